@@ -1,0 +1,119 @@
+// Package redis runs commands: the table of commands that touch data, their functions, and the replies in Redis's wire format.
+// A command is one row and one function; read functions get a Reader, which cannot write, write functions a Writer.
+package redis
+
+import (
+	"neokv.dev/neokv/internal/engine"
+	"neokv.dev/neokv/internal/keys"
+)
+
+// Command is one row of the command table. Arity checks, routing and COMMAND are made from it.
+type Command struct {
+	Name  string // lower case; for a subcommand the part after the '|'
+	Arity int    // as Redis counts: the name included, negative for "at least"
+	Flags Flags
+	// Categories are the ACL categories that do not follow from Flags and Doc.Group.
+	Categories []string
+	Tips       []string
+	Keys       []KeySpec // empty: no keys
+	Doc        Doc
+	Sub        []*Command
+
+	// Read and Write run the command; rows of data commands have exactly one of the two. Arity holds when they are called.
+	// args[0] is the name as the client wrote it. The reply goes to out, errors of the command's use included; an error
+	// returned is the engine's or the region state's and is no reply.
+	Read  func(r *Reader, args [][]byte, out *Reply) error
+	Write func(w *Writer, args [][]byte, out *Reply) error
+
+	// Split says how the proxy port cuts the command by region and joins the parts.
+	Split Split
+	// Everywhere marks a command without keys that runs once in each region that the store leads (proxy: in every region):
+	// FLUSHALL, DBSIZE, KEYS. Its parts are joined as Split says.
+	Everywhere bool
+}
+
+// Doc is what COMMAND DOCS and the documentation print. The sentence is ours, the rest are Redis's facts.
+type Doc struct {
+	Summary    string
+	Since      string
+	Group      string
+	Complexity string
+}
+
+// Split says how the parts of a command that ran in several regions are joined into one reply.
+type Split byte
+
+const (
+	NoSplit    Split = iota // all keys must be in one region
+	SplitArray              // one element per key, in the order of the keys (MGET)
+	SplitSum                // integers, added up (DEL, EXISTS, DBSIZE)
+	SplitOK                 // +OK when every part says so (MSET, FLUSHALL)
+	SplitJoin               // arrays, one behind the other (KEYS)
+)
+
+// KeySpec says where keys are, as in Redis 7's key specifications of kind index + range.
+type KeySpec struct {
+	First int      // index of the first key
+	Last  int      // index of the last key relative to the first; negative counts from the end of the arguments (-1 the last)
+	Step  int      // distance between keys
+	Flags []string // RO, RW, OW, RM; access, update, insert, delete ...
+	Notes string
+}
+
+// Call is one command to run: its row and its arguments, Args[0] the name as the client wrote it.
+type Call struct {
+	Command *Command
+	Args    [][]byte
+}
+
+// Run is calls of one connection that belong to one region and are of one kind, reads or writes, with the room for their replies.
+type Run struct {
+	Calls []Call
+	Out   Reply // the replies one after the other
+	Ends  []int // end of each call's reply within Out.Buf
+}
+
+// Reset empties the run for reuse; it keeps the memory and the protocol version.
+func (r *Run) Reset() {
+	clear(r.Calls)
+	r.Calls, r.Ends, r.Out.Buf = r.Calls[:0], r.Ends[:0], r.Out.Buf[:0]
+}
+
+// Reader is what a read command works on. It may be used by one goroutine.
+type Reader struct {
+	View  *engine.View
+	Space keys.Space
+	// InstantMS is the leader's time at the start of the read, RegionTimeMS the region time loaded before View was opened.
+	InstantMS, RegionTimeMS uint64
+	// Legacy is whether the region may hold legacy strings: a missing metadata record is then looked up there too.
+	Legacy bool
+	// Ahead is set when a record was met that has expired by InstantMS but not by RegionTimeMS: the answer must not be
+	// used until the region time has passed InstantMS.
+	Ahead bool
+
+	key []byte // scratch for storage keys
+}
+
+// Writer is what a write command works on, at apply: the batch that reads its own writes, and the region state.
+type Writer struct {
+	Batch *engine.Batch
+	Space keys.Space
+	State *keys.RegionState // TimeMS is the time of this entry
+	Index uint64            // apply index of this entry
+	// VersionBase is the entry's base for versions of new collections.
+	VersionBase uint64
+
+	key, value []byte // scratch
+}
+
+// Execute runs the calls of a read run, appending to run.Out and run.Ends.
+func (r *Reader) Execute(run *Run) error {
+	for i := range run.Calls {
+		c := &run.Calls[i]
+		if err := c.Command.Read(r, c.Args, &run.Out); err != nil {
+			return err
+		}
+		run.Ends = append(run.Ends, len(run.Out.Buf))
+	}
+	return nil
+}

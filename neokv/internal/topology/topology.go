@@ -1,0 +1,142 @@
+// Package topology holds the nouns of placement: slots, regions, stores and replicas. It does no I/O and imports only std.
+package topology
+
+import (
+	"fmt"
+	"slices"
+)
+
+// SlotCount is the number of hash slots of a Redis Cluster.
+const SlotCount = 16384
+
+// Slot is a hash slot, 0 to SlotCount-1.
+type Slot uint16
+
+// SlotRange is a range of slots, both ends included.
+type SlotRange struct {
+	First Slot `json:"first"`
+	Last  Slot `json:"last"`
+}
+
+// Contains reports whether s lies in the range.
+func (r SlotRange) Contains(s Slot) bool { return r.First <= s && s <= r.Last }
+
+// Count is the number of slots in the range.
+func (r SlotRange) Count() int { return int(r.Last) - int(r.First) + 1 }
+
+// String prints the range as Redis does: "0-5460", or "7" for a single slot.
+func (r SlotRange) String() string {
+	if r.First == r.Last {
+		return fmt.Sprint(uint16(r.First))
+	}
+	return fmt.Sprintf("%d-%d", r.First, r.Last)
+}
+
+// SplitEvenly cuts all slots into n ranges, 1 <= n <= SlotCount, whose sizes differ by at most one.
+func SplitEvenly(n int) []SlotRange {
+	out := make([]SlotRange, n)
+	for i := range out {
+		out[i] = SlotRange{First: Slot(i * SlotCount / n), Last: Slot((i+1)*SlotCount/n - 1)}
+	}
+	return out
+}
+
+// RegionID names a region; regions are numbered from 1. It is the shard id towards dragonboat.
+type RegionID int64
+
+// MetaRegion is the Raft group that holds the cluster map.
+const MetaRegion RegionID = 0
+
+// StoreID names a store, from 1.
+type StoreID uint32
+
+// RaftAddress is the fixed name under which the transport finds the store; it depends on no host or port.
+func (s StoreID) RaftAddress() string { return fmt.Sprintf("store-%d", uint32(s)) }
+
+// StoreOf is the inverse of RaftAddress; ok is false for any other string.
+func StoreOf(address string) (s StoreID, ok bool) {
+	_, err := fmt.Sscanf(address, "store-%d", (*uint32)(&s))
+	return s, err == nil && s.RaftAddress() == address
+}
+
+// ReplicaID names one replica of one region. Meta hands them out; one is never used again.
+type ReplicaID uint64
+
+// IndexID is the primary index of an internal table; Redis data lives under that of `__redis__.kv`.
+type IndexID int64
+
+// Peer is a replica and the store that holds it.
+type Peer struct {
+	Store   StoreID   `json:"store"`
+	Replica ReplicaID `json:"replica"`
+}
+
+// Region is a slot range served by one Raft group. Version counts changes of the bounds, ConfVersion changes of the peers.
+type Region struct {
+	ID          RegionID  `json:"id"`
+	Slots       SlotRange `json:"slots"`
+	Peers       []Peer    `json:"peers"`
+	Version     uint64    `json:"version"`
+	ConfVersion uint64    `json:"conf_version"`
+}
+
+// PeerOn returns the region's replica on store s.
+func (r *Region) PeerOn(s StoreID) (Peer, bool) {
+	i := slices.IndexFunc(r.Peers, func(p Peer) bool { return p.Store == s })
+	if i < 0 {
+		return Peer{}, false
+	}
+	return r.Peers[i], true
+}
+
+// StoreOf returns the store that holds replica id, 0 if none does.
+func (r *Region) StoreOf(id ReplicaID) StoreID {
+	for _, p := range r.Peers {
+		if p.Replica == id {
+			return p.Store
+		}
+	}
+	return 0
+}
+
+// SlotOf returns the slot of a Redis key: CRC16 of the hash tag, which is what stands between the first '{' and the next '}' when
+// that is not empty, else of the whole key (Redis Cluster specification, "Key distribution model").
+func SlotOf(key []byte) Slot {
+	return Slot(crc16(hashTag(key)) % SlotCount)
+}
+
+func hashTag(key []byte) []byte {
+	open := slices.Index(key, '{')
+	if open < 0 {
+		return key
+	}
+	n := slices.Index(key[open+1:], '}')
+	if n <= 0 {
+		return key
+	}
+	return key[open+1 : open+1+n]
+}
+
+// crc16 is CRC-16/XMODEM: polynomial 0x1021, start 0, not reflected.
+func crc16(b []byte) uint16 {
+	var c uint16
+	for _, x := range b {
+		c = c<<8 ^ crcTable[byte(c>>8)^x]
+	}
+	return c
+}
+
+var crcTable = func() (t [256]uint16) {
+	for i := range t {
+		c := uint16(i) << 8
+		for range 8 {
+			if c&0x8000 != 0 {
+				c = c<<1 ^ 0x1021
+			} else {
+				c <<= 1
+			}
+		}
+		t[i] = c
+	}
+	return t
+}()

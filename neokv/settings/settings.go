@@ -1,0 +1,79 @@
+// Package settings holds every knob of a cluster as fields of one struct. A knob has one name everywhere: in profiles, in
+// --set, in the environment, in results and in messages. The name is the `key` tag, joined with dots down the struct; `help`
+// says what it does and in which unit, `min`, `max` and `oneof` what is allowed.
+package settings
+
+import "time"
+
+// Settings is everything that shapes a cluster. The zero value is not valid: begin with Default.
+type Settings struct {
+	Cluster Cluster `key:"cluster"`
+	Engine  Engine  `key:"engine"`
+	Raft    Raft    `key:"raft"`
+	Redis   Redis   `key:"redis"`
+}
+
+// Cluster is the cluster's shape, recorded in its data folder.
+type Cluster struct {
+	Stores   int `key:"stores" min:"1" max:"9" help:"logical store nodes"`
+	Replicas int `key:"replicas" min:"1" max:"9" help:"replicas of each region, at most one per store"`
+	Regions  int `key:"regions" min:"1" max:"1024" help:"regions that the 16384 slots are split into at first boot"`
+}
+
+// Engine holds the storage knobs. Sizes of memory are for the whole process and divided between the stores.
+type Engine struct {
+	MemtableSize          Bytes         `key:"memtable_size" min:"1MiB" max:"16GiB" help:"write buffers of the process; each store's memtable has its share"`
+	MemtableCount         int           `key:"memtable_count" min:"2" max:"32" help:"memtables per store, queued for flush included, before writes stall"`
+	BloomBits             int           `key:"bloom_bits" min:"0" max:"32" help:"bloom filter bits per key, 0 for no filters"`
+	BloomPrefix           string        `key:"bloom_prefix" oneof:"region,collection,key" help:"how much of a key the bloom filters see"`
+	BlockCache            Bytes         `key:"block_cache" min:"1MiB" max:"1TiB" help:"block cache of the process, memtables not included"`
+	BlockSize             Bytes         `key:"block_size" min:"1KiB" max:"1MiB" help:"size of a data block before compression"`
+	L0Compaction          int           `key:"l0_compaction" min:"1" max:"100" help:"L0 sublevels that start a compaction"`
+	L0Stop                int           `key:"l0_stop" min:"2" max:"1000" help:"L0 sublevels at which writes stop"`
+	CompactionConcurrency int           `key:"compaction_concurrency" min:"1" max:"64" help:"compactions at once in the process, at least one per store"`
+	TargetFileSize        Bytes         `key:"target_file_size" min:"64KiB" max:"4GiB" help:"size of a table in L0; it doubles per level"`
+	LevelBase             Bytes         `key:"level_base" min:"1MiB" max:"64GiB" help:"bytes in the base level before it is compacted"`
+	Compression           string        `key:"compression" oneof:"none,snappy,minlz,zstd" help:"block compression of data; the Raft log is never compressed harder than snappy"`
+	WALSync               string        `key:"wal_sync" oneof:"always,none" help:"whether a write is on disk before it is acknowledged"`
+	WALMinSyncInterval    time.Duration `key:"wal_min_sync_interval" min:"0s" max:"1s" help:"shortest time between two syncs of a WAL"`
+}
+
+// Raft holds the knobs of replication and batching.
+type Raft struct {
+	BatchMaxOps   int           `key:"batch_max_ops" min:"1" max:"65536" help:"commands in one Raft entry"`
+	BatchMaxBytes Bytes         `key:"batch_max_bytes" min:"1KiB" max:"64MiB" help:"bytes of commands in one Raft entry; a larger single command has an entry of its own"`
+	MaxInflight   int           `key:"max_inflight" min:"1" max:"1024" help:"entries of a region proposed and not yet applied"`
+	RTT           time.Duration `key:"rtt" min:"1ms" max:"1s" help:"length of a Raft tick, whole milliseconds"`
+	ElectionTicks int           `key:"election_ticks" min:"5" max:"1000" help:"ticks without a leader before a replica campaigns"`
+	Transport     string        `key:"transport" oneof:"memory" help:"how stores of one process reach each other"`
+}
+
+// Redis holds the knobs of the Redis protocol side.
+type Redis struct {
+	ClusterEnabled bool          `key:"cluster_enabled" help:"false: stores take any key and pass commands on instead of redirecting"`
+	LeaderlessWait time.Duration `key:"leaderless_wait" min:"0s" max:"60s" help:"how long a command waits for its region to have a leader and to be applied"`
+	MaxClients     int           `key:"max_clients" min:"1" max:"1000000" help:"connections per listener"`
+	MaxBulkLen     Bytes         `key:"max_bulk_len" min:"1MiB" max:"512MiB" help:"longest argument of a command"`
+}
+
+// Lease is how long a read index round lets a leader answer reads without another: shorter than the shortest election
+// time-out by two ticks and 20 ms. It is 0, and every read takes a round, when the settings leave no room.
+func (r Raft) Lease() time.Duration {
+	return max(0, time.Duration(r.ElectionTicks-2)*r.RTT-20*time.Millisecond)
+}
+
+// Default returns the settings of the profile `default`: on disk, synced, for a laptop.
+func Default() Settings {
+	return Settings{
+		Cluster: Cluster{Stores: 3, Replicas: 3, Regions: 8},
+		Engine: Engine{
+			MemtableSize: 96 << 20, MemtableCount: 4, BloomBits: 10, BloomPrefix: "key",
+			BlockCache: 256 << 20, BlockSize: 16 << 10, L0Compaction: 4, L0Stop: 24, CompactionConcurrency: 3,
+			TargetFileSize: 4 << 20, LevelBase: 64 << 20, Compression: "snappy", WALSync: "always",
+		},
+		Raft: Raft{
+			BatchMaxOps: 512, BatchMaxBytes: 256 << 10, MaxInflight: 4, RTT: 10 * time.Millisecond, ElectionTicks: 30, Transport: "memory",
+		},
+		Redis: Redis{ClusterEnabled: true, LeaderlessWait: 2 * time.Second, MaxClients: 10000, MaxBulkLen: 64 << 20},
+	}
+}
