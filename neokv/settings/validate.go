@@ -1,0 +1,125 @@
+package settings
+
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
+// Problem is one thing that is wrong with settings.
+type Problem struct {
+	Name string // the setting
+	Text string // the whole line: "engine.bloom_bits: 99: want 0 to 32"
+}
+
+func (p *Problem) Error() string { return p.Text }
+
+// Invalid is the error for settings that cannot be: all their problems, one a line.
+type Invalid []*Problem
+
+func (v Invalid) Error() string {
+	lines := make([]string, len(v))
+	for i, p := range v {
+		lines[i] = p.Text
+	}
+	return strings.Join(lines, "\n")
+}
+
+// Err returns v as an error, nil if it is empty.
+func (v Invalid) Err() error {
+	if len(v) == 0 {
+		return nil
+	}
+	return v
+}
+
+// Unwrap makes errors.As find a single problem.
+func (v Invalid) Unwrap() []error {
+	out := make([]error, len(v))
+	for i, p := range v {
+		out[i] = p
+	}
+	return out
+}
+
+// Validate checks every setting against its range, and settings that depend on each other; the error is an Invalid.
+func (s Settings) Validate() error {
+	problems := Problems(Fields(&s))
+	require := func(ok bool, name string, value any, want string, args ...any) {
+		if !ok {
+			problems = append(problems, &Problem{name, fmt.Sprintf("%s: %v: want %s", name, value, fmt.Sprintf(want, args...))})
+		}
+	}
+	c, e, r := s.Cluster, s.Engine, s.Raft
+	require(c.Replicas <= c.Stores, "cluster.replicas", c.Replicas, "at most cluster.stores (%d)", c.Stores)
+	require(e.L0Stop > e.L0Compaction, "engine.l0_stop", e.L0Stop, "more than engine.l0_compaction (%d)", e.L0Compaction)
+	require(e.BlockSize <= e.TargetFileSize, "engine.block_size", e.BlockSize, "at most engine.target_file_size (%s)", e.TargetFileSize)
+	require(e.TargetFileSize <= e.LevelBase, "engine.target_file_size", e.TargetFileSize, "at most engine.level_base (%s)", e.LevelBase)
+	require(r.RTT%time.Millisecond == 0, "raft.rtt", r.RTT, "whole milliseconds")
+	return problems.Err()
+}
+
+// Problems checks fields one by one.
+func Problems(fields []Field) Invalid {
+	var out Invalid
+	for i := range fields {
+		if p := fields[i].Problem(); p != nil {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// Set parses a value and stores it under its name. It does not check the range: Validate does, when all are set. The error is a *Problem.
+func (s *Settings) Set(name, value string) error {
+	f, err := Find(Fields(s), name)
+	if err != nil {
+		return err
+	}
+	return f.Set(value)
+}
+
+// Find returns the field of that name; the error is a *Problem that names the nearest one there is.
+func Find(fields []Field, name string) (*Field, error) {
+	for i := range fields {
+		if fields[i].Name == name {
+			return &fields[i], nil
+		}
+	}
+	names := make([]string, len(fields))
+	for i, f := range fields {
+		names[i] = f.Name
+	}
+	return nil, &Problem{name, "unknown setting: " + name + DidYouMean(name, names)}
+}
+
+// DidYouMean returns "; did you mean X?" with the nearest of the known names.
+func DidYouMean(name string, known []string) string {
+	best, least := "", 0
+	for _, k := range known {
+		if d := editDistance(name, k); best == "" || d < least {
+			best, least = k, d
+		}
+	}
+	return "; did you mean " + best + "?"
+}
+
+// editDistance counts the insertions, deletions and substitutions of bytes between a and b (Wagner and Fischer 1974), one row at a time.
+func editDistance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := diagonal
+			if a[i] != b[j] {
+				cost++
+			}
+			diagonal, row[j+1] = row[j+1], min(cost, row[j]+1, row[j+1]+1)
+		}
+	}
+	return row[len(b)]
+}
