@@ -1,8 +1,20 @@
 // Package keys is the codec of everything that is stored: keys, values, region state. It appends to byte slices and does no
 // I/O. docs/storage.md is its specification; testdata/vectors.json holds golden vectors.
+//
+// There is one form of key: the engine's, the keyspace tag first. Every Append function for keys appends the tag and then the
+// form of the specification, so the golden vector of a key is key[1:]. Parse functions take the same form, check it, and return
+// slices that alias their argument; none of them copies or panics.
+//
+// Integers are big-endian. AppendI64 and AppendScore make byte order equal numeric order.
 package keys
 
-import "neokv.dev/neokv/internal/topology"
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+
+	"neokv.dev/neokv/internal/topology"
+)
 
 // Keyspace is the tag byte in front of every key; it stands in for a column family.
 type Keyspace byte
@@ -18,42 +30,68 @@ const (
 	ColdBinLog    Keyspace = 8
 )
 
-// Type is the type of a Redis key as stored in bits 0-3 of the flags byte.
-type Type byte
-
-const (
-	String Type = 1
-	Hash   Type = 2
-	List   Type = 3
-	Set    Type = 4
-	ZSet   Type = 5
-)
-
-// Space is where a region's Redis data lives: the 16 bytes that all its keys share within a keyspace.
-type Space struct {
-	Region topology.RegionID
-	Index  topology.IndexID
+var keyspaceNames = [...]string{
+	RaftLog: "raft_log", BinLog: "bin_log", Data: "data", MetaInfo: "meta_info",
+	RedisMetadata: "redis_metadata", ZSetScore: "redis_zset_score", ColdData: "cold_data", ColdBinLog: "cold_binlog",
 }
 
-// Metadata is a decoded record of redis_metadata. Value is set for strings (it aliases the record), the other fields for collections.
-type Metadata struct {
-	Type     Type
-	ExpireMS uint64 // absolute Unix time in ms, 0 for never
-	Value    []byte
-	Version  uint64
-	Size     uint64
-	Head     uint64 // lists
-	Tail     uint64 // lists
+// String is the keyspace's name in the specification.
+func (k Keyspace) String() string {
+	if int(k) < len(keyspaceNames) && keyspaceNames[k] != "" {
+		return keyspaceNames[k]
+	}
+	return fmt.Sprintf("keyspace %d", byte(k))
 }
 
-// RegionState is what makes the replicas of a region equal. It is written with every apply batch.
-type RegionState struct {
-	ApplyIndex  uint64
-	TimeMS      uint64 // region time, Unix ms
-	LastVersion uint64
-	TermTag     uint64 // largest term tag applied
-	KeyCount    uint64
-	KeysExact   bool
-	LegacyAt    uint64 // apply index of the last write of a legacy string, 0 for none
-	CollectedAt uint64 // apply index of the last write of a collection, 0 for none
+// Bounds returns the range [lower, upper) of engine keys that holds the whole keyspace.
+func (k Keyspace) Bounds() (lower, upper []byte) { return []byte{byte(k)}, []byte{byte(k) + 1} }
+
+// AppendI64 appends v with the top bit flipped: 8 bytes whose order is numeric order also across zero.
+func AppendI64(dst []byte, v int64) []byte {
+	return binary.BigEndian.AppendUint64(dst, uint64(v)^1<<63)
 }
+
+// I64 is the inverse of AppendI64. b has at least 8 bytes.
+func I64(b []byte) int64 { return int64(binary.BigEndian.Uint64(b) ^ 1<<63) }
+
+// AppendScore appends a score as 8 bytes whose order is numeric order from -inf to +inf, with -0.0 just below +0.0. NaN has no
+// place in that order: callers refuse it before.
+func AppendScore(dst []byte, score float64) []byte {
+	bits := math.Float64bits(score)
+	if bits>>63 != 0 {
+		bits = ^bits
+	} else {
+		bits ^= 1 << 63
+	}
+	return binary.BigEndian.AppendUint64(dst, bits)
+}
+
+// Score is the inverse of AppendScore. b has at least 8 bytes.
+func Score(b []byte) float64 {
+	bits := binary.BigEndian.Uint64(b)
+	if bits>>63 != 0 {
+		bits ^= 1 << 63
+	} else {
+		bits = ^bits
+	}
+	return math.Float64frombits(bits)
+}
+
+// Version is the base from which an entry's proposer numbers new collections: microseconds since 1970 and a counter, of which
+// the low 11 bits count.
+func Version(timestampUS, counter uint64) uint64 { return timestampUS<<11 + counter%2048 }
+
+// Successor increments prefix in place, as a number, and returns it: the upper bound of the range of keys that begin with it.
+// A prefix of 0xff bytes alone has no successor; no key begins so, because tags are small.
+func Successor(prefix []byte) []byte {
+	for i := len(prefix) - 1; i >= 0; i-- {
+		prefix[i]++
+		if prefix[i] != 0 {
+			break
+		}
+	}
+	return prefix
+}
+
+// appendRegion appends what keys of raft_log and region records begin with.
+func appendRegion(dst []byte, region topology.RegionID) []byte { return AppendI64(dst, int64(region)) }

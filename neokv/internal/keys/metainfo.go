@@ -1,0 +1,234 @@
+package keys
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"neokv.dev/neokv/internal/topology"
+)
+
+// Category is the kind of a record of meta_info.
+//
+//	[tag][1]                           store identity      StoreIdentity
+//	[tag][2][region i64]               region state        RegionState
+//	[tag][3]                           cluster map that the store saw last    owned by package meta
+//	[tag][4][name]                     state of the meta group's replica      owned by package meta
+//	[tag][5][metadata key][version u64]  orphan record     Orphan
+//
+// The metadata key in an orphan record's key is in the form of the specification, without its tag; since it begins with the
+// region, a region's orphan records are one range. Every value begins with a format byte.
+type Category byte
+
+const (
+	CategoryStore      Category = 1
+	CategoryRegion     Category = 2
+	CategoryClusterMap Category = 3
+	CategoryMeta       Category = 4
+	CategoryOrphan     Category = 5
+)
+
+// FormatVersion is the version of the whole storage format; a store of another one is refused.
+const FormatVersion = 1
+
+// The format byte of each record of meta_info that this package writes.
+const (
+	storeIdentityFormat = 1
+	regionStateFormat   = 1
+	orphanFormat        = 1
+)
+
+func appendCategory(dst []byte, c Category) []byte { return append(dst, byte(MetaInfo), byte(c)) }
+
+// AppendStoreIdentity appends the key of the store's identity.
+func AppendStoreIdentity(dst []byte) []byte { return appendCategory(dst, CategoryStore) }
+
+// AppendRegionState appends the key of a region's state.
+func AppendRegionState(dst []byte, region topology.RegionID) []byte {
+	return appendRegion(appendCategory(dst, CategoryRegion), region)
+}
+
+// AppendClusterMap appends the key of the cluster map that the store saw last.
+func AppendClusterMap(dst []byte) []byte { return appendCategory(dst, CategoryClusterMap) }
+
+// AppendMetaState appends the key of the record name of the meta group's state machine.
+func AppendMetaState(dst []byte, name string) []byte {
+	return append(appendCategory(dst, CategoryMeta), name...)
+}
+
+// CategoryBounds returns the range of all records of a category.
+func CategoryBounds(c Category) (lower, upper []byte) {
+	return appendCategory(nil, c), appendCategory(nil, c+1)
+}
+
+// StoreIdentity says whose folder it is.
+//
+//	[format u8 = 1][storage format version u32][cluster id 16 bytes][store u32]   25 bytes
+type StoreIdentity struct {
+	FormatVersion uint32
+	Cluster       [16]byte // random, made at the cluster's first boot
+	Store         topology.StoreID
+}
+
+const storeIdentityLen = 1 + 4 + 16 + 4
+
+// Append appends the record.
+func (s *StoreIdentity) Append(dst []byte) []byte {
+	dst = binary.BigEndian.AppendUint32(append(dst, storeIdentityFormat), s.FormatVersion)
+	dst = append(dst, s.Cluster[:]...)
+	return binary.BigEndian.AppendUint32(dst, uint32(s.Store))
+}
+
+// ParseStoreIdentity decodes the record. It returns what it could read together with the error for another storage format.
+func ParseStoreIdentity(b []byte) (s StoreIdentity, err error) {
+	if len(b) < 1+4 {
+		return s, fmt.Errorf("store identity: %d bytes, want %d", len(b), storeIdentityLen)
+	}
+	if b[0] != storeIdentityFormat {
+		return s, fmt.Errorf("store identity: format %d, want %d", b[0], storeIdentityFormat)
+	}
+	s.FormatVersion = binary.BigEndian.Uint32(b[1:])
+	if s.FormatVersion != FormatVersion {
+		return s, fmt.Errorf("store identity: storage format version %d, this program reads %d", s.FormatVersion, FormatVersion)
+	}
+	if len(b) != storeIdentityLen {
+		return s, fmt.Errorf("store identity: %d bytes, want %d", len(b), storeIdentityLen)
+	}
+	copy(s.Cluster[:], b[5:])
+	s.Store = topology.StoreID(binary.BigEndian.Uint32(b[21:]))
+	return s, nil
+}
+
+// RegionState is what makes the replicas of a region equal. It is written with every apply batch.
+//
+//	offset 0  format u8 = 1
+//	       1  apply index u64
+//	       9  region time u64, Unix ms
+//	      17  last version u64
+//	      25  term tag u64
+//	      33  key count u64
+//	      41  flags u8: bit 0 the key count is exact, others zero
+//	      42  apply index of the last write of a legacy string u64
+//	      50  apply index of the last write of a collection u64
+//	      58  end
+type RegionState struct {
+	ApplyIndex  uint64
+	TimeMS      uint64 // region time, Unix ms
+	LastVersion uint64
+	TermTag     uint64 // largest term tag applied
+	KeyCount    uint64
+	KeysExact   bool
+	LegacyAt    uint64 // apply index of the last write of a legacy string, 0 for none
+	CollectedAt uint64 // apply index of the last write of a collection, 0 for none
+}
+
+// RegionStateLen is the length of an encoded region state.
+const RegionStateLen = 58
+
+const regionKeysExact = 1
+
+// Append appends the record, RegionStateLen bytes.
+func (s *RegionState) Append(dst []byte) []byte {
+	dst = append(dst, regionStateFormat)
+	for _, v := range [...]uint64{s.ApplyIndex, s.TimeMS, s.LastVersion, s.TermTag, s.KeyCount} {
+		dst = binary.BigEndian.AppendUint64(dst, v)
+	}
+	var flags byte
+	if s.KeysExact {
+		flags |= regionKeysExact
+	}
+	dst = append(dst, flags)
+	dst = binary.BigEndian.AppendUint64(dst, s.LegacyAt)
+	return binary.BigEndian.AppendUint64(dst, s.CollectedAt)
+}
+
+// ParseRegionState decodes the record.
+func ParseRegionState(b []byte) (s RegionState, err error) {
+	if len(b) != RegionStateLen {
+		return s, fmt.Errorf("region state: %d bytes, want %d", len(b), RegionStateLen)
+	}
+	if b[0] != regionStateFormat {
+		return s, fmt.Errorf("region state: format %d, want %d", b[0], regionStateFormat)
+	}
+	if b[41]&^regionKeysExact != 0 {
+		return s, fmt.Errorf("region state: flags %#02x, want no bit but 0", b[41])
+	}
+	for i, p := range [...]*uint64{&s.ApplyIndex, &s.TimeMS, &s.LastVersion, &s.TermTag, &s.KeyCount} {
+		*p = binary.BigEndian.Uint64(b[1+8*i:])
+	}
+	s.KeysExact = b[41]&regionKeysExact != 0
+	s.LegacyAt = binary.BigEndian.Uint64(b[42:])
+	s.CollectedAt = binary.BigEndian.Uint64(b[50:])
+	return s, nil
+}
+
+// Orphan is a version of a collection that no metadata names any more: work for the reclaimer.
+//
+//	key    [tag][5][region i64][index i64][slot u16][user key length u32][user key][version u64]
+//	value  [format u8 = 1][type u8][size u64]   10 bytes
+type Orphan struct {
+	Space   Space
+	Slot    topology.Slot
+	User    []byte
+	Version uint64
+	Type    Type
+	Size    uint64
+}
+
+const (
+	orphanKeyOffset = 2 // the metadata key without its tag begins here
+	orphanLen       = 1 + 1 + 8
+)
+
+// AppendKey appends the orphan record's key.
+func (o *Orphan) AppendKey(dst []byte) []byte {
+	at := len(dst) + 1
+	dst = append(dst, byte(MetaInfo))
+	dst = o.Space.AppendMetadata(dst, o.Slot, o.User)
+	dst[at] = byte(CategoryOrphan) // in the place of the metadata key's tag
+	return binary.BigEndian.AppendUint64(dst, o.Version)
+}
+
+// Append appends the orphan record's value.
+func (o *Orphan) Append(dst []byte) []byte {
+	return binary.BigEndian.AppendUint64(append(dst, orphanFormat, byte(o.Type)), o.Size)
+}
+
+// ParseOrphan decodes an orphan record. User aliases key.
+func ParseOrphan(key, value []byte) (o Orphan, err error) {
+	const fixed = orphanKeyOffset + UserKeyOffset - 1 + VersionLen
+	if len(key) < fixed {
+		return o, fmt.Errorf("orphan key: %d bytes, want at least %d", len(key), fixed)
+	}
+	if Keyspace(key[0]) != MetaInfo || Category(key[1]) != CategoryOrphan {
+		return o, fmt.Errorf("orphan key: in %v category %d", Keyspace(key[0]), key[1])
+	}
+	// From its category on, the key has the form of a key of Redis data: the category stands where the tag does.
+	end := len(key) - VersionLen
+	if n := UserKeyOffset + uint64(binary.BigEndian.Uint32(key[1+PrefixLen+2:])); uint64(end-1) != n {
+		return o, fmt.Errorf("orphan key: %d bytes, want %d", len(key), 1+n+VersionLen)
+	}
+	o.Space = Space{Region: topology.RegionID(I64(key[2:])), Index: topology.IndexID(I64(key[10:]))}
+	o.Slot = topology.Slot(binary.BigEndian.Uint16(key[1+PrefixLen:]))
+	o.User = key[1+UserKeyOffset : end : end]
+	o.Version = binary.BigEndian.Uint64(key[end:])
+	if len(value) != orphanLen {
+		return o, fmt.Errorf("orphan: %d bytes, want %d", len(value), orphanLen)
+	}
+	if value[0] != orphanFormat {
+		return o, fmt.Errorf("orphan: format %d, want %d", value[0], orphanFormat)
+	}
+	o.Type, o.Size = Type(value[1]), binary.BigEndian.Uint64(value[2:])
+	return o, nil
+}
+
+// OrphanBounds returns the range of the orphan records of the slots r.
+func (s Space) OrphanBounds(r topology.SlotRange) (lower, upper []byte) {
+	lower, upper = s.Bounds(Keyspace(CategoryOrphan), r) // the category stands where the tag does
+	return append([]byte{byte(MetaInfo)}, lower...), append([]byte{byte(MetaInfo)}, upper...)
+}
+
+// OrphanBounds returns the range of all orphan records of a region.
+func OrphanBounds(region topology.RegionID) (lower, upper []byte) {
+	lower = appendRegion(appendCategory(nil, CategoryOrphan), region)
+	return lower, Successor(append([]byte(nil), lower...))
+}

@@ -1,0 +1,185 @@
+package keys
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"neokv.dev/neokv/internal/topology"
+)
+
+// Space is where a region's Redis data lives: the 16 bytes that all its keys share within a keyspace.
+//
+//	redis_metadata    [tag][region i64][index i64] [slot u16][user key length u32][user key]
+//	data              ... the same with tag 3 ...  [version u64][subkey]
+//	data, phase 1     ... the same with tag 3 ...  ['S']
+//	redis_zset_score  ... the same with tag 6 ...  [version u64][score 8][member]
+//
+// The length before the user key keeps keys of one slot from being prefixes of each other; so the subkeys of one version of one
+// collection are one contiguous range.
+type Space struct {
+	Region topology.RegionID
+	Index  topology.IndexID
+}
+
+const (
+	// PrefixLen is the length of what all keys of a Space share within a keyspace: tag, region, index.
+	PrefixLen = 1 + 8 + 8
+	// UserKeyOffset is where the user key begins.
+	UserKeyOffset = PrefixLen + 2 + 4
+	// VersionLen is the length of the version between user key and subkey.
+	VersionLen = 8
+
+	legacyTag = 'S'
+)
+
+// AppendPrefix appends the PrefixLen bytes with which every key of the space in keyspace ks begins.
+func (s Space) AppendPrefix(dst []byte, ks Keyspace) []byte {
+	dst = append(dst, byte(ks))
+	dst = AppendI64(dst, int64(s.Region))
+	return AppendI64(dst, int64(s.Index))
+}
+
+// AppendSlot appends the prefix of all keys of one slot.
+func (s Space) AppendSlot(dst []byte, ks Keyspace, slot topology.Slot) []byte {
+	return binary.BigEndian.AppendUint16(s.AppendPrefix(dst, ks), uint16(slot))
+}
+
+// AppendUserKey appends the key up to and including the user key, in any of the keyspaces.
+func (s Space) AppendUserKey(dst []byte, ks Keyspace, slot topology.Slot, user []byte) []byte {
+	dst = s.AppendSlot(dst, ks, slot)
+	dst = binary.BigEndian.AppendUint32(dst, uint32(len(user)))
+	return append(dst, user...)
+}
+
+// AppendMetadata appends the key of the record of user, whose slot the caller knows.
+func (s Space) AppendMetadata(dst []byte, slot topology.Slot, user []byte) []byte {
+	return s.AppendUserKey(dst, RedisMetadata, slot, user)
+}
+
+// AppendMetadataOf is AppendMetadata where the slot is not known yet.
+func (s Space) AppendMetadataOf(dst []byte, user []byte) []byte {
+	return s.AppendMetadata(dst, topology.SlotOf(user), user)
+}
+
+// AppendLegacy appends the key of a string of phase 1.
+func (s Space) AppendLegacy(dst []byte, slot topology.Slot, user []byte) []byte {
+	return append(s.AppendUserKey(dst, Data, slot, user), legacyTag)
+}
+
+// AppendCollection appends what all keys of one version of a collection begin with, in Data or ZSetScore. Subkeys and score keys
+// follow by appending: the field or member, the list index (AppendListIndex), or score and member.
+func (s Space) AppendCollection(dst []byte, ks Keyspace, slot topology.Slot, user []byte, version uint64) []byte {
+	return binary.BigEndian.AppendUint64(s.AppendUserKey(dst, ks, slot, user), version)
+}
+
+// AppendSubkey appends the key of a hash's field or of a set's or sorted set's member.
+func (s Space) AppendSubkey(dst []byte, slot topology.Slot, user []byte, version uint64, sub []byte) []byte {
+	return append(s.AppendCollection(dst, Data, slot, user, version), sub...)
+}
+
+// AppendListIndex appends the subkey of a list element.
+func AppendListIndex(dst []byte, index uint64) []byte {
+	return binary.BigEndian.AppendUint64(dst, index)
+}
+
+// AppendScoreKey appends a sorted set's entry in the score index.
+func (s Space) AppendScoreKey(dst []byte, slot topology.Slot, user []byte, version uint64, score float64, member []byte) []byte {
+	dst = s.AppendCollection(dst, ZSetScore, slot, user, version)
+	return append(AppendScore(dst, score), member...)
+}
+
+// Redis is the decoded front of a key of the keyspaces redis_metadata, data and redis_zset_score. Slices alias the key.
+type Redis struct {
+	Keyspace Keyspace
+	Space    Space
+	Slot     topology.Slot
+	User     []byte
+	Rest     []byte // what follows the user key: nothing in redis_metadata
+}
+
+// ParseRedis decodes a key of Redis data. The slot is the stored one; it is not computed again.
+func ParseRedis(key []byte) (Redis, error) {
+	if len(key) < UserKeyOffset {
+		return Redis{}, fmt.Errorf("redis key: %d bytes, want at least %d", len(key), UserKeyOffset)
+	}
+	ks := Keyspace(key[0])
+	if ks != RedisMetadata && ks != Data && ks != ZSetScore && ks != ColdData {
+		return Redis{}, fmt.Errorf("redis key: in %v", ks)
+	}
+	n := uint64(binary.BigEndian.Uint32(key[PrefixLen+2:]))
+	if rest := uint64(len(key) - UserKeyOffset); rest < n {
+		return Redis{}, fmt.Errorf("redis key: user key: %d bytes, want %d", rest, n)
+	}
+	end := UserKeyOffset + int(n)
+	if ks == RedisMetadata && end != len(key) {
+		return Redis{}, fmt.Errorf("redis key: %d bytes behind the user key, want none", len(key)-end)
+	}
+	return Redis{
+		Keyspace: ks,
+		Space:    Space{Region: topology.RegionID(I64(key[1:])), Index: topology.IndexID(I64(key[9:]))},
+		Slot:     topology.Slot(binary.BigEndian.Uint16(key[PrefixLen:])),
+		User:     key[UserKeyOffset:end:end],
+		Rest:     key[end:],
+	}, nil
+}
+
+// Legacy reports whether the key is that of a string of phase 1. Subkeys are longer: their version alone has 8 bytes.
+func (k Redis) Legacy() bool { return len(k.Rest) == 1 && k.Rest[0] == legacyTag }
+
+// Subkey returns version and subkey; ok is false where there is no room for them.
+func (k Redis) Subkey() (version uint64, sub []byte, ok bool) {
+	if len(k.Rest) < VersionLen {
+		return 0, nil, false
+	}
+	return binary.BigEndian.Uint64(k.Rest), k.Rest[VersionLen:], true
+}
+
+// ScoreKey returns version, score and member of a key of redis_zset_score; ok is false where there is no room for them.
+func (k Redis) ScoreKey() (version uint64, score float64, member []byte, ok bool) {
+	version, rest, ok := k.Subkey()
+	if !ok || len(rest) < 8 {
+		return 0, 0, nil, false
+	}
+	return version, Score(rest), rest[8:], true
+}
+
+// AppendStartKey appends a slot range's lower bound in suffix space, which is what follows the PrefixLen bytes.
+func AppendStartKey(dst []byte, r topology.SlotRange) []byte {
+	return binary.BigEndian.AppendUint16(dst, uint16(r.First))
+}
+
+// AppendEndKey appends a slot range's upper bound in suffix space, exclusive; nothing for a range that ends with the last slot.
+func AppendEndKey(dst []byte, r topology.SlotRange) []byte {
+	if r.Last == topology.SlotCount-1 {
+		return dst
+	}
+	return binary.BigEndian.AppendUint16(dst, uint16(r.Last)+1)
+}
+
+// Bounds returns the range [lower, upper) of engine keys of the slots r in keyspace ks. The range of the tail region ends where
+// the space does.
+func (s Space) Bounds(ks Keyspace, r topology.SlotRange) (lower, upper []byte) {
+	lower = AppendStartKey(s.AppendPrefix(nil, ks), r)
+	upper = AppendEndKey(s.AppendPrefix(nil, ks), r)
+	if len(upper) == PrefixLen {
+		upper = Successor(upper)
+	}
+	return lower, upper
+}
+
+// RegionKeyspaces are the keyspaces in which a region has Redis data, all of them with keys that begin with its Space.
+var RegionKeyspaces = [...]Keyspace{Data, RedisMetadata, ZSetScore}
+
+// CollectionLen is the length of a key's front up to and including the version, or of the whole key where that is shorter or the
+// key is none of Redis data. It takes any bytes.
+func CollectionLen(key []byte) int { return min(UserKeyEnd(key)+VersionLen, len(key)) }
+
+// UserKeyEnd is the length of a key's front up to and including the user key, or of the whole key where it has none or less. It
+// takes any bytes, and reads no further than the length.
+func UserKeyEnd(key []byte) int {
+	if len(key) < UserKeyOffset {
+		return len(key)
+	}
+	n := uint64(binary.BigEndian.Uint32(key[PrefixLen+2:])) + UserKeyOffset
+	return int(min(n, uint64(len(key))))
+}

@@ -1,0 +1,138 @@
+package keys
+
+import (
+	"encoding/binary"
+	"fmt"
+)
+
+// Type is the type of a Redis key as stored in bits 0-3 of the flags byte.
+type Type byte
+
+const (
+	String Type = 1
+	Hash   Type = 2
+	List   Type = 3
+	Set    Type = 4
+	ZSet   Type = 5
+)
+
+// String is the type's name as the command TYPE prints it.
+func (t Type) String() string {
+	switch t {
+	case String:
+		return "string"
+	case Hash:
+		return "hash"
+	case List:
+		return "list"
+	case Set:
+		return "set"
+	case ZSet:
+		return "zset"
+	}
+	return fmt.Sprintf("type %d", byte(t))
+}
+
+// ListStart is head and tail of an empty list. Head moves down, tail up.
+const ListStart uint64 = 1<<63 - 1
+
+// Metadata is a decoded record of redis_metadata. Value is set for strings (it aliases the record), the other fields for collections.
+//
+//	string          [flags u8][expire ms u64] [value]
+//	hash, set, zset [flags u8][expire ms u64] [version u64][size u64]
+//	list            [flags u8][expire ms u64] [version u64][size u64][head u64][tail u64]
+//
+// flags: bit 7 set, bits 4-6 zero, bits 0-3 the type.
+type Metadata struct {
+	Type     Type
+	ExpireMS uint64 // absolute Unix time in ms, 0 for never
+	Value    []byte
+	Version  uint64
+	Size     uint64
+	Head     uint64 // lists
+	Tail     uint64 // lists
+}
+
+const (
+	flag64Bit     = 0x80
+	flagsReserved = 0x70
+	flagsType     = 0x0f
+
+	headerLen     = 1 + 8 // flags, expire
+	collectionLen = headerLen + 8 + 8
+	listLen       = collectionLen + 8 + 8
+)
+
+func appendHeader(dst []byte, t Type, expireMS uint64) []byte {
+	return binary.BigEndian.AppendUint64(append(dst, flag64Bit|byte(t)), expireMS)
+}
+
+// AppendString appends a string's record.
+func AppendString(dst []byte, expireMS uint64, value []byte) []byte {
+	return append(appendHeader(dst, String, expireMS), value...)
+}
+
+// StringLen is the length of the record of a string of n bytes.
+func StringLen(n int) int { return headerLen + n }
+
+// Append appends the record of any type.
+func (m *Metadata) Append(dst []byte) []byte {
+	dst = appendHeader(dst, m.Type, m.ExpireMS)
+	if m.Type == String {
+		return append(dst, m.Value...)
+	}
+	dst = binary.BigEndian.AppendUint64(dst, m.Version)
+	dst = binary.BigEndian.AppendUint64(dst, m.Size)
+	if m.Type == List {
+		dst = binary.BigEndian.AppendUint64(dst, m.Head)
+		dst = binary.BigEndian.AppendUint64(dst, m.Tail)
+	}
+	return dst
+}
+
+// ParseMetadata decodes a record of redis_metadata. It accepts what Append makes and nothing else.
+func ParseMetadata(record []byte) (m Metadata, err error) {
+	if len(record) < headerLen {
+		return m, fmt.Errorf("metadata: %d bytes, want at least %d", len(record), headerLen)
+	}
+	flags := record[0]
+	if flags&^flagsType != flag64Bit {
+		return m, fmt.Errorf("metadata: flags %#02x, want bit 7 set and bits 4-6 clear", flags)
+	}
+	m.Type = Type(flags & flagsType)
+	m.ExpireMS = binary.BigEndian.Uint64(record[1:])
+	want := collectionLen
+	switch m.Type {
+	case String:
+		m.Value = record[headerLen:]
+		return m, nil
+	case Hash, Set, ZSet:
+	case List:
+		want = listLen
+	default:
+		return m, fmt.Errorf("metadata: flags %#02x: unknown type %d", flags, byte(m.Type))
+	}
+	if len(record) != want {
+		return m, fmt.Errorf("metadata: %v: %d bytes, want %d", m.Type, len(record), want)
+	}
+	m.Version = binary.BigEndian.Uint64(record[headerLen:])
+	m.Size = binary.BigEndian.Uint64(record[headerLen+8:])
+	if m.Type == List {
+		m.Head = binary.BigEndian.Uint64(record[collectionLen:])
+		m.Tail = binary.BigEndian.Uint64(record[collectionLen+8:])
+	}
+	return m, nil
+}
+
+// AppendLegacyString appends the value of a string of phase 1: [expire ms u64][payload].
+func AppendLegacyString(dst []byte, expireMS uint64, payload []byte) []byte {
+	return append(binary.BigEndian.AppendUint64(dst, expireMS), payload...)
+}
+
+// ParseLegacyString decodes the value of a string of phase 1 into what a record of redis_metadata would say.
+func ParseLegacyString(value []byte) (Metadata, error) {
+	if len(value) < 8 {
+		return Metadata{}, fmt.Errorf("legacy string: %d bytes, want at least 8", len(value))
+	}
+	return Metadata{Type: String, ExpireMS: binary.BigEndian.Uint64(value), Value: value[8:]}, nil
+}
