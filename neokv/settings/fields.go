@@ -14,7 +14,6 @@ type Kind string
 
 const (
 	KindInt      Kind = "a whole number"
-	KindFloat    Kind = "a number"
 	KindText     Kind = "text"
 	KindBool     Kind = "true or false"
 	KindBytes    Kind = "a size such as 64MiB"
@@ -74,8 +73,6 @@ func newField(name string, f reflect.StructField, v reflect.Value) Field {
 		out.Kind = KindText
 	case v.CanInt(), v.CanUint():
 		out.Kind = KindInt
-	case v.CanFloat():
-		out.Kind = KindFloat
 	default:
 		panic(fmt.Sprintf("setting %s: no settings of type %s", name, f.Type))
 	}
@@ -158,10 +155,6 @@ func (f *Field) parse(text string) (reflect.Value, error) {
 		v.SetBool(b)
 	case KindText:
 		v.SetString(text)
-	case KindFloat:
-		var n float64
-		n, err = strconv.ParseFloat(text, 64)
-		v.SetFloat(n)
 	case KindInt:
 		if v.CanUint() {
 			var n uint64
@@ -205,7 +198,7 @@ func (f *Field) problem(value, want string) *Problem {
 	return &Problem{Name: f.Name, Text: fmt.Sprintf("%s: %s: want %s", f.Name, value, want)}
 }
 
-// compare orders the present value against a limit; NaN is below everything.
+// compare orders the present value against a limit.
 func (f *Field) compare(limit string) int {
 	l, err := f.parse(limit)
 	if err != nil {
@@ -214,8 +207,6 @@ func (f *Field) compare(limit string) int {
 	switch {
 	case l.CanUint():
 		return cmp.Compare(f.value.Uint(), l.Uint())
-	case l.CanFloat():
-		return cmp.Compare(f.value.Float(), l.Float())
 	case l.CanInt():
 		return cmp.Compare(f.value.Int(), l.Int())
 	}

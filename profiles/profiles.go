@@ -1,0 +1,253 @@
+// Package profiles gives a set of settings a name: for the cluster, its engines and the load on it. A value comes from the
+// profile `default`, over it the chosen profile, then the environment, then --set and the flags of the command line, and it
+// remembers which of them it was. Whatever is unknown or not allowed, anywhere, is refused, all problems together.
+package profiles
+
+import (
+	"bytes"
+	"cmp"
+	"embed"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/viper"
+
+	"neokv.dev/neokv/settings"
+)
+
+// EnvPrefix begins the environment variables that are settings: NEOKV_ENGINE_BLOOM_BITS is engine.bloom_bits.
+const EnvPrefix = "NEOKV_"
+
+//go:embed *.yaml
+var embedded embed.FS
+
+// Profile is everything that a profile sets.
+type Profile struct {
+	settings.Settings
+	Load Load `key:"load"`
+}
+
+// Load is what `neokv bench` sends when its flags do not say otherwise.
+type Load struct {
+	Workload  string         `key:"workload" help:"what to send"`
+	Clients   int            `key:"clients" min:"1" max:"10000" help:"connections that send at the same time"`
+	Pipeline  int            `key:"pipeline" min:"1" max:"10000" help:"commands that a client sends before it reads replies"`
+	Rate      int            `key:"rate" min:"0" max:"100000000" help:"operations per second by schedule (open loop); 0 sends as fast as replies come"`
+	Duration  time.Duration  `key:"duration" min:"100ms" max:"168h" help:"how long is measured"`
+	Warmup    time.Duration  `key:"warmup" min:"0s" max:"1h" help:"how long is sent before that without measuring"`
+	Records   int            `key:"records" min:"1" max:"10000000000" help:"keys loaded before, and chosen from"`
+	ValueSize settings.Bytes `key:"value_size" min:"1B" max:"64MiB" help:"size of a value"`
+	Seed      uint64         `key:"seed" help:"feeds every random choice; 0 picks one, which the result names"`
+}
+
+// Request says where values come from.
+type Request struct {
+	Profile string   // name of an embedded profile, or the path of a YAML file; empty for `default`
+	Env     []string // NAME=value, as os.Environ returns them
+	Set     []string // name=value, as --set takes them
+	Flags   []Flag
+}
+
+// Flag is a flag of the command line that stands for a setting.
+type Flag struct{ Flag, Setting, Value string }
+
+// Resolved is a profile with every value in its place.
+type Resolved struct {
+	Profile
+	Name  string // as requested
+	About string // when to take it
+
+	from map[string]origin
+}
+
+// origin is the layer that a value came from. Layers of a higher rank win.
+type origin struct {
+	rank int
+	text string
+}
+
+const (
+	rankDefault = iota
+	rankProfile
+	rankEnv
+	rankCommandLine
+)
+
+// Names lists the embedded profiles, `default` first.
+func Names() []string {
+	files, err := embedded.ReadDir(".")
+	if err != nil {
+		panic(err)
+	}
+	names := []string{"default"}
+	for _, f := range files {
+		if name := strings.TrimSuffix(f.Name(), ".yaml"); name != "default" {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// Resolve works out every value. Its error is a settings.Invalid.
+func Resolve(q Request) (*Resolved, error) {
+	r := &resolver{Resolved: &Resolved{Name: cmp.Or(q.Profile, "default"), from: map[string]origin{}}}
+	r.fields = settings.Fields(&r.Profile)
+	r.file("default", origin{rankDefault, "default"})
+	if r.Name != "default" {
+		r.file(r.Name, origin{rankProfile, "profile " + r.Name})
+	}
+	r.env(q.Env)
+	for _, s := range q.Set {
+		if name, value, ok := strings.Cut(s, "="); ok {
+			r.set(strings.TrimSpace(name), strings.TrimSpace(value), origin{rankCommandLine, "--set"})
+		} else {
+			r.complain("--set "+s, "want name=value")
+		}
+	}
+	for _, f := range q.Flags {
+		r.set(f.Setting, f.Value, origin{rankCommandLine, f.Flag})
+	}
+	r.followStores()
+	r.validate()
+	if err := r.problems.Err(); err != nil {
+		return nil, err
+	}
+	return r.Resolved, nil
+}
+
+// resolver is a Resolved in the making.
+type resolver struct {
+	*Resolved
+	fields   []settings.Field // of the profile
+	problems settings.Invalid
+}
+
+func (r *resolver) complain(where, text string) {
+	r.problems = append(r.problems, &settings.Problem{Name: where, Text: where + ": " + text})
+}
+
+// set stores one value, if the setting exists and the value parses.
+func (r *resolver) set(name, value string, from origin) {
+	f, err := settings.Find(r.fields, name)
+	if err == nil {
+		err = f.Set(value)
+	}
+	if err != nil {
+		r.complain(from.text, err.Error())
+		return
+	}
+	r.from[name] = from
+}
+
+// file takes the values of a YAML file: an embedded one by its name, any other by its path.
+func (r *resolver) file(name string, from origin) {
+	where := "profile " + name
+	text, err := read(name)
+	if err != nil {
+		r.complain(where, err.Error())
+		return
+	}
+	v := viper.New()
+	v.SetConfigType("yaml")
+	if err := v.ReadConfig(bytes.NewReader(text)); err != nil {
+		r.complain(where, cmp.Or(errors.Unwrap(err), err).Error())
+		return
+	}
+	r.About = ""
+	for _, key := range slices.Sorted(slices.Values(v.AllKeys())) {
+		if key == "about" {
+			r.About = v.GetString(key)
+			continue
+		}
+		value := ""
+		if x := v.Get(key); x != nil {
+			value = fmt.Sprint(x)
+		}
+		r.set(key, value, from)
+	}
+}
+
+// read returns a profile's text. What has a slash or the ending of a YAML file is a path.
+func read(name string) ([]byte, error) {
+	if strings.ContainsRune(name, '/') || slices.Contains([]string{".yaml", ".yml"}, path.Ext(name)) {
+		return os.ReadFile(name)
+	}
+	if names := Names(); !slices.Contains(names, name) {
+		return nil, errors.New("no such profile" + settings.DidYouMean(name, names))
+	}
+	return embedded.ReadFile(name + ".yaml")
+}
+
+// env takes the variables that begin with EnvPrefix.
+func (r *resolver) env(environ []string) {
+	settingOf := map[string]string{}
+	for _, f := range r.fields {
+		settingOf[EnvName(f.Name)] = f.Name
+	}
+	known := slices.Sorted(maps.Keys(settingOf))
+	for _, e := range slices.Sorted(slices.Values(environ)) {
+		variable, value, _ := strings.Cut(e, "=")
+		if !strings.HasPrefix(variable, EnvPrefix) {
+			continue
+		}
+		if name, ok := settingOf[variable]; ok {
+			r.set(name, value, origin{rankEnv, "env " + variable})
+		} else {
+			r.complain("env "+variable, "unknown setting"+settings.DidYouMean(variable, known))
+		}
+	}
+}
+
+// EnvName is the environment variable of a setting.
+func EnvName(setting string) string {
+	return EnvPrefix + strings.ToUpper(strings.ReplaceAll(setting, ".", "_"))
+}
+
+// followStores lowers the replicas to the stores, where the stores were asked for and the replicas were not.
+func (r *resolver) followStores() {
+	stores, replicas := r.from["cluster.stores"], r.from["cluster.replicas"]
+	if r.Cluster.Replicas > r.Cluster.Stores && replicas.rank < stores.rank && replicas.rank < rankEnv {
+		r.Cluster.Replicas = r.Cluster.Stores
+		r.from["cluster.replicas"] = origin{replicas.rank, "as cluster.stores"}
+	}
+}
+
+// validate checks the ranges, and names for each problem where the value came from.
+func (r *resolver) validate() {
+	load := settings.Problems(settings.Fields(&struct {
+		Load Load `key:"load"`
+	}{r.Load}))
+	var cluster settings.Invalid
+	errors.As(r.Settings.Validate(), &cluster)
+	for _, p := range append(cluster, load...) {
+		if from := r.from[p.Name]; from.rank > rankDefault {
+			r.complain(from.text, p.Text)
+		} else {
+			r.problems = append(r.problems, p)
+		}
+	}
+}
+
+// Value is one resolved setting.
+type Value struct {
+	Name, Value, From string
+}
+
+// Values lists every setting in the order of the struct.
+func (r *Resolved) Values() []Value {
+	fields := settings.Fields(&r.Profile)
+	out := make([]Value, len(fields))
+	for i, f := range fields {
+		out[i] = Value{f.Name, f.Get(), r.from[f.Name].text}
+	}
+	return out
+}
+
+// Asked reports whether a setting was given for this very run, by the environment or on the command line, rather than by a profile.
+func (r *Resolved) Asked(setting string) bool { return r.from[setting].rank >= rankEnv }
