@@ -1,7 +1,13 @@
 // Package route decides where a command is served. The slot table is immutable and swapped atomically; Decide is a pure function of it.
 package route
 
-import "neokv.dev/neokv/internal/topology"
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"neokv.dev/neokv/internal/topology"
+)
 
 // Store is one store as clients and other stores see it.
 type Store struct {
@@ -24,5 +30,67 @@ type Table struct {
 	Epoch   uint64   // grows with every change of the map or of a leader
 	Stores  []Store  // by id
 	Regions []Region // by first slot
-	slots   [topology.SlotCount]uint16
+
+	slots [topology.SlotCount]uint16 // index in Regions plus one, 0 where no region covers the slot
+}
+
+// NewTable returns the table of the given stores and regions, in any order; it copies both. Regions that overlap are a broken
+// invariant of the cluster map, and it panics.
+func NewTable(epoch uint64, stores []Store, regions []Region) *Table {
+	t := &Table{Epoch: epoch, Stores: slices.Clone(stores), Regions: slices.Clone(regions)}
+	slices.SortFunc(t.Stores, func(a, b Store) int { return cmp.Compare(a.ID, b.ID) })
+	slices.SortFunc(t.Regions, func(a, b Region) int { return cmp.Compare(a.Slots.First, b.Slots.First) })
+	for i, r := range t.Regions {
+		for s := int(r.Slots.First); s <= int(r.Slots.Last); s++ {
+			if other := t.slots[s]; other != 0 {
+				panic(fmt.Sprintf("slot %d is in region %d and in region %d", s, t.Regions[other-1].ID, r.ID))
+			}
+			t.slots[s] = uint16(i + 1)
+		}
+	}
+	return t
+}
+
+// Region returns the region that covers a slot and its index in Regions; nil and -1 if there is none.
+func (t *Table) Region(s topology.Slot) (*Region, int) {
+	i := int(t.slots[s]) - 1
+	if i < 0 {
+		return nil, -1
+	}
+	return &t.Regions[i], i
+}
+
+// ByID returns the region with the given id, nil if there is none.
+func (t *Table) ByID(id topology.RegionID) *Region {
+	i := slices.IndexFunc(t.Regions, func(r Region) bool { return r.ID == id })
+	if i < 0 {
+		return nil
+	}
+	return &t.Regions[i]
+}
+
+// Store returns the store with the given id, nil if there is none.
+func (t *Table) Store(id topology.StoreID) *Store {
+	i, ok := slices.BinarySearchFunc(t.Stores, id, func(s Store, id topology.StoreID) int { return cmp.Compare(s.ID, id) })
+	if !ok {
+		return nil
+	}
+	return &t.Stores[i]
+}
+
+// Led returns the slot ranges that a store leads, ascending, neighbours joined.
+func (t *Table) Led(id topology.StoreID) []topology.SlotRange {
+	var out []topology.SlotRange
+	for i := range t.Regions {
+		r := &t.Regions[i]
+		if r.Leader != id || id == 0 {
+			continue
+		}
+		if n := len(out); n > 0 && out[n-1].Last+1 == r.Slots.First {
+			out[n-1].Last = r.Slots.Last
+		} else {
+			out = append(out, r.Slots)
+		}
+	}
+	return out
 }

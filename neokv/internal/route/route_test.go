@@ -1,0 +1,138 @@
+package route
+
+import (
+	"testing"
+
+	"neokv.dev/neokv/internal/topology"
+)
+
+// table has three stores and four regions: led by 1, led by 2, led by nobody, led by 3, which is dead. Slots from 16000 are in none.
+func table() *Table {
+	peers := []topology.Peer{{Store: 1, Replica: 1}, {Store: 2, Replica: 2}, {Store: 3, Replica: 3}}
+	region := func(id topology.RegionID, first, last topology.Slot, leader topology.StoreID) Region {
+		return Region{Region: topology.Region{ID: id, Slots: topology.SlotRange{First: first, Last: last}, Peers: peers}, Leader: leader}
+	}
+	return NewTable(7,
+		[]Store{{ID: 3, Host: "h3", Port: 7003}, {ID: 1, Host: "h1", Port: 7001, Alive: true}, {ID: 2, Host: "h2", Port: 7002, Alive: true}},
+		[]Region{region(2, 4096, 8191, 2), region(1, 0, 4095, 1), region(3, 8192, 12287, 0), region(4, 12288, 15999, 3)})
+}
+
+func (d Decision) text() string {
+	switch d.Action {
+	case Serve:
+		return "serve"
+	case Wait:
+		return "wait"
+	}
+	return string(d.AppendError(nil))
+}
+
+func TestDecide(t *testing.T) {
+	const cross = "CROSSSLOT Keys in request don't hash to the same slot"
+	const down = "CLUSTERDOWN Hash slot not served"
+	for _, c := range []struct {
+		self  topology.StoreID
+		slots []topology.Slot
+		want  string
+		index int
+	}{
+		{1, []topology.Slot{0}, "serve", 0},
+		{1, []topology.Slot{4095, 4095}, "serve", 0},
+		{1, []topology.Slot{4095, 4094}, cross, -1},
+		{1, []topology.Slot{4096}, "MOVED 4096 h2:7002", 1},
+		{1, []topology.Slot{4096, 4097}, cross, -1},
+		{2, []topology.Slot{4095}, "MOVED 4095 h1:7001", 0},
+		{1, []topology.Slot{8192}, "wait", 2},
+		{1, []topology.Slot{12288}, "wait", 3},
+		{3, []topology.Slot{12288}, "serve", 3},
+		{1, []topology.Slot{16000}, down, -1},
+		{1, []topology.Slot{16383, 0}, cross, -1},
+		{0, []topology.Slot{0}, "serve", 0},
+		{0, []topology.Slot{0, 4095, 17}, "serve", 0},
+		{0, []topology.Slot{4095, 4096}, cross, 0},
+		{0, []topology.Slot{4096}, "serve", 1},
+		{0, []topology.Slot{8192}, "wait", 2},
+		{0, []topology.Slot{12288}, "serve", 3},
+		{0, []topology.Slot{16383}, down, -1},
+	} {
+		d := Decide(table(), c.self, c.slots)
+		if d.text() != c.want || d.Index != c.index {
+			t.Errorf("Decide(self %d, slots %v) = %s, region index %d; want %s, %d", c.self, c.slots, d.text(), d.Index, c.want, c.index)
+		}
+	}
+	if d := Decide(nil, 1, []topology.Slot{1}); d.Action != Wait {
+		t.Errorf("Decide without a table = %s, want wait", d.text())
+	}
+	if d := Decide(nil, 1, []topology.Slot{1, 2}); d.Action != CrossSlot {
+		t.Errorf("Decide without a table, two slots = %s, want %s", d.text(), cross)
+	}
+}
+
+func TestUnserved(t *testing.T) {
+	const down = "CLUSTERDOWN Hash slot not served"
+	for _, c := range []struct {
+		self topology.StoreID
+		slot topology.Slot
+		want []string
+	}{
+		{1, 8192, []string{"MOVED 8192 h2:7002", down, "MOVED 8192 h2:7002", down}},
+		{1, 12288, []string{"MOVED 12288 h3:7003", "MOVED 12288 h2:7002", down, "MOVED 12288 h3:7003"}},
+		{3, 8192, []string{"MOVED 8192 h1:7001", "MOVED 8192 h2:7002", down}},
+		{0, 8192, []string{down, down}},
+		{1, 16000, []string{down, down}},
+	} {
+		for turn, want := range c.want {
+			if got := Unserved(table(), c.self, c.slot, uint64(turn)).text(); got != want {
+				t.Errorf("Unserved(self %d, slot %d, turn %d) = %s, want %s", c.self, c.slot, turn, got, want)
+			}
+		}
+	}
+	if got := Unserved(nil, 1, 5, 0).text(); got != down {
+		t.Errorf("Unserved without a table = %s", got)
+	}
+}
+
+func TestTable(t *testing.T) {
+	x := table()
+	if r, i := x.Region(4095); r.ID != 1 || i != 0 {
+		t.Errorf("slot 4095 is in region %d at %d", r.ID, i)
+	}
+	if r, i := x.Region(16383); r != nil || i != -1 {
+		t.Errorf("slot 16383 is in a region")
+	}
+	if x.ByID(4).Leader != 3 || x.ByID(9) != nil {
+		t.Error("ByID")
+	}
+	if x.Store(3).Port != 7003 || x.Store(4) != nil || x.Store(0) != nil {
+		t.Error("Store")
+	}
+	y := NewTable(1, nil, []Region{
+		{Region: topology.Region{ID: 1, Slots: topology.SlotRange{First: 0, Last: 9}}, Leader: 1},
+		{Region: topology.Region{ID: 2, Slots: topology.SlotRange{First: 10, Last: 19}}, Leader: 1},
+		{Region: topology.Region{ID: 3, Slots: topology.SlotRange{First: 20, Last: 29}}},
+		{Region: topology.Region{ID: 4, Slots: topology.SlotRange{First: 30, Last: 30}}, Leader: 1},
+	})
+	if got := y.Led(1); len(got) != 2 || got[0].String() != "0-19" || got[1].String() != "30" {
+		t.Errorf("Led(1) = %v", got)
+	}
+	if got := y.Led(0); got != nil {
+		t.Errorf("Led(0) = %v", got)
+	}
+	defer func() {
+		if recover() == nil {
+			t.Error("overlapping regions did not panic")
+		}
+	}()
+	NewTable(1, nil, []Region{
+		{Region: topology.Region{ID: 1, Slots: topology.SlotRange{First: 0, Last: 9}}},
+		{Region: topology.Region{ID: 2, Slots: topology.SlotRange{First: 9, Last: 19}}},
+	})
+}
+
+func BenchmarkDecide(b *testing.B) {
+	x, slots := table(), []topology.Slot{77}
+	for b.Loop() {
+		slots[0] = (slots[0] + 1) % 8192
+		Decide(x, 1, slots)
+	}
+}
