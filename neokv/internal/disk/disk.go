@@ -1,49 +1,370 @@
 // Package disk is a store's file system: one door for Pebble and for dragonboat's own files. It counts syncs, fences the
 // store on the first failed write, and, in memory, can be crashed: what was not synced is gone.
+//
+// The fence. Both libraries kill the process when a write fails, so neither ever sees a write error:
+//
+//	live ──first failed change, Fence or Crash──▶ failing ──OnFence's function has returned──▶ fenced
+//
+// While failing, calls that do not fail themselves go on to the disk and their answers are true; the one that failed waits for
+// OnFence's function, and from then on everything that would change the disk happens in an overlay in memory. So whoever is told
+// a success that is none is told so after the store was marked failed. What is on the disk is closed under cause and effect:
+// nothing that followed from a lost operation is there.
 package disk
 
 import (
+	"errors"
+	"fmt"
+	"io"
 	"math/rand/v2"
+	"os"
+	"sync"
+	"sync/atomic"
+	"syscall"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
-	lvfs "github.com/lni/vfs"
 )
 
-// FS is the file system of one store. It implements Pebble's vfs.FS; Raft gives dragonboat's view of it.
-type FS struct{ vfs.FS }
+// ErrKilled is what a crashed file system has failed with.
+var ErrKilled = errors.New("disk: killed")
+
+// FS is the file system of one store. It implements Pebble's vfs.FS; Raft gives dragonboat's view of it. All methods may run
+// concurrently.
+//
+// Once it is fenced, reading finds what was written through it, before and after, but the disk no longer changes: open a new FS to
+// see what is really there.
+type FS struct {
+	base vfs.FS
+	mem  *vfs.MemFS // base, where it is in memory
+
+	// cloning is held for writing while mem is cloned, and for reading around every change of mem: MemFS.CrashClone deadlocks
+	// against a concurrent Link, ReuseForWrite or Lock. Files on the disk never touch it.
+	cloning sync.RWMutex
+
+	fence  sync.Once
+	failed atomic.Pointer[error]   // set when failing
+	fenced atomic.Pointer[overlay] // set when fenced
+
+	onFence    atomic.Pointer[func(error)]
+	beforeSync atomic.Pointer[func(int64)]
+	afterSync  atomic.Pointer[func(int64)]
+	fault      atomic.Pointer[Fault]
+
+	begun, syncs, syncNanos, bytes atomic.Int64
+}
+
+var _ vfs.FS = (*FS)(nil)
 
 // OS returns a file system on the machine's disk.
-func OS() *FS { panic("skeleton") }
+func OS() *FS { return &FS{base: vfs.Default} }
 
 // Mem returns an empty file system in memory that can be crashed.
-func Mem() *FS { panic("skeleton") }
+func Mem() *FS { return inMemory(vfs.NewCrashableMem()) }
 
-// Raft is the same file system as dragonboat wants it. dragonboat.ds, NODEHOST.ID and LOCK of a NodeHost are kept in memory, and
-// the host name in paths is a fixed one.
-func (f *FS) Raft() lvfs.FS { panic("skeleton") }
+func inMemory(mem *vfs.MemFS) *FS { return &FS{base: mem, mem: mem} }
 
-// OnFence sets what is called once, before the failing call returns, when the first write or sync fails or Fence is called.
-func (f *FS) OnFence(func(error)) { panic("skeleton") }
+// OnFence sets what is called once, before the failing call returns, when the first write or sync fails or Fence is called. It may
+// be called from any goroutine, also from one that holds Pebble's locks: it must return soon, and must not use the file
+// system or call Fence.
+func (f *FS) OnFence(fn func(error)) { f.onFence.Store(&fn) }
 
-// Fence marks the file system failed: from now on writes succeed into memory only and nothing reaches the disk.
-func (f *FS) Fence(cause error) { panic("skeleton") }
+// Fence marks the file system failed: from now on writes succeed into memory only and nothing reaches the disk. It returns when
+// OnFence's function has returned, whoever called it. Only the first cause counts.
+func (f *FS) Fence(cause error) { f.fail(cause) }
 
-// Failed returns why the file system is fenced, nil while it is not. One atomic load.
-func (f *FS) Failed() error { panic("skeleton") }
+// Failed returns why the file system is fenced, nil while it is not. One atomic load. It is set before OnFence's function runs.
+// Whoever opens a database here checks it afterwards: a folder that cannot be written shows itself in no other way.
+func (f *FS) Failed() error {
+	if err := f.failed.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
 
-// BeforeSync sets a hook that runs before every sync is passed on, with the number of syncs begun so far, from 1. It may call Crash.
-func (f *FS) BeforeSync(func(n int64)) { panic("skeleton") }
+// fail fences the file system, or waits until whoever does so at the moment is done, and returns the overlay.
+func (f *FS) fail(cause error) *overlay {
+	f.fence.Do(func() {
+		f.failed.Store(&cause)
+		if fn := f.onFence.Load(); fn != nil {
+			(*fn)(cause)
+		}
+		f.fenced.Store(newOverlay(f.base))
+	})
+	return f.fenced.Load()
+}
+
+// BeforeSync sets a hook that runs before every sync is passed on, with the number of syncs begun so far, from 1. It may call Crash
+// or Fence: then the sync is not passed on. nil takes the hook away.
+func (f *FS) BeforeSync(fn func(n int64)) { setHook(&f.beforeSync, fn) }
+
+// AfterSync sets a hook that runs after every completed sync, before the caller learns of it, with the number of syncs completed
+// so far, from 1. nil takes the hook away.
+func (f *FS) AfterSync(fn func(n int64)) { setHook(&f.afterSync, fn) }
+
+func setHook(hook *atomic.Pointer[func(int64)], fn func(int64)) {
+	if fn == nil {
+		hook.Store(nil)
+		return
+	}
+	hook.Store(&fn)
+}
 
 // Crash returns a new file system that holds what a power cut at this instant leaves, and fences this one. Memory only.
-// Unsynced data survives with the given percentage, decided by rng.
-func (f *FS) Crash(unsyncedPercent int, rng *rand.Rand) *FS { panic("skeleton") }
+// Unsynced data survives with the given percentage, decided by rng. With 100 it is what an end of the process leaves.
+//
+// A file system that is fenced already may be crashed too: the new one starts from what reached it before the fence.
+func (f *FS) Crash(unsyncedPercent int, rng *rand.Rand) *FS {
+	if f.mem == nil {
+		panic("disk: crash of a file system that is not in memory")
+	}
+	f.fail(ErrKilled) // first the fence, then the clone: what is acknowledged is in the clone
+	f.cloning.Lock()
+	defer f.cloning.Unlock()
+	return inMemory(f.mem.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: unsyncedPercent, RNG: rng}))
+}
 
 // Stats counts since the file system was made.
 type Stats struct {
-	Syncs        int64 // syncs completed
+	Syncs        int64 // syncs completed: files and folders
 	SyncNanos    int64 // time spent in them
 	BytesWritten int64
 }
 
-// Stats returns the counters so far.
-func (f *FS) Stats() Stats { panic("skeleton") }
+// Stats returns the counters so far. What went into memory behind the fence is not counted.
+func (f *FS) Stats() Stats {
+	return Stats{Syncs: f.syncs.Load(), SyncNanos: f.syncNanos.Load(), BytesWritten: f.bytes.Load()}
+}
+
+// Free returns how many bytes can still be written in the folder dir; ok is false where nobody knows, as in memory.
+func (f *FS) Free(dir string) (bytes int64, ok bool) {
+	usage, err := f.base.GetDiskUsage(dir)
+	return int64(usage.AvailBytes), err == nil
+}
+
+// Op is a kind of operation that changes the disk.
+type Op string
+
+const (
+	OpCreate Op = "create" // also opening for writing, and reusing
+	OpWrite  Op = "write"
+	OpSync   Op = "sync"
+	OpLink   Op = "link"
+	OpRename Op = "rename"
+	OpRemove Op = "remove"
+	OpMkdir  Op = "mkdir"
+)
+
+// change runs an operation on the names of the base. Where the file system is fenced, or is so because do failed, it returns
+// the overlay instead, and the caller does the same there.
+func (f *FS) change(op Op, name string, do func() error) (*overlay, error) {
+	if over := f.fenced.Load(); over != nil {
+		return over, nil
+	}
+	err := f.injected(op, name)
+	if err == nil {
+		f.begin()
+		err = do()
+		f.end()
+	}
+	if err == nil || isAnswer(op, err) {
+		return nil, err
+	}
+	return f.fail(fmt.Errorf("%s %s: %w", op, name, err)), nil
+}
+
+// begin and end surround a change of the base.
+func (f *FS) begin() {
+	if f.mem != nil {
+		f.cloning.RLock()
+	}
+}
+
+func (f *FS) end() {
+	if f.mem != nil {
+		f.cloning.RUnlock()
+	}
+}
+
+// isAnswer tells errors that say how things stand from trouble with the disk. To create a file in a folder that is gone is
+// trouble: neither library goes on after that.
+func isAnswer(op Op, err error) bool {
+	switch op {
+	case OpRemove:
+		return errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ENOTEMPTY)
+	case OpRename:
+		return errors.Is(err, os.ErrNotExist) || errors.Is(err, os.ErrExist)
+	case OpLink: // Pebble copies where links are not possible
+		return errors.Is(err, os.ErrNotExist) || errors.Is(err, os.ErrExist) ||
+			errors.Is(err, syscall.EXDEV) || errors.Is(err, syscall.EPERM) || errors.Is(err, errors.ErrUnsupported)
+	}
+	return false
+}
+
+// Create is part of vfs.FS.
+func (f *FS) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
+	var file vfs.File
+	over, err := f.change(OpCreate, name, func() (err error) {
+		file, err = f.base.Create(name, category)
+		return err
+	})
+	if over != nil {
+		return over.create(name)
+	}
+	return f.opened(file, name, true), err
+}
+
+// OpenReadWrite is part of vfs.FS.
+func (f *FS) OpenReadWrite(name string, category vfs.DiskWriteCategory, opts ...vfs.OpenOption) (vfs.File, error) {
+	var file vfs.File
+	over, err := f.change(OpCreate, name, func() (err error) {
+		file, err = f.base.OpenReadWrite(name, category, opts...)
+		return err
+	})
+	if over != nil {
+		return over.openReadWrite(name)
+	}
+	return f.opened(file, name, true), err
+}
+
+// ReuseForWrite is part of vfs.FS. In memory the old file is removed and a new one made: a crash then cuts each file to its own
+// synced bytes and never leaves a former life's.
+func (f *FS) ReuseForWrite(oldname, newname string, category vfs.DiskWriteCategory) (vfs.File, error) {
+	var file vfs.File
+	over, err := f.change(OpCreate, newname, func() (err error) {
+		if f.mem == nil {
+			file, err = f.base.ReuseForWrite(oldname, newname, category)
+			return err
+		}
+		if err := f.base.Remove(oldname); err != nil {
+			return err
+		}
+		file, err = f.base.Create(newname, category)
+		return err
+	})
+	if over != nil {
+		if err := over.remove(oldname); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return nil, err
+		}
+		return over.create(newname)
+	}
+	return f.opened(file, newname, true), err
+}
+
+// Open is part of vfs.FS.
+func (f *FS) Open(name string, opts ...vfs.OpenOption) (vfs.File, error) {
+	if over := f.fenced.Load(); over != nil {
+		return over.open(name, opts...)
+	}
+	file, err := f.base.Open(name, opts...)
+	if err != nil {
+		return nil, err
+	}
+	return f.opened(file, name, false), nil
+}
+
+// OpenDir is part of vfs.FS.
+func (f *FS) OpenDir(name string) (vfs.File, error) {
+	if over := f.fenced.Load(); over != nil {
+		return over.openDir(name)
+	}
+	file, err := f.base.OpenDir(name)
+	if err != nil {
+		return nil, err
+	}
+	return f.opened(file, name, false), nil
+}
+
+// Link is part of vfs.FS.
+func (f *FS) Link(oldname, newname string) error {
+	over, err := f.change(OpLink, newname, func() error { return f.base.Link(oldname, newname) })
+	if over != nil {
+		return over.link(oldname, newname)
+	}
+	return err
+}
+
+// Remove is part of vfs.FS.
+func (f *FS) Remove(name string) error {
+	over, err := f.change(OpRemove, name, func() error { return f.base.Remove(name) })
+	if over != nil {
+		return over.remove(name)
+	}
+	return err
+}
+
+// RemoveAll is part of vfs.FS.
+func (f *FS) RemoveAll(name string) error {
+	over, err := f.change(OpRemove, name, func() error { return f.base.RemoveAll(name) })
+	if over != nil {
+		over.removeAll(name)
+	}
+	return err
+}
+
+// Rename is part of vfs.FS.
+func (f *FS) Rename(oldname, newname string) error {
+	over, err := f.change(OpRename, newname, func() error { return f.base.Rename(oldname, newname) })
+	if over != nil {
+		return over.rename(oldname, newname)
+	}
+	return err
+}
+
+// MkdirAll is part of vfs.FS. In memory the folders of the top level survive every crash: relative to no folder, nobody could sync
+// their names.
+func (f *FS) MkdirAll(dir string, perm os.FileMode) error {
+	over, err := f.change(OpMkdir, dir, func() error {
+		if err := f.base.MkdirAll(dir, perm); err != nil || f.mem == nil {
+			return err
+		}
+		root, err := f.mem.OpenDir("/")
+		if err != nil {
+			return err
+		}
+		return errors.Join(root.Sync(), root.Close())
+	})
+	if over != nil {
+		return over.mkdirAll(dir)
+	}
+	return err
+}
+
+// Lock is part of vfs.FS. Its errors are the caller's: a lock that somebody else holds says nothing about the disk.
+func (f *FS) Lock(name string) (io.Closer, error) {
+	if f.fenced.Load() != nil {
+		return io.NopCloser(nil), nil
+	}
+	f.begin()
+	defer f.end()
+	return f.base.Lock(name)
+}
+
+// List is part of vfs.FS.
+func (f *FS) List(dir string) ([]string, error) {
+	if over := f.fenced.Load(); over != nil {
+		return over.list(dir)
+	}
+	return f.base.List(dir)
+}
+
+// Stat is part of vfs.FS.
+func (f *FS) Stat(name string) (vfs.FileInfo, error) {
+	if over := f.fenced.Load(); over != nil {
+		return over.stat(name)
+	}
+	return f.base.Stat(name)
+}
+
+// PathBase is part of vfs.FS.
+func (f *FS) PathBase(path string) string { return f.base.PathBase(path) }
+
+// PathJoin is part of vfs.FS.
+func (f *FS) PathJoin(elem ...string) string { return f.base.PathJoin(elem...) }
+
+// PathDir is part of vfs.FS.
+func (f *FS) PathDir(path string) string { return f.base.PathDir(path) }
+
+// GetDiskUsage is part of vfs.FS.
+func (f *FS) GetDiskUsage(path string) (vfs.DiskUsage, error) { return f.base.GetDiskUsage(path) }
+
+// Unwrap is part of vfs.FS.
+func (f *FS) Unwrap() vfs.FS { return f.base }

@@ -1,0 +1,45 @@
+package disk
+
+import (
+	"fmt"
+	"path/filepath"
+	"sync/atomic"
+)
+
+// Fault makes an operation that changes the disk fail, and so fences the file system. A write that fails has written half of its bytes.
+type Fault struct {
+	Op   Op     // which operations
+	Path string // whose file's name, without the folder, matches this pattern of filepath.Match; empty means all
+	Skip int64  // after so many that still succeed
+	Err  error  // what they fail with
+
+	seen atomic.Int64
+}
+
+// String prints the fault: "sync *.log fails after 3: input/output error".
+func (t *Fault) String() string {
+	path := t.Path
+	if path == "" {
+		path = "*"
+	}
+	return fmt.Sprintf("%s %s fails after %d: %v", t.Op, path, t.Skip, t.Err)
+}
+
+// Inject sets the fault; nil takes it away. One fault at a time: the file system is fenced by the first.
+func (f *FS) Inject(t *Fault) { f.fault.Store(t) }
+
+func (f *FS) injected(op Op, name string) error {
+	t := f.fault.Load()
+	if t == nil || t.Op != op {
+		return nil
+	}
+	if t.Path != "" {
+		if ok, err := filepath.Match(t.Path, filepath.Base(name)); err != nil || !ok {
+			return err
+		}
+	}
+	if t.seen.Add(1) <= t.Skip {
+		return nil
+	}
+	return t.Err
+}

@@ -1,0 +1,218 @@
+package disk
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sync/atomic"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+// file is a file of the base or, once something was written to it behind the fence, its copy in the overlay.
+type file struct {
+	fs       *FS
+	base     vfs.File
+	name     string
+	writable bool
+	off      int64 // where Read and Write go on
+	copied   atomic.Pointer[vfs.File]
+}
+
+var _ vfs.File = (*file)(nil)
+
+// opened wraps a file of the base; nil stays nil.
+func (f *FS) opened(base vfs.File, name string, writable bool) vfs.File {
+	if base == nil {
+		return nil
+	}
+	return &file{fs: f, base: base, name: name, writable: writable}
+}
+
+// Write is part of vfs.File. What a failed write left unwritten goes into memory.
+func (x *file) Write(p []byte) (int, error) {
+	n := 0
+	if x.fs.fenced.Load() == nil {
+		var err error
+		if n, err = x.pass(p, x.base.Write); err == nil || !x.writable {
+			x.off += int64(n)
+			return n, err
+		}
+		x.off += int64(n)
+	}
+	m, err := x.copy().WriteAt(p[n:], x.off)
+	x.off += int64(m)
+	return n + m, err
+}
+
+// WriteAt is part of vfs.File.
+func (x *file) WriteAt(p []byte, off int64) (int, error) {
+	n := 0
+	if x.fs.fenced.Load() == nil {
+		var err error
+		n, err = x.pass(p, func(p []byte) (int, error) { return x.base.WriteAt(p, off) })
+		if err == nil || !x.writable {
+			return n, err
+		}
+	}
+	m, err := x.copy().WriteAt(p[n:], off+int64(n))
+	return n + m, err
+}
+
+// pass hands a write on to the base and fences the file system when it fails. An injected error comes, as a full disk's does, after half of
+// the bytes.
+func (x *file) pass(p []byte, write func([]byte) (int, error)) (int, error) {
+	injected := x.fs.injected(OpWrite, x.name)
+	if injected != nil {
+		p = p[:len(p)/2]
+	}
+	x.fs.begin()
+	n, err := write(p)
+	x.fs.end()
+	x.fs.bytes.Add(int64(n))
+	if err == nil {
+		err = injected
+	}
+	if err != nil && x.writable {
+		x.fs.fail(fmt.Errorf("%s %s: %w", OpWrite, x.name, err))
+	}
+	return n, err
+}
+
+// copy returns the file's copy in the overlay, made at the first call.
+func (x *file) copy() vfs.File {
+	if c := x.copied.Load(); c != nil {
+		return *c
+	}
+	c := x.fs.fenced.Load().adopt(x.name, x.base)
+	x.copied.Store(&c)
+	return c
+}
+
+// Read is part of vfs.File.
+func (x *file) Read(p []byte) (n int, err error) {
+	if c := x.copied.Load(); c != nil {
+		if n, err = (*c).ReadAt(p, x.off); n > 0 {
+			err = nil
+		}
+	} else {
+		n, err = x.base.Read(p)
+	}
+	x.off += int64(n)
+	return n, err
+}
+
+// ReadAt is part of vfs.File.
+func (x *file) ReadAt(p []byte, off int64) (int, error) {
+	if c := x.copied.Load(); c != nil {
+		return (*c).ReadAt(p, off)
+	}
+	return x.base.ReadAt(p, off)
+}
+
+// Stat is part of vfs.File.
+func (x *file) Stat() (vfs.FileInfo, error) {
+	if c := x.copied.Load(); c != nil {
+		return (*c).Stat()
+	}
+	return x.base.Stat()
+}
+
+// Sync is part of vfs.File.
+func (x *file) Sync() error { return x.sync(false) }
+
+// SyncData is part of vfs.File.
+func (x *file) SyncData() error { return x.sync(true) }
+
+func (x *file) sync(dataOnly bool) error {
+	fs := x.fs
+	if fs.fenced.Load() != nil {
+		return nil
+	}
+	n := fs.begun.Add(1)
+	if hook := fs.beforeSync.Load(); hook != nil {
+		(*hook)(n)
+		if fs.fenced.Load() != nil {
+			return nil
+		}
+	}
+	start := time.Now()
+	err := fs.injected(OpSync, x.name)
+	if err == nil {
+		fs.begin()
+		if dataOnly {
+			err = x.base.SyncData()
+		} else {
+			err = x.base.Sync()
+		}
+		fs.end()
+	}
+	if err != nil {
+		fs.fail(fmt.Errorf("%s %s: %w", OpSync, x.name, err))
+		return nil
+	}
+	x.synced(start)
+	return nil
+}
+
+// synced counts a completed sync.
+func (x *file) synced(start time.Time) {
+	x.fs.syncNanos.Add(int64(time.Since(start)))
+	n := x.fs.syncs.Add(1)
+	if hook := x.fs.afterSync.Load(); hook != nil {
+		(*hook)(n)
+	}
+}
+
+// SyncTo is part of vfs.File. It is a sync, and counts as one, only where the base makes it one. BeforeSync's hook does not run, since
+// nobody may rely on it.
+func (x *file) SyncTo(length int64) (fullSync bool, err error) {
+	if x.fs.fenced.Load() != nil {
+		return true, nil
+	}
+	start := time.Now()
+	if fullSync, err = x.base.SyncTo(length); err != nil {
+		x.fs.fail(fmt.Errorf("%s %s: %w", OpSync, x.name, err))
+		return true, nil
+	}
+	if fullSync {
+		x.fs.begun.Add(1)
+		x.synced(start)
+	}
+	return fullSync, nil
+}
+
+// Preallocate is part of vfs.File. It is advice: whether the disk is full, the write will tell.
+func (x *file) Preallocate(offset, length int64) error {
+	if x.fs.fenced.Load() == nil {
+		_ = x.base.Preallocate(offset, length)
+	}
+	return nil
+}
+
+// Prefetch is part of vfs.File.
+func (x *file) Prefetch(offset, length int64) error { return x.base.Prefetch(offset, length) }
+
+// Fd is part of vfs.File.
+func (x *file) Fd() uintptr { return x.base.Fd() }
+
+// Close is part of vfs.File. Some file systems tell only here that a write failed.
+func (x *file) Close() error {
+	var copied error
+	if c := x.copied.Load(); c != nil {
+		copied = (*c).Close()
+	}
+	err := x.base.Close()
+	if err != nil && x.writable && !errors.Is(err, os.ErrClosed) {
+		x.fs.fail(fmt.Errorf("close %s: %w", x.name, err))
+		err = nil
+	}
+	return errors.Join(err, copied)
+}
+
+// contents returns a reader of all of a file, leaving its offset alone.
+func contents(f vfs.File) io.Reader {
+	return io.NewSectionReader(f, 0, 1<<62)
+}

@@ -1,0 +1,236 @@
+package disk
+
+import (
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	lvfs "github.com/lni/vfs"
+)
+
+// raftHost stands for the machine's name in the paths of dragonboat.
+const raftHost = "host"
+
+// raftFS is dragonboat's view of an FS. A folder written by it can be opened on another machine under another name:
+//
+//	<dir>/dragonboat.ds, NODEHOST.ID, LOCK                   in memory: they would bind the folder to its machine and settings
+//	<dir>/<host name>/00000000000000000001/snapshot-part-0/  on disk, with raftHost for the host name
+//
+// Nobody else is kept out of the folder: Pebble's own lock does that.
+type raftFS struct {
+	fs    *FS
+	host  string
+	flags *lvfs.MemFS // the files in memory
+}
+
+var _ lvfs.FS = (*raftFS)(nil)
+
+// Raft is the same file system as dragonboat wants it. dragonboat.ds, NODEHOST.ID and LOCK of a NodeHost are kept in memory, as long
+// as the value returned, and the host name in paths is a fixed one.
+func (f *FS) Raft() lvfs.FS {
+	host, _ := os.Hostname() // dragonboat asks too, and refuses to start on an error
+	return f.raft(host)
+}
+
+func (f *FS) raft(host string) *raftFS {
+	return &raftFS{fs: f, host: host, flags: lvfs.NewMem()}
+}
+
+// path puts raftHost in the place of the host name. That is the component before a deployment id, 20 digits; at the end of a path
+// it is taken for one unless a folder of that name exists, since a data folder may lie beneath one.
+func (r *raftFS) path(name string) string {
+	parts := strings.Split(filepath.ToSlash(name), "/")
+	for i, part := range parts {
+		if part != r.host || part == "" {
+			continue
+		}
+		if i+1 < len(parts) {
+			if !isDeploymentID(parts[i+1]) {
+				continue
+			}
+		} else if _, err := r.fs.Stat(name); err == nil {
+			continue
+		}
+		parts[i] = raftHost
+		return filepath.FromSlash(strings.Join(parts, "/"))
+	}
+	return name
+}
+
+func isDeploymentID(s string) bool {
+	return len(s) == 20 && strings.Trim(s, "0123456789") == ""
+}
+
+// flag returns the name in r.flags of a file that is kept in memory.
+func (r *raftFS) flag(name string) (string, bool) {
+	switch filepath.Base(name) {
+	case "dragonboat.ds", "NODEHOST.ID", "LOCK":
+		return strings.ReplaceAll(filepath.Clean(name), string(filepath.Separator), "|"), true
+	}
+	return "", false
+}
+
+// Create is part of lvfs.FS.
+func (r *raftFS) Create(name string) (lvfs.File, error) {
+	if flag, ok := r.flag(name); ok {
+		return r.flags.Create(flag)
+	}
+	return raftOpened(r.fs.Create(r.path(name), vfs.WriteCategoryUnspecified))
+}
+
+// Link is part of lvfs.FS.
+func (r *raftFS) Link(oldname, newname string) error {
+	return r.fs.Link(r.path(oldname), r.path(newname))
+}
+
+// Open is part of lvfs.FS.
+func (r *raftFS) Open(name string, opts ...lvfs.OpenOption) (lvfs.File, error) {
+	if flag, ok := r.flag(name); ok {
+		return r.flags.Open(flag)
+	}
+	f, err := raftOpened(r.fs.Open(r.path(name)))
+	if err != nil {
+		return nil, err
+	}
+	for _, opt := range opts {
+		opt.Apply(f)
+	}
+	return f, nil
+}
+
+// OpenDir is part of lvfs.FS.
+func (r *raftFS) OpenDir(name string) (lvfs.File, error) {
+	return raftOpened(r.fs.OpenDir(r.path(name)))
+}
+
+// OpenForAppend is part of lvfs.FS.
+func (r *raftFS) OpenForAppend(name string) (lvfs.File, error) {
+	if flag, ok := r.flag(name); ok {
+		return r.flags.OpenForAppend(flag)
+	}
+	name = r.path(name)
+	info, err := r.fs.Stat(name)
+	if err != nil {
+		return nil, err // OpenReadWrite would create it
+	}
+	f, err := r.fs.OpenReadWrite(name, vfs.WriteCategoryUnspecified)
+	if err != nil {
+		return nil, err
+	}
+	return &raftFile{File: f, off: info.Size()}, nil
+}
+
+// Remove is part of lvfs.FS.
+func (r *raftFS) Remove(name string) error {
+	if flag, ok := r.flag(name); ok {
+		return r.flags.Remove(flag)
+	}
+	return r.fs.Remove(r.path(name))
+}
+
+// RemoveAll is part of lvfs.FS.
+func (r *raftFS) RemoveAll(name string) error { return r.fs.RemoveAll(r.path(name)) }
+
+// Rename is part of lvfs.FS.
+func (r *raftFS) Rename(oldname, newname string) error {
+	return r.fs.Rename(r.path(oldname), r.path(newname))
+}
+
+// ReuseForWrite is part of lvfs.FS.
+func (r *raftFS) ReuseForWrite(oldname, newname string) (lvfs.File, error) {
+	return raftOpened(r.fs.ReuseForWrite(r.path(oldname), r.path(newname), vfs.WriteCategoryUnspecified))
+}
+
+// MkdirAll is part of lvfs.FS.
+func (r *raftFS) MkdirAll(dir string, perm os.FileMode) error {
+	return r.fs.MkdirAll(r.path(dir), perm)
+}
+
+// Lock is part of lvfs.FS.
+func (r *raftFS) Lock(name string) (io.Closer, error) {
+	if flag, ok := r.flag(name); ok {
+		return r.flags.Lock(flag)
+	}
+	return r.fs.Lock(r.path(name))
+}
+
+// List is part of lvfs.FS. Files in memory are not listed.
+func (r *raftFS) List(dir string) ([]string, error) { return r.fs.List(r.path(dir)) }
+
+// Stat is part of lvfs.FS.
+func (r *raftFS) Stat(name string) (os.FileInfo, error) {
+	if flag, ok := r.flag(name); ok {
+		return r.flags.Stat(flag)
+	}
+	return r.fs.Stat(r.path(name))
+}
+
+// PathBase is part of lvfs.FS.
+func (r *raftFS) PathBase(path string) string { return r.fs.PathBase(path) }
+
+// PathJoin is part of lvfs.FS.
+func (r *raftFS) PathJoin(elem ...string) string { return r.fs.PathJoin(elem...) }
+
+// PathDir is part of lvfs.FS.
+func (r *raftFS) PathDir(path string) string { return r.fs.PathDir(path) }
+
+// GetDiskUsage is part of lvfs.FS.
+func (r *raftFS) GetDiskUsage(path string) (lvfs.DiskUsage, error) {
+	usage, err := r.fs.GetDiskUsage(r.path(path))
+	return lvfs.DiskUsage(usage), err
+}
+
+// raftFile adds Seek to a file, and so keeps the offset itself.
+type raftFile struct {
+	vfs.File
+	off int64
+}
+
+func raftOpened(f vfs.File, err error) (lvfs.File, error) {
+	if err != nil {
+		return nil, err
+	}
+	return &raftFile{File: f}, nil
+}
+
+// Read is part of lvfs.File.
+func (f *raftFile) Read(p []byte) (int, error) {
+	n, err := f.File.ReadAt(p, f.off)
+	f.off += int64(n)
+	if n > 0 && errors.Is(err, io.EOF) {
+		err = nil
+	}
+	return n, err
+}
+
+// Write is part of lvfs.File.
+func (f *raftFile) Write(p []byte) (int, error) {
+	n, err := f.File.WriteAt(p, f.off)
+	f.off += int64(n)
+	return n, err
+}
+
+// Seek is part of lvfs.File.
+func (f *raftFile) Seek(offset int64, whence int) (int64, error) {
+	switch whence {
+	case io.SeekCurrent:
+		offset += f.off
+	case io.SeekEnd:
+		info, err := f.File.Stat()
+		if err != nil {
+			return 0, err
+		}
+		offset += info.Size()
+	}
+	if offset < 0 {
+		return 0, os.ErrInvalid
+	}
+	f.off = offset
+	return offset, nil
+}
+
+// Stat is part of lvfs.File.
+func (f *raftFile) Stat() (os.FileInfo, error) { return f.File.Stat() }
