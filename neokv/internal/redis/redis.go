@@ -30,6 +30,8 @@ type Command struct {
 	// Everywhere marks a command without keys that runs once in each region that the store leads (proxy: in every region):
 	// FLUSHALL, DBSIZE, KEYS. Its parts are joined as Split says.
 	Everywhere bool
+
+	parent *Command // of a subcommand, set by NewTable
 }
 
 // Doc is what COMMAND DOCS and the documentation print. The sentence is ours, the rest are Redis's facts.

@@ -1,7 +1,157 @@
 package redis
 
+import (
+	"math"
+	"strconv"
+)
+
 // Reply appends replies in RESP2 or RESP3. The zero value writes RESP2.
+//
+// Methods that open an aggregate (Array, Map, Set, Push) write its header only; the caller appends the elements. Nothing allocates
+// but the growth of Buf.
 type Reply struct {
 	Buf   []byte
 	Proto int // 3 for RESP3, anything else RESP2
+}
+
+// Status appends a simple string, which must not contain CR or LF.
+func (r *Reply) Status(s string) {
+	r.Buf = append(r.Buf, '+')
+	r.Buf = append(r.Buf, s...)
+	r.Buf = append(r.Buf, '\r', '\n')
+}
+
+// OK appends +OK.
+func (r *Reply) OK() { r.Buf = append(r.Buf, "+OK\r\n"...) }
+
+// Error appends an error. line is the whole line without the leading '-': its code, a space, the message.
+func (r *Reply) Error(line string) {
+	r.Buf = append(r.Buf, '-')
+	r.Buf = append(r.Buf, line...)
+	r.Buf = append(r.Buf, '\r', '\n')
+}
+
+// Int appends an integer.
+func (r *Reply) Int(n int64) {
+	r.Buf = append(r.Buf, ':')
+	r.Buf = strconv.AppendInt(r.Buf, n, 10)
+	r.Buf = append(r.Buf, '\r', '\n')
+}
+
+// Bulk appends a bulk string.
+func (r *Reply) Bulk(b []byte) {
+	r.header('$', len(b))
+	r.Buf = append(r.Buf, b...)
+	r.Buf = append(r.Buf, '\r', '\n')
+}
+
+// BulkString appends a bulk string.
+func (r *Reply) BulkString(s string) {
+	r.header('$', len(s))
+	r.Buf = append(r.Buf, s...)
+	r.Buf = append(r.Buf, '\r', '\n')
+}
+
+// Null appends the absence of a value: the null bulk string in RESP2.
+func (r *Reply) Null() {
+	if r.Proto == 3 {
+		r.Buf = append(r.Buf, "_\r\n"...)
+		return
+	}
+	r.Buf = append(r.Buf, "$-1\r\n"...)
+}
+
+// NullArray appends the absence of a value where an array stands otherwise: the null array in RESP2.
+func (r *Reply) NullArray() {
+	if r.Proto == 3 {
+		r.Buf = append(r.Buf, "_\r\n"...)
+		return
+	}
+	r.Buf = append(r.Buf, "*-1\r\n"...)
+}
+
+// Array opens an array of n elements.
+func (r *Reply) Array(n int) { r.header('*', n) }
+
+// Map opens a map of n pairs: in RESP2 an array of 2n elements, key and value in turn.
+func (r *Reply) Map(n int) {
+	if r.Proto == 3 {
+		r.header('%', n)
+		return
+	}
+	r.header('*', 2*n)
+}
+
+// Set opens a set of n elements: in RESP2 an array.
+func (r *Reply) Set(n int) {
+	if r.Proto == 3 {
+		r.header('~', n)
+		return
+	}
+	r.header('*', n)
+}
+
+// Push opens out-of-band data of n elements: in RESP2 an array.
+func (r *Reply) Push(n int) {
+	if r.Proto == 3 {
+		r.header('>', n)
+		return
+	}
+	r.header('*', n)
+}
+
+// Bool appends a boolean: in RESP2 the integer 1 or 0.
+func (r *Reply) Bool(b bool) {
+	switch {
+	case r.Proto != 3 && b:
+		r.Buf = append(r.Buf, ":1\r\n"...)
+	case r.Proto != 3:
+		r.Buf = append(r.Buf, ":0\r\n"...)
+	case b:
+		r.Buf = append(r.Buf, "#t\r\n"...)
+	default:
+		r.Buf = append(r.Buf, "#f\r\n"...)
+	}
+}
+
+// Double appends a floating point number with 17 significant digits, as Redis 7.0 does: in RESP2 as a bulk string.
+func (r *Reply) Double(f float64) {
+	var room [40]byte
+	b := room[:0]
+	switch {
+	case math.IsInf(f, 1):
+		b = append(b, "inf"...)
+	case math.IsInf(f, -1):
+		b = append(b, "-inf"...)
+	case math.IsNaN(f):
+		b = append(b, "nan"...)
+	default:
+		b = strconv.AppendFloat(b, f, 'g', 17, 64)
+	}
+	if r.Proto != 3 {
+		r.Bulk(b)
+		return
+	}
+	r.Buf = append(r.Buf, ',')
+	r.Buf = append(r.Buf, b...)
+	r.Buf = append(r.Buf, '\r', '\n')
+}
+
+// Verbatim appends text of a format of three letters ("txt", "mkd"): in RESP2 a bulk string.
+func (r *Reply) Verbatim(format, text string) {
+	if r.Proto != 3 {
+		r.BulkString(text)
+		return
+	}
+	r.header('=', len(format)+1+len(text))
+	r.Buf = append(r.Buf, format...)
+	r.Buf = append(r.Buf, ':')
+	r.Buf = append(r.Buf, text...)
+	r.Buf = append(r.Buf, '\r', '\n')
+}
+
+func (r *Reply) header(kind byte, n int) {
+	r.Buf = append(r.Buf, kind)
+	r.Buf = strconv.AppendInt(r.Buf, int64(n), 10)
+	r.Buf = append(r.Buf, '\r', '\n')
 }

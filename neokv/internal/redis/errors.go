@@ -1,0 +1,124 @@
+package redis
+
+import (
+	"bytes"
+)
+
+// The error lines of redis-server 7.0.15, without the leading '-'. Only this file spells them.
+const (
+	ErrSyntax          = "ERR syntax error"
+	ErrNotInteger      = "ERR value is not an integer or out of range"
+	ErrNotFloat        = "ERR value is not a valid float"
+	ErrOutOfRange      = "ERR value is out of range"
+	ErrOutOfRangePos   = "ERR value is out of range, must be positive"
+	ErrOverflow        = "ERR increment or decrement would overflow"
+	ErrDecrOverflow    = "ERR decrement would overflow"
+	ErrWrongType       = "WRONGTYPE Operation against a key holding the wrong kind of value"
+	ErrTooLong         = "ERR string exceeds maximum allowed size (proto-max-bulk-len)"
+	ErrInvalidCursor   = "ERR invalid cursor"
+	ErrNoSuchKey       = "ERR no such key"
+	ErrCrossSlot       = "CROSSSLOT Keys in request don't hash to the same slot"
+	ErrClusterDown     = "CLUSTERDOWN Hash slot not served"
+	ErrDBIndex         = "ERR DB index is out of range"
+	ErrInvalidSlot     = "ERR Invalid or out of range slot"
+	ErrInvalidKeyCount = "ERR Invalid number of keys"
+	ErrNoProto         = "NOPROTO unsupported protocol version"
+	ErrProtoVersion    = "ERR Protocol version is not an integer or out of range"
+	ErrNoAuth          = "NOAUTH Authentication required."
+
+	errExpireNX          = "ERR NX and XX, GT or LT options at the same time are not compatible"
+	errExpireGTLT        = "ERR GT and LT options at the same time are not compatible"
+	errGetKeysCommand    = "ERR Invalid command specified"
+	errGetKeysNone       = "ERR The command has no key arguments"
+	errGetKeysCount      = "ERR Invalid number of arguments specified for command"
+	errGetKeysArgs       = "ERR Invalid arguments specified for command"
+	maxQuotedBytes       = 128       // of a name or of all arguments in an error
+	maxStringBytes       = 512 << 20 // proto-max-bulk-len
+	unknownCommandPrefix = "ERR unknown command '"
+)
+
+// WrongArity appends the error for a call of c with a wrong number of arguments.
+func (r *Reply) WrongArity(c *Command) { r.wrongArity(c.FullName()) }
+
+func (r *Reply) wrongArity(name string) {
+	r.named("ERR wrong number of arguments for '", name, "' command")
+}
+
+// InvalidExpire appends the error for an expire time out of range; name is the command's full name.
+func (r *Reply) InvalidExpire(name string) {
+	r.named("ERR invalid expire time in '", name, "' command")
+}
+
+func (r *Reply) named(before, name, after string) {
+	r.Buf = append(r.Buf, '-')
+	r.Buf = append(r.Buf, before...)
+	r.Buf = append(r.Buf, name...)
+	r.Buf = append(r.Buf, after...)
+	r.Buf = append(r.Buf, '\r', '\n')
+}
+
+// UnknownCommand appends the error for a name that no table knows. It quotes at most 128 bytes of the name and about as many of the
+// arguments.
+func (r *Reply) UnknownCommand(args [][]byte) {
+	r.Buf = append(r.Buf, '-')
+	start := len(r.Buf)
+	r.Buf = append(r.Buf, unknownCommandPrefix...)
+	r.Buf = append(r.Buf, cString(args[0], maxQuotedBytes)...)
+	r.Buf = append(r.Buf, "', with args beginning with: "...)
+	quoted := len(r.Buf)
+	for _, a := range args[1:] {
+		room := maxQuotedBytes - (len(r.Buf) - quoted)
+		if room <= 0 {
+			break
+		}
+		r.Buf = append(r.Buf, '\'')
+		r.Buf = append(r.Buf, cString(a, room)...)
+		r.Buf = append(r.Buf, '\'', ' ')
+	}
+	r.endError(start)
+}
+
+// UnknownSubcommand appends the error for args[1] not being a subcommand of the container args[0].
+func (r *Reply) UnknownSubcommand(args [][]byte) {
+	r.Buf = append(r.Buf, '-')
+	start := len(r.Buf)
+	r.Buf = append(r.Buf, "ERR unknown subcommand '"...)
+	r.Buf = append(r.Buf, cString(args[1], maxQuotedBytes)...)
+	r.Buf = append(r.Buf, "'. Try "...)
+	for _, c := range args[0] {
+		if 'a' <= c && c <= 'z' {
+			c -= 'a' - 'A'
+		}
+		r.Buf = append(r.Buf, c)
+	}
+	r.Buf = append(r.Buf, " HELP."...)
+	r.endError(start)
+}
+
+// unsupportedOption is EXPIRE's error for an option that it does not know.
+func (r *Reply) unsupportedOption(arg []byte) {
+	r.Buf = append(r.Buf, '-')
+	start := len(r.Buf)
+	r.Buf = append(r.Buf, "ERR Unsupported option "...)
+	r.Buf = append(r.Buf, bytes.TrimRight(cString(arg, len(arg)), "\r\n")...)
+	r.endError(start)
+}
+
+// endError makes one line of what was appended since start: a client's bytes must not end it early.
+func (r *Reply) endError(start int) {
+	line := r.Buf[start:]
+	for i, c := range line {
+		if c == '\r' || c == '\n' {
+			line[i] = ' '
+		}
+	}
+	r.Buf = append(r.Buf, '\r', '\n')
+}
+
+// cString is what C's "%.*s" prints of b: up to the first NUL and at most max bytes. Redis compares option names the same way.
+func cString(b []byte, max int) []byte {
+	if i := bytes.IndexByte(b, 0); i >= 0 {
+		b = b[:i]
+	}
+	return b[:min(len(b), max)]
+}

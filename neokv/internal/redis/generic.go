@@ -1,0 +1,258 @@
+package redis
+
+import (
+	"math"
+
+	"neokv.dev/neokv/internal/keys"
+)
+
+var genericCommands = []*Command{
+	{
+		Name: "del", Arity: -2, Flags: FlagWrite, Keys: allKeys(1, "RM", "delete"), Write: del, Split: SplitSum,
+		Tips: []string{"request_policy:multi_shard", "response_policy:agg_sum"},
+		Doc:  Doc{"Removes keys and returns how many there were.", "1.0.0", "generic", "O(N) where N is the number of keys; a collection costs as much as a string, its elements are reclaimed in the background."},
+	},
+	{
+		Name: "unlink", Arity: -2, Flags: FlagWrite | FlagFast, Keys: allKeys(1, "RM", "delete"), Write: del, Split: SplitSum,
+		Tips: []string{"request_policy:multi_shard", "response_policy:agg_sum"},
+		Doc:  Doc{"Removes keys and returns how many there were; the same as DEL here.", "4.0.0", "generic", "O(N) where N is the number of keys."},
+	},
+	{
+		Name: "exists", Arity: -2, Flags: FlagReadonly | FlagFast, Keys: allKeys(1, "RO"), Read: exists, Split: SplitSum,
+		Tips: []string{"request_policy:multi_shard", "response_policy:agg_sum"},
+		Doc:  Doc{"Counts how many of the keys exist; a key named twice counts twice.", "1.0.0", "generic", "O(N) where N is the number of keys to check."},
+	},
+	{
+		Name: "type", Arity: 2, Flags: FlagReadonly | FlagFast, Keys: oneKey("", "RO"), Read: typeCommand,
+		Doc: Doc{"Names the type of what a key holds, none for an absent key.", "1.0.0", "generic", "O(1)"},
+	},
+	{
+		Name: "expire", Arity: -3, Flags: FlagWrite | FlagFast, Keys: oneKey("", "RW", "update"), Write: expire,
+		Doc: Doc{"Lets a key expire in so many seconds.", "1.0.0", "generic", "O(1)"},
+	},
+	{
+		Name: "pexpire", Arity: -3, Flags: FlagWrite | FlagFast, Keys: oneKey("", "RW", "update"), Write: pexpire,
+		Doc: Doc{"Lets a key expire in so many milliseconds.", "2.6.0", "generic", "O(1)"},
+	},
+	{
+		Name: "ttl", Arity: 2, Flags: FlagReadonly | FlagFast, Keys: oneKey("", "RO", "access"), Read: ttl,
+		Tips: []string{"nondeterministic_output"},
+		Doc:  Doc{"Returns how many seconds a key has left, -1 if it never expires, -2 if it is absent.", "1.0.0", "generic", "O(1)"},
+	},
+	{
+		Name: "pttl", Arity: 2, Flags: FlagReadonly | FlagFast, Keys: oneKey("", "RO", "access"), Read: pttl,
+		Tips: []string{"nondeterministic_output"},
+		Doc:  Doc{"Returns how many milliseconds a key has left, -1 if it never expires, -2 if it is absent.", "2.6.0", "generic", "O(1)"},
+	},
+	{
+		Name: "persist", Arity: 2, Flags: FlagWrite | FlagFast, Keys: oneKey("", "RW", "update"), Write: persist,
+		Doc: Doc{"Lets a key never expire.", "2.2.0", "generic", "O(1)"},
+	},
+	{
+		Name: "scan", Arity: -2, Flags: FlagReadonly, Tips: []string{"nondeterministic_output", "request_policy:special"},
+		Doc: Doc{"Lists the keys part by part, from a cursor.", "2.8.0", "generic", "O(1) for every call, O(N) for all calls of one listing, N being the number of keys."},
+	},
+	{
+		Name: "keys", Arity: 2, Flags: FlagReadonly, Categories: []string{"dangerous"}, Everywhere: true, Split: SplitJoin,
+		Tips: []string{"request_policy:all_shards", "nondeterministic_output_order"},
+		Doc:  Doc{"Lists all keys that match a pattern.", "1.0.0", "generic", "O(N) where N is the number of keys in the database."},
+	},
+	{
+		Name: "dbsize", Arity: 1, Flags: FlagReadonly | FlagFast, Categories: []string{"keyspace"}, Everywhere: true, Split: SplitSum,
+		Tips: []string{"request_policy:all_shards", "response_policy:agg_sum"},
+		Doc:  Doc{"Counts the keys.", "1.0.0", "server", "O(N) where N is the number of keys: they are counted each time."},
+	},
+	{
+		Name: "flushdb", Arity: -1, Flags: FlagWrite, Categories: []string{"keyspace", "dangerous"}, Everywhere: true, Split: SplitOK, Write: flush,
+		Tips: []string{"request_policy:all_shards", "response_policy:all_succeeded"},
+		Doc:  Doc{"Removes all keys.", "1.0.0", "server", "O(1) for each region."},
+	},
+	{
+		Name: "flushall", Arity: -1, Flags: FlagWrite, Categories: []string{"keyspace", "dangerous"}, Everywhere: true, Split: SplitOK, Write: flush,
+		Tips: []string{"request_policy:all_shards", "response_policy:all_succeeded"},
+		Doc:  Doc{"Removes all keys; the same as FLUSHDB, since there is one database.", "1.0.0", "server", "O(1) for each region."},
+	},
+}
+
+func del(w *Writer, args [][]byte, out *Reply) error {
+	n := 0
+	for _, key := range args[1:] {
+		old, err := w.load(key)
+		if err != nil {
+			return err
+		}
+		if err := w.remove(key, &old); err != nil {
+			return err
+		}
+		if old.live {
+			n++
+		}
+	}
+	out.Int(int64(n))
+	return nil
+}
+
+func exists(r *Reader, args [][]byte, out *Reply) error {
+	n := 0
+	for _, key := range args[1:] {
+		rec, err := r.load(key)
+		if err != nil {
+			return err
+		}
+		if rec.live {
+			n++
+		}
+	}
+	out.Int(int64(n))
+	return nil
+}
+
+func typeCommand(r *Reader, args [][]byte, out *Reply) error {
+	rec, err := r.load(args[1])
+	switch {
+	case err != nil:
+		return err
+	case !rec.live:
+		out.Status("none")
+	default:
+		out.Status(rec.Type.String())
+	}
+	return nil
+}
+
+func ttl(r *Reader, args [][]byte, out *Reply) error {
+	left, err := r.timeLeft(args[1])
+	if err == nil && left > 0 {
+		left = (left + 500) / 1000
+	}
+	if err == nil {
+		out.Int(left)
+	}
+	return err
+}
+
+func pttl(r *Reader, args [][]byte, out *Reply) error {
+	left, err := r.timeLeft(args[1])
+	if err == nil {
+		out.Int(left)
+	}
+	return err
+}
+
+// timeLeft is how many milliseconds the key has left, -1 if it never expires, -2 if it is absent.
+func (r *Reader) timeLeft(key []byte) (int64, error) {
+	rec, err := r.load(key)
+	switch {
+	case err != nil:
+		return 0, err
+	case !rec.live:
+		return -2, nil
+	case rec.ExpireMS == 0:
+		return -1, nil
+	}
+	return int64(rec.ExpireMS - r.InstantMS), nil
+}
+
+func persist(w *Writer, args [][]byte, out *Reply) error {
+	old, err := w.load(args[1])
+	if err != nil {
+		return err
+	}
+	if !old.live || old.ExpireMS == 0 {
+		out.Int(0)
+		return nil
+	}
+	out.Int(1)
+	return w.setExpire(args[1], &old, 0)
+}
+
+func expire(w *Writer, args [][]byte, out *Reply) error {
+	return w.expire("expire", args, seconds, out)
+}
+
+func pexpire(w *Writer, args [][]byte, out *Reply) error {
+	return w.expire("pexpire", args, milliseconds, out)
+}
+
+// expire is EXPIRE and its kin. A time that has passed removes the key.
+func (w *Writer) expire(name string, args [][]byte, unit timeUnit, out *Reply) error {
+	var nx, xx, gt, lt bool
+	for _, a := range args[3:] {
+		switch {
+		case isOption(a, "nx"):
+			nx = true
+		case isOption(a, "xx"):
+			xx = true
+		case isOption(a, "gt"):
+			gt = true
+		case isOption(a, "lt"):
+			lt = true
+		default:
+			out.unsupportedOption(a)
+			return nil
+		}
+	}
+	switch {
+	case nx && (xx || gt || lt):
+		out.Error(errExpireNX)
+		return nil
+	case gt && lt:
+		out.Error(errExpireGTLT)
+		return nil
+	}
+	when, ok := parseInt(args[2])
+	if !ok {
+		out.Error(ErrNotInteger)
+		return nil
+	}
+	if unit.inSeconds() {
+		if when > math.MaxInt64/1000 || when < math.MinInt64/1000 {
+			out.InvalidExpire(name)
+			return nil
+		}
+		when *= 1000
+	}
+	if unit.relative() {
+		if when > math.MaxInt64-int64(w.State.TimeMS) {
+			out.InvalidExpire(name)
+			return nil
+		}
+		when += int64(w.State.TimeMS)
+	}
+	old, err := w.load(args[1])
+	if err != nil {
+		return err
+	}
+	present := int64(old.ExpireMS)
+	switch { // a key that never expires counts as one that expires after all others
+	case !old.live, nx && present != 0, xx && present == 0, gt && (present == 0 || when <= present), lt && present != 0 && when >= present:
+		out.Int(0)
+		return nil
+	}
+	out.Int(1)
+	if when <= int64(w.State.TimeMS) {
+		return w.remove(args[1], &old)
+	}
+	return w.setExpire(args[1], &old, uint64(when))
+}
+
+// flush removes everything that the region holds: one range deletion per keyspace, and one for the orphan records.
+func flush(w *Writer, args [][]byte, out *Reply) error {
+	if len(args) > 2 || len(args) == 2 && !isOption(args[1], "sync") && !isOption(args[1], "async") {
+		out.Error(ErrSyntax)
+		return nil
+	}
+	for _, ks := range keys.RegionKeyspaces {
+		lower := w.Space.AppendPrefix(nil, ks)
+		if err := w.Batch.DeleteRange(lower, keys.Successor(w.Space.AppendPrefix(nil, ks))); err != nil {
+			return err
+		}
+	}
+	if err := w.Batch.DeleteRange(keys.OrphanBounds(w.Space.Region)); err != nil {
+		return err
+	}
+	// Nothing is left that a blind write could miss.
+	w.State.KeyCount, w.State.KeysExact, w.State.LegacyAt, w.State.CollectedAt = 0, true, 0, 0
+	out.OK()
+	return nil
+}

@@ -1,0 +1,43 @@
+package redis
+
+import (
+	"math"
+	"strconv"
+)
+
+// maxIntBytes is the length of the longest integer, "-9223372036854775808".
+const maxIntBytes = 20
+
+// parseInt reads a 64-bit integer in the one form that Redis takes: no plus sign, no leading zeros, no "-0", no spaces.
+func parseInt(b []byte) (int64, bool) {
+	if len(b) == 0 || len(b) > maxIntBytes {
+		return 0, false
+	}
+	if len(b) == 1 && b[0] == '0' {
+		return 0, true
+	}
+	negative := b[0] == '-'
+	if negative {
+		b = b[1:]
+	}
+	if len(b) == 0 || b[0] < '1' || b[0] > '9' {
+		return 0, false
+	}
+	var n uint64
+	for _, c := range b {
+		d := uint64(c - '0')
+		if d > 9 || n > (math.MaxUint64-d)/10 {
+			return 0, false
+		}
+		n = n*10 + d
+	}
+	switch {
+	case negative && n <= 1<<63:
+		return -int64(n), true
+	case !negative && n <= math.MaxInt64:
+		return int64(n), true
+	}
+	return 0, false
+}
+
+func appendInt(dst []byte, n int64) []byte { return strconv.AppendInt(dst, n, 10) }

@@ -1,0 +1,181 @@
+package redis
+
+import (
+	"neokv.dev/neokv/internal/keys"
+	"neokv.dev/neokv/internal/topology"
+)
+
+// record is what a region stores for one key. The zero record is that of an absent key.
+type record struct {
+	// Metadata aliases the engine's memory: it is valid until the next call on the view or batch.
+	keys.Metadata
+	stored bool // there is a record, expired or not
+	legacy bool // it is a string of phase 1, in the data keyspace
+	live   bool // stored and not expired: the key exists
+}
+
+// isString reports whether the key exists and is a string; when it exists and is not, it appends Redis's error.
+func (rec *record) wrongType(out *Reply) bool {
+	if rec.live && rec.Type != keys.String {
+		out.Error(ErrWrongType)
+		return true
+	}
+	return false
+}
+
+// load reads the record of a key as a reader sees it, and sets r.Ahead where its expiry lies between region time and instant.
+func (r *Reader) load(key []byte) (rec record, err error) {
+	slot := topology.SlotOf(key)
+	r.key = r.Space.AppendMetadata(r.key[:0], slot, key)
+	b, ok, err := r.View.Get(r.key)
+	if err != nil {
+		return rec, err
+	}
+	if !ok && r.Legacy {
+		r.key = r.Space.AppendLegacy(r.key[:0], slot, key)
+		if b, ok, err = r.View.Get(r.key); err != nil {
+			return rec, err
+		}
+		rec.legacy = ok
+	}
+	if !ok {
+		return rec, nil
+	}
+	if rec.Metadata, err = parse(b, rec.legacy); err != nil {
+		return record{}, err
+	}
+	rec.stored, rec.live = true, r.live(rec.ExpireMS)
+	return rec, nil
+}
+
+// live reports whether a record that expires at expireMS is there for this reader.
+func (r *Reader) live(expireMS uint64) bool {
+	if expireMS == 0 || expireMS > r.InstantMS {
+		return true
+	}
+	if expireMS > r.RegionTimeMS {
+		r.Ahead = true
+	}
+	return false
+}
+
+func parse(b []byte, legacy bool) (keys.Metadata, error) {
+	if legacy {
+		return keys.ParseLegacyString(b)
+	}
+	return keys.ParseMetadata(b)
+}
+
+// load reads the record of a key as of this entry.
+func (w *Writer) load(key []byte) (rec record, err error) {
+	slot := topology.SlotOf(key)
+	w.key = w.Space.AppendMetadata(w.key[:0], slot, key)
+	b, ok, err := w.Batch.Get(w.key)
+	if err != nil {
+		return rec, err
+	}
+	if !ok && w.State.LegacyAt != 0 {
+		w.key = w.Space.AppendLegacy(w.key[:0], slot, key)
+		if b, ok, err = w.Batch.Get(w.key); err != nil {
+			return rec, err
+		}
+		rec.legacy = ok
+	}
+	if !ok {
+		return rec, nil
+	}
+	if rec.Metadata, err = parse(b, rec.legacy); err != nil {
+		return record{}, err
+	}
+	rec.stored, rec.live = true, rec.ExpireMS == 0 || rec.ExpireMS > w.State.TimeMS
+	return rec, nil
+}
+
+// mayBeBlind reports whether a string may be stored without a look at what it replaces: no collection and no legacy string can be
+// there.
+func (w *Writer) mayBeBlind() bool { return w.State.CollectedAt == 0 && w.State.LegacyAt == 0 }
+
+// setBlind stores a string over whatever the key holds, where mayBeBlind.
+func (w *Writer) setBlind(key []byte, expireMS uint64, value []byte) error {
+	w.State.KeysExact = false // it is not known whether the key is new
+	w.key = w.Space.AppendMetadataOf(w.key[:0], key)
+	w.value = keys.AppendString(w.value[:0], expireMS, value)
+	err := w.Batch.Set(w.key, w.value)
+	w.trim()
+	return err
+}
+
+// setString stores a string over old, which load returned for the key. head and tail are the value in two parts; they may alias old.
+func (w *Writer) setString(key []byte, old *record, expireMS uint64, head, tail []byte) error {
+	w.value = append(keys.AppendString(w.value[:0], expireMS, head), tail...)
+	return w.replace(key, old, w.value)
+}
+
+// setExpire changes when the key expires, to absolute Unix ms or 0 for never, and leaves what it holds alone.
+func (w *Writer) setExpire(key []byte, old *record, expireMS uint64) error {
+	m := old.Metadata
+	m.ExpireMS = expireMS
+	w.value = m.Append(w.value[:0])
+	if old.Type == keys.String {
+		return w.replace(key, old, w.value)
+	}
+	w.key = w.Space.AppendMetadataOf(w.key[:0], key)
+	return w.Batch.Set(w.key, w.value)
+}
+
+// remove deletes the key, which old is the record of.
+func (w *Writer) remove(key []byte, old *record) error { return w.replace(key, old, nil) }
+
+// replace stores the metadata record value in the place of old, or nothing when value is nil. Whatever replaces or removes a
+// metadata record other than to change the same collection goes through here (or setBlind, where there is nothing to see): here a
+// collection leaves its orphan record, a legacy string is removed, and keys are counted.
+func (w *Writer) replace(key []byte, old *record, value []byte) error {
+	slot := topology.SlotOf(key)
+	switch {
+	case !old.stored:
+	case old.legacy:
+		w.key = w.Space.AppendLegacy(w.key[:0], slot, key)
+		if err := w.Batch.Delete(w.key); err != nil {
+			return err
+		}
+	case old.Type != keys.String:
+		o := keys.Orphan{Space: w.Space, Slot: slot, User: key, Version: old.Version, Type: old.Type, Size: old.Size}
+		w.key = o.AppendKey(w.key[:0])
+		var room [16]byte
+		if err := w.Batch.Set(w.key, o.Append(room[:0])); err != nil {
+			return err
+		}
+	}
+	w.key = w.Space.AppendMetadata(w.key[:0], slot, key)
+	if value == nil {
+		if old.stored {
+			w.count(-1)
+		}
+		if old.legacy || !old.stored {
+			return nil
+		}
+		return w.Batch.Delete(w.key)
+	}
+	if !old.stored {
+		w.count(+1)
+	}
+	err := w.Batch.Set(w.key, value)
+	w.trim()
+	return err
+}
+
+// count keeps the region's number of stored keys, expired ones included, as long as it is exact.
+func (w *Writer) count(n int) {
+	if w.State.KeysExact {
+		w.State.KeyCount += uint64(n)
+	}
+}
+
+// trim gives a scratch buffer back that one huge value made.
+func (w *Writer) trim() {
+	if cap(w.value) > maxScratchBytes {
+		w.value = nil
+	}
+}
+
+const maxScratchBytes = 1 << 20

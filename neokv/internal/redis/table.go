@@ -1,0 +1,145 @@
+package redis
+
+import (
+	"bytes"
+	"fmt"
+)
+
+// Table finds commands by name. It is not changed once made and may be shared.
+type Table struct {
+	rows   []*Command
+	byName map[string]*Command
+}
+
+// maxNameBytes bounds the names that Lookup folds to lower case without allocation; no command of Redis is longer.
+const maxNameBytes = 32
+
+// NewTable makes a table of the rows, which keep their order. Names must be distinct and lower case.
+func NewTable(rows ...*Command) *Table {
+	t := &Table{rows: rows, byName: make(map[string]*Command, len(rows))}
+	for _, c := range rows {
+		if len(c.Name) > maxNameBytes || t.byName[c.Name] != nil || bytes.ContainsFunc([]byte(c.Name), func(r rune) bool { return 'A' <= r && r <= 'Z' }) {
+			panic(fmt.Sprintf("command table: name %q is taken, not lower case or longer than %d bytes", c.Name, maxNameBytes))
+		}
+		t.byName[c.Name] = c
+		for _, s := range c.Sub {
+			if s.parent != c { // rows shared by several tables are written once, when the package is initialized
+				s.parent = c
+			}
+		}
+	}
+	return t
+}
+
+// Rows returns the top-level commands in order. The caller must not change them.
+func (t *Table) Rows() []*Command { return t.rows }
+
+// Lookup finds a top-level command by its name in any case, nil if there is none. It does not allocate.
+func (t *Table) Lookup(name []byte) *Command {
+	var room [maxNameBytes]byte
+	if len(name) > maxNameBytes {
+		return nil
+	}
+	for i, c := range name {
+		if 'A' <= c && c <= 'Z' {
+			c += 'a' - 'A'
+		}
+		room[i] = c
+	}
+	return t.byName[string(room[:len(name)])]
+}
+
+// Find finds the command that args call: the row itself, or the subcommand that args[1] names if the row is a container and has
+// arguments. When there is none it appends Redis's error to out and returns nil. It does not check the arity.
+func (t *Table) Find(args [][]byte, out *Reply) *Command {
+	c := t.Lookup(args[0])
+	switch {
+	case c == nil:
+		out.UnknownCommand(args)
+		return nil
+	case len(c.Sub) == 0 || len(args) == 1:
+		return c
+	}
+	if s := c.Subcommand(args[1]); s != nil {
+		return s
+	}
+	out.UnknownSubcommand(args)
+	return nil
+}
+
+// data is the table of this package's rows.
+var data = NewTable(concat(stringCommands, genericCommands)...)
+
+func concat(families ...[]*Command) (rows []*Command) {
+	for _, f := range families {
+		rows = append(rows, f...)
+	}
+	return rows
+}
+
+// Lookup finds a command of this package, one that touches data, by its name in any case, nil if there is none. It does not allocate.
+func Lookup(name []byte) *Command { return data.Lookup(name) }
+
+// Rows returns the commands of this package in order. Rows whose Read and Write are nil (SCAN, KEYS, DBSIZE) are run by the
+// server, in bounded steps (Walk). The caller must not change them.
+func Rows() []*Command { return data.Rows() }
+
+// FullName is the name as errors and COMMAND print it: for a subcommand with its container's name and '|' before it.
+func (c *Command) FullName() string {
+	if c.parent == nil {
+		return c.Name
+	}
+	return c.parent.Name + "|" + c.Name
+}
+
+// Subcommand finds a subcommand by its name in any case, nil if there is none.
+func (c *Command) Subcommand(name []byte) *Command {
+	for _, s := range c.Sub {
+		if isOption(name, s.Name) && len(name) == len(s.Name) {
+			return s
+		}
+	}
+	return nil
+}
+
+// CheckArity reports whether a call with n arguments, the name included, has as many as the command takes.
+func (c *Command) CheckArity(n int) bool {
+	if c.Arity >= 0 {
+		return n == c.Arity
+	}
+	return n >= -c.Arity
+}
+
+// AppendKeys appends the positions in args of the call's keys, in order. The arity must hold. Positions that the arguments do not
+// have are left out.
+func (c *Command) AppendKeys(dst []int, args [][]byte) []int {
+	for i := range c.Keys {
+		k := &c.Keys[i]
+		last := k.First + k.Last
+		if k.Last < 0 {
+			last = len(args) + k.Last
+		}
+		for p := k.First; p <= last && p < len(args); p += k.Step {
+			dst = append(dst, p)
+		}
+	}
+	return dst
+}
+
+// isOption reports whether an argument spells an option, in any case and, as Redis compares C strings, up to the first NUL. The
+// name is lower case.
+func isOption(arg []byte, name string) bool {
+	if len(arg) < len(name) || len(arg) > len(name) && arg[len(name)] != 0 {
+		return false
+	}
+	for i := range len(name) {
+		c := arg[i]
+		if 'A' <= c && c <= 'Z' {
+			c += 'a' - 'A'
+		}
+		if c != name[i] {
+			return false
+		}
+	}
+	return true
+}
