@@ -1,0 +1,213 @@
+package results
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+)
+
+// A record is JSON Lines: a header, intervals, a summary. Every line is an object with one member that names its kind.
+type line struct {
+	Header   *Header   `json:"header,omitempty"`
+	Interval *Interval `json:"interval,omitempty"`
+	Summary  *Summary  `json:"summary,omitempty"`
+}
+
+// DefaultPath is the name of a record in the current folder.
+func DefaultPath(workload string, t time.Time) string {
+	return fmt.Sprintf("neokv-%s-%s.jsonl", workload, t.UTC().Format("20060102T150405Z"))
+}
+
+// Writer writes a record line by line, each in one write, so that a run which is killed leaves whole lines behind. It is not
+// safe for concurrent use.
+type Writer struct {
+	w      io.Writer
+	file   *os.File
+	header Header
+}
+
+// Create makes or empties the file.
+func Create(path string) (*Writer, error) {
+	f, err := os.Create(path)
+	if err != nil {
+		return nil, fmt.Errorf("result file: %w", err)
+	}
+	return &Writer{w: f, file: f}, nil
+}
+
+// NewWriter writes a record to w.
+func NewWriter(w io.Writer) *Writer { return &Writer{w: w} }
+
+// Begin writes the header.
+func (w *Writer) Begin(h Header) error {
+	h.Format = Format
+	w.header = h
+	return w.write(line{Header: &h})
+}
+
+// Header returns the header that Begin wrote.
+func (w *Writer) Header() Header { return w.header }
+
+// Interval writes one interval.
+func (w *Writer) Interval(iv Interval) error { return w.write(line{Interval: &iv}) }
+
+// End writes the summary.
+func (w *Writer) End(s Summary) error { return w.write(line{Summary: &s}) }
+
+// Close syncs and closes the file that Create made.
+func (w *Writer) Close() error {
+	if w.file == nil {
+		return nil
+	}
+	err := errors.Join(w.file.Sync(), w.file.Close())
+	if w.file = nil; err != nil {
+		return fmt.Errorf("result file: %w", err)
+	}
+	return nil
+}
+
+func (w *Writer) write(l line) error {
+	b, err := json.Marshal(l)
+	if err != nil {
+		return fmt.Errorf("result file: %w", err)
+	}
+	if _, err := w.w.Write(append(b, '\n')); err != nil {
+		return fmt.Errorf("result file: %w", err)
+	}
+	return nil
+}
+
+// Result is a record read back.
+type Result struct {
+	Header    Header
+	Intervals []Interval
+	Summary   *Summary // nil if the run did not come to its end
+	// Warnings says what is missing from a record that was cut short.
+	Warnings []string
+}
+
+// maxLine bounds a line; a summary's histograms take some tens of kilobytes.
+const maxLine = 64 << 20
+
+// Read reads a record and checks it. A last line that is cut off is left out with a warning, as is a missing summary; anything
+// else that is wrong is an error that names the line.
+func Read(r io.Reader) (*Result, error) {
+	res := &Result{}
+	in := bufio.NewReader(r)
+	for n := 1; ; n++ {
+		b, err := in.ReadBytes('\n')
+		if err != nil && err != io.EOF {
+			return nil, fmt.Errorf("line %d: %w", n, err)
+		}
+		last := err == io.EOF
+		if last && len(bytes.TrimSpace(b)) == 0 {
+			if n == 1 {
+				return nil, errors.New("empty record")
+			}
+			break
+		}
+		if len(b) > maxLine {
+			return nil, fmt.Errorf("line %d: %d bytes, want at most %d", n, len(b), maxLine)
+		}
+		if n == 1 {
+			// The version first: a newer header may not even decode.
+			if err := checkFormat(b); err != nil {
+				return nil, err
+			}
+		}
+		if err := res.add(b, n); err != nil {
+			if last && n > 1 {
+				res.Warnings = append(res.Warnings, fmt.Sprintf("line %d is cut off and left out", n))
+				break
+			}
+			return nil, fmt.Errorf("line %d: %w", n, err)
+		}
+		if last {
+			break
+		}
+	}
+	if res.Summary == nil {
+		res.Warnings = append(res.Warnings, "no summary: the run did not come to its end")
+	}
+	return res, nil
+}
+
+func checkFormat(b []byte) error {
+	var first struct {
+		Header *struct {
+			Format int `json:"format"`
+		} `json:"header"`
+	}
+	if err := json.Unmarshal(b, &first); err != nil || first.Header == nil {
+		return errors.New("line 1: not the header of a result record")
+	}
+	if f := first.Header.Format; f > Format {
+		return fmt.Errorf("result format %d is newer than this program's, which reads up to %d", f, Format)
+	} else if f < 1 {
+		return fmt.Errorf("line 1: result format %d, want 1 to %d", f, Format)
+	}
+	return nil
+}
+
+func (res *Result) add(b []byte, n int) error {
+	var l line
+	if err := json.Unmarshal(b, &l); err != nil {
+		return err
+	}
+	switch {
+	case res.Summary != nil:
+		return errors.New("a line after the summary")
+	case n == 1:
+		res.Header = *l.Header
+		return nil
+	case l.Interval != nil:
+		res.Intervals = append(res.Intervals, *l.Interval)
+		return l.Interval.check()
+	case l.Summary != nil:
+		res.Summary = l.Summary
+		return l.Summary.check()
+	}
+	return errors.New("neither an interval nor a summary")
+}
+
+func (iv *Interval) check() error {
+	if iv.Phase != PhaseLoad && iv.Phase != PhaseWarmup && iv.Phase != PhaseRun {
+		return fmt.Errorf("phase %q: unknown", iv.Phase)
+	}
+	var sum int64
+	for _, op := range iv.Ops {
+		sum += op.Count
+	}
+	if sum != iv.Total.Count {
+		return fmt.Errorf("total count %d, operations add up to %d", iv.Total.Count, sum)
+	}
+	return nil
+}
+
+func (s *Summary) check() error {
+	var sum int64
+	for _, op := range s.Ops {
+		sum += op.Count
+		for _, l := range []*Latency{&op.Service, op.Response} {
+			if l == nil {
+				continue
+			}
+			h, err := l.Histogram()
+			if err != nil {
+				return fmt.Errorf("operation %s: %w", op.Name, err)
+			}
+			if h.TotalCount() != op.Count {
+				return fmt.Errorf("operation %s: histogram of %d values, count %d", op.Name, h.TotalCount(), op.Count)
+			}
+		}
+	}
+	if sum != s.Total.Count {
+		return fmt.Errorf("total count %d, operations add up to %d", s.Total.Count, sum)
+	}
+	return nil
+}

@@ -1,0 +1,226 @@
+// Package results is what comes out of a benchmark: the record on disk, the table on the screen, and the facts about the machine
+// that a figure means nothing without. It knows nothing of how load is made.
+package results
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+)
+
+// Format is the version of the record that this package writes. It changes when an older reader would misread a newer record;
+// fields that are merely added do not change it.
+const Format = 1
+
+// Header is the first line of a record: all that is needed to repeat the run and to judge it.
+type Header struct {
+	Format  int       `json:"format"`
+	Started time.Time `json:"started"`
+
+	// What was run. The caller's part: profile and effective settings of the cluster, empty for a foreign target.
+	Command  []string          `json:"command,omitempty"` // the command line
+	Profile  string            `json:"profile,omitempty"`
+	Settings map[string]string `json:"settings,omitempty"`
+	Load     Load              `json:"load"`
+
+	// On what. Build and Machine are filled by NewHeader, Target by the run.
+	Build   Build   `json:"build"`
+	Machine Machine `json:"machine"`
+	Cluster Cluster `json:"cluster"`
+	Target  Target  `json:"target"`
+}
+
+// Load is the load as it was asked for, defaults filled in.
+type Load struct {
+	Workload   string        `json:"workload"`
+	Keys       string        `json:"keys"` // the distribution of keys
+	Clients    int           `json:"clients"`
+	Pipeline   int           `json:"pipeline"`
+	Rate       float64       `json:"rate"` // operations per second of all clients, 0 for a closed loop
+	Duration   time.Duration `json:"duration_ns"`
+	Warmup     time.Duration `json:"warmup_ns"`
+	Records    uint64        `json:"records"`
+	ValueBytes int           `json:"value_bytes"`
+	Seed       uint64        `json:"seed"`
+}
+
+// OpenLoop reports whether operations were sent on a schedule.
+func (l Load) OpenLoop() bool { return l.Rate > 0 }
+
+// Build says which program ran.
+type Build struct {
+	Version  string            `json:"version"`
+	Commit   string            `json:"commit,omitempty"`
+	Modified bool              `json:"modified,omitempty"` // the tree had uncommitted changes
+	Go       string            `json:"go"`
+	Modules  map[string]string `json:"modules,omitempty"`
+}
+
+// Machine says on what. In a container these are the container's figures where the system shows them.
+type Machine struct {
+	CPU         string `json:"cpu"`
+	Cores       int    `json:"cores"`
+	GOMAXPROCS  int    `json:"gomaxprocs"`
+	MemoryBytes uint64 `json:"memory_bytes"`
+	OS          string `json:"os"`
+	Kernel      string `json:"kernel"`
+	Arch        string `json:"arch"`
+}
+
+// Cluster describes the cluster booted for this run in this process. The zero value stands for a target that was there before.
+type Cluster struct {
+	InProcess bool       `json:"in_process"`
+	Stores    int        `json:"stores,omitempty"`
+	Replicas  int        `json:"replicas,omitempty"`
+	Regions   int        `json:"regions,omitempty"`
+	Sync      string     `json:"sync,omitempty"`      // engine.wal_sync
+	Transport string     `json:"transport,omitempty"` // raft.transport
+	InMemory  bool       `json:"in_memory,omitempty"`
+	Data      DataFolder `json:"data,omitzero"`
+}
+
+// Target is who answered.
+type Target struct {
+	Addrs   []string `json:"addrs"` // as given
+	Nodes   []string `json:"nodes"` // as found out
+	Cluster bool     `json:"cluster"`
+	Version string   `json:"version"` // redis_version of INFO
+	// Info holds some more fields of the target's INFO server, those of neokv among them.
+	Info map[string]string `json:"info,omitempty"`
+}
+
+// NotDurable says why an acknowledged write could be lost on a power failure, or nothing if it could not or nobody knows.
+func (h *Header) NotDurable() string {
+	c := h.Cluster
+	switch {
+	case !c.InProcess:
+		return ""
+	case c.InMemory:
+		return "in memory"
+	case c.Sync == "none":
+		return "sync none"
+	case c.Data.RAMDisk():
+		return c.Data.FileSystem + " is a RAM disk"
+	}
+	return ""
+}
+
+// Phases of a run.
+const (
+	PhaseLoad   = "load"
+	PhaseWarmup = "warmup"
+	PhaseRun    = "run"
+)
+
+// Interval is a line per second, the first and the last of a phase may be shorter. An operation belongs to the interval in which
+// its reply came.
+type Interval struct {
+	Phase   string    `json:"phase"`
+	At      time.Time `json:"at"`      // when it ended
+	Since   float64   `json:"since"`   // seconds from the phase's start to its own
+	Seconds float64   `json:"seconds"` // its length
+	Counters
+	Ops   []OpStats `json:"ops"`
+	Total OpStats   `json:"total"`
+}
+
+// Counters are what happened beside the answers.
+type Counters struct {
+	// Errors counts failed operations by kind: the first word of an error reply; "unknown outcome"; or what befell the
+	// connection: "connect", "connection", "timeout", "protocol".
+	Errors map[string]int64 `json:"errors,omitempty"`
+	// Moved and Asked count redirections that were followed. They are no errors.
+	Moved int64 `json:"moved,omitempty"`
+	Asked int64 `json:"asked,omitempty"`
+	// Behind is how many operations of an open loop were due and not sent when the interval ended.
+	Behind int64 `json:"behind,omitempty"`
+}
+
+// OpStats are the figures of one kind of operation, or of all together.
+type OpStats struct {
+	Name      string  `json:"name"`
+	Count     int64   `json:"count"`  // answered without error
+	Errors    int64   `json:"errors"` // failed
+	Misses    int64   `json:"misses"` // of Count, those answered with null
+	PerSecond float64 `json:"per_second"`
+	// Service counts from the send; Response, in an open loop only, from the intended start.
+	Service  Latency  `json:"service"`
+	Response *Latency `json:"response,omitempty"`
+}
+
+// Latency is a distribution in microseconds.
+type Latency struct {
+	Mean float64 `json:"mean_us"`
+	P50  int64   `json:"p50_us"`
+	P95  int64   `json:"p95_us"`
+	P99  int64   `json:"p99_us"`
+	P999 int64   `json:"p999_us"`
+	Max  int64   `json:"max_us"`
+	// HDR is the histogram itself, V2 compressed and base64; in summaries only.
+	HDR string `json:"hdr,omitempty"`
+}
+
+// Summary is the last line.
+type Summary struct {
+	Seconds float64 `json:"seconds"` // of the measured part: warm-up excluded
+	Counters
+	Ops   []OpStats `json:"ops"`
+	Total OpStats   `json:"total"`
+	// Unsent is how many operations of an open loop were due before the end and never sent: the target did not keep up.
+	Unsent int64 `json:"unsent,omitempty"`
+	// Inserted describes the load phase, nil if the workload has none.
+	Inserted *Inserted `json:"inserted,omitempty"`
+	// Interrupted is set when the run was ended early from outside, Failure when it could not go on.
+	Interrupted bool   `json:"interrupted,omitempty"`
+	Failure     string `json:"failure,omitempty"`
+	// FirstErrors holds the first message of each kind of error.
+	FirstErrors map[string]string `json:"first_errors,omitempty"`
+}
+
+// Inserted are the figures of the load phase.
+type Inserted struct {
+	Seconds float64 `json:"seconds"`
+	Counters
+	OpStats
+}
+
+// Histogram bounds, in microseconds, and precision.
+const (
+	lowestUS  = 1
+	highestUS = 60_000_000
+	digits    = 3
+)
+
+// NewHistogram returns a histogram of microseconds as all records have it: 1 us to 60 s, three digits.
+func NewHistogram() *hdrhistogram.Histogram { return hdrhistogram.New(lowestUS, highestUS, digits) }
+
+// Record counts a duration, rounded up to a microsecond so that nothing looks faster than it was, and cut at the upper bound.
+func Record(h *hdrhistogram.Histogram, d time.Duration) {
+	us := int64((d + time.Microsecond - 1) / time.Microsecond)
+	if err := h.RecordValue(min(max(us, lowestUS), highestUS)); err != nil {
+		panic(fmt.Sprintf("histogram refuses %d us: %v", us, err))
+	}
+}
+
+// LatencyOf sums a histogram up; with the encoded histogram if asked for.
+func LatencyOf(h *hdrhistogram.Histogram, encode bool) Latency {
+	p := h.ValueAtPercentilesSlice([]float64{50, 95, 99, 99.9, 100})
+	l := Latency{Mean: h.Mean(), P50: p[0], P95: p[1], P99: p[2], P999: p[3], Max: p[4]}
+	if encode {
+		b, err := h.Encode(hdrhistogram.V2CompressedEncodingCookieBase)
+		if err != nil {
+			panic(fmt.Sprintf("encode histogram: %v", err)) // it writes to memory
+		}
+		l.HDR = string(b)
+	}
+	return l
+}
+
+// Histogram decodes the histogram of a summary.
+func (l Latency) Histogram() (*hdrhistogram.Histogram, error) {
+	if l.HDR == "" {
+		return nil, fmt.Errorf("no histogram recorded")
+	}
+	return hdrhistogram.Decode([]byte(l.HDR))
+}
