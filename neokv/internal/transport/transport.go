@@ -1,34 +1,114 @@
 // Package transport carries Raft messages, and the stores' own calls, between stores. Every Raft message passes one filter on
 // its way out and in: it holds the voters' lease promises, drops forwarded proposals and knows the state of the links.
+//
+// A message goes from dragonboat's send queue through these stages:
+//
+//	held back -> link up? -> filter -> delayed -> link up? -> the receiver's filter takes note -> the receiver's NodeHost
 package transport
 
 import (
 	"context"
+	"sync"
+	"sync/atomic"
 	"time"
 
-	"github.com/lni/dragonboat/v4/config"
 	pb "github.com/lni/dragonboat/v4/raftpb"
 
 	"neokv.dev/neokv/internal/topology"
 )
 
-// Network connects the stores of one process through memory.
-type Network struct{}
+// Network connects the stores of one process through memory. Messages are handed over by reference, on the sender's goroutine
+// unless the link delays them. All methods may run concurrently.
+type Network struct {
+	mu     sync.Mutex
+	places map[topology.StoreID]*place
+	links  map[[2]topology.StoreID]*link
+}
+
+// place is where the endpoint of a store is looked up; it outlives the endpoints.
+type place struct{ now atomic.Pointer[Endpoint] }
+
+// link is the state of one direction between two stores.
+type link struct {
+	to    *place
+	cut   atomic.Bool
+	delay atomic.Int64 // ns
+	hold  atomic.Pointer[hold]
+}
+
+type hold struct {
+	d     time.Duration
+	match func(*pb.Message) bool
+}
 
 // NewNetwork returns a network without stores and with all links up.
-func NewNetwork() *Network { panic("skeleton") }
+func NewNetwork() *Network {
+	return &Network{places: make(map[topology.StoreID]*place), links: make(map[[2]topology.StoreID]*link)}
+}
 
 // Cut drops everything from one store to another, silently, until Heal. One direction only.
-func (n *Network) Cut(from, to topology.StoreID) { panic("skeleton") }
+func (n *Network) Cut(from, to topology.StoreID) { n.link(from, to).cut.Store(true) }
 
 // Heal lets messages from one store to another pass again.
-func (n *Network) Heal(from, to topology.StoreID) { panic("skeleton") }
+func (n *Network) Heal(from, to topology.StoreID) { n.link(from, to).cut.Store(false) }
 
-// Delay makes messages from one store to another arrive d later, in order; 0 turns it off.
-func (n *Network) Delay(from, to topology.StoreID, d time.Duration) { panic("skeleton") }
+// Delay makes messages from one store to another arrive d later, in order; 0 turns it off. Calls, their answers and chunks of
+// snapshots take d longer, too.
+func (n *Network) Delay(from, to topology.StoreID, d time.Duration) {
+	n.link(from, to).delay.Store(int64(d))
+}
 
-// Endpoint is a store's place in the network, one per incarnation of the store: NewEndpoint at each start, Close at its end.
-type Endpoint struct{}
+// Hold keeps the Raft messages that match in the sender's hands for d, in order, before they pass the filter and leave, while others
+// overtake them: what a slow send queue does. d = 0 turns it off for messages to come. match runs on the senders' goroutines.
+func (n *Network) Hold(from, to topology.StoreID, d time.Duration, match func(*pb.Message) bool) {
+	if d == 0 {
+		n.link(from, to).hold.Store(nil)
+		return
+	}
+	n.link(from, to).hold.Store(&hold{d, match})
+}
+
+// Close closes all endpoints.
+func (n *Network) Close() {
+	n.mu.Lock()
+	var open []*Endpoint
+	for _, p := range n.places {
+		if e := p.now.Load(); e != nil {
+			open = append(open, e)
+		}
+	}
+	n.mu.Unlock()
+	for _, e := range open {
+		e.Close()
+	}
+}
+
+func (n *Network) place(s topology.StoreID) *place {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.placeLocked(s)
+}
+
+func (n *Network) placeLocked(s topology.StoreID) *place {
+	p := n.places[s]
+	if p == nil {
+		p = &place{}
+		n.places[s] = p
+	}
+	return p
+}
+
+func (n *Network) link(from, to topology.StoreID) *link {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	key := [2]topology.StoreID{from, to}
+	l := n.links[key]
+	if l == nil {
+		l = &link{to: n.placeLocked(to)}
+		n.links[key] = l
+	}
+	return l
+}
 
 // Options of an endpoint.
 type Options struct {
@@ -36,11 +116,13 @@ type Options struct {
 	// Lease is the voters' promise, 0 for none.
 	Lease time.Duration
 	// Revoke ends the leader lease of a region for all terms up to term. It is called before the message that makes it
-	// unsafe leaves: TimeoutNow, and a vote granted to another replica.
+	// unsafe leaves: TimeoutNow, a vote granted to another replica, and a request for votes. It must not wait for anything, nor use the endpoint.
 	Revoke func(region topology.RegionID, term uint64)
 	// Forwarded is told of proposals that dragonboat wanted to pass on to another store; they are dropped and will never be applied.
+	// Changes of membership are proposals, too: they have to be asked for at the leader's store.
 	Forwarded func(region topology.RegionID, entries []pb.Entry)
-	// Handle answers calls of other stores.
+	// Handle answers calls of other stores, on the caller's goroutine. ctx ends with the call, and when either endpoint closes. Nobody
+	// changes request or the answer after handing it over.
 	Handle func(ctx context.Context, from topology.StoreID, request []byte) ([]byte, error)
 	// Faults plants mistakes for tests that must catch them.
 	Faults Faults
@@ -51,26 +133,11 @@ type Faults struct {
 	NoPromise bool // votes are granted in spite of a promised lease
 }
 
-// NewEndpoint registers a store. Until Fresh says otherwise it withholds votes for one lease, since a store that starts has lost its promises.
-func (n *Network) NewEndpoint(o Options) *Endpoint { panic("skeleton") }
-
-// Fresh tells that no replica of the region has ever run on this store, so that its first vote need not be withheld.
-func (e *Endpoint) Fresh(region topology.RegionID) { panic("skeleton") }
-
-// Factory is what dragonboat is configured with (Expert.TransportFactory).
-func (e *Endpoint) Factory() config.TransportFactory { panic("skeleton") }
-
-// Call sends a request to another store (or to this one) and waits for the answer. A cut link means no answer until ctx ends.
-func (e *Endpoint) Call(ctx context.Context, to topology.StoreID, request []byte) ([]byte, error) {
-	panic("skeleton")
+// Stats counts since the endpoint was made.
+type Stats struct {
+	Batches   int64 // batches of Raft messages sent
+	Messages  int64 // Raft messages sent
+	Withheld  int64 // votes, requests for votes and late confirmations dropped for the sake of a lease
+	Returned  int64 // entries of forwarded proposals dropped
+	Delivered int64 // Raft messages received
 }
-
-// Campaign makes this store's replica stand for election at once, without a pre-vote and without regard to leases: only for a
-// region of which no replica can hold one, at the boot of a whole cluster.
-func (e *Endpoint) Campaign(region topology.RegionID, replica topology.ReplicaID) { panic("skeleton") }
-
-// Isolate drops everything to and from the endpoint for good: the store has failed or was killed.
-func (e *Endpoint) Isolate() { panic("skeleton") }
-
-// Close removes the endpoint and waits for deliveries to it to end.
-func (e *Endpoint) Close() { panic("skeleton") }

@@ -1,0 +1,92 @@
+package transport
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/lni/dragonboat/v4/config"
+	"github.com/lni/dragonboat/v4/raftio"
+	pb "github.com/lni/dragonboat/v4/raftpb"
+
+	"neokv.dev/neokv/internal/topology"
+)
+
+// factory makes the transport of the NodeHost that runs at an endpoint.
+type factory struct{ e *Endpoint }
+
+func (f factory) Create(c config.NodeHostConfig, m raftio.MessageHandler, ch raftio.ChunkHandler) raftio.ITransport {
+	return &raftTransport{e: f.e, address: c.RaftAddress, deployment: c.GetDeploymentID(), messages: m, chunks: ch}
+}
+
+// Validate accepts the stores' fixed names.
+func (f factory) Validate(address string) bool {
+	_, ok := topology.StoreOf(address)
+	return ok
+}
+
+// raftTransport is raftio.ITransport. Apart from Start it returns no errors for messages: one would trip dragonboat's circuit
+// breaker, which stays open for seconds after the link is back.
+type raftTransport struct {
+	e          *Endpoint
+	address    string
+	deployment uint64
+	messages   raftio.MessageHandler
+	chunks     raftio.ChunkHandler
+}
+
+func (t *raftTransport) Name() string { return "neokv-memory" }
+
+func (t *raftTransport) Start() error {
+	e := t.e
+	if want := e.o.Store.RaftAddress(); t.address != want {
+		return fmt.Errorf("raft address %q, want %q", t.address, want)
+	}
+	e.raftMu.Lock()
+	defer e.raftMu.Unlock()
+	if e.ctx.Err() != nil || e.raft != nil {
+		return fmt.Errorf("%s: endpoint closed or in use", t.address)
+	}
+	e.raft = t
+	return nil
+}
+
+// Close returns when no delivery is under way; the endpoint itself stays.
+func (t *raftTransport) Close() error {
+	t.e.raftMu.Lock()
+	defer t.e.raftMu.Unlock()
+	if t.e.raft == t {
+		t.e.raft = nil
+	}
+	return nil
+}
+
+func (t *raftTransport) GetConnection(_ context.Context, target string) (raftio.IConnection, error) {
+	return t.connection(target)
+}
+
+func (t *raftTransport) GetSnapshotConnection(_ context.Context, target string) (raftio.ISnapshotConnection, error) {
+	return t.connection(target)
+}
+
+func (t *raftTransport) connection(target string) (*connection, error) {
+	to, ok := topology.StoreOf(target)
+	if !ok {
+		return nil, fmt.Errorf("raft address %q names no store", target)
+	}
+	return &connection{t.e, t.e.line(to)}, nil
+}
+
+// connection is raftio.IConnection and raftio.ISnapshotConnection.
+type connection struct {
+	e *Endpoint
+	l *line
+}
+
+func (c *connection) Close() {}
+
+func (c *connection) SendMessageBatch(b pb.MessageBatch) error {
+	c.e.send(c.l, b)
+	return nil
+}
+
+func (c *connection) SendChunk(chunk pb.Chunk) error { return c.e.sendChunk(c.l, chunk) }

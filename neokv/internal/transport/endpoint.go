@@ -1,0 +1,311 @@
+package transport
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/lni/dragonboat/v4/config"
+	"github.com/lni/dragonboat/v4/raftio"
+	pb "github.com/lni/dragonboat/v4/raftpb"
+
+	"neokv.dev/neokv/internal/topology"
+)
+
+// Endpoint is a store's place in the network, one per incarnation of the store: NewEndpoint at each start, Close at its end.
+// All methods may run concurrently.
+type Endpoint struct {
+	o      Options
+	net    *Network
+	place  *place
+	filter *filter
+
+	// silent is set for good by Isolate and Close: nothing leaves or arrives any more.
+	silent atomic.Bool
+	// ctx ends with Close.
+	ctx    context.Context
+	cancel context.CancelFunc
+
+	mu     sync.Mutex
+	closed bool
+	lines  map[topology.StoreID]*line
+	owned  sync.WaitGroup // goroutines of the lines, and calls being answered
+
+	// Deliveries hold raftMu shared, so whoever takes raft away knows that none is under way.
+	raftMu sync.RWMutex
+	raft   *raftTransport
+
+	batches, messages, withheld, returned, delivered atomic.Int64
+}
+
+// NewEndpoint registers a store. Until Fresh says otherwise it withholds votes for one lease, since a store that starts has lost
+// its promises. An endpoint of the same store that is still there is isolated.
+func (n *Network) NewEndpoint(o Options) *Endpoint {
+	e := &Endpoint{o: o, net: n, place: n.place(o.Store), lines: make(map[topology.StoreID]*line)}
+	if old := e.place.now.Load(); old != nil {
+		old.Isolate()
+	}
+	e.filter = newFilter(o.Lease, time.Now(), o.Faults.NoPromise, o.Revoke)
+	e.ctx, e.cancel = context.WithCancel(context.Background())
+	e.place.now.Store(e)
+	return e
+}
+
+// Fresh tells that no replica of the region has ever run on this store, so that its first vote need not be withheld.
+func (e *Endpoint) Fresh(region topology.RegionID) { e.filter.fresh(region) }
+
+// Factory is what dragonboat is configured with (Expert.TransportFactory); RaftAddress is the store's fixed name.
+func (e *Endpoint) Factory() config.TransportFactory { return factory{e} }
+
+// Campaign makes this store's replica stand for election at once, without a pre-vote and without regard to leases: only for a
+// region of which no replica can hold one, at the boot of a whole cluster. A replica that has not yet applied its first
+// membership lets it pass: repeat it until there is a leader. A leader or a candidate ignores it.
+func (e *Endpoint) Campaign(region topology.RegionID, replica topology.ReplicaID) {
+	e.receive(pb.MessageBatch{Requests: []pb.Message{{
+		Type: pb.TimeoutNow, ShardID: uint64(region), From: uint64(replica), To: uint64(replica),
+	}}})
+}
+
+// Isolate drops everything to and from the endpoint for good: the store has failed or was killed. It does not wait.
+func (e *Endpoint) Isolate() { e.silent.Store(true) }
+
+// Close removes the endpoint, cancels calls, and waits for deliveries to it and for the calls that it answers to end. A handler of a call must not call it.
+func (e *Endpoint) Close() {
+	e.silent.Store(true)
+	e.mu.Lock()
+	e.closed = true
+	e.mu.Unlock()
+	e.place.now.CompareAndSwap(e, nil)
+	e.cancel()
+	e.raftMu.Lock()
+	e.raft = nil
+	e.raftMu.Unlock()
+	e.owned.Wait()
+}
+
+// Stats returns the counters so far.
+func (e *Endpoint) Stats() Stats {
+	return Stats{
+		Batches: e.batches.Load(), Messages: e.messages.Load(), Withheld: e.withheld.Load(),
+		Returned: e.returned.Load(), Delivered: e.delivered.Load(),
+	}
+}
+
+// join adds one to what Close waits for; false if the endpoint is closed.
+func (e *Endpoint) join() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closed {
+		return false
+	}
+	e.owned.Add(1)
+	return true
+}
+
+// send takes a batch from dragonboat. The caller reuses b.Requests afterwards.
+func (e *Endpoint) send(l *line, b pb.MessageBatch) {
+	if h := l.link.hold.Load(); h != nil {
+		rest := b
+		rest.Requests = nil
+		late := rest
+		for i := range b.Requests {
+			if h.match(&b.Requests[i]) {
+				late.Requests = append(late.Requests, b.Requests[i])
+			} else {
+				rest.Requests = append(rest.Requests, b.Requests[i])
+			}
+		}
+		if len(late.Requests) > 0 {
+			l.held.put(e, late, h.d)
+		}
+		b = rest
+	}
+	if len(b.Requests) > 0 {
+		e.leave(l, b)
+	}
+}
+
+// leave passes a batch through the filter and on its way.
+func (e *Endpoint) leave(l *line, b pb.MessageBatch) {
+	all := b.Requests
+	cut := l.link.cut.Load()
+	now := time.Now()
+	kept, whole := 0, true
+	for i := range all {
+		m := &all[i]
+		v := withheld
+		if !cut || m.Type == pb.Propose {
+			v = e.filter.out(m, now)
+		}
+		switch v {
+		case pass:
+			if !whole {
+				b.Requests = append(b.Requests, *m)
+			}
+			kept++
+			continue
+		case withheld:
+			if !cut {
+				e.withheld.Add(1)
+			}
+		case returned:
+			e.returned.Add(int64(len(m.Entries)))
+			if e.o.Forwarded != nil {
+				e.o.Forwarded(topology.RegionID(m.ShardID), m.Entries)
+			}
+		}
+		if whole {
+			whole = false
+			b.Requests = slices.Clone(all[:i]) // the caller's slice stays as it is
+		}
+	}
+	// Asked after the filter took its time: what leaves now was promised before the endpoint fell silent, so before the
+	// store's next endpoint starts, whose first promise covers it.
+	if kept == 0 || e.silent.Load() {
+		return
+	}
+	e.batches.Add(1)
+	e.messages.Add(int64(kept))
+	d := time.Duration(l.link.delay.Load())
+	if d > 0 || l.wire.busy() {
+		if whole {
+			b.Requests = slices.Clone(all)
+		}
+		l.wire.put(e, b, d)
+		return
+	}
+	e.arrive(l, b)
+}
+
+// arrive hands a batch to whoever is at the other end now.
+func (e *Endpoint) arrive(l *line, b pb.MessageBatch) {
+	if e.silent.Load() || l.link.cut.Load() {
+		return
+	}
+	if to := l.link.to.now.Load(); to != nil {
+		to.receive(b)
+	}
+}
+
+// receive hands a batch to the store's NodeHost, which copies what it keeps.
+func (e *Endpoint) receive(b pb.MessageBatch) {
+	if e.silent.Load() {
+		return
+	}
+	e.raftMu.RLock()
+	defer e.raftMu.RUnlock()
+	if e.raft == nil {
+		return
+	}
+	for i := range b.Requests {
+		e.filter.in(&b.Requests[i])
+	}
+	e.delivered.Add(int64(len(b.Requests)))
+	b.DeploymentId, b.BinVer = e.raft.deployment, raftio.TransportBinVersion
+	e.raft.messages(b)
+}
+
+var (
+	errClosed = errors.New("endpoint closed")
+	errCut    = errors.New("link is cut")
+)
+
+// sendChunk hands a chunk of a snapshot over and returns when the receiver has taken it.
+func (e *Endpoint) sendChunk(l *line, c pb.Chunk) error {
+	if d := time.Duration(l.link.delay.Load()); d > 0 {
+		pause(e.ctx, d)
+	}
+	to := l.link.to.now.Load()
+	switch {
+	case e.ctx.Err() != nil:
+		return fmt.Errorf("%s: %w", e.o.Store.RaftAddress(), errClosed)
+	case e.silent.Load() || l.link.cut.Load() || to != nil && to.silent.Load():
+		return fmt.Errorf("%s to %s: %w", e.o.Store.RaftAddress(), l.to.RaftAddress(), errCut)
+	case to == nil:
+		return notRunning(l.to)
+	}
+	to.raftMu.RLock()
+	defer to.raftMu.RUnlock()
+	if to.raft == nil {
+		return notRunning(l.to)
+	}
+	c.DeploymentId = to.raft.deployment
+	if !to.raft.chunks(c) {
+		return fmt.Errorf("%s: chunk %d of a snapshot refused", l.to.RaftAddress(), c.ChunkId)
+	}
+	return nil
+}
+
+func notRunning(s topology.StoreID) error { return fmt.Errorf("%s: not running", s.RaftAddress()) }
+
+// Call sends a request to another store (or to this one) and waits for the answer, which is shared with the store that gave it. A
+// cut link, either way, means no answer until ctx ends; a store that is not there is an error at once. After an error the request may
+// have been carried out.
+func (e *Endpoint) Call(ctx context.Context, to topology.StoreID, request []byte) ([]byte, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(e.ctx, cancel)()
+	answer, err := e.call(ctx, to, request)
+	if e.ctx.Err() != nil {
+		return nil, fmt.Errorf("%s: %w", e.o.Store.RaftAddress(), errClosed)
+	}
+	return answer, err
+}
+
+func (e *Endpoint) call(ctx context.Context, to topology.StoreID, request []byte) ([]byte, error) {
+	there, back := e.net.link(e.o.Store, to), e.net.link(to, e.o.Store)
+	lost := func() bool { return e.silent.Load() || there.cut.Load() || back.cut.Load() }
+	noAnswer := func() ([]byte, error) {
+		<-ctx.Done()
+		return nil, fmt.Errorf("%s: no answer: %w", to.RaftAddress(), ctx.Err())
+	}
+	pause(ctx, time.Duration(there.delay.Load()))
+	if lost() || ctx.Err() != nil {
+		return noAnswer()
+	}
+	other := there.to.now.Load()
+	if other == nil || other.o.Handle == nil || !other.join() {
+		return nil, notRunning(to)
+	}
+	answer, err := other.answer(ctx, e.o.Store, request)
+	switch {
+	case other.ctx.Err() != nil:
+		return nil, fmt.Errorf("%s: stopped before it answered", to.RaftAddress())
+	case other.silent.Load() || lost():
+		return noAnswer()
+	}
+	pause(ctx, time.Duration(back.delay.Load()))
+	if lost() || ctx.Err() != nil {
+		return noAnswer()
+	}
+	return answer, err
+}
+
+// answer runs the handler. The caller has joined.
+func (e *Endpoint) answer(ctx context.Context, from topology.StoreID, request []byte) ([]byte, error) {
+	defer e.owned.Done()
+	if e.silent.Load() {
+		return nil, nil
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(e.ctx, cancel)()
+	return e.o.Handle(ctx, from, request)
+}
+
+// pause waits for d or until ctx ends.
+func pause(ctx context.Context, d time.Duration) {
+	if d <= 0 {
+		return
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
+}

@@ -1,0 +1,215 @@
+package transport
+
+import (
+	"sync"
+	"time"
+
+	pb "github.com/lni/dragonboat/v4/raftpb"
+
+	"neokv.dev/neokv/internal/topology"
+)
+
+// filter decides which Raft messages of one store leave it. It keeps the voters' side of the leader leases, and it keeps
+// proposals where they were made. It does no I/O and reads no clock; all methods may run concurrently.
+//
+// # Why a read under a lease is never stale
+//
+// A leader L of term T issues a read index at t0 and, once a quorum Q has confirmed it, reads locally until t0+Lease. Voters confirm
+// with a HeartbeatResp that carries the read's hint; L confirms without a message. For a region, a store's filter sees two
+// kinds of messages leave, in one order, since both are judged under the record's lock (they wait in different send queues, so
+// Raft's own order means nothing here):
+//
+//	H(T)  a hinted HeartbeatResp of term T
+//	S(G)  support for a leader of term G: a granted RequestVoteResp, or a RequestVote, since a candidate has voted for itself
+//
+// and it keeps these rules:
+//
+//  1. After S(G) no H(T) with T < G leaves.
+//  2. For Lease after an H no S leaves, nor does a granted pre-vote or a RequestPreVote; unless the campaign is a leader transfer.
+//  3. Before S(G) leaves, the store's own leases of terms below G are revoked; before TimeoutNow of term T leaves, those up to T.
+//
+// Let a replica become leader of a term G > T with the votes of a quorum Q'. Some voter v is in Q and Q', and S(G) has left v: by
+// message if v voted for another; if v is the new leader itself, it asked somebody else, unless it is the only voter.
+//
+//   - v is L. By rule 3 L's lease had been revoked before.
+//   - v confirmed with H(T), at h >= t0. By rule 1 S(G) came after it, by rule 2 not before h+Lease >= t0+Lease: the lease is over.
+//   - v supported a transfer campaign. It is the answer to TimeoutNow of term G-1 (an older one is refused by its
+//     receiver, a newer one makes it campaign for a later term), so the leader of G-1 has revoked its lease for that whole term.
+//     If T < G-1, the lease of T was over or revoked already when G-1's leader was elected, by this same argument.
+//
+// A promise binds the store, not the replica's memory: what a restarted replica has forgotten the next endpoint keeps by
+// rule 2, as if it had sent H when it was made; the one before it was silent by then, or in another process. Rule 1 needs no memory across restarts:
+// before S(G) is handed to the transport term G is durable. Delay after leaving is harmless, as the lease counts from t0 and the promise
+// from h. Clocks are only used for durations; a store whose clock runs fast by more than the lease's margin below the shortest election
+// time-out is not covered.
+//
+// Quorums of memberships one step apart intersect. A lease must not outlive a change of membership (its region drops it): two steps later they
+// need not, and a sole voter elects itself without a message. Non-voters are sent no hints and are not counted, witnesses are voters.
+//
+// What the rules cost: a voter follows a leader it hears, and campaigns after an election time-out, which is longer than Lease.
+// So where nothing was forgotten and no message was late there is nothing to withhold. A granted vote that is withheld is spent all the same; the
+// candidate asks again in its next term. Pre-votes bind nobody (a voter that granted one goes on confirming its leader), they are withheld
+// so that a hopeless candidate does not raise its term; for rule 1 they do not count, else a leader could lose its
+// followers' confirmations for ever.
+type filter struct {
+	lease     time.Duration
+	start     time.Time
+	revoke    func(region topology.RegionID, term uint64)
+	noPromise bool
+
+	mu      sync.RWMutex
+	regions map[topology.RegionID]*support
+}
+
+// support is what a store has said about the leadership of a region.
+type support struct {
+	mu       sync.Mutex
+	unknown  time.Time // what an earlier endpoint of the store may have promised has ended by then
+	promised time.Time // what this one has promised ends then
+	given    uint64    // largest term for which support has left
+	// The latest leader-transfer campaign that asked this store for its vote.
+	transferTerm      uint64
+	transferCandidate uint64
+}
+
+// verdict is what becomes of a message.
+type verdict int
+
+const (
+	pass     verdict = iota
+	withheld         // dropped for the sake of a lease
+	returned         // a forwarded proposal: dropped, its proposer is told
+)
+
+func newFilter(lease time.Duration, start time.Time, noPromise bool, revoke func(topology.RegionID, uint64)) *filter {
+	if revoke == nil {
+		revoke = func(topology.RegionID, uint64) {}
+	}
+	return &filter{
+		lease: lease, start: start, noPromise: noPromise, revoke: revoke, regions: make(map[topology.RegionID]*support),
+	}
+}
+
+// fresh tells that there was no replica before this start that could have promised anything.
+func (f *filter) fresh(region topology.RegionID) {
+	s := f.of(region)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.unknown = time.Time{}
+}
+
+// in takes note of a message on its way to the store's replicas. It runs before they see it.
+func (f *filter) in(m *pb.Message) {
+	if !isTransfer(m) {
+		return
+	}
+	s := f.of(topology.RegionID(m.ShardID))
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if m.Term >= s.transferTerm {
+		s.transferTerm, s.transferCandidate = m.Term, m.From
+	}
+}
+
+// out judges a message that is about to leave at now. If it passes it must leave at once, or be lost.
+func (f *filter) out(m *pb.Message, now time.Time) verdict {
+	region := topology.RegionID(m.ShardID)
+	switch m.Type {
+	case pb.Propose:
+		return returned
+	case pb.TimeoutNow:
+		f.revoke(region, m.Term)
+		return pass
+	case pb.HeartbeatResp:
+		if m.Hint == 0 { // confirms no read
+			return pass
+		}
+		return f.promise(region, m.Term, now)
+	case pb.RequestVoteResp:
+		if m.Reject {
+			return pass
+		}
+		return f.support(region, m, now)
+	case pb.RequestVote:
+		return f.support(region, m, now)
+	case pb.RequestPreVoteResp:
+		if m.Reject {
+			return pass
+		}
+		return f.preVote(region, now)
+	case pb.RequestPreVote:
+		return f.preVote(region, now)
+	default:
+		return pass
+	}
+}
+
+// promise judges H(term).
+func (f *filter) promise(region topology.RegionID, term uint64, now time.Time) verdict {
+	if f.noPromise {
+		return pass
+	}
+	s := f.of(region)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if term < s.given {
+		return withheld
+	}
+	if until := now.Add(f.lease); until.After(s.promised) {
+		s.promised = until
+	}
+	return pass
+}
+
+// support judges S(m.Term).
+func (f *filter) support(region topology.RegionID, m *pb.Message, now time.Time) verdict {
+	s := f.of(region)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	transfer := isTransfer(m) ||
+		m.Type == pb.RequestVoteResp && m.Term == s.transferTerm && m.To == s.transferCandidate
+	if s.bound(now) && !transfer && !f.noPromise {
+		return withheld
+	}
+	// Under the lock: no H of a smaller term may pass between the revocation and the note.
+	f.revoke(region, m.Term-1)
+	s.given = max(s.given, m.Term)
+	return pass
+}
+
+// preVote judges a message of a campaign that binds nobody yet.
+func (f *filter) preVote(region topology.RegionID, now time.Time) verdict {
+	s := f.of(region)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.bound(now) && !f.noPromise {
+		return withheld
+	}
+	return pass
+}
+
+// bound reports whether a promise runs.
+func (s *support) bound(now time.Time) bool { return now.Before(s.promised) || now.Before(s.unknown) }
+
+// isTransfer reports whether m asks for votes in a campaign that a leader has ordered by TimeoutNow. The candidate marks it
+// with its own id (Raft thesis, 4.2.3); a pre-vote is never part of it.
+func isTransfer(m *pb.Message) bool {
+	return m.Type == pb.RequestVote && m.Hint != 0 && m.Hint == m.From
+}
+
+// of returns the record of a region. One that was never heard of starts with the promise that an earlier start of the store may have left.
+func (f *filter) of(region topology.RegionID) *support {
+	f.mu.RLock()
+	s := f.regions[region]
+	f.mu.RUnlock()
+	if s != nil {
+		return s
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if s = f.regions[region]; s == nil {
+		s = &support{unknown: f.start.Add(f.lease)}
+		f.regions[region] = s
+	}
+	return s
+}

@@ -1,0 +1,104 @@
+package transport
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	pb "github.com/lni/dragonboat/v4/raftpb"
+
+	"neokv.dev/neokv/internal/topology"
+)
+
+// line is an endpoint's end of a link: what it has sent and what has not arrived. It ends with the endpoint.
+type line struct {
+	to   topology.StoreID
+	link *link
+	held queue // not yet through the filter
+	wire queue // through the filter, on its way
+}
+
+func (e *Endpoint) line(to topology.StoreID) *line {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	l := e.lines[to]
+	if l == nil {
+		l = &line{to: to, link: e.net.link(e.o.Store, to)}
+		l.held.forward = func(b pb.MessageBatch) { e.leave(l, b) }
+		l.wire.forward = func(b pb.MessageBatch) { e.arrive(l, b) }
+		e.lines[to] = l
+	}
+	return l
+}
+
+// queue forwards batches in order, each when its time has come, on a goroutine that starts with the first and ends with the endpoint.
+type queue struct {
+	forward func(pb.MessageBatch)
+	waiting atomic.Int64 // batches put and not yet forwarded
+
+	mu      sync.Mutex
+	batches []timed
+	wake    chan struct{}
+}
+
+type timed struct {
+	due   time.Time
+	batch pb.MessageBatch
+}
+
+// busy reports whether a batch put now would have to wait for others.
+func (q *queue) busy() bool { return q.waiting.Load() > 0 }
+
+// put takes a batch that nobody else holds.
+func (q *queue) put(e *Endpoint, b pb.MessageBatch, d time.Duration) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.wake == nil {
+		if !e.join() {
+			return
+		}
+		q.wake = make(chan struct{}, 1)
+		go q.run(e)
+	}
+	q.waiting.Add(1)
+	q.batches = append(q.batches, timed{time.Now().Add(d), b})
+	select {
+	case q.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (q *queue) run(e *Endpoint) {
+	defer e.owned.Done()
+	for {
+		next, ok := q.first()
+		if !ok {
+			select {
+			case <-q.wake:
+				continue
+			case <-e.ctx.Done():
+				return
+			}
+		}
+		// A batch that is due before the one in front of it leaves right behind it.
+		pause(e.ctx, time.Until(next.due))
+		if e.ctx.Err() != nil {
+			return
+		}
+		q.forward(next.batch)
+		q.waiting.Add(-1)
+	}
+}
+
+// first takes the batch in front.
+func (q *queue) first() (timed, bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(q.batches) == 0 {
+		return timed{}, false
+	}
+	next := q.batches[0]
+	q.batches[0] = timed{}
+	q.batches = q.batches[1:]
+	return next, true
+}
