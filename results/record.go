@@ -182,7 +182,7 @@ type Summary struct {
 type Inserted struct {
 	Seconds float64 `json:"seconds"`
 	Counters
-	OpStats
+	Insert OpStats `json:"insert"`
 }
 
 // Histogram bounds, in microseconds, and precision.

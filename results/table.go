@@ -7,63 +7,75 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 )
 
 // PrintTable prints a summary for people: what was measured, a line per operation, and what went wrong.
 func PrintTable(w io.Writer, h Header, s Summary) error {
-	var b strings.Builder
-	b.WriteString(title(h))
-	b.WriteString("\n\n")
-	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', tabwriter.AlignRight)
 	open := h.Load.OpenLoop()
-	columns := []string{"operation", "ops/s", "count", "errors"}
+	rows := [][]string{{"operation", "ops/s", "count", "errors", "p50", "p95", "p99", "p99.9", "max"}}
 	if open {
-		columns = append(columns, "time")
+		rows[0] = slices.Insert(rows[0], 1, "time")
 	}
-	row(t, append(columns, "p50", "p95", "p99", "p99.9", "max")...)
-	for _, op := range s.Ops {
-		printOp(t, op, open)
-	}
-	if len(s.Ops) > 1 {
+	ops := s.Ops
+	if len(ops) > 1 {
 		total := s.Total
 		total.Name = "total"
-		printOp(t, total, open)
+		ops = append(slices.Clone(ops), total)
 	}
-	if err := t.Flush(); err != nil {
-		return err
+	for _, op := range ops {
+		rows = append(rows, opRows(op, open)...)
 	}
-	b.WriteString("\n")
-	for _, note := range notes(h, s) {
-		b.WriteString(note)
-		b.WriteString("\n")
-	}
-	_, err := io.WriteString(w, leftAlignFirst(b.String()))
+	lines := append([]string{title(h), ""}, align(rows, open)...)
+	lines = append(append(lines, ""), notes(h, s)...)
+	_, err := io.WriteString(w, strings.Join(lines, "\n")+"\n")
 	return err
 }
 
-func row(t io.Writer, cells ...string) { fmt.Fprintln(t, strings.Join(cells, "\t")+"\t") }
+// opRows makes an operation's row, in an open loop two: response time and below it service time.
+func opRows(op OpStats, open bool) [][]string {
+	counts := []string{Count(int64(op.PerSecond + 0.5)), Count(op.Count), Count(op.Errors)}
+	if !open {
+		return [][]string{slices.Concat([]string{op.Name}, counts, latencies(&op.Service))}
+	}
+	return [][]string{
+		slices.Concat([]string{op.Name, "response"}, counts, latencies(op.Response)),
+		slices.Concat([]string{"", "service", "", "", ""}, latencies(&op.Service)),
+	}
+}
 
-func printOp(t io.Writer, op OpStats, open bool) {
-	cells := []string{op.Name, Count(int64(op.PerSecond + 0.5)), Count(op.Count), Count(op.Errors)}
-	latency := func(l Latency) []string {
-		out := make([]string, 0, 5)
-		for _, us := range []int64{l.P50, l.P95, l.P99, l.P999, l.Max} {
-			if op.Count == 0 {
-				out = append(out, "-")
+func latencies(l *Latency) []string {
+	if l == nil || l.Max == 0 {
+		return []string{"-", "-", "-", "-", "-"}
+	}
+	return []string{Micros(l.P50), Micros(l.P95), Micros(l.P99), Micros(l.P999), Micros(l.Max)}
+}
+
+// align pads cells to columns: names to the left, figures to the right.
+func align(rows [][]string, open bool) []string {
+	names := 1
+	if open {
+		names = 2
+	}
+	width := make([]int, len(rows[0]))
+	for _, r := range rows {
+		for i, cell := range r {
+			width[i] = max(width[i], len(cell))
+		}
+	}
+	var lines []string
+	for _, r := range rows {
+		var b strings.Builder
+		for i, cell := range r {
+			if i < names {
+				fmt.Fprintf(&b, "%-*s  ", width[i], cell)
 			} else {
-				out = append(out, Micros(us))
+				fmt.Fprintf(&b, "%*s  ", width[i], cell)
 			}
 		}
-		return out
+		lines = append(lines, strings.TrimRight(b.String(), " "))
 	}
-	if !open || op.Response == nil {
-		row(t, append(cells, latency(op.Service)...)...)
-		return
-	}
-	row(t, append(append(cells, "response"), latency(*op.Response)...)...)
-	row(t, append([]string{"", "", "", "", "service"}, latency(op.Service)...)...)
+	return lines
 }
 
 // title is the first line: what was measured, on what, and whether it would have survived a power failure.
@@ -99,9 +111,9 @@ func notes(h Header, s Summary) []string {
 	var out []string
 	add := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
 	if in := s.Inserted; in != nil {
-		line := fmt.Sprintf("load: %s inserted in %.1f s, %s/s", plural(in.Count, "record"), in.Seconds, Count(int64(in.PerSecond+0.5)))
-		if in.Errors > 0 {
-			line += fmt.Sprintf(", %s on the way (%s)", plural(in.Errors, "error"), kinds(in.Counters.Errors))
+		line := fmt.Sprintf("load: %s inserted in %.1f s, %s/s", plural(in.Insert.Count, "record"), in.Seconds, Count(int64(in.Insert.PerSecond+0.5)))
+		if in.Insert.Errors > 0 {
+			line += fmt.Sprintf(", %s on the way (%s)", plural(in.Insert.Errors, "error"), kinds(in.Errors))
 		}
 		add("%s", line)
 	}
@@ -150,24 +162,6 @@ func plural(n int64, noun string) string {
 		return "1 " + noun
 	}
 	return Count(n) + " " + noun + "s"
-}
-
-// leftAlignFirst moves the first column's padding behind its text: the columns of figures are right-aligned, names are not.
-func leftAlignFirst(s string) string {
-	lines := strings.Split(s, "\n")
-	width := 0
-	for _, l := range lines {
-		if strings.HasSuffix(l, "max") {
-			width = strings.Index(l, "operation") + len("operation")
-		}
-	}
-	for i, l := range lines {
-		if len(l) > width && strings.HasPrefix(l, " ") {
-			name := strings.TrimLeft(l[:width], " ")
-			lines[i] = name + strings.Repeat(" ", width-len(name)) + l[width:]
-		}
-	}
-	return strings.Join(lines, "\n")
 }
 
 // Count prints a number with its thousands apart.
