@@ -2,6 +2,11 @@
 package engine
 
 import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"sync"
+
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 
@@ -15,54 +20,81 @@ type Options struct {
 	Knobs settings.Engine
 	// Stores is how many engines share the process; memory and compaction slots are divided by it.
 	Stores int
-	// Fatal is called, from any goroutine, when Pebble reports what it considers fatal. It must fence the store; it returns.
+	// Fatal is called, from any goroutine, when Pebble reports what it considers fatal: a failed write or sync, a corrupted
+	// table. It must fence the store, and it returns: the commit that met the error then reports success, so nothing may leave the
+	// store any more once Fatal has been called.
 	Fatal func(error)
 }
 
 // Engine is a store's database. All methods may run concurrently.
-type Engine struct{ db *pebble.DB }
+type Engine struct {
+	db     *pebble.DB
+	events events
 
-// Open opens or creates the database in o.Dir.
-func Open(o Options) (*Engine, error) { panic("skeleton") }
+	// The pools belong to the engine, not to the package, so that nothing crosses from one virtual-time bubble into the next.
+	views   sync.Pool
+	batches sync.Pool
+}
+
+// Open opens or creates the database in o.Dir. The folder and the entries that lead to it are synced, so that what is synced
+// inside survives a power cut from the first write on.
+func Open(o Options) (*Engine, error) {
+	share, err := ShareOf(o.Knobs, o.Stores)
+	if err != nil {
+		return nil, err
+	}
+	if err := makeDir(o.FS, o.Dir); err != nil {
+		return nil, fmt.Errorf("engine %s: %w", o.Dir, err)
+	}
+	e := &Engine{}
+	e.views.New = func() any { return &View{engine: e} }
+	e.batches.New = func() any { return newBatch(e) }
+
+	cache := pebble.NewCache(share.Cache)
+	defer cache.Unref() // the database holds its own reference
+	opts := pebbleOptions(o, share, &e.events)
+	opts.Cache = cache
+	if e.db, err = pebble.Open(o.Dir, opts); err != nil {
+		return nil, fmt.Errorf("engine %s: %w", o.Dir, err)
+	}
+	return e, nil
+}
+
+// makeDir makes dir with its parents and syncs the parent of each folder that it made, and of dir itself in any case.
+func makeDir(fsys vfs.FS, dir string) error {
+	made := []string{dir}
+	for p := fsys.PathDir(dir); p != fsys.PathDir(p); p = fsys.PathDir(p) {
+		if _, err := fsys.Stat(p); err == nil {
+			break
+		} else if !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		made = append(made, p)
+	}
+	if err := fsys.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	for _, p := range made {
+		if err := syncDir(fsys, fsys.PathDir(p)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func syncDir(fsys vfs.FS, dir string) error {
+	d, err := fsys.OpenDir(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
 
 // Close closes the database. Nothing may use the engine afterwards: callers keep readers out first.
-func (e *Engine) Close() error { panic("skeleton") }
+func (e *Engine) Close() error { return e.db.Close() }
 
 // Sync returns when everything written so far is durable.
-func (e *Engine) Sync() error { panic("skeleton") }
-
-// View reads the engine as of the call that made it. It is not safe for concurrent use.
-type View struct{}
-
-// NewView pins the present state of the engine.
-func (e *Engine) NewView() *View { panic("skeleton") }
-
-// Get reads one key through the bloom filters of all levels. The value is valid until the next call on the view.
-func (v *View) Get(key []byte) (value []byte, ok bool, err error) { panic("skeleton") }
-
-// Iter walks [lower, upper) of the view's state. The iterator must be closed before the view.
-func (v *View) Iter(lower, upper []byte) (*pebble.Iterator, error) { panic("skeleton") }
-
-// Close gives the view back.
-func (v *View) Close() { panic("skeleton") }
-
-// Batch collects writes that become visible and durable together, and reads what it has written. It is not safe for concurrent use.
-type Batch struct{}
-
-// NewBatch returns an empty batch. Its reads see the batch's own writes over the engine as of the first read.
-func (e *Engine) NewBatch() *Batch { panic("skeleton") }
-
-// Set, Delete and DeleteRange record a write; keys and values are copied.
-func (b *Batch) Set(key, value []byte) error                                  { panic("skeleton") }
-func (b *Batch) Delete(key []byte) error                                      { panic("skeleton") }
-func (b *Batch) DeleteRange(start, end []byte) error                          { panic("skeleton") }
-func (b *Batch) SetDeferred(keyBytes, valueBytes int) *pebble.DeferredBatchOp { panic("skeleton") } // the caller fills key and value, then calls Finish; such a key is not seen by Get of this batch
-func (b *Batch) Get(key []byte) (value []byte, ok bool, err error)            { panic("skeleton") } // valid until the next call on the batch
-func (b *Batch) Len() int                                                     { panic("skeleton") } // bytes
-func (b *Batch) Empty() bool                                                  { panic("skeleton") }
-
-// Commit writes the batch, with sync when it must be durable on return, and gives it back; it may not be used afterwards.
-func (b *Batch) Commit(sync bool) error { panic("skeleton") }
-
-// Close drops the batch unwritten.
-func (b *Batch) Close() { panic("skeleton") }
+func (e *Engine) Sync() error {
+	// An empty record, synced: the WAL is one file, so all before it is durable too.
+	return e.db.LogData(nil, pebble.Sync)
+}

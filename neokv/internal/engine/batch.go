@@ -1,0 +1,234 @@
+package engine
+
+import (
+	"bytes"
+	"fmt"
+	"hash/maphash"
+	"math/bits"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/batchrepr"
+
+	"neokv.dev/neokv/internal/keys"
+	"neokv.dev/neokv/internal/topology"
+)
+
+// Batch collects writes that become visible and durable together, and reads what it has written. It is not safe for concurrent use.
+//
+// Below its own writes it reads the engine as of its first read, through one view. That is right where nobody else writes the keys
+// it reads, as in apply: a region's data is written by its replica alone, one batch after the other.
+type Batch struct {
+	engine *Engine
+	batch  *pebble.Batch
+	view   *View // from the first read that got past the overlay
+	over   overlay
+}
+
+func newBatch(e *Engine) *Batch {
+	return &Batch{engine: e, over: overlay{heads: make(map[uint64]int32), seed: maphash.MakeSeed()}}
+}
+
+// NewBatch returns an empty batch. Its reads see the batch's own writes over the engine as of the first read.
+func (e *Engine) NewBatch() *Batch {
+	b := e.batches.Get().(*Batch)
+	b.batch = e.db.NewBatch()
+	return b
+}
+
+// Set records a write; key and value are copied.
+func (b *Batch) Set(key, value []byte) error { return b.batch.Set(key, value, nil) }
+
+// Delete records a deletion; the key is copied and need not exist.
+func (b *Batch) Delete(key []byte) error { return b.batch.Delete(key, nil) }
+
+// DeleteRange records the deletion of all keys in [start, end). Later writes of the batch to the range stay. Range deletions are
+// for large ranges and few: every one slows reads of its memtable down.
+func (b *Batch) DeleteRange(start, end []byte) error { return b.batch.DeleteRange(start, end, nil) }
+
+// SetDeferred records a write of which the caller fills in op.Key and op.Value, wholly, then calls op.Finish, before the next
+// call on the batch.
+func (b *Batch) SetDeferred(keyBytes, valueBytes int) *pebble.DeferredBatchOp {
+	return b.batch.SetDeferred(keyBytes, valueBytes)
+}
+
+// DeleteSlots records the deletion of a region's data of the given slots: one range deletion per keyspace and one for the orphan
+// records.
+func (b *Batch) DeleteSlots(space keys.Space, slots topology.SlotRange) error {
+	for _, ks := range keys.RegionKeyspaces {
+		if err := b.DeleteRange(space.Bounds(ks, slots)); err != nil {
+			return err
+		}
+	}
+	return b.DeleteRange(space.OrphanBounds(slots))
+}
+
+// Get reads a key as the batch's writes leave it. The value is valid until the next call on the batch.
+func (b *Batch) Get(key []byte) (value []byte, ok bool, err error) {
+	if !b.batch.Empty() {
+		repr := b.batch.Repr()
+		b.over.read(repr)
+		if value, ok, known := b.over.get(repr, key); known {
+			return value, ok, nil
+		}
+	}
+	if b.view == nil {
+		b.view = b.engine.NewView()
+	}
+	return b.view.Get(key)
+}
+
+// Len is the size of the batch in bytes.
+func (b *Batch) Len() int { return b.batch.Len() }
+
+// Empty reports whether the batch holds no writes.
+func (b *Batch) Empty() bool { return b.batch.Empty() }
+
+// Commit writes the batch, with sync when it must be durable on return, and gives it back; it may not be used afterwards.
+func (b *Batch) Commit(sync bool) error {
+	opts := pebble.NoSync
+	if sync {
+		opts = pebble.Sync
+	}
+	err := b.engine.db.Apply(b.batch, opts)
+	if err != nil {
+		b.batch = nil // Pebble may still hold it
+		err = fmt.Errorf("engine: commit: %w", err)
+	}
+	b.Close()
+	return err
+}
+
+// Close drops the batch unwritten.
+func (b *Batch) Close() {
+	if b.view != nil {
+		b.view.Close()
+		b.view = nil
+	}
+	if b.batch != nil {
+		_ = b.batch.Close()
+		b.batch = nil
+	}
+	b.over.reset()
+	b.engine.batches.Put(b)
+}
+
+// overlay finds a batch's own writes by key. It is read from the batch's bytes when somebody asks, not kept while writing, so
+// that batches without reads do not pay for it. It holds offsets into the bytes, since they move when the batch grows.
+type overlay struct {
+	done   int   // bytes of the batch that have been read
+	order  int32 // writes that have been read
+	seed   maphash.Seed
+	heads  map[uint64]int32 // hash of a key -> the last of the points that share it
+	points []point
+	ranges []span
+}
+
+type point struct {
+	key, keyEnd, value, valueEnd uint32
+	order                        int32 // of the last write of the key
+	next                         int32 // another key of the same hash, or -1
+	deleted                      bool
+}
+
+type span struct {
+	start, startEnd, end, endEnd uint32
+	order                        int32
+}
+
+// maxPoints is how much memory of an overlay is kept for the next batch.
+const maxPoints = 1 << 14
+
+func (o *overlay) reset() {
+	if o.done == 0 {
+		return
+	}
+	if len(o.points) > maxPoints {
+		o.heads, o.points = make(map[uint64]int32), nil
+	}
+	clear(o.heads)
+	o.done, o.order, o.points, o.ranges = 0, 0, o.points[:0], o.ranges[:0]
+}
+
+// read takes in the writes that repr has got since the last call.
+func (o *overlay) read(repr []byte) {
+	if o.done == 0 {
+		o.done = batchrepr.HeaderLen
+	}
+	r := batchrepr.Reader(repr[o.done:])
+	for {
+		kind, key, value, ok, err := r.Next()
+		if err != nil {
+			panic(fmt.Sprintf("engine: batch of %d bytes: %v", len(repr), err))
+		}
+		if !ok {
+			break
+		}
+		o.order++
+		end := uint32(len(repr) - len(r))
+		switch kind {
+		case pebble.InternalKeyKindDelete:
+			o.put(repr, key, point{key: end - uint32(len(key)), keyEnd: end, order: o.order, deleted: true})
+		case pebble.InternalKeyKindSet, pebble.InternalKeyKindRangeDelete:
+			valueAt := end - uint32(len(value))
+			keyEnd := valueAt - uvarintLen(uint32(len(value)))
+			keyAt := keyEnd - uint32(len(key))
+			if kind == pebble.InternalKeyKindSet {
+				o.put(repr, key, point{key: keyAt, keyEnd: keyEnd, value: valueAt, valueEnd: end, order: o.order})
+			} else {
+				o.ranges = append(o.ranges, span{keyAt, keyEnd, valueAt, end, o.order})
+			}
+		default:
+			panic(fmt.Sprintf("engine: batch holds a write of kind %v", kind))
+		}
+	}
+	o.done = len(repr)
+}
+
+func uvarintLen(n uint32) uint32 { return uint32(bits.Len32(n|1)+6) / 7 }
+
+func (o *overlay) put(repr, key []byte, p point) {
+	h := maphash.Bytes(o.seed, key)
+	head, ok := o.heads[h]
+	if !ok {
+		head = -1
+	}
+	for i := head; i >= 0; i = o.points[i].next {
+		if q := &o.points[i]; bytes.Equal(repr[q.key:q.keyEnd], key) {
+			p.next = q.next
+			*q = p
+			return
+		}
+	}
+	p.next = head
+	o.heads[h] = int32(len(o.points))
+	o.points = append(o.points, p)
+}
+
+// get says what the batch has written of key; known is false when it has nothing to say.
+func (o *overlay) get(repr, key []byte) (value []byte, ok, known bool) {
+	var last *point
+	if i, found := o.heads[maphash.Bytes(o.seed, key)]; found {
+		for ; i >= 0; i = o.points[i].next {
+			if p := &o.points[i]; bytes.Equal(repr[p.key:p.keyEnd], key) {
+				last = p
+				break
+			}
+		}
+	}
+	for i := len(o.ranges) - 1; i >= 0; i-- {
+		r := &o.ranges[i]
+		if last != nil && r.order < last.order {
+			break
+		}
+		if bytes.Compare(repr[r.start:r.startEnd], key) <= 0 && bytes.Compare(key, repr[r.end:r.endEnd]) < 0 {
+			return nil, false, true
+		}
+	}
+	if last == nil {
+		return nil, false, false
+	}
+	if last.deleted {
+		return nil, false, true
+	}
+	return repr[last.value:last.valueEnd:last.valueEnd], true, true
+}

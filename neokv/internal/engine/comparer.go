@@ -1,0 +1,58 @@
+package engine
+
+import (
+	"bytes"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"neokv.dev/neokv/internal/keys"
+)
+
+// comparer orders keys bytewise and says per keyspace how much of a key is its prefix, which is what bloom filters hold and what
+// SeekPrefixGE stays within:
+//
+//	redis_metadata, data, meta_info   the whole key: they are looked up one by one
+//	redis_zset_score                  up to and including the version: it is only walked
+//	raft_log                          region and kind of record
+//	bin_log                           timestamp
+//
+// How much of a prefix the filters really see is a knob: see policy. A change of Split needs a new Name, because tables are sorted
+// into columns by it.
+//
+// Pebble demands that the prefix of a key sorts before all keys with it and that prefixes sort as keys do. Both follow from
+// bytewise order and from this: that a key's prefix ends at n is decided by bytes before n.
+var comparer = func() *pebble.Comparer {
+	c := *pebble.DefaultComparer
+	c.Name = "neokv.1"
+	c.Split = split
+	c.ImmediateSuccessor = immediateSuccessor
+	return &c
+}()
+
+func split(key []byte) int {
+	if len(key) == 0 {
+		return 0
+	}
+	switch keys.Keyspace(key[0]) {
+	case keys.RaftLog:
+		return min(1+8+1, len(key))
+	case keys.BinLog, keys.ColdBinLog:
+		return min(1+8, len(key))
+	case keys.ZSetScore:
+		return keys.CollectionLen(key)
+	}
+	return len(key)
+}
+
+// immediateSuccessor appends the smallest prefix above prefix.
+func immediateSuccessor(dst, prefix []byte) []byte {
+	n := len(dst)
+	dst = append(append(dst, prefix...), 0)
+	if split(dst[n:]) == len(prefix)+1 {
+		return dst
+	}
+	// Everything that begins with prefix has it as its prefix, so the next one differs within it.
+	dst = bytes.TrimRight(dst[:len(dst)-1], "\xff")
+	dst[len(dst)-1]++
+	return dst
+}

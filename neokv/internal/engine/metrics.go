@@ -1,0 +1,69 @@
+package engine
+
+import "time"
+
+// Metrics are an engine's counters, since it was opened unless said otherwise.
+type Metrics struct {
+	WALBytesIn      int64 // bytes of batches
+	WALBytesWritten int64 // with framing
+	Flushes         int64
+	FlushBytes      int64
+	Compactions     int64
+	CompactionBytes int64 // written
+	CompactionDebt  int64 // bytes, now, estimated
+	WriteStalls     int64
+	WriteStallTime  time.Duration // a stall that lasts counts up to now
+
+	BlockCacheHits   int64
+	BlockCacheMisses int64
+	BlockCacheBytes  int64 // now
+	FilterHits       int64 // a filter said that the key is absent
+	FilterMisses     int64 // a filter let the look-up pass
+
+	DiskBytes     int64 // now: tables, logs, obsolete files not deleted yet
+	TableBytes    int64 // now, live
+	Tables        int64 // now, live
+	L0Sublevels   int64 // now
+	ReadAmp       int64 // now: levels and sublevels that a read may have to visit
+	MemtableBytes int64 // now
+	Memtables     int64 // now
+
+	BackgroundErrors int64 // failed or cancelled flushes and compactions
+}
+
+// Metrics reads the counters. It takes Pebble's locks for some microseconds: ask about once a second.
+func (e *Engine) Metrics() Metrics {
+	p := e.db.Metrics()
+	total := p.Total()
+	m := Metrics{
+		WALBytesIn:      int64(p.WAL.BytesIn),
+		WALBytesWritten: int64(p.WAL.BytesWritten),
+		Flushes:         p.Flush.Count,
+		FlushBytes:      int64(total.TableBytesFlushed),
+		Compactions:     p.Compact.Count,
+		CompactionBytes: int64(total.TableBytesCompacted),
+		CompactionDebt:  int64(p.Compact.EstimatedDebt),
+		WriteStalls:     e.events.stalls.Load(),
+		WriteStallTime:  time.Duration(e.events.stallNanos.Load()),
+
+		BlockCacheHits:   p.BlockCache.Hits,
+		BlockCacheMisses: p.BlockCache.Misses,
+		BlockCacheBytes:  p.BlockCache.Size,
+		FilterHits:       p.Filter.Hits,
+		FilterMisses:     p.Filter.Misses,
+
+		DiskBytes:     int64(p.DiskSpaceUsage()),
+		TableBytes:    total.TablesSize,
+		Tables:        total.TablesCount,
+		L0Sublevels:   int64(p.Levels[0].Sublevels),
+		ReadAmp:       int64(p.ReadAmp()),
+		MemtableBytes: int64(p.MemTable.Size),
+		Memtables:     p.MemTable.Count,
+
+		BackgroundErrors: e.events.background.Load(),
+	}
+	if t := e.events.stalledAt.Load(); t != 0 {
+		m.WriteStallTime += time.Duration(time.Now().UnixNano() - t)
+	}
+	return m
+}

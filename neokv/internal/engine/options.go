@@ -1,0 +1,155 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"sync/atomic"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/sstable"
+
+	"neokv.dev/neokv/internal/keys"
+	"neokv.dev/neokv/settings"
+)
+
+// Share is what one store gets of the process-wide knobs.
+type Share struct {
+	Memtable    int64 // bytes of one memtable
+	Cache       int64 // bytes of the block cache, with what memtables take from it
+	Compactions int   // at once
+	OpenFiles   int
+}
+
+const (
+	minMemtable = 256 << 10
+	maxMemtable = math.MaxUint32 - 1
+	openFiles   = 1024 // of the process
+)
+
+// ShareOf divides the knobs between the given number of stores. Its error names every knob of which a share is too small or too large.
+func ShareOf(k settings.Engine, stores int) (Share, error) {
+	if stores < 1 {
+		return Share{}, fmt.Errorf("engine: stores (%d) must be >= 1", stores)
+	}
+	n := int64(stores)
+	s := Share{
+		Memtable:    int64(k.MemtableSize) / n,
+		Compactions: max(1, k.CompactionConcurrency/stores),
+		OpenFiles:   max(128, openFiles/stores),
+	}
+	// Pebble charges memtables to the block cache: one that is written and one that is flushed.
+	s.Cache = int64(k.BlockCache)/n + 2*s.Memtable
+
+	var errs []error
+	if s.Memtable < minMemtable || s.Memtable > maxMemtable {
+		errs = append(errs, fmt.Errorf("engine.memtable_size (%d bytes) is %d bytes for each of %d stores; allowed %d to %d",
+			int64(k.MemtableSize), s.Memtable, stores, int64(minMemtable), int64(maxMemtable)))
+	}
+	if k.MemtableCount < 2 {
+		errs = append(errs, fmt.Errorf("engine.memtable_count (%d) must be >= 2", k.MemtableCount))
+	}
+	if k.BlockCache < 1 {
+		errs = append(errs, fmt.Errorf("engine.block_cache (%d bytes) must be >= 1", int64(k.BlockCache)))
+	}
+	if k.L0Stop <= k.L0Compaction {
+		errs = append(errs, fmt.Errorf("engine.l0_stop (%d) must be > engine.l0_compaction (%d)", k.L0Stop, k.L0Compaction))
+	}
+	if _, ok := compressions[k.Compression]; !ok {
+		errs = append(errs, fmt.Errorf("engine.compression (%q) must be none, snappy, minlz or zstd", k.Compression))
+	}
+	if _, ok := prefixes[k.BloomPrefix]; !ok {
+		errs = append(errs, fmt.Errorf("engine.bloom_prefix (%q) must be region, collection or key", k.BloomPrefix))
+	}
+	return s, errors.Join(errs...)
+}
+
+var compressions = map[string]*sstable.CompressionProfile{
+	"none": sstable.NoCompression, "snappy": sstable.SnappyCompression, "minlz": sstable.MinLZCompression, "zstd": sstable.ZstdCompression,
+}
+
+// deleteRangeDelay is how long a range deletion may wait in a memtable before it is flushed for the sake of the space it frees.
+const deleteRangeDelay = 2 * time.Second
+
+func pebbleOptions(o Options, share Share, ev *events) *pebble.Options {
+	k := o.Knobs
+	compression := compressions[k.Compression]
+	opts := &pebble.Options{
+		FS:                 o.FS,
+		Comparer:           comparer,
+		FormatMajorVersion: pebble.FormatNewest, // the default is the oldest
+		Filters:            filters(),           // tables written under another value of the knob stay readable by their filters
+
+		MemTableSize:                uint64(share.Memtable),
+		MemTableStopWritesThreshold: k.MemtableCount,
+		L0CompactionThreshold:       k.L0Compaction,
+		L0StopWritesThreshold:       k.L0Stop,
+		LBaseMaxBytes:               int64(k.LevelBase),
+		MaxOpenFiles:                share.OpenFiles,
+		CompactionConcurrencyRange:  func() (int, int) { return 1, share.Compactions },
+		WALMinSyncInterval:          func() time.Duration { return k.WALMinSyncInterval },
+		FlushDelayDeleteRange:       deleteRangeDelay,
+
+		Logger:        logger{o.Fatal},
+		EventListener: ev.listener(o.Fatal),
+	}
+	opts.TargetFileSizes[0] = int64(k.TargetFileSize) // the other levels double it
+	opts.Levels[0] = pebble.LevelOptions{             // the other levels take it over
+		BlockSize:    int(k.BlockSize),
+		Compression:  func() *sstable.CompressionProfile { return compression },
+		FilterPolicy: policy(k.BloomPrefix, k.BloomBits),
+	}
+	opts.Experimental.EnableDeleteOnlyCompactionExcises = func() bool { return true }
+	opts.Experimental.SpanPolicyFunc = spanPolicy
+	return opts
+}
+
+// spanPolicy cuts tables where the keyspace changes, so that compactions of data do not drag the Raft log along. It also keeps
+// values beside their keys: by default Pebble takes what follows the Split prefix for a version and moves the values of all but
+// the newest away.
+func spanPolicy(start []byte) (pebble.SpanPolicy, []byte, error) {
+	if len(start) == 0 {
+		return pebble.SpanPolicy{DisableValueSeparationBySuffix: true}, nil, nil
+	}
+	return pebble.SpanPolicy{
+		PreferFastCompression:          keys.Keyspace(start[0]) == keys.RaftLog,
+		DisableValueSeparationBySuffix: true,
+	}, []byte{start[0] + 1}, nil
+}
+
+// logger keeps Pebble silent except for what is fatal to it. Pebble expects Fatalf not to return; here it does, see Options.Fatal.
+type logger struct{ fatal func(error) }
+
+func (logger) Infof(string, ...any)  {}
+func (logger) Errorf(string, ...any) {}
+
+func (l logger) Fatalf(format string, args ...any) { l.fatal(fmt.Errorf(format, args...)) }
+
+// events counts what Pebble tells only when it happens.
+type events struct {
+	stalls     atomic.Int64
+	stallNanos atomic.Int64
+	stalledAt  atomic.Int64 // Unix ns of a stall that lasts, else 0
+	background atomic.Int64 // errors
+}
+
+func (ev *events) listener(fatal func(error)) *pebble.EventListener {
+	return &pebble.EventListener{
+		// A failed flush or compaction is tried again by Pebble; what is lost for good comes through the logger. Cancelled
+		// compactions arrive here too. A full disk brings thousands per second: count, do not print.
+		BackgroundError: func(error) { ev.background.Add(1) },
+		DataCorruption: func(info pebble.DataCorruptionInfo) {
+			fatal(fmt.Errorf("corrupted file %s: %w", info.Path, info.Details))
+		},
+		WriteStallBegin: func(pebble.WriteStallBeginInfo) {
+			ev.stalls.Add(1)
+			ev.stalledAt.Store(time.Now().UnixNano())
+		},
+		WriteStallEnd: func() {
+			if t := ev.stalledAt.Swap(0); t != 0 {
+				ev.stallNanos.Add(time.Now().UnixNano() - t)
+			}
+		},
+	}
+}
