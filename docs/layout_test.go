@@ -1,0 +1,141 @@
+// Package docs_test keeps what the documents say about the code true.
+package docs_test
+
+import (
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+const module = "neokv.dev"
+
+// The order of the packages, each column from the bottom up. A package imports only what stands before it in its own column; the
+// emulator and the load never import each other, since load crosses a real socket; what joins them may import both.
+var (
+	emulator = []string{
+		"neokv/settings",
+		"neokv/internal/topology",
+		"neokv/internal/keys",
+		"neokv/internal/disk",
+		"neokv/internal/engine",
+		"neokv/internal/transport",
+		"neokv/internal/fault",
+		"neokv/internal/raftlog",
+		"neokv/internal/redis",
+		"neokv/internal/region",
+		"neokv/internal/route",
+		"neokv/internal/meta",
+		"neokv/internal/store",
+		"neokv/internal/server",
+		"neokv/internal/admin",
+		"neokv",
+		"neokv/neokvtest",
+	}
+	load = []string{
+		"workloads",
+		"results",
+		"bench",
+	}
+	joined = []string{
+		"profiles",
+		"cmd/neokv",
+	}
+)
+
+// upward says why a package may not import another one of this module, or nothing if it may.
+func upward(from, to string) string {
+	for _, p := range []string{from, to} {
+		if !slices.Contains(slices.Concat(emulator, load, joined), p) {
+			return p + " has no place in the order of packages"
+		}
+	}
+	for _, column := range [][]string{slices.Concat(emulator, joined), slices.Concat(load, joined)} {
+		if i, j := slices.Index(column, from), slices.Index(column, to); i >= 0 && j >= 0 {
+			if j < i {
+				return ""
+			}
+			return from + " imports upward: " + to
+		}
+	}
+	return from + " imports " + to + ": the emulator and the load stay apart"
+}
+
+func TestImportsGoDownward(t *testing.T) {
+	root := os.DirFS("..")
+	files := 0
+	err := fs.WalkDir(root, ".", func(name string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && name != "." && (strings.HasPrefix(d.Name(), ".") || d.Name() == "testdata" || name == "docs"):
+			return fs.SkipDir
+		// A test may look at its package from above, over the whole cluster.
+		case d.IsDir() || path.Ext(name) != ".go" || strings.HasSuffix(name, "_test.go"):
+			return nil
+		}
+		files++
+		f, err := parser.ParseFile(token.NewFileSet(), filepath.Join("..", name), nil, parser.ImportsOnly)
+		if err != nil {
+			return err
+		}
+		from := path.Dir(name)
+		if why := upward("cmd/neokv", from); why != "" && from != "cmd/neokv" {
+			t.Errorf("%s: %s", name, why)
+		}
+		for _, spec := range f.Imports {
+			imported, err := strconv.Unquote(spec.Path.Value)
+			if err != nil {
+				return err
+			}
+			to, ours := strings.CutPrefix(imported, module+"/")
+			if !ours {
+				continue
+			}
+			if why := upward(from, to); why != "" {
+				t.Errorf("%s: %s", name, why)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if files == 0 {
+		t.Error("no Go files found")
+	}
+}
+
+func TestUpward(t *testing.T) {
+	for _, c := range []struct {
+		from, to string
+		allowed  bool
+	}{
+		{"neokv/internal/region", "neokv/internal/engine", true},
+		{"neokv/internal/engine", "neokv/internal/region", false},
+		{"neokv", "neokv/internal/store", true},
+		{"neokv/internal/store", "neokv", false},
+		{"neokv", "neokv", false},
+		{"bench", "results", true},
+		{"results", "bench", false},
+		{"bench", "neokv", false},
+		{"results", "neokv/settings", false},
+		{"neokv", "bench", false},
+		{"profiles", "neokv/settings", true},
+		{"neokv/settings", "profiles", false},
+		{"cmd/neokv", "bench", true},
+		{"cmd/neokv", "profiles", true},
+		{"bench", "profiles", false},
+		{"neokv/internal/misc", "neokv/settings", false},
+	} {
+		if why := upward(c.from, c.to); (why == "") != c.allowed {
+			t.Errorf("upward(%s, %s) = %q; want allowed %v", c.from, c.to, why, c.allowed)
+		}
+	}
+}
