@@ -1,14 +1,30 @@
 // Package region is one replica of one region: proposal batching, apply, linearizable reads by lease or read index.
+//
+// A write takes the way propose -> Raft -> apply and comes back from there: the proposing replica encodes the reply while it
+// applies the entry. A read takes the way gate -> lease (or read index) -> engine, on the caller's goroutine.
 package region
 
 import (
 	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
 	"time"
 
-	"neokv.dev/neokv/internal/redis"
+	"github.com/lni/dragonboat/v4"
+	"github.com/lni/dragonboat/v4/client"
+	"github.com/lni/dragonboat/v4/config"
+	"github.com/lni/dragonboat/v4/raftio"
+	sm "github.com/lni/dragonboat/v4/statemachine"
+
+	"neokv.dev/neokv/internal/engine"
+	"neokv.dev/neokv/internal/keys"
+	"neokv.dev/neokv/internal/topology"
+	"neokv.dev/neokv/settings"
 )
 
-// Why a run was not served. Both leave the region's data untouched by the run, provably.
+// Why a run was not served. All of them leave the region's data untouched, provably.
 var (
 	ErrNotLeader = errors.New("not leader")    // this replica does not lead, or stopped leading: look at the slot table again
 	ErrStopped   = errors.New("store stopped") // the store is closing or has failed
@@ -21,27 +37,241 @@ type UnknownOutcome struct{ Reason string }
 
 func (e *UnknownOutcome) Error() string { return "write outcome unknown: " + e.Reason }
 
-// Pending is a run of writes on its way through Raft. The caller fills Run and Deadline, calls Propose, then Wait; until Wait
-// returns the run belongs to the region. A Pending may be reused afterwards.
-type Pending struct {
-	Run      *redis.Run
-	Deadline time.Time
-	// Err is valid after Wait: nil when all calls are applied, their replies in Run.Out; an *UnknownOutcome; or one of the
-	// errors above, and then nothing is applied.
-	Err error
-
-	done chan struct{}
+// Options of a replica.
+type Options struct {
+	Region  topology.Region
+	Index   topology.IndexID
+	Store   topology.StoreID
+	Replica topology.ReplicaID
+	Engine  *engine.Engine
+	Host    *dragonboat.NodeHost
+	Knobs   settings.Raft
+	// Incarnation tells this start of the store from all others; entries of an earlier one find no waiters.
+	Incarnation uint64
+	// Rand feeds version counters.
+	Rand *rand.Rand
+	// Failed returns why the store has failed, nil while it has not; Fence makes it fail.
+	Failed func() error
+	Fence  func(error)
+	// Changed is called, without a lock, whenever Leading may answer otherwise than before.
+	Changed func()
+	Faults  Faults
 }
 
-// Replica is a region's replica on this store.
-type Replica struct{}
+// Faults are planted mistakes, for tests that must catch them; the zero value plants none.
+type Faults struct {
+	SplitApply  bool                            // the apply index is committed in a batch of its own
+	TrustLease  bool                            // a lease, once held, is never checked again
+	NoTermTag   bool                            // apply takes entries of every term
+	BeforeWrite func(topology.RegionID, uint64) // runs between the reading of the term and the proposal
+}
 
-// Propose hands a run of writes to the region. It does not wait. The run travels in one Raft entry, or, when it is larger than
-// raft.batch_max_ops or raft.batch_max_bytes allow, in several in order.
-func (r *Replica) Propose(p *Pending) { panic("skeleton") }
+// Replica is a region's replica on this store. All methods may run concurrently.
+type Replica struct {
+	o       Options
+	shard   uint64
+	session *client.Session
+	machine *machine
+	gate    *gate
+	base    time.Time // origin of the monotonic times below
 
-// Wait returns when the outcome is known, soon after Deadline at the latest.
-func (p *Pending) Wait() { panic("skeleton") }
+	// What apply publishes, and readers load.
+	regionTime  atomic.Uint64 // ms
+	legacyAt    atomic.Uint64
+	clock       atomic.Pointer[clockBase]
+	servingTerm atomic.Uint64 // the term whose barrier has been applied here; 0 while this replica may not serve
 
-// Read runs a run of reads on the local replica, linearizably, and returns nil; or an error above, with run.Out as it was.
-func (r *Replica) Read(run *redis.Run, deadline time.Time) error { panic("skeleton") }
+	proposer proposer
+	reads    reads
+	counters Counters
+
+	nudge chan struct{}
+	stop  chan struct{}
+	wg    sync.WaitGroup
+}
+
+// Counters count since the replica was made.
+type Counters struct {
+	Entries, EntryBytes, Commands   atomic.Uint64 // proposed here
+	AppliedEntries, AppliedCommands atomic.Uint64
+	RefusedEntries                  atomic.Uint64 // by their term tag
+	ReadIndexRounds                 atomic.Uint64
+	LeaseReads, IndexReads          atomic.Uint64 // runs
+	LeaderChanges                   atomic.Uint64 // terms served here
+}
+
+// New returns a replica that does not run yet.
+func New(o Options) *Replica {
+	r := &Replica{
+		o: o, shard: uint64(o.Region.ID), session: o.Host.GetNoOPSession(uint64(o.Region.ID)),
+		gate: newGate(), base: time.Now(),
+		nudge: make(chan struct{}, 1), stop: make(chan struct{}),
+	}
+	r.machine = &machine{r: r, space: keys.Space{Region: o.Region.ID, Index: o.Index}}
+	r.proposer.sent = make(map[uint64]*batch)
+	return r
+}
+
+// Start starts the replica under its NodeHost. members is empty when the replica has run before.
+func (r *Replica) Start(members map[uint64]dragonboat.Target) error {
+	k := r.o.Knobs
+	err := r.o.Host.StartOnDiskReplica(members, false, func(uint64, uint64) sm.IOnDiskStateMachine { return r.machine },
+		RaftConfig(r.o.Region.ID, r.o.Replica, k))
+	if err != nil {
+		return fmt.Errorf("region %d: start replica %d: %w", r.o.Region.ID, r.o.Replica, err)
+	}
+	r.wg.Go(r.lead)
+	r.Nudge()
+	return nil
+}
+
+// RaftConfig is how every Raft group of a cluster runs, the meta group included. The log is not cut yet (SnapshotEntries 0).
+func RaftConfig(id topology.RegionID, replica topology.ReplicaID, k settings.Raft) config.Config {
+	return config.Config{
+		ShardID: uint64(id), ReplicaID: uint64(replica),
+		CheckQuorum: true, PreVote: true,
+		ElectionRTT: uint64(k.ElectionTicks), HeartbeatRTT: uint64(max(1, k.ElectionTicks/10)),
+	}
+}
+
+// Stop makes the replica serve nobody any more: runs that wait are answered, readers are out when it returns.
+// The NodeHost is closed after it, then Join waits for what is left.
+func (r *Replica) Stop() {
+	close(r.stop)
+	r.abandon(ErrStopped)
+	r.gate.shut()
+}
+
+// Join returns when all goroutines of the replica have ended; the NodeHost must be closed before.
+func (r *Replica) Join() { r.wg.Wait() }
+
+// Release answers every waiting run: the store has failed, and whatever is in flight has an unknown outcome.
+func (r *Replica) Release() {
+	r.revoke(^uint64(0))
+	r.abandon(ErrStopped)
+}
+
+// Nudge makes the replica look at once who leads. It does not block.
+func (r *Replica) Nudge() {
+	select {
+	case r.nudge <- struct{}{}:
+	default:
+	}
+}
+
+// Leading reports whether this replica serves its region, and the term of its leader.
+// leader is the replica that Raft knows as leader, 0 if none; a leader that does not serve yet is not told of.
+func (r *Replica) Leading() (leader topology.ReplicaID, term uint64, serving bool) {
+	id, term, ok, err := r.o.Host.GetLeaderID(r.shard)
+	if err != nil || !ok {
+		return 0, term, false
+	}
+	if topology.ReplicaID(id) == r.o.Replica {
+		if r.servingTerm.Load() != term {
+			return 0, term, false
+		}
+		return r.o.Replica, term, true
+	}
+	return topology.ReplicaID(id), term, false
+}
+
+// Region returns the region as this replica knows it, and the replica's id.
+func (r *Replica) Region() (topology.Region, topology.ReplicaID) { return r.o.Region, r.o.Replica }
+
+// Counters returns the replica's counters.
+func (r *Replica) Counters() *Counters { return &r.counters }
+
+// TimeMS is the region time.
+func (r *Replica) TimeMS() uint64 { return r.regionTime.Load() }
+
+// leads reports whether Raft has this replica as the leader of term. It takes no lock.
+func (r *Replica) leads(term uint64) bool {
+	id, t, ok, err := r.o.Host.GetLeaderID(r.shard)
+	return err == nil && ok && id == uint64(r.o.Replica) && t == term
+}
+
+// lead watches who leads. A new leader applies a barrier, an empty entry with its own term, before it serves.
+func (r *Replica) lead() {
+	for {
+		select {
+		case <-r.stop:
+			return
+		case <-r.nudge:
+		}
+		for !r.settleLeadership() {
+			select {
+			case <-r.stop:
+				return
+			case <-time.After(r.o.Knobs.RTT):
+			}
+		}
+	}
+}
+
+// settleLeadership brings servingTerm in line with what Raft says; false means it has to be tried again.
+func (r *Replica) settleLeadership() bool {
+	id, term, ok, err := r.o.Host.GetLeaderID(r.shard)
+	self := err == nil && ok && topology.ReplicaID(id) == r.o.Replica
+	serving := r.servingTerm.Load()
+	switch {
+	case self && serving == term:
+		return true
+	case self:
+		r.stepDown()
+		if !r.barrier(term) {
+			return false
+		}
+		if !r.leads(term) {
+			return false
+		}
+		r.counters.LeaderChanges.Add(1)
+		r.servingTerm.Store(term)
+	case serving != 0:
+		r.stepDown()
+	}
+	r.o.Changed()
+	return true
+}
+
+// stepDown ends serving: what waits to be proposed is answered, what is in flight goes on.
+func (r *Replica) stepDown() {
+	if r.servingTerm.Swap(0) != 0 {
+		r.rejectQueue(ErrNotLeader)
+	}
+}
+
+// barrier proposes an empty entry of the term and reports whether it has been applied here, and no later term with it.
+func (r *Replica) barrier(term uint64) bool {
+	b := &batch{buf: make([]byte, entryHeaderBytes)}
+	rs, err := r.send(b, term, time.Duration(r.o.Knobs.ElectionTicks)*r.o.Knobs.RTT)
+	if err != nil {
+		return false
+	}
+	done := <-rs.AppliedC()
+	rs.Release()
+	r.settle(b, &UnknownOutcome{"barrier"})
+	return done.Completed() && b.applied && b.err == nil
+}
+
+// clockBase is the leader's time source: the region time at an instant of the monotonic clock.
+type clockBase struct {
+	ms uint64
+	at time.Time
+}
+
+// leaderTime is the larger of the wall clock and the region time plus the monotonic time since, in ms: it never stands still and never goes back.
+func (r *Replica) leaderTime(now time.Time) uint64 {
+	ms := uint64(now.UnixMilli())
+	if c := r.clock.Load(); c != nil {
+		ms = max(ms, c.ms+uint64(now.Sub(c.at).Milliseconds()))
+	}
+	return max(ms, r.regionTime.Load())
+}
+
+var _ raftio.IRaftEventListener = Listener(nil)
+
+// Listener turns dragonboat's leader events into a call; it must not block.
+type Listener func(topology.RegionID)
+
+// LeaderUpdated implements raftio.IRaftEventListener.
+func (l Listener) LeaderUpdated(i raftio.LeaderInfo) { l(topology.RegionID(i.ShardID)) }

@@ -1,0 +1,75 @@
+package meta
+
+import (
+	"slices"
+	"time"
+
+	"neokv.dev/neokv/internal/topology"
+)
+
+// Directory is the soft state of meta's leader: the last heartbeat of each store. It starts empty with each leader and fills
+// within one heartbeat. It is a value driven from outside: the caller gives the time and keeps others out.
+type Directory struct {
+	interval time.Duration
+	stores   map[topology.StoreID]*heard
+	leads    map[topology.RegionID]Lead
+}
+
+type heard struct {
+	status Status
+	at     time.Time
+}
+
+// NewDirectory returns the directory of a leader that begins to listen; stores send a heartbeat every interval.
+func NewDirectory(interval time.Duration) *Directory {
+	return &Directory{
+		interval: interval, stores: make(map[topology.StoreID]*heard), leads: make(map[topology.RegionID]Lead),
+	}
+}
+
+// Hear takes a heartbeat and reports whether anything has changed that other stores want to know.
+func (d *Directory) Hear(b Beat, now time.Time) (changed bool) {
+	h := d.stores[b.Store]
+	if h == nil {
+		h = &heard{status: Status{ID: b.Store}}
+		d.stores[b.Store] = h
+	}
+	next := Status{ID: b.Store, Host: b.Host, Port: b.Port, Alive: true}
+	changed = h.status != next
+	h.status, h.at = next, now
+	for _, l := range b.Leads {
+		if old, ok := d.leads[l.Region]; !ok || l.Term > old.Term || l.Term == old.Term && l.Store != old.Store {
+			d.leads[l.Region] = l
+			changed = true
+		}
+	}
+	return changed
+}
+
+// Expire marks stores that have been silent for too long as dead and reports whether there is a new one.
+func (d *Directory) Expire(now time.Time) (changed bool) {
+	for _, h := range d.stores {
+		if h.status.Alive && now.Sub(h.at) > deadAfter*d.interval {
+			h.status.Alive = false
+			changed = true
+		}
+	}
+	return changed
+}
+
+// View returns what a store is told that has version of the map.
+func (d *Directory) View(m *Map, version uint64) View {
+	var v View
+	if m.Version > version {
+		v.Map = m
+	}
+	for _, h := range d.stores {
+		v.Stores = append(v.Stores, h.status)
+	}
+	slices.SortFunc(v.Stores, func(a, b Status) int { return int(a.ID) - int(b.ID) })
+	for _, l := range d.leads {
+		v.Leads = append(v.Leads, l)
+	}
+	slices.SortFunc(v.Leads, func(a, b Lead) int { return int(a.Region) - int(b.Region) })
+	return v
+}

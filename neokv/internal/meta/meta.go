@@ -1,0 +1,286 @@
+// Package meta is the cluster's map: which stores there are, which regions with which bounds and peers, and the ids that are
+// handed out. The map is the state of a Raft group of its own, region 0, replicated over up to three stores. What stores tell
+// every second, who lives and who leads, is kept by meta's leader in memory (Directory) and is never decided from alone.
+package meta
+
+import (
+	"context"
+	"crypto/sha1"
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"sync/atomic"
+
+	"github.com/lni/dragonboat/v4"
+	sm "github.com/lni/dragonboat/v4/statemachine"
+
+	"neokv.dev/neokv/internal/engine"
+	"neokv.dev/neokv/internal/keys"
+	"neokv.dev/neokv/internal/region"
+	"neokv.dev/neokv/internal/topology"
+	"neokv.dev/neokv/settings"
+)
+
+// RedisTable is the internal table whose primary index holds all Redis data.
+const RedisTable = "__redis__.kv"
+
+// MaxReplicas bounds the meta group: stores 1 to this one hold it.
+const MaxReplicas = 3
+
+// Map is the cluster map. It is a value: whoever holds one must not change it.
+type Map struct {
+	Version     uint64             `json:"version"` // grows with every change
+	Cluster     string             `json:"cluster"` // hex, made at first boot
+	Stores      []Store            `json:"stores"`
+	Regions     []topology.Region  `json:"regions"` // by first slot
+	Tables      []Table            `json:"tables"`
+	NextReplica topology.ReplicaID `json:"next_replica"` // the next replica id to hand out
+}
+
+// Store is a member of the cluster.
+type Store struct {
+	ID     topology.StoreID `json:"id"`
+	NodeID string           `json:"node_id"` // 40 hex characters; what Redis clients know it by
+}
+
+// Table is an internal table and its primary index.
+type Table struct {
+	Name  string           `json:"name"`
+	Index topology.IndexID `json:"index"`
+}
+
+// RedisIndex is the index under which Redis data lives, 0 if the map is empty.
+func (m *Map) RedisIndex() topology.IndexID {
+	for _, t := range m.Tables {
+		if t.Name == RedisTable {
+			return t.Index
+		}
+	}
+	return 0
+}
+
+// Region returns the region of an id, nil if there is none.
+func (m *Map) Region(id topology.RegionID) *topology.Region {
+	for i := range m.Regions {
+		if m.Regions[i].ID == id {
+			return &m.Regions[i]
+		}
+	}
+	return nil
+}
+
+// Initial is the map of a new cluster: the slots split evenly over the regions, each region on consecutive stores, the first of
+// which is to lead it, so that leaders and replicas are spread evenly.
+func Initial(cluster string, shape settings.Cluster) *Map {
+	m := &Map{Cluster: cluster, Tables: []Table{{Name: RedisTable, Index: 1}}, NextReplica: 1}
+	for i := range shape.Stores {
+		id := topology.StoreID(i + 1)
+		sum := sha1.Sum(fmt.Appendf(nil, "%s store %d", cluster, id))
+		m.Stores = append(m.Stores, Store{ID: id, NodeID: hex.EncodeToString(sum[:])})
+	}
+	for i, slots := range topology.SplitEvenly(shape.Regions) {
+		r := topology.Region{ID: topology.RegionID(i + 1), Slots: slots, Version: 1, ConfVersion: 1}
+		for j := range shape.Replicas {
+			r.Peers = append(r.Peers, topology.Peer{Store: m.Stores[(i+j)%shape.Stores].ID, Replica: m.NextReplica})
+			m.NextReplica++
+		}
+		m.Regions = append(m.Regions, r)
+	}
+	return m
+}
+
+// Members are the stores that hold the meta group in a cluster of n stores. A member's replica id is its store's number.
+func Members(n int) map[uint64]dragonboat.Target {
+	m := make(map[uint64]dragonboat.Target)
+	for i := range min(n, MaxReplicas) {
+		s := topology.StoreID(i + 1)
+		m[uint64(s)] = s.RaftAddress()
+	}
+	return m
+}
+
+// Group is this store's replica of the meta group.
+type Group struct {
+	host    *dragonboat.NodeHost
+	store   topology.StoreID
+	machine *machine
+}
+
+// Options of a replica of the meta group.
+type Options struct {
+	Store  topology.StoreID
+	Engine *engine.Engine
+	Host   *dragonboat.NodeHost
+	Knobs  settings.Raft
+	Failed func() error
+	Fence  func(error)
+	// Changed is called after a change of the map has been applied; it must not block.
+	Changed func()
+}
+
+// Start starts the replica; members is empty when it has run before.
+func Start(o Options, members map[uint64]dragonboat.Target) (*Group, error) {
+	g := &Group{host: o.Host, store: o.Store, machine: &machine{o: o}}
+	g.machine.current.Store(new(Map))
+	err := o.Host.StartOnDiskReplica(members, false, func(uint64, uint64) sm.IOnDiskStateMachine { return g.machine },
+		region.RaftConfig(topology.MetaRegion, topology.ReplicaID(o.Store), o.Knobs))
+	if err != nil {
+		return nil, fmt.Errorf("meta: start replica %d: %w", o.Store, err)
+	}
+	return g, nil
+}
+
+// Map returns the map as applied here; Version 0 means that there is none yet.
+func (g *Group) Map() *Map { return g.machine.current.Load() }
+
+// Leader returns the store that leads meta, 0 if none is known.
+func (g *Group) Leader() topology.StoreID {
+	id, _, ok, err := g.host.GetLeaderID(uint64(topology.MetaRegion))
+	if err != nil || !ok {
+		return 0
+	}
+	return topology.StoreID(id)
+}
+
+// Bootstrap makes m the map of a cluster that has none. That another map is there already is no error: the first one wins.
+func (g *Group) Bootstrap(ctx context.Context, m *Map) error {
+	cmd, err := json.Marshal(change{Bootstrap: m})
+	if err != nil {
+		return fmt.Errorf("meta: bootstrap: %w", err)
+	}
+	_, err = g.host.SyncPropose(ctx, g.host.GetNoOPSession(uint64(topology.MetaRegion)), cmd)
+	return err
+}
+
+// change is an entry of meta's log: exactly one field is set.
+type change struct {
+	Bootstrap *Map `json:"bootstrap,omitempty"`
+}
+
+// apply returns the map after the change; m itself stays as it was.
+func (c *change) apply(m *Map) *Map {
+	if c.Bootstrap != nil && m.Version == 0 {
+		next := *c.Bootstrap
+		next.Version = 1
+		return &next
+	}
+	return m
+}
+
+// stateFormat is the first byte of the meta group's record: [format u8][apply index u64][map as JSON].
+const stateFormat = 1
+
+// machine is the meta group's state machine on disk: one record, rewritten by every change.
+type machine struct {
+	o       Options
+	current atomic.Pointer[Map]
+}
+
+func stateKey() []byte { return keys.AppendMetaState(nil, "map") }
+
+// Open implements sm.IOnDiskStateMachine.
+func (m *machine) Open(<-chan struct{}) (uint64, error) {
+	view := m.o.Engine.NewView()
+	defer view.Close()
+	value, ok, err := view.Get(stateKey())
+	if err != nil || !ok {
+		return 0, err
+	}
+	if len(value) < 9 || value[0] != stateFormat {
+		return 0, fmt.Errorf("meta: decode state: %d bytes, want format %d and at least 9", len(value), stateFormat)
+	}
+	var saved Map
+	if err := json.Unmarshal(value[9:], &saved); err != nil {
+		return 0, fmt.Errorf("meta: decode state: %w", err)
+	}
+	m.current.Store(&saved)
+	return binary.BigEndian.Uint64(value[1:]), nil
+}
+
+// Update implements sm.IOnDiskStateMachine.
+func (m *machine) Update(entries []sm.Entry) ([]sm.Entry, error) {
+	if m.o.Failed() != nil {
+		return entries, nil
+	}
+	next := m.current.Load()
+	for i := range entries {
+		var c change
+		if err := json.Unmarshal(entries[i].Cmd, &c); err != nil {
+			m.o.Fence(fmt.Errorf("meta: apply index %d: %w", entries[i].Index, err))
+			return entries, nil
+		}
+		next = c.apply(next)
+		entries[i].Result = sm.Result{Value: next.Version}
+	}
+	value := binary.BigEndian.AppendUint64([]byte{stateFormat}, entries[len(entries)-1].Index)
+	text, err := json.Marshal(next)
+	if err != nil {
+		return nil, fmt.Errorf("meta: encode state: %w", err)
+	}
+	b := m.o.Engine.NewBatch()
+	if err := errors.Join(b.Set(stateKey(), append(value, text...)), b.Commit(false)); err != nil {
+		m.o.Fence(fmt.Errorf("meta: commit: %w", err))
+		return entries, nil
+	}
+	m.current.Store(next)
+	m.o.Changed()
+	return entries, nil
+}
+
+// Lookup implements sm.IOnDiskStateMachine.
+func (m *machine) Lookup(any) (any, error) { return m.current.Load(), nil }
+
+// Sync implements sm.IOnDiskStateMachine.
+func (m *machine) Sync() error {
+	if m.o.Failed() != nil {
+		return nil
+	}
+	return m.o.Engine.Sync()
+}
+
+var errNoSnapshots = errors.New("meta: its log is never cut, so nothing asks for a snapshot")
+
+// PrepareSnapshot, SaveSnapshot and RecoverFromSnapshot implement sm.IOnDiskStateMachine.
+func (m *machine) PrepareSnapshot() (any, error)                        { return nil, errNoSnapshots }
+func (m *machine) SaveSnapshot(any, io.Writer, <-chan struct{}) error   { return errNoSnapshots }
+func (m *machine) RecoverFromSnapshot(io.Reader, <-chan struct{}) error { return errNoSnapshots }
+
+// Close implements sm.IOnDiskStateMachine.
+func (m *machine) Close() error { return nil }
+
+// deadAfter is how many heartbeats a store may miss before it counts as dead.
+const deadAfter = 3
+
+// Beat is a store's heartbeat to meta's leader.
+type Beat struct {
+	Store      topology.StoreID `json:"store"`
+	Host       string           `json:"host"` // as it advertises itself to Redis clients
+	Port       int              `json:"port"`
+	MapVersion uint64           `json:"map_version"` // what the store has; a newer one comes back
+	Leads      []Lead           `json:"leads"`
+}
+
+// Lead says that a store serves a region in a term.
+type Lead struct {
+	Region topology.RegionID `json:"region"`
+	Store  topology.StoreID  `json:"store"`
+	Term   uint64            `json:"term"`
+}
+
+// View is what meta's leader answers, and pushes to all stores when something has changed.
+type View struct {
+	Map    *Map     `json:"map,omitempty"` // when it is newer than the asker's
+	Stores []Status `json:"stores"`
+	Leads  []Lead   `json:"leads"`
+}
+
+// Status is what meta's leader knows of a store.
+type Status struct {
+	ID    topology.StoreID `json:"id"`
+	Host  string           `json:"host"`
+	Port  int              `json:"port"`
+	Alive bool             `json:"alive"`
+}

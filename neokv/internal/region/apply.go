@@ -1,0 +1,199 @@
+package region
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	sm "github.com/lni/dragonboat/v4/statemachine"
+
+	"neokv.dev/neokv/internal/engine"
+	"neokv.dev/neokv/internal/keys"
+	"neokv.dev/neokv/internal/redis"
+)
+
+// machine is the replica's state machine on disk. dragonboat calls it from one apply worker at a time. Data, apply index and
+// region state of a run of entries are one engine batch, committed without sync: the Raft log is the journal, and it is on the
+// same WAL, so that what a crash takes from the data is a suffix that the log replays.
+type machine struct {
+	r     *Replica
+	space keys.Space
+	state keys.RegionState
+
+	// Scratch of Update.
+	args    [][]byte
+	claimed []*batch
+	discard redis.Reply
+	buf     []byte
+}
+
+var errNoSnapshots = errors.New("region snapshots are not made while the log is never cut")
+
+// Open implements sm.IOnDiskStateMachine: it returns the apply index found in the engine.
+func (m *machine) Open(<-chan struct{}) (uint64, error) {
+	state, ok, err := readState(m.r.o.Engine, m.space)
+	if err != nil {
+		return 0, fmt.Errorf("region %d: open: %w", m.space.Region, err)
+	}
+	if ok {
+		m.state = state
+		m.publish()
+	}
+	return m.state.ApplyIndex, nil
+}
+
+func readState(e *engine.Engine, s keys.Space) (state keys.RegionState, ok bool, err error) {
+	view := e.NewView()
+	defer view.Close()
+	value, ok, err := view.Get(keys.AppendRegionState(nil, s.Region))
+	if err != nil || !ok {
+		return state, false, err
+	}
+	state, err = keys.ParseRegionState(value)
+	return state, err == nil, err
+}
+
+// Update implements sm.IOnDiskStateMachine. A failed store applies nothing any more: nothing can leave it.
+func (m *machine) Update(entries []sm.Entry) ([]sm.Entry, error) {
+	r := m.r
+	if r.o.Failed() != nil {
+		return entries, nil
+	}
+	b := r.o.Engine.NewBatch()
+	w := redis.Writer{Batch: b, Space: m.space, State: &m.state}
+	for i := range entries {
+		if err := m.apply(&w, &entries[i]); err != nil {
+			b.Close()
+			r.o.Fence(fmt.Errorf("region %d: apply index %d: %w", m.space.Region, entries[i].Index, err))
+			for _, c := range m.claimed {
+				c.err = &UnknownOutcome{"store failed"}
+				r.finish(c)
+			}
+			m.claimed = m.claimed[:0]
+			return entries, nil
+		}
+		entries[i].Result = sm.Result{Value: 1}
+	}
+	if err := m.commit(b); err != nil {
+		r.o.Fence(fmt.Errorf("region %d: commit: %w", m.space.Region, err))
+	}
+	m.publish()
+	failed := r.o.Failed() != nil
+	for i, c := range m.claimed {
+		if failed && c.err == nil {
+			c.err = &UnknownOutcome{"store failed"}
+		}
+		c.applied = true
+		r.finish(c)
+		m.claimed[i] = nil
+	}
+	m.claimed = m.claimed[:0]
+	return entries, nil
+}
+
+// commit writes the region state into the batch and commits it.
+func (m *machine) commit(b *engine.Batch) error {
+	if m.r.o.Faults.SplitApply {
+		if err := b.Commit(false); err != nil {
+			return err
+		}
+		b = m.r.o.Engine.NewBatch()
+	}
+	key := keys.AppendRegionState(m.buf[:0], m.space.Region)
+	m.buf = m.state.Append(key)
+	if err := b.Set(key, m.buf[len(key):]); err != nil {
+		b.Close()
+		return err
+	}
+	return b.Commit(false)
+}
+
+// apply runs one entry on the batch. Its replies go to the runs that wait for it, if it was proposed here.
+func (m *machine) apply(w *redis.Writer, e *sm.Entry) error {
+	r := m.r
+	m.state.ApplyIndex = e.Index
+	h, commands, err := parseEntry(e.Cmd)
+	if err != nil {
+		return err
+	}
+	var b *batch
+	if h.store == r.o.Store && h.incarnation == r.o.Incarnation {
+		if b = r.claim(h.sequence); b != nil {
+			m.claimed = append(m.claimed, b)
+		}
+	}
+	r.counters.AppliedEntries.Add(1)
+	if h.term < m.state.TermTag && !r.o.Faults.NoTermTag {
+		r.counters.RefusedEntries.Add(1)
+		if b != nil {
+			b.err = ErrNotLeader
+		}
+		return nil
+	}
+	first := h.term > m.state.TermTag
+	m.state.TermTag = max(m.state.TermTag, h.term)
+	m.state.TimeMS = max(m.state.TimeMS, h.timeMS)
+	if first && b != nil {
+		r.clock.Store(&clockBase{ms: m.state.TimeMS, at: time.Now()})
+	}
+	w.Index, w.VersionBase = e.Index, h.version
+
+	part, call, n := 0, 0, uint64(0)
+	for len(commands) > 0 {
+		if m.args, commands, err = parseCall(commands, m.args[:0]); err != nil {
+			return err
+		}
+		row := redis.Lookup(m.args[0])
+		if row == nil || row.Write == nil {
+			return fmt.Errorf("unknown write command %q", m.args[0])
+		}
+		n++
+		if b == nil {
+			m.discard.Buf = m.discard.Buf[:0]
+			if err := row.Write(w, m.args, &m.discard); err != nil {
+				return err
+			}
+			continue
+		}
+		for b.parts[part].from+call == b.parts[part].to {
+			part, call = part+1, 0
+		}
+		run := b.parts[part].p.Run
+		if err := row.Write(w, m.args, &run.Out); err != nil {
+			return err
+		}
+		run.Ends = append(run.Ends, len(run.Out.Buf))
+		call++
+	}
+	r.counters.AppliedCommands.Add(n)
+	return nil
+}
+
+// publish makes the applied state visible to readers.
+func (m *machine) publish() {
+	m.r.legacyAt.Store(m.state.LegacyAt)
+	m.r.regionTime.Store(m.state.TimeMS)
+}
+
+// Lookup implements sm.IOnDiskStateMachine; reads do not come this way.
+func (m *machine) Lookup(any) (any, error) { return nil, errors.New("reads go to the engine") }
+
+// Sync implements sm.IOnDiskStateMachine.
+func (m *machine) Sync() error {
+	if m.r.o.Failed() != nil {
+		return nil
+	}
+	return m.r.o.Engine.Sync()
+}
+
+// PrepareSnapshot, SaveSnapshot and RecoverFromSnapshot implement sm.IOnDiskStateMachine. Nothing asks for a snapshot: the log
+// is whole on every replica, and no replica joins later.
+func (m *machine) PrepareSnapshot() (any, error) { return nil, errNoSnapshots }
+
+func (m *machine) SaveSnapshot(any, io.Writer, <-chan struct{}) error { return errNoSnapshots }
+
+func (m *machine) RecoverFromSnapshot(io.Reader, <-chan struct{}) error { return errNoSnapshots }
+
+// Close implements sm.IOnDiskStateMachine; the engine is the store's.
+func (m *machine) Close() error { return nil }

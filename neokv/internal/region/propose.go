@@ -1,0 +1,331 @@
+package region
+
+import (
+	"sync"
+	"time"
+
+	"github.com/lni/dragonboat/v4"
+	pb "github.com/lni/dragonboat/v4/raftpb"
+
+	"neokv.dev/neokv/internal/redis"
+)
+
+// maxEntryBytes bounds a Raft entry: an entry of this size still fits in every buffer on its way.
+const maxEntryBytes = 128 << 20
+
+// Pending is a run of writes on its way through Raft. The caller fills Run and Deadline, calls Propose, then Wait; until Wait
+// returns the run belongs to the region. A Pending may be reused afterwards.
+type Pending struct {
+	Run      *redis.Run
+	Deadline time.Time
+	// Err is valid after Wait: nil when all calls are applied, their replies in Run.Out. Else the calls before len(Run.Ends)
+	// are applied, and the others are not (one of the errors above) or nobody knows (an *UnknownOutcome).
+	Err error
+
+	next int           // first call that is in no batch yet
+	done chan struct{} // capacity 1; made once
+}
+
+// batch is one Raft entry in the making or in flight.
+type batch struct {
+	buf      []byte // header and commands
+	parts    []part
+	commands int
+	deadline time.Time
+	sequence uint64
+	// applied and err are written by whoever claims the batch, before it is finished.
+	applied bool
+	err     error
+}
+
+// part is the stretch of a pending run that travels in a batch: calls [from, to).
+type part struct {
+	p        *Pending
+	from, to int
+}
+
+// proposer turns runs into entries. A batch leaves as soon as one of max_inflight places is free; what arrives meanwhile shares
+// the next one. No timer holds anything back.
+//
+// Invariants: a Pending is in queue, in exactly one batch of sent, or finished. A batch is finished by who takes it out of sent.
+type proposer struct {
+	mu       sync.Mutex
+	queue    []*Pending
+	inflight int
+	sent     map[uint64]*batch
+	sequence uint64
+	free     []*batch
+	stopped  bool
+}
+
+// Propose hands a run of writes to the region. It does not wait. The run travels in one Raft entry, or, when it is larger than
+// raft.batch_max_ops or raft.batch_max_bytes allow, in several, one after the other.
+func (r *Replica) Propose(p *Pending) {
+	if p.done == nil {
+		p.done = make(chan struct{}, 1)
+	}
+	p.Err, p.next = nil, 0
+	x := &r.proposer
+	x.mu.Lock()
+	if x.stopped {
+		x.mu.Unlock()
+		p.finish(ErrStopped)
+		return
+	}
+	if r.servingTerm.Load() == 0 {
+		x.mu.Unlock()
+		p.finish(ErrNotLeader)
+		return
+	}
+	x.queue = append(x.queue, p)
+	if x.inflight >= r.o.Knobs.MaxInflight {
+		x.mu.Unlock()
+		return
+	}
+	b := r.form()
+	if b == nil {
+		x.mu.Unlock()
+		return
+	}
+	x.inflight++
+	r.wg.Add(1)
+	x.mu.Unlock()
+	rs, err := r.send(b, r.servingTerm.Load(), time.Until(b.deadline))
+	go r.await(b, rs, err)
+}
+
+// Wait returns when the outcome is known, soon after Deadline at the latest.
+func (p *Pending) Wait() { <-p.done }
+
+func (p *Pending) finish(err error) {
+	p.Err = err
+	p.done <- struct{}{}
+}
+
+// form takes the next batch from the queue, nil if there is nothing to take. mu is held.
+func (r *Replica) form() *batch {
+	x := &r.proposer
+	if len(x.queue) == 0 {
+		return nil
+	}
+	var b *batch
+	if n := len(x.free); n > 0 {
+		b, x.free = x.free[n-1], x.free[:n-1]
+	} else {
+		b = &batch{buf: make([]byte, entryHeaderBytes, 4096)}
+	}
+	taken := 0
+	for _, p := range x.queue {
+		from := p.next
+		for p.next < len(p.Run.Calls) {
+			c := &p.Run.Calls[p.next]
+			full := b.commands >= r.o.Knobs.BatchMaxOps || len(b.buf)+callBytes(c) > entryHeaderBytes+int(r.o.Knobs.BatchMaxBytes)
+			if full && b.commands > 0 {
+				break
+			}
+			b.buf = appendCall(b.buf, c)
+			b.commands++
+			p.next++
+		}
+		if from == p.next && len(p.Run.Calls) > 0 {
+			break
+		}
+		b.parts = append(b.parts, part{p, from, p.next})
+		if p.Deadline.After(b.deadline) {
+			b.deadline = p.Deadline
+		}
+		taken++
+		if p.next < len(p.Run.Calls) {
+			break
+		}
+	}
+	n := copy(x.queue, x.queue[taken:])
+	clear(x.queue[n:])
+	x.queue = x.queue[:n]
+	return b
+}
+
+// send stamps the batch and proposes it. On an error it is certain that the entry is in no log.
+func (r *Replica) send(b *batch, term uint64, timeout time.Duration) (*dragonboat.RequestState, error) {
+	if f := r.o.Faults.BeforeWrite; f != nil {
+		f(r.o.Region.ID, term)
+	}
+	if term == 0 {
+		return nil, ErrNotLeader
+	}
+	if len(b.buf) > maxEntryBytes {
+		return nil, ErrTooLarge
+	}
+	if timeout < r.o.Knobs.RTT {
+		return nil, ErrDeadline
+	}
+	now := time.Now()
+	x := &r.proposer
+	x.mu.Lock()
+	x.sequence++
+	b.sequence = x.sequence
+	x.sent[b.sequence] = b
+	x.mu.Unlock()
+	h := entryHeader{
+		term: term, timeMS: r.leaderTime(now), version: uint64(now.UnixMicro()) << 11,
+		store: r.o.Store, incarnation: r.o.Incarnation, sequence: b.sequence,
+	}
+	h.put(b.buf)
+	rs, err := r.o.Host.Propose(r.session, b.buf, timeout)
+	if err != nil {
+		r.claim(b.sequence)
+		if err == dragonboat.ErrClosed || err == dragonboat.ErrShardClosed || err == dragonboat.ErrShardNotFound {
+			return nil, ErrStopped
+		}
+		return nil, ErrNotLeader // busy or not ready: it may be tried again
+	}
+	r.counters.Entries.Add(1)
+	r.counters.EntryBytes.Add(uint64(len(b.buf)))
+	r.counters.Commands.Add(uint64(b.commands))
+	return rs, nil
+}
+
+// await sees one place in flight through: its batch, and then batch after batch as long as runs wait.
+func (r *Replica) await(b *batch, rs *dragonboat.RequestState, err error) {
+	defer r.wg.Done()
+	x := &r.proposer
+	for {
+		done := true // nobody else holds the batch any more
+		if err == nil {
+			res := <-rs.AppliedC()
+			rs.Release()
+			done = res.Completed()
+			switch {
+			case res.Completed():
+				err = &UnknownOutcome{"applied without an answer"}
+			case res.Dropped():
+				err = ErrNotLeader
+			case res.Terminated():
+				err = &UnknownOutcome{"store stopped"}
+			default:
+				err = &UnknownOutcome{"no answer from a quorum in time"}
+			}
+			done = r.settle(b, err) || done
+		} else {
+			b.err = err
+			r.finish(b)
+		}
+		x.mu.Lock()
+		if done {
+			r.recycle(b)
+		}
+		if b = r.form(); b == nil {
+			x.inflight--
+			x.mu.Unlock()
+			return
+		}
+		x.mu.Unlock()
+		rs, err = r.send(b, r.servingTerm.Load(), time.Until(b.deadline))
+	}
+}
+
+// recycle keeps a finished batch for reuse. mu is held.
+func (r *Replica) recycle(b *batch) {
+	if cap(b.buf) > 4*int(r.o.Knobs.BatchMaxBytes) {
+		return
+	}
+	clear(b.parts)
+	*b = batch{buf: b.buf[:entryHeaderBytes], parts: b.parts[:0]}
+	r.proposer.free = append(r.proposer.free, b)
+}
+
+// claim takes a batch out of flight: the caller, and nobody else, finishes it. nil if it is not in flight any more.
+func (r *Replica) claim(sequence uint64) *batch {
+	x := &r.proposer
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	b := x.sent[sequence]
+	delete(x.sent, sequence)
+	return b
+}
+
+// settle finishes the batch with err and reports true, unless apply has claimed it.
+func (r *Replica) settle(b *batch, err error) bool {
+	if r.claim(b.sequence) != b {
+		return false
+	}
+	b.err = err
+	r.finish(b)
+	return true
+}
+
+// finish hands a claimed batch's outcome to its runs. A run of which calls are left goes back to the front of the queue.
+func (r *Replica) finish(b *batch) {
+	for _, part := range b.parts {
+		p := part.p
+		if b.err != nil || p.next == len(p.Run.Calls) {
+			p.finish(b.err)
+			continue
+		}
+		x := &r.proposer
+		x.mu.Lock()
+		serving, stopped := r.servingTerm.Load() != 0, x.stopped
+		if serving && !stopped {
+			x.queue = append(x.queue, nil)
+			copy(x.queue[1:], x.queue)
+			x.queue[0] = p
+		}
+		x.mu.Unlock()
+		switch {
+		case stopped:
+			p.finish(ErrStopped)
+		case !serving:
+			p.finish(ErrNotLeader)
+		}
+	}
+}
+
+// rejectQueue answers the runs that are in no batch.
+func (r *Replica) rejectQueue(err error) {
+	x := &r.proposer
+	x.mu.Lock()
+	queue := x.queue
+	x.queue = nil
+	x.mu.Unlock()
+	for _, p := range queue {
+		p.finish(err)
+	}
+}
+
+// abandon stops the proposer: waiting runs are answered with err, runs in flight with an unknown outcome.
+func (r *Replica) abandon(err error) {
+	x := &r.proposer
+	x.mu.Lock()
+	x.stopped = true
+	sent := make([]uint64, 0, len(x.sent))
+	for s := range x.sent {
+		sent = append(sent, s)
+	}
+	x.mu.Unlock()
+	r.rejectQueue(err)
+	for _, s := range sent {
+		if b := r.claim(s); b != nil {
+			b.err = &UnknownOutcome{err.Error()}
+			r.finish(b)
+		}
+	}
+}
+
+// Dropped is told of entries that dragonboat wanted to forward and the transport has dropped: they are in no log and never will
+// be, since this replica was not the leader when they reached Raft.
+func (r *Replica) Dropped(entries []pb.Entry) {
+	for i := range entries {
+		cmd := entries[i].Cmd
+		if entries[i].Type == pb.EncodedEntry && len(cmd) > 0 {
+			cmd = cmd[1:] // dragonboat's one-byte payload header, uncompressed
+		}
+		h, _, err := parseEntry(cmd)
+		if err != nil || h.store != r.o.Store || h.incarnation != r.o.Incarnation {
+			continue
+		}
+		if b := r.claim(h.sequence); b != nil {
+			b.err = ErrNotLeader
+			r.finish(b)
+		}
+	}
+}

@@ -1,0 +1,285 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"time"
+
+	"neokv.dev/neokv/internal/keys"
+	"neokv.dev/neokv/internal/meta"
+	"neokv.dev/neokv/internal/route"
+	"neokv.dev/neokv/internal/topology"
+)
+
+// callTimeout bounds one call to another store.
+const callTimeout = Heartbeat / 2
+
+// message is what stores call each other with; exactly one field is set. Its JSON is the wire format.
+type message struct {
+	Beat *meta.Beat `json:"beat,omitempty"` // to meta's leader, answered with an answer
+	View *meta.View `json:"view,omitempty"` // from meta's leader, not answered
+}
+
+// answer is the answer to a heartbeat.
+type answer struct {
+	Leader topology.StoreID `json:"leader"` // who leads meta as far as the asked store knows
+	View   *meta.View       `json:"view,omitempty"`
+}
+
+// run reports to meta's leader, every second and whenever something has changed here, and adopts the maps that come in.
+func (s *Store) run() {
+	tick := time.NewTicker(Heartbeat)
+	defer tick.Stop()
+	for {
+		if s.Failed() == nil {
+			s.report()
+		}
+		s.mu.Lock()
+		m := s.newer
+		s.newer = nil
+		s.mu.Unlock()
+		if m != nil {
+			if err := s.adopt(m); err != nil && s.Failed() == nil {
+				s.o.FS.Fence(err)
+			}
+			s.Wake() // what it leads now is news
+		}
+		select {
+		case <-s.ctx.Done():
+			return
+		case <-tick.C:
+		case <-s.wake:
+		}
+	}
+}
+
+// report sends one heartbeat, or hears it itself when this store leads meta.
+func (s *Store) report() {
+	b := meta.Beat{Store: s.o.ID, Host: s.o.Host, Port: s.o.Port, Leads: s.Leads()}
+	if s.group != nil && s.group.Leader() == s.o.ID {
+		s.serveMeta(b)
+		return
+	}
+	s.mu.Lock()
+	s.directory = nil
+	b.MapVersion = s.current.Version
+	target := s.metaStore
+	s.mu.Unlock()
+	if s.group != nil {
+		if l := s.group.Leader(); l != 0 {
+			target = l
+		}
+	}
+	request, err := json.Marshal(message{Beat: &b})
+	if err != nil {
+		panic(err)
+	}
+	if target == s.o.ID { // it does not lead meta any more
+		target = 1 + (target % topology.StoreID(min(s.o.Settings.Cluster.Stores, meta.MaxReplicas)))
+	}
+	for range meta.MaxReplicas {
+		ctx, cancel := context.WithTimeout(s.ctx, callTimeout)
+		reply, err := s.endpoint.Call(ctx, target, request)
+		cancel()
+		var a answer
+		if err == nil {
+			err = json.Unmarshal(reply, &a)
+		}
+		switch {
+		case s.ctx.Err() != nil:
+			return
+		case err == nil && a.View != nil:
+			s.mu.Lock()
+			s.metaStore = target
+			s.mu.Unlock()
+			s.learn(a.View)
+			return
+		case err == nil && a.Leader != 0 && a.Leader != target && a.Leader != s.o.ID:
+			target = a.Leader
+		default:
+			s.mu.Lock()
+			s.metaStore = 1 + (target % topology.StoreID(min(s.o.Settings.Cluster.Stores, meta.MaxReplicas)))
+			s.mu.Unlock()
+			return // the next heartbeat asks another store
+		}
+	}
+}
+
+// serveMeta is meta's leader's own heartbeat: it makes the map of a new cluster, hears itself, and tells the others what is new.
+func (s *Store) serveMeta(b meta.Beat) {
+	m := s.group.Map()
+	if m.Version == 0 && s.o.Initial != nil {
+		ctx, cancel := context.WithTimeout(s.ctx, 5*time.Second)
+		err := s.group.Bootstrap(ctx, s.o.Initial)
+		cancel()
+		if err != nil {
+			return // the next heartbeat tries again
+		}
+		m = s.group.Map()
+	}
+	now := time.Now()
+	s.mu.Lock()
+	d := s.heardDirectory()
+	changed := d.Hear(b, now)
+	changed = d.Expire(now) || changed || s.push || m.Version > s.current.Version
+	s.push = false
+	all, mine := d.View(m, 0), d.View(m, s.current.Version)
+	s.mu.Unlock()
+	s.learn(&mine)
+	if !changed {
+		return
+	}
+	request, err := json.Marshal(message{View: &all})
+	if err != nil {
+		panic(err)
+	}
+	for _, peer := range m.Stores {
+		if peer.ID == s.o.ID {
+			continue
+		}
+		s.wg.Go(func() {
+			ctx, cancel := context.WithTimeout(s.ctx, callTimeout)
+			defer cancel()
+			s.endpoint.Call(ctx, peer.ID, request) // who misses it asks within a second
+		})
+	}
+}
+
+// heardDirectory returns the directory of the meta leader that this store is. mu is held.
+func (s *Store) heardDirectory() *meta.Directory {
+	if s.directory == nil {
+		s.directory = meta.NewDirectory(Heartbeat)
+	}
+	return s.directory
+}
+
+// handle answers the calls of other stores.
+func (s *Store) handle(_ context.Context, from topology.StoreID, request []byte) ([]byte, error) {
+	var m message
+	if err := json.Unmarshal(request, &m); err != nil {
+		return nil, fmt.Errorf("decode call of store %d: %w", from, err)
+	}
+	switch {
+	case m.View != nil:
+		s.learn(m.View)
+		return nil, nil
+	case m.Beat != nil:
+		var a answer
+		if s.group != nil {
+			a.Leader = s.group.Leader()
+		}
+		if s.group != nil && a.Leader == s.o.ID {
+			s.mu.Lock()
+			d := s.heardDirectory()
+			if d.Hear(*m.Beat, time.Now()) {
+				s.push = true
+				s.Wake()
+			}
+			v := d.View(s.group.Map(), m.Beat.MapVersion)
+			s.mu.Unlock()
+			a.View = &v
+		}
+		return json.Marshal(a)
+	}
+	return nil, fmt.Errorf("call of store %d: neither a heartbeat nor a view", from)
+}
+
+// learn takes what meta's leader tells. A newer map is left to run, since to start replicas takes a while.
+func (s *Store) learn(v *meta.View) {
+	s.mu.Lock()
+	if v.Map != nil && v.Map.Version > s.current.Version && (s.newer == nil || v.Map.Version > s.newer.Version) {
+		s.newer = v.Map
+		s.Wake()
+	}
+	for _, st := range v.Stores {
+		s.statuses[st.ID] = st
+	}
+	for _, l := range v.Leads {
+		if l.Term >= s.leads[l.Region].Term {
+			s.leads[l.Region] = l
+		}
+	}
+	s.mu.Unlock()
+	s.publish()
+}
+
+// adopt makes m the store's map: it is kept for the next start, and the replicas that it gives to this store are started.
+func (s *Store) adopt(m *meta.Map) error {
+	text, err := json.Marshal(m)
+	if err != nil {
+		return fmt.Errorf("encode cluster map: %w", err)
+	}
+	if err := s.put(keys.AppendClusterMap(nil), append([]byte{mapFormat}, text...), false); err != nil {
+		return fmt.Errorf("keep cluster map: %w", err)
+	}
+	for _, r := range m.Regions {
+		if err := s.startReplica(m, r); err != nil {
+			return err
+		}
+	}
+	s.mu.Lock()
+	s.current = m
+	s.mu.Unlock()
+	s.publish()
+	return nil
+}
+
+// mapFormat is the first byte of the kept map: [format u8][map as JSON].
+const mapFormat = 1
+
+// cachedMap returns the map that the store adopted last, nil if it never did.
+func (s *Store) cachedMap() (*meta.Map, error) {
+	value, err := s.get(keys.AppendClusterMap(nil))
+	if err != nil || value == nil {
+		return nil, err
+	}
+	if value[0] != mapFormat {
+		return nil, fmt.Errorf("decode cluster map: format %d, want %d", value[0], mapFormat)
+	}
+	m := new(meta.Map)
+	if err := json.Unmarshal(value[1:], m); err != nil {
+		return nil, fmt.Errorf("decode cluster map: %w", err)
+	}
+	return m, nil
+}
+
+// publish makes a slot table of what the store knows, and swaps it in if it differs from the present one. Of regions held
+// here Raft itself tells the leader; of the others meta's leader does.
+func (s *Store) publish() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.current.Version == 0 {
+		return
+	}
+	stores := make([]route.Store, 0, len(s.current.Stores))
+	for _, st := range s.current.Stores {
+		known, ok := s.statuses[st.ID]
+		if st.ID == s.o.ID {
+			known, ok = meta.Status{Host: s.o.Host, Port: s.o.Port, Alive: true}, true
+		}
+		if ok {
+			stores = append(stores, route.Store{ID: st.ID, NodeID: st.NodeID, Host: known.Host, Port: known.Port, Alive: known.Alive})
+		}
+	}
+	regions := make([]route.Region, 0, len(s.current.Regions))
+	for _, r := range s.current.Regions {
+		entry := route.Region{Region: r, Leader: s.leads[r.ID].Store, Term: s.leads[r.ID].Term}
+		if replica := s.Replica(r.ID); replica != nil {
+			leader, term, _ := replica.Leading()
+			entry.Leader, entry.Term = r.StoreOf(leader), term
+		}
+		regions = append(regions, entry)
+	}
+	epoch := uint64(1)
+	if old := s.table.Load(); old != nil {
+		if reflect.DeepEqual(old.Stores, stores) && reflect.DeepEqual(old.Regions, regions) {
+			return
+		}
+		epoch = old.Epoch + 1
+	}
+	s.table.Store(route.NewTable(epoch, stores, regions))
+	close(s.changed)
+	s.changed = make(chan struct{})
+}

@@ -1,0 +1,404 @@
+// Package store is one logical node: a NodeHost, an engine, and replicas of many regions. It tells meta's leader every second
+// what it has and leads, learns the cluster map from it, and publishes the slot table that its clients are served by.
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/lni/dragonboat/v4"
+	"github.com/lni/dragonboat/v4/config"
+	pb "github.com/lni/dragonboat/v4/raftpb"
+
+	"neokv.dev/neokv/internal/disk"
+	"neokv.dev/neokv/internal/engine"
+	"neokv.dev/neokv/internal/keys"
+	"neokv.dev/neokv/internal/meta"
+	"neokv.dev/neokv/internal/raftlog"
+	"neokv.dev/neokv/internal/region"
+	"neokv.dev/neokv/internal/route"
+	"neokv.dev/neokv/internal/topology"
+	"neokv.dev/neokv/internal/transport"
+	"neokv.dev/neokv/settings"
+)
+
+// FormatVersion is the version of what a store writes; a store of another version is refused.
+const FormatVersion = 1
+
+// Heartbeat is how often a store reports to meta's leader.
+const Heartbeat = time.Second
+
+// Options of a store.
+type Options struct {
+	ID       topology.StoreID
+	FS       *disk.FS
+	Dir      string
+	Network  *transport.Network
+	Settings settings.Settings
+	// Host and Port are what Redis clients are told.
+	Host string
+	Port int
+	// Cluster identifies the cluster that the folder belongs to. Initial is the map that meta's leader proposes if there is none.
+	Cluster [16]byte
+	Initial *meta.Map
+	// Booting says that all stores of the cluster start at this moment: no lease can be held anywhere, so the store that is to
+	// lead a region campaigns at once.
+	Booting bool
+	Rand    *rand.Rand
+	// OnFail is told once why the store has failed. It must not block.
+	OnFail func(error)
+	Faults Faults
+}
+
+// Faults are planted mistakes, for tests that must catch them; the zero value plants none.
+type Faults struct {
+	Log       raftlog.Faults
+	Region    region.Faults
+	Transport transport.Faults
+}
+
+// Store is a running store.
+type Store struct {
+	o        Options
+	engine   *engine.Engine
+	endpoint *transport.Endpoint
+	host     *dragonboat.NodeHost
+	group    *meta.Group // nil where the store holds no replica of meta
+
+	replicas atomic.Pointer[map[topology.RegionID]*region.Replica] // replaced whole; readers take no lock
+	table    atomic.Pointer[route.Table]
+
+	mu        sync.Mutex
+	current   *meta.Map                        // the map that replicas are started from
+	newer     *meta.Map                        // a map that came in and is not adopted yet
+	statuses  map[topology.StoreID]meta.Status // as meta's leader told last
+	leads     map[topology.RegionID]meta.Lead  // likewise, for regions that are not held here
+	directory *meta.Directory                  // while this store leads meta
+	push      bool                             // the directory has news for the other stores
+	changed   chan struct{}                    // closed and replaced with each new table
+	metaStore topology.StoreID                 // who led meta last
+
+	wake   chan struct{}
+	ctx    context.Context
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+}
+
+// Open opens the store's folder and starts its replicas.
+func Open(o Options) (s *Store, err error) {
+	s = &Store{
+		o: o, current: new(meta.Map), statuses: make(map[topology.StoreID]meta.Status), leads: make(map[topology.RegionID]meta.Lead),
+		changed: make(chan struct{}), wake: make(chan struct{}, 1), metaStore: 1,
+	}
+	s.replicas.Store(new(map[topology.RegionID]*region.Replica))
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	o.FS.OnFence(s.fenced)
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("store %d: %w", o.ID, err)
+			s.Close()
+			s = nil
+		}
+	}()
+	s.engine, err = engine.Open(engine.Options{
+		Dir: o.FS.PathJoin(o.Dir, "engine"), FS: o.FS, Knobs: o.Settings.Engine, Stores: o.Settings.Cluster.Stores, Fatal: o.FS.Fence,
+	})
+	if err != nil {
+		return s, err
+	}
+	if err := s.identify(); err != nil {
+		return s, err
+	}
+	cached, err := s.cachedMap()
+	if err != nil {
+		return s, err
+	}
+	s.endpoint = o.Network.NewEndpoint(transport.Options{
+		Store: o.ID, Lease: o.Settings.Raft.Lease(), Revoke: s.revoke, Forwarded: s.forwarded, Handle: s.handle, Faults: o.Faults.Transport,
+	})
+	if err := s.startHost(); err != nil {
+		return s, err
+	}
+	if err := s.startMeta(); err != nil {
+		return s, err
+	}
+	if cached != nil {
+		if err := s.adopt(cached); err != nil {
+			return s, err
+		}
+	}
+	s.wg.Go(s.run)
+	return s, nil
+}
+
+// identify checks that the folder is this store's, of this cluster and of a known format, and marks a new one.
+func (s *Store) identify() error {
+	key := keys.AppendStoreIdentity(nil)
+	want := keys.StoreIdentity{FormatVersion: FormatVersion, Cluster: s.o.Cluster, Store: s.o.ID}
+	value, err := s.get(key)
+	if err != nil {
+		return err
+	}
+	if value == nil {
+		return s.put(key, want.Append(nil), true)
+	}
+	have, err := keys.ParseStoreIdentity(value)
+	switch {
+	case err != nil:
+		return err
+	case have.FormatVersion != want.FormatVersion:
+		return fmt.Errorf("folder %s has storage format %d, this program writes %d", s.o.Dir, have.FormatVersion, want.FormatVersion)
+	case have != want:
+		return fmt.Errorf("folder %s belongs to store %d of cluster %x, not to store %d of cluster %x",
+			s.o.Dir, have.Store, have.Cluster, want.Store, want.Cluster)
+	}
+	return nil
+}
+
+func (s *Store) get(key []byte) ([]byte, error) {
+	view := s.engine.NewView()
+	defer view.Close()
+	value, ok, err := view.Get(key)
+	if err != nil || !ok {
+		return nil, err
+	}
+	return append([]byte(nil), value...), nil
+}
+
+func (s *Store) put(key, value []byte, sync bool) error {
+	b := s.engine.NewBatch()
+	if err := b.Set(key, value); err != nil {
+		b.Close()
+		return err
+	}
+	return b.Commit(sync)
+}
+
+func (s *Store) startHost() error {
+	knobs := s.o.Settings.Raft
+	workers := config.EngineConfig{ExecShards: 2, CommitShards: 1, ApplyShards: 2, SnapshotShards: 2, CloseShards: 1}
+	log := config.GetTinyMemLogDBConfig()
+	log.Shards = workers.ExecShards
+	host, err := dragonboat.NewNodeHost(config.NodeHostConfig{
+		NodeHostDir: s.o.FS.PathJoin(s.o.Dir, "raft"), RaftAddress: s.o.ID.RaftAddress(),
+		RTTMillisecond: uint64(knobs.RTT / time.Millisecond), RaftEventListener: region.Listener(s.leaderChanged),
+		Expert: config.ExpertConfig{
+			LogDBFactory: raftlog.Factory(s.engine, raftlog.Options{
+				Sync: s.o.Settings.Engine.WALSync == "always", Failed: s.o.FS.Failed, Fence: s.o.FS.Fence, Faults: s.o.Faults.Log,
+			}),
+			TransportFactory: s.endpoint.Factory(),
+			Engine:           workers, LogDB: log, FS: s.o.FS.Raft(),
+		},
+	})
+	if err == nil && host == nil {
+		err = errors.New("no reason given")
+	}
+	if err != nil {
+		return fmt.Errorf("start raft: %w", err)
+	}
+	s.host = host
+	return nil
+}
+
+func (s *Store) startMeta() error {
+	members := meta.Members(s.o.Settings.Cluster.Stores)
+	replica := uint64(s.o.ID)
+	if _, ok := members[replica]; !ok {
+		return nil
+	}
+	if s.host.HasNodeInfo(uint64(topology.MetaRegion), replica) {
+		members = nil
+	} else {
+		s.endpoint.Fresh(topology.MetaRegion)
+	}
+	group, err := meta.Start(meta.Options{
+		Store: s.o.ID, Engine: s.engine, Host: s.host, Knobs: s.o.Settings.Raft,
+		Failed: s.o.FS.Failed, Fence: s.o.FS.Fence, Changed: s.Wake,
+	}, members)
+	if err != nil {
+		return err
+	}
+	s.group = group
+	if s.o.Booting && s.o.ID == 1 {
+		s.wg.Go(func() { s.campaign(topology.MetaRegion, topology.ReplicaID(replica)) })
+	}
+	return nil
+}
+
+// startReplica starts the store's replica of r, if it has one that does not run yet.
+func (s *Store) startReplica(m *meta.Map, r topology.Region) error {
+	peer, held := r.PeerOn(s.o.ID)
+	if !held || s.Replica(r.ID) != nil {
+		return nil
+	}
+	replica := region.New(region.Options{
+		Region: r, Index: m.RedisIndex(), Store: s.o.ID, Replica: peer.Replica, Engine: s.engine, Host: s.host,
+		Knobs: s.o.Settings.Raft, Incarnation: s.o.Rand.Uint64(), Failed: s.o.FS.Failed, Fence: s.o.FS.Fence,
+		Changed: s.leadingChanged, Faults: s.o.Faults.Region,
+	})
+	next := make(map[topology.RegionID]*region.Replica)
+	for id, old := range *s.replicas.Load() {
+		next[id] = old
+	}
+	next[r.ID] = replica
+	s.replicas.Store(&next)
+
+	var members map[uint64]dragonboat.Target
+	if !s.host.HasNodeInfo(uint64(r.ID), uint64(peer.Replica)) {
+		s.endpoint.Fresh(r.ID)
+		members = make(map[uint64]dragonboat.Target)
+		for _, p := range r.Peers {
+			members[uint64(p.Replica)] = p.Store.RaftAddress()
+		}
+	}
+	if err := replica.Start(members); err != nil {
+		return err
+	}
+	if s.o.Booting && r.Peers[0].Store == s.o.ID {
+		s.wg.Go(func() { s.campaign(r.ID, peer.Replica) })
+	}
+	return nil
+}
+
+// campaign makes the store's replica stand for election until the region has a leader: the other replicas may not have started
+// yet, and a replica ignores the call while it has bootstrap entries to apply. After a while it is left to Raft's own time-outs.
+func (s *Store) campaign(id topology.RegionID, replica topology.ReplicaID) {
+	wait := 200 * time.Microsecond
+	for begin := time.Now(); time.Since(begin) < 2*time.Second; wait = min(2*wait, 100*time.Millisecond) {
+		if leader, _, ok, err := s.host.GetLeaderID(uint64(id)); err != nil || ok && leader != 0 {
+			return
+		}
+		s.endpoint.Campaign(id, replica)
+		select {
+		case <-s.ctx.Done():
+			return
+		case <-time.After(wait):
+		}
+	}
+}
+
+// Close stops the store and returns when all of it has ended. Clients must have been cut off before.
+func (s *Store) Close() error {
+	s.cancel()
+	s.wg.Wait()
+	replicas := *s.replicas.Load()
+	for _, r := range replicas {
+		r.Stop()
+	}
+	if s.host != nil {
+		s.host.Close()
+	}
+	for _, r := range replicas {
+		r.Join()
+	}
+	if s.endpoint != nil {
+		s.endpoint.Close()
+	}
+	if s.engine == nil {
+		return nil
+	}
+	return s.engine.Close()
+}
+
+// ID is the store's number.
+func (s *Store) ID() topology.StoreID { return s.o.ID }
+
+// Replica returns the store's replica of a region, nil if it has none. It takes no lock.
+func (s *Store) Replica(id topology.RegionID) *region.Replica { return (*s.replicas.Load())[id] }
+
+// Table returns the present slot table, nil before there is one. It takes no lock.
+func (s *Store) Table() *route.Table { return s.table.Load() }
+
+// Changed returns a channel that is closed when the next table is published.
+func (s *Store) Changed() <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.changed
+}
+
+// Failed returns why the store has failed, nil while it has not.
+func (s *Store) Failed() error { return s.o.FS.Failed() }
+
+// Engine is the store's engine, for its metrics.
+func (s *Store) Engine() *engine.Engine { return s.engine }
+
+// Disk is the store's file system, for its counters.
+func (s *Store) Disk() *disk.FS { return s.o.FS }
+
+// Leads returns the regions that the store serves at this moment, in no order.
+func (s *Store) Leads() (leads []meta.Lead) {
+	for id, r := range *s.replicas.Load() {
+		if _, term, serving := r.Leading(); serving {
+			leads = append(leads, meta.Lead{Region: id, Store: s.o.ID, Term: term})
+		}
+	}
+	return leads
+}
+
+// Transfer asks for the leadership of a region to go from this store to another. Raft may ignore it: look and ask again.
+func (s *Store) Transfer(id topology.RegionID, to topology.StoreID) error {
+	r := s.Replica(id)
+	if r == nil {
+		return fmt.Errorf("store %d: no replica of region %d", s.o.ID, id)
+	}
+	desc, _ := r.Region()
+	peer, ok := desc.PeerOn(to)
+	if !ok {
+		return fmt.Errorf("store %d: region %d has no replica on store %d", s.o.ID, id, to)
+	}
+	return s.host.RequestLeaderTransfer(uint64(id), uint64(peer.Replica))
+}
+
+// fenced runs when the store's file system has failed or been killed, before the failing call returns: nothing leaves the store
+// any more, and whoever waits for it is answered.
+func (s *Store) fenced(cause error) {
+	if s.endpoint != nil {
+		s.endpoint.Isolate()
+	}
+	for _, r := range *s.replicas.Load() {
+		r.Release()
+	}
+	if s.o.OnFail != nil {
+		s.o.OnFail(fmt.Errorf("store %d: %w", s.o.ID, cause))
+	}
+}
+
+func (s *Store) revoke(id topology.RegionID, term uint64) {
+	if r := s.Replica(id); r != nil {
+		r.Revoke(term)
+	}
+}
+
+func (s *Store) forwarded(id topology.RegionID, entries []pb.Entry) {
+	if r := s.Replica(id); r != nil {
+		r.Dropped(entries)
+	}
+}
+
+// leaderChanged is dragonboat's event; it must not block.
+func (s *Store) leaderChanged(id topology.RegionID) {
+	if r := s.Replica(id); r != nil {
+		r.Nudge()
+	} else {
+		s.Wake()
+	}
+}
+
+// leadingChanged is called by replicas.
+func (s *Store) leadingChanged() {
+	s.publish()
+	s.Wake()
+}
+
+// Wake makes the store report to meta's leader now. It does not block.
+func (s *Store) Wake() {
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
