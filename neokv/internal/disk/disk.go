@@ -34,11 +34,7 @@ var ErrKilled = errors.New("disk: killed")
 // see what is really there.
 type FS struct {
 	base vfs.FS
-	mem  *vfs.MemFS // base, where it is in memory
-
-	// cloning is held for writing while mem is cloned, and for reading around every change of mem: MemFS.CrashClone deadlocks
-	// against a concurrent Link, ReuseForWrite or Lock. Files on the disk never touch it.
-	cloning sync.RWMutex
+	mem  *memory // base, where it is in memory
 
 	fence  sync.Once
 	failed atomic.Pointer[error]   // set when failing
@@ -58,9 +54,9 @@ var _ vfs.FS = (*FS)(nil)
 func OS() *FS { return &FS{base: vfs.Default} }
 
 // Mem returns an empty file system in memory that can be crashed.
-func Mem() *FS { return inMemory(vfs.NewCrashableMem()) }
+func Mem() *FS { return inMemory(newMemory()) }
 
-func inMemory(mem *vfs.MemFS) *FS { return &FS{base: mem, mem: mem} }
+func inMemory(mem *memory) *FS { return &FS{base: mem, mem: mem} }
 
 // OnFence sets what is called once, before the failing call returns, when the first write or sync fails or Fence is called. It may
 // be called from any goroutine, also from one that holds Pebble's locks: it must return soon, and must not use the file
@@ -117,9 +113,7 @@ func (f *FS) Crash(unsyncedPercent int, rng *rand.Rand) *FS {
 		panic("disk: crash of a file system that is not in memory")
 	}
 	f.fail(ErrKilled) // first the fence, then the clone: what is acknowledged is in the clone
-	f.cloning.Lock()
-	defer f.cloning.Unlock()
-	return inMemory(f.mem.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: unsyncedPercent, RNG: rng}))
+	return inMemory(f.mem.crash(unsyncedPercent, rng))
 }
 
 // Stats counts since the file system was made.
@@ -161,27 +155,12 @@ func (f *FS) change(op Op, name string, do func() error) (*overlay, error) {
 	}
 	err := f.injected(op, name)
 	if err == nil {
-		f.begin()
 		err = do()
-		f.end()
 	}
 	if err == nil || isAnswer(op, err) {
 		return nil, err
 	}
 	return f.fail(fmt.Errorf("%s %s: %w", op, name, err)), nil
-}
-
-// begin and end surround a change of the base.
-func (f *FS) begin() {
-	if f.mem != nil {
-		f.cloning.RLock()
-	}
-}
-
-func (f *FS) end() {
-	if f.mem != nil {
-		f.cloning.RUnlock()
-	}
 }
 
 // isAnswer tells errors that say how things stand from trouble with the disk. To create a file in a folder that is gone is
@@ -207,9 +186,12 @@ func (f *FS) Create(name string, category vfs.DiskWriteCategory) (vfs.File, erro
 		return err
 	})
 	if over != nil {
-		return over.create(name)
+		return over.create(name), nil
 	}
-	return f.opened(file, name, true), err
+	if err != nil {
+		return nil, err
+	}
+	return f.opened(file, name, true), nil
 }
 
 // OpenReadWrite is part of vfs.FS.
@@ -222,31 +204,26 @@ func (f *FS) OpenReadWrite(name string, category vfs.DiskWriteCategory, opts ...
 	if over != nil {
 		return over.openReadWrite(name)
 	}
-	return f.opened(file, name, true), err
+	if err != nil {
+		return nil, err
+	}
+	return f.opened(file, name, true), nil
 }
 
-// ReuseForWrite is part of vfs.FS. In memory the old file is removed and a new one made: a crash then cuts each file to its own
-// synced bytes and never leaves a former life's.
+// ReuseForWrite is part of vfs.FS. In memory the old file is removed and a new one made.
 func (f *FS) ReuseForWrite(oldname, newname string, category vfs.DiskWriteCategory) (vfs.File, error) {
 	var file vfs.File
 	over, err := f.change(OpCreate, newname, func() (err error) {
-		if f.mem == nil {
-			file, err = f.base.ReuseForWrite(oldname, newname, category)
-			return err
-		}
-		if err := f.base.Remove(oldname); err != nil {
-			return err
-		}
-		file, err = f.base.Create(newname, category)
+		file, err = f.base.ReuseForWrite(oldname, newname, category)
 		return err
 	})
 	if over != nil {
-		if err := over.remove(oldname); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return nil, err
-		}
-		return over.create(newname)
+		return over.reuseForWrite(oldname, newname)
 	}
-	return f.opened(file, newname, true), err
+	if err != nil {
+		return nil, err
+	}
+	return f.opened(file, newname, true), nil
 }
 
 // Open is part of vfs.FS.
@@ -309,19 +286,9 @@ func (f *FS) Rename(oldname, newname string) error {
 	return err
 }
 
-// MkdirAll is part of vfs.FS. In memory the folders of the top level survive every crash: relative to no folder, nobody could sync
-// their names.
+// MkdirAll is part of vfs.FS.
 func (f *FS) MkdirAll(dir string, perm os.FileMode) error {
-	over, err := f.change(OpMkdir, dir, func() error {
-		if err := f.base.MkdirAll(dir, perm); err != nil || f.mem == nil {
-			return err
-		}
-		root, err := f.mem.OpenDir("/")
-		if err != nil {
-			return err
-		}
-		return errors.Join(root.Sync(), root.Close())
-	})
+	over, err := f.change(OpMkdir, dir, func() error { return f.base.MkdirAll(dir, perm) })
 	if over != nil {
 		return over.mkdirAll(dir)
 	}
@@ -333,8 +300,6 @@ func (f *FS) Lock(name string) (io.Closer, error) {
 	if f.fenced.Load() != nil {
 		return io.NopCloser(nil), nil
 	}
-	f.begin()
-	defer f.end()
 	return f.base.Lock(name)
 }
 

@@ -5,7 +5,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -13,58 +12,51 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// overlay is a file system in memory over a base that no longer changes: since nothing reaches the base any more, a path in
-// it names the same bytes for ever, and a rename or a link is a note of where they are.
+// overlay is a file system in memory over a base that no longer changes. Since nothing reaches the base any more, a path of it
+// names the same bytes for ever, and to rename or link is to note where they are.
+//
+// A file that is renamed while it is open for writing, and was not yet written to behind the fence, appears under its old name when
+// it is; neither library does that.
 type overlay struct {
 	base vfs.FS
-	mem  *vfs.MemFS // contents of the files made here, flat, by number
+	mem  *memory // of which only open files are used
 
 	mu      sync.Mutex
-	made    int               // files made so far
 	entries map[string]origin // by clean path; a path without an entry is where its nearest ancestor with one says
 }
 
-// origin says where the bytes of a path are. For a folder in the base it speaks for all paths beneath, too.
+// origin says where the bytes of a path are: in a path of the base, which for a folder speaks for all paths beneath, too; or in a node
+// made here; with neither, nothing is there.
 type origin struct {
-	kind kind
-	path string // inBase: a path of the base. inMemory: the file's name in mem
+	path string
+	node *node
 }
-
-type kind byte
-
-const (
-	inBase   kind = iota
-	inMem         // a file made or changed here
-	emptyDir      // a folder made here: only entries are in it
-	gone
-)
 
 func newOverlay(base vfs.FS) *overlay {
-	return &overlay{base: base, mem: vfs.NewMem(), entries: map[string]origin{}}
+	return &overlay{base: base, mem: newMemory(), entries: map[string]origin{}}
 }
 
-// clean is the key of a path. MemFS takes "/a" and "a" for the same.
+// clean is the key of a path. In memory "/a" and "a" are the same.
 func (o *overlay) clean(name string) string {
-	if _, ok := o.base.(*vfs.MemFS); ok {
+	if _, ok := o.base.(*memory); ok {
 		return filepath.Clean("/" + name)
 	}
 	return filepath.Clean(name)
 }
 
-// find returns where the clean path's bytes are. What it says of the base's paths may not exist there.
+// find returns where a clean path's bytes are. What it says of the base's paths may not exist there.
 func (o *overlay) find(path string) origin {
 	for at := path; ; at = filepath.Dir(at) {
 		e, ok := o.entries[at]
 		switch {
-		case !ok && at == filepath.Dir(at):
-			return origin{inBase, path}
-		case !ok:
-		case at == path:
+		case ok && at == path:
 			return e
-		case e.kind == inBase:
-			return origin{inBase, filepath.Join(e.path, path[len(at):])}
-		default:
-			return origin{kind: gone}
+		case ok && e.path != "":
+			return origin{path: filepath.Join(e.path, path[len(at):])}
+		case ok:
+			return origin{}
+		case at == filepath.Dir(at):
+			return origin{path: path}
 		}
 	}
 }
@@ -72,58 +64,46 @@ func (o *overlay) find(path string) origin {
 // lookup is find with an error for what does not exist.
 func (o *overlay) lookup(op, name string) (origin, error) {
 	e := o.find(o.clean(name))
-	switch e.kind {
-	case gone:
-		return e, &os.PathError{Op: op, Path: name, Err: os.ErrNotExist}
-	case inBase:
+	if e.path != "" {
 		_, err := o.base.Stat(e.path)
 		return e, err
 	}
-	return e, nil
-}
-
-// drop forgets all entries at and beneath a clean path.
-func (o *overlay) drop(path string) {
-	for at := range o.entries {
-		if _, ok := beneath(at, path); ok {
-			delete(o.entries, at)
-		}
+	if e.node == nil {
+		return e, notExist(op, name)
 	}
+	return e, nil
 }
 
 // beneath returns what follows dir in path, if path is dir or beneath it.
 func beneath(path, dir string) (rest string, ok bool) {
 	rest, ok = strings.CutPrefix(path, dir)
-	return rest, ok && (rest == "" || rest[0] == filepath.Separator || strings.HasSuffix(dir, string(filepath.Separator)))
+	return rest, ok && (rest == "" || rest[0] == filepath.Separator)
 }
 
-// newFile enters an empty file at a clean path.
-func (o *overlay) newFile(path string) (vfs.File, error) {
-	o.made++
-	number := strconv.Itoa(o.made)
-	f, err := o.mem.Create(number, vfs.WriteCategoryUnspecified)
-	if err != nil {
-		return nil, err
+// take forgets all entries at and beneath a clean path and returns them by what follows it.
+func (o *overlay) take(path string) map[string]origin {
+	taken := map[string]origin{}
+	for at, e := range o.entries {
+		if rest, ok := beneath(at, path); ok {
+			taken[rest] = e
+			delete(o.entries, at)
+		}
 	}
-	o.entries[path] = origin{inMem, number}
-	return &memFile{f, filepath.Base(path)}, nil
+	return taken
 }
 
-func (o *overlay) create(name string) (vfs.File, error) {
+func (o *overlay) create(name string) vfs.File {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.newFile(o.clean(name))
+	n := &node{}
+	o.entries[o.clean(name)] = origin{node: n}
+	return o.mem.file(n, name, true)
 }
 
 // adopt enters a copy of a file of the base. What cannot be read is missing in it: the store has failed already.
 func (o *overlay) adopt(name string, from vfs.File) vfs.File {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	f, err := o.newFile(o.clean(name))
-	if err != nil {
-		panic(err) // a new file in a folder in memory
-	}
-	_, _ = io.Copy(f, contents(from))
+	f := o.create(name)
+	_, _ = io.Copy(f, io.NewSectionReader(from, 0, 1<<62))
 	return f
 }
 
@@ -133,58 +113,48 @@ func (o *overlay) openReadWrite(name string) (vfs.File, error) {
 	o.mu.Unlock()
 	switch {
 	case err != nil:
-		return o.create(name)
-	case e.kind == inMem:
-		f, err := o.mem.OpenReadWrite(e.path, vfs.WriteCategoryUnspecified)
-		return &memFile{f, filepath.Base(name)}, err
-	case e.kind == emptyDir:
-		return nil, &os.PathError{Op: "open", Path: name, Err: syscall.EISDIR}
+		return o.create(name), nil
+	case e.node != nil:
+		return o.mem.file(e.node, name, true), nil
 	}
 	from, err := o.base.Open(e.path)
 	if err != nil {
 		return nil, err
 	}
-	o.adopt(name, from).Close()
-	if err := from.Close(); err != nil {
-		return nil, err
-	}
-	return o.openReadWrite(name)
+	node := o.adopt(name, from).(*memFile).node
+	return o.mem.file(node, name, true), from.Close()
+}
+
+func (o *overlay) reuseForWrite(oldname, newname string) (vfs.File, error) {
+	_ = o.remove(oldname) // or it is missing, which only the disk's trouble explains
+	return o.create(newname), nil
 }
 
 func (o *overlay) open(name string, opts ...vfs.OpenOption) (vfs.File, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	e, err := o.lookup("open", name)
-	switch {
-	case err != nil:
+	if err != nil {
 		return nil, err
-	case e.kind == inBase:
-		f, err := o.base.Open(e.path, opts...)
-		return &quiet{f}, err
-	case e.kind == emptyDir:
-		return o.dir(name)
 	}
-	f, err := o.mem.Open(e.path)
-	return &memFile{f, filepath.Base(name)}, err
+	if e.node != nil {
+		return o.mem.file(e.node, name, false), nil
+	}
+	return o.base.Open(e.path, opts...)
 }
 
+// openDir returns a folder that nothing is done with but Stat and Sync.
 func (o *overlay) openDir(name string) (vfs.File, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	e, err := o.lookup("open", name)
-	switch {
-	case err != nil:
+	info, err := o.info(name)
+	if err != nil {
 		return nil, err
-	case e.kind == inBase:
-		f, err := o.base.OpenDir(e.path)
-		return &quiet{f}, err
 	}
-	return o.dir(name)
-}
-
-func (o *overlay) dir(name string) (vfs.File, error) {
-	f, err := o.mem.OpenDir("/")
-	return &memFile{f, filepath.Base(name)}, err
+	if !info.IsDir() {
+		return nil, &os.PathError{Op: "open", Path: name, Err: syscall.ENOTDIR}
+	}
+	return o.mem.file(newFolder(), name, false), nil
 }
 
 func (o *overlay) link(oldname, newname string) error {
@@ -212,18 +182,13 @@ func (o *overlay) rename(oldname, newname string) error {
 	if from == to {
 		return nil
 	}
-	o.drop(to)
-	moved := map[string]origin{to: e}
-	for at, e := range o.entries {
-		if rest, ok := beneath(at, from); ok && rest != "" {
-			moved[to+rest] = e
-		}
+	moved := o.take(from)
+	o.take(to)
+	for rest, e := range moved {
+		o.entries[to+rest] = e
 	}
-	o.drop(from)
-	o.entries[from] = origin{kind: gone}
-	for at, e := range moved {
-		o.entries[at] = e
-	}
+	o.entries[to] = e
+	o.entries[from] = origin{}
 	return nil
 }
 
@@ -236,31 +201,29 @@ func (o *overlay) remove(name string) error {
 	if names, err := o.names(name); err == nil && len(names) > 0 {
 		return &os.PathError{Op: "remove", Path: name, Err: syscall.ENOTEMPTY}
 	}
-	o.entries[o.clean(name)] = origin{kind: gone}
+	o.take(o.clean(name))
+	o.entries[o.clean(name)] = origin{}
 	return nil
 }
 
 func (o *overlay) removeAll(name string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.drop(o.clean(name))
-	o.entries[o.clean(name)] = origin{kind: gone}
+	o.take(o.clean(name))
+	o.entries[o.clean(name)] = origin{}
 }
 
 func (o *overlay) mkdirAll(dir string) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for at := o.clean(dir); ; at = filepath.Dir(at) {
-		info, err := o.info(at)
-		switch {
-		case err == nil && info.IsDir():
-			return nil
-		case err == nil:
+		switch info, err := o.info(at); {
+		case err == nil && !info.IsDir():
 			return &os.PathError{Op: "mkdir", Path: dir, Err: syscall.ENOTDIR}
-		case at == filepath.Dir(at):
+		case err == nil, at == filepath.Dir(at):
 			return nil
 		}
-		o.entries[at] = origin{kind: emptyDir}
+		o.entries[at] = origin{node: newFolder()}
 	}
 }
 
@@ -276,21 +239,20 @@ func (o *overlay) names(dir string) ([]string, error) {
 		return nil, err
 	}
 	var names []string
-	switch e.kind {
-	case inMem:
-		return nil, &os.PathError{Op: "readdirent", Path: dir, Err: syscall.ENOTDIR}
-	case inBase:
+	if e.path != "" {
 		if names, err = o.base.List(e.path); err != nil {
 			return nil, err
 		}
+	} else if !e.node.isDir() {
+		return nil, &os.PathError{Op: "list", Path: dir, Err: syscall.ENOTDIR}
 	}
 	path := o.clean(dir)
 	names = slices.DeleteFunc(names, func(name string) bool {
-		_, ours := o.entries[filepath.Join(path, name)]
-		return ours
+		_, noted := o.entries[filepath.Join(path, name)]
+		return noted
 	})
 	for at, e := range o.entries {
-		if at != path && filepath.Dir(at) == path && e.kind != gone {
+		if at != path && filepath.Dir(at) == path && e != (origin{}) {
 			names = append(names, filepath.Base(at))
 		}
 	}
@@ -308,47 +270,21 @@ func (o *overlay) info(name string) (vfs.FileInfo, error) {
 	if err != nil {
 		return nil, err
 	}
-	var info vfs.FileInfo
-	switch e.kind {
-	case inBase:
-		info, err = o.base.Stat(e.path)
-	case inMem:
-		info, err = o.mem.Stat(e.path)
-	default:
-		info, err = o.mem.Stat("/")
+	if e.node != nil {
+		return e.node.info(filepath.Base(name)), nil
 	}
-	return named{info, filepath.Base(name)}, err
+	info, err := o.base.Stat(e.path)
+	if err != nil {
+		return nil, err
+	}
+	return renamed{info, filepath.Base(name)}, nil
 }
 
-// memFile is a file of mem under the name it was opened by.
-type memFile struct {
-	vfs.File
-	name string
-}
-
-// Stat is part of vfs.File.
-func (m *memFile) Stat() (vfs.FileInfo, error) {
-	info, err := m.File.Stat()
-	return named{info, m.name}, err
-}
-
-// named is a file's information under another name.
-type named struct {
+// renamed is a file's information under another name.
+type renamed struct {
 	vfs.FileInfo
 	name string
 }
 
 // Name is part of os.FileInfo.
-func (n named) Name() string { return n.name }
-
-// quiet is a file of the base that was opened behind the fence, for reading: its syncs stay here.
-type quiet struct{ vfs.File }
-
-// Sync is part of vfs.File.
-func (q *quiet) Sync() error { return nil }
-
-// SyncData is part of vfs.File.
-func (q *quiet) SyncData() error { return nil }
-
-// SyncTo is part of vfs.File.
-func (q *quiet) SyncTo(int64) (fullSync bool, err error) { return true, nil }
+func (r renamed) Name() string { return r.name }
