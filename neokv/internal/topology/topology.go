@@ -2,6 +2,7 @@
 package topology
 
 import (
+	"bytes"
 	"fmt"
 	"slices"
 )
@@ -106,11 +107,11 @@ func SlotOf(key []byte) Slot {
 }
 
 func hashTag(key []byte) []byte {
-	open := slices.Index(key, '{')
+	open := bytes.IndexByte(key, '{')
 	if open < 0 {
 		return key
 	}
-	n := slices.Index(key[open+1:], '}')
+	n := bytes.IndexByte(key[open+1:], '}')
 	if n <= 0 {
 		return key
 	}

@@ -1,0 +1,292 @@
+package keys
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"neokv.dev/neokv/internal/topology"
+)
+
+// random returns a random source whose seed is printed when the test fails.
+func random(t *testing.T) *rand.Rand {
+	seed := uint64(time.Now().UnixNano())
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("seed %d", seed)
+		}
+	})
+	return rand.New(rand.NewPCG(seed, 0))
+}
+
+func randomBytes(rng *rand.Rand, longest int) []byte {
+	b := make([]byte, rng.IntN(longest+1))
+	for i := range b {
+		b[i] = []byte{0, 1, 'a', 'b', 0x7f, 0x80, 0xfe, 0xff}[rng.IntN(8)]
+	}
+	return b
+}
+
+func TestByteOrderOfNumbers(t *testing.T) {
+	rng := random(t)
+	for range 100_000 {
+		a, b := int64(rng.Uint64()), int64(rng.Uint64())
+		if rng.IntN(2) == 0 {
+			a, b = a>>60, b>>60
+		}
+		if got, want := bytes.Compare(AppendI64(nil, a), AppendI64(nil, b)), cmp.Compare(a, b); got != want {
+			t.Fatalf("order of i64 %d and %d = %d; want %d", a, b, got, want)
+		}
+		x, y := math.Float64frombits(rng.Uint64()), math.Float64frombits(rng.Uint64())
+		if rng.IntN(2) == 0 {
+			x, y = float64(rng.IntN(5)-2), float64(rng.IntN(5)-2)
+		}
+		if math.IsNaN(x) || math.IsNaN(y) {
+			continue
+		}
+		if got, want := bytes.Compare(AppendScore(nil, x), AppendScore(nil, y)), cmp.Compare(x, y); got != want {
+			t.Fatalf("order of scores %v and %v = %d; want %d", x, y, got, want)
+		}
+	}
+	if minus, plus := AppendScore(nil, math.Copysign(0, -1)), AppendScore(nil, 0); bytes.Compare(minus, plus) != -1 {
+		t.Error("-0.0 is not just below +0.0")
+	}
+}
+
+// TestByteOrderOfKeys compares the order of encoded keys with that of their parts: region, index, slot, length of the user key,
+// user key, version, score, member.
+func TestByteOrderOfKeys(t *testing.T) {
+	type parts struct {
+		space   Space
+		slot    topology.Slot
+		user    []byte
+		version uint64
+		score   float64
+		member  []byte
+	}
+	rng := random(t)
+	pick := func() parts {
+		return parts{
+			Space{topology.RegionID(rng.IntN(3) - 1), topology.IndexID(rng.IntN(2))}, topology.Slot(rng.IntN(2) * 255),
+			randomBytes(rng, 2), uint64(rng.IntN(2)), float64(rng.IntN(3) - 1), randomBytes(rng, 2),
+		}
+	}
+	front := func(a, b parts) int {
+		return cmp.Or(cmp.Compare(a.space.Region, b.space.Region), cmp.Compare(a.space.Index, b.space.Index), cmp.Compare(a.slot, b.slot),
+			cmp.Compare(len(a.user), len(b.user)), bytes.Compare(a.user, b.user))
+	}
+	for range 100_000 {
+		a, b := pick(), pick()
+		metadata := func(p parts) []byte { return p.space.AppendMetadata(nil, p.slot, p.user) }
+		subkey := func(p parts) []byte { return p.space.AppendSubkey(nil, p.slot, p.user, p.version, p.member) }
+		scoreKey := func(p parts) []byte {
+			return p.space.AppendScoreKey(nil, p.slot, p.user, p.version, p.score, p.member)
+		}
+		collection := cmp.Or(front(a, b), cmp.Compare(a.version, b.version))
+		for _, c := range []struct {
+			name string
+			key  func(parts) []byte
+			want int
+		}{
+			{"metadata", metadata, front(a, b)},
+			{"subkey", subkey, cmp.Or(collection, bytes.Compare(a.member, b.member))},
+			{"score", scoreKey, cmp.Or(collection, cmp.Compare(a.score, b.score), bytes.Compare(a.member, b.member))},
+		} {
+			if got := bytes.Compare(c.key(a), c.key(b)); got != c.want {
+				t.Fatalf("order of %s keys of %+v and %+v = %d; want %d", c.name, a, b, got, c.want)
+			}
+		}
+		// A version of a collection is one range that holds its keys and no others.
+		lower := a.space.AppendCollection(nil, Data, a.slot, a.user, a.version)
+		upper := Successor(bytes.Clone(lower))
+		key := subkey(b)
+		if in := bytes.Compare(lower, key) <= 0 && bytes.Compare(key, upper) < 0; in != (collection == 0) {
+			t.Fatalf("subkey of %+v in the range of %+v: %v", b, a, in)
+		}
+		if CollectionLen(key) != len(b.space.AppendCollection(nil, Data, b.slot, b.user, b.version)) {
+			t.Fatalf("CollectionLen(%x) = %d", key, CollectionLen(key))
+		}
+	}
+}
+
+func TestBoundsOfRaftAndMetaInfo(t *testing.T) {
+	in := func(key, lower, upper []byte) bool {
+		return bytes.Compare(lower, key) <= 0 && bytes.Compare(key, upper) < 0
+	}
+	for region := topology.RegionID(0); region < 3; region++ {
+		lower, upper := RaftBounds(1)
+		for _, k := range []RaftRecord{LogMeta, RaftState, Bootstrap, RaftSnapshot} {
+			if got := in(AppendRaft(nil, region, k), lower, upper); got != (region == 1) {
+				t.Errorf("record %d of region %d in the bounds of region 1: %v", k, region, got)
+			}
+		}
+		for _, index := range []uint64{0, 4, 5, 7, 8, math.MaxUint64} {
+			key := AppendLogEntry(nil, region, index)
+			if got := in(key, lower, upper); got != (region == 1) {
+				t.Errorf("entry %d of region %d in the bounds of region 1: %v", index, region, got)
+			}
+			lower, upper := LogBounds(1, 5, 8)
+			if got := in(key, lower, upper); got != (region == 1 && 5 <= index && index < 8) {
+				t.Errorf("entry %d of region %d in [5, 8) of region 1: %v", index, region, got)
+			}
+			lower, upper = LogBounds(1, 5, 0)
+			if got := in(key, lower, upper); got != (region == 1 && 5 <= index) {
+				t.Errorf("entry %d of region %d in [5, end] of region 1: %v", index, region, got)
+			}
+		}
+		orphan := Orphan{Space: Space{region, 1}, Slot: 100, User: []byte("k"), Version: 1}
+		lower, upper = OrphanBounds(1)
+		if got := in(orphan.AppendKey(nil), lower, upper); got != (region == 1) {
+			t.Errorf("orphan of region %d in the bounds of region 1: %v", region, got)
+		}
+		for _, slots := range []topology.SlotRange{{First: 0, Last: 100}, {First: 100, Last: 16383}, {First: 101, Last: 16383}, {First: 0, Last: 99}} {
+			lower, upper = Space{1, 1}.OrphanBounds(slots)
+			if got := in(orphan.AppendKey(nil), lower, upper); got != (region == 1 && slots.Contains(100)) {
+				t.Errorf("orphan of region %d, slot 100 in the bounds of region 1, slots %v: %v", region, slots, got)
+			}
+		}
+		lower, upper = CategoryBounds(CategoryRegion)
+		if key := AppendRegionState(nil, region); !in(key, lower, upper) || in(orphan.AppendKey(nil), lower, upper) {
+			t.Errorf("bounds of the region states do not hold exactly them")
+		}
+	}
+	key := make([]byte, LogEntryKeyLen)
+	PutLogEntry(key, 5, 77)
+	equal(t, "PutLogEntry", key, AppendLogEntry(nil, 5, 77))
+}
+
+func TestSuccessor(t *testing.T) {
+	for _, c := range []struct{ in, want []byte }{
+		{[]byte{1}, []byte{2}},
+		{[]byte{1, 0xff}, []byte{2, 0}},
+		{[]byte{1, 2, 0xff, 0xff}, []byte{1, 3, 0, 0}},
+	} {
+		equal(t, fmt.Sprintf("Successor(%x)", c.in), Successor(bytes.Clone(c.in)), c.want)
+	}
+}
+
+// TestErrorsNameTheLimit cuts and spoils every record.
+func TestErrorsNameTheLimit(t *testing.T) {
+	list := Metadata{Type: List, Version: 1, Size: 1, Head: 1, Tail: 2}
+	state := (&RegionState{ApplyIndex: 1}).Append(nil)
+	identity := (&StoreIdentity{FormatVersion: FormatVersion, Store: 1}).Append(nil)
+	orphan := Orphan{Space: Space{1, 1}, User: []byte("k"), Type: Hash}
+	metadataKey := Space{1, 1}.AppendMetadataOf(nil, []byte("key"))
+	with := func(b []byte, at int, to byte) []byte { b = slices.Clone(b); b[at] = to; return b }
+	metadata := func(b []byte) error { _, err := ParseMetadata(b); return err }
+	redis := func(b []byte) error { _, err := ParseRedis(b); return err }
+	region := func(b []byte) error { _, err := ParseRegionState(b); return err }
+	raft := func(b []byte) error { _, _, _, err := ParseRaft(b); return err }
+	store := func(b []byte) error { _, err := ParseStoreIdentity(b); return err }
+	orphanOf := func(key, value []byte) error { _, err := ParseOrphan(key, value); return err }
+	legacy := func(b []byte) error { _, err := ParseLegacyString(b); return err }
+
+	for _, c := range []struct {
+		err  error
+		want string
+	}{
+		{metadata(nil), "metadata: 0 bytes, want at least 9"},
+		{metadata(list.Append(nil)[:40]), "metadata: list: 40 bytes, want 41"},
+		{metadata(append(list.Append(nil), 0)), "metadata: list: 42 bytes, want 41"},
+		{metadata(with(list.Append(nil), 0, 0x82)), "metadata: hash: 41 bytes, want 25"},
+		{metadata(with(list.Append(nil), 0, 0x03)), "metadata: flags 0x03, want bit 7 set and bits 4-6 clear"},
+		{metadata(with(list.Append(nil), 0, 0xb3)), "metadata: flags 0xb3, want bit 7 set and bits 4-6 clear"},
+		{metadata(with(list.Append(nil), 0, 0x87)), "metadata: flags 0x87: unknown type 7"},
+		{legacy(make([]byte, 7)), "legacy string: 7 bytes, want at least 8"},
+		{redis(metadataKey[:22]), "redis key: 22 bytes, want at least 23"},
+		{redis(metadataKey[:25]), "redis key: user key: 2 bytes, want 3"},
+		{redis(append(slices.Clone(metadataKey), 'x')), "redis key: 1 bytes behind the user key, want none"},
+		{redis(with(metadataKey, 0, 1)), "redis key: in raft_log"},
+		{redis(with(metadataKey, 0, 77)), "redis key: in keyspace 77"},
+		{region(state[:57]), "region state: 57 bytes, want 58"},
+		{region(with(state, 0, 2)), "region state: format 2, want 1"},
+		{region(with(state, 41, 2)), "region state: flags 0x02, want no bit but 0"},
+		{raft(AppendRaft(nil, 1, LogMeta)[:9]), "raft log key: 9 bytes, want at least 10"},
+		{raft(AppendRaft(nil, 1, LogEntry)), "raft log key: kind 2: 10 bytes, want 18"},
+		{raft(AppendRaft(nil, 1, 9)), "raft log key: unknown kind 9"},
+		{raft(with(AppendRaft(nil, 1, LogMeta), 0, 3)), "raft log key: in data"},
+		{store(identity[:4]), "store identity: 4 bytes, want 25"},
+		{store(with(identity, 0, 9)), "store identity: format 9, want 1"},
+		{store(with(identity, 4, 9)), "store identity: storage format version 9, this program reads 1"},
+		{store(identity[:24]), "store identity: 24 bytes, want 25"},
+		{orphanOf(orphan.AppendKey(nil)[:31], nil), "orphan key: 31 bytes, want at least 32"},
+		{orphanOf(append(orphan.AppendKey(nil), 0), nil), "orphan key: 34 bytes, want 33"},
+		{orphanOf(with(orphan.AppendKey(nil), 1, 2), nil), "orphan key: in meta_info category 2"},
+		{orphanOf(orphan.AppendKey(nil), make([]byte, 9)), "orphan: 9 bytes, want 10"},
+		{orphanOf(orphan.AppendKey(nil), make([]byte, 10)), "orphan: format 0, want 1"},
+	} {
+		if c.err == nil || !strings.Contains(c.err.Error(), c.want) {
+			t.Errorf("error %v; want %q", c.err, c.want)
+		}
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	space := Space{1, 1}
+	orphan := Orphan{Space: space, User: []byte("k"), Type: Hash}
+	f.Add(space.AppendMetadataOf(nil, []byte("key")), AppendString(nil, 1, []byte("v")))
+	f.Add(space.AppendScoreKey(nil, 1, []byte("key"), 2, 1.5, []byte("m")), (&Metadata{Type: List}).Append(nil))
+	f.Add(space.AppendLegacy(nil, 1, []byte("key")), (&RegionState{KeysExact: true}).Append(nil))
+	f.Add(AppendLogEntry(nil, 1, 2), (&StoreIdentity{FormatVersion: FormatVersion}).Append(nil))
+	f.Add(orphan.AppendKey(nil), orphan.Append(nil))
+	f.Add([]byte{5, 18: 0xff, 19: 0xff, 20: 0xff, 21: 0xff, 22: 0xff}, []byte{0x81})
+
+	// Whatever parses is what Append makes of it, byte for byte; nothing panics.
+	f.Fuzz(func(t *testing.T, key, value []byte) {
+		if n := CollectionLen(key); n > len(key) || n < min(len(key), UserKeyEnd(key)) {
+			t.Errorf("CollectionLen(%x) = %d", key, n)
+		}
+		if p, err := ParseRedis(key); err == nil {
+			again := append(p.Space.AppendUserKey(nil, p.Keyspace, p.Slot, p.User), p.Rest...)
+			equal(t, "redis key", again, key)
+			if version, score, member, ok := p.ScoreKey(); ok && p.Keyspace == ZSetScore && !math.IsNaN(score) {
+				equal(t, "score key", p.Space.AppendScoreKey(nil, p.Slot, p.User, version, score, member), key)
+			}
+			if version, sub, ok := p.Subkey(); ok && p.Keyspace == Data {
+				equal(t, "subkey", p.Space.AppendSubkey(nil, p.Slot, p.User, version, sub), key)
+			}
+		}
+		if region, k, index, err := ParseRaft(key); err == nil {
+			again := AppendRaft(nil, region, k)
+			if k == LogEntry {
+				again = AppendLogEntry(nil, region, index)
+			}
+			equal(t, "raft log key", again, key)
+		}
+		if m, err := ParseMetadata(value); err == nil {
+			equal(t, "metadata", m.Append(nil), value)
+		}
+		if m, err := ParseLegacyString(value); err == nil {
+			equal(t, "legacy string", AppendLegacyString(nil, m.ExpireMS, m.Value), value)
+		}
+		if s, err := ParseRegionState(value); err == nil {
+			equal(t, "region state", s.Append(nil), value)
+		}
+		if s, err := ParseStoreIdentity(value); err == nil {
+			equal(t, "store identity", s.Append(nil), value)
+		}
+		if o, err := ParseOrphan(key, value); err == nil {
+			equal(t, "orphan key", o.AppendKey(nil), key)
+			equal(t, "orphan", o.Append(nil), value)
+		}
+	})
+}
+
+func BenchmarkMetadata(b *testing.B) {
+	user, space := []byte("user:0000001234"), Space{1, 1}
+	var key, record []byte
+	b.ReportAllocs()
+	for b.Loop() {
+		key = space.AppendMetadataOf(key[:0], user)
+		record = AppendString(record[:0], 0, user)
+		if m, err := ParseMetadata(record); err != nil || m.Type != String {
+			b.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,317 @@
+package keys
+
+import (
+	"bytes"
+	"encoding/hex"
+	"encoding/json"
+	"os"
+	"strconv"
+	"testing"
+
+	"neokv.dev/neokv/internal/topology"
+)
+
+// unhex is a byte string written in hex.
+type unhex []byte
+
+func (u *unhex) UnmarshalJSON(b []byte) error {
+	s, err := strconv.Unquote(string(b))
+	if err != nil {
+		return err
+	}
+	*u, err = hex.DecodeString(s)
+	return err
+}
+
+type golden struct {
+	I64 []struct {
+		Value int64 `json:",string"`
+		Hex   unhex
+	}
+	Score []struct {
+		Value string
+		Hex   unhex
+	}
+	MetadataKey []struct {
+		Region topology.RegionID `json:"region_id,string"`
+		Index  topology.IndexID  `json:"index_id,string"`
+		User   unhex             `json:"user_key"`
+		Hex    unhex
+	} `json:"metadata_key"`
+	MetadataValue []struct {
+		Type     string
+		ExpireMS uint64 `json:"expire_ms,string"`
+		Inline   unhex  `json:"inline_value"`
+		Version  uint64 `json:",string"`
+		Size     uint64 `json:",string"`
+		Head     uint64 `json:",string"`
+		Tail     uint64 `json:",string"`
+		Hex      unhex
+	} `json:"metadata_value"`
+	Subkey []struct {
+		Type      string
+		User      unhex  `json:"user_key"`
+		Version   uint64 `json:",string"`
+		ListIndex uint64 `json:"list_index,string"`
+		Sub       unhex  `json:"sub_key"`
+		Hex       unhex
+		Value     unhex
+	}
+	ScoreKey []struct {
+		User    unhex  `json:"user_key"`
+		Version uint64 `json:",string"`
+		Score   string
+		Member  unhex
+		Hex     unhex
+	} `json:"score_key"`
+	Legacy []struct {
+		Region   topology.RegionID `json:"region_id,string"`
+		Index    topology.IndexID  `json:"index_id,string"`
+		User     unhex             `json:"user_key"`
+		Key      unhex             `json:"key_hex"`
+		ExpireMS uint64            `json:"expire_ms,string"`
+		Payload  unhex
+		Value    unhex `json:"value_hex"`
+	} `json:"legacy_string"`
+	Bounds []struct {
+		First topology.Slot `json:"slot_start"`
+		Last  topology.Slot `json:"slot_end"`
+		Start unhex         `json:"start_key"`
+		End   unhex         `json:"end_key"`
+	} `json:"region_bounds"`
+	RaftLogKey []struct {
+		Region topology.RegionID `json:"region_id,string"`
+		Kind   string
+		Index  uint64 `json:",string"`
+		Hex    unhex
+	} `json:"raft_log_key"`
+	Version []struct {
+		TimestampUS uint64 `json:"timestamp_us,string"`
+		Counter     uint64 `json:",string"`
+		Version     uint64 `json:",string"`
+	}
+}
+
+func vectors(t testing.TB) (v golden) {
+	b, err := os.ReadFile("testdata/vectors.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(b, &v); err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+func equal(t *testing.T, what string, got, want []byte) {
+	t.Helper()
+	if !bytes.Equal(got, want) {
+		t.Errorf("%s = %x; want %x", what, got, want)
+	}
+}
+
+// tagged checks a key against its golden vector: the keyspace's tag, then the vector. It is appended behind other bytes, which
+// must stay.
+func tagged(t *testing.T, what string, ks Keyspace, appendKey func(dst []byte) []byte, vector []byte) []byte {
+	t.Helper()
+	key := appendKey([]byte("before"))
+	if !bytes.HasPrefix(key, []byte("before")) {
+		t.Errorf("%s: bytes before the key changed: %x", what, key)
+	}
+	key = key[len("before"):]
+	equal(t, what, key, append([]byte{byte(ks)}, vector...))
+	return key
+}
+
+func score(t *testing.T, s string) float64 {
+	f, err := strconv.ParseFloat(s, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+func TestVectorsOfIntegers(t *testing.T) {
+	v := vectors(t)
+	for _, c := range v.I64 {
+		equal(t, strconv.FormatInt(c.Value, 10), AppendI64(nil, c.Value), c.Hex)
+		if got := I64(c.Hex); got != c.Value {
+			t.Errorf("I64(%x) = %d; want %d", c.Hex, got, c.Value)
+		}
+	}
+	for _, c := range v.Score {
+		equal(t, "score "+c.Value, AppendScore(nil, score(t, c.Value)), c.Hex)
+		if got := AppendScore(nil, Score(c.Hex)); !bytes.Equal(got, c.Hex) {
+			t.Errorf("Score(%x) = %x in bytes again", c.Hex, got)
+		}
+	}
+	for _, c := range v.Version {
+		if got := Version(c.TimestampUS, c.Counter); got != c.Version {
+			t.Errorf("Version(%d, %d) = %d; want %d", c.TimestampUS, c.Counter, got, c.Version)
+		}
+	}
+	if len(v.I64) == 0 || len(v.Score) == 0 || len(v.Version) == 0 {
+		t.Error("a section of the vectors is empty")
+	}
+}
+
+func TestVectorsOfRedisKeys(t *testing.T) {
+	v := vectors(t)
+	for _, c := range v.MetadataKey {
+		s := Space{c.Region, c.Index}
+		key := tagged(t, "metadata key", RedisMetadata, func(dst []byte) []byte { return s.AppendMetadataOf(dst, c.User) }, c.Hex)
+		p, err := ParseRedis(key)
+		if err != nil || p.Space != s || p.Slot != topology.SlotOf(c.User) || !bytes.Equal(p.User, c.User) || len(p.Rest) != 0 {
+			t.Errorf("ParseRedis(%x) = %+v, %v", key, p, err)
+		}
+	}
+	s := Space{Region: 1, Index: 1} // of the vectors that name none
+	for _, c := range v.Subkey {
+		slot := topology.SlotOf(c.User)
+		sub := []byte(c.Sub)
+		if c.Type == "list" {
+			sub = AppendListIndex(nil, c.ListIndex)
+			equal(t, "list index", sub, c.Sub)
+		}
+		key := tagged(t, c.Type+" subkey", Data, func(dst []byte) []byte { return s.AppendSubkey(dst, slot, c.User, c.Version, sub) }, c.Hex)
+		p, err := ParseRedis(key)
+		version, gotSub, ok := p.Subkey()
+		if err != nil || !ok || version != c.Version || !bytes.Equal(gotSub, sub) || p.Legacy() {
+			t.Errorf("ParseRedis(%x) = %+v, %v; Subkey() = %d, %x, %v", key, p, err, version, gotSub, ok)
+		}
+		if c.Type == "zset" {
+			equal(t, "value of a zset's subkey", AppendScore(nil, 99.5), c.Value)
+		}
+	}
+	for _, c := range v.ScoreKey {
+		slot, want := topology.SlotOf(c.User), score(t, c.Score)
+		key := tagged(t, "score key", ZSetScore, func(dst []byte) []byte {
+			return s.AppendScoreKey(dst, slot, c.User, c.Version, want, c.Member)
+		}, c.Hex)
+		p, err := ParseRedis(key)
+		version, got, member, ok := p.ScoreKey()
+		if err != nil || !ok || version != c.Version || got != want || !bytes.Equal(member, c.Member) {
+			t.Errorf("ParseRedis(%x).ScoreKey() = %d, %v, %q, %v, %v", key, version, got, member, ok, err)
+		}
+	}
+	for _, c := range v.Legacy {
+		s, slot := Space{c.Region, c.Index}, topology.SlotOf(c.User)
+		key := tagged(t, "legacy string", Data, func(dst []byte) []byte { return s.AppendLegacy(dst, slot, c.User) }, c.Key)
+		if p, err := ParseRedis(key); err != nil || !p.Legacy() || !bytes.Equal(p.User, c.User) {
+			t.Errorf("ParseRedis(%x) = %+v, %v; want a legacy string", key, p, err)
+		}
+		equal(t, "legacy value", AppendLegacyString(nil, c.ExpireMS, c.Payload), c.Value)
+		if m, err := ParseLegacyString(c.Value); err != nil || m.ExpireMS != c.ExpireMS || !bytes.Equal(m.Value, c.Payload) {
+			t.Errorf("ParseLegacyString(%x) = %+v, %v", c.Value, m, err)
+		}
+	}
+	if len(v.MetadataKey) == 0 || len(v.Subkey) == 0 || len(v.ScoreKey) == 0 || len(v.Legacy) == 0 {
+		t.Error("a section of the vectors is empty")
+	}
+}
+
+func TestVectorsOfMetadata(t *testing.T) {
+	types := map[string]Type{"string": String, "hash": Hash, "list": List, "set": Set, "zset": ZSet}
+	seen := map[Type]bool{}
+	for _, c := range vectors(t).MetadataValue {
+		m := Metadata{types[c.Type], c.ExpireMS, c.Inline, c.Version, c.Size, c.Head, c.Tail}
+		seen[m.Type] = true
+		equal(t, c.Type, m.Append(nil), c.Hex)
+		if m.Type == String {
+			equal(t, "AppendString", AppendString(nil, m.ExpireMS, m.Value), c.Hex)
+			if got := StringLen(len(m.Value)); got != len(c.Hex) {
+				t.Errorf("StringLen(%d) = %d; want %d", len(m.Value), got, len(c.Hex))
+			}
+		}
+		got, err := ParseMetadata(c.Hex)
+		if err != nil || got.Type.String() != c.Type || !sameMetadata(got, m) {
+			t.Errorf("ParseMetadata(%x) = %+v, %v; want %+v", c.Hex, got, err, m)
+		}
+	}
+	if len(seen) != len(types) {
+		t.Errorf("vectors of %d types, want %d", len(seen), len(types))
+	}
+}
+
+func sameMetadata(a, b Metadata) bool {
+	values := bytes.Equal(a.Value, b.Value)
+	a.Value, b.Value = nil, nil
+	return values && a.Type == b.Type && a.ExpireMS == b.ExpireMS && a.Version == b.Version && a.Size == b.Size && a.Head == b.Head && a.Tail == b.Tail
+}
+
+func TestVectorsOfBounds(t *testing.T) {
+	s := Space{Region: 9, Index: 1}
+	prefix := s.AppendPrefix(nil, Data)
+	v := vectors(t).Bounds
+	for _, c := range v {
+		r := topology.SlotRange{First: c.First, Last: c.Last}
+		equal(t, r.String()+" start", AppendStartKey(nil, r), c.Start)
+		equal(t, r.String()+" end", AppendEndKey(nil, r), c.End)
+
+		lower, upper := s.Bounds(Data, r)
+		equal(t, r.String()+" lower", lower, append(bytes.Clone(prefix), c.Start...))
+		for slot := range topology.Slot(topology.SlotCount) {
+			key := s.AppendLegacy(nil, slot, []byte{0xff, 0xff})
+			if in := bytes.Compare(lower, key) <= 0 && bytes.Compare(key, upper) < 0; in != r.Contains(slot) {
+				t.Fatalf("slots %v: bounds contain slot %d: %v", r, slot, in)
+			}
+		}
+		next := Space{s.Region, s.Index + 1}.AppendPrefix(nil, Data)
+		if bytes.Compare(upper, next) > 0 {
+			t.Errorf("slots %v: upper bound %x reaches into the next space", r, upper)
+		}
+	}
+	if len(v) == 0 {
+		t.Error("no vectors")
+	}
+}
+
+func TestVectorsOfRaftLog(t *testing.T) {
+	kinds := map[string]RaftRecord{"log_meta": LogMeta, "log_entry": LogEntry, "raft_state": RaftState}
+	v := vectors(t).RaftLogKey
+	for _, c := range v {
+		key := tagged(t, c.Kind, RaftLog, func(dst []byte) []byte {
+			if kinds[c.Kind] == LogEntry {
+				return AppendLogEntry(dst, c.Region, c.Index)
+			}
+			return AppendRaft(dst, c.Region, kinds[c.Kind])
+		}, c.Hex)
+		if region, k, index, err := ParseRaft(key); err != nil || region != c.Region || k != kinds[c.Kind] || index != c.Index {
+			t.Errorf("ParseRaft(%x) = %d, %d, %d, %v", key, region, k, index, err)
+		}
+	}
+	if len(v) == 0 {
+		t.Error("no vectors")
+	}
+}
+
+// The vectors of bytes that this package fixes itself.
+func TestOwnLayouts(t *testing.T) {
+	orphan := Orphan{Space: Space{1, 1}, Slot: topology.SlotOf([]byte("foo")), User: []byte("foo"), Version: 0x0102030405060708, Type: ZSet, Size: 3}
+	for _, c := range []struct {
+		name string
+		got  []byte
+		want string
+	}{
+		{"store identity key", AppendStoreIdentity(nil), "0401"},
+		{"store identity", (&StoreIdentity{FormatVersion: 1, Cluster: [16]byte{0: 0xaa, 15: 0xbb}, Store: 2}).Append(nil),
+			"01" + "00000001" + "aa0000000000000000000000000000bb" + "00000002"},
+		{"region state key", AppendRegionState(nil, 7), "04028000000000000007"},
+		{"region state", (&RegionState{1, 2, 3, 4, 5, true, 6, 7}).Append(nil),
+			"01" + "0000000000000001" + "0000000000000002" + "0000000000000003" + "0000000000000004" + "0000000000000005" + "01" +
+				"0000000000000006" + "0000000000000007"},
+		{"cluster map key", AppendClusterMap(nil), "0403"},
+		{"meta state key", AppendMetaState(nil, "map"), "04046d6170"},
+		{"orphan key", orphan.AppendKey(nil), "0405" + "8000000000000001" + "8000000000000001" + "2f96" + "00000003" + "666f6f" + "0102030405060708"},
+		{"orphan", orphan.Append(nil), "01" + "05" + "0000000000000003"},
+		{"bootstrap key", AppendRaft(nil, 42, Bootstrap), "01800000000000002a04"},
+		{"raft snapshot key", AppendRaft(nil, 42, RaftSnapshot), "01800000000000002a05"},
+	} {
+		if got := hex.EncodeToString(c.got); got != c.want {
+			t.Errorf("%s = %s; want %s", c.name, got, c.want)
+		}
+	}
+	if n := len((&RegionState{}).Append(nil)); n != RegionStateLen {
+		t.Errorf("region state has %d bytes; want %d", n, RegionStateLen)
+	}
+}
