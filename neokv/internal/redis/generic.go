@@ -3,7 +3,7 @@ package redis
 import (
 	"math"
 
-	"neokv.dev/neokv/internal/keys"
+	"neokv.dev/neokv/internal/topology"
 )
 
 var genericCommands = []*Command{
@@ -236,19 +236,13 @@ func (w *Writer) expire(name string, args [][]byte, unit timeUnit, out *Reply) e
 	return w.setExpire(args[1], &old, uint64(when))
 }
 
-// flush removes everything that the region holds: one range deletion per keyspace, and one for the orphan records.
+// flush removes everything that the region holds, at the cost of one range deletion per keyspace.
 func flush(w *Writer, args [][]byte, out *Reply) error {
 	if len(args) > 2 || len(args) == 2 && !isOption(args[1], "sync") && !isOption(args[1], "async") {
 		out.Error(ErrSyntax)
 		return nil
 	}
-	for _, ks := range keys.RegionKeyspaces {
-		lower := w.Space.AppendPrefix(nil, ks)
-		if err := w.Batch.DeleteRange(lower, keys.Successor(w.Space.AppendPrefix(nil, ks))); err != nil {
-			return err
-		}
-	}
-	if err := w.Batch.DeleteRange(keys.OrphanBounds(w.Space.Region)); err != nil {
+	if err := w.Batch.DeleteSlots(w.Space, topology.SlotRange{Last: topology.SlotCount - 1}); err != nil {
 		return err
 	}
 	// Nothing is left that a blind write could miss.

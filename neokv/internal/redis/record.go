@@ -11,10 +11,13 @@ type record struct {
 	keys.Metadata
 	stored bool // there is a record, expired or not
 	legacy bool // it is a string of phase 1, in the data keyspace
-	live   bool // stored and not expired: the key exists
+	live   bool // stored, not expired, no empty collection: the key exists
 }
 
-// isString reports whether the key exists and is a string; when it exists and is not, it appends Redis's error.
+// empty reports whether it is a collection without elements, which counts as absent.
+func (rec *record) empty() bool { return rec.Type != keys.String && rec.Size == 0 }
+
+// wrongType reports whether the key exists and is no string, and appends Redis's error then.
 func (rec *record) wrongType(out *Reply) bool {
 	if rec.live && rec.Type != keys.String {
 		out.Error(ErrWrongType)
@@ -26,6 +29,9 @@ func (rec *record) wrongType(out *Reply) bool {
 // load reads the record of a key as a reader sees it, and sets r.Ahead where its expiry lies between region time and instant.
 func (r *Reader) load(key []byte) (rec record, err error) {
 	slot := topology.SlotOf(key)
+	if r.key == nil {
+		r.key = r.room[:0]
+	}
 	r.key = r.Space.AppendMetadata(r.key[:0], slot, key)
 	b, ok, err := r.View.Get(r.key)
 	if err != nil {
@@ -44,7 +50,7 @@ func (r *Reader) load(key []byte) (rec record, err error) {
 	if rec.Metadata, err = parse(b, rec.legacy); err != nil {
 		return record{}, err
 	}
-	rec.stored, rec.live = true, r.live(rec.ExpireMS)
+	rec.stored, rec.live = true, !rec.empty() && r.live(rec.ExpireMS)
 	return rec, nil
 }
 
@@ -87,7 +93,7 @@ func (w *Writer) load(key []byte) (rec record, err error) {
 	if rec.Metadata, err = parse(b, rec.legacy); err != nil {
 		return record{}, err
 	}
-	rec.stored, rec.live = true, rec.ExpireMS == 0 || rec.ExpireMS > w.State.TimeMS
+	rec.stored, rec.live = true, !rec.empty() && (rec.ExpireMS == 0 || rec.ExpireMS > w.State.TimeMS)
 	return rec, nil
 }
 
@@ -95,14 +101,13 @@ func (w *Writer) load(key []byte) (rec record, err error) {
 // there.
 func (w *Writer) mayBeBlind() bool { return w.State.CollectedAt == 0 && w.State.LegacyAt == 0 }
 
-// setBlind stores a string over whatever the key holds, where mayBeBlind.
+// setBlind stores a string over whatever the key holds, where mayBeBlind. It writes into the batch's memory directly.
 func (w *Writer) setBlind(key []byte, expireMS uint64, value []byte) error {
 	w.State.KeysExact = false // it is not known whether the key is new
-	w.key = w.Space.AppendMetadataOf(w.key[:0], key)
-	w.value = keys.AppendString(w.value[:0], expireMS, value)
-	err := w.Batch.Set(w.key, w.value)
-	w.trim()
-	return err
+	op := w.Batch.SetDeferred(keys.UserKeyOffset+len(key), keys.StringLen(len(value)))
+	w.Space.AppendMetadataOf(op.Key[:0], key)
+	keys.AppendString(op.Value[:0], expireMS, value)
+	return op.Finish()
 }
 
 // setString stores a string over old, which load returned for the key. head and tail are the value in two parts; they may alias old.

@@ -93,7 +93,8 @@ type Reader struct {
 	// used until the region time has passed InstantMS.
 	Ahead bool
 
-	key []byte // scratch for storage keys
+	key  []byte // scratch for storage keys, at first in room
+	room [96]byte
 }
 
 // Writer is what a write command works on, at apply: the batch that reads its own writes, and the region state.

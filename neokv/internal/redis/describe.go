@@ -1,0 +1,221 @@
+package redis
+
+// This file is COMMAND: what a table says about its rows, in redis-server 7.0's form.
+
+// Named finds the command of a full name in any case, "get" or "client|setname", nil if there is none.
+func (t *Table) Named(name []byte) *Command {
+	for i, b := range name {
+		if b == '|' {
+			if c := t.Lookup(name[:i]); c != nil {
+				return c.Subcommand(name[i+1:])
+			}
+			return nil
+		}
+	}
+	return t.Lookup(name)
+}
+
+// WriteInfo appends what COMMAND INFO says about each of the named commands, null for unknown ones; about all without names, which
+// is also what COMMAND alone answers.
+func (t *Table) WriteInfo(out *Reply, names [][]byte) {
+	if len(names) == 0 {
+		out.Array(len(t.rows))
+		for _, c := range t.rows {
+			c.WriteInfo(out)
+		}
+		return
+	}
+	out.Array(len(names))
+	for _, name := range names {
+		if c := t.Named(name); c != nil {
+			c.WriteInfo(out)
+		} else {
+			out.Null()
+		}
+	}
+}
+
+// WriteDocs appends what COMMAND DOCS says about the named commands, leaving unknown ones out; about all without names.
+func (t *Table) WriteDocs(out *Reply, names [][]byte) {
+	if len(names) == 0 {
+		out.Map(len(t.rows))
+		for _, c := range t.rows {
+			c.WriteDocs(out)
+		}
+		return
+	}
+	n := 0
+	for _, name := range names {
+		if t.Named(name) != nil {
+			n++
+		}
+	}
+	out.Map(n)
+	for _, name := range names {
+		if c := t.Named(name); c != nil {
+			c.WriteDocs(out)
+		}
+	}
+}
+
+// WriteGetKeys appends what COMMAND GETKEYS says about the call args, which begin with the command's name; there is at least one.
+func (t *Table) WriteGetKeys(out *Reply, args [][]byte) {
+	c := t.Lookup(args[0])
+	if c != nil && len(c.Sub) > 0 && len(args) > 1 {
+		c = c.Subcommand(args[1])
+	}
+	switch {
+	case c == nil:
+		out.Error(errGetKeysCommand)
+		return
+	case len(c.Keys) == 0:
+		out.Error(errGetKeysNone)
+		return
+	case !c.CheckArity(len(args)):
+		out.Error(errGetKeysCount)
+		return
+	}
+	var room [16]int
+	positions := c.AppendKeys(room[:0], args)
+	if len(positions) == 0 && c.Flags&FlagNoMandatoryKeys == 0 {
+		out.Error(errGetKeysArgs)
+		return
+	}
+	out.Array(len(positions))
+	for _, p := range positions {
+		out.Bulk(args[p])
+	}
+}
+
+// WriteInfo appends the row's COMMAND INFO entry.
+func (c *Command) WriteInfo(out *Reply) {
+	out.Array(10)
+	out.BulkString(c.FullName())
+	out.Int(int64(c.Arity))
+	c.writeFlags(out)
+	first, last, step := 0, 0, 0
+	if len(c.Keys) > 0 {
+		k := &c.Keys[0]
+		first, last, step = k.First, k.Last, k.Step
+		if last >= 0 {
+			last += first
+		}
+	}
+	out.Int(int64(first))
+	out.Int(int64(last))
+	out.Int(int64(step))
+	c.writeCategories(out)
+	out.Set(len(c.Tips))
+	for _, tip := range c.Tips {
+		out.BulkString(tip)
+	}
+	out.Set(len(c.Keys))
+	for i := range c.Keys {
+		c.Keys[i].write(out)
+	}
+	if len(c.Sub) == 0 {
+		out.Set(0)
+		return
+	}
+	out.Array(len(c.Sub))
+	for _, s := range c.Sub {
+		s.WriteInfo(out)
+	}
+}
+
+func (c *Command) writeFlags(out *Reply) {
+	n := 0
+	for _, f := range flagNames {
+		if c.Flags&f.flag != 0 {
+			n++
+		}
+	}
+	out.Set(n)
+	for _, f := range flagNames {
+		if c.Flags&f.flag != 0 {
+			out.Status(f.name)
+		}
+	}
+}
+
+func (c *Command) writeCategories(out *Reply) {
+	n := 0
+	for _, name := range categoryNames {
+		if c.inCategory(name) {
+			n++
+		}
+	}
+	out.Set(n)
+	for _, name := range categoryNames {
+		if c.inCategory(name) {
+			out.Status("@" + name)
+		}
+	}
+}
+
+func (k *KeySpec) write(out *Reply) {
+	if k.Notes != "" {
+		out.Map(4)
+		out.BulkString("notes")
+		out.BulkString(k.Notes)
+	} else {
+		out.Map(3)
+	}
+	out.BulkString("flags")
+	out.Set(len(k.Flags))
+	for _, f := range k.Flags {
+		out.Status(f)
+	}
+	out.BulkString("begin_search")
+	out.Map(2)
+	out.BulkString("type")
+	out.BulkString("index")
+	out.BulkString("spec")
+	out.Map(1)
+	out.BulkString("index")
+	out.Int(int64(k.First))
+	out.BulkString("find_keys")
+	out.Map(2)
+	out.BulkString("type")
+	out.BulkString("range")
+	out.BulkString("spec")
+	out.Map(3)
+	out.BulkString("lastkey")
+	out.Int(int64(k.Last))
+	out.BulkString("keystep")
+	out.Int(int64(k.Step))
+	out.BulkString("limit")
+	out.Int(0)
+}
+
+// WriteDocs appends the row's COMMAND DOCS entry: its name, then the map of what is known about it.
+func (c *Command) WriteDocs(out *Reply) {
+	out.BulkString(c.FullName())
+	facts := [...]struct{ name, value string }{
+		{"summary", c.Doc.Summary}, {"since", c.Doc.Since}, {"group", c.Doc.Group}, {"complexity", c.Doc.Complexity},
+	}
+	n := 0
+	for _, f := range facts {
+		if f.value != "" {
+			n++
+		}
+	}
+	if len(c.Sub) > 0 {
+		n++
+	}
+	out.Map(n)
+	for _, f := range facts {
+		if f.value != "" {
+			out.BulkString(f.name)
+			out.BulkString(f.value)
+		}
+	}
+	if len(c.Sub) == 0 {
+		return
+	}
+	out.BulkString("subcommands")
+	out.Map(len(c.Sub))
+	for _, s := range c.Sub {
+		s.WriteDocs(out)
+	}
+}

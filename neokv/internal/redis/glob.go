@@ -1,0 +1,83 @@
+package redis
+
+// Match reports whether s matches a glob pattern, with the rules of KEYS and SCAN in Redis 7.0: * ? [a-z] [^a] and \ before a
+// character. Its odd ends are kept: nothing but the pattern "*" matches the empty string, a class that is not closed ends with the
+// pattern, and bytes from 0x80 on stand below the others in ranges. It takes time proportional to len(pattern) * len(s) at worst.
+func Match(pattern, s []byte) bool {
+	if len(pattern) == 1 && pattern[0] == '*' {
+		return true
+	}
+	if len(s) == 0 {
+		return len(pattern) == 0
+	}
+	p, i := 0, 0
+	star, from := -1, 0 // where the pattern goes on behind the last star, and where in s it was tried last
+	for {
+		switch {
+		case p < len(pattern) && pattern[p] == '*':
+			for p < len(pattern) && pattern[p] == '*' {
+				p++
+			}
+			if p == len(pattern) {
+				return true
+			}
+			star, from = p, i
+			continue
+		case i == len(s) && p == len(pattern):
+			return true
+		case i == len(s):
+			return false // what is left needs more, and so it does from any later start
+		case p < len(pattern):
+			if n, ok := matchOne(pattern[p:], s[i]); ok {
+				p, i = p+n, i+1
+				continue
+			}
+		}
+		if star < 0 {
+			return false
+		}
+		from++
+		p, i = star, from
+	}
+}
+
+// matchOne matches one byte against the element that pattern, which is not empty and no star, begins with, and returns the
+// element's length.
+func matchOne(pattern []byte, c byte) (n int, ok bool) {
+	switch pattern[0] {
+	case '?':
+		return 1, true
+	case '[':
+		return matchClass(pattern, c)
+	case '\\':
+		if len(pattern) > 1 {
+			return 2, pattern[1] == c
+		}
+	}
+	return 1, pattern[0] == c
+}
+
+func matchClass(pattern []byte, c byte) (n int, ok bool) {
+	p := 1
+	not := p < len(pattern) && pattern[p] == '^'
+	if not {
+		p++
+	}
+	for ; p < len(pattern) && pattern[p] != ']'; p++ {
+		switch {
+		case pattern[p] == '\\' && p+1 < len(pattern):
+			p++
+			ok = ok || pattern[p] == c
+		case p+2 < len(pattern) && pattern[p+1] == '-':
+			low, high := int8(pattern[p]), int8(pattern[p+2])
+			if low > high {
+				low, high = high, low
+			}
+			ok = ok || low <= int8(c) && int8(c) <= high
+			p += 2
+		default:
+			ok = ok || pattern[p] == c
+		}
+	}
+	return min(p+1, len(pattern)), ok != not
+}

@@ -1,0 +1,244 @@
+package redis
+
+import (
+	"bytes"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"neokv.dev/neokv/internal/keys"
+	"neokv.dev/neokv/internal/topology"
+)
+
+const (
+	// MaxWalk is how many records one step of a walk looks at, at most, so that a reader's gate is not held for long.
+	MaxWalk = 1000
+	// WholeSlotKeys is how many records a slot may have for a walk by whole slots to take it in one step.
+	WholeSlotKeys = 1024
+)
+
+// Walk goes over the keys of some slots of a region in bounded steps, in the order slot, key length, key. It is what DBSIZE, KEYS,
+// SCAN, CLUSTER COUNTKEYSINSLOT and CLUSTER GETKEYSINSLOT are made of. Every step sees the state of its own instant: a key that is
+// there throughout the walk is met exactly once.
+//
+//	w := Walk{Slots: slots}
+//	for more := true; more; more = w.Advance() {
+//		... run w.Call() as a read, then use w.Keys ...
+//	}
+type Walk struct {
+	// Slots is what is left to walk, within the region's bounds; Advance moves First.
+	Slots topology.SlotRange
+	// After is the key of slot Slots.First to go on behind, nil to begin with the slot's first. It need not exist.
+	After []byte
+	// Limit is how many records a step looks at, expired ones included: 1 to MaxWalk, which is also what 0 means.
+	Limit int
+	// WholeSlots lets a step end between slots only, at the first such place after Limit records; within a slot only once it has
+	// looked at WholeSlotKeys of its records. So a slot of up to WholeSlotKeys records is always taken whole.
+	WholeSlots bool
+	// CountOnly leaves Keys empty.
+	CountOnly bool
+
+	// What the last step met. It is valid until the next one and does not refer to the reader.
+	Keys  []WalkedKey
+	Count int
+
+	done     bool
+	nextSlot topology.Slot
+	inside   bool // nextAfter counts
+	next     []byte
+	bytes    []byte // holds the keys
+}
+
+// WalkedKey is a key that a walk has met.
+type WalkedKey struct {
+	Slot topology.Slot
+	Key  []byte
+	Type keys.Type
+}
+
+// Call is the walk's next step as a read of the region. It appends no reply. Like any read it may run more than once before it
+// counts.
+func (w *Walk) Call() Call {
+	return Call{Command: &Command{Name: "walk", Arity: 1, Flags: FlagReadonly, Read: func(r *Reader, _ [][]byte, _ *Reply) error {
+		return r.Step(w)
+	}}, Args: [][]byte{[]byte("walk")}}
+}
+
+// Advance moves on behind what the last step met, and reports whether anything is left.
+func (w *Walk) Advance() bool {
+	if w.done {
+		return false
+	}
+	w.Slots.First, w.After = w.nextSlot, nil
+	if w.inside {
+		w.After = append([]byte{}, w.next...) // never nil: the empty key is a key
+	}
+	return true
+}
+
+// Done reports whether the last step was the walk's last.
+func (w *Walk) Done() bool { return w.done }
+
+// Step runs the walk's next step.
+func (r *Reader) Step(w *Walk) (err error) {
+	w.Keys, w.bytes, w.Count = w.Keys[:0], w.bytes[:0], 0
+	w.done, w.inside = false, false
+	limit := w.Limit
+	if limit <= 0 || limit > MaxWalk {
+		limit = MaxWalk
+	}
+	c, err := r.openCursor(w)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if e := c.close(); err == nil {
+			err = e
+		}
+	}()
+	looked, inSlot, slot := 0, 0, w.Slots.First
+	full := false
+	for {
+		user, rec, ok, err := c.next()
+		switch {
+		case err != nil:
+			return err
+		case !ok:
+			w.done = true
+			return nil
+		case c.slot != slot && looked >= limit:
+			w.nextSlot = c.slot
+			return nil
+		case c.slot != slot:
+			slot, inSlot = c.slot, 0
+		case full:
+			w.nextSlot, w.inside = slot, true
+			return nil
+		}
+		looked++
+		inSlot++
+		if rec.stored && !rec.empty() && r.live(rec.ExpireMS) {
+			w.Count++
+			if !w.CountOnly {
+				w.add(slot, user, rec.Type)
+			}
+		}
+		if full = looked >= limit && (!w.WholeSlots || inSlot >= WholeSlotKeys); full {
+			w.next = append(w.next[:0], user...)
+		}
+	}
+}
+
+// add notes a key. Earlier keys stay where they are when w.bytes grows: they keep the old array.
+func (w *Walk) add(slot topology.Slot, user []byte, t keys.Type) {
+	at := len(w.bytes)
+	w.bytes = append(w.bytes, user...)
+	w.Keys = append(w.Keys, WalkedKey{Slot: slot, Key: w.bytes[at:len(w.bytes):len(w.bytes)], Type: t})
+}
+
+// cursor merges the region's metadata records and, where there may be any, its legacy strings, by user key. A key that has
+// subkeys but no metadata, left by a collection that is gone, appears as a record that is not stored.
+type cursor struct {
+	slot             topology.Slot // of the record that next returned
+	metadata, legacy side
+}
+
+// side is one keyspace of a cursor.
+type side struct {
+	iter  *pebble.Iterator // nil: the keyspace is not looked at
+	key   []byte           // copy of the storage key that iter stands on, up to and including the user key; empty at the end
+	taken bool             // next has returned key
+	seek  []byte           // scratch
+}
+
+func (r *Reader) openCursor(w *Walk) (*cursor, error) {
+	c := &cursor{}
+	err := c.metadata.open(r, keys.RedisMetadata, w)
+	if err == nil && r.Legacy {
+		err = c.legacy.open(r, keys.Data, w)
+	}
+	if err != nil {
+		c.close()
+		return nil, err
+	}
+	return c, nil
+}
+
+func (c *cursor) close() (err error) {
+	for _, s := range [...]*side{&c.metadata, &c.legacy} {
+		if s.iter != nil {
+			if e := s.iter.Close(); err == nil {
+				err = e
+			}
+		}
+	}
+	return err
+}
+
+func (s *side) open(r *Reader, ks keys.Keyspace, w *Walk) (err error) {
+	lower, upper := r.Space.Bounds(ks, w.Slots)
+	if w.After != nil { // behind everything that begins with the key
+		lower = keys.Successor(r.Space.AppendUserKey(nil, ks, w.Slots.First, w.After))
+	}
+	if s.iter, err = r.View.Iter(lower, upper); err != nil {
+		return err
+	}
+	return s.place(s.iter.First())
+}
+
+// place notes where the iterator stands after a move that returned valid.
+func (s *side) place(valid bool) error {
+	s.key, s.taken = s.key[:0], false
+	if !valid {
+		return s.iter.Error()
+	}
+	k := s.iter.Key()
+	s.key = append(s.key, k[:keys.UserKeyEnd(k)]...)
+	return nil
+}
+
+// next returns the next user key, valid until the following call, and its record.
+func (c *cursor) next() (user []byte, rec record, ok bool, err error) {
+	m, l := &c.metadata, &c.legacy
+	if m.taken {
+		err = m.place(m.iter.Next())
+	}
+	if err == nil && l.taken { // past the subkeys of this user key
+		l.seek = keys.Successor(append(l.seek[:0], l.key...))
+		err = l.place(l.iter.SeekGE(l.seek))
+	}
+	if err != nil || len(m.key)+len(l.key) == 0 {
+		return nil, rec, false, err
+	}
+	order := -1
+	switch {
+	case len(m.key) == 0:
+		order = +1
+	case len(l.key) != 0:
+		order = bytes.Compare(m.key[keys.PrefixLen:], l.key[keys.PrefixLen:])
+	}
+	m.taken, l.taken = order <= 0, order >= 0
+	from := m
+	if order > 0 {
+		from = l
+	}
+	k, err := keys.ParseRedis(from.key)
+	if err != nil {
+		return nil, rec, false, err
+	}
+	c.slot = k.Slot
+	if from == l {
+		l.seek = k.Space.AppendLegacy(l.seek[:0], k.Slot, k.User)
+		if !l.iter.SeekGE(l.seek) {
+			return k.User, rec, true, l.iter.Error()
+		}
+		if rec.legacy = bytes.Equal(l.iter.Key(), l.seek); !rec.legacy {
+			return k.User, rec, true, nil
+		}
+	}
+	value, err := from.iter.ValueAndErr()
+	if err == nil {
+		rec.Metadata, err = parse(value, rec.legacy)
+	}
+	rec.stored = true
+	return k.User, rec, err == nil, err
+}
