@@ -1,0 +1,231 @@
+package region
+
+import (
+	"bytes"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"neokv.dev/neokv/internal/redis"
+	"neokv.dev/neokv/settings"
+)
+
+func call(args ...string) redis.Call {
+	c := redis.Call{}
+	for _, a := range args {
+		c.Args = append(c.Args, []byte(a))
+	}
+	return c
+}
+
+func TestEntryRoundTrip(t *testing.T) {
+	h := entryHeader{term: 7, timeMS: 1700000000123, version: 3481600000000001234, store: 3, incarnation: 1 << 63, sequence: 42}
+	calls := []redis.Call{call("SET", "", "a\x00b"), call("incr", "k"), call("mset", "a", "1", "b", string(make([]byte, 300)))}
+	b := make([]byte, entryHeaderBytes)
+	want := entryHeaderBytes
+	for i := range calls {
+		want += callBytes(&calls[i])
+		b = appendCall(b, &calls[i])
+	}
+	h.put(b)
+	if len(b) > want {
+		t.Errorf("entry of %d bytes; callBytes promised at most %d", len(b), want)
+	}
+	got, commands, err := parseEntry(b)
+	if err != nil || got != h {
+		t.Fatalf("parseEntry = %+v, %v; want %+v", got, err, h)
+	}
+	for i := range calls {
+		var args [][]byte
+		if args, commands, err = parseCall(commands, nil); err != nil {
+			t.Fatalf("call %d: %v", i, err)
+		}
+		if !slices.EqualFunc(args, calls[i].Args, bytes.Equal) {
+			t.Errorf("call %d = %q; want %q", i, args, calls[i].Args)
+		}
+	}
+	if len(commands) != 0 {
+		t.Errorf("%d bytes left over", len(commands))
+	}
+}
+
+func TestEntryRefusesGarbage(t *testing.T) {
+	for _, x := range []struct{ name, entry, want string }{
+		{"short", "\x01abc", "decode entry: 4 bytes, want at least 45"},
+		{"format", string(append([]byte{9}, make([]byte, 60)...)), "decode entry: format 9, want 1"},
+	} {
+		if _, _, err := parseEntry([]byte(x.entry)); err == nil || err.Error() != x.want {
+			t.Errorf("%s: parseEntry = %v; want %s", x.name, err, x.want)
+		}
+	}
+	for _, b := range []string{"\x00", "\x05\x01a", "\xff\xff\xff\xff\x0f", "\x02\x01a\x09b"} {
+		if args, _, err := parseCall([]byte(b), nil); err == nil {
+			t.Errorf("parseCall(%q) = %q; want an error", b, args)
+		}
+	}
+}
+
+func FuzzParseEntry(f *testing.F) {
+	c := call("SET", "key", "value")
+	f.Add(appendCall(make([]byte, entryHeaderBytes), &c))
+	f.Add([]byte{1})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		_, rest, err := parseEntry(b)
+		var args [][]byte
+		for err == nil && len(rest) > 0 {
+			before := len(rest)
+			args, rest, err = parseCall(rest, args[:0])
+			if err == nil && len(rest) >= before {
+				t.Fatalf("no progress at %d bytes", before)
+			}
+		}
+	})
+}
+
+// TestGateShutWaits has readers come and go while the gate is shut: none is inside afterwards.
+func TestGateShutWaits(t *testing.T) {
+	for range 200 {
+		g := newGate()
+		var inside atomic.Int64
+		var shut atomic.Bool
+		var wg sync.WaitGroup
+		for range 4 {
+			wg.Go(func() {
+				for g.enter() {
+					inside.Add(1)
+					if shut.Load() {
+						t.Error("inside after shut has returned")
+					}
+					inside.Add(-1)
+					g.leave()
+				}
+			})
+		}
+		g.shut()
+		shut.Store(true)
+		if n := inside.Load(); n != 0 {
+			t.Errorf("%d readers inside after shut", n)
+		}
+		wg.Wait()
+		if g.enter() {
+			t.Error("a shut gate let a reader in")
+		}
+	}
+}
+
+// queued returns a replica whose proposer can be looked at without Raft.
+func queued(knobs settings.Raft) *Replica {
+	r := &Replica{o: Options{Knobs: knobs}}
+	r.proposer.sent = make(map[uint64]*batch)
+	return r
+}
+
+func pending(n int, size int) *Pending {
+	p := &Pending{Run: new(redis.Run), done: make(chan struct{}, 1)}
+	for range n {
+		p.Run.Calls = append(p.Run.Calls, call("SET", "k", string(make([]byte, size))))
+	}
+	return p
+}
+
+func TestFormFillsBatches(t *testing.T) {
+	for _, x := range []struct {
+		name     string
+		ops      int
+		bytes    settings.Bytes
+		runs     []int // calls of each waiting run
+		value    int
+		want     []int // commands of each batch
+		finished []int // runs done after each batch
+	}{
+		{"runs share a batch", 100, 1 << 20, []int{1, 1, 16}, 10, []int{18}, []int{3}},
+		{"a run is cut at the limit of commands", 10, 1 << 20, []int{25}, 10, []int{10, 10, 5}, []int{0, 0, 1}},
+		{"what does not fit waits for the next", 10, 1 << 20, []int{8, 8}, 10, []int{10, 6}, []int{1, 2}},
+		{"bytes count", 100, 1024, []int{2, 2}, 400, []int{2, 2}, []int{1, 2}},
+		{"a large command goes alone", 100, 1024, []int{1, 1}, 5000, []int{1, 1}, []int{1, 2}},
+		{"an empty run is a batch", 100, 1024, []int{0}, 0, []int{0}, []int{1}},
+	} {
+		r := queued(settings.Raft{BatchMaxOps: x.ops, BatchMaxBytes: x.bytes})
+		r.servingTerm.Store(1)
+		var runs []*Pending
+		for _, n := range x.runs {
+			runs = append(runs, pending(n, x.value))
+		}
+		r.proposer.queue = slices.Clone(runs)
+		for i, want := range x.want {
+			b := r.form()
+			if b == nil || b.commands != want {
+				t.Fatalf("%s: batch %d = %+v; want %d commands", x.name, i, b, want)
+			}
+			r.finish(b)
+			done := 0
+			for _, p := range runs {
+				done += len(p.done)
+			}
+			if done != x.finished[i] {
+				t.Errorf("%s: %d runs done after batch %d; want %d", x.name, done, i, x.finished[i])
+			}
+			r.recycle(b)
+		}
+		if b := r.form(); b != nil {
+			t.Errorf("%s: one batch too many, of %d commands", x.name, b.commands)
+		}
+	}
+}
+
+func TestFinishOfACutRunWithoutLeader(t *testing.T) {
+	r := queued(settings.Raft{BatchMaxOps: 10, BatchMaxBytes: 1 << 20})
+	p := pending(25, 1)
+	r.proposer.queue = []*Pending{p}
+	b := r.form()
+	r.finish(b)
+	if len(p.done) != 1 || p.Err != ErrNotLeader {
+		t.Errorf("a run of which the rest cannot be proposed: done %d, %v; want %v", len(p.done), p.Err, ErrNotLeader)
+	}
+}
+
+// TestLeaderTimeNeverGoesBack puts the region time ahead of a clock that stands behind.
+func TestLeaderTimeNeverGoesBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := queued(settings.Raft{})
+		start := uint64(time.Now().UnixMilli())
+		if got := r.leaderTime(time.Now()); got != start {
+			t.Errorf("leaderTime = %d; want the clock's %d", got, start)
+		}
+		r.clock.Store(&clockBase{ms: start + 5000, at: time.Now()})
+		random := rand.New(rand.NewPCG(1, 1))
+		last := uint64(0)
+		for range 100 {
+			got := r.leaderTime(time.Now())
+			if got < last {
+				t.Fatalf("leaderTime went from %d to %d", last, got)
+			}
+			last = got
+			time.Sleep(time.Duration(random.IntN(20)) * time.Millisecond)
+		}
+		if want := uint64(time.Now().UnixMilli()) + 5000; r.leaderTime(time.Now()) != want {
+			t.Errorf("leaderTime = %d; want %d, 5 s ahead of the clock", r.leaderTime(time.Now()), want)
+		}
+	})
+}
+
+func TestRevokeIsForGood(t *testing.T) {
+	r := queued(settings.Raft{})
+	r.base = time.Now()
+	r.reads.lease.Store(&lease{term: 4, until: time.Hour})
+	r.Revoke(3)
+	if r.validLease(time.Now()) == nil {
+		t.Error("a lease of term 4 did not survive the revocation of term 3")
+	}
+	r.Revoke(4)
+	if r.validLease(time.Now()) != nil {
+		t.Error("a lease of term 4 survived the revocation of term 4")
+	}
+	if r.reads.revoked != 4 {
+		t.Errorf("revoked = %d; want 4", r.reads.revoked)
+	}
+}
