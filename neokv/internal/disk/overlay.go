@@ -15,8 +15,8 @@ import (
 // overlay is a file system in memory over a base that no longer changes. Since nothing reaches the base any more, a path of it
 // names the same bytes for ever, and to rename or link is to note where they are.
 //
-// A file that is renamed while it is open for writing, and was not yet written to behind the fence, appears under its old name when
-// it is; neither library does that.
+// What neither library does it does not follow: to rename a file that is open for writing, or to write to one of two names of
+// a file of the base.
 type overlay struct {
 	base vfs.FS
 	mem  *memory // of which only open files are used
@@ -167,6 +167,9 @@ func (o *overlay) link(oldname, newname string) error {
 	if _, err := o.lookup("link", newname); err == nil {
 		return &os.LinkError{Op: "link", Old: oldname, New: newname, Err: os.ErrExist}
 	}
+	if _, err := o.lookup("link", filepath.Dir(newname)); err != nil {
+		return err
+	}
 	o.entries[o.clean(newname)] = e
 	return nil
 }
@@ -176,6 +179,9 @@ func (o *overlay) rename(oldname, newname string) error {
 	defer o.mu.Unlock()
 	e, err := o.lookup("rename", oldname)
 	if err != nil {
+		return err
+	}
+	if _, err := o.lookup("rename", filepath.Dir(newname)); err != nil {
 		return err
 	}
 	from, to := o.clean(oldname), o.clean(newname)
