@@ -1,0 +1,266 @@
+// Package bench sends a workload to a target and records what comes back. The target is any Redis or Redis Cluster, reached over
+// connections of its own; nothing here knows which program answers, so what it measures can be compared.
+//
+// In a closed loop each client sends its next batch when the last one is answered: that measures peak throughput. In an open
+// loop operations have intended starts at a fixed rate, and response time counts from there, so that a target which stalls
+// does not slow down the clock that it is measured by (no coordinated omission); service time, from the actual send, is
+// recorded beside it.
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"math/rand/v2"
+	"net"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"neokv.dev/results"
+	"neokv.dev/workloads"
+)
+
+// Options says what to send where. Zero values of the counts take the defaults named.
+type Options struct {
+	// Targets are addresses, host:port: nodes of one Redis Cluster, any of them, or plain servers, which the clients are
+	// spread over. Which of the two it is the target says.
+	Targets  []string
+	Workload string        // a name that workloads.Find knows
+	Clients  int           // 50
+	Pipeline int           // operations that a client sends at once, 1
+	Rate     float64       // operations per second of all clients together; 0 is a closed loop
+	Duration time.Duration // of the measured part, 30 s
+	Warmup   time.Duration // before it, not in the summary; 0 is none
+	Records  uint64        // 100,000
+	// ValueSize is the bytes of a value, 1000: the ten fields of 100 bytes of a YCSB record.
+	ValueSize int
+	Seed      uint64 // 0 picks one
+	// Timeout is how long a connection may take to be made and a batch to be answered, 10 s.
+	Timeout time.Duration
+	// DeadAfter is how long errors without a single answer are endured before the target counts as dead, 10 s.
+	DeadAfter time.Duration
+
+	// Dial makes a connection; nil dials TCP.
+	Dial func(ctx context.Context, addr string) (net.Conn, error)
+	// Progress, if not nil, is told once a second and at the end of a phase how far the run is. It must not block.
+	Progress func(Tick)
+	// Header is what the caller knows of the run; start with results.NewHeader. Run fills in Load and Target.
+	Header results.Header
+}
+
+// Tick is a state of a run, for people to watch.
+type Tick struct {
+	Phase          string
+	Elapsed, Total time.Duration // of the phase; Total is 0 where the end is not a matter of time
+	Records        uint64        // of the load phase, to insert
+	Inserted       uint64
+	PerSecond      float64
+	P50, P99       time.Duration // response time in an open loop, else service time
+	Errors         int64         // since the last tick
+	Behind         int64         // of an open loop: operations due and not sent
+}
+
+// String puts a tick on a line.
+func (t Tick) String() string {
+	var b strings.Builder
+	if t.Phase == results.PhaseLoad {
+		fmt.Fprintf(&b, "load %s of %s records, %s/s", results.Count(int64(t.Inserted)), results.Count(int64(t.Records)), results.Count(int64(t.PerSecond)))
+	} else {
+		fmt.Fprintf(&b, "%s %.0f of %.0f s, %s ops/s, p50 %s, p99 %s", t.Phase, t.Elapsed.Seconds(), t.Total.Seconds(),
+			results.Count(int64(t.PerSecond)), results.Micros(t.P50.Microseconds()), results.Micros(t.P99.Microseconds()))
+	}
+	if t.Errors > 0 {
+		fmt.Fprintf(&b, ", %s errors", results.Count(t.Errors))
+	}
+	if t.Behind > 0 {
+		fmt.Fprintf(&b, ", %s behind", results.Count(t.Behind))
+	}
+	return b.String()
+}
+
+// withDefaults fills in zero values and reports everything that is wrong with the rest.
+func (o Options) withDefaults() (Options, *workloads.Workload, error) {
+	for _, d := range []struct {
+		at    *int
+		value int
+	}{{&o.Clients, 50}, {&o.Pipeline, 1}, {&o.ValueSize, 1000}} {
+		if *d.at == 0 {
+			*d.at = d.value
+		}
+	}
+	for _, d := range []struct {
+		at    *time.Duration
+		value time.Duration
+	}{{&o.Duration, 30 * time.Second}, {&o.Timeout, 10 * time.Second}, {&o.DeadAfter, 10 * time.Second}} {
+		if *d.at == 0 {
+			*d.at = d.value
+		}
+	}
+	if o.Records == 0 {
+		o.Records = 100_000
+	}
+	if o.Seed == 0 {
+		o.Seed = rand.Uint64()>>11 | 1 // exact in JSON readers that know doubles only
+	}
+	if o.Dial == nil {
+		o.Dial = func(ctx context.Context, addr string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "tcp", addr)
+		}
+	}
+	var wrong []error
+	check := func(ok bool, format string, args ...any) {
+		if !ok {
+			wrong = append(wrong, fmt.Errorf(format, args...))
+		}
+	}
+	w, err := workloads.Find(o.Workload)
+	if err != nil {
+		wrong = append(wrong, err)
+	}
+	check(len(o.Targets) > 0, "targets: none given")
+	for _, addr := range o.Targets {
+		_, _, err := net.SplitHostPort(addr)
+		check(err == nil, "target %q: want host:port", addr)
+	}
+	check(o.Clients >= 1 && o.Clients <= 10_000, "clients: %d, want 1 to 10000", o.Clients)
+	check(o.Pipeline >= 1 && o.Pipeline <= 10_000, "pipeline: %d, want 1 to 10000", o.Pipeline)
+	check(o.Rate >= 0 && o.Rate <= 1e8 && !math.IsNaN(o.Rate), "rate: %g, want 0 (closed loop) to 1e8 per second", o.Rate)
+	check(o.Duration > 0 && o.Duration <= 7*24*time.Hour, "duration: %s, want more than 0 and at most 168h", o.Duration)
+	check(o.Warmup >= 0 && o.Warmup <= 24*time.Hour, "warmup: %s, want 0 to 24h", o.Warmup)
+	check(o.Records <= 1e12, "records: %d, want 1 to 1e12", o.Records)
+	check(o.ValueSize >= 1 && o.ValueSize <= 64<<20, "value size: %d, want 1 byte to 64 MiB", o.ValueSize)
+	check(o.Timeout > 0, "timeout: %s, want more than 0", o.Timeout)
+	check(o.DeadAfter > 0, "dead after: %s, want more than 0", o.DeadAfter)
+	return o, w, errors.Join(wrong...)
+}
+
+// OptionsError is returned by Run for options that cannot be: the caller's mistake, found before anything was sent.
+type OptionsError struct{ err error }
+
+func (e *OptionsError) Error() string { return e.err.Error() }
+func (e *OptionsError) Unwrap() error { return e.err }
+
+// run is one benchmark under way.
+type run struct {
+	o        Options
+	workload *workloads.Workload
+	target   *target
+	out      *results.Writer
+	epoch    time.Time
+	workers  []*worker
+	spare    *tally // the empty one, to exchange for a worker's
+
+	ctx      context.Context // of the connections: it ends with the run
+	cancel   context.CancelFunc
+	stop     chan struct{} // closed when no new operation is to begin
+	stopping atomic.Bool
+	aborted  atomic.Bool   // connections were closed under the workers
+	handed   atomic.Uint64 // records of the load phase given to workers
+	loaded   uint64        // of these, inserted
+
+	mu     sync.Mutex
+	conns  map[net.Conn]struct{}
+	firsts map[string]string // first error of each kind
+
+	answered time.Duration // the last collection that found an answer
+	failing  bool          // errors since then
+}
+
+// Run sends the load and writes the record to out, which may be nil. It returns the summary also when ctx ends early
+// (then marked interrupted, without an error) and when the target died (with the error). Nothing of it runs on after it returns.
+func Run(ctx context.Context, o Options, out *results.Writer) (results.Summary, error) {
+	o, w, err := o.withDefaults()
+	if err != nil {
+		return results.Summary{}, &OptionsError{err}
+	}
+	if out == nil {
+		out = results.NewWriter(io.Discard)
+	}
+	connCtx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	t, facts, err := discover(ctx, o.Dial, o.Targets)
+	if err != nil {
+		return results.Summary{}, err
+	}
+	r := &run{
+		o: o, workload: w, target: t, out: out, epoch: time.Now(), ctx: connCtx, cancel: cancel, stop: make(chan struct{}),
+		conns: map[net.Conn]struct{}{}, firsts: map[string]string{}, spare: newTally(len(w.Ops)),
+	}
+	src := workloads.NewSource(w, o.Records, o.ValueSize, o.Seed)
+	for i := range o.Clients {
+		wk := &worker{
+			run: r, gen: src.Generator(rand.New(rand.NewPCG(o.Seed, uint64(i)+1))), home: nodeID(i % max(1, len(t.addrs))),
+			timer: time.NewTimer(0), kinds: map[string]string{},
+		}
+		wk.rec.current.Store(newTally(len(w.Ops)))
+		r.workers = append(r.workers, wk)
+	}
+	h := o.Header
+	h.Load = results.Load{
+		Workload: w.Name, Keys: src.Keys().String(), Clients: o.Clients, Pipeline: o.Pipeline, Rate: o.Rate,
+		Duration: o.Duration, Warmup: o.Warmup, Records: o.Records, ValueBytes: o.ValueSize, Seed: o.Seed,
+	}
+	h.Target = facts
+	if h.Started.IsZero() {
+		h.Started = r.epoch.UTC()
+	}
+	if err := out.Begin(h); err != nil {
+		return results.Summary{}, err
+	}
+
+	var keeper sync.WaitGroup
+	if t.table.Load() != nil {
+		keeper.Go(func() { t.keep(connCtx) })
+	}
+	s, err := r.phases(ctx)
+	cancel()
+	keeper.Wait()
+	for _, wk := range r.workers {
+		wk.close()
+	}
+	return s, errors.Join(err, out.End(s))
+}
+
+// phases runs the load phase and the timed part.
+func (r *run) phases(ctx context.Context) (s results.Summary, err error) {
+	defer func() {
+		s.FirstErrors = r.firsts
+		if err != nil {
+			s.Failure = err.Error()
+		}
+	}()
+	if r.workload.Load {
+		total, took, err := r.phase(ctx, []segment{{name: results.PhaseLoad, names: []string{workloads.Insert.Name}}}, (*worker).load)
+		ops, _ := total.stats([]string{workloads.Insert.Name}, took.Seconds(), true)
+		s.Inserted = &results.Inserted{Seconds: took.Seconds(), Counters: total.counters(), Insert: ops[0]}
+		if err != nil || r.stopped() {
+			s.Interrupted = err == nil
+			return s, err
+		}
+	}
+	var names []string
+	for _, op := range r.workload.Ops {
+		names = append(names, op.Name)
+	}
+	segments := []segment{{name: results.PhaseRun, length: r.o.Duration, names: names}}
+	if r.o.Warmup > 0 {
+		segments = append([]segment{{name: results.PhaseWarmup, length: r.o.Warmup, names: names}}, segments...)
+	}
+	work := (*worker).closed
+	if r.o.Rate > 0 {
+		work = (*worker).opened
+	}
+	total, took, err := r.phase(ctx, segments, work)
+	s.Seconds = took.Seconds()
+	s.Counters = total.counters()
+	s.Ops, s.Total = total.stats(names, s.Seconds, true)
+	s.Interrupted = err == nil && ctx.Err() != nil
+	if r.o.Rate > 0 {
+		s.Unsent = max(0, r.due(r.now())-r.sent())
+	}
+	return s, err
+}

@@ -1,0 +1,265 @@
+package bench
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"time"
+)
+
+// conn is one connection and just enough of RESP2 to drive it: requests are appended to a buffer and leave in one write, replies
+// are recognised and thrown away where they lie. A full client library would copy, allocate and hand over between goroutines for
+// every operation, and on a machine shared with the target its cost would be most of what is measured.
+type conn struct {
+	nc    net.Conn // nil while not connected
+	epoch time.Time
+	// timeout is how long a write or a read may take. The deadline is renewed when a quarter of it has passed, not at every
+	// operation, so it strikes after three quarters at the earliest.
+	timeout  time.Duration
+	deadline time.Duration // when it was last renewed
+
+	out  []byte // requests to flush
+	in   []byte // in[r:w] is read and not consumed
+	r, w int
+	// readAt is when the last read from the network returned: the time of every reply that it brought in whole.
+	readAt time.Duration
+
+	// queue holds the batch's operations that wait for a reply here, in order; askingReply is the reply to an ASKING.
+	queue []int32
+	// After failures, counted since the last good reply, nothing is tried before retryAt.
+	failures int
+	retryAt  time.Duration
+}
+
+const askingReply = -1
+
+// Sizes of the read buffer, and of the longest line (an error message, an INFO's length) that is accepted.
+const (
+	readBuffer = 16 << 10
+	maxDepth   = 8 // of nested arrays
+)
+
+var errProtocol = errors.New("protocol error")
+
+// reply is a reply in outline. text is the line after the type byte and holds until the next read.
+type reply struct {
+	kind byte // '+', '-', ':', '$', '*'
+	null bool
+	text []byte
+}
+
+func (c *conn) now() time.Duration { return time.Since(c.epoch) }
+
+// attach makes the conn use a new connection.
+func (c *conn) attach(nc net.Conn) {
+	c.nc, c.r, c.w = nc, 0, 0
+	c.out, c.queue = c.out[:0], c.queue[:0]
+	if c.in == nil {
+		c.in = make([]byte, readBuffer)
+	}
+	c.renew(c.now())
+}
+
+func (c *conn) renew(now time.Duration) {
+	c.deadline = now
+	_ = c.nc.SetDeadline(c.epoch.Add(now + c.timeout)) // a connection without deadlines is used without
+}
+
+// flush sends what is buffered.
+func (c *conn) flush(now time.Duration) error {
+	if now-c.deadline > c.timeout/4 {
+		c.renew(now)
+	}
+	_, err := c.nc.Write(c.out)
+	c.out = c.out[:0]
+	return err
+}
+
+// fill reads more from the network behind in[r:w].
+func (c *conn) fill() error {
+	if c.r == c.w {
+		c.r, c.w = 0, 0
+	} else if c.w == len(c.in) {
+		if c.r == 0 {
+			return fmt.Errorf("%w: a line of more than %d bytes", errProtocol, len(c.in))
+		}
+		c.w = copy(c.in, c.in[c.r:c.w])
+		c.r = 0
+	}
+	n, err := c.nc.Read(c.in[c.w:])
+	c.w += n
+	c.readAt = c.now()
+	if n > 0 {
+		return nil
+	}
+	return err
+}
+
+// line returns the next line without its end.
+func (c *conn) line() ([]byte, error) {
+	for seen := 0; ; {
+		if i := bytes.IndexByte(c.in[c.r+seen:c.w], '\n'); i >= 0 {
+			line := c.in[c.r : c.r+seen+i]
+			c.r += seen + i + 1
+			if n := len(line); n >= 2 && line[n-1] == '\r' {
+				return line[:n-1], nil
+			}
+			return nil, fmt.Errorf("%w: line %q", errProtocol, line)
+		}
+		seen = c.w - c.r
+		if err := c.fill(); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// skip consumes n bytes.
+func (c *conn) skip(n int) error {
+	for n > c.w-c.r {
+		n -= c.w - c.r
+		c.r = c.w
+		if err := c.fill(); err != nil {
+			return err
+		}
+	}
+	c.r += n
+	return nil
+}
+
+// read consumes one reply.
+func (c *conn) read(depth int) (reply, error) {
+	line, err := c.line()
+	if err != nil {
+		return reply{}, err
+	}
+	rep := reply{kind: line[0], text: line[1:]}
+	switch rep.kind {
+	case '+', '-', ':':
+		return rep, nil
+	case '$', '*':
+		n, err := length(line)
+		if err != nil {
+			return reply{}, err
+		}
+		rep.text = nil
+		if rep.null = n < 0; rep.null {
+			return rep, nil
+		}
+		if rep.kind == '$' {
+			return rep, c.skip(n + 2)
+		}
+		if depth == 0 {
+			return reply{}, fmt.Errorf("%w: arrays nested too deep", errProtocol)
+		}
+		for range n {
+			if _, err := c.read(depth - 1); err != nil {
+				return reply{}, err
+			}
+		}
+		return rep, nil
+	}
+	return reply{}, fmt.Errorf("%w: reply %q", errProtocol, line)
+}
+
+func length(line []byte) (int, error) {
+	n := 0
+	digits := line[1:]
+	if string(digits) == "-1" {
+		return -1, nil
+	}
+	for _, d := range digits {
+		if d < '0' || d > '9' || n > 512<<20 {
+			return 0, fmt.Errorf("%w: length %q", errProtocol, line)
+		}
+		n = n*10 + int(d-'0')
+	}
+	if len(digits) == 0 {
+		return 0, fmt.Errorf("%w: length %q", errProtocol, line)
+	}
+	return n, nil
+}
+
+// appendRequest encodes a request.
+func appendRequest(dst []byte, args ...[]byte) []byte {
+	dst = appendLength(dst, '*', len(args))
+	for _, a := range args {
+		dst = appendLength(dst, '$', len(a))
+		dst = append(append(dst, a...), '\r', '\n')
+	}
+	return dst
+}
+
+func appendLength(dst []byte, kind byte, n int) []byte {
+	return append(strconv.AppendInt(append(dst, kind), int64(n), 10), '\r', '\n')
+}
+
+// call sends one request and returns its reply whole: nil, string, int64 or []any. It is for finding out about the target, not for
+// load. An error reply is a serverError.
+func (c *conn) call(args ...string) (any, error) {
+	request := make([][]byte, len(args))
+	for i, a := range args {
+		request[i] = []byte(a)
+	}
+	c.out = appendRequest(c.out[:0], request...)
+	now := c.now()
+	c.renew(now)
+	if err := c.flush(now); err != nil {
+		return nil, err
+	}
+	return c.value(maxDepth)
+}
+
+// serverError is an error reply.
+type serverError string
+
+func (e serverError) Error() string { return string(e) }
+
+func (c *conn) value(depth int) (any, error) {
+	line, err := c.line()
+	if err != nil {
+		return nil, err
+	}
+	text := string(line[1:])
+	switch line[0] {
+	case '+':
+		return text, nil
+	case '-':
+		return nil, serverError(text)
+	case ':':
+		return strconv.ParseInt(text, 10, 64)
+	case '$', '*':
+		n, err := length(line)
+		if err != nil || n < 0 {
+			return nil, err
+		}
+		if line[0] == '$' {
+			b := make([]byte, 0, min(n+2, 1<<20))
+			for len(b) < n+2 {
+				if c.r == c.w {
+					if err := c.fill(); err != nil {
+						return nil, err
+					}
+				}
+				take := min(n+2-len(b), c.w-c.r)
+				b = append(b, c.in[c.r:c.r+take]...)
+				c.r += take
+			}
+			return string(b[:n]), nil
+		}
+		if depth == 0 {
+			return nil, fmt.Errorf("%w: arrays nested too deep", errProtocol)
+		}
+		var list []any
+		for range n {
+			v, err := c.value(depth - 1)
+			if err != nil {
+				return nil, err
+			}
+			list = append(list, v)
+		}
+		return list, nil
+	}
+	return nil, fmt.Errorf("%w: reply %q", errProtocol, line)
+}

@@ -1,0 +1,270 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"neokv.dev/results"
+)
+
+// segment is a stretch of a phase that is reported under one name: warm-up and run are two segments of one phase, since the
+// load does not pause between them.
+type segment struct {
+	name   string
+	length time.Duration // 0: until the work is done
+	names  []string      // of the operations
+}
+
+const (
+	interval = time.Second
+	// drain is how long an open loop may go on after its end to send what was due before; what is left then was unsent.
+	drain = time.Second
+	// patience is how long an interrupted run waits for answers under way before it closes the connections.
+	patience = time.Second
+	// lateAfter is by how much an operation of an open loop must be overdue to be called behind.
+	lateAfter = 100 * time.Millisecond
+)
+
+func (r *run) now() time.Duration { return time.Since(r.epoch) }
+
+func (r *run) stopped() bool { return r.stopping.Load() }
+
+// halt keeps the workers from beginning anything new.
+func (r *run) halt() {
+	if !r.stopping.Swap(true) {
+		close(r.stop)
+	}
+}
+
+// abort closes all connections under the workers.
+func (r *run) abort() {
+	r.cancel()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.aborted.Store(true)
+	for nc := range r.conns {
+		nc.Close()
+	}
+}
+
+// phase has all workers do the work, and reports an interval a second. It returns the tally of the last segment and how long that
+// took, once all workers have ended. Before the last second of the last segment is reported the workers come to an end, so that
+// no operation is left out.
+func (r *run) phase(ctx context.Context, segments []segment, work func(*worker)) (*tally, time.Duration, error) {
+	start := r.now()
+	r.plan(start, segments)
+	r.answered, r.failing = start, false
+	done := r.start(work)
+
+	total := newTally(len(r.workload.Ops))
+	timer := time.NewTimer(interval)
+	defer timer.Stop()
+	for i, seg := range segments {
+		last := i == len(segments)-1
+		var finished <-chan struct{} // ends the segment, if time does not
+		if seg.length == 0 {
+			finished = done
+		}
+		for from := start; ; {
+			to := from + interval
+			if seg.length > 0 {
+				to = min(to, start+seg.length)
+			}
+			timer.Reset(to - r.now())
+			over := false
+			select {
+			case <-timer.C:
+				over = seg.length > 0 && to >= start+seg.length
+			case <-finished:
+				over = true
+			case <-ctx.Done():
+				r.halt()
+			}
+			if over && last {
+				r.finish(ctx, done)
+			} else if r.stopped() {
+				r.await(done, patience)
+			}
+			now := r.now()
+			merged := r.collect()
+			if last {
+				total.merge(merged)
+			}
+			err := r.report(seg, merged, start, from, now)
+			if r.stopped() || (over && last) {
+				return total, r.tookOf(last, start, now), err
+			}
+			if err != nil {
+				r.halt()
+				r.await(done, patience)
+				if last {
+					total.merge(r.collect())
+				}
+				return total, r.tookOf(last, start, r.now()), err
+			}
+			from = to
+			if over {
+				start = to
+				break
+			}
+		}
+	}
+	panic("a phase without segments")
+}
+
+// tookOf is how long the last segment took: nothing if it was not reached.
+func (r *run) tookOf(last bool, start, now time.Duration) time.Duration {
+	if !last {
+		return 0
+	}
+	return now - start
+}
+
+// plan gives the workers their places in the schedule.
+func (r *run) plan(start time.Duration, segments []segment) {
+	var length time.Duration
+	for _, s := range segments {
+		length += s.length
+	}
+	for i, w := range r.workers {
+		p := &w.place
+		p.plan, p.start, p.n, p.step = schedule{r.o.Rate, length}, start, int64(i), int64(len(r.workers))
+	}
+}
+
+// start has every worker do the work; the channel is closed when all have ended.
+func (r *run) start(work func(*worker)) <-chan struct{} {
+	done := make(chan struct{})
+	var wg sync.WaitGroup
+	for _, w := range r.workers {
+		wg.Go(func() { work(w) })
+	}
+	go func() {
+		wg.Wait()
+		close(done)
+	}()
+	return done
+}
+
+// finish lets the workers come to their end: an open loop may first catch up a little.
+func (r *run) finish(ctx context.Context, done <-chan struct{}) {
+	if r.o.Rate > 0 {
+		timer := time.NewTimer(drain)
+		defer timer.Stop()
+		select {
+		case <-done:
+		case <-ctx.Done():
+		case <-timer.C:
+		}
+	}
+	select {
+	case <-done: // a load phase: what comes next needs the workers
+	default:
+		r.halt()
+		r.await(done, r.o.Timeout)
+	}
+}
+
+// await waits until all workers have ended, and makes them after a time.
+func (r *run) await(done <-chan struct{}, limit time.Duration) {
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	select {
+	case <-done:
+	case <-timer.C:
+		r.abort()
+		<-done
+	}
+}
+
+// collect takes what the workers have counted since the last time.
+func (r *run) collect() *tally {
+	merged := newTally(len(r.workload.Ops))
+	for _, w := range r.workers {
+		full := w.rec.exchange(r.spare)
+		merged.merge(full)
+		full.reset()
+		r.spare = full
+	}
+	return merged
+}
+
+// report writes an interval, tells the progress, and returns an error if the target is dead.
+func (r *run) report(seg segment, t *tally, start, from, now time.Duration) error {
+	iv := results.Interval{
+		Phase: seg.name, At: r.epoch.Add(now).UTC(), Since: (from - start).Seconds(), Seconds: (now - from).Seconds(), Counters: t.counters(),
+	}
+	iv.Ops, iv.Total = t.stats(seg.names, iv.Seconds, false)
+	if r.o.Rate > 0 && seg.length > 0 {
+		iv.Behind = max(0, r.due(now-lateAfter)-r.sent())
+	}
+	if err := r.out.Interval(iv); err != nil {
+		return err
+	}
+	if r.o.Progress != nil {
+		l := iv.Total.Service
+		if iv.Total.Response != nil {
+			l = *iv.Total.Response
+		}
+		tick := Tick{
+			Phase: seg.name, Elapsed: now - start, Total: seg.length, PerSecond: iv.Total.PerSecond, Errors: iv.Total.Errors,
+			P50: time.Duration(l.P50) * time.Microsecond, P99: time.Duration(l.P99) * time.Microsecond, Behind: iv.Behind,
+		}
+		if seg.length == 0 {
+			r.loaded += uint64(iv.Total.Count)
+			tick.Records, tick.Inserted = r.o.Records, r.loaded
+		}
+		r.o.Progress(tick)
+	}
+	if iv.Total.Count > 0 {
+		r.answered, r.failing = now, false
+	}
+	r.failing = r.failing || iv.Total.Errors > 0
+	if silent := now - r.answered; r.failing && silent >= r.o.DeadAfter {
+		return fmt.Errorf("target dead: nothing but errors for %.0f s, the first of each kind: %v", silent.Seconds(), r.firstErrors())
+	}
+	return nil
+}
+
+// due is how many operations of the open loop had their intended start before an instant.
+func (r *run) due(now time.Duration) int64 {
+	p := &r.workers[0].place
+	return p.plan.due(now - p.start)
+}
+
+// sent is how many operations of the open loop the workers have taken.
+func (r *run) sent() (n int64) {
+	for _, w := range r.workers {
+		n += w.place.sent.Load()
+	}
+	return n
+}
+
+// nextRecords hands out the next chunk [from, to) of records to insert; it is empty when all have been.
+func (r *run) nextRecords(n int) (from, to uint64) {
+	to = r.handed.Add(uint64(n))
+	return min(r.o.Records, to-uint64(n)), min(r.o.Records, to)
+}
+
+// firstError keeps the message of a kind of error, if it is the first of its kind.
+func (r *run) firstError(kind, message string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if _, known := r.firsts[kind]; !known && !r.aborted.Load() {
+		r.firsts[kind] = message
+	}
+}
+
+func (r *run) firstErrors() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var out []string
+	for kind, message := range r.firsts {
+		out = append(out, kind+": "+message)
+	}
+	slices.Sort(out)
+	return out
+}

@@ -1,0 +1,152 @@
+package bench
+
+import (
+	"maps"
+	"runtime"
+	"sync/atomic"
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+
+	"neokv.dev/results"
+)
+
+// tally is what happened in some span of time, by kind of operation.
+type tally struct {
+	ops          []opTally
+	errors       map[string]int64
+	moved, asked int64
+}
+
+type opTally struct {
+	errors, misses    int64
+	service, response *hdrhistogram.Histogram // made at the first value
+}
+
+func newTally(ops int) *tally { return &tally{ops: make([]opTally, ops), errors: map[string]int64{}} }
+
+// add counts an answered operation; response is negative in a closed loop.
+func (t *tally) add(op uint8, service, response time.Duration, miss bool) {
+	o := &t.ops[op]
+	if o.service == nil {
+		o.service = results.NewHistogram()
+	}
+	results.Record(o.service, service)
+	if response >= 0 {
+		if o.response == nil {
+			o.response = results.NewHistogram()
+		}
+		results.Record(o.response, response)
+	}
+	if miss {
+		o.misses++
+	}
+}
+
+// fail counts a failed operation.
+func (t *tally) fail(op uint8, kind string) {
+	t.ops[op].errors++
+	t.errors[kind]++
+}
+
+// merge adds another tally's figures to this one.
+func (t *tally) merge(from *tally) {
+	for i := range from.ops {
+		t.ops[i].merge(&from.ops[i])
+	}
+	for k, n := range from.errors {
+		t.errors[k] += n
+	}
+	t.moved += from.moved
+	t.asked += from.asked
+}
+
+func (o *opTally) merge(from *opTally) {
+	o.errors += from.errors
+	o.misses += from.misses
+	mergeHistogram(&o.service, from.service)
+	mergeHistogram(&o.response, from.response)
+}
+
+func mergeHistogram(into **hdrhistogram.Histogram, from *hdrhistogram.Histogram) {
+	if from == nil || from.TotalCount() == 0 {
+		return
+	}
+	if *into == nil {
+		*into = results.NewHistogram()
+	}
+	(*into).Merge(from)
+}
+
+// reset empties the tally and keeps its memory.
+func (t *tally) reset() {
+	for i := range t.ops {
+		o := &t.ops[i]
+		o.errors, o.misses = 0, 0
+		for _, h := range []*hdrhistogram.Histogram{o.service, o.response} {
+			if h != nil && h.TotalCount() > 0 {
+				h.Reset()
+			}
+		}
+	}
+	clear(t.errors)
+	t.moved, t.asked = 0, 0
+}
+
+// stats sums the tally up over a number of seconds, by operation and in total.
+func (t *tally) stats(names []string, seconds float64, encode bool) (ops []results.OpStats, total results.OpStats) {
+	var all opTally
+	for i, name := range names {
+		ops = append(ops, t.ops[i].stats(name, seconds, encode))
+		all.merge(&t.ops[i])
+	}
+	return ops, all.stats("total", seconds, encode)
+}
+
+func (o *opTally) stats(name string, seconds float64, encode bool) results.OpStats {
+	s := results.OpStats{Name: name, Errors: o.errors, Misses: o.misses}
+	if o.service == nil {
+		return s
+	}
+	s.Count = o.service.TotalCount()
+	if seconds > 0 {
+		s.PerSecond = float64(s.Count) / seconds
+	}
+	s.Service = results.LatencyOf(o.service, encode)
+	if o.response != nil {
+		l := results.LatencyOf(o.response, encode)
+		s.Response = &l
+	}
+	return s
+}
+
+func (t *tally) counters() results.Counters {
+	return results.Counters{Errors: maps.Clone(t.errors), Moved: t.moved, Asked: t.asked}
+}
+
+// recorder is where one worker counts, and where the collector takes the counts away without ever making the worker wait: the
+// worker marks the stretch in which it writes, the collector exchanges the tally and waits for a stretch that may still write to
+// the old one. (The writer-reader phaser of HdrHistogram, for a single writer.) A stretch is a batch's worth of counting, with
+// nothing in it that blocks.
+type recorder struct {
+	stretch atomic.Uint64 // odd while the worker writes
+	current atomic.Pointer[tally]
+}
+
+func (r *recorder) begin() *tally {
+	r.stretch.Add(1)
+	return r.current.Load()
+}
+
+func (r *recorder) end() { r.stretch.Add(1) }
+
+// exchange installs an empty tally and returns the old one, which nobody writes to any more.
+func (r *recorder) exchange(empty *tally) *tally {
+	old := r.current.Swap(empty)
+	if s := r.stretch.Load(); s&1 == 1 {
+		for r.stretch.Load() == s {
+			runtime.Gosched()
+		}
+	}
+	return old
+}

@@ -1,0 +1,280 @@
+package bench
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"neokv.dev/results"
+)
+
+// nodeID numbers the addresses of a target in the order in which they became known. A number never changes its address.
+type nodeID int16
+
+const noNode nodeID = -1
+
+// slots is the number of hash slots of a Redis Cluster.
+const slots = 16384
+
+// slotTable says which node serves a slot. It is immutable; a new one takes its place.
+type slotTable [slots]nodeID
+
+// target is what the load goes to: some plain servers, or a Redis Cluster and what is known of its slots.
+type target struct {
+	dial  func(ctx context.Context, addr string) (net.Conn, error)
+	seeds []string // as given
+
+	mu    sync.Mutex
+	addrs []string // by nodeID
+	ids   map[string]nodeID
+
+	table atomic.Pointer[slotTable] // nil: no cluster
+	// stale wakes whoever keeps the table. Its one place is enough: a request that finds it taken is served by the same look.
+	stale chan struct{}
+}
+
+// askTimeout bounds a question about the target: connecting and the answer.
+const askTimeout = 3 * time.Second
+
+// discover finds out what the addresses are by asking them. Of a cluster one must answer; of plain servers all.
+func discover(ctx context.Context, dial func(context.Context, string) (net.Conn, error), addrs []string) (*target, results.Target, error) {
+	t := &target{dial: dial, seeds: addrs, ids: map[string]nodeID{}, stale: make(chan struct{}, 1)}
+	facts := results.Target{Addrs: addrs}
+	var failed []error
+	for _, addr := range addrs {
+		info, err := t.info(ctx, addr)
+		if err != nil {
+			failed = append(failed, fmt.Errorf("target %s: %w", addr, err))
+			continue
+		}
+		facts.Version = info["redis_version"]
+		facts.Info = map[string]string{}
+		for k, v := range info {
+			if k == "os" || k == "server_name" || k == "valkey_version" || strings.HasPrefix(k, "neokv") {
+				facts.Info[k] = v
+			}
+		}
+		if info["cluster_enabled"] == "1" {
+			facts.Cluster = true
+			break
+		}
+		t.id(addr)
+	}
+	switch {
+	case facts.Cluster:
+		t.ids, t.addrs = map[string]nodeID{}, nil
+		if err := t.refresh(ctx); err != nil {
+			return nil, facts, err
+		}
+	case len(failed) > 0:
+		return nil, facts, errors.Join(failed...)
+	}
+	facts.Nodes = append(facts.Nodes, t.addrs...)
+	return t, facts, nil
+}
+
+// id returns the number of an address.
+func (t *target) id(addr string) nodeID {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	id, known := t.ids[addr]
+	if !known {
+		id = nodeID(len(t.addrs))
+		t.ids[addr] = id
+		t.addrs = append(t.addrs, addr)
+	}
+	return id
+}
+
+// redirectID returns the number of the address in a redirection. An empty host is the one asked; we take the first seed's.
+func (t *target) redirectID(addr string) nodeID {
+	if strings.HasPrefix(addr, ":") {
+		if host, _, err := net.SplitHostPort(t.seeds[0]); err == nil {
+			addr = net.JoinHostPort(host, addr[1:])
+		}
+	}
+	return t.id(addr)
+}
+
+// addr returns the address of a node.
+func (t *target) addr(id nodeID) string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.addrs[id]
+}
+
+func (t *target) known() []string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return append(append([]string(nil), t.addrs...), t.seeds...)
+}
+
+// markStale asks for a look at the cluster's slots, soon. It does not wait.
+func (t *target) markStale() {
+	if t.table.Load() == nil {
+		return
+	}
+	select {
+	case t.stale <- struct{}{}:
+	default:
+	}
+}
+
+// refreshPause is the shortest time between two looks at the slots: while a cluster elects, every operation asks for one.
+const refreshPause = 50 * time.Millisecond
+
+// keep looks at the slots whenever they are stale, until ctx ends.
+func (t *target) keep(ctx context.Context) {
+	pause := time.NewTimer(0)
+	defer pause.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-pause.C:
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.stale:
+		}
+		_ = t.refresh(ctx) // the old table stays; whoever still misses a node asks again
+		pause.Reset(refreshPause)
+	}
+}
+
+// refresh reads the slots from the first node that has an answer.
+func (t *target) refresh(ctx context.Context) error {
+	var failed []error
+	for _, addr := range t.known() {
+		table, err := t.slots(ctx, addr)
+		if err == nil {
+			t.table.Store(table)
+			return nil
+		}
+		failed = append(failed, fmt.Errorf("target %s: %w", addr, err))
+	}
+	return errors.Join(failed...)
+}
+
+// ask sends one request on a connection of its own.
+func (t *target) ask(ctx context.Context, addr string, args ...string) (any, error) {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	nc, err := t.dial(ctx, addr)
+	if err != nil {
+		return nil, err
+	}
+	defer nc.Close()
+	defer context.AfterFunc(ctx, func() { nc.Close() })()
+	c := conn{epoch: time.Now(), timeout: askTimeout}
+	c.attach(nc)
+	v, err := c.call(args...)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", strings.Join(args, " "), err)
+	}
+	return v, nil
+}
+
+// info returns the fields of INFO.
+func (t *target) info(ctx context.Context, addr string) (map[string]string, error) {
+	v, err := t.ask(ctx, addr, "INFO")
+	if err != nil {
+		return nil, err
+	}
+	text, ok := v.(string)
+	if !ok {
+		return nil, fmt.Errorf("INFO: answered with %T, want text", v)
+	}
+	fields := map[string]string{}
+	for line := range strings.Lines(text) {
+		if k, v, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
+			fields[k] = v
+		}
+	}
+	return fields, nil
+}
+
+// slots reads CLUSTER SLOTS: ranges of [first, last, [host, port, ...master], replicas...].
+func (t *target) slots(ctx context.Context, addr string) (*slotTable, error) {
+	v, err := t.ask(ctx, addr, "CLUSTER", "SLOTS")
+	if err != nil {
+		return nil, err
+	}
+	ranges, _ := v.([]any)
+	if len(ranges) == 0 {
+		return nil, errors.New("CLUSTER SLOTS: no slot is served")
+	}
+	table := new(slotTable)
+	for i := range table {
+		table[i] = noNode
+	}
+	for _, r := range ranges {
+		first, last, node, err := slotRange(r, addr)
+		if err != nil {
+			return nil, err
+		}
+		id := t.id(node)
+		for s := first; s <= last; s++ {
+			table[s] = id
+		}
+	}
+	return table, nil
+}
+
+// slotRange decodes an entry of CLUSTER SLOTS. An empty host stands for the one that was asked.
+func slotRange(v any, asked string) (first, last int64, addr string, err error) {
+	entry, _ := v.([]any)
+	if len(entry) >= 3 {
+		first, ok1 := entry[0].(int64)
+		last, ok2 := entry[1].(int64)
+		if master, _ := entry[2].([]any); ok1 && ok2 && len(master) >= 2 && 0 <= first && first <= last && last < slots {
+			host, _ := master[0].(string)
+			if host == "" {
+				if host, _, err = net.SplitHostPort(asked); err != nil {
+					return 0, 0, "", err
+				}
+			}
+			if port, ok := master[1].(int64); ok {
+				return first, last, net.JoinHostPort(host, fmt.Sprint(port)), nil
+			}
+		}
+	}
+	return 0, 0, "", fmt.Errorf("CLUSTER SLOTS: %w: entry %v", errProtocol, v)
+}
+
+// slotOf returns the hash slot of a key: CRC16 (XMODEM) of the key, or of what stands between the first { and the next } if that
+// is not empty, modulo 16384.
+func slotOf(key []byte) uint16 {
+	if i := bytes.IndexByte(key, '{'); i >= 0 {
+		if j := bytes.IndexByte(key[i+1:], '}'); j > 0 {
+			key = key[i+1 : i+1+j]
+		}
+	}
+	var crc uint16
+	for _, b := range key {
+		crc = crc<<8 ^ crcTable[byte(crc>>8)^b]
+	}
+	return crc % slots
+}
+
+var crcTable = func() (t [256]uint16) {
+	for i := range t {
+		crc := uint16(i) << 8
+		for range 8 {
+			if crc&0x8000 != 0 {
+				crc = crc<<1 ^ 0x1021
+			} else {
+				crc <<= 1
+			}
+		}
+		t[i] = crc
+	}
+	return t
+}()

@@ -1,0 +1,436 @@
+package bench
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"net"
+	"os"
+	"strings"
+	"time"
+
+	"neokv.dev/workloads"
+)
+
+// worker is one client: it has one batch of operations under way at a time, on one connection per node that it needs. A batch is
+// grouped by node, sent to all of them, then the replies are read node by node; a reply counts as there when this client gets to
+// read it. In a batch over several nodes that can be a little after it arrived, as for any client that does one thing at a time.
+type worker struct {
+	run  *run
+	gen  *workloads.Generator
+	req  workloads.Request
+	rec  recorder
+	home nodeID // where everything goes if the target is no cluster
+
+	conns []*conn // by nodeID, nil where none was needed
+	timer *time.Timer
+
+	batch  []operation
+	arena  []byte  // the encoded requests of the batch
+	todo   []int32 // operations of the batch still to send
+	active []*conn // connections that the current round uses, in the order of their first operation
+	kinds  map[string]string
+
+	place place // in the schedule of an open loop
+}
+
+// operation is one operation of a batch.
+type operation struct {
+	from, to int // its request in the arena
+	op       uint8
+	slot     uint16
+	// redirect is the node that a redirection names, noNode to go by the slot table; asking says it was ASK.
+	redirect nodeID
+	asking   bool
+	miss     bool
+	failure  string // kind of error, empty if answered
+	// Instants since the run's epoch: planned is the intended start, negative in a closed loop; sent is zero until it is.
+	planned, sent, done time.Duration
+}
+
+const (
+	// maxInFlight bounds the bytes of a batch, requests and expected replies together, so that client and server can never both
+	// wait for the other to read. A longer pipeline of large values is cut into several batches.
+	maxInFlight = 256 << 10
+	// maxRedirects is how often an operation is redirected before it counts as failed, as in cluster clients. From the third on
+	// there is a pause before: the cluster is changing its mind.
+	maxRedirects  = 5
+	redirectPause = 10 * time.Millisecond
+	// loadPipeline is the batch of the load phase, where latency is of no interest.
+	loadPipeline = 128
+	// firstBackoff doubles with each failed attempt to connect, up to lastBackoff.
+	firstBackoff = 10 * time.Millisecond
+	lastBackoff  = time.Second
+)
+
+// Kinds of errors that are not the first word of an error reply.
+const (
+	kindConnect    = "connect"         // no connection could be made
+	kindConnection = "connection"      // it broke
+	kindTimeout    = "timeout"         // no answer in time
+	kindProtocol   = "protocol"        // the answer is not RESP2
+	kindRedirects  = "redirects"       // redirected too often
+	kindUnknown    = "unknown outcome" // the server does not know whether the write took effect
+	kindOther      = "other"           // an error reply that does not begin with a code
+)
+
+// load inserts records, chunk by chunk as the run hands them out, each until the target has answered it.
+func (w *worker) load() {
+	for !w.run.stopped() {
+		from, to := w.run.nextRecords(w.batchSize(loadPipeline))
+		if from == to {
+			return
+		}
+		w.reset()
+		for n := from; n < to; n++ {
+			w.gen.Insert(&w.req, n)
+			w.append(-1)
+		}
+		for len(w.batch) > 0 && !w.run.stopped() {
+			w.exchange()
+			w.count()
+			w.keepFailed()
+			if len(w.batch) > 0 {
+				w.sleep(firstBackoff)
+			}
+		}
+	}
+}
+
+// keepFailed leaves in the batch what has to be sent again.
+func (w *worker) keepFailed() {
+	left := w.batch[:0]
+	for _, p := range w.batch {
+		if p.failure != "" {
+			p.failure, p.redirect, p.asking, p.sent = "", noNode, false, 0
+			left = append(left, p)
+		}
+	}
+	w.batch = left
+}
+
+// closed sends batch after batch, the next when the last is answered.
+func (w *worker) closed() {
+	size := w.batchSize(w.run.o.Pipeline)
+	for !w.run.stopped() {
+		w.reset()
+		for range size {
+			w.gen.Next(&w.req)
+			w.append(-1)
+		}
+		w.exchange()
+		w.count()
+	}
+}
+
+// opened sends each operation when it is due; what has become due meanwhile travels with it, up to a pipeline's worth.
+func (w *worker) opened() {
+	size := w.batchSize(w.run.o.Pipeline)
+	for !w.run.stopped() {
+		planned, ok := w.place.next()
+		if !ok {
+			return
+		}
+		now := w.run.now()
+		if wait := planned - now; wait > 0 {
+			w.sleep(wait)
+			continue
+		}
+		w.reset()
+		for len(w.batch) < size && ok && planned <= now {
+			w.gen.Next(&w.req)
+			w.append(planned)
+			w.place.advance()
+			planned, ok = w.place.next()
+		}
+		w.exchange()
+		w.count()
+	}
+}
+
+// batchSize is how many operations travel together.
+func (w *worker) batchSize(pipeline int) int {
+	const overhead = 128 // of a request and its reply beside the value
+	return max(1, min(pipeline, maxInFlight/(w.run.o.ValueSize+overhead)))
+}
+
+func (w *worker) reset() { w.batch, w.arena = w.batch[:0], w.arena[:0] }
+
+// append adds the request just generated to the batch.
+func (w *worker) append(planned time.Duration) {
+	from := len(w.arena)
+	w.arena = appendRequest(w.arena, w.req.Args...)
+	w.batch = append(w.batch, operation{
+		from: from, to: len(w.arena), op: uint8(w.req.Op), slot: slotOf(w.req.Args[1]), redirect: noNode, planned: planned,
+	})
+}
+
+// exchange sends the batch and reads the replies, following redirections until every operation is answered or has failed.
+func (w *worker) exchange() {
+	w.todo = w.todo[:0]
+	for i := range w.batch {
+		w.todo = append(w.todo, int32(i))
+	}
+	for round := 0; len(w.todo) > 0; round++ {
+		if round > maxRedirects {
+			for _, i := range w.todo {
+				w.batch[i].failure = kindRedirects
+			}
+			return
+		}
+		if round > 2 {
+			w.sleep(redirectPause)
+		}
+		w.send()
+		w.todo = w.todo[:0]
+		for _, c := range w.active {
+			w.receive(c)
+		}
+	}
+}
+
+// send distributes what is to do over the connections and flushes them.
+func (w *worker) send() {
+	w.active = w.active[:0]
+	for _, i := range w.todo {
+		p := &w.batch[i]
+		c := w.connect(p)
+		if c == nil {
+			p.failure = kindConnect
+			continue
+		}
+		if len(c.queue) == 0 {
+			w.active = append(w.active, c)
+		}
+		if p.asking {
+			c.out = append(c.out, "*1\r\n$6\r\nASKING\r\n"...)
+			c.queue = append(c.queue, askingReply)
+		}
+		c.out = append(c.out, w.arena[p.from:p.to]...)
+		c.queue = append(c.queue, i)
+	}
+	for _, c := range w.active {
+		now := w.run.now()
+		for _, i := range c.queue {
+			if i != askingReply && w.batch[i].sent == 0 {
+				w.batch[i].sent = now
+			}
+		}
+		if err := c.flush(now); err != nil {
+			w.broken(c, 0, err)
+		}
+	}
+}
+
+// receive reads the replies that a connection owes.
+func (w *worker) receive(c *conn) {
+	for k, i := range c.queue {
+		rep, err := c.read(maxDepth)
+		if err != nil {
+			w.broken(c, k, err)
+			return
+		}
+		if i == askingReply {
+			continue
+		}
+		p := &w.batch[i]
+		p.done = c.readAt
+		if rep.kind == '-' {
+			w.refused(p, i, rep.text)
+			continue
+		}
+		p.miss = rep.null
+		c.failures = 0
+	}
+	c.queue = c.queue[:0]
+}
+
+// refused takes in an error reply: a redirection to follow, or a failure.
+func (w *worker) refused(p *operation, i int32, text []byte) {
+	code, rest, _ := bytes.Cut(text, []byte(" "))
+	moved, ask := string(code) == "MOVED", string(code) == "ASK"
+	if t := w.run.target; (moved || ask) && t.table.Load() != nil {
+		if _, addr, ok := bytes.Cut(rest, []byte(" ")); ok && len(addr) > 1 {
+			p.redirect, p.asking = t.redirectID(string(addr)), ask
+			w.todo = append(w.todo, i)
+			w.redirected(moved)
+			return
+		}
+	}
+	if string(code) == "CLUSTERDOWN" || moved {
+		w.run.target.markStale()
+	}
+	p.failure = w.kindOf(code, text)
+}
+
+func (w *worker) redirected(moved bool) {
+	t := w.rec.begin()
+	if moved {
+		t.moved++
+	} else {
+		t.asked++
+	}
+	w.rec.end()
+	if moved {
+		w.run.target.markStale()
+	}
+}
+
+// kindOf returns the kind that an error reply counts as. Only the first of each kind allocates.
+func (w *worker) kindOf(code, text []byte) string {
+	if bytes.HasPrefix(text, []byte("ERR write outcome unknown")) {
+		code = []byte(kindUnknown)
+	}
+	if kind, ok := w.kinds[string(code)]; ok {
+		return kind
+	}
+	kind := string(code)
+	if kind != kindUnknown && (len(kind) > 32 || len(kind) == 0 || strings.ToUpper(kind) != kind) {
+		kind = kindOther
+	}
+	if len(w.kinds) < 64 {
+		w.kinds[string(code)] = kind
+	}
+	w.run.firstError(kind, string(text))
+	return kind
+}
+
+// broken gives a connection up: the operations from place k of its queue on have failed.
+func (w *worker) broken(c *conn, k int, err error) {
+	kind := kindConnection
+	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		kind = kindTimeout
+	case errors.Is(err, errProtocol):
+		kind = kindProtocol
+	}
+	for _, i := range c.queue[k:] {
+		if i != askingReply {
+			w.batch[i].failure = kind
+		}
+	}
+	w.run.forget(c.nc)
+	c.nc, c.queue = nil, c.queue[:0]
+	w.backOff(c, kind, err)
+}
+
+// backOff notes a failure of a connection, or to make one.
+func (w *worker) backOff(c *conn, kind string, err error) {
+	w.run.firstError(kind, err.Error())
+	c.retryAt = w.run.now() + min(lastBackoff, firstBackoff<<min(c.failures, 10))
+	c.failures++
+	w.run.target.markStale()
+}
+
+// route says which node an operation goes to now.
+func (w *worker) route(p *operation) nodeID {
+	if p.redirect != noNode {
+		return p.redirect
+	}
+	table := w.run.target.table.Load()
+	if table == nil {
+		return w.home
+	}
+	if id := table[p.slot]; id != noNode {
+		return id
+	}
+	return 0 // some node: it answers MOVED, or CLUSTERDOWN
+}
+
+// connect returns a connection for an operation, waiting first as long as the node's last failure asks for; nil if there is none.
+func (w *worker) connect(p *operation) *conn {
+	for {
+		id := w.route(p)
+		for int(id) >= len(w.conns) {
+			w.conns = append(w.conns, nil)
+		}
+		c := w.conns[id]
+		if c == nil {
+			c = &conn{epoch: w.run.epoch, timeout: w.run.o.Timeout}
+			w.conns[id] = c
+		}
+		if c.nc != nil {
+			return c
+		}
+		if wait := c.retryAt - w.run.now(); wait > 0 && c.failures > 0 {
+			if w.sleep(wait); w.run.stopped() {
+				return nil
+			}
+			if w.route(p) != id {
+				continue // the slots have another place by now
+			}
+		}
+		nc, err := w.run.connect(w.run.target.addr(id))
+		if err != nil {
+			w.backOff(c, kindConnect, err)
+			return nil
+		}
+		c.attach(nc)
+		return c
+	}
+}
+
+// count records the batch.
+func (w *worker) count() {
+	aborted := w.run.aborted.Load()
+	t := w.rec.begin()
+	for i := range w.batch {
+		p := &w.batch[i]
+		switch {
+		case p.failure == "":
+			response := time.Duration(-1)
+			if p.planned >= 0 {
+				response = p.done - p.planned
+			}
+			t.add(p.op, p.done-p.sent, response, p.miss)
+		case !aborted: // what an abort cuts off has not failed
+			t.fail(p.op, p.failure)
+		}
+	}
+	w.rec.end()
+}
+
+// sleep waits for a time, or until the run stops.
+func (w *worker) sleep(d time.Duration) {
+	w.timer.Reset(d)
+	select {
+	case <-w.timer.C:
+	case <-w.run.stop:
+		w.timer.Stop()
+	}
+}
+
+// close closes the worker's connections.
+func (w *worker) close() {
+	for _, c := range w.conns {
+		if c != nil && c.nc != nil {
+			w.run.forget(c.nc)
+		}
+	}
+}
+
+// connect dials, for as long as the run lasts.
+func (r *run) connect(addr string) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(r.ctx, r.o.Timeout)
+	defer cancel()
+	nc, err := r.target.dial(ctx, addr)
+	if err != nil {
+		return nil, err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.aborted.Load() {
+		nc.Close()
+		return nil, context.Canceled
+	}
+	r.conns[nc] = struct{}{}
+	return nc, nil
+}
+
+// forget closes a connection.
+func (r *run) forget(nc net.Conn) {
+	r.mu.Lock()
+	delete(r.conns, nc)
+	r.mu.Unlock()
+	nc.Close()
+}
