@@ -25,7 +25,9 @@ type Batch struct {
 }
 
 func newBatch(e *Engine) *Batch {
-	return &Batch{engine: e, over: overlay{heads: make(map[uint64]int32), seed: maphash.MakeSeed()}}
+	seed := maphash.MakeSeed()
+	hash := func(key []byte) uint64 { return maphash.Bytes(seed, key) }
+	return &Batch{engine: e, over: overlay{heads: make(map[uint64]int32), hash: hash}}
 }
 
 // NewBatch returns an empty batch. Its reads see the batch's own writes over the engine as of the first read.
@@ -115,10 +117,10 @@ func (b *Batch) Close() {
 // overlay finds a batch's own writes by key. It is read from the batch's bytes when somebody asks, not kept while writing, so
 // that batches without reads do not pay for it. It holds offsets into the bytes, since they move when the batch grows.
 type overlay struct {
-	done   int   // bytes of the batch that have been read
-	order  int32 // writes that have been read
-	seed   maphash.Seed
-	heads  map[uint64]int32 // hash of a key -> the last of the points that share it
+	done   int                     // bytes of the batch that have been read
+	order  int32                   // writes that have been read
+	hash   func(key []byte) uint64 // its seed is random; no answer depends on it
+	heads  map[uint64]int32        // hash of a key -> the last of the points that share it
 	points []point
 	ranges []span
 }
@@ -187,7 +189,7 @@ func (o *overlay) read(repr []byte) {
 func uvarintLen(n uint32) uint32 { return uint32(bits.Len32(n|1)+6) / 7 }
 
 func (o *overlay) put(repr, key []byte, p point) {
-	h := maphash.Bytes(o.seed, key)
+	h := o.hash(key)
 	head, ok := o.heads[h]
 	if !ok {
 		head = -1
@@ -207,7 +209,7 @@ func (o *overlay) put(repr, key []byte, p point) {
 // get says what the batch has written of key; known is false when it has nothing to say.
 func (o *overlay) get(repr, key []byte) (value []byte, ok, known bool) {
 	var last *point
-	if i, found := o.heads[maphash.Bytes(o.seed, key)]; found {
+	if i, found := o.heads[o.hash(key)]; found {
 		for ; i >= 0; i = o.points[i].next {
 			if p := &o.points[i]; bytes.Equal(repr[p.key:p.keyEnd], key) {
 				last = p

@@ -1,8 +1,6 @@
 package engine
 
 import (
-	"bytes"
-
 	"github.com/cockroachdb/pebble/v2"
 
 	"neokv.dev/neokv/internal/keys"
@@ -52,7 +50,10 @@ func immediateSuccessor(dst, prefix []byte) []byte {
 		return dst
 	}
 	// Everything that begins with prefix has it as its prefix, so the next one differs within it.
-	dst = bytes.TrimRight(dst[:len(dst)-1], "\xff")
+	dst = dst[:len(dst)-1]
+	for dst[len(dst)-1] == 0xff {
+		dst = dst[:len(dst)-1]
+	}
 	dst[len(dst)-1]++
 	return dst
 }

@@ -1,12 +1,20 @@
 package engine
 
 import (
+	"errors"
 	"fmt"
+	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
+	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
 	"neokv.dev/neokv/internal/keys"
+	"neokv.dev/neokv/internal/topology"
 	"neokv.dev/neokv/settings"
 )
 
@@ -105,4 +113,242 @@ func TestCrashKeepsWhatIsSynced(t *testing.T) {
 			t.Errorf("key %d after the crash: %v, want %v", i, ok, want)
 		}
 	}
+}
+
+// TestFoldersAreDurable: a power cut leaves a database that opens, however deep its folder and whatever was there before.
+func TestFoldersAreDurable(t *testing.T) {
+	for _, dir := range []string{"a", "a/b/c", "/a/b/c", "/"} {
+		mem := vfs.NewCrashableMem()
+		o := testOptions(t, mem)
+		o.Dir = dir
+		e := open(t, o)
+		b := e.NewBatch()
+		must(t, b.Set(metadataKey(1), []byte("x")))
+		must(t, b.Commit(true))
+		o.FS = mem.CrashClone(vfs.CrashCloneCfg{})
+		must(t, e.Close())
+		e = open(t, o)
+		if _, ok := get(t, e, metadataKey(1)); !ok {
+			t.Errorf("%s: a synced key is gone after the crash", dir)
+		}
+		must(t, e.Close())
+	}
+}
+
+// TestFailedSyncIsFatal: Pebble's log writer fails, Fatal hears of it before the commit returns, and the engine still closes.
+func TestFailedSyncIsFatal(t *testing.T) {
+	var failing, fatal atomic.Bool
+	broken := errors.New("broken disk")
+	fs := errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
+		switch op.Kind {
+		case errorfs.OpFileSync, errorfs.OpFileSyncData, errorfs.OpFileSyncTo:
+			if failing.Load() {
+				return broken
+			}
+		}
+		return nil
+	}))
+	o := testOptions(t, fs)
+	o.Fatal = func(err error) {
+		if !strings.Contains(err.Error(), broken.Error()) {
+			t.Errorf("Fatal(%v); want it to name the broken disk", err)
+		}
+		fatal.Store(true)
+		failing.Store(false) // as behind a fence: what follows succeeds
+	}
+	e := open(t, o)
+	b := e.NewBatch()
+	must(t, b.Set(metadataKey(1), []byte("x")))
+	failing.Store(true)
+	_ = b.Commit(true) // says nothing: Pebble does not expect Fatalf to return
+	if !fatal.Load() {
+		t.Error("the commit has returned and Fatal was not called")
+	}
+	_ = e.Close()
+}
+
+// TestCorruptedTable: a checksum mismatch is an error to the reader and fatal to the store, but not to the process.
+func TestCorruptedTable(t *testing.T) {
+	mem := vfs.NewMem()
+	o := testOptions(t, mem)
+	o.Knobs.Compression = "none"
+	e := open(t, o)
+	b := e.NewBatch()
+	for i := range 1000 {
+		must(t, b.Set(metadataKey(i), []byte("some value")))
+	}
+	must(t, b.Commit(true))
+	compact(t, e)
+	must(t, e.Close())
+
+	names, err := mem.List(o.Dir)
+	must(t, err)
+	spoiled := 0
+	for _, name := range names {
+		if strings.HasSuffix(name, ".sst") {
+			f, err := mem.OpenReadWrite(mem.PathJoin(o.Dir, name), vfs.WriteCategoryUnspecified)
+			must(t, err)
+			_, err = f.WriteAt([]byte("not what was written"), 100)
+			must(t, errors.Join(err, f.Close()))
+			spoiled++
+		}
+	}
+	if spoiled != 1 {
+		t.Fatalf("%d tables; want 1", spoiled)
+	}
+
+	var fatal atomic.Bool
+	o.Fatal = func(err error) {
+		if !strings.Contains(err.Error(), "corrupted file") || !strings.Contains(err.Error(), ".sst") {
+			t.Errorf("Fatal(%v); want it to name the file", err)
+		}
+		fatal.Store(true)
+	}
+	e = open(t, o)
+	defer func() { _ = e.Close() }()
+	v := e.NewView()
+	defer v.Close()
+	failed := 0
+	for i := range 1000 { // some of them lie in the spoiled block
+		if value, ok, err := v.Get(metadataKey(i)); err != nil {
+			failed++
+		} else if !ok || string(value) != "some value" {
+			t.Fatalf("Get(%d) = %q, %v", i, value, ok)
+		}
+	}
+	if failed == 0 || failed == 1000 || !fatal.Load() {
+		t.Errorf("%d of 1000 reads failed, Fatal called: %v; want some, true", failed, fatal.Load())
+	}
+}
+
+// TestVirtualTime opens engines in one bubble after the other: nothing crosses over, and Close leaves no goroutine behind, not
+// even the one that waits to flush a range deletion.
+func TestVirtualTime(t *testing.T) {
+	for range 3 {
+		synctest.Test(t, func(t *testing.T) {
+			e := open(t, testOptions(t, vfs.NewMem()))
+			b := e.NewBatch()
+			must(t, b.Set(metadataKey(1), []byte("x")))
+			must(t, b.DeleteSlots(space, topology.SplitEvenly(1)[0]))
+			if _, ok, err := b.Get(metadataKey(1)); ok || err != nil {
+				t.Errorf("Get of a deleted key = %v, %v", ok, err)
+			}
+			must(t, b.Commit(true))
+			time.Sleep(deleteRangeDelay + time.Second) // virtual: until the flush that the range deletion asks for
+			synctest.Wait()
+			if m := e.Metrics(); m.Flushes != 1 {
+				t.Errorf("%d flushes after a range deletion; want 1", m.Flushes)
+			}
+			b = e.NewBatch()
+			must(t, b.DeleteSlots(space, topology.SplitEvenly(1)[0]))
+			must(t, b.Commit(true))
+			must(t, e.Close())
+		})
+	}
+}
+
+func TestMetrics(t *testing.T) {
+	e := open(t, testOptions(t, vfs.NewMem()))
+	defer func() { must(t, e.Close()) }()
+	value := make([]byte, 10_000)
+	for range 2 {
+		b := e.NewBatch()
+		must(t, b.Set(metadataKey(1), value))
+		must(t, b.Commit(true))
+		must(t, e.db.Flush())
+	}
+	compact(t, e)
+	get(t, e, metadataKey(1))
+	get(t, e, metadataKey(1))
+	m := e.Metrics()
+	for name, v := range map[string]int64{
+		"WALBytesIn": m.WALBytesIn, "WALBytesWritten": m.WALBytesWritten, "Flushes": m.Flushes, "FlushBytes": m.FlushBytes,
+		"Compactions": m.Compactions, "CompactionBytes": m.CompactionBytes, "BlockCacheHits": m.BlockCacheHits,
+		"BlockCacheMisses": m.BlockCacheMisses, "BlockCacheBytes": m.BlockCacheBytes, "FilterMisses": m.FilterMisses,
+		"DiskBytes": m.DiskBytes, "TableBytes": m.TableBytes, "Tables": m.Tables, "ReadAmp": m.ReadAmp,
+		"MemtableBytes": m.MemtableBytes, "Memtables": m.Memtables,
+	} {
+		if v <= 0 {
+			t.Errorf("%s = %d; want more than 0", name, v)
+		}
+	}
+	if m.WALBytesIn < 20_000 || m.Flushes < 2 || m.L0Sublevels != 0 || m.WriteStalls != 0 || m.BackgroundErrors != 0 {
+		t.Errorf("metrics %+v", m)
+	}
+}
+
+func TestStallsAreCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := open(t, testOptions(t, vfs.NewMem()))
+		defer func() { must(t, e.Close()) }()
+		l := e.events.listener(func(error) {})
+		l.WriteStallBegin(pebble.WriteStallBeginInfo{})
+		time.Sleep(3 * time.Second)
+		l.WriteStallEnd()
+		time.Sleep(time.Second)
+		l.WriteStallBegin(pebble.WriteStallBeginInfo{})
+		time.Sleep(time.Second)
+		if m := e.Metrics(); m.WriteStalls != 2 || m.WriteStallTime != 4*time.Second {
+			t.Errorf("%d stalls, %v; want 2, 4s", m.WriteStalls, m.WriteStallTime)
+		}
+		l.BackgroundError(errors.New("no space"))
+		if m := e.Metrics(); m.BackgroundErrors != 1 {
+			t.Errorf("%d background errors; want 1", m.BackgroundErrors)
+		}
+	})
+}
+
+func TestShareOf(t *testing.T) {
+	k := settings.Default().Engine
+	k.MemtableSize, k.BlockCache, k.CompactionConcurrency = 90<<20, 300<<20, 7
+	for _, c := range []struct {
+		stores int
+		want   Share
+	}{
+		{1, Share{Memtable: 90 << 20, Cache: 300<<20 + 180<<20, Compactions: 7, OpenFiles: 1024}},
+		{3, Share{Memtable: 30 << 20, Cache: 100<<20 + 60<<20, Compactions: 2, OpenFiles: 341}},
+		{9, Share{Memtable: 10 << 20, Cache: (300<<20)/9 + 20<<20, Compactions: 1, OpenFiles: 128}},
+	} {
+		if got, err := ShareOf(k, c.stores); err != nil || got != c.want {
+			t.Errorf("ShareOf(%d stores) = %+v, %v; want %+v", c.stores, got, err, c.want)
+		}
+	}
+	if _, err := ShareOf(k, 0); err == nil || err.Error() != "engine: stores (0) must be >= 1" {
+		t.Errorf("ShareOf(0 stores): %v", err)
+	}
+
+	bad := settings.Engine{MemtableSize: 1 << 20, MemtableCount: 1, L0Compaction: 4, L0Stop: 4, Compression: "lz4", BloomPrefix: "slot"}
+	_, err := ShareOf(bad, 9)
+	for _, want := range []string{
+		"engine.memtable_size (1048576 bytes) is 116508 bytes for each of 9 stores; allowed 262144 to 4294967294",
+		"engine.memtable_count (1) must be >= 2", "engine.block_cache (0 bytes) must be >= 1",
+		"engine.l0_stop (4) must be > engine.l0_compaction (4)", `engine.compression ("lz4")`, `engine.bloom_prefix ("slot")`,
+	} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("ShareOf of bad knobs: %v; want it to say %q", err, want)
+		}
+	}
+	o := testOptions(t, vfs.NewMem())
+	o.Knobs = bad
+	if _, err := Open(o); err == nil {
+		t.Error("Open takes bad knobs")
+	}
+}
+
+// TestOpenTwice: the folder's lock keeps a second engine out and harms nothing.
+func TestOpenTwice(t *testing.T) {
+	o := testOptions(t, vfs.NewMem())
+	e := open(t, o)
+	if _, err := Open(o); err == nil {
+		t.Error("a second engine opened the folder")
+	}
+	b := e.NewBatch()
+	must(t, b.Set(metadataKey(1), []byte("x")))
+	must(t, b.Commit(true))
+	must(t, e.Close())
+	e = open(t, o)
+	if _, ok := get(t, e, metadataKey(1)); !ok {
+		t.Error("a key is gone")
+	}
+	must(t, e.Close())
 }

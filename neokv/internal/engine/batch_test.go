@@ -1,0 +1,270 @@
+package engine
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"neokv.dev/neokv/internal/keys"
+	"neokv.dev/neokv/internal/topology"
+)
+
+// TestBatchAgainstModel runs random writes and reads of one batch after the other on few keys, beside a map.
+func TestBatchAgainstModel(t *testing.T) {
+	e := open(t, testOptions(t, vfs.NewMem()))
+	defer func() { must(t, e.Close()) }()
+	rng := random(t)
+	const names = 24
+	key := func(i int) []byte { return fmt.Appendf([]byte{byte(keys.RedisMetadata)}, "%02d", i) }
+	committed := map[int]string{}
+
+	for n := range 400 {
+		b := e.NewBatch()
+		model := make(map[int]string)
+		for i, v := range committed {
+			model[i] = v
+		}
+		check := func(i int) {
+			t.Helper()
+			value, ok, err := b.Get(key(i))
+			must(t, err)
+			if want, exists := model[i]; ok != exists || string(value) != want {
+				t.Fatalf("batch %d: Get(%d) = %q, %v; want %q, %v", n, i, value, ok, want, exists)
+			}
+		}
+		for step := range rng.IntN(60) {
+			i := rng.IntN(names)
+			switch rng.IntN(9) {
+			case 0, 1:
+				model[i] = fmt.Sprint("value ", n, ".", step, string(make([]byte, rng.IntN(200))))
+				must(t, b.Set(key(i), []byte(model[i])))
+			case 2:
+				model[i] = fmt.Sprint("deferred ", n, ".", step)
+				op := b.SetDeferred(len(key(i)), len(model[i]))
+				copy(op.Key, key(i))
+				copy(op.Value, model[i])
+				must(t, op.Finish())
+			case 3:
+				delete(model, i)
+				must(t, b.Delete(key(i)))
+			case 4:
+				j := i + rng.IntN(names/3)
+				for x := i; x < j; x++ {
+					delete(model, x)
+				}
+				must(t, b.DeleteRange(key(i), key(j)))
+			default:
+				check(i)
+			}
+		}
+		if rng.IntN(2) == 0 {
+			for i := range names {
+				check(i)
+			}
+		}
+		if rng.IntN(5) == 0 {
+			b.Close()
+			continue
+		}
+		must(t, b.Commit(rng.IntN(2) == 0))
+		committed = model
+	}
+	for i := range names {
+		want, exists := committed[i]
+		if value, ok := get(t, e, key(i)); ok != exists || value != want {
+			t.Errorf("engine: key %d is %q, %v; want %q, %v", i, value, ok, want, exists)
+		}
+	}
+}
+
+// TestBatchOfEqualHashes puts all keys on one chain of the overlay.
+func TestBatchOfEqualHashes(t *testing.T) {
+	e := open(t, testOptions(t, vfs.NewMem()))
+	defer func() { must(t, e.Close()) }()
+	b := e.NewBatch()
+	defer b.Close()
+	b.over.hash = func([]byte) uint64 { return 7 }
+	for i := range 20 {
+		must(t, b.Set(metadataKey(i%10), fmt.Append(nil, i)))
+	}
+	must(t, b.Delete(metadataKey(3)))
+	for i := range 11 {
+		value, ok, err := b.Get(metadataKey(i))
+		must(t, err)
+		if want := fmt.Sprint(10 + i); ok != (i < 10 && i != 3) || ok && string(value) != want {
+			t.Errorf("Get(%d) = %q, %v; want %q", i, value, ok, want)
+		}
+	}
+}
+
+func TestBatchReadsBelowOnce(t *testing.T) {
+	e := open(t, testOptions(t, vfs.NewMem()))
+	defer func() { must(t, e.Close()) }()
+	first := e.NewBatch()
+	if !first.Empty() {
+		t.Error("a new batch is not empty")
+	}
+	must(t, first.Set(metadataKey(1), []byte("a")))
+	if first.Empty() || first.Len() < len(metadataKey(1)) {
+		t.Errorf("Empty() = %v, Len() = %d after a write", first.Empty(), first.Len())
+	}
+	b := e.NewBatch()
+	defer b.Close()
+	if b.view != nil {
+		t.Error("a batch without reads holds a view")
+	}
+	if _, ok, err := b.Get(metadataKey(1)); ok || err != nil {
+		t.Errorf("Get before the commit = %v, %v", ok, err)
+	}
+	must(t, first.Commit(false))
+	if _, ok, err := b.Get(metadataKey(1)); ok || err != nil {
+		t.Errorf("Get after the first read sees a later commit: %v, %v", ok, err)
+	}
+}
+
+func TestDeleteSlots(t *testing.T) {
+	e := open(t, testOptions(t, vfs.NewMem()))
+	defer func() { must(t, e.Close()) }()
+	user := []byte("key")
+	cleared := topology.SlotRange{First: 100, Last: 199}
+	record := func(s keys.Space, slot topology.Slot) [][]byte {
+		orphan := keys.Orphan{Space: s, Slot: slot, User: user, Version: 4}
+		return [][]byte{
+			s.AppendMetadata(nil, slot, user), s.AppendLegacy(nil, slot, user), s.AppendSubkey(nil, slot, user, 4, []byte("f")),
+			s.AppendScoreKey(nil, slot, user, 4, 1, []byte("m")), orphan.AppendKey(nil),
+		}
+	}
+	b := e.NewBatch()
+	neighbour := keys.Space{Region: space.Region + 1, Index: space.Index}
+	for _, s := range []keys.Space{space, neighbour} {
+		for _, slot := range []topology.Slot{99, 100, 199, 200, 16383} {
+			for _, key := range record(s, slot) {
+				must(t, b.Set(key, []byte("v")))
+			}
+		}
+		must(t, b.Set(keys.AppendRegionState(nil, s.Region), []byte("v")))
+	}
+	must(t, b.Commit(false))
+
+	check := func(s keys.Space, slots topology.SlotRange) {
+		t.Helper()
+		for _, slot := range []topology.Slot{99, 100, 199, 200, 16383} {
+			for _, key := range record(s, slot) {
+				if _, ok := get(t, e, key); ok == slots.Contains(slot) {
+					t.Errorf("slot %d of region %d: key %x there: %v", slot, s.Region, key, ok)
+				}
+			}
+		}
+		if _, ok := get(t, e, keys.AppendRegionState(nil, s.Region)); !ok {
+			t.Errorf("region %d lost its state", s.Region)
+		}
+	}
+	none := topology.SlotRange{First: 1, Last: 0}
+	b = e.NewBatch()
+	must(t, b.DeleteSlots(space, cleared))
+	must(t, b.Commit(false))
+	check(space, cleared)
+	check(neighbour, none)
+
+	all := topology.SplitEvenly(1)[0]
+	b = e.NewBatch()
+	must(t, b.DeleteSlots(space, all))
+	must(t, b.Commit(false))
+	check(space, all)
+	check(neighbour, none)
+}
+
+// loaded is an engine with n keys in the last level and a cache that holds them.
+func loaded(b *testing.B, n int) *Engine {
+	o := testOptions(b, vfs.NewMem())
+	o.Knobs.BlockCache, o.Knobs.MemtableSize = 256<<20, 32<<20
+	e := open(b, o)
+	b.Cleanup(func() { must(b, e.Close()) })
+	value := bytes.Repeat([]byte("v"), 64)
+	for i := 0; i < n; {
+		batch := e.NewBatch()
+		for range 1000 {
+			must(b, batch.Set(metadataKey(2*i), value))
+			i++
+		}
+		must(b, batch.Commit(false))
+	}
+	compact(b, e)
+	return e
+}
+
+const benchKeys = 100_000
+
+func benchmarkGet(b *testing.B, e *Engine, odd int, newView bool) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	all := make([][]byte, 4096)
+	for i := range all {
+		all[i] = metadataKey(2*rng.IntN(benchKeys) + odd)
+	}
+	v := e.NewView()
+	defer func() { v.Close() }()
+	b.ReportAllocs()
+	for i := 0; b.Loop(); i++ {
+		if newView {
+			v.Close()
+			v = e.NewView()
+		}
+		if _, ok, err := v.Get(all[i%len(all)]); err != nil || ok != (odd == 0) {
+			b.Fatal(ok, err)
+		}
+	}
+}
+
+func BenchmarkGet(b *testing.B) {
+	e := loaded(b, benchKeys)
+	b.Run("hit", func(b *testing.B) { benchmarkGet(b, e, 0, false) })
+	b.Run("miss", func(b *testing.B) { benchmarkGet(b, e, 1, false) })
+	b.Run("hit-new-view", func(b *testing.B) { benchmarkGet(b, e, 0, true) })
+	b.Run("miss-new-view", func(b *testing.B) { benchmarkGet(b, e, 1, true) })
+}
+
+// BenchmarkBatch counts operations; 64 of them make a batch, committed without sync.
+func BenchmarkBatch(b *testing.B) {
+	const size = 64
+	all := make([][]byte, 4096)
+	for i := range all {
+		all[i] = metadataKey(2 * i)
+	}
+	value := bytes.Repeat([]byte("v"), 64)
+	for _, c := range []struct {
+		name string
+		run  func(batch *Batch, key []byte) error
+	}{
+		{"set", func(batch *Batch, key []byte) error { return batch.Set(key, value) }},
+		{"get-set", func(batch *Batch, key []byte) error {
+			if _, _, err := batch.Get(key); err != nil {
+				return err
+			}
+			return batch.Set(key, value)
+		}},
+		{"set-get-own", func(batch *Batch, key []byte) error {
+			if err := batch.Set(key, value); err != nil {
+				return err
+			}
+			_, _, err := batch.Get(key)
+			return err
+		}},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			e := loaded(b, 10_000)
+			batch := e.NewBatch()
+			b.ReportAllocs()
+			for i := 0; b.Loop(); i++ {
+				must(b, c.run(batch, all[i%len(all)]))
+				if i%size == size-1 {
+					must(b, batch.Commit(false))
+					batch = e.NewBatch()
+				}
+			}
+			batch.Close()
+		})
+	}
+}
