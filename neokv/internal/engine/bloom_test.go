@@ -151,7 +151,7 @@ func TestTablesEndWithTheirKeyspace(t *testing.T) {
 	defer func() { must(t, e.Close()) }()
 	b := e.NewBatch()
 	for i := range uint64(100) {
-		must(t, b.Set(keys.AppendLogEntry(nil, 1, i), []byte("entry")))
+		must(t, b.Set(keys.AppendLogEntry(nil, 1, i), []byte("an entry of some length")))
 		must(t, b.Set(metadataKey(int(i)), []byte("v")))
 	}
 	must(t, b.Commit(false))
@@ -164,6 +164,9 @@ func TestTablesEndWithTheirKeyspace(t *testing.T) {
 			n++
 			if first, last := table.Smallest.UserKey[0], table.Largest.UserKey[0]; first != last {
 				t.Errorf("a table reaches from keyspace %d to %d", first, last)
+			}
+			if blocks := table.Properties.NumValueBlocks; blocks != 0 {
+				t.Errorf("keyspace %d: values were moved to %d blocks away from their keys", table.Smallest.UserKey[0], blocks)
 			}
 		}
 	}
