@@ -216,6 +216,9 @@ func TestVectorsOfMetadata(t *testing.T) {
 	for _, c := range vectors(t).MetadataValue {
 		m := Metadata{types[c.Type], c.ExpireMS, c.Inline, c.Version, c.Size, c.Head, c.Tail}
 		seen[m.Type] = true
+		if m.Type == List && (m.Head != ListStart-2 || m.Tail != ListStart+1) { // two pushed at the head, one at the tail
+			t.Errorf("list of the vectors from %d to %d; ListStart is %d", m.Head, m.Tail, ListStart)
+		}
 		equal(t, c.Type, m.Append(nil), c.Hex)
 		if m.Type == String {
 			equal(t, "AppendString", AppendString(nil, m.ExpireMS, m.Value), c.Hex)
