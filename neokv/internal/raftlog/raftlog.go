@@ -1,10 +1,31 @@
 // Package raftlog is dragonboat's log store (raftio.ILogDB) on the store's shared engine, keyspace raft_log.
+//
+// All regions of a store share one WAL: what one round of a step worker saves, for many regions, is one batch with at most one
+// sync. docs/storage.md, "Raft log", gives the keys. The values:
+//
+//	log meta    [first index u64]               absent: the log begins with its first entry
+//	log entry   dragonboat's entry
+//	Raft state  [replica u64][dragonboat's state]
+//	bootstrap   [replica u64][dragonboat's bootstrap]
+//	snapshot    [replica u64][dragonboat's snapshot]
+//
+// Nothing here returns an error to dragonboat, which ends the process on one: trouble fences the store (Options.Fence), and from
+// then on answers are placeholders, which cannot leave a fenced store. Check finds trouble while an error still is one.
 package raftlog
 
 import (
+	"fmt"
+	"math"
+	"sync"
+	"sync/atomic"
+
 	"github.com/lni/dragonboat/v4/config"
+	"github.com/lni/dragonboat/v4/raftio"
+	pb "github.com/lni/dragonboat/v4/raftpb"
 
 	"neokv.dev/neokv/internal/engine"
+	"neokv.dev/neokv/internal/keys"
+	"neokv.dev/neokv/internal/topology"
 )
 
 // Options of a log store.
@@ -15,7 +36,431 @@ type Options struct {
 	Failed func() error
 	// Fence is told of a read error or a checksum mismatch.
 	Fence func(error)
+	// Faults plants mistakes for tests that must catch them.
+	Faults Faults
+}
+
+// Faults are planted mistakes; the zero value plants none.
+type Faults struct {
+	NoSync bool // what must be durable on return is not synced
+}
+
+// Log is the log store of all regions of a store. Methods that raftio.ILogDB has are documented there. All may run concurrently, as
+// long as one region is saved by one caller at a time.
+type Log struct {
+	engine *engine.Engine
+	o      Options
+
+	mu       sync.RWMutex // of the map alone
+	replicas map[topology.RegionID]*replica
+
+	rounds, batches, syncs, entries, entryBytes, read atomic.Int64
+}
+
+// Stats counts since the log store was made.
+type Stats struct {
+	Rounds     int64 // calls to SaveRaftState
+	Batches    int64 // batches committed
+	Syncs      int64 // batches committed with sync
+	Entries    int64 // entries saved
+	EntryBytes int64 // their size as stored, without keys
+	Read       int64 // entries read back
+}
+
+// New returns the log store on an engine, which stays the caller's.
+func New(e *engine.Engine, o Options) *Log {
+	if o.Failed == nil {
+		o.Failed = func() error { return nil }
+	}
+	if o.Fence == nil {
+		o.Fence = func(error) {}
+	}
+	return &Log{engine: e, o: o, replicas: make(map[topology.RegionID]*replica)}
 }
 
 // Factory returns what dragonboat is configured with (Expert.LogDBFactory). The engine stays the caller's.
-func Factory(e *engine.Engine, o Options) config.LogDBFactory { panic("skeleton") }
+func Factory(e *engine.Engine, o Options) config.LogDBFactory { return New(e, o).Factory() }
+
+// Factory returns what dragonboat is configured with (Expert.LogDBFactory); it hands out this log store.
+func (l *Log) Factory() config.LogDBFactory { return factory{l} }
+
+type factory struct{ l *Log }
+
+func (f factory) Create(config.NodeHostConfig, config.LogDBCallback, []string, []string) (raftio.ILogDB, error) {
+	return f.l, nil
+}
+
+func (f factory) Name() string { return f.l.Name() }
+
+// Stats returns the counters so far.
+func (l *Log) Stats() Stats {
+	return Stats{
+		Rounds: l.rounds.Load(), Batches: l.batches.Load(), Syncs: l.syncs.Load(),
+		Entries: l.entries.Load(), EntryBytes: l.entryBytes.Load(), Read: l.read.Load(),
+	}
+}
+
+func (l *Log) Name() string         { return "neokv-raftlog" }
+func (l *Log) BinaryFormat() uint32 { return 1 }
+
+// Close leaves the engine open: it is shared.
+func (l *Log) Close() error { return nil }
+
+// fail fences the store.
+func (l *Log) fail(err error) { l.o.Fence(fmt.Errorf("raft log: %w", err)) }
+
+// commit writes a batch; durable asks for a sync where the store syncs at all. The batch is gone afterwards.
+func (l *Log) commit(b *engine.Batch, durable bool) error {
+	durable = durable && l.o.Sync && !l.o.Faults.NoSync
+	l.batches.Add(1)
+	if durable {
+		l.syncs.Add(1)
+	}
+	return b.Commit(durable)
+}
+
+// SaveRaftState saves a round's updates in one batch. It is synced if it holds an entry, a changed term or vote, or a snapshot: these
+// promise something to other replicas. The commit index alone promises nothing, and who forgets it learns it again.
+func (l *Log) SaveRaftState(updates []pb.Update, _ uint64) error {
+	l.rounds.Add(1)
+	if l.o.Failed() != nil {
+		l.pretend(updates)
+		return nil
+	}
+	if err := l.save(updates); err != nil {
+		l.fail(err)
+		l.pretend(updates)
+	}
+	return nil
+}
+
+func (l *Log) save(updates []pb.Update) error {
+	var b *engine.Batch
+	durable := false
+	// A region's records are locked while its part of the batch is made; where there is a snapshot, until the batch is
+	// committed, so that SaveSnapshots cannot commit a newer one in between.
+	var held []*replica
+	defer func() {
+		for _, r := range held {
+			r.mu.Unlock()
+		}
+	}()
+	for i := range updates {
+		ud := &updates[i]
+		snapshot := !pb.IsEmptySnapshot(ud.Snapshot)
+		if len(ud.EntriesToSave) == 0 && pb.IsEmptyState(ud.State) && !snapshot {
+			continue
+		}
+		r, err := l.lock(ud.ShardID)
+		if err == nil {
+			if b == nil {
+				b = l.engine.NewBatch()
+			}
+			var promises bool
+			promises, err = r.put(b, ud, l)
+			durable = durable || promises
+			if snapshot {
+				held = append(held, r)
+			} else {
+				r.mu.Unlock()
+			}
+		}
+		if err != nil {
+			if b != nil {
+				b.Close()
+			}
+			return fmt.Errorf("region %d: replica %d: %w", int64(ud.ShardID), ud.ReplicaID, err)
+		}
+	}
+	if b == nil {
+		return nil
+	}
+	if b.Empty() {
+		b.Close()
+		return nil
+	}
+	return l.commit(b, durable)
+}
+
+// pretend takes note of updates that a fenced store does not write.
+func (l *Log) pretend(updates []pb.Update) {
+	for i := range updates {
+		ud := &updates[i]
+		r := l.replica(ud.ShardID)
+		r.mu.Lock()
+		r.note(ud)
+		r.mu.Unlock()
+	}
+}
+
+// IterateEntries reads entries. One that should be there and is not, or does not read as it should, fences the store; it and
+// those after it are answered with empty entries.
+func (l *Log) IterateEntries(
+	ents []pb.Entry, size, shard, id, low, high, maxSize uint64,
+) ([]pb.Entry, uint64, error) {
+	r, err := l.lock(shard)
+	if err != nil {
+		if l.o.Failed() == nil {
+			l.fail(err)
+		}
+		r = l.replica(shard)
+		r.mu.Lock()
+	}
+	first, last, lastTerm, ours := r.first, r.last, r.lastTerm, r.id == id
+	r.mu.Unlock()
+	if !ours || low < first || low > last {
+		return ents, size, nil
+	}
+	high = min(high, last+1)
+	next := low
+	visit := func(e pb.Entry) bool {
+		next++
+		size += uint64(e.SizeUpperLimit())
+		ents = append(ents, e)
+		return size <= maxSize
+	}
+	err = l.o.Failed()
+	if err == nil {
+		if err = l.walk(topology.RegionID(shard), low, high, visit); err == nil {
+			l.read.Add(int64(next - low))
+			return ents, size, nil
+		}
+		l.fail(fmt.Errorf("region %d: %w", int64(shard), err))
+	}
+	for next < high && visit(pb.Entry{Index: next, Term: lastTerm}) {
+	}
+	return ents, size, nil
+}
+
+// ReadRaftState returns the state and the entries after the snapshot at lastIndex.
+func (l *Log) ReadRaftState(shard, id, lastIndex uint64) (raftio.RaftState, error) {
+	r, err := l.lock(shard)
+	if err != nil {
+		l.fail(err)
+		return raftio.RaftState{}, raftio.ErrNoSavedLog
+	}
+	defer r.mu.Unlock()
+	if r.id != id || pb.IsEmptyState(r.state) {
+		return raftio.RaftState{}, raftio.ErrNoSavedLog
+	}
+	rs := raftio.RaftState{State: r.state, FirstIndex: lastIndex}
+	// The commit index is written without sync; a snapshot's record, which is synced, may be ahead of it.
+	rs.State.Commit = max(rs.State.Commit, lastIndex)
+	if first := max(r.first, lastIndex+1); first <= r.last {
+		rs.FirstIndex, rs.EntryCount = first, r.last-first+1
+	}
+	return rs, nil
+}
+
+// RemoveEntriesTo moves the log's first index behind index, without sync: a truncation that is lost is made again. The entries
+// are deleted a thousand at a time, since a range deletion slows reads of its memtable down.
+func (l *Log) RemoveEntriesTo(shard, id, index uint64) error {
+	if err := l.remove(shard, id, index); err != nil {
+		l.fail(fmt.Errorf("region %d: truncate to %d: %w", int64(shard), index, err))
+	}
+	return nil
+}
+
+func (l *Log) remove(shard, id, index uint64) error {
+	if l.o.Failed() != nil {
+		return nil
+	}
+	r, err := l.lock(shard)
+	if err != nil {
+		return err
+	}
+	defer r.mu.Unlock()
+	if index = min(index, r.last); r.id != id || index < r.first {
+		return nil
+	}
+	b := l.engine.NewBatch()
+	if err := r.truncate(b, index); err != nil {
+		b.Close()
+		return err
+	}
+	return l.commit(b, false)
+}
+
+// CompactEntriesTo has nothing to do: compactions drop what range deletions cover.
+func (l *Log) CompactEntriesTo(uint64, uint64, uint64) (<-chan struct{}, error) {
+	done := make(chan struct{})
+	close(done)
+	return done, nil
+}
+
+// SaveSnapshots saves snapshot records and leaves the logs alone. A record never goes back: it is committed under the lock that
+// SaveRaftState holds for a snapshot.
+func (l *Log) SaveSnapshots(updates []pb.Update) error {
+	for i := range updates {
+		ud := &updates[i]
+		if pb.IsEmptySnapshot(ud.Snapshot) {
+			continue
+		}
+		if l.o.Failed() == nil {
+			err := l.saveSnapshot(ud)
+			if err == nil {
+				continue
+			}
+			l.fail(fmt.Errorf("region %d: replica %d: snapshot %d: %w", int64(ud.ShardID), ud.ReplicaID, ud.Snapshot.Index, err))
+		}
+		r := l.replica(ud.ShardID)
+		r.mu.Lock()
+		r.noteSnapshot(&ud.Snapshot)
+		r.mu.Unlock()
+	}
+	return nil
+}
+
+func (l *Log) saveSnapshot(ud *pb.Update) error {
+	r, err := l.lock(ud.ShardID)
+	if err != nil {
+		return err
+	}
+	defer r.mu.Unlock()
+	if r.id == ud.ReplicaID && ud.Snapshot.Index <= r.snapshot {
+		return nil
+	}
+	b := l.engine.NewBatch()
+	err = r.claim(b, ud.ReplicaID)
+	if err == nil {
+		err = r.putSnapshot(b, &ud.Snapshot)
+	}
+	if err != nil {
+		b.Close()
+		return err
+	}
+	return l.commit(b, true)
+}
+
+// GetSnapshot returns the latest snapshot's record, empty if there is none.
+func (l *Log) GetSnapshot(shard, id uint64) (pb.Snapshot, error) {
+	r, err := l.lock(shard)
+	if err != nil {
+		l.fail(err)
+		return pb.Snapshot{}, nil
+	}
+	defer r.mu.Unlock()
+	var s pb.Snapshot
+	if r.id == id && r.snapshotBytes != nil {
+		err = unmarshal(r.snapshotBytes, &s)
+	}
+	return s, err // bytes that were decoded or encoded before
+}
+
+// SaveBootstrapInfo begins a replica. The records of an older replica of the region, if any are left, go.
+func (l *Log) SaveBootstrapInfo(shard, id uint64, bootstrap pb.Bootstrap) error {
+	if l.o.Failed() != nil {
+		return nil
+	}
+	if err := l.begin(shard, id, &bootstrap, nil); err != nil {
+		l.fail(err)
+	}
+	return nil
+}
+
+// ImportSnapshot makes the log of a replica that does not run begin after a snapshot. Its error is a real one.
+func (l *Log) ImportSnapshot(s pb.Snapshot, id uint64) error {
+	if s.Type == pb.UnknownStateMachine {
+		return fmt.Errorf("region %d: import of snapshot %d: state machine type not set", int64(s.ShardID), s.Index)
+	}
+	return l.begin(s.ShardID, id, &pb.Bootstrap{Join: true, Type: s.Type}, &s)
+}
+
+func (l *Log) begin(shard, id uint64, bootstrap *pb.Bootstrap, imported *pb.Snapshot) error {
+	r, err := l.lock(shard)
+	if err != nil {
+		return err
+	}
+	defer r.mu.Unlock()
+	b := l.engine.NewBatch()
+	if err := r.begin(b, id, bootstrap, imported); err != nil {
+		b.Close()
+		return fmt.Errorf("region %d: replica %d: %w", int64(shard), id, err)
+	}
+	return l.commit(b, true)
+}
+
+// GetBootstrapInfo returns a replica's bootstrap record, or raftio.ErrNoBootstrapInfo.
+func (l *Log) GetBootstrapInfo(shard, id uint64) (pb.Bootstrap, error) {
+	r, err := l.lock(shard)
+	if err != nil {
+		l.fail(err)
+		return pb.Bootstrap{}, raftio.ErrNoBootstrapInfo
+	}
+	defer r.mu.Unlock()
+	if r.id != id || r.bootstrapBytes == nil {
+		return pb.Bootstrap{}, raftio.ErrNoBootstrapInfo
+	}
+	var bootstrap pb.Bootstrap
+	err = unmarshal(r.bootstrapBytes, &bootstrap)
+	return bootstrap, err // bytes that were decoded or encoded before
+}
+
+// ListNodeInfo lists the replicas that have a bootstrap record, by region.
+func (l *Log) ListNodeInfo() ([]raftio.NodeInfo, error) {
+	all, err := l.list()
+	if err != nil {
+		l.fail(err)
+	}
+	return all, nil
+}
+
+func (l *Log) list() ([]raftio.NodeInfo, error) {
+	v := l.engine.NewView()
+	defer v.Close()
+	it, err := v.Iter(keys.AppendRaft(nil, math.MinInt64, 0), keys.AppendRaft(nil, math.MaxInt64, 0xff))
+	if err != nil {
+		return nil, err
+	}
+	defer it.Close()
+	var all []raftio.NodeInfo
+	for ok := it.First(); ok; {
+		region, _, _, err := keys.ParseRaft(it.Key())
+		if err != nil {
+			return all, err
+		}
+		lower := keys.AppendRaft(nil, region, keys.Bootstrap)
+		if it.SeekGE(lower) && string(it.Key()) == string(lower) {
+			value, err := it.ValueAndErr()
+			if err != nil {
+				return all, err
+			}
+			id, _, err := splitRecord(value)
+			if err != nil {
+				return all, fmt.Errorf("region %d: bootstrap record: %w", region, err)
+			}
+			all = append(all, raftio.NodeInfo{ShardID: uint64(region), ReplicaID: id})
+		}
+		_, upper := keys.RaftBounds(region)
+		ok = it.SeekGE(upper)
+	}
+	return all, it.Error()
+}
+
+// RemoveNodeData removes all records of a replica, unless they are another's by now.
+func (l *Log) RemoveNodeData(shard, id uint64) error {
+	if l.o.Failed() != nil {
+		return nil
+	}
+	if err := l.removeReplica(shard, id); err != nil {
+		l.fail(fmt.Errorf("region %d: replica %d: remove: %w", int64(shard), id, err))
+	}
+	return nil
+}
+
+func (l *Log) removeReplica(shard, id uint64) error {
+	r, err := l.lock(shard)
+	if err != nil {
+		return err
+	}
+	defer r.mu.Unlock()
+	if r.id != id {
+		return nil
+	}
+	b := l.engine.NewBatch()
+	if err := r.wipe(b); err != nil {
+		b.Close()
+		return err
+	}
+	return l.commit(b, true)
+}

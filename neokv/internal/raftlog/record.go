@@ -1,0 +1,133 @@
+package raftlog
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	pb "github.com/lni/dragonboat/v4/raftpb"
+
+	"neokv.dev/neokv/internal/keys"
+	"neokv.dev/neokv/internal/topology"
+)
+
+type unmarshaler interface{ Unmarshal([]byte) error }
+
+const recordKeyLen = keys.LogEntryKeyLen - 8
+
+// splitRecord takes the replica id off a record.
+func splitRecord(value []byte) (id uint64, rest []byte, err error) {
+	if len(value) < 8 {
+		return 0, nil, fmt.Errorf("%d bytes, want at least 8", len(value))
+	}
+	if id = binary.BigEndian.Uint64(value); id == 0 {
+		return 0, nil, fmt.Errorf("replica id is 0")
+	}
+	return id, value[8:], nil
+}
+
+// decodeEntry decodes the entry stored under index; it shares no memory with value.
+func decodeEntry(value []byte, index uint64) (pb.Entry, error) {
+	var e pb.Entry
+	if err := unmarshal(value, &e); err != nil {
+		return e, fmt.Errorf("entry %d: %w", index, err)
+	}
+	if e.Index != index {
+		return e, fmt.Errorf("entry %d: says that it is entry %d", index, e.Index)
+	}
+	return e, nil
+}
+
+// unmarshal turns the panics of dragonboat's decoders on damaged bytes into errors.
+func unmarshal(data []byte, into unmarshaler) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("decode %T: %v", into, p)
+		}
+	}()
+	if err := into.Unmarshal(data); err != nil {
+		return fmt.Errorf("decode %T: %w", into, err)
+	}
+	return nil
+}
+
+// walk visits the entries low <= index < high in order, until visit returns false. One that is missing is an error.
+func (l *Log) walk(region topology.RegionID, low, high uint64, visit func(pb.Entry) bool) error {
+	v := l.engine.NewView()
+	defer v.Close()
+	it, err := v.Iter(keys.LogBounds(region, low, high))
+	if err != nil {
+		return err
+	}
+	defer it.Close()
+	want := low
+	for ok := it.First(); ok && want < high; ok = it.Next() {
+		_, _, index, err := keys.ParseRaft(it.Key())
+		if err != nil {
+			return err
+		}
+		if index != want {
+			break
+		}
+		value, err := it.ValueAndErr()
+		if err != nil {
+			return err
+		}
+		e, err := decodeEntry(value, index)
+		if err != nil {
+			return err
+		}
+		want++
+		if !visit(e) {
+			return nil
+		}
+	}
+	if err := it.Error(); err != nil {
+		return err
+	}
+	if want < high {
+		return fmt.Errorf("entry %d is missing, want %d to %d", want, low, high-1)
+	}
+	return nil
+}
+
+// Check reads all records of a replica before it starts, while an error still is an error: later one would fence the store. A replica
+// without records passes. Its cost is that of reading the log.
+func (l *Log) Check(region topology.RegionID, id topology.ReplicaID) error {
+	r, err := l.lock(uint64(region))
+	if err != nil {
+		return fmt.Errorf("raft log: %w", err)
+	}
+	defer r.mu.Unlock()
+	if r.id != uint64(id) {
+		return nil
+	}
+	if err := l.check(r); err != nil {
+		return fmt.Errorf("raft log: region %d: replica %d: %w", region, id, err)
+	}
+	return nil
+}
+
+func (l *Log) check(r *replica) error {
+	if r.snapshot+1 < r.first {
+		return fmt.Errorf("the log begins at %d, the snapshot before it is %d", r.first, r.snapshot)
+	}
+	if end := max(r.last, r.snapshot); r.state.Commit > end {
+		return fmt.Errorf("commit index %d, the log ends at %d", r.state.Commit, end)
+	}
+	if r.last < r.first {
+		return nil
+	}
+	var bad error
+	term := uint64(0)
+	err := l.walk(r.region, r.first, r.last+1, func(e pb.Entry) bool {
+		if e.Term < term || e.Term > r.state.Term {
+			bad = fmt.Errorf("entry %d is of term %d, after term %d, in term %d", e.Index, e.Term, term, r.state.Term)
+		}
+		term = e.Term
+		return bad == nil
+	})
+	if err != nil {
+		return err
+	}
+	return bad
+}

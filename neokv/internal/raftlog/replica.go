@@ -1,0 +1,413 @@
+package raftlog
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"sync"
+
+	pb "github.com/lni/dragonboat/v4/raftpb"
+
+	"neokv.dev/neokv/internal/engine"
+	"neokv.dev/neokv/internal/keys"
+	"neokv.dev/neokv/internal/topology"
+)
+
+// replica is what is kept in memory of a region's records. It runs ahead of the engine by the batch that is being committed.
+type replica struct {
+	region topology.RegionID
+
+	mu     sync.Mutex
+	loaded bool
+	records
+}
+
+// records are a region's records.
+type records struct {
+	id    uint64 // whose they are, 0 if there are none
+	state pb.State
+	// The log is first..last, empty when last = first-1. Entries [stored, first) are truncated and not yet deleted.
+	stored, first, last uint64
+	lastTerm            uint64 // of the last entry, or of the snapshot that the log begins after
+	meta                uint64 // the first index on record, 0 for none
+	snapshot            uint64 // index of the snapshot record, 0 for none
+	// The records as dragonboat encodes them, nil for none: few bytes, asked for also when the store is fenced.
+	snapshotBytes, bootstrapBytes []byte
+}
+
+var none = records{stored: 1, first: 1}
+
+// deleteStep is how many truncated entries are deleted together, at least.
+const deleteStep = 1024
+
+// replica returns a region's records, perhaps not loaded.
+func (l *Log) replica(shard uint64) *replica {
+	region := topology.RegionID(shard)
+	l.mu.RLock()
+	r := l.replicas[region]
+	l.mu.RUnlock()
+	if r != nil {
+		return r
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if r = l.replicas[region]; r == nil {
+		r = &replica{region: region, records: none}
+		l.replicas[region] = r
+	}
+	return r
+}
+
+// lock returns a region's records, loaded and locked; not locked if there is an error.
+func (l *Log) lock(shard uint64) (*replica, error) {
+	r := l.replica(shard)
+	r.mu.Lock()
+	if !r.loaded {
+		if err := r.load(l.engine); err != nil {
+			r.mu.Unlock()
+			return nil, fmt.Errorf("region %d: %w", r.region, err)
+		}
+		r.loaded = true
+	}
+	return r, nil
+}
+
+// load reads a region's records from the engine.
+func (r *replica) load(e *engine.Engine) error {
+	v := e.NewView()
+	defer v.Close()
+	fresh := replica{region: r.region}
+	get := func(k keys.RaftRecord, into unmarshaler) ([]byte, error) {
+		value, ok, err := v.Get(keys.AppendRaft(nil, r.region, k))
+		if err != nil || !ok {
+			return nil, err
+		}
+		id, rest, err := splitRecord(value)
+		if err == nil {
+			err = unmarshal(rest, into)
+		}
+		if err == nil && fresh.id != 0 && fresh.id != id {
+			err = fmt.Errorf("of replica %d, others of %d", id, fresh.id)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("record %d: %w", k, err)
+		}
+		fresh.id = id
+		return bytes.Clone(rest), nil
+	}
+	var snapshot pb.Snapshot
+	var bootstrap pb.Bootstrap
+	var err error
+	if _, err = get(keys.RaftState, &fresh.state); err != nil {
+		return err
+	}
+	if fresh.bootstrapBytes, err = get(keys.Bootstrap, &bootstrap); err != nil {
+		return err
+	}
+	if fresh.snapshotBytes, err = get(keys.RaftSnapshot, &snapshot); err != nil {
+		return err
+	}
+	fresh.snapshot = snapshot.Index
+	value, ok, err := v.Get(keys.AppendRaft(nil, r.region, keys.LogMeta))
+	if err != nil {
+		return err
+	}
+	if ok {
+		if len(value) != 8 {
+			return fmt.Errorf("log meta: %d bytes, want 8", len(value))
+		}
+		fresh.meta = binary.BigEndian.Uint64(value)
+	}
+	if err := fresh.loadBounds(v); err != nil {
+		return err
+	}
+	if fresh.last < fresh.first && snapshot.Index == fresh.last {
+		fresh.lastTerm = snapshot.Term
+	}
+	r.records = fresh.records
+	return nil
+}
+
+// loadBounds finds the ends of the log.
+func (r *replica) loadBounds(v *engine.View) error {
+	it, err := v.Iter(keys.LogBounds(r.region, 0, 0))
+	if err != nil {
+		return err
+	}
+	defer it.Close()
+	r.first = max(r.meta, 1)
+	r.stored, r.last = r.first, r.first-1
+	if it.First() {
+		_, _, index, err := keys.ParseRaft(it.Key())
+		if err != nil {
+			return err
+		}
+		r.stored = min(index, r.first)
+		if r.meta == 0 {
+			r.stored, r.first, r.last = index, index, index-1
+		}
+	}
+	if it.SeekGE(keys.AppendLogEntry(nil, r.region, r.first)) {
+		_, _, index, err := keys.ParseRaft(it.Key())
+		if err != nil {
+			return err
+		}
+		// A log that was empty may have gone on further up, after a snapshot.
+		r.first = index
+	}
+	if it.Last() {
+		_, _, index, err := keys.ParseRaft(it.Key())
+		if err != nil {
+			return err
+		}
+		if index >= r.first {
+			value, err := it.ValueAndErr()
+			if err != nil {
+				return err
+			}
+			e, err := decodeEntry(value, index)
+			if err != nil {
+				return err
+			}
+			r.last, r.lastTerm = index, e.Term
+		}
+	}
+	return it.Error()
+}
+
+// claim makes the records those of a replica. Ids are handed out upwards and never again, so a larger one takes over, and
+// what is left of the smaller one goes; a smaller one is that of a replica which was removed.
+func (r *replica) claim(b *engine.Batch, id uint64) error {
+	switch {
+	case r.id == id:
+		return nil
+	case id == 0:
+		return errors.New("replica id is 0")
+	case r.id > id:
+		return fmt.Errorf("the log is of replica %d", r.id)
+	case r.id != 0:
+		if err := r.wipe(b); err != nil {
+			return err
+		}
+	}
+	r.id = id
+	return r.putState(b, pb.State{})
+}
+
+// wipe deletes all records.
+func (r *replica) wipe(b *engine.Batch) error {
+	lower, upper := keys.RaftBounds(r.region)
+	r.records = none
+	return b.DeleteRange(lower, upper)
+}
+
+// begin writes what a replica starts with.
+func (r *replica) begin(b *engine.Batch, id uint64, bootstrap *pb.Bootstrap, imported *pb.Snapshot) error {
+	if imported != nil && r.id == id { // an import replaces whatever the replica had
+		if err := r.wipe(b); err != nil {
+			return err
+		}
+	}
+	if err := r.claim(b, id); err != nil {
+		return err
+	}
+	if err := r.putBootstrap(b, bootstrap); err != nil {
+		return err
+	}
+	if imported == nil {
+		return nil
+	}
+	if err := r.putState(b, pb.State{Term: imported.Term, Commit: imported.Index}); err != nil {
+		return err
+	}
+	return r.install(b, imported)
+}
+
+// put adds an update to a batch and reports whether it must be durable before anything of it leaves the store.
+func (r *replica) put(b *engine.Batch, ud *pb.Update, l *Log) (durable bool, err error) {
+	if r.id != ud.ReplicaID {
+		if err := r.claim(b, ud.ReplicaID); err != nil {
+			return false, err
+		}
+		durable = true
+	}
+	if !pb.IsEmptyState(ud.State) && ud.State != r.state {
+		durable = durable || ud.State.Term != r.state.Term || ud.State.Vote != r.state.Vote
+		if err := r.putState(b, ud.State); err != nil {
+			return false, err
+		}
+	}
+	if !pb.IsEmptySnapshot(ud.Snapshot) && ud.Snapshot.Index > r.snapshot {
+		durable = true
+		if err := r.install(b, &ud.Snapshot); err != nil {
+			return false, err
+		}
+	}
+	ents := ud.EntriesToSave
+	for len(ents) > 0 && ents[0].Index < r.first && ents[0].Index <= r.snapshot {
+		ents = ents[1:] // the snapshot stands for them
+	}
+	if len(ents) == 0 {
+		return durable, nil
+	}
+	return true, r.append(b, ents, l)
+}
+
+// append adds entries, which follow each other, over what the log holds from the first of them on.
+func (r *replica) append(b *engine.Batch, ents []pb.Entry, l *Log) error {
+	low, high := ents[0].Index, ents[len(ents)-1].Index
+	if high != low+uint64(len(ents))-1 {
+		return fmt.Errorf("append of %d entries from %d to %d", len(ents), low, high)
+	}
+	if low < r.meta {
+		return fmt.Errorf("append at %d, the log is truncated below %d", low, r.meta)
+	}
+	switch {
+	case r.last < r.first: // empty
+		r.first, r.stored = low, min(r.stored, low)
+	case low > r.last+1:
+		if r.snapshot+1 < low {
+			return fmt.Errorf("append at %d, the log ends at %d", low, r.last)
+		}
+		// All that the log holds lies below a snapshot that was recorded without discarding it.
+		if err := r.discard(b, low); err != nil {
+			return err
+		}
+	case high < r.last:
+		// A conflicting suffix that reaches further than what replaces it: the rest must go too, or it would be found as the
+		// end of the log at the next start.
+		if err := b.DeleteRange(keys.LogBounds(r.region, high+1, r.last+1)); err != nil {
+			return err
+		}
+	}
+	if low < r.first {
+		r.first, r.stored = low, min(r.stored, low)
+	}
+	total := 0
+	for i := range ents {
+		e := &ents[i]
+		if e.Index != low+uint64(i) {
+			return fmt.Errorf("append: entry %d where %d should be", e.Index, low+uint64(i))
+		}
+		size := e.Size()
+		op := b.SetDeferred(keys.LogEntryKeyLen, size)
+		keys.PutLogEntry(op.Key, r.region, e.Index)
+		if n, err := e.MarshalTo(op.Value); err != nil || n != size {
+			return fmt.Errorf("append: entry %d: %d bytes of %d encoded: %w", e.Index, n, size, err)
+		}
+		if err := op.Finish(); err != nil {
+			return err
+		}
+		total += size
+	}
+	r.last, r.lastTerm = high, ents[len(ents)-1].Term
+	l.entries.Add(int64(len(ents)))
+	l.entryBytes.Add(int64(total))
+	return nil
+}
+
+// install records a snapshot that replaces the whole log.
+func (r *replica) install(b *engine.Batch, s *pb.Snapshot) error {
+	if err := r.putSnapshot(b, s); err != nil {
+		return err
+	}
+	r.lastTerm = s.Term
+	return r.discard(b, s.Index+1)
+}
+
+// discard deletes the whole log; it goes on at next.
+func (r *replica) discard(b *engine.Batch, next uint64) error {
+	if r.stored <= r.last {
+		if err := b.DeleteRange(keys.LogBounds(r.region, r.stored, r.last+1)); err != nil {
+			return err
+		}
+	}
+	r.stored, r.first, r.last = next, next, next-1
+	return r.putMeta(b)
+}
+
+// truncate removes entries up to index, first <= index <= last.
+func (r *replica) truncate(b *engine.Batch, index uint64) error {
+	r.first = index + 1
+	if r.first-r.stored >= deleteStep {
+		if err := b.DeleteRange(keys.LogBounds(r.region, r.stored, r.first)); err != nil {
+			return err
+		}
+		r.stored = r.first
+	}
+	return r.putMeta(b)
+}
+
+func (r *replica) putMeta(b *engine.Batch) error {
+	r.meta = r.first
+	var value [8]byte
+	binary.BigEndian.PutUint64(value[:], r.first)
+	return b.Set(keys.AppendRaft(nil, r.region, keys.LogMeta), value[:])
+}
+
+func (r *replica) putState(b *engine.Batch, s pb.State) error {
+	r.state = s
+	size := s.Size()
+	op := b.SetDeferred(recordKeyLen, 8+size)
+	keys.AppendRaft(op.Key[:0], r.region, keys.RaftState)
+	binary.BigEndian.PutUint64(op.Value, r.id)
+	if n, err := s.MarshalTo(op.Value[8:]); err != nil || n != size {
+		return fmt.Errorf("state: %d bytes of %d encoded: %w", n, size, err)
+	}
+	return op.Finish()
+}
+
+func (r *replica) putSnapshot(b *engine.Batch, s *pb.Snapshot) (err error) {
+	if r.snapshotBytes, err = s.Marshal(); err != nil {
+		return fmt.Errorf("snapshot: %w", err)
+	}
+	r.snapshot = s.Index
+	return r.putRecord(b, keys.RaftSnapshot, r.snapshotBytes)
+}
+
+func (r *replica) putBootstrap(b *engine.Batch, s *pb.Bootstrap) (err error) {
+	if r.bootstrapBytes, err = s.Marshal(); err != nil {
+		return fmt.Errorf("bootstrap: %w", err)
+	}
+	return r.putRecord(b, keys.Bootstrap, r.bootstrapBytes)
+}
+
+func (r *replica) putRecord(b *engine.Batch, k keys.RaftRecord, encoded []byte) error {
+	value := append(binary.BigEndian.AppendUint64(nil, r.id), encoded...)
+	return b.Set(keys.AppendRaft(nil, r.region, k), value)
+}
+
+// note is what put does to memory, for a store that no longer writes.
+func (r *replica) note(ud *pb.Update) {
+	r.loaded = true
+	if r.id < ud.ReplicaID {
+		r.records = none
+		r.id = ud.ReplicaID
+	}
+	if !pb.IsEmptyState(ud.State) {
+		r.state = ud.State
+	}
+	if s := &ud.Snapshot; r.noteSnapshot(s) {
+		r.first, r.last, r.lastTerm = s.Index+1, s.Index, s.Term
+	}
+	if n := len(ud.EntriesToSave); n > 0 {
+		low := ud.EntriesToSave[0].Index
+		if r.last < r.first || low < r.first || low > r.last+1 {
+			r.first = low
+		}
+		r.last, r.lastTerm = ud.EntriesToSave[n-1].Index, ud.EntriesToSave[n-1].Term
+	}
+}
+
+func (r *replica) noteSnapshot(s *pb.Snapshot) bool {
+	if pb.IsEmptySnapshot(*s) || s.Index <= r.snapshot {
+		return false
+	}
+	encoded, err := s.Marshal()
+	if err != nil {
+		return false
+	}
+	r.snapshot, r.snapshotBytes = s.Index, encoded
+	return true
+}
