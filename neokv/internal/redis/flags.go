@@ -85,7 +85,7 @@ func (c *Command) inCategory(name string) bool {
 			return true
 		}
 	}
-	if groupCategories[c.Doc.Group] == name {
+	if len(c.Sub) == 0 && groupCategories[c.Doc.Group] == name { // a container itself has only what its flags say
 		return true
 	}
 	switch name {

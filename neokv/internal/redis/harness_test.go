@@ -1,0 +1,271 @@
+package redis
+
+import (
+	"bufio"
+	"errors"
+	"io"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"neokv.dev/neokv/internal/engine"
+	"neokv.dev/neokv/internal/keys"
+	"neokv.dev/neokv/internal/redis/redistest"
+	"neokv.dev/neokv/internal/topology"
+	"neokv.dev/neokv/settings"
+)
+
+var (
+	testSpace = keys.Space{Region: 7, Index: 1}
+	allSlots  = topology.SlotRange{Last: topology.SlotCount - 1}
+)
+
+// region is one region on one store, without Raft: calls are executed at once.
+type region struct {
+	t     testing.TB
+	e     *engine.Engine
+	mu    sync.Mutex // one call at a time
+	state keys.RegionState
+	now   func() uint64 // Unix ms
+	w     Writer
+	r     Reader
+	ahead bool // the last read was ahead of the region time
+}
+
+// start is the time of regions with a clock that stands still.
+const start = 1_700_000_000_000
+
+func newRegion(t testing.TB) *region {
+	k := settings.Default().Engine
+	k.MemtableSize, k.BlockCache = 16<<20, 8<<20
+	e, err := engine.Open(engine.Options{Dir: "engine", FS: vfs.NewMem(), Knobs: k, Stores: 1, Fatal: func(err error) { t.Errorf("fatal: %v", err) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := e.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return &region{t: t, e: e, now: func() uint64 { return start }, state: keys.RegionState{TimeMS: start}}
+}
+
+// call runs one call as a server with this region alone does, its reply appended to out.
+func (d *region) call(args [][]byte, out *Reply) error {
+	c := data.Find(args, out)
+	switch {
+	case c == nil:
+		return nil
+	case !c.CheckArity(len(args)):
+		out.WrongArity(c)
+		return nil
+	case c.Write != nil:
+		d.state.TimeMS = max(d.state.TimeMS, d.now())
+		return d.write(func(w *Writer) error { return c.Write(w, args, out) })
+	case c.Read != nil:
+		return d.read(func(r *Reader) error { return c.Read(r, args, out) })
+	case c.Name == "dbsize":
+		n := 0
+		err := d.walk(Walk{Slots: allSlots, CountOnly: true}, func(w *Walk) { n += w.Count })
+		out.Int(int64(n))
+		return err
+	case c.Name == "keys":
+		var found [][]byte
+		err := d.walk(Walk{Slots: allSlots, Limit: 7}, func(w *Walk) {
+			for _, k := range w.Keys {
+				if Match(args[1], k.Key) {
+					found = append(found, append([]byte{}, k.Key...))
+				}
+			}
+		})
+		out.Array(len(found))
+		for _, k := range found {
+			out.Bulk(k)
+		}
+		return err
+	}
+	out.Error("ERR " + c.Name + " is the server's")
+	return nil
+}
+
+func (d *region) write(f func(*Writer) error) error {
+	b := d.e.NewBatch()
+	d.state.ApplyIndex++
+	d.w.Batch, d.w.Space, d.w.State, d.w.Index = b, testSpace, &d.state, d.state.ApplyIndex
+	if err := f(&d.w); err != nil {
+		b.Close()
+		return err
+	}
+	return b.Commit(false)
+}
+
+func (d *region) read(f func(*Reader) error) error {
+	d.r.InstantMS, d.r.RegionTimeMS = max(d.now(), d.state.TimeMS), d.state.TimeMS
+	d.r.Space, d.r.Legacy, d.r.Ahead = testSpace, d.state.LegacyAt != 0, false
+	d.r.View = d.e.NewView()
+	defer d.r.View.Close()
+	err := f(&d.r)
+	d.ahead = d.r.Ahead
+	return err
+}
+
+func (d *region) walk(w Walk, each func(*Walk)) error {
+	for more := true; more; more = w.Advance() {
+		run := Run{Calls: []Call{w.Call()}}
+		if err := d.read(func(r *Reader) error { return r.Execute(&run) }); err != nil {
+			return err
+		}
+		each(&w)
+	}
+	return nil
+}
+
+// must runs a call and returns its reply, which has to be one value.
+func (d *region) must(proto int, args ...string) redistest.Value {
+	d.t.Helper()
+	b := make([][]byte, len(args))
+	for i, a := range args {
+		b[i] = []byte(a)
+	}
+	out := Reply{Proto: proto}
+	if err := d.call(b, &out); err != nil {
+		d.t.Fatalf("%q: %v", args, err)
+	}
+	v, err := redistest.Parse(out.Buf)
+	if err != nil {
+		d.t.Fatalf("%q: %v", args, err)
+	}
+	return v
+}
+
+// scenario runs lines of the form `call => reply`, the reply as redistest.Value prints it.
+func (d *region) scenario(lines string) {
+	d.t.Helper()
+	for line := range strings.Lines(lines) {
+		line = strings.TrimSpace(line)
+		call, want, ok := strings.Cut(line, " => ")
+		if line == "" {
+			continue
+		}
+		args, err := redistest.ParseCall(strings.TrimSpace(call))
+		if !ok || err != nil {
+			d.t.Fatalf("scenario line %q: want `call => reply`: %v", line, err)
+		}
+		if got := d.must(2, args...).String(); got != want {
+			d.t.Errorf("%s\n\tgot  %s\n\twant %s", call, got, want)
+		}
+	}
+}
+
+// plant stores a record without going through a command.
+func (d *region) plant(key string, m keys.Metadata) {
+	d.t.Helper()
+	d.put(testSpace.AppendMetadataOf(nil, []byte(key)), m.Append(nil))
+	if m.Type != keys.String {
+		d.state.CollectedAt = d.state.ApplyIndex
+	}
+}
+
+// plantLegacy stores a string of phase 1.
+func (d *region) plantLegacy(key, value string, expireMS uint64) {
+	d.t.Helper()
+	d.put(legacyKey(key), keys.AppendLegacyString(nil, expireMS, []byte(value)))
+	d.state.LegacyAt = d.state.ApplyIndex
+}
+
+func legacyKey(key string) []byte {
+	return testSpace.AppendLegacy(nil, topology.SlotOf([]byte(key)), []byte(key))
+}
+
+func (d *region) put(key, value []byte) {
+	d.t.Helper()
+	if err := d.write(func(w *Writer) error { return w.Batch.Set(key, value) }); err != nil {
+		d.t.Fatal(err)
+	}
+}
+
+// has reports whether a storage key is there, and its value.
+func (d *region) has(key []byte) (string, bool) {
+	d.t.Helper()
+	v := d.e.NewView()
+	defer v.Close()
+	b, ok, err := v.Get(key)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	return string(b), ok
+}
+
+// serve answers calls that arrive on the connection until it is closed. Only HELLO is known besides the table's commands.
+func (d *region) serve(conn net.Conn) error {
+	in := bufio.NewReader(conn)
+	out := Reply{}
+	for {
+		v, err := redistest.Read(in)
+		if errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) || errors.Is(err, io.ErrClosedPipe) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		args := make([][]byte, len(v.Items))
+		for i, item := range v.Items {
+			args[i] = item.Text
+		}
+		if strings.EqualFold(string(args[0]), "hello") {
+			out.Proto = int(args[1][0] - '0')
+			out.OK()
+		} else {
+			d.mu.Lock()
+			err = d.call(args, &out)
+			d.mu.Unlock()
+			if err != nil {
+				return err
+			}
+		}
+		if in.Buffered() == 0 {
+			if _, err := conn.Write(out.Buf); err != nil {
+				return nil
+			}
+			out.Buf = out.Buf[:0]
+		}
+	}
+}
+
+// dial connects to a server of the region that lives as long as the test.
+func (d *region) dial() (net.Conn, error) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	defer ln.Close()
+	client, err := net.Dial("tcp", ln.Addr().String())
+	if err != nil {
+		return nil, err
+	}
+	server, err := ln.Accept()
+	if err != nil {
+		return nil, err
+	}
+	done := make(chan error)
+	go func() {
+		defer close(done)
+		if err := d.serve(server); err != nil {
+			done <- err
+		}
+	}()
+	d.t.Cleanup(func() {
+		_ = client.Close()
+		_ = server.Close()
+		if err := <-done; err != nil {
+			d.t.Error(err)
+		}
+	})
+	return client, nil
+}
+
+func realTime() uint64 { return uint64(time.Now().UnixMilli()) }

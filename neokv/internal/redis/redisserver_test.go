@@ -1,0 +1,172 @@
+//go:build redisserver
+
+package redis
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"os/exec"
+	"testing"
+	"time"
+
+	"neokv.dev/neokv/internal/redis/redistest"
+)
+
+// redisServer starts redis-server on a free port, without files, for as long as the test runs, and returns its address.
+func redisServer(t *testing.T) string {
+	t.Helper()
+	bin, err := exec.LookPath("redis-server")
+	if err != nil {
+		t.Fatalf("tests with the tag redisserver compare with redis-server 7.0: %v", err)
+	}
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, port, _ := net.SplitHostPort(ln.Addr().String())
+	_ = ln.Close()
+	ctx, cancel := context.WithCancel(context.Background())
+	cmd := exec.CommandContext(ctx, bin, "--port", port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir", t.TempDir())
+	cmd.Stdout, cmd.Stderr = io.Discard, io.Discard
+	if err := cmd.Start(); err != nil {
+		cancel()
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		cancel()
+		_ = cmd.Wait() // killed
+	})
+	addr := net.JoinHostPort("127.0.0.1", port)
+	for end := time.Now().Add(20 * time.Second); ; {
+		conn, err := net.DialTimeout("tcp", addr, time.Second)
+		if err == nil {
+			_, err = fmt.Fprint(conn, "PING\r\n")
+			answer := make([]byte, 7)
+			if err == nil {
+				_, err = io.ReadFull(conn, answer)
+			}
+			_ = conn.Close()
+			if err == nil && string(answer) == "+PONG\r\n" {
+				return addr
+			}
+		}
+		if time.Now().After(end) {
+			t.Fatalf("redis-server does not answer on %s: %v", addr, err)
+		}
+	}
+}
+
+func dialer(addr string) func() (net.Conn, error) {
+	return func() (net.Conn, error) { return net.Dial("tcp", addr) }
+}
+
+func TestRepliesAreRedis(t *testing.T) {
+	addr := redisServer(t)
+	for _, proto := range []int{2, 3} {
+		for seed := range uint64(2) {
+			t.Run(fmt.Sprintf("resp%d/seed%d", proto, seed), func(t *testing.T) {
+				d := newRegion(t)
+				d.now = realTime
+				r, err := redistest.Run(redistest.Options{Want: dialer(addr), Got: d.dial, Proto: proto, Seed: seed, Calls: 15_000})
+				if r != nil {
+					for _, diff := range r.Differences {
+						t.Error(diff)
+					}
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Logf("%d calls, %d of them answered with the same error", r.Calls, r.Errors)
+			})
+		}
+	}
+}
+
+// TestRowsAreRedis compares what COMMAND says about every row.
+func TestRowsAreRedis(t *testing.T) {
+	addr := redisServer(t)
+	for _, proto := range []int{2, 3} {
+		conn, err := net.Dial("tcp", addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		ask := raw(t, conn)
+		ask(fmt.Sprintf("hello %d", proto))
+		out := Reply{Proto: proto}
+		same := func(call string) {
+			t.Helper()
+			want := ask(call)
+			if !bytes.Equal(out.Buf, want) {
+				t.Errorf("RESP%d %s:\n got %q\nwant %q", proto, call, out.Buf, want)
+			}
+			out.Buf = out.Buf[:0]
+		}
+		for _, c := range Rows() {
+			data.WriteInfo(&out, [][]byte{[]byte(c.Name)})
+			same("command info " + c.Name)
+
+			data.WriteDocs(&out, [][]byte{[]byte(c.Name)})
+			ours, theirs := docs(t, out.Buf), docs(t, ask("command docs "+c.Name))
+			out.Buf = out.Buf[:0]
+			for _, fact := range []string{"since", "group"} {
+				if ours[fact] != theirs[fact] {
+					t.Errorf("%s: %s %q, want %q", c.Name, fact, ours[fact], theirs[fact])
+				}
+			}
+			for _, args := range []string{"a", "a b", "a b c", "a b c d", "a b c d e"} {
+				call := c.Name + " " + args
+				data.WriteGetKeys(&out, bytes.Fields([]byte(call)))
+				same("command getkeys " + call)
+			}
+		}
+		data.WriteInfo(&out, [][]byte{[]byte("GET"), []byte("nosuch"), []byte("get|x")})
+		same("command info GET nosuch get|x")
+		data.WriteGetKeys(&out, [][]byte{[]byte("nosuch"), []byte("x")})
+		same("command getkeys nosuch x")
+	}
+}
+
+// raw returns a function that sends an inline call and returns the reply's bytes.
+func raw(t *testing.T, conn net.Conn) func(call string) []byte {
+	return func(call string) []byte {
+		t.Helper()
+		if _, err := fmt.Fprintf(conn, "%s\r\n", call); err != nil {
+			t.Fatal(err)
+		}
+		var reply []byte
+		buf := make([]byte, 1<<16)
+		for end := time.Now().Add(10 * time.Second); time.Now().Before(end); {
+			if err := conn.SetReadDeadline(end); err != nil {
+				t.Fatal(err)
+			}
+			n, err := conn.Read(buf)
+			if err != nil {
+				t.Fatal(err)
+			}
+			reply = append(reply, buf[:n]...)
+			if _, err := redistest.Parse(reply); err == nil {
+				return reply
+			}
+		}
+		t.Fatalf("%s: no whole reply in %q", call, reply)
+		return nil
+	}
+}
+
+// docs returns the strings of a COMMAND DOCS reply about one command.
+func docs(t *testing.T, reply []byte) map[string]string {
+	t.Helper()
+	v, err := redistest.Parse(reply)
+	if err != nil || len(v.Items) != 2 {
+		t.Fatalf("docs %q: %v", reply, err)
+	}
+	m := make(map[string]string)
+	for items := v.Items[1].Items; len(items) >= 2; items = items[2:] {
+		m[string(items[0].Text)] = string(items[1].Text)
+	}
+	return m
+}

@@ -1,0 +1,240 @@
+// Package redistest compares two servers that speak Redis's protocol: the same calls to both, the replies byte for byte. The calls are
+// written cases and random ones from a seed; either side may be anything that a net.Conn leads to.
+package redistest
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Options say what to compare.
+type Options struct {
+	// Want leads to the server that is right by definition, Got to the one in question. Both are emptied first.
+	Want, Got func() (net.Conn, error)
+	Seed      uint64
+	Calls     int // random calls, at least
+	// Proto is the protocol version that both connections switch to, 2 or 3.
+	Proto int
+	// Tag stands in front of every key of random calls and {t} in the keys of cases; see Generator.
+	Tag        string
+	Exceptions []Exception
+	// Most is how many differences end the run, 10 when it is 0.
+	Most int
+}
+
+// Exception is a difference that is meant.
+type Exception struct {
+	Reason  string
+	Matches func(call [][]byte, want, got Value) bool
+}
+
+// Difference is one call that the two servers answered differently.
+type Difference struct {
+	Number    int    // of the call in the run
+	Case      string // empty for random calls
+	Call      [][]byte
+	Want, Got Value
+}
+
+func (d Difference) String() string {
+	where := fmt.Sprintf("call %d", d.Number)
+	if d.Case != "" {
+		where += ", " + d.Case
+	}
+	return fmt.Sprintf("%s: %q\n\twant %c %v\n\tgot  %c %v", where, d.Call, d.Want.Kind, d.Want, d.Got.Kind, d.Got)
+}
+
+// Report is the outcome of a run.
+type Report struct {
+	Calls       int
+	Differences []Difference
+	Excepted    map[string]int // reason -> how often
+	Errors      int            // calls that both answered with the same error
+}
+
+// pipelined is how many random calls are under way at once.
+const pipelined = 64
+
+// callTimeout bounds the wait for replies.
+const callTimeout = 30 * time.Second
+
+// Run empties both servers, then compares the written cases and at least o.Calls random calls. An error is one of the connection or
+// of the protocol, with the calls that were under way; differences are in the report.
+func Run(o Options) (*Report, error) {
+	c, err := connect(o)
+	if err != nil {
+		return nil, err
+	}
+	defer c.close()
+	for _, cs := range Cases {
+		if err := c.exchange(cs.Name, parseCalls(cs.Calls, o.Tag)); err != nil || c.enough() {
+			return &c.report, err
+		}
+	}
+	g := Generator{Rand: rand.New(rand.NewPCG(o.Seed, 0)), Tag: o.Tag}
+	for end := c.report.Calls + o.Calls; c.report.Calls < end && !c.enough(); {
+		var calls [][][]byte
+		for len(calls) < pipelined {
+			for _, call := range g.Calls() {
+				calls = append(calls, toBytes(call))
+			}
+		}
+		if err := c.exchange("", calls); err != nil {
+			return &c.report, err
+		}
+	}
+	return &c.report, nil
+}
+
+type comparison struct {
+	o         Options
+	want, got peer
+	report    Report
+}
+
+type peer struct {
+	net.Conn
+	r *bufio.Reader
+}
+
+func connect(o Options) (*comparison, error) {
+	c := &comparison{o: o, report: Report{Excepted: make(map[string]int)}}
+	want, err := o.Want()
+	if err != nil {
+		return nil, fmt.Errorf("connect to the server that is right: %w", err)
+	}
+	c.want = peer{want, bufio.NewReader(want)}
+	got, err := o.Got()
+	if err != nil {
+		c.close()
+		return nil, fmt.Errorf("connect to the server in question: %w", err)
+	}
+	c.got = peer{got, bufio.NewReader(got)}
+	for _, p := range []peer{c.want, c.got} {
+		if o.Proto == 3 {
+			if _, err := p.exchange([][][]byte{toBytes([]string{"hello", "3"})}); err != nil {
+				c.close()
+				return nil, err
+			}
+		}
+		if _, err := p.exchange([][][]byte{toBytes([]string{"flushall"})}); err != nil {
+			c.close()
+			return nil, err
+		}
+	}
+	return c, nil
+}
+
+func (c *comparison) close() {
+	for _, p := range []peer{c.want, c.got} {
+		if p.Conn != nil {
+			_ = p.Close()
+		}
+	}
+}
+
+func (c *comparison) enough() bool { return len(c.report.Differences) >= max(1, cmp.Or(c.o.Most, 10)) }
+
+// exchange sends calls to both sides and compares the replies.
+func (c *comparison) exchange(name string, calls [][][]byte) error {
+	want, err := c.want.exchange(calls)
+	if err != nil {
+		return fmt.Errorf("the server that is right: %w", err)
+	}
+	got, err := c.got.exchange(calls)
+	if err != nil {
+		return fmt.Errorf("the server in question: %w", err)
+	}
+	for i, call := range calls {
+		c.report.Calls++
+		c.compare(Difference{Number: c.report.Calls, Case: name, Call: call, Want: want[i], Got: got[i]})
+	}
+	return nil
+}
+
+func (p peer) exchange(calls [][][]byte) ([]Value, error) {
+	var out []byte
+	for _, call := range calls {
+		out = AppendCall(out, call...)
+	}
+	if err := p.SetDeadline(time.Now().Add(callTimeout)); err != nil {
+		return nil, err
+	}
+	sent := make(chan error, 1)
+	go func() {
+		_, err := p.Write(out)
+		sent <- err
+	}()
+	values := make([]Value, 0, len(calls))
+	var err error
+	for i, call := range calls {
+		var v Value
+		if v, err = Read(p.r); err != nil {
+			err = fmt.Errorf("reply %d of %d, to %q: %w", i+1, len(calls), call, err)
+			_ = p.Close() // ends the write
+			break
+		}
+		values = append(values, v)
+	}
+	return values, errors.Join(err, <-sent)
+}
+
+func (c *comparison) compare(d Difference) {
+	name := strings.ToLower(string(d.Call[0]))
+	if name == "keys" {
+		sortItems(d.Want)
+		sortItems(d.Got)
+	}
+	if d.Want.Equal(d.Got) {
+		if d.Want.Kind == '-' {
+			c.report.Errors++
+		}
+		return
+	}
+	if isTimeLeft(name) && closeBy(name, d.Want, d.Got) {
+		return
+	}
+	for _, e := range c.o.Exceptions {
+		if e.Matches(d.Call, d.Want, d.Got) {
+			c.report.Excepted[e.Reason]++
+			return
+		}
+	}
+	c.report.Differences = append(c.report.Differences, d)
+}
+
+func sortItems(v Value) {
+	slices.SortFunc(v.Items, func(a, b Value) int { return bytes.Compare(a.Text, b.Text) })
+}
+
+func isTimeLeft(name string) bool { return name == "ttl" || name == "pttl" }
+
+// clockTolerance is how much later one side may be asked what the time is, or told to count from it.
+const clockTolerance = 10 * time.Second
+
+// closeBy reports whether two times left, of keys that both expire, are the same but for the time between the calls.
+func closeBy(name string, want, got Value) bool {
+	a, ok := want.Int()
+	b, ok2 := got.Int()
+	unit := time.Second
+	if name == "pttl" {
+		unit = time.Millisecond
+	}
+	return ok && ok2 && a > 0 && b > 0 && max(a-b, b-a) <= int64(clockTolerance/unit)
+}
+
+func toBytes(args []string) [][]byte {
+	b := make([][]byte, len(args))
+	for i, a := range args {
+		b[i] = []byte(a)
+	}
+	return b
+}
