@@ -340,6 +340,17 @@ func (s *Store) Leads() (leads []meta.Lead) {
 	return leads
 }
 
+// TimeAhead is how far the region time of any region is ahead of the clock, 0 if none is.
+func (s *Store) TimeAhead() (ahead time.Duration) {
+	now := uint64(time.Now().UnixMilli())
+	for _, r := range *s.replicas.Load() {
+		if t := r.TimeMS(); t > now {
+			ahead = max(ahead, time.Duration(t-now)*time.Millisecond)
+		}
+	}
+	return ahead
+}
+
 // Transfer asks for the leadership of a region to go from this store to another. Raft may ignore it: look and ask again.
 func (s *Store) Transfer(id topology.RegionID, to topology.StoreID) error {
 	r := s.Replica(id)

@@ -1,0 +1,220 @@
+package neokv
+
+import (
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"neokv.dev/neokv/internal/store"
+	"neokv.dev/neokv/internal/topology"
+	"neokv.dev/neokv/settings"
+)
+
+// A cluster's folder:
+//
+//	cluster.json    the record: format version, cluster id, shape; written once
+//	LOCK            held by the process that runs the cluster
+//	UNSYNCED        there while a cluster runs with engine.wal_sync none: its data may be torn
+//	store-N/        one store's files
+type folder struct {
+	dir       string
+	temporary bool
+	cluster   [16]byte
+	shape     settings.Cluster
+	lock      io.Closer
+	unsynced  bool
+}
+
+// record is the content of cluster.json.
+type record struct {
+	Format   int    `json:"format"`
+	Cluster  string `json:"cluster"`
+	Stores   int    `json:"stores"`
+	Replicas int    `json:"replicas"`
+	Regions  int    `json:"regions"`
+}
+
+const (
+	recordName   = "cluster.json"
+	lockName     = "LOCK"
+	unsyncedName = "UNSYNCED"
+)
+
+// openFolder locks dir, or a new temporary folder when dir is empty, and reads its record; a new folder gets one.
+func openFolder(dir string, asked settings.Cluster, s settings.Settings, discard bool, identity func() [16]byte) (f *folder, err error) {
+	f = &folder{dir: dir}
+	if dir == "" {
+		f.dir, err = os.MkdirTemp("", "neokv-")
+		f.temporary = err == nil
+	} else if err = os.MkdirAll(dir, 0o755); err == nil {
+		f.dir, err = filepath.Abs(dir)
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, f.close(false))
+		}
+	}()
+	if f.lock, err = vfs.Default.Lock(filepath.Join(f.dir, lockName)); err != nil {
+		f.temporary = false
+		if path := new(fs.PathError); errors.As(err, &path) {
+			return f, fmt.Errorf("folder %s: %w", f.dir, err)
+		}
+		return f, fmt.Errorf("folder %s is in use by another process", f.dir)
+	}
+	if err := f.checkClean(s, discard); err != nil {
+		return f, err
+	}
+	have, err := readRecord(f.dir)
+	if err != nil {
+		return f, err
+	}
+	if have == nil {
+		f.shape = shape(asked, s.Cluster)
+		s.Cluster = f.shape
+		if err := s.Validate(); err != nil {
+			return f, err
+		}
+		f.cluster = identity()
+		return f, f.write()
+	}
+	if err := f.take(have, asked); err != nil {
+		return f, err
+	}
+	return f, nil
+}
+
+// checkClean refuses a folder that was not closed cleanly without syncs, or empties it.
+func (f *folder) checkClean(s settings.Settings, discard bool) error {
+	marker := filepath.Join(f.dir, unsyncedName)
+	if _, err := os.Stat(marker); err == nil {
+		if !discard {
+			return fmt.Errorf("folder %s was not closed cleanly under engine.wal_sync none, its data may be torn: --discard starts it empty", f.dir)
+		}
+		for _, name := range storeFolders(f.dir) {
+			if err := os.RemoveAll(name); err != nil {
+				return err
+			}
+		}
+		if err := os.Remove(filepath.Join(f.dir, recordName)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		if err := os.Remove(marker); err != nil {
+			return err
+		}
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if s.Engine.WALSync == "none" {
+		f.unsynced = true
+		return writeSynced(f.dir, unsyncedName, nil)
+	}
+	return nil
+}
+
+func storeFolders(dir string) []string {
+	names, _ := filepath.Glob(filepath.Join(dir, "store-*"))
+	return names
+}
+
+// readRecord returns the folder's record, nil if it has none.
+func readRecord(dir string) (*record, error) {
+	path := filepath.Join(dir, recordName)
+	text, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		if names := storeFolders(dir); len(names) > 0 {
+			return nil, fmt.Errorf("folder %s has no %s but %s: its record was removed", dir, recordName, filepath.Base(names[0]))
+		}
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	r := new(record)
+	if err := json.Unmarshal(text, r); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return r, nil
+}
+
+// take makes the record the folder's shape; a shape asked for must be the same.
+func (f *folder) take(r *record, asked settings.Cluster) error {
+	if r.Format != store.FormatVersion {
+		return fmt.Errorf("folder %s has storage format %d, this program reads and writes %d", f.dir, r.Format, store.FormatVersion)
+	}
+	id, err := hex.DecodeString(r.Cluster)
+	if err != nil || len(id) != len(f.cluster) {
+		return fmt.Errorf("%s: cluster id %q: want %d hex digits", filepath.Join(f.dir, recordName), r.Cluster, 2*len(f.cluster))
+	}
+	copy(f.cluster[:], id)
+	f.shape = settings.Cluster{Stores: r.Stores, Replicas: r.Replicas, Regions: r.Regions}
+	var errs []error
+	check := func(name string, asked, have int) {
+		if asked != 0 && asked != have {
+			errs = append(errs, fmt.Errorf("folder %s was made with %d %s, asked for %d", f.dir, have, name, asked))
+		}
+	}
+	check("stores", asked.Stores, r.Stores)
+	check("replicas", asked.Replicas, r.Replicas)
+	check("regions", asked.Regions, r.Regions)
+	return errors.Join(errs...)
+}
+
+// write makes the record of a new folder.
+func (f *folder) write() error {
+	text, err := json.MarshalIndent(record{
+		Format: store.FormatVersion, Cluster: hex.EncodeToString(f.cluster[:]),
+		Stores: f.shape.Stores, Replicas: f.shape.Replicas, Regions: f.shape.Regions,
+	}, "", "  ")
+	if err != nil {
+		return err
+	}
+	return writeSynced(f.dir, recordName, append(text, '\n'))
+}
+
+// writeSynced makes a file appear with all of its content or not at all.
+func writeSynced(dir, name string, content []byte) error {
+	file, err := os.CreateTemp(dir, name+".*")
+	if err != nil {
+		return err
+	}
+	_, err = file.Write(content)
+	err = errors.Join(err, file.Sync(), file.Close())
+	if err == nil {
+		err = os.Rename(file.Name(), filepath.Join(dir, name))
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(file.Name()))
+	}
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+func (f *folder) store(id topology.StoreID) string { return filepath.Join(f.dir, id.RaftAddress()) }
+
+// close unlocks the folder; clean says that every store was closed without an error. A temporary folder is removed.
+func (f *folder) close(clean bool) error {
+	var errs []error
+	if f.unsynced && clean {
+		errs = append(errs, os.Remove(filepath.Join(f.dir, unsyncedName)))
+	}
+	if f.lock != nil {
+		errs = append(errs, f.lock.Close())
+	}
+	if f.temporary {
+		errs = append(errs, os.RemoveAll(f.dir))
+	}
+	return errors.Join(errs...)
+}

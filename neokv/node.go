@@ -1,0 +1,205 @@
+package neokv
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"strconv"
+	"sync"
+	"sync/atomic"
+
+	"neokv.dev/neokv/internal/disk"
+	"neokv.dev/neokv/internal/meta"
+	"neokv.dev/neokv/internal/region"
+	"neokv.dev/neokv/internal/server"
+	"neokv.dev/neokv/internal/store"
+	"neokv.dev/neokv/internal/topology"
+)
+
+// Version is the version of NeoKV, as INFO and results name it.
+const Version = "0.1.0"
+
+// node is a store's place in the cluster: it outlives the store, which may be killed and started again.
+type node struct {
+	c       *Cluster
+	id      topology.StoreID
+	dir     string
+	addr    string
+	cluster [16]byte
+	initial *meta.Map
+
+	store atomic.Pointer[store.Store]
+
+	mu     sync.Mutex
+	fs     *disk.FS
+	server *server.Server
+	pipe   *server.Pipe
+	down   bool
+}
+
+// memoryAddr is the address of a listener in memory: host:port of the socket that stands, or would stand, beside it.
+type memoryAddr string
+
+func (memoryAddr) Network() string  { return "tcp" }
+func (a memoryAddr) String() string { return string(a) }
+
+// start opens the store and serves its clients on ln, which may be nil, and in memory. booting says that the whole cluster starts.
+func (n *node) start(ln net.Listener, booting bool) error {
+	if n.fs == nil {
+		n.fs = disk.OS()
+	}
+	host, port, err := net.SplitHostPort(n.addr)
+	if err != nil {
+		return err
+	}
+	number, err := strconv.Atoi(port)
+	if err != nil {
+		return err
+	}
+	c := n.c
+	c.randMu.Lock()
+	random := rand.New(rand.NewPCG(c.rand.Uint64(), uint64(n.id)))
+	c.randMu.Unlock()
+	fs := n.fs
+	s, err := store.Open(store.Options{
+		ID: n.id, FS: fs, Dir: n.dir, Network: c.network, Settings: c.settings, Host: host, Port: number,
+		Cluster: n.cluster, Initial: n.initial, Booting: booting, Rand: random, Faults: c.config.faults,
+		OnFail: func(err error) { n.fail(fs, err) },
+	})
+	if err != nil {
+		if ln != nil {
+			ln.Close()
+		}
+		return err
+	}
+	srv := server.New(server.Options{
+		Self: n.id, Settings: c.settings, Table: s.Table, Changed: s.Changed, Failed: s.Failed, Version: Version,
+		Replica: func(id topology.StoreID, r topology.RegionID) *region.Replica {
+			if id == n.id {
+				return s.Replica(r)
+			}
+			return c.replica(id, r) // redis.cluster_enabled false: passed on inside the process
+		},
+		Info: func() []server.Section { return n.info(s) },
+	})
+	pipe := server.NewPipe(memoryAddr(n.addr))
+	n.mu.Lock()
+	n.server, n.pipe, n.down = srv, pipe, false
+	n.mu.Unlock()
+	n.store.Store(s)
+	c.serve(srv, pipe, ln)
+	return nil
+}
+
+// fail is called when the store's disk has failed, from within the failing call: its clients are cut off, and whoever listens is told.
+func (n *node) fail(fs *disk.FS, err error) {
+	n.mu.Lock()
+	current, down, srv := n.fs == fs, n.down, n.server
+	n.mu.Unlock()
+	if !current || down {
+		return
+	}
+	select {
+	case n.c.failed <- err:
+	default:
+	}
+	if srv != nil {
+		n.c.wg.Go(func() { srv.Close() })
+	}
+}
+
+// dial connects to the store through memory.
+func (n *node) dial(ctx context.Context) (net.Conn, error) {
+	n.mu.Lock()
+	pipe, down := n.pipe, n.down
+	n.mu.Unlock()
+	if pipe == nil || down {
+		return nil, fmt.Errorf("dial %s: connection refused", n.addr)
+	}
+	return pipe.Dial(ctx)
+}
+
+// stop closes the store, if it runs.
+func (n *node) stop() error {
+	n.mu.Lock()
+	srv := n.server
+	n.server, n.down = nil, true
+	n.mu.Unlock()
+	if srv != nil {
+		srv.Close()
+	}
+	if s := n.store.Swap(nil); s != nil {
+		return s.Close()
+	}
+	return nil
+}
+
+// crash stops the store as a power cut does, in memory only: what was not synced is gone, but for unsyncedPercent of it.
+func (n *node) crash(unsyncedPercent int, random *rand.Rand) error {
+	n.mu.Lock()
+	n.down = true
+	fs := n.fs
+	n.mu.Unlock()
+	left := fs.Crash(unsyncedPercent, random)
+	err := n.stop()
+	n.fs = left
+	return err
+}
+
+// restart starts a store that was stopped or crashed.
+func (n *node) restart() error {
+	var ln net.Listener
+	if !n.c.config.NoSockets {
+		var err error
+		if ln, err = net.Listen("tcp", n.addr); err != nil {
+			return err
+		}
+	}
+	return n.start(ln, false)
+}
+
+// info is what INFO says about the store beyond the server's own sections.
+func (n *node) info(s *store.Store) []server.Section {
+	state := "ok"
+	if err := s.Failed(); err != nil {
+		state = "failed: " + err.Error()
+	}
+	return []server.Section{{Name: "NeoKV", Lines: append([]string{
+		fmt.Sprintf("neokv_version:%s", Version),
+		fmt.Sprintf("store:%d", n.id),
+		fmt.Sprintf("store_state:%s", state),
+		fmt.Sprintf("region_time_ahead_ms:%d", s.TimeAhead().Milliseconds()),
+	}, n.c.facts()...)}}
+}
+
+// facts are INFO's lines that hold for the whole cluster.
+func (c *Cluster) facts() []string {
+	memory := 0
+	if c.config.InMemory {
+		memory = 1
+	}
+	return []string{
+		fmt.Sprintf("stores:%d", c.settings.Cluster.Stores),
+		fmt.Sprintf("replicas:%d", c.settings.Cluster.Replicas),
+		fmt.Sprintf("regions:%d", c.settings.Cluster.Regions),
+		fmt.Sprintf("in_memory:%d", memory),
+		fmt.Sprintf("wal_sync:%s", c.settings.Engine.WALSync),
+		fmt.Sprintf("raft_transport:%s", c.settings.Raft.Transport),
+	}
+}
+
+// info is what INFO says on the proxy port beyond the server's own sections.
+func (c *Cluster) info() []server.Section {
+	lines := []string{fmt.Sprintf("neokv_version:%s", Version)}
+	for _, n := range c.nodes {
+		state := "ok"
+		if s := n.store.Load(); s == nil {
+			state = "stopped"
+		} else if err := s.Failed(); err != nil {
+			state = "failed: " + err.Error()
+		}
+		lines = append(lines, fmt.Sprintf("store_%d_state:%s", n.id, state))
+	}
+	return []server.Section{{Name: "NeoKV", Lines: append(lines, c.facts()...)}}
+}
