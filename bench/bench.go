@@ -162,6 +162,10 @@ type run struct {
 	handed   atomic.Uint64 // records of the load phase given to workers
 	loaded   uint64        // of these, inserted
 
+	// sockets says that replies come from the network. Connections of the caller's may be in memory, and time virtual.
+	sockets bool
+	helpers sync.WaitGroup // goroutines beside the workers; they end with ctx
+
 	mu     sync.Mutex
 	conns  map[net.Conn]struct{}
 	firsts map[string]string // first error of each kind
@@ -173,6 +177,7 @@ type run struct {
 // Run sends the load and writes the record to out, which may be nil. It returns the summary also when ctx ends early
 // (then marked interrupted, without an error) and when the target died (with the error). Nothing of it runs on after it returns.
 func Run(ctx context.Context, o Options, out *results.Writer) (results.Summary, error) {
+	sockets := o.Dial == nil
 	o, w, err := o.withDefaults()
 	if err != nil {
 		return results.Summary{}, &OptionsError{err}
@@ -187,7 +192,7 @@ func Run(ctx context.Context, o Options, out *results.Writer) (results.Summary, 
 		return results.Summary{}, err
 	}
 	r := &run{
-		o: o, workload: w, target: t, out: out, epoch: time.Now(), ctx: connCtx, cancel: cancel, stop: make(chan struct{}),
+		o: o, sockets: sockets, workload: w, target: t, out: out, epoch: time.Now(), ctx: connCtx, cancel: cancel, stop: make(chan struct{}),
 		conns: map[net.Conn]struct{}{}, firsts: map[string]string{}, spare: newTally(len(w.Ops)),
 	}
 	src := workloads.NewSource(w, o.Records, o.ValueSize, o.Seed)
@@ -212,13 +217,12 @@ func Run(ctx context.Context, o Options, out *results.Writer) (results.Summary, 
 		return results.Summary{}, err
 	}
 
-	var keeper sync.WaitGroup
 	if t.table.Load() != nil {
-		keeper.Go(func() { t.keep(connCtx) })
+		r.helpers.Go(func() { t.keep(connCtx) })
 	}
 	s, err := r.phases(ctx)
 	cancel()
-	keeper.Wait()
+	r.helpers.Wait()
 	for _, wk := range r.workers {
 		wk.close()
 	}

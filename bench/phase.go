@@ -133,6 +133,9 @@ func (r *run) plan(start time.Duration, segments []segment) {
 		p := &w.place
 		p.plan, p.start, p.n, p.step = schedule{r.o.Rate, length}, start, int64(i), int64(len(r.workers))
 	}
+	if r.o.Rate > 0 && length > 0 && r.sockets {
+		r.helpers.Go(func() { keepAwake(r.ctx, schedule{r.o.Rate, length}, start, r.now) })
+	}
 }
 
 // start has every worker do the work; the channel is closed when all have ended.
