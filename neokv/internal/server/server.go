@@ -1,10 +1,17 @@
 // Package server speaks RESP to clients: connections, limits, pipelines, redirections, and the commands that are about the
 // connection, the server or the cluster rather than about data.
+//
+// A connection is one goroutine. It takes whole pipelines from its reader, cuts them into batches of writes and of reads, groups
+// a batch by region, hands all groups over before it waits for the first, and answers in request order.
 package server
 
 import (
-	"context"
+	"errors"
 	"net"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
 
 	"neokv.dev/neokv/internal/region"
 	"neokv.dev/neokv/internal/route"
@@ -25,34 +32,160 @@ type Options struct {
 	Settings settings.Settings
 	// Table returns the present slot table, nil before there is one.
 	Table func() *route.Table
+	// Changed returns a channel that is closed when Table next returns another table. It may be nil: tables are then looked at
+	// every few milliseconds while a command waits for a leader.
+	Changed func() <-chan struct{}
 	// Replica returns the replica of a region on a store of this process, nil if there is none.
 	Replica func(topology.StoreID, topology.RegionID) *region.Replica
-	// Info adds sections to INFO; it may be nil.
+	// Info adds sections to INFO; it may be nil. A section named as one of the server's own is appended to it.
 	Info func() []Section
-	// Failed returns why the store has failed, nil while it has not. Connections are then closed without a reply.
+	// Failed returns why the store has failed, nil while it has not. Connections are then closed without a reply. It may be nil.
 	Failed  func() error
 	Version string
 }
 
 // Server serves one or several listeners.
-type Server struct{}
+type Server struct {
+	o          Options
+	started    time.Time
+	runID      string
+	maxClients atomic.Int64
+	timeout    atomic.Int64 // seconds until an idle connection is closed, 0 for never
+	stats      stats
+	scans      scans
+
+	held    atomic.Int64  // bytes of commands that wait for a leader
+	turn    atomic.Uint64 // counts answers to commands that nobody served
+	closing chan struct{}
+	wg      sync.WaitGroup
+
+	mu        sync.Mutex
+	closed    bool
+	listeners []net.Listener
+	clients   map[uint64]*conn
+	lastID    uint64
+}
+
+// stats are INFO's counters.
+type stats struct {
+	connections, rejected, commands, errors atomic.Uint64
+	bytesIn, bytesOut                       atomic.Uint64
+}
 
 // New returns a server that serves nothing yet.
-func New(o Options) *Server { panic("skeleton") }
+func New(o Options) *Server {
+	if o.Failed == nil {
+		o.Failed = func() error { return nil }
+	}
+	s := &Server{o: o, started: time.Now(), runID: newRunID(), closing: make(chan struct{}), clients: map[uint64]*conn{}}
+	s.maxClients.Store(int64(o.Settings.Redis.MaxClients))
+	return s
+}
 
-// Serve accepts connections until the listener is closed or Close is called.
-func (s *Server) Serve(ln net.Listener) error { panic("skeleton") }
+// proxy reports whether the server passes commands on instead of redirecting clients.
+func (s *Server) proxy() bool { return s.o.Self == 0 || !s.o.Settings.Redis.ClusterEnabled }
 
-// Close closes all connections and returns when their goroutines have ended.
-func (s *Server) Close() error { panic("skeleton") }
+// self is the store that routing is done for, 0 where nothing is redirected.
+func (s *Server) self() topology.StoreID {
+	if s.proxy() {
+		return 0
+	}
+	return s.o.Self
+}
 
-// Pipe is a listener in memory: Dial makes a pair of connected, buffered net.Conns and hands one to Accept.
-type Pipe struct{}
+// Serve accepts connections until the listener is closed or Close is called, and then returns nil. It closes the listener.
+func (s *Server) Serve(ln net.Listener) error {
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		return ln.Close()
+	}
+	s.listeners = append(s.listeners, ln)
+	s.wg.Add(1)
+	s.mu.Unlock()
+	defer s.wg.Done()
+	defer s.forget(ln)
+	for pause := time.Duration(0); ; {
+		nc, err := ln.Accept()
+		switch {
+		case err == nil:
+			pause = 0
+			s.take(nc)
+		case errors.Is(err, net.ErrClosed):
+			return nil
+		default: // out of descriptors, mostly: connections that end give some back
+			pause = min(max(2*pause, 5*time.Millisecond), time.Second)
+			t := time.NewTimer(pause)
+			select {
+			case <-t.C:
+			case <-s.closing:
+				t.Stop()
+				return nil
+			}
+		}
+	}
+}
 
-// NewPipe returns a listener that answers to the given address.
-func NewPipe(addr net.Addr) *Pipe { panic("skeleton") }
+func (s *Server) forget(ln net.Listener) {
+	ln.Close()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.listeners = slices.DeleteFunc(s.listeners, func(x net.Listener) bool { return x == ln })
+}
 
-func (p *Pipe) Accept() (net.Conn, error)                  { panic("skeleton") }
-func (p *Pipe) Addr() net.Addr                             { panic("skeleton") }
-func (p *Pipe) Close() error                               { panic("skeleton") }
-func (p *Pipe) Dial(ctx context.Context) (net.Conn, error) { panic("skeleton") }
+// take starts a connection's goroutine, or turns the connection away.
+func (s *Server) take(nc net.Conn) {
+	s.mu.Lock()
+	if s.closed || int64(len(s.clients)) >= s.maxClients.Load() {
+		closed := s.closed
+		s.mu.Unlock()
+		if !closed {
+			s.stats.rejected.Add(1)
+			nc.SetWriteDeadline(time.Now().Add(time.Second))
+			nc.Write([]byte("-ERR max number of clients reached\r\n"))
+		}
+		nc.Close()
+		return
+	}
+	s.lastID++
+	c := newConn(s, nc, s.lastID)
+	s.clients[c.id] = c
+	s.wg.Add(1)
+	s.mu.Unlock()
+	s.stats.connections.Add(1)
+	go func() {
+		defer s.wg.Done()
+		c.serve()
+		nc.Close()
+		s.mu.Lock()
+		delete(s.clients, c.id)
+		s.mu.Unlock()
+	}()
+}
+
+// Close closes listeners and connections and returns when their goroutines have ended.
+func (s *Server) Close() error {
+	s.mu.Lock()
+	if !s.closed {
+		s.closed = true
+		close(s.closing)
+		for _, ln := range s.listeners {
+			ln.Close()
+		}
+		for _, c := range s.clients {
+			c.nc.Close()
+		}
+	}
+	s.mu.Unlock()
+	s.wg.Wait()
+	return nil
+}
+
+// Disconnect closes all present connections without a reply; the server goes on.
+func (s *Server) Disconnect() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, c := range s.clients {
+		c.nc.Close()
+	}
+}

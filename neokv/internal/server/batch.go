@@ -1,0 +1,334 @@
+package server
+
+import (
+	"errors"
+	"time"
+
+	"neokv.dev/neokv/internal/redis"
+	"neokv.dev/neokv/internal/region"
+	"neokv.dev/neokv/internal/route"
+	"neokv.dev/neokv/internal/topology"
+)
+
+const (
+	maxWrites    = 4096     // in one batch
+	firstReads   = 64       // in one batch, until it is known how large the replies are
+	maxReads     = 4096     // in one batch
+	wantReplies  = 1 << 20  // bytes of replies that a batch of reads should not exceed by much
+	maxHeldBytes = 64 << 20 // of all commands of a server that wait for a leader
+)
+
+// batch runs commands that do not depend on each other's replies: writes, or reads. It groups them by region, keeps the order within a
+// region, and hands all groups over before it waits for the first. Commands of regions without a known leader, or whose
+// replica turns out not to lead, are tried again as the slot table changes, until the pipeline's deadline.
+//
+// Order: a connection runs one batch after the other, and within a batch a group is handed over again only when none of it was
+// applied; so no later write of the connection for that region can be ahead of it.
+//
+// All its memory is reused.
+type batch struct {
+	c         *conn
+	tasks     []task
+	parts     []*part // of all rounds of this batch; parts[:used]
+	used      int
+	partOf    []int // by index in Table.Regions: index of the round's part plus one
+	errs      redis.Reply
+	slots     []topology.Slot
+	positions []int
+	timer     *time.Timer
+	readLimit int
+	impatient bool // nothing is tried again
+}
+
+// task is one call and what became of it.
+type task struct {
+	call  redis.Call
+	slots []topology.Slot // of its keys; nil: slot alone
+	slot  topology.Slot
+	led   bool // it concerns only what this store leads: where it does not lead, there is nothing to do
+
+	done  bool
+	gone  bool   // done, and without a reply: it was led, and another store leads now
+	err   bool   // the reply is an error of routing or of Raft: the call did not run, or nobody knows
+	reply []byte // valid until the batch is reset
+}
+
+// part is what goes to one replica in one round.
+type part struct {
+	region  int // index in Table.Regions
+	replica *region.Replica
+	run     redis.Run
+	pending region.Pending
+	tasks   []int // by call
+}
+
+// limit is how many commands of a kind make a batch.
+func (b *batch) limit(k kind) int {
+	if k == read {
+		return b.readLimit
+	}
+	return maxWrites
+}
+
+// runTogether runs reads or writes of the pipeline and appends their replies in order.
+func (b *batch) runTogether(cmds []command, k kind) {
+	b.reset()
+	for i := range cmds {
+		b.add(&cmds[i])
+	}
+	b.exec(k == write)
+	before := len(b.c.out.Buf)
+	for i := range b.tasks {
+		b.c.out.Buf = append(b.c.out.Buf, b.tasks[i].reply...)
+	}
+	if k == read {
+		perRead := (len(b.c.out.Buf)-before)/len(cmds) + 1
+		b.readLimit = max(1, min(maxReads, wantReplies/perRead, 4*b.readLimit))
+	}
+}
+
+// reset forgets the last batch and its replies.
+func (b *batch) reset() {
+	clear(b.tasks)
+	b.tasks = b.tasks[:0]
+	b.slots = b.slots[:0]
+	for _, p := range b.parts[:b.used] {
+		p.run.Reset()
+		if cap(p.run.Out.Buf) > keepBytes {
+			p.run.Out.Buf = nil
+		}
+	}
+	b.used = 0
+	b.errs.Buf = b.errs.Buf[:0]
+}
+
+// close ends the batch's timer.
+func (b *batch) close() {
+	if b.timer != nil {
+		b.timer.Stop()
+	}
+}
+
+// add adds a command of the pipeline as one task.
+func (b *batch) add(cmd *command) {
+	t := task{call: redis.Call{Command: cmd.row, Args: cmd.args}}
+	b.positions = cmd.row.AppendKeys(b.positions[:0], cmd.args)
+	switch len(b.positions) {
+	case 0: // no key, no slot check: any region will do
+	case 1:
+		t.slot = topology.SlotOf(cmd.args[b.positions[0]])
+	default:
+		n := len(b.slots)
+		for _, p := range b.positions {
+			b.slots = append(b.slots, topology.SlotOf(cmd.args[p]))
+		}
+		t.slots = b.slots[n:len(b.slots):len(b.slots)]
+		t.slot = t.slots[0]
+	}
+	b.tasks = append(b.tasks, t)
+}
+
+// exec runs the tasks, all of them writes or all reads, and returns when each is done.
+func (b *batch) exec(writes bool) {
+	s := b.c.s
+	deadline := b.c.arrived.Add(s.o.Settings.Redis.LeaderlessWait)
+	for {
+		var changed <-chan struct{}
+		if s.o.Changed != nil {
+			changed = s.o.Changed()
+		}
+		t := s.o.Table()
+		first := b.used
+		open := b.decide(t)
+		if first < b.used {
+			b.handOver(b.parts[first:b.used], writes, deadline)
+			open = b.collect(first, writes)
+		}
+		if open == 0 {
+			return
+		}
+		if b.impatient || !b.wait(changed, deadline) {
+			b.giveUp(t)
+			return
+		}
+	}
+}
+
+// decide gives every open task its answer or its part, and returns how many have neither.
+func (b *batch) decide(t *route.Table) (open int) {
+	s := b.c.s
+	first := b.used
+	if t != nil && len(b.partOf) < len(t.Regions) {
+		b.partOf = make([]int, len(t.Regions)) // all zero between rounds
+	}
+	var one [1]topology.Slot
+	for i := range b.tasks {
+		x := &b.tasks[i]
+		if x.done {
+			continue
+		}
+		slots := x.slots
+		if slots == nil {
+			one[0] = x.slot
+			slots = one[:]
+		}
+		d := route.Decide(t, s.self(), slots)
+		switch {
+		case d.Action == route.Serve:
+			p := b.partFor(t, d.Index)
+			if p == nil {
+				open++
+				continue
+			}
+			p.run.Calls = append(p.run.Calls, x.call)
+			p.tasks = append(p.tasks, i)
+		case d.Action == route.Wait:
+			open++
+		case d.Action == route.Moved && x.led:
+			x.done, x.gone = true, true
+		default:
+			b.fail(x, string(d.AppendError(nil)))
+		}
+	}
+	for _, p := range b.parts[first:b.used] {
+		b.partOf[p.region] = 0
+	}
+	return open
+}
+
+// partFor returns this round's part for a region, nil if its leader is not to be found in this process.
+func (b *batch) partFor(t *route.Table, index int) *part {
+	if i := b.partOf[index]; i > 0 {
+		return b.parts[i-1]
+	}
+	r := &t.Regions[index]
+	replica := b.c.s.o.Replica(r.Leader, r.ID)
+	if replica == nil {
+		return nil
+	}
+	if b.used == len(b.parts) {
+		b.parts = append(b.parts, &part{})
+	}
+	p := b.parts[b.used]
+	b.used++
+	b.partOf[index] = b.used
+	p.region, p.replica, p.tasks = index, replica, p.tasks[:0]
+	p.run.Out.Proto = b.c.out.Proto
+	return p
+}
+
+// handOver runs the parts; each part's Err says how that went.
+func (b *batch) handOver(parts []*part, writes bool, deadline time.Time) {
+	if !writes {
+		for _, p := range parts {
+			p.pending.Err = p.replica.Read(&p.run, deadline)
+		}
+		return
+	}
+	for _, p := range parts {
+		p.pending.Run, p.pending.Deadline = &p.run, deadline
+		p.replica.Propose(&p.pending)
+	}
+	for _, p := range parts {
+		p.pending.Wait()
+	}
+}
+
+// collect gives the tasks of the parts from first on their replies, and returns how many tasks of the batch are still open.
+func (b *batch) collect(first int, writes bool) (open int) {
+	for _, p := range b.parts[first:b.used] {
+		if p.pending.Err != nil && !writes {
+			p.run.Ends = p.run.Ends[:0]
+		}
+		from := 0
+		for i, end := range p.run.Ends {
+			x := &b.tasks[p.tasks[i]]
+			x.reply, x.done = p.run.Out.Buf[from:end:end], true
+			from = end
+		}
+		rest := p.tasks[len(p.run.Ends):]
+		if p.pending.Err == nil || len(rest) == 0 {
+			continue
+		}
+		var unknown *region.UnknownOutcome
+		switch err := p.pending.Err; {
+		case errors.As(err, &unknown):
+			b.failAll(rest, "ERR "+unknown.Error())
+		case errors.Is(err, region.ErrNotLeader), errors.Is(err, region.ErrStopped), errors.Is(err, region.ErrDeadline):
+		case errors.Is(err, region.ErrTooLarge):
+			b.fail(&b.tasks[rest[0]], "ERR "+err.Error()) // the others are tried again, without it
+		default:
+			b.failAll(rest, "ERR "+err.Error())
+		}
+	}
+	for i := range b.tasks {
+		if !b.tasks[i].done {
+			open++
+		}
+	}
+	return open
+}
+
+func (b *batch) failAll(tasks []int, line string) {
+	for _, i := range tasks {
+		b.fail(&b.tasks[i], line)
+	}
+}
+
+// fail answers a task with an error of routing or of Raft.
+func (b *batch) fail(x *task, line string) {
+	start := len(b.errs.Buf)
+	b.errs.Error(line)
+	x.reply, x.done, x.err = b.errs.Buf[start:], true, true
+	b.c.s.stats.errors.Add(1)
+}
+
+// wait returns when it is time to look at the slot table again, or false when there is no time left.
+func (b *batch) wait(changed <-chan struct{}, deadline time.Time) bool {
+	s := b.c.s
+	left := time.Until(deadline)
+	if left <= 0 {
+		return false
+	}
+	bytes := int64(len(b.c.rd.buf))
+	defer s.held.Add(-bytes)
+	if s.held.Add(bytes) > maxHeldBytes {
+		return false
+	}
+	// Also without a change: a leader serves some time after it is known.
+	again := 5 * time.Millisecond
+	if changed != nil {
+		again = 20 * time.Millisecond
+	}
+	if b.timer == nil {
+		b.timer = time.NewTimer(min(left, again))
+	} else {
+		b.timer.Reset(min(left, again))
+	}
+	select {
+	case <-changed:
+	case <-b.timer.C:
+	case <-s.closing:
+		return false
+	}
+	return true
+}
+
+// giveUp answers what is still open.
+func (b *batch) giveUp(t *route.Table) {
+	turn := uint64(0)
+	for i := range b.tasks {
+		x := &b.tasks[i]
+		if x.done {
+			continue
+		}
+		if turn == 0 {
+			turn = b.c.s.turn.Add(1)
+		}
+		if x.led {
+			b.fail(x, redis.ErrClusterDown)
+			continue
+		}
+		b.fail(x, string(route.Unserved(t, b.c.s.self(), x.slot, turn-1).AppendError(nil)))
+	}
+}

@@ -1,0 +1,249 @@
+package server
+
+import (
+	"fmt"
+
+	"neokv.dev/neokv/internal/redis"
+	"neokv.dev/neokv/internal/route"
+	"neokv.dev/neokv/internal/topology"
+)
+
+// This file is CLUSTER. Every answer comes from the slot table alone, so that it is the same whichever store is asked. All
+// stores are masters; the replicas of regions appear nowhere.
+
+// clusterTable returns the slot table, empty while there is none; nil, and the answer is written, on the proxy port.
+func (c *conn) clusterTable() *route.Table {
+	if c.s.proxy() {
+		c.out.Error(errNoCluster)
+		return nil
+	}
+	if t := c.s.o.Table(); t != nil {
+		return t
+	}
+	return route.NewTable(0, nil, nil)
+}
+
+// serves returns the slot ranges that clients find at a store: none at a dead one, even while it is still taken for a leader.
+func serves(t *route.Table, s *route.Store) []topology.SlotRange {
+	if !s.Alive {
+		return nil
+	}
+	return t.Led(s.ID)
+}
+
+func runClusterKeySlot(c *conn, args [][]byte) {
+	if c.clusterTable() != nil {
+		c.out.Int(int64(topology.SlotOf(args[2])))
+	}
+}
+
+func runClusterMyID(c *conn, args [][]byte) {
+	t := c.clusterTable()
+	if t == nil {
+		return
+	}
+	id := "0000000000000000000000000000000000000000"
+	if s := t.Store(c.s.o.Self); s != nil {
+		id = s.NodeID
+	}
+	c.out.BulkString(id)
+}
+
+func runClusterSlots(c *conn, args [][]byte) {
+	t := c.clusterTable()
+	if t == nil {
+		return
+	}
+	n := 0
+	for i := range t.Stores {
+		n += len(serves(t, &t.Stores[i]))
+	}
+	o := &c.out
+	o.Array(n)
+	var last *route.Store // the ranges go out by slot; t.Led joins neighbours, so a change of the leader begins a range
+	for i := range t.Regions {
+		s := t.Store(t.Regions[i].Leader)
+		if s == nil || !s.Alive {
+			last = nil
+			continue
+		}
+		first := t.Regions[i].Slots.First
+		if last == s && t.Regions[i-1].Slots.Last+1 == first {
+			continue
+		}
+		last = s
+		for _, r := range serves(t, s) {
+			if r.First != first {
+				continue
+			}
+			o.Array(3)
+			o.Int(int64(r.First))
+			o.Int(int64(r.Last))
+			o.Array(4)
+			o.BulkString(s.Host)
+			o.Int(int64(s.Port))
+			o.BulkString(s.NodeID)
+			o.Map(0)
+		}
+	}
+}
+
+func runClusterShards(c *conn, args [][]byte) {
+	t := c.clusterTable()
+	if t == nil {
+		return
+	}
+	o := &c.out
+	o.Array(len(t.Stores))
+	for i := range t.Stores {
+		s := &t.Stores[i]
+		health := "online"
+		if !s.Alive {
+			health = "fail"
+		}
+		o.Map(2)
+		o.BulkString("slots")
+		ranges := serves(t, s)
+		o.Array(2 * len(ranges))
+		for _, r := range ranges {
+			o.Int(int64(r.First))
+			o.Int(int64(r.Last))
+		}
+		o.BulkString("nodes")
+		o.Array(1)
+		o.Map(7)
+		o.BulkString("id")
+		o.BulkString(s.NodeID)
+		o.BulkString("port")
+		o.Int(int64(s.Port))
+		o.BulkString("ip")
+		o.BulkString(s.Host)
+		o.BulkString("endpoint")
+		o.BulkString(s.Host)
+		o.BulkString("role")
+		o.BulkString("master")
+		o.BulkString("replication-offset")
+		o.Int(0)
+		o.BulkString("health")
+		o.BulkString(health)
+	}
+}
+
+// runClusterNodes names no bus port: there is none. A store's configuration epoch is its number, so that no two are equal.
+func runClusterNodes(c *conn, args [][]byte) {
+	t := c.clusterTable()
+	if t == nil {
+		return
+	}
+	var b []byte
+	for i := range t.Stores {
+		s := &t.Stores[i]
+		flags, link := "master", "connected"
+		if !s.Alive {
+			flags, link = "master,fail", "disconnected"
+		}
+		if s.ID == c.s.o.Self {
+			flags, link = "myself,master", "connected"
+		}
+		b = fmt.Appendf(b, "%s %s:%d@0 %s - 0 0 %d %s", s.NodeID, s.Host, s.Port, flags, s.ID, link)
+		for _, r := range serves(t, s) {
+			b = append(append(b, ' '), r.String()...)
+		}
+		b = append(b, '\n')
+	}
+	c.out.Verbatim("txt", string(b))
+}
+
+func runClusterInfo(c *conn, args [][]byte) {
+	t := c.clusterTable()
+	if t == nil {
+		return
+	}
+	assigned, served, size := 0, 0, 0
+	for i := range t.Regions {
+		assigned += t.Regions[i].Slots.Count()
+	}
+	for i := range t.Stores {
+		ranges := serves(t, &t.Stores[i])
+		if len(ranges) > 0 {
+			size++
+		}
+		for _, r := range ranges {
+			served += r.Count()
+		}
+	}
+	state := "ok"
+	if served < topology.SlotCount {
+		state = "fail"
+	}
+	c.out.Verbatim("txt", fmt.Sprintf("cluster_state:%s\r\ncluster_slots_assigned:%d\r\ncluster_slots_ok:%d\r\ncluster_slots_pfail:0\r\n"+
+		"cluster_slots_fail:%d\r\ncluster_known_nodes:%d\r\ncluster_size:%d\r\ncluster_current_epoch:%d\r\ncluster_my_epoch:%d\r\n"+
+		"cluster_stats_messages_sent:0\r\ncluster_stats_messages_received:0\r\ntotal_cluster_links_buffer_limit_exceeded:0\r\n",
+		state, assigned, served, assigned-served, len(t.Stores), size, max(t.Epoch, uint64(len(t.Stores))), c.s.o.Self))
+}
+
+func runClusterLinks(c *conn, args [][]byte) {
+	if c.clusterTable() != nil {
+		c.out.Array(0)
+	}
+}
+
+func runClusterCountKeys(c *conn, args [][]byte) {
+	if c.clusterTable() == nil {
+		return
+	}
+	slot, ok := parseInt(args[2])
+	switch {
+	case !ok:
+		c.out.Error(redis.ErrNotInteger)
+		return
+	case slot < 0 || slot >= topology.SlotCount:
+		c.out.Error("ERR Invalid slot")
+		return
+	}
+	n := 0
+	w := redis.Walk{CountOnly: true}
+	failure := c.walkSlots(topology.SlotRange{First: topology.Slot(slot), Last: topology.Slot(slot)}, &w, func() bool {
+		n += w.Count
+		return true
+	})
+	if failure != nil {
+		c.out.Buf = append(c.out.Buf, failure...)
+		return
+	}
+	c.out.Int(int64(n))
+}
+
+func runClusterGetKeys(c *conn, args [][]byte) {
+	if c.clusterTable() == nil {
+		return
+	}
+	slot, ok := parseInt(args[2])
+	most, ok2 := parseInt(args[3])
+	switch {
+	case !ok || !ok2:
+		c.out.Error(redis.ErrNotInteger)
+		return
+	case slot < 0 || slot >= topology.SlotCount || most < 0:
+		c.out.Error("ERR Invalid slot or number of keys")
+		return
+	}
+	var found redis.Reply
+	n := 0
+	w := redis.Walk{Limit: int(min(max(most, 1), redis.MaxWalk))}
+	failure := c.walkSlots(topology.SlotRange{First: topology.Slot(slot), Last: topology.Slot(slot)}, &w, func() bool {
+		for _, k := range w.Keys {
+			if int64(n) < most {
+				found.Bulk(k.Key)
+				n++
+			}
+		}
+		return int64(n) < most
+	})
+	if failure != nil {
+		c.out.Buf = append(c.out.Buf, failure...)
+		return
+	}
+	c.out.Array(n)
+	c.out.Buf = append(c.out.Buf, found.Buf...)
+}

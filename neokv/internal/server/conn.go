@@ -1,0 +1,243 @@
+package server
+
+import (
+	"errors"
+	"net"
+	"sync/atomic"
+	"time"
+
+	"neokv.dev/neokv/internal/redis"
+)
+
+const (
+	flushBytes = 64 << 10  // replies that are sent before the pipeline is through
+	keepBytes  = 256 << 10 // largest buffer that is kept for the next pipeline
+)
+
+// conn is one client's connection. Its goroutine owns it; what other connections may read (CLIENT LIST) is atomic.
+type conn struct {
+	s       *Server
+	nc      net.Conn
+	id      uint64
+	created time.Time
+
+	rd      reader
+	argv    [][]byte // arguments of the pipeline's commands, one behind the other
+	cmds    []command
+	arrived time.Time // of the pipeline
+	out     redis.Reply
+	closing bool // after the replies so far
+	limited bool // the idle time-out is set
+
+	batch
+
+	// For CLIENT INFO and LIST.
+	info atomic.Pointer[clientInfo]
+	last atomic.Pointer[redis.Command]
+	seen atomic.Int64 // Unix ns of the last pipeline
+}
+
+// clientInfo is what a client says about itself. It is replaced, not changed.
+type clientInfo struct {
+	name            string
+	libName, libVer string
+	readOnly        bool
+	proto           int
+}
+
+// command is one command of a pipeline.
+type command struct {
+	row  *redis.Command // nil if there is none of that name
+	kind kind
+	args [][]byte
+}
+
+// kind says how a command is run.
+type kind byte
+
+const (
+	own    kind = iota // by the server itself, or answered with an error
+	read               // in one region, with other reads
+	write              // in one region, with other writes
+	spread             // in several regions
+)
+
+func newConn(s *Server, nc net.Conn, id uint64) *conn {
+	c := &conn{s: s, nc: nc, id: id, created: time.Now(), rd: newReader(nc, int(s.o.Settings.Redis.MaxBulkLen))}
+	c.batch.c = c
+	c.batch.readLimit = firstReads
+	c.info.Store(&clientInfo{proto: 2})
+	c.seen.Store(c.created.UnixNano())
+	return c
+}
+
+// serve answers pipelines until the connection ends. The caller closes it.
+func (c *conn) serve() {
+	defer c.batch.close()
+	for !c.closing {
+		if t := c.s.timeout.Load(); t > 0 || c.limited {
+			c.limited = t > 0
+			c.nc.SetReadDeadline(idleUntil(t))
+		}
+		n, err := c.rd.fill()
+		c.s.stats.bytesIn.Add(uint64(n))
+		if err != nil {
+			if p := protocolError(""); errors.As(err, &p) {
+				c.out.Error("ERR " + p.Error())
+				c.flush()
+			}
+			return
+		}
+		c.arrived = time.Now()
+		c.take()
+		c.run()
+		if !c.flush() {
+			return
+		}
+	}
+}
+
+// idleUntil is when a connection that begins to idle now is closed.
+func idleUntil(seconds int64) time.Time {
+	if seconds == 0 {
+		return time.Time{}
+	}
+	return time.Now().Add(time.Duration(seconds) * time.Second)
+}
+
+// flush sends the replies so far; false when the connection is over. Nothing leaves a store that has failed.
+func (c *conn) flush() bool {
+	if c.s.o.Failed() != nil {
+		return false
+	}
+	if len(c.out.Buf) > 0 {
+		n, err := c.nc.Write(c.out.Buf)
+		c.s.stats.bytesOut.Add(uint64(n))
+		if err != nil {
+			return false
+		}
+	}
+	if cap(c.out.Buf) > keepBytes {
+		c.out.Buf = nil
+	}
+	c.out.Buf = c.out.Buf[:0]
+	return true
+}
+
+// take makes commands of all that the reader has complete.
+func (c *conn) take() {
+	clear(c.cmds)
+	c.cmds = c.cmds[:0]
+	if cap(c.argv) > 1<<14 {
+		c.argv = nil
+	}
+	clear(c.argv)
+	c.argv = c.argv[:0]
+	for {
+		n := len(c.argv)
+		args, ok := c.rd.next(c.argv[n:n])
+		if !ok {
+			break
+		}
+		if n+len(args) <= cap(c.argv) {
+			c.argv = c.argv[:n+len(args)]
+		} else { // args has an array of its own; the next commands get a larger one
+			c.argv = make([][]byte, 0, 2*(n+len(args)))
+		}
+		c.cmds = append(c.cmds, c.classify(args[:len(args):len(args)]))
+	}
+	c.s.stats.commands.Add(uint64(len(c.cmds)))
+	if n := len(c.cmds); n > 0 {
+		c.last.Store(c.cmds[n-1].row)
+		c.seen.Store(c.arrived.UnixNano())
+	}
+}
+
+// classify finds a command's row and how it is run. What is wrong with its name or arity is answered in its turn, by runOwn.
+func (c *conn) classify(args [][]byte) command {
+	row := table.Lookup(args[0])
+	if row != nil && len(row.Sub) > 0 && len(args) > 1 {
+		row = row.Subcommand(args[1])
+	}
+	cmd := command{row: row, args: args}
+	if row == nil || !row.CheckArity(len(args)) {
+		return cmd
+	}
+	switch {
+	case runs[row] != nil:
+	case row.Everywhere, row.Split != redis.NoSplit && c.s.proxy():
+		cmd.kind = spread
+	case row.Write != nil:
+		cmd.kind = write
+	case row.Read != nil:
+		cmd.kind = read
+	}
+	return cmd
+}
+
+// run runs the pipeline's commands.
+func (c *conn) run() {
+	for i := 0; i < len(c.cmds) && !c.closing; {
+		if len(c.out.Buf) >= flushBytes && !c.flush() {
+			c.closing = true
+			return
+		}
+		n := 1
+		switch k := c.cmds[i].kind; k {
+		case read, write:
+			for limit := c.batch.limit(k); n < limit && i+n < len(c.cmds) && c.cmds[i+n].kind == k; n++ {
+			}
+			c.batch.runTogether(c.cmds[i:i+n], k)
+		case spread:
+			c.runSpread(&c.cmds[i])
+		default:
+			c.runOwn(&c.cmds[i])
+		}
+		i += n
+	}
+}
+
+// runOwn runs a command of the server's own, or answers why there is none.
+func (c *conn) runOwn(cmd *command) {
+	switch {
+	case cmd.row == nil:
+		if row := table.Find(cmd.args, &c.out); row != nil {
+			panic("a command was found the second time: " + row.Name)
+		}
+		c.s.stats.errors.Add(1)
+		if isHTTP(cmd.args[0]) {
+			c.out.Buf, c.closing = c.out.Buf[:0], true
+		}
+	case !cmd.row.CheckArity(len(cmd.args)):
+		c.out.WrongArity(cmd.row)
+		c.s.stats.errors.Add(1)
+	default:
+		start := len(c.out.Buf)
+		runs[cmd.row](c, cmd.args)
+		if len(c.out.Buf) > start && c.out.Buf[start] == '-' {
+			c.s.stats.errors.Add(1)
+		}
+	}
+}
+
+// isHTTP recognizes a browser that was lured into talking to this port; as in Redis it gets no answer.
+func isHTTP(name []byte) bool {
+	return len(name) <= 5 && (equalFold(name, "post") || equalFold(name, "host:"))
+}
+
+// equalFold compares an argument with a lower-case ASCII word.
+func equalFold(arg []byte, word string) bool {
+	if len(arg) != len(word) {
+		return false
+	}
+	for i := range len(word) {
+		x := arg[i]
+		if 'A' <= x && x <= 'Z' {
+			x += 'a' - 'A'
+		}
+		if x != word[i] {
+			return false
+		}
+	}
+	return true
+}

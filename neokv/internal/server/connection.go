@@ -1,0 +1,359 @@
+package server
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"neokv.dev/neokv/internal/redis"
+)
+
+// This file is the commands about the connection.
+
+// redisVersion is the version whose replies these are; clients decide by it what they may send.
+const redisVersion = "7.0.15"
+
+const (
+	errClientName = "ERR Client names cannot contain spaces, newlines or special characters."
+	errWrongPass  = "WRONGPASS invalid username-password pair or user is disabled."
+	errNoPassword = "ERR AUTH <password> called without any password configured for the default user. Are you sure your configuration is correct?"
+	errSelect     = "ERR SELECT is not allowed in cluster mode"
+	errNoCluster  = "ERR This instance has cluster support disabled"
+)
+
+func runPing(c *conn, args [][]byte) {
+	switch len(args) {
+	case 1:
+		c.out.Status("PONG")
+	case 2:
+		c.out.Bulk(args[1])
+	default:
+		c.out.WrongArity(table.Lookup(args[0]))
+	}
+}
+
+func runEcho(c *conn, args [][]byte) { c.out.Bulk(args[1]) }
+
+func runSelect(c *conn, args [][]byte) {
+	n, ok := parseInt(args[1])
+	switch {
+	case !ok || n != int64(int32(n)):
+		c.out.Error(redis.ErrNotInteger)
+	case n == 0:
+		c.out.OK()
+	case c.s.proxy():
+		c.out.Error(redis.ErrDBIndex)
+	default:
+		c.out.Error(errSelect)
+	}
+}
+
+func runQuit(c *conn, args [][]byte) {
+	c.out.OK()
+	c.closing = true
+}
+
+func runReset(c *conn, args [][]byte) {
+	c.out.Proto = 2
+	i := *c.info.Load()
+	c.info.Store(&clientInfo{proto: 2, libName: i.libName, libVer: i.libVer})
+	c.out.Status("RESET")
+}
+
+func runAuth(c *conn, args [][]byte) {
+	switch {
+	case len(args) > 3:
+		c.out.Error(redis.ErrSyntax)
+	case len(args) == 2:
+		c.out.Error(errNoPassword)
+	case string(args[1]) == "default":
+		c.out.OK()
+	default:
+		c.out.Error(errWrongPass)
+	}
+}
+
+func runHello(c *conn, args [][]byte) {
+	version := int64(0)
+	if len(args) > 1 {
+		ok := false
+		if version, ok = parseInt(args[1]); !ok {
+			c.out.Error(redis.ErrProtoVersion)
+			return
+		}
+		if version < 2 || version > 3 {
+			c.out.Error(redis.ErrNoProto)
+			return
+		}
+	}
+	for i := 2; i < len(args); i++ {
+		left := len(args) - 1 - i
+		switch {
+		case equalFold(args[i], "auth") && left >= 2:
+			if string(args[i+1]) != "default" {
+				c.out.Error(errWrongPass)
+				return
+			}
+			i += 2
+		case equalFold(args[i], "setname") && left >= 1:
+			if !c.setName(args[i+1]) {
+				c.out.Error(errClientName)
+				return
+			}
+			i++
+		default:
+			c.out.Error("ERR Syntax error in HELLO option '" + oneLine(args[i]) + "'")
+			return
+		}
+	}
+	if version > 0 {
+		c.out.Proto = int(version)
+		i := *c.info.Load()
+		i.proto = int(version)
+		c.info.Store(&i)
+	}
+	o := &c.out
+	o.Map(7)
+	o.BulkString("server")
+	o.BulkString("redis")
+	o.BulkString("version")
+	o.BulkString(redisVersion)
+	o.BulkString("proto")
+	o.Int(int64(c.info.Load().proto))
+	o.BulkString("id")
+	o.Int(int64(c.id))
+	o.BulkString("mode")
+	o.BulkString(c.s.mode())
+	o.BulkString("role")
+	o.BulkString("master")
+	o.BulkString("modules")
+	o.Array(0)
+}
+
+// mode is what the server calls itself to clients.
+func (s *Server) mode() string {
+	if s.proxy() {
+		return "standalone"
+	}
+	return "cluster"
+}
+
+// oneLine shows an argument within an error.
+func oneLine(arg []byte) string {
+	return string(bytes.Map(func(r rune) rune {
+		if r == '\r' || r == '\n' {
+			return ' '
+		}
+		return r
+	}, arg[:min(len(arg), 128)]))
+}
+
+// plain reports whether a name has visible ASCII characters only, so that it does not break CLIENT LIST.
+func plain(name []byte) bool {
+	return !slices.ContainsFunc(name, func(x byte) bool { return x < '!' || x > '~' })
+}
+
+// setName names the connection; an empty name takes the name away.
+func (c *conn) setName(name []byte) bool {
+	if !plain(name) {
+		return false
+	}
+	i := *c.info.Load()
+	i.name = string(name)
+	c.info.Store(&i)
+	return true
+}
+
+func runClientSetName(c *conn, args [][]byte) {
+	if !c.setName(args[2]) {
+		c.out.Error(errClientName)
+		return
+	}
+	c.out.OK()
+}
+
+func runClientGetName(c *conn, args [][]byte) {
+	if name := c.info.Load().name; name != "" {
+		c.out.BulkString(name)
+		return
+	}
+	c.out.Null()
+}
+
+func runClientSetInfo(c *conn, args [][]byte) {
+	i := *c.info.Load()
+	field := &i.libName
+	switch {
+	case equalFold(args[2], "lib-ver"):
+		field = &i.libVer
+	case !equalFold(args[2], "lib-name"):
+		c.out.Error("ERR Unrecognized option '" + oneLine(args[2]) + "'")
+		return
+	}
+	if !plain(args[3]) {
+		c.out.Error("ERR " + string(bytes.ToLower(args[2])) + " cannot contain spaces, newlines or special characters.")
+		return
+	}
+	*field = string(args[3])
+	c.info.Store(&i)
+	c.out.OK()
+}
+
+func runClientID(c *conn, args [][]byte) { c.out.Int(int64(c.id)) }
+
+func runClientInfo(c *conn, args [][]byte) {
+	c.out.Verbatim("txt", string(c.describe(nil, time.Now())))
+}
+
+func runClientList(c *conn, args [][]byte) {
+	want := func(*conn) bool { return true }
+	switch {
+	case len(args) == 2:
+	case len(args) == 4 && equalFold(args[2], "type"):
+		switch kind := args[3]; {
+		case equalFold(kind, "normal"):
+		case equalFold(kind, "master"), equalFold(kind, "replica"), equalFold(kind, "slave"), equalFold(kind, "pubsub"):
+			want = func(*conn) bool { return false }
+		default:
+			c.out.Error("ERR Unknown client type '" + oneLine(kind) + "'")
+			return
+		}
+	case len(args) > 3 && equalFold(args[2], "id"):
+		ids := map[uint64]bool{}
+		for _, a := range args[3:] {
+			id, ok := parseInt(a)
+			if !ok {
+				c.out.Error("ERR Invalid client ID")
+				return
+			}
+			ids[uint64(id)] = true
+		}
+		want = func(c *conn) bool { return ids[c.id] }
+	default:
+		c.out.Error(redis.ErrSyntax)
+		return
+	}
+	var conns []*conn
+	c.s.mu.Lock()
+	for _, x := range c.s.clients {
+		if want(x) {
+			conns = append(conns, x)
+		}
+	}
+	c.s.mu.Unlock()
+	slices.SortFunc(conns, func(a, b *conn) int { return cmp.Compare(a.id, b.id) })
+	var text []byte
+	now := time.Now()
+	for _, x := range conns {
+		text = x.describe(text, now)
+	}
+	c.out.Verbatim("txt", string(text))
+}
+
+// describe appends the connection's line of CLIENT LIST. Figures that have no counterpart here are 0.
+func (c *conn) describe(b []byte, now time.Time) []byte {
+	i := c.info.Load()
+	flags, name := "N", "NULL"
+	if i.readOnly {
+		flags = "r"
+	}
+	if last := c.last.Load(); last != nil {
+		name = last.FullName()
+	}
+	b = fmt.Appendf(b, "id=%d addr=%v laddr=%v fd=0 name=%s age=%d idle=%d flags=%s db=0 sub=0 psub=0 ssub=0 multi=-1 qbuf=0 qbuf-free=0"+
+		" argv-mem=0 multi-mem=0 rbs=0 rbp=0 obl=0 oll=0 omem=0 tot-mem=0 events=r cmd=%s user=default redir=-1 resp=%d",
+		c.id, c.nc.RemoteAddr(), c.nc.LocalAddr(), i.name, int64(now.Sub(c.created).Seconds()),
+		int64(now.Sub(time.Unix(0, c.seen.Load())).Seconds()), flags, name, i.proto)
+	if i.libName != "" || i.libVer != "" {
+		b = fmt.Appendf(b, " lib-name=%s lib-ver=%s", i.libName, i.libVer)
+	}
+	return append(b, '\n')
+}
+
+func runTime(c *conn, args [][]byte) {
+	us := time.Now().UnixMicro()
+	c.out.Array(2)
+	c.out.BulkString(strconv.FormatInt(us/1e6, 10))
+	c.out.BulkString(strconv.FormatInt(us%1e6, 10))
+}
+
+func runReadOnly(c *conn, args [][]byte)  { c.setReadOnly(true) }
+func runReadWrite(c *conn, args [][]byte) { c.setReadOnly(false) }
+
+func (c *conn) setReadOnly(readOnly bool) {
+	if c.s.proxy() {
+		c.out.Error(errNoCluster)
+		return
+	}
+	i := *c.info.Load()
+	i.readOnly = readOnly
+	c.info.Store(&i)
+	c.out.OK()
+}
+
+// runAsking answers only: nothing moves between regions yet, so that no store ever answers ASK.
+func runAsking(c *conn, args [][]byte) {
+	if c.s.proxy() {
+		c.out.Error(errNoCluster)
+		return
+	}
+	c.out.OK()
+}
+
+func runCommand(c *conn, args [][]byte)        { table.WriteInfo(&c.out, nil) }
+func runCommandInfo(c *conn, args [][]byte)    { table.WriteInfo(&c.out, args[2:]) }
+func runCommandDocs(c *conn, args [][]byte)    { table.WriteDocs(&c.out, args[2:]) }
+func runCommandGetKeys(c *conn, args [][]byte) { table.WriteGetKeys(&c.out, args[2:]) }
+func runCommandCount(c *conn, args [][]byte)   { c.out.Int(int64(len(table.Rows()))) }
+
+func runCommandList(c *conn, args [][]byte) {
+	keep := func(*redis.Command) bool { return true }
+	switch {
+	case len(args) == 2:
+	case len(args) != 5 || !equalFold(args[2], "filterby"):
+		c.out.Error(redis.ErrSyntax)
+		return
+	case equalFold(args[3], "pattern"):
+		keep = func(r *redis.Command) bool { return redis.Match(bytes.ToLower(args[4]), []byte(r.FullName())) }
+	case equalFold(args[3], "aclcat"):
+		keep = func(r *redis.Command) bool { return inCategory(r, string(bytes.ToLower(args[4]))) }
+	case equalFold(args[3], "module"):
+		keep = func(*redis.Command) bool { return false }
+	default:
+		c.out.Error(redis.ErrSyntax)
+		return
+	}
+	var names []string
+	for _, r := range table.Rows() {
+		for _, x := range append([]*redis.Command{r}, r.Sub...) {
+			if (x == r || len(args) > 2) && keep(x) {
+				names = append(names, x.FullName())
+			}
+		}
+	}
+	c.out.Set(len(names))
+	for _, n := range names {
+		c.out.BulkString(n)
+	}
+}
+
+// inCategory reports whether COMMAND INFO lists an ACL category for the row itself.
+func inCategory(r *redis.Command, category string) bool {
+	alone := *r
+	alone.Sub = nil
+	var o redis.Reply
+	alone.WriteInfo(&o)
+	return bytes.Contains(o.Buf, []byte("+@"+category+"\r\n"))
+}
+
+// parseInt parses a whole argument as Redis's string2ll does.
+func parseInt(arg []byte) (int64, bool) {
+	if len(arg) == 0 || len(arg) > 20 || arg[0] == '+' || arg[0] == '0' && len(arg) > 1 || arg[0] == '-' && (len(arg) == 1 || arg[1] == '0') {
+		return 0, false
+	}
+	n, err := strconv.ParseInt(string(arg), 10, 64)
+	return n, err == nil
+}

@@ -1,0 +1,404 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"time"
+)
+
+// pipeBytes is how much a connection in memory holds in each direction before its writer has to wait.
+const pipeBytes = 256 << 10
+
+// Pipe is a listener in memory: Dial makes a pair of connected, buffered net.Conns and hands one to Accept. The addresses of
+// the pair are the listener's and `pipe`.
+type Pipe struct {
+	addr   net.Addr
+	conns  chan net.Conn
+	closed chan struct{}
+	once   sync.Once
+}
+
+// NewPipe returns a listener that answers to the given address.
+func NewPipe(addr net.Addr) *Pipe {
+	return &Pipe{addr: addr, conns: make(chan net.Conn), closed: make(chan struct{})}
+}
+
+// Accept returns the other end of the next Dial, or net.ErrClosed.
+func (p *Pipe) Accept() (net.Conn, error) {
+	select {
+	case c := <-p.conns:
+		return c, nil
+	case <-p.closed:
+		return nil, p.error("accept", net.ErrClosed)
+	}
+}
+
+// Addr returns the address given to NewPipe.
+func (p *Pipe) Addr() net.Addr { return p.addr }
+
+// Close ends Accept and Dial; connections stay.
+func (p *Pipe) Close() error {
+	p.once.Do(func() { close(p.closed) })
+	return nil
+}
+
+// Dial connects. It returns when the connection has been accepted.
+func (p *Pipe) Dial(ctx context.Context) (net.Conn, error) {
+	client, server := pipeConns(p.addr)
+	select {
+	case p.conns <- server:
+		return client, nil
+	case <-p.closed:
+		return nil, p.error("dial", errRefused)
+	case <-ctx.Done():
+		return nil, p.error("dial", ctx.Err())
+	}
+}
+
+var errRefused = errors.New("connection refused")
+
+func (p *Pipe) error(op string, err error) error {
+	return &net.OpError{Op: op, Net: p.addr.Network(), Addr: p.addr, Err: err}
+}
+
+// pipeConns returns the two ends of a connection in memory.
+func pipeConns(server net.Addr) (client, accepted net.Conn) {
+	up, down := newStream(), newStream()
+	return newPipeConn(down, up, pipeAddr{}, server), newPipeConn(up, down, server, pipeAddr{})
+}
+
+// pipeAddr is the address of the end that dialled.
+type pipeAddr struct{}
+
+func (pipeAddr) Network() string { return "pipe" }
+func (pipeAddr) String() string  { return "pipe:0" }
+
+// pipeConn is one end. All methods may run concurrently.
+type pipeConn struct {
+	in, out               *stream
+	local, remote         net.Addr
+	reading, writing      chan struct{} // capacity 1: held by the one that reads, or writes, so that writes stay together
+	readLimit, writeLimit deadline
+	closed                chan struct{}
+	once                  sync.Once
+}
+
+func newPipeConn(in, out *stream, local, remote net.Addr) *pipeConn {
+	c := &pipeConn{
+		in: in, out: out, local: local, remote: remote,
+		reading: make(chan struct{}, 1), writing: make(chan struct{}, 1), closed: make(chan struct{}),
+	}
+	c.readLimit.expired, c.writeLimit.expired = make(chan struct{}), make(chan struct{})
+	return c
+}
+
+// Read reads what there is, up to len(b) bytes, and waits while there is nothing.
+func (c *pipeConn) Read(b []byte) (int, error) {
+	n, err := c.read(b)
+	if err != nil && err != io.EOF {
+		err = &net.OpError{Op: "read", Net: "pipe", Source: c.local, Addr: c.remote, Err: err}
+	}
+	return n, err
+}
+
+func (c *pipeConn) read(b []byte) (int, error) {
+	if err := c.await(c.reading, nil, &c.readLimit); err != nil {
+		return 0, err
+	}
+	defer func() { <-c.reading }()
+	for {
+		n, eof := c.in.take(b)
+		if n > 0 || len(b) == 0 {
+			return n, nil
+		}
+		if eof {
+			return 0, io.EOF
+		}
+		if err := c.await(nil, c.in.filled, &c.readLimit); err != nil {
+			return 0, err
+		}
+	}
+}
+
+// Write returns when all of b is in the buffer.
+func (c *pipeConn) Write(b []byte) (int, error) {
+	n, err := c.write(b)
+	if err != nil {
+		err = &net.OpError{Op: "write", Net: "pipe", Source: c.local, Addr: c.remote, Err: err}
+	}
+	return n, err
+}
+
+func (c *pipeConn) write(b []byte) (n int, err error) {
+	if err := c.await(c.writing, nil, &c.writeLimit); err != nil {
+		return 0, err
+	}
+	defer func() { <-c.writing }()
+	for {
+		m, broken := c.out.put(b[n:])
+		n += m
+		if broken {
+			return n, io.ErrClosedPipe
+		}
+		if n == len(b) {
+			return n, nil
+		}
+		if err := c.await(nil, c.out.drained, &c.writeLimit); err != nil {
+			return n, err
+		}
+	}
+}
+
+// await returns when a token could be put into one channel or taken from the other, unless the connection is closed or
+// the time is over, which count first.
+func (c *pipeConn) await(put chan<- struct{}, take <-chan struct{}, limit *deadline) error {
+	expired := limit.channel()
+	select {
+	case <-c.closed:
+		return net.ErrClosed
+	default:
+	}
+	select {
+	case <-expired:
+		return os.ErrDeadlineExceeded
+	default:
+	}
+	select {
+	case put <- struct{}{}:
+	case <-take:
+	case <-c.closed:
+		return net.ErrClosed
+	case <-expired:
+		return os.ErrDeadlineExceeded
+	}
+	return nil
+}
+
+// Close lets the other end read what was written, and then io.EOF; its writes fail.
+func (c *pipeConn) Close() error {
+	c.once.Do(func() {
+		close(c.closed)
+		c.out.end(true)
+		c.in.end(false)
+		c.SetDeadline(time.Time{}) // stops the timers
+	})
+	return nil
+}
+
+func (c *pipeConn) LocalAddr() net.Addr  { return c.local }
+func (c *pipeConn) RemoteAddr() net.Addr { return c.remote }
+
+func (c *pipeConn) SetDeadline(t time.Time) error {
+	return errors.Join(c.SetReadDeadline(t), c.SetWriteDeadline(t))
+}
+
+func (c *pipeConn) SetReadDeadline(t time.Time) error {
+	c.readLimit.set(t)
+	return nil
+}
+
+func (c *pipeConn) SetWriteDeadline(t time.Time) error {
+	c.writeLimit.set(t)
+	return nil
+}
+
+// stream is one direction of a connection: a ring of bytes that grows up to pipeBytes. One reader and one writer use it at a time.
+// They wait outside of its lock, for a token that the other leaves behind.
+type stream struct {
+	filled, drained chan struct{} // capacity 1
+
+	mu          sync.Mutex
+	ring        []byte
+	from, n     int
+	eof, broken bool // the writer, the reader has gone
+}
+
+func newStream() *stream {
+	return &stream{filled: make(chan struct{}, 1), drained: make(chan struct{}, 1)}
+}
+
+// take moves bytes out of the ring; eof is true when there are none and will be none.
+func (s *stream) take(b []byte) (n int, eof bool) {
+	s.mu.Lock()
+	for n < len(b) && s.n > 0 {
+		m := copy(b[n:], s.ring[s.from:min(s.from+s.n, len(s.ring))])
+		n += m
+		s.n -= m
+		s.from = (s.from + m) % len(s.ring)
+	}
+	if s.n == 0 && len(s.ring) > firstBuffer {
+		s.ring, s.from = nil, 0 // a connection that idles gives its memory back
+	}
+	eof = s.n == 0 && s.eof
+	s.mu.Unlock()
+	if n > 0 {
+		leaveToken(s.drained)
+	}
+	return n, eof
+}
+
+// put moves bytes into the ring, as many as fit.
+func (s *stream) put(b []byte) (n int, broken bool) {
+	s.mu.Lock()
+	if s.broken {
+		s.mu.Unlock()
+		return 0, true
+	}
+	if need := min(s.n+len(b), pipeBytes); need > len(s.ring) {
+		ring := make([]byte, min(max(need, 2*len(s.ring), 512), pipeBytes))
+		for at := 0; at < s.n; {
+			m := copy(ring[at:s.n], s.ring[s.from:])
+			at += m
+			s.from = (s.from + m) % len(s.ring)
+		}
+		s.ring, s.from = ring, 0
+	}
+	for n < len(b) && s.n < len(s.ring) {
+		at := (s.from + s.n) % len(s.ring)
+		m := copy(s.ring[at:min(at+len(s.ring)-s.n, len(s.ring))], b[n:])
+		n += m
+		s.n += m
+	}
+	s.mu.Unlock()
+	if n > 0 {
+		leaveToken(s.filled)
+	}
+	return n, false
+}
+
+// end notes that the writer, or the reader, has gone.
+func (s *stream) end(writer bool) {
+	s.mu.Lock()
+	if writer {
+		s.eof = true
+	} else {
+		s.broken, s.ring, s.from, s.n = true, nil, 0, 0
+	}
+	s.mu.Unlock()
+	leaveToken(s.filled)
+	leaveToken(s.drained)
+}
+
+func leaveToken(c chan<- struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// deadline closes a channel at a point in time that can be changed.
+type deadline struct {
+	mu      sync.Mutex
+	expired chan struct{}
+	over    bool // expired is closed
+	timer   *time.Timer
+	setting int // counts set: a timer that fires late must not end the next deadline
+}
+
+func (d *deadline) channel() <-chan struct{} {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.expired
+}
+
+func (d *deadline) set(t time.Time) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.setting++
+	if d.timer != nil {
+		d.timer.Stop()
+		d.timer = nil
+	}
+	if d.over {
+		d.expired, d.over = make(chan struct{}), false
+	}
+	if t.IsZero() {
+		return
+	}
+	left := time.Until(t)
+	if left <= 0 {
+		close(d.expired)
+		d.over = true
+		return
+	}
+	setting := d.setting
+	d.timer = time.AfterFunc(left, func() {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		if d.setting == setting {
+			close(d.expired)
+			d.over = true
+		}
+	})
+}
+
+// Merge returns a listener that accepts from all the given ones; its address is the first one's, and closing it closes all.
+func Merge(listeners ...net.Listener) net.Listener {
+	m := &merged{listeners: listeners, accepted: make(chan acceptance), closed: make(chan struct{})}
+	for _, ln := range listeners {
+		m.wg.Add(1)
+		go m.accept(ln)
+	}
+	return m
+}
+
+type merged struct {
+	listeners []net.Listener
+	accepted  chan acceptance
+	closed    chan struct{}
+	once      sync.Once
+	wg        sync.WaitGroup
+}
+
+type acceptance struct {
+	conn net.Conn
+	err  error
+}
+
+// accept hands on what one listener accepts until that is closed. Errors are handed on one by one, so that Accept's caller sets
+// the pace of trying again.
+func (m *merged) accept(ln net.Listener) {
+	defer m.wg.Done()
+	for {
+		conn, err := ln.Accept()
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		select {
+		case m.accepted <- acceptance{conn, err}:
+		case <-m.closed:
+			if conn != nil {
+				conn.Close()
+			}
+			return
+		}
+	}
+}
+
+func (m *merged) Accept() (net.Conn, error) {
+	select {
+	case a := <-m.accepted:
+		return a.conn, a.err
+	case <-m.closed:
+		return nil, &net.OpError{Op: "accept", Net: m.Addr().Network(), Addr: m.Addr(), Err: net.ErrClosed}
+	}
+}
+
+func (m *merged) Addr() net.Addr { return m.listeners[0].Addr() }
+
+// Close closes the listeners and returns when nothing accepts from them any more.
+func (m *merged) Close() error {
+	var err error
+	m.once.Do(func() {
+		close(m.closed)
+		for _, ln := range m.listeners {
+			err = errors.Join(err, ln.Close())
+		}
+	})
+	m.wg.Wait()
+	return err
+}

@@ -1,0 +1,309 @@
+package server
+
+import (
+	"bytes"
+	"fmt"
+	"net"
+
+	"github.com/tidwall/redcon"
+)
+
+const (
+	firstBuffer  = 4 << 10   // of a connection that has sent nothing yet
+	maxPipeline  = 256 << 10 // bytes of a pipeline that are read at once
+	maxLine      = 64 << 10  // an inline request, or the line of a length
+	maxMultibulk = 1024 * 1024
+)
+
+// protocolError ends a connection; its text is sent first.
+type protocolError string
+
+func (e protocolError) Error() string { return "Protocol error: " + string(e) }
+
+// reader reads pipelines from a connection into one buffer and hands out the commands, whose arguments alias it. It follows the
+// frames as bytes arrive, each byte once, so that nothing is parsed before it is complete and a half command costs no more than its
+// bytes. Its rules and errors are Redis's (networking.c, processMultibulkBuffer and processInlineBuffer).
+//
+//	0        start         ready           scan       end       len(buf)
+//	| done   | complete    | of a command that is ... | free    |
+//	|        | commands    | seen          not seen   |         |
+type reader struct {
+	conn     net.Conn
+	maxBulk  int
+	maxQuery int // bytes of one command
+
+	buf                     []byte
+	start, ready, scan, end int
+	args                    int  // arguments of the command at ready that are still to come, 0 between commands
+	bulk                    int  // length of the argument whose bytes come next, -1 when its length comes next
+	full                    bool // the last read left no room
+	failed                  error
+}
+
+// maxQuery is how many bytes one command may have, given its longest argument.
+func maxQuery(maxBulk int) int { return 2*maxBulk + 1<<20 }
+
+func newReader(conn net.Conn, maxBulk int) reader {
+	return reader{conn: conn, maxBulk: maxBulk, maxQuery: maxQuery(maxBulk), buf: make([]byte, firstBuffer), bulk: -1}
+}
+
+// fill returns when at least one command is complete, with how many bytes it has read. All commands of the last fill must have
+// been taken by next, and their arguments are not valid any more.
+func (r *reader) fill() (n int, err error) {
+	r.compact()
+	for r.frame(); r.ready == r.start; r.frame() {
+		if r.failed != nil {
+			return n, r.failed
+		}
+		if r.end == len(r.buf) {
+			if len(r.buf) >= r.maxQuery {
+				return n, fmt.Errorf("command of more than %d bytes", r.maxQuery)
+			}
+			r.move(min(2*len(r.buf), r.maxQuery))
+		}
+		m, err := r.conn.Read(r.buf[r.end:])
+		r.end += m
+		n += m
+		r.full = r.end == len(r.buf)
+		if m == 0 && err != nil {
+			return n, err
+		}
+	}
+	return n, nil
+}
+
+// compact makes room for the next pipeline.
+func (r *reader) compact() {
+	switch {
+	case r.full && len(r.buf) < maxPipeline:
+		r.move(2 * len(r.buf))
+	case r.start == r.end && len(r.buf) > maxPipeline:
+		r.move(firstBuffer)
+	case r.start > 0:
+		copy(r.buf, r.buf[r.start:r.end])
+		r.shift()
+	}
+	r.full = false
+}
+
+// move goes on in a buffer of the given size.
+func (r *reader) move(size int) {
+	buf := make([]byte, size)
+	copy(buf, r.buf[r.start:r.end])
+	r.buf = buf
+	r.shift()
+}
+
+func (r *reader) shift() {
+	r.ready -= r.start
+	r.scan -= r.start
+	r.end -= r.start
+	r.start = 0
+}
+
+// frame moves scan over what has arrived, and ready behind each complete command, up to the first error.
+func (r *reader) frame() {
+	for r.failed == nil && r.step() {
+	}
+}
+
+// step moves scan over one line or one argument, and reports whether it could.
+func (r *reader) step() bool {
+	if r.bulk >= 0 {
+		n := r.bulk + 2
+		if r.end-r.scan < n {
+			return false
+		}
+		if r.buf[r.scan+n-2] != '\r' || r.buf[r.scan+n-1] != '\n' {
+			return r.fail("invalid bulk length")
+		}
+		r.scan += n
+		r.bulk = -1
+		if r.args--; r.args == 0 {
+			r.ready = r.scan
+		}
+		return true
+	}
+	if r.scan == r.end {
+		return false
+	}
+	kind := r.buf[r.scan]
+	if r.args > 0 && kind != '$' {
+		return r.fail(fmt.Sprintf("expected '$', got '%s'", printable(kind)))
+	}
+	n := bytes.IndexByte(r.buf[r.scan:r.end], '\n')
+	if n < 0 {
+		if r.end-r.scan <= maxLine {
+			return false
+		}
+		switch {
+		case r.args > 0:
+			return r.fail("too big bulk count string")
+		case kind == '*':
+			return r.fail("too big mbulk count string")
+		}
+		return r.fail("too big inline request")
+	}
+	line := r.buf[r.scan : r.scan+n]
+	switch {
+	case r.args > 0:
+		size, ok := length(line)
+		if !ok || size < 0 || size > int64(r.maxBulk) {
+			return r.fail("invalid bulk length")
+		}
+		r.bulk = int(size)
+	case kind == '*':
+		count, ok := length(line)
+		if !ok || count > maxMultibulk {
+			return r.fail("invalid multibulk length")
+		}
+		r.args = int(max(count, 0))
+	default:
+		if _, ok := splitInline(line); !ok {
+			return r.fail("unbalanced quotes in request")
+		}
+	}
+	r.scan += n + 1
+	if r.args == 0 {
+		r.ready = r.scan
+	}
+	return true
+}
+
+func (r *reader) fail(reason string) bool {
+	r.failed = protocolError(reason)
+	return false
+}
+
+// printable is what an error line can show of a byte.
+func printable(c byte) string {
+	if c == '\r' || c == '\n' {
+		return " "
+	}
+	return string([]byte{c})
+}
+
+// length parses the number of a line `*3\r` or `$5\r` as Redis's string2ll does: no '+', no leading zero, no space.
+func length(line []byte) (n int64, ok bool) {
+	if len(line) < 3 || line[len(line)-1] != '\r' {
+		return 0, false
+	}
+	digits := line[1 : len(line)-1]
+	negative := digits[0] == '-'
+	if negative {
+		digits = digits[1:]
+	}
+	if len(digits) == 0 || len(digits) > 18 || digits[0] == '0' && (len(digits) > 1 || negative) {
+		return 0, false
+	}
+	for _, c := range digits {
+		if c < '0' || c > '9' {
+			return 0, false
+		}
+		n = 10*n + int64(c-'0')
+	}
+	if negative {
+		n = -n
+	}
+	return n, true
+}
+
+// next returns the next complete command's arguments, at least one, appended to into (usually empty, with room); false when
+// there is none. The arguments are valid until the next fill.
+func (r *reader) next(into [][]byte) (args [][]byte, ok bool) {
+	for r.start < r.ready {
+		b := r.buf[r.start:r.ready]
+		if b[0] == '*' && '1' <= b[1] && b[1] <= '9' {
+			_, args, _, rest, err := redcon.ReadNextCommand(b, into)
+			if err != nil || len(rest) >= len(b) {
+				panic(fmt.Sprintf("a complete command is none: %v: %q", err, b[:min(len(b), 100)])) // frame has checked it
+			}
+			r.start = r.ready - len(rest)
+			return args, true
+		}
+		n := bytes.IndexByte(b, '\n')
+		r.start += n + 1
+		if b[0] == '*' { // *0 and *-1 are swallowed
+			continue
+		}
+		if words, _ := splitInline(b[:n]); len(words) > 0 {
+			return append(into, words...), true
+		}
+	}
+	return nil, false
+}
+
+// splitInline splits an inline request into words as Redis's sdssplitargs does; ok is false when quotes are not closed or a
+// closing quote is not followed by a space.
+func splitInline(line []byte) (words [][]byte, ok bool) {
+	line = bytes.TrimSuffix(line, []byte{'\r'})
+	for i := 0; ; {
+		for i < len(line) && isSpace(line[i]) {
+			i++
+		}
+		if i == len(line) {
+			return words, true
+		}
+		word := []byte{}
+		for i < len(line) && !isSpace(line[i]) {
+			quote := line[i]
+			if quote != '"' && quote != '\'' {
+				word = append(word, quote)
+				i++
+				continue
+			}
+			for i++; ; i++ {
+				if i == len(line) {
+					return nil, false
+				}
+				c := line[i]
+				if c == quote {
+					break
+				}
+				if c == '\\' && i+1 < len(line) {
+					switch e := line[i+1]; {
+					case quote == '\'' && e == '\'':
+						c, i = e, i+1
+					case quote == '"' && e == 'x' && i+3 < len(line) && isHex(line[i+2]) && isHex(line[i+3]):
+						c, i = hexValue(line[i+2])<<4|hexValue(line[i+3]), i+3
+					case quote == '"':
+						c, i = unescape(e), i+1
+					}
+				}
+				word = append(word, c)
+			}
+			i++
+			if i < len(line) && !isSpace(line[i]) {
+				return nil, false
+			}
+		}
+		words = append(words, word)
+	}
+}
+
+func unescape(c byte) byte {
+	switch c {
+	case 'n':
+		return '\n'
+	case 'r':
+		return '\r'
+	case 't':
+		return '\t'
+	case 'b':
+		return '\b'
+	case 'a':
+		return '\a'
+	}
+	return c
+}
+
+func isSpace(c byte) bool { return c == ' ' || '\t' <= c && c <= '\r' }
+
+func isHex(c byte) bool { return '0' <= c && c <= '9' || 'a' <= c|0x20 && c|0x20 <= 'f' }
+
+func hexValue(c byte) byte {
+	if c <= '9' {
+		return c - '0'
+	}
+	return c | 0x20 - 'a' + 10
+}

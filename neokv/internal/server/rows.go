@@ -1,0 +1,131 @@
+package server
+
+import (
+	"neokv.dev/neokv/internal/redis"
+)
+
+// ownRun runs one of the server's own commands; args has an arity that holds. The reply goes to c.out.
+type ownRun func(c *conn, args [][]byte)
+
+var (
+	// table holds all commands: redis's, which touch data, and the server's own.
+	table *redis.Table
+	// runs holds the functions of the rows that the server runs itself.
+	runs = map[*redis.Command]ownRun{}
+)
+
+// init fills what the functions themselves refer to.
+func init() {
+	rows := append([]*redis.Command(nil), redis.Rows()...)
+	for _, r := range ownRows() {
+		rows = append(rows, r.register())
+	}
+	table = redis.NewTable(rows...)
+	runs[table.Lookup([]byte("scan"))] = runScan
+	runs[table.Lookup([]byte("keys"))] = runKeys
+	runs[table.Lookup([]byte("dbsize"))] = runDBSize
+}
+
+// row is a command of the server's own.
+type row struct {
+	redis.Command
+	run ownRun
+	sub []row
+}
+
+func (r row) register() *redis.Command {
+	c := r.Command
+	for _, s := range r.sub {
+		s.Doc.Group = c.Doc.Group
+		c.Sub = append(c.Sub, s.register())
+	}
+	if r.run != nil {
+		runs[&c] = r.run
+	}
+	return &c
+}
+
+// The flags that go together.
+const (
+	anytime  = redis.FlagLoading | redis.FlagStale
+	session  = anytime | redis.FlagNoScript
+	greeting = session | redis.FlagFast | redis.FlagNoAuth | redis.FlagAllowBusy
+	adminNow = session | redis.FlagAdmin
+)
+
+// ownRows lists the server's commands. Facts are redis-server 7.0.15's, CLIENT SETINFO's are 7.2's; the sentences are ours.
+func ownRows() []row {
+	type cmd = redis.Command
+	doc := func(summary, since, group, complexity string) redis.Doc {
+		return redis.Doc{Summary: summary, Since: since, Group: group, Complexity: complexity}
+	}
+	varying := []string{"nondeterministic_output"}
+	unordered := []string{"nondeterministic_output_order"}
+	everyNode := []string{"request_policy:all_nodes", "response_policy:all_succeeded"}
+	return []row{
+		{cmd{Name: "ping", Arity: -1, Flags: redis.FlagFast, Tips: []string{"request_policy:all_shards", "response_policy:all_succeeded"},
+			Doc: doc("Answers PONG, or with its argument.", "1.0.0", "connection", "O(1)")}, runPing, nil},
+		{cmd{Name: "echo", Arity: 2, Flags: anytime | redis.FlagFast,
+			Doc: doc("Answers with its argument.", "1.0.0", "connection", "O(1)")}, runEcho, nil},
+		{cmd{Name: "select", Arity: 2, Flags: anytime | redis.FlagFast,
+			Doc: doc("Chooses a database; there is only number 0.", "1.0.0", "connection", "O(1)")}, runSelect, nil},
+		{cmd{Name: "quit", Arity: -1, Flags: greeting,
+			Doc: doc("Closes the connection.", "1.0.0", "connection", "O(1)")}, runQuit, nil},
+		{cmd{Name: "reset", Arity: 1, Flags: greeting,
+			Doc: doc("Brings the connection back to how it began.", "6.2.0", "connection", "O(1)")}, runReset, nil},
+		{cmd{Name: "hello", Arity: -1, Flags: greeting,
+			Doc: doc("Says who the server is, and switches the protocol version.", "6.0.0", "connection", "O(1)")}, runHello, nil},
+		{cmd{Name: "auth", Arity: -2, Flags: greeting,
+			Doc: doc("Takes the default user without a password; there are no others.", "1.0.0", "connection", "O(1)")}, runAuth, nil},
+		{cmd{Name: "client", Arity: -2, Doc: doc("Commands about connections.", "2.4.0", "connection", "Depends on subcommand.")}, nil, []row{
+			{cmd{Name: "setname", Arity: 3, Flags: session, Doc: doc("Names the connection.", "2.6.9", "", "O(1)")}, runClientSetName, nil},
+			{cmd{Name: "getname", Arity: 2, Flags: session, Doc: doc("Returns the connection's name.", "2.6.9", "", "O(1)")}, runClientGetName, nil},
+			{cmd{Name: "id", Arity: 2, Flags: session, Doc: doc("Returns the connection's number.", "5.0.0", "", "O(1)")}, runClientID, nil},
+			{cmd{Name: "info", Arity: 2, Flags: session, Tips: varying, Doc: doc("Describes the connection.", "6.2.0", "", "O(1)")}, runClientInfo, nil},
+			{cmd{Name: "list", Arity: -2, Flags: adminNow, Tips: varying,
+				Doc: doc("Describes all connections.", "2.4.0", "", "O(N) where N is the number of client connections")}, runClientList, nil},
+			{cmd{Name: "setinfo", Arity: 4, Flags: session, Tips: everyNode, Doc: doc("Notes the client library's name or version.", "7.2.0", "", "O(1)")}, runClientSetInfo, nil},
+		}},
+		{cmd{Name: "command", Arity: -1, Flags: anytime, Categories: []string{"connection"}, Tips: unordered,
+			Doc: doc("Describes all commands.", "2.8.13", "server", "O(N) where N is the total number of Redis commands")}, runCommand, []row{
+			{cmd{Name: "count", Arity: 2, Flags: anytime, Categories: []string{"connection"}, Doc: doc("Counts the commands.", "2.8.13", "", "O(1)")}, runCommandCount, nil},
+			{cmd{Name: "info", Arity: -2, Flags: anytime, Categories: []string{"connection"}, Tips: unordered,
+				Doc: doc("Describes some commands, or all.", "2.8.13", "", "O(N) where N is the number of commands to look up")}, runCommandInfo, nil},
+			{cmd{Name: "docs", Arity: -2, Flags: anytime, Categories: []string{"connection"}, Tips: unordered,
+				Doc: doc("Documents some commands, or all.", "7.0.0", "", "O(N) where N is the number of commands to look up")}, runCommandDocs, nil},
+			{cmd{Name: "getkeys", Arity: -4, Flags: anytime, Categories: []string{"connection"},
+				Doc: doc("Picks the keys out of a call.", "2.8.13", "", "O(N) where N is the number of arguments to the command")}, runCommandGetKeys, nil},
+			{cmd{Name: "list", Arity: -2, Flags: anytime, Categories: []string{"connection"}, Tips: unordered,
+				Doc: doc("Names the commands, all or those that a filter lets through.", "7.0.0", "", "O(N) where N is the total number of Redis commands")}, runCommandList, nil},
+		}},
+		{cmd{Name: "config", Arity: -2, Doc: doc("Commands about the configuration.", "2.0.0", "server", "Depends on subcommand.")}, nil, []row{
+			{cmd{Name: "get", Arity: -3, Flags: adminNow,
+				Doc: doc("Returns the parameters that match patterns.", "2.0.0", "", "O(N) when N is the number of configuration parameters provided")}, runConfigGet, nil},
+			{cmd{Name: "set", Arity: -4, Flags: adminNow, Tips: everyNode,
+				Doc: doc("Sets parameters until the next start.", "2.0.0", "", "O(N) when N is the number of configuration parameters provided")}, runConfigSet, nil},
+			{cmd{Name: "resetstat", Arity: 2, Flags: adminNow, Doc: doc("Sets the counters of INFO to zero.", "2.0.0", "", "O(1)")}, runConfigResetStat, nil},
+		}},
+		{cmd{Name: "info", Arity: -1, Flags: anytime, Categories: []string{"dangerous"},
+			Tips: []string{"nondeterministic_output", "request_policy:all_shards", "response_policy:special"},
+			Doc:  doc("Describes the state of the server.", "1.0.0", "server", "O(1)")}, runInfo, nil},
+		{cmd{Name: "time", Arity: 1, Flags: anytime | redis.FlagFast, Tips: varying,
+			Doc: doc("Returns the server's time, in seconds and microseconds.", "2.6.0", "server", "O(1)")}, runTime, nil},
+		{cmd{Name: "cluster", Arity: -2, Doc: doc("Commands about the cluster.", "3.0.0", "cluster", "Depends on subcommand.")}, nil, []row{
+			{cmd{Name: "keyslot", Arity: 3, Flags: redis.FlagStale, Doc: doc("Returns the slot of a key.", "3.0.0", "", "O(N) where N is the number of bytes in the key")}, runClusterKeySlot, nil},
+			{cmd{Name: "slots", Arity: 2, Flags: redis.FlagStale, Tips: varying, Doc: doc("Lists which store serves which slots.", "3.0.0", "", "O(N) where N is the total number of Cluster nodes")}, runClusterSlots, nil},
+			{cmd{Name: "shards", Arity: 2, Flags: redis.FlagStale, Tips: varying, Doc: doc("Lists the stores and the slots that each serves.", "7.0.0", "", "O(N) where N is the total number of cluster nodes")}, runClusterShards, nil},
+			{cmd{Name: "nodes", Arity: 2, Flags: redis.FlagStale, Tips: varying, Doc: doc("Describes the stores, one per line.", "3.0.0", "", "O(N) where N is the total number of Cluster nodes")}, runClusterNodes, nil},
+			{cmd{Name: "info", Arity: 2, Flags: redis.FlagStale, Tips: varying, Doc: doc("Describes the state of the cluster.", "3.0.0", "", "O(1)")}, runClusterInfo, nil},
+			{cmd{Name: "myid", Arity: 2, Flags: redis.FlagStale, Doc: doc("Returns the id of the store.", "3.0.0", "", "O(1)")}, runClusterMyID, nil},
+			{cmd{Name: "countkeysinslot", Arity: 3, Flags: redis.FlagStale, Doc: doc("Counts the keys of a slot that this store serves.", "3.0.0", "", "O(N) where N is the number of keys in the slot")}, runClusterCountKeys, nil},
+			{cmd{Name: "getkeysinslot", Arity: 4, Flags: redis.FlagStale, Tips: varying, Doc: doc("Returns some keys of a slot that this store serves.", "3.0.0", "", "O(N) where N is the number of requested keys")}, runClusterGetKeys, nil},
+			{cmd{Name: "links", Arity: 2, Flags: redis.FlagStale, Tips: varying, Doc: doc("Lists the links of the cluster bus, which there are none of.", "7.0.0", "", "O(1)")}, runClusterLinks, nil},
+		}},
+		{cmd{Name: "readonly", Arity: 1, Flags: anytime | redis.FlagFast, Categories: []string{"connection"},
+			Doc: doc("Allows reads from a store that does not lead.", "3.0.0", "cluster", "O(1)")}, runReadOnly, nil},
+		{cmd{Name: "readwrite", Arity: 1, Flags: anytime | redis.FlagFast, Categories: []string{"connection"},
+			Doc: doc("Takes READONLY back.", "3.0.0", "cluster", "O(1)")}, runReadWrite, nil},
+		{cmd{Name: "asking", Arity: 1, Flags: redis.FlagFast, Categories: []string{"connection"},
+			Doc: doc("Announces a command that follows an ASK redirection.", "3.0.0", "cluster", "O(1)")}, runAsking, nil},
+	}
+}
