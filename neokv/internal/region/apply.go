@@ -124,7 +124,11 @@ func (m *machine) apply(w *redis.Writer, e *sm.Entry) error {
 		}
 	}
 	r.counters.AppliedEntries.Add(1)
-	if h.term < m.state.TermTag && !r.o.Faults.NoTermTag {
+	refused := h.term < m.state.TermTag && !r.o.Faults.NoTermTag
+	if f := r.o.Faults.Observe; f != nil {
+		f(r.o.Store, m.space.Region, e.Index, h.term, !refused)
+	}
+	if refused {
 		r.counters.RefusedEntries.Add(1)
 		if b != nil {
 			b.err = ErrNotLeader

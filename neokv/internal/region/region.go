@@ -64,6 +64,8 @@ type Faults struct {
 	TrustLease  bool                            // a lease, once held, is never checked again
 	NoTermTag   bool                            // apply takes entries of every term
 	BeforeWrite func(topology.RegionID, uint64) // runs between the reading of the term and the proposal
+	// Observe is no mistake but a witness: it is told of every entry that reaches apply, and whether it takes effect.
+	Observe func(store topology.StoreID, region topology.RegionID, index, tag uint64, applied bool)
 }
 
 // Replica is a region's replica on this store. All methods may run concurrently.
@@ -85,6 +87,7 @@ type Replica struct {
 	reads    reads
 	counters Counters
 
+	told  atomic.Pointer[raftio.LeaderInfo] // dragonboat's latest event
 	nudge chan struct{}
 	stop  chan struct{}
 	wg    sync.WaitGroup
@@ -121,7 +124,6 @@ func (r *Replica) Start(members map[uint64]dragonboat.Target) error {
 		return fmt.Errorf("region %d: start replica %d: %w", r.o.Region.ID, r.o.Replica, err)
 	}
 	r.wg.Go(r.lead)
-	r.Nudge()
 	return nil
 }
 
@@ -151,8 +153,9 @@ func (r *Replica) Release() {
 	r.abandon(ErrStopped)
 }
 
-// Nudge makes the replica look at once who leads. It does not block.
-func (r *Replica) Nudge() {
+// LeaderChanged takes dragonboat's event. It does not block.
+func (r *Replica) LeaderChanged(i raftio.LeaderInfo) {
+	r.told.Store(&i)
 	select {
 	case r.nudge <- struct{}{}:
 	default:
@@ -198,19 +201,25 @@ func (r *Replica) lead() {
 			return
 		case <-r.nudge:
 		}
-		for !r.settleLeadership() {
+		for wait := 100 * time.Microsecond; !r.settleLeadership(); wait = min(2*wait, r.o.Knobs.RTT) {
 			select {
 			case <-r.stop:
 				return
-			case <-time.After(r.o.Knobs.RTT):
+			case <-time.After(wait):
 			}
 		}
 	}
 }
 
-// settleLeadership brings servingTerm in line with what Raft says; false means it has to be tried again.
+// settleLeadership brings servingTerm in line with what Raft says; false means it has to be tried again. The event comes a
+// little before GetLeaderID agrees with it.
 func (r *Replica) settleLeadership() bool {
 	id, term, ok, err := r.o.Host.GetLeaderID(r.shard)
+	if err == nil {
+		if told := r.told.Load(); term < told.Term || term == told.Term && id != told.LeaderID {
+			return false
+		}
+	}
 	self := err == nil && ok && topology.ReplicaID(id) == r.o.Replica
 	serving := r.servingTerm.Load()
 	switch {
@@ -270,8 +279,8 @@ func (r *Replica) leaderTime(now time.Time) uint64 {
 
 var _ raftio.IRaftEventListener = Listener(nil)
 
-// Listener turns dragonboat's leader events into a call; it must not block.
-type Listener func(topology.RegionID)
+// Listener takes dragonboat's leader events of all regions of a store; it must not block.
+type Listener func(raftio.LeaderInfo)
 
 // LeaderUpdated implements raftio.IRaftEventListener.
-func (l Listener) LeaderUpdated(i raftio.LeaderInfo) { l(topology.RegionID(i.ShardID)) }
+func (l Listener) LeaderUpdated(i raftio.LeaderInfo) { l(i) }
