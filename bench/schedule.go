@@ -22,7 +22,7 @@ func (s schedule) at(n int64) time.Duration {
 // due returns how many operations have an intended start before t.
 func (s schedule) due(t time.Duration) int64 {
 	t = min(t, s.length)
-	n := int64(math.Ceil(t.Seconds() * s.rate))
+	n := max(0, int64(math.Ceil(t.Seconds()*s.rate)))
 	// The product above and the quotient in at are rounded each on its own.
 	for n > 0 && s.at(n-1) >= t {
 		n--
