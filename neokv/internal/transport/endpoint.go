@@ -61,9 +61,10 @@ func (e *Endpoint) Fresh(region topology.RegionID) { e.filter.fresh(region) }
 // Factory is what dragonboat is configured with (Expert.TransportFactory); RaftAddress is the store's fixed name.
 func (e *Endpoint) Factory() config.TransportFactory { return factory{e} }
 
-// Campaign makes this store's replica stand for election at once, without a pre-vote and without regard to leases: only for a
-// region of which no replica can hold one, at the boot of a whole cluster. A replica that has not yet applied its first
-// membership lets it pass: repeat it until there is a leader. A leader or a candidate ignores it.
+// Campaign makes this store's replica stand for election at once, without a pre-vote and without waiting for what the stores may
+// have promised before they started: only at the boot of a whole cluster, where no lease can be left. A promise made since holds
+// against it. A replica that has not yet applied its first membership lets it pass: repeat it until there is a leader. A leader or a
+// candidate ignores it.
 func (e *Endpoint) Campaign(region topology.RegionID, replica topology.ReplicaID) {
 	e.receive(pb.MessageBatch{Requests: []pb.Message{{
 		Type: pb.TimeoutNow, ShardID: uint64(region), From: uint64(replica), To: uint64(replica),

@@ -1,6 +1,7 @@
 package transport
 
 import (
+	"math"
 	"sync"
 	"time"
 
@@ -37,6 +38,10 @@ import (
 //     receiver, a newer one makes it campaign for a later term), so the leader of G-1 has revoked its lease for that whole term.
 //     If T < G-1, the lease of T was over or revoked already when G-1's leader was elected, by this same argument.
 //
+// A campaign that Endpoint.Campaign has started is marked by the replica like a transfer, but nobody revoked anything for it. The filter
+// tells the two apart by the TimeoutNow that came in, and gives the former a mark of its own: it need not wait for what an earlier
+// endpoint may have promised, but promises of this one, and Raft's own rule for voters that know a leader, stand against it.
+//
 // A promise binds the store, not the replica's memory: what a restarted replica has forgotten the next endpoint keeps by
 // rule 2, as if it had sent H when it was made; the one before it was silent by then, or in another process. Rule 1 needs no memory across restarts:
 // before S(G) is handed to the transport term G is durable. Delay after leaving is harmless, as the lease counts from t0 and the promise
@@ -67,9 +72,34 @@ type support struct {
 	unknown  time.Time // what an earlier endpoint of the store may have promised has ended by then
 	promised time.Time // what this one has promised ends then
 	given    uint64    // largest term for which support has left
-	// The latest leader-transfer campaign that asked this store for its vote.
-	transferTerm      uint64
-	transferCandidate uint64
+	ordered  uint64    // largest term whose leader has told a replica here to campaign by TimeoutNow
+	// The latest marked campaign that asked this store for its vote.
+	term, candidate uint64
+	kind            campaign
+}
+
+// campaign is why a replica asks for votes.
+type campaign int
+
+const (
+	timedOut campaign = iota // it has heard no leader
+	booting                  // Endpoint.Campaign
+	transfer                 // the leader of the term before has told it to
+)
+
+// bootHint marks requests for votes of kind booting. No replica has this id, which is what a transfer's would say.
+const bootHint = math.MaxUint64
+
+// kindOf reads the mark of a request for votes. A replica marks what TimeoutNow made it do with its own id (Raft thesis, 4.2.3); pre-votes are never part of it.
+func kindOf(m *pb.Message) campaign {
+	switch m.Hint {
+	case bootHint:
+		return booting
+	case m.From:
+		return transfer
+	default:
+		return timedOut
+	}
 }
 
 // verdict is what becomes of a message.
@@ -100,18 +130,23 @@ func (f *filter) fresh(region topology.RegionID) {
 
 // in takes note of a message on its way to the store's replicas. It runs before they see it.
 func (f *filter) in(m *pb.Message) {
-	if !isTransfer(m) {
-		return
-	}
-	s := f.of(topology.RegionID(m.ShardID))
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if m.Term >= s.transferTerm {
-		s.transferTerm, s.transferCandidate = m.Term, m.From
+	switch {
+	case m.Type == pb.TimeoutNow:
+		s := f.of(topology.RegionID(m.ShardID))
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.ordered = max(s.ordered, m.Term)
+	case m.Type == pb.RequestVote && kindOf(m) != timedOut:
+		s := f.of(topology.RegionID(m.ShardID))
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if m.Term >= s.term {
+			s.term, s.candidate, s.kind = m.Term, m.From, kindOf(m)
+		}
 	}
 }
 
-// out judges a message that is about to leave at now. If it passes it must leave at once, or be lost.
+// out judges a message that is about to leave at now, and may change its mark. If it passes it must leave at once, or be lost.
 func (f *filter) out(m *pb.Message, now time.Time) verdict {
 	region := topology.RegionID(m.ShardID)
 	switch m.Type {
@@ -166,9 +201,16 @@ func (f *filter) support(region topology.RegionID, m *pb.Message, now time.Time)
 	s := f.of(region)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	transfer := isTransfer(m) ||
-		m.Type == pb.RequestVoteResp && m.Term == s.transferTerm && m.To == s.transferCandidate
-	if s.bound(now) && !transfer && !f.noPromise {
+	kind := timedOut
+	switch {
+	case m.Type == pb.RequestVote:
+		if kind = kindOf(m); kind == transfer && (s.ordered == 0 || m.Term != s.ordered+1) {
+			kind, m.Hint = booting, bootHint
+		}
+	case m.Term == s.term && m.To == s.candidate:
+		kind = s.kind
+	}
+	if s.bound(kind, now) && !f.noPromise {
 		return withheld
 	}
 	// Under the lock: no H of a smaller term may pass between the revocation and the note.
@@ -182,19 +224,22 @@ func (f *filter) preVote(region topology.RegionID, now time.Time) verdict {
 	s := f.of(region)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.bound(now) && !f.noPromise {
+	if s.bound(timedOut, now) && !f.noPromise {
 		return withheld
 	}
 	return pass
 }
 
-// bound reports whether a promise runs.
-func (s *support) bound(now time.Time) bool { return now.Before(s.promised) || now.Before(s.unknown) }
-
-// isTransfer reports whether m asks for votes in a campaign that a leader has ordered by TimeoutNow. The candidate marks it
-// with its own id (Raft thesis, 4.2.3); a pre-vote is never part of it.
-func isTransfer(m *pb.Message) bool {
-	return m.Type == pb.RequestVote && m.Hint != 0 && m.Hint == m.From
+// bound reports whether a promise stands against a campaign.
+func (s *support) bound(c campaign, now time.Time) bool {
+	switch c {
+	case transfer:
+		return false
+	case booting:
+		return now.Before(s.promised)
+	default:
+		return now.Before(s.promised) || now.Before(s.unknown)
+	}
 }
 
 // of returns the record of a region. One that was never heard of starts with the promise that an earlier start of the store may have left.

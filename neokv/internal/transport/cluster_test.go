@@ -1,0 +1,509 @@
+package transport_test
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lni/dragonboat/v4"
+	"github.com/lni/dragonboat/v4/config"
+	"github.com/lni/dragonboat/v4/logger"
+	"github.com/lni/dragonboat/v4/raftio"
+	pb "github.com/lni/dragonboat/v4/raftpb"
+	sm "github.com/lni/dragonboat/v4/statemachine"
+
+	"neokv.dev/neokv/internal/disk"
+	"neokv.dev/neokv/internal/engine"
+	"neokv.dev/neokv/internal/raftlog"
+	"neokv.dev/neokv/internal/topology"
+	"neokv.dev/neokv/internal/transport"
+	"neokv.dev/neokv/settings"
+)
+
+var (
+	seedFlag  = flag.Uint64("seed", 0, "first seed of the lease runs, 0 for a random one")
+	seedsFlag = flag.Int("seeds", 4, "lease runs")
+)
+
+func TestMain(m *testing.M) {
+	for _, name := range []string{"raft", "rsm", "transport", "grpc", "dragonboat", "logdb", "config", "raftpb", "settings", "utils", "tan", "pebblekv", "server", "order", "registry"} {
+		logger.GetLogger(name).SetLevel(logger.CRITICAL)
+	}
+	os.Exit(m.Run())
+}
+
+const (
+	rtt       = 10 * time.Millisecond
+	electRTT  = 30
+	lease     = (electRTT-2)*rtt - 20*time.Millisecond
+	stores    = 3
+	readLimit = 250 * time.Millisecond
+)
+
+// counter is a state machine that counts.
+type counter struct{ n uint64 }
+
+func (c *counter) Update(sm.Entry) (sm.Result, error) { c.n++; return sm.Result{Value: c.n}, nil }
+func (c *counter) Lookup(any) (any, error)            { return c.n, nil }
+func (c *counter) SaveSnapshot(io.Writer, sm.ISnapshotFileCollection, <-chan struct{}) error {
+	return nil
+}
+func (c *counter) RecoverFromSnapshot(io.Reader, []sm.SnapshotFile, <-chan struct{}) error {
+	return nil
+}
+func (c *counter) Close() error { return nil }
+
+// node is one run of a store.
+type node struct {
+	id       topology.StoreID
+	endpoint *transport.Endpoint
+	engine   *engine.Engine
+	host     *dragonboat.NodeHost
+}
+
+// cluster is three stores with the same regions, all in memory. Replica ids are store ids.
+type cluster struct {
+	t       testing.TB
+	net     *transport.Network
+	faults  transport.Faults
+	regions int
+	fs      [stores + 1]*disk.FS
+	nodes   [stores + 1]*node
+	watch   *watch
+}
+
+func newCluster(t testing.TB, regions int, faults transport.Faults) *cluster {
+	c := &cluster{t: t, net: transport.NewNetwork(), regions: regions, faults: faults, watch: &watch{t: t}}
+	for i := 1; i <= stores; i++ {
+		c.fs[i] = disk.Mem()
+		c.start(topology.StoreID(i))
+	}
+	return c
+}
+
+func (c *cluster) start(id topology.StoreID) {
+	n := &node{id: id}
+	k := settings.Default().Engine
+	k.MemtableSize, k.BlockCache = 3<<20, 3<<20
+	var err error
+	n.engine, err = engine.Open(engine.Options{Dir: "engine", FS: c.fs[id], Knobs: k, Stores: 3, Fatal: func(err error) { c.t.Error(err) }})
+	c.must(err)
+	n.endpoint = c.net.NewEndpoint(transport.Options{
+		Store: id, Lease: lease, Faults: c.faults,
+		Revoke:    func(r topology.RegionID, term uint64) { c.watch.revoke(r, id, term) },
+		Forwarded: func(_ topology.RegionID, ents []pb.Entry) { c.watch.forwarded(len(ents)) },
+		Handle: func(_ context.Context, from topology.StoreID, request []byte) ([]byte, error) {
+			return fmt.Appendf(nil, "%d to %d: %s", from, id, request), nil
+		},
+	})
+	n.host, err = dragonboat.NewNodeHost(config.NodeHostConfig{
+		NodeHostDir: "raft", RaftAddress: id.RaftAddress(), RTTMillisecond: uint64(rtt / time.Millisecond), RaftEventListener: c.watch,
+		Expert: config.ExpertConfig{
+			LogDBFactory: raftlog.Factory(n.engine, raftlog.Options{Sync: true, Failed: c.fs[id].Failed, Fence: func(err error) { c.t.Error(err) }}),
+			Engine:       config.EngineConfig{ExecShards: 2, CommitShards: 1, ApplyShards: 2, SnapshotShards: 2, CloseShards: 1},
+			LogDB:        logDB(), FS: c.fs[id].Raft(), TransportFactory: n.endpoint.Factory(),
+		},
+	})
+	c.must(err)
+	for r := 1; r <= c.regions; r++ {
+		members := map[uint64]dragonboat.Target{}
+		if !n.host.HasNodeInfo(uint64(r), uint64(id)) {
+			n.endpoint.Fresh(topology.RegionID(r))
+			for i := topology.StoreID(1); i <= stores; i++ {
+				members[uint64(i)] = i.RaftAddress()
+			}
+		}
+		c.must(n.host.StartReplica(members, false, func(uint64, uint64) sm.IStateMachine { return &counter{} }, config.Config{
+			ReplicaID: uint64(id), ShardID: uint64(r), ElectionRTT: electRTT, HeartbeatRTT: 3, CheckQuorum: true, PreVote: true,
+		}))
+	}
+	c.nodes[id] = n
+}
+
+func logDB() config.LogDBConfig {
+	l := config.GetTinyMemLogDBConfig()
+	l.Shards = 2
+	return l
+}
+
+// stop ends a store's run at once: nothing leaves it any more, then it is closed.
+func (c *cluster) stop(id topology.StoreID) {
+	n := c.nodes[id]
+	c.nodes[id] = nil
+	n.endpoint.Isolate()
+	c.watch.stopped(id)
+	n.host.Close()
+	n.endpoint.Close()
+	c.must(n.engine.Close())
+}
+
+func (c *cluster) close() {
+	for id, n := range c.nodes {
+		if n != nil {
+			c.stop(topology.StoreID(id))
+		}
+	}
+	c.net.Close()
+}
+
+func (c *cluster) must(err error) {
+	c.t.Helper()
+	if err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// leader waits until some store other than not leads a region with all running ones agreeing, and returns it.
+func (c *cluster) leader(r int, not topology.StoreID) topology.StoreID {
+	c.t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		for id, n := range c.nodes {
+			if n == nil || topology.StoreID(id) == not {
+				continue
+			}
+			if leader, _, ok, err := n.host.GetLeaderID(uint64(r)); err == nil && ok && leader == uint64(id) {
+				return topology.StoreID(id)
+			}
+		}
+	}
+	c.t.Fatalf("region %d: no leader", r)
+	return 0
+}
+
+func (c *cluster) propose(id topology.StoreID, r int) (uint64, error) {
+	h := c.nodes[id].host
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	result, err := h.SyncPropose(ctx, h.GetNoOPSession(uint64(r)), []byte("x"))
+	return result.Value, err
+}
+
+func (c *cluster) cut(a, b topology.StoreID) { c.net.Cut(a, b); c.net.Cut(b, a) }
+
+func (c *cluster) heal() {
+	for a := topology.StoreID(1); a <= stores; a++ {
+		for b := topology.StoreID(1); b <= stores; b++ {
+			c.net.Heal(a, b)
+			c.net.Delay(a, b, 0)
+			c.net.Hold(a, b, 0, nil)
+		}
+	}
+}
+
+// watch sees who leads, and which leases are held, and reports a leader that was elected while another's lease held.
+type watch struct {
+	t  testing.TB
+	mu sync.Mutex
+	// elected is when a replica became leader of a term; ended when it stopped being that, or its lease was revoked.
+	elected map[tenure]time.Time
+	ended   map[tenure]time.Time
+	leases  int
+	bad     []string
+	forward int
+}
+
+type tenure struct {
+	region topology.RegionID
+	store  topology.StoreID
+	term   uint64
+}
+
+func (w *watch) LeaderUpdated(i raftio.LeaderInfo) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.init()
+	region, store := topology.RegionID(i.ShardID), topology.StoreID(i.ReplicaID)
+	if i.LeaderID == i.ReplicaID {
+		w.elected[tenure{region, store, i.Term}] = time.Now()
+	}
+	for t := range w.elected {
+		if t.region == region && t.store == store && (t.term < i.Term || i.LeaderID != i.ReplicaID) {
+			w.end(t)
+		}
+	}
+}
+
+func (w *watch) init() {
+	if w.elected == nil {
+		w.elected, w.ended = map[tenure]time.Time{}, map[tenure]time.Time{}
+	}
+}
+
+func (w *watch) end(t tenure) {
+	if _, ok := w.ended[t]; !ok {
+		w.ended[t] = time.Now()
+	}
+}
+
+func (w *watch) revoke(r topology.RegionID, s topology.StoreID, term uint64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.init()
+	for t := range w.elected {
+		if t.region == r && t.store == s && t.term <= term {
+			w.end(t)
+		}
+	}
+}
+
+func (w *watch) stopped(s topology.StoreID) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.init()
+	for t := range w.elected {
+		if t.store == s {
+			w.end(t)
+		}
+	}
+}
+
+func (w *watch) forwarded(n int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.forward += n
+}
+
+// held takes note of a lease of a leader that was confirmed now for a read index issued at issued, and looks at the time from
+// now to its end.
+func (w *watch) held(t tenure, issued time.Time) {
+	confirmed := time.Now()
+	until := issued.Add(lease)
+	if wait := time.Until(until); wait > 0 {
+		time.Sleep(wait)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.init()
+	if end, ok := w.ended[t]; ok && end.Before(until) {
+		until = end
+	}
+	w.leases++
+	for other, at := range w.elected {
+		if other.region == t.region && other.term > t.term && other.store != t.store && at.Before(until) && confirmed.Before(until) {
+			w.bad = append(w.bad, fmt.Sprintf("store %d elected for term %d at %v; store %d held a lease of term %d, read index at %v, confirmed at %v, until %v",
+				other.store, other.term, at.UnixMilli(), t.store, t.term, issued.UnixMilli(), confirmed.UnixMilli(), until.UnixMilli()))
+		}
+	}
+}
+
+func TestCluster(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 6, transport.Faults{})
+		defer c.close()
+
+		// Campaign elects the store that is wanted, long before an election time-out.
+		begin := time.Now()
+		for r := 1; r <= c.regions; r++ {
+			want := topology.StoreID(r%stores + 1)
+			for {
+				c.nodes[want].endpoint.Campaign(topology.RegionID(r), topology.ReplicaID(want))
+				time.Sleep(time.Millisecond)
+				if leader, _, ok, _ := c.nodes[want].host.GetLeaderID(uint64(r)); ok && leader != 0 {
+					break
+				}
+			}
+			if got := c.leader(r, 0); got != want {
+				t.Errorf("region %d: led by store %d, want %d", r, got, want)
+			}
+		}
+		if took := time.Since(begin); took > electRTT*rtt {
+			t.Errorf("leaders of %d regions after %v", c.regions, took)
+		}
+		first := c.leader(1, 0)
+		if n, err := c.propose(first, 1); err != nil || n != 1 {
+			t.Fatalf("propose: %d, %v", n, err)
+		}
+
+		// A follower's proposal goes nowhere, and its store is told.
+		follower := first%stores + 1
+		if _, err := c.propose(follower, 1); err == nil {
+			t.Error("a follower's proposal was answered")
+		}
+		if c.watch.forward == 0 || c.nodes[follower].endpoint.Stats().Returned == 0 {
+			t.Error("nobody was told of the forwarded proposal")
+		}
+
+		// A transfer works in spite of promises.
+		if _, err := c.nodes[first].host.ReadIndex(1, time.Second); err != nil {
+			t.Fatal(err)
+		}
+		c.must(c.nodes[first].host.RequestLeaderTransfer(1, uint64(follower)))
+		begin = time.Now()
+		if got := c.leader(1, first); got != follower {
+			t.Errorf("transferred to store %d, want %d", got, follower)
+		}
+		if took := time.Since(begin); took > lease {
+			t.Errorf("transfer took %v", took)
+		}
+
+		// A leader that is cut off is replaced, and after healing the old one follows.
+		for id := topology.StoreID(1); id <= stores; id++ {
+			if id != follower {
+				c.cut(follower, id)
+			}
+		}
+		next := c.leader(1, follower)
+		if n, err := c.propose(next, 1); err != nil || n != 2 {
+			t.Errorf("propose after a cut: %d, %v, want 2", n, err)
+		}
+		c.heal()
+		for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(rtt) {
+			if leader, _, ok, _ := c.nodes[follower].host.GetLeaderID(1); ok && leader == uint64(c.leader(1, follower)) {
+				break
+			}
+			if time.Now().After(deadline) {
+				t.Fatal("the old leader does not follow after healing")
+			}
+		}
+
+		// A store that is stopped and started again takes part.
+		next = c.leader(1, 0)
+		c.stop(next)
+		other := c.leader(1, next)
+		c.start(next)
+		for i := topology.StoreID(1); i <= stores; i++ {
+			if i != other && i != next {
+				c.stop(i)
+			}
+		}
+		other = c.leader(1, 0)
+		for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(100 * time.Millisecond) {
+			if n, err := c.propose(c.leader(1, 0), 1); err == nil {
+				if n < 3 {
+					t.Errorf("propose after restarts: %d, want at least 3", n)
+				}
+				break
+			} else if time.Now().After(deadline) {
+				t.Fatalf("propose after restarts, leader %d: %v", other, err)
+			}
+		}
+	})
+}
+
+// leaseRun makes trouble for a while and returns what the watch saw.
+func leaseRun(t *testing.T, seed uint64, faults transport.Faults) (bad []string, leases int, withheld int64) {
+	synctest.Test(t, func(t *testing.T) {
+		rng := rand.New(rand.NewPCG(seed, 7))
+		c := newCluster(t, 1, faults)
+		c.leader(1, 0)
+		var mu sync.Mutex // of c.nodes
+		var readers sync.WaitGroup
+		done := make(chan struct{})
+		read := func(n *node) {
+			leader, term, ok, err := n.host.GetLeaderID(1)
+			if err != nil || !ok || leader != uint64(n.id) {
+				return
+			}
+			issued := time.Now()
+			rs, err := n.host.ReadIndex(1, readLimit)
+			if err != nil {
+				return
+			}
+			readers.Add(1)
+			go func() {
+				defer readers.Done()
+				r := <-rs.ResultC()
+				if !r.Completed() {
+					return
+				}
+				rs.Release()
+				if leader, now, ok, err := n.host.GetLeaderID(1); err != nil || !ok || leader != uint64(n.id) || now != term {
+					return
+				}
+				c.watch.held(tenure{1, n.id, term}, issued)
+			}()
+		}
+		readers.Add(1)
+		go func() {
+			defer readers.Done()
+			for {
+				select {
+				case <-done:
+					return
+				case <-time.After(20 * time.Millisecond):
+				}
+				mu.Lock()
+				for _, n := range c.nodes {
+					if n != nil {
+						read(n)
+					}
+				}
+				mu.Unlock()
+			}
+		}()
+		kinds := []pb.MessageType{pb.HeartbeatResp, pb.HeartbeatResp, pb.RequestVoteResp, pb.Heartbeat, pb.RequestVote, pb.RequestPreVoteResp}
+		for range 60 {
+			a, b := topology.StoreID(1+rng.IntN(stores)), topology.StoreID(1+rng.IntN(stores))
+			d := time.Duration(20+rng.IntN(500)) * time.Millisecond
+			switch rng.IntN(8) {
+			case 0:
+				c.net.Cut(a, b)
+			case 1:
+				c.cut(a, b)
+			case 2:
+				c.net.Delay(a, b, d/4)
+			case 3, 4:
+				kind := kinds[rng.IntN(len(kinds))]
+				c.net.Hold(a, b, d, func(m *pb.Message) bool { return m.Type == kind })
+			case 5:
+				mu.Lock()
+				if n := c.nodes[a]; n != nil {
+					_ = n.host.RequestLeaderTransfer(1, uint64(b))
+				}
+				mu.Unlock()
+			case 6:
+				mu.Lock()
+				c.stop(a)
+				mu.Unlock()
+				time.Sleep(d / 8)
+				mu.Lock()
+				c.start(a)
+				mu.Unlock()
+			case 7:
+				c.heal()
+			}
+			time.Sleep(d)
+			if rng.IntN(3) == 0 {
+				c.heal()
+			}
+		}
+		close(done)
+		readers.Wait()
+		for _, n := range c.nodes[1:] {
+			withheld += n.endpoint.Stats().Withheld
+		}
+		c.close()
+		bad, leases = c.watch.bad, c.watch.leases
+	})
+	return bad, leases, withheld
+}
+
+// TestNoLeaderWithinALease looks for a leader elected while another's lease holds, under cuts, delays, single kinds of messages
+// held back, transfers and restarts.
+func TestNoLeaderWithinALease(t *testing.T) {
+	seed := *seedFlag
+	if seed == 0 {
+		seed = rand.Uint64N(1 << 32)
+	}
+	leases := 0
+	for i := range *seedsFlag {
+		bad, n, withheld := leaseRun(t, seed+uint64(i), transport.Faults{})
+		leases += n
+		for _, b := range bad {
+			t.Errorf("seed %d: %s", seed+uint64(i), b)
+		}
+		if testing.Verbose() {
+			t.Logf("seed %d: %d leases, %d messages withheld", seed+uint64(i), n, withheld)
+		}
+	}
+	if leases < 100**seedsFlag {
+		t.Errorf("seed %d: only %d leases", seed, leases)
+	}
+}
