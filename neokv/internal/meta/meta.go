@@ -105,7 +105,6 @@ func Members(n int) map[uint64]dragonboat.Target {
 // Group is this store's replica of the meta group.
 type Group struct {
 	host    *dragonboat.NodeHost
-	store   topology.StoreID
 	machine *machine
 }
 
@@ -123,7 +122,7 @@ type Options struct {
 
 // Start starts the replica; members is empty when it has run before.
 func Start(o Options, members map[uint64]dragonboat.Target) (*Group, error) {
-	g := &Group{host: o.Host, store: o.Store, machine: &machine{o: o}}
+	g := &Group{host: o.Host, machine: &machine{o: o}}
 	g.machine.current.Store(new(Map))
 	err := o.Host.StartOnDiskReplica(members, false, func(uint64, uint64) sm.IOnDiskStateMachine { return g.machine },
 		region.RaftConfig(topology.MetaRegion, topology.ReplicaID(o.Store), o.Knobs))
@@ -135,15 +134,6 @@ func Start(o Options, members map[uint64]dragonboat.Target) (*Group, error) {
 
 // Map returns the map as applied here; Version 0 means that there is none yet.
 func (g *Group) Map() *Map { return g.machine.current.Load() }
-
-// Leader returns the store that leads meta, 0 if none is known.
-func (g *Group) Leader() topology.StoreID {
-	id, _, ok, err := g.host.GetLeaderID(uint64(topology.MetaRegion))
-	if err != nil || !ok {
-		return 0
-	}
-	return topology.StoreID(id)
-}
 
 // Bootstrap makes m the map of a cluster that has none. That another map is there already is no error: the first one wins.
 func (g *Group) Bootstrap(ctx context.Context, m *Map) error {

@@ -55,10 +55,18 @@ func (s *Store) run() {
 	}
 }
 
+// metaLead is the store that leads meta as far as is known here, 0 if none is. It is a hint: meta's log decides.
+func (s *Store) metaLead() topology.StoreID {
+	if s.group.Load() == nil {
+		return 0
+	}
+	return topology.StoreID(s.metaLeader.Load())
+}
+
 // report sends one heartbeat, or hears it itself when this store leads meta.
 func (s *Store) report() {
 	b := meta.Beat{Store: s.o.ID, Host: s.o.Host, Port: s.o.Port, Leads: s.Leads()}
-	if s.group != nil && s.group.Leader() == s.o.ID {
+	if s.metaLead() == s.o.ID {
 		s.serveMeta(b)
 		return
 	}
@@ -67,10 +75,8 @@ func (s *Store) report() {
 	b.MapVersion = s.current.Version
 	target := s.metaStore
 	s.mu.Unlock()
-	if s.group != nil {
-		if l := s.group.Leader(); l != 0 {
-			target = l
-		}
+	if l := s.metaLead(); l != 0 {
+		target = l
 	}
 	request, err := json.Marshal(message{Beat: &b})
 	if err != nil {
@@ -109,15 +115,15 @@ func (s *Store) report() {
 
 // serveMeta is meta's leader's own heartbeat: it makes the map of a new cluster, hears itself, and tells the others what is new.
 func (s *Store) serveMeta(b meta.Beat) {
-	m := s.group.Map()
+	m := s.group.Load().Map()
 	if m.Version == 0 && s.o.Initial != nil {
 		ctx, cancel := context.WithTimeout(s.ctx, 5*time.Second)
-		err := s.group.Bootstrap(ctx, s.o.Initial)
+		err := s.group.Load().Bootstrap(ctx, s.o.Initial)
 		cancel()
 		if err != nil {
 			return // the next heartbeat tries again
 		}
-		m = s.group.Map()
+		m = s.group.Load().Map()
 	}
 	now := time.Now()
 	s.mu.Lock()
@@ -166,18 +172,15 @@ func (s *Store) handle(_ context.Context, from topology.StoreID, request []byte)
 		s.learn(m.View)
 		return nil, nil
 	case m.Beat != nil:
-		var a answer
-		if s.group != nil {
-			a.Leader = s.group.Leader()
-		}
-		if s.group != nil && a.Leader == s.o.ID {
+		a := answer{Leader: s.metaLead()}
+		if a.Leader == s.o.ID {
 			s.mu.Lock()
 			d := s.heardDirectory()
 			if d.Hear(*m.Beat, time.Now()) {
 				s.push = true
 				s.Wake()
 			}
-			v := d.View(s.group.Map(), m.Beat.MapVersion)
+			v := d.View(s.group.Load().Map(), m.Beat.MapVersion)
 			s.mu.Unlock()
 			a.View = &v
 		}

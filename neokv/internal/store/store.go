@@ -13,6 +13,7 @@ import (
 
 	"github.com/lni/dragonboat/v4"
 	"github.com/lni/dragonboat/v4/config"
+	"github.com/lni/dragonboat/v4/raftio"
 	pb "github.com/lni/dragonboat/v4/raftpb"
 
 	"neokv.dev/neokv/internal/disk"
@@ -68,7 +69,9 @@ type Store struct {
 	engine   *engine.Engine
 	endpoint *transport.Endpoint
 	host     *dragonboat.NodeHost
-	group    *meta.Group // nil where the store holds no replica of meta
+	group    atomic.Pointer[meta.Group] // nil where the store holds no replica of meta
+
+	metaLeader atomic.Uint64 // the store that leads meta as this store's replica of it knows, 0 if none or no replica
 
 	replicas atomic.Pointer[map[topology.RegionID]*region.Replica] // replaced whole; readers take no lock
 	table    atomic.Pointer[route.Table]
@@ -223,7 +226,8 @@ func (s *Store) startMeta() error {
 	if err != nil {
 		return err
 	}
-	s.group = group
+	s.group.Store(group)
+	s.Wake()
 	if s.o.Booting && s.o.ID == 1 {
 		s.wg.Go(func() { s.campaign(topology.MetaRegion, topology.ReplicaID(replica)) })
 	}
@@ -392,10 +396,12 @@ func (s *Store) forwarded(id topology.RegionID, entries []pb.Entry) {
 }
 
 // leaderChanged is dragonboat's event; it must not block.
-func (s *Store) leaderChanged(id topology.RegionID) {
-	if r := s.Replica(id); r != nil {
-		r.Nudge()
-	} else {
+func (s *Store) leaderChanged(i raftio.LeaderInfo) {
+	switch r := s.Replica(topology.RegionID(i.ShardID)); {
+	case r != nil:
+		r.LeaderChanged(i)
+	case topology.RegionID(i.ShardID) == topology.MetaRegion:
+		s.metaLeader.Store(i.LeaderID) // a member's replica id is its store's number
 		s.Wake()
 	}
 }

@@ -1,0 +1,275 @@
+package store
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"neokv.dev/neokv/internal/disk"
+	"neokv.dev/neokv/internal/meta"
+	"neokv.dev/neokv/internal/redis"
+	"neokv.dev/neokv/internal/region"
+	"neokv.dev/neokv/internal/topology"
+	"neokv.dev/neokv/internal/transport"
+	"neokv.dev/neokv/settings"
+)
+
+// cluster is some stores in memory, without clients.
+type cluster struct {
+	t       testing.TB
+	network *transport.Network
+	shape   settings.Cluster
+	initial *meta.Map
+	fs      []*disk.FS
+	stores  []*Store
+}
+
+func newCluster(t testing.TB, shape settings.Cluster) *cluster {
+	c := &cluster{t: t, network: transport.NewNetwork(), shape: shape, initial: meta.Initial("00", shape)}
+	for range shape.Stores {
+		c.fs = append(c.fs, disk.Mem())
+		c.stores = append(c.stores, nil)
+	}
+	for i := range c.stores {
+		c.open(i, true)
+	}
+	return c
+}
+
+func (c *cluster) open(i int, booting bool) {
+	c.t.Helper()
+	s := settings.Default()
+	s.Cluster = c.shape
+	s.Engine.MemtableSize, s.Engine.BlockCache = 16<<20, 16<<20
+	store, err := Open(Options{
+		ID: topology.StoreID(i + 1), FS: c.fs[i], Dir: "/data", Network: c.network, Settings: s, Host: "h", Port: 7001 + i,
+		Initial: c.initial, Booting: booting, Rand: rand.New(rand.NewPCG(1, uint64(i))),
+	})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.stores[i] = store
+}
+
+func (c *cluster) close() {
+	for i, s := range c.stores {
+		if s != nil {
+			if err := s.Close(); err != nil {
+				c.t.Errorf("close store %d: %v", i+1, err)
+			}
+		}
+	}
+	c.network.Close()
+}
+
+// until waits for a condition, with a bound.
+func (c *cluster) until(what string, ok func() bool) {
+	c.t.Helper()
+	for end := time.Now().Add(20 * time.Second); !ok(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			for _, s := range c.stores {
+				if s != nil {
+					c.t.Logf("store %d: leads %v", s.ID(), s.Leads())
+				}
+			}
+			c.t.Fatalf("no %s in 20 s", what)
+		}
+	}
+}
+
+// leader returns the store that serves a region, nil if none does.
+func (c *cluster) leader(id topology.RegionID) *Store {
+	for _, s := range c.stores {
+		if s == nil {
+			continue
+		}
+		if r := s.Replica(id); r != nil {
+			if _, _, serving := r.Leading(); serving {
+				return s
+			}
+		}
+	}
+	return nil
+}
+
+func (c *cluster) untilServing() {
+	c.t.Helper()
+	for i := range c.shape.Regions {
+		c.until(fmt.Sprintf("leader of region %d", i+1), func() bool { return c.leader(topology.RegionID(i+1)) != nil })
+	}
+	c.until("full tables", func() bool {
+		for _, s := range c.stores {
+			if s == nil {
+				continue
+			}
+			t := s.Table()
+			if t == nil || len(t.Stores) < len(c.stores) {
+				return false
+			}
+			for _, r := range t.Regions {
+				if r.Leader == 0 {
+					return false
+				}
+			}
+		}
+		return true
+	})
+}
+
+func run(args ...string) *redis.Run {
+	call := redis.Call{Command: redis.Lookup([]byte(args[0]))}
+	for _, a := range args {
+		call.Args = append(call.Args, []byte(a))
+	}
+	return &redis.Run{Calls: []redis.Call{call}}
+}
+
+// do runs one command on the leader of its key's region.
+func (c *cluster) do(args ...string) string {
+	c.t.Helper()
+	slot := topology.SlotOf([]byte(args[1]))
+	id := topology.RegionID(0)
+	for _, r := range c.initial.Regions {
+		if r.Slots.Contains(slot) {
+			id = r.ID
+		}
+	}
+	var s *Store
+	c.until("leader", func() bool { s = c.leader(id); return s != nil })
+	x := run(args...)
+	deadline := time.Now().Add(2 * time.Second)
+	if x.Calls[0].Command.Write == nil {
+		if err := s.Replica(id).Read(x, deadline); err != nil {
+			return err.Error()
+		}
+		return string(x.Out.Buf)
+	}
+	p := region.Pending{Run: x, Deadline: deadline}
+	s.Replica(id).Propose(&p)
+	p.Wait()
+	if p.Err != nil {
+		return p.Err.Error()
+	}
+	return string(x.Out.Buf)
+}
+
+func (c *cluster) want(reply string, args ...string) {
+	c.t.Helper()
+	if got := c.do(args...); got != reply {
+		c.t.Errorf("%q = %q; want %q", args, got, reply)
+	}
+}
+
+func testServes(t *testing.T) {
+	c := newCluster(t, settings.Cluster{Stores: 3, Replicas: 3, Regions: 8})
+	defer c.close()
+	c.untilServing()
+	for i := range 50 {
+		c.want("+OK\r\n", "SET", fmt.Sprint("k", i), fmt.Sprint(i))
+	}
+	for i := range 50 {
+		c.want(fmt.Sprintf(":%d\r\n", i+1), "INCR", fmt.Sprint("k", i))
+		v := fmt.Sprint(i + 1)
+		c.want(fmt.Sprintf("$%d\r\n%s\r\n", len(v), v), "GET", fmt.Sprint("k", i))
+	}
+	lease := uint64(0)
+	for _, s := range c.stores {
+		for _, r := range *s.replicas.Load() {
+			lease += r.Counters().LeaseReads.Load()
+		}
+	}
+	if lease == 0 {
+		t.Error("no read was served under a lease")
+	}
+}
+
+func TestServes(t *testing.T)              { testServes(t) }
+func TestServesInVirtualTime(t *testing.T) { synctest.Test(t, testServes) }
+
+// TestSurvivesCrashes cuts the power of one store after the other, and then of all at once.
+func TestSurvivesCrashes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, settings.Cluster{Stores: 3, Replicas: 3, Regions: 4})
+		defer c.close()
+		c.untilServing()
+		random := rand.New(rand.NewPCG(7, 7))
+		crash := func(i int) {
+			left := c.fs[i].Crash(50, random)
+			if err := c.stores[i].Close(); err != nil {
+				t.Errorf("close crashed store: %v", err)
+			}
+			c.stores[i], c.fs[i] = nil, left
+		}
+		n := 0
+		write := func() {
+			for range 20 {
+				c.want("+OK\r\n", "SET", fmt.Sprint("k", n), fmt.Sprint(n))
+				n++
+			}
+		}
+		check := func() {
+			for i := range n {
+				v := fmt.Sprint(i)
+				c.want(fmt.Sprintf("$%d\r\n%s\r\n", len(v), v), "GET", fmt.Sprint("k", i))
+			}
+		}
+		write()
+		for i := range c.stores {
+			crash(i)
+			c.until("two serve", func() bool {
+				for r := range c.shape.Regions {
+					if c.leader(topology.RegionID(r+1)) == nil {
+						return false
+					}
+				}
+				return true
+			})
+			write()
+			check()
+			c.open(i, false)
+			c.untilServing()
+		}
+		for i := range c.stores {
+			crash(i)
+		}
+		for i := range c.stores {
+			c.open(i, true)
+		}
+		c.untilServing()
+		check()
+		write()
+	})
+}
+
+// TestMoreStoresThanReplicas has stores that hold no replica of some regions, and none of meta: they learn the leaders from meta's.
+func TestMoreStoresThanReplicas(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, settings.Cluster{Stores: 5, Replicas: 3, Regions: 10})
+		defer c.close()
+		c.untilServing()
+		c.until("equal tables", func() bool {
+			for _, s := range c.stores[1:] {
+				for i, r := range s.Table().Regions {
+					if r.Leader != c.stores[0].Table().Regions[i].Leader {
+						return false
+					}
+				}
+			}
+			return true
+		})
+	})
+}
+
+func TestRefusesAnotherStoresFolder(t *testing.T) {
+	c := newCluster(t, settings.Cluster{Stores: 1, Replicas: 1, Regions: 1})
+	c.close()
+	s := settings.Default()
+	s.Cluster = c.shape
+	_, err := Open(Options{ID: 2, FS: c.fs[0], Dir: "/data", Network: c.network, Settings: s, Rand: rand.New(rand.NewPCG(1, 1))})
+	want := "store 2: folder /data belongs to store 1 of cluster 00000000000000000000000000000000, not to store 2 of cluster 00000000000000000000000000000000"
+	if err == nil || err.Error() != want {
+		t.Errorf("Open = %v; want %s", err, want)
+	}
+}
