@@ -3,6 +3,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log"
 	"net"
@@ -18,12 +19,12 @@ func main() {
 	}
 }
 
-func run(ctx context.Context) error {
+func run(ctx context.Context) (err error) {
 	cluster, err := neokv.Start(ctx, neokv.Config{Stores: 3, InMemory: true})
 	if err != nil {
 		return err
 	}
-	defer cluster.Close()
+	defer func() { err = errors.Join(err, cluster.Close()) }()
 	client := redis.NewClusterClient(&redis.ClusterOptions{
 		Addrs:  cluster.Addrs(),
 		Dialer: func(ctx context.Context, _, addr string) (net.Conn, error) { return cluster.Dial(ctx, addr) },
@@ -39,5 +40,5 @@ func run(ctx context.Context) error {
 		}
 	}
 	fmt.Println("a cluster of", len(cluster.Addrs()), "stores kept 100 keys")
-	return cluster.Close()
+	return nil
 }

@@ -1,0 +1,200 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"neokv.dev/bench"
+	"neokv.dev/neokv"
+	"neokv.dev/profiles"
+	"neokv.dev/results"
+	"neokv.dev/workloads"
+)
+
+// benchFlags are the flags of bench that are no settings.
+type benchFlags struct {
+	clusterFlags
+	target, out string
+}
+
+func benchCommand(p process) *cobra.Command {
+	var f benchFlags
+	c := &cobra.Command{
+		Use:   "bench",
+		Short: "Load a cluster and print throughput and latency percentiles",
+		Long: `Load a cluster over real sockets, print throughput and latency percentiles, and leave a result file behind.
+
+Without --target the cluster of the profile is booted in this process, on free ports, and stopped at the end. With it the load goes
+to any Redis or Redis Cluster; which of the two it is, is found out by asking. Without --rate each client sends its next operation
+when the last one is answered, which measures peak throughput; with it operations start by schedule, and response time counts
+from there. Standard output holds the result alone; its last line is the name of the result file.`,
+		Example: `  neokv bench
+  neokv bench --workload get --clients 200 --pipeline 16 --duration 10s
+  neokv bench --rate 20000 --set engine.memtable_size=256MiB
+  neokv bench --target 127.0.0.1:7001,127.0.0.1:7002 --out target.jsonl`,
+		Args: noArgs,
+	}
+	flags := c.Flags()
+	flags.StringVar(&f.target, "target", "", "`host:port,...` of what to load, instead of booting a cluster")
+	flags.StringVar(&f.out, "out", "", "result `file` (default neokv-<workload>-<UTC time>.jsonl in the current folder)")
+	for _, name := range []string{"workload", "clients", "pipeline", "rate", "duration", "warmup", "records", "value-size", "seed"} {
+		settingFlag(flags, name, "load."+strings.ReplaceAll(name, "-", "_"))
+	}
+	f.register(c, 0, 0)
+	c.RunE = func(c *cobra.Command, _ []string) error { return f.run(c, p) }
+	return c
+}
+
+// run boots what is to be loaded, unless it runs already, loads it, and prints the result.
+func (f *benchFlags) run(c *cobra.Command, p process) (err error) {
+	r, err := f.resolve(c, p.env)
+	if err != nil {
+		return err
+	}
+	config, err := f.config(c, r, func(step string) { fmt.Fprintln(p.stderr, "neokv:", step) })
+	if err != nil {
+		return err
+	}
+	if _, err := workloads.Find(r.Load.Workload); err != nil {
+		return &usageError{err.Error()}
+	}
+	o := loadOptions(r.Load)
+	if o.Targets, err = f.targets(c); err != nil {
+		return err
+	}
+	path := cmp.Or(f.out, results.DefaultPath(r.Load.Workload, time.Now()))
+	out, err := results.Create(path)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		err = errors.Join(err, out.Close())
+		if out.Header().Format == 0 { // nothing was recorded
+			err = errors.Join(err, os.Remove(path))
+		}
+	}()
+	o.Header = results.NewHeader()
+	if o.Targets == nil {
+		config.Seed = o.Seed
+		cluster, err := neokv.Start(c.Context(), config)
+		if err != nil {
+			return err
+		}
+		stop := watch(cluster, p)
+		defer func() { err = errors.Join(err, stop()) }()
+		o.Targets = cluster.Addrs()
+		if err := describe(&o.Header, cluster, r); err != nil {
+			return err
+		}
+		shape := cluster.Shape()
+		fmt.Fprintf(p.stderr, "neokv: booted %d stores with %d regions in %.2f s\n", shape.Stores, shape.Regions, cluster.BootTime().Seconds())
+	}
+	return load(c.Context(), p, o, out, path)
+}
+
+// load runs the load and prints what there is to print, of a run that failed or was interrupted too.
+func load(ctx context.Context, p process, o bench.Options, out *results.Writer, path string) error {
+	show := newProgress(p.stderr)
+	o.Progress = show.tick
+	s, err := bench.Run(ctx, o, out)
+	show.end()
+	if out.Header().Format != 0 && (s.Inserted != nil || s.Total.Count > 0) {
+		if err := results.PrintTable(p.stdout, out.Header(), s); err != nil {
+			return err
+		}
+		if _, err := fmt.Fprintln(p.stdout, path); err != nil {
+			return err
+		}
+	}
+	switch {
+	case errors.As(err, new(*bench.OptionsError)):
+		return &usageError{err.Error()}
+	case err == nil && s.Interrupted:
+		return errors.New("interrupted")
+	}
+	return err
+}
+
+// loadOptions makes options of the settings. The seed is picked here if it is to be: the booted cluster uses it too.
+func loadOptions(l profiles.Load) bench.Options {
+	for l.Seed == 0 {
+		l.Seed = rand.Uint64() >> 11 // exact also where JSON's numbers are doubles
+	}
+	return bench.Options{
+		Workload: l.Workload, Clients: l.Clients, Pipeline: l.Pipeline, Rate: float64(l.Rate), Duration: l.Duration, Warmup: l.Warmup,
+		Records: uint64(l.Records), ValueSize: int(l.ValueSize), Seed: l.Seed,
+	}
+}
+
+// targets returns the addresses of --target, nil without it. Flags of a cluster that is booted make no sense beside it.
+func (f *benchFlags) targets(c *cobra.Command) ([]string, error) {
+	if !c.Flags().Changed("target") {
+		return nil, nil
+	}
+	for _, name := range []string{"stores", "replicas", "regions", "bind", "port", "proxy-port", "dir", "mem", "discard"} {
+		if c.Flags().Changed(name) {
+			return nil, &usageError{fmt.Sprintf("--target takes a cluster that runs; --%s is for one that is booted", name)}
+		}
+	}
+	addrs := strings.Split(f.target, ",")
+	for i, addr := range addrs {
+		addrs[i] = strings.TrimSpace(addr)
+		if host, port, err := net.SplitHostPort(addrs[i]); err != nil || host == "" || port == "" {
+			return nil, &usageError{fmt.Sprintf("--target %q: want host:port,...", f.target)}
+		}
+	}
+	return addrs, nil
+}
+
+// describe writes into the header what was booted.
+func describe(h *results.Header, cluster *neokv.Cluster, r *profiles.Resolved) (err error) {
+	shape := cluster.Shape()
+	r.Cluster = shape // a data folder has its own
+	h.Profile, h.Settings = r.Name, map[string]string{}
+	for _, v := range r.Values() {
+		if !strings.HasPrefix(v.Name, "load.") { // the header has the load as it was run
+			h.Settings[v.Name] = v.Value
+		}
+	}
+	h.Cluster = results.Cluster{
+		InProcess: true, Stores: shape.Stores, Replicas: shape.Replicas, Regions: shape.Regions,
+		Sync: r.Engine.WALSync, Transport: r.Raft.Transport,
+	}
+	if dir, _ := cluster.Dir(); dir != "" {
+		h.Cluster.Data, err = results.ProbeFolder(dir)
+	} else {
+		h.Cluster.InMemory = true
+	}
+	return err
+}
+
+// watch tells of stores that fail. stop closes the cluster and returns when all has ended.
+func watch(cluster *neokv.Cluster, p process) (stop func() error) {
+	done := make(chan struct{})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for {
+			select {
+			case err := <-cluster.Failed():
+				fmt.Fprintln(p.stderr, "neokv:", err)
+			case <-done:
+				return
+			}
+		}
+	})
+	return func() error {
+		close(done)
+		wg.Wait()
+		return cluster.Close()
+	}
+}

@@ -1,0 +1,133 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"net"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"neokv.dev/neokv"
+	"neokv.dev/neokv/settings"
+	"neokv.dev/profiles"
+)
+
+// clusterFlags are the flags of every verb that boots a cluster.
+type clusterFlags struct {
+	profile         string
+	set             []string
+	bind            string
+	port, proxyPort int
+	dir             string
+	mem, discard    bool
+}
+
+func (f *clusterFlags) register(c *cobra.Command, port, proxyPort int) {
+	flags := c.Flags()
+	flags.StringVar(&f.profile, "profile", "default", "`profile`: an embedded one by name, or the path of a YAML file")
+	flags.StringArrayVar(&f.set, "set", nil, "change a setting, `name=value`; may be repeated")
+	settingFlag(flags, "stores", "cluster.stores")
+	settingFlag(flags, "replicas", "cluster.replicas")
+	settingFlag(flags, "regions", "cluster.regions")
+	flags.StringVar(&f.bind, "bind", "127.0.0.1", "loopback `address` to listen on")
+	flags.IntVar(&f.port, "port", port, "`port` of store 1, the others follow upwards; 0 picks free ones for all")
+	flags.IntVar(&f.proxyPort, "proxy-port", proxyPort, "`port` that takes any key; 0 picks a free one")
+	flags.StringVar(&f.dir, "dir", "", "`folder` that keeps the data; without, a temporary one is removed at exit")
+	flags.BoolVar(&f.mem, "mem", false, "keep the data in memory")
+	flags.BoolVar(&f.discard, "discard", false, "empty a folder that was not closed cleanly under engine.wal_sync none")
+}
+
+// resolve works out the settings from the profile, the environment and the flags.
+func (f *clusterFlags) resolve(c *cobra.Command, env []string) (*profiles.Resolved, error) {
+	return profiles.Resolve(profiles.Request{Profile: f.profile, Env: env, Set: f.set, Flags: givenSettings(c.Flags())})
+}
+
+// config makes of flags and settings what to boot. A shape is handed on only if it was asked for: a data folder knows its own.
+func (f *clusterFlags) config(c *cobra.Command, r *profiles.Resolved, progress func(string)) (neokv.Config, error) {
+	if f.port == 0 && !c.Flags().Changed("proxy-port") {
+		f.proxyPort = 0
+	}
+	if err := f.check(r.Cluster.Stores); err != nil {
+		return neokv.Config{}, err
+	}
+	asked := func(name string, value int) int {
+		if r.Asked(name) {
+			return value
+		}
+		return 0
+	}
+	return neokv.Config{
+		Stores:    asked("cluster.stores", r.Cluster.Stores),
+		Replicas:  asked("cluster.replicas", r.Cluster.Replicas),
+		Regions:   asked("cluster.regions", r.Cluster.Regions),
+		Dir:       f.dir,
+		InMemory:  f.mem,
+		Discard:   f.discard,
+		Bind:      f.bind,
+		Port:      f.port,
+		ProxyPort: f.proxyPort,
+		Settings:  &r.Settings,
+		Seed:      r.Load.Seed,
+		Progress:  progress,
+	}, nil
+}
+
+// check refuses flags that cannot be, whatever the state of the machine.
+func (f *clusterFlags) check(stores int) error {
+	ip, last := net.ParseIP(f.bind), f.port+stores-1
+	switch {
+	case f.mem && f.dir != "":
+		return &usageError{"--dir and --mem exclude each other"}
+	case ip == nil || !ip.IsLoopback():
+		return &usageError{fmt.Sprintf("--bind %s: want a loopback address: there is no access control yet", f.bind)}
+	case f.port < 0 || f.port > 65536-stores:
+		return &usageError{fmt.Sprintf("--port %d: want 0 to %d", f.port, 65536-stores)}
+	case f.proxyPort < 0 || f.proxyPort > 65535:
+		return &usageError{fmt.Sprintf("--proxy-port %d: want 0 to 65535", f.proxyPort)}
+	case f.port > 0 && f.port <= f.proxyPort && f.proxyPort <= last:
+		return &usageError{fmt.Sprintf("--proxy-port %d: want one outside of the stores' ports %d to %d", f.proxyPort, f.port, last)}
+	}
+	return nil
+}
+
+// whereData tells where the data of a cluster is, if it will not stay; else it is empty.
+func whereData(dir string, temporary bool) string {
+	switch {
+	case dir == "":
+		return "data in memory, gone at exit"
+	case temporary:
+		return "data in " + dir + ", removed at exit; --dir keeps it"
+	}
+	return ""
+}
+
+// settingFlag adds a flag that stands for a setting: its help, its range and its default are the setting's.
+func settingFlag(flags *pflag.FlagSet, name, setting string) {
+	r, err := profiles.Resolve(profiles.Request{})
+	if err != nil {
+		panic(err) // the embedded profile is tested
+	}
+	f, err := settings.Find(settings.Fields(&r.Profile), setting)
+	if err != nil {
+		panic(err)
+	}
+	flags.Var(&settingValue{setting: setting, text: f.Get()}, name, fmt.Sprintf("%s (%s)", f.Help, f.Range))
+}
+
+// settingValue is the text of a setting until the settings are resolved; what is wrong with it is found there.
+type settingValue struct{ setting, text string }
+
+func (v *settingValue) String() string     { return v.text }
+func (v *settingValue) Set(s string) error { v.text = s; return nil }
+func (v *settingValue) Type() string       { return cmp.Or(v.setting, "value") }
+
+// givenSettings lists the setting flags that the command line has.
+func givenSettings(flags *pflag.FlagSet) (out []profiles.Flag) {
+	flags.Visit(func(f *pflag.Flag) {
+		if v, ok := f.Value.(*settingValue); ok {
+			out = append(out, profiles.Flag{Flag: "--" + f.Name, Setting: v.setting, Value: v.text})
+		}
+	})
+	return out
+}

@@ -1,0 +1,117 @@
+// Neokv boots a Redis Cluster with full Multi-Raft in one process, loads it and measures it.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"neokv.dev/neokv/settings"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // a second signal ends the process at once
+	tuneProcess(os.Getenv, os.Stderr)
+	os.Exit(run(ctx, process{os.Environ(), os.Stdin, os.Stdout, os.Stderr}, os.Args[1:]))
+}
+
+// process is what a verb may use of the process that it runs in, so that tests can run one in theirs.
+type process struct {
+	env    []string
+	stdin  io.Reader
+	stdout io.Writer // results, and nothing else
+	stderr io.Writer
+}
+
+// Exit status of every verb.
+const (
+	statusDone    = 0
+	statusFailed  = 1 // could not do it
+	statusInvalid = 2 // usage, or invalid input
+)
+
+// run runs the verb that args name and returns the exit status.
+func run(ctx context.Context, p process, args []string) (status int) {
+	defer func() {
+		if r := recover(); r != nil {
+			fmt.Fprintf(p.stderr, "neokv: panic: %v\n%s", r, debug.Stack())
+			status = statusFailed
+		}
+	}()
+	root := &cobra.Command{
+		Use:   "neokv",
+		Short: "A Redis Cluster with full Multi-Raft in one process, loaded and measured",
+		Example: `  neokv serve                     a cluster of three stores on ports 7001 to 7003
+  neokv bench                     boot one, load it with YCSB-A for half a minute, print latencies
+  neokv profiles show default     every setting, its value and where it comes from`,
+		Args:              verbsOnly,
+		RunE:              wantVerb,
+		SilenceErrors:     true,
+		SilenceUsage:      true,
+		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
+	}
+	root.AddCommand(serveCommand(p), benchCommand(p), profilesCommand(p), versionCommand(p))
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &usageError{err.Error()} })
+	root.SetIn(p.stdin)
+	root.SetOut(p.stdout)
+	root.SetErr(p.stderr)
+	root.SetArgs(append([]string{}, args...)) // nil would mean os.Args
+	return report(p.stderr, root.ExecuteContext(ctx))
+}
+
+// report prints an error, each of its lines as ours, and returns the status that it means.
+func report(w io.Writer, err error) int {
+	if err == nil {
+		return statusDone
+	}
+	for line := range strings.Lines(strings.TrimSpace(err.Error()) + "\n") {
+		fmt.Fprint(w, "neokv: ", line)
+	}
+	if errors.As(err, new(*usageError)) || errors.As(err, new(settings.Invalid)) {
+		return statusInvalid
+	}
+	return statusFailed
+}
+
+// usageError says that the command line cannot be meant like this.
+type usageError struct{ text string }
+
+func (e *usageError) Error() string { return e.text }
+
+// noArgs refuses arguments that are not flags.
+func noArgs(c *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return &usageError{fmt.Sprintf("%s: unexpected argument %q", c.CommandPath(), args[0])}
+	}
+	return nil
+}
+
+// verbsOnly refuses what is not one of the command's verbs.
+func verbsOnly(c *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	var verbs []string
+	for _, v := range c.Commands() {
+		verbs = append(verbs, v.Name())
+	}
+	return &usageError{fmt.Sprintf("%s: unknown verb %q%s", c.CommandPath(), args[0], settings.DidYouMean(args[0], verbs))}
+}
+
+// wantVerb is what a command of verbs does without one.
+func wantVerb(c *cobra.Command, _ []string) error {
+	c.SetOut(c.ErrOrStderr())
+	if err := c.Help(); err != nil {
+		return err
+	}
+	return &usageError{c.CommandPath() + ": want a verb"}
+}

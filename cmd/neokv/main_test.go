@@ -1,0 +1,210 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+)
+
+func TestMain(m *testing.M) {
+	tuneProcess(os.Getenv, os.Stderr)
+	os.Exit(m.Run())
+}
+
+// result is what a verb left behind.
+type result struct {
+	status         int
+	stdout, stderr string
+}
+
+// neokvRun runs a verb with the given environment to its end.
+func neokvRun(t *testing.T, env []string, args ...string) result {
+	t.Helper()
+	var stdout, stderr bytes.Buffer
+	status := run(t.Context(), process{env, strings.NewReader(""), &stdout, &stderr}, args)
+	return result{status, stdout.String(), stderr.String()}
+}
+
+// What is wrong with a command line is said in lines that begin with our name, on standard error, without a usage text.
+func TestInvalidInput(t *testing.T) {
+	for _, c := range []struct {
+		args string
+		env  []string
+		want string
+	}{
+		{args: "serv", want: `neokv: neokv: unknown verb "serv"; did you mean serve?`},
+		{args: "profiles shov", want: `neokv: neokv profiles: unknown verb "shov"; did you mean show?`},
+		{args: "serve now", want: `neokv: neokv serve: unexpected argument "now"`},
+		{args: "serve --prot 1", want: "neokv: unknown flag: --prot"},
+		{args: "serve --port x", want: `neokv: invalid argument "x" for "--port" flag: strconv.ParseInt: parsing "x": invalid syntax`},
+		{args: "serve --port 65534", want: "neokv: --port 65534: want 0 to 65533"},
+		{args: "serve --proxy-port -1", want: "neokv: --proxy-port -1: want 0 to 65535"},
+		{args: "serve --mem --dir x", want: "neokv: --dir and --mem exclude each other"},
+		{args: "serve --stores 99 --regions some --set engine.blom_bits=1", env: []string{"NEOKV_RAFT_RTT=x"}, want: `neokv: env NEOKV_RAFT_RTT: raft.rtt: "x": want a duration such as 10ms, 1ms to 1s
+neokv: --set: unknown setting: engine.blom_bits; did you mean engine.bloom_bits?
+neokv: --regions: cluster.regions: "some": want a whole number, 1 to 1024
+neokv: --stores: cluster.stores: 99: want 1 to 9`},
+		{args: "serve --replicas 4", want: "neokv: --replicas: cluster.replicas: 4: want at most cluster.stores (3)"},
+		{args: "serve --profile smal", want: "neokv: profile smal: no such profile; did you mean small?"},
+		{args: "profiles show", want: "neokv: neokv profiles show: 0 arguments, want one: the name of a profile or the path of a YAML file"},
+		{args: "profiles show none", want: "neokv: profile none: no such profile; did you mean small?"},
+		{args: "profiles show small --set a", want: "neokv: --set a: want name=value"},
+		{args: "bench --clients 0 --value-size 1x", want: `neokv: --value-size: load.value_size: "1x": want a size such as 64MiB, 1B to 64MiB
+neokv: --clients: load.clients: 0: want 1 to 10000`},
+		{args: "bench --workload ycsb-z", want: `neokv: workload "ycsb-z": unknown, want one of ycsb-a, get, set`},
+		{args: "bench --target x --mem", want: "neokv: --target takes a cluster that runs; --mem is for one that is booted"},
+		{args: "bench --target :", want: `neokv: --target ":": want host:port,...`},
+	} {
+		got := neokvRun(t, c.env, strings.Fields(c.args)...)
+		if got.status != statusInvalid || strings.TrimSpace(got.stderr) != c.want || got.stdout != "" {
+			t.Errorf("neokv %s: status %d, stdout %q, stderr\n%s\nwant status 2 and\n%s", c.args, got.status, got.stdout, got.stderr, c.want)
+		}
+	}
+}
+
+func TestWithoutAVerb(t *testing.T) {
+	got := neokvRun(t, nil)
+	if got.status != statusInvalid || got.stdout != "" || !strings.Contains(got.stderr, "neokv serve ") || !strings.HasSuffix(got.stderr, "neokv: neokv: want a verb\n") {
+		t.Errorf("neokv: status %d, stdout %q, stderr %q; want 2, the verbs and a reason on stderr", got.status, got.stdout, got.stderr)
+	}
+}
+
+func TestHelp(t *testing.T) {
+	for _, verb := range []string{"", "serve", "bench", "profiles", "profiles list", "profiles show", "version"} {
+		got := neokvRun(t, nil, append(strings.Fields(verb), "--help")...)
+		if got.status != statusDone || got.stderr != "" || !strings.Contains(got.stdout, "Examples:\n  ") {
+			t.Errorf("neokv %s --help: status %d, stderr %q, stdout\n%s\nwant 0 and an example", verb, got.status, got.stderr, got.stdout)
+		}
+	}
+	help := neokvRun(t, nil, "serve", "--help").stdout
+	for _, flag := range []string{"--profile", "--stores", "--replicas", "--regions", "--bind", "--port", "--proxy-port", "--dir", "--mem", "--set"} {
+		if !strings.Contains(help, flag+" ") {
+			t.Errorf("neokv serve --help has no %s", flag)
+		}
+	}
+	help = neokvRun(t, nil, "bench", "--help").stdout
+	for _, flag := range []string{"--workload", "--target", "--clients", "--pipeline", "--rate", "--duration", "--warmup", "--records",
+		"--value-size", "--seed", "--out", "--profile", "--stores", "--dir", "--mem", "--set"} {
+		if !strings.Contains(help, flag+" ") {
+			t.Errorf("neokv bench --help has no %s", flag)
+		}
+	}
+}
+
+func TestProfiles(t *testing.T) {
+	for _, args := range []string{"profiles", "profiles list"} {
+		got := neokvRun(t, nil, strings.Fields(args)...)
+		if got.status != statusDone || !strings.HasPrefix(got.stdout, "default  Take it ") || !strings.Contains(got.stdout, "\nsmall    Take it ") {
+			t.Errorf("neokv %s: status %d, stdout\n%s", args, got.status, got.stdout)
+		}
+	}
+	got := neokvRun(t, []string{"NEOKV_ENGINE_BLOOM_BITS=16"}, "profiles", "show", "small", "--set", "raft.rtt=5ms")
+	lines := map[string]string{} // what follows a name
+	column := 0
+	for line := range strings.Lines(strings.SplitN(got.stdout, "\n", 2)[1]) {
+		name, rest, _ := strings.Cut(line, " ")
+		lines[name] = strings.Join(strings.Fields(rest), " ")
+		at := len(line) - len(strings.TrimLeft(rest, " "))
+		if column == 0 {
+			column = at
+		}
+		if at != column {
+			t.Errorf("line %q: value at column %d, want %d", line, at, column)
+		}
+	}
+	for name, want := range map[string]string{
+		"cluster.stores":    "3 default",
+		"cluster.regions":   "4 profile small",
+		"engine.bloom_bits": "16 env NEOKV_ENGINE_BLOOM_BITS",
+		"raft.rtt":          "5ms --set",
+		"load.value_size":   "100B profile small",
+	} {
+		if lines[name] != want {
+			t.Errorf("%s: %s; want %s", name, lines[name], want)
+		}
+	}
+	if got.status != statusDone || !strings.HasPrefix(got.stdout, "# Take it ") || got.stderr != "" || t.Failed() {
+		t.Errorf("neokv profiles show: status %d, stderr %q, stdout\n%s", got.status, got.stderr, got.stdout)
+	}
+}
+
+func TestVersion(t *testing.T) {
+	got := neokvRun(t, nil, "version")
+	for _, name := range []string{"neokv ", "commit ", "go ", "github.com/cockroachdb/pebble/v2 ", "github.com/lni/dragonboat/v4 "} {
+		if !strings.Contains("\n"+got.stdout, "\n"+name) {
+			t.Errorf("no line for %s", name)
+		}
+	}
+	if got.status != statusDone || got.stderr != "" || t.Failed() {
+		t.Errorf("neokv version: status %d, stderr %q, stdout\n%s", got.status, got.stderr, got.stdout)
+	}
+}
+
+type failingWriter struct{}
+
+func (failingWriter) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
+
+type panickingWriter struct{}
+
+func (panickingWriter) Write([]byte) (int, error) { panic("of the test") }
+
+func TestFailures(t *testing.T) {
+	for _, c := range []struct {
+		what   string
+		stdout io.Writer
+		want   string
+	}{
+		{"output that cannot be written", failingWriter{}, "neokv: io: read/write on closed pipe\n"},
+		{"panic", panickingWriter{}, "neokv: panic: of the test\n"},
+	} {
+		var stderr bytes.Buffer
+		status := run(t.Context(), process{nil, nil, c.stdout, &stderr}, []string{"profiles", "show", "small"})
+		if status != statusFailed || !strings.HasPrefix(stderr.String(), c.want) {
+			t.Errorf("%s: status %d, stderr %q; want 1, %q", c.what, status, stderr.String(), c.want)
+		}
+	}
+}
+
+// output collects what a running verb writes, and lets a test wait for it.
+type output struct {
+	mu      sync.Mutex
+	text    bytes.Buffer
+	changed chan struct{} // closed and replaced at each write
+}
+
+func newOutput() *output { return &output{changed: make(chan struct{})} }
+
+func (o *output) Write(b []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	close(o.changed)
+	o.changed = make(chan struct{})
+	return o.text.Write(b)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.String()
+}
+
+// waitFor waits until the text has a part, or ctx ends.
+func (o *output) waitFor(ctx context.Context, part string) bool {
+	for {
+		o.mu.Lock()
+		found, changed := strings.Contains(o.text.String(), part), o.changed
+		o.mu.Unlock()
+		if found {
+			return true
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return false
+		}
+	}
+}

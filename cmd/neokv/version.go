@@ -1,0 +1,35 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"neokv.dev/results"
+)
+
+func versionCommand(p process) *cobra.Command {
+	return &cobra.Command{
+		Use:     "version",
+		Short:   "Print the versions of the program and of what it is made of",
+		Example: `  neokv version`,
+		Args:    noArgs,
+		RunE: func(*cobra.Command, []string) error {
+			b := results.NewHeader().Build
+			commit := cmp.Or(b.Commit, "unknown")
+			if b.Modified {
+				commit += ", modified"
+			}
+			w := tabwriter.NewWriter(p.stdout, 0, 0, 2, ' ', 0)
+			fmt.Fprintf(w, "neokv\t%s\ncommit\t%s\ngo\t%s\n", b.Version, commit, b.Go)
+			for _, module := range slices.Sorted(maps.Keys(b.Modules)) {
+				fmt.Fprintf(w, "%s\t%s\n", module, b.Modules[module])
+			}
+			return w.Flush()
+		},
+	}
+}
