@@ -507,3 +507,165 @@ func TestNoLeaderWithinALease(t *testing.T) {
 		t.Errorf("seed %d: only %d leases", seed, leases)
 	}
 }
+
+// A voter that restarts forgets whom it follows. It has just confirmed a leader, which is then cut off; the third store asks it
+// for its vote. The promise must hold it back, and the scenario must find it when it does not.
+func forgetful(t *testing.T, faults transport.Faults) (bad int, withheld int64) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 1, faults)
+		defer c.close()
+		for range 12 {
+			l := c.leader(1, 0)
+			voter, third := l%stores+1, (l+1)%stores+1
+			c.cut(l, third)
+			time.Sleep(2 * electRTT * rtt) // the third store asks for pre-votes from now on
+			host := c.nodes[l].host
+			_, term, _, err := host.GetLeaderID(1)
+			c.must(err)
+			issued := time.Now()
+			rs, err := host.ReadIndex(1, readLimit)
+			c.must(err)
+			if r := <-rs.ResultC(); !r.Completed() {
+				t.Fatal("no read index with a quorum")
+			}
+			rs.Release()
+			c.cut(l, voter)
+			withheld += c.nodes[voter].endpoint.Stats().Withheld
+			c.stop(voter)
+			c.start(voter)
+			c.watch.held(tenure{1, l, term}, issued)
+			c.leader(1, l)
+			withheld += c.nodes[voter].endpoint.Stats().Withheld
+			c.heal()
+			time.Sleep(2 * electRTT * rtt)
+		}
+		bad = len(c.watch.bad)
+	})
+	return bad, withheld
+}
+
+func TestForgetfulVoter(t *testing.T) {
+	if bad, withheld := forgetful(t, transport.Faults{}); bad != 0 || withheld == 0 {
+		t.Errorf("%d leaders within a lease, %d messages withheld; want none and some", bad, withheld)
+	}
+	if bad, _ := forgetful(t, transport.Faults{NoPromise: true}); bad == 0 {
+		t.Error("the scenario does not find that no promise is kept")
+	}
+}
+
+// HeartbeatResp alone is held back, for longer than a lease: confirmations arrive when others may have been elected.
+func TestHeldConfirmations(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 1, transport.Faults{})
+		defer c.close()
+		for range 10 {
+			l := c.leader(1, 0)
+			for id := topology.StoreID(1); id <= stores; id++ {
+				c.net.Hold(id, l, lease*3/4, func(m *pb.Message) bool { return m.Type == pb.HeartbeatResp })
+			}
+			host := c.nodes[l].host
+			_, term, _, err := host.GetLeaderID(1)
+			c.must(err)
+			issued := time.Now()
+			rs, err := host.ReadIndex(1, time.Second)
+			if err != nil {
+				continue
+			}
+			third := l%stores + 1
+			c.cut(l, third)
+			if r := <-rs.ResultC(); r.Completed() {
+				rs.Release()
+				if leader, now, ok, err := host.GetLeaderID(1); err == nil && ok && leader == uint64(l) && now == term {
+					c.watch.held(tenure{1, l, term}, issued)
+				}
+			}
+			time.Sleep(electRTT * rtt)
+			c.heal()
+			time.Sleep(electRTT * rtt)
+		}
+		for _, b := range c.watch.bad {
+			t.Error(b)
+		}
+		if c.watch.leases == 0 {
+			t.Error("no lease was confirmed")
+		}
+	})
+}
+
+func TestCall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		net := transport.NewNetwork()
+		defer net.Close()
+		echo := func(_ context.Context, from topology.StoreID, request []byte) ([]byte, error) {
+			return fmt.Appendf(nil, "%s from %d", request, from), nil
+		}
+		one := net.NewEndpoint(transport.Options{Store: 1, Handle: echo})
+		call := func(to topology.StoreID) (string, error, time.Duration) {
+			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+			defer cancel()
+			begin := time.Now()
+			answer, err := one.Call(ctx, to, []byte("hello"))
+			return string(answer), err, time.Since(begin)
+		}
+		want := func(what string, to topology.StoreID, answer, failure string, took time.Duration) {
+			t.Helper()
+			got, err, d := call(to)
+			if got != answer || fmt.Sprint(err) != failure || d != took {
+				t.Errorf("%s: %q, %v after %v; want %q, %v after %v", what, got, err, d, answer, failure, took)
+			}
+		}
+		want("itself", 1, "hello from 1", "<nil>", 0)
+		want("absent", 2, "", "store-2: not running", 0)
+		two := net.NewEndpoint(transport.Options{Store: 2, Handle: echo})
+		want("up", 2, "hello from 1", "<nil>", 0)
+		net.Delay(1, 2, 30*time.Millisecond)
+		net.Delay(2, 1, 20*time.Millisecond)
+		want("delayed", 2, "hello from 1", "<nil>", 50*time.Millisecond)
+		net.Delay(1, 2, 0)
+		net.Delay(2, 1, 0)
+		for _, d := range [][2]topology.StoreID{{1, 2}, {2, 1}} {
+			net.Cut(d[0], d[1])
+			want("cut", 2, "", "store-2: no answer: context deadline exceeded", time.Second)
+			net.Heal(d[0], d[1])
+		}
+		two.Isolate()
+		want("isolated", 2, "", "store-2: no answer: context deadline exceeded", time.Second)
+		two.Close()
+		want("closed", 2, "", "store-2: not running", 0)
+
+		// Close of either end ends a call and waits for the handler.
+		handled := make(chan struct{})
+		slow := func(ctx context.Context, _ topology.StoreID, _ []byte) ([]byte, error) {
+			<-ctx.Done()
+			close(handled)
+			return nil, ctx.Err()
+		}
+		two = net.NewEndpoint(transport.Options{Store: 2, Handle: slow})
+		failed := make(chan error, 1)
+		go func() {
+			_, err := one.Call(context.Background(), 2, nil)
+			failed <- err
+		}()
+		synctest.Wait()
+		two.Close()
+		select {
+		case <-handled:
+		default:
+			t.Error("Close did not wait for the handler")
+		}
+		if err := <-failed; fmt.Sprint(err) != "store-2: stopped before it answered" {
+			t.Errorf("call to a store that stops: %v", err)
+		}
+		handled = make(chan struct{})
+		net.NewEndpoint(transport.Options{Store: 2, Handle: slow})
+		go func() {
+			_, err := one.Call(context.Background(), 2, nil)
+			failed <- err
+		}()
+		synctest.Wait()
+		one.Close()
+		if err := <-failed; fmt.Sprint(err) != "store-1: endpoint closed" {
+			t.Errorf("call of a store that stops: %v", err)
+		}
+	})
+}
