@@ -269,3 +269,10 @@ func (d *region) dial() (net.Conn, error) {
 }
 
 func realTime() uint64 { return uint64(time.Now().UnixMilli()) }
+
+// mustRead runs a read and returns whether it was ahead of the region time.
+func (d *region) mustRead(args ...string) bool {
+	d.t.Helper()
+	d.must(2, args...)
+	return d.ahead
+}

@@ -99,6 +99,9 @@ func (g *Generator) Time(unit string) string {
 	case n < 8:
 		return g.pick("0", "-1", "-1000", "-9223372036854775808", "-9223372036854775", "-9223372036854776")
 	}
+	if unit == "PX" { // the other limits are valid here, but for GT and LT they are the same time twice
+		return g.pick("9223372036854775807", "9223372036854775000", "x", "", "1.5", "01", "9223372036854775808")
+	}
 	return g.pick("9223372036854775807", "9223372036854775", "9223372036854776", "9223372036854774", "x", "", "1.5", "01", "9223372036854775808")
 }
 
