@@ -119,7 +119,7 @@ func (l *Log) commit(b *engine.Batch, durable bool) error {
 	return b.Commit(durable)
 }
 
-// SaveRaftState saves a round's updates in one batch. It is synced if it holds an entry, a changed term or vote, or a snapshot: these
+// SaveRaftState saves a round's updates, one per region, in one batch. It is synced if it holds an entry, a changed term or vote, or a snapshot: these
 // promise something to other replicas. The commit index alone promises nothing, and who forgets it learns it again.
 func (l *Log) SaveRaftState(updates []pb.Update, _ uint64) error {
 	l.rounds.Add(1)
@@ -153,15 +153,16 @@ func (l *Log) save(updates []pb.Update) error {
 		}
 		r, err := l.lock(ud.ShardID)
 		if err == nil {
+			if snapshot {
+				held = append(held, r)
+			}
 			if b == nil {
 				b = l.engine.NewBatch()
 			}
 			var promises bool
 			promises, err = r.put(b, ud, l)
 			durable = durable || promises
-			if snapshot {
-				held = append(held, r)
-			} else {
+			if !snapshot {
 				r.mu.Unlock()
 			}
 		}
@@ -199,12 +200,9 @@ func (l *Log) IterateEntries(
 	ents []pb.Entry, size, shard, id, low, high, maxSize uint64,
 ) ([]pb.Entry, uint64, error) {
 	r, err := l.lock(shard)
-	if err != nil {
-		if l.o.Failed() == nil {
-			l.fail(err)
-		}
-		r = l.replica(shard)
-		r.mu.Lock()
+	if err != nil { // then the replica's log has never been read, and dragonboat knows of no entries
+		l.fail(err)
+		return ents, size, nil
 	}
 	first, last, lastTerm, ours := r.first, r.last, r.lastTerm, r.id == id
 	r.mu.Unlock()
