@@ -160,9 +160,11 @@ func (w *worker) reset() { w.batch, w.arena = w.batch[:0], w.arena[:0] }
 func (w *worker) append(planned time.Duration) {
 	from := len(w.arena)
 	w.arena = appendRequest(w.arena, w.req.Args...)
-	w.batch = append(w.batch, operation{
-		from: from, to: len(w.arena), op: uint8(w.req.Op), slot: slotOf(w.req.Args[1]), redirect: noNode, planned: planned,
-	})
+	p := operation{from: from, to: len(w.arena), op: uint8(w.req.Op), redirect: noNode, planned: planned}
+	if w.run.target.table.Load() != nil {
+		p.slot = slotOf(w.req.Args[1])
+	}
+	w.batch = append(w.batch, p)
 }
 
 // exchange sends the batch and reads the replies, following redirections until every operation is answered or has failed.

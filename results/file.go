@@ -194,8 +194,8 @@ func (s *Summary) check() error {
 	for _, op := range s.Ops {
 		sum += op.Count
 		for _, l := range []*Latency{&op.Service, op.Response} {
-			if l == nil {
-				continue
+			if l == nil || op.Count == 0 && l.HDR == "" {
+				continue // nothing was answered
 			}
 			h, err := l.Histogram()
 			if err != nil {

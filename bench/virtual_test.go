@@ -1,0 +1,388 @@
+package bench
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"neokv.dev/results"
+)
+
+// memory is a plain server on connections in memory, for bubbles of virtual time. Every command takes the time that delay says
+// when it arrives; a negative one closes the connection.
+type memory struct {
+	delay func(at time.Duration) time.Duration
+	start time.Time
+
+	mu   sync.Mutex
+	data map[string]string
+	refu bool // refuse connections
+	wg   sync.WaitGroup
+}
+
+func newMemory(delay func(at time.Duration) time.Duration) *memory {
+	return &memory{delay: delay, start: time.Now(), data: map[string]string{}}
+}
+
+func (m *memory) dial(context.Context, string) (net.Conn, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.refu {
+		return nil, errors.New("connection refused")
+	}
+	client, server := net.Pipe()
+	m.wg.Go(func() { m.serve(server) })
+	return client, nil
+}
+
+func (m *memory) refuse() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.refu = true
+}
+
+func (m *memory) serve(nc net.Conn) {
+	defer nc.Close()
+	c := &conn{epoch: m.start, timeout: time.Hour}
+	c.attach(nc)
+	for {
+		v, err := c.value(maxDepth)
+		if err != nil {
+			return
+		}
+		d := m.delay(c.now())
+		if d < 0 {
+			return
+		}
+		time.Sleep(d)
+		if _, err := nc.Write([]byte(m.answer(v.([]any)))); err != nil {
+			return
+		}
+	}
+}
+
+func (m *memory) answer(args []any) string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	switch args[0] {
+	case "INFO":
+		const info = "# Server\r\nredis_version:7.0.99\r\n# Cluster\r\ncluster_enabled:0\r\n"
+		return fmt.Sprintf("$%d\r\n%s\r\n", len(info), info)
+	case "SET":
+		m.data[args[1].(string)] = args[2].(string)
+		return "+OK\r\n"
+	case "GET":
+		if v, ok := m.data[args[1].(string)]; ok {
+			return fmt.Sprintf("$%d\r\n%s\r\n", len(v), v)
+		}
+		return "$-1\r\n"
+	}
+	return fmt.Sprintf("-ERR unknown command '%s'\r\n", args[0])
+}
+
+// inBubble runs a benchmark against a memory server in virtual time and reads its record back.
+func inBubble(t *testing.T, m *memory, ctx context.Context, o Options) (results.Summary, *results.Result, error) {
+	t.Helper()
+	o.Targets, o.Dial, o.Seed, o.ValueSize = []string{"memory:1"}, m.dial, 1, 10
+	var buf bytes.Buffer
+	s, runErr := Run(ctx, o, results.NewWriter(&buf))
+	m.wg.Wait() // every connection was closed
+	rec, err := results.Read(&buf)
+	if err != nil {
+		t.Fatalf("record: %v", err)
+	}
+	if rec.Summary == nil || len(rec.Warnings) > 0 {
+		t.Fatalf("record is not whole: %v", rec.Warnings)
+	}
+	return s, rec, runErr
+}
+
+// above counts the values of a histogram above a bound.
+func above(t *testing.T, l *results.Latency, bound time.Duration) (n int64) {
+	t.Helper()
+	if l == nil {
+		t.Fatal("no latency recorded")
+	}
+	h, err := l.Histogram()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, b := range h.Distribution() {
+		if b.From > bound.Microseconds() {
+			n += b.Count
+		}
+	}
+	return n
+}
+
+// A server that stalls for two seconds delays every operation scheduled meanwhile, and response time says so; service time shows
+// the stall only for the operations that were under way.
+func TestOpenLoopShowsStall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const clients, rate = 4, 100
+		from, to := 3*time.Second, 5*time.Second
+		m := newMemory(func(at time.Duration) time.Duration {
+			if at >= from && at < to {
+				return to - at
+			}
+			return time.Millisecond
+		})
+		s, rec, err := inBubble(t, m, t.Context(), Options{Workload: "set", Clients: clients, Rate: rate, Duration: 10 * time.Second, Records: 1000})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := int64(10 * rate); s.Total.Count != want || s.Unsent != 0 || len(s.Errors) != 0 {
+			t.Errorf("%d operations, %d unsent, errors %v, want %d, none, none: no operation is skipped", s.Total.Count, s.Unsent, s.Errors, want)
+		}
+		// Scheduled 500 ms before the stall's end or earlier: 1.5 s of operations. What waits for its client's backlog adds a few.
+		if n := above(t, s.Total.Response, 500*time.Millisecond); n < 145 || n > 165 {
+			t.Errorf("response time: %d operations above 500 ms, want about 150", n)
+		}
+		if n := above(t, &s.Total.Service, 500*time.Millisecond); n != clients {
+			t.Errorf("service time: %d operations above 500 ms, want %d", n, clients)
+		}
+		if top := time.Duration(s.Total.Response.Max) * time.Microsecond; top < 1900*time.Millisecond || top > 2100*time.Millisecond {
+			t.Errorf("response time: at most %s, want about 2s", top)
+		}
+		if s.Total.Service.P50 > 1100 || s.Total.Service.P50 < 900 {
+			t.Errorf("service time: median %d us, want 1000", s.Total.Service.P50)
+		}
+		// The stall's second shows a backlog, the last none, and the seconds add up.
+		var sum, behind int64
+		for _, iv := range rec.Intervals {
+			sum += iv.Total.Count
+			behind = max(behind, iv.Behind)
+		}
+		if sum != s.Total.Count || behind < 100 || rec.Intervals[len(rec.Intervals)-1].Behind != 0 {
+			t.Errorf("intervals add up to %d of %d, at most %d behind, %d at the end", sum, s.Total.Count, behind, rec.Intervals[len(rec.Intervals)-1].Behind)
+		}
+		if len(rec.Intervals) != 10 {
+			t.Errorf("%d intervals, want 10", len(rec.Intervals))
+		}
+	})
+}
+
+// A pipeline lets a client catch up faster, and counts each operation from its own intended start.
+func TestOverload(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMemory(func(time.Duration) time.Duration { return 100 * time.Millisecond })
+		var last Tick
+		s, _, err := inBubble(t, m, t.Context(), Options{
+			Workload: "set", Clients: 1, Rate: 100, Duration: 5 * time.Second, Records: 10, Progress: func(tick Tick) { last = tick },
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		// 10 a second for five seconds, and for one more to drain.
+		if s.Total.Count < 58 || s.Total.Count > 62 || s.Total.Count+s.Unsent != 500 {
+			t.Errorf("%d operations and %d unsent, want about 60 and 500 in all", s.Total.Count, s.Unsent)
+		}
+		if last.Behind < 400 || !strings.Contains(last.String(), "behind") {
+			t.Errorf("the last tick says %q", last)
+		}
+	})
+}
+
+// Warm-up is written down and not summed up.
+func TestWarmup(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMemory(func(at time.Duration) time.Duration {
+			if at < 1500*time.Millisecond {
+				return 300 * time.Millisecond
+			}
+			return 10 * time.Millisecond
+		})
+		s, rec, err := inBubble(t, m, t.Context(), Options{
+			Workload: "set", Clients: 2, Duration: 2500 * time.Millisecond, Warmup: 2 * time.Second, Records: 10,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s.Total.Service.Max > 11_000 || s.Total.Count < 498 || s.Total.Count > 502 || s.Seconds < 2.5 || s.Seconds > 2.52 {
+			t.Errorf("summary of the run: %d operations in %g s, at most %d us", s.Total.Count, s.Seconds, s.Total.Service.Max)
+		}
+		var phases []string
+		warm := results.Latency{}
+		for _, iv := range rec.Intervals {
+			phases = append(phases, fmt.Sprintf("%s %g+%.1f", iv.Phase, iv.Since, iv.Seconds))
+			if iv.Phase == results.PhaseWarmup {
+				warm.Max = max(warm.Max, iv.Total.Service.Max)
+			}
+		}
+		if want := "warmup 0+1.0, warmup 1+1.0, run 0+1.0, run 1+1.0, run 2+0.5"; strings.Join(phases, ", ") != want || warm.Max < 290_000 {
+			t.Errorf("intervals %v, want %s; warm-up at most %d us", phases, want, warm.Max)
+		}
+	})
+}
+
+func TestConnectionsLostAndMadeAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const clients = 3
+		m := newMemory(func(at time.Duration) time.Duration {
+			if at > time.Second && at < 1100*time.Millisecond {
+				return -1
+			}
+			return 10 * time.Millisecond
+		})
+		s, _, err := inBubble(t, m, t.Context(), Options{Workload: "ycsb-a", Clients: clients, Duration: 3 * time.Second, Records: 100})
+		if err != nil {
+			t.Fatal(err)
+		}
+		// 10 ms, 20, 40, 80 between the attempts of each client, in a tenth of a second.
+		if n := s.Errors[kindConnection]; n < clients || n > 6*clients {
+			t.Errorf("errors %v, want %d to %d of kind %s", s.Errors, clients, 6*clients, kindConnection)
+		}
+		if s.Total.Errors != s.Errors[kindConnection] || s.FirstErrors[kindConnection] == "" {
+			t.Errorf("%d errors in total, kinds %v, first %v", s.Total.Errors, s.Errors, s.FirstErrors)
+		}
+		if s.Total.Count < 800 || s.Ops[0].Misses > 0 {
+			t.Errorf("%d operations, %d misses", s.Total.Count, s.Ops[0].Misses)
+		}
+	})
+}
+
+// The load phase repeats what failed until every record is there.
+func TestLoadRepeatsFailures(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := 0
+		m := newMemory(nil)
+		m.delay = func(time.Duration) time.Duration {
+			m.mu.Lock()
+			defer m.mu.Unlock()
+			if n++; n%7 == 0 {
+				return -1
+			}
+			return time.Millisecond
+		}
+		s, _, err := inBubble(t, m, t.Context(), Options{Workload: "get", Clients: 2, Duration: time.Second, Records: 50, Pipeline: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s.Inserted == nil || s.Inserted.Insert.Count != 50 || s.Inserted.Errors[kindConnection] == 0 || len(m.data) != 50 {
+			t.Errorf("inserted %+v; %d keys", s.Inserted, len(m.data))
+		}
+		if s.Total.Misses > 0 {
+			t.Errorf("%d misses after the load", s.Total.Misses)
+		}
+	})
+}
+
+func TestTargetDies(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMemory(func(at time.Duration) time.Duration {
+			if at > time.Second {
+				return -1
+			}
+			return time.Millisecond
+		})
+		go func() {
+			time.Sleep(time.Second)
+			m.refuse()
+		}()
+		start := time.Now()
+		s, rec, err := inBubble(t, m, t.Context(), Options{Workload: "set", Clients: 2, Duration: time.Minute, Records: 10, DeadAfter: 5 * time.Second})
+		if err == nil || !strings.Contains(err.Error(), "target dead") || !strings.Contains(err.Error(), "connection refused") {
+			t.Errorf("error %v", err)
+		}
+		if took := time.Since(start); took < 5*time.Second || took > 9*time.Second {
+			t.Errorf("gave up after %s", took)
+		}
+		if s.Failure != err.Error() || rec.Summary.Failure != s.Failure || s.Total.Count == 0 || s.Errors[kindConnect] == 0 {
+			t.Errorf("summary %+v", s)
+		}
+	})
+}
+
+// Interrupted at any point, a run leaves what it has and says so.
+func TestInterrupted(t *testing.T) {
+	for name, c := range map[string]struct {
+		after time.Duration
+		rate  float64
+		count int64
+	}{
+		"in the load phase": {500 * time.Millisecond, 0, 0},
+		"in warm-up":        {1500 * time.Millisecond, 0, 0},
+		"in the run":        {3050 * time.Millisecond, 0, 100},
+		"in an open loop":   {3050 * time.Millisecond, 100, 100},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				// 100 records take one second: 100 commands of 10 ms, one client.
+				m := newMemory(func(time.Duration) time.Duration { return 10 * time.Millisecond })
+				ctx, cancel := context.WithTimeout(t.Context(), c.after)
+				defer cancel()
+				s, rec, err := inBubble(t, m, ctx, Options{
+					Workload: "get", Clients: 1, Rate: c.rate, Warmup: time.Second, Duration: time.Minute, Records: 100,
+				})
+				if err != nil || !s.Interrupted || !rec.Summary.Interrupted {
+					t.Errorf("error %v, interrupted %v", err, s.Interrupted)
+				}
+				if s.Total.Count < c.count || s.Total.Count > c.count*11/10 {
+					t.Errorf("%d operations, want %d", s.Total.Count, c.count)
+				}
+				if len(s.Errors) > 0 {
+					t.Errorf("errors %v", s.Errors)
+				}
+			})
+		})
+	}
+}
+
+// An answer that never comes does not hold an interrupted run up, and a run to its end counts it as a time-out.
+func TestSilentServer(t *testing.T) {
+	silent := func(at time.Duration) time.Duration {
+		if at > time.Second {
+			return 24 * time.Hour
+		}
+		return 10 * time.Millisecond
+	}
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		defer cancel()
+		start := time.Now()
+		m := newMemory(silent)
+		defer m.wg.Wait()
+		o := Options{Targets: []string{"memory:1"}, Dial: m.dial, Workload: "set", Clients: 2, Duration: time.Minute}
+		s, err := Run(ctx, o, nil)
+		if took := time.Since(start); err != nil || !s.Interrupted || len(s.Errors) > 0 || took > 4*time.Second {
+			t.Errorf("after %s: error %v, interrupted %v, errors %v", took, err, s.Interrupted, s.Errors)
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		m := newMemory(silent)
+		defer m.wg.Wait()
+		o := Options{Targets: []string{"memory:1"}, Dial: m.dial, Workload: "set", Clients: 2, Duration: 2 * time.Second, Timeout: 3 * time.Second}
+		s, err := Run(t.Context(), o, nil)
+		if err != nil || s.Errors[kindTimeout] != 2 || len(s.Errors) != 1 || s.Total.Count == 0 {
+			t.Errorf("error %v, errors %v, %d operations", err, s.Errors, s.Total.Count)
+		}
+	})
+}
+
+func TestOptionsRefused(t *testing.T) {
+	_, err := Run(t.Context(), Options{Workload: "nope", Targets: []string{"host"}, Clients: -1, Pipeline: 1 << 20, Rate: -1, Duration: -1, Warmup: -1, ValueSize: -1, Timeout: -1, DeadAfter: -1}, nil)
+	var wrong *OptionsError
+	if !errors.As(err, &wrong) {
+		t.Fatalf("error %v", err)
+	}
+	for _, name := range []string{"workload", "target", "clients", "pipeline", "rate", "duration", "warmup", "value size", "timeout", "dead after"} {
+		if !strings.Contains(err.Error(), name) {
+			t.Errorf("%q does not mention %s", err, name)
+		}
+	}
+	synctest.Test(t, func(t *testing.T) {
+		m := newMemory(nil)
+		m.refuse()
+		_, err := Run(t.Context(), Options{Workload: "set", Targets: []string{"a:1", "b:2"}, Dial: m.dial}, nil)
+		if err == nil || !strings.Contains(err.Error(), "target a:1: connection refused") || errors.As(err, &wrong) {
+			t.Errorf("error %v", err)
+		}
+	})
+}

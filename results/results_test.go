@@ -1,0 +1,296 @@
+package results
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// sample makes a record with known latencies: 1 to 1000 ms for reads, ten times faster for updates.
+func sample(open bool) (Header, []Interval, Summary) {
+	h := Header{
+		Format: Format, Started: time.Date(2026, 5, 4, 3, 2, 1, 0, time.UTC), Command: []string{"neokv", "bench"}, Profile: "default",
+		Settings: map[string]string{"engine.wal_sync": "always"},
+		Load: Load{
+			Workload: "ycsb-a", Keys: "scrambled_zipfian(100000, 0.99)", Clients: 50, Pipeline: 1, Duration: 30 * time.Second,
+			Warmup: 5 * time.Second, Records: 100_000, ValueBytes: 1000, Seed: 7,
+		},
+		Machine: Machine{CPU: "a CPU", Cores: 2, GOMAXPROCS: 4, MemoryBytes: 8 << 30, OS: "an OS", Kernel: "1.2", Arch: "amd64"},
+		Cluster: Cluster{
+			InProcess: true, Stores: 3, Replicas: 3, Regions: 8, Sync: "always", Transport: "memory",
+			Data: DataFolder{Path: "/data", FileSystem: "ext4", SyncP50: 874 * time.Microsecond},
+		},
+		Target: Target{Addrs: []string{"127.0.0.1:7001"}, Nodes: []string{"127.0.0.1:7001"}, Cluster: true, Version: "7.0.0"},
+	}
+	reads, updates, all := NewHistogram(), NewHistogram(), NewHistogram()
+	for i := range 1000 {
+		slow, fast := time.Duration(i+1)*time.Millisecond, time.Duration(i+1)*100*time.Microsecond
+		Record(reads, slow)
+		Record(updates, fast)
+		Record(all, slow)
+		Record(all, fast)
+	}
+	s := Summary{
+		Seconds: 30.0004, Counters: Counters{Errors: map[string]int64{"timeout": 2, "CLUSTERDOWN": 11}, Moved: 1234},
+		Ops: []OpStats{
+			{Name: "read", Count: 1000, Errors: 13, Misses: 5, PerSecond: 12345.4, Service: LatencyOf(reads, true)},
+			{Name: "update", Count: 1000, PerSecond: 987.6, Service: LatencyOf(updates, true)},
+		},
+		Total:       OpStats{Name: "total", Count: 2000, Errors: 13, Misses: 5, PerSecond: 13333, Service: LatencyOf(all, true)},
+		Inserted:    &Inserted{Seconds: 2.5, Insert: OpStats{Name: "insert", Count: 100_000, PerSecond: 40_000}},
+		FirstErrors: map[string]string{"CLUSTERDOWN": "CLUSTERDOWN Hash slot not served"},
+	}
+	if open {
+		h.Load.Rate = 14_000
+		for i := range s.Ops {
+			l := LatencyOf(reads, true)
+			s.Ops[i].Response = &l
+		}
+		l := LatencyOf(all, true)
+		s.Total.Response = &l
+		s.Unsent = 4321
+	}
+	intervals := []Interval{
+		{Phase: PhaseLoad, At: h.Started, Seconds: 1, Ops: []OpStats{{Name: "insert", Count: 3}}, Total: OpStats{Name: "total", Count: 3}},
+		{Phase: PhaseRun, At: h.Started.Add(time.Second), Since: 1, Seconds: 1, Counters: Counters{Asked: 1, Behind: 2},
+			Ops: []OpStats{{Name: "read", Count: 1, Service: LatencyOf(reads, false)}, {Name: "update", Count: 2}}, Total: OpStats{Name: "total", Count: 3}},
+	}
+	return h, intervals, s
+}
+
+func write(t *testing.T, w *Writer, h Header, ivs []Interval, s Summary) {
+	t.Helper()
+	if err := w.Begin(h); err != nil {
+		t.Fatal(err)
+	}
+	for _, iv := range ivs {
+		if err := w.Interval(iv); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.End(s); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestRoundTrip(t *testing.T) {
+	h, ivs, s := sample(true)
+	path := filepath.Join(t.TempDir(), DefaultPath("ycsb-a", h.Started))
+	if !strings.HasSuffix(path, "neokv-ycsb-a-20260504T030201Z.jsonl") {
+		t.Errorf("default path %s", path)
+	}
+	w, err := Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, w, h, ivs, s)
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	got, err := Read(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := (&Result{Header: h, Intervals: ivs, Summary: &s}); !reflect.DeepEqual(got, want) {
+		t.Errorf("read back\n%+v\nwant\n%+v", got, want)
+	}
+	hist, err := got.Summary.Ops[0].Service.Histogram()
+	if err != nil || hist.TotalCount() != 1000 || hist.ValueAtPercentile(50) < 500_000 || hist.ValueAtPercentile(50) > 500_500 {
+		t.Errorf("histogram: %v, %v", hist, err)
+	}
+	if _, err := Create(filepath.Join(t.TempDir(), "no", "such", "folder")); err == nil {
+		t.Error("made a file in a folder that does not exist")
+	}
+}
+
+func TestReadCutOff(t *testing.T) {
+	h, ivs, s := sample(false)
+	var buf bytes.Buffer
+	write(t, NewWriter(&buf), h, ivs, s)
+	whole := buf.String()
+	lines := strings.SplitAfter(whole, "\n")
+	head := len(lines[0])
+	// A run that was killed leaves some prefix of the record.
+	for cut := head; cut < len(whole); cut += 97 {
+		got, err := Read(strings.NewReader(whole[:cut]))
+		if err != nil {
+			t.Fatalf("cut to %d bytes: %v", cut, err)
+		}
+		if got.Summary == nil && len(got.Warnings) == 0 {
+			t.Fatalf("cut to %d bytes: no warning", cut)
+		}
+	}
+	got, err := Read(strings.NewReader(lines[0] + lines[1] + lines[2][:20]))
+	if err != nil || len(got.Intervals) != 1 || len(got.Warnings) != 2 || !strings.Contains(got.Warnings[0], "line 3 is cut off") {
+		t.Errorf("%+v, %v", got, err)
+	}
+	// Without the last line's end it is still whole.
+	if got, err := Read(strings.NewReader(strings.TrimSuffix(whole, "\n"))); err != nil || got.Summary == nil || len(got.Warnings) != 0 {
+		t.Errorf("%+v, %v", got, err)
+	}
+}
+
+func TestReadRefuses(t *testing.T) {
+	h, ivs, s := sample(false)
+	var buf bytes.Buffer
+	write(t, NewWriter(&buf), h, ivs, s)
+	lines := strings.SplitAfter(buf.String(), "\n")
+	lines = lines[:len(lines)-1]
+	newer := strings.Replace(lines[0], `"format":1`, `"format":2,"load":"of another type"`, 1)
+	wrongCount := s
+	wrongCount.Ops = append([]OpStats(nil), s.Ops...)
+	wrongCount.Ops[0].Count++
+	wrongCount.Total.Count++
+	b, _ := json.Marshal(line{Summary: &wrongCount})
+	for name, c := range map[string]struct{ in, want string }{
+		"nothing":             {"", "empty record"},
+		"something else":      {"hello\n", "not the header"},
+		"no header":           {lines[1], "not the header"},
+		"a newer format":      {newer, "result format 2 is newer than this program's, which reads up to 1"},
+		"format 0":            {strings.Replace(lines[0], `"format":1`, `"format":0`, 1), "result format 0"},
+		"a broken line":       {lines[0] + "{\n" + lines[2], "line 2: "},
+		"an unknown line":     {lines[0] + "{}\n", "line 2: neither"},
+		"an unknown phase":    {lines[0] + strings.Replace(lines[1], `"phase":"load"`, `"phase":"lod"`, 1), `line 2: phase "lod"`},
+		"a wrong sum":         {lines[0] + strings.Replace(lines[1], `"count":3`, `"count":4`, 1), "line 2: total count 3, operations add up to 4"},
+		"a wrong histogram":   {lines[0] + string(b) + "\n", "line 2: operation read: histogram of 1000 values, count 1001"},
+		"more than a summary": {lines[0] + lines[3] + lines[1], "line 3: a line after the summary"},
+	} {
+		if _, err := Read(strings.NewReader(c.in)); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: error %v, want %q", name, err, c.want)
+		}
+	}
+}
+
+func TestTable(t *testing.T) {
+	closed, _, cs := sample(false)
+	open, _, ops := sample(true)
+	memory, _, ms := sample(false)
+	memory.Cluster.InMemory = true
+	ms.Errors, ms.FirstErrors, ms.Moved, ms.Interrupted = nil, nil, 0, true
+	foreign, _, _ := sample(false)
+	foreign.Cluster, foreign.Load.Workload, foreign.Load.Clients = Cluster{}, "get", 1
+	fs := Summary{Seconds: 1, Ops: []OpStats{{Name: "get"}}, Total: OpStats{Name: "total"}, Failure: "target dead"}
+	var got bytes.Buffer
+	for _, c := range []struct {
+		h Header
+		s Summary
+	}{{closed, cs}, {open, ops}, {memory, ms}, {foreign, fs}} {
+		if err := PrintTable(&got, c.h, c.s); err != nil {
+			t.Fatal(err)
+		}
+		got.WriteString("----\n")
+	}
+	const golden = "testdata/tables.txt"
+	if *update {
+		if err := os.MkdirAll("testdata", 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(golden, got.Bytes(), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(golden)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(got.Bytes(), want) {
+		t.Errorf("tables differ from %s (go test -update writes it):\n%s", golden, got.Bytes())
+	}
+}
+
+func TestNotDurable(t *testing.T) {
+	disk := Cluster{InProcess: true, Sync: "always", Data: DataFolder{FileSystem: "ext4"}}
+	ram, none, memory := disk, disk, disk
+	ram.Data.FileSystem = "tmpfs"
+	none.Sync = "none"
+	memory.InMemory = true
+	for _, c := range []struct {
+		c    Cluster
+		want string
+	}{{disk, ""}, {ram, "tmpfs is a RAM disk"}, {none, "sync none"}, {memory, "in memory"}, {Cluster{}, ""}} {
+		h := Header{Cluster: c.c}
+		if got := h.NotDurable(); got != c.want {
+			t.Errorf("%+v: %q, want %q", c.c, got, c.want)
+		}
+		var b bytes.Buffer
+		if err := PrintTable(&b, h, Summary{}); err != nil {
+			t.Fatal(err)
+		}
+		if first, _, _ := strings.Cut(b.String(), "\n"); strings.Contains(first, "not durable") != (c.want != "") {
+			t.Errorf("first line %q", first)
+		}
+	}
+}
+
+func TestUnits(t *testing.T) {
+	for us, want := range map[int64]string{
+		0: "0 us", 999: "999 us", 1000: "1.00 ms", 1234: "1.23 ms", 9994: "9.99 ms", 9996: "10.0 ms", 12345: "12.3 ms", 99960: "100 ms",
+		999_499: "999 ms", 1_000_000: "1.00 s", 60_000_000: "60.0 s",
+	} {
+		if got := Micros(us); got != want {
+			t.Errorf("Micros(%d) = %q, want %q", us, got, want)
+		}
+	}
+	for n, want := range map[int64]string{0: "0", 999: "999", 1000: "1,000", -1234567: "-1,234,567", 100: "100", -100: "-100"} {
+		if got := Count(n); got != want {
+			t.Errorf("Count(%d) = %q, want %q", n, got, want)
+		}
+	}
+	for n, want := range map[int64]string{1: "1 B", 1000: "1000 B", 1024: "1 KiB", 3 << 20: "3 MiB", 1<<20 + 1: "1048577 B"} {
+		if got := Bytes(n); got != want {
+			t.Errorf("Bytes(%d) = %q, want %q", n, got, want)
+		}
+	}
+}
+
+// Record never makes a value smaller, nor loses one.
+func TestRecord(t *testing.T) {
+	seed := rand.Uint64()
+	rng := rand.New(rand.NewPCG(seed, 0))
+	for _, d := range []time.Duration{-time.Second, 0, 1, time.Microsecond, time.Hour, time.Duration(rng.Int64N(int64(time.Minute)))} {
+		h := NewHistogram()
+		Record(h, d)
+		want := min(max(d, time.Microsecond), time.Minute)
+		got := time.Duration(h.Max()) * time.Microsecond
+		if h.TotalCount() != 1 || got < want || got > want+want/500+time.Microsecond {
+			t.Errorf("seed %d: %s recorded as %s", seed, d, got)
+		}
+	}
+}
+
+func TestHeader(t *testing.T) {
+	h := NewHeader()
+	m := h.Machine
+	if h.Format != Format || h.Started.IsZero() || len(h.Command) == 0 || h.Build.Go == "" || m.Cores < 1 || m.MemoryBytes < 1<<20 || m.OS == "" || m.Kernel == "" {
+		t.Errorf("header %+v", h)
+	}
+	d, err := ProbeFolder(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d.FileSystem == "" || d.SyncP50 <= 0 {
+		t.Errorf("data folder %+v", d)
+	}
+	left, err := os.ReadDir(d.Path)
+	if err != nil || len(left) > 0 {
+		t.Errorf("the probe left %v, %v", left, err)
+	}
+	if _, err := ProbeFolder(filepath.Join(t.TempDir(), "missing")); err == nil {
+		t.Error("probed a folder that is missing")
+	}
+	t.Logf("%+v %+v", h, d)
+}
