@@ -12,8 +12,8 @@ import (
 // linePause is the time between two lines of progress where it is no terminal that shows them.
 const linePause = 5 * time.Second
 
-// progress shows how far a run is: on a terminal one line that changes, else a line every few seconds, and in both the last
-// one of each phase.
+// progress shows how far a run is: on a terminal one line that changes, else a line every few seconds, and the first and
+// the last of each phase.
 type progress struct {
 	w     io.Writer
 	live  bool
@@ -36,7 +36,7 @@ func (p *progress) tick(t bench.Tick) { p.show(t.Phase, t.String(), time.Now()) 
 func (p *progress) show(phase, text string, now time.Time) {
 	if phase != p.phase {
 		p.end()
-		p.phase, p.shown = phase, now
+		p.phase, p.shown = phase, time.Time{}
 	}
 	p.held = text
 	if p.live {
