@@ -42,10 +42,6 @@ func call(addr string, args ...string) (any, error) {
 	return (&target{dial: tcp}).ask(context.Background(), addr, args...)
 }
 
-func tcp(ctx context.Context, addr string) (net.Conn, error) {
-	return new(net.Dialer).DialContext(ctx, "tcp", addr)
-}
-
 // eventually waits for a condition, for ten seconds.
 func eventually(t *testing.T, what string, f func() error) {
 	t.Helper()

@@ -72,6 +72,8 @@ const (
 	kindRedirects  = "redirects"       // redirected too often
 	kindUnknown    = "unknown outcome" // the server does not know whether the write took effect
 	kindOther      = "other"           // an error reply that does not begin with a code
+
+	cutOff = "cut off" // no error: the run stopped before the operation was sent
 )
 
 // load inserts records, chunk by chunk as the run hands them out, each until the target has answered it.
@@ -196,9 +198,9 @@ func (w *worker) send() {
 	w.active = w.active[:0]
 	for _, i := range w.todo {
 		p := &w.batch[i]
-		c := w.connect(p)
+		c, failure := w.connect(p)
 		if c == nil {
-			p.failure = kindConnect
+			p.failure = failure
 			continue
 		}
 		if len(c.queue) == 0 {
@@ -339,8 +341,9 @@ func (w *worker) route(p *operation) nodeID {
 	return 0 // some node: it answers MOVED, or CLUSTERDOWN
 }
 
-// connect returns a connection for an operation, waiting first as long as the node's last failure asks for; nil if there is none.
-func (w *worker) connect(p *operation) *conn {
+// connect returns a connection for an operation, waiting first as long as the node's last failure asks for; or nil and what the
+// operation fails with.
+func (w *worker) connect(p *operation) (*conn, string) {
 	for {
 		id := w.route(p)
 		for int(id) >= len(w.conns) {
@@ -352,11 +355,11 @@ func (w *worker) connect(p *operation) *conn {
 			w.conns[id] = c
 		}
 		if c.nc != nil {
-			return c
+			return c, ""
 		}
 		if wait := c.retryAt - w.run.now(); wait > 0 && c.failures > 0 {
 			if w.sleep(wait); w.run.stopped() {
-				return nil
+				return nil, cutOff
 			}
 			if w.route(p) != id {
 				continue // the slots have another place by now
@@ -365,10 +368,10 @@ func (w *worker) connect(p *operation) *conn {
 		nc, err := w.run.connect(w.run.target.addr(id))
 		if err != nil {
 			w.backOff(c, kindConnect, err)
-			return nil
+			return nil, kindConnect
 		}
 		c.attach(nc)
-		return c
+		return c, ""
 	}
 }
 
@@ -385,7 +388,7 @@ func (w *worker) count() {
 				response = p.done - p.planned
 			}
 			t.add(p.op, p.done-p.sent, response, p.miss)
-		case !aborted: // what an abort cuts off has not failed
+		case !aborted && p.failure != cutOff: // what an abort cuts off has not failed either
 			t.fail(p.op, p.failure)
 		}
 	}

@@ -1,0 +1,223 @@
+package bench
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/tidwall/redcon"
+
+	"neokv.dev/results"
+)
+
+// fakeCluster is a Redis Cluster of three map servers over TCP. They share their data, so that slots can move at once.
+type fakeCluster struct {
+	addrs []string
+	index map[string]int
+
+	mu       sync.Mutex
+	data     map[string]string
+	owner    [slots]int
+	asks     map[int]int // slot -> node that ASK names
+	tryAgain int         // how many commands are still to be answered TRYAGAIN
+	looks    int         // at CLUSTER SLOTS
+	unasked  int         // commands that came to a node which is only asked, without ASKING
+}
+
+func startFakeCluster(t *testing.T) *fakeCluster {
+	t.Helper()
+	f := &fakeCluster{index: map[string]int{}, data: map[string]string{}, asks: map[int]int{}}
+	for node := range 3 {
+		ln, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		addr := ln.Addr().String()
+		f.index[addr] = node
+		f.addrs = append(f.addrs, addr)
+		served := make(chan struct{})
+		go func() {
+			defer close(served)
+			_ = redcon.Serve(ln, func(c redcon.Conn, cmd redcon.Command) { f.serve(node, c, cmd) }, nil, nil)
+		}()
+		t.Cleanup(func() {
+			ln.Close()
+			<-served
+		})
+	}
+	for s := range slots {
+		f.owner[s] = s * 3 / slots
+	}
+	return f
+}
+
+func tcp(ctx context.Context, addr string) (net.Conn, error) {
+	return new(net.Dialer).DialContext(ctx, "tcp", addr)
+}
+
+func (f *fakeCluster) serve(node int, c redcon.Conn, cmd redcon.Command) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	asking := c.Context() == "asking"
+	c.SetContext(nil)
+	switch name := strings.ToUpper(string(cmd.Args[0])); name {
+	case "INFO":
+		c.WriteBulkString("# Server\r\nredis_version:7.0.98\r\nneokv_version:1\r\n# Cluster\r\ncluster_enabled:1\r\n")
+	case "CLUSTER":
+		f.looks++
+		f.writeSlots(c)
+	case "ASKING":
+		c.SetContext("asking")
+		c.WriteString("OK")
+	case "GET", "SET":
+		key := string(cmd.Args[1])
+		slot := int(slotOf(cmd.Args[1]))
+		asked, ask := f.asks[slot]
+		switch {
+		case ask && asked == node && !asking:
+			f.unasked++
+			c.WriteError(fmt.Sprintf("MOVED %d %s", slot, f.addrs[f.owner[slot]]))
+		case ask && asked != node && f.owner[slot] == node:
+			c.WriteError(fmt.Sprintf("ASK %d %s", slot, f.addrs[asked]))
+		case f.owner[slot] != node && !(ask && asked == node):
+			c.WriteError(fmt.Sprintf("MOVED %d %s", slot, f.addrs[f.owner[slot]]))
+		case f.tryAgain > 0:
+			f.tryAgain--
+			c.WriteError("TRYAGAIN Multiple keys request during rehashing of slot")
+		case name == "SET":
+			f.data[key] = string(cmd.Args[2])
+			c.WriteString("OK")
+		default:
+			if v, ok := f.data[key]; ok {
+				c.WriteBulkString(v)
+			} else {
+				c.WriteNull()
+			}
+		}
+	default:
+		c.WriteError("ERR unknown command")
+	}
+}
+
+func (f *fakeCluster) writeSlots(c redcon.Conn) {
+	var ranges [][3]int
+	for s, o := range f.owner {
+		if s > 0 && f.owner[s-1] == o {
+			ranges[len(ranges)-1][1] = s
+		} else {
+			ranges = append(ranges, [3]int{s, s, o})
+		}
+	}
+	c.WriteArray(len(ranges))
+	for _, r := range ranges {
+		_, port, _ := net.SplitHostPort(f.addrs[r[2]])
+		c.WriteArray(3)
+		c.WriteInt(r[0])
+		c.WriteInt(r[1])
+		c.WriteArray(3)
+		c.WriteBulkString("") // the host that was asked
+		c.WriteRaw([]byte(":" + port + "\r\n"))
+		c.WriteBulkString(fmt.Sprintf("%040d", r[2]))
+	}
+}
+
+func TestCluster(t *testing.T) {
+	f := startFakeCluster(t)
+	const records, moved = 2000, slots / 3 / 2
+	var once sync.Once
+	o := Options{
+		Targets: f.addrs[1:2], Workload: "ycsb-a", Clients: 4, Pipeline: 8, Duration: 300 * time.Millisecond, Records: records, ValueSize: 32, Seed: 1,
+		// When the records are loaded half of a node's slots move to another, and one slot begins to.
+		Progress: func(tick Tick) {
+			once.Do(func() {
+				f.mu.Lock()
+				defer f.mu.Unlock()
+				for s := range moved {
+					f.owner[s] = 2
+				}
+				for s := slots / 2; s < slots/2+1000; s++ {
+					f.asks[s] = 0
+				}
+				f.tryAgain = 5
+			})
+		},
+	}
+	var buf bytes.Buffer
+	s, err := Run(context.Background(), o, results.NewWriter(&buf))
+	if err != nil {
+		t.Fatal(err)
+	}
+	rec, err := results.Read(&buf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if h := rec.Header.Target; !h.Cluster || len(h.Nodes) != 3 || h.Version != "7.0.98" || h.Info["neokv_version"] != "1" {
+		t.Errorf("target is said to be %+v", h)
+	}
+	if s.Inserted.Insert.Count != records || len(f.data) != records || s.Inserted.Moved != 0 {
+		t.Errorf("inserted %+v, %d keys", s.Inserted, len(f.data))
+	}
+	if s.Errors["TRYAGAIN"] != 5 || s.Total.Errors != 5 || s.Total.Misses != 0 {
+		t.Errorf("errors %v, %d misses, want 5 TRYAGAIN", s.Errors, s.Total.Misses)
+	}
+	if s.FirstErrors["TRYAGAIN"] != "TRYAGAIN Multiple keys request during rehashing of slot" {
+		t.Errorf("first errors %v", s.FirstErrors)
+	}
+	// Redirections are followed, and after a look at the slots there are no more MOVED; a sixth of all would go on without.
+	if s.Total.Count == 0 || s.Moved == 0 || s.Moved > s.Total.Count/12 || f.looks < 2 {
+		t.Errorf("%d moved of %d operations, %d looks at the slots", s.Moved, s.Total.Count, f.looks)
+	}
+	if s.Asked == 0 || f.unasked != 0 {
+		t.Errorf("%d asked; %d commands without ASKING", s.Asked, f.unasked)
+	}
+}
+
+// A cluster that redirects in circles costs errors, not the run.
+func TestClusterInCircles(t *testing.T) {
+	f := startFakeCluster(t)
+	f.mu.Lock()
+	for s := range slots {
+		f.owner[s] = 3 // nobody: every node names the address of the first
+	}
+	f.addrs = append(f.addrs, f.addrs[0])
+	f.mu.Unlock()
+	tg := &target{dial: tcp, seeds: f.addrs[:1], ids: map[string]nodeID{}, stale: make(chan struct{}, 1)}
+	tg.id(f.addrs[0])
+	tg.table.Store(new(slotTable))
+	w := nullWorker("set", 3)
+	w.run.target, w.run.ctx, w.run.firsts = tg, context.Background(), map[string]string{}
+	w.conns = nil
+	defer w.close()
+	w.once()
+	if got := w.rec.current.Load(); got.errors[kindRedirects] != 3 || got.moved != 3*(maxRedirects+1) {
+		t.Errorf("errors %v, %d moved", got.errors, got.moved)
+	}
+}
+
+func TestSlotRange(t *testing.T) {
+	node := func(host any) []any { return []any{host, int64(7001), "id"} }
+	for _, c := range []struct {
+		in   any
+		want string
+	}{
+		{[]any{int64(0), int64(5), node("10.0.0.1")}, "0 5 10.0.0.1:7001"},
+		{[]any{int64(0), int64(5), node("::1"), node("replica")}, "0 5 [::1]:7001"},
+		{[]any{int64(0), int64(5), node("")}, "0 5 seed:7001"},
+		{[]any{int64(0), int64(5), node(nil)}, "0 5 seed:7001"},
+		{[]any{int64(6), int64(5), node("a")}, ""},
+		{[]any{int64(0), int64(slots), node("a")}, ""},
+		{[]any{int64(0), int64(5)}, ""},
+		{[]any{int64(0), int64(5), []any{"a", "b"}}, ""},
+		{nil, ""},
+	} {
+		first, last, addr, err := slotRange(c.in, "seed:1")
+		if got := fmt.Sprint(first, " ", last, " ", addr); err == nil && got != c.want || (err != nil) != (c.want == "") {
+			t.Errorf("%v: %s, %v; want %s", c.in, got, err, c.want)
+		}
+	}
+}
