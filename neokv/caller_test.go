@@ -1,0 +1,204 @@
+package neokv
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"strconv"
+	"strings"
+	"time"
+
+	"neokv.dev/neokv/internal/topology"
+)
+
+// caller is a small Redis Cluster client that follows redirections and is strict about what it knows: an operation is
+// acknowledged, provably not applied, or unknown. It is used by one goroutine.
+type caller struct {
+	id     int
+	h      *history
+	addrs  []string
+	dial   func(ctx context.Context, addr string) (net.Conn, error)
+	random *rand.Rand
+	// life tells a store's lives apart, where stores die: odd while it is dead. An answer that comes in while the store is not in
+	// the life in which it was asked is as good as none.
+	life func(addr string) uint64
+
+	conns map[string]*wire
+	led   map[topology.Slot]string
+}
+
+// opTime bounds an operation; it is longer than a server waits for a leader.
+const opTime = 3 * time.Second
+
+var (
+	errDied = errors.New("the store died")
+	errLate = errors.New("no time left")
+)
+
+// refusal is an error reply that says the command was not run.
+type refusal string
+
+func (r refusal) Error() string { return string(r) }
+
+func (c *caller) close() {
+	for _, w := range c.conns {
+		w.nc.Close()
+	}
+	c.conns = nil
+}
+
+// do runs an operation, wherever it is served, and enters it in the history. The error is an unexpected reply, which is a failure of the
+// cluster; that an operation did not get through is none.
+func (c *caller) do(k kind, key, value string) (acknowledged bool, err error) {
+	o := c.h.begin(c.id, k, key, value)
+	deadline := time.Now().Add(opTime)
+	slot := topology.SlotOf([]byte(key))
+	why := error(errLate)
+	for addr := c.led[slot]; time.Now().Before(deadline); {
+		if addr == "" {
+			addr = c.addrs[c.random.IntN(len(c.addrs))]
+		}
+		reply, err := c.ask(addr, o, deadline)
+		var no refusal
+		switch {
+		case err == nil:
+			c.h.done(o, reply)
+			if c.led == nil {
+				c.led = map[topology.Slot]string{}
+			}
+			c.led[slot] = addr
+			return true, nil
+		case errors.As(err, &no):
+			addr, why = "", no
+			if _, to, ok := strings.Cut(string(no), "MOVED "); ok {
+				_, addr, _ = strings.Cut(to, " ")
+				continue
+			}
+		case errors.Is(err, errNotSent):
+			addr, why = "", err
+		case errors.Is(err, errUnexpected):
+			c.h.lost(o, err)
+			return false, fmt.Errorf("%s: %w", o, err)
+		default:
+			c.h.lost(o, err)
+			delete(c.led, slot)
+			return false, nil
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	delete(c.led, slot)
+	c.h.drop(o, why)
+	return false, nil
+}
+
+// probe reads a key from one store, once, and reports whether it answered.
+func (c *caller) probe(addr, key string) (bool, error) {
+	o := c.h.begin(c.id, get, key, "")
+	reply, err := c.ask(addr, o, time.Now().Add(opTime))
+	if err != nil {
+		c.h.drop(o, err)
+		if errors.Is(err, errUnexpected) {
+			return false, fmt.Errorf("%s: %w", o, err)
+		}
+		return false, nil
+	}
+	c.h.done(o, reply)
+	return true, nil
+}
+
+var (
+	errNotSent    = errors.New("not sent")
+	errUnexpected = errors.New("unexpected reply")
+)
+
+// ask sends an operation to one store. An error is a refusal or errNotSent where it is certain that the operation was not applied.
+func (c *caller) ask(addr string, o *op, deadline time.Time) (string, error) {
+	life := uint64(0)
+	if c.life != nil {
+		if life = c.life(addr); life%2 == 1 {
+			return "", errNotSent
+		}
+	}
+	w := c.conns[addr]
+	if w == nil {
+		ctx, cancel := context.WithDeadline(context.Background(), deadline)
+		nc, err := c.dial(ctx, addr)
+		cancel()
+		if err != nil {
+			return "", fmt.Errorf("%w: %w", errNotSent, err)
+		}
+		w = &wire{nc: nc, r: bufio.NewReaderSize(nc, 512)}
+		if c.conns == nil {
+			c.conns = map[string]*wire{}
+		}
+		c.conns[addr] = w
+	}
+	w.nc.SetDeadline(deadline)
+	args := []string{string(o.kind), o.key}
+	if o.value != "" {
+		args = append(args, o.value)
+	}
+	reply, err := w.call(args...)
+	if err == nil || errors.As(err, new(refusal)) {
+		if c.life != nil && c.life(addr) != life {
+			err = errDied
+		}
+	} else {
+		w.nc.Close()
+		delete(c.conns, addr)
+	}
+	return reply, err
+}
+
+// wire is a connection that speaks RESP2.
+type wire struct {
+	nc net.Conn
+	r  *bufio.Reader
+}
+
+// call sends one command and reads its reply: a status, a number or a string; "" for null.
+func (w *wire) call(args ...string) (string, error) {
+	b := fmt.Appendf(nil, "*%d\r\n", len(args))
+	for _, a := range args {
+		b = fmt.Appendf(b, "$%d\r\n%s\r\n", len(a), a)
+	}
+	if _, err := w.nc.Write(b); err != nil {
+		return "", err
+	}
+	line, err := w.r.ReadString('\n')
+	if err != nil {
+		return "", err
+	}
+	line = strings.TrimSuffix(line, "\r\n")
+	if line == "" {
+		return "", fmt.Errorf("%w: an empty line", errUnexpected)
+	}
+	switch line[0] {
+	case '+', ':':
+		return line[1:], nil
+	case '$':
+		n, err := strconv.Atoi(line[1:])
+		if err != nil || n < 0 {
+			return "", err
+		}
+		text := make([]byte, n+2)
+		if _, err := io.ReadFull(w.r, text); err != nil {
+			return "", err
+		}
+		return string(text[:n]), nil
+	case '-':
+		for _, r := range []string{"MOVED ", "CLUSTERDOWN ", "TRYAGAIN "} {
+			if strings.HasPrefix(line[1:], r) {
+				return "", refusal(line[1:])
+			}
+		}
+		if strings.HasPrefix(line[1:], "ERR write outcome unknown: ") {
+			return "", errors.New(line[5:])
+		}
+	}
+	return "", fmt.Errorf("%w: %q", errUnexpected, line)
+}

@@ -1,0 +1,247 @@
+package neokv
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+)
+
+// kind is what an operation does; its name is the command's.
+type kind string
+
+const (
+	get   kind = "GET"
+	set   kind = "SET"
+	setNX kind = "SETNX"
+	incr  kind = "INCR"
+	del   kind = "DEL"
+)
+
+// op is one command as its client saw it.
+type op struct {
+	client int
+	kind   kind
+	key    string
+	value  string // that is written
+	// call and end are instants of the history's clock, a counter: in virtual time much happens in no time at all. end is 0
+	// while the outcome is unknown, which may be for ever.
+	call, end int64
+	reply     string // "" for null
+}
+
+func (o *op) String() string {
+	s := fmt.Sprintf("[%d %d] client %d: %s %s", o.call, o.end, o.client, o.kind, o.key)
+	if o.value != "" {
+		s += " " + o.value
+	}
+	if o.end == 0 {
+		return s + " = ?"
+	}
+	return s + fmt.Sprintf(" = %q", o.reply)
+}
+
+// history is what all clients of a cluster did. It writes itself down as it grows, so that it survives a panic of the process.
+type history struct {
+	start time.Time
+
+	mu    sync.Mutex
+	out   io.Writer
+	clock int64
+	ops   []*op
+}
+
+func newHistory(out io.Writer) *history { return &history{out: out, start: time.Now()} }
+
+// note writes a line beside the operations: a fault, mostly.
+func (h *history) note(format string, args ...any) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.line(fmt.Sprintf(format, args...))
+}
+
+func (h *history) line(s string) { fmt.Fprintf(h.out, "%12s %s\n", time.Since(h.start), s) }
+
+// begin enters an operation whose outcome is not known yet.
+func (h *history) begin(client int, k kind, key, value string) *op {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.clock++
+	o := &op{client: client, kind: k, key: key, value: value, call: h.clock}
+	h.ops = append(h.ops, o)
+	return o
+}
+
+// done enters an operation's reply.
+func (h *history) done(o *op, reply string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.clock++
+	o.end, o.reply = h.clock, reply
+	h.line(o.String())
+}
+
+// lost notes that an operation's outcome stays unknown.
+func (h *history) lost(o *op, why error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.line(fmt.Sprintf("%s (%v)", o, why))
+}
+
+// drop takes an operation out that provably never happens.
+func (h *history) drop(o *op, why error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.ops = slices.DeleteFunc(h.ops, func(x *op) bool { return x == o })
+	h.line(fmt.Sprintf("%s: not applied (%v)", o, why))
+}
+
+// count returns how many operations were acknowledged and how many have an unknown outcome.
+func (h *history) count() (acknowledged, unknown int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, o := range h.ops {
+		if o.end != 0 {
+			acknowledged++
+		} else {
+			unknown++
+		}
+	}
+	return acknowledged, unknown
+}
+
+// checkTime bounds the search for one key, in real time. Call check outside of a bubble.
+const checkTime = 30 * time.Second
+
+// check returns what is wrong with the history, nil if it is linearizable key by key.
+func (h *history) check() error {
+	byKey := map[string][]*op{}
+	for _, o := range h.ops {
+		byKey[o.key] = append(byKey[o.key], o)
+	}
+	for key, ops := range byKey {
+		switch verdict := porcupine.CheckOperationsTimeout(model, operations(ops), checkTime); verdict {
+		case porcupine.Ok:
+		case porcupine.Illegal:
+			return fmt.Errorf("key %s: not linearizable:\n%s", key, shortest(ops))
+		default:
+			return fmt.Errorf("key %s: %d operations, verdict %s after %s", key, len(ops), verdict, checkTime)
+		}
+	}
+	return nil
+}
+
+// shortest prints the shortest beginning of a key's history that is not linearizable by itself, or its last lines.
+func shortest(ops []*op) string {
+	ops = slices.Clone(ops)
+	slices.SortFunc(ops, func(a, b *op) int { return int(a.call - b.call) })
+	end := len(ops)
+	for low, high := 1, len(ops); low < high; {
+		end = (low + high) / 2
+		if porcupine.CheckOperationsTimeout(model, operations(ops[:end]), checkTime) == porcupine.Illegal {
+			high = end
+		} else {
+			low = end + 1
+		}
+		end = high
+	}
+	var b strings.Builder
+	for _, o := range ops[max(0, end-30):end] {
+		fmt.Fprintln(&b, o)
+	}
+	return b.String()
+}
+
+// operations turns one key's history into porcupine's. Unknown outcomes stay open to the end. Two sorts of them say nothing and
+// are left out: reads; and, where a key is only set and read, values that nobody has read.
+func operations(ops []*op) []porcupine.Operation {
+	register := true
+	read := map[string]bool{}
+	end := int64(0)
+	for _, o := range ops {
+		register = register && (o.kind == set || o.kind == get)
+		read[o.reply] = read[o.reply] || o.kind == get && o.end != 0
+		end = max(end, o.call, o.end)
+	}
+	var out []porcupine.Operation
+	for _, o := range ops {
+		p := porcupine.Operation{ClientId: o.client, Input: o, Output: &o.reply, Call: o.call, Return: o.end}
+		if o.end == 0 {
+			if o.kind == get || register && !read[o.value] {
+				continue
+			}
+			p.Output, p.Return = (*string)(nil), end+1
+		}
+		out = append(out, p)
+	}
+	return out
+}
+
+// model is a key that holds a string, "" while it is absent. An operation without an output may have had any.
+var model = porcupine.Model{
+	Init: func() any { return "" },
+	Step: func(state, input, output any) (bool, any) {
+		before, o, got := state.(string), input.(*op), output.(*string)
+		after, want := before, ""
+		switch o.kind {
+		case get:
+			want = before
+		case set:
+			after, want = o.value, "OK"
+		case setNX:
+			want = "0"
+			if before == "" {
+				after, want = o.value, "1"
+			}
+		case incr:
+			n, _ := strconv.Atoi(before)
+			after = strconv.Itoa(n + 1)
+			want = after
+		case del:
+			after, want = "", "0"
+			if before != "" {
+				want = "1"
+			}
+		}
+		return got == nil || *got == want, after
+	},
+	Equal: func(a, b any) bool { return a == b },
+}
+
+// TestHistoryIsChecked gives the checker histories of which the verdict is plain.
+func TestHistoryIsChecked(t *testing.T) {
+	o := func(k kind, value string, call, end int64, reply string) *op {
+		return &op{kind: k, key: "k", value: value, call: call, end: end, reply: reply}
+	}
+	for _, x := range []struct {
+		name string
+		ops  []*op
+		ok   bool
+	}{
+		{"a write is read", []*op{o(set, "a", 1, 2, "OK"), o(get, "", 3, 4, "a")}, true},
+		{"a write is lost", []*op{o(set, "a", 1, 2, "OK"), o(get, "", 3, 4, "")}, false},
+		{"a stale read", []*op{o(set, "a", 1, 2, "OK"), o(set, "b", 3, 4, "OK"), o(get, "", 5, 6, "a")}, false},
+		{"a read beside the write", []*op{o(set, "a", 1, 2, "OK"), o(set, "b", 3, 6, "OK"), o(get, "", 4, 5, "a")}, true},
+		{"an unknown write shows up late", []*op{o(set, "a", 1, 0, ""), o(get, "", 2, 3, ""), o(get, "", 4, 5, "a")}, true},
+		{"an unknown write shows up and goes", []*op{o(set, "a", 1, 0, ""), o(get, "", 2, 3, "a"), o(get, "", 4, 5, "")}, false},
+		{"an unknown write never shows up", []*op{o(set, "a", 1, 0, ""), o(get, "", 2, 3, "")}, true},
+		{"a value out of nowhere", []*op{o(get, "", 1, 2, "a")}, false},
+		{"counted once", []*op{o(incr, "", 1, 2, "1"), o(incr, "", 3, 4, "2"), o(get, "", 5, 6, "2")}, true},
+		{"counted twice", []*op{o(incr, "", 1, 2, "1"), o(incr, "", 3, 4, "3")}, false},
+		{"an unknown count in between", []*op{o(incr, "", 1, 2, "1"), o(incr, "", 3, 0, ""), o(incr, "", 4, 5, "3")}, true},
+		{"two winners", []*op{o(setNX, "a", 1, 2, "1"), o(setNX, "b", 3, 4, "1")}, false},
+		{"a winner after the deletion", []*op{o(setNX, "a", 1, 2, "1"), o(del, "", 3, 4, "1"), o(setNX, "b", 5, 6, "1")}, true},
+		{"deleted by nobody", []*op{o(setNX, "a", 1, 2, "1"), o(setNX, "b", 3, 4, "0"), o(get, "", 5, 6, "")}, false},
+	} {
+		h := &history{ops: x.ops}
+		if err := h.check(); (err == nil) != x.ok {
+			t.Errorf("%s: check = %v; want linearizable %v", x.name, err, x.ok)
+		}
+	}
+}

@@ -1,0 +1,617 @@
+package neokv
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"runtime/pprof"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	pb "github.com/lni/dragonboat/v4/raftpb"
+
+	"neokv.dev/neokv/internal/disk"
+	"neokv.dev/neokv/internal/keys"
+	"neokv.dev/neokv/internal/store"
+	"neokv.dev/neokv/internal/topology"
+	"neokv.dev/neokv/settings"
+)
+
+// sim is a cluster of three stores in virtual time, with clients, under faults. A seed fixes the schedule of faults and operations, not
+// the interleaving: equal seeds give nearly equal runs.
+type sim struct {
+	seed   uint64
+	c      *Cluster
+	h      *history
+	epoch  string // names the keys in use; a new one keeps histories of a key short
+	epochs []string
+	lives  []atomic.Uint64 // by store: odd while it is dead
+	over   chan struct{}   // closed when the schedule ends
+
+	mu      sync.Mutex
+	problem error
+	entries map[topology.RegionID]map[uint64]entry
+	stats   simStats
+}
+
+// entry is what a replica did with an entry of the log.
+type entry struct {
+	tag     uint64
+	applied bool
+}
+
+// simStats is what a run consisted of.
+type simStats struct {
+	Acknowledged, Unknown, Kills, Cuts, Transfers int
+}
+
+// simRegions is how many regions there are; each has a register, a counter and a lock per epoch.
+const simRegions = 4
+
+// simSettings are the smallest that a run needs: boots and restarts are most of its cost.
+func simSettings() *settings.Settings {
+	s := settings.Default()
+	s.Cluster = settings.Cluster{Stores: 3, Replicas: 3, Regions: simRegions}
+	s.Engine.MemtableSize, s.Engine.BlockCache = 3<<20, 1<<20
+	return &s
+}
+
+// simulate runs a plan with a seed in a bubble and returns what went wrong. A plan's mistakes are planted if planted is set. The
+// history is written to a file, which is removed if all went well.
+func simulate(t *testing.T, p plan, planted bool, seed uint64, virtual time.Duration) (stats simStats, err error) {
+	out, err := os.Create(filepath.Join(os.TempDir(), fmt.Sprintf("neokv-%s-%d-%d.history", p.name, seed, os.Getpid())))
+	if err != nil {
+		return stats, err
+	}
+	defer out.Close()
+	// Virtual time stands still for ever when somebody waits where it does not count as waiting.
+	watchdog := time.AfterFunc(2*time.Minute, func() {
+		fmt.Fprintf(os.Stderr, "plan %s, seed %d: still running after 2m of real time\n", p.name, seed)
+		pprof.Lookup("goroutine").WriteTo(os.Stderr, 2)
+		os.Exit(3)
+	})
+	defer watchdog.Stop()
+	s := &sim{seed: seed, lives: make([]atomic.Uint64, 3), entries: make(map[topology.RegionID]map[uint64]entry)}
+	synctest.Test(t, func(t *testing.T) {
+		s.over = make(chan struct{})
+		s.h = newHistory(out)
+		s.run(p, planted, virtual)
+	})
+	if s.problem == nil {
+		s.problem = s.h.check()
+	}
+	if s.problem == nil {
+		s.problem = s.checkEntries()
+	}
+	s.stats.Acknowledged, s.stats.Unknown = s.h.count()
+	if s.problem != nil {
+		return s.stats, fmt.Errorf("%w\nhistory: %s", s.problem, out.Name())
+	}
+	return s.stats, os.Remove(out.Name())
+}
+
+// fail keeps the first problem.
+func (s *sim) fail(err error) {
+	if err == nil {
+		return
+	}
+	s.h.note("PROBLEM: %v", err)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.problem == nil {
+		s.problem = err
+	}
+}
+
+// random returns a source of its own for each purpose, so that one does not shift the other's choices.
+func (s *sim) random(purpose uint64) *rand.Rand { return rand.New(rand.NewPCG(s.seed, purpose)) }
+
+func (s *sim) run(p plan, planted bool, virtual time.Duration) {
+	var faults store.Faults
+	if planted {
+		p.plant(&faults)
+	}
+	if p.seams != nil {
+		p.seams(s, &faults)
+	}
+	faults.Region.Observe = s.observe
+	s.nextEpoch(0)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	c, err := Start(ctx, Config{InMemory: true, NoSockets: true, Seed: s.seed, Settings: simSettings(), faults: faults})
+	if err != nil {
+		s.fail(fmt.Errorf("boot: %w", err))
+		return
+	}
+	s.c = c
+	s.h.note("up after %s", c.BootTime())
+	var clients, lanes sync.WaitGroup
+	end := time.AfterFunc(virtual, func() { close(s.over) })
+	defer end.Stop()
+	each := p.each
+	if each == 0 {
+		each = time.Duration(5+s.random(1).IntN(46)) * time.Millisecond // 20 to 200 operations a second
+	}
+	for i := range p.clients {
+		clients.Go(func() { s.client(i, p.mix, time.Duration(p.clients)*each) })
+	}
+	lanes.Go(func() {
+		for i := 1; s.sleep(5 * time.Second); i++ {
+			s.nextEpoch(i)
+		}
+	})
+	for i, lane := range p.lanes {
+		lanes.Go(func() { lane(s, s.random(uint64(100+i))) })
+	}
+	lanes.Wait()
+	s.heal()
+	clients.Wait()
+	s.h.note("the end: all keys are read")
+	s.finalReads()
+	s.compareReplicas()
+	s.fail(c.Close())
+}
+
+// sleep reports false when the schedule is over.
+func (s *sim) sleep(d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-s.over:
+		return false
+	}
+}
+
+// Keys: r, c or n (register, counter, lock), the epoch, and a tag that lies in the region.
+
+func (s *sim) nextEpoch(i int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.epoch = fmt.Sprint(i)
+	s.epochs = append(s.epochs, s.epoch)
+}
+
+func simKey(sort byte, epoch string, region int) string {
+	return fmt.Sprintf("%c%s{%s}", sort, epoch, regionTags[region])
+}
+
+// regionTags has a hash tag for each region.
+var regionTags = func() (tags [simRegions]string) {
+	for i, slots := range topology.SplitEvenly(simRegions) {
+		for n := 0; tags[i] == ""; n++ {
+			if tag := fmt.Sprintf("t%d", n); slots.Contains(topology.SlotOf([]byte(tag))) {
+				tags[i] = tag
+			}
+		}
+	}
+	return tags
+}()
+
+func (s *sim) key(sort byte, region int) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return simKey(sort, s.epoch, region)
+}
+
+func (s *sim) newCaller(id int) *caller {
+	return &caller{
+		id: id, h: s.h, addrs: s.c.Addrs(), dial: s.c.Dial, random: s.random(uint64(1000 + id)),
+		life: func(addr string) uint64 { return s.lives[slices.Index(s.c.Addrs(), addr)].Load() },
+	}
+}
+
+// client runs operations until the schedule is over. mix says which: one letter per operation, equally likely. R and W read and
+// set registers, + and # count and read counters, N, D and L set locks, delete them and look at them.
+func (s *sim) client(id int, mix string, think time.Duration) {
+	c := s.newCaller(id)
+	defer c.close()
+	for n := 0; s.sleep(time.Duration(c.random.ExpFloat64() * float64(think))); n++ {
+		region := c.random.IntN(simRegions)
+		value := fmt.Sprintf("%d-%d", id, n)
+		var err error
+		switch mix[c.random.IntN(len(mix))] {
+		case 'R':
+			_, err = c.do(get, s.key('r', region), "")
+		case 'W':
+			_, err = c.do(set, s.key('r', region), value)
+		case '+':
+			_, err = c.do(incr, s.key('c', region), "")
+		case '#':
+			_, err = c.do(get, s.key('c', region), "")
+		case 'N':
+			_, err = c.do(setNX, s.key('n', region), value)
+		case 'D':
+			_, err = c.do(del, s.key('n', region), "")
+		case 'L':
+			_, err = c.do(get, s.key('n', region), "")
+		}
+		s.fail(err)
+	}
+}
+
+// heal mends everything: the links first, then the stores.
+func (s *sim) heal() {
+	for _, a := range s.c.nodes {
+		for _, b := range s.c.nodes {
+			s.c.network.Heal(a.id, b.id)
+			s.c.network.Delay(a.id, b.id, 0)
+			s.c.network.Hold(a.id, b.id, 0, nil)
+		}
+	}
+	for _, n := range s.c.nodes {
+		if s.lives[n.id-1].Load()%2 == 1 {
+			s.restart(n)
+		}
+	}
+}
+
+// finalReads reads every key: with them an acknowledged write that is lost shows up in the history, and a cluster that does not serve
+// again is found.
+func (s *sim) finalReads() {
+	c := s.newCaller(99)
+	defer c.close()
+	for _, epoch := range s.epochs {
+		for region := range simRegions {
+			for _, sort := range []byte("rcn") {
+				key, ok := simKey(sort, epoch, region), false
+				for deadline := time.Now().Add(20 * time.Second); !ok && time.Now().Before(deadline); {
+					var err error
+					if ok, err = c.do(get, key, ""); err != nil {
+						s.fail(err)
+						return
+					}
+				}
+				if !ok {
+					s.fail(fmt.Errorf("key %s: no answer in 20s after everything was healed", key))
+					return
+				}
+			}
+		}
+	}
+}
+
+// Killing. What is not synced is gone, log and data of a store at the same instant.
+
+// cut is the instant of a kill. It may be called from the middle of a sync.
+func (s *sim) cut(n *node, percent int, random *rand.Rand) *disk.FS {
+	s.lives[n.id-1].Add(1)
+	n.mu.Lock()
+	n.down = true
+	fs := n.fs
+	n.mu.Unlock()
+	return fs.Crash(percent, random)
+}
+
+// bury ends what is left of a killed store and gives its place the disk that it left behind.
+func (s *sim) bury(n *node, left *disk.FS) {
+	s.fail(n.stop())
+	n.mu.Lock()
+	n.fs = left
+	n.mu.Unlock()
+}
+
+func (s *sim) restart(n *node) {
+	s.h.note("restart %d", n.id)
+	if err := n.restart(); err != nil {
+		s.fail(fmt.Errorf("restart: %w", err))
+		return
+	}
+	s.lives[n.id-1].Add(1)
+}
+
+// kill kills stores at this instant, when nothing moves.
+func (s *sim) kill(percent int, random *rand.Rand, victims ...*node) {
+	left := make([]*disk.FS, len(victims))
+	for i, n := range victims {
+		s.h.note("kill %d, %d%% of the unsynced stays", n.id, percent)
+		left[i] = s.cut(n, percent, random)
+	}
+	for i, n := range victims {
+		s.bury(n, left[i])
+	}
+	s.stats.Kills += len(victims)
+}
+
+// killAtSync kills stores at the k-th sync from now of the first of them, before that sync takes effect. It reports false when
+// there were not that many syncs within two seconds.
+func (s *sim) killAtSync(k int64, percent int, random *rand.Rand, victims ...*node) bool {
+	const disarmed = 1 << 40
+	var count atomic.Int64
+	cut := make(chan []*disk.FS, 1)
+	first := victims[0]
+	first.fs.BeforeSync(func(int64) {
+		if count.Add(1) != k {
+			return
+		}
+		left := make([]*disk.FS, len(victims))
+		for i, n := range victims {
+			left[i] = s.cut(n, percent, random)
+		}
+		cut <- left
+	})
+	timeout := time.NewTimer(2 * time.Second)
+	defer timeout.Stop()
+	var left []*disk.FS
+	select {
+	case left = <-cut:
+	case <-timeout.C:
+		if count.Swap(disarmed) < k {
+			first.fs.BeforeSync(nil)
+			return false
+		}
+		left = <-cut
+	}
+	for i, n := range victims {
+		s.h.note("killed %d at sync %d of %d, %d%% of the unsynced stays", n.id, k, first.id, percent)
+		s.bury(n, left[i])
+	}
+	s.stats.Kills += len(victims)
+	return true
+}
+
+// observe is told of every entry that reaches apply. Replicas, and a replica's lives, must agree on each.
+func (s *sim) observe(st topology.StoreID, r topology.RegionID, index, tag uint64, applied bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.entries[r] == nil {
+		s.entries[r] = make(map[uint64]entry)
+	}
+	e := entry{tag, applied}
+	if other, ok := s.entries[r][index]; ok && other != e && s.problem == nil {
+		s.problem = fmt.Errorf("region %d: index %d: store %d has %+v, another replica had %+v", r, index, st, e, other)
+	}
+	s.entries[r][index] = e
+}
+
+// checkEntries checks that after a barrier of a term nothing with a smaller tag takes effect, on any replica.
+func (s *sim) checkEntries() error {
+	for r, entries := range s.entries {
+		indexes := make([]uint64, 0, len(entries))
+		for i := range entries {
+			indexes = append(indexes, i)
+		}
+		slices.Sort(indexes)
+		largest := uint64(0)
+		for _, i := range indexes {
+			e := entries[i]
+			if e.applied != (e.tag >= largest) {
+				return fmt.Errorf("region %d: index %d: tag %d, applied %v, after tag %d", r, i, e.tag, e.applied, largest)
+			}
+			largest = max(largest, e.tag)
+		}
+	}
+	return nil
+}
+
+// compareReplicas waits until all replicas have applied the same, and compares what they hold.
+func (s *sim) compareReplicas() {
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+		err := s.replicasDiffer()
+		if err == nil {
+			return
+		}
+		if behind := new(lagging); errors.As(err, &behind) && time.Now().Before(deadline) {
+			continue
+		}
+		s.fail(err)
+		return
+	}
+}
+
+// lagging says that a replica has not applied what another has.
+type lagging struct{ error }
+
+func (s *sim) replicasDiffer() error {
+	for r := topology.RegionID(1); r <= simRegions; r++ {
+		var first [][]byte
+		var state keys.RegionState
+		for i, n := range s.c.nodes {
+			st := n.store.Load()
+			if st == nil || st.Failed() != nil {
+				return fmt.Errorf("store %d does not run at the end", n.id)
+			}
+			content, err := regionContent(st, r)
+			if err != nil {
+				return fmt.Errorf("region %d: store %d: %w", r, n.id, err)
+			}
+			own, err := keys.ParseRegionState(content[0])
+			if err != nil {
+				return fmt.Errorf("region %d: store %d: %w", r, n.id, err)
+			}
+			if i == 0 {
+				first, state = content, own
+				continue
+			}
+			if own.ApplyIndex != state.ApplyIndex {
+				return &lagging{fmt.Errorf("region %d: store %d is at apply index %d, store 1 at %d", r, n.id, own.ApplyIndex, state.ApplyIndex)}
+			}
+			if !slices.EqualFunc(content, first, bytes.Equal) {
+				return fmt.Errorf("region %d: stores 1 and %d differ at apply index %d:\n%q\n%q", r, n.id, own.ApplyIndex, first, content)
+			}
+		}
+	}
+	return nil
+}
+
+// regionContent returns a replica's region state, and then its keys and values.
+func regionContent(st *store.Store, r topology.RegionID) ([][]byte, error) {
+	v := st.Engine().NewView()
+	defer v.Close()
+	state, ok, err := v.Get(keys.AppendRegionState(nil, r))
+	if err != nil || !ok {
+		return nil, fmt.Errorf("region state: there %v, %v", ok, err)
+	}
+	out := [][]byte{bytes.Clone(state)}
+	region, _ := st.Replica(r).Region()
+	space := keys.Space{Region: r, Index: 1}
+	for _, ks := range keys.RegionKeyspaces {
+		it, err := v.Iter(space.Bounds(ks, region.Slots))
+		if err != nil {
+			return nil, err
+		}
+		for ok := it.First(); ok; ok = it.Next() {
+			value, err := it.ValueAndErr()
+			if err != nil {
+				return nil, errors.Join(err, it.Close())
+			}
+			out = append(out, bytes.Clone(it.Key()), bytes.Clone(value))
+		}
+		if err := errors.Join(it.Error(), it.Close()); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// leader returns the store that serves a region and its term, nil if none does.
+func (s *sim) leader(r topology.RegionID) (leader *node, term uint64) {
+	for _, n := range s.c.nodes {
+		st := n.store.Load()
+		if st == nil || st.Failed() != nil {
+			continue
+		}
+		for _, l := range st.Leads() {
+			if l.Region == r && l.Term >= term {
+				leader, term = n, l.Term
+			}
+		}
+	}
+	return leader, term
+}
+
+// others are the nodes but one.
+func (s *sim) others(n *node) []*node {
+	return slices.DeleteFunc(slices.Clone(s.c.nodes), func(o *node) bool { return o == n })
+}
+
+// link cuts or heals the links between a and others, towards a and from it.
+func (s *sim) link(heal, to, from bool, a *node, others ...*node) {
+	f, what := s.c.network.Cut, "cut"
+	if heal {
+		f, what = s.c.network.Heal, "heal"
+	} else {
+		s.stats.Cuts++
+	}
+	for _, b := range others {
+		if to {
+			s.h.note("%s %d -> %d", what, b.id, a.id)
+			f(b.id, a.id)
+		}
+		if from {
+			s.h.note("%s %d -> %d", what, a.id, b.id)
+			f(a.id, b.id)
+		}
+	}
+}
+
+// plan is a schedule of faults, and perhaps a mistake that it is made to find.
+type plan struct {
+	name    string
+	lanes   []func(*sim, *rand.Rand) // they run side by side until the schedule is over
+	clients int
+	mix     string                    // see sim.client
+	each    time.Duration             // the clients together do one operation in this time; 0: the seed says
+	seams   func(*sim, *store.Faults) // what the plan needs to look at or to hold, planted or not
+
+	mistake string // what is planted, in words
+	plant   func(*store.Faults)
+	bound   int // the mistake is found within so many seeds
+}
+
+// chaos is the general plan: everything happens.
+var chaos = plan{name: "chaos", lanes: []func(*sim, *rand.Rand){killing, partitioning}, clients: 6, mix: "RRRWWW++++#NNDL"}
+
+// killing kills stores and starts them again.
+func killing(s *sim, random *rand.Rand) {
+	for s.sleep(time.Duration(100+random.IntN(2500)) * time.Millisecond) {
+		victims := []*node{s.c.nodes[random.IntN(3)]}
+		if random.IntN(4) == 0 { // all of them, in any order
+			victims = nil
+			for _, i := range random.Perm(3) {
+				victims = append(victims, s.c.nodes[i])
+			}
+		}
+		percent := []int{0, 0, 50, 100}[random.IntN(4)]
+		dead := s.killSomehow(percent, random, victims)
+		for _, n := range dead {
+			if random.IntN(3) > 0 && !s.sleep(time.Duration(random.IntN(1500))*time.Millisecond) {
+				return // heal restarts what is dead
+			}
+			s.restart(n)
+		}
+	}
+}
+
+// killSomehow kills at a sync, or at a moment at which nothing moves, and returns who died.
+func (s *sim) killSomehow(percent int, random *rand.Rand, victims []*node) []*node {
+	if random.IntN(4) > 0 {
+		if !s.killAtSync(int64(1+random.IntN(30)), percent, random, victims...) {
+			return nil
+		}
+		return victims
+	}
+	s.kill(percent, random, victims...)
+	return victims
+}
+
+// partitioning cuts, delays and heals links and moves leaders.
+func partitioning(s *sim, random *rand.Rand) {
+	for s.sleep(time.Duration(50+random.IntN(1500)) * time.Millisecond) {
+		a := s.c.nodes[random.IntN(3)]
+		others := s.others(a)
+		if random.IntN(2) == 0 {
+			others = others[random.IntN(2):][:1]
+		}
+		pause := time.Duration(20+random.IntN(1500)) * time.Millisecond
+		switch random.IntN(6) {
+		case 0: // both ways
+			s.link(false, true, true, a, others...)
+		case 1: // one way
+			s.link(false, true, false, a, others...)
+		case 2:
+			s.link(false, false, true, a, others...)
+		case 3: // slow, or only the answers that carry leases are
+			d := time.Duration(1+random.IntN(60)) * time.Millisecond
+			late := random.IntN(2) == 0
+			for _, b := range others {
+				s.h.note("delay %d -> %d by %s, only confirmations %v", a.id, b.id, d, late)
+				if late {
+					s.c.network.Hold(a.id, b.id, d, func(m *pb.Message) bool { return m.Type == pb.HeartbeatResp })
+				} else {
+					s.c.network.Delay(a.id, b.id, d)
+				}
+			}
+		default:
+			s.transfer(topology.RegionID(1+random.IntN(simRegions)), a)
+			continue
+		}
+		s.sleep(pause)
+		s.link(true, true, true, a, others...)
+		for _, b := range others {
+			s.c.network.Delay(a.id, b.id, 0)
+			s.c.network.Hold(a.id, b.id, 0, nil)
+		}
+	}
+}
+
+// transfer asks for a region's leadership to go to a store.
+func (s *sim) transfer(r topology.RegionID, to *node) {
+	from, _ := s.leader(r)
+	if from == nil || from == to {
+		return
+	}
+	if st := from.store.Load(); st != nil {
+		s.h.note("transfer region %d from %d to %d: %v", r, from.id, to.id, st.Transfer(r, to.id))
+		s.stats.Transfers++
+	}
+}

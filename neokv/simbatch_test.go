@@ -1,0 +1,242 @@
+package neokv
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// The cluster in virtual time:
+//
+//	go test ./neokv -run 'TestVirtual$'                                a fixed batch of seeds
+//	go test ./neokv -run 'TestVirtual$' -sim.seeds=1000 -timeout=2h    more of them, from -sim.first on
+//	go test ./neokv -run 'TestVirtual$' -sim.seed=123 -v               one seed; -count=20 runs it again and again
+//	go test ./neokv -run 'TestVirtual$' -sim.plan=lease-promise -sim.planted -sim.seed=2 -v
+//
+// Seeds run in child processes, one per core: a panic on any goroutine ends a process.
+var (
+	simSeed    = flag.Uint64("sim.seed", 0, "run this seed alone, in this process")
+	simSeeds   = flag.Int("sim.seeds", 40, "how many seeds a batch runs")
+	simFirst   = flag.Uint64("sim.first", 1, "first seed of a batch")
+	simVirtual = flag.Duration("sim.virtual", 20*time.Second, "length of a run in virtual time")
+	simPlan    = flag.String("sim.plan", chaos.name, "schedule of faults")
+	simPlanted = flag.Bool("sim.planted", false, "plant the mistake that the plan is made to find")
+)
+
+// simWorker in the environment makes TestVirtual a child that runs a batch in its own process and reports each seed in a line of JSON.
+const simWorker = "NEOKV_SIM_WORKER"
+
+// simReport is such a line. The one without an end, the last one, is of a seed that ended the process.
+type simReport struct {
+	Seed    uint64
+	Ended   bool
+	Problem string
+	Seconds float64
+	simStats
+}
+
+const simReportMark = "SIM "
+
+func plans() []plan { return append([]plan{chaos}, plantedPlans...) }
+
+func planNamed(t *testing.T, name string) plan {
+	for _, p := range plans() {
+		if p.name == name {
+			return p
+		}
+	}
+	t.Fatalf("-sim.plan %s: there is none of that name", name)
+	return plan{}
+}
+
+// TestVirtual runs seeds of a plan; see above.
+func TestVirtual(t *testing.T) {
+	p := planNamed(t, *simPlan)
+	switch {
+	case os.Getenv(simWorker) != "":
+		for i := range *simSeeds {
+			r := simReport{Seed: *simFirst + uint64(i)}
+			r.print()
+			start := time.Now()
+			var err error
+			r.simStats, err = simulate(t, p, *simPlanted, r.Seed, *simVirtual)
+			if err != nil {
+				r.Problem = err.Error()
+			}
+			r.Ended, r.Seconds = true, time.Since(start).Seconds()
+			r.print()
+		}
+	case *simSeed != 0:
+		start := time.Now()
+		stats, err := simulate(t, p, *simPlanted, *simSeed, *simVirtual)
+		if err != nil {
+			t.Errorf("seed %d: %v", *simSeed, err)
+		}
+		t.Logf("seed %d: %+v in %.2fs", *simSeed, stats, time.Since(start).Seconds())
+	default:
+		b := newBatch(t, p, *simPlanted, *simVirtual)
+		b.run(*simFirst, *simSeeds, false)
+		for _, r := range b.failed {
+			t.Errorf("seed %d: %s\nagain: %s", r.Seed, r.Problem, b.again(r.Seed))
+		}
+		t.Logf("%s", b)
+	}
+}
+
+func (r *simReport) print() {
+	text, err := json.Marshal(r)
+	if err != nil {
+		panic(err)
+	}
+	fmt.Printf("%s%s\n", simReportMark, text)
+}
+
+// batch runs seeds of a plan in child processes, one per core.
+type simBatch struct {
+	t       *testing.T
+	plan    plan
+	planted bool
+	virtual time.Duration
+
+	mu      sync.Mutex
+	next    uint64
+	end     uint64
+	first   bool // stop at the first problem
+	seeds   int
+	seconds float64
+	stats   simStats
+	failed  []simReport
+}
+
+func newBatch(t *testing.T, p plan, planted bool, virtual time.Duration) *simBatch {
+	return &simBatch{t: t, plan: p, planted: planted, virtual: virtual}
+}
+
+// again is the command that runs a seed again.
+func (b *simBatch) again(seed uint64) string {
+	s := fmt.Sprintf("GOMAXPROCS=1 go test ./neokv -run 'TestVirtual$' -sim.seed=%d -sim.virtual=%s -v", seed, b.virtual)
+	if b.plan.name != chaos.name {
+		s += " -sim.plan=" + b.plan.name
+	}
+	if b.planted {
+		s += " -sim.planted"
+	}
+	return s
+}
+
+func (b *simBatch) String() string {
+	s := b.stats
+	return fmt.Sprintf("%s: %d seeds of %s: %d operations acknowledged, %d unknown, %d kills, %d cuts, %d transfers; %.1fs of CPU cores",
+		b.plan.name, b.seeds, b.virtual, s.Acknowledged, s.Unknown, s.Kills, s.Cuts, s.Transfers, b.seconds)
+}
+
+// run runs n seeds, or until the first problem.
+func (b *simBatch) run(first uint64, n int, untilFirst bool) {
+	b.next, b.end, b.first = first, first+uint64(n), untilFirst
+	var wg sync.WaitGroup
+	for range min(n, runtime.NumCPU()) {
+		wg.Go(func() {
+			for {
+				from, count := b.take()
+				if count == 0 {
+					return
+				}
+				b.child(from, count)
+			}
+		})
+	}
+	wg.Wait()
+	slices.SortFunc(b.failed, func(x, y simReport) int { return int(x.Seed) - int(y.Seed) })
+}
+
+// take hands out a few seeds at a time, so that a process that dies takes few with it.
+func (b *simBatch) take() (from uint64, count int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	most := 10
+	if b.first {
+		if most = 1; len(b.failed) > 0 {
+			return 0, 0
+		}
+	}
+	from = b.next
+	count = min(most, int(b.end-b.next))
+	b.next += uint64(count)
+	return from, count
+}
+
+// child runs seeds in a child process; where a seed ends it, another one goes on behind it.
+func (b *simBatch) child(from uint64, count int) {
+	for count > 0 {
+		cmd := exec.CommandContext(b.t.Context(), os.Args[0], "-test.run=^TestVirtual$", "-test.timeout=0",
+			fmt.Sprintf("-sim.first=%d", from), fmt.Sprintf("-sim.seeds=%d", count), fmt.Sprintf("-sim.virtual=%s", b.virtual),
+			"-sim.plan="+b.plan.name, fmt.Sprintf("-sim.planted=%v", b.planted))
+		cmd.Env = append(os.Environ(), simWorker+"=1", "GOMAXPROCS=1")
+		out, err := cmd.CombinedOutput()
+		var last simReport
+		lines := bufio.NewScanner(bytes.NewReader(out))
+		lines.Buffer(nil, 1<<26)
+		for lines.Scan() {
+			text, ok := strings.CutPrefix(lines.Text(), simReportMark)
+			if !ok {
+				continue
+			}
+			if err := json.Unmarshal([]byte(text), &last); err != nil {
+				b.t.Errorf("report %q: %v", text, err)
+				return
+			}
+			if last.Ended {
+				b.add(last)
+			}
+		}
+		if last.Seed == from+uint64(count)-1 && last.Ended && err == nil {
+			return
+		}
+		if last.Seed == 0 || last.Ended {
+			b.t.Errorf("seeds from %d on: %v\n%s", from, err, tail(out))
+			return
+		}
+		last.Ended, last.Problem = true, fmt.Sprintf("process ended: %v\n%s", err, tail(out))
+		b.add(last)
+		count -= int(last.Seed + 1 - from)
+		from = last.Seed + 1
+		last = simReport{}
+	}
+}
+
+func tail(out []byte) string {
+	const most = 20000
+	if len(out) > most {
+		// The panic stands at the beginning of a long dump.
+		if i := bytes.Index(out, []byte("panic")); i >= 0 {
+			out = out[i:]
+		}
+		out = out[:min(most, len(out))]
+	}
+	return string(out)
+}
+
+func (b *simBatch) add(r simReport) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.seeds++
+	b.seconds += r.Seconds
+	b.stats.Acknowledged += r.Acknowledged
+	b.stats.Unknown += r.Unknown
+	b.stats.Kills += r.Kills
+	b.stats.Cuts += r.Cuts
+	b.stats.Transfers += r.Transfers
+	if r.Problem != "" {
+		b.failed = append(b.failed, r)
+	}
+}

@@ -1,0 +1,3 @@
+package neokv
+
+var plantedPlans []plan
