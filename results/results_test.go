@@ -261,7 +261,7 @@ func TestUnits(t *testing.T) {
 func TestRecord(t *testing.T) {
 	seed := rand.Uint64()
 	rng := rand.New(rand.NewPCG(seed, 0))
-	for _, d := range []time.Duration{-time.Second, 0, 1, time.Microsecond, time.Hour, time.Duration(rng.Int64N(int64(time.Minute)))} {
+	for _, d := range []time.Duration{-time.Second, 0, 1, 1001, time.Microsecond, time.Hour, time.Duration(rng.Int64N(int64(time.Minute)))} {
 		h := NewHistogram()
 		Record(h, d)
 		want := min(max(d, time.Microsecond), time.Minute)
