@@ -1,0 +1,560 @@
+package server
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"reflect"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"neokv.dev/neokv/internal/redis"
+	"neokv.dev/neokv/internal/region"
+	"neokv.dev/neokv/internal/route"
+	"neokv.dev/neokv/internal/topology"
+	"neokv.dev/neokv/settings"
+)
+
+// testTable has three stores and four regions, led by 1, 2, nobody and 1.
+func testTable() *route.Table {
+	var stores []route.Store
+	var peers []topology.Peer
+	for i := 1; i <= 3; i++ {
+		stores = append(stores, route.Store{ID: topology.StoreID(i), NodeID: strings.Repeat(fmt.Sprint(i), 40), Host: "127.0.0.1", Port: 7000 + i, Alive: true})
+		peers = append(peers, topology.Peer{Store: topology.StoreID(i), Replica: topology.ReplicaID(i)})
+	}
+	var regions []route.Region
+	for i, leader := range []topology.StoreID{1, 2, 0, 1} {
+		regions = append(regions, route.Region{
+			Region: topology.Region{ID: topology.RegionID(i + 1), Slots: topology.SplitEvenly(4)[i], Peers: peers}, Leader: leader,
+		})
+	}
+	return route.NewTable(9, stores, regions)
+}
+
+// start serves over a Pipe and returns its dialler.
+func start(t testing.TB, o Options) (s *Server, dial func() net.Conn) {
+	if o.Settings.Redis.MaxBulkLen == 0 {
+		o.Settings = settings.Default()
+	}
+	if o.Table == nil {
+		o.Table = func() *route.Table { return testTable() }
+	}
+	if o.Replica == nil {
+		o.Replica = func(topology.StoreID, topology.RegionID) *region.Replica { return nil }
+	}
+	s = New(o)
+	p := NewPipe(pipeAddr{})
+	served := make(chan error, 1)
+	go func() { served <- s.Serve(p) }()
+	t.Cleanup(func() {
+		s.Close()
+		if err := <-served; err != nil {
+			t.Errorf("Serve: %v", err)
+		}
+	})
+	return s, func() net.Conn {
+		c, err := p.Dial(context.Background())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c // its server's end is closed with the server
+	}
+}
+
+// ask sends one inline request and returns its reply as it came.
+func ask(t testing.TB, c net.Conn, request string) string {
+	if _, err := fmt.Fprintf(c, "%s\r\n", request); err != nil {
+		t.Fatal(err)
+	}
+	return readReply(t, bufio.NewReader(c)) // a fresh buffer does: there is one reply
+}
+
+func readReply(t testing.TB, r *bufio.Reader) string {
+	line, err := r.ReadString('\n')
+	if err != nil {
+		t.Fatalf("reply: %v after %q", err, line)
+	}
+	n, _ := header([]byte(line))
+	switch line[0] {
+	case '$', '=':
+		if n >= 0 {
+			rest := make([]byte, n+2)
+			if _, err := io.ReadFull(r, rest); err != nil {
+				t.Fatal(err)
+			}
+			line += string(rest)
+		}
+	case '%':
+		n *= 2
+		fallthrough
+	case '*', '~':
+		for ; n > 0; n-- {
+			line += readReply(t, r)
+		}
+	}
+	return line
+}
+
+// key returns a key of the i-th region of testTable.
+func key(i int) string {
+	for n := 0; ; n++ {
+		k := fmt.Sprint("k", n)
+		if _, index := testTable().Region(topology.SlotOf([]byte(k))); index == i {
+			return k
+		}
+	}
+}
+
+func TestReplies(t *testing.T) {
+	_, dial := start(t, Options{Self: 1, Version: "1.2.3"})
+	c := dial()
+	one := strings.Repeat("1", 40)
+	two := strings.Repeat("2", 40)
+	for _, x := range []struct{ request, want string }{
+		{"ping", "+PONG\r\n"},
+		{"cluster myid", "$40\r\n" + one + "\r\n"},
+		{"cluster keyslot foo", ":12182\r\n"},
+		{"cluster slots", "*3\r\n*3\r\n:0\r\n:4095\r\n*4\r\n$9\r\n127.0.0.1\r\n:7001\r\n$40\r\n" + one + "\r\n*0\r\n" +
+			"*3\r\n:4096\r\n:8191\r\n*4\r\n$9\r\n127.0.0.1\r\n:7002\r\n$40\r\n" + two + "\r\n*0\r\n" +
+			"*3\r\n:12288\r\n:16383\r\n*4\r\n$9\r\n127.0.0.1\r\n:7001\r\n$40\r\n" + one + "\r\n*0\r\n"},
+		{"cluster links", "*0\r\n"},
+		{"get " + key(1), fmt.Sprintf("-MOVED %d 127.0.0.1:7002\r\n", topology.SlotOf([]byte(key(1))))},
+		{"mget " + key(0) + " " + key(1), "-CROSSSLOT Keys in request don't hash to the same slot\r\n"},
+		{"mget {" + key(1) + "}a {" + key(1) + "}b", fmt.Sprintf("-MOVED %d 127.0.0.1:7002\r\n", topology.SlotOf([]byte(key(1))))},
+		{"client setinfo lib-name go-redis", "+OK\r\n"},
+		{"client setinfo LIB-VER 9", "+OK\r\n"},
+		{"client setinfo lib-name 'a b'", "-ERR lib-name cannot contain spaces, newlines or special characters.\r\n"},
+		{"client setinfo lib-foo x", "-ERR Unrecognized option 'lib-foo'\r\n"},
+		{"config get engine.bloom_bits REDIS.MAX_CLIENTS", "*4\r\n$17\r\nengine.bloom_bits\r\n$2\r\n10\r\n$17\r\nredis.max_clients\r\n$5\r\n10000\r\n"},
+		{"config set engine.bloom_bits 3", "-ERR CONFIG SET failed (possibly related to argument 'engine.bloom_bits') - can't set immutable config\r\n"},
+		{"config set save \"\" appendonly no", "+OK\r\n"},
+		{"config set timeout 100 maxclients 0", "-ERR CONFIG SET failed (possibly related to argument 'maxclients') - argument must be between 1 and 4294967295 inclusive\r\n"},
+		{"config get timeout", "*2\r\n$7\r\ntimeout\r\n$1\r\n0\r\n"},
+		{"config set timeout 100 maxclients 77", "+OK\r\n"},
+		{"config get timeout maxclients", "*4\r\n$10\r\nmaxclients\r\n$2\r\n77\r\n$7\r\ntimeout\r\n$3\r\n100\r\n"},
+	} {
+		if got := ask(t, c, x.request); got != x.want {
+			t.Errorf("%s: got %q, want %q", x.request, got, x.want)
+		}
+	}
+	nodes := ask(t, c, "cluster nodes")
+	for _, line := range []string{
+		one + " 127.0.0.1:7001@0 myself,master - 0 0 1 connected 0-4095 12288-16383\n",
+		two + " 127.0.0.1:7002@0 master - 0 0 2 connected 4096-8191\n",
+		strings.Repeat("3", 40) + " 127.0.0.1:7003@0 master - 0 0 3 connected\n",
+	} {
+		if !strings.Contains(nodes, line) {
+			t.Errorf("cluster nodes: %q lacks %q", nodes, line)
+		}
+	}
+	for request, parts := range map[string][]string{
+		"cluster info":     {"cluster_state:fail\r\n", "cluster_slots_ok:12288\r\n", "cluster_slots_fail:4096\r\n", "cluster_size:2\r\n"},
+		"client info":      {" lib-name=go-redis lib-ver=9\n", " cmd=client|info ", " resp=2"},
+		"info server nope": {"neokv_version:1.2.3\r\n", "redis_mode:cluster\r\n"},
+		"cluster shards":   {"$6\r\nonline", strings.Repeat("3", 40)},
+	} {
+		got := ask(t, c, request)
+		for _, p := range parts {
+			if !strings.Contains(got, p) {
+				t.Errorf("%s: %q lacks %q", request, got, p)
+			}
+		}
+	}
+}
+
+// TestDeadStore sees a dead store leave CLUSTER SLOTS.
+func TestDeadStore(t *testing.T) {
+	table := testTable()
+	table.Stores[1].Alive = false
+	_, dial := start(t, Options{Self: 1, Table: func() *route.Table { return table }})
+	c := dial()
+	if got := ask(t, c, "cluster slots"); strings.Contains(got, "7002") || !strings.HasPrefix(got, "*2\r\n") {
+		t.Errorf("cluster slots with a dead store: %q", got)
+	}
+	if got := ask(t, c, "cluster nodes"); !strings.Contains(got, "7002@0 master,fail - 0 0 2 disconnected\n") {
+		t.Errorf("cluster nodes with a dead store: %q", got)
+	}
+}
+
+func TestProxyAnswersAsStandalone(t *testing.T) {
+	_, dial := start(t, Options{})
+	c := dial()
+	for request, want := range map[string]string{
+		"cluster slots": "-" + errNoCluster + "\r\n",
+		"cluster info":  "-" + errNoCluster + "\r\n",
+		"readonly":      "-" + errNoCluster + "\r\n",
+		"asking":        "-" + errNoCluster + "\r\n",
+		"select 0":      "+OK\r\n",
+		"select 1":      "-ERR DB index is out of range\r\n",
+		"info cluster":  "$30\r\n# Cluster\r\ncluster_enabled:0\r\n\r\n",
+		"cluster foo":   "-ERR unknown subcommand 'foo'. Try CLUSTER HELP.\r\n",
+	} {
+		if got := ask(t, c, request); got != want {
+			t.Errorf("%s: got %q, want %q", request, got, want)
+		}
+	}
+}
+
+// TestGrouping looks at how a batch is cut by region, without running it.
+func TestGrouping(t *testing.T) {
+	here := &region.Replica{}
+	s := New(Options{
+		Self: 1, Settings: settings.Default(), Table: testTable,
+		Replica: func(id topology.StoreID, r topology.RegionID) *region.Replica {
+			if id != 1 {
+				t.Errorf("asked for region %d on store %d", r, id)
+			}
+			return here
+		},
+	})
+	c := newConn(s, &pieces{}, 1)
+	var cmds []command
+	for _, k := range []int{0, 3, 1, 0, 2, 3, 0} {
+		cmds = append(cmds, c.classify([][]byte{[]byte("set"), []byte(key(k)), []byte("v")}))
+	}
+	for i := range cmds {
+		if cmds[i].kind != write {
+			t.Fatalf("SET is of kind %d", cmds[i].kind)
+		}
+		c.batch.add(&cmds[i])
+	}
+	if open := c.batch.decide(testTable()); open != 1 {
+		t.Errorf("%d tasks without an answer, want 1: the region without a leader", open)
+	}
+	var got [][]int
+	for _, p := range c.batch.parts[:c.batch.used] {
+		got = append(got, p.tasks)
+		if len(p.run.Calls) != len(p.tasks) {
+			t.Errorf("%d calls for tasks %v", len(p.run.Calls), p.tasks)
+		}
+	}
+	if want := [][]int{{0, 3, 6}, {1, 5}}; !reflect.DeepEqual(got, want) {
+		t.Errorf("parts %v, want %v", got, want)
+	}
+	if reply := string(c.batch.tasks[2].reply); !strings.HasPrefix(reply, "-MOVED") {
+		t.Errorf("the other store's command was answered %q", reply)
+	}
+	if c.batch.tasks[4].done {
+		t.Error("the command of a region without a leader was answered")
+	}
+}
+
+func TestCollect(t *testing.T) {
+	s := New(Options{Self: 1, Settings: settings.Default()})
+	unknown := &region.UnknownOutcome{Reason: "leader lost"}
+	for _, x := range []struct {
+		err    error
+		ends   []int
+		writes bool
+		want   []string // "" for a task that is still open
+	}{
+		{nil, []int{5, 10, 15}, true, []string{"+OK\r\n", "+NO\r\n", "+HM\r\n"}},
+		{region.ErrNotLeader, nil, true, []string{"", "", ""}},
+		{region.ErrNotLeader, []int{5}, true, []string{"+OK\r\n", "", ""}},
+		{region.ErrNotLeader, []int{5}, false, []string{"", "", ""}},
+		{region.ErrStopped, nil, true, []string{"", "", ""}},
+		{unknown, []int{5}, true, []string{"+OK\r\n", "-ERR write outcome unknown: leader lost\r\n", "-ERR write outcome unknown: leader lost\r\n"}},
+		{region.ErrTooLarge, []int{5}, true, []string{"+OK\r\n", "-ERR command too large for a raft entry\r\n", ""}},
+		{errors.New("disk"), nil, false, []string{"-ERR disk\r\n", "-ERR disk\r\n", "-ERR disk\r\n"}},
+	} {
+		c := newConn(s, &pieces{}, 1)
+		p := &part{tasks: []int{0, 1, 2}}
+		p.run.Out.Buf, p.run.Ends, p.pending.Err = []byte("+OK\r\n+NO\r\n+HM\r\n"), x.ends, x.err
+		c.batch.tasks, c.batch.parts, c.batch.used = make([]task, 3), []*part{p}, 1
+		open := c.batch.collect(0, x.writes)
+		var got []string
+		for _, task := range c.batch.tasks {
+			got = append(got, string(task.reply))
+			if task.done == (len(task.reply) == 0) {
+				t.Errorf("%v: done is %v with reply %q", x.err, task.done, task.reply)
+			}
+		}
+		wantOpen := len(slices.DeleteFunc(slices.Clone(x.want), func(s string) bool { return s != "" }))
+		if !reflect.DeepEqual(got, x.want) || open != wantOpen {
+			t.Errorf("%v, ends %v: replies %q, %d open; want %q, %d", x.err, x.ends, got, open, x.want, wantOpen)
+		}
+	}
+}
+
+func TestCutAndJoin(t *testing.T) {
+	s := New(Options{Settings: settings.Default(), Table: testTable})
+	c := newConn(s, &pieces{}, 1)
+	call := func(words ...string) *command {
+		var args [][]byte
+		for _, w := range words {
+			args = append(args, []byte(w))
+		}
+		cmd := c.classify(args)
+		if cmd.kind != spread {
+			t.Fatalf("%v is of kind %d", words, cmd.kind)
+		}
+		return &cmd
+	}
+	b := &c.batch
+	order := b.cut(call("MSET", key(1), "a", key(0), "b", key(1)+"{"+key(1)+"}", "c", key(3), "d"))
+	var got []string
+	for _, x := range b.tasks {
+		got = append(got, fmt.Sprintf("%s", x.call.Args))
+	}
+	want := []string{fmt.Sprintf("[MSET %s a %s{%s} c]", key(1), key(1), key(1)), fmt.Sprintf("[MSET %s b]", key(0)), fmt.Sprintf("[MSET %s d]", key(3))}
+	if !reflect.DeepEqual(got, want) || !reflect.DeepEqual(order, []int{0, 1, 0, 2}) {
+		t.Errorf("cut: %q in order %v, want %q", got, order, want)
+	}
+	if order := b.cut(call("MSET", key(1), "a", key(0))); order != nil {
+		t.Errorf("MSET without a value was cut: %v", order)
+	}
+	if order := b.cut(call("DEL", key(1), key(1))); order != nil {
+		t.Errorf("DEL within a region was cut: %v", order)
+	}
+	for _, x := range []struct {
+		how     redis.Split
+		replies []string
+		order   []int
+		want    string
+	}{
+		{redis.SplitSum, []string{":2\r\n", ":0\r\n", ":41\r\n"}, nil, ":43\r\n"},
+		{redis.SplitOK, []string{"+OK\r\n", "+OK\r\n"}, nil, "+OK\r\n"},
+		{redis.SplitJoin, []string{"*1\r\n$1\r\na\r\n", "*0\r\n", "*2\r\n$1\r\nb\r\n$0\r\n\r\n"}, nil, "*3\r\n$1\r\na\r\n$1\r\nb\r\n$0\r\n\r\n"},
+		{redis.SplitArray, []string{"*2\r\n$3\r\n\r\n1\r\n_\r\n", "*3\r\n$-1\r\n*2\r\n:1\r\n%1\r\n+a\r\n#t\r\n$1\r\nz\r\n"}, []int{1, 0, 1, 0, 1},
+			"*5\r\n$-1\r\n$3\r\n\r\n1\r\n*2\r\n:1\r\n%1\r\n+a\r\n#t\r\n_\r\n$1\r\nz\r\n"},
+	} {
+		b.reset()
+		for _, r := range x.replies {
+			b.tasks = append(b.tasks, task{done: true, reply: []byte(r)})
+		}
+		var out redis.Reply
+		b.join(x.how, x.order, &out)
+		if string(out.Buf) != x.want {
+			t.Errorf("join %q: %q, want %q", x.replies, out.Buf, x.want)
+		}
+	}
+}
+
+// TestHolding waits in virtual time: for a leader that comes, and for one that does not.
+func TestHolding(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var table atomic.Pointer[route.Table]
+		table.Store(testTable())
+		s := New(Options{
+			Self: 1, Settings: settings.Default(), Table: table.Load,
+			Replica: func(topology.StoreID, topology.RegionID) *region.Replica { return nil },
+		})
+		p := NewPipe(pipeAddr{})
+		go s.Serve(p)
+		defer s.Close()
+		c, err := p.Dial(context.Background())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		slot := topology.SlotOf([]byte(key(2)))
+
+		begin := time.Now()
+		for _, want := range []string{"-MOVED %d 127.0.0.1:7002\r\n", "-MOVED %d 127.0.0.1:7003\r\n", "-CLUSTERDOWN Hash slot not served\r\n"} {
+			begin := time.Now()
+			if strings.Contains(want, "%d") {
+				want = fmt.Sprintf(want, slot)
+			}
+			if got := ask(t, c, "set "+key(2)+" x"); got != want || time.Since(begin) != 2*time.Second {
+				t.Errorf("no leader: %q after %v, want %q after 2s", got, time.Since(begin), want)
+			}
+		}
+		// All commands of a pipeline wait at the same time.
+		begin = time.Now()
+		fmt.Fprintf(c, "set %s x\r\nget %s\r\nset %s y\r\nping\r\n", key(2), key(2), key(2))
+		r := bufio.NewReader(c)
+		for range 4 {
+			readReply(t, r)
+		}
+		if d := time.Since(begin); d != 2*time.Second {
+			t.Errorf("a pipeline waited %v, want 2s", d)
+		}
+		begin = time.Now()
+		time.AfterFunc(700*time.Millisecond, func() {
+			x := testTable()
+			x.Regions[2].Leader = 3
+			table.Store(x)
+		})
+		want := fmt.Sprintf("-MOVED %d 127.0.0.1:7003\r\n", slot)
+		if got := ask(t, c, "get "+key(2)); got != want || time.Since(begin) > 710*time.Millisecond {
+			t.Errorf("a new leader: %q after %v, want %q after 700ms", got, time.Since(begin), want)
+		}
+	})
+}
+
+func TestMaxClients(t *testing.T) {
+	o := Options{Self: 1, Settings: settings.Default()}
+	o.Settings.Redis.MaxClients = 2
+	_, dial := start(t, o)
+	a, b := dial(), dial()
+	ask(t, a, "ping")
+	ask(t, b, "ping")
+	got, err := io.ReadAll(dial())
+	if string(got) != "-ERR max number of clients reached\r\n" || err != nil {
+		t.Errorf("third connection: %q, %v", got, err)
+	}
+	ask(t, a, "ping")
+	ask(t, b, "quit")
+	if _, err := io.ReadAll(b); err != nil {
+		t.Error(err)
+	}
+	for until := time.Now().Add(10 * time.Second); ; { // the place is free soon after the connection's end
+		c := dial()
+		c.Write([]byte("PING\r\n"))
+		line, _ := bufio.NewReader(c).ReadString('\n')
+		if line == "+PONG\r\n" {
+			return
+		}
+		if time.Now().After(until) {
+			t.Fatalf("no place after QUIT: %q", line)
+		}
+	}
+}
+
+// TestFailedStore closes connections without a reply.
+func TestFailedStore(t *testing.T) {
+	var failed atomic.Bool
+	_, dial := start(t, Options{Self: 1, Failed: func() error {
+		if failed.Load() {
+			return errors.New("disk")
+		}
+		return nil
+	}})
+	c := dial()
+	ask(t, c, "ping")
+	failed.Store(true)
+	c.Write([]byte("PING\r\n"))
+	if got, err := io.ReadAll(c); len(got) > 0 || err != nil {
+		t.Errorf("a failed store answered %q, %v", got, err)
+	}
+}
+
+func TestCloseEndsConnections(t *testing.T) {
+	s, dial := start(t, Options{Self: 1})
+	idle, half, waiting := dial(), dial(), dial()
+	half.Write([]byte("*2\r\n$3\r\nGET\r\n$10\r\nab"))
+	waiting.Write([]byte("GET " + key(2) + "\r\n"))
+	s.Close()
+	for _, c := range []net.Conn{idle, half} {
+		if got, err := io.ReadAll(c); len(got) > 0 || err != nil {
+			t.Errorf("closed server sent %q, %v", got, err)
+		}
+	}
+}
+
+func TestIdleTimeout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := New(Options{Self: 1, Settings: settings.Default(), Table: testTable})
+		p := NewPipe(pipeAddr{})
+		go s.Serve(p)
+		defer s.Close()
+		c, err := p.Dial(context.Background())
+		if err != nil {
+			t.Fatal(err)
+		}
+		ask(t, c, "config set timeout 5")
+		time.Sleep(4 * time.Second)
+		ask(t, c, "ping")
+		begin := time.Now()
+		if got, err := io.ReadAll(c); len(got) > 0 || err != nil || time.Since(begin) != 5*time.Second {
+			t.Errorf("idle connection: %q, %v after %v", got, err, time.Since(begin))
+		}
+	})
+}
+
+// TestScanPlaces remembers places up to its bound, and goes on from the slot's beginning beyond.
+func TestScanPlaces(t *testing.T) {
+	var s scans
+	if c := s.cursor(77, nil); c != 77 {
+		t.Errorf("cursor of a slot's beginning: %d", c)
+	}
+	first := s.cursor(77, []byte("a"))
+	for i := range maxScans - 1 {
+		s.cursor(topology.Slot(i), []byte("b"))
+	}
+	if slot, after := s.place(first); slot != 77 || string(after) != "a" {
+		t.Errorf("place = %d, %q", slot, after)
+	}
+	s.cursor(1, []byte("c"))
+	if slot, after := s.place(first); slot != 77 || after != nil {
+		t.Errorf("a forgotten place = %d, %q", slot, after)
+	}
+	if slot, after := s.place(1 << 63); slot != 0 || after != nil {
+		t.Errorf("a place that never was = %d, %q", slot, after)
+	}
+}
+
+// FuzzServer sends anything to a server. It must answer or close, and serve others unharmed.
+func FuzzServer(f *testing.F) {
+	for _, c := range readerCases {
+		f.Add([]byte(c.in))
+	}
+	for _, r := range table.Rows() {
+		f.Add([]byte(r.Name + "\r\n" + r.Name + " a b c\r\n"))
+		for _, s := range r.Sub {
+			f.Add([]byte(r.Name + " " + s.Name + "\r\n" + r.Name + " " + s.Name + " 1 a\r\n"))
+		}
+	}
+	o := Options{Self: 1, Settings: settings.Default()}
+	o.Settings.Redis.LeaderlessWait = 0
+	_, dial := start(f, o)
+	other := dial()
+	f.Fuzz(func(t *testing.T, in []byte) {
+		c := dial()
+		c.SetDeadline(time.Now().Add(20 * time.Second))
+		go func() {
+			c.Write(in)
+			c.(*pipeConn).out.end(true) // as a TCP client that closes its half
+		}()
+		if _, err := io.Copy(io.Discard, c); err != nil {
+			t.Fatal(err)
+		}
+		c.Close()
+		if got := ask(t, other, "config set maxclients 10000 timeout 0"); got != "+OK\r\n" {
+			t.Fatalf("another connection: %q", got)
+		}
+		if got := ask(t, other, "ping"); got != "+PONG\r\n" {
+			t.Fatalf("another connection: %q", got)
+		}
+	})
+}
+
+func BenchmarkPing(b *testing.B) {
+	_, dial := start(b, Options{Self: 1})
+	c := dial()
+	const depth = 16
+	request := []byte(strings.Repeat("*1\r\n$4\r\nPING\r\n", depth))
+	reply := make([]byte, depth*len("+PONG\r\n"))
+	b.ReportAllocs()
+	for n := 0; n < b.N; n += depth {
+		c.Write(request)
+		if _, err := io.ReadFull(c, reply); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// BenchmarkMoved is routing without a replica: every command is answered with a redirection.
+func BenchmarkMoved(b *testing.B) {
+	_, dial := start(b, Options{Self: 1})
+	c := dial()
+	const depth = 16
+	k := key(1)
+	request := []byte(strings.Repeat(fmt.Sprintf("*2\r\n$3\r\nGET\r\n$%d\r\n%s\r\n", len(k), k), depth))
+	reply := make([]byte, depth*len(fmt.Sprintf("-MOVED %d 127.0.0.1:7002\r\n", topology.SlotOf([]byte(k)))))
+	b.ReportAllocs()
+	for n := 0; n < b.N; n += depth {
+		c.Write(request)
+		if _, err := io.ReadFull(c, reply); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
