@@ -75,6 +75,7 @@ func TestLinks(t *testing.T) {
 		want := func(what string, e *end, got ...string) {
 			t.Helper()
 			time.Sleep(time.Second)
+			synctest.Wait()
 			if !slices.Equal(e.got, got) {
 				t.Errorf("%s: got %v, want %v", what, e.got, got)
 			}
