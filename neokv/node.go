@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"sync"
 	"sync/atomic"
+	"syscall"
 
 	"neokv.dev/neokv/internal/disk"
 	"neokv.dev/neokv/internal/meta"
@@ -109,13 +110,18 @@ func (n *node) fail(fs *disk.FS, err error) {
 	}
 }
 
+// refused is what dialling a closed port answers; clients decide by its type whether to try elsewhere.
+func refused(addr string) error {
+	return &net.OpError{Op: "dial", Net: "tcp", Addr: memoryAddr(addr), Err: syscall.ECONNREFUSED}
+}
+
 // dial connects to the store through memory.
 func (n *node) dial(ctx context.Context) (net.Conn, error) {
 	n.mu.Lock()
 	pipe, down := n.pipe, n.down
 	n.mu.Unlock()
 	if pipe == nil || down {
-		return nil, fmt.Errorf("dial %s: connection refused", n.addr)
+		return nil, refused(n.addr)
 	}
 	return pipe.Dial(ctx)
 }

@@ -1,0 +1,302 @@
+package neokv
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"neokv.dev/neokv/settings"
+)
+
+// small are settings for clusters in tests.
+func small() *settings.Settings {
+	s := settings.Default()
+	s.Engine.MemtableSize, s.Engine.BlockCache = 12<<20, 12<<20
+	return &s
+}
+
+// start boots a cluster that is closed with the test.
+func start(t *testing.T, c Config) *Cluster {
+	t.Helper()
+	if c.Settings == nil {
+		c.Settings = small()
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	cluster, err := Start(ctx, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := cluster.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return cluster
+}
+
+// startRefused tries to boot a cluster that must not.
+func startRefused(t *testing.T, c Config, want string) {
+	t.Helper()
+	if c.Settings == nil {
+		c.Settings = small()
+	}
+	cluster, err := Start(t.Context(), c)
+	if err == nil {
+		cluster.Close()
+		t.Errorf("Start(%+v) booted; want %q", c, want)
+	} else if !strings.Contains(err.Error(), want) {
+		t.Errorf("Start(%+v) = %v; want %q", c, err, want)
+	}
+}
+
+// goRedis returns a client that reaches the cluster through memory.
+func goRedis(t *testing.T, c *Cluster) *redis.ClusterClient {
+	r := redis.NewClusterClient(&redis.ClusterOptions{
+		Addrs:  c.Addrs(),
+		Dialer: func(ctx context.Context, _, addr string) (net.Conn, error) { return c.Dial(ctx, addr) },
+	})
+	t.Cleanup(func() { r.Close() })
+	return r
+}
+
+func TestStartInMemory(t *testing.T) {
+	c := start(t, Config{Stores: 3, InMemory: true})
+	r := goRedis(t, c)
+	for i := range 100 {
+		if err := r.Set(t.Context(), fmt.Sprint("k", i), i, 0).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range 100 {
+		if v, err := r.Get(t.Context(), fmt.Sprint("k", i)).Int(); err != nil || v != i {
+			t.Errorf("k%d = %d, %v", i, v, err)
+		}
+	}
+	if got, want := c.Shape(), (settings.Cluster{Stores: 3, Replicas: 3, Regions: 8}); got != want {
+		t.Errorf("shape %+v; want %+v", got, want)
+	}
+	if dir, _ := c.Dir(); dir != "" {
+		t.Errorf("a cluster in memory has the folder %s", dir)
+	}
+	// The sockets beside the connections in memory serve the same.
+	p := redis.NewClient(&redis.Options{Addr: c.ProxyAddr()})
+	defer p.Close()
+	if n, err := p.DBSize(t.Context()).Result(); err != nil || n != 100 {
+		t.Errorf("DBSIZE on the proxy port = %d, %v; want 100", n, err)
+	}
+}
+
+// TestEveryStoreLeads boots shapes with uneven numbers of regions and replicas.
+func TestEveryStoreLeads(t *testing.T) {
+	for _, shape := range []settings.Cluster{
+		{Stores: 1, Replicas: 1, Regions: 1}, {Stores: 2, Replicas: 2, Regions: 3}, {Stores: 3, Replicas: 1, Regions: 3},
+		{Stores: 5, Replicas: 3, Regions: 7}, {Stores: 4, Replicas: 2, Regions: 2},
+	} {
+		c := start(t, Config{Stores: shape.Stores, Replicas: shape.Replicas, Regions: shape.Regions, InMemory: true, NoSockets: true})
+		leads := 0
+		for _, n := range c.nodes {
+			if len(n.store.Load().Leads()) > 0 {
+				leads++
+			}
+		}
+		if want := min(shape.Stores, shape.Regions); leads != want {
+			t.Errorf("%+v: %d stores lead a region; want %d", shape, leads, want)
+		}
+		r := goRedis(t, c)
+		for i := range 30 {
+			if err := r.Set(t.Context(), fmt.Sprint("k", i), i, 0).Err(); err != nil {
+				t.Errorf("%+v: SET: %v", shape, err)
+			}
+		}
+	}
+}
+
+func TestFolderKeepsDataAndShape(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "data")
+	c := start(t, Config{Dir: dir, Stores: 3, Regions: 5})
+	if err := goRedis(t, c).Set(t.Context(), "kept", "yes", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	ids := c.nodes[0].store.Load().Table().Stores
+	startRefused(t, Config{Dir: dir}, "in use by another process")
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
+	startRefused(t, Config{Dir: dir, Stores: 4, Regions: 6}, "was made with 3 stores, asked for 4\nfolder "+dir+" was made with 5 regions, asked for 6")
+	startRefused(t, Config{Dir: dir, InMemory: true}, "a cluster in memory has none")
+
+	// Copied elsewhere it boots on other ports with the same data and the same names.
+	other := filepath.Join(t.TempDir(), "copy")
+	if err := os.CopyFS(other, os.DirFS(dir)); err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range []string{dir, other} {
+		c := start(t, Config{Dir: d})
+		if v, err := goRedis(t, c).Get(t.Context(), "kept").Result(); err != nil || v != "yes" {
+			t.Errorf("%s: GET = %q, %v", d, v, err)
+		}
+		if got := c.Shape(); got.Stores != 3 || got.Regions != 5 {
+			t.Errorf("%s: shape %+v", d, got)
+		}
+		for i, s := range c.nodes[0].store.Load().Table().Stores {
+			if s.NodeID != ids[i].NodeID {
+				t.Errorf("%s: store %d has node id %s; it was %s", d, s.ID, s.NodeID, ids[i].NodeID)
+			}
+		}
+	}
+}
+
+func TestRefusedFolders(t *testing.T) {
+	dir := t.TempDir()
+	record := filepath.Join(dir, recordName)
+	write := func(text string) {
+		if err := os.WriteFile(record, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(`{"format": 9, "cluster": "00112233445566778899aabbccddeeff", "stores": 3, "replicas": 3, "regions": 8}`)
+	startRefused(t, Config{Dir: dir}, "has storage format 9, this program reads and writes 1")
+	write(`{"format": 1, "cluster": "zz", "stores": 3, "replicas": 3, "regions": 8}`)
+	startRefused(t, Config{Dir: dir}, `cluster id "zz": want 32 hex digits`)
+	write(`{`)
+	startRefused(t, Config{Dir: dir}, record)
+	if err := errors.Join(os.Remove(record), os.Mkdir(filepath.Join(dir, "store-1"), 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	startRefused(t, Config{Dir: dir}, "its record was removed")
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	startRefused(t, Config{Dir: file}, "not a directory")
+}
+
+func TestUnsyncedFolder(t *testing.T) {
+	dir := t.TempDir()
+	s := small()
+	s.Engine.WALSync = "none"
+	marker := filepath.Join(dir, unsyncedName)
+	c := start(t, Config{Dir: dir, Settings: s})
+	if err := goRedis(t, c).Set(t.Context(), "k", "v", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(marker); err != nil {
+		t.Errorf("no marker while the cluster runs: %v", err)
+	}
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(marker); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("marker after a clean close: %v", err)
+	}
+	c = start(t, Config{Dir: dir})
+	if v, err := goRedis(t, c).Get(t.Context(), "k").Result(); err != nil || v != "v" {
+		t.Errorf("after a clean close GET = %q, %v", v, err)
+	}
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(marker, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	startRefused(t, Config{Dir: dir}, "--discard starts it empty")
+	c = start(t, Config{Dir: dir, Discard: true})
+	if n, err := goRedis(t, c).DBSize(t.Context()).Result(); err != nil || n != 0 {
+		t.Errorf("DBSIZE after --discard = %d, %v; want 0", n, err)
+	}
+}
+
+func TestTemporaryFolderIsRemoved(t *testing.T) {
+	c := start(t, Config{})
+	dir, temporary := c.Dir()
+	if !temporary {
+		t.Errorf("folder %s is not temporary", dir)
+	}
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("folder %s after Close: %v", dir, err)
+	}
+}
+
+func TestRefusedConfigs(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	port := taken.Addr().(*net.TCPAddr).Port
+	bad := small()
+	bad.Engine.BloomBits, bad.Raft.MaxInflight = 99, 0
+	for _, x := range []struct {
+		c    Config
+		want string
+	}{
+		{Config{Bind: "0.0.0.0"}, "bind 0.0.0.0: want a loopback address"},
+		{Config{Bind: "example.org"}, "want a loopback address"},
+		{Config{Port: 65534}, "3 stores need the ports 65534 to 65536"},
+		{Config{Port: 7001, ProxyPort: 7002}, "proxy port 7002: it is the port of store 2"},
+		{Config{Port: port}, fmt.Sprintf("store 1: listen tcp 127.0.0.1:%d: bind: address already in use", port)},
+		{Config{ProxyPort: port}, fmt.Sprintf("proxy: listen tcp 127.0.0.1:%d: bind: address already in use", port)},
+		{Config{Stores: 2, Replicas: 3}, "replicas"},
+		{Config{Settings: bad}, "engine.bloom_bits"},
+		{Config{Settings: bad}, "raft.max_inflight"},
+	} {
+		x.c.InMemory = true
+		startRefused(t, x.c, x.want)
+	}
+}
+
+// TestStoreFailureStopsThatStoreOnly makes a store's disk fail under load: the others go on, and nothing acknowledged is lost.
+func TestStoreFailureStopsThatStoreOnly(t *testing.T) {
+	c := start(t, Config{InMemory: true, NoSockets: true})
+	r := redis.NewClient(&redis.Options{ // the proxy port outlives any store
+		Addr: c.ProxyAddr(), Dialer: func(ctx context.Context, _, addr string) (net.Conn, error) { return c.Dial(ctx, addr) },
+	})
+	defer r.Close()
+	set := func(i int) error { return r.Set(t.Context(), fmt.Sprint("k", i), i, 0).Err() }
+	for i := range 50 {
+		if err := set(i); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.nodes[1].fs.Fence(errors.New("planted"))
+	select {
+	case err := <-c.Failed():
+		if want := "store 2: planted"; err.Error() != want {
+			t.Errorf("Failed told %q; want %q", err, want)
+		}
+	case <-time.After(10 * time.Second):
+		t.Fatal("Failed told nothing")
+	}
+	for end := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		bad := 0
+		for i := 50; i < 100; i++ {
+			if set(i) != nil {
+				bad++
+			}
+		}
+		if bad == 0 {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatalf("%d of 50 writes still fail without store 2", bad)
+		}
+	}
+	for i := range 100 {
+		if v, err := r.Get(t.Context(), fmt.Sprint("k", i)).Int(); err != nil || v != i {
+			t.Errorf("k%d = %d, %v", i, v, err)
+		}
+	}
+}
