@@ -478,6 +478,45 @@ func TestFlushClears(t *testing.T) {
 	}
 }
 
+// TestAppendLimit: memory that is not written costs nothing, so the value that is too long may have its real size.
+func TestAppendLimit(t *testing.T) {
+	d := newRegion(t)
+	d.scenario("set k v => OK")
+	var out Reply
+	if err := d.call([][]byte{[]byte("append"), []byte("k"), make([]byte, maxStringBytes)}, &out); err != nil || string(out.Buf) != "-"+ErrTooLong+"\r\n" {
+		t.Errorf("%q, %v; want %s", out.Buf, err, ErrTooLong)
+	}
+	d.scenario("get k => \"v\"")
+}
+
+// TestScratchIsBounded: one huge value does not stay in a Writer's scratch buffer.
+func TestScratchIsBounded(t *testing.T) {
+	d := newRegion(t)
+	d.must(2, "append", "k", strings.Repeat("v", 2*maxScratchBytes))
+	if cap(d.w.value) > maxScratchBytes {
+		t.Errorf("scratch of %d bytes, want at most %d", cap(d.w.value), maxScratchBytes)
+	}
+}
+
+// TestRunReset: a run that is used again keeps its memory and protocol and nothing else.
+func TestRunReset(t *testing.T) {
+	d := newRegion(t)
+	d.scenario("set k v => OK")
+	run := Run{Out: Reply{Proto: 3}}
+	for range 2 {
+		for _, key := range []string{"k", "no"} {
+			run.Calls = append(run.Calls, Call{Lookup([]byte("get")), [][]byte{[]byte("get"), []byte(key)}})
+		}
+		if err := d.read(func(r *Reader) error { return r.Execute(&run) }); err != nil {
+			t.Fatal(err)
+		}
+		if string(run.Out.Buf) != "$1\r\nv\r\n_\r\n" || len(run.Ends) != 2 || run.Ends[0] != 7 || run.Ends[1] != 10 {
+			t.Errorf("%q, ends %v", run.Out.Buf, run.Ends)
+		}
+		run.Reset()
+	}
+}
+
 // TestBatchReadsItself: calls of one entry see what earlier ones have written.
 func TestBatchReadsItself(t *testing.T) {
 	d := newRegion(t)

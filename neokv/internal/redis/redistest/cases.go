@@ -296,6 +296,8 @@ var Cases = []Case{
 		keys {t}[^
 		keys {t}[^x
 		keys {t}[a-
+		keys {t}[a-]
+		keys {t}[a-]x
 		keys "{t}[\x00-\xff]"
 		keys "{t}[\x01-\x7f]"
 		keys {t}\
