@@ -3,6 +3,7 @@ package disk
 import (
 	"bytes"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -17,10 +18,16 @@ import (
 
 const category = vfs.WriteCategoryUnspecified
 
+var seedFlag = flag.Uint64("seed", 0, "run the random tests with this seed; 0 takes a new one")
+
 // randomSource returns a source with a printed seed.
 func randomSource(t *testing.T) *rand.Rand {
-	seed := uint64(time.Now().UnixNano())
-	t.Logf("seed %d", seed)
+	t.Helper()
+	seed := *seedFlag
+	if seed == 0 {
+		seed = uint64(time.Now().UnixNano())
+	}
+	t.Logf("again with: go test -run '^%s$' -seed %d", t.Name(), seed)
 	return rand.New(rand.NewPCG(seed, 0))
 }
 
@@ -127,8 +134,7 @@ func TestCrashLosesBlocksBySeed(t *testing.T) {
 	_, err := f.Write(bytes.Repeat([]byte{2}, (blocks-syncedBlocks)*4096))
 	must(t, err)
 	crash := func(seed uint64) string { return read(t, fs.Crash(50, rand.New(rand.NewPCG(seed, 0))), "f") }
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
+	seed := randomSource(t).Uint64()
 	left := crash(seed)
 	if crash(seed) != left {
 		t.Error("two crashes with one seed differ")
@@ -225,6 +231,9 @@ func (p *pair) step() {
 			if _, err := fs.Stat(at(filepath.Dir(name))); err != nil {
 				return nil
 			}
+			if _, err := fs.Stat(at(name)); err == nil {
+				return nil // to rename one name of a file to another changes nothing, and leaves both
+			}
 			f, err := fs.ReuseForWrite(at(other), at(name), category)
 			if err != nil {
 				return err
@@ -232,6 +241,9 @@ func (p *pair) step() {
 			// The disk keeps the old bytes and memory does not; both are allowed.
 			return errors.Join(f.Close(), fs.Remove(at(name)))
 		case "rename":
+			if _, err := fs.Stat(at(name)); err == nil && p.skip == "openReadWrite" {
+				return nil // where there are links: the overlay does not know two names of one file in the base
+			}
 			return fs.Rename(at(other), at(name))
 		case "renameDir":
 			for name := range open {
@@ -341,7 +353,7 @@ func TestFenceGoesOnInMemory(t *testing.T) {
 			fs, dir = Mem(), "/root"
 		}
 		p := newPair(t, rng, fs, dir, newMemory(), "/root")
-		// The overlay does not follow what is written to a file of the base that has two names; neither library does that.
+		// What the overlay does not follow is left out; see there.
 		p.skip = []string{"link", "openReadWrite"}[round/2%2]
 		for range 60 {
 			p.step()

@@ -15,8 +15,8 @@ import (
 // overlay is a file system in memory over a base that no longer changes. Since nothing reaches the base any more, a path of it
 // names the same bytes for ever, and to rename or link is to note where they are.
 //
-// What neither library does it does not follow: to rename a file that is open for writing, or to write to one of two names of
-// a file of the base.
+// What neither library does it does not follow: to rename a file that is open for writing, to write to one of two names of
+// a file, or to rename one to the other.
 type overlay struct {
 	base vfs.FS
 	mem  *memory // of which only open files are used
