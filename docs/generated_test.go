@@ -1,0 +1,236 @@
+package docs_test
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"neokv.dev/neokv"
+	"neokv.dev/neokv/settings"
+	"neokv.dev/profiles"
+)
+
+var update = flag.Bool("update", false, "write the generated parts of the documents")
+
+// The generated part of a document stands between these lines.
+const (
+	generatedBegin = "<!-- generated: go test ./docs -update -->\n"
+	generatedEnd   = "<!-- end of the generated part -->\n"
+)
+
+// generated checks that the generated part of a document is want, or, with -update, makes it so.
+func generated(t *testing.T, name, want string) {
+	t.Helper()
+	text, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	head, rest, ok := strings.Cut(string(text), generatedBegin)
+	got, tail, ended := strings.Cut(rest, generatedEnd)
+	if !ok || !ended {
+		t.Fatalf("%s: want the lines %q and %q", name, generatedBegin, generatedEnd)
+	}
+	if got == want {
+		return
+	}
+	if *update {
+		if err := os.WriteFile(name, []byte(head+generatedBegin+want+generatedEnd+tail), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	t.Errorf("docs/%s is out of date, run go test ./docs -update; first difference:\n%s", name, firstDifference(got, want))
+}
+
+// firstDifference returns the first line in which two texts differ, as each has it.
+func firstDifference(got, want string) string {
+	a, b := strings.Split(got, "\n"), strings.Split(want, "\n")
+	for i := range max(len(a), len(b)) {
+		x, y := "(end)", "(end)"
+		if i < len(a) {
+			x = a[i]
+		}
+		if i < len(b) {
+			y = b[i]
+		}
+		if x != y {
+			return fmt.Sprintf("have %s\nwant %s", x, y)
+		}
+	}
+	return "none"
+}
+
+// row appends a row of a Markdown table.
+func row(b *strings.Builder, cells ...string) {
+	for _, c := range cells {
+		b.WriteString("| " + strings.ReplaceAll(c, "|", `\|`) + " ")
+	}
+	b.WriteString("|\n")
+}
+
+func TestKnobs(t *testing.T) {
+	base, err := profiles.Resolve(profiles.Request{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var others []*profiles.Resolved
+	for _, name := range profiles.Names()[1:] {
+		r, err := profiles.Resolve(profiles.Request{Profile: name})
+		if err != nil {
+			t.Fatal(err)
+		}
+		others = append(others, r)
+	}
+	var b strings.Builder
+	section := ""
+	values := base.Values()
+	for i, f := range settings.Fields(&base.Profile) {
+		if s, _, _ := strings.Cut(f.Name, "."); s != section {
+			section = s
+			fmt.Fprintf(&b, "\n## %s\n\n", section)
+			head, line := []string{"setting", "allowed"}, []string{"---", "---"}
+			for _, p := range profiles.Names() {
+				head, line = append(head, p), append(line, "---")
+			}
+			row(&b, append(head, "meaning")...)
+			row(&b, append(line, "---")...)
+		}
+		cells := []string{"`" + f.Name + "`", f.Range, values[i].Value}
+		for _, r := range others {
+			value := r.Values()[i].Value
+			if value == values[i].Value {
+				value = ""
+			}
+			cells = append(cells, value)
+		}
+		row(&b, append(cells, f.Help)...)
+	}
+	b.WriteString("\n")
+	generated(t, "knobs.md", b.String())
+}
+
+// The commands are those that a server names itself, by COMMAND and COMMAND DOCS.
+func TestCommands(t *testing.T) {
+	ctx := t.Context()
+	neokv.LogRaft(os.Stderr)
+	cluster, err := neokv.Start(ctx, neokv.Config{Stores: 1, Regions: 1, InMemory: true, NoSockets: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := cluster.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	client := redis.NewClient(&redis.Options{
+		Addr: cluster.ProxyAddr(), Protocol: 2,
+		Dialer: func(ctx context.Context, _, addr string) (net.Conn, error) { return cluster.Dial(ctx, addr) },
+	})
+	defer client.Close()
+	info, err := client.Do(ctx, "COMMAND").Slice()
+	if err != nil {
+		t.Fatal(err)
+	}
+	docs, err := client.Do(ctx, "COMMAND", "DOCS").Slice()
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := map[string][][]string{} // by group
+	var groups []string
+	addCommands(info, factsOf(docs), "", func(group string, cells []string) {
+		if rows[group] == nil {
+			groups = append(groups, group)
+		}
+		rows[group] = append(rows[group], cells)
+	})
+	var b strings.Builder
+	for _, group := range groups {
+		fmt.Fprintf(&b, "\n## %s\n\n", group)
+		row(&b, "command", "arity", "flags", "since", "summary")
+		row(&b, "---", "---:", "---", "---", "---")
+		for _, cells := range rows[group] {
+			row(&b, cells...)
+		}
+	}
+	b.WriteString("\n")
+	generated(t, "commands.md", b.String())
+}
+
+// addCommands goes over what COMMAND answers. A container is left out where it is no command by itself. Subcommands belong to
+// the group of their container.
+func addCommands(info []any, facts map[string]map[string]string, group string, add func(group string, cells []string)) {
+	for _, entry := range info {
+		c := entry.([]any)
+		name, arity, subs := c[0].(string), c[1].(int64), c[9].([]any)
+		f, group := facts[name], group
+		if group == "" {
+			group = f["group"]
+		}
+		if len(subs) == 0 || arity == -1 {
+			var flags []string
+			for _, flag := range c[2].([]any) {
+				flags = append(flags, fmt.Sprint(flag))
+			}
+			add(group, []string{
+				"`" + strings.ToUpper(strings.ReplaceAll(name, "|", " ")) + "`", fmt.Sprint(arity), strings.Join(flags, " "), f["since"], f["summary"],
+			})
+		}
+		addCommands(subs, facts, group, add)
+	}
+}
+
+// factsOf reads what COMMAND DOCS answers, the facts of each command by its full name.
+func factsOf(docs []any) map[string]map[string]string {
+	out := map[string]map[string]string{}
+	for i := 0; i < len(docs); i += 2 {
+		facts := map[string]string{}
+		pairs := docs[i+1].([]any)
+		for j := 0; j < len(pairs); j += 2 {
+			switch value := pairs[j+1].(type) {
+			case string:
+				facts[pairs[j].(string)] = value
+			case []any: // subcommands
+				for name, f := range factsOf(value) {
+					out[name] = f
+				}
+			}
+		}
+		out[docs[i].(string)] = facts
+	}
+	return out
+}
+
+var link = regexp.MustCompile(`\]\(([^)#:]+)(#[^)]*)?\)`)
+
+// Links to files of the repository lead somewhere.
+func TestLinks(t *testing.T) {
+	names, err := filepath.Glob("*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	links := 0
+	for _, name := range append(names, "../README.md") {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Error(err)
+		}
+		for _, m := range link.FindAllStringSubmatch(string(text), -1) {
+			links++
+			if _, err := os.Stat(filepath.Join(filepath.Dir(name), m[1])); errors.Is(err, os.ErrNotExist) {
+				t.Errorf("%s: link to %s: there is none", name, m[1])
+			}
+		}
+	}
+	if links == 0 {
+		t.Error("no links found")
+	}
+}
