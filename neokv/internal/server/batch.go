@@ -187,7 +187,7 @@ func (b *batch) decide(t *route.Table) (open int) {
 		case d.Action == route.Moved && x.led:
 			x.done, x.gone = true, true
 		default:
-			b.fail(x, string(d.AppendError(nil)))
+			b.refuse(x, d)
 		}
 	}
 	for _, p := range b.parts[first:b.used] {
@@ -275,11 +275,22 @@ func (b *batch) failAll(tasks []int, line string) {
 	}
 }
 
-// fail answers a task with an error of routing or of Raft.
+// fail answers a task with an error of Raft or of the engine.
 func (b *batch) fail(x *task, line string) {
 	start := len(b.errs.Buf)
 	b.errs.Error(line)
-	x.reply, x.done, x.err = b.errs.Buf[start:], true, true
+	b.failed(x, start)
+}
+
+// refuse answers a task with a redirection, or with why there is none.
+func (b *batch) refuse(x *task, d route.Decision) {
+	start := len(b.errs.Buf)
+	b.errs.Buf = append(d.AppendError(append(b.errs.Buf, '-')), '\r', '\n')
+	b.failed(x, start)
+}
+
+func (b *batch) failed(x *task, start int) {
+	x.reply, x.done, x.err = b.errs.Buf[start:len(b.errs.Buf):len(b.errs.Buf)], true, true
 	b.c.s.stats.errors.Add(1)
 }
 
@@ -329,6 +340,6 @@ func (b *batch) giveUp(t *route.Table) {
 			b.fail(x, redis.ErrClusterDown)
 			continue
 		}
-		b.fail(x, string(route.Unserved(t, b.c.s.self(), x.slot, turn-1).AppendError(nil)))
+		b.refuse(x, route.Unserved(t, b.c.s.self(), x.slot, turn-1))
 	}
 }

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"bytes"
 	"crypto/rand"
 	"encoding/hex"
 	"fmt"
@@ -117,13 +118,25 @@ func (s *Server) port() int {
 	return 0
 }
 
+// runConfigGet answers a parameter asked for by its name under the name as it was asked for, as Redis does.
 func runConfigGet(c *conn, args [][]byte) {
+	all := c.s.parameters()
 	var found []parameter
-	for _, p := range c.s.parameters() {
-		if slices.ContainsFunc(args[2:], func(pattern []byte) bool {
-			return redis.Match([]byte(strings.ToLower(string(pattern))), []byte(p.name))
-		}) {
+	add := func(p parameter, name string) {
+		if !slices.ContainsFunc(found, func(q parameter) bool { return strings.EqualFold(q.name, name) }) {
+			p.name = name
 			found = append(found, p)
+		}
+	}
+	for _, a := range args[2:] {
+		pattern := bytes.ToLower(a)
+		for _, p := range all {
+			switch {
+			case p.name == string(pattern):
+				add(p, string(a))
+			case redis.Match(pattern, []byte(p.name)):
+				add(p, p.name)
+			}
 		}
 	}
 	c.out.Map(len(found))

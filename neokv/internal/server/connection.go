@@ -20,6 +20,7 @@ const (
 	errClientName = "ERR Client names cannot contain spaces, newlines or special characters."
 	errWrongPass  = "WRONGPASS invalid username-password pair or user is disabled."
 	errNoPassword = "ERR AUTH <password> called without any password configured for the default user. Are you sure your configuration is correct?"
+	errNotInt32   = "ERR value is out of range, value must between -2147483648 and 2147483647"
 	errSelect     = "ERR SELECT is not allowed in cluster mode"
 	errNoCluster  = "ERR This instance has cluster support disabled"
 )
@@ -40,8 +41,10 @@ func runEcho(c *conn, args [][]byte) { c.out.Bulk(args[1]) }
 func runSelect(c *conn, args [][]byte) {
 	n, ok := parseInt(args[1])
 	switch {
-	case !ok || n != int64(int32(n)):
+	case !ok:
 		c.out.Error(redis.ErrNotInteger)
+	case n != int64(int32(n)):
+		c.out.Error(errNotInt32)
 	case n == 0:
 		c.out.OK()
 	case c.s.proxy():
@@ -334,7 +337,11 @@ func runCommandList(c *conn, args [][]byte) {
 			}
 		}
 	}
-	c.out.Set(len(names))
+	if len(args) == 2 {
+		c.out.Set(len(names))
+	} else {
+		c.out.Array(len(names))
+	}
 	for _, n := range names {
 		c.out.BulkString(n)
 	}

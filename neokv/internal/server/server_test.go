@@ -45,7 +45,8 @@ func start(t testing.TB, o Options) (s *Server, dial func() net.Conn) {
 		o.Settings = settings.Default()
 	}
 	if o.Table == nil {
-		o.Table = func() *route.Table { return testTable() }
+		x := testTable()
+		o.Table = func() *route.Table { return x }
 	}
 	if o.Replica == nil {
 		o.Replica = func(topology.StoreID, topology.RegionID) *region.Replica { return nil }
@@ -133,13 +134,13 @@ func TestReplies(t *testing.T) {
 		{"client setinfo LIB-VER 9", "+OK\r\n"},
 		{"client setinfo lib-name 'a b'", "-ERR lib-name cannot contain spaces, newlines or special characters.\r\n"},
 		{"client setinfo lib-foo x", "-ERR Unrecognized option 'lib-foo'\r\n"},
-		{"config get engine.bloom_bits REDIS.MAX_CLIENTS", "*4\r\n$17\r\nengine.bloom_bits\r\n$2\r\n10\r\n$17\r\nredis.max_clients\r\n$5\r\n10000\r\n"},
+		{"config get engine.bloom_bits REDIS.MAX_CLIENTS", "*4\r\n$17\r\nengine.bloom_bits\r\n$2\r\n10\r\n$17\r\nREDIS.MAX_CLIENTS\r\n$5\r\n10000\r\n"},
 		{"config set engine.bloom_bits 3", "-ERR CONFIG SET failed (possibly related to argument 'engine.bloom_bits') - can't set immutable config\r\n"},
 		{"config set save \"\" appendonly no", "+OK\r\n"},
 		{"config set timeout 100 maxclients 0", "-ERR CONFIG SET failed (possibly related to argument 'maxclients') - argument must be between 1 and 4294967295 inclusive\r\n"},
 		{"config get timeout", "*2\r\n$7\r\ntimeout\r\n$1\r\n0\r\n"},
 		{"config set timeout 100 maxclients 77", "+OK\r\n"},
-		{"config get timeout maxclients", "*4\r\n$10\r\nmaxclients\r\n$2\r\n77\r\n$7\r\ntimeout\r\n$3\r\n100\r\n"},
+		{"config get timeout maxclients", "*4\r\n$7\r\ntimeout\r\n$3\r\n100\r\n$10\r\nmaxclients\r\n$2\r\n77\r\n"},
 	} {
 		if got := ask(t, c, x.request); got != x.want {
 			t.Errorf("%s: got %q, want %q", x.request, got, x.want)
@@ -555,6 +556,21 @@ func BenchmarkMoved(b *testing.B) {
 		c.Write(request)
 		if _, err := io.ReadFull(c, reply); err != nil {
 			b.Fatal(err)
+		}
+	}
+}
+
+func TestParseCursor(t *testing.T) {
+	for _, x := range []struct {
+		in   string
+		want uint64
+		ok   bool
+	}{
+		{"", 0, true}, {"0", 0, true}, {"007", 7, true}, {"+5", 5, true}, {"-1", 1<<64 - 1, true}, {"18446744073709551615", 1<<64 - 1, true},
+		{"18446744073709551616", 0, false}, {"-", 0, false}, {"-+1", 0, false}, {"+-1", 0, false}, {" 1", 0, false}, {"1 ", 0, false}, {"a", 0, false},
+	} {
+		if got, ok := parseCursor([]byte(x.in)); got != x.want || ok != x.ok {
+			t.Errorf("parseCursor(%q) = %d, %v; want %d, %v", x.in, got, ok, x.want, x.ok)
 		}
 	}
 }

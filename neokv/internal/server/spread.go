@@ -364,9 +364,12 @@ func runScan(c *conn, args [][]byte) {
 	c.out.Buf = append(c.out.Buf, found.Buf...)
 }
 
-// parseCursor takes what C's strtoul takes without leading space, as Redis does: a sign is allowed, a range error is not.
+// parseCursor takes what C's strtoul takes without leading space, as Redis does: a sign is allowed, nothing is 0, a range error is one.
 func parseCursor(arg []byte) (uint64, bool) {
 	text := string(arg)
+	if text == "" {
+		return 0, true
+	}
 	negative := strings.HasPrefix(text, "-")
 	n, err := strconv.ParseUint(strings.TrimPrefix(strings.TrimPrefix(text, "-"), "+"), 10, 64)
 	if err != nil || strings.HasPrefix(text, "-+") {

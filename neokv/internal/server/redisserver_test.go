@@ -1,0 +1,177 @@
+//go:build redisserver
+
+package server
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os/exec"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"neokv.dev/neokv/internal/route"
+	"neokv.dev/neokv/internal/topology"
+)
+
+// redisServer starts redis-server on a free port for as long as the test runs.
+func redisServer(t *testing.T, args ...string) (addr string, port int) {
+	bin, err := exec.LookPath("redis-server")
+	if err != nil {
+		t.Fatalf("tests with the tag redisserver compare with redis-server 7.0: %v", err)
+	}
+	for { // cluster mode needs port + 10000, too
+		ln, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		port = ln.Addr().(*net.TCPAddr).Port
+		ln.Close()
+		if port < 55535 {
+			break
+		}
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	cmd := exec.CommandContext(ctx, bin, append([]string{"--port", strconv.Itoa(port), "--bind", "127.0.0.1", "--save", "", "--dir", t.TempDir()}, args...)...)
+	if err := cmd.Start(); err != nil {
+		cancel()
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		cancel()
+		cmd.Wait() // killed
+	})
+	addr = net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
+	for end := time.Now().Add(20 * time.Second); ; {
+		if c, err := net.Dial("tcp", addr); err == nil {
+			c.Close()
+			return addr, port
+		}
+		if time.Now().After(end) {
+			t.Fatalf("redis-server does not listen on %s", addr)
+		}
+	}
+}
+
+// converse sends requests, ends with a mark and returns everything that came back.
+func converse(t *testing.T, c net.Conn, requests string) string {
+	defer c.Close()
+	c.SetDeadline(time.Now().Add(20 * time.Second))
+	const mark = "*2\r\n$4\r\nECHO\r\n$8\r\nthat-end\r\n"
+	if _, err := io.WriteString(c, requests+mark); err != nil && !errors.Is(err, net.ErrClosed) && !errors.Is(err, io.ErrClosedPipe) {
+		t.Logf("%.60q: %v", requests, err)
+	}
+	var got []byte
+	buf := make([]byte, 1<<16)
+	for !bytes.HasSuffix(got, []byte("$8\r\nthat-end\r\n")) {
+		n, err := c.Read(buf)
+		got = append(got, buf[:n]...)
+		if err != nil {
+			if nerr := net.Error(nil); errors.As(err, &nerr) && nerr.Timeout() {
+				return string(got) + "<no answer>"
+			}
+			return string(got) + "<closed>"
+		}
+	}
+	return string(got)
+}
+
+// numbers is what differs from server to server: connection ids, bus ports, and with them the lengths of lines, and times.
+var numbers = regexp.MustCompile(`(\$2\r\nid\r\n:)\d+|[$=]\d+(\r\n(?:txt:)?[0-9a-f]{40} :\d+@)\d+|()\*2\r\n\$10\r\n\d+\r\n\$\d\r\n\d+`)
+
+func compare(t *testing.T, redis string, ours func() net.Conn, sessions []string) {
+	for _, proto := range []string{"", "HELLO 3\r\n"} {
+		for _, s := range sessions {
+			c, err := net.Dial("tcp", redis)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := numbers.ReplaceAllString(converse(t, c, proto+s), "$1$2$3#")
+			if got := numbers.ReplaceAllString(converse(t, ours(), proto+s), "$1$2$3#"); got != want {
+				t.Errorf("%.80q after %q:\n got %.600q\nwant %.600q", s, proto, got, want)
+			}
+		}
+	}
+}
+
+// everywhere are sessions that any Redis answers alike, in cluster mode or not.
+var everywhere = []string{
+	"PING\r\n", "ping hello\r\n", "PING a b\r\n", "*2\r\n$4\r\nPiNg\r\n$2\r\n\r\n\r\n",
+	"ECHO\r\n", "ECHO a\r\n", "ECHO a b\r\n", "TIME a\r\n", "TIME\r\n", "RESET\r\n", "RESET a\r\n", "HELLO 3\r\nRESET\r\nCLIENT GETNAME\r\n",
+	"QUIT\r\nPING\r\n", "QUIT a b\r\n", "*1\r\n$4\r\nquit\r\n",
+	"SELECT 0\r\n", "SELECT a\r\n", "SELECT 1a\r\n", "SELECT 4294967296\r\n", "SELECT\r\n", "SELECT 0 0\r\n",
+	"HELLO\r\n", "HELLO 2\r\n", "HELLO 3\r\n", "HELLO 4\r\n", "HELLO 1\r\n", "HELLO a\r\n", "HELLO 3 AUTH default x\r\n", "HELLO 3 AUTH a x\r\n",
+	"HELLO 2 AUTH default\r\n", "HELLO 2 SETNAME\r\n", "HELLO 2 SETNAME foo\r\nCLIENT GETNAME\r\n", "HELLO 2 SETNAME \"a b\"\r\nCLIENT GETNAME\r\n",
+	"HELLO 2 foo\r\n", "HELLO 3 AUTH default x SETNAME a\r\nCLIENT GETNAME\r\n", "HELLO 3 SETNAME x foo\r\nCLIENT GETNAME\r\nPING\r\n",
+	"AUTH x\r\n", "AUTH default x\r\n", "AUTH a x\r\n", "AUTH a b c\r\n", "AUTH\r\n",
+	"CLIENT\r\n", "CLIENT foo\r\n", "CLIENT GETNAME\r\n", "CLIENT SETNAME x\r\nCLIENT GETNAME\r\n", "CLIENT SETNAME \"a b\"\r\n", "CLIENT SETNAME\r\n",
+	"CLIENT SETNAME x\r\nCLIENT SETNAME \"\"\r\nCLIENT GETNAME\r\n", "CLIENT ID x\r\n", "CLIENT INFO x\r\n", "CLIENT LIST foo\r\n", "CLIENT LIST TYPE foo\r\n",
+	"CLIENT LIST TYPE master\r\n", "CLIENT LIST TYPE PubSub\r\n", "CLIENT LIST ID a\r\n", "CLIENT LIST ID 99999999\r\n", "CLIENT LIST ID\r\n", "CLIENT LIST TYPE\r\n",
+	"COMMAND foo\r\n", "COMMAND COUNT x\r\n", "COMMAND INFO nope\r\n", "COMMAND INFO ping echo select quit reset hello auth time info readonly readwrite asking\r\n",
+	"COMMAND INFO scan get set mget\r\n", "COMMAND INFO client|id CLIENT|LIST client|setname client|getname client|info client|nope\r\n",
+	"COMMAND INFO config|get config|set config|resetstat command|count command|docs command|info command|list command|getkeys\r\n",
+	"COMMAND INFO cluster|slots cluster|shards cluster|nodes cluster|info cluster|myid cluster|links cluster|keyslot cluster|countkeysinslot cluster|getkeysinslot\r\n",
+	"COMMAND DOCS nope\r\n", "COMMAND GETKEYS get a\r\n", "COMMAND GETKEYS ping\r\n", "COMMAND GETKEYS ping a\r\n", "COMMAND GETKEYS nope a\r\n", "COMMAND GETKEYS mset a 1 b 2\r\n",
+	"COMMAND GETKEYS get a b\r\n", "COMMAND LIST foo\r\n", "COMMAND LIST FILTERBY PATTERN pin?\r\n", "COMMAND LIST FILTERBY PATTERN PING\r\n", "COMMAND LIST FILTERBY x y\r\n",
+	"COMMAND LIST FILTERBY MODULE x\r\n", "COMMAND LIST FILTERBY ACLCAT nope\r\n", "COMMAND LIST FILTERBY PATTERN\r\n", "COMMAND LIST FILTERBY PATTERN client|in*\r\n",
+	"CONFIG\r\n", "CONFIG foo\r\n", "CONFIG GET\r\n", "CONFIG GET nope\r\n", "CONFIG GET save\r\n", "CONFIG GET SAVE\r\n", "CONFIG GET appendonly\r\n", "CONFIG GET maxclient?\r\n",
+	"CONFIG GET timeout Timeout\r\n", "CONFIG SET nope 1\r\n", "CONFIG SET a b c\r\n", "CONFIG SET maxclients a\r\n", "CONFIG SET maxclients 0\r\n", "CONFIG SET maxclients\r\n",
+	"CONFIG SET timeout -1\r\n", "CONFIG SET timeout x\r\n", "CONFIG SET timeout 0\r\n", "CONFIG SET databases 3\r\n", "CONFIG SET cluster-enabled no\r\n",
+	"CONFIG SET timeout 0 TIMEOUT 0\r\n", "CONFIG SET save \"\"\r\n", "CONFIG SET appendonly no\r\n", "CONFIG SET timeout 0 nope 1\r\n", "CONFIG RESETSTAT\r\n", "CONFIG RESETSTAT x\r\n",
+	"INFO nope\r\n", "INFO cluster\r\n", "INFO CLUSTER nope\r\n", "INFO nope cluster\r\n",
+	"SCAN\r\n", "SCAN a\r\n", "SCAN 1a\r\n", "SCAN 0 COUNT\r\n", "SCAN 0 COUNT 0\r\n", "SCAN 0 COUNT -1\r\n", "SCAN 0 COUNT a\r\n", "SCAN 0 foo bar\r\n", "SCAN 18446744073709551616\r\n",
+	"SCAN -\r\n", "SCAN 0 MATCH\r\n", "SCAN 0 TYPE\r\n", "SCAN 0 MATCH a COUNT\r\n",
+	"READONLY x\r\n", "ASKING x\r\n", "CLUSTER\r\n", "CLUSTER foo\r\n", "CLUSTER KEYSLOT\r\n", "CLUSTER SLOTS x\r\n", "CLUSTER MYID x\r\n",
+	"NOPE\r\n", "NOPE a b\r\n", "GET\r\n", "GET a b\r\n", "MSET a\r\n", "SET a\r\n", "*1\r\n$0\r\n\r\n", "nope '" + strings.Repeat("x", 200) + "' y\r\n",
+	// What is no command.
+	"*0\r\nPING\r\n", "*-1\r\nPING\r\n", "*a\r\n", "*\r\n", "*01\r\n", "*+1\r\n", "*1 \r\n", "*1\r\n$-1\r\n", "*1\r\n$a\r\n", "*1\r\n$04\r\nPING\r\n", "*1\r\n$536870913\r\n",
+	"*1\r\nx\r\n", "*1\r\n:1\r\n", "*2\r\n$4\r\nPING\r\n:1\r\n", "*1\r\n\r\n", "\"PING\r\n", "'PING'x\r\n", "\"PING\" \"a\\x41\\n\\\"b\"\r\n", "PING 'a\\'b\\n'\r\n", "PING\ta\r\n",
+	"\r\nPING\r\n", "   \r\nPING\r\n", "PING a\"b\"\r\n", "$4\r\nPING\r\n", "\"\"\r\n", "PING\r\n*1\r\n$-1\r\n", "*1\r\n$1 \r\n", "*1\r\n$\r\n",
+	"POST / HTTP/1.1\r\nHost: x\r\n\r\n", "Host: x\r\n",
+}
+
+func TestLikeRedis(t *testing.T) {
+	addr, _ := redisServer(t)
+	_, dial := start(t, Options{})
+	compare(t, addr, dial, everywhere)
+	compare(t, addr, dial, []string{
+		"SELECT 99\r\n", "SELECT -1\r\n", "READONLY\r\n", "READWRITE\r\n", "ASKING\r\n", "CLUSTER SLOTS\r\n", "CLUSTER NODES\r\n", "CLUSTER KEYSLOT a\r\n",
+		"CLUSTER COUNTKEYSINSLOT a\r\n", "CLUSTER GETKEYSINSLOT 1 a\r\n", "CLUSTER INFO\r\n", "CLUSTER SHARDS\r\n", "CLUSTER LINKS\r\n", "CLUSTER MYID\r\n",
+	})
+}
+
+func TestLikeRedisCluster(t *testing.T) {
+	addr, port := redisServer(t, "--cluster-enabled", "yes")
+	do := func(request string) string {
+		c, err := net.Dial("tcp", addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		return ask(t, c, request)
+	}
+	do("cluster set-config-epoch 1")
+	do("cluster addslotsrange 0 16383")
+	for end := time.Now().Add(20 * time.Second); !strings.Contains(do("cluster info"), "cluster_state:ok"); {
+		if time.Now().After(end) {
+			t.Fatal("redis-server's cluster is not ready")
+		}
+	}
+	id := strings.Split(do("cluster myid"), "\r\n")[1]
+	table := route.NewTable(1, []route.Store{{ID: 1, NodeID: id, Port: port, Alive: true}},
+		[]route.Region{{Region: topology.Region{ID: 1, Slots: topology.SlotRange{Last: topology.SlotCount - 1}}, Leader: 1}})
+	_, dial := start(t, Options{Self: 1, Table: func() *route.Table { return table }})
+	compare(t, addr, dial, everywhere)
+	compare(t, addr, dial, []string{
+		"SELECT 1\r\n", "SELECT -1\r\n", "READONLY\r\n", "READWRITE\r\n", "ASKING\r\n", "CLUSTER SLOTS\r\n", "CLUSTER SHARDS\r\n", "CLUSTER NODES\r\n", "CLUSTER INFO\r\n",
+		"CLUSTER MYID\r\n", "CLUSTER LINKS\r\n", "CLUSTER KEYSLOT {foo}bar\r\n", "CLUSTER KEYSLOT \"\"\r\n", "CLUSTER COUNTKEYSINSLOT a\r\n", "CLUSTER COUNTKEYSINSLOT 16384\r\n",
+		"CLUSTER COUNTKEYSINSLOT -1\r\n", "CLUSTER GETKEYSINSLOT 1 a\r\n", "CLUSTER GETKEYSINSLOT a 1\r\n", "CLUSTER GETKEYSINSLOT 16384 1\r\n", "CLUSTER GETKEYSINSLOT 1 -1\r\n",
+		"MGET a b\r\n", "MSET a 1 b 2\r\n", "DEL a b\r\n", fmt.Sprintf("*3\r\n$4\r\nMGET\r\n$%d\r\n%s\r\n$1\r\nb\r\n", 300, strings.Repeat("a", 300)),
+	})
+}
