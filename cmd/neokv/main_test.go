@@ -134,7 +134,7 @@ func TestProfiles(t *testing.T) {
 
 func TestVersion(t *testing.T) {
 	got := neokvRun(t, nil, "version")
-	for _, name := range []string{"neokv ", "commit ", "go ", "github.com/cockroachdb/pebble/v2 ", "github.com/lni/dragonboat/v4 "} {
+	for _, name := range []string{"neokv ", "module ", "commit ", "go ", "github.com/cockroachdb/pebble/v2 ", "github.com/lni/dragonboat/v4 "} {
 		if !strings.Contains("\n"+got.stdout, "\n"+name) {
 			t.Errorf("no line for %s", name)
 		}

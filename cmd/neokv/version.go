@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"neokv.dev/neokv"
 	"neokv.dev/results"
 )
 
@@ -25,7 +26,7 @@ func versionCommand(p process) *cobra.Command {
 				commit += ", modified"
 			}
 			w := tabwriter.NewWriter(p.stdout, 0, 0, 2, ' ', 0)
-			fmt.Fprintf(w, "neokv\t%s\ncommit\t%s\ngo\t%s\n", b.Version, commit, b.Go)
+			fmt.Fprintf(w, "neokv\t%s\nmodule\t%s\ncommit\t%s\ngo\t%s\n", neokv.Version, b.Version, commit, b.Go)
 			for _, module := range slices.Sorted(maps.Keys(b.Modules)) {
 				fmt.Fprintf(w, "%s\t%s\n", module, b.Modules[module])
 			}
