@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -20,7 +21,8 @@ import (
 type end struct {
 	*transport.Endpoint
 	raft   raftio.ITransport
-	got    []string // commit index @ ms since begin
+	mu     sync.Mutex // of got and begin: deliveries come from several goroutines
+	got    []string   // commit index @ ms since begin
 	begin  time.Time
 	chunks int
 	refuse bool
@@ -29,6 +31,8 @@ type end struct {
 func newEnd(t testing.TB, net *transport.Network, id topology.StoreID) *end {
 	e := &end{Endpoint: net.NewEndpoint(transport.Options{Store: id}), begin: time.Now()}
 	e.raft = e.Factory().Create(config.NodeHostConfig{RaftAddress: id.RaftAddress()}, func(b pb.MessageBatch) {
+		e.mu.Lock()
+		defer e.mu.Unlock()
 		for _, m := range b.Requests {
 			e.got = append(e.got, fmt.Sprintf("%d@%d", m.Commit, time.Since(e.begin).Milliseconds()))
 		}
@@ -76,6 +80,8 @@ func TestLinks(t *testing.T) {
 			t.Helper()
 			time.Sleep(time.Second)
 			synctest.Wait()
+			e.mu.Lock()
+			defer e.mu.Unlock()
 			if !slices.Equal(e.got, got) {
 				t.Errorf("%s: got %v, want %v", what, e.got, got)
 			}
