@@ -135,6 +135,9 @@ func Open(o Options) (s *Store, err error) {
 			return s, err
 		}
 	}
+	if err := o.FS.Failed(); err != nil { // a write failed on the way; nobody below has been told
+		return s, err
+	}
 	s.wg.Go(s.run)
 	return s, nil
 }
