@@ -28,6 +28,7 @@ var (
 		"neokv/internal/transport",
 		"neokv/internal/fault",
 		"neokv/internal/raftlog",
+		"neokv/internal/redis/redistest",
 		"neokv/internal/redis",
 		"neokv/internal/region",
 		"neokv/internal/route",
