@@ -1,0 +1,145 @@
+package redistest
+
+import (
+	"bufio"
+	"bytes"
+	"math/rand/v2"
+	"net"
+	"reflect"
+	"strings"
+	"testing"
+)
+
+// serve answers every call with what answer says.
+func serve(t *testing.T, answer func(call string) string) func() (net.Conn, error) {
+	return func() (net.Conn, error) {
+		client, server := net.Pipe()
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			in, out := bufio.NewReader(server), bufio.NewWriter(server)
+			replies := make(chan string, 1<<12) // a pipe has no buffer, and calls come before replies are read
+			go func() {
+				for r := range replies {
+					_, _ = out.WriteString(r)
+					_ = out.Flush()
+				}
+			}()
+			defer close(replies)
+			for {
+				v, err := Read(in)
+				if err != nil {
+					return
+				}
+				var words []string
+				for _, item := range v.Items {
+					words = append(words, string(item.Text))
+				}
+				replies <- answer(strings.Join(words, " "))
+			}
+		}()
+		t.Cleanup(func() {
+			_ = client.Close()
+			<-done
+		})
+		return client, nil
+	}
+}
+
+func TestRunFindsDifferences(t *testing.T) {
+	right := func(call string) string {
+		switch name, _, _ := strings.Cut(strings.ToLower(call), " "); name {
+		case "keys":
+			return "*2\r\n$1\r\na\r\n$1\r\nb\r\n"
+		case "ttl", "pttl":
+			return ":5000\r\n"
+		}
+		return "+OK\r\n"
+	}
+	for _, c := range []struct {
+		name        string
+		got         func(call string) string
+		differences int // of at most one
+		excepted    bool
+	}{
+		{"equal", right, 0, false},
+		{"other order", func(call string) string {
+			return strings.Replace(right(call), "*2\r\n$1\r\na\r\n$1\r\nb\r\n", "*2\r\n$1\r\nb\r\n$1\r\na\r\n", 1)
+		}, 0, false},
+		{"other time", func(call string) string { return strings.Replace(right(call), ":5000", ":4999", 1) }, 0, false},
+		{"much other time", func(call string) string { return strings.Replace(right(call), ":5000", ":4900", 1) }, 1, false},
+		{"never expires", func(call string) string { return strings.Replace(right(call), ":5000", ":-1", 1) }, 1, false},
+		{"other kind", func(call string) string { return strings.Replace(right(call), "+OK", "-OK", 1) }, 1, false},
+		{"meant", func(call string) string { return strings.Replace(right(call), "+OK", "+FINE", 1) }, 0, true},
+	} {
+		r, err := Run(Options{Want: serve(t, right), Got: serve(t, c.got), Calls: 300, Seed: 1, Most: 1, Exceptions: []Exception{{
+			Reason:  "fine is OK",
+			Matches: func(_ [][]byte, want, got Value) bool { return string(want.Text) == "OK" && string(got.Text) == "FINE" },
+		}}})
+		if err != nil {
+			t.Fatalf("%s: %v", c.name, err)
+		}
+		if min(1, len(r.Differences)) != c.differences || r.Excepted["fine is OK"] > 0 != c.excepted || c.differences == 0 && r.Calls < 300 {
+			t.Errorf("%s: %d calls, excepted %v, differences %v", c.name, r.Calls, r.Excepted, r.Differences)
+		}
+	}
+}
+
+func TestRunEndsOnGarbage(t *testing.T) {
+	for _, garbage := range []string{"OK\r\n", "$3\r\nab\r\n", ":x\r\n", "*1\r\n$1\r\nab\r\n", "+a\rb\r\n", "$-2\r\n", "$01\r\na\r\n"} {
+		n := 0
+		got := func(string) string {
+			if n++; n == 20 {
+				return garbage + "+OK\r\n"
+			}
+			return "+OK\r\n"
+		}
+		r, err := Run(Options{Want: serve(t, func(string) string { return "+OK\r\n" }), Got: serve(t, got), Calls: 10})
+		if err == nil {
+			t.Errorf("%q: no error, differences %v", garbage, r.Differences)
+		}
+	}
+}
+
+// TestSameSeedSameCalls: a seed names a sequence, and every key has the tag.
+func TestSameSeedSameCalls(t *testing.T) {
+	make1 := func(seed uint64) (calls [][]string) {
+		g := Generator{Rand: rand.New(rand.NewPCG(seed, 0)), Tag: "{t}"}
+		for range 1000 {
+			if k := g.Key(); !strings.HasPrefix(k, "{t}") {
+				t.Fatalf("key %q", k)
+			}
+			calls = append(calls, g.Calls()...)
+		}
+		return calls
+	}
+	if !reflect.DeepEqual(make1(5), make1(5)) {
+		t.Error("one seed, two sequences")
+	}
+	if reflect.DeepEqual(make1(5), make1(6)) {
+		t.Error("two seeds, one sequence")
+	}
+}
+
+func TestParseCall(t *testing.T) {
+	got, err := ParseCall(`  set "a \"b\x00"  {t}c ""`)
+	if want := []string{"set", "a \"b\x00", "{t}c", ""}; err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("%q, %v; want %q", got, err, want)
+	}
+	if _, err := ParseCall(`set "a`); err == nil {
+		t.Error("an open quote is no error")
+	}
+	if got := AppendCall(nil, []byte("get"), nil); string(got) != "*2\r\n$3\r\nget\r\n$0\r\n\r\n" {
+		t.Errorf("%q", got)
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add([]byte("*2\r\n$1\r\na\r\n%1\r\n:1\r\n,1.5\r\n"))
+	f.Add([]byte("*1048576\r\n"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if v, err := Parse(b); err == nil && !v.Equal(v) && !bytes.Contains(b, []byte("nan")) {
+			t.Errorf("%q does not equal itself", b)
+		}
+	})
+}
