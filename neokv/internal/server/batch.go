@@ -12,7 +12,7 @@ import (
 
 const (
 	maxWrites    = 4096     // in one batch
-	firstReads   = 64       // in one batch, until it is known how large the replies are
+	firstReads   = 16       // in one batch, until it is known how large the replies are
 	maxReads     = 4096     // in one batch
 	wantReplies  = 1 << 20  // bytes of replies that a batch of reads should not exceed by much
 	maxHeldBytes = 64 << 20 // of all commands of a server that wait for a leader
