@@ -52,7 +52,7 @@ func newFolder() *node { return &node{children: map[string]*node{}, modTime: tim
 func (n *node) isDir() bool { return n.children != nil }
 
 // crash returns what a power cut at this instant leaves. What was not synced survives with the given percentage: a file's blocks of
-// 4 KiB, and names, each decided by rng, in an order that depends on nothing else. With 100 nothing is lost. The names in the root are always synced: there is
+// sectorBytes, and names, each decided by rng, in an order that depends on nothing else. With 100 nothing is lost. The names in the root are always synced: there is
 // no folder above to say them in.
 //
 // The removal of a name that was not synced is undone, unless unsyncedPercent is 100. To undo only some would take a renamed file away under
@@ -97,15 +97,17 @@ func (n *node) crash(all bool, survives func() bool, done map[*node]*node) *node
 	return left
 }
 
+// sectorBytes is what a disk writes whole or not at all.
+const sectorBytes = 512
+
 // lost returns a file's bytes as of its last sync, with those later blocks that survive.
 func (n *node) lost(survives func() bool) []byte {
 	left := slices.Clone(n.data[:n.durable])
 	for _, r := range slices.Backward(n.undo) {
 		copy(left[r.off:], r.old)
 	}
-	const block = 4096
-	for at := 0; at < len(n.data); at += block {
-		now := n.data[at:min(at+block, len(n.data))]
+	for at := 0; at < len(n.data); at += sectorBytes {
+		now := n.data[at:min(at+sectorBytes, len(n.data))]
 		if at+len(now) <= n.durable && len(n.undo) == 0 || !survives() {
 			continue
 		}

@@ -129,9 +129,9 @@ func TestCrashKeepsWhatWasSynced(t *testing.T) {
 func TestCrashLosesBlocksBySeed(t *testing.T) {
 	fs := Mem()
 	const blocks, syncedBlocks = 64, 16
-	f := put(t, fs, "f", string(bytes.Repeat([]byte{1}, syncedBlocks*4096)))
+	f := put(t, fs, "f", string(bytes.Repeat([]byte{1}, syncedBlocks*sectorBytes)))
 	must(t, f.Sync())
-	_, err := f.Write(bytes.Repeat([]byte{2}, (blocks-syncedBlocks)*4096))
+	_, err := f.Write(bytes.Repeat([]byte{2}, (blocks-syncedBlocks)*sectorBytes))
 	must(t, err)
 	crash := func(seed uint64) string { return read(t, fs.Crash(50, rand.New(rand.NewPCG(seed, 0))), "f") }
 	seed := randomSource(t).Uint64()
@@ -140,15 +140,15 @@ func TestCrashLosesBlocksBySeed(t *testing.T) {
 		t.Error("two crashes with one seed differ")
 	}
 	kept := 0
-	for at := 0; at < len(left); at += 4096 {
-		switch block := left[at : at+4096]; {
-		case at < syncedBlocks*4096:
-			if block != string(bytes.Repeat([]byte{1}, 4096)) {
+	for at := 0; at < len(left); at += sectorBytes {
+		switch block := left[at : at+sectorBytes]; {
+		case at < syncedBlocks*sectorBytes:
+			if block != string(bytes.Repeat([]byte{1}, sectorBytes)) {
 				t.Fatalf("synced block at %d was touched", at)
 			}
-		case block == string(bytes.Repeat([]byte{2}, 4096)):
+		case block == string(bytes.Repeat([]byte{2}, sectorBytes)):
 			kept++
-		case block != string(make([]byte, 4096)):
+		case block != string(make([]byte, sectorBytes)):
 			t.Fatalf("block at %d is torn", at)
 		}
 	}
