@@ -19,13 +19,18 @@ func serve(t *testing.T, answer func(call string) string) func() (net.Conn, erro
 			defer close(done)
 			in, out := bufio.NewReader(server), bufio.NewWriter(server)
 			replies := make(chan string, 1<<12) // a pipe has no buffer, and calls come before replies are read
+			written := make(chan struct{})
 			go func() {
+				defer close(written)
 				for r := range replies {
 					_, _ = out.WriteString(r)
 					_ = out.Flush()
 				}
 			}()
-			defer close(replies)
+			defer func() {
+				close(replies)
+				<-written
+			}()
 			for {
 				v, err := Read(in)
 				if err != nil {
