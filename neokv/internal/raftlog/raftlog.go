@@ -78,9 +78,6 @@ func New(e *engine.Engine, o Options) *Log {
 	return &Log{engine: e, o: o, replicas: make(map[topology.RegionID]*replica)}
 }
 
-// Factory returns what dragonboat is configured with (Expert.LogDBFactory). The engine stays the caller's.
-func Factory(e *engine.Engine, o Options) config.LogDBFactory { return New(e, o).Factory() }
-
 // Factory returns what dragonboat is configured with (Expert.LogDBFactory); it hands out this log store.
 func (l *Log) Factory() config.LogDBFactory { return factory{l} }
 

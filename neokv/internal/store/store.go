@@ -67,6 +67,7 @@ type Faults struct {
 type Store struct {
 	o        Options
 	engine   *engine.Engine
+	log      *raftlog.Log
 	endpoint *transport.Endpoint
 	host     *dragonboat.NodeHost
 	group    atomic.Pointer[meta.Group] // nil where the store holds no replica of meta
@@ -187,6 +188,9 @@ func (s *Store) put(key, value []byte, sync bool) error {
 
 func (s *Store) startHost() error {
 	knobs := s.o.Settings.Raft
+	s.log = raftlog.New(s.engine, raftlog.Options{
+		Sync: s.o.Settings.Engine.WALSync == "always", Failed: s.o.FS.Failed, Fence: s.o.FS.Fence, Faults: s.o.Faults.Log,
+	})
 	workers := config.EngineConfig{ExecShards: 2, CommitShards: 1, ApplyShards: 2, SnapshotShards: 2, CloseShards: 1}
 	log := config.GetTinyMemLogDBConfig()
 	log.Shards = workers.ExecShards
@@ -194,9 +198,7 @@ func (s *Store) startHost() error {
 		NodeHostDir: s.o.FS.PathJoin(s.o.Dir, "raft"), RaftAddress: s.o.ID.RaftAddress(),
 		RTTMillisecond: uint64(knobs.RTT / time.Millisecond), RaftEventListener: region.Listener(s.leaderChanged),
 		Expert: config.ExpertConfig{
-			LogDBFactory: raftlog.Factory(s.engine, raftlog.Options{
-				Sync: s.o.Settings.Engine.WALSync == "always", Failed: s.o.FS.Failed, Fence: s.o.FS.Fence, Faults: s.o.Faults.Log,
-			}),
+			LogDBFactory:     s.log.Factory(),
 			TransportFactory: s.endpoint.Factory(),
 			Engine:           workers, LogDB: log, FS: s.o.FS.Raft(),
 		},
@@ -219,6 +221,9 @@ func (s *Store) startMeta() error {
 	}
 	if s.host.HasNodeInfo(uint64(topology.MetaRegion), replica) {
 		members = nil
+		if err := s.log.Check(topology.MetaRegion, topology.ReplicaID(replica)); err != nil {
+			return err
+		}
 	} else {
 		s.endpoint.Fresh(topology.MetaRegion)
 	}
@@ -262,6 +267,8 @@ func (s *Store) startReplica(m *meta.Map, r topology.Region) error {
 		for _, p := range r.Peers {
 			members[uint64(p.Replica)] = p.Store.RaftAddress()
 		}
+	} else if err := s.log.Check(r.ID, peer.Replica); err != nil {
+		return err
 	}
 	if err := replica.Start(members); err != nil {
 		return err

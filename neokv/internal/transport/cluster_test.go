@@ -106,7 +106,7 @@ func (c *cluster) start(id topology.StoreID) {
 	n.host, err = dragonboat.NewNodeHost(config.NodeHostConfig{
 		NodeHostDir: "raft", RaftAddress: id.RaftAddress(), RTTMillisecond: uint64(rtt / time.Millisecond), RaftEventListener: c.watch,
 		Expert: config.ExpertConfig{
-			LogDBFactory: raftlog.Factory(n.engine, raftlog.Options{Sync: true, Failed: c.fs[id].Failed, Fence: func(err error) { c.t.Error(err) }}),
+			LogDBFactory: raftlog.New(n.engine, raftlog.Options{Sync: true, Failed: c.fs[id].Failed, Fence: func(err error) { c.t.Error(err) }}).Factory(),
 			Engine:       config.EngineConfig{ExecShards: 2, CommitShards: 1, ApplyShards: 2, SnapshotShards: 2, CloseShards: 1},
 			LogDB:        logDB(), FS: c.fs[id].Raft(), TransportFactory: n.endpoint.Factory(),
 		},
