@@ -209,6 +209,27 @@ func factsOf(docs []any) map[string]map[string]string {
 	return out
 }
 
+// README.md shows the example of package neokv, which go test runs.
+func TestReadmeShowsTheExample(t *testing.T) {
+	code, err := os.ReadFile("../neokv/example_test.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, body, begun := strings.Cut(string(code), "func Example() {\n")
+	body, _, ended := strings.Cut(body, "\t// Output:")
+	if !begun || !ended {
+		t.Fatal("neokv/example_test.go has no Example with an output")
+	}
+	body = strings.TrimPrefix(strings.ReplaceAll(body, "\n\t", "\n"), "\t")
+	readme, err := os.ReadFile("../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := "```go\n" + body + "```\n"; !strings.Contains(string(readme), want) {
+		t.Errorf("README.md does not show\n%s", want)
+	}
+}
+
 var link = regexp.MustCompile(`\]\(([^)#:]+)(#[^)]*)?\)`)
 
 // Links to files of the repository lead somewhere.
