@@ -1,0 +1,159 @@
+package meta
+
+import (
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	sm "github.com/lni/dragonboat/v4/statemachine"
+
+	"neokv.dev/neokv/internal/engine"
+	"neokv.dev/neokv/internal/topology"
+	"neokv.dev/neokv/settings"
+)
+
+func TestInitialSpreadsEvenly(t *testing.T) {
+	for _, shape := range []settings.Cluster{
+		{Stores: 1, Replicas: 1, Regions: 1}, {Stores: 3, Replicas: 3, Regions: 8}, {Stores: 5, Replicas: 3, Regions: 7}, {Stores: 9, Replicas: 2, Regions: 128},
+	} {
+		m := Initial("c", shape)
+		next, ids := 0, make(map[topology.ReplicaID]bool)
+		leads, held := make(map[topology.StoreID]int), make(map[topology.StoreID]int)
+		for i, r := range m.Regions {
+			if r.ID != topology.RegionID(i+1) || int(r.Slots.First) != next {
+				t.Errorf("%+v: region %d is %d with slots %v; want %d from slot %d", shape, i, r.ID, r.Slots, i+1, next)
+			}
+			next = int(r.Slots.Last) + 1
+			if len(r.Peers) != shape.Replicas {
+				t.Errorf("%+v: region %d has %d peers", shape, r.ID, len(r.Peers))
+			}
+			leads[r.Peers[0].Store]++
+			stores := make(map[topology.StoreID]bool)
+			for _, p := range r.Peers {
+				if ids[p.Replica] || p.Replica == 0 || p.Replica >= m.NextReplica || stores[p.Store] {
+					t.Errorf("%+v: region %d: bad peer %+v", shape, r.ID, p)
+				}
+				ids[p.Replica], stores[p.Store] = true, true
+				held[p.Store]++
+			}
+		}
+		if next != topology.SlotCount {
+			t.Errorf("%+v: slots end at %d", shape, next)
+		}
+		for _, n := range []map[topology.StoreID]int{leads, held} {
+			least, most := 1<<30, 0
+			for _, s := range m.Stores {
+				least, most = min(least, n[s.ID]), max(most, n[s.ID])
+			}
+			if most-least > shape.Replicas {
+				t.Errorf("%+v: uneven: %v", shape, n)
+			}
+		}
+		seen := make(map[string]bool)
+		for _, s := range m.Stores {
+			if len(s.NodeID) != 40 || seen[s.NodeID] {
+				t.Errorf("%+v: store %d has node id %q", shape, s.ID, s.NodeID)
+			}
+			seen[s.NodeID] = true
+		}
+		if m.RedisIndex() != 1 {
+			t.Errorf("index of %s is %d; want 1", RedisTable, m.RedisIndex())
+		}
+	}
+}
+
+func openMachine(t *testing.T, fs vfs.FS) (*machine, uint64, *engine.Engine) {
+	t.Helper()
+	e, err := engine.Open(engine.Options{Dir: "/e", FS: fs, Knobs: settings.Default().Engine, Stores: 3, Fatal: func(err error) { t.Error(err) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := &machine{o: Options{
+		Engine: e, Failed: func() error { return nil }, Fence: func(err error) { t.Error(err) }, Changed: func() {},
+	}}
+	m.current.Store(new(Map))
+	index, err := m.Open(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m, index, e
+}
+
+// TestFirstBootstrapWins applies two of them, and opens the state machine again.
+func TestFirstBootstrapWins(t *testing.T) {
+	fs := vfs.NewMem()
+	m, index, e := openMachine(t, fs)
+	if index != 0 {
+		t.Errorf("a new machine is at index %d", index)
+	}
+	shape := settings.Cluster{Stores: 3, Replicas: 3, Regions: 4}
+	first, second := Initial("first", shape), Initial("second", shape)
+	for i, x := range []*Map{first, second} {
+		cmd, err := json.Marshal(change{Bootstrap: x})
+		if err != nil {
+			t.Fatal(err)
+		}
+		out, err := m.Update([]sm.Entry{{Index: uint64(5 + i), Cmd: cmd}})
+		if err != nil || out[0].Result.Value != 1 {
+			t.Errorf("update %d = %+v, %v; want map version 1", i, out[0].Result, err)
+		}
+	}
+	want := *first
+	want.Version = 1
+	if got := m.current.Load(); !reflect.DeepEqual(*got, want) {
+		t.Errorf("map = %+v; want %+v", *got, want)
+	}
+	if err := e.Close(); err != nil {
+		t.Fatal(err)
+	}
+	m, index, e = openMachine(t, fs)
+	defer e.Close()
+	if got := m.current.Load(); index != 6 || !reflect.DeepEqual(*got, want) {
+		t.Errorf("opened again: index %d, map %+v; want 6 and %+v", index, *got, want)
+	}
+}
+
+func TestDirectory(t *testing.T) {
+	start := time.Unix(1000, 0)
+	d := NewDirectory(time.Second)
+	beat := func(s topology.StoreID, port int, leads ...Lead) Beat { return Beat{Store: s, Host: "h", Port: port, Leads: leads} }
+	for i, x := range []struct {
+		at    time.Duration
+		beat  Beat
+		news  bool
+		leads string // region:store@term
+	}{
+		{0, beat(1, 7001), true, "[]"},
+		{0, beat(1, 7001), false, "[]"},
+		{1 * time.Second, beat(2, 7002, Lead{1, 2, 5}), true, "[{1 2 5}]"},
+		{1 * time.Second, beat(1, 7001, Lead{1, 1, 4}), false, "[{1 2 5}]"}, // an older term says nothing
+		{2 * time.Second, beat(1, 7001, Lead{1, 1, 6}, Lead{3, 1, 2}), true, "[{1 1 6} {3 1 2}]"},
+		{2 * time.Second, beat(1, 8001, Lead{1, 1, 6}), true, "[{1 1 6} {3 1 2}]"}, // another port
+	} {
+		if news := d.Hear(x.beat, start.Add(x.at)); news != x.news {
+			t.Errorf("beat %d: news %t; want %t", i, news, x.news)
+		}
+		if got := fmt.Sprint(d.View(new(Map), 0).Leads); got != x.leads {
+			t.Errorf("beat %d: leads %s; want %s", i, got, x.leads)
+		}
+	}
+	if d.Expire(start.Add(4 * time.Second)) {
+		t.Error("a store is dead after 3 s of silence; want more than 3 heartbeats")
+	}
+	if !d.Expire(start.Add(4*time.Second+time.Millisecond)) || d.Expire(start.Add(4*time.Second+time.Millisecond)) {
+		t.Error("Expire is to tell once that store 2 is dead")
+	}
+	if got, want := fmt.Sprint(d.View(new(Map), 0).Stores), "[{1 h 8001 true} {2 h 7002 false}]"; got != want {
+		t.Errorf("stores %s; want %s", got, want)
+	}
+	if !d.Hear(beat(2, 7002), start.Add(9*time.Second)) {
+		t.Error("that a dead store is back is no news")
+	}
+	m := &Map{Version: 3}
+	if d.View(m, 3).Map != nil || d.View(m, 2).Map != m {
+		t.Error("the map is to come with a view when it is newer than the asker's, and only then")
+	}
+}
