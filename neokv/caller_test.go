@@ -95,19 +95,24 @@ func (c *caller) do(k kind, key, value string) (acknowledged bool, err error) {
 	return false, nil
 }
 
-// probe reads a key from one store, once, and reports whether it answered.
-func (c *caller) probe(addr, key string) (bool, error) {
-	o := c.h.begin(c.id, get, key, "")
+// at runs an operation on one store, once, without following redirections, and reports whether it was acknowledged.
+func (c *caller) at(addr string, k kind, key, value string) (acknowledged bool, err error) {
+	o := c.h.begin(c.id, k, key, value)
 	reply, err := c.ask(addr, o, time.Now().Add(opTime))
-	if err != nil {
+	var no refusal
+	switch {
+	case err == nil:
+		c.h.done(o, reply)
+		return true, nil
+	case k == get, errors.As(err, &no), errors.Is(err, errNotSent):
 		c.h.drop(o, err)
-		if errors.Is(err, errUnexpected) {
-			return false, fmt.Errorf("%s: %w", o, err)
-		}
-		return false, nil
+	default:
+		c.h.lost(o, err)
 	}
-	c.h.done(o, reply)
-	return true, nil
+	if errors.Is(err, errUnexpected) {
+		return false, fmt.Errorf("%s: %w", o, err)
+	}
+	return false, nil
 }
 
 var (

@@ -30,6 +30,7 @@ var (
 	simFirst   = flag.Uint64("sim.first", 1, "first seed of a batch")
 	simVirtual = flag.Duration("sim.virtual", 20*time.Second, "length of a run in virtual time")
 	simPlan    = flag.String("sim.plan", chaos.name, "schedule of faults")
+	simKeep    = flag.Bool("sim.keep", false, "keep the history of runs in which nothing was found, too")
 	simPlanted = flag.Bool("sim.planted", false, "plant the mistake that the plan is made to find")
 )
 
@@ -101,7 +102,7 @@ func (r *simReport) print() {
 	fmt.Printf("%s%s\n", simReportMark, text)
 }
 
-// batch runs seeds of a plan in child processes, one per core.
+// simBatch runs seeds of a plan in child processes, one per core.
 type simBatch struct {
 	t       *testing.T
 	plan    plan
@@ -182,6 +183,9 @@ func (b *simBatch) child(from uint64, count int) {
 			fmt.Sprintf("-sim.first=%d", from), fmt.Sprintf("-sim.seeds=%d", count), fmt.Sprintf("-sim.virtual=%s", b.virtual),
 			"-sim.plan="+b.plan.name, fmt.Sprintf("-sim.planted=%v", b.planted))
 		cmd.Env = append(os.Environ(), simWorker+"=1", "GOMAXPROCS=1")
+		if b.planted { // what is to be found need not be kept
+			cmd.Env = append(cmd.Env, "TMPDIR="+b.t.TempDir())
+		}
 		out, err := cmd.CombinedOutput()
 		var last simReport
 		lines := bufio.NewScanner(bytes.NewReader(out))

@@ -1,3 +1,273 @@
 package neokv
 
-var plantedPlans []plan
+import (
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"neokv.dev/neokv/internal/store"
+	"neokv.dev/neokv/internal/topology"
+)
+
+// plantedPlans are schedules each made to find one planted mistake, which it does within bound seeds. Without the mistake the very
+// same schedules find nothing.
+var plantedPlans = []plan{
+	{
+		name: "log-unsynced", mistake: "the log is not synced", bound: 2,
+		plant: func(f *store.Faults) { f.Log.NoSync = true },
+		lanes: []func(*sim, *rand.Rand){blackouts}, clients: 6, each: 10 * time.Millisecond, mix: "RW+#",
+	},
+	{
+		name: "apply-index-apart", mistake: "the apply index is committed in a batch of its own", bound: 6,
+		plant: func(f *store.Faults) { f.Region.SplitApply = true },
+		lanes: []func(*sim, *rand.Rand){tearing}, clients: 2, each: 50 * time.Millisecond, mix: "+#",
+	},
+	{
+		name: "lease-unchecked", mistake: "a lease is never checked", bound: 3,
+		plant: func(f *store.Faults) { f.Region.TrustLease = true },
+		lanes: []func(*sim, *rand.Rand){lonelyLeaders}, clients: 2, each: 50 * time.Millisecond, mix: "R",
+	},
+	{
+		name: "lease-promise", mistake: "the voters' promise is not held", bound: 4,
+		plant: func(f *store.Faults) { f.Transport.NoPromise = true },
+		lanes: []func(*sim, *rand.Rand){forgetfulVoters}, clients: 2, each: 50 * time.Millisecond, mix: "R",
+	},
+	{
+		name: "term-tag", mistake: "the term tag is ignored", bound: 1,
+		plant: func(f *store.Faults) { f.Region.NoTermTag = true },
+		seams: (*sim).holdWrites,
+		lanes: []func(*sim, *rand.Rand){lateWrites}, clients: 2, each: 50 * time.Millisecond, mix: "RW+#",
+	},
+}
+
+// TestPlanted plants each mistake and counts the seeds until it is found; then it runs the same seeds without it.
+func TestPlanted(t *testing.T) {
+	const virtual = 10 * time.Second
+	for _, p := range plantedPlans {
+		t.Run(p.name, func(t *testing.T) {
+			b := newBatch(t, p, true, virtual)
+			b.run(1, p.bound, true)
+			if len(b.failed) == 0 {
+				t.Errorf("%s: not found in %d seeds", p.mistake, p.bound)
+			} else {
+				t.Logf("%s: found by seed %d: %.300s", p.mistake, b.failed[0].Seed, b.failed[0].Problem)
+			}
+			b = newBatch(t, p, false, virtual)
+			b.run(1, p.bound, false)
+			for _, r := range b.failed {
+				t.Errorf("without a mistake: seed %d: %s\nagain: %s", r.Seed, r.Problem, b.again(r.Seed))
+			}
+			t.Logf("%s", b)
+		})
+	}
+}
+
+// blackouts kills all stores at one instant, with nothing unsynced left.
+func blackouts(s *sim, random *rand.Rand) {
+	for s.sleep(time.Duration(500+random.IntN(1000)) * time.Millisecond) {
+		if random.IntN(2) > 0 || !s.killAtSync(int64(1+random.IntN(20)), 0, random, s.c.nodes...) {
+			s.kill(0, random, s.c.nodes...)
+		}
+		for _, n := range s.c.nodes {
+			s.restart(n)
+		}
+	}
+}
+
+// tearing counts in many connections at once, so that much is applied between two syncs, and kills one store after the other at a sync, so
+// that a part of the unsynced stays. What is applied twice then shows up as replicas that differ.
+func tearing(s *sim, random *rand.Rand) {
+	var counters sync.WaitGroup
+	for i := range 48 {
+		counters.Go(func() {
+			c := s.newCaller(100 + i)
+			defer c.close()
+			for n := 0; s.sleep(10 * time.Millisecond); n++ {
+				_, err := c.do(incr, fmt.Sprintf("x%d-%d{%s}", i, n/8, regionTags[i%simRegions]), "")
+				s.fail(err)
+			}
+		})
+	}
+	for s.sleep(time.Duration(100+random.IntN(100)) * time.Millisecond) {
+		n := s.c.nodes[random.IntN(3)]
+		if s.killAtSync(int64(1+random.IntN(12)), 60, random, n) {
+			s.restart(n)
+		}
+	}
+	counters.Wait()
+}
+
+// watched runs during while clients read a register from its leader, every few milliseconds, so that its lease stays young, and write
+// it at the other stores. None of them follows redirections.
+func (s *sim) watched(random *rand.Rand, during func(region topology.RegionID, leader *node)) {
+	region := topology.RegionID(1 + random.IntN(simRegions))
+	leader, _ := s.leader(region)
+	if leader == nil {
+		return
+	}
+	key := s.key('r', int(region)-1)
+	stop := make(chan struct{})
+	var wg sync.WaitGroup
+	repeat := func(id int, pause time.Duration, at *node, k kind) {
+		wg.Go(func() {
+			c := s.newCaller(id)
+			defer c.close()
+			for n := 0; ; n++ {
+				value := ""
+				if k == set {
+					value = fmt.Sprintf("%d-%d", id, n)
+				}
+				_, err := c.at(at.addr, k, key, value)
+				s.fail(err)
+				select {
+				case <-stop:
+					return
+				case <-time.After(pause):
+				}
+			}
+		})
+	}
+	repeat(200, 7*time.Millisecond, leader, get)
+	for i, n := range s.others(leader) {
+		repeat(201+i, 20*time.Millisecond, n, set)
+	}
+	during(region, leader)
+	close(stop)
+	wg.Wait()
+}
+
+// lonelyLeaders cuts a leader off while clients still read from it.
+func lonelyLeaders(s *sim, random *rand.Rand) {
+	for s.sleep(time.Duration(300+random.IntN(500)) * time.Millisecond) {
+		s.watched(random, func(_ topology.RegionID, leader *node) {
+			s.sleep(time.Duration(100+random.IntN(200)) * time.Millisecond)
+			s.link(false, true, true, leader, s.others(leader)...)
+			s.sleep(time.Second)
+			s.link(true, true, true, leader, s.others(leader)...)
+		})
+	}
+}
+
+// forgetfulVoters cuts one follower off from the leader, so that it wants to be elected and is refused by the other, which hears the
+// leader; then it restarts that other one, which has forgotten whom it follows, and cuts it off from the leader, too.
+func forgetfulVoters(s *sim, random *rand.Rand) {
+	for s.sleep(time.Duration(300+random.IntN(500)) * time.Millisecond) {
+		s.watched(random, func(_ topology.RegionID, leader *node) {
+			others := s.others(leader)
+			i := random.IntN(2)
+			eager, forgetful := others[i], others[1-i]
+			s.link(false, true, true, leader, eager)
+			if s.sleep(time.Duration(700+random.IntN(600)) * time.Millisecond) {
+				s.kill(100, random, forgetful)
+				s.link(false, true, true, leader, forgetful)
+				s.restart(forgetful)
+				s.sleep(600 * time.Millisecond)
+			}
+			s.link(true, true, true, leader, others...)
+		})
+	}
+}
+
+// writeGate holds one write of a term between the reading of the term and the proposal.
+type writeGate struct {
+	mu      sync.Mutex
+	region  topology.RegionID
+	term    uint64 // 0: nothing is to be held
+	held    chan struct{}
+	release chan struct{}
+}
+
+// holdWrites plants the gate's seam.
+func (s *sim) holdWrites(f *store.Faults) {
+	g := &writeGate{}
+	s.gate = g
+	f.Region.BeforeWrite = func(region topology.RegionID, term uint64) {
+		g.mu.Lock()
+		mine := g.term != 0 && region == g.region && term == g.term
+		if mine {
+			g.term = 0
+		}
+		held, release := g.held, g.release
+		g.mu.Unlock()
+		if mine {
+			close(held)
+			<-release
+		}
+	}
+}
+
+// arm makes the gate hold the next write of a region in a term.
+func (g *writeGate) arm(region topology.RegionID, term uint64) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.region, g.term = region, term
+	g.held, g.release = make(chan struct{}), make(chan struct{})
+}
+
+// disarm reports whether a write is held.
+func (g *writeGate) disarm() (held bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	held = g.term == 0
+	g.term = 0
+	return held
+}
+
+// lateWrites holds a write that has read its term, moves leadership away and back, and lets it go on.
+func lateWrites(s *sim, random *rand.Rand) {
+	c, between := s.newCaller(300), s.newCaller(301)
+	defer c.close()
+	defer between.close()
+	for n := 0; s.sleep(time.Duration(50+random.IntN(200)) * time.Millisecond); n++ {
+		region := topology.RegionID(1 + random.IntN(simRegions))
+		home, term := s.leader(region)
+		if home == nil {
+			continue
+		}
+		s.gate.arm(region, term)
+		key := s.key('r', int(region)-1)
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			_, err := c.do(set, key, fmt.Sprintf("late-%d", n))
+			s.fail(err)
+		})
+		timeout := time.NewTimer(time.Second)
+		select {
+		case <-s.gate.held:
+		case <-timeout.C:
+		}
+		timeout.Stop()
+		if s.gate.disarm() {
+			away := s.others(home)[random.IntN(2)]
+			s.move(region, away)
+			_, err := between.do(set, key, fmt.Sprintf("away-%d", n))
+			s.fail(err)
+			s.move(region, home)
+			if random.IntN(2) == 0 {
+				_, err = between.do(set, key, fmt.Sprintf("back-%d", n))
+				s.fail(err)
+			}
+			close(s.gate.release)
+		}
+		wg.Wait()
+	}
+}
+
+// move brings a region's leadership to a store; Raft may ignore to be asked.
+func (s *sim) move(r topology.RegionID, to *node) {
+	for range 100 {
+		if leader, _ := s.leader(r); leader == to {
+			return
+		}
+		s.transfer(r, to)
+		for range 10 {
+			if leader, _ := s.leader(r); leader == to {
+				return
+			}
+			time.Sleep(5 * time.Millisecond)
+		}
+	}
+	s.fail(fmt.Errorf("region %d does not move to store %d", r, to.id))
+}
