@@ -475,10 +475,16 @@ func (c *Cluster) Close() error {
 }
 
 func (c *Cluster) shutdown() error {
-	var errs []error
+	// Clients first, of all stores at once: what they still wait for needs the other stores.
+	var clients sync.WaitGroup
 	if c.proxy != nil {
-		errs = append(errs, c.proxy.Close())
+		clients.Go(func() { c.proxy.Close() })
 	}
+	for _, n := range c.nodes {
+		clients.Go(n.hangUp)
+	}
+	clients.Wait()
+	var errs []error
 	for _, n := range c.nodes {
 		errs = append(errs, n.stop())
 	}

@@ -126,8 +126,8 @@ func (n *node) dial(ctx context.Context) (net.Conn, error) {
 	return pipe.Dial(ctx)
 }
 
-// stop closes the store, if it runs.
-func (n *node) stop() error {
+// hangUp closes the store's listeners and its clients' connections.
+func (n *node) hangUp() {
 	n.mu.Lock()
 	srv := n.server
 	n.server, n.down = nil, true
@@ -135,6 +135,11 @@ func (n *node) stop() error {
 	if srv != nil {
 		srv.Close()
 	}
+}
+
+// stop closes the store, if it runs.
+func (n *node) stop() error {
+	n.hangUp()
 	if s := n.store.Swap(nil); s != nil {
 		return s.Close()
 	}

@@ -22,6 +22,7 @@ type machine struct {
 	state keys.RegionState
 
 	// Scratch of Update.
+	writer  redis.Writer
 	args    [][]byte
 	claimed []*batch
 	discard redis.Reply
@@ -39,6 +40,8 @@ func (m *machine) Open(<-chan struct{}) (uint64, error) {
 	if ok {
 		m.state = state
 		m.publish()
+	} else {
+		m.state.KeysExact = true // none
 	}
 	return m.state.ApplyIndex, nil
 }
@@ -61,9 +64,10 @@ func (m *machine) Update(entries []sm.Entry) ([]sm.Entry, error) {
 		return entries, nil
 	}
 	b := r.o.Engine.NewBatch()
-	w := redis.Writer{Batch: b, Space: m.space, State: &m.state}
+	w := &m.writer
+	w.Batch, w.Space, w.State = b, m.space, &m.state
 	for i := range entries {
-		if err := m.apply(&w, &entries[i]); err != nil {
+		if err := m.apply(w, &entries[i]); err != nil {
 			b.Close()
 			r.o.Fence(fmt.Errorf("region %d: apply index %d: %w", m.space.Region, entries[i].Index, err))
 			for _, c := range m.claimed {

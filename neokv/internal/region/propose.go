@@ -7,6 +7,7 @@ import (
 	"github.com/lni/dragonboat/v4"
 	pb "github.com/lni/dragonboat/v4/raftpb"
 
+	"neokv.dev/neokv/internal/keys"
 	"neokv.dev/neokv/internal/redis"
 )
 
@@ -167,7 +168,7 @@ func (r *Replica) send(b *batch, term uint64, timeout time.Duration) (*dragonboa
 	x.sent[b.sequence] = b
 	x.mu.Unlock()
 	h := entryHeader{
-		term: term, timeMS: r.leaderTime(now), version: uint64(now.UnixMicro()) << 11,
+		term: term, timeMS: r.leaderTime(now), version: keys.Version(uint64(now.UnixMicro()), b.sequence),
 		store: r.o.Store, incarnation: r.o.Incarnation, sequence: b.sequence,
 	}
 	h.put(b.buf)

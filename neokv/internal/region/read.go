@@ -48,6 +48,9 @@ type advance struct {
 // roundTimeout bounds a read index round: what is in flight at a change of leader hangs until then.
 const roundTimeout = 150 * time.Millisecond
 
+// readers keeps Readers, whose scratch is what they cost.
+var readers = sync.Pool{New: func() any { return new(redis.Reader) }}
+
 // Read runs a run of reads on the local replica, linearizably, and returns nil; or one of the errors above, with run as it was.
 func (r *Replica) Read(run *redis.Run, deadline time.Time) error {
 	out, ends := len(run.Out.Buf), len(run.Ends)
@@ -67,7 +70,9 @@ func (r *Replica) Read(run *redis.Run, deadline time.Time) error {
 				return ErrStopped
 			}
 		}
-		rd := redis.Reader{Space: r.machine.space, RegionTimeMS: r.regionTime.Load(), Legacy: r.legacyAt.Load() != 0}
+		rd := readers.Get().(*redis.Reader)
+		rd.Space, rd.Legacy, rd.Ahead = r.machine.space, r.legacyAt.Load() != 0, false
+		rd.RegionTimeMS = r.regionTime.Load()
 		rd.InstantMS = rd.RegionTimeMS
 		if !byRegionTime {
 			rd.InstantMS = r.leaderTime(now)
@@ -77,13 +82,16 @@ func (r *Replica) Read(run *redis.Run, deadline time.Time) error {
 		rd.View.Close()
 		good := l == nil || r.stillValid(l)
 		r.gate.leave()
+		ahead, instant := rd.Ahead, rd.InstantMS
+		rd.View = nil
+		readers.Put(rd)
 		if failed := r.o.Failed(); failed != nil {
 			err = ErrStopped
 		} else if err != nil {
 			r.o.Fence(err)
 			err = ErrStopped
 		}
-		if err == nil && good && !rd.Ahead {
+		if err == nil && good && !ahead {
 			if l == nil {
 				r.counters.IndexReads.Add(1)
 			} else {
@@ -98,8 +106,8 @@ func (r *Replica) Read(run *redis.Run, deadline time.Time) error {
 		if err != nil {
 			return err
 		}
-		if good && rd.Ahead {
-			if err := r.advanceTo(rd.InstantMS, deadline); err != nil {
+		if good && ahead {
+			if err := r.advanceTo(instant, deadline); err != nil {
 				return err
 			}
 			byRegionTime = true

@@ -7,7 +7,6 @@ package region
 import (
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -48,8 +47,6 @@ type Options struct {
 	Knobs   settings.Raft
 	// Incarnation tells this start of the store from all others; entries of an earlier one find no waiters.
 	Incarnation uint64
-	// Rand feeds version counters.
-	Rand *rand.Rand
 	// Failed returns why the store has failed, nil while it has not; Fence makes it fail.
 	Failed func() error
 	Fence  func(error)
