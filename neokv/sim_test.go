@@ -29,6 +29,7 @@ import (
 // the interleaving: equal seeds give nearly equal runs.
 type sim struct {
 	seed   uint64
+	config Config
 	c      *Cluster
 	h      *history
 	epoch  string // names the keys in use; a new one keeps histories of a key short
@@ -65,26 +66,34 @@ func simSettings() *settings.Settings {
 	return &s
 }
 
-// simulate runs a plan with a seed in a bubble and returns what went wrong. A plan's mistakes are planted if planted is set. The
-// history is written to a file, which is removed if all went well.
-func simulate(t *testing.T, p plan, planted bool, seed uint64, virtual time.Duration) (stats simStats, err error) {
-	out, err := os.Create(filepath.Join(os.TempDir(), fmt.Sprintf("neokv-%s-%d-%d.history", p.name, seed, os.Getpid())))
+// simulate runs a plan with a seed in a bubble and returns what went wrong. The plan's mistake is planted if planted is set.
+func simulate(t *testing.T, p plan, planted bool, seed uint64, virtual time.Duration) (simStats, error) {
+	s := &sim{seed: seed, config: Config{InMemory: true, NoSockets: true}}
+	err := s.record(p, planted, virtual, func(run func()) { synctest.Test(t, func(*testing.T) { run() }) })
+	return s.stats, err
+}
+
+// record runs a plan and checks its history, which is written to a file; it is removed if all went well.
+func (s *sim) record(p plan, planted bool, d time.Duration, inside func(run func())) error {
+	out, err := os.Create(filepath.Join(os.TempDir(), fmt.Sprintf("neokv-%s-%d-%d.history", p.name, s.seed, os.Getpid())))
 	if err != nil {
-		return stats, err
+		return err
 	}
 	defer out.Close()
 	// Virtual time stands still for ever when somebody waits where it does not count as waiting.
-	watchdog := time.AfterFunc(2*time.Minute, func() {
-		fmt.Fprintf(os.Stderr, "plan %s, seed %d: still running after 2m of real time\n", p.name, seed)
+	patience := d + 2*time.Minute
+	watchdog := time.AfterFunc(patience, func() {
+		fmt.Fprintf(os.Stderr, "plan %s, seed %d: still running after %s of real time\n", p.name, s.seed, patience)
 		pprof.Lookup("goroutine").WriteTo(os.Stderr, 2)
 		os.Exit(3)
 	})
 	defer watchdog.Stop()
-	s := &sim{seed: seed, lives: make([]atomic.Uint64, 3), entries: make(map[topology.RegionID]map[uint64]entry)}
-	synctest.Test(t, func(t *testing.T) {
+	s.lives = make([]atomic.Uint64, 3)
+	s.entries = make(map[topology.RegionID]map[uint64]entry)
+	inside(func() {
 		s.over = make(chan struct{})
 		s.h = newHistory(out)
-		s.run(p, planted, virtual)
+		s.run(p, planted, d)
 	})
 	if s.problem == nil {
 		s.problem = s.h.check()
@@ -94,12 +103,12 @@ func simulate(t *testing.T, p plan, planted bool, seed uint64, virtual time.Dura
 	}
 	s.stats.Acknowledged, s.stats.Unknown = s.h.count()
 	if s.problem != nil {
-		return s.stats, fmt.Errorf("%w\nhistory: %s", s.problem, out.Name())
+		return fmt.Errorf("%w\nhistory: %s", s.problem, out.Name())
 	}
 	if *simKeep {
-		return s.stats, nil
+		return nil
 	}
-	return s.stats, os.Remove(out.Name())
+	return os.Remove(out.Name())
 }
 
 // fail keeps the first problem.
@@ -118,7 +127,8 @@ func (s *sim) fail(err error) {
 // random returns a source of its own for each purpose, so that one does not shift the other's choices.
 func (s *sim) random(purpose uint64) *rand.Rand { return rand.New(rand.NewPCG(s.seed, purpose)) }
 
-func (s *sim) run(p plan, planted bool, virtual time.Duration) {
+// run is a whole run, from boot to Close.
+func (s *sim) run(p plan, planted bool, d time.Duration) {
 	var faults store.Faults
 	if planted {
 		p.plant(&faults)
@@ -130,7 +140,8 @@ func (s *sim) run(p plan, planted bool, virtual time.Duration) {
 	s.nextEpoch(0)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	c, err := Start(ctx, Config{InMemory: true, NoSockets: true, Seed: s.seed, Settings: simSettings(), faults: faults})
+	s.config.Seed, s.config.Settings, s.config.faults = s.seed, simSettings(), faults
+	c, err := Start(ctx, s.config)
 	if err != nil {
 		s.fail(fmt.Errorf("boot: %w", err))
 		return
@@ -138,7 +149,7 @@ func (s *sim) run(p plan, planted bool, virtual time.Duration) {
 	s.c = c
 	s.h.note("up after %s", c.BootTime())
 	var clients, lanes sync.WaitGroup
-	end := time.AfterFunc(virtual, func() { close(s.over) })
+	end := time.AfterFunc(d, func() { close(s.over) })
 	defer end.Stop()
 	each := p.each
 	if each == 0 {
@@ -208,8 +219,12 @@ func (s *sim) key(sort byte, region int) string {
 }
 
 func (s *sim) newCaller(id int) *caller {
+	dial := s.c.Dial
+	if !s.config.NoSockets {
+		dial = dialTCP
+	}
 	return &caller{
-		id: id, h: s.h, addrs: s.c.Addrs(), dial: s.c.Dial, random: s.random(uint64(1000 + id)),
+		id: id, h: s.h, addrs: s.c.Addrs(), dial: dial, random: s.random(uint64(1000 + id)),
 		life: func(addr string) uint64 { return s.lives[slices.Index(s.c.Addrs(), addr)].Load() },
 	}
 }
@@ -603,7 +618,9 @@ func partitioning(s *sim, random *rand.Rand) {
 				}
 			}
 		default:
-			s.transfer(topology.RegionID(1+random.IntN(simRegions)), a)
+			for _, r := range random.Perm(simRegions)[:1+random.IntN(simRegions)] {
+				s.transfer(topology.RegionID(1+r), s.c.nodes[random.IntN(3)])
+			}
 			continue
 		}
 		s.sleep(pause)
