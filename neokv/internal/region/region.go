@@ -84,7 +84,9 @@ type Replica struct {
 	reads    reads
 	counters Counters
 
-	told  atomic.Pointer[raftio.LeaderInfo] // dragonboat's latest event
+	told    atomic.Pointer[raftio.LeaderInfo] // dragonboat's latest event
+	running atomic.Bool                       // Raft has it
+
 	nudge chan struct{}
 	stop  chan struct{}
 	wg    sync.WaitGroup
@@ -120,6 +122,7 @@ func (r *Replica) Start(members map[uint64]dragonboat.Target) error {
 	if err != nil {
 		return fmt.Errorf("region %d: start replica %d: %w", r.o.Region.ID, r.o.Replica, err)
 	}
+	r.running.Store(true)
 	r.wg.Go(r.lead)
 	return nil
 }
@@ -132,6 +135,9 @@ func RaftConfig(id topology.RegionID, replica topology.ReplicaID, k settings.Raf
 		ElectionRTT: uint64(k.ElectionTicks), HeartbeatRTT: uint64(max(1, k.ElectionTicks/10)),
 	}
 }
+
+// Running reports whether Start has succeeded.
+func (r *Replica) Running() bool { return r.running.Load() }
 
 // Stop makes the replica serve nobody any more: runs that wait are answered, readers are out when it returns.
 // The NodeHost is closed after it, then Join waits for what is left.

@@ -20,6 +20,8 @@ const callTimeout = Heartbeat / 2
 type message struct {
 	Beat *meta.Beat `json:"beat,omitempty"` // to meta's leader, answered with an answer
 	View *meta.View `json:"view,omitempty"` // from meta's leader, not answered
+	// Runs asks whether the store's replica of a region runs, at the boot of a whole cluster; the answer is a bool.
+	Runs *topology.RegionID `json:"runs,omitempty"`
 }
 
 // answer is the answer to a heartbeat.
@@ -171,6 +173,8 @@ func (s *Store) handle(_ context.Context, from topology.StoreID, request []byte)
 	case m.View != nil:
 		s.learn(m.View)
 		return nil, nil
+	case m.Runs != nil:
+		return json.Marshal(s.running(*m.Runs))
 	case m.Beat != nil:
 		a := answer{Leader: s.metaLead()}
 		if a.Leader == s.o.ID {
@@ -186,7 +190,27 @@ func (s *Store) handle(_ context.Context, from topology.StoreID, request []byte)
 		}
 		return json.Marshal(a)
 	}
-	return nil, fmt.Errorf("call of store %d: neither a heartbeat nor a view", from)
+	return nil, fmt.Errorf("call of store %d: nothing known is asked", from)
+}
+
+// runs asks another store whether its replica of a region runs.
+func (s *Store) runs(ctx context.Context, on topology.StoreID, id topology.RegionID) bool {
+	request, err := json.Marshal(message{Runs: &id})
+	if err != nil {
+		panic(err)
+	}
+	var yes bool
+	reply, err := s.endpoint.Call(ctx, on, request)
+	return err == nil && json.Unmarshal(reply, &yes) == nil && yes
+}
+
+// running reports whether this store's replica of a region has been started.
+func (s *Store) running(id topology.RegionID) bool {
+	if id == topology.MetaRegion {
+		return s.group.Load() != nil
+	}
+	r := s.Replica(id)
+	return r != nil && r.Running()
 }
 
 // learn takes what meta's leader tells. A newer map is left to run, since to start replicas takes a while.

@@ -237,7 +237,11 @@ func (s *Store) startMeta() error {
 	s.group.Store(group)
 	s.Wake()
 	if s.o.Booting && s.o.ID == 1 {
-		s.wg.Go(func() { s.campaign(topology.MetaRegion, topology.ReplicaID(replica)) })
+		var voters []topology.StoreID
+		for i := range min(s.o.Settings.Cluster.Stores, meta.MaxReplicas) {
+			voters = append(voters, topology.StoreID(i+1))
+		}
+		s.wg.Go(func() { s.campaign(topology.MetaRegion, topology.ReplicaID(replica), voters) })
 	}
 	return nil
 }
@@ -274,24 +278,45 @@ func (s *Store) startReplica(m *meta.Map, r topology.Region) error {
 		return err
 	}
 	if s.o.Booting && r.Peers[0].Store == s.o.ID {
-		s.wg.Go(func() { s.campaign(r.ID, peer.Replica) })
+		var voters []topology.StoreID
+		for _, p := range r.Peers {
+			voters = append(voters, p.Store)
+		}
+		s.wg.Go(func() { s.campaign(r.ID, peer.Replica, voters) })
 	}
 	return nil
 }
 
-// campaign makes the store's replica stand for election until the region has a leader: the other replicas may not have started
-// yet, and a replica ignores the call while it has bootstrap entries to apply. After a while it is left to Raft's own time-outs.
-func (s *Store) campaign(id topology.RegionID, replica topology.ReplicaID) {
+// campaign makes the store's replica stand for election, once the other voters run, until the region has a leader: a candidate
+// whose requests were lost does not listen until its next time-out, and a replica ignores the call while it has bootstrap
+// entries to apply. After a while it is left to Raft's own time-outs.
+func (s *Store) campaign(id topology.RegionID, replica topology.ReplicaID, voters []topology.StoreID) {
+	ctx, cancel := context.WithTimeout(s.ctx, 2*time.Second)
+	defer cancel()
 	wait := 200 * time.Microsecond
-	for begin := time.Now(); time.Since(begin) < 2*time.Second; wait = min(2*wait, 100*time.Millisecond) {
+	again := func() bool {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-time.After(wait):
+		}
+		wait = min(2*wait, 50*time.Millisecond)
+		return true
+	}
+	for _, v := range voters {
+		for v != s.o.ID && !s.runs(ctx, v, id) {
+			if !again() {
+				return
+			}
+		}
+	}
+	for {
 		if leader, _, ok, err := s.host.GetLeaderID(uint64(id)); err != nil || ok && leader != 0 {
 			return
 		}
 		s.endpoint.Campaign(id, replica)
-		select {
-		case <-s.ctx.Done():
+		if !again() {
 			return
-		case <-time.After(wait):
 		}
 	}
 }
