@@ -23,6 +23,9 @@ func (c *conn) runSpread(cmd *command) {
 		}
 	} else if order = b.cut(cmd); order == nil { // all in one region
 		b.add(cmd)
+		if b.lacksValue(cmd) { // wrong as a whole, as its function says in any region
+			b.tasks[0].slots = nil
+		}
 	}
 	b.exec(cmd.row.Write != nil)
 	if len(b.tasks) == 1 && !b.tasks[0].gone {
@@ -76,11 +79,10 @@ func (b *batch) cut(cmd *command) (order []int) {
 	if t == nil || len(b.positions) < 2 {
 		return nil
 	}
-	step := cmd.row.Keys[0].Step
-	last := b.positions[len(b.positions)-1]
-	if last+step != len(cmd.args) { // a value is missing (MSET): the whole command is wrong, which its function says
+	if b.lacksValue(cmd) {
 		return nil
 	}
+	step := cmd.row.Keys[0].Step
 	tasks := map[int]int{} // by region
 	var parts []task
 	for _, p := range b.positions {
@@ -102,6 +104,12 @@ func (b *batch) cut(cmd *command) (order []int) {
 	}
 	b.tasks = append(b.tasks, parts...)
 	return order
+}
+
+// lacksValue reports whether the last key, of those in positions, has no value (MSET).
+func (b *batch) lacksValue(cmd *command) bool {
+	n := len(b.positions)
+	return n > 0 && b.positions[n-1]+cmd.row.Keys[0].Step != len(cmd.args)
 }
 
 // join writes one reply made of the tasks' replies, none of which is an error.

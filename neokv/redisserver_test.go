@@ -1,0 +1,148 @@
+//go:build redisserver
+
+package neokv
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"net"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"neokv.dev/neokv/internal/redis/redistest"
+	"neokv.dev/neokv/internal/topology"
+)
+
+// redisServer starts a real redis-server, alone or as a cluster of one, and returns how to reach it. The tag asks for it, so
+// that it is missing is a failure.
+func redisServer(t *testing.T, cluster bool) func() (net.Conn, error) {
+	t.Helper()
+	path, err := exec.LookPath("redis-server")
+	if err != nil {
+		t.Fatalf("the tag redisserver needs a redis-server: %v", err)
+	}
+	dir := t.TempDir()
+	socket := filepath.Join(dir, "redis.sock")
+	args := []string{"--unixsocket", socket, "--dir", dir, "--save", "", "--appendonly", "no", "--bind", "127.0.0.1"}
+	if cluster {
+		ln, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		port := ln.Addr().(*net.TCPAddr).Port
+		ln.Close()
+		args = append(args, "--cluster-enabled", "yes", "--port", fmt.Sprint(port), "--cluster-port", fmt.Sprint(port+1))
+	} else {
+		args = append(args, "--port", "0", "--databases", "1")
+	}
+	cmd := exec.Command(path, args...)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		cmd.Process.Kill()
+		cmd.Wait()
+	})
+	dial := func() (net.Conn, error) { return net.Dial("unix", socket) }
+	for end := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		if c, err := dial(); err == nil {
+			defer c.Close()
+			if cluster {
+				serveAllSlots(t, c)
+			}
+			return dial
+		} else if time.Now().After(end) {
+			t.Fatalf("redis-server does not answer: %v", err)
+		}
+	}
+}
+
+// serveAllSlots makes a redis-server a cluster of one, and waits until it has noticed.
+func serveAllSlots(t *testing.T, c net.Conn) {
+	r := bufio.NewReader(c)
+	ask := func(command string) string {
+		if _, err := fmt.Fprintf(c, "%s\r\n", command); err != nil {
+			t.Fatal(err)
+		}
+		line, err := r.ReadString('\n')
+		if err != nil {
+			t.Fatal(err)
+		}
+		return line
+	}
+	if got := ask("CLUSTER ADDSLOTSRANGE 0 16383"); got != "+OK\r\n" {
+		t.Fatalf("CLUSTER ADDSLOTSRANGE: %q", got)
+	}
+	for end := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		got := ask("GET a")
+		if !strings.HasPrefix(got, "-CLUSTERDOWN") {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("a cluster of one does not serve: %q", got)
+		}
+	}
+}
+
+// TestRepliesOfTheCluster compares replies with a real redis-server's, through sockets, Raft and apply: on the proxy port with
+// keys of all regions, and on a store's port with keys of one slot that it leads.
+func TestRepliesOfTheCluster(t *testing.T) {
+	c := start(t, Config{InMemory: true})
+	table := c.nodes[0].store.Load().Table()
+	var tag string
+	for i := 0; tag == ""; i++ {
+		if r, _ := table.Region(topology.SlotOf(fmt.Append(nil, i))); r.Leader == 1 {
+			tag = fmt.Sprintf("{%d}", i)
+		}
+	}
+	for _, x := range []struct {
+		name, addr, tag string
+		cluster         bool
+	}{{"proxy", c.ProxyAddr(), "", false}, {"store", c.Addrs()[0], tag, true}} {
+		want := redisServer(t, x.cluster)
+		for _, proto := range []int{2, 3} {
+			t.Run(fmt.Sprintf("%s/RESP%d", x.name, proto), func(t *testing.T) {
+				report, err := redistest.Run(redistest.Options{
+					Want: want, Got: func() (net.Conn, error) { return net.Dial("tcp", x.addr) },
+					Seed: uint64(proto), Calls: 3000, Proto: proto, Tag: x.tag,
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, d := range report.Differences {
+					t.Error(d)
+				}
+				t.Logf("%d calls, excepted %v", report.Calls, report.Excepted)
+			})
+		}
+	}
+}
+
+// TestRedisTools runs redis-cli's cluster check and redis-benchmark's cluster mode against the cluster.
+func TestRedisTools(t *testing.T) {
+	c := start(t, Config{InMemory: true})
+	host, port, err := net.SplitHostPort(c.Addrs()[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, x := range []struct {
+		want string
+		args []string
+	}{
+		{"All 16384 slots covered", []string{"redis-cli", "--cluster", "check", net.JoinHostPort(host, port)}},
+		{"bar", []string{"sh", "-c", fmt.Sprintf("redis-cli -c -p %s set foo bar && redis-cli -c -p %s get foo", port, port)}},
+		{"requests per second", []string{"redis-benchmark", "--cluster", "-p", port, "-t", "set,get,incr,mset", "-n", "2000", "-q", "-P", "4"}},
+		{"requests per second", []string{"redis-benchmark", "-p", strings.TrimPrefix(c.ProxyAddr(), host+":"), "-t", "ping,set,get,incr,mset", "-n", "2000", "-q"}},
+	} {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		out, err := exec.CommandContext(ctx, x.args[0], x.args[1:]...).CombinedOutput()
+		cancel()
+		if err != nil || !strings.Contains(string(out), x.want) || strings.Contains(string(out), "rror") {
+			t.Errorf("%q: %v\n%s", x.args, err, out)
+		}
+	}
+}
