@@ -146,19 +146,7 @@ func (n *node) stop() error {
 	return nil
 }
 
-// crash stops the store as a power cut does, in memory only: what was not synced is gone, but for unsyncedPercent of it.
-func (n *node) crash(unsyncedPercent int, random *rand.Rand) error {
-	n.mu.Lock()
-	n.down = true
-	fs := n.fs
-	n.mu.Unlock()
-	left := fs.Crash(unsyncedPercent, random)
-	err := n.stop()
-	n.fs = left
-	return err
-}
-
-// restart starts a store that was stopped or crashed.
+// restart starts a store that was stopped.
 func (n *node) restart() error {
 	var ln net.Listener
 	if !n.c.config.NoSockets {

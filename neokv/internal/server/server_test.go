@@ -358,7 +358,6 @@ func TestHolding(t *testing.T) {
 		defer c.Close()
 		slot := topology.SlotOf([]byte(key(2)))
 
-		begin := time.Now()
 		for _, want := range []string{"-MOVED %d 127.0.0.1:7002\r\n", "-MOVED %d 127.0.0.1:7003\r\n", "-CLUSTERDOWN Hash slot not served\r\n"} {
 			begin := time.Now()
 			if strings.Contains(want, "%d") {
@@ -369,7 +368,7 @@ func TestHolding(t *testing.T) {
 			}
 		}
 		// All commands of a pipeline wait at the same time.
-		begin = time.Now()
+		begin := time.Now()
 		fmt.Fprintf(c, "set %s x\r\nget %s\r\nset %s y\r\nping\r\n", key(2), key(2), key(2))
 		r := bufio.NewReader(c)
 		for range 4 {

@@ -600,16 +600,16 @@ func TestCall(t *testing.T) {
 			return fmt.Appendf(nil, "%s from %d", request, from), nil
 		}
 		one := net.NewEndpoint(transport.Options{Store: 1, Handle: echo})
-		call := func(to topology.StoreID) (string, error, time.Duration) {
+		call := func(to topology.StoreID) (string, time.Duration, error) {
 			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 			defer cancel()
 			begin := time.Now()
 			answer, err := one.Call(ctx, to, []byte("hello"))
-			return string(answer), err, time.Since(begin)
+			return string(answer), time.Since(begin), err
 		}
 		want := func(what string, to topology.StoreID, answer, failure string, took time.Duration) {
 			t.Helper()
-			got, err, d := call(to)
+			got, d, err := call(to)
 			if got != answer || fmt.Sprint(err) != failure || d != took {
 				t.Errorf("%s: %q, %v after %v; want %q, %v after %v", what, got, err, d, answer, failure, took)
 			}
