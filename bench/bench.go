@@ -70,7 +70,7 @@ func (t Tick) String() string {
 	if t.Phase == results.PhaseLoad {
 		fmt.Fprintf(&b, "load %s of %s records, %s/s", results.Count(int64(t.Inserted)), results.Count(int64(t.Records)), results.Count(int64(t.PerSecond)))
 	} else {
-		fmt.Fprintf(&b, "%s %.0f of %.0f s, %s ops/s, p50 %s, p99 %s", t.Phase, t.Elapsed.Seconds(), t.Total.Seconds(),
+		fmt.Fprintf(&b, "%s %.0f of %.0f s, %s ops/s, p50 %s, p99 %s", t.Phase, min(t.Elapsed, t.Total).Seconds(), t.Total.Seconds(),
 			results.Count(int64(t.PerSecond)), results.Micros(t.P50.Microseconds()), results.Micros(t.P99.Microseconds()))
 	}
 	if t.Errors > 0 {

@@ -57,7 +57,7 @@ func openFolder(dir string, asked settings.Cluster, s settings.Settings, discard
 		f.dir, err = filepath.Abs(dir)
 	}
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("data folder: %w", err)
 	}
 	defer func() {
 		if err != nil {

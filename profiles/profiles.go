@@ -35,7 +35,7 @@ type Profile struct {
 
 // Load is what `neokv bench` sends when its flags do not say otherwise.
 type Load struct {
-	Workload  string         `key:"workload" help:"what to send"`
+	Workload  string         `key:"workload" help:"what to send: ycsb-a, get or set"`
 	Clients   int            `key:"clients" min:"1" max:"10000" help:"connections that send at the same time"`
 	Pipeline  int            `key:"pipeline" min:"1" max:"10000" help:"commands that a client sends before it reads replies"`
 	Rate      int            `key:"rate" min:"0" max:"100000000" help:"operations per second by schedule (open loop); 0 sends as fast as replies come"`

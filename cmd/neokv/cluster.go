@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"fmt"
 	"net"
 
@@ -112,15 +111,20 @@ func settingFlag(flags *pflag.FlagSet, name, setting string) {
 	if err != nil {
 		panic(err)
 	}
-	flags.Var(&settingValue{setting: setting, text: f.Get()}, name, fmt.Sprintf("%s (%s)", f.Help, f.Range))
+	flags.Var(&settingValue{setting: setting, kind: placeholders[f.Kind], text: f.Get()}, name, fmt.Sprintf("%s (%s)", f.Help, f.Range))
 }
 
 // settingValue is the text of a setting until the settings are resolved; what is wrong with it is found there.
-type settingValue struct{ setting, text string }
+type settingValue struct{ setting, kind, text string }
+
+// placeholders stand for a setting's value in help.
+var placeholders = map[settings.Kind]string{
+	settings.KindInt: "n", settings.KindText: "name", settings.KindBool: "bool", settings.KindBytes: "size", settings.KindDuration: "duration",
+}
 
 func (v *settingValue) String() string     { return v.text }
 func (v *settingValue) Set(s string) error { v.text = s; return nil }
-func (v *settingValue) Type() string       { return cmp.Or(v.setting, "value") }
+func (v *settingValue) Type() string       { return v.kind }
 
 // givenSettings lists the setting flags that the command line has.
 func givenSettings(flags *pflag.FlagSet) (out []profiles.Flag) {

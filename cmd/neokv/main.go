@@ -104,7 +104,11 @@ func verbsOnly(c *cobra.Command, args []string) error {
 	for _, v := range c.Commands() {
 		verbs = append(verbs, v.Name())
 	}
-	return &usageError{fmt.Sprintf("%s: unknown verb %q%s", c.CommandPath(), args[0], settings.DidYouMean(args[0], verbs))}
+	where := ""
+	if c.HasParent() {
+		where = c.Name() + ": "
+	}
+	return &usageError{fmt.Sprintf("%sunknown verb %q%s", where, args[0], settings.DidYouMean(args[0], verbs))}
 }
 
 // wantVerb is what a command of verbs does without one.

@@ -36,8 +36,8 @@ func TestInvalidInput(t *testing.T) {
 		env  []string
 		want string
 	}{
-		{args: "serv", want: `neokv: neokv: unknown verb "serv"; did you mean serve?`},
-		{args: "profiles shov", want: `neokv: neokv profiles: unknown verb "shov"; did you mean show?`},
+		{args: "serv", want: `neokv: unknown verb "serv"; did you mean serve?`},
+		{args: "profiles shov", want: `neokv: profiles: unknown verb "shov"; did you mean show?`},
 		{args: "serve now", want: `neokv: neokv serve: unexpected argument "now"`},
 		{args: "serve --prot 1", want: "neokv: unknown flag: --prot"},
 		{args: "serve --port x", want: `neokv: invalid argument "x" for "--port" flag: strconv.ParseInt: parsing "x": invalid syntax`},

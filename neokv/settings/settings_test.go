@@ -120,6 +120,8 @@ func TestValidate(t *testing.T) {
 		{"no regions", func(s *Settings) { s.Cluster.Regions = 0 }, []string{"cluster.regions: 0: want 1 to 1024"}},
 		{"more replicas than stores", func(s *Settings) { s.Cluster.Stores = 2 },
 			[]string{"cluster.replicas: 3: want at most cluster.stores (2)"}},
+		{"less than a memtable for each store", func(s *Settings) { s.Cluster.Stores, s.Engine.MemtableSize = 9, 1<<20 },
+			[]string{"engine.memtable_size: 1MiB: want at least 2304KiB, 256KiB for each of cluster.stores (9)"}},
 		{"L0 stops as it compacts", func(s *Settings) { s.Engine.L0Stop = 4 },
 			[]string{"engine.l0_stop: 4: want more than engine.l0_compaction (4)"}},
 		{"a block larger than its table", func(s *Settings) { s.Engine.BlockSize, s.Engine.TargetFileSize = 1<<20, 64<<10 },

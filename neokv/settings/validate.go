@@ -42,6 +42,9 @@ func (v Invalid) Unwrap() []error {
 	return out
 }
 
+// minMemtable is the least that a store can work with.
+const minMemtable Bytes = 256 << 10
+
 // Validate checks every setting against its range, and settings that depend on each other; the error is an Invalid.
 func (s Settings) Validate() error {
 	problems := Problems(Fields(&s))
@@ -52,6 +55,9 @@ func (s Settings) Validate() error {
 	}
 	c, e, r := s.Cluster, s.Engine, s.Raft
 	require(c.Replicas <= c.Stores, "cluster.replicas", c.Replicas, "at most cluster.stores (%d)", c.Stores)
+	least := minMemtable * Bytes(c.Stores)
+	require(c.Stores < 1 || e.MemtableSize < 1<<20 || e.MemtableSize >= least, "engine.memtable_size", e.MemtableSize,
+		"at least %s, %s for each of cluster.stores (%d)", least, minMemtable, c.Stores)
 	require(e.L0Stop > e.L0Compaction, "engine.l0_stop", e.L0Stop, "more than engine.l0_compaction (%d)", e.L0Compaction)
 	require(e.BlockSize <= e.TargetFileSize, "engine.block_size", e.BlockSize, "at most engine.target_file_size (%s)", e.TargetFileSize)
 	require(e.TargetFileSize <= e.LevelBase, "engine.target_file_size", e.TargetFileSize, "at most engine.level_base (%s)", e.LevelBase)
