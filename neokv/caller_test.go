@@ -148,7 +148,7 @@ func (c *caller) ask(addr string, o *op, deadline time.Time) (string, error) {
 		if err != nil {
 			return "", fmt.Errorf("%w: %w", errNotSent, err)
 		}
-		w = &wire{nc: nc, r: bufio.NewReaderSize(nc, 512)}
+		w = newWire(nc)
 		if c.conns == nil {
 			c.conns = map[string]*wire{}
 		}
@@ -176,6 +176,8 @@ type wire struct {
 	nc net.Conn
 	r  *bufio.Reader
 }
+
+func newWire(nc net.Conn) *wire { return &wire{nc: nc, r: bufio.NewReaderSize(nc, 512)} }
 
 // call sends one command and reads its reply: a status, a number or a string; "" for null.
 func (w *wire) call(args ...string) (string, error) {

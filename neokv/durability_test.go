@@ -18,7 +18,9 @@ const dirVariable = "NEOKV_TEST_DIR"
 
 // serveRole runs a cluster on the folder that the environment names, and prints its addresses.
 func serveRole() {
-	c, err := Start(context.Background(), Config{Dir: os.Getenv(dirVariable), Settings: simSettings()})
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	c, err := Start(ctx, Config{Dir: os.Getenv(dirVariable), Settings: simSettings()})
 	if err != nil {
 		fmt.Println(err)
 		os.Exit(1)

@@ -16,7 +16,7 @@ func TestLinearizable(t *testing.T) {
 	for range runtime.NumCPU() {
 		startRole(t, "burn")
 	}
-	p := plan{name: "live", lanes: []func(*sim, *rand.Rand){partitioning}, clients: 8, each: 2 * time.Millisecond, mix: chaos.mix}
+	p := plan{name: "live", lanes: []func(*sim, *rand.Rand){partitioning, lonelyLeaders}, clients: 8, each: 2 * time.Millisecond, mix: chaos.mix}
 	s := &sim{seed: rand.Uint64(), config: Config{Dir: t.TempDir()}}
 	err := s.record(p, false, *linearizableTime, func(run func()) { run() })
 	if err != nil {

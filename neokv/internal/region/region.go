@@ -61,6 +61,8 @@ type Faults struct {
 	TrustLease  bool                            // a lease, once held, is never checked again
 	NoTermTag   bool                            // apply takes entries of every term
 	BeforeWrite func(topology.RegionID, uint64) // runs between the reading of the term and the proposal
+	// Skew is how far a store's clock is ahead; nil for clocks that agree.
+	Skew func(topology.StoreID) time.Duration
 	// Observe is no mistake but a witness: it is told of every entry that reaches apply, and whether it takes effect.
 	Observe func(store topology.StoreID, region topology.RegionID, index, tag uint64, applied bool)
 }
@@ -273,7 +275,11 @@ type clockBase struct {
 
 // leaderTime is the larger of the wall clock and the region time plus the monotonic time since, in ms: it never stands still and never goes back.
 func (r *Replica) leaderTime(now time.Time) uint64 {
-	ms := uint64(now.UnixMilli())
+	clock := now
+	if f := r.o.Faults.Skew; f != nil {
+		clock = now.Add(f(r.o.Store))
+	}
+	ms := uint64(clock.UnixMilli())
 	if c := r.clock.Load(); c != nil {
 		ms = max(ms, c.ms+uint64(now.Sub(c.at).Milliseconds()))
 	}

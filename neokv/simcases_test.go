@@ -1,0 +1,130 @@
+package neokv
+
+import (
+	"io"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"neokv.dev/neokv/internal/store"
+	"neokv.dev/neokv/internal/topology"
+)
+
+// inBubble runs a test on a cluster in virtual time, without a schedule of faults.
+func inBubble(t *testing.T, faults store.Faults, test func(t *testing.T, s *sim, c *caller)) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &sim{seed: 1, config: Config{NoSockets: true}, h: newHistory(io.Discard)}
+		s.c = start(t, Config{InMemory: true, NoSockets: true, Seed: 1, Settings: simSettings(), faults: faults})
+		s.lives = make([]atomic.Uint64, len(s.c.nodes))
+		c := s.newCaller(1)
+		defer c.close()
+		test(t, s, c)
+		if s.problem != nil {
+			t.Error(s.problem)
+		}
+	})
+}
+
+// ask runs a command on one store and returns its reply.
+func (s *sim) ask(t *testing.T, at *node, args ...string) string {
+	t.Helper()
+	nc, err := s.c.Dial(t.Context(), at.addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	reply, err := newWire(nc).call(args...)
+	if err != nil {
+		return err.Error()
+	}
+	return reply
+}
+
+// TestLeaseReads has reads that need no round, which end with leadership and begin anew at the next leader.
+func TestLeaseReads(t *testing.T) {
+	inBubble(t, store.Faults{}, func(t *testing.T, s *sim, c *caller) {
+		const region, reads = topology.RegionID(1), 200
+		key := "r{" + regionTags[0] + "}"
+		home, _ := s.leader(region)
+		away := s.others(home)[0]
+		read := func(at *node) (lease, index, rounds uint64, answered int) {
+			n := at.store.Load().Replica(region).Counters()
+			lease, index, rounds = n.LeaseReads.Load(), n.IndexReads.Load(), n.ReadIndexRounds.Load()
+			for range reads {
+				if ok, err := c.at(at.addr, get, key, ""); err != nil {
+					t.Error(err)
+				} else if ok {
+					answered++
+				}
+				time.Sleep(5 * time.Millisecond)
+			}
+			return n.LeaseReads.Load() - lease, n.IndexReads.Load() - index, n.ReadIndexRounds.Load() - rounds, answered
+		}
+		for _, at := range []*node{home, away} {
+			s.move(region, at)
+			lease, index, rounds, answered := read(at)
+			if answered != reads || lease < reads*9/10 || lease+index != reads {
+				t.Errorf("store %d: %d of %d reads answered, %d under a lease, %d behind a round", at.id, answered, reads, lease, index)
+			}
+			if rounds == 0 || rounds > reads/5 {
+				t.Errorf("store %d: %d reads took %d rounds", at.id, reads, rounds)
+			}
+			for _, other := range s.others(at) {
+				if lease, index, _, answered := read(other); answered+int(lease+index) > 0 {
+					t.Errorf("store %d: %d reads answered, which store %d leads", other.id, answered, at.id)
+				}
+			}
+		}
+		// Renewed only while reads arrive.
+		n := away.store.Load().Replica(region).Counters()
+		time.Sleep(time.Second)
+		before := n.ReadIndexRounds.Load()
+		time.Sleep(10 * time.Second)
+		if after := n.ReadIndexRounds.Load(); after != before {
+			t.Errorf("%d rounds while nobody read", after-before)
+		}
+	})
+}
+
+// TestExpiryBehindASlowClock moves leadership from a store whose clock is fast to stores whose clocks are behind: what has expired
+// stays so, and what has not goes on expiring as of the last write.
+func TestExpiryBehindASlowClock(t *testing.T) {
+	const fast, region = topology.StoreID(2), topology.RegionID(1)
+	var faults store.Faults
+	faults.Region.Skew = func(s topology.StoreID) time.Duration {
+		if s == fast {
+			return time.Minute
+		}
+		return 0
+	}
+	inBubble(t, faults, func(t *testing.T, s *sim, _ *caller) {
+		home, slow := s.c.nodes[fast-1], s.others(s.c.nodes[fast-1])
+		s.move(region, home)
+		key := func(name string) string { return name + "{" + regionTags[0] + "}" }
+		expect := func(at *node, want string, args ...string) {
+			t.Helper()
+			if got := s.ask(t, at, args...); got != want {
+				t.Errorf("store %d: %s = %q; want %q", at.id, args, got, want)
+			}
+		}
+		expect(home, "OK", "SET", key("short"), "v", "PX", "1000")
+		expect(home, "OK", "SET", key("long"), "v", "PX", "5000")
+		time.Sleep(1100 * time.Millisecond)
+		expect(home, "", "GET", key("short"))
+		for i, at := range slow {
+			s.move(region, at)
+			expect(at, "", "GET", key("short"))
+			expect(at, "0", "EXISTS", key("short"))
+			expect(at, "v", "GET", key("long"))
+			if i == 0 {
+				time.Sleep(3 * time.Second)
+				expect(at, "OK", "SET", key("tick"), "v") // the region time travels with writes
+			}
+		}
+		time.Sleep(time.Second)
+		expect(slow[1], "", "GET", key("long"))
+		s.move(region, slow[0])
+		expect(slow[0], "", "GET", key("long"))
+	})
+}
