@@ -29,6 +29,7 @@ type memory struct {
 type node struct {
 	children map[string]*node // a folder's names; nil in a file
 	synced   map[string]*node // the names as of the last sync
+	entered  []string         // the names entered since then, oldest first
 
 	mu      sync.RWMutex
 	data    []byte    // a file's bytes
@@ -51,9 +52,16 @@ func newFolder() *node { return &node{children: map[string]*node{}, modTime: tim
 
 func (n *node) isDir() bool { return n.children != nil }
 
-// crash returns what a power cut at this instant leaves. What was not synced survives with the given percentage: a file's blocks of
-// sectorBytes, and names, each decided by rng, in an order that depends on nothing else. With 100 nothing is lost. The names in the root are always synced: there is
-// no folder above to say them in.
+// enter gives a folder a name.
+func (n *node) enter(name string, child *node) {
+	n.children[name] = child
+	n.entered = append(n.entered, name)
+}
+
+// crash returns what a power cut at this instant leaves. What was not synced survives with the given percentage, decided by rng, in
+// an order that depends on nothing else: each of a file's sectors, and each of a folder's new names as long as those before it
+// do. File systems journal a folder's names in order, and Pebble relies on that: a manifest and the marker that names it become
+// durable with the same sync. With 100 nothing is lost. The names in the root are always synced: there is no folder above to say them in.
 //
 // The removal of a name that was not synced is undone, unless unsyncedPercent is 100. To undo only some would take a renamed file away under
 // both names, which no file system does.
@@ -80,12 +88,19 @@ func (n *node) crash(all bool, survives func() bool, done map[*node]*node) *node
 		left.durable = len(left.data)
 		return left
 	}
-	names := maps.Clone(n.synced)
-	if all || names == nil {
-		names = map[string]*node{}
-	}
-	for _, name := range slices.Sorted(maps.Keys(n.children)) {
-		if child := n.children[name]; child != n.synced[name] && survives() || all {
+	names := map[string]*node{}
+	if all {
+		maps.Copy(names, n.children)
+	} else {
+		maps.Copy(names, n.synced)
+		for _, name := range n.entered {
+			child := n.children[name]
+			if child == nil || child == names[name] { // gone again, or there anyway
+				continue
+			}
+			if !survives() {
+				break
+			}
 			names[name] = child
 		}
 	}
@@ -175,7 +190,7 @@ func (m *memory) create(name string) (vfs.File, error) {
 		return nil, &os.PathError{Op: "create", Path: name, Err: syscall.EISDIR}
 	}
 	n := &node{modTime: time.Now()}
-	dir.children[base] = n
+	dir.enter(base, n)
 	return m.file(n, name, true), nil
 }
 
@@ -239,7 +254,7 @@ func (m *memory) Link(oldname, newname string) error {
 	case dir.children[base] != nil:
 		err = os.ErrExist
 	default:
-		dir.children[base] = n
+		dir.enter(base, n)
 		return nil
 	}
 	return &os.LinkError{Op: "link", Old: oldname, New: newname, Err: err}
@@ -303,7 +318,7 @@ func (m *memory) Rename(oldname, newname string) error {
 		err = os.ErrExist
 	default:
 		delete(from.children, oldbase)
-		to.children[newbase] = n
+		to.enter(newbase, n)
 		return nil
 	}
 	return &os.LinkError{Op: "rename", Old: oldname, New: newname, Err: err}
@@ -318,7 +333,7 @@ func (m *memory) MkdirAll(name string, _ os.FileMode) error {
 		next := dir.children[part]
 		if next == nil {
 			next = newFolder()
-			dir.children[part] = next
+			dir.enter(part, next)
 		}
 		if dir = next; !dir.isDir() {
 			return &os.PathError{Op: "mkdir", Path: name, Err: syscall.ENOTDIR}
@@ -472,7 +487,7 @@ func (f *memFile) Sync() error {
 	if f.node.isDir() {
 		f.fs.mu.Lock()
 		defer f.fs.mu.Unlock()
-		f.node.synced = maps.Clone(f.node.children)
+		f.node.synced, f.node.entered = maps.Clone(f.node.children), nil
 		return nil
 	}
 	f.fs.mu.RLock()
