@@ -341,41 +341,76 @@ func (s *sim) kill(percent int, random *rand.Rand, victims ...*node) {
 	s.stats.Kills += len(victims)
 }
 
-// killAtSync kills stores at the k-th sync from now of the first of them, before that sync takes effect. It reports false when
-// there were not that many syncs within two seconds.
-func (s *sim) killAtSync(k int64, percent int, random *rand.Rand, victims ...*node) bool {
-	const disarmed = 1 << 40
-	var count atomic.Int64
-	cut := make(chan []*disk.FS, 1)
-	first := victims[0]
-	first.fs.BeforeSync(func(int64) {
-		if count.Add(1) != k {
+// trap kills stores at the k-th sync from now of the first of them, before that sync takes effect.
+type trap struct {
+	fs    *disk.FS
+	k     int64
+	count atomic.Int64
+	left  chan []*disk.FS // their disks, once
+}
+
+func (s *sim) setTrap(k int64, percent int, random *rand.Rand, victims ...*node) *trap {
+	x := &trap{fs: victims[0].fs, k: k, left: make(chan []*disk.FS, 1)}
+	x.fs.BeforeSync(func(int64) {
+		if x.count.Add(1) != k {
 			return
 		}
 		left := make([]*disk.FS, len(victims))
 		for i, n := range victims {
 			left[i] = s.cut(n, percent, random)
 		}
-		cut <- left
+		x.left <- left
 	})
+	return x
+}
+
+// disarm returns what the trap has left of its victims, nil if it has not sprung and never will.
+func (x *trap) disarm() []*disk.FS {
+	x.fs.BeforeSync(nil)
+	if x.count.Add(1<<40)-1<<40 < x.k {
+		return nil
+	}
+	return <-x.left
+}
+
+// killAtSync kills stores at the k-th sync from now of the first of them. It reports false when there were not that many syncs
+// within two seconds.
+func (s *sim) killAtSync(k int64, percent int, random *rand.Rand, victims ...*node) bool {
+	x := s.setTrap(k, percent, random, victims...)
 	timeout := time.NewTimer(2 * time.Second)
 	defer timeout.Stop()
 	var left []*disk.FS
 	select {
-	case left = <-cut:
+	case left = <-x.left:
 	case <-timeout.C:
-		if count.Swap(disarmed) < k {
-			first.fs.BeforeSync(nil)
+		if left = x.disarm(); left == nil {
 			return false
 		}
-		left = <-cut
 	}
 	for i, n := range victims {
-		s.h.note("killed %d at sync %d of %d, %d%% of the unsynced stays", n.id, k, first.id, percent)
+		s.h.note("killed %d at sync %d of %d, %d%% of the unsynced stays", n.id, k, victims[0].id, percent)
 		s.bury(n, left[i])
 	}
 	s.stats.Kills += len(victims)
 	return true
+}
+
+// killRestarting restarts a store and kills it at the k-th sync of that, or soon after, if there are so many.
+func (s *sim) killRestarting(n *node, k int64, percent int, random *rand.Rand) {
+	s.lives[n.id-1].Add(1) // its next life, which may end before anybody is asked
+	x := s.setTrap(k, percent, random, n)
+	err := n.restart()
+	left := x.disarm()
+	if left == nil {
+		s.h.note("restart %d", n.id)
+		if err != nil {
+			s.fail(fmt.Errorf("restart: %w", err))
+		}
+		return
+	}
+	s.h.note("killed %d at sync %d of its restart (%v), %d%% of the unsynced stays", n.id, k, err, percent)
+	s.bury(n, left[0])
+	s.stats.Kills++
 }
 
 // observe is told of every entry that reaches apply. Replicas, and a replica's lives, must agree on each.
@@ -573,7 +608,12 @@ func killing(s *sim, random *rand.Rand) {
 			if random.IntN(3) > 0 && !s.sleep(time.Duration(random.IntN(1500))*time.Millisecond) {
 				return // heal restarts what is dead
 			}
-			s.restart(n)
+			if random.IntN(4) == 0 {
+				s.killRestarting(n, int64(1+random.IntN(8)), percent, random)
+			}
+			if s.lives[n.id-1].Load()%2 == 1 {
+				s.restart(n)
+			}
 		}
 	}
 }
