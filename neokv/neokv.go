@@ -65,6 +65,7 @@ type Cluster struct {
 	proxied   atomic.Pointer[proxied]
 	boot      time.Duration
 	failed    chan error
+	anyFailed atomic.Bool // since Start: what the disks hold may lag what was acknowledged
 	wg        sync.WaitGroup
 	close     sync.Once
 	closeErr  error
@@ -264,8 +265,11 @@ func (c *Cluster) waitServing(ctx context.Context) error {
 			return nil
 		}
 		for _, n := range c.nodes {
-			if s := n.store.Load(); s != nil && s.Failed() != nil {
-				return fmt.Errorf("boot: %w", s.Failed())
+			n.mu.Lock()
+			err := n.failure
+			n.mu.Unlock()
+			if err != nil {
+				return fmt.Errorf("boot: %w", err)
 			}
 		}
 		if c.config.Progress != nil && time.Since(told) > time.Second {
@@ -291,7 +295,7 @@ func (c *Cluster) missing() string {
 	for _, n := range c.nodes {
 		s := n.store.Load()
 		if s == nil {
-			return n.id.RaftAddress()
+			return n.id.RaftAddress() + " to start"
 		}
 		t := s.Table()
 		if t == nil {
@@ -491,7 +495,7 @@ func (c *Cluster) shutdown() error {
 	c.network.Close()
 	c.wg.Wait()
 	if c.folder != nil {
-		errs = append(errs, c.folder.close(errors.Join(errs...) == nil))
+		errs = append(errs, c.folder.close(errors.Join(errs...) == nil && !c.anyFailed.Load()))
 	}
 	return errors.Join(errs...)
 }

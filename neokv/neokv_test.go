@@ -300,3 +300,23 @@ func TestStoreFailureStopsThatStoreOnly(t *testing.T) {
 		}
 	}
 }
+
+// TestUnsyncedMarkerSurvivesAFailure has a disk fail under engine.wal_sync none: the folder is not clean, whatever Close says.
+func TestUnsyncedMarkerSurvivesAFailure(t *testing.T) {
+	dir := t.TempDir()
+	s := small()
+	s.Engine.WALSync = "none"
+	c := start(t, Config{Dir: dir, Settings: s})
+	c.nodes[1].fs.Fence(errors.New("planted"))
+	select {
+	case <-c.Failed():
+	case <-time.After(10 * time.Second):
+		t.Fatal("Failed told nothing")
+	}
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, unsyncedName)); err != nil {
+		t.Errorf("the marker is gone: %v", err)
+	}
+}

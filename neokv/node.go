@@ -32,11 +32,14 @@ type node struct {
 
 	store atomic.Pointer[store.Store]
 
-	mu     sync.Mutex
-	fs     *disk.FS
-	server *server.Server
-	pipe   *server.Pipe
-	down   bool
+	mu      sync.Mutex
+	fs      *disk.FS
+	server  *server.Server
+	pipe    *server.Pipe
+	down    bool          // clients are refused: the store is stopped, or on its way
+	failure error         // why the store has failed, nil while it has not
+	stopped chan struct{} // made by who stops the store, closed when it has ended
+	stopErr error
 }
 
 // memoryAddr is the address of a listener in memory: host:port of the socket that stands, or would stand, beside it.
@@ -86,28 +89,34 @@ func (n *node) start(ln net.Listener, booting bool) error {
 	})
 	pipe := server.NewPipe(memoryAddr(n.addr))
 	n.mu.Lock()
-	n.server, n.pipe, n.down = srv, pipe, false
+	n.server, n.pipe, n.down, n.failure, n.stopped = srv, pipe, false, nil, nil
 	n.mu.Unlock()
 	n.store.Store(s)
 	c.serve(srv, pipe, ln)
+	if err := s.Failed(); err != nil { // too early for fail to have seen the server
+		n.fail(fs, fmt.Errorf("store %d: %w", n.id, err))
+	}
 	return nil
 }
 
-// fail is called when the store's disk has failed, from within the failing call: its clients are cut off, and whoever listens is told.
+// fail is called when the store's disk has failed, from within the failing call: its clients are cut off, whoever listens is
+// told, and the store is closed.
 func (n *node) fail(fs *disk.FS, err error) {
 	n.mu.Lock()
-	current, down, srv := n.fs == fs, n.down, n.server
+	news := n.fs == fs && !n.down && n.failure == nil
+	if news {
+		n.failure = err
+	}
 	n.mu.Unlock()
-	if !current || down {
+	if !news {
 		return
 	}
+	n.c.anyFailed.Store(true)
 	select {
 	case n.c.failed <- err:
 	default:
 	}
-	if srv != nil {
-		n.c.wg.Go(func() { srv.Close() })
-	}
+	n.c.wg.Go(func() { n.stop() })
 }
 
 // refused is what dialling a closed port answers; clients decide by its type whether to try elsewhere.
@@ -137,13 +146,27 @@ func (n *node) hangUp() {
 	}
 }
 
-// stop closes the store, if it runs.
+// stop closes the store, if it runs, and returns when it has ended, also when somebody else has begun to stop it.
 func (n *node) stop() error {
-	n.hangUp()
-	if s := n.store.Swap(nil); s != nil {
-		return s.Close()
+	n.mu.Lock()
+	ended := n.stopped
+	first := ended == nil
+	if first {
+		ended = make(chan struct{})
+		n.stopped = ended
 	}
-	return nil
+	n.mu.Unlock()
+	if !first {
+		<-ended
+		return n.stopErr
+	}
+	n.hangUp()
+	n.stopErr = nil
+	if s := n.store.Swap(nil); s != nil {
+		n.stopErr = s.Close()
+	}
+	close(ended)
+	return n.stopErr
 }
 
 // restart starts a store that was stopped.
@@ -192,12 +215,15 @@ func (c *Cluster) facts() []string {
 func (c *Cluster) info() []server.Section {
 	lines := []string{fmt.Sprintf("neokv_version:%s", Version)}
 	for _, n := range c.nodes {
+		n.mu.Lock()
 		state := "ok"
-		if s := n.store.Load(); s == nil {
+		switch {
+		case n.failure != nil:
+			state = "failed: " + n.failure.Error()
+		case n.down:
 			state = "stopped"
-		} else if err := s.Failed(); err != nil {
-			state = "failed: " + err.Error()
 		}
+		n.mu.Unlock()
 		lines = append(lines, fmt.Sprintf("store_%d_state:%s", n.id, state))
 	}
 	return []server.Section{{Name: "NeoKV", Lines: append(lines, c.facts()...)}}

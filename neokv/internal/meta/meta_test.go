@@ -119,7 +119,9 @@ func TestFirstBootstrapWins(t *testing.T) {
 func TestDirectory(t *testing.T) {
 	start := time.Unix(1000, 0)
 	d := NewDirectory(time.Second)
-	beat := func(s topology.StoreID, port int, leads ...Lead) Beat { return Beat{Store: s, Host: "h", Port: port, Leads: leads} }
+	beat := func(s topology.StoreID, port int, leads ...Lead) Beat {
+		return Beat{Store: s, Host: "h", Port: port, Leads: leads}
+	}
 	for i, x := range []struct {
 		at    time.Duration
 		beat  Beat

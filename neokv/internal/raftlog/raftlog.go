@@ -103,6 +103,15 @@ func (l *Log) BinaryFormat() uint32 { return 1 }
 // Close leaves the engine open: it is shared.
 func (l *Log) Close() error { return nil }
 
+// fenced reports whether the store has failed. If so it is silent when fenced returns: nothing that is pretended can leave it.
+func (l *Log) fenced() bool {
+	err := l.o.Failed()
+	if err != nil {
+		l.o.Fence(err)
+	}
+	return err != nil
+}
+
 // fail fences the store.
 func (l *Log) fail(err error) { l.o.Fence(fmt.Errorf("raft log: %w", err)) }
 
@@ -120,7 +129,7 @@ func (l *Log) commit(b *engine.Batch, durable bool) error {
 // promise something to other replicas. The commit index alone promises nothing, and who forgets it learns it again.
 func (l *Log) SaveRaftState(updates []pb.Update, _ uint64) error {
 	l.rounds.Add(1)
-	if l.o.Failed() != nil {
+	if l.fenced() {
 		l.pretend(updates)
 		return nil
 	}
@@ -257,7 +266,7 @@ func (l *Log) RemoveEntriesTo(shard, id, index uint64) error {
 }
 
 func (l *Log) remove(shard, id, index uint64) error {
-	if l.o.Failed() != nil {
+	if l.fenced() {
 		return nil
 	}
 	r, err := l.lock(shard)
@@ -291,7 +300,7 @@ func (l *Log) SaveSnapshots(updates []pb.Update) error {
 		if pb.IsEmptySnapshot(ud.Snapshot) {
 			continue
 		}
-		if l.o.Failed() == nil {
+		if !l.fenced() {
 			err := l.saveSnapshot(ud)
 			if err == nil {
 				continue
@@ -344,7 +353,7 @@ func (l *Log) GetSnapshot(shard, id uint64) (pb.Snapshot, error) {
 
 // SaveBootstrapInfo begins a replica. The records of an older replica of the region, if any are left, go.
 func (l *Log) SaveBootstrapInfo(shard, id uint64, bootstrap pb.Bootstrap) error {
-	if l.o.Failed() != nil {
+	if l.fenced() {
 		return nil
 	}
 	if err := l.begin(shard, id, &bootstrap, nil); err != nil {
@@ -434,7 +443,7 @@ func (l *Log) list() ([]raftio.NodeInfo, error) {
 
 // RemoveNodeData removes all records of a replica, unless they are another's by now.
 func (l *Log) RemoveNodeData(shard, id uint64) error {
-	if l.o.Failed() != nil {
+	if l.fenced() {
 		return nil
 	}
 	if err := l.removeReplica(shard, id); err != nil {

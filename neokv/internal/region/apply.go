@@ -70,11 +70,7 @@ func (m *machine) Update(entries []sm.Entry) ([]sm.Entry, error) {
 		if err := m.apply(w, &entries[i]); err != nil {
 			b.Close()
 			r.o.Fence(fmt.Errorf("region %d: apply index %d: %w", m.space.Region, entries[i].Index, err))
-			for _, c := range m.claimed {
-				c.err = &UnknownOutcome{"store failed"}
-				r.finish(c)
-			}
-			m.claimed = m.claimed[:0]
+			m.finish(&UnknownOutcome{"store failed"})
 			return entries, nil
 		}
 		entries[i].Result = sm.Result{Value: 1}
@@ -83,17 +79,26 @@ func (m *machine) Update(entries []sm.Entry) ([]sm.Entry, error) {
 		r.o.Fence(fmt.Errorf("region %d: commit: %w", m.space.Region, err))
 	}
 	m.publish()
-	failed := r.o.Failed() != nil
+	var failed error
+	if r.o.Failed() != nil {
+		failed = &UnknownOutcome{"store failed"}
+	}
+	m.finish(failed)
+	return entries, nil
+}
+
+// finish finishes the batches that this update has claimed: with err, unless they were refused.
+func (m *machine) finish(err error) {
 	for i, c := range m.claimed {
-		if failed && c.err == nil {
-			c.err = &UnknownOutcome{"store failed"}
-		}
 		c.applied = true
-		r.finish(c)
 		m.claimed[i] = nil
+		if c.err != nil {
+			m.r.finish(c, c.err)
+		} else {
+			m.r.finish(c, err)
+		}
 	}
 	m.claimed = m.claimed[:0]
-	return entries, nil
 }
 
 // commit writes the region state into the batch and commits it.
@@ -139,11 +144,12 @@ func (m *machine) apply(w *redis.Writer, e *sm.Entry) error {
 		}
 		return nil
 	}
-	first := h.term > m.state.TermTag
 	m.state.TermTag = max(m.state.TermTag, h.term)
 	m.state.TimeMS = max(m.state.TimeMS, h.timeMS)
-	if first && b != nil {
-		r.clock.Store(&clockBase{ms: m.state.TimeMS, at: time.Now()})
+	if b != nil {
+		if c := r.clock.Load(); c == nil || c.term < h.term { // the first of this replica's entries in its term
+			r.clock.Store(&clockBase{term: h.term, ms: m.state.TimeMS, at: time.Now()})
+		}
 	}
 	w.Index, w.VersionBase = e.Index, h.version
 

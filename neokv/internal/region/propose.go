@@ -27,16 +27,25 @@ type Pending struct {
 	done chan struct{} // capacity 1; made once
 }
 
-// batch is one Raft entry in the making or in flight.
+// batch is one Raft entry, from the moment that its sequence is given out until its outcome is known.
 type batch struct {
 	buf      []byte // header and commands
 	parts    []part
 	commands int
 	deadline time.Time
 	sequence uint64
-	// applied and err are written by whoever claims the batch, before it is finished.
+	// applied and err are written by whoever claims the batch, and may be read after finished.
 	applied bool
 	err     error
+
+	finished chan struct{} // capacity 1: the outcome is known, and whoever claimed the batch is through with it
+	returned chan struct{} // capacity 1: the transport has dropped it, so no answer of Raft is worth waiting for
+}
+
+func newBatch() *batch {
+	return &batch{
+		buf: make([]byte, entryHeaderBytes, 4096), finished: make(chan struct{}, 1), returned: make(chan struct{}, 1),
+	}
 }
 
 // part is the stretch of a pending run that travels in a batch: calls [from, to).
@@ -48,12 +57,14 @@ type part struct {
 // proposer turns runs into entries. A batch leaves as soon as one of max_inflight places is free; what arrives meanwhile shares
 // the next one. No timer holds anything back.
 //
-// Invariants: a Pending is in queue, in exactly one batch of sent, or finished. A batch is finished by who takes it out of sent.
+// Invariants: a Pending is in queue, in exactly one batch of open, or finished. Who claims a batch, and that is one alone, finishes
+// it: apply, the transport that has dropped it, the replica's end, or the goroutine that sees its place through. A place is given
+// up, and a batch reused, only behind finished.
 type proposer struct {
 	mu       sync.Mutex
 	queue    []*Pending
 	inflight int
-	sent     map[uint64]*batch
+	open     map[uint64]*batch // by sequence
 	sequence uint64
 	free     []*batch
 	stopped  bool
@@ -92,7 +103,7 @@ func (r *Replica) Propose(p *Pending) {
 	r.wg.Add(1)
 	x.mu.Unlock()
 	rs, err := r.send(b, r.servingTerm.Load(), time.Until(b.deadline))
-	go r.await(b, rs, err)
+	go r.see(b, rs, err)
 }
 
 // Wait returns when the outcome is known, soon after Deadline at the latest.
@@ -101,6 +112,14 @@ func (p *Pending) Wait() { <-p.done }
 func (p *Pending) finish(err error) {
 	p.Err = err
 	p.done <- struct{}{}
+}
+
+// register gives a batch its sequence; from now on it can be claimed. mu is held.
+func (r *Replica) register(b *batch) {
+	x := &r.proposer
+	x.sequence++
+	b.sequence = x.sequence
+	x.open[b.sequence] = b
 }
 
 // form takes the next batch from the queue, nil if there is nothing to take. mu is held.
@@ -113,14 +132,18 @@ func (r *Replica) form() *batch {
 	if n := len(x.free); n > 0 {
 		b, x.free = x.free[n-1], x.free[:n-1]
 	} else {
-		b = &batch{buf: make([]byte, entryHeaderBytes, 4096)}
+		b = newBatch()
 	}
+	limit := entryHeaderBytes + int(r.o.Knobs.BatchMaxBytes)
 	taken := 0
 	for _, p := range x.queue {
+		if len(b.buf) > limit { // a single large command: nobody shares its fate
+			break
+		}
 		from := p.next
 		for p.next < len(p.Run.Calls) {
 			c := &p.Run.Calls[p.next]
-			full := b.commands >= r.o.Knobs.BatchMaxOps || len(b.buf)+callBytes(c) > entryHeaderBytes+int(r.o.Knobs.BatchMaxBytes)
+			full := b.commands >= r.o.Knobs.BatchMaxOps || len(b.buf)+callBytes(c) > limit
 			if full && b.commands > 0 {
 				break
 			}
@@ -143,6 +166,7 @@ func (r *Replica) form() *batch {
 	n := copy(x.queue, x.queue[taken:])
 	clear(x.queue[n:])
 	x.queue = x.queue[:n]
+	r.register(b)
 	return b
 }
 
@@ -161,12 +185,6 @@ func (r *Replica) send(b *batch, term uint64, timeout time.Duration) (*dragonboa
 		return nil, ErrDeadline
 	}
 	now := time.Now()
-	x := &r.proposer
-	x.mu.Lock()
-	x.sequence++
-	b.sequence = x.sequence
-	x.sent[b.sequence] = b
-	x.mu.Unlock()
 	h := entryHeader{
 		term: term, timeMS: r.leaderTime(now), version: keys.Version(uint64(now.UnixMicro()), b.sequence),
 		store: r.o.Store, incarnation: r.o.Incarnation, sequence: b.sequence,
@@ -174,7 +192,6 @@ func (r *Replica) send(b *batch, term uint64, timeout time.Duration) (*dragonboa
 	h.put(b.buf)
 	rs, err := r.o.Host.Propose(r.session, b.buf, timeout)
 	if err != nil {
-		r.claim(b.sequence)
 		if err == dragonboat.ErrClosed || err == dragonboat.ErrShardClosed || err == dragonboat.ErrShardNotFound {
 			return nil, ErrStopped
 		}
@@ -186,35 +203,14 @@ func (r *Replica) send(b *batch, term uint64, timeout time.Duration) (*dragonboa
 	return rs, nil
 }
 
-// await sees one place in flight through: its batch, and then batch after batch as long as runs wait.
-func (r *Replica) await(b *batch, rs *dragonboat.RequestState, err error) {
+// see sees one place in flight through: its batch, and then batch after batch as long as runs wait.
+func (r *Replica) see(b *batch, rs *dragonboat.RequestState, err error) {
 	defer r.wg.Done()
 	x := &r.proposer
 	for {
-		done := true // nobody else holds the batch any more
-		if err == nil {
-			res := <-rs.AppliedC()
-			rs.Release()
-			done = res.Completed()
-			switch {
-			case res.Completed():
-				err = &UnknownOutcome{"applied without an answer"}
-			case res.Dropped():
-				err = ErrNotLeader
-			case res.Terminated():
-				err = &UnknownOutcome{"store stopped"}
-			default:
-				err = &UnknownOutcome{"no answer from a quorum in time"}
-			}
-			done = r.settle(b, err) || done
-		} else {
-			b.err = err
-			r.finish(b)
-		}
+		r.await(b, rs, err)
 		x.mu.Lock()
-		if done {
-			r.recycle(b)
-		}
+		r.recycle(b)
 		if b = r.form(); b == nil {
 			x.inflight--
 			x.mu.Unlock()
@@ -225,42 +221,63 @@ func (r *Replica) await(b *batch, rs *dragonboat.RequestState, err error) {
 	}
 }
 
+// await returns when a batch that was sent is finished, and finishes it if nobody else does. err is that of sending it.
+func (r *Replica) await(b *batch, rs *dragonboat.RequestState, err error) {
+	if err == nil {
+		select {
+		case res := <-rs.AppliedC():
+			rs.Release()
+			switch {
+			case res.Completed():
+				err = &UnknownOutcome{"applied without an answer"}
+			case res.Dropped():
+				err = ErrNotLeader
+			case res.Terminated():
+				err = &UnknownOutcome{"store stopped"}
+			default:
+				err = &UnknownOutcome{"no answer from a quorum in time"}
+			}
+		case <-b.returned: // claimed; what Raft says in the end nobody waits for
+		}
+	}
+	if r.claim(b.sequence) != nil {
+		r.finish(b, err)
+	}
+	<-b.finished
+}
+
 // recycle keeps a finished batch for reuse. mu is held.
 func (r *Replica) recycle(b *batch) {
 	if cap(b.buf) > 4*int(r.o.Knobs.BatchMaxBytes) {
 		return
 	}
+	select {
+	case <-b.returned:
+	default:
+	}
 	clear(b.parts)
-	*b = batch{buf: b.buf[:entryHeaderBytes], parts: b.parts[:0]}
+	*b = batch{buf: b.buf[:entryHeaderBytes], parts: b.parts[:0], finished: b.finished, returned: b.returned}
 	r.proposer.free = append(r.proposer.free, b)
 }
 
-// claim takes a batch out of flight: the caller, and nobody else, finishes it. nil if it is not in flight any more.
+// claim makes the caller the one who finishes a batch; nil if another one is.
 func (r *Replica) claim(sequence uint64) *batch {
 	x := &r.proposer
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	b := x.sent[sequence]
-	delete(x.sent, sequence)
+	b := x.open[sequence]
+	delete(x.open, sequence)
 	return b
 }
 
-// settle finishes the batch with err and reports true, unless apply has claimed it.
-func (r *Replica) settle(b *batch, err error) bool {
-	if r.claim(b.sequence) != b {
-		return false
-	}
+// finish hands a claimed batch's outcome to its runs. A run of which calls are left goes back to the front of the queue, from
+// where this batch's place takes it next. The batch is not the caller's any more afterwards.
+func (r *Replica) finish(b *batch, err error) {
 	b.err = err
-	r.finish(b)
-	return true
-}
-
-// finish hands a claimed batch's outcome to its runs. A run of which calls are left goes back to the front of the queue.
-func (r *Replica) finish(b *batch) {
 	for _, part := range b.parts {
 		p := part.p
-		if b.err != nil || p.next == len(p.Run.Calls) {
-			p.finish(b.err)
+		if err != nil || p.next == len(p.Run.Calls) {
+			p.finish(err)
 			continue
 		}
 		x := &r.proposer
@@ -279,6 +296,7 @@ func (r *Replica) finish(b *batch) {
 			p.finish(ErrNotLeader)
 		}
 	}
+	b.finished <- struct{}{}
 }
 
 // rejectQueue answers the runs that are in no batch.
@@ -298,16 +316,15 @@ func (r *Replica) abandon(err error) {
 	x := &r.proposer
 	x.mu.Lock()
 	x.stopped = true
-	sent := make([]uint64, 0, len(x.sent))
-	for s := range x.sent {
-		sent = append(sent, s)
+	open := make([]uint64, 0, len(x.open))
+	for s := range x.open {
+		open = append(open, s)
 	}
 	x.mu.Unlock()
 	r.rejectQueue(err)
-	for _, s := range sent {
+	for _, s := range open {
 		if b := r.claim(s); b != nil {
-			b.err = &UnknownOutcome{err.Error()}
-			r.finish(b)
+			r.finish(b, &UnknownOutcome{err.Error()})
 		}
 	}
 }
@@ -325,8 +342,8 @@ func (r *Replica) Dropped(entries []pb.Entry) {
 			continue
 		}
 		if b := r.claim(h.sequence); b != nil {
-			b.err = ErrNotLeader
-			r.finish(b)
+			b.returned <- struct{}{}
+			r.finish(b, ErrNotLeader)
 		}
 	}
 }

@@ -55,12 +55,16 @@ var readers = sync.Pool{New: func() any { return new(redis.Reader) }}
 func (r *Replica) Read(run *redis.Run, deadline time.Time) error {
 	out, ends := len(run.Out.Buf), len(run.Ends)
 	byRegionTime := false // the region time has passed the instant of a read that was ahead of it
+	lost := false         // a read under a lease was thrown away
 	for {
 		if !r.gate.enter() {
 			return ErrStopped
 		}
 		now := time.Now()
 		l := r.validLease(now)
+		if lost {
+			l = nil
+		}
 		if l == nil {
 			r.gate.leave()
 			if err := r.readIndex(deadline); err != nil {
@@ -106,6 +110,7 @@ func (r *Replica) Read(run *redis.Run, deadline time.Time) error {
 		if err != nil {
 			return err
 		}
+		lost = !good
 		if good && ahead {
 			if err := r.advanceTo(instant, deadline); err != nil {
 				return err
@@ -304,6 +309,9 @@ func (r *Replica) advanceTo(instant uint64, deadline time.Time) error {
 		a = &advance{done: make(chan struct{})}
 		x.advancing = a
 		x.advance.Unlock()
+		if now := time.Now(); r.leaderTime(now) < instant { // the clock was set back meanwhile
+			r.clock.Store(&clockBase{term: r.servingTerm.Load(), ms: instant, at: now})
+		}
 		p := Pending{Run: new(redis.Run), Deadline: deadline}
 		r.Propose(&p)
 		p.Wait()

@@ -112,7 +112,7 @@ func New(o Options) *Replica {
 		nudge: make(chan struct{}, 1), stop: make(chan struct{}),
 	}
 	r.machine = &machine{r: r, space: keys.Space{Region: o.Region.ID, Index: o.Index}}
-	r.proposer.sent = make(map[uint64]*batch)
+	r.proposer.open = make(map[uint64]*batch)
 	return r
 }
 
@@ -144,7 +144,9 @@ func (r *Replica) Running() bool { return r.running.Load() }
 // Stop makes the replica serve nobody any more: runs that wait are answered, readers are out when it returns.
 // The NodeHost is closed after it, then Join waits for what is left.
 func (r *Replica) Stop() {
+	r.reads.mu.Lock() // no round begins behind it
 	close(r.stop)
+	r.reads.mu.Unlock()
 	r.abandon(ErrStopped)
 	r.gate.shut()
 }
@@ -256,21 +258,21 @@ func (r *Replica) stepDown() {
 
 // barrier proposes an empty entry of the term and reports whether it has been applied here, and no later term with it.
 func (r *Replica) barrier(term uint64) bool {
-	b := &batch{buf: make([]byte, entryHeaderBytes)}
+	b := newBatch()
+	x := &r.proposer
+	x.mu.Lock()
+	r.register(b)
+	x.mu.Unlock()
 	rs, err := r.send(b, term, time.Duration(r.o.Knobs.ElectionTicks)*r.o.Knobs.RTT)
-	if err != nil {
-		return false
-	}
-	done := <-rs.AppliedC()
-	rs.Release()
-	r.settle(b, &UnknownOutcome{"barrier"})
-	return done.Completed() && b.applied && b.err == nil
+	r.await(b, rs, err)
+	return b.applied && b.err == nil
 }
 
 // clockBase is the leader's time source: the region time at an instant of the monotonic clock.
 type clockBase struct {
-	ms uint64
-	at time.Time
+	term uint64
+	ms   uint64
+	at   time.Time
 }
 
 // leaderTime is the larger of the wall clock and the region time plus the monotonic time since, in ms: it never stands still and never goes back.

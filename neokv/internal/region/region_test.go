@@ -120,7 +120,7 @@ func TestGateShutWaits(t *testing.T) {
 // queued returns a replica whose proposer can be looked at without Raft.
 func queued(knobs settings.Raft) *Replica {
 	r := &Replica{o: Options{Knobs: knobs}}
-	r.proposer.sent = make(map[uint64]*batch)
+	r.proposer.open = make(map[uint64]*batch)
 	return r
 }
 
@@ -161,7 +161,8 @@ func TestFormFillsBatches(t *testing.T) {
 			if b == nil || b.commands != want {
 				t.Fatalf("%s: batch %d = %+v; want %d commands", x.name, i, b, want)
 			}
-			r.finish(b)
+			r.finish(b, nil)
+			<-b.finished
 			done := 0
 			for _, p := range runs {
 				done += len(p.done)
@@ -182,7 +183,7 @@ func TestFinishOfACutRunWithoutLeader(t *testing.T) {
 	p := pending(25, 1)
 	r.proposer.queue = []*Pending{p}
 	b := r.form()
-	r.finish(b)
+	r.finish(b, nil)
 	if len(p.done) != 1 || p.Err != ErrNotLeader {
 		t.Errorf("a run of which the rest cannot be proposed: done %d, %v; want %v", len(p.done), p.Err, ErrNotLeader)
 	}

@@ -305,8 +305,12 @@ const keyspaceSteps = 20
 
 // keyspace counts the keys. When there are many it goes by the first slots: CRC16 spreads keys evenly.
 func (c *conn) keyspace() []string {
-	total := 0
-	for _, r := range c.covered() {
+	t := c.s.o.Table()
+	if t == nil {
+		return nil
+	}
+	covered, total := c.covered(t), 0
+	for _, r := range covered {
 		total += r.Count()
 	}
 	c.batch.impatient = true // INFO answers while there is an election too
@@ -323,7 +327,7 @@ func (c *conn) keyspace() []string {
 		}
 		next := w
 		next.Advance()
-		for _, r := range c.covered() {
+		for _, r := range covered {
 			if r.Last < next.Slots.First {
 				seen += r.Count()
 			} else if r.Contains(next.Slots.First) {

@@ -10,6 +10,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -300,7 +301,7 @@ func TestCutAndJoin(t *testing.T) {
 		return &cmd
 	}
 	b := &c.batch
-	order := b.cut(call("MSET", key(1), "a", key(0), "b", key(1)+"{"+key(1)+"}", "c", key(3), "d"))
+	order := b.cut(c.s.o.Table(), call("MSET", key(1), "a", key(0), "b", key(1)+"{"+key(1)+"}", "c", key(3), "d"))
 	var got []string
 	for _, x := range b.tasks {
 		got = append(got, fmt.Sprintf("%s", x.call.Args))
@@ -309,10 +310,10 @@ func TestCutAndJoin(t *testing.T) {
 	if !reflect.DeepEqual(got, want) || !reflect.DeepEqual(order, []int{0, 1, 0, 2}) {
 		t.Errorf("cut: %q in order %v, want %q", got, order, want)
 	}
-	if order := b.cut(call("MSET", key(1), "a", key(0))); order != nil {
+	if order := b.cut(c.s.o.Table(), call("MSET", key(1), "a", key(0))); order != nil {
 		t.Errorf("MSET without a value was cut: %v", order)
 	}
-	if order := b.cut(call("DEL", key(1), key(1))); order != nil {
+	if order := b.cut(c.s.o.Table(), call("DEL", key(1), key(1))); order != nil {
 		t.Errorf("DEL within a region was cut: %v", order)
 	}
 	for _, x := range []struct {
@@ -571,5 +572,37 @@ func TestParseCursor(t *testing.T) {
 		if got, ok := parseCursor([]byte(x.in)); got != x.want || ok != x.ok {
 			t.Errorf("parseCursor(%q) = %d, %v; want %d, %v", x.in, got, ok, x.want, x.ok)
 		}
+	}
+}
+
+// TestEverywhereWaitsForATable asks for all regions before it is known which there are.
+func TestEverywhereWaitsForATable(t *testing.T) {
+	var table atomic.Pointer[route.Table]
+	var mu sync.Mutex
+	asked := map[topology.RegionID]bool{}
+	s := settings.Default()
+	s.Redis.LeaderlessWait = 300 * time.Millisecond
+	_, dial := start(t, Options{Settings: s, Table: table.Load, Replica: func(_ topology.StoreID, r topology.RegionID) *region.Replica {
+		mu.Lock()
+		defer mu.Unlock()
+		asked[r] = true
+		return nil
+	}})
+	c := dial()
+	if got, want := ask(t, c, "flushall"), "-CLUSTERDOWN Hash slot not served\r\n"; got != want {
+		t.Errorf("FLUSHALL without a table: %q, want %q", got, want)
+	}
+	time.AfterFunc(50*time.Millisecond, func() {
+		x := testTable()
+		for i := range x.Regions {
+			x.Regions[i].Leader = 3
+		}
+		table.Store(x)
+	})
+	ask(t, c, "flushall")
+	mu.Lock()
+	defer mu.Unlock()
+	if want := len(testTable().Regions); len(asked) != want {
+		t.Errorf("FLUSHALL went to %d regions of %d: %v", len(asked), want, asked)
 	}
 }

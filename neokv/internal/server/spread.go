@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"neokv.dev/neokv/internal/redis"
+	"neokv.dev/neokv/internal/route"
 	"neokv.dev/neokv/internal/topology"
 )
 
@@ -16,12 +17,17 @@ import (
 func (c *conn) runSpread(cmd *command) {
 	b := &c.batch
 	b.reset()
+	t := c.awaitTable()
+	if t == nil {
+		c.out.Error(redis.ErrClusterDown)
+		return
+	}
 	var order []int // by key: its task
 	if cmd.row.Everywhere {
-		for _, r := range c.covered() {
+		for _, r := range c.covered(t) {
 			b.tasks = append(b.tasks, task{call: redis.Call{Command: cmd.row, Args: cmd.args}, slot: r.First, led: !c.s.proxy()})
 		}
-	} else if order = b.cut(cmd); order == nil { // all in one region
+	} else if order = b.cut(t, cmd); order == nil { // all in one region
 		b.add(cmd)
 		if b.lacksValue(cmd) { // wrong as a whole, as its function says in any region
 			b.tasks[0].slots = nil
@@ -53,16 +59,24 @@ func (c *conn) runSpread(cmd *command) {
 	}
 }
 
+// awaitTable returns the slot table, nil if there is none by the pipeline's deadline.
+func (c *conn) awaitTable() *route.Table {
+	deadline := c.arrived.Add(c.s.o.Settings.Redis.LeaderlessWait)
+	for {
+		var changed <-chan struct{}
+		if c.s.o.Changed != nil {
+			changed = c.s.o.Changed()
+		}
+		t := c.s.o.Table()
+		if t != nil || c.batch.impatient || !c.batch.wait(changed, deadline) {
+			return t
+		}
+	}
+}
+
 // covered returns the slot ranges of the regions that commands without keys cover: those that this store leads, as a Redis
 // Cluster node covers its slots; on the proxy port all.
-func (c *conn) covered() (ranges []topology.SlotRange) {
-	t := c.s.o.Table()
-	if t == nil {
-		if c.s.proxy() { // one task that waits for a table
-			return []topology.SlotRange{{First: 0, Last: topology.SlotCount - 1}}
-		}
-		return nil
-	}
+func (c *conn) covered(t *route.Table) (ranges []topology.SlotRange) {
 	for i := range t.Regions {
 		if r := &t.Regions[i]; c.s.proxy() || r.Leader == c.s.o.Self {
 			ranges = append(ranges, r.Slots)
@@ -72,11 +86,10 @@ func (c *conn) covered() (ranges []topology.SlotRange) {
 }
 
 // cut makes one task per region of a command whose arguments are all keys, or keys with values. It returns the task of each key,
-// nil when one region has all keys or the regions are not known.
-func (b *batch) cut(cmd *command) (order []int) {
-	t := b.c.s.o.Table()
+// nil when one region has all keys.
+func (b *batch) cut(t *route.Table, cmd *command) (order []int) {
 	b.positions = cmd.row.AppendKeys(b.positions[:0], cmd.args)
-	if t == nil || len(b.positions) < 2 {
+	if len(b.positions) < 2 {
 		return nil
 	}
 	if b.lacksValue(cmd) {
@@ -187,7 +200,11 @@ func replyLen(b []byte) int {
 // walkSlots walks the part of a slot range that this server covers, in order, and calls step after each step of w while step says so.
 // w.Slots is set here. It returns nil, or the error reply of what could not be read.
 func (c *conn) walkSlots(slots topology.SlotRange, w *redis.Walk, step func() bool) (failure []byte) {
-	for _, r := range c.covered() {
+	t := c.awaitTable()
+	if t == nil {
+		return []byte("-" + redis.ErrClusterDown + "\r\n")
+	}
+	for _, r := range c.covered(t) {
 		first, last := max(r.First, slots.First), min(r.Last, slots.Last)
 		if first > last {
 			continue

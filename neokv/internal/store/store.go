@@ -101,6 +101,10 @@ func Open(o Options) (s *Store, err error) {
 	}
 	s.replicas.Store(new(map[topology.RegionID]*region.Replica))
 	s.ctx, s.cancel = context.WithCancel(context.Background())
+	// First what cuts a store off whose disk fails, as it may at any moment from here on.
+	s.endpoint = o.Network.NewEndpoint(transport.Options{
+		Store: o.ID, Lease: o.Settings.Raft.Lease(), Revoke: s.revoke, Forwarded: s.forwarded, Handle: s.handle, Faults: o.Faults.Transport,
+	})
 	o.FS.OnFence(s.fenced)
 	defer func() {
 		if err != nil {
@@ -112,6 +116,9 @@ func Open(o Options) (s *Store, err error) {
 	s.engine, err = engine.Open(engine.Options{
 		Dir: o.FS.PathJoin(o.Dir, "engine"), FS: o.FS, Knobs: o.Settings.Engine, Stores: o.Settings.Cluster.Stores, Fatal: o.FS.Fence,
 	})
+	if err == nil {
+		err = o.FS.Failed() // a write failed on the way; nobody above the disk has been told
+	}
 	if err != nil {
 		return s, err
 	}
@@ -122,9 +129,6 @@ func Open(o Options) (s *Store, err error) {
 	if err != nil {
 		return s, err
 	}
-	s.endpoint = o.Network.NewEndpoint(transport.Options{
-		Store: o.ID, Lease: o.Settings.Raft.Lease(), Revoke: s.revoke, Forwarded: s.forwarded, Handle: s.handle, Faults: o.Faults.Transport,
-	})
 	if err := s.startHost(); err != nil {
 		return s, err
 	}
@@ -136,7 +140,7 @@ func Open(o Options) (s *Store, err error) {
 			return s, err
 		}
 	}
-	if err := o.FS.Failed(); err != nil { // a write failed on the way; nobody below has been told
+	if err := o.FS.Failed(); err != nil {
 		return s, err
 	}
 	s.wg.Go(s.run)
@@ -254,7 +258,7 @@ func (s *Store) startReplica(m *meta.Map, r topology.Region) error {
 	}
 	replica := region.New(region.Options{
 		Region: r, Index: m.RedisIndex(), Store: s.o.ID, Replica: peer.Replica, Engine: s.engine, Host: s.host,
-		Knobs: s.o.Settings.Raft, Incarnation: s.o.Rand.Uint64(), Failed: s.o.FS.Failed, Fence: s.o.FS.Fence,
+		Knobs: s.o.Settings.Raft, Incarnation: s.o.Rand.Uint64() ^ uint64(time.Now().UnixNano()), Failed: s.o.FS.Failed, Fence: s.o.FS.Fence,
 		Changed: s.leadingChanged, Faults: s.o.Faults.Region,
 	})
 	next := make(map[topology.RegionID]*region.Replica)
@@ -335,9 +339,7 @@ func (s *Store) Close() error {
 	for _, r := range replicas {
 		r.Join()
 	}
-	if s.endpoint != nil {
-		s.endpoint.Close()
-	}
+	s.endpoint.Close()
 	if s.engine == nil {
 		return nil
 	}
@@ -407,9 +409,7 @@ func (s *Store) Transfer(id topology.RegionID, to topology.StoreID) error {
 // fenced runs when the store's file system has failed or been killed, before the failing call returns: nothing leaves the store
 // any more, and whoever waits for it is answered.
 func (s *Store) fenced(cause error) {
-	if s.endpoint != nil {
-		s.endpoint.Isolate()
-	}
+	s.endpoint.Isolate()
 	for _, r := range *s.replicas.Load() {
 		r.Release()
 	}
