@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log"
 	"net"
+	"os"
 
 	"github.com/redis/go-redis/v9"
 
@@ -20,6 +21,7 @@ func main() {
 }
 
 func run(ctx context.Context) (err error) {
+	neokv.LogRaft(os.Stderr)
 	cluster, err := neokv.Start(ctx, neokv.Config{Stores: 3, InMemory: true})
 	if err != nil {
 		return err
