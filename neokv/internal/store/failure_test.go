@@ -195,13 +195,28 @@ func TestFailingFollowerPromisesNothing(t *testing.T) {
 	<-fenced
 }
 
-// TestOpenOnAFailingDisk starts a store again whose disk is full: it takes no part in Raft on the way to its error.
+// heldSource is a random source that stops whoever draws the second number, until it is let go.
+type heldSource struct {
+	rand.Source
+	n              int
+	reached, letGo chan struct{}
+}
+
+func (s *heldSource) Uint64() uint64 {
+	if s.n++; s.n == 2 {
+		close(s.reached)
+		<-s.letGo
+	}
+	return s.Source.Uint64()
+}
+
+// TestOpenOnAFailingDisk starts a store again whose disk is full: it takes no part in Raft on the way to its error, however long
+// that is. The way is held up between the start of its first replica and that of its second.
 func TestOpenOnAFailingDisk(t *testing.T) {
 	c := newCluster(t, settings.Cluster{Stores: 3, Replicas: 3, Regions: 2})
 	defer c.close()
 	c.untilServing()
-	l := int(c.leader(1).ID())
-	f := 1 + l%3
+	f := 1 + int(c.leader(1).ID())%3
 	if err := c.stores[f-1].Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -211,13 +226,35 @@ func TestOpenOnAFailingDisk(t *testing.T) {
 	s := settings.Default()
 	s.Cluster = c.shape
 	s.Engine.MemtableSize, s.Engine.BlockCache = 16<<20, 16<<20
-	store, err := Open(Options{
-		ID: topology.StoreID(f), FS: fs, Dir: "/data", Network: c.network, Settings: s, Host: "h", Port: 7000 + f,
-		Initial: c.initial, Rand: rand.New(rand.NewPCG(1, 9)),
-	})
-	if err == nil {
-		store.Close()
-		t.Fatal("opened on a full disk")
+	source := &heldSource{Source: rand.NewPCG(1, 9), reached: make(chan struct{}), letGo: make(chan struct{})}
+	opened := make(chan error, 1)
+	go func() {
+		store, err := Open(Options{
+			ID: topology.StoreID(f), FS: fs, Dir: "/data", Network: c.network, Settings: s, Host: "h", Port: 7000 + f,
+			Initial: c.initial, Rand: rand.New(source),
+		})
+		if err == nil {
+			store.Close()
+		}
+		opened <- err
+	}()
+	var err error
+	select {
+	case <-source.reached:
+		c.until("leader of region 1", func() bool { return c.leader(1) != nil })
+		leader, follower := pair(c)
+		if follower != f {
+			t.Fatalf("region 1 is led by store %d now", leader.ID())
+		}
+		p := &region.Pending{Run: run("set", "{a}", "v"), Deadline: time.Now().Add(time.Second)}
+		leader.Replica(1).Propose(p)
+		p.Wait()
+		if p.Err == nil {
+			t.Errorf("a write was acknowledged by the leader and store %d alone, whose disk had failed", f)
+		}
+		close(source.letGo)
+		err = <-opened
+	case err = <-opened:
 	}
 	if !errors.Is(err, syscall.ENOSPC) {
 		t.Errorf("Open = %v; want %v", err, syscall.ENOSPC)
@@ -256,54 +293,60 @@ func TestCutRunBehindAStall(t *testing.T) {
 	})
 }
 
-// TestReturnedProposalsFreeTheirPlaces moves leadership away and back under load: what was proposed at the wrong moment keeps
-// nobody from writing afterwards.
+// TestReturnedProposalsFreeTheirPlaces has all places of a leader in flight when it loses the lead, between stamp and proposal:
+// the transport drops what they then propose, and when the lead is back nobody has to wait for them.
 func TestReturnedProposalsFreeTheirPlaces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newCluster(t, settings.Cluster{Stores: 3, Replicas: 3, Regions: 1})
+		var held atomic.Int64
+		letGo := make(chan struct{})
+		var armed atomic.Bool
+		c := &cluster{t: t, network: transport.NewNetwork(), shape: settings.Cluster{Stores: 3, Replicas: 3, Regions: 1}}
+		c.initial = meta.Initial("00", c.shape)
+		c.faults.Region.BeforeWrite = func(topology.RegionID, uint64) {
+			if armed.Load() {
+				held.Add(1)
+				<-letGo
+			}
+		}
+		for i := range c.shape.Stores {
+			c.fs, c.stores = append(c.fs, disk.Mem()), append(c.stores, nil)
+			c.open(i, true)
+		}
 		defer c.close()
 		c.untilServing()
-		stop := make(chan struct{})
-		var wg sync.WaitGroup
-		for i := range 8 {
-			wg.Go(func() {
-				for {
-					select {
-					case <-stop:
-						return
-					case <-time.After(time.Millisecond):
-					}
-					p := &region.Pending{Run: run("set", "k", "v"), Deadline: time.Now().Add(2 * time.Second)}
-					c.stores[i%3].Replica(1).Propose(p)
-					p.Wait()
-				}
-			})
-		}
-		for range 30 {
-			from := c.leader(1)
-			if from == nil {
-				continue
-			}
-			to := topology.StoreID(1 + int(from.ID())%3)
+		from := c.leader(1)
+		lead := func(to topology.StoreID) {
 			c.until("transfer", func() bool {
 				l := c.leader(1)
-				if l != nil && l.ID() == to {
-					return true
-				}
-				if l != nil {
+				if l != nil && l.ID() != to {
 					l.Transfer(1, to)
 				}
-				return false
+				return l != nil && l.ID() == to
 			})
-			begin := time.Now()
-			p := &region.Pending{Run: run("set", "k", "v"), Deadline: begin.Add(2 * time.Second)}
-			c.stores[to-1].Replica(1).Propose(p)
-			p.Wait()
-			if d := time.Since(begin); p.Err == nil && d > 300*time.Millisecond {
-				t.Errorf("a write at the new leader took %v", d)
-			}
 		}
-		close(stop)
+		armed.Store(true)
+		var wg sync.WaitGroup
+		places := int64(settings.Default().Raft.MaxInflight)
+		for range places {
+			wg.Go(func() {
+				p := &region.Pending{Run: run("set", "k", "lost"), Deadline: time.Now().Add(2 * time.Second)}
+				from.Replica(1).Propose(p)
+				p.Wait()
+				if p.Err != region.ErrNotLeader {
+					t.Errorf("a dropped proposal: %v; want %v", p.Err, region.ErrNotLeader)
+				}
+			})
+		}
+		c.until("all places taken", func() bool { return held.Load() == places })
+		armed.Store(false)
+		lead(1 + from.ID()%3)
+		close(letGo)
 		wg.Wait()
+		lead(from.ID())
+		begin := time.Now()
+		c.want("+OK\r\n", "SET", "k", "v")
+		if d := time.Since(begin); d > 300*time.Millisecond {
+			t.Errorf("the first write of the leader that is back took %v", d)
+		}
 	})
 }

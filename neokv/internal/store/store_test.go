@@ -24,6 +24,7 @@ type cluster struct {
 	initial *meta.Map
 	fs      []*disk.FS
 	stores  []*Store
+	faults  Faults
 }
 
 func newCluster(t testing.TB, shape settings.Cluster) *cluster {
@@ -45,7 +46,7 @@ func (c *cluster) open(i int, booting bool) {
 	s.Engine.MemtableSize, s.Engine.BlockCache = 16<<20, 16<<20
 	store, err := Open(Options{
 		ID: topology.StoreID(i + 1), FS: c.fs[i], Dir: "/data", Network: c.network, Settings: s, Host: "h", Port: 7001 + i,
-		Initial: c.initial, Booting: booting, Rand: rand.New(rand.NewPCG(1, uint64(i))),
+		Initial: c.initial, Booting: booting, Rand: rand.New(rand.NewPCG(1, uint64(i))), Faults: c.faults,
 	})
 	if err != nil {
 		c.t.Fatal(err)
