@@ -82,38 +82,6 @@ func TestPipeClosed(t *testing.T) {
 	}
 }
 
-func TestMerge(t *testing.T) {
-	one, two := NewPipe(pipeAddr{}), NewPipe(pipeAddr{})
-	m := Merge(one, two)
-	for _, p := range []*Pipe{one, two, two, one} {
-		var wg sync.WaitGroup
-		wg.Go(func() {
-			c, err := p.Dial(context.Background())
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			c.Write([]byte("x"))
-			c.Close()
-		})
-		c, err := m.Accept()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got, err := io.ReadAll(c); string(got) != "x" || err != nil {
-			t.Errorf("read %q, %v", got, err)
-		}
-		wg.Wait()
-	}
-	m.Close()
-	if _, err := m.Accept(); !errors.Is(err, net.ErrClosed) {
-		t.Errorf("Accept after Close = %v", err)
-	}
-	if _, err := two.Dial(context.Background()); err == nil {
-		t.Error("a merged listener is open after Close")
-	}
-}
-
 func BenchmarkPipe(b *testing.B) {
 	x, y, stop, err := pipePair()
 	if err != nil {

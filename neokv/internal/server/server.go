@@ -180,12 +180,3 @@ func (s *Server) Close() error {
 	s.wg.Wait()
 	return nil
 }
-
-// Disconnect closes all present connections without a reply; the server goes on.
-func (s *Server) Disconnect() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, c := range s.clients {
-		c.nc.Close()
-	}
-}

@@ -365,11 +365,8 @@ func (s *Store) Changed() <-chan struct{} {
 // Failed returns why the store has failed, nil while it has not.
 func (s *Store) Failed() error { return s.o.FS.Failed() }
 
-// Engine is the store's engine, for its metrics.
+// Engine is the store's engine; it is there to be looked at, by INFO or by tests.
 func (s *Store) Engine() *engine.Engine { return s.engine }
-
-// Disk is the store's file system, for its counters.
-func (s *Store) Disk() *disk.FS { return s.o.FS }
 
 // Leads returns the regions that the store serves at this moment, in no order.
 func (s *Store) Leads() (leads []meta.Lead) {
