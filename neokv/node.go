@@ -169,18 +169,6 @@ func (n *node) stop() error {
 	return n.stopErr
 }
 
-// restart starts a store that was stopped.
-func (n *node) restart() error {
-	var ln net.Listener
-	if !n.c.config.NoSockets {
-		var err error
-		if ln, err = net.Listen("tcp", n.addr); err != nil {
-			return err
-		}
-	}
-	return n.start(ln, false)
-}
-
 // info is what INFO says about the store beyond the server's own sections.
 func (n *node) info(s *store.Store) []server.Section {
 	state := "ok"

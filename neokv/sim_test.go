@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net"
 	"os"
 	"path/filepath"
 	"runtime/pprof"
@@ -317,6 +318,18 @@ func (s *sim) bury(n *node, left *disk.FS) {
 	n.mu.Lock()
 	n.fs = left
 	n.mu.Unlock()
+}
+
+// restart starts a store that was stopped.
+func (n *node) restart() error {
+	var ln net.Listener
+	if !n.c.config.NoSockets {
+		var err error
+		if ln, err = net.Listen("tcp", n.addr); err != nil {
+			return err
+		}
+	}
+	return n.start(ln, false)
 }
 
 func (s *sim) restart(n *node) {

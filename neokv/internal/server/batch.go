@@ -22,8 +22,8 @@ const (
 // region, and hands all groups over before it waits for the first. Commands of regions without a known leader, or whose
 // replica turns out not to lead, are tried again as the slot table changes, until the pipeline's deadline.
 //
-// Order: a connection runs one batch after the other, and within a batch a group is handed over again only when none of it was
-// applied; so no later write of the connection for that region can be ahead of it.
+// Order: a connection runs one batch after the other, and within a batch what is handed over again is the rest of a group from its
+// first call on that was provably not applied; so no later write of the connection for that region can be ahead of it.
 //
 // All its memory is reused.
 type batch struct {
