@@ -90,6 +90,7 @@ func (r *Replica) Propose(p *Pending) {
 		return
 	}
 	x.queue = append(x.queue, p)
+	r.counters.Proposals.Add(1)
 	if x.inflight >= r.o.Knobs.MaxInflight {
 		x.mu.Unlock()
 		return

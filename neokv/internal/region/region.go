@@ -52,7 +52,9 @@ type Options struct {
 	Fence  func(error)
 	// Changed is called, without a lock, whenever Leading may answer otherwise than before.
 	Changed func()
-	Faults  Faults
+	// Counters are what the replica counts into; nil for counters of its own.
+	Counters *Counters
+	Faults   Faults
 }
 
 // Faults are planted mistakes, for tests that must catch them; the zero value plants none.
@@ -84,7 +86,7 @@ type Replica struct {
 
 	proposer proposer
 	reads    reads
-	counters Counters
+	counters *Counters
 
 	told    atomic.Pointer[raftio.LeaderInfo] // dragonboat's latest event
 	running atomic.Bool                       // Raft has it
@@ -94,14 +96,20 @@ type Replica struct {
 	wg    sync.WaitGroup
 }
 
-// Counters count since the replica was made.
+// Counters of a region on one store. They go on where another replica takes the place of the one before.
 type Counters struct {
+	Proposals                       atomic.Uint64 // runs of writes handed over while this replica led
 	Entries, EntryBytes, Commands   atomic.Uint64 // proposed here
 	AppliedEntries, AppliedCommands atomic.Uint64
 	RefusedEntries                  atomic.Uint64 // by their term tag
 	ReadIndexRounds                 atomic.Uint64
 	LeaseReads, IndexReads          atomic.Uint64 // runs
+	FollowerReads                   atomic.Uint64 // runs, by read index, while another replica led
 	LeaderChanges                   atomic.Uint64 // terms served here
+	SnapshotsSent                   atomic.Uint64 // whole, to other stores
+	SnapshotsReceived               atomic.Uint64 // installed
+	SnapshotBytes                   atomic.Uint64 // of both
+	ExpiredKeys                     atomic.Uint64 // deleted by the background passes, counted where their deletion was proposed
 }
 
 // New returns a replica that does not run yet.
@@ -109,7 +117,10 @@ func New(o Options) *Replica {
 	r := &Replica{
 		o: o, shard: uint64(o.Region.ID), session: o.Host.GetNoOPSession(uint64(o.Region.ID)),
 		gate: newGate(), base: time.Now(),
-		nudge: make(chan struct{}, 1), stop: make(chan struct{}),
+		nudge: make(chan struct{}, 1), stop: make(chan struct{}), counters: o.Counters,
+	}
+	if r.counters == nil {
+		r.counters = new(Counters)
 	}
 	r.machine = &machine{r: r, space: keys.Space{Region: o.Region.ID, Index: o.Index}}
 	r.proposer.open = make(map[uint64]*batch)
@@ -188,8 +199,8 @@ func (r *Replica) Leading() (leader topology.ReplicaID, term uint64, serving boo
 // Region returns the region as this replica knows it, and the replica's id.
 func (r *Replica) Region() (topology.Region, topology.ReplicaID) { return r.o.Region, r.o.Replica }
 
-// Counters returns the replica's counters.
-func (r *Replica) Counters() *Counters { return &r.counters }
+// Counters returns what the replica counts into.
+func (r *Replica) Counters() *Counters { return r.counters }
 
 // TimeMS is the region time.
 func (r *Replica) TimeMS() uint64 { return r.regionTime.Load() }
