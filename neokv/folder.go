@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
@@ -64,7 +65,9 @@ func openFolder(dir string, asked settings.Cluster, s settings.Settings, discard
 			err = errors.Join(err, f.close(false))
 		}
 	}()
-	if f.lock, err = vfs.Default.Lock(filepath.Join(f.dir, lockName)); err != nil {
+	f.lock, err = insist(func() (io.Closer, error) { return vfs.Default.Lock(filepath.Join(f.dir, lockName)) },
+		func(err error) bool { return !errors.As(err, new(*fs.PathError)) })
+	if err != nil {
 		f.temporary = false
 		if path := new(fs.PathError); errors.As(err, &path) {
 			return f, fmt.Errorf("folder %s: %w", f.dir, err)
@@ -91,6 +94,16 @@ func openFolder(dir string, asked settings.Cluster, s settings.Settings, discard
 		return f, err
 	}
 	return f, nil
+}
+
+// insist tries to get what a process that was killed a moment ago may still hold, for as long as held says so, at most a second.
+func insist[T any](get func() (T, error), held func(error) bool) (T, error) {
+	for deadline := time.Now().Add(time.Second); ; time.Sleep(10 * time.Millisecond) {
+		got, err := get()
+		if err == nil || !held(err) || time.Now().After(deadline) {
+			return got, err
+		}
+	}
 }
 
 // checkClean refuses a folder that was not closed cleanly without syncs, or empties it.

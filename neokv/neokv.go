@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"neokv.dev/neokv/internal/disk"
@@ -237,7 +238,10 @@ func (c *Cluster) listen(port, i int) (net.Listener, string, error) {
 		}
 		return nil, net.JoinHostPort(c.config.Bind, strconv.Itoa(port)), nil
 	}
-	ln, err := net.Listen("tcp", net.JoinHostPort(c.config.Bind, strconv.Itoa(port)))
+	ln, err := insist(func() (net.Listener, error) {
+		return net.Listen("tcp", net.JoinHostPort(c.config.Bind, strconv.Itoa(port)))
+	},
+		func(err error) bool { return errors.Is(err, syscall.EADDRINUSE) })
 	if err != nil {
 		return nil, "", err
 	}

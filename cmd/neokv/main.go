@@ -18,10 +18,25 @@ import (
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // a second signal ends the process at once
+	args := os.Args[1:]
+	child := isChild()
+	if !child && needsChild(args) {
+		os.Exit(supervise(os.Stderr, args))
+	}
+	stopping := []os.Signal{os.Interrupt, syscall.SIGTERM}
+	if child {
+		stopping = stopping[1:] // the parent counts; a signal may reach both
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), stopping...)
+	if !child {
+		context.AfterFunc(ctx, stop) // a second signal ends the process at once
+	}
 	tuneProcess(os.Getenv, os.Stderr)
-	os.Exit(run(ctx, process{os.Environ(), os.Stdin, os.Stdout, os.Stderr}, os.Args[1:]))
+	status := run(ctx, process{os.Environ(), os.Stdin, os.Stdout, os.Stderr}, args)
+	if child {
+		status = childStatus(status)
+	}
+	os.Exit(status)
 }
 
 // process is what a verb may use of the process that it runs in, so that tests can run one in theirs.

@@ -11,6 +11,10 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	if os.Getenv(programEnv) != "" {
+		program()
+		return
+	}
 	tuneProcess(os.Getenv, os.Stderr)
 	os.Exit(m.Run())
 }

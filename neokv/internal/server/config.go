@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"net"
+	"os"
 	"runtime"
 	"slices"
 	"strconv"
@@ -246,7 +247,7 @@ func (c *conn) infoSections(want func(string) bool) (out []Section) {
 	}
 	add("Server", func() []string {
 		up := int64(time.Since(s.started).Seconds())
-		return lines("redis_version", redisVersion, "neokv_version", s.o.Version, "redis_mode", s.mode(), "os", runtime.GOOS, "arch_bits", strconv.IntSize,
+		return lines("redis_version", redisVersion, "neokv_version", s.o.Version, "redis_mode", s.mode(), "os", runtime.GOOS, "arch_bits", strconv.IntSize, "process_id", os.Getpid(),
 			"go_version", runtime.Version(), "run_id", s.runID, "tcp_port", s.port(), "store_id", s.o.Self,
 			"server_time_usec", time.Now().UnixMicro(), "uptime_in_seconds", up, "uptime_in_days", up/86400)
 	})
