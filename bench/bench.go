@@ -43,6 +43,8 @@ type Options struct {
 	Timeout time.Duration
 	// DeadAfter is how long errors without a single answer are endured before the target counts as dead, 10 s.
 	DeadAfter time.Duration
+	// Verify follows which values records may hold, and reads them back at the end; Run fails if one holds another.
+	Verify bool
 
 	// Dial makes a connection; nil dials TCP.
 	Dial func(ctx context.Context, addr string) (net.Conn, error)
@@ -56,8 +58,7 @@ type Options struct {
 type Tick struct {
 	Phase          string
 	Elapsed, Total time.Duration // of the phase; Total is 0 where the end is not a matter of time
-	Records        uint64        // of the load phase, to insert
-	Inserted       uint64
+	Items, Reached uint64        // of a phase that ends when all records are written, or read back: how many, and how many are
 	PerSecond      float64
 	P50, P99       time.Duration // response time in an open loop, else service time
 	Errors         int64         // since the last tick
@@ -67,8 +68,8 @@ type Tick struct {
 // String puts a tick on a line.
 func (t Tick) String() string {
 	var b strings.Builder
-	if t.Phase == results.PhaseLoad {
-		fmt.Fprintf(&b, "load %s of %s records, %s/s", results.Count(int64(t.Inserted)), results.Count(int64(t.Records)), results.Count(int64(t.PerSecond)))
+	if t.Total == 0 {
+		fmt.Fprintf(&b, "%s %s of %s records, %s/s", t.Phase, results.Count(int64(t.Reached)), results.Count(int64(t.Items)), results.Count(int64(t.PerSecond)))
 	} else {
 		fmt.Fprintf(&b, "%s %.0f of %.0f s, %s ops/s, p50 %s, p99 %s", t.Phase, min(t.Elapsed, t.Total).Seconds(), t.Total.Seconds(),
 			results.Count(int64(t.PerSecond)), results.Micros(t.P50.Microseconds()), results.Micros(t.P99.Microseconds()))
@@ -148,6 +149,8 @@ func (e *OptionsError) Unwrap() error { return e.err }
 type run struct {
 	o        Options
 	workload *workloads.Workload
+	src      *workloads.Source
+	ledger   *ledger // nil without Verify
 	target   *target
 	out      *results.Writer
 	epoch    time.Time
@@ -160,7 +163,7 @@ type run struct {
 	stopping atomic.Bool
 	aborted  atomic.Bool   // connections were closed under the workers
 	handed   atomic.Uint64 // records of the load phase given to workers
-	loaded   uint64        // of these, inserted
+	reached  uint64        // how many items of the phase are done
 
 	// sockets says that replies come from the network. Connections of the caller's may be in memory, and time virtual.
 	sockets bool
@@ -169,6 +172,9 @@ type run struct {
 	mu     sync.Mutex
 	conns  map[net.Conn]struct{}
 	firsts map[string]string // first error of each kind
+
+	sampler *sampler
+	work    results.Work // of the measured part, nil if the target does not tell
 
 	answered time.Duration // the last collection that found an answer
 	failing  bool          // errors since then
@@ -195,10 +201,14 @@ func Run(ctx context.Context, o Options, out *results.Writer) (results.Summary, 
 		o: o, sockets: sockets, workload: w, target: t, out: out, epoch: time.Now(), ctx: connCtx, cancel: cancel, stop: make(chan struct{}),
 		conns: map[net.Conn]struct{}{}, firsts: map[string]string{}, spare: newTally(len(w.Ops)),
 	}
-	src := workloads.NewSource(w, o.Records, o.ValueSize, o.Seed)
+	r.sampler = newSampler(r)
+	r.src = workloads.NewSource(w, o.Records, o.ValueSize, o.Seed)
+	if o.Verify {
+		r.ledger = newLedger()
+	}
 	for i := range o.Clients {
 		wk := &worker{
-			run: r, gen: src.Generator(rand.New(rand.NewPCG(o.Seed, uint64(i)+1))), home: nodeID(i % max(1, len(t.addrs))),
+			run: r, gen: r.src.Generator(rand.New(rand.NewPCG(o.Seed, uint64(i)+1))), home: nodeID(i % max(1, len(t.addrs))),
 			timer: time.NewTimer(0), kinds: map[string]string{},
 		}
 		wk.rec.current.Store(newTally(len(w.Ops)))
@@ -206,8 +216,8 @@ func Run(ctx context.Context, o Options, out *results.Writer) (results.Summary, 
 	}
 	h := o.Header
 	h.Load = results.Load{
-		Workload: w.Name, Keys: src.Keys().String(), Clients: o.Clients, Pipeline: o.Pipeline, Rate: o.Rate,
-		Duration: o.Duration, Warmup: o.Warmup, Records: o.Records, ValueBytes: o.ValueSize, Seed: o.Seed,
+		Workload: w.Name, Keys: r.src.Keys().String(), Clients: o.Clients, Pipeline: o.Pipeline, Rate: o.Rate,
+		Duration: o.Duration, Warmup: o.Warmup, Records: o.Records, ValueBytes: o.ValueSize, Seed: o.Seed, Verify: o.Verify,
 	}
 	h.Target = facts
 	if h.Started.IsZero() {
@@ -220,7 +230,9 @@ func Run(ctx context.Context, o Options, out *results.Writer) (results.Summary, 
 	if t.table.Load() != nil {
 		r.helpers.Go(func() { t.keep(connCtx) })
 	}
+	r.sampler.sample(connCtx) // from here on they count
 	s, err := r.phases(ctx)
+	r.sampler.close()
 	cancel()
 	r.helpers.Wait()
 	for _, wk := range r.workers {
@@ -238,33 +250,34 @@ func (r *run) phases(ctx context.Context) (s results.Summary, err error) {
 		}
 	}()
 	if r.workload.Load {
-		total, took, err := r.phase(ctx, []segment{{name: results.PhaseLoad, names: []string{workloads.Insert.Name}}}, (*worker).load)
-		ops, _ := total.stats([]string{workloads.Insert.Name}, took.Seconds(), true)
+		total, took, err := r.phase(ctx, (*worker).load, segment{name: results.PhaseLoad, ops: []workloads.Op{workloads.Loading}, items: r.o.Records})
+		ops, _ := total.stats([]string{workloads.Loading.Name}, took.Seconds(), true)
 		s.Inserted = &results.Inserted{Seconds: took.Seconds(), Counters: total.counters(), Insert: ops[0]}
 		if err != nil || r.stopped() {
 			s.Interrupted = err == nil
 			return s, err
 		}
 	}
-	var names []string
-	for _, op := range r.workload.Ops {
-		names = append(names, op.Name)
-	}
-	segments := []segment{{name: results.PhaseRun, length: r.o.Duration, names: names}}
+	measured := segment{name: results.PhaseRun, length: r.o.Duration, ops: r.workload.Ops}
+	segments := []segment{measured}
 	if r.o.Warmup > 0 {
-		segments = append([]segment{{name: results.PhaseWarmup, length: r.o.Warmup, names: names}}, segments...)
+		segments = []segment{{name: results.PhaseWarmup, length: r.o.Warmup, ops: r.workload.Ops}, measured}
 	}
 	work := (*worker).closed
 	if r.o.Rate > 0 {
 		work = (*worker).opened
 	}
-	total, took, err := r.phase(ctx, segments, work)
+	total, took, err := r.phase(ctx, work, segments...)
 	s.Seconds = took.Seconds()
-	s.Counters = total.counters()
-	s.Ops, s.Total = total.stats(names, s.Seconds, true)
+	s.Counters, s.Work = total.counters(), r.work
+	s.Ops, s.Total = total.stats(measured.names(), s.Seconds, true)
 	s.Interrupted = err == nil && ctx.Err() != nil
 	if r.o.Rate > 0 {
 		s.Unsent = max(0, r.due(r.now())-r.sent())
+	}
+	if r.ledger != nil && err == nil && !s.Interrupted {
+		s.Verified, err = r.verify(ctx)
+		s.Interrupted = err == nil && ctx.Err() != nil
 	}
 	return s, err
 }

@@ -205,10 +205,10 @@ func TestSlotRange(t *testing.T) {
 		in   any
 		want string
 	}{
-		{[]any{int64(0), int64(5), node("10.0.0.1")}, "0 5 10.0.0.1:7001"},
-		{[]any{int64(0), int64(5), node("::1"), node("replica")}, "0 5 [::1]:7001"},
-		{[]any{int64(0), int64(5), node("")}, "0 5 seed:7001"},
-		{[]any{int64(0), int64(5), node(nil)}, "0 5 seed:7001"},
+		{[]any{int64(0), int64(5), node("10.0.0.1")}, "0 5 [10.0.0.1:7001]"},
+		{[]any{int64(0), int64(5), node("::1"), node("replica")}, "0 5 [[::1]:7001 replica:7001]"},
+		{[]any{int64(0), int64(5), node("")}, "0 5 [seed:7001]"},
+		{[]any{int64(0), int64(5), node(nil)}, "0 5 [seed:7001]"},
 		{[]any{int64(6), int64(5), node("a")}, ""},
 		{[]any{int64(0), int64(slots), node("a")}, ""},
 		{[]any{int64(0), int64(5)}, ""},

@@ -43,11 +43,11 @@ const (
 
 var errProtocol = errors.New("protocol error")
 
-// reply is a reply in outline. text is the line after the type byte and holds until the next read.
+// reply is a reply in outline. text holds until the next read.
 type reply struct {
-	kind byte // '+', '-', ':', '$', '*'
-	null bool
-	text []byte
+	kind byte   // '+', '-', ':', '$', '*'
+	null bool   // it is, or an element is
+	text []byte // the line after the type byte; of a string its bytes, where they are wanted, for good
 }
 
 func (c *conn) now() time.Duration { return time.Since(c.epoch) }
@@ -128,8 +128,8 @@ func (c *conn) skip(n int) error {
 	return nil
 }
 
-// read consumes one reply.
-func (c *conn) read(depth int) (reply, error) {
+// read consumes one reply. Strings are skipped unless they are to be kept.
+func (c *conn) read(depth int, keep bool) (reply, error) {
 	line, err := c.line()
 	if err != nil {
 		return reply{}, err
@@ -148,19 +148,41 @@ func (c *conn) read(depth int) (reply, error) {
 			return rep, nil
 		}
 		if rep.kind == '$' {
+			if keep {
+				rep.text, err = c.bytes(n)
+				return rep, err
+			}
 			return rep, c.skip(n + 2)
 		}
 		if depth == 0 {
 			return reply{}, fmt.Errorf("%w: arrays nested too deep", errProtocol)
 		}
 		for range n {
-			if _, err := c.read(depth - 1); err != nil {
+			element, err := c.read(depth-1, false)
+			if err != nil {
 				return reply{}, err
 			}
+			rep.null = rep.null || element.null
 		}
 		return rep, nil
 	}
 	return reply{}, fmt.Errorf("%w: reply %q", errProtocol, line)
+}
+
+// bytes consumes a string of n bytes and its end.
+func (c *conn) bytes(n int) ([]byte, error) {
+	b := make([]byte, 0, min(n+2, 1<<20))
+	for len(b) < n+2 {
+		if c.r == c.w {
+			if err := c.fill(); err != nil {
+				return nil, err
+			}
+		}
+		take := min(n+2-len(b), c.w-c.r)
+		b = append(b, c.in[c.r:c.r+take]...)
+		c.r += take
+	}
+	return b[:n], nil
 }
 
 func length(line []byte) (int, error) {
@@ -198,6 +220,14 @@ func appendLength(dst []byte, kind byte, n int) []byte {
 // call sends one request and returns its reply whole: nil, string, int64 or []any. It is for finding out about the target, not for
 // load. An error reply is a serverError.
 func (c *conn) call(args ...string) (any, error) {
+	if err := c.ask(args...); err != nil {
+		return nil, err
+	}
+	return c.value(maxDepth)
+}
+
+// ask sends one request; value reads its reply.
+func (c *conn) ask(args ...string) error {
 	request := make([][]byte, len(args))
 	for i, a := range args {
 		request[i] = []byte(a)
@@ -205,10 +235,7 @@ func (c *conn) call(args ...string) (any, error) {
 	c.out = appendRequest(c.out[:0], request...)
 	now := c.now()
 	c.renew(now)
-	if err := c.flush(now); err != nil {
-		return nil, err
-	}
-	return c.value(maxDepth)
+	return c.flush(now)
 }
 
 // serverError is an error reply.
@@ -235,18 +262,8 @@ func (c *conn) value(depth int) (any, error) {
 			return nil, err
 		}
 		if line[0] == '$' {
-			b := make([]byte, 0, min(n+2, 1<<20))
-			for len(b) < n+2 {
-				if c.r == c.w {
-					if err := c.fill(); err != nil {
-						return nil, err
-					}
-				}
-				take := min(n+2-len(b), c.w-c.r)
-				b = append(b, c.in[c.r:c.r+take]...)
-				c.r += take
-			}
-			return string(b[:n]), nil
+			b, err := c.bytes(n)
+			return string(b), err
 		}
 		if depth == 0 {
 			return nil, fmt.Errorf("%w: arrays nested too deep", errProtocol)

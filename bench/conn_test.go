@@ -50,18 +50,18 @@ func TestReplies(t *testing.T) {
 	} {
 		c := reading(split(strings.NewReader(all)))
 		for i, w := range want {
-			rep, err := c.read(maxDepth)
+			rep, err := c.read(maxDepth, false)
 			if err != nil || rep.kind != w.kind || rep.null != w.null || string(rep.text) != w.text {
 				t.Fatalf("%s: reply %d: %c %v %q, %v", name, i, rep.kind, rep.null, rep.text, err)
 			}
 		}
-		if rep, err := c.read(maxDepth); err != nil || rep.kind != '$' {
+		if rep, err := c.read(maxDepth, false); err != nil || rep.kind != '$' {
 			t.Fatalf("%s: big reply: %v, %v", name, rep, err)
 		}
-		if rep, err := c.read(maxDepth); err != nil || string(rep.text) != "end" {
+		if rep, err := c.read(maxDepth, false); err != nil || string(rep.text) != "end" {
 			t.Fatalf("%s: after the big reply: %q, %v", name, rep.text, err)
 		}
-		if _, err := c.read(maxDepth); err != io.EOF {
+		if _, err := c.read(maxDepth, false); err != io.EOF {
 			t.Fatalf("%s: at the end: %v", name, err)
 		}
 		c = reading(split(strings.NewReader(all)))
@@ -88,7 +88,7 @@ func TestBadReplies(t *testing.T) {
 		strings.Repeat("*1\r\n", maxDepth+2), "+" + strings.Repeat("x", readBuffer+1) + "\r\n",
 	} {
 		for _, read := range []func(*conn) error{
-			func(c *conn) error { _, err := c.read(maxDepth); return err },
+			func(c *conn) error { _, err := c.read(maxDepth, false); return err },
 			func(c *conn) error { _, err := c.value(maxDepth); return err },
 		} {
 			if err := read(reading(strings.NewReader(in))); !errors.Is(err, errProtocol) {
@@ -96,7 +96,7 @@ func TestBadReplies(t *testing.T) {
 			}
 		}
 	}
-	if _, err := reading(strings.NewReader("$5\r\nab")).read(maxDepth); err == nil {
+	if _, err := reading(strings.NewReader("$5\r\nab")).read(maxDepth, false); err == nil {
 		t.Error("a reply that is cut off is accepted")
 	}
 }
@@ -108,8 +108,8 @@ func FuzzReplies(f *testing.F) {
 	f.Fuzz(func(t *testing.T, in []byte) {
 		a, b := reading(bytes.NewReader(in)), reading(iotest.OneByteReader(bytes.NewReader(in)))
 		for {
-			_, errA := a.read(maxDepth)
-			_, errB := b.read(maxDepth)
+			_, errA := a.read(maxDepth, false)
+			_, errB := b.read(maxDepth, true)
 			if (errA == nil) != (errB == nil) {
 				t.Fatalf("whole: %v, byte by byte: %v", errA, errB)
 			}
@@ -159,9 +159,10 @@ func nullWorker(workload string, pipeline int) *worker {
 		o: Options{Pipeline: pipeline, ValueSize: 100, Timeout: time.Minute}, workload: wl, epoch: time.Now(),
 		target: &target{addrs: []string{"null:0"}}, stop: make(chan struct{}), conns: map[net.Conn]struct{}{},
 	}
+	r.src = workloads.NewSource(wl, 1_000_000, 100, 1)
 	w := &worker{
-		run: r, kinds: map[string]string{}, timer: time.NewTimer(0),
-		gen: workloads.NewSource(wl, 1_000_000, 100, 1).Generator(rand.New(rand.NewPCG(1, 1))),
+		run: r, ops: wl.Ops, kinds: map[string]string{}, timer: time.NewTimer(0),
+		gen: r.src.Generator(rand.New(rand.NewPCG(1, 1))),
 	}
 	w.rec.current.Store(newTally(len(wl.Ops)))
 	c := &conn{epoch: r.epoch, timeout: time.Minute}

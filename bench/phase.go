@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"neokv.dev/results"
+	"neokv.dev/workloads"
 )
 
 // segment is a stretch of a phase that is reported under one name: warm-up and run are two segments of one phase, since the
@@ -15,7 +16,16 @@ import (
 type segment struct {
 	name   string
 	length time.Duration // 0: until the work is done
-	names  []string      // of the operations
+	items  uint64        // in that case, how many operations that takes
+	ops    []workloads.Op
+}
+
+// names lists the operations.
+func (s segment) names() (names []string) {
+	for _, op := range s.ops {
+		names = append(names, op.Name)
+	}
+	return names
 }
 
 const (
@@ -39,6 +49,12 @@ func (r *run) halt() {
 	}
 }
 
+// resume lets the workers begin anew after a halt. They have all ended.
+func (r *run) resume() {
+	r.stop = make(chan struct{})
+	r.stopping.Store(false)
+}
+
 // abort closes all connections under the workers.
 func (r *run) abort() {
 	r.cancel()
@@ -50,13 +66,13 @@ func (r *run) abort() {
 	}
 }
 
-// phase has all workers do the work, and reports an interval a second. It returns the tally of the last segment and how long that
+// phase has all workers do the work of segments, which have the same operations, and reports an interval a second. It returns the tally of the last segment and how long that
 // took, once all workers have ended. Before the last second of the last segment is reported the workers come to an end, so that
 // no operation is left out.
-func (r *run) phase(ctx context.Context, segments []segment, work func(*worker)) (*tally, time.Duration, error) {
+func (r *run) phase(ctx context.Context, work func(*worker), segments ...segment) (*tally, time.Duration, error) {
 	start := r.now()
 	r.plan(start, segments)
-	r.answered, r.failing = start, false
+	r.answered, r.failing, r.reached = start, false, 0
 	done := r.start(work)
 
 	total := newTally(len(r.workload.Ops))
@@ -132,6 +148,7 @@ func (r *run) plan(start time.Duration, segments []segment) {
 	for i, w := range r.workers {
 		p := &w.place
 		p.plan, p.start, p.n, p.step = schedule{r.o.Rate, length}, start, int64(i), int64(len(r.workers))
+		w.ops = segments[0].ops
 	}
 	if r.o.Rate > 0 && length > 0 && r.sockets {
 		r.helpers.Go(func() { keepAwake(r.ctx, schedule{r.o.Rate, length}, start, r.now) })
@@ -200,7 +217,13 @@ func (r *run) report(seg segment, t *tally, start, from, now time.Duration) erro
 	iv := results.Interval{
 		Phase: seg.name, At: r.epoch.Add(now).UTC(), Since: (from - start).Seconds(), Seconds: (now - from).Seconds(), Counters: t.counters(),
 	}
-	iv.Ops, iv.Total = t.stats(seg.names, iv.Seconds, false)
+	if iv.Work = r.sampler.sample(r.ctx); seg.name == results.PhaseRun && iv.Work != nil {
+		if r.work == nil {
+			r.work = results.Work{}
+		}
+		r.work.Add(iv.Work)
+	}
+	iv.Ops, iv.Total = t.stats(seg.names(), iv.Seconds, false)
 	if r.o.Rate > 0 && seg.length > 0 {
 		iv.Behind = max(0, r.due(now-lateAfter)-r.sent())
 	}
@@ -217,8 +240,8 @@ func (r *run) report(seg segment, t *tally, start, from, now time.Duration) erro
 			P50: time.Duration(l.P50) * time.Microsecond, P99: time.Duration(l.P99) * time.Microsecond, Behind: iv.Behind,
 		}
 		if seg.length == 0 {
-			r.loaded += uint64(iv.Total.Count)
-			tick.Records, tick.Inserted = r.o.Records, r.loaded
+			r.reached += uint64(iv.Total.Count)
+			tick.Items, tick.Reached = seg.items, r.reached
 		}
 		r.o.Progress(tick)
 	}

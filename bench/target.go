@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -33,6 +34,7 @@ type target struct {
 	mu    sync.Mutex
 	addrs []string // by nodeID
 	ids   map[string]nodeID
+	all   []string // every node that CLUSTER SLOTS has named, replicas too
 
 	table atomic.Pointer[slotTable] // nil: no cluster
 	// stale wakes whoever keeps the table. Its one place is enough: a request that finds it taken is served by the same look.
@@ -107,6 +109,27 @@ func (t *target) addr(id nodeID) string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.addrs[id]
+}
+
+// members returns the addresses that make up the target.
+func (t *target) members() []string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.table.Load() == nil {
+		return slices.Clone(t.addrs)
+	}
+	return slices.Clone(t.all)
+}
+
+// met remembers members.
+func (t *target) met(addrs []string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, addr := range addrs {
+		if !slices.Contains(t.all, addr) {
+			t.all = append(t.all, addr)
+		}
+	}
 }
 
 func (t *target) known() []string {
@@ -201,7 +224,7 @@ func (t *target) info(ctx context.Context, addr string) (map[string]string, erro
 	return fields, nil
 }
 
-// slots reads CLUSTER SLOTS: ranges of [first, last, [host, port, ...master], replicas...].
+// slots reads CLUSTER SLOTS: ranges of [first, last, [host, port, ...master], [host, port, ...replica]...].
 func (t *target) slots(ctx context.Context, addr string) (*slotTable, error) {
 	v, err := t.ask(ctx, addr, "CLUSTER", "SLOTS")
 	if err != nil {
@@ -216,11 +239,12 @@ func (t *target) slots(ctx context.Context, addr string) (*slotTable, error) {
 		table[i] = noNode
 	}
 	for _, r := range ranges {
-		first, last, node, err := slotRange(r, addr)
+		first, last, nodes, err := slotRange(r, addr)
 		if err != nil {
 			return nil, err
 		}
-		id := t.id(node)
+		t.met(nodes)
+		id := t.id(nodes[0])
 		for s := first; s <= last; s++ {
 			table[s] = id
 		}
@@ -228,25 +252,40 @@ func (t *target) slots(ctx context.Context, addr string) (*slotTable, error) {
 	return table, nil
 }
 
-// slotRange decodes an entry of CLUSTER SLOTS. An empty host stands for the one that was asked.
-func slotRange(v any, asked string) (first, last int64, addr string, err error) {
+// slotRange decodes an entry of CLUSTER SLOTS: the range, and the addresses of its nodes, the master's first. An empty host stands
+// for the one that was asked.
+func slotRange(v any, asked string) (first, last int64, addrs []string, err error) {
 	entry, _ := v.([]any)
-	if len(entry) >= 3 {
-		first, ok1 := entry[0].(int64)
-		last, ok2 := entry[1].(int64)
-		if master, _ := entry[2].([]any); ok1 && ok2 && len(master) >= 2 && 0 <= first && first <= last && last < slots {
-			host, _ := master[0].(string)
-			if host == "" {
-				if host, _, err = net.SplitHostPort(asked); err != nil {
-					return 0, 0, "", err
-				}
+	bad := fmt.Errorf("CLUSTER SLOTS: %w: entry %v", errProtocol, v)
+	if len(entry) < 3 {
+		return 0, 0, nil, bad
+	}
+	first, ok1 := entry[0].(int64)
+	last, ok2 := entry[1].(int64)
+	if !ok1 || !ok2 || first < 0 || first > last || last >= slots {
+		return 0, 0, nil, bad
+	}
+	for i, node := range entry[2:] {
+		node, _ := node.([]any)
+		if len(node) < 2 {
+			if i == 0 {
+				return 0, 0, nil, bad
 			}
-			if port, ok := master[1].(int64); ok {
-				return first, last, net.JoinHostPort(host, fmt.Sprint(port)), nil
+			continue // of a replica only the counters are wanted
+		}
+		host, _ := node[0].(string)
+		if host == "" {
+			if host, _, err = net.SplitHostPort(asked); err != nil {
+				return 0, 0, nil, err
 			}
 		}
+		port, ok := node[1].(int64)
+		if !ok {
+			return 0, 0, nil, bad
+		}
+		addrs = append(addrs, net.JoinHostPort(host, fmt.Sprint(port)))
 	}
-	return 0, 0, "", fmt.Errorf("CLUSTER SLOTS: %w: entry %v", errProtocol, v)
+	return first, last, addrs, nil
 }
 
 // slotOf returns the hash slot of a key: CRC16 (XMODEM) of the key, or of what stands between the first { and the next } if that

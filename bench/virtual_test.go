@@ -226,7 +226,7 @@ func TestConnectionsLostAndMadeAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const clients = 3
 		m := newMemory(func(at time.Duration) time.Duration {
-			if at > time.Second && at < 1100*time.Millisecond {
+			if at > 2*time.Second && at < 2100*time.Millisecond { // the load phase takes one
 				return -1
 			}
 			return 10 * time.Millisecond

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net"
 	"os"
+	"strconv"
 	"strings"
 	"time"
 
@@ -22,8 +23,11 @@ type worker struct {
 	rec  recorder
 	home nodeID // where everything goes if the target is no cluster
 
-	conns []*conn // by nodeID, nil where none was needed
+	ops   []workloads.Op // of the phase
+	keep  bool           // the texts of replies are wanted
+	conns []*conn        // by nodeID, nil where none was needed
 	timer *time.Timer
+	pause bool // before the next round: the cluster is changing its mind
 
 	batch  []operation
 	arena  []byte  // the encoded requests of the batch
@@ -36,14 +40,21 @@ type worker struct {
 
 // operation is one operation of a batch.
 type operation struct {
-	from, to int // its request in the arena
-	op       uint8
-	slot     uint16
+	// Its request in the arena, and from to on the second one, sent when the first is answered; end is to if there is none.
+	from, to, end int
+	op            uint8 // index into the worker's ops
+	record        uint64
+	value         workloads.ValueID
+	slot          uint16
+	second        bool // the second request is the one under way
 	// redirect is the node that a redirection names, noNode to go by the slot table; asking says it was ASK.
-	redirect nodeID
-	asking   bool
-	miss     bool
-	failure  string // kind of error, empty if answered
+	redirect  nodeID
+	asking    bool
+	redirects uint8
+	miss      bool
+	number    int64  // the last answer, if that was an integer
+	text      []byte // the same for a string, where the worker keeps them
+	failure   string // kind of error, empty if answered
 	// Instants since the run's epoch: planned is the intended start, negative in a closed loop; sent is zero until it is.
 	planned, sent, done time.Duration
 }
@@ -52,7 +63,7 @@ const (
 	// maxInFlight bounds the bytes of a batch, requests and expected replies together, so that client and server can never both
 	// wait for the other to read. A longer pipeline of large values is cut into several batches.
 	maxInFlight = 256 << 10
-	// maxRedirects is how often an operation is redirected before it counts as failed, as in cluster clients. From the third on
+	// maxRedirects is how often a request is redirected before it counts as failed, as in cluster clients. From the third on
 	// there is a pause before: the cluster is changing its mind.
 	maxRedirects  = 5
 	redirectPause = 10 * time.Millisecond
@@ -76,6 +87,12 @@ const (
 	cutOff = "cut off" // no error: the run stopped before the operation was sent
 )
 
+// maybeDone reports whether a request that failed like this may take effect all the same, now or later. Any other error reply, and
+// whatever befalls a request before it is sent, says that it does not.
+func maybeDone(kind string) bool {
+	return kind == kindConnection || kind == kindTimeout || kind == kindProtocol || kind == kindUnknown
+}
+
 // load inserts records, chunk by chunk as the run hands them out, each until the target has answered it.
 func (w *worker) load() {
 	for !w.run.stopped() {
@@ -85,16 +102,26 @@ func (w *worker) load() {
 		}
 		w.reset()
 		for n := from; n < to; n++ {
-			w.gen.Insert(&w.req, n)
+			w.gen.Load(&w.req, n)
 			w.append(-1)
 		}
-		for len(w.batch) > 0 && !w.run.stopped() {
-			w.exchange()
-			w.count()
-			w.keepFailed()
-			if len(w.batch) > 0 {
-				w.sleep(firstBackoff)
+		w.insist(func(*operation) {})
+	}
+}
+
+// insist sends the batch until the target has answered all of it or the run stops; answered is called for each operation that is.
+func (w *worker) insist(answered func(*operation)) {
+	for len(w.batch) > 0 && !w.run.stopped() {
+		w.exchange()
+		w.count()
+		for i := range w.batch {
+			if p := &w.batch[i]; p.failure == "" {
+				answered(p)
 			}
+		}
+		w.keepFailed()
+		if len(w.batch) > 0 {
+			w.sleep(firstBackoff)
 		}
 	}
 }
@@ -104,7 +131,7 @@ func (w *worker) keepFailed() {
 	left := w.batch[:0]
 	for _, p := range w.batch {
 		if p.failure != "" {
-			p.failure, p.redirect, p.asking, p.sent = "", noNode, false, 0
+			p.failure, p.redirect, p.asking, p.redirects, p.sent = "", noNode, false, 0, 0
 			left = append(left, p)
 		}
 	}
@@ -153,7 +180,7 @@ func (w *worker) opened() {
 // batchSize is how many operations travel together.
 func (w *worker) batchSize(pipeline int) int {
 	const overhead = 128 // of a request and its reply beside the value
-	return max(1, min(pipeline, maxInFlight/(w.run.o.ValueSize+overhead)))
+	return max(1, min(pipeline, maxInFlight/w.run.workload.Reach()/(w.run.o.ValueSize+overhead)))
 }
 
 func (w *worker) reset() { w.batch, w.arena = w.batch[:0], w.arena[:0] }
@@ -162,27 +189,29 @@ func (w *worker) reset() { w.batch, w.arena = w.batch[:0], w.arena[:0] }
 func (w *worker) append(planned time.Duration) {
 	from := len(w.arena)
 	w.arena = appendRequest(w.arena, w.req.Args...)
-	p := operation{from: from, to: len(w.arena), op: uint8(w.req.Op), redirect: noNode, planned: planned}
+	to := len(w.arena)
+	if len(w.req.Then) > 0 {
+		w.arena = appendRequest(w.arena, w.req.Then...)
+	}
+	p := operation{
+		from: from, to: to, end: len(w.arena), op: uint8(w.req.Op), record: w.req.Record, value: w.req.Value, redirect: noNode, planned: planned,
+	}
 	if w.run.target.table.Load() != nil {
 		p.slot = slotOf(w.req.Args[1])
 	}
 	w.batch = append(w.batch, p)
 }
 
-// exchange sends the batch and reads the replies, following redirections until every operation is answered or has failed.
+// exchange sends the batch and reads the replies, following redirections and sending second requests until every operation is
+// answered or has failed.
 func (w *worker) exchange() {
 	w.todo = w.todo[:0]
 	for i := range w.batch {
 		w.todo = append(w.todo, int32(i))
 	}
-	for round := 0; len(w.todo) > 0; round++ {
-		if round > maxRedirects {
-			for _, i := range w.todo {
-				w.batch[i].failure = kindRedirects
-			}
-			return
-		}
-		if round > 2 {
+	for len(w.todo) > 0 {
+		if w.pause {
+			w.pause = false
 			w.sleep(redirectPause)
 		}
 		w.send()
@@ -229,7 +258,7 @@ func (w *worker) send() {
 // receive reads the replies that a connection owes.
 func (w *worker) receive(c *conn) {
 	for k, i := range c.queue {
-		rep, err := c.read(maxDepth)
+		rep, err := c.read(maxDepth, w.keep)
 		if err != nil {
 			w.broken(c, k, err)
 			return
@@ -243,8 +272,19 @@ func (w *worker) receive(c *conn) {
 			w.refused(p, i, rep.text)
 			continue
 		}
-		p.miss = rep.null
 		c.failures = 0
+		p.miss = p.miss || rep.null
+		switch rep.kind {
+		case ':':
+			p.number, _ = strconv.ParseInt(string(rep.text), 10, 64)
+		case '$':
+			p.text = rep.text
+		}
+		if p.to < p.end {
+			p.from, p.to, p.second = p.to, p.end, true
+			p.redirect, p.asking, p.redirects = noNode, false, 0
+			w.todo = append(w.todo, i)
+		}
 	}
 	c.queue = c.queue[:0]
 }
@@ -256,8 +296,13 @@ func (w *worker) refused(p *operation, i int32, text []byte) {
 	if t := w.run.target; (moved || ask) && t.table.Load() != nil {
 		if _, addr, ok := bytes.Cut(rest, []byte(" ")); ok && len(addr) > 1 {
 			p.redirect, p.asking = t.redirectID(string(addr)), ask
-			w.todo = append(w.todo, i)
 			w.redirected(moved)
+			if p.redirects++; p.redirects > maxRedirects {
+				p.failure = kindRedirects
+				return
+			}
+			w.pause = w.pause || p.redirects > 2
+			w.todo = append(w.todo, i)
 			return
 		}
 	}
@@ -381,6 +426,9 @@ func (w *worker) count() {
 	t := w.rec.begin()
 	for i := range w.batch {
 		p := &w.batch[i]
+		if op := w.ops[p.op]; op.Kind != workloads.Read {
+			w.ended(p, op)
+		}
 		switch {
 		case p.failure == "":
 			response := time.Duration(-1)
@@ -393,6 +441,16 @@ func (w *worker) count() {
 		}
 	}
 	w.rec.end()
+}
+
+// ended tells those who follow what is written how an operation ended.
+func (w *worker) ended(p *operation, op workloads.Op) {
+	if op.Kind == workloads.Insert {
+		w.run.src.Inserts().Done(p.record, p.failure == "")
+	}
+	if w.run.ledger != nil {
+		w.run.ledger.note(p, op)
+	}
 }
 
 // sleep waits for a time, or until the run stops.

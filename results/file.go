@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"time"
 )
 
@@ -176,7 +177,7 @@ func (res *Result) add(b []byte, n int) error {
 }
 
 func (iv *Interval) check() error {
-	if iv.Phase != PhaseLoad && iv.Phase != PhaseWarmup && iv.Phase != PhaseRun {
+	if !slices.Contains([]string{PhaseLoad, PhaseWarmup, PhaseRun, PhaseVerify}, iv.Phase) {
 		return fmt.Errorf("phase %q: unknown", iv.Phase)
 	}
 	var sum int64

@@ -9,9 +9,9 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
-// Format is the version of the record that this package writes. It changes when an older reader would misread a newer record;
-// fields that are merely added do not change it.
-const Format = 1
+// Format is the version of the record that this package writes. It changes when an older reader would refuse or misread a newer
+// record; fields that are merely added do not change it. Older records are read. Version 2 has the phase verify.
+const Format = 2
 
 // Header is the first line of a record: all that is needed to repeat the run and to judge it.
 type Header struct {
@@ -43,6 +43,7 @@ type Load struct {
 	Records    uint64        `json:"records"`
 	ValueBytes int           `json:"value_bytes"`
 	Seed       uint64        `json:"seed"`
+	Verify     bool          `json:"verify,omitempty"`
 }
 
 // OpenLoop reports whether operations were sent on a schedule.
@@ -111,6 +112,7 @@ const (
 	PhaseLoad   = "load"
 	PhaseWarmup = "warmup"
 	PhaseRun    = "run"
+	PhaseVerify = "verify"
 )
 
 // Interval is a line per second, the first and the last of a phase may be shorter. An operation belongs to the interval in which
@@ -123,6 +125,7 @@ type Interval struct {
 	Counters
 	Ops   []OpStats `json:"ops"`
 	Total OpStats   `json:"total"`
+	Work  Work      `json:"work,omitempty"` // what the target did meanwhile
 }
 
 // Counters are what happened beside the answers.
@@ -167,10 +170,13 @@ type Summary struct {
 	Counters
 	Ops   []OpStats `json:"ops"`
 	Total OpStats   `json:"total"`
+	Work  Work      `json:"work,omitempty"` // what the target did in the measured part
 	// Unsent is how many operations of an open loop were due before the end and never sent: the target did not keep up.
 	Unsent int64 `json:"unsent,omitempty"`
 	// Inserted describes the load phase, nil if the workload has none.
 	Inserted *Inserted `json:"inserted,omitempty"`
+	// Verified says what reading back found, nil if that was not asked for or not reached.
+	Verified *Verified `json:"verified,omitempty"`
 	// Interrupted is set when the run was ended early from outside, Failure when it could not go on.
 	Interrupted bool   `json:"interrupted,omitempty"`
 	Failure     string `json:"failure,omitempty"`
@@ -183,6 +189,20 @@ type Inserted struct {
 	Seconds float64 `json:"seconds"`
 	Counters
 	Insert OpStats `json:"insert"`
+}
+
+// Verified is what reading back found.
+type Verified struct {
+	Seconds float64 `json:"seconds"`
+	Checked int64   `json:"checked"` // records that were read and compared
+	Lost    int64   `json:"lost"`    // of these, those that hold something else than they may
+	// Examples describe the first that are lost.
+	Examples []string `json:"examples,omitempty"`
+	// Unjudged counts records of which too many writes had an unknown outcome, Ignored the writes to records beyond those followed.
+	Unjudged int64 `json:"unjudged,omitempty"`
+	Ignored  int64 `json:"ignored,omitempty"`
+	// Complete says that nothing was left to read when it ended.
+	Complete bool `json:"complete"`
 }
 
 // Histogram bounds, in microseconds, and precision.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"flag"
+	"fmt"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -150,7 +151,8 @@ func TestReadRefuses(t *testing.T) {
 	write(t, NewWriter(&buf), h, ivs, s)
 	lines := strings.SplitAfter(buf.String(), "\n")
 	lines = lines[:len(lines)-1]
-	newer := strings.Replace(lines[0], `"format":1`, `"format":2,"load":"of another type"`, 1)
+	format := fmt.Sprintf(`"format":%d`, Format)
+	newer := strings.Replace(lines[0], format, `"format":99,"load":"of another type"`, 1)
 	wrongCount := s
 	wrongCount.Ops = append([]OpStats(nil), s.Ops...)
 	wrongCount.Ops[0].Count++
@@ -160,8 +162,8 @@ func TestReadRefuses(t *testing.T) {
 		"nothing":             {"", "empty record"},
 		"something else":      {"hello\n", "not the header"},
 		"no header":           {lines[1], "not the header"},
-		"a newer format":      {newer, "result format 2 is newer than this program's, which reads up to 1"},
-		"format 0":            {strings.Replace(lines[0], `"format":1`, `"format":0`, 1), "result format 0"},
+		"a newer format":      {newer, fmt.Sprintf("result format 99 is newer than this program's, which reads up to %d", Format)},
+		"format 0":            {strings.Replace(lines[0], format, `"format":0`, 1), "result format 0"},
 		"a broken line":       {lines[0] + "{\n" + lines[2], "line 2: "},
 		"an unknown line":     {lines[0] + "{}\n", "line 2: neither"},
 		"an unknown phase":    {lines[0] + strings.Replace(lines[1], `"phase":"load"`, `"phase":"lod"`, 1), `line 2: phase "lod"`},

@@ -118,6 +118,7 @@ func notes(h Header, s Summary) []string {
 		add("%s", line)
 	}
 	add("measured: %.1f s after %s of warm-up, seed %d", s.Seconds, h.Load.Warmup.Round(time.Millisecond), h.Load.Seed)
+	out = append(out, s.Work.lines(h, s.Total.Count)...)
 	for _, op := range s.Ops {
 		if op.Misses > 0 {
 			add("%s: %s answered null", op.Name, Count(op.Misses))
@@ -137,11 +138,37 @@ func notes(h Header, s Summary) []string {
 	if s.Unsent > 0 {
 		add("fell behind: %s operations were due and not sent before the end; the rate is more than the target takes", Count(s.Unsent))
 	}
+	if v := s.Verified; v != nil {
+		out = append(out, v.lines()...)
+	}
 	if s.Interrupted {
 		add("interrupted: the figures cover the part that ran")
 	}
 	if s.Failure != "" {
 		add("failed: %s", s.Failure)
+	}
+	return out
+}
+
+// lines say what reading back found.
+func (v *Verified) lines() (out []string) {
+	add := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
+	switch {
+	case v.Lost > 0:
+		add("verified: LOST: %s of %s do not hold what was acknowledged, the first:", Count(v.Lost), plural(v.Checked, "record"))
+		for _, x := range v.Examples {
+			add("  %s", x)
+		}
+	case v.Complete:
+		add("verified: %s read back in %.1f s, all as acknowledged", plural(v.Checked, "record"), v.Seconds)
+	default:
+		add("verified: %s read back in %.1f s, all as acknowledged; the others were not reached", plural(v.Checked, "record"), v.Seconds)
+	}
+	if v.Unjudged > 0 {
+		add("  %s not judged: too many writes to each had an unknown outcome", plural(v.Unjudged, "record"))
+	}
+	if v.Ignored > 0 {
+		add("  %s went to records that were not followed", plural(v.Ignored, "acknowledged write"))
 	}
 	return out
 }

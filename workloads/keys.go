@@ -3,11 +3,12 @@ package workloads
 import (
 	"fmt"
 	"math"
+	"math/bits"
 	"math/rand/v2"
 	"strconv"
 )
 
-// Distribution draws record numbers. It is immutable; all that varies is in the random source.
+// Distribution draws record numbers. All that varies is in the random source and, where records are inserted, in their number.
 type Distribution interface {
 	Next(rng *rand.Rand) uint64
 	String() string
@@ -19,7 +20,7 @@ type Uniform struct{ N uint64 }
 func (u Uniform) Next(rng *rand.Rand) uint64 { return rng.Uint64N(u.N) }
 func (u Uniform) String() string             { return fmt.Sprintf("uniform(%d)", u.N) }
 
-func uniform(records uint64) Distribution { return Uniform{records} }
+func uniform(records uint64, _ *Inserts) Distribution { return Uniform{records} }
 
 // Theta is YCSB's zipfian constant.
 const Theta = 0.99
@@ -31,16 +32,30 @@ type Zipfian struct {
 	n                 uint64
 	theta             float64
 	zetan, alpha, eta float64
-	second            float64 // up to where u*zetan means number 1
+	second            float64 // Zeta(2): up to where u*zetan means number 1
 }
 
 // NewZipfian prepares a distribution over n numbers with 0 < theta < 1, in time independent of n.
 func NewZipfian(n uint64, theta float64) *Zipfian {
-	zetan := Zeta(n, theta)
-	return &Zipfian{
-		n: n, theta: theta, zetan: zetan, alpha: 1 / (1 - theta), second: 1 + math.Pow(0.5, theta),
-		eta: (1 - math.Pow(2/float64(n), 1-theta)) / (1 - Zeta(2, theta)/zetan),
+	z := &Zipfian{theta: theta, alpha: 1 / (1 - theta), second: Zeta(2, theta)}
+	z.grow(n)
+	return z
+}
+
+// grow makes the distribution one over n numbers, n at least what it was. A few more cost a power each.
+func (z *Zipfian) grow(n uint64) {
+	switch more := n - z.n; {
+	case more == 0:
+		return
+	case more < zetaDirect:
+		for i := z.n + 1; i <= n; i++ {
+			z.zetan += math.Pow(float64(i), -z.theta)
+		}
+	default:
+		z.zetan = Zeta(n, z.theta)
 	}
+	z.n = n
+	z.eta = (1 - math.Pow(2/float64(n), 1-z.theta)) / (1 - z.second/z.zetan)
 }
 
 func (z *Zipfian) Next(rng *rand.Rand) uint64 {
@@ -98,7 +113,51 @@ func (s *ScrambledZipfian) String() string {
 	return fmt.Sprintf("scrambled_zipfian(%d, %g)", s.records, s.zipf.theta)
 }
 
-func scrambledZipfian(records uint64) Distribution { return NewScrambledZipfian(records) }
+func scrambledZipfian(records uint64, _ *Inserts) Distribution { return NewScrambledZipfian(records) }
+
+// GrowingZipfian is a ScrambledZipfian over records that become more while it is drawn from. A record keeps its popularity as
+// others are inserted: hashes are folded onto the records as linear hashing does it (Litwin, VLDB 1980), where one more record
+// takes its share from a single other one.
+type GrowingZipfian struct {
+	inserts *Inserts
+	zipf    *Zipfian
+}
+
+func (g *GrowingZipfian) Next(rng *rand.Rand) uint64 {
+	n, hash := g.inserts.Acknowledged(), fnv64(g.zipf.Next(rng))
+	half := uint64(1) << (bits.Len64(n) - 1) // half <= n < 2*half
+	if at := hash & (2*half - 1); at < n {
+		return at
+	}
+	return hash & (half - 1)
+}
+
+func (g *GrowingZipfian) String() string { return fmt.Sprintf("growing_zipfian(%g)", g.zipf.theta) }
+
+func growingZipfian(_ uint64, inserts *Inserts) Distribution {
+	return &GrowingZipfian{inserts, NewZipfian(ycsbItems, Theta)}
+}
+
+// Latest favours the newest records: how far a record is from the newest one is zipfian over all that there are, as in YCSB's
+// SkewedLatestGenerator. It is not safe for concurrent use: it follows the number of records.
+type Latest struct {
+	inserts *Inserts
+	zipf    Zipfian
+}
+
+// NewLatest prepares the distribution over the records that are acknowledged.
+func NewLatest(inserts *Inserts) *Latest {
+	return &Latest{inserts, *NewZipfian(inserts.Acknowledged(), Theta)}
+}
+
+func (l *Latest) Next(rng *rand.Rand) uint64 {
+	l.zipf.grow(l.inserts.Acknowledged())
+	return l.zipf.n - 1 - l.zipf.Next(rng)
+}
+
+func (l *Latest) String() string { return fmt.Sprintf("latest(%g)", l.zipf.theta) }
+
+func latest(_ uint64, inserts *Inserts) Distribution { return NewLatest(inserts) }
 
 // fnv64 is YCSB's Utils.fnvhash64: FNV-1a over the eight bytes, low one first, and the absolute value of the result as a signed
 // number.
@@ -119,9 +178,27 @@ func ycsbKey(dst []byte, record uint64) []byte {
 	return strconv.AppendUint(append(dst, "user"...), fnv64(record), 10)
 }
 
+// ThreadRecords is how many records share a hash tag where records are posts of threads.
+const ThreadRecords = 100
+
+// threadKey appends the key of a post: its thread as hash tag, so that a thread lies in one slot, and its place in the thread.
+func threadKey(dst []byte, record uint64) []byte {
+	dst = append(ycsbKey(append(dst, '{'), record/ThreadRecords), "}:"...)
+	at := record % ThreadRecords
+	return append(dst, byte('0'+at/10), byte('0'+at%10))
+}
+
+// absentKey appends a key that is never written, and that lies right behind one that is.
+func absentKey(dst []byte, record uint64) []byte { return append(plainKey(dst, record), '-') }
+
+// counterKey appends the key of a record's counter as redis-benchmark names it.
+func counterKey(dst []byte, record uint64) []byte { return numbered(dst, "counter:", record) }
+
 // plainKey appends the key of a record as redis-benchmark names it: "key:" and twelve digits.
-func plainKey(dst []byte, record uint64) []byte {
-	dst = append(dst, "key:000000000000"...)
+func plainKey(dst []byte, record uint64) []byte { return numbered(dst, "key:", record) }
+
+func numbered(dst []byte, prefix string, record uint64) []byte {
+	dst = append(append(dst, prefix...), "000000000000"...)
 	for i := len(dst) - 1; record > 0 && dst[i] != ':'; i-- {
 		dst[i] = byte('0' + record%10)
 		record /= 10

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"strings"
 	"testing"
 )
 
@@ -106,6 +107,101 @@ func TestUniform(t *testing.T) {
 	}
 }
 
+// Zeta against the Riemann zeta function, whose Laurent series at 1 has the Stieltjes constants as coefficients: the sum up to n is
+// zeta(theta) + n^(1-theta)/(1-theta) + n^-theta/2 but for a term in n^(-theta-1).
+func TestZetaPublished(t *testing.T) {
+	const euler, stieltjes1, stieltjes2 = 0.57721566490153286, -0.07281584548367672, -0.00969036319287232
+	x := Theta - 1
+	riemann := 1/x + euler - stieltjes1*x + stieltjes2*x*x/2
+	for _, n := range []uint64{10_000, 1_000_000, 1_000_000_000} {
+		f := float64(n)
+		want := riemann + math.Pow(f, 1-Theta)/(1-Theta) + math.Pow(f, -Theta)/2
+		if got := Zeta(n, Theta); math.Abs(got-want) > 1e-7 {
+			t.Errorf("Zeta(%d) = %.9f; want %.9f", n, got, want)
+		}
+	}
+}
+
+// The newest record is to Latest what number 0 is to a zipfian over as many, also while records are inserted.
+func TestLatest(t *testing.T) {
+	const draws = 300_000
+	in := NewInserts(500)
+	l := NewLatest(in)
+	for _, records := range []uint64{500, 501, 1000, 100_000} {
+		for in.Acknowledged() < records {
+			in.Done(in.Next(), true)
+		}
+		in.Next() // under way: not to be read
+		rng := rand.New(rand.NewPCG(seed, records))
+		got := map[uint64]int{}
+		for range draws {
+			got[l.Next(rng)]++
+		}
+		zetan := Zeta(records, Theta)
+		for i := range uint64(2) {
+			within(t, fmt.Sprintf("%d records: %d before the newest", records, i), got[records-1-i], math.Pow(float64(i+1), -Theta)/zetan, draws, 0)
+		}
+		newest := 0 // tenth of all
+		for r, n := range got {
+			if r >= records {
+				t.Fatalf("record %d of %d was read", r, records)
+			}
+			if r >= records-records/10 {
+				newest += n
+			}
+		}
+		within(t, fmt.Sprintf("%d records: the newest tenth", records), newest, Zeta(records/10, Theta)/zetan, draws, 0.03)
+		in.Done(records, true)
+	}
+}
+
+// Grown one by one a zipfian is the same as made at once.
+func TestZipfianGrows(t *testing.T) {
+	z := NewZipfian(10, Theta)
+	for n := uint64(11); n <= 5000; n++ {
+		z.grow(n)
+	}
+	want := NewZipfian(5000, Theta)
+	if math.Abs(z.zetan-want.zetan) > 1e-9 || math.Abs(z.eta-want.eta) > 1e-9 || z.n != 5000 {
+		t.Errorf("grown %+v; want %+v", z, want)
+	}
+	z.grow(1_000_000)
+	if *z != *NewZipfian(1_000_000, Theta) {
+		t.Errorf("grown %+v; want %+v", z, NewZipfian(1_000_000, Theta))
+	}
+}
+
+// GrowingZipfian is a scrambled zipfian whatever the number of records, and the hottest record stays when others are inserted.
+func TestGrowingZipfian(t *testing.T) {
+	const draws = 300_000
+	in := NewInserts(1000)
+	d := growingZipfian(0, in)
+	for _, records := range []uint64{1000, 1023, 1024, 1500} {
+		for in.Acknowledged() < records {
+			in.Done(in.Next(), true)
+		}
+		got := draw(d, draws)
+		zetan := Zeta(ycsbItems, Theta)
+		hash := fnv64(0)
+		hottest := hash % 2048
+		for half := uint64(1024); hottest >= records; half /= 2 {
+			hottest = hash % half
+		}
+		// A record takes the hashes of one that is not there yet, if there is such a one, so up to 2/records of the rest.
+		if n := float64(got[hottest]) / draws; n < 1/zetan || n > 1/zetan+3/float64(records) {
+			t.Errorf("%d records: record %d has %.4f of the draws; want %.4f", records, hottest, n, 1/zetan)
+		}
+		for r := range got {
+			if r >= records {
+				t.Fatalf("drew record %d of %d", r, records)
+			}
+		}
+		if len(got) < int(records)*95/100 {
+			t.Errorf("%d of %d records drawn", len(got), records)
+		}
+	}
+}
+
 func TestFNV(t *testing.T) {
 	// FNV-1a of eight zero bytes is 0xa8c7f832281a39c5, negative as a signed number: YCSB takes the absolute value.
 	if got, want := fnv64(0), uint64(0x573807cdd7e5c63b); got != want {
@@ -131,6 +227,10 @@ func TestKeyNames(t *testing.T) {
 		{plainKey, 0, "key:000000000000"},
 		{plainKey, 12345, "key:000000012345"},
 		{plainKey, 999_999_999_999, "key:999999999999"},
+		{absentKey, 12345, "key:000000012345-"},
+		{counterKey, 7, "counter:000000000007"},
+		{threadKey, 99, "{user6284781860667377211}:99"},
+		{threadKey, 105, "{user" + fmt.Sprint(fnv64(1)) + "}:05"},
 	} {
 		if got := string(c.name(nil, c.record)); got != c.want {
 			t.Errorf("record %d: %s, want %s", c.record, got, c.want)
@@ -144,15 +244,18 @@ func TestWorkloads(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		const records, valueBytes, draws = 1000, 100, 100_000
+		const records, valueBytes, draws = 1000, 20, 20_000
 		src := NewSource(w, records, valueBytes, seed)
-		keys := map[string]bool{}
+		keys := map[string]bool{} // that were written
 		var r Request
 		g := src.Generator(rand.New(rand.NewPCG(seed, 1)))
 		for i := range uint64(records) {
-			g.Insert(&r, i)
-			if string(r.Args[0]) != "SET" || len(r.Args) != 3 || len(r.Args[2]) != valueBytes {
+			g.Load(&r, i)
+			if string(r.Args[0]) != "SET" || len(r.Args) != 3 || !bytes.Equal(r.Args[2], src.Value(r.Value)) || len(r.Args[2]) != valueBytes {
 				t.Fatalf("%s: load sends %q", name, r.Args)
+			}
+			if string(r.Args[1]) != string(src.AppendKey(nil, i, false)) {
+				t.Fatalf("%s: record %d has the key %s", name, i, r.Args[1])
 			}
 			keys[string(r.Args[1])] = true
 		}
@@ -160,19 +263,56 @@ func TestWorkloads(t *testing.T) {
 			t.Errorf("%s: %d keys loaded, want %d", name, len(keys), records)
 		}
 		count := make([]int, len(w.Ops))
-		var last []byte
+		var last ValueID
 		for range draws {
 			g.Next(&r)
 			count[r.Op]++
 			op := w.Ops[r.Op]
-			if string(r.Args[0]) != op.Command || !keys[string(r.Args[1])] || (len(r.Args) == 3) != op.Value {
-				t.Fatalf("%s: %s sends %q", name, op.Name, r.Args)
+			key := string(r.Args[1])
+			want := []string{op.Command, string(src.AppendKey(nil, r.Record, op.Kind == Increment))}
+			there := true
+			switch op.Kind {
+			case ReadAbsent:
+				want[1], there = want[1]+"-", false
+			case Insert:
+				there = false
+				want = append(want, string(src.Value(r.Value)))
+				src.Inserts().Done(r.Record, true)
+			case Write:
+				if op.Then == "" {
+					want = append(want, string(src.Value(r.Value)))
+				}
+				if op.TTL != "" {
+					want = append(want, "EX", op.TTL)
+				}
+			case Increment:
+				there = false
+			case Scan:
+				want = []string{op.Command}
+				for i := range r.Args[1:] {
+					want = append(want, string(src.AppendKey(nil, r.Record+uint64(i), false)))
+					if !keys[want[i+1]] {
+						t.Fatalf("%s: scans %s, which is not there", name, want[i+1])
+					}
+					if tag, _, _ := strings.Cut(want[i+1], "}"); tag != key[:len(tag)] {
+						t.Fatalf("%s: scans %s and %s in one request", name, key, want[i+1])
+					}
+				}
 			}
-			if op.Value {
-				if bytes.Equal(last, r.Args[2]) {
+			if fmt.Sprintf("%q", r.Args) != fmt.Sprintf("%q", want) || there != keys[key] {
+				t.Fatalf("%s: %s sends %q; want %q", name, op.Name, r.Args, want)
+			}
+			if then := fmt.Sprintf("%s", r.Then); op.Then != "" && then != fmt.Sprintf("[%s %s %s]", op.Then, key, src.Value(r.Value)) || op.Then == "" && len(r.Then) > 0 {
+				t.Fatalf("%s: %s goes on with %q", name, op.Name, r.Then)
+			}
+			if op.Kind == Insert {
+				keys[key] = true
+			}
+			if op.Kind.Writes() {
+				if r.Value == last {
 					t.Fatalf("%s: the same value twice in a row", name)
 				}
-				last = append(last[:0], r.Args[2]...)
+				last = r.Value
 			}
 		}
 		sum := 0.0
@@ -180,12 +320,79 @@ func TestWorkloads(t *testing.T) {
 			within(t, name+" "+op.Name, count[i], op.Share, draws, 0)
 			sum += op.Share
 		}
-		if sum != 1 {
+		if math.Abs(sum-1) > 1e-12 {
 			t.Errorf("%s: shares add up to %g", name, sum)
 		}
 	}
 	if _, err := Find("ycsb-z"); err == nil {
 		t.Error("found ycsb-z")
+	}
+}
+
+// Scans are of 1 to 100 records, evenly, and a thread that fills is read as far as it goes.
+func TestScans(t *testing.T) {
+	w, _ := Find("ycsb-e")
+	const draws = 100_000
+	g := NewSource(w, 1000, 10, seed).Generator(rand.New(rand.NewPCG(seed, 1)))
+	var r Request
+	lengths, scans := make([]int, ThreadRecords+1), 0
+	for range draws {
+		if g.Next(&r); w.Ops[r.Op].Kind == Scan {
+			lengths[len(r.Args)-1]++
+			scans++
+		}
+	}
+	for n := 1; n <= ThreadRecords; n++ {
+		within(t, fmt.Sprint("scans of ", n), lengths[n], 1.0/ThreadRecords, scans, 0)
+	}
+	g = NewSource(w, 3, 10, seed).Generator(rand.New(rand.NewPCG(seed, 1)))
+	for range 1000 {
+		if g.Next(&r); w.Ops[r.Op].Kind == Scan && (len(r.Args) > 4 || r.Record+uint64(len(r.Args)-1) > 3) {
+			t.Fatalf("of three records %d are read from number %d on", len(r.Args)-1, r.Record)
+		}
+	}
+	if w.Reach() != ThreadRecords {
+		t.Errorf("reach %d", w.Reach())
+	}
+}
+
+// Only what is acknowledged is readable, in whatever order acknowledgements come, and what failed is inserted again.
+func TestInserts(t *testing.T) {
+	for _, records := range []uint64{1, 63, 64, 100} {
+		rng := rand.New(rand.NewPCG(seed, records))
+		in := NewInserts(records)
+		done := map[uint64]bool{}
+		var open []uint64
+		upTo := records
+		for step := range 20_000 {
+			if open = append(open, in.Next()); len(open) < 50 && step < 19_000 {
+				continue
+			}
+			for range 2 {
+				if len(open) == 0 {
+					break
+				}
+				i := rng.IntN(len(open))
+				record := open[i]
+				open = append(open[:i], open[i+1:]...)
+				ok := rng.IntN(10) > 0
+				if in.Done(record, ok); ok {
+					if done[record] {
+						t.Fatalf("record %d was given out twice", record)
+					}
+					done[record] = true
+				}
+			}
+			for done[upTo] {
+				upTo++
+			}
+			if got := in.Acknowledged(); got != upTo {
+				t.Fatalf("%d records: step %d: %d acknowledged; want %d", records, step, got, upTo)
+			}
+		}
+		if in.Acknowledged() < records+1000 {
+			t.Errorf("%d records: only %d at the end", records, in.Acknowledged())
+		}
 	}
 }
 

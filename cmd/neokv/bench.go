@@ -25,6 +25,7 @@ import (
 type benchFlags struct {
 	clusterFlags
 	target, out string
+	verify      bool
 }
 
 func benchCommand(p process) *cobra.Command {
@@ -37,16 +38,20 @@ func benchCommand(p process) *cobra.Command {
 Without --target the cluster of the profile is booted in this process, on free ports, and stopped at the end. With it the load goes
 to any Redis or Redis Cluster; which of the two it is, is found out by asking. Without --rate each client sends its next operation
 when the last one is answered, which measures peak throughput; with it operations start by schedule, and response time counts
-from there. Standard output holds the result alone; its last line is the name of the result file.`,
+from there. Standard output holds the result alone; its last line is the name of the result file. The workloads are:
+
+` + workloadList(),
 		Example: `  neokv bench
   neokv bench --workload get --clients 200 --pipeline 16 --duration 10s
   neokv bench --rate 20000 --set engine.memtable_size=256MiB
+  neokv bench --workload ycsb-d --verify
   neokv bench --target 127.0.0.1:7001,127.0.0.1:7002 --out target.jsonl`,
 		Args: noArgs,
 	}
 	flags := c.Flags()
 	flags.StringVar(&f.target, "target", "", "`host:port,...` of what to load, instead of booting a cluster")
 	flags.StringVar(&f.out, "out", "", "result `file` (default neokv-<workload>-<UTC time>.jsonl in the current folder)")
+	flags.BoolVar(&f.verify, "verify", false, "read back what was acknowledged when the load has ended; fail if something is lost")
 	for _, name := range []string{"workload", "clients", "pipeline", "rate", "duration", "warmup", "records", "value-size", "seed"} {
 		settingFlag(flags, name, "load."+strings.ReplaceAll(name, "-", "_"))
 	}
@@ -57,21 +62,12 @@ from there. Standard output holds the result alone; its last line is the name of
 
 // run boots what is to be loaded, unless it runs already, loads it, and prints the result.
 func (f *benchFlags) run(c *cobra.Command, p process) (err error) {
-	r, err := f.resolve(c, p.env)
+	r, config, targets, err := f.parse(c, p)
 	if err != nil {
 		return err
-	}
-	config, err := f.config(c, r, func(step string) { fmt.Fprintln(p.stderr, "neokv:", step) })
-	if err != nil {
-		return err
-	}
-	if _, err := workloads.Find(r.Load.Workload); err != nil {
-		return &usageError{err.Error()}
 	}
 	o := loadOptions(r.Load)
-	if o.Targets, err = f.targets(c); err != nil {
-		return err
-	}
+	o.Targets, o.Verify = targets, f.verify
 	path := cmp.Or(f.out, results.DefaultPath(r.Load.Workload, time.Now()))
 	out, err := results.Create(path)
 	if err != nil {
@@ -100,6 +96,32 @@ func (f *benchFlags) run(c *cobra.Command, p process) (err error) {
 		fmt.Fprintf(p.stderr, "neokv: booted %d stores with %d regions in %.2f s\n", shape.Stores, shape.Regions, cluster.BootTime().Seconds())
 	}
 	return load(c.Context(), p, o, out, path)
+}
+
+// parse makes of the flags what to boot and what to load. Its error has everything that is wrong with them.
+func (f *benchFlags) parse(c *cobra.Command, p process) (r *profiles.Resolved, config neokv.Config, targets []string, err error) {
+	var wrong [4]error
+	workload := c.Flags().Lookup("workload").Value.String()
+	if r, wrong[0] = f.resolve(c, p.env); wrong[0] == nil {
+		workload = r.Load.Workload
+		config, wrong[1] = f.config(c, r, func(step string) { fmt.Fprintln(p.stderr, "neokv:", step) })
+	} else {
+		wrong[1] = f.check(1)
+	}
+	if _, err := workloads.Find(workload); err != nil {
+		wrong[2] = &usageError{err.Error()}
+	}
+	targets, wrong[3] = f.targets(c)
+	return r, config, targets, errors.Join(wrong[:]...)
+}
+
+// workloadList describes the workloads for the help.
+func workloadList() string {
+	var b strings.Builder
+	for _, w := range workloads.All {
+		fmt.Fprintf(&b, "  %-10s  %s\n", w.Name, w.Doc)
+	}
+	return strings.TrimSuffix(b.String(), "\n")
 }
 
 // load runs the load and prints what there is to print, of a run that failed or was interrupted too.
@@ -141,19 +163,20 @@ func (f *benchFlags) targets(c *cobra.Command) ([]string, error) {
 	if !c.Flags().Changed("target") {
 		return nil, nil
 	}
+	var wrong []error
 	for _, name := range []string{"stores", "replicas", "regions", "bind", "port", "proxy-port", "dir", "mem", "discard"} {
 		if c.Flags().Changed(name) {
-			return nil, &usageError{fmt.Sprintf("--target takes a cluster that runs; --%s is for one that is booted", name)}
+			wrong = append(wrong, &usageError{fmt.Sprintf("--target takes a cluster that runs; --%s is for one that is booted", name)})
 		}
 	}
 	addrs := strings.Split(f.target, ",")
 	for i, addr := range addrs {
 		addrs[i] = strings.TrimSpace(addr)
 		if host, port, err := net.SplitHostPort(addrs[i]); err != nil || host == "" || port == "" {
-			return nil, &usageError{fmt.Sprintf("--target %q: want host:port,...", f.target)}
+			wrong = append(wrong, &usageError{fmt.Sprintf("--target %q: want host:port,...", addr)})
 		}
 	}
-	return addrs, nil
+	return addrs, errors.Join(wrong...)
 }
 
 // describe writes into the header what was booted.

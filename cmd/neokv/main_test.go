@@ -8,6 +8,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"neokv.dev/workloads"
 )
 
 func TestMain(m *testing.M) {
@@ -59,8 +61,15 @@ neokv: --stores: cluster.stores: 99: want 1 to 9`},
 		{args: "profiles show small --set a", want: "neokv: --set a: want name=value"},
 		{args: "bench --clients 0 --value-size 1x", want: `neokv: --value-size: load.value_size: "1x": want a size such as 64MiB, 1B to 64MiB
 neokv: --clients: load.clients: 0: want 1 to 10000`},
-		{args: "bench --workload ycsb-z", want: `neokv: workload "ycsb-z": unknown, want one of ycsb-a, get, set`},
-		{args: "bench --target x --mem", want: "neokv: --target takes a cluster that runs; --mem is for one that is booted"},
+		{args: "bench --workload ycsb-z", want: `neokv: workload "ycsb-z": unknown, want one of ` + strings.Join(workloads.Names(), ", ")},
+		{args: "bench --clients 0 --workload ycsb-z --target x:,y:1 --mem --stores 4 --bind 1.2.3.4", want: `neokv: --clients: load.clients: 0: want 1 to 10000
+neokv: --bind 1.2.3.4: want a loopback address: there is no access control yet
+neokv: workload "ycsb-z": unknown, want one of ` + strings.Join(workloads.Names(), ", ") + `
+neokv: --target takes a cluster that runs; --stores is for one that is booted
+neokv: --target takes a cluster that runs; --bind is for one that is booted
+neokv: --target takes a cluster that runs; --mem is for one that is booted
+neokv: --target "x:": want host:port,...`},
+		{args: "bench --target x:1 --mem", want: "neokv: --target takes a cluster that runs; --mem is for one that is booted"},
 		{args: "bench --target :", want: `neokv: --target ":": want host:port,...`},
 	} {
 		got := neokvRun(t, c.env, strings.Fields(c.args)...)
@@ -91,7 +100,7 @@ func TestHelp(t *testing.T) {
 		}
 	}
 	help = neokvRun(t, nil, "bench", "--help").stdout
-	for _, flag := range []string{"--workload", "--target", "--clients", "--pipeline", "--rate", "--duration", "--warmup", "--records",
+	for _, flag := range []string{"--workload", "--target", "--clients", "--pipeline", "--rate", "--duration", "--warmup", "--records", "--verify",
 		"--value-size", "--seed", "--out", "--profile", "--stores", "--dir", "--mem", "--set"} {
 		if !strings.Contains(help, flag+" ") {
 			t.Errorf("neokv bench --help has no %s", flag)

@@ -1,0 +1,208 @@
+package bench
+
+import (
+	"context"
+	"math"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"neokv.dev/results"
+)
+
+// sampler reads the target's own counters over connections of its own, once per interval and between them never. It is used by
+// one goroutine.
+type sampler struct {
+	r     *run
+	nodes []*node
+	// processes has what was last read of the counters that several nodes of one process share.
+	processes map[string]map[string]int64
+}
+
+// node is one address that is asked.
+type node struct {
+	addr    string
+	c       *conn
+	process string   // who answers there: host and process id
+	section []string // what is asked; nil once it turned out that there is nothing to ask
+	sampled bool     // at least once
+	anew    bool     // connected since the last sample
+	last    map[string]int64
+}
+
+const (
+	// sampleTimeout bounds how long an interval's end waits for the counters. What comes later is in the next interval.
+	sampleTimeout = 500 * time.Millisecond
+	sampleRetry   = 2 * time.Second // after a failure
+)
+
+var (
+	askNeoKV = []string{"INFO", "neokv"}
+	askCPU   = []string{"INFO", "cpu"}
+)
+
+func newSampler(r *run) *sampler { return &sampler{r: r, processes: map[string]map[string]int64{}} }
+
+// sample returns what was done since the last sample: nothing in the first one, and nil if nobody tells.
+func (s *sampler) sample(ctx context.Context) results.Work {
+	for _, addr := range s.r.target.members() {
+		if !slices.ContainsFunc(s.nodes, func(n *node) bool { return n.addr == addr }) {
+			s.nodes = append(s.nodes, &node{addr: addr, section: askNeoKV, last: map[string]int64{}})
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, sampleTimeout)
+	defer cancel()
+	var asked []*node
+	for _, n := range s.nodes {
+		if n.section != nil && s.connect(ctx, n) && s.try(n, n.c.ask(n.section...)) {
+			asked = append(asked, n)
+		}
+	}
+	work := results.Work{}
+	counted := map[string]bool{} // processes
+	for _, n := range asked {
+		v, err := n.c.value(maxDepth)
+		if _, refused := err.(serverError); !refused && !s.try(n, err) {
+			continue
+		}
+		text, _ := v.(string)
+		now := counters(text)
+		if len(now) == 0 && n.section[1] == askNeoKV[1] { // not one of ours
+			n.section = askCPU
+			if v, err = n.c.call(askCPU...); s.try(n, err) {
+				text, _ = v.(string)
+				now = counters(text)
+			}
+		}
+		if len(now) == 0 {
+			n.section = nil
+			s.drop(n)
+			continue
+		}
+		s.take(work, n, now, !counted[n.process])
+		counted[n.process] = true
+	}
+	if len(work) == 0 {
+		return nil
+	}
+	return work
+}
+
+// take adds to work by how much a node's counters are above the last ones, or has them begin if it is the first time.
+func (s *sampler) take(work results.Work, n *node, now map[string]int64, ofProcess bool) {
+	shared := s.processes[n.process]
+	if shared == nil {
+		shared = map[string]int64{}
+		s.processes[n.process] = shared
+	}
+	for name, value := range now {
+		last := n.last
+		if results.OfProcess(name) {
+			if !ofProcess {
+				continue
+			}
+			last = shared
+		}
+		before, known := last[name]
+		last[name] = value
+		switch {
+		case results.IsGauge(name):
+			work[name] += value
+		case known:
+			work[name] += increase(before, value, n.anew)
+		case n.sampled: // another process took the first one's place
+			work[name] += value
+		default:
+			work[name] += 0
+		}
+	}
+	n.sampled, n.anew = true, false
+}
+
+// increase is how much a counter grew. One that is smaller than before began anew: if the connection was lost in between it is the
+// node that did, and has counted from zero; else it is a sum of which a part did, and how much the rest grew nobody knows.
+func increase(before, now int64, anew bool) int64 {
+	switch {
+	case now >= before:
+		return now - before
+	case anew:
+		return now
+	}
+	return 0
+}
+
+// counters picks out of INFO what a record has. CPU time of a Redis is in seconds there.
+func counters(info string) map[string]int64 {
+	out := map[string]int64{}
+	for line := range strings.Lines(info) {
+		name, text, _ := strings.Cut(strings.TrimSpace(line), ":")
+		switch {
+		case results.IsCounter(name):
+			if v, err := strconv.ParseInt(text, 10, 64); err == nil {
+				out[name] = v
+			}
+		case name == "used_cpu_user" || name == "used_cpu_sys":
+			if v, err := strconv.ParseFloat(text, 64); err == nil {
+				out["process_cpu_us"] += int64(math.Round(v * 1e6))
+			}
+		}
+	}
+	return out
+}
+
+// connect makes sure that the node has a connection, and knows which process answers there.
+func (s *sampler) connect(ctx context.Context, n *node) bool {
+	if n.c == nil {
+		n.c = &conn{epoch: s.r.epoch, timeout: sampleTimeout}
+	}
+	if n.c.nc != nil {
+		return true
+	}
+	if ctx.Err() != nil || s.r.now() < n.c.retryAt {
+		return false
+	}
+	nc, err := s.r.target.dial(ctx, n.addr)
+	if !s.try(n, err) {
+		return false
+	}
+	n.c.attach(nc)
+	v, err := n.c.call("INFO", "server")
+	if !s.try(n, err) {
+		return false
+	}
+	text, _ := v.(string)
+	n.process, _, _ = net.SplitHostPort(n.addr)
+	for line := range strings.Lines(text) {
+		if id, ok := strings.CutPrefix(strings.TrimSpace(line), "process_id:"); ok {
+			n.process += " " + id
+		}
+	}
+	n.anew = true
+	return true
+}
+
+// try gives a node's connection up, for a while, if there is an error.
+func (s *sampler) try(n *node, err error) bool {
+	if err != nil {
+		s.drop(n)
+		n.c.retryAt = s.r.now() + sampleRetry
+	}
+	return err == nil
+}
+
+func (s *sampler) drop(n *node) {
+	if n.c.nc != nil {
+		n.c.nc.Close()
+		n.c.nc = nil
+	}
+}
+
+func (s *sampler) close() {
+	for _, n := range s.nodes {
+		if n.c != nil {
+			s.drop(n)
+		}
+	}
+}

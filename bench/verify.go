@@ -1,0 +1,308 @@
+package bench
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"neokv.dev/results"
+	"neokv.dev/workloads"
+)
+
+// Verifying: while the load runs a ledger notes for every record which values it may hold, and afterwards all are read back.
+//
+// A write takes effect at some instant between its start and its answer, so of writes to one record that overlap any can be the
+// last. An acknowledged write is out of the question once another one, which began after its answer, is acknowledged too. A write
+// of which nobody knows the outcome may take effect at any time, or never: it stays in question to the end, and rules nothing out.
+// What a record holds in the end must be the value of a write in question; that the value is right includes every byte of it.
+//
+// A counter must lie between its highest answer and as much above as increments have an unknown outcome; and answers are all
+// different, so the acknowledged ones fit between the lowest answer and what it holds in the end.
+//
+// All this is for a key space that nobody else writes to.
+
+const (
+	// maxFollowed bounds the ledger: so many records and counters are followed, the first that are written. One takes about a
+	// hundred bytes.
+	maxFollowed = 4 << 20
+	// maxInQuestion is how many writes of a record can be in question; with more nothing is said about the record. Overlapping
+	// writes are few; a long outage leaves an unknown outcome behind for each try.
+	maxInQuestion = 64
+	// maxExamples is how many lost writes are described.
+	maxExamples = 5
+)
+
+// ledger is what records may hold. Workers write to it at the same time.
+type ledger struct {
+	shards   [256]shard
+	followed atomic.Int64
+	ignored  atomic.Int64 // acknowledged writes to records beyond maxFollowed
+}
+
+type shard struct {
+	mu       sync.Mutex
+	records  map[uint64]*history
+	counters map[uint64]*counter
+}
+
+// history is what is known of one record.
+type history struct {
+	acknowledged bool
+	open         bool          // too many in question
+	since        time.Duration // the latest start of an acknowledged write
+	writes       []write       // in question
+}
+
+// write is a write in question.
+type write struct {
+	done   time.Duration // when it was acknowledged, never if it was not
+	value  workloads.ValueID
+	absent bool // it removed the record
+	fades  bool // it may have expired
+}
+
+const never = time.Duration(math.MaxInt64)
+
+// counter is what is known of one counter.
+type counter struct {
+	lowest, highest int64 // answers
+	acknowledged    int64
+	unknown         int64
+}
+
+func newLedger() *ledger {
+	l := &ledger{}
+	for i := range l.shards {
+		l.shards[i].records, l.shards[i].counters = map[uint64]*history{}, map[uint64]*counter{}
+	}
+	return l
+}
+
+// note takes in how an operation ended. p.sent is when it was sent for the first time, which is early enough: a start that is too
+// early rules out less.
+func (l *ledger) note(p *operation, op workloads.Op) {
+	if p.failure != "" && (!maybeDone(p.failure) || op.Then != "" && !p.second) {
+		return // it did not take effect
+	}
+	s := &l.shards[p.record%uint64(len(l.shards))]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case op.Kind == workloads.Increment:
+		if c := follow(l, s.counters, p); c != nil {
+			c.add(p)
+		}
+	case op.Kind.Writes() || op.Kind == workloads.Delete:
+		if h := follow(l, s.records, p); h != nil {
+			w := write{done: p.done, value: p.value, absent: op.Kind == workloads.Delete, fades: op.TTL != ""}
+			if p.failure != "" {
+				w.done = never
+			}
+			h.add(w, p.sent)
+		}
+	}
+}
+
+// follow returns the entry of the operation's record, nil for one too many.
+func follow[T any](l *ledger, entries map[uint64]*T, p *operation) *T {
+	if e, ok := entries[p.record]; ok {
+		return e
+	}
+	if l.followed.Load() >= maxFollowed {
+		if p.failure == "" {
+			l.ignored.Add(1)
+		}
+		return nil
+	}
+	l.followed.Add(1)
+	e := new(T)
+	entries[p.record] = e
+	return e
+}
+
+func (h *history) add(w write, sent time.Duration) {
+	if w.done != never {
+		h.acknowledged = true
+		if sent > h.since {
+			h.since = sent
+			left := h.writes[:0]
+			for _, x := range h.writes {
+				if x.done >= sent {
+					left = append(left, x)
+				}
+			}
+			h.writes = left
+		}
+	}
+	if w.done < h.since || h.open {
+		return
+	}
+	if len(h.writes) == maxInQuestion {
+		h.open, h.writes = true, nil
+		return
+	}
+	h.writes = append(h.writes, w)
+}
+
+func (c *counter) add(p *operation) {
+	if p.failure != "" {
+		c.unknown++
+		return
+	}
+	if c.acknowledged++; c.acknowledged == 1 {
+		c.lowest = p.number
+	}
+	c.lowest, c.highest = min(c.lowest, p.number), max(c.highest, p.number)
+}
+
+// check returns what is wrong with a record that holds text, nil for an absent one.
+func (h *history) check(text []byte, src *workloads.Source) (wrong string) {
+	for _, w := range h.writes {
+		if text == nil && (w.absent || w.fades) || text != nil && !w.absent && bytes.Equal(text, src.Value(w.value)) {
+			return ""
+		}
+	}
+	last := time.Duration(0)
+	for _, w := range h.writes {
+		if w.done != never {
+			last = max(last, w.done)
+		}
+	}
+	holds := "absent"
+	if text != nil {
+		holds = fmt.Sprintf("holds %.20q, %d bytes", text, len(text))
+	}
+	return fmt.Sprintf("%s, which is none of the %d writes that can be the last; one was acknowledged after %.3f s", holds, len(h.writes), last.Seconds())
+}
+
+func (c *counter) check(text []byte) (wrong string) {
+	n, err := strconv.ParseInt(string(text), 10, 64)
+	switch {
+	case text == nil:
+		return fmt.Sprintf("absent, after the answer %d", c.highest)
+	case err != nil:
+		return fmt.Sprintf("holds %.20q, no number", text)
+	case n < c.highest:
+		return fmt.Sprintf("holds %d, after the answer %d", n, c.highest)
+	case n > c.highest+c.unknown:
+		return fmt.Sprintf("holds %d, more than the answer %d and %d increments of unknown outcome", n, c.highest, c.unknown)
+	case n-c.lowest+1 < c.acknowledged:
+		return fmt.Sprintf("holds %d, after %d acknowledged increments of which the first answered %d", n, c.acknowledged, c.lowest)
+	}
+	return ""
+}
+
+// entry is a record to read back: its history, or that of its counter.
+type entry struct {
+	record  uint64
+	history *history
+	counter *counter
+}
+
+// entries lists what can be judged, and counts what cannot: records with acknowledged writes of which too much is in question.
+func (l *ledger) entries() (list []entry, unjudged int64) {
+	for i := range l.shards {
+		for record, h := range l.shards[i].records {
+			switch {
+			case h.open && h.acknowledged:
+				unjudged++
+			case h.acknowledged:
+				list = append(list, entry{record: record, history: h})
+			}
+		}
+		for record, c := range l.shards[i].counters {
+			if c.acknowledged > 0 {
+				list = append(list, entry{record: record, counter: c})
+			}
+		}
+	}
+	return list, unjudged
+}
+
+// readBack is the phase that compares.
+type readBack struct {
+	entries []entry
+	next    atomic.Int64
+
+	mu       sync.Mutex
+	lost     int64
+	examples []string
+}
+
+// verifying is the operation of that phase.
+var verifying = workloads.Op{Name: "verify", Command: "GET"}
+
+// verify reads back everything that the ledger has, and returns an error if something is lost.
+func (r *run) verify(ctx context.Context) (*results.Verified, error) {
+	entries, unjudged := r.ledger.entries()
+	if r.aborted.Load() {
+		return nil, errors.New("verify: not done, the target stopped answering")
+	}
+	b := &readBack{entries: entries}
+	r.resume()
+	total, took, err := r.phase(ctx, func(w *worker) { w.verify(b) },
+		segment{name: results.PhaseVerify, ops: []workloads.Op{verifying}, items: uint64(len(entries))})
+	ops, _ := total.stats([]string{verifying.Name}, took.Seconds(), false)
+	v := &results.Verified{
+		Seconds: took.Seconds(), Checked: ops[0].Count, Lost: b.lost, Examples: b.examples, Unjudged: unjudged, Ignored: r.ledger.ignored.Load(),
+		Complete: ops[0].Count == int64(len(entries)),
+	}
+	if err == nil && b.lost > 0 {
+		err = fmt.Errorf("verify: %s of %s records do not hold what was acknowledged, the first: %s",
+			results.Count(b.lost), results.Count(v.Checked), b.examples[0])
+	}
+	return v, err
+}
+
+// verify reads chunk after chunk of the entries back, each until the target has answered it.
+func (w *worker) verify(b *readBack) {
+	size := w.batchSize(loadPipeline)
+	var key []byte
+	get := []byte(verifying.Command)
+	for w.keep = true; !w.run.stopped(); {
+		to := b.next.Add(int64(size))
+		from := min(to-int64(size), int64(len(b.entries)))
+		to = min(to, int64(len(b.entries)))
+		if from == to {
+			return
+		}
+		w.reset()
+		for i := from; i < to; i++ {
+			e := b.entries[i]
+			key = w.run.src.AppendKey(key[:0], e.record, e.counter != nil)
+			w.req = workloads.Request{Record: uint64(i), Args: append(w.req.Args[:0], get, key), Then: w.req.Then[:0]}
+			w.append(-1)
+		}
+		w.insist(func(p *operation) { b.judge(w.run.src, p) })
+	}
+}
+
+// judge compares an answer with what is known.
+func (b *readBack) judge(src *workloads.Source, p *operation) {
+	e := b.entries[p.record]
+	var wrong string
+	text := p.text
+	if p.miss {
+		text = nil
+	}
+	if e.counter != nil {
+		wrong = e.counter.check(text)
+	} else {
+		wrong = e.history.check(text, src)
+	}
+	if wrong == "" {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.lost++
+	if len(b.examples) < maxExamples {
+		b.examples = append(b.examples, fmt.Sprintf("%s: %s", src.AppendKey(nil, e.record, e.counter != nil), wrong))
+	}
+}
