@@ -27,6 +27,9 @@ type caller struct {
 	// the life in which it was asked is as good as none.
 	life func(addr string) uint64
 
+	// readOnly says READONLY on every connection, and reads from any store.
+	readOnly bool
+
 	over  <-chan struct{} // nil, or closed when nothing is worth trying again
 	conns map[string]*wire
 	led   map[topology.Slot]string
@@ -65,7 +68,8 @@ func (c *caller) do(k kind, key, value string) (acknowledged bool, err error) {
 	why := error(errLate)
 	redirected := 0
 	for addr := c.led[slot]; time.Now().Before(deadline); {
-		if addr == "" || c.random.IntN(16) == 0 { // now and then it asks anybody
+		anywhere := c.readOnly && k == get && redirected == 0
+		if addr == "" || anywhere || c.random.IntN(16) == 0 { // now and then it asks anybody
 			addr = c.addrs[c.random.IntN(len(c.addrs))]
 		}
 		reply, err := c.ask(addr, o, deadline)
@@ -76,7 +80,9 @@ func (c *caller) do(k kind, key, value string) (acknowledged bool, err error) {
 			if c.led == nil {
 				c.led = map[topology.Slot]string{}
 			}
-			c.led[slot] = addr
+			if !anywhere {
+				c.led[slot] = addr
+			}
 			return true, nil
 		case errors.As(err, &no):
 			addr, why = "", no
@@ -153,6 +159,14 @@ func (c *caller) ask(addr string, o *op, deadline time.Time) (string, error) {
 			c.conns = map[string]*wire{}
 		}
 		c.conns[addr] = w
+		if c.readOnly {
+			w.nc.SetDeadline(deadline)
+			if _, err := w.call("READONLY"); err != nil {
+				nc.Close()
+				delete(c.conns, addr)
+				return "", fmt.Errorf("%w: %w", errNotSent, err)
+			}
+		}
 	}
 	w.nc.SetDeadline(deadline)
 	args := []string{string(o.kind), o.key}
@@ -188,6 +202,11 @@ func (w *wire) call(args ...string) (string, error) {
 	if _, err := w.nc.Write(b); err != nil {
 		return "", err
 	}
+	return w.read()
+}
+
+// read reads the next reply.
+func (w *wire) read() (string, error) {
 	line, err := w.r.ReadString('\n')
 	if err != nil {
 		return "", err

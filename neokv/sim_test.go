@@ -64,6 +64,7 @@ func simSettings() *settings.Settings {
 	s := settings.Default()
 	s.Cluster = settings.Cluster{Stores: 3, Replicas: 3, Regions: simRegions}
 	s.Engine.MemtableSize, s.Engine.BlockCache = 3<<20, 1<<20
+	s.Redis.FollowerRead = true
 	return &s
 }
 
@@ -234,6 +235,7 @@ func (s *sim) newCaller(id int) *caller {
 // set registers, + and # count and read counters, N, D and L set locks, delete them and look at them.
 func (s *sim) client(id int, mix string, think time.Duration) {
 	c := s.newCaller(id)
+	c.readOnly = id%3 == 1
 	defer c.close()
 	for n := 0; s.sleep(time.Duration(c.random.ExpFloat64() * float64(think))); n++ {
 		region := c.random.IntN(simRegions)

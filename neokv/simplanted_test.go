@@ -40,6 +40,11 @@ var plantedPlans = []plan{
 		seams: (*sim).holdWrites,
 		lanes: []func(*sim, *rand.Rand){lateWrites}, clients: 2, each: 50 * time.Millisecond, mix: "RW+#",
 	},
+	{
+		name: "follower-read", mistake: "a follower reads without an index", bound: 1,
+		plant: func(f *store.Faults) { f.Region.NoReadIndex = true },
+		lanes: []func(*sim, *rand.Rand){slowFollowers}, clients: 6, each: 10 * time.Millisecond, mix: "RW+#",
+	},
 }
 
 // TestPlanted plants each mistake and counts the seeds until it is found; then it runs the same seeds without it.

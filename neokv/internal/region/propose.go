@@ -22,6 +22,8 @@ type Pending struct {
 	// Err is valid after Wait: nil when all calls are applied, their replies in Run.Out. Else the calls before len(Run.Ends)
 	// are applied, and the others are not (one of the errors above) or nobody knows (an *UnknownOutcome).
 	Err error
+	// Index is the apply index of the last entry that a part of the run travelled in, 0 if nothing of it was applied.
+	Index uint64
 
 	next int           // first call that is in no batch yet
 	done chan struct{} // capacity 1; made once
@@ -36,6 +38,7 @@ type batch struct {
 	sequence uint64
 	// applied and err are written by whoever claims the batch, and may be read after finished.
 	applied bool
+	index   uint64 // of the entry, once it is applied
 	err     error
 
 	finished chan struct{} // capacity 1: the outcome is known, and whoever claimed the batch is through with it
@@ -76,7 +79,7 @@ func (r *Replica) Propose(p *Pending) {
 	if p.done == nil {
 		p.done = make(chan struct{}, 1)
 	}
-	p.Err, p.next = nil, 0
+	p.Err, p.Index, p.next = nil, 0, 0
 	x := &r.proposer
 	x.mu.Lock()
 	if x.stopped {
@@ -109,6 +112,16 @@ func (r *Replica) Propose(p *Pending) {
 
 // Wait returns when the outcome is known, soon after Deadline at the latest.
 func (p *Pending) Wait() { <-p.done }
+
+// WaitUnless is Wait that gives up when a channel is closed, and then reports false: the run belongs to the region for good.
+func (p *Pending) WaitUnless(gone <-chan struct{}) bool {
+	select {
+	case <-p.done:
+		return true
+	case <-gone:
+		return false
+	}
+}
 
 func (p *Pending) finish(err error) {
 	p.Err = err
@@ -277,6 +290,7 @@ func (r *Replica) finish(b *batch, err error) {
 	b.err = err
 	for _, part := range b.parts {
 		p := part.p
+		p.Index = max(p.Index, b.index)
 		if err != nil || p.next == len(p.Run.Calls) {
 			p.finish(err)
 			continue

@@ -51,8 +51,28 @@ const roundTimeout = 150 * time.Millisecond
 // readers keeps Readers, whose scratch is what they cost.
 var readers = sync.Pool{New: func() any { return new(redis.Reader) }}
 
-// Read runs a run of reads on the local replica, linearizably, and returns nil; or one of the errors above, with run as it was.
-func (r *Replica) Read(run *redis.Run, deadline time.Time) error {
+// Read runs a run of reads on the local replica, which must lead, linearizably, and returns nil; or one of the errors above, with run
+// as it was.
+func (r *Replica) Read(run *redis.Run, deadline time.Time) error { return r.read(run, deadline, false) }
+
+// ReadFollowing is Read on a replica that need not lead: behind a read index where it does not. ErrAtLeader says that a record
+// was met of which only the leader can tell whether it has expired.
+//
+// A record that has not expired by this store's clock is there, though the leader's clock may be ahead: who was told otherwise
+// was told so behind an entry that moved the region time, and that entry is applied here before this read.
+func (r *Replica) ReadFollowing(run *redis.Run, deadline time.Time) error {
+	return r.read(run, deadline, true)
+}
+
+// Prepare begins a read index round in the background if a Read would have to wait for one, so that those of several regions
+// run side by side.
+func (r *Replica) Prepare() {
+	if r.servingTerm.Load() != 0 && r.validLease(time.Now()) == nil {
+		r.renew()
+	}
+}
+
+func (r *Replica) read(run *redis.Run, deadline time.Time, anywhere bool) error {
 	out, ends := len(run.Out.Buf), len(run.Ends)
 	byRegionTime := false // the region time has passed the instant of a read that was ahead of it
 	lost := false         // a read under a lease was thrown away
@@ -65,15 +85,20 @@ func (r *Replica) Read(run *redis.Run, deadline time.Time) error {
 		if lost {
 			l = nil
 		}
+		following := false
 		if l == nil {
 			r.gate.leave()
-			if err := r.readIndex(deadline); err != nil {
-				return err
+			following = anywhere && r.servingTerm.Load() == 0
+			if !following || !r.o.Faults.NoReadIndex {
+				if err := r.readIndex(deadline, anywhere); err != nil {
+					return err
+				}
 			}
 			if !r.gate.enter() {
 				return ErrStopped
 			}
 		}
+		epoch := r.epoch.Load()
 		rd := readers.Get().(*redis.Reader)
 		rd.Space, rd.Legacy, rd.Ahead = r.machine.space, r.legacyAt.Load() != 0, false
 		rd.RegionTimeMS = r.regionTime.Load()
@@ -84,7 +109,7 @@ func (r *Replica) Read(run *redis.Run, deadline time.Time) error {
 		rd.View = r.o.Engine.NewView()
 		err := rd.Execute(run)
 		rd.View.Close()
-		good := l == nil || r.stillValid(l)
+		good := (l == nil || r.stillValid(l)) && r.epoch.Load() == epoch
 		r.gate.leave()
 		ahead, instant := rd.Ahead, rd.InstantMS
 		rd.View = nil
@@ -96,9 +121,12 @@ func (r *Replica) Read(run *redis.Run, deadline time.Time) error {
 			err = ErrStopped
 		}
 		if err == nil && good && !ahead {
-			if l == nil {
+			switch {
+			case following:
+				r.counters.FollowerReads.Add(1)
+			case l == nil:
 				r.counters.IndexReads.Add(1)
-			} else {
+			default:
 				r.counters.LeaseReads.Add(1)
 				if now.Sub(r.base)-l.since > (l.until-l.since)/4 {
 					r.renew()
@@ -112,6 +140,9 @@ func (r *Replica) Read(run *redis.Run, deadline time.Time) error {
 		}
 		lost = !good
 		if good && ahead {
+			if anywhere && r.servingTerm.Load() == 0 {
+				return ErrAtLeader
+			}
 			if err := r.advanceTo(instant, deadline); err != nil {
 				return err
 			}
@@ -140,9 +171,10 @@ func (r *Replica) stillValid(l *lease) bool {
 }
 
 // readIndex returns once a read index round that began after the call has completed, and this replica has applied that far.
-func (r *Replica) readIndex(deadline time.Time) error {
+// Unless anywhere is set it ends when this replica does not lead.
+func (r *Replica) readIndex(deadline time.Time, anywhere bool) error {
 	for {
-		if r.servingTerm.Load() == 0 {
+		if !anywhere && r.servingTerm.Load() == 0 {
 			return ErrNotLeader
 		}
 		now := time.Now()
@@ -224,12 +256,10 @@ func (e roundError) Error() string { return string(e) }
 // errRoundLost is the error of a round that got no answer; another may.
 const errRoundLost = roundError("read index round lost")
 
-// round runs one read index round and, if it completes in the term in which it began, extends the lease.
+// round runs one read index round, through the leader where another replica leads, and extends the lease if it completes in the
+// term that was served here when it began.
 func (r *Replica) round() error {
 	term := r.servingTerm.Load()
-	if term == 0 || !r.leads(term) {
-		return ErrNotLeader
-	}
 	since := time.Since(r.base)
 	rs, err := r.o.Host.ReadIndex(r.shard, roundTimeout)
 	if err != nil {
@@ -255,7 +285,7 @@ func (r *Replica) round() error {
 		return errRoundLost
 	}
 	r.counters.ReadIndexRounds.Add(1)
-	if !r.leads(term) {
+	if term == 0 || !r.leads(term) {
 		return nil // the round itself is good; whoever waited for it may read
 	}
 	if d := r.o.Knobs.Lease(); d > 0 {

@@ -28,6 +28,7 @@ var (
 	ErrNotLeader = errors.New("not leader")    // this replica does not lead, or stopped leading: look at the slot table again
 	ErrStopped   = errors.New("store stopped") // the store is closing or has failed
 	ErrDeadline  = errors.New("no leader in time")
+	ErrAtLeader  = errors.New("only the leader can tell") // a follower read met a record that may have expired
 	ErrTooLarge  = errors.New("command too large for a raft entry")
 )
 
@@ -61,6 +62,7 @@ type Options struct {
 type Faults struct {
 	SplitApply  bool                            // the apply index is committed in a batch of its own
 	TrustLease  bool                            // a lease, once held, is never checked again
+	NoReadIndex bool                            // a follower reads what it has, without asking the leader
 	NoTermTag   bool                            // apply takes entries of every term
 	BeforeWrite func(topology.RegionID, uint64) // runs between the reading of the term and the proposal
 	// Skew is how far a store's clock is ahead; nil for clocks that agree.
@@ -83,6 +85,9 @@ type Replica struct {
 	legacyAt    atomic.Uint64
 	clock       atomic.Pointer[clockBase]
 	servingTerm atomic.Uint64 // the term whose barrier has been applied here; 0 while this replica may not serve
+	// epoch rises, by any step, whenever the region's data or bounds have been replaced other than by an entry, behind what is
+	// published above: a read that sees it move is thrown away and begins anew.
+	epoch atomic.Uint64
 
 	proposer proposer
 	reads    reads

@@ -22,14 +22,15 @@ type Decision struct {
 	Action Action
 	Slot   topology.Slot // the first key's
 	Index  int           // the region in Table.Regions, where it is known: Serve, Moved, Wait
+	Follow bool          // Serve: here, by a replica that does not lead
 	Host   string        // Moved
 	Port   int           // Moved
 }
 
 // Decide says where a command is served whose keys have the given slots, at least one. Self is the store that was asked: it
 // takes commands whose keys are all in one slot of a region that it leads. Self 0 is the proxy port, or a store that does not
-// redirect: it serves every region, and needs the keys in one region only.
-func Decide(t *Table, self topology.StoreID, slots []topology.Slot) Decision {
+// redirect: it serves every region, and needs the keys in one region only. With follow any replica on self will do.
+func Decide(t *Table, self topology.StoreID, slots []topology.Slot, follow bool) Decision {
 	d := Decision{Slot: slots[0], Index: -1}
 	if self != 0 {
 		for _, s := range slots[1:] {
@@ -60,6 +61,8 @@ func Decide(t *Table, self topology.StoreID, slots []topology.Slot) Decision {
 		d.Action = Wait
 	case self == 0 || region.Leader == self:
 		d.Action = Serve
+	case follow && holds(region, self): // also where its leader is held to be dead: Raft, which told the leader, may know better
+		d.Action, d.Follow = Serve, true
 	default:
 		leader := t.Store(region.Leader)
 		if leader == nil || !leader.Alive { // an election is near: nobody is sent to a dead store while there is time to wait
@@ -69,6 +72,11 @@ func Decide(t *Table, self topology.StoreID, slots []topology.Slot) Decision {
 		d.Action, d.Host, d.Port = Moved, leader.Host, leader.Port
 	}
 	return d
+}
+
+func holds(r *Region, s topology.StoreID) bool {
+	_, ok := r.PeerOn(s)
+	return ok
 }
 
 // Unserved says what to answer when the time for waiting is over: a store sends the client to the region's other voters, one

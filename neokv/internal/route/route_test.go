@@ -55,16 +55,41 @@ func TestDecide(t *testing.T) {
 		{0, []topology.Slot{12288}, "serve", 3},
 		{0, []topology.Slot{16383}, down, -1},
 	} {
-		d := Decide(table(), c.self, c.slots)
+		d := Decide(table(), c.self, c.slots, false)
 		if d.text() != c.want || d.Index != c.index {
 			t.Errorf("Decide(self %d, slots %v) = %s, region index %d; want %s, %d", c.self, c.slots, d.text(), d.Index, c.want, c.index)
 		}
 	}
-	if d := Decide(nil, 1, []topology.Slot{1}); d.Action != Wait {
+	if d := Decide(nil, 1, []topology.Slot{1}, false); d.Action != Wait {
 		t.Errorf("Decide without a table = %s, want wait", d.text())
 	}
-	if d := Decide(nil, 1, []topology.Slot{1, 2}); d.Action != CrossSlot {
+	if d := Decide(nil, 1, []topology.Slot{1, 2}, false); d.Action != CrossSlot {
 		t.Errorf("Decide without a table, two slots = %s, want %s", d.text(), cross)
+	}
+}
+
+// TestDecideFollowing has readers that any replica of the store may serve. Store 4 has none.
+func TestDecideFollowing(t *testing.T) {
+	for _, c := range []struct {
+		self   topology.StoreID
+		slots  []topology.Slot
+		want   string
+		follow bool
+	}{
+		{1, []topology.Slot{0}, "serve", false},
+		{1, []topology.Slot{4096}, "serve", true},
+		{1, []topology.Slot{4096, 4096}, "serve", true},
+		{1, []topology.Slot{4096, 4097}, "CROSSSLOT Keys in request don't hash to the same slot", false},
+		{1, []topology.Slot{8192}, "wait", false},
+		{1, []topology.Slot{12288}, "serve", true},
+		{4, []topology.Slot{0}, "MOVED 0 h1:7001", false},
+		{4, []topology.Slot{12288}, "wait", false},
+		{1, []topology.Slot{16000}, "CLUSTERDOWN Hash slot not served", false},
+		{0, []topology.Slot{0}, "serve", false},
+	} {
+		if d := Decide(table(), c.self, c.slots, true); d.text() != c.want || d.Follow != c.follow {
+			t.Errorf("Decide(self %d, slots %v, follow) = %s, follow %v; want %s, %v", c.self, c.slots, d.text(), d.Follow, c.want, c.follow)
+		}
 	}
 }
 
@@ -133,6 +158,6 @@ func BenchmarkDecide(b *testing.B) {
 	x, slots := table(), []topology.Slot{77}
 	for b.Loop() {
 		slots[0] = (slots[0] + 1) % 8192
-		Decide(x, 1, slots)
+		Decide(x, 1, slots, false)
 	}
 }

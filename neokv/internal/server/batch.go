@@ -11,12 +11,15 @@ import (
 )
 
 const (
-	maxWrites    = 4096     // in one batch
-	firstReads   = 16       // in one batch, until it is known how large the replies are
-	maxReads     = 4096     // in one batch
-	wantReplies  = 1 << 20  // bytes of replies that a batch of reads should not exceed by much
-	maxHeldBytes = 64 << 20 // of all commands of a server that wait for a leader
+	maxWrites   = 4096    // in one batch
+	firstReads  = 16      // in one batch, until it is known how large the replies are
+	maxReads    = 4096    // in one batch
+	wantReplies = 1 << 20 // bytes of replies that a batch of reads should not exceed by much
 )
+
+// oneTry is how long a replica that is known to lead is given at least for commands that wait for no other reason, and at most
+// before a batch of reads looks at its other regions. It is longer than two read index rounds of which the first gets no answer.
+const oneTry = 400 * time.Millisecond
 
 // batch runs commands that do not depend on each other's replies: writes, or reads. It groups them by region, keeps the order within a
 // region, and hands all groups over before it waits for the first. Commands of regions without a known leader, or whose
@@ -24,6 +27,10 @@ const (
 //
 // Order: a connection runs one batch after the other, and within a batch what is handed over again is the rest of a group from its
 // first call on that was provably not applied; so no later write of the connection for that region can be ahead of it.
+//
+// Time: all commands of a pipeline have one deadline, from its arrival. A batch whose turn comes late, since one before it had to
+// wait, gives up at once on regions that made the pipeline wait already, or that have no leader; another region's leader has
+// one try, as it would have had when the pipeline arrived.
 //
 // All its memory is reused.
 type batch struct {
@@ -38,6 +45,10 @@ type batch struct {
 	timer     *time.Timer
 	readLimit int
 	impatient bool // nothing is tried again
+	follow    bool // reads with keys are served by followers, too
+
+	overdue map[topology.RegionID]bool // regions that used up the time of the pipeline that arrived at waited
+	waited  time.Time
 }
 
 // task is one call and what became of it.
@@ -46,6 +57,8 @@ type task struct {
 	slots []topology.Slot // of its keys; nil: slot alone
 	slot  topology.Slot
 	led   bool // it concerns only what this store leads: where it does not lead, there is nothing to do
+
+	follow bool // a replica that does not lead will do
 
 	done  bool
 	gone  bool   // done, and without a reply: it was led, and another store leads now
@@ -56,7 +69,9 @@ type task struct {
 // part is what goes to one replica in one round.
 type part struct {
 	region  int // index in Table.Regions
+	id      topology.RegionID
 	replica *region.Replica
+	follow  bool
 	run     redis.Run
 	pending region.Pending
 	tasks   []int // by call
@@ -73,9 +88,11 @@ func (b *batch) limit(k kind) int {
 // runTogether runs reads or writes of the pipeline and appends their replies in order.
 func (b *batch) runTogether(cmds []command, k kind) {
 	b.reset()
+	b.follow = k == read && b.c.s.o.Settings.Redis.FollowerRead && b.c.info.Load().readOnly
 	for i := range cmds {
 		b.add(&cmds[i])
 	}
+	b.follow = false
 	b.exec(k == write)
 	before := len(b.c.out.Buf)
 	for i := range b.tasks {
@@ -113,6 +130,7 @@ func (b *batch) close() {
 func (b *batch) add(cmd *command) {
 	t := task{call: redis.Call{Command: cmd.row, Args: cmd.args}}
 	b.positions = cmd.row.AppendKeys(b.positions[:0], cmd.args)
+	t.follow = b.follow && len(b.positions) > 0
 	switch len(b.positions) {
 	case 0: // no key, no slot check: any region will do
 	case 1:
@@ -132,7 +150,10 @@ func (b *batch) add(cmd *command) {
 func (b *batch) exec(writes bool) {
 	s := b.c.s
 	deadline := b.c.arrived.Add(s.o.Settings.Redis.LeaderlessWait)
-	for {
+	if !b.waited.Equal(b.c.arrived) {
+		clear(b.overdue)
+	}
+	for fresh := true; ; fresh = false {
 		var changed <-chan struct{}
 		if s.o.Changed != nil {
 			changed = s.o.Changed()
@@ -141,8 +162,11 @@ func (b *batch) exec(writes bool) {
 		first := b.used
 		open := b.decide(t)
 		if first < b.used {
-			b.handOver(b.parts[first:b.used], writes, deadline)
-			open = b.collect(first, writes)
+			if !b.handOver(b.parts[first:b.used], writes, fresh, deadline) {
+				b.abandon()
+				return
+			}
+			open = b.collect(t, first, writes)
 		}
 		if open == 0 {
 			return
@@ -152,6 +176,26 @@ func (b *batch) exec(writes bool) {
 			return
 		}
 	}
+}
+
+// late notes that a region has used up the pipeline's time.
+func (b *batch) late(id topology.RegionID) {
+	if b.overdue == nil {
+		b.overdue = make(map[topology.RegionID]bool)
+	}
+	b.overdue[id], b.waited = true, b.c.arrived
+}
+
+// abandon answers the writes that are open when the server closes, mostly to nobody. Runs that were handed over belong to their
+// regions for good: the connection ends, and none of its memory is used again.
+func (b *batch) abandon() {
+	for i := range b.tasks {
+		if x := &b.tasks[i]; !x.done {
+			b.fail(x, "ERR "+(&region.UnknownOutcome{Reason: "store stopped"}).Error())
+		}
+	}
+	b.parts, b.used = nil, 0
+	b.c.closing = true
 }
 
 // decide gives every open task its answer or its part, and returns how many have neither.
@@ -172,10 +216,10 @@ func (b *batch) decide(t *route.Table) (open int) {
 			one[0] = x.slot
 			slots = one[:]
 		}
-		d := route.Decide(t, s.self(), slots)
+		d := route.Decide(t, s.self(), slots, x.follow)
 		switch {
 		case d.Action == route.Serve:
-			p := b.partFor(t, d.Index)
+			p := b.partFor(t, d)
 			if p == nil {
 				open++
 				continue
@@ -197,12 +241,16 @@ func (b *batch) decide(t *route.Table) (open int) {
 }
 
 // partFor returns this round's part for a region, nil if its leader is not to be found in this process.
-func (b *batch) partFor(t *route.Table, index int) *part {
-	if i := b.partOf[index]; i > 0 {
+func (b *batch) partFor(t *route.Table, d route.Decision) *part {
+	if i := b.partOf[d.Index]; i > 0 {
 		return b.parts[i-1]
 	}
-	r := &t.Regions[index]
-	replica := b.c.s.o.Replica(r.Leader, r.ID)
+	r := &t.Regions[d.Index]
+	at := r.Leader
+	if d.Follow {
+		at = b.c.s.o.Self
+	}
+	replica := b.c.s.o.Replica(at, r.ID)
 	if replica == nil {
 		return nil
 	}
@@ -211,31 +259,54 @@ func (b *batch) partFor(t *route.Table, index int) *part {
 	}
 	p := b.parts[b.used]
 	b.used++
-	b.partOf[index] = b.used
-	p.region, p.replica, p.tasks = index, replica, p.tasks[:0]
+	b.partOf[d.Index] = b.used
+	p.region, p.id, p.replica, p.follow, p.tasks = d.Index, r.ID, replica, d.Follow, p.tasks[:0]
 	p.run.Out.Proto = b.c.out.Proto
 	return p
 }
 
-// handOver runs the parts; each part's Err says how that went.
-func (b *batch) handOver(parts []*part, writes bool, deadline time.Time) {
+// handOver runs the parts; each part's Err says how that went. Fresh parts have waited for nothing yet. It reports false when the server
+// closes meanwhile: the parts are lost.
+func (b *batch) handOver(parts []*part, writes, fresh bool, deadline time.Time) bool {
+	try := time.Now().Add(oneTry)
+	for _, p := range parts {
+		p.pending.Deadline = deadline
+		switch {
+		case deadline.Before(try):
+			if fresh && !b.overdue[p.id] {
+				p.pending.Deadline = try
+			}
+		case !writes:
+			p.pending.Deadline = try
+		}
+		if !writes && len(parts) > 1 {
+			p.replica.Prepare()
+		}
+	}
 	if !writes {
 		for _, p := range parts {
-			p.pending.Err = p.replica.Read(&p.run, deadline)
+			if p.follow {
+				p.pending.Err = p.replica.ReadFollowing(&p.run, p.pending.Deadline)
+			} else {
+				p.pending.Err = p.replica.Read(&p.run, p.pending.Deadline)
+			}
 		}
-		return
+		return true
 	}
 	for _, p := range parts {
-		p.pending.Run, p.pending.Deadline = &p.run, deadline
+		p.pending.Run = &p.run
 		p.replica.Propose(&p.pending)
 	}
 	for _, p := range parts {
-		p.pending.Wait()
+		if !p.pending.WaitUnless(b.c.s.closing) {
+			return false
+		}
 	}
+	return true
 }
 
 // collect gives the tasks of the parts from first on their replies, and returns how many tasks of the batch are still open.
-func (b *batch) collect(first int, writes bool) (open int) {
+func (b *batch) collect(t *route.Table, first int, writes bool) (open int) {
 	for _, p := range b.parts[first:b.used] {
 		if p.pending.Err != nil && !writes {
 			p.run.Ends = p.run.Ends[:0]
@@ -254,6 +325,9 @@ func (b *batch) collect(first int, writes bool) (open int) {
 		switch err := p.pending.Err; {
 		case errors.As(err, &unknown):
 			b.failAll(rest, "ERR "+unknown.Error())
+			b.late(p.id)
+		case errors.Is(err, region.ErrAtLeader):
+			b.toLeader(t, rest)
 		case errors.Is(err, region.ErrNotLeader), errors.Is(err, region.ErrStopped), errors.Is(err, region.ErrDeadline):
 		case errors.Is(err, region.ErrTooLarge):
 			b.fail(&b.tasks[rest[0]], "ERR "+err.Error()) // the others are tried again, without it
@@ -267,6 +341,17 @@ func (b *batch) collect(first int, writes bool) (open int) {
 		}
 	}
 	return open
+}
+
+// toLeader sends reads that only the leader can answer there. Where that is this store by now, or nobody, they are tried again.
+func (b *batch) toLeader(t *route.Table, tasks []int) {
+	for _, i := range tasks {
+		x := &b.tasks[i]
+		x.follow = false
+		if d := route.Decide(t, b.c.s.self(), []topology.Slot{x.slot}, false); d.Action == route.Moved {
+			b.refuse(x, d)
+		}
+	}
 }
 
 func (b *batch) failAll(tasks []int, line string) {
@@ -303,7 +388,7 @@ func (b *batch) wait(changed <-chan struct{}, deadline time.Time) bool {
 	}
 	bytes := int64(len(b.c.rd.buf))
 	defer s.held.Add(-bytes)
-	if s.held.Add(bytes) > maxHeldBytes {
+	if s.held.Add(bytes) > int64(s.o.Settings.Redis.MaxHeldBytes) {
 		return false
 	}
 	// Also without a change: a leader serves some time after it is known.
@@ -332,6 +417,11 @@ func (b *batch) giveUp(t *route.Table) {
 		x := &b.tasks[i]
 		if x.done {
 			continue
+		}
+		if t != nil {
+			if r, _ := t.Region(x.slot); r != nil {
+				b.late(r.ID)
+			}
 		}
 		if turn == 0 {
 			turn = b.c.s.turn.Add(1)

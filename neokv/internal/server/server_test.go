@@ -271,7 +271,7 @@ func TestCollect(t *testing.T) {
 		p := &part{tasks: []int{0, 1, 2}}
 		p.run.Out.Buf, p.run.Ends, p.pending.Err = []byte("+OK\r\n+NO\r\n+HM\r\n"), x.ends, x.err
 		c.batch.tasks, c.batch.parts, c.batch.used = make([]task, 3), []*part{p}, 1
-		open := c.batch.collect(0, x.writes)
+		open := c.batch.collect(testTable(), 0, x.writes)
 		var got []string
 		for _, task := range c.batch.tasks {
 			got = append(got, string(task.reply))
