@@ -5,7 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -23,12 +26,14 @@ type memory struct {
 
 	mu   sync.Mutex
 	data map[string]string
-	refu bool // refuse connections
+	past map[string]string // what keys held before the last write
+	refu bool              // refuse connections
+	info map[string]string // sections of INFO beyond the first
 	wg   sync.WaitGroup
 }
 
 func newMemory(delay func(at time.Duration) time.Duration) *memory {
-	return &memory{delay: delay, start: time.Now(), data: map[string]string{}}
+	return &memory{delay: delay, start: time.Now(), data: map[string]string{}, past: map[string]string{}, info: map[string]string{}}
 }
 
 func (m *memory) dial(context.Context, string) (net.Conn, error) {
@@ -71,8 +76,15 @@ func (m *memory) serve(nc net.Conn) {
 func (m *memory) answer(args []any) string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if len(args) > 1 {
+		m.remember(args[0].(string), args[1].(string))
+	}
 	switch args[0] {
 	case "INFO":
+		if len(args) > 1 {
+			section := m.info[args[1].(string)]
+			return fmt.Sprintf("$%d\r\n%s\r\n", len(section), section)
+		}
 		const info = "# Server\r\nredis_version:7.0.99\r\n# Cluster\r\ncluster_enabled:0\r\n"
 		return fmt.Sprintf("$%d\r\n%s\r\n", len(info), info)
 	case "SET":
@@ -84,13 +96,72 @@ func (m *memory) answer(args []any) string {
 		}
 		return "$-1\r\n"
 	}
+	return m.other(args)
+}
+
+// other answers what workloads beside GET and SET send.
+func (m *memory) other(args []any) string {
+	key := args[1].(string)
+	v, there := m.data[key]
+	n := 0
+	switch args[0] {
+	case "EXISTS", "DEL":
+		if there {
+			n = 1
+		}
+		if args[0] == "DEL" {
+			delete(m.data, key)
+		}
+		return fmt.Sprintf(":%d\r\n", n)
+	case "INCR":
+		n, _ = strconv.Atoi(v)
+		m.data[key] = strconv.Itoa(n + 1)
+		return fmt.Sprintf(":%d\r\n", n+1)
+	case "MGET":
+		var b strings.Builder
+		fmt.Fprintf(&b, "*%d\r\n", len(args)-1)
+		for _, k := range args[1:] {
+			if v, there := m.data[k.(string)]; there {
+				fmt.Fprintf(&b, "$%d\r\n%s\r\n", len(v), v)
+			} else {
+				b.WriteString("$-1\r\n")
+			}
+		}
+		return b.String()
+	}
 	return fmt.Sprintf("-ERR unknown command '%s'\r\n", args[0])
+}
+
+// remember keeps what a key held before a write.
+func (m *memory) remember(command, key string) {
+	switch command {
+	case "SET", "DEL", "INCR":
+		m.past[key] = m.data[key]
+	}
+}
+
+// loseWrites brings one key of n back to what it held before its last write.
+func (m *memory) loseWrites(n int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	i := 0
+	for _, key := range slices.Sorted(maps.Keys(m.past)) {
+		if i++; i%n != 0 {
+			continue
+		}
+		if m.data[key] = m.past[key]; m.data[key] == "" {
+			delete(m.data, key)
+		}
+	}
 }
 
 // inBubble runs a benchmark against a memory server in virtual time and reads its record back.
 func inBubble(t *testing.T, m *memory, ctx context.Context, o Options) (results.Summary, *results.Result, error) {
 	t.Helper()
-	o.Targets, o.Dial, o.Seed, o.ValueSize = []string{"memory:1"}, m.dial, 1, 10
+	if o.Targets == nil {
+		o.Targets = []string{"memory:1"}
+	}
+	o.Dial, o.Seed, o.ValueSize = m.dial, 1, 10
 	var buf bytes.Buffer
 	s, runErr := Run(ctx, o, results.NewWriter(&buf))
 	m.wg.Wait() // every connection was closed

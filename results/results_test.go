@@ -62,7 +62,7 @@ func sample(open bool) (Header, []Interval, Summary) {
 	}
 	intervals := []Interval{
 		{Phase: PhaseLoad, At: h.Started, Seconds: 1, Ops: []OpStats{{Name: "insert", Count: 3}}, Total: OpStats{Name: "total", Count: 3}},
-		{Phase: PhaseRun, At: h.Started.Add(time.Second), Since: 1, Seconds: 1, Counters: Counters{Asked: 1, Behind: 2},
+		{Phase: PhaseRun, At: h.Started.Add(time.Second), Since: 1, Seconds: 1, Counters: Counters{Asked: 1, Behind: 2}, Work: Work{"sync_calls": 3},
 			Ops: []OpStats{{Name: "read", Count: 1, Service: LatencyOf(reads, false)}, {Name: "update", Count: 2}}, Total: OpStats{Name: "total", Count: 3}},
 	}
 	return h, intervals, s
@@ -145,6 +145,36 @@ func TestReadCutOff(t *testing.T) {
 	}
 }
 
+// A record of version 1, which had neither work nor verification.
+func TestReadOldFormat(t *testing.T) {
+	f, err := os.Open("testdata/format1.jsonl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	got, err := Read(f)
+	if err != nil || got.Header.Format != 1 || len(got.Intervals) != 2 || got.Summary.Total.Count != 2000 || got.Summary.Work != nil || len(got.Warnings) > 0 {
+		t.Fatalf("%+v, %v", got, err)
+	}
+	var table bytes.Buffer
+	if err := PrintTable(&table, got.Header, *got.Summary); err != nil || !strings.Contains(table.String(), "load: 100,000 records inserted") {
+		t.Errorf("%v\n%s", err, table.String())
+	}
+}
+
+func TestWorkAdds(t *testing.T) {
+	w := Work{"sync_calls": 3, "process_goroutines": 10}
+	w.Add(Work{"sync_calls": 4, "wal_bytes": 5, "process_goroutines": 7})
+	if want := (Work{"sync_calls": 7, "wal_bytes": 5, "process_goroutines": 7}); !reflect.DeepEqual(w, want) {
+		t.Errorf("%v; want %v", w, want)
+	}
+	for v, want := range map[float64]string{0: "0", 0.00042: "4.2e-04", 0.0123: "0.0123", 1.2345: "1.23", 12.345: "12.3", 99.96: "100", 1234.5: "1,235"} {
+		if got := figure(v); got != want {
+			t.Errorf("figure(%g) = %s; want %s", v, got, want)
+		}
+	}
+}
+
 func TestReadRefuses(t *testing.T) {
 	h, ivs, s := sample(false)
 	var buf bytes.Buffer
@@ -186,6 +216,15 @@ func TestTable(t *testing.T) {
 	foreign, _, _ := sample(false)
 	foreign.Cluster, foreign.Load.Workload, foreign.Load.Clients = Cluster{}, "get", 1
 	fs := Summary{Seconds: 1, Ops: []OpStats{{Name: "get"}}, Total: OpStats{Name: "total"}, Failure: "target dead"}
+	cs.Work = Work{
+		"sync_calls": 400, "raft_entries": 500, "raft_commands": 1000, "wal_bytes": 2_469_000, "memtable_flush_bytes": 33, "compaction_bytes": 1,
+		"block_cache_hits": 900, "block_cache_misses": 100, "bloom_probes": 12_345, "bloom_hits": 12_000, "process_cpu_us": 84_000,
+		"process_allocs": 23_000, "write_stalls": 1, "write_stall_us": 1500, "leader_changes": 2,
+	}
+	cs.Verified = &Verified{Seconds: 1.25, Checked: 100_000, Complete: true}
+	ops.Verified = &Verified{Seconds: 1.25, Checked: 100_000, Lost: 2, Examples: []string{"key:1: absent", "key:2: absent"}, Complete: true, Unjudged: 1, Ignored: 3}
+	ms.Verified = &Verified{Seconds: 1.25, Checked: 100}
+	fs.Work, fs.Total.Count = Work{"process_cpu_us": 12_000_000}, 1_000_000
 	var got bytes.Buffer
 	for _, c := range []struct {
 		h Header
