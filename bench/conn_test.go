@@ -166,7 +166,11 @@ func nullWorker(workload string, pipeline int) *worker {
 	}
 	w.rec.current.Store(newTally(len(wl.Ops)))
 	c := &conn{epoch: r.epoch, timeout: time.Minute}
-	c.attach(&null{replies: bytes.Repeat([]byte("+OK\r\n"), pipeline)})
+	reply := "+OK\r\n"
+	if workload == "incr" {
+		reply = ":1234567\r\n"
+	}
+	c.attach(&null{replies: bytes.Repeat([]byte(reply), pipeline)})
 	w.conns = []*conn{c}
 	return w
 }
@@ -182,13 +186,15 @@ func (w *worker) once() {
 }
 
 func TestNoAllocationPerOperation(t *testing.T) {
-	for _, pipeline := range []int{1, 16} {
-		w := nullWorker("ycsb-a", pipeline)
-		for range 100 {
-			w.once() // buffers reach their size
-		}
-		if n := testing.AllocsPerRun(1000, w.once); n != 0 {
-			t.Errorf("pipeline %d: %g allocations per batch", pipeline, n)
+	for _, name := range workloads.Names() {
+		for _, pipeline := range []int{1, 16} {
+			w := nullWorker(name, pipeline)
+			for range 100 {
+				w.once() // buffers reach their size
+			}
+			if n := testing.AllocsPerRun(1000, w.once); n != 0 {
+				t.Errorf("%s, pipeline %d: %g allocations per batch", name, pipeline, n)
+			}
 		}
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"neokv.dev/results"
+	"neokv.dev/workloads"
 )
 
 // startRedis runs a real redis-server on a free port until the test ends.
@@ -116,23 +117,28 @@ func runFor(t *testing.T, o Options) (results.Summary, *results.Result) {
 
 func TestRealRedis(t *testing.T) {
 	addr := startRedis(t)
-	for _, o := range []Options{
-		{Workload: "ycsb-a"},
-		{Workload: "ycsb-a", Rate: 5000},
-		{Workload: "set", Pipeline: 16},
-		{Workload: "get", Pipeline: 16},
-	} {
+	all := []Options{{Workload: "ycsb-a", Rate: 5000}}
+	for _, name := range workloads.Names() {
+		all = append(all, Options{Workload: name, Verify: true}, Options{Workload: name, Pipeline: 16, Verify: true})
+	}
+	for _, o := range all {
 		o.Targets, o.Duration, o.Warmup, o.Records, o.ValueSize, o.Seed = []string{addr}, 300*time.Millisecond, 100*time.Millisecond, 10_000, 100, 1
 		s, rec := runFor(t, o)
 		if s.Total.Count == 0 || len(s.Errors) > 0 {
 			t.Errorf("%s: %d operations, errors %v", o.Workload, s.Total.Count, s.Errors)
 		}
 		for _, op := range s.Ops {
-			if op.Misses > 0 {
-				t.Errorf("%s: %s missed %d times", o.Workload, op.Name, op.Misses)
+			if op.Misses > 0 && o.Workload != "mixed" && o.Workload != "get-absent" || o.Workload == "get-absent" && op.Misses != op.Count {
+				t.Errorf("%s: %s missed %d of %d times", o.Workload, op.Name, op.Misses, op.Count)
 			}
 		}
-		if v, err := call(addr, "DBSIZE"); o.Workload != "set" && (err != nil || v.(int64) < 10_000) {
+		if o.Verify && (s.Verified == nil || !s.Verified.Complete || s.Verified.Checked == 0) {
+			t.Errorf("%s: verified %+v", o.Workload, s.Verified)
+		}
+		if s.Work["process_cpu_us"] == 0 || len(s.Work) != 1 {
+			t.Errorf("%s: work %v; want the CPU time", o.Workload, s.Work)
+		}
+		if v, err := call(addr, "DBSIZE"); o.Workload[0] == 'y' && (err != nil || v.(int64) < 10_000) {
 			t.Errorf("%s: DBSIZE %v, %v", o.Workload, v, err)
 		}
 		if rec.Header.Target.Cluster || rec.Header.Target.Version == "" {
@@ -154,6 +160,9 @@ func TestRealRedisCluster(t *testing.T) {
 	if !rec.Header.Target.Cluster || len(rec.Header.Target.Nodes) != 3 {
 		t.Errorf("target is said to be %+v", rec.Header.Target)
 	}
+	if s.Work["process_cpu_us"] == 0 {
+		t.Errorf("work %v; want the CPU time of three processes", s.Work)
+	}
 	keys := int64(0)
 	for _, addr := range addrs {
 		v, err := call(addr, "DBSIZE")
@@ -164,5 +173,21 @@ func TestRealRedisCluster(t *testing.T) {
 	}
 	if keys != 10_000 {
 		t.Errorf("%d keys in the cluster, want 10000", keys)
+	}
+	for _, name := range workloads.Names() {
+		o.Workload, o.Duration, o.Verify, o.Progress = name, 200*time.Millisecond, true, nil
+		if s, _ := runFor(t, o); s.Total.Count == 0 || len(s.Errors) > 0 || s.Moved > 0 || !s.Verified.Complete {
+			t.Errorf("%s: %d operations, errors %v, %d moved, verified %+v", name, s.Total.Count, s.Errors, s.Moved, s.Verified)
+		}
+	}
+	// A node that loses its data when the load has ended.
+	o.Workload, o.Progress = "set", func(tick Tick) {
+		if tick.Phase == results.PhaseRun {
+			_, _ = call(addrs[2], "FLUSHALL")
+		}
+	}
+	s, err := Run(context.Background(), o, nil)
+	if err == nil || s.Verified == nil || s.Verified.Lost < s.Verified.Checked/4 || s.Verified.Lost > s.Verified.Checked/2 {
+		t.Errorf("verified %+v, %v; want about a third lost", s.Verified, err)
 	}
 }
