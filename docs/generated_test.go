@@ -118,6 +118,19 @@ func TestKnobs(t *testing.T) {
 	generated(t, "knobs.md", b.String())
 }
 
+// The lines of INFO neokv are those of the table that INFO is made of.
+func TestCounters(t *testing.T) {
+	var b strings.Builder
+	b.WriteString("\n")
+	row(&b, "line", "what", "meaning")
+	row(&b, "---", "---", "---")
+	for _, l := range neokv.InfoLines() {
+		row(&b, "`"+l.Name+"`", string(l.Kind), l.Help)
+	}
+	b.WriteString("\n")
+	generated(t, "counters.md", b.String())
+}
+
 // The commands are those that a server names itself, by COMMAND and COMMAND DOCS.
 func TestCommands(t *testing.T) {
 	ctx := t.Context()

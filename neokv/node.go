@@ -32,6 +32,9 @@ type node struct {
 
 	store atomic.Pointer[store.Store]
 
+	countMu sync.Mutex // held to read counters of store, and to take it away
+	past    []int64    // what its predecessors have counted, as counters lists them
+
 	mu      sync.Mutex
 	fs      *disk.FS
 	server  *server.Server
@@ -62,6 +65,12 @@ func (n *node) start(ln net.Listener, booting bool) error {
 		return err
 	}
 	c := n.c
+	if ip := c.settings.Redis.AdvertiseIP; ip != "" {
+		host = ip
+	}
+	if first := c.settings.Redis.AdvertisePort; first != 0 {
+		number = first + int(n.id) - 1
+	}
 	c.randMu.Lock()
 	random := rand.New(rand.NewPCG(c.rand.Uint64(), uint64(n.id)))
 	c.randMu.Unlock()
@@ -79,6 +88,7 @@ func (n *node) start(ln net.Listener, booting bool) error {
 	}
 	srv := server.New(server.Options{
 		Self: n.id, Settings: c.settings, Table: s.Table, Changed: s.Changed, Failed: s.Failed, Version: Version,
+		Replicated: s.Replicated, Memory: c.clients, Exposed: c.exposed(),
 		Replica: func(id topology.StoreID, r topology.RegionID) *region.Replica {
 			if id == n.id {
 				return s.Replica(r)
@@ -162,57 +172,9 @@ func (n *node) stop() error {
 	}
 	n.hangUp()
 	n.stopErr = nil
-	if s := n.store.Swap(nil); s != nil {
+	if s := n.retire(); s != nil {
 		n.stopErr = s.Close()
 	}
 	close(ended)
 	return n.stopErr
-}
-
-// info is what INFO says about the store beyond the server's own sections.
-func (n *node) info(s *store.Store) []server.Section {
-	state := "ok"
-	if err := s.Failed(); err != nil {
-		state = "failed: " + err.Error()
-	}
-	return []server.Section{{Name: "NeoKV", Lines: append([]string{
-		fmt.Sprintf("neokv_version:%s", Version),
-		fmt.Sprintf("store:%d", n.id),
-		fmt.Sprintf("store_state:%s", state),
-		fmt.Sprintf("region_time_ahead_ms:%d", s.TimeAhead().Milliseconds()),
-	}, n.c.facts()...)}}
-}
-
-// facts are INFO's lines that hold for the whole cluster.
-func (c *Cluster) facts() []string {
-	memory := 0
-	if c.config.InMemory {
-		memory = 1
-	}
-	return []string{
-		fmt.Sprintf("stores:%d", c.settings.Cluster.Stores),
-		fmt.Sprintf("replicas:%d", c.settings.Cluster.Replicas),
-		fmt.Sprintf("regions:%d", c.settings.Cluster.Regions),
-		fmt.Sprintf("in_memory:%d", memory),
-		fmt.Sprintf("wal_sync:%s", c.settings.Engine.WALSync),
-		fmt.Sprintf("raft_transport:%s", c.settings.Raft.Transport),
-	}
-}
-
-// info is what INFO says on the proxy port beyond the server's own sections.
-func (c *Cluster) info() []server.Section {
-	lines := []string{fmt.Sprintf("neokv_version:%s", Version)}
-	for _, n := range c.nodes {
-		n.mu.Lock()
-		state := "ok"
-		switch {
-		case n.failure != nil:
-			state = "failed: " + n.failure.Error()
-		case n.down:
-			state = "stopped"
-		}
-		n.mu.Unlock()
-		lines = append(lines, fmt.Sprintf("store_%d_state:%s", n.id, state))
-	}
-	return []server.Section{{Name: "NeoKV", Lines: append(lines, c.facts()...)}}
 }

@@ -7,7 +7,7 @@ type Metrics struct {
 	WALBytesIn      int64 // bytes of batches
 	WALBytesWritten int64 // with framing
 	Flushes         int64
-	FlushBytes      int64
+	FlushBytes      int64 // written by flushes
 	Compactions     int64
 	CompactionBytes int64 // written
 	CompactionDebt  int64 // bytes, now, estimated
@@ -39,7 +39,7 @@ func (e *Engine) Metrics() Metrics {
 		WALBytesIn:      int64(p.WAL.BytesIn),
 		WALBytesWritten: int64(p.WAL.BytesWritten),
 		Flushes:         p.Flush.Count,
-		FlushBytes:      int64(total.TableBytesFlushed),
+		FlushBytes:      int64(p.Levels[0].TableBytesFlushed), // the total has the WAL's too
 		Compactions:     p.Compact.Count,
 		CompactionBytes: int64(total.TableBytesCompacted),
 		CompactionDebt:  int64(p.Compact.EstimatedDebt),

@@ -54,7 +54,7 @@ type Log struct {
 	mu       sync.RWMutex // of the map alone
 	replicas map[topology.RegionID]*replica
 
-	rounds, batches, syncs, entries, entryBytes, read atomic.Int64
+	rounds, batches, syncs, entries, entryBytes, read, truncated atomic.Int64
 }
 
 // Stats counts since the log store was made.
@@ -65,6 +65,7 @@ type Stats struct {
 	Entries    int64 // entries saved
 	EntryBytes int64 // their size as stored, without keys
 	Read       int64 // entries read back
+	Truncated  int64 // entries cut off at the front
 }
 
 // New returns the log store on an engine, which stays the caller's.
@@ -93,7 +94,7 @@ func (f factory) Name() string { return f.l.Name() }
 func (l *Log) Stats() Stats {
 	return Stats{
 		Rounds: l.rounds.Load(), Batches: l.batches.Load(), Syncs: l.syncs.Load(),
-		Entries: l.entries.Load(), EntryBytes: l.entryBytes.Load(), Read: l.read.Load(),
+		Entries: l.entries.Load(), EntryBytes: l.entryBytes.Load(), Read: l.read.Load(), Truncated: l.truncated.Load(),
 	}
 }
 
@@ -278,6 +279,7 @@ func (l *Log) remove(shard, id, index uint64) error {
 		return nil
 	}
 	b := l.engine.NewBatch()
+	l.truncated.Add(int64(index + 1 - r.first))
 	if err := r.truncate(b, index); err != nil {
 		b.Close()
 		return err

@@ -75,6 +75,8 @@ type Store struct {
 	metaLeader atomic.Uint64 // the store that leads meta as this store's replica of it knows, 0 if none or no replica
 
 	replicas atomic.Pointer[map[topology.RegionID]*region.Replica] // replaced whole; readers take no lock
+	counters counters
+	cleaner  *region.Cleaner
 	table    atomic.Pointer[route.Table]
 
 	mu        sync.Mutex
@@ -98,12 +100,17 @@ func Open(o Options) (s *Store, err error) {
 	s = &Store{
 		o: o, current: new(meta.Map), statuses: make(map[topology.StoreID]meta.Status), leads: make(map[topology.RegionID]meta.Lead),
 		changed: make(chan struct{}), wake: make(chan struct{}, 1), metaStore: 1,
+		counters: counters{disk: o.FS.Stats(), regions: make(map[topology.RegionID]*region.Counters)},
 	}
 	s.replicas.Store(new(map[topology.RegionID]*region.Replica))
+	s.cleaner = region.NewCleaner(region.CleanerOptions{
+		Knobs: o.Settings.Redis, Replicas: func() map[topology.RegionID]*region.Replica { return *s.replicas.Load() },
+		Rand: rand.New(rand.NewPCG(o.Rand.Uint64(), o.Rand.Uint64())),
+	})
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	// First what cuts a store off whose disk fails, as it may at any moment from here on.
 	s.endpoint = o.Network.NewEndpoint(transport.Options{
-		Store: o.ID, Lease: o.Settings.Raft.Lease(), Revoke: s.revoke, Forwarded: s.forwarded, Handle: s.handle, Faults: o.Faults.Transport,
+		Store: o.ID, Lease: o.Settings.Raft.Lease(), Booting: o.Booting, Revoke: s.revoke, Forwarded: s.forwarded, Handle: s.handle, Faults: o.Faults.Transport,
 	})
 	o.FS.OnFence(s.fenced)
 	defer func() {
@@ -144,6 +151,7 @@ func Open(o Options) (s *Store, err error) {
 		return s, err
 	}
 	s.wg.Go(s.run)
+	s.cleaner.Start(s.ctx)
 	return s, nil
 }
 
@@ -259,7 +267,7 @@ func (s *Store) startReplica(m *meta.Map, r topology.Region) error {
 	replica := region.New(region.Options{
 		Region: r, Index: m.RedisIndex(), Store: s.o.ID, Replica: peer.Replica, Engine: s.engine, Host: s.host,
 		Knobs: s.o.Settings.Raft, Incarnation: s.o.Rand.Uint64() ^ uint64(time.Now().UnixNano()), Failed: s.o.FS.Failed, Fence: s.o.FS.Fence,
-		Changed: s.leadingChanged, Faults: s.o.Faults.Region,
+		Changed: s.leadingChanged, Counters: s.counters.of(r.ID), Faults: s.o.Faults.Region,
 	})
 	next := make(map[topology.RegionID]*region.Replica)
 	for id, old := range *s.replicas.Load() {
@@ -333,6 +341,7 @@ func (s *Store) Close() error {
 	for _, r := range replicas {
 		r.Stop()
 	}
+	s.cleaner.Join()
 	if s.host != nil {
 		s.host.Close()
 	}
@@ -361,6 +370,10 @@ func (s *Store) Changed() <-chan struct{} {
 	defer s.mu.Unlock()
 	return s.changed
 }
+
+// SetActiveExpire switches the background deletion of expired keys on, as it is at first, or off. Nobody sees an expired key in
+// either case.
+func (s *Store) SetActiveExpire(on bool) { s.cleaner.SetActive(on) }
 
 // Failed returns why the store has failed, nil while it has not.
 func (s *Store) Failed() error { return s.o.FS.Failed() }

@@ -1,0 +1,60 @@
+package store
+
+import (
+	"maps"
+	"slices"
+	"sync"
+
+	"neokv.dev/neokv/internal/disk"
+	"neokv.dev/neokv/internal/engine"
+	"neokv.dev/neokv/internal/raftlog"
+	"neokv.dev/neokv/internal/region"
+	"neokv.dev/neokv/internal/topology"
+	"neokv.dev/neokv/internal/transport"
+)
+
+// Counters are what a store has done since it was opened. What counts in them never falls, whichever replicas come and go.
+type Counters struct {
+	Regions   []*region.Counters // of every region that has had a replica here, in no order; they go on counting
+	Engine    engine.Metrics
+	Log       raftlog.Stats
+	Disk      disk.Stats
+	Transport transport.Stats
+}
+
+// Counters reads the counters. It must not be called once Close has begun; see engine.Metrics for what it costs.
+func (s *Store) Counters() Counters {
+	d, before := s.o.FS.Stats(), s.counters.disk
+	return Counters{
+		Regions: s.counters.list(), Engine: s.engine.Metrics(), Log: s.log.Stats(), Transport: s.endpoint.Stats(),
+		Disk: disk.Stats{
+			Syncs: d.Syncs - before.Syncs, SyncNanos: d.SyncNanos - before.SyncNanos, BytesWritten: d.BytesWritten - before.BytesWritten,
+		},
+	}
+}
+
+// counters is what the store keeps for them.
+type counters struct {
+	disk disk.Stats // when the store was opened: its file system may be older
+
+	mu      sync.Mutex
+	regions map[topology.RegionID]*region.Counters
+}
+
+// of returns the counters of a region, the same for each replica that it has here.
+func (c *counters) of(id topology.RegionID) *region.Counters {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	r := c.regions[id]
+	if r == nil {
+		r = new(region.Counters)
+		c.regions[id] = r
+	}
+	return r
+}
+
+func (c *counters) list() []*region.Counters {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Collect(maps.Values(c.regions))
+}
