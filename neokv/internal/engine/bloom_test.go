@@ -40,44 +40,63 @@ func lookups(t *testing.T, e *Engine, want bool, all ...[]byte) (filterHits, blo
 	return after.FilterHits - before.FilterHits, after.BlockCacheMisses - before.BlockCacheMisses
 }
 
-// TestBloomBits is about what the knob is for: absent keys cost no reads, in the last level too, where Pebble's Get would not ask
-// the filters.
+// TestBloomBits is about what the knob is for: with 10 bits per key absent keys cost next to no reads of blocks, over data ten times
+// the block cache and in the last level too, where Pebble's Get would not ask the filters. With only the region in the filters they
+// cost as much as without any, and the filters next to no space.
 func TestBloomBits(t *testing.T) {
-	const n, probes = 40_000, 4_000
-	for _, bits := range []int{0, 10} {
-		t.Run(fmt.Sprint(bits, " bits"), func(t *testing.T) {
-			o := testOptions(t, vfs.NewMem())
-			o.Knobs.BloomBits, o.Knobs.BlockCache, o.Knobs.BlockSize, o.Knobs.TargetFileSize = bits, 1<<20, 4<<10, 64<<10
-			o.Knobs.MemtableSize, o.Knobs.Compression = 1<<20, "none"
-			e := open(t, o)
-			defer func() { must(t, e.Close()) }()
-			value := make([]byte, 100)
-			for i := 0; i < n; {
-				b := e.NewBatch()
-				for range 1000 {
-					must(t, b.Set(metadataKey(2*i), value))
-					i++
-				}
-				must(t, b.Commit(false))
+	const n, probes = 100_000, 4_000
+	type cost struct{ hits, reads, bytes int64 }
+	costs := map[string]cost{}
+	for _, c := range []struct {
+		prefix string
+		bits   int
+	}{{"key", 0}, {"key", 10}, {"region", 10}} {
+		name := fmt.Sprint(c.prefix, " ", c.bits)
+		o := testOptions(t, vfs.NewMem())
+		o.Knobs.BloomBits, o.Knobs.BloomPrefix, o.Knobs.BlockSize, o.Knobs.TargetFileSize = c.bits, c.prefix, 4<<10, 64<<10
+		o.Knobs.MemtableSize, o.Knobs.BlockCache, o.Knobs.Compression = minMemtable, 512<<10, "none"
+		e := open(t, o)
+		value := make([]byte, 100)
+		for i := 0; i < n; {
+			b := e.NewBatch()
+			for range 500 {
+				must(t, b.Set(metadataKey(2*i), value))
+				i++
 			}
-			compact(t, e)
+			must(t, b.Commit(false))
+		}
+		compact(t, e)
+		share, err := ShareOf(o.Knobs, o.Stores)
+		must(t, err)
+		bytes := e.Metrics().TableBytes
+		if bytes < 10*share.Cache {
+			t.Fatalf("%d bytes of data for %d of cache; want ten times as much", bytes, share.Cache)
+		}
 
-			rng := random(t)
-			var absent, present [][]byte
-			for range probes {
-				i := rng.IntN(n)
-				absent, present = append(absent, metadataKey(2*i+1)), append(present, metadataKey(2*i))
-			}
-			lookups(t, e, true, present...)
-			hits, reads := lookups(t, e, false, absent...)
-			t.Logf("%d absent keys: %d filter hits, %d block reads", probes, hits, reads)
-			if bits == 0 && (hits != 0 || reads < probes/2) {
-				t.Errorf("without filters %d filter hits, %d block reads; want 0 and at least %d", hits, reads, probes/2)
-			}
-			if bits == 10 && (hits < probes*95/100 || reads > probes/5) {
-				t.Errorf("with filters %d filter hits, %d block reads; want at least %d, at most %d", hits, reads, probes*95/100, probes/5)
-			}
-		})
+		rng := random(t)
+		var absent, present [][]byte
+		for range probes {
+			i := rng.IntN(n)
+			absent, present = append(absent, metadataKey(2*i+1)), append(present, metadataKey(2*i))
+		}
+		lookups(t, e, true, present...)
+		hits, reads := lookups(t, e, false, absent...)
+		t.Logf("%s bits: %d absent keys: %d filter hits, %d block reads, %d bytes", name, probes, hits, reads, bytes)
+		costs[name] = cost{hits, reads, bytes}
+		must(t, e.Close())
+	}
+	none, key, region := costs["key 0"], costs["key 10"], costs["region 10"]
+	if none.hits != 0 || none.reads < probes/2 {
+		t.Errorf("without filters %d filter hits, %d block reads; want 0 and at least %d", none.hits, none.reads, probes/2)
+	}
+	if key.hits < probes*95/100 || key.reads*10 > none.reads*3 {
+		t.Errorf("10 bits per key: %d filter hits, %d block reads; want at least %d, at most 0.3 of %d", key.hits, key.reads, probes*95/100, none.reads)
+	}
+	if region.hits != 0 || region.reads < none.reads*95/100 {
+		t.Errorf("10 bits per region: %d filter hits, %d block reads; want no use, as the %d without filters", region.hits, region.reads, none.reads)
+	}
+	if over, most := key.bytes-none.bytes, int64(n*12/8); over < n*10/8 || over > most || (region.bytes-none.bytes)*4 > over {
+		t.Errorf("filters of keys take %d bytes, of regions %d; want %d to %d, and less than a quarter of that", over, region.bytes-none.bytes, n*10/8, most)
 	}
 }
 
