@@ -1,5 +1,7 @@
 package redis
 
+import "strings"
+
 // This file is COMMAND: what a table says about its rows, in redis-server 7.0's form.
 
 // Named finds the command of a full name in any case, "get" or "client|setname", nil if there is none.
@@ -94,11 +96,10 @@ func (c *Command) WriteInfo(out *Reply) {
 	out.Int(int64(c.Arity))
 	c.writeFlags(out)
 	first, last, step := 0, 0, 0
-	if len(c.Keys) > 0 {
-		k := &c.Keys[0]
-		first, last, step = k.First, k.Last, k.Step
-		if last >= 0 {
-			last += first
+	if n := len(c.Keys); n > 0 { // several specifications follow each other, as far as Redis sums them up
+		first, step = c.Keys[0].First, c.Keys[0].Step
+		if last = c.Keys[n-1].Last; last >= 0 {
+			last += c.Keys[n-1].First
 		}
 	}
 	out.Int(int64(first))
@@ -203,12 +204,24 @@ func (c *Command) WriteDocs(out *Reply) {
 	if len(c.Sub) > 0 {
 		n++
 	}
+	if c.Deprecated.Since != "" {
+		n += 3
+	}
 	out.Map(n)
 	for _, f := range facts {
 		if f.value != "" {
 			out.BulkString(f.name)
 			out.BulkString(f.value)
 		}
+	}
+	if d := &c.Deprecated; d.Since != "" {
+		out.BulkString("doc_flags")
+		out.Set(1)
+		out.Status("deprecated")
+		out.BulkString("deprecated_since")
+		out.BulkString(d.Since)
+		out.BulkString("replaced_by")
+		out.BulkString(d.ReplacedBy)
 	}
 	if len(c.Sub) == 0 {
 		return
@@ -217,5 +230,15 @@ func (c *Command) WriteDocs(out *Reply) {
 	out.Map(len(c.Sub))
 	for _, s := range c.Sub {
 		s.WriteDocs(out)
+	}
+}
+
+// WriteHelp appends what a container's HELP answers: a line for each subcommand and one for what it does.
+func (c *Command) WriteHelp(out *Reply) {
+	out.Array(1 + 2*len(c.Sub))
+	out.Status(strings.ToUpper(c.Name) + " <subcommand> [<arg> ...]. Subcommands are:")
+	for _, s := range c.Sub {
+		out.Status(strings.ToUpper(s.Name))
+		out.Status("    " + s.Doc.Summary)
 	}
 }

@@ -1,8 +1,10 @@
 package redis
 
 import (
+	"bytes"
 	"math"
 
+	"neokv.dev/neokv/internal/keys"
 	"neokv.dev/neokv/internal/topology"
 )
 
@@ -23,6 +25,23 @@ var genericCommands = []*Command{
 		Doc:  Doc{"Counts how many of the keys exist; a key named twice counts twice.", "1.0.0", "generic", "O(N) where N is the number of keys to check."},
 	},
 	{
+		Name: "touch", Arity: -2, Flags: FlagReadonly | FlagFast, Keys: allKeys(1, "RO"), Read: exists, Split: SplitSum,
+		Tips: []string{"request_policy:multi_shard", "response_policy:agg_sum"},
+		Doc:  Doc{"Counts how many of the keys exist; the same as EXISTS, since times of access are not kept.", "3.2.1", "generic", "O(N) where N is the number of keys to check."},
+	},
+	{
+		Name: "rename", Arity: 3, Flags: FlagWrite, Keys: fromTo([]string{"RW", "access", "delete"}, []string{"OW", "update"}), Write: rename,
+		Doc: Doc{"Gives what a key holds, with its expire time, to another key, whatever that held.", "1.0.0", "generic", "O(N) where N is the length of the string."},
+	},
+	{
+		Name: "renamenx", Arity: 3, Flags: FlagWrite | FlagFast, Keys: fromTo([]string{"RW", "access", "delete"}, []string{"OW", "insert"}), Write: renamenx,
+		Doc: Doc{"Gives what a key holds, with its expire time, to another key, unless that exists.", "1.0.0", "generic", "O(N) where N is the length of the string."},
+	},
+	{
+		Name: "copy", Arity: -3, Flags: FlagWrite | FlagDenyOOM, Keys: fromTo([]string{"RO", "access"}, []string{"OW", "update"}), Write: copyCommand,
+		Doc: Doc{"Makes another key hold, with its expire time, what a key holds; unless that exists, or REPLACE is given.", "6.2.0", "generic", "O(N) where N is the length of the string."},
+	},
+	{
 		Name: "type", Arity: 2, Flags: FlagReadonly | FlagFast, Keys: oneKey("", "RO"), Read: typeCommand,
 		Doc: Doc{"Names the type of what a key holds, none for an absent key.", "1.0.0", "generic", "O(1)"},
 	},
@@ -33,6 +52,22 @@ var genericCommands = []*Command{
 	{
 		Name: "pexpire", Arity: -3, Flags: FlagWrite | FlagFast, Keys: oneKey("", "RW", "update"), Write: pexpire,
 		Doc: Doc{"Lets a key expire in so many milliseconds.", "2.6.0", "generic", "O(1)"},
+	},
+	{
+		Name: "expireat", Arity: -3, Flags: FlagWrite | FlagFast, Keys: oneKey("", "RW", "update"), Write: expireat,
+		Doc: Doc{"Lets a key expire at a Unix time in seconds.", "1.2.0", "generic", "O(1)"},
+	},
+	{
+		Name: "pexpireat", Arity: -3, Flags: FlagWrite | FlagFast, Keys: oneKey("", "RW", "update"), Write: pexpireat,
+		Doc: Doc{"Lets a key expire at a Unix time in milliseconds.", "2.6.0", "generic", "O(1)"},
+	},
+	{
+		Name: "expiretime", Arity: 2, Flags: FlagReadonly | FlagFast, Keys: oneKey("", "RO", "access"), Read: expiretime,
+		Doc: Doc{"Returns the Unix time in seconds at which a key expires, -1 if it never does, -2 if it is absent.", "7.0.0", "generic", "O(1)"},
+	},
+	{
+		Name: "pexpiretime", Arity: 2, Flags: FlagReadonly | FlagFast, Keys: oneKey("", "RO", "access"), Read: pexpiretime,
+		Doc: Doc{"Returns the Unix time in milliseconds at which a key expires, -1 if it never does, -2 if it is absent.", "7.0.0", "generic", "O(1)"},
 	},
 	{
 		Name: "ttl", Arity: 2, Flags: FlagReadonly | FlagFast, Keys: oneKey("", "RO", "access"), Read: ttl,
@@ -51,6 +86,10 @@ var genericCommands = []*Command{
 	{
 		Name: "scan", Arity: -2, Flags: FlagReadonly, Tips: []string{"nondeterministic_output", "request_policy:special"},
 		Doc: Doc{"Lists the keys part by part, from a cursor.", "2.8.0", "generic", "O(1) for every call, O(N) for all calls of one listing, N being the number of keys."},
+	},
+	{
+		Name: "randomkey", Arity: 1, Flags: FlagReadonly, Tips: []string{"request_policy:all_shards", "nondeterministic_output"},
+		Doc: Doc{"Returns some key, null if there is none.", "1.0.0", "generic", "O(1), but O(N) over keys that have expired and are still there."},
 	},
 	{
 		Name: "keys", Arity: 2, Flags: FlagReadonly, Categories: []string{"dangerous"}, Everywhere: true, Split: SplitJoin,
@@ -120,6 +159,129 @@ func typeCommand(r *Reader, args [][]byte, out *Reply) error {
 	return nil
 }
 
+// fromTo is the key specification of a command with a source and a destination.
+func fromTo(source, destination []string) []KeySpec {
+	return []KeySpec{{First: 1, Last: 0, Step: 1, Flags: source}, {First: 2, Last: 0, Step: 1, Flags: destination}}
+}
+
+func rename(w *Writer, args [][]byte, out *Reply) error   { return w.rename(args, false, out) }
+func renamenx(w *Writer, args [][]byte, out *Reply) error { return w.rename(args, true, out) }
+
+func (w *Writer) rename(args [][]byte, nx bool, out *Reply) error {
+	source, destination, err := w.loadBoth(args)
+	if err != nil {
+		return err
+	}
+	same := bytes.Equal(args[1], args[2])
+	switch {
+	case !source.live:
+		out.Error(ErrNoSuchKey)
+		return nil
+	case source.Type != keys.String:
+		out.Error(errCopyType)
+		return nil
+	case nx && (same || destination.live):
+		out.Int(0)
+		return nil
+	case nx:
+		out.Int(1)
+	default:
+		out.OK()
+	}
+	if same {
+		return nil
+	}
+	if err := w.setString(args[2], &destination, source.ExpireMS, source.Value, nil); err != nil {
+		return err
+	}
+	return w.remove(args[1], &source)
+}
+
+// loadBoth reads the records of args[1] and, but for its value, of args[2].
+func (w *Writer) loadBoth(args [][]byte) (source, destination record, err error) {
+	if destination, err = w.load(args[2]); err == nil {
+		source, err = w.load(args[1])
+	}
+	destination.Value = nil // not valid behind the second read
+	return source, destination, err
+}
+
+func copyCommand(w *Writer, args [][]byte, out *Reply) error {
+	replace := false
+	for i := 3; i < len(args); i++ {
+		switch a := args[i]; {
+		case IsOption(a, "replace"):
+			replace = true
+		case IsOption(a, "db") && i+1 < len(args):
+			i++
+			switch db, ok := parseInt(args[i]); {
+			case !ok:
+				out.Error(ErrNotInteger)
+				return nil
+			case db != int64(int32(db)):
+				out.Error(errNotInt32)
+				return nil
+			case db != 0:
+				out.Error(ErrDBIndex)
+				return nil
+			}
+		default:
+			out.Error(ErrSyntax)
+			return nil
+		}
+	}
+	if bytes.Equal(args[1], args[2]) {
+		out.Error(errSameObject)
+		return nil
+	}
+	source, destination, err := w.loadBoth(args)
+	switch {
+	case err != nil:
+		return err
+	case !source.live || destination.live && !replace:
+		out.Int(0)
+		return nil
+	case source.Type != keys.String:
+		out.Error(errCopyType)
+		return nil
+	}
+	out.Int(1)
+	return w.setString(args[2], &destination, source.ExpireMS, source.Value, nil)
+}
+
+func expiretime(r *Reader, args [][]byte, out *Reply) error {
+	at, err := r.expiresAt(args[1])
+	if err == nil && at > 0 {
+		at = int64((uint64(at) + 500) / 1000)
+	}
+	if err == nil {
+		out.Int(at)
+	}
+	return err
+}
+
+func pexpiretime(r *Reader, args [][]byte, out *Reply) error {
+	at, err := r.expiresAt(args[1])
+	if err == nil {
+		out.Int(at)
+	}
+	return err
+}
+
+// expiresAt is the Unix time in ms at which the key expires, -1 if it never does, -2 if it is absent.
+func (r *Reader) expiresAt(key []byte) (int64, error) {
+	rec, err := r.load(key)
+	switch {
+	case err != nil:
+		return 0, err
+	case !rec.live:
+		return -2, nil
+	case rec.ExpireMS == 0:
+		return -1, nil
+	}
+	return int64(rec.ExpireMS), nil
+}
+
 func ttl(r *Reader, args [][]byte, out *Reply) error {
 	left, err := r.timeLeft(args[1])
 	if err == nil && left > 0 {
@@ -141,16 +303,11 @@ func pttl(r *Reader, args [][]byte, out *Reply) error {
 
 // timeLeft is how many milliseconds the key has left, -1 if it never expires, -2 if it is absent.
 func (r *Reader) timeLeft(key []byte) (int64, error) {
-	rec, err := r.load(key)
-	switch {
-	case err != nil:
-		return 0, err
-	case !rec.live:
-		return -2, nil
-	case rec.ExpireMS == 0:
-		return -1, nil
+	at, err := r.expiresAt(key)
+	if at > 0 {
+		at -= int64(r.InstantMS)
 	}
-	return int64(rec.ExpireMS - r.InstantMS), nil
+	return at, err
 }
 
 func persist(w *Writer, args [][]byte, out *Reply) error {
@@ -174,18 +331,26 @@ func pexpire(w *Writer, args [][]byte, out *Reply) error {
 	return w.expire("pexpire", args, milliseconds, out)
 }
 
+func expireat(w *Writer, args [][]byte, out *Reply) error {
+	return w.expire("expireat", args, unixSeconds, out)
+}
+
+func pexpireat(w *Writer, args [][]byte, out *Reply) error {
+	return w.expire("pexpireat", args, unixMilliseconds, out)
+}
+
 // expire is EXPIRE and its kin. A time that has passed removes the key.
 func (w *Writer) expire(name string, args [][]byte, unit timeUnit, out *Reply) error {
 	var nx, xx, gt, lt bool
 	for _, a := range args[3:] {
 		switch {
-		case isOption(a, "nx"):
+		case IsOption(a, "nx"):
 			nx = true
-		case isOption(a, "xx"):
+		case IsOption(a, "xx"):
 			xx = true
-		case isOption(a, "gt"):
+		case IsOption(a, "gt"):
 			gt = true
-		case isOption(a, "lt"):
+		case IsOption(a, "lt"):
 			lt = true
 		default:
 			out.unsupportedOption(a)
@@ -238,7 +403,7 @@ func (w *Writer) expire(name string, args [][]byte, unit timeUnit, out *Reply) e
 
 // flush removes everything that the region holds, at the cost of one range deletion per keyspace.
 func flush(w *Writer, args [][]byte, out *Reply) error {
-	if len(args) > 2 || len(args) == 2 && !isOption(args[1], "sync") && !isOption(args[1], "async") {
+	if len(args) > 2 || len(args) == 2 && !IsOption(args[1], "sync") && !IsOption(args[1], "async") {
 		out.Error(ErrSyntax)
 		return nil
 	}

@@ -104,6 +104,7 @@ func (w *Writer) mayBeBlind() bool { return w.State.CollectedAt == 0 && w.State.
 // setBlind stores a string over whatever the key holds, where mayBeBlind. It writes into the batch's memory directly.
 func (w *Writer) setBlind(key []byte, expireMS uint64, value []byte) error {
 	w.State.KeysExact = false // it is not known whether the key is new
+	w.notice(expireMS)
 	op := w.Batch.SetDeferred(keys.UserKeyOffset+len(key), keys.StringLen(len(value)))
 	w.Space.AppendMetadataOf(op.Key[:0], key)
 	keys.AppendString(op.Value[:0], expireMS, value)
@@ -112,12 +113,14 @@ func (w *Writer) setBlind(key []byte, expireMS uint64, value []byte) error {
 
 // setString stores a string over old, which load returned for the key. head and tail are the value in two parts; they may alias old.
 func (w *Writer) setString(key []byte, old *record, expireMS uint64, head, tail []byte) error {
+	w.notice(expireMS)
 	w.value = append(keys.AppendString(w.value[:0], expireMS, head), tail...)
 	return w.replace(key, old, w.value)
 }
 
 // setExpire changes when the key expires, to absolute Unix ms or 0 for never, and leaves what it holds alone.
 func (w *Writer) setExpire(key []byte, old *record, expireMS uint64) error {
+	w.notice(expireMS)
 	m := old.Metadata
 	m.ExpireMS = expireMS
 	w.value = m.Append(w.value[:0])

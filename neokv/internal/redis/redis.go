@@ -17,6 +17,7 @@ type Command struct {
 	Tips       []string
 	Keys       []KeySpec // empty: no keys
 	Doc        Doc
+	Deprecated Deprecated
 	Sub        []*Command
 
 	// Read and Write run the command; rows of data commands have exactly one of the two. Arity holds when they are called.
@@ -41,6 +42,9 @@ type Doc struct {
 	Group      string
 	Complexity string
 }
+
+// Deprecated says since when Redis discourages a command, and in favour of what; zero for others.
+type Deprecated struct{ Since, ReplacedBy string }
 
 // Split says how the parts of a command that ran in several regions are joined into one reply.
 type Split byte
@@ -72,13 +76,16 @@ type Call struct {
 type Run struct {
 	Calls []Call
 	Out   Reply // the replies one after the other
+	// Limit, if it is not 0, ends a run of reads early: no call begins when there are so many bytes of replies.
+	Limit int
 	Ends  []int // end of each call's reply within Out.Buf
 }
 
 // Reset empties the run for reuse; it keeps the memory and the protocol version.
 func (r *Run) Reset() {
 	clear(r.Calls)
-	r.Calls, r.Ends, r.Out.Buf = r.Calls[:0], r.Ends[:0], r.Out.Buf[:0]
+	r.Calls, r.Ends, r.Out.Buf, r.Limit = r.Calls[:0], r.Ends[:0], r.Out.Buf[:0], 0
+	r.Out.Room, r.Out.Full = 0, false
 }
 
 // Reader is what a read command works on. It may be used by one goroutine.
@@ -87,6 +94,8 @@ type Reader struct {
 	Space keys.Space
 	// InstantMS is the leader's time at the start of the read, RegionTimeMS the region time loaded before View was opened.
 	InstantMS, RegionTimeMS uint64
+	// Index is the apply index loaded before View was opened: what View shows is at least that new.
+	Index uint64
 	// Legacy is whether the region may hold legacy strings: a missing metadata record is then looked up there too.
 	Legacy bool
 	// Ahead is set when a record was met that has expired by InstantMS but not by RegionTimeMS: the answer must not be
@@ -105,13 +114,18 @@ type Writer struct {
 	Index uint64            // apply index of this entry
 	// VersionBase is the entry's base for versions of new collections.
 	VersionBase uint64
+	// SoonestMS is lowered to the expire time of every record that is written with one. It is NoExpiry to begin with.
+	SoonestMS uint64
 
 	key, value []byte // scratch
 }
 
-// Execute runs the calls of a read run, appending to run.Out and run.Ends.
+// Execute runs the calls of a read run, appending to run.Out and run.Ends, all of them or as many as run.Limit allows.
 func (r *Reader) Execute(run *Run) error {
 	for i := range run.Calls {
+		if run.Limit > 0 && len(run.Out.Buf) >= run.Limit {
+			return nil
+		}
 		c := &run.Calls[i]
 		if err := c.Command.Read(r, c.Args, &run.Out); err != nil {
 			return err

@@ -5,10 +5,13 @@ package redis
 import (
 	"bytes"
 	"context"
+	"flag"
 	"fmt"
 	"io"
 	"net"
 	"os/exec"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -29,7 +32,7 @@ func redisServer(t *testing.T) string {
 	_, port, _ := net.SplitHostPort(ln.Addr().String())
 	_ = ln.Close()
 	ctx, cancel := context.WithCancel(context.Background())
-	cmd := exec.CommandContext(ctx, bin, "--port", port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir", t.TempDir())
+	cmd := exec.CommandContext(ctx, bin, "--port", port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--databases", "1", "--dir", t.TempDir())
 	cmd.Stdout, cmd.Stderr = io.Discard, io.Discard
 	if err := cmd.Start(); err != nil {
 		cancel()
@@ -59,6 +62,8 @@ func redisServer(t *testing.T) string {
 	}
 }
 
+var compareCalls = flag.Int("compare.calls", 15_000, "random calls of each comparison with redis-server")
+
 func dialer(addr string) func() (net.Conn, error) {
 	return func() (net.Conn, error) { return net.Dial("tcp", addr) }
 }
@@ -70,7 +75,7 @@ func TestRepliesAreRedis(t *testing.T) {
 			t.Run(fmt.Sprintf("resp%d/seed%d", proto, seed), func(t *testing.T) {
 				d := newRegion(t)
 				d.now = realTime
-				r, err := redistest.Run(redistest.Options{Want: dialer(addr), Got: d.dial, Proto: proto, Seed: seed, Calls: 15_000})
+				r, err := redistest.Run(redistest.Options{Want: dialer(addr), Got: d.dial, Proto: proto, Seed: seed, Calls: *compareCalls, DataOnly: true})
 				if r != nil {
 					for _, diff := range r.Differences {
 						t.Error(diff)
@@ -79,7 +84,7 @@ func TestRepliesAreRedis(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				t.Logf("%d calls, %d of them answered with the same error", r.Calls, r.Errors)
+				t.Logf("%d calls, %d of them answered with the same error, excepted %v", r.Calls, r.Errors, r.Excepted)
 			})
 		}
 	}
@@ -105,22 +110,46 @@ func TestRowsAreRedis(t *testing.T) {
 			}
 			out.Buf = out.Buf[:0]
 		}
-		for _, c := range Rows() {
-			data.WriteInfo(&out, [][]byte{[]byte(c.Name)})
-			same("command info " + c.Name)
-
-			data.WriteDocs(&out, [][]byte{[]byte(c.Name)})
-			ours, theirs := docs(t, out.Buf), docs(t, ask("command docs "+c.Name))
-			out.Buf = out.Buf[:0]
-			for _, fact := range []string{"since", "group"} {
-				if ours[fact] != theirs[fact] {
-					t.Errorf("%s: %s %q, want %q", c.Name, fact, ours[fact], theirs[fact])
+		for _, row := range Rows() {
+			for _, c := range append([]*Command{row}, row.Sub...) {
+				if len(c.Sub) > 0 { // those of a container have no order
+					data.WriteInfo(&out, [][]byte{[]byte(c.Name)})
+					got, err := redistest.Parse(out.Buf)
+					if err != nil {
+						t.Fatal(err)
+					}
+					want, err := redistest.Parse(ask("command info " + c.Name))
+					if err != nil {
+						t.Fatal(err)
+					}
+					for _, v := range []redistest.Value{got, want} {
+						slices.SortFunc(v.Items[0].Items[9].Items, func(a, b redistest.Value) int { return bytes.Compare(a.Items[0].Text, b.Items[0].Text) })
+					}
+					if !got.Equal(want) {
+						t.Errorf("RESP%d %s:\n got %v\nwant %v", proto, c.Name, got, want)
+					}
+					out.Buf = out.Buf[:0]
+				} else {
+					data.WriteInfo(&out, [][]byte{[]byte(c.FullName())})
+					same("command info " + c.FullName())
 				}
-			}
-			for _, args := range []string{"a", "a b", "a b c", "a b c d", "a b c d e"} {
-				call := c.Name + " " + args
-				data.WriteGetKeys(&out, bytes.Fields([]byte(call)))
-				same("command getkeys " + call)
+
+				data.WriteDocs(&out, [][]byte{[]byte(c.FullName())})
+				ours, theirs := docs(t, out.Buf), docs(t, ask("command docs "+c.FullName()))
+				out.Buf = out.Buf[:0]
+				for _, fact := range []string{"since", "group", "doc_flags", "deprecated_since", "replaced_by"} {
+					if ours[fact] != theirs[fact] {
+						t.Errorf("%s: %s %q, want %q", c.FullName(), fact, ours[fact], theirs[fact])
+					}
+				}
+				for _, args := range []string{"a", "a b", "a b c", "a b c d", "a b c d e"} {
+					call := strings.Replace(c.FullName(), "|", " ", 1) + " " + args
+					if len(c.Sub) > 0 {
+						call = c.Name + " nosuch " + args
+					}
+					data.WriteGetKeys(&out, bytes.Fields([]byte(call)))
+					same("command getkeys " + call)
+				}
 			}
 		}
 		data.WriteInfo(&out, [][]byte{[]byte("GET"), []byte("nosuch"), []byte("get|x")})
@@ -166,7 +195,7 @@ func docs(t *testing.T, reply []byte) map[string]string {
 	}
 	m := make(map[string]string)
 	for items := v.Items[1].Items; len(items) >= 2; items = items[2:] {
-		m[string(items[0].Text)] = string(items[1].Text)
+		m[string(items[0].Text)] = items[1].String()
 	}
 	return m
 }

@@ -12,6 +12,13 @@ import (
 type Reply struct {
 	Buf   []byte
 	Proto int // 3 for RESP3, anything else RESP2
+
+	// More bounds Buf, if it is set: a bulk string that would make Buf longer than Room asks it for so many bytes more, and it returns
+	// how many there are on top of Room. Where they do not suffice the bulk string is left out and Full is set: the replies
+	// are of no use then, but as lengths.
+	Room int
+	More func(bytes int) int
+	Full bool
 }
 
 // Status appends a simple string, which must not contain CR or LF.
@@ -40,9 +47,21 @@ func (r *Reply) Int(n int64) {
 
 // Bulk appends a bulk string.
 func (r *Reply) Bulk(b []byte) {
+	if r.More != nil && len(r.Buf)+len(b) > r.Room && !r.fits(len(b)) {
+		return
+	}
 	r.header('$', len(b))
 	r.Buf = append(r.Buf, b...)
 	r.Buf = append(r.Buf, '\r', '\n')
+}
+
+// fits makes room for n bytes more than there are.
+func (r *Reply) fits(n int) bool {
+	if !r.Full {
+		r.Room += r.More(len(r.Buf) + n - r.Room)
+	}
+	r.Full = r.Full || len(r.Buf)+n > r.Room
+	return !r.Full
 }
 
 // BulkString appends a bulk string.

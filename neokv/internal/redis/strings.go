@@ -51,6 +51,53 @@ var stringCommands = []*Command{
 		Doc: Doc{"Adds bytes to the end of a string, made when the key is absent, and returns the new length.", "2.0.0", "string", "O(N) where N is the new length: the value is stored as a whole."},
 	},
 	{
+		Name: "setex", Arity: 4, Flags: FlagWrite | FlagDenyOOM, Keys: oneKey("", "OW", "update"), Write: setex,
+		Doc: Doc{"Makes a key hold a string for so many seconds.", "2.0.0", "string", "O(1)"},
+	},
+	{
+		Name: "psetex", Arity: 4, Flags: FlagWrite | FlagDenyOOM, Keys: oneKey("", "OW", "update"), Write: psetex,
+		Doc: Doc{"Makes a key hold a string for so many milliseconds.", "2.6.0", "string", "O(1)"},
+	},
+	{
+		Name: "msetnx", Arity: -3, Flags: FlagWrite | FlagDenyOOM, Keys: allKeys(2, "OW", "insert"), Write: msetnx,
+		Tips: []string{"request_policy:multi_shard", "response_policy:agg_min"},
+		Doc:  Doc{"Makes each of several keys hold the string that follows it, unless one of them exists.", "1.0.1", "string", "O(N) where N is the number of keys to set."},
+	},
+	{
+		Name: "getset", Arity: 3, Flags: FlagWrite | FlagDenyOOM | FlagFast, Keys: oneKey("", "RW", "access", "update"), Write: getset,
+		Doc:        Doc{"Makes a key hold a string and returns the one before.", "1.0.0", "string", "O(1)"},
+		Deprecated: Deprecated{"6.2.0", "`SET` with the `!GET` argument"},
+	},
+	{
+		Name: "getdel", Arity: 2, Flags: FlagWrite | FlagFast, Keys: oneKey("", "RW", "access", "delete"), Write: getdel,
+		Doc: Doc{"Returns what a string key holds, and removes it.", "6.2.0", "string", "O(1)"},
+	},
+	{
+		Name: "getex", Arity: -2, Flags: FlagWrite | FlagFast, Keys: oneKey("RW and UPDATE because it changes the TTL", "RW", "access", "update"), Write: getex,
+		Doc: Doc{"Returns what a string key holds; options change when it expires.", "6.2.0", "string", "O(1)"},
+	},
+	{
+		Name: "getrange", Arity: 4, Flags: FlagReadonly, Keys: oneKey("", "RO", "access"), Read: getrange,
+		Doc: Doc{"Returns a part of a string, from one index to another; negative ones count from the end.", "2.4.0", "string", "O(N) where N is the length: the value is read as a whole."},
+	},
+	{
+		Name: "substr", Arity: 4, Flags: FlagReadonly, Keys: oneKey("", "RO", "access"), Read: getrange,
+		Doc:        Doc{"The old name of GETRANGE.", "1.0.0", "string", "O(N) where N is the length: the value is read as a whole."},
+		Deprecated: Deprecated{"2.0.0", "`GETRANGE`"},
+	},
+	{
+		Name: "setrange", Arity: 4, Flags: FlagWrite | FlagDenyOOM, Keys: oneKey("", "RW", "update"), Write: setrange,
+		Doc: Doc{"Writes over a part of a string, made or filled up with zero bytes where it is too short, and returns the new length.", "2.2.0", "string", "O(N) where N is the new length: the value is stored as a whole."},
+	},
+	{
+		Name: "incrbyfloat", Arity: 3, Flags: FlagWrite | FlagDenyOOM | FlagFast, Keys: oneKey("", "RW", "access", "update"), Write: incrbyfloat,
+		Doc: Doc{"Adds a number to the one that a key holds; an absent key counts as 0.", "2.6.0", "string", "O(1)"},
+	},
+	{
+		Name: "lcs", Arity: -3, Flags: FlagReadonly, Keys: []KeySpec{{First: 1, Last: 1, Step: 1, Flags: []string{"RO", "access"}}}, Read: lcs,
+		Doc: Doc{"Finds the longest common subsequence of two strings.", "7.0.0", "string", "O(N*M) where N and M are the lengths of the two strings."},
+	},
+	{
 		Name: "strlen", Arity: 2, Flags: FlagReadonly | FlagFast, Keys: oneKey("", "RO"), Read: strlen,
 		Doc: Doc{"Returns the length of a string in bytes, 0 for an absent key.", "2.2.0", "string", "O(N) where N is the length: the value is read as a whole."},
 	},
@@ -108,9 +155,10 @@ func mget(r *Reader, args [][]byte, out *Reply) error {
 	return nil
 }
 
-// setOptions are SET's options as given.
+// setOptions are the options of SET, or of GETEX, as given.
 type setOptions struct {
-	nx, xx, get, keepTTL bool
+	nx, xx, get, keepTTL bool // SET
+	persist              bool // GETEX
 	unit                 timeUnit
 	expire               []byte // nil: no expire time
 }
@@ -130,27 +178,29 @@ func (u timeUnit) inSeconds() bool { return u == seconds || u == unixSeconds }
 func (u timeUnit) relative() bool  { return u == seconds || u == milliseconds }
 
 // parse reads the options; false means a syntax error. An expire option may be repeated, and then the last counts, but not joined
-// by another one or KEEPTTL.
-func (o *setOptions) parse(args [][]byte) bool {
+// by another one, KEEPTTL or PERSIST.
+func (o *setOptions) parse(args [][]byte, getex bool) bool {
 	for i := 0; i < len(args); i++ {
 		a := args[i]
 		unit := unitNone
 		switch {
-		case isOption(a, "nx") && !o.xx:
+		case !getex && IsOption(a, "nx") && !o.xx:
 			o.nx = true
-		case isOption(a, "xx") && !o.nx:
+		case !getex && IsOption(a, "xx") && !o.nx:
 			o.xx = true
-		case isOption(a, "get"):
+		case !getex && IsOption(a, "get"):
 			o.get = true
-		case isOption(a, "keepttl") && o.unit == unitNone:
+		case !getex && IsOption(a, "keepttl") && o.unit == unitNone:
 			o.keepTTL = true
-		case isOption(a, "ex"):
+		case getex && IsOption(a, "persist") && o.unit == unitNone:
+			o.persist = true
+		case IsOption(a, "ex"):
 			unit = seconds
-		case isOption(a, "px"):
+		case IsOption(a, "px"):
 			unit = milliseconds
-		case isOption(a, "exat"):
+		case IsOption(a, "exat"):
 			unit = unixSeconds
-		case isOption(a, "pxat"):
+		case IsOption(a, "pxat"):
 			unit = unixMilliseconds
 		default:
 			return false
@@ -158,7 +208,7 @@ func (o *setOptions) parse(args [][]byte) bool {
 		if unit == unitNone {
 			continue
 		}
-		if o.keepTTL || o.unit != unitNone && o.unit != unit || i+1 == len(args) {
+		if o.keepTTL || o.persist || o.unit != unitNone && o.unit != unit || i+1 == len(args) {
 			return false
 		}
 		i++
@@ -170,7 +220,7 @@ func (o *setOptions) parse(args [][]byte) bool {
 func set(w *Writer, args [][]byte, out *Reply) error {
 	key, value := args[1], args[2]
 	var o setOptions
-	if len(args) > 3 && !o.parse(args[3:]) {
+	if len(args) > 3 && !o.parse(args[3:], false) {
 		out.Error(ErrSyntax)
 		return nil
 	}
@@ -181,9 +231,9 @@ func set(w *Writer, args [][]byte, out *Reply) error {
 			return nil
 		}
 	}
-	if w.mayBeBlind() && !o.nx && !o.xx && !o.get && !o.keepTTL {
+	if !o.nx && !o.xx && !o.get && !o.keepTTL {
 		out.OK()
-		return w.setBlind(key, expireMS, value)
+		return w.store(key, expireMS, value)
 	}
 	old, err := w.load(key)
 	if err != nil {
@@ -208,6 +258,33 @@ func set(w *Writer, args [][]byte, out *Reply) error {
 		expireMS = old.ExpireMS
 	}
 	return w.setString(key, &old, expireMS, value, nil)
+}
+
+// store makes the key hold a string, whatever it held before.
+func (w *Writer) store(key []byte, expireMS uint64, value []byte) error {
+	if w.mayBeBlind() {
+		return w.setBlind(key, expireMS, value)
+	}
+	old, err := w.load(key)
+	if err != nil {
+		return err
+	}
+	return w.setString(key, &old, expireMS, value, nil)
+}
+
+func setex(w *Writer, args [][]byte, out *Reply) error { return w.setFor("setex", args, seconds, out) }
+
+func psetex(w *Writer, args [][]byte, out *Reply) error {
+	return w.setFor("psetex", args, milliseconds, out)
+}
+
+func (w *Writer) setFor(name string, args [][]byte, unit timeUnit, out *Reply) error {
+	expireMS, ok := w.expireTime(name, args[2], unit, out)
+	if !ok {
+		return nil
+	}
+	out.OK()
+	return w.store(args[1], expireMS, args[3])
 }
 
 // expireTime makes absolute Unix ms of the argument of SET's expire options, which must be positive; it appends the error of the
@@ -253,23 +330,86 @@ func mset(w *Writer, args [][]byte, out *Reply) error {
 		out.wrongArity("mset")
 		return nil
 	}
-	blind := w.mayBeBlind()
 	for i := 1; i < len(args); i += 2 {
-		if blind {
-			if err := w.setBlind(args[i], 0, args[i+1]); err != nil {
-				return err
-			}
-			continue
-		}
-		old, err := w.load(args[i])
-		if err != nil {
-			return err
-		}
-		if err := w.setString(args[i], &old, 0, args[i+1], nil); err != nil {
+		if err := w.store(args[i], 0, args[i+1]); err != nil {
 			return err
 		}
 	}
 	out.OK()
+	return nil
+}
+
+func msetnx(w *Writer, args [][]byte, out *Reply) error {
+	if len(args)%2 == 0 {
+		out.wrongArity("msetnx")
+		return nil
+	}
+	for i := 1; i < len(args); i += 2 {
+		old, err := w.load(args[i])
+		if err != nil {
+			return err
+		}
+		if old.live {
+			out.Int(0)
+			return nil
+		}
+	}
+	for i := 1; i < len(args); i += 2 {
+		if err := w.store(args[i], 0, args[i+1]); err != nil {
+			return err
+		}
+	}
+	out.Int(1)
+	return nil
+}
+
+func getset(w *Writer, args [][]byte, out *Reply) error {
+	old, err := w.load(args[1])
+	if err != nil || old.wrongType(out) {
+		return err
+	}
+	old.reply(out)
+	return w.setString(args[1], &old, 0, args[2], nil)
+}
+
+func getdel(w *Writer, args [][]byte, out *Reply) error {
+	old, err := w.load(args[1])
+	if err != nil || old.wrongType(out) {
+		return err
+	}
+	old.reply(out)
+	return w.remove(args[1], &old)
+}
+
+// getex replies before it changes anything: old aliases what it changes.
+func getex(w *Writer, args [][]byte, out *Reply) error {
+	var o setOptions
+	if !o.parse(args[2:], true) {
+		out.Error(ErrSyntax)
+		return nil
+	}
+	old, err := w.load(args[1])
+	if err != nil || old.wrongType(out) {
+		return err
+	}
+	if !old.live {
+		out.Null()
+		return nil
+	}
+	var expireMS uint64
+	if o.unit != unitNone {
+		var ok bool
+		if expireMS, ok = w.expireTime("getex", o.expire, o.unit, out); !ok {
+			return nil
+		}
+	}
+	old.reply(out)
+	switch {
+	case o.unit != unitNone && expireMS <= w.State.TimeMS:
+		return w.remove(args[1], &old)
+	case o.unit != unitNone || o.persist && old.ExpireMS != 0:
+		return w.setExpire(args[1], &old, expireMS)
+	}
 	return nil
 }
 
@@ -341,4 +481,108 @@ func appendCommand(w *Writer, args [][]byte, out *Reply) error {
 	}
 	out.Int(int64(len(head) + len(args[2])))
 	return w.setString(args[1], &old, expireMS, head, args[2])
+}
+
+func getrange(r *Reader, args [][]byte, out *Reply) error {
+	first, ok1 := parseInt(args[2])
+	last, ok2 := parseInt(args[3])
+	if !ok1 || !ok2 {
+		out.Error(ErrNotInteger)
+		return nil
+	}
+	rec, err := r.load(args[1])
+	if err != nil || rec.wrongType(out) {
+		return err
+	}
+	if !rec.live {
+		rec.Value = nil
+	}
+	out.Bulk(part(rec.Value, first, last))
+	return nil
+}
+
+// part is b from index first to index last, both included; negative ones count from the end.
+func part(b []byte, first, last int64) []byte {
+	n := int64(len(b))
+	if first < 0 && last < 0 && first > last {
+		return nil
+	}
+	if first < 0 {
+		first = max(0, n+first)
+	}
+	if last < 0 {
+		last = max(0, n+last)
+	}
+	if last = min(last, n-1); first > last {
+		return nil
+	}
+	return b[first : last+1]
+}
+
+func setrange(w *Writer, args [][]byte, out *Reply) error {
+	offset, ok := parseInt(args[2])
+	switch {
+	case !ok:
+		out.Error(ErrNotInteger)
+		return nil
+	case offset < 0:
+		out.Error(errOffset)
+		return nil
+	}
+	old, err := w.load(args[1])
+	if err != nil || old.wrongType(out) {
+		return err
+	}
+	var present, patch []byte
+	var expireMS uint64
+	if old.live {
+		present, expireMS = old.Value, old.ExpireMS
+	}
+	if patch = args[3]; len(patch) == 0 {
+		out.Int(int64(len(present)))
+		return nil
+	}
+	if offset > maxStringBytes || int(offset)+len(patch) > maxStringBytes {
+		out.Error(ErrTooLong)
+		return nil
+	}
+	end := int(offset) + len(patch)
+	n := max(end, len(present))
+	w.notice(expireMS)
+	w.value = append(keys.AppendString(w.value[:0], expireMS, nil), present[:min(int(offset), len(present))]...)
+	w.value = append(w.value, make([]byte, max(0, int(offset)-len(present)))...)
+	w.value = append(w.value, patch...)
+	w.value = append(w.value, present[min(end, len(present)):]...)
+	out.Int(int64(n))
+	return w.replace(args[1], &old, w.value)
+}
+
+func incrbyfloat(w *Writer, args [][]byte, out *Reply) error {
+	old, err := w.load(args[1])
+	if err != nil || old.wrongType(out) {
+		return err
+	}
+	var present longDouble
+	var expireMS uint64
+	if old.live {
+		var ok bool
+		if present, ok = parseLongDouble(old.Value); !ok {
+			out.Error(ErrNotFloat)
+			return nil
+		}
+		expireMS = old.ExpireMS
+	}
+	n, ok := parseLongDouble(args[2])
+	if !ok {
+		out.Error(ErrNotFloat)
+		return nil
+	}
+	sum, ok := present.add(n)
+	if !ok {
+		out.Error(errNotFinite)
+		return nil
+	}
+	text := sum.appendTo(nil)
+	out.Bulk(text)
+	return w.setString(args[1], &old, expireMS, text, nil)
 }

@@ -68,7 +68,7 @@ func (t *Table) Find(args [][]byte, out *Reply) *Command {
 }
 
 // data is the table of this package's rows.
-var data = NewTable(concat(stringCommands, genericCommands)...)
+var data = NewTable(concat(stringCommands, genericCommands, objectCommands)...)
 
 func concat(families ...[]*Command) (rows []*Command) {
 	for _, f := range families {
@@ -95,7 +95,7 @@ func (c *Command) FullName() string {
 // Subcommand finds a subcommand by its name in any case, nil if there is none.
 func (c *Command) Subcommand(name []byte) *Command {
 	for _, s := range c.Sub {
-		if isOption(name, s.Name) && len(name) == len(s.Name) {
+		if IsOption(name, s.Name) && len(name) == len(s.Name) {
 			return s
 		}
 	}
@@ -128,7 +128,7 @@ func (c *Command) AppendKeys(dst []int, args [][]byte) []int {
 
 // isOption reports whether an argument spells an option, in any case and, as Redis compares C strings, up to the first NUL. The
 // name is lower case.
-func isOption(arg []byte, name string) bool {
+func IsOption(arg []byte, name string) bool {
 	if len(arg) < len(name) || len(arg) > len(name) && arg[len(name)] != 0 {
 		return false
 	}

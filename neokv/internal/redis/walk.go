@@ -36,16 +36,52 @@ type Walk struct {
 	WholeSlots bool
 	// CountOnly leaves Keys empty.
 	CountOnly bool
+	// Known is an earlier count of the same slots, nil if there is none. Where it still holds, a step ends the walk at once: Unchanged is
+	// set then, and nothing was met.
+	Known *Count
 
 	// What the last step met. It is valid until the next one and does not refer to the reader.
-	Keys  []WalkedKey
-	Count int
+	Keys      []WalkedKey
+	Count     int
+	Unchanged bool
+
+	met Count // what Count.Add takes
 
 	done     bool
 	nextSlot topology.Slot
 	inside   bool // nextAfter counts
 	next     []byte
 	bytes    []byte // holds the keys
+}
+
+// Count is how many keys there are, and how many of them expire.
+type Count struct {
+	Keys, Expires int
+	// ExpireMS is the sum of their expire times, in Unix ms.
+	ExpireMS float64
+
+	slots     topology.SlotRange
+	index     uint64 // no write has been applied since this apply index; 0: it is not known as of when this is
+	soonestMS uint64 // the first of them expires
+	begun     bool
+}
+
+// Add adds what the last step of a walk has met. The sum over a whole walk may be Known to a later one.
+func (c *Count) Add(w *Walk) {
+	m := &w.met
+	if !c.begun {
+		*c = Count{slots: m.slots, index: m.index, soonestMS: NoExpiry, begun: true}
+	}
+	c.Keys, c.Expires, c.ExpireMS = c.Keys+w.Count, c.Expires+m.Expires, c.ExpireMS+m.ExpireMS
+	c.soonestMS = min(c.soonestMS, m.soonestMS)
+	if c.index != m.index {
+		c.index = 0
+	}
+}
+
+// holds reports whether the count is right for a reader of some slots.
+func (c *Count) holds(slots topology.SlotRange, r *Reader) bool {
+	return c != nil && c.index != 0 && c.index == r.Index && c.slots == slots && r.InstantMS < c.soonestMS
 }
 
 // WalkedKey is a key that a walk has met.
@@ -82,6 +118,11 @@ func (w *Walk) Done() bool { return w.done }
 func (r *Reader) Step(w *Walk) (err error) {
 	w.Keys, w.bytes, w.Count = w.Keys[:0], w.bytes[:0], 0
 	w.done, w.inside = false, false
+	w.met = Count{slots: w.Slots, index: r.Index, soonestMS: NoExpiry}
+	if w.Unchanged = w.Known.holds(w.Slots, r); w.Unchanged {
+		w.done = true
+		return nil
+	}
 	limit := w.Limit
 	if limit <= 0 || limit > MaxWalk {
 		limit = MaxWalk
@@ -118,6 +159,11 @@ func (r *Reader) Step(w *Walk) (err error) {
 		inSlot++
 		if rec.stored && !rec.empty() && r.live(rec.ExpireMS) {
 			w.Count++
+			if rec.ExpireMS != 0 {
+				w.met.Expires++
+				w.met.ExpireMS += float64(rec.ExpireMS)
+				w.met.soonestMS = min(w.met.soonestMS, rec.ExpireMS)
+			}
 			if !w.CountOnly {
 				w.add(slot, user, rec.Type)
 			}
@@ -131,6 +177,9 @@ func (r *Reader) Step(w *Walk) (err error) {
 // add notes a key. Earlier keys stay where they are when w.bytes grows: they keep the old array.
 func (w *Walk) add(slot topology.Slot, user []byte, t keys.Type) {
 	at := len(w.bytes)
+	if w.bytes == nil {
+		w.bytes = []byte{} // the empty key is not nil
+	}
 	w.bytes = append(w.bytes, user...)
 	w.Keys = append(w.Keys, WalkedKey{Slot: slot, Key: w.bytes[at:len(w.bytes):len(w.bytes)], Type: t})
 }

@@ -1,16 +1,21 @@
 package redistest
 
 import (
+	"math"
 	"math/rand/v2"
 	"strconv"
 	"strings"
 )
 
-// Generator makes calls. A family of commands is a Generator in Families.
+// Generator makes calls. A family of commands is a Family in Families.
 type Generator struct {
 	*rand.Rand
 	// Tag stands in front of every key: "{t}" keeps all of them in one slot. Without it one of the keys is the empty one.
 	Tag string
+	// Spread says that keys may lie in several regions: commands that need one draw their keys from near.
+	Spread bool
+	// Proto is the protocol version of the connection, for calls that change it and have to change it back.
+	Proto int
 }
 
 // Family makes one random call, valid, odd or invalid, and possibly more calls that make its effect the same on every server.
@@ -21,20 +26,29 @@ var Families = []struct {
 	Name   string
 	Weight int
 	Make   Family
+	Server bool // it needs a whole server, not only commands about data
 }{
-	{"strings", 50, stringCall},
-	{"generic", 40, genericCall},
-	{"unknown", 3, unknownCall},
+	{"strings", 60, stringCall, false},
+	{"generic", 50, genericCall, false},
+	{"object", 10, objectCall, false},
+	{"unknown", 3, unknownCall, false},
+	{"server", 8, serverCall, true},
+	{"connection", 4, connectionCall, true},
 }
 
-// Calls makes one random call, mostly by itself.
-func (g *Generator) Calls() [][]string {
+// Calls makes one random call, mostly by itself, of all families or of those that need no whole server.
+func (g *Generator) Calls(dataOnly bool) [][]string {
 	total := 0
 	for _, f := range Families {
-		total += f.Weight
+		if !f.Server || !dataOnly {
+			total += f.Weight
+		}
 	}
 	n := g.IntN(total)
 	for _, f := range Families {
+		if f.Server && dataOnly {
+			continue
+		}
 		if n -= f.Weight; n < 0 {
 			return f.Make(g)
 		}
@@ -49,7 +63,16 @@ func (g *Generator) one(n int) bool { return g.IntN(n) == 0 }
 
 // Key draws from few keys, so that calls meet.
 func (g *Generator) Key() string {
-	return g.Tag + g.pick("", "a", "b", "c", "d", "e", "n1", "n2", "n3", "\x00", "k\r\ny", "\xff\xfe*[?", "a b", "{x}y", strings.Repeat("long", 40))
+	return g.Tag + g.pick("", "a", "b", "c", "d", "e", "n1", "n2", "n3", "\x00", "k\r\ny", "\xff\xfe*[?", "a b", "{x}y", strings.Repeat("long", 40),
+		"{s}a", "{s}b", "{s}\x00")
+}
+
+// near draws a key for a command whose keys have to be in one region.
+func (g *Generator) near() string {
+	if g.Spread {
+		return g.pick("{s}a", "{s}b", "{s}\x00", "{s}", "{s}a b", "{s}n")
+	}
+	return g.Key()
 }
 
 // Value draws values: numbers, near-numbers, limits, text and bytes.
@@ -107,6 +130,11 @@ func (g *Generator) Time(unit string) string {
 
 // call finishes a call: sometimes with a name in another case, an argument too many or too few.
 func (g *Generator) call(args ...string) []string {
+	return g.callWith(g.pick("", "nx", "x", g.near()), args...)
+}
+
+// callWith is call where the argument too many is extra.
+func (g *Generator) callWith(extra string, args ...string) []string {
 	switch {
 	case g.one(8):
 		args[0] = strings.ToUpper(args[0])
@@ -117,13 +145,13 @@ func (g *Generator) call(args ...string) []string {
 	case g.one(60) && len(args) > 1:
 		return args[:1+g.IntN(len(args)-1)]
 	case g.one(80):
-		return append(args, g.pick("", "nx", "x", g.Key()))
+		return append(args, extra)
 	}
 	return args
 }
 
 func stringCall(g *Generator) [][]string {
-	switch g.IntN(11) {
+	switch g.IntN(22) {
 	case 0, 1:
 		return [][]string{g.call("get", g.Key())}
 	case 2, 3:
@@ -144,8 +172,97 @@ func stringCall(g *Generator) [][]string {
 		return [][]string{g.call(g.pick("incrby", "decrby"), g.Key(), g.Number())}
 	case 9:
 		return [][]string{g.call("append", g.Key(), g.Value())}
+	case 10:
+		return [][]string{g.call("strlen", g.Key())}
+	case 11:
+		if g.one(2) {
+			return [][]string{g.call("setex", g.Key(), g.Time("EX"), g.Value())}
+		}
+		return [][]string{g.call("psetex", g.Key(), g.Time("PX"), g.Value())}
+	case 12:
+		args := []string{"msetnx"}
+		for range 1 + g.IntN(3) {
+			args = append(args, g.near(), g.Value())
+		}
+		return [][]string{g.callWith(g.near(), args...)}
+	case 13:
+		return [][]string{g.call("getset", g.Key(), g.Value())}
+	case 14:
+		return [][]string{g.call("getdel", g.Key())}
+	case 15:
+		return g.getex()
+	case 16, 17:
+		return [][]string{g.call(g.pick("getrange", "getrange", "substr"), g.Key(), g.index(), g.index())}
+	case 18:
+		// No offset makes a string of hundreds of megabytes.
+		offset := g.pick("0", "1", "3", "10", "300", "-1", "536870912", "536870913", "9223372036854775807", "-9223372036854775808", "x", "", "1.5", "01")
+		return [][]string{g.call("setrange", g.Key(), offset, g.Value())}
+	case 19, 20:
+		return [][]string{g.call("incrbyfloat", g.Key(), g.float())}
 	}
-	return [][]string{g.call("strlen", g.Key())}
+	args := []string{"lcs", g.near(), g.near()}
+	for g.one(2) {
+		switch option := g.pick("idx", "IDX", "len", "WithMatchLen", "minmatchlen", "minmatchlen", "", "idx\x00", "lens"); option {
+		case "minmatchlen":
+			args = append(args, option)
+			if !g.one(20) {
+				args = append(args, g.pick("0", "1", "2", "3", "-1", "9223372036854775807", "x", ""))
+			}
+		default:
+			args = append(args, option)
+		}
+	}
+	return [][]string{g.call(args...)}
+}
+
+// index draws an index into a string.
+func (g *Generator) index() string {
+	if g.one(4) {
+		return g.Number()
+	}
+	return strconv.Itoa(g.IntN(24) - 12)
+}
+
+// float draws what may or may not be a number with a fraction.
+func (g *Generator) float() string {
+	switch g.IntN(5) {
+	case 0:
+		return g.Number()
+	case 1:
+		return strconv.FormatFloat(g.NormFloat64()*math.Pow(10, float64(g.IntN(40)-20)), byte(g.pick("e", "f", "g")[0]), -1, 64)
+	case 2: // as many digits as it likes
+		b := []byte(g.pick("", "-", "+"))
+		for range 1 + g.IntN(30) {
+			b = append(b, byte('0'+g.IntN(10)))
+		}
+		b[len(b)-1-g.IntN(min(5, len(b)))] = '.'
+		return string(b) + g.pick("", "", "e3", "e-10", "E+5", "e-30")
+	}
+	return g.pick("0.1", "-0.1", "0.5", "1e10", "3.0e3", "1e-17", "5e-18", "-5e-18", "1.5e-17", "0.3", "1e20", "-1e20", "18446744073709551616.5",
+		"9007199254740993", "123456789012345678901234567890", "1e400", "-1e4932", "1.18973149535723176502e4932", "1.2e4932", "1e5000", "1e-4950",
+		"1e-5000", "3.6e-4951", "1e99999999999", "0e99999999999", "inf", "-INF", "infinity", "infinit", "nan", "nan(1)", "0x1.8p3", "0X10", "0x", "0x.8", "0xp1",
+		"0x1p16384", "0x1p-16445", "0x1p-16446", "0x1.fffffffffffffffffp0", "1e", "1e+", "1ee2", "e5", "+5", "++5", "+-5", "1 ", "\t1", "1,5", ".5", "5.", ".", "-.", "-0", "-.0",
+		"1\x00", "1_000", "1.5.5", strings.Repeat("9", 5119), strings.Repeat("0", 5120))
+}
+
+// getex makes a GETEX with any options.
+func (g *Generator) getex() [][]string {
+	args := []string{"getex", g.Key()}
+	for g.one(2) || len(args) == 2 && g.one(2) {
+		switch option := g.pick("EX", "PX", "EXAT", "PXAT", "persist", "PERSIST", "keepttl", "nx", "get", "", "persist\x00", "exx"); option {
+		case "EX", "PX", "EXAT", "PXAT":
+			spelled := option
+			if g.one(2) {
+				spelled = strings.ToLower(option)
+			}
+			if args = append(args, spelled); !g.one(30) {
+				args = append(args, g.Time(option))
+			}
+		default:
+			args = append(args, option)
+		}
+	}
+	return [][]string{g.call(args...)}
 }
 
 func (g *Generator) keys(most int) []string {
@@ -192,23 +309,46 @@ func (g *Generator) set() [][]string {
 }
 
 func genericCall(g *Generator) [][]string {
-	switch g.IntN(12) {
+	switch g.IntN(17) {
 	case 0:
 		return [][]string{g.call(append([]string{g.pick("del", "unlink")}, g.keys(2)...)...)}
 	case 1:
-		return [][]string{g.call(append([]string{"exists"}, g.keys(5)...)...)}
+		return [][]string{g.call(append([]string{g.pick("exists", "touch")}, g.keys(5)...)...)}
 	case 2:
 		return [][]string{g.call("type", g.Key())}
 	case 3, 4, 5:
 		name, unit := "expire", "EX"
-		if g.one(2) {
+		switch g.IntN(4) {
+		case 0:
 			name, unit = "pexpire", "PX"
+		case 1:
+			name, unit = "expireat", "EXAT"
+		case 2:
+			name, unit = "pexpireat", "PXAT"
 		}
 		args := []string{name, g.Key(), g.Time(unit)}
 		for g.one(3) {
 			args = append(args, g.pick("NX", "XX", "GT", "LT", "nx", "xx", "gt", "lt", "xX", "GTX", "", "n\r\nx", "nx\x00y", "\x00", "bad\n"))
 		}
 		return [][]string{g.call(args...)}
+	case 12, 13:
+		return [][]string{g.call(g.pick("rename", "renamenx"), g.near(), g.near())}
+	case 14, 15:
+		args := []string{"copy", g.near(), g.near()}
+		for g.one(2) {
+			switch option := g.pick("replace", "REPLACE", "db", "DB", "replace\x00", "", "rep"); option {
+			case "db", "DB":
+				args = append(args, option)
+				if !g.one(10) {
+					args = append(args, g.pick("0", "0", "0", "1", "99", "-1", "2147483648", "9223372036854775808", "x", ""))
+				}
+			default:
+				args = append(args, option)
+			}
+		}
+		return [][]string{g.call(args...)}
+	case 16:
+		return [][]string{g.call(g.pick("expiretime", "pexpiretime"), g.Key())}
 	case 6, 7:
 		return [][]string{g.call(g.pick("ttl", "pttl"), g.Key())}
 	case 8:
@@ -251,4 +391,61 @@ func unknownCall(g *Generator) [][]string {
 		args = append(args, g.Value())
 	}
 	return [][]string{args}
+}
+
+func objectCall(g *Generator) [][]string {
+	if g.one(4) { // Redis looks for the key itself, expired or not: EXISTS drops it
+		key := g.Key()
+		args := []string{"memory", "usage", key}
+		for g.one(3) {
+			args = append(args, g.pick("samples", "SAMPLES", "sample", ""))
+			if !g.one(5) {
+				args = append(args, g.pick("0", "5", "-1", "x", "9223372036854775807", "9223372036854775808"))
+			}
+		}
+		return [][]string{{"exists", key}, g.call(args...)}
+	}
+	return [][]string{g.call("object", g.pick("encoding", "ENCODING", "refcount", "idletime", "freq", "nosuch", "", "encoding\x00"), g.Key())}
+}
+
+// serverCall makes calls that look at all keys, or at none.
+func serverCall(g *Generator) [][]string {
+	switch g.IntN(8) {
+	case 0, 1, 2, 3:
+		return [][]string{g.scan()}
+	case 4:
+		return [][]string{g.call("randomkey")}
+	case 5:
+		return [][]string{g.call("object", g.pick("help", "HELP"))}
+	case 6:
+		return [][]string{g.call("memory", g.pick("help", "doctor", "purge", "nosuch", "malloc-stats", "stats"))}
+	}
+	return [][]string{g.call(append([]string{"lolwut"}, [][]string{{}, {}, {"version", "7"}, {"VERSION", "x"}, {"version"}, {"version", ""}}[g.IntN(6)]...)...)}
+}
+
+// scan makes a SCAN that returns everything at once, or nothing.
+func (g *Generator) scan() []string {
+	args := []string{"scan", g.pick("0", "0", "0", "0", "0", "0", "00", "-0", "+0", "", "x", "0x", "1a", " 0", "-", "18446744073709551616", "0\x00")}
+	counted := false
+	for g.one(2) {
+		option := g.pick("match", "MATCH", "type", "TYPE", "count", "matches", "")
+		args = append(args, option)
+		if g.one(20) {
+			continue
+		}
+		switch option {
+		case "match", "MATCH":
+			args = append(args, g.Pattern())
+		case "type", "TYPE":
+			args = append(args, g.pick("string", "STRING", "hash", "nosuch", "", "string\x00", "strin"))
+		default:
+			value := g.pick("1000", "2000", "0", "-1", "x", "", "9223372036854775808")
+			counted = counted || option == "count"
+			args = append(args, value)
+		}
+	}
+	if !counted || !g.one(20) {
+		args = append(args, "count", "1000")
+	}
+	return args
 }

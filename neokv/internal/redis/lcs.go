@@ -1,0 +1,171 @@
+package redis
+
+import (
+	"bytes"
+
+	"neokv.dev/neokv/internal/keys"
+)
+
+// lcsOptions are LCS's options as given.
+type lcsOptions struct {
+	length, ranges, withLength bool
+	minLength                  int64 // of a range that is shown
+}
+
+// lcs is LCS: the longest common subsequence of two strings, its length, or the ranges of both that it is made of.
+func lcs(r *Reader, args [][]byte, out *Reply) error {
+	var text [2][]byte
+	for i := range text {
+		rec, err := r.load(args[1+i])
+		if err != nil {
+			return err
+		}
+		if !rec.live {
+			continue
+		}
+		if rec.Type != keys.String {
+			out.Error(errLCSType)
+			return nil
+		}
+		text[i] = bytes.Clone(rec.Value) // valid until the next load only
+	}
+	var o lcsOptions
+	for i := 3; i < len(args); i++ {
+		switch a := args[i]; {
+		case IsOption(a, "idx"):
+			o.ranges = true
+		case IsOption(a, "len"):
+			o.length = true
+		case IsOption(a, "withmatchlen"):
+			o.withLength = true
+		case IsOption(a, "minmatchlen") && i+1 < len(args):
+			i++
+			var ok bool
+			if o.minLength, ok = parseInt(args[i]); !ok {
+				out.Error(ErrNotInteger)
+				return nil
+			}
+		default:
+			out.Error(ErrSyntax)
+			return nil
+		}
+	}
+	switch {
+	case o.ranges && o.length:
+		out.Error(errLCSBoth)
+		return nil
+	case 4*(len(text[0])+1)*(len(text[1])+1) > maxStringBytes: // what Redis's table would take
+		out.Error(errLCSMemory)
+		return nil
+	}
+	l := newSubsequence(text[0], text[1])
+	switch {
+	case o.ranges:
+		l.writeRanges(out, o)
+	case o.length:
+		out.Int(int64(l.length))
+	default:
+		out.Bulk(l.text())
+	}
+	return nil
+}
+
+// subsequence is the longest common subsequence of a and b. Where there are several it is the one that Redis picks: walking back from
+// both ends, a's prefix gets shorter only if the other way would lose a byte.
+type subsequence struct {
+	a, b   []byte
+	length int
+	// up has a bit for every pair of prefixes of a and b, i and j bytes long: whether the subsequence gets shorter without a's last
+	// byte less than it does without b's.
+	up []uint64
+}
+
+// newSubsequence takes time proportional to len(a) * len(b), and that many bits.
+func newSubsequence(a, b []byte) *subsequence {
+	l := &subsequence{a: a, b: b}
+	l.up = make([]uint64, (len(a)*len(b)+63)/64)
+	row := make([]uint32, len(b)+1) // lengths for the prefix of a so far and every prefix of b
+	for i := range a {
+		diagonal := uint32(0)
+		for j := range b {
+			above, left := row[j+1], row[j]
+			switch {
+			case a[i] == b[j]:
+				row[j+1] = diagonal + 1
+			case above > left:
+				bit := i*len(b) + j
+				l.up[bit/64] |= 1 << (bit % 64)
+			default:
+				row[j+1] = left
+			}
+			diagonal = above
+		}
+	}
+	l.length = int(row[len(b)])
+	return l
+}
+
+// back walks from the ends of both strings and calls match with the indexes of each pair of bytes of the subsequence, the last first.
+func (l *subsequence) back(match func(i, j int)) {
+	for i, j := len(l.a)-1, len(l.b)-1; i >= 0 && j >= 0; {
+		bit := i*len(l.b) + j
+		switch {
+		case l.a[i] == l.b[j]:
+			match(i, j)
+			i, j = i-1, j-1
+		case l.up[bit/64]&(1<<(bit%64)) != 0:
+			i--
+		default:
+			j--
+		}
+	}
+}
+
+func (l *subsequence) text() []byte {
+	text := make([]byte, l.length)
+	n := l.length
+	l.back(func(i, _ int) {
+		n--
+		text[n] = l.a[i]
+	})
+	return text
+}
+
+// writeRanges appends the ranges that follow each other without a gap in both strings, the last first, and the length.
+func (l *subsequence) writeRanges(out *Reply, o lcsOptions) {
+	type stretch struct{ i, j, n int }
+	var found []stretch
+	l.back(func(i, j int) {
+		if k := len(found) - 1; k >= 0 && found[k].i == i+1 && found[k].j == j+1 {
+			found[k] = stretch{i, j, found[k].n + 1}
+			return
+		}
+		found = append(found, stretch{i, j, 1})
+	})
+	shown := found[:0]
+	for _, s := range found {
+		if int64(s.n) >= o.minLength {
+			shown = append(shown, s)
+		}
+	}
+	out.Map(2)
+	out.BulkString("matches")
+	out.Array(len(shown))
+	for _, s := range shown {
+		if o.withLength {
+			out.Array(3)
+		} else {
+			out.Array(2)
+		}
+		for _, first := range [...]int{s.i, s.j} {
+			out.Array(2)
+			out.Int(int64(first))
+			out.Int(int64(first + s.n - 1))
+		}
+		if o.withLength {
+			out.Int(int64(s.n))
+		}
+	}
+	out.BulkString("len")
+	out.Int(int64(l.length))
+}

@@ -1,0 +1,165 @@
+package redis
+
+import "neokv.dev/neokv/internal/keys"
+
+// This file is OBJECT and MEMORY USAGE: what Redis tells of how it stores a key. Where the storage here has no counterpart the answers
+// are those that a client of Redis would expect of such a value.
+
+var objectCommands = []*Command{
+	{
+		Name: "object", Arity: -2, Doc: Doc{"Commands about how a key is stored.", "2.2.3", "generic", "Depends on subcommand."},
+		Sub: []*Command{
+			{
+				Name: "encoding", Arity: 3, Flags: FlagReadonly, Keys: secondKey, Read: objectEncoding, Tips: []string{"nondeterministic_output"},
+				Doc: Doc{"Names the encoding that Redis would give the value if it were set as it is.", "2.2.3", "generic", "O(1)"},
+			},
+			{
+				Name: "freq", Arity: 3, Flags: FlagReadonly, Keys: secondKey, Read: objectFreq, Tips: []string{"nondeterministic_output"},
+				Doc: Doc{"Answers, for a key that exists, with an error: accesses are not counted.", "4.0.0", "generic", "O(1)"},
+			},
+			{
+				Name: "idletime", Arity: 3, Flags: FlagReadonly, Keys: secondKey, Read: objectIdleTime, Tips: []string{"nondeterministic_output"},
+				Doc: Doc{"Returns 0 for a key that exists: times of access are not kept.", "2.2.3", "generic", "O(1)"},
+			},
+			{
+				Name: "refcount", Arity: 3, Flags: FlagReadonly, Keys: secondKey, Read: objectRefCount, Tips: []string{"nondeterministic_output"},
+				Doc: Doc{"Returns how many references Redis would count: 1, or 2147483647 for small integers.", "2.2.3", "generic", "O(1)"},
+			},
+			{
+				Name: "help", Arity: 2, Flags: FlagLoading | FlagStale,
+				Doc: Doc{"Lists the subcommands.", "6.2.0", "generic", "O(1)"},
+			},
+		},
+	},
+	{
+		Name: "memory", Arity: -2, Doc: Doc{"Commands about memory.", "4.0.0", "server", "Depends on subcommand."},
+		Sub: []*Command{
+			{
+				Name: "usage", Arity: -3, Flags: FlagReadonly, Keys: secondKey, Read: memoryUsage,
+				Doc: Doc{"Returns how many bytes a key and its record take, before compression.", "4.0.0", "server", "O(1)"},
+			},
+			{
+				Name: "doctor", Arity: 2, Tips: []string{"nondeterministic_output", "request_policy:all_shards", "response_policy:special"},
+				Doc: Doc{"Says that the Go runtime looks after the memory.", "4.0.0", "server", "O(1)"},
+			},
+			{
+				Name: "malloc-stats", Arity: 2, Tips: []string{"nondeterministic_output", "request_policy:all_shards", "response_policy:special"},
+				Doc: Doc{"Says that the allocator has no statistics of its own.", "4.0.0", "server", "O(1)"},
+			},
+			{
+				Name: "purge", Arity: 2, Tips: []string{"request_policy:all_shards", "response_policy:all_succeeded"},
+				Doc: Doc{"Does nothing: the Go runtime gives memory back by itself.", "4.0.0", "server", "O(1)"},
+			},
+			{
+				Name: "stats", Arity: 2, Tips: []string{"nondeterministic_output", "request_policy:all_shards", "response_policy:special"},
+				Doc: Doc{"Returns how much memory the process uses.", "4.0.0", "server", "O(1)"},
+			},
+			{
+				Name: "help", Arity: 2, Flags: FlagLoading | FlagStale,
+				Doc: Doc{"Lists the subcommands.", "4.0.0", "server", "O(1)"},
+			},
+		},
+	},
+}
+
+// secondKey is the key specification of a subcommand whose only key is its first argument.
+var secondKey = []KeySpec{{First: 2, Last: 0, Step: 1, Flags: []string{"RO"}}}
+
+const (
+	maxIntegerBytes  = 20 // of a string that Redis tries to keep as an integer
+	maxEmbeddedBytes = 44 // of one that it keeps beside its header
+	sharedIntegers   = 10_000
+	sharedReferences = 1<<31 - 1
+)
+
+// object loads the key of a subcommand and reports whether it exists; a null is appended if not.
+func (r *Reader) object(args [][]byte, out *Reply) (rec record, ok bool, err error) {
+	rec, err = r.load(args[2])
+	if err == nil && !rec.live {
+		out.Null()
+	}
+	return rec, err == nil && rec.live, err
+}
+
+// integer returns the number that a string is kept as.
+func (rec *record) integer() (int64, bool) {
+	if rec.Type != keys.String || len(rec.Value) > maxIntegerBytes {
+		return 0, false
+	}
+	return parseInt(rec.Value)
+}
+
+func objectEncoding(r *Reader, args [][]byte, out *Reply) error {
+	rec, ok, err := r.object(args, out)
+	if !ok {
+		return err
+	}
+	name := "raw"
+	switch _, integer := rec.integer(); {
+	case rec.Type == keys.List:
+		name = "quicklist"
+	case rec.Type == keys.ZSet:
+		name = "skiplist"
+	case rec.Type != keys.String:
+		name = "hashtable"
+	case integer:
+		name = "int"
+	case len(rec.Value) <= maxEmbeddedBytes:
+		name = "embstr"
+	}
+	out.BulkString(name)
+	return nil
+}
+
+func objectRefCount(r *Reader, args [][]byte, out *Reply) error {
+	rec, ok, err := r.object(args, out)
+	if !ok {
+		return err
+	}
+	if n, integer := rec.integer(); integer && 0 <= n && n < sharedIntegers {
+		out.Int(sharedReferences)
+	} else {
+		out.Int(1)
+	}
+	return nil
+}
+
+func objectIdleTime(r *Reader, args [][]byte, out *Reply) error {
+	_, ok, err := r.object(args, out)
+	if ok {
+		out.Int(0)
+	}
+	return err
+}
+
+func objectFreq(r *Reader, args [][]byte, out *Reply) error {
+	_, ok, err := r.object(args, out)
+	if ok {
+		out.Error(errNoLFU)
+	}
+	return err
+}
+
+// memoryUsage counts the record with its key; a collection's elements are not looked at, whatever SAMPLES says.
+func memoryUsage(r *Reader, args [][]byte, out *Reply) error {
+	for i := 3; i < len(args); i += 2 {
+		if !IsOption(args[i], "samples") || i+1 == len(args) {
+			out.Error(ErrSyntax)
+			return nil
+		}
+		n, ok := parseInt(args[i+1])
+		if !ok {
+			out.Error(ErrNotInteger)
+			return nil
+		}
+		if n < 0 {
+			out.Error(ErrSyntax)
+			return nil
+		}
+	}
+	rec, ok, err := r.object(args, out)
+	if ok {
+		out.Int(int64(keys.UserKeyOffset + len(args[2]) + len(rec.Append(nil))))
+	}
+	return err
+}
