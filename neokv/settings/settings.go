@@ -33,19 +33,25 @@ type Engine struct {
 	CompactionConcurrency int           `key:"compaction_concurrency" min:"1" max:"64" help:"compactions at once in the process, at least one per store"`
 	TargetFileSize        Bytes         `key:"target_file_size" min:"64KiB" max:"4GiB" help:"size of a table in L0; it doubles per level"`
 	LevelBase             Bytes         `key:"level_base" min:"1MiB" max:"64GiB" help:"bytes in the base level before it is compacted"`
-	Compression           string        `key:"compression" oneof:"none,snappy,minlz,zstd" help:"block compression of data; the Raft log is never compressed harder than snappy"`
+	Compression           string        `key:"compression" oneof:"none,snappy,minlz,zstd,tiered" help:"block compression of data, tiered: none in the upper two levels, zstd at the bottom, minlz between; the Raft log is never compressed harder than snappy"`
+	OpenFiles             int           `key:"open_files" min:"128" max:"1000000" help:"tables kept open in the process, at least 128 per store"`
 	WALSync               string        `key:"wal_sync" oneof:"always,none" help:"whether a write is on disk before it is acknowledged"`
+	WALDir                string        `key:"wal_dir" help:"folder on another disk for the write-ahead logs, empty to keep them beside the data; recorded in the data folder at first boot"`
+	Durable               bool          `key:"durable" help:"true: refuse what lets acknowledged writes get lost: memory, a temporary folder, engine.wal_sync none"`
 	WALMinSyncInterval    time.Duration `key:"wal_min_sync_interval" min:"0s" max:"1s" help:"shortest time between two syncs of a WAL"`
 }
 
 // Raft holds the knobs of replication and batching.
 type Raft struct {
-	BatchMaxOps   int           `key:"batch_max_ops" min:"1" max:"65536" help:"commands in one Raft entry"`
-	BatchMaxBytes Bytes         `key:"batch_max_bytes" min:"1KiB" max:"64MiB" help:"bytes of commands in one Raft entry; a larger single command has an entry of its own"`
-	MaxInflight   int           `key:"max_inflight" min:"1" max:"1024" help:"entries of a region proposed and not yet applied"`
-	RTT           time.Duration `key:"rtt" min:"1ms" max:"1s" help:"length of a Raft tick, whole milliseconds"`
-	ElectionTicks int           `key:"election_ticks" min:"5" max:"1000" help:"ticks without a leader before a replica campaigns"`
-	Transport     string        `key:"transport" oneof:"memory" help:"how stores of one process reach each other"`
+	BatchMaxOps        int           `key:"batch_max_ops" min:"1" max:"65536" help:"commands in one Raft entry"`
+	BatchMaxBytes      Bytes         `key:"batch_max_bytes" min:"1KiB" max:"64MiB" help:"bytes of commands in one Raft entry; a larger single command has an entry of its own"`
+	MaxInflight        int           `key:"max_inflight" min:"1" max:"1024" help:"entries of a region proposed and not yet applied"`
+	RTT                time.Duration `key:"rtt" min:"1ms" max:"1s" help:"length of a Raft tick, whole milliseconds"`
+	ElectionTicks      int           `key:"election_ticks" min:"5" max:"1000" help:"ticks without a leader before a replica campaigns"`
+	SnapshotEntries    int           `key:"snapshot_entries" min:"10" max:"10000000" help:"entries applied between two snapshot records of a replica; each lets its log be cut"`
+	SnapshotBytes      Bytes         `key:"snapshot_bytes" min:"64KiB" max:"64GiB" help:"bytes of entries applied since the last snapshot record that make a replica take the next one before its time"`
+	CompactionOverhead int           `key:"compaction_overhead" min:"1" max:"10000000" help:"entries kept in the log behind a snapshot record, for replicas that are a little behind"`
+	Transport          string        `key:"transport" oneof:"memory,tcp" help:"how stores of one process reach each other"`
 }
 
 // Redis holds the knobs of the Redis protocol side.
@@ -56,6 +62,22 @@ type Redis struct {
 	MaxHeldBytes   Bytes         `key:"max_held_bytes" min:"0" max:"64GiB" help:"bytes of the commands of one listener that wait for a leader; beyond, they are answered at once"`
 	MaxClients     int           `key:"max_clients" min:"1" max:"1000000" help:"connections per listener"`
 	MaxBulkLen     Bytes         `key:"max_bulk_len" min:"1MiB" max:"512MiB" help:"longest argument of a command"`
+
+	RequirePass   string `key:"requirepass" secret:"true" help:"password that clients give with AUTH, empty for none; to listen beyond loopback needs one"`
+	AdvertiseIP   string `key:"advertise_ip" help:"host that clients are sent to, empty for the address listened on"`
+	AdvertisePort int    `key:"advertise_port" min:"0" max:"65535" help:"port of store 1 that clients are sent to, the other stores follow upwards; 0 for the ports listened on"`
+
+	ExpireInterval time.Duration `key:"expire_interval" min:"0s" max:"24h" help:"how often the leader of a region looks through the next expire_keys of its keys and deletes what has expired; 0 for never"`
+	ExpireKeys     int           `key:"expire_keys" min:"1" max:"1000000" help:"keys of a region that it looks at then"`
+	ExpireSample   int           `key:"expire_sample" min:"0" max:"128" help:"keys that it looks at from a random place on, where some may have expired; it goes on while many have; 0 for no samples"`
+
+	QueryBufferLimit      Bytes         `key:"query_buffer_limit" min:"1MiB" max:"64GiB" help:"bytes of one command that a client may send; beyond, it is closed"`
+	OutputBufferLimit     Bytes         `key:"output_buffer_limit" min:"0" max:"64GiB" help:"bytes of replies that a client may leave unread; beyond, it is closed; 0 for no limit"`
+	OutputBufferSoftLimit Bytes         `key:"output_buffer_soft_limit" min:"0" max:"64GiB" help:"bytes of replies that a client may leave unread for output_buffer_soft_time; 0 for no limit"`
+	OutputBufferSoftTime  time.Duration `key:"output_buffer_soft_time" min:"0s" max:"24h" help:"how long a client may exceed output_buffer_soft_limit"`
+	ClientMemory          Bytes         `key:"client_memory" min:"0" max:"1TiB" help:"bytes that all clients of the process hold in buffers; beyond, those that hold most are closed; 0 for no limit"`
+	Timeout               time.Duration `key:"timeout" min:"0s" max:"87600h" help:"how long a connection may be idle, whole seconds; 0 for ever"`
+	TCPKeepalive          time.Duration `key:"tcp_keepalive" min:"0s" max:"24h" help:"silence after which a client's machine is probed, whole seconds; 0 for never"`
 }
 
 // Lease is how long a read index round lets a leader answer reads without another: shorter than the shortest election
@@ -71,11 +93,14 @@ func Default() Settings {
 		Engine: Engine{
 			MemtableSize: 96 << 20, MemtableCount: 4, BloomBits: 10, BloomPrefix: "key",
 			BlockCache: 256 << 20, BlockSize: 16 << 10, L0Compaction: 4, L0Stop: 24, CompactionConcurrency: 3,
-			TargetFileSize: 4 << 20, LevelBase: 64 << 20, Compression: "snappy", WALSync: "always",
+			TargetFileSize: 4 << 20, LevelBase: 64 << 20, Compression: "snappy", OpenFiles: 1024, WALSync: "always",
 		},
 		Raft: Raft{
 			BatchMaxOps: 512, BatchMaxBytes: 256 << 10, MaxInflight: 4, RTT: 10 * time.Millisecond, ElectionTicks: 30, Transport: "memory",
+			SnapshotEntries: 10000, SnapshotBytes: 64 << 20, CompactionOverhead: 2000,
 		},
-		Redis: Redis{ClusterEnabled: true, LeaderlessWait: 2 * time.Second, MaxHeldBytes: 64 << 20, MaxClients: 10000, MaxBulkLen: 64 << 20},
+		Redis: Redis{ClusterEnabled: true, LeaderlessWait: 2 * time.Second, MaxHeldBytes: 64 << 20, MaxClients: 10000, MaxBulkLen: 512 << 20,
+			ExpireInterval: time.Minute, ExpireKeys: 1000, ExpireSample: 64,
+			QueryBufferLimit: 1 << 30, ClientMemory: 512 << 20, TCPKeepalive: 300 * time.Second},
 	}
 }

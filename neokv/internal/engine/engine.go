@@ -15,9 +15,11 @@ import (
 
 // Options of one store's engine.
 type Options struct {
-	Dir   string
-	FS    vfs.FS
-	Knobs settings.Engine
+	Dir string
+	// WALDir is where the write-ahead log is, empty for Dir. It must stay what it was when the database was made.
+	WALDir string
+	FS     vfs.FS
+	Knobs  settings.Engine
 	// Stores is how many engines share the process; memory and compaction slots are divided by it.
 	Stores int
 	// Fatal is called, from any goroutine, when Pebble reports what it considers fatal: a failed write or sync, a corrupted
@@ -28,8 +30,11 @@ type Options struct {
 
 // Engine is a store's database. All methods may run concurrently.
 type Engine struct {
-	db     *pebble.DB
-	events events
+	db      *pebble.DB
+	options *pebble.Options // as the database was opened with
+	fs      vfs.FS
+	dir     string
+	events  events
 
 	// The pools belong to the engine, not to the package, so that nothing crosses from one virtual-time bubble into the next.
 	views   sync.Pool
@@ -43,10 +48,15 @@ func Open(o Options) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := makeDir(o.FS, o.Dir); err != nil {
-		return nil, fmt.Errorf("engine %s: %w", o.Dir, err)
+	for _, dir := range []string{o.Dir, o.WALDir} {
+		if dir == "" {
+			continue
+		}
+		if err := makeDir(o.FS, dir); err != nil {
+			return nil, fmt.Errorf("engine %s: %w", dir, err)
+		}
 	}
-	e := &Engine{}
+	e := &Engine{fs: o.FS, dir: o.Dir}
 	e.views.New = func() any { return &View{engine: e} }
 	e.batches.New = func() any { return newBatch(e) }
 
@@ -57,6 +67,11 @@ func Open(o Options) (*Engine, error) {
 	if e.db, err = pebble.Open(o.Dir, opts); err != nil {
 		return nil, fmt.Errorf("engine %s: %w", o.Dir, err)
 	}
+	if err := e.clearIncoming(); err != nil {
+		return nil, fmt.Errorf("engine %s: %w", o.Dir, errors.Join(err, e.db.Close()))
+	}
+	e.options = pebbleOptions(o, share, &e.events)
+	e.options.EnsureDefaults()
 	return e, nil
 }
 

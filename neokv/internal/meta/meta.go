@@ -4,6 +4,7 @@
 package meta
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha1"
 	"encoding/binary"
@@ -11,6 +12,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"io"
 	"sync/atomic"
 
@@ -179,15 +181,24 @@ func (m *machine) Open(<-chan struct{}) (uint64, error) {
 	if err != nil || !ok {
 		return 0, err
 	}
+	saved, index, err := parseState(value)
+	if err != nil {
+		return 0, fmt.Errorf("meta: %w", err)
+	}
+	m.current.Store(saved)
+	return index, nil
+}
+
+// parseState decodes the record.
+func parseState(value []byte) (m *Map, applyIndex uint64, err error) {
 	if len(value) < 9 || value[0] != stateFormat {
-		return 0, fmt.Errorf("meta: decode state: %d bytes, want format %d and at least 9", len(value), stateFormat)
+		return nil, 0, fmt.Errorf("decode state: %d bytes, want format %d and at least 9", len(value), stateFormat)
 	}
-	var saved Map
-	if err := json.Unmarshal(value[9:], &saved); err != nil {
-		return 0, fmt.Errorf("meta: decode state: %w", err)
+	m = new(Map)
+	if err := json.Unmarshal(value[9:], m); err != nil {
+		return nil, 0, fmt.Errorf("decode state: %w", err)
 	}
-	m.current.Store(&saved)
-	return binary.BigEndian.Uint64(value[1:]), nil
+	return m, binary.BigEndian.Uint64(value[1:]), nil
 }
 
 // Update implements sm.IOnDiskStateMachine.
@@ -231,12 +242,76 @@ func (m *machine) Sync() error {
 	return m.o.Engine.Sync()
 }
 
-var errNoSnapshots = errors.New("meta: its log is never cut, so nothing asks for a snapshot")
+// maxStateBytes bounds the meta group's record.
+const maxStateBytes = 64 << 20
 
-// PrepareSnapshot, SaveSnapshot and RecoverFromSnapshot implement sm.IOnDiskStateMachine.
-func (m *machine) PrepareSnapshot() (any, error)                        { return nil, errNoSnapshots }
-func (m *machine) SaveSnapshot(any, io.Writer, <-chan struct{}) error   { return errNoSnapshots }
-func (m *machine) RecoverFromSnapshot(io.Reader, <-chan struct{}) error { return errNoSnapshots }
+// PrepareSnapshot implements sm.IOnDiskStateMachine: it returns the record, which is small.
+func (m *machine) PrepareSnapshot() (any, error) {
+	if m.o.Failed() != nil {
+		return []byte(nil), nil
+	}
+	view := m.o.Engine.NewView()
+	defer view.Close()
+	value, _, err := view.Get(stateKey())
+	if err != nil {
+		m.o.Fence(fmt.Errorf("meta: prepare a snapshot: %w", err))
+	}
+	return bytes.Clone(value), nil
+}
+
+// SaveSnapshot implements sm.IOnDiskStateMachine. A snapshot is [record][CRC-32C of it u32].
+func (m *machine) SaveSnapshot(prepared any, w io.Writer, _ <-chan struct{}) error {
+	value := prepared.([]byte)
+	if m.o.Failed() != nil {
+		return sm.ErrSnapshotAborted
+	}
+	sum := crc32.Checksum(value, crc32.MakeTable(crc32.Castagnoli))
+	_, err := w.Write(binary.BigEndian.AppendUint32(value, sum))
+	return err // the library's own
+}
+
+// RecoverFromSnapshot implements sm.IOnDiskStateMachine. A snapshot that does not read as it should fences the store and changes
+// nothing.
+func (m *machine) RecoverFromSnapshot(r io.Reader, _ <-chan struct{}) error {
+	if m.o.Failed() != nil {
+		return nil
+	}
+	if err := m.install(r); err != nil {
+		m.o.Fence(fmt.Errorf("meta: install a snapshot: %w", err))
+	}
+	return nil
+}
+
+func (m *machine) install(r io.Reader) (err error) {
+	defer func() {
+		if p := recover(); p != nil { // the library's reader panics on damaged bytes
+			err = fmt.Errorf("read: %v", p)
+		}
+	}()
+	value, err := io.ReadAll(io.LimitReader(r, maxStateBytes))
+	if err != nil {
+		return fmt.Errorf("read: %w", err)
+	}
+	if len(value) < crc32.Size {
+		return fmt.Errorf("%d bytes, want more than %d", len(value), crc32.Size)
+	}
+	value, end := value[:len(value)-crc32.Size], value[len(value)-crc32.Size:]
+	sum := crc32.Checksum(value, crc32.MakeTable(crc32.Castagnoli))
+	if want := binary.BigEndian.Uint32(end); sum != want {
+		return fmt.Errorf("checksum %08x, want %08x", sum, want)
+	}
+	next, _, err := parseState(value)
+	if err != nil {
+		return err
+	}
+	b := m.o.Engine.NewBatch()
+	if err := errors.Join(b.Set(stateKey(), value), b.Commit(false)); err != nil {
+		return err
+	}
+	m.current.Store(next)
+	m.o.Changed()
+	return nil
+}
 
 // Close implements sm.IOnDiskStateMachine.
 func (m *machine) Close() error { return nil }

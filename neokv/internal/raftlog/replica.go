@@ -29,6 +29,7 @@ type records struct {
 	state pb.State
 	// The log is first..last, empty when last = first-1. Entries [stored, first) are truncated and not yet deleted.
 	stored, first, last uint64
+	written             uint64 // bytes of entries since the last deletion, at least those truncated and not yet deleted
 	lastTerm            uint64 // of the last entry, or of the snapshot that the log begins after
 	meta                uint64 // the first index on record, 0 for none
 	snapshot            uint64 // index of the snapshot record, 0 for none
@@ -38,8 +39,11 @@ type records struct {
 
 var none = records{stored: 1, first: 1}
 
-// deleteStep is how many truncated entries are deleted together, at least.
-const deleteStep = 1024
+// Truncated entries are deleted together when there are deleteStep of them, or deleteBytes were written since the last time.
+const (
+	deleteStep  = 1024
+	deleteBytes = 16 << 20
+)
 
 // replica returns a region's records, perhaps not loaded.
 func (l *Log) replica(shard uint64) *replica {
@@ -302,6 +306,7 @@ func (r *replica) append(b *engine.Batch, ents []pb.Entry, l *Log) error {
 		total += size
 	}
 	r.last, r.lastTerm = high, ents[len(ents)-1].Term
+	r.written += uint64(total)
 	l.entries.Add(int64(len(ents)))
 	l.entryBytes.Add(int64(total))
 	return nil
@@ -323,18 +328,18 @@ func (r *replica) discard(b *engine.Batch, next uint64) error {
 			return err
 		}
 	}
-	r.stored, r.first, r.last = next, next, next-1
+	r.stored, r.first, r.last, r.written = next, next, next-1, 0
 	return r.putMeta(b)
 }
 
 // truncate removes entries up to index, first <= index <= last.
 func (r *replica) truncate(b *engine.Batch, index uint64) error {
 	r.first = index + 1
-	if r.first-r.stored >= deleteStep {
+	if r.first-r.stored >= deleteStep || r.written >= deleteBytes {
 		if err := b.DeleteRange(keys.LogBounds(r.region, r.stored, r.first)); err != nil {
 			return err
 		}
-		r.stored = r.first
+		r.stored, r.written = r.first, 0
 	}
 	return r.putMeta(b)
 }

@@ -3,7 +3,6 @@ package region
 import (
 	"errors"
 	"fmt"
-	"io"
 	"time"
 
 	sm "github.com/lni/dragonboat/v4/statemachine"
@@ -27,9 +26,10 @@ type machine struct {
 	claimed []*batch
 	discard redis.Reply
 	buf     []byte
-}
 
-var errNoSnapshots = errors.New("region snapshots are not made while the log is never cut")
+	cutting cutting
+	lazy    func() error // planted: what Faults.LazyInstall has left to do
+}
 
 // Open implements sm.IOnDiskStateMachine: it returns the apply index found in the engine.
 func (m *machine) Open(<-chan struct{}) (uint64, error) {
@@ -63,9 +63,15 @@ func (m *machine) Update(entries []sm.Entry) ([]sm.Entry, error) {
 	if r.o.Failed() != nil {
 		return entries, nil
 	}
+	if m.lazy != nil {
+		if err := m.lazy(); err != nil {
+			r.o.Fence(err)
+		}
+		m.lazy = nil
+	}
 	b := r.o.Engine.NewBatch()
 	w := &m.writer
-	w.Batch, w.Space, w.State = b, m.space, &m.state
+	w.Batch, w.Space, w.State, w.SoonestMS = b, m.space, &m.state, redis.NoExpiry
 	for i := range entries {
 		if err := m.apply(w, &entries[i]); err != nil {
 			b.Close()
@@ -79,6 +85,7 @@ func (m *machine) Update(entries []sm.Entry) ([]sm.Entry, error) {
 		r.o.Fence(fmt.Errorf("region %d: commit: %w", m.space.Region, err))
 	}
 	m.publish()
+	r.notice(w.SoonestMS)
 	var failed error
 	if r.o.Failed() != nil {
 		failed = &UnknownOutcome{"store failed"}
@@ -122,6 +129,7 @@ func (m *machine) commit(b *engine.Batch) error {
 func (m *machine) apply(w *redis.Writer, e *sm.Entry) error {
 	r := m.r
 	m.state.ApplyIndex = e.Index
+	m.count(len(e.Cmd))
 	h, commands, err := parseEntry(e.Cmd)
 	if err != nil {
 		return err
@@ -152,6 +160,9 @@ func (m *machine) apply(w *redis.Writer, e *sm.Entry) error {
 		}
 	}
 	w.Index, w.VersionBase = e.Index, h.version
+	if b != nil {
+		b.index = e.Index
+	}
 
 	part, call, n := 0, 0, uint64(0)
 	for len(commands) > 0 {
@@ -159,6 +170,9 @@ func (m *machine) apply(w *redis.Writer, e *sm.Entry) error {
 			return err
 		}
 		row := redis.Lookup(m.args[0])
+		if row == nil {
+			row = m.internal(m.args[0])
+		}
 		if row == nil || row.Write == nil {
 			return fmt.Errorf("unknown write command %q", m.args[0])
 		}
@@ -188,6 +202,7 @@ func (m *machine) apply(w *redis.Writer, e *sm.Entry) error {
 func (m *machine) publish() {
 	m.r.legacyAt.Store(m.state.LegacyAt)
 	m.r.regionTime.Store(m.state.TimeMS)
+	m.r.applied.Store(m.state.ApplyIndex)
 }
 
 // Lookup implements sm.IOnDiskStateMachine; reads do not come this way.
@@ -200,14 +215,6 @@ func (m *machine) Sync() error {
 	}
 	return m.r.o.Engine.Sync()
 }
-
-// PrepareSnapshot, SaveSnapshot and RecoverFromSnapshot implement sm.IOnDiskStateMachine. Nothing asks for a snapshot: the log
-// is whole on every replica, and no replica joins later.
-func (m *machine) PrepareSnapshot() (any, error) { return nil, errNoSnapshots }
-
-func (m *machine) SaveSnapshot(any, io.Writer, <-chan struct{}) error { return errNoSnapshots }
-
-func (m *machine) RecoverFromSnapshot(io.Reader, <-chan struct{}) error { return errNoSnapshots }
 
 // Close implements sm.IOnDiskStateMachine; the engine is the store's.
 func (m *machine) Close() error { return nil }

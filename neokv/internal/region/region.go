@@ -64,6 +64,8 @@ type Faults struct {
 	TrustLease  bool                            // a lease, once held, is never checked again
 	NoReadIndex bool                            // a follower reads what it has, without asking the leader
 	NoTermTag   bool                            // apply takes entries of every term
+	LazyInstall bool                            // a received snapshot is put in with the next entry, when its file is gone
+	LocalClock  bool                            // readers and apply judge expiry by their store's own clock alone
 	BeforeWrite func(topology.RegionID, uint64) // runs between the reading of the term and the proposal
 	// Skew is how far a store's clock is ahead; nil for clocks that agree.
 	Skew func(topology.StoreID) time.Duration
@@ -83,7 +85,9 @@ type Replica struct {
 	// What apply publishes, and readers load.
 	regionTime  atomic.Uint64 // ms
 	legacyAt    atomic.Uint64
+	applied     atomic.Uint64 // the apply index
 	clock       atomic.Pointer[clockBase]
+	soonest     atomic.Uint64 // no record is known that expires before this instant, ms; see Cleaner
 	servingTerm atomic.Uint64 // the term whose barrier has been applied here; 0 while this replica may not serve
 	// epoch rises, by any step, whenever the region's data or bounds have been replaced other than by an entry, behind what is
 	// published above: a read that sees it move is thrown away and begins anew.
@@ -97,6 +101,7 @@ type Replica struct {
 	running atomic.Bool                       // Raft has it
 
 	nudge chan struct{}
+	cut   chan uint64 // see machine.count
 	stop  chan struct{}
 	wg    sync.WaitGroup
 }
@@ -111,9 +116,9 @@ type Counters struct {
 	LeaseReads, IndexReads          atomic.Uint64 // runs
 	FollowerReads                   atomic.Uint64 // runs, by read index, while another replica led
 	LeaderChanges                   atomic.Uint64 // terms served here
-	SnapshotsSent                   atomic.Uint64 // whole, to other stores
-	SnapshotsReceived               atomic.Uint64 // installed
-	SnapshotBytes                   atomic.Uint64 // of both
+	SnapshotsSent                   atomic.Uint64 // region snapshots streamed to another replica
+	SnapshotsReceived               atomic.Uint64 // region snapshots installed
+	SnapshotBytes                   atomic.Uint64 // their bytes, sent and received
 	ExpiredKeys                     atomic.Uint64 // deleted by the background passes, counted where their deletion was proposed
 }
 
@@ -122,7 +127,7 @@ func New(o Options) *Replica {
 	r := &Replica{
 		o: o, shard: uint64(o.Region.ID), session: o.Host.GetNoOPSession(uint64(o.Region.ID)),
 		gate: newGate(), base: time.Now(),
-		nudge: make(chan struct{}, 1), stop: make(chan struct{}), counters: o.Counters,
+		nudge: make(chan struct{}, 1), cut: make(chan uint64, 1), stop: make(chan struct{}), counters: o.Counters,
 	}
 	if r.counters == nil {
 		r.counters = new(Counters)
@@ -145,12 +150,13 @@ func (r *Replica) Start(members map[uint64]dragonboat.Target) error {
 	return nil
 }
 
-// RaftConfig is how every Raft group of a cluster runs, the meta group included. The log is not cut yet (SnapshotEntries 0).
+// RaftConfig is how every Raft group of a cluster runs, the meta group included.
 func RaftConfig(id topology.RegionID, replica topology.ReplicaID, k settings.Raft) config.Config {
 	return config.Config{
 		ShardID: uint64(id), ReplicaID: uint64(replica),
 		CheckQuorum: true, PreVote: true,
 		ElectionRTT: uint64(k.ElectionTicks), HeartbeatRTT: uint64(max(1, k.ElectionTicks/10)),
+		SnapshotEntries: uint64(k.SnapshotEntries), CompactionOverhead: uint64(k.CompactionOverhead),
 	}
 }
 
@@ -207,6 +213,9 @@ func (r *Replica) Region() (topology.Region, topology.ReplicaID) { return r.o.Re
 // Counters returns what the replica counts into.
 func (r *Replica) Counters() *Counters { return r.counters }
 
+// Applied is the apply index: the effect of all entries up to it is in the engine.
+func (r *Replica) Applied() uint64 { return r.applied.Load() }
+
 // TimeMS is the region time.
 func (r *Replica) TimeMS() uint64 { return r.regionTime.Load() }
 
@@ -222,6 +231,9 @@ func (r *Replica) lead() {
 		select {
 		case <-r.stop:
 			return
+		case entries := <-r.cut:
+			r.cutLog(entries)
+			continue
 		case <-r.nudge:
 		}
 		for wait := 100 * time.Microsecond; !r.settleLeadership(); wait = min(2*wait, r.o.Knobs.RTT) {
@@ -291,13 +303,17 @@ type clockBase struct {
 	at   time.Time
 }
 
+// localTime is what the store's own clock says, in ms.
+func (r *Replica) localTime(now time.Time) uint64 {
+	if f := r.o.Faults.Skew; f != nil {
+		now = now.Add(f(r.o.Store))
+	}
+	return uint64(now.UnixMilli())
+}
+
 // leaderTime is the larger of the wall clock and the region time plus the monotonic time since, in ms: it never stands still and never goes back.
 func (r *Replica) leaderTime(now time.Time) uint64 {
-	clock := now
-	if f := r.o.Faults.Skew; f != nil {
-		clock = now.Add(f(r.o.Store))
-	}
-	ms := uint64(clock.UnixMilli())
+	ms := r.localTime(now)
 	if c := r.clock.Load(); c != nil {
 		ms = max(ms, c.ms+uint64(now.Sub(c.at).Milliseconds()))
 	}
