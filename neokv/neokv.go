@@ -39,7 +39,8 @@ type Config struct {
 	Discard bool
 	// NoSockets leaves the listeners in memory alone, reached by Dial.
 	NoSockets bool
-	// Bind is the IP address listened on, 127.0.0.1 if empty. Only loopback is allowed.
+	// Bind is the IP address listened on, 127.0.0.1 if empty. One beyond loopback needs redis.requirepass, and an unspecified
+	// one redis.advertise_ip too.
 	Bind string
 	// Port is store 1's port, the other stores follow upwards, and ProxyPort the proxy's; 0 picks free ones.
 	Port, ProxyPort int
@@ -64,6 +65,7 @@ type Cluster struct {
 	proxyAddr string
 	proxyPipe *server.Pipe
 	proxied   atomic.Pointer[proxied]
+	clients   *server.Memory // bounds what the clients of all stores and of the proxy hold
 	boot      time.Duration
 	failed    chan error
 	anyFailed atomic.Bool // since Start: what the disks hold may lag what was acknowledged
@@ -98,26 +100,31 @@ func open(config Config) (*Cluster, error) {
 	if config.Bind == "" {
 		config.Bind = "127.0.0.1"
 	}
-	if ip := net.ParseIP(config.Bind); ip == nil || !ip.IsLoopback() {
-		return nil, fmt.Errorf("bind %s: want a loopback address such as 127.0.0.1 or ::1: there is no access control yet", config.Bind)
+	if err := CheckBind(config.Bind, s.Redis); err != nil {
+		return nil, fmt.Errorf("bind %s: %w", config.Bind, err)
 	}
 	for config.Seed == 0 {
 		config.Seed = rand.Uint64()
 	}
-	c := &Cluster{config: config, network: transport.NewNetwork(), rand: rand.New(rand.NewPCG(config.Seed, 1))}
+	c := &Cluster{config: config, rand: rand.New(rand.NewPCG(config.Seed, 1))}
 	asked := settings.Cluster{Stores: config.Stores, Replicas: config.Replicas, Regions: config.Regions}
+	if config.Dir == "" {
+		if err := CheckNoDir(s.Engine); err != nil {
+			return nil, err
+		}
+	}
 	if !config.InMemory {
 		f, err := openFolder(config.Dir, asked, s, config.Discard, c.random128)
 		if err != nil {
 			return nil, err
 		}
-		c.folder, s.Cluster = f, f.shape
+		c.folder, s.Cluster, s.Engine.WALDir = f, f.shape, f.walDir
 	} else if config.Dir != "" {
 		return nil, fmt.Errorf("folder %s: a cluster in memory has none", config.Dir)
 	} else {
 		s.Cluster = shape(asked, s.Cluster)
 	}
-	c.settings = s
+	c.settings, c.clients = s, server.NewMemory(s.Redis.ClientMemory)
 	err := s.Validate()
 	if err == nil {
 		err = checkPorts(config, s.Cluster.Stores)
@@ -130,6 +137,31 @@ func open(config Config) (*Cluster, error) {
 	}
 	c.failed = make(chan error, s.Cluster.Stores)
 	return c, nil
+}
+
+// CheckBind says why a cluster with these settings may not listen on an address, nil if it may: beyond loopback only with a
+// password, and on all addresses only when clients can be told one.
+func CheckBind(addr string, k settings.Redis) error {
+	switch ip := net.ParseIP(addr); {
+	case ip == nil:
+		return errors.New("want an IP address such as 127.0.0.1 or ::1")
+	case !ip.IsLoopback() && k.RequirePass == "":
+		return errors.New("want a loopback address such as 127.0.0.1 or ::1, or a password in redis.requirepass")
+	case ip.IsUnspecified() && k.AdvertiseIP == "":
+		return errors.New("want redis.advertise_ip too, the host that clients are sent to")
+	}
+	return nil
+}
+
+// CheckNoDir says why a cluster with these settings needs a folder that stays, nil if it does not.
+func CheckNoDir(k settings.Engine) error {
+	switch {
+	case k.Durable:
+		return errors.New("engine.durable true: the data needs a folder that stays, not memory or a temporary one")
+	case k.WALDir != "":
+		return fmt.Errorf("engine.wal_dir %s: write-ahead logs apart need a data folder that stays", k.WALDir)
+	}
+	return nil
 }
 
 // shape is the shape asked for, filled up from the settings. Replicas that nobody asked for are at most one per store.
@@ -174,11 +206,12 @@ func (c *Cluster) start(ctx context.Context) error {
 	if c.folder != nil {
 		identity = c.folder.cluster
 	}
+	c.network = c.newNetwork(identity)
 	initial := meta.Initial(fmt.Sprintf("%x", identity), c.settings.Cluster)
 	for i := range c.settings.Cluster.Stores {
 		n := &node{c: c, id: topology.StoreID(i + 1), cluster: identity, initial: initial}
 		if c.folder != nil {
-			n.dir = c.folder.store(n.id)
+			n.dir, n.walDir = c.folder.store(n.id), c.folder.wal(n.id)
 		} else {
 			n.dir, n.fs = "/"+n.id.RaftAddress(), disk.Mem()
 		}
@@ -221,6 +254,7 @@ func (c *Cluster) start(ctx context.Context) error {
 	wg.Wait()
 	c.proxy = server.New(server.Options{
 		Settings: c.settings, Table: c.proxyTable, Replica: c.replica, Version: Version, Info: c.info,
+		Replicated: c.replicated, Memory: c.clients, Exposed: c.exposed(),
 	})
 	c.proxyPipe = server.NewPipe(memoryAddr(addr))
 	c.serve(c.proxy, c.proxyPipe, proxyListener)
@@ -228,6 +262,39 @@ func (c *Cluster) start(ctx context.Context) error {
 		return err
 	}
 	return c.waitServing(ctx)
+}
+
+// newNetwork returns what the stores reach each other by. Over TCP every store has a port on loopback, wherever clients connect to,
+// that nobody is told of; without sockets the connections are in memory.
+func (c *Cluster) newNetwork(identity [16]byte) *transport.Network {
+	if c.settings.Raft.Transport == "memory" {
+		return transport.NewNetwork()
+	}
+	t := transport.TCP{
+		Cluster: identity,
+		Listen:  func() (net.Listener, error) { return net.Listen("tcp", "127.0.0.1:0") },
+		Dial: func(ctx context.Context, addr string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "tcp", addr)
+		},
+	}
+	if c.config.NoSockets {
+		var mu sync.Mutex
+		pipes := make(map[string]*server.Pipe)
+		t.Listen = func() (net.Listener, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			addr := fmt.Sprintf("raft-%d", len(pipes))
+			pipes[addr] = server.NewPipe(memoryAddr(addr))
+			return pipes[addr], nil
+		}
+		t.Dial = func(ctx context.Context, addr string) (net.Conn, error) {
+			mu.Lock()
+			p := pipes[addr]
+			mu.Unlock()
+			return p.Dial(ctx)
+		}
+	}
+	return transport.NewTCP(t)
 }
 
 // listen opens a port, unless the cluster has no sockets: then the address is only a name.
@@ -364,6 +431,19 @@ func (c *Cluster) replica(id topology.StoreID, r topology.RegionID) *region.Repl
 		}
 	}
 	return nil
+}
+
+// exposed reports whether the cluster can be reached from beyond loopback.
+func (c *Cluster) exposed() bool { return !net.ParseIP(c.config.Bind).IsLoopback() }
+
+// replicated is the proxy's way to the stores that can tell who has applied an entry.
+func (c *Cluster) replicated(ctx context.Context, r topology.RegionID, index uint64) int {
+	for _, n := range c.nodes {
+		if s := n.store.Load(); s != nil && s.Failed() == nil {
+			return s.Replicated(ctx, r, index)
+		}
+	}
+	return 0
 }
 
 // proxied is the proxy's slot table and the stores' tables that it was made of.

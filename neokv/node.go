@@ -26,6 +26,7 @@ type node struct {
 	c       *Cluster
 	id      topology.StoreID
 	dir     string
+	walDir  string // empty for none apart
 	addr    string
 	cluster [16]byte
 	initial *meta.Map
@@ -76,7 +77,7 @@ func (n *node) start(ln net.Listener, booting bool) error {
 	c.randMu.Unlock()
 	fs := n.fs
 	s, err := store.Open(store.Options{
-		ID: n.id, FS: fs, Dir: n.dir, Network: c.network, Settings: c.settings, Host: host, Port: number,
+		ID: n.id, FS: fs, Dir: n.dir, WALDir: n.walDir, Network: c.network, Settings: c.settings, Host: host, Port: number,
 		Cluster: n.cluster, Initial: n.initial, Booting: booting, Rand: random, Faults: c.config.faults,
 		OnFail: func(err error) { n.fail(fs, err) },
 	})

@@ -35,7 +35,7 @@ type Profile struct {
 
 // Load is what `neokv bench` sends when its flags do not say otherwise.
 type Load struct {
-	Workload  string         `key:"workload" help:"what to send: ycsb-a, get or set"`
+	Workload  string         `key:"workload" help:"what to send: ycsb-a to ycsb-f, get, get-absent, set, incr or mixed"`
 	Clients   int            `key:"clients" min:"1" max:"10000" help:"connections that send at the same time"`
 	Pipeline  int            `key:"pipeline" min:"1" max:"10000" help:"commands that a client sends before it reads replies"`
 	Rate      int            `key:"rate" min:"0" max:"100000000" help:"operations per second by schedule (open loop); 0 sends as fast as replies come"`
@@ -43,6 +43,7 @@ type Load struct {
 	Warmup    time.Duration  `key:"warmup" min:"0s" max:"1h" help:"how long is sent before that without measuring"`
 	Records   int            `key:"records" min:"1" max:"10000000000" help:"keys loaded before, and chosen from"`
 	ValueSize settings.Bytes `key:"value_size" min:"1B" max:"64MiB" help:"size of a value"`
+	Password  string         `key:"password" secret:"true" help:"password of the target, empty for none; a cluster that is booted has redis.requirepass"`
 	Seed      uint64         `key:"seed" help:"feeds every random choice; 0 picks one, which the result names"`
 }
 
@@ -244,7 +245,7 @@ func (r *Resolved) Values() []Value {
 	fields := settings.Fields(&r.Profile)
 	out := make([]Value, len(fields))
 	for i, f := range fields {
-		out[i] = Value{f.Name, f.Get(), r.from[f.Name].text}
+		out[i] = Value{f.Name, f.Shown(), r.from[f.Name].text}
 	}
 	return out
 }

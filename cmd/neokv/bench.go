@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -16,6 +17,7 @@ import (
 
 	"neokv.dev/bench"
 	"neokv.dev/neokv"
+	"neokv.dev/neokv/settings"
 	"neokv.dev/profiles"
 	"neokv.dev/results"
 	"neokv.dev/workloads"
@@ -80,6 +82,10 @@ func (f *benchFlags) run(c *cobra.Command, p process) (err error) {
 		}
 	}()
 	o.Header = results.NewHeader()
+	o.Header.Command = withoutSecrets(o.Header.Command)
+	if password := cmp.Or(r.Load.Password, r.Redis.RequirePass); password != "" {
+		o.Dial = func(ctx context.Context, addr string) (net.Conn, error) { return dialWith(ctx, addr, password) }
+	}
 	if o.Targets == nil {
 		config.Seed = o.Seed
 		cluster, err := neokv.Start(c.Context(), config)
@@ -106,13 +112,49 @@ func (f *benchFlags) parse(c *cobra.Command, p process) (r *profiles.Resolved, c
 		workload = r.Load.Workload
 		config, wrong[1] = f.config(c, r, func(step string) { fmt.Fprintln(p.stderr, "neokv:", step) })
 	} else {
-		wrong[1] = f.check(1)
+		wrong[1] = f.check(settings.Settings{Cluster: settings.Cluster{Stores: 1}})
 	}
 	if _, err := workloads.Find(workload); err != nil {
 		wrong[2] = &usageError{err.Error()}
 	}
 	targets, wrong[3] = f.targets(c)
 	return r, config, targets, errors.Join(wrong[:]...)
+}
+
+// dialWith connects to a server that wants a password, and gives it.
+func dialWith(ctx context.Context, addr, password string) (net.Conn, error) {
+	nc, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
+	if err != nil {
+		return nil, err
+	}
+	defer context.AfterFunc(ctx, func() { nc.SetDeadline(time.Unix(1, 0)) })()
+	if _, err = fmt.Fprintf(nc, "*2\r\n$4\r\nAUTH\r\n$%d\r\n%s\r\n", len(password), password); err == nil {
+		var reply string // byte by byte: what follows the line is not ours
+		for b := make([]byte, 1); err == nil && !strings.HasSuffix(reply, "\n"); reply += string(b) {
+			_, err = nc.Read(b)
+		}
+		if err == nil && reply != "+OK\r\n" {
+			err = fmt.Errorf("AUTH: %s", strings.TrimSpace(reply))
+		}
+	}
+	if err != nil {
+		nc.Close()
+		return nil, err
+	}
+	return nc, nil
+}
+
+// withoutSecrets is a command line as it may be kept: values of secret settings are left out.
+func withoutSecrets(args []string) []string {
+	args = slices.Clone(args)
+	fields := settings.Fields(&profiles.Profile{})
+	for i, arg := range args {
+		name, _, ok := strings.Cut(strings.TrimPrefix(arg, "--set="), "=")
+		if f, err := settings.Find(fields, strings.TrimSpace(name)); ok && err == nil && f.Secret {
+			args[i] = arg[:strings.LastIndex(arg, name)+len(name)] + "=(set)"
+		}
+	}
+	return args
 }
 
 // workloadList describes the workloads for the help.

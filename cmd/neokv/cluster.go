@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"net"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -29,7 +28,7 @@ func (f *clusterFlags) register(c *cobra.Command, port, proxyPort int) {
 	settingFlag(flags, "stores", "cluster.stores")
 	settingFlag(flags, "replicas", "cluster.replicas")
 	settingFlag(flags, "regions", "cluster.regions")
-	flags.StringVar(&f.bind, "bind", "127.0.0.1", "loopback `address` to listen on")
+	flags.StringVar(&f.bind, "bind", "127.0.0.1", "IP `address` to listen on; one beyond loopback needs redis.requirepass")
 	flags.IntVar(&f.port, "port", port, "`port` of store 1, the others follow upwards; 0 picks free ones for all")
 	flags.IntVar(&f.proxyPort, "proxy-port", proxyPort, "`port` that takes any key; 0 picks a free one")
 	flags.StringVar(&f.dir, "dir", "", "`folder` that keeps the data; without, a temporary one is removed at exit")
@@ -47,7 +46,7 @@ func (f *clusterFlags) config(c *cobra.Command, r *profiles.Resolved, progress f
 	if f.port == 0 && !c.Flags().Changed("proxy-port") {
 		f.proxyPort = 0
 	}
-	if err := f.check(r.Cluster.Stores); err != nil {
+	if err := f.check(r.Settings); err != nil {
 		return neokv.Config{}, err
 	}
 	asked := func(name string, value int) int {
@@ -73,13 +72,17 @@ func (f *clusterFlags) config(c *cobra.Command, r *profiles.Resolved, progress f
 }
 
 // check refuses flags that cannot be, whatever the state of the machine.
-func (f *clusterFlags) check(stores int) error {
-	ip, last := net.ParseIP(f.bind), f.port+stores-1
+func (f *clusterFlags) check(s settings.Settings) error {
+	stores := s.Cluster.Stores
+	last, bind := f.port+stores-1, neokv.CheckBind(f.bind, s.Redis)
+	noDir := neokv.CheckNoDir(s.Engine)
 	switch {
+	case f.dir == "" && noDir != nil:
+		return &usageError{fmt.Sprintf("%v: want --dir", noDir)}
 	case f.mem && f.dir != "":
 		return &usageError{"--dir and --mem exclude each other"}
-	case ip == nil || !ip.IsLoopback():
-		return &usageError{fmt.Sprintf("--bind %s: want a loopback address: there is no access control yet", f.bind)}
+	case bind != nil:
+		return &usageError{fmt.Sprintf("--bind %s: %v", f.bind, bind)}
 	case f.port < 0 || f.port > 65536-stores:
 		return &usageError{fmt.Sprintf("--port %d: want 0 to %d", f.port, 65536-stores)}
 	case f.proxyPort < 0 || f.proxyPort > 65535:

@@ -63,7 +63,7 @@ neokv: --stores: cluster.stores: 99: want 1 to 9`},
 neokv: --clients: load.clients: 0: want 1 to 10000`},
 		{args: "bench --workload ycsb-z", want: `neokv: workload "ycsb-z": unknown, want one of ` + strings.Join(workloads.Names(), ", ")},
 		{args: "bench --clients 0 --workload ycsb-z --target x:,y:1 --mem --stores 4 --bind 1.2.3.4", want: `neokv: --clients: load.clients: 0: want 1 to 10000
-neokv: --bind 1.2.3.4: want a loopback address: there is no access control yet
+neokv: --bind 1.2.3.4: want a loopback address such as 127.0.0.1 or ::1, or a password in redis.requirepass
 neokv: workload "ycsb-z": unknown, want one of ` + strings.Join(workloads.Names(), ", ") + `
 neokv: --target takes a cluster that runs; --stores is for one that is booted
 neokv: --target takes a cluster that runs; --bind is for one that is booted

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"text/tabwriter"
 
@@ -64,7 +65,7 @@ func showProfileCommand(p process) *cobra.Command {
 			}
 			w := tabwriter.NewWriter(p.stdout, 0, 0, 2, ' ', 0)
 			for _, v := range r.Values() {
-				fmt.Fprintf(w, "%s\t%s\t%s\n", v.Name, v.Value, v.From)
+				fmt.Fprintf(w, "%s\t%s\t%s\n", v.Name, cmp.Or(v.Value, `""`), v.From)
 			}
 			return w.Flush()
 		},

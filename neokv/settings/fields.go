@@ -26,6 +26,8 @@ type Field struct {
 	Help  string
 	Kind  Kind
 	Range string // what is allowed, as a message puts it: "0 to 32", "one of key, region"
+	// Secret marks a value that nobody is shown: see Shown.
+	Secret bool
 
 	value    reflect.Value
 	min, max string
@@ -76,6 +78,7 @@ func newField(name string, f reflect.StructField, v reflect.Value) Field {
 	default:
 		panic(fmt.Sprintf("setting %s: no settings of type %s", name, f.Type))
 	}
+	out.Secret = f.Tag.Get("secret") != ""
 	if list := f.Tag.Get("oneof"); list != "" {
 		out.oneOf = strings.Split(list, ",")
 	}
@@ -112,6 +115,14 @@ func (f *Field) Get() string {
 	default:
 		return fmt.Sprint(v)
 	}
+}
+
+// Shown is Get for people and files: of a secret it tells only whether there is one.
+func (f *Field) Shown() string {
+	if value := f.Get(); !f.Secret || value == "" {
+		return value
+	}
+	return "(set)"
 }
 
 // printDuration leaves out the zero parts that time.Duration prints behind minutes and hours: 5m, not 5m0s.

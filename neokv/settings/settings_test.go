@@ -115,7 +115,7 @@ func TestValidate(t *testing.T) {
 			"engine.memtable_size: 1B: want 1MiB to 16GiB",
 			"engine.compression: lz4: want one of none, snappy, minlz, zstd",
 			"engine.wal_min_sync_interval: -1ns: want 0s to 1s",
-			`raft.transport: "": want memory`,
+			`raft.transport: "": want one of memory, tcp`,
 		}},
 		{"no regions", func(s *Settings) { s.Cluster.Regions = 0 }, []string{"cluster.regions: 0: want 1 to 1024"}},
 		{"more replicas than stores", func(s *Settings) { s.Cluster.Stores = 2 },

@@ -2,6 +2,7 @@ package settings
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -60,7 +61,14 @@ func (s Settings) Validate() error {
 		"at least %s, %s for each of cluster.stores (%d)", least, minMemtable, c.Stores)
 	require(e.L0Stop > e.L0Compaction, "engine.l0_stop", e.L0Stop, "more than engine.l0_compaction (%d)", e.L0Compaction)
 	require(e.BlockSize <= e.TargetFileSize, "engine.block_size", e.BlockSize, "at most engine.target_file_size (%s)", e.TargetFileSize)
+	require(!e.Durable || e.WALSync != "none", "engine.wal_sync", e.WALSync, "always with engine.durable")
 	require(e.TargetFileSize <= e.LevelBase, "engine.target_file_size", e.TargetFileSize, "at most engine.level_base (%s)", e.LevelBase)
+	x := s.Redis
+	require(!strings.ContainsFunc(x.AdvertiseIP, func(c rune) bool { return c <= ' ' || c == 0x7f }), "redis.advertise_ip", strconv.Quote(x.AdvertiseIP), "a host without spaces")
+	require(x.AdvertisePort+c.Stores-1 <= 65535, "redis.advertise_port", x.AdvertisePort, "at most %d with cluster.stores (%d)", 65536-c.Stores, c.Stores)
+	require(x.Timeout%time.Second == 0, "redis.timeout", x.Timeout, "whole seconds")
+	require(x.TCPKeepalive%time.Second == 0, "redis.tcp_keepalive", x.TCPKeepalive, "whole seconds")
+	require(x.OutputBufferSoftTime%time.Second == 0, "redis.output_buffer_soft_time", x.OutputBufferSoftTime, "whole seconds")
 	require(r.RTT%time.Millisecond == 0, "raft.rtt", r.RTT, "whole milliseconds")
 	return problems.Err()
 }

@@ -2,6 +2,7 @@ package server
 
 import (
 	"errors"
+	"slices"
 	"time"
 
 	"neokv.dev/neokv/internal/redis"
@@ -45,6 +46,8 @@ type batch struct {
 	timer     *time.Timer
 	readLimit int
 	impatient bool // nothing is tried again
+	bounded   bool // reads may be left for later
+	last      int  // scratch of note
 	follow    bool // reads with keys are served by followers, too
 
 	overdue map[topology.RegionID]bool // regions that used up the time of the pipeline that arrived at waited
@@ -61,6 +64,7 @@ type task struct {
 	follow bool // a replica that does not lead will do
 
 	done  bool
+	later bool   // done, and not run: the batch's replies are large enough
 	gone  bool   // done, and without a reply: it was led, and another store leads now
 	err   bool   // the reply is an error of routing or of Raft: the call did not run, or nobody knows
 	reply []byte // valid until the batch is reset
@@ -85,23 +89,59 @@ func (b *batch) limit(k kind) int {
 	return maxWrites
 }
 
-// runTogether runs reads or writes of the pipeline and appends their replies in order.
-func (b *batch) runTogether(cmds []command, k kind) {
+// runTogether runs reads or writes of the pipeline and appends their replies in order. It returns how many it has run: of reads
+// with large replies not all, but one at least.
+func (b *batch) runTogether(cmds []command, k kind) (ran int) {
 	b.reset()
 	b.follow = k == read && b.c.s.o.Settings.Redis.FollowerRead && b.c.info.Load().readOnly
 	for i := range cmds {
 		b.add(&cmds[i])
 	}
 	b.follow = false
+	b.bounded = k == read
 	b.exec(k == write)
+	b.bounded = false
 	before := len(b.c.out.Buf)
-	for i := range b.tasks {
-		b.c.out.Buf = append(b.c.out.Buf, b.tasks[i].reply...)
+	for ; ran < len(b.tasks) && !b.tasks[ran].later; ran++ {
+		b.c.out.Buf = append(b.c.out.Buf, b.tasks[ran].reply...)
 	}
 	if k == read {
-		perRead := (len(b.c.out.Buf)-before)/len(cmds) + 1
+		perRead := (len(b.c.out.Buf)-before)/ran + 1
 		b.readLimit = max(1, min(maxReads, wantReplies/perRead, 4*b.readLimit))
+	} else {
+		b.note()
 	}
+	b.c.out.Full = b.c.out.Full || b.full()
+	for _, p := range b.parts[:b.used] {
+		if cap(p.run.Out.Buf) > keepBytes { // the replies have been copied
+			p.run.Out.Buf = nil
+		}
+	}
+	return ran
+}
+
+// note remembers where the last write of the batch went, for WAIT.
+func (b *batch) note() {
+	for _, p := range b.parts[:b.used] {
+		if p.pending.Index > 0 && p.tasks[len(p.tasks)-1] >= b.last {
+			b.last = p.tasks[len(p.tasks)-1]
+			b.c.wrote = position{p.id, p.pending.Index}
+		}
+	}
+	b.last = 0
+}
+
+// bytes is how much the buffers for replies take.
+func (b *batch) bytes() (n int) {
+	for _, p := range b.parts {
+		n += cap(p.run.Out.Buf)
+	}
+	return n
+}
+
+// full reports whether replies were left out for want of memory.
+func (b *batch) full() bool {
+	return slices.ContainsFunc(b.parts[:b.used], func(p *part) bool { return p.run.Out.Full })
 }
 
 // reset forgets the last batch and its replies.
@@ -109,9 +149,10 @@ func (b *batch) reset() {
 	clear(b.tasks)
 	b.tasks = b.tasks[:0]
 	b.slots = b.slots[:0]
+	kept := 0
 	for _, p := range b.parts[:b.used] {
 		p.run.Reset()
-		if cap(p.run.Out.Buf) > keepBytes {
+		if kept += cap(p.run.Out.Buf); kept > keepBytes {
 			p.run.Out.Buf = nil
 		}
 	}
@@ -261,7 +302,8 @@ func (b *batch) partFor(t *route.Table, d route.Decision) *part {
 	b.used++
 	b.partOf[d.Index] = b.used
 	p.region, p.id, p.replica, p.follow, p.tasks = d.Index, r.ID, replica, d.Follow, p.tasks[:0]
-	p.run.Out.Proto = b.c.out.Proto
+	p.run.Out.Proto, p.run.Out.More, p.run.Out.Room = b.c.out.Proto, b.c.more, freeRoom
+	p.pending.Index = 0
 	return p
 }
 
@@ -284,12 +326,21 @@ func (b *batch) handOver(parts []*part, writes, fresh bool, deadline time.Time) 
 		}
 	}
 	if !writes {
+		left := wantReplies
 		for _, p := range parts {
+			if b.bounded {
+				if left <= 0 {
+					p.pending.Err = nil
+					continue
+				}
+				p.run.Limit = left
+			}
 			if p.follow {
 				p.pending.Err = p.replica.ReadFollowing(&p.run, p.pending.Deadline)
 			} else {
 				p.pending.Err = p.replica.Read(&p.run, p.pending.Deadline)
 			}
+			left -= len(p.run.Out.Buf)
 		}
 		return true
 	}
@@ -318,6 +369,11 @@ func (b *batch) collect(t *route.Table, first int, writes bool) (open int) {
 			from = end
 		}
 		rest := p.tasks[len(p.run.Ends):]
+		if p.pending.Err == nil {
+			for _, i := range rest { // of reads
+				b.tasks[i].done, b.tasks[i].later = true, true
+			}
+		}
 		if p.pending.Err == nil || len(rest) == 0 {
 			continue
 		}

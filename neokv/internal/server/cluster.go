@@ -228,7 +228,7 @@ func runClusterGetKeys(c *conn, args [][]byte) {
 		c.out.Error("ERR Invalid slot or number of keys")
 		return
 	}
-	var found redis.Reply
+	found := c.collected()
 	n := 0
 	w := redis.Walk{Limit: int(min(max(most, 1), redis.MaxWalk))}
 	failure := c.walkSlots(topology.SlotRange{First: topology.Slot(slot), Last: topology.Slot(slot)}, &w, func() bool {
@@ -238,12 +238,12 @@ func runClusterGetKeys(c *conn, args [][]byte) {
 				n++
 			}
 		}
-		return int64(n) < most
+		return int64(n) < most && !found.Full
 	})
 	if failure != nil {
 		c.out.Buf = append(c.out.Buf, failure...)
 		return
 	}
 	c.out.Array(n)
-	c.out.Buf = append(c.out.Buf, found.Buf...)
+	c.append(&found)
 }

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"neokv.dev/neokv/internal/redis"
@@ -48,32 +49,142 @@ func (s *Server) parameters() []parameter {
 	out := []parameter{
 		fixed("appendfsync", map[bool]string{true: "always", false: "no"}[k.Engine.WALSync == "always"]),
 		only("appendonly", "no", "every write is in the Raft log already"),
-		fixed("client-query-buffer-limit", strconv.Itoa(maxQuery(int(k.Redis.MaxBulkLen)))),
+		{
+			name:  "client-output-buffer-limit",
+			get:   outputLimits,
+			check: func(_ *Server, v string) string { _, problem := parseOutputLimits(nil, v); return problem },
+			apply: func(s *Server, v string) {
+				next, _ := parseOutputLimits(s.limits.output.Load(), v)
+				s.limits.output.Store(next)
+			},
+		},
+		memory("client-query-buffer-limit", &s.limits.query, 1<<20, math.MaxInt64),
 		fixed("cluster-enabled", yesNo(!s.proxy())),
 		fixed("databases", "1"),
+		fixed("enable-debug-command", "no"),
 		{
 			name:  "maxclients",
-			get:   func(s *Server) string { return strconv.FormatInt(s.maxClients.Load(), 10) },
+			get:   func(s *Server) string { return strconv.FormatInt(s.limits.clients.Load(), 10) },
 			check: func(_ *Server, v string) string { return wholeNumber(v, 1, math.MaxUint32) },
-			apply: func(s *Server, v string) { s.maxClients.Store(mustInt(v)) },
+			apply: func(s *Server, v string) { s.limits.clients.Store(mustInt(v)) },
 		},
 		fixed("maxmemory", "0"),
+		memory("maxmemory-clients", &s.o.Memory.limit, 0, math.MaxInt64),
 		fixed("maxmemory-policy", "noeviction"),
 		fixed("port", strconv.Itoa(s.port())),
-		fixed("proto-max-bulk-len", strconv.FormatInt(int64(k.Redis.MaxBulkLen), 10)),
-		fixed("requirepass", ""),
+		memory("proto-max-bulk-len", &s.limits.bulk, 1<<20, 512<<20),
+		{
+			name: "requirepass",
+			get:  func(s *Server) string { return *s.limits.password.Load() },
+			check: func(s *Server, v string) string {
+				if v == "" && s.o.Exposed {
+					return "who listens beyond loopback needs a password"
+				}
+				return ""
+			},
+			apply: func(s *Server, v string) { s.limits.password.Store(&v) },
+		},
 		only("save", "", "there are no snapshots on a schedule: every write is in the Raft log"),
+		number("tcp-keepalive", &s.limits.keepalive),
 		{
 			name:  "timeout",
-			get:   func(s *Server) string { return strconv.FormatInt(s.timeout.Load(), 10) },
+			get:   func(s *Server) string { return strconv.FormatInt(s.limits.timeout.Load(), 10) },
 			check: func(_ *Server, v string) string { return wholeNumber(v, 0, math.MaxInt32) },
-			apply: func(s *Server, v string) { s.timeout.Store(mustInt(v)) },
+			apply: (*Server).setTimeout,
 		},
 	}
 	for _, f := range settings.Fields(k) {
-		out = append(out, fixed(f.Name, f.Get()))
+		if !f.Secret {
+			out = append(out, fixed(f.Name, f.Get()))
+		}
 	}
 	return out
+}
+
+// setTimeout changes how long connections may be idle, for those that are idle now, too.
+func (s *Server) setTimeout(value string) {
+	s.limits.timeout.Store(mustInt(value))
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, c := range s.clients {
+		c.nc.SetReadDeadline(idleUntil(s.limits.timeout.Load()))
+	}
+}
+
+// number is a parameter of seconds.
+func number(name string, at *atomic.Int64) parameter {
+	return parameter{
+		name:  name,
+		get:   func(*Server) string { return strconv.FormatInt(at.Load(), 10) },
+		check: func(_ *Server, v string) string { return wholeNumber(v, 0, math.MaxInt32) },
+		apply: func(_ *Server, v string) { at.Store(mustInt(v)) },
+	}
+}
+
+// memory is a parameter of bytes, given as a number with or without a unit: kb is 1024, k 1000, and so on.
+func memory(name string, at *atomic.Int64, low, high int64) parameter {
+	return parameter{
+		name: name,
+		get:  func(*Server) string { return strconv.FormatInt(at.Load(), 10) },
+		check: func(_ *Server, v string) string {
+			n, ok := parseMemory(v)
+			switch {
+			case !ok:
+				return "argument must be a memory value"
+			case n < low || n > high:
+				return fmt.Sprintf("argument must be between %d and %d inclusive", low, high)
+			}
+			return ""
+		},
+		apply: func(_ *Server, v string) {
+			n, _ := parseMemory(v)
+			at.Store(n)
+		},
+	}
+}
+
+// parseMemory parses a size as Redis's memtoull does.
+func parseMemory(text string) (bytes int64, ok bool) {
+	digits := strings.TrimRight(strings.ToLower(text), "bkmg")
+	unit, ok := map[string]int64{
+		"": 1, "b": 1, "k": 1000, "kb": 1 << 10, "m": 1000 * 1000, "mb": 1 << 20, "g": 1000 * 1000 * 1000, "gb": 1 << 30,
+	}[strings.ToLower(text)[len(digits):]]
+	n, err := strconv.ParseInt(digits, 10, 64)
+	if !ok || err != nil || n < 0 || n > math.MaxInt64/unit {
+		return 0, false
+	}
+	return n * unit, true
+}
+
+// outputLimits lists the limits by class of client, of which only normal ones exist.
+func outputLimits(s *Server) string {
+	l := s.limits.output.Load()
+	return fmt.Sprintf("normal %d %d %d slave 268435456 67108864 60 pubsub 33554432 8388608 60", l.hard, l.soft, int64(l.softTime.Seconds()))
+}
+
+// parseOutputLimits parses what outputLimits lists. It returns the limits of normal clients, those given when the text has none.
+func parseOutputLimits(old *outputLimit, text string) (next *outputLimit, problem string) {
+	words := strings.Fields(text)
+	if len(words)%4 != 0 {
+		return nil, "Wrong number of arguments in buffer limit configuration."
+	}
+	for next = old; len(words) > 0; words = words[4:] {
+		switch strings.ToLower(words[0]) {
+		case "normal", "slave", "replica", "pubsub":
+		default:
+			return nil, "Invalid client class specified in buffer limit configuration."
+		}
+		hard, ok := parseMemory(words[1])
+		soft, ok2 := parseMemory(words[2])
+		seconds, ok3 := parseInt([]byte(words[3]))
+		if !ok || !ok2 || !ok3 || seconds < 0 || seconds > math.MaxInt32 {
+			return nil, "Error in hard, soft or soft_seconds setting in buffer limit configuration."
+		}
+		if strings.EqualFold(words[0], "normal") {
+			next = &outputLimit{hard, soft, time.Duration(seconds) * time.Second}
+		}
+	}
+	return next, ""
 }
 
 func yesNo(b bool) string {
@@ -102,18 +213,19 @@ func mustInt(value string) int64 {
 	return n
 }
 
-// port is what the store advertises, else what the first listener listens on.
+// port is what the server listens on; where that is in memory, what the store advertises.
 func (s *Server) port() int {
+	s.mu.Lock()
+	for _, ln := range s.listeners {
+		if a, ok := ln.Addr().(*net.TCPAddr); ok {
+			s.mu.Unlock()
+			return a.Port
+		}
+	}
+	s.mu.Unlock()
 	if t := s.o.Table(); t != nil {
 		if x := t.Store(s.o.Self); x != nil {
 			return x.Port
-		}
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, ln := range s.listeners {
-		if a, ok := ln.Addr().(*net.TCPAddr); ok {
-			return a.Port
 		}
 	}
 	return 0
@@ -201,6 +313,9 @@ func (s *stats) reset() {
 	s.errors.Store(0)
 	s.bytesIn.Store(0)
 	s.bytesOut.Store(0)
+	s.evicted.Store(0)
+	s.queryClosed.Store(0)
+	s.outputClosed.Store(0)
 }
 
 func newRunID() string {
@@ -255,12 +370,13 @@ func (c *conn) infoSections(want func(string) bool) (out []Section) {
 		s.mu.Lock()
 		n := len(s.clients)
 		s.mu.Unlock()
-		return lines("connected_clients", n, "maxclients", s.maxClients.Load(), "blocked_clients", 0)
+		return lines("connected_clients", n, "maxclients", s.limits.clients.Load(), "blocked_clients", 0)
 	})
 	add("Memory", func() []string {
 		var m runtime.MemStats
 		runtime.ReadMemStats(&m)
-		return lines("used_memory", m.HeapAlloc, "used_memory_rss", m.Sys-m.HeapReleased, "maxmemory", 0, "maxmemory_policy", "noeviction", "mem_allocator", "go")
+		return lines("used_memory", m.HeapAlloc, "used_memory_rss", m.Sys-m.HeapReleased, "maxmemory", 0, "maxmemory_policy", "noeviction", "mem_allocator", "go",
+			"mem_clients_normal", s.o.Memory.Used())
 	})
 	add("Persistence", func() []string {
 		return lines("loading", 0, "rdb_bgsave_in_progress", 0, "aof_enabled", 0)
@@ -269,7 +385,8 @@ func (c *conn) infoSections(want func(string) bool) (out []Section) {
 		x := &s.stats
 		return lines("total_connections_received", x.connections.Load(), "total_commands_processed", x.commands.Load(),
 			"total_net_input_bytes", x.bytesIn.Load(), "total_net_output_bytes", x.bytesOut.Load(), "rejected_connections", x.rejected.Load(),
-			"total_error_replies", x.errors.Load())
+			"total_error_replies", x.errors.Load(), "evicted_clients", x.evicted.Load(),
+			"client_query_buffer_limit_disconnections", x.queryClosed.Load(), "client_output_buffer_limit_disconnections", x.outputClosed.Load())
 	})
 	add("Replication", func() []string {
 		return lines("role", "master", "connected_slaves", 0)
@@ -299,51 +416,4 @@ func lines(pairs ...any) (out []string) {
 		out = append(out, fmt.Sprintf("%v:%v", pairs[i], pairs[i+1]))
 	}
 	return out
-}
-
-// keyspaceSteps bounds how many steps INFO walks to count keys.
-const keyspaceSteps = 20
-
-// keyspace counts the keys. When there are many it goes by the first slots: CRC16 spreads keys evenly.
-func (c *conn) keyspace() []string {
-	t := c.s.o.Table()
-	if t == nil {
-		return nil
-	}
-	covered, total := c.covered(t), 0
-	for _, r := range covered {
-		total += r.Count()
-	}
-	c.batch.impatient = true // INFO answers while there is an election too
-	defer func() { c.batch.impatient = false }()
-	n, steps, estimated := 0, 0, 0
-	w := redis.Walk{CountOnly: true}
-	var seen int // slots
-
-	failure := c.walkSlots(allSlots, &w, func() bool {
-		n += w.Count
-		steps++
-		if steps < keyspaceSteps || w.Done() {
-			return true
-		}
-		next := w
-		next.Advance()
-		for _, r := range covered {
-			if r.Last < next.Slots.First {
-				seen += r.Count()
-			} else if r.Contains(next.Slots.First) {
-				seen += int(next.Slots.First-r.First) + 1
-			}
-		}
-		estimated = 1
-		return false
-	})
-	if failure != nil || n == 0 {
-		return nil
-	}
-	if estimated == 1 {
-		n = int(int64(n) * int64(total) / int64(seen))
-		return []string{fmt.Sprintf("db0:keys=%d,expires=0,avg_ttl=0,estimated=1", n)}
-	}
-	return []string{fmt.Sprintf("db0:keys=%d,expires=0,avg_ttl=0", n)}
 }

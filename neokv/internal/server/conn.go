@@ -1,17 +1,21 @@
 package server
 
 import (
+	"context"
 	"errors"
 	"net"
+	"os"
 	"sync/atomic"
 	"time"
 
 	"neokv.dev/neokv/internal/redis"
+	"neokv.dev/neokv/internal/topology"
 )
 
 const (
 	flushBytes = 64 << 10  // replies that are sent before the pipeline is through
 	keepBytes  = 256 << 10 // largest buffer that is kept for the next pipeline
+	sendBytes  = 256 << 10 // that are sent before the limits on time are looked at again
 )
 
 // conn is one client's connection. Its goroutine owns it; what other connections may read (CLIENT LIST) is atomic.
@@ -27,9 +31,18 @@ type conn struct {
 	arrived time.Time // of the pipeline
 	out     redis.Reply
 	closing bool // after the replies so far
-	limited bool // the idle time-out is set
+	limited bool // a read deadline is set
+	authed  bool
+	quiet   silence
+	wrote   position // of the last write
 
 	batch
+
+	ctx     context.Context // ends when the connection is killed
+	hangUp  context.CancelFunc
+	killed  atomic.Bool
+	noEvict atomic.Bool
+	held    atomic.Int64 // bytes that Memory counts for it
 
 	// For CLIENT INFO and LIST.
 	info atomic.Pointer[clientInfo]
@@ -43,6 +56,20 @@ type clientInfo struct {
 	libName, libVer string
 	readOnly        bool
 	proto           int
+}
+
+// silence says which replies CLIENT REPLY keeps back.
+type silence struct{ off, skip, skipNext bool }
+
+func (q *silence) holds() bool { return q.off || q.skip }
+
+// next is called behind each command.
+func (q *silence) next() { q.skip, q.skipNext = q.skipNext, false }
+
+// position is an entry in the log of a region.
+type position struct {
+	region topology.RegionID
+	index  uint64
 }
 
 // command is one command of a pipeline.
@@ -63,7 +90,11 @@ const (
 )
 
 func newConn(s *Server, nc net.Conn, id uint64) *conn {
-	c := &conn{s: s, nc: nc, id: id, created: time.Now(), rd: newReader(nc, int(s.o.Settings.Redis.MaxBulkLen))}
+	c := &conn{s: s, nc: nc, id: id, created: time.Now(), rd: newReader(nc, &s.limits), authed: *s.limits.password.Load() == ""}
+	c.ctx, c.hangUp = context.WithCancel(context.Background())
+	c.rd.before = c.setReadDeadline
+	c.rd.grow = func(n int) bool { return c.hold(int64(n)) }
+	c.out.More, c.out.Room = c.more, freeRoom
 	c.batch.c = c
 	c.batch.readLimit = firstReads
 	c.info.Store(&clientInfo{proto: 2})
@@ -74,28 +105,49 @@ func newConn(s *Server, nc net.Conn, id uint64) *conn {
 // serve answers pipelines until the connection ends. The caller closes it.
 func (c *conn) serve() {
 	defer c.batch.close()
+	c.account()
 	for !c.closing {
-		if t := c.s.timeout.Load(); t > 0 || c.limited {
-			c.limited = t > 0
-			c.nc.SetReadDeadline(idleUntil(t))
-		}
+		c.rd.strange = c.locked()
+		c.rd.tight = c.s.o.Memory.tight()
 		n, err := c.rd.fill()
 		c.s.stats.bytesIn.Add(uint64(n))
 		if err != nil {
-			if p := protocolError(""); errors.As(err, &p) {
-				c.out.Error("ERR " + p.Error())
-				c.flush()
-			}
+			c.refuse(err)
 			return
 		}
 		c.arrived = time.Now()
 		c.take()
+		if !c.account() {
+			return
+		}
 		c.run()
-		if !c.flush() {
+		if !c.flush() || !c.account() {
 			return
 		}
 	}
 }
+
+// setReadDeadline is called before each read of a pipeline.
+func (c *conn) setReadDeadline() {
+	if t := c.s.limits.timeout.Load(); t > 0 || c.limited {
+		c.limited = t > 0
+		c.nc.SetReadDeadline(idleUntil(t))
+	}
+}
+
+// refuse tells the client what is wrong with what it sends, if it is the protocol.
+func (c *conn) refuse(err error) {
+	if errors.Is(err, errQueryTooLong) {
+		c.s.stats.queryClosed.Add(1)
+	}
+	if p := protocolError(""); errors.As(err, &p) && !c.quiet.holds() {
+		c.out.Error("ERR " + p.Error())
+		c.flush()
+	}
+}
+
+// locked reports whether the client has to give the password first.
+func (c *conn) locked() bool { return !c.authed && *c.s.limits.password.Load() != "" }
 
 // idleUntil is when a connection that begins to idle now is closed.
 func idleUntil(seconds int64) time.Time {
@@ -110,18 +162,80 @@ func (c *conn) flush() bool {
 	if c.s.o.Failed() != nil {
 		return false
 	}
-	if len(c.out.Buf) > 0 {
-		n, err := c.nc.Write(c.out.Buf)
+	left := c.out.Buf
+	limit := c.s.limits.output.Load()
+	if c.out.Full || limit.hard > 0 && int64(len(left)) > limit.hard {
+		c.overflow()
+		return false
+	}
+	if len(left) > keepBytes && !c.account() {
+		return false
+	}
+	var soft time.Time // until when the client may exceed the soft limit
+	timed := false
+	for len(left) > 0 {
+		deadline := idleUntil(c.s.limits.timeout.Load())
+		over := limit.soft > 0 && int64(len(left)) > limit.soft
+		if over {
+			if soft.IsZero() {
+				soft = time.Now().Add(limit.softTime)
+			}
+			if deadline.IsZero() || soft.Before(deadline) {
+				deadline = soft
+			}
+		} else {
+			soft = time.Time{}
+		}
+		if timed || !deadline.IsZero() {
+			timed = !deadline.IsZero()
+			c.nc.SetWriteDeadline(deadline)
+		}
+		n, err := c.nc.Write(left[:min(len(left), sendBytes)])
 		c.s.stats.bytesOut.Add(uint64(n))
 		if err != nil {
+			if over && errors.Is(err, os.ErrDeadlineExceeded) && deadline.Equal(soft) {
+				c.overflow()
+			}
+			return false
+		}
+		left = left[n:]
+	}
+	if timed {
+		c.nc.SetWriteDeadline(time.Time{})
+	}
+	if cap(c.out.Buf) > keepBytes || c.s.o.Memory.tight() {
+		c.out.Buf = nil
+	}
+	c.out.Buf, c.out.Room, c.out.Full = c.out.Buf[:0], freeRoom, false
+	return true
+}
+
+// linger waits until the given time, and reports false when the connection ends before it. What the client sends meanwhile is kept.
+func (c *conn) linger(until time.Time) bool {
+	c.limited = true
+	for c.rd.room() {
+		c.nc.SetReadDeadline(until)
+		n, err := c.rd.read()
+		c.s.stats.bytesIn.Add(uint64(n))
+		switch {
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			if !time.Now().Before(until) { // else CONFIG SET timeout has come between
+				return true
+			}
+		case err != nil:
+			c.closing = true
 			return false
 		}
 	}
-	if cap(c.out.Buf) > keepBytes {
-		c.out.Buf = nil
+	t := time.NewTimer(time.Until(until))
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-c.ctx.Done():
+		c.closing = true
+		return false
 	}
-	c.out.Buf = c.out.Buf[:0]
-	return true
 }
 
 // take makes commands of all that the reader has complete.
@@ -182,19 +296,39 @@ func (c *conn) run() {
 			c.closing = true
 			return
 		}
-		n := 1
-		switch k := c.cmds[i].kind; k {
-		case read, write:
-			for limit := c.batch.limit(k); n < limit && i+n < len(c.cmds) && c.cmds[i+n].kind == k; n++ {
+		if p := c.s.pause.Load(); p != nil && !c.awaitUnpause(p, &c.cmds[i]) {
+			return
+		}
+		start, n := len(c.out.Buf), 1
+		switch k := c.cmds[i].kind; {
+		case c.locked() && !c.cmds[i].open():
+			c.out.Error(redis.ErrNoAuth)
+			c.s.stats.errors.Add(1)
+		case k == read || k == write:
+			if !c.quiet.skip {
+				for limit := c.batch.limit(k); n < limit && i+n < len(c.cmds) && c.cmds[i+n].kind == k; n++ {
+				}
 			}
-			c.batch.runTogether(c.cmds[i:i+n], k)
-		case spread:
+			n = c.batch.runTogether(c.cmds[i:i+n], k)
+		case k == spread:
 			c.runSpread(&c.cmds[i])
 		default:
 			c.runOwn(&c.cmds[i])
 		}
+		if c.quiet.holds() {
+			c.out.Buf = c.out.Buf[:min(start, len(c.out.Buf))]
+		}
+		c.quiet.next()
+		if c.out.Full {
+			c.overflow()
+		}
 		i += n
 	}
+}
+
+// open reports whether a command may be run, or refused for another reason, before the client has given the password.
+func (cmd *command) open() bool {
+	return cmd.row == nil || !cmd.row.CheckArity(len(cmd.args)) || cmd.row.Flags&redis.FlagNoAuth != 0
 }
 
 // runOwn runs a command of the server's own, or answers why there is none.

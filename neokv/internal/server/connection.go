@@ -2,8 +2,8 @@ package server
 
 import (
 	"bytes"
-	"cmp"
-	"fmt"
+	"crypto/sha256"
+	"crypto/subtle"
 	"slices"
 	"strconv"
 	"time"
@@ -22,6 +22,7 @@ const (
 	errNoPassword = "ERR AUTH <password> called without any password configured for the default user. Are you sure your configuration is correct?"
 	errNotInt32   = "ERR value is out of range, value must between -2147483648 and 2147483647"
 	errSelect     = "ERR SELECT is not allowed in cluster mode"
+	errHelloAuth  = "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO AUTH <user> <pass> option can be used to authenticate the client and select the RESP protocol version at the same time"
 	errNoCluster  = "ERR This instance has cluster support disabled"
 )
 
@@ -63,20 +64,44 @@ func runReset(c *conn, args [][]byte) {
 	c.out.Proto = 2
 	i := *c.info.Load()
 	c.info.Store(&clientInfo{proto: 2, libName: i.libName, libVer: i.libVer})
+	c.authed = *c.s.limits.password.Load() == ""
+	c.quiet = silence{skip: c.quiet.skip}
 	c.out.Status("RESET")
 }
 
 func runAuth(c *conn, args [][]byte) {
+	user := []byte("default")
 	switch {
 	case len(args) > 3:
 		c.out.Error(redis.ErrSyntax)
-	case len(args) == 2:
+		return
+	case len(args) == 3:
+		user = args[1]
+	case *c.s.limits.password.Load() == "":
 		c.out.Error(errNoPassword)
-	case string(args[1]) == "default":
-		c.out.OK()
-	default:
-		c.out.Error(errWrongPass)
+		return
 	}
+	if !c.authenticate(user, args[len(args)-1]) {
+		c.out.Error(errWrongPass)
+		return
+	}
+	c.out.OK()
+}
+
+// authenticate reports whether the password is right. The only user is default; without a password set any will do.
+func (c *conn) authenticate(user, password []byte) bool {
+	want := *c.s.limits.password.Load()
+	if string(user) != "default" {
+		return false
+	}
+	if want != "" { // digests, so that the time taken does not tell how long the password is
+		a, b := sha256.Sum256(password), sha256.Sum256([]byte(want))
+		if subtle.ConstantTimeCompare(a[:], b[:]) != 1 {
+			return false
+		}
+	}
+	c.authed = true
+	return true
 }
 
 func runHello(c *conn, args [][]byte) {
@@ -92,25 +117,31 @@ func runHello(c *conn, args [][]byte) {
 			return
 		}
 	}
+	var user, password, name []byte
 	for i := 2; i < len(args); i++ {
 		left := len(args) - 1 - i
 		switch {
 		case equalFold(args[i], "auth") && left >= 2:
-			if string(args[i+1]) != "default" {
-				c.out.Error(errWrongPass)
-				return
-			}
+			user, password = args[i+1], args[i+2]
 			i += 2
 		case equalFold(args[i], "setname") && left >= 1:
-			if !c.setName(args[i+1]) {
-				c.out.Error(errClientName)
-				return
-			}
+			name = args[i+1]
 			i++
 		default:
 			c.out.Error("ERR Syntax error in HELLO option '" + oneLine(args[i]) + "'")
 			return
 		}
+	}
+	switch {
+	case user != nil && !c.authenticate(user, password):
+		c.out.Error(errWrongPass)
+		return
+	case c.locked():
+		c.out.Error(errHelloAuth)
+		return
+	case name != nil && !c.setName(name):
+		c.out.Error(errClientName)
+		return
 	}
 	if version > 0 {
 		c.out.Proto = int(version)
@@ -168,112 +199,6 @@ func (c *conn) setName(name []byte) bool {
 	i.name = string(name)
 	c.info.Store(&i)
 	return true
-}
-
-func runClientSetName(c *conn, args [][]byte) {
-	if !c.setName(args[2]) {
-		c.out.Error(errClientName)
-		return
-	}
-	c.out.OK()
-}
-
-func runClientGetName(c *conn, args [][]byte) {
-	if name := c.info.Load().name; name != "" {
-		c.out.BulkString(name)
-		return
-	}
-	c.out.Null()
-}
-
-func runClientSetInfo(c *conn, args [][]byte) {
-	i := *c.info.Load()
-	field := &i.libName
-	switch {
-	case equalFold(args[2], "lib-ver"):
-		field = &i.libVer
-	case !equalFold(args[2], "lib-name"):
-		c.out.Error("ERR Unrecognized option '" + oneLine(args[2]) + "'")
-		return
-	}
-	if !plain(args[3]) {
-		c.out.Error("ERR " + string(bytes.ToLower(args[2])) + " cannot contain spaces, newlines or special characters.")
-		return
-	}
-	*field = string(args[3])
-	c.info.Store(&i)
-	c.out.OK()
-}
-
-func runClientID(c *conn, args [][]byte) { c.out.Int(int64(c.id)) }
-
-func runClientInfo(c *conn, args [][]byte) {
-	c.out.Verbatim("txt", string(c.describe(nil, time.Now())))
-}
-
-func runClientList(c *conn, args [][]byte) {
-	want := func(*conn) bool { return true }
-	switch {
-	case len(args) == 2:
-	case len(args) == 4 && equalFold(args[2], "type"):
-		switch kind := args[3]; {
-		case equalFold(kind, "normal"):
-		case equalFold(kind, "master"), equalFold(kind, "replica"), equalFold(kind, "slave"), equalFold(kind, "pubsub"):
-			want = func(*conn) bool { return false }
-		default:
-			c.out.Error("ERR Unknown client type '" + oneLine(kind) + "'")
-			return
-		}
-	case len(args) > 3 && equalFold(args[2], "id"):
-		ids := map[uint64]bool{}
-		for _, a := range args[3:] {
-			id, ok := parseInt(a)
-			if !ok {
-				c.out.Error("ERR Invalid client ID")
-				return
-			}
-			ids[uint64(id)] = true
-		}
-		want = func(c *conn) bool { return ids[c.id] }
-	default:
-		c.out.Error(redis.ErrSyntax)
-		return
-	}
-	var conns []*conn
-	c.s.mu.Lock()
-	for _, x := range c.s.clients {
-		if want(x) {
-			conns = append(conns, x)
-		}
-	}
-	c.s.mu.Unlock()
-	slices.SortFunc(conns, func(a, b *conn) int { return cmp.Compare(a.id, b.id) })
-	var text []byte
-	now := time.Now()
-	for _, x := range conns {
-		text = x.describe(text, now)
-	}
-	c.out.Verbatim("txt", string(text))
-}
-
-// describe appends the connection's line of CLIENT LIST. Figures that have no counterpart here are 0.
-func (c *conn) describe(b []byte, now time.Time) []byte {
-	i := c.info.Load()
-	flags, name := "N", "NULL"
-	if i.readOnly {
-		flags = "r"
-	}
-	if last := c.last.Load(); last != nil {
-		name = last.FullName()
-	}
-	b = fmt.Appendf(b, "id=%d addr=%v laddr=%v fd=0 name=%s age=%d idle=%d flags=%s db=0 sub=0 psub=0 ssub=0 multi=-1 qbuf=0 qbuf-free=0"+
-		" argv-mem=0 multi-mem=0 rbs=0 rbp=0 obl=0 oll=0 omem=0 tot-mem=0 events=r cmd=%s user=default redir=-1 resp=%d",
-		c.id, c.nc.RemoteAddr(), c.nc.LocalAddr(), i.name, int64(now.Sub(c.created).Seconds()),
-		int64(now.Sub(time.Unix(0, c.seen.Load())).Seconds()), flags, name, i.proto)
-	if i.libName != "" || i.libVer != "" {
-		b = fmt.Appendf(b, " lib-name=%s lib-ver=%s", i.libName, i.libVer)
-	}
-	return append(b, '\n')
 }
 
 func runTime(c *conn, args [][]byte) {

@@ -2,7 +2,9 @@ package server
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
+	"math"
 	"net"
 
 	"github.com/tidwall/redcon"
@@ -12,8 +14,15 @@ const (
 	firstBuffer  = 4 << 10   // of a connection that has sent nothing yet
 	maxPipeline  = 256 << 10 // bytes of a pipeline that are read at once
 	maxLine      = 64 << 10  // an inline request, or the line of a length
-	maxMultibulk = 1024 * 1024
+	maxMultibulk = math.MaxInt32
+
+	// Of a client that has not given the password.
+	strangeMultibulk = 10
+	strangeBulk      = 16384
 )
+
+// errQueryTooLong ends a connection without a word, as in Redis.
+var errQueryTooLong = errors.New("command longer than the query buffer may be")
 
 // protocolError ends a connection; its text is sent first.
 type protocolError string
@@ -28,9 +37,13 @@ func (e protocolError) Error() string { return "Protocol error: " + string(e) }
 //	| done   | complete    | of a command that is ... | free    |
 //	|        | commands    | seen          not seen   |         |
 type reader struct {
-	conn     net.Conn
-	maxBulk  int
-	maxQuery int // bytes of one command
+	conn   net.Conn
+	limits *limits
+	before func()               // called before each read of fill; may be nil
+	grow   func(bytes int) bool // asked before the buffer grows; nil: it may
+	// strange: the client has not given the password. Its commands are framed one by one, since each may change that.
+	strange bool
+	tight   bool // memory is: an empty buffer shrinks
 
 	buf                     []byte
 	start, ready, scan, end int
@@ -40,11 +53,8 @@ type reader struct {
 	failed                  error
 }
 
-// maxQuery is how many bytes one command may have, given its longest argument.
-func maxQuery(maxBulk int) int { return 2*maxBulk + 1<<20 }
-
-func newReader(conn net.Conn, maxBulk int) reader {
-	return reader{conn: conn, maxBulk: maxBulk, maxQuery: maxQuery(maxBulk), buf: make([]byte, firstBuffer), bulk: -1}
+func newReader(conn net.Conn, l *limits) reader {
+	return reader{conn: conn, limits: l, buf: make([]byte, firstBuffer), bulk: -1}
 }
 
 // fill returns when at least one command is complete, with how many bytes it has read. All commands of the last fill must have
@@ -56,15 +66,21 @@ func (r *reader) fill() (n int, err error) {
 			return n, r.failed
 		}
 		if r.end == len(r.buf) {
-			if len(r.buf) >= r.maxQuery {
-				return n, fmt.Errorf("command of more than %d bytes", r.maxQuery)
+			most := int(r.limits.query.Load())
+			if len(r.buf) >= most {
+				return n, errQueryTooLong
 			}
-			r.move(min(2*len(r.buf), r.maxQuery))
+			size := min(2*len(r.buf), most)
+			if r.grow != nil && !r.grow(size-len(r.buf)) {
+				return n, net.ErrClosed
+			}
+			r.move(size)
 		}
-		m, err := r.conn.Read(r.buf[r.end:])
-		r.end += m
+		if r.before != nil {
+			r.before()
+		}
+		m, err := r.read()
 		n += m
-		r.full = r.end == len(r.buf)
 		if m == 0 && err != nil {
 			return n, err
 		}
@@ -72,12 +88,28 @@ func (r *reader) fill() (n int, err error) {
 	return n, nil
 }
 
+// read reads what has arrived, once, and waits while there is nothing. There must be room.
+func (r *reader) read() (n int, err error) {
+	n, err = r.conn.Read(r.buf[r.end:])
+	r.end += n
+	r.full = r.end == len(r.buf)
+	return n, err
+}
+
+// room reports whether there is room to read into between two fills. The arguments handed out stay valid.
+func (r *reader) room() bool {
+	if r.end == len(r.buf) && len(r.buf) < maxPipeline {
+		r.move(2 * len(r.buf))
+	}
+	return r.end < len(r.buf)
+}
+
 // compact makes room for the next pipeline.
 func (r *reader) compact() {
 	switch {
 	case r.full && len(r.buf) < maxPipeline:
 		r.move(2 * len(r.buf))
-	case r.start == r.end && len(r.buf) > maxPipeline:
+	case r.start == r.end && (len(r.buf) > maxPipeline || r.tight && len(r.buf) > firstBuffer):
 		r.move(firstBuffer)
 	case r.start > 0:
 		copy(r.buf, r.buf[r.start:r.end])
@@ -103,7 +135,7 @@ func (r *reader) shift() {
 
 // frame moves scan over what has arrived, and ready behind each complete command, up to the first error.
 func (r *reader) frame() {
-	for r.failed == nil && r.step() {
+	for r.failed == nil && !(r.strange && r.ready > r.start) && r.step() {
 	}
 }
 
@@ -148,14 +180,20 @@ func (r *reader) step() bool {
 	switch {
 	case r.args > 0:
 		size, ok := length(line)
-		if !ok || size < 0 || size > int64(r.maxBulk) {
+		if !ok || size < 0 || size > r.limits.bulk.Load() {
 			return r.fail("invalid bulk length")
+		}
+		if r.strange && size > strangeBulk {
+			return r.fail("unauthenticated bulk length")
 		}
 		r.bulk = int(size)
 	case kind == '*':
 		count, ok := length(line)
 		if !ok || count > maxMultibulk {
 			return r.fail("invalid multibulk length")
+		}
+		if r.strange && count > strangeMultibulk {
+			return r.fail("unauthenticated multibulk length")
 		}
 		r.args = int(max(count, 0))
 	default:

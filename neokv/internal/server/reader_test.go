@@ -30,9 +30,17 @@ func (p *pieces) Read(b []byte) (int, error) {
 	return n, nil
 }
 
+// testLimits are those of a reader: of an argument, and of a command 1 MiB or as much as a long argument needs.
+func testLimits(bulk int64) *limits {
+	l := &limits{}
+	l.bulk.Store(bulk)
+	l.query.Store(max(1<<20, 2*bulk))
+	return l
+}
+
 // readAll reads all commands and the error that ends them, io.EOF for none.
-func readAll(maxBulk int, parts ...[]byte) (commands [][]string, err error) {
-	r := newReader(&pieces{left: parts}, maxBulk)
+func readAll(maxBulk int64, parts ...[]byte) (commands [][]string, err error) {
+	r := newReader(&pieces{left: parts}, testLimits(maxBulk))
 	for {
 		if _, err := r.fill(); err != nil {
 			return commands, err
@@ -62,8 +70,8 @@ var readerCases = []struct {
 	{`SET "a b\x41\n\"" 'c\'d\n' e"f"` + "\r\n", "[SET a bA\n\" c'd\\n ef] EOF"},
 	{"\"\"\r\n", `[] EOF`},
 	{"$4\r\nPING\r\n", `[$4] [PING] EOF`},
-	{"*1048576\r\n", `EOF`},
-	{"*1048577\r\n", `Protocol error: invalid multibulk length`},
+	{"*2147483647\r\n", `EOF`},
+	{"*2147483648\r\n", `Protocol error: invalid multibulk length`},
 	{"PING\r\n*a\r\n", `[PING] Protocol error: invalid multibulk length`},
 	{"*\r\n", `Protocol error: invalid multibulk length`},
 	{"*01\r\n", `Protocol error: invalid multibulk length`},
@@ -135,7 +143,7 @@ func TestReaderPipeline(t *testing.T) {
 	if err != io.EOF || !reflect.DeepEqual(got, want) {
 		t.Fatalf("got %d commands and %v, want %d and EOF", len(got), err, len(want))
 	}
-	r := newReader(&pieces{left: [][]byte{in}}, 4<<20)
+	r := newReader(&pieces{left: [][]byte{in}}, testLimits(4<<20))
 	fills := 0
 	for ; ; fills++ {
 		if _, err := r.fill(); err != nil {
@@ -158,9 +166,9 @@ func TestReaderPipeline(t *testing.T) {
 func TestReaderBoundsOneCommand(t *testing.T) {
 	arg := fmt.Appendf(nil, "$%d\r\n%s\r\n", 1000, strings.Repeat("x", 1000))
 	in := append([]byte("*100000\r\n"), bytes.Repeat(arg, 5000)...)
-	r := newReader(&pieces{left: [][]byte{in}}, 1000)
+	r := newReader(&pieces{left: [][]byte{in}}, testLimits(1000))
 	_, err := r.fill()
-	if err == nil || errors.Is(err, io.EOF) || len(r.buf) > maxQuery(1000) {
+	if !errors.Is(err, errQueryTooLong) || len(r.buf) > 1<<20 {
 		t.Fatalf("a command of %d bytes: error %v, buffer of %d", len(in), err, len(r.buf))
 	}
 }
@@ -181,7 +189,7 @@ func FuzzReader(f *testing.F) {
 func BenchmarkReader(b *testing.B) {
 	in := bytes.Repeat([]byte("*3\r\n$3\r\nSET\r\n$16\r\nkey:000000012345\r\n$64\r\n"+strings.Repeat("v", 64)+"\r\n"), 16)
 	loop := &repeat{in: in}
-	r := newReader(loop, 1<<20)
+	r := newReader(loop, testLimits(1<<20))
 	argv := make([][]byte, 0, 8)
 	b.ReportAllocs()
 	b.SetBytes(int64(len(in) / 16))

@@ -6,6 +6,7 @@
 package server
 
 import (
+	"context"
 	"errors"
 	"net"
 	"slices"
@@ -40,19 +41,26 @@ type Options struct {
 	// Info adds sections to INFO; it may be nil. A section named as one of the server's own is appended to it.
 	Info func() []Section
 	// Failed returns why the store has failed, nil while it has not. Connections are then closed without a reply. It may be nil.
-	Failed  func() error
+	Failed func() error
+	// Replicated counts the other stores that have applied an entry of a region, as far as they answer before ctx ends. It may be nil.
+	Replicated func(ctx context.Context, r topology.RegionID, index uint64) int
+	// Exposed is set where the server can be reached from beyond loopback: the password cannot be taken away then.
+	Exposed bool
+	// Memory bounds what clients hold in buffers, together with those of other servers; nil makes one of the settings.
+	Memory  *Memory
 	Version string
 }
 
 // Server serves one or several listeners.
 type Server struct {
-	o          Options
-	started    time.Time
-	runID      string
-	maxClients atomic.Int64
-	timeout    atomic.Int64 // seconds until an idle connection is closed, 0 for never
-	stats      stats
-	scans      scans
+	o       Options
+	started time.Time
+	runID   string
+	limits  limits
+	stats   stats
+	scans   scans
+	counts  counts
+	pause   atomic.Pointer[pause]
 
 	held    atomic.Int64  // bytes of commands that wait for a leader
 	turn    atomic.Uint64 // counts answers to commands that nobody served
@@ -70,6 +78,7 @@ type Server struct {
 type stats struct {
 	connections, rejected, commands, errors atomic.Uint64
 	bytesIn, bytesOut                       atomic.Uint64
+	evicted, queryClosed, outputClosed      atomic.Uint64 // clients closed for what they held
 }
 
 // New returns a server that serves nothing yet.
@@ -78,7 +87,11 @@ func New(o Options) *Server {
 		o.Failed = func() error { return nil }
 	}
 	s := &Server{o: o, started: time.Now(), runID: newRunID(), closing: make(chan struct{}), clients: map[uint64]*conn{}}
-	s.maxClients.Store(int64(o.Settings.Redis.MaxClients))
+	s.limits.set(&s.o.Settings.Redis)
+	if o.Memory == nil {
+		s.o.Memory = NewMemory(o.Settings.Redis.ClientMemory)
+	}
+	s.o.Memory.join(s)
 	return s
 }
 
@@ -136,7 +149,7 @@ func (s *Server) forget(ln net.Listener) {
 // take starts a connection's goroutine, or turns the connection away.
 func (s *Server) take(nc net.Conn) {
 	s.mu.Lock()
-	if s.closed || int64(len(s.clients)) >= s.maxClients.Load() {
+	if s.closed || int64(len(s.clients)) >= s.limits.clients.Load() {
 		closed := s.closed
 		s.mu.Unlock()
 		if !closed {
@@ -148,6 +161,9 @@ func (s *Server) take(nc net.Conn) {
 		return
 	}
 	s.lastID++
+	if tcp, ok := nc.(*net.TCPConn); ok {
+		s.keepAlive(tcp)
+	}
 	c := newConn(s, nc, s.lastID)
 	s.clients[c.id] = c
 	s.wg.Add(1)
@@ -157,10 +173,19 @@ func (s *Server) take(nc net.Conn) {
 		defer s.wg.Done()
 		c.serve()
 		nc.Close()
+		c.killed.Store(true)
+		c.hangUp()
+		c.release()
 		s.mu.Lock()
 		delete(s.clients, c.id)
 		s.mu.Unlock()
 	}()
+}
+
+// keepAlive probes a silent client as Redis does: at the interval, then three times within another.
+func (s *Server) keepAlive(tcp *net.TCPConn) {
+	every := time.Duration(s.limits.keepalive.Load()) * time.Second
+	tcp.SetKeepAliveConfig(net.KeepAliveConfig{Enable: every > 0, Idle: every, Interval: max(every/3, time.Second), Count: 3})
 }
 
 // Close closes listeners and connections and returns when their goroutines have ended.
@@ -173,10 +198,11 @@ func (s *Server) Close() error {
 			ln.Close()
 		}
 		for _, c := range s.clients {
-			c.nc.Close()
+			c.kill()
 		}
 	}
 	s.mu.Unlock()
 	s.wg.Wait()
+	s.o.Memory.leave(s)
 	return nil
 }

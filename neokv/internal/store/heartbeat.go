@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"neokv.dev/neokv/internal/keys"
@@ -22,6 +24,8 @@ type message struct {
 	View *meta.View `json:"view,omitempty"` // from meta's leader, not answered
 	// Runs asks whether the store's replica of a region runs, at the boot of a whole cluster; the answer is a bool.
 	Runs *topology.RegionID `json:"runs,omitempty"`
+	// Applied asks for the apply index of the store's replica of a region; the answer is a number, 0 without a replica.
+	Applied *topology.RegionID `json:"applied,omitempty"`
 }
 
 // answer is the answer to a heartbeat.
@@ -173,6 +177,12 @@ func (s *Store) handle(_ context.Context, from topology.StoreID, request []byte)
 	case m.View != nil:
 		s.learn(m.View)
 		return nil, nil
+	case m.Applied != nil:
+		index := uint64(0)
+		if r := s.Replica(*m.Applied); r != nil && r.Running() {
+			index = r.Applied()
+		}
+		return json.Marshal(index)
 	case m.Runs != nil:
 		return json.Marshal(s.running(*m.Runs))
 	case m.Beat != nil:
@@ -202,6 +212,42 @@ func (s *Store) runs(ctx context.Context, on topology.StoreID, id topology.Regio
 	var yes bool
 	reply, err := s.endpoint.Call(ctx, on, request)
 	return err == nil && json.Unmarshal(reply, &yes) == nil && yes
+}
+
+// Replicated counts the other stores whose replica of a region has applied an entry, as far as they answer before ctx ends.
+func (s *Store) Replicated(ctx context.Context, id topology.RegionID, index uint64) int {
+	t := s.Table()
+	if t == nil || t.ByID(id) == nil {
+		return 0
+	}
+	request, err := json.Marshal(message{Applied: &id})
+	if err != nil {
+		panic(err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	var have atomic.Int64
+	var wg sync.WaitGroup
+	for _, p := range t.ByID(id).Peers {
+		if p.Store == t.ByID(id).Leader {
+			continue
+		}
+		if p.Store == s.o.ID {
+			if r := s.Replica(id); r != nil && r.Applied() >= index {
+				have.Add(1)
+			}
+			continue
+		}
+		wg.Go(func() {
+			var applied uint64
+			reply, err := s.endpoint.Call(ctx, p.Store, request)
+			if err == nil && json.Unmarshal(reply, &applied) == nil && applied >= index {
+				have.Add(1)
+			}
+		})
+	}
+	wg.Wait()
+	return int(have.Load())
 }
 
 // running reports whether this store's replica of a region has been started.

@@ -1,0 +1,110 @@
+package server
+
+import (
+	"context"
+	"math"
+	"strconv"
+	"time"
+
+	"neokv.dev/neokv/internal/redis"
+)
+
+// This file is WAIT, DEBUG and SHUTDOWN.
+
+const (
+	errDebug = "ERR DEBUG command not allowed. If the enable-debug-command option is set to \"local\", you can run it from a local connection, " +
+		"otherwise you need to set this option in the configuration file, and then restart the server."
+	errShutdown = "ERR SHUTDOWN is not for clients: end the process that serves the cluster, with SIGTERM"
+)
+
+// waitPause is how long WAIT waits before it asks the other stores again, at first and at most.
+const waitPause, maxWaitPause = time.Millisecond, 50 * time.Millisecond
+
+// runWait counts the replicas that have applied this connection's last write, and waits until there are enough or the time is over. The
+// write itself was acknowledged when a majority had it on disk, so that WAIT adds nothing to its safety.
+func runWait(c *conn, args [][]byte) {
+	want, ok := parseInt(args[1])
+	if !ok {
+		c.out.Error(redis.ErrNotInteger)
+		return
+	}
+	ms, ok := c.timeout(args[2])
+	if !ok {
+		return
+	}
+	until := after(ms)
+	if ms == 0 {
+		until = after(math.MaxInt64)
+	}
+	wrote := c.wrote
+	if t := c.s.o.Table(); wrote.region == 0 && t != nil && len(t.Regions) > 0 { // nothing written: count the replicas that answer
+		wrote.region = t.Regions[0].ID
+	}
+	have := int64(0)
+	for pause := waitPause; ; pause = min(2*pause, maxWaitPause) {
+		if c.s.o.Replicated != nil {
+			ctx, cancel := context.WithDeadline(c.ctx, until)
+			have = max(have, int64(c.s.o.Replicated(ctx, wrote.region, wrote.index)))
+			cancel()
+		}
+		now := time.Now()
+		if have >= want || !now.Before(until) {
+			break
+		}
+		if !c.flush() {
+			c.closing = true
+			return
+		}
+		next := now.Add(pause)
+		if until.Before(next) {
+			next = until
+		}
+		if !c.linger(next) {
+			return
+		}
+	}
+	c.out.Int(have)
+}
+
+// runDebug is DEBUG as a Redis answers it that was not told to allow it, but for what test suites cannot do without: SLEEP, which holds
+// up this connection alone, and SET-ACTIVE-EXPIRE, which changes nothing that a client sees.
+func runDebug(c *conn, args [][]byte) {
+	switch {
+	case len(args) == 3 && equalFold(args[1], "sleep"):
+		seconds, err := strconv.ParseFloat(string(args[2]), 64)
+		if err != nil || math.IsNaN(seconds) {
+			seconds = 0 // as C's strtod
+		}
+		if seconds > 0 && c.flush() {
+			c.linger(after(int64(min(seconds*1000, math.MaxInt32))))
+		}
+		c.out.OK()
+	case len(args) == 3 && equalFold(args[1], "set-active-expire"):
+		c.out.OK()
+	default:
+		c.out.Error(errDebug)
+	}
+}
+
+// runShutdown ends nothing: a store is a part of a process that others use, too.
+func runShutdown(c *conn, args [][]byte) {
+	abort := false
+	for _, a := range args[1:] {
+		switch {
+		case equalFold(a, "nosave"), equalFold(a, "save"), equalFold(a, "now"), equalFold(a, "force"):
+		case equalFold(a, "abort"):
+			abort = true
+		default:
+			c.out.Error(redis.ErrSyntax)
+			return
+		}
+	}
+	switch {
+	case abort && len(args) > 2:
+		c.out.Error(redis.ErrSyntax)
+	case abort:
+		c.out.Error("ERR No shutdown in progress.")
+	default:
+		c.out.Error(errShutdown)
+	}
+}

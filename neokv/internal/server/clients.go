@@ -1,0 +1,374 @@
+package server
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"neokv.dev/neokv/internal/redis"
+)
+
+// This file is CLIENT.
+
+func runClientSetName(c *conn, args [][]byte) {
+	if !c.setName(args[2]) {
+		c.out.Error(errClientName)
+		return
+	}
+	c.out.OK()
+}
+
+func runClientGetName(c *conn, args [][]byte) {
+	if name := c.info.Load().name; name != "" {
+		c.out.BulkString(name)
+		return
+	}
+	c.out.Null()
+}
+
+func runClientSetInfo(c *conn, args [][]byte) {
+	i := *c.info.Load()
+	field := &i.libName
+	switch {
+	case equalFold(args[2], "lib-ver"):
+		field = &i.libVer
+	case !equalFold(args[2], "lib-name"):
+		c.out.Error("ERR Unrecognized option '" + oneLine(args[2]) + "'")
+		return
+	}
+	if !plain(args[3]) {
+		c.out.Error("ERR " + string(bytes.ToLower(args[2])) + " cannot contain spaces, newlines or special characters.")
+		return
+	}
+	*field = string(args[3])
+	c.info.Store(&i)
+	c.out.OK()
+}
+
+func runClientID(c *conn, args [][]byte) { c.out.Int(int64(c.id)) }
+
+func runClientInfo(c *conn, args [][]byte) {
+	c.out.Verbatim("txt", string(c.describe(nil, time.Now())))
+}
+
+func runClientList(c *conn, args [][]byte) {
+	want := func(*conn) bool { return true }
+	switch {
+	case len(args) == 2:
+	case len(args) == 4 && equalFold(args[2], "type"):
+		switch kind := args[3]; {
+		case equalFold(kind, "normal"):
+		case equalFold(kind, "master"), equalFold(kind, "replica"), equalFold(kind, "slave"), equalFold(kind, "pubsub"):
+			want = func(*conn) bool { return false }
+		default:
+			c.out.Error("ERR Unknown client type '" + oneLine(kind) + "'")
+			return
+		}
+	case len(args) > 3 && equalFold(args[2], "id"):
+		ids := map[uint64]bool{}
+		for _, a := range args[3:] {
+			id, ok := parseInt(a)
+			if !ok {
+				c.out.Error("ERR Invalid client ID")
+				return
+			}
+			ids[uint64(id)] = true
+		}
+		want = func(c *conn) bool { return ids[c.id] }
+	default:
+		c.out.Error(redis.ErrSyntax)
+		return
+	}
+	var conns []*conn
+	c.s.mu.Lock()
+	for _, x := range c.s.clients {
+		if want(x) {
+			conns = append(conns, x)
+		}
+	}
+	c.s.mu.Unlock()
+	slices.SortFunc(conns, func(a, b *conn) int { return cmp.Compare(a.id, b.id) })
+	var text []byte
+	now := time.Now()
+	for _, x := range conns {
+		text = x.describe(text, now)
+	}
+	c.out.Verbatim("txt", string(text))
+}
+
+// describe appends the connection's line of CLIENT LIST. Figures that have no counterpart here are 0.
+func (c *conn) describe(b []byte, now time.Time) []byte {
+	i := c.info.Load()
+	flags, name := "N", "NULL"
+	switch noEvict := c.noEvict.Load(); {
+	case i.readOnly && noEvict:
+		flags = "re"
+	case i.readOnly:
+		flags = "r"
+	case noEvict:
+		flags = "e"
+	}
+	if last := c.last.Load(); last != nil {
+		name = last.FullName()
+	}
+	b = fmt.Appendf(b, "id=%d addr=%v laddr=%v fd=0 name=%s age=%d idle=%d flags=%s db=0 sub=0 psub=0 ssub=0 multi=-1 qbuf=0 qbuf-free=0"+
+		" argv-mem=0 multi-mem=0 rbs=0 rbp=0 obl=0 oll=0 omem=0 tot-mem=%d events=r cmd=%s user=default redir=-1 resp=%d",
+		c.id, c.nc.RemoteAddr(), c.nc.LocalAddr(), i.name, int64(now.Sub(c.created).Seconds()),
+		int64(now.Sub(time.Unix(0, c.seen.Load())).Seconds()), flags, c.held.Load(), name, i.proto)
+	if i.libName != "" || i.libVer != "" {
+		b = fmt.Appendf(b, " lib-name=%s lib-ver=%s", i.libName, i.libVer)
+	}
+	return append(b, '\n')
+}
+
+// clientKinds are the types of clients that Redis knows; here all are normal.
+func isClientKind(kind []byte) (known, normal bool) {
+	for _, k := range []string{"normal", "slave", "replica", "pubsub", "master"} {
+		if equalFold(kind, k) {
+			return true, k == "normal"
+		}
+	}
+	return false, false
+}
+
+// runClientKill closes connections: one by its address, in the old form, or all that the filters let through.
+func runClientKill(c *conn, args [][]byte) {
+	old := len(args) == 3
+	var id int64
+	var addr, laddr string
+	all, skipMe := true, !old
+	if old {
+		addr = string(args[2])
+	} else {
+		for i := 2; i < len(args); i += 2 {
+			if i+1 == len(args) {
+				c.out.Error(redis.ErrSyntax)
+				return
+			}
+			value := args[i+1]
+			switch option := args[i]; {
+			case equalFold(option, "id"):
+				n, ok := parseInt(value)
+				if !ok || n < 1 {
+					c.out.Error("ERR client-id should be greater than 0")
+					return
+				}
+				id = n
+			case equalFold(option, "type"):
+				known, normal := isClientKind(value)
+				if !known {
+					c.out.Error("ERR Unknown client type '" + oneLine(value) + "'")
+					return
+				}
+				all = normal
+			case equalFold(option, "addr"):
+				addr = string(value)
+			case equalFold(option, "laddr"):
+				laddr = string(value)
+			case equalFold(option, "user"):
+				if string(value) != "default" {
+					c.out.Error("ERR No such user '" + oneLine(value) + "'")
+					return
+				}
+			case equalFold(option, "skipme") && equalFold(value, "yes"):
+				skipMe = true
+			case equalFold(option, "skipme") && equalFold(value, "no"):
+				skipMe = false
+			default:
+				c.out.Error(redis.ErrSyntax)
+				return
+			}
+		}
+	}
+	var found []*conn
+	c.s.mu.Lock()
+	for _, x := range c.s.clients {
+		if all && (id == 0 || x.id == uint64(id)) && (addr == "" && !old || x.nc.RemoteAddr().String() == addr) &&
+			(laddr == "" || x.nc.LocalAddr().String() == laddr) && (x != c || !skipMe) {
+			found = append(found, x)
+			if x != c {
+				delete(c.s.clients, x.id) // it is gone as soon as the reply comes
+			}
+		}
+	}
+	c.s.mu.Unlock()
+	for _, x := range found {
+		if x == c {
+			c.closing = true
+		} else {
+			x.kill()
+		}
+	}
+	switch {
+	case !old:
+		c.out.Int(int64(len(found)))
+	case len(found) == 0:
+		c.out.Error("ERR No such client")
+	default:
+		c.out.OK()
+	}
+}
+
+// pause is what CLIENT PAUSE asked for.
+type pause struct {
+	until time.Time
+	all   bool          // else writes alone
+	over  chan struct{} // closed when another takes its place, or nothing does
+}
+
+// setPause replaces the pause; nil ends it.
+func (s *Server) setPause(p *pause) {
+	if old := s.pause.Swap(p); old != nil {
+		close(old.over)
+	}
+}
+
+func runClientPause(c *conn, args [][]byte) {
+	all := true
+	switch {
+	case len(args) > 4:
+		c.unknownUse(args)
+		return
+	case len(args) == 4 && equalFold(args[3], "write"):
+		all = false
+	case len(args) == 4 && !equalFold(args[3], "all"):
+		c.out.Error("ERR CLIENT PAUSE mode must be WRITE or ALL")
+		return
+	}
+	ms, ok := c.timeout(args[2])
+	if !ok {
+		return
+	}
+	p := &pause{until: after(ms), all: all, over: make(chan struct{})}
+	c.s.mu.Lock() // of two pauses the longer time and the wider kind hold
+	defer c.s.mu.Unlock()
+	if old := c.s.pause.Load(); old != nil && time.Now().Before(old.until) {
+		p.all = p.all || old.all
+		if old.until.After(p.until) {
+			p.until = old.until
+		}
+	}
+	c.s.setPause(p)
+	c.out.OK()
+}
+
+func runClientUnpause(c *conn, args [][]byte) {
+	c.s.mu.Lock()
+	defer c.s.mu.Unlock()
+	c.s.setPause(nil)
+	c.out.OK()
+}
+
+// awaitUnpause holds a command back while clients are paused; false when the connection has ended meanwhile. What is wrong with a
+// command is answered at once.
+func (c *conn) awaitUnpause(p *pause, cmd *command) bool {
+	for ; p != nil; p = c.s.pause.Load() {
+		if !p.all && (cmd.row == nil || cmd.row.Write == nil) || !time.Now().Before(p.until) {
+			return true
+		}
+		if cmd.row == nil || !cmd.row.CheckArity(len(cmd.args)) || c.locked() && !cmd.open() {
+			return true
+		}
+		if !c.flush() {
+			return false
+		}
+		t := time.NewTimer(time.Until(p.until))
+		select {
+		case <-t.C:
+		case <-p.over:
+		case <-c.ctx.Done():
+		}
+		t.Stop()
+		if c.ctx.Err() != nil {
+			c.closing = true
+			return false
+		}
+	}
+	return true
+}
+
+// timeout parses a time-out in milliseconds as Redis does, or answers what is wrong with it.
+func (c *conn) timeout(arg []byte) (ms int64, ok bool) {
+	ms, ok = parseInt(arg)
+	switch {
+	case !ok:
+		c.out.Error("ERR timeout is not an integer or out of range")
+	case ms < 0:
+		c.out.Error("ERR timeout is negative")
+		ok = false
+	}
+	return ms, ok
+}
+
+// after is the instant so many milliseconds from now; what a time.Duration cannot hold is as good as never.
+func after(ms int64) time.Time {
+	return time.Now().Add(time.Duration(min(ms, math.MaxInt64/2/int64(time.Millisecond))) * time.Millisecond)
+}
+
+func runClientReply(c *conn, args [][]byte) {
+	switch {
+	case equalFold(args[2], "on"):
+		c.quiet.off, c.quiet.skip = false, false
+		c.out.OK()
+	case equalFold(args[2], "off"):
+		c.quiet.off = true
+	case equalFold(args[2], "skip"):
+		c.quiet.skipNext = !c.quiet.off
+	default:
+		c.out.Error(redis.ErrSyntax)
+		return
+	}
+	if c.quiet.skipNext {
+		c.quiet.skip = true // SKIP itself has no reply
+	}
+}
+
+func runClientNoEvict(c *conn, args [][]byte) {
+	on, ok := c.onOff(args[2])
+	if ok {
+		c.noEvict.Store(on)
+		c.out.OK()
+	}
+}
+
+// runClientNoTouch has nothing to switch: no access times are kept.
+func runClientNoTouch(c *conn, args [][]byte) {
+	if _, ok := c.onOff(args[2]); ok {
+		c.out.OK()
+	}
+}
+
+func (c *conn) onOff(arg []byte) (on, ok bool) {
+	on = equalFold(arg, "on")
+	if !on && !equalFold(arg, "off") {
+		c.out.Error(redis.ErrSyntax)
+		return false, false
+	}
+	return on, true
+}
+
+// runClientUnblock finds nobody: WAIT is over when its time is.
+func runClientUnblock(c *conn, args [][]byte) {
+	switch {
+	case len(args) > 4:
+		c.unknownUse(args)
+		return
+	case len(args) == 4 && !equalFold(args[3], "timeout") && !equalFold(args[3], "error"):
+		c.out.Error("ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR")
+		return
+	}
+	if _, ok := parseInt(args[2]); !ok {
+		c.out.Error(redis.ErrNotInteger)
+		return
+	}
+	c.out.Int(0)
+}
+
+// unknownUse is the error of a container for a subcommand with more arguments than any of its forms has.
+func (c *conn) unknownUse(args [][]byte) {
+	c.out.Error("ERR unknown subcommand or wrong number of arguments for '" + oneLine(args[1]) + "'. Try " + strings.ToUpper(string(args[0])) + " HELP.")
+}

@@ -1,0 +1,179 @@
+package server
+
+import (
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"neokv.dev/neokv/internal/redis"
+	"neokv.dev/neokv/settings"
+)
+
+// This file is what a client can make the server hold, and when it is closed for it.
+//
+// Of a client that sends, the server holds one command that is not complete, bounded by the limits on its length, and a pipeline of
+// maxPipeline bytes. Of a client that does not read, it holds the replies of one batch: nothing more is executed until they are sent.
+// A batch of reads ends when it has wantReplies bytes; a single reply is as large as it is. All this counts against Memory.
+
+// limits are the settings that CONFIG SET can change. They are read without a lock.
+type limits struct {
+	clients   atomic.Int64
+	timeout   atomic.Int64 // seconds that a connection may be idle, 0 for ever
+	keepalive atomic.Int64 // seconds, 0 for never
+	bulk      atomic.Int64 // bytes of an argument
+	query     atomic.Int64 // bytes of a command
+	output    atomic.Pointer[outputLimit]
+	password  atomic.Pointer[string] // empty for none
+}
+
+// outputLimit bounds the replies that a client has not taken; 0 is no limit.
+type outputLimit struct {
+	hard, soft int64
+	softTime   time.Duration
+}
+
+func (l *limits) set(k *settings.Redis) {
+	l.clients.Store(int64(k.MaxClients))
+	l.timeout.Store(int64(k.Timeout / time.Second))
+	l.keepalive.Store(int64(k.TCPKeepalive / time.Second))
+	l.bulk.Store(int64(k.MaxBulkLen))
+	l.query.Store(int64(k.QueryBufferLimit))
+	l.output.Store(&outputLimit{int64(k.OutputBufferLimit), int64(k.OutputBufferSoftLimit), k.OutputBufferSoftTime})
+	l.password.Store(&k.RequirePass)
+}
+
+// Memory bounds what the clients of several servers hold together. When it is exceeded, the clients that hold most are closed, as
+// Redis does under maxmemory-clients; those that asked for CLIENT NO-EVICT are spared.
+type Memory struct {
+	limit atomic.Int64 // bytes, 0 for none
+	used  atomic.Int64
+
+	mu      sync.Mutex
+	servers []*Server
+}
+
+// NewMemory returns a bound for the servers that are given it. 0 is no limit.
+func NewMemory(limit settings.Bytes) *Memory {
+	m := &Memory{}
+	m.limit.Store(int64(limit))
+	return m
+}
+
+// Used is how many bytes clients hold.
+func (m *Memory) Used() int64 { return m.used.Load() }
+
+func (m *Memory) join(s *Server) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.servers = append(m.servers, s)
+}
+
+func (m *Memory) leave(s *Server) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.servers = slices.DeleteFunc(m.servers, func(x *Server) bool { return x == s })
+}
+
+// exceeded reports whether clients hold more than they may.
+func (m *Memory) exceeded() bool {
+	limit := m.limit.Load()
+	return limit > 0 && m.used.Load() > limit
+}
+
+// tight reports whether clients hold more than half of what they may: connections then keep no buffers that they do not need.
+func (m *Memory) tight() bool {
+	limit := m.limit.Load()
+	return limit > 0 && m.used.Load() > limit/2
+}
+
+// evict closes clients until the bound holds, or nobody is left to close.
+func (m *Memory) evict() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for m.exceeded() {
+		var largest *conn
+		for _, s := range m.servers {
+			s.mu.Lock()
+			for _, c := range s.clients {
+				if !c.noEvict.Load() && c.held.Load() > 0 && (largest == nil || c.held.Load() > largest.held.Load()) {
+					largest = c
+				}
+			}
+			s.mu.Unlock()
+		}
+		if largest == nil {
+			return
+		}
+		if largest.kill() {
+			largest.s.stats.evicted.Add(1)
+		}
+		largest.release()
+	}
+}
+
+// hold counts n bytes more, or fewer, for the connection; false when that has closed it.
+func (c *conn) hold(n int64) bool {
+	if c.killed.Load() {
+		return false
+	}
+	c.held.Add(n)
+	c.s.o.Memory.used.Add(n)
+	if n > 0 && c.s.o.Memory.exceeded() {
+		c.s.o.Memory.evict()
+	}
+	return !c.killed.Load()
+}
+
+// release takes what the connection holds off the count.
+func (c *conn) release() { c.s.o.Memory.used.Add(-c.held.Swap(0)) }
+
+// account counts what the connection's buffers hold now; false when that has closed it.
+func (c *conn) account() bool {
+	n := int64(cap(c.rd.buf) + cap(c.out.Buf) + 24*cap(c.argv) + c.batch.bytes())
+	if n == c.held.Load() {
+		return true
+	}
+	return c.hold(n - c.held.Load())
+}
+
+const (
+	freeRoom = 64 << 10  // for replies, that nobody is asked for
+	moreStep = 256 << 10 // that are asked for at once
+)
+
+// more is a Reply's: it counts bytes before they are held, twice as many as asked for since slices grow that way. It may be
+// called while another goroutine applies the connection's writes.
+func (c *conn) more(n int) int {
+	n = max(2*n, moreStep)
+	if !c.hold(int64(n)) {
+		return 0
+	}
+	return n
+}
+
+// collected is a Reply to collect keys in, before it is known how many there are.
+func (c *conn) collected() redis.Reply { return redis.Reply{More: c.more} }
+
+// append adds what has been collected to the replies.
+func (c *conn) append(r *redis.Reply) {
+	c.out.Buf, c.out.Full = append(c.out.Buf, r.Buf...), c.out.Full || r.Full
+}
+
+// kill closes the connection from outside, or because of a limit; false if that has been done.
+func (c *conn) kill() bool {
+	if c.killed.Swap(true) {
+		return false
+	}
+	c.hangUp()
+	c.nc.Close()
+	return true
+}
+
+// overflow closes a connection whose replies are more than it may leave unread.
+func (c *conn) overflow() {
+	if c.kill() {
+		c.s.stats.outputClosed.Add(1)
+	}
+	c.closing = true
+}

@@ -1,0 +1,416 @@
+package server
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"neokv.dev/neokv/internal/topology"
+	"neokv.dev/neokv/settings"
+)
+
+// serve is start for the inside of a bubble: stop ends what it started.
+func serve(t *testing.T, o Options) (s *Server, dial func() net.Conn, stop func()) {
+	o.Self, o.Table = 1, testTable
+	s = New(o)
+	p := NewPipe(pipeAddr{})
+	go s.Serve(p)
+	return s, func() net.Conn {
+		c, err := p.Dial(context.Background())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}, func() { s.Close() }
+}
+
+// send writes in the background, as far as the server takes it.
+func send(c net.Conn, request string) { go io.WriteString(c, request) }
+
+// echo is a call whose reply has n bytes, and a little more.
+func echo(n int) string {
+	return fmt.Sprintf("*2\r\n$4\r\nECHO\r\n$%d\r\n%s\r\n", n, strings.Repeat("x", n))
+}
+
+// closed reports how a connection ended: what came, and whether it ended rather than fell silent.
+func closed(c net.Conn) (got int64, over bool) {
+	c.SetReadDeadline(time.Now().Add(time.Hour))
+	got, err := io.Copy(io.Discard, c)
+	return got, err == nil
+}
+
+// TestClientsThatNeverRead lets 1,000 clients ask for more than they take. Memory stays within its bound, the largest are closed for
+// it, and another client is served.
+func TestClientsThatNeverRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := Options{Settings: settings.Default()}
+		const bound = 64 << 20
+		o.Memory = NewMemory(bound)
+		s, dial, stop := serve(t, o)
+		defer stop()
+		spared := dial()
+		ask(t, spared, "client no-evict on")
+		request := strings.Repeat(echo(1<<20), 3)
+		send(spared, request)
+		synctest.Wait()
+		alone := o.Memory.Used()
+		if alone < 1<<20 || alone > 8<<20 {
+			t.Errorf("a client that does not read 3 MiB holds %d bytes", alone)
+		}
+		other := dial()
+		for i := range 1000 {
+			send(dial(), request)
+			if i%50 == 0 {
+				if got := ask(t, other, "ping"); got != "+PONG\r\n" {
+					t.Fatalf("another client behind %d: %q", i, got)
+				}
+				synctest.Wait()
+				if used := o.Memory.Used(); used > bound {
+					t.Fatalf("%d clients hold %d bytes, want at most %d", i+1, used, bound)
+				}
+			}
+		}
+		synctest.Wait()
+		if n := s.stats.evicted.Load(); n < 900 || n >= 1000 {
+			t.Errorf("%d of 1000 clients were closed", n)
+		}
+		if used := o.Memory.Used(); used > bound || used < bound/2 {
+			t.Errorf("clients hold %d bytes, want up to %d", used, bound)
+		}
+		go func() { // the one that was spared gets everything
+			time.Sleep(time.Second)
+			spared.Close()
+		}()
+		if n, _ := io.Copy(io.Discard, spared); n < 3<<20 {
+			t.Errorf("the client with NO-EVICT got %d bytes of 3 MiB", n)
+		}
+		stop()
+		if used := o.Memory.Used(); used != 0 {
+			t.Errorf("after all have gone %d bytes are counted", used)
+		}
+	})
+}
+
+// TestHalfCommands lets clients send the beginnings of large commands: each costs about as much as it has sent, all
+// together no more than the bound.
+func TestHalfCommands(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := Options{Settings: settings.Default()}
+		o.Memory = NewMemory(32 << 20)
+		s, dial, stop := serve(t, o)
+		defer stop()
+		const half = "*1000000\r\n$4\r\nMSET\r\n$500000000\r\n"
+		for i := range 200 {
+			send(dial(), half+strings.Repeat("x", 1000))
+			synctest.Wait()
+			if used := o.Memory.Used(); used > int64(i+1)*8<<10 {
+				t.Fatalf("%d clients that sent 1 kB each hold %d bytes", i+1, used)
+			}
+		}
+		for range 100 {
+			send(dial(), half+strings.Repeat("x", 1<<20))
+			synctest.Wait()
+			if used := o.Memory.Used(); used > 32<<20 {
+				t.Fatalf("clients hold %d bytes, want at most 32 MiB", used)
+			}
+		}
+		if s.stats.evicted.Load() == 0 {
+			t.Error("nobody was closed")
+		}
+		if got := ask(t, dial(), "ping"); got != "+PONG\r\n" {
+			t.Errorf("another client: %q", got)
+		}
+	})
+}
+
+func TestLimitsOfOneClient(t *testing.T) {
+	for _, x := range []struct {
+		name, config, request string
+		after                 time.Duration // until it is closed
+		atMost                int64         // bytes that it got; what its pipe holds, and more where there is an error
+		queries, outputs      uint64
+	}{
+		{"hard output limit", `client-output-buffer-limit "normal 1mb 0 0"`, echo(1 << 20), 0, 0, 0, 1},
+		{"below the hard output limit", `client-output-buffer-limit "normal 1mb 0 0"`, echo(1<<20 - 100), time.Hour, 1 << 20, 0, 0},
+		{"soft output limit", `client-output-buffer-limit "normal 0 500kb 7"`, echo(1 << 20), 7 * time.Second, pipeBytes, 0, 1},
+		{"soft output limit, caught up in time", `client-output-buffer-limit "normal 0 900kb 7"`, echo(1 << 20), time.Hour, 1 << 21, 0, 0},
+		{"time-out of a client that does not read", "timeout 9", echo(1 << 20), 9 * time.Second, pipeBytes, 0, 0},
+		{"time-out of half a command", "timeout 9", "*2\r\n$4\r\nECHO\r\n$10\r\nabc", 9 * time.Second, 0, 0, 0},
+		{"query buffer", "client-query-buffer-limit 1mb", echo(2 << 20), 0, 0, 1, 0},
+		{"within the query buffer", "client-query-buffer-limit 1mb", echo(1<<20-100) + "QUIT\r\n", time.Hour, 1 << 21, 0, 0},
+		{"argument", "proto-max-bulk-len 1mb", "*2\r\n$4\r\nECHO\r\n$1048577\r\n", 0, 100, 0, 0},
+		{"inline", "timeout 0", strings.Repeat("x", maxLine+1), 0, 100, 0, 0},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, dial, stop := serve(t, Options{Settings: settings.Default()})
+				defer stop()
+				c := dial()
+				if got := ask(t, dial(), "config set "+x.config); got != "+OK\r\n" {
+					t.Fatalf("config set %s: %q", x.config, got)
+				}
+				begin := time.Now()
+				send(c, x.request)
+				var ended time.Duration
+				for s.count() == 2 && ended < time.Hour {
+					synctest.Wait()
+					if s.count() < 2 {
+						break
+					}
+					time.Sleep(time.Second)
+					ended = time.Since(begin)
+				}
+				if ended != x.after {
+					t.Errorf("closed after %v, want %v", ended, x.after)
+				}
+				if got, over := closed(c); ended < time.Hour && !over || got > x.atMost {
+					t.Errorf("got %d bytes, want at most %d; ended: %v", got, x.atMost, over)
+				}
+				if q, o := s.stats.queryClosed.Load(), s.stats.outputClosed.Load(); q != x.queries || o != x.outputs {
+					t.Errorf("counted %d query and %d output limits, want %d and %d", q, o, x.queries, x.outputs)
+				}
+			})
+		})
+	}
+}
+
+func (s *Server) count() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.clients)
+}
+
+// TestPassword sends pipelines to a server with a password.
+func TestPassword(t *testing.T) {
+	const (
+		no      = "-NOAUTH Authentication required.\r\n"
+		wrong   = "-WRONGPASS invalid username-password pair or user is disabled.\r\n"
+		eleven  = "*11\r\n$4\r\nMGET\r\n" + "$1\r\na\r\n$1\r\na\r\n$1\r\na\r\n$1\r\na\r\n$1\r\na\r\n$1\r\na\r\n$1\r\na\r\n$1\r\na\r\n$1\r\na\r\n$1\r\na\r\n"
+		strange = "-ERR Protocol error: unauthenticated "
+	)
+	o := Options{Self: 1, Settings: settings.Default()}
+	o.Settings.Redis.RequirePass = "s3cret"
+	s, dial := start(t, o)
+	for _, x := range []struct{ request, want string }{
+		{"PING\r\nGET a\r\nDBSIZE\r\nGET\r\nQUIT\r\n", no + no + no + "-ERR wrong number of arguments for 'get' command\r\n+OK\r\n"},
+		{"AUTH x\r\nAUTH a s3cret\r\nPING\r\nAUTH s3cret\r\nPING\r\nQUIT\r\n", wrong + wrong + no + "+OK\r\n+PONG\r\n+OK\r\n"},
+		{"AUTH default s3cret\r\nRESET\r\nPING\r\nQUIT\r\n", "+OK\r\n+RESET\r\n" + no + "+OK\r\n"},
+		{"HELLO 3\r\nHELLO 3 AUTH default x\r\nPING\r\nQUIT\r\n", "-" + errHelloAuth + "\r\n" + wrong + no + "+OK\r\n"},
+		{eleven + "PING\r\n", strange + "multibulk length\r\n"},
+		{"*2\r\n$4\r\nAUTH\r\n$16385\r\n", strange + "bulk length\r\n"},
+		{"AUTH s3cret\r\n" + strings.Replace(eleven, "MGET", "NOPE", 1) + "QUIT\r\n", "+OK\r\n-ERR unknown command 'NOPE', with args beginning with: " +
+			strings.Repeat("'a' ", 10) + "\r\n+OK\r\n"},
+		{"AUTH s3cret\r\nCONFIG GET redis.require*\r\nQUIT\r\n", "+OK\r\n*0\r\n+OK\r\n"},
+	} {
+		c := dial()
+		send(c, x.request)
+		if got, err := io.ReadAll(c); string(got) != x.want || err != nil {
+			t.Errorf("%q: got %q, %v; want %q", x.request, got, err, x.want)
+		}
+	}
+	// Who was there before a password is set stays, new ones need it; without one all are let in again.
+	old := dial()
+	ask(t, old, "auth s3cret")
+	if got := ask(t, old, "config set requirepass other"); got != "+OK\r\n" {
+		t.Errorf("config set requirepass: %q", got)
+	}
+	if got := ask(t, old, "ping"); got != "+PONG\r\n" {
+		t.Errorf("the one who set a password: %q", got)
+	}
+	c := dial()
+	if got := ask(t, c, "auth s3cret"); got != wrong {
+		t.Errorf("auth with the password of before: %q", got)
+	}
+	ask(t, old, "config set requirepass ''")
+	if got := ask(t, c, "ping"); got != "+PONG\r\n" {
+		t.Errorf("without a password: %q", got)
+	}
+	s.o.Exposed = true
+	if got := ask(t, old, "config set requirepass ''"); !strings.HasPrefix(got, "-ERR CONFIG SET failed") {
+		t.Errorf("a server beyond loopback gave up its password: %q", got)
+	}
+}
+
+func TestClientReply(t *testing.T) {
+	_, dial := start(t, Options{Self: 1, Settings: settings.Default()})
+	for request, want := range map[string]string{
+		"CLIENT REPLY OFF\r\nPING\r\nGET\r\nCLIENT REPLY x\r\nCLIENT REPLY ON\r\nPING\r\nQUIT\r\n":                 "+OK\r\n+PONG\r\n+OK\r\n",
+		"CLIENT REPLY SKIP\r\nPING\r\nECHO a\r\nQUIT\r\n":                                                          "$1\r\na\r\n+OK\r\n",
+		"CLIENT REPLY SKIP\r\nCLIENT REPLY SKIP\r\nPING\r\nECHO a\r\nQUIT\r\n":                                     "$1\r\na\r\n+OK\r\n",
+		"CLIENT REPLY OFF\r\nCLIENT REPLY SKIP\r\nRESET\r\nQUIT\r\n":                                               "+RESET\r\n+OK\r\n",
+		"CLIENT REPLY OFF\r\nPING\r\nQUIT\r\n":                                                                     "",
+		"PING\r\nCLIENT REPLY OFF\r\n*a\r\n":                                                                       "+PONG\r\n",
+		fmt.Sprintf("CLIENT REPLY SKIP\r\nSET %[1]s 1\r\nSET %[1]s 2\r\nQUIT\r\n", key(1)):                         fmt.Sprintf("-MOVED %d 127.0.0.1:7002\r\n+OK\r\n", topology.SlotOf([]byte(key(1)))),
+		fmt.Sprintf("CLIENT REPLY OFF\r\nGET %[1]s\r\nGET %[1]s\r\nCLIENT REPLY ON\r\nECHO a\r\nQUIT\r\n", key(1)): "+OK\r\n$1\r\na\r\n+OK\r\n",
+	} {
+		c := dial()
+		send(c, request)
+		if got, err := io.ReadAll(c); string(got) != want || err != nil {
+			t.Errorf("%q: got %q, %v; want %q", request, got, err, want)
+		}
+	}
+}
+
+func TestClientKill(t *testing.T) {
+	_, dial := start(t, Options{Self: 1, Settings: settings.Default()})
+	a, b, c := dial(), dial(), dial()
+	id := func(c net.Conn) string { return strings.Trim(ask(t, c, "client id"), ":\r\n") }
+	idA, idB := id(a), id(b)
+	id(c)
+	for _, x := range []struct{ request, want string }{
+		{"client kill type pubsub", ":0\r\n"},
+		{"client kill id " + idA + " addr nowhere", ":0\r\n"},
+		{"client kill id " + idA + " laddr pipe:0 user default type normal", ":1\r\n"},
+		{"client kill id " + idA, ":0\r\n"},
+		{"client list id " + idA, "$0\r\n\r\n"},
+		{"client kill id " + id(c), ":0\r\n"},
+		{"client kill skipme yes", ":1\r\n"},
+		{"client kill addr pipe:0 skipme no", ":1\r\n"},
+	} {
+		if got := ask(t, c, x.request); got != x.want {
+			t.Errorf("%s: got %q, want %q", x.request, got, x.want)
+		}
+	}
+	for _, x := range []net.Conn{a, b, c} {
+		if got, over := closed(x); got > 0 || !over {
+			t.Errorf("a killed client got %d bytes, ended %v", got, over)
+		}
+	}
+	old := dial()
+	if got := ask(t, old, "client kill pipe:0"); got != "+OK\r\n" {
+		t.Errorf("the old form: %q", got)
+	}
+	if got, over := closed(old); got > 0 || !over {
+		t.Errorf("the old form did not close: %d bytes, %v", got, over)
+	}
+	_ = idB
+}
+
+// TestPause holds commands back in virtual time.
+func TestPause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, dial, stop := serve(t, Options{Settings: settings.Default()})
+		defer stop()
+		boss, c := dial(), dial()
+		moved := fmt.Sprintf("-MOVED %d 127.0.0.1:7002\r\n", topology.SlotOf([]byte(key(1))))
+		check := func(request, want string, after time.Duration) {
+			t.Helper()
+			begin := time.Now()
+			if got := ask(t, c, request); got != want || time.Since(begin) != after {
+				t.Errorf("%s: %q after %v, want %q after %v", request, got, time.Since(begin), want, after)
+			}
+		}
+		ask(t, boss, "client pause 5000 write")
+		check("get "+key(1), moved, 0)
+		check("set "+key(1)+" x", moved, 5*time.Second)
+		check("set "+key(1)+" x", moved, 0)
+		ask(t, boss, "client pause 5000")
+		ask(t, boss, "client reply on") // waits itself
+		check("ping", "+PONG\r\n", 0)
+		ask(t, boss, "client pause 60000 write")
+		ask(t, boss, "client pause 1000 write") // does not shorten
+		time.AfterFunc(3*time.Second, func() { send(boss, "client unpause\r\n") })
+		check("set "+key(1)+" x", moved, 3*time.Second)
+		readReply(t, bufio.NewReader(boss))
+		ask(t, boss, "client pause 100000 all")
+		check("nope", "-ERR unknown command 'nope', with args beginning with: \r\n", 0)
+		check("ping", "+PONG\r\n", 100*time.Second)
+	})
+}
+
+// TestWait counts replicas that come one by one, and ends with its time, with its client or with the server.
+func TestWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var have atomic.Int64
+		var asked atomic.Uint64
+		s, dial, stop := serve(t, Options{Settings: settings.Default(),
+			Replicated: func(_ context.Context, r topology.RegionID, index uint64) int {
+				asked.Store(uint64(r)<<32 | index)
+				return int(have.Load())
+			}})
+		defer stop()
+		c := dial()
+		check := func(request, want string, after time.Duration) {
+			t.Helper()
+			begin := time.Now()
+			if got := ask(t, c, request); got != want || time.Since(begin) < after || time.Since(begin) > after+maxWaitPause {
+				t.Errorf("%s: %q after %v, want %q after %v", request, got, time.Since(begin), want, after)
+			}
+		}
+		check("wait 0 0", ":0\r\n", 0)
+		check("wait 1 700", ":0\r\n", 700*time.Millisecond)
+		time.AfterFunc(2*time.Second, func() { have.Store(2) })
+		check("wait 1 0", ":2\r\n", 2*time.Second)
+		check("wait 2 0", ":2\r\n", 0)
+		if asked.Load() != 1<<32 {
+			t.Errorf("asked for region and index %#x, want region 1 and no index: nothing was written", asked.Load())
+		}
+		for _, x := range s.clients {
+			x.wrote = position{3, 77}
+		}
+		// What is sent meanwhile is answered behind it.
+		begin := time.Now()
+		send(c, "wait 3 5000\r\n"+echo(100))
+		r := bufio.NewReader(c)
+		time.Sleep(time.Second)
+		send(c, strings.Repeat("echo b\r\n", 10000))
+		for i, want := range append([]string{":2\r\n", "$100\r\n" + strings.Repeat("x", 100) + "\r\n"}, strings.Split(strings.Repeat("$1\r\nb\r\n|", 9999)+"$1\r\nb\r\n", "|")...) {
+			if got := readReply(t, r); got != want {
+				t.Fatalf("reply %d: %q, want %q", i, got, want)
+			}
+		}
+		if d := time.Since(begin); d != 5*time.Second {
+			t.Errorf("WAIT of 5 s took %v", d)
+		}
+		if asked.Load() != 3<<32|77 {
+			t.Errorf("asked for %#x, want the place of the last write", asked.Load())
+		}
+		for _, request := range []string{"wait 9 0\r\n", "debug sleep 1000\r\n"} { // the client hangs up
+			gone := dial()
+			send(gone, request)
+			synctest.Wait()
+			before := s.count()
+			gone.Close()
+			time.Sleep(maxWaitPause)
+			synctest.Wait()
+			if n := s.count(); n != before-1 {
+				t.Errorf("%q: %d connections after the client has hung up, want %d", request, n, before-1)
+			}
+		}
+		check("debug sleep 1.5", "+OK\r\n", 1500*time.Millisecond)
+		waiting := dial()
+		send(waiting, "wait 9 0\r\n")
+		synctest.Wait()
+		stop()
+		if got, err := io.ReadAll(waiting); len(got) > 0 || err != nil && !errors.Is(err, net.ErrClosed) {
+			t.Errorf("a server that closed answered WAIT with %q, %v", got, err)
+		}
+	})
+}
+
+func TestConfigOfLimits(t *testing.T) {
+	_, dial := start(t, Options{Self: 1, Settings: settings.Default()})
+	c := dial()
+	for _, x := range []struct{ request, want string }{
+		{"config get maxmemory-clients", "*2\r\n$17\r\nmaxmemory-clients\r\n$9\r\n536870912\r\n"},
+		{"config set maxmemory-clients 1gb", "+OK\r\n"},
+		{"config get maxmemory-clients", "*2\r\n$17\r\nmaxmemory-clients\r\n$10\r\n1073741824\r\n"},
+		{"config get redis.client_memory", "*2\r\n$19\r\nredis.client_memory\r\n$6\r\n512MiB\r\n"},
+		{"config set proto-max-bulk-len 1gb", "-ERR CONFIG SET failed (possibly related to argument 'proto-max-bulk-len') - argument must be between 1048576 and 536870912 inclusive\r\n"},
+		{"debug object a", "-" + errDebug + "\r\n"},
+		{"debug set-active-expire 0", "+OK\r\n"},
+		{"shutdown nosave", "-" + errShutdown + "\r\n"},
+	} {
+		if got := ask(t, c, x.request); got != x.want {
+			t.Errorf("%s: got %q, want %q", x.request, got, x.want)
+		}
+	}
+}
