@@ -34,12 +34,20 @@ type raftTransport struct {
 	chunks     raftio.ChunkHandler
 }
 
-func (t *raftTransport) Name() string { return "neokv-memory" }
+func (t *raftTransport) Name() string {
+	if t.e.net.tcp != nil {
+		return "neokv-tcp"
+	}
+	return "neokv-memory"
+}
 
 func (t *raftTransport) Start() error {
 	e := t.e
 	if want := e.o.Store.RaftAddress(); t.address != want {
 		return fmt.Errorf("raft address %q, want %q", t.address, want)
+	}
+	if e.unreachable != nil {
+		return e.unreachable
 	}
 	e.raftMu.Lock()
 	defer e.raftMu.Unlock()
@@ -60,33 +68,40 @@ func (t *raftTransport) Close() error {
 	return nil
 }
 
-func (t *raftTransport) GetConnection(_ context.Context, target string) (raftio.IConnection, error) {
-	return t.connection(target)
+func (t *raftTransport) GetConnection(ctx context.Context, target string) (raftio.IConnection, error) {
+	return t.connection(ctx, target)
 }
 
-func (t *raftTransport) GetSnapshotConnection(_ context.Context, target string) (raftio.ISnapshotConnection, error) {
-	return t.connection(target)
+func (t *raftTransport) GetSnapshotConnection(ctx context.Context, target string) (raftio.ISnapshotConnection, error) {
+	return t.connection(ctx, target)
 }
 
-func (t *raftTransport) connection(target string) (*connection, error) {
+func (t *raftTransport) connection(ctx context.Context, target string) (*connection, error) {
 	to, ok := topology.StoreOf(target)
 	if !ok {
 		return nil, fmt.Errorf("raft address %q names no store", target)
 	}
-	return &connection{t.e, t.e.line(to)}, nil
+	return &connection{e: t.e, l: t.e.line(to), ctx: ctx}, nil
 }
 
 // connection is raftio.IConnection and raftio.ISnapshotConnection.
 type connection struct {
-	e *Endpoint
-	l *line
+	e       *Endpoint
+	l       *line
+	ctx     context.Context // ends when the NodeHost closes
+	dialled *conn           // over TCP, once a chunk has been sent
 }
 
-func (c *connection) Close() {}
+func (c *connection) Close() {
+	if c.dialled != nil {
+		c.dialled.release()
+		c.dialled = nil
+	}
+}
 
 func (c *connection) SendMessageBatch(b pb.MessageBatch) error {
 	c.e.send(c.l, b)
 	return nil
 }
 
-func (c *connection) SendChunk(chunk pb.Chunk) error { return c.e.sendChunk(c.l, chunk) }
+func (c *connection) SendChunk(chunk pb.Chunk) error { return c.e.sendChunk(c, chunk) }

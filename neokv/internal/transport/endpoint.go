@@ -23,6 +23,10 @@ type Endpoint struct {
 	net    *Network
 	place  *place
 	filter *filter
+	wire   wire
+	// address is where the other endpoints of a TCP network dial, empty in memory; unreachable is why it could not be listened on.
+	address     string
+	unreachable error
 
 	// silent is set for good by Isolate and Close: nothing leaves or arrives any more.
 	silent atomic.Bool
@@ -39,18 +43,43 @@ type Endpoint struct {
 	raftMu sync.RWMutex
 	raft   *raftTransport
 
-	batches, messages, withheld, returned, delivered atomic.Int64
+	batches, messages, withheld, returned, lost, delivered atomic.Int64
+}
+
+// wire carries what has passed the filter and the link to other endpoints: by reference, or over connections. The receiving side
+// asks whether it is silent, and over connections whether the link has been cut meanwhile.
+type wire interface {
+	// send hands a batch over, without waiting, and keeps nothing of it. What cannot be delivered is lost silently.
+	send(l *line, b pb.MessageBatch)
+	// chunk returns when the receiver has taken the chunk.
+	chunk(c *connection, chunk pb.Chunk) error
+	// call returns the handler's answer, or errNoAnswer where there will be none.
+	call(ctx context.Context, to topology.StoreID, request []byte) (answer, error)
+	// close ends all that waits at the other side; the goroutines are the endpoint's.
+	close()
+}
+
+// answer is what the handler of a call has returned.
+type answer struct {
+	bytes []byte
+	err   error
 }
 
 // NewEndpoint registers a store. Until Fresh says otherwise it withholds votes for one lease, since a store that starts has lost
-// its promises. An endpoint of the same store that is still there is isolated.
+// its promises. An endpoint of the same store that is still there is isolated. If its listener does not open, NewNodeHost says so.
 func (n *Network) NewEndpoint(o Options) *Endpoint {
 	e := &Endpoint{o: o, net: n, place: n.place(o.Store), lines: make(map[topology.StoreID]*line)}
 	if old := e.place.now.Load(); old != nil {
 		old.Isolate()
+		old.wire.close() // over TCP, so that the others look for this one
 	}
-	e.filter = newFilter(o.Lease, time.Now(), o.Faults.NoPromise, o.Revoke)
+	e.filter = newFilter(o.Lease, time.Now(), o.Booting, o.Faults.NoPromise, o.Revoke)
 	e.ctx, e.cancel = context.WithCancel(context.Background())
+	if n.tcp == nil {
+		e.wire = memory{e}
+	} else {
+		e.wire, e.address, e.unreachable = newSockets(e)
+	}
 	e.place.now.Store(e)
 	return e
 }
@@ -82,6 +111,7 @@ func (e *Endpoint) Close() {
 	e.mu.Unlock()
 	e.place.now.CompareAndSwap(e, nil)
 	e.cancel()
+	e.wire.close()
 	e.raftMu.Lock()
 	e.raft = nil
 	e.raftMu.Unlock()
@@ -92,7 +122,7 @@ func (e *Endpoint) Close() {
 func (e *Endpoint) Stats() Stats {
 	return Stats{
 		Batches: e.batches.Load(), Messages: e.messages.Load(), Withheld: e.withheld.Load(),
-		Returned: e.returned.Load(), Delivered: e.delivered.Load(),
+		Returned: e.returned.Load(), Lost: e.lost.Load(), Delivered: e.delivered.Load(), Campaigns: e.filter.campaigns.Load(),
 	}
 }
 
@@ -165,7 +195,7 @@ func (e *Endpoint) leave(l *line, b pb.MessageBatch) {
 		}
 	}
 	// Asked after the filter took its time: what leaves now was promised before the endpoint fell silent, so before the
-	// store's next endpoint starts, whose first promise covers it.
+	// store's next endpoint starts, whose first promise covers it, however late it arrives.
 	if kept == 0 || e.silent.Load() {
 		return
 	}
@@ -187,9 +217,7 @@ func (e *Endpoint) arrive(l *line, b pb.MessageBatch) {
 	if e.silent.Load() || l.link.cut.Load() {
 		return
 	}
-	if to := l.link.to.now.Load(); to != nil {
-		to.receive(b)
-	}
+	e.wire.send(l, b)
 }
 
 // receive hands a batch to the store's NodeHost, which copies what it keeps.
@@ -211,39 +239,46 @@ func (e *Endpoint) receive(b pb.MessageBatch) {
 }
 
 var (
-	errClosed = errors.New("endpoint closed")
-	errCut    = errors.New("link is cut")
+	errClosed   = errors.New("endpoint closed")
+	errCut      = errors.New("link is cut")
+	errNoAnswer = errors.New("no answer")
 )
 
+func cutOff(from, to topology.StoreID) error {
+	return fmt.Errorf("%s to %s: %w", from.RaftAddress(), to.RaftAddress(), errCut)
+}
+
 // sendChunk hands a chunk of a snapshot over and returns when the receiver has taken it.
-func (e *Endpoint) sendChunk(l *line, c pb.Chunk) error {
-	if d := time.Duration(l.link.delay.Load()); d > 0 {
+func (e *Endpoint) sendChunk(c *connection, chunk pb.Chunk) error {
+	if d := time.Duration(c.l.link.delay.Load()); d > 0 {
 		pause(e.ctx, d)
 	}
-	to := l.link.to.now.Load()
 	switch {
 	case e.ctx.Err() != nil:
 		return fmt.Errorf("%s: %w", e.o.Store.RaftAddress(), errClosed)
-	case e.silent.Load() || l.link.cut.Load() || to != nil && to.silent.Load():
-		return fmt.Errorf("%s to %s: %w", e.o.Store.RaftAddress(), l.to.RaftAddress(), errCut)
-	case to == nil:
-		return notRunning(l.to)
+	case e.silent.Load() || c.l.link.cut.Load():
+		return cutOff(e.o.Store, c.l.to)
 	}
-	to.raftMu.RLock()
-	defer to.raftMu.RUnlock()
-	if to.raft == nil {
-		return notRunning(l.to)
+	return e.wire.chunk(c, chunk)
+}
+
+// take hands a chunk that has arrived to the store's NodeHost.
+func (e *Endpoint) take(c pb.Chunk) error {
+	e.raftMu.RLock()
+	defer e.raftMu.RUnlock()
+	if e.raft == nil {
+		return notRunning(e.o.Store)
 	}
-	c.DeploymentId = to.raft.deployment
-	if !to.raft.chunks(c) {
-		return fmt.Errorf("%s: chunk %d of a snapshot refused", l.to.RaftAddress(), c.ChunkId)
+	c.DeploymentId = e.raft.deployment
+	if !e.raft.chunks(c) {
+		return fmt.Errorf("%s: chunk %d of a snapshot refused", e.o.Store.RaftAddress(), c.ChunkId)
 	}
 	return nil
 }
 
 func notRunning(s topology.StoreID) error { return fmt.Errorf("%s: not running", s.RaftAddress()) }
 
-// Call sends a request to another store (or to this one) and waits for the answer, which is shared with the store that gave it. A
+// Call sends a request to another store (or to this one) and waits for the answer, which may be shared with the store that gave it. A
 // cut link, either way, means no answer until ctx ends; a store that is not there is an error at once. After an error the request may
 // have been carried out.
 func (e *Endpoint) Call(ctx context.Context, to topology.StoreID, request []byte) ([]byte, error) {
@@ -268,34 +303,18 @@ func (e *Endpoint) call(ctx context.Context, to topology.StoreID, request []byte
 	if lost() || ctx.Err() != nil {
 		return noAnswer()
 	}
-	other := there.to.now.Load()
-	if other == nil || other.o.Handle == nil || !other.join() {
-		return nil, notRunning(to)
-	}
-	answer, err := other.answer(ctx, e.o.Store, request)
+	a, err := e.wire.call(ctx, to, request)
 	switch {
-	case other.ctx.Err() != nil:
-		return nil, fmt.Errorf("%s: stopped before it answered", to.RaftAddress())
-	case other.silent.Load() || lost():
+	case err == errNoAnswer:
 		return noAnswer()
+	case err != nil:
+		return nil, err
 	}
 	pause(ctx, time.Duration(back.delay.Load()))
 	if lost() || ctx.Err() != nil {
 		return noAnswer()
 	}
-	return answer, err
-}
-
-// answer runs the handler. The caller has joined.
-func (e *Endpoint) answer(ctx context.Context, from topology.StoreID, request []byte) ([]byte, error) {
-	defer e.owned.Done()
-	if e.silent.Load() {
-		return nil, nil
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	defer context.AfterFunc(e.ctx, cancel)()
-	return e.o.Handle(ctx, from, request)
+	return a.bytes, a.err
 }
 
 // pause waits for d or until ctx ends.

@@ -3,6 +3,7 @@ package transport
 import (
 	"math"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	pb "github.com/lni/dragonboat/v4/raftpb"
@@ -39,14 +40,19 @@ import (
 //     If T < G-1, the lease of T was over or revoked already when G-1's leader was elected, by this same argument.
 //
 // A campaign that Endpoint.Campaign has started is marked by the replica like a transfer, but nobody revoked anything for it. The filter
-// tells the two apart by the TimeoutNow that came in, and gives the former a mark of its own: it need not wait for what an earlier
-// endpoint may have promised, but promises of this one, and Raft's own rule for voters that know a leader, stand against it.
+// tells the two apart by the TimeoutNow that came in, and gives the former a mark of its own: at an endpoint that boots with the whole
+// cluster it need not wait for what an earlier endpoint may have promised, but promises of this one, and Raft's own rule for voters that
+// know a leader, stand against it. At any other endpoint the mark means nothing: the campaign may have been under way for long, and
+// leases have been held since.
 //
 // A promise binds the store, not the replica's memory: what a restarted replica has forgotten the next endpoint keeps by
 // rule 2, as if it had sent H when it was made; the one before it was silent by then, or in another process. Rule 1 needs no memory across restarts:
 // before S(G) is handed to the transport term G is durable. Delay after leaving is harmless, as the lease counts from t0 and the promise
-// from h. Clocks are only used for durations; a store whose clock runs fast by more than the lease's margin below the shortest election
-// time-out is not covered.
+// from h: what counts is when a message is judged, and in which order. So messages may wait in queues and sockets, and arrive when the
+// endpoint that sent them, or the one that they were meant for, has long been followed by another: the next endpoint starts after they were
+// judged, and keeps rule 2 from its own start; and a transfer's revocation holds for ever. Only the mark of a booting campaign says something
+// about its time, which is why the receiver judges it by its own start. Clocks are only used for durations; a store whose clock runs fast by
+// more than the lease's margin below the shortest election time-out is not covered.
 //
 // Quorums of memberships one step apart intersect. A lease must not outlive a change of membership (its region drops it): two steps later they
 // need not, and a sole voter elects itself without a message. Non-voters are sent no hints and are not counted, witnesses are voters.
@@ -59,8 +65,10 @@ import (
 type filter struct {
 	lease     time.Duration
 	start     time.Time
+	booting   bool // with the whole cluster
 	revoke    func(region topology.RegionID, term uint64)
 	noPromise bool
+	campaigns atomic.Int64
 
 	mu      sync.RWMutex
 	regions map[topology.RegionID]*support
@@ -73,6 +81,7 @@ type support struct {
 	promised time.Time // what this one has promised ends then
 	given    uint64    // largest term for which support has left
 	ordered  uint64    // largest term whose leader has told a replica here to campaign by TimeoutNow
+	asked    uint64    // largest term in which a replica here has asked for votes
 	// The latest marked campaign that asked this store for its vote.
 	term, candidate uint64
 	kind            campaign
@@ -111,12 +120,12 @@ const (
 	returned         // a forwarded proposal: dropped, its proposer is told
 )
 
-func newFilter(lease time.Duration, start time.Time, noPromise bool, revoke func(topology.RegionID, uint64)) *filter {
+func newFilter(lease time.Duration, start time.Time, booting, noPromise bool, revoke func(topology.RegionID, uint64)) *filter {
 	if revoke == nil {
 		revoke = func(topology.RegionID, uint64) {}
 	}
 	return &filter{
-		lease: lease, start: start, noPromise: noPromise, revoke: revoke, regions: make(map[topology.RegionID]*support),
+		lease: lease, start: start, booting: booting, noPromise: noPromise, revoke: revoke, regions: make(map[topology.RegionID]*support),
 	}
 }
 
@@ -207,8 +216,15 @@ func (f *filter) support(region topology.RegionID, m *pb.Message, now time.Time)
 		if kind = kindOf(m); kind == transfer && (s.ordered == 0 || m.Term != s.ordered+1) {
 			kind, m.Hint = booting, bootHint
 		}
+		if m.Term > s.asked { // the others are asked in the same term
+			s.asked = m.Term
+			f.campaigns.Add(1)
+		}
 	case m.Term == s.term && m.To == s.candidate:
 		kind = s.kind
+	}
+	if kind == booting && !f.booting {
+		kind = timedOut
 	}
 	if s.bound(kind, now) && !f.noPromise {
 		return withheld

@@ -161,7 +161,7 @@ func TestFilter(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			start := time.Unix(1000, 0)
 			var revoked []string
-			f := newFilter(testLease, start, false, func(r topology.RegionID, term uint64) {
+			f := newFilter(testLease, start, true, false, func(r topology.RegionID, term uint64) {
 				revoked = append(revoked, fmt.Sprint(term))
 				if r != 9 {
 					t.Errorf("revoked in region %d, want 9", r)
@@ -185,7 +185,7 @@ func TestFilter(t *testing.T) {
 
 func TestFilterKeepsRegionsApart(t *testing.T) {
 	start := time.Unix(1000, 0)
-	f := newFilter(testLease, start, false, nil)
+	f := newFilter(testLease, start, true, false, nil)
 	now := start.Add(time.Second)
 	m, v := confirm(5), vote(3, 6)
 	f.out(&m, now)
@@ -197,14 +197,14 @@ func TestFilterKeepsRegionsApart(t *testing.T) {
 
 func TestFilterFresh(t *testing.T) {
 	start := time.Unix(1000, 0)
-	f := newFilter(testLease, start, false, nil)
+	f := newFilter(testLease, start, true, false, nil)
 	f.fresh(0)
 	v := vote(3, 6)
 	if got := f.out(&v, start); got != pass {
 		t.Errorf("first vote of a fresh region = %d, want it to pass", got)
 	}
 	// It forgives what came before the start, not a promise made since, even at the same instant.
-	f = newFilter(testLease, start, false, nil)
+	f = newFilter(testLease, start, true, false, nil)
 	m := confirm(5)
 	f.out(&m, start)
 	f.fresh(0)
@@ -215,7 +215,7 @@ func TestFilterFresh(t *testing.T) {
 
 func TestFilterPlantedFault(t *testing.T) {
 	start := time.Unix(1000, 0)
-	f := newFilter(testLease, start, true, nil)
+	f := newFilter(testLease, start, true, true, nil)
 	m, v := confirm(5), vote(3, 6)
 	if got := []verdict{f.out(&v, start), f.out(&m, start), f.out(&v, start)}; got[0] != pass || got[1] != pass || got[2] != pass {
 		t.Errorf("without promises: %v, want all to pass", got)
@@ -224,7 +224,7 @@ func TestFilterPlantedFault(t *testing.T) {
 
 func TestFilterMarksBootingCampaign(t *testing.T) {
 	start := time.Unix(1000, 0)
-	f := newFilter(testLease, start, false, nil)
+	f := newFilter(testLease, start, true, false, nil)
 	m := askMarked(2, 6, 2)
 	if f.out(&m, start); m.Hint != bootHint {
 		t.Errorf("hint of a campaign nobody ordered = %d, want %d", m.Hint, uint64(bootHint))
@@ -237,8 +237,28 @@ func TestFilterMarksBootingCampaign(t *testing.T) {
 	}
 }
 
+// A booting campaign that arrives when the store has been restarted since is bound by what it may have promised meanwhile.
+func TestFilterBootingCampaignArrivesLate(t *testing.T) {
+	start := time.Unix(1000, 0)
+	for _, c := range []struct {
+		booting bool
+		want    verdict
+	}{{true, pass}, {false, withheld}} {
+		f := newFilter(testLease, start, c.booting, false, nil)
+		asked, granted := askMarked(3, 7, bootHint), vote(3, 7)
+		f.in(&asked)
+		if got := f.out(&granted, start); got != c.want {
+			t.Errorf("vote of an endpoint that boots with the cluster %v: %d, want %d", c.booting, got, c.want)
+		}
+		own := askMarked(2, 8, 2) // nobody has ordered it
+		if got := f.out(&own, start); got != c.want {
+			t.Errorf("campaign of an endpoint that boots with the cluster %v: %d, want %d", c.booting, got, c.want)
+		}
+	}
+}
+
 func BenchmarkFilterConfirm(b *testing.B) {
-	f := newFilter(testLease, time.Unix(1000, 0), false, nil)
+	f := newFilter(testLease, time.Unix(1000, 0), true, false, nil)
 	now, m := time.Unix(2000, 0), confirm(5)
 	b.ReportAllocs()
 	for b.Loop() {

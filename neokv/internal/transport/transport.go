@@ -3,7 +3,7 @@
 //
 // A message goes from dragonboat's send queue through these stages:
 //
-//	held back -> link up? -> filter -> delayed -> link up? -> the receiver's filter takes note -> the receiver's NodeHost
+//	held back -> link up? -> filter -> delayed -> link up? -> wire -> the receiver's filter takes note -> the receiver's NodeHost
 package transport
 
 import (
@@ -17,9 +17,12 @@ import (
 	"neokv.dev/neokv/internal/topology"
 )
 
-// Network connects the stores of one process through memory. Messages are handed over by reference, on the sender's goroutine
-// unless the link delays them. All methods may run concurrently.
+// Network connects the stores of one process, through memory or over TCP. In memory messages are handed over by reference, on the
+// sender's goroutine unless the link delays them. All methods may run concurrently.
 type Network struct {
+	tcp    *TCP // nil in memory
+	secret []byte
+
 	mu     sync.Mutex
 	places map[topology.StoreID]*place
 	links  map[[2]topology.StoreID]*link
@@ -41,7 +44,7 @@ type hold struct {
 	match func(*pb.Message) bool
 }
 
-// NewNetwork returns a network without stores and with all links up.
+// NewNetwork returns a network in memory, without stores and with all links up.
 func NewNetwork() *Network {
 	return &Network{places: make(map[topology.StoreID]*place), links: make(map[[2]topology.StoreID]*link)}
 }
@@ -89,6 +92,14 @@ func (n *Network) place(s topology.StoreID) *place {
 	return n.placeLocked(s)
 }
 
+// address is where the endpoint that a store has now listens, empty if it has none or cannot be reached.
+func (n *Network) address(s topology.StoreID) string {
+	if e := n.place(s).now.Load(); e != nil {
+		return e.address
+	}
+	return ""
+}
+
 func (n *Network) placeLocked(s topology.StoreID) *place {
 	p := n.places[s]
 	if p == nil {
@@ -115,6 +126,9 @@ type Options struct {
 	Store topology.StoreID
 	// Lease is the voters' promise, 0 for none.
 	Lease time.Duration
+	// Booting says that all stores of the cluster start at this moment, so that no lease of an earlier run can be left anywhere: what
+	// Campaign starts need not wait for it.
+	Booting bool
 	// Revoke ends the leader lease of a region for all terms up to term. It is called before the message that makes it
 	// unsafe leaves: TimeoutNow, a vote granted to another replica, and a request for votes. It must not wait for anything, nor use the endpoint.
 	Revoke func(region topology.RegionID, term uint64)
@@ -139,5 +153,7 @@ type Stats struct {
 	Messages  int64 // Raft messages sent
 	Withheld  int64 // votes, requests for votes and late confirmations dropped for the sake of a lease
 	Returned  int64 // entries of forwarded proposals dropped
+	Lost      int64 // Raft messages that found no connection, or a full queue; over TCP
 	Delivered int64 // Raft messages received
+	Campaigns int64 // terms in which a replica here has stood for election by asking for votes
 }

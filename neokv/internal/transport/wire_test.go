@@ -3,6 +3,7 @@ package transport_test
 import (
 	"context"
 	"fmt"
+	"net"
 	"slices"
 	"sync"
 	"testing"
@@ -13,9 +14,64 @@ import (
 	"github.com/lni/dragonboat/v4/raftio"
 	pb "github.com/lni/dragonboat/v4/raftpb"
 
+	"neokv.dev/neokv/internal/server"
 	"neokv.dev/neokv/internal/topology"
 	"neokv.dev/neokv/internal/transport"
 )
+
+// networks are the kinds of network that every test runs on. In virtual time connections are in memory, too.
+var networks = []struct {
+	name string
+	make func() *transport.Network
+}{
+	{"memory", transport.NewNetwork},
+	{"tcp", func() *transport.Network { return transport.NewTCP(pipes()) }},
+}
+
+// onEach runs a test in virtual time on each kind of network.
+func onEach(t *testing.T, test func(t *testing.T, newNet func() *transport.Network)) {
+	for _, n := range networks {
+		t.Run(n.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { test(t, n.make) })
+		})
+	}
+}
+
+type pipeAddr string
+
+func (pipeAddr) Network() string  { return "pipe" }
+func (a pipeAddr) String() string { return string(a) }
+
+// pipes connects endpoints through memory.
+func pipes() transport.TCP {
+	var mu sync.Mutex
+	all := map[string]*server.Pipe{}
+	return transport.TCP{
+		Listen: func() (net.Listener, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			p := server.NewPipe(pipeAddr(fmt.Sprint(len(all))))
+			all[p.Addr().String()] = p
+			return p, nil
+		},
+		Dial: func(ctx context.Context, address string) (net.Conn, error) {
+			mu.Lock()
+			p := all[address]
+			mu.Unlock()
+			return p.Dial(ctx)
+		},
+	}
+}
+
+// loopback connects endpoints through sockets.
+func loopback() transport.TCP {
+	return transport.TCP{
+		Listen: func() (net.Listener, error) { return net.Listen("tcp", "127.0.0.1:0") },
+		Dial: func(ctx context.Context, address string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "tcp", address)
+		},
+	}
+}
 
 // end is an endpoint with a receiver in place of a NodeHost.
 type end struct {
@@ -28,8 +84,8 @@ type end struct {
 	refuse bool
 }
 
-func newEnd(t testing.TB, net *transport.Network, id topology.StoreID) *end {
-	e := &end{Endpoint: net.NewEndpoint(transport.Options{Store: id}), begin: time.Now()}
+func newEnd(t testing.TB, network *transport.Network, id topology.StoreID) *end {
+	e := &end{Endpoint: network.NewEndpoint(transport.Options{Store: id}), begin: time.Now()}
 	e.raft = e.Factory().Create(config.NodeHostConfig{RaftAddress: id.RaftAddress()}, func(b pb.MessageBatch) {
 		e.mu.Lock()
 		defer e.mu.Unlock()
@@ -64,8 +120,8 @@ func batch(commits ...uint64) pb.MessageBatch {
 }
 
 func TestLinks(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		net := transport.NewNetwork()
+	onEach(t, func(t *testing.T, newNet func() *transport.Network) {
+		net := newNet()
 		defer net.Close()
 		one, two := newEnd(t, net, 1), newEnd(t, net, 2)
 		conn := one.connect(t, 2)
@@ -93,9 +149,12 @@ func TestLinks(t *testing.T) {
 		send(conn, 3)
 		want("cut", two)
 		send(two.connect(t, 1), 4)
+		synctest.Wait()
+		one.mu.Lock()
 		if len(one.got) != 1 {
 			t.Errorf("the other direction: got %v, want one message", one.got)
 		}
+		one.mu.Unlock()
 		net.Heal(1, 2)
 		net.Delay(1, 2, 50*time.Millisecond)
 		send(conn, 5)
@@ -139,8 +198,8 @@ func TestLinks(t *testing.T) {
 }
 
 func TestSnapshotChunks(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		net := transport.NewNetwork()
+	onEach(t, func(t *testing.T, newNet func() *transport.Network) {
+		net := newNet()
 		defer net.Close()
 		one, two := newEnd(t, net, 1), newEnd(t, net, 2)
 		conn, err := one.raft.GetSnapshotConnection(context.Background(), "store-2")
