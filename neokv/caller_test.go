@@ -62,7 +62,13 @@ func (c *caller) close() {
 // do runs an operation, wherever it is served, and enters it in the history. The error is an unexpected reply, which is a failure of the
 // cluster; that an operation did not get through is none.
 func (c *caller) do(k kind, key, value string) (acknowledged bool, err error) {
+	return c.doFor(k, key, value, 0)
+}
+
+// doFor is do with a time to live, 0 for none.
+func (c *caller) doFor(k kind, key, value string, ttl time.Duration) (acknowledged bool, err error) {
 	o := c.h.begin(c.id, k, key, value)
+	o.lives(ttl, c.h.skew)
 	deadline := time.Now().Add(opTime)
 	slot := topology.SlotOf([]byte(key))
 	why := error(errLate)
@@ -172,6 +178,9 @@ func (c *caller) ask(addr string, o *op, deadline time.Time) (string, error) {
 	args := []string{string(o.kind), o.key}
 	if o.value != "" {
 		args = append(args, o.value)
+	}
+	if o.ttl > 0 {
+		args = append(args, "PX", strconv.FormatInt(o.ttl.Milliseconds(), 10))
 	}
 	reply, err := w.call(args...)
 	if err == nil || errors.As(err, new(refusal)) {

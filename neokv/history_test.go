@@ -22,6 +22,7 @@ const (
 	setNX kind = "SETNX"
 	incr  kind = "INCR"
 	del   kind = "DEL"
+	keep  kind = "PERSIST"
 )
 
 // op is one command as its client saw it.
@@ -34,12 +35,16 @@ type op struct {
 	// while the outcome is unknown, which may be for ever.
 	call, end int64
 	reply     string // "" for null
+	expiry
 }
 
 func (o *op) String() string {
 	s := fmt.Sprintf("[%d %d] client %d: %s %s", o.call, o.end, o.client, o.kind, o.key)
 	if o.value != "" {
 		s += " " + o.value
+	}
+	if o.ttl > 0 {
+		s += " PX " + strconv.FormatInt(o.ttl.Milliseconds(), 10)
 	}
 	if o.end == 0 {
 		return s + " = ?"
@@ -50,6 +55,7 @@ func (o *op) String() string {
 // history is what all clients of a cluster did. It writes itself down as it grows, so that it survives a panic of the process.
 type history struct {
 	start time.Time
+	skew  time.Duration // no store's clock is ever further off than this
 
 	mu    sync.Mutex
 	out   io.Writer
@@ -73,7 +79,7 @@ func (h *history) begin(client int, k kind, key, value string) *op {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.clock++
-	o := &op{client: client, kind: k, key: key, value: value, call: h.clock}
+	o := &op{client: client, kind: k, key: key, value: value, call: h.clock, expiry: begun(time.Since(h.start))}
 	h.ops = append(h.ops, o)
 	return o
 }
@@ -84,6 +90,7 @@ func (h *history) done(o *op, reply string) {
 	defer h.mu.Unlock()
 	h.clock++
 	o.end, o.reply = h.clock, reply
+	o.done(time.Since(h.start), h.skew)
 	h.line(o.String())
 }
 
@@ -126,7 +133,7 @@ func (h *history) check() error {
 		byKey[o.key] = append(byKey[o.key], o)
 	}
 	for key, ops := range byKey {
-		switch verdict := porcupine.CheckOperationsTimeout(model, operations(ops), checkTime); verdict {
+		switch verdict := porcupine.CheckOperationsTimeout(modelOf(ops), operations(ops), checkTime); verdict {
 		case porcupine.Ok:
 		case porcupine.Illegal:
 			return fmt.Errorf("key %s: not linearizable:\n%s", key, shortest(ops))
@@ -141,7 +148,7 @@ func (h *history) check() error {
 func shortest(ops []*op) string {
 	ops = slices.Clone(ops)
 	slices.SortFunc(ops, func(a, b *op) int { return int(a.call - b.call) })
-	end := len(ops)
+	end, model := len(ops), modelOf(ops)
 	for low, high := 1, len(ops); low < high; {
 		end = (low + high) / 2
 		if porcupine.CheckOperationsTimeout(model, operations(ops[:end]), checkTime) == porcupine.Illegal {
@@ -165,7 +172,7 @@ func operations(ops []*op) []porcupine.Operation {
 	read := map[string]bool{}
 	end := int64(0)
 	for _, o := range ops {
-		register = register && (o.kind == set || o.kind == get)
+		register = register && (o.kind == set && o.ttl == 0 || o.kind == get)
 		read[o.reply] = read[o.reply] || o.kind == get && o.end != 0
 		end = max(end, o.call, o.end)
 	}

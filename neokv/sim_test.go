@@ -42,7 +42,8 @@ type sim struct {
 	problem error
 	entries map[topology.RegionID]map[uint64]entry
 	stats   simStats
-	gate    *writeGate // of the plan that needs one
+	gate    *writeGate      // of the plan that needs one
+	skews   [3]atomic.Int64 // by store: how far its clock is ahead, ns, where the plan has clocks that disagree
 }
 
 // entry is what a replica did with an entry of the log.
@@ -64,6 +65,7 @@ func simSettings() *settings.Settings {
 	s := settings.Default()
 	s.Cluster = settings.Cluster{Stores: 3, Replicas: 3, Regions: simRegions}
 	s.Engine.MemtableSize, s.Engine.BlockCache = 3<<20, 1<<20
+	s.Raft.SnapshotEntries, s.Raft.CompactionOverhead = 30, 10 // who is away for a second or two needs a snapshot
 	s.Redis.FollowerRead = true
 	return &s
 }
@@ -189,7 +191,7 @@ func (s *sim) sleep(d time.Duration) bool {
 	}
 }
 
-// Keys: r, c or n (register, counter, lock), the epoch, and a tag that lies in the region.
+// Keys: r, c, n or e (register, counter, lock, or what expires), the epoch, and a tag that lies in the region.
 
 func (s *sim) nextEpoch(i int) {
 	s.mu.Lock()
@@ -232,7 +234,8 @@ func (s *sim) newCaller(id int) *caller {
 }
 
 // client runs operations until the schedule is over. mix says which: one letter per operation, equally likely. R and W read and
-// set registers, + and # count and read counters, N, D and L set locks, delete them and look at them.
+// set registers, + and # count and read counters, N, D and L set locks, delete them and look at them. X sets keys that expire, E, Z and P
+// read, delete and persist them.
 func (s *sim) client(id int, mix string, think time.Duration) {
 	c := s.newCaller(id)
 	c.readOnly = id%3 == 1
@@ -256,6 +259,14 @@ func (s *sim) client(id int, mix string, think time.Duration) {
 			_, err = c.do(del, s.key('n', region), "")
 		case 'L':
 			_, err = c.do(get, s.key('n', region), "")
+		case 'X':
+			_, err = c.doFor(set, s.key('e', region), value, randomTTL(c.random))
+		case 'E':
+			_, err = c.do(get, s.key('e', region), "")
+		case 'Z':
+			_, err = c.do(del, s.key('e', region), "")
+		case 'P':
+			_, err = c.do(keep, s.key('e', region), "")
 		}
 		s.fail(err)
 	}
@@ -284,7 +295,7 @@ func (s *sim) finalReads() {
 	defer c.close()
 	for _, epoch := range s.epochs {
 		for region := range simRegions {
-			for _, sort := range []byte("rcn") {
+			for _, sort := range []byte("rcne") {
 				key, ok := simKey(sort, epoch, region), false
 				for deadline := time.Now().Add(20 * time.Second); !ok && time.Now().Before(deadline); {
 					var err error
@@ -524,8 +535,11 @@ func regionContent(st *store.Store, r topology.RegionID) ([][]byte, error) {
 	v := st.Engine().NewView()
 	defer v.Close()
 	state, ok, err := v.Get(keys.AppendRegionState(nil, r))
-	if err != nil || !ok {
-		return nil, fmt.Errorf("region state: there %v, %v", ok, err)
+	if err != nil {
+		return nil, err
+	}
+	if !ok { // it has lost what it had not synced, and is behind all others
+		return nil, &lagging{errors.New("no region state")}
 	}
 	out := [][]byte{bytes.Clone(state)}
 	region, _ := st.Replica(r).Region()
@@ -605,7 +619,7 @@ type plan struct {
 }
 
 // chaos is the general plan: everything happens.
-var chaos = plan{name: "chaos", lanes: []func(*sim, *rand.Rand){killing, partitioning}, clients: 6, mix: "RRRWWW++++#NNDL"}
+var chaos = plan{name: "chaos", lanes: []func(*sim, *rand.Rand){killing, partitioning}, clients: 6, mix: "RRRWWW++++#NNDLXXEEE", seams: (*sim).skewClocks}
 
 // killing kills stores and starts them again.
 func killing(s *sim, random *rand.Rand) {

@@ -9,13 +9,18 @@ import (
 
 	"neokv.dev/neokv/internal/store"
 	"neokv.dev/neokv/internal/topology"
+	"neokv.dev/neokv/settings"
 )
 
 // inBubble runs a test on a cluster in virtual time, without a schedule of faults.
 func inBubble(t *testing.T, faults store.Faults, test func(t *testing.T, s *sim, c *caller)) {
+	inBubbleWith(t, simSettings(), faults, test)
+}
+
+func inBubbleWith(t *testing.T, k *settings.Settings, faults store.Faults, test func(t *testing.T, s *sim, c *caller)) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &sim{seed: 1, config: Config{NoSockets: true}, h: newHistory(io.Discard)}
-		s.c = start(t, Config{InMemory: true, NoSockets: true, Seed: 1, Settings: simSettings(), faults: faults})
+		s.c = start(t, Config{InMemory: true, NoSockets: true, Seed: 1, Settings: k, faults: faults})
 		s.lives = make([]atomic.Uint64, len(s.c.nodes))
 		c := s.newCaller(1)
 		defer c.close()

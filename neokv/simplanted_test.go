@@ -45,6 +45,12 @@ var plantedPlans = []plan{
 		plant: func(f *store.Faults) { f.Region.NoReadIndex = true },
 		lanes: []func(*sim, *rand.Rand){slowFollowers}, clients: 6, each: 10 * time.Millisecond, mix: "RW+#",
 	},
+	{
+		name: "expiry-clock", mistake: "expiry is judged by the local clock alone", bound: 4,
+		plant: func(f *store.Faults) { f.Region.LocalClock = true },
+		seams: (*sim).skewClocks,
+		lanes: []func(*sim, *rand.Rand){wandering}, clients: 4, each: 20 * time.Millisecond, mix: "XEEEE",
+	},
 }
 
 // TestPlanted plants each mistake and counts the seeds until it is found; then it runs the same seeds without it.

@@ -1,0 +1,259 @@
+package region
+
+import (
+	"bytes"
+	"context"
+	"math/rand/v2"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"neokv.dev/neokv/internal/redis"
+	"neokv.dev/neokv/internal/topology"
+	"neokv.dev/neokv/settings"
+)
+
+// Cleaner deletes expired records of the regions that a store leads, in the background, on one goroutine. Nobody depends on it
+// for an answer: to readers and writers an expired record is absent. It gives the space back.
+//
+// It has two ways to find them, and both are made of steps: look at some records, then delete what has expired, by one entry of
+// the region's log.
+//
+//   - Rounds: every ExpireInterval it looks at the next ExpireKeys records of each region, and goes on from there in the next round.
+//   - Samples: where records may have expired, it looks at ExpireSample records from a random place on. While more than a tenth of
+//     those with an expiry have expired, it goes on from where it is; else it comes back when the first of them will.
+//
+// Apply tells a replica the expire time of what it writes (Replica.notice), so that a region without expiries costs no looks.
+// A step leaves the store to others for as long as it has taken, three times over: the busier the store is, the longer that is.
+type Cleaner struct {
+	o     CleanerOptions
+	off   atomic.Bool
+	sites map[topology.RegionID]*site
+
+	search  redis.ExpirySearch
+	pending Pending
+	wg      sync.WaitGroup
+}
+
+// CleanerOptions of a store's cleaner.
+type CleanerOptions struct {
+	Knobs settings.Redis
+	// Replicas returns the store's replicas; it is not changed any more.
+	Replicas func() map[topology.RegionID]*Replica
+	Rand     *rand.Rand // its own
+}
+
+// site is how far the cleaner is in a region that its store leads.
+type site struct {
+	replica *Replica
+	term    uint64
+	round   time.Time // when the next round begins
+	left    int       // records that the present round has not looked at yet
+	place   []byte    // where rounds go on, nil for the region's beginning
+	sampled []byte    // where samples go on, nil for a random place
+	more    bool      // the last sample was worth going on
+}
+
+const (
+	// cleanerTick is how often a cleaner without work looks whether there is any.
+	cleanerTick = 100 * time.Millisecond
+	// cleanerStep is how many records a step looks at, at most: all of them may go into one entry.
+	cleanerStep = 128
+	// cleanerPatience bounds how long one entry is waited for. What it has not brought about the next round finds again.
+	cleanerPatience = time.Second
+	// sampleAgain is the least time between a sample that was not worth going on and the next one.
+	sampleAgain = time.Second
+)
+
+// NewCleaner returns a cleaner that does not run yet.
+func NewCleaner(o CleanerOptions) *Cleaner {
+	return &Cleaner{o: o, sites: make(map[topology.RegionID]*site), pending: Pending{Run: new(redis.Run)}}
+}
+
+// Start starts the cleaner. It ends with ctx; what waits then for a replica ends when the replica stops.
+func (c *Cleaner) Start(ctx context.Context) { c.wg.Go(func() { c.run(ctx) }) }
+
+// Join returns when the cleaner has ended.
+func (c *Cleaner) Join() { c.wg.Wait() }
+
+// SetActive switches the cleaner on, as it is at first, or off. It may be called at any time.
+func (c *Cleaner) SetActive(on bool) { c.off.Store(!on) }
+
+func (c *Cleaner) run(ctx context.Context) {
+	tick := time.NewTicker(cleanerTick)
+	defer tick.Stop()
+	for {
+		if !c.pass(ctx) {
+			select {
+			case <-ctx.Done():
+			case <-tick.C:
+			}
+		}
+		if ctx.Err() != nil {
+			return
+		}
+	}
+}
+
+// pass takes one step in every region that needs one, and reports whether any did.
+func (c *Cleaner) pass(ctx context.Context) (busy bool) {
+	if c.off.Load() {
+		return false
+	}
+	for id, r := range c.o.Replicas() {
+		term := r.servingTerm.Load()
+		if term == 0 || !r.leads(term) {
+			delete(c.sites, id)
+			continue
+		}
+		now := time.Now()
+		s := c.sites[id]
+		if s == nil || s.replica != r || s.term != term {
+			// The first round is at a random moment, so that the regions take turns. What expires is not known yet.
+			s = &site{replica: r, term: term, round: now.Add(time.Duration(c.o.Rand.Float64() * float64(c.o.Knobs.ExpireInterval)))}
+			c.sites[id] = s
+			r.notice(0)
+		}
+		if !c.step(s, now) {
+			continue
+		}
+		busy = true
+		rest := time.NewTimer(max(time.Millisecond, 3*time.Since(now)))
+		select {
+		case <-ctx.Done():
+			rest.Stop()
+			return busy
+		case <-rest.C:
+		}
+	}
+	return busy
+}
+
+// step takes the next step in a region, if one is due, and reports whether it was.
+func (c *Cleaner) step(s *site, now time.Time) bool {
+	r, k := s.replica, c.o.Knobs
+	instant := r.leaderTime(now)
+	switch {
+	case k.ExpireInterval > 0 && !now.Before(s.round):
+		s.round, s.left = now.Add(k.ExpireInterval), k.ExpireKeys
+		fallthrough
+	case s.left > 0:
+		if !c.look(r, s.place, min(s.left, cleanerStep), instant) {
+			s.left = 0
+			return true
+		}
+		s.place = append(s.place[:0], c.search.Next...)
+		if c.search.Next == nil {
+			s.place = nil
+		}
+		s.left -= max(c.search.Looked, cleanerStep) // a step among records that are deleted already counts, too
+		if c.search.All || c.search.Next == nil {
+			s.left = 0
+		}
+		r.notice(c.search.SoonestMS)
+		return true
+	case k.ExpireSample > 0 && (s.more || r.soonest.Load() <= instant):
+		r.soonest.Store(redis.NoExpiry) // what is written from here on is noticed again
+		c.sample(s, instant)
+		return true
+	}
+	return false
+}
+
+// sample looks at some records, and settles when to do so again.
+func (c *Cleaner) sample(s *site, instant uint64) {
+	r, x := s.replica, &c.search
+	from := s.sampled
+	if from == nil {
+		slots := r.o.Region.Slots
+		c.aim(r)
+		from = bytes.Clone(x.At(slots.First + topology.Slot(c.o.Rand.IntN(int(slots.Last-slots.First)+1))))
+	}
+	s.more, s.sampled = false, nil
+	if !c.look(r, from, c.o.Knobs.ExpireSample, instant) {
+		r.notice(instant + uint64(sampleAgain.Milliseconds()))
+		return
+	}
+	again := instant + uint64(sampleAgain.Milliseconds())
+	switch {
+	case x.All: // so far nothing else can expire
+		r.notice(x.SoonestMS)
+	case 10*len(x.Expired) > x.Volatile:
+		s.more = true
+		s.sampled = bytes.Clone(x.Next)
+	case x.Looked == 0: // among records that are deleted already: on from here, but later
+		s.sampled = bytes.Clone(x.Next)
+		r.notice(again)
+	case x.Volatile > 0:
+		most := instant + uint64(max(c.o.Knobs.ExpireInterval, sampleAgain).Milliseconds())
+		r.notice(min(max(x.SoonestMS, again), most))
+	}
+}
+
+// aim points the search at a region.
+func (c *Cleaner) aim(r *Replica) {
+	c.search.Space, c.search.Slots = r.machine.space, r.o.Region.Slots
+}
+
+// look looks at records of a region from a position on, and deletes those of them that are expired at instant. It reports false
+// where the region cannot be read or written now.
+func (c *Cleaner) look(r *Replica, from []byte, limit int, instant uint64) bool {
+	x := &c.search
+	c.aim(r)
+	x.Limit = limit
+	if !r.gate.enter() {
+		return false
+	}
+	view := r.o.Engine.NewView()
+	err := x.Step(view, from, instant)
+	view.Close()
+	r.gate.leave()
+	if r.o.Failed() != nil {
+		return false
+	}
+	if err != nil {
+		r.o.Fence(err)
+		return false
+	}
+	if len(x.Expired) == 0 {
+		return true
+	}
+	p := &c.pending
+	p.Run.Reset()
+	p.Run.Calls = append(p.Run.Calls, x.Call())
+	p.Deadline = time.Now().Add(cleanerPatience)
+	r.Propose(p)
+	p.Wait()
+	if p.Err != nil {
+		return false
+	}
+	if n, err := strconv.ParseUint(string(bytes.Trim(p.Run.Out.Buf, ":\r\n")), 10, 64); err == nil {
+		r.counters.ExpiredKeys.Add(n)
+	}
+	return true
+}
+
+// internal finds a command that regions propose to themselves, nil if there is none of the name.
+func (m *machine) internal(name []byte) *redis.Command {
+	row := redis.LookupInternal(name)
+	if row == nil || !m.r.o.Faults.LocalClock {
+		return row
+	}
+	return &redis.Command{Name: row.Name, Write: func(w *redis.Writer, args [][]byte, out *redis.Reply) error {
+		agreed := w.State.TimeMS
+		defer func() { w.State.TimeMS = agreed }()
+		w.State.TimeMS = m.r.localTime(time.Now())
+		return row.Write(w, args, out)
+	}}
+}
+
+// notice tells the cleaner that a record may expire at an instant of the region time.
+func (r *Replica) notice(expireMS uint64) {
+	for {
+		known := r.soonest.Load()
+		if expireMS >= known || r.soonest.CompareAndSwap(known, expireMS) {
+			return
+		}
+	}
+}
