@@ -1,6 +1,7 @@
 package neokv
 
 import (
+	"cmp"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -9,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -20,10 +22,15 @@ import (
 
 // A cluster's folder:
 //
-//	cluster.json    the record: format version, cluster id, shape; written once
+//	cluster.json    the record: format version, cluster id, shape, engine.wal_dir; written once
 //	LOCK            held by the process that runs the cluster
 //	UNSYNCED        there while a cluster runs with engine.wal_sync none: its data may be torn
 //	store-N/        one store's files
+//
+// With engine.wal_dir the stores' write-ahead logs are apart, in a folder named after the cluster's id:
+//
+//	OWNER           the path of the data folder that they belong to
+//	store-N/        one store's log
 type folder struct {
 	dir       string
 	temporary bool
@@ -31,6 +38,7 @@ type folder struct {
 	shape     settings.Cluster
 	lock      io.Closer
 	unsynced  bool
+	walDir    string // engine.wal_dir as recorded, absolute; empty for none
 }
 
 // record is the content of cluster.json.
@@ -40,12 +48,14 @@ type record struct {
 	Stores   int    `json:"stores"`
 	Replicas int    `json:"replicas"`
 	Regions  int    `json:"regions"`
+	WALDir   string `json:"wal_dir,omitempty"`
 }
 
 const (
 	recordName   = "cluster.json"
 	lockName     = "LOCK"
 	unsyncedName = "UNSYNCED"
+	ownerName    = "OWNER"
 )
 
 // openFolder locks dir, or a new temporary folder when dir is empty, and reads its record; a new folder gets one.
@@ -77,6 +87,11 @@ func openFolder(dir string, asked settings.Cluster, s settings.Settings, discard
 	if err := f.checkClean(s, discard); err != nil {
 		return f, err
 	}
+	if wal := s.Engine.WALDir; wal != "" {
+		if s.Engine.WALDir, err = filepath.Abs(wal); err != nil {
+			return f, err
+		}
+	}
 	have, err := readRecord(f.dir)
 	if err != nil {
 		return f, err
@@ -87,13 +102,18 @@ func openFolder(dir string, asked settings.Cluster, s settings.Settings, discard
 		if err := s.Validate(); err != nil {
 			return f, err
 		}
-		f.cluster = identity()
+		f.cluster, f.walDir = identity(), s.Engine.WALDir
+		if f.walDir != "" {
+			if err := f.ownLogs(); err != nil {
+				return f, err
+			}
+		}
 		return f, f.write()
 	}
 	if err := f.take(have, asked); err != nil {
 		return f, err
 	}
-	return f, nil
+	return f, f.takeLogs(s.Engine.WALDir)
 }
 
 // insist tries to get what a process that was killed a moment ago may still hold, for as long as held says so, at most a second.
@@ -113,7 +133,11 @@ func (f *folder) checkClean(s settings.Settings, discard bool) error {
 		if !discard {
 			return fmt.Errorf("folder %s was not closed cleanly under engine.wal_sync none, its data may be torn: --discard starts it empty", f.dir)
 		}
-		for _, name := range storeFolders(f.dir) {
+		stale := storeFolders(f.dir)
+		if r, err := readRecord(f.dir); err == nil && r != nil && r.WALDir != "" {
+			stale = append(stale, filepath.Join(r.WALDir, r.Cluster))
+		}
+		for _, name := range stale {
 			if err := os.RemoveAll(name); err != nil {
 				return err
 			}
@@ -169,7 +193,7 @@ func (f *folder) take(r *record, asked settings.Cluster) error {
 		return fmt.Errorf("%s: cluster id %q: want %d hex digits", filepath.Join(f.dir, recordName), r.Cluster, 2*len(f.cluster))
 	}
 	copy(f.cluster[:], id)
-	f.shape = settings.Cluster{Stores: r.Stores, Replicas: r.Replicas, Regions: r.Regions}
+	f.shape, f.walDir = settings.Cluster{Stores: r.Stores, Replicas: r.Replicas, Regions: r.Regions}, r.WALDir
 	var errs []error
 	check := func(name string, asked, have int) {
 		if asked != 0 && asked != have {
@@ -182,11 +206,54 @@ func (f *folder) take(r *record, asked settings.Cluster) error {
 	return errors.Join(errs...)
 }
 
+// takeLogs finds the write-ahead logs of a folder that was used before. asked is engine.wal_dir, empty for what is recorded.
+func (f *folder) takeLogs(asked string) error {
+	if asked != "" && asked != f.walDir {
+		return fmt.Errorf("folder %s keeps its write-ahead logs in %s, asked for engine.wal_dir %s", f.dir, cmp.Or(f.walDir, "itself"), asked)
+	}
+	if f.walDir == "" {
+		return nil
+	}
+	text, err := os.ReadFile(filepath.Join(f.logs(), ownerName))
+	if err != nil {
+		return fmt.Errorf("folder %s keeps its write-ahead logs elsewhere: %w", f.dir, err)
+	}
+	switch owner := strings.TrimSpace(string(text)); owner {
+	case f.dir:
+		return nil
+	default:
+		if r, err := readRecord(owner); err == nil && r != nil && r.Cluster == hex.EncodeToString(f.cluster[:]) {
+			return fmt.Errorf("folder %s is a copy of %s, which keeps its write-ahead logs in %s: they belong to one of them only",
+				f.dir, owner, f.logs())
+		}
+		return f.ownLogs() // the folder was moved
+	}
+}
+
+// ownLogs makes the folder of the write-ahead logs, if it is not there, and notes whose they are.
+func (f *folder) ownLogs() error {
+	if err := os.MkdirAll(f.logs(), 0o755); err != nil {
+		return fmt.Errorf("engine.wal_dir: %w", err)
+	}
+	return errors.Join(syncDir(f.walDir), syncDir(filepath.Dir(f.walDir)), writeSynced(f.logs(), ownerName, []byte(f.dir+"\n")))
+}
+
+// logs is the folder of the cluster's write-ahead logs where they are apart.
+func (f *folder) logs() string { return filepath.Join(f.walDir, hex.EncodeToString(f.cluster[:])) }
+
+// wal is where a store keeps its write-ahead log, empty for beside its data.
+func (f *folder) wal(id topology.StoreID) string {
+	if f.walDir == "" {
+		return ""
+	}
+	return filepath.Join(f.logs(), id.RaftAddress())
+}
+
 // write makes the record of a new folder.
 func (f *folder) write() error {
 	text, err := json.MarshalIndent(record{
 		Format: store.FormatVersion, Cluster: hex.EncodeToString(f.cluster[:]),
-		Stores: f.shape.Stores, Replicas: f.shape.Replicas, Regions: f.shape.Regions,
+		Stores: f.shape.Stores, Replicas: f.shape.Replicas, Regions: f.shape.Regions, WALDir: f.walDir,
 	}, "", "  ")
 	if err != nil {
 		return err
@@ -208,6 +275,10 @@ func writeSynced(dir, name string, content []byte) error {
 	if err != nil {
 		return errors.Join(err, os.Remove(file.Name()))
 	}
+	return syncDir(dir)
+}
+
+func syncDir(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {
 		return err

@@ -113,7 +113,7 @@ func TestValidate(t *testing.T) {
 			s.Engine.MemtableSize, s.Engine.Compression, s.Engine.WALMinSyncInterval, s.Raft.Transport = 1, "lz4", -1, ""
 		}, []string{
 			"engine.memtable_size: 1B: want 1MiB to 16GiB",
-			"engine.compression: lz4: want one of none, snappy, minlz, zstd",
+			"engine.compression: lz4: want one of none, snappy, minlz, zstd, tiered",
 			"engine.wal_min_sync_interval: -1ns: want 0s to 1s",
 			`raft.transport: "": want one of memory, tcp`,
 		}},

@@ -25,7 +25,7 @@ type Share struct {
 const (
 	minMemtable = 256 << 10
 	maxMemtable = math.MaxUint32 - 1
-	openFiles   = 1024 // of the process
+	minFiles    = 128 // of a store
 )
 
 // ShareOf divides the knobs between the given number of stores. Its error names every knob of which a share is too small or too large.
@@ -37,7 +37,7 @@ func ShareOf(k settings.Engine, stores int) (Share, error) {
 	s := Share{
 		Memtable:    int64(k.MemtableSize) / n,
 		Compactions: max(1, k.CompactionConcurrency/stores),
-		OpenFiles:   max(128, openFiles/stores),
+		OpenFiles:   max(minFiles, k.OpenFiles/stores),
 	}
 	// Pebble charges memtables to the block cache: one that is written and one that is flushed.
 	s.Cache = int64(k.BlockCache)/n + 2*s.Memtable
@@ -57,7 +57,7 @@ func ShareOf(k settings.Engine, stores int) (Share, error) {
 		errs = append(errs, fmt.Errorf("engine.l0_stop (%d) must be > engine.l0_compaction (%d)", k.L0Stop, k.L0Compaction))
 	}
 	if _, ok := compressions[k.Compression]; !ok {
-		errs = append(errs, fmt.Errorf("engine.compression (%q) must be none, snappy, minlz or zstd", k.Compression))
+		errs = append(errs, fmt.Errorf("engine.compression (%q) must be none, snappy, minlz, zstd or tiered", k.Compression))
 	}
 	if _, ok := prefixes[k.BloomPrefix]; !ok {
 		errs = append(errs, fmt.Errorf("engine.bloom_prefix (%q) must be region, collection or key", k.BloomPrefix))
@@ -65,8 +65,21 @@ func ShareOf(k settings.Engine, stores int) (Share, error) {
 	return s, errors.Join(errs...)
 }
 
-var compressions = map[string]*sstable.CompressionProfile{
-	"none": sstable.NoCompression, "snappy": sstable.SnappyCompression, "minlz": sstable.MinLZCompression, "zstd": sstable.ZstdCompression,
+// compressions are the values of engine.compression: what to compress a level with, from L0 to L6.
+var compressions = map[string]func(level int) *sstable.CompressionProfile{
+	"none":   func(int) *sstable.CompressionProfile { return sstable.NoCompression },
+	"snappy": func(int) *sstable.CompressionProfile { return sstable.SnappyCompression },
+	"minlz":  func(int) *sstable.CompressionProfile { return sstable.MinLZCompression },
+	"zstd":   func(int) *sstable.CompressionProfile { return sstable.ZstdCompression },
+	"tiered": func(level int) *sstable.CompressionProfile {
+		switch {
+		case level < 2:
+			return sstable.NoCompression
+		case level < 6:
+			return sstable.MinLZCompression
+		}
+		return sstable.ZstdCompression
+	},
 }
 
 // deleteRangeDelay is how long a range deletion may wait in a memtable before it is flushed for the sake of the space it frees.
@@ -74,9 +87,9 @@ const deleteRangeDelay = 2 * time.Second
 
 func pebbleOptions(o Options, share Share, ev *events) *pebble.Options {
 	k := o.Knobs
-	compression := compressions[k.Compression]
 	opts := &pebble.Options{
 		FS:                 o.FS,
+		WALDir:             o.WALDir,
 		Comparer:           comparer,
 		FormatMajorVersion: pebble.FormatNewest, // the default is the oldest
 		Filters:            filters(),           // tables written under another value of the knob stay readable by their filters
@@ -95,10 +108,14 @@ func pebbleOptions(o Options, share Share, ev *events) *pebble.Options {
 		EventListener: ev.listener(o.Fatal),
 	}
 	opts.TargetFileSizes[0] = int64(k.TargetFileSize) // the other levels double it
-	opts.Levels[0] = pebble.LevelOptions{             // the other levels take it over
-		BlockSize:    int(k.BlockSize),
-		Compression:  func() *sstable.CompressionProfile { return compression },
-		FilterPolicy: policy(k.BloomPrefix, k.BloomBits),
+	filter := policy(k.BloomPrefix, k.BloomBits)
+	for level := range opts.Levels {
+		compression := compressions[k.Compression](level)
+		opts.Levels[level] = pebble.LevelOptions{
+			BlockSize:    int(k.BlockSize),
+			Compression:  func() *sstable.CompressionProfile { return compression },
+			FilterPolicy: filter,
+		}
 	}
 	opts.Experimental.EnableDeleteOnlyCompactionExcises = func() bool { return true }
 	opts.Experimental.SpanPolicyFunc = spanPolicy
