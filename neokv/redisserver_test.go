@@ -5,6 +5,7 @@ package neokv
 import (
 	"bufio"
 	"context"
+	"flag"
 	"fmt"
 	"net"
 	"os/exec"
@@ -15,6 +16,7 @@ import (
 
 	"neokv.dev/neokv/internal/redis/redistest"
 	"neokv.dev/neokv/internal/topology"
+	"neokv.dev/neokv/settings"
 )
 
 // redisServer starts a real redis-server, alone or as a cluster of one, and returns how to reach it. The tag asks for it, so
@@ -27,7 +29,7 @@ func redisServer(t *testing.T, cluster bool) func() (net.Conn, error) {
 	}
 	dir := t.TempDir()
 	socket := filepath.Join(dir, "redis.sock")
-	args := []string{"--unixsocket", socket, "--dir", dir, "--save", "", "--appendonly", "no", "--bind", "127.0.0.1"}
+	args := []string{"--unixsocket", socket, "--dir", dir, "--save", "", "--appendonly", "no", "--bind", "127.0.0.1", "--databases", "1"}
 	if cluster {
 		ln, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
@@ -37,7 +39,7 @@ func redisServer(t *testing.T, cluster bool) func() (net.Conn, error) {
 		ln.Close()
 		args = append(args, "--cluster-enabled", "yes", "--port", fmt.Sprint(port), "--cluster-port", fmt.Sprint(port+1))
 	} else {
-		args = append(args, "--port", "0", "--databases", "1")
+		args = append(args, "--port", "0")
 	}
 	cmd := exec.Command(path, args...)
 	if err := cmd.Start(); err != nil {
@@ -88,10 +90,20 @@ func serveAllSlots(t *testing.T, c net.Conn) {
 	}
 }
 
+var (
+	compareCalls = flag.Int("compare.calls", 3000, "random calls of each comparison with redis-server")
+	compareSeed  = flag.Uint64("compare.seed", 1, "seed of the random calls")
+)
+
 // TestRepliesOfTheCluster compares replies with a real redis-server's, through sockets, Raft and apply: on the proxy port with
-// keys of all regions, and on a store's port with keys of one slot that it leads.
+// keys of all regions, on that of a cluster of one region, and on a store's port with keys of one slot that it leads.
+//
+//	go test -tags redisserver ./neokv -run TestRepliesOfTheCluster -compare.calls=50000 -compare.seed=7 -v
 func TestRepliesOfTheCluster(t *testing.T) {
 	c := start(t, Config{InMemory: true})
+	one := settings.Default()
+	one.Cluster.Regions = 1
+	whole := start(t, Config{InMemory: true, Settings: &one})
 	table := c.nodes[0].store.Load().Table()
 	var tag string
 	for i := 0; tag == ""; i++ {
@@ -101,22 +113,26 @@ func TestRepliesOfTheCluster(t *testing.T) {
 	}
 	for _, x := range []struct {
 		name, addr, tag string
-		cluster         bool
-	}{{"proxy", c.ProxyAddr(), "", false}, {"store", c.Addrs()[0], tag, true}} {
+		spread, cluster bool
+	}{
+		{"proxy", c.ProxyAddr(), "", true, false}, {"one region", whole.ProxyAddr(), "", false, false}, {"store", c.Addrs()[0], tag, false, true},
+	} {
 		want := redisServer(t, x.cluster)
 		for _, proto := range []int{2, 3} {
 			t.Run(fmt.Sprintf("%s/RESP%d", x.name, proto), func(t *testing.T) {
 				report, err := redistest.Run(redistest.Options{
 					Want: want, Got: func() (net.Conn, error) { return net.Dial("tcp", x.addr) },
-					Seed: uint64(proto), Calls: 3000, Proto: proto, Tag: x.tag,
+					Seed: *compareSeed + uint64(proto), Calls: *compareCalls, Proto: proto, Tag: x.tag, Spread: x.spread,
 				})
+				if report != nil {
+					for _, d := range report.Differences {
+						t.Error(d)
+					}
+				}
 				if err != nil {
 					t.Fatal(err)
 				}
-				for _, d := range report.Differences {
-					t.Error(d)
-				}
-				t.Logf("%d calls, excepted %v", report.Calls, report.Excepted)
+				t.Logf("seed %d: %d calls, %d of them answered with the same error, excepted %v", *compareSeed+uint64(proto), report.Calls, report.Errors, report.Excepted)
 			})
 		}
 	}

@@ -13,6 +13,8 @@ type Case struct {
 	Calls string
 	// Server marks a case that needs a whole server, not only commands about data.
 	Server bool
+	// OneRegion marks a case whose keys have to be in one region.
+	OneRegion bool
 }
 
 // parseCalls splits a case's text. It panics on text that it cannot read, since cases are written in this package.
@@ -221,7 +223,7 @@ var Cases = []Case{
 		psetex {t}k 1.5 v
 		setex {t}k 10
 		psetex {t}k 10 v x`},
-	{Name: "msetnx", Calls: `
+	{Name: "msetnx", OneRegion: true, Calls: `
 		flushall
 		msetnx {t}a 1 {t}b 2
 		msetnx {t}b 3 {t}c 4
@@ -374,7 +376,7 @@ var Cases = []Case{
 		incrbyfloat {t}t 1.5
 		ttl {t}t
 		incrbyfloat {t}f`},
-	{Name: "lcs", Calls: `
+	{Name: "lcs", OneRegion: true, Calls: `
 		flushall
 		mset {t}a ohmytext {t}b mynewtext {t}empty ""
 		lcs {t}a {t}b
@@ -399,7 +401,7 @@ var Cases = []Case{
 		lcs {t}a {t}b idx withmatchlen
 		lcs {t}b {t}a idx withmatchlen
 		lcs {t}a`},
-	{Name: "rename renamenx copy", Calls: `
+	{Name: "rename renamenx copy", OneRegion: true, Calls: `
 		flushall
 		rename {t}no {t}b
 		rename {t}no {t}no

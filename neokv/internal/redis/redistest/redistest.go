@@ -74,7 +74,11 @@ func Run(o Options) (*Report, error) {
 		if cs.Server && o.DataOnly {
 			continue
 		}
-		if err := c.exchange(cs.Name, parseCalls(cs.Calls, o.Tag)); err != nil || c.enough() {
+		tag := o.Tag
+		if cs.OneRegion && o.Spread {
+			tag = "{s}"
+		}
+		if err := c.exchange(cs.Name, parseCalls(cs.Calls, tag)); err != nil || c.enough() {
 			return &c.report, err
 		}
 	}
