@@ -211,7 +211,10 @@ func factsOf(docs []any) map[string]map[string]string {
 			switch value := pairs[j+1].(type) {
 			case string:
 				facts[pairs[j].(string)] = value
-			case []any: // subcommands
+			case []any:
+				if pairs[j] != "subcommands" {
+					continue
+				}
 				for name, f := range factsOf(value) {
 					out[name] = f
 				}
