@@ -101,10 +101,14 @@ func (r *Replica) read(run *redis.Run, deadline time.Time, anywhere bool) error 
 		epoch := r.epoch.Load()
 		rd := readers.Get().(*redis.Reader)
 		rd.Space, rd.Legacy, rd.Ahead = r.machine.space, r.legacyAt.Load() != 0, false
-		rd.RegionTimeMS = r.regionTime.Load()
+		rd.RegionTimeMS, rd.Index = r.regionTime.Load(), r.applied.Load()
 		rd.InstantMS = rd.RegionTimeMS
 		if !byRegionTime {
 			rd.InstantMS = r.leaderTime(now)
+		}
+		if r.o.Faults.LocalClock {
+			rd.InstantMS = r.localTime(now)
+			rd.RegionTimeMS = rd.InstantMS
 		}
 		rd.View = r.o.Engine.NewView()
 		err := rd.Execute(run)

@@ -24,6 +24,13 @@ func init() {
 	runs[table.Lookup([]byte("scan"))] = runScan
 	runs[table.Lookup([]byte("keys"))] = runKeys
 	runs[table.Lookup([]byte("dbsize"))] = runDBSize
+	runs[table.Lookup([]byte("randomkey"))] = runRandomKey
+	for name, run := range map[string]ownRun{
+		"object|help": runHelp, "memory|help": runHelp, "memory|doctor": runMemoryDoctor, "memory|malloc-stats": runMallocStats,
+		"memory|purge": runMemoryPurge, "memory|stats": runMemoryStats,
+	} {
+		runs[table.Named([]byte(name))] = run
+	}
 }
 
 // row is a command of the server's own.
@@ -76,7 +83,7 @@ func ownRows() []row {
 		{cmd{Name: "hello", Arity: -1, Flags: greeting,
 			Doc: doc("Says who the server is, and switches the protocol version.", "6.0.0", "connection", "O(1)")}, runHello, nil},
 		{cmd{Name: "auth", Arity: -2, Flags: greeting,
-			Doc: doc("Takes the default user without a password; there are no others.", "1.0.0", "connection", "O(1)")}, runAuth, nil},
+			Doc: doc("Gives the password of the user default, the only one.", "1.0.0", "connection", "O(1)")}, runAuth, nil},
 		{cmd{Name: "client", Arity: -2, Doc: doc("Commands about connections.", "2.4.0", "connection", "Depends on subcommand.")}, nil, []row{
 			{cmd{Name: "setname", Arity: 3, Flags: session, Doc: doc("Names the connection.", "2.6.9", "", "O(1)")}, runClientSetName, nil},
 			{cmd{Name: "getname", Arity: 2, Flags: session, Doc: doc("Returns the connection's name.", "2.6.9", "", "O(1)")}, runClientGetName, nil},
@@ -84,6 +91,16 @@ func ownRows() []row {
 			{cmd{Name: "info", Arity: 2, Flags: session, Tips: varying, Doc: doc("Describes the connection.", "6.2.0", "", "O(1)")}, runClientInfo, nil},
 			{cmd{Name: "list", Arity: -2, Flags: adminNow, Tips: varying,
 				Doc: doc("Describes all connections.", "2.4.0", "", "O(N) where N is the number of client connections")}, runClientList, nil},
+			{cmd{Name: "kill", Arity: -3, Flags: adminNow,
+				Doc: doc("Closes connections.", "2.4.0", "", "O(N) where N is the number of client connections")}, runClientKill, nil},
+			{cmd{Name: "pause", Arity: -3, Flags: adminNow, Doc: doc("Holds back commands, or writes alone, of all connections of this port.", "2.9.50", "", "O(1)")}, runClientPause, nil},
+			{cmd{Name: "unpause", Arity: 2, Flags: adminNow,
+				Doc: doc("Ends a pause.", "6.2.0", "", "O(N) Where N is the number of paused clients")}, runClientUnpause, nil},
+			{cmd{Name: "reply", Arity: 3, Flags: session, Doc: doc("Says whether commands are answered: on, off, or not the next one.", "3.2.0", "", "O(1)")}, runClientReply, nil},
+			{cmd{Name: "unblock", Arity: -3, Flags: adminNow,
+				Doc: doc("Ends another connection's wait; there is none that can be ended.", "5.0.0", "", "O(log N) where N is the number of client connections")}, runClientUnblock, nil},
+			{cmd{Name: "no-evict", Arity: 3, Flags: adminNow, Doc: doc("Spares the connection when memory for clients is short.", "7.0.0", "", "O(1)")}, runClientNoEvict, nil},
+			{cmd{Name: "no-touch", Arity: 3, Flags: session, Doc: doc("Is accepted; no access times are kept that it could keep from changing.", "7.2.0", "", "O(1)")}, runClientNoTouch, nil},
 			{cmd{Name: "setinfo", Arity: 4, Flags: session, Tips: everyNode, Doc: doc("Notes the client library's name or version.", "7.2.0", "", "O(1)")}, runClientSetInfo, nil},
 		}},
 		{cmd{Name: "command", Arity: -1, Flags: anytime, Categories: []string{"connection"}, Tips: unordered,
@@ -105,11 +122,21 @@ func ownRows() []row {
 				Doc: doc("Sets parameters until the next start.", "2.0.0", "", "O(N) when N is the number of configuration parameters provided")}, runConfigSet, nil},
 			{cmd{Name: "resetstat", Arity: 2, Flags: adminNow, Doc: doc("Sets the counters of INFO to zero.", "2.0.0", "", "O(1)")}, runConfigResetStat, nil},
 		}},
+		{cmd{Name: "wait", Arity: 3, Flags: redis.FlagNoScript, Categories: []string{"connection"},
+			Tips: []string{"request_policy:all_shards", "response_policy:agg_min"},
+			Doc:  doc("Waits until so many replicas have applied the connection's last write.", "3.0.0", "generic", "O(1)")}, runWait, nil},
+		{cmd{Name: "debug", Arity: -2, Flags: adminNow,
+			Doc: doc("Is refused, but for SLEEP and SET-ACTIVE-EXPIRE.", "1.0.0", "server", "Depends on subcommand.")}, runDebug, nil},
+		{cmd{Name: "shutdown", Arity: -1, Flags: adminNow | redis.FlagNoMulti | redis.FlagAllowBusy,
+			Doc: doc("Is refused: a store is ended with its process.", "1.0.0", "server",
+				"O(N) when saving, where N is the total number of keys in all databases when saving data, otherwise O(1)")}, runShutdown, nil},
 		{cmd{Name: "info", Arity: -1, Flags: anytime, Categories: []string{"dangerous"},
 			Tips: []string{"nondeterministic_output", "request_policy:all_shards", "response_policy:special"},
 			Doc:  doc("Describes the state of the server.", "1.0.0", "server", "O(1)")}, runInfo, nil},
 		{cmd{Name: "time", Arity: 1, Flags: anytime | redis.FlagFast, Tips: varying,
 			Doc: doc("Returns the server's time, in seconds and microseconds.", "2.6.0", "server", "O(1)")}, runTime, nil},
+		{cmd{Name: "lolwut", Arity: -1, Flags: redis.FlagReadonly | redis.FlagFast,
+			Doc: doc("Draws which store leads which slots.", "5.0.0", "server", "")}, runLolwut, nil},
 		{cmd{Name: "cluster", Arity: -2, Doc: doc("Commands about the cluster.", "3.0.0", "cluster", "Depends on subcommand.")}, nil, []row{
 			{cmd{Name: "keyslot", Arity: 3, Flags: redis.FlagStale, Doc: doc("Returns the slot of a key.", "3.0.0", "", "O(N) where N is the number of bytes in the key")}, runClusterKeySlot, nil},
 			{cmd{Name: "slots", Arity: 2, Flags: redis.FlagStale, Tips: varying, Doc: doc("Lists which store serves which slots.", "3.0.0", "", "O(N) where N is the total number of Cluster nodes")}, runClusterSlots, nil},

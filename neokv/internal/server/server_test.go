@@ -471,25 +471,40 @@ func TestIdleTimeout(t *testing.T) {
 	})
 }
 
-// TestScanPlaces remembers places up to its bound, and goes on from the slot's beginning beyond.
+// TestScanPlaces: a cursor names its slot, and the key behind which it goes on as long as that is remembered.
 func TestScanPlaces(t *testing.T) {
 	var s scans
-	if c := s.cursor(77, nil); c != 77 {
+	if c := cursorBehind(77, nil); c != 77 {
 		t.Errorf("cursor of a slot's beginning: %d", c)
 	}
-	first := s.cursor(77, []byte("a"))
-	for i := range maxScans - 1 {
-		s.cursor(topology.Slot(i), []byte("b"))
+	first := cursorBehind(77, []byte("a"))
+	if slot, whole := slotOf(first); slot != 77 || whole {
+		t.Errorf("slot of %d: %d, whole %v", first, slot, whole)
 	}
-	if slot, after := s.place(first); slot != 77 || string(after) != "a" {
-		t.Errorf("place = %d, %q", slot, after)
+	if got := s.key(first); got != nil {
+		t.Errorf("a key that was never noted: %q", got)
 	}
-	s.cursor(1, []byte("c"))
-	if slot, after := s.place(first); slot != 77 || after != nil {
-		t.Errorf("a forgotten place = %d, %q", slot, after)
+	s.note(first, []byte("a"))
+	if got := s.key(first); string(got) != "a" {
+		t.Errorf("key = %q", got)
 	}
-	if slot, after := s.place(1 << 63); slot != 0 || after != nil {
-		t.Errorf("a place that never was = %d, %q", slot, after)
+	if got := s.key(cursorBehind(78, []byte("a"))); got != nil {
+		t.Errorf("the key of another slot: %q", got)
+	}
+	empty := cursorBehind(0, []byte{})
+	if s.note(empty, []byte{}); s.key(empty) == nil {
+		t.Error("the empty key is forgotten")
+	}
+	long := cursorBehind(1, make([]byte, maxScanBytes+1))
+	if s.note(long, make([]byte, maxScanBytes+1)); s.key(long) != nil {
+		t.Error("a long key is kept")
+	}
+	for i := range 20 * maxScans {
+		key := fmt.Append(nil, i)
+		s.note(cursorBehind(1, key), key)
+	}
+	if got := s.key(first); got != nil {
+		t.Errorf("a forgotten place: %q", got)
 	}
 }
 

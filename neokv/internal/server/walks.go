@@ -1,0 +1,386 @@
+package server
+
+import (
+	"bytes"
+	"fmt"
+	"hash/fnv"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"neokv.dev/neokv/internal/redis"
+	"neokv.dev/neokv/internal/topology"
+)
+
+// This file is the commands that go over the keys in bounded steps: KEYS, DBSIZE, RANDOMKEY, SCAN, and the keyspace section of INFO.
+
+// walkSlots walks the part of a slot range that this server covers, in order, and calls step after each step of w while step says so.
+// w.Slots is set here. It returns nil, or the error reply of what could not be read.
+func (c *conn) walkSlots(slots topology.SlotRange, w *redis.Walk, step func() bool) (failure []byte) {
+	t := c.awaitTable()
+	if t == nil {
+		return []byte("-" + redis.ErrClusterDown + "\r\n")
+	}
+	for _, r := range c.covered(t) {
+		first, last := max(r.First, slots.First), min(r.Last, slots.Last)
+		if first > last {
+			continue
+		}
+		w.Slots = topology.SlotRange{First: first, Last: last}
+		if first != slots.First {
+			w.After = nil
+		}
+		gone, failure := c.walkStep(w)
+		for ; failure == nil && !gone; gone, failure = c.walkStep(w) {
+			if !step() {
+				return nil
+			}
+			if !w.Advance() {
+				break
+			}
+		}
+		if failure != nil {
+			return failure
+		}
+		w.After = nil
+	}
+	return nil
+}
+
+// walkStep runs a walk's next step; gone says that this store leads the slots no more.
+func (c *conn) walkStep(w *redis.Walk) (gone bool, failure []byte) {
+	b := &c.batch
+	b.reset()
+	b.tasks = append(b.tasks, task{call: w.Call(), slot: w.Slots.First, led: !c.s.proxy()})
+	b.exec(false)
+	x := &b.tasks[0]
+	if x.err {
+		return false, bytes.Clone(x.reply)
+	}
+	return x.gone, nil
+}
+
+var allSlots = topology.SlotRange{First: 0, Last: topology.SlotCount - 1}
+
+func runKeys(c *conn, args [][]byte) {
+	found := c.collected()
+	n := 0
+	w := redis.Walk{}
+	failure := c.walkSlots(allSlots, &w, func() bool {
+		for _, k := range w.Keys {
+			if redis.Match(args[1], k.Key) {
+				found.Bulk(k.Key)
+				n++
+			}
+		}
+		return true
+	})
+	if failure != nil {
+		c.out.Buf = append(c.out.Buf, failure...)
+		return
+	}
+	c.out.Array(n)
+	c.append(&found)
+}
+
+// countTime is how long DBSIZE and INFO may walk; what they have not seen by then they estimate.
+const countTime = 200 * time.Millisecond
+
+// counts keeps what was counted last, by region.
+type counts struct {
+	mu   sync.Mutex
+	last map[topology.RegionID]*redis.Count
+}
+
+func (x *counts) of(r topology.RegionID) *redis.Count {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.last[r]
+}
+
+func (x *counts) keep(r topology.RegionID, n *redis.Count) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.last == nil {
+		x.last = make(map[topology.RegionID]*redis.Count)
+	}
+	x.last[r] = n
+}
+
+// count counts the keys that this server covers. A region that nobody has written to since it was counted is not walked again. Where the
+// time is over, the slots of a region that were walked stand for all of it: CRC16 spreads keys evenly.
+func (c *conn) count() (sum redis.Count, estimated bool, failure []byte) {
+	t := c.awaitTable()
+	if t == nil {
+		return sum, false, []byte("-" + redis.ErrClusterDown + "\r\n")
+	}
+	end := time.Now().Add(countTime)
+	for _, r := range t.Regions {
+		if !c.s.proxy() && r.Leader != c.s.o.Self {
+			continue
+		}
+		n, part, failure := c.countRegion(r.ID, r.Slots, end)
+		if failure != nil {
+			return sum, false, failure
+		}
+		sum.Keys, sum.Expires, sum.ExpireMS = sum.Keys+n.Keys, sum.Expires+n.Expires, sum.ExpireMS+n.ExpireMS
+		estimated = estimated || part
+	}
+	return sum, estimated, nil
+}
+
+// countRegion counts a region's keys. The region has none for a store that does not lead it any more.
+func (c *conn) countRegion(r topology.RegionID, slots topology.SlotRange, end time.Time) (n *redis.Count, estimated bool, failure []byte) {
+	n = new(redis.Count)
+	w := redis.Walk{Slots: slots, CountOnly: true, Known: c.s.counts.of(r)}
+	for {
+		gone, failure := c.walkStep(&w)
+		switch {
+		case failure != nil:
+			return nil, false, failure
+		case gone:
+			return new(redis.Count), false, nil
+		case w.Unchanged:
+			return w.Known, false, nil
+		}
+		w.Known = nil
+		n.Add(&w)
+		switch more := w.Advance(); {
+		case !more:
+			c.s.counts.keep(r, n)
+			return n, false, nil
+		case time.Now().After(end):
+			seen := int(w.Slots.First - slots.First)
+			if w.After != nil || seen == 0 {
+				seen++
+			}
+			share := float64(slots.Count()) / float64(seen)
+			return &redis.Count{
+				Keys: int(float64(n.Keys) * share), Expires: int(float64(n.Expires) * share), ExpireMS: n.ExpireMS * share,
+			}, true, nil
+		}
+	}
+}
+
+func runDBSize(c *conn, args [][]byte) {
+	n, _, failure := c.count()
+	if failure != nil {
+		c.out.Buf = append(c.out.Buf, failure...)
+		return
+	}
+	c.out.Int(int64(n.Keys))
+}
+
+// keyspace is INFO's section about the keys, which also answers while there is an election.
+func (c *conn) keyspace() []string {
+	c.batch.impatient = true
+	defer func() { c.batch.impatient = false }()
+	n, estimated, failure := c.count()
+	if failure != nil || n.Keys == 0 {
+		return nil
+	}
+	left := 0.0
+	if n.Expires > 0 {
+		left = max(0, n.ExpireMS/float64(n.Expires)-float64(time.Now().UnixMilli()))
+	}
+	line := fmt.Sprintf("db0:keys=%d,expires=%d,avg_ttl=%.0f", n.Keys, n.Expires, left)
+	if estimated {
+		line += ",estimated=1"
+	}
+	return []string{line}
+}
+
+// runRandomKey picks one of the first keys behind a random slot's beginning.
+func runRandomKey(c *conn, args [][]byte) {
+	from := topology.Slot(rand.N(topology.SlotCount))
+	for _, slots := range []topology.SlotRange{{First: from, Last: topology.SlotCount - 1}, {First: 0, Last: from}} {
+		var key []byte
+		w := redis.Walk{}
+		failure := c.walkSlots(slots, &w, func() bool {
+			if len(w.Keys) == 0 {
+				return true
+			}
+			key = w.Keys[rand.N(len(w.Keys))].Key
+			return false
+		})
+		switch {
+		case failure != nil:
+			c.out.Buf = append(c.out.Buf, failure...)
+			return
+		case key != nil:
+			c.out.Bulk(key)
+			return
+		}
+	}
+	c.out.Null()
+}
+
+// A cursor of SCAN is the slot to go on with and, in multiples of 2^14, a hash of the key to go on behind, 0 for the slot's beginning. Only
+// a slot of more than redis.WholeSlotKeys keys is left in the middle. All servers make and understand the same cursors, so
+// they outlive restarts.
+//
+// scans remembers the keys that hashes stand for, one for each remainder modulo its size. A hash that it does not know is looked for
+// among the slot's keys; if that key is gone too, the slot is begun anew, so that keys come twice but none is left out.
+type scans struct {
+	mu     sync.Mutex
+	places [maxScans]scanPlace
+}
+
+type scanPlace struct {
+	cursor uint64
+	after  []byte
+}
+
+const (
+	maxScans     = 1024
+	maxScanBytes = 4096 // of a key that is remembered
+	slotBits     = 14
+	scanBudget   = 16 // steps of one SCAN that find nothing
+)
+
+// cursorBehind returns the cursor for what follows a key of a slot, nil for all of the slot.
+func cursorBehind(slot topology.Slot, key []byte) uint64 {
+	if key == nil {
+		return uint64(slot)
+	}
+	h := fnv.New64a()
+	h.Write(key)
+	return max(h.Sum64()>>slotBits, 1)<<slotBits | uint64(slot)
+}
+
+// slotOf returns the slot that a cursor begins in, and whether it begins with all of it.
+func slotOf(cursor uint64) (slot topology.Slot, whole bool) {
+	return topology.Slot(cursor % topology.SlotCount), cursor>>slotBits == 0
+}
+
+// note remembers what a cursor stands for.
+func (s *scans) note(cursor uint64, key []byte) {
+	if len(key) > maxScanBytes {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.places[cursor>>slotBits%maxScans] = scanPlace{cursor, bytes.Clone(key)}
+}
+
+// key returns the key that a cursor goes on behind, nil if it is not known.
+func (s *scans) key(cursor uint64) []byte {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if p := &s.places[cursor>>slotBits%maxScans]; p.cursor == cursor {
+		return p.after
+	}
+	return nil
+}
+
+// place returns where a cursor goes on: behind the key after of the slot, or with all of the slot if it is nil.
+func (c *conn) place(cursor uint64) (slot topology.Slot, after, failure []byte) {
+	slot, whole := slotOf(cursor)
+	if whole {
+		return slot, nil, nil
+	}
+	if after = c.s.scans.key(cursor); after != nil {
+		return slot, after, nil
+	}
+	w := redis.Walk{}
+	failure = c.walkSlots(topology.SlotRange{First: slot, Last: slot}, &w, func() bool {
+		for _, k := range w.Keys {
+			if cursorBehind(slot, k.Key) == cursor {
+				after = append([]byte{}, k.Key...) // not nil for the empty key
+				return false
+			}
+		}
+		return true
+	})
+	return slot, after, failure
+}
+
+func runScan(c *conn, args [][]byte) {
+	cursor, ok := parseCursor(args[1])
+	if !ok {
+		c.out.Error(redis.ErrInvalidCursor)
+		return
+	}
+	var pattern, kind []byte
+	count := int64(10)
+	for i := 2; i < len(args); i += 2 {
+		left := len(args) - i
+		switch {
+		case left >= 2 && redis.IsOption(args[i], "count"):
+			if count, ok = parseInt(args[i+1]); !ok {
+				c.out.Error(redis.ErrNotInteger)
+				return
+			}
+			if count < 1 {
+				c.out.Error(redis.ErrSyntax)
+				return
+			}
+		case left >= 2 && redis.IsOption(args[i], "match"):
+			pattern = args[i+1]
+		case left >= 2 && redis.IsOption(args[i], "type"):
+			kind = args[i+1]
+		default:
+			c.out.Error(redis.ErrSyntax)
+			return
+		}
+	}
+	from, after, failure := c.place(cursor)
+	if failure != nil {
+		c.out.Buf = append(c.out.Buf, failure...)
+		return
+	}
+	w := redis.Walk{After: after, Limit: int(min(count, redis.MaxWalk)), WholeSlots: true}
+	found := c.collected()
+	n, looked, steps := 0, 0, 0
+	next := uint64(0)
+	failure = c.walkSlots(topology.SlotRange{First: from, Last: topology.SlotCount - 1}, &w, func() bool {
+		for _, k := range w.Keys {
+			if (pattern == nil || redis.Match(pattern, k.Key)) && (kind == nil || redis.IsOption(kind, k.Type.String())) {
+				found.Bulk(k.Key)
+				n++
+			}
+		}
+		looked += w.Count
+		steps++
+		if int64(looked) < count && steps < scanBudget {
+			return true
+		}
+		last := w.Slots.Last
+		if w.Advance() {
+			if next = cursorBehind(w.Slots.First, w.After); w.After != nil {
+				c.s.scans.note(next, w.After)
+			}
+		} else {
+			next = (uint64(last) + 1) % topology.SlotCount
+		}
+		return false
+	})
+	if failure != nil {
+		c.out.Buf = append(c.out.Buf, failure...)
+		return
+	}
+	c.out.Array(2)
+	c.out.BulkString(strconv.FormatUint(next, 10))
+	c.out.Array(n)
+	c.append(&found)
+}
+
+// parseCursor takes what C's strtoul takes without leading space, as Redis does: a sign is allowed, nothing is 0, a range error is one,
+// and a NUL is the end.
+func parseCursor(arg []byte) (uint64, bool) {
+	text, _, _ := strings.Cut(string(arg), "\x00")
+	if text == "" {
+		return 0, true
+	}
+	negative := strings.HasPrefix(text, "-")
+	n, err := strconv.ParseUint(strings.TrimPrefix(strings.TrimPrefix(text, "-"), "+"), 10, 64)
+	if err != nil || strings.HasPrefix(text, "-+") {
+		return 0, false
+	}
+	if negative {
+		n = -n
+	}
+	return n, true
+}
