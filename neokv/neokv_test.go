@@ -135,13 +135,15 @@ func TestFolderKeepsDataAndShape(t *testing.T) {
 	startRefused(t, Config{Dir: dir, Stores: 4, Regions: 6}, "was made with 3 stores, asked for 4\nfolder "+dir+" was made with 5 regions, asked for 6")
 	startRefused(t, Config{Dir: dir, InMemory: true}, "a cluster in memory has none")
 
-	// Copied elsewhere it boots on other ports with the same data and the same names.
+	// Copied elsewhere it boots on other ports, and with the other transport, with the same data and the same names.
 	other := filepath.Join(t.TempDir(), "copy")
 	if err := os.CopyFS(other, os.DirFS(dir)); err != nil {
 		t.Fatal(err)
 	}
-	for _, d := range []string{dir, other} {
-		c := start(t, Config{Dir: d})
+	for i, d := range []string{dir, other, other} {
+		k := small()
+		k.Raft.Transport = []string{"memory", "tcp", "memory"}[i]
+		c := start(t, Config{Dir: d, Settings: k})
 		if v, err := goRedis(t, c).Get(t.Context(), "kept").Result(); err != nil || v != "yes" {
 			t.Errorf("%s: GET = %q, %v", d, v, err)
 		}
@@ -152,6 +154,9 @@ func TestFolderKeepsDataAndShape(t *testing.T) {
 			if s.NodeID != ids[i].NodeID {
 				t.Errorf("%s: store %d has node id %s; it was %s", d, s.ID, s.NodeID, ids[i].NodeID)
 			}
+		}
+		if err := c.Close(); err != nil {
+			t.Error(err)
 		}
 	}
 }

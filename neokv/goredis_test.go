@@ -1,0 +1,240 @@
+package neokv
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"neokv.dev/neokv/internal/topology"
+)
+
+// failedCall is an error that reached a caller of go-redis.
+type failedCall struct {
+	begin time.Time
+	write bool
+	err   error
+}
+
+// callers read, write and count over all regions, through one go-redis client with default settings.
+type callers struct {
+	client *redis.ClusterClient
+	keys   []string // one per region
+	stop   chan struct{}
+	wg     sync.WaitGroup
+
+	acknowledged atomic.Int64
+	slowest      atomic.Int64 // ns
+	counted      []atomic.Int64
+
+	mu     sync.Mutex
+	failed []failedCall
+}
+
+func startCallers(t *testing.T, c *Cluster, n int) *callers {
+	l := &callers{client: redis.NewClusterClient(&redis.ClusterOptions{Addrs: c.Addrs()}), stop: make(chan struct{})}
+	for _, slots := range topology.SplitEvenly(c.Shape().Regions) {
+		for n := 0; ; n++ {
+			if tag := fmt.Sprintf("t%d", n); slots.Contains(topology.SlotOf([]byte(tag))) {
+				l.keys = append(l.keys, tag)
+				break
+			}
+		}
+	}
+	l.counted = make([]atomic.Int64, len(l.keys))
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	for i := range n {
+		random := rand.New(rand.NewPCG(seed, uint64(i)))
+		l.wg.Go(func() { l.call(i, random) })
+	}
+	return l
+}
+
+// call does one operation after the other, at most a few hundred a second.
+func (l *callers) call(id int, random *rand.Rand) {
+	for n := 0; ; n++ {
+		select {
+		case <-l.stop:
+			return
+		case <-time.After(time.Duration(random.IntN(4000)) * time.Microsecond):
+		}
+		ctx := context.Background()
+		region, kind := random.IntN(len(l.keys)), random.IntN(4)
+		key := fmt.Sprintf("v%d{%s}", id, l.keys[region])
+		begin := time.Now()
+		var err error
+		switch kind {
+		case 0:
+			err = l.client.Set(ctx, key, n, 0).Err()
+		case 1:
+			if err = l.client.Incr(ctx, fmt.Sprintf("count{%s}", l.keys[region])).Err(); err == nil {
+				l.counted[region].Add(1)
+			}
+		default:
+			if err = l.client.Get(ctx, key).Err(); err == redis.Nil {
+				err = nil
+			}
+		}
+		took := int64(time.Since(begin))
+		for old := l.slowest.Load(); took > old && !l.slowest.CompareAndSwap(old, took); old = l.slowest.Load() {
+		}
+		if err == nil {
+			l.acknowledged.Add(1)
+			continue
+		}
+		l.mu.Lock()
+		l.failed = append(l.failed, failedCall{begin, kind < 2, err})
+		l.mu.Unlock()
+	}
+}
+
+// end stops the callers and checks that every acknowledged count is there, and at most as many as were asked for.
+func (l *callers) end(t *testing.T) {
+	close(l.stop)
+	l.wg.Wait()
+	unknown := int64(0)
+	for _, f := range l.failed {
+		if f.write {
+			unknown++
+		}
+	}
+	for i := range l.keys {
+		n, err := l.client.Get(t.Context(), fmt.Sprintf("count{%s}", l.keys[i])).Int64()
+		if got := l.counted[i].Load(); err != nil || n < got || n > got+unknown {
+			t.Errorf("region %d: counted to %d, %v; %d were acknowledged, %d writes have an unknown outcome", i+1, n, err, got, unknown)
+		}
+	}
+	t.Logf("%d operations acknowledged, the slowest in %v; %d errors", l.acknowledged.Load(), time.Duration(l.slowest.Load()), len(l.failed))
+	l.client.Close()
+}
+
+// progress returns when another n operations have been acknowledged.
+func (l *callers) progress(t *testing.T, n int64) {
+	t.Helper()
+	want := l.acknowledged.Load() + n
+	waitFor(t, 20*time.Second, fmt.Sprintf("%d more operations", n), func() bool { return l.acknowledged.Load() >= want })
+}
+
+// waitFor returns when a condition holds.
+func waitFor(t *testing.T, limit time.Duration, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(limit); !ok(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("waited %v for %s", limit, what)
+		}
+	}
+}
+
+func onBothTransports(t *testing.T, test func(t *testing.T, c *Cluster)) {
+	for _, name := range []string{"memory", "tcp"} {
+		t.Run(name, func(t *testing.T) {
+			k := small()
+			k.Raft.Transport = name
+			test(t, start(t, Config{InMemory: true, Settings: k}))
+		})
+	}
+}
+
+// TestGoRedisThroughTransfers moves leaders while go-redis works: no error reaches its callers.
+func TestGoRedisThroughTransfers(t *testing.T) {
+	onBothTransports(t, func(t *testing.T, c *Cluster) {
+		l := startCallers(t, c, 16)
+		l.progress(t, 200)
+		const transfers = 24
+		moved := 0
+		for i := range transfers {
+			region := topology.RegionID(1 + i%c.Shape().Regions)
+			to := c.nodes[(i/c.Shape().Regions+i)%len(c.nodes)]
+			leads := func(n *node) bool {
+				for _, lead := range n.store.Load().Leads() {
+					if lead.Region == region {
+						return true
+					}
+				}
+				return false
+			}
+			if leads(to) {
+				to = c.nodes[int(to.id)%len(c.nodes)]
+			}
+			var again time.Time // Raft may ignore a request
+			waitFor(t, 20*time.Second, fmt.Sprintf("store %d to lead region %d", to.id, region), func() bool {
+				for _, n := range c.nodes {
+					if n != to && time.Now().After(again) && leads(n) {
+						n.store.Load().Transfer(region, to.id)
+						again = time.Now().Add(500 * time.Millisecond)
+					}
+				}
+				return leads(to)
+			})
+			moved++
+			l.progress(t, 20)
+		}
+		l.end(t)
+		t.Logf("%d leaders moved", moved)
+		for _, f := range l.failed {
+			t.Errorf("write %v: %v", f.write, f.err)
+		}
+	})
+}
+
+// TestGoRedisThroughACut cuts a store off from the others, not from its clients. Reads go on without an error. Writes have an unknown
+// outcome if they were in flight at the store, or sent to it before it stepped down; no other error reaches a caller.
+func TestGoRedisThroughACut(t *testing.T) {
+	onBothTransports(t, func(t *testing.T, c *Cluster) {
+		l := startCallers(t, c, 16)
+		l.progress(t, 500)
+		victim := c.nodes[1]
+		both := func(f func(from, to topology.StoreID)) {
+			for _, n := range c.nodes {
+				if n != victim {
+					f(n.id, victim.id)
+					f(victim.id, n.id)
+				}
+			}
+		}
+		cut := time.Now()
+		both(c.network.Cut)
+		var stepped time.Time
+		waitFor(t, 20*time.Second, "the store to step down", func() bool {
+			stepped = time.Now()
+			return len(victim.store.Load().Leads()) == 0
+		})
+		waitFor(t, 20*time.Second, "the others to lead all regions", func() bool {
+			leads := 0
+			for _, n := range c.nodes {
+				leads += len(n.store.Load().Leads())
+			}
+			return leads == c.Shape().Regions
+		})
+		elected := time.Now()
+		l.progress(t, 2000)
+		// Until clients are told that the store is dead, and longer.
+		waitFor(t, 20*time.Second, "the pause", func() bool { return time.Since(elected) > 5*time.Second })
+		l.progress(t, 500)
+		both(c.network.Heal)
+		l.progress(t, 2000)
+		l.end(t)
+		t.Logf("stepped down after %v, all regions led again after %v", stepped.Sub(cut), elected.Sub(cut))
+		before, during := 0, 0
+		for _, f := range l.failed {
+			switch {
+			case !f.write || !strings.HasPrefix(f.err.Error(), "ERR write outcome unknown: "):
+				t.Errorf("write %v, begun %v after the cut: %v", f.write, f.begin.Sub(cut), f.err)
+			case f.begin.After(stepped):
+				t.Errorf("a write begun %v after the store had stepped down: %v", f.begin.Sub(stepped), f.err)
+			case f.begin.Before(cut):
+				before++
+			default:
+				during++
+			}
+		}
+		t.Logf("writes of unknown outcome: %d in flight at the cut, %d sent before the store stepped down", before, during)
+	})
+}
