@@ -145,6 +145,9 @@ func (s *sim) run(p plan, planted bool, d time.Duration) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	s.config.Seed, s.config.Settings, s.config.faults = s.seed, simSettings(), faults
+	if p.tcp {
+		s.config.Settings.Raft.Transport = "tcp"
+	}
 	c, err := Start(ctx, s.config)
 	if err != nil {
 		s.fail(fmt.Errorf("boot: %w", err))
@@ -611,6 +614,7 @@ type plan struct {
 	clients int
 	mix     string                    // see sim.client
 	each    time.Duration             // the clients together do one operation in this time; 0: the seed says
+	tcp     bool                      // stores reach each other over connections, which are in memory in virtual time
 	seams   func(*sim, *store.Faults) // what the plan needs to look at or to hold, planted or not
 
 	mistake string // what is planted, in words
@@ -620,6 +624,13 @@ type plan struct {
 
 // chaos is the general plan: everything happens.
 var chaos = plan{name: "chaos", lanes: []func(*sim, *rand.Rand){killing, partitioning}, clients: 6, mix: "RRRWWW++++#NNDLXXEEE", seams: (*sim).skewClocks}
+
+// overTCP is the general plan with messages between stores on connections.
+var overTCP = func() plan {
+	p := chaos
+	p.name, p.tcp = "tcp", true
+	return p
+}()
 
 // killing kills stores and starts them again.
 func killing(s *sim, random *rand.Rand) {

@@ -35,6 +35,11 @@ var plantedPlans = []plan{
 		lanes: []func(*sim, *rand.Rand){forgetfulVoters}, clients: 2, each: 50 * time.Millisecond, mix: "R",
 	},
 	{
+		name: "snapshot-dropped", mistake: "a received snapshot's file is dropped before it is in the engine", bound: 3,
+		plant: func(f *store.Faults) { f.Region.LazyInstall = true },
+		lanes: []func(*sim, *rand.Rand){absences}, clients: 4, each: 5 * time.Millisecond, mix: "RW+#",
+	},
+	{
 		name: "term-tag", mistake: "the term tag is ignored", bound: 1,
 		plant: func(f *store.Faults) { f.Region.NoTermTag = true },
 		seams: (*sim).holdWrites,

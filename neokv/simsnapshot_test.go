@@ -1,0 +1,136 @@
+package neokv
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"neokv.dev/neokv/internal/disk"
+	"neokv.dev/neokv/internal/store"
+	"neokv.dev/neokv/internal/topology"
+)
+
+// away runs a store's absence: it is killed, the others go on until their logs no longer hold what it lacks, and it starts again.
+func (s *sim) away(c *caller, n *node, writes int) error {
+	s.kill(100, s.random(1), n)
+	for i := range writes {
+		for r := range simRegions {
+			for ok, deadline := false, time.Now().Add(20*time.Second); !ok; {
+				var err error
+				if ok, err = c.do(set, s.key('r', r), fmt.Sprintf("away-%d", i)); err != nil {
+					return err
+				}
+				if time.Now().After(deadline) {
+					return fmt.Errorf("region %d: no write in 20s with two of three stores", r+1)
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// stages says how far installations had come on the disk that a kill left.
+func stages(fs *disk.FS, path string, found map[string]bool) {
+	list, err := fs.List(path)
+	if err != nil {
+		return
+	}
+	for _, name := range list {
+		full := fs.PathJoin(path, name)
+		info, err := fs.Stat(full)
+		switch {
+		case err != nil:
+		case strings.HasSuffix(name, ".receiving"):
+			found["chunks written"] = true
+		case name == "dragonboat.snapshot.message":
+			found["complete, not recorded"] = true
+		case strings.Contains(full, "/incoming/"):
+			found["half recovered"] = true
+		case strings.HasSuffix(name, ".gbsnap") && info.Size() > 4096: // it shrinks when the recovery is synced
+			found["received and kept"] = true
+		}
+		if err == nil && info.IsDir() {
+			stages(fs, full, found)
+		}
+	}
+}
+
+// TestSnapshotKills has a store that was away catch up by snapshots, and kills it at every sync of that, one run each: the chunks are written,
+// their record is saved, half of it is recovered, it is recovered and not synced. Each time it starts again, catches up and holds what the others hold.
+func TestSnapshotKills(t *testing.T) {
+	left := map[string]bool{}
+	kills, installed := 0, uint64(0)
+	for k := int64(1); ; k += 3 {
+		sprung := false
+		inBubble(t, store.Faults{}, func(t *testing.T, s *sim, c *caller) {
+			s.epochs = []string{""}
+			victim := s.c.nodes[2]
+			if err := s.away(c, victim, 60); err != nil {
+				t.Fatal(err)
+			}
+			random := rand.New(rand.NewPCG(uint64(k), 5))
+			s.lives[victim.id-1].Add(1)
+			x := s.setTrap(k, []int{0, 50, 100}[k/3%3], random, victim)
+			err := victim.restart()
+			if err == nil {
+				for end := time.Now().Add(3 * time.Second); time.Now().Before(end) && x.count.Load() < k; {
+					time.Sleep(10 * time.Millisecond)
+				}
+			}
+			if disks := x.disarm(); disks != nil {
+				sprung = true
+				kills++
+				stages(disks[0], "/store-3", left)
+				s.bury(victim, disks[0])
+				s.restart(victim)
+			} else if err != nil {
+				t.Fatal(err)
+			}
+			s.compareReplicas()
+			for r := topology.RegionID(1); r <= simRegions; r++ {
+				if replica := victim.store.Load().Replica(r); replica != nil {
+					installed += replica.Counters().SnapshotsReceived.Load()
+				}
+			}
+			if s.problem != nil {
+				t.Errorf("killed at sync %d of catching up: %v", k, s.problem)
+			}
+		})
+		if t.Failed() || !sprung {
+			break
+		}
+	}
+	t.Logf("%d kills, %d snapshots installed behind them", kills, installed)
+	if kills < 20 || installed < 40 {
+		t.Errorf("%d kills, %d snapshots installed: too few to mean much", kills, installed)
+	}
+	for _, want := range []string{"chunks written", "complete, not recorded", "received and kept", "half recovered"} {
+		if !left[want] {
+			t.Errorf("no kill left a store with an installation at the stage %q", want)
+		}
+	}
+}
+
+// absences has stores be away for long enough to need snapshots, and kills them soon after they are back.
+func absences(s *sim, random *rand.Rand) {
+	for s.sleep(time.Duration(50+random.IntN(200)) * time.Millisecond) {
+		n := s.c.nodes[random.IntN(3)]
+		dead := func() bool { return s.lives[n.id-1].Load()%2 == 1 }
+		for i := range 3 {
+			if !dead() {
+				s.kill(0, random, n)
+			}
+			if i == 0 {
+				s.sleep(time.Duration(1500+random.IntN(1000)) * time.Millisecond)
+			}
+			if s.killRestarting(n, int64(20+random.IntN(120)), 0, random); !dead() {
+				s.killAtSync(int64(1+random.IntN(60)), 0, random, n)
+			}
+		}
+		if dead() {
+			s.restart(n)
+		}
+	}
+}
