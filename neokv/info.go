@@ -255,7 +255,7 @@ func values(c *store.Counters) []int64 {
 }
 
 func (a asked) section(counted []int64) []server.Section {
-	var lines []string
+	var lines, stats []string
 	line := func(name string, value any) { lines = append(lines, fmt.Sprintf("%s:%v", name, value)) }
 	for _, f := range facts {
 		switch {
@@ -274,11 +274,14 @@ func (a asked) section(counted []int64) []server.Section {
 	}
 	for i, c := range counters {
 		line(c.name, counted[i])
+		if c.name == "expired_keys" { // Redis's own place for it
+			stats = append(stats, fmt.Sprintf("%s:%d", c.name, counted[i]))
+		}
 	}
 	for _, p := range processLines {
 		line(p.name, p.value())
 	}
-	return []server.Section{{Name: "Neokv", Lines: lines}}
+	return []server.Section{{Name: "Stats", Lines: stats}, {Name: "Neokv", Lines: lines}}
 }
 
 // counted is what the node's stores have counted so far, the one that runs and those before it.

@@ -254,7 +254,7 @@ func (c *Cluster) start(ctx context.Context) error {
 	wg.Wait()
 	c.proxy = server.New(server.Options{
 		Settings: c.settings, Table: c.proxyTable, Replica: c.replica, Version: Version, Info: c.info,
-		Replicated: c.replicated, Memory: c.clients, Exposed: c.exposed(),
+		Replicated: c.replicated, ActiveExpire: c.setActiveExpire, Memory: c.clients, Exposed: c.exposed(),
 	})
 	c.proxyPipe = server.NewPipe(memoryAddr(addr))
 	c.serve(c.proxy, c.proxyPipe, proxyListener)
@@ -262,6 +262,15 @@ func (c *Cluster) start(ctx context.Context) error {
 		return err
 	}
 	return c.waitServing(ctx)
+}
+
+// setActiveExpire switches the background deletion of expired keys on or off on every store that runs.
+func (c *Cluster) setActiveExpire(on bool) {
+	for _, n := range c.nodes {
+		if s := n.store.Load(); s != nil {
+			s.SetActiveExpire(on)
+		}
+	}
 }
 
 // newNetwork returns what the stores reach each other by. Over TCP every store has a port on loopback, wherever clients connect to,

@@ -4,6 +4,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -260,13 +261,15 @@ func TestExpirySwitchedOff(t *testing.T) {
 	for name, k := range map[string]*settings.Settings{"settings": never, "switch": simSettings()} {
 		t.Run(name, func(t *testing.T) {
 			inBubbleWith(t, k, store.Faults{}, func(t *testing.T, s *sim, _ *caller) {
-				set := func(on bool) {
-					for _, n := range s.c.nodes {
-						n.store.Load().SetActiveExpire(on)
+				at := s.session(t, s.leads(t))
+				set := func(on string) {
+					if got := at.ask("DEBUG", "SET-ACTIVE-EXPIRE", on); got != "OK" {
+						t.Errorf("DEBUG SET-ACTIVE-EXPIRE = %s", got)
 					}
 				}
-				set(k == never)
-				at := s.session(t, s.leads(t))
+				if k != never {
+					set("0")
+				}
 				at.w.call("SET", s.nearby(0), "v", "PX", "100")
 				time.Sleep(70 * time.Second)
 				if got := at.ask("EXISTS", s.nearby(0)); got != "0" {
@@ -274,8 +277,11 @@ func TestExpirySwitchedOff(t *testing.T) {
 				}
 				s.records(t, 0, 1)
 				if k != never {
-					set(true)
+					set("1")
 					s.records(t, time.Second, 0)
+					if got := at.ask("INFO", "stats"); !strings.Contains(got, "\r\nexpired_keys:1\r\n") {
+						t.Errorf("INFO stats = %s, want expired_keys:1", got)
+					}
 				}
 			})
 		})

@@ -80,6 +80,9 @@ func runDebug(c *conn, args [][]byte) {
 		}
 		c.out.OK()
 	case len(args) == 3 && equalFold(args[1], "set-active-expire"):
+		if on, err := strconv.Atoi(string(args[2])); err == nil && c.s.o.ActiveExpire != nil {
+			c.s.o.ActiveExpire(on != 0)
+		}
 		c.out.OK()
 	default:
 		c.out.Error(errDebug)
@@ -88,10 +91,14 @@ func runDebug(c *conn, args [][]byte) {
 
 // runShutdown ends nothing: a store is a part of a process that others use, too.
 func runShutdown(c *conn, args [][]byte) {
-	abort := false
+	abort, save, noSave := false, false, false
 	for _, a := range args[1:] {
 		switch {
-		case equalFold(a, "nosave"), equalFold(a, "save"), equalFold(a, "now"), equalFold(a, "force"):
+		case equalFold(a, "now"), equalFold(a, "force"):
+		case equalFold(a, "save"):
+			save = true
+		case equalFold(a, "nosave"):
+			noSave = true
 		case equalFold(a, "abort"):
 			abort = true
 		default:
@@ -100,7 +107,7 @@ func runShutdown(c *conn, args [][]byte) {
 		}
 	}
 	switch {
-	case abort && len(args) > 2:
+	case abort && len(args) > 2, save && noSave:
 		c.out.Error(redis.ErrSyntax)
 	case abort:
 		c.out.Error("ERR No shutdown in progress.")

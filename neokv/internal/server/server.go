@@ -44,6 +44,8 @@ type Options struct {
 	Failed func() error
 	// Replicated counts the other stores that have applied an entry of a region, as far as they answer before ctx ends. It may be nil.
 	Replicated func(ctx context.Context, r topology.RegionID, index uint64) int
+	// ActiveExpire switches the background deletion of expired keys on or off; it may be nil.
+	ActiveExpire func(on bool)
 	// Exposed is set where the server can be reached from beyond loopback: the password cannot be taken away then.
 	Exposed bool
 	// Memory bounds what clients hold in buffers, together with those of other servers; nil makes one of the settings.
