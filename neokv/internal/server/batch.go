@@ -315,7 +315,7 @@ func (b *batch) handOver(parts []*part, writes, fresh bool, deadline time.Time) 
 		p.pending.Deadline = deadline
 		switch {
 		case deadline.Before(try):
-			if fresh && !b.overdue[p.id] {
+			if fresh && len(b.overdue) > 0 && !b.overdue[p.id] {
 				p.pending.Deadline = try
 			}
 		case !writes:

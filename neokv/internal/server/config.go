@@ -130,6 +130,9 @@ func memory(name string, at *atomic.Int64, low, high int64) parameter {
 			n, ok := parseMemory(v)
 			switch {
 			case !ok:
+				if name == "maxmemory-clients" { // percents are of maxmemory, which there is none of
+					return "argument must be a memory or percent value"
+				}
 				return "argument must be a memory value"
 			case n < low || n > high:
 				return fmt.Sprintf("argument must be between %d and %d inclusive", low, high)

@@ -117,30 +117,28 @@ func runHello(c *conn, args [][]byte) {
 			return
 		}
 	}
-	var user, password, name []byte
 	for i := 2; i < len(args); i++ {
 		left := len(args) - 1 - i
 		switch {
 		case equalFold(args[i], "auth") && left >= 2:
-			user, password = args[i+1], args[i+2]
+			if !c.authenticate(args[i+1], args[i+2]) {
+				c.out.Error(errWrongPass)
+				return
+			}
 			i += 2
 		case equalFold(args[i], "setname") && left >= 1:
-			name = args[i+1]
+			if !c.setName(args[i+1]) {
+				c.out.Error(errClientName)
+				return
+			}
 			i++
 		default:
 			c.out.Error("ERR Syntax error in HELLO option '" + oneLine(args[i]) + "'")
 			return
 		}
 	}
-	switch {
-	case user != nil && !c.authenticate(user, password):
-		c.out.Error(errWrongPass)
-		return
-	case c.locked():
+	if c.locked() {
 		c.out.Error(errHelloAuth)
-		return
-	case name != nil && !c.setName(name):
-		c.out.Error(errClientName)
 		return
 	}
 	if version > 0 {

@@ -75,10 +75,10 @@ func (m *Memory) leave(s *Server) {
 	m.servers = slices.DeleteFunc(m.servers, func(x *Server) bool { return x == s })
 }
 
-// exceeded reports whether clients hold more than they may.
-func (m *Memory) exceeded() bool {
+// lacks reports whether n bytes more are too many.
+func (m *Memory) lacks(n int64) bool {
 	limit := m.limit.Load()
-	return limit > 0 && m.used.Load() > limit
+	return limit > 0 && m.used.Load()+n > limit
 }
 
 // tight reports whether clients hold more than half of what they may: connections then keep no buffers that they do not need.
@@ -87,17 +87,22 @@ func (m *Memory) tight() bool {
 	return limit > 0 && m.used.Load() > limit/2
 }
 
-// evict closes clients until the bound holds, or nobody is left to close.
-func (m *Memory) evict() {
+// evict closes clients until one of them may hold n bytes more, or nobody is left to close.
+func (m *Memory) evict(asks *conn, n int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for m.exceeded() {
+	for m.lacks(n) && !asks.killed.Load() {
 		var largest *conn
+		most := int64(0)
 		for _, s := range m.servers {
 			s.mu.Lock()
 			for _, c := range s.clients {
-				if !c.noEvict.Load() && c.held.Load() > 0 && (largest == nil || c.held.Load() > largest.held.Load()) {
-					largest = c
+				size := c.held.Load()
+				if c == asks {
+					size += n
+				}
+				if !c.noEvict.Load() && size > most {
+					largest, most = c, size
 				}
 			}
 			s.mu.Unlock()
@@ -117,12 +122,15 @@ func (c *conn) hold(n int64) bool {
 	if c.killed.Load() {
 		return false
 	}
-	c.held.Add(n)
-	c.s.o.Memory.used.Add(n)
-	if n > 0 && c.s.o.Memory.exceeded() {
-		c.s.o.Memory.evict()
+	m := c.s.o.Memory
+	if n > 0 && m.lacks(n) {
+		if m.evict(c, n); c.killed.Load() {
+			return false
+		}
 	}
-	return !c.killed.Load()
+	c.held.Add(n)
+	m.used.Add(n)
+	return true
 }
 
 // release takes what the connection holds off the count.
@@ -142,10 +150,10 @@ const (
 	moreStep = 256 << 10 // that are asked for at once
 )
 
-// more is a Reply's: it counts bytes before they are held, twice as many as asked for since slices grow that way. It may be
-// called while another goroutine applies the connection's writes.
+// more is a Reply's: it counts bytes before they are held. The connection's goroutine calls it, or, while that waits, the one that
+// applies its writes.
 func (c *conn) more(n int) int {
-	n = max(2*n, moreStep)
+	n = max(n, moreStep)
 	if !c.hold(int64(n)) {
 		return 0
 	}

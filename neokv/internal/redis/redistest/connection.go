@@ -38,10 +38,10 @@ func connectionCall(g *Generator) [][]string {
 	case 11:
 		return [][]string{g.call("wait", g.pick("0", "-1", "x", "", "9223372036854775808"), g.pick("1", "-1", "x", "", "99999999999999999999"))}
 	case 12:
-		return [][]string{g.call("config", "set", g.pick("timeout", "tcp-keepalive", "maxclients", "client-query-buffer-limit", "maxmemory-clients", "nope"),
+		return [][]string{g.call("config", "set", g.pick("timeout", "tcp-keepalive", "maxclients", "client-query-buffer-limit", "nope"),
 			g.pick("-1", "x", "", "1x", "99999999999999999999"))}
 	case 13:
-		return [][]string{g.call("shutdown", g.pick("abort", "ABORT", "x", ""), g.pick("abort", "x", ""))}
+		return [][]string{{"shutdown", g.pick("abort", "ABORT", "x", ""), g.pick("abort", "x", "")}} // never a valid one
 	}
 	return [][]string{g.call("client", "getname")}
 }
