@@ -79,9 +79,10 @@ func holds(r *Region, s topology.StoreID) bool {
 	return ok
 }
 
-// Unserved says what to answer when the time for waiting is over: a store sends the client to the region's other voters, one
-// after the other as turn counts up, and to nobody once in each round, so that a client of a region without a quorum is told.
-// The known leader comes first, even if it is held to be dead: this store may be the one that is cut off.
+// Unserved says what to answer when the time for waiting is over. Where another store leads by all that is known the client is sent
+// there. A store that otherwise hears a quorum of the region knows that nobody serves the slot. One that does not may be the
+// one that is cut off: it sends clients to the region's other voters, a leader first even if it is held to be dead, one after the
+// other as turn counts up, and to nobody once in each round, so that a client of a region without a quorum is told.
 func Unserved(t *Table, self topology.StoreID, slot topology.Slot, turn uint64) Decision {
 	d := Decision{Action: ClusterDown, Slot: slot, Index: -1}
 	if t == nil || self == 0 {
@@ -92,16 +93,31 @@ func Unserved(t *Table, self topology.StoreID, slot topology.Slot, turn uint64) 
 		return d
 	}
 	d.Index = index
+	leader := region.Leader
+	if leader == 0 {
+		leader = region.Told
+	}
+	if s := t.Store(leader); s != nil && s.ID != self && s.Alive && !t.Alone {
+		d.Action, d.Host, d.Port = Moved, s.Host, s.Port
+		return d
+	}
 	var others []*Store
+	heard := 0
 	for _, p := range region.Peers {
 		s := t.Store(p.Store)
+		if s != nil && (s.ID == self || s.Alive) {
+			heard++
+		}
 		switch {
 		case s == nil || s.ID == self:
-		case s.ID == region.Leader:
+		case s.ID == leader:
 			others = append([]*Store{s}, others...)
 		case s.Alive:
 			others = append(others, s)
 		}
+	}
+	if !t.Alone && heard > len(region.Peers)/2 {
+		return d
 	}
 	if i := turn % uint64(len(others)+1); i < uint64(len(others)) {
 		d.Action, d.Host, d.Port = Moved, others[i].Host, others[i].Port

@@ -23,6 +23,8 @@ type Region struct {
 	topology.Region
 	Leader topology.StoreID `json:"leader"` // 0 while none is known
 	Term   uint64           `json:"term"`
+	// Told is who leads according to meta's leader, where Leader is what the store's own replica knows; 0 if nobody.
+	Told topology.StoreID `json:"told,omitempty"`
 }
 
 // Table maps slots to regions, leaders and stores. It is never changed once published.
@@ -30,6 +32,7 @@ type Table struct {
 	Epoch   uint64   // grows with every change of the map or of a leader
 	Stores  []Store  // by id
 	Regions []Region // by first slot
+	Alone   bool     // the store that made the table got no answer when it last reported: who is alive it does not know
 
 	slots [topology.SlotCount]uint16 // index in Regions plus one, 0 where no region covers the slot
 }

@@ -96,19 +96,35 @@ func TestDecideFollowing(t *testing.T) {
 func TestUnserved(t *testing.T) {
 	const down = "CLUSTERDOWN Hash slot not served"
 	for _, c := range []struct {
-		self topology.StoreID
-		slot topology.Slot
-		want []string
+		name   string
+		change func(*Table)
+		self   topology.StoreID
+		slot   topology.Slot
+		want   []string
 	}{
-		{1, 8192, []string{"MOVED 8192 h2:7002", down, "MOVED 8192 h2:7002", down}},
-		{1, 12288, []string{"MOVED 12288 h3:7003", "MOVED 12288 h2:7002", down, "MOVED 12288 h3:7003"}},
-		{3, 8192, []string{"MOVED 8192 h1:7001", "MOVED 8192 h2:7002", down}},
-		{0, 8192, []string{down, down}},
-		{1, 16000, []string{down, down}},
+		{"a quorum is heard", nil, 1, 8192, []string{down, down, down}},
+		{"a quorum is heard, the leader is dead", nil, 1, 12288, []string{down, down}},
+		{"the leader answers nothing here", nil, 1, 4096, []string{"MOVED 4096 h2:7002", "MOVED 4096 h2:7002"}},
+		{"this store leads and cannot serve", nil, 2, 4096, []string{down, down}},
+		{"meta knows a leader", func(t *Table) { t.Regions[2].Told = 2 }, 1, 8192, []string{"MOVED 8192 h2:7002", "MOVED 8192 h2:7002"}},
+		{"meta knows a dead leader", func(t *Table) { t.Regions[2].Told = 3 }, 1, 8192, []string{down, down}},
+		{"cut off", func(t *Table) { t.Alone = true }, 1, 8192, []string{"MOVED 8192 h2:7002", down, "MOVED 8192 h2:7002", down}},
+		{"cut off, the leader is held to be dead", func(t *Table) { t.Alone = true }, 1, 12288,
+			[]string{"MOVED 12288 h3:7003", "MOVED 12288 h2:7002", down, "MOVED 12288 h3:7003"}},
+		{"cut off as the leader", func(t *Table) { t.Alone = true }, 2, 4096, []string{"MOVED 4096 h1:7001", down}},
+		{"cut off, all alive", func(t *Table) { t.Alone = true }, 3, 8192, []string{"MOVED 8192 h1:7001", "MOVED 8192 h2:7002", down}},
+		{"no quorum is alive", func(t *Table) { t.Stores[1].Alive = false }, 1, 12288, []string{"MOVED 12288 h3:7003", down}},
+		{"no quorum is alive, no leader known", func(t *Table) { t.Stores[1].Alive = false }, 1, 8192, []string{down, down}},
+		{"the proxy port", func(t *Table) { t.Alone = true }, 0, 8192, []string{down, down}},
+		{"no region", func(t *Table) { t.Alone = true }, 1, 16000, []string{down, down}},
 	} {
+		x := table()
+		if c.change != nil {
+			c.change(x)
+		}
 		for turn, want := range c.want {
-			if got := Unserved(table(), c.self, c.slot, uint64(turn)).text(); got != want {
-				t.Errorf("Unserved(self %d, slot %d, turn %d) = %s, want %s", c.self, c.slot, turn, got, want)
+			if got := Unserved(x, c.self, c.slot, uint64(turn)).text(); got != want {
+				t.Errorf("%s: Unserved(self %d, slot %d, turn %d) = %s, want %s", c.name, c.self, c.slot, turn, got, want)
 			}
 		}
 	}

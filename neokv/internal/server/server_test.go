@@ -344,7 +344,9 @@ func TestCutAndJoin(t *testing.T) {
 func TestHolding(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var table atomic.Pointer[route.Table]
-		table.Store(testTable())
+		cutOff := testTable()
+		cutOff.Alone = true
+		table.Store(cutOff)
 		s := New(Options{
 			Self: 1, Settings: settings.Default(), Table: table.Load,
 			Replica: func(topology.StoreID, topology.RegionID) *region.Replica { return nil },
@@ -368,6 +370,10 @@ func TestHolding(t *testing.T) {
 				t.Errorf("no leader: %q after %v, want %q after 2s", got, time.Since(begin), want)
 			}
 		}
+		table.Store(testTable()) // no leader, though a quorum is heard
+		if got, want := ask(t, c, "get "+key(2)), "-CLUSTERDOWN Hash slot not served\r\n"; got != want {
+			t.Errorf("no leader, not cut off: %q, want %q", got, want)
+		}
 		// All commands of a pipeline wait at the same time.
 		begin := time.Now()
 		fmt.Fprintf(c, "set %s x\r\nget %s\r\nset %s y\r\nping\r\n", key(2), key(2), key(2))
@@ -387,6 +393,45 @@ func TestHolding(t *testing.T) {
 		want := fmt.Sprintf("-MOVED %d 127.0.0.1:7003\r\n", slot)
 		if got := ask(t, c, "get "+key(2)); got != want || time.Since(begin) > 710*time.Millisecond {
 			t.Errorf("a new leader: %q after %v, want %q after 700ms", got, time.Since(begin), want)
+		}
+	})
+}
+
+// TestHeldBytes has one command more wait than there is room for: it is answered at once, the others at their deadline.
+func TestHeldBytes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := Options{Self: 1, Settings: settings.Default(), Table: testTable}
+		o.Settings.Redis.MaxHeldBytes = 2*firstBuffer + firstBuffer/2
+		s := New(o)
+		p := NewPipe(pipeAddr{})
+		go s.Serve(p)
+		defer s.Close()
+		begin := time.Now()
+		var answered []time.Duration
+		var mu sync.Mutex
+		var clients sync.WaitGroup
+		for range 3 {
+			clients.Go(func() {
+				c, err := p.Dial(context.Background())
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				defer c.Close()
+				if got, want := ask(t, c, "set "+key(2)+" x"), "-CLUSTERDOWN Hash slot not served\r\n"; got != want {
+					t.Errorf("got %q, want %q", got, want)
+				}
+				mu.Lock()
+				answered = append(answered, time.Since(begin))
+				mu.Unlock()
+			})
+		}
+		clients.Wait()
+		if want := []time.Duration{0, 2 * time.Second, 2 * time.Second}; !slices.Equal(answered, want) {
+			t.Errorf("answered after %v, want %v", answered, want)
+		}
+		if n := s.held.Load(); n != 0 {
+			t.Errorf("%d bytes are held by nobody", n)
 		}
 	})
 }

@@ -73,6 +73,7 @@ func (s *Store) metaLead() topology.StoreID {
 func (s *Store) report() {
 	b := meta.Beat{Store: s.o.ID, Host: s.o.Host, Port: s.o.Port, Leads: s.Leads()}
 	if s.metaLead() == s.o.ID {
+		s.setAlone(false)
 		s.serveMeta(b)
 		return
 	}
@@ -99,9 +100,11 @@ func (s *Store) report() {
 		if err == nil {
 			err = json.Unmarshal(reply, &a)
 		}
-		switch {
-		case s.ctx.Err() != nil:
+		if s.ctx.Err() != nil {
 			return
+		}
+		s.setAlone(err != nil)
+		switch {
 		case err == nil && a.View != nil:
 			s.mu.Lock()
 			s.metaStore = target
@@ -116,6 +119,17 @@ func (s *Store) report() {
 			s.mu.Unlock()
 			return // the next heartbeat asks another store
 		}
+	}
+}
+
+// setAlone notes whether the last report got no answer.
+func (s *Store) setAlone(alone bool) {
+	s.mu.Lock()
+	changed := s.alone != alone
+	s.alone = alone
+	s.mu.Unlock()
+	if changed {
+		s.publish()
 	}
 }
 
@@ -341,18 +355,20 @@ func (s *Store) publish() {
 		entry := route.Region{Region: r, Leader: s.leads[r.ID].Store, Term: s.leads[r.ID].Term}
 		if replica := s.Replica(r.ID); replica != nil {
 			leader, term, _ := replica.Leading()
-			entry.Leader, entry.Term = r.StoreOf(leader), term
+			entry.Told, entry.Leader, entry.Term = entry.Leader, r.StoreOf(leader), term
 		}
 		regions = append(regions, entry)
 	}
 	epoch := uint64(1)
 	if old := s.table.Load(); old != nil {
-		if reflect.DeepEqual(old.Stores, stores) && reflect.DeepEqual(old.Regions, regions) {
+		if reflect.DeepEqual(old.Stores, stores) && reflect.DeepEqual(old.Regions, regions) && old.Alone == s.alone {
 			return
 		}
 		epoch = old.Epoch + 1
 	}
-	s.table.Store(route.NewTable(epoch, stores, regions))
+	table := route.NewTable(epoch, stores, regions)
+	table.Alone = s.alone
+	s.table.Store(table)
 	close(s.changed)
 	s.changed = make(chan struct{})
 }

@@ -39,6 +39,7 @@ type Options struct {
 	ID       topology.StoreID
 	FS       *disk.FS
 	Dir      string
+	WALDir   string // of the engine, empty to keep its log in Dir
 	Network  *transport.Network
 	Settings settings.Settings
 	// Host and Port are what Redis clients are told.
@@ -88,6 +89,7 @@ type Store struct {
 	push      bool                             // the directory has news for the other stores
 	changed   chan struct{}                    // closed and replaced with each new table
 	metaStore topology.StoreID                 // who led meta last
+	alone     bool                             // the last report got no answer
 
 	wake   chan struct{}
 	ctx    context.Context
@@ -121,7 +123,7 @@ func Open(o Options) (s *Store, err error) {
 		}
 	}()
 	s.engine, err = engine.Open(engine.Options{
-		Dir: o.FS.PathJoin(o.Dir, "engine"), FS: o.FS, Knobs: o.Settings.Engine, Stores: o.Settings.Cluster.Stores, Fatal: o.FS.Fence,
+		Dir: o.FS.PathJoin(o.Dir, "engine"), WALDir: o.WALDir, FS: o.FS, Knobs: o.Settings.Engine, Stores: o.Settings.Cluster.Stores, Fatal: o.FS.Fence,
 	})
 	if err == nil {
 		err = o.FS.Failed() // a write failed on the way; nobody above the disk has been told
