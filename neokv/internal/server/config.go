@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/rand"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"math"
 	"net"
@@ -153,6 +154,9 @@ func parseMemory(text string) (bytes int64, ok bool) {
 		"": 1, "b": 1, "k": 1000, "kb": 1 << 10, "m": 1000 * 1000, "mb": 1 << 20, "g": 1000 * 1000 * 1000, "gb": 1 << 30,
 	}[strings.ToLower(text)[len(digits):]]
 	n, err := strconv.ParseInt(digits, 10, 64)
+	if ok && errors.Is(err, strconv.ErrRange) {
+		return -1, true // out of every range
+	}
 	if !ok || err != nil || n < 0 || n > math.MaxInt64/unit {
 		return 0, false
 	}
