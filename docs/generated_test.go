@@ -15,7 +15,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"neokv.dev/neokv"
-	"neokv.dev/neokv/settings"
 	"neokv.dev/profiles"
 )
 
@@ -93,7 +92,7 @@ func TestKnobs(t *testing.T) {
 	var b strings.Builder
 	section := ""
 	values := base.Values()
-	for i, f := range settings.Fields(&base.Profile) {
+	for i, f := range base.Fields() {
 		if s, _, _ := strings.Cut(f.Name, "."); s != section {
 			section = s
 			fmt.Fprintf(&b, "\n## %s\n\n", section)

@@ -19,6 +19,7 @@ import (
 	"github.com/spf13/viper"
 
 	"neokv.dev/neokv/settings"
+	"neokv.dev/workloads"
 )
 
 // EnvPrefix begins the environment variables that are settings: NEOKV_ENGINE_BLOOM_BITS is engine.bloom_bits.
@@ -35,7 +36,7 @@ type Profile struct {
 
 // Load is what `neokv bench` sends when its flags do not say otherwise.
 type Load struct {
-	Workload  string         `key:"workload" help:"what to send: ycsb-a to ycsb-f, get, get-absent, set, incr or mixed"`
+	Workload  string         `key:"workload" help:"what to send"` // one of workloads.Names
 	Clients   int            `key:"clients" min:"1" max:"10000" help:"connections that send at the same time"`
 	Pipeline  int            `key:"pipeline" min:"1" max:"10000" help:"commands that a client sends before it reads replies"`
 	Rate      int            `key:"rate" min:"0" max:"100000000" help:"operations per second by schedule (open loop); 0 sends as fast as replies come"`
@@ -45,6 +46,17 @@ type Load struct {
 	ValueSize settings.Bytes `key:"value_size" min:"1B" max:"64MiB" help:"size of a value"`
 	Password  string         `key:"password" secret:"true" help:"password of the target, empty for none; a cluster that is booted has redis.requirepass"`
 	Seed      uint64         `key:"seed" help:"feeds every random choice; 0 picks one, which the result names"`
+}
+
+// Fields lists the settings of a profile; they stay bound to it.
+func (p *Profile) Fields() []settings.Field {
+	fields := settings.Fields(p)
+	for i := range fields {
+		if fields[i].Name == "load.workload" {
+			fields[i].Allow(workloads.Names())
+		}
+	}
+	return fields
 }
 
 // Request says where values come from.
@@ -63,6 +75,8 @@ type Resolved struct {
 	Profile
 	Name  string // as requested
 	About string // when to take it
+	// Notes say what the profile stands for and cannot set.
+	Notes []string
 
 	from map[string]origin
 }
@@ -98,7 +112,7 @@ func Names() []string {
 // Resolve works out every value. Its error is a settings.Invalid.
 func Resolve(q Request) (*Resolved, error) {
 	r := &resolver{Resolved: &Resolved{Name: cmp.Or(q.Profile, "default"), from: map[string]origin{}}}
-	r.fields = settings.Fields(&r.Profile)
+	r.fields = r.Fields()
 	r.file("default", origin{rankDefault, "default"})
 	if r.Name != "default" {
 		r.file(r.Name, origin{rankProfile, "profile " + r.Name})
@@ -154,16 +168,25 @@ func (r *resolver) file(name string, from origin) {
 		r.complain(where, err.Error())
 		return
 	}
+	r.text(where, text, from)
+}
+
+// text takes the values of a YAML text. Beside settings it may have `about` and a list `notes`.
+func (r *resolver) text(where string, text []byte, from origin) {
 	v := viper.New()
 	v.SetConfigType("yaml")
 	if err := v.ReadConfig(bytes.NewReader(text)); err != nil {
 		r.complain(where, cmp.Or(errors.Unwrap(err), err).Error())
 		return
 	}
-	r.About = ""
+	r.About, r.Notes = "", nil
 	for _, key := range slices.Sorted(slices.Values(v.AllKeys())) {
-		if key == "about" {
+		switch key {
+		case "about":
 			r.About = v.GetString(key)
+			continue
+		case "notes":
+			r.Notes = v.GetStringSlice(key)
 			continue
 		}
 		value := ""
@@ -221,12 +244,10 @@ func (r *resolver) followStores() {
 
 // validate checks the ranges, and names for each problem where the value came from.
 func (r *resolver) validate() {
-	load := settings.Problems(settings.Fields(&struct {
-		Load Load `key:"load"`
-	}{r.Load}))
+	load := slices.DeleteFunc(slices.Clone(r.fields), func(f settings.Field) bool { return !strings.HasPrefix(f.Name, "load.") })
 	var cluster settings.Invalid
 	errors.As(r.Settings.Validate(), &cluster)
-	for _, p := range append(cluster, load...) {
+	for _, p := range append(cluster, settings.Problems(load)...) {
 		if from := r.from[p.Name]; from.rank > rankDefault {
 			r.complain(from.text, p.Text)
 		} else {
@@ -242,7 +263,7 @@ type Value struct {
 
 // Values lists every setting in the order of the struct.
 func (r *Resolved) Values() []Value {
-	fields := settings.Fields(&r.Profile)
+	fields := r.Fields()
 	out := make([]Value, len(fields))
 	for i, f := range fields {
 		out[i] = Value{f.Name, f.Shown(), r.from[f.Name].text}

@@ -183,3 +183,47 @@ func write(t *testing.T, text string) string {
 	}
 	return name
 }
+
+// Whatever a profile file holds, it is refused with a reason or gives settings that are valid and print as they are read.
+func FuzzProfile(f *testing.F) {
+	for _, name := range Names() {
+		text, err := embedded.ReadFile(name + ".yaml")
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(text)
+	}
+	for _, text := range []string{
+		"about: [1, 2]\nnotes: {a: b}\n", "engine: 5\n", "1: 2\n? [a, b]\n: c\n", "engine: &a\n  x: *a\n", "<<: [x]\n", "engine.bloom_bits: 0x10\n",
+		"load: {duration: 1h, seed: -1, value_size: 9223372036854775808}\n", "engine:\n  bloom_bits: !!float 3\n", "\xff\xfe", "cluster: {stores: ~}\n",
+	} {
+		f.Add([]byte(text))
+	}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		r := &resolver{Resolved: &Resolved{Name: "fuzz", from: map[string]origin{}}}
+		r.fields = r.Fields()
+		r.file("default", origin{rankDefault, "default"})
+		r.text("profile fuzz", text, origin{rankProfile, "profile fuzz"})
+		r.followStores()
+		r.validate()
+		if err := r.problems.Err(); err != nil {
+			if strings.TrimSpace(err.Error()) == "" {
+				t.Error("refused without a reason")
+			}
+			return
+		}
+		if err := r.Settings.Validate(); err != nil {
+			t.Errorf("taken, but %v", err)
+		}
+		again := &Profile{}
+		fields := again.Fields()
+		for i, x := range r.Fields() {
+			if err := fields[i].Set(x.Get()); err != nil {
+				t.Errorf("%s prints as %q, which is refused: %v", x.Name, x.Get(), err)
+			}
+		}
+		if !t.Failed() && !reflect.DeepEqual(*again, r.Profile) {
+			t.Errorf("taken\n%+v\nprinted and read\n%+v", r.Profile, *again)
+		}
+	})
+}

@@ -106,18 +106,13 @@ func (f *benchFlags) run(c *cobra.Command, p process) (err error) {
 
 // parse makes of the flags what to boot and what to load. Its error has everything that is wrong with them.
 func (f *benchFlags) parse(c *cobra.Command, p process) (r *profiles.Resolved, config neokv.Config, targets []string, err error) {
-	var wrong [4]error
-	workload := c.Flags().Lookup("workload").Value.String()
+	var wrong [3]error
 	if r, wrong[0] = f.resolve(c, p.env); wrong[0] == nil {
-		workload = r.Load.Workload
 		config, wrong[1] = f.config(c, r, func(step string) { fmt.Fprintln(p.stderr, "neokv:", step) })
 	} else {
 		wrong[1] = f.check(settings.Settings{Cluster: settings.Cluster{Stores: 1}})
 	}
-	if _, err := workloads.Find(workload); err != nil {
-		wrong[2] = &usageError{err.Error()}
-	}
-	targets, wrong[3] = f.targets(c)
+	targets, wrong[2] = f.targets(c)
 	return r, config, targets, errors.Join(wrong[:]...)
 }
 

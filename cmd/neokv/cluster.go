@@ -49,6 +49,11 @@ func (f *clusterFlags) config(c *cobra.Command, r *profiles.Resolved, progress f
 	if err := f.check(r.Settings); err != nil {
 		return neokv.Config{}, err
 	}
+	if target := c.Flags().Lookup("target"); f.dir == "" && (target == nil || !target.Changed) {
+		if err := neokv.CheckNoDir(r.Engine); err != nil {
+			return neokv.Config{}, &usageError{err.Error() + ": want --dir"}
+		}
+	}
 	asked := func(name string, value int) int {
 		if r.Asked(name) {
 			return value
@@ -75,10 +80,7 @@ func (f *clusterFlags) config(c *cobra.Command, r *profiles.Resolved, progress f
 func (f *clusterFlags) check(s settings.Settings) error {
 	stores := s.Cluster.Stores
 	last, bind := f.port+stores-1, neokv.CheckBind(f.bind, s.Redis)
-	noDir := neokv.CheckNoDir(s.Engine)
 	switch {
-	case f.dir == "" && noDir != nil:
-		return &usageError{fmt.Sprintf("%v: want --dir", noDir)}
 	case f.mem && f.dir != "":
 		return &usageError{"--dir and --mem exclude each other"}
 	case bind != nil:
@@ -110,7 +112,7 @@ func settingFlag(flags *pflag.FlagSet, name, setting string) {
 	if err != nil {
 		panic(err) // the embedded profile is tested
 	}
-	f, err := settings.Find(settings.Fields(&r.Profile), setting)
+	f, err := settings.Find(r.Fields(), setting)
 	if err != nil {
 		panic(err)
 	}

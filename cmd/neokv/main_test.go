@@ -61,14 +61,18 @@ neokv: --stores: cluster.stores: 99: want 1 to 9`},
 		{args: "profiles show small --set a", want: "neokv: --set a: want name=value"},
 		{args: "bench --clients 0 --value-size 1x", want: `neokv: --value-size: load.value_size: "1x": want a size such as 64MiB, 1B to 64MiB
 neokv: --clients: load.clients: 0: want 1 to 10000`},
-		{args: "bench --workload ycsb-z", want: `neokv: workload "ycsb-z": unknown, want one of ` + strings.Join(workloads.Names(), ", ")},
-		{args: "bench --clients 0 --workload ycsb-z --target x:,y:1 --mem --stores 4 --bind 1.2.3.4", want: `neokv: --clients: load.clients: 0: want 1 to 10000
+		{args: "bench --workload ycsb-z", want: "neokv: --workload: load.workload: ycsb-z: want one of " + strings.Join(workloads.Names(), ", ")},
+		{args: "bench --clients 0 --workload ycsb-z --target x:,y:1 --mem --stores 4 --bind 1.2.3.4", want: "neokv: --workload: load.workload: ycsb-z: want one of " + strings.Join(workloads.Names(), ", ") + `
+neokv: --clients: load.clients: 0: want 1 to 10000
 neokv: --bind 1.2.3.4: want a loopback address such as 127.0.0.1 or ::1, or a password in redis.requirepass
-neokv: workload "ycsb-z": unknown, want one of ` + strings.Join(workloads.Names(), ", ") + `
 neokv: --target takes a cluster that runs; --stores is for one that is booted
 neokv: --target takes a cluster that runs; --bind is for one that is booted
 neokv: --target takes a cluster that runs; --mem is for one that is booted
 neokv: --target "x:": want host:port,...`},
+		{args: "serve --profile durable", want: "neokv: engine.durable true: the data needs a folder that stays, not memory or a temporary one: want --dir"},
+		{args: "bench --profile durable --mem", want: "neokv: engine.durable true: the data needs a folder that stays, not memory or a temporary one: want --dir"},
+		{args: "serve --profile durable --dir x --set engine.wal_sync=none", want: "neokv: --set: engine.wal_sync: none: want always with engine.durable"},
+		{args: "serve --set engine.wal_dir=/w", want: "neokv: engine.wal_dir /w: write-ahead logs apart need a data folder that stays: want --dir"},
 		{args: "bench --target x:1 --mem", want: "neokv: --target takes a cluster that runs; --mem is for one that is booted"},
 		{args: "bench --target :", want: `neokv: --target ":": want host:port,...`},
 	} {
@@ -111,7 +115,7 @@ func TestHelp(t *testing.T) {
 func TestProfiles(t *testing.T) {
 	for _, args := range []string{"profiles", "profiles list"} {
 		got := neokvRun(t, nil, strings.Fields(args)...)
-		if got.status != statusDone || !strings.HasPrefix(got.stdout, "default  Take it ") || !strings.Contains(got.stdout, "\nsmall    Take it ") {
+		if got.status != statusDone || !strings.HasPrefix(got.stdout, "default    Take it ") || !strings.Contains(got.stdout, "\nsmall      Take it ") {
 			t.Errorf("neokv %s: status %d, stdout\n%s", args, got.status, got.stdout)
 		}
 	}
@@ -218,6 +222,16 @@ func (o *output) waitFor(ctx context.Context, part string) bool {
 		case <-changed:
 		case <-ctx.Done():
 			return false
+		}
+	}
+}
+
+// reference lists what it cannot set.
+func TestProfileNotes(t *testing.T) {
+	got := neokvRun(t, nil, "profiles", "show", "reference").stdout
+	for _, part := range []string{"\n# - 4 subcompactions: ", "\n# - memtable prefix bloom ", "\n# - slow-down at 10 ", "\nengine.block_cache "} {
+		if !strings.Contains(got, part) {
+			t.Errorf("neokv profiles show reference has no %q:\n%s", part, got)
 		}
 	}
 }

@@ -63,6 +63,9 @@ func showProfileCommand(p process) *cobra.Command {
 			if r.About != "" {
 				fmt.Fprintf(p.stdout, "# %s\n", r.About)
 			}
+			for _, note := range r.Notes {
+				fmt.Fprintf(p.stdout, "# - %s\n", note)
+			}
 			w := tabwriter.NewWriter(p.stdout, 0, 0, 2, ' ', 0)
 			for _, v := range r.Values() {
 				fmt.Fprintf(w, "%s\t%s\t%s\n", v.Name, cmp.Or(v.Value, `""`), v.From)

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"neokv.dev/profiles"
 )
 
 // patience bounds every wait of these tests.
@@ -188,5 +190,26 @@ func TestServeStoppedWhileItBoots(t *testing.T) {
 	var stdout, stderr bytes.Buffer
 	if status := run(ctx, process{nil, nil, &stdout, &stderr}, []string{"serve", "--mem", "--port", "0"}); status != statusDone || stdout.Len() > 0 || stderr.Len() > 0 {
 		t.Errorf("status %d, stdout %q, stderr %q; want 0 and silence", status, stdout.String(), stderr.String())
+	}
+}
+
+// Every embedded profile boots, serves, and finds its data again.
+func TestServeEveryProfile(t *testing.T) {
+	for _, name := range profiles.Names() {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			for range 2 {
+				s := startServe(t, "--profile", name, "--dir", dir, "--port", "0")
+				if n, err := s.clusterClient(t).Append(t.Context(), "key", "x").Result(); err != nil || n == 0 {
+					t.Errorf("APPEND = %d, %v", n, err)
+				}
+				s.stop(t)
+			}
+			s := startServe(t, "--profile", name, "--dir", dir, "--port", "0")
+			if got, err := s.clusterClient(t).Get(t.Context(), "key").Result(); err != nil || got != "xx" {
+				t.Errorf("GET after two restarts = %q, %v; want xx", got, err)
+			}
+			s.stop(t)
+		})
 	}
 }

@@ -117,6 +117,12 @@ func (f *Field) Get() string {
 	}
 }
 
+// Allow limits a text to the values listed, where a tag cannot say them.
+func (f *Field) Allow(values []string) {
+	f.oneOf = values
+	f.Range = f.rangeText()
+}
+
 // Shown is Get for people and files: of a secret it tells only whether there is one.
 func (f *Field) Shown() string {
 	if value := f.Get(); !f.Secret || value == "" {
