@@ -59,6 +59,7 @@ type Redis struct {
 	ClusterEnabled bool          `key:"cluster_enabled" help:"false: stores take any key and pass commands on instead of redirecting"`
 	LeaderlessWait time.Duration `key:"leaderless_wait" min:"0s" max:"60s" help:"how long a command waits for its region to have a leader and to be applied"`
 	FollowerRead   bool          `key:"follower_read" help:"true: a store also serves reads of regions that it only follows to connections that sent READONLY"`
+	CountTime      time.Duration `key:"count_time" min:"0s" max:"60s" help:"how long DBSIZE and INFO keyspace walk over the keys; what they have not seen by then they estimate"`
 	MaxHeldBytes   Bytes         `key:"max_held_bytes" min:"0" max:"64GiB" help:"bytes of the commands of one listener that wait for a leader; beyond, they are answered at once"`
 	MaxClients     int           `key:"max_clients" min:"1" max:"1000000" help:"connections per listener"`
 	MaxBulkLen     Bytes         `key:"max_bulk_len" min:"1MiB" max:"512MiB" help:"longest argument of a command"`
@@ -99,7 +100,7 @@ func Default() Settings {
 			BatchMaxOps: 512, BatchMaxBytes: 256 << 10, MaxInflight: 4, RTT: 10 * time.Millisecond, ElectionTicks: 30, Transport: "memory",
 			SnapshotEntries: 10000, SnapshotBytes: 64 << 20, CompactionOverhead: 2000,
 		},
-		Redis: Redis{ClusterEnabled: true, LeaderlessWait: 2 * time.Second, MaxHeldBytes: 64 << 20, MaxClients: 10000, MaxBulkLen: 512 << 20,
+		Redis: Redis{ClusterEnabled: true, LeaderlessWait: 2 * time.Second, CountTime: 200 * time.Millisecond, MaxHeldBytes: 64 << 20, MaxClients: 10000, MaxBulkLen: 512 << 20,
 			ExpireInterval: time.Minute, ExpireKeys: 1000, ExpireSample: 64,
 			QueryBufferLimit: 1 << 30, ClientMemory: 512 << 20, TCPKeepalive: 300 * time.Second},
 	}

@@ -85,9 +85,6 @@ func runKeys(c *conn, args [][]byte) {
 	c.append(&found)
 }
 
-// countTime is how long DBSIZE and INFO may walk; what they have not seen by then they estimate.
-const countTime = 200 * time.Millisecond
-
 // counts keeps what was counted last, by region.
 type counts struct {
 	mu   sync.Mutex
@@ -110,13 +107,13 @@ func (x *counts) keep(r topology.RegionID, n *redis.Count) {
 }
 
 // count counts the keys that this server covers. A region that nobody has written to since it was counted is not walked again. Where the
-// time is over, the slots of a region that were walked stand for all of it: CRC16 spreads keys evenly.
+// time (redis.count_time) is over, the slots of a region that were walked stand for all of it: CRC16 spreads keys evenly.
 func (c *conn) count() (sum redis.Count, estimated bool, failure []byte) {
 	t := c.awaitTable()
 	if t == nil {
 		return sum, false, []byte("-" + redis.ErrClusterDown + "\r\n")
 	}
-	end := time.Now().Add(countTime)
+	end := time.Now().Add(c.s.o.Settings.Redis.CountTime)
 	for _, r := range t.Regions {
 		if !c.s.proxy() && r.Leader != c.s.o.Self {
 			continue
@@ -151,7 +148,7 @@ func (c *conn) countRegion(r topology.RegionID, slots topology.SlotRange, end ti
 		case !more:
 			c.s.counts.keep(r, n)
 			return n, false, nil
-		case time.Now().After(end):
+		case !time.Now().Before(end):
 			seen := int(w.Slots.First - slots.First)
 			if w.After != nil || seen == 0 {
 				seen++

@@ -1,0 +1,359 @@
+package neokv
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"neokv.dev/neokv/internal/redis/redistest"
+	"neokv.dev/neokv/internal/store"
+	"neokv.dev/neokv/internal/topology"
+)
+
+// scanner is a client that sees replies of any kind, on a new connection for each call.
+type scanner struct {
+	t    *testing.T
+	dial func() (net.Conn, error)
+}
+
+// call returns the reply; ok is false where there was none, or the command has to be sent again.
+func (x *scanner) call(args ...string) (v redistest.Value, ok bool) {
+	x.t.Helper()
+	nc, err := x.dial()
+	if err != nil {
+		return v, false
+	}
+	defer nc.Close()
+	raw := make([][]byte, len(args))
+	for i, a := range args {
+		raw[i] = []byte(a)
+	}
+	if _, err := nc.Write(redistest.AppendCall(nil, raw...)); err != nil {
+		return v, false
+	}
+	if v, err = redistest.Read(bufio.NewReader(nc)); err != nil {
+		return v, false
+	}
+	if v.Kind != '-' {
+		return v, true
+	}
+	if e := string(v.Text); !strings.HasPrefix(e, "CLUSTERDOWN ") && !strings.HasPrefix(e, "ERR write outcome unknown") && !strings.HasPrefix(e, "ERR partly applied") {
+		x.t.Errorf("%.40q: %s", args, e)
+	}
+	return v, false
+}
+
+// must calls until there is a reply.
+func (x *scanner) must(args ...string) redistest.Value {
+	x.t.Helper()
+	for range 100 {
+		if v, ok := x.call(args...); ok {
+			return v
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	x.t.Fatalf("%.40q: no answer", args)
+	return redistest.Value{}
+}
+
+// store writes keys.
+func (x *scanner) store(keys []string) {
+	x.t.Helper()
+	for part := range slices.Chunk(keys, 200) {
+		args := []string{"MSET"}
+		for _, k := range part {
+			args = append(args, k, "v")
+		}
+		x.must(args...)
+	}
+}
+
+// scan is one call of SCAN.
+func (x *scanner) scan(cursor string, options ...string) (next string, keys []string) {
+	x.t.Helper()
+	v := x.must(append([]string{"SCAN", cursor}, options...)...)
+	for _, k := range v.Items[1].Items {
+		keys = append(keys, string(k.Text))
+	}
+	return string(v.Items[0].Text), keys
+}
+
+// all scans from a cursor to the end, with a pause between two calls, and adds what it meets to found.
+func (x *scanner) all(cursor string, random *rand.Rand, pause func(), found map[string]bool) (calls int) {
+	x.t.Helper()
+	for calls = 1; calls < 20_000; calls++ {
+		var keys []string
+		cursor, keys = x.scan(cursor, "COUNT", strconv.Itoa(1+random.IntN(60)))
+		for _, k := range keys {
+			found[k] = true
+		}
+		if cursor == "0" {
+			return calls
+		}
+		pause()
+	}
+	x.t.Fatalf("SCAN does not end: cursor %s", cursor)
+	return 0
+}
+
+func (x *scanner) expect(found map[string]bool, want []string) {
+	x.t.Helper()
+	var missing []string
+	for _, k := range want {
+		if !found[k] {
+			missing = append(missing, k)
+		}
+	}
+	if len(missing) > 0 {
+		x.t.Errorf("SCAN left out %d of %d keys that were there all the time, among them %.200q", len(missing), len(want), missing[:min(5, len(missing))])
+	}
+}
+
+// scanKeys makes keys in all slots, and many of some slots: one that a call of SCAN returns whole, and two larger ones.
+func scanKeys() (stable []string) {
+	for i := range 600 {
+		stable = append(stable, fmt.Sprintf("stable:%d", i))
+	}
+	for tag, n := range map[string]int{regionTags[0]: 1000, regionTags[1]: 2600, regionTags[3]: 1300} {
+		for i := range n {
+			stable = append(stable, fmt.Sprintf("stable{%s}%d", tag, i))
+		}
+	}
+	return stable
+}
+
+// churn writes and deletes other keys of the same slots until stop is closed.
+func (x *scanner) churn(random *rand.Rand, stop <-chan struct{}) {
+	for {
+		select {
+		case <-stop:
+			return
+		case <-time.After(4 * time.Millisecond):
+		}
+		key := fmt.Sprintf("churn{%s}%d", regionTags[random.IntN(simRegions)], random.IntN(300))
+		if random.IntN(3) == 0 {
+			x.call("DEL", key)
+		} else {
+			x.call("SET", key, "v")
+		}
+	}
+}
+
+// TestScanWhileLeadersMove: SCAN on the proxy port returns what is there throughout, and so does a store's port for the slots that the
+// store leads throughout, while leaders move, a store dies, and other keys of the same slots come and go.
+func TestScanWhileLeadersMove(t *testing.T) {
+	for seed := range uint64(3) {
+		t.Run(fmt.Sprintf("seed%d", seed), func(t *testing.T) {
+			inBubble(t, store.Faults{}, func(t *testing.T, s *sim, _ *caller) {
+				const pinned = topology.RegionID(2) // it stays where it is, with one of the large slots
+				home, _ := s.leader(pinned)
+				proxy := &scanner{t, func() (net.Conn, error) { return s.c.Dial(t.Context(), s.c.ProxyAddr()) }}
+				own := &scanner{t, func() (net.Conn, error) { return s.c.Dial(t.Context(), home.addr) }}
+				stable := scanKeys()
+				proxy.store(stable)
+				var led []string
+				for _, k := range stable {
+					if topology.SplitEvenly(simRegions)[pinned-1].Contains(topology.SlotOf([]byte(k))) {
+						led = append(led, k)
+					}
+				}
+
+				stop, lanes := make(chan struct{}), new(sync.WaitGroup)
+				random := rand.New(rand.NewPCG(seed, 1))
+				lanes.Go(func() { proxy.churn(rand.New(rand.NewPCG(seed, 2)), stop) })
+				lanes.Go(func() {
+					for {
+						select {
+						case <-stop:
+							return
+						case <-time.After(time.Duration(20+random.IntN(150)) * time.Millisecond):
+						}
+						if r := topology.RegionID(1 + random.IntN(simRegions)); r != pinned {
+							s.transfer(r, s.c.nodes[random.IntN(len(s.c.nodes))])
+						}
+					}
+				})
+				pause := func() { time.Sleep(time.Duration(random.IntN(20)) * time.Millisecond) }
+				found, calls := make(map[string]bool), 0
+				for calls < 300 { // some rounds: each meets other leaders
+					clear(found)
+					calls += proxy.all("0", random, pause, found)
+					proxy.expect(found, stable)
+				}
+				clear(found)
+				own.all("0", random, pause, found)
+				own.expect(found, led)
+				if leader, _ := s.leader(pinned); leader != home {
+					t.Fatalf("region %d has moved", pinned)
+				}
+
+				// A store dies in the middle.
+				victim := s.others(home)[0]
+				clear(found)
+				cursor, keys := proxy.scan("0", "COUNT", "10")
+				for _, k := range keys {
+					found[k] = true
+				}
+				synctest.Wait()
+				s.kill(0, random, victim)
+				proxy.all(cursor, random, pause, found)
+				proxy.expect(found, stable)
+				close(stop)
+				lanes.Wait()
+				s.restart(victim)
+				if s.stats.Transfers == 0 {
+					t.Error("no leader moved")
+				}
+				t.Logf("seed %d: %d calls of SCAN, %d transfers", seed, calls, s.stats.Transfers)
+			})
+		})
+	}
+}
+
+// TestScanGoesOnAfterRestart: a cursor from the middle of a large slot is as good in the next life of the cluster, where nobody
+// remembers it; and if its key is gone too, the slot is begun anew.
+func TestScanGoesOnAfterRestart(t *testing.T) {
+	dir, random := t.TempDir(), rand.New(rand.NewPCG(1, 1))
+	open := func() (*Cluster, *scanner) {
+		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		defer cancel()
+		c, err := Start(ctx, Config{Dir: dir, NoSockets: true, Settings: simSettings()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c, &scanner{t, func() (net.Conn, error) { return c.Dial(t.Context(), c.ProxyAddr()) }}
+	}
+	c, x := open()
+	stable := scanKeys()
+	x.store(stable)
+	tag := "{" + regionTags[1] + "}"
+	found, seen, cursor := make(map[string]bool), 0, "0"
+	for seen < 1500 { // of 2600
+		var keys []string
+		cursor, keys = x.scan(cursor)
+		for _, k := range keys {
+			found[k] = true
+			if strings.Contains(k, tag) {
+				seen++
+			}
+		}
+	}
+	if n, err := strconv.ParseUint(cursor, 10, 64); err != nil || n < topology.SlotCount {
+		t.Fatalf("cursor %s is no place within a slot", cursor)
+	}
+	middle, before := cursor, found
+	for _, gone := range []bool{false, true} {
+		if err := c.Close(); err != nil {
+			t.Fatal(err)
+		}
+		c, x = open()
+		if gone { // with everything of the slot that was seen, so with the key behind which to go on
+			for k := range before {
+				if strings.Contains(k, tag) {
+					x.must("DEL", k)
+				}
+			}
+			stable = slices.DeleteFunc(stable, func(k string) bool { return before[k] && strings.Contains(k, tag) })
+		}
+		after := make(map[string]bool)
+		x.all(middle, random, func() {}, after)
+		for k := range after {
+			if before[k] && strings.Contains(k, tag) {
+				t.Fatalf("%s came again, gone %v", k, gone)
+			}
+		}
+		for k := range before {
+			after[k] = true
+		}
+		x.expect(after, stable)
+	}
+	if err := c.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestKeysAreCountedOnce: DBSIZE and INFO are exact, also about what expires, and do not walk what nobody has written to since.
+func TestKeysAreCountedOnce(t *testing.T) {
+	inBubble(t, store.Faults{}, func(t *testing.T, s *sim, _ *caller) {
+		x := &scanner{t, func() (net.Conn, error) { return s.c.Dial(t.Context(), s.c.ProxyAddr()) }}
+		reads := func() (n uint64) {
+			for _, node := range s.c.nodes {
+				for r := topology.RegionID(1); r <= simRegions; r++ {
+					k := node.store.Load().Replica(r).Counters()
+					n += k.LeaseReads.Load() + k.IndexReads.Load()
+				}
+			}
+			return n
+		}
+		steps := func(want int) (took int) {
+			t.Helper()
+			before := reads()
+			if got, _ := x.must("DBSIZE").Int(); got != int64(want) {
+				t.Errorf("DBSIZE = %d; want %d", got, want)
+			}
+			return int(reads() - before)
+		}
+		stable := scanKeys()
+		x.store(stable)
+		n := len(stable)
+		if took := steps(n); took < n/1000 {
+			t.Errorf("%d reads for %d keys", took, n)
+		}
+		if took := steps(n); took != simRegions {
+			t.Errorf("%d reads when nothing was written, want one per region", took)
+		}
+		x.must("SET", "{"+regionTags[1]+"}new", "v", "PX", "5000")
+		if took := steps(n + 1); took < simRegions+2 || took > simRegions+4 {
+			t.Errorf("%d reads when one region of %d keys was written to", took, 2600)
+		}
+		keyspace := func(want string) {
+			t.Helper()
+			if info := string(x.must("INFO", "keyspace").Text); !strings.Contains(info, want) {
+				t.Errorf("INFO keyspace: %q, want %q in it", info, want)
+			}
+		}
+		keyspace(fmt.Sprintf("db0:keys=%d,expires=1,avg_ttl=", n+1))
+		time.Sleep(6 * time.Second) // nobody writes: the key expires by itself
+		steps(n)
+		keyspace(fmt.Sprintf("db0:keys=%d,expires=0,avg_ttl=0\r\n", n))
+		x.must("FLUSHALL")
+		steps(0)
+	})
+}
+
+// TestKeysAreEstimated: where there is no time to walk, the first slots of each region stand for all of them, and INFO says so.
+func TestKeysAreEstimated(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hurried := simSettings()
+		hurried.Redis.CountTime = 0
+		c := start(t, Config{InMemory: true, NoSockets: true, Seed: 1, Settings: hurried})
+		x := &scanner{t, func() (net.Conn, error) { return c.Dial(t.Context(), c.ProxyAddr()) }}
+		var all []string
+		for i := range 8000 {
+			all = append(all, fmt.Sprint("k", i))
+		}
+		x.store(all)
+		if got, _ := x.must("DBSIZE").Int(); got < 7200 || got > 8800 {
+			t.Errorf("DBSIZE = %d; want about %d", got, len(all))
+		}
+		if info := string(x.must("INFO", "keyspace").Text); !strings.Contains(info, ",expires=0,avg_ttl=0,estimated=1\r\n") {
+			t.Errorf("INFO keyspace: %q, want estimated=1 in it", info)
+		}
+		x.must(append([]string{"DEL"}, all[3000:]...)...)
+		if got, _ := x.must("DBSIZE").Int(); got != 3000 { // one step sees a region whole
+			t.Errorf("DBSIZE = %d; want 3000", got)
+		}
+		if info := string(x.must("INFO", "keyspace").Text); strings.Contains(info, "estimated") {
+			t.Errorf("INFO keyspace: %q, which is exact", info)
+		}
+	})
+}
