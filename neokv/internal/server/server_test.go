@@ -2,6 +2,7 @@ package server
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -361,7 +362,7 @@ func TestHolding(t *testing.T) {
 		defer c.Close()
 		slot := topology.SlotOf([]byte(key(2)))
 
-		for _, want := range []string{"-MOVED %d 127.0.0.1:7002\r\n", "-MOVED %d 127.0.0.1:7003\r\n", "-CLUSTERDOWN Hash slot not served\r\n"} {
+		for _, want := range []string{"-MOVED %d 127.0.0.1:7002\r\n", "-MOVED %d 127.0.0.1:7003\r\n", "-MOVED %d 127.0.0.1:7002\r\n"} {
 			begin := time.Now()
 			if strings.Contains(want, "%d") {
 				want = fmt.Sprintf(want, slot)
@@ -569,6 +570,9 @@ func FuzzServer(f *testing.F) {
 	_, dial := start(f, o)
 	other := dial()
 	f.Fuzz(func(t *testing.T, in []byte) {
+		if lower := bytes.ToLower(in); bytes.Contains(lower, []byte("pause")) || bytes.Contains(lower, []byte("kill")) {
+			return // they do harm others, as they should
+		}
 		c := dial()
 		c.SetDeadline(time.Now().Add(20 * time.Second))
 		go func() {
