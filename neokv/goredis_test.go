@@ -216,7 +216,7 @@ func TestGoRedisThroughACut(t *testing.T) {
 		elected := time.Now()
 		l.progress(t, 2000)
 		// Until clients are told that the store is dead, and longer.
-		waitFor(t, 20*time.Second, "the pause", func() bool { return time.Since(elected) > 5*time.Second })
+		waitFor(t, 20*time.Second, "the pause", func() bool { return time.Since(elected) > 8*time.Second })
 		l.progress(t, 500)
 		both(c.network.Heal)
 		l.progress(t, 2000)

@@ -48,7 +48,7 @@ type simReport struct {
 
 const simReportMark = "SIM "
 
-func plans() []plan { return append([]plan{chaos, expiries}, plantedPlans...) }
+func plans() []plan { return append([]plan{chaos, overTCP, expiries}, plantedPlans...) }
 
 func planNamed(t *testing.T, name string) plan {
 	for _, p := range plans() {
@@ -92,6 +92,16 @@ func TestVirtual(t *testing.T) {
 		}
 		t.Logf("%s", b)
 	}
+}
+
+// TestVirtualTCP runs some seeds of the general plan with messages between stores on connections.
+func TestVirtualTCP(t *testing.T) {
+	b := newBatch(t, overTCP, false, *simVirtual)
+	b.run(1, 40, false)
+	for _, r := range b.failed {
+		t.Errorf("seed %d: %s\nagain: %s", r.Seed, r.Problem, b.again(r.Seed))
+	}
+	t.Logf("%s", b)
 }
 
 func (r *simReport) print() {

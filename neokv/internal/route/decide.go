@@ -82,7 +82,8 @@ func holds(r *Region, s topology.StoreID) bool {
 // Unserved says what to answer when the time for waiting is over. Where another store leads by all that is known the client is sent
 // there. A store that otherwise hears a quorum of the region knows that nobody serves the slot. One that does not may be the
 // one that is cut off: it sends clients to the region's other voters, a leader first even if it is held to be dead, one after the
-// other as turn counts up, and to nobody once in each round, so that a client of a region without a quorum is told.
+// other as turn counts up. Where it hears meta, which counts too few alive, it sends them to nobody once in each round, so that a client
+// of a region without a quorum is told; where it hears nobody it does not, since a client that is told tries the same store again.
 func Unserved(t *Table, self topology.StoreID, slot topology.Slot, turn uint64) Decision {
 	d := Decision{Action: ClusterDown, Slot: slot, Index: -1}
 	if t == nil || self == 0 {
@@ -119,7 +120,11 @@ func Unserved(t *Table, self topology.StoreID, slot topology.Slot, turn uint64) 
 	if !t.Alone && heard > len(region.Peers)/2 {
 		return d
 	}
-	if i := turn % uint64(len(others)+1); i < uint64(len(others)) {
+	round := uint64(len(others))
+	if !t.Alone || round == 0 {
+		round++
+	}
+	if i := turn % round; i < uint64(len(others)) {
 		d.Action, d.Host, d.Port = Moved, others[i].Host, others[i].Port
 	}
 	return d

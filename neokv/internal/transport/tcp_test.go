@@ -1,0 +1,227 @@
+package transport_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lni/dragonboat/v4/config"
+	pb "github.com/lni/dragonboat/v4/raftpb"
+
+	"neokv.dev/neokv/internal/topology"
+	"neokv.dev/neokv/internal/transport"
+)
+
+// echo answers calls with the request.
+func echo(_ context.Context, _ topology.StoreID, request []byte) ([]byte, error) {
+	if string(request) == "fail" {
+		return nil, errors.New("as you wish")
+	}
+	return request, nil
+}
+
+// TestStrangers connects to a store without knowing the secret: nothing is answered but the introduction, and the store works on.
+func TestStrangers(t *testing.T) {
+	wire := loopback()
+	var address string
+	listen := wire.Listen
+	wire.Listen = func() (net.Listener, error) {
+		ln, err := listen()
+		if err == nil && address == "" {
+			address = ln.Addr().String()
+		}
+		return ln, err
+	}
+	network := transport.NewTCP(wire)
+	defer network.Close()
+	one := network.NewEndpoint(transport.Options{Store: 1, Handle: echo})
+	ask := func() {
+		t.Helper()
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		if answer, err := one.Call(ctx, 1, []byte("still there")); err != nil || string(answer) != "still there" {
+			t.Errorf("call: %q, %v", answer, err)
+		}
+	}
+	for _, bytes := range []string{
+		"*1\r\n$4\r\nPING\r\n", "GET / HTTP/1.1\r\n\r\n", strings.Repeat("\x00", 64), strings.Repeat("\xff", 1<<20),
+	} {
+		c, err := net.Dial("tcp", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.SetDeadline(time.Now().Add(10 * time.Second))
+		c.Write([]byte(bytes)) // fails where it is hung up in the middle
+		got, err := io.ReadAll(c)
+		if len(got) > 0 || errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%.20q is answered with %d bytes, %v", bytes, len(got), err)
+		}
+		c.Close()
+		ask()
+	}
+
+	// A store of another network, which knows the address: its secret is another one.
+	other := loopback()
+	other.Dial = func(ctx context.Context, _ string) (net.Conn, error) { return wire.Dial(ctx, address) }
+	foreign := transport.NewTCP(other)
+	defer foreign.Close()
+	foreign.NewEndpoint(transport.Options{Store: 1, Handle: echo})
+	two := foreign.NewEndpoint(transport.Options{Store: 2})
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if answer, err := two.Call(ctx, 1, []byte("hello")); fmt.Sprint(err) != "store-1: introduction: who listens does not belong to the network" {
+		t.Errorf("a call into another network: %q, %v", answer, err)
+	}
+	ask()
+}
+
+// TestCallsOverTCP has many calls at once, errors of handlers, and answers that are large, or too large.
+func TestCallsOverTCP(t *testing.T) {
+	network := transport.NewTCP(loopback())
+	defer network.Close()
+	one := network.NewEndpoint(transport.Options{Store: 1, Handle: echo})
+	network.NewEndpoint(transport.Options{Store: 2, Handle: echo})
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	var wg sync.WaitGroup
+	for i := range 20 {
+		wg.Go(func() {
+			for n := range 20 {
+				text := fmt.Sprint(i, n)
+				if answer, err := one.Call(ctx, 2, []byte(text)); err != nil || string(answer) != text {
+					t.Errorf("call %s: %q, %v", text, answer, err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if _, err := one.Call(ctx, 2, []byte("fail")); fmt.Sprint(err) != "as you wish" {
+		t.Errorf("a handler's error: %v", err)
+	}
+	if answer, err := one.Call(ctx, 2, make([]byte, 8<<20)); err != nil || len(answer) != 8<<20 {
+		t.Errorf("8 MiB: %d bytes, %v", len(answer), err)
+	}
+	if _, err := one.Call(ctx, 2, make([]byte, 17<<20)); fmt.Sprint(err) != "call of store-2: frame of 17825792 bytes, want at most 16777216" {
+		t.Errorf("17 MiB: %v", err)
+	}
+	// A store that starts again is found, though connections to its predecessor are kept.
+	network.NewEndpoint(transport.Options{Store: 2, Handle: func(context.Context, topology.StoreID, []byte) ([]byte, error) {
+		return []byte("new"), nil
+	}})
+	if answer, err := one.Call(ctx, 2, []byte("old")); err != nil || string(answer) != "new" {
+		t.Errorf("after a restart: %q, %v", answer, err)
+	}
+}
+
+// TestListenFails has an endpoint whose port does not open: its NodeHost says so.
+func TestListenFails(t *testing.T) {
+	network := transport.NewTCP(transport.TCP{Listen: func() (net.Listener, error) { return nil, errors.New("no port left") }})
+	defer network.Close()
+	e := network.NewEndpoint(transport.Options{Store: 3})
+	raft := e.Factory().Create(config.NodeHostConfig{RaftAddress: "store-3"}, nil, nil)
+	if err := raft.Start(); fmt.Sprint(err) != "store-3: no port left" {
+		t.Errorf("start: %v", err)
+	}
+}
+
+// TestDeadPeers sends to a store that does not run, and to one that reads nothing: nobody waits, what does not fit is lost, and when the
+// store is there messages arrive again.
+func TestDeadPeers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		network := transport.NewTCP(pipes())
+		defer network.Close()
+		one := newEnd(t, network, 1)
+		conn := one.connect(t, 2)
+		big := pb.MessageBatch{Requests: []pb.Message{{Type: pb.Replicate, Entries: []pb.Entry{{Cmd: make([]byte, 1<<20)}}}}}
+		begin := time.Now()
+		send := func(n int) {
+			for range n {
+				if err := conn.SendMessageBatch(big); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if took := time.Since(begin); took > 0 {
+				t.Errorf("%d batches took %v", n, took)
+			}
+		}
+		send(100)
+		time.Sleep(time.Second)
+		if lost := one.Stats().Lost; lost == 0 {
+			t.Error("nothing is lost on the way to a store that does not run")
+		}
+
+		two := newEnd(t, network, 2)
+		received := func() int {
+			two.mu.Lock()
+			defer two.mu.Unlock()
+			return len(two.got)
+		}
+		begin = time.Now()
+		send(1)
+		time.Sleep(time.Second)
+		begin = time.Now()
+		send(1)
+		time.Sleep(time.Second)
+		if n := received(); n == 0 {
+			t.Error("nothing arrives once the store runs")
+		}
+
+		// The receiver holds its reader up: the pipe fills, then the queue.
+		two.mu.Lock()
+		lost := one.Stats().Lost
+		begin = time.Now()
+		send(100)
+		two.mu.Unlock()
+		if n := one.Stats().Lost - lost; n < 50 {
+			t.Errorf("%d of 100 MiB are lost on the way to a store that reads nothing, want what does not fit into 32 MiB", n)
+		}
+		before := received()
+		time.Sleep(10 * time.Second)
+		begin = time.Now()
+		send(1)
+		time.Sleep(time.Second)
+		if received() == before {
+			t.Error("nothing arrives once the store reads again")
+		}
+	})
+}
+
+// BenchmarkPropose proposes at the leader of one region of three stores: how much the wire costs.
+func BenchmarkPropose(b *testing.B) {
+	for _, kind := range []struct {
+		name string
+		make func() *transport.Network
+	}{{"memory", transport.NewNetwork}, {"tcp", func() *transport.Network { return transport.NewTCP(loopback()) }}} {
+		for _, parallel := range []int{1, 64} {
+			b.Run(fmt.Sprintf("%s/%d", kind.name, parallel), func(b *testing.B) {
+				c := newCluster(b, kind.make(), 1, transport.Faults{})
+				defer c.close()
+				leader := c.leader(1, 0)
+				var next atomic.Int64
+				var wg sync.WaitGroup
+				b.ReportAllocs()
+				b.ResetTimer()
+				for range parallel {
+					wg.Go(func() {
+						for next.Add(1) <= int64(b.N) {
+							if _, err := c.propose(leader, 1); err != nil {
+								b.Error(err)
+								return
+							}
+						}
+					})
+				}
+				wg.Wait()
+				b.StopTimer()
+			})
+		}
+	}
+}
