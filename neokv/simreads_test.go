@@ -280,7 +280,7 @@ func TestCutOffStore(t *testing.T) {
 			lonely := s.session(t, home)
 			lonely.want("MOVED ...", "GET", key)
 			lonely.want("MOVED ...", "GET", key)
-			lonely.want("CLUSTERDOWN ...", "GET", key)
+			lonely.want("MOVED ...", "GET", key)
 			s.link(true, true, true, home, others...)
 			time.Sleep(2 * time.Second)
 

@@ -103,7 +103,11 @@ func TestLookup(t *testing.T) {
 }
 
 func TestRowsAreWhole(t *testing.T) {
+	var all []*Command
 	for _, c := range Rows() {
+		all = append(append(all, c), c.Sub...)
+	}
+	for _, c := range all {
 		if c.Read != nil && c.Write != nil || c.Write != nil != (c.Flags&FlagWrite != 0) {
 			t.Errorf("%s: want one function at most, Write where the flag says so", c.Name)
 		}
@@ -262,13 +266,58 @@ func TestExpiry(t *testing.T) {
 		get e => "1"`)
 }
 
+// TestExpireTimes: what carries an expire time on, what drops it, and what asks for it.
+func TestExpireTimes(t *testing.T) {
+	d := newRegion(t)
+	now := uint64(start)
+	d.now = func() uint64 { return now }
+	d.scenario(`
+		psetex k 1500 v => OK
+		pexpiretime k => 1700000001500
+		expiretime k => 1700000002
+		setrange k 3 x => 4
+		getex k => "v\x00\x00x"
+		rename k l => OK
+		copy l m => 1
+		pttl l => 1500
+		pttl m => 1500
+		set other w => OK
+		copy other m replace => 1
+		ttl m => -1
+		getex m px 700 => "w"
+		pttl m => 700
+		getex m persist => "w"
+		ttl m => -1
+		set n 1 px 1500 => OK
+		incrbyfloat n 0.25 => "1.25"
+		pttl n => 1500
+		getset n 3 => "1.25"
+		ttl n => -1
+		pexpireat n 1700000001500 => 1
+		pexpireat n 1700000001500 gt => 0`)
+	now += 1500
+	d.scenario(`
+		renamenx other n => 1
+		ttl n => -1
+		rename l x => ERR no such key
+		copy l x => 0
+		getdel l => (nil)
+		getex l ex 10 => (nil)
+		lcs l l => ""
+		expiretime l => -2
+		object encoding l => (nil)
+		msetnx l 1 => 1
+		ttl l => -1`)
+}
+
 // TestAhead: a read that meets a record between the region time and its own instant says so, and no other does.
 func TestAhead(t *testing.T) {
 	d := newRegion(t)
 	now := uint64(start)
 	d.now = func() uint64 { return now }
 	d.scenario("mset k v other v => OK\npexpire k 100 => 1")
-	for _, call := range []string{"get k", "strlen k", "mget other k", "exists k", "type k", "ttl k", "pttl k", "keys *", "dbsize"} {
+	for _, call := range []string{"get k", "strlen k", "mget other k", "exists k", "type k", "ttl k", "pttl k", "keys *", "dbsize",
+		"expiretime k", "pexpiretime k", "touch k", "getrange k 0 1", "substr k 0 1", "lcs other k", "object encoding k", "memory usage k"} {
 		args := strings.Fields(call)
 		now = start + 99
 		if d.mustRead(args...) {
@@ -301,7 +350,8 @@ func TestWrongType(t *testing.T) {
 	for ty, name := range map[keys.Type]string{keys.Hash: "hash", keys.List: "list", keys.Set: "set", keys.ZSet: "zset"} {
 		d.plant("k", collection(ty, 0, 5, 3))
 		wrong := "WRONGTYPE Operation against a key holding the wrong kind of value"
-		for _, call := range []string{"get k", "strlen k", "incr k", "incrby k 1", "decr k", "decrby k 1", "append k v", "set k v get", "set k v nx get", "set k v xx get"} {
+		for _, call := range []string{"get k", "strlen k", "incr k", "incrby k 1", "decr k", "decrby k 1", "append k v", "set k v get", "set k v nx get", "set k v xx get",
+			"getset k v", "getdel k", "getex k", "getex k ex 0", "getrange k 0 1", "setrange k 0 v", "setrange k 0 \"\"", "incrbyfloat k x"} {
 			d.scenario(call + " => " + wrong)
 		}
 		d.scenario(`
@@ -317,6 +367,11 @@ func TestWrongType(t *testing.T) {
 			expire k 100 nx => 0
 			persist k => 1
 			ttl k => -1
+			msetnx new 1 k v => 0
+			exists new => 0
+			lcs k new => ERR The specified keys must contain string values
+			touch k new => 1
+			object refcount k => 1
 			keys * => ["k"]
 			dbsize => 1`)
 		if got, _ := d.has(testSpace.AppendMetadataOf(nil, []byte("k"))); got != string(ptr(collection(ty, 0, 5, 3)).Append(nil)) {
@@ -339,9 +394,14 @@ func TestOrphans(t *testing.T) {
 		{"unlink k k", 0, true}, {"expire k 0", 0, true}, {"set k v keepttl", 0, true},
 		{"set k v", start, true}, {"set k v nx", start, true}, {"setnx k v", start, true}, {"incr k", start, true}, {"append k v", start, true},
 		{"set k v get", start, true}, {"del k", start, true},
+		{"setex k 10 v", 0, true}, {"psetex k 10 v", start, true}, {"msetnx k v", start, true}, {"getset k v", start, true}, {"getdel k", start, true},
+		{"setrange k 1 v", start, true}, {"incrbyfloat k 1", start, true}, {"rename from k", 0, true}, {"renamenx from k", start, true},
+		{"copy from k replace", 0, true}, {"copy from k", start, true}, {"pexpireat k 1", 0, true},
+		{"copy from k", 0, false}, {"rename k to", 0, false}, {"copy k to", 0, false}, {"getex k", 0, false}, {"expireat k 99999999999", 0, false},
 		{"expire k 100", 0, false}, {"persist k", start + 100, false}, {"set k v nx", 0, false}, {"get k", 0, false}, {"incr k", 0, false},
 	} {
 		d := newRegion(t)
+		d.scenario("set from v => OK")
 		d.plant("k", collection(keys.Hash, c.expireMS, 77, 3))
 		d.must(2, strings.Fields(c.call)...)
 		o := keys.Orphan{Space: testSpace, Slot: topology.SlotOf([]byte("k")), User: []byte("k"), Version: 77, Type: keys.Hash, Size: 3}
@@ -380,6 +440,10 @@ func TestLegacyStrings(t *testing.T) {
 		{"expire k 0", "1", "(nil)", false}, {"expire k 100", "1", `"5"`, false}, {"set k v xx", "OK", `"v"`, false},
 		{"flushdb", "OK", "(nil)", false}, {"strlen k", "1", `"5"`, true}, {"type k", "string", `"5"`, true}, {"exists k", "1", `"5"`, true},
 		{"keys *", `["k"]`, `"5"`, true}, {"dbsize", "1", `"5"`, true},
+		{"setex k 10 v", "OK", `"v"`, false}, {"msetnx k v", "0", `"5"`, true}, {"getset k v", `"5"`, `"v"`, false}, {"getdel k", `"5"`, "(nil)", false},
+		{"getex k px 100", `"5"`, `"5"`, false}, {"getex k pxat 1", `"5"`, "(nil)", false}, {"getex k persist", `"5"`, `"5"`, true}, {"getrange k 0 -1", `"5"`, `"5"`, true},
+		{"setrange k 1 v", "2", `"5v"`, false}, {"incrbyfloat k 0.5", `"5.5"`, `"5.5"`, false}, {"rename k to", "OK", "(nil)", false},
+		{"copy k to", "1", `"5"`, true}, {"lcs k k", `"5"`, `"5"`, true}, {"object encoding k", `"int"`, `"5"`, true},
 	} {
 		d := newRegion(t)
 		d.plantLegacy("k", "5", 0)
@@ -409,6 +473,7 @@ func TestBlindSet(t *testing.T) {
 		call  string
 		blind bool
 	}{
+		{"setex k 10 v", true}, {"psetex k 10 v", true}, {"msetnx k v", false}, {"getset k v", false},
 		{"set k v", true}, {"set k v ex 10", true}, {"set k v pxat 99999999999999", true}, {"mset k v", true},
 		{"set k v nx", false}, {"set k v xx", false}, {"set k v get", false}, {"set k v keepttl", false}, {"setnx k v", false},
 		{"incr k", false}, {"append k v", false}, {"del k", false},

@@ -1,0 +1,90 @@
+package neokv
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// A folder whose write-ahead logs are apart finds them again, also when it was moved, and is refused where they are not its own.
+func TestLogsApart(t *testing.T) {
+	base := t.TempDir()
+	dir, wal, moved := filepath.Join(base, "data"), filepath.Join(base, "fast", "wal"), filepath.Join(base, "moved")
+	with := small()
+	with.Engine.WALDir = wal
+	write := func(config Config, n int64) *Cluster {
+		t.Helper()
+		c := start(t, config)
+		if got, err := goRedis(t, c).Incr(t.Context(), "n").Result(); err != nil || got != n {
+			t.Fatalf("INCR = %d, %v; want %d", got, err, n)
+		}
+		if err := c.Close(); err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	c := write(Config{Stores: 2, Regions: 2, Dir: dir, Settings: with}, 1)
+	for store := 1; store <= 2; store++ {
+		logs, err := filepath.Glob(filepath.Join(c.nodes[store-1].walDir, "*.log"))
+		beside, _ := filepath.Glob(filepath.Join(c.nodes[store-1].dir, "engine", "*.log"))
+		if err != nil || len(logs) == 0 || len(beside) != 0 {
+			t.Errorf("store %d: logs %v, %v, beside the data %v; want all of them apart", store, logs, err, beside)
+		}
+	}
+	c = write(Config{Dir: dir}, 2) // as recorded, without the setting
+	if got := c.Settings().Engine.WALDir; got != wal {
+		t.Errorf("engine.wal_dir in effect: %q; want %q", got, wal)
+	}
+
+	other := small()
+	other.Engine.WALDir = base
+	startRefused(t, Config{Dir: dir, Settings: other}, "folder "+dir+" keeps its write-ahead logs in "+wal+", asked for engine.wal_dir "+base)
+	startRefused(t, Config{Stores: 1, Settings: with}, "need a data folder that stays")
+	startRefused(t, Config{Stores: 1, Settings: with, InMemory: true}, "need a data folder that stays")
+	plain := t.TempDir()
+	write(Config{Stores: 1, Regions: 1, Dir: plain}, 1)
+	startRefused(t, Config{Dir: plain, Settings: with}, "folder "+plain+" keeps its write-ahead logs in itself")
+
+	if err := os.CopyFS(moved, os.DirFS(dir)); err != nil {
+		t.Fatal(err)
+	}
+	startRefused(t, Config{Dir: moved}, "folder "+moved+" is a copy of "+dir)
+	if err := os.RemoveAll(dir); err != nil {
+		t.Fatal(err)
+	}
+	write(Config{Dir: moved}, 3)
+	write(Config{Dir: moved}, 4)
+	if err := os.Rename(wal, wal+"2"); err != nil {
+		t.Fatal(err)
+	}
+	startRefused(t, Config{Dir: moved}, "folder "+moved+" keeps its write-ahead logs elsewhere: open ")
+}
+
+// --discard empties the logs apart too: they would be replayed into the new data.
+func TestDiscardLogsApart(t *testing.T) {
+	dir, s := t.TempDir(), small()
+	s.Engine.WALDir, s.Engine.WALSync = t.TempDir(), "none"
+	c := start(t, Config{Stores: 1, Regions: 1, Dir: dir, Settings: s})
+	logs := c.folder.logs()
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, unsyncedName), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	startRefused(t, Config{Dir: dir, Settings: s}, "--discard")
+	c = start(t, Config{Stores: 1, Regions: 1, Dir: dir, Settings: s, Discard: true})
+	if _, err := os.Stat(logs); !os.IsNotExist(err) || c.folder.logs() == logs {
+		t.Errorf("logs of the discarded data in %s: %v; want none", logs, err)
+	}
+}
+
+func TestDurableWantsAFolder(t *testing.T) {
+	s := small()
+	s.Engine.Durable = true
+	startRefused(t, Config{Stores: 1, Settings: s}, "engine.durable true")
+	startRefused(t, Config{Stores: 1, Settings: s, InMemory: true}, "engine.durable true")
+	start(t, Config{Stores: 1, Regions: 1, Settings: s, Dir: t.TempDir()})
+	s.Engine.WALSync = "none"
+	startRefused(t, Config{Stores: 1, Settings: s, Dir: t.TempDir()}, "engine.wal_sync: none: want always with engine.durable")
+}
