@@ -2,13 +2,18 @@ package transport
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"io"
+	"net"
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	pb "github.com/lni/dragonboat/v4/raftpb"
+
+	"neokv.dev/neokv/internal/topology"
 )
 
 func sampleBatch() []pb.Message {
@@ -161,3 +166,41 @@ func BenchmarkBatch(b *testing.B) {
 }
 
 func begun(b []byte) []byte { b, _ = beginFrame(b, batchFrame); return b }
+
+// TestProof introduces a dialler who knows all but the secret: its call is not answered. One who knows it is answered.
+func TestProof(t *testing.T) {
+	network := NewTCP(TCP{Listen: func() (net.Listener, error) { return net.Listen("tcp", "127.0.0.1:0") }})
+	defer network.Close()
+	e := network.NewEndpoint(Options{Store: 1, Handle: func(context.Context, topology.StoreID, []byte) ([]byte, error) {
+		return []byte("answer"), nil
+	}})
+	for _, knows := range []bool{false, true} {
+		nc, err := net.Dial("tcp", e.address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer nc.Close()
+		nc.SetDeadline(time.Now().Add(10 * time.Second))
+		c := &conn{Conn: nc, frames: frameReader{r: nc}}
+		h := hello{helloVersion, forCalls, network.tcp.Cluster, 2, 1}.append(nil)
+		if err := c.write(helloFrame, h); err != nil {
+			t.Fatal(err)
+		}
+		_, welcome, err := c.frames.next(welcomeFrame)
+		if err != nil {
+			t.Fatal(err)
+		}
+		proof := network.proof(diallerSide, h, welcome[:nonceBytes])
+		if !knows {
+			proof = bytes.Clone(welcome[nonceBytes:]) // the other side's, sent back
+		}
+		if err := c.write(proofFrame, proof); err != nil {
+			t.Fatal(err)
+		}
+		c.write(requestFrame, []byte("request")) // may find the connection closed
+		_, answer, err := c.frames.next(answerFrame)
+		if (err == nil) != knows || knows && string(answer) != "answer" {
+			t.Errorf("a dialler who knows the secret %v: %q, %v", knows, answer, err)
+		}
+	}
+}
