@@ -34,7 +34,8 @@ var supervised = []string{"serve", "bench"}
 func needsChild(args []string) bool { return len(args) > 0 && slices.Contains(supervised, args[0]) }
 
 // supervise runs this program again as a child with the same arguments and returns its status, translated. The first of the signals
-// stops the child as SIGTERM does, a second ends it at once. (The child ignores SIGINT, which a terminal sends to both.)
+// stops the child as SIGTERM does, a second ends it at once. (The child ignores SIGINT and SIGHUP, which a terminal sends to both; when one is closed SIGHUP may come
+// twice and counts once.)
 func supervise(stderr io.Writer, args []string) int {
 	status, err := runChild(stderr, args)
 	if err != nil {
@@ -60,6 +61,9 @@ func runChild(stderr io.Writer, args []string) (int, error) {
 	child.ExtraFiles = []*os.File{lifeline}
 	signals := make(chan os.Signal, 4)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGQUIT)
+	if !signal.Ignored(syscall.SIGHUP) { // as nohup does
+		signal.Notify(signals, syscall.SIGHUP)
+	}
 	err = child.Start()
 	lifeline.Close()
 	if err != nil {
@@ -73,6 +77,7 @@ func runChild(stderr io.Writer, args []string) (int, error) {
 			switch {
 			case s == syscall.SIGQUIT:
 				child.Process.Signal(s) // it prints its stacks
+			case asked && s == syscall.SIGHUP:
 			case asked:
 				child.Process.Kill()
 			default:
@@ -111,7 +116,7 @@ func isChild() bool {
 	if info, err := lifeline.Stat(); err != nil || info.Mode()&os.ModeNamedPipe == 0 {
 		return false // somebody else's variable
 	}
-	signal.Ignore(os.Interrupt)
+	signal.Ignore(os.Interrupt, syscall.SIGHUP)
 	go func() {
 		io.Copy(io.Discard, lifeline) // nothing is ever written; it ends with the parent
 		syscall.Kill(os.Getpid(), syscall.SIGKILL)

@@ -104,16 +104,18 @@ func TestStatusOfTheChild(t *testing.T) {
 }
 
 func TestSignalsToTheParent(t *testing.T) {
-	p := startProgram(t, "serve", "--mem", "--port", "0")
-	if !strings.HasPrefix(p.line, "NEOKV_READY ") {
-		t.Fatalf("serve printed %q: %s", p.line, p.stderr.String())
-	}
-	p.Process.Signal(syscall.SIGTERM)
-	if got := p.status(t); got != statusDone {
-		t.Errorf("SIGTERM: %d, %q; want 0", got, p.stderr.String())
+	for _, s := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP} {
+		p := startProgram(t, "serve", "--profile", "small", "--mem", "--port", "0")
+		if !strings.HasPrefix(p.line, "NEOKV_READY ") {
+			t.Fatalf("serve printed %q: %s", p.line, p.stderr.String())
+		}
+		p.Process.Signal(s)
+		if got := p.status(t); got != statusDone {
+			t.Errorf("%v: %d, %q; want 0", s, got, p.stderr.String())
+		}
 	}
 
-	p = startProgram(t, "hold")
+	p := startProgram(t, "hold")
 	p.Process.Signal(os.Interrupt)
 	p.Process.Signal(syscall.SIGTERM)
 	if got := p.status(t); got != statusFailed || !strings.Contains(p.stderr.String(), "ended by signal: killed") {
