@@ -99,7 +99,7 @@ var genericCommands = []*Command{
 	{
 		Name: "dbsize", Arity: 1, Flags: FlagReadonly | FlagFast, Categories: []string{"keyspace"}, Everywhere: true, Split: SplitSum,
 		Tips: []string{"request_policy:all_shards", "response_policy:agg_sum"},
-		Doc:  Doc{"Counts the keys.", "1.0.0", "server", "O(N) where N is the number of keys: they are counted each time."},
+		Doc:  Doc{"Counts the keys.", "1.0.0", "server", "O(N) where N is the number of keys in regions that were written to since they were counted."},
 	},
 	{
 		Name: "flushdb", Arity: -1, Flags: FlagWrite, Categories: []string{"keyspace", "dangerous"}, Everywhere: true, Split: SplitOK, Write: flush,

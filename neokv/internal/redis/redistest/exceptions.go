@@ -38,6 +38,9 @@ var Exceptions = []Exception{
 	{"help and texts about memory are our own", func(call [][]byte, want, got Value) bool {
 		return len(call) == 2 && (isCall(call, "memory") || isCall(call, string(call[0]), "help")) && want.Kind == got.Kind && want.Kind != '-'
 	}},
+	{"Redis finds a subcommand whose name goes on behind a zero byte where its hash happens to collide", func(call [][]byte, want, got Value) bool {
+		return len(call) > 1 && bytes.IndexByte(call[1], 0) > 0 && strings.HasPrefix(string(got.Text), "ERR unknown subcommand")
+	}},
 	{"LOLWUT is our own", func(call [][]byte, want, got Value) bool {
 		return isCall(call, "lolwut") && want.Kind == got.Kind && want.Kind != '-'
 	}},
