@@ -168,17 +168,17 @@ func TestScanWhileLeadersMove(t *testing.T) {
 				}
 
 				stop, lanes := make(chan struct{}), new(sync.WaitGroup)
-				random := rand.New(rand.NewPCG(seed, 1))
+				random, movers := rand.New(rand.NewPCG(seed, 1)), rand.New(rand.NewPCG(seed, 3))
 				lanes.Go(func() { proxy.churn(rand.New(rand.NewPCG(seed, 2)), stop) })
 				lanes.Go(func() {
 					for {
 						select {
 						case <-stop:
 							return
-						case <-time.After(time.Duration(20+random.IntN(150)) * time.Millisecond):
+						case <-time.After(time.Duration(20+movers.IntN(150)) * time.Millisecond):
 						}
-						if r := topology.RegionID(1 + random.IntN(simRegions)); r != pinned {
-							s.transfer(r, s.c.nodes[random.IntN(len(s.c.nodes))])
+						if r := topology.RegionID(1 + movers.IntN(simRegions)); r != pinned {
+							s.transfer(r, s.c.nodes[movers.IntN(len(s.c.nodes))])
 						}
 					}
 				})

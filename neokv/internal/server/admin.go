@@ -91,10 +91,11 @@ func runDebug(c *conn, args [][]byte) {
 
 // runShutdown ends nothing: a store is a part of a process that others use, too.
 func runShutdown(c *conn, args [][]byte) {
-	abort, save, noSave := false, false, false
+	abort, save, noSave, other := false, false, false, false
 	for _, a := range args[1:] {
 		switch {
 		case equalFold(a, "now"), equalFold(a, "force"):
+			other = true
 		case equalFold(a, "save"):
 			save = true
 		case equalFold(a, "nosave"):
@@ -107,7 +108,7 @@ func runShutdown(c *conn, args [][]byte) {
 		}
 	}
 	switch {
-	case abort && len(args) > 2, save && noSave:
+	case abort && (save || noSave || other), save && noSave:
 		c.out.Error(redis.ErrSyntax)
 	case abort:
 		c.out.Error("ERR No shutdown in progress.")

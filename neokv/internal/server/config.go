@@ -153,6 +153,9 @@ func parseMemory(text string) (bytes int64, ok bool) {
 	unit, ok := map[string]int64{
 		"": 1, "b": 1, "k": 1000, "kb": 1 << 10, "m": 1000 * 1000, "mb": 1 << 20, "g": 1000 * 1000 * 1000, "gb": 1 << 30,
 	}[strings.ToLower(text)[len(digits):]]
+	if digits == "" { // as Redis reads it
+		digits = "0"
+	}
 	n, err := strconv.ParseInt(digits, 10, 64)
 	if ok && errors.Is(err, strconv.ErrRange) {
 		return -1, true // out of every range
