@@ -249,7 +249,7 @@ func TestRefusedConfigs(t *testing.T) {
 		want string
 	}{
 		{Config{Bind: "0.0.0.0"}, "bind 0.0.0.0: want a loopback address"},
-		{Config{Bind: "example.org"}, "want a loopback address"},
+		{Config{Bind: "example.org"}, "bind example.org: want an IP address"},
 		{Config{Port: 65534}, "3 stores need the ports 65534 to 65536"},
 		{Config{Port: 7001, ProxyPort: 7002}, "proxy port 7002: it is the port of store 2"},
 		{Config{Port: port}, fmt.Sprintf("store 1: listen tcp 127.0.0.1:%d: bind: address already in use", port)},

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"net"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -19,48 +18,24 @@ import (
 	"neokv.dev/neokv/settings"
 )
 
-// redisServer starts a real redis-server, alone or as a cluster of one, and returns how to reach it. The tag asks for it, so
-// that it is missing is a failure.
+// redisServer starts a real redis-server, alone or as a cluster of one, and returns how to reach it.
 func redisServer(t *testing.T, cluster bool) func() (net.Conn, error) {
 	t.Helper()
-	path, err := exec.LookPath("redis-server")
-	if err != nil {
-		t.Fatalf("the tag redisserver needs a redis-server: %v", err)
-	}
-	dir := t.TempDir()
-	socket := filepath.Join(dir, "redis.sock")
-	args := []string{"--unixsocket", socket, "--dir", dir, "--save", "", "--appendonly", "no", "--bind", "127.0.0.1", "--databases", "1"}
+	args := []string{"--databases", "1"}
 	if cluster {
-		ln, err := net.Listen("tcp", "127.0.0.1:0")
+		args = append(args, "--cluster-enabled", "yes")
+	}
+	addr := redistest.RedisServer(t, args...)
+	dial := func() (net.Conn, error) { return net.Dial("tcp", addr) }
+	if cluster {
+		c, err := dial()
 		if err != nil {
 			t.Fatal(err)
 		}
-		port := ln.Addr().(*net.TCPAddr).Port
-		ln.Close()
-		args = append(args, "--cluster-enabled", "yes", "--port", fmt.Sprint(port), "--cluster-port", fmt.Sprint(port+1))
-	} else {
-		args = append(args, "--port", "0")
+		defer c.Close()
+		serveAllSlots(t, c)
 	}
-	cmd := exec.Command(path, args...)
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		cmd.Process.Kill()
-		cmd.Wait()
-	})
-	dial := func() (net.Conn, error) { return net.Dial("unix", socket) }
-	for end := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {
-		if c, err := dial(); err == nil {
-			defer c.Close()
-			if cluster {
-				serveAllSlots(t, c)
-			}
-			return dial
-		} else if time.Now().After(end) {
-			t.Fatalf("redis-server does not answer: %v", err)
-		}
-	}
+	return dial
 }
 
 // serveAllSlots makes a redis-server a cluster of one, and waits until it has noticed.

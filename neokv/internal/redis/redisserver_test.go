@@ -4,12 +4,9 @@ package redis
 
 import (
 	"bytes"
-	"context"
 	"flag"
 	"fmt"
-	"io"
 	"net"
-	"os/exec"
 	"slices"
 	"strings"
 	"testing"
@@ -18,50 +15,6 @@ import (
 	"neokv.dev/neokv/internal/redis/redistest"
 )
 
-// redisServer starts redis-server on a free port, without files, for as long as the test runs, and returns its address.
-func redisServer(t *testing.T) string {
-	t.Helper()
-	bin, err := exec.LookPath("redis-server")
-	if err != nil {
-		t.Fatalf("tests with the tag redisserver compare with redis-server 7.0: %v", err)
-	}
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, port, _ := net.SplitHostPort(ln.Addr().String())
-	_ = ln.Close()
-	ctx, cancel := context.WithCancel(context.Background())
-	cmd := exec.CommandContext(ctx, bin, "--port", port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--databases", "1", "--dir", t.TempDir())
-	cmd.Stdout, cmd.Stderr = io.Discard, io.Discard
-	if err := cmd.Start(); err != nil {
-		cancel()
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		cancel()
-		_ = cmd.Wait() // killed
-	})
-	addr := net.JoinHostPort("127.0.0.1", port)
-	for end := time.Now().Add(20 * time.Second); ; {
-		conn, err := net.DialTimeout("tcp", addr, time.Second)
-		if err == nil {
-			_, err = fmt.Fprint(conn, "PING\r\n")
-			answer := make([]byte, 7)
-			if err == nil {
-				_, err = io.ReadFull(conn, answer)
-			}
-			_ = conn.Close()
-			if err == nil && string(answer) == "+PONG\r\n" {
-				return addr
-			}
-		}
-		if time.Now().After(end) {
-			t.Fatalf("redis-server does not answer on %s: %v", addr, err)
-		}
-	}
-}
-
 var compareCalls = flag.Int("compare.calls", 15_000, "random calls of each comparison with redis-server")
 
 func dialer(addr string) func() (net.Conn, error) {
@@ -69,7 +22,7 @@ func dialer(addr string) func() (net.Conn, error) {
 }
 
 func TestRepliesAreRedis(t *testing.T) {
-	addr := redisServer(t)
+	addr := redistest.RedisServer(t, "--databases", "1")
 	for _, proto := range []int{2, 3} {
 		for seed := range uint64(2) {
 			t.Run(fmt.Sprintf("resp%d/seed%d", proto, seed), func(t *testing.T) {
@@ -92,7 +45,7 @@ func TestRepliesAreRedis(t *testing.T) {
 
 // TestRowsAreRedis compares what COMMAND says about every row.
 func TestRowsAreRedis(t *testing.T) {
-	addr := redisServer(t)
+	addr := redistest.RedisServer(t, "--databases", "1")
 	for _, proto := range []int{2, 3} {
 		conn, err := net.Dial("tcp", addr)
 		if err != nil {

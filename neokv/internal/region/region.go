@@ -262,6 +262,7 @@ func (r *Replica) settleLeadership() bool {
 		return true
 	case self:
 		r.stepDown()
+		r.o.Changed() // until the barrier is applied clients wait here: sent to the leader before, they would be sent back
 		if !r.barrier(term) {
 			return false
 		}

@@ -4,60 +4,20 @@ package server
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net"
-	"os/exec"
 	"regexp"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"neokv.dev/neokv/internal/redis/redistest"
 	"neokv.dev/neokv/internal/route"
 	"neokv.dev/neokv/internal/topology"
 )
-
-// redisServer starts redis-server on a free port for as long as the test runs.
-func redisServer(t *testing.T, args ...string) (addr string, port int) {
-	bin, err := exec.LookPath("redis-server")
-	if err != nil {
-		t.Fatalf("tests with the tag redisserver compare with redis-server 7.0: %v", err)
-	}
-	for { // cluster mode needs port + 10000, too
-		ln, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		port = ln.Addr().(*net.TCPAddr).Port
-		ln.Close()
-		if port < 55535 {
-			break
-		}
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	cmd := exec.CommandContext(ctx, bin, append([]string{"--port", strconv.Itoa(port), "--bind", "127.0.0.1", "--save", "", "--dir", t.TempDir()}, args...)...)
-	if err := cmd.Start(); err != nil {
-		cancel()
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		cancel()
-		cmd.Wait() // killed
-	})
-	addr = net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
-	for end := time.Now().Add(20 * time.Second); ; {
-		if c, err := net.Dial("tcp", addr); err == nil {
-			c.Close()
-			return addr, port
-		}
-		if time.Now().After(end) {
-			t.Fatalf("redis-server does not listen on %s", addr)
-		}
-	}
-}
 
 // converse sends requests, ends with a mark and returns everything that came back.
 func converse(t *testing.T, c net.Conn, requests string) string {
@@ -154,7 +114,7 @@ var everywhere = []string{
 }
 
 func TestLikeRedis(t *testing.T) {
-	addr, _ := redisServer(t)
+	addr := redistest.RedisServer(t)
 	_, dial := start(t, Options{})
 	compare(t, addr, dial, everywhere)
 	compare(t, addr, dial, []string{
@@ -164,7 +124,7 @@ func TestLikeRedis(t *testing.T) {
 }
 
 func TestLikeRedisCluster(t *testing.T) {
-	addr, port := redisServer(t, "--cluster-enabled", "yes")
+	addr := redistest.RedisServer(t, "--cluster-enabled", "yes")
 	do := func(request string) string {
 		c, err := net.Dial("tcp", addr)
 		if err != nil {
@@ -181,6 +141,11 @@ func TestLikeRedisCluster(t *testing.T) {
 		}
 	}
 	id := strings.Split(do("cluster myid"), "\r\n")[1]
+	_, text, _ := net.SplitHostPort(addr)
+	port, err := strconv.Atoi(text)
+	if err != nil {
+		t.Fatal(err)
+	}
 	table := route.NewTable(1, []route.Store{{ID: 1, NodeID: id, Port: port, Alive: true}},
 		[]route.Region{{Region: topology.Region{ID: 1, Slots: topology.SlotRange{Last: topology.SlotCount - 1}}, Leader: 1}})
 	_, dial := start(t, Options{Self: 1, Table: func() *route.Table { return table }})
