@@ -5,71 +5,51 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"io/fs"
 	"math/rand/v2"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 )
 
-var expiryKeys = flag.Int("expiry.keys", 1_000_000, "how many keys expire in BenchmarkExpiry")
+var (
+	expiryKeys   = flag.Int("expiry.keys", 1_000_000, "how many keys expire in BenchmarkExpiry")
+	expiryPause  = flag.Duration("expiry.pause", 0, "how long, again and again, BenchmarkExpiry lets the cleaner work and then rest; 0 for no rest")
+	expirySettle = flag.Duration("expiry.settle", 0, "how long BenchmarkExpiry watches the folder when all is over")
+)
 
 // BenchmarkExpiry has a million keys expire at one instant, on disk, while clients read and write others on a schedule, and measures how
-// long the keys take to vanish from all disks and what that does to the clients' response times:
+// long the keys take to vanish from all disks, what that does to the clients' response times, and what the folder's size is:
 //
 //	go test ./neokv -run '^$' -bench Expiry -benchtime 1x
+//
+// The ratio compares the times while keys are deleted with those before and after. Where other programs disturb the machine, -expiry.pause
+// compares with pauses in between, too: what a second is worth there, both have.
 func BenchmarkExpiry(b *testing.B) {
-	const clients, pause, calm = 32, 32 * time.Millisecond, 10 * time.Second // 1,000 operations a second
+	const calm = 15 * time.Second
 	for b.Loop() {
-		c, err := Start(b.Context(), Config{Dir: b.TempDir()})
+		dir := b.TempDir()
+		c, err := Start(b.Context(), Config{Dir: dir})
 		if err != nil {
 			b.Fatal(err)
 		}
-		at := time.Now().Add(time.Duration(*expiryKeys)*40*time.Microsecond + calm)
+		disk := []float64{folderMB(b, dir)}
+		at := time.Now().Add(time.Duration(*expiryKeys)*20*time.Microsecond + calm)
 		load(b, c, at)
-		b.Logf("loaded, %s left", time.Until(at))
+		disk = append(disk, folderMB(b, dir))
 		if late := calm - time.Until(at); late > 0 {
-			b.Logf("the load took %s longer than planned: keys have expired, or will, during the baseline", late)
+			b.Logf("the load took %s longer than planned: keys have expired, or will, before the clients have begun", late)
 		}
+		time.Sleep(time.Until(at) - calm)
 
-		var mu sync.Mutex
-		var before, during []time.Duration
-		over := make(chan struct{})
-		var wg sync.WaitGroup
-		for i := range clients {
-			wg.Go(func() {
-				nc, err := c.Dial(b.Context(), c.ProxyAddr())
-				if err != nil {
-					b.Error(err)
-					return
-				}
-				defer nc.Close()
-				w, random := newWire(nc), rand.New(rand.NewPCG(1, uint64(i)))
-				for next := time.Now().Add(pause * time.Duration(i) / clients); ; next = next.Add(pause) {
-					select {
-					case <-over:
-						return
-					case <-time.After(time.Until(next)):
-					}
-					args := []string{"GET", "f" + strconv.Itoa(random.IntN(10_000))}
-					if random.IntN(2) == 0 {
-						args = []string{"SET", args[1], "some value"}
-					}
-					if _, err := w.call(args...); err != nil {
-						b.Error(err)
-						return
-					}
-					took := time.Since(next)
-					mu.Lock()
-					if next.Before(at) {
-						before = append(before, took)
-					} else {
-						during = append(during, took)
-					}
-					mu.Unlock()
-				}
-			})
+		active := func(on bool) {
+			for _, node := range c.nodes {
+				node.store.Load().SetActiveExpire(on)
+			}
 		}
 		expired := func() (n int) {
 			for _, node := range c.nodes {
@@ -79,33 +59,129 @@ func BenchmarkExpiry(b *testing.B) {
 			}
 			return n
 		}
-		for expired() < *expiryKeys && time.Since(at) < 5*time.Minute {
-			time.Sleep(100 * time.Millisecond)
+		var times [4][]time.Duration
+		const before, during, paused, after = 0, 1, 2, 3
+		var now atomic.Int32
+		stop := clients(b, c, func(took time.Duration) { times[now.Load()] = append(times[now.Load()], took) })
+		time.Sleep(time.Until(at))
+		var busy time.Duration
+		for expired() < *expiryKeys && busy < 10*time.Minute {
+			now.Store(during)
+			from := time.Now()
+			for expired() < *expiryKeys && (*expiryPause == 0 || time.Since(from) < *expiryPause) && time.Since(from) < 10*time.Minute {
+				time.Sleep(100 * time.Millisecond)
+			}
+			busy += time.Since(from)
+			if *expiryPause > 0 {
+				active(false)
+				time.Sleep(100 * time.Millisecond) // the step under way
+				now.Store(paused)
+				time.Sleep(*expiryPause)
+				active(true)
+			}
 		}
-		vanished := time.Since(at)
-		close(over)
-		wg.Wait()
+		disk = append(disk, folderMB(b, dir))
+		now.Store(after)
+		time.Sleep(calm)
+		stop()
 		if got := expired(); got != *expiryKeys {
-			b.Errorf("%d of %d keys deleted after %s", got, *expiryKeys, vanished)
+			b.Errorf("%d of %d keys deleted after %s", got, *expiryKeys, busy)
 		}
-		quiet, loud := percentile(before, 99), percentile(during, 99)
-		b.ReportMetric(vanished.Seconds(), "s-to-vanish")
-		b.ReportMetric(float64(quiet.Microseconds()), "p99-before-us")
-		b.ReportMetric(float64(loud.Microseconds()), "p99-during-us")
-		b.ReportMetric(float64(loud)/float64(max(1, quiet)), "p99-ratio")
-		b.Logf("%d operations before, %d during; p50 %s and %s", len(before), len(during), percentile(before, 50), percentile(during, 50))
+		for range *expirySettle / calm {
+			disk = append(disk, folderMB(b, dir))
+			time.Sleep(calm)
+		}
+		disk = append(disk, folderMB(b, dir))
+
+		quiet := slices.Concat(times[before], times[paused], times[after])
+		us := func(x []time.Duration) float64 { return float64(percentile(x, 99).Microseconds()) }
+		b.ReportMetric(busy.Seconds(), "s-to-vanish")
+		b.ReportMetric(us(times[before]), "p99-before-us")
+		b.ReportMetric(us(times[during]), "p99-during-us")
+		b.ReportMetric(us(times[after]), "p99-after-us")
+		b.ReportMetric(us(times[during])/max(1, us(quiet)), "p99-ratio")
+		b.ReportMetric(slices.Max(disk), "MB-peak")
+		b.ReportMetric(disk[len(disk)-1], "MB-end")
+		b.Logf("folder, MB: %.0f", disk)
+		for i, name := range []string{"before", "during", "paused", "after"} {
+			x := times[i]
+			b.Logf("%s: %d operations, p50 %s, p90 %s, p99 %s, p99.9 %s", name, len(x), percentile(x, 50), percentile(x, 90), percentile(x, 99), percentile(x, 99.9))
+		}
 		if err := c.Close(); err != nil {
 			b.Fatal(err)
 		}
 	}
 }
 
-func percentile(x []time.Duration, p int) time.Duration {
+// clients sends 1,000 operations a second, on a schedule, until the function that it returns is called, and tells, one call at a time,
+// how long each has taken from the moment that the schedule names.
+func clients(b *testing.B, c *Cluster, tell func(time.Duration)) (stop func()) {
+	const clients, pause = 32, 32 * time.Millisecond
+	over := make(chan struct{})
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	refused := 0
+	for i := range clients {
+		wg.Go(func() {
+			nc, err := c.Dial(b.Context(), c.ProxyAddr())
+			if err != nil {
+				b.Error(err)
+				return
+			}
+			defer nc.Close()
+			w, random := newWire(nc), rand.New(rand.NewPCG(1, uint64(i)))
+			for next := time.Now().Add(pause * time.Duration(i) / clients); ; next = next.Add(pause) {
+				select {
+				case <-over:
+					return
+				case <-time.After(time.Until(next)):
+				}
+				args := []string{"GET", "f" + strconv.Itoa(random.IntN(10_000))}
+				if random.IntN(2) == 0 {
+					args = []string{"SET", args[1], "some value"}
+				}
+				_, err := w.call(args...)
+				mu.Lock()
+				if err != nil {
+					refused++
+				}
+				tell(time.Since(next))
+				mu.Unlock()
+			}
+		})
+	}
+	return func() {
+		close(over)
+		wg.Wait()
+		if refused > 0 {
+			b.Logf("%d operations were refused", refused)
+		}
+	}
+}
+
+// folderMB is the size of the files in a folder.
+func folderMB(b *testing.B, dir string) float64 {
+	var sum int64
+	err := filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
+		if err == nil && !d.IsDir() {
+			if info, err := d.Info(); err == nil { // a file may go at any moment
+				sum += info.Size()
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		b.Error(err)
+	}
+	return float64(sum) / 1e6
+}
+
+func percentile(x []time.Duration, p float64) time.Duration {
 	if len(x) == 0 {
 		return 0
 	}
 	slices.Sort(x)
-	return x[min(len(x)-1, len(x)*p/100)]
+	return x[min(len(x)-1, int(float64(len(x))*p/100))]
 }
 
 // load writes the keys that expire at an instant, in pipelines.

@@ -22,6 +22,8 @@ type Batch struct {
 	batch  *pebble.Batch
 	view   *View // from the first read that got past the overlay
 	over   overlay
+
+	deleted uint64 // keys, one by one
 }
 
 func newBatch(e *Engine) *Batch {
@@ -41,7 +43,10 @@ func (e *Engine) NewBatch() *Batch {
 func (b *Batch) Set(key, value []byte) error { return b.batch.Set(key, value, nil) }
 
 // Delete records a deletion; the key is copied and need not exist.
-func (b *Batch) Delete(key []byte) error { return b.batch.Delete(key, nil) }
+func (b *Batch) Delete(key []byte) error {
+	b.deleted++
+	return b.batch.Delete(key, nil)
+}
 
 // DeleteRange records the deletion of all keys in [start, end). Later writes of the batch to the range stay. Range deletions are
 // for large ranges and few: every one slows reads of its memtable down.
@@ -96,6 +101,7 @@ func (b *Batch) Commit(sync bool) error {
 		b.batch = nil // Pebble may still hold it
 		err = fmt.Errorf("engine: commit: %w", err)
 	}
+	b.engine.deleted.Add(b.deleted)
 	b.Close()
 	return err
 }
@@ -111,6 +117,7 @@ func (b *Batch) Close() {
 		b.batch = nil
 	}
 	b.over.reset()
+	b.deleted = 0
 	b.engine.batches.Put(b)
 }
 

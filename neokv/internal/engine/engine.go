@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"sync"
+	"sync/atomic"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -35,6 +36,7 @@ type Engine struct {
 	fs      vfs.FS
 	dir     string
 	events  events
+	deleted atomic.Uint64
 
 	// The pools belong to the engine, not to the package, so that nothing crosses from one virtual-time bubble into the next.
 	views   sync.Pool
@@ -112,4 +114,17 @@ func (e *Engine) Close() error { return e.db.Close() }
 func (e *Engine) Sync() error {
 	// An empty record, synced: the WAL is one file, so all before it is durable too.
 	return e.db.LogData(nil, pebble.Sync)
+}
+
+// Deleted is how many keys batches have deleted one by one since the engine was opened.
+func (e *Engine) Deleted() uint64 { return e.deleted.Load() }
+
+// Flush begins to write what is in memtables to tables. It does not wait for that, but holds commits up while it opens the next log.
+//
+// Only what is in tables takes part in compactions: a deletion that stays in the memtable gives no space back.
+func (e *Engine) Flush() error {
+	if _, err := e.db.AsyncFlush(); err != nil {
+		return fmt.Errorf("engine: flush: %w", err)
+	}
+	return nil
 }

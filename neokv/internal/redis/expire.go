@@ -54,12 +54,13 @@ func LookupInternal(name []byte) *Command {
 
 // ExpirySearch looks for expired records of a region, one bounded step after the other. It writes nothing: Call is what deletes.
 //
-// A step ends behind Limit records or maxSearchedBytes of expired keys, or where it has passed over maxSteps deleted records that
-// the engine still holds, or when it has been round the whole region.
+// A step ends behind Limit records, Most expired ones or maxSearchedBytes of their keys, or where it has passed over maxSteps deleted
+// records that the engine still holds, or when it has been round the whole region.
 type ExpirySearch struct {
 	Space keys.Space
 	Slots topology.SlotRange // the region's
 	Limit int                // records that a step looks at
+	Most  int                // expired ones that it finds
 
 	// What the last step met.
 	Expired  [][]byte // the keys of expired records; they do not refer to the engine, and are valid until the next step
@@ -149,7 +150,7 @@ func (s *ExpirySearch) walk(it *pebble.Iterator, from, end []byte, nowMS uint64)
 		if end != nil && string(it.Key()) >= string(end) {
 			return true, nil
 		}
-		if s.Looked >= s.Limit || len(s.bytes) >= maxSearchedBytes {
+		if s.Looked >= s.Limit || len(s.args) > s.Most || len(s.bytes) >= maxSearchedBytes {
 			s.next = append(s.next[:0], it.Key()...)
 			s.Next = s.next
 			return false, nil

@@ -22,7 +22,7 @@ func TestRemoveExpired(t *testing.T) {
 	d.state.KeyCount++
 	d.state.TimeMS = start + 10
 	out := Reply{}
-	x := ExpirySearch{Space: testSpace, Slots: allSlots, Limit: 100}
+	x := ExpirySearch{Space: testSpace, Slots: allSlots, Limit: 100, Most: 100}
 	v := d.e.NewView()
 	err := x.Step(v, nil, start+11) // the search judged by a later time than the entry's
 	v.Close()
@@ -100,7 +100,7 @@ func TestExpirySearch(t *testing.T) {
 			all = append(all, record{testSpace.AppendMetadataOf(nil, []byte(name)), m.ExpireMS})
 		}
 		slices.SortFunc(all, func(a, b record) int { return bytes.Compare(a.key, b.key) })
-		x := ExpirySearch{Space: testSpace, Slots: allSlots, Limit: 1 + rng.IntN(150)}
+		x := ExpirySearch{Space: testSpace, Slots: allSlots, Limit: 1 + rng.IntN(150), Most: 1 + rng.IntN(50)}
 		v := d.e.NewView()
 		for range 20 {
 			from := bytes.Clone(x.At(topology.Slot(rng.IntN(topology.SlotCount))))
@@ -119,9 +119,9 @@ func TestExpirySearch(t *testing.T) {
 				if from == nil {
 					left = len(all) - first // a step from the beginning does not go round
 				}
-				want := ExpirySearch{Looked: min(left, x.Limit), SoonestMS: NoExpiry}
-				for i := range want.Looked {
-					r := all[(first+i)%len(all)]
+				want := ExpirySearch{SoonestMS: NoExpiry}
+				for ; want.Looked < min(left, x.Limit) && len(want.Expired) < x.Most; want.Looked++ {
+					r := all[(first+want.Looked)%len(all)]
 					switch {
 					case r.expireMS == 0:
 						continue
@@ -172,7 +172,7 @@ func TestExpirySearchIsBounded(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	x := ExpirySearch{Space: testSpace, Slots: allSlots, Limit: 10}
+	x := ExpirySearch{Space: testSpace, Slots: allSlots, Limit: 10, Most: 10}
 	v := d.e.NewView()
 	defer v.Close()
 	steps, at := 0, []byte(nil)

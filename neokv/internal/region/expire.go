@@ -18,14 +18,19 @@ import (
 // for an answer: to readers and writers an expired record is absent. It gives the space back.
 //
 // It has two ways to find them, and both are made of steps: look at some records, then delete what has expired, by one entry of
-// the region's log.
+// the region's log. An entry costs a round of syncs, which writers wait for, however many keys it deletes; and it holds up the
+// writers of its region while it is applied, the longer the more they are. So it takes as many as are applied in about a ms.
 //
 //   - Rounds: every ExpireInterval it looks at the next ExpireKeys records of each region, and goes on from there in the next round.
 //   - Samples: where records may have expired, it looks at ExpireSample records from a random place on. While more than a tenth of
 //     those with an expiry have expired, it goes on from where it is; else it comes back when the first of them will.
 //
 // Apply tells a replica the expire time of what it writes (Replica.notice), so that a region without expiries costs no looks.
-// A step leaves the store to others for as long as it has taken, three times over: the busier the store is, the longer that is.
+// A step leaves the store to others for as long as it has taken, seven times over: the busier the store is, the longer that is. Where
+// that is not enough, since keys expire faster, entries become larger as minutes go by.
+//
+// Deleted keys keep their space until their deletion has left the memtable, which without more writes is never. So the cleaner sees
+// to that, too, on every replica's store, whoever has deleted.
 type Cleaner struct {
 	o     CleanerOptions
 	off   atomic.Bool
@@ -33,6 +38,8 @@ type Cleaner struct {
 
 	search  redis.ExpirySearch
 	pending Pending
+	flush   time.Time // when the engine is to be flushed if enough has been deleted by then
+	flushed uint64    // what it had deleted when it was flushed last
 	wg      sync.WaitGroup
 }
 
@@ -53,17 +60,26 @@ type site struct {
 	place   []byte    // where rounds go on, nil for the region's beginning
 	sampled []byte    // where samples go on, nil for a random place
 	more    bool      // the last sample was worth going on
+	since   time.Time // while more: when that began
 }
 
 const (
 	// cleanerTick is how often a cleaner without work looks whether there is any.
 	cleanerTick = 100 * time.Millisecond
-	// cleanerStep is how many records a step looks at, at most: all of them may go into one entry.
-	cleanerStep = 128
+	// cleanerLooks is how many records a step looks at, at most: about a ms.
+	cleanerLooks = 1024
+	// cleanerKeys is how many keys one entry deletes, at most, unless samples go on for minutes: it doubles with each of the first three.
+	cleanerKeys = 128
+	// cleanerRest is how many times as long as a step the rest behind it is.
+	cleanerRest = 7
 	// cleanerPatience bounds how long one entry is waited for. What it has not brought about the next round finds again.
 	cleanerPatience = time.Second
 	// sampleAgain is the least time between a sample that was not worth going on and the next one.
 	sampleAgain = time.Second
+	// flushDeleted is how many deleted keys are worth a flush, and flushEvery about how often there is one for their sake, at most. The
+	// moments are random, so that stores that delete the same keys take turns.
+	flushDeleted = 10_000
+	flushEvery   = time.Minute
 )
 
 // NewCleaner returns a cleaner that does not run yet.
@@ -84,6 +100,7 @@ func (c *Cleaner) run(ctx context.Context) {
 	tick := time.NewTicker(cleanerTick)
 	defer tick.Stop()
 	for {
+		c.reclaim(time.Now())
 		if !c.pass(ctx) {
 			select {
 			case <-ctx.Done():
@@ -119,7 +136,7 @@ func (c *Cleaner) pass(ctx context.Context) (busy bool) {
 			continue
 		}
 		busy = true
-		rest := time.NewTimer(max(time.Millisecond, 3*time.Since(now)))
+		rest := time.NewTimer(max(time.Millisecond, cleanerRest*time.Since(now)))
 		select {
 		case <-ctx.Done():
 			rest.Stop()
@@ -139,7 +156,7 @@ func (c *Cleaner) step(s *site, now time.Time) bool {
 		s.round, s.left = now.Add(k.ExpireInterval), k.ExpireKeys
 		fallthrough
 	case s.left > 0:
-		if !c.look(r, s.place, min(s.left, cleanerStep), instant) {
+		if !c.look(r, s.place, min(s.left, cleanerLooks), cleanerKeys, instant) {
 			s.left = 0
 			return true
 		}
@@ -147,7 +164,7 @@ func (c *Cleaner) step(s *site, now time.Time) bool {
 		if c.search.Next == nil {
 			s.place = nil
 		}
-		s.left -= max(c.search.Looked, cleanerStep) // a step among records that are deleted already counts, too
+		s.left -= max(c.search.Looked, cleanerKeys) // a step among records that are deleted already counts, too
 		if c.search.All || c.search.Next == nil {
 			s.left = 0
 		}
@@ -155,23 +172,28 @@ func (c *Cleaner) step(s *site, now time.Time) bool {
 		return true
 	case k.ExpireSample > 0 && (s.more || r.soonest.Load() <= instant):
 		r.soonest.Store(redis.NoExpiry) // what is written from here on is noticed again
-		c.sample(s, instant)
+		c.sample(s, now, instant)
 		return true
 	}
 	return false
 }
 
 // sample looks at some records, and settles when to do so again.
-func (c *Cleaner) sample(s *site, instant uint64) {
+func (c *Cleaner) sample(s *site, now time.Time, instant uint64) {
 	r, x := s.replica, &c.search
-	from := s.sampled
+	looks, most, from := c.o.Knobs.ExpireSample, cleanerKeys, s.sampled
+	if s.more {
+		looks, most = cleanerLooks, cleanerKeys<<min(3, now.Sub(s.since)/time.Minute)
+	} else {
+		s.since = now
+	}
 	if from == nil {
 		slots := r.o.Region.Slots
 		c.aim(r)
 		from = bytes.Clone(x.At(slots.First + topology.Slot(c.o.Rand.IntN(int(slots.Last-slots.First)+1))))
 	}
 	s.more, s.sampled = false, nil
-	if !c.look(r, from, c.o.Knobs.ExpireSample, instant) {
+	if !c.look(r, from, looks, most, instant) {
 		r.notice(instant + uint64(sampleAgain.Milliseconds()))
 		return
 	}
@@ -196,12 +218,12 @@ func (c *Cleaner) aim(r *Replica) {
 	c.search.Space, c.search.Slots = r.machine.space, r.o.Region.Slots
 }
 
-// look looks at records of a region from a position on, and deletes those of them that are expired at instant. It reports false
-// where the region cannot be read or written now.
-func (c *Cleaner) look(r *Replica, from []byte, limit int, instant uint64) bool {
+// look looks at some records of a region from a position on, until it has found most that are expired at instant, and deletes those. It
+// reports false where the region cannot be read or written now.
+func (c *Cleaner) look(r *Replica, from []byte, limit, most int, instant uint64) bool {
 	x := &c.search
 	c.aim(r)
-	x.Limit = limit
+	x.Limit, x.Most = limit, most
 	if !r.gate.enter() {
 		return false
 	}
@@ -232,6 +254,23 @@ func (c *Cleaner) look(r *Replica, from []byte, limit int, instant uint64) bool 
 		r.counters.ExpiredKeys.Add(n)
 	}
 	return true
+}
+
+// reclaim has the engine flushed where many keys have been deleted since the last time. What else it takes the engine does by itself.
+func (c *Cleaner) reclaim(now time.Time) {
+	if now.Before(c.flush) {
+		return
+	}
+	c.flush = now.Add(flushEvery/2 + time.Duration(c.o.Rand.Float64()*float64(flushEvery)))
+	for _, r := range c.o.Replicas() { // all of a store share its engine
+		if deleted := r.o.Engine.Deleted(); deleted-c.flushed >= flushDeleted && r.o.Failed() == nil {
+			c.flushed = deleted
+			if err := r.o.Engine.Flush(); err != nil {
+				r.o.Fence(err)
+			}
+		}
+		return
+	}
 }
 
 // internal finds a command that regions propose to themselves, nil if there is none of the name.
