@@ -254,7 +254,7 @@ func (c *Cluster) start(ctx context.Context) error {
 	wg.Wait()
 	c.proxy = server.New(server.Options{
 		Settings: c.settings, Table: c.proxyTable, Replica: c.replica, Version: Version, Info: c.info,
-		Replicated: c.replicated, ActiveExpire: c.setActiveExpire, Memory: c.clients, Exposed: c.exposed(),
+		Replicated: c.replicated, Compare: c.compare, ActiveExpire: c.setActiveExpire, Memory: c.clients, Exposed: c.exposed(),
 	})
 	c.proxyPipe = server.NewPipe(memoryAddr(addr))
 	c.serve(c.proxy, c.proxyPipe, proxyListener)
@@ -453,6 +453,19 @@ func (c *Cluster) replicated(ctx context.Context, r topology.RegionID, index uin
 		}
 	}
 	return 0
+}
+
+// compare is the proxy's way to the checksums of a region's replicas: by the first store that finds the leader.
+func (c *Cluster) compare(ctx context.Context, r topology.RegionID) (got region.Comparison, err error) {
+	err = errors.New("no store runs")
+	for _, n := range c.nodes {
+		if s := n.store.Load(); s != nil && s.Failed() == nil {
+			if got, err = s.Compare(ctx, r); err == nil {
+				return got, nil
+			}
+		}
+	}
+	return got, err
 }
 
 // proxied is the proxy's slot table and the stores' tables that it was made of.

@@ -89,7 +89,7 @@ func (n *node) start(ln net.Listener, booting bool) error {
 	}
 	srv := server.New(server.Options{
 		Self: n.id, Settings: c.settings, Table: s.Table, Changed: s.Changed, Failed: s.Failed, Version: Version,
-		Replicated: s.Replicated, ActiveExpire: s.SetActiveExpire, Memory: c.clients, Exposed: c.exposed(),
+		Replicated: s.Replicated, Compare: s.Compare, ActiveExpire: s.SetActiveExpire, Memory: c.clients, Exposed: c.exposed(),
 		Replica: func(id topology.StoreID, r topology.RegionID) *region.Replica {
 			if id == n.id {
 				return s.Replica(r)

@@ -28,6 +28,7 @@ type machine struct {
 	buf     []byte
 
 	cutting cutting
+	summing bool         // the present entry asks for a checksum
 	lazy    func() error // planted: what Faults.LazyInstall has left to do
 }
 
@@ -80,10 +81,15 @@ func (m *machine) Update(entries []sm.Entry) ([]sm.Entry, error) {
 			return entries, nil
 		}
 		entries[i].Result = sm.Result{Value: 1}
+		if m.summing { // as of this entry
+			m.summing = false
+			m.settle(b)
+			m.pin()
+			b = r.o.Engine.NewBatch()
+			w.Batch = b
+		}
 	}
-	if err := m.commit(b); err != nil {
-		r.o.Fence(fmt.Errorf("region %d: commit: %w", m.space.Region, err))
-	}
+	m.settle(b)
 	m.publish()
 	r.notice(w.SoonestMS)
 	var failed error
@@ -92,6 +98,13 @@ func (m *machine) Update(entries []sm.Entry) ([]sm.Entry, error) {
 	}
 	m.finish(failed)
 	return entries, nil
+}
+
+// settle commits the batch, or fences the store.
+func (m *machine) settle(b *engine.Batch) {
+	if err := m.commit(b); err != nil {
+		m.r.o.Fence(fmt.Errorf("region %d: commit: %w", m.space.Region, err))
+	}
 }
 
 // finish finishes the batches that this update has claimed: with err, unless they were refused.
@@ -172,6 +185,9 @@ func (m *machine) apply(w *redis.Writer, e *sm.Entry) error {
 		row := redis.Lookup(m.args[0])
 		if row == nil {
 			row = m.internal(m.args[0])
+		}
+		if row == nil {
+			row = m.own(m.args[0])
 		}
 		if row == nil || row.Write == nil {
 			return fmt.Errorf("unknown write command %q", m.args[0])

@@ -95,6 +95,7 @@ type Replica struct {
 
 	proposer proposer
 	reads    reads
+	sums     sums
 	counters *Counters
 
 	told    atomic.Pointer[raftio.LeaderInfo] // dragonboat's latest event

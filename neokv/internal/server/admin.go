@@ -4,12 +4,15 @@ import (
 	"context"
 	"math"
 	"strconv"
+	"sync"
 	"time"
 
 	"neokv.dev/neokv/internal/redis"
+	"neokv.dev/neokv/internal/region"
+	"neokv.dev/neokv/internal/topology"
 )
 
-// This file is WAIT, DEBUG and SHUTDOWN.
+// This file is WAIT, NEOKV, DEBUG and SHUTDOWN.
 
 const (
 	errDebug = "ERR DEBUG command not allowed. If the enable-debug-command option is set to \"local\", you can run it from a local connection, " +
@@ -86,6 +89,78 @@ func runDebug(c *conn, args [][]byte) {
 		c.out.OK()
 	default:
 		c.out.Error(errDebug)
+	}
+}
+
+// comparedAtOnce is of how many regions one command compares the replicas at the same time.
+const comparedAtOnce = 4
+
+// runChecksum compares the replicas of regions. Its reply is an array of maps.
+func runChecksum(c *conn, args [][]byte) {
+	t := c.s.o.Table()
+	if t == nil || c.s.o.Compare == nil {
+		c.out.Error("ERR no cluster map yet")
+		return
+	}
+	var ids []topology.RegionID
+	switch len(args) {
+	case 2:
+		for i := range t.Regions {
+			ids = append(ids, t.Regions[i].ID)
+		}
+	case 3:
+		id, ok := parseInt(args[2])
+		if !ok {
+			c.out.Error(redis.ErrNotInteger)
+			return
+		}
+		ids = append(ids, topology.RegionID(id))
+	default:
+		c.out.Error(redis.ErrSyntax)
+		return
+	}
+	if !c.flush() {
+		c.closing = true
+		return
+	}
+	all, failed := make([]region.Comparison, len(ids)), make([]error, len(ids))
+	var wg sync.WaitGroup
+	places := make(chan struct{}, comparedAtOnce)
+	for i, id := range ids {
+		places <- struct{}{}
+		wg.Go(func() {
+			all[i], failed[i] = c.s.o.Compare(c.ctx, id)
+			<-places
+		})
+	}
+	wg.Wait()
+	for _, err := range failed {
+		if err != nil {
+			c.out.Error("ERR " + err.Error())
+			return
+		}
+	}
+	o := &c.out
+	o.Array(len(all))
+	for i := range all {
+		one := &all[i]
+		o.Map(4)
+		o.BulkString("region")
+		o.Int(int64(one.Region))
+		o.BulkString("apply-index")
+		o.Int(int64(one.Index))
+		o.BulkString("replicas")
+		o.BulkString(one.Verdict())
+		o.BulkString("checksums")
+		o.Map(len(one.Replicas))
+		for _, r := range one.Replicas {
+			o.BulkString(r.Store.RaftAddress())
+			if r.Sum == "" {
+				o.BulkString("unavailable: " + r.Missing)
+			} else {
+				o.BulkString(r.Sum)
+			}
+		}
 	}
 }
 

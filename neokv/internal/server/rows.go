@@ -130,6 +130,10 @@ func ownRows() []row {
 		{cmd{Name: "shutdown", Arity: -1, Flags: adminNow | redis.FlagNoMulti | redis.FlagAllowBusy,
 			Doc: doc("Is refused: a store is ended with its process.", "1.0.0", "server",
 				"O(N) when saving, where N is the total number of keys in all databases when saving data, otherwise O(1)")}, runShutdown, nil},
+		{cmd{Name: "neokv", Arity: -2, Doc: doc("Commands that Redis does not have.", "0.1.0", "server", "Depends on subcommand.")}, nil, []row{
+			{cmd{Name: "checksum", Arity: -2, Flags: adminNow, Tips: varying,
+				Doc: doc("Compares the replicas of a region, or of all, by their checksums at one apply index.", "0.1.0", "", "O(N) where N is the size of the regions")}, runChecksum, nil},
+		}},
 		{cmd{Name: "info", Arity: -1, Flags: anytime, Categories: []string{"dangerous"},
 			Tips: []string{"nondeterministic_output", "request_policy:all_shards", "response_policy:special"},
 			Doc:  doc("Describes the state of the server.", "1.0.0", "server", "O(1)")}, runInfo, nil},

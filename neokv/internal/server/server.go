@@ -44,6 +44,8 @@ type Options struct {
 	Failed func() error
 	// Replicated counts the other stores that have applied an entry of a region, as far as they answer before ctx ends. It may be nil.
 	Replicated func(ctx context.Context, r topology.RegionID, index uint64) int
+	// Compare compares the replicas of a region by their checksums at one apply index. It may be nil.
+	Compare func(ctx context.Context, r topology.RegionID) (region.Comparison, error)
 	// ActiveExpire switches the background deletion of expired keys on or off; it may be nil.
 	ActiveExpire func(on bool)
 	// Exposed is set where the server can be reached from beyond loopback: the password cannot be taken away then.

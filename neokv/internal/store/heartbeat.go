@@ -26,6 +26,8 @@ type message struct {
 	Runs *topology.RegionID `json:"runs,omitempty"`
 	// Applied asks for the apply index of the store's replica of a region; the answer is a number, 0 without a replica.
 	Applied *topology.RegionID `json:"applied,omitempty"`
+	// Checksum asks for a replica's checksum, or for an entry that has all replicas make one.
+	Checksum *checksumCall `json:"checksum,omitempty"`
 }
 
 // answer is the answer to a heartbeat.
@@ -182,7 +184,7 @@ func (s *Store) heardDirectory() *meta.Directory {
 }
 
 // handle answers the calls of other stores.
-func (s *Store) handle(_ context.Context, from topology.StoreID, request []byte) ([]byte, error) {
+func (s *Store) handle(ctx context.Context, from topology.StoreID, request []byte) ([]byte, error) {
 	var m message
 	if err := json.Unmarshal(request, &m); err != nil {
 		return nil, fmt.Errorf("decode call of store %d: %w", from, err)
@@ -197,6 +199,8 @@ func (s *Store) handle(_ context.Context, from topology.StoreID, request []byte)
 			index = r.Applied()
 		}
 		return json.Marshal(index)
+	case m.Checksum != nil:
+		return s.answerChecksum(ctx, *m.Checksum)
 	case m.Runs != nil:
 		return json.Marshal(s.running(*m.Runs))
 	case m.Beat != nil:

@@ -1,0 +1,330 @@
+package region
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"neokv.dev/neokv/internal/engine"
+	"neokv.dev/neokv/internal/keys"
+	"neokv.dev/neokv/internal/redis"
+	"neokv.dev/neokv/internal/topology"
+)
+
+// A replica's checksum says what the region holds as of an apply index: an entry of the log asks for it, so that all replicas sum up the
+// same. Apply only pins the engine's state; a goroutine of the replica reads it, step by step.
+//
+// The sum is the front of a SHA-256 over, each key and value behind its length (uvarint):
+//
+//	region state
+//	redis_metadata, all of the region
+//	data: legacy strings, and the subkeys of the versions that metadata names
+//	redis_zset_score: the entries of the versions that metadata names
+//
+// Orphans and orphan records do not count: replicas reclaim them at their own pace.
+
+// Checksum is what a replica knows of its checksum at an apply index.
+type Checksum struct {
+	Sum string `json:"sum,omitempty"` // hex; empty while it is not known
+	// Missing says why there will be no sum, empty if there may be one.
+	Missing string `json:"missing,omitempty"`
+	// Progress grows as long as the replica is on its way to the sum.
+	Progress uint64 `json:"progress,omitempty"`
+}
+
+// Comparison is a region's checksums as of an apply index, one for each replica.
+type Comparison struct {
+	Region   topology.RegionID
+	Index    uint64
+	Replicas []ReplicaSum
+}
+
+// ReplicaSum is the checksum of the replica on a store, or why it is not known.
+type ReplicaSum struct {
+	Store        topology.StoreID
+	Sum, Missing string
+}
+
+// Verdict is "equal" where all replicas have the same checksum, "different" where any two have not, "incomplete" where those that are known
+// are the same.
+func (c *Comparison) Verdict() string {
+	verdict, first := "equal", ""
+	for _, r := range c.Replicas {
+		switch {
+		case r.Sum == "":
+			verdict = "incomplete"
+		case first == "":
+			first = r.Sum
+		case r.Sum != first:
+			return "different"
+		}
+	}
+	return verdict
+}
+
+const (
+	// keptSums is how many checksums a replica remembers.
+	keptSums = 8
+	// maxWaitingSums is how many may wait to be made; each holds a state of the engine.
+	maxWaitingSums = 4
+	// A step of summing reads so much, at most, but for a single larger record; then the store belongs to others for as long as it took.
+	sumStepBytes   = 1 << 20
+	sumStepRecords = 4096
+
+	sumBytes = 16 // of the hash
+)
+
+// sums are the checksums that a replica has made or is to make, by index.
+type sums struct {
+	mu      sync.Mutex
+	kept    []*sum
+	running bool // a goroutine makes them
+}
+
+type sum struct {
+	index    uint64
+	state    []byte           // the region state
+	pinned   *engine.Snapshot // nil once it has been summed up, or never will be
+	progress uint64
+	result   string
+	missing  string
+}
+
+// sumCommand is the internal command that asks for a checksum; its reply is the apply index. It writes nothing.
+const sumCommand = "checksum"
+
+// own finds a command that the machine itself runs, nil if there is none of the name.
+func (m *machine) own(name []byte) *redis.Command {
+	if string(name) != sumCommand {
+		return nil
+	}
+	return &redis.Command{Name: sumCommand, Write: func(w *redis.Writer, _ [][]byte, out *redis.Reply) error {
+		m.summing = true
+		out.Int(int64(w.Index))
+		return nil
+	}}
+}
+
+// pin begins the checksum at the present apply index: the region's state up to there is in the engine, and nothing behind it.
+func (m *machine) pin() {
+	r, x := m.r, &m.r.sums
+	s := &sum{index: m.state.ApplyIndex, state: m.state.Append(nil)}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	waiting := 0
+	for _, other := range x.kept {
+		if other.pinned != nil {
+			waiting++
+		}
+	}
+	if waiting < maxWaitingSums {
+		s.pinned = r.o.Engine.NewSnapshot()
+	} else {
+		s.missing = "too many checksums at once"
+	}
+	if len(x.kept) == keptSums {
+		oldest := slices.IndexFunc(x.kept, func(s *sum) bool { return s.pinned == nil })
+		x.kept = slices.Delete(x.kept, oldest, oldest+1)
+	}
+	x.kept = append(x.kept, s)
+	if !x.running && s.pinned != nil {
+		x.running = true
+		r.wg.Go(r.sumUp)
+	}
+}
+
+// sumUp makes checksums as long as there are any to make. A replica that is stopped gives them up.
+func (r *Replica) sumUp() {
+	x := &r.sums
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for {
+		var s *sum
+		for _, other := range x.kept {
+			if other.pinned != nil {
+				s = other
+				break
+			}
+		}
+		if s == nil {
+			x.running = false
+			return
+		}
+		x.mu.Unlock()
+		result, err := r.sumOf(s)
+		err = errors.Join(err, s.pinned.Close())
+		if err != nil && !errors.Is(err, ErrStopped) {
+			r.o.Fence(fmt.Errorf("region %d: checksum at apply index %d: %w", r.o.Region.ID, s.index, err))
+		}
+		x.mu.Lock()
+		s.pinned, s.state, s.result = nil, nil, result
+		if err != nil {
+			s.missing = "store stopped"
+		}
+	}
+}
+
+// sumOf makes one checksum.
+func (r *Replica) sumOf(s *sum) (string, error) {
+	d := &digest{pinned: s.pinned, hash: sha256.New()}
+	d.add(keys.AppendRegionState(nil, r.o.Region.ID), s.state)
+	for _, ks := range []keys.Keyspace{keys.RedisMetadata, keys.Data, keys.ZSetScore} {
+		lower, upper := r.machine.space.Bounds(ks, r.o.Region.Slots)
+		for lower != nil {
+			begin := time.Now()
+			next, err := d.step(lower, upper)
+			if err != nil {
+				return "", err
+			}
+			lower = next
+			r.sums.mu.Lock()
+			s.progress++
+			r.sums.mu.Unlock()
+			if r.o.Failed() != nil {
+				return "", ErrStopped
+			}
+			rest := time.NewTimer(time.Since(begin))
+			select {
+			case <-r.stop:
+				rest.Stop()
+				return "", ErrStopped
+			case <-rest.C:
+			}
+		}
+	}
+	return hex.EncodeToString(d.hash.Sum(nil)[:sumBytes]), nil
+}
+
+// digest is a hash over what counts of a region.
+type digest struct {
+	pinned *engine.Snapshot
+	hash   hash.Hash
+	bytes  int // since the step began
+	length [2 * binary.MaxVarintLen64]byte
+
+	// The version of the collection that subkeys were met of last.
+	user    []byte // its front of a key, in redis_metadata
+	version uint64 // 0 for none that is alive
+	kind    keys.Type
+}
+
+func (d *digest) add(key, value []byte) {
+	for _, b := range [][]byte{key, value} {
+		d.hash.Write(binary.AppendUvarint(d.length[:0], uint64(len(b))))
+		d.hash.Write(b)
+	}
+	d.bytes += len(key) + len(value)
+}
+
+// step adds the records from lower on, as many as a step may, and returns where the next one begins, nil at the end. Its iterators are its own,
+// so that they do not keep memtables and tables for long.
+func (d *digest) step(lower, upper []byte) (next []byte, err error) {
+	it, err := d.pinned.Iter(lower, upper)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, it.Close()) }()
+	metadata, err := d.pinned.Iter(nil, nil)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, metadata.Close()) }()
+	d.bytes, d.user = 0, d.user[:0]
+	n := 0
+	for ok := it.First(); ok; ok = it.Next() {
+		if n++; n > sumStepRecords || d.bytes >= sumStepBytes {
+			return append([]byte(nil), it.Key()...), nil
+		}
+		counts, err := d.counts(it.Key(), metadata)
+		if err != nil {
+			return nil, err
+		}
+		if !counts {
+			continue
+		}
+		value, err := it.ValueAndErr()
+		if err != nil {
+			return nil, err
+		}
+		d.add(it.Key(), value)
+	}
+	return nil, it.Error()
+}
+
+// counts reports whether a key can be reached: all but subkeys and score keys of a version that metadata does not name.
+func (d *digest) counts(key []byte, metadata *pebble.Iterator) (bool, error) {
+	k, err := keys.ParseRedis(key)
+	if err != nil {
+		return false, err
+	}
+	if k.Keyspace == keys.RedisMetadata || k.Legacy() {
+		return true, nil
+	}
+	version, _, ok := k.Subkey()
+	if !ok {
+		return false, fmt.Errorf("redis key: %d bytes behind the user key in %v", len(k.Rest), k.Keyspace)
+	}
+	front := keys.UserKeyEnd(key)
+	if len(d.user) != front || string(d.user[1:]) != string(key[1:front]) {
+		d.user = append(d.user[:0], key[:front]...)
+		d.user[0] = byte(keys.RedisMetadata)
+		if d.version, d.kind, err = named(metadata, d.user); err != nil {
+			return false, err
+		}
+	}
+	return d.version != 0 && d.version == version && (k.Keyspace == keys.Data || d.kind == keys.ZSet), nil
+}
+
+// named returns the version that a metadata record names, 0 where there is no record of a collection.
+func named(metadata *pebble.Iterator, key []byte) (uint64, keys.Type, error) {
+	if !metadata.SeekGE(key) || string(metadata.Key()) != string(key) {
+		return 0, 0, metadata.Error()
+	}
+	value, err := metadata.ValueAndErr()
+	if err != nil {
+		return 0, 0, err
+	}
+	m, err := keys.ParseMetadata(value)
+	return m.Version, m.Type, err
+}
+
+// Checksum says what is known of the checksum at an apply index. A replica that has not applied it, or has it still to sum up, has neither a
+// sum nor a reason for none yet; it takes no lock that apply holds for long.
+func (r *Replica) Checksum(index uint64) Checksum {
+	if r.o.Failed() != nil {
+		return Checksum{Missing: "store stopped"}
+	}
+	applied := r.applied.Load() // before sums: what is applied has been pinned
+	x := &r.sums
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for _, s := range x.kept {
+		if s.index == index {
+			return Checksum{Sum: s.result, Missing: s.missing, Progress: index + s.progress}
+		}
+	}
+	if applied >= index {
+		return Checksum{Missing: "it has not applied this entry since it runs, or forgotten the sum"}
+	}
+	return Checksum{Progress: applied}
+}
+
+// BeginChecksum puts an entry into the region's log that has every replica make its checksum, and returns the entry's index. The replica must
+// lead. It changes nothing that clients see, so that it may be repeated whatever the error.
+func (r *Replica) BeginChecksum(ctx context.Context, deadline time.Time) (index uint64, err error) {
+	p := &Pending{Run: &redis.Run{Calls: []redis.Call{{Args: [][]byte{[]byte(sumCommand)}}}}, Deadline: deadline}
+	r.Propose(p)
+	if !p.WaitUnless(ctx.Done()) {
+		return 0, ctx.Err()
+	}
+	return p.Index, p.Err
+}

@@ -1,0 +1,139 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"neokv.dev/neokv/internal/region"
+	"neokv.dev/neokv/internal/topology"
+)
+
+// This file compares the replicas of a region by their checksums at one apply index.
+
+const (
+	// checksumPatience is how long a replica may be without an answer, or without progress, until its checksum counts as unavailable.
+	checksumPatience = 2 * time.Second
+	// checksumPause is how long a replica is left alone before it is asked again, at first and at most.
+	checksumPause, maxChecksumPause = time.Millisecond, 50 * time.Millisecond
+)
+
+// checksumCall asks a store for the checksum of its replica of a region at an apply index. With index 0 it asks the leader to have all replicas
+// make one, and the answer is the index.
+type checksumCall struct {
+	Region topology.RegionID `json:"region"`
+	Index  uint64            `json:"index,omitempty"`
+}
+
+// answerChecksum answers a checksumCall.
+func (s *Store) answerChecksum(ctx context.Context, c checksumCall) ([]byte, error) {
+	r := s.Replica(c.Region)
+	switch {
+	case r == nil || !r.Running():
+		return nil, fmt.Errorf("store %d: no replica of region %d runs", s.o.ID, c.Region)
+	case c.Index != 0:
+		return json.Marshal(r.Checksum(c.Index))
+	}
+	index, err := r.BeginChecksum(ctx, time.Now().Add(callTimeout))
+	if err != nil {
+		return nil, fmt.Errorf("store %d: region %d: checksum: %w", s.o.ID, c.Region, err)
+	}
+	return json.Marshal(index)
+}
+
+// askChecksum sends a checksumCall and decodes the answer.
+func (s *Store) askChecksum(ctx context.Context, to topology.StoreID, c checksumCall, into any) error {
+	request, err := json.Marshal(message{Checksum: &c})
+	if err != nil {
+		panic(err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	reply, err := s.endpoint.Call(ctx, to, request)
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(reply, into)
+}
+
+// Compare has every replica of a region make its checksum as of the same apply index, and returns them. A replica that passes the index by
+// installing a snapshot has none, nor has one whose store is away. It fails where the region has no leader within redis.leaderless_wait.
+func (s *Store) Compare(ctx context.Context, id topology.RegionID) (region.Comparison, error) {
+	c := region.Comparison{Region: id}
+	peers, err := s.beginComparison(ctx, &c)
+	if err != nil {
+		return c, err
+	}
+	c.Replicas = make([]region.ReplicaSum, len(peers))
+	var wg sync.WaitGroup
+	for i, p := range peers {
+		wg.Go(func() { c.Replicas[i] = s.replicaSum(ctx, p.Store, checksumCall{id, c.Index}) })
+	}
+	wg.Wait()
+	return c, ctx.Err()
+}
+
+// beginComparison finds the region's leader and fills in the index.
+func (s *Store) beginComparison(ctx context.Context, c *region.Comparison) ([]topology.Peer, error) {
+	deadline := time.Now().Add(s.o.Settings.Redis.LeaderlessWait)
+	err := errors.New("no leader")
+	for pause := checksumPause; ; pause = min(2*pause, maxChecksumPause) {
+		t := s.Table()
+		if t != nil {
+			r := t.ByID(c.Region)
+			if r == nil {
+				return nil, fmt.Errorf("region %d: there is none", c.Region)
+			}
+			if r.Leader != 0 {
+				if err = s.askChecksum(ctx, r.Leader, checksumCall{Region: c.Region}, &c.Index); err == nil {
+					return r.Peers, nil
+				}
+			}
+		}
+		if !time.Now().Before(deadline) {
+			return nil, fmt.Errorf("region %d: checksum: %w", c.Region, err)
+		}
+		if err := wait(ctx, pause); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// replicaSum asks a store until it has made its sum, or is not on its way to it.
+func (s *Store) replicaSum(ctx context.Context, on topology.StoreID, call checksumCall) region.ReplicaSum {
+	out := region.ReplicaSum{Store: on}
+	moved, progress := time.Now(), uint64(0)
+	for pause := checksumPause; ; pause = min(2*pause, maxChecksumPause) {
+		var sum region.Checksum
+		err := s.askChecksum(ctx, on, call, &sum)
+		if err == nil && (sum.Sum != "" || sum.Missing != "") {
+			out.Sum, out.Missing = sum.Sum, sum.Missing
+			return out
+		}
+		if err == nil && sum.Progress != progress {
+			moved, progress = time.Now(), sum.Progress
+		}
+		if time.Since(moved) > checksumPatience || ctx.Err() != nil {
+			if out.Missing = "it does not get there"; err != nil {
+				out.Missing = err.Error()
+			}
+			return out
+		}
+		wait(ctx, pause)
+	}
+}
+
+// wait waits for d, or returns the error of ctx when it ends before.
+func wait(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
