@@ -3,6 +3,7 @@ package neokv
 import (
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -250,6 +251,45 @@ func TestCleanerRounds(t *testing.T) {
 		}
 		if took := time.Since(before); took < 15*time.Second || took > 21*time.Second {
 			t.Errorf("%d keys vanished in %s at 100 every 5s", n, took)
+		}
+	})
+}
+
+// TestManyExpiredKeysGiveSpaceBack: where many keys have vanished every store flushes its memtable, though nothing is written any more,
+// and does so once.
+func TestManyExpiredKeysGiveSpaceBack(t *testing.T) {
+	k := simSettings()
+	k.Engine.MemtableSize = 96 << 20 // nothing is flushed for want of room
+	inBubbleWith(t, k, store.Faults{}, func(t *testing.T, s *sim, _ *caller) {
+		const n = 12_000
+		at := s.session(t, s.leads(t))
+		flushes := func() (all []int64) {
+			for _, node := range s.c.nodes {
+				all = append(all, node.store.Load().Counters().Engine.Flushes)
+			}
+			return all
+		}
+		for i := range n {
+			at.w.call("SET", s.nearby(i), "v", "EX", "30")
+		}
+		if n, _ := strconv.Atoi(at.ask("DBSIZE")); n == 0 {
+			t.Fatal("the keys are gone before they have been counted")
+		}
+		before := flushes()
+		for deadline := time.Now().Add(2 * time.Minute); s.expired() < n && time.Now().Before(deadline); {
+			time.Sleep(time.Second)
+		}
+		s.records(t, 0, 0)
+		time.Sleep(2 * time.Minute)
+		once := flushes()
+		for i := range once {
+			if once[i] == before[i] {
+				t.Errorf("flushes %d, and %d when %d keys had been deleted for two minutes", before, once, n)
+			}
+		}
+		time.Sleep(5 * time.Minute)
+		if got := flushes(); !slices.Equal(got, once) {
+			t.Errorf("flushes %d, and %d five minutes later", once, got)
 		}
 	})
 }

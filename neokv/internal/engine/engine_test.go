@@ -3,6 +3,7 @@ package engine
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
@@ -317,6 +318,50 @@ func TestMetrics(t *testing.T) {
 	}
 	if m.WALBytesIn < 20_000 || m.Flushes < 2 || m.L0Sublevels != 0 || m.WriteStalls != 0 || m.BackgroundErrors != 0 {
 		t.Errorf("metrics %+v", m)
+	}
+}
+
+// TestFlushGivesSpaceBack: what is deleted in the memtable keeps its space in tables; behind a flush it does not, without a compaction
+// being asked for.
+func TestFlushGivesSpaceBack(t *testing.T) {
+	const n = 20_000
+	o := testOptions(t, vfs.NewMem())
+	e := open(t, o)
+	defer e.Close()
+	random := rand.New(rand.NewPCG(1, 1))
+	value := make([]byte, 200)
+	for from := 0; from < n; from += 100 {
+		b := e.NewBatch()
+		for i := range 100 {
+			for j := range value {
+				value[j] = byte(random.Uint32())
+			}
+			must(t, b.Set(metadataKey(from+i), value))
+		}
+		must(t, b.Commit(false))
+	}
+	tables := func(good func(bytes int64) bool) int64 {
+		must(t, e.Flush())
+		deadline := time.Now().Add(30 * time.Second)
+		for !good(e.Metrics().TableBytes) && time.Now().Before(deadline) {
+			time.Sleep(time.Millisecond)
+		}
+		return e.Metrics().TableBytes
+	}
+	full := tables(func(bytes int64) bool { return bytes > n*int64(len(value)) })
+	for i := range n {
+		b := e.NewBatch()
+		must(t, b.Delete(metadataKey(i)))
+		must(t, b.Commit(false))
+	}
+	if got := e.Deleted(); got != n {
+		t.Errorf("%d deleted, want %d", got, n)
+	}
+	if got := e.Metrics().TableBytes; got < full {
+		t.Fatalf("tables shrank from %d to %d bytes by themselves", full, got)
+	}
+	if got := tables(func(bytes int64) bool { return bytes < full/20 }); got > full/20 {
+		t.Errorf("%d of %d bytes stay in tables of which every key is deleted", got, full)
 	}
 }
 
