@@ -4,6 +4,7 @@ import (
 	"errors"
 	"slices"
 	"time"
+	"unsafe"
 
 	"neokv.dev/neokv/internal/redis"
 	"neokv.dev/neokv/internal/region"
@@ -47,7 +48,6 @@ type batch struct {
 	readLimit int
 	impatient bool // nothing is tried again
 	bounded   bool // reads may be left for later
-	last      int  // scratch of note
 	follow    bool // reads with keys are served by followers, too
 
 	overdue map[topology.RegionID]bool // regions that used up the time of the pipeline that arrived at waited
@@ -120,24 +120,30 @@ func (b *batch) runTogether(cmds []command, k kind) (ran int) {
 	return ran
 }
 
-// note remembers where the last write of the batch went, for WAIT.
+// note remembers where the writes of the batch went, for WAIT.
 func (b *batch) note() {
 	for _, p := range b.parts[:b.used] {
-		if p.pending.Index > 0 && p.tasks[len(p.tasks)-1] >= b.last {
-			b.last = p.tasks[len(p.tasks)-1]
-			b.c.wrote = position{p.id, p.pending.Index}
+		if p.pending.Index == 0 {
+			continue
 		}
+		if b.c.wrote == nil {
+			b.c.wrote = make(map[topology.RegionID]uint64)
+		}
+		b.c.wrote[p.id] = max(b.c.wrote[p.id], p.pending.Index)
 	}
-	b.last = 0
 }
 
-// bytes is how much the buffers for replies take.
-func (b *batch) bytes() (n int) {
+// bytes is how much memory the batch keeps.
+func (b *batch) bytes() int {
+	n := cap(b.tasks)*int(unsafe.Sizeof(task{})) + cap(b.slots)*int(unsafe.Sizeof(topology.Slot(0))) + cap(b.positions)*int(unsafe.Sizeof(0))
 	for _, p := range b.parts {
-		n += cap(p.run.Out.Buf)
+		n += cap(p.run.Out.Buf) + cap(p.run.Calls)*int(unsafe.Sizeof(redis.Call{})) + (cap(p.run.Ends)+cap(p.tasks))*int(unsafe.Sizeof(0))
 	}
 	return n
 }
+
+// shed gives that memory up between two batches.
+func (b *batch) shed() { b.tasks, b.slots, b.positions, b.parts, b.used = nil, nil, nil, nil, 0 }
 
 // full reports whether replies were left out for want of memory.
 func (b *batch) full() bool {

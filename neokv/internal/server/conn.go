@@ -34,7 +34,7 @@ type conn struct {
 	limited bool // a read deadline is set
 	authed  bool
 	quiet   silence
-	wrote   position // of the last write
+	wrote   map[topology.RegionID]uint64 // apply index of its last write in each region that it wrote to
 
 	batch
 
@@ -65,12 +65,6 @@ func (q *silence) holds() bool { return q.off || q.skip }
 
 // next is called behind each command.
 func (q *silence) next() { q.skip, q.skipNext = q.skipNext, false }
-
-// position is an entry in the log of a region.
-type position struct {
-	region topology.RegionID
-	index  uint64
-}
 
 // command is one command of a pipeline.
 type command struct {
@@ -108,7 +102,10 @@ func (c *conn) serve() {
 	c.account()
 	for !c.closing {
 		c.rd.strange = c.locked()
-		c.rd.tight = c.s.o.Memory.tight()
+		if c.rd.tight = c.s.o.Memory.tight(); c.rd.tight {
+			c.cmds, c.argv = nil, nil
+			c.batch.shed()
+		}
 		n, err := c.rd.fill()
 		c.s.stats.bytesIn.Add(uint64(n))
 		if err != nil {
@@ -116,8 +113,7 @@ func (c *conn) serve() {
 			return
 		}
 		c.arrived = time.Now()
-		c.take()
-		if !c.account() {
+		if !c.take() || !c.account() {
 			return
 		}
 		c.run()
@@ -238,8 +234,9 @@ func (c *conn) linger(until time.Time) bool {
 	}
 }
 
-// take makes commands of all that the reader has complete.
-func (c *conn) take() {
+// take makes commands of all that the reader has complete; false when their arguments are more than clients may hold, which has
+// closed the connection.
+func (c *conn) take() bool {
 	clear(c.cmds)
 	c.cmds = c.cmds[:0]
 	if cap(c.argv) > 1<<14 {
@@ -247,17 +244,19 @@ func (c *conn) take() {
 	}
 	clear(c.argv)
 	c.argv = c.argv[:0]
+	if words := c.rd.words; words > cap(c.argv) {
+		if !c.hold(argBytes * int64(words-cap(c.argv))) {
+			return false
+		}
+		c.argv = make([][]byte, 0, max(words, 16))
+	}
 	for {
 		n := len(c.argv)
 		args, ok := c.rd.next(c.argv[n:n])
 		if !ok {
 			break
 		}
-		if n+len(args) <= cap(c.argv) {
-			c.argv = c.argv[:n+len(args)]
-		} else { // args has an array of its own; the next commands get a larger one
-			c.argv = make([][]byte, 0, 2*(n+len(args)))
-		}
+		c.argv = c.argv[:n+len(args)]
 		c.cmds = append(c.cmds, c.classify(args[:len(args):len(args)]))
 	}
 	c.s.stats.commands.Add(uint64(len(c.cmds)))
@@ -265,6 +264,7 @@ func (c *conn) take() {
 		c.last.Store(c.cmds[n-1].row)
 		c.seen.Store(c.arrived.UnixNano())
 	}
+	return true
 }
 
 // classify finds a command's row and how it is run. What is wrong with its name or arity is answered in its turn, by runOwn.

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+	"unsafe"
 
 	"neokv.dev/neokv/internal/redis"
 	"neokv.dev/neokv/settings"
@@ -136,9 +137,15 @@ func (c *conn) hold(n int64) bool {
 // release takes what the connection holds off the count.
 func (c *conn) release() { c.s.o.Memory.used.Add(-c.held.Swap(0)) }
 
+// What a connection keeps for an argument, beside its bytes, and for a command.
+const (
+	argBytes = int64(unsafe.Sizeof([]byte(nil)))
+	cmdBytes = int64(unsafe.Sizeof(command{}))
+)
+
 // account counts what the connection's buffers hold now; false when that has closed it.
 func (c *conn) account() bool {
-	n := int64(cap(c.rd.buf) + cap(c.out.Buf) + 24*cap(c.argv) + c.batch.bytes())
+	n := int64(cap(c.rd.buf)+cap(c.out.Buf)+c.batch.bytes()) + argBytes*int64(cap(c.argv)) + cmdBytes*int64(cap(c.cmds))
 	if n == c.held.Load() {
 		return true
 	}

@@ -131,6 +131,41 @@ func TestHalfCommands(t *testing.T) {
 	})
 }
 
+// TestShortArguments sends what is small on the wire and large in memory: a command of a million empty arguments, and a pipeline of
+// the shortest commands, of a client that does not read.
+func TestShortArguments(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := Options{Settings: settings.Default()}
+		o.Memory = NewMemory(16 << 20)
+		s, dial, stop := serve(t, o)
+		defer stop()
+		c := dial()
+		send(c, "*1000000\r\n"+strings.Repeat("$0\r\n\r\n", 1_000_000))
+		if got, over := closed(c); got != 0 || !over || s.stats.evicted.Load() != 1 {
+			t.Errorf("a command whose arguments take 24 MB of 16 MiB: %d bytes of reply, ended: %v, %d clients evicted", got, over, s.stats.evicted.Load())
+		}
+		c = dial()
+		synctest.Wait()
+		idle := o.Memory.Used()
+		send(c, strings.Repeat("a\n", 1<<20))
+		synctest.Wait()
+		if used := o.Memory.Used() - idle; used < maxCommands*(cmdBytes+argBytes) || used > 2<<20 {
+			t.Errorf("a client with a flood of commands of two bytes holds %d bytes, want what %d commands take, and not much more", used, maxCommands)
+		}
+		done := make(chan int64)
+		go func() {
+			n, _ := io.Copy(io.Discard, c)
+			done <- n
+		}()
+		time.Sleep(time.Minute)
+		c.Close()
+		want := int64(len("-ERR unknown command 'a', with args beginning with: \r\n")) << 20
+		if n := <-done; n != want {
+			t.Errorf("when it reads it gets %d bytes, want %d", n, want)
+		}
+	})
+}
+
 func TestLimitsOfOneClient(t *testing.T) {
 	for _, x := range []struct {
 		name, config, request string
@@ -333,8 +368,14 @@ func TestWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var have atomic.Int64
 		var asked atomic.Uint64
+		var lags atomic.Bool
+		lags.Store(true)
+		const lagging = topology.RegionID(5)
 		s, dial, stop := serve(t, Options{Settings: settings.Default(),
 			Replicated: func(_ context.Context, r topology.RegionID, index uint64) int {
+				if r == lagging && lags.Load() {
+					return 0
+				}
 				asked.Store(uint64(r)<<32 | index)
 				return int(have.Load())
 			}})
@@ -356,7 +397,7 @@ func TestWait(t *testing.T) {
 			t.Errorf("asked for region and index %#x, want region 1 and no index: nothing was written", asked.Load())
 		}
 		for _, x := range s.clients {
-			x.wrote = position{3, 77}
+			x.wrote = map[topology.RegionID]uint64{3: 77}
 		}
 		// What is sent meanwhile is answered behind it.
 		begin := time.Now()
@@ -375,6 +416,13 @@ func TestWait(t *testing.T) {
 		if asked.Load() != 3<<32|77 {
 			t.Errorf("asked for %#x, want the place of the last write", asked.Load())
 		}
+		// Of several regions the one counts that the fewest replicas have.
+		for _, x := range s.clients {
+			x.wrote[lagging] = 5
+		}
+		check("wait 1 700", ":0\r\n", 700*time.Millisecond)
+		time.AfterFunc(2*time.Second, func() { lags.Store(false) })
+		check("wait 2 0", ":2\r\n", 2*time.Second)
 		for _, request := range []string{"wait 9 0\r\n", "debug sleep 1000\r\n"} { // the client hangs up
 			gone := dial()
 			send(gone, request)

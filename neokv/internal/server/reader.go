@@ -15,6 +15,7 @@ const (
 	maxPipeline  = 256 << 10 // bytes of a pipeline that are read at once
 	maxLine      = 64 << 10  // an inline request, or the line of a length
 	maxMultibulk = math.MaxInt32
+	maxCommands  = 4 << 10 // that are taken at once: two bytes may be a command, and what is kept for each takes a hundred times that
 
 	// Of a client that has not given the password.
 	strangeMultibulk = 10
@@ -51,6 +52,9 @@ type reader struct {
 	bulk                    int  // length of the argument whose bytes come next, -1 when its length comes next
 	full                    bool // the last read left no room
 	failed                  error
+
+	count           int // arguments of the command at ready, when its first line has been seen
+	commands, words int // the last fill has completed, and the arguments of all of them
 }
 
 func newReader(conn net.Conn, l *limits) reader {
@@ -61,6 +65,7 @@ func newReader(conn net.Conn, l *limits) reader {
 // been taken by next, and their arguments are not valid any more.
 func (r *reader) fill() (n int, err error) {
 	r.compact()
+	r.commands, r.words = 0, 0
 	for r.frame(); r.ready == r.start; r.frame() {
 		if r.failed != nil {
 			return n, r.failed
@@ -135,8 +140,15 @@ func (r *reader) shift() {
 
 // frame moves scan over what has arrived, and ready behind each complete command, up to the first error.
 func (r *reader) frame() {
-	for r.failed == nil && !(r.strange && r.ready > r.start) && r.step() {
+	for r.failed == nil && !(r.strange && r.ready > r.start) && r.commands < maxCommands && r.step() {
 	}
+}
+
+// complete moves ready behind the command that scan has passed.
+func (r *reader) complete() {
+	r.ready = r.scan
+	r.commands++
+	r.words += r.count
 }
 
 // step moves scan over one line or one argument, and reports whether it could.
@@ -152,7 +164,7 @@ func (r *reader) step() bool {
 		r.scan += n
 		r.bulk = -1
 		if r.args--; r.args == 0 {
-			r.ready = r.scan
+			r.complete()
 		}
 		return true
 	}
@@ -196,14 +208,17 @@ func (r *reader) step() bool {
 			return r.fail("unauthenticated multibulk length")
 		}
 		r.args = int(max(count, 0))
+		r.count = r.args
 	default:
-		if _, ok := splitInline(line); !ok {
+		words, ok := splitInline(line)
+		if !ok {
 			return r.fail("unbalanced quotes in request")
 		}
+		r.count = len(words)
 	}
 	r.scan += n + 1
 	if r.args == 0 {
-		r.ready = r.scan
+		r.complete()
 	}
 	return true
 }
