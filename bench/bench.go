@@ -46,6 +46,8 @@ type Options struct {
 	// Verify follows which values records may hold, and reads them back at the end; Run fails if one holds another.
 	Verify bool
 
+	// Password is given on every connection before anything else; empty for none.
+	Password string
 	// Dial makes a connection; nil dials TCP.
 	Dial func(ctx context.Context, addr string) (net.Conn, error)
 	// Progress, if not nil, is told once a second and at the end of a phase how far the run is. It must not block.
@@ -111,6 +113,10 @@ func (o Options) withDefaults() (Options, *workloads.Workload, error) {
 		o.Dial = func(ctx context.Context, addr string) (net.Conn, error) {
 			return new(net.Dialer).DialContext(ctx, "tcp", addr)
 		}
+	}
+	if o.Password != "" {
+		dial := o.Dial
+		o.Dial = func(ctx context.Context, addr string) (net.Conn, error) { return authenticated(ctx, dial, addr, o.Password) }
 	}
 	var wrong []error
 	check := func(ok bool, format string, args ...any) {

@@ -81,6 +81,28 @@ func discover(ctx context.Context, dial func(context.Context, string) (net.Conn,
 	return t, facts, nil
 }
 
+// authenticated makes a connection and gives the password.
+func authenticated(ctx context.Context, dial func(context.Context, string) (net.Conn, error), addr, password string) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	nc, err := dial(ctx, addr)
+	if err != nil {
+		return nil, err
+	}
+	c := conn{epoch: time.Now(), timeout: askTimeout}
+	c.attach(nc)
+	stop := context.AfterFunc(ctx, func() { nc.Close() })
+	_, err = c.call("AUTH", password)
+	if !stop() && err == nil {
+		err = ctx.Err()
+	}
+	if err != nil {
+		nc.Close()
+		return nil, fmt.Errorf("AUTH: %w", err)
+	}
+	return nc, nil
+}
+
 // id returns the number of an address.
 func (t *target) id(addr string) nodeID {
 	t.mu.Lock()

@@ -79,6 +79,15 @@ type Cluster struct {
 	Transport string     `json:"transport,omitempty"` // raft.transport
 	InMemory  bool       `json:"in_memory,omitempty"`
 	Data      DataFolder `json:"data,omitzero"`
+	Logs      DataFolder `json:"logs,omitzero"` // of the write-ahead logs, where they are apart from the data
+}
+
+// Synced is the folder whose syncs a write waits for.
+func (c Cluster) Synced() DataFolder {
+	if c.Logs != (DataFolder{}) {
+		return c.Logs
+	}
+	return c.Data
 }
 
 // Target is who answered.
@@ -103,6 +112,8 @@ func (h *Header) NotDurable() string {
 		return "sync none"
 	case c.Data.RAMDisk():
 		return c.Data.FileSystem + " is a RAM disk"
+	case c.Logs.RAMDisk():
+		return c.Logs.FileSystem + " of the logs is a RAM disk"
 	}
 	return ""
 }

@@ -94,7 +94,7 @@ func title(h Header) string {
 		if why := h.NotDurable(); why != "" {
 			parts = append(parts, "not durable ("+why+")")
 		} else {
-			parts = append(parts, fmt.Sprintf("sync %s on %s (fdatasync p50 %s)", c.Sync, c.Data.FileSystem, Micros(c.Data.SyncP50.Microseconds())))
+			parts = append(parts, fmt.Sprintf("sync %s on %s (fdatasync p50 %s)", c.Sync, c.Synced().FileSystem, Micros(c.Synced().SyncP50.Microseconds())))
 		}
 	} else {
 		kind := "Redis"

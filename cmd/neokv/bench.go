@@ -83,11 +83,10 @@ func (f *benchFlags) run(c *cobra.Command, p process) (err error) {
 	}()
 	o.Header = results.NewHeader()
 	o.Header.Command = withoutSecrets(o.Header.Command)
-	if password := cmp.Or(r.Load.Password, r.Redis.RequirePass); password != "" {
-		o.Dial = func(ctx context.Context, addr string) (net.Conn, error) { return dialWith(ctx, addr, password) }
-	}
+	o.Password = cmp.Or(r.Load.Password, r.Redis.RequirePass)
 	if o.Targets == nil {
 		config.Seed = o.Seed
+		limitHeap(os.Getenv, config)
 		cluster, err := neokv.Start(c.Context(), config)
 		if err != nil {
 			return err
@@ -114,29 +113,6 @@ func (f *benchFlags) parse(c *cobra.Command, p process) (r *profiles.Resolved, c
 	}
 	targets, wrong[2] = f.targets(c)
 	return r, config, targets, errors.Join(wrong[:]...)
-}
-
-// dialWith connects to a server that wants a password, and gives it.
-func dialWith(ctx context.Context, addr, password string) (net.Conn, error) {
-	nc, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
-	if err != nil {
-		return nil, err
-	}
-	defer context.AfterFunc(ctx, func() { nc.SetDeadline(time.Unix(1, 0)) })()
-	if _, err = fmt.Fprintf(nc, "*2\r\n$4\r\nAUTH\r\n$%d\r\n%s\r\n", len(password), password); err == nil {
-		var reply string // byte by byte: what follows the line is not ours
-		for b := make([]byte, 1); err == nil && !strings.HasSuffix(reply, "\n"); reply += string(b) {
-			_, err = nc.Read(b)
-		}
-		if err == nil && reply != "+OK\r\n" {
-			err = fmt.Errorf("AUTH: %s", strings.TrimSpace(reply))
-		}
-	}
-	if err != nil {
-		nc.Close()
-		return nil, err
-	}
-	return nc, nil
 }
 
 // withoutSecrets is a command line as it may be kept: values of secret settings are left out.
@@ -230,12 +206,20 @@ func describe(h *results.Header, cluster *neokv.Cluster, r *profiles.Resolved) (
 		InProcess: true, Stores: shape.Stores, Replicas: shape.Replicas, Regions: shape.Regions,
 		Sync: r.Engine.WALSync, Transport: r.Raft.Transport,
 	}
-	if dir, _ := cluster.Dir(); dir != "" {
-		h.Cluster.Data, err = results.ProbeFolder(dir)
-	} else {
+	dir, _ := cluster.Dir()
+	if dir == "" {
 		h.Cluster.InMemory = true
+		return nil
 	}
-	return err
+	if h.Cluster.Data, err = results.ProbeFolder(dir); err != nil {
+		return err
+	}
+	if logs := cluster.Settings().Engine.WALDir; logs != "" {
+		if h.Cluster.Logs, err = results.ProbeFolder(logs); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // watch tells of stores that fail. stop closes the cluster and returns when all has ended.

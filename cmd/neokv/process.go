@@ -13,7 +13,7 @@ const (
 	// minProcs is the least GOMAXPROCS: a thread blocked in fdatasync keeps its P until the scheduler takes notice, and with two
 	// of them the others wait. 2 -> 4 on two cores tripled the writes of 16 regions; more adds nothing.
 	minProcs = 4
-	// gcPercent trades memory, of which the process has little on the Go heap, for fewer collections.
+	// gcPercent trades memory, of which the process has little on the Go heap, for fewer collections; see limitHeap.
 	gcPercent = 400
 )
 
@@ -26,4 +26,13 @@ func tuneProcess(getenv func(string) string, stderr io.Writer) {
 		debug.SetGCPercent(gcPercent)
 	}
 	neokv.LogRaft(stderr)
+}
+
+// limitHeap keeps gcPercent from multiplying what caches and clients hold when they hold all that they may: from twice that and
+// 1 GiB on, collections come as often as it takes. Data in memory is on the heap too, and has no bound.
+func limitHeap(getenv func(string) string, c neokv.Config) {
+	if getenv("GOMEMLIMIT") == "" && !c.InMemory {
+		held := c.Settings.Engine.BlockCache + c.Settings.Engine.MemtableSize + c.Settings.Redis.ClientMemory
+		debug.SetMemoryLimit(1<<30 + 2*int64(held))
+	}
 }

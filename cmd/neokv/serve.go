@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -41,6 +42,7 @@ func serve(c *cobra.Command, p process, f *clusterFlags) (err error) {
 	if err != nil {
 		return err
 	}
+	limitHeap(os.Getenv, config)
 	cluster, err := neokv.Start(ctx, config)
 	if err != nil {
 		if ctx.Err() != nil {

@@ -107,13 +107,17 @@ func Find(fields []Field, name string) (*Field, error) {
 	return nil, &Problem{name, "unknown setting: " + name + DidYouMean(name, names)}
 }
 
-// DidYouMean returns "; did you mean X?" with the nearest of the known names.
+// DidYouMean returns "; did you mean X?" with the nearest of the known names, or nothing where more than half of the name would have
+// to change.
 func DidYouMean(name string, known []string) string {
 	best, least := "", 0
 	for _, k := range known {
 		if d := editDistance(name, k); best == "" || d < least {
 			best, least = k, d
 		}
+	}
+	if 2*least > len(name) && !strings.Contains(best, name) {
+		return ""
 	}
 	return "; did you mean " + best + "?"
 }
