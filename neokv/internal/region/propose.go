@@ -1,6 +1,7 @@
 package region
 
 import (
+	"fmt"
 	"sync"
 	"time"
 
@@ -11,8 +12,9 @@ import (
 	"neokv.dev/neokv/internal/redis"
 )
 
-// maxEntryBytes bounds a Raft entry: an entry of this size still fits in every buffer on its way.
-const maxEntryBytes = 128 << 20
+// maxEntryBytes bounds a Raft entry: an entry of this size still fits in every buffer on its way, and does not hold up the log so long
+// that the leader is taken for dead.
+const maxEntryBytes = 64 << 20
 
 // Pending is a run of writes on its way through Raft. The caller fills Run and Deadline, calls Propose, then Wait; until Wait
 // returns the run belongs to the region. A Pending may be reused afterwards.
@@ -36,6 +38,7 @@ type batch struct {
 	commands int
 	deadline time.Time
 	sequence uint64
+	tooLarge int // bytes of its only command, which no entry has room for; 0: there is none in it
 	// applied and err are written by whoever claims the batch, and may be read after finished.
 	applied bool
 	index   uint64 // of the entry, once it is applied
@@ -151,7 +154,7 @@ func (r *Replica) form() *batch {
 	limit := entryHeaderBytes + int(r.o.Knobs.BatchMaxBytes)
 	taken := 0
 	for _, p := range x.queue {
-		if len(b.buf) > limit { // a single large command: nobody shares its fate
+		if len(b.buf) > limit || b.tooLarge > 0 { // a single large command: nobody shares its fate
 			break
 		}
 		from := p.next
@@ -161,9 +164,16 @@ func (r *Replica) form() *batch {
 			if full && b.commands > 0 {
 				break
 			}
-			b.buf = appendCall(b.buf, c)
+			if n := entryHeaderBytes + callBytes(c); n > maxEntryBytes {
+				b.tooLarge = n
+			} else {
+				b.buf = appendCall(b.buf, c)
+			}
 			b.commands++
 			p.next++
+			if b.tooLarge > 0 {
+				break
+			}
 		}
 		if from == p.next && len(p.Run.Calls) > 0 {
 			break
@@ -192,8 +202,8 @@ func (r *Replica) send(b *batch, term uint64, timeout time.Duration) (*dragonboa
 	if term == 0 {
 		return nil, ErrNotLeader
 	}
-	if len(b.buf) > maxEntryBytes {
-		return nil, ErrTooLarge
+	if b.tooLarge > 0 {
+		return nil, fmt.Errorf("%w: %d bytes, at most %d", ErrTooLarge, b.tooLarge, maxEntryBytes)
 	}
 	if timeout < r.o.Knobs.RTT {
 		return nil, ErrDeadline

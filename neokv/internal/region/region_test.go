@@ -2,8 +2,10 @@ package region
 
 import (
 	"bytes"
+	"errors"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -175,6 +177,37 @@ func TestFormFillsBatches(t *testing.T) {
 		if b := r.form(); b != nil {
 			t.Errorf("%s: one batch too many, of %d commands", x.name, b.commands)
 		}
+	}
+}
+
+// TestTooLarge refuses a command that no entry has room for, alone, and without a copy of it.
+func TestTooLarge(t *testing.T) {
+	r := queued(settings.Raft{BatchMaxOps: 10, BatchMaxBytes: 1 << 20})
+	r.servingTerm.Store(1)
+	p := pending(3, 1)
+	part := make([]byte, maxEntryBytes/4)
+	p.Run.Calls[1].Args = [][]byte{[]byte("mset"), part, part, part, part}
+	r.proposer.queue = []*Pending{p, pending(1, 1)}
+	if b := r.form(); b == nil || b.commands != 1 || b.tooLarge > 0 {
+		t.Fatalf("first batch %+v; want the command ahead of the large one", b)
+	} else {
+		r.finish(b, nil)
+	}
+	b := r.form()
+	if b == nil || b.commands != 1 || len(b.buf) > 1<<10 {
+		t.Fatalf("second batch: want the large command alone, not copied")
+	}
+	_, err := r.send(b, 1, time.Second)
+	if !errors.Is(err, ErrTooLarge) || !strings.HasSuffix(err.Error(), "bytes, at most 67108864") {
+		t.Errorf("sending %d bytes: %v", b.tooLarge, err)
+	}
+	r.finish(b, err)
+	if len(p.done) != 1 || p.Err != err {
+		t.Errorf("the run: done %d, %v; want %v", len(p.done), p.Err, err)
+	}
+	r.recycle(b)
+	if b := r.form(); b == nil || b.commands != 1 || b.tooLarge > 0 {
+		t.Errorf("batch behind it: %+v; want the other run's command", b)
 	}
 }
 

@@ -23,8 +23,16 @@ const (
 // waitPause is how long WAIT waits before it asks the other stores again, at first and at most.
 const waitPause, maxWaitPause = time.Millisecond, 50 * time.Millisecond
 
-// runWait counts the replicas that have applied this connection's last write, and waits until there are enough or the time is over. The
-// write itself was acknowledged when a majority had it on disk, so that WAIT adds nothing to its safety.
+// written is a region that a connection has written to, as WAIT looks at it.
+type written struct {
+	region topology.RegionID
+	index  uint64 // of the last write
+	have   int    // replicas that have applied it, as far as is known; -1: nobody has been asked
+}
+
+// runWait counts the replicas that have applied all writes of this connection, and waits until there are enough or the time is over. Where
+// it has written to several regions, the region counts that the fewest replicas have. The writes themselves were acknowledged
+// when a majority had them on disk, so that WAIT adds nothing to their safety.
 func runWait(c *conn, args [][]byte) {
 	want, ok := parseInt(args[1])
 	if !ok {
@@ -39,15 +47,18 @@ func runWait(c *conn, args [][]byte) {
 	if ms == 0 {
 		until = after(math.MaxInt64)
 	}
-	wrote := c.wrote
-	if t := c.s.o.Table(); wrote.region == 0 && t != nil && len(t.Regions) > 0 { // nothing written: count the replicas that answer
-		wrote.region = t.Regions[0].ID
+	var regions []written
+	for id, index := range c.wrote {
+		regions = append(regions, written{id, index, -1})
+	}
+	if t := c.s.o.Table(); len(regions) == 0 && t != nil && len(t.Regions) > 0 { // nothing written: count the replicas that answer
+		regions = []written{{t.Regions[0].ID, 0, -1}}
 	}
 	have := int64(0)
 	for pause := waitPause; ; pause = min(2*pause, maxWaitPause) {
-		if c.s.o.Replicated != nil {
+		if c.s.o.Replicated != nil && len(regions) > 0 {
 			ctx, cancel := context.WithDeadline(c.ctx, until)
-			have = max(have, int64(c.s.o.Replicated(ctx, wrote.region, wrote.index)))
+			have = c.replicated(ctx, regions, want)
 			cancel()
 		}
 		now := time.Now()
@@ -67,6 +78,22 @@ func runWait(c *conn, args [][]byte) {
 		}
 	}
 	c.out.Int(have)
+}
+
+// replicated asks about the regions, all at once, of which less than enough replicas are known, and returns the least of all.
+func (c *conn) replicated(ctx context.Context, regions []written, enough int64) int64 {
+	var wg sync.WaitGroup
+	for i := range regions {
+		if r := &regions[i]; r.have < 0 || int64(r.have) < enough {
+			wg.Go(func() { r.have = max(r.have, c.s.o.Replicated(ctx, r.region, r.index)) })
+		}
+	}
+	wg.Wait()
+	least := regions[0].have
+	for _, r := range regions {
+		least = min(least, r.have)
+	}
+	return int64(least)
 }
 
 // runDebug is DEBUG as a Redis answers it that was not told to allow it, but for what test suites cannot do without: SLEEP, which holds
