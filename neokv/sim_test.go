@@ -481,6 +481,7 @@ func (s *sim) compareReplicas() {
 	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(50 * time.Millisecond) {
 		err := s.replicasDiffer()
 		if err == nil {
+			s.fail(s.checksumsDiffer())
 			return
 		}
 		if behind := new(lagging); errors.As(err, &behind) && time.Now().Before(deadline) {
@@ -489,6 +490,19 @@ func (s *sim) compareReplicas() {
 		s.fail(err)
 		return
 	}
+}
+
+// checksumsDiffer asks the stores for what replicasDiffer has read in their engines.
+func (s *sim) checksumsDiffer() error {
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	for r := topology.RegionID(1); r <= simRegions; r++ {
+		asked := s.c.nodes[int(r)%len(s.c.nodes)].store.Load()
+		if got, err := asked.Compare(ctx, r); err != nil || got.Verdict() != "equal" {
+			return fmt.Errorf("region %d: checksums %+v, %w", r, got, err)
+		}
+	}
+	return nil
 }
 
 // lagging says that a replica has not applied what another has.

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
+
 	"neokv.dev/neokv/internal/disk"
 	"neokv.dev/neokv/internal/store"
 	"neokv.dev/neokv/internal/topology"
@@ -110,6 +112,106 @@ func TestSnapshotKills(t *testing.T) {
 		if !left[want] {
 			t.Errorf("no kill left a store with an installation at the stage %q", want)
 		}
+	}
+}
+
+// received finds the files of snapshots that a store has received and not installed.
+func received(fs *disk.FS, path string) (files []string) {
+	list, err := fs.List(path)
+	if err != nil {
+		return nil
+	}
+	for _, name := range list {
+		full := fs.PathJoin(path, name)
+		info, err := fs.Stat(full)
+		switch {
+		case err == nil && info.IsDir():
+			files = append(files, received(fs, full)...)
+		case err == nil && strings.HasSuffix(name, ".gbsnap") && !strings.Contains(full, ".receiving") && info.Size() > 4096:
+			files = append(files, full)
+		}
+	}
+	return files
+}
+
+// TestSnapshotDamaged kills a store between the reception and the end of the installation of snapshots, damages the files that it has received, and
+// starts it again. It stops, and says why, or it did not need them; the others go on, and so does the process.
+func TestSnapshotDamaged(t *testing.T) {
+	const seed = 4
+	stopped, unharmed := 0, 0
+	for k := int64(4); k < 400 && !t.Failed(); k += 7 {
+		sprung := false
+		inBubble(t, store.Faults{}, func(t *testing.T, s *sim, c *caller) {
+			s.epochs = []string{""}
+			victim := s.c.nodes[2]
+			if err := s.away(c, victim, 60); err != nil {
+				t.Fatal(err)
+			}
+			random := rand.New(rand.NewPCG(seed, uint64(k)))
+			s.lives[victim.id-1].Add(1)
+			x := s.setTrap(k, 100, random, victim)
+			err := victim.restart()
+			for end := time.Now().Add(3 * time.Second); err == nil && time.Now().Before(end) && x.count.Load() < k; {
+				time.Sleep(10 * time.Millisecond)
+			}
+			disks := x.disarm()
+			if sprung = disks != nil; !sprung {
+				return
+			}
+			files := received(disks[0], "/store-3")
+			for _, name := range files {
+				f, err := disks[0].OpenReadWrite(name, vfs.WriteCategoryUnspecified)
+				if err != nil {
+					t.Fatal(err)
+				}
+				at := random.Int64N(2048) // header, or first block
+				var b [1]byte
+				f.ReadAt(b[:], at)
+				b[0] ^= 1 << random.IntN(8)
+				if _, err := f.WriteAt(b[:], at); err != nil {
+					t.Fatal(err)
+				}
+				if err := f.Close(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			s.bury(victim, disks[0])
+			s.restart(victim)
+			var failure error
+			for end := time.Now().Add(3 * time.Second); failure == nil && time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+				victim.mu.Lock()
+				failure = victim.failure
+				victim.mu.Unlock()
+			}
+			switch {
+			case failure == nil:
+				if len(files) > 0 {
+					unharmed++
+				}
+				s.compareReplicas()
+			case len(files) == 0 || !strings.Contains(failure.Error(), ".gbsnap: damaged: "):
+				t.Errorf("seed %d: killed at sync %d, %d files damaged: the store failed with %v", seed, k, len(files), failure)
+			default:
+				stopped++
+				for r := range simRegions {
+					for ok, end := false, time.Now().Add(20*time.Second); !ok; {
+						if ok, err = c.do(set, s.key('r', r), "after"); err != nil || time.Now().After(end) {
+							t.Fatalf("region %d: no write in 20s with two of three stores: %v", r+1, err)
+						}
+					}
+				}
+			}
+			if s.problem != nil {
+				t.Errorf("seed %d: killed at sync %d, %d files damaged: %v", seed, k, len(files), s.problem)
+			}
+		})
+		if !sprung {
+			break
+		}
+	}
+	t.Logf("%d starts on damaged files ended with a stopped store, %d did not need the files", stopped, unharmed)
+	if stopped < 2 || unharmed < 1 {
+		t.Errorf("%d stopped, %d unharmed: too few to mean much", stopped, unharmed)
 	}
 }
 

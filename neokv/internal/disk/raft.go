@@ -24,15 +24,21 @@ type raftFS struct {
 	fs    *FS
 	host  string
 	flags *lvfs.MemFS // the files in memory
+	spare func(region, index uint64) bool
 }
 
 var _ lvfs.FS = (*raftFS)(nil)
 
 // Raft is the same file system as dragonboat wants it. dragonboat.ds, NODEHOST.ID and LOCK of a NodeHost are kept in memory, as long
 // as the value returned, and the host name in paths is a fixed one.
-func (f *FS) Raft() lvfs.FS {
+//
+// spare tells of a received snapshot whose file is damaged whether its region is as new without it; nil if none is. Where it is not, the file
+// system is fenced.
+func (f *FS) Raft(spare func(region, index uint64) bool) lvfs.FS {
 	host, _ := os.Hostname() // dragonboat asks too, and refuses to start on an error
-	return f.raft(host)
+	r := f.raft(host)
+	r.spare = spare
+	return r
 }
 
 func (f *FS) raft(host string) *raftFS {
@@ -90,6 +96,9 @@ func (r *raftFS) Link(oldname, newname string) error {
 func (r *raftFS) Open(name string, opts ...lvfs.OpenOption) (lvfs.File, error) {
 	if flag, ok := r.flag(name); ok {
 		return r.flags.Open(flag)
+	}
+	if strings.HasSuffix(name, ".gbsnap") {
+		return r.openSnapshot(name)
 	}
 	f, err := raftOpened(r.fs.Open(r.path(name)))
 	if err != nil {
@@ -186,7 +195,8 @@ func (r *raftFS) GetDiskUsage(path string) (lvfs.DiskUsage, error) {
 // raftFile adds Seek to a file, and so keeps the offset itself.
 type raftFile struct {
 	vfs.File
-	off int64
+	off  int64
+	head []byte // the file's beginning, where it has been read already
 }
 
 func raftOpened(f vfs.File, err error) (lvfs.File, error) {
@@ -198,6 +208,11 @@ func raftOpened(f vfs.File, err error) (lvfs.File, error) {
 
 // Read is part of lvfs.File.
 func (f *raftFile) Read(p []byte) (int, error) {
+	if f.off < int64(len(f.head)) {
+		n := copy(p, f.head[f.off:])
+		f.off += int64(n)
+		return n, nil
+	}
 	n, err := f.File.ReadAt(p, f.off)
 	f.off += int64(n)
 	if n > 0 && errors.Is(err, io.EOF) {

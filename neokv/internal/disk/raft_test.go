@@ -122,7 +122,7 @@ func TestNodeHostReopens(t *testing.T) {
 				fs = Mem()
 			}
 			for life := range 3 {
-				nh := openNodeHost(t, fs.Raft(), dir, address)
+				nh := openNodeHost(t, fs.Raft(nil), dir, address)
 				if life > 0 {
 					expect(t, nh, fmt.Sprint("life ", life-1))
 				}
@@ -175,7 +175,7 @@ func TestNodeHostNeverSeesAFailure(t *testing.T) {
 			address, fs, dir := freeAddress(t), OS(), t.TempDir()
 			var fences atomic.Int64
 			fs.OnFence(func(error) { fences.Add(1) })
-			nh := openNodeHost(t, fs.Raft(), dir, address)
+			nh := openNodeHost(t, fs.Raft(nil), dir, address)
 			propose(t, nh, "first")
 			fs.Inject(fault)
 			acked := "first"
@@ -197,7 +197,7 @@ func TestNodeHostNeverSeesAFailure(t *testing.T) {
 				t.Errorf("fenced %d times, because of %v; want once, because of %v", fences.Load(), fs.Failed(), fault.Err)
 			}
 			fs = OS()
-			nh = openNodeHost(t, fs.Raft(), dir, address)
+			nh = openNodeHost(t, fs.Raft(nil), dir, address)
 			got := ""
 			retry(t, func(ctx context.Context) error {
 				value, err := nh.SyncRead(ctx, 1, nil)
@@ -248,7 +248,7 @@ func TestRaftFiles(t *testing.T) {
 		fs  *FS
 		dir string
 	}{{OS(), t.TempDir()}, {Mem(), "/dir"}} {
-		r := c.fs.Raft()
+		r := c.fs.Raft(nil)
 		must(t, r.MkdirAll(c.dir, 0o755))
 		name := r.PathJoin(c.dir, "file")
 		if _, err := r.OpenForAppend(name); !errors.Is(err, os.ErrNotExist) {

@@ -175,18 +175,31 @@ func stateKey() []byte { return keys.AppendMetaState(nil, "map") }
 
 // Open implements sm.IOnDiskStateMachine.
 func (m *machine) Open(<-chan struct{}) (uint64, error) {
-	view := m.o.Engine.NewView()
+	saved, index, err := readState(m.o.Engine)
+	if err == nil && saved != nil {
+		m.current.Store(saved)
+	}
+	return index, err
+}
+
+// ApplyIndex is the meta group's apply index as the engine has it, 0 where it has none.
+func ApplyIndex(e *engine.Engine) (uint64, error) {
+	_, index, err := readState(e)
+	return index, err
+}
+
+// readState reads the record; the map is nil if there is none.
+func readState(e *engine.Engine) (m *Map, applyIndex uint64, err error) {
+	view := e.NewView()
 	defer view.Close()
 	value, ok, err := view.Get(stateKey())
 	if err != nil || !ok {
-		return 0, err
+		return nil, 0, err
 	}
-	saved, index, err := parseState(value)
-	if err != nil {
-		return 0, fmt.Errorf("meta: %w", err)
+	if m, applyIndex, err = parseState(value); err != nil {
+		return nil, 0, fmt.Errorf("meta: %w", err)
 	}
-	m.current.Store(saved)
-	return index, nil
+	return m, applyIndex, nil
 }
 
 // parseState decodes the record.

@@ -10,6 +10,7 @@ import (
 	"neokv.dev/neokv/internal/engine"
 	"neokv.dev/neokv/internal/keys"
 	"neokv.dev/neokv/internal/redis"
+	"neokv.dev/neokv/internal/topology"
 )
 
 // machine is the replica's state machine on disk. dragonboat calls it from one apply worker at a time. Data, apply index and
@@ -45,6 +46,12 @@ func (m *machine) Open(<-chan struct{}) (uint64, error) {
 		m.state.KeysExact = true // none
 	}
 	return m.state.ApplyIndex, nil
+}
+
+// ApplyIndex is the apply index of a region as the engine has it, 0 where there is no region state.
+func ApplyIndex(e *engine.Engine, id topology.RegionID) (uint64, error) {
+	state, _, err := readState(e, keys.Space{Region: id})
+	return state.ApplyIndex, err
 }
 
 func readState(e *engine.Engine, s keys.Space) (state keys.RegionState, ok bool, err error) {

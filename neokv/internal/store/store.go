@@ -214,7 +214,7 @@ func (s *Store) startHost() error {
 		Expert: config.ExpertConfig{
 			LogDBFactory:     s.log.Factory(),
 			TransportFactory: s.endpoint.Factory(),
-			Engine:           workers, LogDB: log, FS: s.o.FS.Raft(),
+			Engine:           workers, LogDB: log, FS: s.o.FS.Raft(s.spare),
 		},
 	})
 	if err == nil && host == nil {
@@ -225,6 +225,16 @@ func (s *Store) startHost() error {
 	}
 	s.host = host
 	return nil
+}
+
+// spare reports whether a replica has what a received snapshot holds, so that the snapshot's file is not needed any more.
+func (s *Store) spare(shard, index uint64) bool {
+	read := region.ApplyIndex
+	if topology.RegionID(shard) == topology.MetaRegion {
+		read = func(e *engine.Engine, _ topology.RegionID) (uint64, error) { return meta.ApplyIndex(e) }
+	}
+	applied, err := read(s.engine, topology.RegionID(shard))
+	return err == nil && applied >= index
 }
 
 func (s *Store) startMeta() error {

@@ -110,7 +110,7 @@ func (c *cluster) start(id topology.StoreID) {
 		Expert: config.ExpertConfig{
 			LogDBFactory: raftlog.New(n.engine, raftlog.Options{Sync: true, Failed: c.fs[id].Failed, Fence: func(err error) { c.t.Error(err) }}).Factory(),
 			Engine:       config.EngineConfig{ExecShards: 2, CommitShards: 1, ApplyShards: 2, SnapshotShards: 2, CloseShards: 1},
-			LogDB:        logDB(), FS: c.fs[id].Raft(), TransportFactory: n.endpoint.Factory(),
+			LogDB:        logDB(), FS: c.fs[id].Raft(nil), TransportFactory: n.endpoint.Factory(),
 		},
 	})
 	c.must(err)
