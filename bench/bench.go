@@ -116,7 +116,9 @@ func (o Options) withDefaults() (Options, *workloads.Workload, error) {
 	}
 	if o.Password != "" {
 		dial := o.Dial
-		o.Dial = func(ctx context.Context, addr string) (net.Conn, error) { return authenticated(ctx, dial, addr, o.Password) }
+		o.Dial = func(ctx context.Context, addr string) (net.Conn, error) {
+			return authenticated(ctx, dial, addr, o.Password)
+		}
 	}
 	var wrong []error
 	check := func(ok bool, format string, args ...any) {
