@@ -1,0 +1,446 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/csv"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"neokv.dev/results"
+)
+
+// test is a row of the tables.
+type test struct {
+	name, doc         string
+	unit              string
+	optional          bool // not in the requirement
+	ownStart          bool // starts the target itself
+	keys              bool // wants keys loaded
+	fits              func(target) bool
+	run               func(ctx context.Context, x *bench, t target, in *instance, r *run) error
+	clients, pipeline int
+	write             bool
+}
+
+func (t test) key() string { return t.name }
+
+func (t test) about() string { return t.doc }
+
+func requiredTests() (out []string) {
+	for _, t := range tests {
+		if !t.optional {
+			out = append(out, t.name)
+		}
+	}
+	return out
+}
+
+const (
+	unitRate    = "k op/s"
+	unitSeconds = "s"
+	unitBytes   = "MB"
+	unitCPU     = "% of a core"
+)
+
+var tests = []test{
+	{name: "boot", doc: "start in memory until every slot takes a write", unit: unitSeconds, ownStart: true, run: measureBoot,
+		fits: func(t target) bool { return t.redis && t.name != "redcon" }},
+	{name: "failover", doc: "kill -9 of a master of Redis Cluster at a node time-out of 1 s until its slots take writes", unit: unitSeconds,
+		ownStart: true, run: measureFailover, fits: func(t target) bool { return t.name == "redis-cluster" }},
+	{name: "memory", doc: "resident memory of all processes after boot", unit: unitBytes, run: measureMemory, fits: anyTarget},
+	{name: "idle", doc: "CPU of all processes with no clients", unit: unitCPU, run: measureIdle, fits: anyTarget},
+	sendTest("set-1", "redis-benchmark: SET, 1 client", 1, 1, true),
+	sendTest("set-50-1", "redis-benchmark: SET -c 50 -P 1", 50, 1, true),
+	sendTest("set-50-16", "redis-benchmark: SET -c 50 -P 16", 50, 16, true),
+	sendTest("get-50-1", "redis-benchmark: GET -c 50 -P 1", 50, 1, false),
+	sendTest("get-50-16", "redis-benchmark: GET -c 50 -P 16", 50, 16, false),
+	neokvBenchTest("all-set-50-1", 50, 1, true),
+	neokvBenchTest("all-set-50-16", 50, 16, true),
+	neokvBenchTest("all-get-50-1", 50, 1, false),
+	neokvBenchTest("all-get-50-16", 50, 16, false),
+}
+
+func anyTarget(target) bool { return true }
+
+// sendTest is a test with redis-benchmark, or with the loop of this program for etcd.
+func sendTest(name, doc string, clients, pipeline int, write bool) test {
+	t := test{name: name, doc: doc, unit: unitRate, keys: true, fits: anyTarget, clients: clients, pipeline: pipeline, write: write}
+	t.run = func(ctx context.Context, x *bench, to target, in *instance, r *run) error {
+		return x.send(ctx, t, to, in, r)
+	}
+	return t
+}
+
+// neokvBenchTest is a test with neokv bench, whose keys are of all regions.
+func neokvBenchTest(name string, clients, pipeline int, write bool) test {
+	t := test{name: name, unit: unitRate, optional: true, clients: clients, pipeline: pipeline, write: write}
+	t.doc = fmt.Sprintf("neokv bench, keys of all slots: %s, %d clients, pipeline %d", t.command(), clients, pipeline)
+	t.fits = func(t target) bool { return t.redis }
+	t.run = func(ctx context.Context, x *bench, _ target, in *instance, r *run) error {
+		return x.sendAll(ctx, t, in, r)
+	}
+	return t
+}
+
+func (t test) command() string {
+	if t.write {
+		return "set"
+	}
+	return "get"
+}
+
+func measureBoot(ctx context.Context, x *bench, t target, _ *instance, r *run) error {
+	in, err := x.start(ctx, t, start{memory: true})
+	if err != nil {
+		return err
+	}
+	r.Value = in.boot.Seconds()
+	in.stop()
+	return nil
+}
+
+func measureMemory(_ context.Context, _ *bench, _ target, in *instance, r *run) error {
+	bytes, _, err := in.use()
+	r.Value = float64(bytes) / 1e6
+	return err
+}
+
+func measureIdle(ctx context.Context, x *bench, _ target, in *instance, r *run) error {
+	_, before, err := in.use()
+	if err != nil {
+		return err
+	}
+	begin := time.Now()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(time.Duration(x.idle * float64(time.Second))):
+	}
+	took := time.Since(begin)
+	_, after, err := in.use()
+	r.Value = 100 * (after - before).Seconds() / took.Seconds()
+	return err
+}
+
+// use adds up memory and CPU time of the target's processes.
+func (in *instance) use() (bytes int64, cpu time.Duration, err error) {
+	for _, s := range in.servers {
+		b, c, err := s.use()
+		if err != nil {
+			return 0, 0, err
+		}
+		bytes += b
+		cpu += c
+	}
+	return bytes, cpu, nil
+}
+
+func measureFailover(ctx context.Context, x *bench, t target, _ *instance, r *run) error {
+	in, err := x.start(ctx, t, start{nodeTimeout: time.Second})
+	if err != nil {
+		return err
+	}
+	defer in.stop()
+	begin := time.Now()
+	in.servers[0].kill()
+	in.nodes[0].Close()
+	in.nodes = in.nodes[1:]
+	err = await(ctx, "fail over", func() error { return in.accepts(ctx) })
+	r.Value = time.Since(begin).Seconds()
+	return err
+}
+
+// load writes every key that the load will ask for, and counts those that a target without INFO's keyspace_misses has.
+func (x *bench) load(ctx context.Context, in *instance) error {
+	if in.etcd != nil {
+		return loadEtcd(ctx, in)
+	}
+	prefixes := []string{"key:"}
+	if len(in.nodes) > 1 {
+		var err error
+		if prefixes, err = in.taggedPrefixes(ctx); err != nil {
+			return err
+		}
+	}
+	value := strings.Repeat("x", valueBytes)
+	for _, prefix := range prefixes {
+		for first := 0; first < keysPerTag; {
+			n := min(1000, keysPerTag-first)
+			err := in.pipelined(ctx, func(p redis.Pipeliner) {
+				for i := range n {
+					p.Set(ctx, fmt.Sprintf("%s%012d", prefix, first+i), value, 0)
+				}
+			})
+			if err != nil {
+				return err
+			}
+			first += n
+		}
+	}
+	return nil
+}
+
+// pipelined sends commands to the node that takes them: all are of one slot.
+func (in *instance) pipelined(ctx context.Context, fill func(redis.Pipeliner)) error {
+	var last error
+	for _, c := range in.nodes {
+		_, err := c.Pipelined(ctx, func(p redis.Pipeliner) error { fill(p); return nil })
+		if err == nil {
+			return nil
+		}
+		last = err
+	}
+	return last
+}
+
+// taggedPrefixes finds out which keys redis-benchmark --cluster uses: it puts a tag of each node's first slot into them. A tiny run
+// writes some; SCAN finds them.
+func (in *instance) taggedPrefixes(ctx context.Context) ([]string, error) {
+	if _, err := redisBenchmark(ctx, in, test{write: true, clients: clientThreads, pipeline: 1}, 100, 1); err != nil {
+		return nil, err
+	}
+	found := map[string]bool{}
+	for _, c := range in.nodes {
+		it := c.Scan(ctx, 0, "key:{*}:*", 1000).Iterator()
+		for it.Next(ctx) {
+			found[it.Val()[:strings.LastIndex(it.Val(), ":")+1]] = true
+		}
+		if err := it.Err(); err != nil {
+			return nil, err
+		}
+	}
+	if len(found) != clientThreads {
+		return nil, fmt.Errorf("redis-benchmark used the tags %v: want one of each of %d nodes", found, clientThreads)
+	}
+	var prefixes []string
+	for p := range found {
+		prefixes = append(prefixes, p)
+	}
+	slices.Sort(prefixes)
+	return prefixes, nil
+}
+
+// send runs redis-benchmark, or the loop for etcd, as long as asked: how many operations that is, an earlier run tells, or one
+// that is made before. Misses and error replies are counted around it.
+func (x *bench) send(ctx context.Context, t test, to target, in *instance, r *run) error {
+	load := func(n int) (rates, error) {
+		if in.etcd != nil {
+			return loopEtcd(ctx, in, t, n)
+		}
+		return redisBenchmark(ctx, in, t, n, keysPerTag)
+	}
+	id := to.name + " " + t.name
+	if x.rates[id] == 0 {
+		got, err := load(500 * t.pipeline)
+		if err == nil {
+			got, err = load(int(got.perSecond*0.3) + 1)
+		}
+		if err != nil {
+			return err
+		}
+		x.rates[id] = got.perSecond
+	}
+	before, err := in.counters(ctx)
+	if err != nil {
+		return err
+	}
+	got, err := load(int(x.rates[id]*x.length) + 1)
+	if err != nil {
+		return err
+	}
+	x.rates[id] = got.perSecond
+	after, err := in.counters(ctx)
+	if err != nil {
+		return err
+	}
+	r.Value, r.P50, r.P95, r.P99 = got.perSecond/1e3, got.p50, got.p95, got.p99
+	r.Misses, r.Errors = after.misses-before.misses+got.misses, after.errors-before.errors+got.errors
+	if after.misses < 0 && !t.write {
+		r.Misses = -1
+	}
+	return nil
+}
+
+// rates is what a run of load gave; latencies are in milliseconds.
+type rates struct {
+	perSecond, p50, p95, p99 float64
+	misses, errors           int64
+}
+
+// counters are those of all nodes; misses is -1 if nobody counts them.
+type counters struct{ misses, errors int64 }
+
+func (in *instance) counters(ctx context.Context) (sum counters, err error) {
+	for _, c := range in.nodes {
+		f, err := infoFields(ctx, c, "stats")
+		if err != nil {
+			return sum, fmt.Errorf("INFO stats: %w", err)
+		}
+		errs, err := strconv.ParseInt(f["total_error_replies"], 10, 64)
+		if err != nil {
+			return sum, fmt.Errorf("INFO stats: total_error_replies: %w", err)
+		}
+		sum.errors += errs
+		if misses, err := strconv.ParseInt(f["keyspace_misses"], 10, 64); err == nil && sum.misses >= 0 {
+			sum.misses += misses
+		} else {
+			sum.misses = -1
+		}
+	}
+	return sum, nil
+}
+
+// redisBenchmark sends n operations on keys below limit.
+func redisBenchmark(ctx context.Context, in *instance, t test, n, limit int) (rates, error) {
+	_, port, _ := strings.Cut(in.addrs[0], ":")
+	args := []string{"-p", port, "-t", t.command(), "-c", strconv.Itoa(t.clients), "-P", strconv.Itoa(t.pipeline), "-n", strconv.Itoa(n),
+		"-d", strconv.Itoa(valueBytes), "-r", strconv.Itoa(limit), "--threads", strconv.Itoa(clientThreads), "--csv"}
+	if len(in.nodes) > 1 {
+		args = append(args, "--cluster")
+	}
+	c := exec.CommandContext(ctx, "redis-benchmark", args...)
+	var errs bytes.Buffer
+	c.Stderr = &errs
+	out, err := c.Output()
+	if err != nil {
+		return rates{}, fmt.Errorf("redis-benchmark %s: %w: %s", strings.Join(args, " "), err, errs.String())
+	}
+	return parseCSV(string(out))
+}
+
+// parseCSV finds the one line of figures in what redis-benchmark --csv prints.
+func parseCSV(out string) (r rates, err error) {
+	at := strings.Index(out, `"test","rps"`)
+	if at < 0 {
+		return r, fmt.Errorf("redis-benchmark printed no table: %q", out)
+	}
+	rows, err := csv.NewReader(strings.NewReader(out[at:])).ReadAll()
+	if err != nil || len(rows) != 2 {
+		return r, fmt.Errorf("redis-benchmark printed %q: want one line of figures (%v)", out, err)
+	}
+	for i, name := range rows[0] {
+		to := map[string]*float64{"rps": &r.perSecond, "p50_latency_ms": &r.p50, "p95_latency_ms": &r.p95, "p99_latency_ms": &r.p99}[name]
+		if to == nil {
+			continue
+		}
+		if *to, err = strconv.ParseFloat(rows[1][i], 64); err != nil {
+			return r, fmt.Errorf("redis-benchmark: %s: %w", name, err)
+		}
+	}
+	return r, nil
+}
+
+// sendAll runs neokv bench against a target that runs.
+func (x *bench) sendAll(ctx context.Context, t test, in *instance, r *run) error {
+	file := filepath.Join(in.dir, "bench.jsonl")
+	args := []string{"bench", "--target", strings.Join(in.addrs, ","), "--workload", t.command(), "--clients", strconv.Itoa(t.clients),
+		"--pipeline", strconv.Itoa(t.pipeline), "--duration", strconv.FormatFloat(x.length, 'f', -1, 64) + "s", "--warmup", "1s", "--records", strconv.Itoa(keysPerTag),
+		"--value-size", strconv.Itoa(valueBytes), "--out", file}
+	if out, err := exec.CommandContext(ctx, x.neokv, args...).CombinedOutput(); err != nil {
+		return fmt.Errorf("neokv %s: %w: %s", strings.Join(args, " "), err, out)
+	}
+	f, err := os.Open(file)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	res, err := results.Read(f)
+	if err != nil {
+		return err
+	}
+	if res.Summary == nil {
+		return errors.New("neokv bench left no summary")
+	}
+	total := res.Summary.Total
+	ms := func(us int64) float64 { return float64(us) / 1e3 }
+	r.Value, r.P50, r.P95, r.P99 = total.PerSecond/1e3, ms(total.Service.P50), ms(total.Service.P95), ms(total.Service.P99)
+	r.Misses, r.Errors = total.Misses, total.Errors
+	return nil
+}
+
+// etcdConnections spreads the clients over the three nodes, three connections to each.
+const etcdConnections = 9
+
+func etcdKey(i int) string { return fmt.Sprintf("key:%012d", i) }
+
+func loadEtcd(ctx context.Context, in *instance) error {
+	value := strings.Repeat("x", valueBytes)
+	const perTxn = 100
+	var next atomic.Int64
+	return each(len(in.etcd), func(worker int) error {
+		for {
+			first := int(next.Add(perTxn) - perTxn)
+			if first >= keysPerTag {
+				return nil
+			}
+			ops := make([]clientv3.Op, perTxn)
+			for i := range ops {
+				ops[i] = clientv3.OpPut(etcdKey(first+i), value)
+			}
+			if _, err := in.etcd[worker].Txn(ctx).Then(ops...).Commit(); err != nil {
+				return err
+			}
+		}
+	})
+}
+
+// loopEtcd sends n operations in a closed loop. etcd's protocol has no pipelines; as many operations are under way as there are
+// in those of all clients.
+func loopEtcd(ctx context.Context, in *instance, t test, n int) (rates, error) {
+	var mu sync.Mutex
+	all := results.NewHistogram()
+	var left, misses, failed atomic.Int64
+	left.Store(int64(n))
+	value := strings.Repeat("x", valueBytes)
+	begin := time.Now()
+	err := each(t.clients*t.pipeline, func(worker int) error {
+		c, h := in.etcd[worker%len(in.etcd)], results.NewHistogram()
+		for left.Add(-1) >= 0 && ctx.Err() == nil {
+			key, sent := etcdKey(rand.IntN(keysPerTag)), time.Now()
+			if t.write {
+				if _, err := c.Put(ctx, key, value); err != nil {
+					failed.Add(1)
+				}
+			} else if got, err := c.Get(ctx, key); err != nil {
+				failed.Add(1)
+			} else if len(got.Kvs) == 0 {
+				misses.Add(1)
+			}
+			results.Record(h, time.Since(sent))
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		all.Merge(h)
+		return ctx.Err()
+	})
+	took := time.Since(begin)
+	ms := func(percentile float64) float64 { return float64(all.ValueAtQuantile(percentile)) / 1e3 }
+	return rates{
+		perSecond: float64(n) / took.Seconds(), p50: ms(50), p95: ms(95), p99: ms(99), misses: misses.Load(), errors: failed.Load(),
+	}, err
+}
+
+// each runs n workers and returns all their errors.
+func each(n int, work func(worker int) error) error {
+	errs := make([]error, n)
+	var wg sync.WaitGroup
+	for i := range n {
+		wg.Go(func() { errs[i] = work(i) })
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}

@@ -1,0 +1,293 @@
+// Command peers measures NeoKV beside other stores on the same machine, in interleaved rounds, and prints ratios. It is run by
+// hand, on Linux: cd bench/peers && go run . --help. docs/benchmarks.md says how to read what it prints.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/spf13/cobra"
+
+	"neokv.dev/results"
+)
+
+// What is the same for every target, as the requirement has it.
+const (
+	clientThreads = 3 // what redis-benchmark --cluster takes for three nodes
+	valueBytes    = 64
+	keysPerTag    = 100_000
+)
+
+// plan is what the command line asks for.
+type plan struct {
+	targets, tests []string
+	regions        []int
+	rounds         int
+	length, idle   float64 // seconds
+	dir, out       string
+	neokv, before  string
+	set            []string
+}
+
+func main() {
+	// A child dies with the thread that started it, so all are started by this one, which lasts as long as the process.
+	runtime.LockOSThread()
+	redis.SetLogger(silence{}) // a server that is about to listen is no news
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := command().ExecuteContext(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, "peers:", err)
+		os.Exit(1)
+	}
+}
+
+type silence struct{}
+
+func (silence) Printf(context.Context, string, ...any) {}
+
+func command() *cobra.Command {
+	var p plan
+	var report string
+	c := &cobra.Command{
+		Use:               "peers",
+		Short:             "Measure NeoKV beside other stores on this machine, interleaved, and print ratios",
+		Args:              cobra.NoArgs,
+		SilenceUsage:      true,
+		SilenceErrors:     true,
+		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
+		Example: `  go run . --rounds 5
+  go run . --targets neokv,redis-cluster --tests set-50-16,set-50-1
+  go run . --targets neokv,before --before /tmp/neokv-of-last-week --tests set-50-16
+  go run . --targets neokv,redis-cluster --tests all-set-50-16,all-get-50-16 --regions 8,1,32,128
+  go run . --report peers.jsonl`,
+		Long: "Measure NeoKV beside other stores on this machine, interleaved, and print ratios.\n\nTargets:\n" + list(targets, target.about) +
+			"\nTests (--tests all for all of them):\n" + list(tests, test.about),
+		RunE: func(c *cobra.Command, _ []string) error {
+			if report != "" {
+				f, err := os.Open(report)
+				if err != nil {
+					return err
+				}
+				defer f.Close()
+				rec, err := readRecord(f)
+				if err != nil {
+					return fmt.Errorf("%s: %w", report, err)
+				}
+				return rec.print(os.Stdout)
+			}
+			if err := p.check(); err != nil {
+				return err
+			}
+			return p.run(c.Context())
+		},
+	}
+	f := c.Flags()
+	f.StringSliceVar(&p.targets, "targets", names(targets[:len(targets)-1]), "what to measure")
+	f.StringSliceVar(&p.tests, "tests", requiredTests(), "tests to run, or all")
+	f.IntSliceVar(&p.regions, "regions", []int{8}, "regions of NeoKV; it is started once with each, and the first counts in ratios")
+	f.IntVar(&p.rounds, "rounds", 3, "how often to go through all targets")
+	f.Float64Var(&p.length, "seconds", 4, "how long a run of load takes, about")
+	f.Float64Var(&p.idle, "idle", 10, "`seconds` of the idle test")
+	f.StringVar(&p.dir, "dir", "", "`folder` for data, on the disk to measure (default the system's one for temporary files)")
+	f.StringVar(&p.out, "out", "", "`file` for raw figures, JSON Lines (default peers-<UTC time>.jsonl)")
+	f.StringVar(&p.neokv, "neokv", "", "`program` to measure as neokv, instead of building one from this tree")
+	f.StringVar(&p.before, "before", "", "`program` for the target before: another neokv, to compare with")
+	f.StringArrayVar(&p.set, "set", nil, "`setting=value` for neokv serve (not for before); may be repeated")
+	f.StringVar(&report, "report", "", "print the tables of a `file` that was written before, and measure nothing")
+	c.AddCommand(bareCommand())
+	return c
+}
+
+// check finds all that is wrong with the command line.
+func (p *plan) check() error {
+	var wrong []error
+	if slices.Equal(p.tests, []string{"all"}) {
+		p.tests = names(tests)
+	}
+	allowed := func(flag string, given, all []string) {
+		for _, name := range given {
+			if !slices.Contains(all, name) {
+				wrong = append(wrong, fmt.Errorf("--%s %q: want some of %s", flag, name, strings.Join(all, ", ")))
+			}
+		}
+	}
+	positive := func(flag string, ok bool, got any) {
+		if !ok {
+			wrong = append(wrong, fmt.Errorf("--%s %v: want more than 0", flag, got))
+		}
+	}
+	allowed("targets", p.targets, names(targets))
+	allowed("tests", p.tests, names(tests))
+	positive("rounds", p.rounds > 0, p.rounds)
+	positive("seconds", p.length > 0, p.length)
+	positive("idle", p.idle > 0, p.idle)
+	positive("regions", len(p.regions) > 0 && slices.Min(p.regions) > 0, p.regions)
+	if slices.Contains(p.targets, "before") != (p.before != "") {
+		wrong = append(wrong, errors.New("--before names the program of the target before: want both or neither"))
+	}
+	for _, tool := range []string{"redis-server", "redis-benchmark"} {
+		if _, err := exec.LookPath(tool); err != nil {
+			wrong = append(wrong, fmt.Errorf("%s is missing: apt-get install redis-server redis-tools", tool))
+		}
+	}
+	return errors.Join(wrong...)
+}
+
+// run measures and prints. What has been measured when it is interrupted, or something fails, is printed too.
+func (p *plan) run(ctx context.Context) (err error) {
+	dir, err := os.MkdirTemp(p.dir, "peers-")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	x := &bench{plan: *p, dir: dir, rates: map[string]float64{}}
+	if err := x.build(ctx); err != nil {
+		return err
+	}
+	h := header{Machine: results.NewHeader().Machine, Started: time.Now().UTC(), Command: os.Args, Commit: commit(ctx), Rounds: p.rounds}
+	if h.Disk, err = results.ProbeFolder(dir); err != nil {
+		return err
+	}
+	if p.out == "" {
+		p.out = "peers-" + h.Started.Format("20060102T150405Z") + ".jsonl"
+	}
+	if x.out, err = createRecord(p.out, h); err != nil {
+		return err
+	}
+	err = x.rounds(ctx)
+	return errors.Join(err, x.out.close(), x.out.print(os.Stdout))
+}
+
+// bench is a measurement under way.
+type bench struct {
+	plan
+	dir   string
+	etcd  string             // the program
+	rates map[string]float64 // operations per second that were last seen, by target and test: how many to send
+	out   *record
+}
+
+// build makes the programs that are not there yet.
+func (x *bench) build(ctx context.Context) error {
+	make := func(dir, name, pkg string) (string, error) {
+		path := filepath.Join(x.dir, name)
+		c := exec.CommandContext(ctx, "go", "build", "-o", path, pkg)
+		c.Dir, c.Stderr = dir, os.Stderr
+		if err := c.Run(); err != nil {
+			return "", fmt.Errorf("build %s (peers runs in its own folder, bench/peers): %w", pkg, err)
+		}
+		return path, nil
+	}
+	var err error
+	if x.neokv == "" {
+		if x.neokv, err = make("../..", "neokv", "./cmd/neokv"); err != nil {
+			return err
+		}
+	}
+	if slices.Contains(x.targets, "etcd") {
+		x.etcd, err = make(".", "etcd", "go.etcd.io/etcd/server/v3")
+	}
+	return err
+}
+
+// commit says what tree was measured, as far as git knows.
+func commit(ctx context.Context) string {
+	out, err := exec.CommandContext(ctx, "git", "describe", "--always", "--dirty", "--abbrev=12").Output()
+	if err != nil {
+		return "unknown"
+	}
+	return strings.TrimSpace(string(out))
+}
+
+// rounds goes through the targets, in each round beginning with another one.
+func (x *bench) rounds(ctx context.Context) error {
+	var all []target
+	for _, t := range targets {
+		switch {
+		case !slices.Contains(x.targets, t.name):
+		case t.name != "neokv":
+			all = append(all, t)
+		default:
+			for i, n := range x.regions {
+				t := t
+				t.regions = n
+				if i > 0 {
+					t.name = fmt.Sprintf("neokv/%d", n)
+				}
+				all = append(all, t)
+			}
+		}
+	}
+	for round := range x.plan.rounds {
+		for i := range all {
+			t := all[(round+i)%len(all)]
+			if err := x.measure(ctx, round, t); err != nil {
+				return fmt.Errorf("round %d: %s: %w", round, t.name, err)
+			}
+		}
+	}
+	return nil
+}
+
+// measure runs all tests of one target: first those that start it their own way, then those that share one instance on disk, whose
+// keys are loaded when the idle ones are done.
+func (x *bench) measure(ctx context.Context, round int, t target) error {
+	var in *instance
+	loaded := false
+	defer func() { in.stop() }()
+	for _, test := range tests { // in their own order, which puts those without load first
+		if !slices.Contains(x.tests, test.name) || !test.fits(t) {
+			continue
+		}
+		var err error
+		if in == nil && !test.ownStart {
+			if in, err = x.start(ctx, t, start{}); err != nil {
+				return err
+			}
+		}
+		if test.keys && !loaded {
+			if err = x.load(ctx, in); err != nil {
+				return fmt.Errorf("load keys: %w", err)
+			}
+			loaded = true
+		}
+		r := run{Round: round, Target: t.name, Test: test.name, Load: loadAverage()}
+		if err := test.run(ctx, x, t, in, &r); err != nil {
+			return fmt.Errorf("%s: %w", test.name, err)
+		}
+		if err := x.out.add(r); err != nil {
+			return err
+		}
+		fmt.Fprintln(os.Stderr, r)
+	}
+	return nil
+}
+
+// named is what a flag chooses from.
+type named interface{ key() string }
+
+func names[T named](all []T) (out []string) {
+	for _, x := range all {
+		out = append(out, x.key())
+	}
+	return out
+}
+
+func list[T named](all []T, about func(T) string) string {
+	var b strings.Builder
+	for _, x := range all {
+		fmt.Fprintf(&b, "  %-15s  %s\n", x.key(), about(x))
+	}
+	return b.String()
+}

@@ -1,0 +1,157 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// server is a process of a target. It dies with this one.
+type server struct {
+	cmd *exec.Cmd
+	log string // file with what it said
+}
+
+// spawn starts a program in a folder of its own. If ready is not empty, it waits for a line of standard output that begins with
+// it, and returns that line.
+func spawn(ctx context.Context, dir, ready, program string, args ...string) (*server, string, error) {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, "", err
+	}
+	log, err := os.Create(filepath.Join(dir, "log"))
+	if err != nil {
+		return nil, "", err
+	}
+	defer log.Close()
+	s := &server{cmd: exec.CommandContext(ctx, program, args...), log: log.Name()}
+	s.cmd.Dir, s.cmd.Stdout, s.cmd.Stderr = dir, log, log
+	s.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	if ready == "" {
+		return s, "", s.cmd.Start()
+	}
+	out, in, err := os.Pipe()
+	if err != nil {
+		return nil, "", err
+	}
+	defer out.Close()
+	s.cmd.Stdout = in
+	err = s.cmd.Start()
+	in.Close()
+	if err != nil {
+		return nil, "", err
+	}
+	for lines := bufio.NewScanner(out); lines.Scan(); {
+		if strings.HasPrefix(lines.Text(), ready) {
+			return s, lines.Text(), nil
+		}
+	}
+	err = fmt.Errorf("%s ended before it was ready: %s", filepath.Base(program), s.said())
+	s.kill()
+	return nil, "", err
+}
+
+// said is the end of what the process wrote.
+func (s *server) said() string {
+	b, err := os.ReadFile(s.log)
+	if err != nil {
+		return err.Error()
+	}
+	return strings.TrimSpace(string(b[max(0, len(b)-1000):]))
+}
+
+// kill ends the process, as kill -9 does, and waits for its end.
+func (s *server) kill() {
+	s.cmd.Process.Kill()
+	s.cmd.Wait()
+}
+
+// use adds up the resident memory and the CPU time of a process and its children: neokv watches itself from a second process.
+func (s *server) use() (bytes int64, cpu time.Duration, err error) {
+	pids := []string{strconv.Itoa(s.cmd.Process.Pid)}
+	for len(pids) > 0 {
+		pid := pids[0]
+		stat, err := os.ReadFile("/proc/" + pid + "/stat")
+		if err != nil {
+			return 0, 0, err
+		}
+		// Behind the name, which ends with the last parenthesis, proc(5)'s third field is the first.
+		fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
+		number := func(field int) int64 {
+			n, _ := strconv.ParseInt(fields[field-3], 10, 64)
+			return n
+		}
+		bytes += number(24) * int64(os.Getpagesize())
+		cpu += time.Duration(number(14)+number(15)) * time.Second / 100 // USER_HZ is 100 on Linux
+		children, err := filepath.Glob("/proc/" + pid + "/task/*/children")
+		if err != nil {
+			return 0, 0, err
+		}
+		pids = pids[1:]
+		for _, name := range children {
+			b, _ := os.ReadFile(name) // a thread may have ended
+			pids = append(pids, strings.Fields(string(b))...)
+		}
+	}
+	return bytes, cpu, nil
+}
+
+// freePorts finds ports nobody listens on, below those that the system gives to outgoing connections.
+func freePorts(n int) (ports []int, err error) {
+	for tries := 0; len(ports) < n; tries++ {
+		if tries > 1000 {
+			return nil, errors.New("no free port between 12000 and 32000")
+		}
+		port := 12000 + rand.IntN(20000)
+		l, err := net.Listen("tcp", addr(port))
+		if err != nil {
+			continue
+		}
+		defer l.Close() // when all are found, so that none is taken twice
+		ports = append(ports, port)
+	}
+	return ports, nil
+}
+
+func addr(port int) string { return "127.0.0.1:" + strconv.Itoa(port) }
+
+// loadAverage is that of the last minute.
+func loadAverage() float64 {
+	f, err := os.Open("/proc/loadavg")
+	if err != nil {
+		return 0
+	}
+	defer f.Close()
+	b, _ := io.ReadAll(f)
+	first, _, _ := strings.Cut(string(b), " ")
+	load, _ := strconv.ParseFloat(first, 64)
+	return load
+}
+
+// await asks again until there is no error, for at most half a minute.
+func await(ctx context.Context, what string, ask func() error) error {
+	for deadline := time.Now().Add(30 * time.Second); ; {
+		err := ask()
+		if err == nil {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("%s: not after 30 s: %w", what, err)
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(2 * time.Millisecond):
+		}
+	}
+}

@@ -1,0 +1,300 @@
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"neokv.dev/results"
+)
+
+// A record is JSON Lines: a header, then a line per run.
+type record struct {
+	header
+	runs []run
+	file *os.File
+}
+
+type header struct {
+	Started time.Time          `json:"started"`
+	Command []string           `json:"command"`
+	Commit  string             `json:"commit"`
+	Rounds  int                `json:"rounds"`
+	Machine results.Machine    `json:"machine"`
+	Disk    results.DataFolder `json:"disk"`
+}
+
+// run is one measurement.
+type run struct {
+	Round  int     `json:"round"`
+	Target string  `json:"target"`
+	Test   string  `json:"test"`
+	Value  float64 `json:"value"` // in the test's unit
+	P50    float64 `json:"p50_ms,omitempty"`
+	P95    float64 `json:"p95_ms,omitempty"`
+	P99    float64 `json:"p99_ms,omitempty"`
+	Misses int64   `json:"misses"` // GETs of absent keys; -1 if the target does not count them
+	Errors int64   `json:"errors"` // error replies
+	Load   float64 `json:"load_average"`
+}
+
+// valid says whether the run did what it should: figures of others count nowhere.
+func (r run) valid() bool { return r.Misses <= 0 && r.Errors == 0 }
+
+func (r run) String() string {
+	s := fmt.Sprintf("round %d  %-14s %-14s %8.4g %s", r.Round, r.Target, r.Test, r.Value, unitOf(r.Test))
+	if r.P50 > 0 {
+		s += fmt.Sprintf("  p50 %.3g p99 %.3g ms", r.P50, r.P99)
+	}
+	s += fmt.Sprintf("  load %.1f", r.Load)
+	if r.Misses < 0 {
+		s += "  misses not counted"
+	}
+	if !r.valid() {
+		s += fmt.Sprintf("  INVALID: %d misses, %d errors", r.Misses, r.Errors)
+	}
+	return s
+}
+
+func unitOf(name string) string {
+	for _, t := range tests {
+		if t.name == name {
+			return t.unit
+		}
+	}
+	return ""
+}
+
+func createRecord(path string, h header) (*record, error) {
+	f, err := os.Create(path)
+	if err != nil {
+		return nil, err
+	}
+	return &record{header: h, file: f}, json.NewEncoder(f).Encode(h)
+}
+
+func (rec *record) add(r run) error {
+	rec.runs = append(rec.runs, r)
+	return json.NewEncoder(rec.file).Encode(r)
+}
+
+func (rec *record) close() error { return rec.file.Close() }
+
+func readRecord(in io.Reader) (*record, error) {
+	var rec record
+	d := json.NewDecoder(bufio.NewReader(in))
+	if err := d.Decode(&rec.header); err != nil {
+		return nil, fmt.Errorf("header: %w", err)
+	}
+	for {
+		var r run
+		switch err := d.Decode(&r); err {
+		case nil:
+			rec.runs = append(rec.runs, r)
+		case io.EOF:
+			return &rec, nil
+		default:
+			return nil, fmt.Errorf("run %d: %w", len(rec.runs)+1, err)
+		}
+	}
+}
+
+// requirement is what a figure of NeoKV, or its ratio to a peer's, must reach and aims at.
+type requirement struct {
+	test, peer string // no peer: the figure itself
+	tail       bool   // p99 / p50 instead of the figure
+	must, aim  float64
+	most       bool // the bounds are upper ones
+}
+
+var requirements = []requirement{
+	{test: "set-1", peer: "etcd", must: 1.2, aim: 2},
+	{test: "set-50-1", peer: "etcd", must: 4},
+	{test: "set-50-1", peer: "redis-cluster", must: 0.8, aim: 1.3},
+	{test: "set-50-16", peer: "redis-cluster", must: 0.65, aim: 1.1},
+	{test: "get-50-1", peer: "redcon", must: 0.8, aim: 0.95},
+	{test: "get-50-16", peer: "redcon", must: 0.33, aim: 0.6},
+	{test: "boot", must: 0.8, aim: 0.2, most: true},
+	{test: "idle", must: 5, aim: 2, most: true},
+	{test: "memory", must: 150, aim: 80, most: true},
+	{test: "set-50-16", tail: true, must: 4, aim: 3, most: true},
+}
+
+// verdict compares a median with the bounds.
+func (q requirement) verdict(median float64) string {
+	reached := func(bound float64) bool { return median >= bound && !q.most || median <= bound && q.most }
+	sign := map[bool]string{false: ">=", true: "<="}[q.most]
+	met := map[bool]string{false: "not met", true: "met"}
+	s := fmt.Sprintf("must %s %g: %s", sign, q.must, met[reached(q.must)])
+	if q.aim > 0 {
+		s += fmt.Sprintf("\taim %s %g: %s", sign, q.aim, met[reached(q.aim)])
+	}
+	return s
+}
+
+// spread is a sorted sample.
+type spread []float64
+
+func (s spread) median() float64 {
+	n := len(s)
+	return (s[(n-1)/2] + s[n/2]) / 2
+}
+
+func (s spread) String() string {
+	switch len(s) {
+	case 0:
+		return "-"
+	case 1:
+		return fmt.Sprintf("%.3g", s[0])
+	}
+	return fmt.Sprintf("%.3g (%.3g-%.3g)", s.median(), s[0], s[len(s)-1])
+}
+
+// values picks a figure out of the valid runs of a test, by round.
+func (rec *record) values(test, target string, figure func(run) float64) map[int]float64 {
+	out := map[int]float64{}
+	for _, r := range rec.runs {
+		if r.Test == test && r.Target == target && r.valid() {
+			out[r.Round] = figure(r)
+		}
+	}
+	return out
+}
+
+func sorted(values map[int]float64) (s spread) {
+	for _, v := range values {
+		s = append(s, v)
+	}
+	slices.Sort(s)
+	return s
+}
+
+// ratios divides round by round: what slows a whole round down, slows both.
+func ratios(of, by map[int]float64) (s spread) {
+	for round, v := range of {
+		if d := by[round]; d > 0 {
+			s = append(s, v/d)
+		}
+	}
+	slices.Sort(s)
+	return s
+}
+
+func value(r run) float64 { return r.Value }
+
+func p50(r run) float64 { return r.P50 }
+
+func p99(r run) float64 { return r.P99 }
+
+func tail(r run) float64 { return r.P99 / r.P50 }
+
+// columns are the targets that were measured, in the order of the list; names that are made follow theirs.
+func (rec *record) columns() (out []string) {
+	for _, t := range targets {
+		for _, r := range rec.runs {
+			if (r.Target == t.name || strings.HasPrefix(r.Target, t.name+"/")) && !slices.Contains(out, r.Target) {
+				out = append(out, r.Target)
+			}
+		}
+	}
+	return out
+}
+
+// print writes the tables.
+func (rec *record) print(to io.Writer) error {
+	w := tabwriter.NewWriter(to, 0, 0, 2, ' ', 0)
+	m, d := rec.Machine, rec.Disk
+	fmt.Fprintf(w, "%s, %d cores, %.1f GB, %s, Linux %s; %s, fdatasync p50 %v\n", m.CPU, m.Cores, float64(m.MemoryBytes)/1e9, m.OS, m.Kernel,
+		d.FileSystem, d.SyncP50.Round(time.Microsecond))
+	var loads spread
+	for _, r := range rec.runs {
+		loads = append(loads, r.Load)
+	}
+	slices.Sort(loads)
+	fmt.Fprintf(w, "%s, commit %s, %d rounds; load average before the runs %v\n\n", rec.Started.Format(time.RFC3339), rec.Commit, rec.Rounds, loads)
+
+	columns := rec.columns()
+	fmt.Fprintf(w, "median (range)\t%s\n", strings.Join(columns, "\t"))
+	for _, t := range tests {
+		var cells []string
+		any := false
+		for _, c := range columns {
+			s := sorted(rec.values(t.name, c, value))
+			any = any || len(s) > 0
+			cells = append(cells, s.String())
+		}
+		if any {
+			fmt.Fprintf(w, "%s, %s\t%s\n", t.name, t.unit, strings.Join(cells, "\t"))
+		}
+	}
+	fmt.Fprintf(w, "\nlatency p50, p99 in ms, p99/p50\t%s\n", strings.Join(columns, "\t"))
+	for _, t := range tests {
+		var cells []string
+		any := false
+		for _, c := range columns {
+			cell := "-"
+			if s := sorted(rec.values(t.name, c, p50)); t.unit == unitRate && len(s) > 0 {
+				any = true
+				cell = fmt.Sprintf("%.3g, %.3g, %.2g", s.median(), sorted(rec.values(t.name, c, p99)).median(), sorted(rec.values(t.name, c, tail)).median())
+			}
+			cells = append(cells, cell)
+		}
+		if any {
+			fmt.Fprintf(w, "%s\t%s\n", t.name, strings.Join(cells, "\t"))
+		}
+	}
+	fmt.Fprintf(w, "\nneokv : peer, of each round\tmedian (range)\n")
+	for _, t := range tests {
+		for _, c := range columns {
+			s := ratios(rec.values(t.name, "neokv", value), rec.values(t.name, c, value))
+			if c == "neokv" || len(s) == 0 {
+				continue
+			}
+			fmt.Fprintf(w, "%s : %s\t%v", t.name, c, s)
+			for _, q := range requirements {
+				if q.test == t.name && q.peer == c {
+					fmt.Fprintf(w, "\t%s", q.verdict(s.median()))
+				}
+			}
+			fmt.Fprintln(w)
+		}
+	}
+	fmt.Fprintf(w, "\nneokv itself\tmedian (range)\n")
+	for _, q := range requirements {
+		figure, name := value, q.test+", "+unitOf(q.test)
+		if q.tail {
+			figure, name = tail, q.test+", p99/p50"
+		}
+		if s := sorted(rec.values(q.test, "neokv", figure)); q.peer == "" && len(s) > 0 {
+			fmt.Fprintf(w, "%s\t%v\t%s\n", name, s, q.verdict(s.median()))
+		}
+	}
+	rec.remarks(w)
+	return w.Flush()
+}
+
+// remarks says what must not be forgotten beside the figures.
+func (rec *record) remarks(w io.Writer) {
+	fmt.Fprintf(w, "\nredis-benchmark --cluster drives one slot per node, so three of NeoKV's regions; the tests all-* drive all.\n")
+	invalid := 0
+	uncounted := map[string]bool{}
+	for _, r := range rec.runs {
+		if !r.valid() {
+			invalid++
+			fmt.Fprintln(w, r)
+		}
+		if r.Misses < 0 {
+			uncounted[r.Target] = true
+		}
+	}
+	fmt.Fprintf(w, "%d of %d runs are invalid for misses or error replies, and left out.\n", invalid, len(rec.runs))
+	for target := range uncounted {
+		fmt.Fprintf(w, "%s has no keyspace_misses: its misses are not counted.\n", target)
+	}
+}
