@@ -1,6 +1,8 @@
 package redis
 
 import (
+	"slices"
+
 	"neokv.dev/neokv/internal/keys"
 	"neokv.dev/neokv/internal/topology"
 )
@@ -114,7 +116,8 @@ func (w *Writer) setBlind(key []byte, expireMS uint64, value []byte) error {
 // setString stores a string over old, which load returned for the key. head and tail are the value in two parts; they may alias old.
 func (w *Writer) setString(key []byte, old *record, expireMS uint64, head, tail []byte) error {
 	w.notice(expireMS)
-	w.value = append(keys.AppendString(w.value[:0], expireMS, head), tail...)
+	w.value = slices.Grow(w.value[:0], keys.StringLen(len(head)+len(tail)))
+	w.value = append(keys.AppendString(w.value, expireMS, head), tail...)
 	return w.replace(key, old, w.value)
 }
 

@@ -2,6 +2,7 @@ package redis
 
 import (
 	"math"
+	"slices"
 
 	"neokv.dev/neokv/internal/keys"
 )
@@ -549,8 +550,11 @@ func setrange(w *Writer, args [][]byte, out *Reply) error {
 	end := int(offset) + len(patch)
 	n := max(end, len(present))
 	w.notice(expireMS)
-	w.value = append(keys.AppendString(w.value[:0], expireMS, nil), present[:min(int(offset), len(present))]...)
-	w.value = append(w.value, make([]byte, max(0, int(offset)-len(present)))...)
+	w.value = keys.AppendString(slices.Grow(w.value[:0], keys.StringLen(n)), expireMS, nil)
+	w.value = append(w.value, present[:min(int(offset), len(present))]...)
+	gap := len(w.value)
+	w.value = w.value[:gap+max(0, int(offset)-len(present))]
+	clear(w.value[gap:])
 	w.value = append(w.value, patch...)
 	w.value = append(w.value, present[min(end, len(present)):]...)
 	out.Int(int64(n))

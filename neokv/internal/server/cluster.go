@@ -37,6 +37,12 @@ func runClusterKeySlot(c *conn, args [][]byte) {
 	}
 }
 
+func runClusterHelp(c *conn, args [][]byte) {
+	if c.clusterTable() != nil {
+		runHelp(c, args)
+	}
+}
+
 func runClusterMyID(c *conn, args [][]byte) {
 	t := c.clusterTable()
 	if t == nil {

@@ -76,6 +76,9 @@ func (r *reader) fill() (n int, err error) {
 				return n, errQueryTooLong
 			}
 			size := min(2*len(r.buf), most)
+			if need := r.scan - r.start + r.bulk + 2; r.bulk > maxPipeline && need > len(r.buf) {
+				size = min(size, need) // a large argument is not read into twice its memory
+			}
 			if r.grow != nil && !r.grow(size-len(r.buf)) {
 				return n, net.ErrClosed
 			}

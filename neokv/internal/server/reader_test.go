@@ -173,6 +173,20 @@ func TestReaderBoundsOneCommand(t *testing.T) {
 	}
 }
 
+// TestReaderTakesNoMoreThanALargeArgument reads one that doubled buffers would not end at.
+func TestReaderTakesNoMoreThanALargeArgument(t *testing.T) {
+	in := fmt.Appendf(nil, "*3\r\n$3\r\nSET\r\n$1\r\na\r\n$%d\r\n%s\r\n", 5<<20, strings.Repeat("x", 5<<20))
+	r := newReader(&pieces{left: [][]byte{in}}, testLimits(64<<20))
+	grown := firstBuffer
+	r.grow = func(n int) bool { grown += n; return true }
+	if _, err := r.fill(); err != nil || len(r.buf) != len(in) || grown != len(in) {
+		t.Fatalf("a command of %d bytes: error %v, buffer of %d, asked for %d", len(in), err, len(r.buf), grown)
+	}
+	if args, ok := r.next(nil); !ok || len(args) != 3 || len(args[2]) != 5<<20 {
+		t.Errorf("got %d arguments", len(args))
+	}
+}
+
 func FuzzReader(f *testing.F) {
 	for _, c := range readerCases {
 		f.Add([]byte(c.in), uint16(3))

@@ -102,6 +102,7 @@ func ownRows() []row {
 			{cmd{Name: "no-evict", Arity: 3, Flags: adminNow, Doc: doc("Spares the connection when memory for clients is short.", "7.0.0", "", "O(1)")}, runClientNoEvict, nil},
 			{cmd{Name: "no-touch", Arity: 3, Flags: session, Doc: doc("Is accepted; no access times are kept that it could keep from changing.", "7.2.0", "", "O(1)")}, runClientNoTouch, nil},
 			{cmd{Name: "setinfo", Arity: 4, Flags: session, Tips: everyNode, Doc: doc("Notes the client library's name or version.", "7.2.0", "", "O(1)")}, runClientSetInfo, nil},
+			{cmd{Name: "help", Arity: 2, Flags: anytime, Doc: doc("Lists the subcommands.", "5.0.0", "", "O(1)")}, runHelp, nil},
 		}},
 		{cmd{Name: "command", Arity: -1, Flags: anytime, Categories: []string{"connection"}, Tips: unordered,
 			Doc: doc("Describes all commands.", "2.8.13", "server", "O(N) where N is the total number of Redis commands")}, runCommand, []row{
@@ -114,6 +115,7 @@ func ownRows() []row {
 				Doc: doc("Picks the keys out of a call.", "2.8.13", "", "O(N) where N is the number of arguments to the command")}, runCommandGetKeys, nil},
 			{cmd{Name: "list", Arity: -2, Flags: anytime, Categories: []string{"connection"}, Tips: unordered,
 				Doc: doc("Names the commands, all or those that a filter lets through.", "7.0.0", "", "O(N) where N is the total number of Redis commands")}, runCommandList, nil},
+			{cmd{Name: "help", Arity: 2, Flags: anytime, Categories: []string{"connection"}, Doc: doc("Lists the subcommands.", "5.0.0", "", "O(1)")}, runHelp, nil},
 		}},
 		{cmd{Name: "config", Arity: -2, Doc: doc("Commands about the configuration.", "2.0.0", "server", "Depends on subcommand.")}, nil, []row{
 			{cmd{Name: "get", Arity: -3, Flags: adminNow,
@@ -121,6 +123,7 @@ func ownRows() []row {
 			{cmd{Name: "set", Arity: -4, Flags: adminNow, Tips: everyNode,
 				Doc: doc("Sets parameters until the next start.", "2.0.0", "", "O(N) when N is the number of configuration parameters provided")}, runConfigSet, nil},
 			{cmd{Name: "resetstat", Arity: 2, Flags: adminNow, Doc: doc("Sets the counters of INFO to zero.", "2.0.0", "", "O(1)")}, runConfigResetStat, nil},
+			{cmd{Name: "help", Arity: 2, Flags: anytime, Doc: doc("Lists the subcommands.", "5.0.0", "", "O(1)")}, runHelp, nil},
 		}},
 		{cmd{Name: "wait", Arity: 3, Flags: redis.FlagNoScript,
 			Tips: []string{"request_policy:all_shards", "response_policy:agg_min"},
@@ -151,6 +154,7 @@ func ownRows() []row {
 			{cmd{Name: "countkeysinslot", Arity: 3, Flags: redis.FlagStale, Doc: doc("Counts the keys of a slot that this store serves.", "3.0.0", "", "O(N) where N is the number of keys in the slot")}, runClusterCountKeys, nil},
 			{cmd{Name: "getkeysinslot", Arity: 4, Flags: redis.FlagStale, Tips: varying, Doc: doc("Returns some keys of a slot that this store serves.", "3.0.0", "", "O(N) where N is the number of requested keys")}, runClusterGetKeys, nil},
 			{cmd{Name: "links", Arity: 2, Flags: redis.FlagStale, Tips: varying, Doc: doc("Lists the links of the cluster bus, which there are none of.", "7.0.0", "", "O(1)")}, runClusterLinks, nil},
+			{cmd{Name: "help", Arity: 2, Flags: anytime, Doc: doc("Lists the subcommands.", "5.0.0", "", "O(1)")}, runClusterHelp, nil},
 		}},
 		{cmd{Name: "readonly", Arity: 1, Flags: anytime | redis.FlagFast, Categories: []string{"connection"},
 			Doc: doc("Allows reads from a store that does not lead.", "3.0.0", "cluster", "O(1)")}, runReadOnly, nil},

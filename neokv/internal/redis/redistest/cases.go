@@ -400,7 +400,11 @@ var Cases = []Case{
 		lcs {t}b {t}a
 		lcs {t}a {t}b idx withmatchlen
 		lcs {t}b {t}a idx withmatchlen
-		lcs {t}a`},
+		lcs {t}a
+		setrange {t}large 11600 x
+		lcs {t}large {t}large len
+		lcs {t}large {t}a
+		lcs {t}large {t}large idx len`},
 	{Name: "rename renamenx copy", OneRegion: true, Calls: `
 		flushall
 		rename {t}no {t}b

@@ -255,8 +255,12 @@ func (g *Generator) getex() [][]string {
 			if g.one(2) {
 				spelled = strings.ToLower(option)
 			}
+			value := g.Time(option)
+			if strings.HasSuffix(option, "AT") && g.one(5) {
+				value = g.pick("1", "1000", "1000000")
+			}
 			if args = append(args, spelled); !g.one(30) {
-				args = append(args, g.Time(option))
+				args = append(args, value)
 			}
 		default:
 			args = append(args, option)
@@ -326,7 +330,11 @@ func genericCall(g *Generator) [][]string {
 		case 2:
 			name, unit = "pexpireat", "PXAT"
 		}
-		args := []string{name, g.Key(), g.Time(unit)}
+		key, at := g.Key(), g.Time(unit)
+		if strings.HasSuffix(unit, "AT") && g.one(10) {
+			at = g.pick("1", "1000", "1000000") // passed, and yet valid
+		}
+		args := []string{name, key, at}
 		for g.one(3) {
 			args = append(args, g.pick("NX", "XX", "GT", "LT", "nx", "xx", "gt", "lt", "xX", "GTX", "", "n\r\nx", "nx\x00y", "\x00", "bad\n"))
 		}
@@ -416,7 +424,7 @@ func serverCall(g *Generator) [][]string {
 	case 4:
 		return [][]string{g.call("randomkey")}
 	case 5:
-		return [][]string{g.call("object", g.pick("help", "HELP"))}
+		return [][]string{g.call(g.pick("object", "client", "config", "command", "cluster"), g.pick("help", "HELP"))}
 	case 6:
 		return [][]string{g.call("memory", g.pick("help", "doctor", "purge", "nosuch", "malloc-stats", "stats"))}
 	}
