@@ -5,6 +5,8 @@ import (
 	"bytes"
 	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 )
 
 // SlotCount is the number of hash slots of a Redis Cluster.
@@ -52,12 +54,19 @@ const MetaRegion RegionID = 0
 type StoreID uint32
 
 // RaftAddress is the fixed name under which the transport finds the store; it depends on no host or port.
-func (s StoreID) RaftAddress() string { return fmt.Sprintf("store-%d", uint32(s)) }
+func (s StoreID) RaftAddress() string { return raftAddress + strconv.FormatUint(uint64(s), 10) }
 
-// StoreOf is the inverse of RaftAddress; ok is false for any other string.
+const raftAddress = "store-"
+
+// StoreOf is the inverse of RaftAddress; ok is false for any other string. It does not allocate: the Raft library has every address
+// checked that it meets, on every message.
 func StoreOf(address string) (s StoreID, ok bool) {
-	_, err := fmt.Sscanf(address, "store-%d", (*uint32)(&s))
-	return s, err == nil && s.RaftAddress() == address
+	digits, ok := strings.CutPrefix(address, raftAddress)
+	if !ok || len(digits) > 1 && digits[0] == '0' {
+		return 0, false
+	}
+	n, err := strconv.ParseUint(digits, 10, 32)
+	return StoreID(n), err == nil
 }
 
 // ReplicaID names one replica of one region. Meta hands them out; one is never used again.
