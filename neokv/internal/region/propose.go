@@ -247,27 +247,35 @@ func (r *Replica) see(b *batch, rs *dragonboat.RequestState, err error) {
 
 // await returns when a batch that was sent is finished, and finishes it if nobody else does. err is that of sending it.
 func (r *Replica) await(b *batch, rs *dragonboat.RequestState, err error) {
+	var res dragonboat.RequestResult
 	if err == nil {
 		select {
-		case res := <-rs.AppliedC():
+		case res = <-rs.AppliedC():
 			rs.Release()
-			switch {
-			case res.Completed():
-				err = &UnknownOutcome{"applied without an answer"}
-			case res.Dropped():
-				err = ErrNotLeader
-			case res.Terminated():
-				err = &UnknownOutcome{"store stopped"}
-			default:
-				err = &UnknownOutcome{"no answer from a quorum in time"}
-			}
 		case <-b.returned: // claimed; what Raft says in the end nobody waits for
 		}
 	}
 	if r.claim(b.sequence) != nil {
+		if err == nil {
+			err = outcome(res)
+		}
 		r.finish(b, err)
 	}
 	<-b.finished
+}
+
+// outcome is what Raft's answer says of an entry that was not applied here, or not while it was this replica's.
+func outcome(res dragonboat.RequestResult) error {
+	switch {
+	case res.Completed():
+		return &UnknownOutcome{"applied without an answer"}
+	case res.Dropped():
+		return ErrNotLeader
+	case res.Terminated():
+		return &UnknownOutcome{"store stopped"}
+	default:
+		return &UnknownOutcome{"no answer from a quorum in time"}
+	}
 }
 
 // recycle keeps a finished batch for reuse. mu is held.

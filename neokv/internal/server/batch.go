@@ -308,7 +308,7 @@ func (b *batch) partFor(t *route.Table, d route.Decision) *part {
 	b.used++
 	b.partOf[d.Index] = b.used
 	p.region, p.id, p.replica, p.follow, p.tasks = d.Index, r.ID, replica, d.Follow, p.tasks[:0]
-	p.run.Out.Proto, p.run.Out.More, p.run.Out.Room = b.c.out.Proto, b.c.more, freeRoom
+	p.run.Out.Proto, p.run.Out.More, p.run.Out.Room = b.c.out.Proto, b.c.out.More, freeRoom
 	p.pending.Index = 0
 	return p
 }
