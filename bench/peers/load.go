@@ -164,7 +164,7 @@ func measureFailover(ctx context.Context, x *bench, t target, _ *instance, r *ru
 	return err
 }
 
-// load writes every key that the load will ask for, and counts those that a target without INFO's keyspace_misses has.
+// load writes every key that redis-benchmark will ask for.
 func (x *bench) load(ctx context.Context, in *instance) error {
 	if in.etcd != nil {
 		return loadEtcd(ctx, in)
@@ -194,17 +194,15 @@ func (x *bench) load(ctx context.Context, in *instance) error {
 	return nil
 }
 
-// pipelined sends commands to the node that takes them: all are of one slot.
-func (in *instance) pipelined(ctx context.Context, fill func(redis.Pipeliner)) error {
-	var last error
-	for _, c := range in.nodes {
-		_, err := c.Pipelined(ctx, func(p redis.Pipeliner) error { fill(p); return nil })
-		if err == nil {
+// pipelined sends commands, all of one slot, to the node that takes them: first to the one that took the last.
+func (in *instance) pipelined(ctx context.Context, fill func(redis.Pipeliner)) (err error) {
+	for range in.nodes {
+		if _, err = in.nodes[in.taker].Pipelined(ctx, func(p redis.Pipeliner) error { fill(p); return nil }); err == nil {
 			return nil
 		}
-		last = err
+		in.taker = (in.taker + 1) % len(in.nodes)
 	}
-	return last
+	return err
 }
 
 // taggedPrefixes finds out which keys redis-benchmark --cluster uses: it puts a tag of each node's first slot into them. A tiny run

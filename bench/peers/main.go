@@ -180,7 +180,7 @@ type bench struct {
 
 // build makes the programs that are not there yet.
 func (x *bench) build(ctx context.Context) error {
-	make := func(dir, name, pkg string) (string, error) {
+	goBuild := func(dir, name, pkg string) (string, error) {
 		path := filepath.Join(x.dir, name)
 		c := exec.CommandContext(ctx, "go", "build", "-o", path, pkg)
 		c.Dir, c.Stderr = dir, os.Stderr
@@ -191,12 +191,12 @@ func (x *bench) build(ctx context.Context) error {
 	}
 	var err error
 	if x.neokv == "" {
-		if x.neokv, err = make("../..", "neokv", "./cmd/neokv"); err != nil {
+		if x.neokv, err = goBuild("../..", "neokv", "./cmd/neokv"); err != nil {
 			return err
 		}
 	}
 	if slices.Contains(x.targets, "etcd") {
-		x.etcd, err = make(".", "etcd", "go.etcd.io/etcd/server/v3")
+		x.etcd, err = goBuild(".", "etcd", "go.etcd.io/etcd/server/v3")
 	}
 	return err
 }
@@ -263,8 +263,10 @@ func (x *bench) measure(ctx context.Context, round int, t target) error {
 			loaded = true
 		}
 		r := run{Round: round, Target: t.name, Test: test.name, Load: loadAverage()}
-		if err := test.run(ctx, x, t, in, &r); err != nil {
-			return fmt.Errorf("%s: %w", test.name, err)
+		if err := test.run(ctx, x, t, in, &r); ctx.Err() != nil {
+			return ctx.Err()
+		} else if err != nil {
+			r.Failure = err.Error() // such as an error reply, at which redis-benchmark ends
 		}
 		if err := x.out.add(r); err != nil {
 			return err

@@ -42,10 +42,12 @@ type run struct {
 	Misses int64   `json:"misses"` // GETs of absent keys; -1 if the target does not count them
 	Errors int64   `json:"errors"` // error replies
 	Load   float64 `json:"load_average"`
+	// Failure is why there are no figures.
+	Failure string `json:"failure,omitempty"`
 }
 
 // valid says whether the run did what it should: figures of others count nowhere.
-func (r run) valid() bool { return r.Misses <= 0 && r.Errors == 0 }
+func (r run) valid() bool { return r.Misses <= 0 && r.Errors == 0 && r.Failure == "" }
 
 func (r run) String() string {
 	s := fmt.Sprintf("round %d  %-14s %-14s %8.4g %s", r.Round, r.Target, r.Test, r.Value, unitOf(r.Test))
@@ -57,7 +59,7 @@ func (r run) String() string {
 		s += "  misses not counted"
 	}
 	if !r.valid() {
-		s += fmt.Sprintf("  INVALID: %d misses, %d errors", r.Misses, r.Errors)
+		s += fmt.Sprintf("  INVALID: %d misses, %d errors %s", r.Misses, r.Errors, r.Failure)
 	}
 	return s
 }
@@ -138,6 +140,9 @@ func (q requirement) verdict(median float64) string {
 	return s
 }
 
+// none stands where nothing was measured.
+const none = "-"
+
 // spread is a sorted sample.
 type spread []float64
 
@@ -149,7 +154,7 @@ func (s spread) median() float64 {
 func (s spread) String() string {
 	switch len(s) {
 	case 0:
-		return "-"
+		return none
 	case 1:
 		return fmt.Sprintf("%.3g", s[0])
 	}
@@ -220,40 +225,25 @@ func (rec *record) print(to io.Writer) error {
 	fmt.Fprintf(w, "%s, commit %s, %d rounds; load average before the runs %v\n\n", rec.Started.Format(time.RFC3339), rec.Commit, rec.Rounds, loads)
 
 	columns := rec.columns()
-	fmt.Fprintf(w, "median (range)\t%s\n", strings.Join(columns, "\t"))
-	for _, t := range tests {
-		var cells []string
-		any := false
-		for _, c := range columns {
-			s := sorted(rec.values(t.name, c, value))
-			any = any || len(s) > 0
-			cells = append(cells, s.String())
+	rec.table(w, "median (range)", columns, func(t test, target string) string {
+		return sorted(rec.values(t.name, target, value)).String()
+	})
+	rec.table(w, "p50, p99 in ms, p99/p50", columns, func(t test, target string) string {
+		s := sorted(rec.values(t.name, target, p50))
+		if t.unit != unitRate || len(s) == 0 {
+			return none
 		}
-		if any {
-			fmt.Fprintf(w, "%s, %s\t%s\n", t.name, t.unit, strings.Join(cells, "\t"))
-		}
-	}
-	fmt.Fprintf(w, "\nlatency p50, p99 in ms, p99/p50\t%s\n", strings.Join(columns, "\t"))
+		return fmt.Sprintf("%.3g, %.3g, %.2g", s.median(), sorted(rec.values(t.name, target, p99)).median(),
+			sorted(rec.values(t.name, target, tail)).median())
+	})
+	fmt.Fprintf(w, "neokv : peer, of each round\tmedian (range)\n")
 	for _, t := range tests {
-		var cells []string
-		any := false
 		for _, c := range columns {
-			cell := "-"
-			if s := sorted(rec.values(t.name, c, p50)); t.unit == unitRate && len(s) > 0 {
-				any = true
-				cell = fmt.Sprintf("%.3g, %.3g, %.2g", s.median(), sorted(rec.values(t.name, c, p99)).median(), sorted(rec.values(t.name, c, tail)).median())
+			if c == "neokv" || t.unit != unitRate {
+				continue
 			}
-			cells = append(cells, cell)
-		}
-		if any {
-			fmt.Fprintf(w, "%s\t%s\n", t.name, strings.Join(cells, "\t"))
-		}
-	}
-	fmt.Fprintf(w, "\nneokv : peer, of each round\tmedian (range)\n")
-	for _, t := range tests {
-		for _, c := range columns {
 			s := ratios(rec.values(t.name, "neokv", value), rec.values(t.name, c, value))
-			if c == "neokv" || len(s) == 0 {
+			if len(s) == 0 {
 				continue
 			}
 			fmt.Fprintf(w, "%s : %s\t%v", t.name, c, s)
@@ -277,6 +267,21 @@ func (rec *record) print(to io.Writer) error {
 	}
 	rec.remarks(w)
 	return w.Flush()
+}
+
+// table writes a row per test and a column per target; rows of nothing are left out.
+func (rec *record) table(w io.Writer, title string, columns []string, cell func(t test, target string) string) {
+	fmt.Fprintf(w, "%s\t%s\n", title, strings.Join(columns, "\t"))
+	for _, t := range tests {
+		var cells []string
+		for _, c := range columns {
+			cells = append(cells, cell(t, c))
+		}
+		if slices.ContainsFunc(cells, func(s string) bool { return s != none }) {
+			fmt.Fprintf(w, "%s, %s\t%s\n", t.name, t.unit, strings.Join(cells, "\t"))
+		}
+	}
+	fmt.Fprintln(w)
 }
 
 // remarks says what must not be forgotten beside the figures.

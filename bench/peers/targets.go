@@ -12,6 +12,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
 )
 
 // target is one kind of store.
@@ -26,8 +27,6 @@ type target struct {
 func (t target) key() string { return t.name }
 
 func (t target) about() string { return t.doc }
-
-func (t target) neokv() bool { return t.regions > 0 }
 
 // targets are in the order of the tables.
 var targets = []target{
@@ -54,7 +53,7 @@ type instance struct {
 	nodes   []*redis.Client // one per address, in the same order; none of etcd
 	etcd    []*clientv3.Client
 	boot    time.Duration // until writes were accepted everywhere
-	tags    []string      // that redis-benchmark --cluster uses, one per node
+	taker   int           // of nodes, where keys were last loaded
 	dir     string
 }
 
@@ -158,7 +157,8 @@ func redisServer(ctx context.Context, in *instance, s start, port int, more ...s
 		appendonly = "no"
 	}
 	_, err := in.spawn(ctx, "", "redis-server", append([]string{"--port", strconv.Itoa(port), "--bind", "127.0.0.1", "--save", "",
-		"--appendonly", appendonly, "--appendfsync", "always", "--auto-aof-rewrite-percentage", "0"}, more...)...)
+		"--appendonly", appendonly, "--appendfsync", "always", "--auto-aof-rewrite-percentage", "0",
+		"--repl-diskless-sync-delay", "0"}, more...)...)
 	in.connect(port)
 	return err
 }
@@ -272,7 +272,7 @@ func startEtcd(ctx context.Context, x *bench, _ target, _ start, in *instance) e
 		in.addrs = append(in.addrs, addr(ports[i]))
 	}
 	for i := range etcdConnections {
-		c, err := clientv3.New(clientv3.Config{Endpoints: []string{in.addrs[i%3]}, DialTimeout: 10 * time.Second})
+		c, err := clientv3.New(clientv3.Config{Endpoints: []string{in.addrs[i%3]}, DialTimeout: 10 * time.Second, Logger: zap.NewNop()})
 		if err != nil {
 			return err
 		}

@@ -1,0 +1,66 @@
+package main
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestParseCSV(t *testing.T) {
+	const out = "WARNING: Could not fetch server CONFIG\n" +
+		`"test","rps","avg_latency_ms","min_latency_ms","p50_latency_ms","p95_latency_ms","p99_latency_ms","max_latency_ms"` + "\n" +
+		`"SET","46511.63","1.005","0.216","0.935","1.687","2.215","6.311"` + "\n"
+	got, err := parseCSV(out)
+	if want := (rates{perSecond: 46511.63, p50: 0.935, p95: 1.687, p99: 2.215}); err != nil || got != want {
+		t.Errorf("parseCSV = %+v, %v; want %+v", got, err, want)
+	}
+	for _, bad := range []string{"", out[:strings.Index(out, `"SET"`)], out + out[strings.Index(out, `"SET"`):], strings.Replace(out, "0.935", "x", 1)} {
+		if got, err := parseCSV(bad); err == nil {
+			t.Errorf("parseCSV(%q) = %+v; want an error", bad, got)
+		}
+	}
+}
+
+// The check value of CRC-16/XMODEM, which the Redis Cluster specification names.
+func TestCRC16(t *testing.T) {
+	if got := crc16("123456789"); got != 0x31c3 {
+		t.Errorf("crc16 = %#x; want 0x31c3", got)
+	}
+	for i, key := range probeKeys {
+		if slot := int(crc16(key)) % 16384; slot != i*probeEvery {
+			t.Errorf("key %q is of slot %d; want %d", key, slot, i*probeEvery)
+		}
+	}
+}
+
+func TestReport(t *testing.T) {
+	var rec record
+	for round, rate := range []float64{100, 300, 200} {
+		rec.runs = append(rec.runs,
+			run{Round: round, Target: "neokv", Test: "set-50-16", Value: rate, P50: 2, P99: 7},
+			run{Round: round, Target: "redis-cluster", Test: "set-50-16", Value: 200, P50: 1, P99: 5})
+	}
+	rec.runs = append(rec.runs,
+		run{Round: 0, Target: "neokv", Test: "get-50-16", Value: 1000, Misses: 1},
+		run{Round: 0, Target: "redcon", Test: "get-50-16", Value: 1000},
+		run{Round: 0, Target: "neokv", Test: "boot", Value: 0.3},
+		run{Round: 0, Target: "neokv/32", Test: "set-50-16", Failure: "ERR broken"})
+	var b strings.Builder
+	if err := rec.print(&b); err != nil {
+		t.Fatal(err)
+	}
+	words := strings.Join(strings.Fields(b.String()), " ")
+	for _, want := range []string{
+		"median (range) neokv neokv/32 redis-cluster redcon boot, s 0.3 - - - set-50-16, k op/s 200 (100-300) - 200 (200-200) -",
+		"set-50-16, k op/s 2, 7, 3.5 - 1, 5, 5 -",
+		"set-50-16 : redis-cluster 1 (0.5-1.5) must >= 0.65: met aim >= 1.1: not met",
+		"boot, s 0.3 must <= 0.8: met aim <= 0.2: not met set-50-16, p99/p50 3.5 (3.5-3.5) must <= 4: met aim <= 3: not met",
+		"INVALID: 1 misses, 0 errors", "ERR broken", "2 of 10 runs are invalid",
+	} {
+		if !strings.Contains(words, want) {
+			t.Errorf("the report lacks %q:\n%s", want, b.String())
+		}
+	}
+	if strings.Contains(words, "get-50-16 : redcon") {
+		t.Errorf("an invalid run has a ratio:\n%s", b.String())
+	}
+}
