@@ -424,7 +424,10 @@ func serverCall(g *Generator) [][]string {
 	case 4:
 		return [][]string{g.call("randomkey")}
 	case 5:
-		return [][]string{g.call(g.pick("object", "client", "config", "command", "cluster"), g.pick("help", "HELP"))}
+		if g.one(5) { // never without an argument: COMMAND alone lists what a server has
+			return [][]string{{"command", g.pick("help", "HELP")}}
+		}
+		return [][]string{g.call(g.pick("object", "client", "config", "cluster"), g.pick("help", "HELP"))}
 	case 6:
 		return [][]string{g.call("memory", g.pick("help", "doctor", "purge", "nosuch", "malloc-stats", "stats"))}
 	}
