@@ -148,6 +148,9 @@ func (s *sim) run(p plan, planted bool, d time.Duration) {
 	if p.tcp {
 		s.config.Settings.Raft.Transport = "tcp"
 	}
+	if p.settings != nil {
+		p.settings(s.config.Settings)
+	}
 	c, err := Start(ctx, s.config)
 	if err != nil {
 		s.fail(fmt.Errorf("boot: %w", err))
@@ -623,13 +626,14 @@ func (s *sim) link(heal, to, from bool, a *node, others ...*node) {
 
 // plan is a schedule of faults, and perhaps a mistake that it is made to find.
 type plan struct {
-	name    string
-	lanes   []func(*sim, *rand.Rand) // they run side by side until the schedule is over
-	clients int
-	mix     string                    // see sim.client
-	each    time.Duration             // the clients together do one operation in this time; 0: the seed says
-	tcp     bool                      // stores reach each other over connections, which are in memory in virtual time
-	seams   func(*sim, *store.Faults) // what the plan needs to look at or to hold, planted or not
+	name     string
+	lanes    []func(*sim, *rand.Rand) // they run side by side until the schedule is over
+	clients  int
+	mix      string                    // see sim.client
+	each     time.Duration             // the clients together do one operation in this time; 0: the seed says
+	tcp      bool                      // stores reach each other over connections, which are in memory in virtual time
+	seams    func(*sim, *store.Faults) // what the plan needs to look at or to hold, planted or not
+	settings func(*settings.Settings)  // that differ from simSettings
 
 	mistake string // what is planted, in words
 	plant   func(*store.Faults)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"neokv.dev/bench"
+	"neokv.dev/neokv/settings"
 	"neokv.dev/results"
 )
 
@@ -34,6 +35,9 @@ func TestBenchVerifiesUnderKills(t *testing.T) {
 				}, nil)
 			}
 			p := plannedMistake("log-unsynced")
+			if x.planted { // a snapshot that is recorded and not there ends the process
+				p.settings = func(s *settings.Settings) { s.Raft.SnapshotEntries = 1_000_000 }
+			}
 			p.clients, p.lanes = 0, []func(*sim, *rand.Rand){load, earlyBlackouts(!x.planted)}
 			err := s.record(p, x.planted, virtual, func(run func()) { synctest.Test(t, func(*testing.T) { run() }) })
 			v := sum.Verified

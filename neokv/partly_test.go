@@ -1,0 +1,86 @@
+package neokv
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"neokv.dev/neokv/settings"
+)
+
+// TestPartlyApplied sends commands for all regions through the proxy port while two of five stores are down, so that some of the regions
+// have no quorum: what could be done is done, and the reply says that it was a part; a read is an error as a whole. Every reply comes
+// within one deadline, however many regions wait.
+func TestPartlyApplied(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx := context.Background()
+		k := settings.Default()
+		k.Cluster = settings.Cluster{Stores: 5, Replicas: 3, Regions: 5}
+		k.Engine.MemtableSize, k.Engine.BlockCache = 5<<20, 1<<20
+		c, err := Start(ctx, Config{InMemory: true, NoSockets: true, Settings: &k})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		nc, err := c.Dial(ctx, c.ProxyAddr())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer nc.Close()
+		in := bufio.NewReader(nc)
+		ask := func(request string) (reply string, took time.Duration) {
+			begin := time.Now()
+			nc.SetDeadline(begin.Add(time.Minute))
+			fmt.Fprintf(nc, "%s\r\n", request)
+			line, err := in.ReadString('\n')
+			if err != nil {
+				t.Fatalf("%.20s: %v", request, err)
+			}
+			return strings.TrimSpace(line), time.Since(begin)
+		}
+		var pairs, names string
+		for i := range 40 { // of every region some
+			pairs += fmt.Sprintf(" k%d %d", i, i)
+			names += fmt.Sprintf(" k%d", i)
+		}
+		if got, _ := ask("MSET" + pairs); got != "+OK" {
+			t.Fatalf("before: MSET: %s", got)
+		}
+		for _, n := range c.nodes[:2] {
+			if err := n.stop(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(10 * time.Second) // the stores that are left have leaders again, where that is possible
+		const unserved = "CLUSTERDOWN Hash slot not served"
+		for _, x := range []struct{ request, want string }{
+			{"MSET" + strings.ReplaceAll(pairs, " k", " new:k"), "-ERR partly applied: " + unserved},
+			{"MGET" + names, "-" + unserved},
+			{"DEL" + names, "-ERR partly applied: " + unserved},
+			{"EXISTS" + names, "-" + unserved},
+		} {
+			got, took := ask(x.request)
+			if got != x.want || took > k.Redis.LeaderlessWait+time.Second {
+				t.Errorf("%.20s...: %q after %v; want %q within %v", x.request, got, took, x.want, k.Redis.LeaderlessWait)
+			}
+		}
+		written, deleted := 0, 0
+		for i := range 40 {
+			old, _ := ask(fmt.Sprintf("EXISTS k%d", i))
+			set, _ := ask(fmt.Sprintf("EXISTS new:k%d", i))
+			if old == ":0" {
+				deleted++
+			}
+			if set == ":1" {
+				written++
+			}
+		}
+		if written == 0 || written == 40 || deleted == 0 || deleted == 40 {
+			t.Errorf("%d of 40 keys were written and %d deleted, want a part of each", written, deleted)
+		}
+	})
+}
