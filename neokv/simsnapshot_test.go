@@ -1,6 +1,7 @@
 package neokv
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -60,7 +61,8 @@ func stages(fs *disk.FS, path string, found map[string]bool) {
 }
 
 // TestSnapshotKills has a store that was away catch up by snapshots, and kills it at every sync of that, one run each: the chunks are written,
-// their record is saved, half of it is recovered, it is recovered and not synced. Each time it starts again, catches up and holds what the others hold.
+// their record is saved, half of it is recovered, it is recovered and not synced. Each time it starts again, every other time in another folder, catches up
+// and holds what the others hold.
 func TestSnapshotKills(t *testing.T) {
 	left := map[string]bool{}
 	kills, installed := 0, uint64(0)
@@ -86,6 +88,12 @@ func TestSnapshotKills(t *testing.T) {
 				kills++
 				stages(disks[0], "/store-3", left)
 				s.bury(victim, disks[0])
+				if kills%2 == 0 {
+					victim.dir = "/elsewhere/store-3"
+					if err := errors.Join(disks[0].MkdirAll("/elsewhere", 0o755), disks[0].Rename("/store-3", victim.dir)); err != nil {
+						t.Fatal(err)
+					}
+				}
 				s.restart(victim)
 			} else if err != nil {
 				t.Fatal(err)
@@ -113,6 +121,39 @@ func TestSnapshotKills(t *testing.T) {
 			t.Errorf("no kill left a store with an installation at the stage %q", want)
 		}
 	}
+}
+
+// TestSnapshotBySize has the log cut because of the bytes that were applied, long before there are as many entries as cut it, so that a store that
+// was away needs snapshots.
+func TestSnapshotBySize(t *testing.T) {
+	k := simSettings()
+	k.Raft.SnapshotEntries, k.Raft.SnapshotBytes, k.Raft.CompactionOverhead = 1_000_000, 64<<10, 5
+	inBubbleWith(t, k, store.Faults{}, func(t *testing.T, s *sim, c *caller) {
+		s.epochs = []string{""}
+		victim := s.c.nodes[2]
+		s.kill(100, s.random(1), victim)
+		value := strings.Repeat("v", 8<<10)
+		for r := range simRegions {
+			for n, end := 0, time.Now().Add(20*time.Second); n < 40; {
+				home, _ := s.leader(topology.RegionID(r + 1))
+				if home != nil && s.ask(t, home, "SET", fmt.Sprint(n, "{", regionTags[r], "}"), value) == "OK" {
+					n++
+				} else {
+					time.Sleep(10 * time.Millisecond)
+				}
+				if time.Now().After(end) {
+					t.Fatalf("region %d: %d writes in 20s with two of three stores", r+1, n)
+				}
+			}
+		}
+		s.restart(victim)
+		s.compareReplicas()
+		for r := topology.RegionID(1); r <= simRegions; r++ {
+			if n := victim.store.Load().Replica(r).Counters().SnapshotsReceived.Load(); n == 0 {
+				t.Errorf("region %d: caught up without a snapshot after 320 KiB, with raft.snapshot_bytes at 64 KiB", r)
+			}
+		}
+	})
 }
 
 // received finds the files of snapshots that a store has received and not installed.

@@ -322,6 +322,53 @@ func TestRemoveEntriesTo(t *testing.T) {
 	})
 }
 
+// TestRemoveLargeEntries truncates a log of large entries: they are deleted as soon as 16 MiB were written since the last time, few as they are.
+func TestRemoveLargeEntries(t *testing.T) {
+	s := newStore(t)
+	defer func() { s.close() }()
+	st := pb.State{Term: 1, Commit: 100}
+	stored := func() (low, high uint64) {
+		v := s.engine.NewView()
+		defer v.Close()
+		it, err := v.Iter(keys.LogBounds(0, 0, 0))
+		must(t, err)
+		defer it.Close()
+		for ok := it.First(); ok; ok = it.Next() {
+			_, _, index, err := keys.ParseRaft(it.Key())
+			must(t, err)
+			if low == 0 {
+				low = index
+			}
+			high = index
+		}
+		return low, high
+	}
+	value := make([]byte, 1<<20)
+	last := uint64(0)
+	for _, c := range []struct{ writeTo, truncateTo, low uint64 }{
+		{20, 15, 16}, // 20 MiB
+		{30, 25, 16}, // 10 MiB since
+		{35, 26, 16}, // 15 MiB since: the entries' own bytes are few
+		{36, 30, 31}, // 16 MiB
+		{37, 37, 31},
+	} {
+		ents := span(1, last+1, c.writeTo)
+		for i := range ents {
+			ents[i].Cmd = value
+		}
+		s.save(update(0, 1, st, ents))
+		last = c.writeTo
+		must(t, s.RemoveEntriesTo(0, 1, c.truncateTo))
+		if low, high := stored(); low != c.low || high != last {
+			t.Errorf("%d MiB written, truncated to %d: entries %d to %d are stored; want %d to %d", last, c.truncateTo, low, high, c.low, last)
+		}
+		if rs, err := s.ReadRaftState(0, 1, c.truncateTo); err != nil || rs.EntryCount != last-c.truncateTo {
+			t.Errorf("truncated to %d: %+v, %v", c.truncateTo, rs, err)
+		}
+	}
+	s.healthy()
+}
+
 func TestSnapshots(t *testing.T) {
 	s := newStore(t)
 	defer func() { s.close() }()

@@ -7,6 +7,7 @@ import (
 	"io"
 	"maps"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -353,6 +354,50 @@ func TestSnapshotPowerCut(t *testing.T) {
 				return
 			}
 		}
+	}
+}
+
+// TestCutBySize counts what is applied: a snapshot record is asked for each time when raft.snapshot_bytes of it are reached, once, behind as many entries
+// as that took.
+func TestCutBySize(t *testing.T) {
+	r := openStill(t, disk.Mem())
+	defer r.close(t)
+	r.o.Knobs.SnapshotBytes = 1000
+	r.cut = make(chan uint64, 1)
+	asked := func() (n uint64) {
+		select {
+		case n = <-r.cut:
+		default:
+		}
+		return n
+	}
+	next := uint64(1)
+	apply := func(n, bytes int) {
+		t.Helper()
+		for _, e := range entries(next, slices.Repeat([][]string{{"set", "k", strings.Repeat("v", bytes)}}, n)...) {
+			if _, err := r.machine.Update([]sm.Entry{e}); err != nil || r.fs.Failed() != nil {
+				t.Fatal(err, r.fs.Failed())
+			}
+			next++
+		}
+	}
+	for _, x := range []struct {
+		entries, bytes int
+		asked          uint64
+	}{{3, 200, 0}, {1, 200, 4}, {3, 200, 0}, {1, 5000, 4}, {1, 900, 0}, {1, 1, 2}, {12, 50, 10}} {
+		apply(x.entries, x.bytes)
+		if n := asked(); n != x.asked {
+			t.Errorf("%d entries of %d bytes more: asked for a record behind %d entries; want %d", x.entries, x.bytes, n, x.asked)
+		}
+	}
+	// While one is being asked for, no other is; what is applied meanwhile counts.
+	apply(2, 1000)
+	if n := asked(); n == 0 {
+		t.Error("not asked")
+	}
+	apply(1, 1)
+	if n := asked(); n != 2 {
+		t.Errorf("asked for a record behind %d entries; want 2", n)
 	}
 }
 
