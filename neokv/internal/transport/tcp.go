@@ -10,8 +10,8 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	pb "github.com/lni/dragonboat/v4/raftpb"
@@ -53,7 +53,8 @@ const (
 	redialMax = 100 * time.Millisecond
 	// maxQueued bytes may wait for a connection; beyond, batches are lost.
 	maxQueued = 32 << 20
-	// maxStrangers is how many connections may be at their introduction.
+	// maxStrangers is how many connections may be at their introduction. The oldest makes room for a new one: a store's takes no time, so
+	// whoever connects and says nothing keeps none out.
 	maxStrangers = 64
 	// maxIdle connections for calls are kept per store.
 	maxIdle = 2
@@ -61,15 +62,15 @@ const (
 
 // sockets is the wire of an endpoint of a TCP network.
 type sockets struct {
-	e         *Endpoint
-	listener  net.Listener // nil if it could not be opened
-	strangers atomic.Int64
+	e        *Endpoint
+	listener net.Listener // nil if it could not be opened
 
-	mu     sync.Mutex
-	closed bool
-	open   map[net.Conn]struct{}
-	idle   map[topology.StoreID][]*conn
-	boxes  map[topology.StoreID]*outbox
+	mu        sync.Mutex
+	closed    bool
+	open      map[net.Conn]struct{}
+	strangers []net.Conn // by age
+	idle      map[topology.StoreID][]*conn
+	boxes     map[topology.StoreID]*outbox
 }
 
 // conn is a connection whose ends know each other. One goroutine reads and one writes.
@@ -273,12 +274,32 @@ func (w *sockets) accept() {
 			return
 		case err != nil: // no file descriptor left, for instance
 			pause(w.e.ctx, redialMax)
-		case w.strangers.Add(1) > maxStrangers || !w.e.join():
-			w.strangers.Add(-1)
+		case !w.e.join():
 			nc.Close()
 		default:
+			w.greet(nc)
 			go w.serve(nc)
 		}
+	}
+}
+
+// greet notes a stranger.
+func (w *sockets) greet(nc net.Conn) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.strangers) == maxStrangers {
+		w.strangers[0].Close()
+		w.strangers = slices.Delete(w.strangers, 0, 1)
+	}
+	w.strangers = append(w.strangers, nc)
+}
+
+// met notes that a connection is no stranger's any more.
+func (w *sockets) met(nc net.Conn) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if i := slices.Index(w.strangers, nc); i >= 0 {
+		w.strangers = slices.Delete(w.strangers, i, i+1)
 	}
 }
 
@@ -286,14 +307,14 @@ func (w *sockets) accept() {
 func (w *sockets) serve(nc net.Conn) {
 	defer w.e.owned.Done()
 	if !w.keep(nc) {
-		w.strangers.Add(-1)
+		w.met(nc)
 		return
 	}
 	defer w.drop(nc)
 	nc.SetDeadline(time.Now().Add(helloTime))
 	c := &conn{Conn: nc, w: w, frames: frameReader{r: nc}}
 	h, err := w.meet(c)
-	w.strangers.Add(-1)
+	w.met(nc)
 	if err != nil {
 		return
 	}

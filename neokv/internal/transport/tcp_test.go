@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -66,6 +67,33 @@ func TestStrangers(t *testing.T) {
 		}
 		c.Close()
 		ask()
+	}
+
+	// Strangers who say nothing, more than are let in at once, keep no store out: two's first call needs a connection.
+	var silent []net.Conn
+	for range 200 {
+		c, err := net.Dial("tcp", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		silent = append(silent, c)
+	}
+	late := network.NewEndpoint(transport.Options{Store: 2})
+	soon, stop := context.WithTimeout(t.Context(), 10*time.Second)
+	defer stop()
+	if answer, err := late.Call(soon, 1, []byte("hello")); err != nil || string(answer) != "hello" {
+		t.Errorf("a call while 200 strangers are silent: %q, %v", answer, err)
+	}
+	ended := 0
+	for _, c := range silent { // none of them holds a place for long
+		c.SetReadDeadline(time.Now().Add(20 * time.Second))
+		if _, err := c.Read(make([]byte, 1)); err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+			ended++
+		}
+		c.Close()
+	}
+	if ended != len(silent) {
+		t.Errorf("%d of %d silent connections were closed", ended, len(silent))
 	}
 
 	// A store of another network, which knows the address: its secret is another one.
