@@ -1,8 +1,10 @@
 package meta
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
+	"math/rand/v2"
 	"reflect"
 	"testing"
 	"time"
@@ -113,6 +115,63 @@ func TestFirstBootstrapWins(t *testing.T) {
 	defer e.Close()
 	if got := m.current.Load(); index != 6 || !reflect.DeepEqual(*got, want) {
 		t.Errorf("opened again: index %d, map %+v; want 6 and %+v", index, *got, want)
+	}
+}
+
+// TestSnapshot sends the map to a machine that has none; cut short or damaged it is refused, and nothing has changed.
+func TestSnapshot(t *testing.T) {
+	from, _, e := openMachine(t, vfs.NewMem())
+	defer e.Close()
+	cmd, err := json.Marshal(change{Bootstrap: Initial("c", settings.Cluster{Stores: 3, Replicas: 3, Regions: 4})})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := from.Update([]sm.Entry{{Index: 7, Cmd: cmd}}); err != nil {
+		t.Fatal(err)
+	}
+	prepared, err := from.PrepareSnapshot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var stream bytes.Buffer
+	if err := from.SaveSnapshot(prepared, &stream, nil); err != nil {
+		t.Fatal(err)
+	}
+
+	fs := vfs.NewMem()
+	to, _, e2 := openMachine(t, fs)
+	var fenced error
+	to.o.Fence = func(err error) { fenced = err }
+	const seed = 9
+	random := rand.New(rand.NewPCG(seed, 0))
+	for range 50 {
+		damaged := bytes.Clone(stream.Bytes())
+		damaged[random.IntN(len(damaged))] ^= 1 << random.IntN(8)
+		for _, b := range [][]byte{damaged, stream.Bytes()[:random.IntN(stream.Len())]} {
+			fenced = nil
+			if err := to.RecoverFromSnapshot(bytes.NewReader(b), nil); err != nil || fenced == nil {
+				t.Fatalf("seed %d: a damaged snapshot of %d bytes: %v, fenced with %v", seed, len(b), err, fenced)
+			}
+		}
+	}
+	if got := to.current.Load(); got.Version != 0 {
+		t.Errorf("a damaged snapshot got in: %+v", got)
+	}
+	fenced = nil
+	if err := to.RecoverFromSnapshot(bytes.NewReader(stream.Bytes()), nil); err != nil || fenced != nil {
+		t.Fatal(err, fenced)
+	}
+	want := from.current.Load()
+	if got := to.current.Load(); !reflect.DeepEqual(got, want) {
+		t.Errorf("map = %+v; want %+v", got, want)
+	}
+	if err := e2.Close(); err != nil {
+		t.Fatal(err)
+	}
+	to, index, e2 := openMachine(t, fs)
+	defer e2.Close()
+	if got := to.current.Load(); index != 7 || !reflect.DeepEqual(got, want) {
+		t.Errorf("opened again: index %d, map %+v; want 7 and %+v", index, got, want)
 	}
 }
 

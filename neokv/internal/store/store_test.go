@@ -1,8 +1,10 @@
 package store
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
+	"reflect"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -25,6 +27,7 @@ type cluster struct {
 	fs      []*disk.FS
 	stores  []*Store
 	faults  Faults
+	raft    func(*settings.Raft) // changes settings, nil for none
 }
 
 func newCluster(t testing.TB, shape settings.Cluster) *cluster {
@@ -44,6 +47,9 @@ func (c *cluster) open(i int, booting bool) {
 	s := settings.Default()
 	s.Cluster = c.shape
 	s.Engine.MemtableSize, s.Engine.BlockCache = 16<<20, 16<<20
+	if c.raft != nil {
+		c.raft(&s.Raft)
+	}
 	store, err := Open(Options{
 		ID: topology.StoreID(i + 1), FS: c.fs[i], Dir: "/data", Network: c.network, Settings: s, Host: "h", Port: 7001 + i,
 		Initial: c.initial, Booting: booting, Rand: rand.New(rand.NewPCG(1, uint64(i))), Faults: c.faults,
@@ -260,6 +266,56 @@ func TestMoreStoresThanReplicas(t *testing.T) {
 			}
 			return true
 		})
+	})
+}
+
+// TestMetaCatchesUp has a store that never heard of the map away until meta's log is cut: it is sent the map as a snapshot, and keeps it over a crash.
+func TestMetaCatchesUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &cluster{t: t, network: transport.NewNetwork(), shape: settings.Cluster{Stores: 3, Replicas: 3, Regions: 2}}
+		c.initial = meta.Initial("00", c.shape)
+		c.raft = func(k *settings.Raft) { k.SnapshotEntries, k.CompactionOverhead = 20, 5 }
+		for range c.shape.Stores {
+			c.fs, c.stores = append(c.fs, disk.Mem()), append(c.stores, nil)
+		}
+		defer c.close()
+		c.open(0, true)
+		c.open(1, true)
+		for i := range c.shape.Regions {
+			c.until("leaders", func() bool { return c.leader(topology.RegionID(i+1)) != nil })
+		}
+		want := c.stores[0].group.Load().Map()
+		var leader *Store
+		c.until("leader of meta", func() bool {
+			for _, s := range c.stores[:2] {
+				if s.metaLead() == s.ID() {
+					leader = s
+				}
+			}
+			return leader != nil
+		})
+		for n := 0; n < 60; { // each is an entry, and changes nothing
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			if leader.group.Load().Bootstrap(ctx, meta.Initial("another", c.shape)) == nil {
+				n++
+			}
+			cancel()
+		}
+		c.open(2, false)
+		late := c.stores[2]
+		has := func(s *Store) bool { return reflect.DeepEqual(s.group.Load().Map(), want) }
+		c.until("map on the late store", func() bool { return has(late) })
+		if record, err := late.log.GetSnapshot(uint64(topology.MetaRegion), 3); err != nil || record.Index == 0 || record.Dummy {
+			t.Errorf("meta's snapshot record on the late store is %+v, %v; want one that was received", record, err)
+		}
+		left := c.fs[2].Crash(0, rand.New(rand.NewPCG(1, 1)))
+		if err := late.Close(); err != nil {
+			t.Error(err)
+		}
+		c.stores[2], c.fs[2] = nil, left
+		c.open(2, false)
+		c.until("map on the store after a crash", func() bool { return has(c.stores[2]) })
+		c.untilServing()
 	})
 }
 
