@@ -217,8 +217,8 @@ func TestSnapshotDamaged(t *testing.T) {
 				}
 			}
 			s.bury(victim, disks[0])
-			s.restart(victim)
-			var failure error
+			failure := victim.restart() // it may notice on the way, or later
+			s.lives[victim.id-1].Add(1)
 			for end := time.Now().Add(3 * time.Second); failure == nil && time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 				victim.mu.Lock()
 				failure = victim.failure
