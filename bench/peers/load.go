@@ -40,6 +40,8 @@ func (t test) key() string { return t.name }
 
 func (t test) about() string { return t.doc }
 
+func (t test) withUnit() string { return t.name + ", " + t.unit }
+
 func requiredTests() (out []string) {
 	for _, t := range tests {
 		if !t.optional {
@@ -76,9 +78,11 @@ var tests = []test{
 
 func anyTarget(target) bool { return true }
 
-// sendTest is a test with redis-benchmark, or with the loop of this program for etcd.
+// sendTest is a test with redis-benchmark, or with the loop of this program for etcd. redis-benchmark --cluster wants slots on every
+// node, which NeoKV has from three regions on.
 func sendTest(name, doc string, clients, pipeline int, write bool) test {
-	t := test{name: name, doc: doc, unit: unitRate, keys: true, fits: anyTarget, clients: clients, pipeline: pipeline, write: write}
+	t := test{name: name, doc: doc, unit: unitRate, keys: true, clients: clients, pipeline: pipeline, write: write}
+	t.fits = func(t target) bool { return t.regions == 0 || t.regions >= clientThreads }
 	t.run = func(ctx context.Context, x *bench, to target, in *instance, r *run) error {
 		return x.send(ctx, t, to, in, r)
 	}
@@ -165,7 +169,7 @@ func measureFailover(ctx context.Context, x *bench, t target, _ *instance, r *ru
 }
 
 // load writes every key that redis-benchmark will ask for.
-func (x *bench) load(ctx context.Context, in *instance) error {
+func (in *instance) load(ctx context.Context) error {
 	if in.etcd != nil {
 		return loadEtcd(ctx, in)
 	}
@@ -178,17 +182,16 @@ func (x *bench) load(ctx context.Context, in *instance) error {
 	}
 	value := strings.Repeat("x", valueBytes)
 	for _, prefix := range prefixes {
-		for first := 0; first < keysPerTag; {
-			n := min(1000, keysPerTag-first)
+		const perPipeline = 1000
+		for first := 0; first < keysPerTag; first += perPipeline {
 			err := in.pipelined(ctx, func(p redis.Pipeliner) {
-				for i := range n {
+				for i := range perPipeline {
 					p.Set(ctx, fmt.Sprintf("%s%012d", prefix, first+i), value, 0)
 				}
 			})
 			if err != nil {
 				return err
 			}
-			first += n
 		}
 	}
 	return nil
@@ -256,7 +259,8 @@ func (x *bench) send(ctx context.Context, t test, to target, in *instance, r *ru
 	if err != nil {
 		return err
 	}
-	got, err := load(int(x.rates[id]*x.length) + 1)
+	n := int(x.rates[id]*x.length) + 1
+	got, err := load(n)
 	if err != nil {
 		return err
 	}
@@ -266,6 +270,7 @@ func (x *bench) send(ctx context.Context, t test, to target, in *instance, r *ru
 		return err
 	}
 	r.Value, r.P50, r.P95, r.P99 = got.perSecond/1e3, got.p50, got.p95, got.p99
+	r.CPU = float64((after.cpu - before.cpu).Microseconds()) / float64(n)
 	r.Misses, r.Errors = after.misses-before.misses+got.misses, after.errors-before.errors+got.errors
 	if after.misses < 0 && !t.write {
 		r.Misses = -1
@@ -280,9 +285,15 @@ type rates struct {
 }
 
 // counters are those of all nodes; misses is -1 if nobody counts them.
-type counters struct{ misses, errors int64 }
+type counters struct {
+	misses, errors int64
+	cpu            time.Duration
+}
 
 func (in *instance) counters(ctx context.Context) (sum counters, err error) {
+	if _, sum.cpu, err = in.use(); err != nil {
+		return sum, err
+	}
 	for _, c := range in.nodes {
 		f, err := infoFields(ctx, c, "stats")
 		if err != nil {

@@ -231,9 +231,8 @@ func (x *bench) rounds(ctx context.Context) error {
 	}
 	for round := range x.plan.rounds {
 		for i := range all {
-			t := all[(round+i)%len(all)]
-			if err := x.measure(ctx, round, t); err != nil {
-				return fmt.Errorf("round %d: %s: %w", round, t.name, err)
+			if err := x.measure(ctx, round, all[(round+i)%len(all)]); err != nil {
+				return err
 			}
 		}
 	}
@@ -241,31 +240,30 @@ func (x *bench) rounds(ctx context.Context) error {
 }
 
 // measure runs all tests of one target: first those that start it their own way, then those that share one instance on disk, whose
-// keys are loaded when the idle ones are done.
+// keys are loaded when the idle ones are done. A test that fails is recorded as such.
 func (x *bench) measure(ctx context.Context, round int, t target) error {
 	var in *instance
-	loaded := false
 	defer func() { in.stop() }()
 	for _, test := range tests { // in their own order, which puts those without load first
 		if !slices.Contains(x.tests, test.name) || !test.fits(t) {
 			continue
 		}
+		r := run{Round: round, Target: t.name, Test: test.name, Load: loadAverage()}
 		var err error
 		if in == nil && !test.ownStart {
-			if in, err = x.start(ctx, t, start{}); err != nil {
-				return err
-			}
+			in, err = x.start(ctx, t, start{})
 		}
-		if test.keys && !loaded {
-			if err = x.load(ctx, in); err != nil {
-				return fmt.Errorf("load keys: %w", err)
-			}
-			loaded = true
+		if err == nil && test.keys && !in.loaded {
+			err = in.load(ctx)
+			in.loaded = err == nil
 		}
-		r := run{Round: round, Target: t.name, Test: test.name, Load: loadAverage()}
-		if err := test.run(ctx, x, t, in, &r); ctx.Err() != nil {
+		if err == nil {
+			err = test.run(ctx, x, t, in, &r)
+		}
+		if ctx.Err() != nil {
 			return ctx.Err()
-		} else if err != nil {
+		}
+		if err != nil {
 			r.Failure = err.Error() // such as an error reply, at which redis-benchmark ends
 		}
 		if err := x.out.add(r); err != nil {

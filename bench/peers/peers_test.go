@@ -36,7 +36,7 @@ func TestReport(t *testing.T) {
 	var rec record
 	for round, rate := range []float64{100, 300, 200} {
 		rec.runs = append(rec.runs,
-			run{Round: round, Target: "neokv", Test: "set-50-16", Value: rate, P50: 2, P99: 7},
+			run{Round: round, Target: "neokv", Test: "set-50-16", Value: rate, P50: 2, P99: 7, CPU: 30 + rate/100},
 			run{Round: round, Target: "redis-cluster", Test: "set-50-16", Value: 200, P50: 1, P99: 5})
 	}
 	rec.runs = append(rec.runs,
@@ -51,7 +51,8 @@ func TestReport(t *testing.T) {
 	words := strings.Join(strings.Fields(b.String()), " ")
 	for _, want := range []string{
 		"median (range) neokv neokv/32 redis-cluster redcon boot, s 0.3 - - - set-50-16, k op/s 200 (100-300) - 200 (200-200) -",
-		"set-50-16, k op/s 2, 7, 3.5 - 1, 5, 5 -",
+		"p99/p50 neokv neokv/32 redis-cluster redcon set-50-16 2, 7, 3.5 - 1, 5, 5 -",
+		"CPU, us per operation neokv neokv/32 redis-cluster redcon set-50-16 32 (31-33) - - -",
 		"set-50-16 : redis-cluster 1 (0.5-1.5) must >= 0.65: met aim >= 1.1: not met",
 		"boot, s 0.3 must <= 0.8: met aim <= 0.2: not met set-50-16, p99/p50 3.5 (3.5-3.5) must <= 4: met aim <= 3: not met",
 		"INVALID: 1 misses, 0 errors", "ERR broken", "2 of 10 runs are invalid",

@@ -39,8 +39,9 @@ type run struct {
 	P50    float64 `json:"p50_ms,omitempty"`
 	P95    float64 `json:"p95_ms,omitempty"`
 	P99    float64 `json:"p99_ms,omitempty"`
-	Misses int64   `json:"misses"` // GETs of absent keys; -1 if the target does not count them
-	Errors int64   `json:"errors"` // error replies
+	CPU    float64 `json:"cpu_us,omitempty"` // of the target, in microseconds per operation
+	Misses int64   `json:"misses"`           // GETs of absent keys; -1 if the target does not count them
+	Errors int64   `json:"errors"`           // error replies
 	Load   float64 `json:"load_average"`
 	// Failure is why there are no figures.
 	Failure string `json:"failure,omitempty"`
@@ -50,9 +51,12 @@ type run struct {
 func (r run) valid() bool { return r.Misses <= 0 && r.Errors == 0 && r.Failure == "" }
 
 func (r run) String() string {
-	s := fmt.Sprintf("round %d  %-14s %-14s %8.4g %s", r.Round, r.Target, r.Test, r.Value, unitOf(r.Test))
+	s := fmt.Sprintf("round %d  %-14s %-14s %8.4g %s", r.Round, r.Target, r.Test, r.Value, find(r.Test).unit)
 	if r.P50 > 0 {
 		s += fmt.Sprintf("  p50 %.3g p99 %.3g ms", r.P50, r.P99)
+	}
+	if r.CPU > 0 {
+		s += fmt.Sprintf("  CPU %.3g us", r.CPU)
 	}
 	s += fmt.Sprintf("  load %.1f", r.Load)
 	if r.Misses < 0 {
@@ -64,13 +68,8 @@ func (r run) String() string {
 	return s
 }
 
-func unitOf(name string) string {
-	for _, t := range tests {
-		if t.name == name {
-			return t.unit
-		}
-	}
-	return ""
+func find(name string) test {
+	return tests[slices.IndexFunc(tests, func(t test) bool { return t.name == name })]
 }
 
 func createRecord(path string, h header) (*record, error) {
@@ -96,14 +95,15 @@ func readRecord(in io.Reader) (*record, error) {
 	}
 	for {
 		var r run
-		switch err := d.Decode(&r); err {
-		case nil:
-			rec.runs = append(rec.runs, r)
-		case io.EOF:
+		switch err := d.Decode(&r); {
+		case err == io.EOF:
 			return &rec, nil
-		default:
+		case err == nil && !slices.Contains(names(tests), r.Test):
+			return nil, fmt.Errorf("run %d: test %q: not one of this program's", len(rec.runs)+1, r.Test)
+		case err != nil:
 			return nil, fmt.Errorf("run %d: %w", len(rec.runs)+1, err)
 		}
+		rec.runs = append(rec.runs, r)
 	}
 }
 
@@ -197,6 +197,8 @@ func p50(r run) float64 { return r.P50 }
 
 func p99(r run) float64 { return r.P99 }
 
+func cpu(r run) float64 { return r.CPU }
+
 func tail(r run) float64 { return r.P99 / r.P50 }
 
 // columns are the targets that were measured, in the order of the list; names that are made follow theirs.
@@ -225,16 +227,23 @@ func (rec *record) print(to io.Writer) error {
 	fmt.Fprintf(w, "%s, commit %s, %d rounds; load average before the runs %v\n\n", rec.Started.Format(time.RFC3339), rec.Commit, rec.Rounds, loads)
 
 	columns := rec.columns()
-	rec.table(w, "median (range)", columns, func(t test, target string) string {
+	rec.table(w, "median (range)", columns, test.withUnit, func(t test, target string) string {
 		return sorted(rec.values(t.name, target, value)).String()
 	})
-	rec.table(w, "p50, p99 in ms, p99/p50", columns, func(t test, target string) string {
+	rec.table(w, "p50, p99 in ms, p99/p50", columns, test.key, func(t test, target string) string {
 		s := sorted(rec.values(t.name, target, p50))
 		if t.unit != unitRate || len(s) == 0 {
 			return none
 		}
 		return fmt.Sprintf("%.3g, %.3g, %.2g", s.median(), sorted(rec.values(t.name, target, p99)).median(),
 			sorted(rec.values(t.name, target, tail)).median())
+	})
+	rec.table(w, "CPU, us per operation", columns, test.key, func(t test, target string) string {
+		s := sorted(rec.values(t.name, target, cpu))
+		if len(s) == 0 || s[0] == 0 {
+			return none
+		}
+		return s.String()
 	})
 	fmt.Fprintf(w, "neokv : peer, of each round\tmedian (range)\n")
 	for _, t := range tests {
@@ -257,7 +266,7 @@ func (rec *record) print(to io.Writer) error {
 	}
 	fmt.Fprintf(w, "\nneokv itself\tmedian (range)\n")
 	for _, q := range requirements {
-		figure, name := value, q.test+", "+unitOf(q.test)
+		figure, name := value, find(q.test).withUnit()
 		if q.tail {
 			figure, name = tail, q.test+", p99/p50"
 		}
@@ -270,7 +279,7 @@ func (rec *record) print(to io.Writer) error {
 }
 
 // table writes a row per test and a column per target; rows of nothing are left out.
-func (rec *record) table(w io.Writer, title string, columns []string, cell func(t test, target string) string) {
+func (rec *record) table(w io.Writer, title string, columns []string, label func(test) string, cell func(t test, target string) string) {
 	fmt.Fprintf(w, "%s\t%s\n", title, strings.Join(columns, "\t"))
 	for _, t := range tests {
 		var cells []string
@@ -278,7 +287,7 @@ func (rec *record) table(w io.Writer, title string, columns []string, cell func(
 			cells = append(cells, cell(t, c))
 		}
 		if slices.ContainsFunc(cells, func(s string) bool { return s != none }) {
-			fmt.Fprintf(w, "%s, %s\t%s\n", t.name, t.unit, strings.Join(cells, "\t"))
+			fmt.Fprintf(w, "%s\t%s\n", label(t), strings.Join(cells, "\t"))
 		}
 	}
 	fmt.Fprintln(w)
@@ -288,18 +297,18 @@ func (rec *record) table(w io.Writer, title string, columns []string, cell func(
 func (rec *record) remarks(w io.Writer) {
 	fmt.Fprintf(w, "\nredis-benchmark --cluster drives one slot per node, so three of NeoKV's regions; the tests all-* drive all.\n")
 	invalid := 0
-	uncounted := map[string]bool{}
+	var uncounted []string
 	for _, r := range rec.runs {
 		if !r.valid() {
 			invalid++
 			fmt.Fprintln(w, r)
 		}
-		if r.Misses < 0 {
-			uncounted[r.Target] = true
+		if r.Misses < 0 && !slices.Contains(uncounted, r.Target) {
+			uncounted = append(uncounted, r.Target)
 		}
 	}
-	fmt.Fprintf(w, "%d of %d runs are invalid for misses or error replies, and left out.\n", invalid, len(rec.runs))
-	for target := range uncounted {
-		fmt.Fprintf(w, "%s has no keyspace_misses: its misses are not counted.\n", target)
+	fmt.Fprintf(w, "%d of %d runs are invalid, for misses, error replies or a failure, and left out.\n", invalid, len(rec.runs))
+	if uncounted != nil {
+		fmt.Fprintf(w, "Misses are not counted, for want of keyspace_misses in INFO: %s.\n", strings.Join(uncounted, ", "))
 	}
 }

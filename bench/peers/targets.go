@@ -19,7 +19,6 @@ import (
 type target struct {
 	name, doc string
 	redis     bool // speaks Redis
-	cluster   bool // redis-benchmark --cluster
 	regions   int  // of NeoKV
 	start     func(ctx context.Context, x *bench, t target, s start, in *instance) error
 }
@@ -30,14 +29,14 @@ func (t target) about() string { return t.doc }
 
 // targets are in the order of the tables.
 var targets = []target{
-	{name: "neokv", doc: "3 stores, 3 replicas, 8 regions, on disk, WAL sync always, linearizable reads", redis: true, cluster: true, regions: 8,
+	{name: "neokv", doc: "3 stores, 3 replicas, 8 regions, on disk, WAL sync always, linearizable reads", redis: true, regions: 8,
 		start: startNeoKV},
 	{name: "redis", doc: "redis-server alone, appendfsync always, no rewrite", redis: true, start: startRedis},
 	{name: "redis-cluster", doc: "3 masters and 3 replicas of redis-server (replicas asynchronous), appendfsync always, no rewrite", redis: true,
-		cluster: true, start: startRedisCluster},
+		start: startRedisCluster},
 	{name: "etcd", doc: "3 nodes of etcd 3.6, linearizable reads", start: startEtcd},
 	{name: "redcon", doc: "a bare redcon server on a Go map, the ceiling of NeoKV's front end", redis: true, start: startRedcon},
-	{name: "before", doc: "NeoKV from the program of --before, to compare with", redis: true, cluster: true, regions: 8, start: startNeoKV},
+	{name: "before", doc: "NeoKV from the program of --before, to compare with", redis: true, regions: 8, start: startNeoKV},
 }
 
 // start says how to start a target.
@@ -53,7 +52,8 @@ type instance struct {
 	nodes   []*redis.Client // one per address, in the same order; none of etcd
 	etcd    []*clientv3.Client
 	boot    time.Duration // until writes were accepted everywhere
-	taker   int           // of nodes, where keys were last loaded
+	loaded  bool          // has the keys of redis-benchmark
+	taker   int           // which node took keys last
 	dir     string
 }
 
