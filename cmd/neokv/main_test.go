@@ -57,7 +57,7 @@ neokv: --stores: cluster.stores: 99: want 1 to 9`},
 		{args: "serve --replicas 4", want: "neokv: --replicas: cluster.replicas: 4: want at most cluster.stores (3)"},
 		{args: "serve --profile smal", want: "neokv: profile smal: no such profile; did you mean small?"},
 		{args: "profiles show", want: "neokv: neokv profiles show: 0 arguments, want one: the name of a profile or the path of a YAML file"},
-		{args: "profiles show none", want: "neokv: profile none: no such profile; did you mean small?"},
+		{args: "profiles show none", want: "neokv: profile none: no such profile"},
 		{args: "profiles show small --set a", want: "neokv: --set a: want name=value"},
 		{args: "bench --clients 0 --value-size 1x", want: `neokv: --value-size: load.value_size: "1x": want a size such as 64MiB, 1B to 64MiB
 neokv: --clients: load.clients: 0: want 1 to 10000`},
