@@ -235,47 +235,45 @@ func (in *instance) taggedPrefixes(ctx context.Context) ([]string, error) {
 	return prefixes, nil
 }
 
-// send runs redis-benchmark, or the loop for etcd, as long as asked: how many operations that is, an earlier run tells, or one
-// that is made before. Misses and error replies are counted around it.
+// send runs redis-benchmark, or the loop for etcd, as long as asked, and counts misses and error replies around it. How many
+// operations that takes, the run before tells; a run that was less than half as long is made again. redis-benchmark with threads looks
+// every quarter of a second whether it is done, so the rate of a short run would say little.
 func (x *bench) send(ctx context.Context, t test, to target, in *instance, r *run) error {
-	load := func(n int) (rates, error) {
-		if in.etcd != nil {
-			return loopEtcd(ctx, in, t, n)
-		}
-		return redisBenchmark(ctx, in, t, n, keysPerTag)
+	load := redisBenchmark
+	if in.etcd != nil {
+		load = loopEtcd
 	}
 	id := to.name + " " + t.name
-	if x.rates[id] == 0 {
-		got, err := load(500 * t.pipeline)
-		if err == nil {
-			got, err = load(int(got.perSecond*0.3) + 1)
+	n := 500 * t.pipeline
+	if rate := x.rates[id]; rate > 0 {
+		n = int(rate*x.length) + 1
+	}
+	for {
+		before, err := in.counters(ctx)
+		if err != nil {
+			return err
 		}
+		got, err := load(ctx, in, t, n, keysPerTag)
+		if err != nil {
+			return err
+		}
+		after, err := in.counters(ctx)
 		if err != nil {
 			return err
 		}
 		x.rates[id] = got.perSecond
+		if float64(n) < got.perSecond*x.length/2 {
+			n = int(got.perSecond*x.length) + 1
+			continue
+		}
+		r.Value, r.P50, r.P95, r.P99 = got.perSecond/1e3, got.p50, got.p95, got.p99
+		r.CPU = float64((after.cpu - before.cpu).Microseconds()) / float64(n)
+		r.Misses, r.Errors = after.misses-before.misses+got.misses, after.errors-before.errors+got.errors
+		if after.misses < 0 && !t.write {
+			r.Misses = -1
+		}
+		return nil
 	}
-	before, err := in.counters(ctx)
-	if err != nil {
-		return err
-	}
-	n := int(x.rates[id]*x.length) + 1
-	got, err := load(n)
-	if err != nil {
-		return err
-	}
-	x.rates[id] = got.perSecond
-	after, err := in.counters(ctx)
-	if err != nil {
-		return err
-	}
-	r.Value, r.P50, r.P95, r.P99 = got.perSecond/1e3, got.p50, got.p95, got.p99
-	r.CPU = float64((after.cpu - before.cpu).Microseconds()) / float64(n)
-	r.Misses, r.Errors = after.misses-before.misses+got.misses, after.errors-before.errors+got.errors
-	if after.misses < 0 && !t.write {
-		r.Misses = -1
-	}
-	return nil
 }
 
 // rates is what a run of load gave; latencies are in milliseconds.
@@ -407,9 +405,9 @@ func loadEtcd(ctx context.Context, in *instance) error {
 	})
 }
 
-// loopEtcd sends n operations in a closed loop. etcd's protocol has no pipelines; as many operations are under way as there are
+// loopEtcd sends n operations on keys below limit in a closed loop. etcd's protocol has no pipelines; as many operations are under way as there are
 // in those of all clients.
-func loopEtcd(ctx context.Context, in *instance, t test, n int) (rates, error) {
+func loopEtcd(ctx context.Context, in *instance, t test, n, limit int) (rates, error) {
 	var mu sync.Mutex
 	all := results.NewHistogram()
 	var left, misses, failed atomic.Int64
@@ -419,7 +417,7 @@ func loopEtcd(ctx context.Context, in *instance, t test, n int) (rates, error) {
 	err := each(t.clients*t.pipeline, func(worker int) error {
 		c, h := in.etcd[worker%len(in.etcd)], results.NewHistogram()
 		for left.Add(-1) >= 0 && ctx.Err() == nil {
-			key, sent := etcdKey(rand.IntN(keysPerTag)), time.Now()
+			key, sent := etcdKey(rand.IntN(limit)), time.Now()
 			if t.write {
 				if _, err := c.Put(ctx, key, value); err != nil {
 					failed.Add(1)

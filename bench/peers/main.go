@@ -130,7 +130,9 @@ func (p *plan) check() error {
 	allowed("targets", p.targets, names(targets))
 	allowed("tests", p.tests, names(tests))
 	positive("rounds", p.rounds > 0, p.rounds)
-	positive("seconds", p.length > 0, p.length)
+	if p.length < 1 {
+		wrong = append(wrong, fmt.Errorf("--seconds %g: want at least 1", p.length)) // see bench.send
+	}
 	positive("idle", p.idle > 0, p.idle)
 	positive("regions", len(p.regions) > 0 && slices.Min(p.regions) > 0, p.regions)
 	if slices.Contains(p.targets, "before") != (p.before != "") {
