@@ -243,6 +243,8 @@ func (x *bench) send(ctx context.Context, t test, to target, in *instance, r *ru
 	if in.etcd != nil {
 		load = loopEtcd
 	}
+	limited, cancel := context.WithTimeout(ctx, time.Minute+time.Duration(20*x.length)*time.Second) // who waits for a lost answer, ends
+	defer cancel()
 	id := to.name + " " + t.name
 	n := 500 * t.pipeline
 	if rate := x.rates[id]; rate > 0 {
@@ -253,7 +255,7 @@ func (x *bench) send(ctx context.Context, t test, to target, in *instance, r *ru
 		if err != nil {
 			return err
 		}
-		got, err := load(ctx, in, t, n, keysPerTag)
+		got, err := load(limited, in, t, n, keysPerTag)
 		if err != nil {
 			return err
 		}
