@@ -154,6 +154,11 @@ var counters = []struct {
 	{"follower_reads", InfoCounter, "runs of reads served by a replica that did not lead, after a round",
 		ofRegions(func(r *region.Counters) *atomic.Uint64 { return &r.FollowerReads })},
 
+	{"keyspace_hits", InfoCounter, "keys that reads looked up and found",
+		ofRegions(func(r *region.Counters) *atomic.Uint64 { return &r.KeysFound })},
+	{"keyspace_misses", InfoCounter, "keys that reads looked up and that were not there",
+		ofRegions(func(r *region.Counters) *atomic.Uint64 { return &r.KeysMissed })},
+
 	{"elections", InfoCounter, "terms in which a replica of this store has asked others for their votes, the meta group's included",
 		func(c *store.Counters) int64 { return c.Transport.Campaigns }},
 	{"leader_changes", InfoCounter, "terms in which a replica of this store began to serve its region",
@@ -274,7 +279,8 @@ func (a asked) section(counted []int64) []server.Section {
 	}
 	for i, c := range counters {
 		line(c.name, counted[i])
-		if c.name == "expired_keys" { // Redis's own place for it
+		switch c.name {
+		case "expired_keys", "keyspace_hits", "keyspace_misses": // Redis's own place for them
 			stats = append(stats, fmt.Sprintf("%s:%d", c.name, counted[i]))
 		}
 	}

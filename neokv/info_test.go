@@ -139,6 +139,9 @@ func TestInfoCounts(t *testing.T) {
 	if n := got["lease_reads"] + got["index_reads"]; n != rounds*writes {
 		t.Errorf("lease_reads and index_reads: %d; want one per GET, %d", n, rounds*writes)
 	}
+	if hits, misses := got["keyspace_hits"], got["keyspace_misses"]; hits != rounds*writes || misses != 0 {
+		t.Errorf("keyspace_hits %d, keyspace_misses %d; want one hit per GET, %d", hits, misses, rounds*writes)
+	}
 	if n := before["leader_changes"]; n < 4 {
 		t.Errorf("leader_changes: %d; want one per region at least", n)
 	}

@@ -28,8 +28,19 @@ func (rec *record) wrongType(out *Reply) bool {
 	return false
 }
 
-// load reads the record of a key as a reader sees it, and sets r.Ahead where its expiry lies between region time and instant.
+// load reads the record of a key as a reader sees it, and counts it. It sets r.Ahead where its expiry lies between region time and
+// instant.
 func (r *Reader) load(key []byte) (rec record, err error) {
+	rec, err = r.find(key)
+	if rec.live {
+		r.Hits++
+	} else {
+		r.Misses++
+	}
+	return rec, err
+}
+
+func (r *Reader) find(key []byte) (rec record, err error) {
 	slot := topology.SlotOf(key)
 	if r.key == nil {
 		r.key = r.room[:0]

@@ -101,6 +101,8 @@ type Reader struct {
 	// Ahead is set when a record was met that has expired by InstantMS but not by RegionTimeMS: the answer must not be
 	// used until the region time has passed InstantMS.
 	Ahead bool
+	// Hits and Misses count the keys that were looked up: found, or not there.
+	Hits, Misses int
 
 	key  []byte // scratch for storage keys, at first in room
 	room [96]byte

@@ -100,7 +100,7 @@ func (r *Replica) read(run *redis.Run, deadline time.Time, anywhere bool) error 
 		}
 		epoch := r.epoch.Load()
 		rd := readers.Get().(*redis.Reader)
-		rd.Space, rd.Legacy, rd.Ahead = r.machine.space, r.legacyAt.Load() != 0, false
+		rd.Space, rd.Legacy, rd.Ahead, rd.Hits, rd.Misses = r.machine.space, r.legacyAt.Load() != 0, false, 0, 0
 		rd.RegionTimeMS, rd.Index = r.regionTime.Load(), r.applied.Load()
 		rd.InstantMS = rd.RegionTimeMS
 		if !byRegionTime {
@@ -115,7 +115,7 @@ func (r *Replica) read(run *redis.Run, deadline time.Time, anywhere bool) error 
 		rd.View.Close()
 		good := (l == nil || r.stillValid(l)) && r.epoch.Load() == epoch
 		r.gate.leave()
-		ahead, instant := rd.Ahead, rd.InstantMS
+		ahead, instant, hits, misses := rd.Ahead, rd.InstantMS, rd.Hits, rd.Misses
 		rd.View = nil
 		readers.Put(rd)
 		if failed := r.o.Failed(); failed != nil {
@@ -125,6 +125,8 @@ func (r *Replica) read(run *redis.Run, deadline time.Time, anywhere bool) error 
 			err = ErrStopped
 		}
 		if err == nil && good && !ahead {
+			r.counters.KeysFound.Add(uint64(hits))
+			r.counters.KeysMissed.Add(uint64(misses))
 			switch {
 			case following:
 				r.counters.FollowerReads.Add(1)

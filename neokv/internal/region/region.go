@@ -115,6 +115,7 @@ type Counters struct {
 	RefusedEntries                  atomic.Uint64 // by their term tag
 	ReadIndexRounds                 atomic.Uint64
 	LeaseReads, IndexReads          atomic.Uint64 // runs
+	KeysFound, KeysMissed           atomic.Uint64 // keys that reads looked up
 	FollowerReads                   atomic.Uint64 // runs, by read index, while another replica led
 	LeaderChanges                   atomic.Uint64 // terms served here
 	SnapshotsSent                   atomic.Uint64 // region snapshots streamed to another replica
