@@ -409,7 +409,7 @@ const oneRound = 500 * time.Millisecond
 // TestCloseWithoutQuorum closes a cluster while commands wait for a region that has lost its quorum.
 func TestCloseWithoutQuorum(t *testing.T) {
 	late := simSettings()
-	late.Raft.ElectionTicks = 200 // the leader does not step down meanwhile
+	late.Raft.ElectionTicks = 100 // the leader does not step down meanwhile
 	inBubbleWith(t, late, store.Faults{}, func(t *testing.T, s *sim, _ *caller) {
 		home, _ := s.leader(1)
 		key := "r{" + regionTags[0] + "}"

@@ -177,7 +177,10 @@ func (x *file) SyncTo(length int64) (fullSync bool, err error) {
 
 // Preallocate is part of vfs.File. It is advice: whether the disk is full, the write will tell.
 func (x *file) Preallocate(offset, length int64) error {
-	if x.fs.fenced.Load() == nil {
+	if x.fs.fenced.Load() != nil {
+		return nil
+	}
+	if fd := x.base.Fd(); fd == vfs.InvalidFd || extend(fd, offset, length) != nil {
 		_ = x.base.Preallocate(offset, length)
 	}
 	return nil

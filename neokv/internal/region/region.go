@@ -157,7 +157,7 @@ func RaftConfig(id topology.RegionID, replica topology.ReplicaID, k settings.Raf
 	return config.Config{
 		ShardID: uint64(id), ReplicaID: uint64(replica),
 		CheckQuorum: true, PreVote: true,
-		ElectionRTT: uint64(k.ElectionTicks), HeartbeatRTT: uint64(max(1, k.ElectionTicks/10)),
+		ElectionRTT: uint64(k.ElectionTicks), HeartbeatRTT: uint64(max(1, k.ElectionTicks/5)),
 		SnapshotEntries: uint64(k.SnapshotEntries), CompactionOverhead: uint64(k.CompactionOverhead),
 	}
 }
