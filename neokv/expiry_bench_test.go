@@ -41,7 +41,11 @@ func BenchmarkExpiry(b *testing.B) {
 		}
 		disk := []float64{folderMB(b, dir)}
 		at := time.Now().Add(time.Duration(*expiryKeys)*20*time.Microsecond + calm)
-		load(b, c, at)
+		pxat := strconv.FormatInt(at.UnixMilli(), 10)
+		load(b, c, *expiryKeys, 8, 500, func(out []byte, _, k int) []byte {
+			key := "x" + strconv.Itoa(k)
+			return fmt.Appendf(out, "*5\r\n$3\r\nSET\r\n$%d\r\n%s\r\n$5\r\nvalue\r\n$4\r\nPXAT\r\n$%d\r\n%s\r\n", len(key), key, len(pxat), pxat)
+		})
 		disk = append(disk, folderMB(b, dir))
 		if late := calm - time.Until(at); late > 0 {
 			b.Logf("the load took %s longer than planned: keys have expired, or will, before the clients have begun", late)
@@ -161,7 +165,7 @@ func clients(b *testing.B, c *Cluster, tell func(time.Duration)) (stop func()) {
 	}
 }
 
-// folderMB is the size of the files in a folder.
+// folderMB is the size of the files in a folder, logs with the length that they are given when they are made.
 func folderMB(b *testing.B, dir string) float64 {
 	var sum int64
 	err := filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
@@ -186,9 +190,8 @@ func percentile(x []time.Duration, p float64) time.Duration {
 	return x[min(len(x)-1, int(float64(len(x))*p/100))]
 }
 
-// load writes the keys that expire at an instant, in pipelines.
-func load(b *testing.B, c *Cluster, at time.Time) {
-	const loaders, pipeline = 8, 500
+// load writes keys in pipelines, n in all; appendSet appends the SET of the k-th, for one of the loaders.
+func load(b *testing.B, c *Cluster, n, loaders, pipeline int, appendSet func(out []byte, loader, k int) []byte) {
 	var wg sync.WaitGroup
 	for i := range loaders {
 		wg.Go(func() {
@@ -198,21 +201,19 @@ func load(b *testing.B, c *Cluster, at time.Time) {
 				return
 			}
 			defer nc.Close()
-			pxat := strconv.FormatInt(at.UnixMilli(), 10)
 			ok := bytes.Repeat([]byte("+OK\r\n"), pipeline)
 			reply := make([]byte, len(ok))
 			var out []byte
-			for k := i; k < *expiryKeys; {
-				n := 0
-				for out = out[:0]; n < pipeline && k < *expiryKeys; n, k = n+1, k+loaders {
-					key := "x" + strconv.Itoa(k)
-					out = fmt.Appendf(out, "*5\r\n$3\r\nSET\r\n$%d\r\n%s\r\n$5\r\nvalue\r\n$4\r\nPXAT\r\n$%d\r\n%s\r\n", len(key), key, len(pxat), pxat)
+			for k := i; k < n; {
+				sets := 0
+				for out = out[:0]; sets < pipeline && k < n; sets, k = sets+1, k+loaders {
+					out = appendSet(out, i, k)
 				}
 				if _, err := nc.Write(out); err != nil {
 					b.Error(err)
 					return
 				}
-				want := ok[:n*len("+OK\r\n")]
+				want := ok[:sets*len("+OK\r\n")]
 				if _, err := io.ReadFull(nc, reply[:len(want)]); err != nil || !bytes.Equal(reply[:len(want)], want) {
 					b.Errorf("load: %q, %v", reply[:min(80, len(want))], err)
 					return

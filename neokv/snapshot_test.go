@@ -1,11 +1,9 @@
 package neokv
 
 import (
-	"bytes"
 	"context"
 	"flag"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"net"
 	"runtime"
@@ -265,39 +263,17 @@ func BenchmarkCatchUp(b *testing.B) {
 
 // fill writes random values of 1 KiB.
 func fill(b *testing.B, c *Cluster, total int) {
-	const size, pipeline, loaders = 1 << 10, 64, 4
-	var wg sync.WaitGroup
-	for i := range loaders {
-		wg.Go(func() {
-			nc, err := c.Dial(b.Context(), c.ProxyAddr())
-			if err != nil {
-				b.Error(err)
-				return
-			}
-			defer nc.Close()
-			random := rand.NewChaCha8([32]byte{byte(i)})
-			want := bytes.Repeat([]byte("+OK\r\n"), pipeline)
-			reply, value := make([]byte, len(want)), make([]byte, size)
-			var out []byte
-			for n := 0; n < total/size/loaders; n += pipeline {
-				out = out[:0]
-				for j := range pipeline {
-					random.Read(value)
-					key := fmt.Sprintf("big-%d-%d", i, n+j)
-					out = fmt.Appendf(out, "*3\r\n$3\r\nSET\r\n$%d\r\n%s\r\n$%d\r\n%s\r\n", len(key), key, size, value)
-				}
-				if _, err := nc.Write(out); err != nil {
-					b.Error(err)
-					return
-				}
-				if _, err := io.ReadFull(nc, reply); err != nil || !bytes.Equal(reply, want) {
-					b.Errorf("fill: %.80q, %v", reply, err)
-					return
-				}
-			}
-		})
+	const size, loaders = 1 << 10, 4
+	var random [loaders]*rand.ChaCha8
+	var value [loaders][size]byte
+	for i := range random {
+		random[i] = rand.NewChaCha8([32]byte{byte(i)})
 	}
-	wg.Wait()
+	load(b, c, total/size, loaders, 64, func(out []byte, loader, k int) []byte {
+		random[loader].Read(value[loader][:])
+		key := fmt.Sprintf("big-%d", k)
+		return fmt.Appendf(out, "*3\r\n$3\r\nSET\r\n$%d\r\n%s\r\n$%d\r\n%s\r\n", len(key), key, size, value[loader][:])
+	})
 }
 
 // heap is what the process has in objects, garbage included.

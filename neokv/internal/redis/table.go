@@ -126,7 +126,7 @@ func (c *Command) AppendKeys(dst []int, args [][]byte) []int {
 	return dst
 }
 
-// isOption reports whether an argument spells an option, in any case and, as Redis compares C strings, up to the first NUL. The
+// IsOption reports whether an argument spells an option, in any case and, as Redis compares C strings, up to the first NUL. The
 // name is lower case.
 func IsOption(arg []byte, name string) bool {
 	if len(arg) < len(name) || len(arg) > len(name) && arg[len(name)] != 0 {
