@@ -2,6 +2,7 @@ package engine
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"hash/maphash"
 	"math/bits"
@@ -22,6 +23,8 @@ type Batch struct {
 	batch  *pebble.Batch
 	view   *View // from the first read that got past the overlay
 	over   overlay
+
+	indexed bool // batch keeps its writes in order, for Iter
 
 	deleted uint64 // keys, one by one
 }
@@ -84,6 +87,24 @@ func (b *Batch) Get(key []byte) (value []byte, ok bool, err error) {
 	return b.view.Get(key)
 }
 
+// Iter walks [lower, upper) as the batch's writes so far leave it; later writes do not show. The iterator must be closed before the
+// batch is committed or closed. From the first call on the batch keeps its writes in order, which costs as much as writing them.
+func (b *Batch) Iter(lower, upper []byte) (*pebble.Iterator, error) {
+	opts := &pebble.IterOptions{LowerBound: lower, UpperBound: upper, UseL6Filters: true}
+	if b.batch.Empty() {
+		return b.engine.db.NewIter(opts)
+	}
+	if !b.indexed {
+		ordered := b.engine.db.NewIndexedBatch()
+		if err := ordered.Apply(b.batch, nil); err != nil {
+			return nil, errors.Join(fmt.Errorf("engine: index batch: %w", err), ordered.Close())
+		}
+		_ = b.batch.Close()
+		b.batch, b.indexed = ordered, true
+	}
+	return b.batch.NewIter(opts)
+}
+
 // Len is the size of the batch in bytes.
 func (b *Batch) Len() int { return b.batch.Len() }
 
@@ -117,7 +138,7 @@ func (b *Batch) Close() {
 		b.batch = nil
 	}
 	b.over.reset()
-	b.deleted = 0
+	b.deleted, b.indexed = 0, false
 	b.engine.batches.Put(b)
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -35,9 +36,40 @@ func TestBatchAgainstModel(t *testing.T) {
 				t.Fatalf("batch %d: Get(%d) = %q, %v; want %q, %v", n, i, value, ok, want, exists)
 			}
 		}
+		// walk compares [i, j) as an iterator of the batch shows it, from the end if back.
+		walk := func(i, j int, back bool) {
+			t.Helper()
+			it, err := b.Iter(key(i), key(j))
+			must(t, err)
+			var got, want []string
+			for x := i; x < j; x++ {
+				if v, ok := model[x]; ok {
+					want = append(want, string(key(x))+" "+v)
+				}
+			}
+			if back {
+				slices.Reverse(want)
+			}
+			first, next := it.First, it.Next
+			if back {
+				first, next = it.Last, it.Prev
+			}
+			for ok := first(); ok; ok = next() {
+				got = append(got, string(it.Key())+" "+string(it.Value()))
+				if rng.IntN(4) == 0 { // does not show
+					x := i + rng.IntN(min(j, names)-i)
+					model[x] = fmt.Sprint("while walking ", n)
+					must(t, b.Set(key(x), []byte(model[x])))
+				}
+			}
+			must(t, it.Close())
+			if !slices.Equal(got, want) {
+				t.Fatalf("batch %d: Iter(%d, %d), back %v = %q; want %q", n, i, j, back, got, want)
+			}
+		}
 		for step := range rng.IntN(60) {
 			i := rng.IntN(names)
-			switch rng.IntN(9) {
+			switch rng.IntN(10) {
 			case 0, 1:
 				model[i] = fmt.Sprint("value ", n, ".", step, string(make([]byte, rng.IntN(200))))
 				must(t, b.Set(key(i), []byte(model[i])))
@@ -56,11 +88,16 @@ func TestBatchAgainstModel(t *testing.T) {
 					delete(model, x)
 				}
 				must(t, b.DeleteRange(key(i), key(j)))
+			case 5:
+				if rng.IntN(4) == 0 {
+					walk(i, i+1+rng.IntN(names), rng.IntN(2) == 0)
+				}
 			default:
 				check(i)
 			}
 		}
 		if rng.IntN(2) == 0 {
+			walk(0, names, false)
 			for i := range names {
 				check(i)
 			}
