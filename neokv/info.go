@@ -175,8 +175,12 @@ var counters = []struct {
 
 	{"expired_keys", InfoCounter, "keys deleted by the background passes of expiry; counted where the deletion was proposed",
 		ofRegions(func(r *region.Counters) *atomic.Uint64 { return &r.ExpiredKeys })},
-	{"orphans_waiting", InfoGauge, "records of deleted collections whose space is still to be given back; 0 as long as there are no collections",
-		func(*store.Counters) int64 { return 0 }},
+	{"orphans_waiting", InfoGauge, "deleted collections whose space is still to be given back",
+		orphans(func(o *region.OrphanCounters) *atomic.Int64 { return &o.Collections })},
+	{"orphan_elements_waiting", InfoGauge, "the elements that they had",
+		orphans(func(o *region.OrphanCounters) *atomic.Int64 { return &o.Elements })},
+	{"reclaimed_elements", InfoCounter, "elements of deleted collections that were deleted in the background",
+		ofRegions(func(r *region.Counters) *atomic.Uint64 { return &r.ReclaimedElements })},
 }
 
 // ofRegions sums one counter over the regions of a store.
@@ -187,6 +191,17 @@ func ofRegions(of func(*region.Counters) *atomic.Uint64) func(*store.Counters) i
 			sum += of(r).Load()
 		}
 		return int64(sum)
+	}
+}
+
+// orphans sums a count of orphans over the regions of a store.
+func orphans(of func(*region.OrphanCounters) *atomic.Int64) func(*store.Counters) int64 {
+	return func(c *store.Counters) int64 {
+		sum := int64(0)
+		for _, r := range c.Regions {
+			sum += max(0, of(&r.Orphans).Load()) // below 0 for a moment, see there
+		}
+		return sum
 	}
 }
 

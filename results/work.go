@@ -20,7 +20,7 @@ var counters = map[string]bool{
 	"read_index_rounds": false, "lease_reads": false, "index_reads": false, "follower_reads": false,
 	"elections": false, "leader_changes": false,
 	"snapshots_sent": false, "snapshots_received": false, "snapshot_bytes": false, "log_entries_truncated": false,
-	"expired_keys": false, "orphans_waiting": true,
+	"expired_keys": false, "orphans_waiting": true, "orphan_elements_waiting": true, "reclaimed_elements": false,
 	"process_cpu_us": false, "process_allocs": false, "process_alloc_bytes": false, "process_goroutines": true, "process_rss_bytes": true,
 }
 

@@ -72,6 +72,10 @@ type Redis struct {
 	ExpireKeys     int           `key:"expire_keys" min:"1" max:"1000000" help:"keys of a region that it looks at then"`
 	ExpireSample   int           `key:"expire_sample" min:"0" max:"128" help:"keys that it looks at from a random place on, where some may have expired; it goes on while many have; 0 for no samples"`
 
+	ReclaimKeys  int `key:"reclaim_keys" min:"1" max:"100000" help:"elements of deleted collections that a store deletes in one step, about; a step is one batch of the engine"`
+	ReclaimRange int `key:"reclaim_range" min:"1" max:"100000" help:"elements from which on a deleted collection's are deleted by range, not one by one"`
+	ReclaimRest  int `key:"reclaim_rest" min:"0" max:"1000" help:"how many times as long as a step the rest behind it is"`
+
 	QueryBufferLimit      Bytes         `key:"query_buffer_limit" min:"1MiB" max:"64GiB" help:"bytes of one command that a client may send; beyond, it is closed"`
 	OutputBufferLimit     Bytes         `key:"output_buffer_limit" min:"0" max:"64GiB" help:"bytes of replies that a client may leave unread; beyond, it is closed; 0 for no limit"`
 	OutputBufferSoftLimit Bytes         `key:"output_buffer_soft_limit" min:"0" max:"64GiB" help:"bytes of replies that a client may leave unread for output_buffer_soft_time; 0 for no limit"`
@@ -101,7 +105,7 @@ func Default() Settings {
 			SnapshotEntries: 10000, SnapshotBytes: 64 << 20, CompactionOverhead: 2000,
 		},
 		Redis: Redis{ClusterEnabled: true, LeaderlessWait: 2 * time.Second, CountTime: 200 * time.Millisecond, MaxHeldBytes: 64 << 20, MaxClients: 10000, MaxBulkLen: 512 << 20,
-			ExpireInterval: time.Minute, ExpireKeys: 1000, ExpireSample: 64,
+			ExpireInterval: time.Minute, ExpireKeys: 1000, ExpireSample: 64, ReclaimKeys: 1024, ReclaimRange: 1000, ReclaimRest: 7,
 			QueryBufferLimit: 1 << 30, ClientMemory: 512 << 20, TCPKeepalive: 300 * time.Second},
 	}
 }

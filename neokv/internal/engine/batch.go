@@ -16,7 +16,7 @@ import (
 
 // Batch collects writes that become visible and durable together, and reads what it has written. It is not safe for concurrent use.
 //
-// Below its own writes it reads the engine as of its first read, through one view. That is right where nobody else writes the keys
+// Below its own writes it reads the engine as of its first read (or the last write ahead), through one view. That is right where nobody else writes the keys
 // it reads, as in apply: a region's data is written by its replica alone, one batch after the other.
 type Batch struct {
 	engine *Engine
@@ -25,6 +25,9 @@ type Batch struct {
 	over   overlay
 
 	indexed bool // batch keeps its writes in order, for Iter
+
+	ahead  *pebble.Batch // see SetAhead; nil for none
+	ranges int           // range deletions
 
 	deleted uint64 // keys, one by one
 }
@@ -53,12 +56,55 @@ func (b *Batch) Delete(key []byte) error {
 
 // DeleteRange records the deletion of all keys in [start, end). Later writes of the batch to the range stay. Range deletions are
 // for large ranges and few: every one slows reads of its memtable down.
-func (b *Batch) DeleteRange(start, end []byte) error { return b.batch.DeleteRange(start, end, nil) }
+func (b *Batch) DeleteRange(start, end []byte) error {
+	b.ranges++
+	return b.batch.DeleteRange(start, end, nil)
+}
 
 // SetDeferred records a write of which the caller fills in op.Key and op.Value, wholly, then calls op.Finish, before the next
 // call on the batch.
 func (b *Batch) SetDeferred(keyBytes, valueBytes int) *pebble.DeferredBatchOp {
 	return b.batch.SetDeferred(keyBytes, valueBytes)
+}
+
+// aheadBytes is how large a batch may be for SetAhead to be no more than Set, and how much SetAhead commits at a time.
+const aheadBytes = 1 << 20
+
+// SetAhead records a write that nobody notices before the batch is committed, since all that refers to the key is in the batch. So it
+// need not wait for the batch: of many such writes only the first are part of it, the others are committed before it in steps, so that
+// memory stays bounded. Should the batch never be committed, they are left over; whoever makes the same batch again writes over them.
+// Reads of the batch see them.
+func (b *Batch) SetAhead(key, value []byte) error {
+	if b.ahead == nil {
+		if b.batch.Len() < aheadBytes || b.ranges > 0 { // what is committed before the batch, a range deletion of the batch would hit
+			return b.Set(key, value)
+		}
+		b.ahead = b.engine.db.NewBatch()
+	}
+	if err := b.ahead.Set(key, value, nil); err != nil {
+		return err
+	}
+	if b.ahead.Len() < aheadBytes {
+		return nil
+	}
+	return b.commitAhead()
+}
+
+// commitAhead makes what SetAhead has kept back visible, to reads of the batch too.
+func (b *Batch) commitAhead() error {
+	if b.ahead == nil {
+		return nil
+	}
+	ahead := b.ahead
+	b.ahead = nil
+	if err := b.engine.db.Apply(ahead, pebble.NoSync); err != nil {
+		return fmt.Errorf("engine: commit ahead: %w", err)
+	}
+	if b.view != nil {
+		b.view.Close()
+		b.view = nil
+	}
+	return ahead.Close()
 }
 
 // DeleteSlots records the deletion of a region's data of the given slots: one range deletion per keyspace and one for the orphan
@@ -74,6 +120,9 @@ func (b *Batch) DeleteSlots(space keys.Space, slots topology.SlotRange) error {
 
 // Get reads a key as the batch's writes leave it. The value is valid until the next call on the batch.
 func (b *Batch) Get(key []byte) (value []byte, ok bool, err error) {
+	if err := b.commitAhead(); err != nil {
+		return nil, false, err
+	}
 	if !b.batch.Empty() {
 		repr := b.batch.Repr()
 		b.over.read(repr)
@@ -90,6 +139,9 @@ func (b *Batch) Get(key []byte) (value []byte, ok bool, err error) {
 // Iter walks [lower, upper) as the batch's writes so far leave it; later writes do not show. The iterator must be closed before the
 // batch is committed or closed. From the first call on the batch keeps its writes in order, which costs as much as writing them.
 func (b *Batch) Iter(lower, upper []byte) (*pebble.Iterator, error) {
+	if err := b.commitAhead(); err != nil {
+		return nil, err
+	}
 	opts := &pebble.IterOptions{LowerBound: lower, UpperBound: upper, UseL6Filters: true}
 	if b.batch.Empty() {
 		return b.engine.db.NewIter(opts)
@@ -117,7 +169,10 @@ func (b *Batch) Commit(sync bool) error {
 	if sync {
 		opts = pebble.Sync
 	}
-	err := b.engine.db.Apply(b.batch, opts)
+	err := b.commitAhead()
+	if err == nil {
+		err = b.engine.db.Apply(b.batch, opts)
+	}
 	if err != nil {
 		b.batch = nil // Pebble may still hold it
 		err = fmt.Errorf("engine: commit: %w", err)
@@ -137,8 +192,12 @@ func (b *Batch) Close() {
 		_ = b.batch.Close()
 		b.batch = nil
 	}
+	if b.ahead != nil {
+		_ = b.ahead.Close()
+		b.ahead = nil
+	}
 	b.over.reset()
-	b.deleted, b.indexed = 0, false
+	b.deleted, b.ranges, b.indexed = 0, 0, false
 	b.engine.batches.Put(b)
 }
 

@@ -117,6 +117,56 @@ func TestBatchAgainstModel(t *testing.T) {
 	}
 }
 
+// TestSetAhead: what is written ahead of a large batch is read by it, stays where the batch deletes a range, and takes little memory.
+func TestSetAhead(t *testing.T) {
+	e := open(t, testOptions(t, vfs.NewMem()))
+	defer func() { must(t, e.Close()) }()
+	key := func(i int) []byte { return fmt.Appendf([]byte{byte(keys.RedisMetadata)}, "%05d", i) }
+	value := bytes.Repeat([]byte("v"), 10_000)
+	for _, ranges := range []bool{false, true} {
+		b := e.NewBatch()
+		must(t, b.Set(key(0), []byte("own")))
+		if ranges {
+			must(t, b.DeleteRange(key(1000), key(2000)))
+		}
+		first := 1000
+		if !ranges {
+			first = 3000
+		}
+		for i := range 1000 {
+			must(t, b.SetAhead(key(first+i), value))
+			if i == 500 {
+				if _, ok, err := b.Get(key(first + i)); err != nil || !ok {
+					t.Fatalf("ranges %v: the batch does not read what it wrote ahead: %v", ranges, err)
+				}
+			}
+		}
+		if small := b.Len() < 2*aheadBytes; small == ranges {
+			t.Errorf("ranges %v: the batch has %d bytes", ranges, b.Len())
+		}
+		it, err := b.Iter(key(first), key(first+1000))
+		must(t, err)
+		n := 0
+		for ok := it.First(); ok; ok = it.Next() {
+			n++
+		}
+		must(t, it.Close())
+		if n != 1000 {
+			t.Errorf("ranges %v: the batch walks over %d keys, want 1000", ranges, n)
+		}
+		if _, ok := get(t, e, key(0)); ok {
+			t.Errorf("ranges %v: the batch is visible before it is committed", ranges)
+		}
+		must(t, b.Delete(key(0)))
+		must(t, b.Commit(false))
+		for i := range 1000 {
+			if _, ok := get(t, e, key(first+i)); !ok {
+				t.Fatalf("ranges %v: key %d is gone", ranges, i)
+			}
+		}
+	}
+}
+
 // TestBatchOfEqualHashes puts all keys on one chain of the overlay.
 func TestBatchOfEqualHashes(t *testing.T) {
 	e := open(t, testOptions(t, vfs.NewMem()))

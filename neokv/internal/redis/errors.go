@@ -28,8 +28,11 @@ const (
 
 	errOffset            = "ERR offset is out of range"
 	errNotFinite         = "ERR increment would produce NaN or Infinity"
+	errInfinite          = "ERR value is NaN or Infinity"
+	errHashNotInteger    = "ERR hash value is not an integer"
+	errHashNotFloat      = "ERR hash value is not a float"
+	errSampleRange       = "ERR value is out of range, value must between -9223372036854775807 and 9223372036854775807"
 	errSameObject        = "ERR source and destination objects are the same"
-	errCopyType          = "ERR only strings can be renamed and copied"
 	errNotInt32          = "ERR value is out of range, value must between -2147483648 and 2147483647"
 	errLCSType           = "ERR The specified keys must contain string values"
 	errLCSBoth           = "ERR If you want both the length and indexes, please just use IDX."

@@ -31,15 +31,15 @@ var genericCommands = []*Command{
 	},
 	{
 		Name: "rename", Arity: 3, Flags: FlagWrite, Keys: fromTo([]string{"RW", "access", "delete"}, []string{"OW", "update"}), Write: rename,
-		Doc: Doc{"Gives what a key holds, with its expire time, to another key, whatever that held.", "1.0.0", "generic", "O(N) where N is the length of the string."},
+		Doc: Doc{"Gives what a key holds, with its expire time, to another key, whatever that held.", "1.0.0", "generic", "O(N) where N is the length of the string or the size of the collection, whose elements are copied."},
 	},
 	{
 		Name: "renamenx", Arity: 3, Flags: FlagWrite | FlagFast, Keys: fromTo([]string{"RW", "access", "delete"}, []string{"OW", "insert"}), Write: renamenx,
-		Doc: Doc{"Gives what a key holds, with its expire time, to another key, unless that exists.", "1.0.0", "generic", "O(N) where N is the length of the string."},
+		Doc: Doc{"Gives what a key holds, with its expire time, to another key, unless that exists.", "1.0.0", "generic", "O(N) where N is the length of the string or the size of the collection, whose elements are copied."},
 	},
 	{
 		Name: "copy", Arity: -3, Flags: FlagWrite | FlagDenyOOM, Keys: fromTo([]string{"RO", "access"}, []string{"OW", "update"}), Write: copyCommand,
-		Doc: Doc{"Makes another key hold, with its expire time, what a key holds; unless that exists, or REPLACE is given.", "6.2.0", "generic", "O(N) where N is the length of the string."},
+		Doc: Doc{"Makes another key hold, with its expire time, what a key holds; unless that exists, or REPLACE is given.", "6.2.0", "generic", "O(N) where N is the length of the string or the size of the collection, whose elements are copied."},
 	},
 	{
 		Name: "type", Arity: 2, Flags: FlagReadonly | FlagFast, Keys: oneKey("", "RO"), Read: typeCommand,
@@ -177,9 +177,6 @@ func (w *Writer) rename(args [][]byte, nx bool, out *Reply) error {
 	case !source.live:
 		out.Error(ErrNoSuchKey)
 		return nil
-	case source.Type != keys.String:
-		out.Error(errCopyType)
-		return nil
 	case nx && (same || destination.live):
 		out.Int(0)
 		return nil
@@ -191,7 +188,7 @@ func (w *Writer) rename(args [][]byte, nx bool, out *Reply) error {
 	if same {
 		return nil
 	}
-	if err := w.setString(args[2], &destination, source.ExpireMS, source.Value, nil); err != nil {
+	if err := w.copyTo(args[2], &destination, args[1], &source); err != nil {
 		return err
 	}
 	return w.remove(args[1], &source)
@@ -241,12 +238,17 @@ func copyCommand(w *Writer, args [][]byte, out *Reply) error {
 	case !source.live || destination.live && !replace:
 		out.Int(0)
 		return nil
-	case source.Type != keys.String:
-		out.Error(errCopyType)
-		return nil
 	}
 	out.Int(1)
-	return w.setString(args[2], &destination, source.ExpireMS, source.Value, nil)
+	return w.copyTo(args[2], &destination, args[1], &source)
+}
+
+// copyTo makes key hold, in the place of old, what from holds, which source says.
+func (w *Writer) copyTo(key []byte, old *record, from []byte, source *record) error {
+	if source.Type == keys.String {
+		return w.setString(key, old, source.ExpireMS, source.Value, nil)
+	}
+	return w.duplicate(from, source, key, old)
 }
 
 func expiretime(r *Reader, args [][]byte, out *Reply) error {
@@ -412,6 +414,7 @@ func flush(w *Writer, args [][]byte, out *Reply) error {
 	}
 	// Nothing is left that a blind write could miss.
 	w.State.KeyCount, w.State.KeysExact, w.State.LegacyAt, w.State.CollectedAt = 0, true, 0, 0
+	w.Orphans, w.Flushed = Orphans{}, true
 	out.OK()
 	return nil
 }

@@ -65,9 +65,12 @@ func (d *region) call(args [][]byte, out *Reply) error {
 		return nil
 	case c.Write != nil:
 		d.state.TimeMS = max(d.state.TimeMS, d.now())
-		return d.write(func(w *Writer) error { return c.Write(w, args, out) })
+		return d.write(func(w *Writer) error { return w.Run(c, args, out) })
 	case c.Read != nil:
-		return d.read(func(r *Reader) error { return c.Read(r, args, out) })
+		run := Run{Calls: []Call{{c, args}}, Out: *out}
+		err := d.read(func(r *Reader) error { return r.Execute(&run) })
+		*out = run.Out
+		return err
 	case c.Name == "dbsize":
 		n := 0
 		err := d.walk(Walk{Slots: allSlots, CountOnly: true}, func(w *Walk) { n += w.Count })

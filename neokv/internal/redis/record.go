@@ -30,8 +30,11 @@ func (rec *record) wrongType(out *Reply) bool {
 
 // load reads the record of a key as a reader sees it, and counts it. It sets r.Ahead where its expiry lies between region time and
 // instant.
-func (r *Reader) load(key []byte) (rec record, err error) {
-	rec, err = r.find(key)
+func (r *Reader) load(key []byte) (rec record, err error) { return r.loadIn(topology.SlotOf(key), key) }
+
+// loadIn is load where the slot is known.
+func (r *Reader) loadIn(slot topology.Slot, key []byte) (rec record, err error) {
+	rec, err = r.find(slot, key)
 	if rec.live {
 		r.Hits++
 	} else {
@@ -40,8 +43,7 @@ func (r *Reader) load(key []byte) (rec record, err error) {
 	return rec, err
 }
 
-func (r *Reader) find(key []byte) (rec record, err error) {
-	slot := topology.SlotOf(key)
+func (r *Reader) find(slot topology.Slot, key []byte) (rec record, err error) {
 	if r.key == nil {
 		r.key = r.room[:0]
 	}
@@ -86,8 +88,10 @@ func parse(b []byte, legacy bool) (keys.Metadata, error) {
 }
 
 // load reads the record of a key as of this entry.
-func (w *Writer) load(key []byte) (rec record, err error) {
-	slot := topology.SlotOf(key)
+func (w *Writer) load(key []byte) (rec record, err error) { return w.loadIn(topology.SlotOf(key), key) }
+
+// loadIn is load where the slot is known.
+func (w *Writer) loadIn(slot topology.Slot, key []byte) (rec record, err error) {
 	w.key = w.Space.AppendMetadata(w.key[:0], slot, key)
 	b, ok, err := w.Batch.Get(w.key)
 	if err != nil {
@@ -141,6 +145,7 @@ func (w *Writer) setExpire(key []byte, old *record, expireMS uint64) error {
 	if old.Type == keys.String {
 		return w.replace(key, old, w.value)
 	}
+	w.State.CollectedAt = w.Index
 	w.key = w.Space.AppendMetadataOf(w.key[:0], key)
 	return w.Batch.Set(w.key, w.value)
 }
@@ -167,6 +172,8 @@ func (w *Writer) replace(key []byte, old *record, value []byte) error {
 		if err := w.Batch.Set(w.key, o.Append(room[:0])); err != nil {
 			return err
 		}
+		w.Orphans.Collections++
+		w.Orphans.Elements += old.Size
 	}
 	w.key = w.Space.AppendMetadata(w.key[:0], slot, key)
 	if value == nil {

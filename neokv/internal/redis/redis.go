@@ -3,6 +3,8 @@
 package redis
 
 import (
+	"math/rand/v2"
+
 	"neokv.dev/neokv/internal/engine"
 	"neokv.dev/neokv/internal/keys"
 )
@@ -103,9 +105,15 @@ type Reader struct {
 	Ahead bool
 	// Hits and Misses count the keys that were looked up: found, or not there.
 	Hits, Misses int
+	// Places remembers the cursors of HSCAN and its kin; without it they are looked for.
+	Places *Places
 
-	key  []byte // scratch for storage keys, at first in room
-	room [96]byte
+	key    []byte // scratch for storage keys, at first in room
+	room   [96]byte
+	opened scratch
+	rand   *rand.Rand
+	found  []byte // scratch of scan
+	last   []byte
 }
 
 // Writer is what a write command works on, at apply: the batch that reads its own writes, and the region state.
@@ -118,8 +126,24 @@ type Writer struct {
 	VersionBase uint64
 	// SoonestMS is lowered to the expire time of every record that is written with one. It is NoExpiry to begin with.
 	SoonestMS uint64
+	// Orphans is raised by what is left to the reclaimer; Flushed is set where all of it went, with all data, before it was raised.
+	Orphans Orphans
+	Flushed bool
 
 	key, value []byte // scratch
+	opened     scratch
+	rand       *rand.Rand // draws from numbers
+	numbers    rand.PCG
+	seeded     uint64 // apply index of the entry that numbers are of
+}
+
+// Orphans is how much the reclaimer has to do.
+type Orphans struct{ Collections, Elements uint64 }
+
+// Run runs a write command, whose Write is not nil, as its function's comment says.
+func (w *Writer) Run(c *Command, args [][]byte, out *Reply) error {
+	w.opened.used = 0
+	return c.Write(w, args, out)
 }
 
 // Execute runs the calls of a read run, appending to run.Out and run.Ends, all of them or as many as run.Limit allows.
@@ -129,6 +153,7 @@ func (r *Reader) Execute(run *Run) error {
 			return nil
 		}
 		c := &run.Calls[i]
+		r.opened.used = 0
 		if err := c.Command.Read(r, c.Args, &run.Out); err != nil {
 			return err
 		}

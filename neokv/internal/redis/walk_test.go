@@ -60,7 +60,7 @@ func TestWalkSeesEveryKeyOnce(t *testing.T) {
 				}
 			case 3: // a collection with subkeys around what would be a legacy string's key
 				e.kind = keys.Hash
-				d.plant(name, collection(keys.Hash, expireMS, 9, 2))
+				d.plant(name, planted(keys.Hash, expireMS, 9, 2))
 				for _, version := range []uint64{9, uint64('S') << 56, 0xff << 56} {
 					d.put(testSpace.AppendSubkey(nil, slot, []byte(name), version, []byte("S")), nil)
 				}

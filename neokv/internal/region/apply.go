@@ -80,6 +80,7 @@ func (m *machine) Update(entries []sm.Entry) ([]sm.Entry, error) {
 	b := r.o.Engine.NewBatch()
 	w := &m.writer
 	w.Batch, w.Space, w.State, w.SoonestMS = b, m.space, &m.state, redis.NoExpiry
+	w.Orphans, w.Flushed = redis.Orphans{}, false
 	for i := range entries {
 		if err := m.apply(w, &entries[i]); err != nil {
 			b.Close()
@@ -99,6 +100,7 @@ func (m *machine) Update(entries []sm.Entry) ([]sm.Entry, error) {
 	m.settle(b)
 	m.publish()
 	r.notice(w.SoonestMS)
+	r.orphaned(w.Orphans, w.Flushed)
 	var failed error
 	if r.o.Failed() != nil {
 		failed = &UnknownOutcome{"store failed"}
@@ -202,7 +204,7 @@ func (m *machine) apply(w *redis.Writer, e *sm.Entry) error {
 		n++
 		if b == nil {
 			m.discard.Buf = m.discard.Buf[:0]
-			if err := row.Write(w, m.args, &m.discard); err != nil {
+			if err := w.Run(row, m.args, &m.discard); err != nil {
 				return err
 			}
 			continue
@@ -211,7 +213,7 @@ func (m *machine) apply(w *redis.Writer, e *sm.Entry) error {
 			part, call = part+1, 0
 		}
 		run := b.parts[part].p.Run
-		if err := row.Write(w, m.args, &run.Out); err != nil {
+		if err := w.Run(row, m.args, &run.Out); err != nil {
 			return err
 		}
 		run.Ends = append(run.Ends, len(run.Out.Buf))

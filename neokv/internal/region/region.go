@@ -19,6 +19,7 @@ import (
 
 	"neokv.dev/neokv/internal/engine"
 	"neokv.dev/neokv/internal/keys"
+	"neokv.dev/neokv/internal/redis"
 	"neokv.dev/neokv/internal/topology"
 	"neokv.dev/neokv/settings"
 )
@@ -96,6 +97,8 @@ type Replica struct {
 	proposer proposer
 	reads    reads
 	sums     sums
+	orphans  orphans
+	places   redis.Places
 	counters *Counters
 
 	told    atomic.Pointer[raftio.LeaderInfo] // dragonboat's latest event
@@ -122,6 +125,8 @@ type Counters struct {
 	SnapshotsReceived               atomic.Uint64 // region snapshots installed
 	SnapshotBytes                   atomic.Uint64 // their bytes, sent and received
 	ExpiredKeys                     atomic.Uint64 // deleted by the background passes, counted where their deletion was proposed
+	Orphans                         OrphanCounters
+	ReclaimedElements               atomic.Uint64 // of orphans, as their records count them
 }
 
 // New returns a replica that does not run yet.

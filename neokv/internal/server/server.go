@@ -14,6 +14,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"neokv.dev/neokv/internal/redis"
 	"neokv.dev/neokv/internal/region"
 	"neokv.dev/neokv/internal/route"
 	"neokv.dev/neokv/internal/topology"
@@ -62,7 +63,7 @@ type Server struct {
 	runID   string
 	limits  limits
 	stats   stats
-	scans   scans
+	scans   redis.Places
 	counts  counts
 	pause   atomic.Pointer[pause]
 

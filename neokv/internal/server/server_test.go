@@ -519,7 +519,7 @@ func TestIdleTimeout(t *testing.T) {
 
 // TestScanPlaces: a cursor names its slot, and the key behind which it goes on as long as that is remembered.
 func TestScanPlaces(t *testing.T) {
-	var s scans
+	var s redis.Places
 	if c := cursorBehind(77, nil); c != 77 {
 		t.Errorf("cursor of a slot's beginning: %d", c)
 	}
@@ -527,29 +527,29 @@ func TestScanPlaces(t *testing.T) {
 	if slot, whole := slotOf(first); slot != 77 || whole {
 		t.Errorf("slot of %d: %d, whole %v", first, slot, whole)
 	}
-	if got := s.key(first); got != nil {
+	if got := s.After(first); got != nil {
 		t.Errorf("a key that was never noted: %q", got)
 	}
-	s.note(first, []byte("a"))
-	if got := s.key(first); string(got) != "a" {
+	s.Note(first, []byte("a"))
+	if got := s.After(first); string(got) != "a" {
 		t.Errorf("key = %q", got)
 	}
-	if got := s.key(cursorBehind(78, []byte("a"))); got != nil {
+	if got := s.After(cursorBehind(78, []byte("a"))); got != nil {
 		t.Errorf("the key of another slot: %q", got)
 	}
 	empty := cursorBehind(0, []byte{})
-	if s.note(empty, []byte{}); s.key(empty) == nil {
+	if s.Note(empty, []byte{}); s.After(empty) == nil {
 		t.Error("the empty key is forgotten")
 	}
-	long := cursorBehind(1, make([]byte, maxScanBytes+1))
-	if s.note(long, make([]byte, maxScanBytes+1)); s.key(long) != nil {
+	long := cursorBehind(1, make([]byte, 4096+1))
+	if s.Note(long, make([]byte, 4096+1)); s.After(long) != nil {
 		t.Error("a long key is kept")
 	}
-	for i := range 20 * maxScans {
+	for i := range 20 * 1024 {
 		key := fmt.Append(nil, i)
-		s.note(cursorBehind(1, key), key)
+		s.Note(cursorBehind(1, key), key)
 	}
-	if got := s.key(first); got != nil {
+	if got := s.After(first); got != nil {
 		t.Errorf("a forgotten place: %q", got)
 	}
 }
@@ -637,8 +637,8 @@ func TestParseCursor(t *testing.T) {
 		{"", 0, true}, {"0", 0, true}, {"007", 7, true}, {"+5", 5, true}, {"-1", 1<<64 - 1, true}, {"18446744073709551615", 1<<64 - 1, true},
 		{"18446744073709551616", 0, false}, {"-", 0, false}, {"-+1", 0, false}, {"+-1", 0, false}, {" 1", 0, false}, {"1 ", 0, false}, {"a", 0, false},
 	} {
-		if got, ok := parseCursor([]byte(x.in)); got != x.want || ok != x.ok {
-			t.Errorf("parseCursor(%q) = %d, %v; want %d, %v", x.in, got, ok, x.want, x.ok)
+		if got, ok := redis.ParseCursor([]byte(x.in)); got != x.want || ok != x.ok {
+			t.Errorf("redis.ParseCursor(%q) = %d, %v; want %d, %v", x.in, got, ok, x.want, x.ok)
 		}
 	}
 }

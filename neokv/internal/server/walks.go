@@ -6,7 +6,6 @@ import (
 	"hash/fnv"
 	"math/rand/v2"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -218,23 +217,11 @@ func runRandomKey(c *conn, args [][]byte) {
 // a slot of more than redis.WholeSlotKeys keys is left in the middle. All servers make and understand the same cursors, so
 // they outlive restarts.
 //
-// scans remembers the keys that hashes stand for, one for each remainder modulo its size. A hash that it does not know is looked for
+// The server remembers the keys that hashes stand for (redis.Places). A hash that it does not know is looked for
 // among the slot's keys; if that key is gone too, the slot is begun anew, so that keys come twice but none is left out.
-type scans struct {
-	mu     sync.Mutex
-	places [maxScans]scanPlace
-}
-
-type scanPlace struct {
-	cursor uint64
-	after  []byte
-}
-
 const (
-	maxScans     = 1024
-	maxScanBytes = 4096 // of a key that is remembered
-	slotBits     = 14
-	scanBudget   = 16 // steps of one SCAN that find nothing
+	slotBits   = 14
+	scanBudget = 16 // steps of one SCAN that find nothing
 )
 
 // cursorBehind returns the cursor for what follows a key of a slot, nil for all of the slot.
@@ -252,33 +239,13 @@ func slotOf(cursor uint64) (slot topology.Slot, whole bool) {
 	return topology.Slot(cursor % topology.SlotCount), cursor>>slotBits == 0
 }
 
-// note remembers what a cursor stands for.
-func (s *scans) note(cursor uint64, key []byte) {
-	if len(key) > maxScanBytes {
-		return
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.places[cursor>>slotBits%maxScans] = scanPlace{cursor, bytes.Clone(key)}
-}
-
-// key returns the key that a cursor goes on behind, nil if it is not known.
-func (s *scans) key(cursor uint64) []byte {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if p := &s.places[cursor>>slotBits%maxScans]; p.cursor == cursor {
-		return p.after
-	}
-	return nil
-}
-
 // place returns where a cursor goes on: behind the key after of the slot, or with all of the slot if it is nil.
 func (c *conn) place(cursor uint64) (slot topology.Slot, after, failure []byte) {
 	slot, whole := slotOf(cursor)
 	if whole {
 		return slot, nil, nil
 	}
-	if after = c.s.scans.key(cursor); after != nil {
+	if after = c.s.scans.After(cursor); after != nil {
 		return slot, after, nil
 	}
 	w := redis.Walk{}
@@ -295,7 +262,7 @@ func (c *conn) place(cursor uint64) (slot topology.Slot, after, failure []byte) 
 }
 
 func runScan(c *conn, args [][]byte) {
-	cursor, ok := parseCursor(args[1])
+	cursor, ok := redis.ParseCursor(args[1])
 	if !ok {
 		c.out.Error(redis.ErrInvalidCursor)
 		return
@@ -347,7 +314,7 @@ func runScan(c *conn, args [][]byte) {
 		last := w.Slots.Last
 		if w.Advance() {
 			if next = cursorBehind(w.Slots.First, w.After); w.After != nil {
-				c.s.scans.note(next, w.After)
+				c.s.scans.Note(next, w.After)
 			}
 		} else {
 			next = (uint64(last) + 1) % topology.SlotCount
@@ -362,22 +329,4 @@ func runScan(c *conn, args [][]byte) {
 	c.out.BulkString(strconv.FormatUint(next, 10))
 	c.out.Array(n)
 	c.append(&found)
-}
-
-// parseCursor takes what C's strtoul takes without leading space, as Redis does: a sign is allowed, nothing is 0, a range error is one,
-// and a NUL is the end.
-func parseCursor(arg []byte) (uint64, bool) {
-	text, _, _ := strings.Cut(string(arg), "\x00")
-	if text == "" {
-		return 0, true
-	}
-	negative := strings.HasPrefix(text, "-")
-	n, err := strconv.ParseUint(strings.TrimPrefix(strings.TrimPrefix(text, "-"), "+"), 10, 64)
-	if err != nil || strings.HasPrefix(text, "-+") {
-		return 0, false
-	}
-	if negative {
-		n = -n
-	}
-	return n, true
 }

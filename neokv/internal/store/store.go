@@ -78,6 +78,7 @@ type Store struct {
 	replicas atomic.Pointer[map[topology.RegionID]*region.Replica] // replaced whole; readers take no lock
 	counters counters
 	cleaner  *region.Cleaner
+	reclaim  *region.Reclaimer
 	table    atomic.Pointer[route.Table]
 
 	mu        sync.Mutex
@@ -108,6 +109,9 @@ func Open(o Options) (s *Store, err error) {
 	s.cleaner = region.NewCleaner(region.CleanerOptions{
 		Knobs: o.Settings.Redis, Replicas: func() map[topology.RegionID]*region.Replica { return *s.replicas.Load() },
 		Rand: rand.New(rand.NewPCG(o.Rand.Uint64(), o.Rand.Uint64())),
+	})
+	s.reclaim = region.NewReclaimer(region.ReclaimerOptions{
+		Knobs: o.Settings.Redis, Replicas: func() map[topology.RegionID]*region.Replica { return *s.replicas.Load() },
 	})
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	// First what cuts a store off whose disk fails, as it may at any moment from here on.
@@ -154,6 +158,7 @@ func Open(o Options) (s *Store, err error) {
 	}
 	s.wg.Go(s.run)
 	s.cleaner.Start(s.ctx)
+	s.reclaim.Start(s.ctx)
 	return s, nil
 }
 
@@ -354,6 +359,7 @@ func (s *Store) Close() error {
 		r.Stop()
 	}
 	s.cleaner.Join()
+	s.reclaim.Join()
 	if s.host != nil {
 		s.host.Close()
 	}

@@ -1,0 +1,335 @@
+package redis
+
+import (
+	"math"
+
+	"neokv.dev/neokv/internal/keys"
+)
+
+// This file is hashes. A field is an element of the collection: its name the subkey, its value the value.
+
+var hashCommands = []*Command{
+	{
+		Name: "hset", Arity: -4, Flags: FlagWrite | FlagDenyOOM | FlagFast, Keys: oneKey("", "RW", "update"), Write: hset,
+		Doc: Doc{"Gives fields of a hash the values that follow them, and returns how many of them are new.", "2.0.0", "hash", "O(N) where N is the number of fields that are set."},
+	},
+	{
+		Name: "hsetnx", Arity: 4, Flags: FlagWrite | FlagDenyOOM | FlagFast, Keys: oneKey("", "RW", "insert"), Write: hsetnx,
+		Doc: Doc{"Gives a field of a hash a value unless it has one.", "2.0.0", "hash", "O(1)"},
+	},
+	{
+		Name: "hmset", Arity: -4, Flags: FlagWrite | FlagDenyOOM | FlagFast, Keys: oneKey("", "RW", "update"), Write: hmset,
+		Doc:        Doc{"Gives fields of a hash the values that follow them.", "2.0.0", "hash", "O(N) where N is the number of fields that are set."},
+		Deprecated: Deprecated{"4.0.0", "`HSET` with multiple field-value pairs"},
+	},
+	{
+		Name: "hget", Arity: 3, Flags: FlagReadonly | FlagFast, Keys: oneKey("", "RO", "access"), Read: hget,
+		Doc: Doc{"Returns the value of a field of a hash, null if there is none.", "2.0.0", "hash", "O(1)"},
+	},
+	{
+		Name: "hmget", Arity: -3, Flags: FlagReadonly | FlagFast, Keys: oneKey("", "RO", "access"), Read: hmget,
+		Doc: Doc{"Returns the values of fields of a hash, null for each that is absent.", "2.0.0", "hash", "O(N) where N is the number of fields that are asked for."},
+	},
+	{
+		Name: "hgetall", Arity: 2, Flags: FlagReadonly, Keys: oneKey("", "RO", "access"), Read: hgetall, Tips: unordered,
+		Doc: Doc{"Returns all fields of a hash with their values.", "2.0.0", "hash", "O(N) where N is the size of the hash."},
+	},
+	{
+		Name: "hkeys", Arity: 2, Flags: FlagReadonly, Keys: oneKey("", "RO", "access"), Read: hkeys, Tips: unordered,
+		Doc: Doc{"Returns the names of all fields of a hash.", "2.0.0", "hash", "O(N) where N is the size of the hash."},
+	},
+	{
+		Name: "hvals", Arity: 2, Flags: FlagReadonly, Keys: oneKey("", "RO", "access"), Read: hvals, Tips: unordered,
+		Doc: Doc{"Returns the values of all fields of a hash.", "2.0.0", "hash", "O(N) where N is the size of the hash."},
+	},
+	{
+		Name: "hlen", Arity: 2, Flags: FlagReadonly | FlagFast, Keys: oneKey("", "RO"), Read: hlen,
+		Doc: Doc{"Counts the fields of a hash.", "2.0.0", "hash", "O(1)"},
+	},
+	{
+		Name: "hstrlen", Arity: 3, Flags: FlagReadonly | FlagFast, Keys: oneKey("", "RO"), Read: hstrlen,
+		Doc: Doc{"Returns the length of the value of a field of a hash, 0 if there is none.", "3.2.0", "hash", "O(1), but the value is read."},
+	},
+	{
+		Name: "hexists", Arity: 3, Flags: FlagReadonly | FlagFast, Keys: oneKey("", "RO"), Read: hexists,
+		Doc: Doc{"Says whether a hash has a field.", "2.0.0", "hash", "O(1)"},
+	},
+	{
+		Name: "hdel", Arity: -3, Flags: FlagWrite | FlagFast, Keys: oneKey("", "RW", "delete"), Write: hdel,
+		Doc: Doc{"Removes fields of a hash, and returns how many there were.", "2.0.0", "hash", "O(N) where N is the number of fields to be removed."},
+	},
+	{
+		Name: "hincrby", Arity: 4, Flags: FlagWrite | FlagDenyOOM | FlagFast, Keys: oneKey("", "RW", "access", "update"), Write: hincrby,
+		Doc: Doc{"Adds an integer to the one that a field of a hash holds; an absent field counts as 0.", "2.0.0", "hash", "O(1)"},
+	},
+	{
+		Name: "hincrbyfloat", Arity: 4, Flags: FlagWrite | FlagDenyOOM | FlagFast, Keys: oneKey("", "RW", "access", "update"), Write: hincrbyfloat,
+		Doc: Doc{"Adds a number to the one that a field of a hash holds; an absent field counts as 0.", "2.6.0", "hash", "O(1)"},
+	},
+	{
+		Name: "hrandfield", Arity: -2, Flags: FlagReadonly, Keys: oneKey("", "RO", "access"), Read: hrandfield, Tips: []string{"nondeterministic_output"},
+		Doc: Doc{"Returns one or several random fields of a hash.", "6.2.0", "hash", "O(N) where N is the number of fields returned; O(M) where that is more than a third of the size M."},
+	},
+	{
+		Name: "hscan", Arity: -3, Flags: FlagReadonly, Keys: oneKey("", "RO", "access"), Read: hscan, Tips: []string{"nondeterministic_output"},
+		Doc: Doc{"Lists the fields of a hash with their values part by part, from a cursor.", "2.8.0", "hash", "O(1) for every call, O(N) for all calls of one listing, N being the size of the hash; up to 1024 fields are one part."},
+	},
+}
+
+// unordered are the tips of a command whose reply has no order.
+var unordered = []string{"nondeterministic_output_order"}
+
+func hset(w *Writer, args [][]byte, out *Reply) error {
+	added, ok, err := w.setFields("hset", args, out)
+	if ok {
+		out.Int(added)
+	}
+	return err
+}
+
+func hmset(w *Writer, args [][]byte, out *Reply) error {
+	_, ok, err := w.setFields("hmset", args, out)
+	if ok {
+		out.OK()
+	}
+	return err
+}
+
+// setFields sets the fields that args names, from the second on, to the values that follow each, and returns how many are new. It is not
+// ok where out has an error.
+func (w *Writer) setFields(name string, args [][]byte, out *Reply) (added int64, ok bool, err error) {
+	if len(args)%2 != 0 {
+		out.wrongArity(name)
+		return 0, false, nil
+	}
+	var c collection
+	if ok, err := w.open(&c, args[1], keys.Hash, out); !ok {
+		return 0, false, err
+	}
+	for i := 2; i < len(args); i += 2 {
+		isNew, err := w.put(&c, args[i], args[i+1])
+		if err != nil {
+			return 0, false, err
+		}
+		if isNew {
+			added++
+		}
+	}
+	err = w.close(&c)
+	return added, err == nil, err
+}
+
+func hsetnx(w *Writer, args [][]byte, out *Reply) error {
+	var c collection
+	if ok, err := w.open(&c, args[1], keys.Hash, out); !ok {
+		return err
+	}
+	_, there, err := c.get(args[2])
+	if err != nil {
+		return err
+	}
+	if there {
+		out.Int(0)
+		return nil
+	}
+	if err := w.insert(&c, args[2], args[3]); err != nil {
+		return err
+	}
+	out.Int(1)
+	return w.close(&c)
+}
+
+func hget(r *Reader, args [][]byte, out *Reply) error {
+	var c collection
+	if ok, err := r.open(&c, args[1], keys.Hash, out); !ok {
+		return err
+	}
+	return c.replyField(args[2], out)
+}
+
+func hmget(r *Reader, args [][]byte, out *Reply) error {
+	var c collection
+	if ok, err := r.open(&c, args[1], keys.Hash, out); !ok {
+		return err
+	}
+	out.Array(len(args) - 2)
+	for _, field := range args[2:] {
+		if err := c.replyField(field, out); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// replyField appends the value of a field, or a null.
+func (c *collection) replyField(field []byte, out *Reply) error {
+	value, there, err := c.get(field)
+	switch {
+	case err != nil:
+		return err
+	case there:
+		out.Bulk(value)
+	default:
+		out.Null()
+	}
+	return nil
+}
+
+func hgetall(r *Reader, args [][]byte, out *Reply) error { return r.fields(args[1], true, true, out) }
+func hkeys(r *Reader, args [][]byte, out *Reply) error   { return r.fields(args[1], true, false, out) }
+func hvals(r *Reader, args [][]byte, out *Reply) error   { return r.fields(args[1], false, true, out) }
+
+// fields replies all names of a hash, all values, or a map of both.
+func (r *Reader) fields(key []byte, names, values bool, out *Reply) error {
+	var c collection
+	if ok, err := r.open(&c, key, keys.Hash, out); !ok {
+		return err
+	}
+	if names && values {
+		out.Map(int(c.Size))
+	} else {
+		out.Array(int(c.Size))
+	}
+	return c.all(out, func(sub, value []byte) {
+		if names {
+			out.Bulk(sub)
+		}
+		if values {
+			out.Bulk(value)
+		}
+	})
+}
+
+func hlen(r *Reader, args [][]byte, out *Reply) error { return r.size(args[1], keys.Hash, out) }
+
+func hstrlen(r *Reader, args [][]byte, out *Reply) error {
+	var c collection
+	if ok, err := r.open(&c, args[1], keys.Hash, out); !ok {
+		return err
+	}
+	value, _, err := c.get(args[2])
+	out.Int(int64(len(value)))
+	return err
+}
+
+func hexists(r *Reader, args [][]byte, out *Reply) error {
+	return r.hasElement(args[1], keys.Hash, args[2], out)
+}
+
+func hdel(w *Writer, args [][]byte, out *Reply) error {
+	return w.dropElements(args[1], keys.Hash, args[2:], out)
+}
+
+func hincrby(w *Writer, args [][]byte, out *Reply) error {
+	n, ok := parseInt(args[3])
+	if !ok {
+		out.Error(ErrNotInteger)
+		return nil
+	}
+	var c collection
+	if ok, err := w.open(&c, args[1], keys.Hash, out); !ok {
+		return err
+	}
+	present, there, err := c.get(args[2])
+	if err != nil {
+		return err
+	}
+	value := int64(0)
+	if there {
+		if value, ok = parseInt(present); !ok {
+			out.Error(errHashNotInteger)
+			return nil
+		}
+	}
+	if n < 0 && value < math.MinInt64-n || n > 0 && value > math.MaxInt64-n {
+		out.Error(ErrOverflow)
+		return nil
+	}
+	value += n
+	out.Int(value)
+	var room [maxIntBytes]byte
+	return w.setField(&c, args[2], appendInt(room[:0], value), there)
+}
+
+// setField stores the value of a field, of which it is known whether it is there, and closes the hash.
+func (w *Writer) setField(c *collection, field, value []byte, there bool) (err error) {
+	if there {
+		err = w.set(c, field, value)
+	} else {
+		err = w.insert(c, field, value)
+	}
+	if err != nil {
+		return err
+	}
+	return w.close(c)
+}
+
+func hincrbyfloat(w *Writer, args [][]byte, out *Reply) error {
+	n, ok := parseLongDouble(args[3])
+	switch {
+	case !ok:
+		out.Error(ErrNotFloat)
+		return nil
+	case n.inf:
+		out.Error(errInfinite)
+		return nil
+	}
+	var c collection
+	if ok, err := w.open(&c, args[1], keys.Hash, out); !ok {
+		return err
+	}
+	value, there, err := c.get(args[2])
+	if err != nil {
+		return err
+	}
+	var present longDouble
+	if there {
+		if present, ok = parseLongDouble(value); !ok {
+			out.Error(errHashNotFloat)
+			return nil
+		}
+	}
+	sum, ok := present.add(n)
+	if !ok {
+		out.Error(errNotFinite)
+		return nil
+	}
+	text := sum.appendTo(nil)
+	out.Bulk(text)
+	return w.setField(&c, args[2], text, there)
+}
+
+func hrandfield(r *Reader, args [][]byte, out *Reply) error {
+	n, option, ok := parseSample(args, "withvalues", out)
+	if !ok {
+		return nil
+	}
+	var c collection
+	if ok, err := r.open(&c, args[1], keys.Hash, out); !ok {
+		return err
+	}
+	if len(args) == 2 {
+		if c.Size == 0 {
+			out.Null()
+			return nil
+		}
+		return c.sample(1, r.random(), out, func(sub, _ []byte) { out.Bulk(sub) })
+	}
+	c.openSample(n, option, out)
+	return c.sample(n, r.random(), out, func(sub, value []byte) {
+		if option && out.Proto == 3 {
+			out.Array(2)
+		}
+		out.Bulk(sub)
+		if option {
+			out.Bulk(value)
+		}
+	})
+}
+
+func hscan(r *Reader, args [][]byte, out *Reply) error {
+	return r.scan(args, keys.Hash, 2, out, func(out *Reply, sub, value []byte) {
+		out.Bulk(sub)
+		out.Bulk(value)
+	})
+}

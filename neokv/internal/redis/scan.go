@@ -1,0 +1,182 @@
+package redis
+
+import (
+	"bytes"
+	"hash/fnv"
+	"math"
+	"strconv"
+	"strings"
+	"sync"
+
+	"neokv.dev/neokv/internal/keys"
+)
+
+// This file is cursors, those of SCAN and those of HSCAN, SSCAN and ZSCAN.
+
+// Places remembers what cursors stand for. A cursor is a hash of where it goes on; what is forgotten has to be looked for. The zero value
+// is empty. All methods may run concurrently.
+type Places struct {
+	mu     sync.Mutex
+	places []place // one for each remainder of a cursor's hash
+}
+
+type place struct {
+	cursor uint64
+	after  []byte
+}
+
+const (
+	maxPlaces     = 1024
+	maxPlaceBytes = 4096 // of what is remembered
+)
+
+// at is where a cursor is remembered; mu is held.
+func (p *Places) at(cursor uint64) *place { return &p.places[cursor>>14%maxPlaces] }
+
+// Note remembers that a cursor goes on behind something.
+func (p *Places) Note(cursor uint64, after []byte) {
+	if len(after) > maxPlaceBytes {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.places == nil {
+		p.places = make([]place, maxPlaces)
+	}
+	*p.at(cursor) = place{cursor, append([]byte{}, after...)} // never nil
+}
+
+// After returns what a cursor goes on behind, nil if it is not known. It must not be changed.
+func (p *Places) After(cursor uint64) []byte {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.places == nil || p.at(cursor).cursor != cursor {
+		return nil
+	}
+	return p.at(cursor).after
+}
+
+// ParseCursor takes what C's strtoul takes without leading space, as Redis does: a sign is allowed, nothing is 0, a range error is one,
+// and a NUL is the end.
+func ParseCursor(arg []byte) (uint64, bool) {
+	text, _, _ := strings.Cut(string(arg), "\x00")
+	if text == "" {
+		return 0, true
+	}
+	negative := strings.HasPrefix(text, "-")
+	n, err := strconv.ParseUint(strings.TrimPrefix(strings.TrimPrefix(text, "-"), "+"), 10, 64)
+	if err != nil || strings.HasPrefix(text, "-+") {
+		return 0, false
+	}
+	if negative {
+		n = -n
+	}
+	return n, true
+}
+
+// scanWhole is up to how many elements HSCAN, SSCAN and ZSCAN return at once, whatever COUNT says.
+const scanWhole = 1024
+
+// scan is HSCAN, SSCAN and ZSCAN: f appends an element, as so many values. An element that is there from the first call to the last is
+// returned. A larger collection is gone through in the order of its subkeys, and the cursor is a hash of the one to go on behind. One
+// that is not remembered is looked for among all elements; if that one is gone, too, the collection is begun anew.
+func (r *Reader) scan(args [][]byte, t keys.Type, values int, out *Reply, f func(out *Reply, sub, value []byte)) error {
+	cursor, ok := ParseCursor(args[2])
+	if !ok {
+		out.Error(ErrInvalidCursor)
+		return nil
+	}
+	var c collection
+	if ok, err := r.open(&c, args[1], t, out); !ok {
+		return err
+	}
+	var pattern []byte
+	count := int64(10)
+	for i := 3; c.Size > 0 && i < len(args); i += 2 {
+		left := len(args) - i
+		switch {
+		case left >= 2 && IsOption(args[i], "count"):
+			if count, ok = parseInt(args[i+1]); !ok {
+				out.Error(ErrNotInteger)
+				return nil
+			}
+			if count < 1 {
+				out.Error(ErrSyntax)
+				return nil
+			}
+		case left >= 2 && IsOption(args[i], "match"):
+			pattern = args[i+1]
+		default:
+			out.Error(ErrSyntax)
+			return nil
+		}
+	}
+	var from []byte
+	if c.Size <= scanWhole {
+		count = math.MaxInt64
+	} else if cursor != 0 {
+		after, err := r.place(&c, cursor)
+		if err != nil {
+			return err
+		}
+		if after != nil {
+			from = append(bytes.Clone(after), 0) // the next subkey there can be
+		}
+	}
+	found := Reply{Buf: r.found[:0], Proto: out.Proto, Room: out.Room - len(out.Buf), More: out.More}
+	n, next := 0, uint64(0)
+	err := c.each(from, func(sub, value []byte) bool {
+		if count == 0 { // there is more
+			next = c.cursorBehind(r.last)
+			if r.Places != nil {
+				r.Places.Note(next, r.last)
+			}
+			return false
+		}
+		if count--; count == 0 {
+			r.last = append(r.last[:0], sub...)
+		}
+		if pattern == nil || Match(pattern, sub) {
+			f(&found, sub, value)
+			n += values
+		}
+		return !found.Full
+	})
+	if err != nil {
+		return err
+	}
+	out.Array(2)
+	var room [maxIntBytes]byte
+	out.Bulk(strconv.AppendUint(room[:0], next, 10))
+	out.Array(n)
+	out.Buf, out.Room, out.Full = append(out.Buf, found.Buf...), found.Room+len(out.Buf), out.Full || found.Full
+	if r.found = found.Buf; cap(r.found) > maxScratchBytes {
+		r.found = nil
+	}
+	return nil
+}
+
+// cursorBehind returns the cursor for what follows an element.
+func (c *collection) cursorBehind(sub []byte) uint64 {
+	h := fnv.New64a()
+	h.Write(c.user)
+	h.Write([]byte{0})
+	h.Write(sub)
+	return max(h.Sum64(), 1)
+}
+
+// place returns the subkey that a cursor goes on behind, nil where there is none of it any more.
+func (r *Reader) place(c *collection, cursor uint64) (after []byte, err error) {
+	if r.Places != nil {
+		if after = r.Places.After(cursor); after != nil {
+			return after, nil
+		}
+	}
+	err = c.each(nil, func(sub, _ []byte) bool {
+		if c.cursorBehind(sub) == cursor {
+			after = append([]byte{}, sub...)
+		}
+		return after == nil
+	})
+	return after, err
+}

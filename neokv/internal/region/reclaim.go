@@ -1,0 +1,352 @@
+package region
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"neokv.dev/neokv/internal/engine"
+	"neokv.dev/neokv/internal/keys"
+	"neokv.dev/neokv/internal/redis"
+	"neokv.dev/neokv/internal/topology"
+	"neokv.dev/neokv/settings"
+)
+
+// Reclaimer gives the space of deleted collections back, on every replica of a store, on one goroutine. Its work list are the orphan
+// records, which apply writes and which no reader looks at. What it does is in no log: replicas reclaim at their own pace.
+//
+// A step takes some orphan records of a region and deletes them with all their elements in one batch, without sync: a few elements
+// one by one, many by one range deletion in each keyspace. That an orphan goes as a whole is what makes a step harmless whatever has
+// happened to the region since it looked, even if a snapshot has brought the same orphan back: no element is left without its record. Its
+// version is never used again. A crash takes a suffix of the store's one WAL, so a deletion never outlives the orphan record that it is due to.
+//
+// Like the cleaner, behind each step it leaves the store to others for a multiple of the time that the step took. The engine gives the
+// space back by itself behind range deletions, and where the cleaner has it flushed.
+type Reclaimer struct {
+	o     ReclaimerOptions
+	sites map[topology.RegionID]*orphanage
+	wg    sync.WaitGroup
+
+	lower, upper []byte // scratch
+}
+
+// ReclaimerOptions of a store's reclaimer.
+type ReclaimerOptions struct {
+	Knobs settings.Redis
+	// Replicas returns the store's replicas; it is not changed any more.
+	Replicas func() map[topology.RegionID]*Replica
+}
+
+// orphanage is how far the reclaimer is in a region.
+type orphanage struct {
+	replica *Replica
+	epoch   uint64 // of the replica, as of when counted was
+	counted bool   // the orphan records that it began with are
+	place   []byte // the pass goes on behind this orphan record; nil: between two passes
+	begun   uint64 // orphans.batches when the pass began
+	done    uint64 // and when the last one began that went to the end
+}
+
+// orphans is what a replica tells the reclaimer and INFO of its orphan records. The counts are right whenever the reclaimer has nothing
+// to do; until then they may be a little off.
+type orphans struct {
+	batches atomic.Uint64 // that wrote some, or removed all
+}
+
+// OrphanCounters are how many orphan records a replica has, and the elements of theirs.
+type OrphanCounters struct{ Collections, Elements atomic.Int64 }
+
+func (c *OrphanCounters) set(collections, elements int64) {
+	c.Collections.Store(collections)
+	c.Elements.Store(elements)
+}
+
+func (c *OrphanCounters) add(collections, elements int64) {
+	c.Collections.Add(collections)
+	c.Elements.Add(elements)
+}
+
+const (
+	// reclaimTick is how often a reclaimer without work looks whether there is any.
+	reclaimTick = 100 * time.Millisecond
+	// reclaimLooks is how many orphan records a step looks at, at most.
+	reclaimLooks = 1024
+	// reclaimBytes bounds the keys and values of elements that a step passes over, but for a single larger one.
+	reclaimBytes = 1 << 20
+	// rangeCost is how many keys of redis.reclaim_keys a range deletion counts for.
+	rangeCost = 64
+	// never is no number of batches.
+	never = ^uint64(0)
+)
+
+// NewReclaimer returns a reclaimer that does not run yet.
+func NewReclaimer(o ReclaimerOptions) *Reclaimer {
+	return &Reclaimer{o: o, sites: make(map[topology.RegionID]*orphanage)}
+}
+
+// Start starts the reclaimer. It ends with ctx.
+func (x *Reclaimer) Start(ctx context.Context) { x.wg.Go(func() { x.run(ctx) }) }
+
+// Join returns when the reclaimer has ended.
+func (x *Reclaimer) Join() { x.wg.Wait() }
+
+func (x *Reclaimer) run(ctx context.Context) {
+	tick := time.NewTicker(reclaimTick)
+	defer tick.Stop()
+	for ctx.Err() == nil {
+		if !x.pass(ctx) {
+			select {
+			case <-ctx.Done():
+			case <-tick.C:
+			}
+		}
+	}
+}
+
+// pass takes one step in every region that has work, and reports whether any had.
+func (x *Reclaimer) pass(ctx context.Context) (busy bool) {
+	for id, r := range x.o.Replicas() {
+		begin := time.Now()
+		s := x.sites[id]
+		if s == nil || s.replica != r {
+			s = &orphanage{replica: r}
+			x.sites[id] = s
+		}
+		if !x.step(s) {
+			continue
+		}
+		busy = true
+		rest := time.NewTimer(max(time.Millisecond, time.Duration(x.o.Knobs.ReclaimRest)*time.Since(begin)))
+		select {
+		case <-ctx.Done():
+			rest.Stop()
+			return busy
+		case <-rest.C:
+		}
+	}
+	return busy
+}
+
+// step takes the next step in a region, and reports whether there was one to take.
+func (x *Reclaimer) step(s *orphanage) bool {
+	r := s.replica
+	if r.o.Failed() != nil || !r.running.Load() || !r.gate.enter() {
+		return false
+	}
+	defer r.gate.leave()
+	if epoch := r.epoch.Load(); epoch != s.epoch {
+		s.epoch, s.counted, s.place = epoch, false, nil
+	}
+	if s.place == nil {
+		batches := r.orphans.batches.Load() // before the view is opened
+		if s.counted && s.done == batches {
+			return false
+		}
+		s.begun = batches
+	}
+	work := x.reclaim
+	if !s.counted {
+		work = x.count
+	}
+	view := r.o.Engine.NewView()
+	err := work(s, view)
+	view.Close()
+	if err != nil && r.o.Failed() == nil {
+		r.o.Fence(fmt.Errorf("region %d: reclaim: %w", r.o.Region.ID, err))
+	}
+	return true
+}
+
+// each calls f with orphan records of a region, from where the pass is on, until it reports false, and moves on. At the end the pass is
+// over.
+func (s *orphanage) each(view *engine.View, f func(o *keys.Orphan, key []byte) (bool, error)) (err error) {
+	r := s.replica
+	lower, upper := r.machine.space.OrphanBounds(r.o.Region.Slots)
+	if s.place != nil {
+		lower = append(s.place, 0) // the next key there can be
+	}
+	it, err := view.Iter(lower, upper)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, it.Close()) }()
+	for ok := it.First(); ok; ok = it.Next() {
+		value, err := it.ValueAndErr()
+		if err != nil {
+			return err
+		}
+		o, err := keys.ParseOrphan(it.Key(), value)
+		if err != nil {
+			return err
+		}
+		more, err := f(&o, it.Key())
+		if err != nil {
+			return err
+		}
+		s.place = append(s.place[:0], it.Key()...)
+		if !more {
+			return nil
+		}
+	}
+	if it.Error() == nil {
+		s.place = nil
+	}
+	return nil
+}
+
+// count is a step of the pass that counts the orphans with which a replica begins.
+func (x *Reclaimer) count(s *orphanage, view *engine.View) error {
+	c := &s.replica.counters.Orphans
+	if s.place == nil {
+		c.set(0, 0)
+	}
+	n := 0
+	err := s.each(view, func(o *keys.Orphan, _ []byte) (bool, error) {
+		c.add(1, int64(o.Size))
+		n++
+		return n < reclaimLooks, nil
+	})
+	if s.place == nil && err == nil {
+		s.counted, s.done = true, never
+	}
+	return err
+}
+
+// reclaim is a step of a pass that deletes orphans.
+func (x *Reclaimer) reclaim(s *orphanage, view *engine.View) (err error) {
+	r := s.replica
+	b := r.o.Engine.NewBatch()
+	d := deletion{x: x, view: view, batch: b, space: r.machine.space, slots: r.o.Region.Slots, left: x.o.Knobs.ReclaimKeys}
+	defer func() { err = errors.Join(err, d.close()) }()
+	n, collections, elements := 0, int64(0), int64(0)
+	err = s.each(view, func(o *keys.Orphan, key []byte) (bool, error) {
+		if err := d.orphan(o); err != nil {
+			return false, err
+		}
+		collections, elements = collections+1, elements+int64(o.Size)
+		n++
+		return n < reclaimLooks && d.left > 0 && d.bytes < reclaimBytes, b.Delete(key)
+	})
+	if err != nil || r.o.Failed() != nil {
+		b.Close()
+		return err
+	}
+	if err := b.Commit(false); err != nil {
+		return err
+	}
+	c := &r.counters.Orphans
+	c.add(-collections, -elements)
+	r.counters.ReclaimedElements.Add(uint64(elements))
+	if s.place == nil {
+		s.done = s.begun
+		if r.orphans.batches.Load() == s.done { // nothing has come in meanwhile
+			c.set(0, 0)
+		}
+	}
+	return nil
+}
+
+// deletion deletes the elements of orphans in one batch.
+type deletion struct {
+	x     *Reclaimer
+	view  *engine.View
+	batch *engine.Batch
+	space keys.Space
+	slots topology.SlotRange
+	iters [len(keys.RegionKeyspaces)]*pebble.Iterator // by place in keys.RegionKeyspaces, opened when needed
+	left  int                                         // of redis.reclaim_keys
+	bytes int                                         // passed over
+}
+
+func (d *deletion) close() (err error) {
+	for _, it := range d.iters {
+		if it != nil {
+			err = errors.Join(err, it.Close())
+		}
+	}
+	return err
+}
+
+// orphan deletes all elements of one.
+func (d *deletion) orphan(o *keys.Orphan) error {
+	for _, ks := range redis.ElementSpaces(o.Type) {
+		x := d.x
+		x.lower = d.space.AppendCollection(x.lower[:0], ks, o.Slot, o.User, o.Version)
+		x.upper = keys.Successor(append(x.upper[:0], x.lower...))
+		if o.Size < uint64(d.x.o.Knobs.ReclaimRange) {
+			whole, err := d.oneByOne(ks)
+			if err != nil {
+				return err
+			}
+			if whole {
+				continue
+			}
+		}
+		d.left -= rangeCost
+		if err := d.batch.DeleteRange(x.lower, x.upper); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// oneByOne deletes the keys from x.lower to x.upper, unless they are so large or, against what the orphan record says, so many that
+// they are left to a range deletion.
+func (d *deletion) oneByOne(ks keys.Keyspace) (whole bool, err error) {
+	it, err := d.iter(ks)
+	if err != nil {
+		return false, err
+	}
+	n, bytes := 0, 0
+	state := it.SeekGEWithLimit(d.x.lower, d.x.upper)
+	for ; state == pebble.IterValid; state = it.NextWithLimit(d.x.upper) {
+		if n++; n > d.x.o.Knobs.ReclaimRange || bytes > reclaimBytes {
+			return false, nil
+		}
+		value := it.LazyValue()
+		size := len(it.Key()) + value.Len()
+		bytes += size
+		d.bytes += size
+		d.left--
+		if err := d.batch.Delete(it.Key()); err != nil {
+			return false, err
+		}
+	}
+	return true, it.Error()
+}
+
+func (d *deletion) iter(ks keys.Keyspace) (*pebble.Iterator, error) {
+	for i, known := range keys.RegionKeyspaces {
+		if known != ks {
+			continue
+		}
+		if d.iters[i] == nil {
+			lower, upper := d.space.Bounds(ks, d.slots)
+			it, err := d.view.Iter(lower, upper)
+			if err != nil {
+				return nil, err
+			}
+			d.iters[i] = it
+		}
+		return d.iters[i], nil
+	}
+	panic(fmt.Sprintf("no data of a region is in %v", ks))
+}
+
+// orphaned tells the reclaimer of what a batch that is committed has left to it; flushed says that all before it is gone.
+func (r *Replica) orphaned(o redis.Orphans, flushed bool) {
+	if o.Collections == 0 && !flushed {
+		return
+	}
+	c := &r.counters.Orphans
+	if flushed {
+		c.set(0, 0)
+	}
+	c.add(int64(o.Collections), int64(o.Elements))
+	r.orphans.batches.Add(1)
+}

@@ -1,0 +1,316 @@
+package region
+
+import (
+	"bytes"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	sm "github.com/lni/dragonboat/v4/statemachine"
+
+	"neokv.dev/neokv/internal/disk"
+	"neokv.dev/neokv/internal/keys"
+	"neokv.dev/neokv/internal/redis"
+	"neokv.dev/neokv/settings"
+)
+
+// reclaimed is a replica that no Raft drives, with a reclaimer that tests step.
+type reclaimed struct {
+	still
+	x *Reclaimer
+	s *orphanage
+}
+
+func openReclaimed(t testing.TB, fs *disk.FS) *reclaimed {
+	r := openStill(t, fs)
+	r.gate = newGate()
+	r.running.Store(true)
+	k := settings.Default().Redis
+	k.ReclaimKeys, k.ReclaimRange = 20, 15
+	return &reclaimed{r, NewReclaimer(ReclaimerOptions{Knobs: k}), &orphanage{replica: r.Replica}}
+}
+
+// run lets the reclaimer do all there is to do.
+func (r *reclaimed) run(t testing.TB) {
+	t.Helper()
+	for n := 0; r.x.step(r.s); n++ {
+		if n == 100_000 {
+			t.Fatal("the reclaimer comes to no end")
+		}
+	}
+	if err := r.fs.Failed(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// reachable is what of a store's content can be read: all but orphan records and elements of versions that no record names.
+func reachable(t testing.TB, all map[string]string) map[string]string {
+	t.Helper()
+	out := maps.Clone(all)
+	for key, value := range all {
+		switch ks := keys.Keyspace(key[0]); {
+		case ks == keys.Data || ks == keys.ZSetScore:
+			k, err := keys.ParseRedis([]byte(key))
+			if err != nil {
+				t.Fatal(err)
+			}
+			version, _, ok := k.Subkey()
+			m, err := keys.ParseMetadata([]byte(all[string(k.Space.AppendMetadata(nil, k.Slot, k.User))]))
+			if !ok || err != nil || m.Version != version {
+				delete(out, key)
+			}
+		case ks == keys.MetaInfo && keys.Category(key[1]) == keys.CategoryOrphan:
+			if _, err := keys.ParseOrphan([]byte(key), []byte(value)); err != nil {
+				t.Fatal(err)
+			}
+			delete(out, key)
+		}
+	}
+	return out
+}
+
+// TestReclaimAgainstModel applies one random log to a replica that never reclaims, which is the model, and to two that do: they are behind at
+// times, lose what was not synced, are replaced by snapshots of each other, and reclaim also what they have looked at before all
+// that. What can be read is the same everywhere, and when the reclaimers have come to an end there is nothing else.
+func TestReclaimAgainstModel(t *testing.T) {
+	for range 6 {
+		seed := rand.Uint64()
+		t.Run(fmt.Sprint(seed), func(t *testing.T) { reclaimAgainstModel(t, rand.New(rand.NewPCG(seed, 0))) })
+	}
+}
+
+func reclaimAgainstModel(t *testing.T, random *rand.Rand) {
+	model := openStill(t, disk.Mem())
+	both := [2]*reclaimed{openReclaimed(t, disk.Mem()), openReclaimed(t, disk.Mem())}
+	defer func() {
+		model.close(t)
+		both[0].close(t)
+		both[1].close(t)
+	}()
+	var log []sm.Entry
+	apply := func(r still, to int) {
+		t.Helper()
+		from := int(r.machine.state.ApplyIndex)
+		if from >= to {
+			return
+		}
+		if _, err := r.machine.Update(append([]sm.Entry{}, log[from:to]...)); err != nil || r.fs.Failed() != nil {
+			t.Fatal(err, r.fs.Failed())
+		}
+	}
+	garbage := 0
+	same := func(when string) {
+		t.Helper()
+		apply(model, len(log))
+		all := model.content(t)
+		want := reachable(t, all)
+		garbage = max(garbage, len(all)-len(want))
+		for i, r := range both {
+			apply(r.still, len(log))
+			if got := reachable(t, r.content(t)); !maps.Equal(got, want) {
+				t.Fatalf("%s: replica %d has %d records that can be read, want %d, or they differ", when, i, len(got), len(want))
+			}
+		}
+	}
+	var crashes, snapshots, late int
+	now := uint64(1000)
+	for range 300 {
+		for range random.IntN(8) {
+			now += random.Uint64N(20)
+			cmd := make([]byte, entryHeaderBytes)
+			h := entryHeader{term: 3, timeMS: now, version: random.Uint64N(1000), store: 9}
+			h.put(cmd)
+			for range 1 + random.IntN(3) {
+				cmd = appendCall(cmd, &redis.Call{Args: orphaning(random, now)})
+			}
+			log = append(log, sm.Entry{Index: uint64(len(log) + 1), Cmd: cmd})
+		}
+		i := random.IntN(2)
+		r, other := both[i], both[1-i]
+		switch random.IntN(9) {
+		case 0:
+			apply(r.still, len(log))
+		case 1, 2:
+			from := int(r.machine.state.ApplyIndex)
+			apply(r.still, from+random.IntN(len(log)-from+1))
+		case 3, 4:
+			r.x.step(r.s)
+		case 5: // what it has looked at, it deletes later
+			if !r.s.counted || r.s.place != nil {
+				break
+			}
+			view := r.o.Engine.NewView()
+			apply(r.still, len(log))
+			if stream := other.snapshotBehind(t, r); stream != nil {
+				if err := r.machine.RecoverFromSnapshot(bytes.NewReader(stream), nil); err != nil || r.fs.Failed() != nil {
+					t.Fatal(err, r.fs.Failed())
+				}
+			}
+			if err := r.x.reclaim(r.s, view); err != nil {
+				t.Fatal(err)
+			}
+			view.Close()
+			late++
+		case 6:
+			if stream := other.snapshotBehind(t, r); stream != nil {
+				if err := r.machine.RecoverFromSnapshot(bytes.NewReader(stream), nil); err != nil || r.fs.Failed() != nil {
+					t.Fatal(err, r.fs.Failed())
+				}
+				snapshots++
+			}
+		case 7:
+			if random.IntN(2) == 0 {
+				if err := r.machine.Sync(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			left := r.fs.Crash(random.IntN(101), random)
+			r.close(t)
+			both[i] = openReclaimed(t, left)
+			crashes++
+		case 8:
+			same("on the way")
+		}
+	}
+	same("at the end")
+	for i, r := range both {
+		r.run(t)
+		if got, want := r.content(t), reachable(t, model.content(t)); !maps.Equal(got, want) {
+			t.Errorf("replica %d holds %d records, want %d and nothing else", i, len(got), len(want))
+		}
+		if c := &r.counters.Orphans; c.Collections.Load() != 0 || c.Elements.Load() != 0 {
+			t.Errorf("replica %d counts %d orphans with %d elements, want none", i, c.Collections.Load(), c.Elements.Load())
+		}
+	}
+	if garbage < 300 || crashes < 5 || snapshots < 2 || late < 2 {
+		t.Errorf("%d records of garbage at most, %d crashes, %d snapshots, %d late steps: too few to mean much", garbage, crashes, snapshots, late)
+	}
+}
+
+// snapshotBehind is a snapshot of the replica where it is ahead of another one, else nil.
+func (r *reclaimed) snapshotBehind(t testing.TB, other *reclaimed) []byte {
+	if r.machine.state.ApplyIndex <= other.machine.state.ApplyIndex {
+		return nil
+	}
+	return r.snapshot(t)
+}
+
+// orphaning makes a call that builds collections up, or leaves orphans, of few keys.
+func orphaning(random *rand.Rand, now uint64) (args [][]byte) {
+	key := func() string { return fmt.Sprint("{foo}", random.IntN(6)) }
+	line := ""
+	switch random.IntN(12) {
+	case 0, 1, 2, 3, 4:
+		line = "hset " + key()
+		for range 1 + random.IntN(30) {
+			line += fmt.Sprintf(" f%d %d", random.IntN(40), random.IntN(1000))
+		}
+	case 5:
+		line = "hdel " + key()
+		for range 1 + random.IntN(30) {
+			line += fmt.Sprint(" f", random.IntN(40))
+		}
+	case 6:
+		line = "del " + key() + " " + key()
+	case 7:
+		line = "set " + key() + " v"
+	case 8:
+		line = "rename " + key() + " " + key()
+	case 9:
+		line = "copy " + key() + " " + key() + " replace"
+	case 10:
+		line = fmt.Sprint("pexpireat ", key(), " ", now+random.Uint64N(100))
+	case 11:
+		line = "remove-expired " + key() + " " + key()
+		if random.IntN(20) == 0 {
+			line = "flushall"
+		}
+	}
+	for _, word := range strings.Fields(line) {
+		args = append(args, []byte(word))
+	}
+	return args
+}
+
+// TestReclaimForms: orphans of every type, few and many elements, small and large ones, none at all, or more than their record says, go wholly, and
+// the versions before and behind them stay. A replica counts what it begins with, also when a snapshot has brought it.
+func TestReclaimForms(t *testing.T) {
+	from, to := openReclaimed(t, disk.Mem()), openReclaimed(t, disk.Mem())
+	defer from.close(t)
+	defer to.close(t)
+	s, slot := from.machine.space, snapshotRegion.Slots.First
+	b := from.o.Engine.NewBatch()
+	set := func(key []byte, bytes int) {
+		t.Helper()
+		if err := b.Set(key, make([]byte, bytes)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	elements := int64(0)
+	collection := func(user string, ty keys.Type, version uint64, n, bytes int) {
+		for i := range n {
+			sub := fmt.Appendf(nil, "%d", i)
+			set(s.AppendSubkey(nil, slot, []byte(user), version, sub), bytes)
+			if ty == keys.ZSet {
+				set(s.AppendScoreKey(nil, slot, []byte(user), version, float64(i), sub), 0)
+			}
+		}
+	}
+	const live, size = 7, 14 // one by one; 15 and more by range
+	forms := []struct {
+		user              string
+		ty                keys.Type
+		n, counted, bytes int
+	}{
+		{"small", keys.Hash, size, size, 10}, {"large", keys.Set, 400, 400, 0}, {"heavy", keys.List, 5, 5, 600 << 10}, {"scored", keys.ZSet, size, size, 8},
+		{"many scored", keys.ZSet, 100, 100, 8}, {"miscounted", keys.Hash, 200, 3, 5}, {"none", keys.Hash, 0, 3, 0}, {"\xff", keys.Hash, 1, 1, 1},
+	}
+	for _, c := range forms {
+		for _, version := range []uint64{live - 1, live + 1} { // not named by an orphan record, nor by metadata: not our business
+			collection(c.user, c.ty, version, 3, 1)
+		}
+		o := keys.Orphan{Space: s, Slot: slot, User: []byte(c.user), Version: live, Type: c.ty, Size: uint64(c.counted)}
+		elements += int64(c.counted)
+		if err := b.Set(o.AppendKey(nil), o.Append(nil)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	from.machine.state = keys.RegionState{ApplyIndex: 5}
+	if err := from.machine.commit(b); err != nil {
+		t.Fatal(err)
+	}
+	from.machine.publish()
+	want := from.content(t)
+	for key := range want {
+		if keys.Keyspace(key[0]) == keys.MetaInfo && keys.Category(key[1]) == keys.CategoryOrphan {
+			delete(want, key)
+		}
+	}
+	b = from.o.Engine.NewBatch()
+	for _, c := range forms {
+		collection(c.user, c.ty, live, c.n, c.bytes)
+	}
+	if err := b.Commit(false); err != nil {
+		t.Fatal(err)
+	}
+	to.run(t) // has nothing to do
+	if err := to.machine.RecoverFromSnapshot(bytes.NewReader(from.snapshot(t)), nil); err != nil {
+		t.Fatal(err)
+	}
+	for i, r := range []*reclaimed{from, to} {
+		for !r.s.counted || r.s.epoch != r.epoch.Load() {
+			if !r.x.step(r.s) {
+				t.Fatalf("replica %d: nothing is counted", i)
+			}
+		}
+		if c := &r.counters.Orphans; c.Collections.Load() != 8 || c.Elements.Load() != elements {
+			t.Errorf("replica %d counts %d orphans with %d elements, want 8 with %d", i, c.Collections.Load(), c.Elements.Load(), elements)
+		}
+		r.run(t)
+		if got := r.content(t); !maps.Equal(got, want) {
+			t.Errorf("replica %d holds %d records, want %d, or they differ", i, len(got), len(want))
+		}
+	}
+}
