@@ -348,8 +348,8 @@ func (w *Writer) random() *rand.Rand {
 const (
 	// pickWalk is among up to how many elements pick draws by walking.
 	pickWalk = 64
-	// pickTries is how often it draws a byte until there is an element with it.
-	pickTries = 8
+	// pickTries is how often it draws a byte, where the elements have some, before it looks which.
+	pickTries = 6
 )
 
 // pick moves an iterator over all elements of the data keyspace, of which there are some, to a random one. Where they are many it goes
@@ -382,15 +382,7 @@ func (c *collection) pick(e *elements, rng *rand.Rand) error {
 			low = int(first[n])
 		}
 		c.key = append(c.key[:0], first[:n]...)
-		high, drawn := int(last[n]), low
-		for range pickTries {
-			if drawn = low + rng.IntN(high-low+1); drawn < 0 {
-				break
-			}
-			if c.key = append(c.key[:n], byte(drawn)); !e.SeekGE(c.key) || int(e.Key()[n]) == drawn {
-				break
-			}
-		}
+		drawn := c.branch(e, rng, low, int(last[n]))
 		if drawn < 0 {
 			e.SeekGE(first)
 			break
@@ -407,6 +399,35 @@ func (c *collection) pick(e *elements, rng *rand.Rand) error {
 		return errors.Join(e.Error(), fmt.Errorf("%v %q: elements are gone while one is picked", c.Type, c.user))
 	}
 	return nil
+}
+
+// branch draws one of the bytes that follow c.key in subkeys, all equally likely, and moves the iterator to the first element with it; low is
+// the smallest, -1 for an end there, and high the largest.
+func (c *collection) branch(e *elements, rng *rand.Rand, low, high int) (drawn int) {
+	n := len(c.key)
+	seek := func(b int) bool {
+		c.key = append(c.key[:n], byte(b))
+		return e.SeekGE(c.key)
+	}
+	for range pickTries {
+		if drawn = low + rng.IntN(high-low+1); drawn < 0 || seek(drawn) && int(e.Key()[n]) == drawn {
+			return drawn
+		}
+	}
+	drawn = low // there are gaps: go through all
+	for b, ways := low, 1; b < high; {
+		if !seek(b + 1) {
+			break
+		}
+		b = int(e.Key()[n])
+		if ways++; rng.IntN(ways) == 0 {
+			drawn = b
+		}
+	}
+	if drawn >= 0 {
+		seek(drawn)
+	}
+	return drawn
 }
 
 // sampleWhole is up to how many elements are read as a whole to choose among them.

@@ -1,6 +1,10 @@
 package redis
 
-import "neokv.dev/neokv/internal/keys"
+import (
+	"math"
+
+	"neokv.dev/neokv/internal/keys"
+)
 
 // This file is OBJECT and MEMORY USAGE: what Redis tells of how it stores a key. Where the storage here has no counterpart the answers
 // are those that a client of Redis would expect of such a value.
@@ -11,7 +15,7 @@ var objectCommands = []*Command{
 		Sub: []*Command{
 			{
 				Name: "encoding", Arity: 3, Flags: FlagReadonly, Keys: secondKey, Read: objectEncoding, Tips: []string{"nondeterministic_output"},
-				Doc: Doc{"Names the encoding that Redis would give the value if it were set as it is.", "2.2.3", "generic", "O(1)"},
+				Doc: Doc{"Names the encoding that Redis would give the value if it were set as it is.", "2.2.3", "generic", "O(1), but up to 512 elements are looked at."},
 			},
 			{
 				Name: "freq", Arity: 3, Flags: FlagReadonly, Keys: secondKey, Read: objectFreq, Tips: []string{"nondeterministic_output"},
@@ -36,7 +40,7 @@ var objectCommands = []*Command{
 		Sub: []*Command{
 			{
 				Name: "usage", Arity: -3, Flags: FlagReadonly, Keys: secondKey, Read: memoryUsage,
-				Doc: Doc{"Returns how many bytes a key and its record take, before compression.", "4.0.0", "server", "O(1)"},
+				Doc: Doc{"Returns how many bytes a key and what it holds take, before compression; of a collection by a sample.", "4.0.0", "server", "O(N) where N is the number of samples."},
 			},
 			{
 				Name: "doctor", Arity: 2, Tips: []string{"nondeterministic_output", "request_policy:all_shards", "response_policy:special"},
@@ -96,12 +100,10 @@ func objectEncoding(r *Reader, args [][]byte, out *Reply) error {
 	}
 	name := "raw"
 	switch _, integer := rec.integer(); {
-	case rec.Type == keys.List:
-		name = "quicklist"
-	case rec.Type == keys.ZSet:
-		name = "skiplist"
 	case rec.Type != keys.String:
-		name = "hashtable"
+		if name, err = r.encoding(args[2], &rec, out); err != nil {
+			return err
+		}
 	case integer:
 		name = "int"
 	case len(rec.Value) <= maxEmbeddedBytes:
@@ -109,6 +111,42 @@ func objectEncoding(r *Reader, args [][]byte, out *Reply) error {
 	}
 	out.BulkString(name)
 	return nil
+}
+
+// The limits up to which Redis keeps a collection in one piece of memory, by default.
+const (
+	maxPackedElements = 128
+	maxPackedBytes    = 64 // of each of them
+	maxIntegers       = 512
+)
+
+// encoding is how Redis would keep the elements of a collection.
+func (r *Reader) encoding(key []byte, rec *record, out *Reply) (string, error) {
+	packed, spread, most := "listpack", "hashtable", uint64(maxPackedElements)
+	switch rec.Type {
+	case keys.List:
+		return "quicklist", nil
+	case keys.ZSet:
+		spread = "skiplist"
+	case keys.Set:
+		packed, most = "intset", maxIntegers
+	}
+	if rec.Size > most {
+		return spread, nil
+	}
+	var c collection
+	if ok, err := r.open(&c, key, rec.Type, out); !ok {
+		return "", err
+	}
+	name := packed
+	err := c.each(nil, func(sub, value []byte) bool {
+		_, integer := parseInt(sub)
+		if rec.Type == keys.Set && !integer || rec.Type != keys.Set && max(len(sub), len(value)) > maxPackedBytes {
+			name = spread
+		}
+		return name == packed
+	})
+	return name, err
 }
 
 func objectRefCount(r *Reader, args [][]byte, out *Reply) error {
@@ -140,8 +178,10 @@ func objectFreq(r *Reader, args [][]byte, out *Reply) error {
 	return err
 }
 
-// memoryUsage counts the record with its key; a collection's elements are not looked at, whatever SAMPLES says.
+// memoryUsage counts the record with its key, and the elements of a collection as if all were as large as the first ones: as many as
+// SAMPLES says, 5 if it says nothing, all if it says 0.
 func memoryUsage(r *Reader, args [][]byte, out *Reply) error {
+	samples := uint64(5)
 	for i := 3; i < len(args); i += 2 {
 		if !IsOption(args[i], "samples") || i+1 == len(args) {
 			out.Error(ErrSyntax)
@@ -156,10 +196,43 @@ func memoryUsage(r *Reader, args [][]byte, out *Reply) error {
 			out.Error(ErrSyntax)
 			return nil
 		}
+		if samples = uint64(n); n == 0 {
+			samples = math.MaxUint64
+		}
 	}
 	rec, ok, err := r.object(args, out)
-	if ok {
-		out.Int(int64(keys.UserKeyOffset + len(args[2]) + len(rec.Append(nil))))
+	if !ok {
+		return err
 	}
-	return err
+	bytes := uint64(keys.UserKeyOffset + len(args[2]) + len(rec.Append(nil)))
+	if rec.Type != keys.String {
+		n, err := r.elementBytes(args[2], &rec, samples, out)
+		if err != nil {
+			return err
+		}
+		bytes += n
+	}
+	out.Int(int64(bytes))
+	return nil
+}
+
+// elementBytes is about how many bytes the elements of a collection take, by the first ones.
+func (r *Reader) elementBytes(key []byte, rec *record, samples uint64, out *Reply) (uint64, error) {
+	var c collection
+	if ok, err := r.open(&c, key, rec.Type, out); !ok {
+		return 0, err
+	}
+	looked, bytes := uint64(0), uint64(0)
+	err := c.each(nil, func(sub, value []byte) bool {
+		looked++
+		bytes += uint64(c.front + len(sub) + len(value))
+		return looked < samples
+	})
+	if rec.Type == keys.ZSet { // once more in the score index, with the score in the key
+		bytes *= 2
+	}
+	if looked == 0 {
+		return 0, err
+	}
+	return uint64(float64(bytes) / float64(looked) * float64(rec.Size)), err
 }

@@ -2,6 +2,7 @@ package redistest
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -58,7 +59,10 @@ func ParseCall(line string) (args []string, err error) {
 }
 
 // Cases are the written cases, by command.
-var Cases = []Case{
+var Cases = slices.Concat(stringCases, hashCases)
+
+// stringCases are those of strings, of keys, and of everything else that is no family of its own.
+var stringCases = []Case{
 	{Name: "get", Calls: `
 		flushall
 		get {t}k

@@ -20,6 +20,11 @@ var Exceptions = []Exception{
 	{"the encoding of a string is told by its value, not by the commands that made it", func(call [][]byte, want, got Value) bool {
 		return isCall(call, "object", "encoding") && slices.Contains(stringEncodings, string(want.Text)) && slices.Contains(stringEncodings, string(got.Text))
 	}},
+	{"so is that of a collection", func(call [][]byte, want, got Value) bool {
+		return isCall(call, "object", "encoding") && slices.ContainsFunc(collectionEncodings, func(like []string) bool {
+			return slices.Contains(like, string(want.Text)) && slices.Contains(like, string(got.Text))
+		})
+	}},
 	{"so is the number of references: small integers are shared", func(call [][]byte, want, got Value) bool {
 		return isCall(call, "object", "refcount") && want.Kind == ':' && got.Kind == ':'
 	}},
@@ -49,7 +54,11 @@ var Exceptions = []Exception{
 	}},
 }
 
-var stringEncodings = []string{"int", "embstr", "raw"}
+var (
+	stringEncodings = []string{"int", "embstr", "raw"}
+	// Of one type each, but for hashtable.
+	collectionEncodings = [][]string{{"listpack", "hashtable"}, {"intset", "hashtable"}, {"listpack", "skiplist"}}
+)
 
 // isCall reports whether a call begins with these words, in any case.
 func isCall(call [][]byte, words ...string) bool {
@@ -64,20 +73,110 @@ func isCall(call [][]byte, words ...string) bool {
 	return true
 }
 
+// unordered says which replies have no order: of what size the pieces are that may come in any. The reply of a scan, a cursor and an
+// array, has them in the array.
+var unordered = map[string]struct {
+	piece int
+	scan  bool
+}{
+	"keys": {1, false}, "hkeys": {1, false}, "hvals": {1, false}, "hgetall": {2, false},
+	"scan": {1, true}, "hscan": {2, true},
+}
+
 // order sorts what has no order.
 func (d *Difference) order() {
-	for _, v := range []Value{d.Want, d.Got} {
-		switch {
-		case isCall(d.Call, "keys"):
-			sortItems(v)
-		case isCall(d.Call, "scan") && len(v.Items) == 2:
-			sortItems(v.Items[1])
+	how, ok := unordered[d.name()]
+	if !ok {
+		return
+	}
+	for _, v := range []*Value{&d.Want, &d.Got} {
+		if how.scan {
+			if len(v.Items) != 2 {
+				continue
+			}
+			v = &v.Items[1]
 		}
+		v.sort(how.piece)
 	}
 }
 
-func sortItems(v Value) {
-	slices.SortFunc(v.Items, func(a, b Value) int { return bytes.Compare(a.Text, b.Text) })
+// name is the name of the command in lower case.
+func (d *Difference) name() string {
+	if len(d.Call) == 0 {
+		return ""
+	}
+	return strings.ToLower(string(d.Call[0]))
+}
+
+// sort sorts the elements, so many at a time.
+func (v *Value) sort(piece int) {
+	if len(v.Items)%piece != 0 {
+		return
+	}
+	pieces := slices.Collect(slices.Chunk(v.Items, piece))
+	slices.SortFunc(pieces, func(a, b []Value) int {
+		return slices.CompareFunc(a, b, func(a, b Value) int { return bytes.Compare(a.Text, b.Text) })
+	})
+	v.Items = slices.Concat(pieces...)
+}
+
+// samples are the commands that choose at random: the call behind them returns all that they could choose from, as names or, where
+// that is what the option asks for, as names with values.
+var samples = map[string]struct{ option, all string }{
+	"hrandfield": {"withvalues", "hgetall"},
+}
+
+// chosen reports whether both answers are random choices of the same kind, and ours, which may differ, is one of the elements there
+// are, as the reply of the call behind says: as many, and different ones where that was asked for.
+func (d *Difference) chosen() bool {
+	how, ok := samples[d.name()]
+	if !ok || d.Behind == nil || len(d.Behind.Call) != 2 || !isCall(d.Behind.Call, how.all) || !bytes.Equal(d.Behind.Call[1], d.Call[1]) {
+		return false
+	}
+	if !sameShape(d.Want, d.Got) {
+		return false
+	}
+	with := len(d.Call) == 4
+	names := 1 // values for each name in the reply of all
+	if how.option != "" {
+		names = 2
+	}
+	members := make(map[string]string)
+	for piece := range slices.Chunk(d.Behind.Got.leaves(), names) {
+		members[string(piece[0].Text)] = string(piece[len(piece)-1].Text)
+	}
+	different := len(d.Call) > 2 && !bytes.HasPrefix(d.Call[2], []byte("-"))
+	seen := make(map[string]bool)
+	step := 1
+	if with {
+		step = 2
+	}
+	for piece := range slices.Chunk(d.Got.leaves(), step) {
+		name := string(piece[0].Text)
+		value, ok := members[name]
+		if !ok || different && seen[name] || with && (len(piece) != 2 || string(piece[1].Text) != value) {
+			return false
+		}
+		seen[name] = true
+	}
+	return true
+}
+
+// sameShape reports whether two values are of the same kinds, with as many elements.
+func sameShape(a, b Value) bool {
+	return a.Kind == b.Kind && a.Null == b.Null && a.Kind != '-' && slices.EqualFunc(a.Items, b.Items, sameShape)
+}
+
+// leaves are the values that are no aggregates, in order.
+func (v Value) leaves() (all []Value) {
+	switch v.Kind {
+	case '*', '%', '~', '>':
+		for _, item := range v.Items {
+			all = append(all, item.leaves()...)
+		}
+		return all
+	}
+	return []Value{v}
 }
 
 // clockTolerance is how much later one side may be asked what the time is, or told to count from it.

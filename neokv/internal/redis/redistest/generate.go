@@ -29,6 +29,7 @@ var Families = []struct {
 	Server bool // it needs a whole server, not only commands about data
 }{
 	{"strings", 60, stringCall, false},
+	{"hash", 60, hashCall, false},
 	{"generic", 50, genericCall, false},
 	{"object", 10, objectCall, false},
 	{"unknown", 3, unknownCall, false},
@@ -61,18 +62,47 @@ func (g *Generator) pick(from ...string) string { return from[g.IntN(len(from))]
 // one is true once in n times.
 func (g *Generator) one(n int) bool { return g.IntN(n) == 0 }
 
-// Key draws from few keys, so that calls meet.
+// Key draws from few keys, so that calls meet: often one that mostly holds a type of its own.
 func (g *Generator) Key() string {
+	if g.one(4) {
+		return g.typed(g.pick(types...))
+	}
 	return g.Tag + g.pick("", "a", "b", "c", "d", "e", "n1", "n2", "n3", "\x00", "k\r\ny", "\xff\xfe*[?", "a b", "{x}y", strings.Repeat("long", 40),
 		"{s}a", "{s}b", "{s}\x00")
 }
 
+// types are in the names of the keys that mostly hold a type.
+var types = []string{"hash"}
+
+// keyOf draws a key for a command about a type: mostly one that holds it.
+func (g *Generator) keyOf(kind string) string {
+	if g.one(4) {
+		return g.Key()
+	}
+	return g.typed(kind)
+}
+
+func (g *Generator) typed(kind string) string {
+	return g.Tag + g.pick(kind+"1", kind+"2", kind+"3", "{s}"+kind)
+}
+
 // near draws a key for a command whose keys have to be in one region.
 func (g *Generator) near() string {
+	if g.one(4) {
+		return g.nearOf(g.pick(types...))
+	}
 	if g.Spread {
 		return g.pick("{s}a", "{s}b", "{s}\x00", "{s}", "{s}a b", "{s}n")
 	}
 	return g.Key()
+}
+
+// nearOf is near for a command about a type.
+func (g *Generator) nearOf(kind string) string {
+	if g.Spread {
+		return g.pick("{s}"+kind, "{s}"+kind+"2")
+	}
+	return g.keyOf(kind)
 }
 
 // Value draws values: numbers, near-numbers, limits, text and bytes.

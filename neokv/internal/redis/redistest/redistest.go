@@ -38,6 +38,7 @@ type Difference struct {
 	Case      string // empty for random calls
 	Call      [][]byte
 	Want, Got Value
+	Behind    *Difference // the call behind it in the same pipeline, nil for none; it need not be different
 }
 
 func (d Difference) String() string {
@@ -175,7 +176,11 @@ func (c *comparison) exchange(name string, calls [][][]byte) error {
 	}
 	for i, call := range calls {
 		c.report.Calls++
-		c.compare(Difference{Number: c.report.Calls, Case: name, Call: call, Want: want[i], Got: got[i]})
+		d := Difference{Number: c.report.Calls, Case: name, Call: call, Want: want[i], Got: got[i]}
+		if i+1 < len(calls) {
+			d.Behind = &Difference{Call: calls[i+1], Want: want[i+1], Got: got[i+1]}
+		}
+		c.compare(d)
 	}
 	return nil
 }
@@ -229,7 +234,7 @@ func (c *comparison) compare(d Difference) {
 		}
 		return
 	}
-	if d.onlyTime() {
+	if d.onlyTime() || d.chosen() {
 		return
 	}
 	for _, e := range Exceptions {
