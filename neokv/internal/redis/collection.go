@@ -93,6 +93,12 @@ func (r *Reader) open(c *collection, key []byte, t keys.Type, out *Reply) (ok bo
 	return true, nil
 }
 
+// begin is open where the key's record has been loaded, and is a live one of a collection.
+func (r *Reader) begin(c *collection, slot topology.Slot, key []byte, rec *record) {
+	c.start(r.Space, slot, key, rec.Type, rec, &r.opened)
+	c.from = r.View
+}
+
 // open reads what a key holds of a type, to change it. It reports false, with Redis's error in out, where it holds another type.
 func (w *Writer) open(c *collection, key []byte, t keys.Type, out *Reply) (ok bool, err error) {
 	slot := topology.SlotOf(key)

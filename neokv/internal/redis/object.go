@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"neokv.dev/neokv/internal/keys"
+	"neokv.dev/neokv/internal/topology"
 )
 
 // This file is OBJECT and MEMORY USAGE: what Redis tells of how it stores a key. Where the storage here has no counterpart the answers
@@ -101,7 +102,7 @@ func objectEncoding(r *Reader, args [][]byte, out *Reply) error {
 	name := "raw"
 	switch _, integer := rec.integer(); {
 	case rec.Type != keys.String:
-		if name, err = r.encoding(args[2], &rec, out); err != nil {
+		if name, err = r.encoding(args[2], &rec); err != nil {
 			return err
 		}
 	case integer:
@@ -121,7 +122,7 @@ const (
 )
 
 // encoding is how Redis would keep the elements of a collection.
-func (r *Reader) encoding(key []byte, rec *record, out *Reply) (string, error) {
+func (r *Reader) encoding(key []byte, rec *record) (string, error) {
 	packed, spread, most := "listpack", "hashtable", uint64(maxPackedElements)
 	switch rec.Type {
 	case keys.List:
@@ -135,9 +136,7 @@ func (r *Reader) encoding(key []byte, rec *record, out *Reply) (string, error) {
 		return spread, nil
 	}
 	var c collection
-	if ok, err := r.open(&c, key, rec.Type, out); !ok {
-		return "", err
-	}
+	r.begin(&c, topology.SlotOf(key), key, rec)
 	name := packed
 	err := c.each(nil, func(sub, value []byte) bool {
 		_, integer := parseInt(sub)
@@ -206,7 +205,7 @@ func memoryUsage(r *Reader, args [][]byte, out *Reply) error {
 	}
 	bytes := uint64(keys.UserKeyOffset + len(args[2]) + len(rec.Append(nil)))
 	if rec.Type != keys.String {
-		n, err := r.elementBytes(args[2], &rec, samples, out)
+		n, err := r.elementBytes(args[2], &rec, samples)
 		if err != nil {
 			return err
 		}
@@ -217,11 +216,9 @@ func memoryUsage(r *Reader, args [][]byte, out *Reply) error {
 }
 
 // elementBytes is about how many bytes the elements of a collection take, by the first ones.
-func (r *Reader) elementBytes(key []byte, rec *record, samples uint64, out *Reply) (uint64, error) {
+func (r *Reader) elementBytes(key []byte, rec *record, samples uint64) (uint64, error) {
 	var c collection
-	if ok, err := r.open(&c, key, rec.Type, out); !ok {
-		return 0, err
-	}
+	r.begin(&c, topology.SlotOf(key), key, rec)
 	looked, bytes := uint64(0), uint64(0)
 	err := c.each(nil, func(sub, value []byte) bool {
 		looked++
