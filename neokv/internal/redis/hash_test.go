@@ -365,3 +365,49 @@ func TestWritesChooseByTheEntry(t *testing.T) {
 		t.Error("two entries, or two draws, are alike")
 	}
 }
+
+// BenchmarkHash counts commands, 64 of them in an entry or a read, on a hash of 100,000 fields; half of the fields asked for are there.
+func BenchmarkHash(b *testing.B) {
+	for _, name := range []string{"hset", "hincrby", "hget"} {
+		b.Run(name, func(b *testing.B) {
+			d := newRegion(b)
+			const n, size = 100_000, 64
+			d.fill("h", n)
+			random := rand.New(rand.NewPCG(1, 2))
+			calls := make([][][]byte, 4096)
+			for i := range calls {
+				calls[i] = [][]byte{[]byte(name), []byte("h"), fmt.Append(nil, "f", random.IntN(2*n))}
+				if name != "hget" {
+					calls[i] = append(calls[i], []byte("12345"))
+				}
+			}
+			row := Lookup([]byte(name))
+			run := Run{}
+			b.ReportAllocs()
+			for i := 0; b.Loop(); i += size {
+				calls := calls[i%len(calls):][:size]
+				run.Reset()
+				var err error
+				if row.Read != nil {
+					for _, args := range calls {
+						run.Calls = append(run.Calls, Call{row, args})
+					}
+					err = d.read(func(r *Reader) error { return r.Execute(&run) })
+				} else {
+					err = d.write(func(w *Writer) error {
+						for _, args := range calls {
+							if err := w.Run(row, args, &run.Out); err != nil {
+								return err
+							}
+						}
+						return nil
+					})
+				}
+				if err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/size, "ns/command")
+		})
+	}
+}
