@@ -74,7 +74,7 @@ func (c *caller) doFor(k kind, key, value string, ttl time.Duration) (acknowledg
 	why := error(errLate)
 	redirected := 0
 	for addr := c.led[slot]; time.Now().Before(deadline); {
-		anywhere := c.readOnly && k == get && redirected == 0
+		anywhere := c.readOnly && k.reads() && redirected == 0
 		if addr == "" || anywhere || c.random.IntN(16) == 0 { // now and then it asks anybody
 			addr = c.addrs[c.random.IntN(len(c.addrs))]
 		}
@@ -128,7 +128,7 @@ func (c *caller) at(addr string, k kind, key, value string) (acknowledged bool, 
 	case err == nil:
 		c.h.done(o, reply)
 		return true, nil
-	case k == get, errors.As(err, &no), errors.Is(err, errNotSent):
+	case k.reads(), errors.As(err, &no), errors.Is(err, errNotSent):
 		c.h.drop(o, err)
 	default:
 		c.h.lost(o, err)
@@ -175,14 +175,7 @@ func (c *caller) ask(addr string, o *op, deadline time.Time) (string, error) {
 		}
 	}
 	w.nc.SetDeadline(deadline)
-	args := []string{string(o.kind), o.key}
-	if o.value != "" {
-		args = append(args, o.value)
-	}
-	if o.ttl > 0 {
-		args = append(args, "PX", strconv.FormatInt(o.ttl.Milliseconds(), 10))
-	}
-	reply, err := w.call(args...)
+	reply, err := w.call(o.args()...)
 	if err == nil || errors.As(err, new(refusal)) {
 		if c.life != nil && c.life(addr) != life {
 			err = errDied

@@ -20,6 +20,7 @@ import (
 	pb "github.com/lni/dragonboat/v4/raftpb"
 
 	"neokv.dev/neokv/internal/disk"
+	"neokv.dev/neokv/internal/engine"
 	"neokv.dev/neokv/internal/keys"
 	"neokv.dev/neokv/internal/store"
 	"neokv.dev/neokv/internal/topology"
@@ -197,7 +198,7 @@ func (s *sim) sleep(d time.Duration) bool {
 	}
 }
 
-// Keys: r, c, n or e (register, counter, lock, or what expires), the epoch, and a tag that lies in the region.
+// Keys: r, c, n, e or h (register, counter, lock, what expires, hash), or o or p (hashes that make work), the epoch, and a tag that lies in the region.
 
 func (s *sim) nextEpoch(i int) {
 	s.mu.Lock()
@@ -241,7 +242,8 @@ func (s *sim) newCaller(id int) *caller {
 
 // client runs operations until the schedule is over. mix says which: one letter per operation, equally likely. R and W read and
 // set registers, + and # count and read counters, N, D and L set locks, delete them and look at them. X sets keys that expire, E, Z and P
-// read, delete and persist them.
+// read, delete and persist them. H, h, F and G count, read, delete and delete with its hash a field of a hash. O, C, U and V fill, copy, delete and
+// let expire hashes that nobody reads.
 func (s *sim) client(id int, mix string, think time.Duration) {
 	c := s.newCaller(id)
 	c.readOnly = id%3 == 1
@@ -273,6 +275,22 @@ func (s *sim) client(id int, mix string, think time.Duration) {
 			_, err = c.do(del, s.key('e', region), "")
 		case 'P':
 			_, err = c.do(keep, s.key('e', region), "")
+		case 'H':
+			_, err = c.do(hincr, s.key('h', region), "1")
+		case 'h':
+			_, err = c.do(hget, s.key('h', region), "")
+		case 'F':
+			_, err = c.do(hdel, s.key('h', region), "")
+		case 'G':
+			_, err = c.do(del, s.key('h', region), "")
+		case 'O':
+			_, err = c.do(hfill, s.key('o', region), fmt.Sprint(1+c.random.IntN(40)))
+		case 'C':
+			_, err = c.do(copyTo, s.key('o', region), s.key('p', region))
+		case 'U':
+			_, err = c.do(del, s.key("op"[c.random.IntN(2)], region), "")
+		case 'V':
+			_, err = c.do(fade, s.key("op"[c.random.IntN(2)], region), fmt.Sprint(c.random.IntN(300)))
 		}
 		s.fail(err)
 	}
@@ -301,11 +319,14 @@ func (s *sim) finalReads() {
 	defer c.close()
 	for _, epoch := range s.epochs {
 		for region := range simRegions {
-			for _, sort := range []byte("rcne") {
-				key, ok := simKey(sort, epoch, region), false
+			for _, sort := range []byte("rcneh") {
+				key, ok, k := simKey(sort, epoch, region), false, get
+				if sort == 'h' {
+					k = hget
+				}
 				for deadline := time.Now().Add(20 * time.Second); !ok && time.Now().Before(deadline); {
 					var err error
-					if ok, err = c.do(get, key, ""); err != nil {
+					if ok, err = c.do(k, key, ""); err != nil {
 						s.fail(err)
 						return
 					}
@@ -580,7 +601,40 @@ func regionContent(st *store.Store, r topology.RegionID) ([][]byte, error) {
 			return nil, err
 		}
 	}
-	return out, nil
+	return out, unreachable(v, space, region.Slots, out)
+}
+
+// unreachable says what of a replica's content no command can read: nothing, once the reclaimer has done its work.
+func unreachable(v *engine.View, space keys.Space, slots topology.SlotRange, content [][]byte) error {
+	it, err := v.Iter(space.OrphanBounds(slots))
+	if err != nil {
+		return err
+	}
+	waits := it.First()
+	if err := it.Close(); err != nil {
+		return err
+	}
+	if waits {
+		return &lagging{errors.New("orphans wait to be reclaimed")}
+	}
+	versions := map[string]uint64{}
+	for i := 1; i < len(content); i += 2 {
+		if k, err := keys.ParseRedis(content[i]); err == nil && k.Keyspace == keys.RedisMetadata {
+			if m, err := keys.ParseMetadata(content[i+1]); err == nil {
+				versions[string(k.User)] = m.Version
+			}
+		}
+	}
+	for i := 1; i < len(content); i += 2 {
+		k, err := keys.ParseRedis(content[i])
+		if err != nil {
+			return err
+		}
+		if version, _, ok := k.Subkey(); ok && version != versions[string(k.User)] {
+			return fmt.Errorf("key %q: an element of version %d is left, the key is at %d", k.User, version, versions[string(k.User)])
+		}
+	}
+	return nil
 }
 
 // leader returns the store that serves a region and its term, nil if none does.

@@ -56,6 +56,12 @@ var plantedPlans = []plan{
 		seams: (*sim).skewClocks,
 		lanes: []func(*sim, *rand.Rand){wandering}, clients: 4, each: 20 * time.Millisecond, mix: "XEEEE",
 	},
+	{
+		name: "version-repeated", mistake: "a new collection gets a version that has been in use", bound: 2,
+		plant:    func(f *store.Faults) { f.Region.SameVersions = true },
+		settings: reclaimSteps,
+		lanes:    []func(*sim, *rand.Rand){wandering}, clients: 4, each: 20 * time.Millisecond, mix: "HHhhG",
+	},
 }
 
 // TestPlanted plants each mistake and counts the seeds until it is found; then it runs the same seeds without it.

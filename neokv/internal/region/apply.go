@@ -182,6 +182,9 @@ func (m *machine) apply(w *redis.Writer, e *sm.Entry) error {
 		}
 	}
 	w.Index, w.VersionBase = e.Index, h.version
+	if r.o.Faults.SameVersions {
+		m.state.LastVersion, w.VersionBase = 0, 0
+	}
 	if b != nil {
 		b.index = e.Index
 	}

@@ -61,13 +61,14 @@ type Options struct {
 
 // Faults are planted mistakes, for tests that must catch them; the zero value plants none.
 type Faults struct {
-	SplitApply  bool                            // the apply index is committed in a batch of its own
-	TrustLease  bool                            // a lease, once held, is never checked again
-	NoReadIndex bool                            // a follower reads what it has, without asking the leader
-	NoTermTag   bool                            // apply takes entries of every term
-	LazyInstall bool                            // a received snapshot is put in with the next entry, when its file is gone
-	LocalClock  bool                            // readers and apply judge expiry by their store's own clock alone
-	BeforeWrite func(topology.RegionID, uint64) // runs between the reading of the term and the proposal
+	SplitApply   bool                            // the apply index is committed in a batch of its own
+	TrustLease   bool                            // a lease, once held, is never checked again
+	NoReadIndex  bool                            // a follower reads what it has, without asking the leader
+	NoTermTag    bool                            // apply takes entries of every term
+	LazyInstall  bool                            // a received snapshot is put in with the next entry, when its file is gone
+	SameVersions bool                            // every entry counts versions from the same one
+	LocalClock   bool                            // readers and apply judge expiry by their store's own clock alone
+	BeforeWrite  func(topology.RegionID, uint64) // runs between the reading of the term and the proposal
 	// Skew is how far a store's clock is ahead; nil for clocks that agree.
 	Skew func(topology.StoreID) time.Duration
 	// Observe is no mistake but a witness: it is told of every entry that reaches apply, and whether it takes effect.
