@@ -30,6 +30,7 @@ type region struct {
 	e     *engine.Engine
 	mu    sync.Mutex // one call at a time
 	state keys.RegionState
+	space keys.Space
 	now   func() uint64 // Unix ms
 	w     Writer
 	r     Reader
@@ -51,7 +52,7 @@ func newRegion(t testing.TB) *region {
 			t.Error(err)
 		}
 	})
-	return &region{t: t, e: e, now: func() uint64 { return start }, state: keys.RegionState{TimeMS: start}}
+	return &region{t: t, e: e, now: func() uint64 { return start }, state: keys.RegionState{TimeMS: start}, space: testSpace}
 }
 
 // call runs one call as a server with this region alone does, its reply appended to out.
@@ -98,7 +99,7 @@ func (d *region) call(args [][]byte, out *Reply) error {
 func (d *region) write(f func(*Writer) error) error {
 	b := d.e.NewBatch()
 	d.state.ApplyIndex++
-	d.w.Batch, d.w.Space, d.w.State, d.w.Index = b, testSpace, &d.state, d.state.ApplyIndex
+	d.w.Batch, d.w.Space, d.w.State, d.w.Index = b, d.space, &d.state, d.state.ApplyIndex
 	if err := f(&d.w); err != nil {
 		b.Close()
 		return err
@@ -108,7 +109,7 @@ func (d *region) write(f func(*Writer) error) error {
 
 func (d *region) read(f func(*Reader) error) error {
 	d.r.InstantMS, d.r.RegionTimeMS = max(d.now(), d.state.TimeMS), d.state.TimeMS
-	d.r.Space, d.r.Legacy, d.r.Ahead = testSpace, d.state.LegacyAt != 0, false
+	d.r.Space, d.r.Legacy, d.r.Ahead = d.space, d.state.LegacyAt != 0, false
 	d.r.View = d.e.NewView()
 	defer d.r.View.Close()
 	err := f(&d.r)
