@@ -20,8 +20,11 @@ type record struct {
 func (rec *record) empty() bool { return rec.Type != keys.String && rec.Size == 0 }
 
 // wrongType reports whether the key exists and is no string, and appends Redis's error then.
-func (rec *record) wrongType(out *Reply) bool {
-	if rec.live && rec.Type != keys.String {
+func (rec *record) wrongType(out *Reply) bool { return rec.isNot(keys.String, out) }
+
+// isNot reports whether the key exists and is of another type, and appends Redis's error then.
+func (rec *record) isNot(t keys.Type, out *Reply) bool {
+	if rec.live && rec.Type != t {
 		out.Error(ErrWrongType)
 		return true
 	}

@@ -636,9 +636,12 @@ func FuzzCommand(f *testing.F) {
 				in[0] &= 0x7f
 			}
 			for _, proto := range []int{2, 3} {
-				out := Reply{Proto: proto}
+				out := Reply{Proto: proto, Room: 1 << 20, More: func(int) int { return 0 }} // HRANDFIELD may be asked for any number
 				if err := d.call(args, &out); err != nil {
 					t.Fatalf("%q: %v", args, err)
+				}
+				if out.Full {
+					continue
 				}
 				v, err := redistest.Parse(out.Buf)
 				if err != nil {

@@ -80,7 +80,7 @@ const (
 	// flushDeleted is how many deleted keys are worth a flush, and flushEvery about how often there is one for their sake, at most. The
 	// moments are random, so that stores that delete the same keys take turns.
 	flushDeleted = 10_000
-	flushEvery   = time.Minute
+	flushEvery   = 30 * time.Second
 )
 
 // NewCleaner returns a cleaner that does not run yet.

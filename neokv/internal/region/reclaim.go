@@ -50,6 +50,7 @@ type orphanage struct {
 	place   []byte // the pass goes on behind this orphan record; nil: between two passes
 	begun   uint64 // orphans.batches when the pass began
 	done    uint64 // and when the last one began that went to the end
+	next    time.Time // the next pass is not to begin before, so that it finds more than one orphan to delete
 }
 
 // orphans is what a replica tells the reclaimer and INFO of its orphan records. The counts are right whenever the reclaimer has nothing
@@ -117,10 +118,13 @@ func (x *Reclaimer) pass(ctx context.Context) (busy bool) {
 			s = &orphanage{replica: r}
 			x.sites[id] = s
 		}
-		if !x.step(s) {
+		if s.place == nil && begin.Before(s.next) || !x.step(s) {
 			continue
 		}
 		busy = true
+		if s.place == nil {
+			s.next = begin.Add(reclaimTick)
+		}
 		rest := time.NewTimer(max(time.Millisecond, time.Duration(x.o.Knobs.ReclaimRest)*time.Since(begin)))
 		select {
 		case <-ctx.Done():
