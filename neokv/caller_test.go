@@ -236,6 +236,9 @@ func (w *wire) read() (string, error) {
 				return "", refusal(line[1:])
 			}
 		}
+		if strings.HasPrefix(line[1:], "WRONGTYPE ") { // a reply like any other
+			return line[1:], nil
+		}
 		if strings.HasPrefix(line[1:], "ERR write outcome unknown: ") {
 			return "", errors.New(line[5:])
 		}

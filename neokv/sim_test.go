@@ -242,8 +242,8 @@ func (s *sim) newCaller(id int) *caller {
 
 // client runs operations until the schedule is over. mix says which: one letter per operation, equally likely. R and W read and
 // set registers, + and # count and read counters, N, D and L set locks, delete them and look at them. X sets keys that expire, E, Z and P
-// read, delete and persist them. H, h, F and G count, read, delete and delete with its hash a field of a hash. O, C, U and V fill, copy, delete and
-// let expire hashes that nobody reads.
+// read, delete and persist them. H, h, F and G count, read, delete and delete with its hash a field of a hash. O, C, U, V and S fill, copy, delete,
+// let expire and set strings over hashes that nobody reads.
 func (s *sim) client(id int, mix string, think time.Duration) {
 	c := s.newCaller(id)
 	c.readOnly = id%3 == 1
@@ -289,6 +289,8 @@ func (s *sim) client(id int, mix string, think time.Duration) {
 			_, err = c.do(copyTo, s.key('o', region), s.key('p', region))
 		case 'U':
 			_, err = c.do(del, s.key("op"[c.random.IntN(2)], region), "")
+		case 'S':
+			_, err = c.do(set, s.key("op"[c.random.IntN(2)], region), value)
 		case 'V':
 			_, err = c.do(fade, s.key("op"[c.random.IntN(2)], region), fmt.Sprint(c.random.IntN(300)))
 		}

@@ -46,8 +46,11 @@ func (w *Writer) notice(expireMS uint64) {
 
 // LookupInternal finds a command that regions propose to themselves, by its exact name, nil if there is none.
 func LookupInternal(name []byte) *Command {
-	if string(name) == removeExpired.Name {
+	switch string(name) {
+	case removeExpired.Name:
 		return removeExpired
+	case swept.Name:
+		return swept
 	}
 	return nil
 }
@@ -61,11 +64,15 @@ type ExpirySearch struct {
 	Slots topology.SlotRange // the region's
 	Limit int                // records that a step looks at
 	Most  int                // expired ones that it finds
+	// Once has no step go round: the last one ends at the region's end.
+	Once bool
 
 	// What the last step met.
 	Expired  [][]byte // the keys of expired records; they do not refer to the engine, and are valid until the next step
 	Looked   int      // records
 	Volatile int      // those of them with an expiry
+	// Collections are those of them that are no strings.
+	Collections int
 	// SoonestMS is the first instant at which one of them that has not expired yet will, NoExpiry if none has an expiry.
 	SoonestMS uint64
 	// All says that the step has seen every record of the region.
@@ -101,7 +108,7 @@ func (s *ExpirySearch) At(slot topology.Slot) []byte {
 // the region's beginning, and a step from there does not go round. What has an expiry that is not above nowMS is expired.
 func (s *ExpirySearch) Step(v *engine.View, from []byte, nowMS uint64) error {
 	s.args, s.bytes = append(s.args[:0], nil), s.bytes[:0]
-	s.Expired, s.Looked, s.Volatile, s.SoonestMS, s.All, s.Next = nil, 0, 0, NoExpiry, false, nil
+	s.Expired, s.Looked, s.Volatile, s.Collections, s.SoonestMS, s.All, s.Next = nil, 0, 0, 0, NoExpiry, false, nil
 	lower, upper := s.Space.Bounds(keys.RedisMetadata, s.Slots)
 	it, err := v.Iter(lower, upper)
 	if err != nil {
@@ -112,7 +119,7 @@ func (s *ExpirySearch) Step(v *engine.View, from []byte, nowMS uint64) error {
 	} else {
 		s.last = append(s.last[:0], from...) // from may be our own Next
 		var ended bool
-		if ended, err = s.walk(it, s.last, nil, nowMS); ended && err == nil {
+		if ended, err = s.walk(it, s.last, nil, nowMS); ended && err == nil && !s.Once {
 			s.All, err = s.walk(it, lower, s.last, nowMS)
 		}
 	}
@@ -183,6 +190,9 @@ func (s *ExpirySearch) look(it *pebble.Iterator, nowMS uint64) error {
 		return err
 	}
 	s.Looked++
+	if m.Type != keys.String {
+		s.Collections++
+	}
 	switch {
 	case m.ExpireMS == 0:
 		return nil

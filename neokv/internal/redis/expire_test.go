@@ -190,3 +190,23 @@ func TestExpirySearchIsBounded(t *testing.T) {
 		t.Errorf("%d steps past %d deleted records", steps, deleted)
 	}
 }
+
+// TestSwept: what has been written behind the index at which a sweep began is not what the sweep speaks of.
+func TestSwept(t *testing.T) {
+	d := newRegion(t)
+	d.scenario("hset h f v => 1\ndel h => 1\nset s v => OK")
+	written := d.state.CollectedAt
+	for _, c := range []struct{ began, want uint64 }{{written - 1, written}, {written, 0}} {
+		call := Swept(c.began)
+		if LookupInternal(call.Args[0]) != call.Command || Lookup(call.Args[0]) != nil {
+			t.Error("it is a client's command, or none at all")
+		}
+		if err := d.write(func(w *Writer) error { return w.Run(call.Command, call.Args, new(Reply)) }); err != nil || d.state.CollectedAt != c.want {
+			t.Errorf("a sweep that began at %d: %d, %v; want %d", c.began, d.state.CollectedAt, err, c.want)
+		}
+	}
+	d.scenario("hset h f v => 1")
+	if d.state.CollectedAt == 0 {
+		t.Error("a hash is not noticed any more")
+	}
+}

@@ -2,6 +2,7 @@ package redis
 
 import (
 	"slices"
+	"strconv"
 
 	"neokv.dev/neokv/internal/keys"
 	"neokv.dev/neokv/internal/topology"
@@ -129,6 +130,25 @@ func (w *Writer) setBlind(key []byte, expireMS uint64, value []byte) error {
 	w.Space.AppendMetadataOf(op.Key[:0], key)
 	keys.AppendString(op.Value[:0], expireMS, value)
 	return op.Finish()
+}
+
+// swept says that a walk over all records of the region, which began when the apply index was args[1], has met no collection. So there is
+// none, unless one has been written behind that index: strings may be stored blindly again. Regions propose it to themselves.
+var swept = &Command{Name: "swept", Arity: 2, Flags: FlagWrite, Write: func(w *Writer, args [][]byte, out *Reply) error {
+	index, err := strconv.ParseUint(string(args[1]), 10, 64)
+	if err != nil {
+		return err
+	}
+	if w.State.CollectedAt <= index {
+		w.State.CollectedAt = 0
+	}
+	out.OK()
+	return nil
+}}
+
+// Swept is the call that ends a sweep which began at an apply index and has met no collection.
+func Swept(index uint64) Call {
+	return Call{Command: swept, Args: [][]byte{[]byte(swept.Name), strconv.AppendUint(nil, index, 10)}}
 }
 
 // setString stores a string over old, which load returned for the key. head and tail are the value in two parts; they may alias old.

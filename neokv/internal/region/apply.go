@@ -229,6 +229,7 @@ func (m *machine) apply(w *redis.Writer, e *sm.Entry) error {
 // publish makes the applied state visible to readers.
 func (m *machine) publish() {
 	m.r.legacyAt.Store(m.state.LegacyAt)
+	m.r.collectedAt.Store(m.state.CollectedAt)
 	m.r.regionTime.Store(m.state.TimeMS)
 	m.r.applied.Store(m.state.ApplyIndex)
 }

@@ -29,6 +29,8 @@ import (
 // A step leaves the store to others for as long as it has taken, many times over: the busier the store is, the longer that is. Where
 // that is not enough, since keys expire faster, entries become larger as minutes go by.
 //
+// It also sees, by sweeps, when a region holds no collection any more.
+//
 // Deleted keys keep their space until their deletion has left the memtable, which without more writes is never. So the cleaner sees
 // to that, too, on every replica's store, whoever has deleted.
 type Cleaner struct {
@@ -37,6 +39,7 @@ type Cleaner struct {
 	sites map[topology.RegionID]*site
 
 	search  redis.ExpirySearch
+	records redis.ExpirySearch // of sweeps
 	pending Pending
 	flush   time.Time // when the engine is to be flushed if enough has been deleted by then
 	flushed uint64    // what it had deleted when it was flushed last
@@ -61,6 +64,12 @@ type site struct {
 	sampled []byte    // where samples go on, nil for a random place
 	more    bool      // the last sample was worth going on
 	since   time.Time // while more: when that began
+
+	sweeping bool      // a sweep is under way
+	swept    []byte    // where it goes on, nil for the region's beginning
+	begun    time.Time // when it began
+	index    uint64    // and the apply index by then
+	sweep    time.Time // when the next one may begin
 }
 
 const (
@@ -81,6 +90,9 @@ const (
 	// moments are random, so that stores that delete the same keys take turns.
 	flushDeleted = 10_000
 	flushEvery   = 30 * time.Second
+	// sweepShare is how many times as long as a sweep took the next one waits: one in a region that still has collections may go far before
+	// it meets the first.
+	sweepShare = 10
 )
 
 // NewCleaner returns a cleaner that does not run yet.
@@ -130,6 +142,7 @@ func (c *Cleaner) pass(ctx context.Context) (busy bool) {
 		if s == nil || s.replica != r || s.term != term {
 			// The first round is at a random moment, so that the regions take turns. What expires is not known yet.
 			s = &site{replica: r, term: term, round: now.Add(time.Duration(c.o.Rand.Float64() * float64(c.o.Knobs.ExpireInterval)))}
+			s.sweep = s.round
 			c.sites[id] = s
 			r.notice(0)
 		}
@@ -176,7 +189,7 @@ func (c *Cleaner) step(s *site, now time.Time) bool {
 		c.sample(s, now, instant)
 		return true
 	}
-	return false
+	return k.ExpireInterval > 0 && c.sweepStep(s, now)
 }
 
 // sample looks at some records, and settles when to do so again.
@@ -242,18 +255,59 @@ func (c *Cleaner) look(r *Replica, from []byte, limit, most int, instant uint64)
 	if len(x.Expired) == 0 {
 		return true
 	}
+	if !c.propose(r, x.Call()) {
+		return false
+	}
+	if n, err := strconv.ParseUint(string(bytes.Trim(c.pending.Run.Out.Buf, ":\r\n")), 10, 64); err == nil {
+		r.counters.ExpiredKeys.Add(n)
+	}
+	return true
+}
+
+// propose has a region apply a call, and reports whether it has.
+func (c *Cleaner) propose(r *Replica, call redis.Call) bool {
 	p := &c.pending
 	p.Run.Reset()
-	p.Run.Calls = append(p.Run.Calls, x.Call())
+	p.Run.Calls = append(p.Run.Calls, call)
 	p.Deadline = time.Now().Add(cleanerPatience)
 	r.Propose(p)
 	p.Wait()
-	if p.Err != nil {
+	return p.Err == nil
+}
+
+// sweepStep takes the next step of a sweep, if one is due, and reports whether it was. A sweep walks over all records of a region that has
+// held collections, to find out that it does not any more: then SETs need not read what they replace. It ends at the first collection.
+//
+// What it has not met was not there when it began, or has gone since; and what has been written since has raised the region state's index,
+// which the entry at the end compares with that of the sweep's beginning.
+func (c *Cleaner) sweepStep(s *site, now time.Time) bool {
+	r := s.replica
+	if r.collectedAt.Load() == 0 || now.Before(s.sweep) || !r.gate.enter() {
 		return false
 	}
-	if n, err := strconv.ParseUint(string(bytes.Trim(p.Run.Out.Buf, ":\r\n")), 10, 64); err == nil {
-		r.counters.ExpiredKeys.Add(n)
+	if !s.sweeping {
+		s.sweeping, s.swept, s.begun, s.index = true, nil, now, r.applied.Load()
 	}
+	x := &c.records
+	x.Space, x.Slots, x.Limit, x.Most, x.Once = r.machine.space, r.o.Region.Slots, cleanerLooks, cleanerLooks, true
+	view := r.o.Engine.NewView()
+	err := x.Step(view, s.swept, 0)
+	view.Close()
+	r.gate.leave()
+	switch {
+	case r.o.Failed() != nil:
+		return false
+	case err != nil:
+		r.o.Fence(err)
+		return false
+	case x.Collections == 0 && x.Next != nil:
+		s.swept = append(s.swept[:0], x.Next...)
+		return true
+	case x.Collections == 0:
+		c.propose(r, redis.Swept(s.index))
+	}
+	s.sweeping = false
+	s.sweep = time.Now().Add(max(c.o.Knobs.ExpireInterval, sweepShare*time.Since(s.begun)))
 	return true
 }
 
