@@ -25,6 +25,8 @@ type Batch struct {
 	over   overlay
 
 	indexed bool // batch keeps its writes in order, for Iter
+	iters   iters
+	options pebble.IterOptions // of the last walk
 
 	ahead  *pebble.Batch // see SetAhead; nil for none
 	ranges int           // range deletions
@@ -100,6 +102,7 @@ func (b *Batch) commitAhead() error {
 	if err := b.engine.db.Apply(ahead, pebble.NoSync); err != nil {
 		return fmt.Errorf("engine: commit ahead: %w", err)
 	}
+	b.iters.drop()
 	if b.view != nil {
 		b.view.Close()
 		b.view = nil
@@ -138,23 +141,28 @@ func (b *Batch) Get(key []byte) (value []byte, ok bool, err error) {
 
 // Iter walks [lower, upper) as the batch's writes so far leave it; later writes do not show. The iterator must be closed before the
 // batch is committed or closed. From the first call on the batch keeps its writes in order, which costs as much as writing them.
-func (b *Batch) Iter(lower, upper []byte) (*pebble.Iterator, error) {
+func (b *Batch) Iter(lower, upper []byte) (*Iter, error) {
 	if err := b.commitAhead(); err != nil {
 		return nil, err
 	}
-	opts := &pebble.IterOptions{LowerBound: lower, UpperBound: upper, UseL6Filters: true}
-	if b.batch.Empty() {
-		return b.engine.db.NewIter(opts)
-	}
-	if !b.indexed {
+	if !b.indexed && !b.batch.Empty() {
 		ordered := b.engine.db.NewIndexedBatch()
 		if err := ordered.Apply(b.batch, nil); err != nil {
 			return nil, errors.Join(fmt.Errorf("engine: index batch: %w", err), ordered.Close())
 		}
 		_ = b.batch.Close()
 		b.batch, b.indexed = ordered, true
+		b.iters.drop()
 	}
-	return b.batch.NewIter(opts)
+	b.options = pebble.IterOptions{LowerBound: lower, UpperBound: upper, UseL6Filters: true}
+	if it := b.iters.take(); it != nil {
+		it.SetOptions(&b.options) // shows what has been written meanwhile, too
+		return it, nil
+	}
+	if !b.indexed {
+		return b.iters.opened(b.engine.db.NewIter(&b.options))
+	}
+	return b.iters.opened(b.batch.NewIter(&b.options))
 }
 
 // Len is the size of the batch in bytes.
@@ -170,6 +178,7 @@ func (b *Batch) Commit(sync bool) error {
 		opts = pebble.Sync
 	}
 	err := b.commitAhead()
+	b.iters.drop()
 	if err == nil {
 		err = b.engine.db.Apply(b.batch, opts)
 	}
@@ -184,6 +193,7 @@ func (b *Batch) Commit(sync bool) error {
 
 // Close drops the batch unwritten.
 func (b *Batch) Close() {
+	b.iters.drop()
 	if b.view != nil {
 		b.view.Close()
 		b.view = nil

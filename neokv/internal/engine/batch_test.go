@@ -56,6 +56,12 @@ func TestBatchAgainstModel(t *testing.T) {
 			}
 			for ok := first(); ok; ok = next() {
 				got = append(got, string(it.Key())+" "+string(it.Value()))
+				if rng.IntN(8) == 0 { // another walk meanwhile does not matter, either
+					other, err := b.Iter(key(0), key(names))
+					must(t, err)
+					other.Last()
+					must(t, other.Close())
+				}
 				if rng.IntN(4) == 0 { // does not show
 					x := i + rng.IntN(min(j, names)-i)
 					model[x] = fmt.Sprint("while walking ", n)
@@ -354,4 +360,44 @@ func BenchmarkBatch(b *testing.B) {
 			batch.Close()
 		})
 	}
+}
+
+// BenchmarkIter counts walks over one key, 64 of them in a view or in a batch, which writes a key before each.
+func BenchmarkIter(b *testing.B) {
+	const size = 64
+	value := bytes.Repeat([]byte("v"), 64)
+	walk := func(it *Iter, err error) {
+		must(b, err)
+		it.First()
+		must(b, it.Close())
+	}
+	b.Run("view", func(b *testing.B) {
+		e := loaded(b, 10_000)
+		v := e.NewView()
+		b.ReportAllocs()
+		for i := 0; b.Loop(); i++ {
+			key := metadataKey(2 * (i % 10_000))
+			walk(v.Iter(key, append(bytes.Clone(key), 0)))
+			if i%size == size-1 {
+				v.Close()
+				v = e.NewView()
+			}
+		}
+		v.Close()
+	})
+	b.Run("batch", func(b *testing.B) {
+		e := loaded(b, 10_000)
+		batch := e.NewBatch()
+		b.ReportAllocs()
+		for i := 0; b.Loop(); i++ {
+			key := metadataKey(2 * (i % 10_000))
+			must(b, batch.Set(key, value))
+			walk(batch.Iter(key, append(bytes.Clone(key), 0)))
+			if i%size == size-1 {
+				must(b, batch.Commit(false))
+				batch = e.NewBatch()
+			}
+		}
+		batch.Close()
+	})
 }

@@ -13,6 +13,8 @@ type View struct {
 	// asks the filters of the last level too, where most data is.
 	iter *pebble.Iterator
 	err  error // of opening iter
+
+	iters iters
 }
 
 // pointOptions are those of the iterator of every view. Pebble copies them.
@@ -44,15 +46,22 @@ func (v *View) Get(key []byte) (value []byte, ok bool, err error) {
 
 // Iter walks [lower, upper) of the view's state. The iterator must be closed before the view; other calls on the view leave it
 // alone. nil means no bound.
-func (v *View) Iter(lower, upper []byte) (*pebble.Iterator, error) {
+func (v *View) Iter(lower, upper []byte) (*Iter, error) {
 	if v.err != nil {
 		return nil, v.err
 	}
-	return v.iter.Clone(pebble.CloneOptions{IterOptions: &pebble.IterOptions{LowerBound: lower, UpperBound: upper, UseL6Filters: true}})
+	if it := v.iters.take(); it != nil {
+		it.SetBounds(lower, upper)
+		return it, nil
+	}
+	return v.iters.opened(v.iter.Clone(pebble.CloneOptions{
+		IterOptions: &pebble.IterOptions{LowerBound: lower, UpperBound: upper, UseL6Filters: true},
+	}))
 }
 
 // Close gives the view back.
 func (v *View) Close() {
+	v.iters.drop()
 	if v.iter != nil {
 		_ = v.iter.Close() // an error of reading; Get has returned it
 	}

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/cockroachdb/pebble/v2"
-
 	"neokv.dev/neokv/internal/engine"
 	"neokv.dev/neokv/internal/keys"
 	"neokv.dev/neokv/internal/topology"
@@ -33,7 +31,7 @@ import (
 type source interface {
 	// Get's value is valid until the next call of Get.
 	Get(key []byte) (value []byte, ok bool, err error)
-	Iter(lower, upper []byte) (*pebble.Iterator, error)
+	Iter(lower, upper []byte) (*engine.Iter, error)
 }
 
 var (
@@ -162,7 +160,7 @@ func (c *collection) get(sub []byte) (value []byte, ok bool, err error) {
 
 // elements goes over elements in the order of their subkeys. It has to be closed before the call ends.
 type elements struct {
-	*pebble.Iterator
+	*engine.Iter
 	front int
 }
 

@@ -115,12 +115,12 @@ func (s *ExpirySearch) Step(v *engine.View, from []byte, nowMS uint64) error {
 		return err
 	}
 	if from == nil {
-		s.All, err = s.walk(it, lower, nil, nowMS)
+		s.All, err = s.walk(it.Iterator, lower, nil, nowMS)
 	} else {
 		s.last = append(s.last[:0], from...) // from may be our own Next
 		var ended bool
-		if ended, err = s.walk(it, s.last, nil, nowMS); ended && err == nil && !s.Once {
-			s.All, err = s.walk(it, lower, s.last, nowMS)
+		if ended, err = s.walk(it.Iterator, s.last, nil, nowMS); ended && err == nil && !s.Once {
+			s.All, err = s.walk(it.Iterator, lower, s.last, nowMS)
 		}
 	}
 	s.Expired = s.args[1:]

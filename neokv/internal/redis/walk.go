@@ -3,8 +3,7 @@ package redis
 import (
 	"bytes"
 
-	"github.com/cockroachdb/pebble/v2"
-
+	"neokv.dev/neokv/internal/engine"
 	"neokv.dev/neokv/internal/keys"
 	"neokv.dev/neokv/internal/topology"
 )
@@ -193,7 +192,7 @@ type cursor struct {
 
 // side is one keyspace of a cursor.
 type side struct {
-	iter  *pebble.Iterator // nil: the keyspace is not looked at
+	iter  *engine.Iter // nil: the keyspace is not looked at
 	key   []byte           // copy of the storage key that iter stands on, up to and including the user key; empty at the end
 	taken bool             // next has returned key
 	seek  []byte           // scratch

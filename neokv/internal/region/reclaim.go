@@ -262,7 +262,7 @@ type deletion struct {
 	batch *engine.Batch
 	space keys.Space
 	slots topology.SlotRange
-	iters [len(keys.RegionKeyspaces)]*pebble.Iterator // by place in keys.RegionKeyspaces, opened when needed
+	iters [len(keys.RegionKeyspaces)]*engine.Iter // by place in keys.RegionKeyspaces, opened when needed
 	left  int                                         // of redis.reclaim_keys
 	bytes int                                         // passed over
 }
@@ -324,7 +324,7 @@ func (d *deletion) oneByOne(ks keys.Keyspace) (whole bool, err error) {
 	return true, it.Error()
 }
 
-func (d *deletion) iter(ks keys.Keyspace) (*pebble.Iterator, error) {
+func (d *deletion) iter(ks keys.Keyspace) (*engine.Iter, error) {
 	for i, known := range keys.RegionKeyspaces {
 		if known != ks {
 			continue
