@@ -3,9 +3,11 @@ package redis
 import (
 	"encoding/hex"
 	"encoding/json"
+	"fmt"
 	"os"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 
 	"neokv.dev/neokv/internal/keys"
@@ -79,5 +81,73 @@ func TestStoredBytes(t *testing.T) {
 	}
 	if checked != len(adds) {
 		t.Errorf("%d types checked, want %d", checked, len(adds))
+	}
+}
+
+// TestRenew: a collection takes the place of whatever the key holds, also of one that it is made from, and closed empty it removes the key.
+func TestRenew(t *testing.T) {
+	for _, c := range []struct {
+		before string // calls
+		fields int    // of what is made of the key's own fields and new ones
+		orphan bool
+	}{
+		{"", 0, false}, {"", 2, false},
+		{"set k v nx", 0, false}, {"set k v nx", 2, false},
+		{"hset k a 1 b 2", 0, true}, {"hset k a 1 b 2", 3, true},
+		{"hset k a 1 b 2;pexpireat k 1700000000100", 3, true}, // which goes
+	} {
+		d := newRegion(t)
+		d.state.KeysExact = true
+		for call := range strings.SplitSeq(c.before, ";") {
+			if call != "" {
+				d.must(2, strings.Fields(call)...)
+			}
+		}
+		err := d.write(func(w *Writer) error {
+			var own, c2 collection
+			rec, err := w.load([]byte("k"))
+			if err != nil {
+				return err
+			}
+			if rec.Type == keys.Hash {
+				if ok, err := w.open(&own, []byte("k"), keys.Hash, new(Reply)); !ok {
+					return fmt.Errorf("not open: %w", err)
+				}
+			}
+			if err := w.renew(&c2, []byte("k"), keys.Hash); err != nil {
+				return err
+			}
+			if own.Size > 0 && c.fields > 0 {
+				err := own.each([]byte("b"), func(sub, value []byte) bool {
+					err = w.insert(&c2, sub, value)
+					return err == nil
+				})
+				if err != nil {
+					return err
+				}
+			}
+			for i := c2.Size; i < uint64(c.fields); i++ {
+				if err := w.insert(&c2, fmt.Append(nil, "new", i), []byte("x")); err != nil {
+					return err
+				}
+			}
+			return w.close(&c2)
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		orphans := 0
+		for k := range d.stored() {
+			if keys.Keyspace(k[0]) == keys.MetaInfo {
+				orphans++
+			}
+		}
+		d.scenario(fmt.Sprintf("exists k => %d\nhlen k => %d\nttl k => %d", min(c.fields, 1), c.fields, -2+min(c.fields, 1)))
+		if orphans > 0 != c.orphan || d.state.KeyCount != uint64(min(c.fields, 1)) {
+			t.Errorf("%q, %d fields: %d orphans, %d keys counted", c.before, c.fields, orphans, d.state.KeyCount)
+		}
+		if got := d.must(2, "hget", "k", "b").String(); c.fields == 3 && got != `"2"` {
+			t.Errorf("%q: the key's own field b is %s", c.before, got)
+		}
 	}
 }

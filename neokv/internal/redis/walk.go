@@ -193,9 +193,9 @@ type cursor struct {
 // side is one keyspace of a cursor.
 type side struct {
 	iter  *engine.Iter // nil: the keyspace is not looked at
-	key   []byte           // copy of the storage key that iter stands on, up to and including the user key; empty at the end
-	taken bool             // next has returned key
-	seek  []byte           // scratch
+	key   []byte       // copy of the storage key that iter stands on, up to and including the user key; empty at the end
+	taken bool         // next has returned key
+	seek  []byte       // scratch
 }
 
 func (r *Reader) openCursor(w *Walk) (*cursor, error) {

@@ -45,11 +45,11 @@ type ReclaimerOptions struct {
 // orphanage is how far the reclaimer is in a region.
 type orphanage struct {
 	replica *Replica
-	epoch   uint64 // of the replica, as of when counted was
-	counted bool   // the orphan records that it began with are
-	place   []byte // the pass goes on behind this orphan record; nil: between two passes
-	begun   uint64 // orphans.batches when the pass began
-	done    uint64 // and when the last one began that went to the end
+	epoch   uint64    // of the replica, as of when counted was
+	counted bool      // the orphan records that it began with are
+	place   []byte    // the pass goes on behind this orphan record; nil: between two passes
+	begun   uint64    // orphans.batches when the pass began
+	done    uint64    // and when the last one began that went to the end
 	next    time.Time // the next pass is not to begin before, so that it finds more than one orphan to delete
 }
 
@@ -263,8 +263,8 @@ type deletion struct {
 	space keys.Space
 	slots topology.SlotRange
 	iters [len(keys.RegionKeyspaces)]*engine.Iter // by place in keys.RegionKeyspaces, opened when needed
-	left  int                                         // of redis.reclaim_keys
-	bytes int                                         // passed over
+	left  int                                     // of redis.reclaim_keys
+	bytes int                                     // passed over
 }
 
 func (d *deletion) close() (err error) {
