@@ -1,6 +1,9 @@
 package engine
 
-import "time"
+import (
+	"fmt"
+	"time"
+)
 
 // Metrics are an engine's counters, since it was opened unless said otherwise.
 type Metrics struct {
@@ -66,4 +69,13 @@ func (e *Engine) Metrics() Metrics {
 		m.WriteStallTime += time.Duration(time.Now().UnixNano() - t)
 	}
 	return m
+}
+
+// TableBytes is about how much of the tables on disk a range of keys takes; what is in memtables does not count.
+func (e *Engine) TableBytes(span Span) (uint64, error) {
+	n, err := e.db.EstimateDiskUsage(span.Lower, span.Upper)
+	if err != nil {
+		return 0, fmt.Errorf("engine: size of a range: %w", err)
+	}
+	return n, nil
 }
