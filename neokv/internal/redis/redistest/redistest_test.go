@@ -185,3 +185,49 @@ func TestSilence(t *testing.T) {
 		}
 	}
 }
+
+// TestWithoutOrder compares replies whose pieces may come in any order, and random choices.
+func TestWithoutOrder(t *testing.T) {
+	parse := func(wire string) Value {
+		t.Helper()
+		v, err := Parse([]byte(strings.ReplaceAll(wire, " ", "\r\n") + "\r\n"))
+		if err != nil {
+			t.Fatalf("%q: %v", wire, err)
+		}
+		return v
+	}
+	const all = "*4 +a +1 +b +2"
+	for _, c := range []struct {
+		call, want, got string
+		equal           bool
+	}{
+		{"hgetall k", all, "*4 +b +2 +a +1", true},
+		{"hgetall k", all, "*4 +b +1 +a +2", false},
+		{"hgetall k", "%2 +a +1 +b +2", "%2 +b +2 +a +1", true},
+		{"hgetall k", "%2 +a +1 +b +2", "*4 +a +1 +b +2", false},
+		{"HKEYS k", "*2 +a +b", "*2 +b +a", true},
+		{"hmget k a b", "*2 +a +b", "*2 +b +a", false},
+		{"hscan k 0", "*2 +0 " + all, "*2 +0 *4 +b +2 +a +1", true},
+		{"hscan k 0", "*2 +0 " + all, "*2 +1 *4 +b +2 +a +1", false},
+		{"hrandfield k", "+a", "+b", true},
+		{"hrandfield k", "+a", "+c", false},
+		{"hrandfield k", "+a", "_", false},
+		{"hrandfield k 2", "*2 +a +b", "*2 +b +a", true},
+		{"hrandfield k 2", "*2 +a +b", "*2 +b +b", false},
+		{"hrandfield k 2", "*2 +a +b", "*1 +b", false},
+		{"hrandfield k -2", "*2 +a +b", "*2 +b +b", true},
+		{"hrandfield k 1 withvalues", "*2 +a +1", "*2 +b +2", true},
+		{"hrandfield k 1 withvalues", "*2 +a +1", "*2 +b +1", false},
+		{"hrandfield k 1 withvalues", "*1 *2 +a +1", "*1 *2 +b +2", true},
+		{"hrandfield k 1 withvalues", "*1 *2 +a +1", "*2 +b +2", false},
+		{"hrandfield k x", "-ERR", "-ERRR", false},
+		{"hrandfield other 2", "*2 +a +b", "*2 +b +a", false}, // the call behind is about another key
+	} {
+		r := &comparison{report: Report{Excepted: map[string]int{}}}
+		behind := &Difference{Call: toBytes([]string{"hgetall", "k"}), Want: parse(all), Got: parse(all)}
+		r.compare(Difference{Call: toBytes(strings.Fields(c.call)), Want: parse(c.want), Got: parse(c.got), Behind: behind})
+		if equal := len(r.report.Differences) == 0; equal != c.equal {
+			t.Errorf("%s: %s and %s: equal %v, want %v", c.call, c.want, c.got, equal, c.equal)
+		}
+	}
+}
