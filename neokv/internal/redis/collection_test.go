@@ -45,6 +45,7 @@ func TestStoredBytes(t *testing.T) {
 	// adds add an element to a collection of a type.
 	adds := map[string]func(d *region, key, sub, value string){
 		"hash": func(d *region, key, sub, value string) { d.must(2, "hset", key, sub, value) },
+		"set":  func(d *region, key, sub, _ string) { d.must(2, "sadd", key, sub) },
 	}
 	checked := 0
 	for _, v := range vectors.Subkey {

@@ -96,7 +96,11 @@ func (c *Command) WriteInfo(out *Reply) {
 	out.Int(int64(c.Arity))
 	c.writeFlags(out)
 	first, last, step := 0, 0, 0
-	if n := len(c.Keys); n > 0 { // several specifications follow each other, as far as Redis sums them up
+	n := 0
+	for n < len(c.Keys) && !c.Keys[n].Counted {
+		n++
+	}
+	if n > 0 { // several specifications follow each other, as far as Redis sums them up
 		first, step = c.Keys[0].First, c.Keys[0].Step
 		if last = c.Keys[n-1].Last; last >= 0 {
 			last += c.Keys[n-1].First
@@ -178,6 +182,18 @@ func (k *KeySpec) write(out *Reply) {
 	out.BulkString("find_keys")
 	out.Map(2)
 	out.BulkString("type")
+	if k.Counted {
+		out.BulkString("keynum")
+		out.BulkString("spec")
+		out.Map(3)
+		out.BulkString("keynumidx")
+		out.Int(0)
+		out.BulkString("firstkey")
+		out.Int(1)
+		out.BulkString("keystep")
+		out.Int(int64(k.Step))
+		return
+	}
 	out.BulkString("range")
 	out.BulkString("spec")
 	out.Map(3)

@@ -59,13 +59,15 @@ const (
 	SplitJoin               // arrays, one behind the other (KEYS)
 )
 
-// KeySpec says where keys are, as in Redis 7's key specifications of kind index + range.
+// KeySpec says where keys are, as in Redis 7's key specifications of kind index + range, or index + keynum where it is Counted.
 type KeySpec struct {
-	First int      // index of the first key
-	Last  int      // index of the last key relative to the first; negative counts from the end of the arguments (-1 the last)
-	Step  int      // distance between keys
-	Flags []string // RO, RW, OW, RM; access, update, insert, delete ...
-	Notes string
+	First int // index of the first key
+	Last  int // index of the last key relative to the first; negative counts from the end of the arguments (-1 the last)
+	Step  int // distance between keys
+	// Counted says that argument First is how many keys follow it; Last does not count.
+	Counted bool
+	Flags   []string // RO, RW, OW, RM; access, update, insert, delete ...
+	Notes   string
 }
 
 // Call is one command to run: its row and its arguments, Args[0] the name as the client wrote it.

@@ -68,7 +68,7 @@ func (t *Table) Find(args [][]byte, out *Reply) *Command {
 }
 
 // data is the table of this package's rows.
-var data = NewTable(concat(stringCommands, hashCommands, genericCommands, objectCommands)...)
+var data = NewTable(concat(stringCommands, hashCommands, setCommands, genericCommands, objectCommands)...)
 
 func concat(families ...[]*Command) (rows []*Command) {
 	for _, f := range families {
@@ -115,11 +115,21 @@ func (c *Command) CheckArity(n int) bool {
 func (c *Command) AppendKeys(dst []int, args [][]byte) []int {
 	for i := range c.Keys {
 		k := &c.Keys[i]
-		last := k.First + k.Last
-		if k.Last < 0 {
+		first, last := k.First, k.First+k.Last
+		switch {
+		case k.Counted:
+			if first >= len(args) {
+				continue
+			}
+			n, ok := parseInt(args[first])
+			if first++; !ok || n < 1 || n > int64(len(args)-first) {
+				continue // the command is an error
+			}
+			last = first + int(n) - 1
+		case k.Last < 0:
 			last = len(args) + k.Last
 		}
-		for p := k.First; p <= last && p < len(args); p += k.Step {
+		for p := first; p <= last && p < len(args); p += k.Step {
 			dst = append(dst, p)
 		}
 	}

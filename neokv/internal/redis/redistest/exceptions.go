@@ -80,7 +80,8 @@ var unordered = map[string]struct {
 	scan  bool
 }{
 	"keys": {1, false}, "hkeys": {1, false}, "hvals": {1, false}, "hgetall": {2, false},
-	"scan": {1, true}, "hscan": {2, true},
+	"smembers": {1, false}, "sinter": {1, false}, "sunion": {1, false}, "sdiff": {1, false},
+	"scan": {1, true}, "hscan": {2, true}, "sscan": {1, true},
 }
 
 // order sorts what has no order.
@@ -120,17 +121,26 @@ func (v *Value) sort(piece int) {
 	v.Items = slices.Concat(pieces...)
 }
 
-// samples are the commands that choose at random: the call behind them returns all that they could choose from, as names or, where
-// that is what the option asks for, as names with values.
-var samples = map[string]struct{ option, all string }{
-	"hrandfield": {"withvalues", "hgetall"},
+// samples are the commands that choose at random: the call behind them, or before those that remove what they choose, returns all
+// that they could choose from, as names or, where that is what the option asks for, as names with values.
+var samples = map[string]struct {
+	option, all string
+	removes     bool
+}{
+	"hrandfield":  {"withvalues", "hgetall", false},
+	"srandmember": {"", "smembers", false},
+	"spop":        {"", "smembers", true},
 }
 
 // chosen reports whether both answers are random choices of the same kind, and ours, which may differ, is one of the elements there
-// are, as the reply of the call behind says: as many, and different ones where that was asked for.
+// are, as the reply of the call beside it says: as many, and different ones where that was asked for.
 func (d *Difference) chosen() bool {
 	how, ok := samples[d.name()]
-	if !ok || d.Behind == nil || len(d.Behind.Call) != 2 || !isCall(d.Behind.Call, how.all) || !bytes.Equal(d.Behind.Call[1], d.Call[1]) {
+	beside := d.Behind
+	if how.removes {
+		beside = d.Before
+	}
+	if !ok || beside == nil || len(beside.Call) != 2 || !isCall(beside.Call, how.all) || len(d.Call) < 2 || !bytes.Equal(beside.Call[1], d.Call[1]) {
 		return false
 	}
 	if !sameShape(d.Want, d.Got) {
@@ -142,7 +152,7 @@ func (d *Difference) chosen() bool {
 		names = 2
 	}
 	members := make(map[string]string)
-	for piece := range slices.Chunk(d.Behind.Got.leaves(), names) {
+	for piece := range slices.Chunk(beside.Got.leaves(), names) {
 		members[string(piece[0].Text)] = string(piece[len(piece)-1].Text)
 	}
 	different := len(d.Call) > 2 && !bytes.HasPrefix(d.Call[2], []byte("-"))

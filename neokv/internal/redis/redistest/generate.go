@@ -30,6 +30,7 @@ var Families = []struct {
 }{
 	{"strings", 60, stringCall, false},
 	{"hash", 60, hashCall, false},
+	{"set", 60, setCall, false},
 	{"generic", 50, genericCall, false},
 	{"object", 10, objectCall, false},
 	{"unknown", 3, unknownCall, false},
@@ -72,7 +73,7 @@ func (g *Generator) Key() string {
 }
 
 // types are in the names of the keys that mostly hold a type.
-var types = []string{"hash"}
+var types = []string{"hash", "set"}
 
 // keyOf draws a key for a command about a type: mostly one that holds it.
 func (g *Generator) keyOf(kind string) string {
@@ -478,7 +479,7 @@ func (g *Generator) scan() []string {
 		case "match", "MATCH":
 			args = append(args, g.Pattern())
 		case "type", "TYPE":
-			args = append(args, g.pick("string", "STRING", "hash", "nosuch", "", "string\x00", "strin"))
+			args = append(args, g.pick("string", "STRING", "hash", "set", "nosuch", "", "string\x00", "strin"))
 		default:
 			value := g.pick("1000", "2000", "0", "-1", "x", "", "9223372036854775808")
 			counted = counted || option == "count"

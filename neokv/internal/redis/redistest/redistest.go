@@ -38,7 +38,8 @@ type Difference struct {
 	Case      string // empty for random calls
 	Call      [][]byte
 	Want, Got Value
-	Behind    *Difference // the call behind it in the same pipeline, nil for none; it need not be different
+	Before    *Difference // the call before it in the same pipeline, nil for none; it need not be different
+	Behind    *Difference // so is the call behind it
 }
 
 func (d Difference) String() string {
@@ -177,6 +178,9 @@ func (c *comparison) exchange(name string, calls [][][]byte) error {
 	for i, call := range calls {
 		c.report.Calls++
 		d := Difference{Number: c.report.Calls, Case: name, Call: call, Want: want[i], Got: got[i]}
+		if i > 0 {
+			d.Before = &Difference{Call: calls[i-1], Want: want[i-1], Got: got[i-1]}
+		}
 		if i+1 < len(calls) {
 			d.Behind = &Difference{Call: calls[i+1], Want: want[i+1], Got: got[i+1]}
 		}
