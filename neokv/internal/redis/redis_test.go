@@ -606,6 +606,7 @@ func TestBatchReadsItself(t *testing.T) {
 func TestAppendKeys(t *testing.T) {
 	for call, want := range map[string]string{
 		"get a": "[1]", "mget a b c": "[1 2 3]", "mset a 1 b 2": "[1 3]", "mset a 1 b": "[1 3]", "set a v ex 10": "[1]", "dbsize": "[]",
+		"sunionstore d a b": "[1 2 3]", "sintercard 2 a b limit 1": "[2 3]", "sintercard 3 a b": "[]", "sintercard 0 a": "[]", "sintercard x a": "[]",
 	} {
 		args := bytes.Fields([]byte(call))
 		if got := fmt.Sprint(Lookup(args[0]).AppendKeys(nil, args)); got != want {
