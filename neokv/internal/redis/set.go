@@ -207,7 +207,8 @@ func spop(w *Writer, args [][]byte, out *Reply) error {
 		return w.remove(args[1], &c.old)
 	}
 	// The choice is made among all members, so none goes before it is made; and what goes does not depend on the room for replies.
-	var popped [][]byte
+	var room [4][]byte
+	popped := room[:0]
 	var unbounded Reply
 	w.value = w.value[:0]
 	err := c.sample(n, w.random(), &unbounded, func(sub, _ []byte) {

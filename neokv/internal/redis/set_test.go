@@ -178,34 +178,55 @@ func TestStoreLarge(t *testing.T) {
 	}
 }
 
-// BenchmarkSet counts commands on sets: 100,000 members, or two sets of 1,000 that share half of them.
+// BenchmarkSet counts commands, 64 of them in an entry or a read: on a set of 100,000 members, half of those named being there, or on
+// two sets of 1,000 that share half of them.
 func BenchmarkSet(b *testing.B) {
 	for _, call := range []string{"sadd s %d", "sismember s %d", "spop s", "srandmember s", "sinter a b", "sunion a b", "sdiff a b", "sunionstore c a b", "smembers a"} {
 		b.Run(strings.ReplaceAll(call, " ", "_"), func(b *testing.B) {
+			const size, n = 64, 100_000
 			d := newRegion(b)
 			var members []string
-			for i := range 100_000 {
+			for i := range n {
 				members = append(members, fmt.Sprint("m", i))
 			}
 			d.addMembers("s", members)
 			d.addMembers("a", members[:1000])
 			d.addMembers("b", members[500:1500])
 			random := rand.New(rand.NewPCG(1, 2))
-			b.ReportAllocs()
-			var out Reply
-			for b.Loop() {
-				var args [][]byte
+			row := Lookup([]byte(strings.Fields(call)[0]))
+			calls := make([]Call, 4096)
+			for i := range calls {
+				calls[i].Command = row
 				for _, arg := range strings.Fields(call) {
 					if arg == "%d" {
-						arg = fmt.Sprint("m", random.IntN(200_000))
+						arg = fmt.Sprint("m", random.IntN(2*n))
 					}
-					args = append(args, []byte(arg))
+					calls[i].Args = append(calls[i].Args, []byte(arg))
 				}
-				out.Buf = out.Buf[:0]
-				if err := d.call(args, &out); err != nil {
+			}
+			var run Run
+			b.ReportAllocs()
+			for i := 0; b.Loop(); i += size {
+				run.Reset()
+				run.Calls = append(run.Calls, calls[i%len(calls):][:size]...)
+				var err error
+				if row.Read != nil {
+					err = d.read(func(r *Reader) error { return r.Execute(&run) })
+				} else {
+					err = d.write(func(w *Writer) error {
+						for _, c := range run.Calls {
+							if err := w.Run(c.Command, c.Args, &run.Out); err != nil {
+								return err
+							}
+						}
+						return nil
+					})
+				}
+				if err != nil {
 					b.Fatal(err)
 				}
 			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/size, "ns/command")
 		})
 	}
 }
