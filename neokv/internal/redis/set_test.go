@@ -42,7 +42,7 @@ func TestCombinations(t *testing.T) {
 		d.must(2, "flushall")
 		n := 1 + random.IntN(5)
 		if round%6 == 0 {
-			n = maxSideBySide + random.IntN(20)
+			n = maxSideBySide + 2 + random.IntN(20)
 		}
 		names := make([]string, n)
 		sets := make([]map[string]bool, n)
@@ -56,8 +56,17 @@ func TestCombinations(t *testing.T) {
 				continue
 			}
 			members := randomMembers(random, 1+random.IntN(1<<random.IntN(10)))
-			if n > 10 { // else nothing is in all of them
+			if n > maxSideBySide { // else nothing is in all of them
 				members = append(members, "a", "b", "ab")
+			}
+			switch {
+			case n > maxSideBySide && i == 0:
+				members = append(members, "not in the difference")
+			case n > maxSideBySide && i == n-1: // the largest one is looked into last
+				members = []string{"not in the difference", "a", "ab"}
+				for m := range 2000 {
+					members = append(members, fmt.Sprint("m", m))
+				}
 			}
 			d.addMembers(names[i], members)
 			for _, m := range members {
