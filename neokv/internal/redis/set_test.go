@@ -52,11 +52,11 @@ func TestCombinations(t *testing.T) {
 			case i > 0 && random.IntN(20) == 0:
 				names[i], sets[i] = names[0], sets[0]
 				continue
-			case random.IntN(20) == 0:
+			case n <= maxSideBySide && random.IntN(20) == 0:
 				continue
 			}
 			members := randomMembers(random, 1+random.IntN(1<<random.IntN(10)))
-			if n > maxSideBySide { // else nothing is in all of them
+			if n > maxSideBySide { // something has to be in all of them
 				members = append(members, "a", "b", "ab")
 			}
 			switch {
