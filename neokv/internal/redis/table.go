@@ -68,7 +68,7 @@ func (t *Table) Find(args [][]byte, out *Reply) *Command {
 }
 
 // data is the table of this package's rows.
-var data = NewTable(concat(stringCommands, hashCommands, setCommands, genericCommands, objectCommands)...)
+var data = NewTable(concat(stringCommands, hashCommands, setCommands, listCommands, genericCommands, objectCommands)...)
 
 func concat(families ...[]*Command) (rows []*Command) {
 	for _, f := range families {

@@ -31,6 +31,7 @@ var Families = []struct {
 	{"strings", 60, stringCall, false},
 	{"hash", 60, hashCall, false},
 	{"set", 60, setCall, false},
+	{"list", 60, listCall, false},
 	{"generic", 50, genericCall, false},
 	{"object", 10, objectCall, false},
 	{"unknown", 3, unknownCall, false},
@@ -73,7 +74,7 @@ func (g *Generator) Key() string {
 }
 
 // types are in the names of the keys that mostly hold a type.
-var types = []string{"hash", "set"}
+var types = []string{"hash", "set", "list"}
 
 // keyOf draws a key for a command about a type: mostly one that holds it.
 func (g *Generator) keyOf(kind string) string {

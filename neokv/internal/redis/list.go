@@ -1,0 +1,777 @@
+package redis
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+
+	"neokv.dev/neokv/internal/keys"
+)
+
+// This file is lists. The subkey of an element is its index, a u64; the indexes of all of them are [head, tail) of the record, without a
+// gap, so that size is tail - head:
+//
+//	LPUSH ->  head-1 [ head ... tail-1 ] tail  <- RPUSH
+//
+// An element between others comes and goes by moving those on one side of it: the fewer. Clients count positions from 0, or from the end
+// with -1; an index here is one of the record.
+
+var listCommands = []*Command{
+	{
+		Name: "lpush", Arity: -3, Flags: FlagWrite | FlagDenyOOM | FlagFast, Keys: oneKey("", "RW", "insert"), Write: lpush,
+		Doc: Doc{"Puts elements one after the other before the first of a list, and returns its length.", "1.0.0", "list", "O(N) where N is the number of elements that are added."},
+	},
+	{
+		Name: "rpush", Arity: -3, Flags: FlagWrite | FlagDenyOOM | FlagFast, Keys: oneKey("", "RW", "insert"), Write: rpush,
+		Doc: Doc{"Puts elements behind the last of a list, and returns its length.", "1.0.0", "list", "O(N) where N is the number of elements that are added."},
+	},
+	{
+		Name: "lpushx", Arity: -3, Flags: FlagWrite | FlagDenyOOM | FlagFast, Keys: oneKey("", "RW", "insert"), Write: lpushx,
+		Doc: Doc{"Puts elements before the first of a list that exists, and returns its length.", "2.2.0", "list", "O(N) where N is the number of elements that are added."},
+	},
+	{
+		Name: "rpushx", Arity: -3, Flags: FlagWrite | FlagDenyOOM | FlagFast, Keys: oneKey("", "RW", "insert"), Write: rpushx,
+		Doc: Doc{"Puts elements behind the last of a list that exists, and returns its length.", "2.2.0", "list", "O(N) where N is the number of elements that are added."},
+	},
+	{
+		Name: "lpop", Arity: -2, Flags: FlagWrite | FlagFast, Keys: oneKey("", "RW", "access", "delete"), Write: lpop,
+		Doc: Doc{"Removes the first element of a list, or several, and returns them.", "1.0.0", "list", "O(N) where N is the number of elements returned."},
+	},
+	{
+		Name: "rpop", Arity: -2, Flags: FlagWrite | FlagFast, Keys: oneKey("", "RW", "access", "delete"), Write: rpop,
+		Doc: Doc{"Removes the last element of a list, or several, and returns them.", "1.0.0", "list", "O(N) where N is the number of elements returned."},
+	},
+	{
+		Name: "llen", Arity: 2, Flags: FlagReadonly | FlagFast, Keys: oneKey("", "RO"), Read: llen,
+		Doc: Doc{"Counts the elements of a list.", "1.0.0", "list", "O(1)"},
+	},
+	{
+		Name: "lindex", Arity: 3, Flags: FlagReadonly, Keys: oneKey("", "RO", "access"), Read: lindex,
+		Doc: Doc{"Returns the element at a position of a list, null if there is none.", "1.0.0", "list", "O(1)"},
+	},
+	{
+		Name: "lset", Arity: 4, Flags: FlagWrite | FlagDenyOOM, Keys: oneKey("", "RW", "update"), Write: lset,
+		Doc: Doc{"Replaces the element at a position of a list.", "1.0.0", "list", "O(1)"},
+	},
+	{
+		Name: "lrange", Arity: 4, Flags: FlagReadonly, Keys: oneKey("", "RO", "access"), Read: lrange,
+		Doc: Doc{"Returns the elements of a list from one position to another.", "1.0.0", "list", "O(N) where N is the number of elements returned, wherever they are."},
+	},
+	{
+		Name: "linsert", Arity: 5, Flags: FlagWrite | FlagDenyOOM, Keys: oneKey("", "RW", "insert"), Write: linsert,
+		Doc: Doc{"Puts an element before or behind the first one of a list that is equal to another, and returns the length.", "2.2.0", "list",
+			"O(N+M) where N is the number of elements up to the one that is looked for and M the number on the shorter side of it, which are written anew."},
+	},
+	{
+		Name: "lrem", Arity: 4, Flags: FlagWrite, Keys: oneKey("", "RW", "delete"), Write: lrem,
+		Doc: Doc{"Removes elements of a list that are equal to one, so many from either end or all, and returns how many there were.", "1.0.0", "list",
+			"O(N) where N is the length of the list. All that stay are written anew, but for the longest run of them between those that go."},
+	},
+	{
+		Name: "ltrim", Arity: 4, Flags: FlagWrite, Keys: oneKey("", "RW", "delete"), Write: ltrim,
+		Doc: Doc{"Removes the elements of a list that are not between two positions.", "1.0.0", "list", "O(N) where N is the number of elements removed; O(1) from 1000 at one end on."},
+	},
+	{
+		Name: "lpos", Arity: -3, Flags: FlagReadonly, Keys: oneKey("", "RO", "access"), Read: lpos,
+		Doc: Doc{"Returns the positions of elements of a list that are equal to one.", "6.0.6", "list", "O(N) where N is the number of elements that are looked at."},
+	},
+	{
+		Name: "lmove", Arity: 5, Flags: FlagWrite | FlagDenyOOM, Keys: fromTo([]string{"RW", "access", "delete"}, []string{"RW", "insert"}), Write: lmove,
+		Doc: Doc{"Moves an element from an end of a list to an end of another, or of the same, and returns it.", "6.2.0", "list", "O(1)"},
+	},
+	{
+		Name: "rpoplpush", Arity: 3, Flags: FlagWrite | FlagDenyOOM, Keys: fromTo([]string{"RW", "access", "delete"}, []string{"RW", "insert"}), Write: rpoplpush,
+		Doc:        Doc{"Moves the last element of a list before the first of another, or of the same, and returns it.", "1.2.0", "list", "O(1)"},
+		Deprecated: Deprecated{"6.2.0", "`LMOVE` with the `RIGHT` and `LEFT` arguments"},
+	},
+	{
+		Name: "lmpop", Arity: -4, Flags: FlagWrite | FlagMovableKeys, Keys: []KeySpec{{First: 1, Step: 1, Counted: true, Flags: []string{"RW", "access", "delete"}}}, Write: lmpop,
+		Doc: Doc{"Removes elements from an end of the first of some lists that is not empty, and returns them.", "7.0.0", "list", "O(N+M) where N is the number of keys and M the number of elements returned."},
+	},
+}
+
+// subkey is the subkey of an element.
+func subkey(index uint64) (sub [8]byte) {
+	binary.BigEndian.PutUint64(sub[:], index)
+	return sub
+}
+
+// index returns the index of a position.
+func (c *collection) index(position int64) (index uint64, ok bool) {
+	size := int64(c.Size)
+	if position < 0 {
+		position += size
+	}
+	if position < 0 || position >= size {
+		return 0, false
+	}
+	return c.Head + uint64(position), true
+}
+
+// between returns the indexes [from, to) of the elements from one position to another, that included.
+func (c *collection) between(first, last int64) (from, to uint64) {
+	size := int64(c.Size)
+	if first < 0 {
+		first = max(first+size, 0)
+	}
+	if last < 0 {
+		last += size
+	}
+	last = min(last, size-1)
+	if first > last {
+		return c.Head, c.Head
+	}
+	return c.Head + uint64(first), c.Head + uint64(last) + 1
+}
+
+// item reads the element at an index, one of those in [head, tail). It is valid until the next read.
+func (c *collection) item(index uint64) ([]byte, error) {
+	sub := subkey(index)
+	value, there, err := c.get(sub[:])
+	if err == nil && !there {
+		err = c.gap(index)
+	}
+	return value, err
+}
+
+// gap is the error of a list that has no element at an index between head and tail.
+func (c *collection) gap(index uint64) error {
+	return fmt.Errorf("list %q: no element at index %d, its record says %d to %d", c.user, index, c.Head, c.Tail)
+}
+
+// oneByOne is how many elements are read one by one, at most, since that costs less than a walk over so few; and in a batch
+// a walk has the writes so far put in order.
+const oneByOne = 8
+
+// items calls f with the elements at the indexes [from, to), in order or backwards, until f reports false. f may write to elements that
+// it has been called with, and to indexes outside. The value is valid until it does, or returns.
+func (c *collection) items(from, to uint64, backwards bool, f func(index uint64, value []byte) (more bool, err error)) error {
+	if to-from <= oneByOne {
+		for n := range to - from {
+			i := from + n
+			if backwards {
+				i = to - 1 - n
+			}
+			value, err := c.item(i)
+			if err != nil {
+				return err
+			}
+			if more, err := f(i, value); err != nil || !more {
+				return err
+			}
+		}
+		return nil
+	}
+	lower, upper := subkey(from), subkey(to)
+	e, err := c.elements(keys.Data, lower[:], upper[:])
+	if err != nil {
+		return err
+	}
+	ok := false
+	if backwards {
+		ok = e.Last()
+	} else {
+		ok = e.First()
+	}
+	for n, more := uint64(0), true; more && n < to-from; n++ {
+		i := from + n
+		if backwards {
+			i = to - 1 - n
+		}
+		if want := subkey(i); !ok || !bytes.Equal(e.sub(), want[:]) {
+			if err := e.Close(); err != nil {
+				return err
+			}
+			return c.gap(i)
+		}
+		value, err := e.ValueAndErr()
+		if err == nil {
+			more, err = f(i, value)
+		}
+		if err != nil {
+			return errors.Join(err, e.Close())
+		}
+		if backwards {
+			ok = e.Prev()
+		} else {
+			ok = e.Next()
+		}
+	}
+	return e.Close()
+}
+
+// extend puts an element at an end of a list.
+func (w *Writer) extend(c *collection, left bool, value []byte) error {
+	i := c.Tail
+	if left {
+		c.Head--
+		i = c.Head
+	} else {
+		c.Tail++
+	}
+	sub := subkey(i)
+	return w.insert(c, sub[:], value)
+}
+
+// cutRange is how many elements a range deletion takes at least: it costs the same for any number, but reads, too.
+const cutRange = 1000
+
+// cut removes n elements from an end of a list.
+func (w *Writer) cut(c *collection, left bool, n uint64) error {
+	var from uint64
+	if left {
+		from = c.Head
+		c.Head += n
+	} else {
+		c.Tail -= n
+		from = c.Tail
+	}
+	if n < cutRange {
+		for i := range n {
+			sub := subkey(from + i)
+			if err := w.erase(c, sub[:]); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	c.Size -= n
+	c.changed = true
+	sub := subkey(from + n)
+	c.bound = append(c.bound[:0], c.at(sub[:])...)
+	sub = subkey(from)
+	return w.Batch.DeleteRange(c.at(sub[:]), c.bound)
+}
+
+// shift moves the elements at the indexes [from, to) up or down: by one place and, from each of the gaps on that it meets, by one more.
+// The gaps are indexes in [from, to), in order, of elements that go. It begins where it moves to, so that it writes
+// only over what has been moved before; what is left behind at the other end is not removed.
+func (w *Writer) shift(c *collection, from, to uint64, up bool, gaps []uint64) error {
+	by := uint64(1)
+	err := c.items(from, to, up, func(i uint64, value []byte) (bool, error) {
+		if up {
+			if n := len(gaps); n > 0 && gaps[n-1] == i {
+				gaps = gaps[:n-1]
+				by++
+				return true, nil
+			}
+			i += by
+		} else {
+			if len(gaps) > 0 && gaps[0] == i {
+				gaps = gaps[1:]
+				by++
+				return true, nil
+			}
+			i -= by
+		}
+		w.value = append(w.value[:0], value...)
+		sub := subkey(i)
+		return true, w.set(c, sub[:], w.value)
+	})
+	w.trim()
+	return err
+}
+
+// take removes the elements at some indexes, in order, at least one. The longest run of those that stay stays where it is; the others
+// close up to it.
+func (w *Writer) take(c *collection, gone []uint64) error {
+	before, longest := 0, gone[0]-c.Head // so many of gone are before that run
+	for j, at := range gone {
+		end := c.Tail
+		if j+1 < len(gone) {
+			end = gone[j+1]
+		}
+		if end-at-1 > longest {
+			before, longest = j+1, end-at-1
+		}
+	}
+	left, right := gone[:before], gone[before:]
+	if n := len(left); n > 0 {
+		if err := w.shift(c, c.Head, left[n-1], true, left[:n-1]); err != nil {
+			return err
+		}
+	}
+	if len(right) > 0 {
+		if err := w.shift(c, right[0]+1, c.Tail, false, right[1:]); err != nil {
+			return err
+		}
+	}
+	if err := w.cut(c, true, uint64(len(left))); err != nil {
+		return err
+	}
+	return w.cut(c, false, uint64(len(right)))
+}
+
+// pop replies n elements from an end of a list, the outermost first, and removes them.
+func (w *Writer) pop(c *collection, left bool, n uint64, out *Reply) error {
+	from, to := c.Tail-n, c.Tail
+	if left {
+		from, to = c.Head, c.Head+n
+	}
+	err := c.items(from, to, !left, func(_ uint64, value []byte) (bool, error) {
+		out.Bulk(value)
+		return true, nil
+	})
+	if err != nil {
+		return err
+	}
+	return w.cut(c, left, n)
+}
+
+func lpush(w *Writer, args [][]byte, out *Reply) error  { return w.push(args, true, false, out) }
+func rpush(w *Writer, args [][]byte, out *Reply) error  { return w.push(args, false, false, out) }
+func lpushx(w *Writer, args [][]byte, out *Reply) error { return w.push(args, true, true, out) }
+func rpushx(w *Writer, args [][]byte, out *Reply) error { return w.push(args, false, true, out) }
+
+func (w *Writer) push(args [][]byte, left, present bool, out *Reply) error {
+	var c collection
+	if ok, err := w.open(&c, args[1], keys.List, out); !ok {
+		return err
+	}
+	if present && c.Size == 0 {
+		out.Int(0)
+		return nil
+	}
+	for _, value := range args[2:] {
+		if err := w.extend(&c, left, value); err != nil {
+			return err
+		}
+	}
+	out.Int(int64(c.Size))
+	return w.close(&c)
+}
+
+func lpop(w *Writer, args [][]byte, out *Reply) error { return w.popEnd("lpop", args, true, out) }
+func rpop(w *Writer, args [][]byte, out *Reply) error { return w.popEnd("rpop", args, false, out) }
+
+// popEnd is LPOP and RPOP: without a count the reply is one element, else an array.
+func (w *Writer) popEnd(name string, args [][]byte, left bool, out *Reply) error {
+	counted, n := len(args) == 3, int64(1)
+	switch {
+	case len(args) > 3:
+		out.wrongArity(name)
+		return nil
+	case counted:
+		var ok bool
+		if n, ok = parseInt(args[2]); !ok || n < 0 {
+			out.Error(ErrOutOfRangePos)
+			return nil
+		}
+	}
+	var c collection
+	if ok, err := w.open(&c, args[1], keys.List, out); !ok {
+		return err
+	}
+	switch {
+	case c.Size == 0 && counted:
+		out.NullArray()
+		return nil
+	case c.Size == 0:
+		out.Null()
+		return nil
+	}
+	most := min(uint64(n), c.Size)
+	if counted {
+		out.Array(int(most))
+	}
+	if err := w.pop(&c, left, most, out); err != nil {
+		return err
+	}
+	return w.close(&c)
+}
+
+func llen(r *Reader, args [][]byte, out *Reply) error { return r.size(args[1], keys.List, out) }
+
+func lindex(r *Reader, args [][]byte, out *Reply) error {
+	var c collection
+	if ok, err := r.open(&c, args[1], keys.List, out); !ok {
+		return err
+	}
+	if c.Size == 0 {
+		out.Null()
+		return nil
+	}
+	position, ok := parseInt(args[2])
+	if !ok {
+		out.Error(ErrNotInteger)
+		return nil
+	}
+	i, ok := c.index(position)
+	if !ok {
+		out.Null()
+		return nil
+	}
+	value, err := c.item(i)
+	if err == nil {
+		out.Bulk(value)
+	}
+	return err
+}
+
+func lset(w *Writer, args [][]byte, out *Reply) error {
+	var c collection
+	if ok, err := w.open(&c, args[1], keys.List, out); !ok {
+		return err
+	}
+	if c.Size == 0 {
+		out.Error(ErrNoSuchKey)
+		return nil
+	}
+	position, ok := parseInt(args[2])
+	if !ok {
+		out.Error(ErrNotInteger)
+		return nil
+	}
+	i, ok := c.index(position)
+	if !ok {
+		out.Error(errIndexRange)
+		return nil
+	}
+	out.OK()
+	sub := subkey(i)
+	if err := w.set(&c, sub[:], args[3]); err != nil {
+		return err
+	}
+	return w.close(&c)
+}
+
+// parsePositions reads the first and the last position of LRANGE and LTRIM.
+func parsePositions(args [][]byte, out *Reply) (first, last int64, ok bool) {
+	if first, ok = parseInt(args[2]); ok {
+		last, ok = parseInt(args[3])
+	}
+	if !ok {
+		out.Error(ErrNotInteger)
+	}
+	return first, last, ok
+}
+
+func lrange(r *Reader, args [][]byte, out *Reply) error {
+	first, last, ok := parsePositions(args, out)
+	if !ok {
+		return nil
+	}
+	var c collection
+	if ok, err := r.open(&c, args[1], keys.List, out); !ok {
+		return err
+	}
+	from, to := c.between(first, last)
+	out.Array(int(to - from))
+	return c.items(from, to, false, func(_ uint64, value []byte) (bool, error) {
+		out.Bulk(value)
+		return !out.Full, nil
+	})
+}
+
+func ltrim(w *Writer, args [][]byte, out *Reply) error {
+	first, last, ok := parsePositions(args, out)
+	if !ok {
+		return nil
+	}
+	var c collection
+	if ok, err := w.open(&c, args[1], keys.List, out); !ok {
+		return err
+	}
+	out.OK()
+	from, to := c.between(first, last)
+	if from == to { // all go: as one piece
+		to = c.Head
+	}
+	if err := w.cut(&c, false, c.Tail-to); err != nil {
+		return err
+	}
+	if err := w.cut(&c, true, from-c.Head); err != nil {
+		return err
+	}
+	return w.close(&c)
+}
+
+func linsert(w *Writer, args [][]byte, out *Reply) error {
+	before := IsOption(args[2], "before")
+	if !before && !IsOption(args[2], "after") {
+		out.Error(ErrSyntax)
+		return nil
+	}
+	var c collection
+	if ok, err := w.open(&c, args[1], keys.List, out); !ok {
+		return err
+	}
+	if c.Size == 0 {
+		out.Int(0)
+		return nil
+	}
+	at, found := uint64(0), false
+	err := c.items(c.Head, c.Tail, false, func(i uint64, value []byte) (bool, error) {
+		at, found = i, bytes.Equal(value, args[3])
+		return !found, nil
+	})
+	if err != nil {
+		return err
+	}
+	if !found {
+		out.Int(-1)
+		return nil
+	}
+	if !before {
+		at++
+	}
+	if at-c.Head < c.Tail-at {
+		err = w.shift(&c, c.Head, at, false, nil)
+		c.Head--
+		at--
+	} else {
+		err = w.shift(&c, at, c.Tail, true, nil)
+		c.Tail++
+	}
+	if err != nil {
+		return err
+	}
+	sub := subkey(at)
+	if err := w.insert(&c, sub[:], args[4]); err != nil {
+		return err
+	}
+	out.Int(int64(c.Size))
+	return w.close(&c)
+}
+
+func lrem(w *Writer, args [][]byte, out *Reply) error {
+	n, ok := parseInt(args[2])
+	if !ok {
+		out.Error(ErrNotInteger)
+		return nil
+	}
+	var c collection
+	if ok, err := w.open(&c, args[1], keys.List, out); !ok {
+		return err
+	}
+	backwards := n < 0
+	if backwards {
+		n = max(-n, 0) // the least integer means all, as 0 does
+	}
+	var gone []uint64
+	err := c.items(c.Head, c.Tail, backwards, func(i uint64, value []byte) (bool, error) {
+		if bytes.Equal(value, args[3]) {
+			gone = append(gone, i)
+		}
+		return n == 0 || int64(len(gone)) < n, nil
+	})
+	if err != nil {
+		return err
+	}
+	out.Int(int64(len(gone)))
+	if len(gone) == 0 {
+		return nil
+	}
+	if backwards {
+		slices.Reverse(gone)
+	}
+	if err := w.take(&c, gone); err != nil {
+		return err
+	}
+	return w.close(&c)
+}
+
+// lpos replies one position, that of the match of the rank, or with COUNT an array of those from it on.
+func lpos(r *Reader, args [][]byte, out *Reply) error {
+	rank, count, most := int64(1), int64(-1), int64(0)
+	for i := 3; i < len(args); i += 2 {
+		var ok bool
+		switch a := args[i]; {
+		case i+1 == len(args):
+			out.Error(ErrSyntax)
+			return nil
+		case IsOption(a, "rank"):
+			if rank, ok = parseInt(args[i+1]); !ok {
+				out.Error(ErrNotInteger)
+				return nil
+			}
+			if rank == 0 {
+				out.Error(errRankZero)
+				return nil
+			}
+		case IsOption(a, "count"):
+			if count, ok = parseInt(args[i+1]); !ok || count < 0 {
+				out.Error(errCountNegative)
+				return nil
+			}
+		case IsOption(a, "maxlen"):
+			if most, ok = parseInt(args[i+1]); !ok || most < 0 {
+				out.Error(errMaxLenNegative)
+				return nil
+			}
+		default:
+			out.Error(ErrSyntax)
+			return nil
+		}
+	}
+	var c collection
+	if ok, err := r.open(&c, args[1], keys.List, out); !ok {
+		return err
+	}
+	backwards := rank < 0
+	switch {
+	case rank == math.MinInt64: // overflows in Redis, where every match has that rank, and none ends the search but without COUNT
+		rank, count = 1, min(count, 0)
+	case backwards:
+		rank = -rank
+	}
+	from, to := c.Head, c.Tail
+	if most > 0 && uint64(most) < c.Size {
+		if backwards {
+			from = to - uint64(most)
+		} else {
+			to = from + uint64(most)
+		}
+	}
+	wanted := max(count, 0) // 0 for all
+	if count < 0 {
+		wanted = 1
+	}
+	var found []uint64
+	err := c.items(from, to, backwards, func(i uint64, value []byte) (bool, error) {
+		if !bytes.Equal(value, args[2]) {
+			return true, nil
+		}
+		if rank > 1 {
+			rank--
+			return true, nil
+		}
+		found = append(found, i-c.Head)
+		return wanted == 0 || int64(len(found)) < wanted, nil
+	})
+	switch {
+	case err != nil:
+		return err
+	case count >= 0:
+		out.Array(len(found))
+		for _, position := range found {
+			out.Int(int64(position))
+		}
+	case len(found) == 0:
+		out.Null()
+	default:
+		out.Int(int64(found[0]))
+	}
+	return nil
+}
+
+// parseEnd reads LEFT or RIGHT.
+func parseEnd(arg []byte, out *Reply) (left, ok bool) {
+	left = IsOption(arg, "left")
+	if !left && !IsOption(arg, "right") {
+		out.Error(ErrSyntax)
+		return false, false
+	}
+	return left, true
+}
+
+func rpoplpush(w *Writer, args [][]byte, out *Reply) error { return w.moveItem(args, false, true, out) }
+
+func lmove(w *Writer, args [][]byte, out *Reply) error {
+	fromLeft, ok := parseEnd(args[3], out)
+	if !ok {
+		return nil
+	}
+	toLeft, ok := parseEnd(args[4], out)
+	if !ok {
+		return nil
+	}
+	return w.moveItem(args, fromLeft, toLeft, out)
+}
+
+// moveItem moves an element from an end of the list at args[1] to an end of the one at args[2].
+func (w *Writer) moveItem(args [][]byte, fromLeft, toLeft bool, out *Reply) error {
+	var from, other collection
+	if ok, err := w.open(&from, args[1], keys.List, out); !ok {
+		return err
+	}
+	if from.Size == 0 {
+		out.Null()
+		return nil
+	}
+	to := &from
+	if !bytes.Equal(args[1], args[2]) {
+		to = &other
+		if ok, err := w.open(to, args[2], keys.List, out); !ok {
+			return err
+		}
+	}
+	i := from.Tail - 1
+	if fromLeft {
+		i = from.Head
+	}
+	value, err := from.item(i)
+	if err != nil {
+		return err
+	}
+	out.Bulk(value)
+	w.value = append(w.value[:0], value...)
+	if err := w.cut(&from, fromLeft, 1); err != nil {
+		return err
+	}
+	if err := w.extend(to, toLeft, w.value); err != nil {
+		return err
+	}
+	w.trim()
+	if err := w.close(&from); err != nil || to == &from {
+		return err
+	}
+	return w.close(to)
+}
+
+func lmpop(w *Writer, args [][]byte, out *Reply) error {
+	n, ok := parseInt(args[1])
+	if !ok || n < 1 {
+		out.Error(errKeyCount)
+		return nil
+	}
+	if n > int64(len(args)-3) {
+		out.Error(ErrSyntax)
+		return nil
+	}
+	end := 2 + int(n)
+	left, ok := parseEnd(args[end], out)
+	if !ok {
+		return nil
+	}
+	most := int64(1)
+	switch options := args[end+1:]; {
+	case len(options) == 0:
+	case len(options) == 1 || !IsOption(options[0], "count"):
+		out.Error(ErrSyntax)
+		return nil
+	default:
+		if most, ok = parseInt(options[1]); !ok || most < 1 {
+			out.Error(errCountPositive)
+			return nil
+		}
+		if len(options) > 2 {
+			out.Error(ErrSyntax)
+			return nil
+		}
+	}
+	used := w.opened.used
+	for _, key := range args[2:end] {
+		var c collection
+		if ok, err := w.open(&c, key, keys.List, out); !ok {
+			return err
+		}
+		if c.Size == 0 {
+			w.opened.used = used
+			continue
+		}
+		n := min(uint64(most), c.Size)
+		out.Array(2)
+		out.Bulk(key)
+		out.Array(int(n))
+		if err := w.pop(&c, left, n, out); err != nil {
+			return err
+		}
+		return w.close(&c)
+	}
+	out.NullArray()
+	return nil
+}
