@@ -46,6 +46,13 @@ func TestStoredBytes(t *testing.T) {
 	adds := map[string]func(d *region, key, sub, value string){
 		"hash": func(d *region, key, sub, value string) { d.must(2, "hset", key, sub, value) },
 		"set":  func(d *region, key, sub, _ string) { d.must(2, "sadd", key, sub) },
+		"list": func(d *region, key, sub, value string) {
+			if start := subkey(keys.ListStart); sub == string(start[:]) {
+				d.must(2, "rpush", key, value)
+			} else {
+				d.must(2, "lpush", key, value)
+			}
+		},
 	}
 	checked := 0
 	for _, v := range vectors.Subkey {
