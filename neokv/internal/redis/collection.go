@@ -170,6 +170,10 @@ func (e *elements) sub() []byte { return e.Key()[e.front:] }
 // elements returns an iterator over the elements with subkeys in [from, to), nil for no bound, in the data keyspace or in
 // redis_zset_score. It shows the elements as they are now.
 func (c *collection) elements(ks keys.Keyspace, from, to []byte) (elements, error) {
+	if c.Type == keys.List && from == nil { // not through what has been taken from its head, still in the tables
+		head := subkey(c.Head)
+		from = head[:]
+	}
 	c.bound = append(c.bound[:0], c.key[:c.front]...)
 	if to == nil {
 		c.bound = keys.Successor(c.bound)

@@ -16,7 +16,8 @@ import (
 //
 //	LPUSH ->  head-1 [ head ... tail-1 ] tail  <- RPUSH
 //
-// An element between others comes and goes by moving those on one side of it: the fewer. Clients count positions from 0, or from the end
+// An element between others comes and goes by moving those on one side of it: the fewer, or if those are many, by writing the list anew
+// under another version. Clients count positions from 0, or from the end
 // with -1; an index here is one of the record.
 
 var listCommands = []*Command{
@@ -275,8 +276,30 @@ func (w *Writer) shift(c *collection, from, to uint64, up bool, gaps []uint64) e
 	return err
 }
 
-// take removes the elements at some indexes, in order, at least one. The longest run of those that stay stays where it is; the others
-// close up to it.
+// rewriteFrom is how many elements may be moved within a list. Beyond, the list is written anew, so that memory stays bounded: moved
+// elements write over others that are live, and have to wait for the batch.
+const rewriteFrom = 1 << 16
+
+// rewrite makes a new version of a list, with so many elements, and closes it: f puts those that each of the present ones leads to.
+func (w *Writer) rewrite(c *collection, size uint64, f func(index uint64, value []byte, put func(value []byte) error) error) error {
+	var to collection
+	w.renewOver(&to, c.user, keys.List, &c.old)
+	w.grow(&to, size)
+	to.ExpireMS, to.Head, to.Tail = c.ExpireMS, c.Head, c.Head
+	put := func(value []byte) error {
+		sub := subkey(to.Tail)
+		to.Tail++
+		return w.Batch.SetAhead(to.at(sub[:]), value)
+	}
+	err := c.items(c.Head, c.Tail, false, func(i uint64, value []byte) (bool, error) { return true, f(i, value, put) })
+	if err != nil {
+		return err
+	}
+	return w.close(&to)
+}
+
+// take removes the elements at some indexes, in order, at least one, and closes the list. The longest run of those that stay stays where
+// it is; the others close up to it.
 func (w *Writer) take(c *collection, gone []uint64) error {
 	before, longest := 0, gone[0]-c.Head // so many of gone are before that run
 	for j, at := range gone {
@@ -287,6 +310,15 @@ func (w *Writer) take(c *collection, gone []uint64) error {
 		if end-at-1 > longest {
 			before, longest = j+1, end-at-1
 		}
+	}
+	if size := c.Size - uint64(len(gone)); size-longest > rewriteFrom {
+		return w.rewrite(c, size, func(i uint64, value []byte, put func([]byte) error) error {
+			if len(gone) > 0 && gone[0] == i {
+				gone = gone[1:]
+				return nil
+			}
+			return put(value)
+		})
 	}
 	left, right := gone[:before], gone[before:]
 	if n := len(left); n > 0 {
@@ -302,7 +334,10 @@ func (w *Writer) take(c *collection, gone []uint64) error {
 	if err := w.cut(c, true, uint64(len(left))); err != nil {
 		return err
 	}
-	return w.cut(c, false, uint64(len(right)))
+	if err := w.cut(c, false, uint64(len(right))); err != nil {
+		return err
+	}
+	return w.close(c)
 }
 
 // pop replies n elements from an end of a list, the outermost first, and removes them.
@@ -518,6 +553,17 @@ func linsert(w *Writer, args [][]byte, out *Reply) error {
 	if !before {
 		at++
 	}
+	out.Int(int64(c.Size) + 1)
+	if min(at-c.Head, c.Tail-at) > rewriteFrom {
+		return w.rewrite(&c, c.Size+1, func(i uint64, value []byte, put func([]byte) error) error {
+			if i == at {
+				if err := put(args[4]); err != nil {
+					return err
+				}
+			}
+			return put(value)
+		})
+	}
 	if at-c.Head < c.Tail-at {
 		err = w.shift(&c, c.Head, at, false, nil)
 		c.Head--
@@ -533,7 +579,6 @@ func linsert(w *Writer, args [][]byte, out *Reply) error {
 	if err := w.insert(&c, sub[:], args[4]); err != nil {
 		return err
 	}
-	out.Int(int64(c.Size))
 	return w.close(&c)
 }
 
@@ -568,10 +613,7 @@ func lrem(w *Writer, args [][]byte, out *Reply) error {
 	if backwards {
 		slices.Reverse(gone)
 	}
-	if err := w.take(&c, gone); err != nil {
-		return err
-	}
-	return w.close(&c)
+	return w.take(&c, gone)
 }
 
 // lpos replies one position, that of the match of the rank, or with COUNT an array of those from it on.

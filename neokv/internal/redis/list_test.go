@@ -232,6 +232,58 @@ func TestListMovesTheFewer(t *testing.T) {
 	}
 }
 
+// TestListRewritten: where many elements would have to move, the list gets a new version and the old one is left to the reclaimer.
+func TestListRewritten(t *testing.T) {
+	d := newRegion(t)
+	const n = 2*rewriteFrom + 10
+	args, model := []string{"rpush", "l"}, []string{}
+	for i := range n {
+		model = append(model, strconv.Itoa(i))
+	}
+	d.must(2, append(args, model...)...)
+	d.must(2, "pexpireat", "l", strconv.Itoa(start+50))
+	rewritten := func(want string, version, orphans uint64, call ...string) {
+		t.Helper()
+		if got := d.must(2, call...).String(); got != want {
+			t.Errorf("%s: got %s, want %s", call, got, want)
+		}
+		var got []string
+		v := d.must(2, "lrange", "l", "0", "-1")
+		for _, item := range v.Items {
+			got = append(got, string(item.Text))
+		}
+		if !slices.Equal(got, model) {
+			t.Errorf("%s: %d elements, want %d, or others", call, len(got), len(model))
+		}
+		value, _ := d.has(testSpace.AppendMetadataOf(nil, []byte("l")))
+		m, err := keys.ParseMetadata([]byte(value))
+		if err != nil || m.Version != version || m.ExpireMS != start+50 || m.Size != uint64(len(model)) || m.Tail-m.Head != m.Size {
+			t.Errorf("%s: record %+v, %v; want version %d, size %d", call, m, err, version, len(model))
+		}
+		if d.w.Orphans.Collections != orphans {
+			t.Errorf("%s: %d orphans, want %d", call, d.w.Orphans.Collections, orphans)
+		}
+	}
+	model = slices.Insert(model, rewriteFrom, "x")
+	rewritten(strconv.Itoa(n+1), 1, 0, "linsert", "l", "before", strconv.Itoa(rewriteFrom), "x")
+	model = slices.Insert(model, rewriteFrom+2, "x")
+	rewritten(strconv.Itoa(n+2), 2, 1, "linsert", "l", "after", strconv.Itoa(rewriteFrom), "x")
+	for i := range len(model) { // keeps all runs short
+		if i%100 == 50 {
+			model[i] = "x"
+			d.must(2, "lset", "l", strconv.Itoa(i), "x")
+		}
+	}
+	gone := 0
+	model = slices.DeleteFunc(model, func(s string) bool {
+		if s == "x" {
+			gone++
+		}
+		return s == "x"
+	})
+	rewritten(strconv.Itoa(gone), 3, 2, "lrem", "l", "0", "x")
+}
+
 // TestListGap: a list whose record counts an element that is not there is an error, no reply.
 func TestListGap(t *testing.T) {
 	for _, size := range []int{3, 50} {
