@@ -117,6 +117,9 @@ func (g *Generator) lmpop() []string {
 	if g.one(10) {
 		count = g.pick("0", "-1", "1", "2", "100", "x", "", "01", "1.5", "2147483648", "9223372036854775808")
 	}
+	if g.Spread && count == strconv.Itoa(n+1) { // the end would be a key, of another region
+		count = "100"
+	}
 	args := []string{"lmpop", count}
 	for range n {
 		args = append(args, g.nearOf("list"))
@@ -343,7 +346,7 @@ var listCases = []Case{
 		lmpop -1 {t}l left
 		lmpop x {t}l left
 		lmpop 1 {t}l nosuch
-		lmpop 2 {t}l left
+		lmpop 2 {t}l {t}left
 		lmpop 3 {t}l left
 		lmpop 1 {t}l left count
 		lmpop 1 {t}l left count 0
