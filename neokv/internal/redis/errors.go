@@ -49,6 +49,18 @@ const (
 	errNoLFU             = "ERR An LFU maxmemory policy is not selected, access frequency not tracked. Please note that when switching between policies at runtime LRU and LFU data will take some time to adjust."
 	errExpireNX          = "ERR NX and XX, GT or LT options at the same time are not compatible"
 	errExpireGTLT        = "ERR GT and LT options at the same time are not compatible"
+	errNaNScore          = "ERR resulting score is not a number (NaN)"
+	errZAddNXXX          = "ERR XX and NX options at the same time are not compatible"
+	errZAddGTLT          = "ERR GT, LT, and/or NX options at the same time are not compatible"
+	errZAddIncr          = "ERR INCR option supports a single increment-element pair"
+	errScoreRange        = "ERR min or max is not a float"
+	errLexRange          = "ERR min or max not valid string range item"
+	errRangeLimit        = "ERR syntax error, LIMIT is only supported in combination with either BYSCORE or BYLEX"
+	errRangeScores       = "ERR syntax error, WITHSCORES not supported in combination with BYLEX"
+	errWeight            = "ERR weight value is not a float"
+	errNegativeLimit     = "ERR LIMIT can't be negative"
+	errKeyCount          = "ERR numkeys should be greater than 0"
+	errPopCount          = "ERR count should be greater than 0"
 	errGetKeysCommand    = "ERR Invalid command specified"
 	errGetKeysNone       = "ERR The command has no key arguments"
 	errGetKeysCount      = "ERR Invalid number of arguments specified for command"
@@ -114,6 +126,11 @@ func (r *Reply) UnknownSubcommand(args [][]byte) {
 	}
 	r.Buf = append(r.Buf, " HELP."...)
 	r.endError(start)
+}
+
+// noInputKeys is the error of ZUNION and its kin for a number of keys below 1; name is the command's full name.
+func (r *Reply) noInputKeys(name string) {
+	r.named("ERR at least 1 input key is needed for '", name, "' command")
 }
 
 // unsupportedOption is EXPIRE's error for an option that it does not know.

@@ -136,17 +136,7 @@ func (r *Reply) Bool(b bool) {
 // Double appends a floating point number with 17 significant digits, as Redis 7.0 does: in RESP2 as a bulk string.
 func (r *Reply) Double(f float64) {
 	var room [40]byte
-	b := room[:0]
-	switch {
-	case math.IsInf(f, 1):
-		b = append(b, "inf"...)
-	case math.IsInf(f, -1):
-		b = append(b, "-inf"...)
-	case math.IsNaN(f):
-		b = append(b, "nan"...)
-	default:
-		b = strconv.AppendFloat(b, f, 'g', 17, 64)
-	}
+	b := appendDouble(room[:0], f)
 	if r.Proto != 3 {
 		r.Bulk(b)
 		return
@@ -154,6 +144,21 @@ func (r *Reply) Double(f float64) {
 	r.Buf = append(r.Buf, ',')
 	r.Buf = append(r.Buf, b...)
 	r.Buf = append(r.Buf, '\r', '\n')
+}
+
+// appendDouble appends the text that Double replies.
+func appendDouble(dst []byte, f float64) []byte {
+	switch {
+	case math.IsInf(f, 1):
+		return append(dst, "inf"...)
+	case math.IsInf(f, -1):
+		return append(dst, "-inf"...)
+	case math.IsNaN(f):
+		return append(dst, "nan"...)
+	case f == math.Trunc(f) && math.Abs(f) < 1<<53 && (f != 0 || !math.Signbit(f)): // quicker, and the same
+		return strconv.AppendInt(dst, int64(f), 10)
+	}
+	return strconv.AppendFloat(dst, f, 'g', 17, 64)
 }
 
 // Verbatim appends text of a format of three letters ("txt", "mkd"): in RESP2 a bulk string.

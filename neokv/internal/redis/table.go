@@ -68,7 +68,7 @@ func (t *Table) Find(args [][]byte, out *Reply) *Command {
 }
 
 // data is the table of this package's rows.
-var data = NewTable(concat(stringCommands, hashCommands, setCommands, listCommands, genericCommands, objectCommands)...)
+var data = NewTable(concat(stringCommands, hashCommands, setCommands, listCommands, zsetCommands, genericCommands, objectCommands)...)
 
 func concat(families ...[]*Command) (rows []*Command) {
 	for _, f := range families {
@@ -111,7 +111,7 @@ func (c *Command) CheckArity(n int) bool {
 }
 
 // AppendKeys appends the positions in args of the call's keys, in order. The arity must hold. Positions that the arguments do not
-// have are left out.
+// have are left out; where keys are counted and the count is wrong there are none.
 func (c *Command) AppendKeys(dst []int, args [][]byte) []int {
 	for i := range c.Keys {
 		k := &c.Keys[i]

@@ -32,6 +32,7 @@ var Families = []struct {
 	{"hash", 60, hashCall, false},
 	{"set", 60, setCall, false},
 	{"list", 60, listCall, false},
+	{"zset", 60, zsetCall, false},
 	{"generic", 50, genericCall, false},
 	{"object", 10, objectCall, false},
 	{"unknown", 3, unknownCall, false},
@@ -74,7 +75,7 @@ func (g *Generator) Key() string {
 }
 
 // types are in the names of the keys that mostly hold a type.
-var types = []string{"hash", "set", "list"}
+var types = []string{"hash", "set", "list", "zset"}
 
 // keyOf draws a key for a command about a type: mostly one that holds it.
 func (g *Generator) keyOf(kind string) string {

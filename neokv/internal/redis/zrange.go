@@ -1,0 +1,544 @@
+package redis
+
+import (
+	"bytes"
+	"errors"
+
+	"neokv.dev/neokv/internal/keys"
+)
+
+// This file is ranges of sorted sets: by index, by score, by name. A zspan is one of them, as all commands parse it; walk goes over its
+// members in order, whether they are returned, counted, stored or removed. There are no counts in the score index: what is given by
+// index is walked to from the nearer end.
+
+// zspan is a range of a sorted set. Fields that the kind does not use are 0.
+type zspan struct {
+	by  spanKind
+	rev bool // from the last member to the first
+
+	// By index, negative ones from the end; of the order in which the members come.
+	first, last int64
+
+	min, max scoreLimit
+	from, to nameLimit
+
+	// By score and by name: so many members are passed over, and so many follow, if limited.
+	offset, limit int64
+	limited       bool
+}
+
+type spanKind byte
+
+const (
+	anySpan spanKind = iota // not said yet
+	byRank
+	byScore
+	byName
+)
+
+// scoreLimit is one end of a range of scores.
+type scoreLimit struct {
+	score     float64
+	exclusive bool
+}
+
+// nameLimit is one end of a range of names.
+type nameLimit struct {
+	end       int // -1 is before all names, 1 behind all
+	name      []byte
+	exclusive bool
+}
+
+// parseLimits reads the two arguments of a range; for the other way round than they are given, of a range from the highest down, by score
+// and by name. It appends Redis's error if it cannot.
+func (z *zspan) parseLimits(a, b []byte, out *Reply) (ok bool) {
+	if z.rev && z.by != byRank {
+		a, b = b, a
+	}
+	line, ok2 := "", false
+	switch z.by {
+	case byRank:
+		line = ErrNotInteger
+		z.first, ok = parseInt(a)
+		z.last, ok2 = parseInt(b)
+	case byScore:
+		line = errScoreRange
+		ok, ok2 = z.min.parse(a), z.max.parse(b)
+	case byName:
+		line = errLexRange
+		ok, ok2 = z.from.parse(a), z.to.parse(b)
+	}
+	if ok = ok && ok2; !ok {
+		out.Error(line)
+	}
+	return ok
+}
+
+// parse reads a score, behind a "(" if it is excluded, as C's strtod would: with leading space, up to a NUL, and nothing is 0.
+func (l *scoreLimit) parse(arg []byte) (ok bool) {
+	arg = cString(arg, len(arg))
+	if l.exclusive = len(arg) > 0 && arg[0] == '('; l.exclusive {
+		arg = arg[1:]
+	}
+	if len(arg) > 0 {
+		if l.score, _, ok = parseDouble(bytes.TrimLeft(arg, " \t\n\v\f\r")); !ok {
+			return false
+		}
+	}
+	l.score += 0
+	return true
+}
+
+// parse reads "-", "+", or a name behind a "[", or a "(" if it is excluded.
+func (l *nameLimit) parse(arg []byte) (ok bool) {
+	if len(arg) == 0 {
+		return false
+	}
+	l.name = arg[1:]
+	switch arg[0] {
+	case '-', '+':
+		if l.end, l.exclusive = 1, true; arg[0] == '-' {
+			l.end = -1
+		}
+		return len(arg) == 1 || arg[1] == 0
+	case '(':
+		l.exclusive = true
+		return true
+	}
+	return arg[0] == '['
+}
+
+// compare is the order of the end and a name: below 0 if the end comes first.
+func (l *nameLimit) compare(name []byte) int {
+	if l.end != 0 {
+		return l.end
+	}
+	return bytes.Compare(l.name, name)
+}
+
+// contains reports on which side of the range of names a name is: below 0 before it, 0 inside, above 0 behind it.
+func (z *zspan) side(name []byte) int {
+	if n := z.from.compare(name); n > 0 || n == 0 && z.from.exclusive {
+		return -1
+	}
+	if n := z.to.compare(name); n < 0 || n == 0 && z.to.exclusive {
+		return 1
+	}
+	return 0
+}
+
+// empty reports whether no name can be in the range.
+func (z *zspan) empty() bool {
+	n := 0
+	switch {
+	case z.from.end != 0 || z.to.end != 0:
+		n = z.from.end - z.to.end
+	default:
+		n = bytes.Compare(z.from.name, z.to.name)
+	}
+	return n > 0 || n == 0 && (z.from.exclusive || z.to.exclusive)
+}
+
+// clip makes first and last indexes of a sorted set of so many members, and reports how many there are in the range.
+func (z *zspan) clip(size int64) (n int64) {
+	if z.first < 0 {
+		z.first += size
+	}
+	if z.last < 0 {
+		z.last += size
+	}
+	z.first = max(z.first, 0)
+	z.last = min(z.last, size-1)
+	return max(z.last-z.first+1, 0)
+}
+
+// errStop ends a walk; it is nobody's error.
+var errStop = errors.New("enough")
+
+// walk calls f with the members of the range in order, until f returns errStop or an error. The member is valid until f returns; f may
+// change the collection.
+func (c *collection) walk(z *zspan, f func(score float64, member []byte) error) error {
+	if c.Size == 0 || z.limited && z.limit == 0 || z.limited && z.offset < 0 {
+		return nil
+	}
+	var room [2 * scoreBytes]byte
+	var lower, upper []byte
+	n := int64(-1) // members that are left, -1 for all
+	if z.limited && z.limit > 0 {
+		n = z.limit
+	}
+	switch z.by {
+	case byRank:
+		if n = z.clip(int64(c.Size)); n == 0 {
+			return nil
+		}
+	case byScore:
+		lower, upper = z.min.bound(room[:0], false), z.max.bound(room[scoreBytes:scoreBytes], true)
+		if bytes.Compare(lower, upper) >= 0 {
+			return nil
+		}
+	case byName:
+		if z.empty() {
+			return nil
+		}
+	}
+	e, err := c.elements(keys.ZSetScore, lower, upper)
+	if err != nil {
+		return err
+	}
+	err = c.walkOn(&e, z, n, f)
+	if err == errStop {
+		err = nil
+	}
+	return errors.Join(err, e.Close())
+}
+
+// bound returns the score as a bound of score keys: that of the lowest score in the range, or the first one above it.
+func (l *scoreLimit) bound(dst []byte, upper bool) []byte {
+	if dst = keys.AppendScore(dst, l.score); l.exclusive != upper {
+		dst = keys.Successor(dst)
+	}
+	return dst
+}
+
+// walkOn is walk with an iterator over the range, or over all members; n is how many there are to come, -1 for all.
+func (c *collection) walkOn(e *elements, z *zspan, n int64, f func(score float64, member []byte) error) (err error) {
+	step, ok := e.Next, false
+	if z.rev {
+		step = e.Prev
+	}
+	uniform := true
+	switch {
+	case z.by == byRank:
+		ok = c.toIndex(e, z)
+	case z.by == byName:
+		ok, uniform = c.toName(e, z)
+	case z.rev:
+		ok = e.Last()
+	default:
+		ok = e.First()
+	}
+	for skip := z.offset; ok && skip > 0; skip-- {
+		ok = step()
+	}
+	for ; ok && n != 0; ok = step() {
+		sub := e.sub()
+		if len(sub) < scoreBytes {
+			return errors.New("sorted set: a score key is cut short")
+		}
+		member := sub[scoreBytes:]
+		if z.by == byName {
+			if side := z.side(member); uniform && side != 0 || z.rev && side < 0 || !z.rev && side > 0 {
+				break
+			}
+		}
+		if err := f(keys.Score(sub), member); err != nil {
+			return err
+		}
+		n--
+	}
+	if z.by == byRank && n > 0 && e.Error() == nil {
+		return c.miscounted(uint64(z.last + 1 - n))
+	}
+	return e.Error()
+}
+
+// toIndex moves an iterator over all members to index z.first, from the nearer end.
+func (c *collection) toIndex(e *elements, z *zspan) (ok bool) {
+	at, end := z.first, int64(c.Size)-1
+	if z.rev {
+		at = end - at
+	}
+	if at <= end/2 {
+		for ok = e.First(); ok && at > 0; at-- {
+			ok = e.Next()
+		}
+		return ok
+	}
+	for ok = e.Last(); ok && at < end; at++ {
+		ok = e.Prev()
+	}
+	return ok
+}
+
+// toName moves an iterator over all members to the first of a range of names. Such ranges are for sorted sets of one score, which is
+// uniform; of others Redis promises nothing, and here it is the first that is found by going through the members.
+func (c *collection) toName(e *elements, z *zspan) (ok, uniform bool) {
+	if !e.Last() {
+		return false, true
+	}
+	front := c.front + scoreBytes
+	if len(e.Key()) < front {
+		return true, true // cut short
+	}
+	last := append(c.bound[:0], e.Key()...)
+	c.bound = last
+	if !e.First() || len(e.Key()) < front {
+		return e.Valid(), true
+	}
+	if bytes.Equal(last[:front], e.Key()[:front]) {
+		switch {
+		case !z.rev && z.from.end < 0:
+			return true, true
+		case !z.rev: // an end behind all names makes an empty range
+			last = append(last[:front], z.from.name...)
+			if z.from.exclusive {
+				last = append(last, 0)
+			}
+			ok = e.SeekGE(last)
+		case z.to.end > 0:
+			ok = e.Last()
+		default:
+			last = append(last[:front], z.to.name...)
+			if !z.to.exclusive {
+				last = append(last, 0)
+			}
+			ok = e.SeekLT(last)
+		}
+		c.bound = last
+		return ok, true
+	}
+	// As Redis does where it keeps the members in one piece: all are out of the range if the first is behind it or the last before it.
+	if z.side(last[front:]) < 0 || z.side(e.Key()[front:]) > 0 {
+		return false, false
+	}
+	if z.rev {
+		for ok = e.Last(); ok && z.side(e.Key()[front:]) > 0; ok = e.Prev() {
+		}
+	} else {
+		for ; e.Valid() && z.side(e.Key()[front:]) < 0; e.Next() {
+		}
+		ok = e.Valid()
+	}
+	return ok && z.side(e.Key()[front:]) == 0, false
+}
+
+// parseRange reads what follows the key of ZRANGE and its kin. It appends Redis's error if it cannot.
+func (z *zspan) parseRange(args [][]byte, auto, store bool, out *Reply) (withScores, ok bool) {
+	for i := 2; i < len(args); i++ {
+		switch a := args[i]; {
+		case !store && IsOption(a, "withscores"):
+			withScores = true
+		case IsOption(a, "limit") && i+2 < len(args):
+			var ok, ok2 bool
+			z.offset, ok = parseInt(args[i+1])
+			z.limit, ok2 = parseInt(args[i+2])
+			if !ok || !ok2 {
+				out.Error(ErrNotInteger)
+				return false, false
+			}
+			z.limited = true
+			i += 2
+		case auto && !z.rev && IsOption(a, "rev"):
+			z.rev = true
+		case z.by == anySpan && IsOption(a, "bylex"):
+			z.by = byName
+		case z.by == anySpan && IsOption(a, "byscore"):
+			z.by = byScore
+		default:
+			out.Error(ErrSyntax)
+			return false, false
+		}
+	}
+	if z.by == anySpan {
+		z.by = byRank
+	}
+	switch {
+	case z.limited && z.limit != -1 && z.by == byRank:
+		out.Error(errRangeLimit)
+		return false, false
+	case withScores && z.by == byName:
+		out.Error(errRangeScores)
+		return false, false
+	}
+	if z.by == byRank {
+		z.offset, z.limited = 0, false
+	}
+	return withScores, z.parseLimits(args[0], args[1], out)
+}
+
+func zrange(r *Reader, args [][]byte, out *Reply) error {
+	return r.zrange(args, zspan{}, out)
+}
+
+func zrevrange(r *Reader, args [][]byte, out *Reply) error {
+	return r.zrange(args, zspan{by: byRank, rev: true}, out)
+}
+
+func zrangebyscore(r *Reader, args [][]byte, out *Reply) error {
+	return r.zrange(args, zspan{by: byScore}, out)
+}
+
+func zrevrangebyscore(r *Reader, args [][]byte, out *Reply) error {
+	return r.zrange(args, zspan{by: byScore, rev: true}, out)
+}
+
+func zrangebylex(r *Reader, args [][]byte, out *Reply) error {
+	return r.zrange(args, zspan{by: byName}, out)
+}
+
+func zrevrangebylex(r *Reader, args [][]byte, out *Reply) error {
+	return r.zrange(args, zspan{by: byName, rev: true}, out)
+}
+
+// zrange is ZRANGE, if z says nothing, and its older forms.
+func (r *Reader) zrange(args [][]byte, z zspan, out *Reply) error {
+	withScores, ok := z.parseRange(args[2:], z.by == anySpan, false, out)
+	if !ok {
+		return nil
+	}
+	var c collection
+	if ok, err := r.open(&c, args[1], keys.ZSet, out); !ok {
+		return err
+	}
+	n := 0
+	found := Reply{Buf: r.found[:0], Proto: out.Proto, Room: out.Room - len(out.Buf), More: out.More}
+	err := c.walk(&z, func(score float64, member []byte) error {
+		found.member(member, score, withScores)
+		n++
+		if found.Full {
+			return errStop
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	out.members(n, withScores)
+	out.Buf, out.Room, out.Full = append(out.Buf, found.Buf...), found.Room+len(out.Buf), out.Full || found.Full
+	if r.found = found.Buf; cap(r.found) > maxScratchBytes {
+		r.found = nil
+	}
+	return nil
+}
+
+// members opens the array of n members, each with its score if they come with scores: as pairs in RESP3, one behind the other in RESP2.
+func (r *Reply) members(n int, withScores bool) {
+	if withScores && r.Proto != 3 {
+		n *= 2
+	}
+	r.Array(n)
+}
+
+// member appends one of them.
+func (r *Reply) member(member []byte, score float64, withScores bool) {
+	if withScores && r.Proto == 3 {
+		r.Array(2)
+	}
+	r.Bulk(member)
+	if withScores {
+		r.Double(score)
+	}
+}
+
+func zrangestore(w *Writer, args [][]byte, out *Reply) error {
+	var z zspan
+	if _, ok := z.parseRange(args[3:], true, true, out); !ok {
+		return nil
+	}
+	var c, to collection
+	if ok, err := w.open(&c, args[2], keys.ZSet, out); !ok {
+		return err
+	}
+	if err := w.renew(&to, args[1], keys.ZSet); err != nil {
+		return err
+	}
+	err := c.walk(&z, func(score float64, member []byte) error { return w.storeMember(&to, member, score) })
+	if err != nil {
+		return err
+	}
+	out.Int(int64(to.Size))
+	return w.close(&to)
+}
+
+func zremrangebyrank(w *Writer, args [][]byte, out *Reply) error {
+	return w.zremrange(args, zspan{by: byRank}, out)
+}
+
+func zremrangebyscore(w *Writer, args [][]byte, out *Reply) error {
+	return w.zremrange(args, zspan{by: byScore}, out)
+}
+
+func zremrangebylex(w *Writer, args [][]byte, out *Reply) error {
+	return w.zremrange(args, zspan{by: byName}, out)
+}
+
+func (w *Writer) zremrange(args [][]byte, z zspan, out *Reply) error {
+	if !z.parseLimits(args[2], args[3], out) {
+		return nil
+	}
+	var c collection
+	if ok, err := w.open(&c, args[1], keys.ZSet, out); !ok {
+		return err
+	}
+	n := int64(0)
+	err := c.walk(&z, func(score float64, member []byte) error {
+		n++
+		return w.eraseMember(&c, member, score)
+	})
+	if err != nil {
+		return err
+	}
+	out.Int(n)
+	return w.close(&c)
+}
+
+func zcount(r *Reader, args [][]byte, out *Reply) error {
+	return r.zcount(args, zspan{by: byScore}, out)
+}
+func zlexcount(r *Reader, args [][]byte, out *Reply) error {
+	return r.zcount(args, zspan{by: byName}, out)
+}
+
+func (r *Reader) zcount(args [][]byte, z zspan, out *Reply) error {
+	if !z.parseLimits(args[2], args[3], out) {
+		return nil
+	}
+	var c collection
+	if ok, err := r.open(&c, args[1], keys.ZSet, out); !ok {
+		return err
+	}
+	n := int64(0)
+	err := c.walk(&z, func(float64, []byte) error {
+		n++
+		return nil
+	})
+	out.Int(n)
+	return err
+}
+
+func zrank(r *Reader, args [][]byte, out *Reply) error    { return r.zrank(args, false, out) }
+func zrevrank(r *Reader, args [][]byte, out *Reply) error { return r.zrank(args, true, out) }
+
+// zrank counts the members before one, or behind it.
+func (r *Reader) zrank(args [][]byte, rev bool, out *Reply) error {
+	var c collection
+	if ok, err := r.open(&c, args[1], keys.ZSet, out); !ok {
+		return err
+	}
+	score, there, err := c.score(args[2])
+	switch {
+	case err != nil:
+		return err
+	case !there:
+		out.Null()
+		return nil
+	}
+	var lower, upper []byte
+	at := append(keys.AppendScore(nil, score), args[2]...)
+	if rev {
+		lower = append(at, 0)
+	} else {
+		upper = at
+	}
+	e, err := c.elements(keys.ZSetScore, lower, upper)
+	if err != nil {
+		return err
+	}
+	n := int64(0)
+	for ok := e.First(); ok; ok = e.Next() {
+		n++
+	}
+	out.Int(n)
+	return e.Close()
+}

@@ -1,0 +1,577 @@
+package redis
+
+import (
+	"bytes"
+	"fmt"
+	"math"
+	"strconv"
+
+	"neokv.dev/neokv/internal/keys"
+)
+
+// This file is sorted sets, but for their ranges (zrange.go) and for what is made of several (zcombine.go). A member is an element of the
+// collection, with its score as value; beside it there is a score key in redis_zset_score, which the record does not count:
+//
+//	data              [...][version u64] [member]           ->  [score 8]
+//	redis_zset_score  [...][version u64] [score 8] [member] ->
+//
+// A score is never NaN and never -0.0, which becomes 0 on its way in: Redis takes the two as equal, and orders by member then.
+
+var zsetCommands = []*Command{
+	{
+		Name: "zadd", Arity: -4, Flags: FlagWrite | FlagDenyOOM | FlagFast, Keys: oneKey("", "RW", "update"), Write: zadd,
+		Doc: Doc{"Gives members of a sorted set the scores that stand before them; options say under which condition.", "1.2.0", zsets, "O(log(N)) for each member, N being the size of the sorted set."},
+	},
+	{
+		Name: "zincrby", Arity: 4, Flags: FlagWrite | FlagDenyOOM | FlagFast, Keys: oneKey("", "RW", "access", "update"), Write: zincrby,
+		Doc: Doc{"Adds a number to the score of a member of a sorted set; that of an absent member counts as 0.", "1.2.0", zsets, "O(log(N)) where N is the size of the sorted set."},
+	},
+	{
+		Name: "zrem", Arity: -3, Flags: FlagWrite | FlagFast, Keys: oneKey("", "RW", "delete"), Write: zrem,
+		Doc: Doc{"Removes members of a sorted set, and returns how many there were.", "1.2.0", zsets, "O(M*log(N)) where N is the size of the sorted set and M the number of members to be removed."},
+	},
+	{
+		Name: "zscore", Arity: 3, Flags: FlagReadonly | FlagFast, Keys: oneKey("", "RO", "access"), Read: zscore,
+		Doc: Doc{"Returns the score of a member of a sorted set, null if there is none.", "1.2.0", zsets, "O(1)"},
+	},
+	{
+		Name: "zmscore", Arity: -3, Flags: FlagReadonly | FlagFast, Keys: oneKey("", "RO", "access"), Read: zmscore,
+		Doc: Doc{"Returns the scores of members of a sorted set, null for each that is absent.", "6.2.0", zsets, "O(N) where N is the number of members that are asked for."},
+	},
+	{
+		Name: "zcard", Arity: 2, Flags: FlagReadonly | FlagFast, Keys: oneKey("", "RO"), Read: zcard,
+		Doc: Doc{"Counts the members of a sorted set.", "1.2.0", zsets, "O(1)"},
+	},
+	{
+		Name: "zcount", Arity: 4, Flags: FlagReadonly | FlagFast, Keys: oneKey("", "RO", "access"), Read: zcount,
+		Doc: Doc{"Counts the members of a sorted set whose scores lie in a range.", "2.0.0", zsets, "O(log(N)+M) where N is the size of the sorted set and M the number of members counted: they are walked over."},
+	},
+	{
+		Name: "zlexcount", Arity: 4, Flags: FlagReadonly | FlagFast, Keys: oneKey("", "RO", "access"), Read: zlexcount,
+		Doc: Doc{"Counts the members of a sorted set, all of one score, that lie in a range of names.", "2.8.9", zsets, "O(log(N)+M) where N is the size of the sorted set and M the number of members counted: they are walked over."},
+	},
+	{
+		Name: "zrank", Arity: 3, Flags: FlagReadonly | FlagFast, Keys: oneKey("", "RO", "access"), Read: zrank,
+		Doc: Doc{"Returns how many members of a sorted set come before one, null if that is absent.", "2.0.0", zsets, "O(log(N)+M) where N is the size of the sorted set and M the number of members before: they are walked over."},
+	},
+	{
+		Name: "zrevrank", Arity: 3, Flags: FlagReadonly | FlagFast, Keys: oneKey("", "RO", "access"), Read: zrevrank,
+		Doc: Doc{"Returns how many members of a sorted set come behind one, null if that is absent.", "2.0.0", zsets, "O(log(N)+M) where N is the size of the sorted set and M the number of members behind: they are walked over."},
+	},
+	{
+		Name: "zrange", Arity: -4, Flags: FlagReadonly, Keys: oneKey("", "RO", "access"), Read: zrange,
+		Doc: Doc{"Returns members of a sorted set in order: from one index to another, or those whose scores or names lie in a range.", "1.2.0", zsets, rangeCost},
+	},
+	{
+		Name: "zrevrange", Arity: -4, Flags: FlagReadonly, Keys: oneKey("", "RO", "access"), Read: zrevrange,
+		Doc:        Doc{"Returns members of a sorted set from one index to another, from the highest score down.", "1.2.0", zsets, rangeCost},
+		Deprecated: Deprecated{"6.2.0", "`ZRANGE` with the `REV` argument"},
+	},
+	{
+		Name: "zrangebyscore", Arity: -4, Flags: FlagReadonly, Keys: oneKey("", "RO", "access"), Read: zrangebyscore,
+		Doc:        Doc{"Returns the members of a sorted set whose scores lie in a range.", "1.0.5", zsets, rangeCost},
+		Deprecated: Deprecated{"6.2.0", "`ZRANGE` with the `BYSCORE` argument"},
+	},
+	{
+		Name: "zrevrangebyscore", Arity: -4, Flags: FlagReadonly, Keys: oneKey("", "RO", "access"), Read: zrevrangebyscore,
+		Doc:        Doc{"Returns the members of a sorted set whose scores lie in a range, from the highest score down.", "2.2.0", zsets, rangeCost},
+		Deprecated: Deprecated{"6.2.0", "`ZRANGE` with the `REV` and `BYSCORE` arguments"},
+	},
+	{
+		Name: "zrangebylex", Arity: -4, Flags: FlagReadonly, Keys: oneKey("", "RO", "access"), Read: zrangebylex,
+		Doc:        Doc{"Returns the members of a sorted set, all of one score, that lie in a range of names.", "2.8.9", zsets, rangeCost},
+		Deprecated: Deprecated{"6.2.0", "`ZRANGE` with the `BYLEX` argument"},
+	},
+	{
+		Name: "zrevrangebylex", Arity: -4, Flags: FlagReadonly, Keys: oneKey("", "RO", "access"), Read: zrevrangebylex,
+		Doc:        Doc{"Returns the members of a sorted set, all of one score, that lie in a range of names, from the last name down.", "2.8.9", zsets, rangeCost},
+		Deprecated: Deprecated{"6.2.0", "`ZRANGE` with the `REV` and `BYLEX` arguments"},
+	},
+	{
+		Name: "zrangestore", Arity: -5, Flags: FlagWrite | FlagDenyOOM, Keys: fromTo([]string{"OW", "update"}, []string{"RO", "access"}), Write: zrangestore,
+		Doc: Doc{"Makes a key hold what ZRANGE returns of another one, with the scores.", "6.2.0", zsets, rangeCost},
+	},
+	{
+		Name: "zremrangebyrank", Arity: 4, Flags: FlagWrite, Keys: oneKey("", "RW", "delete"), Write: zremrangebyrank,
+		Doc: Doc{"Removes the members of a sorted set from one index to another.", "2.0.0", zsets, rangeCost},
+	},
+	{
+		Name: "zremrangebyscore", Arity: 4, Flags: FlagWrite, Keys: oneKey("", "RW", "delete"), Write: zremrangebyscore,
+		Doc: Doc{"Removes the members of a sorted set whose scores lie in a range.", "1.2.0", zsets, rangeCost},
+	},
+	{
+		Name: "zremrangebylex", Arity: 4, Flags: FlagWrite, Keys: oneKey("", "RW", "delete"), Write: zremrangebylex,
+		Doc: Doc{"Removes the members of a sorted set, all of one score, that lie in a range of names.", "2.8.9", zsets, rangeCost},
+	},
+	{
+		Name: "zpopmin", Arity: -2, Flags: FlagWrite | FlagFast, Keys: oneKey("", "RW", "access", "delete"), Write: zpopmin,
+		Doc: Doc{"Removes and returns the members of a sorted set with the lowest scores.", "5.0.0", zsets, "O(log(N)*M) where N is the size of the sorted set and M the number of members removed."},
+	},
+	{
+		Name: "zpopmax", Arity: -2, Flags: FlagWrite | FlagFast, Keys: oneKey("", "RW", "access", "delete"), Write: zpopmax,
+		Doc: Doc{"Removes and returns the members of a sorted set with the highest scores.", "5.0.0", zsets, "O(log(N)*M) where N is the size of the sorted set and M the number of members removed."},
+	},
+	{
+		Name: "zmpop", Arity: -4, Flags: FlagWrite | FlagMovableKeys, Keys: countedKeys(1, "RW", "access", "delete"), Write: zmpop,
+		Doc: Doc{"Removes and returns members with the lowest or highest scores of the first of some sorted sets that is there.", "7.0.0", zsets, "O(K)+O(M*log(N)) where K is the number of keys, N the size of the sorted set and M the number of members removed."},
+	},
+	{
+		Name: "zrandmember", Arity: -2, Flags: FlagReadonly, Keys: oneKey("", "RO", "access"), Read: zrandmember, Tips: []string{"nondeterministic_output"},
+		Doc: Doc{"Returns one or several random members of a sorted set.", "6.2.0", zsets, "O(N) where N is the number of members returned; O(M) where that is more than a third of the size M."},
+	},
+	{
+		Name: "zscan", Arity: -3, Flags: FlagReadonly, Keys: oneKey("", "RO", "access"), Read: zscan, Tips: []string{"nondeterministic_output"},
+		Doc: Doc{"Lists the members of a sorted set with their scores part by part, from a cursor.", "2.8.0", zsets, "O(1) for every call, O(N) for all calls of one listing, N being the size of the sorted set; up to 1024 members are one part."},
+	},
+	{
+		Name: "zunion", Arity: -3, Flags: FlagReadonly | FlagMovableKeys, Keys: countedKeys(1, "RO", "access"), Read: zunion,
+		Doc: Doc{"Returns the members of all of some sorted sets and sets.", "6.2.0", zsets, unionCost},
+	},
+	{
+		Name: "zinter", Arity: -3, Flags: FlagReadonly | FlagMovableKeys, Keys: countedKeys(1, "RO", "access"), Read: zinter,
+		Doc: Doc{"Returns the members that each of some sorted sets and sets has.", "6.2.0", zsets, interCost},
+	},
+	{
+		Name: "zdiff", Arity: -3, Flags: FlagReadonly | FlagMovableKeys, Keys: countedKeys(1, "RO", "access"), Read: zdiff,
+		Doc: Doc{"Returns the members of the first of some sorted sets and sets that no other one has.", "6.2.0", zsets, diffCost},
+	},
+	{
+		Name: "zunionstore", Arity: -4, Flags: FlagWrite | FlagDenyOOM | FlagMovableKeys, Keys: storedKeys, Write: zunionstore,
+		Doc: Doc{"Makes a key hold what ZUNION returns.", "2.0.0", zsets, unionCost},
+	},
+	{
+		Name: "zinterstore", Arity: -4, Flags: FlagWrite | FlagDenyOOM | FlagMovableKeys, Keys: storedKeys, Write: zinterstore,
+		Doc: Doc{"Makes a key hold what ZINTER returns.", "2.0.0", zsets, interCost},
+	},
+	{
+		Name: "zdiffstore", Arity: -4, Flags: FlagWrite | FlagDenyOOM | FlagMovableKeys, Keys: storedKeys, Write: zdiffstore,
+		Doc: Doc{"Makes a key hold what ZDIFF returns.", "6.2.0", zsets, diffCost},
+	},
+	{
+		Name: "zintercard", Arity: -3, Flags: FlagReadonly | FlagMovableKeys, Keys: countedKeys(1, "RO", "access"), Read: zintercard,
+		Doc: Doc{"Counts the members that each of some sorted sets and sets has, up to a limit.", "7.0.0", zsets, "O(N*K) where N is the size of the smallest and K the number of them."},
+	},
+}
+
+const (
+	zsets     = "sorted-set"
+	rangeCost = "O(log(N)+M) where N is the size of the sorted set and M the number of members in the range, and of those between it and the nearer end where it is given by index."
+	unionCost = "O(N)+O(M*log(M)) where N is the sum of the sizes and M the size of the result."
+	interCost = "O(N*K)+O(M*log(M)) where N is the size of the smallest, K the number of them and M the size of the result."
+	diffCost  = "O(N*K)+O(M*log(M)) where N is the size of the first, K the number of them and M the size of the result."
+)
+
+// countedKeys is the key specification of a command with a number of keys at an index and the keys behind it.
+func countedKeys(at int, flags ...string) []KeySpec {
+	return []KeySpec{{First: at, Step: 1, Flags: flags, Counted: true}}
+}
+
+// storedKeys is that of a command with a destination before a number of keys and the keys.
+var storedKeys = append(oneKey("", "OW", "update"), countedKeys(2, "RO", "access")...)
+
+const scoreBytes = 8
+
+// parseDouble reads a number as C's strtod does, wholly, without NUL and leading space; NaN is none. A number that is too large for a
+// double is infinite, one that is too small is 0; both are not exact.
+func parseDouble(b []byte) (f float64, exact, ok bool) {
+	if len(b) == 0 || bytes.IndexByte(b, '_') >= 0 {
+		return 0, false, false
+	}
+	if n, ok := parseInt(b); ok && -1<<53 < n && n < 1<<53 {
+		return float64(n), true, true
+	}
+	text := string(b)
+	digits := b
+	if digits[0] == '-' || digits[0] == '+' {
+		digits = digits[1:]
+	}
+	hex := len(digits) > 2 && digits[0] == '0' && digits[1]|0x20 == 'x'
+	if hex && bytes.IndexAny(digits, "pP") < 0 {
+		text += "p0"
+	}
+	f, err := strconv.ParseFloat(text, 64)
+	if err != nil && !math.IsInf(f, 0) || math.IsNaN(f) {
+		return 0, false, false
+	}
+	exact = err == nil
+	if f == 0 { // of something that is not?
+		if hex {
+			digits = digits[2:]
+		}
+		for _, c := range digits {
+			if c|0x20 == 'p' || !hex && c|0x20 == 'e' {
+				break
+			}
+			exact = exact && (c == '0' || c == '.')
+		}
+	}
+	return f, exact, true
+}
+
+// parseScore reads a score, an increment or a weight.
+func parseScore(b []byte) (score float64, ok bool) {
+	score, exact, ok := parseDouble(b)
+	return score, ok && exact
+}
+
+// score reads the score of a member.
+func (c *collection) score(member []byte) (score float64, there bool, err error) {
+	value, there, err := c.get(member)
+	if there {
+		score, err = c.scoreOf(value)
+	}
+	return score, there, err
+}
+
+// scoreOf is the score that a member's value is; that of a member of a set is 1.
+func (c *collection) scoreOf(value []byte) (float64, error) {
+	switch {
+	case c.Type == keys.Set:
+		return 1, nil
+	case len(value) != scoreBytes: // of another type, or damaged
+		return 0, fmt.Errorf("%v %q: a score of %d bytes, want %d", c.Type, c.user, len(value), scoreBytes)
+	}
+	return keys.Score(value), nil
+}
+
+// scoreKey returns the storage key of a member in redis_zset_score; it is valid until the next call on c.
+func (c *collection) scoreKey(score float64, member []byte) []byte {
+	c.key = append(keys.AppendScore(c.key[:c.front], score), member...)
+	c.key[0] = byte(keys.ZSetScore)
+	return c.key
+}
+
+// insertMember stores a member that is known not to be there.
+func (w *Writer) insertMember(c *collection, member []byte, score float64) error {
+	w.grow(c, 1)
+	return w.setMember(c, member, score)
+}
+
+// setMember stores a member with its score, of which there is no score key.
+func (w *Writer) setMember(c *collection, member []byte, score float64) error {
+	score += 0 // -0.0 becomes 0
+	w.value = keys.AppendScore(w.value[:0], score)
+	if err := w.set(c, member, w.value); err != nil {
+		return err
+	}
+	return w.Batch.Set(c.scoreKey(score, member), nil)
+}
+
+// storeMember is insertMember for a collection that has been begun by renew.
+func (w *Writer) storeMember(c *collection, member []byte, score float64) error {
+	w.grow(c, 1)
+	score += 0
+	w.value = keys.AppendScore(w.value[:0], score)
+	if err := w.Batch.SetAhead(c.at(member), w.value); err != nil {
+		return err
+	}
+	return w.Batch.SetAhead(c.scoreKey(score, member), nil)
+}
+
+// eraseMember deletes a member that is known to be there with this score.
+func (w *Writer) eraseMember(c *collection, member []byte, score float64) error {
+	if err := w.erase(c, member); err != nil {
+		return err
+	}
+	return w.Batch.Delete(c.scoreKey(score, member))
+}
+
+// zaddOptions say which members ZADD changes, and how.
+type zaddOptions struct{ nx, xx, gt, lt, ch, incr bool }
+
+// parse reads options from args[2] on, and returns how many arguments come before what follows them.
+func (o *zaddOptions) parse(args [][]byte) (n int) {
+	for n = 2; n < len(args); n++ {
+		switch a := args[n]; {
+		case IsOption(a, "nx"):
+			o.nx = true
+		case IsOption(a, "xx"):
+			o.xx = true
+		case IsOption(a, "gt"):
+			o.gt = true
+		case IsOption(a, "lt"):
+			o.lt = true
+		case IsOption(a, "ch"):
+			o.ch = true
+		case IsOption(a, "incr"):
+			o.incr = true
+		default:
+			return n
+		}
+	}
+	return n
+}
+
+func zadd(w *Writer, args [][]byte, out *Reply) error { return w.zadd(args, zaddOptions{}, out) }
+func zincrby(w *Writer, args [][]byte, out *Reply) error {
+	return w.zadd(args, zaddOptions{incr: true}, out)
+}
+
+// zadd is ZADD, and ZINCRBY, which takes the same options as it happens.
+func (w *Writer) zadd(args [][]byte, o zaddOptions, out *Reply) error {
+	pairs := args[o.parse(args):]
+	switch {
+	case len(pairs) == 0 || len(pairs)%2 != 0:
+		out.Error(ErrSyntax)
+		return nil
+	case o.nx && o.xx:
+		out.Error(errZAddNXXX)
+		return nil
+	case o.gt && o.nx, o.lt && o.nx, o.gt && o.lt:
+		out.Error(errZAddGTLT)
+		return nil
+	case o.incr && len(pairs) > 2:
+		out.Error(errZAddIncr)
+		return nil
+	}
+	var room [16]float64
+	scores := room[:0]
+	for i := 0; i < len(pairs); i += 2 {
+		score, ok := parseScore(pairs[i])
+		if !ok {
+			out.Error(ErrNotFloat)
+			return nil
+		}
+		scores = append(scores, score)
+	}
+	var c collection
+	if ok, err := w.open(&c, args[1], keys.ZSet, out); !ok {
+		return err
+	}
+	added, updated, score, done := int64(0), int64(0), float64(0), false
+	for i := range scores {
+		member := pairs[2*i+1]
+		present, there, err := c.score(member)
+		if err != nil {
+			return err
+		}
+		score = scores[i]
+		if there && o.incr {
+			score += present
+		}
+		switch {
+		case math.IsNaN(score):
+			out.Error(errNaNScore)
+			return nil
+		case there && (o.nx || o.lt && score >= present || o.gt && score <= present), !there && o.xx:
+			continue
+		case !there:
+			added++
+			err = w.insertMember(&c, member, score)
+		case score != present:
+			updated++
+			if err = w.Batch.Delete(c.scoreKey(present, member)); err == nil {
+				err = w.setMember(&c, member, score)
+			}
+		}
+		if err != nil {
+			return err
+		}
+		done = true
+	}
+	switch {
+	case o.incr && done:
+		out.Double(score)
+	case o.incr:
+		out.Null()
+	case o.ch:
+		out.Int(added + updated)
+	default:
+		out.Int(added)
+	}
+	return w.close(&c)
+}
+
+func zrem(w *Writer, args [][]byte, out *Reply) error {
+	var c collection
+	if ok, err := w.open(&c, args[1], keys.ZSet, out); !ok {
+		return err
+	}
+	n := int64(0)
+	for _, member := range args[2:] {
+		score, there, err := c.score(member)
+		if err == nil && there {
+			n++
+			err = w.eraseMember(&c, member, score)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	out.Int(n)
+	return w.close(&c)
+}
+
+func zscore(r *Reader, args [][]byte, out *Reply) error {
+	var c collection
+	if ok, err := r.open(&c, args[1], keys.ZSet, out); !ok {
+		return err
+	}
+	return c.replyScore(args[2], out)
+}
+
+func zmscore(r *Reader, args [][]byte, out *Reply) error {
+	var c collection
+	if ok, err := r.open(&c, args[1], keys.ZSet, out); !ok {
+		return err
+	}
+	out.Array(len(args) - 2)
+	for _, member := range args[2:] {
+		if err := c.replyScore(member, out); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// replyScore appends the score of a member, or a null.
+func (c *collection) replyScore(member []byte, out *Reply) error {
+	score, there, err := c.score(member)
+	switch {
+	case err != nil:
+		return err
+	case there:
+		out.Double(score)
+	default:
+		out.Null()
+	}
+	return nil
+}
+
+func zcard(r *Reader, args [][]byte, out *Reply) error { return r.size(args[1], keys.ZSet, out) }
+
+func zpopmin(w *Writer, args [][]byte, out *Reply) error { return w.zpop(args, false, out) }
+func zpopmax(w *Writer, args [][]byte, out *Reply) error { return w.zpop(args, true, out) }
+
+// zpop is ZPOPMIN, or ZPOPMAX if max.
+func (w *Writer) zpop(args [][]byte, max bool, out *Reply) error {
+	n := int64(1)
+	switch {
+	case len(args) > 3:
+		out.Error(ErrSyntax)
+		return nil
+	case len(args) == 3:
+		var ok bool
+		if n, ok = parseInt(args[2]); !ok || n < 0 {
+			out.Error(ErrOutOfRangePos)
+			return nil
+		}
+	}
+	var c collection
+	if ok, err := w.open(&c, args[1], keys.ZSet, out); !ok {
+		return err
+	}
+	n = min(n, int64(c.Size))
+	nested := len(args) == 3 && out.Proto == 3
+	if nested {
+		out.Array(int(n))
+	} else {
+		out.Array(int(2 * n))
+	}
+	return w.pop(&c, n, max, nested, out)
+}
+
+// pop removes and replies n members, of which there are so many, and closes the sorted set; nested as pairs.
+func (w *Writer) pop(c *collection, n int64, max, nested bool, out *Reply) error {
+	if n == 0 {
+		return nil
+	}
+	z := zspan{by: byRank, rev: max, last: n - 1}
+	err := c.walk(&z, func(score float64, member []byte) error {
+		if nested {
+			out.Array(2)
+		}
+		out.Bulk(member)
+		out.Double(score)
+		return w.eraseMember(c, member, score)
+	})
+	if err != nil {
+		return err
+	}
+	return w.close(c)
+}
+
+func zmpop(w *Writer, args [][]byte, out *Reply) error {
+	n, ok := parseInt(args[1])
+	if !ok || n < 1 {
+		out.Error(errKeyCount)
+		return nil
+	}
+	if n > int64(len(args)-3) {
+		out.Error(ErrSyntax)
+		return nil
+	}
+	names, options := args[2:2+n], args[2+n:]
+	max := IsOption(options[0], "max")
+	if !max && !IsOption(options[0], "min") {
+		out.Error(ErrSyntax)
+		return nil
+	}
+	count := int64(1)
+	if options = options[1:]; len(options) > 0 {
+		if len(options) < 2 || !IsOption(options[0], "count") {
+			out.Error(ErrSyntax)
+			return nil
+		}
+		if count, ok = parseInt(options[1]); !ok || count < 1 {
+			out.Error(errPopCount)
+			return nil
+		}
+		if len(options) > 2 {
+			out.Error(ErrSyntax)
+			return nil
+		}
+	}
+	for _, key := range names {
+		var c collection
+		if ok, err := w.open(&c, key, keys.ZSet, out); !ok {
+			return err
+		}
+		if c.Size == 0 {
+			continue
+		}
+		count = min(count, int64(c.Size))
+		out.Array(2)
+		out.Bulk(key)
+		out.Array(int(count))
+		return w.pop(&c, count, max, true, out)
+	}
+	out.NullArray()
+	return nil
+}
+
+func zrandmember(r *Reader, args [][]byte, out *Reply) error {
+	n, option, ok := parseSample(args, "withscores", out)
+	if !ok {
+		return nil
+	}
+	var c collection
+	if ok, err := r.open(&c, args[1], keys.ZSet, out); !ok {
+		return err
+	}
+	if len(args) == 2 {
+		if c.Size == 0 {
+			out.Null()
+			return nil
+		}
+		return c.sample(1, r.random(), out, func(sub, _ []byte) { out.Bulk(sub) })
+	}
+	c.openSample(n, option, out)
+	return c.sample(n, r.random(), out, func(sub, value []byte) {
+		if option && out.Proto == 3 {
+			out.Array(2)
+		}
+		out.Bulk(sub)
+		if option {
+			out.Double(keys.Score(value))
+		}
+	})
+}
+
+func zscan(r *Reader, args [][]byte, out *Reply) error {
+	return r.scan(args, keys.ZSet, 2, out, func(out *Reply, sub, value []byte) {
+		out.Bulk(sub)
+		var room [40]byte
+		out.Bulk(appendDouble(room[:0], keys.Score(value)))
+	})
+}
