@@ -116,7 +116,7 @@ func (l *nameLimit) compare(name []byte) int {
 	return bytes.Compare(l.name, name)
 }
 
-// contains reports on which side of the range of names a name is: below 0 before it, 0 inside, above 0 behind it.
+// side reports on which side of the range of names a name is: below 0 before it, 0 inside, above 0 behind it.
 func (z *zspan) side(name []byte) int {
 	if n := z.from.compare(name); n > 0 || n == 0 && z.from.exclusive {
 		return -1
@@ -148,7 +148,7 @@ func (z *zspan) clip(size int64) (n int64) {
 		z.last += size
 	}
 	z.first = max(z.first, 0)
-	z.last = min(z.last, size-1)
+	z.last = max(min(z.last, size-1), -1) // neither is so far away that the difference would overflow
 	return max(z.last-z.first+1, 0)
 }
 

@@ -59,7 +59,7 @@ func ParseCall(line string) (args []string, err error) {
 }
 
 // Cases are the written cases, by command.
-var Cases = slices.Concat(stringCases, hashCases, setCases, listCases)
+var Cases = slices.Concat(stringCases, hashCases, setCases, listCases, zsetCases)
 
 // stringCases are those of strings, of keys, and of everything else that is no family of its own.
 var stringCases = []Case{
