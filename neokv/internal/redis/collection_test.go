@@ -52,6 +52,12 @@ func TestStoredBytes(t *testing.T) {
 			} else {
 				d.must(2, "lpush", key, value)
 			}
+		"zset": func(d *region, key, sub, value string) {
+			score := 0.0
+			if len(value) == scoreBytes {
+				score = keys.Score([]byte(value))
+			}
+			d.must(2, "zadd", key, fmt.Sprint(score), sub)
 		},
 	}
 	checked := 0
