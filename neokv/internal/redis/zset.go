@@ -572,6 +572,10 @@ func zscan(r *Reader, args [][]byte, out *Reply) error {
 	return r.scan(args, keys.ZSet, 2, out, func(out *Reply, sub, value []byte) {
 		out.Bulk(sub)
 		var room [40]byte
-		out.Bulk(appendDouble(room[:0], keys.Score(value)))
+		if f := keys.Score(value); f == math.Trunc(f) && math.Abs(f) <= 1<<62 { // in digits here, as Redis has it in small sorted sets
+			out.Bulk(appendInt(room[:0], int64(f)))
+		} else {
+			out.Bulk(appendDouble(room[:0], f))
+		}
 	})
 }

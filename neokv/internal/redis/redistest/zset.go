@@ -438,7 +438,7 @@ var zsetCases = []Case{
 		exists {t}z
 		zmpop 0 {t}z min
 		zmpop x {t}z min
-		zmpop 2 {t}z min
+		zmpop 2 {t}z {t}x
 		zmpop 1 {t}z mid
 		zmpop 1 {t}z min count
 		zmpop 1 {t}z min count 0
@@ -602,6 +602,8 @@ var zsetCases = []Case{
 		zscan {t}no 0
 		zscan {t}z 0
 		zadd {t}z 1e300 a -inf b 7 c 0.1 ab
+		zscan {t}z 0
+		zadd {t}z 1538664195546265856 large 4611686018427387904 limit 9e18 larger -1e17 low
 		zscan {t}z 0
 		zscan {t}z 0 match a*
 		zscan {t}z 0 count 1
