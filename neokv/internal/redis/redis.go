@@ -137,6 +137,7 @@ type Writer struct {
 	rand       *rand.Rand // draws from numbers
 	numbers    rand.PCG
 	seeded     uint64 // apply index of the entry that numbers are of
+	popped     ends   // of sorted sets
 }
 
 // Orphans is how much the reclaimer has to do.
@@ -145,6 +146,7 @@ type Orphans struct{ Collections, Elements uint64 }
 // Run runs a write command, whose Write is not nil, as its function's comment says.
 func (w *Writer) Run(c *Command, args [][]byte, out *Reply) error {
 	w.opened.used = 0
+	w.popped.follow(w.Index)
 	return c.Write(w, args, out)
 }
 

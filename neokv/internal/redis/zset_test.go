@@ -226,6 +226,53 @@ func TestZSetRanges(t *testing.T) {
 	}
 }
 
+// TestPopsFindTheEnds: whatever comes between them, pops return the lowest and the highest members; also where entries have been passed over
+// that brought a member below what is remembered, as a region snapshot does.
+func TestPopsFindTheEnds(t *testing.T) {
+	d := newRegion(t)
+	seed := rand.Uint64()
+	random := rand.New(rand.NewPCG(seed, 0))
+	var order []string // "score member", of two digits each
+	for i := range 4000 {
+		name, n := "zpopmin", 1+random.IntN(3)
+		switch random.IntN(5) {
+		case 0, 1:
+			score, member := 10+random.IntN(90), fmt.Sprint(10+random.IntN(90))
+			order = slices.DeleteFunc(order, func(s string) bool { return s[3:] == member })
+			order = append(order, fmt.Sprint(score, " ", member))
+			slices.Sort(order)
+			known := d.w.popped
+			for i := range known.known {
+				for n, at := range known.known[i].at {
+					known.known[i].at[n] = bytes.Clone(at)
+				}
+			}
+			d.must(2, "zadd", "z", fmt.Sprint(score), member)
+			if random.IntN(4) == 0 { // the Writer has not run this entry
+				d.w.popped = known
+				d.state.ApplyIndex++
+			}
+			continue
+		case 2:
+			name = "zpopmax"
+			slices.Reverse(order)
+		}
+		n = min(n, len(order))
+		want := slices.Clone(order[:n])
+		if order = order[n:]; name == "zpopmax" {
+			slices.Reverse(order)
+		}
+		var got []string
+		popped := texts(d.must(2, name, "z", strconv.Itoa(n)))
+		for i := 0; i+1 < len(popped); i += 2 {
+			got = append(got, popped[i+1]+" "+popped[i])
+		}
+		if !slices.Equal(got, want) {
+			t.Fatalf("seed %d: call %d: %s of %d: %q, want %q", seed, i, name, n, got, want)
+		}
+	}
+}
+
 // TestParseDouble compares with what C's strtod reads.
 func TestParseDouble(t *testing.T) {
 	for _, c := range []struct {
