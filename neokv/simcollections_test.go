@@ -70,6 +70,7 @@ func TestSweeps(t *testing.T) {
 		held(false, "with none")
 		at.ask("SET", first, "v") // blindly
 		at.ask("HSET", second, "f", "v")
+		time.Sleep(10 * time.Second) // until the followers have applied it, too
 		held(true, "with one again")
 		if got := at.ask("HGET", second, "f"); got != "v" {
 			t.Errorf("HGET = %s", got)

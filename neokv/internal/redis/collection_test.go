@@ -52,6 +52,7 @@ func TestStoredBytes(t *testing.T) {
 			} else {
 				d.must(2, "lpush", key, value)
 			}
+		},
 		"zset": func(d *region, key, sub, value string) {
 			score := 0.0
 			if len(value) == scoreBytes {

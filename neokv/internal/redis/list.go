@@ -767,7 +767,7 @@ func (w *Writer) moveItem(args [][]byte, fromLeft, toLeft bool, out *Reply) erro
 func lmpop(w *Writer, args [][]byte, out *Reply) error {
 	n, ok := parseInt(args[1])
 	if !ok || n < 1 {
-		out.Error(errKeyCount)
+		out.Error(errNumKeys)
 		return nil
 	}
 	if n > int64(len(args)-3) {

@@ -334,6 +334,7 @@ type combination func(sets []collection, f func(member []byte) bool) error
 // opener is what opens collections: a Reader or a Writer.
 type opener interface {
 	open(c *collection, key []byte, t keys.Type, out *Reply) (ok bool, err error)
+	openMembers(c *collection, key []byte, out *Reply) (ok bool, err error)
 }
 
 // openSets opens several sets. It is not ok where one of the keys holds something else, and the reply says so.

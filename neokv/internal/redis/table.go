@@ -113,17 +113,18 @@ func (c *Command) CheckArity(n int) bool {
 // AppendKeys appends the positions in args of the call's keys, in order. The arity must hold. Positions that the arguments do not
 // have are left out; where keys are counted and the count is wrong there are none.
 func (c *Command) AppendKeys(dst []int, args [][]byte) []int {
+	before := len(dst)
 	for i := range c.Keys {
 		k := &c.Keys[i]
 		first, last := k.First, k.First+k.Last
 		switch {
 		case k.Counted:
 			if first >= len(args) {
-				continue
+				return dst[:before]
 			}
 			n, ok := parseInt(args[first])
 			if first++; !ok || n < 1 || n > int64(len(args)-first) {
-				continue // the command is an error
+				return dst[:before] // the command is an error
 			}
 			last = first + int(n) - 1
 		case k.Last < 0:

@@ -13,17 +13,17 @@ import (
 // This file is what is made of several sorted sets and sets: ZUNION, ZINTER, ZDIFF, their STORE forms and ZINTERCARD. The result is put
 // together in memory.
 
-type combination byte
+type scoredCombination byte
 
 const (
-	union combination = iota
+	union scoredCombination = iota
 	inter
 	diff
 )
 
 // combine is one such call.
 type combine struct {
-	how        combination
+	how        scoredCombination
 	name       string // of the command
 	store      bool
 	count      bool // only that is asked for
@@ -43,16 +43,6 @@ type scored struct {
 	member []byte
 	score  float64
 }
-
-// opener is what opens inputs: a Reader or a Writer.
-type opener interface {
-	openMembers(c *collection, key []byte, out *Reply) (ok bool, err error)
-}
-
-var (
-	_ opener = (*Reader)(nil)
-	_ opener = (*Writer)(nil)
-)
 
 // openMembers is open for a key that holds a sorted set or a set.
 func (r *Reader) openMembers(c *collection, key []byte, out *Reply) (ok bool, err error) {
@@ -261,22 +251,22 @@ func (c *collection) members(f func(member []byte, score float64) (more bool, er
 }
 
 func zunion(r *Reader, args [][]byte, out *Reply) error {
-	return r.combine(&combine{how: union, name: "zunion"}, args, out)
+	return r.combineScored(&combine{how: union, name: "zunion"}, args, out)
 }
 
 func zinter(r *Reader, args [][]byte, out *Reply) error {
-	return r.combine(&combine{how: inter, name: "zinter"}, args, out)
+	return r.combineScored(&combine{how: inter, name: "zinter"}, args, out)
 }
 
 func zdiff(r *Reader, args [][]byte, out *Reply) error {
-	return r.combine(&combine{how: diff, name: "zdiff"}, args, out)
+	return r.combineScored(&combine{how: diff, name: "zdiff"}, args, out)
 }
 
 func zintercard(r *Reader, args [][]byte, out *Reply) error {
-	return r.combine(&combine{how: inter, name: "zintercard", count: true}, args, out)
+	return r.combineScored(&combine{how: inter, name: "zintercard", count: true}, args, out)
 }
 
-func (r *Reader) combine(x *combine, args [][]byte, out *Reply) error {
+func (r *Reader) combineScored(x *combine, args [][]byte, out *Reply) error {
 	if ok, err := x.parse(r, args[1:], out); !ok {
 		return err
 	}
@@ -302,18 +292,18 @@ func (r *Reader) combine(x *combine, args [][]byte, out *Reply) error {
 }
 
 func zunionstore(w *Writer, args [][]byte, out *Reply) error {
-	return w.combine(&combine{how: union, name: "zunionstore"}, args, out)
+	return w.combineScored(&combine{how: union, name: "zunionstore"}, args, out)
 }
 
 func zinterstore(w *Writer, args [][]byte, out *Reply) error {
-	return w.combine(&combine{how: inter, name: "zinterstore"}, args, out)
+	return w.combineScored(&combine{how: inter, name: "zinterstore"}, args, out)
 }
 
 func zdiffstore(w *Writer, args [][]byte, out *Reply) error {
-	return w.combine(&combine{how: diff, name: "zdiffstore"}, args, out)
+	return w.combineScored(&combine{how: diff, name: "zdiffstore"}, args, out)
 }
 
-func (w *Writer) combine(x *combine, args [][]byte, out *Reply) error {
+func (w *Writer) combineScored(x *combine, args [][]byte, out *Reply) error {
 	x.store = true
 	if ok, err := x.parse(w, args[2:], out); !ok {
 		return err

@@ -186,7 +186,7 @@ func parseDouble(b []byte) (f float64, exact, ok bool) {
 		digits = digits[1:]
 	}
 	hex := len(digits) > 2 && digits[0] == '0' && digits[1]|0x20 == 'x'
-	if hex && bytes.IndexAny(digits, "pP") < 0 {
+	if hex && !bytes.ContainsAny(digits, "pP") {
 		text += "p0"
 	}
 	f, err := strconv.ParseFloat(text, 64)
@@ -470,11 +470,11 @@ func (w *Writer) zpop(args [][]byte, max bool, out *Reply) error {
 	} else {
 		out.Array(int(2 * n))
 	}
-	return w.pop(&c, n, max, nested, out)
+	return w.popScored(&c, n, max, nested, out)
 }
 
-// pop removes and replies n members, of which there are so many, and closes the sorted set; nested as pairs.
-func (w *Writer) pop(c *collection, n int64, max, nested bool, out *Reply) error {
+// popScored removes and replies n members, of which there are so many, and closes the sorted set; nested as pairs.
+func (w *Writer) popScored(c *collection, n int64, max, nested bool, out *Reply) error {
 	if n == 0 {
 		return nil
 	}
@@ -562,7 +562,7 @@ func (x *ends) inserted(version uint64, at []byte) {
 func zmpop(w *Writer, args [][]byte, out *Reply) error {
 	n, ok := parseInt(args[1])
 	if !ok || n < 1 {
-		out.Error(errKeyCount)
+		out.Error(errNumKeys)
 		return nil
 	}
 	if n > int64(len(args)-3) {
@@ -582,7 +582,7 @@ func zmpop(w *Writer, args [][]byte, out *Reply) error {
 			return nil
 		}
 		if count, ok = parseInt(options[1]); !ok || count < 1 {
-			out.Error(errPopCount)
+			out.Error(errCountPositive)
 			return nil
 		}
 		if len(options) > 2 {
@@ -602,7 +602,7 @@ func zmpop(w *Writer, args [][]byte, out *Reply) error {
 		out.Array(2)
 		out.Bulk(key)
 		out.Array(int(count))
-		return w.pop(&c, count, max, true, out)
+		return w.popScored(&c, count, max, true, out)
 	}
 	out.NullArray()
 	return nil

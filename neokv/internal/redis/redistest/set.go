@@ -11,7 +11,7 @@ func (g *Generator) member() string {
 	if g.one(3) {
 		return strconv.Itoa(g.IntN(12) - 2)
 	}
-	return g.pick("a", "b", "c", "aa", "ab", "m1", "m2", "m3", "", "\x00", "A", "a\x00", "m\r\n", "\xff\xfe", "\xff", "9223372036854775807", "9223372036854775808", "-0", "01",
+	return g.pick("a", "b", "c", "aa", "ab", "m1", "m2", "m3", "", "\x00", "A", "a\x00", "m\r\n", "\xff\xfe", "\xff", "9223372036854775807", "9223372036854775808", "-00", "01",
 		strings.Repeat("member", 30))
 }
 
