@@ -98,7 +98,7 @@ func TestRepliesOfTheCluster(t *testing.T) {
 			t.Run(fmt.Sprintf("%s/RESP%d", x.name, proto), func(t *testing.T) {
 				report, err := redistest.Run(redistest.Options{
 					Want: want, Got: func() (net.Conn, error) { return net.Dial("tcp", x.addr) },
-					Seed: *compareSeed + uint64(proto), Calls: *compareCalls, Proto: proto, Tag: x.tag, Spread: x.spread,
+					Seed: *compareSeed + uint64(proto), Calls: *compareCalls, Proto: proto, Tag: x.tag, Spread: x.spread, Cluster: x.cluster,
 				})
 				if report != nil {
 					for _, d := range report.Differences {

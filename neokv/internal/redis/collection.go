@@ -89,10 +89,16 @@ func (r *Reader) open(c *collection, key []byte, t keys.Type, out *Reply) (ok bo
 	return true, nil
 }
 
-// begin is open where the key's record has been loaded, and is a live one of a collection.
-func (r *Reader) begin(c *collection, slot topology.Slot, key []byte, rec *record) {
-	c.start(r.Space, slot, key, rec.Type, rec, &r.opened)
+// begin is open where the key's record has been loaded, and is a live one of a collection. The memory is of s.
+func (r *Reader) begin(c *collection, slot topology.Slot, key []byte, rec *record, s *scratch) {
+	c.start(r.Space, slot, key, rec.Type, rec, s)
 	c.from = r.View
+}
+
+// begin is that of a Reader, to read the collection as the writes so far leave it.
+func (w *Writer) begin(c *collection, slot topology.Slot, key []byte, rec *record, s *scratch) {
+	c.start(w.Space, slot, key, rec.Type, rec, s)
+	c.from = w.Batch
 }
 
 // open reads what a key holds of a type, to change it. It reports false, with Redis's error in out, where it holds another type.

@@ -97,7 +97,7 @@ func (c *Command) WriteInfo(out *Reply) {
 	c.writeFlags(out)
 	first, last, step := 0, 0, 0
 	n := 0
-	for n < len(c.Keys) && !c.Keys[n].Counted {
+	for n < len(c.Keys) && !c.Keys[n].Counted && !c.Keys[n].Unknown {
 		n++
 	}
 	if n > 0 { // several specifications follow each other, as far as Redis sums them up
@@ -172,6 +172,19 @@ func (k *KeySpec) write(out *Reply) {
 		out.Status(f)
 	}
 	out.BulkString("begin_search")
+	if k.Unknown {
+		for _, name := range [...]string{"", "find_keys"} {
+			if name != "" {
+				out.BulkString(name)
+			}
+			out.Map(2)
+			out.BulkString("type")
+			out.BulkString("unknown")
+			out.BulkString("spec")
+			out.Map(0)
+		}
+		return
+	}
 	out.Map(2)
 	out.BulkString("type")
 	out.BulkString("index")

@@ -1,5 +1,7 @@
 package redis
 
+import "slices"
+
 // Flags are Redis's command flags.
 type Flags uint32
 
@@ -86,7 +88,7 @@ func (c *Command) inCategory(name string) bool {
 		}
 	}
 	if len(c.Sub) == 0 && groupCategories[c.Doc.Group] == name { // a container itself has only what its flags say
-		return true
+		return name != "keyspace" || !slices.Contains(c.Categories, "list") // SORT is about what keys hold
 	}
 	switch name {
 	case "write":

@@ -64,6 +64,10 @@ func (d *region) call(args [][]byte, out *Reply) error {
 	case !c.CheckArity(len(args)):
 		out.WrongArity(c)
 		return nil
+	case c.ReadBy != nil && c.ReadBy(args) != nil:
+		c = c.ReadBy(args)
+	}
+	switch {
 	case c.Write != nil:
 		d.state.TimeMS = max(d.state.TimeMS, d.now())
 		return d.write(func(w *Writer) error { return w.Run(c, args, out) })

@@ -136,7 +136,7 @@ func (r *Reader) encoding(key []byte, rec *record) (string, error) {
 		return spread, nil
 	}
 	var c collection
-	r.begin(&c, topology.SlotOf(key), key, rec)
+	r.begin(&c, topology.SlotOf(key), key, rec, &r.opened)
 	name := packed
 	err := c.each(nil, func(sub, value []byte) bool {
 		_, integer := parseInt(sub)
@@ -218,7 +218,7 @@ func memoryUsage(r *Reader, args [][]byte, out *Reply) error {
 // elementBytes is about how many bytes the elements of a collection take, by the first ones.
 func (r *Reader) elementBytes(key []byte, rec *record, samples uint64) (uint64, error) {
 	var c collection
-	r.begin(&c, topology.SlotOf(key), key, rec)
+	r.begin(&c, topology.SlotOf(key), key, rec, &r.opened)
 	looked, bytes := uint64(0), uint64(0)
 	err := c.each(nil, func(sub, value []byte) bool {
 		looked++

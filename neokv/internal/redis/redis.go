@@ -28,6 +28,12 @@ type Command struct {
 	Read  func(r *Reader, args [][]byte, out *Reply) error
 	Write func(w *Writer, args [][]byte, out *Reply) error
 
+	// ReadBy, if it is not nil, returns the row of a read command by which a call of this write command may be run as well, nil where the
+	// call writes. The arity must hold.
+	ReadBy func(args [][]byte) *Command
+	// FindKeys, if it is not nil, takes the place of Keys in finding them, where these are not all known; see AppendKeys.
+	FindKeys func(dst []int, args [][]byte) []int
+
 	// Split says how the proxy port cuts the command by region and joins the parts.
 	Split Split
 	// Everywhere marks a command without keys that runs once in each region that the store leads (proxy: in every region):
@@ -59,13 +65,16 @@ const (
 	SplitJoin               // arrays, one behind the other (KEYS)
 )
 
-// KeySpec says where keys are, as in Redis 7's key specifications of kind index + range, or index + keynum where it is Counted.
+// KeySpec says where keys are, as in Redis 7's key specifications of kind index + range, index + keynum
+// where it is Counted, or unknown.
 type KeySpec struct {
 	First int // index of the first key
 	Last  int // index of the last key relative to the first; negative counts from the end of the arguments (-1 the last)
 	Step  int // distance between keys
 	// Counted says that argument First is how many keys follow it; Last does not count.
 	Counted bool
+	// Unknown says that the specification tells no more than that there are keys.
+	Unknown bool
 	Flags   []string // RO, RW, OW, RM; access, update, insert, delete ...
 	Notes   string
 }

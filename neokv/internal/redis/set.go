@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"neokv.dev/neokv/internal/keys"
+	"neokv.dev/neokv/internal/topology"
 )
 
 // This file is sets. A member is an element of the collection: the subkey, with an empty value. Members are stored in order, so unions,
@@ -335,6 +336,8 @@ type combination func(sets []collection, f func(member []byte) bool) error
 type opener interface {
 	open(c *collection, key []byte, t keys.Type, out *Reply) (ok bool, err error)
 	openMembers(c *collection, key []byte, out *Reply) (ok bool, err error)
+	loadIn(slot topology.Slot, key []byte) (record, error)
+	begin(c *collection, slot topology.Slot, key []byte, rec *record, s *scratch)
 }
 
 // openSets opens several sets. It is not ok where one of the keys holds something else, and the reply says so.

@@ -68,7 +68,7 @@ func (t *Table) Find(args [][]byte, out *Reply) *Command {
 }
 
 // data is the table of this package's rows.
-var data = NewTable(concat(stringCommands, hashCommands, setCommands, listCommands, zsetCommands, genericCommands, objectCommands)...)
+var data = NewTable(concat(stringCommands, hashCommands, setCommands, listCommands, zsetCommands, genericCommands, sortCommands, objectCommands)...)
 
 func concat(families ...[]*Command) (rows []*Command) {
 	for _, f := range families {
@@ -113,11 +113,16 @@ func (c *Command) CheckArity(n int) bool {
 // AppendKeys appends the positions in args of the call's keys, in order. The arity must hold. Positions that the arguments do not
 // have are left out; where keys are counted and the count is wrong there are none.
 func (c *Command) AppendKeys(dst []int, args [][]byte) []int {
+	if c.FindKeys != nil {
+		return c.FindKeys(dst, args)
+	}
 	before := len(dst)
 	for i := range c.Keys {
 		k := &c.Keys[i]
 		first, last := k.First, k.First+k.Last
 		switch {
+		case k.Unknown:
+			continue
 		case k.Counted:
 			if first >= len(args) {
 				return dst[:before]

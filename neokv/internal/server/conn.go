@@ -277,6 +277,11 @@ func (c *conn) classify(args [][]byte) command {
 	if row == nil || !row.CheckArity(len(args)) {
 		return cmd
 	}
+	if row.ReadBy != nil {
+		if r := row.ReadBy(args); r != nil {
+			row, cmd.row = r, r
+		}
+	}
 	switch {
 	case runs[row] != nil:
 	case row.Everywhere, row.Split != redis.NoSplit && c.s.proxy():

@@ -115,6 +115,12 @@ func SlotOf(key []byte) Slot {
 	return Slot(crc16(hashTag(key)) % SlotCount)
 }
 
+// SlotOfAll returns the slot of all keys that begin with a prefix. It is not ok where they have no slot in common: the prefix has no
+// whole hash tag.
+func SlotOfAll(prefix []byte) (s Slot, ok bool) {
+	return SlotOf(prefix), len(hashTag(prefix)) < len(prefix)
+}
+
 func hashTag(key []byte) []byte {
 	open := bytes.IndexByte(key, '{')
 	if open < 0 {

@@ -16,6 +16,8 @@ type Case struct {
 	Server bool
 	// OneRegion marks a case whose keys have to be in one region.
 	OneRegion bool
+	// Plain marks a case for a server that is right and no cluster, Cluster one for a cluster. Others are for both.
+	Plain, Cluster bool
 }
 
 // parseCalls splits a case's text. It panics on text that it cannot read, since cases are written in this package.
@@ -59,7 +61,7 @@ func ParseCall(line string) (args []string, err error) {
 }
 
 // Cases are the written cases, by command.
-var Cases = slices.Concat(stringCases, hashCases, setCases, listCases, zsetCases)
+var Cases = slices.Concat(stringCases, hashCases, setCases, listCases, zsetCases, sortCases)
 
 // stringCases are those of strings, of keys, and of everything else that is no family of its own.
 var stringCases = []Case{

@@ -95,6 +95,9 @@ var unordered = map[string]struct {
 // order sorts what has no order.
 func (d *Difference) order() {
 	how, ok := unordered[d.name()]
+	if len(d.Call) > 3 && isCall(d.Call, "sort_ro", string(d.Call[1]), "by", anyOrder) {
+		how.piece, ok = max((len(d.Call)-4)/2, 1), true
+	}
 	if !ok {
 		return
 	}

@@ -14,6 +14,8 @@ type Generator struct {
 	Tag string
 	// Spread says that keys may lie in several regions: commands that need one draw their keys from near.
 	Spread bool
+	// Cluster says that the server that is right is a Redis Cluster: what it refuses has to be refused.
+	Cluster bool
 	// Proto is the protocol version of the connection, for calls that change it and have to change it back.
 	Proto int
 }
@@ -33,6 +35,7 @@ var Families = []struct {
 	{"set", 60, setCall, false},
 	{"list", 60, listCall, false},
 	{"zset", 60, zsetCall, false},
+	{"sort", 40, sortCall, false},
 	{"generic", 50, genericCall, false},
 	{"object", 10, objectCall, false},
 	{"unknown", 3, unknownCall, false},

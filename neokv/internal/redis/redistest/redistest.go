@@ -26,6 +26,8 @@ type Options struct {
 	Tag string
 	// Spread says that the keys of random calls may lie in several regions; see Generator.
 	Spread bool
+	// Cluster says that the server that is right is a Redis Cluster; see Generator.
+	Cluster bool
 	// DataOnly leaves out the cases and families that need a whole server.
 	DataOnly bool
 	// Most is how many differences end the run, 10 when it is 0.
@@ -73,7 +75,7 @@ func Run(o Options) (*Report, error) {
 	}
 	defer c.close()
 	for _, cs := range Cases {
-		if cs.Server && o.DataOnly {
+		if cs.Server && o.DataOnly || cs.Plain && o.Cluster || cs.Cluster && !o.Cluster {
 			continue
 		}
 		tag := o.Tag
@@ -84,7 +86,7 @@ func Run(o Options) (*Report, error) {
 			return &c.report, err
 		}
 	}
-	g := Generator{Rand: rand.New(rand.NewPCG(o.Seed, 0)), Tag: o.Tag, Spread: o.Spread, Proto: o.Proto}
+	g := Generator{Rand: rand.New(rand.NewPCG(o.Seed, 0)), Tag: o.Tag, Spread: o.Spread, Cluster: o.Cluster, Proto: o.Proto}
 	for end := c.report.Calls + o.Calls; c.report.Calls < end && !c.enough(); {
 		var calls, alone [][][]byte
 		for len(calls) < pipelined && alone == nil {
@@ -238,7 +240,7 @@ func (c *comparison) compare(d Difference) {
 		}
 		return
 	}
-	if d.onlyTime() || d.chosen() {
+	if d.onlyTime() || d.chosen() || d.sorted() {
 		return
 	}
 	for _, e := range Exceptions {

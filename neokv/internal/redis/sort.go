@@ -1,0 +1,488 @@
+package redis
+
+import (
+	"bytes"
+	"cmp"
+	"math"
+	"math/big"
+	"slices"
+
+	"neokv.dev/neokv/internal/keys"
+	"neokv.dev/neokv/internal/topology"
+)
+
+// This file is SORT and SORT_RO. BY and GET take values from other keys, whose names are made of a pattern and of each element:
+//
+//	SORT {shop}:ids BY {shop}:item:*->price GET # GET {shop}:item:*->name
+//
+// Nobody knows these keys before the elements have been read, so a pattern must keep all of them in the slot of the key that is sorted: by a
+// hash tag before its star. Redis Cluster refuses all patterns; here it is all others, with the same words.
+//
+// Elements of the same rank come in the order of their bytes, or, where only bytes are compared, in that in which they are stored.
+
+var sortCommands = []*Command{
+	{
+		Name: "sort", Arity: -2, Flags: FlagWrite | FlagDenyOOM | FlagMovableKeys, Categories: sortCategories, Keys: []KeySpec{sortedKey, sortPatterns, sortStored},
+		FindKeys: appendSortKeys, Write: sortWrite,
+		ReadBy: func(args [][]byte) *Command {
+			if storeOption(args) != 0 {
+				return nil
+			}
+			return sortRead
+		},
+		Doc: Doc{"Sorts a list, a set or a sorted set, by itself or by other keys, and returns or stores the elements or values of other keys.", "1.0.0", "generic", sortCost},
+	},
+	sortRead,
+}
+
+var sortRead = &Command{
+	Name: "sort_ro", Arity: -2, Flags: FlagReadonly | FlagMovableKeys, Categories: sortCategories, Keys: []KeySpec{sortedKey, sortPatterns},
+	Read: sortOnly,
+	Doc:  Doc{"Does the same as SORT, without STORE.", "7.0.0", "generic", sortCost},
+}
+
+const sortCost = "O(N*log(N)+M) where N is the number of elements to be sorted and M that of elements returned; one look-up more for each BY and GET and each of these. Without sorting O(M)."
+
+var (
+	sortCategories = []string{"set", "sortedset", "list", "dangerous"}
+	sortedKey      = KeySpec{First: 1, Step: 1, Flags: []string{"RO", "access"}}
+	sortPatterns   = KeySpec{Unknown: true, Flags: []string{"RO", "access"},
+		Notes: "For the optional BY/GET keyword. It is marked 'unknown' because the key names derive from the content of the key we sort"}
+	sortStored = KeySpec{Unknown: true, Flags: []string{"OW", "update"},
+		Notes: "For the optional STORE keyword. It is marked 'unknown' because the keyword can appear anywhere in the argument array"}
+)
+
+// storeOption returns the position of the key that a SORT stores to, 0 where there is none.
+func storeOption(args [][]byte) (at int) {
+	for i := 2; i < len(args); i++ {
+		switch a := args[i]; {
+		case IsOption(a, "limit"):
+			i += 2
+		case IsOption(a, "by"), IsOption(a, "get"):
+			i++
+		case IsOption(a, "store") && i+1 < len(args):
+			i++
+			at = i
+		}
+	}
+	return at
+}
+
+func appendSortKeys(dst []int, args [][]byte) []int {
+	dst = append(dst, 1)
+	if at := storeOption(args); at != 0 {
+		dst = append(dst, at)
+	}
+	return dst
+}
+
+// sorting is one such call.
+type sorting struct {
+	from opener
+	key  []byte
+	slot topology.Slot
+
+	desc, alpha   bool
+	offset, count int64 // of the elements that are asked for; a count below 0 is all
+	by            *pattern
+	unsorted      bool // the elements stay in the order in which they are
+	get           []pattern
+	store         []byte // nil for none
+
+	elements []sortable
+	memory   arena
+	borrowed int // bytes of other keys' values that are kept
+
+	name []byte // scratch: a key made of a pattern
+	hash collection
+	room scratch // of hash
+}
+
+// sortable is an element with what it is sorted by.
+type sortable struct {
+	element []byte
+	score   float64
+	text    []byte // of ALPHA; nil, which comes first, where BY finds nothing
+}
+
+// maxBorrowedBytes bounds the memory for values of other keys, each of which any number of elements may lead to.
+const maxBorrowedBytes = 256 << 20
+
+// pattern is an argument of BY or GET.
+type pattern struct {
+	self          bool // "#": the element itself
+	star          bool // else the pattern finds nothing
+	before, after []byte
+	field         []byte // of a hash; nil: the key is a string
+}
+
+// parsePattern reads a pattern. A NUL ends it, but for its last part, as in Redis.
+func parsePattern(arg []byte) (p pattern) {
+	text := cString(arg, len(arg))
+	star := bytes.IndexByte(text, '*')
+	if star < 0 {
+		p.self = string(text) == "#"
+		return p
+	}
+	p.star, p.before, p.after = true, arg[:star], arg[star+1:]
+	if at := bytes.Index(text[star+1:], []byte("->")); at >= 0 && star+1+at+2 < len(text) {
+		p.after, p.field = p.after[:at], p.after[at+2:]
+	}
+	return p
+}
+
+// within reports whether all keys that the pattern makes are in a slot.
+func (p *pattern) within(slot topology.Slot) bool {
+	s, ok := topology.SlotOfAll(p.before)
+	return !p.star || ok && s == slot
+}
+
+// parse reads the call. It appends Redis's error if it cannot.
+func (x *sorting) parse(args [][]byte, readonly bool, out *Reply) (ok bool) {
+	x.key, x.slot, x.count = args[1], topology.SlotOf(args[1]), -1
+	for i := 2; i < len(args); i++ {
+		left := len(args) - i - 1
+		switch a := args[i]; {
+		case IsOption(a, "asc"):
+			x.desc = false
+		case IsOption(a, "desc"):
+			x.desc = true
+		case IsOption(a, "alpha"):
+			x.alpha = true
+		case IsOption(a, "limit") && left >= 2:
+			var ok, ok2 bool
+			x.offset, ok = parseInt(args[i+1])
+			x.count, ok2 = parseInt(args[i+2])
+			if !ok || !ok2 {
+				out.Error(ErrNotInteger)
+				return false
+			}
+			i += 2
+		case !readonly && IsOption(a, "store") && left >= 1:
+			i++
+			x.store = args[i]
+		case IsOption(a, "by") && left >= 1:
+			i++
+			p := parsePattern(args[i])
+			if !p.within(x.slot) {
+				out.Error(errSortBy)
+				return false
+			}
+			x.by = &p
+			x.unsorted = x.unsorted || !p.star
+		case IsOption(a, "get") && left >= 1:
+			i++
+			p := parsePattern(args[i])
+			if !p.within(x.slot) {
+				out.Error(errSortGet)
+				return false
+			}
+			x.get = append(x.get, p)
+		default:
+			out.Error(ErrSyntax)
+			return false
+		}
+	}
+	return true
+}
+
+// run reads the key and puts the elements that are asked for in order. It appends Redis's error if it cannot.
+func (x *sorting) run(out *Reply) (ok bool, err error) {
+	rec, err := x.from.loadIn(x.slot, x.key)
+	if err != nil || !rec.live {
+		return err == nil, err
+	}
+	if rec.Type == keys.String || rec.Type == keys.Hash {
+		out.Error(ErrWrongType)
+		return false, nil
+	}
+	if x.unsorted && rec.Type == keys.Set && x.store != nil { // what is stored has an order
+		x.unsorted, x.alpha, x.by = false, true, nil
+	}
+	var c collection
+	var room scratch
+	x.from.begin(&c, x.slot, x.key, &rec, &room)
+	if x.unsorted {
+		return true, x.loadRange(&c)
+	}
+	x.elements = make([]sortable, 0, c.Size)
+	err = c.all(&Reply{}, func(sub, value []byte) {
+		if c.Type == keys.List {
+			sub = value
+		}
+		x.add(sub)
+	})
+	if err != nil {
+		return false, err
+	}
+	if ok, err := x.weigh(out); !ok {
+		return false, err
+	}
+	slices.SortStableFunc(x.elements, x.compare())
+	from, n := x.window(len(x.elements))
+	x.elements = x.elements[from : from+n]
+	return true, nil
+}
+
+// window is which of so many elements are asked for.
+func (x *sorting) window(size int) (from, n int) {
+	from = int(max(0, min(x.offset, int64(size))))
+	n = size - from
+	if x.count >= 0 {
+		n = int(min(x.count, int64(n)))
+	}
+	return from, n
+}
+
+// loadRange reads the elements that are asked for in the order in which they are; DESC turns round that of lists and sorted sets.
+func (x *sorting) loadRange(c *collection) error {
+	from, n := x.window(int(c.Size))
+	if n == 0 {
+		return nil
+	}
+	switch c.Type {
+	case keys.List:
+		first := c.Head + uint64(from)
+		if x.desc {
+			first = c.Tail - uint64(from+n)
+		}
+		return c.items(first, first+uint64(n), x.desc, func(_ uint64, value []byte) (bool, error) {
+			x.add(value)
+			return true, nil
+		})
+	case keys.ZSet:
+		return c.walk(&zspan{by: byRank, rev: x.desc, first: int64(from), last: int64(from + n - 1)}, func(_ float64, member []byte) error {
+			x.add(member)
+			return nil
+		})
+	}
+	return c.each(nil, func(member, _ []byte) bool {
+		if from--; from < 0 {
+			x.add(member)
+			n--
+		}
+		return n > 0
+	})
+}
+
+func (x *sorting) add(element []byte) {
+	x.elements = append(x.elements, sortable{element: x.memory.clone(element)})
+}
+
+// weigh finds what each element is sorted by. It appends Redis's error if it cannot.
+func (x *sorting) weigh(out *Reply) (ok bool, err error) {
+	ok = true
+	for i := range x.elements {
+		e := &x.elements[i]
+		value, there := e.element, true
+		if x.by != nil {
+			if value, there, err = x.lookUp(x.by, e.element); err != nil {
+				return false, err
+			}
+		}
+		switch {
+		case !there:
+		case !x.alpha:
+			var number bool
+			if e.score, number = parseWeight(value); !number {
+				ok = false // of all errors this is the last one
+			}
+		case x.by == nil:
+			e.text = value
+		case !x.borrow(value, out):
+			return false, nil
+		default:
+			e.text = x.memory.clone(value)
+		}
+	}
+	if !ok {
+		out.Error(errSortNumber)
+	}
+	return ok, nil
+}
+
+// parseWeight reads a number as C's strtod does, with leading space and up to a NUL; nothing is 0. One that is too large for a double, or
+// so near to 0 that digits are lost, is none.
+func parseWeight(b []byte) (f float64, ok bool) {
+	if b = cString(b, len(b)); len(b) == 0 {
+		return 0, true
+	}
+	b = bytes.TrimLeft(b, " \t\n\v\f\r")
+	f, exact, ok := parseDouble(b)
+	const normal = 0x1p-1022 // the smallest number that has all digits
+	if exact && f != 0 && math.Abs(f) < normal {
+		x, ok := parseLongDouble(b)
+		if !ok {
+			return 0, false
+		}
+		_, accuracy := x.f.Float64()
+		exact = accuracy == big.Exact
+	}
+	return f, ok && exact
+}
+
+// lookUp returns what a pattern finds for an element, valid until the next read.
+func (x *sorting) lookUp(p *pattern, element []byte) (value []byte, there bool, err error) {
+	switch {
+	case p.self:
+		return element, true, nil
+	case !p.star:
+		return nil, false, nil
+	}
+	x.name = append(append(append(x.name[:0], p.before...), element...), p.after...)
+	rec, err := x.from.loadIn(x.slot, x.name)
+	switch {
+	case err != nil || !rec.live:
+		return nil, false, err
+	case p.field == nil:
+		return rec.Value, rec.Type == keys.String, nil
+	case rec.Type != keys.Hash:
+		return nil, false, nil
+	}
+	x.room.used = 0
+	x.from.begin(&x.hash, x.slot, x.name, &rec, &x.room)
+	return x.hash.get(p.field)
+}
+
+// borrow counts a value of another key that is to be kept. It appends an error where that is too much.
+func (x *sorting) borrow(value []byte, out *Reply) (ok bool) {
+	x.borrowed += len(value)
+	if x.borrowed > maxBorrowedBytes {
+		out.Error(errSortMemory)
+		return false
+	}
+	return true
+}
+
+// compare is the order of the elements. Of texts, C's strings are compared, which end with a NUL, but all bytes for what is stored.
+func (x *sorting) compare() func(a, b sortable) int {
+	sign := 1
+	if x.desc {
+		sign = -1
+	}
+	whole := x.store != nil
+	switch {
+	case !x.alpha:
+		return func(a, b sortable) int {
+			return sign * cmp.Or(cmp.Compare(a.score, b.score), bytes.Compare(a.element, b.element))
+		}
+	case whole:
+		return func(a, b sortable) int { return sign * compareText(a.text, b.text) }
+	}
+	return func(a, b sortable) int { return sign * compareText(cutText(a.text), cutText(b.text)) }
+}
+
+// compareText compares bytes; nil comes before nothing.
+func compareText(a, b []byte) int {
+	switch {
+	case a != nil && b != nil:
+		return bytes.Compare(a, b)
+	case a != nil:
+		return 1
+	case b != nil:
+		return -1
+	}
+	return 0
+}
+
+func cutText(b []byte) []byte { return cString(b, len(b)) }
+
+func sortOnly(r *Reader, args [][]byte, out *Reply) error {
+	x := sorting{from: r}
+	if !x.parse(args, true, out) {
+		return nil
+	}
+	if ok, err := x.run(out); !ok {
+		return err
+	}
+	return x.reply(out)
+}
+
+func (x *sorting) reply(out *Reply) error {
+	out.Array(len(x.elements) * max(len(x.get), 1))
+	for i := range x.elements {
+		e := x.elements[i].element
+		if len(x.get) == 0 {
+			out.Bulk(e)
+		}
+		for j := range x.get {
+			value, there, err := x.lookUp(&x.get[j], e)
+			if err != nil {
+				return err
+			}
+			if there {
+				out.Bulk(value)
+			} else {
+				out.Null()
+			}
+		}
+		if out.Full {
+			break
+		}
+	}
+	return nil
+}
+
+func sortWrite(w *Writer, args [][]byte, out *Reply) error {
+	x := sorting{from: w}
+	if !x.parse(args, false, out) {
+		return nil
+	}
+	if ok, err := x.run(out); !ok {
+		return err
+	}
+	if x.store == nil {
+		return x.reply(out)
+	}
+	values := make([][]byte, 0, len(x.elements)*max(len(x.get), 1))
+	for i := range x.elements {
+		e := x.elements[i].element
+		if len(x.get) == 0 {
+			values = append(values, e)
+		}
+		for j := range x.get { // what is not there is empty
+			value, _, err := x.lookUp(&x.get[j], e)
+			if err != nil {
+				return err
+			}
+			if !x.borrow(value, out) {
+				return nil
+			}
+			values = append(values, x.memory.clone(value))
+		}
+	}
+	var to collection
+	if err := w.renew(&to, x.store, keys.List); err != nil {
+		return err
+	}
+	if len(values) > 0 {
+		w.grow(&to, uint64(len(values)))
+	}
+	for _, value := range values {
+		sub := subkey(to.Tail)
+		to.Tail++
+		if err := w.Batch.SetAhead(to.at(sub[:]), value); err != nil {
+			return err
+		}
+	}
+	out.Int(int64(len(values)))
+	return w.close(&to)
+}
+
+// arena is memory for many small copies.
+type arena struct{ free []byte }
+
+const arenaBytes = 64 << 10
+
+// clone copies b, never to nil.
+func (a *arena) clone(b []byte) []byte {
+	if len(b) > arenaBytes/8 {
+		return bytes.Clone(b)
+	}
+	if cap(a.free)-len(a.free) < len(b) || a.free == nil {
+		a.free = make([]byte, 0, arenaBytes)
+	}
+	n := len(a.free)
+	a.free = append(a.free, b...)
+	return a.free[n:len(a.free):len(a.free)]
+}
