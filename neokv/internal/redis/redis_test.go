@@ -607,6 +607,7 @@ func TestAppendKeys(t *testing.T) {
 	for call, want := range map[string]string{
 		"get a": "[1]", "mget a b c": "[1 2 3]", "mset a 1 b 2": "[1 3]", "mset a 1 b": "[1 3]", "set a v ex 10": "[1]", "dbsize": "[]",
 		"sunionstore d a b": "[1 2 3]", "sintercard 2 a b limit 1": "[2 3]", "sintercard 3 a b": "[]", "sintercard 0 a": "[]", "sintercard x a": "[]",
+		"sort a": "[1]", "sort a by store get store store b": "[1 7]", "sort a store b limit 1 store store c": "[1 8]", "sort a store": "[1]", "sort_ro a store b": "[1]",
 	} {
 		args := bytes.Fields([]byte(call))
 		if got := fmt.Sprint(Lookup(args[0]).AppendKeys(nil, args)); got != want {

@@ -532,6 +532,15 @@ var stringCases = []Case{
 		scan 0 count 1000 type String match {t}b
 		scan 0 count 1000 type hash
 		scan 0 count 1000 type nosuch
+		hset {t}h f v
+		rpush {t}l a
+		sadd {t}s a
+		zadd {t}z 1 a
+		scan 0 count 1000 type hash
+		scan 0 count 1000 type list
+		scan 0 count 1000 type set
+		scan 0 count 1000 type ZSET
+		scan 0 count 1000 type string
 		scan "" count 1000
 		scan x
 		scan 0 count

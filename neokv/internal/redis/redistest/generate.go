@@ -484,7 +484,7 @@ func (g *Generator) scan() []string {
 		case "match", "MATCH":
 			args = append(args, g.Pattern())
 		case "type", "TYPE":
-			args = append(args, g.pick("string", "STRING", "hash", "set", "nosuch", "", "string\x00", "strin"))
+			args = append(args, g.pick("string", "STRING", "hash", "set", "list", "zset", "List", "ZSET", "stream", "nosuch", "", "set\x00", "zse"))
 		default:
 			value := g.pick("1000", "2000", "0", "-1", "x", "", "9223372036854775808")
 			counted = counted || option == "count"

@@ -114,7 +114,9 @@ func (g *Generator) sort(near string) [][]string {
 		rest = append(rest, g.pick("asc", "desc", "DESC", "alpha", "ALPHA", "desc"))
 	}
 	if len(rest) > 0 && g.one(40) {
-		rest = append(rest, g.pick("limit", "get", "by", "nosuch", "", "limit x 1"))
+		if rest = append(rest, g.pick("limit", "get", "by", "nosuch", "", "limit x 1")); g.Cluster && rest[len(rest)-1] == "get" {
+			rest = append(rest, g.pick(patterns...)) // whatever follows, the cluster refuses it
+		}
 	}
 	alpha := slices.ContainsFunc(rest, func(s string) bool { return s == "alpha" || s == "ALPHA" })
 	if g.one(3) && (!g.Cluster || g.one(5)) {

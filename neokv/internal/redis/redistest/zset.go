@@ -101,7 +101,7 @@ func (g *Generator) combination() []string {
 	}
 	args = append(args, counted)
 	for range n {
-		args = append(args, g.nearOf("zset"))
+		args = append(args, g.nearOf(g.pick("zset", "zset", "zset", "set")))
 	}
 	for g.one(2) {
 		switch g.IntN(4) {
