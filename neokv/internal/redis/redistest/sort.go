@@ -137,7 +137,10 @@ func (g *Generator) sort(near string) [][]string {
 	if store := near + g.pick("sort:list", "sort:stored", "sort:stored", "list"); !alpha || by == nil || list && !slices.Contains(rest, "limit") {
 		if g.one(3) {
 			args = append(args, g.pick("store", "STORE"), store)
-			return [][]string{forgetError(near), g.callWith("x", args...), {"type", store}, {"lrange", store, "0", "-1"}}
+			if g.one(20) {
+				args = append(args, g.pick("store", "alpha", "x", "desc"))
+			}
+			return [][]string{forgetError(near), args, {"type", store}, {"lrange", store, "0", "-1"}}
 		}
 	}
 	told := []string{"sort_ro", key, "by", anyOrder}
