@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -37,6 +38,7 @@ type Engine struct {
 	dir     string
 	events  events
 	deleted atomic.Uint64
+	settled atomic.Int64 // Unix ms of the last flush by settle
 
 	// The pools belong to the engine, not to the package, so that nothing crosses from one virtual-time bubble into the next.
 	views   sync.Pool
@@ -127,4 +129,15 @@ func (e *Engine) Flush() error {
 		return fmt.Errorf("engine: flush: %w", err)
 	}
 	return nil
+}
+
+// settlePause is how much time there is at least between two flushes by settle.
+const settlePause = time.Second
+
+// settle is Flush for the sake of those who read, now and then. An error is one of the disk, which the next commit meets, too.
+func (e *Engine) settle() {
+	last, now := e.settled.Load(), time.Now().UnixMilli()
+	if now-last >= settlePause.Milliseconds() && e.settled.CompareAndSwap(last, now) {
+		_ = e.Flush()
+	}
 }

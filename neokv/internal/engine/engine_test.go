@@ -365,6 +365,54 @@ func TestFlushGivesSpaceBack(t *testing.T) {
 	}
 }
 
+// TestDeletedKeyWithManyVersions: a view steps over the versions of a deleted key once, and then they are written out.
+func TestDeletedKeyWithManyVersions(t *testing.T) {
+	synctest.Test(t, testDeletedKey)
+}
+
+func testDeletedKey(t *testing.T) {
+	e := open(t, testOptions(t, vfs.NewMem()))
+	defer func() { must(t, e.Close()) }()
+	key, other := []byte{byte(keys.RedisMetadata), 'k'}, []byte{byte(keys.RedisMetadata), 'o'}
+	const versions = 3 * manySteps
+	for range versions {
+		b := e.NewBatch()
+		must(t, b.Set(key, []byte("v")))
+		must(t, b.Set(other, []byte("v")))
+		must(t, b.Commit(false))
+	}
+	b := e.NewBatch()
+	must(t, b.Delete(key))
+	must(t, b.Commit(false))
+	steps := func(v *View) int {
+		t.Helper()
+		before := v.iter.Stats()
+		if _, ok, err := v.Get(key); ok || err != nil {
+			t.Fatalf("the key is there %v, error %v", ok, err)
+		}
+		if value, ok, err := v.Get(other); string(value) != "v" || !ok || err != nil {
+			t.Fatalf("the other key is %q, there %v, error %v", value, ok, err)
+		}
+		after := v.iter.Stats()
+		return after.ForwardStepCount[pebble.InternalIterCall] - before.ForwardStepCount[pebble.InternalIterCall]
+	}
+	v := e.NewView()
+	first, second := steps(v), steps(v)
+	v.Close()
+	if first < versions || second != 0 {
+		t.Errorf("a view took %d steps, then %d; want %d at least, then none", first, second, versions)
+	}
+	synctest.Wait()
+	if n := e.Metrics().Flushes; n != 1 {
+		t.Errorf("%d flushes, want one", n)
+	}
+	v = e.NewView()
+	if n := steps(v); n > 10 {
+		t.Errorf("%d steps after the flush, want hardly any", n)
+	}
+	v.Close()
+}
+
 func TestStallsAreCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := open(t, testOptions(t, vfs.NewMem()))

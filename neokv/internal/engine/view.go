@@ -14,6 +14,9 @@ type View struct {
 	iter *pebble.Iterator
 	err  error // of opening iter
 
+	steps  int    // of iter, when a key was last found missing
+	absent []byte // a key that is known to be missing, since that was hard to find out; empty for none
+
 	iters iters
 }
 
@@ -34,14 +37,36 @@ func (v *View) Get(key []byte) (value []byte, ok bool, err error) {
 	if v.err != nil {
 		return nil, false, v.err
 	}
+	if len(v.absent) > 0 && bytes.Equal(v.absent, key) {
+		return nil, false, nil
+	}
 	if !v.iter.SeekPrefixGE(key) {
+		v.missed(key)
 		return nil, false, v.iter.Error()
 	}
 	if !bytes.Equal(v.iter.Key(), key) { // in keyspaces whose prefix is not the whole key
+		v.missed(key)
 		return nil, false, nil
 	}
 	value, err = v.iter.ValueAndErr()
 	return value, err == nil, err
+}
+
+// manySteps is how many records a Get may step over without result. Pebble steps over all earlier versions of a deleted key that are still in
+// the memtable, of which there are as many as there were writes: the record of a collection is written with each of its changes.
+const manySteps = 1000
+
+// missed looks at how hard it was to find that a key is not there. If it was, it is remembered, and the memtable is written out, which
+// leaves one record of each key.
+func (v *View) missed(key []byte) {
+	stats := v.iter.Stats()
+	before := v.steps
+	v.steps = stats.ForwardStepCount[pebble.InternalIterCall]
+	if v.steps-before < manySteps || v.iter.Error() != nil {
+		return
+	}
+	v.absent = append(v.absent[:0], key...)
+	v.engine.settle()
 }
 
 // Iter walks [lower, upper) of the view's state. The iterator must be closed before the view; other calls on the view leave it
@@ -65,6 +90,6 @@ func (v *View) Close() {
 	if v.iter != nil {
 		_ = v.iter.Close() // an error of reading; Get has returned it
 	}
-	v.iter, v.err = nil, nil
+	v.iter, v.err, v.steps, v.absent = nil, nil, 0, v.absent[:0]
 	v.engine.views.Put(v)
 }

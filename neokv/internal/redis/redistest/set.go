@@ -89,7 +89,7 @@ func (g *Generator) pop(key string) [][]string {
 func (g *Generator) interCard() []string {
 	names := g.sets(4)
 	args := append([]string{"sintercard", strconv.Itoa(len(names))}, names...)
-	if g.one(8) {
+	if g.one(8) && !g.Spread { // what is no key then might be in another region
 		args[1] = g.pick("0", "-1", "x", "", "1.5", "9223372036854775807", "9223372036854775808", "01", " 1", "2", "5", "1")
 	}
 	for g.one(2) {

@@ -138,7 +138,7 @@ func (g *Generator) sort(near string) [][]string {
 		if g.one(3) {
 			args = append(args, g.pick("store", "STORE"), store)
 			if g.one(20) {
-				args = append(args, g.pick("store", "alpha", "x", "desc"))
+				args = append(args, g.pick("store", "asc", "x", "desc"))
 			}
 			return [][]string{forgetError(near), args, {"type", store}, {"lrange", store, "0", "-1"}}
 		}
