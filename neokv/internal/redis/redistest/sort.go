@@ -8,8 +8,8 @@ import (
 // sortCall makes a SORT or a SORT_RO, or something to sort. What is sorted by patterns, and what these lead to, is in one slot; where
 // the server that is right is a cluster, it refuses them.
 //
-// In front of each stands a call that has Redis forget the last error of a number (it takes one for its own), and one that tells the type of the key;
-// behind it one that tells what each element is sorted by: see sorted.
+// In front of each stand calls that have Redis forget the last error of a number, which it takes for one of the sort (see forgetError), and one that
+// tells the type of the key; behind it one that tells what each element is sorted by (see sorted).
 func sortCall(g *Generator) [][]string {
 	near := g.Tag
 	if near == "" {
@@ -140,7 +140,7 @@ func (g *Generator) sort(near string) [][]string {
 			if g.one(20) {
 				args = append(args, g.pick("store", "asc", "x", "desc"))
 			}
-			return [][]string{forgetError(near), args, {"type", store}, {"lrange", store, "0", "-1"}}
+			return append(forgetError(near, key), args, []string{"type", store}, []string{"lrange", store, "0", "-1"})
 		}
 	}
 	told := []string{"sort_ro", key, "by", anyOrder}
@@ -150,11 +150,14 @@ func (g *Generator) sort(near string) [][]string {
 			told[len(told)-1] = by[1]
 		}
 	}
-	return [][]string{forgetError(near), {"type", key}, g.callWith(g.pick("x", "store"), args...), told}
+	return append(forgetError(near, key), []string{"type", key}, g.callWith(g.pick("x", "store"), args...), told)
 }
 
-// forgetError is a call without effect that parses a number.
-func forgetError(near string) []string { return []string{"zadd", near + "sort:none", "xx", "1", "a"} }
+// forgetError are calls without effect, but that Redis unpacks the scores of a sorted set for the first sort, and so parses them; and that
+// it parses a number that is none too large or small.
+func forgetError(near, key string) [][]string {
+	return [][]string{{"sort_ro", key, "by", "nosort", "limit", "0", "0"}, {"zadd", near + "sort:none", "xx", "1", "a"}}
+}
 
 // sorted reports whether both answers are of a sort whose order leaves something open: the elements of a set without sorting, and elements with
 // the same text to be sorted by, unless they are of a list of which all is asked for. Ours must be elements there are, each as often as it
