@@ -191,12 +191,12 @@ func (d *Difference) sorted() bool {
 	weights, left := make(map[string]Value), make(map[string]int)
 	step := min(len(told.Call)-3, 2) // with two GETs, or without
 	for row := range slices.Chunk(told.Got.Items, step) {
-		element, weight := string(row[0].Text), row[len(row)-1]
+		weight := row[len(row)-1]
 		if weight.Text = cutText(weight.Text); !sorts {
 			weight = Value{}
 		}
-		weights[element] = weight
-		left[element]++
+		weights[string(row[0].Text)] = weight
+		left[string(row[0].Text)]++
 	}
 	rows := make(map[string][]Value)
 	for row := range slices.Chunk(d.Want.Items, piece) {
