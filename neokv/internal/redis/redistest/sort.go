@@ -206,8 +206,8 @@ func (d *Difference) sorted() bool {
 		return false
 	}
 	for i := 0; i < len(d.Got.Items); i += piece {
-		row, element, other := d.Got.Items[i:i+piece], string(d.Got.Items[i].Text), string(d.Want.Items[i].Text)
-		if left[element]--; left[element] < 0 || !weights[element].Equal(weights[other]) {
+		row, element := d.Got.Items[i:i+piece], string(d.Got.Items[i].Text)
+		if left[element]--; left[element] < 0 || !weights[element].Equal(weights[string(d.Want.Items[i].Text)]) {
 			return false
 		}
 		if same := rows[element]; same != nil && !slices.EqualFunc(row, same, Value.Equal) {
