@@ -94,6 +94,7 @@ type sorting struct {
 	borrowed int // bytes of other keys' values that are kept
 
 	name []byte // scratch: a key made of a pattern
+	rec  record // of that key
 	hash collection
 	room scratch // of hash
 }
@@ -218,7 +219,11 @@ func (x *sorting) run(out *Reply) (ok bool, err error) {
 	if ok, err := x.weigh(out); !ok {
 		return false, err
 	}
-	slices.SortStableFunc(x.elements, x.compare())
+	if x.alpha {
+		slices.SortStableFunc(x.elements, x.compare())
+	} else { // what compares equal is equal
+		slices.SortFunc(x.elements, x.compare())
+	}
 	from, n := x.window(len(x.elements))
 	x.elements = x.elements[from : from+n]
 	return true, nil
@@ -330,17 +335,17 @@ func (x *sorting) lookUp(p *pattern, element []byte) (value []byte, there bool, 
 		return nil, false, nil
 	}
 	x.name = append(append(append(x.name[:0], p.before...), element...), p.after...)
-	rec, err := x.from.loadIn(x.slot, x.name)
+	x.rec, err = x.from.loadIn(x.slot, x.name)
 	switch {
-	case err != nil || !rec.live:
+	case err != nil || !x.rec.live:
 		return nil, false, err
 	case p.field == nil:
-		return rec.Value, rec.Type == keys.String, nil
-	case rec.Type != keys.Hash:
+		return x.rec.Value, x.rec.Type == keys.String, nil
+	case x.rec.Type != keys.Hash:
 		return nil, false, nil
 	}
 	x.room.used = 0
-	x.from.begin(&x.hash, x.slot, x.name, &rec, &x.room)
+	x.from.begin(&x.hash, x.slot, x.name, &x.rec, &x.room)
 	return x.hash.get(p.field)
 }
 
@@ -472,15 +477,19 @@ func sortWrite(w *Writer, args [][]byte, out *Reply) error {
 // arena is memory for many small copies.
 type arena struct{ free []byte }
 
-const arenaBytes = 64 << 10
+// An arena takes its memory in pieces, each twice as large as the last one, up to this many bytes.
+const (
+	firstArenaBytes = 1 << 10
+	maxArenaBytes   = 64 << 10
+)
 
 // clone copies b, never to nil.
 func (a *arena) clone(b []byte) []byte {
-	if len(b) > arenaBytes/8 {
+	if len(b) > maxArenaBytes/8 {
 		return bytes.Clone(b)
 	}
 	if cap(a.free)-len(a.free) < len(b) || a.free == nil {
-		a.free = make([]byte, 0, arenaBytes)
+		a.free = make([]byte, 0, max(firstArenaBytes, min(2*cap(a.free), maxArenaBytes), len(b)))
 	}
 	n := len(a.free)
 	a.free = append(a.free, b...)
