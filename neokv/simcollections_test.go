@@ -17,6 +17,26 @@ var collections = plan{
 	lanes: []func(*sim, *rand.Rand){killing, partitioning}, clients: 6, mix: "HHHHhhhFGGOOOOCUUVS",
 }
 
+// members is everything that happens, to lists, sets and sorted sets whose elements are known one by one: they are pushed and popped, deleted,
+// expire, are overwritten and made again, while the reclaimers delete beside them what has been there before.
+var members = plan{
+	name: "members", seams: (*sim).skewClocks, settings: reclaimMembers,
+	lanes: []func(*sim, *rand.Rand){killing, partitioning}, clients: 6, mix: "lllrrpqiissssssddmmzzzzxxyykkkfaw",
+}
+
+// reclaimMembers is reclaimSteps for collections that are small.
+func reclaimMembers(k *settings.Settings) { k.Redis.ReclaimKeys, k.Redis.ReclaimRange = 5, 3 }
+
+// TestMembersVirtual runs seeds of the plan.
+func TestMembersVirtual(t *testing.T) {
+	b := newBatch(t, members, false, 15*time.Second)
+	b.run(1, 40, false)
+	for _, r := range b.failed {
+		t.Errorf("seed %d: %s\nagain: %s", r.Seed, r.Problem, b.again(r.Seed))
+	}
+	t.Logf("%s", b)
+}
+
 // reclaimSteps has the reclaimer take small steps, and delete both by range and one by one.
 func reclaimSteps(k *settings.Settings) { k.Redis.ReclaimKeys, k.Redis.ReclaimRange = 10, 15 }
 
