@@ -48,7 +48,9 @@ type simReport struct {
 
 const simReportMark = "SIM "
 
-func plans() []plan { return append([]plan{chaos, overTCP, expiries, collections, members}, plantedPlans...) }
+func plans() []plan {
+	return append([]plan{chaos, overTCP, expiries, collections, members}, plantedPlans...)
+}
 
 func planNamed(t *testing.T, name string) plan {
 	for _, p := range plans() {

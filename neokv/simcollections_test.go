@@ -21,7 +21,7 @@ var collections = plan{
 // expire, are overwritten and made again, while the reclaimers delete beside them what has been there before.
 var members = plan{
 	name: "members", seams: (*sim).skewClocks, settings: reclaimMembers,
-	lanes: []func(*sim, *rand.Rand){killing, partitioning}, clients: 6, mix: "lllrrpqiissssssddmmzzzzxxyykkkfaw",
+	lanes: []func(*sim, *rand.Rand){killing, partitioning}, clients: 6, mix: "lllrrrpqiissssssddmmzzzzzxxyykkkfaw",
 }
 
 // reclaimMembers is reclaimSteps for collections that are small.
