@@ -615,47 +615,6 @@ func TestAppendKeys(t *testing.T) {
 	}
 }
 
-// FuzzCommand runs any arguments on any command, in both protocols: it must not panic, and must answer with exactly one value.
-func FuzzCommand(f *testing.F) {
-	f.Add([]byte("\x00\x01a"))
-	f.Add([]byte("\x01\x01a\x01v\x02ex\x0210"))
-	f.Add([]byte("\x0f\x01a\x0210\x02nx\x05b\r\nad"))
-	f.Add([]byte("\x18\x04sync"))
-	d := newRegion(f)
-	f.Fuzz(func(t *testing.T, in []byte) {
-		for len(in) > 0 {
-			args := [][]byte{[]byte("nosuch")}
-			if n := int(in[0]); n < len(data.rows) {
-				args[0] = []byte(data.rows[n].Name)
-			}
-			for in = in[1:]; len(in) > 0 && in[0] < 0x80; {
-				n := min(int(in[0]), len(in)-1)
-				args = append(args, in[1:1+n])
-				in = in[1+n:]
-			}
-			if len(in) > 0 { // a byte from 0x80 on begins the next call
-				in[0] &= 0x7f
-			}
-			for _, proto := range []int{2, 3} {
-				out := Reply{Proto: proto, Room: 1 << 20, More: func(int) int { return 0 }} // HRANDFIELD may be asked for any number
-				if err := d.call(args, &out); err != nil {
-					t.Fatalf("%q: %v", args, err)
-				}
-				if out.Full {
-					continue
-				}
-				v, err := redistest.Parse(out.Buf)
-				if err != nil {
-					t.Fatalf("%q: %v", args, err)
-				}
-				if v.Kind == '-' && len(out.Buf) > 1024 {
-					t.Fatalf("%q: an error of %d bytes", args, len(out.Buf))
-				}
-			}
-		}
-	})
-}
-
 func BenchmarkSetApply(b *testing.B) {
 	for _, perBatch := range []int{1, 64} {
 		b.Run(fmt.Sprintf("batch=%d", perBatch), func(b *testing.B) {

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"flag"
 	"fmt"
+	"hash/crc32"
 	"maps"
 	"math"
 	"math/rand/v2"
@@ -69,6 +70,7 @@ func (w *twins) write(calls []Call) {
 		out.Room, out.More = w.IntN(10), func(int) int { return 0 }
 	}
 	b := w.leader.e.NewBatch()
+	defer w.closeFailed(b)
 	w.apply(w.leader, b, &e, out, func(i int, reply []byte) {
 		if out.Full {
 			w.full++
@@ -83,6 +85,13 @@ func (w *twins) write(calls []Call) {
 	}
 	w.calls += len(calls)
 	w.log = append(w.log, e)
+}
+
+// closeFailed closes the batch of an entry that has failed, so that its engine can be closed.
+func (w *twins) closeFailed(b *engine.Batch) {
+	if w.Failed() {
+		b.Close()
+	}
 }
 
 // read runs a call that reads on the leader. Of some elements there may be as many replies as the caller likes, so room is bounded.
@@ -118,6 +127,7 @@ func (w *twins) catchUp() {
 	for len(w.log) > 0 {
 		n := 1 + w.IntN(len(w.log))
 		b := d.e.NewBatch()
+		defer w.closeFailed(b)
 		for i := range w.log[:n] {
 			e := &w.log[i]
 			w.out[1] = Reply{Buf: w.out[1].Buf, Proto: e.proto}
@@ -366,4 +376,59 @@ func large(g *redistest.Generator) [][]byte {
 		}
 	}
 	return args
+}
+
+// FuzzCommand runs any arguments on any commands, in both protocols, on two replicas.
+func FuzzCommand(f *testing.F) {
+	f.Add([]byte("\x00\x01a"))
+	f.Add([]byte("\x01\x01a\x01v\x02ex\x0210"))
+	f.Add([]byte("\x0f\x01a\x0210\x02nx\x05b\r\nad"))
+	f.Add([]byte("\x18\x04sync"))
+	for i, row := range data.Rows() { // each with a few words
+		in := []byte{byte(i)}
+		for _, word := range strings.Fields("{t}zset1 1 m " + row.Name) {
+			in = append(append(in, byte(len(word))), word...)
+		}
+		f.Add(append(in, 0x80, byte(i), 1, 'a'))
+	}
+	w := newTwins(f, nil)
+	flush := Call{data.Lookup([]byte("flushall")), [][]byte{[]byte("flushall")}}
+	f.Fuzz(func(t *testing.T, in []byte) {
+		w.TB, w.Rand = t, rand.New(rand.NewPCG(uint64(len(in)), uint64(crc32.ChecksumIEEE(in))))
+		w.leader.t, w.follower.t = t, t
+		w.write([]Call{flush})
+		var calls []Call
+		for len(in) > 0 {
+			args := [][]byte{[]byte("nosuch")}
+			if n := int(in[0]); n < len(data.rows) {
+				args[0] = []byte(data.rows[n].Name)
+			}
+			for in = in[1:]; len(in) > 0 && in[0] < 0x80; {
+				n := min(int(in[0]), len(in)-1)
+				args = append(args, in[1:1+n])
+				in = in[1+n:]
+			}
+			if len(in) > 0 { // a byte from 0x80 on ends the call
+				in = in[1:]
+			}
+			out := Reply{}
+			row := data.Find(args, &out)
+			switch {
+			case row == nil:
+				w.one(&Call{nil, args}, out.Buf)
+			case !row.CheckArity(len(args)):
+				out.WrongArity(row)
+				w.one(&Call{row, args}, out.Buf)
+			case row.Write != nil:
+				calls = append(calls, Call{row, args})
+			case row.Read != nil:
+				w.read(Call{row, args})
+			}
+			if len(in) == 0 || w.IntN(3) == 0 {
+				w.write(calls)
+				calls = nil
+			}
+		}
+		w.compare()
+	})
 }
