@@ -432,6 +432,7 @@ func TestEmptyCollectionIsAbsent(t *testing.T) {
 
 // TestLegacyStrings: reads fall back to a string of phase 1, the first write of any kind takes its place.
 func TestLegacyStrings(t *testing.T) {
+	const wrong = ErrWrongType
 	for _, c := range []struct {
 		call, reply, left string
 		stays             bool
@@ -444,10 +445,15 @@ func TestLegacyStrings(t *testing.T) {
 		{"setex k 10 v", "OK", `"v"`, false}, {"msetnx k v", "0", `"5"`, true}, {"getset k v", `"5"`, `"v"`, false}, {"getdel k", `"5"`, "(nil)", false},
 		{"getex k px 100", `"5"`, `"5"`, false}, {"getex k pxat 1", `"5"`, "(nil)", false}, {"getex k persist", `"5"`, `"5"`, true}, {"getrange k 0 -1", `"5"`, `"5"`, true},
 		{"setrange k 1 v", "2", `"5v"`, false}, {"incrbyfloat k 0.5", `"5.5"`, `"5.5"`, false}, {"rename k to", "OK", "(nil)", false},
-		{"copy k to", "1", `"5"`, true}, {"lcs k k", `"5"`, `"5"`, true}, {"object encoding k", `"int"`, `"5"`, true},
+		{"copy k to", "1", `"5"`, true}, {"hset k f v", wrong, `"5"`, true}, {"rpush k v", wrong, `"5"`, true}, {"zadd k 1 m", wrong, `"5"`, true},
+		{"smembers k", wrong, `"5"`, true}, {"sunionstore k s", "2", wrong, false}, {"zrangestore k none 0 -1", "0", "(nil)", false}, {"copy s k replace", "1", wrong, false},
+		{"rename s k", "OK", wrong, false}, {"lcs k k", `"5"`, `"5"`, true}, {"object encoding k", `"int"`, `"5"`, true},
 	} {
 		d := newRegion(t)
 		d.plantLegacy("k", "5", 0)
+		if strings.Contains(c.call, " s") {
+			d.must(2, "sadd", "s", "1", "2")
+		}
 		d.scenario(c.call + " => " + c.reply)
 		d.scenario("get k => " + c.left)
 		if _, ok := d.has(legacyKey("k")); ok != c.stays {
