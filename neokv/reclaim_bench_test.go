@@ -14,9 +14,10 @@ import (
 )
 
 var (
-	reclaimLarge = flag.Int("reclaim.large", 5, "hashes of 100,000 fields in BenchmarkReclaim")
-	reclaimValue = flag.Int("reclaim.value", 400, "bytes of a field's value there")
-	reclaimSmall = flag.Int("reclaim.small", 50_000, "hashes of 10 fields in BenchmarkReclaim")
+	reclaimLarge  = flag.Int("reclaim.large", 5, "large hashes in BenchmarkReclaim")
+	reclaimFields = flag.Int("reclaim.fields", 100_000, "fields of each of them")
+	reclaimValue  = flag.Int("reclaim.value", 400, "bytes of a field's value there")
+	reclaimSmall  = flag.Int("reclaim.small", 50_000, "hashes of 10 fields in BenchmarkReclaim")
 )
 
 // BenchmarkReclaim fills hashes on disk, deletes them all at once while clients read and write other keys on a schedule, and measures what
@@ -26,7 +27,7 @@ var (
 //
 //	go test ./neokv -run '^$' -bench Reclaim -benchtime 1x
 func BenchmarkReclaim(b *testing.B) {
-	const calm, patience, fields = 10 * time.Second, time.Minute, 100_000
+	const calm, patience = 10 * time.Second, time.Minute
 	for b.Loop() {
 		dir := b.TempDir()
 		c, err := Start(b.Context(), Config{Dir: dir})
@@ -37,7 +38,7 @@ func BenchmarkReclaim(b *testing.B) {
 		for i := range *reclaimLarge {
 			names = append(names, "large"+strconv.Itoa(i))
 		}
-		fillHashes(b, c, names, fields, *reclaimValue)
+		fillHashes(b, c, names, *reclaimFields, *reclaimValue)
 		large := len(names)
 		for i := range *reclaimSmall {
 			names = append(names, "small"+strconv.Itoa(i))
@@ -133,7 +134,7 @@ func BenchmarkReclaim(b *testing.B) {
 		b.ReportMetric(us(times[1], 99), "p99-after-us")
 		b.Logf("before: %s", before)
 		b.Logf("%s behind the last deletion: %s", time.Since(deleted).Round(time.Second), disk())
-		b.Logf("DEL of a string %s, of a hash of %d fields %s, medians", percentile(ofStrings, 50), fields, percentile(ofHashes, 50))
+		b.Logf("DEL of a string %s, of a hash of %d fields %s, medians", percentile(ofStrings, 50), *reclaimFields, percentile(ofHashes, 50))
 		if err := c.Close(); err != nil {
 			b.Fatal(err)
 		}

@@ -56,6 +56,7 @@ type entry struct {
 // simStats is what a run consisted of.
 type simStats struct {
 	Acknowledged, Unknown, Kills, Cuts, Transfers int
+	Snapshots, Reclaimed                          int // region snapshots installed, elements of orphans deleted
 }
 
 // simRegions is how many regions there are; each has a register, a counter and a lock per epoch.
@@ -183,6 +184,9 @@ func (s *sim) run(p plan, planted bool, d time.Duration) {
 	s.h.note("the end: all keys are read")
 	s.finalReads()
 	s.compareReplicas()
+	for _, n := range c.nodes {
+		s.tally(n)
+	}
 	s.fail(c.Close())
 }
 
@@ -383,8 +387,21 @@ func (s *sim) cut(n *node, percent int, random *rand.Rand) *disk.FS {
 	return fs.Crash(percent, random)
 }
 
+// tally takes down what a store has counted in its life.
+func (s *sim) tally(n *node) {
+	st := n.store.Load()
+	if st == nil {
+		return
+	}
+	for _, r := range st.Counters().Regions {
+		s.stats.Snapshots += int(r.SnapshotsReceived.Load())
+		s.stats.Reclaimed += int(r.ReclaimedElements.Load())
+	}
+}
+
 // bury ends what is left of a killed store and gives its place the disk that it left behind.
 func (s *sim) bury(n *node, left *disk.FS) {
+	s.tally(n)
 	s.fail(n.stop())
 	n.mu.Lock()
 	n.fs = left

@@ -7,6 +7,7 @@ import (
 	"math"
 	"strings"
 	"testing"
+	"time"
 
 	"neokv.dev/neokv/internal/keys"
 	"neokv.dev/neokv/internal/redis/redistest"
@@ -621,19 +622,68 @@ func TestAppendKeys(t *testing.T) {
 	}
 }
 
+// BenchmarkSetApply sets strings in a region that holds nothing else, where SET reads nothing, and in one that has held a collection, where it looks
+// at what it replaces: strings that are there, or nothing.
 func BenchmarkSetApply(b *testing.B) {
-	for _, perBatch := range []int{1, 64} {
-		b.Run(fmt.Sprintf("batch=%d", perBatch), func(b *testing.B) {
+	for _, c := range []struct {
+		name      string
+		collected bool
+		keys      int // 0: no two are the same
+	}{{"strings", false, 200_000}, {"collections", true, 200_000}, {"strings,new", false, 0}, {"collections,new", true, 0}} {
+		for _, perBatch := range []int{1, 64} {
+			b.Run(fmt.Sprintf("%s/batch=%d", c.name, perBatch), func(b *testing.B) {
+				d := newRegion(b)
+				if c.collected {
+					d.must(2, "hset", "h", "f", "v")
+				}
+				args := [][]byte{[]byte("SET"), []byte("key:0000000000"), bytes.Repeat([]byte("v"), 64)}
+				var out Reply
+				b.ReportAllocs()
+				for i := 0; b.Loop(); i += perBatch {
+					if err := d.write(func(w *Writer) error {
+						for k := range perBatch {
+							out.Buf = out.Buf[:0]
+							n := uint32(i + k)
+							if c.keys > 0 {
+								n %= uint32(c.keys)
+							}
+							binary.BigEndian.PutUint32(args[1][4:], n*2654435761)
+							if err := set(w, args, &out); err != nil {
+								return err
+							}
+						}
+						return nil
+					}); err != nil {
+						b.Fatal(err)
+					}
+				}
+				b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*perBatch), "ns/set")
+			})
+		}
+	}
+}
+
+// BenchmarkDeletion deletes strings, and hashes of a million fields that are made by their records alone: a deletion does not look at fields.
+func BenchmarkDeletion(b *testing.B) {
+	for _, m := range []keys.Metadata{{Type: keys.String, Value: []byte("v")}, {Type: keys.Hash, Version: 1, Size: 1_000_000}} {
+		b.Run(m.Type.String(), func(b *testing.B) {
 			d := newRegion(b)
-			args := [][]byte{[]byte("SET"), []byte("key:0000000000"), bytes.Repeat([]byte("v"), 64)}
+			d.plant("other", planted(keys.Hash, 0, 1, 1))
+			args := [][]byte{[]byte("DEL"), []byte("key:0000000000")}
+			value := m.Append(nil)
 			var out Reply
-			b.ReportAllocs()
-			for i := 0; b.Loop(); i += perBatch {
+			var of time.Duration
+			for b.Loop() {
+				for k := range 64 {
+					binary.BigEndian.PutUint32(args[1][4:], uint32(k))
+					d.put(testSpace.AppendMetadataOf(nil, args[1]), value)
+				}
+				before := time.Now()
 				if err := d.write(func(w *Writer) error {
-					for k := range perBatch {
+					for k := range 64 {
 						out.Buf = out.Buf[:0]
-						binary.BigEndian.PutUint32(args[1][4:], uint32(i+k)%200_000*2654435761)
-						if err := set(w, args, &out); err != nil {
+						binary.BigEndian.PutUint32(args[1][4:], uint32(k))
+						if err := del(w, args, &out); err != nil {
 							return err
 						}
 					}
@@ -641,8 +691,9 @@ func BenchmarkSetApply(b *testing.B) {
 				}); err != nil {
 					b.Fatal(err)
 				}
+				of += time.Since(before)
 			}
-			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*perBatch), "ns/set")
+			b.ReportMetric(float64(of.Nanoseconds())/float64(b.N*64), "ns/del")
 		})
 	}
 }
