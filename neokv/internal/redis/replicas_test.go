@@ -74,8 +74,7 @@ func (w *twins) write(calls []Call) {
 	w.apply(w.leader, b, &e, out, func(i int, reply []byte) {
 		if out.Full {
 			w.full++
-			out.Full = false
-			return
+			return // and it stays full for the entry's other calls
 		}
 		w.one(&calls[i], reply)
 		e.replies[i] = append([]byte{}, reply...)
@@ -215,6 +214,12 @@ func sound(all map[string]string) error {
 		if err != nil {
 			return err
 		}
+		if k.Legacy() {
+			if _, both := all[string(k.Space.AppendMetadata(nil, k.Slot, k.User))]; both {
+				return fmt.Errorf("key %q: a legacy string beside a record", k.User)
+			}
+			continue
+		}
 		version, sub, ok := k.Subkey()
 		if !ok {
 			return fmt.Errorf("key %q is neither of a subkey nor of a score", key)
@@ -275,6 +280,16 @@ func TestReplicasStoreTheSame(t *testing.T) {
 				w.read(Call{row, args})
 			}
 			seen[row.FullName()]++
+		}
+		switch key := []byte(g.Key()); w.IntN(50) {
+		case 0:
+			args := [][]byte{[]byte("neokv"), []byte("legacyset"), key, []byte(g.Value())}
+			if w.IntN(2) == 0 {
+				args = append(args, []byte("px"), fmt.Append(nil, 1+w.IntN(10_000)))
+			}
+			calls = append(calls, Call{LegacySet, args})
+		case 1:
+			calls = append(calls, Call{removeExpired, [][]byte{[]byte(removeExpired.Name), key, []byte(g.Key())}})
 		}
 		if w.IntN(3) == 0 && len(calls) > 0 {
 			w.write(calls)
