@@ -195,7 +195,7 @@ type wire struct {
 
 func newWire(nc net.Conn) *wire { return &wire{nc: nc, r: bufio.NewReaderSize(nc, 512)} }
 
-// call sends one command and reads its reply: a status, a number or a string; "" for null.
+// call sends one command and reads its reply: a status, a number, a string, or the elements of an array with spaces between them; "" for null.
 func (w *wire) call(args ...string) (string, error) {
 	b := fmt.Appendf(nil, "*%d\r\n", len(args))
 	for _, a := range args {
@@ -230,6 +230,18 @@ func (w *wire) read() (string, error) {
 			return "", err
 		}
 		return string(text[:n]), nil
+	case '*':
+		n, err := strconv.Atoi(line[1:])
+		if err != nil || n < 0 {
+			return "", err
+		}
+		elements := make([]string, n)
+		for i := range elements {
+			if elements[i], err = w.read(); err != nil {
+				return "", err
+			}
+		}
+		return strings.Join(elements, " "), nil
 	case '-':
 		for _, r := range []string{"MOVED ", "CLUSTERDOWN ", "TRYAGAIN "} {
 			if strings.HasPrefix(line[1:], r) {
@@ -237,7 +249,7 @@ func (w *wire) read() (string, error) {
 			}
 		}
 		if strings.HasPrefix(line[1:], "WRONGTYPE ") { // a reply like any other
-			return line[1:], nil
+			return wrongType, nil
 		}
 		if strings.HasPrefix(line[1:], "ERR write outcome unknown: ") {
 			return "", errors.New(line[5:])

@@ -11,6 +11,7 @@ import (
 	"runtime"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -166,10 +167,13 @@ func clients(b *testing.B, c *Cluster, tell func(time.Duration)) (stop func()) {
 }
 
 // folderMB is the size of the files in a folder, logs with the length that they are given when they are made.
-func folderMB(b *testing.B, dir string) float64 {
+func folderMB(b *testing.B, dir string) float64 { return filesMB(b, dir, "") }
+
+// filesMB is the size of the files whose names end so.
+func filesMB(b *testing.B, dir, ending string) float64 {
 	var sum int64
 	err := filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
-		if err == nil && !d.IsDir() {
+		if err == nil && !d.IsDir() && strings.HasSuffix(d.Name(), ending) {
 			if info, err := d.Info(); err == nil { // a file may go at any moment
 				sum += info.Size()
 			}

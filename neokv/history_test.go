@@ -29,14 +29,30 @@ const (
 	hget  kind = "HGET"
 	hdel  kind = "HDEL"
 
+	// On lists, sets and sorted sets, whose elements are words.
+	lpush    kind = "LPUSH"
+	rpush    kind = "RPUSH"
+	lpop     kind = "LPOP"
+	rpop     kind = "RPOP"
+	lrange   kind = "LRANGE" // all of it
+	sadd     kind = "SADD"
+	spop     kind = "SPOP"
+	smembers kind = "SMEMBERS"
+	zadd     kind = "ZADD" // value: score, of one digit, and member
+	zpopmin  kind = "ZPOPMIN"
+	zrange   kind = "ZRANGE" // all of it, with scores
+
+	fade kind = "PEXPIRE" // in so many ms
+
 	// On hashes that are not checked key by key.
-	hfill  kind = "HSET"    // so many fields
-	copyTo kind = "COPY"    // over another one
-	fade   kind = "PEXPIRE" // in so many ms
+	hfill  kind = "HSET" // so many fields
+	copyTo kind = "COPY" // over another one
 )
 
 // reads reports whether it changes nothing.
-func (k kind) reads() bool { return k == get || k == hget }
+func (k kind) reads() bool {
+	return k == get || k == hget || k == lrange || k == smembers || k == zrange
+}
 
 // unchecked reports whether operations on a key are there for the work that they make, not for their replies.
 func unchecked(key string) bool { return key[0] == 'o' || key[0] == 'p' }
@@ -60,6 +76,16 @@ func (o *op) args() []string {
 	switch o.kind {
 	case hincr, hget, hdel:
 		args = append(args, "field")
+	case lrange:
+		return append(args, "0", "-1")
+	case zrange:
+		return append(args, "0", "-1", "WITHSCORES")
+	case zadd:
+		return append(args, strings.Fields(o.value)...)
+	case fade:
+		if o.ttl > 0 {
+			return append(args, strconv.FormatInt(o.ttl.Milliseconds(), 10))
+		}
 	case hfill:
 		n, _ := strconv.Atoi(o.value)
 		for i := range n {
@@ -129,6 +155,11 @@ func (h *history) done(o *op, reply string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.clock++
+	if o.kind == smembers { // in any order
+		members := strings.Fields(reply)
+		slices.Sort(members)
+		reply = strings.Join(members, " ")
+	}
 	o.end, o.reply = h.clock, reply
 	o.done(time.Since(h.start), h.skew)
 	h.line(o.String())
@@ -232,33 +263,100 @@ func operations(ops []*op) []porcupine.Operation {
 	return out
 }
 
-// model is a key that holds a string, or a hash of one field, "" while it is absent. An operation without an output may have had any.
+// overwritten is the string that is set over collections.
+const overwritten = "="
+
+// wrongType is what callers make of Redis's error.
+const wrongType = "WRONGTYPE"
+
+// effect is what an operation does to a key: what it holds then, and the reply. A key holds a string, a hash of one field, or the elements of a
+// list, set or sorted set as a reply has them; it is "" while it is absent. SPOP takes the member that it is given as the reply.
+func (o *op) effect(before, got string) (after, want string) {
+	elements := strings.Fields(before)
+	after = before
+	switch o.kind {
+	case lpush, rpush, lpop, rpop, lrange, sadd, spop, smembers, zadd, zpopmin, zrange:
+		if before == overwritten {
+			return before, wrongType
+		}
+	}
+	switch o.kind {
+	case get, hget, lrange, smembers, zrange:
+		want = before
+	case set:
+		after, want = o.value, "OK"
+	case setNX:
+		want = "0"
+		if before == "" {
+			after, want = o.value, "1"
+		}
+	case incr, hincr:
+		n, _ := strconv.Atoi(before)
+		after = strconv.Itoa(n + 1)
+		want = after
+	case del, hdel:
+		after, want = "", "0"
+		if before != "" {
+			want = "1"
+		}
+	case fade:
+		want = "0"
+		if before != "" {
+			want = "1"
+		}
+	case lpush:
+		after, want = strings.TrimSpace(o.value+" "+before), strconv.Itoa(len(elements)+1)
+	case rpush:
+		after, want = strings.TrimSpace(before+" "+o.value), strconv.Itoa(len(elements)+1)
+	case lpop:
+		want, after, _ = strings.Cut(before, " ")
+	case rpop:
+		if n := len(elements); n > 0 {
+			after, want = strings.Join(elements[:n-1], " "), elements[n-1]
+		}
+	case sadd:
+		want = "0"
+		if i, there := slices.BinarySearch(elements, o.value); !there {
+			after, want = strings.Join(slices.Insert(elements, i, o.value), " "), "1"
+		}
+	case spop:
+		if i, there := slices.BinarySearch(elements, got); there {
+			after, want = strings.Join(slices.Delete(elements, i, i+1), " "), got
+		} else if before != "" {
+			want = "one of " + before
+		}
+	case zadd:
+		score, member, _ := strings.Cut(o.value, " ")
+		want = "1"
+		i := 0
+		for n := 0; n < len(elements); n += 2 {
+			if elements[n] == member {
+				elements, want = slices.Delete(elements, n, n+2), "0"
+			}
+			if n < len(elements) && (elements[n+1] < score || elements[n+1] == score && elements[n] < member) {
+				i = n + 2
+			}
+		}
+		after = strings.Join(slices.Insert(elements, i, member, score), " ")
+	case zpopmin:
+		if len(elements) > 0 {
+			want, after = strings.Join(elements[:2], " "), strings.Join(elements[2:], " ")
+		}
+	}
+	return after, want
+}
+
+// model is a key of which operations without an output, which may have had any, have one effect, and which does not expire.
 var model = porcupine.Model{
 	Init: func() any { return "" },
 	Step: func(state, input, output any) (bool, any) {
-		before, o, got := state.(string), input.(*op), output.(*string)
-		after, want := before, ""
-		switch o.kind {
-		case get, hget:
-			want = before
-		case set:
-			after, want = o.value, "OK"
-		case setNX:
-			want = "0"
-			if before == "" {
-				after, want = o.value, "1"
-			}
-		case incr, hincr:
-			n, _ := strconv.Atoi(before)
-			after = strconv.Itoa(n + 1)
-			want = after
-		case del, hdel:
-			after, want = "", "0"
-			if before != "" {
-				want = "1"
-			}
+		got := output.(*string)
+		if got == nil {
+			after, _ := input.(*op).effect(state.(string), "")
+			return true, after
 		}
-		return got == nil || *got == want, after
+		after, want := input.(*op).effect(state.(string), *got)
+		return *got == want, after
 	},
 	Equal: func(a, b any) bool { return a == b },
 }
@@ -287,6 +385,21 @@ func TestHistoryIsChecked(t *testing.T) {
 		{"two winners", []*op{o(setNX, "a", 1, 2, "1"), o(setNX, "b", 3, 4, "1")}, false},
 		{"a winner after the deletion", []*op{o(setNX, "a", 1, 2, "1"), o(del, "", 3, 4, "1"), o(setNX, "b", 5, 6, "1")}, true},
 		{"deleted by nobody", []*op{o(setNX, "a", 1, 2, "1"), o(setNX, "b", 3, 4, "0"), o(get, "", 5, 6, "")}, false},
+		{"pushed at both ends", []*op{o(rpush, "a", 1, 2, "1"), o(lpush, "b", 3, 4, "2"), o(rpush, "c", 5, 6, "3"), o(lrange, "", 7, 8, "b a c"), o(rpop, "", 9, 10, "c"), o(lpop, "", 11, 12, "b")}, true},
+		{"popped twice", []*op{o(rpush, "a", 1, 2, "1"), o(rpush, "b", 3, 4, "2"), o(lpop, "", 5, 6, "a"), o(lpop, "", 7, 8, "a")}, false},
+		{"an unknown pop", []*op{o(rpush, "a", 1, 2, "1"), o(lpop, "", 3, 0, ""), o(rpush, "b", 4, 5, "2"), o(lrange, "", 6, 7, "b")}, true},
+		{"a push is lost", []*op{o(rpush, "a", 1, 2, "1"), o(lpush, "b", 3, 4, "2"), o(lrange, "", 5, 6, "a")}, false},
+		{"any member", []*op{o(sadd, "b", 1, 2, "1"), o(sadd, "a", 3, 4, "1"), o(sadd, "b", 5, 6, "0"), o(smembers, "", 7, 8, "a b"), o(spop, "", 9, 10, "b"), o(smembers, "", 11, 12, "a")}, true},
+		{"no member", []*op{o(sadd, "a", 1, 2, "1"), o(spop, "", 3, 4, "b")}, false},
+		{"none of members", []*op{o(sadd, "a", 1, 2, "1"), o(spop, "", 3, 4, "")}, false},
+		{"an unknown one of members", []*op{o(sadd, "a", 1, 2, "1"), o(sadd, "b", 3, 4, "1"), o(spop, "", 5, 0, ""), o(spop, "", 6, 7, "a"), o(spop, "", 8, 9, "")}, true},
+		{"two of members by one", []*op{o(sadd, "a", 1, 2, "1"), o(sadd, "b", 3, 4, "1"), o(spop, "", 5, 0, ""), o(smembers, "", 6, 7, "")}, false},
+		{"an unknown one comes back", []*op{o(sadd, "a", 1, 2, "1"), o(spop, "", 3, 0, ""), o(smembers, "", 4, 5, ""), o(smembers, "", 6, 7, "a")}, false},
+		{"in order", []*op{o(zadd, "2 a", 1, 2, "1"), o(zadd, "1 c", 3, 4, "1"), o(zadd, "1 b", 5, 6, "1"), o(zadd, "0 a", 7, 8, "0"), o(zadd, "3 a", 9, 10, "0"),
+			o(zrange, "", 11, 12, "b 1 c 1 a 3"), o(zpopmin, "", 13, 14, "b 1"), o(zpopmin, "", 15, 0, ""), o(zpopmin, "", 16, 17, "a 3")}, true},
+		{"an old score", []*op{o(zadd, "2 a", 1, 2, "1"), o(zadd, "3 a", 3, 4, "0"), o(zpopmin, "", 5, 6, "a 2")}, false},
+		{"not the least", []*op{o(zadd, "2 a", 1, 2, "1"), o(zadd, "3 b", 3, 4, "1"), o(zpopmin, "", 5, 6, "b 3")}, false},
+		{"of another type", []*op{o(set, "=", 1, 2, "OK"), o(lpop, "", 3, 4, wrongType), o(del, "", 5, 6, "1"), o(lpop, "", 7, 8, "")}, true},
 	} {
 		h := &history{ops: x.ops}
 		if err := h.check(); (err == nil) != x.ok {

@@ -56,6 +56,7 @@ type entry struct {
 // simStats is what a run consisted of.
 type simStats struct {
 	Acknowledged, Unknown, Kills, Cuts, Transfers int
+	Snapshots, Reclaimed                          int // region snapshots installed, elements of orphans deleted
 }
 
 // simRegions is how many regions there are; each has a register, a counter and a lock per epoch.
@@ -183,6 +184,9 @@ func (s *sim) run(p plan, planted bool, d time.Duration) {
 	s.h.note("the end: all keys are read")
 	s.finalReads()
 	s.compareReplicas()
+	for _, n := range c.nodes {
+		s.tally(n)
+	}
 	s.fail(c.Close())
 }
 
@@ -198,7 +202,8 @@ func (s *sim) sleep(d time.Duration) bool {
 	}
 }
 
-// Keys: r, c, n, e or h (register, counter, lock, what expires, hash), or o or p (hashes that make work), the epoch, and a tag that lies in the region.
+// Keys: r, c, n, e, h, l, s or z (register, counter, lock, what expires, hash, list, set, sorted set), or o or p (hashes that make work), the
+// epoch, and a tag that lies in the region.
 
 func (s *sim) nextEpoch(i int) {
 	s.mu.Lock()
@@ -243,7 +248,8 @@ func (s *sim) newCaller(id int) *caller {
 // client runs operations until the schedule is over. mix says which: one letter per operation, equally likely. R and W read and
 // set registers, + and # count and read counters, N, D and L set locks, delete them and look at them. X sets keys that expire, E, Z and P
 // read, delete and persist them. H, h, F and G count, read, delete and delete with its hash a field of a hash. O, C, U, V and S fill, copy, delete,
-// let expire and set strings over hashes that nobody reads.
+// let expire and set strings over hashes that nobody reads. l, r, p, q and i push, pop and read lists, s, m and d sets, z, x and y sorted sets; of
+// these three, k deletes one, f lets it expire, a keeps it, and w sets a string over it.
 func (s *sim) client(id int, mix string, think time.Duration) {
 	c := s.newCaller(id)
 	c.readOnly = id%3 == 1
@@ -291,6 +297,36 @@ func (s *sim) client(id int, mix string, think time.Duration) {
 			_, err = c.do(del, s.key("op"[c.random.IntN(2)], region), "")
 		case 'S':
 			_, err = c.do(set, s.key("op"[c.random.IntN(2)], region), value)
+		case 'l':
+			_, err = c.do(lpush, s.key('l', region), value)
+		case 'r':
+			_, err = c.do(rpush, s.key('l', region), value)
+		case 'p':
+			_, err = c.do(lpop, s.key('l', region), "")
+		case 'q':
+			_, err = c.do(rpop, s.key('l', region), "")
+		case 'i':
+			_, err = c.do(lrange, s.key('l', region), "")
+		case 's':
+			_, err = c.do(sadd, s.key('s', region), fmt.Sprintf("%d-%d", id, n/20)) // now and then one that is there
+		case 'd':
+			_, err = c.do(spop, s.key('s', region), "")
+		case 'm':
+			_, err = c.do(smembers, s.key('s', region), "")
+		case 'z':
+			_, err = c.do(zadd, s.key('z', region), fmt.Sprintf("%d %d-%d", c.random.IntN(10), id, n/20))
+		case 'x':
+			_, err = c.do(zpopmin, s.key('z', region), "")
+		case 'y':
+			_, err = c.do(zrange, s.key('z', region), "")
+		case 'k':
+			_, err = c.do(del, s.key("lsz"[c.random.IntN(3)], region), "")
+		case 'f':
+			_, err = c.doFor(fade, s.key("lsz"[c.random.IntN(3)], region), "", max(time.Millisecond, randomTTL(c.random)))
+		case 'a':
+			_, err = c.do(keep, s.key("lsz"[c.random.IntN(3)], region), "")
+		case 'w':
+			_, err = c.do(set, s.key("lsz"[c.random.IntN(3)], region), overwritten)
 		case 'V':
 			_, err = c.do(fade, s.key("op"[c.random.IntN(2)], region), fmt.Sprint(c.random.IntN(300)))
 		}
@@ -321,11 +357,8 @@ func (s *sim) finalReads() {
 	defer c.close()
 	for _, epoch := range s.epochs {
 		for region := range simRegions {
-			for _, sort := range []byte("rcneh") {
-				key, ok, k := simKey(sort, epoch, region), false, get
-				if sort == 'h' {
-					k = hget
-				}
+			for i, k := range []kind{get, get, get, get, hget, lrange, smembers, zrange} {
+				key, ok := simKey("rcnehlsz"[i], epoch, region), false
 				for deadline := time.Now().Add(20 * time.Second); !ok && time.Now().Before(deadline); {
 					var err error
 					if ok, err = c.do(k, key, ""); err != nil {
@@ -354,8 +387,21 @@ func (s *sim) cut(n *node, percent int, random *rand.Rand) *disk.FS {
 	return fs.Crash(percent, random)
 }
 
+// tally takes down what a store has counted in its life.
+func (s *sim) tally(n *node) {
+	st := n.store.Load()
+	if st == nil {
+		return
+	}
+	for _, r := range st.Counters().Regions {
+		s.stats.Snapshots += int(r.SnapshotsReceived.Load())
+		s.stats.Reclaimed += int(r.ReclaimedElements.Load())
+	}
+}
+
 // bury ends what is left of a killed store and gives its place the disk that it left behind.
 func (s *sim) bury(n *node, left *disk.FS) {
+	s.tally(n)
 	s.fail(n.stop())
 	n.mu.Lock()
 	n.fs = left

@@ -48,7 +48,9 @@ type simReport struct {
 
 const simReportMark = "SIM "
 
-func plans() []plan { return append([]plan{chaos, overTCP, expiries, collections}, plantedPlans...) }
+func plans() []plan {
+	return append([]plan{chaos, overTCP, expiries, collections, members}, plantedPlans...)
+}
 
 func planNamed(t *testing.T, name string) plan {
 	for _, p := range plans() {
@@ -147,8 +149,8 @@ func (b *simBatch) again(seed uint64) string {
 
 func (b *simBatch) String() string {
 	s := b.stats
-	return fmt.Sprintf("%s: %d seeds of %s: %d operations acknowledged, %d unknown, %d kills, %d cuts, %d transfers; %.1fs of CPU cores",
-		b.plan.name, b.seeds, b.virtual, s.Acknowledged, s.Unknown, s.Kills, s.Cuts, s.Transfers, b.seconds)
+	return fmt.Sprintf("%s: %d seeds of %s: %d operations acknowledged, %d unknown, %d kills, %d cuts, %d transfers, %d snapshots installed, %d elements reclaimed; %.1fs of CPU cores",
+		b.plan.name, b.seeds, b.virtual, s.Acknowledged, s.Unknown, s.Kills, s.Cuts, s.Transfers, s.Snapshots, s.Reclaimed, b.seconds)
 }
 
 // run runs n seeds, or until the first problem.
@@ -250,6 +252,8 @@ func (b *simBatch) add(r simReport) {
 	b.stats.Kills += r.Kills
 	b.stats.Cuts += r.Cuts
 	b.stats.Transfers += r.Transfers
+	b.stats.Snapshots += r.Snapshots
+	b.stats.Reclaimed += r.Reclaimed
 	if r.Problem != "" {
 		b.failed = append(b.failed, r)
 	}

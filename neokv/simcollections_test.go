@@ -17,18 +17,37 @@ var collections = plan{
 	lanes: []func(*sim, *rand.Rand){killing, partitioning}, clients: 6, mix: "HHHHhhhFGGOOOOCUUVS",
 }
 
-// reclaimSteps has the reclaimer take small steps, and delete both by range and one by one.
-func reclaimSteps(k *settings.Settings) { k.Redis.ReclaimKeys, k.Redis.ReclaimRange = 10, 15 }
+// members is everything that happens, to lists, sets and sorted sets whose elements are known one by one: they are pushed and popped, deleted,
+// expire, are overwritten and made again, while the reclaimers delete beside them what has been there before.
+var members = plan{
+	name: "members", seams: (*sim).skewClocks, settings: reclaimMembers,
+	lanes: []func(*sim, *rand.Rand){killing, partitioning}, clients: 6, mix: "lllrrrpqiissssssddmmzzzzzxxyykkkfaw",
+}
 
-// TestCollectionsVirtual runs seeds of the plan.
-func TestCollectionsVirtual(t *testing.T) {
-	b := newBatch(t, collections, false, 15*time.Second)
+// reclaimMembers is reclaimSteps for collections that are small.
+func reclaimMembers(k *settings.Settings) { k.Redis.ReclaimKeys, k.Redis.ReclaimRange = 5, 3 }
+
+// TestMembersVirtual runs seeds of the plan.
+func TestMembersVirtual(t *testing.T) { reclaimedVirtually(t, members) }
+
+// reclaimedVirtually runs seeds of a plan in which the reclaimers have work.
+func reclaimedVirtually(t *testing.T, p plan) {
+	b := newBatch(t, p, false, 15*time.Second)
 	b.run(1, 40, false)
 	for _, r := range b.failed {
 		t.Errorf("seed %d: %s\nagain: %s", r.Seed, r.Problem, b.again(r.Seed))
 	}
+	if b.stats.Snapshots == 0 || b.stats.Reclaimed == 0 {
+		t.Error("no snapshot has been installed, or nothing has been reclaimed")
+	}
 	t.Logf("%s", b)
 }
+
+// reclaimSteps has the reclaimer take small steps, and delete both by range and one by one.
+func reclaimSteps(k *settings.Settings) { k.Redis.ReclaimKeys, k.Redis.ReclaimRange = 10, 15 }
+
+// TestCollectionsVirtual runs seeds of the plan.
+func TestCollectionsVirtual(t *testing.T) { reclaimedVirtually(t, collections) }
 
 // TestSweeps: a region that has held collections knows it as long as it holds any, whether they are deleted or expire, and forgets it soon
 // after the last.
@@ -75,5 +94,71 @@ func TestSweeps(t *testing.T) {
 		if got := at.ask("HGET", second, "f"); got != "v" {
 			t.Errorf("HGET = %s", got)
 		}
+	})
+}
+
+// TestLegacyStrings: strings of phase 1 are read, migrated and cleared through the log, alike on all stores, and the region forgets them when
+// there are none left.
+func TestLegacyStrings(t *testing.T) {
+	inBubble(t, store.Faults{}, func(t *testing.T, s *sim, _ *caller) {
+		at := s.session(t, s.leads(t))
+		expect := func(want string, args ...string) {
+			t.Helper()
+			if got := at.ask(args...); got != want {
+				t.Errorf("%q = %q; want %q", args, got, want)
+			}
+		}
+		held := func(want int, any bool, when string) {
+			t.Helper()
+			for _, n := range s.c.nodes {
+				content, err := regionContent(n.store.Load(), 1)
+				if err != nil {
+					t.Fatal(err)
+				}
+				state, err := keys.ParseRegionState(content[0])
+				if err != nil {
+					t.Fatal(err)
+				}
+				have := 0
+				for i := 1; i < len(content); i += 2 {
+					if k, err := keys.ParseRedis(content[i]); err == nil && k.Legacy() {
+						have++
+					}
+				}
+				if have != want || state.LegacyAt != 0 != any {
+					t.Errorf("store %d, %s: %d legacy strings, last write of one at index %d; want %d, and any %v", n.id, when, have, state.LegacyAt, want, any)
+				}
+			}
+		}
+		a, b, brief, h := s.nearby(0), s.nearby(1), s.nearby(2), s.nearby(3)
+		expect("1", "HSET", h, "f", "v")
+		expect("OK", "NeoKV", "LegacySet", a, "one")
+		expect("OK", "NEOKV", "LEGACYSET", b, "2")
+		expect("OK", "NEOKV", "LEGACYSET", brief, "gone soon", "px", "1000")
+		expect("OK", "NEOKV", "LEGACYSET", h, "over a hash")
+		expect("one", "GET", a)
+		expect("over a hash", "GET", h)
+		expect("gone soon", "GET", brief)
+		time.Sleep(5 * time.Second)
+		expect("", "GET", brief)
+		expect("3", "DBSIZE")
+		expect("WRONGTYPE", "SADD", a, "m")
+		held(4, true, "before any is written")
+		expect("3", "INCR", b)
+		expect("OK", "SET", a, "new")
+		time.Sleep(5 * time.Second)
+		held(2, true, "when two are migrated")
+		expect("1", "DEL", h)
+		expect("OK", "SET", b, "new")
+		time.Sleep(5 * time.Minute)
+		held(1, true, "with one that has expired")
+		expect("OK", "SET", brief, "new")
+		time.Sleep(5 * time.Minute)
+		held(0, false, "with none")
+		expect("OK", "NEOKV", "LEGACYSET", b, "2")
+		expect("OK", "FLUSHDB")
+		expect("", "GET", b)
+		time.Sleep(5 * time.Second)
+		held(0, false, "behind FLUSHDB")
 	})
 }

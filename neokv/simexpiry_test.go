@@ -44,7 +44,7 @@ func (x *expiry) lives(ttl, skew time.Duration) {
 // modelOf is the model of a key's history.
 func modelOf(ops []*op) porcupine.Model {
 	for _, o := range ops {
-		if o.ttl > 0 || o.kind == keep {
+		if o.ttl > 0 || o.kind == keep || o.kind == spop && o.end == 0 {
 			return expiring
 		}
 	}
@@ -53,46 +53,53 @@ func modelOf(ops []*op) porcupine.Model {
 
 // held is a key that may expire.
 type held struct {
-	value string // "" while it is absent
+	value string // see effect
 	by    *op    // whose time to live runs, nil for none
 }
 
-// expiring is the model of a key that is set with a time to live: it may go by itself once, at any moment between its writer's mayGo and
-// mustGo, and does not come back.
+// expiring is the model of a key that has a time to live: it may go by itself once, at any moment between its writer's mayGo and
+// mustGo, and does not come back. An SPOP without an output may have taken any member.
 var expiring = (&porcupine.NondeterministicModel{
 	Init: func() []any { return []any{held{}} },
 	Step: func(state, input, output any) (next []any) {
 		h, o, got := state.(held), input.(*op), output.(*string)
-		try := func(before held) {
-			after, want := before, ""
-			switch o.kind {
-			case get:
-				want = before.value
-			case set:
-				after, want = held{value: o.value}, "OK"
-				if o.ttl > 0 {
-					after.by = o
-				}
-			case del:
-				after, want = held{}, "0"
-				if before.value != "" {
-					want = "1"
-				}
-			case keep:
+		try := func(before held, popped string) {
+			after := before
+			var want string
+			after.value, want = o.effect(before.value, popped)
+			switch {
+			case o.kind == keep:
 				want = "0"
 				if before.by != nil {
 					after.by, want = nil, "1"
 				}
+			case after.value == "" || o.kind == set:
+				after.by = nil
+			}
+			if o.ttl > 0 && after.value != "" {
+				after.by = o
 			}
 			if got == nil || *got == want {
 				next = append(next, after)
 			}
 		}
+		each := func(before held) {
+			switch members := strings.Fields(before.value); {
+			case got != nil:
+				try(before, *got)
+			case o.kind == spop && len(members) > 0:
+				for _, member := range members {
+					try(before, member)
+				}
+			default:
+				try(before, "")
+			}
+		}
 		if h.by == nil || o.began < h.by.mustGo {
-			try(h)
+			each(h)
 		}
 		if h.by != nil && o.ended >= h.by.mayGo {
-			try(held{})
+			each(held{})
 		}
 		return next
 	},
@@ -116,6 +123,17 @@ func TestExpiryIsChecked(t *testing.T) {
 		o.done(at+second, second)
 		return o
 	}
+	push := func(value string, at time.Duration) *op {
+		o := ask(rpush, at, "1")
+		o.value = value
+		return o
+	}
+	fades := func(at, ttl time.Duration) *op {
+		o := ask(fade, at, "1")
+		o.lives(ttl, second)
+		o.done(at+second, second)
+		return o
+	}
 	for _, x := range []struct {
 		name string
 		ops  []*op
@@ -133,6 +151,10 @@ func TestExpiryIsChecked(t *testing.T) {
 		{"deleted early", []*op{write("a", 0, 10*second, true), ask(del, 6*second, "0")}, false},
 		{"persisted and gone", []*op{write("a", 0, 10*second, true), ask(keep, 3*second, "1"), ask(get, 30*second, "")}, false},
 		{"persisted", []*op{write("a", 0, 10*second, true), ask(keep, 3*second, "1"), ask(get, 30*second, "a")}, true},
+		{"a list is gone too early", []*op{push("a", 0), fades(second, 10*second), ask(lrange, 6*second, "a"), ask(lpop, 6*second, "")}, false},
+		{"a list is gone when it may", []*op{push("a", 0), fades(second, 10*second), ask(lrange, 6*second, "a"), ask(lpop, 9*second, ""), push("1", 14*second), ask(lrange, 30*second, "1")}, true},
+		{"a time to live goes with the last element", []*op{push("a", 0), fades(second, 10*second), ask(lpop, 3*second, "a"), push("b", 4*second), ask(lrange, 30*second, "")}, false},
+		{"a list that was emptied stays", []*op{push("a", 0), fades(second, 10*second), ask(lpop, 3*second, "a"), push("b", 4*second), ask(lrange, 30*second, "b")}, true},
 		{"nothing to persist", []*op{write("a", 0, 10*second, true), ask(keep, 8*second, "0"), ask(get, 10*second, "a")}, false},
 	} {
 		h := &history{ops: x.ops, skew: second}

@@ -57,10 +57,21 @@ var plantedPlans = []plan{
 		lanes: []func(*sim, *rand.Rand){wandering}, clients: 4, each: 20 * time.Millisecond, mix: "XEEEE",
 	},
 	{
-		name: "version-repeated", mistake: "a new collection gets a version that has been in use", bound: 2,
+		name: "version-repeated", mistake: "behind a change of leader a new collection gets a version that has been in use", bound: 10,
 		plant:    func(f *store.Faults) { f.Region.SameVersions = true },
 		settings: reclaimSteps,
 		lanes:    []func(*sim, *rand.Rand){wandering}, clients: 4, each: 20 * time.Millisecond, mix: "HHhhG",
+	},
+	{
+		name: "live-reclaimed", mistake: "the reclaimer takes what a key holds for what it held", bound: 2,
+		plant:    func(f *store.Faults) { f.Region.AnyVersion = true },
+		settings: reclaimMembers,
+		lanes:    []func(*sim, *rand.Rand){wandering}, clients: 4, each: 20 * time.Millisecond, mix: "lrpissdmzzxykf",
+	},
+	{
+		name: "map-order", mistake: "which member SPOP takes follows from the order of a Go map", bound: 2,
+		plant: func(f *store.Faults) { f.Region.MapOrder = true },
+		lanes: []func(*sim, *rand.Rand){wandering}, clients: 4, each: 20 * time.Millisecond, mix: "ssssdm",
 	},
 }
 

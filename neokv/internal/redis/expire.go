@@ -44,13 +44,17 @@ func (w *Writer) notice(expireMS uint64) {
 	}
 }
 
-// LookupInternal finds a command that regions propose to themselves, by its exact name, nil if there is none.
+// LookupInternal finds a command of the log that is in no table of commands about data, nil if there is none: those that regions propose to
+// themselves, by their exact names, and the one of NEOKV that writes.
 func LookupInternal(name []byte) *Command {
 	switch string(name) {
 	case removeExpired.Name:
 		return removeExpired
 	case swept.Name:
 		return swept
+	}
+	if len(name) == len("neokv") && IsOption(name, "neokv") {
+		return LegacySet
 	}
 	return nil
 }

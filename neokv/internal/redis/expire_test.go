@@ -195,14 +195,23 @@ func TestExpirySearchIsBounded(t *testing.T) {
 func TestSwept(t *testing.T) {
 	d := newRegion(t)
 	d.scenario("hset h f v => 1\ndel h => 1\nset s v => OK")
-	written := d.state.CollectedAt
-	for _, c := range []struct{ began, want uint64 }{{written - 1, written}, {written, 0}} {
-		call := Swept(c.began)
+	d.plantLegacy("old", "v", 0)
+	collected, legacy := d.state.CollectedAt, d.state.LegacyAt
+	for _, c := range []struct {
+		began             uint64
+		none, noLegacy    bool
+		collected, legacy uint64
+	}{
+		{collected - 1, true, false, collected, legacy}, {legacy, false, false, collected, legacy}, {legacy - 1, true, true, 0, legacy},
+		{legacy, true, false, 0, legacy}, {legacy, false, true, 0, 0},
+	} {
+		call := Swept(c.began, c.none, c.noLegacy)
 		if LookupInternal(call.Args[0]) != call.Command || Lookup(call.Args[0]) != nil {
 			t.Error("it is a client's command, or none at all")
 		}
-		if err := d.write(func(w *Writer) error { return w.Run(call.Command, call.Args, new(Reply)) }); err != nil || d.state.CollectedAt != c.want {
-			t.Errorf("a sweep that began at %d: %d, %v; want %d", c.began, d.state.CollectedAt, err, c.want)
+		err := d.write(func(w *Writer) error { return w.Run(call.Command, call.Args, new(Reply)) })
+		if err != nil || d.state.CollectedAt != c.collected || d.state.LegacyAt != c.legacy {
+			t.Errorf("%q: %d, %d, %v; want %d, %d", call.Args, d.state.CollectedAt, d.state.LegacyAt, err, c.collected, c.legacy)
 		}
 	}
 	d.scenario("hset h f v => 1")

@@ -132,23 +132,42 @@ func (w *Writer) setBlind(key []byte, expireMS uint64, value []byte) error {
 	return op.Finish()
 }
 
-// swept says that a walk over all records of the region, which began when the apply index was args[1], has met no collection. So there is
-// none, unless one has been written behind that index: strings may be stored blindly again. Regions propose it to themselves.
-var swept = &Command{Name: "swept", Arity: 2, Flags: FlagWrite, Write: func(w *Writer, args [][]byte, out *Reply) error {
+// swept says that a walk over the region, which began when the apply index was args[1], has met no collection, or no legacy string, as
+// args[2:] say. So there is none, unless one has been written behind that index: where there is neither, strings may be stored blindly
+// again. Regions propose it to themselves.
+var swept = &Command{Name: "swept", Arity: -2, Flags: FlagWrite, Write: func(w *Writer, args [][]byte, out *Reply) error {
 	index, err := strconv.ParseUint(string(args[1]), 10, 64)
 	if err != nil {
 		return err
 	}
-	if w.State.CollectedAt <= index {
-		w.State.CollectedAt = 0
+	for _, what := range args[2:] {
+		switch string(what) {
+		case sweptCollections:
+			if w.State.CollectedAt <= index {
+				w.State.CollectedAt = 0
+			}
+		case sweptLegacy:
+			if w.State.LegacyAt <= index {
+				w.State.LegacyAt = 0
+			}
+		}
 	}
 	out.OK()
 	return nil
 }}
 
-// Swept is the call that ends a sweep which began at an apply index and has met no collection.
-func Swept(index uint64) Call {
-	return Call{Command: swept, Args: [][]byte{[]byte(swept.Name), strconv.AppendUint(nil, index, 10)}}
+const sweptCollections, sweptLegacy = "collections", "legacy"
+
+// Swept is the call that ends a sweep which began at an apply index, and has met no collection, or no legacy string.
+func Swept(index uint64, collections, legacy bool) Call {
+	args := [][]byte{[]byte(swept.Name), strconv.AppendUint(nil, index, 10)}
+	if collections {
+		args = append(args, []byte(sweptCollections))
+	}
+	if legacy {
+		args = append(args, []byte(sweptLegacy))
+	}
+	return Call{Command: swept, Args: args}
 }
 
 // setString stores a string over old, which load returned for the key. head and tail are the value in two parts; they may alias old.

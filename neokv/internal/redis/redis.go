@@ -140,6 +140,8 @@ type Writer struct {
 	// Orphans is raised by what is left to the reclaimer; Flushed is set where all of it went, with all data, before it was raised.
 	Orphans Orphans
 	Flushed bool
+	// MapOrder is a mistake that tests plant: random choices follow from the order of a Go map, which replicas do not share.
+	MapOrder bool
 
 	key, value []byte // scratch
 	opened     scratch

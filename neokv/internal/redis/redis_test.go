@@ -7,6 +7,7 @@ import (
 	"math"
 	"strings"
 	"testing"
+	"time"
 
 	"neokv.dev/neokv/internal/keys"
 	"neokv.dev/neokv/internal/redis/redistest"
@@ -432,6 +433,7 @@ func TestEmptyCollectionIsAbsent(t *testing.T) {
 
 // TestLegacyStrings: reads fall back to a string of phase 1, the first write of any kind takes its place.
 func TestLegacyStrings(t *testing.T) {
+	const wrong = ErrWrongType
 	for _, c := range []struct {
 		call, reply, left string
 		stays             bool
@@ -444,10 +446,15 @@ func TestLegacyStrings(t *testing.T) {
 		{"setex k 10 v", "OK", `"v"`, false}, {"msetnx k v", "0", `"5"`, true}, {"getset k v", `"5"`, `"v"`, false}, {"getdel k", `"5"`, "(nil)", false},
 		{"getex k px 100", `"5"`, `"5"`, false}, {"getex k pxat 1", `"5"`, "(nil)", false}, {"getex k persist", `"5"`, `"5"`, true}, {"getrange k 0 -1", `"5"`, `"5"`, true},
 		{"setrange k 1 v", "2", `"5v"`, false}, {"incrbyfloat k 0.5", `"5.5"`, `"5.5"`, false}, {"rename k to", "OK", "(nil)", false},
-		{"copy k to", "1", `"5"`, true}, {"lcs k k", `"5"`, `"5"`, true}, {"object encoding k", `"int"`, `"5"`, true},
+		{"copy k to", "1", `"5"`, true}, {"hset k f v", wrong, `"5"`, true}, {"rpush k v", wrong, `"5"`, true}, {"zadd k 1 m", wrong, `"5"`, true},
+		{"smembers k", wrong, `"5"`, true}, {"sunionstore k s", "2", wrong, false}, {"zrangestore k none 0 -1", "0", "(nil)", false}, {"copy s k replace", "1", wrong, false},
+		{"rename s k", "OK", wrong, false}, {"lcs k k", `"5"`, `"5"`, true}, {"object encoding k", `"int"`, `"5"`, true},
 	} {
 		d := newRegion(t)
 		d.plantLegacy("k", "5", 0)
+		if strings.Contains(c.call, " s") {
+			d.must(2, "sadd", "s", "1", "2")
+		}
 		d.scenario(c.call + " => " + c.reply)
 		d.scenario("get k => " + c.left)
 		if _, ok := d.has(legacyKey("k")); ok != c.stays {
@@ -616,60 +623,68 @@ func TestAppendKeys(t *testing.T) {
 	}
 }
 
-// FuzzCommand runs any arguments on any command, in both protocols: it must not panic, and must answer with exactly one value.
-func FuzzCommand(f *testing.F) {
-	f.Add([]byte("\x00\x01a"))
-	f.Add([]byte("\x01\x01a\x01v\x02ex\x0210"))
-	f.Add([]byte("\x0f\x01a\x0210\x02nx\x05b\r\nad"))
-	f.Add([]byte("\x18\x04sync"))
-	d := newRegion(f)
-	f.Fuzz(func(t *testing.T, in []byte) {
-		for len(in) > 0 {
-			args := [][]byte{[]byte("nosuch")}
-			if n := int(in[0]); n < len(data.rows) {
-				args[0] = []byte(data.rows[n].Name)
-			}
-			for in = in[1:]; len(in) > 0 && in[0] < 0x80; {
-				n := min(int(in[0]), len(in)-1)
-				args = append(args, in[1:1+n])
-				in = in[1+n:]
-			}
-			if len(in) > 0 { // a byte from 0x80 on begins the next call
-				in[0] &= 0x7f
-			}
-			for _, proto := range []int{2, 3} {
-				out := Reply{Proto: proto, Room: 1 << 20, More: func(int) int { return 0 }} // HRANDFIELD may be asked for any number
-				if err := d.call(args, &out); err != nil {
-					t.Fatalf("%q: %v", args, err)
+// BenchmarkSetApply sets strings in a region that holds nothing else, where SET reads nothing, and in one that has held a collection, where it looks
+// at what it replaces: strings that are there, or nothing.
+func BenchmarkSetApply(b *testing.B) {
+	for _, c := range []struct {
+		name      string
+		collected bool
+		keys      int // 0: no two are the same
+	}{{"strings", false, 200_000}, {"collections", true, 200_000}, {"strings,new", false, 0}, {"collections,new", true, 0}} {
+		for _, perBatch := range []int{1, 64} {
+			b.Run(fmt.Sprintf("%s/batch=%d", c.name, perBatch), func(b *testing.B) {
+				d := newRegion(b)
+				if c.collected {
+					d.must(2, "hset", "h", "f", "v")
 				}
-				if out.Full {
-					continue
+				args := [][]byte{[]byte("SET"), []byte("key:0000000000"), bytes.Repeat([]byte("v"), 64)}
+				var out Reply
+				b.ReportAllocs()
+				for i := 0; b.Loop(); i += perBatch {
+					if err := d.write(func(w *Writer) error {
+						for k := range perBatch {
+							out.Buf = out.Buf[:0]
+							n := uint32(i + k)
+							if c.keys > 0 {
+								n %= uint32(c.keys)
+							}
+							binary.BigEndian.PutUint32(args[1][4:], n*2654435761)
+							if err := set(w, args, &out); err != nil {
+								return err
+							}
+						}
+						return nil
+					}); err != nil {
+						b.Fatal(err)
+					}
 				}
-				v, err := redistest.Parse(out.Buf)
-				if err != nil {
-					t.Fatalf("%q: %v", args, err)
-				}
-				if v.Kind == '-' && len(out.Buf) > 1024 {
-					t.Fatalf("%q: an error of %d bytes", args, len(out.Buf))
-				}
-			}
+				b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*perBatch), "ns/set")
+			})
 		}
-	})
+	}
 }
 
-func BenchmarkSetApply(b *testing.B) {
-	for _, perBatch := range []int{1, 64} {
-		b.Run(fmt.Sprintf("batch=%d", perBatch), func(b *testing.B) {
+// BenchmarkDeletion deletes strings, and hashes of a million fields that are made by their records alone: a deletion does not look at fields.
+func BenchmarkDeletion(b *testing.B) {
+	for _, m := range []keys.Metadata{{Type: keys.String, Value: []byte("v")}, {Type: keys.Hash, Version: 1, Size: 1_000_000}} {
+		b.Run(m.Type.String(), func(b *testing.B) {
 			d := newRegion(b)
-			args := [][]byte{[]byte("SET"), []byte("key:0000000000"), bytes.Repeat([]byte("v"), 64)}
+			d.plant("other", planted(keys.Hash, 0, 1, 1))
+			args := [][]byte{[]byte("DEL"), []byte("key:0000000000")}
+			value := m.Append(nil)
 			var out Reply
-			b.ReportAllocs()
-			for i := 0; b.Loop(); i += perBatch {
+			var of time.Duration
+			for b.Loop() {
+				for k := range 64 {
+					binary.BigEndian.PutUint32(args[1][4:], uint32(k))
+					d.put(testSpace.AppendMetadataOf(nil, args[1]), value)
+				}
+				before := time.Now()
 				if err := d.write(func(w *Writer) error {
-					for k := range perBatch {
+					for k := range 64 {
 						out.Buf = out.Buf[:0]
-						binary.BigEndian.PutUint32(args[1][4:], uint32(i+k)%200_000*2654435761)
-						if err := set(w, args, &out); err != nil {
+						binary.BigEndian.PutUint32(args[1][4:], uint32(k))
+						if err := del(w, args, &out); err != nil {
 							return err
 						}
 					}
@@ -677,8 +692,9 @@ func BenchmarkSetApply(b *testing.B) {
 				}); err != nil {
 					b.Fatal(err)
 				}
+				of += time.Since(before)
 			}
-			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*perBatch), "ns/set")
+			b.ReportMetric(float64(of.Nanoseconds())/float64(b.N*64), "ns/del")
 		})
 	}
 }

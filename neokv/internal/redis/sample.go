@@ -28,6 +28,11 @@ func (w *Writer) random() *rand.Rand {
 		w.seeded = w.Index
 		w.numbers.Seed(w.VersionBase, w.Index)
 	}
+	if w.MapOrder {
+		for n := range map[uint64]bool{1: true, 2: true, 3: true, 4: true} {
+			w.numbers.Seed(n, w.Index)
+		}
+	}
 	return w.rand
 }
 

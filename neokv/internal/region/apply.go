@@ -81,6 +81,7 @@ func (m *machine) Update(entries []sm.Entry) ([]sm.Entry, error) {
 	w := &m.writer
 	w.Batch, w.Space, w.State, w.SoonestMS = b, m.space, &m.state, redis.NoExpiry
 	w.Orphans, w.Flushed = redis.Orphans{}, false
+	w.MapOrder = r.o.Faults.MapOrder
 	for i := range entries {
 		if err := m.apply(w, &entries[i]); err != nil {
 			b.Close()
@@ -174,6 +175,11 @@ func (m *machine) apply(w *redis.Writer, e *sm.Entry) error {
 		}
 		return nil
 	}
+	if r.o.Faults.SameVersions {
+		if h.version = 0; h.term > m.state.TermTag {
+			m.state.LastVersion = 0
+		}
+	}
 	m.state.TermTag = max(m.state.TermTag, h.term)
 	m.state.TimeMS = max(m.state.TimeMS, h.timeMS)
 	if b != nil {
@@ -182,9 +188,6 @@ func (m *machine) apply(w *redis.Writer, e *sm.Entry) error {
 		}
 	}
 	w.Index, w.VersionBase = e.Index, h.version
-	if r.o.Faults.SameVersions {
-		m.state.LastVersion, w.VersionBase = 0, 0
-	}
 	if b != nil {
 		b.index = e.Index
 	}

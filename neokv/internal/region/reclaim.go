@@ -225,7 +225,8 @@ func (x *Reclaimer) count(s *orphanage, view *engine.View) error {
 func (x *Reclaimer) reclaim(s *orphanage, view *engine.View) (err error) {
 	r := s.replica
 	b := r.o.Engine.NewBatch()
-	d := deletion{x: x, view: view, batch: b, space: r.machine.space, slots: r.o.Region.Slots, left: x.o.Knobs.ReclaimKeys}
+	d := deletion{x: x, view: view, batch: b, space: r.machine.space, slots: r.o.Region.Slots, left: x.o.Knobs.ReclaimKeys,
+		anyVersion: r.o.Faults.AnyVersion}
 	defer func() { err = errors.Join(err, d.close()) }()
 	n, collections, elements := 0, int64(0), int64(0)
 	err = s.each(view, func(o *keys.Orphan, key []byte) (bool, error) {
@@ -265,6 +266,8 @@ type deletion struct {
 	iters [len(keys.RegionKeyspaces)]*engine.Iter // by place in keys.RegionKeyspaces, opened when needed
 	left  int                                     // of redis.reclaim_keys
 	bytes int                                     // passed over
+
+	anyVersion bool // planted
 }
 
 func (d *deletion) close() (err error) {
@@ -281,6 +284,9 @@ func (d *deletion) orphan(o *keys.Orphan) error {
 	for _, ks := range redis.ElementSpaces(o.Type) {
 		x := d.x
 		x.lower = d.space.AppendCollection(x.lower[:0], ks, o.Slot, o.User, o.Version)
+		if d.anyVersion {
+			x.lower = x.lower[:len(x.lower)-keys.VersionLen]
+		}
 		x.upper = keys.Successor(append(x.upper[:0], x.lower...))
 		if o.Size < uint64(d.x.o.Knobs.ReclaimRange) {
 			whole, err := d.oneByOne(ks)

@@ -75,7 +75,7 @@ func reachable(t testing.TB, all map[string]string) map[string]string {
 // times, lose what was not synced, are replaced by snapshots of each other, and reclaim also what they have looked at before all
 // that. What can be read is the same everywhere, and when the reclaimers have come to an end there is nothing else.
 func TestReclaimAgainstModel(t *testing.T) {
-	for range 6 {
+	for range 4 {
 		seed := rand.Uint64()
 		t.Run(fmt.Sprint(seed), func(t *testing.T) { reclaimAgainstModel(t, rand.New(rand.NewPCG(seed, 0))) })
 	}
@@ -129,7 +129,7 @@ func reclaimAgainstModel(t *testing.T, random *rand.Rand) {
 		}
 		i := random.IntN(2)
 		r, other := both[i], both[1-i]
-		switch random.IntN(9) {
+		switch random.IntN(10) {
 		case 0:
 			apply(r.still, len(log))
 		case 1, 2:
@@ -137,7 +137,7 @@ func reclaimAgainstModel(t *testing.T, random *rand.Rand) {
 			apply(r.still, from+random.IntN(len(log)-from+1))
 		case 3, 4:
 			r.x.step(r.s)
-		case 5: // what it has looked at, it deletes later
+		case 5, 9: // what it has looked at, it deletes later
 			if !r.s.counted || r.s.place != nil {
 				break
 			}
@@ -184,7 +184,7 @@ func reclaimAgainstModel(t *testing.T, random *rand.Rand) {
 			t.Errorf("replica %d counts %d orphans with %d elements, want none", i, c.Collections.Load(), c.Elements.Load())
 		}
 	}
-	if garbage < 300 || crashes < 5 || snapshots < 2 || late < 2 {
+	if garbage < 300 || crashes < 5 || snapshots < 2 || late < 1 {
 		t.Errorf("%d records of garbage at most, %d crashes, %d snapshots, %d late steps: too few to mean much", garbage, crashes, snapshots, late)
 	}
 }
@@ -199,16 +199,29 @@ func (r *reclaimed) snapshotBehind(t testing.TB, other *reclaimed) []byte {
 
 // orphaning makes a call that builds collections up, or leaves orphans, of few keys.
 func orphaning(random *rand.Rand, now uint64) (args [][]byte) {
-	key := func() string { return fmt.Sprint("{foo}", random.IntN(6)) }
+	key := func() string { return fmt.Sprint("{foo}", random.IntN(8)) }
 	line := ""
 	switch random.IntN(12) {
 	case 0, 1, 2, 3, 4:
-		line = "hset " + key()
+		own := random.IntN(8) // mostly of the type that the key has been before
+		line = fmt.Sprint([]string{"hset", "sadd", "zadd", "rpush"}[own%4], " {foo}", own)
 		for range 1 + random.IntN(30) {
-			line += fmt.Sprintf(" f%d %d", random.IntN(40), random.IntN(1000))
+			switch own % 4 {
+			case 0:
+				line += fmt.Sprintf(" f%d %d", random.IntN(40), random.IntN(1000))
+			case 2:
+				line += fmt.Sprintf(" %d f%d", random.IntN(1000), random.IntN(40))
+			default:
+				line += fmt.Sprint(" f", random.IntN(40))
+			}
 		}
 	case 5:
-		line = "hdel " + key()
+		own := random.IntN(8)
+		line = fmt.Sprint([]string{"hdel", "srem", "zrem", "lpop"}[own%4], " {foo}", own)
+		if own%4 == 3 {
+			line += fmt.Sprint(" ", random.IntN(60))
+			break
+		}
 		for range 1 + random.IntN(30) {
 			line += fmt.Sprint(" f", random.IntN(40))
 		}

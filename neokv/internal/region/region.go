@@ -66,7 +66,9 @@ type Faults struct {
 	NoReadIndex  bool                            // a follower reads what it has, without asking the leader
 	NoTermTag    bool                            // apply takes entries of every term
 	LazyInstall  bool                            // a received snapshot is put in with the next entry, when its file is gone
-	SameVersions bool                            // every entry counts versions from the same one
+	SameVersions bool                            // a new leader counts versions from the same one as the last
+	AnyVersion   bool                            // the reclaimer deletes elements of all versions of a key
+	MapOrder     bool                            // what a write chooses at random follows from the order of a Go map
 	LocalClock   bool                            // readers and apply judge expiry by their store's own clock alone
 	BeforeWrite  func(topology.RegionID, uint64) // runs between the reading of the term and the proposal
 	// Skew is how far a store's clock is ahead; nil for clocks that agree.

@@ -1,0 +1,449 @@
+package redis
+
+import (
+	"bytes"
+	"encoding/binary"
+	"flag"
+	"fmt"
+	"hash/crc32"
+	"maps"
+	"math"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"neokv.dev/neokv/internal/engine"
+	"neokv.dev/neokv/internal/keys"
+	"neokv.dev/neokv/internal/redis/redistest"
+)
+
+var (
+	replicaCalls = flag.Int("replicas.calls", 15_000, "random calls of TestReplicasStoreTheSame")
+	replicaSeed  = flag.Uint64("replicas.seed", 0, "seed of its random choices; 0 for any")
+)
+
+// twins are one region on two stores that apply the same entries, and should store the same. The leader applies each entry when it comes, for a
+// client that may have no room for the reply. The follower is behind: it applies several entries in one batch, throws the replies away, flushes
+// its engine, and forgets what a restart would have it forget.
+type twins struct {
+	testing.TB
+	*rand.Rand
+	leader, follower *region
+	log              []entry // not applied by the follower yet
+	now              uint64
+	out              [2]Reply
+	calls, full      int
+}
+
+// entry is one of the log: some calls, at a time.
+type entry struct {
+	index, timeMS, version uint64
+	calls                  []Call
+	replies                [][]byte // the leader's; nil where it had no room
+	proto                  int
+}
+
+func newTwins(t testing.TB, random *rand.Rand) *twins {
+	return &twins{TB: t, Rand: random, leader: newRegion(t), follower: newRegion(t), now: start}
+}
+
+// apply runs an entry on a replica's batch, and calls each with the replies. No call may return an error: it would fence every store.
+func (w *twins) apply(d *region, b *engine.Batch, e *entry, out *Reply, each func(i int, reply []byte)) {
+	d.state.ApplyIndex, d.state.TimeMS = e.index, max(d.state.TimeMS, e.timeMS)
+	d.w.Batch, d.w.Space, d.w.State, d.w.Index, d.w.VersionBase = b, d.space, &d.state, e.index, e.version
+	for i := range e.calls {
+		out.Buf = out.Buf[:0]
+		if err := d.w.Run(e.calls[i].Command, e.calls[i].Args, out); err != nil {
+			w.Fatalf("%q: %v", e.calls[i].Args, err)
+		}
+		each(i, out.Buf)
+	}
+}
+
+// write has the leader apply an entry.
+func (w *twins) write(calls []Call) {
+	w.now += w.Uint64N(100)
+	e := entry{w.leader.state.ApplyIndex + 1, w.now, w.Uint64N(1000), calls, make([][]byte, len(calls)), 2 + w.IntN(2)}
+	out := &w.out[0]
+	*out = Reply{Buf: out.Buf, Proto: e.proto}
+	if w.IntN(2) == 0 {
+		out.Room, out.More = w.IntN(10), func(int) int { return 0 }
+	}
+	b := w.leader.e.NewBatch()
+	defer w.closeFailed(b)
+	w.apply(w.leader, b, &e, out, func(i int, reply []byte) {
+		if out.Full {
+			w.full++
+			return // and it stays full for the entry's other calls
+		}
+		w.one(&calls[i], reply)
+		e.replies[i] = append([]byte{}, reply...)
+	})
+	if err := b.Commit(false); err != nil {
+		w.Fatal(err)
+	}
+	w.calls += len(calls)
+	w.log = append(w.log, e)
+}
+
+// closeFailed closes the batch of an entry that has failed, so that its engine can be closed.
+func (w *twins) closeFailed(b *engine.Batch) {
+	if w.Failed() {
+		b.Close()
+	}
+}
+
+// read runs a call that reads on the leader. Of some elements there may be as many replies as the caller likes, so room is bounded.
+func (w *twins) read(call Call) {
+	run := Run{Calls: []Call{call}, Out: Reply{Proto: 2 + w.IntN(2), Room: 1 << 20, More: func(int) int { return 0 }}}
+	if w.IntN(8) == 0 {
+		run.Out.Room = w.IntN(200)
+	}
+	w.leader.now = func() uint64 { return w.now }
+	if err := w.leader.read(func(r *Reader) error { return r.Execute(&run) }); err != nil {
+		w.Fatalf("%q: %v", call.Args, err)
+	}
+	w.calls++
+	if !run.Out.Full {
+		w.one(&call, run.Out.Buf)
+	}
+}
+
+// one checks that a reply is one value.
+func (w *twins) one(call *Call, reply []byte) {
+	v, err := redistest.Parse(reply)
+	if err != nil {
+		w.Fatalf("%q: reply %.200q: %v", call.Args, reply, err)
+	}
+	if v.Kind == '-' && len(reply) > 1024 {
+		w.Fatalf("%q: an error of %d bytes", call.Args, len(reply))
+	}
+}
+
+// catchUp has the follower apply what it has not yet.
+func (w *twins) catchUp() {
+	d := w.follower
+	for len(w.log) > 0 {
+		n := 1 + w.IntN(len(w.log))
+		b := d.e.NewBatch()
+		defer w.closeFailed(b)
+		for i := range w.log[:n] {
+			e := &w.log[i]
+			w.out[1] = Reply{Buf: w.out[1].Buf, Proto: e.proto}
+			w.apply(d, b, e, &w.out[1], func(i int, reply []byte) {
+				w.one(&e.calls[i], reply)
+				if want := e.replies[i]; want != nil && string(want) != string(reply) {
+					w.Fatalf("%q: the leader replies %.300q, the follower %.300q", e.calls[i].Args, want, reply)
+				}
+			})
+		}
+		if err := b.Commit(false); err != nil {
+			w.Fatal(err)
+		}
+		w.log = w.log[n:]
+		switch w.IntN(8) {
+		case 0:
+			d.w = Writer{}
+		case 1:
+			if err := d.e.Flush(); err != nil {
+				w.Fatal(err)
+			}
+		}
+	}
+}
+
+// compare has the follower catch up, and checks that both store the same, and nothing that neither a record nor an orphan record names.
+func (w *twins) compare() {
+	w.catchUp()
+	if a, b := w.leader.state, w.follower.state; a != b {
+		w.Fatalf("region state %+v, the follower has %+v", a, b)
+	}
+	a, b := w.leader.stored(), w.follower.stored()
+	if !maps.Equal(a, b) {
+		for key, value := range a {
+			if other, ok := b[key]; !ok || other != value {
+				w.Errorf("under %q there is %.100q, the follower has %.100q, %v", key, value, other, ok)
+			}
+		}
+		w.Fatalf("%d records, the follower has %d", len(a), len(b))
+	}
+	if err := sound(a); err != nil {
+		w.Fatal(err)
+	}
+}
+
+// sound says what is wrong with all that a region stores: elements that nothing names, or records that count them wrongly.
+func sound(all map[string]string) error {
+	type collection struct {
+		keys.Metadata
+		elements, scores uint64
+		orphan           bool
+	}
+	named := map[string]*collection{} // by data key and version
+	name := func(k []byte, version uint64) string {
+		return string(binary.BigEndian.AppendUint64(append([]byte{byte(keys.Data)}, k[1:]...), version))
+	}
+	for key, value := range all {
+		switch ks := keys.Keyspace(key[0]); {
+		case ks == keys.RedisMetadata:
+			m, err := keys.ParseMetadata([]byte(value))
+			if err != nil {
+				return err
+			}
+			if m.Type != keys.String {
+				named[name([]byte(key), m.Version)] = &collection{Metadata: m}
+			}
+		case ks == keys.MetaInfo && keys.Category(key[1]) == keys.CategoryOrphan:
+			o, err := keys.ParseOrphan([]byte(key), []byte(value))
+			if err != nil {
+				return err
+			}
+			id := name(o.Space.AppendMetadata(nil, o.Slot, o.User), o.Version)
+			if named[id] != nil {
+				return fmt.Errorf("key %q: version %d is named twice", o.User, o.Version)
+			}
+			named[id] = &collection{Metadata: keys.Metadata{Type: o.Type, Size: o.Size}, orphan: true}
+		}
+	}
+	for key := range all {
+		ks := keys.Keyspace(key[0])
+		if ks != keys.Data && ks != keys.ZSetScore {
+			continue
+		}
+		k, err := keys.ParseRedis([]byte(key))
+		if err != nil {
+			return err
+		}
+		if k.Legacy() {
+			if _, both := all[string(k.Space.AppendMetadata(nil, k.Slot, k.User))]; both {
+				return fmt.Errorf("key %q: a legacy string beside a record", k.User)
+			}
+			continue
+		}
+		version, sub, ok := k.Subkey()
+		if !ok {
+			return fmt.Errorf("key %q is neither of a subkey nor of a score", key)
+		}
+		c := named[name([]byte(key)[:len(key)-len(k.Rest)], version)]
+		switch {
+		case c == nil:
+			return fmt.Errorf("key %q: nothing names version %d", k.User, version)
+		case ks == keys.ZSetScore:
+			c.scores++
+			_, score, member, ok := k.ScoreKey()
+			stored, there := all[string(k.Space.AppendSubkey(nil, k.Slot, k.User, version, member))]
+			if !ok || !there || keys.Score([]byte(stored)) != score || math.IsNaN(score) {
+				return fmt.Errorf("key %q: member %q: score %v, and %q as a value", k.User, member, score, stored)
+			}
+		case c.Type == keys.List && !c.orphan:
+			if i := binary.BigEndian.Uint64(sub); i < c.Head || i >= c.Tail {
+				return fmt.Errorf("list %q: an element at %d, its record says %d to %d", k.User, i, c.Head, c.Tail)
+			}
+			c.elements++
+		default:
+			c.elements++
+		}
+	}
+	for id, c := range named {
+		if c.elements != c.Size || c.Type == keys.ZSet && c.scores != c.Size || c.Type == keys.List && !c.orphan && c.Tail-c.Head != c.Size {
+			return fmt.Errorf("%v %q: %d elements, %d scores, its record says %+v", c.Type, id, c.elements, c.scores, c.Metadata)
+		}
+	}
+	return nil
+}
+
+// TestReplicasStoreTheSame runs random calls of every command, most of them with some arguments that make no sense there:
+//
+//	go test ./neokv/internal/redis -run TestReplicasStoreTheSame -replicas.calls=1000000 -replicas.seed=7
+func TestReplicasStoreTheSame(t *testing.T) {
+	seed := *replicaSeed
+	if seed == 0 {
+		seed = rand.Uint64()
+	}
+	t.Logf("-replicas.seed=%d", seed)
+	w := newTwins(t, rand.New(rand.NewPCG(seed, 0)))
+	g := &redistest.Generator{Rand: w.Rand, Tag: "{t}"}
+	seen := map[string]int{}
+	var calls []Call
+	for last := 0; w.calls < *replicaCalls; {
+		for _, args := range odd(g) {
+			row := data.Find(args, new(Reply))
+			switch {
+			case row == nil || !row.CheckArity(len(args)):
+				continue
+			case row.Write != nil:
+				if strings.HasPrefix(row.Name, "flush") && w.IntN(10) > 0 {
+					continue
+				}
+				calls = append(calls, Call{row, args})
+			case row.Read != nil:
+				w.read(Call{row, args})
+			}
+			seen[row.FullName()]++
+		}
+		switch key := []byte(g.Key()); w.IntN(50) {
+		case 0:
+			args := [][]byte{[]byte("neokv"), []byte("legacyset"), key, []byte(g.Value())}
+			if w.IntN(2) == 0 {
+				args = append(args, []byte("px"), fmt.Append(nil, 1+w.IntN(10_000)))
+			}
+			calls = append(calls, Call{LegacySet, args})
+		case 1:
+			calls = append(calls, Call{removeExpired, [][]byte{[]byte(removeExpired.Name), key, []byte(g.Key())}})
+		}
+		if w.IntN(3) == 0 && len(calls) > 0 {
+			w.write(calls)
+			calls = nil
+		}
+		if w.IntN(8) == 0 {
+			w.catchUp()
+		}
+		if w.calls > last+2000 {
+			w.compare()
+			last = w.calls
+		}
+	}
+	w.compare()
+	for _, row := range Rows() {
+		for _, c := range append([]*Command{row}, row.Sub...) {
+			if (c.Read != nil || c.Write != nil) && seen[c.FullName()] == 0 {
+				t.Errorf("%s is not called", c.FullName())
+			}
+		}
+	}
+	t.Logf("%d calls, %d of them without room for the reply", w.calls, w.full)
+}
+
+// odd makes a call, mostly a random one of the comparison with Redis with some arguments replaced.
+func odd(g *redistest.Generator) [][][]byte {
+	switch g.IntN(100) {
+	case 0:
+		return [][][]byte{large(g)}
+	case 1: // the replies of which may be cut, and what they do may not
+		line := []string{"spop {t}set", "lpop {t}list", "rpop {t}list", "zpopmin {t}zset", "zpopmax {t}zset"}[g.IntN(5)]
+		return [][][]byte{bytes.Fields(fmt.Append(nil, line, 1+g.IntN(3), " ", g.IntN(200)))}
+	}
+	if g.IntN(4) == 0 {
+		row := data.Rows()[g.IntN(len(data.Rows()))]
+		args := [][]byte{[]byte(row.Name)}
+		if n := len(row.Sub); n > 0 {
+			args = append(args, []byte(row.Sub[g.IntN(n)].Name))
+		}
+		for range g.IntN(8) {
+			args = append(args, oddArgument(g))
+		}
+		return [][][]byte{args}
+	}
+	var calls [][][]byte
+	for _, call := range g.Calls(true) {
+		var args [][]byte
+		for i, a := range call {
+			args = append(args, []byte(a))
+			if i > 0 && g.IntN(8) == 0 {
+				args[i] = oddArgument(g)
+			}
+		}
+		if g.IntN(20) == 0 {
+			args = append(args, oddArgument(g))
+		}
+		calls = append(calls, args)
+	}
+	return calls
+}
+
+var oddNumbers = strings.Fields(`0 -0 -0.0 1 -1 2 3 -3 5 10 64 1024 3.5 -2.5 1e3 1e400 -1e400 1e-400 nan NaN -nan inf -inf +inf infinity (1 (-inf [a (a [ ( - + [\xff
+	9223372036854775807 -9223372036854775808 9223372036854775806 -9223372036854775807 9223372036854775808 18446744073709551615 4611686018427387904
+	4294967296 4294967295 2147483648 2147483647 -2147483648 1.7976931348623157e308 -1.7976931348623157e308 5e-324 0x1p-1074 0x10 1e308 01 +1 1_0`)
+
+var oddWords = strings.Fields(`nx xx gt lt ch incr get ex px exat pxat keepttl persist limit count withscores withvalues weights aggregate sum min max byscore bylex rev
+	left right before after match type rank maxlen replace db store asc desc alpha by get # * samples idx len withmatchlen minmatchlen encoding string list
+	{t}hash1 {t}set1 {t}list1 {t}zset1 {t}a {t}b {t}hash2 {t}set2 {t}list2 {t}zset2 {s}zset {t}`)
+
+func oddArgument(g *redistest.Generator) []byte {
+	switch g.IntN(5) {
+	case 0, 1:
+		return []byte(oddNumbers[g.IntN(len(oddNumbers))])
+	case 2, 3:
+		return []byte(oddWords[g.IntN(len(oddWords))])
+	}
+	b := make([]byte, g.IntN(12))
+	for i := range b {
+		b[i] = byte(g.IntN(256))
+	}
+	return b
+}
+
+// large makes a call that adds many elements.
+func large(g *redistest.Generator) [][]byte {
+	kind := g.IntN(4)
+	line := []string{"hset {t}hash", "sadd {t}set", "zadd {t}zset", "rpush {t}list"}[kind]
+	args := [][]byte{}
+	for _, word := range strings.Fields(fmt.Sprint(line, 1+g.IntN(3))) {
+		args = append(args, []byte(word))
+	}
+	for range 100 + g.IntN(1500) {
+		if kind == 2 {
+			args = append(args, fmt.Append(nil, g.IntN(100)))
+		}
+		args = append(args, fmt.Append(nil, g.IntN(3000)))
+		if kind == 0 {
+			args = append(args, []byte("v"))
+		}
+	}
+	return args
+}
+
+// FuzzCommand runs any arguments on any commands, in both protocols, on two replicas.
+func FuzzCommand(f *testing.F) {
+	f.Add([]byte("\x00\x01a"))
+	f.Add([]byte("\x01\x01a\x01v\x02ex\x0210"))
+	f.Add([]byte("\x0f\x01a\x0210\x02nx\x05b\r\nad"))
+	f.Add([]byte("\x18\x04sync"))
+	for i, row := range data.Rows() { // each with a few words
+		in := []byte{byte(i)}
+		for _, word := range strings.Fields("{t}zset1 1 m " + row.Name) {
+			in = append(append(in, byte(len(word))), word...)
+		}
+		f.Add(append(in, 0x80, byte(i), 1, 'a'))
+	}
+	w := newTwins(f, nil)
+	flush := Call{data.Lookup([]byte("flushall")), [][]byte{[]byte("flushall")}}
+	f.Fuzz(func(t *testing.T, in []byte) {
+		w.TB, w.Rand = t, rand.New(rand.NewPCG(uint64(len(in)), uint64(crc32.ChecksumIEEE(in))))
+		w.leader.t, w.follower.t = t, t
+		w.write([]Call{flush})
+		var calls []Call
+		for len(in) > 0 {
+			args := [][]byte{[]byte("nosuch")}
+			if n := int(in[0]); n < len(data.rows) {
+				args[0] = []byte(data.rows[n].Name)
+			}
+			for in = in[1:]; len(in) > 0 && in[0] < 0x80; {
+				n := min(int(in[0]), len(in)-1)
+				args = append(args, in[1:1+n])
+				in = in[1+n:]
+			}
+			if len(in) > 0 { // a byte from 0x80 on ends the call
+				in = in[1:]
+			}
+			out := Reply{}
+			row := data.Find(args, &out)
+			switch {
+			case row == nil:
+				w.one(&Call{nil, args}, out.Buf)
+			case !row.CheckArity(len(args)):
+				out.WrongArity(row)
+				w.one(&Call{row, args}, out.Buf)
+			case row.Write != nil:
+				calls = append(calls, Call{row, args})
+			case row.Read != nil:
+				w.read(Call{row, args})
+			}
+			if len(in) == 0 || w.IntN(3) == 0 {
+				w.write(calls)
+				calls = nil
+			}
+		}
+		w.compare()
+	})
+}
