@@ -22,7 +22,7 @@ type modelReplica struct {
 	bootstrap bool
 	state     pb.State
 	recorded  pb.State // as of the latest change of term or vote
-	first     uint64 // of terms
+	first     uint64   // of terms
 	terms     []uint64
 	snapshot  uint64
 }
