@@ -21,7 +21,8 @@ type modelReplica struct {
 	id        uint64
 	bootstrap bool
 	state     pb.State
-	first     uint64 // of terms
+	recorded  pb.State // as of the latest change of term or vote
+	first     uint64   // of terms
 	terms     []uint64
 	snapshot  uint64
 }
@@ -78,13 +79,15 @@ func (s *store) found(m *model) string {
 	return strings.Join(out, " | ")
 }
 
-// seen is the model as ReadRaftState shows it: entries below the snapshot are out of sight, the commit index is not below it.
+// seen is the model as ReadRaftState shows it after a start: the commit index is what it was along with the latest term and vote, but not
+// below the snapshot; entries below that are out of sight.
 func (m model) seen() model {
 	for i := range m {
 		r := &m[i]
 		if r.id == 0 {
 			continue
 		}
+		r.state = r.recorded
 		if r.state != (pb.State{}) {
 			r.state.Commit = max(r.state.Commit, r.snapshot)
 		}
@@ -167,7 +170,9 @@ func (s *store) step(m *model, rng *rand.Rand, nextID *uint64) (durable bool) {
 			if len(r.terms) > 0 && r.last() > r.state.Commit {
 				r.state.Commit += uint64(rng.IntN(int(r.last()-r.state.Commit) + 1))
 			}
-			ud.State = r.state
+			if ud.State = r.state; r.state.Term != r.recorded.Term || r.state.Vote != r.recorded.Vote {
+				r.recorded = r.state
+			}
 			uds = append(uds, ud)
 		}
 		s.save(uds...)
@@ -240,7 +245,7 @@ func (s *store) reload(regions int) (m model) {
 	for region := range regions {
 		r, err := s.lock(uint64(region))
 		must(s.t, err)
-		m[region] = modelReplica{id: r.id, bootstrap: r.bootstrapBytes != nil, state: r.state, first: r.first, snapshot: r.snapshot}
+		m[region] = modelReplica{id: r.id, bootstrap: r.bootstrapBytes != nil, state: r.state, recorded: r.state, first: r.first, snapshot: r.snapshot}
 		first, last := r.first, r.last
 		r.mu.Unlock()
 		must(s.t, s.walk(topology.RegionID(region), first, last+1, func(e pb.Entry) bool {

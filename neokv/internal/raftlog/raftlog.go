@@ -34,6 +34,8 @@ type Options struct {
 	Sync bool
 	// Failed reports whether the store is fenced: errors are then answered with placeholders.
 	Failed func() error
+	// Applied returns a region's apply index in the engine, 0 for none: whatever is applied is committed.
+	Applied func(topology.RegionID) (uint64, error)
 	// Fence is told of a read error or a checksum mismatch.
 	Fence func(error)
 	// Faults plants mistakes for tests that must catch them.
@@ -75,6 +77,9 @@ func New(e *engine.Engine, o Options) *Log {
 	}
 	if o.Fence == nil {
 		o.Fence = func(error) {}
+	}
+	if o.Applied == nil {
+		o.Applied = func(topology.RegionID) (uint64, error) { return 0, nil }
 	}
 	return &Log{engine: e, o: o, replicas: make(map[topology.RegionID]*replica)}
 }
@@ -126,8 +131,9 @@ func (l *Log) commit(b *engine.Batch, durable bool) error {
 	return b.Commit(durable)
 }
 
-// SaveRaftState saves a round's updates, one per region, in one batch. It is synced if it holds an entry, a changed term or vote, or a snapshot: these
-// promise something to other replicas. The commit index alone promises nothing, and who forgets it learns it again.
+// SaveRaftState saves a round's updates, one per region, in one batch, synced: entries, a changed term or vote, snapshots. These
+// promise something to other replicas. The commit index promises nothing, and who forgets it learns it again: it is written only along
+// with a term or vote, and read back as the apply index at least (Options.Applied).
 func (l *Log) SaveRaftState(updates []pb.Update, _ uint64) error {
 	l.rounds.Add(1)
 	if l.fenced() {
@@ -248,9 +254,12 @@ func (l *Log) ReadRaftState(shard, id, lastIndex uint64) (raftio.RaftState, erro
 	if r.id != id || pb.IsEmptyState(r.state) {
 		return raftio.RaftState{}, raftio.ErrNoSavedLog
 	}
+	applied, err := l.o.Applied(r.region)
+	if err != nil {
+		l.fail(fmt.Errorf("region %d: apply index: %w", r.region, err))
+	}
 	rs := raftio.RaftState{State: r.state, FirstIndex: lastIndex}
-	// The commit index is written without sync; a snapshot's record, which is synced, may be ahead of it.
-	rs.State.Commit = max(rs.State.Commit, lastIndex)
+	rs.State.Commit = max(rs.State.Commit, min(applied, r.last), lastIndex)
 	if first := max(r.first, lastIndex+1); first <= r.last {
 		rs.FirstIndex, rs.EntryCount = first, r.last-first+1
 	}

@@ -237,9 +237,13 @@ func (r *replica) put(b *engine.Batch, ud *pb.Update, l *Log) (durable bool, err
 		durable = true
 	}
 	if !pb.IsEmptyState(ud.State) && ud.State != r.state {
-		durable = durable || ud.State.Term != r.state.Term || ud.State.Vote != r.state.Vote
-		if err := r.putState(b, ud.State); err != nil {
-			return false, err
+		promises := ud.State.Term != r.state.Term || ud.State.Vote != r.state.Vote
+		r.state = ud.State
+		if promises {
+			durable = true
+			if err := r.putState(b, ud.State); err != nil {
+				return false, err
+			}
 		}
 	}
 	if !pb.IsEmptySnapshot(ud.Snapshot) && ud.Snapshot.Index > r.snapshot {

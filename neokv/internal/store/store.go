@@ -10,6 +10,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+	_ "unsafe" // for the two variables of dragonboat's
 
 	"github.com/lni/dragonboat/v4"
 	"github.com/lni/dragonboat/v4/config"
@@ -205,12 +206,26 @@ func (s *Store) put(key, value []byte, sync bool) error {
 	return b.Commit(sync)
 }
 
+// dragonboat makes a new slice of this many entries of 96 bytes whenever all entries of a region that are in memory have been applied,
+// or fewer places than the second are left: 512 and 96, 48 KiB per entry and replica where one is in flight. It takes them from a
+// file in the working directory or not at all.
+var (
+	//go:linkname entrySliceSize github.com/lni/dragonboat/v4/internal/raft.entrySliceSize
+	entrySliceSize uint64
+	//go:linkname minEntrySliceSize github.com/lni/dragonboat/v4/internal/raft.minEntrySliceSize
+	minEntrySliceSize uint64
+)
+
+func init() { entrySliceSize, minEntrySliceSize = 32, 8 }
+
 func (s *Store) startHost() error {
 	knobs := s.o.Settings.Raft
 	s.log = raftlog.New(s.engine, raftlog.Options{
-		Sync: s.o.Settings.Engine.WALSync == "always", Failed: s.o.FS.Failed, Fence: s.o.FS.Fence, Faults: s.o.Faults.Log,
+		Sync: s.o.Settings.Engine.WALSync == "always", Applied: s.applied, Failed: s.o.FS.Failed, Fence: s.o.FS.Fence,
+		Faults: s.o.Faults.Log,
 	})
-	workers := config.EngineConfig{ExecShards: 2, CommitShards: 1, ApplyShards: 2, SnapshotShards: 2, CloseShards: 1}
+	// A step worker waits in a sync, and with it all regions that share it.
+	workers := config.EngineConfig{ExecShards: 8, CommitShards: 1, ApplyShards: 4, SnapshotShards: 2, CloseShards: 1}
 	log := config.GetTinyMemLogDBConfig()
 	log.Shards = workers.ExecShards
 	host, err := dragonboat.NewNodeHost(config.NodeHostConfig{
@@ -234,12 +249,16 @@ func (s *Store) startHost() error {
 
 // spare reports whether a replica has what a received snapshot holds, so that the snapshot's file is not needed any more.
 func (s *Store) spare(shard, index uint64) bool {
-	read := region.ApplyIndex
-	if topology.RegionID(shard) == topology.MetaRegion {
-		read = func(e *engine.Engine, _ topology.RegionID) (uint64, error) { return meta.ApplyIndex(e) }
-	}
-	applied, err := read(s.engine, topology.RegionID(shard))
+	applied, err := s.applied(topology.RegionID(shard))
 	return err == nil && applied >= index
+}
+
+// applied returns the apply index of a replica as the engine has it, 0 where there is none.
+func (s *Store) applied(id topology.RegionID) (uint64, error) {
+	if id == topology.MetaRegion {
+		return meta.ApplyIndex(s.engine)
+	}
+	return region.ApplyIndex(s.engine, id)
 }
 
 func (s *Store) startMeta() error {
