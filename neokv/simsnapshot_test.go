@@ -3,6 +3,7 @@ package neokv
 import (
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -11,6 +12,8 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"neokv.dev/neokv/internal/disk"
+	"neokv.dev/neokv/internal/engine"
+	"neokv.dev/neokv/internal/keys"
 	"neokv.dev/neokv/internal/store"
 	"neokv.dev/neokv/internal/topology"
 )
@@ -152,6 +155,65 @@ func TestSnapshotBySize(t *testing.T) {
 			if n := victim.store.Load().Replica(r).Counters().SnapshotsReceived.Load(); n == 0 {
 				t.Errorf("region %d: caught up without a snapshot after 320 KiB, with raft.snapshot_bytes at 64 KiB", r)
 			}
+		}
+	})
+}
+
+// TestLogsAtRest: the log of a region in which nothing happens any more goes where it takes twice the space of the region's data, and
+// stays where it does not. A store that was away then is brought up to date all the same.
+func TestLogsAtRest(t *testing.T) {
+	k := simSettings()
+	k.Raft.SnapshotEntries, k.Raft.CompactionOverhead = 10_000, 2000
+	inBubbleWith(t, k, store.Faults{}, func(t *testing.T, s *sim, c *caller) {
+		at := s.session(t, s.leads(t))
+		rng := rand.New(rand.NewPCG(1, 1))
+		logs := func() (low, high uint64) {
+			low = math.MaxUint64
+			for _, n := range s.c.nodes {
+				lower, upper := keys.RaftBounds(1)
+				bytes, err := n.store.Load().Engine().TableBytes(engine.Span{Lower: lower, Upper: upper})
+				if err != nil {
+					t.Fatal(err)
+				}
+				low, high = min(low, bytes), max(high, bytes)
+			}
+			return low, high
+		}
+		value := make([]byte, 50_000)
+		const n = 120
+		for i := range n {
+			for j := range value {
+				value[j] = byte(rng.Uint32()) // does not compress
+			}
+			at.ask("SET", s.nearby(i), string(value))
+		}
+		for _, n := range s.c.nodes {
+			if err := n.store.Load().Engine().Flush(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(time.Minute)
+		if low, _ := logs(); low < 5_000_000 {
+			t.Errorf("%d bytes of log where the data is as large; it was to stay", low)
+		}
+		for i := range n {
+			at.ask("DEL", s.nearby(i))
+		}
+		for _, n := range s.c.nodes {
+			if err := n.store.Load().Engine().Flush(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(time.Minute)
+		if _, high := logs(); high > 300_000 {
+			t.Errorf("%d bytes of log a minute after all of 6 MB was deleted", high)
+		}
+		at.ask("SET", s.nearby(0), "v")
+		if err := s.away(c, s.c.nodes[1], 10); err != nil {
+			t.Error(err)
+		}
+		if got := at.ask("GET", s.nearby(0)); got != "v" {
+			t.Errorf("GET = %q", got)
 		}
 	})
 }

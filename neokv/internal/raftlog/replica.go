@@ -39,7 +39,8 @@ type records struct {
 
 var none = records{stored: 1, first: 1}
 
-// Truncated entries are deleted together when there are deleteStep of them, or deleteBytes were written since the last time.
+// Truncated entries are deleted together when there are deleteStep of them, deleteBytes were written since the last time, or the log is cut
+// to its last entry.
 const (
 	deleteStep  = 1024
 	deleteBytes = 16 << 20
@@ -339,7 +340,7 @@ func (r *replica) discard(b *engine.Batch, next uint64) error {
 // truncate removes entries up to index, first <= index <= last.
 func (r *replica) truncate(b *engine.Batch, index uint64) error {
 	r.first = index + 1
-	if r.first-r.stored >= deleteStep || r.written >= deleteBytes {
+	if r.first-r.stored >= deleteStep || r.written >= deleteBytes || r.first == r.last {
 		if err := b.DeleteRange(keys.LogBounds(r.region, r.stored, r.first)); err != nil {
 			return err
 		}

@@ -25,11 +25,14 @@ import (
 // happened to the region since it looked, even if a snapshot has brought the same orphan back: no element is left without its record. Its
 // version is never used again. A crash takes a suffix of the store's one WAL, so a deletion never outlives the orphan record that it is due to.
 //
+// It also has the logs cut of regions at rest: else what was deleted last would stay in them until more is written.
+//
 // Like the cleaner, behind each step it leaves the store to others for a multiple of the time that the step took. The engine gives the
 // space back by itself behind range deletions, and where the cleaner has it flushed.
 type Reclaimer struct {
 	o     ReclaimerOptions
 	sites map[topology.RegionID]*orphanage
+	trim  time.Time // when the logs are looked at next
 	wg    sync.WaitGroup
 
 	lower, upper []byte // scratch
@@ -51,6 +54,9 @@ type orphanage struct {
 	begun   uint64    // orphans.batches when the pass began
 	done    uint64    // and when the last one began that went to the end
 	next    time.Time // the next pass is not to begin before, so that it finds more than one orphan to delete
+
+	applied uint64 // the apply index when the logs were looked at last
+	trimmed bool   // the log has been cut since then
 }
 
 // orphans is what a replica tells the reclaimer and INFO of its orphan records. The counts are right whenever the reclaimer has nothing
@@ -81,6 +87,10 @@ const (
 	reclaimBytes = 1 << 20
 	// rangeCost is how many keys of redis.reclaim_keys a range deletion counts for.
 	rangeCost = 64
+	// logRest is how often logs are looked at: one of a region where nothing has been applied meanwhile is at rest. logWorth is how many
+	// bytes of it are worth a cut.
+	logRest  = 10 * time.Second
+	logWorth = 1 << 20
 	// never is no number of batches.
 	never = ^uint64(0)
 )
@@ -100,6 +110,7 @@ func (x *Reclaimer) run(ctx context.Context) {
 	tick := time.NewTicker(reclaimTick)
 	defer tick.Stop()
 	for ctx.Err() == nil {
+		x.trimLogs(time.Now())
 		if !x.pass(ctx) {
 			select {
 			case <-ctx.Done():
@@ -113,11 +124,7 @@ func (x *Reclaimer) run(ctx context.Context) {
 func (x *Reclaimer) pass(ctx context.Context) (busy bool) {
 	for id, r := range x.o.Replicas() {
 		begin := time.Now()
-		s := x.sites[id]
-		if s == nil || s.replica != r {
-			s = &orphanage{replica: r}
-			x.sites[id] = s
-		}
+		s := x.site(id, r)
 		if s.place == nil && begin.Before(s.next) || !x.step(s) {
 			continue
 		}
@@ -134,6 +141,65 @@ func (x *Reclaimer) pass(ctx context.Context) (busy bool) {
 		}
 	}
 	return busy
+}
+
+func (x *Reclaimer) site(id topology.RegionID, r *Replica) *orphanage {
+	s := x.sites[id]
+	if s == nil || s.replica != r {
+		s = &orphanage{replica: r}
+		x.sites[id] = s
+	}
+	return s
+}
+
+// trimLogs cuts the logs of regions at rest that take twice the space of the region's data: a replica that has missed what was in one
+// is then brought up to date by a snapshot at less cost than by the log.
+func (x *Reclaimer) trimLogs(now time.Time) {
+	if now.Before(x.trim) {
+		return
+	}
+	x.trim = now.Add(logRest)
+	for id, r := range x.o.Replicas() {
+		s := x.site(id, r)
+		if applied := r.applied.Load(); applied != s.applied {
+			s.applied, s.trimmed = applied, false
+			continue
+		}
+		if s.trimmed || r.o.Failed() != nil || !r.running.Load() || !r.gate.enter() {
+			continue
+		}
+		worth, err := r.logOutweighs()
+		r.gate.leave()
+		switch {
+		case err != nil && r.o.Failed() == nil:
+			r.o.Fence(fmt.Errorf("region %d: size of its log: %w", id, err))
+		case worth:
+			select {
+			case r.cut <- 1: // the last entry stays, for its term
+				s.trimmed = true
+			default:
+			}
+		}
+	}
+}
+
+// logOutweighs reports whether the region's log takes logWorth and twice what the region's data takes, in tables: what is in memtables does not count.
+func (r *Replica) logOutweighs() (bool, error) {
+	lower, upper := keys.RaftBounds(r.o.Region.ID)
+	log, err := r.o.Engine.TableBytes(engine.Span{Lower: lower, Upper: upper})
+	if err != nil || log < logWorth {
+		return false, err
+	}
+	data := uint64(0)
+	for _, ks := range keys.RegionKeyspaces {
+		lower, upper := r.machine.space.Bounds(ks, r.o.Region.Slots)
+		n, err := r.o.Engine.TableBytes(engine.Span{Lower: lower, Upper: upper})
+		if err != nil {
+			return false, err
+		}
+		data += n
+	}
+	return log > 2*data, nil
 }
 
 // step takes the next step in a region, and reports whether there was one to take.
