@@ -15,6 +15,8 @@ import (
 //	data              [...][version u64] [member]           ->  [score 8]
 //	redis_zset_score  [...][version u64] [score 8] [member] ->
 //
+// Large ones have counts beside the score index: zrank.go.
+//
 // A score is never NaN and never -0.0, which becomes 0 on its way in: Redis takes the two as equal, and orders by member then.
 
 var zsetCommands = []*Command{
@@ -256,7 +258,10 @@ func (w *Writer) setMember(c *collection, member []byte, score float64) error {
 	}
 	key := c.scoreKey(score, member)
 	w.popped.inserted(c.Version, key[c.front:])
-	return w.Batch.Set(key, nil)
+	if err := w.Batch.Set(key, nil); err != nil {
+		return err
+	}
+	return w.countIn(c, score, member)
 }
 
 // storeMember is insertMember for a collection that has been begun by renew.
@@ -275,7 +280,15 @@ func (w *Writer) eraseMember(c *collection, member []byte, score float64) error 
 	if err := w.erase(c, member); err != nil {
 		return err
 	}
-	return w.Batch.Delete(c.scoreKey(score, member))
+	return w.deleteScore(c, member, score)
+}
+
+// deleteScore deletes the score key of a member.
+func (w *Writer) deleteScore(c *collection, member []byte, score float64) error {
+	if err := w.Batch.Delete(c.scoreKey(score, member)); err != nil {
+		return err
+	}
+	return w.countOut(c, score, member)
 }
 
 // zaddOptions say which members ZADD changes, and how.
@@ -362,7 +375,7 @@ func (w *Writer) zadd(args [][]byte, o zaddOptions, out *Reply) error {
 			err = w.insertMember(&c, member, score)
 		case score != present:
 			updated++
-			if err = w.Batch.Delete(c.scoreKey(present, member)); err == nil {
+			if err = w.deleteScore(&c, member, present); err == nil {
 				err = w.setMember(&c, member, score)
 			}
 		}
