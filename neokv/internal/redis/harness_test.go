@@ -40,9 +40,12 @@ type region struct {
 // start is the time of regions with a clock that stands still.
 const start = 1_700_000_000_000
 
-func newRegion(t testing.TB) *region {
+func newRegion(t testing.TB) *region { return newRegionOf(t, 8<<20) }
+
+// newRegionOf is newRegion with a block cache of so many bytes.
+func newRegionOf(t testing.TB, blockCache settings.Bytes) *region {
 	k := settings.Default().Engine
-	k.MemtableSize, k.BlockCache = 16<<20, 8<<20
+	k.MemtableSize, k.BlockCache = 16<<20, blockCache
 	e, err := engine.Open(engine.Options{Dir: "engine", FS: vfs.NewMem(), Knobs: k, Stores: 1, Fatal: func(err error) { t.Errorf("fatal: %v", err) }})
 	if err != nil {
 		t.Fatal(err)

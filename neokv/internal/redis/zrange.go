@@ -316,7 +316,7 @@ func (c *collection) skip(e *elements, z *zspan) (ok bool, err error) {
 	if !ok || left == 0 {
 		return ok, nil
 	}
-	at, counted, err := c.rank(e.sub())
+	at, counted, err := c.rank(&passed{}, e.sub())
 	if counted && err == nil {
 		from := uint64(0) // what the iterator begins with, or ends
 		switch {

@@ -28,7 +28,7 @@ const (
 	groupBlocks  = 64
 
 	// nearWalk is how many members are walked over before counts are looked at.
-	nearWalk = 64
+	nearWalk = 32
 	// maxGroups is how many groups a Writer keeps from one batch to the next.
 	maxGroups = 128
 )
@@ -299,7 +299,7 @@ func (w *Writer) groupBelow(c *collection, s *counted, limit []byte) (*group, er
 
 // readGroup is groupBelow for one that is not known.
 func (c *collection) readGroup(limit []byte) (*group, error) {
-	e, err := c.elements(keys.ZSetRank, []byte{byte(keys.RankGroup)}, []byte{byte(keys.RankGroup) + 1})
+	e, err := c.ranks(keys.RankGroup, nil, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -345,24 +345,30 @@ func (c *collection) groupAt(e *elements, limit []byte) (*group, []uint64, error
 	return g, counts, errors.Join(err, e.Error())
 }
 
-// blocks calls f with the places where blocks begin between from and to, neither of which counts, until it reports false; to is nil for the end. What
-// it is called with is valid during the call.
-func (c *collection) blocks(from, to []byte, f func(first []byte) bool) error {
-	lower := append([]byte{byte(keys.RankBlock)}, from...)
-	upper := []byte{byte(keys.RankBlock) + 1}
-	if from != nil {
-		lower = append(lower, 0)
-	}
-	if to != nil {
-		upper = append([]byte{byte(keys.RankBlock)}, to...)
-	}
-	e, err := c.elements(keys.ZSetRank, lower, upper)
+// blocks calls f with the places where blocks begin from that of a group up to another place, nil for the end, until it reports false. What it is
+// called with is valid during the call.
+func (c *collection) blocks(group, to []byte, f func(first []byte) bool) error {
+	e, err := c.ranks(keys.RankBlock, group, to)
 	if err != nil {
 		return err
 	}
 	for ok := e.First(); ok && f(e.sub()[1:]); ok = e.Next() {
 	}
 	return errors.Join(e.Error(), e.Close())
+}
+
+// ranks returns an iterator over the records of a kind that lie between two places, both of which count; nil is before all, or behind all.
+func (c *collection) ranks(kind keys.RankKind, from, to []byte) (elements, error) {
+	c.bound = append(append(c.bound[:0], c.key[:c.front]...), byte(kind))
+	if to == nil {
+		c.bound = keys.Successor(c.bound)
+	} else {
+		c.bound = append(append(c.bound, to...), 0)
+	}
+	c.key = append(append(c.key[:c.front], byte(kind)), from...)
+	c.key[0], c.bound[0] = byte(keys.ZSetRank), byte(keys.ZSetRank)
+	it, err := c.from.Iter(c.key, c.bound)
+	return elements{it, c.front}, err
 }
 
 // count walks over the members between two places, the first of which counts; nil is before all, or behind all. It goes no further than to limit
@@ -389,49 +395,50 @@ func (c *collection) membersBetween(from, to []byte) (n uint64, err error) {
 			return n, err
 		}
 	}
-	upper, counted := c.Size, true
-	if to != nil {
-		if upper, counted, err = c.rank(to); err != nil {
-			return 0, err
-		}
+	var at passed
+	lower, counted, upper := uint64(0), true, c.Size
+	if from != nil {
+		lower, counted, err = c.rank(&at, from)
 	}
-	if counted && from != nil {
-		n, counted, err = c.rank(from)
+	if to != nil && counted && err == nil {
+		upper, counted, err = c.rank(&at, to)
 	}
-	switch {
-	case err != nil:
-		return 0, err
-	case !counted:
-		return c.count(from, to, -1)
-	case from == nil:
-		n = 0
+	if counted || err != nil {
+		return upper - lower, err
 	}
-	return upper - n, nil
+	return c.count(from, to, -1)
 }
 
-// rank returns how many members come before a place, by the counts; it reports false where there are none.
-func (c *collection) rank(place []byte) (n uint64, counted bool, err error) {
-	to := append(bytes.Clone(place), 0) // what begins at the place counts
-	e, err := c.elements(keys.ZSetRank, []byte{byte(keys.RankGroup)}, append([]byte{byte(keys.RankGroup)}, to...))
+// passed is a group, nil for the first, and how many members come before it.
+type passed struct {
+	group []byte
+	n     uint64
+}
+
+// rank returns how many members come before a place, by the counts; it reports false where there are none. It looks from a group on that is
+// not behind the place, and leaves the group of the place.
+func (c *collection) rank(at *passed, place []byte) (n uint64, counted bool, err error) {
+	e, err := c.ranks(keys.RankGroup, at.group, place)
 	if err != nil {
 		return 0, false, err
 	}
-	var first []byte
-	var room [2 * groupBlocks]uint64
+	var room [8 * groupBlocks]uint64
 	counts := room[:0]
 	for ok := e.First(); ok; ok = e.NextPrefix() { // past what is written often, and so many times there before it is flushed
 		for _, m := range counts {
-			n += m
+			at.n += m
 		}
 		if counts, err = c.group(&e, counts[:0]); err != nil {
 			return 0, false, err
 		}
-		first = append(first[:0], e.sub()[1:]...)
+		at.group = append(at.group[:0], e.sub()[1:]...)
 	}
 	if err := errors.Join(e.Error(), e.Close()); err != nil || len(counts) == 0 {
 		return 0, false, err
 	}
-	err = c.blocks(first, to, func(begin []byte) bool {
+	n = at.n
+	first := bytes.Clone(at.group)
+	err = c.blocks(at.group, place, func(begin []byte) bool {
 		if len(counts) > 1 {
 			n += counts[0]
 			first = append(first[:0], begin...)
@@ -464,11 +471,11 @@ func (c *collection) group(e *elements, counts []uint64) ([]uint64, error) {
 // blockAt returns where the block begins and ends that has the member of an index, and the index of its first member; it reports false where
 // there are no counts.
 func (c *collection) blockAt(index uint64) (first, end []byte, at, n uint64, counted bool, err error) {
-	e, err := c.elements(keys.ZSetRank, []byte{byte(keys.RankGroup)}, []byte{byte(keys.RankGroup) + 1})
+	e, err := c.ranks(keys.RankGroup, nil, nil)
 	if err != nil {
 		return nil, nil, 0, 0, false, err
 	}
-	var room [2 * groupBlocks]uint64
+	var room [8 * groupBlocks]uint64
 	counts := room[:0]
 	i := 0
 search:

@@ -331,7 +331,7 @@ func BenchmarkRank(b *testing.B) {
 			if d != nil {
 				return
 			}
-			d = newRegion(b)
+			d = newRegionOf(b, 80<<20) // what a store of three has by default
 			for i := 0; i < size; {
 				args := [][]byte{[]byte("zadd"), []byte("z")}
 				for ; i < size && len(args) < 200; i++ {
