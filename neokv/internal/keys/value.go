@@ -168,8 +168,11 @@ func AppendRankBlock(dst []byte) []byte { return append(dst, rankFormat) }
 
 // ParseRankGroup decodes what AppendRankGroup has made, and appends the counts to dst.
 func ParseRankGroup(dst []uint64, value []byte) ([]uint64, error) {
-	if len(value) < 2 || value[0] != rankFormat {
-		return dst, fmt.Errorf("rank group: %.1x... of %d bytes, want format %d and counts", value, len(value), rankFormat)
+	if len(value) < 2 {
+		return dst, fmt.Errorf("rank group: %d bytes, want at least 2", len(value))
+	}
+	if value[0] != rankFormat {
+		return dst, fmt.Errorf("rank group: format %d, want %d", value[0], rankFormat)
 	}
 	for value = value[1:]; len(value) > 0; {
 		n, size := binary.Uvarint(value)

@@ -318,6 +318,31 @@ func TestRanks(t *testing.T) {
 	}
 }
 
+// TestBegins checks which members begin blocks and groups, which is part of the storage format.
+func TestBegins(t *testing.T) {
+	for _, c := range []struct {
+		version       uint64
+		blocks, group []int // of the members 0, 1, 2 ...: the first that begin a block, and the first that begins a group
+	}{
+		{1, []int{234, 946, 1321, 1336}, []int{16032}},
+		{0x0102030405060708, []int{371, 475, 625, 1885}, []int{1885}},
+	} {
+		var blocks, group []int
+		for i := 0; len(group) == 0; i++ {
+			ofBlock, ofGroup := begins(c.version, strconv.AppendInt(nil, int64(i), 10))
+			if ofBlock && len(blocks) < 4 {
+				blocks = append(blocks, i)
+			}
+			if ofGroup {
+				group = append(group, i)
+			}
+		}
+		if !slices.Equal(blocks, c.blocks) || !slices.Equal(group, c.group) {
+			t.Errorf("version %d: blocks begin with %d, a group with %d; want %d and %d", c.version, blocks, group, c.blocks, c.group)
+		}
+	}
+}
+
 // BenchmarkRank is what places in the order of a sorted set cost by its size, and what knowing them costs those who change it: members
 // with random scores, put there in random order, 64 commands in an entry. move gives a member another score, swap adds one and
 // removes another. Reads are one by one, each in a view of its own.

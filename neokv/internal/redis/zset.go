@@ -46,19 +46,19 @@ var zsetCommands = []*Command{
 	},
 	{
 		Name: "zcount", Arity: 4, Flags: FlagReadonly | FlagFast, Keys: oneKey("", "RO", "access"), Read: zcount,
-		Doc: Doc{"Counts the members of a sorted set whose scores lie in a range.", "2.0.0", zsets, "O(log(N)+M) where N is the size of the sorted set and M the number of members counted: they are walked over."},
+		Doc: Doc{"Counts the members of a sorted set whose scores lie in a range.", "2.0.0", zsets, "O(log(N)+M) where N is the size of the sorted set and M the number of members counted, up to some hundreds: beyond they are counted by blocks."},
 	},
 	{
 		Name: "zlexcount", Arity: 4, Flags: FlagReadonly | FlagFast, Keys: oneKey("", "RO", "access"), Read: zlexcount,
-		Doc: Doc{"Counts the members of a sorted set, all of one score, that lie in a range of names.", "2.8.9", zsets, "O(log(N)+M) where N is the size of the sorted set and M the number of members counted: they are walked over."},
+		Doc: Doc{"Counts the members of a sorted set, all of one score, that lie in a range of names.", "2.8.9", zsets, "O(log(N)+M) where N is the size of the sorted set and M the number of members counted, up to some hundreds: beyond they are counted by blocks."},
 	},
 	{
 		Name: "zrank", Arity: 3, Flags: FlagReadonly | FlagFast, Keys: oneKey("", "RO", "access"), Read: zrank,
-		Doc: Doc{"Returns how many members of a sorted set come before one, null if that is absent.", "2.0.0", zsets, "O(log(N)+M) where N is the size of the sorted set and M the number of members before: they are walked over."},
+		Doc: Doc{"Returns how many members of a sorted set come before one, null if that is absent.", "2.0.0", zsets, "O(log(N)+M) where N is the size of the sorted set and M the number of members before, up to some hundreds: beyond they are counted by blocks."},
 	},
 	{
 		Name: "zrevrank", Arity: 3, Flags: FlagReadonly | FlagFast, Keys: oneKey("", "RO", "access"), Read: zrevrank,
-		Doc: Doc{"Returns how many members of a sorted set come behind one, null if that is absent.", "2.0.0", zsets, "O(log(N)+M) where N is the size of the sorted set and M the number of members behind: they are walked over."},
+		Doc: Doc{"Returns how many members of a sorted set come behind one, null if that is absent.", "2.0.0", zsets, "O(log(N)+M) where N is the size of the sorted set and M the number of members before, up to some hundreds: beyond they are counted by blocks."},
 	},
 	{
 		Name: "zrange", Arity: -4, Flags: FlagReadonly, Keys: oneKey("", "RO", "access"), Read: zrange,
@@ -157,7 +157,7 @@ var zsetCommands = []*Command{
 
 const (
 	zsets     = "sorted-set"
-	rangeCost = "O(log(N)+M) where N is the size of the sorted set and M the number of members in the range, and of those between it and the nearer end where it is given by index."
+	rangeCost = "O(log(N)+M) where N is the size of the sorted set and M the number of members in the range; what is before it is counted by blocks."
 	unionCost = "O(N)+O(M*log(M)) where N is the sum of the sizes and M the size of the result."
 	interCost = "O(N*K)+O(M*log(M)) where N is the size of the smallest, K the number of them and M the size of the result."
 	diffCost  = "O(N*K)+O(M*log(M)) where N is the size of the first, K the number of them and M the size of the result."
