@@ -12,14 +12,14 @@ var prefixes = map[string]func(key []byte) int{
 	"key": func(key []byte) int { return len(key) },
 	"collection": func(key []byte) int {
 		switch keyspaceOf(key) {
-		case keys.Data, keys.ColdData, keys.ZSetScore:
+		case keys.Data, keys.ColdData, keys.ZSetScore, keys.ZSetRank:
 			return keys.CollectionLen(key)
 		}
 		return len(key)
 	},
 	"region": func(key []byte) int {
 		switch keyspaceOf(key) {
-		case keys.Data, keys.ColdData, keys.RedisMetadata, keys.ZSetScore:
+		case keys.Data, keys.ColdData, keys.RedisMetadata, keys.ZSetScore, keys.ZSetRank:
 			return min(keys.PrefixLen, len(key))
 		}
 		return len(key)

@@ -28,11 +28,13 @@ const (
 	ZSetScore     Keyspace = 6 // score index of sorted sets
 	ColdData      Keyspace = 7
 	ColdBinLog    Keyspace = 8
+	ZSetRank      Keyspace = 9 // counts of large sorted sets
 )
 
 var keyspaceNames = [...]string{
 	RaftLog: "raft_log", BinLog: "bin_log", Data: "data", MetaInfo: "meta_info",
 	RedisMetadata: "redis_metadata", ZSetScore: "redis_zset_score", ColdData: "cold_data", ColdBinLog: "cold_binlog",
+	ZSetRank: "redis_zset_rank",
 }
 
 // String is the keyspace's name in the specification.

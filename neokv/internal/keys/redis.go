@@ -13,6 +13,7 @@ import (
 //	data              ... the same with tag 3 ...  [version u64][subkey]
 //	data, phase 1     ... the same with tag 3 ...  ['S']
 //	redis_zset_score  ... the same with tag 6 ...  [version u64][score 8][member]
+//	redis_zset_rank   ... the same with tag 9 ...  [version u64][kind u8][score 8][member]
 //
 // The length before the user key keeps keys of one slot from being prefixes of each other; so the subkeys of one version of one
 // collection are one contiguous range.
@@ -66,8 +67,8 @@ func (s Space) AppendLegacy(dst []byte, slot topology.Slot, user []byte) []byte 
 	return append(s.AppendUserKey(dst, Data, slot, user), legacyTag)
 }
 
-// AppendCollection appends what all keys of one version of a collection begin with, in Data or ZSetScore. Subkeys and score keys
-// follow by appending: the field or member, the list index (AppendListIndex), or score and member.
+// AppendCollection appends what all keys of one version of a collection begin with, in Data, ZSetScore or ZSetRank. Subkeys and score
+// keys follow by appending: the field or member, the list index (AppendListIndex), or score and member.
 func (s Space) AppendCollection(dst []byte, ks Keyspace, slot topology.Slot, user []byte, version uint64) []byte {
 	return binary.BigEndian.AppendUint64(s.AppendUserKey(dst, ks, slot, user), version)
 }
@@ -88,7 +89,7 @@ func (s Space) AppendScoreKey(dst []byte, slot topology.Slot, user []byte, versi
 	return append(AppendScore(dst, score), member...)
 }
 
-// Redis is the decoded front of a key of the keyspaces redis_metadata, data and redis_zset_score. Slices alias the key.
+// Redis is the decoded front of a key of the keyspaces of RegionKeyspaces. Slices alias the key.
 type Redis struct {
 	Keyspace Keyspace
 	Space    Space
@@ -103,7 +104,7 @@ func ParseRedis(key []byte) (Redis, error) {
 		return Redis{}, fmt.Errorf("redis key: %d bytes, want at least %d", len(key), UserKeyOffset)
 	}
 	ks := Keyspace(key[0])
-	if ks != RedisMetadata && ks != Data && ks != ZSetScore && ks != ColdData {
+	if ks != RedisMetadata && ks != Data && ks != ZSetScore && ks != ZSetRank && ks != ColdData {
 		return Redis{}, fmt.Errorf("redis key: in %v", ks)
 	}
 	n := uint64(binary.BigEndian.Uint32(key[PrefixLen+2:]))
@@ -168,7 +169,7 @@ func (s Space) Bounds(ks Keyspace, r topology.SlotRange) (lower, upper []byte) {
 }
 
 // RegionKeyspaces are the keyspaces in which a region has Redis data, all of them with keys that begin with its Space.
-var RegionKeyspaces = [...]Keyspace{Data, RedisMetadata, ZSetScore}
+var RegionKeyspaces = [...]Keyspace{Data, RedisMetadata, ZSetScore, ZSetRank}
 
 // CollectionLen is the length of a key's front up to and including the version, or of the whole key where that is shorter or the
 // key is none of Redis data. It takes any bytes.

@@ -136,3 +136,50 @@ func ParseLegacyString(value []byte) (Metadata, error) {
 	}
 	return Metadata{Type: String, ExpireMS: binary.BigEndian.Uint64(value), Value: value[8:]}, nil
 }
+
+// RankKind is the byte behind the version in keys of redis_zset_rank, in which the counts of a large sorted set are. Its members in the order
+// of the score index are cut into blocks, and the blocks into groups:
+//
+//	group  [...][version u64][1] [score 8][member]  ->  [format u8 = 1] then for each block how many members it has, uvarint
+//	block  [...][version u64][2] [score 8][member]  ->  [format u8 = 1]
+//
+// Score and member are those of the first member of the group or block. The first group begins before all members: nothing follows its kind. The
+// first block of a group has no record of its own.
+type RankKind byte
+
+const (
+	RankGroup RankKind = 1
+	RankBlock RankKind = 2
+)
+
+const rankFormat = 1
+
+// AppendRankGroup appends the value of a group of blocks of so many members each.
+func AppendRankGroup(dst []byte, counts []uint64) []byte {
+	dst = append(dst, rankFormat)
+	for _, n := range counts {
+		dst = binary.AppendUvarint(dst, n)
+	}
+	return dst
+}
+
+// AppendRankBlock appends the value of a block.
+func AppendRankBlock(dst []byte) []byte { return append(dst, rankFormat) }
+
+// ParseRankGroup decodes what AppendRankGroup has made, and appends the counts to dst.
+func ParseRankGroup(dst []uint64, value []byte) ([]uint64, error) {
+	if len(value) < 2 {
+		return dst, fmt.Errorf("rank group: %d bytes, want at least 2", len(value))
+	}
+	if value[0] != rankFormat {
+		return dst, fmt.Errorf("rank group: format %d, want %d", value[0], rankFormat)
+	}
+	for value = value[1:]; len(value) > 0; {
+		n, size := binary.Uvarint(value)
+		if size <= 0 {
+			return dst, fmt.Errorf("rank group: count %d is cut short", len(dst))
+		}
+		dst, value = append(dst, n), value[size:]
+	}
+	return dst, nil
+}

@@ -291,11 +291,20 @@ func TestVectorsOfRaftLog(t *testing.T) {
 // The vectors of bytes that this package fixes itself.
 func TestOwnLayouts(t *testing.T) {
 	orphan := Orphan{Space: Space{1, 1}, Slot: topology.SlotOf([]byte("foo")), User: []byte("foo"), Version: 0x0102030405060708, Type: ZSet, Size: 3}
+	rank := func(kind RankKind) []byte {
+		return append(orphan.Space.AppendCollection(nil, ZSetRank, orphan.Slot, orphan.User, orphan.Version), byte(kind))
+	}
+	const fooRank = "09" + "8000000000000001" + "8000000000000001" + "2f96" + "00000003" + "666f6f" + "0102030405060708"
 	for _, c := range []struct {
 		name string
 		got  []byte
 		want string
 	}{
+		{"first group key", rank(RankGroup), fooRank + "01"},
+		{"group key", append(AppendScore(rank(RankGroup), 1.5), "m"...), fooRank + "01" + "bff8000000000000" + "6d"},
+		{"group", AppendRankGroup(nil, []uint64{0, 5, 300}), "01" + "00" + "05" + "ac02"},
+		{"block key", append(AppendScore(rank(RankBlock), -1), "n"...), fooRank + "02" + "400fffffffffffff" + "6e"},
+		{"block", AppendRankBlock(nil), "01"},
 		{"store identity key", AppendStoreIdentity(nil), "0401"},
 		{"store identity", (&StoreIdentity{FormatVersion: 1, Cluster: [16]byte{0: 0xaa, 15: 0xbb}, Store: 2}).Append(nil),
 			"01" + "00000001" + "aa0000000000000000000000000000bb" + "00000002"},

@@ -273,6 +273,11 @@ func (w *Writer) close(c *collection) error {
 		return nil
 	}
 	w.State.CollectedAt = w.Index
+	if c.Type == keys.ZSet {
+		if err := w.closeCounts(c); err != nil {
+			return err
+		}
+	}
 	if own {
 		w.key = w.Space.AppendMetadata(w.key[:0], c.slot, c.user)
 		if c.Size == 0 {
@@ -317,15 +322,23 @@ func (w *Writer) duplicate(user []byte, source *record, key []byte, old *record)
 	return w.close(&to)
 }
 
+// Spaces are the keyspaces in which something of a collection of so many elements may be, elements and what is kept beside them.
+func Spaces(t keys.Type, size uint64) []keys.Keyspace {
+	if t == keys.ZSet && size >= countUntil {
+		return zsetSpaces
+	}
+	return ElementSpaces(t)
+}
+
 // ElementSpaces are the keyspaces in which the elements of a collection are.
 func ElementSpaces(t keys.Type) []keys.Keyspace {
 	if t == keys.ZSet {
-		return zsetSpaces
+		return zsetSpaces[:2]
 	}
 	return zsetSpaces[:1]
 }
 
-var zsetSpaces = []keys.Keyspace{keys.Data, keys.ZSetScore}
+var zsetSpaces = []keys.Keyspace{keys.Data, keys.ZSetScore, keys.ZSetRank}
 
 // What commands of several types are.
 

@@ -415,6 +415,7 @@ func flush(w *Writer, args [][]byte, out *Reply) error {
 	// Nothing is left that a blind write could miss.
 	w.State.KeyCount, w.State.KeysExact, w.State.LegacyAt, w.State.CollectedAt = 0, true, 0, 0
 	w.Orphans, w.Flushed = Orphans{}, true
+	w.counts.forgetAll()
 	out.OK()
 	return nil
 }

@@ -40,9 +40,12 @@ type region struct {
 // start is the time of regions with a clock that stands still.
 const start = 1_700_000_000_000
 
-func newRegion(t testing.TB) *region {
+func newRegion(t testing.TB) *region { return newRegionOf(t, 8<<20) }
+
+// newRegionOf is newRegion with a block cache of so many bytes.
+func newRegionOf(t testing.TB, blockCache settings.Bytes) *region {
 	k := settings.Default().Engine
-	k.MemtableSize, k.BlockCache = 16<<20, 8<<20
+	k.MemtableSize, k.BlockCache = 16<<20, blockCache
 	e, err := engine.Open(engine.Options{Dir: "engine", FS: vfs.NewMem(), Knobs: k, Stores: 1, Fatal: func(err error) { t.Errorf("fatal: %v", err) }})
 	if err != nil {
 		t.Fatal(err)
@@ -104,7 +107,11 @@ func (d *region) write(f func(*Writer) error) error {
 	b := d.e.NewBatch()
 	d.state.ApplyIndex++
 	d.w.Batch, d.w.Space, d.w.State, d.w.Index = b, d.space, &d.state, d.state.ApplyIndex
-	if err := f(&d.w); err != nil {
+	err := f(&d.w)
+	if err == nil {
+		err = d.w.Settle()
+	}
+	if err != nil {
 		b.Close()
 		return err
 	}

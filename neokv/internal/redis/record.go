@@ -214,6 +214,7 @@ func (w *Writer) replace(key []byte, old *record, value []byte) error {
 		if err := w.Batch.Set(w.key, o.Append(room[:0])); err != nil {
 			return err
 		}
+		w.counts.forget(old.Version)
 		w.Orphans.Collections++
 		w.Orphans.Elements += old.Size
 	}

@@ -127,7 +127,8 @@ type Reader struct {
 	last   []byte
 }
 
-// Writer is what a write command works on, at apply: the batch that reads its own writes, and the region state.
+// Writer is what a write command works on, at apply: the batch that reads its own writes, and the region state. Behind the last command of a
+// batch Settle has to be called.
 type Writer struct {
 	Batch *engine.Batch
 	Space keys.Space
@@ -149,6 +150,8 @@ type Writer struct {
 	numbers    rand.PCG
 	seeded     uint64 // apply index of the entry that numbers are of
 	popped     ends   // of sorted sets
+	counts     counts // of large ones
+	place      []byte // scratch of counts
 }
 
 // Orphans is how much the reclaimer has to do.
@@ -158,6 +161,7 @@ type Orphans struct{ Collections, Elements uint64 }
 func (w *Writer) Run(c *Command, args [][]byte, out *Reply) error {
 	w.opened.used = 0
 	w.popped.follow(w.Index)
+	w.counts.follow(w.Index)
 	return c.Write(w, args, out)
 }
 

@@ -8,8 +8,8 @@ import (
 )
 
 // This file is ranges of sorted sets: by index, by score, by name. A zspan is one of them, as all commands parse it; walk goes over its
-// members in order, whether they are returned, counted, stored or removed. There are no counts in the score index: what is given by
-// index is walked to from the nearer end.
+// members in order, whether they are returned, stored or removed. What is given by index is walked to from the nearer end, or looked for in the counts
+// of a large sorted set (zrank.go).
 
 // zspan is a range of a sorted set. Fields that the kind does not use are 0.
 type zspan struct {
@@ -153,6 +153,8 @@ func (z *zspan) clip(size int64) (n int64) {
 	return max(z.last-z.first+1, 0)
 }
 
+var errCutShort = errors.New("sorted set: a score key is cut short")
+
 // errStop ends a walk; it is nobody's error.
 var errStop = errors.New("enough")
 
@@ -209,6 +211,21 @@ func (l *scoreLimit) bound(dst []byte, upper bool) []byte {
 	return dst
 }
 
+// bound appends the name to what comes before names as a bound: the lowest name in the range, or the first one above it.
+func (l *nameLimit) bound(front []byte, upper bool) []byte {
+	switch {
+	case l.end < 0:
+		return front
+	case l.end > 0:
+		return keys.Successor(front)
+	}
+	front = append(front, l.name...)
+	if l.exclusive != upper {
+		front = append(front, 0)
+	}
+	return front
+}
+
 // walkOn is walk with an iterator over the range, or over all members; n is how many there are to come, -1 for all.
 func (c *collection) walkOn(e *elements, z *zspan, n int64, f func(score float64, member []byte) error) (err error) {
 	step, ok := e.Next, false
@@ -218,7 +235,7 @@ func (c *collection) walkOn(e *elements, z *zspan, n int64, f func(score float64
 	uniform := true
 	switch {
 	case z.by == byRank:
-		ok = c.toIndex(e, z)
+		ok, err = c.toIndex(e, z)
 	case z.by == byName:
 		ok, uniform = c.toName(e, z)
 	case z.rev:
@@ -226,13 +243,16 @@ func (c *collection) walkOn(e *elements, z *zspan, n int64, f func(score float64
 	default:
 		ok = e.First()
 	}
-	for skip := z.offset; ok && skip > 0; skip-- {
-		ok = step()
+	if ok && z.offset > 0 && err == nil {
+		ok, err = c.skip(e, z)
+	}
+	if err != nil {
+		return err
 	}
 	for ; ok && n != 0; ok = step() {
 		sub := e.sub()
 		if len(sub) < scoreBytes {
-			return errors.New("sorted set: a score key is cut short")
+			return errCutShort
 		}
 		member := sub[scoreBytes:]
 		if z.by == byName {
@@ -251,22 +271,77 @@ func (c *collection) walkOn(e *elements, z *zspan, n int64, f func(score float64
 	return e.Error()
 }
 
-// toIndex moves an iterator over all members to index z.first, from the nearer end.
-func (c *collection) toIndex(e *elements, z *zspan) (ok bool) {
+// toIndex moves an iterator over all members to index z.first.
+func (c *collection) toIndex(e *elements, z *zspan) (ok bool, err error) {
 	at, end := z.first, int64(c.Size)-1
 	if z.rev {
 		at = end - at
+	}
+	if near := min(at, end-at); near > nearWalk && c.Size >= countUntil {
+		from := uint64(0)
+		if z.rev {
+			from = uint64(end)
+		}
+		if ok, counted, err := c.toPlace(e, uint64(at), from, z.rev); counted || err != nil {
+			return ok, err
+		}
 	}
 	if at <= end/2 {
 		for ok = e.First(); ok && at > 0; at-- {
 			ok = e.Next()
 		}
-		return ok
+		return ok, nil
 	}
 	for ok = e.Last(); ok && at < end; at++ {
 		ok = e.Prev()
 	}
-	return ok
+	return ok, nil
+}
+
+// skip moves an iterator over a range on by z.offset members.
+func (c *collection) skip(e *elements, z *zspan) (ok bool, err error) {
+	step := e.Next
+	if z.rev {
+		step = e.Prev
+	}
+	ok = true
+	near := z.offset
+	if c.Size >= countUntil {
+		near = min(near, nearWalk)
+	}
+	for n := near; ok && n > 0; n-- {
+		ok = step()
+	}
+	left := uint64(z.offset - near)
+	if !ok || left == 0 {
+		return ok, nil
+	}
+	at, counted, err := c.rank(&passed{}, e.sub())
+	if counted && err == nil {
+		from := uint64(0) // what the iterator begins with, or ends
+		switch {
+		case z.rev && left > at, !z.rev && left >= c.Size-at:
+			return false, nil
+		case z.rev:
+			if from = c.Size - 1; z.by == byScore {
+				from = at + uint64(near)
+			}
+			at -= left
+		default:
+			if z.by == byScore {
+				from = at - uint64(near)
+			}
+			at += left
+		}
+		ok, counted, err = c.toPlace(e, at, from, z.rev)
+	}
+	if counted || err != nil {
+		return ok, err
+	}
+	for ; ok && left > 0; left-- {
+		ok = step()
+	}
+	return ok, nil
 }
 
 // toName moves an iterator over all members to the first of a range of names. Such ranges are for sorted sets of one score, which is
@@ -285,23 +360,12 @@ func (c *collection) toName(e *elements, z *zspan) (ok, uniform bool) {
 		return e.Valid(), true
 	}
 	if bytes.Equal(last[:front], e.Key()[:front]) {
-		switch {
-		case !z.rev && z.from.end < 0:
-			return true, true
-		case !z.rev: // an end behind all names makes an empty range
-			last = append(last[:front], z.from.name...)
-			if z.from.exclusive {
-				last = append(last, 0)
-			}
-			ok = e.SeekGE(last)
-		case z.to.end > 0:
-			ok = e.Last()
-		default:
-			last = append(last[:front], z.to.name...)
-			if !z.to.exclusive {
-				last = append(last, 0)
-			}
+		if z.rev {
+			last = z.to.bound(last[:front], true)
 			ok = e.SeekLT(last)
+		} else {
+			last = z.from.bound(last[:front], false)
+			ok = e.SeekGE(last)
 		}
 		c.bound = last
 		return ok, true
@@ -451,6 +515,9 @@ func zrangestore(w *Writer, args [][]byte, out *Reply) error {
 	if err := w.renew(&to, args[1], keys.ZSet); err != nil {
 		return err
 	}
+	if err := w.Settle(); err != nil {
+		return err
+	}
 	err := c.walk(&z, func(score float64, member []byte) error { return w.storeMember(&to, member, score) })
 	if err != nil {
 		return err
@@ -477,6 +544,9 @@ func (w *Writer) zremrange(args [][]byte, z zspan, out *Reply) error {
 	}
 	var c collection
 	if ok, err := w.open(&c, args[1], keys.ZSet, out); !ok {
+		return err
+	}
+	if err := w.Settle(); err != nil {
 		return err
 	}
 	n := int64(0)
@@ -506,13 +576,52 @@ func (r *Reader) zcount(args [][]byte, z zspan, out *Reply) error {
 	if ok, err := r.open(&c, args[1], keys.ZSet, out); !ok {
 		return err
 	}
-	n := int64(0)
-	err := c.walk(&z, func(float64, []byte) error {
-		n++
-		return nil
-	})
-	out.Int(n)
+	n, err := c.countSpan(&z)
+	out.Int(int64(n))
 	return err
+}
+
+// countSpan returns how many members there are in a range by score or by name.
+func (c *collection) countSpan(z *zspan) (n uint64, err error) {
+	var lower, upper []byte
+	switch {
+	case c.Size == 0 || z.by == byName && z.empty():
+		return 0, nil
+	case z.by == byScore:
+		lower, upper = z.min.bound(nil, false), z.max.bound(nil, true)
+	default:
+		if lower, err = c.onlyScore(); err != nil {
+			return 0, err
+		}
+		if lower == nil { // names are in no order
+			err := c.walk(z, func(float64, []byte) error {
+				n++
+				return nil
+			})
+			return n, err
+		}
+		upper = z.to.bound(bytes.Clone(lower), true)
+		lower = z.from.bound(lower, false)
+	}
+	if bytes.Compare(lower, upper) >= 0 {
+		return 0, nil
+	}
+	return c.membersBetween(lower, upper)
+}
+
+// onlyScore returns the score that all members have, nil if there are several.
+func (c *collection) onlyScore() (score []byte, err error) {
+	e, err := c.elements(keys.ZSetScore, nil, nil)
+	if err != nil {
+		return nil, err
+	}
+	if e.First() && len(e.sub()) >= scoreBytes {
+		score = bytes.Clone(e.sub()[:scoreBytes])
+		if e.Last() && !bytes.HasPrefix(e.sub(), score) {
+			score = nil
+		}
+	}
+	return score, errors.Join(e.Error(), e.Close())
 }
 
 func zrank(r *Reader, args [][]byte, out *Reply) error    { return r.zrank(args, false, out) }
@@ -532,21 +641,10 @@ func (r *Reader) zrank(args [][]byte, rev bool, out *Reply) error {
 		out.Null()
 		return nil
 	}
-	var lower, upper []byte
-	at := append(keys.AppendScore(nil, score), args[2]...)
+	n, err := c.membersBetween(nil, append(keys.AppendScore(nil, score), args[2]...))
 	if rev {
-		lower = append(at, 0)
-	} else {
-		upper = at
+		n = c.Size - 1 - n
 	}
-	e, err := c.elements(keys.ZSetScore, lower, upper)
-	if err != nil {
-		return err
-	}
-	n := int64(0)
-	for ok := e.First(); ok; ok = e.Next() {
-		n++
-	}
-	out.Int(n)
-	return e.Close()
+	out.Int(int64(n))
+	return err
 }

@@ -15,6 +15,8 @@ import (
 //	data              [...][version u64] [member]           ->  [score 8]
 //	redis_zset_score  [...][version u64] [score 8] [member] ->
 //
+// Large ones have counts beside the score index: zrank.go.
+//
 // A score is never NaN and never -0.0, which becomes 0 on its way in: Redis takes the two as equal, and orders by member then.
 
 var zsetCommands = []*Command{
@@ -44,19 +46,19 @@ var zsetCommands = []*Command{
 	},
 	{
 		Name: "zcount", Arity: 4, Flags: FlagReadonly | FlagFast, Keys: oneKey("", "RO", "access"), Read: zcount,
-		Doc: Doc{"Counts the members of a sorted set whose scores lie in a range.", "2.0.0", zsets, "O(log(N)+M) where N is the size of the sorted set and M the number of members counted: they are walked over."},
+		Doc: Doc{"Counts the members of a sorted set whose scores lie in a range.", "2.0.0", zsets, "O(log(N)+M) where N is the size of the sorted set and M the number of members counted, up to some hundreds: beyond they are counted by blocks."},
 	},
 	{
 		Name: "zlexcount", Arity: 4, Flags: FlagReadonly | FlagFast, Keys: oneKey("", "RO", "access"), Read: zlexcount,
-		Doc: Doc{"Counts the members of a sorted set, all of one score, that lie in a range of names.", "2.8.9", zsets, "O(log(N)+M) where N is the size of the sorted set and M the number of members counted: they are walked over."},
+		Doc: Doc{"Counts the members of a sorted set, all of one score, that lie in a range of names.", "2.8.9", zsets, "O(log(N)+M) where N is the size of the sorted set and M the number of members counted, up to some hundreds: beyond they are counted by blocks."},
 	},
 	{
 		Name: "zrank", Arity: 3, Flags: FlagReadonly | FlagFast, Keys: oneKey("", "RO", "access"), Read: zrank,
-		Doc: Doc{"Returns how many members of a sorted set come before one, null if that is absent.", "2.0.0", zsets, "O(log(N)+M) where N is the size of the sorted set and M the number of members before: they are walked over."},
+		Doc: Doc{"Returns how many members of a sorted set come before one, null if that is absent.", "2.0.0", zsets, "O(log(N)+M) where N is the size of the sorted set and M the number of members before, up to some hundreds: beyond they are counted by blocks."},
 	},
 	{
 		Name: "zrevrank", Arity: 3, Flags: FlagReadonly | FlagFast, Keys: oneKey("", "RO", "access"), Read: zrevrank,
-		Doc: Doc{"Returns how many members of a sorted set come behind one, null if that is absent.", "2.0.0", zsets, "O(log(N)+M) where N is the size of the sorted set and M the number of members behind: they are walked over."},
+		Doc: Doc{"Returns how many members of a sorted set come behind one, null if that is absent.", "2.0.0", zsets, "O(log(N)+M) where N is the size of the sorted set and M the number of members before, up to some hundreds: beyond they are counted by blocks."},
 	},
 	{
 		Name: "zrange", Arity: -4, Flags: FlagReadonly, Keys: oneKey("", "RO", "access"), Read: zrange,
@@ -155,7 +157,7 @@ var zsetCommands = []*Command{
 
 const (
 	zsets     = "sorted-set"
-	rangeCost = "O(log(N)+M) where N is the size of the sorted set and M the number of members in the range, and of those between it and the nearer end where it is given by index."
+	rangeCost = "O(log(N)+M) where N is the size of the sorted set and M the number of members in the range; what is before it is counted by blocks."
 	unionCost = "O(N)+O(M*log(M)) where N is the sum of the sizes and M the size of the result."
 	interCost = "O(N*K)+O(M*log(M)) where N is the size of the smallest, K the number of them and M the size of the result."
 	diffCost  = "O(N*K)+O(M*log(M)) where N is the size of the first, K the number of them and M the size of the result."
@@ -256,7 +258,10 @@ func (w *Writer) setMember(c *collection, member []byte, score float64) error {
 	}
 	key := c.scoreKey(score, member)
 	w.popped.inserted(c.Version, key[c.front:])
-	return w.Batch.Set(key, nil)
+	if err := w.Batch.Set(key, nil); err != nil {
+		return err
+	}
+	return w.countIn(c, score, member)
 }
 
 // storeMember is insertMember for a collection that has been begun by renew.
@@ -275,7 +280,15 @@ func (w *Writer) eraseMember(c *collection, member []byte, score float64) error 
 	if err := w.erase(c, member); err != nil {
 		return err
 	}
-	return w.Batch.Delete(c.scoreKey(score, member))
+	return w.deleteScore(c, member, score)
+}
+
+// deleteScore deletes the score key of a member.
+func (w *Writer) deleteScore(c *collection, member []byte, score float64) error {
+	if err := w.Batch.Delete(c.scoreKey(score, member)); err != nil {
+		return err
+	}
+	return w.countOut(c, score, member)
 }
 
 // zaddOptions say which members ZADD changes, and how.
@@ -362,7 +375,7 @@ func (w *Writer) zadd(args [][]byte, o zaddOptions, out *Reply) error {
 			err = w.insertMember(&c, member, score)
 		case score != present:
 			updated++
-			if err = w.Batch.Delete(c.scoreKey(present, member)); err == nil {
+			if err = w.deleteScore(&c, member, present); err == nil {
 				err = w.setMember(&c, member, score)
 			}
 		}

@@ -112,7 +112,13 @@ func (m *machine) Update(entries []sm.Entry) ([]sm.Entry, error) {
 
 // settle commits the batch, or fences the store.
 func (m *machine) settle(b *engine.Batch) {
-	if err := m.commit(b); err != nil {
+	err := m.writer.Settle()
+	if err == nil {
+		err = m.commit(b)
+	} else {
+		b.Close()
+	}
+	if err != nil {
 		m.r.o.Fence(fmt.Errorf("region %d: commit: %w", m.space.Region, err))
 	}
 }

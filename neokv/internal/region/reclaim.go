@@ -347,7 +347,7 @@ func (d *deletion) close() (err error) {
 
 // orphan deletes all elements of one.
 func (d *deletion) orphan(o *keys.Orphan) error {
-	for _, ks := range redis.ElementSpaces(o.Type) {
+	for _, ks := range redis.Spaces(o.Type, o.Size) {
 		x := d.x
 		x.lower = d.space.AppendCollection(x.lower[:0], ks, o.Slot, o.User, o.Version)
 		if d.anyVersion {

@@ -51,7 +51,7 @@ func reachable(t testing.TB, all map[string]string) map[string]string {
 	out := maps.Clone(all)
 	for key, value := range all {
 		switch ks := keys.Keyspace(key[0]); {
-		case ks == keys.Data || ks == keys.ZSetScore:
+		case ks == keys.Data || ks == keys.ZSetScore || ks == keys.ZSetRank:
 			k, err := keys.ParseRedis([]byte(key))
 			if err != nil {
 				t.Fatal(err)
@@ -201,7 +201,7 @@ func (r *reclaimed) snapshotBehind(t testing.TB, other *reclaimed) []byte {
 func orphaning(random *rand.Rand, now uint64) (args [][]byte) {
 	key := func() string { return fmt.Sprint("{foo}", random.IntN(8)) }
 	line := ""
-	switch random.IntN(12) {
+	switch random.IntN(14) {
 	case 0, 1, 2, 3, 4:
 		own := random.IntN(8) // mostly of the type that the key has been before
 		line = fmt.Sprint([]string{"hset", "sadd", "zadd", "rpush"}[own%4], " {foo}", own)
@@ -239,6 +239,23 @@ func orphaning(random *rand.Rand, now uint64) (args [][]byte) {
 		line = "remove-expired " + key() + " " + key()
 		if random.IntN(20) == 0 {
 			line = "flushall"
+		}
+	case 12: // large sorted sets, which are counted
+		line = "zadd {foo}z" + fmt.Sprint(random.IntN(2))
+		n := 1 + random.IntN(20)
+		if random.IntN(6) == 0 {
+			n = 1100 + random.IntN(300)
+		}
+		for range n {
+			line += fmt.Sprint(" ", random.IntN(50), " m", random.IntN(10_000))
+		}
+	case 13:
+		line = fmt.Sprint([]string{"zpopmin", "zpopmax"}[random.IntN(2)], " {foo}z", random.IntN(2), " ", random.IntN(300))
+		switch random.IntN(6) {
+		case 0:
+			line = "del {foo}z1"
+		case 1:
+			line = "copy {foo}z0 {foo}z1 replace"
 		}
 	}
 	for _, word := range strings.Fields(line) {

@@ -1,0 +1,615 @@
+package redis
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"slices"
+
+	"neokv.dev/neokv/internal/keys"
+)
+
+// This file is the counts of large sorted sets, by which places in the order are found without a walk over all members before them. A sorted
+// set's score keys are cut into blocks, the blocks into groups. Which members a block or a group begins with, a hash of version and member
+// says: so what is stored follows from the members alone, whatever way they came, and nothing has to be balanced.
+//
+//	redis_zset_rank  [...][version u64][1]                   ->  counts of the blocks of the first group
+//	                 [...][version u64][1] [score 8][member] ->  ... of the group that begins with this member
+//	                 [...][version u64][2] [score 8][member] ->  a block that begins with this member, and no group does
+//
+// A place in the order is score and member, as in score keys; it need not be that of a member. A sorted set gets its counts from the
+// command that leaves it with more than countFrom members, and loses them to the one that leaves it with less than countUntil.
+const (
+	countFrom  = 1024
+	countUntil = 512
+
+	// One of so many members begins a block, and one of so many blocks a group.
+	blockMembers = 256
+	groupBlocks  = 64
+
+	// nearWalk is how many members are walked over before counts are looked at.
+	nearWalk = 32
+	// maxGroups is how many groups a Writer keeps from one batch to the next.
+	maxGroups = 128
+)
+
+// begins reports whether a member begins a block, and a group. The hash is FNV-1a over version and member, with the bits mixed in the end.
+func begins(version uint64, member []byte) (block, group bool) {
+	const prime = 1099511628211
+	h := uint64(14695981039346656037) ^ version
+	h *= prime
+	for _, b := range member {
+		h = (h ^ uint64(b)) * prime
+	}
+	h = (h ^ h>>32) * 0x9fb21c651e98df25
+	h ^= h >> 32
+	return h%blockMembers == 0, h%(blockMembers*groupBlocks) == 0
+}
+
+// counts is what a Writer knows of the counts of sorted sets, and those of its batch that are still to be written. It is a matter of speed
+// alone which it knows: they are in the batch, or below it. As all changes to a region come through its Writer, but for those of a region
+// snapshot, everything is forgotten when an entry has been passed over.
+type counts struct {
+	index  uint64 // apply index of the entry run last
+	sets   map[uint64]*counted
+	groups int      // of all sets
+	unsaid []*group // with counts that the batch does not have
+	values []uint64 // scratch
+}
+
+// counted is one version.
+type counted struct {
+	front  []byte   // of its keys in redis_zset_rank; nil if it is not counted
+	groups []*group // in order, those that are known
+}
+
+// group is a part of the score index. Where one ends the next begins.
+type group struct {
+	set    *counted
+	blocks []block // the first begins where the group does
+	end    []byte  // nil for the last group
+	unsaid bool
+	gone   bool
+}
+
+type block struct {
+	first []byte // place of the first member, nil before all members
+	n     uint64 // members
+}
+
+// follow is called with the apply index of each command. Where groups are unsaid the entry passed over is one of the same batch.
+func (x *counts) follow(index uint64) {
+	if index != x.index && index != x.index+1 && len(x.unsaid) == 0 {
+		x.forgetAll()
+	}
+	x.index = index
+}
+
+func (x *counts) forgetAll() {
+	clear(x.sets)
+	x.groups, x.unsaid = 0, x.unsaid[:0]
+}
+
+// forget drops what is known of a version that is gone, or will be counted anew.
+func (x *counts) forget(version uint64) {
+	if s := x.sets[version]; s != nil {
+		for _, g := range s.groups {
+			g.gone = true
+		}
+		x.groups -= len(s.groups)
+		delete(x.sets, version)
+	}
+}
+
+// change notes that the counts of a group are other ones than the batch has.
+func (x *counts) change(g *group) {
+	if !g.unsaid {
+		g.unsaid = true
+		x.unsaid = append(x.unsaid, g)
+	}
+}
+
+// add makes a group known, behind the first i of its set.
+func (x *counts) add(s *counted, i int, g *group) {
+	s.groups = slices.Insert(s.groups, i, g)
+	x.groups++
+}
+
+// Settle writes what commands have kept back into the batch. It must be called before the batch is committed.
+func (w *Writer) Settle() error {
+	x := &w.counts
+	for i, g := range x.unsaid {
+		g.unsaid, x.unsaid[i] = false, nil
+		if g.gone {
+			continue
+		}
+		x.values = x.values[:0]
+		for _, b := range g.blocks {
+			x.values = append(x.values, b.n)
+		}
+		w.key = rankKey(append(w.key[:0], g.set.front...), keys.RankGroup, g.blocks[0].first)
+		w.value = keys.AppendRankGroup(w.value[:0], x.values)
+		if err := w.Batch.Set(w.key, w.value); err != nil {
+			return err
+		}
+	}
+	x.unsaid = x.unsaid[:0]
+	if x.groups > maxGroups || len(x.sets) > maxGroups {
+		x.forgetAll()
+	}
+	return nil
+}
+
+func rankKey(front []byte, kind keys.RankKind, place []byte) []byte {
+	return append(append(front, byte(kind)), place...)
+}
+
+// countsOf returns what is known of a sorted set's counts, nil if it has none.
+func (w *Writer) countsOf(c *collection) (*counted, error) {
+	if !c.old.live || c.renewed || c.old.Size < countUntil {
+		return nil, nil
+	}
+	x := &w.counts
+	s := x.sets[c.Version]
+	if s == nil {
+		s = &counted{}
+		w.key = rankKey(append(w.key[:0], c.key[:c.front]...), keys.RankGroup, nil)
+		w.key[0] = byte(keys.ZSetRank)
+		_, there, err := w.Batch.Get(w.key)
+		if err != nil {
+			return nil, err
+		}
+		if there {
+			s.front = bytes.Clone(w.key[:c.front])
+		}
+		w.know(c.Version, s)
+	}
+	if s.front == nil {
+		return nil, nil
+	}
+	return s, nil
+}
+
+func (w *Writer) know(version uint64, s *counted) {
+	if w.counts.sets == nil {
+		w.counts.sets = make(map[uint64]*counted)
+	}
+	w.counts.sets[version] = s
+}
+
+// countIn counts a member whose score key has been written.
+func (w *Writer) countIn(c *collection, score float64, member []byte) error {
+	s, err := w.countsOf(c)
+	if s == nil || err != nil {
+		return err
+	}
+	place := w.placeOf(score, member)
+	g, err := w.groupBelow(c, s, w.place)
+	if err != nil {
+		return err
+	}
+	i := g.find(place)
+	g.blocks[i].n++
+	w.counts.change(g)
+	ofBlock, ofGroup := begins(c.Version, member)
+	if !ofBlock {
+		return nil
+	}
+	place = bytes.Clone(place)
+	end := g.end
+	if i+1 < len(g.blocks) {
+		end = g.blocks[i+1].first
+	}
+	n, err := c.count(place, end, -1)
+	if err != nil {
+		return err
+	}
+	if n > g.blocks[i].n {
+		return c.miscounts(place)
+	}
+	g.blocks[i].n -= n
+	g.blocks = slices.Insert(g.blocks, i+1, block{place, n})
+	if !ofGroup {
+		w.key = rankKey(append(w.key[:0], s.front...), keys.RankBlock, place)
+		w.value = keys.AppendRankBlock(w.value[:0])
+		return w.Batch.Set(w.key, w.value)
+	}
+	behind := &group{set: s, blocks: slices.Clone(g.blocks[i+1:]), end: g.end}
+	g.blocks, g.end = g.blocks[:i+1], place
+	w.counts.add(s, slices.Index(s.groups, g)+1, behind)
+	w.counts.change(behind)
+	return nil
+}
+
+// countOut counts a member no more.
+func (w *Writer) countOut(c *collection, score float64, member []byte) error {
+	s, err := w.countsOf(c)
+	if s == nil || err != nil {
+		return err
+	}
+	place := w.placeOf(score, member)
+	g, err := w.groupBelow(c, s, w.place)
+	if err != nil {
+		return err
+	}
+	i := g.find(place)
+	ofBlock, ofGroup := begins(c.Version, member)
+	if g.blocks[i].n == 0 || ofBlock != bytes.Equal(g.blocks[i].first, place) || ofGroup && i > 0 {
+		return c.miscounts(place)
+	}
+	g.blocks[i].n--
+	w.counts.change(g)
+	if !ofBlock {
+		return nil
+	}
+	// The block falls to the one before it.
+	n := g.blocks[i].n
+	if !ofGroup {
+		g.blocks[i-1].n += n
+		g.blocks = slices.Delete(g.blocks, i, i+1)
+		w.key = rankKey(append(w.key[:0], s.front...), keys.RankBlock, place)
+		return w.Batch.Delete(w.key)
+	}
+	before, err := w.groupBelow(c, s, place)
+	if err != nil {
+		return err
+	}
+	before.blocks[len(before.blocks)-1].n += n
+	before.blocks, before.end = append(before.blocks, g.blocks[1:]...), g.end
+	w.counts.change(before)
+	g.gone = true
+	at := slices.Index(s.groups, g)
+	s.groups = slices.Delete(s.groups, at, at+1)
+	w.counts.groups--
+	w.key = rankKey(append(w.key[:0], s.front...), keys.RankGroup, place)
+	return w.Batch.Delete(w.key)
+}
+
+// placeOf returns a member's place, and leaves the next place there can be in w.place; both are valid until the next call.
+func (w *Writer) placeOf(score float64, member []byte) []byte {
+	w.place = append(append(keys.AppendScore(w.place[:0], score), member...), 0)
+	return w.place[:len(w.place)-1]
+}
+
+// find returns the block that a place of the group is in.
+func (g *group) find(place []byte) int {
+	i, is := slices.BinarySearchFunc(g.blocks[1:], place, func(b block, place []byte) int { return bytes.Compare(b.first, place) })
+	if is {
+		i++
+	}
+	return i
+}
+
+// groupBelow returns the group that the last place below another one is in.
+func (w *Writer) groupBelow(c *collection, s *counted, limit []byte) (*group, error) {
+	i, _ := slices.BinarySearchFunc(s.groups, limit, func(g *group, limit []byte) int { return bytes.Compare(g.blocks[0].first, limit) })
+	if i > 0 {
+		if g := s.groups[i-1]; g.end == nil || bytes.Compare(limit, g.end) <= 0 {
+			return g, nil
+		}
+	}
+	g, err := c.readGroup(limit)
+	if err != nil {
+		return nil, err
+	}
+	g.set = s
+	w.counts.add(s, i, g)
+	return g, nil
+}
+
+// readGroup is groupBelow for one that is not known.
+func (c *collection) readGroup(limit []byte) (*group, error) {
+	e, err := c.ranks(keys.RankGroup, nil, nil)
+	if err != nil {
+		return nil, err
+	}
+	g, counts, err := c.groupAt(&e, limit)
+	if err = errors.Join(err, e.Close()); err != nil {
+		return nil, err
+	}
+	err = c.blocks(g.blocks[0].first, g.end, func(first []byte) bool {
+		g.blocks = append(g.blocks, block{first: bytes.Clone(first)})
+		return len(g.blocks) <= len(counts)
+	})
+	if err == nil && len(g.blocks) != len(counts) {
+		err = c.miscounts(limit)
+	}
+	if err != nil {
+		return nil, err
+	}
+	for i, n := range counts {
+		g.blocks[i].n = n
+	}
+	return g, nil
+}
+
+// groupAt reads where the last group that begins below a place begins and ends, with an iterator over all groups, and its counts.
+func (c *collection) groupAt(e *elements, limit []byte) (*group, []uint64, error) {
+	c.key = append(append(c.key[:c.front], byte(keys.RankGroup)), limit...)
+	c.key[0] = byte(keys.ZSetRank)
+	if !e.SeekLT(c.key) {
+		return nil, nil, errors.Join(e.Error(), c.miscounts(limit))
+	}
+	g := &group{blocks: make([]block, 1, groupBlocks)}
+	if first := e.sub()[1:]; len(first) > 0 {
+		g.blocks[0].first = bytes.Clone(first)
+	}
+	value, err := e.ValueAndErr()
+	if err != nil {
+		return nil, nil, err
+	}
+	counts, err := keys.ParseRankGroup(nil, value)
+	if e.Next() {
+		g.end = bytes.Clone(e.sub()[1:])
+	}
+	return g, counts, errors.Join(err, e.Error())
+}
+
+// blocks calls f with the places where blocks begin from that of a group up to another place, nil for the end, until it reports false. What it is
+// called with is valid during the call.
+func (c *collection) blocks(group, to []byte, f func(first []byte) bool) error {
+	e, err := c.ranks(keys.RankBlock, group, to)
+	if err != nil {
+		return err
+	}
+	for ok := e.First(); ok && f(e.sub()[1:]); ok = e.Next() {
+	}
+	return errors.Join(e.Error(), e.Close())
+}
+
+// ranks returns an iterator over the records of a kind that lie between two places, both of which count; nil is before all, or behind all.
+func (c *collection) ranks(kind keys.RankKind, from, to []byte) (elements, error) {
+	c.bound = append(append(c.bound[:0], c.key[:c.front]...), byte(kind))
+	if to == nil {
+		c.bound = keys.Successor(c.bound)
+	} else {
+		c.bound = append(append(c.bound, to...), 0)
+	}
+	c.key = append(append(c.key[:c.front], byte(kind)), from...)
+	c.key[0], c.bound[0] = byte(keys.ZSetRank), byte(keys.ZSetRank)
+	it, err := c.from.Iter(c.key, c.bound)
+	return elements{it, c.front}, err
+}
+
+// count walks over the members between two places, the first of which counts; nil is before all, or behind all. It goes no further than to limit
+// of them, if that is not negative.
+func (c *collection) count(from, to []byte, limit int64) (n uint64, err error) {
+	e, err := c.elements(keys.ZSetScore, from, to)
+	if err != nil {
+		return 0, err
+	}
+	for ok := e.First(); ok && limit != 0; ok = e.Next() {
+		n++
+		limit--
+	}
+	return n, errors.Join(e.Error(), e.Close())
+}
+
+// membersBetween returns how many members there are between two places, as count.
+func (c *collection) membersBetween(from, to []byte) (n uint64, err error) {
+	if c.Size < countUntil {
+		return c.count(from, to, -1)
+	}
+	if from != nil {
+		if n, err = c.count(from, to, nearWalk); err != nil || n < nearWalk {
+			return n, err
+		}
+	}
+	var at passed
+	lower, counted, upper := uint64(0), true, c.Size
+	if from != nil {
+		lower, counted, err = c.rank(&at, from)
+	}
+	if to != nil && counted && err == nil {
+		upper, counted, err = c.rank(&at, to)
+	}
+	if counted || err != nil {
+		return upper - lower, err
+	}
+	return c.count(from, to, -1)
+}
+
+// passed is a group, nil for the first, and how many members come before it.
+type passed struct {
+	group []byte
+	n     uint64
+}
+
+// rank returns how many members come before a place, by the counts; it reports false where there are none. It looks from a group on that is
+// not behind the place, and leaves the group of the place.
+func (c *collection) rank(at *passed, place []byte) (n uint64, counted bool, err error) {
+	e, err := c.ranks(keys.RankGroup, at.group, place)
+	if err != nil {
+		return 0, false, err
+	}
+	var room [8 * groupBlocks]uint64
+	counts := room[:0]
+	for ok := e.First(); ok; ok = e.NextPrefix() { // past what is written often, and so many times there before it is flushed
+		for _, m := range counts {
+			at.n += m
+		}
+		if counts, err = c.group(&e, counts[:0]); err != nil {
+			return 0, false, err
+		}
+		at.group = append(at.group[:0], e.sub()[1:]...)
+	}
+	if err := errors.Join(e.Error(), e.Close()); err != nil || len(counts) == 0 {
+		return 0, false, err
+	}
+	n = at.n
+	first := bytes.Clone(at.group)
+	err = c.blocks(at.group, place, func(begin []byte) bool {
+		if len(counts) > 1 {
+			n += counts[0]
+			first = append(first[:0], begin...)
+		}
+		counts = counts[1:]
+		return len(counts) > 0
+	})
+	if err == nil && len(counts) == 0 {
+		err = c.miscounts(place)
+	}
+	if err != nil {
+		return 0, false, err
+	}
+	inside, err := c.count(first, place, -1)
+	return n + inside, true, err
+}
+
+// group appends the counts of the group that an iterator stands on.
+func (c *collection) group(e *elements, counts []uint64) ([]uint64, error) {
+	value, err := e.ValueAndErr()
+	if err == nil {
+		counts, err = keys.ParseRankGroup(counts, value)
+	}
+	if err != nil {
+		err = errors.Join(err, e.Close())
+	}
+	return counts, err
+}
+
+// blockAt returns where the block begins and ends that has the member of an index, and the index of its first member; it reports false where
+// there are no counts.
+func (c *collection) blockAt(index uint64) (first, end []byte, at, n uint64, counted bool, err error) {
+	e, err := c.ranks(keys.RankGroup, nil, nil)
+	if err != nil {
+		return nil, nil, 0, 0, false, err
+	}
+	var room [8 * groupBlocks]uint64
+	counts := room[:0]
+	i := 0
+search:
+	for ok := e.First(); ok; ok = e.NextPrefix() {
+		if counts, err = c.group(&e, counts[:0]); err != nil {
+			return nil, nil, 0, 0, false, err
+		}
+		counted = true
+		for i, n = range counts {
+			if index < at+n {
+				first = append(first, e.sub()[1:]...)
+				if e.NextPrefix() {
+					end = append(end, e.sub()[1:]...)
+				}
+				break search
+			}
+			at += n
+		}
+	}
+	if err := errors.Join(e.Error(), e.Close()); err != nil || !counted {
+		return nil, nil, 0, 0, false, err
+	}
+	if index >= at+n {
+		return nil, nil, 0, 0, false, c.miscounted(at)
+	}
+	err = c.blocks(first, end, func(begin []byte) bool {
+		if i--; i < 0 {
+			end = append([]byte(nil), begin...)
+			return false
+		}
+		first = append(first[:0], begin...)
+		return true
+	})
+	if err == nil && i > 0 {
+		err = c.miscounts(first)
+	}
+	return first, end, at, n, true, err
+}
+
+// toPlace moves an iterator to the member of an index; with rev it goes on from there to lower ones. The iterator is over the members from that
+// of index from on, or to that with rev. It reports false if there are no counts.
+func (c *collection) toPlace(e *elements, index, from uint64, rev bool) (ok, counted bool, err error) {
+	first, end, at, n, counted, err := c.blockAt(index)
+	if err != nil || !counted {
+		return false, false, err
+	}
+	if rev {
+		last := min(at+n-1, from)
+		if end != nil {
+			ok = e.SeekLT(c.in(keys.ZSetScore, end))
+		} else {
+			ok = e.Last()
+		}
+		for ; ok && last > index; last-- {
+			ok = e.Prev()
+		}
+		return ok, true, nil
+	}
+	at = max(at, from)
+	for ok = e.SeekGE(c.in(keys.ZSetScore, first)); ok && at < index; at++ {
+		ok = e.Next()
+	}
+	return ok, true, nil
+}
+
+// miscounts is the error of counts that are wrong.
+func (c *collection) miscounts(place []byte) error {
+	return fmt.Errorf("%v %q: version %d: wrong counts at %x", c.Type, c.user, c.Version, place)
+}
+
+// closeCounts gives a sorted set counts that has become large, or takes them from one that has become small.
+func (w *Writer) closeCounts(c *collection) error {
+	s, err := w.countsOf(c)
+	switch {
+	case err != nil:
+		return err
+	case s != nil && c.Size < countUntil:
+		return w.dropCounts(c)
+	case s == nil && c.Size > countFrom:
+		return w.makeCounts(c)
+	}
+	return nil
+}
+
+// dropCounts deletes all counts of a version.
+func (w *Writer) dropCounts(c *collection) error {
+	w.counts.forget(c.Version)
+	e, err := c.elements(keys.ZSetRank, nil, nil)
+	if err != nil {
+		return err
+	}
+	for ok := e.First(); ok; ok = e.Next() {
+		if err := w.Batch.Delete(e.Key()); err != nil {
+			return errors.Join(err, e.Close())
+		}
+	}
+	return errors.Join(e.Error(), e.Close())
+}
+
+// makeCounts counts all members.
+func (w *Writer) makeCounts(c *collection) error {
+	w.counts.forget(c.Version)
+	s := &counted{front: bytes.Clone(c.key[:c.front])}
+	s.front[0] = byte(keys.ZSetRank)
+	w.know(c.Version, s)
+	e, err := c.elements(keys.ZSetScore, nil, nil)
+	if err != nil {
+		return err
+	}
+	g := &group{set: s, blocks: make([]block, 1)}
+	w.counts.add(s, 0, g)
+	w.counts.change(g)
+	for ok := e.First(); ok; ok = e.Next() {
+		place := e.sub()
+		if len(place) < scoreBytes {
+			return errors.Join(errCutShort, e.Close())
+		}
+		if ofBlock, ofGroup := begins(c.Version, place[scoreBytes:]); ofBlock {
+			first := bytes.Clone(place)
+			if ofGroup {
+				g.end = first
+				g = &group{set: s}
+				w.counts.add(s, len(s.groups), g)
+				w.counts.change(g)
+			} else {
+				w.key = rankKey(append(w.key[:0], s.front...), keys.RankBlock, first)
+				w.value = keys.AppendRankBlock(w.value[:0])
+				if err := w.Batch.Set(w.key, w.value); err != nil {
+					return errors.Join(err, e.Close())
+				}
+			}
+			g.blocks = append(g.blocks, block{first: first})
+		}
+		g.blocks[len(g.blocks)-1].n++
+	}
+	return errors.Join(e.Error(), e.Close())
+}
