@@ -3,6 +3,7 @@ package redis
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"flag"
 	"fmt"
 	"hash/crc32"
@@ -79,11 +80,15 @@ func (w *twins) write(calls []Call) {
 		w.one(&calls[i], reply)
 		e.replies[i] = append([]byte{}, reply...)
 	})
-	if err := b.Commit(false); err != nil {
-		w.Fatal(err)
-	}
+	w.commit(w.leader, b)
 	w.calls += len(calls)
 	w.log = append(w.log, e)
+}
+
+func (w *twins) commit(d *region, b *engine.Batch) {
+	if err := errors.Join(d.w.Settle(), b.Commit(false)); err != nil {
+		w.Fatal(err)
+	}
 }
 
 // closeFailed closes the batch of an entry that has failed, so that its engine can be closed.
@@ -137,9 +142,7 @@ func (w *twins) catchUp() {
 				}
 			})
 		}
-		if err := b.Commit(false); err != nil {
-			w.Fatal(err)
-		}
+		w.commit(d, b)
 		w.log = w.log[n:]
 		switch w.IntN(8) {
 		case 0:
