@@ -229,6 +229,9 @@ func (w *Writer) grow(c *collection, n uint64) {
 		w.State.LastVersion = c.Version
 		binary.BigEndian.PutUint64(c.key[c.front-keys.VersionLen:c.front], c.Version)
 	}
+	if c.Version == w.choice.version {
+		w.choice.version = 0
+	}
 	c.Size += n
 	c.changed = true
 }

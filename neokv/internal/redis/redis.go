@@ -113,7 +113,7 @@ type Reader struct {
 	key    []byte // scratch for storage keys, at first in room
 	room   [96]byte
 	opened scratch
-	rand   *rand.Rand
+	choice choice
 	found  []byte // scratch of scan
 	last   []byte
 }
@@ -134,7 +134,7 @@ type Writer struct {
 
 	key, value []byte // scratch
 	opened     scratch
-	rand       *rand.Rand // draws from numbers
+	choice     choice // draws from numbers
 	numbers    rand.PCG
 	seeded     uint64 // apply index of the entry that numbers are of
 	popped     ends   // of sorted sets
@@ -152,6 +152,7 @@ func (w *Writer) Run(c *Command, args [][]byte, out *Reply) error {
 
 // Execute runs the calls of a read run, appending to run.Out and run.Ends, all of them or as many as run.Limit allows.
 func (r *Reader) Execute(run *Run) error {
+	r.choice.version = 0
 	for i := range run.Calls {
 		if run.Limit > 0 && len(run.Out.Buf) >= run.Limit {
 			return nil
