@@ -296,8 +296,8 @@ func TestCutAndJoin(t *testing.T) {
 			args = append(args, []byte(w))
 		}
 		cmd := c.classify(args)
-		if cmd.kind != spread {
-			t.Fatalf("%v is of kind %d", words, cmd.kind)
+		if cmd.kind != write || !cmd.cut {
+			t.Fatalf("%v is of kind %d, cut %v", words, cmd.kind, cmd.cut)
 		}
 		return &cmd
 	}
@@ -334,7 +334,7 @@ func TestCutAndJoin(t *testing.T) {
 			b.tasks = append(b.tasks, task{done: true, reply: []byte(r)})
 		}
 		var out redis.Reply
-		b.join(x.how, x.order, &out)
+		join(x.how, b.tasks, x.order, &out)
 		if string(out.Buf) != x.want {
 			t.Errorf("join %q: %q, want %q", x.replies, out.Buf, x.want)
 		}
