@@ -257,8 +257,8 @@ func (w *Writer) erase(c *collection, sub []byte) error {
 	return w.Batch.Delete(c.at(sub))
 }
 
-// close writes the record of what has become of a collection. One without elements is absent, and leaves nothing behind: they have
-// been deleted one by one.
+// close notes the record of what has become of a collection, which is written with the batch at the latest. One without elements is
+// absent, and leaves nothing behind: they have been deleted one by one.
 func (w *Writer) close(c *collection) error {
 	own := c.old.live && !c.renewed // the record names this version already
 	switch {
@@ -271,17 +271,23 @@ func (w *Writer) close(c *collection) error {
 	}
 	w.State.CollectedAt = w.Index
 	if own {
-		w.key = w.Space.AppendMetadata(w.key[:0], c.slot, c.user)
 		if c.Size == 0 {
+			w.forget(c.slot, c.user)
 			w.count(-1)
+			w.key = w.Space.AppendMetadata(w.key[:0], c.slot, c.user)
 			return w.Batch.Delete(w.key)
 		}
-		w.value = c.Metadata.Append(w.value[:0])
-		return w.Batch.Set(w.key, w.value)
+		if c.Size == c.old.Size && c.Head == c.old.Head { // and so is the tail: elements have been replaced
+			return nil
+		}
+		return w.keep(c.slot, c.user, &c.Metadata, true)
 	}
 	w.notice(c.ExpireMS)
 	w.value = c.Metadata.Append(w.value[:0])
-	return w.replace(c.user, &c.old, w.value)
+	if err := w.replace(c.user, &c.old, w.value); err != nil {
+		return err
+	}
+	return w.keep(c.slot, c.user, &c.Metadata, false)
 }
 
 // duplicate makes a key hold the same as another one, in the place of what old says that it holds: the elements are copied under a

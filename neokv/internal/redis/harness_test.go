@@ -100,7 +100,11 @@ func (d *region) write(f func(*Writer) error) error {
 	b := d.e.NewBatch()
 	d.state.ApplyIndex++
 	d.w.Batch, d.w.Space, d.w.State, d.w.Index = b, d.space, &d.state, d.state.ApplyIndex
-	if err := f(&d.w); err != nil {
+	err := f(&d.w)
+	if err == nil {
+		err = d.w.Finish()
+	}
+	if err != nil {
 		b.Close()
 		return err
 	}

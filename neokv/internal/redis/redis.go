@@ -118,7 +118,8 @@ type Reader struct {
 	last   []byte
 }
 
-// Writer is what a write command works on, at apply: the batch that reads its own writes, and the region state.
+// Writer is what a write command works on, at apply: the batch that reads its own writes, and the region state. Records of collections may
+// reach the batch only with Finish.
 type Writer struct {
 	Batch *engine.Batch
 	Space keys.Space
@@ -134,6 +135,7 @@ type Writer struct {
 
 	key, value []byte // scratch
 	opened     scratch
+	records    [keptRecords]keptRecord
 	choice     choice // draws from numbers
 	numbers    rand.PCG
 	seeded     uint64 // apply index of the entry that numbers are of

@@ -132,6 +132,10 @@ func (m *machine) finish(err error) {
 
 // commit writes the region state into the batch and commits it.
 func (m *machine) commit(b *engine.Batch) error {
+	if err := m.writer.Finish(); err != nil {
+		b.Close()
+		return err
+	}
 	if m.r.o.Faults.SplitApply {
 		if err := b.Commit(false); err != nil {
 			return err
