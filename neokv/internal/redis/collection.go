@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 
 	"neokv.dev/neokv/internal/engine"
 	"neokv.dev/neokv/internal/keys"
@@ -63,7 +64,14 @@ type scratch struct {
 	used int
 }
 
-// take returns an empty buffer for n bytes and a subkey.
+const (
+	// keptBuffers is how many buffers are kept for the next call: two for each collection of most calls that name many keys.
+	keptBuffers = 128
+	// keptBufferBytes is how large each of them may be.
+	keptBufferBytes = 16 << 10
+)
+
+// take returns an empty buffer for n bytes and a subkey, until release.
 func (s *scratch) take(n int) []byte {
 	const subkey = 128
 	if s.used == len(s.bufs) {
@@ -71,10 +79,29 @@ func (s *scratch) take(n int) []byte {
 	}
 	b := &s.bufs[s.used]
 	s.used++
-	if cap(*b) < n || cap(*b) > maxScratchBytes {
+	if cap(*b) < n {
 		*b = make([]byte, 0, n+subkey)
 	}
 	return (*b)[:0]
+}
+
+// release ends a call: none of its buffers is in use any more.
+func (s *scratch) release() {
+	for i := range s.bufs[:min(s.used, keptBuffers)] {
+		s.bufs[i] = kept(s.bufs[i], keptBufferBytes)
+	}
+	if len(s.bufs) > keptBuffers {
+		s.bufs = slices.Clone(s.bufs[:keptBuffers])
+	}
+	s.used = 0
+}
+
+// kept is the buffer, or nil if it is too large to be kept for the next call.
+func kept(buf []byte, most int) []byte {
+	if cap(buf) > most {
+		return nil
+	}
+	return buf
 }
 
 // open reads what a key holds of a type. It reports false, with Redis's error in out, where it holds another type.

@@ -97,7 +97,7 @@ func (w *Writer) load(key []byte) (rec record, err error) { return w.loadIn(topo
 
 // loadIn is load where the slot is known.
 func (w *Writer) loadIn(slot topology.Slot, key []byte) (rec record, err error) {
-	if k := w.kept(slot); k.of(slot, key) {
+	if k := w.record(slot); k.of(slot, key) {
 		rec.Metadata = k.Metadata
 		return w.judge(rec), nil
 	}
@@ -148,8 +148,8 @@ const (
 	maxKeptKey = 512
 )
 
-// kept is the place of a slot's record.
-func (w *Writer) kept(slot topology.Slot) *keptRecord { return &w.records[slot%keptRecords] }
+// record is the place of a slot's record.
+func (w *Writer) record(slot topology.Slot) *keptRecord { return &w.records[slot%keptRecords] }
 
 // of reports whether it is the record of a key.
 func (k *keptRecord) of(slot topology.Slot, key []byte) bool {
@@ -164,7 +164,7 @@ func (w *Writer) keep(slot topology.Slot, key []byte, m *keys.Metadata, behind b
 		}
 		return w.writeRecord(slot, key, m)
 	}
-	k := w.kept(slot)
+	k := w.record(slot)
 	if !k.of(slot, key) {
 		if err := w.settle(k); err != nil {
 			return err
@@ -178,7 +178,7 @@ func (w *Writer) keep(slot topology.Slot, key []byte, m *keys.Metadata, behind b
 
 // forget is called before a key's record is written past what is kept.
 func (w *Writer) forget(slot topology.Slot, key []byte) {
-	if k := w.kept(slot); k.of(slot, key) {
+	if k := w.record(slot); k.of(slot, key) {
 		k.there, k.behind = false, false
 	}
 }
@@ -301,9 +301,7 @@ func (w *Writer) replace(key []byte, old *record, value []byte) error {
 	if !old.stored {
 		w.count(+1)
 	}
-	err := w.Batch.Set(w.key, value)
-	w.trim()
-	return err
+	return w.Batch.Set(w.key, value)
 }
 
 // count keeps the region's number of stored keys, expired ones included, as long as it is exact.
@@ -313,11 +311,5 @@ func (w *Writer) count(n int) {
 	}
 }
 
-// trim gives a scratch buffer back that one huge value made.
-func (w *Writer) trim() {
-	if cap(w.value) > maxScratchBytes {
-		w.value = nil
-	}
-}
-
+// maxScratchBytes is how large a buffer for keys or values may be to be kept for the next call.
 const maxScratchBytes = 1 << 20

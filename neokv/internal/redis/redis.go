@@ -147,24 +147,35 @@ type Orphans struct{ Collections, Elements uint64 }
 
 // Run runs a write command, whose Write is not nil, as its function's comment says.
 func (w *Writer) Run(c *Command, args [][]byte, out *Reply) error {
-	w.opened.used = 0
 	w.popped.follow(w.Index)
-	return c.Write(w, args, out)
+	err := c.Write(w, args, out)
+	w.opened.release()
+	w.choice.release()
+	w.key, w.value = kept(w.key, maxScratchBytes), kept(w.value, maxScratchBytes)
+	return err
 }
 
 // Execute runs the calls of a read run, appending to run.Out and run.Ends, all of them or as many as run.Limit allows.
 func (r *Reader) Execute(run *Run) error {
-	r.choice.version = 0
+	defer r.release()
 	for i := range run.Calls {
 		if run.Limit > 0 && len(run.Out.Buf) >= run.Limit {
 			return nil
 		}
 		c := &run.Calls[i]
-		r.opened.used = 0
-		if err := c.Command.Read(r, c.Args, &run.Out); err != nil {
+		err := c.Command.Read(r, c.Args, &run.Out)
+		r.opened.release()
+		if err != nil {
 			return err
 		}
 		run.Ends = append(run.Ends, len(run.Out.Buf))
 	}
 	return nil
+}
+
+// release gives scratch memory up that one large call made, and forgets what holds for its view alone.
+func (r *Reader) release() {
+	r.choice.release()
+	r.choice.version = 0
+	r.key, r.found, r.last = kept(r.key, maxScratchBytes), kept(r.found, maxScratchBytes), kept(r.last, maxScratchBytes)
 }

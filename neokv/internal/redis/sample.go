@@ -20,6 +20,13 @@ type choice struct {
 	first, last []byte
 }
 
+// release gives up what is too large to be kept. It goes by lengths: capacities differ between replicas, and what is guessed must not.
+func (by *choice) release() {
+	if len(by.first)+len(by.last) > keptBufferBytes {
+		by.version, by.first, by.last = 0, nil, nil
+	}
+}
+
 // random is what a read chooses by.
 func (r *Reader) random() *choice {
 	if r.choice.Rand == nil {

@@ -225,7 +225,6 @@ func spop(w *Writer, args [][]byte, out *Reply) error {
 			return err
 		}
 	}
-	w.trim()
 	return w.close(&c)
 }
 

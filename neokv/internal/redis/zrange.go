@@ -414,9 +414,7 @@ func (r *Reader) zrange(args [][]byte, z zspan, out *Reply) error {
 	}
 	out.members(n, withScores)
 	out.Buf, out.Room, out.Full = append(out.Buf, found.Buf...), found.Room+len(out.Buf), out.Full || found.Full
-	if r.found = found.Buf; cap(r.found) > maxScratchBytes {
-		r.found = nil
-	}
+	r.found = found.Buf
 	return nil
 }
 

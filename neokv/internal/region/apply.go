@@ -210,7 +210,9 @@ func (m *machine) apply(w *redis.Writer, e *sm.Entry) error {
 		}
 		n++
 		if b == nil {
-			m.discard.Buf = m.discard.Buf[:0]
+			if m.discard.Buf = m.discard.Buf[:0]; cap(m.discard.Buf) > keptReplyBytes {
+				m.discard.Buf = nil
+			}
 			if err := w.Run(row, m.args, &m.discard); err != nil {
 				return err
 			}
@@ -227,8 +229,14 @@ func (m *machine) apply(w *redis.Writer, e *sm.Entry) error {
 		call++
 	}
 	r.counters.AppliedCommands.Add(n)
+	if cap(m.args) > keptArgs {
+		m.args = nil
+	}
 	return nil
 }
+
+// keptArgs and keptReplyBytes bound what one large command leaves behind for the next: its arguments, and the reply that nobody waits for.
+const keptArgs, keptReplyBytes = 1 << 12, 64 << 10
 
 // publish makes the applied state visible to readers.
 func (m *machine) publish() {
