@@ -341,6 +341,24 @@ func TestCutAndJoin(t *testing.T) {
 	}
 }
 
+// BenchmarkCut cuts a pipeline of 16 MSETs of 10 keys, as the proxy port does.
+func BenchmarkCut(b *testing.B) {
+	c := newConn(New(Options{Settings: settings.Default(), Table: testTable}), &pieces{}, 1)
+	t := testTable()
+	args := [][]byte{[]byte("MSET")}
+	for i := range 10 {
+		args = append(args, fmt.Appendf(nil, "key:%012d", i*7919), []byte("value"))
+	}
+	cmd := c.classify(args)
+	b.ReportAllocs()
+	for b.Loop() {
+		c.batch.reset()
+		for range 16 {
+			c.batch.addCut(t, &cmd)
+		}
+	}
+}
+
 // TestHolding waits in virtual time: for a leader that comes, and for one that does not.
 func TestHolding(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
