@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -83,4 +84,79 @@ func TestPartlyApplied(t *testing.T) {
 			t.Errorf("%d of 40 keys were written and %d deleted, want a part of each", written, deleted)
 		}
 	})
+}
+
+// TestPipelinesOfCutWrites sends pipelines of writes through the proxy port, many of them for several regions, and compares replies and
+// what is there afterwards with a map: writes of a pipeline take effect in order, whatever they are cut into.
+func TestPipelinesOfCutWrites(t *testing.T) {
+	c := start(t, Config{InMemory: true})
+	nc, err := c.Dial(context.Background(), c.ProxyAddr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	in := bufio.NewReader(nc)
+	seed := rand.Uint64()
+	random := rand.New(rand.NewPCG(seed, 0))
+	model := map[string]int{}
+	for value := 0; value < 3000; {
+		var requests strings.Builder
+		var want []string
+		for range 1 + random.IntN(30) {
+			keys := make([]string, 1+random.IntN(12))
+			for i := range keys {
+				keys[i] = fmt.Sprint("k", random.IntN(40))
+			}
+			value++
+			switch random.IntN(5) {
+			case 0:
+				fmt.Fprintf(&requests, "SET %s %d\r\n", keys[0], value)
+				model[keys[0]] = value
+				want = append(want, "+OK")
+			case 1:
+				fmt.Fprintf(&requests, "%s %s\r\n", []string{"DEL", "UNLINK"}[value%2], strings.Join(keys, " "))
+				before := len(model)
+				for _, key := range keys {
+					delete(model, key)
+				}
+				want = append(want, fmt.Sprintf(":%d", before-len(model)))
+			case 2:
+				fmt.Fprintf(&requests, "MSET %s 1 %s\r\n", keys[0], keys[0])
+				want = append(want, "-ERR wrong number of arguments for 'mset' command")
+			default:
+				fmt.Fprintf(&requests, "MSET")
+				for _, key := range keys {
+					value++
+					fmt.Fprintf(&requests, " %s %d", key, value)
+					model[key] = value
+				}
+				fmt.Fprintf(&requests, "\r\n")
+				want = append(want, "+OK")
+			}
+		}
+		nc.SetDeadline(time.Now().Add(time.Minute))
+		if _, err := nc.Write([]byte(requests.String())); err != nil {
+			t.Fatal(err)
+		}
+		for i, want := range want {
+			line, err := in.ReadString('\n')
+			if err != nil || strings.TrimSpace(line) != want {
+				t.Fatalf("seed %d: reply %d is %q, %v; want %q, to\n%s", seed, i, line, err, want, requests.String())
+			}
+		}
+		for i := range 40 {
+			key, want := fmt.Sprint("k", i), "$-1"
+			fmt.Fprintf(nc, "GET %s\r\n", key)
+			got, err := in.ReadString('\n')
+			if err == nil && !strings.HasPrefix(got, "$-1") {
+				got, err = in.ReadString('\n')
+			}
+			if v, ok := model[key]; ok {
+				want = fmt.Sprint(v)
+			}
+			if err != nil || strings.TrimSpace(got) != want {
+				t.Fatalf("seed %d: %s is %q, %v; want %s", seed, key, got, err, want)
+			}
+		}
+	}
 }

@@ -34,6 +34,11 @@ type test struct {
 	run               func(ctx context.Context, x *bench, t target, in *instance, r *run) error
 	clients, pipeline int
 	write             bool
+
+	types bool     // of types.go, and so
+	words []string // the command that redis-benchmark sends, instead of SET or GET
+	fill  fill     // what is there before
+	proxy bool     // sent to the proxy port of a NeoKV
 }
 
 func (t test) key() string { return t.name }
@@ -58,7 +63,7 @@ const (
 	unitCPU     = "% of a core"
 )
 
-var tests = []test{
+var tests = append([]test{
 	{name: "boot", doc: "start in memory until every slot takes a write", unit: unitSeconds, ownStart: true, run: measureBoot,
 		fits: func(t target) bool { return t.redis && t.name != "redcon" }},
 	{name: "failover", doc: "kill -9 of a master of Redis Cluster at a node time-out of 1 s until its slots take writes", unit: unitSeconds,
@@ -74,7 +79,7 @@ var tests = []test{
 	neokvBenchTest("all-set-50-16", 50, 16, true),
 	neokvBenchTest("all-get-50-1", 50, 1, false),
 	neokvBenchTest("all-get-50-16", 50, 16, false),
-}
+}, typeTests()...)
 
 func anyTarget(target) bool { return true }
 
@@ -251,6 +256,9 @@ func (x *bench) send(ctx context.Context, t test, to target, in *instance, r *ru
 		n = int(rate*x.length) + 1
 	}
 	for {
+		if err := in.prepare(ctx, t, n); err != nil {
+			return err
+		}
 		before, err := in.counters(ctx)
 		if err != nil {
 			return err
@@ -261,6 +269,9 @@ func (x *bench) send(ctx context.Context, t test, to target, in *instance, r *ru
 		}
 		after, err := in.counters(ctx)
 		if err != nil {
+			return err
+		}
+		if err := in.drained(ctx, t); err != nil {
 			return err
 		}
 		x.rates[id] = got.perSecond
@@ -315,18 +326,27 @@ func (in *instance) counters(ctx context.Context) (sum counters, err error) {
 
 // redisBenchmark sends n operations on keys below limit.
 func redisBenchmark(ctx context.Context, in *instance, t test, n, limit int) (rates, error) {
-	_, port, _ := strings.Cut(in.addrs[0], ":")
-	args := []string{"-p", port, "-t", t.command(), "-c", strconv.Itoa(t.clients), "-P", strconv.Itoa(t.pipeline), "-n", strconv.Itoa(n),
+	at := in.addrs[0]
+	if t.proxy && in.proxy != "" {
+		at = in.proxy
+	}
+	_, port, _ := strings.Cut(at, ":")
+	args := []string{"-p", port, "-c", strconv.Itoa(t.clients), "-P", strconv.Itoa(t.pipeline), "-n", strconv.Itoa(n),
 		"-d", strconv.Itoa(valueBytes), "-r", strconv.Itoa(limit), "--threads", strconv.Itoa(clientThreads), "--csv"}
-	if len(in.nodes) > 1 {
+	if len(in.nodes) > 1 && !t.proxy {
 		args = append(args, "--cluster")
+	}
+	if t.words != nil {
+		args = append(args, t.words...)
+	} else {
+		args = append(args, "-t", t.command())
 	}
 	c := exec.CommandContext(ctx, "redis-benchmark", args...)
 	var errs bytes.Buffer
 	c.Stderr = &errs
 	out, err := c.Output()
 	if err != nil {
-		return rates{}, fmt.Errorf("redis-benchmark %s: %w: %s", strings.Join(args, " "), err, errs.String())
+		return rates{}, fmt.Errorf("redis-benchmark %s: %w: %s", strings.Join(short(args), " "), err, errs.String())
 	}
 	return parseCSV(string(out))
 }

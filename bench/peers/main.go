@@ -70,9 +70,10 @@ func command() *cobra.Command {
   go run . --targets neokv,redis-cluster --tests set-50-16,set-50-1
   go run . --targets neokv,before --before /tmp/neokv-of-last-week --tests set-50-16
   go run . --targets neokv,redis-cluster --tests all-set-50-16,all-get-50-16 --regions 8,1,32,128
+  go run . --targets neokv,redis --tests set-50-16,types
   go run . --report peers.jsonl`,
 		Long: "Measure NeoKV beside other stores on this machine, interleaved, and print ratios.\n\nTargets:\n" + list(targets, target.about) +
-			"\nTests (--tests all for all of them):\n" + list(tests, test.about),
+			"\nTests (--tests all for all of them, types for those of hashes, sets, lists, sorted sets, INCR and MSET):\n" + list(tests, test.about),
 		RunE: func(c *cobra.Command, _ []string) error {
 			if report != "" {
 				f, err := os.Open(report)
@@ -114,6 +115,9 @@ func (p *plan) check() error {
 	var wrong []error
 	if slices.Equal(p.tests, []string{"all"}) {
 		p.tests = names(tests)
+	}
+	if i := slices.Index(p.tests, "types"); i >= 0 {
+		p.tests = slices.Replace(p.tests, i, i+1, typeNames()...)
 	}
 	allowed := func(flag string, given, all []string) {
 		for _, name := range given {

@@ -37,6 +37,8 @@ func TestReport(t *testing.T) {
 	for round, rate := range []float64{100, 300, 200} {
 		rec.runs = append(rec.runs,
 			run{Round: round, Target: "neokv", Test: "set-50-16", Value: rate, P50: 2, P99: 7, CPU: 30 + rate/100},
+			run{Round: round, Target: "neokv", Test: "hset-50-16", Value: 60},
+			run{Round: round, Target: "neokv", Test: "hset-proxy-50-16", Value: 50},
 			run{Round: round, Target: "redis-cluster", Test: "set-50-16", Value: 200, P50: 1, P99: 5})
 	}
 	rec.runs = append(rec.runs,
@@ -55,7 +57,8 @@ func TestReport(t *testing.T) {
 		"CPU, us per operation neokv neokv/32 redis-cluster redcon set-50-16 32 (31-33) - - -",
 		"set-50-16 : redis-cluster 1 (0.5-1.5) must >= 0.65: met aim >= 1.1: not met",
 		"boot, s 0.3 must <= 0.8: met aim <= 0.2: not met set-50-16, p99/p50 3.5 (3.5-3.5) must <= 4: met aim <= 3: not met",
-		"INVALID: 1 misses, 0 errors", "ERR broken", "2 of 10 runs are invalid",
+		"its own set-50-16, of each round median (range) hset-50-16 0.3 (0.2-0.6) must >= 0.45: not met hset-proxy-50-16 0.25 (0.167-0.5) neokv itself",
+		"INVALID: 1 misses, 0 errors", "ERR broken", "2 of 16 runs are invalid",
 	} {
 		if !strings.Contains(words, want) {
 			t.Errorf("the report lacks %q:\n%s", want, b.String())

@@ -126,6 +126,10 @@ var requirements = []requirement{
 	{test: "idle", must: 5, aim: 2, most: true},
 	{test: "memory", must: 150, aim: 80, most: true},
 	{test: "set-50-16", tail: true, must: 4, aim: 3, most: true},
+	{test: "lrange-100-50-16", peer: "redis", must: 0.5},
+	{test: "hgetall-1000-50-1", peer: "redis", must: 1. / 3},
+	{test: "zrange-1000-50-1", peer: "redis", must: 1. / 3},
+	{test: "mset-10-50-16", must: 12},
 }
 
 // verdict compares a median with the bounds.
@@ -133,7 +137,7 @@ func (q requirement) verdict(median float64) string {
 	reached := func(bound float64) bool { return median >= bound && !q.most || median <= bound && q.most }
 	sign := map[bool]string{false: ">=", true: "<="}[q.most]
 	met := map[bool]string{false: "not met", true: "met"}
-	s := fmt.Sprintf("must %s %g: %s", sign, q.must, met[reached(q.must)])
+	s := fmt.Sprintf("must %s %.3g: %s", sign, q.must, met[reached(q.must)])
 	if q.aim > 0 {
 		s += fmt.Sprintf("\taim %s %g: %s", sign, q.aim, met[reached(q.aim)])
 	}
@@ -258,6 +262,23 @@ func (rec *record) print(to io.Writer) error {
 			fmt.Fprintf(w, "%s : %s\t%v", t.name, c, s)
 			for _, q := range requirements {
 				if q.test == t.name && q.peer == c {
+					fmt.Fprintf(w, "\t%s", q.verdict(s.median()))
+				}
+			}
+			fmt.Fprintln(w)
+		}
+	}
+	own := rec.values("set-50-16", "neokv", value)
+	if len(own) > 0 && slices.ContainsFunc(rec.runs, func(r run) bool { return find(r.Test).types }) {
+		fmt.Fprintf(w, "\nneokv : its own set-50-16, of each round\tmedian (range)\n")
+		for _, t := range tests {
+			s := ratios(rec.values(t.name, "neokv", value), own)
+			if !t.types || len(s) == 0 {
+				continue
+			}
+			fmt.Fprintf(w, "%s\t%v", t.name, s)
+			for _, q := range ownRatios {
+				if q.test == t.name {
 					fmt.Fprintf(w, "\t%s", q.verdict(s.median()))
 				}
 			}

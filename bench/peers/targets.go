@@ -20,6 +20,7 @@ type target struct {
 	name, doc string
 	redis     bool // speaks Redis
 	regions   int  // of NeoKV
+	proxy     bool // has a port that takes any key
 	start     func(ctx context.Context, x *bench, t target, s start, in *instance) error
 }
 
@@ -30,13 +31,13 @@ func (t target) about() string { return t.doc }
 // targets are in the order of the tables.
 var targets = []target{
 	{name: "neokv", doc: "3 stores, 3 replicas, 8 regions, on disk, WAL sync always, linearizable reads", redis: true, regions: 8,
-		start: startNeoKV},
+		proxy: true, start: startNeoKV},
 	{name: "redis", doc: "redis-server alone, appendfsync always, no rewrite", redis: true, start: startRedis},
 	{name: "redis-cluster", doc: "3 masters and 3 replicas of redis-server (replicas asynchronous), appendfsync always, no rewrite", redis: true,
 		start: startRedisCluster},
 	{name: "etcd", doc: "3 nodes of etcd 3.6, linearizable reads", start: startEtcd},
 	{name: "redcon", doc: "a bare redcon server on a Go map, the ceiling of NeoKV's front end", redis: true, start: startRedcon},
-	{name: "before", doc: "NeoKV from the program of --before, to compare with", redis: true, regions: 8, start: startNeoKV},
+	{name: "before", doc: "NeoKV from the program of --before, to compare with", redis: true, regions: 8, proxy: true, start: startNeoKV},
 }
 
 // start says how to start a target.
@@ -47,14 +48,17 @@ type start struct {
 
 // instance is a target that runs.
 type instance struct {
-	servers []*server
-	addrs   []string        // where clients go; of Redis Cluster the masters come first
-	nodes   []*redis.Client // one per address, in the same order; none of etcd
-	etcd    []*clientv3.Client
-	boot    time.Duration // until writes were accepted everywhere
-	loaded  bool          // has the keys of redis-benchmark
-	taker   int           // which node took keys last
-	dir     string
+	servers  []*server
+	addrs    []string        // where clients go; of Redis Cluster the masters come first
+	nodes    []*redis.Client // one per address, in the same order; none of etcd
+	etcd     []*clientv3.Client
+	boot     time.Duration     // until writes were accepted everywhere
+	proxy    string            // the port that takes any key, empty if there is none
+	loaded   bool              // has the keys of redis-benchmark
+	filled   map[string]string // by key of a test of types: what it holds
+	prefixes []string          // of redis-benchmark's keys in a cluster, once they are known
+	taker    int               // which node took keys last
+	dir      string
 }
 
 // start starts a target in a new folder, and returns when it takes writes everywhere.
@@ -145,6 +149,9 @@ func startNeoKV(ctx context.Context, x *bench, t target, s start, in *instance) 
 				}
 				in.connect(port)
 			}
+		}
+		if port, ok := strings.CutPrefix(field, "proxy="); ok {
+			in.proxy = "127.0.0.1:" + port
 		}
 	}
 	return nil

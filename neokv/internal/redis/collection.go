@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 
 	"neokv.dev/neokv/internal/engine"
 	"neokv.dev/neokv/internal/keys"
@@ -63,7 +64,14 @@ type scratch struct {
 	used int
 }
 
-// take returns an empty buffer for n bytes and a subkey.
+const (
+	// keptBuffers is how many buffers are kept for the next call: two for each collection of most calls that name many keys.
+	keptBuffers = 128
+	// keptBufferBytes is how large each of them may be.
+	keptBufferBytes = 16 << 10
+)
+
+// take returns an empty buffer for n bytes and a subkey, until release.
 func (s *scratch) take(n int) []byte {
 	const subkey = 128
 	if s.used == len(s.bufs) {
@@ -71,10 +79,29 @@ func (s *scratch) take(n int) []byte {
 	}
 	b := &s.bufs[s.used]
 	s.used++
-	if cap(*b) < n || cap(*b) > maxScratchBytes {
+	if cap(*b) < n {
 		*b = make([]byte, 0, n+subkey)
 	}
 	return (*b)[:0]
+}
+
+// release ends a call: none of its buffers is in use any more.
+func (s *scratch) release() {
+	for i := range s.bufs[:min(s.used, keptBuffers)] {
+		s.bufs[i] = kept(s.bufs[i], keptBufferBytes)
+	}
+	if len(s.bufs) > keptBuffers {
+		s.bufs = slices.Clone(s.bufs[:keptBuffers])
+	}
+	s.used = 0
+}
+
+// kept is the buffer, or nil if it is too large to be kept for the next call.
+func kept(buf []byte, most int) []byte {
+	if cap(buf) > most {
+		return nil
+	}
+	return buf
 }
 
 // open reads what a key holds of a type. It reports false, with Redis's error in out, where it holds another type.
@@ -235,6 +262,9 @@ func (w *Writer) grow(c *collection, n uint64) {
 		w.State.LastVersion = c.Version
 		binary.BigEndian.PutUint64(c.key[c.front-keys.VersionLen:c.front], c.Version)
 	}
+	if c.Version == w.choice.version {
+		w.choice.version = 0
+	}
 	c.Size += n
 	c.changed = true
 }
@@ -260,8 +290,8 @@ func (w *Writer) erase(c *collection, sub []byte) error {
 	return w.Batch.Delete(c.at(sub))
 }
 
-// close writes the record of what has become of a collection. One without elements is absent, and leaves nothing behind: they have
-// been deleted one by one.
+// close notes the record of what has become of a collection, which is written with the batch at the latest. One without elements is
+// absent, and leaves nothing behind: they have been deleted one by one.
 func (w *Writer) close(c *collection) error {
 	own := c.old.live && !c.renewed // the record names this version already
 	switch {
@@ -279,17 +309,23 @@ func (w *Writer) close(c *collection) error {
 		}
 	}
 	if own {
-		w.key = w.Space.AppendMetadata(w.key[:0], c.slot, c.user)
 		if c.Size == 0 {
+			w.forget(c.slot, c.user)
 			w.count(-1)
+			w.key = w.Space.AppendMetadata(w.key[:0], c.slot, c.user)
 			return w.Batch.Delete(w.key)
 		}
-		w.value = c.Metadata.Append(w.value[:0])
-		return w.Batch.Set(w.key, w.value)
+		if c.Size == c.old.Size && c.Head == c.old.Head { // and so is the tail: elements have been replaced
+			return nil
+		}
+		return w.keep(c.slot, c.user, &c.Metadata, true)
 	}
 	w.notice(c.ExpireMS)
 	w.value = c.Metadata.Append(w.value[:0])
-	return w.replace(c.user, &c.old, w.value)
+	if err := w.replace(c.user, &c.old, w.value); err != nil {
+		return err
+	}
+	return w.keep(c.slot, c.user, &c.Metadata, false)
 }
 
 // duplicate makes a key hold the same as another one, in the place of what old says that it holds: the elements are copied under a

@@ -3,7 +3,10 @@ package redis
 import (
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"maps"
+	"math/rand/v2"
 	"os"
 	"slices"
 	"strconv"
@@ -11,6 +14,7 @@ import (
 	"testing"
 
 	"neokv.dev/neokv/internal/keys"
+	"neokv.dev/neokv/internal/redis/redistest"
 )
 
 // TestStoredBytes has commands make the collections of the golden vectors, and compares what is stored with those.
@@ -163,6 +167,72 @@ func TestRenew(t *testing.T) {
 		}
 		if got := d.must(2, "hget", "k", "b").String(); c.fields == 3 && got != `"2"` {
 			t.Errorf("%q: the key's own field b is %s", c.before, got)
+		}
+	}
+}
+
+// TestRunsOfCommands executes random calls in two regions, an entry each: in one of them a batch takes one entry, in the other several, up
+// to the next read. Replies and what is stored are the same.
+func TestRunsOfCommands(t *testing.T) {
+	seed := rand.Uint64()
+	random := rand.New(rand.NewPCG(seed, 0))
+	g := redistest.Generator{Rand: random}
+	single, several := newRegion(t), newRegion(t)
+	now := uint64(start)
+	single.now = func() uint64 { return now }
+	several.now = single.now
+	var waiting []Call
+	var want []string
+	settle := func() {
+		var got []string
+		b := several.e.NewBatch()
+		w := &several.w
+		w.Batch, w.Space, w.State = b, several.space, &several.state
+		for _, c := range waiting {
+			several.state.ApplyIndex++
+			w.Index = several.state.ApplyIndex
+			var out Reply
+			if err := w.Run(c.Command, c.Args, &out); err != nil {
+				t.Fatalf("seed %d: %q: %v", seed, c.Args, err)
+			}
+			got = append(got, string(out.Buf))
+		}
+		if err := errors.Join(w.Finish(), b.Commit(false)); err != nil {
+			t.Fatal(err)
+		}
+		for i, got := range got {
+			if got != want[i] {
+				t.Fatalf("seed %d: %q, the %d. of a batch: got %q, want %q", seed, waiting[i].Args, i+1, got, want[i])
+			}
+		}
+		waiting, want = nil, nil
+	}
+	for n := range 6000 {
+		for _, words := range g.Calls(true) {
+			var args [][]byte
+			for _, w := range words {
+				args = append(args, []byte(w))
+			}
+			var out, refused Reply
+			if err := single.call(args, &out); err != nil {
+				t.Fatalf("seed %d: %q: %v", seed, args, err)
+			}
+			c := data.Find(args, &refused)
+			if c == nil || c.Write == nil || !c.CheckArity(len(args)) || c.ReadBy != nil && c.ReadBy(args) != nil {
+				continue
+			}
+			several.state.TimeMS = single.state.TimeMS
+			waiting, want = append(waiting, Call{c, args}), append(want, string(out.Buf))
+			if random.IntN(15) == 0 {
+				settle()
+				now += random.Uint64N(1000)
+			}
+		}
+		if n%500 == 499 {
+			settle()
+			if !maps.Equal(single.stored(), several.stored()) {
+				t.Fatalf("seed %d: after %d calls the two differ", seed, n)
+			}
 		}
 	}
 }

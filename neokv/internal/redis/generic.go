@@ -412,6 +412,9 @@ func flush(w *Writer, args [][]byte, out *Reply) error {
 	if err := w.Batch.DeleteSlots(w.Space, topology.SlotRange{Last: topology.SlotCount - 1}); err != nil {
 		return err
 	}
+	for i := range w.records {
+		w.records[i].there, w.records[i].behind = false, false
+	}
 	// Nothing is left that a blind write could miss.
 	w.State.KeyCount, w.State.KeysExact, w.State.LegacyAt, w.State.CollectedAt = 0, true, 0, 0
 	w.Orphans, w.Flushed = Orphans{}, true

@@ -109,7 +109,7 @@ func (d *region) write(f func(*Writer) error) error {
 	d.w.Batch, d.w.Space, d.w.State, d.w.Index = b, d.space, &d.state, d.state.ApplyIndex
 	err := f(&d.w)
 	if err == nil {
-		err = d.w.Settle()
+		err = d.w.Finish()
 	}
 	if err != nil {
 		b.Close()

@@ -227,7 +227,7 @@ func TestDuplicate(t *testing.T) {
 func TestRandomFields(t *testing.T) {
 	d := newRegion(t)
 	seed := rand.Uint64()
-	d.r.rand = rand.New(rand.NewPCG(seed, 0))
+	d.r.choice.Rand = rand.New(rand.NewPCG(seed, 0))
 	for _, c := range []struct {
 		name string
 		n    int

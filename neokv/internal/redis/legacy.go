@@ -42,10 +42,8 @@ func legacySet(w *Writer, args [][]byte, out *Reply) error {
 	w.State.LegacyAt = w.Index
 	w.key = w.Space.AppendLegacy(w.key[:0], topology.SlotOf(key), key)
 	w.value = keys.AppendLegacyString(w.value[:0], expireMS, args[3])
-	err = w.Batch.Set(w.key, w.value)
-	w.trim()
 	out.OK()
-	return err
+	return w.Batch.Set(w.key, w.value)
 }
 
 // NoLegacy reports whether there is certainly no legacy string in a region: there is nothing at all in its range of the data keyspace,

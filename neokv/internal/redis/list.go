@@ -272,7 +272,6 @@ func (w *Writer) shift(c *collection, from, to uint64, up bool, gaps []uint64) e
 		sub := subkey(i)
 		return true, w.set(c, sub[:], w.value)
 	})
-	w.trim()
 	return err
 }
 
@@ -757,7 +756,6 @@ func (w *Writer) moveItem(args [][]byte, fromLeft, toLeft bool, out *Reply) erro
 	if err := w.extend(to, toLeft, w.value); err != nil {
 		return err
 	}
-	w.trim()
 	if err := w.close(&from); err != nil || to == &from {
 		return err
 	}

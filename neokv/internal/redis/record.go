@@ -1,6 +1,7 @@
 package redis
 
 import (
+	"bytes"
 	"slices"
 	"strconv"
 
@@ -96,6 +97,10 @@ func (w *Writer) load(key []byte) (rec record, err error) { return w.loadIn(topo
 
 // loadIn is load where the slot is known.
 func (w *Writer) loadIn(slot topology.Slot, key []byte) (rec record, err error) {
+	if k := w.record(slot); k.of(slot, key) {
+		rec.Metadata = k.Metadata
+		return w.judge(rec), nil
+	}
 	w.key = w.Space.AppendMetadata(w.key[:0], slot, key)
 	b, ok, err := w.Batch.Get(w.key)
 	if err != nil {
@@ -114,8 +119,93 @@ func (w *Writer) loadIn(slot topology.Slot, key []byte) (rec record, err error) 
 	if rec.Metadata, err = parse(b, rec.legacy); err != nil {
 		return record{}, err
 	}
-	rec.stored, rec.live = true, !rec.empty() && (rec.ExpireMS == 0 || rec.ExpireMS > w.State.TimeMS)
-	return rec, nil
+	if rec.Type != keys.String {
+		err = w.keep(slot, key, &rec.Metadata, false)
+	}
+	return w.judge(rec), err
+}
+
+// judge completes a record that is stored.
+func (w *Writer) judge(rec record) record {
+	rec.stored, rec.live = true, !rec.empty() && !w.expired(rec.ExpireMS)
+	return rec
+}
+
+// keptRecord is a collection's record as the writes so far leave it. A run of commands on the same few collections reads and writes their
+// records once, with the last of them.
+type keptRecord struct {
+	keys.Metadata
+	slot   topology.Slot
+	user   []byte
+	there  bool // the others count
+	behind bool // the batch has an older one, or none
+}
+
+const (
+	// keptRecords is how many records are kept at most: one of each of so many sets of slots.
+	keptRecords = 16
+	// maxKeptKey is how long a key may be for its record to be kept.
+	maxKeptKey = 512
+)
+
+// record is the place of a slot's record.
+func (w *Writer) record(slot topology.Slot) *keptRecord { return &w.records[slot%keptRecords] }
+
+// of reports whether it is the record of a key.
+func (k *keptRecord) of(slot topology.Slot, key []byte) bool {
+	return k.there && k.slot == slot && bytes.Equal(k.user, key)
+}
+
+// keep notes what a collection's record is, and whether the batch has yet to get it.
+func (w *Writer) keep(slot topology.Slot, key []byte, m *keys.Metadata, behind bool) error {
+	if len(key) > maxKeptKey {
+		if !behind {
+			return nil
+		}
+		return w.writeRecord(slot, key, m)
+	}
+	k := w.record(slot)
+	if !k.of(slot, key) {
+		if err := w.settle(k); err != nil {
+			return err
+		}
+		k.slot, k.user, k.there = slot, append(k.user[:0], key...), true
+	}
+	k.Metadata, k.behind = *m, k.behind || behind
+	k.Value = nil // not valid for long
+	return nil
+}
+
+// forget is called before a key's record is written past what is kept.
+func (w *Writer) forget(slot topology.Slot, key []byte) {
+	if k := w.record(slot); k.of(slot, key) {
+		k.there, k.behind = false, false
+	}
+}
+
+// settle gives the batch a kept record that it has yet to get, and keeps it no more.
+func (w *Writer) settle(k *keptRecord) (err error) {
+	if k.there && k.behind {
+		err = w.writeRecord(k.slot, k.user, &k.Metadata)
+	}
+	k.there, k.behind = false, false
+	return err
+}
+
+func (w *Writer) writeRecord(slot topology.Slot, key []byte, m *keys.Metadata) error {
+	w.key = w.Space.AppendMetadata(w.key[:0], slot, key)
+	w.value = m.Append(w.value[:0])
+	return w.Batch.Set(w.key, w.value)
+}
+
+// Finish completes the batch: it has to be called before the batch is committed.
+func (w *Writer) Finish() error {
+	for i := range w.records {
+		if err := w.settle(&w.records[i]); err != nil {
+			return err
+		}
+	}
+	return w.settleCounts()
 }
 
 // mayBeBlind reports whether a string may be stored without a look at what it replaces: no collection and no legacy string can be
@@ -183,13 +273,12 @@ func (w *Writer) setExpire(key []byte, old *record, expireMS uint64) error {
 	w.notice(expireMS)
 	m := old.Metadata
 	m.ExpireMS = expireMS
-	w.value = m.Append(w.value[:0])
 	if old.Type == keys.String {
+		w.value = m.Append(w.value[:0])
 		return w.replace(key, old, w.value)
 	}
 	w.State.CollectedAt = w.Index
-	w.key = w.Space.AppendMetadataOf(w.key[:0], key)
-	return w.Batch.Set(w.key, w.value)
+	return w.keep(topology.SlotOf(key), key, &m, true)
 }
 
 // remove deletes the key, which old is the record of.
@@ -200,6 +289,7 @@ func (w *Writer) remove(key []byte, old *record) error { return w.replace(key, o
 // collection leaves its orphan record, a legacy string is removed, and keys are counted.
 func (w *Writer) replace(key []byte, old *record, value []byte) error {
 	slot := topology.SlotOf(key)
+	w.forget(slot, key)
 	switch {
 	case !old.stored:
 	case old.legacy:
@@ -231,9 +321,7 @@ func (w *Writer) replace(key []byte, old *record, value []byte) error {
 	if !old.stored {
 		w.count(+1)
 	}
-	err := w.Batch.Set(w.key, value)
-	w.trim()
-	return err
+	return w.Batch.Set(w.key, value)
 }
 
 // count keeps the region's number of stored keys, expired ones included, as long as it is exact.
@@ -243,11 +331,5 @@ func (w *Writer) count(n int) {
 	}
 }
 
-// trim gives a scratch buffer back that one huge value made.
-func (w *Writer) trim() {
-	if cap(w.value) > maxScratchBytes {
-		w.value = nil
-	}
-}
-
+// maxScratchBytes is how large a buffer for keys or values may be to be kept for the next call.
 const maxScratchBytes = 1 << 20

@@ -122,13 +122,13 @@ type Reader struct {
 	key    []byte // scratch for storage keys, at first in room
 	room   [96]byte
 	opened scratch
-	rand   *rand.Rand
+	choice choice
 	found  []byte // scratch of scan
 	last   []byte
 }
 
-// Writer is what a write command works on, at apply: the batch that reads its own writes, and the region state. Behind the last command of a
-// batch Settle has to be called.
+// Writer is what a write command works on, at apply: the batch that reads its own writes, and the region state. Records of collections and
+// counts of sorted sets may reach the batch only with Finish.
 type Writer struct {
 	Batch *engine.Batch
 	Space keys.Space
@@ -146,7 +146,8 @@ type Writer struct {
 
 	key, value []byte // scratch
 	opened     scratch
-	rand       *rand.Rand // draws from numbers
+	records    [keptRecords]keptRecord
+	choice     choice // draws from numbers
 	numbers    rand.PCG
 	seeded     uint64 // apply index of the entry that numbers are of
 	popped     ends   // of sorted sets
@@ -159,24 +160,36 @@ type Orphans struct{ Collections, Elements uint64 }
 
 // Run runs a write command, whose Write is not nil, as its function's comment says.
 func (w *Writer) Run(c *Command, args [][]byte, out *Reply) error {
-	w.opened.used = 0
 	w.popped.follow(w.Index)
 	w.counts.follow(w.Index)
-	return c.Write(w, args, out)
+	err := c.Write(w, args, out)
+	w.opened.release()
+	w.choice.release()
+	w.key, w.value = kept(w.key, maxScratchBytes), kept(w.value, maxScratchBytes)
+	return err
 }
 
 // Execute runs the calls of a read run, appending to run.Out and run.Ends, all of them or as many as run.Limit allows.
 func (r *Reader) Execute(run *Run) error {
+	defer r.release()
 	for i := range run.Calls {
 		if run.Limit > 0 && len(run.Out.Buf) >= run.Limit {
 			return nil
 		}
 		c := &run.Calls[i]
-		r.opened.used = 0
-		if err := c.Command.Read(r, c.Args, &run.Out); err != nil {
+		err := c.Command.Read(r, c.Args, &run.Out)
+		r.opened.release()
+		if err != nil {
 			return err
 		}
 		run.Ends = append(run.Ends, len(run.Out.Buf))
 	}
 	return nil
+}
+
+// release gives scratch memory up that one large call made, and forgets what holds for its view alone.
+func (r *Reader) release() {
+	r.choice.release()
+	r.choice.version = 0
+	r.key, r.found, r.last = kept(r.key, maxScratchBytes), kept(r.found, maxScratchBytes), kept(r.last, maxScratchBytes)
 }

@@ -86,7 +86,7 @@ func (w *twins) write(calls []Call) {
 }
 
 func (w *twins) commit(d *region, b *engine.Batch) {
-	if err := errors.Join(d.w.Settle(), b.Commit(false)); err != nil {
+	if err := errors.Join(d.w.Finish(), b.Commit(false)); err != nil {
 		w.Fatal(err)
 	}
 }

@@ -1,6 +1,7 @@
 package redis
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"math"
@@ -11,21 +12,36 @@ import (
 
 // This file is random elements of collections: what HRANDFIELD, SRANDMEMBER, ZRANDMEMBER and SPOP choose.
 
-// random is what a read chooses by.
-func (r *Reader) random() *rand.Rand {
-	if r.rand == nil {
-		r.rand = rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))
-	}
-	return r.rand
+// choice is what random elements are drawn by.
+type choice struct {
+	*rand.Rand
+	// The first and the last subkey of the collection of a version, for guesses: they may have gone, but nothing has come beyond them.
+	version     uint64 // 0: not known
+	first, last []byte
 }
 
-// random is what a write chooses by: numbers that follow from the log entry, so that replicas choose the same.
-func (w *Writer) random() *rand.Rand {
-	if w.rand == nil {
-		w.rand = rand.New(&w.numbers)
+// release gives up what is too large to be kept. It goes by lengths: capacities differ between replicas, and what is guessed must not.
+func (by *choice) release() {
+	if len(by.first)+len(by.last) > keptBufferBytes {
+		by.version, by.first, by.last = 0, nil, nil
+	}
+}
+
+// random is what a read chooses by.
+func (r *Reader) random() *choice {
+	if r.choice.Rand == nil {
+		r.choice.Rand = rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))
+	}
+	return &r.choice
+}
+
+// random is what a write chooses by: all of it follows from the log entry, so that replicas choose the same.
+func (w *Writer) random() *choice {
+	if w.choice.Rand == nil {
+		w.choice.Rand = rand.New(&w.numbers)
 	}
 	if w.seeded != w.Index {
-		w.seeded = w.Index
+		w.seeded, w.choice.version = w.Index, 0
 		w.numbers.Seed(w.VersionBase, w.Index)
 	}
 	if w.MapOrder {
@@ -33,34 +49,152 @@ func (w *Writer) random() *rand.Rand {
 			w.numbers.Seed(n, w.Index)
 		}
 	}
-	return w.rand
+	return &w.choice
 }
 
 const (
 	// pickWalk is among up to how many elements pick draws by walking.
 	pickWalk = 64
-	// pickTries is how often it draws a byte, where the elements have some, before it looks which.
+	// pickTries is how often it draws bytes, where the elements have some, before it looks which.
 	pickTries = 6
+	// pickNear is how many elements should share what it guesses, at most.
+	pickNear = 8
+	// pickSure is how seldom it does not guess at all.
+	pickSure = 32
 )
 
-// pick moves an iterator over all elements of the data keyspace, of which there are some, to a random one. Where they are many it goes
-// down the tree of the subkeys, and at each place where they part it draws one of the ways: so every element can be met, those of
-// subkeys like numbers or hashes about equally often, and it costs some seeks however many elements there are.
-func (c *collection) pick(e *elements, rng *rand.Rand) error {
-	if !e.First() {
-		return errors.Join(e.Error(), c.miscounted(0))
-	}
+// pick returns a random subkey among all elements of the data keyspace, of which there are some; it is valid until the next call on
+// c or e. Elements are the leaves of a tree, the tree of their subkeys: where they are many pick goes down, and at each place where they
+// part it draws one of the ways. So every element can be met, those of subkeys like numbers or hashes about equally often, and it costs
+// some seeks however many elements there are. Mostly it guesses several ways at once, among the bytes that the first and the
+// last subkey let expect; where that leads to is found by one seek, and if it is nowhere, how far it is right. What follows other bytes
+// is met when it goes down from the root without a guess.
+func (c *collection) pick(e *elements, by *choice) (sub []byte, err error) {
 	if c.Size <= pickWalk {
-		for n := rng.Uint64N(c.Size); n > 0; n-- {
+		if !e.First() {
+			return nil, errors.Join(e.Error(), c.miscounted(0))
+		}
+		for n := by.Uint64N(c.Size); n > 0; n-- {
 			if !e.Next() {
-				return errors.Join(e.Error(), c.miscounted(c.Size-n))
+				return nil, errors.Join(e.Error(), c.miscounted(c.Size-n))
 			}
 		}
-		return nil
+		return e.sub(), nil
+	}
+	root := c.front
+	if by.IntN(pickSure) > 0 {
+		if by.version != c.Version {
+			if !e.First() {
+				return nil, errors.Join(e.Error(), c.miscounted(0))
+			}
+			by.first = append(by.first[:0], e.sub()...)
+			if !e.Last() {
+				return nil, errors.Join(e.Error(), c.miscounted(0))
+			}
+			by.last, by.version = append(by.last[:0], e.sub()...), c.Version
+		}
+		for range pickTries {
+			c.key = by.guess(c.key[:root], c.front, c.Size)
+			if !e.SeekGE(c.key) {
+				continue
+			}
+			shared := sharedBytes(e.Key(), c.key)
+			if root = max(root, shared); shared == len(c.key) {
+				if sub = c.among(e, by); sub != nil {
+					return sub, e.Error()
+				}
+				break
+			}
+		}
+	}
+	return c.descend(e, by, root)
+}
+
+// guess draws what should be in front of a few of size subkeys. What key has behind front has been drawn, and is right.
+func (by *choice) guess(key []byte, front int, size uint64) []byte {
+	n := sharedBytes(by.first, by.last)
+	if len(key)-front < n {
+		key = append(key[:front], by.first[:n]...)
+	}
+	if n == len(by.last) {
+		return key
+	}
+	high := by.last[n]
+	low := lowest(high)
+	if n < len(by.first) {
+		low = by.first[n]
+	}
+	// Behind the byte at n there may be what there is at n, or in the first or the last subkey, and any digit with a digit.
+	for i, met := n, uint64(1); met*pickNear < size && i < max(len(by.first), len(by.last)); i++ {
+		if i > n {
+			for _, sub := range [...][]byte{by.first, by.last} {
+				if i < len(sub) {
+					low, high = min(low, sub[i]), max(high, sub[i])
+				}
+			}
+			if low = min(low, lowest(low)); high >= '0' && high <= '9' {
+				high = '9'
+			}
+		}
+		gap := 0 // between the digits and the letters of hexadecimal numbers
+		if lowest(low) == '0' && high >= 'a' && high <= 'f' {
+			gap = 'a' - '9' - 1
+		}
+		ways := int(high) - int(low) + 1 - gap
+		met *= uint64(ways)
+		if front+i < len(key) {
+			continue
+		}
+		b := int(low) + by.IntN(ways)
+		if gap > 0 && b > '9' {
+			b += gap
+		}
+		key = append(key, byte(b))
+	}
+	return key
+}
+
+// lowest is the smallest byte of the kind of b: a digit, or something else.
+func lowest(b byte) byte {
+	if b >= '0' && b <= '9' {
+		return '0'
+	}
+	return b
+}
+
+func sharedBytes(a, b []byte) (n int) {
+	for n < len(a) && n < len(b) && a[n] == b[n] {
+		n++
+	}
+	return n
+}
+
+// among draws one of the elements that begin with c.key, on the first of which the iterator stands; nil if they are many.
+func (c *collection) among(e *elements, by *choice) (sub []byte) {
+	sub = append(c.bound[:0], e.sub()...)
+	c.bound = sub
+	for n := 2; e.Next() && bytes.HasPrefix(e.Key(), c.key); n++ {
+		if n > pickWalk {
+			return nil
+		}
+		if by.IntN(n) == 0 {
+			sub = append(sub[:0], e.sub()...)
+			c.bound = sub
+		}
+	}
+	return sub
+}
+
+// descend is pick from the place in the tree on that c.key leads to in its first bytes.
+func (c *collection) descend(e *elements, by *choice, root int) (sub []byte, err error) {
+	c.key = c.key[:root]
+	if !e.SeekGE(c.key) {
+		return nil, errors.Join(e.Error(), c.miscounted(0))
 	}
 	first := append(c.bound[:0], e.Key()...) // of the elements that are left
-	more := e.Last()
-	for n := c.front; more; n++ {
+	c.key = keys.Successor(c.key)
+	more := e.SeekLT(c.key)
+	for n := root; more; n++ {
 		last := e.Key()
 		for n < len(first) && n < len(last) && first[n] == last[n] {
 			n++
@@ -73,7 +207,7 @@ func (c *collection) pick(e *elements, rng *rand.Rand) error {
 			low = int(first[n])
 		}
 		c.key = append(c.key[:0], first[:n]...)
-		drawn := c.branch(e, rng, low, int(last[n]))
+		drawn := c.branch(e, by, low, int(last[n]))
 		if drawn < 0 {
 			e.SeekGE(first)
 			break
@@ -87,21 +221,21 @@ func (c *collection) pick(e *elements, rng *rand.Rand) error {
 	}
 	c.bound, c.key = first, append(c.key[:0], first[:c.front]...)
 	if !e.Valid() {
-		return errors.Join(e.Error(), fmt.Errorf("%v %q: elements are gone while one is picked", c.Type, c.user))
+		return nil, errors.Join(e.Error(), fmt.Errorf("%v %q: elements are gone while one is picked", c.Type, c.user))
 	}
-	return nil
+	return e.sub(), nil
 }
 
 // branch draws one of the bytes that follow c.key in subkeys, all equally likely, and moves the iterator to the first element with it; low is
 // the smallest, -1 for an end there, and high the largest.
-func (c *collection) branch(e *elements, rng *rand.Rand, low, high int) (drawn int) {
+func (c *collection) branch(e *elements, by *choice, low, high int) (drawn int) {
 	n := len(c.key)
 	seek := func(b int) bool {
 		c.key = append(c.key[:n], byte(b))
 		return e.SeekGE(c.key)
 	}
 	for range pickTries {
-		if drawn = low + rng.IntN(high-low+1); drawn < 0 || seek(drawn) && int(e.Key()[n]) == drawn {
+		if drawn = low + by.IntN(high-low+1); drawn < 0 || seek(drawn) && int(e.Key()[n]) == drawn {
 			return drawn
 		}
 	}
@@ -111,7 +245,7 @@ func (c *collection) branch(e *elements, rng *rand.Rand, low, high int) (drawn i
 			break
 		}
 		b = int(e.Key()[n])
-		if ways++; rng.IntN(ways) == 0 {
+		if ways++; by.IntN(ways) == 0 {
 			drawn = b
 		}
 	}
@@ -125,29 +259,29 @@ func (c *collection) branch(e *elements, rng *rand.Rand, low, high int) (drawn i
 const sampleWhole = 1024
 
 // sample calls f with random elements, for a reply that has announced them (openSample): -n where n is negative, which may repeat, else n
-// different ones, or all where there are less. It ends early where the reply is full.
-func (c *collection) sample(n int64, rng *rand.Rand, out *Reply, f func(sub, value []byte)) error {
+// different ones, or all where there are less. It ends early where the reply is full. Unless f wants values it may get others.
+func (c *collection) sample(n int64, values bool, by *choice, out *Reply, f func(sub, value []byte)) error {
 	switch {
 	case n == 0 || c.Size == 0:
 		return nil
 	case n > 0 && uint64(n) >= c.Size:
 		return c.all(out, f)
 	case n > 0 && (uint64(n) > c.Size/3 || c.Size <= sampleWhole && n > 1):
-		return c.sampleOf(uint64(n), rng, out, f)
+		return c.sampleOf(uint64(n), by, out, f)
 	}
 	e, err := c.elements(keys.Data, nil, nil)
 	if err != nil {
 		return err
 	}
-	err = c.picks(&e, n, rng, out, f)
+	err = c.picks(&e, n, values, by, out, f)
 	return errors.Join(err, e.Close())
 }
 
 // sampleOf is sample by looking at all elements, each of which is taken with the chance that keeps all choices equally likely.
-func (c *collection) sampleOf(n uint64, rng *rand.Rand, out *Reply, f func(sub, value []byte)) error {
+func (c *collection) sampleOf(n uint64, by *choice, out *Reply, f func(sub, value []byte)) error {
 	left := c.Size
 	err := c.each(nil, func(sub, value []byte) bool {
-		if rng.Uint64N(left) < n {
+		if by.Uint64N(left) < n {
 			f(sub, value)
 			n--
 		}
@@ -161,29 +295,39 @@ func (c *collection) sampleOf(n uint64, rng *rand.Rand, out *Reply, f func(sub, 
 }
 
 // picks is sample one by one.
-func (c *collection) picks(e *elements, n int64, rng *rand.Rand, out *Reply, f func(sub, value []byte)) error {
+func (c *collection) picks(e *elements, n int64, values bool, by *choice, out *Reply, f func(sub, value []byte)) error {
 	var taken map[string]bool
 	if n > 1 {
 		taken = make(map[string]bool)
 	}
-	for left := max(n, -n); left > 0 && !out.Full; {
-		if err := c.pick(e, rng); err != nil {
-			return err
-		}
-		for steps := 0; taken[string(e.sub())]; steps++ { // on to the next one that is not, and there is one
-			if steps > len(taken) || !e.Next() && !e.First() {
-				return errors.Join(e.Error(), c.miscounted(uint64(len(taken))))
-			}
-		}
-		if taken != nil {
-			taken[string(e.sub())] = true
-		}
-		value, err := e.ValueAndErr()
+	for left := max(n, -n); left > 0 && !out.Full; left-- {
+		sub, err := c.pick(e, by)
 		if err != nil {
 			return err
 		}
-		f(e.sub(), value)
-		left--
+		for steps := 0; taken[string(sub)]; steps++ { // on to the next one that is not, and there is one
+			if steps == 0 {
+				e.SeekGE(c.at(sub))
+			}
+			if steps > len(taken) || !e.Next() && !e.First() {
+				return errors.Join(e.Error(), c.miscounted(uint64(len(taken))))
+			}
+			sub = e.sub()
+		}
+		if taken != nil {
+			taken[string(sub)] = true
+		}
+		var value []byte
+		if values {
+			if !e.SeekGE(c.at(sub)) {
+				return errors.Join(e.Error(), c.miscounted(0))
+			}
+			if value, err = e.ValueAndErr(); err != nil {
+				return err
+			}
+			sub = e.sub()
+		}
+		f(sub, value)
 	}
 	return nil
 }

@@ -150,9 +150,7 @@ func (r *Reader) scan(args [][]byte, t keys.Type, values int, out *Reply, f func
 	out.Bulk(strconv.AppendUint(room[:0], next, 10))
 	out.Array(n)
 	out.Buf, out.Room, out.Full = append(out.Buf, found.Buf...), found.Room+len(out.Buf), out.Full || found.Full
-	if r.found = found.Buf; cap(r.found) > maxScratchBytes {
-		r.found = nil
-	}
+	r.found = found.Buf
 	return nil
 }
 

@@ -172,7 +172,7 @@ func srandmember(r *Reader, args [][]byte, out *Reply) error {
 	case c.Size == 0:
 		out.Null()
 	}
-	return c.sample(n, r.random(), out, func(sub, _ []byte) { out.Bulk(sub) })
+	return c.sample(n, false, r.random(), out, func(sub, _ []byte) { out.Bulk(sub) })
 }
 
 func spop(w *Writer, args [][]byte, out *Reply) error {
@@ -212,7 +212,7 @@ func spop(w *Writer, args [][]byte, out *Reply) error {
 	popped := room[:0]
 	var unbounded Reply
 	w.value = w.value[:0]
-	err := c.sample(n, w.random(), &unbounded, func(sub, _ []byte) {
+	err := c.sample(n, false, w.random(), &unbounded, func(sub, _ []byte) {
 		out.Bulk(sub)
 		start := len(w.value)
 		w.value = append(w.value, sub...)
@@ -226,7 +226,6 @@ func spop(w *Writer, args [][]byte, out *Reply) error {
 			return err
 		}
 	}
-	w.trim()
 	return w.close(&c)
 }
 

@@ -478,9 +478,7 @@ func (r *Reader) zrange(args [][]byte, z zspan, out *Reply) error {
 	}
 	out.members(n, withScores)
 	out.Buf, out.Room, out.Full = append(out.Buf, found.Buf...), found.Room+len(out.Buf), out.Full || found.Full
-	if r.found = found.Buf; cap(r.found) > maxScratchBytes {
-		r.found = nil
-	}
+	r.found = found.Buf
 	return nil
 }
 
@@ -515,7 +513,7 @@ func zrangestore(w *Writer, args [][]byte, out *Reply) error {
 	if err := w.renew(&to, args[1], keys.ZSet); err != nil {
 		return err
 	}
-	if err := w.Settle(); err != nil {
+	if err := w.settleCounts(); err != nil {
 		return err
 	}
 	err := c.walk(&z, func(score float64, member []byte) error { return w.storeMember(&to, member, score) })
@@ -546,7 +544,7 @@ func (w *Writer) zremrange(args [][]byte, z zspan, out *Reply) error {
 	if ok, err := w.open(&c, args[1], keys.ZSet, out); !ok {
 		return err
 	}
-	if err := w.Settle(); err != nil {
+	if err := w.settleCounts(); err != nil {
 		return err
 	}
 	n := int64(0)

@@ -115,8 +115,8 @@ func (x *counts) add(s *counted, i int, g *group) {
 	x.groups++
 }
 
-// Settle writes what commands have kept back into the batch. It must be called before the batch is committed.
-func (w *Writer) Settle() error {
+// settleCounts writes the counts that commands have kept back into the batch.
+func (w *Writer) settleCounts() error {
 	x := &w.counts
 	for i, g := range x.unsaid {
 		g.unsaid, x.unsaid[i] = false, nil

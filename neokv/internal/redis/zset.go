@@ -635,10 +635,10 @@ func zrandmember(r *Reader, args [][]byte, out *Reply) error {
 			out.Null()
 			return nil
 		}
-		return c.sample(1, r.random(), out, func(sub, _ []byte) { out.Bulk(sub) })
+		return c.sample(1, false, r.random(), out, func(sub, _ []byte) { out.Bulk(sub) })
 	}
 	c.openSample(n, option, out)
-	return c.sample(n, r.random(), out, func(sub, value []byte) {
+	return c.sample(n, option, r.random(), out, func(sub, value []byte) {
 		if option && out.Proto == 3 {
 			out.Array(2)
 		}

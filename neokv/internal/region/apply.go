@@ -112,13 +112,7 @@ func (m *machine) Update(entries []sm.Entry) ([]sm.Entry, error) {
 
 // settle commits the batch, or fences the store.
 func (m *machine) settle(b *engine.Batch) {
-	err := m.writer.Settle()
-	if err == nil {
-		err = m.commit(b)
-	} else {
-		b.Close()
-	}
-	if err != nil {
+	if err := m.commit(b); err != nil {
 		m.r.o.Fence(fmt.Errorf("region %d: commit: %w", m.space.Region, err))
 	}
 }
@@ -139,6 +133,10 @@ func (m *machine) finish(err error) {
 
 // commit writes the region state into the batch and commits it.
 func (m *machine) commit(b *engine.Batch) error {
+	if err := m.writer.Finish(); err != nil {
+		b.Close()
+		return err
+	}
 	if m.r.o.Faults.SplitApply {
 		if err := b.Commit(false); err != nil {
 			return err
@@ -215,7 +213,9 @@ func (m *machine) apply(w *redis.Writer, e *sm.Entry) error {
 		}
 		n++
 		if b == nil {
-			m.discard.Buf = m.discard.Buf[:0]
+			if m.discard.Buf = m.discard.Buf[:0]; cap(m.discard.Buf) > keptReplyBytes {
+				m.discard.Buf = nil
+			}
 			if err := w.Run(row, m.args, &m.discard); err != nil {
 				return err
 			}
@@ -232,8 +232,14 @@ func (m *machine) apply(w *redis.Writer, e *sm.Entry) error {
 		call++
 	}
 	r.counters.AppliedCommands.Add(n)
+	if cap(m.args) > keptArgs {
+		m.args = nil
+	}
 	return nil
 }
+
+// keptArgs and keptReplyBytes bound what one large command leaves behind for the next: its arguments, and the reply that nobody waits for.
+const keptArgs, keptReplyBytes = 1 << 12, 64 << 10
 
 // publish makes the applied state visible to readers.
 func (m *machine) publish() {

@@ -44,6 +44,10 @@ type batch struct {
 	errs      redis.Reply
 	slots     []topology.Slot
 	positions []int
+	args      [][]byte // of commands that were cut
+	order     []int    // of the command that was cut last, by key: its task
+	counts    []int    // scratch of cut
+	ends      []int    // by command that runs together with others: the end of its tasks
 	timer     *time.Timer
 	readLimit int
 	impatient bool // nothing is tried again
@@ -89,21 +93,39 @@ func (b *batch) limit(k kind) int {
 	return maxWrites
 }
 
-// runTogether runs reads or writes of the pipeline and appends their replies in order. It returns how many it has run: of reads
-// with large replies not all, but one at least.
+// runTogether runs reads or writes of the pipeline and appends their replies in order; writes that concern several regions are cut. It
+// returns how many it has run: of reads with large replies not all, but one at least.
 func (b *batch) runTogether(cmds []command, k kind) (ran int) {
 	b.reset()
 	b.follow = k == read && b.c.s.o.Settings.Redis.FollowerRead && b.c.info.Load().readOnly
+	b.ends = b.ends[:0]
 	for i := range cmds {
-		b.add(&cmds[i])
+		switch cmd := &cmds[i]; {
+		case !cmd.cut:
+			b.add(cmd)
+		default:
+			if t := b.c.awaitTable(); t != nil {
+				b.addCut(t, cmd)
+			} else {
+				b.tasks = append(b.tasks, task{})
+				b.fail(&b.tasks[len(b.tasks)-1], redis.ErrClusterDown)
+			}
+		}
+		b.ends = append(b.ends, len(b.tasks))
 	}
 	b.follow = false
 	b.bounded = k == read
 	b.exec(k == write)
 	b.bounded = false
 	before := len(b.c.out.Buf)
-	for ; ran < len(b.tasks) && !b.tasks[ran].later; ran++ {
-		b.c.out.Buf = append(b.c.out.Buf, b.tasks[ran].reply...)
+	if b.full() { // the connection ends
+		b.c.out.Full = true
+		return len(cmds)
+	}
+	from := 0
+	for ; ran < len(b.ends) && !b.tasks[from].later; ran++ {
+		b.answer(&cmds[ran], b.tasks[from:b.ends[ran]], nil, &b.c.out)
+		from = b.ends[ran]
 	}
 	if k == read {
 		perRead := (len(b.c.out.Buf)-before)/ran + 1
@@ -111,7 +133,6 @@ func (b *batch) runTogether(cmds []command, k kind) (ran int) {
 	} else {
 		b.note()
 	}
-	b.c.out.Full = b.c.out.Full || b.full()
 	for _, p := range b.parts[:b.used] {
 		if cap(p.run.Out.Buf) > keepBytes { // the replies have been copied
 			p.run.Out.Buf = nil
@@ -135,7 +156,8 @@ func (b *batch) note() {
 
 // bytes is how much memory the batch keeps.
 func (b *batch) bytes() int {
-	n := cap(b.tasks)*int(unsafe.Sizeof(task{})) + cap(b.slots)*int(unsafe.Sizeof(topology.Slot(0))) + cap(b.positions)*int(unsafe.Sizeof(0))
+	n := cap(b.tasks)*int(unsafe.Sizeof(task{})) + cap(b.slots)*int(unsafe.Sizeof(topology.Slot(0))) + cap(b.args)*int(argBytes) +
+		(cap(b.positions)+cap(b.order)+cap(b.counts)+cap(b.ends))*int(unsafe.Sizeof(0))
 	for _, p := range b.parts {
 		n += cap(p.run.Out.Buf) + cap(p.run.Calls)*int(unsafe.Sizeof(redis.Call{})) + (cap(p.run.Ends)+cap(p.tasks))*int(unsafe.Sizeof(0))
 	}
@@ -143,7 +165,10 @@ func (b *batch) bytes() int {
 }
 
 // shed gives that memory up between two batches.
-func (b *batch) shed() { b.tasks, b.slots, b.positions, b.parts, b.used = nil, nil, nil, nil, 0 }
+func (b *batch) shed() {
+	b.tasks, b.slots, b.parts, b.used, b.args = nil, nil, nil, 0, nil
+	b.positions, b.order, b.counts, b.ends = nil, nil, nil, nil
+}
 
 // full reports whether replies were left out for want of memory.
 func (b *batch) full() bool {
@@ -155,6 +180,8 @@ func (b *batch) reset() {
 	clear(b.tasks)
 	b.tasks = b.tasks[:0]
 	b.slots = b.slots[:0]
+	clear(b.args)
+	b.args = b.args[:0]
 	kept := 0
 	for _, p := range b.parts[:b.used] {
 		p.run.Reset()

@@ -70,6 +70,7 @@ func (q *silence) next() { q.skip, q.skipNext = q.skipNext, false }
 type command struct {
 	row  *redis.Command // nil if there is none of that name
 	kind kind
+	cut  bool // a write that the proxy port cuts
 	args [][]byte
 }
 
@@ -79,8 +80,8 @@ type kind byte
 const (
 	own    kind = iota // by the server itself, or answered with an error
 	read               // in one region, with other reads
-	write              // in one region, with other writes
-	spread             // in several regions
+	write              // with other writes, in one region, or in several where it is cut
+	spread             // in several regions, alone
 )
 
 func newConn(s *Server, nc net.Conn, id uint64) *conn {
@@ -284,10 +285,10 @@ func (c *conn) classify(args [][]byte) command {
 	}
 	switch {
 	case runs[row] != nil:
-	case row.Everywhere, row.Split != redis.NoSplit && c.s.proxy():
+	case row.Everywhere, row.Split != redis.NoSplit && row.Read != nil && c.s.proxy():
 		cmd.kind = spread
 	case row.Write != nil:
-		cmd.kind = write
+		cmd.kind, cmd.cut = write, row.Split != redis.NoSplit && c.s.proxy()
 	case row.Read != nil:
 		cmd.kind = read
 	}

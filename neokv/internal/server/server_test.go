@@ -296,8 +296,8 @@ func TestCutAndJoin(t *testing.T) {
 			args = append(args, []byte(w))
 		}
 		cmd := c.classify(args)
-		if cmd.kind != spread {
-			t.Fatalf("%v is of kind %d", words, cmd.kind)
+		if cmd.kind != write || !cmd.cut {
+			t.Fatalf("%v is of kind %d, cut %v", words, cmd.kind, cmd.cut)
 		}
 		return &cmd
 	}
@@ -334,9 +334,27 @@ func TestCutAndJoin(t *testing.T) {
 			b.tasks = append(b.tasks, task{done: true, reply: []byte(r)})
 		}
 		var out redis.Reply
-		b.join(x.how, x.order, &out)
+		join(x.how, b.tasks, x.order, &out)
 		if string(out.Buf) != x.want {
 			t.Errorf("join %q: %q, want %q", x.replies, out.Buf, x.want)
+		}
+	}
+}
+
+// BenchmarkCut cuts a pipeline of 16 MSETs of 10 keys, as the proxy port does.
+func BenchmarkCut(b *testing.B) {
+	c := newConn(New(Options{Settings: settings.Default(), Table: testTable}), &pieces{}, 1)
+	t := testTable()
+	args := [][]byte{[]byte("MSET")}
+	for i := range 10 {
+		args = append(args, fmt.Appendf(nil, "key:%012d", i*7919), []byte("value"))
+	}
+	cmd := c.classify(args)
+	b.ReportAllocs()
+	for b.Loop() {
+		c.batch.reset()
+		for range 16 {
+			c.batch.addCut(t, &cmd)
 		}
 	}
 }

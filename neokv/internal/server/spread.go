@@ -2,6 +2,7 @@ package server
 
 import (
 	"bytes"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -21,29 +22,41 @@ func (c *conn) runSpread(cmd *command) {
 		c.out.Error(redis.ErrClusterDown)
 		return
 	}
-	var order []int // by key: its task
 	if cmd.row.Everywhere {
 		for _, r := range c.covered(t) {
 			b.tasks = append(b.tasks, task{call: redis.Call{Command: cmd.row, Args: cmd.args}, slot: r.First, led: !c.s.proxy()})
 		}
-	} else if order = b.cut(t, cmd); order == nil { // all in one region
-		b.add(cmd)
-		if b.lacksValue(cmd) { // wrong as a whole, as its function says in any region
-			b.tasks[0].slots = nil
-		}
+	} else {
+		b.addCut(t, cmd)
 	}
 	b.exec(cmd.row.Write != nil)
 	if b.note(); b.full() {
 		c.out.Full = true
 		return
 	}
-	if len(b.tasks) == 1 && !b.tasks[0].gone {
-		c.out.Buf = append(c.out.Buf, b.tasks[0].reply...)
+	b.answer(cmd, b.tasks, b.order, &c.out)
+}
+
+// addCut adds the tasks of a command that the proxy port cuts, and leaves their order as cut does.
+func (b *batch) addCut(t *route.Table, cmd *command) {
+	if b.order = b.cut(t, cmd); b.order != nil {
+		return
+	}
+	b.add(cmd) // all in one region
+	if b.lacksValue(cmd) {
+		b.tasks[len(b.tasks)-1].slots = nil // wrong as a whole, as its function says in any region
+	}
+}
+
+// answer appends the reply of a command to which the replies of its tasks are joined.
+func (b *batch) answer(cmd *command, tasks []task, order []int, out *redis.Reply) {
+	if len(tasks) == 1 && !tasks[0].gone {
+		out.Buf = append(out.Buf, tasks[0].reply...)
 		return
 	}
 	failure, succeeded := []byte(nil), 0
-	for i := range b.tasks {
-		switch x := &b.tasks[i]; {
+	for i := range tasks {
+		switch x := &tasks[i]; {
 		case x.gone:
 		case x.reply[0] != '-':
 			succeeded++
@@ -54,11 +67,11 @@ func (c *conn) runSpread(cmd *command) {
 	switch {
 	case failure != nil && succeeded > 0 && cmd.row.Write != nil:
 		reason := strings.TrimPrefix(string(failure[1:len(failure)-2]), "ERR ")
-		c.out.Error("ERR partly applied: " + reason)
+		out.Error("ERR partly applied: " + reason)
 	case failure != nil:
-		c.out.Buf = append(c.out.Buf, failure...)
+		out.Buf = append(out.Buf, failure...)
 	default:
-		b.join(cmd.row.Split, order, &c.out)
+		join(cmd.row.Split, tasks, order, out)
 	}
 }
 
@@ -89,37 +102,63 @@ func (c *conn) covered(t *route.Table) (ranges []topology.SlotRange) {
 }
 
 // cut makes one task per region of a command whose arguments are all keys, or keys with values. It returns the task of each key,
-// nil when one region has all keys.
+// counted from the command's first, until the next call; nil when one region has all keys.
 func (b *batch) cut(t *route.Table, cmd *command) (order []int) {
 	b.positions = cmd.row.AppendKeys(b.positions[:0], cmd.args)
-	if len(b.positions) < 2 {
+	if len(b.positions) < 2 || b.lacksValue(cmd) {
 		return nil
 	}
-	if b.lacksValue(cmd) {
-		return nil
+	if len(b.partOf) < len(t.Regions) {
+		b.partOf = make([]int, len(t.Regions)) // by region: its task plus one, until this returns
 	}
-	step := cmd.row.Keys[0].Step
-	tasks := map[int]int{} // by region
-	var parts []task
+	first, slots := len(b.tasks), len(b.slots)
+	b.order = b.order[:0]
+	b.counts = b.counts[:0] // keys of each task
+	nobodys := 0            // the task plus one of keys in no region
 	for _, p := range b.positions {
 		slot := topology.SlotOf(cmd.args[p])
 		_, region := t.Region(slot)
-		i, ok := tasks[region]
-		if !ok {
-			i = len(parts)
-			tasks[region] = i
-			parts = append(parts, task{call: redis.Call{Command: cmd.row, Args: [][]byte{cmd.args[0]}}, slot: slot})
+		of := &nobodys
+		if region >= 0 {
+			of = &b.partOf[region]
 		}
-		x := &parts[i]
-		x.call.Args = append(x.call.Args, cmd.args[p:p+step]...)
-		x.slots = append(x.slots, slot)
-		order = append(order, i)
+		if *of == 0 {
+			b.tasks = append(b.tasks, task{slot: slot})
+			b.counts = append(b.counts, 0)
+			*of = len(b.counts)
+		}
+		i := *of - 1
+		b.counts[i]++
+		b.order = append(b.order, i)
+		b.slots = append(b.slots, slot)
 	}
-	if len(parts) == 1 {
+	for i := first; i < len(b.tasks); i++ {
+		if _, region := t.Region(b.tasks[i].slot); region >= 0 {
+			b.partOf[region] = 0
+		}
+	}
+	if len(b.counts) == 1 {
+		b.tasks, b.slots = b.tasks[:first], b.slots[:slots]
 		return nil
 	}
-	b.tasks = append(b.tasks, parts...)
-	return order
+	step := cmd.row.Keys[0].Step
+	ofKeys := b.slots[slots:]
+	b.slots = slices.Grow(b.slots, len(ofKeys))
+	b.args = slices.Grow(b.args, len(b.counts)+step*len(ofKeys))
+	for i, n := range b.counts {
+		x := &b.tasks[first+i]
+		args, at := len(b.args), len(b.slots)
+		b.args, b.slots = b.args[:args+1+step*n], b.slots[:at+n]
+		b.args[args] = cmd.args[0]
+		x.call = redis.Call{Command: cmd.row, Args: b.args[args : args+1 : len(b.args)]}
+		x.slots = b.slots[at:at:len(b.slots)]
+	}
+	for k, i := range b.order {
+		x, p := &b.tasks[first+i], b.positions[k]
+		x.call.Args = append(x.call.Args, cmd.args[p:p+step]...)
+		x.slots = append(x.slots, ofKeys[k])
+	}
+	return b.order
 }
 
 // lacksValue reports whether the last key, of those in positions, has no value (MSET).
@@ -129,23 +168,23 @@ func (b *batch) lacksValue(cmd *command) bool {
 }
 
 // join writes one reply made of the tasks' replies, none of which is an error.
-func (b *batch) join(how redis.Split, order []int, out *redis.Reply) {
+func join(how redis.Split, tasks []task, order []int, out *redis.Reply) {
 	switch how {
 	case redis.SplitOK:
 		out.OK()
 	case redis.SplitSum:
 		sum := int64(0)
-		for i := range b.tasks {
-			if !b.tasks[i].gone {
-				n, _ := strconv.ParseInt(string(bytes.TrimSpace(b.tasks[i].reply[1:])), 10, 64)
+		for i := range tasks {
+			if !tasks[i].gone {
+				n, _ := strconv.ParseInt(string(bytes.TrimSpace(tasks[i].reply[1:])), 10, 64)
 				sum += n
 			}
 		}
 		out.Int(sum)
 	case redis.SplitArray:
-		rest := make([][]byte, len(b.tasks))
-		for i := range b.tasks {
-			_, rest[i] = header(b.tasks[i].reply)
+		rest := make([][]byte, len(tasks))
+		for i := range tasks {
+			_, rest[i] = header(tasks[i].reply)
 		}
 		out.Array(len(order))
 		for _, i := range order {
@@ -155,16 +194,16 @@ func (b *batch) join(how redis.Split, order []int, out *redis.Reply) {
 		}
 	case redis.SplitJoin:
 		sum := 0
-		for i := range b.tasks {
-			if !b.tasks[i].gone {
-				n, _ := header(b.tasks[i].reply)
+		for i := range tasks {
+			if !tasks[i].gone {
+				n, _ := header(tasks[i].reply)
 				sum += n
 			}
 		}
 		out.Array(sum)
-		for i := range b.tasks {
-			if !b.tasks[i].gone {
-				_, rest := header(b.tasks[i].reply)
+		for i := range tasks {
+			if !tasks[i].gone {
+				_, rest := header(tasks[i].reply)
 				out.Buf = append(out.Buf, rest...)
 			}
 		}

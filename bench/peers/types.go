@@ -1,0 +1,247 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// This file is the tests of hashes, sets, lists and sorted sets: commands like those of redis-benchmark's own list, on one key per node.
+// Where there is a cluster redis-benchmark puts a tag of the node into {tag}; elsewhere that is part of the name.
+
+const (
+	randomInt = "__rand_int__" // redis-benchmark puts twelve digits there
+	readSize  = 1000           // elements of what is read
+)
+
+// fill is what a key holds before a run: nothing, or elements.
+type fill struct {
+	key   string
+	add   string // the command that adds elements
+	size  sizing
+	parts func(i int) []any // the arguments that make element i
+}
+
+type sizing byte
+
+const (
+	empty  sizing = iota // the key is removed
+	read                 // readSize elements, once
+	popped               // more elements than the run takes: where clients are spread over three nodes a key has up to half of all operations
+)
+
+var (
+	typeValue = strings.Repeat("x", valueBytes)
+
+	listOf = func(size sizing) fill {
+		return fill{"list:{tag}", "rpush", size, func(int) []any { return []any{typeValue} }}
+	}
+	hashOf = func(size sizing) fill {
+		return fill{"hash:{tag}", "hset", size, func(i int) []any { return []any{element(i), typeValue} }}
+	}
+	setOf = func(size sizing) fill {
+		return fill{"set:{tag}", "sadd", size, func(i int) []any { return []any{element(i)} }}
+	}
+	zsetOf = func(size sizing) fill {
+		return fill{"zset:{tag}", "zadd", size, func(i int) []any { return []any{i * 7919 % keysPerTag, element(i)} }}
+	}
+)
+
+func element(i int) string { return fmt.Sprintf("element:%012d", i) }
+
+// typeTests are tests of one kind of command at several pipelines, on the ports of a cluster, and on the proxy port if asked.
+func typeTests() (all []test) {
+	add := func(name string, f fill, proxy bool, pipelines []int, words ...string) {
+		for _, pipeline := range pipelines {
+			t := test{
+				name: fmt.Sprintf("%s-50-%d", name, pipeline), doc: fmt.Sprintf("redis-benchmark: %s -c 50 -P %d", strings.Join(short(words), " "), pipeline),
+				unit: unitRate, optional: true, types: true, clients: 50, pipeline: pipeline, write: true, words: words, fill: f,
+			}
+			t.fits = func(t target) bool { return t.proxy || t.name == "redis" || t.name == "redis-cluster" }
+			t.run = func(ctx context.Context, x *bench, to target, in *instance, r *run) error {
+				return x.send(ctx, t, to, in, r)
+			}
+			all = append(all, t)
+			if proxy {
+				t.name, t.doc, t.proxy = name+"-proxy-50-"+fmt.Sprint(pipeline), t.doc+" on the proxy port: one key, so one region", true
+				t.fits = func(t target) bool { return t.proxy || t.name == "redis" }
+				t.run = func(ctx context.Context, x *bench, to target, in *instance, r *run) error {
+					return x.send(ctx, t, to, in, r)
+				}
+				all = append(all, t)
+			}
+		}
+	}
+	both, deep, single := []int{1, 16}, []int{16}, []int{1}
+	add("incr", fill{}, false, both, "INCR", "counter:{tag}:"+randomInt)
+	add("lpush", listOf(empty), false, both, "LPUSH", "list:{tag}", typeValue)
+	add("rpush", listOf(empty), true, both, "RPUSH", "list:{tag}", typeValue)
+	add("hset", hashOf(empty), true, both, "HSET", "hash:{tag}", "element:"+randomInt, typeValue)
+	add("sadd", setOf(empty), true, both, "SADD", "set:{tag}", "element:"+randomInt)
+	add("zadd", zsetOf(empty), true, both, "ZADD", "zset:{tag}", randomInt, "element:"+randomInt)
+	add("lpop", listOf(popped), false, both, "LPOP", "list:{tag}")
+	add("rpop", listOf(popped), false, deep, "RPOP", "list:{tag}")
+	add("spop", setOf(popped), false, both, "SPOP", "set:{tag}")
+	add("zpopmin", zsetOf(popped), false, both, "ZPOPMIN", "zset:{tag}")
+	add("lrange-100", listOf(read), false, both, "LRANGE", "list:{tag}", "0", "99")
+	add("lrange-600", listOf(read), false, single, "LRANGE", "list:{tag}", "0", "599")
+	add("hgetall-1000", hashOf(read), false, single, "HGETALL", "hash:{tag}")
+	add("zrange-1000", zsetOf(read), false, single, "ZRANGE", "zset:{tag}", "0", "-1")
+
+	mset := []string{"MSET"}
+	for range 10 {
+		mset = append(mset, "key:"+randomInt, typeValue)
+	}
+	for _, pipeline := range both {
+		t := test{
+			name: fmt.Sprintf("mset-10-50-%d", pipeline), doc: fmt.Sprintf("redis-benchmark: MSET of 10 keys -c 50 -P %d on the proxy port", pipeline),
+			unit: unitRate, optional: true, types: true, clients: 50, pipeline: pipeline, write: true, words: mset, proxy: true,
+		}
+		t.fits = func(t target) bool { return t.proxy || t.name == "redis" }
+		t.run = func(ctx context.Context, x *bench, to target, in *instance, r *run) error {
+			return x.send(ctx, t, to, in, r)
+		}
+		all = append(all, t)
+	}
+	return all
+}
+
+// short leaves values and repetitions out of a command.
+func short(words []string) (out []string) {
+	for _, w := range words {
+		if w != typeValue {
+			out = append(out, w)
+		}
+	}
+	return out
+}
+
+func typeNames() (out []string) {
+	for _, t := range tests {
+		if t.types {
+			out = append(out, t.name)
+		}
+	}
+	return out
+}
+
+// keys are the names of a fill's key: one per node of a cluster.
+func (in *instance) keysOf(ctx context.Context, t test) ([]string, error) {
+	if t.fill.key == "" {
+		return nil, nil
+	}
+	if len(in.nodes) < 2 || t.proxy {
+		return []string{t.fill.key}, nil
+	}
+	if in.prefixes == nil {
+		var err error
+		if in.prefixes, err = in.taggedPrefixes(ctx); err != nil {
+			return nil, err
+		}
+	}
+	var names []string
+	for _, p := range in.prefixes {
+		tag := p[strings.Index(p, "{") : strings.Index(p, "}")+1]
+		names = append(names, strings.ReplaceAll(t.fill.key, "{tag}", tag))
+	}
+	return names, nil
+}
+
+// prepare fills the keys of a test before a run of n operations, and waits until the target has nothing else to do.
+func (in *instance) prepare(ctx context.Context, t test, n int) error {
+	names, err := in.keysOf(ctx, t)
+	if err != nil {
+		return err
+	}
+	size := 0
+	switch t.fill.size {
+	case read:
+		size = readSize
+	case popped:
+		size = n/(len(names)+1)*2 + 1000
+	}
+	for _, name := range names {
+		id := fmt.Sprint(name, size)
+		if t.fill.size == read && in.filled[name] == id {
+			continue
+		}
+		in.note(name, id)
+		if err := in.pipelined(ctx, func(p redis.Pipeliner) { p.Del(ctx, name) }); err != nil {
+			return err
+		}
+		const perCommand, perPipeline = 100, 5000
+		for first := 0; first < size; first += perPipeline {
+			err := in.pipelined(ctx, func(p redis.Pipeliner) {
+				for i := first; i < min(first+perPipeline, size); i += perCommand {
+					args := []any{t.fill.add, name}
+					for k := i; k < min(i+perCommand, size); k++ {
+						args = append(args, t.fill.parts(k)...)
+					}
+					p.Do(ctx, args...)
+				}
+			})
+			if err != nil {
+				return err
+			}
+		}
+	}
+	return in.settle(ctx)
+}
+
+// note remembers what a key holds; anything but what is read is filled anew each time.
+func (in *instance) note(name, id string) {
+	if in.filled == nil {
+		in.filled = map[string]string{}
+	}
+	in.filled[name] = id
+}
+
+// settle waits until the target uses less than a tenth of a core, such as for compactions of what was loaded, ten seconds at most.
+func (in *instance) settle(ctx context.Context) error {
+	const look = 250 * time.Millisecond
+	_, before, err := in.use()
+	for range 40 {
+		if err != nil || ctx.Err() != nil {
+			return errors.Join(err, ctx.Err())
+		}
+		time.Sleep(look)
+		_, after, useErr := in.use()
+		if useErr != nil || after-before < look/10 {
+			return useErr
+		}
+		before = after
+	}
+	return nil
+}
+
+// drained is the error of a run that has popped all there was.
+func (in *instance) drained(ctx context.Context, t test) error {
+	if t.fill.size != popped {
+		return nil
+	}
+	names, err := in.keysOf(ctx, t)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		var left *redis.IntCmd
+		if err := in.pipelined(ctx, func(p redis.Pipeliner) { left = p.Exists(ctx, name) }); err != nil {
+			return err
+		}
+		if left.Val() == 0 {
+			return fmt.Errorf("%s ran dry", name)
+		}
+	}
+	return nil
+}
+
+// ownRatios are the figures of neokv that count beside its own SET of the same round.
+var ownRatios = []requirement{
+	{test: "incr-50-16", must: 0.6}, {test: "lpush-50-16", must: 0.6}, {test: "rpush-50-16", must: 0.6},
+	{test: "hset-50-16", must: 0.45}, {test: "sadd-50-16", must: 0.45},
+	{test: "zadd-50-16", must: 0.35}, {test: "spop-50-16", must: 0.35}, {test: "lpop-50-16", must: 0.35}, {test: "zpopmin-50-16", must: 0.35},
+}
