@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -180,12 +181,11 @@ func TestLogsAtRest(t *testing.T) {
 			return low, high
 		}
 		value := make([]byte, 50_000)
-		const n = 120
-		for i := range n {
+		for i := range 120 {
 			for j := range value {
 				value[j] = byte(rng.Uint32()) // does not compress
 			}
-			at.ask("SET", s.nearby(i), string(value))
+			at.ask("HSET", s.nearby(0), strconv.Itoa(i), string(value))
 		}
 		for _, n := range s.c.nodes {
 			if err := n.store.Load().Engine().Flush(); err != nil {
@@ -196,9 +196,7 @@ func TestLogsAtRest(t *testing.T) {
 		if low, _ := logs(); low < 5_000_000 {
 			t.Errorf("%d bytes of log where the data is as large; it was to stay", low)
 		}
-		for i := range n {
-			at.ask("DEL", s.nearby(i))
-		}
+		at.ask("DEL", s.nearby(0))
 		for _, n := range s.c.nodes {
 			if err := n.store.Load().Engine().Flush(); err != nil {
 				t.Fatal(err)
