@@ -68,6 +68,7 @@ func simSettings() *settings.Settings {
 	s.Cluster = settings.Cluster{Stores: 3, Replicas: 3, Regions: simRegions}
 	s.Engine.MemtableSize, s.Engine.BlockCache = 3<<20, 1<<20
 	s.Raft.SnapshotEntries, s.Raft.CompactionOverhead = 30, 10 // who is away for a second or two needs a snapshot
+	s.Raft.MaxInflight = 4                                     // several entries of a region may be lost, refused or repeated at once
 	s.Redis.FollowerRead = true
 	return &s
 }
