@@ -251,7 +251,11 @@ func (j *Journal) clear(s *segment, epoch uint64) error {
 	for _, base := range unused {
 		_ = base.Close() // it has been synced, or removed
 	}
+	start := time.Now()
 	err := s.write(group)
+	if len(logs) > 0 && err == nil {
+		logs[0].fs.count(time.Since(start)) // some store has to
+	}
 	j.mu.Lock()
 	s.end, s.sequence = pageBytes, 1
 	return err
