@@ -360,6 +360,32 @@ func TestJournalOutlivesAStore(t *testing.T) {
 	})
 }
 
+// What a killed store had handed over and not synced may be synced later by another: it is no part of the store's next life.
+func TestJournalForgetsAFormerLife(t *testing.T) {
+	o := JournalOptions{FS: newMemory(), Dir: "/", Bytes: 64 << 10, Logs: map[uint16]string{1: "/", 2: "/"}}
+	j, err := OpenJournal(o)
+	must(t, err)
+	killed, other := Mem(), Mem()
+	must(t, killed.Share(j, 1, "/"))
+	must(t, other.Share(j, 2, "/"))
+	log := put(t, killed, "/1.log", "synced")
+	_, err = log.WriteAt([]byte("too"), 10)
+	must(t, err)
+	must(t, log.Sync())
+	_, err = log.WriteAt([]byte("lost"), 13)
+	must(t, err)
+	const want = "synced\x00\x00\x00\x00too"
+	for life := range 2 {
+		killed = killed.Crash(0, nil)
+		if got := read(t, killed, "/1.log"); got != want {
+			t.Errorf("life %d: %q; want %q", life, got, want)
+		}
+		must(t, killed.Share(j, 1, "/"))
+		must(t, put(t, other, fmt.Sprintf("/%d.log", life), "x").Sync())
+	}
+	must(t, j.Close())
+}
+
 // When the journal's disk fails, each store syncs for itself, and nothing is lost.
 func TestJournalFails(t *testing.T) {
 	for _, op := range []Op{OpWrite, OpSync} {
@@ -437,14 +463,18 @@ func TestJournalOnDisk(t *testing.T) {
 		must(t, fs.Share(j, uint16(i+1), filepath.Dir(names[i])))
 		stores = append(stores, fs)
 	}
+	former := put(t, stores[0], names[0], strings.Repeat("former life ", 10))
+	must(t, former.Sync())
+	must(t, former.Close())
+	must(t, stores[0].Remove(names[0]))
 	var files []vfs.File
 	for i, name := range names {
 		f := put(t, stores[min(i, 1)], name, name)
 		must(t, f.Sync())
 		files = append(files, f)
 	}
-	if a, b := stores[0].Stats().Syncs, stores[1].Stats().Syncs; a != 1 || b != 2 {
-		t.Errorf("%d and %d syncs counted; want 1, and 1 for the log with 1 for the other file", a, b)
+	if a, b := stores[0].Stats().Syncs, stores[1].Stats().Syncs; a != 2 || b != 2 {
+		t.Errorf("%d and %d syncs counted; want 2, and 1 for the log with 1 for the other file", a, b)
 	}
 	for _, f := range files {
 		must(t, f.Close())
