@@ -8,6 +8,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -150,9 +151,13 @@ func countUnsynced(t *testing.T, f store.Faults, writes int) (lacking int) {
 	c := start(t, Config{Dir: t.TempDir(), Settings: simSettings(), faults: f})
 	user := &caller{h: newHistory(io.Discard), addrs: c.Addrs(), dial: dialTCP, random: rand.New(rand.NewPCG(1, 1))}
 	defer user.close()
+	var completed [3]atomic.Int64 // also of what one sync of a journal made durable
+	for i, node := range c.nodes {
+		node.fs.AfterSync(completed[i].Store)
+	}
 	syncs := func() (n [3]int64) {
-		for i, node := range c.nodes {
-			n[i] = node.fs.Stats().Syncs
+		for i := range completed {
+			n[i] = completed[i].Load()
 		}
 		return n
 	}

@@ -26,11 +26,13 @@ import (
 //	LOCK            held by the process that runs the cluster
 //	UNSYNCED        there while a cluster runs with engine.wal_sync none: its data may be torn
 //	store-N/        one store's files
+//	journal-0, -1   what the stores have written to their logs and not synced there yet
 //
 // With engine.wal_dir the stores' write-ahead logs are apart, in a folder named after the cluster's id:
 //
 //	OWNER           the path of the data folder that they belong to
 //	store-N/        one store's log
+//	journal-0, -1   as above
 type folder struct {
 	dir       string
 	temporary bool
@@ -133,7 +135,7 @@ func (f *folder) checkClean(s settings.Settings, discard bool) error {
 		if !discard {
 			return fmt.Errorf("folder %s was not closed cleanly under engine.wal_sync none, its data may be torn: --discard starts it empty", f.dir)
 		}
-		stale := storeFolders(f.dir)
+		stale := append(storeFolders(f.dir), filepath.Join(f.dir, "journal-0"), filepath.Join(f.dir, "journal-1"))
 		if r, err := readRecord(f.dir); err == nil && r != nil && r.WALDir != "" {
 			stale = append(stale, filepath.Join(r.WALDir, r.Cluster))
 		}
@@ -247,6 +249,14 @@ func (f *folder) wal(id topology.StoreID) string {
 		return ""
 	}
 	return filepath.Join(f.logs(), id.RaftAddress())
+}
+
+// journal is the folder of the journal that the stores share: beside their logs.
+func (f *folder) journal() string {
+	if f.walDir == "" {
+		return f.dir
+	}
+	return f.logs()
 }
 
 // write makes the record of a new folder.

@@ -107,7 +107,7 @@ var counters = []struct {
 	help  string
 	value func(*store.Counters) int64
 }{
-	{"sync_calls", InfoCounter, "syncs of files and folders that were completed",
+	{"sync_calls", InfoCounter, "syncs of files and folders that the disk has made; one that made the logs of several stores durable counts at one of them",
 		func(c *store.Counters) int64 { return c.Disk.Syncs }},
 	{"sync_us", InfoCounter, "time that they took, in microseconds; syncs of one time add up",
 		func(c *store.Counters) int64 { return c.Disk.SyncNanos / 1000 }},

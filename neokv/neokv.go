@@ -51,7 +51,9 @@ type Config struct {
 	// Progress, if not nil, is told what the boot waits for when that takes longer than a second.
 	Progress func(string)
 
-	faults store.Faults // planted mistakes, for tests
+	// For tests: planted mistakes, and, in memory, the length of a segment of the journal that the stores share, 0 for no journal.
+	faults       store.Faults
+	journalBytes int64
 }
 
 // Cluster is a running cluster.
@@ -61,6 +63,7 @@ type Cluster struct {
 	folder    *folder // nil in memory
 	network   *transport.Network
 	nodes     []*node
+	journal   *disk.Journal // nil where each store syncs for itself
 	proxy     *server.Server
 	proxyAddr string
 	proxyPipe *server.Pipe
@@ -217,6 +220,9 @@ func (c *Cluster) start(ctx context.Context) error {
 		}
 		c.nodes = append(c.nodes, n)
 	}
+	if err := c.openJournal(); err != nil {
+		return err
+	}
 	port := func(first, i int) int {
 		if first == 0 {
 			return 0
@@ -262,6 +268,28 @@ func (c *Cluster) start(ctx context.Context) error {
 		return err
 	}
 	return c.waitServing(ctx)
+}
+
+// openJournal makes the stores' logs whole with what their journal holds, and opens it where there shall be one.
+func (c *Cluster) openJournal() (err error) {
+	o := disk.JournalOptions{Logs: make(map[uint16]string)}
+	for _, n := range c.nodes {
+		o.Logs[uint16(n.id)] = store.LogDir(n.dir, n.walDir)
+	}
+	shared := c.settings.Engine.SharedSync && c.settings.Engine.WALSync == "always" && len(c.nodes) > 1
+	switch {
+	case c.folder == nil && c.config.journalBytes == 0:
+		return nil
+	case c.folder == nil:
+		o.FS, o.Bytes = disk.Mem().Unwrap(), c.config.journalBytes
+	default:
+		o.Dir = c.folder.journal()
+	}
+	if !shared {
+		return disk.DropJournal(o)
+	}
+	c.journal, err = disk.OpenJournal(o)
+	return err
 }
 
 // setActiveExpire switches the background deletion of expired keys on or off on every store that runs.
@@ -600,6 +628,9 @@ func (c *Cluster) shutdown() error {
 	}
 	c.network.Close()
 	c.wg.Wait()
+	if c.journal != nil {
+		errs = append(errs, c.journal.Close())
+	}
 	if c.folder != nil {
 		errs = append(errs, c.folder.close(errors.Join(errs...) == nil && !c.anyFailed.Load()))
 	}

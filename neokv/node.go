@@ -57,6 +57,14 @@ func (n *node) start(ln net.Listener, booting bool) error {
 	if n.fs == nil {
 		n.fs = disk.OS()
 	}
+	if j := n.c.journal; j != nil {
+		if err := n.fs.Share(j, uint16(n.id), store.LogDir(n.dir, n.walDir)); err != nil {
+			if ln != nil {
+				ln.Close()
+			}
+			return err
+		}
+	}
 	host, port, err := net.SplitHostPort(n.addr)
 	if err != nil {
 		return err

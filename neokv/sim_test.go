@@ -151,6 +151,9 @@ func (s *sim) run(p plan, planted bool, d time.Duration) {
 	if p.tcp {
 		s.config.Settings.Raft.Transport = "tcp"
 	}
+	if s.seed%2 == 1 {
+		s.config.journalBytes = 64 << 10 << s.random(8).IntN(4) // some changes of segment in a run, or many
+	}
 	if p.settings != nil {
 		p.settings(s.config.Settings)
 	}

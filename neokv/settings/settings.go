@@ -36,6 +36,7 @@ type Engine struct {
 	Compression           string        `key:"compression" oneof:"none,snappy,minlz,zstd,tiered" help:"block compression of data, tiered: none in the upper two levels, zstd at the bottom, minlz between; the Raft log is never compressed harder than snappy"`
 	OpenFiles             int           `key:"open_files" min:"128" max:"1000000" help:"tables kept open in the process, at least 128 per store"`
 	WALSync               string        `key:"wal_sync" oneof:"always,none" help:"whether a write is on disk before it is acknowledged"`
+	SharedSync            bool          `key:"shared_sync" help:"true: one sync makes the write-ahead logs of all stores of the process durable, through a journal that they share; false: a sync each"`
 	WALDir                string        `key:"wal_dir" help:"folder on another disk for the write-ahead logs, empty to keep them beside the data; recorded in the data folder at first boot"`
 	Durable               bool          `key:"durable" help:"true: refuse what lets acknowledged writes get lost: memory, a temporary folder, engine.wal_sync none"`
 	WALMinSyncInterval    time.Duration `key:"wal_min_sync_interval" min:"0s" max:"1s" help:"shortest time between two syncs of a WAL"`
@@ -98,7 +99,7 @@ func Default() Settings {
 		Engine: Engine{
 			MemtableSize: 96 << 20, MemtableCount: 4, BloomBits: 10, BloomPrefix: "key",
 			BlockCache: 256 << 20, BlockSize: 16 << 10, L0Compaction: 4, L0Stop: 24, CompactionConcurrency: 3,
-			TargetFileSize: 4 << 20, LevelBase: 64 << 20, Compression: "snappy", OpenFiles: 1024, WALSync: "always",
+			TargetFileSize: 4 << 20, LevelBase: 64 << 20, Compression: "snappy", OpenFiles: 1024, WALSync: "always", SharedSync: true,
 		},
 		Raft: Raft{
 			BatchMaxOps: 512, BatchMaxBytes: 256 << 10, MaxInflight: 1, RTT: 20 * time.Millisecond, ElectionTicks: 15, Transport: "memory",

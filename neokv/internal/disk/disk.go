@@ -45,7 +45,10 @@ type FS struct {
 	afterSync  atomic.Pointer[func(int64)]
 	fault      atomic.Pointer[Fault]
 
-	begun, syncs, syncNanos, bytes atomic.Int64
+	share *share // in a journal; nil for none
+
+	begun, completed        atomic.Int64 // syncs of files and folders
+	syncs, syncNanos, bytes atomic.Int64 // what reached the disk
 }
 
 var _ vfs.FS = (*FS)(nil)
@@ -113,12 +116,26 @@ func (f *FS) Crash(unsyncedPercent int, rng *rand.Rand) *FS {
 		panic("disk: crash of a file system that is not in memory")
 	}
 	f.fail(ErrKilled) // first the fence, then the clone: what is acknowledged is in the clone
-	return inMemory(f.mem.crash(unsyncedPercent, rng))
+	if f.share == nil {
+		return inMemory(f.mem.crash(unsyncedPercent, rng))
+	}
+	records := f.share.synced() // before the clone: what leaves the journal later was synced before the clone
+	left := f.mem.crash(unsyncedPercent, rng)
+	each := func(fn func(record) error) (err error) {
+		for i := 0; i < len(records) && err == nil; i++ {
+			err = fn(records[i])
+		}
+		return err
+	}
+	if err := replay(each, left, map[uint16]string{f.share.store: f.share.dir}); err != nil {
+		panic(err)
+	}
+	return inMemory(left)
 }
 
 // Stats counts since the file system was made.
 type Stats struct {
-	Syncs        int64 // syncs completed: files and folders
+	Syncs        int64 // syncs of files and folders that the disk has made; one of a journal counts where it was asked for first
 	SyncNanos    int64 // time spent in them
 	BytesWritten int64
 }
@@ -191,7 +208,9 @@ func (f *FS) Create(name string, category vfs.DiskWriteCategory) (vfs.File, erro
 	if err != nil {
 		return nil, err
 	}
-	return f.opened(file, name, true), nil
+	x := f.opened(file, name, true)
+	x.log = f.log(file, name)
+	return x, nil
 }
 
 // OpenReadWrite is part of vfs.FS.
@@ -223,7 +242,10 @@ func (f *FS) ReuseForWrite(oldname, newname string, category vfs.DiskWriteCatego
 	if err != nil {
 		return nil, err
 	}
-	return f.opened(file, newname, true), nil
+	f.forget(oldname)
+	x := f.opened(file, newname, true)
+	x.log = f.log(file, newname)
+	return x, nil
 }
 
 // Open is part of vfs.FS.
@@ -264,6 +286,9 @@ func (f *FS) Remove(name string) error {
 	over, err := f.change(OpRemove, name, func() error { return f.base.Remove(name) })
 	if over != nil {
 		return over.remove(name)
+	}
+	if err == nil {
+		f.forget(name)
 	}
 	return err
 }

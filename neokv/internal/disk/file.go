@@ -14,6 +14,7 @@ import (
 type file struct {
 	fs       *FS
 	base     vfs.File
+	log      *walFile // where a journal makes it durable, else nil
 	name     string
 	writable bool
 	off      int64 // where Read and Write go on
@@ -31,7 +32,7 @@ func (x *file) Write(p []byte) (int, error) {
 	n := 0
 	if x.fs.fenced.Load() == nil {
 		var err error
-		if n, err = x.pass(p, x.base.Write); err == nil || !x.writable {
+		if n, err = x.pass(p, x.off, x.base.Write); err == nil || !x.writable {
 			x.off += int64(n)
 			return n, err
 		}
@@ -47,7 +48,7 @@ func (x *file) WriteAt(p []byte, off int64) (int, error) {
 	n := 0
 	if x.fs.fenced.Load() == nil {
 		var err error
-		n, err = x.pass(p, func(p []byte) (int, error) { return x.base.WriteAt(p, off) })
+		n, err = x.pass(p, off, func(p []byte) (int, error) { return x.base.WriteAt(p, off) })
 		if err == nil || !x.writable {
 			return n, err
 		}
@@ -58,13 +59,16 @@ func (x *file) WriteAt(p []byte, off int64) (int, error) {
 
 // pass hands a write on to the base and fences the file system when it fails. An injected error comes, as a full disk's does, after half of
 // the bytes.
-func (x *file) pass(p []byte, write func([]byte) (int, error)) (int, error) {
+func (x *file) pass(p []byte, off int64, write func([]byte) (int, error)) (int, error) {
 	injected := x.fs.injected(OpWrite, x.name)
 	if injected != nil {
 		p = p[:len(p)/2]
 	}
 	n, err := write(p)
 	x.fs.bytes.Add(int64(n))
+	if x.log != nil {
+		x.log.wrote(off, p[:n])
+	}
 	if err == nil {
 		err = injected
 	}
@@ -131,27 +135,50 @@ func (x *file) sync(dataOnly bool) error {
 			return nil
 		}
 	}
-	start := time.Now()
 	err := fs.injected(OpSync, x.name)
 	if err == nil {
-		if dataOnly {
-			err = x.base.SyncData()
-		} else {
-			err = x.base.Sync()
-		}
+		err = x.reach(dataOnly)
 	}
 	if err != nil {
 		fs.fail(fmt.Errorf("%s %s: %w", OpSync, x.name, err))
 		return nil
 	}
-	x.synced(start)
+	x.synced()
 	return nil
 }
 
-// synced counts a completed sync.
-func (x *file) synced(start time.Time) {
-	x.fs.syncNanos.Add(int64(time.Since(start)))
-	n := x.fs.syncs.Add(1)
+// reach syncs the file, or the journal in its place.
+func (x *file) reach(dataOnly bool) (err error) {
+	if x.log != nil {
+		took, led, broken := x.fs.share.j.sync()
+		if led {
+			x.fs.count(took)
+		}
+		if broken == nil {
+			return nil
+		}
+	}
+	start := time.Now()
+	if dataOnly {
+		err = x.base.SyncData()
+	} else {
+		err = x.base.Sync()
+	}
+	if err == nil {
+		x.fs.count(time.Since(start))
+	}
+	return err
+}
+
+// count counts a sync that the disk has made.
+func (f *FS) count(took time.Duration) {
+	f.syncs.Add(1)
+	f.syncNanos.Add(int64(took))
+}
+
+// synced tells of a completed sync.
+func (x *file) synced() {
+	n := x.fs.completed.Add(1)
 	if hook := x.fs.afterSync.Load(); hook != nil {
 		(*hook)(n)
 	}
@@ -170,7 +197,8 @@ func (x *file) SyncTo(length int64) (fullSync bool, err error) {
 	}
 	if fullSync {
 		x.fs.begun.Add(1)
-		x.synced(start)
+		x.fs.count(time.Since(start))
+		x.synced()
 	}
 	return fullSync, nil
 }
@@ -198,7 +226,11 @@ func (x *file) Close() error {
 	if c := x.copied.Load(); c != nil {
 		copied = (*c).Close()
 	}
-	err := x.base.Close()
+	shut := x.base.Close
+	if x.log != nil {
+		shut = x.log.close
+	}
+	err := shut()
 	if err != nil && x.writable && !errors.Is(err, os.ErrClosed) {
 		x.fs.fail(fmt.Errorf("close %s: %w", x.name, err))
 		err = nil

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -99,6 +100,17 @@ type Store struct {
 	wg     sync.WaitGroup
 }
 
+// engineDir is the engine's folder in the store's.
+const engineDir = "engine"
+
+// LogDir is where the write-ahead log of a store is that is opened with this Dir and WALDir.
+func LogDir(dir, walDir string) string {
+	if walDir != "" {
+		return walDir
+	}
+	return filepath.Join(dir, engineDir)
+}
+
 // Open opens the store's folder and starts its replicas.
 func Open(o Options) (s *Store, err error) {
 	s = &Store{
@@ -128,7 +140,7 @@ func Open(o Options) (s *Store, err error) {
 		}
 	}()
 	s.engine, err = engine.Open(engine.Options{
-		Dir: o.FS.PathJoin(o.Dir, "engine"), WALDir: o.WALDir, FS: o.FS, Knobs: o.Settings.Engine, Stores: o.Settings.Cluster.Stores, Fatal: o.FS.Fence,
+		Dir: o.FS.PathJoin(o.Dir, engineDir), WALDir: o.WALDir, FS: o.FS, Knobs: o.Settings.Engine, Stores: o.Settings.Cluster.Stores, Fatal: o.FS.Fence,
 	})
 	if err == nil {
 		err = o.FS.Failed() // a write failed on the way; nobody above the disk has been told

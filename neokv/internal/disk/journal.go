@@ -1,0 +1,612 @@
+package disk
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+// Journal makes the write-ahead logs of several stores durable with one sync: what is written to any of them is also handed to the
+// journal, and to sync a log is to sync the journal. It is two files, the segments journal-0 and journal-1, used in turn.
+//
+// Why what was acknowledged is there after a crash:
+//   - A group is written when the one before it is synced. So of a segment's groups all but the last are whole, and if the last is
+//     torn nobody was told of it. Groups of a segment have the segment's epoch and are numbered from 0: what an earlier use of the
+//     segment has left behind them is not taken for one of them, since each use takes a larger epoch than any before.
+//   - A segment is used again only when every log with bytes in it has been synced itself or is gone. Then its first group is
+//     overwritten by an empty one of a new epoch, which fits into a sector; so what is in neither segment is in the logs.
+//   - Who opens the journal writes what both segments hold to the logs, in the order of epochs, syncs the logs, and then empties the
+//     segments, all before a store opens. To do so again, after a crash in between, changes nothing.
+//   - A log that is removed was needed no more. A number that a log with bytes in the journal has had is not used again: Pebble has
+//     synced the folder with the name in it before, and its manifest before it removes the log. In a log itself every byte is written
+//     once, so that it does no harm if what was synced long ago is written again.
+//
+// If a segment cannot be written or synced, or a log cannot, the journal is broken for good: from then on each log is synced itself. What
+// was acknowledged through the journal stays in the segments, which are not used again.
+type Journal struct {
+	bytes int64 // of a segment
+
+	mu       sync.Mutex
+	changed  sync.Cond      // when one of what follows has
+	stores   map[uint16]*FS // who shares the journal
+	segments [2]segment
+	current  int        // the segment in use
+	pending  []byte     // the next group, with room for its header
+	spare    []byte     // its predecessor's memory
+	last     *walFile   // whose record ends pending, which its next bytes may join; nil for none
+	lastAt   int        // where that record begins
+	touched  []*walFile // the logs with bytes in pending
+	handed   uint64     // counts what was handed over
+	durable  uint64     // handed as of the last group that is synced
+	waiting  int        // callers whose bytes are pending
+	leading  bool       // a group is on its way
+	err      error      // why the journal is broken
+	closing  bool
+	settler  sync.WaitGroup
+}
+
+// walFile is a log that is journalled. The journal's mutex protects it.
+type walFile struct {
+	fs      *FS
+	base    vfs.File // nil when closed
+	name    string
+	epoch   uint64 // of the last segment that got bytes of it
+	refs    int    // segments, and a pending group, with bytes of it
+	pending bool   // there are bytes of it in the pending group
+	written uint64 // handed as of its last write
+	settled uint64 // written as of its last sync
+	syncing int    // who syncs it now
+	closed  bool   // by Pebble; the base stays open as long as it may have to be synced
+	gone    bool   // removed or recycled: nobody wants its bytes any more
+}
+
+// JournalOptions says where a journal is and who shares it.
+type JournalOptions struct {
+	FS    vfs.FS            // of the folder and of the stores' folders, nil for the machine's
+	Dir   string            // the folder
+	Logs  map[uint16]string // by store, where its logs are
+	Bytes int64             // of a segment, 0 for 64 MiB
+}
+
+func (o *JournalOptions) defaults() {
+	if o.FS == nil {
+		o.FS = vfs.Default
+	}
+	if o.Bytes == 0 {
+		o.Bytes = 64 << 20
+	}
+}
+
+func (o *JournalOptions) segment(i int) string {
+	return o.FS.PathJoin(o.Dir, fmt.Sprintf("journal-%d", i))
+}
+
+// OpenJournal makes the logs whole with what the journal in the folder holds, and opens it empty; it is made if it is not there. No
+// store may be open.
+func OpenJournal(o JournalOptions) (*Journal, error) {
+	o.defaults()
+	j, err := recoverJournal(o)
+	if err != nil {
+		return nil, fmt.Errorf("journal in %s: %w", o.Dir, err)
+	}
+	j.settler.Go(j.settle)
+	return j, nil
+}
+
+// DropJournal makes the logs whole with what the journal in the folder holds, if there is one, and removes it.
+func DropJournal(o JournalOptions) error {
+	o.defaults()
+	found := false
+	for i := range 2 {
+		if _, err := o.FS.Stat(o.segment(i)); err == nil {
+			found = true
+		} else if !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+	}
+	if !found {
+		return nil
+	}
+	j, err := recoverJournal(o)
+	if err != nil {
+		return fmt.Errorf("journal in %s: %w", o.Dir, err)
+	}
+	err = j.closeSegments()
+	for i := range j.segments {
+		err = errors.Join(err, o.FS.Remove(o.segment(i)))
+	}
+	return errors.Join(err, syncFolder(o.FS, o.Dir))
+}
+
+func syncFolder(fs vfs.FS, dir string) error {
+	d, err := fs.OpenDir(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+// recoverJournal opens the segments, writes what they hold to the logs and empties them.
+func recoverJournal(o JournalOptions) (*Journal, error) {
+	j := &Journal{bytes: o.Bytes, stores: make(map[uint16]*FS), pending: make([]byte, groupHeader)}
+	j.changed.L = &j.mu
+	err := j.openSegments(o)
+	if err == nil {
+		err = replay(j.each, o.FS, o.Logs)
+	}
+	if err == nil {
+		j.mu.Lock()
+		err = j.empty()
+		j.mu.Unlock()
+	}
+	if err != nil {
+		return nil, errors.Join(err, j.closeSegments())
+	}
+	return j, nil
+}
+
+func (j *Journal) openSegments(o JournalOptions) (err error) {
+	for i := range j.segments {
+		s := &j.segments[i]
+		if s.file, err = o.FS.OpenReadWrite(o.segment(i), "journal"); err != nil {
+			return err
+		}
+		if fd := s.file.Fd(); fd == vfs.InvalidFd || extend(fd, 0, o.Bytes) != nil {
+			_ = s.file.Preallocate(0, o.Bytes) // advice
+		}
+		if err := s.file.Sync(); err != nil {
+			return err
+		}
+		if err := s.measure(); err != nil {
+			return fmt.Errorf("%s: %w", o.segment(i), err)
+		}
+	}
+	return syncFolder(o.FS, o.Dir)
+}
+
+func (j *Journal) closeSegments() (err error) {
+	for i := range j.segments {
+		if file := j.segments[i].file; file != nil {
+			err = errors.Join(err, file.Close())
+		}
+	}
+	return err
+}
+
+// each calls fn with every record of both segments, those of the older one first.
+func (j *Journal) each(fn func(record) error) error {
+	older := j.older()
+	if err := j.segments[older].each(fn); err != nil {
+		return err
+	}
+	return j.segments[1-older].each(fn)
+}
+
+func (j *Journal) older() int {
+	if j.segments[1].epoch < j.segments[0].epoch {
+		return 1
+	}
+	return 0
+}
+
+// Close empties the journal, when the stores that share it have been closed: it syncs what they have written to their logs. An error
+// means that it could not, and that the next OpenJournal has to make the logs whole.
+func (j *Journal) Close() error {
+	j.mu.Lock()
+	j.closing = true
+	j.changed.Broadcast()
+	j.mu.Unlock()
+	j.settler.Wait()
+
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	logs := j.logs()
+	err := j.syncLogs(logs)
+	if err == nil {
+		err = j.empty()
+	}
+	for _, w := range logs {
+		w.refs = 0
+		if base := w.unused(); base != nil {
+			_ = base.Close() // it has been synced, or will be written again
+		}
+	}
+	return errors.Join(err, j.closeSegments())
+}
+
+// empty starts both segments anew. What they hold must be in the logs, synced. The older one goes first, so that at any time the
+// largest epoch can be read.
+func (j *Journal) empty() error {
+	older := j.older()
+	first, second := &j.segments[older], &j.segments[1-older]
+	if err := j.clear(first, second.epoch+1); err != nil {
+		return err
+	}
+	j.current, second.free = older, true
+	return j.clear(second, first.epoch+1)
+}
+
+// clear overwrites the first group of a segment that nobody needs any more by an empty one of a new epoch. It releases the mutex
+// meanwhile.
+func (j *Journal) clear(s *segment, epoch uint64) error {
+	logs := s.logs
+	s.logs, s.end, s.epoch, s.sequence = nil, 0, epoch, 0
+	var unused []vfs.File
+	for _, w := range logs {
+		w.refs--
+		if base := w.unused(); base != nil {
+			unused = append(unused, base)
+		}
+	}
+	group := s.seal(make([]byte, groupHeader, pageBytes))
+	j.mu.Unlock()
+	for _, base := range unused {
+		_ = base.Close() // it has been synced, or removed
+	}
+	start := time.Now()
+	err := s.write(group)
+	if len(logs) > 0 && err == nil {
+		logs[0].fs.count(time.Since(start)) // some store has to
+	}
+	j.mu.Lock()
+	s.end, s.sequence = pageBytes, 1
+	return err
+}
+
+// share is a store's part in a journal.
+type share struct {
+	j     *Journal
+	store uint16
+	dir   string
+	logs  map[string]*walFile // by name, those that are there; protected by the journal's mutex
+}
+
+// Share has the journal make the logs of this store durable: the files called *.log directly in dir that are created, or reused, from
+// now on. It comes before anything is opened for writing. A store that has shared the journal before, through another FS, must have been
+// closed, or crashed in memory.
+func (f *FS) Share(j *Journal, store uint16, dir string) error {
+	j.mu.Lock()
+	former := j.stores[store]
+	var err error
+	if former != nil {
+		if former.base == f.base { // else this one is what a crash has left, with what the journal held
+			if err = former.Failed(); err == nil {
+				err = j.syncLogs(slices.DeleteFunc(j.logs(), func(w *walFile) bool { return w.fs != former }))
+			}
+		}
+		j.append(recordForget, store, "", 0, nil)
+	}
+	if err == nil {
+		j.stores[store] = f
+		f.share = &share{j, store, f.base.PathJoin(dir), make(map[string]*walFile)}
+	}
+	j.mu.Unlock()
+	if err != nil {
+		return fmt.Errorf("journal: store %d, as it was before: %w", store, err)
+	}
+	// So that a later crash finds nothing of the former life. What a broken journal holds is in the logs anyway.
+	_, _, _ = j.sync()
+	return nil
+}
+
+// logs returns all logs with bytes in the journal.
+func (j *Journal) logs() []*walFile {
+	return slices.Concat(j.segments[0].logs, j.segments[1].logs, j.touched)
+}
+
+// journals reports whether a file is one of the store's logs.
+func (f *FS) journals(name string) bool {
+	return f.share != nil && strings.HasSuffix(name, ".log") && f.base.PathDir(name) == f.share.dir
+}
+
+// log returns the journalled log that a file just made is, nil if it is none.
+func (f *FS) log(base vfs.File, name string) *walFile {
+	if !f.journals(name) {
+		return nil
+	}
+	f.forget(name) // what was called so
+	j := f.share.j
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	w := &walFile{fs: f, base: base, name: f.base.PathBase(name)}
+	j.append(recordForget, f.share.store, w.name, 0, nil)
+	f.share.logs[w.name] = w
+	return w
+}
+
+// forget says that a file of this name was removed.
+func (f *FS) forget(name string) {
+	if !f.journals(name) {
+		return
+	}
+	name = f.base.PathBase(name)
+	j := f.share.j
+	j.mu.Lock()
+	var base vfs.File
+	if w := f.share.logs[name]; w != nil {
+		delete(f.share.logs, name)
+		w.gone = true
+		base = w.unused()
+	}
+	j.mu.Unlock()
+	if base != nil {
+		_ = base.Close()
+	}
+}
+
+// synced returns what the journal, which is in memory, holds of the store's logs.
+func (s *share) synced() (records []record) {
+	s.j.mu.Lock()
+	defer s.j.mu.Unlock()
+	err := s.j.each(func(r record) error {
+		if r.store == s.store {
+			r.data = slices.Clone(r.data)
+			records = append(records, r)
+		}
+		return nil
+	})
+	if err != nil {
+		panic(err)
+	}
+	return records
+}
+
+// append adds a record to the pending group.
+func (j *Journal) append(kind byte, store uint16, name string, off int64, p []byte) {
+	if j.err != nil {
+		return
+	}
+	j.last, j.lastAt = nil, len(j.pending)
+	j.handed++
+	b := append(j.pending, kind, byte(len(name)))
+	b = binary.BigEndian.AppendUint16(b, store)
+	b = binary.BigEndian.AppendUint32(b, uint32(len(p)))
+	b = binary.BigEndian.AppendUint64(b, uint64(off))
+	b = append(b, name...)
+	j.pending = append(b, p...)
+}
+
+// wrote hands over what was written to a log. It waits only when much more is pending than a store writes between two syncs.
+func (w *walFile) wrote(off int64, p []byte) {
+	j := w.fs.share.j
+	for len(p) > 0 {
+		part := p[:min(int64(len(p)), j.bytes/64)] // so that a group fits into a segment
+		j.mu.Lock()
+		if j.err != nil {
+			j.mu.Unlock()
+			return
+		}
+		if !w.pending {
+			w.pending = true
+			w.refs++
+			j.touched = append(j.touched, w)
+		}
+		if j.last == w && j.endsAt() == off {
+			j.handed++
+			j.pending = append(j.pending, part...)
+			size := j.pending[j.lastAt+4:]
+			binary.BigEndian.PutUint32(size, binary.BigEndian.Uint32(size)+uint32(len(part)))
+		} else {
+			j.append(recordBytes, w.fs.share.store, w.name, off, part)
+			j.last = w
+		}
+		w.written = j.handed
+		full := int64(len(j.pending)) >= j.bytes/8
+		j.mu.Unlock()
+		if full {
+			if took, led, _ := j.sync(); led {
+				w.fs.count(took)
+			}
+		}
+		p, off = p[len(part):], off+int64(len(part))
+	}
+}
+
+// endsAt is the offset in its log where the last record ends.
+func (j *Journal) endsAt() int64 {
+	r := j.pending[j.lastAt:]
+	return int64(binary.BigEndian.Uint64(r[8:])) + int64(binary.BigEndian.Uint32(r[4:]))
+}
+
+// sync returns when all that was handed over before is durable. The first who asks leads: he writes and syncs a group with what
+// everybody has handed over. Who comes meanwhile waits, and one of those leads the next. led says that this caller did, and took how long
+// the disk took. An error says that the journal is broken: the log itself must be synced.
+func (j *Journal) sync() (took time.Duration, led bool, err error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	want := j.handed
+	if j.durable < want {
+		j.waiting++
+	}
+	for j.err == nil && j.durable < want {
+		if j.leading {
+			j.changed.Wait()
+			continue
+		}
+		took, led = j.lead()
+	}
+	return took, led, j.err
+}
+
+// lead writes and syncs the pending group, and reports how long that took, if it could. It releases the mutex meanwhile.
+func (j *Journal) lead() (took time.Duration, ok bool) {
+	j.leading = true
+	j.gather()
+	s, err := j.room()
+	if err != nil {
+		j.fail(err)
+		return 0, false
+	}
+	group, handed := j.pending, j.handed
+	j.pending, j.last, j.waiting = append(j.spare[:0], zeros[:groupHeader]...), nil, 0
+	for _, w := range j.touched {
+		w.pending = false
+		if w.epoch == s.epoch {
+			w.refs--
+			continue
+		}
+		w.epoch = s.epoch // the reference goes over to the segment
+		s.logs = append(s.logs, w)
+	}
+	clear(j.touched)
+	j.touched = j.touched[:0]
+	j.mu.Unlock()
+
+	start := time.Now()
+	group = s.seal(group)
+	err = s.write(group)
+	took = time.Since(start)
+
+	j.mu.Lock()
+	j.spare = group
+	if err != nil {
+		j.fail(err)
+		return 0, false
+	}
+	s.end += int64(len(group))
+	s.sequence++
+	j.durable = handed
+	j.leading = false
+	j.changed.Broadcast()
+	return took, true
+}
+
+// gather gives those who are about to sync a chance to share the group: as long as somebody comes, and not everybody is there. It
+// waits for no time to pass, so that a lone caller pays some calls of the scheduler only.
+func (j *Journal) gather() {
+	for before := 0; before < j.waiting && j.waiting < len(j.stores); {
+		before = j.waiting
+		j.mu.Unlock()
+		for range 8 {
+			runtime.Gosched()
+		}
+		j.mu.Lock()
+	}
+}
+
+// room returns the segment that has room for the pending group: the current one, or the other, once that is free.
+func (j *Journal) room() (*segment, error) {
+	for j.err == nil {
+		size := pages(len(j.pending))
+		s := &j.segments[j.current]
+		if s.end+size <= j.bytes {
+			return s, nil
+		}
+		if pageBytes+size > j.bytes {
+			return nil, fmt.Errorf("group of %d bytes, segments have %d", size, j.bytes)
+		}
+		if other := &j.segments[1-j.current]; other.free {
+			other.free = false
+			j.current = 1 - j.current
+			j.changed.Broadcast()
+			continue
+		}
+		j.changed.Wait()
+	}
+	return nil, j.err
+}
+
+// fail breaks the journal. Whoever waits, and everybody later, syncs his own log.
+func (j *Journal) fail(err error) {
+	if j.err == nil {
+		j.err = fmt.Errorf("journal: %w", err)
+	}
+	j.leading = false
+	j.changed.Broadcast()
+}
+
+// settle makes the segment that was left free again, each time, until Close.
+func (j *Journal) settle() {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for {
+		for !j.closing && (j.err != nil || j.segments[1-j.current].free) {
+			j.changed.Wait()
+		}
+		if j.closing {
+			return
+		}
+		s := &j.segments[1-j.current]
+		err := j.syncLogs(s.logs)
+		if err == nil {
+			err = j.clear(s, j.segments[j.current].epoch+1)
+		}
+		if err != nil {
+			j.fail(err)
+			continue
+		}
+		s.free = true
+		j.changed.Broadcast()
+	}
+}
+
+// syncLogs syncs logs. One that cannot be synced fences its store.
+func (j *Journal) syncLogs(logs []*walFile) error {
+	var errs []error
+	for _, w := range logs {
+		if err := j.syncLog(w); err != nil {
+			errs = append(errs, fmt.Errorf("%s %s: %w", OpSync, w.name, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// syncLog syncs a log, unless it is gone or nothing was written to it since the last time.
+func (j *Journal) syncLog(w *walFile) (err error) {
+	if w.gone || w.settled >= w.written {
+		return nil
+	}
+	written := w.written
+	w.syncing++
+	j.mu.Unlock()
+	if w.fs.Failed() == nil {
+		err = w.fs.injected(OpSync, w.name)
+	}
+	if err == nil {
+		start := time.Now()
+		err = w.base.SyncData()
+		w.fs.count(time.Since(start))
+	}
+	if err != nil {
+		w.fs.fail(fmt.Errorf("%s %s: %w", OpSync, w.name, err))
+	}
+	j.mu.Lock()
+	w.syncing--
+	if err == nil {
+		w.settled = max(w.settled, written)
+	}
+	return err
+}
+
+// unused takes the log's file away when nobody needs it open, for the caller to close.
+func (w *walFile) unused() (base vfs.File) {
+	if w.closed && w.syncing == 0 && (w.gone || w.refs == 0) {
+		base, w.base = w.base, nil
+	}
+	return base
+}
+
+// close closes the log, or leaves that to the journal as long as it may have to sync it.
+func (w *walFile) close() error {
+	j := w.fs.share.j
+	j.mu.Lock()
+	if w.closed {
+		j.mu.Unlock()
+		return os.ErrClosed
+	}
+	w.closed = true
+	base := w.unused()
+	j.mu.Unlock()
+	if base == nil {
+		return nil
+	}
+	return base.Close()
+}

@@ -1,0 +1,506 @@
+package disk
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"testing/synctest"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+// hooked is a file system in memory of which syncs and writes can be left out, or fail.
+type hooked struct {
+	*memory
+	hook func(op Op, name string) (skip bool, err error)
+}
+
+type hookedFile struct {
+	vfs.File
+	fs   *hooked
+	name string
+}
+
+func (h *hooked) opened(f vfs.File, name string, err error) (vfs.File, error) {
+	return hookedFile{f, h, name}, err
+}
+
+func (h *hooked) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) {
+	f, err := h.memory.Create(name, c)
+	return h.opened(f, name, err)
+}
+
+func (h *hooked) OpenReadWrite(name string, c vfs.DiskWriteCategory, _ ...vfs.OpenOption) (vfs.File, error) {
+	f, err := h.memory.OpenReadWrite(name, c)
+	return h.opened(f, name, err)
+}
+
+func (h *hooked) ReuseForWrite(old, name string, c vfs.DiskWriteCategory) (vfs.File, error) {
+	f, err := h.memory.ReuseForWrite(old, name, c)
+	return h.opened(f, name, err)
+}
+
+func (f hookedFile) SyncData() error {
+	if skip, err := f.fs.hook(OpSync, f.name); skip || err != nil {
+		return err
+	}
+	return f.File.SyncData()
+}
+
+func (f hookedFile) WriteAt(p []byte, off int64) (int, error) {
+	if skip, err := f.fs.hook(OpWrite, f.name); skip || err != nil {
+		return 0, err
+	}
+	return f.File.WriteAt(p, off)
+}
+
+// writer is a store that writes logs as Pebble does, and knows what of them was acknowledged.
+type writer struct {
+	id     uint16
+	fs     *FS
+	random *rand.Rand
+	over   *atomic.Bool // what is synced from now on is not acknowledged
+	number int
+	name   string
+	file   vfs.File
+	logs   map[string]*written // those that are there
+}
+
+type written struct {
+	data  []byte
+	acked int
+}
+
+func (w *writer) dir() string { return fmt.Sprintf("/store-%d/engine", w.id) }
+
+// rotate closes the log and begins another, in the place of the oldest or not.
+func (w *writer) rotate(t *testing.T) {
+	if w.file != nil {
+		w.sync(t)
+		must(t, w.file.Close())
+	}
+	w.number++
+	w.name = fmt.Sprintf("%s/%06d.log", w.dir(), w.number)
+	old := ""
+	if names := slices.Sorted(maps.Keys(w.logs)); len(names) > 3 {
+		old = names[0]
+		delete(w.logs, old)
+	}
+	var err error
+	if old != "" && w.random.IntN(2) == 0 {
+		w.file, err = w.fs.ReuseForWrite(old, w.name, category)
+	} else {
+		if old != "" {
+			must(t, w.fs.Remove(old))
+		}
+		w.file, err = w.fs.Create(w.name, category)
+	}
+	must(t, err)
+	syncDir(t, w.fs, w.dir())
+	if !w.over.Load() {
+		w.logs[w.name] = new(written)
+	}
+}
+
+func (w *writer) sync(t *testing.T) {
+	log := w.logs[w.name]
+	must(t, w.file.SyncData())
+	if log != nil && !w.over.Load() && w.fs.Failed() == nil {
+		log.acked = len(log.data)
+	}
+}
+
+// run writes until it is over.
+func (w *writer) run(t *testing.T, steps int) {
+	w.file = nil
+	w.rotate(t)
+	for i := 0; i < steps && !w.over.Load() && w.fs.Failed() == nil; i++ {
+		p := make([]byte, 1+w.random.IntN(3000))
+		for i := range p {
+			p[i] = byte(w.random.Uint32())
+		}
+		log := w.logs[w.name]
+		if log == nil {
+			break
+		}
+		log.data = append(log.data, p...)
+		_, err := w.file.Write(p)
+		must(t, err)
+		if w.random.IntN(3) > 0 {
+			w.sync(t)
+		}
+		if w.random.IntN(12) == 0 {
+			w.rotate(t)
+		}
+	}
+}
+
+// check compares what is there with what was acknowledged, and goes on from what is there.
+func (w *writer) check(fs vfs.FS) error {
+	for _, name := range slices.Sorted(maps.Keys(w.logs)) {
+		log := w.logs[name]
+		f, err := fs.Open(name)
+		if err != nil {
+			if log.acked > 0 {
+				return fmt.Errorf("%s: %d bytes acknowledged: %w", name, log.acked, err)
+			}
+			delete(w.logs, name)
+			continue
+		}
+		info, err := f.Stat()
+		if err != nil {
+			return err
+		}
+		data := make([]byte, info.Size())
+		f.ReadAt(data, 0)
+		f.Close()
+		if len(data) < log.acked || !bytes.Equal(data[:log.acked], log.data[:log.acked]) {
+			return fmt.Errorf("%s: of %d bytes acknowledged the first %d are there", name, log.acked, equal(data, log.data))
+		}
+		log.data = slices.Clone(data)
+	}
+	return nil
+}
+
+func equal(a, b []byte) (n int) {
+	for n < min(len(a), len(b)) && a[n] == b[n] {
+		n++
+	}
+	return n
+}
+
+// journalled is some stores that share a journal, all on one memory.
+type journalled struct {
+	t       *testing.T
+	random  *rand.Rand
+	disk    *hooked
+	journal *Journal
+	over    atomic.Bool
+	writers []*writer
+}
+
+func newJournalled(t *testing.T, random *rand.Rand, stores int) *journalled {
+	c := &journalled{t: t, random: random}
+	for i := range stores {
+		c.writers = append(c.writers, &writer{id: uint16(i + 1), random: rand.New(rand.NewPCG(random.Uint64(), 0)), over: &c.over, logs: map[string]*written{}})
+	}
+	m := newMemory()
+	for _, w := range c.writers {
+		must(t, m.MkdirAll(w.dir(), 0o755))
+		syncDir(t, m, filepath.Dir(w.dir()))
+	}
+	c.boot(m)
+	return c
+}
+
+func (c *journalled) options(fs vfs.FS) JournalOptions {
+	o := JournalOptions{FS: fs, Dir: "/", Bytes: 64 << 10, Logs: map[uint16]string{}}
+	for _, w := range c.writers {
+		o.Logs[w.id] = w.dir()
+	}
+	return o
+}
+
+// boot opens journal and stores on a disk.
+func (c *journalled) boot(m *memory) {
+	c.disk = &hooked{memory: m, hook: func(Op, string) (bool, error) { return false, nil }}
+	var err error
+	c.journal, err = OpenJournal(c.options(c.disk))
+	must(c.t, err)
+	c.over.Store(false)
+	for _, w := range c.writers {
+		w.fs = &FS{base: c.disk, mem: m}
+		must(c.t, w.fs.Share(c.journal, w.id, w.dir()))
+	}
+}
+
+// run has all stores write, side by side, until there were so many syncs or steps, and returns what a power cut leaves then.
+func (c *journalled) run(syncs int64, percent int) *memory {
+	var left *memory
+	var once sync.Once
+	var count atomic.Int64
+	crash := func() {
+		once.Do(func() {
+			c.over.Store(true) // first: what is acknowledged is there
+			left = c.disk.memory.crash(percent, c.random)
+		})
+	}
+	var running sync.WaitGroup
+	for _, w := range c.writers {
+		w.fs.BeforeSync(func(int64) {
+			if count.Add(1) == syncs {
+				crash()
+			}
+		})
+		running.Go(func() { w.run(c.t, 2000) })
+	}
+	running.Wait()
+	crash()
+	for _, w := range c.writers {
+		must(c.t, w.file.Close())
+	}
+	return left
+}
+
+// end closes the journal of a disk that is of no interest any more.
+func (c *journalled) end() { _ = c.journal.Close() }
+
+func (c *journalled) check(fs vfs.FS) (err error) {
+	for _, w := range c.writers {
+		err = errors.Join(err, w.check(fs))
+	}
+	return err
+}
+
+// A power cut takes stores and journal at one instant, again and again; in between the journal is closed cleanly, too.
+func TestJournalKeepsWhatWasSynced(t *testing.T) {
+	random := randomSource(t)
+	c := newJournalled(t, random, 3)
+	var turns uint64
+	for round := range 40 {
+		left := c.run(1+random.Int64N(1500), []int{0, 50, 100, random.IntN(101)}[round%4])
+		if round%5 == 4 {
+			left = c.disk.memory
+			must(t, c.journal.Close())
+		} else {
+			turns += c.journal.segments[c.journal.current].epoch
+			c.end()
+		}
+		c.boot(left)
+		if err := c.check(left); err != nil {
+			t.Fatalf("round %d: %v", round, err)
+		}
+		for i := range c.journal.segments { // it begins empty
+			if s := &c.journal.segments[i]; s.end != pageBytes {
+				t.Fatalf("round %d: segment %d has %d bytes", round, i, s.end)
+			}
+		}
+	}
+	c.end()
+	must(t, DropJournal(c.options(c.disk)))
+	if names, err := c.disk.List("/"); err != nil || slices.ContainsFunc(names, func(n string) bool { return strings.HasPrefix(n, "journal") }) {
+		t.Errorf("%v, %v; want no journal", names, err)
+	}
+	t.Logf("%d segments used", turns)
+}
+
+// A segment that is not synced, or is used again although a log was not, is found by the same test.
+func TestJournalMistakesAreFound(t *testing.T) {
+	for _, suffix := range []string{"journal-0", ".log"} {
+		random := randomSource(t)
+		found := 0
+		for range 10 {
+			c := newJournalled(t, random, 3)
+			c.disk.hook = func(op Op, name string) (bool, error) { return op == OpSync && strings.HasSuffix(name, suffix), nil }
+			left := c.run(800+random.Int64N(800), 0)
+			c.end()
+			c.boot(left)
+			if c.check(left) != nil {
+				found++
+			}
+			c.end()
+		}
+		if found == 0 {
+			t.Errorf("syncs of *%s left out: nothing was lost", suffix)
+		}
+	}
+}
+
+// A store is killed while the others go on, each on a disk of its own, and starts again on what is left.
+func TestJournalOutlivesAStore(t *testing.T) {
+	random := randomSource(t)
+	seed := random.Uint64()
+	synctest.Test(t, func(t *testing.T) {
+		random := rand.New(rand.NewPCG(seed, 0))
+		c := &journalled{t: t, random: random}
+		for i := range 3 {
+			c.writers = append(c.writers, &writer{id: uint16(i + 1), random: rand.New(rand.NewPCG(seed, uint64(i+1))), over: &c.over, logs: map[string]*written{}})
+		}
+		var err error
+		c.journal, err = OpenJournal(c.options(newMemory()))
+		must(t, err)
+		var running sync.WaitGroup
+		for _, w := range c.writers {
+			w.fs = Mem()
+			must(t, w.fs.MkdirAll(w.dir(), 0o755))
+			syncDir(t, w.fs, filepath.Dir(w.dir()))
+			running.Go(func() {
+				for life := range 30 {
+					must(t, w.fs.Share(c.journal, w.id, w.dir()))
+					left := make(chan *FS, 1)
+					at := 1 + w.random.Int64N(300)
+					w.fs.BeforeSync(func(n int64) {
+						if n == at {
+							left <- w.fs.Crash([]int{0, 50, 100}[life%3], w.random)
+						}
+					})
+					w.run(t, 10_000)
+					must(t, w.file.Close())
+					w.fs = <-left
+					if err := w.check(w.fs); err != nil {
+						t.Errorf("store %d, life %d: %v", w.id, life, err)
+						return
+					}
+				}
+			})
+		}
+		running.Wait()
+		must(t, c.journal.err)
+		must(t, c.journal.Close())
+	})
+}
+
+// What a killed store had handed over and not synced may be synced later by another: it is no part of the store's next life.
+func TestJournalForgetsAFormerLife(t *testing.T) {
+	o := JournalOptions{FS: newMemory(), Dir: "/", Bytes: 64 << 10, Logs: map[uint16]string{1: "/", 2: "/"}}
+	j, err := OpenJournal(o)
+	must(t, err)
+	killed, other := Mem(), Mem()
+	must(t, killed.Share(j, 1, "/"))
+	must(t, other.Share(j, 2, "/"))
+	log := put(t, killed, "/1.log", "synced")
+	_, err = log.WriteAt([]byte("too"), 10)
+	must(t, err)
+	must(t, log.Sync())
+	_, err = log.WriteAt([]byte("lost"), 13)
+	must(t, err)
+	const want = "synced\x00\x00\x00\x00too"
+	for life := range 2 {
+		killed = killed.Crash(0, nil)
+		if got := read(t, killed, "/1.log"); got != want {
+			t.Errorf("life %d: %q; want %q", life, got, want)
+		}
+		must(t, killed.Share(j, 1, "/"))
+		must(t, put(t, other, fmt.Sprintf("/%d.log", life), "x").Sync())
+	}
+	must(t, j.Close())
+}
+
+// When the journal's disk fails, each store syncs for itself, and nothing is lost.
+func TestJournalFails(t *testing.T) {
+	for _, op := range []Op{OpWrite, OpSync} {
+		random := randomSource(t)
+		for round := range 10 {
+			c := newJournalled(t, random, 3)
+			var count atomic.Int64
+			at := 1 + random.Int64N(500)
+			c.disk.hook = func(o Op, name string) (bool, error) {
+				if o == op && strings.HasPrefix(filepath.Base(name), "journal") && count.Add(1) >= at {
+					return false, syscall.EIO
+				}
+				return false, nil
+			}
+			left := c.run(1500, []int{0, 50, 100}[round%3])
+			if !errors.Is(c.journal.err, syscall.EIO) {
+				t.Fatalf("the journal has failed with %v; want %v", c.journal.err, syscall.EIO)
+			}
+			for _, w := range c.writers {
+				if err := w.fs.Failed(); err != nil {
+					t.Errorf("store %d: fenced: %v", w.id, err)
+				}
+			}
+			c.end()
+			c.boot(left)
+			if err := c.check(left); err != nil {
+				t.Fatalf("%s %d of the journal fails: %v", op, at, err)
+			}
+			c.end()
+		}
+	}
+}
+
+// A log that cannot be synced when its segment is left fences its store alone; what was acknowledged stays in the journal.
+func TestJournalFencesOneStore(t *testing.T) {
+	random := randomSource(t)
+	for round := range 10 {
+		c := newJournalled(t, random, 3)
+		c.disk.hook = func(op Op, name string) (bool, error) {
+			if op == OpSync && strings.HasPrefix(name, "/store-2/") {
+				return false, syscall.EIO
+			}
+			return false, nil
+		}
+		left := c.run(1500, []int{0, 50, 100}[round%3])
+		for _, w := range c.writers {
+			if err := w.fs.Failed(); errors.Is(err, syscall.EIO) != (w.id == 2) {
+				t.Errorf("store %d: failed: %v", w.id, err)
+			}
+		}
+		if err := c.journal.Close(); !errors.Is(err, syscall.EIO) {
+			t.Errorf("the journal closes with %v; want %v", err, syscall.EIO)
+		}
+		for _, m := range []*memory{c.disk.memory.crash(0, random), left} {
+			c.boot(m)
+			if err := c.check(m); err != nil {
+				t.Fatal(err)
+			}
+			c.end()
+		}
+	}
+}
+
+// On the machine's disk, logs that have lost what was not synced are made whole; a damaged journal is refused.
+func TestJournalOnDisk(t *testing.T) {
+	dir := t.TempDir()
+	o := JournalOptions{Dir: dir, Logs: map[uint16]string{1: dir + "/a", 2: dir + "/b"}, Bytes: 1 << 20}
+	j, err := OpenJournal(o)
+	must(t, err)
+	var stores []*FS
+	names := []string{dir + "/a/000001.log", dir + "/b/000001.log", dir + "/b/other.sst"}
+	for i := range 2 {
+		fs := OS()
+		must(t, fs.MkdirAll(filepath.Dir(names[i]), 0o755))
+		must(t, fs.Share(j, uint16(i+1), filepath.Dir(names[i])))
+		stores = append(stores, fs)
+	}
+	former := put(t, stores[0], names[0], strings.Repeat("former life ", 10))
+	must(t, former.Sync())
+	must(t, former.Close())
+	must(t, stores[0].Remove(names[0]))
+	var files []vfs.File
+	for i, name := range names {
+		f := put(t, stores[min(i, 1)], name, name)
+		must(t, f.Sync())
+		files = append(files, f)
+	}
+	if a, b := stores[0].Stats().Syncs, stores[1].Stats().Syncs; a != 2 || b != 2 {
+		t.Errorf("%d and %d syncs counted; want 2, and 1 for the log with 1 for the other file", a, b)
+	}
+	for _, f := range files {
+		must(t, f.Close())
+	}
+	must(t, os.Truncate(names[0], 5)) // as a power cut may do
+	must(t, os.WriteFile(names[1], bytes.Repeat([]byte{7}, len(names[1])), 0o644))
+	moved := t.TempDir()
+	must(t, os.CopyFS(moved, os.DirFS(dir)))
+	must(t, j.Close())
+
+	o.Dir, o.Logs = moved, map[uint16]string{1: moved + "/a", 2: moved + "/b"}
+	j, err = OpenJournal(o)
+	must(t, err)
+	must(t, j.Close())
+	for _, name := range names {
+		if got := read(t, vfs.Default, moved+strings.TrimPrefix(name, dir)); got != name {
+			t.Errorf("%s = %q", name, got)
+		}
+	}
+
+	f, err := os.OpenFile(moved+"/journal-1", os.O_RDWR, 0)
+	must(t, err)
+	_, err = f.WriteAt([]byte("x"), 10)
+	must(t, err)
+	must(t, f.Close())
+	if _, err := OpenJournal(o); err == nil || !strings.Contains(err.Error(), "damaged") {
+		t.Errorf("damaged journal opened: %v", err)
+	}
+}

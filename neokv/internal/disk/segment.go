@@ -1,0 +1,215 @@
+package disk
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"os"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+// segment is one of a journal's two files. Integers are big-endian:
+//
+//	segment  group* ; each begins at a multiple of 4096, with zeros before it
+//	group    magic u32 | CRC-32C u32 of what follows | epoch u64 | sequence u64 | length u32 of the records | record*
+//	record   kind u8 | length u8 of the name | store u16 | length u32 of the bytes | offset u64 | name | bytes
+//
+// A record of kind 1 says what was written to a log. One of kind 2 says that records before it, of that log or, without a name, of all the
+// store's logs, count no more. A store is named by its number and a log by its name in the store's folder, so that folders can be
+// moved.
+type segment struct {
+	file            vfs.File
+	epoch, sequence uint64     // of the next group
+	end             int64      // where it goes; what is before is synced
+	logs            []*walFile // with bytes in the segment
+	free            bool       // it is empty and waits for its turn
+}
+
+const (
+	pageBytes    = 4096
+	groupMagic   = 0x4e4b4a31
+	groupHeader  = 28
+	recordHeader = 16
+	recordBytes  = 1
+	recordForget = 2
+)
+
+var (
+	castagnoli = crc32.MakeTable(crc32.Castagnoli)
+	zeros      [pageBytes]byte
+)
+
+// pages is the length of a group in the segment.
+func pages(length int) int64 { return int64(length+pageBytes-1) / pageBytes * pageBytes }
+
+// seal fills in the header of a group, and zeros up to the end of its last page.
+func (s *segment) seal(group []byte) []byte {
+	binary.BigEndian.PutUint32(group, groupMagic)
+	binary.BigEndian.PutUint64(group[8:], s.epoch)
+	binary.BigEndian.PutUint64(group[16:], s.sequence)
+	binary.BigEndian.PutUint32(group[24:], uint32(len(group)-groupHeader))
+	binary.BigEndian.PutUint32(group[4:], crc32.Checksum(group[8:], castagnoli))
+	return append(group, zeros[:pages(len(group))-int64(len(group))]...)
+}
+
+// write writes a sealed group and syncs it.
+func (s *segment) write(group []byte) error {
+	if _, err := s.file.WriteAt(group, s.end); err != nil {
+		return err
+	}
+	return s.file.SyncData()
+}
+
+// read returns the records of the group at an offset, and where the next one goes; ok is false if there is no such group. The records lie
+// in buf, which may be nil, or in new memory.
+func (s *segment) read(at, size int64, sequence uint64, buf []byte) (records []byte, next int64, ok bool, err error) {
+	if at+pageBytes > size {
+		return buf, 0, false, nil
+	}
+	head := make([]byte, groupHeader)
+	if _, err := s.file.ReadAt(head, at); err != nil {
+		return buf, 0, false, err
+	}
+	length := int64(binary.BigEndian.Uint32(head[24:]))
+	next = at + pages(groupHeader+int(length))
+	if binary.BigEndian.Uint32(head) != groupMagic || binary.BigEndian.Uint64(head[8:]) != s.epoch ||
+		binary.BigEndian.Uint64(head[16:]) != sequence || next > size {
+		return buf, 0, false, nil
+	}
+	if int64(cap(buf)) < length {
+		buf = make([]byte, length)
+	}
+	buf = buf[:length]
+	if _, err := s.file.ReadAt(buf, at+groupHeader); err != nil {
+		return buf, 0, false, err
+	}
+	sum := crc32.Update(crc32.Checksum(head[8:], castagnoli), castagnoli, buf)
+	return buf, next, sum == binary.BigEndian.Uint32(head[4:]), nil
+}
+
+// measure finds the segment's epoch and where its groups end. A new segment has the epoch 0.
+func (s *segment) measure() error {
+	info, err := s.file.Stat()
+	if err != nil {
+		return err
+	}
+	head := make([]byte, groupHeader)
+	if info.Size() >= pageBytes {
+		if _, err := s.file.ReadAt(head, 0); err != nil {
+			return err
+		}
+	}
+	if [groupHeader]byte(head) == [groupHeader]byte{} {
+		return nil
+	}
+	s.epoch = binary.BigEndian.Uint64(head[8:])
+	var buf []byte
+	for {
+		var next int64
+		var ok bool
+		buf, next, ok, err = s.read(s.end, info.Size(), s.sequence, buf)
+		if err != nil {
+			return err
+		}
+		if !ok {
+			break
+		}
+		s.end, s.sequence = next, s.sequence+1
+	}
+	if s.end == 0 {
+		return errors.New("damaged at its beginning")
+	}
+	return nil
+}
+
+// record is one of a group, as read back.
+type record struct {
+	kind  byte
+	store uint16
+	off   int64
+	name  string
+	data  []byte // valid until the next record
+}
+
+// each calls fn with every record before the segment's end.
+func (s *segment) each(fn func(record) error) error {
+	var buf []byte
+	for at, sequence := int64(0), uint64(0); at < s.end; sequence++ {
+		records, next, ok, err := s.read(at, s.end, sequence, buf)
+		if err != nil {
+			return err
+		}
+		if !ok {
+			return fmt.Errorf("damaged at %d", at)
+		}
+		for rest := records; len(rest) > 0; {
+			name, size := int(rest[1]), int(binary.BigEndian.Uint32(rest[4:]))
+			r := record{kind: rest[0], store: binary.BigEndian.Uint16(rest[2:]), off: int64(binary.BigEndian.Uint64(rest[8:]))}
+			rest = rest[recordHeader:]
+			r.name, r.data, rest = string(rest[:name]), rest[name:name+size], rest[name+size:]
+			if err := fn(r); err != nil {
+				return err
+			}
+		}
+		at, buf = next, records
+	}
+	return nil
+}
+
+// replay writes records to those logs that exist, and syncs these. each is called twice, and must call its function with the same
+// records. logs are the stores' folders.
+func replay(each func(func(record) error) error, fs vfs.FS, logs map[uint16]string) error {
+	type log struct {
+		store uint16
+		name  string
+	}
+	forgotten := map[log]int{} // the number of the last record that counts no more
+	n := 0
+	err := each(func(r record) error {
+		if n++; r.kind == recordForget {
+			forgotten[log{r.store, r.name}] = n
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	files := map[log]vfs.File{} // nil for those that do not exist
+	open := func(l log) (vfs.File, error) {
+		dir, ok := logs[l.store]
+		if !ok {
+			return nil, fmt.Errorf("it has logs of store %d, which is not of this cluster", l.store)
+		}
+		path := fs.PathJoin(dir, l.name)
+		if _, err := fs.Stat(path); errors.Is(err, os.ErrNotExist) {
+			return nil, nil
+		}
+		return fs.OpenReadWrite(path, "journal")
+	}
+	n = 0
+	err = each(func(r record) (err error) {
+		l := log{r.store, r.name}
+		if n++; r.kind != recordBytes || n < max(forgotten[l], forgotten[log{store: r.store}]) {
+			return nil
+		}
+		file, ok := files[l]
+		if !ok {
+			if file, err = open(l); err != nil {
+				return err
+			}
+			files[l] = file
+		}
+		if file != nil {
+			_, err = file.WriteAt(r.data, r.off)
+		}
+		return err
+	})
+	for _, file := range files {
+		if file != nil {
+			err = errors.Join(err, file.Sync(), file.Close())
+		}
+	}
+	return err
+}
