@@ -67,12 +67,13 @@ func typeTests() (all []test) {
 			}
 			all = append(all, t)
 			if proxy {
-				t.name, t.doc, t.proxy = name+"-proxy-50-"+fmt.Sprint(pipeline), t.doc+" on the proxy port: one key, so one region", true
-				t.fits = func(t target) bool { return t.proxy || t.name == "redis" }
-				t.run = func(ctx context.Context, x *bench, to target, in *instance, r *run) error {
-					return x.send(ctx, t, to, in, r)
+				p := t
+				p.name, p.doc, p.proxy = name+"-proxy-50-"+fmt.Sprint(pipeline), t.doc+" on the proxy port: one key, so one region", true
+				p.fits = func(t target) bool { return t.proxy || t.name == "redis" }
+				p.run = func(ctx context.Context, x *bench, to target, in *instance, r *run) error {
+					return x.send(ctx, p, to, in, r)
 				}
-				all = append(all, t)
+				all = append(all, p)
 			}
 		}
 	}

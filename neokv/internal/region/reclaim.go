@@ -90,7 +90,7 @@ const (
 	// logRest is how often logs are looked at: one of a region where nothing has been applied meanwhile is at rest. logWorth is how many
 	// bytes of it are worth a cut.
 	logRest  = 10 * time.Second
-	logWorth = 1 << 20
+	logWorth = 64 << 10
 	// never is no number of batches.
 	never = ^uint64(0)
 )
