@@ -1,6 +1,7 @@
 package neokv
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"testing"
 	"time"
@@ -60,41 +61,56 @@ func TestSweeps(t *testing.T) {
 		}
 		held := func(want bool, when string) {
 			t.Helper()
-			for _, n := range s.c.nodes {
-				content, err := regionContent(n.store.Load(), 1)
-				if err != nil {
-					t.Fatal(err)
-				}
-				state, err := keys.ParseRegionState(content[0])
-				if err != nil {
-					t.Fatal(err)
-				}
+			s.onAll(t, when, func(_ [][]byte, state keys.RegionState) string {
 				if state.CollectedAt != 0 != want {
-					t.Errorf("store %d, %s: last write of a collection at index %d; want any %v", n.id, when, state.CollectedAt, want)
+					return fmt.Sprintf("last write of a collection at index %d; want any %v", state.CollectedAt, want)
 				}
-			}
+				return ""
+			})
 		}
 		first, second := s.nearby(strings), s.nearby(strings+1)
 		at.ask("HSET", first, "f", "v")
 		at.ask("HSET", second, "f", "v")
 		at.ask("PEXPIRE", second, "200000")
-		time.Sleep(3 * time.Minute)
+		time.Sleep(3 * time.Minute) // in which nothing is to change
 		held(true, "with two hashes")
 		if got := at.ask("DEL", first); got != "1" {
 			t.Errorf("DEL = %s", got)
 		}
-		time.Sleep(10 * time.Second)
+		time.Sleep(10 * time.Second) // likewise
 		held(true, "with one that expires soon")
-		time.Sleep(5 * time.Minute)
 		held(false, "with none")
 		at.ask("SET", first, "v") // blindly
 		at.ask("HSET", second, "f", "v")
-		time.Sleep(10 * time.Second) // until the followers have applied it, too
 		held(true, "with one again")
 		if got := at.ask("HGET", second, "f"); got != "v" {
 			t.Errorf("HGET = %s", got)
 		}
 	})
+}
+
+// onAll waits until wrong finds nothing wrong with what any store has of region 1, for ten minutes at most.
+func (s *sim) onAll(t *testing.T, when string, wrong func(content [][]byte, state keys.RegionState) string) {
+	t.Helper()
+	for _, n := range s.c.nodes {
+		for end := time.Now().Add(10 * time.Minute); ; time.Sleep(5 * time.Second) {
+			content, err := regionContent(n.store.Load(), 1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			state, err := keys.ParseRegionState(content[0])
+			if err != nil {
+				t.Fatal(err)
+			}
+			what := wrong(content, state)
+			if what == "" {
+				break
+			}
+			if time.Now().After(end) {
+				t.Fatalf("store %d, %s: %s", n.id, when, what)
+			}
+		}
+	}
 }
 
 // TestLegacyStrings: strings of phase 1 are read, migrated and cleared through the log, alike on all stores, and the region forgets them when
@@ -110,15 +126,7 @@ func TestLegacyStrings(t *testing.T) {
 		}
 		held := func(want int, any bool, when string) {
 			t.Helper()
-			for _, n := range s.c.nodes {
-				content, err := regionContent(n.store.Load(), 1)
-				if err != nil {
-					t.Fatal(err)
-				}
-				state, err := keys.ParseRegionState(content[0])
-				if err != nil {
-					t.Fatal(err)
-				}
+			s.onAll(t, when, func(content [][]byte, state keys.RegionState) string {
 				have := 0
 				for i := 1; i < len(content); i += 2 {
 					if k, err := keys.ParseRedis(content[i]); err == nil && k.Legacy() {
@@ -126,9 +134,10 @@ func TestLegacyStrings(t *testing.T) {
 					}
 				}
 				if have != want || state.LegacyAt != 0 != any {
-					t.Errorf("store %d, %s: %d legacy strings, last write of one at index %d; want %d, and any %v", n.id, when, have, state.LegacyAt, want, any)
+					return fmt.Sprintf("%d legacy strings, last write of one at index %d; want %d, and any %v", have, state.LegacyAt, want, any)
 				}
-			}
+				return ""
+			})
 		}
 		a, b, brief, h := s.nearby(0), s.nearby(1), s.nearby(2), s.nearby(3)
 		expect("1", "HSET", h, "f", "v")
@@ -139,26 +148,22 @@ func TestLegacyStrings(t *testing.T) {
 		expect("one", "GET", a)
 		expect("over a hash", "GET", h)
 		expect("gone soon", "GET", brief)
-		time.Sleep(5 * time.Second)
-		expect("", "GET", brief)
+		until(t, "end of the string with a TTL", func() bool { return at.ask("GET", brief) == "" })
 		expect("3", "DBSIZE")
 		expect("WRONGTYPE", "SADD", a, "m")
 		held(4, true, "before any is written")
 		expect("3", "INCR", b)
 		expect("OK", "SET", a, "new")
-		time.Sleep(5 * time.Second)
 		held(2, true, "when two are migrated")
 		expect("1", "DEL", h)
 		expect("OK", "SET", b, "new")
-		time.Sleep(5 * time.Minute)
+		time.Sleep(5 * time.Minute) // of sweeps that must not take it for none
 		held(1, true, "with one that has expired")
 		expect("OK", "SET", brief, "new")
-		time.Sleep(5 * time.Minute)
 		held(0, false, "with none")
 		expect("OK", "NEOKV", "LEGACYSET", b, "2")
 		expect("OK", "FLUSHDB")
 		expect("", "GET", b)
-		time.Sleep(5 * time.Second)
 		held(0, false, "behind FLUSHDB")
 	})
 }

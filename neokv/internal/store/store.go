@@ -119,12 +119,13 @@ func Open(o Options) (s *Store, err error) {
 		counters: counters{disk: o.FS.Stats(), regions: make(map[topology.RegionID]*region.Counters)},
 	}
 	s.replicas.Store(new(map[topology.RegionID]*region.Replica))
+	replicas := func() map[topology.RegionID]*region.Replica { return *s.replicas.Load() }
 	s.cleaner = region.NewCleaner(region.CleanerOptions{
-		Knobs: o.Settings.Redis, Replicas: func() map[topology.RegionID]*region.Replica { return *s.replicas.Load() },
+		Knobs: o.Settings.Redis, Replicas: replicas,
 		Rand: rand.New(rand.NewPCG(o.Rand.Uint64(), o.Rand.Uint64())),
 	})
 	s.reclaim = region.NewReclaimer(region.ReclaimerOptions{
-		Knobs: o.Settings.Redis, Replicas: func() map[topology.RegionID]*region.Replica { return *s.replicas.Load() },
+		Knobs: o.Settings.Redis, Replicas: replicas,
 	})
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	// First what cuts a store off whose disk fails, as it may at any moment from here on.
