@@ -39,6 +39,7 @@ type Engine struct {
 	events  events
 	deleted atomic.Uint64
 	settled atomic.Int64 // Unix ms of the last flush by settle
+	rested  uint64       // bytes of batches as of the last Rest
 
 	// The pools belong to the engine, not to the package, so that nothing crosses from one virtual-time bubble into the next.
 	views   sync.Pool
@@ -129,6 +130,24 @@ func (e *Engine) Flush() error {
 		return fmt.Errorf("engine: flush: %w", err)
 	}
 	return nil
+}
+
+const (
+	// restWrites is how many bytes of batches, between two calls of Rest, an engine at rest may still get.
+	restWrites = 64 << 10
+	// restLog is how large a write-ahead log stays in an engine at rest.
+	restLog = 1 << 20
+)
+
+// Rest is to be called every ten seconds or so, by one goroutine. Where hardly anything was written since the last time, and the
+// write-ahead log is large, it begins a flush, which lets the log's space go. Else it would stay until as much again is written.
+func (e *Engine) Rest() {
+	wal := e.db.Metrics().WAL
+	written := wal.BytesIn - e.rested
+	e.rested = wal.BytesIn
+	if written < restWrites && wal.Size > restLog {
+		_ = e.Flush() // an error is one of the disk, which the next commit meets, too
+	}
 }
 
 // settlePause is how much time there is at least between two flushes by settle.

@@ -365,6 +365,60 @@ func TestFlushGivesSpaceBack(t *testing.T) {
 	}
 }
 
+// TestRestGivesLogsBack: a log goes when it is flushed, and is flushed when it is large and the engine at rest.
+func TestRestGivesLogsBack(t *testing.T) {
+	synctest.Test(t, testRest)
+}
+
+func testRest(t *testing.T) {
+	o := testOptions(t, vfs.NewMem())
+	e := open(t, o)
+	defer func() { must(t, e.Close()) }()
+	write := func(bytes int) {
+		b := e.NewBatch()
+		must(t, b.Set(metadataKey(bytes), make([]byte, bytes)))
+		must(t, b.Commit(false))
+	}
+	logs := func() (n int, bytes int64) {
+		synctest.Wait()
+		names, err := o.FS.List(o.Dir)
+		must(t, err)
+		for _, name := range names {
+			if strings.HasSuffix(name, ".log") {
+				info, err := o.FS.Stat(o.FS.PathJoin(o.Dir, name))
+				must(t, err)
+				n, bytes = n+1, bytes+info.Size()
+			}
+		}
+		return n, bytes
+	}
+	for range 3 {
+		write(restLog / 2)
+		must(t, e.Flush())
+	}
+	if n, bytes := logs(); n != 1 || bytes > restWrites {
+		t.Errorf("%d logs of %d bytes behind a flush; want one", n, bytes)
+	}
+	write(2 * restLog)
+	e.Rest() // it has just been written
+	write(2 * restWrites)
+	e.Rest()
+	if _, bytes := logs(); bytes < 2*restLog {
+		t.Errorf("%d bytes of logs while the engine is written to", bytes)
+	}
+	write(restWrites / 2)
+	e.Rest()
+	if n, bytes := logs(); n != 1 || bytes > restWrites {
+		t.Errorf("%d logs of %d bytes at rest; want a small one", n, bytes)
+	}
+	before := e.Metrics().Flushes
+	write(restWrites / 2)
+	e.Rest()
+	if synctest.Wait(); e.Metrics().Flushes != before {
+		t.Error("a small log was flushed")
+	}
+}
+
 // TestDeletedKeyWithManyVersions: a view steps over the versions of a deleted key once, and then they are written out.
 func TestDeletedKeyWithManyVersions(t *testing.T) {
 	synctest.Test(t, testDeletedKey)

@@ -104,6 +104,7 @@ func pebbleOptions(o Options, share Share, ev *events) *pebble.Options {
 		WALMinSyncInterval:          func() time.Duration { return k.WALMinSyncInterval },
 		FlushDelayDeleteRange:       deleteRangeDelay,
 
+		Cleaner:       remover{},
 		Logger:        logger{o.Fatal},
 		EventListener: ev.listener(o.Fatal),
 	}
@@ -134,6 +135,18 @@ func spanPolicy(start []byte) (pebble.SpanPolicy, []byte, error) {
 		DisableValueSeparationBySuffix: true,
 	}, []byte{start[0] + 1}, nil
 }
+
+// remover has Pebble remove the write-ahead logs that it needs no more. Else it keeps engine.memtable_count + 1 of them to write over,
+// which shall make their syncs cheaper: with a journal they are not synced, and without one it shows no gain either.
+//
+// Pebble keeps none where the cleaner wants files with their contents, as one does that puts them into an archive. That is all that is
+// taken from it: of its other methods those of DeleteCleaner, which are less deep, take the place.
+type remover struct {
+	pebble.DeleteCleaner
+	archiver
+}
+
+type archiver struct{ pebble.ArchiveCleaner }
 
 // logger keeps Pebble silent except for what is fatal to it. Pebble expects Fatalf not to return; here it does, see Options.Fatal.
 type logger struct{ fatal func(error) }

@@ -25,7 +25,8 @@ import (
 // happened to the region since it looked, even if a snapshot has brought the same orphan back: no element is left without its record. Its
 // version is never used again. A crash takes a suffix of the store's one WAL, so a deletion never outlives the orphan record that it is due to.
 //
-// It also has the logs cut of regions at rest: else what was deleted last would stay in them until more is written.
+// It also has the logs cut of regions at rest, and the write-ahead log of a store at rest: else what was deleted last would stay in them
+// until more is written.
 //
 // Like the cleaner, behind each step it leaves the store to others for a multiple of the time that the step took. The engine gives the
 // space back by itself behind range deletions, and where the cleaner has it flushed.
@@ -43,6 +44,8 @@ type ReclaimerOptions struct {
 	Knobs settings.Redis
 	// Replicas returns the store's replicas; it is not changed any more.
 	Replicas func() map[topology.RegionID]*Replica
+	// Rest is called every logRest.
+	Rest func()
 }
 
 // orphanage is how far the reclaimer is in a region.
@@ -110,7 +113,11 @@ func (x *Reclaimer) run(ctx context.Context) {
 	tick := time.NewTicker(reclaimTick)
 	defer tick.Stop()
 	for ctx.Err() == nil {
-		x.trimLogs(time.Now())
+		if now := time.Now(); !now.Before(x.trim) {
+			x.trim = now.Add(logRest)
+			x.trimLogs()
+			x.o.Rest()
+		}
 		if !x.pass(ctx) {
 			select {
 			case <-ctx.Done():
@@ -154,11 +161,7 @@ func (x *Reclaimer) site(id topology.RegionID, r *Replica) *orphanage {
 
 // trimLogs cuts the logs of regions at rest that take twice the space of the region's data: a replica that has missed what was in one
 // is then brought up to date by a snapshot at less cost than by the log.
-func (x *Reclaimer) trimLogs(now time.Time) {
-	if now.Before(x.trim) {
-		return
-	}
-	x.trim = now.Add(logRest)
+func (x *Reclaimer) trimLogs() {
 	for id, r := range x.o.Replicas() {
 		s := x.site(id, r)
 		if applied := r.applied.Load(); applied != s.applied {

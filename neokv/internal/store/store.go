@@ -125,7 +125,7 @@ func Open(o Options) (s *Store, err error) {
 		Rand: rand.New(rand.NewPCG(o.Rand.Uint64(), o.Rand.Uint64())),
 	})
 	s.reclaim = region.NewReclaimer(region.ReclaimerOptions{
-		Knobs: o.Settings.Redis, Replicas: replicas,
+		Knobs: o.Settings.Redis, Replicas: replicas, Rest: func() { s.engine.Rest() },
 	})
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	// First what cuts a store off whose disk fails, as it may at any moment from here on.
