@@ -4,5 +4,5 @@ package disk
 
 import "errors"
 
-// extend is known on Linux only.
-func extend(fd uintptr, offset, length int64) error { return errors.ErrUnsupported }
+// allocate is known on Linux only.
+func allocate(fd uintptr, from, to int64) error { return errors.ErrUnsupported }

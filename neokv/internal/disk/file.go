@@ -18,6 +18,8 @@ type file struct {
 	name     string
 	writable bool
 	off      int64 // where Read and Write go on
+	wanted   int64 // how long Preallocate wants the file to be
+	extended int64 // how long it is for that reason
 	copied   atomic.Pointer[vfs.File]
 }
 
@@ -31,6 +33,9 @@ func (f *FS) opened(base vfs.File, name string, writable bool) *file {
 func (x *file) Write(p []byte) (int, error) {
 	n := 0
 	if x.fs.fenced.Load() == nil {
+		if end := x.off + int64(len(p)); end > x.extended && x.extended < x.wanted {
+			x.extended = extend(x.base, x.extended, end)
+		}
 		var err error
 		if n, err = x.pass(p, x.off, x.base.Write); err == nil || !x.writable {
 			x.off += int64(n)
@@ -203,15 +208,27 @@ func (x *file) SyncTo(length int64) (fullSync bool, err error) {
 	return fullSync, nil
 }
 
-// Preallocate is part of vfs.File. It is advice: whether the disk is full, the write will tell.
+// Preallocate is part of vfs.File. It is advice, which Write follows in steps, so that a file in which hardly anything is written stays small,
+// and not at all where the journal syncs in the file's place.
 func (x *file) Preallocate(offset, length int64) error {
-	if x.fs.fenced.Load() != nil {
-		return nil
-	}
-	if fd := x.base.Fd(); fd == vfs.InvalidFd || extend(fd, offset, length) != nil {
-		_ = x.base.Preallocate(offset, length)
+	if x.log == nil {
+		x.wanted = offset + length
 	}
 	return nil
+}
+
+// extendBytes is by how much a file is made longer at once.
+const extendBytes = 1 << 20
+
+// extend makes a file longer, with zeros, than the given end of what is about to be written, and returns its new length. To sync what
+// is written need not sync the file's length then, which costs the disk another write. It is advice: whether the disk is full, the
+// write will tell. Only of files whose reader stops at zeros.
+func extend(f vfs.File, length, end int64) int64 {
+	to := (end + extendBytes) / extendBytes * extendBytes
+	if fd := f.Fd(); fd == vfs.InvalidFd || allocate(fd, length, to) != nil {
+		_ = f.Preallocate(length, to-length)
+	}
+	return to
 }
 
 // Prefetch is part of vfs.File.

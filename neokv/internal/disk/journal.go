@@ -1,6 +1,7 @@
 package disk
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -21,6 +22,8 @@ import (
 //   - A group is written when the one before it is synced. So of a segment's groups all but the last are whole, and if the last is
 //     torn nobody was told of it. Groups of a segment have the segment's epoch and are numbered from 0: what an earlier use of the
 //     segment has left behind them is not taken for one of them, since each use takes a larger epoch than any before.
+//   - A group is not taken for the last one while another of its segment stands behind it: a disk that loses what it has synced is
+//     reported, not passed over.
 //   - A segment is used again only when every log with bytes in it has been synced itself or is gone. Then its first group is
 //     overwritten by an empty one of a new epoch, which fits into a sector; so what is in neither segment is in the logs.
 //   - Who opens the journal writes what both segments hold to the logs, in the order of epochs, syncs the logs, and then empties the
@@ -30,7 +33,9 @@ import (
 //     once, so that it does no harm if what was synced long ago is written again.
 //
 // If a segment cannot be written or synced, or a log cannot, the journal is broken for good: from then on each log is synced itself. What
-// was acknowledged through the journal stays in the segments, which are not used again.
+// was acknowledged through the journal stays in the segments, which are not used again. Nobody but the store whose log it is is fenced.
+//
+// The segments' files grow with what is written. When hardly anything is, the segments are used in turn until both are small again.
 type Journal struct {
 	bytes int64 // of a segment
 
@@ -46,12 +51,17 @@ type Journal struct {
 	touched  []*walFile // the logs with bytes in pending
 	handed   uint64     // counts what was handed over
 	durable  uint64     // handed as of the last group that is synced
+	total    int64      // bytes of groups written
 	waiting  int        // callers whose bytes are pending
 	leading  bool       // a group is on its way
 	err      error      // why the journal is broken
-	closing  bool
+	quiet    bool       // hardly anything is written
+	cancel   func()
 	settler  sync.WaitGroup
 }
+
+// restTime is how often the journal looks whether hardly anything is written: so much, or less, that a segment grows once.
+const restTime = 10 * time.Second
 
 // walFile is a log that is journalled. The journal's mutex protects it.
 type walFile struct {
@@ -97,7 +107,21 @@ func OpenJournal(o JournalOptions) (*Journal, error) {
 	if err != nil {
 		return nil, fmt.Errorf("journal in %s: %w", o.Dir, err)
 	}
-	j.settler.Go(j.settle)
+	var ctx context.Context
+	ctx, j.cancel = context.WithCancel(context.Background())
+	j.settler.Go(func() { j.settle(ctx) })
+	j.settler.Go(func() {
+		tick := time.NewTicker(restTime)
+		defer tick.Stop()
+		for seen := int64(0); ; {
+			select {
+			case <-tick.C:
+				seen = j.rest(seen)
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
 	return j, nil
 }
 
@@ -159,9 +183,6 @@ func (j *Journal) openSegments(o JournalOptions) (err error) {
 		if s.file, err = o.FS.OpenReadWrite(o.segment(i), "journal"); err != nil {
 			return err
 		}
-		if fd := s.file.Fd(); fd == vfs.InvalidFd || extend(fd, 0, o.Bytes) != nil {
-			_ = s.file.Preallocate(0, o.Bytes) // advice
-		}
 		if err := s.file.Sync(); err != nil {
 			return err
 		}
@@ -201,7 +222,7 @@ func (j *Journal) older() int {
 // means that it could not, and that the next OpenJournal has to make the logs whole.
 func (j *Journal) Close() error {
 	j.mu.Lock()
-	j.closing = true
+	j.cancel()
 	j.changed.Broadcast()
 	j.mu.Unlock()
 	j.settler.Wait()
@@ -222,9 +243,11 @@ func (j *Journal) Close() error {
 	return errors.Join(err, j.closeSegments())
 }
 
-// empty starts both segments anew. What they hold must be in the logs, synced. The older one goes first, so that at any time the
+// empty starts both segments anew, small. What they hold must be in the logs, synced. The older one goes first, so that at any time the
 // largest epoch can be read.
 func (j *Journal) empty() error {
+	j.quiet = true
+	defer func() { j.quiet = false }()
 	older := j.older()
 	first, second := &j.segments[older], &j.segments[1-older]
 	if err := j.clear(first, second.epoch+1); err != nil {
@@ -234,8 +257,8 @@ func (j *Journal) empty() error {
 	return j.clear(second, first.epoch+1)
 }
 
-// clear overwrites the first group of a segment that nobody needs any more by an empty one of a new epoch. It releases the mutex
-// meanwhile.
+// clear overwrites the first group of a segment that nobody needs any more by an empty one of a new epoch, and makes it small if hardly
+// anything is written. It releases the mutex meanwhile.
 func (j *Journal) clear(s *segment, epoch uint64) error {
 	logs := s.logs
 	s.logs, s.end, s.epoch, s.sequence = nil, 0, epoch, 0
@@ -246,13 +269,16 @@ func (j *Journal) clear(s *segment, epoch uint64) error {
 			unused = append(unused, base)
 		}
 	}
-	group := s.seal(make([]byte, groupHeader, pageBytes))
+	group, shrink := s.seal(make([]byte, groupHeader, pageBytes)), j.quiet
 	j.mu.Unlock()
 	for _, base := range unused {
 		_ = base.Close() // it has been synced, or removed
 	}
 	start := time.Now()
 	err := s.write(group)
+	if shrink && err == nil {
+		s.shrink()
+	}
 	if len(logs) > 0 && err == nil {
 		logs[0].fs.count(time.Since(start)) // some store has to
 	}
@@ -473,6 +499,7 @@ func (j *Journal) lead() (took time.Duration, ok bool) {
 	}
 	s.end += int64(len(group))
 	s.sequence++
+	j.total += int64(len(group))
 	j.durable = handed
 	j.leading = false
 	j.changed.Broadcast()
@@ -503,15 +530,36 @@ func (j *Journal) room() (*segment, error) {
 		if pageBytes+size > j.bytes {
 			return nil, fmt.Errorf("group of %d bytes, segments have %d", size, j.bytes)
 		}
-		if other := &j.segments[1-j.current]; other.free {
-			other.free = false
-			j.current = 1 - j.current
-			j.changed.Broadcast()
-			continue
+		if !j.turn() {
+			j.changed.Wait()
 		}
-		j.changed.Wait()
 	}
 	return nil, j.err
+}
+
+// turn goes over to the other segment, if that is free.
+func (j *Journal) turn() bool {
+	other := &j.segments[1-j.current]
+	if !other.free {
+		return false
+	}
+	other.free = false
+	j.current = 1 - j.current
+	j.changed.Broadcast()
+	return true
+}
+
+// rest has the segments given back what space they do not need, if hardly anything has been written since seen bytes were. It returns
+// how many have been now.
+func (j *Journal) rest(seen int64) int64 {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.quiet = j.total-seen <= extendBytes
+	idle := j.err == nil && !j.leading && j.segments[1-j.current].free // nobody is at a segment
+	if j.quiet && idle && max(j.segments[0].size, j.segments[1].size) > min(2*extendBytes, j.bytes/8) {
+		j.turn()
+	}
+	return j.total
 }
 
 // fail breaks the journal. Whoever waits, and everybody later, syncs his own log.
@@ -524,14 +572,14 @@ func (j *Journal) fail(err error) {
 }
 
 // settle makes the segment that was left free again, each time, until Close.
-func (j *Journal) settle() {
+func (j *Journal) settle(ctx context.Context) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	for {
-		for !j.closing && (j.err != nil || j.segments[1-j.current].free) {
+		for ctx.Err() == nil && (j.err != nil || j.segments[1-j.current].free) {
 			j.changed.Wait()
 		}
-		if j.closing {
+		if ctx.Err() != nil {
 			return
 		}
 		s := &j.segments[1-j.current]

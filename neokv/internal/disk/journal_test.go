@@ -238,8 +238,11 @@ func (c *journalled) run(syncs int64, percent int) *memory {
 	var running sync.WaitGroup
 	for _, w := range c.writers {
 		w.fs.BeforeSync(func(int64) {
-			if count.Add(1) == syncs {
+			switch n := count.Add(1); {
+			case n == syncs:
 				crash()
+			case n%50 == 0:
+				c.journal.rest(0)
 			}
 		})
 		running.Go(func() { w.run(c.t, 2000) })
@@ -444,14 +447,25 @@ func TestJournalFails(t *testing.T) {
 	}
 }
 
-// A log that cannot be synced when its segment is left fences its store alone; what was acknowledged stays in the journal.
+// A log that cannot be synced when its segment is left fences its store alone; what was acknowledged stays in the journal, and the others
+// sync for themselves.
 func TestJournalFencesOneStore(t *testing.T) {
 	random := randomSource(t)
 	for round := range 10 {
 		c := newJournalled(t, random, 3)
+		var failed atomic.Bool
+		var others [4]atomic.Int64 // syncs of their logs since then
 		c.disk.hook = func(op Op, name string) (bool, error) {
-			if op == OpSync && strings.HasPrefix(name, "/store-2/") {
+			var store int
+			if _, err := fmt.Sscanf(name, "/store-%d/", &store); err != nil || op != OpSync {
+				return false, nil
+			}
+			if store == 2 {
+				failed.Store(true)
 				return false, syscall.EIO
+			}
+			if failed.Load() {
+				others[store].Add(1)
 			}
 			return false, nil
 		}
@@ -460,6 +474,9 @@ func TestJournalFencesOneStore(t *testing.T) {
 			if err := w.fs.Failed(); errors.Is(err, syscall.EIO) != (w.id == 2) {
 				t.Errorf("store %d: failed: %v", w.id, err)
 			}
+		}
+		if a, b := others[1].Load(), others[3].Load(); a < 10 || b < 10 {
+			t.Errorf("stores 1 and 3 have synced %d and %d times since; want them to go on", a, b)
 		}
 		if err := c.journal.Close(); !errors.Is(err, syscall.EIO) {
 			t.Errorf("the journal closes with %v; want %v", err, syscall.EIO)
@@ -527,5 +544,111 @@ func TestJournalOnDisk(t *testing.T) {
 	must(t, f.Close())
 	if _, err := OpenJournal(o); err == nil || !strings.Contains(err.Error(), "damaged") {
 		t.Errorf("damaged journal opened: %v", err)
+	}
+}
+
+// A group that was synced and is damaged is not taken for the torn end of its segment as long as another stands behind it.
+func TestJournalDamagedInTheMiddle(t *testing.T) {
+	random := randomSource(t)
+	const groups = 5
+	for round := range 40 {
+		m := newMemory()
+		o := JournalOptions{FS: m, Dir: "/", Bytes: 256 << 10, Logs: map[uint16]string{1: "/"}}
+		j, err := OpenJournal(o)
+		must(t, err)
+		fs := &FS{base: m, mem: m}
+		must(t, fs.Share(j, 1, "/"))
+		f := put(t, fs, "/1.log", "x")
+		s := &j.segments[j.current]
+		var begins []int64
+		for range groups {
+			begins = append(begins, s.end)
+			_, err := f.Write(make([]byte, 1+random.IntN(10_000)))
+			must(t, err)
+			must(t, f.Sync())
+		}
+		at := random.IntN(groups)
+		file, err := m.OpenReadWrite(o.segment(j.current), category)
+		must(t, err)
+		b := make([]byte, 1)
+		off := begins[at] + random.Int64N(groupHeader+recordHeader)
+		_, err = file.ReadAt(b, off)
+		must(t, err)
+		b[0] ^= 1 << random.IntN(8)
+		_, err = file.WriteAt(b, off)
+		must(t, err)
+		_, err = OpenJournal(o)
+		if at == groups-1 { // as if it had never been acknowledged
+			must(t, err)
+		} else if want := fmt.Sprintf("damaged at %d: group", begins[at]); err == nil || !strings.Contains(err.Error(), want) {
+			t.Fatalf("round %d: group %d damaged at %d: %v; want %s", round, at, off, err, want)
+		}
+	}
+}
+
+// The segments grow with what is written, are as large as they were while writing goes on, and small again when it rests; so is a log whose
+// space was asked for beforehand.
+func TestJournalGivesSpaceBack(t *testing.T) {
+	dir := t.TempDir()
+	o := JournalOptions{FS: vfs.Default, Dir: dir, Logs: map[uint16]string{1: dir, 2: dir}, Bytes: 8 << 20}
+	j, err := OpenJournal(o)
+	must(t, err)
+	sizes := func() (sum int64) {
+		for i := range 2 {
+			info, err := os.Stat(o.segment(i))
+			must(t, err)
+			sum += info.Size()
+		}
+		return sum
+	}
+	if got := sizes(); got > 3*extendBytes {
+		t.Errorf("the segments begin with %d bytes", got)
+	}
+	fs, alone := OS(), OS()
+	must(t, fs.Share(j, 1, dir))
+	for i, of := range []*FS{fs, alone} {
+		name := fmt.Sprintf("%s/small%d.log", dir, i)
+		f, err := of.Create(name, category)
+		must(t, err)
+		must(t, f.Preallocate(0, 64<<20))
+		_, err = f.Write([]byte("x"))
+		must(t, err)
+		info, err := os.Stat(name)
+		must(t, err)
+		if want := []int64{1, extendBytes}[i]; info.Size() != want {
+			t.Errorf("%s has %d bytes; want %d", name, info.Size(), want)
+		}
+		must(t, f.Close())
+	}
+	f, err := fs.Create(dir+"/000001.log", category)
+	must(t, err)
+	for range 30 {
+		_, err := f.Write(make([]byte, 1<<20))
+		must(t, err)
+		must(t, f.Sync())
+	}
+	full := sizes()
+	if full < 2*(o.Bytes-extendBytes) {
+		t.Errorf("the segments have %d bytes under load", full)
+	}
+	j.rest(0)
+	j.mu.Lock()
+	total := j.total
+	j.mu.Unlock()
+	for range 2 {
+		j.rest(total)
+		j.mu.Lock()
+		for !j.segments[1-j.current].free {
+			j.changed.Wait()
+		}
+		j.mu.Unlock()
+	}
+	if got := sizes(); got > 3*extendBytes {
+		t.Errorf("the segments have %d bytes at rest, %d under load", got, full)
+	}
+	must(t, f.Close())
+	must(t, j.Close())
+	if got := sizes(); got > 2*pageBytes {
+		t.Errorf("the segments have %d bytes when closed", got)
 	}
 }

@@ -23,6 +23,7 @@ type segment struct {
 	file            vfs.File
 	epoch, sequence uint64     // of the next group
 	end             int64      // where it goes; what is before is synced
+	size            int64      // how long the file is; more than end, so that a sync need not sync the length, too
 	logs            []*walFile // with bytes in the segment
 	free            bool       // it is empty and waits for its turn
 }
@@ -56,47 +57,62 @@ func (s *segment) seal(group []byte) []byte {
 
 // write writes a sealed group and syncs it.
 func (s *segment) write(group []byte) error {
+	if end := s.end + int64(len(group)); end > s.size {
+		s.size = extend(s.file, s.size, end)
+	}
 	if _, err := s.file.WriteAt(group, s.end); err != nil {
 		return err
 	}
 	return s.file.SyncData()
 }
 
-// read returns the records of the group at an offset, and where the next one goes; ok is false if there is no such group. The records lie
-// in buf, which may be nil, or in new memory.
-func (s *segment) read(at, size int64, sequence uint64, buf []byte) (records []byte, next int64, ok bool, err error) {
-	if at+pageBytes > size {
-		return buf, 0, false, nil
+// shrink gives the space of an emptied segment back, where its file can be cut.
+func (s *segment) shrink() {
+	s.size = pageBytes
+	if f, ok := s.file.(interface{ Truncate(int64) error }); ok {
+		_ = f.Truncate(s.size) // what stays is overwritten or cut later
+	}
+}
+
+// read returns the sequence and the records of the group of the segment's epoch at an offset, and where the next one goes; ok is false if
+// there is no such group. The records lie in buf, which may be nil, or in new memory.
+func (s *segment) read(at int64, buf []byte) (sequence uint64, records []byte, next int64, ok bool, err error) {
+	if at+pageBytes > s.size {
+		return 0, buf, 0, false, nil
 	}
 	head := make([]byte, groupHeader)
 	if _, err := s.file.ReadAt(head, at); err != nil {
-		return buf, 0, false, err
+		return 0, buf, 0, false, err
 	}
+	sequence = binary.BigEndian.Uint64(head[16:])
 	length := int64(binary.BigEndian.Uint32(head[24:]))
 	next = at + pages(groupHeader+int(length))
-	if binary.BigEndian.Uint32(head) != groupMagic || binary.BigEndian.Uint64(head[8:]) != s.epoch ||
-		binary.BigEndian.Uint64(head[16:]) != sequence || next > size {
-		return buf, 0, false, nil
+	if binary.BigEndian.Uint32(head) != groupMagic || binary.BigEndian.Uint64(head[8:]) != s.epoch || next > s.size {
+		return 0, buf, 0, false, nil
 	}
 	if int64(cap(buf)) < length {
 		buf = make([]byte, length)
 	}
 	buf = buf[:length]
 	if _, err := s.file.ReadAt(buf, at+groupHeader); err != nil {
-		return buf, 0, false, err
+		return 0, buf, 0, false, err
 	}
 	sum := crc32.Update(crc32.Checksum(head[8:], castagnoli), castagnoli, buf)
-	return buf, next, sum == binary.BigEndian.Uint32(head[4:]), nil
+	return sequence, buf, next, sum == binary.BigEndian.Uint32(head[4:]), nil
 }
 
 // measure finds the segment's epoch and where its groups end. A new segment has the epoch 0.
+//
+// Behind the end there may be a group that was never acknowledged, in part, but no other of this epoch: where there is one, a group
+// that was acknowledged has been damaged, which is an error.
 func (s *segment) measure() error {
 	info, err := s.file.Stat()
 	if err != nil {
 		return err
 	}
+	s.size = info.Size()
 	head := make([]byte, groupHeader)
-	if info.Size() >= pageBytes {
+	if s.size >= pageBytes {
 		if _, err := s.file.ReadAt(head, 0); err != nil {
 			return err
 		}
@@ -106,20 +122,21 @@ func (s *segment) measure() error {
 	}
 	s.epoch = binary.BigEndian.Uint64(head[8:])
 	var buf []byte
-	for {
-		var next int64
-		var ok bool
-		buf, next, ok, err = s.read(s.end, info.Size(), s.sequence, buf)
-		if err != nil {
+	for at := int64(0); at < s.size; {
+		sequence, records, next, ok, err := s.read(at, buf)
+		buf = records
+		switch {
+		case err != nil:
 			return err
+		case ok && at == s.end && sequence == s.sequence:
+			s.end, s.sequence, at = next, s.sequence+1, next
+		case ok && sequence > s.sequence:
+			return fmt.Errorf("damaged at %d: group %d is missing, and %d of the same epoch %d stands at %d", s.end, s.sequence, sequence, s.epoch, at)
+		case s.end == 0:
+			return errors.New("damaged at its beginning")
+		default:
+			at += pageBytes
 		}
-		if !ok {
-			break
-		}
-		s.end, s.sequence = next, s.sequence+1
-	}
-	if s.end == 0 {
-		return errors.New("damaged at its beginning")
 	}
 	return nil
 }
@@ -137,11 +154,11 @@ type record struct {
 func (s *segment) each(fn func(record) error) error {
 	var buf []byte
 	for at, sequence := int64(0), uint64(0); at < s.end; sequence++ {
-		records, next, ok, err := s.read(at, s.end, sequence, buf)
+		found, records, next, ok, err := s.read(at, buf)
 		if err != nil {
 			return err
 		}
-		if !ok {
+		if !ok || found != sequence {
 			return fmt.Errorf("damaged at %d", at)
 		}
 		for rest := records; len(rest) > 0; {
