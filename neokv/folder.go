@@ -15,14 +15,13 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
-	"neokv.dev/neokv/internal/store"
 	"neokv.dev/neokv/internal/topology"
 	"neokv.dev/neokv/settings"
 )
 
 // A cluster's folder:
 //
-//	cluster.json    the record: format version, cluster id, shape, engine.wal_dir; written once
+//	cluster.json    the record: format, cluster id, shape, engine.wal_dir; written once, and where the format is an older one
 //	LOCK            held by the process that runs the cluster
 //	UNSYNCED        there while a cluster runs with engine.wal_sync none: its data may be torn
 //	store-N/        one store's files
@@ -42,6 +41,13 @@ type folder struct {
 	unsynced  bool
 	walDir    string // engine.wal_dir as recorded, absolute; empty for none
 }
+
+// folderFormat is the format of folders, as the record has it; oldFolderFormat is that of those without a journal. A program that knows
+// nothing of journals must not open a folder that may have one: it would not find there what was acknowledged last before a crash.
+const (
+	oldFolderFormat = 1
+	folderFormat    = 2
+)
 
 // record is the content of cluster.json.
 type record struct {
@@ -115,7 +121,10 @@ func openFolder(dir string, asked settings.Cluster, s settings.Settings, discard
 	if err := f.take(have, asked); err != nil {
 		return f, err
 	}
-	return f, f.takeLogs(s.Engine.WALDir)
+	if err := f.takeLogs(s.Engine.WALDir); err != nil || have.Format == folderFormat {
+		return f, err
+	}
+	return f, f.write()
 }
 
 // insist tries to get what a process that was killed a moment ago may still hold, for as long as held says so, at most a second.
@@ -187,8 +196,9 @@ func readRecord(dir string) (*record, error) {
 
 // take makes the record the folder's shape; a shape asked for must be the same.
 func (f *folder) take(r *record, asked settings.Cluster) error {
-	if r.Format != store.FormatVersion {
-		return fmt.Errorf("folder %s has storage format %d, this program reads and writes %d", f.dir, r.Format, store.FormatVersion)
+	if r.Format < oldFolderFormat || r.Format > folderFormat {
+		return fmt.Errorf("folder %s has format %d, this program reads %d and %d, and writes %d",
+			f.dir, r.Format, oldFolderFormat, folderFormat, folderFormat)
 	}
 	id, err := hex.DecodeString(r.Cluster)
 	if err != nil || len(id) != len(f.cluster) {
@@ -259,10 +269,10 @@ func (f *folder) journal() string {
 	return f.logs()
 }
 
-// write makes the record of a new folder.
+// write makes the folder's record, or one of the present format in place of an older one.
 func (f *folder) write() error {
 	text, err := json.MarshalIndent(record{
-		Format: store.FormatVersion, Cluster: hex.EncodeToString(f.cluster[:]),
+		Format: folderFormat, Cluster: hex.EncodeToString(f.cluster[:]),
 		Stores: f.shape.Stores, Replicas: f.shape.Replicas, Regions: f.shape.Regions, WALDir: f.walDir,
 	}, "", "  ")
 	if err != nil {

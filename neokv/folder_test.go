@@ -1,6 +1,7 @@
 package neokv
 
 import (
+	"bytes"
 	"os"
 	"path/filepath"
 	"testing"
@@ -76,6 +77,35 @@ func TestDiscardLogsApart(t *testing.T) {
 	c = start(t, Config{Stores: 1, Regions: 1, Dir: dir, Settings: s, Discard: true})
 	if _, err := os.Stat(logs); !os.IsNotExist(err) || c.folder.logs() == logs {
 		t.Errorf("logs of the discarded data in %s: %v; want none", logs, err)
+	}
+}
+
+// A folder of the format before journals keeps its data, and is of the present format from its first start on: a program that knows of no
+// journal then refuses it.
+func TestOlderFolder(t *testing.T) {
+	dir := t.TempDir()
+	c := start(t, Config{Stores: 2, Regions: 1, Dir: dir})
+	if err := goRedis(t, c).Set(t.Context(), "kept", "yes", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
+	name := filepath.Join(dir, recordName)
+	text, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	older := bytes.Replace(text, []byte(`"format": 2`), []byte(`"format": 1`), 1)
+	if err := os.WriteFile(name, older, 0o600); err != nil || bytes.Equal(older, text) {
+		t.Fatalf("record %s, error %v; want format 2", text, err)
+	}
+	c = start(t, Config{Dir: dir})
+	if v, err := goRedis(t, c).Get(t.Context(), "kept").Result(); err != nil || v != "yes" {
+		t.Errorf("GET = %q, %v", v, err)
+	}
+	if got, err := os.ReadFile(name); err != nil || !bytes.Equal(got, text) {
+		t.Errorf("record %s, error %v; want %s", got, err, text)
 	}
 }
 
