@@ -5,9 +5,14 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"reflect"
+	"runtime"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
+	"unsafe"
+
+	pb "github.com/lni/dragonboat/v4/raftpb"
 
 	"neokv.dev/neokv/internal/disk"
 	"neokv.dev/neokv/internal/meta"
@@ -194,6 +199,43 @@ func testServes(t *testing.T) {
 
 func TestServes(t *testing.T)              { testServes(t) }
 func TestServesInVirtualTime(t *testing.T) { synctest.Test(t, testServes) }
+
+// TestEntrySlices looks whether dragonboat makes its slices of entries as small as it is told to through variables of its own.
+func TestEntrySlices(t *testing.T) {
+	defer func(rate int) { runtime.MemProfileRate = rate }(runtime.MemProfileRate)
+	runtime.MemProfileRate = 1
+	c := newCluster(t, settings.Cluster{Stores: 1, Replicas: 1, Regions: 1})
+	c.untilServing()
+	for range 50 {
+		c.want("+OK\r\n", "SET", "k", "v")
+	}
+	c.close()
+	runtime.GC() // the profile has what was there two collections ago
+	runtime.GC()
+	records := make([]runtime.MemProfileRecord, 1_000_000)
+	n, ok := runtime.MemProfile(records, true)
+	if !ok {
+		t.Fatalf("%d records", n)
+	}
+	seen := false
+	for _, r := range records[:n] {
+		for frames := runtime.CallersFrames(r.Stack()); ; {
+			frame, more := frames.Next()
+			if strings.HasSuffix(frame.Function, "newEntrySlice") {
+				seen = true
+				if size := r.AllocBytes / r.AllocObjects; size > 2*32*int64(unsafe.Sizeof(pb.Entry{})) { // what is allocated is rounded up
+					t.Errorf("slices of %d bytes; want room for 32 entries", size)
+				}
+			}
+			if !more {
+				break
+			}
+		}
+	}
+	if !seen {
+		t.Error("no slice was made")
+	}
+}
 
 // TestSurvivesCrashes cuts the power of one store after the other, and then of all at once.
 func TestSurvivesCrashes(t *testing.T) {
