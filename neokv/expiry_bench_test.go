@@ -166,7 +166,7 @@ func clients(b *testing.B, c *Cluster, tell func(time.Duration)) (stop func()) {
 	}
 }
 
-// folderMB is the size of the files in a folder, logs with the length that they are given when they are made.
+// folderMB is the size of the files in a folder.
 func folderMB(b *testing.B, dir string) float64 { return filesMB(b, dir, "") }
 
 // filesMB is the size of the files whose names end so.

@@ -22,8 +22,8 @@ var (
 
 // BenchmarkReclaim fills hashes on disk, deletes them all at once while clients read and write other keys on a schedule, and measures what
 // the deletion costs, how long it takes until their elements are deleted on all stores and until 95 % of what they took in tables is back (Raft's
-// log keeps its own share until it is cut), and what that does to
-// the clients' response times:
+// log keeps its own share until it is cut), how long until 95 % of the whole folder's size is back, logs and journal included, in which the
+// clients go on writing, and what that does to their response times:
 //
 //	go test ./neokv -run '^$' -bench Reclaim -benchtime 1x
 func BenchmarkReclaim(b *testing.B) {
@@ -81,7 +81,7 @@ func BenchmarkReclaim(b *testing.B) {
 			return fmt.Sprintf("%.0f MB of elements in tables, %.0f MB of Raft's log there, %.0f MB of tables, %.0f MB of WALs, %.0f MB in all",
 				tables(keys.Data), tables(keys.RaftLog), filesMB(b, dir, ".sst"), filesMB(b, dir, ".log"), folderMB(b, dir))
 		}
-		before, full := disk(), tables(keys.Data)
+		before, full, whole := disk(), tables(keys.Data), folderMB(b, dir)
 		mu.Lock()
 		now = 1
 		mu.Unlock()
@@ -114,7 +114,7 @@ func BenchmarkReclaim(b *testing.B) {
 		nc.Close()
 
 		deleted := time.Now()
-		var reclaimed, back time.Duration
+		var reclaimed, back, folder time.Duration
 		share := 0.0
 		for time.Since(deleted) < patience {
 			if reclaimed == 0 && orphans() == 0 {
@@ -123,6 +123,9 @@ func BenchmarkReclaim(b *testing.B) {
 			if share = (full - tables(keys.Data)) / full; share >= 0.95 && back == 0 {
 				back = time.Since(deleted)
 			}
+			if folder == 0 && folderMB(b, dir) <= whole/20 {
+				folder = time.Since(deleted)
+			}
 			time.Sleep(250 * time.Millisecond)
 		}
 		stop()
@@ -130,6 +133,8 @@ func BenchmarkReclaim(b *testing.B) {
 		b.ReportMetric(us(ofHashes, 50)/max(1, us(ofStrings, 50)), "del-ratio")
 		b.ReportMetric(reclaimed.Seconds(), "s-to-reclaim")
 		b.ReportMetric(back.Seconds(), "s-to-95%-back")
+		b.ReportMetric(folder.Seconds(), "s-to-95%-of-folder-back") // 0 if not
+		b.ReportMetric(100*(1-folderMB(b, dir)/whole), "%-of-folder-back")
 		b.ReportMetric(us(times[0], 99), "p99-before-us")
 		b.ReportMetric(us(times[1], 99), "p99-after-us")
 		b.Logf("before: %s", before)
