@@ -50,7 +50,7 @@ var curves = []curve{
 		p.serve = []string{"--regions", fmt.Sprint(n)}
 	}, 1, 16)},
 	{name: "clients", doc: "clients", points: points([]int{1, 10, 50, 200, 500}, func(n int, p *point) { p.clients = n }, 1)},
-	{name: "pipeline", doc: "commands in a pipeline", points: points([]int{1, 4, 16, 64}, func(n int, p *point) { p.pipeline = n }, 0)},
+	{name: "commands", doc: "commands in a pipeline", points: points([]int{1, 4, 16, 64}, func(n int, p *point) { p.pipeline = n }, 0)},
 	{name: "value", doc: "bytes of a value; from 16 KiB on neokv bench cuts a pipeline of 16 so that it has no more than 256 KiB",
 		points: points([]int{16, 256, 1 << 10, 4 << 10, 16 << 10, 64 << 10}, func(n int, p *point) {
 			p.valueBytes, p.records = n, min(keysPerTag, 256<<20/n)
@@ -332,8 +332,9 @@ func (rec *samples) print(to io.Writer) error {
 			more, rule = " blocks read | from disk, B |", "---:|---:|"
 		}
 		fmt.Fprintf(w, "\n**%s**: %s\n\n", c.name, c.doc)
-		fmt.Fprintf(w, "| %s | pipeline | SET, k/s | p50, p99 ms | CPU us | commands per entry | syncs per 1,000 | GET, k/s | p50, p99 ms | CPU us |%s\n", c.name, more)
-		fmt.Fprintf(w, "|---:|---:|---|---|---:|---:|---:|---|---|---:|%s\n", rule)
+		fmt.Fprintf(w, "| %s | pipeline | SET, k/s | p50, p99 ms | CPU us | commands per entry | syncs per 1,000 | written, B | GET, k/s | p50, p99 ms | CPU us |%s\n",
+			c.name, more)
+		fmt.Fprintf(w, "|---:|---:|---|---|---:|---:|---:|---:|---|---|---:|%s\n", rule)
 		for i, p := range c.points {
 			of := func(command string, figure func(sample) float64) (s spread) {
 				for _, r := range rec.all {
@@ -345,10 +346,14 @@ func (rec *samples) print(to io.Writer) error {
 				return s
 			}
 			median := func(command string, figure func(sample) float64) string {
-				if s := of(command, figure); len(s) > 0 {
-					return fmt.Sprintf("%.3g", s.median())
+				s := of(command, figure)
+				switch {
+				case len(s) == 0:
+					return none
+				case s.median() >= 1000:
+					return results.Count(int64(s.median() + 0.5))
 				}
-				return none
+				return fmt.Sprintf("%.3g", s.median())
 			}
 			times := func(command string) string {
 				return median(command, func(s sample) float64 { return s.P50 }) + ", " + median(command, func(s sample) float64 { return s.P99 })
@@ -360,6 +365,9 @@ func (rec *samples) print(to io.Writer) error {
 				of("set", rate).String(), times("set"), median("set", cpu),
 				median("set", func(s sample) float64 { return float64(s.Work["raft_commands"]) / float64(s.Work["raft_entries"]) }),
 				median("set", func(s sample) float64 { return 1000 * s.per("sync_calls") }),
+				median("set", func(s sample) float64 {
+					return s.per("wal_bytes") + s.per("memtable_flush_bytes") + s.per("compaction_bytes")
+				}),
 				of("get", rate).String(), times("get"), median("get", cpu),
 			}
 			if c.blocks {

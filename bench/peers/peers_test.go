@@ -120,7 +120,7 @@ func TestCurvesReport(t *testing.T) {
 			sample{Curve: "data", Point: 1, run: run{Round: round, Test: "get", Value: rate, P50: 2, P99: 7, CPU: 30},
 				Work: results.Work{"block_cache_misses": 50}, Ops: 100, DiskBytes: 400},
 			sample{Curve: "data", Point: 1, run: run{Round: round, Test: "set", Value: 60, P50: 1, P99: 3, CPU: 40},
-				Work: results.Work{"raft_commands": 100, "raft_entries": 10, "sync_calls": 2}, Ops: 100})
+				Work: results.Work{"raft_commands": 100, "raft_entries": 10, "sync_calls": 2, "wal_bytes": 123_000, "compaction_bytes": 400}, Ops: 100})
 	}
 	rec.all = append(rec.all, sample{Curve: "data", run: run{Test: "get", Value: 77, Misses: 3}},
 		sample{Curve: "stores", Point: 2, run: run{Test: "start", Failure: "no disk"}})
@@ -138,8 +138,8 @@ func TestCurvesReport(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		"| 1,000,000 | 16 | 60 (60-60) | 1, 3 | 40 | 10 | 20 | 200 (100-300) | 2, 7 | 30 | 0.5 | 4 |",
-		"| 100,000 | 16 | - | -, - | - | - | - | - | -, - | - | - | - |",
+		"| 1,000,000 | 16 | 60 (60-60) | 1, 3 | 40 | 10 | 20 | 1,234 | 200 (100-300) | 2, 7 | 30 | 0.5 | 4 |",
+		"| 100,000 | 16 | - | -, - | - | - | - | - | - | -, - | - | - | - |",
 		"Left out: data, point 0: get", "INVALID: 3 misses", "Left out: stores, point 2: start", "no disk", "commit abc",
 	} {
 		if !strings.Contains(b.String(), want) {
