@@ -375,30 +375,56 @@ func parseCSV(out string) (r rates, err error) {
 
 // sendAll runs neokv bench against a target that runs.
 func (x *bench) sendAll(ctx context.Context, t test, in *instance, r *run) error {
+	s, err := x.neokvBench(ctx, in, load{
+		command: t.command(), clients: t.clients, pipeline: t.pipeline, records: keysPerTag, valueBytes: valueBytes, warmup: time.Second,
+	})
+	if err != nil {
+		return err
+	}
+	r.measured(s)
+	return nil
+}
+
+// measured takes over what neokv bench has measured.
+func (r *run) measured(s *results.Summary) {
+	ms := func(us int64) float64 { return float64(us) / 1e3 }
+	total := s.Total
+	r.Value, r.P50, r.P95, r.P99 = total.PerSecond/1e3, ms(total.Service.P50), ms(total.Service.P95), ms(total.Service.P99)
+	r.Misses, r.Errors = total.Misses, total.Errors
+	if total.Count > 0 {
+		r.CPU = float64(s.Work["process_cpu_us"]) / float64(total.Count)
+	}
+}
+
+// load is what neokv bench sends.
+type load struct {
+	command                                string // get, which loads the records before, or set
+	clients, pipeline, records, valueBytes int
+	warmup                                 time.Duration // sent without measuring, first
+}
+
+// neokvBench sends a load to a target that runs, and returns what came out.
+func (x *bench) neokvBench(ctx context.Context, in *instance, l load) (*results.Summary, error) {
 	file := filepath.Join(in.dir, "bench.jsonl")
-	args := []string{"bench", "--target", strings.Join(in.addrs, ","), "--workload", t.command(), "--clients", strconv.Itoa(t.clients),
-		"--pipeline", strconv.Itoa(t.pipeline), "--duration", strconv.FormatFloat(x.length, 'f', -1, 64) + "s", "--warmup", "1s", "--records", strconv.Itoa(keysPerTag),
-		"--value-size", strconv.Itoa(valueBytes), "--out", file}
+	args := []string{"bench", "--target", strings.Join(in.addrs, ","), "--workload", l.command, "--clients", strconv.Itoa(l.clients),
+		"--pipeline", strconv.Itoa(l.pipeline), "--duration", strconv.FormatFloat(x.length, 'f', -1, 64) + "s", "--warmup", l.warmup.String(),
+		"--records", strconv.Itoa(l.records), "--value-size", strconv.Itoa(l.valueBytes), "--out", file}
 	if out, err := exec.CommandContext(ctx, x.neokv, args...).CombinedOutput(); err != nil {
-		return fmt.Errorf("neokv %s: %w: %s", strings.Join(args, " "), err, out)
+		return nil, fmt.Errorf("neokv %s: %w: %s", strings.Join(args, " "), err, out)
 	}
 	f, err := os.Open(file)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer f.Close()
 	res, err := results.Read(f)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if res.Summary == nil {
-		return errors.New("neokv bench left no summary")
+		return nil, errors.New("neokv bench left no summary")
 	}
-	total := res.Summary.Total
-	ms := func(us int64) float64 { return float64(us) / 1e3 }
-	r.Value, r.P50, r.P95, r.P99 = total.PerSecond/1e3, ms(total.Service.P50), ms(total.Service.P95), ms(total.Service.P99)
-	r.Misses, r.Errors = total.Misses, total.Errors
-	return nil
+	return res.Summary, nil
 }
 
 // etcdConnections spreads the clients over the three nodes, three connections to each.

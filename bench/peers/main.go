@@ -106,7 +106,7 @@ func command() *cobra.Command {
 	f.StringVar(&p.before, "before", "", "`program` for the target before: another neokv, to compare with")
 	f.StringArrayVar(&p.set, "set", nil, "`setting=value` for neokv serve (not for before); may be repeated")
 	f.StringVar(&report, "report", "", "print the tables of a `file` that was written before, and measure nothing")
-	c.AddCommand(bareCommand())
+	c.AddCommand(curvesCommand(), bareCommand())
 	return c
 }
 
@@ -151,8 +151,19 @@ func (p *plan) check() error {
 }
 
 // run measures and prints. What has been measured when it is interrupted, or something fails, is printed too.
-func (p *plan) run(ctx context.Context) (err error) {
-	dir, err := os.MkdirTemp(p.dir, "peers-")
+func (p *plan) run(ctx context.Context) error {
+	return p.bench(ctx, "peers", func(x *bench, h header) (err error) {
+		if x.out, err = createRecord(x.plan.out, h); err != nil {
+			return err
+		}
+		err = x.rounds(ctx)
+		return errors.Join(err, x.out.close(), x.out.print(os.Stdout))
+	})
+}
+
+// bench makes the programs and a folder for data, finds out about the machine, measures, and removes the folder.
+func (p *plan) bench(ctx context.Context, name string, measure func(*bench, header) error) (err error) {
+	dir, err := os.MkdirTemp(p.dir, name+"-")
 	if err != nil {
 		return err
 	}
@@ -165,14 +176,10 @@ func (p *plan) run(ctx context.Context) (err error) {
 	if h.Disk, err = results.ProbeFolder(dir); err != nil {
 		return err
 	}
-	if p.out == "" {
-		p.out = "peers-" + h.Started.Format("20060102T150405Z") + ".jsonl"
+	if x.plan.out == "" {
+		x.plan.out = name + "-" + h.Started.Format("20060102T150405Z") + ".jsonl"
 	}
-	if x.out, err = createRecord(p.out, h); err != nil {
-		return err
-	}
-	err = x.rounds(ctx)
-	return errors.Join(err, x.out.close(), x.out.print(os.Stdout))
+	return measure(x, h)
 }
 
 // bench is a measurement under way.

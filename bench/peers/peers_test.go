@@ -1,8 +1,14 @@
 package main
 
 import (
+	"encoding/json"
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
+
+	"neokv.dev/neokv/settings"
+	"neokv.dev/results"
 )
 
 func TestParseCSV(t *testing.T) {
@@ -66,5 +72,87 @@ func TestReport(t *testing.T) {
 	}
 	if strings.Contains(words, "get-50-16 : redcon") {
 		t.Errorf("an invalid run has a ratio:\n%s", b.String())
+	}
+}
+
+// Every point is one of a cluster that can be, and no curve has two of the same row.
+func TestCurves(t *testing.T) {
+	for _, c := range curves {
+		rows := map[string]bool{}
+		for _, p := range c.points {
+			row := fmt.Sprint(p.label, p.pipeline)
+			if rows[row] || p.clients < 1 || p.pipeline < 1 || p.records < 1 || p.valueBytes < 1 {
+				t.Errorf("curve %s: row %+v, of %v", c.name, p, rows)
+			}
+			rows[row] = true
+			for i, word := range p.serve {
+				if name, value, set := strings.Cut(word, "="); set {
+					f, err := settings.Find(settings.Fields(&settings.Settings{}), name)
+					if err == nil {
+						err = f.Set(value)
+					}
+					if err != nil {
+						t.Errorf("curve %s: %v", c.name, err)
+					}
+				} else if i%2 == 0 && !slices.Contains([]string{"--set", "--stores", "--replicas", "--regions"}, word) {
+					t.Errorf("curve %s: %q: not a flag", c.name, word)
+				}
+			}
+		}
+	}
+	for _, bad := range []struct {
+		chosen []string
+		plan   plan
+	}{{[]string{"regions", "colour"}, plan{rounds: 1, length: 1}}, {nil, plan{length: 1}}, {nil, plan{rounds: 1}}} {
+		if checkCurves(bad.chosen, bad.plan) == nil {
+			t.Errorf("checkCurves(%v, %+v) = nil; want an error", bad.chosen, bad.plan)
+		}
+	}
+	if err := checkCurves(usualCurves(), plan{rounds: 1, length: 1}); err != nil || slices.Contains(usualCurves(), "data-10m") {
+		t.Errorf("the usual curves are %v: %v", usualCurves(), err)
+	}
+}
+
+func TestCurvesReport(t *testing.T) {
+	rec := samples{header: header{Commit: "abc", Rounds: 2}}
+	for round, rate := range []float64{100, 300} {
+		rec.all = append(rec.all,
+			sample{Curve: "data", Point: 1, run: run{Round: round, Test: "get", Value: rate, P50: 2, P99: 7, CPU: 30},
+				Work: results.Work{"block_cache_misses": 50}, Ops: 100, DiskBytes: 400},
+			sample{Curve: "data", Point: 1, run: run{Round: round, Test: "set", Value: 60, P50: 1, P99: 3, CPU: 40},
+				Work: results.Work{"raft_commands": 100, "raft_entries": 10, "sync_calls": 2, "wal_bytes": 123_000, "compaction_bytes": 400}, Ops: 100})
+	}
+	rec.all = append(rec.all, sample{Curve: "data", run: run{Test: "get", Value: 77, Misses: 3}},
+		sample{Curve: "stores", Point: 2, run: run{Test: "start", Failure: "no disk"}})
+	var file, b strings.Builder
+	to := json.NewEncoder(&file)
+	to.Encode(rec.header)
+	for _, s := range rec.all {
+		to.Encode(s)
+	}
+	read, err := readSamples(strings.NewReader(file.String()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := read.print(&b); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"| 1,000,000 | 16 | 60 (60-60) | 1, 3 | 40 | 10 | 20 | 1,234 | 200 (100-300) | 2, 7 | 30 | 0.5 | 4 |",
+		"| 100,000 | 16 | - | -, - | - | - | - | - | - | -, - | - | - | - |",
+		"Left out: data, point 0: get", "INVALID: 3 misses", "Left out: stores, point 2: start", "no disk", "commit abc",
+	} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("the report lacks %q:\n%s", want, b.String())
+		}
+	}
+	for _, line := range strings.Split(b.String(), "\n") {
+		if strings.Contains(line, "77") && !strings.Contains(line, "Left out") {
+			t.Errorf("an invalid run counts: %s", line)
+		}
+	}
+	strange := strings.Replace(file.String(), `"curve":"stores"`, `"curve":"colour"`, 1)
+	if _, err := readSamples(strings.NewReader(strange)); err == nil {
+		t.Error("a curve that is not one of this program's was read")
 	}
 }

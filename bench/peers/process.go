@@ -78,12 +78,10 @@ func (s *server) kill() {
 
 // use adds up the resident memory and the CPU time of a process and its children: neokv watches itself from a second process.
 func (s *server) use() (bytes int64, cpu time.Duration, err error) {
-	pids := []string{strconv.Itoa(s.cmd.Process.Pid)}
-	for len(pids) > 0 {
-		pid := pids[0]
-		stat, err := os.ReadFile("/proc/" + pid + "/stat")
+	err = s.each(func(proc string) error {
+		stat, err := os.ReadFile(proc + "/stat")
 		if err != nil {
-			return 0, 0, err
+			return err
 		}
 		// Behind the name, which ends with the last parenthesis, proc(5)'s third field is the first.
 		fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
@@ -93,9 +91,40 @@ func (s *server) use() (bytes int64, cpu time.Duration, err error) {
 		}
 		bytes += number(24) * int64(os.Getpagesize())
 		cpu += time.Duration(number(14)+number(15)) * time.Second / 100 // USER_HZ is 100 on Linux
-		children, err := filepath.Glob("/proc/" + pid + "/task/*/children")
+		return nil
+	})
+	return bytes, cpu, err
+}
+
+// diskReads is how many bytes a process and its children have had fetched from disks: what the page cache had is not in it.
+func (s *server) diskReads() (bytes int64, err error) {
+	err = s.each(func(proc string) error {
+		io, err := os.ReadFile(proc + "/io")
 		if err != nil {
-			return 0, 0, err
+			return err
+		}
+		_, field, found := strings.Cut(string(io), "\nread_bytes: ")
+		field, _, _ = strings.Cut(field, "\n")
+		n, err := strconv.ParseInt(field, 10, 64)
+		if !found || err != nil {
+			return fmt.Errorf("%s/io: read_bytes: %q", proc, io)
+		}
+		bytes += n
+		return nil
+	})
+	return bytes, err
+}
+
+// each visits the process and its children, by their folders in /proc.
+func (s *server) each(visit func(proc string) error) error {
+	for pids := []string{strconv.Itoa(s.cmd.Process.Pid)}; len(pids) > 0; {
+		proc := "/proc/" + pids[0]
+		if err := visit(proc); err != nil {
+			return err
+		}
+		children, err := filepath.Glob(proc + "/task/*/children")
+		if err != nil {
+			return err
 		}
 		pids = pids[1:]
 		for _, name := range children {
@@ -103,7 +132,7 @@ func (s *server) use() (bytes int64, cpu time.Duration, err error) {
 			pids = append(pids, strings.Fields(string(b))...)
 		}
 	}
-	return bytes, cpu, nil
+	return nil
 }
 
 // freePorts finds ports nobody listens on, below those that the system gives to outgoing connections.

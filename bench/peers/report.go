@@ -30,6 +30,13 @@ type header struct {
 	Disk    results.DataFolder `json:"disk"`
 }
 
+// String says what was measured on.
+func (h header) String() string {
+	m, d := h.Machine, h.Disk
+	return fmt.Sprintf("%s, %d cores, %.1f GB, %s, Linux %s; %s, fdatasync p50 %v", m.CPU, m.Cores, float64(m.MemoryBytes)/1e9, m.OS, m.Kernel,
+		d.FileSystem, d.SyncP50.Round(time.Microsecond))
+}
+
 // run is one measurement.
 type run struct {
 	Round  int     `json:"round"`
@@ -220,9 +227,7 @@ func (rec *record) columns() (out []string) {
 // print writes the tables.
 func (rec *record) print(to io.Writer) error {
 	w := tabwriter.NewWriter(to, 0, 0, 2, ' ', 0)
-	m, d := rec.Machine, rec.Disk
-	fmt.Fprintf(w, "%s, %d cores, %.1f GB, %s, Linux %s; %s, fdatasync p50 %v\n", m.CPU, m.Cores, float64(m.MemoryBytes)/1e9, m.OS, m.Kernel,
-		d.FileSystem, d.SyncP50.Round(time.Microsecond))
+	fmt.Fprintln(w, rec.header)
 	var loads spread
 	for _, r := range rec.runs {
 		loads = append(loads, r.Load)

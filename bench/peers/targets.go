@@ -18,9 +18,10 @@ import (
 // target is one kind of store.
 type target struct {
 	name, doc string
-	redis     bool // speaks Redis
-	regions   int  // of NeoKV
-	proxy     bool // has a port that takes any key
+	redis     bool     // speaks Redis
+	regions   int      // of NeoKV
+	proxy     bool     // has a port that takes any key
+	serve     []string // further flags of neokv serve, which win over those that it has here
 	start     func(ctx context.Context, x *bench, t target, s start, in *instance) error
 }
 
@@ -132,6 +133,7 @@ func startNeoKV(ctx context.Context, x *bench, t target, s start, in *instance) 
 			args = append(args, "--set", set)
 		}
 	}
+	args = append(args, t.serve...)
 	program, err := filepath.Abs(program)
 	if err != nil {
 		return err

@@ -1,0 +1,386 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"neokv.dev/results"
+)
+
+// This file is the command curves: NeoKV alone, its throughput, latency and work against one thing at a time.
+
+// curve is a table: a row per point, in which one thing differs.
+type curve struct {
+	name, doc string
+	optional  bool // not in the default list
+	blocks    bool // has columns of the blocks that reads need
+	points    []point
+}
+
+func (c curve) key() string { return c.name }
+
+func (c curve) about() string { return c.doc }
+
+// point is a NeoKV of its own, and what is sent to it: GETs of all that has been loaded, then SETs.
+type point struct {
+	label string
+	serve []string // flags of neokv serve beside those of the target neokv
+	load
+}
+
+// usual is the load of a point that says nothing else.
+var usual = load{clients: 50, pipeline: 16, records: keysPerTag, valueBytes: valueBytes}
+
+// curves are in the order of the tables.
+var curves = []curve{
+	{name: "stores", doc: "stores; three replicas, one where there is one store", points: points([]int{1, 3, 5, 9}, func(n int, p *point) {
+		p.serve = []string{"--stores", fmt.Sprint(n), "--replicas", fmt.Sprint(min(n, 3))}
+	}, 1, 16)},
+	{name: "regions", doc: "regions", points: points([]int{1, 8, 32, 128}, func(n int, p *point) {
+		p.serve = []string{"--regions", fmt.Sprint(n)}
+	}, 1, 16)},
+	{name: "clients", doc: "clients", points: points([]int{1, 10, 50, 200, 500}, func(n int, p *point) { p.clients = n }, 1)},
+	{name: "commands", doc: "commands in a pipeline", points: points([]int{1, 4, 16, 64}, func(n int, p *point) { p.pipeline = n }, 0)},
+	{name: "value", doc: "bytes of a value; from 16 KiB on neokv bench cuts a pipeline of 16 so that it has no more than 256 KiB",
+		points: points([]int{16, 256, 1 << 10, 4 << 10, 16 << 10, 64 << 10}, func(n int, p *point) {
+			p.valueBytes, p.records = n, min(keysPerTag, 256<<20/n)
+		}, 16)},
+	{name: "inflight", doc: "raft.max_inflight, entries of a region under way", points: settingPoints("raft.max_inflight", []string{"1", "2", "4", "8", "32"}, 1, 16)},
+	{name: "ops", doc: "raft.batch_max_ops, commands in an entry", points: settingPoints("raft.batch_max_ops", []string{"1", "16", "128", "512", "4096"}, 16)},
+	{name: "bytes", doc: "raft.batch_max_bytes, bytes in an entry", points: settingPoints("raft.batch_max_bytes", []string{"1KiB", "16KiB", "256KiB", "4MiB"}, 16)},
+	{name: "interval", doc: "engine.wal_min_sync_interval, the shortest time between two syncs",
+		points: settingPoints("engine.wal_min_sync_interval", []string{"0s", "500us", "2ms"}, 1, 16)},
+	{name: "sync", doc: "engine.wal_sync; with none acknowledged writes can be lost", points: settingPoints("engine.wal_sync", []string{"always", "none"}, 1, 16)},
+	{name: "shared", doc: "engine.shared_sync, one sync for the logs of all stores of the process",
+		points: settingPoints("engine.shared_sync", []string{"true", "false"}, 1, 16)},
+	{name: "transport", doc: "raft.transport", points: settingPoints("raft.transport", []string{"memory", "tcp"}, 1, 16)},
+	{name: "data", doc: "keys, with a block cache of 16 MiB for all stores", blocks: true, points: dataPoints(keysPerTag, 1_000_000)},
+	{name: "data-10m", doc: "the same with 10,000,000 keys; takes some minutes", blocks: true, optional: true, points: dataPoints(10_000_000)},
+}
+
+// points makes a point of each number, with each of the pipelines; a pipeline of 0 is the point's own affair.
+func points(numbers []int, set func(n int, p *point), pipelines ...int) (all []point) {
+	for _, n := range numbers {
+		for _, pipeline := range pipelines {
+			p := point{label: results.Count(int64(n)), load: usual}
+			if pipeline > 0 {
+				p.pipeline = pipeline
+			}
+			set(n, &p)
+			all = append(all, p)
+		}
+	}
+	return all
+}
+
+// settingPoints makes a point of each value of a setting, with each of the pipelines.
+func settingPoints(name string, values []string, pipelines ...int) (all []point) {
+	for _, v := range values {
+		for _, pipeline := range pipelines {
+			p := point{label: v, serve: []string{"--set", name + "=" + v}, load: usual}
+			p.pipeline = pipeline
+			all = append(all, p)
+		}
+	}
+	return all
+}
+
+func dataPoints(records ...int) []point {
+	return points(records, func(n int, p *point) {
+		p.records, p.serve = n, []string{"--set", "engine.block_cache=16MiB"}
+	}, 16)
+}
+
+func usualCurves() (out []string) {
+	for _, c := range curves {
+		if !c.optional {
+			out = append(out, c.name)
+		}
+	}
+	return out
+}
+
+func curvesCommand() *cobra.Command {
+	var p plan
+	var chosen []string
+	var report string
+	c := &cobra.Command{
+		Use:   "curves",
+		Short: "Measure NeoKV alone against one thing at a time, and print Markdown tables",
+		Long: "Measure NeoKV alone against one thing at a time, and print Markdown tables: a NeoKV of its own for each point, as the target neokv is\n" +
+			"but for what differs, loaded by neokv bench with keys of all slots.\n\nCurves:\n" + list(curves, curve.about),
+		Args: cobra.NoArgs,
+		Example: `  go run . curves
+  go run . curves --curves regions,transport --rounds 5
+  go run . curves --report curves.jsonl`,
+		RunE: func(c *cobra.Command, _ []string) error {
+			if report != "" {
+				f, err := os.Open(report)
+				if err != nil {
+					return err
+				}
+				defer f.Close()
+				rec, err := readSamples(f)
+				if err != nil {
+					return fmt.Errorf("%s: %w", report, err)
+				}
+				return rec.print(os.Stdout)
+			}
+			if err := checkCurves(chosen, p); err != nil {
+				return err
+			}
+			return p.bench(c.Context(), "curves", func(x *bench, h header) (err error) {
+				s := &samples{header: h}
+				if s.file, err = os.Create(x.plan.out); err != nil {
+					return err
+				}
+				err = x.curves(c.Context(), chosen, s)
+				return errors.Join(err, s.file.Close(), s.print(os.Stdout))
+			})
+		},
+	}
+	f := c.Flags()
+	f.StringSliceVar(&chosen, "curves", usualCurves(), "which curves")
+	f.IntVar(&p.rounds, "rounds", 2, "how often to go through all points, every other time backwards")
+	f.Float64Var(&p.length, "seconds", 3, "how long a run of load takes, after a second that does not count")
+	f.StringVar(&p.dir, "dir", "", "`folder` for data, on the disk to measure (default the system's one for temporary files)")
+	f.StringVar(&p.out, "out", "", "`file` for raw figures, JSON Lines (default curves-<UTC time>.jsonl)")
+	f.StringVar(&p.neokv, "neokv", "", "`program` to measure, instead of building one from this tree")
+	f.StringArrayVar(&p.set, "set", nil, "`setting=value` for neokv serve, where the point has no other; may be repeated")
+	f.StringVar(&report, "report", "", "print the tables of a `file` that was written before, and measure nothing")
+	return c
+}
+
+// checkCurves finds all that is wrong with the command line.
+func checkCurves(chosen []string, p plan) error {
+	var wrong []error
+	for _, name := range chosen {
+		if !slices.Contains(names(curves), name) {
+			wrong = append(wrong, fmt.Errorf("--curves %q: want some of %s", name, strings.Join(names(curves), ", ")))
+		}
+	}
+	if p.rounds < 1 {
+		wrong = append(wrong, fmt.Errorf("--rounds %d: want more than 0", p.rounds))
+	}
+	if p.length < 0.1 {
+		wrong = append(wrong, fmt.Errorf("--seconds %g: want at least 0.1", p.length))
+	}
+	return errors.Join(wrong...)
+}
+
+// sample is a line of the file of raw figures, behind the header: one run of neokv bench.
+type sample struct {
+	Curve string       `json:"curve"`
+	Point int          `json:"point"` // its place in the curve
+	run                // Test is the command; CPU, as all of Work, is what the servers say of themselves
+	Work  results.Work `json:"work,omitempty"`
+	Ops   int64        `json:"ops"`
+	// DiskBytes were fetched from a disk for the servers meanwhile; what they read beyond that, the page cache had.
+	DiskBytes int64 `json:"disk_bytes"`
+}
+
+func (s sample) String() string {
+	text := fmt.Sprintf("%-5s %8.4g k/s  p50 %.3g p99 %.3g ms  CPU %.3g us  load %.1f", s.Test, s.Value, s.P50, s.P99, s.CPU, s.Load)
+	if !s.valid() {
+		text += fmt.Sprintf("  INVALID: %d misses, %d errors %s", s.Misses, s.Errors, s.Failure)
+	}
+	return text
+}
+
+// curves goes through all points of the chosen curves.
+func (x *bench) curves(ctx context.Context, chosen []string, s *samples) error {
+	to := json.NewEncoder(s.file)
+	if err := to.Encode(s.header); err != nil {
+		return err
+	}
+	type place struct {
+		curve
+		point int
+	}
+	var all []place
+	for _, c := range curves {
+		for i := range c.points {
+			if slices.Contains(chosen, c.name) {
+				all = append(all, place{c, i})
+			}
+		}
+	}
+	for round := range x.plan.rounds {
+		for i, at := range all {
+			p := at.points[at.point]
+			for _, r := range x.point(ctx, p) {
+				if ctx.Err() != nil {
+					return ctx.Err()
+				}
+				r.Round, r.Curve, r.Point = round, at.name, at.point
+				s.all = append(s.all, r)
+				if err := to.Encode(r); err != nil {
+					return err
+				}
+				fmt.Fprintf(os.Stderr, "%d/%d %-9s %8s  pipeline %-3d %v\n", round*len(all)+i+1, x.plan.rounds*len(all), at.name, p.label, p.pipeline, r)
+			}
+		}
+		slices.Reverse(all)
+	}
+	return nil
+}
+
+// point measures a point once: a sample of GET and one of SET, or one that says why not.
+func (x *bench) point(ctx context.Context, p point) (out []sample) {
+	t := targets[0]
+	t.serve = p.serve
+	r := sample{run: run{Target: t.name, Test: "start", Load: loadAverage()}}
+	in, err := x.start(ctx, t, start{})
+	defer func() { in.stop() }()
+	for _, command := range []string{"get", "set"} {
+		if err == nil {
+			r = sample{run: run{Target: t.name, Test: command, Load: loadAverage()}}
+			p.command = command
+			err = x.sample(ctx, in, p.load, &r)
+		}
+		if err != nil {
+			r.Failure = err.Error()
+			return append(out, r)
+		}
+		out = append(out, r)
+	}
+	return out
+}
+
+// sample sends a load once the target has nothing else to do. A load that reads writes the records first; what follows from that, such as
+// compactions, has its time before anything counts.
+func (x *bench) sample(ctx context.Context, in *instance, l load, r *sample) error {
+	if err := in.settle(ctx); err != nil {
+		return err
+	}
+	before, err := in.servers[0].diskReads()
+	if err != nil {
+		return err
+	}
+	l.warmup = time.Second
+	if l.command == "get" {
+		l.warmup += time.Duration(l.records*(l.valueBytes+valueBytes)/32) * time.Microsecond // 32 MB a second
+	}
+	s, err := x.neokvBench(ctx, in, l)
+	if err != nil {
+		return err
+	}
+	after, err := in.servers[0].diskReads()
+	if err != nil {
+		return err
+	}
+	r.measured(s)
+	r.Work, r.Ops, r.DiskBytes = s.Work, s.Total.Count, after-before
+	return nil
+}
+
+// per divides a counter by the operations.
+func (s sample) per(counter string) float64 { return float64(s.Work[counter]) / float64(s.Ops) }
+
+// samples are what has been measured.
+type samples struct {
+	header
+	all  []sample
+	file *os.File
+}
+
+func readSamples(in io.Reader) (*samples, error) {
+	var rec samples
+	d := json.NewDecoder(bufio.NewReader(in))
+	if err := d.Decode(&rec.header); err != nil {
+		return nil, fmt.Errorf("header: %w", err)
+	}
+	for {
+		var s sample
+		err := d.Decode(&s)
+		if err == io.EOF {
+			return &rec, nil
+		}
+		if err == nil {
+			i := slices.Index(names(curves), s.Curve)
+			if i < 0 || s.Point < 0 || s.Point >= len(curves[i].points) {
+				err = fmt.Errorf("point %d of curve %q: not one of this program's", s.Point, s.Curve)
+			}
+		}
+		if err != nil {
+			return nil, fmt.Errorf("run %d: %w", len(rec.all)+1, err)
+		}
+		rec.all = append(rec.all, s)
+	}
+}
+
+// print writes a table per curve: medians of the rounds, and of the rate its range.
+func (rec *samples) print(to io.Writer) error {
+	w := bufio.NewWriter(to)
+	fmt.Fprintf(w, "%v; commit %s, %s, %d rounds.\n", rec.header, rec.Commit, rec.Started.Format(time.DateOnly), rec.Rounds)
+	for _, c := range curves {
+		if !slices.ContainsFunc(rec.all, func(s sample) bool { return s.Curve == c.name }) {
+			continue
+		}
+		more, rule := "", ""
+		if c.blocks {
+			more, rule = " blocks read | from disk, B |", "---:|---:|"
+		}
+		fmt.Fprintf(w, "\n**%s**: %s\n\n", c.name, c.doc)
+		fmt.Fprintf(w, "| %s | pipeline | SET, k/s | p50, p99 ms | CPU us | commands per entry | syncs per 1,000 | written, B | GET, k/s | p50, p99 ms | CPU us |%s\n",
+			c.name, more)
+		fmt.Fprintf(w, "|---:|---:|---|---|---:|---:|---:|---:|---|---|---:|%s\n", rule)
+		for i, p := range c.points {
+			of := func(command string, figure func(sample) float64) (s spread) {
+				for _, r := range rec.all {
+					if r.Curve == c.name && r.Point == i && r.Test == command && r.valid() {
+						s = append(s, figure(r))
+					}
+				}
+				slices.Sort(s)
+				return s
+			}
+			median := func(command string, figure func(sample) float64) string {
+				s := of(command, figure)
+				switch {
+				case len(s) == 0:
+					return none
+				case s.median() >= 1000:
+					return results.Count(int64(s.median() + 0.5))
+				}
+				return fmt.Sprintf("%.3g", s.median())
+			}
+			times := func(command string) string {
+				return median(command, func(s sample) float64 { return s.P50 }) + ", " + median(command, func(s sample) float64 { return s.P99 })
+			}
+			rate := func(s sample) float64 { return s.Value }
+			cpu := func(s sample) float64 { return s.CPU }
+			cells := []string{
+				p.label, fmt.Sprint(p.pipeline),
+				of("set", rate).String(), times("set"), median("set", cpu),
+				median("set", func(s sample) float64 { return float64(s.Work["raft_commands"]) / float64(s.Work["raft_entries"]) }),
+				median("set", func(s sample) float64 { return 1000 * s.per("sync_calls") }),
+				median("set", func(s sample) float64 {
+					return s.per("wal_bytes") + s.per("memtable_flush_bytes") + s.per("compaction_bytes")
+				}),
+				of("get", rate).String(), times("get"), median("get", cpu),
+			}
+			if c.blocks {
+				cells = append(cells, median("get", func(s sample) float64 { return s.per("block_cache_misses") }),
+					median("get", func(s sample) float64 { return float64(s.DiskBytes) / float64(s.Ops) }))
+			}
+			fmt.Fprintf(w, "| %s |\n", strings.Join(cells, " | "))
+		}
+	}
+	for _, s := range rec.all {
+		if !s.valid() {
+			fmt.Fprintf(w, "\nLeft out: %s, point %d: %v\n", s.Curve, s.Point, s)
+		}
+	}
+	return w.Flush()
+}

@@ -1,0 +1,220 @@
+package neokv
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+
+	"neokv.dev/neokv/internal/topology"
+)
+
+const (
+	pathKeys  = 100_000
+	pathValue = 64
+)
+
+// BenchmarkSet is the whole path of a SET: clients on sockets, three stores on disk with default settings, in this process.
+//
+//	go test ./neokv -run '^$' -bench 'BenchmarkSet$|BenchmarkGet$' -benchtime 3s
+//
+// Time, CPU, allocations and bytes are of the whole process; clients allocate nothing. Reads and writes are the servers' system calls of
+// these kinds, on sockets and files: those of the process as Linux counts them less those that the clients have made. Other kinds are
+// not counted, but for syncs, which INFO has.
+func BenchmarkSet(b *testing.B) { benchmarkPath(b, true) }
+
+// BenchmarkGet is that of a GET, of keys that are there.
+func BenchmarkGet(b *testing.B) { benchmarkPath(b, false) }
+
+func benchmarkPath(b *testing.B, write bool) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(max(4, runtime.GOMAXPROCS(0)))) // as the program runs: a sync must not stall the others
+	c, err := Start(b.Context(), Config{Dir: b.TempDir()})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer c.Close()
+	load(b, c, pathKeys, 8, 500, func(out []byte, _, k int) []byte { return appendPathSet(out, k) })
+	keys := make([][]int, len(c.nodes)) // by the store that leads them
+	table := c.proxyTable()
+	for k := range pathKeys {
+		r, _ := table.Region(topology.SlotOf(appendPathKey(nil, k)))
+		keys[r.Leader-1] = append(keys[r.Leader-1], k)
+	}
+	for _, x := range []struct{ clients, pipeline int }{{1, 1}, {50, 1}, {50, 16}} {
+		b.Run(fmt.Sprintf("clients=%d/pipeline=%d", x.clients, x.pipeline), func(b *testing.B) {
+			clients := make([]*pathClient, x.clients)
+			for i := range clients {
+				clients[i] = newPathClient(b, c.Addrs()[i%len(c.nodes)], keys[i%len(c.nodes)], uint64(i), x.pipeline, write)
+				defer clients[i].nc.Close()
+			}
+			for _, client := range clients {
+				client.batch(b) // a lease, buffers
+			}
+			before := pathCounts(b, c, clients)
+			var left atomic.Int64
+			left.Store(int64(b.N))
+			b.ReportAllocs()
+			b.ResetTimer()
+			var wg sync.WaitGroup
+			for _, client := range clients {
+				wg.Go(func() {
+					for left.Add(-int64(x.pipeline)) > -int64(x.pipeline) && client.batch(b) {
+					}
+				})
+			}
+			wg.Wait()
+			b.StopTimer()
+			for unit, n := range pathCounts(b, c, clients) {
+				b.ReportMetric(float64(n-before[unit])/float64(b.N), unit)
+			}
+		})
+	}
+}
+
+func appendPathSet(out []byte, k int) []byte {
+	out = append(appendPathKey(append(out, "*3\r\n$3\r\nSET\r\n$16\r\n"...), k), "\r\n$64\r\n"...)
+	return append(append(out, pathText...), "\r\n"...)
+}
+
+func appendPathGet(out []byte, k int) []byte {
+	return append(appendPathKey(append(out, "*2\r\n$3\r\nGET\r\n$16\r\n"...), k), "\r\n"...)
+}
+
+// appendPathKey appends a key of 16 bytes.
+func appendPathKey(out []byte, k int) []byte {
+	out = append(out, "key:000000"...)
+	for unit := pathKeys; unit > 0; unit /= 10 {
+		out = append(out, byte('0'+k/unit%10))
+	}
+	return out
+}
+
+var pathText = strings.Repeat("x", pathValue)
+
+// pathClient sends pipelines to one store and counts the system calls that it makes.
+type pathClient struct {
+	nc       net.Conn
+	raw      syscall.RawConn
+	keys     []int
+	random   *rand.Rand
+	append   func(out []byte, k int) []byte
+	pipeline int
+	want     []byte // the replies
+
+	out, in       []byte // the rest of what is to be sent, the room for what is to come
+	reply         []byte
+	err           error
+	send, receive func(fd uintptr) bool
+	reads, writes int64
+}
+
+func newPathClient(b *testing.B, addr string, keys []int, seed uint64, pipeline int, write bool) *pathClient {
+	nc, err := net.Dial("tcp", addr)
+	if err != nil {
+		b.Fatal(err)
+	}
+	c := &pathClient{nc: nc, keys: keys, random: rand.New(rand.NewPCG(1, seed)), append: appendPathGet, pipeline: pipeline}
+	if c.raw, err = nc.(*net.TCPConn).SyscallConn(); err != nil {
+		b.Fatal(err)
+	}
+	want := fmt.Sprintf("$%d\r\n%s\r\n", pathValue, pathText)
+	if write {
+		c.append, want = appendPathSet, "+OK\r\n"
+	}
+	c.want = bytes.Repeat([]byte(want), pipeline)
+	c.reply = make([]byte, len(c.want))
+	c.send = func(fd uintptr) bool {
+		c.writes++
+		n, err := syscall.Write(int(fd), c.out)
+		if errors.Is(err, syscall.EAGAIN) {
+			return false
+		}
+		c.out, c.err = c.out[max(0, n):], err
+		return true
+	}
+	c.receive = func(fd uintptr) bool {
+		c.reads++
+		n, err := syscall.Read(int(fd), c.in)
+		if errors.Is(err, syscall.EAGAIN) {
+			return false
+		}
+		if n == 0 && err == nil {
+			err = io.ErrUnexpectedEOF
+		}
+		c.in, c.err = c.in[max(0, n):], err
+		return true
+	}
+	return c
+}
+
+// batch sends one pipeline and reads the replies.
+func (c *pathClient) batch(b *testing.B) bool {
+	out := c.out[:0]
+	for range c.pipeline {
+		out = c.append(out, c.keys[c.random.IntN(len(c.keys))])
+	}
+	all := out
+	for c.out = out; len(c.out) > 0 && c.err == nil; {
+		if err := c.raw.Write(c.send); err != nil {
+			c.err = err
+		}
+	}
+	for c.in = c.reply; len(c.in) > 0 && c.err == nil; {
+		if err := c.raw.Read(c.receive); err != nil {
+			c.err = err
+		}
+	}
+	c.out = all
+	if c.err != nil || !bytes.Equal(c.reply, c.want) {
+		b.Errorf("reply %.100q, want %.100q; %v", c.reply, c.want, c.err)
+		return false
+	}
+	return true
+}
+
+// pathCounts are the counters that the benchmarks report, by unit.
+func pathCounts(b *testing.B, c *Cluster, clients []*pathClient) map[string]int64 {
+	nc, err := c.Dial(b.Context(), c.ProxyAddr())
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer nc.Close()
+	info, err := newWire(nc).call("INFO", "neokv")
+	if err != nil {
+		b.Fatal(err)
+	}
+	counts := map[string]int64{}
+	take := func(text, name, unit string) {
+		for line := range strings.Lines(text) {
+			if value, ok := strings.CutPrefix(line, name+":"); ok {
+				n, err := strconv.ParseInt(strings.TrimSpace(value), 10, 64)
+				if err != nil {
+					b.Fatal(err)
+				}
+				counts[unit] = n
+			}
+		}
+	}
+	take(info, "process_cpu_us", "cpu-us/op")
+	take(info, "sync_calls", "syncs/op")
+	take(info, "raft_entries", "entries/op")
+	if io, err := os.ReadFile("/proc/self/io"); err == nil {
+		take(string(io), "syscr", "reads/op")
+		take(string(io), "syscw", "writes/op")
+		for _, client := range clients {
+			counts["reads/op"] -= client.reads
+			counts["writes/op"] -= client.writes
+		}
+	}
+	return counts
+}
