@@ -35,6 +35,8 @@ type test struct {
 	clients, pipeline int
 	write             bool
 
+	workload string // of neokv bench, which sends it
+
 	types bool     // of types.go, and so
 	words []string // the command that redis-benchmark sends, instead of SET or GET
 	fill  fill     // what is there before
@@ -63,7 +65,7 @@ const (
 	unitCPU     = "% of a core"
 )
 
-var tests = append([]test{
+var tests = slices.Concat([]test{
 	{name: "boot", doc: "start in memory until every slot takes a write", unit: unitSeconds, ownStart: true, run: measureBoot,
 		fits: func(t target) bool { return t.redis && t.name != "redcon" }},
 	{name: "failover", doc: "kill -9 of a master of Redis Cluster at a node time-out of 1 s until its slots take writes", unit: unitSeconds,
@@ -75,11 +77,11 @@ var tests = append([]test{
 	sendTest("set-50-16", "redis-benchmark: SET -c 50 -P 16", 50, 16, true),
 	sendTest("get-50-1", "redis-benchmark: GET -c 50 -P 1", 50, 1, false),
 	sendTest("get-50-16", "redis-benchmark: GET -c 50 -P 16", 50, 16, false),
-	neokvBenchTest("all-set-50-1", 50, 1, true),
-	neokvBenchTest("all-set-50-16", 50, 16, true),
-	neokvBenchTest("all-get-50-1", 50, 1, false),
-	neokvBenchTest("all-get-50-16", 50, 16, false),
-}, typeTests()...)
+	neokvBenchTest("set", 50, 1),
+	neokvBenchTest("set", 50, 16),
+	neokvBenchTest("get", 50, 1),
+	neokvBenchTest("get", 50, 16),
+}, allTypeTests(), typeTests())
 
 func anyTarget(target) bool { return true }
 
@@ -95,14 +97,24 @@ func sendTest(name, doc string, clients, pipeline int, write bool) test {
 }
 
 // neokvBenchTest is a test with neokv bench, whose keys are of all regions.
-func neokvBenchTest(name string, clients, pipeline int, write bool) test {
-	t := test{name: name, unit: unitRate, optional: true, clients: clients, pipeline: pipeline, write: write}
-	t.doc = fmt.Sprintf("neokv bench, keys of all slots: %s, %d clients, pipeline %d", t.command(), clients, pipeline)
+func neokvBenchTest(workload string, clients, pipeline int) test {
+	t := test{
+		name: fmt.Sprintf("all-%s-%d-%d", workload, clients, pipeline), doc: fmt.Sprintf("neokv bench, keys of all slots: %s, %d clients, pipeline %d", workload, clients, pipeline),
+		unit: unitRate, optional: true, clients: clients, pipeline: pipeline, workload: workload,
+	}
 	t.fits = func(t target) bool { return t.redis }
 	t.run = func(ctx context.Context, x *bench, _ target, in *instance, r *run) error {
 		return x.sendAll(ctx, t, in, r)
 	}
 	return t
+}
+
+// allTypeTests are those of hashes, lists, sets, sorted sets and counters.
+func allTypeTests() (all []test) {
+	for _, workload := range []string{"incr", "lpush", "rpush", "hset", "sadd", "zadd", "lpop", "spop", "zpopmin"} {
+		all = append(all, neokvBenchTest(workload, 50, 16))
+	}
+	return all
 }
 
 func (t test) command() string {
@@ -376,9 +388,9 @@ func parseCSV(out string) (r rates, err error) {
 // sendAll runs neokv bench against a target that runs.
 func (x *bench) sendAll(ctx context.Context, t test, in *instance, r *run) error {
 	file := filepath.Join(in.dir, "bench.jsonl")
-	args := []string{"bench", "--target", strings.Join(in.addrs, ","), "--workload", t.command(), "--clients", strconv.Itoa(t.clients),
+	args := []string{"bench", "--target", strings.Join(in.addrs, ","), "--workload", t.workload, "--clients", strconv.Itoa(t.clients),
 		"--pipeline", strconv.Itoa(t.pipeline), "--duration", strconv.FormatFloat(x.length, 'f', -1, 64) + "s", "--warmup", "1s", "--records", strconv.Itoa(keysPerTag),
-		"--value-size", strconv.Itoa(valueBytes), "--out", file}
+		"--elements", strconv.Itoa(elementsPerKey), "--value-size", strconv.Itoa(valueBytes), "--out", file}
 	if out, err := exec.CommandContext(ctx, x.neokv, args...).CombinedOutput(); err != nil {
 		return fmt.Errorf("neokv %s: %w: %s", strings.Join(args, " "), err, out)
 	}

@@ -27,6 +27,8 @@ const (
 	clientThreads = 3 // what redis-benchmark --cluster takes for three nodes
 	valueBytes    = 64
 	keysPerTag    = 100_000
+	// elementsPerKey are what neokv bench loads: a run that pops 180,000 a second takes them in ten seconds.
+	elementsPerKey = 20
 )
 
 // plan is what the command line asks for.
@@ -71,9 +73,10 @@ func command() *cobra.Command {
   go run . --targets neokv,before --before /tmp/neokv-of-last-week --tests set-50-16
   go run . --targets neokv,redis-cluster --tests all-set-50-16,all-get-50-16 --regions 8,1,32,128
   go run . --targets neokv,redis --tests set-50-16,types
+  go run . --targets neokv,redis --tests all-set-50-16,all-types --seconds 10
   go run . --report peers.jsonl`,
 		Long: "Measure NeoKV beside other stores on this machine, interleaved, and print ratios.\n\nTargets:\n" + list(targets, target.about) +
-			"\nTests (--tests all for all of them, types for those of hashes, sets, lists, sorted sets, INCR and MSET):\n" + list(tests, test.about),
+			"\nTests (--tests all for all of them, types for those of hashes, sets, lists, sorted sets, INCR and MSET, all-types for the same with neokv bench):\n" + list(tests, test.about),
 		RunE: func(c *cobra.Command, _ []string) error {
 			if report != "" {
 				f, err := os.Open(report)
@@ -116,8 +119,10 @@ func (p *plan) check() error {
 	if slices.Equal(p.tests, []string{"all"}) {
 		p.tests = names(tests)
 	}
-	if i := slices.Index(p.tests, "types"); i >= 0 {
-		p.tests = slices.Replace(p.tests, i, i+1, typeNames()...)
+	for group, tests := range map[string][]string{"types": typeNames(), "all-types": names(allTypeTests())} {
+		if i := slices.Index(p.tests, group); i >= 0 {
+			p.tests = slices.Replace(p.tests, i, i+1, tests...)
+		}
 	}
 	allowed := func(flag string, given, all []string) {
 		for _, name := range given {
