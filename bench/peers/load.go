@@ -35,7 +35,8 @@ type test struct {
 	clients, pipeline int
 	write             bool
 
-	workload string // of neokv bench, which sends it
+	workload string // of neokv bench, which sends it to so many records
+	records  int
 
 	types bool     // of types.go, and so
 	words []string // the command that redis-benchmark sends, instead of SET or GET
@@ -77,10 +78,10 @@ var tests = slices.Concat([]test{
 	sendTest("set-50-16", "redis-benchmark: SET -c 50 -P 16", 50, 16, true),
 	sendTest("get-50-1", "redis-benchmark: GET -c 50 -P 1", 50, 1, false),
 	sendTest("get-50-16", "redis-benchmark: GET -c 50 -P 16", 50, 16, false),
-	neokvBenchTest("set", 50, 1),
-	neokvBenchTest("set", 50, 16),
-	neokvBenchTest("get", 50, 1),
-	neokvBenchTest("get", 50, 16),
+	neokvBenchTest("set", 50, 1, keysPerTag),
+	neokvBenchTest("set", 50, 16, keysPerTag),
+	neokvBenchTest("get", 50, 1, keysPerTag),
+	neokvBenchTest("get", 50, 16, keysPerTag),
 }, allTypeTests(), typeTests())
 
 func anyTarget(target) bool { return true }
@@ -97,24 +98,38 @@ func sendTest(name, doc string, clients, pipeline int, write bool) test {
 }
 
 // neokvBenchTest is a test with neokv bench, whose keys are of all regions.
-func neokvBenchTest(workload string, clients, pipeline int) test {
+func neokvBenchTest(workload string, clients, pipeline, records int) test {
 	t := test{
 		name: fmt.Sprintf("all-%s-%d-%d", workload, clients, pipeline), doc: fmt.Sprintf("neokv bench, keys of all slots: %s, %d clients, pipeline %d", workload, clients, pipeline),
-		unit: unitRate, optional: true, clients: clients, pipeline: pipeline, workload: workload,
+		unit: unitRate, optional: true, clients: clients, pipeline: pipeline, workload: workload, records: records,
 	}
 	t.fits = func(t target) bool { return t.redis }
-	t.run = func(ctx context.Context, x *bench, _ target, in *instance, r *run) error {
-		return x.sendAll(ctx, t, in, r)
+	t.run = func(ctx context.Context, x *bench, to target, in *instance, r *run) error {
+		return x.sendAll(ctx, t, to, in, r)
 	}
 	return t
 }
 
-// allTypeTests are those of hashes, lists, sets, sorted sets and counters.
-func allTypeTests() (all []test) {
-	for _, workload := range []string{"incr", "lpush", "rpush", "hset", "sadd", "zadd", "lpop", "spop", "zpopmin"} {
-		all = append(all, neokvBenchTest(workload, 50, 16))
+// allTypeTests are those of hashes, lists, sets, sorted sets and counters. Collections have as many elements in all as there are keys elsewhere.
+func allTypeTests() []test {
+	all := []test{neokvBenchTest("incr", 50, 16, keysPerTag)}
+	for _, workload := range []string{"lpush", "rpush", "hset", "sadd", "zadd", "lpop", "spop", "zpopmin"} {
+		all = append(all, neokvBenchTest(workload, 50, 16, keysPerTag/elementsPerKey))
 	}
 	return all
+}
+
+// elements is how many elements neokv bench loads into each collection: more than a run takes, where it pops. What is not needed is not loaded, for
+// its compactions go on into the run.
+func (x *bench) elements(t test, to target) int {
+	if !strings.Contains(t.workload, "pop") {
+		return elementsPerKey
+	}
+	perSecond := 400_000.0
+	if to.proxy { // a NeoKV
+		perSecond = 100_000
+	}
+	return int(perSecond * (x.length + 1) / float64(t.records))
 }
 
 func (t test) command() string {
@@ -386,11 +401,11 @@ func parseCSV(out string) (r rates, err error) {
 }
 
 // sendAll runs neokv bench against a target that runs.
-func (x *bench) sendAll(ctx context.Context, t test, in *instance, r *run) error {
+func (x *bench) sendAll(ctx context.Context, t test, to target, in *instance, r *run) error {
 	file := filepath.Join(in.dir, "bench.jsonl")
 	args := []string{"bench", "--target", strings.Join(in.addrs, ","), "--workload", t.workload, "--clients", strconv.Itoa(t.clients),
-		"--pipeline", strconv.Itoa(t.pipeline), "--duration", strconv.FormatFloat(x.length, 'f', -1, 64) + "s", "--warmup", "1s", "--records", strconv.Itoa(keysPerTag),
-		"--elements", strconv.Itoa(elementsPerKey), "--value-size", strconv.Itoa(valueBytes), "--out", file}
+		"--pipeline", strconv.Itoa(t.pipeline), "--duration", strconv.FormatFloat(x.length, 'f', -1, 64) + "s", "--warmup", "1s", "--records", strconv.Itoa(t.records),
+		"--elements", strconv.Itoa(x.elements(t, to)), "--value-size", strconv.Itoa(valueBytes), "--out", file}
 	if out, err := exec.CommandContext(ctx, x.neokv, args...).CombinedOutput(); err != nil {
 		return fmt.Errorf("neokv %s: %w: %s", strings.Join(args, " "), err, out)
 	}

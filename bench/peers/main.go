@@ -27,8 +27,8 @@ const (
 	clientThreads = 3 // what redis-benchmark --cluster takes for three nodes
 	valueBytes    = 64
 	keysPerTag    = 100_000
-	// elementsPerKey are what neokv bench loads: a run that pops 180,000 a second takes them in ten seconds.
-	elementsPerKey = 20
+	// elementsPerKey are those of a collection where keys are many.
+	elementsPerKey = 10
 )
 
 // plan is what the command line asks for.
@@ -250,10 +250,11 @@ func (x *bench) rounds(ctx context.Context) error {
 	return nil
 }
 
-// measure runs all tests of one target: first those that start it their own way, then those that share one instance on disk, whose
+// measure runs all tests of one target: first those that start it their own way, then those of neokv bench with an instance on disk each and those that share one, whose
 // keys are loaded when the idle ones are done. A test that fails is recorded as such.
 func (x *bench) measure(ctx context.Context, round int, t target) error {
 	var in *instance
+	own := false // the instance was for one test alone
 	defer func() { in.stop() }()
 	for _, test := range tests { // in their own order, which puts those without load first
 		if !slices.Contains(x.tests, test.name) || !test.fits(t) {
@@ -261,6 +262,10 @@ func (x *bench) measure(ctx context.Context, round int, t target) error {
 		}
 		r := run{Round: round, Target: t.name, Test: test.name, Load: loadAverage()}
 		var err error
+		if own = own || test.workload != ""; own { // what other tests have loaded would be compacted meanwhile
+			in.stop()
+			in, own = nil, test.workload != ""
+		}
 		if in == nil && !test.ownStart {
 			in, err = x.start(ctx, t, start{})
 		}
