@@ -125,7 +125,7 @@ func (x *bench) elements(t test, to target) int {
 	if !strings.Contains(t.workload, "pop") {
 		return elementsPerKey
 	}
-	perSecond := 400_000.0
+	perSecond := 600_000.0
 	if to.proxy { // a NeoKV
 		perSecond = 100_000
 	}
