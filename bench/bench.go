@@ -36,7 +36,8 @@ type Options struct {
 	Duration time.Duration // of the measured part, 30 s
 	Warmup   time.Duration // before it, not in the summary; 0 is none
 	Records  uint64        // 100,000
-	// ValueSize is the bytes of a value, 1000: the ten fields of 100 bytes of a YCSB record.
+	Elements int           // of a record, where records are collections, 10: the fields of a YCSB record
+	// ValueSize is the bytes of a value, 1000: the ten fields of 100 bytes of a YCSB record. In a hash or a list each element has one.
 	ValueSize int
 	Seed      uint64 // 0 picks one
 	// Timeout is how long a connection may take to be made and a batch to be answered, 10 s.
@@ -90,7 +91,7 @@ func (o Options) withDefaults() (Options, *workloads.Workload, error) {
 	for _, d := range []struct {
 		at    *int
 		value int
-	}{{&o.Clients, 50}, {&o.Pipeline, 1}, {&o.ValueSize, 1000}} {
+	}{{&o.Clients, 50}, {&o.Pipeline, 1}, {&o.Elements, 10}, {&o.ValueSize, 1000}} {
 		if *d.at == 0 {
 			*d.at = d.value
 		}
@@ -141,6 +142,7 @@ func (o Options) withDefaults() (Options, *workloads.Workload, error) {
 	check(o.Duration > 0 && o.Duration <= 7*24*time.Hour, "duration: %s, want more than 0 and at most 168h", o.Duration)
 	check(o.Warmup >= 0 && o.Warmup <= 24*time.Hour, "warmup: %s, want 0 to 24h", o.Warmup)
 	check(o.Records <= 1e12, "records: %d, want 1 to 1e12", o.Records)
+	check(o.Elements >= 1 && o.Elements <= 10_000, "elements: %d, want 1 to 10000", o.Elements)
 	check(o.ValueSize >= 1 && o.ValueSize <= 64<<20, "value size: %d, want 1 byte to 64 MiB", o.ValueSize)
 	check(o.Timeout > 0, "timeout: %s, want more than 0", o.Timeout)
 	check(o.DeadAfter > 0, "dead after: %s, want more than 0", o.DeadAfter)
@@ -210,9 +212,9 @@ func Run(ctx context.Context, o Options, out *results.Writer) (results.Summary, 
 		conns: map[net.Conn]struct{}{}, firsts: map[string]string{}, spare: newTally(len(w.Ops)),
 	}
 	r.sampler = newSampler(r)
-	r.src = workloads.NewSource(w, o.Records, o.ValueSize, o.Seed)
+	r.src = workloads.NewSource(w, o.Records, o.Elements, o.ValueSize, o.Seed)
 	if o.Verify {
-		r.ledger = newLedger()
+		r.ledger = newLedger(w, r.src.Elements())
 	}
 	for i := range o.Clients {
 		wk := &worker{
@@ -225,7 +227,10 @@ func Run(ctx context.Context, o Options, out *results.Writer) (results.Summary, 
 	h := o.Header
 	h.Load = results.Load{
 		Workload: w.Name, Keys: r.src.Keys().String(), Clients: o.Clients, Pipeline: o.Pipeline, Rate: o.Rate,
-		Duration: o.Duration, Warmup: o.Warmup, Records: o.Records, ValueBytes: o.ValueSize, Seed: o.Seed, Verify: o.Verify,
+		Duration: o.Duration, Warmup: o.Warmup, Records: o.Records, Elements: r.src.Elements(), Seed: o.Seed, Verify: o.Verify,
+	}
+	if w.HasValues() {
+		h.Load.ValueBytes = o.ValueSize
 	}
 	h.Target = facts
 	if h.Started.IsZero() {
@@ -258,8 +263,9 @@ func (r *run) phases(ctx context.Context) (s results.Summary, err error) {
 		}
 	}()
 	if r.workload.Load {
-		total, took, err := r.phase(ctx, (*worker).load, segment{name: results.PhaseLoad, ops: []workloads.Op{workloads.Loading}, items: r.o.Records})
-		ops, _ := total.stats([]string{workloads.Loading.Name}, took.Seconds(), true)
+		loading := segment{name: results.PhaseLoad, ops: []workloads.Op{r.workload.Loading()}, items: r.o.Records}
+		total, took, err := r.phase(ctx, (*worker).load, loading)
+		ops, _ := total.stats(loading.names(), took.Seconds(), true)
 		s.Inserted = &results.Inserted{Seconds: took.Seconds(), Counters: total.counters(), Insert: ops[0]}
 		if err != nil || r.stopped() {
 			s.Interrupted = err == nil

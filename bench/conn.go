@@ -46,7 +46,7 @@ var errProtocol = errors.New("protocol error")
 // reply is a reply in outline. text holds until the next read.
 type reply struct {
 	kind byte   // '+', '-', ':', '$', '*'
-	null bool   // it is, or an element is
+	null bool   // it is, or an element is, or it is an array of nothing
 	text []byte // the line after the type byte; of a string its bytes, where they are wanted, for good
 }
 
@@ -144,7 +144,7 @@ func (c *conn) read(depth int, keep bool) (reply, error) {
 			return reply{}, err
 		}
 		rep.text = nil
-		if rep.null = n < 0; rep.null {
+		if rep.null = n < 0 || n == 0 && rep.kind == '*'; rep.null {
 			return rep, nil
 		}
 		if rep.kind == '$' {

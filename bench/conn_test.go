@@ -37,13 +37,13 @@ func reading(r io.Reader) *conn {
 
 func TestReplies(t *testing.T) {
 	big := strings.Repeat("x", 5*readBuffer)
-	const in = "+OK\r\n-MOVED 7 host:1\r\n:42\r\n$-1\r\n$0\r\n\r\n$4\r\na\r\nb\r\n*2\r\n$1\r\nx\r\n*1\r\n:1\r\n*-1\r\n"
+	const in = "+OK\r\n-MOVED 7 host:1\r\n:42\r\n$-1\r\n$0\r\n\r\n$4\r\na\r\nb\r\n*2\r\n$1\r\nx\r\n*1\r\n:1\r\n*-1\r\n*0\r\n"
 	want := []struct {
 		kind byte
 		null bool
 		text string
-	}{{'+', false, "OK"}, {'-', false, "MOVED 7 host:1"}, {':', false, "42"}, {'$', true, ""}, {'$', false, ""}, {'$', false, ""}, {'*', false, ""}, {'*', true, ""}}
-	values := []any{"OK", serverError("MOVED 7 host:1"), int64(42), nil, "", "a\r\nb", []any{"x", []any{int64(1)}}, nil}
+	}{{'+', false, "OK"}, {'-', false, "MOVED 7 host:1"}, {':', false, "42"}, {'$', true, ""}, {'$', false, ""}, {'$', false, ""}, {'*', false, ""}, {'*', true, ""}, {'*', true, ""}}
+	values := []any{"OK", serverError("MOVED 7 host:1"), int64(42), nil, "", "a\r\nb", []any{"x", []any{int64(1)}}, nil, []any(nil)}
 	all := in + "$81920\r\n" + big + "\r\n+end\r\n"
 	for name, split := range map[string]func(io.Reader) io.Reader{
 		"whole": func(r io.Reader) io.Reader { return r }, "byte by byte": iotest.OneByteReader, "halves": iotest.HalfReader,
@@ -156,10 +156,10 @@ func nullWorker(workload string, pipeline int) *worker {
 		panic(err)
 	}
 	r := &run{
-		o: Options{Pipeline: pipeline, ValueSize: 100, Timeout: time.Minute}, workload: wl, epoch: time.Now(),
+		o: Options{Pipeline: pipeline, Elements: 10, ValueSize: 100, Timeout: time.Minute}, workload: wl, epoch: time.Now(),
 		target: &target{addrs: []string{"null:0"}}, stop: make(chan struct{}), conns: map[net.Conn]struct{}{},
 	}
-	r.src = workloads.NewSource(wl, 1_000_000, 100, 1)
+	r.src = workloads.NewSource(wl, 1_000_000, 10, 100, 1)
 	w := &worker{
 		run: r, ops: wl.Ops, kinds: map[string]string{}, timer: time.NewTimer(0),
 		gen: r.src.Generator(rand.New(rand.NewPCG(1, 1))),

@@ -123,6 +123,9 @@ func TestRealRedis(t *testing.T) {
 	}
 	for _, o := range all {
 		o.Targets, o.Duration, o.Warmup, o.Records, o.ValueSize, o.Seed = []string{addr}, 300*time.Millisecond, 100*time.Millisecond, 10_000, 100, 1
+		if strings.Contains(o.Workload, "pop") {
+			o.Elements = 60 // more than are popped
+		}
 		s, rec := runFor(t, o)
 		if s.Total.Count == 0 || len(s.Errors) > 0 {
 			t.Errorf("%s: %d operations, errors %v", o.Workload, s.Total.Count, s.Errors)

@@ -1,7 +1,6 @@
 package bench
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -22,13 +21,16 @@ import (
 // of which nobody knows the outcome may take effect at any time, or never: it stays in question to the end, and rules nothing out.
 // What a record holds in the end must be the value of a write in question; that the value is right includes every byte of it.
 //
+// Of a collection whose elements stay, each element is such a record. Where elements come and go it is how many there are that is
+// compared: as many as were loaded, and pushed, less those popped, give or take pushes and pops of unknown outcome.
+//
 // A counter must lie between its highest answer and as much above as increments have an unknown outcome; and answers are all
 // different, so the acknowledged ones fit between the lowest answer and what it holds in the end.
 //
 // All this is for a key space that nobody else writes to.
 
 const (
-	// maxFollowed bounds the ledger: so many records and counters are followed, the first that are written. One takes about a
+	// maxFollowed bounds the ledger: so many records, elements and counters are followed, the first that are written. One takes about a
 	// hundred bytes.
 	maxFollowed = 4 << 20
 	// maxInQuestion is how many writes of a record can be in question; with more nothing is said about the record. Overlapping
@@ -40,6 +42,8 @@ const (
 
 // ledger is what records may hold. Workers write to it at the same time.
 type ledger struct {
+	counts   bool // records are collections of which only the size is followed
+	elements int  // of a collection that is loaded
 	shards   [256]shard
 	followed atomic.Int64
 	ignored  atomic.Int64 // acknowledged writes to records beyond maxFollowed
@@ -47,8 +51,15 @@ type ledger struct {
 
 type shard struct {
 	mu       sync.Mutex
-	records  map[uint64]*history
-	counters map[uint64]*counter
+	records  map[cell]*history
+	counters map[cell]*counter
+	sizes    map[cell]*size
+}
+
+// cell is an element of a record; the only one where the record is followed as a whole.
+type cell struct {
+	record  uint64
+	element int
 }
 
 // history is what is known of one record.
@@ -76,42 +87,85 @@ type counter struct {
 	unknown         int64
 }
 
-func newLedger() *ledger {
-	l := &ledger{}
+// size is what is known of how many elements a record has.
+type size struct {
+	acknowledged bool  // it was loaded
+	open         bool  // loading it failed before, and may take effect again
+	low, high    int64 // elements
+}
+
+func newLedger(w *workloads.Workload, elements int) *ledger {
+	l := &ledger{counts: w.Counts(), elements: elements}
 	for i := range l.shards {
-		l.shards[i].records, l.shards[i].counters = map[uint64]*history{}, map[uint64]*counter{}
+		l.shards[i] = shard{records: map[cell]*history{}, counters: map[cell]*counter{}, sizes: map[cell]*size{}}
 	}
 	return l
+}
+
+// what names what is followed.
+func (l *ledger) what() string {
+	switch {
+	case l.counts:
+		return "size"
+	case l.elements > 0:
+		return "element"
+	}
+	return "record"
 }
 
 // note takes in how an operation ended. p.sent is when it was sent for the first time, which is early enough: a start that is too
 // early rules out less.
 func (l *ledger) note(p *operation, op workloads.Op) {
-	if p.failure != "" && (!maybeDone(p.failure) || op.Then != "" && !p.second) {
+	if p.failure != "" && (!maybeDone(p.failure) || op.Kind == workloads.Write && op.Then != "" && !p.second) {
 		return // it did not take effect
 	}
 	s := &l.shards[p.record%uint64(len(l.shards))]
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	switch {
-	case op.Kind == workloads.Increment:
-		if c := follow(l, s.counters, p); c != nil {
+	at := cell{p.record, p.element}
+	switch op.Kind {
+	case workloads.Increment:
+		if c := follow(l, s.counters, at, p); c != nil {
 			c.add(p)
 		}
-	case op.Kind.Writes() || op.Kind == workloads.Delete:
-		if h := follow(l, s.records, p); h != nil {
-			w := write{done: p.done, value: p.value, absent: op.Kind == workloads.Delete, fades: op.TTL != ""}
-			if p.failure != "" {
-				w.done = never
-			}
-			h.add(w, p.sent)
+	case workloads.Write, workloads.WriteFading, workloads.Insert, workloads.Delete:
+		s.note(l, at, p, write{value: p.value, absent: op.Kind == workloads.Delete, fades: op.Kind == workloads.WriteFading})
+	case workloads.Fill:
+		if l.counts {
+			s.resized(l, at, p, op.Kind)
+			return
 		}
+		for at.element = range l.elements {
+			if p.failure != "" { // it begins by removing them all
+				s.note(l, at, p, write{absent: true})
+			}
+			s.note(l, at, p, write{value: workloads.ElementValue(p.value, at.element)})
+		}
+	case workloads.Push, workloads.Pop:
+		s.resized(l, at, p, op.Kind)
 	}
 }
 
-// follow returns the entry of the operation's record, nil for one too many.
-func follow[T any](l *ledger, entries map[uint64]*T, p *operation) *T {
-	if e, ok := entries[p.record]; ok {
+// note takes in how a write ended.
+func (s *shard) note(l *ledger, at cell, p *operation, w write) {
+	if h := follow(l, s.records, at, p); h != nil {
+		if w.done = p.done; p.failure != "" {
+			w.done = never
+		}
+		h.add(w, p.sent)
+	}
+}
+
+// resized takes in how an operation ended that changes the number of elements.
+func (s *shard) resized(l *ledger, at cell, p *operation, kind workloads.Kind) {
+	if n := follow(l, s.sizes, at, p); n != nil {
+		n.add(p, kind, int64(l.elements))
+	}
+}
+
+// follow returns the entry of a cell that an operation changes, nil for one too many.
+func follow[T any](l *ledger, entries map[cell]*T, at cell, p *operation) *T {
+	if e, ok := entries[at]; ok {
 		return e
 	}
 	if l.followed.Load() >= maxFollowed {
@@ -122,7 +176,7 @@ func follow[T any](l *ledger, entries map[uint64]*T, p *operation) *T {
 	}
 	l.followed.Add(1)
 	e := new(T)
-	entries[p.record] = e
+	entries[at] = e
 	return e
 }
 
@@ -161,10 +215,28 @@ func (c *counter) add(p *operation) {
 	c.lowest, c.highest = min(c.lowest, p.number), max(c.highest, p.number)
 }
 
+func (n *size) add(p *operation, kind workloads.Kind, elements int64) {
+	known := p.failure == ""
+	switch {
+	case kind == workloads.Fill && !known:
+		n.open = true
+	case kind == workloads.Fill:
+		n.acknowledged, n.low, n.high = true, elements, elements
+	case kind == workloads.Push:
+		if n.high++; known {
+			n.low++
+		}
+	case !p.miss: // a pop
+		if n.low--; known {
+			n.high--
+		}
+	}
+}
+
 // check returns what is wrong with a record that holds text, nil for an absent one.
 func (h *history) check(text []byte, src *workloads.Source) (wrong string) {
 	for _, w := range h.writes {
-		if text == nil && (w.absent || w.fades) || text != nil && !w.absent && bytes.Equal(text, src.Value(w.value)) {
+		if text == nil && (w.absent || w.fades) || text != nil && !w.absent && src.Is(text, w.value) {
 			return ""
 		}
 	}
@@ -198,27 +270,43 @@ func (c *counter) check(text []byte) (wrong string) {
 	return ""
 }
 
-// entry is a record to read back: its history, or that of its counter.
+func (n *size) check(answer int64) (wrong string) {
+	if answer < n.low || answer > n.high {
+		return fmt.Sprintf("has %d elements, want %d to %d", answer, max(0, n.low), n.high)
+	}
+	return ""
+}
+
+// entry is something to read back: the history of a record or an element, that of a counter, or a record's size.
 type entry struct {
-	record  uint64
+	cell
 	history *history
 	counter *counter
+	size    *size
 }
 
 // entries lists what can be judged, and counts what cannot: records with acknowledged writes of which too much is in question.
 func (l *ledger) entries() (list []entry, unjudged int64) {
 	for i := range l.shards {
-		for record, h := range l.shards[i].records {
+		for at, h := range l.shards[i].records {
 			switch {
 			case h.open && h.acknowledged:
 				unjudged++
 			case h.acknowledged:
-				list = append(list, entry{record: record, history: h})
+				list = append(list, entry{cell: at, history: h})
 			}
 		}
-		for record, c := range l.shards[i].counters {
+		for at, c := range l.shards[i].counters {
 			if c.acknowledged > 0 {
-				list = append(list, entry{record: record, counter: c})
+				list = append(list, entry{cell: at, counter: c})
+			}
+		}
+		for at, n := range l.shards[i].sizes {
+			switch {
+			case n.open && n.acknowledged:
+				unjudged++
+			case n.acknowledged:
+				list = append(list, entry{cell: at, size: n})
 			}
 		}
 	}
@@ -236,7 +324,7 @@ type readBack struct {
 }
 
 // verifying is the operation of that phase.
-var verifying = workloads.Op{Name: "verify", Command: "GET"}
+var verifying = workloads.Op{Name: "verify"}
 
 // verify reads back everything that the ledger has, and returns an error if something is lost.
 func (r *run) verify(ctx context.Context) (*results.Verified, error) {
@@ -250,12 +338,12 @@ func (r *run) verify(ctx context.Context) (*results.Verified, error) {
 		segment{name: results.PhaseVerify, ops: []workloads.Op{verifying}, items: uint64(len(entries))})
 	ops, _ := total.stats([]string{verifying.Name}, took.Seconds(), false)
 	v := &results.Verified{
-		Seconds: took.Seconds(), Checked: ops[0].Count, Lost: b.lost, Examples: b.examples, Unjudged: unjudged, Ignored: r.ledger.ignored.Load(),
+		Seconds: took.Seconds(), What: r.ledger.what(), Checked: ops[0].Count, Lost: b.lost, Examples: b.examples, Unjudged: unjudged, Ignored: r.ledger.ignored.Load(),
 		Complete: ops[0].Count == int64(len(entries)),
 	}
 	if err == nil && b.lost > 0 {
-		err = fmt.Errorf("verify: %s of %s records do not hold what was acknowledged, the first: %s",
-			results.Count(b.lost), results.Count(v.Checked), b.examples[0])
+		err = fmt.Errorf("verify: %s of %s %ss do not hold what was acknowledged, the first: %s",
+			results.Count(b.lost), results.Count(v.Checked), v.What, b.examples[0])
 	}
 	return v, err
 }
@@ -263,8 +351,6 @@ func (r *run) verify(ctx context.Context) (*results.Verified, error) {
 // verify reads chunk after chunk of the entries back, each until the target has answered it.
 func (w *worker) verify(b *readBack) {
 	size := w.batchSize(loadPipeline)
-	var key []byte
-	get := []byte(verifying.Command)
 	for w.keep = true; !w.run.stopped(); {
 		to := b.next.Add(int64(size))
 		from := min(to-int64(size), int64(len(b.entries)))
@@ -275,8 +361,8 @@ func (w *worker) verify(b *readBack) {
 		w.reset()
 		for i := from; i < to; i++ {
 			e := b.entries[i]
-			key = w.run.src.AppendKey(key[:0], e.record, e.counter != nil)
-			w.req = workloads.Request{Record: uint64(i), Args: append(w.req.Args[:0], get, key), Then: w.req.Then[:0]}
+			w.gen.Look(&w.req, e.record, e.element, e.counter != nil)
+			w.req.Record = uint64(i)
 			w.append(-1)
 		}
 		w.insist(func(p *operation) { b.judge(w.run.src, p) })
@@ -291,9 +377,12 @@ func (b *readBack) judge(src *workloads.Source, p *operation) {
 	if p.miss {
 		text = nil
 	}
-	if e.counter != nil {
+	switch {
+	case e.counter != nil:
 		wrong = e.counter.check(text)
-	} else {
+	case e.size != nil:
+		wrong = e.size.check(p.number)
+	default:
 		wrong = e.history.check(text, src)
 	}
 	if wrong == "" {
@@ -303,6 +392,6 @@ func (b *readBack) judge(src *workloads.Source, p *operation) {
 	defer b.mu.Unlock()
 	b.lost++
 	if len(b.examples) < maxExamples {
-		b.examples = append(b.examples, fmt.Sprintf("%s: %s", src.AppendKey(nil, e.record, e.counter != nil), wrong))
+		b.examples = append(b.examples, fmt.Sprintf("%s: %s", src.Place(e.record, e.element, e.counter != nil), wrong))
 	}
 }

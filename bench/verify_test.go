@@ -15,10 +15,10 @@ import (
 // Which values a record may hold, by the writes to it. A write is value@sent-done; done is ? for an unknown outcome.
 func TestHistory(t *testing.T) {
 	w, _ := workloads.Find("set")
-	src := workloads.NewSource(w, 1, 16, 1)
+	src := workloads.NewSource(w, 1, 1, 16, 1)
 	set := workloads.Op{Command: "SET", Kind: workloads.Write}
 	del := workloads.Op{Command: "DEL", Kind: workloads.Delete}
-	fading := workloads.Op{Command: "SET", Kind: workloads.Write, TTL: "60"}
+	fading := workloads.Op{Command: "SET", Kind: workloads.WriteFading}
 	rmw := workloads.Op{Command: "GET", Then: "SET", Kind: workloads.Write}
 	type w1 struct {
 		op         workloads.Op
@@ -46,7 +46,7 @@ func TestHistory(t *testing.T) {
 		"nothing acknowledged":        {writes: []w1{{set, 1, 0, 10, kindTimeout}}, ignored: true},
 		"three, the middle one rules": {writes: []w1{{set, 1, 0, 10, ""}, {set, 3, 12, 40, ""}, {set, 2, 11, 13, ""}}, may: []workloads.ValueID{2, 3}},
 	} {
-		l := newLedger()
+		l := newLedger(w, 0)
 		for _, x := range c.writes {
 			p := &operation{value: x.value, sent: x.sent, done: x.done, failure: x.failure, second: x.failure == ""}
 			l.note(p, x.op)
@@ -74,7 +74,7 @@ func TestHistory(t *testing.T) {
 			t.Errorf("%s: an empty value is allowed", name)
 		}
 	}
-	l := newLedger()
+	l := newLedger(w, 0)
 	l.note(&operation{value: 1, done: 1}, set)
 	for i := range 2 * maxInQuestion {
 		l.note(&operation{value: workloads.ValueID(i), sent: 2, failure: kindTimeout}, set)
@@ -90,7 +90,8 @@ func TestHistory(t *testing.T) {
 }
 
 func TestCounterHistory(t *testing.T) {
-	incr := workloads.Op{Command: "INCR", Kind: workloads.Increment}
+	w, _ := workloads.Find("incr")
+	incr := w.Ops[0]
 	for name, c := range map[string]struct {
 		answers []int64 // 0 is an unknown outcome
 		may     string  // of 0 to 9
@@ -102,7 +103,7 @@ func TestCounterHistory(t *testing.T) {
 		"an answer twice":  {[]int64{1, 2, 2, 3}, ""},
 		"twice or unknown": {[]int64{1, 2, 2, 0}, "3"},
 	} {
-		l := newLedger()
+		l := newLedger(w, 0)
 		for _, n := range c.answers {
 			p := &operation{number: n}
 			if n == 0 {
@@ -124,7 +125,7 @@ func TestCounterHistory(t *testing.T) {
 
 // What a target keeps is found to be there in spite of connections that break, and what it forgets is found to be missing.
 func TestVerify(t *testing.T) {
-	for _, name := range []string{"ycsb-a", "ycsb-d", "ycsb-e", "ycsb-f", "set", "incr", "mixed"} {
+	for _, name := range []string{"ycsb-a", "ycsb-d", "ycsb-e", "ycsb-f", "set", "incr", "mixed", "hset", "rpush", "hash", "queue", "members", "leaderboard"} {
 		for _, loses := range []bool{false, true} {
 			t.Run(fmt.Sprint(name, " loses ", loses), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
@@ -138,16 +139,21 @@ func TestVerify(t *testing.T) {
 						}
 						return time.Millisecond
 					}
-					// Once, near the end, every third key loses its last write: what it held before is there again.
-					o := Options{Workload: name, Clients: 4, Pipeline: 3, Duration: 3 * time.Second, Records: 100, Verify: true, DeadAfter: time.Minute}
+					// Once, near the end, every third key loses its last write: what it held before is there again. Of sizes all keys do:
+					// where an outcome is unknown one more or less may be right.
+					every, unjudged := 3, int64(0)
+					if w, _ := workloads.Find(name); w.Counts() {
+						every, unjudged = 1, 20 // that were loaded again
+					}
+					o := Options{Workload: name, Clients: 4, Pipeline: 3, Duration: 3 * time.Second, Records: 100, Elements: 2, Verify: true, DeadAfter: time.Minute}
 					o.Progress = func(tick Tick) {
 						if loses && tick.Phase == results.PhaseRun && tick.Elapsed >= 3*time.Second {
-							m.loseWrites(3)
+							m.loseWrites(every)
 						}
 					}
 					s, rec, err := inBubble(t, m, context.Background(), o)
 					v := s.Verified
-					if v == nil || !v.Complete || v.Checked < 50 || v.Unjudged+v.Ignored > 0 || rec.Summary.Verified.Checked != v.Checked {
+					if v == nil || !v.Complete || v.Checked < 50 || v.Unjudged > unjudged || v.Ignored > 0 || rec.Summary.Verified.Checked != v.Checked {
 						t.Fatalf("verified %+v, error %v", v, err)
 					}
 					if !loses && (err != nil || v.Lost > 0) {
@@ -157,7 +163,7 @@ func TestVerify(t *testing.T) {
 						t.Errorf("a third is lost: %v, %+v", err, v)
 					}
 					for _, op := range s.Ops {
-						if op.Misses > 0 && name != "mixed" {
+						if op.Misses > 0 && name != "mixed" && unjudged == 0 { // what was not pushed is popped all the same
 							t.Errorf("%s: %d answered null: what is not acknowledged was read", op.Name, op.Misses)
 						}
 					}

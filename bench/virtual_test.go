@@ -129,13 +129,55 @@ func (m *memory) other(args []any) string {
 		}
 		return b.String()
 	}
+	return m.collection(args)
+}
+
+// collection answers what workloads of collections send. Elements of hashes and sorted sets are kept under key and name, of the others only how many
+// there are, under the key; removing a key leaves the former.
+func (m *memory) collection(args []any) string {
+	key := args[1].(string)
+	n, _ := strconv.Atoi(m.data[key])
+	element := func(name any) string { return key + " " + name.(string) }
+	switch command := args[0]; command {
+	case "HSET", "ZADD":
+		name, value := 0, 1
+		if command == "ZADD" {
+			name, value = 1, 0
+		}
+		for rest := args[2:]; len(rest) >= 2; rest = rest[2:] {
+			at := element(rest[name])
+			m.past[at] = m.data[at]
+			m.data[at] = rest[value].(string)
+		}
+		return ":0\r\n"
+	case "HGET", "ZSCORE", "ZREVRANK":
+		if v, there := m.data[element(args[2])]; there {
+			return fmt.Sprintf("$%d\r\n%s\r\n", len(v), v)
+		}
+		return "$-1\r\n"
+	case "RPUSH", "LPUSH", "SADD":
+		m.data[key] = strconv.Itoa(n + len(args) - 2)
+		return fmt.Sprintf(":%d\r\n", len(args)-2)
+	case "LPOP", "SPOP", "ZPOPMIN":
+		if n == 0 && command == "ZPOPMIN" {
+			return "*0\r\n"
+		} else if n == 0 {
+			return "$-1\r\n"
+		}
+		m.data[key] = strconv.Itoa(n - 1)
+		return "$1\r\nx\r\n"
+	case "LLEN", "SCARD", "SISMEMBER":
+		return fmt.Sprintf(":%d\r\n", n)
+	case "HGETALL", "SMEMBERS", "LRANGE", "ZREVRANGE":
+		return "*1\r\n$1\r\nx\r\n"
+	}
 	return fmt.Sprintf("-ERR unknown command '%s'\r\n", args[0])
 }
 
 // remember keeps what a key held before a write.
 func (m *memory) remember(command, key string) {
 	switch command {
-	case "SET", "DEL", "INCR":
+	case "SET", "DEL", "INCR", "RPUSH", "LPUSH", "SADD", "LPOP", "SPOP":
 		m.past[key] = m.data[key]
 	}
 }

@@ -44,6 +44,7 @@ type operation struct {
 	from, to, end int
 	op            uint8 // index into the worker's ops
 	record        uint64
+	element       int
 	value         workloads.ValueID
 	slot          uint16
 	second        bool // the second request is the one under way
@@ -131,7 +132,7 @@ func (w *worker) keepFailed() {
 	left := w.batch[:0]
 	for _, p := range w.batch {
 		if p.failure != "" {
-			p.failure, p.redirect, p.asking, p.redirects, p.sent = "", noNode, false, 0, 0
+			p.failure, p.redirect, p.asking, p.redirects, p.sent, p.second = "", noNode, false, 0, 0, false
 			left = append(left, p)
 		}
 	}
@@ -180,7 +181,7 @@ func (w *worker) opened() {
 // batchSize is how many operations travel together.
 func (w *worker) batchSize(pipeline int) int {
 	const overhead = 128 // of a request and its reply beside the value
-	return max(1, min(pipeline, maxInFlight/w.run.workload.Reach()/(w.run.o.ValueSize+overhead)))
+	return max(1, min(pipeline, maxInFlight/workloads.Reach(w.ops, w.run.o.Elements)/(w.run.o.ValueSize+overhead)))
 }
 
 func (w *worker) reset() { w.batch, w.arena = w.batch[:0], w.arena[:0] }
@@ -194,7 +195,8 @@ func (w *worker) append(planned time.Duration) {
 		w.arena = appendRequest(w.arena, w.req.Then...)
 	}
 	p := operation{
-		from: from, to: to, end: len(w.arena), op: uint8(w.req.Op), record: w.req.Record, value: w.req.Value, redirect: noNode, planned: planned,
+		from: from, to: to, end: len(w.arena), op: uint8(w.req.Op), record: w.req.Record, element: w.req.Element, value: w.req.Value,
+		redirect: noNode, planned: planned,
 	}
 	if w.run.target.table.Load() != nil {
 		p.slot = slotOf(w.req.Args[1])
@@ -239,7 +241,11 @@ func (w *worker) send() {
 			c.out = append(c.out, "*1\r\n$6\r\nASKING\r\n"...)
 			c.queue = append(c.queue, askingReply)
 		}
-		c.out = append(c.out, w.arena[p.from:p.to]...)
+		if p.second {
+			c.out = append(c.out, w.arena[p.to:p.end]...)
+		} else {
+			c.out = append(c.out, w.arena[p.from:p.to]...)
+		}
 		c.queue = append(c.queue, i)
 	}
 	for _, c := range w.active {
@@ -280,8 +286,8 @@ func (w *worker) receive(c *conn) {
 		case '$':
 			p.text = rep.text
 		}
-		if p.to < p.end {
-			p.from, p.to, p.second = p.to, p.end, true
+		if p.to < p.end && !p.second {
+			p.second = true
 			p.redirect, p.asking, p.redirects = noNode, false, 0
 			w.todo = append(w.todo, i)
 		}

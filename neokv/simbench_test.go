@@ -19,7 +19,7 @@ func TestBenchVerifiesUnderKills(t *testing.T) {
 	for _, x := range []struct {
 		workload string
 		planted  bool
-	}{{"mixed", false}, {"ycsb-d", false}, {"ycsb-f", false}, {"mixed", true}} {
+	}{{"mixed", false}, {"ycsb-d", false}, {"ycsb-f", false}, {"hash", false}, {"queue", false}, {"mixed", true}, {"queue", true}} {
 		name := x.workload
 		if x.planted {
 			name += " without syncs"

@@ -43,6 +43,7 @@ type Load struct {
 	Duration  time.Duration  `key:"duration" min:"100ms" max:"168h" help:"how long is measured"`
 	Warmup    time.Duration  `key:"warmup" min:"0s" max:"1h" help:"how long is sent before that without measuring"`
 	Records   int            `key:"records" min:"1" max:"10000000000" help:"keys loaded before, and chosen from"`
+	Elements  int            `key:"elements" min:"1" max:"10000" help:"elements that a hash, list, set or sorted set is loaded with"`
 	ValueSize settings.Bytes `key:"value_size" min:"1B" max:"64MiB" help:"size of a value"`
 	Password  string         `key:"password" secret:"true" help:"password of the target, empty for none; a cluster that is booted has redis.requirepass"`
 	Seed      uint64         `key:"seed" help:"feeds every random choice; 0 picks one, which the result names"`

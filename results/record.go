@@ -41,7 +41,8 @@ type Load struct {
 	Duration   time.Duration `json:"duration_ns"`
 	Warmup     time.Duration `json:"warmup_ns"`
 	Records    uint64        `json:"records"`
-	ValueBytes int           `json:"value_bytes"`
+	Elements   int           `json:"elements,omitempty"` // of a record that is a collection
+	ValueBytes int           `json:"value_bytes"`        // 0 if nothing has a value
 	Seed       uint64        `json:"seed"`
 	Verify     bool          `json:"verify,omitempty"`
 }
@@ -156,7 +157,7 @@ type OpStats struct {
 	Name      string  `json:"name"`
 	Count     int64   `json:"count"`  // answered without error
 	Errors    int64   `json:"errors"` // failed
-	Misses    int64   `json:"misses"` // of Count, those answered with null
+	Misses    int64   `json:"misses"` // of Count, those answered with null, or an array of nothing
 	PerSecond float64 `json:"per_second"`
 	// Service counts from the send; Response, in an open loop only, from the intended start.
 	Service  Latency  `json:"service"`
@@ -205,7 +206,8 @@ type Inserted struct {
 // Verified is what reading back found.
 type Verified struct {
 	Seconds float64 `json:"seconds"`
-	Checked int64   `json:"checked"` // records that were read and compared
+	What    string  `json:"what,omitempty"` // was read and compared: a record, which "" is too, an element, or a size
+	Checked int64   `json:"checked"`        // how many
 	Lost    int64   `json:"lost"`    // of these, those that hold something else than they may
 	// Examples describe the first that are lost.
 	Examples []string `json:"examples,omitempty"`

@@ -87,7 +87,7 @@ func title(h Header) string {
 	}
 	parts := []string{
 		fmt.Sprintf("%s: %s, pipeline %d, %s", l.Workload, plural(int64(l.Clients), "client"), l.Pipeline, loop),
-		fmt.Sprintf("%s of %s", plural(int64(l.Records), "record"), Bytes(int64(l.ValueBytes))),
+		records(l),
 	}
 	if c := h.Cluster; c.InProcess {
 		parts = append(parts, fmt.Sprintf("%s and %s in this process, %s transport", plural(int64(c.Stores), "store"), plural(int64(c.Regions), "region"), c.Transport))
@@ -106,6 +106,18 @@ func title(h Header) string {
 	return strings.Join(parts, "; ")
 }
 
+// records says what there is of records.
+func records(l Load) string {
+	s := plural(int64(l.Records), "record")
+	if l.Elements > 0 {
+		s += " of " + plural(int64(l.Elements), "element")
+	}
+	if l.ValueBytes > 0 {
+		s += " of " + Bytes(int64(l.ValueBytes))
+	}
+	return s
+}
+
 // notes are the lines below the table.
 func notes(h Header, s Summary) []string {
 	var out []string
@@ -121,7 +133,7 @@ func notes(h Header, s Summary) []string {
 	out = append(out, s.Work.lines(h, s.Total.Count)...)
 	for _, op := range s.Ops {
 		if op.Misses > 0 {
-			add("%s: %s answered null", op.Name, Count(op.Misses))
+			add("%s: %s answered null or empty", op.Name, Count(op.Misses))
 		}
 	}
 	if s.Moved+s.Asked > 0 {
@@ -153,19 +165,20 @@ func notes(h Header, s Summary) []string {
 // lines say what reading back found.
 func (v *Verified) lines() (out []string) {
 	add := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
+	what := cmp.Or(v.What, "record")
 	switch {
 	case v.Lost > 0:
-		add("verified: LOST: %s of %s do not hold what was acknowledged, the first:", Count(v.Lost), plural(v.Checked, "record"))
+		add("verified: LOST: %s of %s do not hold what was acknowledged, the first:", Count(v.Lost), plural(v.Checked, what))
 		for _, x := range v.Examples {
 			add("  %s", x)
 		}
 	case v.Complete:
-		add("verified: %s read back in %.1f s, all as acknowledged", plural(v.Checked, "record"), v.Seconds)
+		add("verified: %s read back in %.1f s, all as acknowledged", plural(v.Checked, what), v.Seconds)
 	default:
-		add("verified: %s read back in %.1f s, all as acknowledged; the others were not reached", plural(v.Checked, "record"), v.Seconds)
+		add("verified: %s read back in %.1f s, all as acknowledged; the others were not reached", plural(v.Checked, what), v.Seconds)
 	}
 	if v.Unjudged > 0 {
-		add("  %s not judged: too many writes to each had an unknown outcome", plural(v.Unjudged, "record"))
+		add("  %s not judged: too many writes to each had an unknown outcome", plural(v.Unjudged, what))
 	}
 	if v.Ignored > 0 {
 		add("  %s went to records that were not followed", plural(v.Ignored, "acknowledged write"))

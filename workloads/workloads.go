@@ -1,7 +1,7 @@
 // Package workloads says what to send: the operations of a workload, in which shares, on which keys, with which values. A
 // workload is a row of one table. Nothing here knows of connections or time.
 //
-// A record of a key-value benchmark is one Redis string here. YCSB's records have fields (ten of 100 bytes); reading or
+// A record of a key-value benchmark is one key here: a string, or a collection of elements (see Type). YCSB's records have fields (ten of 100 bytes); reading or
 // updating one reads or writes the string as a whole, which is what YCSB does with readallfields and writeallfields.
 // The workloads A to F are those of Cooper et al., "Benchmarking Cloud Serving Systems with YCSB", SoCC 2010, section 4 and the
 // parameter files that came with it.
@@ -25,37 +25,43 @@ type Workload struct {
 	Load bool
 	// keys draws record numbers, of those loaded or of all that are acknowledged.
 	keys func(records uint64, inserts *Inserts) Distribution
-	// name appends the key of a record.
+	// name appends the key of a record, where records are strings.
 	name func(dst []byte, record uint64) []byte
+	// of is what records are, nil for strings.
+	of *Type
 }
 
 // Op is one kind of operation: a command on one key, or on several of one slot.
 type Op struct {
-	Name    string  // as results call it
-	Command string  // the Redis command
-	Share   float64 // of all operations of the run phase
-	Kind    Kind
-	// Then is a second command on the same key, sent once the first is answered; it carries the value. Empty for none.
+	Name    string // as results call it
+	Command string // the Redis command
+	// Args is what follows the key, in words: `value`, `member` (one of the elements that are loaded), `new` (a member that was never there)
+	// and `score` stand for such, anything else for itself.
+	Args  string
+	Share float64 // of all operations of the run phase
+	Kind  Kind
+	// Then is a second command on the same key, sent once the first is answered; Args are of this one then. Empty for none.
 	Then string
-	// TTL is the seconds after which what is written expires, empty for never.
-	TTL string
 }
 
 // Kind says what an operation does to its record.
 type Kind uint8
 
 const (
-	Read       Kind = iota
-	ReadAbsent      // of a key that nobody writes
-	Scan            // reads some records of the chosen one's thread, next to each other
-	Write           // the record holds the value from then on
-	Insert          // the same for a record that was not there
+	Read        Kind = iota
+	ReadAbsent       // of a key that nobody writes
+	Scan             // reads some records of the chosen one's thread, next to each other
+	ReadPage         // reads PageElements elements, or all where there are fewer
+	ReadAll          // reads all elements
+	Write            // the record, or the element, holds the value or score from then on
+	WriteFading      // the same, until it expires
+	Insert           // the same for a record that was not there
 	Delete
 	Increment // of the record's counter, which has a key of its own
+	Fill      // the record has its elements as they are loaded, and no others
+	Push      // one more element
+	Pop       // one element less, unless there is none
 )
-
-// Writes reports whether operations of the kind carry a value.
-func (k Kind) Writes() bool { return k == Write || k == Insert }
 
 // All is the table of workloads.
 var All = []Workload{
@@ -92,7 +98,7 @@ var All = []Workload{
 	{
 		Name: "ycsb-f",
 		Doc:  "YCSB workload F, read-modify-write: half reads, half GET and then SET of the same key, scrambled zipfian",
-		Ops:  []Op{read.share(0.5), {Name: "rmw", Command: "GET", Then: "SET", Kind: Write, Share: 0.5}},
+		Ops:  []Op{read.share(0.5), {Name: "rmw", Command: "GET", Then: "SET", Args: "value", Kind: Write, Share: 0.5}},
 		Load: true, keys: scrambledZipfian, name: ycsbKey,
 	},
 	{
@@ -110,7 +116,7 @@ var All = []Workload{
 	{
 		Name: "set",
 		Doc:  "SET over the key space, uniform; nothing is loaded before",
-		Ops:  []Op{{Name: "set", Command: "SET", Kind: Write, Share: 1}},
+		Ops:  []Op{{Name: "set", Command: "SET", Args: "value", Kind: Write, Share: 1}},
 		keys: uniform, name: plainKey,
 	},
 	{
@@ -125,20 +131,110 @@ var All = []Workload{
 		Ops: []Op{
 			{Name: "get", Command: "GET", Share: 0.45},
 			{Name: "exists", Command: "EXISTS", Share: 0.1},
-			{Name: "set", Command: "SET", Kind: Write, Share: 0.2},
-			{Name: "set-ex", Command: "SET", Kind: Write, TTL: "60", Share: 0.05},
+			{Name: "set", Command: "SET", Args: "value", Kind: Write, Share: 0.2},
+			{Name: "set-ex", Command: "SET", Args: "value EX 60", Kind: WriteFading, Share: 0.05},
 			{Name: "del", Command: "DEL", Kind: Delete, Share: 0.1},
 			{Name: "incr", Command: "INCR", Kind: Increment, Share: 0.1},
 		},
 		Load: true, keys: scrambledZipfian, name: plainKey,
+	},
+	{
+		Name: "hset",
+		Doc:  "HSET of one of the fields of loaded hashes, uniform",
+		Ops:  []Op{{Name: "hset", Command: "HSET", Args: "member value", Kind: Write, Share: 1}},
+		Load: true, keys: uniform, of: hash,
+	},
+	{
+		Name: "lpush",
+		Doc:  "LPUSH of one value to loaded lists, which grow by what is sent, uniform",
+		Ops:  []Op{{Name: "lpush", Command: "LPUSH", Args: "value", Kind: Push, Share: 1}},
+		Load: true, keys: uniform, of: list,
+	},
+	{
+		Name: "rpush",
+		Doc:  "RPUSH of one value to loaded lists, which grow by what is sent, uniform",
+		Ops:  []Op{{Name: "rpush", Command: "RPUSH", Args: "value", Kind: Push, Share: 1}},
+		Load: true, keys: uniform, of: list,
+	},
+	{
+		Name: "lpop",
+		Doc:  "LPOP from loaded lists, uniform; load more elements than the run takes, the result says how often a list was empty",
+		Ops:  []Op{{Name: "lpop", Command: "LPOP", Kind: Pop, Share: 1}},
+		Load: true, keys: uniform, of: list,
+	},
+	{
+		Name: "sadd",
+		Doc:  "SADD of one new member to loaded sets, which grow by what is sent, uniform",
+		Ops:  []Op{{Name: "sadd", Command: "SADD", Args: "new", Kind: Push, Share: 1}},
+		Load: true, keys: uniform, of: set,
+	},
+	{
+		Name: "spop",
+		Doc:  "SPOP from loaded sets, uniform; load more elements than the run takes, the result says how often a set was empty",
+		Ops:  []Op{{Name: "spop", Command: "SPOP", Kind: Pop, Share: 1}},
+		Load: true, keys: uniform, of: set,
+	},
+	{
+		Name: "zadd",
+		Doc:  "ZADD of another score for one of the members of loaded sorted sets, uniform",
+		Ops:  []Op{{Name: "zadd", Command: "ZADD", Args: "score member", Kind: Write, Share: 1}},
+		Load: true, keys: uniform, of: sortedSet,
+	},
+	{
+		Name: "zpopmin",
+		Doc:  "ZPOPMIN from loaded sorted sets, uniform; load more elements than the run takes, the result says how often one was empty",
+		Ops:  []Op{{Name: "zpopmin", Command: "ZPOPMIN", Kind: Pop, Share: 1}},
+		Load: true, keys: uniform, of: sortedSet,
+	},
+	{
+		Name: "hash",
+		Doc:  "objects: 60 % HGET and 30 % HSET of a field, 10 % HGETALL, scrambled zipfian",
+		Ops: []Op{
+			{Name: "hget", Command: "HGET", Args: "member", Share: 0.6},
+			{Name: "hset", Command: "HSET", Args: "member value", Kind: Write, Share: 0.3},
+			{Name: "hgetall", Command: "HGETALL", Kind: ReadAll, Share: 0.1},
+		},
+		Load: true, keys: scrambledZipfian, of: hash,
+	},
+	{
+		Name: "queue",
+		Doc:  "queues that keep their length: 45 % RPUSH, 45 % LPOP from where the client has pushed, 10 % LRANGE of the first 10, scrambled zipfian",
+		Ops: []Op{
+			{Name: "rpush", Command: "RPUSH", Args: "value", Kind: Push, Share: 0.45},
+			{Name: "lpop", Command: "LPOP", Kind: Pop, Share: 0.45},
+			{Name: "lrange", Command: "LRANGE", Args: "0 9", Kind: ReadPage, Share: 0.1},
+		},
+		Load: true, keys: scrambledZipfian, of: list,
+	},
+	{
+		Name: "members",
+		Doc:  "sets that keep their size: 50 % SISMEMBER, 20 % SADD of a new member, 20 % SPOP from where the client has added, 10 % SMEMBERS, scrambled zipfian",
+		Ops: []Op{
+			{Name: "sismember", Command: "SISMEMBER", Args: "member", Share: 0.5},
+			{Name: "sadd", Command: "SADD", Args: "new", Kind: Push, Share: 0.2},
+			{Name: "spop", Command: "SPOP", Kind: Pop, Share: 0.2},
+			{Name: "smembers", Command: "SMEMBERS", Kind: ReadAll, Share: 0.1},
+		},
+		Load: true, keys: scrambledZipfian, of: set,
+	},
+	{
+		Name: "leaderboard",
+		Doc:  "40 % ZADD of another score for a member, 30 % ZREVRANK and 10 % ZSCORE of one, 20 % ZREVRANGE of the first 10 with scores, scrambled zipfian",
+		Ops: []Op{
+			{Name: "zadd", Command: "ZADD", Args: "score member", Kind: Write, Share: 0.4},
+			{Name: "zrevrank", Command: "ZREVRANK", Args: "member", Share: 0.3},
+			{Name: "zscore", Command: "ZSCORE", Args: "member", Share: 0.1},
+			{Name: "zrevrange", Command: "ZREVRANGE", Args: "0 9 WITHSCORES", Kind: ReadPage, Share: 0.2},
+		},
+		Load: true, keys: scrambledZipfian, of: sortedSet,
 	},
 }
 
 // YCSB's operations on a record that is one string.
 var (
 	read   = Op{Name: "read", Command: "GET"}
-	update = Op{Name: "update", Command: "SET", Kind: Write}
-	insert = Op{Name: "insert", Command: "SET", Kind: Insert}
+	update = Op{Name: "update", Command: "SET", Args: "value", Kind: Write}
+	insert = Op{Name: "insert", Command: "SET", Args: "value", Kind: Insert}
 )
 
 func (o Op) share(s float64) Op {
@@ -146,8 +242,14 @@ func (o Op) share(s float64) Op {
 	return o
 }
 
-// Loading is the operation of the load phase. Records are numbered before it begins, so it is a write like any other.
-var Loading = Op{Name: "insert", Command: "SET", Kind: Write, Share: 1}
+// Loading returns the operation of the load phase. Records are numbered before it begins, so it is a write like any other. A collection
+// that is there from before is removed first.
+func (w *Workload) Loading() Op {
+	if w.of == nil {
+		return Op{Name: insert.Name, Command: "SET", Args: "value", Kind: Write, Share: 1}
+	}
+	return Op{Name: insert.Name, Command: "DEL", Then: w.of.add, Args: w.of.element, Kind: Fill, Share: 1}
+}
 
 // Names lists the workloads in the table's order.
 func Names() []string {
@@ -168,23 +270,31 @@ func Find(name string) (*Workload, error) {
 	return nil, fmt.Errorf("workload %q: unknown, want one of %s", name, strings.Join(Names(), ", "))
 }
 
-// Reach returns the most records that one operation of the workload reads or writes.
-func (w *Workload) Reach() int {
-	for _, op := range w.Ops {
-		if op.Kind == Scan {
-			return ThreadRecords
+// Reach returns the most records or elements that one of some operations reads or writes, where a collection has so many elements. One that
+// grows may have some more.
+func Reach(ops []Op, elements int) int {
+	most := 1
+	for _, op := range ops {
+		switch op.Kind {
+		case Scan:
+			most = max(most, ThreadRecords)
+		case ReadPage:
+			most = max(most, PageElements)
+		case ReadAll, Fill:
+			most = max(most, elements)
 		}
 	}
-	return 1
+	return most
 }
 
 // Request is what to send for one operation. Args and Then belong to whoever filled it and hold until it is filled again.
 type Request struct {
-	Op     int // index into the workload's Ops, 0 in the load phase
-	Record uint64
-	Value  ValueID  // of operations that write
-	Args   [][]byte // command, key, further arguments
-	Then   [][]byte // the same of the second command, empty if there is none
+	Op      int // index into the workload's Ops, 0 in the load phase
+	Record  uint64
+	Element int      // of operations on one that is loaded
+	Value   ValueID  // of operations that write one, or a score
+	Args    [][]byte // command, key, further arguments
+	Then    [][]byte // the same of the second command, empty if there is none
 }
 
 // ValueID names one of the values of a Source. There are about a million.
@@ -192,44 +302,68 @@ type ValueID uint32
 
 // Source makes requests of one workload, over records numbered from 0. Generators share it.
 type Source struct {
-	workload *Workload
-	keys     Distribution
-	inserts  *Inserts
-	pool     []byte // random bytes; a value is a window of them
-	value    int    // bytes of a value
-	ops      []encoded
-	loading  encoded
-	upTo     []float64 // cumulated shares
+	workload  *Workload
+	keys      Distribution
+	inserts   *Inserts
+	elements  int    // of a collection that is loaded
+	pool      []byte // random bytes; a value is a window of them
+	value     int    // bytes of a value
+	ops       []encoded
+	loading   encoded
+	upTo      []float64 // cumulated shares
+	push, pop int       // the operations of these kinds, -1 for none
 }
 
-// encoded is an Op in the bytes that go into requests.
+// encoded is an Op in the form that requests are made from.
 type encoded struct {
 	Op
-	command, then, ttl []byte
+	command, then []byte
+	args          []word
+	times         int // how often args are repeated
+	// What args need.
+	value, member bool
 }
 
-func encode(op Op) encoded { return encoded{op, []byte(op.Command), []byte(op.Then), []byte(op.TTL)} }
+func encode(op Op, elements int) encoded {
+	e := encoded{Op: op, command: []byte(op.Command), then: []byte(op.Then), times: 1}
+	if op.Kind == Fill {
+		e.times = elements
+	}
+	for _, text := range strings.Fields(op.Args) {
+		w := word{kind: words[text], text: []byte(text)}
+		e.args = append(e.args, w)
+		e.value = e.value || w.kind == wordValue || w.kind == wordScore
+		e.member = e.member || w.kind == wordMember && op.Kind != Fill
+	}
+	return e
+}
 
 // poolBytes is how much random data values are cut from. Windows overlap, so a compressor that looks further back than this
 // would find repetitions; block compression does not.
 const poolBytes = 1 << 20
 
-// NewSource prepares a workload for a number of records and a size of values. The seed fixes the values.
-func NewSource(w *Workload, records uint64, valueBytes int, seed uint64) *Source {
+// NewSource prepares a workload for a number of records, of elements of a collection, and a size of values. The seed fixes the values.
+func NewSource(w *Workload, records uint64, elements, valueBytes int, seed uint64) *Source {
 	inserts := NewInserts(records)
 	s := &Source{
-		workload: w, keys: w.keys(records, inserts), inserts: inserts, value: valueBytes,
-		pool: make([]byte, poolBytes+valueBytes+8), loading: encode(Loading),
+		workload: w, keys: w.keys(records, inserts), inserts: inserts, elements: elements, value: valueBytes,
+		pool: make([]byte, poolBytes+valueBytes+8), loading: encode(w.Loading(), elements), push: -1, pop: -1,
 	}
 	rng := rand.New(rand.NewPCG(seed, 0))
 	for i := 0; i+8 <= len(s.pool); i += 8 {
 		binary.LittleEndian.PutUint64(s.pool[i:], rng.Uint64())
 	}
 	sum := 0.0
-	for _, op := range w.Ops {
+	for i, op := range w.Ops {
 		sum += op.Share
 		s.upTo = append(s.upTo, sum)
-		s.ops = append(s.ops, encode(op))
+		s.ops = append(s.ops, encode(op, elements))
+		switch op.Kind {
+		case Push:
+			s.push = i
+		case Pop:
+			s.pop = i
+		}
 	}
 	return s
 }
@@ -245,8 +379,11 @@ func (s *Source) Value(id ValueID) []byte { return s.pool[id : int(id)+s.value] 
 
 // AppendKey appends the key of a record, or of its counter.
 func (s *Source) AppendKey(dst []byte, record uint64, counter bool) []byte {
-	if counter {
+	switch {
+	case counter:
 		return counterKey(dst, record)
+	case s.workload.of != nil:
+		return numbered(dst, s.workload.of.prefix, record)
 	}
 	return s.workload.name(dst, record)
 }
@@ -256,7 +393,9 @@ type Generator struct {
 	src  *Source
 	rng  *rand.Rand
 	keys Distribution
-	key  []byte // of the request, several of a scan one behind the other
+	key  []byte   // of the request, several of a scan one behind the other
+	text []byte   // of members and scores, one behind the other
+	owed []uint64 // records that the client has pushed to and not popped from, the oldest first
 }
 
 // Generator returns a generator that draws all its choices from rng.
@@ -279,11 +418,21 @@ func (g *Generator) Next(r *Request) {
 			r.Op++
 		}
 	}
+	if s.push >= 0 && s.pop >= 0 {
+		r.Op = g.settle(r.Op)
+	}
 	op := &s.ops[r.Op]
-	if op.Kind == Insert {
+	switch {
+	case op.Kind == Insert:
 		r.Record = s.inserts.Next()
-	} else {
+	case op.Kind == Pop && s.push >= 0:
+		r.Record = g.owed[0]
+		g.owed = g.owed[:copy(g.owed, g.owed[1:])]
+	default:
 		r.Record = g.keys.Next(g.rng)
+	}
+	if op.Kind == Push && s.pop >= 0 {
+		g.owed = append(g.owed, r.Record)
 	}
 	g.fill(r, op)
 }
@@ -296,10 +445,10 @@ func (g *Generator) Load(r *Request, record uint64) {
 
 func (g *Generator) fill(r *Request, op *encoded) {
 	s := g.src
-	g.key = g.key[:0]
-	r.Args, r.Then = append(r.Args[:0], op.command), r.Then[:0]
+	g.key, r.Then = g.key[:0], r.Then[:0]
 	switch op.Kind {
 	case Scan:
+		r.Args = append(r.Args[:0], op.command)
 		g.scan(r)
 		return
 	case ReadAbsent:
@@ -307,22 +456,20 @@ func (g *Generator) fill(r *Request, op *encoded) {
 	default:
 		g.key = s.AppendKey(g.key, r.Record, op.Kind == Increment)
 	}
-	r.Args = append(r.Args, g.key)
-	if !op.Kind.Writes() {
-		return
+	r.Args = append(r.Args[:0], op.command, g.key)
+	r.Element = 0
+	if op.member {
+		r.Element = int(g.rng.Uint64N(uint64(s.elements)))
 	}
-	r.Value = ValueID(g.rng.Uint64N(poolBytes))
+	if op.value {
+		r.Value = ValueID(g.rng.Uint64N(poolBytes))
+	}
 	if len(op.then) > 0 {
-		r.Then = append(r.Then, op.then, g.key, s.Value(r.Value))
-		return
-	}
-	r.Args = append(r.Args, s.Value(r.Value))
-	if len(op.ttl) > 0 {
-		r.Args = append(r.Args, ttlOption, op.ttl)
+		r.Then = g.arguments(append(r.Then, op.then, g.key), r, op)
+	} else {
+		r.Args = g.arguments(r.Args, r, op)
 	}
 }
-
-var ttlOption = []byte("EX")
 
 // scan asks for 1 to ThreadRecords records, as many as YCSB's maxscanlength, evenly distributed: from the chosen one on, or from
 // further back where the thread ends before. A thread that is still filling has fewer.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -244,8 +245,11 @@ func TestWorkloads(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		if w.of != nil {
+			continue // TestCollections
+		}
 		const records, valueBytes, draws = 1000, 20, 20_000
-		src := NewSource(w, records, valueBytes, seed)
+		src := NewSource(w, records, 1, valueBytes, seed)
 		keys := map[string]bool{} // that were written
 		var r Request
 		g := src.Generator(rand.New(rand.NewPCG(seed, 1)))
@@ -282,9 +286,8 @@ func TestWorkloads(t *testing.T) {
 				if op.Then == "" {
 					want = append(want, string(src.Value(r.Value)))
 				}
-				if op.TTL != "" {
-					want = append(want, "EX", op.TTL)
-				}
+			case WriteFading:
+				want = append(want, string(src.Value(r.Value)), "EX", "60")
 			case Increment:
 				there = false
 			case Scan:
@@ -308,7 +311,7 @@ func TestWorkloads(t *testing.T) {
 			if op.Kind == Insert {
 				keys[key] = true
 			}
-			if op.Kind.Writes() {
+			if op.Kind == Write || op.Kind == WriteFading || op.Kind == Insert {
 				if r.Value == last {
 					t.Fatalf("%s: the same value twice in a row", name)
 				}
@@ -333,7 +336,7 @@ func TestWorkloads(t *testing.T) {
 func TestScans(t *testing.T) {
 	w, _ := Find("ycsb-e")
 	const draws = 100_000
-	g := NewSource(w, 1000, 10, seed).Generator(rand.New(rand.NewPCG(seed, 1)))
+	g := NewSource(w, 1000, 1, 10, seed).Generator(rand.New(rand.NewPCG(seed, 1)))
 	var r Request
 	lengths, scans := make([]int, ThreadRecords+1), 0
 	for range draws {
@@ -345,14 +348,200 @@ func TestScans(t *testing.T) {
 	for n := 1; n <= ThreadRecords; n++ {
 		within(t, fmt.Sprint("scans of ", n), lengths[n], 1.0/ThreadRecords, scans, 0)
 	}
-	g = NewSource(w, 3, 10, seed).Generator(rand.New(rand.NewPCG(seed, 1)))
+	g = NewSource(w, 3, 1, 10, seed).Generator(rand.New(rand.NewPCG(seed, 1)))
 	for range 1000 {
 		if g.Next(&r); w.Ops[r.Op].Kind == Scan && (len(r.Args) > 4 || r.Record+uint64(len(r.Args)-1) > 3) {
 			t.Fatalf("of three records %d are read from number %d on", len(r.Args)-1, r.Record)
 		}
 	}
-	if w.Reach() != ThreadRecords {
-		t.Errorf("reach %d", w.Reach())
+}
+
+func TestReach(t *testing.T) {
+	for name, want := range map[string]int{"set": 1, "ycsb-e": ThreadRecords, "lpop": 1, "hash": 1000, "queue": PageElements} {
+		w, _ := Find(name)
+		if got := Reach(w.Ops, 1000); got != want {
+			t.Errorf("%s: %d, want %d", name, got, want)
+		}
+	}
+	w, _ := Find("lpop")
+	if got := Reach([]Op{w.Loading()}, 1000); got != 1000 {
+		t.Errorf("loading lpop: %d, want 1000", got)
+	}
+}
+
+// collections is a model of Redis for the commands of the workloads: what elements hold, by key and element. Elements of a list are numbered.
+type collections struct {
+	held map[string]map[string]string
+	// front and back are the numbers of a list's next elements.
+	front, back map[string]int
+}
+
+// run returns how many elements were answered, added, or removed; it fails at a command that is not as in Redis.
+func (c *collections) run(t *testing.T, args [][]byte) int {
+	t.Helper()
+	command, key := string(args[0]), string(args[1])
+	var rest []string
+	for _, a := range args[2:] {
+		rest = append(rest, string(a))
+	}
+	of, step := c.held[key], 1
+	if of == nil {
+		of = map[string]string{}
+		c.held[key] = of
+	}
+	wants := map[string]int{"HGET": 1, "SISMEMBER": 1, "ZREVRANK": 1, "ZSCORE": 1, "LRANGE": 2, "ZREVRANGE": 3}
+	if n, fixed := wants[command]; fixed && len(rest) != n {
+		t.Fatalf("%q: %d arguments", args, len(rest))
+	}
+	before := len(of)
+	switch command {
+	case "DEL":
+		delete(c.held, key)
+		c.front[key], c.back[key] = 0, 0
+		return before
+	case "HSET", "ZADD":
+		for step = 2; len(rest) >= step; rest = rest[step:] {
+			if command == "HSET" {
+				of[rest[0]] = rest[1]
+			} else if _, err := strconv.ParseFloat(rest[0], 64); err == nil {
+				of[rest[1]] = rest[0]
+			}
+		}
+	case "SADD":
+		for ; len(rest) >= step; rest = rest[step:] {
+			of[rest[0]] = ""
+		}
+	case "RPUSH", "LPUSH":
+		for ; len(rest) >= step; rest = rest[step:] {
+			if command == "RPUSH" {
+				of[strconv.Itoa(c.back[key])] = rest[0]
+				c.back[key]++
+			} else {
+				c.front[key]--
+				of[strconv.Itoa(c.front[key])] = rest[0]
+			}
+		}
+	case "LPOP":
+		delete(of, strconv.Itoa(c.front[key]))
+		c.front[key]++
+		return before - len(of)
+	case "SPOP", "ZPOPMIN":
+		for member := range of {
+			delete(of, member)
+			return 1
+		}
+		return 0
+	case "HGET", "ZREVRANK", "ZSCORE", "SISMEMBER":
+		if _, there := of[rest[0]]; there {
+			return 1
+		}
+		return 0
+	case "HGETALL", "SMEMBERS":
+		return before
+	case "LRANGE", "ZREVRANGE":
+		return min(before, 10)
+	default:
+		t.Fatalf("%q: not a command of any workload", args)
+	}
+	if len(rest) != 0 {
+		t.Fatalf("%q: %q is left", args, rest)
+	}
+	return len(of) - before
+}
+
+// Collections are loaded with the elements asked for, also where others were before; what is read or popped is there; and where elements come and
+// go there are never fewer than were loaded, and few more.
+func TestCollections(t *testing.T) {
+	const records, elements, valueBytes, draws, clients = 100, 7, 20, 20_000, 3
+	for _, name := range Names() {
+		w, _ := Find(name)
+		if w.of == nil {
+			continue
+		}
+		src := NewSource(w, records, elements, valueBytes, seed)
+		c := &collections{held: map[string]map[string]string{}, front: map[string]int{}, back: map[string]int{}}
+		var generators []*Generator
+		for i := range uint64(clients) {
+			generators = append(generators, src.Generator(rand.New(rand.NewPCG(seed, i))))
+		}
+		var r Request
+		first := map[uint64]ValueID{} // of a record
+		for i := range uint64(2 * records) {
+			generators[0].Load(&r, i%records)
+			if command, key := string(r.Args[0]), string(r.Args[1]); command != "DEL" || len(r.Args) != 2 || key != string(r.Then[1]) || !strings.HasPrefix(key, w.of.prefix) {
+				t.Fatalf("%s: load begins with %q", name, r.Args)
+			}
+			c.run(t, r.Args)
+			first[r.Record] = r.Value
+			if got := c.run(t, r.Then); got != elements {
+				t.Fatalf("%s: %q adds %d elements", name, r.Then, got)
+			}
+			for n, v := range c.held[string(r.Then[1])] {
+				if w.HasValues() && len(v) != valueBytes {
+					t.Fatalf("%s: element %s is %q", name, n, v)
+				}
+			}
+		}
+		if len(c.held) != records {
+			t.Fatalf("%s: %d keys loaded", name, len(c.held))
+		}
+		last := map[[2]uint64]ValueID{} // by record and element
+		for record, v := range first {
+			for i := range elements {
+				last[[2]uint64{record, uint64(i)}] = ElementValue(v, i)
+			}
+		}
+		count, pushes := make([]int, len(w.Ops)), 0
+		for i := range draws {
+			g := generators[i%clients]
+			g.Next(&r)
+			op := w.Ops[r.Op]
+			count[r.Op]++
+			if string(r.Args[0]) != op.Command || string(r.Args[1]) != string(src.AppendKey(nil, r.Record, false)) || len(r.Then) > 0 {
+				t.Fatalf("%s: %s of record %d sends %q, %q", name, op.Name, r.Record, r.Args, r.Then)
+			}
+			got := c.run(t, r.Args)
+			size := len(c.held[string(r.Args[1])])
+			switch op.Kind {
+			case Push:
+				if pushes++; r.Element != 0 {
+					t.Fatalf("%s: %q is of element %d", name, r.Args, r.Element)
+				}
+				if got != 1 {
+					t.Fatalf("%s: %q adds %d elements", name, r.Args, got)
+				}
+			case Write:
+				last[[2]uint64{r.Record, uint64(r.Element)}] = r.Value
+				if got != 0 || size != elements {
+					t.Fatalf("%s: %q adds %d elements to what is loaded", name, r.Args, got)
+				}
+			default: // a set's members are others after a while, and pops alone end
+				if got == 0 && op.Command != "SISMEMBER" && len(w.Ops) > 1 {
+					t.Fatalf("%s: %q finds nothing", name, r.Args)
+				}
+			}
+			if len(w.Ops) > 1 && (size < elements || size > elements+clients*maxOwed) {
+				t.Fatalf("%s: %q leaves %d elements", name, r.Args, size)
+			}
+		}
+		for i, op := range w.Ops {
+			within(t, name+" "+op.Name, count[i], op.Share, draws, 0)
+		}
+		if w.Counts() != (pushes > 0 || w.Ops[0].Kind == Pop) {
+			t.Errorf("%s: counts %v", name, w.Counts())
+		}
+		// What is looked at in the end is what was written.
+		for at, v := range last {
+			generators[0].Look(&r, at[0], int(at[1]), false)
+			held := c.held[string(r.Args[1])]
+			if w.Counts() {
+				if want := fmt.Sprintf("[%s %s]", w.of.count, r.Args[1]); fmt.Sprintf("%s", r.Args) != want {
+					t.Fatalf("%s: looks with %q, want %s", name, r.Args, want)
+				}
+			} else if text := []byte(held[string(r.Args[2])]); string(r.Args[0]) != w.of.read || !src.Is(text, v) || src.Is(text, v+1) {
+				t.Fatalf("%s: %q finds %q, value %d was written", name, r.Args, text, v)
+			}
+		}
 	}
 }
 
@@ -399,7 +588,7 @@ func TestInserts(t *testing.T) {
 func TestSameSeedSameRequests(t *testing.T) {
 	w, _ := Find("ycsb-a")
 	requests := func() (out []string) {
-		g := NewSource(w, 1000, 16, seed).Generator(rand.New(rand.NewPCG(seed, 7)))
+		g := NewSource(w, 1000, 1, 16, seed).Generator(rand.New(rand.NewPCG(seed, 7)))
 		var r Request
 		for range 100 {
 			g.Next(&r)
@@ -416,7 +605,7 @@ func BenchmarkNext(b *testing.B) {
 	for _, name := range Names() {
 		b.Run(name, func(b *testing.B) {
 			w, _ := Find(name)
-			g := NewSource(w, 1_000_000, 100, seed).Generator(rand.New(rand.NewPCG(seed, 1)))
+			g := NewSource(w, 1_000_000, 10, 100, seed).Generator(rand.New(rand.NewPCG(seed, 1)))
 			var r Request
 			b.ReportAllocs()
 			for b.Loop() {

@@ -245,7 +245,7 @@ func (x *bench) point(ctx context.Context, p point) (out []sample) {
 	for _, command := range []string{"get", "set"} {
 		if err == nil {
 			r = sample{run: run{Target: t.name, Test: command, Load: loadAverage()}}
-			p.command = command
+			p.workload = command
 			err = x.sample(ctx, in, p.load, &r)
 		}
 		if err != nil {
@@ -268,7 +268,7 @@ func (x *bench) sample(ctx context.Context, in *instance, l load, r *sample) err
 		return err
 	}
 	l.warmup = time.Second
-	if l.command == "get" {
+	if l.workload == "get" {
 		l.warmup += time.Duration(l.records*(l.valueBytes+valueBytes)/32) * time.Microsecond // 32 MB a second
 	}
 	s, err := x.neokvBench(ctx, in, l)

@@ -35,6 +35,9 @@ type test struct {
 	clients, pipeline int
 	write             bool
 
+	workload string // of neokv bench, which sends it to so many records
+	records  int
+
 	types bool     // of types.go, and so
 	words []string // the command that redis-benchmark sends, instead of SET or GET
 	fill  fill     // what is there before
@@ -63,7 +66,7 @@ const (
 	unitCPU     = "% of a core"
 )
 
-var tests = append([]test{
+var tests = slices.Concat([]test{
 	{name: "boot", doc: "start in memory until every slot takes a write", unit: unitSeconds, ownStart: true, run: measureBoot,
 		fits: func(t target) bool { return t.redis && t.name != "redcon" }},
 	{name: "failover", doc: "kill -9 of a master of Redis Cluster at a node time-out of 1 s until its slots take writes", unit: unitSeconds,
@@ -75,11 +78,11 @@ var tests = append([]test{
 	sendTest("set-50-16", "redis-benchmark: SET -c 50 -P 16", 50, 16, true),
 	sendTest("get-50-1", "redis-benchmark: GET -c 50 -P 1", 50, 1, false),
 	sendTest("get-50-16", "redis-benchmark: GET -c 50 -P 16", 50, 16, false),
-	neokvBenchTest("all-set-50-1", 50, 1, true),
-	neokvBenchTest("all-set-50-16", 50, 16, true),
-	neokvBenchTest("all-get-50-1", 50, 1, false),
-	neokvBenchTest("all-get-50-16", 50, 16, false),
-}, typeTests()...)
+	neokvBenchTest("set", 50, 1, keysPerTag),
+	neokvBenchTest("set", 50, 16, keysPerTag),
+	neokvBenchTest("get", 50, 1, keysPerTag),
+	neokvBenchTest("get", 50, 16, keysPerTag),
+}, allTypeTests(), typeTests())
 
 func anyTarget(target) bool { return true }
 
@@ -95,14 +98,38 @@ func sendTest(name, doc string, clients, pipeline int, write bool) test {
 }
 
 // neokvBenchTest is a test with neokv bench, whose keys are of all regions.
-func neokvBenchTest(name string, clients, pipeline int, write bool) test {
-	t := test{name: name, unit: unitRate, optional: true, clients: clients, pipeline: pipeline, write: write}
-	t.doc = fmt.Sprintf("neokv bench, keys of all slots: %s, %d clients, pipeline %d", t.command(), clients, pipeline)
+func neokvBenchTest(workload string, clients, pipeline, records int) test {
+	t := test{
+		name: fmt.Sprintf("all-%s-%d-%d", workload, clients, pipeline), doc: fmt.Sprintf("neokv bench, keys of all slots: %s, %d clients, pipeline %d", workload, clients, pipeline),
+		unit: unitRate, optional: true, clients: clients, pipeline: pipeline, workload: workload, records: records,
+	}
 	t.fits = func(t target) bool { return t.redis }
-	t.run = func(ctx context.Context, x *bench, _ target, in *instance, r *run) error {
-		return x.sendAll(ctx, t, in, r)
+	t.run = func(ctx context.Context, x *bench, to target, in *instance, r *run) error {
+		return x.sendAll(ctx, t, to, in, r)
 	}
 	return t
+}
+
+// allTypeTests are those of hashes, lists, sets, sorted sets and counters. Collections have as many elements in all as there are keys elsewhere.
+func allTypeTests() []test {
+	all := []test{neokvBenchTest("incr", 50, 16, keysPerTag)}
+	for _, workload := range []string{"lpush", "rpush", "hset", "sadd", "zadd", "lpop", "spop", "zpopmin"} {
+		all = append(all, neokvBenchTest(workload, 50, 16, keysPerTag/elementsPerKey))
+	}
+	return all
+}
+
+// elements is how many elements neokv bench loads into each collection: more than a run takes, where it pops. What is not needed is not loaded, for
+// its compactions go on into the run.
+func (x *bench) elements(t test, to target) int {
+	if !strings.Contains(t.workload, "pop") {
+		return elementsPerKey
+	}
+	perSecond := 600_000.0
+	if to.proxy { // a NeoKV
+		perSecond = 100_000
+	}
+	return int(perSecond * (x.length + 1) / float64(t.records))
 }
 
 func (t test) command() string {
@@ -374,9 +401,10 @@ func parseCSV(out string) (r rates, err error) {
 }
 
 // sendAll runs neokv bench against a target that runs.
-func (x *bench) sendAll(ctx context.Context, t test, in *instance, r *run) error {
+func (x *bench) sendAll(ctx context.Context, t test, to target, in *instance, r *run) error {
 	s, err := x.neokvBench(ctx, in, load{
-		command: t.command(), clients: t.clients, pipeline: t.pipeline, records: keysPerTag, valueBytes: valueBytes, warmup: time.Second,
+		workload: t.workload, clients: t.clients, pipeline: t.pipeline, records: t.records, elements: x.elements(t, to),
+		valueBytes: valueBytes, warmup: time.Second,
 	})
 	if err != nil {
 		return err
@@ -398,17 +426,21 @@ func (r *run) measured(s *results.Summary) {
 
 // load is what neokv bench sends.
 type load struct {
-	command                                string // get, which loads the records before, or set
+	workload                               string
 	clients, pipeline, records, valueBytes int
+	elements                               int           // of each record of a workload of collections, 0: as many as neokv bench takes
 	warmup                                 time.Duration // sent without measuring, first
 }
 
 // neokvBench sends a load to a target that runs, and returns what came out.
 func (x *bench) neokvBench(ctx context.Context, in *instance, l load) (*results.Summary, error) {
 	file := filepath.Join(in.dir, "bench.jsonl")
-	args := []string{"bench", "--target", strings.Join(in.addrs, ","), "--workload", l.command, "--clients", strconv.Itoa(l.clients),
+	args := []string{"bench", "--target", strings.Join(in.addrs, ","), "--workload", l.workload, "--clients", strconv.Itoa(l.clients),
 		"--pipeline", strconv.Itoa(l.pipeline), "--duration", strconv.FormatFloat(x.length, 'f', -1, 64) + "s", "--warmup", l.warmup.String(),
 		"--records", strconv.Itoa(l.records), "--value-size", strconv.Itoa(l.valueBytes), "--out", file}
+	if l.elements > 0 {
+		args = append(args, "--elements", strconv.Itoa(l.elements))
+	}
 	if out, err := exec.CommandContext(ctx, x.neokv, args...).CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("neokv %s: %w: %s", strings.Join(args, " "), err, out)
 	}

@@ -27,6 +27,8 @@ const (
 	clientThreads = 3 // what redis-benchmark --cluster takes for three nodes
 	valueBytes    = 64
 	keysPerTag    = 100_000
+	// elementsPerKey are those of a collection where keys are many.
+	elementsPerKey = 10
 )
 
 // plan is what the command line asks for.
@@ -71,9 +73,10 @@ func command() *cobra.Command {
   go run . --targets neokv,before --before /tmp/neokv-of-last-week --tests set-50-16
   go run . --targets neokv,redis-cluster --tests all-set-50-16,all-get-50-16 --regions 8,1,32,128
   go run . --targets neokv,redis --tests set-50-16,types
+  go run . --targets neokv,redis --tests all-set-50-16,all-types --seconds 10
   go run . --report peers.jsonl`,
 		Long: "Measure NeoKV beside other stores on this machine, interleaved, and print ratios.\n\nTargets:\n" + list(targets, target.about) +
-			"\nTests (--tests all for all of them, types for those of hashes, sets, lists, sorted sets, INCR and MSET):\n" + list(tests, test.about),
+			"\nTests (--tests all for all of them, types for those of hashes, sets, lists, sorted sets, INCR and MSET, all-types for the same with neokv bench):\n" + list(tests, test.about),
 		RunE: func(c *cobra.Command, _ []string) error {
 			if report != "" {
 				f, err := os.Open(report)
@@ -116,8 +119,10 @@ func (p *plan) check() error {
 	if slices.Equal(p.tests, []string{"all"}) {
 		p.tests = names(tests)
 	}
-	if i := slices.Index(p.tests, "types"); i >= 0 {
-		p.tests = slices.Replace(p.tests, i, i+1, typeNames()...)
+	for group, tests := range map[string][]string{"types": typeNames(), "all-types": names(allTypeTests())} {
+		if i := slices.Index(p.tests, group); i >= 0 {
+			p.tests = slices.Replace(p.tests, i, i+1, tests...)
+		}
 	}
 	allowed := func(flag string, given, all []string) {
 		for _, name := range given {
@@ -252,10 +257,11 @@ func (x *bench) rounds(ctx context.Context) error {
 	return nil
 }
 
-// measure runs all tests of one target: first those that start it their own way, then those that share one instance on disk, whose
+// measure runs all tests of one target: first those that start it their own way, then those of neokv bench with an instance on disk each and those that share one, whose
 // keys are loaded when the idle ones are done. A test that fails is recorded as such.
 func (x *bench) measure(ctx context.Context, round int, t target) error {
 	var in *instance
+	own := false // the instance was for one test alone
 	defer func() { in.stop() }()
 	for _, test := range tests { // in their own order, which puts those without load first
 		if !slices.Contains(x.tests, test.name) || !test.fits(t) {
@@ -263,6 +269,10 @@ func (x *bench) measure(ctx context.Context, round int, t target) error {
 		}
 		r := run{Round: round, Target: t.name, Test: test.name, Load: loadAverage()}
 		var err error
+		if own = own || test.workload != ""; own { // what other tests have loaded would be compacted meanwhile
+			in.stop()
+			in, own = nil, test.workload != ""
+		}
 		if in == nil && !test.ownStart {
 			in, err = x.start(ctx, t, start{})
 		}

@@ -54,7 +54,7 @@ from there. Standard output holds the result alone; its last line is the name of
 	flags.StringVar(&f.target, "target", "", "`host:port,...` of what to load, instead of booting a cluster")
 	flags.StringVar(&f.out, "out", "", "result `file` (default neokv-<workload>-<UTC time>.jsonl in the current folder)")
 	flags.BoolVar(&f.verify, "verify", false, "read back what was acknowledged when the load has ended; fail if something is lost")
-	for _, name := range []string{"workload", "clients", "pipeline", "rate", "duration", "warmup", "records", "value-size", "seed"} {
+	for _, name := range []string{"workload", "clients", "pipeline", "rate", "duration", "warmup", "records", "elements", "value-size", "seed"} {
 		settingFlag(flags, name, "load."+strings.ReplaceAll(name, "-", "_"))
 	}
 	f.register(c, 0, 0)
@@ -132,7 +132,7 @@ func withoutSecrets(args []string) []string {
 func workloadList() string {
 	var b strings.Builder
 	for _, w := range workloads.All {
-		fmt.Fprintf(&b, "  %-10s  %s\n", w.Name, w.Doc)
+		fmt.Fprintf(&b, "  %-11s  %s\n", w.Name, w.Doc)
 	}
 	return strings.TrimSuffix(b.String(), "\n")
 }
@@ -167,7 +167,7 @@ func loadOptions(l profiles.Load) bench.Options {
 	}
 	return bench.Options{
 		Workload: l.Workload, Clients: l.Clients, Pipeline: l.Pipeline, Rate: float64(l.Rate), Duration: l.Duration, Warmup: l.Warmup,
-		Records: uint64(l.Records), ValueSize: int(l.ValueSize), Seed: l.Seed,
+		Records: uint64(l.Records), Elements: l.Elements, ValueSize: int(l.ValueSize), Seed: l.Seed,
 	}
 }
 
