@@ -61,7 +61,10 @@ type part struct {
 }
 
 // proposer turns runs into entries. A batch leaves as soon as one of max_inflight places is free; what arrives meanwhile shares
-// the next one. No timer holds anything back.
+// the next one.
+//
+// A place that an entry of several runs has given up stays empty for a moment (gather): whoever was just answered is about to send
+// again, and entries that all of them share cost less than two halves that take turns. A lone client never waits for that, nor do few.
 //
 // Invariants: a Pending is in queue, in exactly one batch of open, or finished. Who claims a batch, and that is one alone, finishes
 // it: apply, the transport that has dropped it, the replica's end, or the goroutine that sees its place through. A place is given
@@ -74,6 +77,10 @@ type proposer struct {
 	sequence uint64
 	free     []*batch
 	stopped  bool
+
+	// wanted is how many waiting runs end the gathering under way, 0: there is none, or it has ended; gathered is told then.
+	wanted   int
+	gathered chan struct{} // capacity 1
 }
 
 // Propose hands a run of writes to the region. It does not wait. The run travels in one Raft entry, or, when it is larger than
@@ -96,6 +103,10 @@ func (r *Replica) Propose(p *Pending) {
 		return
 	}
 	x.queue = append(x.queue, p)
+	if x.wanted > 0 && len(x.queue) >= x.wanted {
+		x.wanted = 0
+		x.gathered <- struct{}{}
+	}
 	r.counters.Proposals.Add(1)
 	if x.inflight >= r.o.Knobs.MaxInflight {
 		x.mu.Unlock()
@@ -234,7 +245,9 @@ func (r *Replica) see(b *batch, rs *dragonboat.RequestState, err error) {
 	for {
 		r.await(b, rs, err)
 		x.mu.Lock()
+		answered := len(b.parts)
 		r.recycle(b)
+		r.gather(answered)
 		if b = r.form(); b == nil {
 			x.inflight--
 			x.mu.Unlock()
@@ -242,6 +255,33 @@ func (r *Replica) see(b *batch, rs *dragonboat.RequestState, err error) {
 		}
 		x.mu.Unlock()
 		rs, err = r.send(b, r.servingTerm.Load(), time.Until(b.deadline))
+	}
+}
+
+// companions is how many runs an entry must have had for the next one to wait for theirs.
+const companions = 4
+
+// gather waits, after an entry of some runs, until about as many are waiting as there were in all, or for raft.batch_max_delay. Those
+// that do not come back are why it does not ask for every one. mu is held, but given up while it waits.
+func (r *Replica) gather(answered int) {
+	x := &r.proposer
+	wanted := (len(x.queue) + answered) * 7 / 8
+	if answered < companions || wanted <= len(x.queue) || x.wanted > 0 || x.stopped || r.o.Knobs.BatchMaxDelay <= 0 {
+		return
+	}
+	x.wanted = wanted
+	x.mu.Unlock()
+	t := time.NewTimer(r.o.Knobs.BatchMaxDelay)
+	select {
+	case <-x.gathered:
+		t.Stop()
+		x.mu.Lock()
+	case <-t.C:
+		x.mu.Lock()
+		if x.wanted == 0 {
+			<-x.gathered
+		}
+		x.wanted = 0
 	}
 }
 

@@ -122,7 +122,7 @@ func TestGateShutWaits(t *testing.T) {
 // queued returns a replica whose proposer can be looked at without Raft.
 func queued(knobs settings.Raft) *Replica {
 	r := &Replica{o: Options{Knobs: knobs}}
-	r.proposer.open = make(map[uint64]*batch)
+	r.proposer.open, r.proposer.gathered = make(map[uint64]*batch), make(chan struct{}, 1)
 	return r
 }
 

@@ -130,7 +130,7 @@ func Open(o Options) (s *Store, err error) {
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	// First what cuts a store off whose disk fails, as it may at any moment from here on.
 	s.endpoint = o.Network.NewEndpoint(transport.Options{
-		Store: o.ID, Lease: o.Settings.Raft.Lease(), Booting: o.Booting, Revoke: s.revoke, Forwarded: s.forwarded, Handle: s.handle, Faults: o.Faults.Transport,
+		Store: o.ID, Lease: o.Settings.Raft.Lease(), CommitInterval: o.Settings.Raft.RTT, Booting: o.Booting, Revoke: s.revoke, Forwarded: s.forwarded, Handle: s.handle, Faults: o.Faults.Transport,
 	})
 	o.FS.OnFence(s.fenced)
 	defer func() {

@@ -19,11 +19,12 @@ import (
 // Endpoint is a store's place in the network, one per incarnation of the store: NewEndpoint at each start, Close at its end.
 // All methods may run concurrently.
 type Endpoint struct {
-	o      Options
-	net    *Network
-	place  *place
-	filter *filter
-	wire   wire
+	o       Options
+	net     *Network
+	place   *place
+	filter  *filter
+	commits commits
+	wire    wire
 	// address is where the other endpoints of a TCP network dial, empty in memory; unreachable is why it could not be listened on.
 	address     string
 	unreachable error
@@ -68,7 +69,7 @@ type answer struct {
 // NewEndpoint registers a store. Until Fresh says otherwise it withholds votes for one lease, since a store that starts has lost
 // its promises. An endpoint of the same store that is still there is isolated. If its listener does not open, NewNodeHost says so.
 func (n *Network) NewEndpoint(o Options) *Endpoint {
-	e := &Endpoint{o: o, net: n, place: n.place(o.Store), lines: make(map[topology.StoreID]*line)}
+	e := &Endpoint{o: o, net: n, place: n.place(o.Store), commits: commits{interval: o.CommitInterval}, lines: make(map[topology.StoreID]*line)}
 	if old := e.place.now.Load(); old != nil {
 		old.Isolate()
 		old.wire.close() // over TCP, so that the others look for this one
@@ -171,6 +172,9 @@ func (e *Endpoint) leave(l *line, b pb.MessageBatch) {
 		v := withheld
 		if !cut || m.Type == pb.Propose {
 			v = e.filter.out(m, now)
+		}
+		if v == pass && !e.commits.leave(m, now) {
+			v = needless
 		}
 		switch v {
 		case pass:

@@ -118,6 +118,7 @@ const (
 	pass     verdict = iota
 	withheld         // dropped for the sake of a lease
 	returned         // a forwarded proposal: dropped, its proposer is told
+	needless         // dropped: it says nothing that a later message does not
 )
 
 func newFilter(lease time.Duration, start time.Time, booting, noPromise bool, revoke func(topology.RegionID, uint64)) *filter {

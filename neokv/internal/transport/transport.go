@@ -3,7 +3,7 @@
 //
 // A message goes from dragonboat's send queue through these stages:
 //
-//	held back -> link up? -> filter -> delayed -> link up? -> wire -> the receiver's filter takes note -> the receiver's NodeHost
+//	held back -> link up? -> filter, commits -> delayed -> link up? -> wire -> the receiver's filter takes note -> the receiver's NodeHost
 package transport
 
 import (
@@ -126,6 +126,8 @@ type Options struct {
 	Store topology.StoreID
 	// Lease is the voters' promise, 0 for none.
 	Lease time.Duration
+	// CommitInterval is how often a leader tells a follower what is committed, at most, 0 for each time; heartbeats say it besides.
+	CommitInterval time.Duration
 	// Booting says that all stores of the cluster start at this moment, so that no lease of an earlier run can be left anywhere: what
 	// Campaign starts need not wait for it.
 	Booting bool

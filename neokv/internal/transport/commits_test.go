@@ -1,0 +1,43 @@
+package transport
+
+import (
+	"testing"
+	"time"
+
+	pb "github.com/lni/dragonboat/v4/raftpb"
+)
+
+// TestCommits: per follower and interval one message may say what is committed; the others go without, or stay if they say nothing else.
+func TestCommits(t *testing.T) {
+	const ms = time.Millisecond
+	c := commits{interval: 20 * ms}
+	entry := []pb.Entry{{Index: 8}}
+	for i, m := range []struct {
+		at     time.Duration
+		m      pb.Message
+		stays  bool
+		commit uint64
+	}{
+		{0, pb.Message{Type: pb.Replicate, ShardID: 1, To: 2, Commit: 7, Entries: entry}, false, 7},
+		{1 * ms, pb.Message{Type: pb.Replicate, ShardID: 1, To: 2, Commit: 8}, true, 0},
+		{1 * ms, pb.Message{Type: pb.Replicate, ShardID: 1, To: 3, Commit: 8}, false, 8},                  // another follower
+		{1 * ms, pb.Message{Type: pb.Replicate, ShardID: 2, To: 2, Commit: 8}, false, 8},                  // another region
+		{19 * ms, pb.Message{Type: pb.Replicate, ShardID: 1, To: 2, Commit: 8, Entries: entry}, false, 0}, // entries always leave
+		{19 * ms, pb.Message{Type: pb.Heartbeat, ShardID: 1, To: 2, Commit: 8}, false, 8},                 // and so do heartbeats
+		{20 * ms, pb.Message{Type: pb.Replicate, ShardID: 1, To: 2, Commit: 9}, false, 9},                 // also a question that comes late
+		{39 * ms, pb.Message{Type: pb.Replicate, ShardID: 1, To: 2, Commit: 10}, true, 0},
+		{41 * ms, pb.Message{Type: pb.Replicate, ShardID: 1, To: 2, Commit: 10, Entries: entry}, false, 10},
+	} {
+		got := m.m
+		leaves := c.leave(&got, time.Time{}.Add(time.Hour+m.at))
+		if leaves == m.stays || leaves && got.Commit != m.commit || len(got.Entries) != len(m.m.Entries) {
+			t.Errorf("message %d: leaves %v with commit index %d and %d entries", i, leaves, got.Commit, len(got.Entries))
+		}
+	}
+	m := pb.Message{Type: pb.Replicate, Commit: 5}
+	for range 2 {
+		if c := (commits{}); !c.leave(&m, time.Time{}) || m.Commit != 5 {
+			t.Error("without an interval a message does not leave as it is")
+		}
+	}
+}
