@@ -48,9 +48,10 @@ type collection struct {
 	slot topology.Slot
 	from source
 
-	key   []byte // of an element: the front that all share, and the subkey asked for last
-	front int    // bytes of the front: up to and including the version
-	bound []byte // scratch for an upper bound
+	key   []byte   // of an element: the front that all share, and the subkey asked for last
+	front int      // bytes of the front: up to and including the version
+	bound []byte   // scratch for an upper bound
+	kept  *extract // all elements, if they are kept in memory
 
 	// Of a writer.
 	old     record // what the key held
@@ -198,7 +199,37 @@ type elements struct {
 }
 
 // sub is the subkey of the element that the iterator stands on, valid until it moves.
-func (e *elements) sub() []byte { return e.Key()[e.front:] }
+func (e elements) sub() []byte { return e.Key()[e.front:] }
+
+func (e elements) first() bool { return e.First() }
+func (e elements) last() bool  { return e.Last() }
+func (e elements) next() bool  { return e.Next() }
+func (e elements) prev() bool  { return e.Prev() }
+
+// ordered is elements of the data keyspace in the order of their subkeys: an iterator over them, or what is kept of them in memory, where
+// values are left out.
+type ordered interface {
+	First() bool
+	Last() bool
+	Next() bool
+	SeekGE(key []byte) bool
+	SeekLT(key []byte) bool
+	Valid() bool
+	Key() []byte
+	sub() []byte
+	ValueAndErr() ([]byte, error)
+	Error() error
+	Close() error
+}
+
+// ordered returns all elements.
+func (c *collection) ordered() (ordered, error) {
+	if c.kept != nil {
+		return c.kept.over(c), nil
+	}
+	e, err := c.elements(keys.Data, nil, nil)
+	return e, err
+}
 
 // elements returns an iterator over the elements with subkeys in [from, to), nil for no bound, in the data keyspace or in
 // redis_zset_score. It shows the elements as they are now.
@@ -252,6 +283,9 @@ func (w *Writer) put(c *collection, sub, value []byte) (added bool, err error) {
 // insert stores an element that is known not to be there.
 func (w *Writer) insert(c *collection, sub, value []byte) error {
 	w.grow(c, 1)
+	if c.Type == keys.Set {
+		w.popped.inserted(c, sub)
+	}
 	return w.set(c, sub, value)
 }
 
@@ -287,6 +321,9 @@ func (w *Writer) drop(c *collection, sub []byte) (there bool, err error) {
 func (w *Writer) erase(c *collection, sub []byte) error {
 	c.Size--
 	c.changed = true
+	if c.Type == keys.Set {
+		w.popped.removed(c, sub)
+	}
 	return w.Batch.Delete(c.at(sub))
 }
 
@@ -311,6 +348,7 @@ func (w *Writer) close(c *collection) error {
 	if own {
 		if c.Size == 0 {
 			w.forget(c.slot, c.user)
+			w.popped.forget(c.Version)
 			w.count(-1)
 			w.key = w.Space.AppendMetadata(w.key[:0], c.slot, c.user)
 			return w.Batch.Delete(w.key)

@@ -419,6 +419,7 @@ func flush(w *Writer, args [][]byte, out *Reply) error {
 	w.State.KeyCount, w.State.KeysExact, w.State.LegacyAt, w.State.CollectedAt = 0, true, 0, 0
 	w.Orphans, w.Flushed = Orphans{}, true
 	w.counts.forgetAll()
+	w.popped.forgetAll()
 	out.OK()
 	return nil
 }

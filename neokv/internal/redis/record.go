@@ -305,6 +305,7 @@ func (w *Writer) replace(key []byte, old *record, value []byte) error {
 			return err
 		}
 		w.counts.forget(old.Version)
+		w.popped.forget(old.Version)
 		w.Orphans.Collections++
 		w.Orphans.Elements += old.Size
 	}

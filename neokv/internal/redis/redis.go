@@ -138,6 +138,8 @@ type Writer struct {
 	VersionBase uint64
 	// SoonestMS is lowered to the expire time of every record that is written with one. It is NoExpiry to begin with.
 	SoonestMS uint64
+	// Memory is what is shared with other regions for elements that are popped; nil for memory of its own.
+	Memory *Memory
 	// Orphans is raised by what is left to the reclaimer; Flushed is set where all of it went, with all data, before it was raised.
 	Orphans Orphans
 	Flushed bool
@@ -150,7 +152,7 @@ type Writer struct {
 	choice     choice // draws from numbers
 	numbers    rand.PCG
 	seeded     uint64 // apply index of the entry that numbers are of
-	popped     ends   // of sorted sets
+	popped     extracts
 	counts     counts // of large ones
 	place      []byte // scratch of counts
 }
@@ -158,10 +160,19 @@ type Writer struct {
 // Orphans is how much the reclaimer has to do.
 type Orphans struct{ Collections, Elements uint64 }
 
+// Follow is called with the apply index of each entry, also of one without commands. What is kept in memory is forgotten where one has been
+// passed over: there the region came from somewhere else.
+func (w *Writer) Follow(index uint64) {
+	w.popped.follow(index, w.Memory)
+	w.counts.follow(index)
+}
+
+// Forget gives up what is kept in memory for speed.
+func (w *Writer) Forget() { w.popped.forgetAll() }
+
 // Run runs a write command, whose Write is not nil, as its function's comment says.
 func (w *Writer) Run(c *Command, args [][]byte, out *Reply) error {
-	w.popped.follow(w.Index)
-	w.counts.follow(w.Index)
+	w.Follow(w.Index)
 	err := c.Write(w, args, out)
 	w.opened.release()
 	w.choice.release()

@@ -69,7 +69,7 @@ const (
 // some seeks however many elements there are. Mostly it guesses several ways at once, among the bytes that the first and the
 // last subkey let expect; where that leads to is found by one seek, and if it is nowhere, how far it is right. What follows other bytes
 // is met when it goes down from the root without a guess.
-func (c *collection) pick(e *elements, by *choice) (sub []byte, err error) {
+func (c *collection) pick(e ordered, by *choice) (sub []byte, err error) {
 	if c.Size <= pickWalk {
 		if !e.First() {
 			return nil, errors.Join(e.Error(), c.miscounted(0))
@@ -170,7 +170,7 @@ func sharedBytes(a, b []byte) (n int) {
 }
 
 // among draws one of the elements that begin with c.key, on the first of which the iterator stands; nil if they are many.
-func (c *collection) among(e *elements, by *choice) (sub []byte) {
+func (c *collection) among(e ordered, by *choice) (sub []byte) {
 	sub = append(c.bound[:0], e.sub()...)
 	c.bound = sub
 	for n := 2; e.Next() && bytes.HasPrefix(e.Key(), c.key); n++ {
@@ -186,7 +186,7 @@ func (c *collection) among(e *elements, by *choice) (sub []byte) {
 }
 
 // descend is pick from the place in the tree on that c.key leads to in its first bytes.
-func (c *collection) descend(e *elements, by *choice, root int) (sub []byte, err error) {
+func (c *collection) descend(e ordered, by *choice, root int) (sub []byte, err error) {
 	c.key = c.key[:root]
 	if !e.SeekGE(c.key) {
 		return nil, errors.Join(e.Error(), c.miscounted(0))
@@ -228,7 +228,7 @@ func (c *collection) descend(e *elements, by *choice, root int) (sub []byte, err
 
 // branch draws one of the bytes that follow c.key in subkeys, all equally likely, and moves the iterator to the first element with it; low is
 // the smallest, -1 for an end there, and high the largest.
-func (c *collection) branch(e *elements, by *choice, low, high int) (drawn int) {
+func (c *collection) branch(e ordered, by *choice, low, high int) (drawn int) {
 	n := len(c.key)
 	seek := func(b int) bool {
 		c.key = append(c.key[:n], byte(b))
@@ -269,25 +269,33 @@ func (c *collection) sample(n int64, values bool, by *choice, out *Reply, f func
 	case n > 0 && (uint64(n) > c.Size/3 || c.Size <= sampleWhole && n > 1):
 		return c.sampleOf(uint64(n), by, out, f)
 	}
-	e, err := c.elements(keys.Data, nil, nil)
+	e, err := c.ordered()
 	if err != nil {
 		return err
 	}
-	err = c.picks(&e, n, values, by, out, f)
+	err = c.picks(e, n, values, by, out, f)
 	return errors.Join(err, e.Close())
 }
 
 // sampleOf is sample by looking at all elements, each of which is taken with the chance that keeps all choices equally likely.
 func (c *collection) sampleOf(n uint64, by *choice, out *Reply, f func(sub, value []byte)) error {
+	e, err := c.ordered()
+	if err != nil {
+		return err
+	}
 	left := c.Size
-	err := c.each(nil, func(sub, value []byte) bool {
+	for ok := e.First(); ok && n > 0 && left > 0 && !out.Full; ok = e.Next() {
 		if by.Uint64N(left) < n {
-			f(sub, value)
+			value, err := e.ValueAndErr()
+			if err != nil {
+				break // it is e's, too
+			}
+			f(e.sub(), value)
 			n--
 		}
 		left--
-		return n > 0 && left > 0 && !out.Full
-	})
+	}
+	err = errors.Join(e.Error(), e.Close())
 	if err == nil && n > 0 && !out.Full {
 		err = c.miscounted(c.Size - left)
 	}
@@ -295,7 +303,7 @@ func (c *collection) sampleOf(n uint64, by *choice, out *Reply, f func(sub, valu
 }
 
 // picks is sample one by one.
-func (c *collection) picks(e *elements, n int64, values bool, by *choice, out *Reply, f func(sub, value []byte)) error {
+func (c *collection) picks(e ordered, n int64, values bool, by *choice, out *Reply, f func(sub, value []byte)) error {
 	var taken map[string]bool
 	if n > 1 {
 		taken = make(map[string]bool)

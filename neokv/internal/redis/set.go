@@ -208,11 +208,15 @@ func spop(w *Writer, args [][]byte, out *Reply) error {
 		return w.remove(args[1], &c.old)
 	}
 	// The choice is made among all members, so none goes before it is made; and what goes does not depend on the room for replies.
+	var err error
+	if c.kept, err = w.popped.whole(&c, uint64(n)); err != nil {
+		return err
+	}
 	var room [4][]byte
 	popped := room[:0]
 	var unbounded Reply
 	w.value = w.value[:0]
-	err := c.sample(n, false, w.random(), &unbounded, func(sub, _ []byte) {
+	err = c.sample(n, false, w.random(), &unbounded, func(sub, _ []byte) {
 		out.Bulk(sub)
 		start := len(w.value)
 		w.value = append(w.value, sub...)

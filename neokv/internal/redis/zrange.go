@@ -18,7 +18,6 @@ type zspan struct {
 
 	// By index, negative ones from the end; of the order in which the members come.
 	first, last int64
-	end         []byte // with index 0: what the first member does not come before, nil if that is not known; see ends
 
 	min, max scoreLimit
 	from, to nameLimit
@@ -174,13 +173,6 @@ func (c *collection) walk(z *zspan, f func(score float64, member []byte) error) 
 	case byRank:
 		if n = z.clip(int64(c.Size)); n == 0 {
 			return nil
-		}
-		switch {
-		case z.end == nil:
-		case z.rev:
-			upper = append(z.end[:len(z.end):len(z.end)], 0)
-		default:
-			lower = z.end
 		}
 	case byScore:
 		lower, upper = z.min.bound(room[:0], false), z.max.bound(room[scoreBytes:scoreBytes], true)

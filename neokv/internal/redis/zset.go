@@ -257,7 +257,7 @@ func (w *Writer) setMember(c *collection, member []byte, score float64) error {
 		return err
 	}
 	key := c.scoreKey(score, member)
-	w.popped.inserted(c.Version, key[c.front:])
+	w.popped.inserted(c, key[c.front:])
 	if err := w.Batch.Set(key, nil); err != nil {
 		return err
 	}
@@ -285,7 +285,9 @@ func (w *Writer) eraseMember(c *collection, member []byte, score float64) error 
 
 // deleteScore deletes the score key of a member.
 func (w *Writer) deleteScore(c *collection, member []byte, score float64) error {
-	if err := w.Batch.Delete(c.scoreKey(score, member)); err != nil {
+	key := c.scoreKey(score, member)
+	w.popped.removed(c, key[c.front:])
+	if err := w.Batch.Delete(key); err != nil {
 		return err
 	}
 	return w.countOut(c, score, member)
@@ -491,85 +493,34 @@ func (w *Writer) popScored(c *collection, n int64, max, nested bool, out *Reply)
 	if n == 0 {
 		return nil
 	}
-	z := zspan{by: byRank, rev: max, last: n - 1}
-	z.end = w.popped.end(c.Version, max)
-	err := c.walk(&z, func(score float64, member []byte) error {
-		w.value = append(keys.AppendScore(w.value[:0], score), member...)
+	at := below
+	if max {
+		at = above
+	}
+	for ; n > 0; n-- {
+		x, err := w.popped.end(c, at, n)
+		if err != nil {
+			return err
+		}
+		if max {
+			x.Last()
+		} else {
+			x.First()
+		}
+		taken := append(w.popped.taken[:0], x.sub()...)
+		w.popped.taken = kept(taken, maxScratchBytes)
+		score, member := keys.Score(taken), taken[scoreBytes:]
 		if nested {
 			out.Array(2)
 		}
 		out.Bulk(member)
 		out.Double(score)
-		return w.eraseMember(c, member, score)
-	})
-	if err != nil {
-		return err
+		if err := w.eraseMember(c, member, score); err != nil {
+			return err
+		}
 	}
-	w.popped.note(c.Version, max, w.value)
+	w.popped.tidy(c)
 	return w.close(c)
-}
-
-// ends remembers where some sorted sets end, below and above: before which score keys, or behind, there is no member. Where many have been
-// popped, the deleted score keys are still in the memtable, and to step over all of them each time would cost more than all else. It is
-// a matter of speed alone: replicas may remember different ones. A version is of one sorted set, and all its members come through the
-// region's Writer, but for those of a region snapshot: when an entry has been passed over everything is forgotten.
-type ends struct {
-	index uint64 // apply index of the entry run last
-	known [64]struct {
-		version uint64
-		at      [2][]byte // score and member below, and above; nil: not known
-	}
-}
-
-// maxEndBytes is how long a score and a member are remembered.
-const maxEndBytes = 512
-
-// follow is called with the apply index of each command.
-func (x *ends) follow(index uint64) {
-	if index != x.index && index != x.index+1 {
-		for i := range x.known {
-			x.known[i].version = 0
-		}
-	}
-	x.index = index
-}
-
-// end returns a score and a member with nothing before them, or behind them if above; nil if there are none known.
-func (x *ends) end(version uint64, above bool) []byte {
-	k := &x.known[version%uint64(len(x.known))]
-	switch {
-	case version == 0 || k.version != version:
-		return nil
-	case above:
-		return k.at[1]
-	}
-	return k.at[0]
-}
-
-// note remembers what end returns.
-func (x *ends) note(version uint64, above bool, at []byte) {
-	k, n := &x.known[version%uint64(len(x.known))], 0
-	if above {
-		n = 1
-	}
-	if k.version != version {
-		k.version, k.at = version, [2][]byte{}
-	}
-	if k.at[n] = append(k.at[n][:0], at...); len(at) > maxEndBytes {
-		k.at[n] = nil
-	}
-}
-
-// inserted is called with each member that comes to a sorted set that is there.
-func (x *ends) inserted(version uint64, at []byte) {
-	if k := &x.known[version%uint64(len(x.known))]; k.version == version {
-		if k.at[0] != nil && bytes.Compare(at, k.at[0]) < 0 {
-			x.note(version, false, at)
-		}
-		if k.at[1] != nil && bytes.Compare(at, k.at[1]) > 0 {
-			x.note(version, true, at)
-		}
-	}
 }
 
 func zmpop(w *Writer, args [][]byte, out *Reply) error {

@@ -81,7 +81,7 @@ func (m *machine) Update(entries []sm.Entry) ([]sm.Entry, error) {
 	w := &m.writer
 	w.Batch, w.Space, w.State, w.SoonestMS = b, m.space, &m.state, redis.NoExpiry
 	w.Orphans, w.Flushed = redis.Orphans{}, false
-	w.MapOrder = r.o.Faults.MapOrder
+	w.Memory, w.MapOrder = r.o.Memory, r.o.Faults.MapOrder
 	for i := range entries {
 		if err := m.apply(w, &entries[i]); err != nil {
 			b.Close()
@@ -156,6 +156,7 @@ func (m *machine) commit(b *engine.Batch) error {
 func (m *machine) apply(w *redis.Writer, e *sm.Entry) error {
 	r := m.r
 	m.state.ApplyIndex = e.Index
+	w.Follow(e.Index)
 	m.count(len(e.Cmd))
 	h, commands, err := parseEntry(e.Cmd)
 	if err != nil {
@@ -260,5 +261,8 @@ func (m *machine) Sync() error {
 	return m.r.o.Engine.Sync()
 }
 
-// Close implements sm.IOnDiskStateMachine; the engine is the store's.
-func (m *machine) Close() error { return nil }
+// Close implements sm.IOnDiskStateMachine; the engine is the store's, and so is what the writer has kept in memory.
+func (m *machine) Close() error {
+	m.writer.Forget()
+	return nil
+}

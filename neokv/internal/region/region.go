@@ -56,7 +56,9 @@ type Options struct {
 	Changed func()
 	// Counters are what the replica counts into; nil for counters of its own.
 	Counters *Counters
-	Faults   Faults
+	// Memory is what the store's regions share for elements that are popped; nil for memory of its own.
+	Memory *redis.Memory
+	Faults Faults
 }
 
 // Faults are planted mistakes, for tests that must catch them; the zero value plants none.

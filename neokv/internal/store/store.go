@@ -23,6 +23,7 @@ import (
 	"neokv.dev/neokv/internal/keys"
 	"neokv.dev/neokv/internal/meta"
 	"neokv.dev/neokv/internal/raftlog"
+	"neokv.dev/neokv/internal/redis"
 	"neokv.dev/neokv/internal/region"
 	"neokv.dev/neokv/internal/route"
 	"neokv.dev/neokv/internal/topology"
@@ -79,6 +80,7 @@ type Store struct {
 
 	replicas atomic.Pointer[map[topology.RegionID]*region.Replica] // replaced whole; readers take no lock
 	counters counters
+	popped   redis.Memory
 	cleaner  *region.Cleaner
 	reclaim  *region.Reclaimer
 	table    atomic.Pointer[route.Table]
@@ -316,7 +318,7 @@ func (s *Store) startReplica(m *meta.Map, r topology.Region) error {
 	replica := region.New(region.Options{
 		Region: r, Index: m.RedisIndex(), Store: s.o.ID, Replica: peer.Replica, Engine: s.engine, Host: s.host,
 		Knobs: s.o.Settings.Raft, Incarnation: s.o.Rand.Uint64() ^ uint64(time.Now().UnixNano()), Failed: s.o.FS.Failed, Fence: s.o.FS.Fence,
-		Changed: s.leadingChanged, Counters: s.counters.of(r.ID), Faults: s.o.Faults.Region,
+		Changed: s.leadingChanged, Counters: s.counters.of(r.ID), Memory: &s.popped, Faults: s.o.Faults.Region,
 	})
 	next := make(map[topology.RegionID]*region.Replica)
 	for id, old := range *s.replicas.Load() {

@@ -1,0 +1,484 @@
+package redis
+
+import (
+	"bytes"
+	"slices"
+	"sort"
+	"sync/atomic"
+
+	"neokv.dev/neokv/internal/keys"
+)
+
+// This file is extracts: elements of a few collections that a Writer keeps in memory, since they are popped. What has been popped is deleted,
+// but for a while still in the engine, where each step over it costs as much as one over what is there; so to find what is left there
+// becomes the dearer the more has gone. Of a set all members are kept, of a sorted set those at an end. It is a matter of speed alone what is
+// kept, and replicas may keep different things: an extract says what the engine would say.
+//
+// All changes to a region come through its Writer, but for those of a region snapshot: when an entry has been passed over everything
+// is forgotten. A version is of one collection, and is not used again.
+
+// Memory is what the extracts of all regions of a store share. The zero value is ready for use.
+type Memory struct{ used atomic.Int64 }
+
+// extractBytes is how much of it there is.
+const extractBytes = 16 << 20
+
+func (m *Memory) room(n int64) bool { return m.used.Load()+n <= extractBytes }
+
+const (
+	// keptExtracts is of how many collections extracts are kept: one of each of so many sets of versions.
+	keptExtracts = 64
+	// maxEnd is how many members are kept at an end of a sorted set, about.
+	maxEnd = 128
+	// maxBound is how long a bound is remembered.
+	maxBound = 512
+	// pickSteps is about how many members could be read in the time that it takes to pick one.
+	pickSteps = 32
+)
+
+// extracts are those of one Writer.
+type extracts struct {
+	index  uint64 // apply index of the last entry
+	memory *Memory
+	taken  []byte // scratch: a member that is being popped, with its score
+	known  [keptExtracts]*held
+}
+
+// held is what is kept of one version. Of a set it is the first extract, which is whole; of a sorted set there is one below and one above.
+type held struct {
+	version uint64
+	at      [2]extract
+	due     int64 // members that could have been read in the time of earlier picks
+	take    int   // members to be taken from an end next time
+}
+
+// follow is called with the apply index of each entry.
+func (x *extracts) follow(index uint64, shared *Memory) {
+	if x.memory == nil {
+		if x.memory = shared; shared == nil {
+			x.memory = new(Memory)
+		}
+	}
+	if index != x.index && index != x.index+1 {
+		x.forgetAll()
+	}
+	x.index = index
+}
+
+func (x *extracts) forgetAll() {
+	for _, k := range x.known {
+		if k != nil {
+			x.forget(k.version)
+		}
+	}
+}
+
+// of returns what is kept of a version, nil for nothing.
+func (x *extracts) of(version uint64) *held {
+	if k := x.known[version%keptExtracts]; k != nil && k.version == version {
+		return k
+	}
+	return nil
+}
+
+// claim returns the place for what is kept of a version.
+func (x *extracts) claim(version uint64) *held {
+	if k := x.of(version); k != nil {
+		return k
+	}
+	if k := x.known[version%keptExtracts]; k != nil {
+		x.forget(k.version)
+	}
+	k := &held{version: version, take: 1}
+	x.known[version%keptExtracts] = k
+	return k
+}
+
+// forget drops what is kept of a version.
+func (x *extracts) forget(version uint64) {
+	if k := x.of(version); k != nil {
+		for i := range k.at {
+			x.memory.used.Add(k.at[i].reset())
+		}
+		x.known[version%keptExtracts] = nil
+	}
+}
+
+// inserted is called with each subkey that comes to a set, or to the order of a sorted set.
+func (x *extracts) inserted(c *collection, sub []byte) {
+	k := x.of(c.Version)
+	if k == nil {
+		return
+	}
+	for i := range k.at {
+		if e := &k.at[i]; e.covers(sub, i == above) {
+			x.memory.used.Add(e.insert(sub))
+			if c.Type == keys.ZSet {
+				x.memory.used.Add(e.trim(i == above))
+			}
+		}
+	}
+	if !x.memory.room(0) {
+		x.forget(c.Version)
+	}
+}
+
+// removed is called with each subkey that goes.
+func (x *extracts) removed(c *collection, sub []byte) {
+	if k := x.of(c.Version); k != nil {
+		for i := range k.at {
+			if e := &k.at[i]; e.covers(sub, i == above) {
+				x.memory.used.Add(e.remove(sub))
+			}
+		}
+	}
+}
+
+// whole returns all members of a set, of which n are to be picked; nil if it does not pay to read them. It does where as much time has been
+// spent on picks.
+func (x *extracts) whole(c *collection, n uint64) (*extract, error) {
+	k := x.claim(c.Version)
+	e := &k.at[0]
+	if e.whole {
+		return e, nil
+	}
+	k.due += pickSteps * int64(min(n, c.Size))
+	if k.due < int64(c.Size) || !x.memory.room(int64(c.Size)) {
+		return nil, nil
+	}
+	k.due = 0
+	fits := true
+	err := c.each(nil, func(sub, _ []byte) bool {
+		x.memory.used.Add(e.insert(sub))
+		fits = x.memory.room(0)
+		return fits
+	})
+	if err == nil && fits && e.n != c.Size {
+		err = c.miscounted(e.n)
+	}
+	if !fits || err != nil {
+		x.memory.used.Add(e.reset())
+		k.due = -8 * int64(c.Size) // not at once again
+		return nil, err
+	}
+	e.whole = true
+	return e, nil
+}
+
+// below and above are the ends of a sorted set.
+const (
+	below = 0
+	above = 1
+)
+
+// end returns some members at an end of a sorted set that has some, with their scores, and at most most of them if they have to be read.
+func (x *extracts) end(c *collection, at int, most int64) (*extract, error) {
+	k := x.claim(c.Version)
+	e := &k.at[at]
+	if e.n > 0 {
+		return e, nil
+	}
+	if e.whole {
+		return nil, c.miscounted(0)
+	}
+	n := 1
+	if x.memory.room(maxEnd * maxBound) {
+		n = max(k.take, int(min(most, maxEnd)))
+		k.take = min(4*n, maxEnd)
+	}
+	if err := e.extend(c, at == above, n); err != nil {
+		return nil, err
+	}
+	x.memory.used.Add(e.cost())
+	if e.n == 0 {
+		return nil, c.miscounted(0)
+	}
+	return e, nil
+}
+
+// tidy is called when members have been taken from an end.
+func (x *extracts) tidy(c *collection) {
+	if k := x.of(c.Version); k != nil && (len(k.at[below].bound) > maxBound || len(k.at[above].bound) > maxBound || !x.memory.room(0)) {
+		x.forget(c.Version)
+	}
+}
+
+// extract is subkeys of one collection and keyspace, in order: all that there are before a bound; or from it on, at the upper end.
+type extract struct {
+	whole  bool   // no bound: all of the collection
+	bound  []byte // nil: nothing is known
+	leaves []leaf // none is empty
+	n      uint64
+
+	// Where it stands as something ordered.
+	at, in int // leaf, and subkey in it
+	key    []byte
+	front  int
+}
+
+// leaf is some subkeys, one behind the other.
+type leaf struct {
+	bytes []byte
+	ends  []uint32
+}
+
+const (
+	// leafMost is how many subkeys a leaf has at most.
+	leafMost = 256
+	// leafLeast is how many they have at least on average, where they are many.
+	leafLeast = 32
+)
+
+func (l *leaf) sub(i int) []byte {
+	start := uint32(0)
+	if i > 0 {
+		start = l.ends[i-1]
+	}
+	return l.bytes[start:l.ends[i]:l.ends[i]]
+}
+
+func (l *leaf) cost() int64 { return int64(cap(l.bytes) + 4*cap(l.ends) + 64) }
+
+func (l *leaf) insert(i int, sub []byte) {
+	start := uint32(0)
+	if i > 0 {
+		start = l.ends[i-1]
+	}
+	l.bytes = slices.Insert(l.bytes, int(start), sub...)
+	l.ends = slices.Insert(l.ends, i, start)
+	for ; i < len(l.ends); i++ {
+		l.ends[i] += uint32(len(sub))
+	}
+}
+
+func (l *leaf) remove(i int) {
+	sub := l.sub(i)
+	n := uint32(len(sub))
+	l.bytes = slices.Delete(l.bytes, int(l.ends[i]-n), int(l.ends[i]))
+	for l.ends = slices.Delete(l.ends, i, i+1); i < len(l.ends); i++ {
+		l.ends[i] -= n
+	}
+}
+
+// split cuts the leaf before a subkey, and returns what is behind.
+func (l *leaf) split(i int) (behind leaf) {
+	for k := i; k < len(l.ends); k++ {
+		behind.insert(k-i, l.sub(k))
+	}
+	l.bytes, l.ends = slices.Clone(l.bytes[:l.ends[i-1]]), slices.Clone(l.ends[:i])
+	return behind
+}
+
+// covers reports whether a subkey would be in the extract if the collection had it.
+func (x *extract) covers(sub []byte, above bool) bool {
+	return x.whole || x.bound != nil && (bytes.Compare(sub, x.bound) >= 0) == above
+}
+
+// reset forgets everything. Like all that changes an extract it returns by how many bytes of memory that changes.
+func (x *extract) reset() int64 {
+	cost := x.cost()
+	*x = extract{}
+	return -cost
+}
+
+func (x *extract) cost() (n int64) {
+	for i := range x.leaves {
+		n += x.leaves[i].cost()
+	}
+	return n
+}
+
+// find returns where the first subkey is that is not below one, and whether it is that. There may be none.
+func (x *extract) find(sub []byte) (at, in int, there bool) {
+	at = sort.Search(len(x.leaves), func(i int) bool {
+		l := &x.leaves[i]
+		return bytes.Compare(l.sub(len(l.ends)-1), sub) >= 0
+	})
+	if at == len(x.leaves) {
+		return at, 0, false
+	}
+	l := &x.leaves[at]
+	in = sort.Search(len(l.ends), func(i int) bool { return bytes.Compare(l.sub(i), sub) >= 0 })
+	return at, in, bytes.Equal(l.sub(in), sub)
+}
+
+// insert adds a subkey, if it is not there.
+func (x *extract) insert(sub []byte) (cost int64) {
+	at, in, there := x.find(sub)
+	if there {
+		return 0
+	}
+	x.n++
+	if at == len(x.leaves) { // behind all
+		if at == 0 || len(x.leaves[at-1].ends) >= leafMost {
+			x.leaves = append(x.leaves, leaf{})
+		}
+		at = len(x.leaves) - 1
+		in = len(x.leaves[at].ends)
+	}
+	l := &x.leaves[at]
+	if in > 0 || len(l.ends) > 0 {
+		cost = -l.cost()
+	}
+	if l.insert(in, sub); len(l.ends) > leafMost {
+		behind := l.split(len(l.ends) / 2)
+		cost += l.cost() + behind.cost()
+		x.leaves = slices.Insert(x.leaves, at+1, behind)
+		return cost
+	}
+	return cost + l.cost()
+}
+
+// remove drops a subkey, if it is there.
+func (x *extract) remove(sub []byte) (cost int64) {
+	at, in, there := x.find(sub)
+	if !there {
+		return 0
+	}
+	x.n--
+	l := &x.leaves[at]
+	if len(l.ends) == 1 {
+		cost = -l.cost()
+		x.leaves = slices.Delete(x.leaves, at, at+1)
+		return cost
+	}
+	l.remove(in)
+	if len(x.leaves) > 8 && x.n < leafLeast*uint64(len(x.leaves)) {
+		return x.pack()
+	}
+	return 0
+}
+
+// pack fills the leaves up.
+func (x *extract) pack() (cost int64) {
+	cost = -x.cost()
+	old := x.leaves
+	x.leaves, x.n = nil, 0
+	for i := range old {
+		for k := range old[i].ends {
+			x.insert(old[i].sub(k))
+		}
+	}
+	return cost + x.cost()
+}
+
+// trim drops what is farther from the end than maxEnd asks for.
+func (x *extract) trim(above bool) (cost int64) {
+	if x.n <= 2*leafMost || len(x.leaves) < 2 {
+		return 0
+	}
+	var gone leaf
+	if above {
+		gone = x.leaves[0]
+		x.leaves = slices.Delete(x.leaves, 0, 1)
+		x.bound = bytes.Clone(x.leaves[0].sub(0))
+	} else {
+		last := len(x.leaves) - 1
+		gone = x.leaves[last]
+		x.leaves = slices.Delete(x.leaves, last, last+1)
+		x.bound = bytes.Clone(gone.sub(0))
+	}
+	x.n -= uint64(len(gone.ends))
+	x.whole = false
+	return -gone.cost()
+}
+
+// extend reads up to n members from the bound on, or from the end if nothing is known, into an empty extract.
+func (x *extract) extend(c *collection, above bool, n int) error {
+	from, to, first, next := x.bound, []byte(nil), elements.first, elements.next
+	if above {
+		from, to, first, next = nil, x.bound, elements.last, elements.prev
+	}
+	e, err := c.elements(keys.ZSetScore, from, to)
+	if err != nil {
+		return err
+	}
+	ok := first(e)
+	for ; ok && n > 0; ok = next(e) {
+		if len(e.sub()) < scoreBytes {
+			_ = e.Close()
+			return errCutShort
+		}
+		x.insert(e.sub())
+		n--
+	}
+	switch {
+	case !ok:
+		x.whole, x.bound = true, nil
+	case above:
+		x.bound = bytes.Clone(x.leaves[0].sub(0))
+	default:
+		x.bound = bytes.Clone(e.sub())
+	}
+	return e.Close()
+}
+
+// over makes an extract of all elements something ordered, by the storage keys that c has for them.
+func (x *extract) over(c *collection) ordered {
+	x.front = c.front
+	x.key = append(x.key[:0], c.key[:c.front]...)
+	return x
+}
+
+// stand moves to a subkey, if there is one.
+func (x *extract) stand(at, in int) bool {
+	x.at, x.in = at, in
+	return x.Valid()
+}
+
+// The methods of ordered.
+
+func (x *extract) Valid() bool { return x.at >= 0 && x.at < len(x.leaves) }
+
+func (x *extract) First() bool { return x.stand(0, 0) }
+
+func (x *extract) Last() bool {
+	last := len(x.leaves) - 1
+	if last < 0 {
+		return x.stand(-1, 0)
+	}
+	return x.stand(last, len(x.leaves[last].ends)-1)
+}
+
+func (x *extract) Next() bool {
+	if x.in+1 < len(x.leaves[x.at].ends) {
+		x.in++
+		return true
+	}
+	return x.stand(x.at+1, 0)
+}
+
+func (x *extract) SeekGE(key []byte) bool {
+	front := x.key[:x.front]
+	if !bytes.HasPrefix(key, front) {
+		if bytes.Compare(key, front) < 0 {
+			return x.First()
+		}
+		return x.stand(len(x.leaves), 0)
+	}
+	at, in, _ := x.find(key[x.front:])
+	return x.stand(at, in)
+}
+
+func (x *extract) SeekLT(key []byte) bool {
+	switch {
+	case !x.SeekGE(key):
+		return x.Last()
+	case x.in > 0:
+		x.in--
+		return true
+	case x.at == 0:
+		return x.stand(-1, 0)
+	}
+	return x.stand(x.at-1, len(x.leaves[x.at-1].ends)-1)
+}
+
+func (x *extract) Key() []byte {
+	x.key = append(x.key[:x.front], x.sub()...)
+	return x.key
+}
+
+func (x *extract) sub() []byte                  { return x.leaves[x.at].sub(x.in) }
+func (x *extract) ValueAndErr() ([]byte, error) { return nil, nil }
+func (x *extract) Error() error                 { return nil }
+func (x *extract) Close() error                 { return nil }

@@ -1,0 +1,200 @@
+package redis
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestExtract compares an extract with a sorted list: what it holds, where it leads to, and what memory it counts.
+func TestExtract(t *testing.T) {
+	seed := rand.Uint64()
+	random := rand.New(rand.NewPCG(seed, 0))
+	var x extract
+	var model []string
+	used := int64(0)
+	c := &collection{key: []byte("front"), front: 5}
+	c.key = c.key[:5]
+	name := func() string { return fmt.Sprint(random.IntN(6000)) }
+	for i := range 40_000 {
+		n := 4000
+		if i > 25_000 { // then most of them go
+			n = 200
+		}
+		sub := name()
+		at, there := slices.BinarySearch(model, sub)
+		if random.IntN(n+len(model)) < n {
+			used += x.insert([]byte(sub))
+			if !there {
+				model = slices.Insert(model, at, sub)
+			}
+		} else {
+			if len(model) > 0 && random.IntN(4) > 0 {
+				at = random.IntN(len(model))
+				sub, there = model[at], true
+			}
+			used += x.remove([]byte(sub))
+			if there {
+				model = slices.Delete(model, at, at+1)
+			}
+		}
+		if x.n != uint64(len(model)) || used != x.cost() {
+			t.Fatalf("seed %d: step %d: %d subkeys and %d bytes, want %d and %d", seed, i, x.n, used, len(model), x.cost())
+		}
+		e := x.over(c)
+		sub = name()
+		at, _ = slices.BinarySearch(model, sub)
+		check := func(what string, ok bool, want int) {
+			if there := want >= 0 && want < len(model); ok != there || ok != e.Valid() || ok && string(e.Key()) != "front"+model[want] {
+				t.Fatalf("seed %d: step %d: %s %q: %v, want subkey %d of %d", seed, i, what, sub, ok, want, len(model))
+			}
+		}
+		check("SeekLT", e.SeekLT([]byte("front"+sub)), at-1)
+		if check("SeekGE", e.SeekGE([]byte("front"+sub)), at); at < len(model) {
+			check("Next", e.Next(), at+1)
+		}
+		if i%100 == 0 {
+			check("First", e.First(), 0)
+			check("Last", e.Last(), len(model)-1)
+			check("SeekGE behind", e.SeekGE([]byte("frons")), 0)
+			check("SeekGE before", e.SeekGE([]byte("frontt")[:5]), 0)
+			check("SeekLT behind", e.SeekLT([]byte("fronu")), len(model)-1)
+			check("SeekLT before", e.SeekLT([]byte("frons")), -1)
+		}
+	}
+	if used += x.reset(); used != 0 {
+		t.Errorf("seed %d: %d bytes are left", seed, used)
+	}
+}
+
+// TestExtractsChangeNothing: pops return the same whether anything is kept in memory or not, and what is kept is what is there.
+func TestExtractsChangeNothing(t *testing.T) {
+	seed := rand.Uint64()
+	random := rand.New(rand.NewPCG(seed, 0))
+	with, without := newRegion(t), newRegion(t)
+	both := func(args ...string) {
+		t.Helper()
+		without.w.Forget()
+		if got, want := with.must(2, args...).String(), without.must(2, args...).String(); got != want {
+			t.Fatalf("seed %d: %q: %s, want %s", seed, args, got, want)
+		}
+	}
+	found := uint64(0) // at most
+	for _, size := range []int{30, 700, 5000} {
+		for i := 0; i < size; i += 50 {
+			set, zset := []string{"sadd", "s"}, []string{"zadd", "z"}
+			for range 50 {
+				set = append(set, fmt.Sprint("m", random.IntN(2*size)))
+				zset = append(zset, fmt.Sprint(random.IntN(size)), fmt.Sprint("m", random.IntN(2*size)))
+			}
+			both(set...)
+			both(zset...)
+		}
+		for range 3 * size {
+			member, score := fmt.Sprint("m", random.IntN(2*size)), fmt.Sprint(random.IntN(size))
+			calls := []string{"spop s", "spop s", "zpopmin z", "zpopmax z", "spop s 5", "zpopmin z 3", "zpopmax z 3", "sadd s " + member, "srem s " + member,
+				"zadd z " + score + " " + member, "zrem z " + member, "zadd z -1 " + member, "smove s other " + member}
+			both(strings.Fields(calls[random.IntN(len(calls))])...)
+			for _, k := range with.w.popped.known {
+				if k != nil {
+					found = max(found, k.at[below].n)
+				}
+			}
+		}
+		both("smembers", "s")
+		both("zrange", "z", "0", "-1", "withscores")
+		if size < 5000 {
+			both("del", "s", "z")
+		} else {
+			both("flushall")
+		}
+		if used := with.w.popped.memory.used.Load(); used != 0 {
+			t.Errorf("seed %d: %d bytes of memory are left when all is gone", seed, used)
+		}
+	}
+	if found < 2*leafMost {
+		t.Errorf("seed %d: no more than %d members were kept", seed, found)
+	}
+}
+
+// TestExtractsAreBounded: where there is no memory nothing is kept, and pops go on.
+func TestExtractsAreBounded(t *testing.T) {
+	d := newRegion(t)
+	d.w.Memory = new(Memory)
+	d.w.Memory.used.Store(extractBytes - 100)
+	large := string(bytes.Repeat([]byte("m"), 600))
+	for i := range 300 {
+		d.must(2, "sadd", "s", fmt.Sprint(large, i))
+		d.must(2, "zadd", "z", fmt.Sprint(i), fmt.Sprint(large, i))
+	}
+	for i := range 300 {
+		d.must(2, "spop", "s")
+		if got, want := d.must(2, "zpopmin", "z").Items[1].Text, fmt.Sprint(i); string(got) != want {
+			t.Errorf("pop %d has score %s", i, got)
+		}
+		if n := d.w.Memory.used.Load(); n > extractBytes {
+			t.Fatalf("%d bytes more than there are after %d pops", n-extractBytes, i+1)
+		}
+	}
+	if n := d.w.Memory.used.Load(); n != extractBytes-100 {
+		t.Errorf("%d bytes are left", n-extractBytes+100)
+	}
+}
+
+// BenchmarkDrain counts pops, 64 of them in an entry, while a collection of 200,000 elements is emptied: of the first half, of the last tenth but for
+// the last hundredth, and of that.
+func BenchmarkDrain(b *testing.B) {
+	for _, c := range []struct{ pop, add string }{{"spop", "sadd"}, {"zpopmin", "zadd"}, {"lpop", "rpush"}} {
+		b.Run(c.pop, func(b *testing.B) {
+			const n, size = 200_000, 64
+			pop, args := Lookup([]byte(c.pop)), [][]byte{[]byte(c.pop), []byte("k")}
+			spent := map[string]time.Duration{}
+			for b.Loop() {
+				b.StopTimer()
+				d := newRegion(b)
+				for i := 0; i < n; {
+					add := []string{c.add, "k"}
+					for range 100 {
+						if c.add == "zadd" {
+							add = append(add, fmt.Sprint(i*7919%n))
+						}
+						add = append(add, fmt.Sprintf("element:%012d", i))
+						i++
+					}
+					d.must(2, add...)
+				}
+				b.StartTimer()
+				var out Reply
+				for i := 0; i < n; i += size {
+					before := time.Now()
+					if err := d.write(func(w *Writer) error {
+						for range size {
+							out.Buf = out.Buf[:0]
+							if err := w.Run(pop, args, &out); err != nil {
+								return err
+							}
+						}
+						return nil
+					}); err != nil {
+						b.Fatal(err)
+					}
+					switch took := time.Since(before); {
+					case i < n/2:
+						spent["first"] += took * 2
+					case i >= n-n/100:
+						spent["last"] += took * 100
+					case i >= n-n/10:
+						spent["late"] += took * 100 / 9
+					}
+				}
+			}
+			for part, took := range spent {
+				b.ReportMetric(float64(took.Nanoseconds())/float64(b.N)/n, "ns/"+part)
+			}
+		})
+	}
+}
