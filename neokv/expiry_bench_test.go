@@ -33,7 +33,7 @@ var (
 // compares with pauses in between, too: what a second is worth there, both have.
 func BenchmarkExpiry(b *testing.B) {
 	const calm = 15 * time.Second
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(max(4, runtime.GOMAXPROCS(0)))) // as the program runs: a sync must not stall the others
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(max(8, runtime.GOMAXPROCS(0)))) // as the program runs: a sync must not stall the others
 	for b.Loop() {
 		dir := b.TempDir()
 		c, err := Start(b.Context(), Config{Dir: dir})

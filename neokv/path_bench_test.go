@@ -37,7 +37,7 @@ func BenchmarkSet(b *testing.B) { benchmarkPath(b, true) }
 func BenchmarkGet(b *testing.B) { benchmarkPath(b, false) }
 
 func benchmarkPath(b *testing.B, write bool) {
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(max(4, runtime.GOMAXPROCS(0)))) // as the program runs: a sync must not stall the others
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(max(8, runtime.GOMAXPROCS(0)))) // as the program runs: a sync must not stall the others
 	c, err := Start(b.Context(), Config{Dir: b.TempDir()})
 	if err != nil {
 		b.Fatal(err)
