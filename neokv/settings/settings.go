@@ -46,7 +46,7 @@ type Engine struct {
 type Raft struct {
 	BatchMaxOps        int           `key:"batch_max_ops" min:"1" max:"65536" help:"commands in one Raft entry"`
 	BatchMaxBytes      Bytes         `key:"batch_max_bytes" min:"1KiB" max:"64MiB" help:"bytes of commands in one Raft entry; a larger single command has an entry of its own"`
-	BatchMaxDelay      time.Duration `key:"batch_max_delay" min:"0s" max:"100ms" help:"longest time that an entry waits for the runs of the one before it, where those were at least four, to come again; 0s: it never waits"`
+	BatchMaxDelay      time.Duration `key:"batch_max_delay" min:"0s" max:"100ms" help:"longest time that an entry waits for the runs of the one before it, where those were at least four, to come again, if that one took as long; 0s: it never waits"`
 	MaxInflight        int           `key:"max_inflight" min:"1" max:"1024" help:"entries of a region proposed and not yet applied"`
 	RTT                time.Duration `key:"rtt" min:"1ms" max:"1s" help:"length of a Raft tick, whole milliseconds"`
 	ElectionTicks      int           `key:"election_ticks" min:"5" max:"1000" help:"ticks without a leader before a replica campaigns"`
@@ -103,7 +103,7 @@ func Default() Settings {
 			TargetFileSize: 4 << 20, LevelBase: 64 << 20, Compression: "snappy", OpenFiles: 1024, WALSync: "always", SharedSync: true,
 		},
 		Raft: Raft{
-			BatchMaxOps: 512, BatchMaxBytes: 256 << 10, BatchMaxDelay: time.Millisecond, MaxInflight: 1, RTT: 20 * time.Millisecond, ElectionTicks: 15, Transport: "memory",
+			BatchMaxOps: 512, BatchMaxBytes: 256 << 10, BatchMaxDelay: 3 * time.Millisecond, MaxInflight: 1, RTT: 20 * time.Millisecond, ElectionTicks: 15, Transport: "memory",
 			SnapshotEntries: 10000, SnapshotBytes: 64 << 20, CompactionOverhead: 2000,
 		},
 		Redis: Redis{ClusterEnabled: true, LeaderlessWait: 2 * time.Second, CountTime: 200 * time.Millisecond, MaxHeldBytes: 64 << 20, MaxClients: 10000, MaxBulkLen: 512 << 20,

@@ -133,14 +133,17 @@ func (e *Engine) Flush() error {
 }
 
 const (
+	// RestPause is how often Rest is to be called.
+	RestPause = 2 * time.Second
 	// restWrites is how many bytes of batches, between two calls of Rest, an engine at rest may still get.
 	restWrites = 64 << 10
 	// restLog is how large a write-ahead log stays in an engine at rest.
 	restLog = 1 << 20
 )
 
-// Rest is to be called every ten seconds or so, by one goroutine. Where hardly anything was written since the last time, and the
-// write-ahead log is large, it begins a flush, which lets the log's space go. Else it would stay until as much again is written.
+// Rest is to be called every RestPause, by one goroutine. Where hardly anything was written since the last time, and the write-ahead log
+// is large, it begins a flush. That lets the log's space go, which would stay until as much again is written; and who reads what was loaded
+// finds it in tables, at half the cost of a large memtable.
 func (e *Engine) Rest() {
 	wal := e.db.Metrics().WAL
 	written := wal.BytesIn - e.rested

@@ -243,11 +243,12 @@ func (r *Replica) see(b *batch, rs *dragonboat.RequestState, err error) {
 	defer r.wg.Done()
 	x := &r.proposer
 	for {
+		sent := time.Now()
 		r.await(b, rs, err)
 		x.mu.Lock()
 		answered := len(b.parts)
 		r.recycle(b)
-		r.gather(answered)
+		r.gather(answered, time.Since(sent))
 		if b = r.form(); b == nil {
 			x.inflight--
 			x.mu.Unlock()
@@ -261,17 +262,18 @@ func (r *Replica) see(b *batch, rs *dragonboat.RequestState, err error) {
 // companions is how many runs an entry must have had for the next one to wait for theirs.
 const companions = 4
 
-// gather waits, after an entry of some runs, until about as many are waiting as there were in all, or for raft.batch_max_delay. Those
-// that do not come back are why it does not ask for every one. mu is held, but given up while it waits.
-func (r *Replica) gather(answered int) {
+// gather waits, after an entry of some runs, until about as many are waiting as there were in all: those that do not come back are why it
+// does not ask for every one. It waits no longer than the entry took, nor than raft.batch_max_delay. mu is held, but given up meanwhile.
+func (r *Replica) gather(answered int, took time.Duration) {
 	x := &r.proposer
+	most := min(took, r.o.Knobs.BatchMaxDelay)
 	wanted := (len(x.queue) + answered) * 7 / 8
-	if answered < companions || wanted <= len(x.queue) || x.wanted > 0 || x.stopped || r.o.Knobs.BatchMaxDelay <= 0 {
+	if answered < companions || wanted <= len(x.queue) || x.wanted > 0 || x.stopped || most <= 0 {
 		return
 	}
 	x.wanted = wanted
 	x.mu.Unlock()
-	t := time.NewTimer(r.o.Knobs.BatchMaxDelay)
+	t := time.NewTimer(most)
 	select {
 	case <-x.gathered:
 		t.Stop()

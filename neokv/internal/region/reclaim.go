@@ -34,6 +34,7 @@ type Reclaimer struct {
 	o     ReclaimerOptions
 	sites map[topology.RegionID]*orphanage
 	trim  time.Time // when the logs are looked at next
+	rest  time.Time // when the write-ahead log is looked at next
 	wg    sync.WaitGroup
 
 	lower, upper []byte // scratch
@@ -44,7 +45,7 @@ type ReclaimerOptions struct {
 	Knobs settings.Redis
 	// Replicas returns the store's replicas; it is not changed any more.
 	Replicas func() map[topology.RegionID]*Replica
-	// Rest is called every logRest.
+	// Rest is called every engine.RestPause.
 	Rest func()
 }
 
@@ -113,9 +114,13 @@ func (x *Reclaimer) run(ctx context.Context) {
 	tick := time.NewTicker(reclaimTick)
 	defer tick.Stop()
 	for ctx.Err() == nil {
-		if now := time.Now(); !now.Before(x.trim) {
+		now := time.Now()
+		if !now.Before(x.trim) {
 			x.trim = now.Add(logRest)
 			x.trimLogs()
+		}
+		if !now.Before(x.rest) {
+			x.rest = now.Add(engine.RestPause)
 			x.o.Rest()
 		}
 		if !x.pass(ctx) {
