@@ -2,9 +2,11 @@
 package engine
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -40,6 +42,7 @@ type Engine struct {
 	deleted atomic.Uint64
 	settled atomic.Int64 // Unix ms of the last flush by settle
 	rested  uint64       // bytes of batches as of the last Rest
+	backing uint64       // bytes of files that tables are a part of, as rewrite has left them
 
 	// The pools belong to the engine, not to the package, so that nothing crosses from one virtual-time bubble into the next.
 	views   sync.Pool
@@ -148,9 +151,38 @@ func (e *Engine) Rest() {
 	wal := e.db.Metrics().WAL
 	written := wal.BytesIn - e.rested
 	e.rested = wal.BytesIn
-	if written < restWrites && wal.Size > restLog {
+	switch {
+	case written >= restWrites:
+	case wal.Size > restLog:
 		_ = e.Flush() // an error is one of the disk, which the next commit meets, too
+	default:
+		e.rewrite()
 	}
+}
+
+// restWaste is how much of its tables' files an engine at rest leaves unused.
+const restWaste = 4 << 20
+
+// rewrite compacts the tables that are a part of a file, where those files are mostly something else. Deletions that cut a table leave such
+// parts, and the file stays as long as one of them does.
+func (e *Engine) rewrite() {
+	m := e.db.Metrics()
+	backing := m.Table.BackingTableSize
+	if backing == e.backing || backing < restWaste || backing-restWaste < 2*m.VirtualSize() {
+		return
+	}
+	levels, err := e.db.SSTables()
+	if err != nil {
+		return
+	}
+	for _, tables := range levels {
+		for _, t := range tables {
+			if end := append(slices.Clip(t.Largest.UserKey), 0); t.Virtual {
+				_ = e.db.Compact(context.Background(), t.Smallest.UserKey, end, false)
+			}
+		}
+	}
+	e.backing = e.db.Metrics().Table.BackingTableSize
 }
 
 // settlePause is how much time there is at least between two flushes by settle.
