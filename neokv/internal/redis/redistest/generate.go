@@ -314,7 +314,7 @@ func (g *Generator) keys(most int) []string {
 }
 
 // set makes a SET with any options. Where the new value may have expired at once, EXISTS follows: Redis counts such keys until
-// somebody looks.
+// somebody looks. A number in the place of an option is a time of every unit, for it may follow an option whose value is left out.
 func (g *Generator) set() [][]string {
 	key := g.Key()
 	args := []string{"set", key, g.Value()}
@@ -322,7 +322,7 @@ func (g *Generator) set() [][]string {
 	for g.one(2) {
 		option := g.pick("NX", "XX", "GET", "KEEPTTL", "EX", "PX", "EXAT", "PXAT", "EX", "PX", "EXAT", "PXAT", "")
 		if option == "" {
-			option = g.pick("", "PERSIST", "N", "nxx", "nx\x00y", "ttl", "get\x00", "EX\x00", "1")
+			option = g.pick("", "PERSIST", "N", "nxx", "nx\x00y", "ttl", "get\x00", "EX\x00", g.Time("PXAT"))
 		}
 		spelled := option
 		if g.one(2) {

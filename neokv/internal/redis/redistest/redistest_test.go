@@ -6,6 +6,8 @@ import (
 	"math/rand/v2"
 	"net"
 	"reflect"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -128,6 +130,52 @@ func TestSameSeedSameCalls(t *testing.T) {
 	}
 	if reflect.DeepEqual(make1(5), make1(6)) {
 		t.Error("two seeds, one sequence")
+	}
+}
+
+// TestNoDeadlinePasses: what a call that sets a deadline says is no time at all, has passed long ago, or does not pass while calls are compared.
+func TestNoDeadlinePasses(t *testing.T) {
+	g := Generator{Rand: rand.New(rand.NewPCG(9401, 0))}
+	times := 0
+	check := func(call []string, unit, value string) {
+		n, err := strconv.ParseInt(value, 10, 64)
+		if err != nil || strconv.FormatInt(n, 10) != value {
+			return
+		}
+		times++
+		soon, late := int64(1), int64(10_000) // seconds
+		if strings.HasSuffix(unit, "at") {
+			soon, late = 1_000_001, 10_000_000_000
+		}
+		if strings.HasPrefix(unit, "p") {
+			late *= 1000
+		}
+		if n >= soon && n < late {
+			t.Errorf("%q sets a deadline that may pass", call)
+		}
+	}
+	for range 300_000 {
+		for _, call := range slices.Concat(g.set(), g.getex(), g.Calls(true)) {
+			for i := range call {
+				call[i] = strings.ToLower(call[i])
+			}
+			switch name := call[0]; name {
+			case "expire", "expireat", "pexpire", "pexpireat", "setex", "psetex":
+				if len(call) > 2 {
+					check(call, strings.NewReplacer("expire", "", "set", "", "ex", "").Replace(name), call[2])
+				}
+			case "set", "getex":
+				for i := 2; i+1 < len(call); i++ {
+					switch unit := call[i]; unit {
+					case "ex", "px", "exat", "pxat":
+						check(call, unit, call[i+1])
+					}
+				}
+			}
+		}
+	}
+	if times < 10_000 {
+		t.Errorf("%d calls set a deadline", times)
 	}
 }
 
