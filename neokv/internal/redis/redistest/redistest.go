@@ -42,6 +42,9 @@ type Difference struct {
 	Want, Got Value
 	Before    *Difference // the call before it in the same pipeline, nil for none; it need not be different
 	Behind    *Difference // so is the call behind it
+	// History are the last calls before it that named its keys, or, where it names none, the keys that one reply has and the other has not;
+	// they need not be different.
+	History []Difference
 }
 
 func (d Difference) String() string {
@@ -49,7 +52,14 @@ func (d Difference) String() string {
 	if d.Case != "" {
 		where += ", " + d.Case
 	}
-	return fmt.Sprintf("%s: %q\n\twant %c %v\n\tgot  %c %v", where, d.Call, d.Want.Kind, d.Want, d.Got.Kind, d.Got)
+	b := fmt.Appendf(nil, "%s: %q\n\twant %c %v\n\tgot  %c %v", where, d.Call, d.Want.Kind, d.Want, d.Got.Kind, d.Got)
+	for _, p := range d.History {
+		b = fmt.Appendf(b, "\n\tafter call %d: %.300q: %c %.300v", p.Number, p.Call, p.Want.Kind, p.Want)
+		if !p.Want.Equal(p.Got) {
+			b = fmt.Appendf(b, ", got %c %.300v", p.Got.Kind, p.Got)
+		}
+	}
+	return string(b)
 }
 
 // Report is the outcome of a run.
@@ -113,6 +123,7 @@ type comparison struct {
 	o         Options
 	want, got peer
 	report    Report
+	past      []Difference // all calls since the keys were deleted last
 }
 
 type peer struct {
@@ -174,8 +185,7 @@ func (c *comparison) exchange(name string, calls [][][]byte) error {
 	}
 	if silent { // nobody knows which reply is whose
 		c.report.Calls += len(calls)
-		c.compare(Difference{Number: c.report.Calls, Case: name, Call: slices.Concat(calls...), Want: Value{Kind: '*', Items: want}, Got: Value{Kind: '*', Items: got}})
-		return nil
+		return c.one(Difference{Number: c.report.Calls, Case: name, Call: slices.Concat(calls...), Want: Value{Kind: '*', Items: want}, Got: Value{Kind: '*', Items: got}})
 	}
 	for i, call := range calls {
 		c.report.Calls++
@@ -186,9 +196,60 @@ func (c *comparison) exchange(name string, calls [][][]byte) error {
 		if i+1 < len(calls) {
 			d.Behind = &Difference{Call: calls[i+1], Want: want[i+1], Got: got[i+1]}
 		}
-		c.compare(d)
+		if err := c.one(d); err != nil {
+			return err
+		}
 	}
 	return nil
+}
+
+// one compares the replies to a call, and remembers it.
+func (c *comparison) one(d Difference) (err error) {
+	if !c.compare(d) {
+		found := &c.report.Differences[len(c.report.Differences)-1]
+		if found.History, err = c.history(found); err != nil {
+			return err
+		}
+	}
+	if d.Want.Kind == '+' && d.Got.Kind == '+' && (d.name() == "flushall" || d.name() == "flushdb") {
+		c.past = c.past[:0]
+	}
+	d.Before, d.Behind = nil, nil
+	c.past = append(c.past, d)
+	return nil
+}
+
+// historyCalls is how many calls a history has at most.
+const historyCalls = 20
+
+// history finds a difference's history. The server that is right says what the keys are.
+func (c *comparison) history(d *Difference) (calls []Difference, err error) {
+	asked, err := c.want.exchange([][][]byte{slices.Concat(toBytes([]string{"command", "getkeys"}), d.Call)}, false)
+	if err != nil {
+		return nil, fmt.Errorf("the server that is right: %w", err)
+	}
+	keys := asked[0].Items
+	if len(keys) == 0 {
+		want, got := d.Want.leaves(), d.Got.leaves()
+		keys = append(without(want, got), without(got, want)...)
+	}
+	for _, p := range slices.Backward(c.past) {
+		if len(calls) < historyCalls && slices.ContainsFunc(p.Call, func(arg []byte) bool { return (Value{Text: arg}).among(keys) }) {
+			calls = append(calls, p)
+		}
+	}
+	slices.Reverse(calls)
+	return calls, nil
+}
+
+// without are those of some values whose text is in none of others.
+func without(values, others []Value) []Value {
+	return slices.DeleteFunc(slices.Clone(values), func(v Value) bool { return v.among(others) })
+}
+
+// among reports whether others hold a value's text.
+func (v Value) among(others []Value) bool {
+	return slices.ContainsFunc(others, func(o Value) bool { return bytes.Equal(v.Text, o.Text) })
 }
 
 // endOfSilence is echoed behind calls that may have no replies.
@@ -232,24 +293,26 @@ func (p peer) exchange(calls [][][]byte, silent bool) ([]Value, error) {
 	return values, errors.Join(err, <-sent)
 }
 
-func (c *comparison) compare(d Difference) {
+// compare reports whether two replies are the same, or may be different; otherwise the report has a difference more.
+func (c *comparison) compare(d Difference) bool {
 	d.order()
 	if d.Want.Equal(d.Got) {
 		if d.Want.Kind == '-' {
 			c.report.Errors++
 		}
-		return
+		return true
 	}
 	if d.onlyTime() || d.chosen() || d.sorted() {
-		return
+		return true
 	}
 	for _, e := range Exceptions {
 		if e.Matches(d.Call, d.Want, d.Got) {
 			c.report.Excepted[e.Reason]++
-			return
+			return true
 		}
 	}
 	c.report.Differences = append(c.report.Differences, d)
+	return false
 }
 
 func toBytes(args []string) [][]byte {

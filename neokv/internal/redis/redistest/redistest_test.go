@@ -3,6 +3,7 @@ package redistest
 import (
 	"bufio"
 	"bytes"
+	"fmt"
 	"math/rand/v2"
 	"net"
 	"reflect"
@@ -176,6 +177,47 @@ func TestNoDeadlinePasses(t *testing.T) {
 	}
 	if times < 10_000 {
 		t.Errorf("%d calls set a deadline", times)
+	}
+}
+
+// TestHistory: a difference tells the calls before it that named its keys, and those alone.
+func TestHistory(t *testing.T) {
+	right := func(call string) string {
+		switch call {
+		case "command getkeys get a":
+			return "*1\r\n$1\r\na\r\n"
+		case "command getkeys keys *":
+			return "-ERR no keys\r\n"
+		case "keys *":
+			return "*2\r\n$1\r\na\r\n$1\r\nb\r\n"
+		}
+		return "+OK\r\n"
+	}
+	wrong := func(call string) string {
+		switch call {
+		case "get a":
+			return "+wrong\r\n"
+		case "keys *":
+			return "*1\r\n$1\r\na\r\n"
+		}
+		return right(call)
+	}
+	c, err := connect(Options{Want: serve(t, right), Got: serve(t, wrong)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	calls := "set a 0\nflushall\n" + strings.Repeat("set a 1\n", historyCalls) + "set b 2\ncopy b a\nget a\nkeys *"
+	if err := c.exchange("", parseCalls(calls, "")); err != nil || len(c.report.Differences) != 2 {
+		t.Fatalf("%v, differences %v", err, c.report.Differences)
+	}
+	for i, want := range []string{strings.Repeat("[set a 1] ", historyCalls-1) + "[copy b a]", "[set b 2] [copy b a]"} {
+		var got [][][]byte
+		for _, p := range c.report.Differences[i].History {
+			got = append(got, p.Call)
+		}
+		if text := strings.Trim(fmt.Sprintf("%s", got), "[]"); text != strings.Trim(want, "[]") {
+			t.Errorf("%v:\nwant %s", c.report.Differences[i], want)
+		}
 	}
 }
 
