@@ -103,7 +103,7 @@ func Default() Settings {
 			TargetFileSize: 4 << 20, LevelBase: 64 << 20, Compression: "snappy", OpenFiles: 1024, WALSync: "always", SharedSync: true,
 		},
 		Raft: Raft{
-			BatchMaxOps: 512, BatchMaxBytes: 256 << 10, BatchMaxDelay: 3 * time.Millisecond, MaxInflight: 1, RTT: 20 * time.Millisecond, ElectionTicks: 15, Transport: "memory",
+			BatchMaxOps: 512, BatchMaxBytes: 256 << 10, BatchMaxDelay: 3 * time.Millisecond, MaxInflight: 1, RTT: 30 * time.Millisecond, ElectionTicks: 10, Transport: "memory",
 			SnapshotEntries: 10000, SnapshotBytes: 64 << 20, CompactionOverhead: 2000,
 		},
 		Redis: Redis{ClusterEnabled: true, LeaderlessWait: 2 * time.Second, CountTime: 200 * time.Millisecond, MaxHeldBytes: 64 << 20, MaxClients: 10000, MaxBulkLen: 512 << 20,
