@@ -644,19 +644,22 @@ func TestAppendKeys(t *testing.T) {
 	}
 }
 
-// BenchmarkSetApply sets strings in a region that holds nothing else, where SET reads nothing, and in one that has held a collection, where it looks
-// at what it replaces: strings that are there, or nothing.
+// BenchmarkSetApply sets strings in a region that holds nothing else, where SET reads nothing, beside one hash, where it looks at what it
+// replaces in one slot of 64, and among hashes in slots of all sorts, where it always looks: at strings that are there, or nothing.
 func BenchmarkSetApply(b *testing.B) {
 	for _, c := range []struct {
-		name      string
-		collected bool
-		keys      int // 0: no two are the same
-	}{{"strings", false, 200_000}, {"collections", true, 200_000}, {"strings,new", false, 0}, {"collections,new", true, 0}} {
+		name   string
+		hashes int
+		keys   int // 0: no two are the same
+	}{
+		{"strings", 0, 200_000}, {"hash", 1, 200_000}, {"hashes", 1000, 200_000},
+		{"strings,new", 0, 0}, {"hash,new", 1, 0}, {"hashes,new", 1000, 0},
+	} {
 		for _, perBatch := range []int{1, 64} {
 			b.Run(fmt.Sprintf("%s/batch=%d", c.name, perBatch), func(b *testing.B) {
 				d := newRegion(b)
-				if c.collected {
-					d.must(2, "hset", "h", "f", "v")
+				for i := range c.hashes {
+					d.must(2, "hset", fmt.Sprint("h", i), "f", "v")
 				}
 				args := [][]byte{[]byte("SET"), []byte("key:0000000000"), bytes.Repeat([]byte("v"), 64)}
 				var out Reply
