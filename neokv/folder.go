@@ -42,11 +42,14 @@ type folder struct {
 	walDir    string // engine.wal_dir as recorded, absolute; empty for none
 }
 
-// folderFormat is the format of folders, as the record has it; oldFolderFormat is that of those without a journal. A program that knows
-// nothing of journals must not open a folder that may have one: it would not find there what was acknowledged last before a crash.
+// folderFormat is the format of folders, as the record has it, and oldFolderFormat the first one. The later ones keep programs away that do
+// not know what there may be in the folder:
+//
+//	2  a journal, without which a program does not find what was acknowledged last before a crash
+//	3  region states and log entries of format 2, which a program of before would not apply as this one does
 const (
 	oldFolderFormat = 1
-	folderFormat    = 2
+	folderFormat    = 3
 )
 
 // record is the content of cluster.json.
@@ -197,7 +200,7 @@ func readRecord(dir string) (*record, error) {
 // take makes the record the folder's shape; a shape asked for must be the same.
 func (f *folder) take(r *record, asked settings.Cluster) error {
 	if r.Format < oldFolderFormat || r.Format > folderFormat {
-		return fmt.Errorf("folder %s has format %d, this program reads %d and %d, and writes %d",
+		return fmt.Errorf("folder %s has format %d, this program reads %d to %d, and writes %d",
 			f.dir, r.Format, oldFolderFormat, folderFormat, folderFormat)
 	}
 	id, err := hex.DecodeString(r.Cluster)

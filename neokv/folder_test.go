@@ -80,8 +80,8 @@ func TestDiscardLogsApart(t *testing.T) {
 	}
 }
 
-// A folder of the format before journals keeps its data, and is of the present format from its first start on: a program that knows of no
-// journal then refuses it.
+// A folder of an older format keeps its data, and is of the present format from its first start on: a program that knows the older ones
+// alone then refuses it.
 func TestOlderFolder(t *testing.T) {
 	dir := t.TempDir()
 	c := start(t, Config{Stores: 2, Regions: 1, Dir: dir})
@@ -96,16 +96,21 @@ func TestOlderFolder(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	older := bytes.Replace(text, []byte(`"format": 2`), []byte(`"format": 1`), 1)
-	if err := os.WriteFile(name, older, 0o600); err != nil || bytes.Equal(older, text) {
-		t.Fatalf("record %s, error %v; want format 2", text, err)
-	}
-	c = start(t, Config{Dir: dir})
-	if v, err := goRedis(t, c).Get(t.Context(), "kept").Result(); err != nil || v != "yes" {
-		t.Errorf("GET = %q, %v", v, err)
-	}
-	if got, err := os.ReadFile(name); err != nil || !bytes.Equal(got, text) {
-		t.Errorf("record %s, error %v; want %s", got, err, text)
+	for _, format := range []string{`"format": 1`, `"format": 2`} {
+		older := bytes.Replace(text, []byte(`"format": 3`), []byte(format), 1)
+		if err := os.WriteFile(name, older, 0o600); err != nil || bytes.Equal(older, text) {
+			t.Fatalf("record %s, error %v; want format 3", text, err)
+		}
+		c = start(t, Config{Dir: dir})
+		if v, err := goRedis(t, c).Get(t.Context(), "kept").Result(); err != nil || v != "yes" {
+			t.Errorf("%s: GET = %q, %v", format, v, err)
+		}
+		if got, err := os.ReadFile(name); err != nil || !bytes.Equal(got, text) {
+			t.Errorf("%s: record %s, error %v; want %s", format, got, err, text)
+		}
+		if err := c.Close(); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 

@@ -62,8 +62,8 @@ func TestSweeps(t *testing.T) {
 		held := func(want bool, when string) {
 			t.Helper()
 			s.onAll(t, when, func(_ [][]byte, state keys.RegionState) string {
-				if state.CollectedAt != 0 != want {
-					return fmt.Sprintf("last write of a collection at index %d; want any %v", state.CollectedAt, want)
+				if state.CollectedAt != 0 != want || state.CollectedIn != 0 != want {
+					return fmt.Sprintf("last write of a collection at index %d, in %#x; want any %v", state.CollectedAt, state.CollectedIn, want)
 				}
 				return ""
 			})

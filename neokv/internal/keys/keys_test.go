@@ -208,8 +208,10 @@ func TestErrorsNameTheLimit(t *testing.T) {
 		{redis(append(slices.Clone(metadataKey), 'x')), "redis key: 1 bytes behind the user key, want none"},
 		{redis(with(metadataKey, 0, 1)), "redis key: in raft_log"},
 		{redis(with(metadataKey, 0, 77)), "redis key: in keyspace 77"},
-		{region(state[:57]), "region state: 57 bytes, want 58"},
-		{region(with(state, 0, 2)), "region state: format 2, want 1"},
+		{region(nil), "region state: 0 bytes, want 66"},
+		{region(state[:65]), "region state: 65 bytes, want 66"},
+		{region(with(state, 0, 1)), "region state: 66 bytes, want 58"},
+		{region(with(state, 0, 3)), "region state: format 3, want 1 or 2"},
 		{region(with(state, 41, 2)), "region state: flags 0x02, want no bit but 0"},
 		{raft(AppendRaft(nil, 1, LogMeta)[:9]), "raft log key: 9 bytes, want at least 10"},
 		{raft(AppendRaft(nil, 1, LogEntry)), "raft log key: kind 2: 10 bytes, want 18"},
@@ -238,11 +240,12 @@ func FuzzParse(f *testing.F) {
 	f.Add(space.AppendScoreKey(nil, 1, []byte("key"), 2, 1.5, []byte("m")), (&Metadata{Type: List}).Append(nil))
 	f.Add(space.AppendCollection(nil, ZSetRank, 1, []byte("key"), 2), AppendRankGroup(nil, []uint64{1, 300}))
 	f.Add(space.AppendLegacy(nil, 1, []byte("key")), (&RegionState{KeysExact: true}).Append(nil))
+	f.Add(space.AppendMetadata(nil, 1, nil), append([]byte{oldRegionStateFormat}, make([]byte, oldRegionStateLen-1)...))
 	f.Add(AppendLogEntry(nil, 1, 2), (&StoreIdentity{FormatVersion: FormatVersion}).Append(nil))
 	f.Add(orphan.AppendKey(nil), orphan.Append(nil))
 	f.Add([]byte{5, 18: 0xff, 19: 0xff, 20: 0xff, 21: 0xff, 22: 0xff}, []byte{0x81})
 
-	// Whatever parses is what Append makes of it, byte for byte; nothing panics.
+	// Whatever parses is what Append makes of it, byte for byte unless it is of an older format; nothing panics.
 	f.Fuzz(func(t *testing.T, key, value []byte) {
 		if n := CollectionLen(key); n > len(key) || n < min(len(key), UserKeyEnd(key)) {
 			t.Errorf("CollectionLen(%x) = %d", key, n)
@@ -276,7 +279,13 @@ func FuzzParse(f *testing.F) {
 			}
 		}
 		if s, err := ParseRegionState(value); err == nil {
-			equal(t, "region state", s.Append(nil), value)
+			again := s.Append(nil)
+			if parsed, err := ParseRegionState(again); err != nil || parsed != s {
+				t.Errorf("region state %+v, and then %+v, %v", s, parsed, err)
+			}
+			if value[0] == regionStateFormat {
+				equal(t, "region state", again, value)
+			}
 		}
 		if s, err := ParseStoreIdentity(value); err == nil {
 			equal(t, "store identity", s.Append(nil), value)

@@ -3,6 +3,7 @@ package keys
 import (
 	"encoding/binary"
 	"fmt"
+	"math"
 
 	"neokv.dev/neokv/internal/topology"
 )
@@ -32,9 +33,10 @@ const FormatVersion = 1
 
 // The format byte of each record of meta_info that this package writes.
 const (
-	storeIdentityFormat = 1
-	regionStateFormat   = 1
-	orphanFormat        = 1
+	storeIdentityFormat  = 1
+	oldRegionStateFormat = 1 // is only read
+	regionStateFormat    = 2
+	orphanFormat         = 1
 )
 
 func appendCategory(dst []byte, c Category) []byte { return append(dst, byte(MetaInfo), byte(c)) }
@@ -100,7 +102,7 @@ func ParseStoreIdentity(b []byte) (s StoreIdentity, err error) {
 
 // RegionState is what makes the replicas of a region equal. It is written with every apply batch.
 //
-//	offset 0  format u8 = 1
+//	offset 0  format u8 = 2
 //	       1  apply index u64
 //	       9  region time u64, Unix ms
 //	      17  last version u64
@@ -109,7 +111,10 @@ func ParseStoreIdentity(b []byte) (s StoreIdentity, err error) {
 //	      41  flags u8: bit 0 the key count is exact, others zero
 //	      42  apply index of the last write of a legacy string u64
 //	      50  apply index of the last write of a collection u64
-//	      58  end
+//	      58  where there may be collections u64: bit slot%64
+//	      66  end
+//
+// Format 1 ends at 58. Where a collection has been written there may be some in all slots then.
 type RegionState struct {
 	ApplyIndex  uint64
 	TimeMS      uint64 // region time, Unix ms
@@ -119,12 +124,22 @@ type RegionState struct {
 	KeysExact   bool
 	LegacyAt    uint64 // apply index of the last write of a legacy string, 0 for none
 	CollectedAt uint64 // apply index of the last write of a collection, 0 for none
+	CollectedIn uint64 // SlotBit of every slot that may hold a collection, 0 where CollectedAt is
 }
 
 // RegionStateLen is the length of an encoded region state.
-const RegionStateLen = 58
+const RegionStateLen = 66
 
-const regionKeysExact = 1
+const (
+	oldRegionStateLen = 58
+	regionKeysExact   = 1
+)
+
+// AllSlots has SlotBit of all slots.
+const AllSlots = math.MaxUint64
+
+// SlotBit is the bit in RegionState.CollectedIn of a slot, and of all others of the same remainder by 64.
+func SlotBit(slot topology.Slot) uint64 { return 1 << (slot % 64) }
 
 // Append appends the record, RegionStateLen bytes.
 func (s *RegionState) Append(dst []byte) []byte {
@@ -137,17 +152,23 @@ func (s *RegionState) Append(dst []byte) []byte {
 		flags |= regionKeysExact
 	}
 	dst = append(dst, flags)
-	dst = binary.BigEndian.AppendUint64(dst, s.LegacyAt)
-	return binary.BigEndian.AppendUint64(dst, s.CollectedAt)
+	for _, v := range [...]uint64{s.LegacyAt, s.CollectedAt, s.CollectedIn} {
+		dst = binary.BigEndian.AppendUint64(dst, v)
+	}
+	return dst
 }
 
 // ParseRegionState decodes the record.
 func ParseRegionState(b []byte) (s RegionState, err error) {
-	if len(b) != RegionStateLen {
-		return s, fmt.Errorf("region state: %d bytes, want %d", len(b), RegionStateLen)
+	want := RegionStateLen
+	if len(b) > 0 && b[0] == oldRegionStateFormat {
+		want = oldRegionStateLen
 	}
-	if b[0] != regionStateFormat {
-		return s, fmt.Errorf("region state: format %d, want %d", b[0], regionStateFormat)
+	if len(b) != want {
+		return s, fmt.Errorf("region state: %d bytes, want %d", len(b), want)
+	}
+	if b[0] != oldRegionStateFormat && b[0] != regionStateFormat {
+		return s, fmt.Errorf("region state: format %d, want %d or %d", b[0], oldRegionStateFormat, regionStateFormat)
 	}
 	if b[41]&^regionKeysExact != 0 {
 		return s, fmt.Errorf("region state: flags %#02x, want no bit but 0", b[41])
@@ -158,6 +179,12 @@ func ParseRegionState(b []byte) (s RegionState, err error) {
 	s.KeysExact = b[41]&regionKeysExact != 0
 	s.LegacyAt = binary.BigEndian.Uint64(b[42:])
 	s.CollectedAt = binary.BigEndian.Uint64(b[50:])
+	switch {
+	case b[0] == regionStateFormat:
+		s.CollectedIn = binary.BigEndian.Uint64(b[58:])
+	case s.CollectedAt != 0:
+		s.CollectedIn = AllSlots
+	}
 	return s, nil
 }
 

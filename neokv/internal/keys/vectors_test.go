@@ -309,9 +309,9 @@ func TestOwnLayouts(t *testing.T) {
 		{"store identity", (&StoreIdentity{FormatVersion: 1, Cluster: [16]byte{0: 0xaa, 15: 0xbb}, Store: 2}).Append(nil),
 			"01" + "00000001" + "aa0000000000000000000000000000bb" + "00000002"},
 		{"region state key", AppendRegionState(nil, 7), "04028000000000000007"},
-		{"region state", (&RegionState{1, 2, 3, 4, 5, true, 6, 7}).Append(nil),
-			"01" + "0000000000000001" + "0000000000000002" + "0000000000000003" + "0000000000000004" + "0000000000000005" + "01" +
-				"0000000000000006" + "0000000000000007"},
+		{"region state", (&RegionState{1, 2, 3, 4, 5, true, 6, 7, 8}).Append(nil),
+			"02" + "0000000000000001" + "0000000000000002" + "0000000000000003" + "0000000000000004" + "0000000000000005" + "01" +
+				"0000000000000006" + "0000000000000007" + "0000000000000008"},
 		{"cluster map key", AppendClusterMap(nil), "0403"},
 		{"meta state key", AppendMetaState(nil, "map"), "04046d6170"},
 		{"orphan key", orphan.AppendKey(nil), "0405" + "8000000000000001" + "8000000000000001" + "2f96" + "00000003" + "666f6f" + "0102030405060708"},
@@ -325,5 +325,26 @@ func TestOwnLayouts(t *testing.T) {
 	}
 	if n := len((&RegionState{}).Append(nil)); n != RegionStateLen {
 		t.Errorf("region state has %d bytes; want %d", n, RegionStateLen)
+	}
+}
+
+// TestOldRegionState: format 1 knows that there may be collections, and not where.
+func TestOldRegionState(t *testing.T) {
+	const head = "01" + "0000000000000001" + "0000000000000002" + "0000000000000003" + "0000000000000004" + "0000000000000005" + "01" +
+		"0000000000000006"
+	for _, c := range []struct {
+		collectedAt string
+		want        RegionState
+	}{
+		{"0000000000000007", RegionState{1, 2, 3, 4, 5, true, 6, 7, AllSlots}},
+		{"0000000000000000", RegionState{1, 2, 3, 4, 5, true, 6, 0, 0}},
+	} {
+		b, err := hex.DecodeString(head + c.collectedAt)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := ParseRegionState(b); err != nil || got != c.want {
+			t.Errorf("ParseRegionState(%x) = %+v, %v; want %+v", b, got, err, c.want)
+		}
 	}
 }

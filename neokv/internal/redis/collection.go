@@ -339,7 +339,7 @@ func (w *Writer) close(c *collection) error {
 	case c.Size == 0 && !own:
 		return nil
 	}
-	w.State.CollectedAt = w.Index
+	w.collected(c.slot)
 	if c.Type == keys.ZSet {
 		if err := w.closeCounts(c); err != nil {
 			return err

@@ -210,12 +210,17 @@ func TestSwept(t *testing.T) {
 			t.Error("it is a client's command, or none at all")
 		}
 		err := d.write(func(w *Writer) error { return w.Run(call.Command, call.Args, new(Reply)) })
-		if err != nil || d.state.CollectedAt != c.collected || d.state.LegacyAt != c.legacy {
-			t.Errorf("%q: %d, %d, %v; want %d, %d", call.Args, d.state.CollectedAt, d.state.LegacyAt, err, c.collected, c.legacy)
+		in := uint64(0)
+		if c.collected != 0 {
+			in = keys.SlotBit(slotOf("h"))
+		}
+		if err != nil || d.state.CollectedAt != c.collected || d.state.CollectedIn != in || d.state.LegacyAt != c.legacy {
+			t.Errorf("%q: %d in %#x, %d, %v; want %d in %#x, %d", call.Args,
+				d.state.CollectedAt, d.state.CollectedIn, d.state.LegacyAt, err, c.collected, in, c.legacy)
 		}
 	}
 	d.scenario("hset h f v => 1")
-	if d.state.CollectedAt == 0 {
+	if d.state.CollectedAt == 0 || d.state.CollectedIn != keys.SlotBit(slotOf("h")) {
 		t.Error("a hash is not noticed any more")
 	}
 }

@@ -416,7 +416,8 @@ func flush(w *Writer, args [][]byte, out *Reply) error {
 		w.records[i].there, w.records[i].behind = false, false
 	}
 	// Nothing is left that a blind write could miss.
-	w.State.KeyCount, w.State.KeysExact, w.State.LegacyAt, w.State.CollectedAt = 0, true, 0, 0
+	w.State.KeyCount, w.State.KeysExact = 0, true
+	w.State.LegacyAt, w.State.CollectedAt, w.State.CollectedIn = 0, 0, 0
 	w.Orphans, w.Flushed = Orphans{}, true
 	w.counts.forgetAll()
 	w.popped.forgetAll()

@@ -182,6 +182,7 @@ func (d *region) plant(key string, m keys.Metadata) {
 	d.put(testSpace.AppendMetadataOf(nil, []byte(key)), m.Append(nil))
 	if m.Type != keys.String {
 		d.state.CollectedAt = d.state.ApplyIndex
+		d.state.CollectedIn |= keys.SlotBit(topology.SlotOf([]byte(key)))
 	}
 }
 

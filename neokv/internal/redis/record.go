@@ -208,16 +208,28 @@ func (w *Writer) Finish() error {
 	return w.settleCounts()
 }
 
-// mayBeBlind reports whether a string may be stored without a look at what it replaces: no collection and no legacy string can be
+// collected notes that a slot holds a collection.
+func (w *Writer) collected(slot topology.Slot) {
+	w.State.CollectedAt = w.Index
+	if w.AllSlots {
+		w.State.CollectedIn = keys.AllSlots
+	} else {
+		w.State.CollectedIn |= keys.SlotBit(slot)
+	}
+}
+
+// mayBeBlind reports whether a string may be stored in a slot without a look at what it replaces: no collection and no legacy string can be
 // there.
-func (w *Writer) mayBeBlind() bool { return w.State.CollectedAt == 0 && w.State.LegacyAt == 0 }
+func (w *Writer) mayBeBlind(slot topology.Slot) bool {
+	return w.State.CollectedIn&keys.SlotBit(slot) == 0 && w.State.LegacyAt == 0
+}
 
 // setBlind stores a string over whatever the key holds, where mayBeBlind. It writes into the batch's memory directly.
-func (w *Writer) setBlind(key []byte, expireMS uint64, value []byte) error {
+func (w *Writer) setBlind(slot topology.Slot, key []byte, expireMS uint64, value []byte) error {
 	w.State.KeysExact = false // it is not known whether the key is new
 	w.notice(expireMS)
 	op := w.Batch.SetDeferred(keys.UserKeyOffset+len(key), keys.StringLen(len(value)))
-	w.Space.AppendMetadataOf(op.Key[:0], key)
+	w.Space.AppendMetadata(op.Key[:0], slot, key)
 	keys.AppendString(op.Value[:0], expireMS, value)
 	return op.Finish()
 }
@@ -234,7 +246,7 @@ var swept = &Command{Name: "swept", Arity: -2, Flags: FlagWrite, Write: func(w *
 		switch string(what) {
 		case sweptCollections:
 			if w.State.CollectedAt <= index {
-				w.State.CollectedAt = 0
+				w.State.CollectedAt, w.State.CollectedIn = 0, 0
 			}
 		case sweptLegacy:
 			if w.State.LegacyAt <= index {
@@ -277,8 +289,9 @@ func (w *Writer) setExpire(key []byte, old *record, expireMS uint64) error {
 		w.value = m.Append(w.value[:0])
 		return w.replace(key, old, w.value)
 	}
-	w.State.CollectedAt = w.Index
-	return w.keep(topology.SlotOf(key), key, &m, true)
+	slot := topology.SlotOf(key)
+	w.collected(slot)
+	return w.keep(slot, key, &m, true)
 }
 
 // remove deletes the key, which old is the record of.

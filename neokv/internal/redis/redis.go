@@ -136,6 +136,9 @@ type Writer struct {
 	Index uint64            // apply index of this entry
 	// VersionBase is the entry's base for versions of new collections.
 	VersionBase uint64
+	// AllSlots is whether a collection that this entry writes makes SETs look at what they replace in all slots of the region, as it was
+	// when the entry was made: all replicas apply it so, whichever program has applied it before.
+	AllSlots bool
 	// SoonestMS is lowered to the expire time of every record that is written with one. It is NoExpiry to begin with.
 	SoonestMS uint64
 	// Memory is what is shared with other regions for elements that are popped; nil for memory of its own.

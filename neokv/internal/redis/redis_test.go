@@ -486,18 +486,87 @@ func TestBlindSet(t *testing.T) {
 		{"set k v nx", false}, {"set k v xx", false}, {"set k v get", false}, {"set k v keepttl", false}, {"setnx k v", false},
 		{"incr k", false}, {"append k v", false}, {"del k", false},
 	} {
-		for _, plain := range []bool{true, false} {
+		for _, x := range []struct {
+			beside string
+			plant  func(d *region)
+			look   bool
+		}{
+			{"nothing", func(*region) {}, false},
+			{"collections in all other slots", func(d *region) { d.state.CollectedAt, d.state.CollectedIn = 1, ^keys.SlotBit(slotOf("k")) }, false},
+			{"one that may be in the slot", func(d *region) { d.state.CollectedAt, d.state.CollectedIn = 1, keys.SlotBit(slotOf("k")+64) }, true},
+			{"legacy strings", func(d *region) { d.state.LegacyAt = 1 }, true},
+		} {
 			d := newRegion(t)
 			d.put(testSpace.AppendMetadataOf(nil, []byte("k")), []byte("garbage"))
-			if !plain {
-				d.state.CollectedAt = d.state.ApplyIndex
-			}
+			x.plant(d)
 			err := d.call(bytes.Fields([]byte(c.call)), &Reply{})
-			if want := plain && c.blind; (err == nil) != want {
-				t.Errorf("%s in a region without collections %v: %v; want blind %v", c.call, plain, err, want)
+			if want := c.blind && !x.look; (err == nil) != want {
+				t.Errorf("%s beside %s: %v; want blind %v", c.call, x.beside, err, want)
 			}
 		}
 	}
+}
+
+func slotOf(key string) topology.Slot { return topology.SlotOf([]byte(key)) }
+
+// TestCollectedIn: what makes a collection in a slot has SETs look there, and in slots of the same remainder by 64; those over a collection
+// leave its orphan record.
+func TestCollectedIn(t *testing.T) {
+	same := func(n int) string { // another key in whose slot there may be a collection if there is one under "k"
+		for i := 0; ; i++ {
+			if key := fmt.Sprint("same", n, ":", i); slotOf(key) != slotOf("k") && (slotOf(key)-slotOf("k"))%64 == 0 {
+				return key
+			}
+		}
+	}
+	for _, calls := range []string{
+		"hset k f v => 1", "rpush k v => 1", "sadd k m => 1", "zadd k 1 m => 1", "sadd o m => 1\nrename o k => OK", "sadd o m => 1\ncopy o k => 1",
+		"sadd o m => 1\nsunionstore k o => 1", "rpush o 1 => 1\nsort o store k => 1", "zadd o 1 m => 1\nzrangestore k o 0 -1 => 1",
+	} {
+		d := newRegion(t)
+		d.scenario(calls)
+		want := keys.SlotBit(slotOf("k"))
+		if strings.Contains(calls, " o ") {
+			want |= keys.SlotBit(slotOf("o"))
+		}
+		if d.state.CollectedIn != want {
+			t.Errorf("%s: collections in %#x; want %#x", calls, d.state.CollectedIn, want)
+		}
+		a, b := same(1), same(2)
+		d.scenario("hset " + a + " f v => 1\nset " + a + " v => OK\nmset " + b + " v k v => OK")
+		if d.state.CollectedIn != want {
+			t.Errorf("%s: then in %#x; want %#x", calls, d.state.CollectedIn, want)
+		}
+		for key, want := range map[string]int{a: 1, b: 0, "k": 1} {
+			if got := d.orphans(key); got != want {
+				t.Errorf("%s: %d orphan records of %s; want %d", calls, got, key, want)
+			}
+		}
+		if err := sound(d.stored()); err != nil {
+			t.Errorf("%s: %v", calls, err)
+		}
+		d.scenario("flushdb => OK")
+		if d.state.CollectedIn != 0 {
+			t.Errorf("%s: in %#x behind FLUSHDB; want nowhere", calls, d.state.CollectedIn)
+		}
+	}
+}
+
+// orphans is how many orphan records there are of a key.
+func (d *region) orphans(key string) (n int) {
+	for k, value := range d.stored() {
+		if keys.Keyspace(k[0]) != keys.MetaInfo || keys.Category(k[1]) != keys.CategoryOrphan {
+			continue
+		}
+		o, err := keys.ParseOrphan([]byte(k), []byte(value))
+		if err != nil {
+			d.t.Error(err)
+		}
+		if string(o.User) == key {
+			n++
+		}
+	}
+	return n
 }
 
 func TestKeyCount(t *testing.T) {
@@ -534,7 +603,7 @@ func TestFlushClears(t *testing.T) {
 	for _, k := range append(mine, others...) {
 		d.put(k, []byte("x"))
 	}
-	d.state.LegacyAt, d.state.CollectedAt = 1, 2
+	d.state.LegacyAt, d.state.CollectedAt, d.state.CollectedIn = 1, 2, 3
 	d.scenario("flushdb async => OK\ndbsize => 0")
 	for _, k := range mine {
 		if _, ok := d.has(k); ok {
@@ -546,7 +615,7 @@ func TestFlushClears(t *testing.T) {
 			t.Errorf("%q of another region is gone", k)
 		}
 	}
-	if d.state.LegacyAt != 0 || d.state.CollectedAt != 0 {
+	if d.state.LegacyAt != 0 || d.state.CollectedAt != 0 || d.state.CollectedIn != 0 {
 		t.Errorf("flags of an empty region: %+v", d.state)
 	}
 }
@@ -752,7 +821,7 @@ func BenchmarkGet(b *testing.B) {
 	key := func(i int) { binary.BigEndian.PutUint32(args[1][4:], uint32(i%n)*2654435761) }
 	if err := d.write(func(w *Writer) error {
 		for i := range n {
-			if key(i); w.setBlind(args[1], 0, args[2]) != nil {
+			if key(i); w.store(args[1], 0, args[2]) != nil {
 				b.Fatal("set")
 			}
 		}

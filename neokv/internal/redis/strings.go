@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"neokv.dev/neokv/internal/keys"
+	"neokv.dev/neokv/internal/topology"
 )
 
 var stringCommands = []*Command{
@@ -263,10 +264,11 @@ func set(w *Writer, args [][]byte, out *Reply) error {
 
 // store makes the key hold a string, whatever it held before.
 func (w *Writer) store(key []byte, expireMS uint64, value []byte) error {
-	if w.mayBeBlind() {
-		return w.setBlind(key, expireMS, value)
+	slot := topology.SlotOf(key)
+	if w.mayBeBlind(slot) {
+		return w.setBlind(slot, key, expireMS, value)
 	}
-	old, err := w.load(key)
+	old, err := w.loadIn(slot, key)
 	if err != nil {
 		return err
 	}

@@ -115,7 +115,7 @@ func TestWalkStepsAreBounded(t *testing.T) {
 		t.Helper()
 		if err := d.write(func(w *Writer) error {
 			for _, k := range keysInSlot(slot, n) {
-				if err := w.setBlind([]byte(k), 0, nil); err != nil {
+				if err := w.store([]byte(k), 0, nil); err != nil {
 					return err
 				}
 			}
@@ -251,7 +251,7 @@ func BenchmarkCountStep(b *testing.B) {
 	d := newRegion(b)
 	if err := d.write(func(w *Writer) error {
 		for i := range 20_000 {
-			if err := w.setBlind(fmt.Appendf(nil, "key:%d", i), 0, []byte("0123456789abcdef")); err != nil {
+			if err := w.store(fmt.Appendf(nil, "key:%d", i), 0, []byte("0123456789abcdef")); err != nil {
 				return err
 			}
 		}

@@ -192,7 +192,7 @@ func (m *machine) apply(w *redis.Writer, e *sm.Entry) error {
 			r.clock.Store(&clockBase{term: h.term, ms: m.state.TimeMS, at: time.Now()})
 		}
 	}
-	w.Index, w.VersionBase = e.Index, h.version
+	w.Index, w.VersionBase, w.AllSlots = e.Index, h.version, h.old
 	if b != nil {
 		b.index = e.Index
 	}

@@ -10,7 +10,7 @@ import (
 
 // A Raft entry of a region is a header and the commands to run, in order:
 //
-//	format      u8   entryFormat
+//	format      u8   entryFormat, or oldEntryFormat
 //	term tag    u64  term in which the proposer believed to lead
 //	time        u64  proposer's time, Unix ms
 //	version     u64  base for the versions of new collections
@@ -20,6 +20,9 @@ import (
 //	command*         argument count uvarint, then each argument as length uvarint and bytes
 //
 // Fixed-width integers are big-endian. An entry without commands is legal: it moves the term tag and the region time.
+//
+// Entries of oldEntryFormat are of programs that kept no RegionState.CollectedIn. They may be in the log of a folder that such a program has
+// made, and some of the replicas may have applied them then. So their effect has to be the same as it was.
 type entryHeader struct {
 	term        uint64
 	timeMS      uint64
@@ -27,10 +30,12 @@ type entryHeader struct {
 	store       topology.StoreID
 	incarnation uint64
 	sequence    uint64
+	old         bool // read as of oldEntryFormat; none is written
 }
 
 const (
-	entryFormat      = 1
+	oldEntryFormat   = 1
+	entryFormat      = 2
 	entryHeaderBytes = 1 + 8 + 8 + 8 + 4 + 8 + 8
 )
 
@@ -51,8 +56,8 @@ func parseEntry(entry []byte) (h entryHeader, commands []byte, err error) {
 	if len(entry) < entryHeaderBytes {
 		return h, nil, fmt.Errorf("decode entry: %d bytes, want at least %d", len(entry), entryHeaderBytes)
 	}
-	if entry[0] != entryFormat {
-		return h, nil, fmt.Errorf("decode entry: format %d, want %d", entry[0], entryFormat)
+	if entry[0] != oldEntryFormat && entry[0] != entryFormat {
+		return h, nil, fmt.Errorf("decode entry: format %d, want %d or %d", entry[0], oldEntryFormat, entryFormat)
 	}
 	return entryHeader{
 		term:        binary.BigEndian.Uint64(entry[1:]),
@@ -61,6 +66,7 @@ func parseEntry(entry []byte) (h entryHeader, commands []byte, err error) {
 		store:       topology.StoreID(binary.BigEndian.Uint32(entry[25:])),
 		incarnation: binary.BigEndian.Uint64(entry[29:]),
 		sequence:    binary.BigEndian.Uint64(entry[37:]),
+		old:         entry[0] == oldEntryFormat,
 	}, entry[entryHeaderBytes:], nil
 }
 

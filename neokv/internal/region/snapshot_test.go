@@ -82,7 +82,8 @@ func (r still) fill(t testing.TB, random *rand.Rand, index uint64, n int) {
 		}
 	}
 	r.machine.state = keys.RegionState{
-		ApplyIndex: index, TimeMS: 1000 * index, LastVersion: random.Uint64(), TermTag: 3, KeyCount: uint64(n), LegacyAt: index, CollectedAt: 1,
+		ApplyIndex: index, TimeMS: 1000 * index, LastVersion: random.Uint64(), TermTag: 3, KeyCount: uint64(n), LegacyAt: index,
+		CollectedAt: 1, CollectedIn: random.Uint64(),
 	}
 	if err := r.machine.commit(b); err != nil {
 		t.Fatal(err)
