@@ -137,9 +137,9 @@ func (e *Engine) Flush() error {
 
 const (
 	// RestPause is how often Rest is to be called.
-	RestPause = 2 * time.Second
+	RestPause = 500 * time.Millisecond
 	// restWrites is how many bytes of batches, between two calls of Rest, an engine at rest may still get.
-	restWrites = 64 << 10
+	restWrites = 16 << 10
 	// restLog is how large a write-ahead log stays in an engine at rest.
 	restLog = 1 << 20
 )
@@ -148,15 +148,23 @@ const (
 // is large, it begins a flush. That lets the log's space go, which would stay until as much again is written; and who reads what was loaded
 // finds it in tables, at half the cost of a large memtable.
 func (e *Engine) Rest() {
-	wal := e.db.Metrics().WAL
-	written := wal.BytesIn - e.rested
-	e.rested = wal.BytesIn
+	m := e.db.Metrics()
+	written := m.WAL.BytesIn - e.rested
+	e.rested = m.WAL.BytesIn
 	switch {
 	case written >= restWrites:
-	case wal.Size > restLog:
-		_ = e.Flush() // an error is one of the disk, which the next commit meets, too
+	case m.WAL.Size > restLog:
+		e.flushNext(m)
 	default:
-		e.rewrite()
+		e.rewrite(m)
+	}
+}
+
+// flushNext is Flush, unless one is under way: another memtable in the queue behind it, each time that somebody asks, would make the
+// queue so long that writes stall. An error is one of the disk, which the next commit meets, too.
+func (e *Engine) flushNext(m *pebble.Metrics) {
+	if m.Flush.NumInProgress == 0 {
+		_ = e.Flush()
 	}
 }
 
@@ -165,8 +173,7 @@ const restWaste = 4 << 20
 
 // rewrite compacts the tables that are a part of a file, where those files are mostly something else. Deletions that cut a table leave such
 // parts, and the file stays as long as one of them does.
-func (e *Engine) rewrite() {
-	m := e.db.Metrics()
+func (e *Engine) rewrite(m *pebble.Metrics) {
 	backing := m.Table.BackingTableSize
 	if backing == e.backing || backing < restWaste || backing-restWaste < 2*m.VirtualSize() {
 		return
@@ -188,10 +195,10 @@ func (e *Engine) rewrite() {
 // settlePause is how much time there is at least between two flushes by settle.
 const settlePause = time.Second
 
-// settle is Flush for the sake of those who read, now and then. An error is one of the disk, which the next commit meets, too.
+// settle is Flush for the sake of those who read, now and then.
 func (e *Engine) settle() {
 	last, now := e.settled.Load(), time.Now().UnixMilli()
 	if now-last >= settlePause.Milliseconds() && e.settled.CompareAndSwap(last, now) {
-		_ = e.Flush()
+		e.flushNext(e.db.Metrics())
 	}
 }

@@ -419,6 +419,39 @@ func testRest(t *testing.T) {
 	}
 }
 
+// TestOneFlushAtATime: while a flush is under way neither rest nor reads begin another, which would end in a stall.
+func TestOneFlushAtATime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var slow atomic.Bool
+		goOn := make(chan struct{})
+		e := open(t, testOptions(t, errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
+			if op.Kind == errorfs.OpCreate && strings.HasSuffix(op.Path, ".sst") && slow.Load() {
+				<-goOn
+			}
+			return nil
+		}))))
+		defer func() { must(t, e.Close()) }()
+		b := e.NewBatch()
+		must(t, b.Set(metadataKey(1), make([]byte, 2*restLog)))
+		must(t, b.Commit(false))
+		e.Rest() // it has just been written
+		slow.Store(true)
+		e.Rest()
+		queued := e.Metrics().Memtables
+		if e.Rest(); e.Metrics().Memtables != queued {
+			t.Error("rest began a flush behind the one that is under way")
+		}
+		if e.settle(); e.Metrics().Memtables != queued {
+			t.Error("a read began a flush behind the one that is under way")
+		}
+		close(goOn)
+		synctest.Wait()
+		if m := e.Metrics(); m.Flushes != 1 || m.Memtables != 1 {
+			t.Errorf("%d flushes and %d memtables behind it, want one", m.Flushes, m.Memtables)
+		}
+	})
+}
+
 // TestDeletedKeyWithManyVersions: a view steps over the versions of a deleted key once, and then they are written out.
 func TestDeletedKeyWithManyVersions(t *testing.T) {
 	synctest.Test(t, testDeletedKey)
