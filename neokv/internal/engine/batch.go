@@ -99,7 +99,7 @@ func (b *Batch) commitAhead() error {
 	}
 	ahead := b.ahead
 	b.ahead = nil
-	if err := b.engine.db.Apply(ahead, pebble.NoSync); err != nil {
+	if err := b.engine.apply(ahead, pebble.NoSync); err != nil {
 		return fmt.Errorf("engine: commit ahead: %w", err)
 	}
 	b.iters.drop()
@@ -180,7 +180,7 @@ func (b *Batch) Commit(sync bool) error {
 	err := b.commitAhead()
 	b.iters.drop()
 	if err == nil {
-		err = b.engine.db.Apply(b.batch, opts)
+		err = b.engine.apply(b.batch, opts)
 	}
 	if err != nil {
 		b.batch = nil // Pebble may still hold it
@@ -189,6 +189,10 @@ func (b *Batch) Commit(sync bool) error {
 	b.engine.deleted.Add(b.deleted)
 	b.Close()
 	return err
+}
+
+func (e *Engine) apply(b *pebble.Batch, opts *pebble.WriteOptions) error {
+	return e.parking.change(func() error { return e.db.Apply(b, opts) })
 }
 
 // Close drops the batch unwritten.

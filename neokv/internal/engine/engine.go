@@ -44,6 +44,8 @@ type Engine struct {
 	rested  uint64       // bytes of batches as of the last Rest
 	backing uint64       // bytes of files that tables are a part of, as rewrite has left them
 
+	parking parking
+
 	// The pools belong to the engine, not to the package, so that nothing crosses from one virtual-time bubble into the next.
 	views   sync.Pool
 	batches sync.Pool
@@ -114,7 +116,10 @@ func syncDir(fsys vfs.FS, dir string) error {
 }
 
 // Close closes the database. Nothing may use the engine afterwards: callers keep readers out first.
-func (e *Engine) Close() error { return e.db.Close() }
+func (e *Engine) Close() error {
+	e.parking.clear()
+	return e.db.Close()
+}
 
 // Sync returns when everything written so far is durable.
 func (e *Engine) Sync() error {
@@ -144,10 +149,11 @@ const (
 	restLog = 1 << 20
 )
 
-// Rest is to be called every RestPause, by one goroutine. Where hardly anything was written since the last time, and the write-ahead log
-// is large, it begins a flush. That lets the log's space go, which would stay until as much again is written; and who reads what was loaded
-// finds it in tables, at half the cost of a large memtable.
+// Rest is to be called every RestPause, by one goroutine. Views that wait for reads give up what they keep alive. Where hardly anything was
+// written since the last time, and the write-ahead log is large, it begins a flush. That lets the log's space go, which would stay until as
+// much again is written; and who reads what was loaded finds it in tables, at half the cost of a large memtable.
 func (e *Engine) Rest() {
+	e.parking.clear()
 	m := e.db.Metrics()
 	written := m.WAL.BytesIn - e.rested
 	e.rested = m.WAL.BytesIn

@@ -249,7 +249,11 @@ func TestCorruptedTable(t *testing.T) {
 	e = open(t, o)
 	defer func() { _ = e.Close() }()
 	v := e.NewView()
-	defer v.Close()
+	defer func() {
+		if v.Close(); parked(e) > 0 {
+			t.Error("a view that has met an error is kept for the next read")
+		}
+	}()
 	for i := range 1000 {
 		value, ok, err := v.Get(metadataKey(i))
 		if err != nil { // the key lies in the spoiled block
@@ -493,6 +497,7 @@ func testDeletedKey(t *testing.T) {
 	if n := e.Metrics().Flushes; n != 1 {
 		t.Errorf("%d flushes, want one", n)
 	}
+	e.Rest() // no view from before
 	v = e.NewView()
 	if n := steps(v); n > 10 {
 		t.Errorf("%d steps after the flush, want hardly any", n)

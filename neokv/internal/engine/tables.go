@@ -168,7 +168,8 @@ func (f *syncedFile) Close() error { return errors.Join(f.File.Sync(), f.File.Cl
 // Commit puts the tables in. When it has returned nil they are visible and durable, all of them; with an error nothing has changed. The tables' ranges must
 // not overlap.
 func (g *Ingestion) Commit() error {
-	if err := g.engine.db.Ingest(context.Background(), g.paths); err != nil {
+	e := g.engine
+	if err := e.parking.change(func() error { return e.db.Ingest(context.Background(), g.paths) }); err != nil {
 		return fmt.Errorf("engine: ingest %d tables: %w", len(g.paths), err)
 	}
 	g.paths = nil

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"bytes"
+	"sync/atomic"
 
 	"github.com/cockroachdb/pebble/v2"
 )
@@ -12,7 +13,8 @@ type View struct {
 	// iter pins the state from NewView on. Point reads seek on it: that costs no allocation, and, unlike Pebble's Get, it
 	// asks the filters of the last level too, where most data is.
 	iter *pebble.Iterator
-	err  error // of opening iter
+	err  error  // of opening iter
+	seen uint64 // see parking
 
 	steps  int    // of iter, when a key was last found missing
 	absent []byte // a key that is known to be missing, since that was hard to find out; empty for none
@@ -23,10 +25,14 @@ type View struct {
 // pointOptions are those of the iterator of every view. Pebble copies them.
 var pointOptions = pebble.IterOptions{UseL6Filters: true}
 
-// NewView pins the present state of the engine. Tables and memtables of that state stay alive until Close: hold a view for a
-// request or a bounded step, not longer.
+// NewView pins the present state of the engine. Tables and memtables of that state stay alive until Close, and a little longer, see
+// parking: hold a view for a request or a bounded step, not longer.
 func (e *Engine) NewView() *View {
+	if v := e.parking.take(); v != nil {
+		return v
+	}
 	v := e.views.Get().(*View)
+	v.seen = e.parking.ended.Load() // before the iterator is opened
 	v.iter, v.err = e.db.NewIter(&pointOptions)
 	return v
 }
@@ -87,9 +93,75 @@ func (v *View) Iter(lower, upper []byte) (*Iter, error) {
 // Close gives the view back.
 func (v *View) Close() {
 	v.iters.drop()
+	if v.iter == nil || v.iter.Error() != nil || !v.engine.parking.park(v) {
+		v.release()
+	}
+}
+
+func (v *View) release() {
 	if v.iter != nil {
 		_ = v.iter.Close() // an error of reading; Get has returned it
 	}
 	v.iter, v.err, v.steps, v.absent = nil, nil, 0, v.absent[:0]
 	v.engine.views.Put(v)
+}
+
+// parking keeps closed views, with their iterators open, for the reads to come: to open an iterator and to close it costs more than a
+// seek. Nobody waits for it.
+//
+// A view that is taken again shows what one that is opened at that moment would show. Every change of the engine is counted as begun
+// before anybody can see it, and as ended before its call returns. A view notes how many had ended before its iterator was opened, and is
+// as good as new while no more than those have begun: then none was under way when it was opened, so it shows all of them, and there has
+// been none since. It would not do to note how many had begun: of one that was under way the view may show nothing, though by now another
+// read has seen it.
+//
+// A parked view keeps memtables, tables and the blocks that it stands on alive. So there are few, one that is out of date goes with the
+// next read that meets it, and all go with the next call of Rest, which also puts those in use out of date.
+type parking struct {
+	begun, ended atomic.Uint64
+	views        [8]atomic.Pointer[View] // about as many as there are reads at the same moment
+}
+
+// change runs what changes the state that views show.
+func (p *parking) change(f func() error) error {
+	p.begun.Add(1)
+	defer p.ended.Add(1)
+	return f()
+}
+
+// take returns a view that is as good as new, nil if there is none.
+func (p *parking) take() *View {
+	for i := range p.views {
+		if v := p.views[i].Load(); v != nil && p.views[i].CompareAndSwap(v, nil) {
+			if v.seen == p.begun.Load() {
+				return v
+			}
+			v.release()
+		}
+	}
+	return nil
+}
+
+// park keeps the view if it is as good as new and there is room.
+func (p *parking) park(v *View) bool {
+	if v.seen != p.begun.Load() {
+		return false
+	}
+	for i := range p.views {
+		if p.views[i].Load() == nil && p.views[i].CompareAndSwap(nil, v) {
+			return true
+		}
+	}
+	return false
+}
+
+// clear closes the parked views and puts those in use out of date.
+func (p *parking) clear() {
+	p.begun.Add(1)
+	for i := range p.views {
+		if v := p.views[i].Swap(nil); v != nil {
+			v.release()
+		}
+	}
+	p.ended.Add(1)
 }
