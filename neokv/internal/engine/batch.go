@@ -23,6 +23,7 @@ type Batch struct {
 	batch  *pebble.Batch
 	view   *View // from the first read that got past the overlay
 	over   overlay
+	sorter sorter
 
 	indexed bool // batch keeps its writes in order, for Iter
 	iters   iters
@@ -180,6 +181,9 @@ func (b *Batch) Commit(sync bool) error {
 	err := b.commitAhead()
 	b.iters.drop()
 	if err == nil {
+		err = b.sort()
+	}
+	if err == nil {
 		err = b.engine.apply(b.batch, opts)
 	}
 	if err != nil {
@@ -227,15 +231,14 @@ type overlay struct {
 }
 
 type point struct {
-	key, keyEnd, value, valueEnd uint32
-	order                        int32 // of the last write of the key
-	next                         int32 // another key of the same hash, or -1
-	deleted                      bool
+	write       // the last one of the key
+	order int32 // its
+	next  int32 // another key of the same hash, or -1
 }
 
 type span struct {
-	start, startEnd, end, endEnd uint32
-	order                        int32
+	write
+	order int32
 }
 
 // maxPoints is how much memory of an overlay is kept for the next batch.
@@ -257,39 +260,48 @@ func (o *overlay) read(repr []byte) {
 	if o.done == 0 {
 		o.done = batchrepr.HeaderLen
 	}
-	r := batchrepr.Reader(repr[o.done:])
-	for {
-		kind, key, value, ok, err := r.Next()
-		if err != nil {
-			panic(fmt.Sprintf("engine: batch of %d bytes: %v", len(repr), err))
-		}
-		if !ok {
-			break
-		}
+	for o.done < len(repr) {
+		w, next := readWrite(repr, o.done)
+		o.done = next
 		o.order++
-		end := uint32(len(repr) - len(r))
-		switch kind {
-		case pebble.InternalKeyKindDelete:
-			o.put(repr, key, point{key: end - uint32(len(key)), keyEnd: end, order: o.order, deleted: true})
-		case pebble.InternalKeyKindSet, pebble.InternalKeyKindRangeDelete:
-			valueAt := end - uint32(len(value))
-			keyEnd := valueAt - uvarintLen(uint32(len(value)))
-			keyAt := keyEnd - uint32(len(key))
-			if kind == pebble.InternalKeyKindSet {
-				o.put(repr, key, point{key: keyAt, keyEnd: keyEnd, value: valueAt, valueEnd: end, order: o.order})
-			} else {
-				o.ranges = append(o.ranges, span{keyAt, keyEnd, valueAt, end, o.order})
-			}
+		switch w.kind {
+		case pebble.InternalKeyKindDelete, pebble.InternalKeyKindSet:
+			o.put(repr, point{write: w, order: o.order})
+		case pebble.InternalKeyKindRangeDelete:
+			o.ranges = append(o.ranges, span{w, o.order})
 		default:
-			panic(fmt.Sprintf("engine: batch holds a write of kind %v", kind))
+			panic(fmt.Sprintf("engine: batch holds a write of kind %v", w.kind))
 		}
 	}
-	o.done = len(repr)
+}
+
+// write says where the key and the value of one of a batch's writes lie in its bytes. The value of a range deletion is its end; that of a
+// deletion is empty.
+type write struct {
+	key, keyEnd, value, valueEnd uint32
+	kind                         pebble.InternalKeyKind
+}
+
+// readWrite reads the write at an offset into a batch's bytes, and returns where the next one begins.
+func readWrite(repr []byte, at int) (w write, next int) {
+	r := batchrepr.Reader(repr[at:])
+	kind, key, value, ok, err := r.Next()
+	if err != nil || !ok {
+		panic(fmt.Sprintf("engine: batch of %d bytes: at %d: %v", len(repr), at, err))
+	}
+	end := uint32(len(repr) - len(r))
+	w = write{kind: kind, value: end - uint32(len(value)), valueEnd: end, keyEnd: end}
+	if kind != pebble.InternalKeyKindDelete {
+		w.keyEnd = w.value - uvarintLen(uint32(len(value)))
+	}
+	w.key = w.keyEnd - uint32(len(key))
+	return w, int(end)
 }
 
 func uvarintLen(n uint32) uint32 { return uint32(bits.Len32(n|1)+6) / 7 }
 
-func (o *overlay) put(repr, key []byte, p point) {
+func (o *overlay) put(repr []byte, p point) {
+	key := repr[p.key:p.keyEnd]
 	h := o.hash(key)
 	head, ok := o.heads[h]
 	if !ok {
@@ -323,14 +335,14 @@ func (o *overlay) get(repr, key []byte) (value []byte, ok, known bool) {
 		if last != nil && r.order < last.order {
 			break
 		}
-		if bytes.Compare(repr[r.start:r.startEnd], key) <= 0 && bytes.Compare(key, repr[r.end:r.endEnd]) < 0 {
+		if bytes.Compare(repr[r.key:r.keyEnd], key) <= 0 && bytes.Compare(key, repr[r.value:r.valueEnd]) < 0 {
 			return nil, false, true
 		}
 	}
 	if last == nil {
 		return nil, false, false
 	}
-	if last.deleted {
+	if last.kind == pebble.InternalKeyKindDelete {
 		return nil, false, true
 	}
 	return repr[last.value:last.valueEnd:last.valueEnd], true, true

@@ -73,9 +73,13 @@ func TestBatchAgainstModel(t *testing.T) {
 				t.Fatalf("batch %d: Iter(%d, %d), back %v = %q; want %q", n, i, j, back, got, want)
 			}
 		}
-		for step := range rng.IntN(60) {
+		steps, actions := rng.IntN(60), 10
+		if rng.IntN(4) == 0 { // enough to be sorted, and nothing that is in the way of it
+			steps, actions = 4*sortMin, 4
+		}
+		for step := range steps {
 			i := rng.IntN(names)
-			switch rng.IntN(10) {
+			switch rng.IntN(actions) {
 			case 0, 1:
 				model[i] = fmt.Sprint("value ", n, ".", step, string(make([]byte, rng.IntN(200))))
 				must(t, b.Set(key(i), []byte(model[i])))
