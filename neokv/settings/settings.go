@@ -28,7 +28,7 @@ type Engine struct {
 	BloomPrefix           string        `key:"bloom_prefix" oneof:"region,collection,key" help:"how much of a key the bloom filters see"`
 	BlockCache            Bytes         `key:"block_cache" min:"1MiB" max:"1TiB" help:"block cache of the process, memtables not included"`
 	BlockSize             Bytes         `key:"block_size" min:"1KiB" max:"1MiB" help:"size of a data block before compression"`
-	L0Compaction          int           `key:"l0_compaction" min:"1" max:"100" help:"L0 sublevels that start a compaction"`
+	L0Compaction          int           `key:"l0_compaction" min:"1" max:"100" help:"a compaction starts at half as many L0 sublevels"`
 	L0Stop                int           `key:"l0_stop" min:"2" max:"1000" help:"L0 sublevels at which writes stop"`
 	CompactionConcurrency int           `key:"compaction_concurrency" min:"1" max:"64" help:"compactions at once in the process, at least one per store"`
 	TargetFileSize        Bytes         `key:"target_file_size" min:"64KiB" max:"4GiB" help:"size of a table in L0; it doubles per level"`
@@ -98,8 +98,8 @@ func Default() Settings {
 	return Settings{
 		Cluster: Cluster{Stores: 3, Replicas: 3, Regions: 8},
 		Engine: Engine{
-			MemtableSize: 96 << 20, MemtableCount: 4, BloomBits: 10, BloomPrefix: "key",
-			BlockCache: 256 << 20, BlockSize: 16 << 10, L0Compaction: 4, L0Stop: 24, CompactionConcurrency: 3,
+			MemtableSize: 48 << 20, MemtableCount: 4, BloomBits: 10, BloomPrefix: "key",
+			BlockCache: 256 << 20, BlockSize: 16 << 10, L0Compaction: 16, L0Stop: 64, CompactionConcurrency: 3,
 			TargetFileSize: 4 << 20, LevelBase: 64 << 20, Compression: "snappy", OpenFiles: 1024, WALSync: "always", SharedSync: true,
 		},
 		Raft: Raft{

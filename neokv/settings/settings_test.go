@@ -123,7 +123,7 @@ func TestValidate(t *testing.T) {
 		{"less than a memtable for each store", func(s *Settings) { s.Cluster.Stores, s.Engine.MemtableSize = 9, 1<<20 },
 			[]string{"engine.memtable_size: 1MiB: want at least 2304KiB, 256KiB for each of cluster.stores (9)"}},
 		{"L0 stops as it compacts", func(s *Settings) { s.Engine.L0Stop = 4 },
-			[]string{"engine.l0_stop: 4: want more than engine.l0_compaction (4)"}},
+			[]string{"engine.l0_stop: 4: want more than engine.l0_compaction (16)"}},
 		{"a block larger than its table", func(s *Settings) { s.Engine.BlockSize, s.Engine.TargetFileSize = 1<<20, 64<<10 },
 			[]string{"engine.block_size: 1MiB: want at most engine.target_file_size (64KiB)"}},
 		{"a table larger than its level", func(s *Settings) { s.Engine.LevelBase = 1 << 20 },
