@@ -22,7 +22,7 @@ type Cluster struct {
 
 // Engine holds the storage knobs. Sizes of memory are for the whole process and divided between the stores.
 type Engine struct {
-	MemtableSize          Bytes         `key:"memtable_size" min:"1MiB" max:"16GiB" help:"write buffers of the process; each store's memtable has its share"`
+	MemtableSize          Bytes         `key:"memtable_size" min:"1MiB" max:"16GiB" help:"write buffers of the process; each store's memtable has its share, or up to 3/8 less, so that not all are full at once"`
 	MemtableCount         int           `key:"memtable_count" min:"2" max:"32" help:"memtables per store, queued for flush included, before writes stall"`
 	BloomBits             int           `key:"bloom_bits" min:"0" max:"32" help:"bloom filter bits per key, 0 for no filters"`
 	BloomPrefix           string        `key:"bloom_prefix" oneof:"region,collection,key" help:"how much of a key the bloom filters see"`

@@ -24,8 +24,8 @@ type Options struct {
 	WALDir string
 	FS     vfs.FS
 	Knobs  settings.Engine
-	// Stores is how many engines share the process; memory and compaction slots are divided by it.
-	Stores int
+	// Stores is how many engines share the process; memory and compaction slots are divided by it. Nth is which of them this one is, from 0.
+	Stores, Nth int
 	// Fatal is called, from any goroutine, when Pebble reports what it considers fatal: a failed write or sync, a corrupted
 	// table. It must fence the store, and it returns: the commit that met the error then reports success, so nothing may leave the
 	// store any more once Fatal has been called.

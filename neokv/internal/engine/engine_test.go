@@ -526,6 +526,25 @@ func TestStallsAreCounted(t *testing.T) {
 	})
 }
 
+func TestStaggered(t *testing.T) {
+	for _, c := range []struct {
+		memtable    int64
+		nth, stores int
+		want        int64
+	}{
+		{16 << 20, 0, 1, 16 << 20},
+		{16 << 20, 0, 3, 16 << 20},
+		{16 << 20, 1, 3, 14 << 20},
+		{16 << 20, 2, 3, 12 << 20},
+		{36 << 20, 8, 9, 24 << 20},
+		{minMemtable, 2, 3, minMemtable},
+	} {
+		if got := staggered(c.memtable, c.nth, c.stores); got != c.want {
+			t.Errorf("staggered(%d, %d, %d) = %d; want %d", c.memtable, c.nth, c.stores, got, c.want)
+		}
+	}
+}
+
 func TestShareOf(t *testing.T) {
 	k := settings.Default().Engine
 	k.MemtableSize, k.BlockCache, k.CompactionConcurrency = 90<<20, 300<<20, 7

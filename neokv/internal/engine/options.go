@@ -65,6 +65,12 @@ func ShareOf(k settings.Engine, stores int) (Share, error) {
 	return s, errors.Join(errs...)
 }
 
+// staggered is how large the memtables of the nth store are. Stores that hold the same regions write as much as each other: memtables of one
+// size would be full, and be flushed and compacted, in all of them at once, and whoever writes would wait for a processor meanwhile.
+func staggered(memtable int64, nth, stores int) int64 {
+	return max(minMemtable, memtable-memtable*3/8*int64(nth)/int64(stores))
+}
+
 // compressions are the values of engine.compression: what to compress a level with, from L0 to L6.
 var compressions = map[string]func(level int) *sstable.CompressionProfile{
 	"none":   func(int) *sstable.CompressionProfile { return sstable.NoCompression },
@@ -94,7 +100,7 @@ func pebbleOptions(o Options, share Share, ev *events) *pebble.Options {
 		FormatMajorVersion: pebble.FormatNewest, // the default is the oldest
 		Filters:            filters(),           // tables written under another value of the knob stay readable by their filters
 
-		MemTableSize:                uint64(share.Memtable),
+		MemTableSize:                uint64(staggered(share.Memtable, o.Nth, o.Stores)),
 		MemTableStopWritesThreshold: k.MemtableCount,
 		L0CompactionThreshold:       k.L0Compaction,
 		L0StopWritesThreshold:       k.L0Stop,

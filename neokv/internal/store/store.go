@@ -143,7 +143,8 @@ func Open(o Options) (s *Store, err error) {
 		}
 	}()
 	s.engine, err = engine.Open(engine.Options{
-		Dir: o.FS.PathJoin(o.Dir, engineDir), WALDir: o.WALDir, FS: o.FS, Knobs: o.Settings.Engine, Stores: o.Settings.Cluster.Stores, Fatal: o.FS.Fence,
+		Dir: o.FS.PathJoin(o.Dir, engineDir), WALDir: o.WALDir, FS: o.FS, Knobs: o.Settings.Engine, Stores: o.Settings.Cluster.Stores,
+		Nth: int(o.ID) - 1, Fatal: o.FS.Fence,
 	})
 	if err == nil {
 		err = o.FS.Failed() // a write failed on the way; nobody above the disk has been told
