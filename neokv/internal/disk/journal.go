@@ -35,9 +35,14 @@ import (
 // If a segment cannot be written or synced, or a log cannot, the journal is broken for good: from then on each log is synced itself. What
 // was acknowledged through the journal stays in the segments, which are not used again. Nobody but the store whose log it is is fenced.
 //
+// A segment that was left is made free when the one in use is three quarters full, and not at once: of the logs with bytes in it, those
+// that have been removed by then need no sync, and those are most if a segment is larger than what the stores write before they remove a
+// log. The others are written in parts, so that no group has to wait until the disk has written all of them.
+//
 // The segments' files grow with what is written. When hardly anything is, the segments are used in turn until both are small again.
 type Journal struct {
 	bytes int64 // of a segment
+	group int64 // bytes of a group, about, from which on who writes waits for it
 
 	mu       sync.Mutex
 	changed  sync.Cond      // when one of what follows has
@@ -63,6 +68,11 @@ type Journal struct {
 // restTime is how often the journal looks whether hardly anything is written: so much, or less, that a segment grows once.
 const restTime = 10 * time.Second
 
+const (
+	groupBytes = 8 << 20 // at most, before others have to wait for a group
+	partBytes  = 1 << 20 // of a log that the disk is told to write at once
+)
+
 // walFile is a log that is journalled. The journal's mutex protects it.
 type walFile struct {
 	fs      *FS
@@ -71,7 +81,8 @@ type walFile struct {
 	epoch   uint64 // of the last segment that got bytes of it
 	refs    int    // segments, and a pending group, with bytes of it
 	pending bool   // there are bytes of it in the pending group
-	written uint64 // handed as of its last write
+	end     int64  // of its last write
+	written uint64 // handed as of that
 	settled uint64 // written as of its last sync
 	syncing int    // who syncs it now
 	closed  bool   // by Pebble; the base stays open as long as it may have to be synced
@@ -160,7 +171,7 @@ func syncFolder(fs vfs.FS, dir string) error {
 
 // recoverJournal opens the segments, writes what they hold to the logs and empties them.
 func recoverJournal(o JournalOptions) (*Journal, error) {
-	j := &Journal{bytes: o.Bytes, stores: make(map[uint16]*FS), pending: make([]byte, groupHeader)}
+	j := &Journal{bytes: o.Bytes, group: min(o.Bytes/8, groupBytes), stores: make(map[uint16]*FS), pending: make([]byte, groupHeader)}
 	j.changed.L = &j.mu
 	err := j.openSegments(o)
 	if err == nil {
@@ -404,7 +415,7 @@ func (j *Journal) append(kind byte, store uint16, name string, off int64, p []by
 func (w *walFile) wrote(off int64, p []byte) {
 	j := w.fs.share.j
 	for len(p) > 0 {
-		part := p[:min(int64(len(p)), j.bytes/64)] // so that a group fits into a segment
+		part := p[:min(int64(len(p)), j.group/8)] // so that a group fits into a segment
 		j.mu.Lock()
 		if j.err != nil {
 			j.mu.Unlock()
@@ -424,8 +435,8 @@ func (w *walFile) wrote(off int64, p []byte) {
 			j.append(recordBytes, w.fs.share.store, w.name, off, part)
 			j.last = w
 		}
-		w.written = j.handed
-		full := int64(len(j.pending)) >= j.bytes/8
+		w.written, w.end = j.handed, off+int64(len(part))
+		full := int64(len(j.pending)) >= j.group
 		j.mu.Unlock()
 		if full {
 			if took, led, _ := j.sync(); led {
@@ -531,6 +542,7 @@ func (j *Journal) room() (*segment, error) {
 			return nil, fmt.Errorf("group of %d bytes, segments have %d", size, j.bytes)
 		}
 		if !j.turn() {
+			j.changed.Broadcast() // the other is due, whether the current one was nearly full before or not
 			j.changed.Wait()
 		}
 	}
@@ -554,7 +566,9 @@ func (j *Journal) turn() bool {
 func (j *Journal) rest(seen int64) int64 {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.quiet = j.total-seen <= extendBytes
+	if j.quiet = j.total-seen <= extendBytes; j.quiet {
+		j.changed.Broadcast()
+	}
 	idle := j.err == nil && !j.leading && j.segments[1-j.current].free // nobody is at a segment
 	if j.quiet && idle && max(j.segments[0].size, j.segments[1].size) > min(2*extendBytes, j.bytes/8) {
 		j.turn()
@@ -571,12 +585,19 @@ func (j *Journal) fail(err error) {
 	j.changed.Broadcast()
 }
 
-// settle makes the segment that was left free again, each time, until Close.
+// due reports whether the segment that was left is to be made free: the other will soon be full, with what is pending, or must not keep
+// it large.
+func (j *Journal) due() bool {
+	s := &j.segments[j.current]
+	return j.err == nil && !j.segments[1-j.current].free && (j.quiet || s.end+pages(len(j.pending)) >= j.bytes/4*3)
+}
+
+// settle makes the segment that was left free again, each time that is due, until Close.
 func (j *Journal) settle(ctx context.Context) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	for {
-		for ctx.Err() == nil && (j.err != nil || j.segments[1-j.current].free) {
+		for ctx.Err() == nil && !j.due() {
 			j.changed.Wait()
 		}
 		if ctx.Err() != nil {
@@ -612,7 +633,7 @@ func (j *Journal) syncLog(w *walFile) (err error) {
 	if w.gone || w.settled >= w.written {
 		return nil
 	}
-	written := w.written
+	written, end := w.written, w.end
 	w.syncing++
 	j.mu.Unlock()
 	if w.fs.Failed() == nil {
@@ -620,7 +641,7 @@ func (j *Journal) syncLog(w *walFile) (err error) {
 	}
 	if err == nil {
 		start := time.Now()
-		err = w.base.SyncData()
+		err = j.syncParts(w, end)
 		w.fs.count(time.Since(start))
 	}
 	if err != nil {
@@ -632,6 +653,24 @@ func (j *Journal) syncLog(w *walFile) (err error) {
 		w.settled = max(w.settled, written)
 	}
 	return err
+}
+
+// syncParts syncs a log of the given length, unless it is removed meanwhile. It is written in parts first, where the file's system knows
+// how to, each when the one before it is, since a group's sync waits for all that the disk has been told to write by then. The system tells
+// an error once: that of a part is the log's.
+func (j *Journal) syncParts(w *walFile, length int64) error {
+	for at := int64(partBytes); at < length; at += partBytes {
+		j.mu.Lock()
+		gone := w.gone
+		j.mu.Unlock()
+		if gone {
+			return nil
+		}
+		if whole, err := w.base.SyncTo(at); whole || err != nil {
+			return err
+		}
+	}
+	return w.base.SyncData()
 }
 
 // unused takes the log's file away when nobody needs it open, for the caller to close.

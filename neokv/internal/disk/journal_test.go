@@ -16,6 +16,7 @@ import (
 	"syscall"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
@@ -56,6 +57,11 @@ func (f hookedFile) SyncData() error {
 		return err
 	}
 	return f.File.SyncData()
+}
+
+func (f hookedFile) SyncTo(length int64) (bool, error) {
+	skip, err := f.fs.hook("part", fmt.Sprintf("%s to %d", f.name, length))
+	return skip, err
 }
 
 func (f hookedFile) WriteAt(p []byte, off int64) (int, error) {
@@ -205,7 +211,7 @@ func newJournalled(t *testing.T, random *rand.Rand, stores int) *journalled {
 }
 
 func (c *journalled) options(fs vfs.FS) JournalOptions {
-	o := JournalOptions{FS: fs, Dir: "/", Bytes: 64 << 10, Logs: map[uint16]string{}}
+	o := JournalOptions{FS: fs, Dir: "/", Bytes: 64 << 10 << c.random.IntN(2), Logs: map[uint16]string{}}
 	for _, w := range c.writers {
 		o.Logs[w.id] = w.dir()
 	}
@@ -660,5 +666,178 @@ func TestJournalGivesSpaceBack(t *testing.T) {
 	must(t, j.Close())
 	if got := sizes(); got > 2*pageBytes {
 		t.Errorf("the segments have %d bytes when closed", got)
+	}
+}
+
+// synced is what a test of the settler has seen the disk be told, in order.
+type synced struct {
+	mu    sync.Mutex
+	names []string
+}
+
+func (s *synced) hook(op Op, name string) (bool, error) {
+	if strings.Contains(name, ".log") && op != OpWrite {
+		s.mu.Lock()
+		s.names = append(s.names, name)
+		s.mu.Unlock()
+	}
+	return false, nil
+}
+
+func (s *synced) take() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	names := s.names
+	s.names = nil
+	return names
+}
+
+// The logs of a segment that was left are not synced before the other is three quarters full, and then only those that are still there. When
+// the journal rests, they are at once.
+func TestJournalSettlesLate(t *testing.T) {
+	const bytes, part = 256 << 10, 16 << 10
+	synctest.Test(t, func(t *testing.T) {
+		var seen synced
+		d := &hooked{memory: newMemory(), hook: seen.hook}
+		j, err := OpenJournal(JournalOptions{FS: d, Dir: "/", Bytes: bytes, Logs: map[uint16]string{1: "/"}})
+		must(t, err)
+		fs := &FS{base: d, mem: d.memory}
+		must(t, fs.Share(j, 1, "/"))
+		seen.take()
+		number := 0
+		var file vfs.File
+		write := func(size int) {
+			_, err := file.Write(make([]byte, size))
+			must(t, err)
+			must(t, file.SyncData())
+			synctest.Wait()
+		}
+		next := func() (name string) {
+			if file != nil {
+				must(t, file.Close())
+			}
+			number++
+			name = fmt.Sprintf("/%06d.log", number)
+			file, err = fs.Create(name, category)
+			must(t, err)
+			return name
+		}
+		leave := func() { // fills the segment in use
+			for from := j.current; j.current == from; {
+				write(part)
+			}
+		}
+		// fill writes as long as the segment in use stays less than three quarters full.
+		fill := func() {
+			for s := &j.segments[j.current]; s.end+2*pages(part+groupHeader+100) < bytes/4*3; {
+				write(part)
+			}
+		}
+
+		removed, kept := next(), ""
+		write(part)
+		kept = next()
+		leave()
+		next()
+		fill()
+		must(t, fs.Remove(removed))
+		if got := seen.take(); len(got) > 0 {
+			t.Errorf("synced before the segment is three quarters full: %v", got)
+		}
+		for range 4 {
+			write(part)
+		}
+		if got := seen.take(); !slices.Equal(got, []string{kept}) || !j.segments[1-j.current].free {
+			t.Errorf("synced then: %v, free: %v; want %s", got, j.segments[1-j.current].free, kept)
+		}
+
+		leave()
+		if got := seen.take(); len(got) > 0 || j.segments[1-j.current].free {
+			t.Errorf("left: synced %v, free: %v", got, j.segments[1-j.current].free)
+		}
+		j.rest(j.total)
+		synctest.Wait()
+		if got := seen.take(); len(got) == 0 || !j.segments[1-j.current].free {
+			t.Errorf("at rest: synced %v, free: %v", got, j.segments[1-j.current].free)
+		}
+		must(t, file.Close())
+		must(t, j.Close())
+	})
+}
+
+// A group for which the last quarter of a segment, or more, is not enough waits for the other segment, which is not due before, and for no
+// time to pass.
+func TestJournalLargeGroup(t *testing.T) {
+	const bytes = 64 << 10
+	synctest.Test(t, func(t *testing.T) {
+		begin := time.Now()
+		m := newMemory()
+		j, err := OpenJournal(JournalOptions{FS: m, Dir: "/", Bytes: bytes, Logs: map[uint16]string{1: "/"}})
+		must(t, err)
+		fs := &FS{base: m, mem: m}
+		must(t, fs.Share(j, 1, "/"))
+		f := put(t, fs, "/1.log", "x")
+		for left := false; !left || j.segments[j.current].end < bytes/2; {
+			from := j.current
+			_, err := f.Write([]byte("x"))
+			must(t, err)
+			must(t, f.SyncData())
+			synctest.Wait()
+			left = left || j.current != from
+		}
+		if j.segments[1-j.current].free {
+			t.Error("the other segment is free at half of this one")
+		}
+		j.group = bytes // as when many write before the one who leads has his turn
+		_, err = f.Write(make([]byte, bytes*5/8))
+		must(t, err)
+		must(t, f.SyncData())
+		if took := time.Since(begin); took > 0 {
+			t.Errorf("the group was written after %v", took)
+		}
+		must(t, f.Close())
+		must(t, j.Close())
+	})
+}
+
+// A log is synced in parts, and not at all any more once it is removed. A part that the disk cannot write fences the store, since the sync
+// that comes behind it would not tell.
+func TestJournalSyncsInParts(t *testing.T) {
+	const size = 3*partBytes + 100
+	parts := []string{"/1.log to 1048576", "/1.log to 2097152", "/1.log to 3145728", "/1.log"}
+	for _, c := range []struct {
+		name string
+		at   func(fs *FS) error // the second part
+		want []string
+	}{
+		{"there", func(*FS) error { return nil }, parts},
+		{"removed", func(fs *FS) error { return fs.Remove("/1.log") }, parts[:2]},
+		{"damaged", func(*FS) error { return syscall.EIO }, parts[:2]},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var seen synced
+			var fs *FS
+			d := &hooked{memory: newMemory()}
+			d.hook = func(op Op, name string) (bool, error) {
+				seen.hook(op, name)
+				if name == parts[1] {
+					return false, c.at(fs)
+				}
+				return false, nil
+			}
+			j, err := OpenJournal(JournalOptions{FS: d, Dir: "/", Logs: map[uint16]string{1: "/"}})
+			must(t, err)
+			fs = &FS{base: d, mem: d.memory}
+			must(t, fs.Share(j, 1, "/"))
+			f := put(t, fs, "/1.log", strings.Repeat("x", size))
+			must(t, f.Close())
+			err = j.Close()
+			if got := seen.take(); !slices.Equal(got, c.want) {
+				t.Errorf("the disk was told %v; want %v", got, c.want)
+			}
+			if fails := c.name == "damaged"; errors.Is(err, syscall.EIO) != fails || errors.Is(fs.Failed(), syscall.EIO) != fails {
+				t.Errorf("the journal closes with %v, the store has failed with %v", err, fs.Failed())
+			}
+		})
 	}
 }
