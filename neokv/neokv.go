@@ -283,7 +283,9 @@ func (c *Cluster) openJournal() (err error) {
 	case c.folder == nil:
 		o.FS, o.Bytes = disk.Mem().Unwrap(), c.config.journalBytes
 	default:
-		o.Dir = c.folder.journal()
+		// Twice what the memtables hold: the logs of a segment have been flushed and removed when the other is nearly full. Not less than holds
+		// some large groups, and not more than a start reads in a few seconds.
+		o.Dir, o.Bytes = c.folder.journal(), max(64<<20, min(2*int64(c.settings.Engine.MemtableSize), 1<<30))
 	}
 	if !shared {
 		return disk.DropJournal(o)
