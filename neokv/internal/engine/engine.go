@@ -151,7 +151,8 @@ const (
 
 // Rest is to be called every RestPause, by one goroutine. Views that wait for reads give up what they keep alive. Where hardly anything was
 // written since the last time, and the write-ahead log is large, it begins a flush. That lets the log's space go, which would stay until as
-// much again is written; and who reads what was loaded finds it in tables, at half the cost of a large memtable.
+// much again is written; and who reads what was loaded finds it in tables, at half the cost of a large memtable. Where L0 has several
+// sublevels it begins to compact them: engine.l0_compaction is for those who write, and each sublevel costs every read a look.
 func (e *Engine) Rest() {
 	e.parking.clear()
 	m := e.db.Metrics()
@@ -161,9 +162,21 @@ func (e *Engine) Rest() {
 	case written >= restWrites:
 	case m.WAL.Size > restLog:
 		e.flushNext(m)
+	case m.Levels[0].Sublevels > 1 && m.Compact.NumInProgress == 0:
+		e.flatten()
 	default:
 		e.rewrite(m)
 	}
+}
+
+// flatten begins to compact L0 into the level below. Pebble would go on with the levels below that one, each into the next, unless it is
+// told not to before the first compaction has ended.
+func (e *Engine) flatten() {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	e.events.flattening.Store(&cancel)
+	_ = e.db.Compact(ctx, []byte{0}, []byte{0xff}, false) // an error is ctx's, or one of the disk, which Pebble's own compactions meet, too
+	e.events.flattening.Store(nil)
 }
 
 // flushNext is Flush, unless one is under way: another memtable in the queue behind it, each time that somebody asks, would make the

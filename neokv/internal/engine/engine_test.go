@@ -415,12 +415,55 @@ func testRest(t *testing.T) {
 	if n, bytes := logs(); n != 1 || bytes > restWrites {
 		t.Errorf("%d logs of %d bytes at rest; want a small one", n, bytes)
 	}
+	e.Rest() // L0 is compacted, for which the memtable is flushed
+	synctest.Wait()
 	before := e.Metrics().Flushes
 	write(restWrites / 2)
 	e.Rest()
 	if synctest.Wait(); e.Metrics().Flushes != before {
 		t.Error("a small log was flushed")
 	}
+}
+
+// TestRestFlattens: the sublevels that wait for a compaction while an engine is written to are gone when it is at rest, and what is below the
+// first level under L0 is not touched for it.
+func TestRestFlattens(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := testOptions(t, vfs.NewMem())
+		o.Knobs.LevelBase = 512 << 10
+		e := open(t, o)
+		defer func() { must(t, e.Close()) }()
+		write := func(valueBytes int) {
+			for i := range 64 {
+				b := e.NewBatch()
+				value := make([]byte, valueBytes)
+				rand.NewChaCha8([32]byte{byte(i)}).Read(value)
+				must(t, b.Set(metadataKey(i), value))
+				must(t, b.Commit(false))
+			}
+			must(t, e.Flush())
+			synctest.Wait()
+		}
+		write(64 << 10)
+		must(t, e.db.Compact(t.Context(), []byte{0}, []byte{0xff}, false))
+		for range 3 {
+			write(1 << 10)
+		}
+		e.Rest() // it has just been written
+		before := e.db.Metrics()
+		if before.Levels[0].Sublevels != 3 || before.Levels[6].TablesCount == 0 {
+			t.Fatalf("%d sublevels behind three flushes, %d tables in the last level", before.Levels[0].Sublevels, before.Levels[6].TablesCount)
+		}
+		e.Rest()
+		synctest.Wait()
+		after := e.db.Metrics()
+		if after.Levels[0].Sublevels != 0 {
+			t.Errorf("%d sublevels at rest", after.Levels[0].Sublevels)
+		}
+		if n := after.Levels[6].TablesCompacted - before.Levels[6].TablesCompacted; n > 0 {
+			t.Errorf("%d tables of the last level were written", n)
+		}
+	})
 }
 
 // TestOneFlushAtATime: while a flush is under way neither rest nor reads begin another, which would end in a stall.

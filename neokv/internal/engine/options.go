@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -166,8 +167,9 @@ func (l logger) Fatalf(format string, args ...any) { l.fatal(fmt.Errorf(format, 
 type events struct {
 	stalls     atomic.Int64
 	stallNanos atomic.Int64
-	stalledAt  atomic.Int64 // Unix ns of a stall that lasts, else 0
-	background atomic.Int64 // errors
+	stalledAt  atomic.Int64                       // Unix ns of a stall that lasts, else 0
+	background atomic.Int64                       // errors
+	flattening atomic.Pointer[context.CancelFunc] // to be called when a compaction of L0 begins; nil for none
 }
 
 func (ev *events) listener(fatal func(error)) *pebble.EventListener {
@@ -177,6 +179,13 @@ func (ev *events) listener(fatal func(error)) *pebble.EventListener {
 		BackgroundError: func(error) { ev.background.Add(1) },
 		DataCorruption: func(info pebble.DataCorruptionInfo) {
 			fatal(fmt.Errorf("corrupted file %s: %w", info.Path, info.Details))
+		},
+		CompactionBegin: func(info pebble.CompactionInfo) {
+			if info.Input[0].Level == 0 {
+				if cancel := ev.flattening.Load(); cancel != nil {
+					(*cancel)()
+				}
+			}
 		},
 		WriteStallBegin: func(pebble.WriteStallBeginInfo) {
 			ev.stalls.Add(1)
