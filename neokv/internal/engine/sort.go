@@ -15,6 +15,9 @@ import (
 // sortMin and sortMax are how many writes a batch must and may have to be sorted.
 const sortMin, sortMax = 128, 1 << 16
 
+// sortBytes is how large a batch may be to be sorted: it is copied for that, and with large values the copy costs more than is saved.
+const sortBytes = 4 << 20
+
 // sorter puts the writes of a batch into the order of their keys before it is committed, and leaves out those that a later one of the
 // same key replaces. The search for a key's place in a memtable is a walk through memory that is not in the processor's caches, and takes
 // most of the time of a small write; what the search for the key before has touched is there. So the denser a batch's keys are among
@@ -35,7 +38,7 @@ type group struct {
 
 // sort sorts the batch, if that pays. Nothing may have been read from it by an iterator that is still open.
 func (b *Batch) sort() error {
-	if n := b.batch.Count(); n < sortMin || n > sortMax || b.indexed || b.ranges > 0 {
+	if n := b.batch.Count(); n < sortMin || n > sortMax || b.batch.Len() > sortBytes || b.indexed || b.ranges > 0 {
 		return nil // of a range deletion and a write, the later one counts
 	}
 	repr := b.batch.Repr()
