@@ -34,7 +34,7 @@ func (x *file) Write(p []byte) (int, error) {
 	n := 0
 	if x.fs.fenced.Load() == nil {
 		if end := x.off + int64(len(p)); end > x.extended && x.extended < x.wanted {
-			x.extended = extend(x.base, x.extended, end)
+			x.extended, _ = extend(x.base, x.extended, end)
 		}
 		var err error
 		if n, err = x.pass(p, x.off, x.base.Write); err == nil || !x.writable {
@@ -220,15 +220,16 @@ func (x *file) Preallocate(offset, length int64) error {
 // extendBytes is by how much a file is made longer at once.
 const extendBytes = 1 << 20
 
-// extend makes a file longer, with zeros, than the given end of what is about to be written, and returns its new length. To sync what
-// is written need not sync the file's length then, which costs the disk another write. It is advice: whether the disk is full, the
-// write will tell. Only of files whose reader stops at zeros.
-func extend(f vfs.File, length, end int64) int64 {
-	to := (end + extendBytes) / extendBytes * extendBytes
-	if fd := f.Fd(); fd == vfs.InvalidFd || allocate(fd, length, to) != nil {
-		_ = f.Preallocate(length, to-length)
+// extend makes a file longer, with zeros, than the given end of what is about to be written, and returns its new length and whether
+// the disk has made room for it. To sync what is written need not sync the file's length then, which costs the disk another write. It is
+// advice: whether the disk is full, the write will tell. Only of files whose reader stops at zeros.
+func extend(f vfs.File, length, end int64) (to int64, made bool) {
+	to = (end + extendBytes) / extendBytes * extendBytes
+	if fd := f.Fd(); fd != vfs.InvalidFd && allocate(fd, length, to) == nil {
+		return to, true
 	}
-	return to
+	_ = f.Preallocate(length, to-length)
+	return to, false
 }
 
 // Prefetch is part of vfs.File.

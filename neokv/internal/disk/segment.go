@@ -59,8 +59,8 @@ func (s *segment) seal(group []byte) []byte {
 // room, and no bytes, takes a third longer, and many small groups go into as much room as is made at once.
 func (s *segment) write(group []byte) error {
 	if end := s.end + int64(len(group)); end > s.size {
-		s.size = extend(s.file, s.size, end)
-		if len(group) < extendBytes/16 && s.file.Fd() != vfs.InvalidFd {
+		var made bool
+		if s.size, made = extend(s.file, s.size, end); made && len(group) < extendBytes/16 {
 			group = append(group[:len(group):len(group)], make([]byte, s.size-end)...)
 		}
 	}
