@@ -151,8 +151,9 @@ const (
 
 // Rest is to be called every RestPause, by one goroutine. Views that wait for reads give up what they keep alive. Where hardly anything was
 // written since the last time, and the write-ahead log is large, it begins a flush. That lets the log's space go, which would stay until as
-// much again is written; and who reads what was loaded finds it in tables, at half the cost of a large memtable. Where L0 has several
-// sublevels it begins to compact them: engine.l0_compaction is for those who write, and each sublevel costs every read a look.
+// much again is written; and who reads what was loaded finds it in tables, at half the cost of a large memtable. What is in L0 then it
+// begins to compact: engine.l0_compaction is for those who write, each sublevel costs every read a look, and a deletion that waits there
+// gives no space back.
 func (e *Engine) Rest() {
 	e.parking.clear()
 	m := e.db.Metrics()
@@ -162,7 +163,7 @@ func (e *Engine) Rest() {
 	case written >= restWrites:
 	case m.WAL.Size > restLog:
 		e.flushNext(m)
-	case m.Levels[0].Sublevels > 1 && m.Compact.NumInProgress == 0:
+	case m.Levels[0].TablesCount > 0 && m.Compact.NumInProgress == 0:
 		e.flatten()
 	default:
 		e.rewrite(m)

@@ -157,19 +157,20 @@ func TestExpirySearchIsBounded(t *testing.T) {
 	const deleted = 100_000
 	d := newRegion(t)
 	for from := 0; from < deleted; from += 1000 {
-		if err := d.write(func(w *Writer) error {
-			for i := range 1000 {
-				key := testSpace.AppendMetadataOf(nil, fmt.Append(nil, from+i))
-				if err := w.Batch.Set(key, nil); err != nil {
-					return err
+		for _, change := range []func(w *Writer, key []byte) error{
+			func(w *Writer, key []byte) error { return w.Batch.Set(key, nil) },
+			func(w *Writer, key []byte) error { return w.Batch.Delete(key) },
+		} {
+			if err := d.write(func(w *Writer) error {
+				for i := range 1000 {
+					if err := change(w, testSpace.AppendMetadataOf(nil, fmt.Append(nil, from+i))); err != nil {
+						return err
+					}
 				}
-				if err := w.Batch.Delete(key); err != nil {
-					return err
-				}
+				return nil
+			}); err != nil {
+				t.Fatal(err)
 			}
-			return nil
-		}); err != nil {
-			t.Fatal(err)
 		}
 	}
 	x := ExpirySearch{Space: testSpace, Slots: allSlots, Limit: 10, Most: 10}
