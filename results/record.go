@@ -208,7 +208,7 @@ type Verified struct {
 	Seconds float64 `json:"seconds"`
 	What    string  `json:"what,omitempty"` // was read and compared: a record, which "" is too, an element, or a size
 	Checked int64   `json:"checked"`        // how many
-	Lost    int64   `json:"lost"`    // of these, those that hold something else than they may
+	Lost    int64   `json:"lost"`           // of these, those that hold something else than they may
 	// Examples describe the first that are lost.
 	Examples []string `json:"examples,omitempty"`
 	// Unjudged counts records of which too many writes had an unknown outcome, Ignored the writes to records beyond those followed.
