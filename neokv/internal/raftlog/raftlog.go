@@ -208,7 +208,7 @@ func (l *Log) pretend(updates []pb.Update) {
 }
 
 // IterateEntries reads entries. One that should be there and is not, or does not read as it should, fences the store; it and
-// those after it are answered with empty entries.
+// those after it are answered with empty entries, of the terms that they are of: Raft ends the process where it finds others in its memory.
 func (l *Log) IterateEntries(
 	ents []pb.Entry, size, shard, id, low, high, maxSize uint64,
 ) ([]pb.Entry, uint64, error) {
@@ -217,7 +217,7 @@ func (l *Log) IterateEntries(
 		l.fail(err)
 		return ents, size, nil
 	}
-	first, last, lastTerm, ours := r.first, r.last, r.lastTerm, r.id == id
+	first, last, ours := r.first, r.last, r.id == id
 	r.mu.Unlock()
 	if !ours || low < first || low > last {
 		return ents, size, nil
@@ -238,7 +238,9 @@ func (l *Log) IterateEntries(
 		}
 		l.fail(fmt.Errorf("region %d: %w", int64(shard), err))
 	}
-	for next < high && visit(pb.Entry{Index: next, Term: lastTerm}) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for next < high && visit(pb.Entry{Index: next, Term: r.term(next)}) {
 	}
 	return ents, size, nil
 }

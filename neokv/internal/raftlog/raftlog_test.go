@@ -557,10 +557,10 @@ func TestFenced(t *testing.T) {
 	must(t, s.RemoveEntriesTo(1, 1, 4))
 	must(t, s.RemoveNodeData(2, 1))
 	must(t, s.SaveBootstrapInfo(2, 1, pb.Bootstrap{}))
-	if got := s.log(1, 1, 3, 9, all); got != "3/3 3/4 3/5 3/6 3/7 3/8" {
+	if got := s.log(1, 1, 2, 9, all); got != "2/2 2/3 2/4 2/5 3/6 3/7 3/8" {
 		t.Errorf("placeholders = %s", got)
 	}
-	if got := s.log(1, 1, 3, 9, 0); got != "3/3" {
+	if got := s.log(1, 1, 3, 9, 0); got != "2/3" {
 		t.Errorf("placeholders within a size = %s", got)
 	}
 	if ss, err := s.GetSnapshot(1, 1); err != nil || ss.Index != 6 {
@@ -575,6 +575,33 @@ func TestFenced(t *testing.T) {
 	if got := s.Stats().Batches; got != batches {
 		t.Errorf("%d batches written by a fenced store", got-batches)
 	}
+}
+
+// TestPlaceholderTerms has a fenced store say of which terms its entries were: Raft ends the process where they do not fit those that it has
+// in memory.
+func TestPlaceholderTerms(t *testing.T) {
+	s := newStore(t)
+	defer func() { s.close() }()
+	s.save(update(1, 1, pb.State{Term: 1}, span(1, 1, 3)))
+	s.save(update(1, 1, pb.State{Term: 2}, append(span(1, 4, 5), span(2, 6, 9)...)))
+	s.save(update(1, 1, pb.State{Term: 4, Commit: 7}, span(4, 8, 9))) // over a suffix of term 2
+	want := func(t *testing.T, low uint64, want string) {
+		t.Helper()
+		s.fenced = errors.New("disk gone")
+		defer func() { s.fenced = nil }()
+		if got := s.log(1, 1, low, 20, all); got != want {
+			t.Errorf("placeholders = %s, want %s", got, want)
+		}
+	}
+	s.twice(func(t *testing.T) {
+		must(t, s.Check(1, 1)) // as before every start
+		want(t, 1, "1/1 1/2 1/3 1/4 1/5 2/6 2/7 4/8 4/9")
+	})
+	must(t, s.RemoveEntriesTo(1, 1, 6))
+	want(t, 7, "2/7 4/8 4/9")
+	s.fenced = errors.New("disk gone")
+	s.save(update(1, 1, pb.State{Term: 5}, span(5, 9, 10)))
+	want(t, 7, "2/7 4/8 5/9 5/10")
 }
 
 // raw writes a record behind the log store's back.
@@ -629,7 +656,7 @@ func TestDamage(t *testing.T) {
 		defer func() { s.close() }()
 		s.save(update(1, 1, pb.State{Term: 2, Commit: 5}, append(span(1, 1, 3), span(2, 4, 5)...)))
 		s.raw(keys.AppendLogEntry(nil, 1, 3), nil)
-		if got := s.log(1, 1, 1, 6, all); got != "1/1 1/2 2/3 2/4 2/5" {
+		if got := s.log(1, 1, 1, 6, all); got != "1/1 1/2 1/3 2/4 2/5" {
 			t.Errorf("log = %s, want empty entries from the missing one on", got)
 		}
 		if s.fenced == nil || !strings.Contains(s.fenced.Error(), "region 1: entry 3 is missing") {

@@ -91,7 +91,8 @@ func (l *Log) walk(region topology.RegionID, low, high uint64, visit func(pb.Ent
 }
 
 // Check reads all records of a replica before it starts, while an error still is an error: later one would fence the store. A replica
-// without records passes. Its cost is that of reading the log.
+// without records passes. Its cost is that of reading the log,
+// and what it learns is the terms of its entries.
 func (l *Log) Check(region topology.RegionID, id topology.ReplicaID) error {
 	r, err := l.lock(uint64(region))
 	if err != nil {
@@ -119,7 +120,9 @@ func (l *Log) check(r *replica) error {
 	}
 	var bad error
 	term := uint64(0)
+	r.terms = nil
 	err := l.walk(r.region, r.first, r.last+1, func(e pb.Entry) bool {
+		r.noteTerm(e.Index, e.Term)
 		if e.Term < term || e.Term > r.state.Term {
 			bad = fmt.Errorf("entry %d is of term %d, after term %d, in term %d", e.Index, e.Term, term, r.state.Term)
 		}

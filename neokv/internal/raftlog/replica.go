@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 
 	pb "github.com/lni/dragonboat/v4/raftpb"
@@ -29,13 +30,16 @@ type records struct {
 	state pb.State
 	// The log is first..last, empty when last = first-1. Entries [stored, first) are truncated and not yet deleted.
 	stored, first, last uint64
-	written             uint64 // bytes of entries since the last deletion, at least those truncated and not yet deleted
-	lastTerm            uint64 // of the last entry, or of the snapshot that the log begins after
-	meta                uint64 // the first index on record, 0 for none
-	snapshot            uint64 // index of the snapshot record, 0 for none
+	written             uint64      // bytes of entries since the last deletion, at least those truncated and not yet deleted
+	terms               []termStart // where the terms of the log begin, in order, the first also before it; nothing while it is empty
+	meta                uint64      // the first index on record, 0 for none
+	snapshot            uint64      // index of the snapshot record, 0 for none
 	// The records as dragonboat encodes them, nil for none: few bytes, asked for also when the store is fenced.
 	snapshotBytes, bootstrapBytes []byte
 }
+
+// termStart is the first entry of a term.
+type termStart struct{ index, term uint64 }
 
 var none = records{stored: 1, first: 1}
 
@@ -127,9 +131,6 @@ func (r *replica) load(e *engine.Engine) error {
 	if err := fresh.loadBounds(v); err != nil {
 		return err
 	}
-	if fresh.last < fresh.first && snapshot.Index == fresh.last {
-		fresh.lastTerm = snapshot.Term
-	}
 	r.records = fresh.records
 	return nil
 }
@@ -175,7 +176,8 @@ func (r *replica) loadBounds(v *engine.View) error {
 			if err != nil {
 				return err
 			}
-			r.last, r.lastTerm = index, e.Term
+			r.last = index
+			r.noteTerm(index, e.Term) // Check, before the replica starts, tells those before it
 		}
 	}
 	return it.Error()
@@ -308,13 +310,45 @@ func (r *replica) append(b *engine.Batch, ents []pb.Entry, l *Log) error {
 		if err := op.Finish(); err != nil {
 			return err
 		}
+		r.noteTerm(e.Index, e.Term)
 		total += size
 	}
-	r.last, r.lastTerm = high, ents[len(ents)-1].Term
+	r.last = high
 	r.written += uint64(total)
 	l.entries.Add(int64(len(ents)))
 	l.entryBytes.Add(int64(total))
 	return nil
+}
+
+// noteTerm is called with the entries that are appended, in order.
+func (r *records) noteTerm(index, term uint64) {
+	n := len(r.terms)
+	for n > 0 && r.terms[n-1].index >= index {
+		n--
+	}
+	if r.terms = r.terms[:n]; n == 0 || r.terms[n-1].term != term {
+		r.terms = append(r.terms, termStart{index, term})
+	}
+}
+
+// forgetTerms drops those before the log's first entry.
+func (r *records) forgetTerms() {
+	n := 0
+	for n+1 < len(r.terms) && r.terms[n+1].index <= r.first {
+		n++
+	}
+	r.terms = slices.Delete(r.terms, 0, n)
+}
+
+// term is the term of an entry.
+func (r *records) term(index uint64) (term uint64) {
+	for i := range r.terms {
+		if i > 0 && r.terms[i].index > index {
+			break
+		}
+		term = r.terms[i].term
+	}
+	return term
 }
 
 // install records a snapshot that replaces the whole log.
@@ -322,7 +356,6 @@ func (r *replica) install(b *engine.Batch, s *pb.Snapshot) error {
 	if err := r.putSnapshot(b, s); err != nil {
 		return err
 	}
-	r.lastTerm = s.Term
 	return r.discard(b, s.Index+1)
 }
 
@@ -333,13 +366,14 @@ func (r *replica) discard(b *engine.Batch, next uint64) error {
 			return err
 		}
 	}
-	r.stored, r.first, r.last, r.written = next, next, next-1, 0
+	r.stored, r.first, r.last, r.written, r.terms = next, next, next-1, 0, nil
 	return r.putMeta(b)
 }
 
 // truncate removes entries up to index, first <= index <= last.
 func (r *replica) truncate(b *engine.Batch, index uint64) error {
 	r.first = index + 1
+	r.forgetTerms()
 	if r.first-r.stored >= deleteStep || r.written >= deleteBytes || r.first == r.last {
 		if err := b.DeleteRange(keys.LogBounds(r.region, r.stored, r.first)); err != nil {
 			return err
@@ -399,14 +433,17 @@ func (r *replica) note(ud *pb.Update) {
 		r.state = ud.State
 	}
 	if s := &ud.Snapshot; r.noteSnapshot(s) {
-		r.first, r.last, r.lastTerm = s.Index+1, s.Index, s.Term
+		r.first, r.last, r.terms = s.Index+1, s.Index, nil
 	}
 	if n := len(ud.EntriesToSave); n > 0 {
 		low := ud.EntriesToSave[0].Index
 		if r.last < r.first || low < r.first || low > r.last+1 {
-			r.first = low
+			r.first, r.terms = low, nil
 		}
-		r.last, r.lastTerm = ud.EntriesToSave[n-1].Index, ud.EntriesToSave[n-1].Term
+		for i := range ud.EntriesToSave {
+			r.noteTerm(ud.EntriesToSave[i].Index, ud.EntriesToSave[i].Term)
+		}
+		r.last = ud.EntriesToSave[n-1].Index
 	}
 }
 
