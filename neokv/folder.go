@@ -47,9 +47,10 @@ type folder struct {
 //
 //	2  a journal, without which a program does not find what was acknowledged last before a crash
 //	3  region states and log entries of format 2, which a program of before would not apply as this one does
+//	4  log entries with read sets, of format 3, which a program of before would not apply
 const (
 	oldFolderFormat = 1
-	folderFormat    = 3
+	folderFormat    = 4
 )
 
 // record is the content of cluster.json.

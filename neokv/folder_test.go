@@ -96,10 +96,10 @@ func TestOlderFolder(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, format := range []string{`"format": 1`, `"format": 2`} {
-		older := bytes.Replace(text, []byte(`"format": 3`), []byte(format), 1)
+	for _, format := range []string{`"format": 1`, `"format": 2`, `"format": 3`} {
+		older := bytes.Replace(text, []byte(`"format": 4`), []byte(format), 1)
 		if err := os.WriteFile(name, older, 0o600); err != nil || bytes.Equal(older, text) {
-			t.Fatalf("record %s, error %v; want format 3", text, err)
+			t.Fatalf("record %s, error %v; want format 4", text, err)
 		}
 		c = start(t, Config{Dir: dir})
 		if v, err := goRedis(t, c).Get(t.Context(), "kept").Result(); err != nil || v != "yes" {

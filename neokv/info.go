@@ -120,6 +120,12 @@ var counters = []struct {
 		ofRegions(func(r *region.Counters) *atomic.Uint64 { return &r.EntryBytes })},
 	{"raft_commands", InfoCounter, "commands in them; `raft_commands` / `raft_entries` is how well writes share entries",
 		ofRegions(func(r *region.Counters) *atomic.Uint64 { return &r.Commands })},
+	{"raft_read_sets", InfoCounter, "those of the entries that carried what their commands look up, see `raft.read_sets`",
+		ofRegions(func(r *region.Counters) *atomic.Uint64 { return &r.ReadSets })},
+	{"raft_read_set_reads", InfoCounter, "the reads that they carried",
+		ofRegions(func(r *region.Counters) *atomic.Uint64 { return &r.ReadSetReads })},
+	{"read_sets_applied", InfoCounter, "entries applied here, by leader or follower, whose reads still held, so that they were not made again",
+		ofRegions(func(r *region.Counters) *atomic.Uint64 { return &r.ReadSetsUsed })},
 
 	{"wal_bytes", InfoCounter, "bytes written to Pebble's write-ahead log: Raft's log, and the data that follows it",
 		func(c *store.Counters) int64 { return c.Engine.WALBytesWritten }},

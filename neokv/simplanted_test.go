@@ -9,6 +9,7 @@ import (
 
 	"neokv.dev/neokv/internal/store"
 	"neokv.dev/neokv/internal/topology"
+	"neokv.dev/neokv/settings"
 )
 
 // plantedPlans are schedules each made to find one planted mistake, which it does within bound seeds. Without the mistake the very
@@ -44,6 +45,13 @@ var plantedPlans = []plan{
 		plant: func(f *store.Faults) { f.Region.NoTermTag = true },
 		seams: (*sim).holdWrites,
 		lanes: []func(*sim, *rand.Rand){lateWrites}, clients: 2, each: 50 * time.Millisecond, mix: "RW+#",
+	},
+	{
+		name: "read-set-stale", mistake: "a read set is taken for good whatever has been applied since", bound: 1,
+		plant:    func(f *store.Faults) { f.Region.AnyBase = true },
+		seams:    (*sim).holdWrites,
+		settings: func(s *settings.Settings) { s.Raft.MaxInflight = 8 },
+		lanes:    []func(*sim, *rand.Rand){overtaken}, clients: 2, each: 50 * time.Millisecond, mix: "RW+#",
 	},
 	{
 		name: "follower-read", mistake: "a follower reads without an index", bound: 1,
@@ -282,6 +290,39 @@ func lateWrites(s *sim, random *rand.Rand) {
 				_, err = between.do(set, key, fmt.Sprintf("back-%d", n))
 				s.fail(err)
 			}
+			close(s.gate.release)
+		}
+		wg.Wait()
+	}
+}
+
+// overtaken holds an increment that has looked its counter up, and has another one overtake it.
+func overtaken(s *sim, random *rand.Rand) {
+	c, other := s.newCaller(300), s.newCaller(301)
+	defer c.close()
+	defer other.close()
+	for s.sleep(time.Duration(50+random.IntN(200)) * time.Millisecond) {
+		region := topology.RegionID(1 + random.IntN(simRegions))
+		home, term := s.leader(region)
+		if home == nil {
+			continue
+		}
+		s.gate.arm(region, term)
+		key := s.key('c', int(region)-1)
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			_, err := c.do(incr, key, "")
+			s.fail(err)
+		})
+		timeout := time.NewTimer(time.Second)
+		select {
+		case <-s.gate.held:
+		case <-timeout.C:
+		}
+		timeout.Stop()
+		if s.gate.disarm() {
+			_, err := other.do(incr, key, "")
+			s.fail(err)
 			close(s.gate.release)
 		}
 		wg.Wait()

@@ -48,6 +48,7 @@ type Raft struct {
 	BatchMaxBytes      Bytes         `key:"batch_max_bytes" min:"1KiB" max:"64MiB" help:"bytes of commands in one Raft entry; a larger single command has an entry of its own"`
 	BatchMaxDelay      time.Duration `key:"batch_max_delay" min:"0s" max:"100ms" help:"longest time that an entry waits for the runs of the one before it, where those were at least four, to come again, if that one took as long; 0s: it never waits"`
 	MaxInflight        int           `key:"max_inflight" min:"1" max:"1024" help:"entries of a region proposed and not yet applied"`
+	ReadSets           bool          `key:"read_sets" help:"true: a leader looks up what writes will, and sends along what it finds, so that other replicas need not; only for an entry that none is in flight before"`
 	RTT                time.Duration `key:"rtt" min:"1ms" max:"1s" help:"length of a Raft tick, whole milliseconds"`
 	ElectionTicks      int           `key:"election_ticks" min:"5" max:"1000" help:"ticks without a leader before a replica campaigns"`
 	SnapshotEntries    int           `key:"snapshot_entries" min:"10" max:"10000000" help:"entries applied between two snapshot records of a replica; each lets its log be cut"`
@@ -103,7 +104,7 @@ func Default() Settings {
 			TargetFileSize: 4 << 20, LevelBase: 64 << 20, Compression: "snappy", OpenFiles: 1024, WALSync: "always", SharedSync: true,
 		},
 		Raft: Raft{
-			BatchMaxOps: 512, BatchMaxBytes: 256 << 10, BatchMaxDelay: 3 * time.Millisecond, MaxInflight: 1, RTT: 30 * time.Millisecond, ElectionTicks: 10, Transport: "memory",
+			BatchMaxOps: 512, BatchMaxBytes: 256 << 10, BatchMaxDelay: 3 * time.Millisecond, MaxInflight: 1, ReadSets: true, RTT: 30 * time.Millisecond, ElectionTicks: 10, Transport: "memory",
 			SnapshotEntries: 10000, SnapshotBytes: 64 << 20, CompactionOverhead: 2000,
 		},
 		Redis: Redis{ClusterEnabled: true, LeaderlessWait: 2 * time.Second, CountTime: 200 * time.Millisecond, MaxHeldBytes: 64 << 20, MaxClients: 10000, MaxBulkLen: 512 << 20,

@@ -32,6 +32,10 @@ type Batch struct {
 	ahead  *pebble.Batch // see SetAhead; nil for none
 	ranges int           // range deletions
 
+	known     []Known // see Expect
+	nextKnown int
+	deaf      bool // to Expect
+
 	deleted uint64 // keys, one by one
 }
 
@@ -104,6 +108,7 @@ func (b *Batch) commitAhead() error {
 		return fmt.Errorf("engine: commit ahead: %w", err)
 	}
 	b.iters.drop()
+	b.deaf = true // what somebody else has read may be older, and the overlay does not have it
 	if b.view != nil {
 		b.view.Close()
 		b.view = nil
@@ -122,18 +127,75 @@ func (b *Batch) DeleteSlots(space keys.Space, slots topology.SlotRange) error {
 	return b.DeleteRange(space.OrphanBounds(slots))
 }
 
-// Get reads a key as the batch's writes leave it. The value is valid until the next call on the batch.
-func (b *Batch) Get(key []byte) (value []byte, ok bool, err error) {
-	if err := b.commitAhead(); err != nil {
-		return nil, false, err
+// Known is what the engine holds under a key, as somebody else has found.
+type Known struct {
+	Key, Value []byte
+	There      bool // there is something
+	Bare       bool // Value is not told
+}
+
+// Expect tells the batch what its reads will find in the engine, until the next call; they look for what is not among it. It is kept, not
+// copied. The batch's own writes come before it. In a batch with writes ahead it is not heeded: those may be newer.
+func (b *Batch) Expect(known []Known) { b.known, b.nextKnown = known, 0 }
+
+// expected returns what is known of a key, nil for nothing. Reads mostly come in the order of what is known.
+func (b *Batch) expected(key []byte) *Known {
+	if b.deaf {
+		return nil
 	}
-	if !b.batch.Empty() {
-		repr := b.batch.Repr()
-		b.over.read(repr)
-		if value, ok, known := b.over.get(repr, key); known {
-			return value, ok, nil
+	for range b.known {
+		k := &b.known[b.nextKnown]
+		if b.nextKnown++; b.nextKnown == len(b.known) {
+			b.nextKnown = 0
+		}
+		if bytes.Equal(k.Key, key) {
+			return k
 		}
 	}
+	return nil
+}
+
+// Get reads a key as the batch's writes leave it. The value is valid until the next call on the batch.
+func (b *Batch) Get(key []byte) (value []byte, ok bool, err error) {
+	value, ok, known, err := b.written(key)
+	if known || err != nil {
+		return value, ok, err
+	}
+	if k := b.expected(key); k != nil && !k.Bare {
+		return k.Value, k.There, nil
+	}
+	return b.stored(key)
+}
+
+// Has is Get where only counts whether the key is there.
+func (b *Batch) Has(key []byte) (ok bool, err error) {
+	_, ok, known, err := b.written(key)
+	if known || err != nil {
+		return ok, err
+	}
+	if k := b.expected(key); k != nil {
+		return k.There, nil
+	}
+	_, ok, err = b.stored(key)
+	return ok, err
+}
+
+// written says what the batch has written of a key; known is false when that is nothing.
+func (b *Batch) written(key []byte) (value []byte, ok, known bool, err error) {
+	if err := b.commitAhead(); err != nil {
+		return nil, false, false, err
+	}
+	if b.batch.Empty() {
+		return nil, false, false, nil
+	}
+	repr := b.batch.Repr()
+	b.over.read(repr)
+	value, ok, known = b.over.get(repr, key)
+	return value, ok, known, nil
+}
+
+// stored reads a key below the batch's writes.
+func (b *Batch) stored(key []byte) (value []byte, ok bool, err error) {
 	if b.view == nil {
 		b.view = b.engine.NewView()
 	}
@@ -215,6 +277,7 @@ func (b *Batch) Close() {
 		b.ahead = nil
 	}
 	b.over.reset()
+	b.known, b.deaf = nil, false
 	b.deleted, b.ranges, b.indexed = 0, 0, false
 	b.engine.batches.Put(b)
 }

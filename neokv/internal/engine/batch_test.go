@@ -178,6 +178,69 @@ func TestSetAhead(t *testing.T) {
 }
 
 // TestBatchOfEqualHashes puts all keys on one chain of the overlay.
+// TestExpect has a batch be told of what the engine does not have: so it shows who is asked, and in which order.
+func TestExpect(t *testing.T) {
+	e := open(t, testOptions(t, vfs.NewMem()))
+	defer func() { must(t, e.Close()) }()
+	key := metadataKey
+	b := e.NewBatch()
+	for i := range 4 {
+		must(t, b.Set(key(i), []byte("engine")))
+	}
+	must(t, b.Commit(false))
+
+	b = e.NewBatch()
+	want := func(i int, want string) {
+		t.Helper()
+		value, ok, err := b.Get(key(i))
+		must(t, err)
+		has, err := b.Has(key(i))
+		must(t, err)
+		if string(value) != want || ok != (want != "") || has != ok {
+			t.Errorf("key %d: %q, %v, has %v; want %q", i, value, ok, has, want)
+		}
+	}
+	tell := func() {
+		b.Expect([]Known{
+			{Key: key(0), Value: []byte("told"), There: true}, {Key: key(1)}, {Key: key(9), There: true, Value: []byte("told")},
+			{Key: key(8), There: true, Bare: true},
+		})
+	}
+	tell()
+	for range 2 { // in any order, and more than once
+		want(9, "told")
+		want(1, "")
+		want(0, "told")
+		want(2, "engine")
+	}
+	if has, err := b.Has(key(8)); err != nil || !has {
+		t.Errorf("key 8: has %v, %v; want what has been told", has, err)
+	}
+	if _, ok, err := b.Get(key(8)); err != nil || ok {
+		t.Errorf("key 8: %v, %v; its value has not been told", ok, err)
+	}
+	must(t, b.Set(key(1), []byte("batch")))
+	must(t, b.Delete(key(9)))
+	want(1, "batch")
+	want(9, "")
+	must(t, b.DeleteRange(key(0), append(key(0), 0)))
+	want(0, "")
+	must(t, b.Commit(false))
+
+	b = e.NewBatch()
+	want(9, "") // nothing is left of what the batch before was told
+	must(t, b.Set(key(5), make([]byte, aheadBytes)))
+	must(t, b.SetAhead(key(1), []byte("ahead")))
+	tell()
+	want(1, "ahead")
+	want(9, "")
+	b.Close()
+	b = e.NewBatch()
+	tell()
+	want(9, "told")
+	b.Close()
+}
+
 func TestBatchOfEqualHashes(t *testing.T) {
 	e := open(t, testOptions(t, vfs.NewMem()))
 	defer func() { must(t, e.Close()) }()

@@ -268,9 +268,17 @@ func (c *collection) each(from []byte, f func(sub, value []byte) bool) (err erro
 	return e.Close()
 }
 
+// has reports whether an element is there.
+func (w *Writer) has(c *collection, sub []byte) (bool, error) {
+	if c.Size == 0 {
+		return false, nil
+	}
+	return w.Batch.Has(c.at(sub))
+}
+
 // put stores an element, whether it is there or not, and reports whether it is new.
 func (w *Writer) put(c *collection, sub, value []byte) (added bool, err error) {
-	_, there, err := c.get(sub)
+	there, err := w.has(c, sub)
 	switch {
 	case err != nil:
 		return false, err
@@ -311,7 +319,7 @@ func (w *Writer) set(c *collection, sub, value []byte) error {
 
 // drop deletes an element, if it is there, and reports whether it was.
 func (w *Writer) drop(c *collection, sub []byte) (there bool, err error) {
-	if _, there, err = c.get(sub); err != nil || !there {
+	if there, err = w.has(c, sub); err != nil || !there {
 		return false, err
 	}
 	return true, w.erase(c, sub)

@@ -10,15 +10,15 @@ import (
 
 var hashCommands = []*Command{
 	{
-		Name: "hset", Arity: -4, Flags: FlagWrite | FlagDenyOOM | FlagFast, Keys: oneKey("", "RW", "update"), Write: hset,
+		Name: "hset", Arity: -4, Flags: FlagWrite | FlagDenyOOM | FlagFast, Keys: oneKey("", "RW", "update"), Write: hset, Reads: Reads{Records: true, Elements: named(2)},
 		Doc: Doc{"Gives fields of a hash the values that follow them, and returns how many of them are new.", "2.0.0", "hash", "O(N) where N is the number of fields that are set."},
 	},
 	{
-		Name: "hsetnx", Arity: 4, Flags: FlagWrite | FlagDenyOOM | FlagFast, Keys: oneKey("", "RW", "insert"), Write: hsetnx,
+		Name: "hsetnx", Arity: 4, Flags: FlagWrite | FlagDenyOOM | FlagFast, Keys: oneKey("", "RW", "insert"), Write: hsetnx, Reads: Reads{Records: true, Elements: named(4)},
 		Doc: Doc{"Gives a field of a hash a value unless it has one.", "2.0.0", "hash", "O(1)"},
 	},
 	{
-		Name: "hmset", Arity: -4, Flags: FlagWrite | FlagDenyOOM | FlagFast, Keys: oneKey("", "RW", "update"), Write: hmset,
+		Name: "hmset", Arity: -4, Flags: FlagWrite | FlagDenyOOM | FlagFast, Keys: oneKey("", "RW", "update"), Write: hmset, Reads: Reads{Records: true, Elements: named(2)},
 		Doc:        Doc{"Gives fields of a hash the values that follow them.", "2.0.0", "hash", "O(N) where N is the number of fields that are set."},
 		Deprecated: Deprecated{"4.0.0", "`HSET` with multiple field-value pairs"},
 	},
@@ -55,15 +55,15 @@ var hashCommands = []*Command{
 		Doc: Doc{"Says whether a hash has a field.", "2.0.0", "hash", "O(1)"},
 	},
 	{
-		Name: "hdel", Arity: -3, Flags: FlagWrite | FlagFast, Keys: oneKey("", "RW", "delete"), Write: hdel,
+		Name: "hdel", Arity: -3, Flags: FlagWrite | FlagFast, Keys: oneKey("", "RW", "delete"), Write: hdel, Reads: Reads{Records: true, Elements: named(1)},
 		Doc: Doc{"Removes fields of a hash, and returns how many there were.", "2.0.0", "hash", "O(N) where N is the number of fields to be removed."},
 	},
 	{
-		Name: "hincrby", Arity: 4, Flags: FlagWrite | FlagDenyOOM | FlagFast, Keys: oneKey("", "RW", "access", "update"), Write: hincrby,
+		Name: "hincrby", Arity: 4, Flags: FlagWrite | FlagDenyOOM | FlagFast, Keys: oneKey("", "RW", "access", "update"), Write: hincrby, Reads: Reads{Records: true, Elements: named(4), Values: true},
 		Doc: Doc{"Adds an integer to the one that a field of a hash holds; an absent field counts as 0.", "2.0.0", "hash", "O(1)"},
 	},
 	{
-		Name: "hincrbyfloat", Arity: 4, Flags: FlagWrite | FlagDenyOOM | FlagFast, Keys: oneKey("", "RW", "access", "update"), Write: hincrbyfloat,
+		Name: "hincrbyfloat", Arity: 4, Flags: FlagWrite | FlagDenyOOM | FlagFast, Keys: oneKey("", "RW", "access", "update"), Write: hincrbyfloat, Reads: Reads{Records: true, Elements: named(4), Values: true},
 		Doc: Doc{"Adds a number to the one that a field of a hash holds; an absent field counts as 0.", "2.6.0", "hash", "O(1)"},
 	},
 	{
@@ -124,7 +124,7 @@ func hsetnx(w *Writer, args [][]byte, out *Reply) error {
 	if ok, err := w.open(&c, args[1], keys.Hash, out); !ok {
 		return err
 	}
-	_, there, err := c.get(args[2])
+	there, err := w.has(&c, args[2])
 	if err != nil {
 		return err
 	}

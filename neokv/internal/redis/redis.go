@@ -31,6 +31,8 @@ type Command struct {
 	// ReadBy, if it is not nil, returns the row of a read command by which a call of this write command may be run as well, nil where the
 	// call writes. The arity must hold.
 	ReadBy func(args [][]byte) *Command
+	// Reads is what a write looks up, as far as its arguments name it.
+	Reads Reads
 	// FindKeys, if it is not nil, takes the place of Keys in finding them, where these are not all known; see AppendKeys.
 	FindKeys func(dst []int, args [][]byte) []int
 
@@ -158,6 +160,7 @@ type Writer struct {
 	popped     extracts
 	counts     counts // of large ones
 	place      []byte // scratch of counts
+	expected   []engine.Known
 }
 
 // Orphans is how much the reclaimer has to do.

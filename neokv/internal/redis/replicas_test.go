@@ -34,12 +34,15 @@ type twins struct {
 	now              uint64
 	out              [2]Reply
 	calls, full      int
+	set              ReadSet
+	reads            int
 }
 
 // entry is one of the log: some calls, at a time.
 type entry struct {
 	index, timeMS, version uint64
 	calls                  []Call
+	reads                  []byte   // the leader's read set, nil for none
 	replies                [][]byte // the leader's; nil where it had no room
 	proto                  int
 }
@@ -52,8 +55,13 @@ func newTwins(t testing.TB, random *rand.Rand) *twins {
 func (w *twins) apply(d *region, b *engine.Batch, e *entry, out *Reply, each func(i int, reply []byte)) {
 	d.state.ApplyIndex, d.state.TimeMS = e.index, max(d.state.TimeMS, e.timeMS)
 	d.w.Batch, d.w.Space, d.w.State, d.w.Index, d.w.VersionBase = b, d.space, &d.state, e.index, e.version
+	reads := e.reads
 	for i := range e.calls {
 		out.Buf = out.Buf[:0]
+		var err error
+		if reads, err = d.w.Expect(e.calls[i].Args, reads); err != nil {
+			w.Fatalf("%q: %v", e.calls[i].Args, err)
+		}
 		if err := d.w.Run(e.calls[i].Command, e.calls[i].Args, out); err != nil {
 			w.Fatalf("%q: %v", e.calls[i].Args, err)
 		}
@@ -64,7 +72,7 @@ func (w *twins) apply(d *region, b *engine.Batch, e *entry, out *Reply, each fun
 // write has the leader apply an entry.
 func (w *twins) write(calls []Call) {
 	w.now += w.Uint64N(100)
-	e := entry{w.leader.state.ApplyIndex + 1, w.now, w.Uint64N(1000), calls, make([][]byte, len(calls)), 2 + w.IntN(2)}
+	e := entry{w.leader.state.ApplyIndex + 1, w.now, w.Uint64N(1000), calls, w.readAhead(calls), make([][]byte, len(calls)), 2 + w.IntN(2)}
 	out := &w.out[0]
 	*out = Reply{Buf: out.Buf, Proto: e.proto}
 	if w.IntN(2) == 0 {
@@ -83,6 +91,23 @@ func (w *twins) write(calls []Call) {
 	w.commit(w.leader, b)
 	w.calls += len(calls)
 	w.log = append(w.log, e)
+}
+
+// readAhead is the leader's read set for the calls, if it makes one.
+func (w *twins) readAhead(calls []Call) []byte {
+	if w.IntN(4) == 0 {
+		return nil
+	}
+	v := w.leader.e.NewView()
+	defer v.Close()
+	w.set.Begin(v, w.leader.space)
+	for i := range calls {
+		if err := w.set.Add(&calls[i]); err != nil {
+			w.Fatalf("%q: %v", calls[i].Args, err)
+		}
+	}
+	w.reads += w.set.Reads
+	return bytes.Clone(w.set.Bytes)
 }
 
 func (w *twins) commit(d *region, b *engine.Batch) {
@@ -153,6 +178,132 @@ func (w *twins) catchUp() {
 			}
 		}
 	}
+}
+
+// TestReadSetIsHeeded applies calls with the read set of a region that holds something else than the one they are applied to: what they reply
+// follows from the read set, so they have not looked for themselves.
+func TestReadSetIsHeeded(t *testing.T) {
+	other, here := newRegion(t), newRegion(t)
+	run := func(d *region, line string) string {
+		var out Reply
+		args := bytes.Fields([]byte(line))
+		if err := d.call(args, &out); err != nil {
+			t.Fatalf("%s: %v", line, err)
+		}
+		return string(out.Buf)
+	}
+	for _, line := range []string{
+		"set n 41", "set s abc", "hset h f 1 g 2", "sadd t a b", "zadd z 1.5 a 2 b", "rpush l x y",
+	} {
+		run(other, line)
+		run(here, line)
+	}
+	for _, line := range []string{ // the same records, elements and all; then what differs
+		"set n 1", "set s a", "hdel h f", "srem t a", "zrem z a", "zadd z 7 b", "hset h g 5",
+	} {
+		run(here, line)
+	}
+	here.state.CollectedIn = 0
+	for _, c := range []struct{ line, want string }{
+		{"incr n", ":42\r\n"}, {"incrby n 2", ":43\r\n"}, {"decr n", ":40\r\n"}, {"append s d", ":4\r\n"}, {"getset s x", "$3\r\nabc\r\n"},
+		{"setnx n 1", ":0\r\n"}, {"setnx nn 1", ":1\r\n"}, {"del n nn s", ":2\r\n"}, {"getdel s", "$3\r\nabc\r\n"}, {"expire nn 9", ":0\r\n"},
+		{"incrbyfloat n 0.5", "$4\r\n41.5\r\n"}, {"setrange s 1 x", ":3\r\n"},
+		{"hset h f 9 x 1", ":1\r\n"}, {"hsetnx h f 9", ":0\r\n"}, {"hdel h f x", ":1\r\n"}, {"hincrby h f 1", ":2\r\n"}, {"hincrby h g 1", ":3\r\n"},
+		{"sadd t a c", ":1\r\n"}, {"srem t a c", ":1\r\n"},
+		{"zadd z xx ch 3 a 4 x", ":1\r\n"}, {"zincrby z 1 a", "$3\r\n2.5\r\n"}, {"zincrby z 1 b", "$1\r\n3\r\n"},
+	} {
+		args := bytes.Fields([]byte(c.line))
+		call := Call{data.Lookup(args[0]), args}
+		v := other.e.NewView()
+		var set ReadSet
+		set.Begin(v, other.space)
+		if err := set.Add(&call); err != nil {
+			t.Fatal(err)
+		}
+		v.Close()
+		b := here.e.NewBatch()
+		w := Writer{Batch: b, Space: here.space, State: new(keys.RegionState)}
+		*w.State = here.state
+		rest, err := w.Expect(args, set.Bytes)
+		var out Reply
+		if err := errors.Join(err, w.Run(call.Command, args, &out)); err != nil || len(rest) > 0 {
+			t.Fatalf("%s: %v, %d bytes of the read set left", c.line, err, len(rest))
+		}
+		if string(out.Buf) != c.want {
+			t.Errorf("%s: %q; want %q, as the read set says", c.line, out.Buf, c.want)
+		}
+		b.Close()
+	}
+}
+
+// TestReadSetIsBounded has a read set leave out what is long, and stop where it is long itself.
+func TestReadSetIsBounded(t *testing.T) {
+	d := newRegion(t)
+	add := func(set *ReadSet, words ...string) {
+		c := Call{Command: data.Lookup([]byte(words[0]))}
+		for _, word := range words {
+			c.Args = append(c.Args, []byte(word))
+		}
+		v := d.e.NewView()
+		defer v.Close()
+		set.view = v
+		if err := set.Add(&c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	long := strings.Repeat("v", maxFound)
+	var out Reply
+	for _, args := range [][]string{{"set", "long", long}, {"set", "short", long[:100]}, {"hset", "h", "long", long + "v", "short", "v"}} {
+		var raw [][]byte
+		for _, a := range args {
+			raw = append(raw, []byte(a))
+		}
+		if err := d.call(raw, &out); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var set ReadSet
+	set.Begin(nil, d.space)
+	add(&set, "append", "long", "x")
+	add(&set, "hincrby", "h", "long", "1")
+	add(&set, "hset", "h", "long", "1") // the record is there already, and of the field only whether it is there
+	if add(&set, "append", "short", "x"); set.Reads != 3 || len(set.Bytes) > 200 {
+		t.Errorf("%d reads in %d bytes; want those of what is short", set.Reads, len(set.Bytes))
+	}
+	many := []string{"del"}
+	for i := range 2 * maxReads {
+		many = append(many, fmt.Sprint("k", i))
+	}
+	set.Begin(nil, d.space)
+	if add(&set, many...); set.Reads != maxReads {
+		t.Errorf("%d reads of one call; want %d", set.Reads, maxReads)
+	}
+	for range 3 * maxReadSet / 100 {
+		add(&set, "append", "short", "x")
+	}
+	if n := len(set.Bytes); n < maxReadSet || n > maxReadSet*11/10 {
+		t.Errorf("read set of %d bytes; want about %d", n, maxReadSet)
+	}
+}
+
+// FuzzReadSet gives a writer any bytes for a read set: it takes them or says what is wrong.
+func FuzzReadSet(f *testing.F) {
+	for _, set := range []string{"", "\x00", "\x01\x04\x03ab", "\x02\x04\x00\x09\x00\x00\x00\x00\x00\x00\x00\x07\x02x", "\x01\x0a\x00\x00\x00\x00\x00\x00\x00\x07\x01\x00"} {
+		f.Add([]byte(set))
+	}
+	d := newRegion(f)
+	args := [][]byte{[]byte("hset"), []byte("h"), []byte("f"), []byte("v")}
+	f.Fuzz(func(t *testing.T, set []byte) {
+		b := d.e.NewBatch()
+		defer b.Close()
+		w := Writer{Batch: b, Space: d.space, State: new(keys.RegionState)}
+		for err := error(nil); err == nil && len(set) > 0; {
+			before := len(set)
+			if set, err = w.Expect(args, set); err == nil && len(set) >= before {
+				t.Fatalf("no progress at %d bytes", before)
+			}
+		}
+	})
 }
 
 // compare has the follower catch up, and checks that both store the same, and nothing that neither a record nor an orphan record names.
@@ -333,7 +484,7 @@ func TestReplicasStoreTheSame(t *testing.T) {
 			}
 		}
 	}
-	t.Logf("%d calls, %d of them without room for the reply", w.calls, w.full)
+	t.Logf("%d calls, %d of them without room for the reply; %d reads in read sets", w.calls, w.full, w.reads)
 }
 
 // odd makes a call, mostly a random one of the comparison with Redis with some arguments replaced.

@@ -16,11 +16,11 @@ import (
 
 var setCommands = []*Command{
 	{
-		Name: "sadd", Arity: -3, Flags: FlagWrite | FlagDenyOOM | FlagFast, Keys: oneKey("", "RW", "insert"), Write: sadd,
+		Name: "sadd", Arity: -3, Flags: FlagWrite | FlagDenyOOM | FlagFast, Keys: oneKey("", "RW", "insert"), Write: sadd, Reads: Reads{Records: true, Elements: named(1)},
 		Doc: Doc{"Adds members to a set, and returns how many of them are new.", "1.0.0", "set", "O(N) where N is the number of members that are added."},
 	},
 	{
-		Name: "srem", Arity: -3, Flags: FlagWrite | FlagFast, Keys: oneKey("", "RW", "delete"), Write: srem,
+		Name: "srem", Arity: -3, Flags: FlagWrite | FlagFast, Keys: oneKey("", "RW", "delete"), Write: srem, Reads: Reads{Records: true, Elements: named(1)},
 		Doc: Doc{"Removes members of a set, and returns how many there were.", "1.0.0", "set", "O(N) where N is the number of members to be removed."},
 	},
 	{
@@ -44,7 +44,7 @@ var setCommands = []*Command{
 		Doc: Doc{"Returns one or several random members of a set.", "1.0.0", "set", "O(N) where N is the number of members returned; O(M) where that is more than a third of the size M."},
 	},
 	{
-		Name: "spop", Arity: -2, Flags: FlagWrite | FlagFast, Keys: oneKey("", "RW", "access", "delete"), Write: spop, Tips: []string{"nondeterministic_output"},
+		Name: "spop", Arity: -2, Flags: FlagWrite | FlagFast, Keys: oneKey("", "RW", "access", "delete"), Write: spop, Reads: Reads{Records: true}, Tips: []string{"nondeterministic_output"},
 		Doc: Doc{"Removes one or several random members of a set, and returns them.", "1.0.0", "set", "O(N) where N is the number of members removed; O(M) where that is more than a third of the size M."},
 	},
 	{
@@ -107,7 +107,7 @@ func sadd(w *Writer, args [][]byte, out *Reply) error {
 
 // include gives a set a member, unless it has it.
 func (w *Writer) include(c *collection, member []byte) error {
-	_, there, err := c.get(member)
+	there, err := w.has(c, member)
 	if err != nil || there {
 		return err
 	}

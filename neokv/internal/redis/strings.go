@@ -19,7 +19,7 @@ var stringCommands = []*Command{
 		Doc:  Doc{"Makes a key hold a string, whatever it held before; options say under which condition and for how long.", "1.0.0", "string", "O(1)"},
 	},
 	{
-		Name: "setnx", Arity: 3, Flags: FlagWrite | FlagDenyOOM | FlagFast, Keys: oneKey("", "OW", "insert"), Write: setnx,
+		Name: "setnx", Arity: 3, Flags: FlagWrite | FlagDenyOOM | FlagFast, Keys: oneKey("", "OW", "insert"), Write: setnx, Reads: Reads{Records: true},
 		Doc: Doc{"Makes a key hold a string unless the key exists.", "1.0.0", "string", "O(1)"},
 	},
 	{
@@ -33,23 +33,23 @@ var stringCommands = []*Command{
 		Doc:  Doc{"Makes each of several keys hold the string that follows it.", "1.0.1", "string", "O(N) where N is the number of keys to set."},
 	},
 	{
-		Name: "incr", Arity: 2, Flags: FlagWrite | FlagDenyOOM | FlagFast, Keys: oneKey("", "RW", "access", "update"), Write: incr,
+		Name: "incr", Arity: 2, Flags: FlagWrite | FlagDenyOOM | FlagFast, Keys: oneKey("", "RW", "access", "update"), Write: incr, Reads: Reads{Records: true},
 		Doc: Doc{"Adds one to the integer that a key holds; an absent key counts as 0.", "1.0.0", "string", "O(1)"},
 	},
 	{
-		Name: "incrby", Arity: 3, Flags: FlagWrite | FlagDenyOOM | FlagFast, Keys: oneKey("", "RW", "access", "update"), Write: incrby,
+		Name: "incrby", Arity: 3, Flags: FlagWrite | FlagDenyOOM | FlagFast, Keys: oneKey("", "RW", "access", "update"), Write: incrby, Reads: Reads{Records: true},
 		Doc: Doc{"Adds an integer to the one that a key holds; an absent key counts as 0.", "1.0.0", "string", "O(1)"},
 	},
 	{
-		Name: "decr", Arity: 2, Flags: FlagWrite | FlagDenyOOM | FlagFast, Keys: oneKey("", "RW", "access", "update"), Write: decr,
+		Name: "decr", Arity: 2, Flags: FlagWrite | FlagDenyOOM | FlagFast, Keys: oneKey("", "RW", "access", "update"), Write: decr, Reads: Reads{Records: true},
 		Doc: Doc{"Subtracts one from the integer that a key holds; an absent key counts as 0.", "1.0.0", "string", "O(1)"},
 	},
 	{
-		Name: "decrby", Arity: 3, Flags: FlagWrite | FlagDenyOOM | FlagFast, Keys: oneKey("", "RW", "access", "update"), Write: decrby,
+		Name: "decrby", Arity: 3, Flags: FlagWrite | FlagDenyOOM | FlagFast, Keys: oneKey("", "RW", "access", "update"), Write: decrby, Reads: Reads{Records: true},
 		Doc: Doc{"Subtracts an integer from the one that a key holds; an absent key counts as 0.", "1.0.0", "string", "O(1)"},
 	},
 	{
-		Name: "append", Arity: 3, Flags: FlagWrite | FlagDenyOOM | FlagFast, Keys: oneKey("", "RW", "insert"), Write: appendCommand,
+		Name: "append", Arity: 3, Flags: FlagWrite | FlagDenyOOM | FlagFast, Keys: oneKey("", "RW", "insert"), Write: appendCommand, Reads: Reads{Records: true},
 		Doc: Doc{"Adds bytes to the end of a string, made when the key is absent, and returns the new length.", "2.0.0", "string", "O(N) where N is the new length: the value is stored as a whole."},
 	},
 	{
@@ -66,12 +66,12 @@ var stringCommands = []*Command{
 		Doc:  Doc{"Makes each of several keys hold the string that follows it, unless one of them exists.", "1.0.1", "string", "O(N) where N is the number of keys to set."},
 	},
 	{
-		Name: "getset", Arity: 3, Flags: FlagWrite | FlagDenyOOM | FlagFast, Keys: oneKey("", "RW", "access", "update"), Write: getset,
+		Name: "getset", Arity: 3, Flags: FlagWrite | FlagDenyOOM | FlagFast, Keys: oneKey("", "RW", "access", "update"), Write: getset, Reads: Reads{Records: true},
 		Doc:        Doc{"Makes a key hold a string and returns the one before.", "1.0.0", "string", "O(1)"},
 		Deprecated: Deprecated{"6.2.0", "`SET` with the `!GET` argument"},
 	},
 	{
-		Name: "getdel", Arity: 2, Flags: FlagWrite | FlagFast, Keys: oneKey("", "RW", "access", "delete"), Write: getdel,
+		Name: "getdel", Arity: 2, Flags: FlagWrite | FlagFast, Keys: oneKey("", "RW", "access", "delete"), Write: getdel, Reads: Reads{Records: true},
 		Doc: Doc{"Returns what a string key holds, and removes it.", "6.2.0", "string", "O(1)"},
 	},
 	{
@@ -88,11 +88,11 @@ var stringCommands = []*Command{
 		Deprecated: Deprecated{"2.0.0", "`GETRANGE`"},
 	},
 	{
-		Name: "setrange", Arity: 4, Flags: FlagWrite | FlagDenyOOM, Keys: oneKey("", "RW", "update"), Write: setrange,
+		Name: "setrange", Arity: 4, Flags: FlagWrite | FlagDenyOOM, Keys: oneKey("", "RW", "update"), Write: setrange, Reads: Reads{Records: true},
 		Doc: Doc{"Writes over a part of a string, made or filled up with zero bytes where it is too short, and returns the new length.", "2.2.0", "string", "O(N) where N is the new length: the value is stored as a whole."},
 	},
 	{
-		Name: "incrbyfloat", Arity: 3, Flags: FlagWrite | FlagDenyOOM | FlagFast, Keys: oneKey("", "RW", "access", "update"), Write: incrbyfloat,
+		Name: "incrbyfloat", Arity: 3, Flags: FlagWrite | FlagDenyOOM | FlagFast, Keys: oneKey("", "RW", "access", "update"), Write: incrbyfloat, Reads: Reads{Records: true},
 		Doc: Doc{"Adds a number to the one that a key holds; an absent key counts as 0.", "2.6.0", "string", "O(1)"},
 	},
 	{

@@ -197,9 +197,19 @@ func (m *machine) apply(w *redis.Writer, e *sm.Entry) error {
 		b.index = e.Index
 	}
 
+	reads := h.reads
+	if h.base != e.Index-1 && !r.o.Faults.AnyBase {
+		reads = nil
+	}
+	if len(reads) > 0 {
+		r.counters.ReadSetsUsed.Add(1)
+	}
 	part, call, n := 0, 0, uint64(0)
 	for len(commands) > 0 {
 		if m.args, commands, err = parseCall(commands, m.args[:0]); err != nil {
+			return err
+		}
+		if reads, err = w.Expect(m.args, reads); err != nil {
 			return err
 		}
 		row := redis.Lookup(m.args[0])

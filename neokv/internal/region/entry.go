@@ -10,7 +10,7 @@ import (
 
 // A Raft entry of a region is a header and the commands to run, in order:
 //
-//	format      u8   entryFormat, or oldEntryFormat
+//	format      u8   entryFormat, readsEntryFormat or oldEntryFormat
 //	term tag    u64  term in which the proposer believed to lead
 //	time        u64  proposer's time, Unix ms
 //	version     u64  base for the versions of new collections
@@ -18,6 +18,14 @@ import (
 //	incarnation u64   } who proposed it, so that this replica alone encodes and delivers the replies
 //	sequence    u64  /
 //	command*         argument count uvarint, then each argument as length uvarint and bytes
+//
+// An entry of readsEntryFormat goes on with what its commands look up, as the proposer has found it when the apply index was base:
+//
+//	read set         see redis.ReadSet
+//	base        u64
+//	size        u32  of the read set, in bytes
+//
+// It holds if base is the index before the entry's own: then nothing has been applied between.
 //
 // Fixed-width integers are big-endian. An entry without commands is legal: it moves the term tag and the region time.
 //
@@ -31,12 +39,17 @@ type entryHeader struct {
 	incarnation uint64
 	sequence    uint64
 	old         bool // read as of oldEntryFormat; none is written
+
+	reads []byte // the read set, nil where there is none
+	base  uint64
 }
 
 const (
 	oldEntryFormat   = 1
 	entryFormat      = 2
+	readsEntryFormat = 3
 	entryHeaderBytes = 1 + 8 + 8 + 8 + 4 + 8 + 8
+	readSetTail      = 8 + 4
 )
 
 // put writes the header over the first entryHeaderBytes of an entry.
@@ -51,15 +64,23 @@ func (h *entryHeader) put(b []byte) {
 	binary.BigEndian.PutUint64(b[37:], h.sequence)
 }
 
+// appendReads ends an entry that has its header and commands with a read set.
+func appendReads(entry, set []byte, base uint64) []byte {
+	entry[0] = readsEntryFormat
+	entry = append(entry, set...)
+	entry = binary.BigEndian.AppendUint64(entry, base)
+	return binary.BigEndian.AppendUint32(entry, uint32(len(set)))
+}
+
 // parseEntry returns the header and the encoded commands, which alias entry.
 func parseEntry(entry []byte) (h entryHeader, commands []byte, err error) {
 	if len(entry) < entryHeaderBytes {
 		return h, nil, fmt.Errorf("decode entry: %d bytes, want at least %d", len(entry), entryHeaderBytes)
 	}
-	if entry[0] != oldEntryFormat && entry[0] != entryFormat {
-		return h, nil, fmt.Errorf("decode entry: format %d, want %d or %d", entry[0], oldEntryFormat, entryFormat)
+	if entry[0] < oldEntryFormat || entry[0] > readsEntryFormat {
+		return h, nil, fmt.Errorf("decode entry: format %d, want %d to %d", entry[0], oldEntryFormat, readsEntryFormat)
 	}
-	return entryHeader{
+	h = entryHeader{
 		term:        binary.BigEndian.Uint64(entry[1:]),
 		timeMS:      binary.BigEndian.Uint64(entry[9:]),
 		version:     binary.BigEndian.Uint64(entry[17:]),
@@ -67,7 +88,21 @@ func parseEntry(entry []byte) (h entryHeader, commands []byte, err error) {
 		incarnation: binary.BigEndian.Uint64(entry[29:]),
 		sequence:    binary.BigEndian.Uint64(entry[37:]),
 		old:         entry[0] == oldEntryFormat,
-	}, entry[entryHeaderBytes:], nil
+	}
+	commands = entry[entryHeaderBytes:]
+	if entry[0] == readsEntryFormat {
+		if len(commands) < readSetTail {
+			return h, nil, fmt.Errorf("decode entry: read set: %d bytes, want at least %d", len(commands), readSetTail)
+		}
+		tail := len(commands) - readSetTail
+		size := uint64(binary.BigEndian.Uint32(commands[tail+8:]))
+		if size > uint64(tail) {
+			return h, nil, fmt.Errorf("decode entry: read set: %d bytes of %d", tail, size)
+		}
+		h.base = binary.BigEndian.Uint64(commands[tail:])
+		commands, h.reads = commands[:tail-int(size)], commands[tail-int(size):tail:tail]
+	}
+	return h, commands, nil
 }
 
 // appendCall appends one command.

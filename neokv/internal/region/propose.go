@@ -38,7 +38,9 @@ type batch struct {
 	commands int
 	deadline time.Time
 	sequence uint64
-	tooLarge int // bytes of its only command, which no entry has room for; 0: there is none in it
+	tooLarge int  // bytes of its only command, which no entry has room for; 0: there is none in it
+	alone    bool // no other one was open when it was formed
+	reads    redis.ReadSet
 	// applied and err are written by whoever claims the batch, and may be read after finished.
 	applied bool
 	index   uint64 // of the entry, once it is applied
@@ -148,6 +150,7 @@ func (r *Replica) register(b *batch) {
 	x.sequence++
 	b.sequence = x.sequence
 	x.open[b.sequence] = b
+	b.alone = len(x.open) == 1
 }
 
 // form takes the next batch from the queue, nil if there is nothing to take. mu is held.
@@ -207,9 +210,6 @@ func (r *Replica) form() *batch {
 
 // send stamps the batch and proposes it. On an error it is certain that the entry is in no log.
 func (r *Replica) send(b *batch, term uint64, timeout time.Duration) (*dragonboat.RequestState, error) {
-	if f := r.o.Faults.BeforeWrite; f != nil {
-		f(r.o.Region.ID, term)
-	}
 	if term == 0 {
 		return nil, ErrNotLeader
 	}
@@ -219,12 +219,21 @@ func (r *Replica) send(b *batch, term uint64, timeout time.Duration) (*dragonboa
 	if timeout < r.o.Knobs.RTT {
 		return nil, ErrDeadline
 	}
+	base, ahead := r.readAhead(b)
+	if f := r.o.Faults.BeforeWrite; f != nil {
+		f(r.o.Region.ID, term)
+	}
 	now := time.Now()
 	h := entryHeader{
 		term: term, timeMS: r.leaderTime(now), version: keys.Version(uint64(now.UnixMicro()), b.sequence),
 		store: r.o.Store, incarnation: r.o.Incarnation, sequence: b.sequence,
 	}
 	h.put(b.buf)
+	if ahead {
+		b.buf = appendReads(b.buf, b.reads.Bytes, base)
+		r.counters.ReadSets.Add(1)
+		r.counters.ReadSetReads.Add(uint64(b.reads.Reads))
+	}
 	rs, err := r.o.Host.Propose(r.session, b.buf, timeout)
 	if err != nil {
 		if err == dragonboat.ErrClosed || err == dragonboat.ErrShardClosed || err == dragonboat.ErrShardNotFound {
@@ -236,6 +245,38 @@ func (r *Replica) send(b *batch, term uint64, timeout time.Duration) (*dragonboa
 	r.counters.EntryBytes.Add(uint64(len(b.buf)))
 	r.counters.Commands.Add(uint64(b.commands))
 	return rs, nil
+}
+
+// readAhead looks up what the batch's commands will, so that the replicas need not, into b.reads, and returns the apply index that it holds
+// behind. It is not ok where there is nothing to send along; so where another batch is open, which comes between.
+func (r *Replica) readAhead(b *batch) (base uint64, ok bool) {
+	if !r.o.Knobs.ReadSets || !b.alone || len(b.buf) > entryHeaderBytes+int(r.o.Knobs.BatchMaxBytes) || !b.looksUp() {
+		return 0, false
+	}
+	base = r.applied.Load() // before the view: should that show more, another entry is the one behind base
+	view := r.o.Engine.NewView()
+	defer view.Close()
+	b.reads.Begin(view, r.machine.space)
+	for _, part := range b.parts {
+		for i := range part.p.Run.Calls[part.from:part.to] {
+			if b.reads.Add(&part.p.Run.Calls[part.from+i]) != nil {
+				return 0, false // apply meets the same, and fences the store
+			}
+		}
+	}
+	return base, b.reads.Reads > 0
+}
+
+// looksUp reports whether any of the batch's commands looks something up that its arguments name.
+func (b *batch) looksUp() bool {
+	for _, part := range b.parts {
+		for i := range part.p.Run.Calls[part.from:part.to] {
+			if part.p.Run.Calls[part.from+i].LooksUp() {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // see sees one place in flight through: its batch, and then batch after batch as long as runs wait.
@@ -330,7 +371,7 @@ func (r *Replica) recycle(b *batch) {
 	default:
 	}
 	clear(b.parts)
-	*b = batch{buf: b.buf[:entryHeaderBytes], parts: b.parts[:0], finished: b.finished, returned: b.returned}
+	*b = batch{buf: b.buf[:entryHeaderBytes], parts: b.parts[:0], reads: b.reads, finished: b.finished, returned: b.returned}
 	r.proposer.free = append(r.proposer.free, b)
 }
 

@@ -69,6 +69,7 @@ type Faults struct {
 	NoTermTag    bool                            // apply takes entries of every term
 	LazyInstall  bool                            // a received snapshot is put in with the next entry, when its file is gone
 	SameVersions bool                            // a new leader counts versions from the same one as the last
+	AnyBase      bool                            // a read set is taken for good whatever has been applied since it was made
 	AnyVersion   bool                            // the reclaimer deletes elements of all versions of a key
 	MapOrder     bool                            // what a write chooses at random follows from the order of a Go map
 	LocalClock   bool                            // readers and apply judge expiry by their store's own clock alone
@@ -122,6 +123,8 @@ type Counters struct {
 	Entries, EntryBytes, Commands   atomic.Uint64 // proposed here
 	AppliedEntries, AppliedCommands atomic.Uint64
 	RefusedEntries                  atomic.Uint64 // by their term tag
+	ReadSets, ReadSetReads          atomic.Uint64 // proposed here, and the reads in them
+	ReadSetsUsed                    atomic.Uint64 // applied here with nothing between the read and the entry
 	ReadIndexRounds                 atomic.Uint64
 	LeaseReads, IndexReads          atomic.Uint64 // runs
 	KeysFound, KeysMissed           atomic.Uint64 // keys that reads looked up

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"math/rand/v2"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -37,8 +38,12 @@ func TestEntryRoundTrip(t *testing.T) {
 	if len(b) > want {
 		t.Errorf("entry of %d bytes; callBytes promised at most %d", len(b), want)
 	}
+	if set := "\x00\x01\x04\x00"; rand.IntN(2) == 0 {
+		b = appendReads(b, []byte(set), 1<<40)
+		h.base, h.reads = 1<<40, []byte(set)
+	}
 	got, commands, err := parseEntry(b)
-	if err != nil || got != h {
+	if err != nil || !reflect.DeepEqual(got, h) {
 		t.Fatalf("parseEntry = %+v, %v; want %+v", got, err, h)
 	}
 	for i := range calls {
@@ -58,7 +63,9 @@ func TestEntryRoundTrip(t *testing.T) {
 func TestEntryRefusesGarbage(t *testing.T) {
 	for _, x := range []struct{ name, entry, want string }{
 		{"short", "\x01abc", "decode entry: 4 bytes, want at least 45"},
-		{"format", string(append([]byte{9}, make([]byte, 60)...)), "decode entry: format 9, want 1 or 2"},
+		{"format", string(append([]byte{9}, make([]byte, 60)...)), "decode entry: format 9, want 1 to 3"},
+		{"no read set", string(append([]byte{3}, make([]byte, 50)...)), "decode entry: read set: 6 bytes, want at least 12"},
+		{"short read set", string(append(append([]byte{3}, make([]byte, 60)...), 9)), "decode entry: read set: 5 bytes of 9"},
 	} {
 		if _, _, err := parseEntry([]byte(x.entry)); err == nil || err.Error() != x.want {
 			t.Errorf("%s: parseEntry = %v; want %s", x.name, err, x.want)
@@ -74,6 +81,7 @@ func TestEntryRefusesGarbage(t *testing.T) {
 func FuzzParseEntry(f *testing.F) {
 	c := call("SET", "key", "value")
 	f.Add(appendCall(make([]byte, entryHeaderBytes), &c))
+	f.Add(appendReads(appendCall(make([]byte, entryHeaderBytes), &c), []byte("\x01\x04\x03ab"), 7))
 	f.Add([]byte{1})
 	f.Fuzz(func(t *testing.T, b []byte) {
 		_, rest, err := parseEntry(b)

@@ -1,0 +1,246 @@
+package redis
+
+import (
+	"encoding/binary"
+	"errors"
+	"math"
+
+	"neokv.dev/neokv/internal/engine"
+	"neokv.dev/neokv/internal/keys"
+	"neokv.dev/neokv/internal/topology"
+)
+
+// This file is read sets. Most writes look something up before they write: the record of their key, the field that they set. All replicas
+// look up the same. So the leader does it for all of them, with a ReadSet, before it proposes the writes, and sends along what it has found;
+// whoever applies them tells the Writer, with Expect. That is as good as a look of its own where nothing has been applied between the state
+// that the leader has read and the writes. What the writes themselves, and others in the same batch, have changed is found before it.
+//
+// A read set has for each call, in their order:
+//
+//	count uvarint   of the reads that follow
+//	what uvarint    index of the argument that names what is read, times 4, plus the kind
+//	version u64     before the first element of the call: that of the collection
+//	found           a record or a value: uvarint 0 for nothing, else its length plus 1, and its bytes; presence: uvarint 0 or 1
+
+// Reads says what a write command looks up that its arguments name.
+type Reads struct {
+	Records bool // the records of its keys
+	// Elements, if it is not nil, returns where elements of the first key are named: from an argument on, every step-th.
+	Elements func(args [][]byte) (from, step int)
+	Values   bool // what the elements hold, and not only whether they are there
+}
+
+// LooksUp reports whether the call looks something up that its arguments name.
+func (c *Call) LooksUp() bool { return c.Command != nil && c.Command.Reads.Records }
+
+// named is Reads.Elements where every step-th argument from the third on names an element.
+func named(step int) func([][]byte) (int, int) { return func([][]byte) (int, int) { return 2, step } }
+
+// Kinds of reads.
+const (
+	readRecord = iota
+	readValue
+	readPresence
+	readKinds = 4
+)
+
+const (
+	// maxReads is how many reads of one call there are in a read set at most.
+	maxReads = 32
+	// maxFound is how long a record or a value in it may be.
+	maxFound = 256
+	// maxReadSet is how long a read set is at most, but for its last call.
+	maxReadSet = 128 << 10
+)
+
+// ReadSet makes read sets. It may be used by one goroutine at a time.
+type ReadSet struct {
+	Bytes []byte // the read set
+	Reads int    // in it
+
+	view    *engine.View
+	space   keys.Space
+	records [keptRecords]keptRecord // of collections, that are in it already; a Writer keeps them likewise
+	reads   []byte                  // of the present call
+	count   int
+	key     []byte
+	places  []int
+}
+
+// Begin begins a read set on a view, which has to be open until the last call is added.
+func (s *ReadSet) Begin(v *engine.View, space keys.Space) {
+	s.view, s.space, s.Bytes, s.Reads = v, space, s.Bytes[:0], 0
+	for i := range s.records {
+		s.records[i].there = false
+	}
+}
+
+// Add looks up what a write will. An error is the engine's.
+func (s *ReadSet) Add(c *Call) error {
+	s.reads, s.count = s.reads[:0], 0
+	var err error
+	if c.LooksUp() && len(s.Bytes) < maxReadSet {
+		err = s.read(c)
+	}
+	s.Bytes = append(binary.AppendUvarint(s.Bytes, uint64(s.count)), s.reads...)
+	s.Reads += s.count
+	return err
+}
+
+func (s *ReadSet) read(c *Call) error {
+	what := &c.Command.Reads
+	var first keys.Metadata // of the first key, if it is a collection
+	s.places = c.Command.AppendKeys(s.places[:0], c.Args)
+	for i, place := range s.places {
+		if s.count == maxReads {
+			break
+		}
+		m, err := s.record(place, c.Args[place])
+		if err != nil {
+			return err
+		}
+		if i == 0 {
+			first = m
+		}
+	}
+	if what.Elements == nil || first.Size == 0 {
+		return nil
+	}
+	user := c.Args[s.places[0]]
+	s.key = s.space.AppendCollection(s.key[:0], keys.Data, topology.SlotOf(user), user, first.Version)
+	front, begun := len(s.key), false
+	from, step := what.Elements(c.Args)
+	for place := from; place < len(c.Args) && s.count < maxReads; place += step {
+		s.key = append(s.key[:front], c.Args[place]...)
+		value, there, err := s.view.Get(s.key)
+		if err != nil {
+			return err
+		}
+		if what.Values && len(value) > maxFound {
+			continue
+		}
+		kind := readPresence
+		if what.Values {
+			kind = readValue
+		}
+		s.named(place, kind)
+		if !begun {
+			s.reads = binary.BigEndian.AppendUint64(s.reads, first.Version)
+			begun = true
+		}
+		if what.Values {
+			s.found(value, there)
+		} else {
+			s.found(nil, there)
+		}
+	}
+	return nil
+}
+
+// record reads the record of a key, and returns it if it is a collection's.
+func (s *ReadSet) record(place int, user []byte) (m keys.Metadata, err error) {
+	slot := topology.SlotOf(user)
+	k := &s.records[slot%keptRecords]
+	if k.of(slot, user) {
+		return k.Metadata, nil
+	}
+	s.key = s.space.AppendMetadata(s.key[:0], slot, user)
+	b, there, err := s.view.Get(s.key)
+	if err != nil || len(b) > maxFound {
+		return m, err
+	}
+	s.named(place, readRecord)
+	s.found(b, there)
+	if !there {
+		return m, nil
+	}
+	if m, err = keys.ParseMetadata(b); err != nil || m.Type == keys.String {
+		return keys.Metadata{}, err
+	}
+	if len(user) <= maxKeptKey {
+		k.slot, k.user, k.there, k.Metadata = slot, append(k.user[:0], user...), true, m
+	}
+	return m, nil
+}
+
+func (s *ReadSet) named(place, kind int) {
+	s.reads = binary.AppendUvarint(s.reads, uint64(place*readKinds+kind))
+	s.count++
+}
+
+func (s *ReadSet) found(value []byte, there bool) {
+	if !there {
+		s.reads = append(s.reads, 0)
+		return
+	}
+	s.reads = append(binary.AppendUvarint(s.reads, uint64(len(value))+1), value...)
+}
+
+var errReadSet = errors.New("read set is cut short")
+
+// Expect tells the writer what the next call will find, which is what the read set says first, and returns the rest of the read set. Without
+// a read set the call looks for itself.
+func (w *Writer) Expect(args [][]byte, set []byte) (rest []byte, err error) {
+	w.expected = w.expected[:0]
+	if len(set) == 0 {
+		w.Batch.Expect(nil)
+		return nil, nil
+	}
+	next := func() (n uint64) {
+		n, size := binary.Uvarint(set)
+		if size <= 0 {
+			n, size, err = 0, len(set), errReadSet
+		}
+		set = set[size:]
+		return n
+	}
+	var version uint64
+	begun := false
+	for count := next(); count > 0 && err == nil; count-- {
+		what := next()
+		place, kind := what/readKinds, what%readKinds
+		if place >= uint64(len(args)) || kind > readPresence {
+			return nil, errReadSet
+		}
+		if kind != readRecord && !begun {
+			if len(set) < 8 {
+				return nil, errReadSet
+			}
+			version, set, begun = binary.BigEndian.Uint64(set), set[8:], true
+		}
+		size := next()
+		if size > math.MaxInt32 || kind != readPresence && size > uint64(len(set))+1 {
+			return nil, errReadSet
+		}
+		k := w.expectation()
+		k.There, k.Bare = size > 0, kind == readPresence
+		if k.There && !k.Bare {
+			k.Value, set = set[:size-1:size-1], set[size-1:]
+		}
+		user := args[place]
+		if kind != readRecord {
+			user = args[1]
+		}
+		slot := topology.SlotOf(user)
+		if kind == readRecord {
+			k.Key = w.Space.AppendMetadata(k.Key[:0], slot, user)
+		} else {
+			k.Key = append(w.Space.AppendCollection(k.Key[:0], keys.Data, slot, user, version), args[place]...)
+		}
+	}
+	w.Batch.Expect(w.expected)
+	return set, err
+}
+
+// expectation makes room for one more, with the memory of an earlier one.
+func (w *Writer) expectation() *engine.Known {
+	n := len(w.expected)
+	if n < cap(w.expected) {
+		w.expected = w.expected[:n+1]
+	} else {
+		w.expected = append(w.expected, engine.Known{})
+	}
+	k := &w.expected[n]
+	k.Value = nil
+	return k
+}
