@@ -131,7 +131,7 @@ func (b *Batch) DeleteSlots(space keys.Space, slots topology.SlotRange) error {
 type Known struct {
 	Key, Value []byte
 	There      bool // there is something
-	Bare       bool // Value is not told
+	Cut        bool // Value is only what the value begins with, or nothing of it
 }
 
 // Expect tells the batch what its reads will find in the engine, until the next call; they look for what is not among it. It is kept, not
@@ -161,7 +161,7 @@ func (b *Batch) Get(key []byte) (value []byte, ok bool, err error) {
 	if known || err != nil {
 		return value, ok, err
 	}
-	if k := b.expected(key); k != nil && !k.Bare {
+	if k := b.expected(key); k != nil && !k.Cut {
 		return k.Value, k.There, nil
 	}
 	return b.stored(key)
@@ -169,15 +169,20 @@ func (b *Batch) Get(key []byte) (value []byte, ok bool, err error) {
 
 // Has is Get where only counts whether the key is there.
 func (b *Batch) Has(key []byte) (ok bool, err error) {
-	_, ok, known, err := b.written(key)
+	_, ok, err = b.Head(key)
+	return ok, err
+}
+
+// Head is Get where only counts what the value begins with: of what the batch is told it takes values that are cut, too.
+func (b *Batch) Head(key []byte) (value []byte, ok bool, err error) {
+	value, ok, known, err := b.written(key)
 	if known || err != nil {
-		return ok, err
+		return value, ok, err
 	}
 	if k := b.expected(key); k != nil {
-		return k.There, nil
+		return k.Value, k.There, nil
 	}
-	_, ok, err = b.stored(key)
-	return ok, err
+	return b.stored(key)
 }
 
 // written says what the batch has written of a key; known is false when that is nothing.

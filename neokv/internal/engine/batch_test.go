@@ -203,7 +203,7 @@ func TestExpect(t *testing.T) {
 	tell := func() {
 		b.Expect([]Known{
 			{Key: key(0), Value: []byte("told"), There: true}, {Key: key(1)}, {Key: key(9), There: true, Value: []byte("told")},
-			{Key: key(8), There: true, Bare: true},
+			{Key: key(8), There: true, Cut: true},
 		})
 	}
 	tell()

@@ -20,18 +20,25 @@ import (
 //	count uvarint   of the reads that follow
 //	what uvarint    index of the argument that names what is read, times 4, plus the kind
 //	version u64     before the first element of the call: that of the collection
-//	found           a record or a value: uvarint 0 for nothing, else its length plus 1, and its bytes; presence: uvarint 0 or 1
+//	found           uvarint 0 for nothing, else the length of the record or value plus 1, and its bytes; of a presence, without them
+//
+// Of a string that a SET replaces the record is cut behind its header.
 
 // Reads says what a write command looks up that its arguments name.
 type Reads struct {
 	Records bool // the records of its keys
+	// Blind is whether it looks those up only where its slot may hold a collection, or a legacy string, and then not at what strings hold.
+	Blind bool
 	// Elements, if it is not nil, returns where elements of the first key are named: from an argument on, every step-th.
 	Elements func(args [][]byte) (from, step int)
 	Values   bool // what the elements hold, and not only whether they are there
 }
 
-// LooksUp reports whether the call looks something up that its arguments name.
-func (c *Call) LooksUp() bool { return c.Command != nil && c.Command.Reads.Records }
+// LooksUp reports whether the call looks something up that its arguments name. unblind has the bits (keys.SlotBit) of the slots that may
+// hold a collection or a legacy string.
+func (c *Call) LooksUp(unblind uint64) bool {
+	return c.Command != nil && c.Command.Reads.Records && (unblind != 0 || !c.Command.Reads.Blind)
+}
 
 // named is Reads.Elements where every step-th argument from the third on names an element.
 func named(step int) func([][]byte) (int, int) { return func([][]byte) (int, int) { return 2, step } }
@@ -39,9 +46,10 @@ func named(step int) func([][]byte) (int, int) { return func([][]byte) (int, int
 // Kinds of reads.
 const (
 	readRecord = iota
+	readHead
 	readValue
 	readPresence
-	readKinds = 4
+	readKinds
 )
 
 const (
@@ -60,6 +68,7 @@ type ReadSet struct {
 
 	view    *engine.View
 	space   keys.Space
+	unblind uint64
 	records [keptRecords]keptRecord // of collections, that are in it already; a Writer keeps them likewise
 	reads   []byte                  // of the present call
 	count   int
@@ -67,9 +76,9 @@ type ReadSet struct {
 	places  []int
 }
 
-// Begin begins a read set on a view, which has to be open until the last call is added.
-func (s *ReadSet) Begin(v *engine.View, space keys.Space) {
-	s.view, s.space, s.Bytes, s.Reads = v, space, s.Bytes[:0], 0
+// Begin begins a read set on a view, which has to be open until the last call is added. unblind is as of Call.LooksUp.
+func (s *ReadSet) Begin(v *engine.View, space keys.Space, unblind uint64) {
+	s.view, s.space, s.unblind, s.Bytes, s.Reads = v, space, unblind, s.Bytes[:0], 0
 	for i := range s.records {
 		s.records[i].there = false
 	}
@@ -79,7 +88,7 @@ func (s *ReadSet) Begin(v *engine.View, space keys.Space) {
 func (s *ReadSet) Add(c *Call) error {
 	s.reads, s.count = s.reads[:0], 0
 	var err error
-	if c.LooksUp() && len(s.Bytes) < maxReadSet {
+	if c.LooksUp(s.unblind) && len(s.Bytes) < maxReadSet {
 		err = s.read(c)
 	}
 	s.Bytes = append(binary.AppendUvarint(s.Bytes, uint64(s.count)), s.reads...)
@@ -95,7 +104,7 @@ func (s *ReadSet) read(c *Call) error {
 		if s.count == maxReads {
 			break
 		}
-		m, err := s.record(place, c.Args[place])
+		m, err := s.record(place, c.Args[place], what.Blind)
 		if err != nil {
 			return err
 		}
@@ -138,24 +147,37 @@ func (s *ReadSet) read(c *Call) error {
 }
 
 // record reads the record of a key, and returns it if it is a collection's.
-func (s *ReadSet) record(place int, user []byte) (m keys.Metadata, err error) {
+func (s *ReadSet) record(place int, user []byte, blind bool) (m keys.Metadata, err error) {
 	slot := topology.SlotOf(user)
+	if blind && s.unblind&keys.SlotBit(slot) == 0 {
+		return m, nil
+	}
 	k := &s.records[slot%keptRecords]
 	if k.of(slot, user) {
 		return k.Metadata, nil
 	}
 	s.key = s.space.AppendMetadata(s.key[:0], slot, user)
 	b, there, err := s.view.Get(s.key)
-	if err != nil || len(b) > maxFound {
+	if err != nil {
 		return m, err
 	}
-	s.named(place, readRecord)
-	s.found(b, there)
-	if !there {
-		return m, nil
+	if there {
+		if m, err = keys.ParseMetadata(b); err != nil {
+			return m, err
+		}
 	}
-	if m, err = keys.ParseMetadata(b); err != nil || m.Type == keys.String {
-		return keys.Metadata{}, err
+	kind := readRecord
+	if blind {
+		kind = readHead
+		b = b[:len(b)-len(m.Value)]
+	}
+	if len(b) > maxFound {
+		return keys.Metadata{}, nil
+	}
+	s.named(place, kind)
+	s.found(b, there)
+	if !there || m.Type == keys.String {
+		return keys.Metadata{}, nil
 	}
 	if len(user) <= maxKeptKey {
 		k.slot, k.user, k.there, k.Metadata = slot, append(k.user[:0], user...), true, m
@@ -199,10 +221,11 @@ func (w *Writer) Expect(args [][]byte, set []byte) (rest []byte, err error) {
 	for count := next(); count > 0 && err == nil; count-- {
 		what := next()
 		place, kind := what/readKinds, what%readKinds
-		if place >= uint64(len(args)) || kind > readPresence {
+		element := kind == readValue || kind == readPresence
+		if place >= uint64(len(args)) {
 			return nil, errReadSet
 		}
-		if kind != readRecord && !begun {
+		if element && !begun {
 			if len(set) < 8 {
 				return nil, errReadSet
 			}
@@ -213,19 +236,19 @@ func (w *Writer) Expect(args [][]byte, set []byte) (rest []byte, err error) {
 			return nil, errReadSet
 		}
 		k := w.expectation()
-		k.There, k.Bare = size > 0, kind == readPresence
-		if k.There && !k.Bare {
+		k.There, k.Cut = size > 0, kind == readPresence || kind == readHead
+		if k.There && kind != readPresence {
 			k.Value, set = set[:size-1:size-1], set[size-1:]
 		}
 		user := args[place]
-		if kind != readRecord {
+		if element {
 			user = args[1]
 		}
 		slot := topology.SlotOf(user)
-		if kind == readRecord {
-			k.Key = w.Space.AppendMetadata(k.Key[:0], slot, user)
-		} else {
+		if element {
 			k.Key = append(w.Space.AppendCollection(k.Key[:0], keys.Data, slot, user, version), args[place]...)
+		} else {
+			k.Key = w.Space.AppendMetadata(k.Key[:0], slot, user)
 		}
 	}
 	w.Batch.Expect(w.expected)

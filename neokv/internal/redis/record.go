@@ -96,13 +96,22 @@ func parse(b []byte, legacy bool) (keys.Metadata, error) {
 func (w *Writer) load(key []byte) (rec record, err error) { return w.loadIn(topology.SlotOf(key), key) }
 
 // loadIn is load where the slot is known.
-func (w *Writer) loadIn(slot topology.Slot, key []byte) (rec record, err error) {
+func (w *Writer) loadIn(slot topology.Slot, key []byte) (record, error) {
+	return w.find(slot, key, w.Batch.Get)
+}
+
+// loadHead is loadIn where it does not count which string the key holds: rec.Value is any.
+func (w *Writer) loadHead(slot topology.Slot, key []byte) (record, error) {
+	return w.find(slot, key, w.Batch.Head)
+}
+
+func (w *Writer) find(slot topology.Slot, key []byte, get func([]byte) ([]byte, bool, error)) (rec record, err error) {
 	if k := w.record(slot); k.of(slot, key) {
 		rec.Metadata = k.Metadata
 		return w.judge(rec), nil
 	}
 	w.key = w.Space.AppendMetadata(w.key[:0], slot, key)
-	b, ok, err := w.Batch.Get(w.key)
+	b, ok, err := get(w.key)
 	if err != nil {
 		return rec, err
 	}

@@ -100,7 +100,7 @@ func (w *twins) readAhead(calls []Call) []byte {
 	}
 	v := w.leader.e.NewView()
 	defer v.Close()
-	w.set.Begin(v, w.leader.space)
+	w.set.Begin(v, w.leader.space, w.unblind())
 	for i := range calls {
 		if err := w.set.Add(&calls[i]); err != nil {
 			w.Fatalf("%q: %v", calls[i].Args, err)
@@ -108,6 +108,14 @@ func (w *twins) readAhead(calls []Call) []byte {
 	}
 	w.reads += w.set.Reads
 	return bytes.Clone(w.set.Bytes)
+}
+
+// unblind is where SETs look at what they replace.
+func (w *twins) unblind() uint64 {
+	if w.leader.state.LegacyAt != 0 {
+		return keys.AllSlots
+	}
+	return w.leader.state.CollectedIn
 }
 
 func (w *twins) commit(d *region, b *engine.Batch) {
@@ -203,10 +211,10 @@ func TestReadSetIsHeeded(t *testing.T) {
 	} {
 		run(here, line)
 	}
-	here.state.CollectedIn = 0
 	for _, c := range []struct{ line, want string }{
 		{"incr n", ":42\r\n"}, {"incrby n 2", ":43\r\n"}, {"decr n", ":40\r\n"}, {"append s d", ":4\r\n"}, {"getset s x", "$3\r\nabc\r\n"},
 		{"setnx n 1", ":0\r\n"}, {"setnx nn 1", ":1\r\n"}, {"del n nn s", ":2\r\n"}, {"getdel s", "$3\r\nabc\r\n"}, {"expire nn 9", ":0\r\n"},
+		{"set h 1", "+OK\r\n"}, {"mset n 1 t 2", "+OK\r\n"},
 		{"incrbyfloat n 0.5", "$4\r\n41.5\r\n"}, {"setrange s 1 x", ":3\r\n"},
 		{"hset h f 9 x 1", ":1\r\n"}, {"hsetnx h f 9", ":0\r\n"}, {"hdel h f x", ":1\r\n"}, {"hincrby h f 1", ":2\r\n"}, {"hincrby h g 1", ":3\r\n"},
 		{"sadd t a c", ":1\r\n"}, {"srem t a c", ":1\r\n"},
@@ -216,7 +224,7 @@ func TestReadSetIsHeeded(t *testing.T) {
 		call := Call{data.Lookup(args[0]), args}
 		v := other.e.NewView()
 		var set ReadSet
-		set.Begin(v, other.space)
+		set.Begin(v, other.space, keys.AllSlots)
 		if err := set.Add(&call); err != nil {
 			t.Fatal(err)
 		}
@@ -263,7 +271,7 @@ func TestReadSetIsBounded(t *testing.T) {
 		}
 	}
 	var set ReadSet
-	set.Begin(nil, d.space)
+	set.Begin(nil, d.space, 0)
 	add(&set, "append", "long", "x")
 	add(&set, "hincrby", "h", "long", "1")
 	add(&set, "hset", "h", "long", "1") // the record is there already, and of the field only whether it is there
@@ -274,7 +282,7 @@ func TestReadSetIsBounded(t *testing.T) {
 	for i := range 2 * maxReads {
 		many = append(many, fmt.Sprint("k", i))
 	}
-	set.Begin(nil, d.space)
+	set.Begin(nil, d.space, 0)
 	if add(&set, many...); set.Reads != maxReads {
 		t.Errorf("%d reads of one call; want %d", set.Reads, maxReads)
 	}

@@ -14,7 +14,7 @@ var stringCommands = []*Command{
 		Doc: Doc{"Returns what a string key holds.", "1.0.0", "string", "O(1)"},
 	},
 	{
-		Name: "set", Arity: -3, Flags: FlagWrite | FlagDenyOOM, Write: set,
+		Name: "set", Arity: -3, Flags: FlagWrite | FlagDenyOOM, Write: set, Reads: Reads{Records: true, Blind: true},
 		Keys: oneKey("RW and ACCESS due to the optional `GET` argument", "RW", "access", "update", "variable_flags"),
 		Doc:  Doc{"Makes a key hold a string, whatever it held before; options say under which condition and for how long.", "1.0.0", "string", "O(1)"},
 	},
@@ -28,7 +28,7 @@ var stringCommands = []*Command{
 		Doc:  Doc{"Returns what several string keys hold, null for a key that is absent or no string.", "1.0.0", "string", "O(N) where N is the number of keys to retrieve."},
 	},
 	{
-		Name: "mset", Arity: -3, Flags: FlagWrite | FlagDenyOOM, Keys: allKeys(2, "OW", "update"), Write: mset, Split: SplitOK,
+		Name: "mset", Arity: -3, Flags: FlagWrite | FlagDenyOOM, Keys: allKeys(2, "OW", "update"), Write: mset, Reads: Reads{Records: true, Blind: true}, Split: SplitOK,
 		Tips: []string{"request_policy:multi_shard", "response_policy:all_succeeded"},
 		Doc:  Doc{"Makes each of several keys hold the string that follows it.", "1.0.1", "string", "O(N) where N is the number of keys to set."},
 	},
@@ -53,11 +53,11 @@ var stringCommands = []*Command{
 		Doc: Doc{"Adds bytes to the end of a string, made when the key is absent, and returns the new length.", "2.0.0", "string", "O(N) where N is the new length: the value is stored as a whole."},
 	},
 	{
-		Name: "setex", Arity: 4, Flags: FlagWrite | FlagDenyOOM, Keys: oneKey("", "OW", "update"), Write: setex,
+		Name: "setex", Arity: 4, Flags: FlagWrite | FlagDenyOOM, Keys: oneKey("", "OW", "update"), Write: setex, Reads: Reads{Records: true, Blind: true},
 		Doc: Doc{"Makes a key hold a string for so many seconds.", "2.0.0", "string", "O(1)"},
 	},
 	{
-		Name: "psetex", Arity: 4, Flags: FlagWrite | FlagDenyOOM, Keys: oneKey("", "OW", "update"), Write: psetex,
+		Name: "psetex", Arity: 4, Flags: FlagWrite | FlagDenyOOM, Keys: oneKey("", "OW", "update"), Write: psetex, Reads: Reads{Records: true, Blind: true},
 		Doc: Doc{"Makes a key hold a string for so many milliseconds.", "2.6.0", "string", "O(1)"},
 	},
 	{
@@ -268,7 +268,7 @@ func (w *Writer) store(key []byte, expireMS uint64, value []byte) error {
 	if w.mayBeBlind(slot) {
 		return w.setBlind(slot, key, expireMS, value)
 	}
-	old, err := w.loadIn(slot, key)
+	old, err := w.loadHead(slot, key)
 	if err != nil {
 		return err
 	}

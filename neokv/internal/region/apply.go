@@ -256,6 +256,7 @@ const keptArgs, keptReplyBytes = 1 << 12, 64 << 10
 func (m *machine) publish() {
 	m.r.legacyAt.Store(m.state.LegacyAt)
 	m.r.collectedAt.Store(m.state.CollectedAt)
+	m.r.collectedIn.Store(m.state.CollectedIn)
 	m.r.regionTime.Store(m.state.TimeMS)
 	m.r.applied.Store(m.state.ApplyIndex)
 }

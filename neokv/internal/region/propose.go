@@ -250,13 +250,17 @@ func (r *Replica) send(b *batch, term uint64, timeout time.Duration) (*dragonboa
 // readAhead looks up what the batch's commands will, so that the replicas need not, into b.reads, and returns the apply index that it holds
 // behind. It is not ok where there is nothing to send along; so where another batch is open, which comes between.
 func (r *Replica) readAhead(b *batch) (base uint64, ok bool) {
-	if !r.o.Knobs.ReadSets || !b.alone || len(b.buf) > entryHeaderBytes+int(r.o.Knobs.BatchMaxBytes) || !b.looksUp() {
+	unblind := r.collectedIn.Load()
+	if r.legacyAt.Load() != 0 {
+		unblind = keys.AllSlots
+	}
+	if !r.o.Knobs.ReadSets || !b.alone || len(b.buf) > entryHeaderBytes+int(r.o.Knobs.BatchMaxBytes) || !b.looksUp(unblind) {
 		return 0, false
 	}
 	base = r.applied.Load() // before the view: should that show more, another entry is the one behind base
 	view := r.o.Engine.NewView()
 	defer view.Close()
-	b.reads.Begin(view, r.machine.space)
+	b.reads.Begin(view, r.machine.space, unblind)
 	for _, part := range b.parts {
 		for i := range part.p.Run.Calls[part.from:part.to] {
 			if b.reads.Add(&part.p.Run.Calls[part.from+i]) != nil {
@@ -268,10 +272,10 @@ func (r *Replica) readAhead(b *batch) (base uint64, ok bool) {
 }
 
 // looksUp reports whether any of the batch's commands looks something up that its arguments name.
-func (b *batch) looksUp() bool {
+func (b *batch) looksUp(unblind uint64) bool {
 	for _, part := range b.parts {
 		for i := range part.p.Run.Calls[part.from:part.to] {
-			if part.p.Run.Calls[part.from+i].LooksUp() {
+			if part.p.Run.Calls[part.from+i].LooksUp(unblind) {
 				return true
 			}
 		}
