@@ -2,6 +2,7 @@ package neokv
 
 import (
 	"io"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -131,5 +132,58 @@ func TestExpiryBehindASlowClock(t *testing.T) {
 		expect(slow[1], "", "GET", key("long"))
 		s.move(region, slow[0])
 		expect(slow[0], "", "GET", key("long"))
+	})
+}
+
+// TestStalledDisk has the disk that all stores share take half a second for a sync, under load: the leaders are there, and stay.
+func TestStalledDisk(t *testing.T) {
+	var until atomic.Int64 // Unix ns
+	var faults store.Faults
+	faults.Log.BeforeSync = func() { time.Sleep(time.Until(time.Unix(0, until.Load()))) }
+	inBubble(t, faults, func(t *testing.T, s *sim, _ *caller) {
+		changes := func() (n uint64) {
+			for _, node := range s.c.nodes {
+				for _, r := range node.store.Load().Counters().Regions {
+					n += r.LeaderChanges.Load()
+				}
+			}
+			return n
+		}
+		stop := make(chan struct{})
+		var clients sync.WaitGroup
+		var done, refused atomic.Int64
+		for i := range 4 * simRegions {
+			clients.Go(func() {
+				c := s.newCaller(100 + i)
+				defer c.close()
+				for {
+					select {
+					case <-stop:
+						return
+					default:
+					}
+					ok, err := c.do(set, s.key('r', i%simRegions), "v")
+					s.fail(err)
+					if ok {
+						done.Add(1)
+					} else {
+						refused.Add(1)
+					}
+					time.Sleep(5 * time.Millisecond)
+				}
+			})
+		}
+		time.Sleep(time.Second)
+		before := changes()
+		for range 5 {
+			until.Store(time.Now().Add(500 * time.Millisecond).UnixNano())
+			time.Sleep(2 * time.Second)
+		}
+		close(stop)
+		clients.Wait()
+		if n := changes() - before; n > 0 || refused.Load() > 0 {
+			t.Errorf("%d changes of leader, %d writes without success; want none", n, refused.Load())
+		}
+		t.Logf("%d writes", done.Load())
 	})
 }

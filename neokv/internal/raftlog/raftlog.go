@@ -38,6 +38,8 @@ type Options struct {
 	Applied func(topology.RegionID) (uint64, error)
 	// Fence is told of a read error or a checksum mismatch.
 	Fence func(error)
+	// Stalls is told of the rounds that are synced, nil for nobody.
+	Stalls *Stalls
 	// Faults plants mistakes for tests that must catch them.
 	Faults Faults
 }
@@ -45,6 +47,8 @@ type Options struct {
 // Faults are planted mistakes; the zero value plants none.
 type Faults struct {
 	NoSync bool // what must be durable on return is not synced
+	// BeforeSync is no mistake but a disk that takes long: it runs before each round that is synced.
+	BeforeSync func()
 }
 
 // Log is the log store of all regions of a store. Methods that raftio.ILogDB has are documented there. All may run concurrently, as
@@ -77,6 +81,9 @@ func New(e *engine.Engine, o Options) *Log {
 	}
 	if o.Fence == nil {
 		o.Fence = func(error) {}
+	}
+	if o.Stalls == nil {
+		o.Stalls = NewStalls(0)
 	}
 	if o.Applied == nil {
 		o.Applied = func(topology.RegionID) (uint64, error) { return 0, nil }
@@ -193,7 +200,15 @@ func (l *Log) save(updates []pb.Update) error {
 		b.Close()
 		return nil
 	}
-	return l.commit(b, durable)
+	if !durable {
+		return l.commit(b, false)
+	}
+	l.o.Stalls.begin()
+	defer l.o.Stalls.end()
+	if f := l.o.Faults.BeforeSync; f != nil {
+		f()
+	}
+	return l.commit(b, true)
 }
 
 // pretend takes note of updates that a fenced store does not write.

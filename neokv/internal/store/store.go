@@ -81,6 +81,7 @@ type Store struct {
 	replicas atomic.Pointer[map[topology.RegionID]*region.Replica] // replaced whole; readers take no lock
 	counters counters
 	popped   redis.Memory
+	stalls   *raftlog.Stalls
 	cleaner  *region.Cleaner
 	reclaim  *region.Reclaimer
 	table    atomic.Pointer[route.Table]
@@ -130,6 +131,7 @@ func Open(o Options) (s *Store, err error) {
 		Knobs: o.Settings.Redis, Replicas: replicas, Rest: func() { s.engine.Rest() },
 	})
 	s.ctx, s.cancel = context.WithCancel(context.Background())
+	s.stalls = raftlog.NewStalls(o.Settings.Raft.RTT * time.Duration(o.Settings.Raft.ElectionTicks) / 3)
 	// First what cuts a store off whose disk fails, as it may at any moment from here on.
 	s.endpoint = o.Network.NewEndpoint(transport.Options{
 		Store: o.ID, Lease: o.Settings.Raft.Lease(), CommitInterval: o.Settings.Raft.RTT, Booting: o.Booting, Revoke: s.revoke, Forwarded: s.forwarded, Handle: s.handle, Faults: o.Faults.Transport,
@@ -174,6 +176,7 @@ func Open(o Options) (s *Store, err error) {
 		return s, err
 	}
 	s.wg.Go(s.run)
+	s.wg.Go(s.bridgeStalls)
 	s.cleaner.Start(s.ctx)
 	s.reclaim.Start(s.ctx)
 	return s, nil
@@ -238,7 +241,7 @@ func (s *Store) startHost() error {
 	knobs := s.o.Settings.Raft
 	s.log = raftlog.New(s.engine, raftlog.Options{
 		Sync: s.o.Settings.Engine.WALSync == "always", Applied: s.applied, Failed: s.o.FS.Failed, Fence: s.o.FS.Fence,
-		Faults: s.o.Faults.Log,
+		Stalls: s.stalls, Faults: s.o.Faults.Log,
 	})
 	// A step worker waits in a sync, and with it all regions that share it.
 	workers := config.EngineConfig{ExecShards: 8, CommitShards: 1, ApplyShards: 4, SnapshotShards: 2, CloseShards: 1}
@@ -382,6 +385,45 @@ func (s *Store) campaign(id topology.RegionID, replica topology.ReplicaID, voter
 		if !again() {
 			return
 		}
+	}
+}
+
+// bridgeStalls keeps leaders and followers what they are while the store's disk takes long for a sync. Raft waits for it, and handles no
+// messages; but its ticks add up, and behind the stall they would end the rule of leaders who have lost nobody, or make followers campaign
+// against leaders whose heartbeats are the next that they read, or which wait for the same disk. Whoever has a disk that works does not wait for
+// this store, and elects another leader as ever: all that this store's replicas have said and promised stands, and a term that is over is.
+func (s *Store) bridgeStalls() {
+	c := region.RaftConfig(0, 0, s.o.Settings.Raft)
+	tick := time.NewTicker(time.Duration(c.HeartbeatRTT) * s.o.Settings.Raft.RTT)
+	defer tick.Stop()
+	for {
+		select {
+		case <-s.ctx.Done():
+			return
+		case <-tick.C:
+		}
+		if !s.stalls.Now() {
+			continue
+		}
+		reassure := func(id topology.RegionID, self topology.ReplicaID, voters []topology.ReplicaID) {
+			if leader, term, ok, err := s.host.GetLeaderID(uint64(id)); err == nil && ok && leader != 0 {
+				s.endpoint.Reassure(id, self, topology.ReplicaID(leader), term, voters)
+			}
+		}
+		var voters []topology.ReplicaID
+		for _, replica := range *s.replicas.Load() {
+			r, self := replica.Region()
+			voters = voters[:0]
+			for _, p := range r.Peers {
+				voters = append(voters, p.Replica)
+			}
+			reassure(r.ID, self, voters)
+		}
+		voters = voters[:0]
+		for id := range meta.Members(s.o.Settings.Cluster.Stores) {
+			voters = append(voters, topology.ReplicaID(id))
+		}
+		reassure(topology.MetaRegion, topology.ReplicaID(s.o.ID), voters)
 	}
 }
 

@@ -101,6 +101,24 @@ func (e *Endpoint) Campaign(region topology.RegionID, replica topology.ReplicaID
 	}}})
 }
 
+// Reassure tells this store's replica of a region, which cannot listen, that nothing is wrong: a follower hears from its leader, a leader from its
+// followers. It is as if they had said no more than that they are there, and no lease follows from it.
+func (e *Endpoint) Reassure(region topology.RegionID, replica, leader topology.ReplicaID, term uint64, followers []topology.ReplicaID) {
+	m := pb.Message{Type: pb.Heartbeat, ShardID: uint64(region), From: uint64(leader), To: uint64(replica), Term: term}
+	if replica != leader {
+		e.receive(pb.MessageBatch{Requests: []pb.Message{m}})
+		return
+	}
+	var b pb.MessageBatch
+	for _, f := range followers {
+		if f != replica {
+			m.Type, m.From = pb.HeartbeatResp, uint64(f)
+			b.Requests = append(b.Requests, m)
+		}
+	}
+	e.receive(b)
+}
+
 // Isolate drops everything to and from the endpoint for good: the store has failed or was killed. It does not wait.
 func (e *Endpoint) Isolate() { e.silent.Store(true) }
 
