@@ -120,15 +120,19 @@ func pebbleOptions(o Options, share Share, ev *events) *pebble.Options {
 	for level := range opts.Levels {
 		compression := compressions[k.Compression](level)
 		opts.Levels[level] = pebble.LevelOptions{
-			BlockSize:    int(k.BlockSize),
-			Compression:  func() *sstable.CompressionProfile { return compression },
-			FilterPolicy: filter,
+			BlockSize:      int(k.BlockSize),
+			IndexBlockSize: indexBlockSize,
+			Compression:    func() *sstable.CompressionProfile { return compression },
+			FilterPolicy:   filter,
 		}
 	}
 	opts.Experimental.EnableDeleteOnlyCompactionExcises = func() bool { return true }
 	opts.Experimental.SpanPolicyFunc = spanPolicy
 	return opts
 }
+
+// indexBlockSize is how large the index of a table gets before it has an index of its own, which costs every read of the table a look.
+const indexBlockSize = 256 << 10
 
 // spanPolicy cuts tables where the keyspace changes, so that compactions of data do not drag the Raft log along. It also keeps
 // values beside their keys: by default Pebble takes what follows the Split prefix for a version and moves the values of all but
