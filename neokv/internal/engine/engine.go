@@ -45,6 +45,8 @@ type Engine struct {
 	backing uint64       // bytes of files that tables are a part of, as rewrite has left them
 
 	parking parking
+	depth   atomic.Int32 // sublevels of L0 as of the last Rest
+	missed  atomic.Int32 // see Latest: so many reads more go through Get
 
 	// The pools belong to the engine, not to the package, so that nothing crosses from one virtual-time bubble into the next.
 	views   sync.Pool
@@ -159,6 +161,7 @@ func (e *Engine) Rest() {
 	m := e.db.Metrics()
 	written := m.WAL.BytesIn - e.rested
 	e.rested = m.WAL.BytesIn
+	e.depth.Store(m.Levels[0].Sublevels)
 	switch {
 	case written >= restWrites:
 	case m.WAL.Size > restLog:

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"bytes"
+	"io"
 	"sync/atomic"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -15,6 +16,8 @@ type View struct {
 	iter *pebble.Iterator
 	err  error  // of opening iter
 	seen uint64 // see parking
+
+	value io.Closer // what Latest has returned, to be closed; nil for nothing
 
 	steps  int    // of iter, when a key was last found missing
 	absent []byte // a key that is known to be missing, since that was hard to find out; empty for none
@@ -32,14 +35,69 @@ func (e *Engine) NewView() *View {
 		return v
 	}
 	v := e.views.Get().(*View)
-	v.seen = e.parking.ended.Load() // before the iterator is opened
-	v.iter, v.err = e.db.NewIter(&pointOptions)
+	v.pin()
 	return v
+}
+
+// NewLazyView is NewView that pins the state only with the first call of Get or Iter.
+func (e *Engine) NewLazyView() *View {
+	if e.depth.Load() < deep {
+		return e.NewView()
+	}
+	return e.views.Get().(*View)
+}
+
+// pin opens the view's iterator, if it is not open yet.
+func (v *View) pin() {
+	if v.iter == nil && v.err == nil {
+		v.seen = v.engine.parking.ended.Load() // before the iterator is opened
+		v.iter, v.err = v.engine.db.NewIter(&pointOptions)
+	}
+}
+
+// deep is how many sublevels of L0 make it cheaper to look for a key in one after the other until it is found, as Latest does, than to seek in
+// all of them, as an iterator does (BenchmarkLatest).
+const deep = 3
+
+// missMemory is after how many reads of Latest that have found their keys it forgets one that has not.
+const missMemory = 64
+
+// Latest is Get of the present state, which is that of the view or newer: for who reads one key. A key that is not there costs it a look into a
+// table of the last level, whose filters it does not ask; so who reads such keys is served by Get.
+func (v *View) Latest(key []byte) (value []byte, ok bool, err error) {
+	e := v.engine
+	if v.iter != nil || e.missed.Load() > 0 {
+		value, ok, err = v.Get(key)
+		switch {
+		case !ok:
+			e.missed.Store(missMemory)
+		case e.missed.Load() > 0:
+			e.missed.Add(-1)
+		}
+		return value, ok, err
+	}
+	v.drop()
+	value, v.value, err = e.db.Get(key)
+	if err == pebble.ErrNotFound {
+		e.missed.Store(missMemory)
+		return nil, false, nil
+	}
+	return value, err == nil, err
+}
+
+// drop gives back what Latest has returned.
+func (v *View) drop() {
+	if v.value != nil {
+		_ = v.value.Close()
+		v.value = nil
+	}
 }
 
 // Get reads one key through the bloom filters of all levels. The value is valid until the next call on the view. Keys in
 // ascending order are cheapest.
 func (v *View) Get(key []byte) (value []byte, ok bool, err error) {
+	v.drop()
+	v.pin()
 	if v.err != nil {
 		return nil, false, v.err
 	}
@@ -78,6 +136,7 @@ func (v *View) missed(key []byte) {
 // Iter walks [lower, upper) of the view's state. The iterator must be closed before the view; other calls on the view leave it
 // alone. nil means no bound.
 func (v *View) Iter(lower, upper []byte) (*Iter, error) {
+	v.pin()
 	if v.err != nil {
 		return nil, v.err
 	}
@@ -93,6 +152,7 @@ func (v *View) Iter(lower, upper []byte) (*Iter, error) {
 // Close gives the view back.
 func (v *View) Close() {
 	v.iters.drop()
+	v.drop()
 	if v.iter == nil || v.iter.Error() != nil || !v.engine.parking.park(v) {
 		v.release()
 	}

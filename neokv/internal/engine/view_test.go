@@ -2,6 +2,7 @@ package engine
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"strconv"
 	"strings"
 	"sync"
@@ -11,6 +12,8 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+
+	"neokv.dev/neokv/internal/keys"
 )
 
 // parked is how many closed views wait for a read.
@@ -240,4 +243,112 @@ func TestParkedViewsKeepNoSpace(t *testing.T) {
 			must(t, e.Close())
 		}
 	})
+}
+
+// TestLatest reads keys of a deep engine both ways, and asks who has been read how.
+func TestLatest(t *testing.T) {
+	e := open(t, testOptions(t, vfs.NewMem()))
+	defer func() { must(t, e.Close()) }()
+	put := func(value string, keys ...int) {
+		b := e.NewBatch()
+		for _, i := range keys {
+			must(t, b.Set(metadataKey(i), []byte(value)))
+		}
+		must(t, b.Commit(false))
+	}
+	put("old", 1, 2, 3)
+	must(t, e.db.Flush())
+	put("new", 2)
+	b := e.NewBatch()
+	must(t, b.Delete(metadataKey(3)))
+	must(t, b.Commit(false))
+
+	e.depth.Store(deep)
+	v := e.NewLazyView()
+	want := func(i int, want string, pinned bool) {
+		t.Helper()
+		value, ok, err := v.Latest(metadataKey(i))
+		must(t, err)
+		if string(value) != want || ok != (want != "") {
+			t.Errorf("key %d: %q, %v; want %q", i, value, ok, want)
+		}
+		if (v.iter != nil) != pinned {
+			t.Errorf("key %d: pinned %v; want %v", i, v.iter != nil, pinned)
+		}
+	}
+	want(1, "old", false)
+	want(2, "new", false)
+	put("newest", 2)
+	want(2, "newest", false) // it is the latest
+	want(3, "", false)
+	for range missMemory { // once one was not there, they go through the filters
+		v.Close()
+		v = e.NewLazyView()
+		want(1, "old", true)
+	}
+	v.Close()
+	v = e.NewLazyView()
+	want(1, "old", false)
+	if value, ok, err := v.Get(metadataKey(2)); err != nil || !ok || string(value) != "newest" { // pinned now
+		t.Errorf("Get = %q, %v, %v", value, ok, err)
+	}
+	put("last", 2)
+	want(2, "newest", true)
+	v.Close()
+	e.depth.Store(deep - 1)
+	v = e.NewLazyView()
+	put("too late", 2)
+	want(2, "last", true)
+	v.Close()
+}
+
+// BenchmarkLatest reads keys that most sublevels of L0 hold, one per view.
+func BenchmarkLatest(b *testing.B) {
+	for _, depth := range []int{0, 2, 4, 8} {
+		o := testOptions(b, vfs.NewMem())
+		o.Knobs.MemtableSize, o.Knobs.BlockCache, o.Knobs.L0Compaction, o.Knobs.L0Stop = 128<<20, 256<<20, 100, 1000
+		e := open(b, o)
+		rng := rand.New(rand.NewPCG(1, 1))
+		value := make([]byte, keys.StringLen(64))
+		key := func() []byte { return metadataKey(rng.IntN(100_000)) }
+		fill := func(writes int) {
+			for range writes / 1000 {
+				batch := e.NewBatch()
+				for range 1000 {
+					must(b, batch.Set(key(), value))
+				}
+				must(b, batch.Commit(false))
+			}
+			must(b, e.db.Flush())
+		}
+		fill(500_000)
+		compact(b, e)
+		for range depth {
+			fill(60_000)
+		}
+		for _, way := range []struct {
+			name  string
+			depth int32
+		}{{"iterator", 0}, {"latest", deep}} {
+			b.Run(fmt.Sprintf("sublevels=%d/%s", depth, way.name), func(b *testing.B) {
+				e.depth.Store(way.depth)
+				e.missed.Store(0)
+				all := make([][]byte, 4096)
+				for i := range all {
+					for ok := false; !ok; _, ok = get(b, e, all[i]) {
+						all[i] = key()
+					}
+				}
+				b.ReportAllocs()
+				for i := 0; b.Loop(); i++ {
+					v := e.NewLazyView()
+					if _, ok, err := v.Latest(all[i%len(all)]); !ok || err != nil {
+						b.Fatal(ok, err)
+					}
+					v.Close()
+				}
+			})
+		}
+		must(b, e.Close())
+	}
 }

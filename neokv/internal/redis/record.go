@@ -37,9 +37,20 @@ func (rec *record) isNot(t keys.Type, out *Reply) bool {
 // instant.
 func (r *Reader) load(key []byte) (rec record, err error) { return r.loadIn(topology.SlotOf(key), key) }
 
+// loadOnly is load for a command that reads nothing else.
+func (r *Reader) loadOnly(key []byte) (rec record, err error) {
+	if r.Legacy { // it may be two reads
+		return r.load(key)
+	}
+	return r.counted(r.find(topology.SlotOf(key), key, r.View.Latest))
+}
+
 // loadIn is load where the slot is known.
 func (r *Reader) loadIn(slot topology.Slot, key []byte) (rec record, err error) {
-	rec, err = r.find(slot, key)
+	return r.counted(r.find(slot, key, r.View.Get))
+}
+
+func (r *Reader) counted(rec record, err error) (record, error) {
 	if rec.live {
 		r.Hits++
 	} else {
@@ -48,12 +59,12 @@ func (r *Reader) loadIn(slot topology.Slot, key []byte) (rec record, err error) 
 	return rec, err
 }
 
-func (r *Reader) find(slot topology.Slot, key []byte) (rec record, err error) {
+func (r *Reader) find(slot topology.Slot, key []byte, get func([]byte) ([]byte, bool, error)) (rec record, err error) {
 	if r.key == nil {
 		r.key = r.room[:0]
 	}
 	r.key = r.Space.AppendMetadata(r.key[:0], slot, key)
-	b, ok, err := r.View.Get(r.key)
+	b, ok, err := get(r.key)
 	if err != nil {
 		return rec, err
 	}

@@ -116,7 +116,7 @@ func allKeys(step int, flags ...string) []KeySpec {
 }
 
 func get(r *Reader, args [][]byte, out *Reply) error {
-	rec, err := r.load(args[1])
+	rec, err := r.loadOnly(args[1])
 	if err == nil && !rec.wrongType(out) {
 		rec.reply(out)
 	}
@@ -133,7 +133,7 @@ func (rec *record) reply(out *Reply) {
 }
 
 func strlen(r *Reader, args [][]byte, out *Reply) error {
-	rec, err := r.load(args[1])
+	rec, err := r.loadOnly(args[1])
 	if err != nil || rec.wrongType(out) {
 		return err
 	}
@@ -493,7 +493,7 @@ func getrange(r *Reader, args [][]byte, out *Reply) error {
 		out.Error(ErrNotInteger)
 		return nil
 	}
-	rec, err := r.load(args[1])
+	rec, err := r.loadOnly(args[1])
 	if err != nil || rec.wrongType(out) {
 		return err
 	}

@@ -111,7 +111,7 @@ func (r *Replica) read(run *redis.Run, deadline time.Time, anywhere bool) error 
 			rd.InstantMS = r.localTime(now)
 			rd.RegionTimeMS = rd.InstantMS
 		}
-		rd.View = r.o.Engine.NewView()
+		rd.View = r.o.Engine.NewLazyView()
 		err := rd.Execute(run)
 		rd.View.Close()
 		good := (l == nil || r.stillValid(l)) && r.epoch.Load() == epoch
