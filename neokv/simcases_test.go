@@ -187,3 +187,58 @@ func TestStalledDisk(t *testing.T) {
 		t.Logf("%d writes", done.Load())
 	})
 }
+
+// TestSlowDisk has every sync take longer than a stall is, and kills a store under load: the others elect leaders all the same.
+func TestSlowDisk(t *testing.T) {
+	var slow atomic.Bool
+	var faults store.Faults
+	faults.Log.BeforeSync = func() {
+		if slow.Load() {
+			time.Sleep(200 * time.Millisecond)
+		}
+	}
+	inBubble(t, faults, func(t *testing.T, s *sim, _ *caller) {
+		stop := make(chan struct{})
+		var clients sync.WaitGroup
+		for i := range 4 * simRegions {
+			clients.Go(func() {
+				c := s.newCaller(100 + i)
+				defer c.close()
+				for {
+					select {
+					case <-stop:
+						return
+					case <-time.After(5 * time.Millisecond):
+					}
+					_, err := c.do(set, s.key('r', i%simRegions), "v")
+					s.fail(err)
+				}
+			})
+		}
+		time.Sleep(time.Second)
+		slow.Store(true)
+		time.Sleep(3 * time.Second)
+		for region := topology.RegionID(1); region <= simRegions; region++ {
+			if at, _ := s.leader(region); at == nil {
+				t.Errorf("region %d has no leader while syncs are slow", region)
+			}
+		}
+		victim, _ := s.leader(1)
+		s.kill(100, s.random(1), victim)
+		begun := time.Now()
+		for region := topology.RegionID(1); region <= simRegions; region++ {
+			for at, _ := s.leader(region); (at == nil || at == victim) && time.Since(begun) < 40*time.Second; at, _ = s.leader(region) {
+				time.Sleep(10 * time.Millisecond)
+			}
+		}
+		if took := time.Since(begun); took > 30*time.Second {
+			t.Errorf("leaders after %s", took)
+		} else {
+			t.Logf("leaders after %s", took)
+		}
+		slow.Store(false)
+		s.restart(victim)
+		close(stop)
+		clients.Wait()
+	})
+}

@@ -28,7 +28,8 @@ func (s *Stalls) end() {
 	s.under.Add(-1)
 }
 
-// Now reports whether there is a stall.
-func (s *Stalls) Now() bool {
-	return s.under.Load() > 0 && time.Since(s.base)-time.Duration(s.progress.Load()) >= s.least
+// Now reports whether there is a stall, and since when.
+func (s *Stalls) Now() (since time.Time, ok bool) {
+	since = s.base.Add(time.Duration(s.progress.Load()))
+	return since, s.under.Load() > 0 && time.Since(since) >= s.least
 }

@@ -84,6 +84,12 @@ func (s *ReadSet) Begin(v *engine.View, space keys.Space, unblind uint64) {
 	}
 }
 
+// Recycle gives up the memory that a large call has made.
+func (s *ReadSet) Recycle() {
+	s.Bytes, s.reads, s.key = kept(s.Bytes, 2*maxReadSet), kept(s.reads, maxReadSet), kept(s.key, maxScratchBytes)
+	s.view = nil
+}
+
 // Add looks up what a write will. An error is the engine's.
 func (s *ReadSet) Add(c *Call) error {
 	s.reads, s.count = s.reads[:0], 0
@@ -222,7 +228,7 @@ func (w *Writer) Expect(args [][]byte, set []byte) (rest []byte, err error) {
 		what := next()
 		place, kind := what/readKinds, what%readKinds
 		element := kind == readValue || kind == readPresence
-		if place >= uint64(len(args)) {
+		if place >= uint64(len(args)) || element && len(args) < 2 {
 			return nil, errReadSet
 		}
 		if element && !begun {
@@ -264,6 +270,6 @@ func (w *Writer) expectation() *engine.Known {
 		w.expected = append(w.expected, engine.Known{})
 	}
 	k := &w.expected[n]
-	k.Value = nil
+	k.Key, k.Value = kept(k.Key, maxScratchBytes), nil
 	return k
 }

@@ -176,6 +176,13 @@ func (w *Writer) Follow(index uint64) {
 // Forget gives up what is kept in memory for speed.
 func (w *Writer) Forget() { w.popped.forgetAll() }
 
+// Release lets the memory of entries go.
+func (w *Writer) Release() {
+	for i, all := 0, w.expected[:cap(w.expected)]; i < len(all); i++ {
+		all[i].Value = nil
+	}
+}
+
 // Run runs a write command, whose Write is not nil, as its function's comment says.
 func (w *Writer) Run(c *Command, args [][]byte, out *Reply) error {
 	w.Follow(w.Index)

@@ -296,12 +296,13 @@ func TestReadSetIsBounded(t *testing.T) {
 
 // FuzzReadSet gives a writer any bytes for a read set: it takes them or says what is wrong.
 func FuzzReadSet(f *testing.F) {
-	for _, set := range []string{"", "\x00", "\x01\x04\x03ab", "\x02\x04\x00\x09\x00\x00\x00\x00\x00\x00\x00\x07\x02x", "\x01\x0a\x00\x00\x00\x00\x00\x00\x00\x07\x01\x00"} {
+	for _, set := range []string{"", "\x00", "\x01\x04\x03ab", "\x02\x04\x00\x09\x00\x00\x00\x00\x00\x00\x00\x07\x02x", "\x01\x03\x00\x00\x00\x00\x00\x00\x00\x07\x01\x00", "\x01\x0a\x00\x00\x00\x00\x00\x00\x00\x07\x01\x00"} {
 		f.Add([]byte(set))
 	}
 	d := newRegion(f)
-	args := [][]byte{[]byte("hset"), []byte("h"), []byte("f"), []byte("v")}
 	f.Fuzz(func(t *testing.T, set []byte) {
+		args := [][]byte{[]byte("hset"), []byte("h"), []byte("f"), []byte("v")}
+		args = args[:1+len(set)%4]
 		b := d.e.NewBatch()
 		defer b.Close()
 		w := Writer{Batch: b, Space: d.space, State: new(keys.RegionState)}

@@ -99,6 +99,7 @@ func (m *machine) Update(entries []sm.Entry) ([]sm.Entry, error) {
 		}
 	}
 	m.settle(b)
+	w.Release()
 	m.publish()
 	r.notice(w.SoonestMS)
 	r.orphaned(w.Orphans, w.Flushed)
@@ -241,6 +242,9 @@ func (m *machine) apply(w *redis.Writer, e *sm.Entry) error {
 		}
 		run.Ends = append(run.Ends, len(run.Out.Buf))
 		call++
+	}
+	if len(reads) > 0 {
+		return fmt.Errorf("decode entry: %d bytes of the read set are left over", len(reads))
 	}
 	r.counters.AppliedCommands.Add(n)
 	if cap(m.args) > keptArgs {

@@ -40,7 +40,10 @@ type batch struct {
 	sequence uint64
 	tooLarge int  // bytes of its only command, which no entry has room for; 0: there is none in it
 	alone    bool // no other one was open when it was formed
-	reads    redis.ReadSet
+	// Whether there are commands in it that look something up, and such that do where their slot may hold a collection.
+	looks, looksUnblind bool
+	reads               redis.ReadSet
+	args                [][]byte // scratch
 	// applied and err are written by whoever claims the batch, and may be read after finished.
 	applied bool
 	index   uint64 // of the entry, once it is applied
@@ -182,6 +185,8 @@ func (r *Replica) form() *batch {
 				b.tooLarge = n
 			} else {
 				b.buf = appendCall(b.buf, c)
+				b.looks = b.looks || c.LooksUp(0)
+				b.looksUnblind = b.looksUnblind || c.LooksUp(keys.AllSlots)
 			}
 			b.commands++
 			p.next++
@@ -248,39 +253,31 @@ func (r *Replica) send(b *batch, term uint64, timeout time.Duration) (*dragonboa
 }
 
 // readAhead looks up what the batch's commands will, so that the replicas need not, into b.reads, and returns the apply index that it holds
-// behind. It is not ok where there is nothing to send along; so where another batch is open, which comes between.
+// behind. It is not ok where there is nothing to send along; so where another batch is open, which comes between. The commands are read from the
+// entry: the runs may be back with their owners, if the batch has been claimed meanwhile.
 func (r *Replica) readAhead(b *batch) (base uint64, ok bool) {
 	unblind := r.collectedIn.Load()
 	if r.legacyAt.Load() != 0 {
 		unblind = keys.AllSlots
 	}
-	if !r.o.Knobs.ReadSets || !b.alone || len(b.buf) > entryHeaderBytes+int(r.o.Knobs.BatchMaxBytes) || !b.looksUp(unblind) {
+	if !b.looks && (!b.looksUnblind || unblind == 0) || !r.o.Knobs.ReadSets || !b.alone ||
+		len(b.buf) > entryHeaderBytes+int(r.o.Knobs.BatchMaxBytes) {
 		return 0, false
 	}
 	base = r.applied.Load() // before the view: should that show more, another entry is the one behind base
 	view := r.o.Engine.NewView()
 	defer view.Close()
 	b.reads.Begin(view, r.machine.space, unblind)
-	for _, part := range b.parts {
-		for i := range part.p.Run.Calls[part.from:part.to] {
-			if b.reads.Add(&part.p.Run.Calls[part.from+i]) != nil {
-				return 0, false // apply meets the same, and fences the store
-			}
+	for rest := b.buf[entryHeaderBytes:]; len(rest) > 0; {
+		var err error
+		if b.args, rest, err = parseCall(rest, b.args[:0]); err == nil {
+			err = b.reads.Add(&redis.Call{Command: redis.Lookup(b.args[0]), Args: b.args})
+		}
+		if err != nil {
+			return 0, false // apply meets the same, and fences the store
 		}
 	}
 	return base, b.reads.Reads > 0
-}
-
-// looksUp reports whether any of the batch's commands looks something up that its arguments name.
-func (b *batch) looksUp(unblind uint64) bool {
-	for _, part := range b.parts {
-		for i := range part.p.Run.Calls[part.from:part.to] {
-			if part.p.Run.Calls[part.from+i].LooksUp(unblind) {
-				return true
-			}
-		}
-	}
-	return false
 }
 
 // see sees one place in flight through: its batch, and then batch after batch as long as runs wait.
@@ -375,7 +372,9 @@ func (r *Replica) recycle(b *batch) {
 	default:
 	}
 	clear(b.parts)
-	*b = batch{buf: b.buf[:entryHeaderBytes], parts: b.parts[:0], reads: b.reads, finished: b.finished, returned: b.returned}
+	clear(b.args)
+	b.reads.Recycle()
+	*b = batch{buf: b.buf[:entryHeaderBytes], parts: b.parts[:0], reads: b.reads, args: b.args, finished: b.finished, returned: b.returned}
 	r.proposer.free = append(r.proposer.free, b)
 }
 

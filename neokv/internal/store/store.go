@@ -390,24 +390,29 @@ func (s *Store) campaign(id topology.RegionID, replica topology.ReplicaID, voter
 
 // bridgeStalls keeps leaders and followers what they are while the store's disk takes long for a sync. Raft waits for it, and handles no
 // messages; but its ticks add up, and behind the stall they would end the rule of leaders who have lost nobody, or make followers campaign
-// against leaders whose heartbeats are the next that they read, or which wait for the same disk. Whoever has a disk that works does not wait for
-// this store, and elects another leader as ever: all that this store's replicas have said and promised stands, and a term that is over is.
+// against leaders whose heartbeats are the next that they read, or which wait for the same disk. It speaks only for those who were there when the
+// stall began: who is silent between two stalls is taken for dead as ever, by a store whose disk is always slow, too.
 func (s *Store) bridgeStalls() {
 	c := region.RaftConfig(0, 0, s.o.Settings.Raft)
-	tick := time.NewTicker(time.Duration(c.HeartbeatRTT) * s.o.Settings.Raft.RTT)
+	heartbeat := time.Duration(c.HeartbeatRTT) * s.o.Settings.Raft.RTT
+	election := time.Duration(c.ElectionRTT) * s.o.Settings.Raft.RTT
+	tick := time.NewTicker(heartbeat)
 	defer tick.Stop()
+	var last time.Time
 	for {
 		select {
 		case <-s.ctx.Done():
 			return
 		case <-tick.C:
 		}
-		if !s.stalls.Now() {
+		began, ok := s.stalls.Now()
+		if !ok || time.Since(last) < election/2 {
 			continue
 		}
+		last = time.Now()
 		reassure := func(id topology.RegionID, self topology.ReplicaID, voters []topology.ReplicaID) {
 			if leader, term, ok, err := s.host.GetLeaderID(uint64(id)); err == nil && ok && leader != 0 {
-				s.endpoint.Reassure(id, self, topology.ReplicaID(leader), term, voters)
+				s.endpoint.Reassure(id, self, topology.ReplicaID(leader), term, voters, began.Add(-election/2))
 			}
 		}
 		var voters []topology.ReplicaID

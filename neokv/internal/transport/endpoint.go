@@ -101,22 +101,26 @@ func (e *Endpoint) Campaign(region topology.RegionID, replica topology.ReplicaID
 	}}})
 }
 
-// Reassure tells this store's replica of a region, which cannot listen, that nothing is wrong: a follower hears from its leader, a leader from its
-// followers. It is as if they had said no more than that they are there, and no lease follows from it.
-func (e *Endpoint) Reassure(region topology.RegionID, replica, leader topology.ReplicaID, term uint64, followers []topology.ReplicaID) {
-	m := pb.Message{Type: pb.Heartbeat, ShardID: uint64(region), From: uint64(leader), To: uint64(replica), Term: term}
-	if replica != leader {
-		e.receive(pb.MessageBatch{Requests: []pb.Message{m}})
-		return
-	}
+// Reassure tells this store's replica of a region, which cannot listen, that nothing is wrong, on behalf of those that have been heard of since an
+// instant: a follower hears from its leader, a leader from its followers. It is as if they had said no more than that they are there, and no
+// lease follows from it.
+func (e *Endpoint) Reassure(region topology.RegionID, replica, leader topology.ReplicaID, term uint64, followers []topology.ReplicaID, since time.Time) {
 	var b pb.MessageBatch
-	for _, f := range followers {
-		if f != replica {
-			m.Type, m.From = pb.HeartbeatResp, uint64(f)
-			b.Requests = append(b.Requests, m)
+	add := func(t pb.MessageType, from topology.ReplicaID) {
+		if e.filter.heardSince(region, uint64(from), since) {
+			b.Requests = append(b.Requests, pb.Message{Type: t, ShardID: uint64(region), From: uint64(from), To: uint64(replica), Term: term})
 		}
 	}
-	e.receive(b)
+	if replica != leader {
+		add(pb.Heartbeat, leader)
+	} else {
+		for _, f := range followers {
+			if f != replica {
+				add(pb.HeartbeatResp, f)
+			}
+		}
+	}
+	e.deliver(b, func(*pb.Message) {})
 }
 
 // Isolate drops everything to and from the endpoint for good: the store has failed or was killed. It does not wait.
@@ -244,6 +248,12 @@ func (e *Endpoint) arrive(l *line, b pb.MessageBatch) {
 
 // receive hands a batch to the store's NodeHost, which copies what it keeps.
 func (e *Endpoint) receive(b pb.MessageBatch) {
+	now := time.Now()
+	e.deliver(b, func(m *pb.Message) { e.filter.in(m, now) })
+}
+
+// deliver is receive with what is to be done with each message before.
+func (e *Endpoint) deliver(b pb.MessageBatch, note func(*pb.Message)) {
 	if e.silent.Load() {
 		return
 	}
@@ -253,7 +263,7 @@ func (e *Endpoint) receive(b pb.MessageBatch) {
 		return
 	}
 	for i := range b.Requests {
-		e.filter.in(&b.Requests[i])
+		note(&b.Requests[i])
 	}
 	e.delivered.Add(int64(len(b.Requests)))
 	b.DeploymentId, b.BinVer = e.raft.deployment, raftio.TransportBinVersion

@@ -77,11 +77,12 @@ type filter struct {
 // support is what a store has said about the leadership of a region.
 type support struct {
 	mu       sync.Mutex
-	unknown  time.Time // what an earlier endpoint of the store may have promised has ended by then
-	promised time.Time // what this one has promised ends then
-	given    uint64    // largest term for which support has left
-	ordered  uint64    // largest term whose leader has told a replica here to campaign by TimeoutNow
-	asked    uint64    // largest term in which a replica here has asked for votes
+	heard    map[uint64]time.Time // when a replica was last heard of as leader or follower; see Reassure
+	unknown  time.Time            // what an earlier endpoint of the store may have promised has ended by then
+	promised time.Time            // what this one has promised ends then
+	given    uint64               // largest term for which support has left
+	ordered  uint64               // largest term whose leader has told a replica here to campaign by TimeoutNow
+	asked    uint64               // largest term in which a replica here has asked for votes
 	// The latest marked campaign that asked this store for its vote.
 	term, candidate uint64
 	kind            campaign
@@ -139,8 +140,16 @@ func (f *filter) fresh(region topology.RegionID) {
 }
 
 // in takes note of a message on its way to the store's replicas. It runs before they see it.
-func (f *filter) in(m *pb.Message) {
+func (f *filter) in(m *pb.Message, now time.Time) {
 	switch {
+	case m.Type == pb.Heartbeat || m.Type == pb.HeartbeatResp || m.Type == pb.Replicate || m.Type == pb.ReplicateResp:
+		s := f.of(topology.RegionID(m.ShardID))
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.heard == nil {
+			s.heard = make(map[uint64]time.Time)
+		}
+		s.heard[m.From] = now
 	case m.Type == pb.TimeoutNow:
 		s := f.of(topology.RegionID(m.ShardID))
 		s.mu.Lock()
@@ -187,6 +196,14 @@ func (f *filter) out(m *pb.Message, now time.Time) verdict {
 	default:
 		return pass
 	}
+}
+
+// heardSince reports whether a replica of a region has been heard of since an instant.
+func (f *filter) heardSince(region topology.RegionID, replica uint64, since time.Time) bool {
+	s := f.of(region)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.heard[replica].After(since)
 }
 
 // promise judges H(term).

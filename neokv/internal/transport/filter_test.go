@@ -171,7 +171,7 @@ func TestFilter(t *testing.T) {
 				revoked = nil
 				s.m.ShardID = 9
 				if s.in {
-					f.in(&s.m)
+					f.in(&s.m, start)
 					continue
 				}
 				got := f.out(&s.m, start.Add(time.Duration(s.ms)*time.Millisecond))
@@ -230,7 +230,7 @@ func TestFilterMarksBootingCampaign(t *testing.T) {
 		t.Errorf("hint of a campaign nobody ordered = %d, want %d", m.Hint, uint64(bootHint))
 	}
 	in := timeoutNow(1, 2, 6)
-	f.in(&in)
+	f.in(&in, start)
 	m = askMarked(2, 7, 2)
 	if f.out(&m, start); m.Hint != 2 {
 		t.Errorf("hint of an ordered campaign = %d, want the candidate, 2", m.Hint)
@@ -246,7 +246,7 @@ func TestFilterBootingCampaignArrivesLate(t *testing.T) {
 	}{{true, pass}, {false, withheld}} {
 		f := newFilter(testLease, start, c.booting, false, nil)
 		asked, granted := askMarked(3, 7, bootHint), vote(3, 7)
-		f.in(&asked)
+		f.in(&asked, start)
 		if got := f.out(&granted, start); got != c.want {
 			t.Errorf("vote of an endpoint that boots with the cluster %v: %d, want %d", c.booting, got, c.want)
 		}
