@@ -135,6 +135,36 @@ func TestExpiryBehindASlowClock(t *testing.T) {
 	})
 }
 
+// writers keep all regions busy until stop has returned; they count their writes, and those of them without success.
+func (s *sim) writers() (writes, refused *atomic.Int64, stop func()) {
+	writes, refused = new(atomic.Int64), new(atomic.Int64)
+	over := make(chan struct{})
+	var clients sync.WaitGroup
+	for i := range 4 * simRegions {
+		clients.Go(func() {
+			c := s.newCaller(100 + i)
+			defer c.close()
+			for {
+				select {
+				case <-over:
+					return
+				case <-time.After(5 * time.Millisecond):
+				}
+				ok, err := c.do(set, s.key('r', i%simRegions), "v")
+				s.fail(err)
+				writes.Add(1)
+				if !ok {
+					refused.Add(1)
+				}
+			}
+		})
+	}
+	return writes, refused, func() {
+		close(over)
+		clients.Wait()
+	}
+}
+
 // TestStalledDisk has the disk that all stores share take half a second for a sync, under load: the leaders are there, and stay.
 func TestStalledDisk(t *testing.T) {
 	var until atomic.Int64 // Unix ns
@@ -149,42 +179,18 @@ func TestStalledDisk(t *testing.T) {
 			}
 			return n
 		}
-		stop := make(chan struct{})
-		var clients sync.WaitGroup
-		var done, refused atomic.Int64
-		for i := range 4 * simRegions {
-			clients.Go(func() {
-				c := s.newCaller(100 + i)
-				defer c.close()
-				for {
-					select {
-					case <-stop:
-						return
-					default:
-					}
-					ok, err := c.do(set, s.key('r', i%simRegions), "v")
-					s.fail(err)
-					if ok {
-						done.Add(1)
-					} else {
-						refused.Add(1)
-					}
-					time.Sleep(5 * time.Millisecond)
-				}
-			})
-		}
+		writes, refused, stop := s.writers()
 		time.Sleep(time.Second)
 		before := changes()
 		for range 5 {
 			until.Store(time.Now().Add(500 * time.Millisecond).UnixNano())
 			time.Sleep(2 * time.Second)
 		}
-		close(stop)
-		clients.Wait()
+		stop()
 		if n := changes() - before; n > 0 || refused.Load() > 0 {
 			t.Errorf("%d changes of leader, %d writes without success; want none", n, refused.Load())
 		}
-		t.Logf("%d writes", done.Load())
+		t.Logf("%d writes", writes.Load())
 	})
 }
 
@@ -198,23 +204,7 @@ func TestSlowDisk(t *testing.T) {
 		}
 	}
 	inBubble(t, faults, func(t *testing.T, s *sim, _ *caller) {
-		stop := make(chan struct{})
-		var clients sync.WaitGroup
-		for i := range 4 * simRegions {
-			clients.Go(func() {
-				c := s.newCaller(100 + i)
-				defer c.close()
-				for {
-					select {
-					case <-stop:
-						return
-					case <-time.After(5 * time.Millisecond):
-					}
-					_, err := c.do(set, s.key('r', i%simRegions), "v")
-					s.fail(err)
-				}
-			})
-		}
+		_, _, stop := s.writers()
 		time.Sleep(time.Second)
 		slow.Store(true)
 		time.Sleep(3 * time.Second)
@@ -238,7 +228,6 @@ func TestSlowDisk(t *testing.T) {
 		}
 		slow.Store(false)
 		s.restart(victim)
-		close(stop)
-		clients.Wait()
+		stop()
 	})
 }

@@ -268,20 +268,11 @@ func lateWrites(s *sim, random *rand.Rand) {
 		if home == nil {
 			continue
 		}
-		s.gate.arm(region, term)
 		key := s.key('r', int(region)-1)
-		var wg sync.WaitGroup
-		wg.Go(func() {
+		s.hold(region, term, func() error {
 			_, err := c.do(set, key, fmt.Sprintf("late-%d", n))
-			s.fail(err)
-		})
-		timeout := time.NewTimer(time.Second)
-		select {
-		case <-s.gate.held:
-		case <-timeout.C:
-		}
-		timeout.Stop()
-		if s.gate.disarm() {
+			return err
+		}, func() {
 			away := s.others(home)[random.IntN(2)]
 			s.move(region, away)
 			_, err := between.do(set, key, fmt.Sprintf("away-%d", n))
@@ -291,10 +282,26 @@ func lateWrites(s *sim, random *rand.Rand) {
 				_, err = between.do(set, key, fmt.Sprintf("back-%d", n))
 				s.fail(err)
 			}
-			close(s.gate.release)
-		}
-		wg.Wait()
+		})
 	}
+}
+
+// hold runs a write to a region which the gate holds, if it comes there, while during runs.
+func (s *sim) hold(region topology.RegionID, term uint64, write func() error, during func()) {
+	s.gate.arm(region, term)
+	var wg sync.WaitGroup
+	wg.Go(func() { s.fail(write()) })
+	timeout := time.NewTimer(time.Second)
+	select {
+	case <-s.gate.held:
+	case <-timeout.C:
+	}
+	timeout.Stop()
+	if s.gate.disarm() {
+		during()
+		close(s.gate.release)
+	}
+	wg.Wait()
 }
 
 // overtaken holds an increment that has looked its counter up, and has another one overtake it.
@@ -308,25 +315,12 @@ func overtaken(s *sim, random *rand.Rand) {
 		if home == nil {
 			continue
 		}
-		s.gate.arm(region, term)
 		key := s.key('c', int(region)-1)
-		var wg sync.WaitGroup
-		wg.Go(func() {
+		increment := func(c *caller) error {
 			_, err := c.do(incr, key, "")
-			s.fail(err)
-		})
-		timeout := time.NewTimer(time.Second)
-		select {
-		case <-s.gate.held:
-		case <-timeout.C:
+			return err
 		}
-		timeout.Stop()
-		if s.gate.disarm() {
-			_, err := other.do(incr, key, "")
-			s.fail(err)
-			close(s.gate.release)
-		}
-		wg.Wait()
+		s.hold(region, term, func() error { return increment(c) }, func() { s.fail(increment(other)) })
 	}
 }
 
