@@ -139,7 +139,7 @@ func (m *machine) commit(b *engine.Batch) error {
 		return err
 	}
 	if m.r.o.Faults.SplitApply {
-		if err := b.Commit(false); err != nil {
+		if err := b.Commit(true); err != nil { // synced, so that any crash before the next sync tears the two apart
 			return err
 		}
 		b = m.r.o.Engine.NewBatch()
