@@ -55,6 +55,11 @@ var plantedPlans = []plan{
 		lanes:    []func(*sim, *rand.Rand){overtaken}, clients: 2, each: 50 * time.Millisecond, mix: "RW+#",
 	},
 	{
+		name: "rows-kept", mistake: "rows of an earlier term are taken for the present records", bound: 1,
+		plant: func(f *store.Faults) { f.Region.KeptRows = true },
+		lanes: []func(*sim, *rand.Rand){returning}, clients: 2, each: 50 * time.Millisecond, mix: "RW+#",
+	},
+	{
 		name: "follower-read", mistake: "a follower reads without an index", bound: 1,
 		plant: func(f *store.Faults) { f.Region.NoReadIndex = true },
 		lanes: []func(*sim, *rand.Rand){slowFollowers}, clients: 6, each: 10 * time.Millisecond, mix: "RW+#",
@@ -283,6 +288,29 @@ func lateWrites(s *sim, random *rand.Rand) {
 				s.fail(err)
 			}
 		})
+	}
+}
+
+// returning reads a register, moves its leadership away, writes it there, moves leadership back, and reads again.
+func returning(s *sim, random *rand.Rand) {
+	c := s.newCaller(300)
+	defer c.close()
+	for n := 0; s.sleep(time.Duration(50+random.IntN(200)) * time.Millisecond); n++ {
+		region := topology.RegionID(1 + random.IntN(simRegions))
+		home, _ := s.leader(region)
+		if home == nil {
+			continue
+		}
+		key := s.key('r', int(region)-1)
+		do := func(k kind, value string) {
+			_, err := c.do(k, key, value)
+			s.fail(err)
+		}
+		do(get, "")
+		s.move(region, s.others(home)[random.IntN(2)])
+		do(set, fmt.Sprintf("away-%d", n))
+		s.move(region, home)
+		do(get, "")
 	}
 }
 

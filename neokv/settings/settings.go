@@ -27,6 +27,7 @@ type Engine struct {
 	BloomBits             int           `key:"bloom_bits" min:"0" max:"32" help:"bloom filter bits per key, 0 for no filters"`
 	BloomPrefix           string        `key:"bloom_prefix" oneof:"region,collection,key" help:"how much of a key the bloom filters see"`
 	BlockCache            Bytes         `key:"block_cache" min:"1MiB" max:"1TiB" help:"block cache of the process, memtables not included"`
+	RowCache              Bytes         `key:"row_cache" min:"0" max:"1TiB" help:"row cache of the process: records that leaders have written or read last, found without a look into Pebble by commands that read a single key; 0 for none"`
 	BlockSize             Bytes         `key:"block_size" min:"1KiB" max:"1MiB" help:"size of a data block before compression"`
 	L0Compaction          int           `key:"l0_compaction" min:"1" max:"100" help:"a compaction starts at half as many L0 sublevels"`
 	L0Stop                int           `key:"l0_stop" min:"2" max:"1000" help:"L0 sublevels at which writes stop"`
@@ -100,7 +101,7 @@ func Default() Settings {
 		Cluster: Cluster{Stores: 3, Replicas: 3, Regions: 8},
 		Engine: Engine{
 			MemtableSize: 48 << 20, MemtableCount: 4, BloomBits: 10, BloomPrefix: "key",
-			BlockCache: 256 << 20, BlockSize: 16 << 10, L0Compaction: 16, L0Stop: 64, CompactionConcurrency: 3,
+			BlockCache: 256 << 20, RowCache: 64 << 20, BlockSize: 16 << 10, L0Compaction: 16, L0Stop: 64, CompactionConcurrency: 3,
 			TargetFileSize: 4 << 20, LevelBase: 64 << 20, Compression: "snappy", OpenFiles: 1024, WALSync: "always", SharedSync: true,
 		},
 		Raft: Raft{

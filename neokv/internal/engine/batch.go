@@ -37,6 +37,8 @@ type Batch struct {
 	deaf      bool // to Expect
 
 	deleted uint64 // keys, one by one
+	sorted  bool   // no two writes are of the same key
+	rows    rowChanges
 }
 
 func newBatch(e *Engine) *Batch {
@@ -51,6 +53,9 @@ func (e *Engine) NewBatch() *Batch {
 	b.batch = e.db.NewBatch()
 	return b
 }
+
+// Keep has the batch bring a region's rows, nil for none, up to date with the records that it writes.
+func (b *Batch) Keep(rows *Rows) { b.rows.of = rows }
 
 // Set records a write; key and value are copied.
 func (b *Batch) Set(key, value []byte) error { return b.batch.Set(key, value, nil) }
@@ -77,7 +82,7 @@ func (b *Batch) SetDeferred(keyBytes, valueBytes int) *pebble.DeferredBatchOp {
 // aheadBytes is how large a batch may be for SetAhead to be no more than Set, and how much SetAhead commits at a time.
 const aheadBytes = 1 << 20
 
-// SetAhead records a write that nobody notices before the batch is committed, since all that refers to the key is in the batch. So it
+// SetAhead records a write that nobody notices before the batch is committed, since all that refers to the key is in the batch; it is no record of redis_metadata. So it
 // need not wait for the batch: of many such writes only the first are part of it, the others are committed before it in steps, so that
 // memory stays bounded. Should the batch never be committed, they are left over; whoever makes the same batch again writes over them.
 // Reads of the batch see them.
@@ -251,7 +256,7 @@ func (b *Batch) Commit(sync bool) error {
 		err = b.sort()
 	}
 	if err == nil {
-		err = b.engine.apply(b.batch, opts)
+		err = b.apply(opts)
 	}
 	if err != nil {
 		b.batch = nil // Pebble may still hold it
@@ -260,6 +265,20 @@ func (b *Batch) Commit(sync bool) error {
 	b.engine.deleted.Add(b.deleted)
 	b.Close()
 	return err
+}
+
+func (b *Batch) apply(opts *pebble.WriteOptions) error {
+	if b.rows.of == nil {
+		return b.engine.apply(b.batch, opts)
+	}
+	return b.engine.parking.change(func() error {
+		b.rows.begin(b.batch, b.ranges > 0)
+		err := b.engine.db.Apply(b.batch, opts)
+		if err == nil {
+			b.rows.end(b.sorted)
+		}
+		return err
+	})
 }
 
 func (e *Engine) apply(b *pebble.Batch, opts *pebble.WriteOptions) error {
@@ -283,7 +302,8 @@ func (b *Batch) Close() {
 	}
 	b.over.reset()
 	b.known, b.deaf = nil, false
-	b.deleted, b.ranges, b.indexed = 0, 0, false
+	b.rows.reset()
+	b.deleted, b.ranges, b.indexed, b.sorted = 0, 0, false, false
 	b.engine.batches.Put(b)
 }
 

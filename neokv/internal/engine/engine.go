@@ -42,11 +42,14 @@ type Engine struct {
 	deleted atomic.Uint64
 	settled atomic.Int64 // Unix ms of the last flush by settle
 	rested  uint64       // bytes of batches as of the last Rest
+	still   int          // calls of Rest since more than a little was written
 	backing uint64       // bytes of files that tables are a part of, as rewrite has left them
 
 	parking parking
+	rows    *rowCache    // nil for none
 	depth   atomic.Int32 // sublevels of L0 as of the last Rest
 	missed  atomic.Int32 // see Latest: so many reads more go through Get
+	looks   atomic.Int64 // of views that are closed, into Pebble, since the last Rest
 
 	// The pools belong to the engine, not to the package, so that nothing crosses from one virtual-time bubble into the next.
 	views   sync.Pool
@@ -68,7 +71,7 @@ func Open(o Options) (*Engine, error) {
 			return nil, fmt.Errorf("engine %s: %w", dir, err)
 		}
 	}
-	e := &Engine{fs: o.FS, dir: o.Dir}
+	e := &Engine{fs: o.FS, dir: o.Dir, rows: newRowCache(share.Rows)}
 	e.views.New = func() any { return &View{engine: e} }
 	e.batches.New = func() any { return newBatch(e) }
 
@@ -149,25 +152,33 @@ const (
 	restWrites = 16 << 10
 	// restLog is how large a write-ahead log stays in an engine at rest.
 	restLog = 1 << 20
+	// restLooks is how many reads between two calls of Rest, or restCalls how many calls, make it worth while to compact L0 at rest.
+	restLooks = 100
+	restCalls = 10
 )
 
 // Rest is to be called every RestPause, by one goroutine. Views that wait for reads give up what they keep alive. Where hardly anything was
 // written since the last time, and the write-ahead log is large, it begins a flush. That lets the log's space go, which would stay until as
 // much again is written; and who reads what was loaded finds it in tables, at half the cost of a large memtable. What is in L0 then it
-// begins to compact: engine.l0_compaction is for those who write, each sublevel costs every read a look, and a deletion that waits there
-// gives no space back.
+// begins to compact, at once for those who read there, and later where rows spare them that: engine.l0_compaction is for those who write, each
+// sublevel costs every read a look, and a deletion that waits there gives no space back.
 func (e *Engine) Rest() {
 	e.parking.clear()
 	m := e.db.Metrics()
 	written := m.WAL.BytesIn - e.rested
 	e.rested = m.WAL.BytesIn
 	e.depth.Store(m.Levels[0].Sublevels)
+	looks := e.looks.Swap(0)
+	e.still++
 	switch {
 	case written >= restWrites:
+		e.still = 0
 	case m.WAL.Size > restLog:
 		e.flushNext(m)
 	case m.Levels[0].TablesCount > 0 && m.Compact.NumInProgress == 0:
-		e.flatten()
+		if looks >= restLooks || e.still >= restCalls {
+			e.flatten()
+		}
 	default:
 		e.rewrite(m)
 	}

@@ -425,45 +425,59 @@ func testRest(t *testing.T) {
 	}
 }
 
-// TestRestFlattens: the sublevels that wait for a compaction while an engine is written to are gone when it is at rest, and what is below the
-// first level under L0 is not touched for it.
+// TestRestFlattens: the sublevels that wait for a compaction while an engine is written to are gone when it is at rest, at once where somebody
+// reads and after a while where nobody does, and what is below the first level under L0 is not touched for it.
 func TestRestFlattens(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		o := testOptions(t, vfs.NewMem())
-		o.Knobs.LevelBase = 512 << 10
-		e := open(t, o)
-		defer func() { must(t, e.Close()) }()
-		write := func(valueBytes int) {
-			for i := range 64 {
-				b := e.NewBatch()
-				value := make([]byte, valueBytes)
-				rand.NewChaCha8([32]byte{byte(i)}).Read(value)
-				must(t, b.Set(metadataKey(i), value))
-				must(t, b.Commit(false))
-			}
-			must(t, e.Flush())
-			synctest.Wait()
+	for _, reads := range []int{0, restLooks} {
+		synctest.Test(t, func(t *testing.T) { testRestFlattens(t, reads) })
+	}
+}
+
+func testRestFlattens(t *testing.T, reads int) {
+	o := testOptions(t, vfs.NewMem())
+	o.Knobs.LevelBase = 512 << 10
+	e := open(t, o)
+	defer func() { must(t, e.Close()) }()
+	write := func(valueBytes int) {
+		for i := range 64 {
+			b := e.NewBatch()
+			value := make([]byte, valueBytes)
+			rand.NewChaCha8([32]byte{byte(i)}).Read(value)
+			must(t, b.Set(metadataKey(i), value))
+			must(t, b.Commit(false))
 		}
-		write(64 << 10)
-		must(t, e.db.Compact(t.Context(), []byte{0}, []byte{0xff}, false))
-		for range 3 {
-			write(1 << 10)
-		}
-		e.Rest() // it has just been written
-		before := e.db.Metrics()
-		if before.Levels[0].Sublevels != 3 || before.Levels[6].TablesCount == 0 {
-			t.Fatalf("%d sublevels behind three flushes, %d tables in the last level", before.Levels[0].Sublevels, before.Levels[6].TablesCount)
-		}
+		must(t, e.Flush())
+		synctest.Wait()
+	}
+	write(64 << 10)
+	must(t, e.db.Compact(t.Context(), []byte{0}, []byte{0xff}, false))
+	for range 3 {
+		write(1 << 10)
+	}
+	e.Rest() // it has just been written
+	before := e.db.Metrics()
+	if before.Levels[0].Sublevels != 3 || before.Levels[6].TablesCount == 0 {
+		t.Fatalf("%d sublevels behind three flushes, %d tables in the last level", before.Levels[0].Sublevels, before.Levels[6].TablesCount)
+	}
+	for range reads {
+		get(t, e, metadataKey(1))
+	}
+	e.Rest()
+	synctest.Wait()
+	if n := e.db.Metrics().Levels[0].Sublevels; n != 3 && reads == 0 {
+		t.Errorf("%d sublevels, and nobody reads", n)
+	}
+	for n := 1; n < restCalls && reads == 0; n++ {
 		e.Rest()
 		synctest.Wait()
-		after := e.db.Metrics()
-		if after.Levels[0].Sublevels != 0 {
-			t.Errorf("%d sublevels at rest", after.Levels[0].Sublevels)
-		}
-		if n := after.Levels[6].TablesCompacted - before.Levels[6].TablesCompacted; n > 0 {
-			t.Errorf("%d tables of the last level were written", n)
-		}
-	})
+	}
+	after := e.db.Metrics()
+	if after.Levels[0].Sublevels != 0 {
+		t.Errorf("%d sublevels at rest behind %d reads", after.Levels[0].Sublevels, reads)
+	}
+	if n := after.Levels[6].TablesCompacted - before.Levels[6].TablesCompacted; n > 0 {
+		t.Errorf("%d tables of the last level were written", n)
+	}
 }
 
 // TestOneFlushAtATime: while a flush is under way neither rest nor reads begin another, which would end in a stall.
@@ -590,14 +604,14 @@ func TestStaggered(t *testing.T) {
 
 func TestShareOf(t *testing.T) {
 	k := settings.Default().Engine
-	k.MemtableSize, k.BlockCache, k.CompactionConcurrency = 90<<20, 300<<20, 7
+	k.MemtableSize, k.BlockCache, k.RowCache, k.CompactionConcurrency = 90<<20, 300<<20, 30<<20, 7
 	for _, c := range []struct {
 		stores int
 		want   Share
 	}{
-		{1, Share{Memtable: 90 << 20, Cache: 300<<20 + 180<<20, Compactions: 7, OpenFiles: 1024}},
-		{3, Share{Memtable: 30 << 20, Cache: 100<<20 + 60<<20, Compactions: 2, OpenFiles: 341}},
-		{9, Share{Memtable: 10 << 20, Cache: (300<<20)/9 + 20<<20, Compactions: 1, OpenFiles: 128}},
+		{1, Share{Memtable: 90 << 20, Cache: 300<<20 + 180<<20, Rows: 30 << 20, Compactions: 7, OpenFiles: 1024}},
+		{3, Share{Memtable: 30 << 20, Cache: 100<<20 + 60<<20, Rows: 10 << 20, Compactions: 2, OpenFiles: 341}},
+		{9, Share{Memtable: 10 << 20, Cache: (300<<20)/9 + 20<<20, Rows: (30 << 20) / 9, Compactions: 1, OpenFiles: 128}},
 	} {
 		if got, err := ShareOf(k, c.stores); err != nil || got != c.want {
 			t.Errorf("ShareOf(%d stores) = %+v, %v; want %+v", c.stores, got, err, c.want)

@@ -20,6 +20,9 @@ type Metrics struct {
 	BlockCacheHits   int64
 	BlockCacheMisses int64
 	BlockCacheBytes  int64 // now
+	RowCacheHits     int64
+	RowCacheMisses   int64
+	RowCacheBytes    int64 // now
 	FilterHits       int64 // a filter said that the key is absent
 	FilterMisses     int64 // a filter let the look-up pass
 
@@ -64,6 +67,9 @@ func (e *Engine) Metrics() Metrics {
 		Memtables:     p.MemTable.Count,
 
 		BackgroundErrors: e.events.background.Load(),
+	}
+	if c := e.rows; c != nil {
+		m.RowCacheHits, m.RowCacheMisses, m.RowCacheBytes = int64(c.hits.Load()), int64(c.misses.Load()), c.bytes.Load()
 	}
 	if t := e.events.stalledAt.Load(); t != 0 {
 		m.WriteStallTime += time.Duration(time.Now().UnixNano() - t)

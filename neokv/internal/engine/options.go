@@ -19,6 +19,7 @@ import (
 type Share struct {
 	Memtable    int64 // bytes of one memtable
 	Cache       int64 // bytes of the block cache, with what memtables take from it
+	Rows        int64 // bytes of the row cache
 	Compactions int   // at once
 	OpenFiles   int
 }
@@ -37,6 +38,7 @@ func ShareOf(k settings.Engine, stores int) (Share, error) {
 	n := int64(stores)
 	s := Share{
 		Memtable:    int64(k.MemtableSize) / n,
+		Rows:        int64(k.RowCache) / n,
 		Compactions: max(1, k.CompactionConcurrency/stores),
 		OpenFiles:   max(minFiles, k.OpenFiles/stores),
 	}

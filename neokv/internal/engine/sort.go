@@ -48,7 +48,7 @@ func (b *Batch) sort() error {
 	err := b.sorter.write(sorted, repr)
 	b.sorter.reset()
 	_ = b.batch.Close()
-	b.batch = sorted
+	b.batch, b.sorted = sorted, true
 	return err
 }
 

@@ -17,6 +17,9 @@ type View struct {
 	err  error  // of opening iter
 	seen uint64 // see parking
 
+	rows  *Rows // see NewLazyView; nil for none
+	looks int64 // into Pebble
+
 	value io.Closer // what Latest has returned, to be closed; nil for nothing
 
 	steps  int    // of iter, when a key was last found missing
@@ -39,20 +42,27 @@ func (e *Engine) NewView() *View {
 	return v
 }
 
-// NewLazyView is NewView that pins the state only with the first call of Get or Iter.
-func (e *Engine) NewLazyView() *View {
-	if e.depth.Load() < deep {
-		return e.NewView()
-	}
-	return e.views.Get().(*View)
+// NewLazyView is NewView that pins the state only with the first call of Get or Iter. Latest looks among the rows first, which may be nil.
+func (e *Engine) NewLazyView(rows *Rows) *View {
+	v := e.views.Get().(*View)
+	v.rows = rows
+	return v
 }
 
-// pin opens the view's iterator, if it is not open yet.
+// pin opens the view's iterator, if it is not open yet, or takes that of a parked one.
 func (v *View) pin() {
-	if v.iter == nil && v.err == nil {
-		v.seen = v.engine.parking.ended.Load() // before the iterator is opened
-		v.iter, v.err = v.engine.db.NewIter(&pointOptions)
+	if v.iter != nil || v.err != nil {
+		return
 	}
+	if p := v.engine.parking.take(); p != nil {
+		v.iter, v.seen, v.steps = p.iter, p.seen, p.steps
+		v.absent, p.absent = p.absent, v.absent[:0]
+		p.iter = nil
+		p.release()
+		return
+	}
+	v.seen = v.engine.parking.ended.Load() // before the iterator is opened
+	v.iter, v.err = v.engine.db.NewIter(&pointOptions)
 }
 
 // deep is how many sublevels of L0 make it cheaper to look for a key in one after the other until it is found, as Latest does, than to seek in
@@ -66,8 +76,15 @@ const missMemory = 64
 // table of the last level, whose filters it does not ask; so who reads such keys is served by Get.
 func (v *View) Latest(key []byte) (value []byte, ok bool, err error) {
 	e := v.engine
-	if v.iter != nil || e.missed.Load() > 0 {
-		value, ok, err = v.Get(key)
+	if v.iter == nil {
+		if value, ok = v.rows.get(key); ok {
+			return value, true, nil
+		}
+	}
+	if v.iter != nil || e.depth.Load() < deep || e.missed.Load() > 0 {
+		if value, ok, err = v.Get(key); ok {
+			v.rows.keep(&e.parking, v.seen, key, value)
+		}
 		switch {
 		case !ok:
 			e.missed.Store(missMemory)
@@ -77,12 +94,25 @@ func (v *View) Latest(key []byte) (value []byte, ok bool, err error) {
 		return value, ok, err
 	}
 	v.drop()
+	v.looks++
+	ended := e.parking.ended.Load()
 	value, v.value, err = e.db.Get(key)
 	if err == pebble.ErrNotFound {
 		e.missed.Store(missMemory)
 		return nil, false, nil
 	}
+	if err == nil {
+		v.rows.keep(&e.parking, ended, key, value)
+	}
 	return value, err == nil, err
+}
+
+// Either is Get of the view's state or the present one: for who reads what nobody writes meanwhile.
+func (v *View) Either(key []byte) (value []byte, ok bool, err error) {
+	if value, ok = v.rows.get(key); ok {
+		return value, true, nil
+	}
+	return v.Get(key)
 }
 
 // drop gives back what Latest has returned.
@@ -104,6 +134,7 @@ func (v *View) Get(key []byte) (value []byte, ok bool, err error) {
 	if len(v.absent) > 0 && bytes.Equal(v.absent, key) {
 		return nil, false, nil
 	}
+	v.looks++
 	if !v.iter.SeekPrefixGE(key) {
 		v.missed(key)
 		return nil, false, v.iter.Error()
@@ -140,6 +171,7 @@ func (v *View) Iter(lower, upper []byte) (*Iter, error) {
 	if v.err != nil {
 		return nil, v.err
 	}
+	v.looks++
 	if it := v.iters.take(); it != nil {
 		it.SetBounds(lower, upper)
 		return it, nil
@@ -151,6 +183,11 @@ func (v *View) Iter(lower, upper []byte) (*Iter, error) {
 
 // Close gives the view back.
 func (v *View) Close() {
+	v.rows = nil
+	if v.looks > 0 {
+		v.engine.looks.Add(v.looks)
+		v.looks = 0
+	}
 	v.iters.drop()
 	v.drop()
 	if v.iter == nil || v.iter.Error() != nil || !v.engine.parking.park(v) {

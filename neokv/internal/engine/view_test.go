@@ -264,7 +264,7 @@ func TestLatest(t *testing.T) {
 	must(t, b.Commit(false))
 
 	e.depth.Store(deep)
-	v := e.NewLazyView()
+	v := e.NewLazyView(nil)
 	want := func(i int, want string, pinned bool) {
 		t.Helper()
 		value, ok, err := v.Latest(metadataKey(i))
@@ -283,11 +283,11 @@ func TestLatest(t *testing.T) {
 	want(3, "", false)
 	for range missMemory { // once one was not there, they go through the filters
 		v.Close()
-		v = e.NewLazyView()
+		v = e.NewLazyView(nil)
 		want(1, "old", true)
 	}
 	v.Close()
-	v = e.NewLazyView()
+	v = e.NewLazyView(nil)
 	want(1, "old", false)
 	if value, ok, err := v.Get(metadataKey(2)); err != nil || !ok || string(value) != "newest" { // pinned now
 		t.Errorf("Get = %q, %v, %v", value, ok, err)
@@ -296,9 +296,11 @@ func TestLatest(t *testing.T) {
 	want(2, "newest", true)
 	v.Close()
 	e.depth.Store(deep - 1)
-	v = e.NewLazyView()
+	v = e.NewLazyView(nil)
+	put("in time", 2)
+	want(2, "in time", true)
 	put("too late", 2)
-	want(2, "last", true)
+	want(2, "in time", true)
 	v.Close()
 }
 
@@ -341,7 +343,7 @@ func BenchmarkLatest(b *testing.B) {
 				}
 				b.ReportAllocs()
 				for i := 0; b.Loop(); i++ {
-					v := e.NewLazyView()
+					v := e.NewLazyView(nil)
 					if _, ok, err := v.Latest(all[i%len(all)]); !ok || err != nil {
 						b.Fatal(ok, err)
 					}

@@ -77,7 +77,7 @@ func (m *machine) Update(entries []sm.Entry) ([]sm.Entry, error) {
 		}
 		m.lazy = nil
 	}
-	b := r.o.Engine.NewBatch()
+	b := m.newBatch()
 	w := &m.writer
 	w.Batch, w.Space, w.State, w.SoonestMS = b, m.space, &m.state, redis.NoExpiry
 	w.Orphans, w.Flushed = redis.Orphans{}, false
@@ -94,7 +94,7 @@ func (m *machine) Update(entries []sm.Entry) ([]sm.Entry, error) {
 			m.summing = false
 			m.settle(b)
 			m.pin()
-			b = r.o.Engine.NewBatch()
+			b = m.newBatch()
 			w.Batch = b
 		}
 	}
@@ -109,6 +109,15 @@ func (m *machine) Update(entries []sm.Entry) ([]sm.Entry, error) {
 	}
 	m.finish(failed)
 	return entries, nil
+}
+
+// newBatch returns a batch for the region's data.
+func (m *machine) newBatch() *engine.Batch {
+	b := m.r.o.Engine.NewBatch()
+	if !m.r.o.Faults.KeptRows || m.r.servingTerm.Load() != 0 {
+		b.Keep(m.r.rows)
+	}
+	return b
 }
 
 // settle commits the batch, or fences the store.

@@ -265,7 +265,7 @@ func (r *Replica) readAhead(b *batch) (base uint64, ok bool) {
 		return 0, false
 	}
 	base = r.applied.Load() // before the view: should that show more, another entry is the one behind base
-	view := r.o.Engine.NewView()
+	view := r.o.Engine.NewLazyView(r.rows)
 	defer view.Close()
 	b.reads.Begin(view, r.machine.space, unblind)
 	for rest := b.buf[entryHeaderBytes:]; len(rest) > 0; {

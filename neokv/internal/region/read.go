@@ -111,7 +111,7 @@ func (r *Replica) read(run *redis.Run, deadline time.Time, anywhere bool) error 
 			rd.InstantMS = r.localTime(now)
 			rd.RegionTimeMS = rd.InstantMS
 		}
-		rd.View = r.o.Engine.NewLazyView()
+		rd.View = r.o.Engine.NewLazyView(r.rows)
 		err := rd.Execute(run)
 		rd.View.Close()
 		good := (l == nil || r.stillValid(l)) && r.epoch.Load() == epoch

@@ -71,6 +71,7 @@ type Faults struct {
 	SameVersions bool                            // a new leader counts versions from the same one as the last
 	AnyBase      bool                            // a read set is taken for good whatever has been applied since it was made
 	AnyVersion   bool                            // the reclaimer deletes elements of all versions of a key
+	KeptRows     bool                            // rows outlast a term; entries of other leaders leave them alone
 	MapOrder     bool                            // what a write chooses at random follows from the order of a Go map
 	LocalClock   bool                            // readers and apply judge expiry by their store's own clock alone
 	BeforeWrite  func(topology.RegionID, uint64) // runs between the reading of the term and the proposal
@@ -102,6 +103,7 @@ type Replica struct {
 	// published above: a read that sees it move is thrown away and begins anew.
 	epoch atomic.Uint64
 
+	rows     *engine.Rows // nil for none; open while it serves
 	proposer proposer
 	reads    reads
 	sums     sums
@@ -144,7 +146,7 @@ func New(o Options) *Replica {
 	r := &Replica{
 		o: o, shard: uint64(o.Region.ID), session: o.Host.GetNoOPSession(uint64(o.Region.ID)),
 		gate: newGate(), base: time.Now(),
-		nudge: make(chan struct{}, 1), cut: make(chan uint64, 1), stop: make(chan struct{}), counters: o.Counters,
+		rows: o.Engine.NewRows(), nudge: make(chan struct{}, 1), cut: make(chan uint64, 1), stop: make(chan struct{}), counters: o.Counters,
 	}
 	if r.counters == nil {
 		r.counters = new(Counters)
@@ -287,6 +289,9 @@ func (r *Replica) settleLeadership() bool {
 			return false
 		}
 		r.counters.LeaderChanges.Add(1)
+		if !r.o.Faults.KeptRows || r.counters.LeaderChanges.Load() == 1 {
+			r.rows.Open()
+		}
 		r.servingTerm.Store(term)
 	case serving != 0:
 		r.stepDown()
@@ -297,6 +302,9 @@ func (r *Replica) settleLeadership() bool {
 
 // stepDown ends serving: what waits to be proposed is answered, what is in flight goes on.
 func (r *Replica) stepDown() {
+	if !r.o.Faults.KeptRows {
+		r.rows.Close()
+	}
 	if r.servingTerm.Swap(0) != 0 {
 		r.rejectQueue(ErrNotLeader)
 	}
