@@ -64,7 +64,8 @@ var curves = []curve{
 	{name: "shared", doc: "engine.shared_sync, one sync for the logs of all stores of the process",
 		points: settingPoints("engine.shared_sync", []string{"true", "false"}, 1, 16)},
 	{name: "transport", doc: "raft.transport", points: settingPoints("raft.transport", []string{"memory", "tcp"}, 1, 16)},
-	{name: "data", doc: "keys, with a block cache of 16 MiB for all stores", blocks: true, points: dataPoints(keysPerTag, 1_000_000)},
+	{name: "rows", doc: "engine.row_cache, records in memory for GETs", points: settingPoints("engine.row_cache", []string{"0", "4MiB", "64MiB"}, 1, 16)},
+	{name: "data", doc: "keys, with a block cache of 16 MiB for all stores and no row cache", blocks: true, points: dataPoints(keysPerTag, 1_000_000)},
 	{name: "data-10m", doc: "the same with 10,000,000 keys; takes some minutes", blocks: true, optional: true, points: dataPoints(10_000_000)},
 }
 
@@ -97,7 +98,7 @@ func settingPoints(name string, values []string, pipelines ...int) (all []point)
 
 func dataPoints(records ...int) []point {
 	return points(records, func(n int, p *point) {
-		p.records, p.serve = n, []string{"--set", "engine.block_cache=16MiB"}
+		p.records, p.serve = n, []string{"--set", "engine.block_cache=16MiB", "--set", "engine.row_cache=0"}
 	}, 16)
 }
 

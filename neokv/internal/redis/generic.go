@@ -132,9 +132,13 @@ func del(w *Writer, args [][]byte, out *Reply) error {
 }
 
 func exists(r *Reader, args [][]byte, out *Reply) error {
+	load := r.load
+	if len(args) == 2 {
+		load = r.loadOnly
+	}
 	n := 0
 	for _, key := range args[1:] {
-		rec, err := r.load(key)
+		rec, err := load(key)
 		if err != nil {
 			return err
 		}
@@ -147,7 +151,7 @@ func exists(r *Reader, args [][]byte, out *Reply) error {
 }
 
 func typeCommand(r *Reader, args [][]byte, out *Reply) error {
-	rec, err := r.load(args[1])
+	rec, err := r.loadOnly(args[1])
 	switch {
 	case err != nil:
 		return err
@@ -272,7 +276,7 @@ func pexpiretime(r *Reader, args [][]byte, out *Reply) error {
 
 // expiresAt is the Unix time in ms at which the key expires, -1 if it never does, -2 if it is absent.
 func (r *Reader) expiresAt(key []byte) (int64, error) {
-	rec, err := r.load(key)
+	rec, err := r.loadOnly(key)
 	switch {
 	case err != nil:
 		return 0, err
