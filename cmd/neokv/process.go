@@ -14,7 +14,7 @@ const (
 	// needs one that no flush or long apply holds, for up to 10 ms each. On two cores 2 -> 4 tripled the writes of 16 regions; 4 -> 8 took the
 	// p99 of pipelined writes from 27 to 23 ms and that of pipelined reads from 13 to 7, and 16 adds nothing.
 	minProcs = 8
-	// gcPercent trades memory, of which the process has little on the Go heap, for fewer collections; see limitHeap.
+	// gcPercent trades memory, of which the process has little on the Go heap but rows, for fewer collections; see limitHeap.
 	gcPercent = 400
 )
 
@@ -33,7 +33,7 @@ func tuneProcess(getenv func(string) string, stderr io.Writer) {
 // 1 GiB on, collections come as often as it takes. Data in memory is on the heap too, and has no bound.
 func limitHeap(getenv func(string) string, c neokv.Config) {
 	if getenv("GOMEMLIMIT") == "" && !c.InMemory {
-		held := c.Settings.Engine.BlockCache + c.Settings.Engine.MemtableSize + c.Settings.Redis.ClientMemory
+		held := c.Settings.Engine.BlockCache + c.Settings.Engine.RowCache + c.Settings.Engine.MemtableSize + c.Settings.Redis.ClientMemory
 		debug.SetMemoryLimit(1<<30 + 2*int64(held))
 	}
 }

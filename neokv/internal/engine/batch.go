@@ -82,10 +82,10 @@ func (b *Batch) SetDeferred(keyBytes, valueBytes int) *pebble.DeferredBatchOp {
 // aheadBytes is how large a batch may be for SetAhead to be no more than Set, and how much SetAhead commits at a time.
 const aheadBytes = 1 << 20
 
-// SetAhead records a write that nobody notices before the batch is committed, since all that refers to the key is in the batch; it is no record of redis_metadata. So it
+// SetAhead records a write that nobody notices before the batch is committed, since all that refers to the key is in the batch. So it
 // need not wait for the batch: of many such writes only the first are part of it, the others are committed before it in steps, so that
 // memory stays bounded. Should the batch never be committed, they are left over; whoever makes the same batch again writes over them.
-// Reads of the batch see them.
+// Reads of the batch see them; Keep does not, so the key is none of redis_metadata.
 func (b *Batch) SetAhead(key, value []byte) error {
 	if b.ahead == nil {
 		if b.batch.Len() < aheadBytes || b.ranges > 0 { // what is committed before the batch, a range deletion of the batch would hit
@@ -256,7 +256,7 @@ func (b *Batch) Commit(sync bool) error {
 		err = b.sort()
 	}
 	if err == nil {
-		err = b.apply(opts)
+		err = b.rows.around(b.batch, b.sorted, func() error { return b.engine.apply(b.batch, opts) })
 	}
 	if err != nil {
 		b.batch = nil // Pebble may still hold it
@@ -265,20 +265,6 @@ func (b *Batch) Commit(sync bool) error {
 	b.engine.deleted.Add(b.deleted)
 	b.Close()
 	return err
-}
-
-func (b *Batch) apply(opts *pebble.WriteOptions) error {
-	if b.rows.of == nil {
-		return b.engine.apply(b.batch, opts)
-	}
-	return b.engine.parking.change(func() error {
-		b.rows.begin(b.batch, b.ranges > 0)
-		err := b.engine.db.Apply(b.batch, opts)
-		if err == nil {
-			b.rows.end(b.sorted)
-		}
-		return err
-	})
 }
 
 func (e *Engine) apply(b *pebble.Batch, opts *pebble.WriteOptions) error {

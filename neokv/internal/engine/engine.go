@@ -42,14 +42,14 @@ type Engine struct {
 	deleted atomic.Uint64
 	settled atomic.Int64 // Unix ms of the last flush by settle
 	rested  uint64       // bytes of batches as of the last Rest
-	still   int          // calls of Rest since more than a little was written
+	quiet   int          // calls of Rest at rest since L0 was compacted
 	backing uint64       // bytes of files that tables are a part of, as rewrite has left them
 
 	parking parking
 	rows    *rowCache    // nil for none
 	depth   atomic.Int32 // sublevels of L0 as of the last Rest
 	missed  atomic.Int32 // see Latest: so many reads more go through Get
-	looks   atomic.Int64 // of views that are closed, into Pebble, since the last Rest
+	looks   atomic.Int64 // of views that are closed, into Pebble, since L0 was compacted at rest
 
 	// The pools belong to the engine, not to the package, so that nothing crosses from one virtual-time bubble into the next.
 	views   sync.Pool
@@ -152,15 +152,16 @@ const (
 	restWrites = 16 << 10
 	// restLog is how large a write-ahead log stays in an engine at rest.
 	restLog = 1 << 20
-	// restLooks is how many reads between two calls of Rest, or restCalls how many calls, make it worth while to compact L0 at rest.
-	restLooks = 100
+	// restLooks is how many reads of an engine, or restCalls how many calls of Rest at rest, make it worth while to compact L0. That takes about
+	// as long as the reads could save.
+	restLooks = 20_000
 	restCalls = 10
 )
 
 // Rest is to be called every RestPause, by one goroutine. Views that wait for reads give up what they keep alive. Where hardly anything was
 // written since the last time, and the write-ahead log is large, it begins a flush. That lets the log's space go, which would stay until as
 // much again is written; and who reads what was loaded finds it in tables, at half the cost of a large memtable. What is in L0 then it
-// begins to compact, at once for those who read there, and later where rows spare them that: engine.l0_compaction is for those who write, each
+// begins to compact, sooner for those who read there: engine.l0_compaction is for those who write, each
 // sublevel costs every read a look, and a deletion that waits there gives no space back.
 func (e *Engine) Rest() {
 	e.parking.clear()
@@ -168,15 +169,14 @@ func (e *Engine) Rest() {
 	written := m.WAL.BytesIn - e.rested
 	e.rested = m.WAL.BytesIn
 	e.depth.Store(m.Levels[0].Sublevels)
-	looks := e.looks.Swap(0)
-	e.still++
 	switch {
 	case written >= restWrites:
-		e.still = 0
 	case m.WAL.Size > restLog:
 		e.flushNext(m)
 	case m.Levels[0].TablesCount > 0 && m.Compact.NumInProgress == 0:
-		if looks >= restLooks || e.still >= restCalls {
+		if e.quiet++; e.quiet >= restCalls || e.looks.Load() >= restLooks {
+			e.quiet = 0
+			e.looks.Store(0)
 			e.flatten()
 		}
 	default:

@@ -468,6 +468,8 @@ func testRestFlattens(t *testing.T, reads int) {
 		t.Errorf("%d sublevels, and nobody reads", n)
 	}
 	for n := 1; n < restCalls && reads == 0; n++ {
+		set(t, e, metadataKey(1), strings.Repeat("x", restWrites), false)
+		e.Rest() // it has just been written, as it is now and then
 		e.Rest()
 		synctest.Wait()
 	}

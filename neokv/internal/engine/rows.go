@@ -19,18 +19,19 @@ import (
 //
 // A row is what the engine holds, or was when the read began that finds it: a batch takes the rows of its keys away before anybody can see
 // what it writes, and puts the new ones there when everybody can. Who reads in between asks Pebble. A reader puts there what it has found
-// only if no change of the engine has begun since it looked (parking.begun), which it asks under the lock under which a change that begins
-// later takes the row away.
+// only if no change of the region has begun since it looked, which it asks under the lock under which a change that begins later takes the
+// row away.
 //
 // Rows are of a generation of their region's Rows. Ending it makes all its rows invisible at once; others take their places in time.
 type rowCache struct {
 	seed    maphash.Seed
 	buckets []bucket
-	limit   int64         // bytes of rows
-	bytes   atomic.Int64  // of rows now
-	swept   atomic.Uint64 // buckets, see sweep
-	locks   [64]sync.Mutex
+	limit   int64 // bytes of rows, as size counts them; buckets are a tenth of it, or a fifth
 
+	locks [64]sync.Mutex // between what everybody reads and what changes all the time
+
+	bytes        atomic.Int64  // of rows now
+	swept        atomic.Uint64 // buckets, see sweep
 	generations  atomic.Uint64
 	hits, misses atomic.Uint64
 }
@@ -151,11 +152,11 @@ func (c *rowCache) set(b *bucket, i int, tag byte, r *row, size uint8) {
 	b.sizes[i] = size
 }
 
-// put puts a row there, unless, under the lock, unless says so.
-func (c *rowCache) put(hash uint64, r *row, unless func() bool) {
+// put puts a row in its place. If late is not nil, it is asked under the lock, and the row is dropped where it is true.
+func (c *rowCache) put(hash uint64, r *row, late func() bool) {
 	b, lock, tag := c.find(hash)
 	lock.Lock()
-	if unless != nil && unless() {
+	if late != nil && late() {
 		lock.Unlock()
 		return
 	}
@@ -196,11 +197,12 @@ func (b *bucket) room() int {
 	return int(turn % bucketRows)
 }
 
-// Rows are the rows of one region in its store's row cache. They are there between Open and Close; nothing here changes what anybody reads. All
-// methods may run concurrently; nil has no rows.
+// Rows are the rows of one region in its store's row cache. They are there between Open and Close; nothing here changes what anybody reads, as
+// long as all that writes the region's records is told of them: Batch.Keep, Ingestion.Commit. All methods may run concurrently; nil has no rows.
 type Rows struct {
 	cache      *rowCache
 	generation atomic.Uint64 // 0 while closed
+	changes                  // of the region's records
 }
 
 // NewRows returns the rows of a region, closed, or nil if the engine has no row cache.
@@ -211,7 +213,7 @@ func (e *Engine) NewRows() *Rows {
 	return &Rows{cache: e.rows}
 }
 
-// Open begins anew: the region is read here from now on, and all its records are written with batches that are told of these rows.
+// Open begins anew, without rows.
 func (r *Rows) Open() {
 	if r != nil {
 		r.generation.Store(r.cache.generations.Add(1))
@@ -243,14 +245,33 @@ func (r *Rows) get(key []byte) (value []byte, ok bool) {
 	return r.cache.get(g, key)
 }
 
-// keep makes a row of what a reader has found, who knows that all changes of the engine that had begun by then had ended: so many.
-func (r *Rows) keep(p *parking, ended uint64, key, value []byte) {
+// asOf is how many changes have ended.
+func (r *Rows) asOf() uint64 {
+	if r == nil {
+		return 0
+	}
+	return r.ended.Load()
+}
+
+// keep makes a row of what a reader has found after it had asked asOf.
+func (r *Rows) keep(asOf uint64, key, value []byte) {
 	if r == nil || len(key)+len(value) > maxRow {
 		return
 	}
-	if g := r.generation.Load(); g != 0 && p.begun.Load() == ended {
-		r.cache.put(maphash.Bytes(r.cache.seed, key), newRow(g, key, value), func() bool { return p.begun.Load() != ended })
+	if g := r.generation.Load(); g != 0 && r.begun.Load() == asOf {
+		r.cache.put(maphash.Bytes(r.cache.seed, key), newRow(g, key, value), func() bool { return r.begun.Load() != asOf })
 	}
+}
+
+// replace runs what replaces all records of the region.
+func (r *Rows) replace(f func() error) error {
+	if r == nil {
+		return f()
+	}
+	return r.change(func() error {
+		r.renew()
+		return f()
+	})
 }
 
 // rowChanges are what a batch does to the rows of its region. The memory is reused.
@@ -260,14 +281,25 @@ type rowChanges struct {
 	made   []*row // by hash, nil where the row only goes
 }
 
-// begin takes away the rows of all records that a batch changes. It runs when the change of the engine has begun.
-func (x *rowChanges) begin(batch *pebble.Batch, ranges bool) {
+// around runs the commit of a batch.
+func (x *rowChanges) around(batch *pebble.Batch, sorted bool, commit func() error) error {
+	if x.of == nil {
+		return commit()
+	}
+	return x.of.change(func() error {
+		x.begin(batch)
+		err := commit()
+		if err == nil {
+			x.end(sorted)
+		}
+		return err
+	})
+}
+
+// begin takes away the rows of all records that a batch changes.
+func (x *rowChanges) begin(batch *pebble.Batch) {
 	g := x.of.generation.Load()
 	if g == 0 {
-		return
-	}
-	if ranges {
-		x.of.renew()
 		return
 	}
 	c := x.of.cache
@@ -276,7 +308,12 @@ func (x *rowChanges) begin(batch *pebble.Batch, ranges bool) {
 		w, next := readWrite(repr, at)
 		at = next
 		key := repr[w.key:w.keyEnd]
-		if keys.Keyspace(key[0]) != keys.RedisMetadata {
+		switch ks := keys.Keyspace(key[0]); {
+		case w.kind == pebble.InternalKeyKindRangeDelete && ks <= keys.RedisMetadata && keys.Keyspace(repr[w.value]) >= keys.RedisMetadata:
+			x.of.renew()
+			x.hashes, x.made = x.hashes[:0], x.made[:0]
+			return
+		case w.kind == pebble.InternalKeyKindRangeDelete || ks != keys.RedisMetadata:
 			continue
 		}
 		hash := maphash.Bytes(c.seed, key)

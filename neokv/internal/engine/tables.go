@@ -166,10 +166,11 @@ type syncedFile struct{ vfs.File }
 func (f *syncedFile) Close() error { return errors.Join(f.File.Sync(), f.File.Close()) }
 
 // Commit puts the tables in. When it has returned nil they are visible and durable, all of them; with an error nothing has changed. The tables' ranges must
-// not overlap.
-func (g *Ingestion) Commit() error {
+// not overlap. If they replace a region's records, rows are those of the region, else nil.
+func (g *Ingestion) Commit(rows *Rows) error {
 	e := g.engine
-	if err := e.parking.change(func() error { return e.db.Ingest(context.Background(), g.paths) }); err != nil {
+	ingest := func() error { return e.db.Ingest(context.Background(), g.paths) }
+	if err := rows.replace(func() error { return e.parking.change(ingest) }); err != nil {
 		return fmt.Errorf("engine: ingest %d tables: %w", len(g.paths), err)
 	}
 	g.paths = nil

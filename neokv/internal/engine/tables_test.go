@@ -117,7 +117,7 @@ func TestTables(t *testing.T) {
 		t.Error("changed before the commit")
 	}
 	old := to.NewView()
-	must(t, g.Commit())
+	must(t, g.Commit(nil))
 	if got := content(t, to); !maps.Equal(got, want) {
 		t.Errorf("%d keys behind the commit, want %d, or they differ", len(got), len(want))
 	}
@@ -176,7 +176,7 @@ func TestTablesRefused(t *testing.T) {
 		_, err = f.Write(table)
 		must(t, errors.Join(err, f.Close()))
 	}
-	if err := g.Commit(); err == nil {
+	if err := g.Commit(nil); err == nil {
 		t.Error("a table that is cut short was taken")
 	}
 	g.Abort()

@@ -16,6 +16,7 @@ type View struct {
 	iter *pebble.Iterator
 	err  error  // of opening iter
 	seen uint64 // see parking
+	asOf uint64 // see Rows.keep
 
 	rows  *Rows // see NewLazyView; nil for none
 	looks int64 // into Pebble
@@ -42,7 +43,8 @@ func (e *Engine) NewView() *View {
 	return v
 }
 
-// NewLazyView is NewView that pins the state only with the first call of Get or Iter. Latest looks among the rows first, which may be nil.
+// NewLazyView is NewView that pins the state only with the first call of Get or Iter. Latest and Either look among the region's rows first; rows
+// may be nil.
 func (e *Engine) NewLazyView(rows *Rows) *View {
 	v := e.views.Get().(*View)
 	v.rows = rows
@@ -54,6 +56,7 @@ func (v *View) pin() {
 	if v.iter != nil || v.err != nil {
 		return
 	}
+	v.asOf = v.rows.asOf()
 	if p := v.engine.parking.take(); p != nil {
 		v.iter, v.seen, v.steps = p.iter, p.seen, p.steps
 		v.absent, p.absent = p.absent, v.absent[:0]
@@ -72,7 +75,7 @@ const deep = 3
 // missMemory is after how many reads of Latest that have found their keys it forgets one that has not.
 const missMemory = 64
 
-// Latest is Get of the present state, which is that of the view or newer: for who reads one key. A key that is not there costs it a look into a
+// Latest is Get of the present state, which is that of the view or newer: for who reads one key, of redis_metadata if there are rows. A key that is not there costs it a look into a
 // table of the last level, whose filters it does not ask; so who reads such keys is served by Get.
 func (v *View) Latest(key []byte) (value []byte, ok bool, err error) {
 	e := v.engine
@@ -83,7 +86,7 @@ func (v *View) Latest(key []byte) (value []byte, ok bool, err error) {
 	}
 	if v.iter != nil || e.depth.Load() < deep || e.missed.Load() > 0 {
 		if value, ok, err = v.Get(key); ok {
-			v.rows.keep(&e.parking, v.seen, key, value)
+			v.rows.keep(v.asOf, key, value)
 		}
 		switch {
 		case !ok:
@@ -95,19 +98,19 @@ func (v *View) Latest(key []byte) (value []byte, ok bool, err error) {
 	}
 	v.drop()
 	v.looks++
-	ended := e.parking.ended.Load()
+	asOf := v.rows.asOf()
 	value, v.value, err = e.db.Get(key)
 	if err == pebble.ErrNotFound {
 		e.missed.Store(missMemory)
 		return nil, false, nil
 	}
 	if err == nil {
-		v.rows.keep(&e.parking, ended, key, value)
+		v.rows.keep(asOf, key, value)
 	}
 	return value, err == nil, err
 }
 
-// Either is Get of the view's state or the present one: for who reads what nobody writes meanwhile.
+// Either is Get of the view's state or the present one, for who reads what nobody writes meanwhile: of a record, of redis_metadata if there are rows.
 func (v *View) Either(key []byte) (value []byte, ok bool, err error) {
 	if value, ok = v.rows.get(key); ok {
 		return value, true, nil
@@ -215,14 +218,17 @@ func (v *View) release() {
 // A parked view keeps memtables, tables and the blocks that it stands on alive. So there are few, one that is out of date goes with the
 // next read that meets it, and all go with the next call of Rest, which also puts those in use out of date.
 type parking struct {
-	begun, ended atomic.Uint64
-	views        [8]atomic.Pointer[View] // about as many as there are reads at the same moment
+	changes
+	views [8]atomic.Pointer[View] // about as many as there are reads at the same moment
 }
 
-// change runs what changes the state that views show.
-func (p *parking) change(f func() error) error {
-	p.begun.Add(1)
-	defer p.ended.Add(1)
+// changes counts the changes of a state.
+type changes struct{ begun, ended atomic.Uint64 }
+
+// change runs one.
+func (c *changes) change(f func() error) error {
+	c.begun.Add(1)
+	defer c.ended.Add(1)
 	return f()
 }
 

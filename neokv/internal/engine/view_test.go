@@ -89,7 +89,7 @@ func TestViewsBehindAnyWrite(t *testing.T) {
 			f, err := g.Create()
 			must(t, err)
 			must(t, e.WriteTable(f, key, []byte("v")))
-			must(t, g.Commit())
+			must(t, g.Commit(nil))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

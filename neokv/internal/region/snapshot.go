@@ -198,8 +198,7 @@ func (m *machine) install(in io.Reader, stop <-chan struct{}) (err error) {
 func (m *machine) replace(tables *engine.Ingestion, h snapshotHeader) error {
 	r := m.r
 	r.legacyAt.Store(math.MaxUint64)
-	r.rows.Close() // should this replica not know yet that it leads no more
-	if err := tables.Commit(); err != nil {
+	if err := tables.Commit(r.rows); err != nil {
 		return err
 	}
 	state, ok, err := readState(r.o.Engine, m.space)
