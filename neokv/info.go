@@ -229,6 +229,7 @@ var processLines = []struct {
 		return runtimeMetric("/gc/heap/allocs:objects") + runtimeMetric("/gc/heap/tiny/allocs:objects")
 	}},
 	{"process_alloc_bytes", InfoProcessCounter, "their bytes", func() int64 { return runtimeMetric("/gc/heap/allocs:bytes") }},
+	{"process_procs", InfoProcessGauge, "threads that may run Go code at the same time, GOMAXPROCS", func() int64 { return int64(runtime.GOMAXPROCS(0)) }},
 	{"process_goroutines", InfoProcessGauge, "goroutines", func() int64 { return int64(runtime.NumGoroutine()) }},
 	{"process_rss_bytes", InfoProcessGauge, "memory in use as the system sees it; on macOS the most so far", residentBytes},
 }

@@ -92,6 +92,7 @@ func (f *benchFlags) run(c *cobra.Command, p process) (err error) {
 			return err
 		}
 		stop := watch(cluster, p)
+		defer followSyncs(os.Getenv, cluster.Syncs)()
 		defer func() { err = errors.Join(err, stop()) }()
 		o.Targets = cluster.Addrs()
 		if err := describe(&o.Header, cluster, r); err != nil {

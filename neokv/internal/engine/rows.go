@@ -26,7 +26,7 @@ import (
 type rowCache struct {
 	seed    maphash.Seed
 	buckets []bucket
-	limit   int64 // bytes of rows, as size counts them; buckets are a tenth of it, or a fifth
+	limit   int64 // bytes of rows, as size counts them; buckets are a fifth of it, or two
 
 	locks [64]sync.Mutex // between what everybody reads and what changes all the time
 
@@ -38,8 +38,8 @@ type rowCache struct {
 
 // bucket is where rows of some hashes are, no two of one tag: a cache line, so that who writes touches no other, and no row.
 type bucket struct {
-	// tags has a byte of the hash for each row, from the lowest on, and in the highest byte counts what was thrown out. Readers may see a tag
-	// beside a row that it does not belong to: they compare keys.
+	// tags has tagBits of the hash for each row, from the lowest on, and above them counts what was thrown out. Readers may see a tag beside a row
+	// that it does not belong to: they compare keys.
 	tags  atomic.Uint64
 	sizes [8]uint8 // of the rows, in units of sizeUnit bytes; 0 for no row
 	rows  [bucketRows]atomic.Pointer[row]
@@ -47,9 +47,11 @@ type bucket struct {
 
 const (
 	bucketRows = 6
+	tagBits    = 10
+	tagMask    = 1<<tagBits - 1
 	sizeUnit   = 32 // 255 of them are more than the largest row
-	// rowBytes is how large a row is for which there is a place: more of smaller rows are thrown out for want of places, not of memory.
-	rowBytes = 128
+	// rowBytes is how large rows are of which so many have places as memory allows. Most are larger, so that buckets are seldom full.
+	rowBytes = 64
 	// maxRow is how large a row may be.
 	maxRow = 4 << 10
 )
@@ -98,12 +100,12 @@ func newRowCache(limit int64) *rowCache {
 }
 
 // find returns where the row of a hash is, and its tag there.
-func (c *rowCache) find(hash uint64) (b *bucket, lock *sync.Mutex, tag byte) {
+func (c *rowCache) find(hash uint64) (b *bucket, lock *sync.Mutex, tag uint64) {
 	i := hash % uint64(len(c.buckets))
-	return &c.buckets[i], &c.locks[i%uint64(len(c.locks))], byte(hash >> 56)
+	return &c.buckets[i], &c.locks[i%uint64(len(c.locks))], hash >> (64 - tagBits)
 }
 
-func tagAt(tags uint64, i int) byte { return byte(tags >> (8 * i)) }
+func tagAt(tags uint64, i int) uint64 { return tags >> (tagBits * i) & tagMask }
 
 // get returns what the rows of a generation hold under a key.
 func (c *rowCache) get(generation uint64, key []byte) (value []byte, ok bool) {
@@ -133,7 +135,7 @@ func (c *rowCache) drop(hash uint64) {
 }
 
 // index is where a bucket has the row of a tag, -1 for nowhere. The lock is held.
-func (b *bucket) index(tag byte) int {
+func (b *bucket) index(tag uint64) int {
 	tags := b.tags.Load()
 	for i := range b.rows {
 		if tagAt(tags, i) == tag && b.sizes[i] > 0 {
@@ -144,9 +146,9 @@ func (b *bucket) index(tag byte) int {
 }
 
 // set puts a row of a size, or nil, into a place. The lock is held.
-func (c *rowCache) set(b *bucket, i int, tag byte, r *row, size uint8) {
+func (c *rowCache) set(b *bucket, i int, tag uint64, r *row, size uint8) {
 	tags := b.tags.Load()
-	b.tags.Store(tags&^(0xff<<(8*i)) | uint64(tag)<<(8*i))
+	b.tags.Store(tags&^(tagMask<<(tagBits*i)) | tag<<(tagBits*i))
 	b.rows[i].Store(r)
 	c.bytes.Add((int64(size) - int64(b.sizes[i])) * sizeUnit)
 	b.sizes[i] = size
@@ -192,9 +194,9 @@ func (b *bucket) room() int {
 		}
 	}
 	tags := b.tags.Load()
-	turn := tags >> 56
-	b.tags.Store(tags&(1<<56-1) | (turn+1)<<56)
-	return int(turn % bucketRows)
+	turn := tags >> (tagBits * bucketRows) % bucketRows
+	b.tags.Store(tags&(1<<(tagBits*bucketRows)-1) | (turn+1)<<(tagBits*bucketRows))
+	return int(turn)
 }
 
 // Rows are the rows of one region in its store's row cache. They are there between Open and Close; nothing here changes what anybody reads, as
