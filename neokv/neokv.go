@@ -605,16 +605,17 @@ func (c *Cluster) Seed() uint64 { return c.config.Seed }
 // BootTime is how long Start took.
 func (c *Cluster) BootTime() time.Duration { return c.boot }
 
-// Syncs is how many syncs the disks of the stores that run have made. It costs next to nothing to ask.
-func (c *Cluster) Syncs() (n int64) {
+// Syncs is how many syncs the disks of the stores that run have made, and whether somebody waits for one now. It costs next to nothing to ask.
+func (c *Cluster) Syncs() (made int64, waiting bool) {
 	for _, node := range c.nodes {
 		node.mu.Lock()
 		if node.fs != nil {
-			n += node.fs.Stats().Syncs
+			s := node.fs.Stats()
+			made, waiting = made+s.Syncs, waiting || s.Syncing > 0
 		}
 		node.mu.Unlock()
 	}
-	return n
+	return made, waiting
 }
 
 // Failed delivers the error of each store that stops because of its disk.

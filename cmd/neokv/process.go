@@ -38,24 +38,25 @@ const (
 	quietTicks = 6 // without, before Ps are given up
 )
 
-// syncsSeen decides from how many syncs there have been, tick by tick, whether to have Ps for threads that are blocked in one.
+// syncsSeen decides, tick by tick, from how many syncs there have been, and whether one is waited for, whether to have Ps for threads that are blocked
+// in one.
 type syncsSeen struct {
 	last  int64
 	quiet int // ticks without many
 }
 
-func (s *syncsSeen) busy(syncs int64) bool {
+func (s *syncsSeen) busy(syncs int64, waiting bool) bool {
 	s.quiet++
-	if d := syncs - s.last; d >= manySyncs || d < 0 { // less than before: a store has gone
+	if d := syncs - s.last; waiting || d >= manySyncs || d < 0 { // less than before: a store has gone
 		s.quiet = 0
 	}
 	s.last = syncs
 	return s.quiet < quietTicks
 }
 
-// followSyncs gives the process a P per core where stores sync nothing, and minProcs where they do, until stop is called, unless the
+// followSyncs gives the process a P per core where stores sync next to nothing, and minProcs where they do, until stop is called, unless the
 // environment says how many, or there are as many cores.
-func followSyncs(getenv func(string) string, syncs func() int64) (stop func()) {
+func followSyncs(getenv func(string) string, syncs func() (made int64, waiting bool)) (stop func()) {
 	few := runtime.NumCPU()
 	if getenv("GOMAXPROCS") != "" || few >= minProcs {
 		return func() {}

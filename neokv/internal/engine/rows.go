@@ -26,7 +26,7 @@ import (
 type rowCache struct {
 	seed    maphash.Seed
 	buckets []bucket
-	limit   int64 // bytes of rows, as size counts them; buckets are a fifth of it, or two
+	limit   int64 // bytes of rows, as size counts them; buckets, a sixth of it to a third, are not in it
 
 	locks [64]sync.Mutex // between what everybody reads and what changes all the time
 
@@ -255,13 +255,16 @@ func (r *Rows) asOf() uint64 {
 	return r.ended.Load()
 }
 
+// unchanged reports whether no change has begun since asOf was asked: a row that was found before is that of the state of then.
+func (r *Rows) unchanged(asOf uint64) bool { return r.begun.Load() == asOf }
+
 // keep makes a row of what a reader has found after it had asked asOf.
 func (r *Rows) keep(asOf uint64, key, value []byte) {
 	if r == nil || len(key)+len(value) > maxRow {
 		return
 	}
-	if g := r.generation.Load(); g != 0 && r.begun.Load() == asOf {
-		r.cache.put(maphash.Bytes(r.cache.seed, key), newRow(g, key, value), func() bool { return r.begun.Load() != asOf })
+	if g := r.generation.Load(); g != 0 && r.unchanged(asOf) {
+		r.cache.put(maphash.Bytes(r.cache.seed, key), newRow(g, key, value), func() bool { return !r.unchanged(asOf) })
 	}
 }
 

@@ -93,6 +93,20 @@ func TestRows(t *testing.T) {
 	v.Close()
 	want("written meanwhile", 1, "new", true)
 
+	// A view that has been pinned looks at rows as long as nothing has been written behind it.
+	v = e.NewLazyView(rows)
+	if _, ok, err := v.Latest(metadataKey(1000)); ok || err != nil || v.looks != 1 {
+		t.Errorf("a key that is not there: %v, %v, %d looks", ok, err, v.looks)
+	}
+	for _, looks := range []int64{1, 2} {
+		if value, ok, err := v.Latest(metadataKey(1)); string(value) != "new" || !ok || err != nil || v.looks != looks {
+			t.Errorf("a pinned view: %q, %v, %v, %d looks; want %d", value, ok, err, v.looks, looks)
+		}
+		put(1, "newer")
+	}
+	v.Close()
+	want("written behind a view", 1, "newer", false)
+
 	put(1, "row")
 	e.depth.Store(deep) // read level by level
 	rows.renew()
@@ -222,7 +236,20 @@ func TestRowsBesideWrites(t *testing.T) {
 						rows = nil
 					}
 					least := known[region][i].Load()
-					value, ok, _ := latest(t, e, rows, key(region, i))
+					v := e.NewLazyView(rows)
+					pinned := random.IntN(2) == 0
+					if pinned {
+						v.pin()
+					}
+					found, ok, err := v.Latest(key(region, i))
+					must(t, err)
+					value := string(found)
+					if pinned {
+						if again, _, err := v.Latest(key(region, i)); string(again) != value || err != nil {
+							t.Errorf("limit %d: region %d: register %d: %q and then %q, %v from a pinned view", limit, region, i, value, again, err)
+						}
+					}
+					v.Close()
 					most := begun[region][i].Load()
 					version, err := least+least%2, error(nil) // the first deletion that it may have seen
 					if ok {

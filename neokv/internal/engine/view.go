@@ -79,10 +79,8 @@ const missMemory = 64
 // table of the last level, whose filters it does not ask; so who reads such keys is served by Get.
 func (v *View) Latest(key []byte) (value []byte, ok bool, err error) {
 	e := v.engine
-	if v.iter == nil {
-		if value, ok = v.rows.get(key); ok {
-			return value, true, nil
-		}
+	if value, ok = v.rows.get(key); ok && (v.iter == nil || v.rows.unchanged(v.asOf)) { // else it may be newer than what the view has shown
+		return value, true, nil
 	}
 	if v.iter != nil || e.depth.Load() < deep || e.missed.Load() > 0 {
 		if value, ok, err = v.Get(key); ok {

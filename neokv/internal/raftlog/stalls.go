@@ -18,9 +18,10 @@ type Stalls struct {
 func NewStalls(least time.Duration) *Stalls { return &Stalls{least: least, base: time.Now()} }
 
 func (s *Stalls) begin() {
-	if s.under.Add(1) == 1 {
+	if s.under.Load() == 0 { // before it is under way, so that nobody takes the time without any for a stall
 		s.progress.Store(int64(time.Since(s.base)))
 	}
+	s.under.Add(1)
 }
 
 func (s *Stalls) end() {

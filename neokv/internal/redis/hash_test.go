@@ -135,8 +135,8 @@ func TestNothingChanges(t *testing.T) {
 
 func TestObjectOfHash(t *testing.T) {
 	d := newRegion(t)
-	d.fill("small", 128)
-	d.fill("large", 129)
+	d.fill("small", 512)
+	d.fill("large", 513)
 	d.must(2, "hset", "long", "f", strings.Repeat("x", 65))
 	d.scenario(`
 		object encoding small => "listpack"

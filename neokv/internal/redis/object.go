@@ -116,19 +116,20 @@ func objectEncoding(r *Reader, args [][]byte, out *Reply) error {
 
 // The limits up to which Redis keeps a collection in one piece of memory, by default.
 const (
-	maxPackedElements = 128
-	maxPackedBytes    = 64 // of each of them
-	maxIntegers       = 512
+	maxPackedFields  = 512
+	maxPackedMembers = 128 // of a sorted set
+	maxPackedBytes   = 64  // of each of them
+	maxIntegers      = 512
 )
 
 // encoding is how Redis would keep the elements of a collection.
 func (r *Reader) encoding(key []byte, rec *record) (string, error) {
-	packed, spread, most := "listpack", "hashtable", uint64(maxPackedElements)
+	packed, spread, most := "listpack", "hashtable", uint64(maxPackedFields)
 	switch rec.Type {
 	case keys.List:
 		return "quicklist", nil
 	case keys.ZSet:
-		spread = "skiplist"
+		spread, most = "skiplist", maxPackedMembers
 	case keys.Set:
 		packed, most = "intset", maxIntegers
 	}

@@ -87,6 +87,9 @@ func (s *ReadSet) Begin(v *engine.View, space keys.Space, unblind uint64) {
 // Recycle gives up the memory that a large call has made.
 func (s *ReadSet) Recycle() {
 	s.Bytes, s.reads, s.key = kept(s.Bytes, 2*maxReadSet), kept(s.reads, maxReadSet), kept(s.key, maxScratchBytes)
+	if cap(s.places) > maxScratchBytes/8 {
+		s.places = nil
+	}
 	s.view = nil
 }
 

@@ -15,7 +15,7 @@ import (
 	"neokv.dev/neokv/internal/redis/redistest"
 )
 
-var compareCalls = flag.Int("compare.calls", 15_000, "random calls of each comparison with redis-server")
+var compareCalls = flag.Int("compare.calls", 60_000, "random calls of each comparison with redis-server")
 
 func dialer(addr string) func() (net.Conn, error) {
 	return func() (net.Conn, error) { return net.Dial("tcp", addr) }
@@ -109,6 +109,10 @@ func TestRowsAreRedis(t *testing.T) {
 		same("command info GET nosuch get|x")
 		data.WriteGetKeys(&out, [][]byte{[]byte("nosuch"), []byte("x")})
 		same("command getkeys nosuch x")
+		for _, n := range []string{"01", "+1", "1x", "1.5", "2", "3", "-1", "x", "", "4294967297", "99999999999999999999", "-4294967295"} {
+			data.WriteGetKeys(&out, bytes.Fields([]byte("sintercard "+n+" a b")))
+			same("command getkeys sintercard " + n + " a b")
+		}
 	}
 }
 

@@ -3,6 +3,7 @@ package redis
 import (
 	"bytes"
 	"fmt"
+	"strconv"
 )
 
 // Table finds commands by name. It is not changed once made and may be shared.
@@ -127,11 +128,11 @@ func (c *Command) AppendKeys(dst []int, args [][]byte) []int {
 			if first >= len(args) {
 				return dst[:before]
 			}
-			n, ok := parseInt(args[first])
-			if first++; !ok || n < 1 || n > int64(len(args)-first) {
+			n := atoi(args[first])
+			if first++; n < 1 || n > len(args)-first {
 				return dst[:before] // the command is an error
 			}
-			last = first + int(n) - 1
+			last = first + n - 1
 		case k.Last < 0:
 			last = len(args) + k.Last
 		}
@@ -140,6 +141,18 @@ func (c *Command) AppendKeys(dst []int, args [][]byte) []int {
 		}
 	}
 	return dst
+}
+
+// atoi reads how many keys there are as Redis does to find them, with C's atoi(3): what stands behind the digits does not count, nor what does not
+// fit. The command itself, when it is run, is stricter.
+func atoi(arg []byte) int {
+	arg = bytes.TrimLeft(arg, " \t\n\v\f\r")
+	end := 0
+	for end < len(arg) && ('0' <= arg[end] && arg[end] <= '9' || end == 0 && (arg[0] == '+' || arg[0] == '-')) {
+		end++
+	}
+	n, _ := strconv.ParseInt(string(arg[:end]), 10, 64) // the largest there is, where it is larger
+	return int(int32(n))
 }
 
 // IsOption reports whether an argument spells an option, in any case and, as Redis compares C strings, up to the first NUL. The

@@ -370,10 +370,12 @@ func (w *Writer) zadd(args [][]byte, o zaddOptions, out *Reply) error {
 			score += present
 		}
 		switch {
+		case there && o.nx, !there && o.xx:
+			continue
 		case math.IsNaN(score):
 			out.Error(errNaNScore)
 			return nil
-		case there && (o.nx || o.lt && score >= present || o.gt && score <= present), !there && o.xx:
+		case there && (o.lt && score >= present || o.gt && score <= present):
 			continue
 		case !there:
 			added++

@@ -153,6 +153,9 @@ func (m *machine) commit(b *engine.Batch) error {
 		}
 		b = m.r.o.Engine.NewBatch()
 	}
+	if m.state.LegacyAt != 0 { // before anybody can see that a record has become a legacy string
+		m.r.legacyAt.Store(m.state.LegacyAt)
+	}
 	key := keys.AppendRegionState(m.buf[:0], m.space.Region)
 	m.buf = m.state.Append(key)
 	if err := b.Set(key, m.buf[len(key):]); err != nil {

@@ -10,6 +10,7 @@ import (
 
 	"neokv.dev/neokv/internal/keys"
 	"neokv.dev/neokv/internal/redis"
+	"neokv.dev/neokv/settings"
 )
 
 // maxEntryBytes bounds a Raft entry: an entry of this size still fits in every buffer on its way, and does not hold up the log so long
@@ -83,9 +84,14 @@ type proposer struct {
 	free     []*batch
 	stopped  bool
 
-	// wanted is how many waiting runs end the gathering under way, 0: there is none, or it has ended; gathered is told then.
+	// wanted is how many waiting runs end the gathering under way, 0: there is none, or it has ended; gathered is told then. Another gathering may begin
+	// before who waits in the one that has ended has received that, as many as there are places.
 	wanted   int
-	gathered chan struct{} // capacity 1
+	gathered chan struct{} // capacity max_inflight
+}
+
+func (x *proposer) init(k settings.Raft) {
+	x.open, x.gathered = make(map[uint64]*batch), make(chan struct{}, k.MaxInflight)
 }
 
 // Propose hands a run of writes to the region. It does not wait. The run travels in one Raft entry, or, when it is larger than
@@ -236,8 +242,6 @@ func (r *Replica) send(b *batch, term uint64, timeout time.Duration) (*dragonboa
 	h.put(b.buf)
 	if ahead {
 		b.buf = appendReads(b.buf, b.reads.Bytes, base)
-		r.counters.ReadSets.Add(1)
-		r.counters.ReadSetReads.Add(uint64(b.reads.Reads))
 	}
 	rs, err := r.o.Host.Propose(r.session, b.buf, timeout)
 	if err != nil {
@@ -245,6 +249,10 @@ func (r *Replica) send(b *batch, term uint64, timeout time.Duration) (*dragonboa
 			return nil, ErrStopped
 		}
 		return nil, ErrNotLeader // busy or not ready: it may be tried again
+	}
+	if ahead {
+		r.counters.ReadSets.Add(1)
+		r.counters.ReadSetReads.Add(uint64(b.reads.Reads))
 	}
 	r.counters.Entries.Add(1)
 	r.counters.EntryBytes.Add(uint64(len(b.buf)))
@@ -372,7 +380,10 @@ func (r *Replica) recycle(b *batch) {
 	default:
 	}
 	clear(b.parts)
-	clear(b.args)
+	if cap(b.args) > keptArgs {
+		b.args = nil
+	}
+	clear(b.args[:cap(b.args)])
 	b.reads.Recycle()
 	*b = batch{buf: b.buf[:entryHeaderBytes], parts: b.parts[:0], reads: b.reads, args: b.args, finished: b.finished, returned: b.returned}
 	r.proposer.free = append(r.proposer.free, b)

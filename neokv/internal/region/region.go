@@ -152,7 +152,7 @@ func New(o Options) *Replica {
 		r.counters = new(Counters)
 	}
 	r.machine = &machine{r: r, space: keys.Space{Region: o.Region.ID, Index: o.Index}}
-	r.proposer.open, r.proposer.gathered = make(map[uint64]*batch), make(chan struct{}, 1)
+	r.proposer.init(r.o.Knobs)
 	return r
 }
 

@@ -130,7 +130,7 @@ func TestGateShutWaits(t *testing.T) {
 // queued returns a replica whose proposer can be looked at without Raft.
 func queued(knobs settings.Raft) *Replica {
 	r := &Replica{o: Options{Knobs: knobs}}
-	r.proposer.open, r.proposer.gathered = make(map[uint64]*batch), make(chan struct{}, 1)
+	r.proposer.init(knobs)
 	return r
 }
 
@@ -269,5 +269,21 @@ func TestRevokeIsForGood(t *testing.T) {
 	}
 	if r.reads.revoked != 4 {
 		t.Errorf("revoked = %d; want 4", r.reads.revoked)
+	}
+}
+
+// TestGatherings: with several entries under way one gathering may begin while who waits in another has not heard yet that it has ended.
+func TestGatherings(t *testing.T) {
+	r := queued(settings.Raft{MaxInflight: 3})
+	r.counters = new(Counters)
+	r.servingTerm.Store(1)
+	x := &r.proposer
+	x.inflight = 3
+	for range x.inflight {
+		x.wanted = len(x.queue) + 1
+		r.Propose(pending(1, 1)) // with its channel full it would never return
+	}
+	if got := len(x.gathered); got != 3 || x.wanted != 0 {
+		t.Errorf("%d gatherings ended, %d runs still wanted", got, x.wanted)
 	}
 }

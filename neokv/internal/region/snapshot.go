@@ -198,6 +198,7 @@ func (m *machine) install(in io.Reader, stop <-chan struct{}) (err error) {
 func (m *machine) replace(tables *engine.Ingestion, h snapshotHeader) error {
 	r := m.r
 	r.legacyAt.Store(math.MaxUint64)
+	r.epoch.Add(1) // for reads that do not look for legacy strings
 	if err := tables.Commit(r.rows); err != nil {
 		return err
 	}

@@ -43,7 +43,7 @@ func openStill(t testing.TB, fs *disk.FS) still {
 		},
 		counters: new(Counters),
 	}
-	r.proposer.open, r.proposer.gathered = make(map[uint64]*batch), make(chan struct{}, 1)
+	r.proposer.init(r.o.Knobs)
 	r.machine = &machine{r: r, space: keys.Space{Region: snapshotRegion.ID, Index: 1}}
 	if _, err := r.machine.Open(nil); err != nil {
 		t.Fatal(err)

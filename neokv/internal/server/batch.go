@@ -206,7 +206,8 @@ func (b *batch) add(cmd *command) {
 	b.positions = cmd.row.AppendKeys(b.positions[:0], cmd.args)
 	t.follow = b.follow && len(b.positions) > 0
 	switch len(b.positions) {
-	case 0: // no key, no slot check: any region will do
+	case 0: // a wrong number of keys: every store tells
+		t.slot = b.anySlot()
 	case 1:
 		t.slot = topology.SlotOf(cmd.args[b.positions[0]])
 	default:
@@ -218,6 +219,16 @@ func (b *batch) add(cmd *command) {
 		t.slot = t.slots[0]
 	}
 	b.tasks = append(b.tasks, t)
+}
+
+// anySlot is a slot that this store serves, 0 where it leads none.
+func (b *batch) anySlot() topology.Slot {
+	if t := b.c.s.o.Table(); t != nil {
+		if led := t.Led(b.c.s.self()); len(led) > 0 {
+			return led[0].First
+		}
+	}
+	return 0
 }
 
 // exec runs the tasks, all of them writes or all reads, and returns when each is done.

@@ -291,6 +291,8 @@ var zsetCases = []Case{
 		zadd {t}z 1 a nan b
 		zadd {t}z inf a -inf b +inf c
 		zadd {t}z incr -inf a
+		zadd {t}z nx incr -inf a
+		zadd {t}z gt incr -inf a
 		zincrby {t}z inf b
 		zincrby {t}z -inf a
 		zincrby {t}z nx a
