@@ -78,8 +78,9 @@ func typeTests() (all []test) {
 		}
 	}
 	both, deep, single := []int{1, 16}, []int{16}, []int{1}
+	add("ping", fill{}, false, both, "PING")
 	add("incr", fill{}, false, both, "INCR", "counter:{tag}:"+randomInt)
-	add("lpush", listOf(empty), false, both, "LPUSH", "list:{tag}", typeValue)
+	add("lpush", listOf(empty), true, both, "LPUSH", "list:{tag}", typeValue)
 	add("rpush", listOf(empty), true, both, "RPUSH", "list:{tag}", typeValue)
 	add("hset", hashOf(empty), true, both, "HSET", "hash:{tag}", "element:"+randomInt, typeValue)
 	add("sadd", setOf(empty), true, both, "SADD", "set:{tag}", "element:"+randomInt)
@@ -89,6 +90,8 @@ func typeTests() (all []test) {
 	add("spop", setOf(popped), false, both, "SPOP", "set:{tag}")
 	add("zpopmin", zsetOf(popped), false, both, "ZPOPMIN", "zset:{tag}")
 	add("lrange-100", listOf(read), false, both, "LRANGE", "list:{tag}", "0", "99")
+	add("lrange-300", listOf(read), false, single, "LRANGE", "list:{tag}", "0", "299")
+	add("lrange-500", listOf(read), false, single, "LRANGE", "list:{tag}", "0", "499")
 	add("lrange-600", listOf(read), false, single, "LRANGE", "list:{tag}", "0", "599")
 	add("hgetall-1000", hashOf(read), false, single, "HGETALL", "hash:{tag}")
 	add("zrange-1000", zsetOf(read), false, single, "ZRANGE", "zset:{tag}", "0", "-1")
