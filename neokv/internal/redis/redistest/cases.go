@@ -12,6 +12,9 @@ type Case struct {
 	Name string
 	// Calls is one call per line; arguments are separated by spaces, or quoted as in Go. {t} stands for the tag.
 	Calls string
+	// Scans are calls of HSCAN, SSCAN or ZSCAN behind those, each followed from its cursor to the end. Cursors are a server's own, so what is
+	// compared is all that the replies held together.
+	Scans []string
 	// Server marks a case that needs a whole server, not only commands about data.
 	Server bool
 	// OneRegion marks a case whose keys have to be in one region.
@@ -61,7 +64,7 @@ func ParseCall(line string) (args []string, err error) {
 }
 
 // Cases are the written cases, by command.
-var Cases = slices.Concat(stringCases, hashCases, setCases, listCases, zsetCases, sortCases)
+var Cases = slices.Concat(stringCases, hashCases, setCases, listCases, zsetCases, sortCases, largeCases)
 
 // stringCases are those of strings, of keys, and of everything else that is no family of its own.
 var stringCases = []Case{

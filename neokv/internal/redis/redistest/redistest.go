@@ -11,6 +11,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -94,6 +95,11 @@ func Run(o Options) (*Report, error) {
 		}
 		if err := c.exchange(cs.Name, parseCalls(cs.Calls, tag)); err != nil || c.enough() {
 			return &c.report, err
+		}
+		for _, scan := range cs.Scans {
+			if err := c.scan(cs.Name, parseCalls(scan, tag)[0]); err != nil || c.enough() {
+				return &c.report, err
+			}
 		}
 	}
 	g := Generator{Rand: rand.New(rand.NewPCG(o.Seed, 0)), Tag: o.Tag, Spread: o.Spread, Cluster: o.Cluster, Proto: o.Proto}
@@ -203,6 +209,20 @@ func (c *comparison) exchange(name string, calls [][][]byte) error {
 	return nil
 }
 
+// scan compares what both sides' scans return from a call's cursor to the end.
+func (c *comparison) scan(name string, call [][]byte) error {
+	want, err := c.want.scan(call)
+	if err != nil {
+		return fmt.Errorf("the server that is right: %w", err)
+	}
+	got, err := c.got.scan(call)
+	if err != nil {
+		return fmt.Errorf("the server in question: %w", err)
+	}
+	c.report.Calls++
+	return c.one(Difference{Number: c.report.Calls, Case: name, Call: call, Want: want, Got: got})
+}
+
 // one compares the replies to a call, and remembers it.
 func (c *comparison) one(d Difference) (err error) {
 	if !c.compare(d) {
@@ -291,6 +311,36 @@ func (p peer) exchange(calls [][][]byte, silent bool) ([]Value, error) {
 		values = append(values, v)
 	}
 	return values, errors.Join(err, <-sent)
+}
+
+// maxScan is how many calls a scan may take.
+const maxScan = 10_000
+
+// scan sends a call of a scan and follows its cursors to the end. It returns the last reply with what all of them held, each element once: it
+// may come again. A reply that is none of a scan's is returned as it is.
+func (p peer) scan(call [][]byte) (Value, error) {
+	piece := unordered[strings.ToLower(string(call[0]))].piece
+	call = slices.Clone(call)
+	var all []Value
+	for range maxScan {
+		replies, err := p.exchange([][][]byte{call}, false)
+		if err != nil {
+			return Value{}, err
+		}
+		v := replies[0]
+		if len(v.Items) != 2 || len(v.Items[1].Items)%piece != 0 {
+			return v, nil
+		}
+		all = append(all, v.Items[1].Items...)
+		if call[2] = v.Items[0].Text; string(call[2]) == "0" {
+			v.Items[1].Items = all
+			v.Items[1].sort(piece)
+			pieces := slices.Collect(slices.Chunk(v.Items[1].Items, piece))
+			v.Items[1].Items = slices.Concat(slices.CompactFunc(pieces, func(a, b []Value) bool { return slices.EqualFunc(a, b, Value.Equal) })...)
+			return v, nil
+		}
+	}
+	return Value{}, fmt.Errorf("%q: no end after %d calls, the next cursor is %s", call, maxScan, call[2])
 }
 
 // compare reports whether two replies are the same, or may be different; otherwise the report has a difference more.

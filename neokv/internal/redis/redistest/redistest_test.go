@@ -362,3 +362,52 @@ func TestWithoutOrder(t *testing.T) {
 		}
 	}
 }
+
+// TestScansToTheEnd: scans are the same if they return the same in the end, however they are cut, and whatever comes twice.
+func TestScansToTheEnd(t *testing.T) {
+	scan := func(parts ...string) func(call string) string { // the cursor of part i is i
+		return func(call string) string {
+			words := strings.Fields(call)
+			i, err := strconv.Atoi(words[min(2, len(words)-1)])
+			if err != nil {
+				return "-ERR " + call + "\r\n"
+			}
+			elements := strings.Fields(parts[i])
+			reply := fmt.Sprintf("*2\r\n+%d\r\n*%d\r\n", (i+1)%len(parts), len(elements))
+			for _, e := range elements {
+				reply += "+" + e + "\r\n"
+			}
+			return reply
+		}
+	}
+	for _, c := range []struct {
+		call      string
+		want, got func(call string) string
+		equal     bool
+	}{
+		{"sscan k 0 count 2", scan("a b c", "", "d"), scan("d b", "a", "c"), true},
+		{"sscan k 0", scan("a b", "c"), scan("c b", "b", "a c"), true},
+		{"sscan k 0", scan("a b", "c"), scan("b", "c"), false},
+		{"sscan k 0", scan("a b"), scan("b", "a c"), false},
+		{"sscan k 0", scan("a b"), func(string) string { return "-ERR no\r\n" }, false},
+		{"sscan k x", scan("a b"), scan("c"), true},
+		{"HSCAN k 0", scan("a 1 b 2", "c 3"), scan("b 2 c 3", "a 1 b 2"), true},
+		{"hscan k 0", scan("a 1 b 2"), scan("b 1 a 2"), false},
+		{"zscan k 0", scan("a 1 b 2"), scan("b 2 a 1", "a 3"), false},
+	} {
+		s, err := connect(Options{Want: serve(t, c.want), Got: serve(t, c.got)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.scan("", toBytes(strings.Fields(c.call))); err != nil || len(s.report.Differences) == 0 != c.equal {
+			t.Errorf("%s: %v, differences %v, want equal %v", c.call, err, s.report.Differences, c.equal)
+		}
+	}
+	s, err := connect(Options{Want: serve(t, scan("a")), Got: serve(t, func(string) string { return "*2\r\n+1\r\n*0\r\n" })})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.scan("", toBytes([]string{"sscan", "k", "0"})); err == nil {
+		t.Error("a scan without end is no error")
+	}
+}
