@@ -66,7 +66,7 @@ func serveAllSlots(t *testing.T, c net.Conn) {
 }
 
 var (
-	compareCalls = flag.Int("compare.calls", 15_000, "random calls of each comparison with redis-server")
+	compareCalls = flag.Int("compare.calls", 6000, "random calls of each comparison with redis-server")
 	compareSeed  = flag.Uint64("compare.seed", 1, "seed of the random calls")
 )
 

@@ -21,7 +21,7 @@ var plantedPlans = []plan{
 		lanes: []func(*sim, *rand.Rand){blackouts}, clients: 6, each: 10 * time.Millisecond, mix: "RW+#",
 	},
 	{
-		name: "apply-index-apart", mistake: "the apply index is committed in a batch of its own", bound: 6,
+		name: "apply-index-apart", mistake: "the apply index is committed in a batch of its own", bound: 2,
 		plant:    func(f *store.Faults) { f.Region.SplitApply = true },
 		settings: func(s *settings.Settings) { s.Raft.ReadSets = false }, // with them an increment is the same when it is applied again
 		lanes:    []func(*sim, *rand.Rand){tearing}, clients: 2, each: 50 * time.Millisecond, mix: "+#",
