@@ -137,6 +137,7 @@ func ownRows() []row {
 			{cmd{Name: "checksum", Arity: -2, Flags: adminNow, Tips: varying,
 				Doc: doc("Compares the replicas of a region, or of all, by their checksums at one apply index.", "0.1.0", "", "O(N) where N is the size of the regions")}, runChecksum, nil},
 			{*redis.LegacySet, nil, nil},
+			{cmd{Name: "help", Arity: 2, Flags: anytime, Doc: doc("Lists the subcommands.", "0.1.0", "", "O(1)")}, runHelp, nil},
 		}},
 		{cmd{Name: "info", Arity: -1, Flags: anytime, Categories: []string{"dangerous"},
 			Tips: []string{"nondeterministic_output", "request_policy:all_shards", "response_policy:special"},

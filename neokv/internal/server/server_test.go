@@ -206,6 +206,15 @@ func TestProxyAnswersAsStandalone(t *testing.T) {
 	}
 }
 
+// TestEveryContainerHelps: the error of an unknown subcommand says so.
+func TestEveryContainerHelps(t *testing.T) {
+	for _, row := range table.Rows() {
+		if len(row.Sub) > 0 && row.Subcommand([]byte("help")) == nil {
+			t.Errorf("%s has subcommands, and no HELP", row.Name)
+		}
+	}
+}
+
 // TestGrouping looks at how a batch is cut by region, without running it.
 func TestGrouping(t *testing.T) {
 	here := &region.Replica{}
