@@ -241,6 +241,9 @@ func (b *Batch) Iter(lower, upper []byte) (*Iter, error) {
 // Len is the size of the batch in bytes.
 func (b *Batch) Len() int { return b.batch.Len() }
 
+// HasRanges reports whether the batch deletes ranges: writes ahead are then part of it, however many they are.
+func (b *Batch) HasRanges() bool { return b.ranges > 0 }
+
 // Empty reports whether the batch holds no writes.
 func (b *Batch) Empty() bool { return b.batch.Empty() }
 

@@ -15,6 +15,7 @@ import (
 //	[tag][3]                           cluster map that the store saw last    owned by package meta
 //	[tag][4][name]                     state of the meta group's replica      owned by package meta
 //	[tag][5][metadata key][version u64]  orphan record     Orphan
+//	[tag][6][region i64]               stage               Stage
 //
 // The metadata key in an orphan record's key is in the form of the specification, without its tag; since it begins with the
 // region, a region's orphan records are one range. Every value begins with a format byte.
@@ -26,6 +27,7 @@ const (
 	CategoryClusterMap Category = 3
 	CategoryMeta       Category = 4
 	CategoryOrphan     Category = 5
+	CategoryStage      Category = 6
 )
 
 // FormatVersion is the version of the whole storage format; a store of another one is refused.
@@ -37,6 +39,7 @@ const (
 	oldRegionStateFormat = 1 // is only read
 	regionStateFormat    = 2
 	orphanFormat         = 1
+	stageFormat          = 1
 )
 
 func appendCategory(dst []byte, c Category) []byte { return append(dst, byte(MetaInfo), byte(c)) }
@@ -186,6 +189,40 @@ func ParseRegionState(b []byte) (s RegionState, err error) {
 		s.CollectedIn = AllSlots
 	}
 	return s, nil
+}
+
+// AppendStage appends the key of the stage of a region.
+func AppendStage(dst []byte, region topology.RegionID) []byte {
+	return appendRegion(appendCategory(dst, CategoryStage), region)
+}
+
+// Stage says that a replica has applied some calls of an entry, and not yet the others. The region state then counts the entry as not
+// applied. A record whose index is not above the apply index means nothing.
+//
+//	[format u8 = 1][index u64][calls u64][choice]   17 bytes and the choice
+type Stage struct {
+	Index  uint64 // of the entry
+	Calls  uint64 // of it that are applied
+	Choice []byte // what its next random choice follows from; see redis.Writer
+}
+
+const stageLen = 1 + 8 + 8
+
+// Append appends the record.
+func (s *Stage) Append(dst []byte) []byte {
+	dst = binary.BigEndian.AppendUint64(append(dst, stageFormat), s.Index)
+	return append(binary.BigEndian.AppendUint64(dst, s.Calls), s.Choice...)
+}
+
+// ParseStage decodes the record. Choice aliases b.
+func ParseStage(b []byte) (s Stage, err error) {
+	if len(b) < stageLen {
+		return s, fmt.Errorf("stage: %d bytes, want at least %d", len(b), stageLen)
+	}
+	if b[0] != stageFormat {
+		return s, fmt.Errorf("stage: format %d, want %d", b[0], stageFormat)
+	}
+	return Stage{Index: binary.BigEndian.Uint64(b[1:]), Calls: binary.BigEndian.Uint64(b[9:]), Choice: b[stageLen:]}, nil
 }
 
 // Orphan is a version of a collection that no metadata names any more: work for the reclaimer.

@@ -21,6 +21,16 @@ type Reply struct {
 	Full bool
 }
 
+// Discard empties a reply that nobody will read, and leaves bulk strings out of the next one where they are more than most bytes.
+func (r *Reply) Discard(most int) {
+	if cap(r.Buf) > most {
+		r.Buf = nil
+	}
+	r.Buf, r.Room, r.More, r.Full = r.Buf[:0], most, noMore, false
+}
+
+func noMore(int) int { return 0 }
+
 // Status appends a simple string, which must not contain CR or LF.
 func (r *Reply) Status(s string) {
 	r.Buf = append(r.Buf, '+')

@@ -2,6 +2,7 @@ package redis
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"math"
@@ -51,6 +52,45 @@ func (w *Writer) random() *choice {
 	}
 	return &w.choice
 }
+
+// AppendChoice appends what the next random choice of the present entry follows from beside the entry: nothing if it has made none.
+//
+//	[state of the generator 20 bytes][version u64][first subkey length uvarint][first subkey][last subkey]
+func (w *Writer) AppendChoice(dst []byte) []byte {
+	if w.seeded != w.Index {
+		return dst
+	}
+	dst, _ = w.numbers.AppendBinary(dst) // it has no errors
+	dst = binary.BigEndian.AppendUint64(dst, w.choice.version)
+	dst = binary.AppendUvarint(dst, uint64(len(w.choice.first)))
+	return append(append(dst, w.choice.first...), w.choice.last...)
+}
+
+// RestoreChoice takes up the present entry behind some of its calls, with what AppendChoice said then. Choices are copied.
+func (w *Writer) RestoreChoice(choice []byte) error {
+	if len(choice) == 0 {
+		return nil
+	}
+	const fixed = pcgBytes + 8
+	if len(choice) <= fixed {
+		return fmt.Errorf("random choice: %d bytes, want more than %d", len(choice), fixed)
+	}
+	if err := w.numbers.UnmarshalBinary(choice[:pcgBytes]); err != nil {
+		return fmt.Errorf("random choice: %w", err)
+	}
+	n, size := binary.Uvarint(choice[fixed:])
+	subkeys := choice[fixed+max(size, 0):]
+	if size <= 0 || n > uint64(len(subkeys)) {
+		return fmt.Errorf("random choice: it is cut short")
+	}
+	w.seeded, w.choice.version = w.Index, binary.BigEndian.Uint64(choice[pcgBytes:])
+	w.choice.first = append(w.choice.first[:0], subkeys[:n]...)
+	w.choice.last = append(w.choice.last[:0], subkeys[n:]...)
+	return nil
+}
+
+// pcgBytes is how long the state of the generator is, as it writes it itself.
+const pcgBytes = 20
 
 const (
 	// pickWalk is among up to how many elements pick draws by walking.

@@ -1,6 +1,7 @@
 package region
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"time"
@@ -13,9 +14,16 @@ import (
 	"neokv.dev/neokv/internal/topology"
 )
 
-// machine is the replica's state machine on disk. dragonboat calls it from one apply worker at a time. Data, apply index and
-// region state of a run of entries are one engine batch, committed without sync: the Raft log is the journal, and it is on the
-// same WAL, so that what a crash takes from the data is a suffix that the log replays.
+// machine is the replica's state machine on disk. dragonboat calls it from one apply worker at a time.
+//
+// Entries are applied in stages. A stage is a run of calls, of one entry or of many, whose writes are one engine batch, together with the
+// region state and thus the apply index. It ends with the entries that the library hands over, or behind the call that brings the batch
+// to stageBytes: so no log, however it came about, needs more memory than a stage and the largest single call. A stage that ends inside
+// an entry says in its batch how many of the entry's calls are applied (keys.Stage). A replica that starts from there passes over those:
+// nothing is applied twice, and nothing is skipped.
+//
+// Stages are committed without sync: the Raft log is the journal, and it is on the same WAL, so that what a crash takes from the data is a
+// suffix that the log replays. Replicas may end their stages at different calls, since what a call does never depends on it.
 type machine struct {
 	r     *Replica
 	space keys.Space
@@ -28,9 +36,17 @@ type machine struct {
 	discard redis.Reply
 	buf     []byte
 
+	stageBytes int // tests have shorter stages
+
+	stage   keys.Stage // of the entry that is being applied, or was when the replica stopped
+	staged  bool       // the engine holds a record of a stage
 	cutting cutting
 	summing bool         // the present entry asks for a checksum
 	lazy    func() error // planted: what Faults.LazyInstall has left to do
+}
+
+func newMachine(r *Replica, space keys.Space) *machine {
+	return &machine{r: r, space: space, stageBytes: stageBytes}
 }
 
 // Open implements sm.IOnDiskStateMachine: it returns the apply index found in the engine.
@@ -44,6 +60,9 @@ func (m *machine) Open(<-chan struct{}) (uint64, error) {
 		m.publish()
 	} else {
 		m.state.KeysExact = true // none
+	}
+	if m.stage, m.staged, err = readStage(m.r.o.Engine, m.space.Region); err != nil {
+		return 0, fmt.Errorf("region %d: open: %w", m.space.Region, err)
 	}
 	return m.state.ApplyIndex, nil
 }
@@ -65,6 +84,17 @@ func readState(e *engine.Engine, s keys.Space) (state keys.RegionState, ok bool,
 	return state, err == nil, err
 }
 
+func readStage(e *engine.Engine, id topology.RegionID) (stage keys.Stage, ok bool, err error) {
+	view := e.NewView()
+	defer view.Close()
+	value, ok, err := view.Get(keys.AppendStage(nil, id))
+	if err != nil || !ok {
+		return stage, false, err
+	}
+	stage, err = keys.ParseStage(bytes.Clone(value))
+	return stage, err == nil, err
+}
+
 // Update implements sm.IOnDiskStateMachine. A failed store applies nothing any more: nothing can leave it.
 func (m *machine) Update(entries []sm.Entry) ([]sm.Entry, error) {
 	r := m.r
@@ -77,28 +107,29 @@ func (m *machine) Update(entries []sm.Entry) ([]sm.Entry, error) {
 		}
 		m.lazy = nil
 	}
-	b := m.newBatch()
 	w := &m.writer
-	w.Batch, w.Space, w.State, w.SoonestMS = b, m.space, &m.state, redis.NoExpiry
+	w.Batch, w.Space, w.State, w.SoonestMS = m.newBatch(), m.space, &m.state, redis.NoExpiry
 	w.Orphans, w.Flushed = redis.Orphans{}, false
 	w.Memory, w.MapOrder = r.o.Memory, r.o.Faults.MapOrder
 	for i := range entries {
 		if err := m.apply(w, &entries[i]); err != nil {
-			b.Close()
+			if w.Batch != nil {
+				w.Batch.Close()
+			}
 			r.o.Fence(fmt.Errorf("region %d: apply index %d: %w", m.space.Region, entries[i].Index, err))
 			m.finish(&UnknownOutcome{"store failed"})
 			return entries, nil
 		}
+		m.state.ApplyIndex = entries[i].Index
 		entries[i].Result = sm.Result{Value: 1}
 		if m.summing { // as of this entry
 			m.summing = false
-			m.settle(b)
+			m.settle()
 			m.pin()
-			b = m.newBatch()
-			w.Batch = b
+			w.Batch = m.newBatch()
 		}
 	}
-	m.settle(b)
+	m.settle()
 	w.Release()
 	m.publish()
 	r.notice(w.SoonestMS)
@@ -120,11 +151,49 @@ func (m *machine) newBatch() *engine.Batch {
 	return b
 }
 
-// settle commits the batch, or fences the store.
-func (m *machine) settle(b *engine.Batch) {
-	if err := m.commit(b); err != nil {
+// settle ends the last stage of an update, or fences the store.
+func (m *machine) settle() {
+	if err := m.commit(); err != nil {
 		m.r.o.Fence(fmt.Errorf("region %d: commit: %w", m.space.Region, err))
 	}
+}
+
+// stageBytes is how large a stage's batch gets before its stage ends, but for what its last call adds: large enough that next to no
+// update of small writes is cut, and small beside a memtable.
+const stageBytes = 4 << 20
+
+// full reports whether the present stage should end. Range deletions end it, too: what a later call of the batch writes ahead would have
+// to wait for them (engine.Batch.SetAhead).
+func (m *machine) full() bool {
+	b := m.writer.Batch
+	return b.Len() >= m.stageBytes || b.HasRanges()
+}
+
+// endStage commits the present stage, behind so many calls of the entry of an index, and begins the next one.
+func (m *machine) endStage(index, calls uint64) error {
+	if calls > 0 {
+		m.stage.Index, m.stage.Calls = index, calls
+		m.stage.Choice = m.writer.AppendChoice(m.stage.Choice[:0])
+		key := keys.AppendStage(m.buf[:0], m.space.Region)
+		m.buf = m.stage.Append(key)
+		if err := m.writer.Batch.Set(key, m.buf[len(key):]); err != nil {
+			return err
+		}
+		m.staged = true
+	}
+	if err := m.commit(); err != nil {
+		return fmt.Errorf("commit: %w", err)
+	}
+	m.writer.Batch = m.newBatch()
+	return nil
+}
+
+// leaveStage takes the record of a stage away behind the last call of its entry.
+func (m *machine) leaveStage() error {
+	m.staged = false
+	key := keys.AppendStage(m.buf[:0], m.space.Region)
+	m.buf = key
+	return m.writer.Batch.Delete(key)
 }
 
 // finish finishes the batches that this update has claimed: with err, unless they were refused.
@@ -141,9 +210,13 @@ func (m *machine) finish(err error) {
 	m.claimed = m.claimed[:0]
 }
 
-// commit writes the region state into the batch and commits it.
-func (m *machine) commit(b *engine.Batch) error {
-	if err := m.writer.Finish(); err != nil {
+// commit writes the region state into the writer's batch and commits it. The batch is gone afterwards.
+func (m *machine) commit() error {
+	m.r.counters.Stages.Add(1)
+	b := m.writer.Batch
+	err := m.writer.Finish()
+	m.writer.Batch = nil
+	if err != nil {
 		b.Close()
 		return err
 	}
@@ -165,10 +238,10 @@ func (m *machine) commit(b *engine.Batch) error {
 	return b.Commit(false)
 }
 
-// apply runs one entry on the batch. Its replies go to the runs that wait for it, if it was proposed here.
+// apply runs one entry in the present stage, and in others as far as it needs them. Its replies go to the runs that wait for it, if it was
+// proposed here.
 func (m *machine) apply(w *redis.Writer, e *sm.Entry) error {
 	r := m.r
-	m.state.ApplyIndex = e.Index
 	w.Follow(e.Index)
 	m.count(len(e.Cmd))
 	h, commands, err := parseEntry(e.Cmd)
@@ -204,23 +277,47 @@ func (m *machine) apply(w *redis.Writer, e *sm.Entry) error {
 		if c := r.clock.Load(); c == nil || c.term < h.term { // the first of this replica's entries in its term
 			r.clock.Store(&clockBase{term: h.term, ms: m.state.TimeMS, at: time.Now()})
 		}
-	}
-	w.Index, w.VersionBase, w.AllSlots = e.Index, h.version, h.old
-	if b != nil {
 		b.index = e.Index
 	}
-
-	reads := h.reads
+	w.Index, w.VersionBase, w.AllSlots = e.Index, h.version, h.old
 	if h.base != e.Index-1 && !r.o.Faults.AnyBase {
-		reads = nil
+		h.reads = nil
+	}
+	if err := m.run(w, &h, commands, b); err != nil {
+		return err
+	}
+	if m.staged {
+		return m.leaveStage()
+	}
+	return nil
+}
+
+// run runs an entry's calls. b is the batch that waits for the replies, nil for none.
+func (m *machine) run(w *redis.Writer, h *entryHeader, commands []byte, b *batch) (err error) {
+	reads, applied := h.reads, uint64(0)
+	if m.staged && m.stage.Index == w.Index { // the replica stopped inside this entry; nobody waits for that
+		applied, reads = m.stage.Calls, nil
+		if err := w.RestoreChoice(m.stage.Choice); err != nil {
+			return err
+		}
 	}
 	if len(reads) > 0 {
-		r.counters.ReadSetsUsed.Add(1)
+		m.r.counters.ReadSetsUsed.Add(1)
 	}
+	out := &m.discard
 	part, call, n := 0, 0, uint64(0)
 	for len(commands) > 0 {
 		if m.args, commands, err = parseCall(commands, m.args[:0]); err != nil {
 			return err
+		}
+		if n++; n <= applied {
+			continue
+		}
+		if m.full() {
+			if err := m.endStage(w.Index, n-1); err != nil {
+				return err
+			}
+			reads = nil // they are older than that
 		}
 		if reads, err = w.Expect(m.args, reads); err != nil {
 			return err
@@ -235,37 +332,36 @@ func (m *machine) apply(w *redis.Writer, e *sm.Entry) error {
 		if row == nil || row.Write == nil {
 			return fmt.Errorf("unknown write command %q", m.args[0])
 		}
-		n++
-		if b == nil {
-			if m.discard.Buf = m.discard.Buf[:0]; cap(m.discard.Buf) > keptReplyBytes {
-				m.discard.Buf = nil
+		var run *redis.Run
+		if b != nil {
+			for b.parts[part].from+call == b.parts[part].to {
+				part, call = part+1, 0
 			}
-			if err := w.Run(row, m.args, &m.discard); err != nil {
-				return err
-			}
-			continue
+			run = b.parts[part].p.Run
+			out = &run.Out
+		} else {
+			m.discard.Discard(keptReplyBytes)
 		}
-		for b.parts[part].from+call == b.parts[part].to {
-			part, call = part+1, 0
-		}
-		run := b.parts[part].p.Run
-		if err := w.Run(row, m.args, &run.Out); err != nil {
+		if err := w.Run(row, m.args, out); err != nil {
 			return err
 		}
-		run.Ends = append(run.Ends, len(run.Out.Buf))
-		call++
+		if run != nil {
+			run.Ends = append(run.Ends, len(out.Buf))
+			call++
+		}
 	}
 	if len(reads) > 0 {
 		return fmt.Errorf("decode entry: %d bytes of the read set are left over", len(reads))
 	}
-	r.counters.AppliedCommands.Add(n)
+	m.r.counters.AppliedCommands.Add(n - applied)
 	if cap(m.args) > keptArgs {
 		m.args = nil
 	}
 	return nil
 }
 
-// keptArgs and keptReplyBytes bound what one large command leaves behind for the next: its arguments, and the reply that nobody waits for.
+// keptArgs bounds what the arguments of one large command leave behind for the next, keptReplyBytes the bulk strings of a reply that nobody
+// waits for.
 const keptArgs, keptReplyBytes = 1 << 12, 64 << 10
 
 // publish makes the applied state visible to readers.

@@ -105,7 +105,7 @@ func TestOldEntries(t *testing.T) {
 			if err := b.Commit(false); err != nil {
 				t.Fatal(err)
 			}
-			r.machine = &machine{r: r.Replica, space: r.machine.space}
+			r.machine = newMachine(r.Replica, r.machine.space)
 			if _, err := r.machine.Open(nil); err != nil || r.machine.state != states[cut] {
 				t.Fatalf("opened with state %+v, %v; want %+v", r.machine.state, err, states[cut])
 			}

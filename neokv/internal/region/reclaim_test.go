@@ -308,7 +308,8 @@ func TestReclaimForms(t *testing.T) {
 		}
 	}
 	from.machine.state = keys.RegionState{ApplyIndex: 5}
-	if err := from.machine.commit(b); err != nil {
+	from.machine.writer.Batch = b
+	if err := from.machine.commit(); err != nil {
 		t.Fatal(err)
 	}
 	from.machine.publish()

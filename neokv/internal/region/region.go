@@ -125,6 +125,7 @@ type Counters struct {
 	Proposals                       atomic.Uint64 // runs of writes handed over while this replica led
 	Entries, EntryBytes, Commands   atomic.Uint64 // proposed here
 	AppliedEntries, AppliedCommands atomic.Uint64
+	Stages                          atomic.Uint64 // batches that apply has committed
 	RefusedEntries                  atomic.Uint64 // by their term tag
 	ReadSets, ReadSetReads          atomic.Uint64 // proposed here, and the reads in them
 	ReadSetsUsed                    atomic.Uint64 // applied here with nothing between the read and the entry
@@ -151,7 +152,7 @@ func New(o Options) *Replica {
 	if r.counters == nil {
 		r.counters = new(Counters)
 	}
-	r.machine = &machine{r: r, space: keys.Space{Region: o.Region.ID, Index: o.Index}}
+	r.machine = newMachine(r, keys.Space{Region: o.Region.ID, Index: o.Index})
 	r.proposer.init(r.o.Knobs)
 	return r
 }

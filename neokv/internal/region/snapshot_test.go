@@ -44,7 +44,7 @@ func openStill(t testing.TB, fs *disk.FS) still {
 		counters: new(Counters),
 	}
 	r.proposer.init(r.o.Knobs)
-	r.machine = &machine{r: r, space: keys.Space{Region: snapshotRegion.ID, Index: 1}}
+	r.machine = newMachine(r, keys.Space{Region: snapshotRegion.ID, Index: 1})
 	if _, err := r.machine.Open(nil); err != nil {
 		t.Fatal(err)
 	}
@@ -85,7 +85,8 @@ func (r still) fill(t testing.TB, random *rand.Rand, index uint64, n int) {
 		ApplyIndex: index, TimeMS: 1000 * index, LastVersion: random.Uint64(), TermTag: 3, KeyCount: uint64(n), LegacyAt: index,
 		CollectedAt: 1, CollectedIn: random.Uint64(),
 	}
-	if err := r.machine.commit(b); err != nil {
+	r.machine.writer.Batch = b
+	if err := r.machine.commit(); err != nil {
 		t.Fatal(err)
 	}
 	r.machine.publish()

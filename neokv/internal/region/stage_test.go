@@ -1,0 +1,159 @@
+package region
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	sm "github.com/lni/dragonboat/v4/statemachine"
+
+	"neokv.dev/neokv/internal/disk"
+	"neokv.dev/neokv/internal/keys"
+	"neokv.dev/neokv/internal/redis"
+)
+
+// entryOf makes one log entry of many calls.
+func entryOf(index uint64, calls ...[][]byte) sm.Entry {
+	cmd := make([]byte, entryHeaderBytes)
+	h := entryHeader{term: 3, timeMS: 1000 + index, version: keys.Version(1000+index, index), store: 9}
+	h.put(cmd)
+	for _, args := range calls {
+		cmd = appendCall(cmd, &redis.Call{Args: args})
+	}
+	return sm.Entry{Index: index, Cmd: cmd}
+}
+
+func words(line string) (args [][]byte) {
+	for _, w := range strings.Fields(line) {
+		args = append(args, []byte(w))
+	}
+	return args
+}
+
+// apply applies a log from where the replica is, in updates of random sizes.
+func (r still) apply(t testing.TB, random *rand.Rand, log []sm.Entry) {
+	t.Helper()
+	for from := int(r.machine.state.ApplyIndex); from < len(log); from = int(r.machine.state.ApplyIndex) {
+		n := min(len(log)-from, 1+random.IntN(8))
+		if _, err := r.machine.Update(append([]sm.Entry{}, log[from:from+n]...)); err != nil || r.fs.Failed() != nil {
+			t.Fatal(err, r.fs.Failed())
+		}
+	}
+}
+
+// stagedCall makes a call whose effect shows whether it ran once, or at another place: counters, lists, random members, versions.
+func stagedCall(random *rand.Rand) [][]byte {
+	n := random.IntN(4)
+	switch random.IntN(12) {
+	case 0, 1:
+		return words(fmt.Sprintf("append {foo}s%d %d", n, random.IntN(1000)))
+	case 2, 3:
+		return words(fmt.Sprintf("rpush {foo}l%d %d %d", n, random.IntN(1000), random.IntN(1000)))
+	case 4:
+		return words(fmt.Sprintf("incr {foo}c%d", n))
+	case 5:
+		line := fmt.Sprintf("sadd {foo}m%d", n)
+		for range 75 {
+			line += fmt.Sprint(" ", random.IntN(100_000))
+		}
+		return words(line)
+	case 6, 7:
+		return words(fmt.Sprintf("spop {foo}m%d %d", n, 1+random.IntN(5)))
+	case 8:
+		return words(fmt.Sprintf("spop {foo}m%d", n))
+	case 9:
+		return words(fmt.Sprintf("zadd {foo}z%d %d %d", n, random.IntN(100), random.IntN(1000)))
+	case 10:
+		return words(fmt.Sprintf("ltrim {foo}l%d 0 %d", n, random.IntN(100)))
+	}
+	switch random.IntN(40) {
+	case 0:
+		return words(fmt.Sprintf("del {foo}m%d {foo}l%d {foo}s%d", n, n, n))
+	case 1:
+		if random.IntN(20) == 0 {
+			return words("flushall")
+		}
+	case 2, 3, 4:
+		return words(fmt.Sprintf("copy {foo}m%d {foo}m%d replace", n, random.IntN(4)))
+	}
+	return words(fmt.Sprintf("getset {foo}g%d %d", n, random.IntN(1000)))
+}
+
+// TestStages applies one random log whose entries have many calls. The model applies each update as one stage. The other replica has stages of
+// some hundred bytes, is cut off at random bytes of its write-ahead log, and goes on from there, often inside an entry. Both hold the
+// same in the end, and no record of a stage is left.
+func TestStages(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	random := rand.New(rand.NewPCG(seed, 0))
+	var log []sm.Entry
+	for len(log) < 60 {
+		var calls [][][]byte
+		for range 1 + random.IntN(30) {
+			calls = append(calls, stagedCall(random))
+		}
+		log = append(log, entryOf(uint64(len(log)+1), calls...))
+	}
+	model := openStill(t, disk.Mem())
+	defer model.close(t)
+	model.apply(t, random, log)
+	want := model.content(t)
+
+	const enough = 8
+	inside := 0
+	for replicas := 0; inside < enough; replicas++ {
+		if replicas == 60 {
+			t.Fatalf("seed %d: %d starts inside an entry, want %d", seed, inside, enough)
+		}
+		r := openStill(t, disk.Mem())
+		for range 8 {
+			r.machine.stageBytes = 50 + random.IntN(2000)
+			from := int(r.machine.state.ApplyIndex)
+			r.apply(t, random, log[:min(len(log), from+random.IntN(10))])
+			if err := r.machine.Sync(); err != nil {
+				t.Fatal(err)
+			}
+			from = int(r.machine.state.ApplyIndex)
+			r.apply(t, random, log[:min(len(log), from+1+random.IntN(10))])
+			left := r.fs.Crash(random.IntN(101), random)
+			r.close(t)
+			r = openStill(t, left)
+			if r.machine.staged && r.machine.stage.Index > r.machine.state.ApplyIndex {
+				inside++
+			}
+		}
+		r.machine.stageBytes = stageBytes
+		r.apply(t, random, log)
+		if got := r.content(t); !maps.Equal(got, want) {
+			t.Fatalf("seed %d: %d records, want %d, or they differ", seed, len(got), len(want))
+		}
+		r.close(t)
+	}
+	t.Logf("%d starts inside an entry", inside)
+}
+
+// TestStagesBoundBatches has one entry write 100 times as much as a stage holds, and delete ranges a hundred times. Each ends a stage.
+func TestStagesBoundBatches(t *testing.T) {
+	r := openStill(t, disk.Mem())
+	defer r.close(t)
+	r.machine.stageBytes = 64 << 10
+	value := []byte(strings.Repeat("v", 4<<10))
+	var calls [][][]byte
+	for i := range 1600 {
+		calls = append(calls, [][]byte{[]byte("set"), fmt.Appendf(nil, "{foo}%d", i), value})
+	}
+	for range 100 {
+		calls = append(calls, words("flushall"), words("rpush {foo}l a b c"))
+	}
+	if _, err := r.machine.Update([]sm.Entry{entryOf(1, calls...)}); err != nil || r.fs.Failed() != nil {
+		t.Fatal(err, r.fs.Failed())
+	}
+	if got := r.counters.Stages.Load(); got < 200 || got > 250 {
+		t.Errorf("%d stages; want one for each 64 KiB of 6,400, and one for each of 100 ranges", got)
+	}
+	if n := len(r.content(t)); n != 5 { // the list, its elements, the region state
+		t.Errorf("%d records, want 5", n)
+	}
+}
