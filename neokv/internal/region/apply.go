@@ -227,7 +227,9 @@ func (m *machine) commit() error {
 		b = m.r.o.Engine.NewBatch()
 	}
 	if m.state.LegacyAt != 0 { // before anybody can see that a record has become a legacy string
-		m.r.legacyAt.Store(m.state.LegacyAt)
+		if m.r.legacyAt.Swap(m.state.LegacyAt) == 0 {
+			m.r.epoch.Add(1) // for reads under way, which do not look for legacy strings
+		}
 	}
 	key := keys.AppendRegionState(m.buf[:0], m.space.Region)
 	m.buf = m.state.Append(key)

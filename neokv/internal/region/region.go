@@ -100,7 +100,8 @@ type Replica struct {
 	soonest     atomic.Uint64 // no record is known that expires before this instant, ms; see Cleaner
 	servingTerm atomic.Uint64 // the term whose barrier has been applied here; 0 while this replica may not serve
 	// epoch rises, by any step, whenever the region's data or bounds have been replaced other than by an entry, behind what is
-	// published above: a read that sees it move is thrown away and begins anew.
+	// published above, and before an entry's first legacy string can be seen, behind legacyAt: a read that sees it move is thrown
+	// away and begins anew.
 	epoch atomic.Uint64
 
 	rows     *engine.Rows // nil for none; open while it serves

@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"runtime"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -370,5 +371,46 @@ func TestRefusesAnotherStoresFolder(t *testing.T) {
 	want := "store 2: folder /data belongs to store 1 of cluster 00000000000000000000000000000000, not to store 2 of cluster 00000000000000000000000000000000"
 	if err == nil || err.Error() != want {
 		t.Errorf("Open = %v; want %s", err, want)
+	}
+}
+
+// TestFirstLegacyWriteUnderARead makes a key's record a legacy string, the first of its region, while a read is under way that has begun
+// without any, and has a write and a sweep take it away again behind the read's view: the read finds the key all the same.
+func TestFirstLegacyWriteUnderARead(t *testing.T) {
+	store, r := alone(t, func(*Options) {})
+	defer func() {
+		if err := store.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	propose := func(c redis.Call) {
+		t.Helper()
+		p := region.Pending{Run: &redis.Run{Calls: []redis.Call{c}}, Deadline: time.Now().Add(10 * time.Second)}
+		r.Propose(&p)
+		if p.Wait(); p.Err != nil {
+			t.Fatal(p.Err)
+		}
+	}
+	set, legacy := run("set", "k", "v").Calls[0], run("neokv", "legacyset", "k", "v").Calls[0]
+	swept := redis.Swept(1<<62, true, true)
+	meanwhile := func(calls ...redis.Call) redis.Call { // is applied in the middle of the first read of which it is a part
+		once := sync.OnceFunc(func() {
+			for _, c := range calls {
+				propose(c)
+			}
+		})
+		return redis.Call{Command: &redis.Command{Read: func(*redis.Reader, [][]byte, *redis.Reply) error {
+			once()
+			return nil
+		}}}
+	}
+	for _, x := range []struct{ read, want string }{{"get", "$1\r\nv\r\n"}, {"exists", ":1\r\n"}, {"strlen", ":1\r\n"}} {
+		propose(set)
+		propose(swept)
+		got := run(x.read, "k")
+		got.Calls = []redis.Call{meanwhile(legacy), got.Calls[0], meanwhile(set, swept), got.Calls[0]}
+		if err := r.Read(got, time.Now().Add(10*time.Second)); err != nil || string(got.Out.Buf) != x.want+x.want {
+			t.Errorf("%s twice = %q, %v; want %q twice", x.read, got.Out.Buf, err, x.want)
+		}
 	}
 }
