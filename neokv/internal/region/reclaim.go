@@ -1,6 +1,7 @@
 package region
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -300,7 +301,7 @@ func (x *Reclaimer) reclaim(s *orphanage, view *engine.View) (err error) {
 	r := s.replica
 	b := r.o.Engine.NewBatch()
 	d := deletion{x: x, view: view, batch: b, space: r.machine.space, slots: r.o.Region.Slots, left: x.o.Knobs.ReclaimKeys,
-		anyVersion: r.o.Faults.AnyVersion}
+		anyVersion: r.o.Faults.AnyVersion, noLimits: r.o.Faults.NoLimits}
 	defer func() { err = errors.Join(err, d.close()) }()
 	n, collections, elements := 0, int64(0), int64(0)
 	err = s.each(view, func(o *keys.Orphan, key []byte) (bool, error) {
@@ -341,7 +342,7 @@ type deletion struct {
 	left  int                                     // of redis.reclaim_keys
 	bytes int                                     // passed over
 
-	anyVersion bool // planted
+	anyVersion, noLimits bool // planted
 }
 
 func (d *deletion) close() (err error) {
@@ -386,15 +387,22 @@ func (d *deletion) oneByOne(ks keys.Keyspace) (whole bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	n, bytes := 0, 0
-	state := it.SeekGEWithLimit(d.x.lower, d.x.upper)
-	for ; state == pebble.IterValid; state = it.NextWithLimit(d.x.upper) {
-		if n++; n > d.x.o.Knobs.ReclaimRange || bytes > reclaimBytes {
+	limit := d.x.upper
+	if d.noLimits {
+		limit = nil
+	}
+	n, passed := 0, 0
+	state := it.SeekGEWithLimit(d.x.lower, limit)
+	for ; state == pebble.IterValid; state = it.NextWithLimit(limit) {
+		if bytes.Compare(it.Key(), d.x.upper) >= 0 { // Pebble may go past a limit, which only saves it steps
+			break
+		}
+		if n++; n > d.x.o.Knobs.ReclaimRange || passed > reclaimBytes {
 			return false, nil
 		}
 		value := it.LazyValue()
 		size := len(it.Key()) + value.Len()
-		bytes += size
+		passed += size
 		d.bytes += size
 		d.left--
 		if err := d.batch.Delete(it.Key()); err != nil {

@@ -265,11 +265,19 @@ func orphaning(random *rand.Rand, now uint64) (args [][]byte) {
 }
 
 // TestReclaimForms: orphans of every type, few and many elements, small and large ones, none at all, or more than their record says, go wholly, and
-// the versions before and behind them stay. A replica counts what it begins with, also when a snapshot has brought it.
+// the versions before and behind them stay. A replica counts what it begins with, also when a snapshot has brought it. All that holds where
+// the engine's iterators take no notice of limits, too.
 func TestReclaimForms(t *testing.T) {
+	for _, f := range []Faults{{}, {NoLimits: true}} {
+		t.Run(fmt.Sprintf("limits ignored %v", f.NoLimits), func(t *testing.T) { reclaimForms(t, f) })
+	}
+}
+
+func reclaimForms(t *testing.T, f Faults) {
 	from, to := openReclaimed(t, disk.Mem()), openReclaimed(t, disk.Mem())
 	defer from.close(t)
 	defer to.close(t)
+	from.o.Faults, to.o.Faults = f, f
 	s, slot := from.machine.space, snapshotRegion.Slots.First
 	b := from.o.Engine.NewBatch()
 	set := func(key []byte, bytes int) {

@@ -71,6 +71,7 @@ type Faults struct {
 	SameVersions bool                            // a new leader counts versions from the same one as the last
 	AnyBase      bool                            // a read set is taken for good whatever has been applied since it was made
 	AnyVersion   bool                            // the reclaimer deletes elements of all versions of a key
+	NoLimits     bool                            // iterators take no notice of the reclaimer's limits, as Pebble's may
 	KeptRows     bool                            // rows outlast a term; entries of other leaders leave them alone
 	MapOrder     bool                            // what a write chooses at random follows from the order of a Go map
 	LocalClock   bool                            // readers and apply judge expiry by their store's own clock alone
