@@ -5,6 +5,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/lni/dragonboat/v4"
+
 	"neokv.dev/neokv/internal/redis"
 )
 
@@ -277,8 +279,17 @@ func (r *Replica) round() error {
 			return errRoundLost
 		}
 	}
-	res := <-rs.ResultC()
-	rs.Release()
+	answer := rs.ResultC()
+	if r.o.Faults.LostRounds {
+		answer = nil
+	}
+	var res dragonboat.RequestResult
+	select {
+	case res = <-answer:
+		rs.Release()
+	case <-r.stop: // the library gives no answer to a request that it takes up while it closes
+		return ErrStopped
+	}
 	if !res.Completed() {
 		if res.Terminated() {
 			return ErrStopped

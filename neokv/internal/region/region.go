@@ -66,6 +66,7 @@ type Faults struct {
 	SplitApply   bool                            // the apply index is committed in a batch of its own
 	TrustLease   bool                            // a lease, once held, is never checked again
 	NoReadIndex  bool                            // a follower reads what it has, without asking the leader
+	LostRounds   bool                            // read index rounds get no answer, as those that the library's end overtakes
 	NoTermTag    bool                            // apply takes entries of every term
 	LazyInstall  bool                            // a received snapshot is put in with the next entry, when its file is gone
 	SameVersions bool                            // a new leader counts versions from the same one as the last

@@ -154,6 +154,28 @@ func TestStopWhileProposing(t *testing.T) {
 	}
 }
 
+// TestCloseWithALostRound closes the store while a read index round is under way that gets no answer: it ends all the same.
+func TestCloseWithALostRound(t *testing.T) {
+	store, r := alone(t, func(o *Options) { o.Faults.Region.LostRounds = true })
+	if err := r.Read(run("get", "k"), time.Now().Add(10*time.Millisecond)); err != region.ErrDeadline {
+		t.Fatalf("a read whose round is lost: %v; want %v", err, region.ErrDeadline)
+	}
+	late := make(chan error, 1)
+	go func() { late <- r.Read(run("get", "k"), time.Now().Add(time.Hour)) }()
+	closed := make(chan error, 1)
+	go func() { closed <- store.Close() }()
+	for what, c := range map[string]chan error{"Close": closed, "the read": late} {
+		select {
+		case err := <-c:
+			if (err == nil) != (what == "Close") {
+				t.Errorf("%s = %v", what, err)
+			}
+		case <-time.After(20 * time.Second):
+			t.Fatalf("%s has not returned in 20 s", what)
+		}
+	}
+}
+
 // pair cuts the third store off from the leader of region 1 and one follower, and returns the numbers of the three.
 func pair(c *cluster) (leader *Store, follower int) {
 	leader = c.leader(1)
