@@ -345,6 +345,7 @@ func (r *Replica) await(b *batch, rs *dragonboat.RequestState, err error) {
 		case res = <-rs.AppliedC():
 			rs.Release()
 		case <-b.returned: // claimed; what Raft says in the end nobody waits for
+		case <-r.stop: // as well, unless a barrier has come in behind Stop
 		}
 	}
 	if r.claim(b.sequence) != nil {

@@ -189,10 +189,10 @@ func (r *Replica) Running() bool { return r.running.Load() }
 // Stop makes the replica serve nobody any more: runs that wait are answered, readers are out when it returns.
 // The NodeHost is closed after it, then Join waits for what is left.
 func (r *Replica) Stop() {
-	r.reads.mu.Lock() // no round begins behind it
+	r.abandon(ErrStopped) // first: who waits for the library's answer to a batch leaves the batch to it
+	r.reads.mu.Lock()     // no round begins behind it
 	close(r.stop)
 	r.reads.mu.Unlock()
-	r.abandon(ErrStopped)
 	r.gate.shut()
 }
 

@@ -13,6 +13,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/lni/dragonboat/v4"
+
 	"neokv.dev/neokv/internal/redis"
 	"neokv.dev/neokv/settings"
 )
@@ -227,6 +229,29 @@ func TestFinishOfACutRunWithoutLeader(t *testing.T) {
 	r.finish(b, nil)
 	if len(p.done) != 1 || p.Err != ErrNotLeader {
 		t.Errorf("a run of which the rest cannot be proposed: done %d, %v; want %v", len(p.done), p.Err, ErrNotLeader)
+	}
+}
+
+// TestStopWithoutAnAnswer stops a replica while the library owes it the answer to a proposal: nobody waits for that.
+func TestStopWithoutAnAnswer(t *testing.T) {
+	r := queued(settings.Raft{BatchMaxOps: 10, BatchMaxBytes: 1 << 20})
+	r.stop, r.gate = make(chan struct{}), newGate()
+	p := pending(1, 1)
+	r.proposer.queue = []*Pending{p}
+	b, awaited := r.form(), make(chan struct{})
+	go func() {
+		r.await(b, &dragonboat.RequestState{CompletedC: make(chan dragonboat.RequestResult, 1)}, nil)
+		close(awaited)
+	}()
+	r.Stop()
+	p.Wait()
+	if want := (&UnknownOutcome{ErrStopped.Error()}); p.Err == nil || p.Err.Error() != want.Error() {
+		t.Errorf("the run: %v; want %v", p.Err, want)
+	}
+	select {
+	case <-awaited:
+	case <-time.After(20 * time.Second):
+		t.Fatal("the proposal is still waited for after 20 s")
 	}
 }
 
