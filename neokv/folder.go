@@ -10,11 +10,13 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"neokv.dev/neokv/internal/disk"
 	"neokv.dev/neokv/internal/topology"
 	"neokv.dev/neokv/settings"
 )
@@ -33,6 +35,7 @@ import (
 //	store-N/        one store's log
 //	journal-0, -1   as above
 type folder struct {
+	fs        vfs.FS
 	dir       string
 	temporary bool
 	cluster   [16]byte
@@ -70,14 +73,17 @@ const (
 	ownerName    = "OWNER"
 )
 
-// openFolder locks dir, or a new temporary folder when dir is empty, and reads its record; a new folder gets one.
-func openFolder(dir string, asked settings.Cluster, s settings.Settings, discard bool, identity func() [16]byte) (f *folder, err error) {
-	f = &folder{dir: dir}
+// openFolder locks dir, or a new temporary folder of the machine when dir is empty, and reads its record; a new folder gets one. When it returns
+// a power cut leaves the folder as it is. fsys is the machine's file system, but for tests.
+func openFolder(
+	fsys vfs.FS, dir string, asked settings.Cluster, s settings.Settings, discard bool, identity func() [16]byte,
+) (f *folder, err error) {
+	f = &folder{fs: fsys, dir: dir}
 	if dir == "" {
 		f.dir, err = os.MkdirTemp("", "neokv-")
 		f.temporary = err == nil
-	} else if err = os.MkdirAll(dir, 0o755); err == nil {
-		f.dir, err = filepath.Abs(dir)
+	} else if f.dir, err = filepath.Abs(dir); err == nil {
+		err = disk.MakeDir(fsys, f.dir)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("data folder: %w", err)
@@ -87,7 +93,7 @@ func openFolder(dir string, asked settings.Cluster, s settings.Settings, discard
 			err = errors.Join(err, f.close(false))
 		}
 	}()
-	f.lock, err = insist(func() (io.Closer, error) { return vfs.Default.Lock(filepath.Join(f.dir, lockName)) },
+	f.lock, err = insist(func() (io.Closer, error) { return fsys.Lock(filepath.Join(f.dir, lockName)) },
 		func(err error) bool { return !errors.As(err, new(*fs.PathError)) })
 	if err != nil {
 		f.temporary = false
@@ -104,7 +110,7 @@ func openFolder(dir string, asked settings.Cluster, s settings.Settings, discard
 			return f, err
 		}
 	}
-	have, err := readRecord(f.dir)
+	have, err := readRecord(f.fs, f.dir)
 	if err != nil {
 		return f, err
 	}
@@ -144,23 +150,30 @@ func insist[T any](get func() (T, error), held func(error) bool) (T, error) {
 // checkClean refuses a folder that was not closed cleanly without syncs, or empties it.
 func (f *folder) checkClean(s settings.Settings, discard bool) error {
 	marker := filepath.Join(f.dir, unsyncedName)
-	if _, err := os.Stat(marker); err == nil {
+	if _, err := f.fs.Stat(marker); err == nil {
 		if !discard {
 			return fmt.Errorf("folder %s was not closed cleanly under engine.wal_sync none, its data may be torn: --discard starts it empty", f.dir)
 		}
-		stale := append(storeFolders(f.dir), filepath.Join(f.dir, "journal-0"), filepath.Join(f.dir, "journal-1"))
-		if r, err := readRecord(f.dir); err == nil && r != nil && r.WALDir != "" {
+		stale, err := storeFolders(f.fs, f.dir)
+		if err != nil {
+			return err
+		}
+		stale = append(stale, "journal-0", "journal-1")
+		for i, name := range stale {
+			stale[i] = filepath.Join(f.dir, name)
+		}
+		if r, err := readRecord(f.fs, f.dir); err == nil && r != nil && r.WALDir != "" {
 			stale = append(stale, filepath.Join(r.WALDir, r.Cluster))
 		}
 		for _, name := range stale {
-			if err := os.RemoveAll(name); err != nil {
+			if err := f.fs.RemoveAll(name); err != nil {
 				return err
 			}
 		}
-		if err := os.Remove(filepath.Join(f.dir, recordName)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := f.fs.Remove(filepath.Join(f.dir, recordName)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
-		if err := os.Remove(marker); err != nil {
+		if err := f.fs.Remove(marker); err != nil {
 			return err
 		}
 	} else if !errors.Is(err, fs.ErrNotExist) {
@@ -168,25 +181,28 @@ func (f *folder) checkClean(s settings.Settings, discard bool) error {
 	}
 	if s.Engine.WALSync == "none" {
 		f.unsynced = true
-		return writeSynced(f.dir, unsyncedName, nil)
+		return disk.WriteFile(f.fs, f.dir, unsyncedName, nil)
 	}
 	return nil
 }
 
-func storeFolders(dir string) []string {
-	names, _ := filepath.Glob(filepath.Join(dir, "store-*"))
-	return names
+// storeFolders returns the names of the stores' folders that there are.
+func storeFolders(fsys vfs.FS, dir string) ([]string, error) {
+	names, err := fsys.List(dir)
+	slices.Sort(names)
+	return slices.DeleteFunc(names, func(name string) bool { return !strings.HasPrefix(name, "store-") }), err
 }
 
 // readRecord returns the folder's record, nil if it has none.
-func readRecord(dir string) (*record, error) {
+func readRecord(fsys vfs.FS, dir string) (*record, error) {
 	path := filepath.Join(dir, recordName)
-	text, err := os.ReadFile(path)
+	text, err := disk.ReadFile(fsys, path)
 	if errors.Is(err, fs.ErrNotExist) {
-		if names := storeFolders(dir); len(names) > 0 {
-			return nil, fmt.Errorf("folder %s has no %s but %s: its record was removed", dir, recordName, filepath.Base(names[0]))
+		names, err := storeFolders(fsys, dir)
+		if err == nil && len(names) > 0 {
+			err = fmt.Errorf("folder %s has no %s but %s: its record was removed", dir, recordName, names[0])
 		}
-		return nil, nil
+		return nil, err
 	}
 	if err != nil {
 		return nil, err
@@ -230,7 +246,7 @@ func (f *folder) takeLogs(asked string) error {
 	if f.walDir == "" {
 		return nil
 	}
-	text, err := os.ReadFile(filepath.Join(f.logs(), ownerName))
+	text, err := disk.ReadFile(f.fs, filepath.Join(f.logs(), ownerName))
 	if err != nil {
 		return fmt.Errorf("folder %s keeps its write-ahead logs elsewhere: %w", f.dir, err)
 	}
@@ -238,7 +254,7 @@ func (f *folder) takeLogs(asked string) error {
 	case f.dir:
 		return nil
 	default:
-		if r, err := readRecord(owner); err == nil && r != nil && r.Cluster == hex.EncodeToString(f.cluster[:]) {
+		if r, err := readRecord(f.fs, owner); err == nil && r != nil && r.Cluster == hex.EncodeToString(f.cluster[:]) {
 			return fmt.Errorf("folder %s is a copy of %s, which keeps its write-ahead logs in %s: they belong to one of them only",
 				f.dir, owner, f.logs())
 		}
@@ -248,10 +264,10 @@ func (f *folder) takeLogs(asked string) error {
 
 // ownLogs makes the folder of the write-ahead logs, if it is not there, and notes whose they are.
 func (f *folder) ownLogs() error {
-	if err := os.MkdirAll(f.logs(), 0o755); err != nil {
+	if err := disk.MakeDir(f.fs, f.logs()); err != nil {
 		return fmt.Errorf("engine.wal_dir: %w", err)
 	}
-	return errors.Join(syncDir(f.walDir), syncDir(filepath.Dir(f.walDir)), writeSynced(f.logs(), ownerName, []byte(f.dir+"\n")))
+	return disk.WriteFile(f.fs, f.logs(), ownerName, []byte(f.dir+"\n"))
 }
 
 // logs is the folder of the cluster's write-ahead logs where they are apart.
@@ -282,32 +298,7 @@ func (f *folder) write() error {
 	if err != nil {
 		return err
 	}
-	return writeSynced(f.dir, recordName, append(text, '\n'))
-}
-
-// writeSynced makes a file appear with all of its content or not at all.
-func writeSynced(dir, name string, content []byte) error {
-	file, err := os.CreateTemp(dir, name+".*")
-	if err != nil {
-		return err
-	}
-	_, err = file.Write(content)
-	err = errors.Join(err, file.Sync(), file.Close())
-	if err == nil {
-		err = os.Rename(file.Name(), filepath.Join(dir, name))
-	}
-	if err != nil {
-		return errors.Join(err, os.Remove(file.Name()))
-	}
-	return syncDir(dir)
-}
-
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
+	return disk.WriteFile(f.fs, f.dir, recordName, append(text, '\n'))
 }
 
 func (f *folder) store(id topology.StoreID) string { return filepath.Join(f.dir, id.RaftAddress()) }
@@ -316,7 +307,7 @@ func (f *folder) store(id topology.StoreID) string { return filepath.Join(f.dir,
 func (f *folder) close(clean bool) error {
 	var errs []error
 	if f.unsynced && clean {
-		errs = append(errs, os.Remove(filepath.Join(f.dir, unsyncedName)))
+		errs = append(errs, f.fs.Remove(filepath.Join(f.dir, unsyncedName)))
 	}
 	if f.lock != nil {
 		errs = append(errs, f.lock.Close())

@@ -5,6 +5,9 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"neokv.dev/neokv/internal/disk"
+	"neokv.dev/neokv/settings"
 )
 
 // A folder whose write-ahead logs are apart finds them again, also when it was moved, and is refused where they are not its own.
@@ -77,6 +80,25 @@ func TestDiscardLogsApart(t *testing.T) {
 	c = start(t, Config{Stores: 1, Regions: 1, Dir: dir, Settings: s, Discard: true})
 	if _, err := os.Stat(logs); !os.IsNotExist(err) || c.folder.logs() == logs {
 		t.Errorf("logs of the discarded data in %s: %v; want none", logs, err)
+	}
+}
+
+// TestNewFolderIsDurable cuts the power when a new folder has been opened: it is there, and so are the folders of its logs and their owner, with
+// all the folders that had to be made for them.
+func TestNewFolderIsDurable(t *testing.T) {
+	for _, wal := range []string{"", "/fast/a/b/wal"} {
+		fs, s, id := disk.Mem(), *small(), [16]byte{1, 2, 3}
+		s.Engine.WALDir = wal
+		open := func(fs *disk.FS, id [16]byte) (*folder, error) {
+			return openFolder(fs, "/srv/a/b/data", settings.Cluster{}, s, false, func() [16]byte { return id })
+		}
+		if _, err := open(fs, id); err != nil {
+			t.Fatal(err)
+		}
+		f, err := open(fs.Crash(0, nil), [16]byte{9})
+		if err != nil || f.cluster != id || f.walDir != wal {
+			t.Errorf("engine.wal_dir %q: behind a power cut: cluster %x, logs in %q, %v; want %x", wal, f.cluster, f.walDir, err, id)
+		}
 	}
 }
 

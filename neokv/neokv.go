@@ -15,6 +15,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
+
 	"neokv.dev/neokv/internal/disk"
 	"neokv.dev/neokv/internal/meta"
 	"neokv.dev/neokv/internal/region"
@@ -117,7 +119,7 @@ func open(config Config) (*Cluster, error) {
 		}
 	}
 	if !config.InMemory {
-		f, err := openFolder(config.Dir, asked, s, config.Discard, c.random128)
+		f, err := openFolder(vfs.Default, config.Dir, asked, s, config.Discard, c.random128)
 		if err != nil {
 			return nil, err
 		}

@@ -158,15 +158,7 @@ func DropJournal(o JournalOptions) error {
 	for i := range j.segments {
 		err = errors.Join(err, o.FS.Remove(o.segment(i)))
 	}
-	return errors.Join(err, syncFolder(o.FS, o.Dir))
-}
-
-func syncFolder(fs vfs.FS, dir string) error {
-	d, err := fs.OpenDir(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
+	return errors.Join(err, SyncDir(o.FS, o.Dir))
 }
 
 // recoverJournal opens the segments, writes what they hold to the logs and empties them.
@@ -201,7 +193,7 @@ func (j *Journal) openSegments(o JournalOptions) (err error) {
 			return fmt.Errorf("%s: %w", o.segment(i), err)
 		}
 	}
-	return syncFolder(o.FS, o.Dir)
+	return SyncDir(o.FS, o.Dir)
 }
 
 func (j *Journal) closeSegments() (err error) {

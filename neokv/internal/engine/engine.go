@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -14,6 +13,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"neokv.dev/neokv/internal/disk"
 	"neokv.dev/neokv/settings"
 )
 
@@ -67,7 +67,7 @@ func Open(o Options) (*Engine, error) {
 		if dir == "" {
 			continue
 		}
-		if err := makeDir(o.FS, dir); err != nil {
+		if err := disk.MakeDir(o.FS, dir); err != nil {
 			return nil, fmt.Errorf("engine %s: %w", dir, err)
 		}
 	}
@@ -88,36 +88,6 @@ func Open(o Options) (*Engine, error) {
 	e.options = pebbleOptions(o, share, &e.events)
 	e.options.EnsureDefaults()
 	return e, nil
-}
-
-// makeDir makes dir with its parents and syncs the parent of each folder that it made, and of dir itself in any case.
-func makeDir(fsys vfs.FS, dir string) error {
-	made := []string{dir}
-	for p := fsys.PathDir(dir); p != fsys.PathDir(p); p = fsys.PathDir(p) {
-		if _, err := fsys.Stat(p); err == nil {
-			break
-		} else if !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
-		made = append(made, p)
-	}
-	if err := fsys.MkdirAll(dir, 0o755); err != nil {
-		return err
-	}
-	for _, p := range made {
-		if err := syncDir(fsys, fsys.PathDir(p)); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func syncDir(fsys vfs.FS, dir string) error {
-	d, err := fsys.OpenDir(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
 }
 
 // Close closes the database. Nothing may use the engine afterwards: callers keep readers out first.

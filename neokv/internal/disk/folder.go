@@ -1,0 +1,75 @@
+package disk
+
+import (
+	"errors"
+	"io"
+	"os"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+// A name is durable when the folder that it stands in has been synced. What follows does that for folders and for small files, on any file
+// system.
+
+// MakeDir makes a folder, with its parents, that a power cut leaves there. No folder is made in one that could get lost: so those of them that
+// an earlier call has left, when the process was killed, are durable but for the last, and that is synced here too.
+func MakeDir(fs vfs.FS, dir string) error {
+	parent := fs.PathDir(dir)
+	if parent == dir {
+		return nil
+	}
+	_, err := fs.Stat(dir)
+	made := errors.Is(err, os.ErrNotExist)
+	if made {
+		if err := MakeDir(fs, parent); err != nil {
+			return err
+		}
+	}
+	if err := fs.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	if err := SyncDir(fs, parent); err != nil && (made || !errors.Is(err, os.ErrPermission)) { // a folder that we may not open is not ours
+		return err
+	}
+	return nil
+}
+
+// SyncDir makes the names in a folder durable.
+func SyncDir(fs vfs.FS, dir string) error {
+	d, err := fs.OpenDir(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+// WriteFile makes a file durable with all of its content, or leaves what had the name before.
+func WriteFile(fs vfs.FS, dir, name string, content []byte) error {
+	name = fs.PathJoin(dir, name)
+	fresh := name + ".new"
+	file, err := fs.Create(fresh, vfs.WriteCategoryUnspecified)
+	if err != nil {
+		return err
+	}
+	_, err = file.Write(content)
+	if err == nil {
+		err = file.Sync()
+	}
+	if err = errors.Join(err, file.Close()); err == nil {
+		err = fs.Rename(fresh, name)
+	}
+	if err != nil {
+		return errors.Join(err, fs.Remove(fresh))
+	}
+	return SyncDir(fs, dir)
+}
+
+// ReadFile returns a file's content.
+func ReadFile(fs vfs.FS, name string) ([]byte, error) {
+	file, err := fs.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	content, err := io.ReadAll(file)
+	return content, errors.Join(err, file.Close())
+}
