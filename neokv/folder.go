@@ -154,23 +154,7 @@ func (f *folder) checkClean(s settings.Settings, discard bool) error {
 		if !discard {
 			return fmt.Errorf("folder %s was not closed cleanly under engine.wal_sync none, its data may be torn: --discard starts it empty", f.dir)
 		}
-		stale, err := storeFolders(f.fs, f.dir)
-		if err != nil {
-			return err
-		}
-		stale = append(stale, "journal-0", "journal-1")
-		for i, name := range stale {
-			stale[i] = filepath.Join(f.dir, name)
-		}
-		if r, err := readRecord(f.fs, f.dir); err == nil && r != nil && r.WALDir != "" {
-			stale = append(stale, filepath.Join(r.WALDir, r.Cluster))
-		}
-		for _, name := range stale {
-			if err := f.fs.RemoveAll(name); err != nil {
-				return err
-			}
-		}
-		if err := f.fs.Remove(filepath.Join(f.dir, recordName)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := f.empty(); err != nil {
 			return err
 		}
 		if err := f.fs.Remove(marker); err != nil {
@@ -182,6 +166,37 @@ func (f *folder) checkClean(s settings.Settings, discard bool) error {
 	if s.Engine.WALSync == "none" {
 		f.unsynced = true
 		return disk.WriteFile(f.fs, f.dir, unsyncedName, nil)
+	}
+	return nil
+}
+
+// empty removes the data, and last the record. Of the write-ahead logs apart it removes those whose OWNER names this folder: others belong to
+// the one that this is a copy of, or may do so, and the next record names new ones.
+func (f *folder) empty() error {
+	stale, err := storeFolders(f.fs, f.dir)
+	if err != nil {
+		return err
+	}
+	stale = append(stale, "journal-0", "journal-1")
+	for i, name := range stale {
+		stale[i] = filepath.Join(f.dir, name)
+	}
+	if r, err := readRecord(f.fs, f.dir); err == nil && r != nil && r.WALDir != "" {
+		logs := filepath.Join(r.WALDir, r.Cluster)
+		switch owner, err := readOwner(f.fs, logs); {
+		case err != nil && !errors.Is(err, fs.ErrNotExist):
+			return fmt.Errorf("folder %s: owner of the write-ahead logs in %s: %w", f.dir, logs, err)
+		case err == nil && owner == f.dir:
+			stale = append(stale, logs)
+		}
+	}
+	for _, name := range stale {
+		if err := f.fs.RemoveAll(name); err != nil {
+			return err
+		}
+	}
+	if err := f.fs.Remove(filepath.Join(f.dir, recordName)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
 	}
 	return nil
 }
@@ -246,12 +261,10 @@ func (f *folder) takeLogs(asked string) error {
 	if f.walDir == "" {
 		return nil
 	}
-	text, err := disk.ReadFile(f.fs, filepath.Join(f.logs(), ownerName))
-	if err != nil {
+	switch owner, err := readOwner(f.fs, f.logs()); {
+	case err != nil:
 		return fmt.Errorf("folder %s keeps its write-ahead logs elsewhere: %w", f.dir, err)
-	}
-	switch owner := strings.TrimSpace(string(text)); owner {
-	case f.dir:
+	case owner == f.dir:
 		return nil
 	default:
 		if r, err := readRecord(f.fs, owner); err == nil && r != nil && r.Cluster == hex.EncodeToString(f.cluster[:]) {
@@ -260,6 +273,12 @@ func (f *folder) takeLogs(asked string) error {
 		}
 		return f.ownLogs() // the folder was moved
 	}
+}
+
+// readOwner returns the folder that write-ahead logs apart belong to.
+func readOwner(fsys vfs.FS, logs string) (dir string, err error) {
+	text, err := disk.ReadFile(fsys, filepath.Join(logs, ownerName))
+	return strings.TrimSuffix(string(text), "\n"), err
 }
 
 // ownLogs makes the folder of the write-ahead logs, if it is not there, and notes whose they are.

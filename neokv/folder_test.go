@@ -2,9 +2,13 @@ package neokv
 
 import (
 	"bytes"
+	"encoding/hex"
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"neokv.dev/neokv/internal/disk"
 	"neokv.dev/neokv/settings"
@@ -80,6 +84,91 @@ func TestDiscardLogsApart(t *testing.T) {
 	c = start(t, Config{Stores: 1, Regions: 1, Dir: dir, Settings: s, Discard: true})
 	if _, err := os.Stat(logs); !os.IsNotExist(err) || c.folder.logs() == logs {
 		t.Errorf("logs of the discarded data in %s: %v; want none", logs, err)
+	}
+}
+
+// --discard of a copy leaves the original its logs.
+func TestDiscardOfACopy(t *testing.T) {
+	base := t.TempDir()
+	dir, twin, s := filepath.Join(base, "data"), filepath.Join(base, "copy"), small()
+	s.Engine.WALDir = filepath.Join(base, "wal")
+	c := start(t, Config{Stores: 1, Regions: 1, Dir: dir, Settings: s})
+	if err := goRedis(t, c).Set(t.Context(), "kept", "yes", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.CopyFS(twin, os.DirFS(dir)); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(twin, unsyncedName), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	start(t, Config{Stores: 1, Regions: 1, Dir: twin, Settings: s, Discard: true})
+	c = start(t, Config{Dir: dir})
+	if v, err := goRedis(t, c).Get(t.Context(), "kept").Result(); err != nil || v != "yes" {
+		t.Errorf("GET = %q, %v; want what was there before the copy was discarded", v, err)
+	}
+}
+
+// --discard removes the logs apart that belong to the folder, by what OWNER says, and no others; where nobody can tell it does nothing.
+func TestDiscardLooksAtTheOwner(t *testing.T) {
+	const dir, wal = "/srv/data", "/fast/wal"
+	id := [16]byte{1, 2, 3}
+	logs := filepath.Join(wal, hex.EncodeToString(id[:]))
+	for _, x := range []struct {
+		name        string
+		change      func(fs vfs.FS) error
+		stay, fails bool
+	}{
+		{"its own", func(vfs.FS) error { return nil }, false, false},
+		{"of a folder that is not there, as of one that was moved", func(fs vfs.FS) error {
+			return disk.WriteFile(fs, logs, ownerName, []byte("/srv/before\n"))
+		}, true, false},
+		{"of another one", func(fs vfs.FS) error {
+			return errors.Join(fs.MkdirAll("/srv/other", 0o755), disk.WriteFile(fs, logs, ownerName, []byte("/srv/other\n")))
+		}, true, false},
+		{"of nobody", func(fs vfs.FS) error { return fs.Remove(filepath.Join(logs, ownerName)) }, true, false},
+		{"of an owner that cannot be read", func(fs vfs.FS) error {
+			return errors.Join(fs.Remove(filepath.Join(logs, ownerName)), fs.MkdirAll(filepath.Join(logs, ownerName), 0o755))
+		}, true, true},
+		{"that the record does not name", func(fs vfs.FS) error {
+			return disk.WriteFile(fs, dir, recordName, []byte(`{"format": 4, "cluster": "", "wal_dir": "/fast/wal"}`))
+		}, true, false},
+	} {
+		fs, s, ids := disk.Mem(), *small(), byte(0)
+		s.Engine.WALDir = wal
+		open := func(dir string, discard bool) error {
+			f, err := openFolder(fs, dir, settings.Cluster{}, s, discard, func() [16]byte { ids++; return [16]byte{ids, 2, 3} })
+			if err == nil {
+				err = f.close(true)
+			}
+			return err
+		}
+		log := filepath.Join(logs, "store-1", "000001.log")
+		err := errors.Join(open(dir, false), fs.MkdirAll(filepath.Dir(log), 0o755), disk.WriteFile(fs, filepath.Dir(log), filepath.Base(log), nil),
+			open("/srv/neighbour", false), x.change(fs), disk.WriteFile(fs, dir, unsyncedName, nil))
+		if err != nil {
+			t.Fatal(err)
+		}
+		before, err := disk.ReadFile(fs, filepath.Join(dir, recordName))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := open(dir, true); (err != nil) != x.fails {
+			t.Errorf("logs %s: %v; want an error %v", x.name, err, x.fails)
+		}
+		if _, err := fs.Stat(log); (err == nil) != x.stay {
+			t.Errorf("logs %s: %v; want them to stay %v", x.name, err, x.stay)
+		}
+		after, err := disk.ReadFile(fs, filepath.Join(dir, recordName))
+		if err != nil || bytes.Equal(before, after) != x.fails {
+			t.Errorf("logs %s: record %s behind %s, %v", x.name, after, before, err)
+		}
+		if err := open("/srv/neighbour", false); err != nil {
+			t.Errorf("logs %s: the other cluster that has its logs there: %v", x.name, err)
+		}
 	}
 }
 
