@@ -102,7 +102,7 @@ func openFolder(
 		}
 		return f, fmt.Errorf("folder %s is in use by another process", f.dir)
 	}
-	if err := f.checkClean(s, discard); err != nil {
+	if err := f.checkClean(discard); err != nil {
 		return f, err
 	}
 	if wal := s.Engine.WALDir; wal != "" {
@@ -111,30 +111,34 @@ func openFolder(
 		}
 	}
 	have, err := readRecord(f.fs, f.dir)
-	if err != nil {
-		return f, err
+	switch {
+	case err != nil:
+	case have == nil:
+		err = f.create(asked, s, identity())
+	default:
+		err = f.take(have, asked, s.Engine.WALDir)
 	}
-	if have == nil {
-		f.shape = shape(asked, s.Cluster)
-		s.Cluster = f.shape
-		if err := s.Validate(); err != nil {
-			return f, err
+	if err == nil && s.Engine.WALSync == "none" { // nothing here refuses the folder any more, and would leave it marked
+		f.unsynced = true
+		err = disk.WriteFile(f.fs, f.dir, unsyncedName, nil)
+	}
+	return f, err
+}
+
+// create gives a new folder its record.
+func (f *folder) create(asked settings.Cluster, s settings.Settings, identity [16]byte) error {
+	f.shape = shape(asked, s.Cluster)
+	s.Cluster = f.shape
+	if err := s.Validate(); err != nil {
+		return err
+	}
+	f.cluster, f.walDir = identity, s.Engine.WALDir
+	if f.walDir != "" {
+		if err := f.ownLogs(); err != nil {
+			return err
 		}
-		f.cluster, f.walDir = identity(), s.Engine.WALDir
-		if f.walDir != "" {
-			if err := f.ownLogs(); err != nil {
-				return f, err
-			}
-		}
-		return f, f.write()
 	}
-	if err := f.take(have, asked); err != nil {
-		return f, err
-	}
-	if err := f.takeLogs(s.Engine.WALDir); err != nil || have.Format == folderFormat {
-		return f, err
-	}
-	return f, f.write()
+	return f.write()
 }
 
 // insist tries to get what a process that was killed a moment ago may still hold, for as long as held says so, at most a second.
@@ -148,26 +152,21 @@ func insist[T any](get func() (T, error), held func(error) bool) (T, error) {
 }
 
 // checkClean refuses a folder that was not closed cleanly without syncs, or empties it.
-func (f *folder) checkClean(s settings.Settings, discard bool) error {
+func (f *folder) checkClean(discard bool) error {
 	marker := filepath.Join(f.dir, unsyncedName)
-	if _, err := f.fs.Stat(marker); err == nil {
-		if !discard {
-			return fmt.Errorf("folder %s was not closed cleanly under engine.wal_sync none, its data may be torn: --discard starts it empty", f.dir)
-		}
-		if err := f.empty(); err != nil {
-			return err
-		}
-		if err := f.fs.Remove(marker); err != nil {
-			return err
-		}
-	} else if !errors.Is(err, fs.ErrNotExist) {
+	_, err := f.fs.Stat(marker)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return err
+	case !discard:
+		return fmt.Errorf("folder %s was not closed cleanly under engine.wal_sync none, its data may be torn: --discard starts it empty", f.dir)
+	}
+	if err := f.empty(); err != nil {
 		return err
 	}
-	if s.Engine.WALSync == "none" {
-		f.unsynced = true
-		return disk.WriteFile(f.fs, f.dir, unsyncedName, nil)
-	}
-	return nil
+	return f.fs.Remove(marker)
 }
 
 // empty removes the data, and last the record. Of the write-ahead logs apart it removes those whose OWNER names this folder: others belong to
@@ -229,8 +228,8 @@ func readRecord(fsys vfs.FS, dir string) (*record, error) {
 	return r, nil
 }
 
-// take makes the record the folder's shape; a shape asked for must be the same.
-func (f *folder) take(r *record, asked settings.Cluster) error {
+// take makes the record the folder's shape, finds its logs, and brings the record up to the present format. What is asked for must be the same.
+func (f *folder) take(r *record, asked settings.Cluster, walDir string) error {
 	if r.Format < oldFolderFormat || r.Format > folderFormat {
 		return fmt.Errorf("folder %s has format %d, this program reads %d to %d, and writes %d",
 			f.dir, r.Format, oldFolderFormat, folderFormat, folderFormat)
@@ -250,7 +249,14 @@ func (f *folder) take(r *record, asked settings.Cluster) error {
 	check("stores", asked.Stores, r.Stores)
 	check("replicas", asked.Replicas, r.Replicas)
 	check("regions", asked.Regions, r.Regions)
-	return errors.Join(errs...)
+	err = errors.Join(errs...)
+	if err == nil {
+		err = f.takeLogs(walDir)
+	}
+	if err == nil && r.Format != folderFormat {
+		err = f.write()
+	}
+	return err
 }
 
 // takeLogs finds the write-ahead logs of a folder that was used before. asked is engine.wal_dir, empty for what is recorded.

@@ -172,6 +172,19 @@ func TestDiscardLooksAtTheOwner(t *testing.T) {
 	}
 }
 
+// A start under engine.wal_sync none that is refused leaves a folder that was closed cleanly as it was.
+func TestRefusedWithoutSync(t *testing.T) {
+	dir, unsynced := t.TempDir(), small()
+	unsynced.Engine.WALSync = "none"
+	c := start(t, Config{Stores: 1, Regions: 1, Dir: dir})
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
+	startRefused(t, Config{Stores: 2, Dir: dir, Settings: unsynced}, "was made with 1 stores, asked for 2")
+	startRefused(t, Config{Dir: dir, Settings: unsynced, ProxyPort: 99999}, "proxy port 99999")
+	start(t, Config{Dir: dir})
+}
+
 // TestNewFolderIsDurable cuts the power when a new folder has been opened: it is there, and so are the folders of its logs and their owner, with
 // all the folders that had to be made for them.
 func TestNewFolderIsDurable(t *testing.T) {

@@ -136,7 +136,7 @@ func open(config Config) (*Cluster, error) {
 	}
 	if err != nil {
 		if c.folder != nil {
-			err = errors.Join(err, c.folder.close(false))
+			err = errors.Join(err, c.folder.close(true)) // no store has been opened
 		}
 		return nil, err
 	}
