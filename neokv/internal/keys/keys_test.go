@@ -174,6 +174,7 @@ func TestSuccessor(t *testing.T) {
 // TestErrorsNameTheLimit cuts and spoils every record.
 func TestErrorsNameTheLimit(t *testing.T) {
 	list := Metadata{Type: List, Version: 1, Size: 1, Head: 1, Tail: 2}
+	long := Metadata{Type: String, Version: 1, Size: 100_000}
 	state := (&RegionState{ApplyIndex: 1}).Append(nil)
 	identity := (&StoreIdentity{FormatVersion: FormatVersion, Store: 1}).Append(nil)
 	orphan := Orphan{Space: Space{1, 1}, User: []byte("k"), Type: Hash}
@@ -222,6 +223,11 @@ func TestErrorsNameTheLimit(t *testing.T) {
 		{store(with(identity, 4, 9)), "store identity: storage format version 9, this program reads 1"},
 		{store(identity[:24]), "store identity: 24 bytes, want 25"},
 		{orphanOf(orphan.AppendKey(nil)[:31], nil), "orphan key: 31 bytes, want at least 32"},
+		{metadata(with(list.Append(nil), 0, 0x93)), "metadata: flags 0x93, want bit 7 set and bits 4-6 clear"},
+		{metadata(with(list.Append(nil), 0, 0xb1)), "metadata: flags 0xb1, want bit 7 set and bits 4-6 clear, but for bit 4 of a string"},
+		{metadata(with(list.Append(nil), 0, 0x91)), "metadata: string: 41 bytes, want 25"},
+		{metadata(long.Append(nil)[:24]), "metadata: string: 24 bytes, want 25"},
+		{metadata(with(long.Append(nil), 16, 0)), "metadata: long string of version 0"},
 		{orphanOf(append(orphan.AppendKey(nil), 0), nil), "orphan key: 34 bytes, want 33"},
 		{orphanOf(with(orphan.AppendKey(nil), 1, 2), nil), "orphan key: in meta_info category 2"},
 		{orphanOf(orphan.AppendKey(nil), make([]byte, 9)), "orphan: 9 bytes, want 10"},
@@ -243,6 +249,7 @@ func FuzzParse(f *testing.F) {
 	f.Add(space.AppendMetadata(nil, 1, nil), append([]byte{oldRegionStateFormat}, make([]byte, oldRegionStateLen-1)...))
 	f.Add(AppendLogEntry(nil, 1, 2), (&StoreIdentity{FormatVersion: FormatVersion}).Append(nil))
 	f.Add(orphan.AppendKey(nil), orphan.Append(nil))
+	f.Add(space.AppendSubkey(nil, 1, []byte("key"), 2, make([]byte, 8)), (&Metadata{Type: String, Version: 2, Size: 100_000}).Append(nil))
 	f.Add([]byte{5, 18: 0xff, 19: 0xff, 20: 0xff, 21: 0xff, 22: 0xff}, []byte{0x81})
 
 	// Whatever parses is what Append makes of it, byte for byte unless it is of an older format; nothing panics.

@@ -225,7 +225,8 @@ func ParseStage(b []byte) (s Stage, err error) {
 	return Stage{Index: binary.BigEndian.Uint64(b[1:]), Calls: binary.BigEndian.Uint64(b[9:]), Choice: b[stageLen:]}, nil
 }
 
-// Orphan is a version of a collection that no metadata names any more: work for the reclaimer.
+// Orphan is a version of a collection, or of a long string, that no metadata names any more: work for the reclaimer. Size is how many
+// elements or pieces it has; pieces may be missing.
 //
 //	key    [tag][5][region i64][index i64][slot u16][user key length u32][user key][version u64]
 //	value  [format u8 = 1][type u8][size u64]   10 bytes

@@ -68,7 +68,7 @@ func (s Space) AppendLegacy(dst []byte, slot topology.Slot, user []byte) []byte 
 }
 
 // AppendCollection appends what all keys of one version of a collection begin with, in Data, ZSetScore or ZSetRank. Subkeys and score
-// keys follow by appending: the field or member, the list index (AppendListIndex), or score and member.
+// keys follow by appending: the field or member, the index of a list or of a piece (AppendListIndex), or score and member.
 func (s Space) AppendCollection(dst []byte, ks Keyspace, slot topology.Slot, user []byte, version uint64) []byte {
 	return binary.BigEndian.AppendUint64(s.AppendUserKey(dst, ks, slot, user), version)
 }
@@ -78,7 +78,7 @@ func (s Space) AppendSubkey(dst []byte, slot topology.Slot, user []byte, version
 	return append(s.AppendCollection(dst, Data, slot, user, version), sub...)
 }
 
-// AppendListIndex appends the subkey of a list element.
+// AppendListIndex appends the subkey of a list element, or of a piece of a long string.
 func AppendListIndex(dst []byte, index uint64) []byte {
 	return binary.BigEndian.AppendUint64(dst, index)
 }

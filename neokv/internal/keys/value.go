@@ -36,51 +36,63 @@ func (t Type) String() string {
 // ListStart is head and tail of an empty list. Head moves down, tail up.
 const ListStart uint64 = 1<<63 - 1
 
-// Metadata is a decoded record of redis_metadata. Value is set for strings (it aliases the record), the other fields for collections.
+// Metadata is a decoded record of redis_metadata. Value is set for short strings (it aliases the record), the other fields for what lies apart.
 //
-//	string          [flags u8][expire ms u64] [value]
+//	short string    [flags u8][expire ms u64] [value]
+//	long string     [flags u8][expire ms u64] [version u64][size u64]
 //	hash, set, zset [flags u8][expire ms u64] [version u64][size u64]
 //	list            [flags u8][expire ms u64] [version u64][size u64][head u64][tail u64]
 //
-// flags: bit 7 set, bits 4-6 zero, bits 0-3 the type.
+// flags: bit 7 set, bits 5 and 6 zero, bit 4 set for a long string alone, bits 0-3 the type. The size of a long string is its length in bytes,
+// that of the others counts elements.
 type Metadata struct {
 	Type     Type
 	ExpireMS uint64 // absolute Unix time in ms, 0 for never
 	Value    []byte
-	Version  uint64
+	Version  uint64 // not 0 where what the key holds lies apart
 	Size     uint64
 	Head     uint64 // lists
 	Tail     uint64 // lists
 }
 
 const (
-	flag64Bit     = 0x80
-	flagsReserved = 0x70
-	flagsType     = 0x0f
+	flag64Bit = 0x80
+	flagLong  = 0x10
+	flagsType = 0x0f
 
 	headerLen     = 1 + 8 // flags, expire
 	collectionLen = headerLen + 8 + 8
 	listLen       = collectionLen + 8 + 8
 )
 
-func appendHeader(dst []byte, t Type, expireMS uint64) []byte {
-	return binary.BigEndian.AppendUint64(append(dst, flag64Bit|byte(t)), expireMS)
+// Long reports whether it is a string that lies apart from its record, in pieces.
+func (m *Metadata) Long() bool { return m.Type == String && m.Version != 0 }
+
+// Apart reports whether what the key holds lies apart from its record, in the data keyspace under a version: all but short strings.
+func (m *Metadata) Apart() bool { return m.Type != String || m.Version != 0 }
+
+func appendHeader(dst []byte, flags byte, expireMS uint64) []byte {
+	return binary.BigEndian.AppendUint64(append(dst, flag64Bit|flags), expireMS)
 }
 
-// AppendString appends a string's record.
+// AppendString appends a short string's record.
 func AppendString(dst []byte, expireMS uint64, value []byte) []byte {
-	return append(appendHeader(dst, String, expireMS), value...)
+	return append(appendHeader(dst, byte(String), expireMS), value...)
 }
 
-// StringLen is the length of the record of a string of n bytes.
+// StringLen is the length of the record of a short string of n bytes.
 func StringLen(n int) int { return headerLen + n }
 
 // Append appends the record of any type.
 func (m *Metadata) Append(dst []byte) []byte {
-	dst = appendHeader(dst, m.Type, m.ExpireMS)
-	if m.Type == String {
-		return append(dst, m.Value...)
+	if !m.Apart() {
+		return AppendString(dst, m.ExpireMS, m.Value)
 	}
+	flags := byte(m.Type)
+	if m.Long() {
+		flags |= flagLong
+	}
+	dst = appendHeader(dst, flags, m.ExpireMS)
 	dst = binary.BigEndian.AppendUint64(dst, m.Version)
 	dst = binary.BigEndian.AppendUint64(dst, m.Size)
 	if m.Type == List {
@@ -96,16 +108,19 @@ func ParseMetadata(record []byte) (m Metadata, err error) {
 		return m, fmt.Errorf("metadata: %d bytes, want at least %d", len(record), headerLen)
 	}
 	flags := record[0]
-	if flags&^flagsType != flag64Bit {
-		return m, fmt.Errorf("metadata: flags %#02x, want bit 7 set and bits 4-6 clear", flags)
+	long := flags == flag64Bit|flagLong|byte(String)
+	if flags&^flagsType != flag64Bit && !long {
+		return m, fmt.Errorf("metadata: flags %#02x, want bit 7 set and bits 4-6 clear, but for bit 4 of a string", flags)
 	}
 	m.Type = Type(flags & flagsType)
 	m.ExpireMS = binary.BigEndian.Uint64(record[1:])
 	want := collectionLen
 	switch m.Type {
 	case String:
-		m.Value = record[headerLen:]
-		return m, nil
+		if !long {
+			m.Value = record[headerLen:]
+			return m, nil
+		}
 	case Hash, Set, ZSet:
 	case List:
 		want = listLen
@@ -117,6 +132,9 @@ func ParseMetadata(record []byte) (m Metadata, err error) {
 	}
 	m.Version = binary.BigEndian.Uint64(record[headerLen:])
 	m.Size = binary.BigEndian.Uint64(record[headerLen+8:])
+	if long && m.Version == 0 {
+		return m, fmt.Errorf("metadata: long string of version 0")
+	}
 	if m.Type == List {
 		m.Head = binary.BigEndian.Uint64(record[collectionLen:])
 		m.Tail = binary.BigEndian.Uint64(record[collectionLen+8:])

@@ -136,9 +136,14 @@ func (w *Writer) open(c *collection, key []byte, t keys.Type, out *Reply) (ok bo
 	if err != nil || rec.isNot(t, out) {
 		return false, err
 	}
-	c.start(w.Space, slot, key, t, &rec, &w.opened)
-	c.from, c.old = w.Batch, rec
+	w.change(c, slot, key, t, &rec)
 	return true, nil
+}
+
+// change is open where the key's record has been loaded, and is none of another type.
+func (w *Writer) change(c *collection, slot topology.Slot, key []byte, t keys.Type, rec *record) {
+	c.start(w.Space, slot, key, t, rec, &w.opened)
+	c.from, c.old = w.Batch, *rec
 }
 
 // renew begins an empty collection that takes the place of whatever the key holds when it is closed; closed empty, it leaves the key

@@ -75,7 +75,7 @@ type ExpirySearch struct {
 	Expired  [][]byte // the keys of expired records; they do not refer to the engine, and are valid until the next step
 	Looked   int      // records
 	Volatile int      // those of them with an expiry
-	// Collections are those of them that are no strings.
+	// Collections are those of them that are no short strings.
 	Collections int
 	// SoonestMS is the first instant at which one of them that has not expired yet will, NoExpiry if none has an expiry.
 	SoonestMS uint64
@@ -194,7 +194,7 @@ func (s *ExpirySearch) look(it *pebble.Iterator, nowMS uint64) error {
 		return err
 	}
 	s.Looked++
-	if m.Type != keys.String {
+	if m.Apart() {
 		s.Collections++
 	}
 	switch {

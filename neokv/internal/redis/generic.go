@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"math"
 
-	"neokv.dev/neokv/internal/keys"
 	"neokv.dev/neokv/internal/topology"
 )
 
@@ -249,8 +248,8 @@ func copyCommand(w *Writer, args [][]byte, out *Reply) error {
 
 // copyTo makes key hold, in the place of old, what from holds, which source says.
 func (w *Writer) copyTo(key []byte, old *record, from []byte, source *record) error {
-	if source.Type == keys.String {
-		return w.setString(key, old, source.ExpireMS, source.Value, nil)
+	if !source.Apart() {
+		return w.restore(key, old, source.ExpireMS, source.Value)
 	}
 	return w.duplicate(from, source, key, old)
 }

@@ -35,6 +35,7 @@ type region struct {
 	w     Writer
 	r     Reader
 	ahead bool // the last read was ahead of the region time
+	wrote int  // bytes of the last write's batch
 }
 
 // start is the time of regions with a clock that stands still.
@@ -115,6 +116,7 @@ func (d *region) write(f func(*Writer) error) error {
 		b.Close()
 		return err
 	}
+	d.wrote = b.Len()
 	return b.Commit(false)
 }
 
@@ -180,7 +182,7 @@ func (d *region) scenario(lines string) {
 func (d *region) plant(key string, m keys.Metadata) {
 	d.t.Helper()
 	d.put(testSpace.AppendMetadataOf(nil, []byte(key)), m.Append(nil))
-	if m.Type != keys.String {
+	if m.Apart() {
 		d.state.CollectedAt = d.state.ApplyIndex
 		d.state.CollectedIn |= keys.SlotBit(topology.SlotOf([]byte(key)))
 	}

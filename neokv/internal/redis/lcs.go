@@ -4,6 +4,7 @@ import (
 	"bytes"
 
 	"neokv.dev/neokv/internal/keys"
+	"neokv.dev/neokv/internal/topology"
 )
 
 // lcsOptions are LCS's options as given.
@@ -14,20 +15,21 @@ type lcsOptions struct {
 
 // lcs is LCS: the longest common subsequence of two strings, its length, or the ranges of both that it is made of.
 func lcs(r *Reader, args [][]byte, out *Reply) error {
+	var recs [2]record
 	var text [2][]byte
 	for i := range text {
 		rec, err := r.load(args[1+i])
 		if err != nil {
 			return err
 		}
-		if !rec.live {
-			continue
-		}
-		if rec.Type != keys.String {
+		if rec.live && rec.Type != keys.String {
 			out.Error(errLCSType)
 			return nil
 		}
-		text[i] = bytes.Clone(rec.Value) // valid until the next load only
+		if rec.live {
+			text[i] = bytes.Clone(rec.Value) // valid until the next load only
+		}
+		recs[i] = rec
 	}
 	var o lcsOptions
 	for i := 3; i < len(args); i++ {
@@ -54,9 +56,19 @@ func lcs(r *Reader, args [][]byte, out *Reply) error {
 	case o.ranges && o.length:
 		out.Error(errLCSBoth)
 		return nil
-	case 4*(len(text[0])+1)*(len(text[1])+1) > maxStringBytes: // what Redis's table would take
+	case 4*(recs[0].length()+1)*(recs[1].length()+1) > maxStringBytes: // what Redis's table would take
 		out.Error(errLCSMemory)
 		return nil
+	}
+	for i := range text {
+		if rec := &recs[i]; rec.live && rec.Long() {
+			var c collection
+			r.begin(&c, topology.SlotOf(args[1+i]), args[1+i], rec, &r.opened)
+			var err error
+			if text[i], err = c.appendPart(nil, 0, rec.length()); err != nil {
+				return err
+			}
+		}
 	}
 	l := newSubsequence(text[0], text[1])
 	switch {

@@ -88,7 +88,7 @@ func (r *Reader) object(args [][]byte, out *Reply) (rec record, ok bool, err err
 
 // integer returns the number that a string is kept as.
 func (rec *record) integer() (int64, bool) {
-	if rec.Type != keys.String || len(rec.Value) > maxIntegerBytes {
+	if rec.Type != keys.String || rec.length() > maxIntegerBytes {
 		return 0, false
 	}
 	return parseInt(rec.Value)
@@ -107,7 +107,7 @@ func objectEncoding(r *Reader, args [][]byte, out *Reply) error {
 		}
 	case integer:
 		name = "int"
-	case len(rec.Value) <= maxEmbeddedBytes:
+	case rec.length() <= maxEmbeddedBytes:
 		name = "embstr"
 	}
 	out.BulkString(name)
@@ -178,8 +178,8 @@ func objectFreq(r *Reader, args [][]byte, out *Reply) error {
 	return err
 }
 
-// memoryUsage counts the record with its key, and the elements of a collection as if all were as large as the first ones: as many as
-// SAMPLES says, 5 if it says nothing, all if it says 0.
+// memoryUsage counts the record with its key, the pieces of a long string as if none were missing, and the elements of a collection as if all
+// were as large as the first ones: as many as SAMPLES says, 5 if it says nothing, all if it says 0.
 func memoryUsage(r *Reader, args [][]byte, out *Reply) error {
 	samples := uint64(5)
 	for i := 3; i < len(args); i += 2 {
@@ -204,8 +204,12 @@ func memoryUsage(r *Reader, args [][]byte, out *Reply) error {
 	if !ok {
 		return err
 	}
-	bytes := uint64(keys.UserKeyOffset + len(args[2]) + len(rec.Append(nil)))
-	if rec.Type != keys.String {
+	front := uint64(keys.UserKeyOffset + len(args[2]))
+	bytes := front + uint64(len(rec.Append(nil)))
+	switch {
+	case rec.Long():
+		bytes += rec.Size + elementsOf(&rec.Metadata)*(front+keys.VersionLen+8)
+	case rec.Apart():
 		n, err := r.elementBytes(args[2], &rec, samples)
 		if err != nil {
 			return err

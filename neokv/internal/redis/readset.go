@@ -69,7 +69,7 @@ type ReadSet struct {
 	view    *engine.View
 	space   keys.Space
 	unblind uint64
-	records [keptRecords]keptRecord // of collections, that are in it already; a Writer keeps them likewise
+	records [keptRecords]keptRecord // of what lies apart, that are in it already; a Writer keeps them likewise
 	reads   []byte                  // of the present call
 	count   int
 	key     []byte
@@ -107,7 +107,7 @@ func (s *ReadSet) Add(c *Call) error {
 
 func (s *ReadSet) read(c *Call) error {
 	what := &c.Command.Reads
-	var first keys.Metadata // of the first key, if it is a collection
+	var first keys.Metadata // of the first key, if it lies apart
 	s.places = c.Command.AppendKeys(s.places[:0], c.Args)
 	for i, place := range s.places {
 		if s.count == maxReads {
@@ -121,7 +121,7 @@ func (s *ReadSet) read(c *Call) error {
 			first = m
 		}
 	}
-	if what.Elements == nil || first.Size == 0 {
+	if what.Elements == nil || first.Size == 0 || first.Type == keys.String {
 		return nil
 	}
 	user := c.Args[s.places[0]]
@@ -155,7 +155,7 @@ func (s *ReadSet) read(c *Call) error {
 	return nil
 }
 
-// record reads the record of a key, and returns it if it is a collection's.
+// record reads the record of a key, and returns it if it is that of a collection or of a long string.
 func (s *ReadSet) record(place int, user []byte, blind bool) (m keys.Metadata, err error) {
 	slot := topology.SlotOf(user)
 	if blind && s.unblind&keys.SlotBit(slot) == 0 {
@@ -185,7 +185,7 @@ func (s *ReadSet) record(place int, user []byte, blind bool) (m keys.Metadata, e
 	}
 	s.named(place, kind)
 	s.found(b, there)
-	if !there || m.Type == keys.String {
+	if !there || !m.Apart() {
 		return keys.Metadata{}, nil
 	}
 	if len(user) <= maxKeptKey {

@@ -19,7 +19,7 @@ type record struct {
 }
 
 // empty reports whether it is a collection without elements, which counts as absent.
-func (rec *record) empty() bool { return rec.Type != keys.String && rec.Size == 0 }
+func (rec *record) empty() bool { return rec.Apart() && rec.Size == 0 }
 
 // wrongType reports whether the key exists and is no string, and appends Redis's error then.
 func (rec *record) wrongType(out *Reply) bool { return rec.isNot(keys.String, out) }
@@ -139,7 +139,7 @@ func (w *Writer) find(slot topology.Slot, key []byte, get func([]byte) ([]byte, 
 	if rec.Metadata, err = parse(b, rec.legacy); err != nil {
 		return record{}, err
 	}
-	if rec.Type != keys.String {
+	if rec.Apart() {
 		err = w.keep(slot, key, &rec.Metadata, false)
 	}
 	return w.judge(rec), err
@@ -151,8 +151,8 @@ func (w *Writer) judge(rec record) record {
 	return rec
 }
 
-// keptRecord is a collection's record as the writes so far leave it. A run of commands on the same few collections reads and writes their
-// records once, with the last of them.
+// keptRecord is the record of a collection or of a long string as the writes so far leave it. A run of commands on the same few of them reads
+// and writes their records once, with the last of them.
 type keptRecord struct {
 	keys.Metadata
 	slot   topology.Slot
@@ -176,7 +176,7 @@ func (k *keptRecord) of(slot topology.Slot, key []byte) bool {
 	return k.there && k.slot == slot && bytes.Equal(k.user, key)
 }
 
-// keep notes what a collection's record is, and whether the batch has yet to get it.
+// keep notes what the record of a collection or of a long string is, and whether the batch has yet to get it.
 func (w *Writer) keep(slot topology.Slot, key []byte, m *keys.Metadata, behind bool) error {
 	if len(key) > maxKeptKey {
 		if !behind {
@@ -228,7 +228,7 @@ func (w *Writer) Finish() error {
 	return w.settleCounts()
 }
 
-// collected notes that a slot holds a collection.
+// collected notes that a slot holds a collection, or a long string.
 func (w *Writer) collected(slot topology.Slot) {
 	w.State.CollectedAt = w.Index
 	if w.AllSlots {
@@ -238,13 +238,13 @@ func (w *Writer) collected(slot topology.Slot) {
 	}
 }
 
-// mayBeBlind reports whether a string may be stored in a slot without a look at what it replaces: no collection and no legacy string can be
-// there.
+// mayBeBlind reports whether a short string may be stored in a slot without a look at what it replaces: no collection, no long string and no
+// legacy string can be there.
 func (w *Writer) mayBeBlind(slot topology.Slot) bool {
 	return w.State.CollectedIn&keys.SlotBit(slot) == 0 && w.State.LegacyAt == 0
 }
 
-// setBlind stores a string over whatever the key holds, where mayBeBlind. It writes into the batch's memory directly.
+// setBlind stores a short string over whatever the key holds, where mayBeBlind. It writes into the batch's memory directly.
 func (w *Writer) setBlind(slot topology.Slot, key []byte, expireMS uint64, value []byte) error {
 	w.State.KeysExact = false // it is not known whether the key is new
 	w.notice(expireMS)
@@ -254,8 +254,8 @@ func (w *Writer) setBlind(slot topology.Slot, key []byte, expireMS uint64, value
 	return op.Finish()
 }
 
-// swept says that a walk over the region, which began when the apply index was args[1], has met no collection, or no legacy string, as
-// args[2:] say. So there is none, unless one has been written behind that index: where there is neither, strings may be stored blindly
+// swept says that a walk over the region, which began when the apply index was args[1], has met no collection and no long string, or no legacy
+// string, as args[2:] say. So there is none, unless one has been written behind that index: where there is neither, strings may be stored blindly
 // again. Regions propose it to themselves.
 var swept = &Command{Name: "swept", Arity: -2, Flags: FlagWrite, Write: func(w *Writer, args [][]byte, out *Reply) error {
 	index, err := strconv.ParseUint(string(args[1]), 10, 64)
@@ -280,7 +280,7 @@ var swept = &Command{Name: "swept", Arity: -2, Flags: FlagWrite, Write: func(w *
 
 const sweptCollections, sweptLegacy = "collections", "legacy"
 
-// Swept is the call that ends a sweep which began at an apply index, and has met no collection, or no legacy string.
+// Swept is the call that ends a sweep which began at an apply index, and has met no collection and no long string, or no legacy string.
 func Swept(index uint64, collections, legacy bool) Call {
 	args := [][]byte{[]byte(swept.Name), strconv.AppendUint(nil, index, 10)}
 	if collections {
@@ -292,23 +292,33 @@ func Swept(index uint64, collections, legacy bool) Call {
 	return Call{Command: swept, Args: args}
 }
 
-// setString stores a string over old, which load returned for the key. head and tail are the value in two parts; they may alias old.
-func (w *Writer) setString(key []byte, old *record, expireMS uint64, head, tail []byte) error {
+// setString stores a string over old, which load returned for the key. The value is none that the batch has returned.
+func (w *Writer) setString(key []byte, old *record, expireMS uint64, value []byte) error {
+	if w.isLong(len(value)) {
+		return w.setLong(key, old, expireMS, value)
+	}
 	w.notice(expireMS)
-	w.value = slices.Grow(w.value[:0], keys.StringLen(len(head)+len(tail)))
-	w.value = append(keys.AppendString(w.value, expireMS, head), tail...)
+	w.value = keys.AppendString(slices.Grow(w.value[:0], keys.StringLen(len(value))), expireMS, value)
 	return w.replace(key, old, w.value)
+}
+
+// restore is setString of a value that the batch has just returned.
+func (w *Writer) restore(key []byte, old *record, expireMS uint64, value []byte) error {
+	if w.isLong(len(value)) {
+		w.value = append(w.value[:0], value...)
+		value = w.value
+	}
+	return w.setString(key, old, expireMS, value)
 }
 
 // setExpire changes when the key expires, to absolute Unix ms or 0 for never, and leaves what it holds alone.
 func (w *Writer) setExpire(key []byte, old *record, expireMS uint64) error {
+	if !old.Apart() {
+		return w.restore(key, old, expireMS, old.Value)
+	}
 	w.notice(expireMS)
 	m := old.Metadata
 	m.ExpireMS = expireMS
-	if old.Type == keys.String {
-		w.value = m.Append(w.value[:0])
-		return w.replace(key, old, w.value)
-	}
 	slot := topology.SlotOf(key)
 	w.collected(slot)
 	return w.keep(slot, key, &m, true)
@@ -318,8 +328,8 @@ func (w *Writer) setExpire(key []byte, old *record, expireMS uint64) error {
 func (w *Writer) remove(key []byte, old *record) error { return w.replace(key, old, nil) }
 
 // replace stores the metadata record value in the place of old, or nothing when value is nil. Whatever replaces or removes a
-// metadata record other than to change the same collection goes through here (or setBlind, where there is nothing to see): here a
-// collection leaves its orphan record, a legacy string is removed, and keys are counted.
+// metadata record other than to change the same collection or long string goes through here (or setBlind, where there is nothing to see):
+// here those leave their orphan records, a legacy string is removed, and keys are counted.
 func (w *Writer) replace(key []byte, old *record, value []byte) error {
 	slot := topology.SlotOf(key)
 	w.forget(slot, key)
@@ -330,8 +340,8 @@ func (w *Writer) replace(key []byte, old *record, value []byte) error {
 		if err := w.Batch.Delete(w.key); err != nil {
 			return err
 		}
-	case old.Type != keys.String:
-		o := keys.Orphan{Space: w.Space, Slot: slot, User: key, Version: old.Version, Type: old.Type, Size: old.Size}
+	case old.Apart():
+		o := keys.Orphan{Space: w.Space, Slot: slot, User: key, Version: old.Version, Type: old.Type, Size: elementsOf(&old.Metadata)}
 		w.key = o.AppendKey(w.key[:0])
 		var room [16]byte
 		if err := w.Batch.Set(w.key, o.Append(room[:0])); err != nil {
@@ -340,7 +350,7 @@ func (w *Writer) replace(key []byte, old *record, value []byte) error {
 		w.counts.forget(old.Version)
 		w.popped.forget(old.Version)
 		w.Orphans.Collections++
-		w.Orphans.Elements += old.Size
+		w.Orphans.Elements += o.Size
 	}
 	w.key = w.Space.AppendMetadata(w.key[:0], slot, key)
 	if value == nil {

@@ -141,6 +141,8 @@ type Writer struct {
 	// AllSlots is whether a collection that this entry writes makes SETs look at what they replace in all slots of the region, as it was
 	// when the entry was made: all replicas apply it so, whichever program has applied it before.
 	AllSlots bool
+	// Inline is whether a string that this entry stores is all in its record, however long it is, as it was when the entry was made.
+	Inline bool
 	// SoonestMS is lowered to the expire time of every record that is written with one. It is NoExpiry to begin with.
 	SoonestMS uint64
 	// Memory is what is shared with other regions for elements that are popped; nil for memory of its own.

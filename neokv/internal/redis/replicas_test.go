@@ -45,6 +45,7 @@ type entry struct {
 	reads                  []byte   // the leader's read set, nil for none
 	replies                [][]byte // the leader's; nil where it had no room
 	proto                  int
+	inline                 bool // as one of before there were pieces
 }
 
 func newTwins(t testing.TB, random *rand.Rand) *twins {
@@ -54,7 +55,7 @@ func newTwins(t testing.TB, random *rand.Rand) *twins {
 // apply runs an entry on a replica's batch, and calls each with the replies. No call may return an error: it would fence every store.
 func (w *twins) apply(d *region, b *engine.Batch, e *entry, out *Reply, each func(i int, reply []byte)) {
 	d.state.ApplyIndex, d.state.TimeMS = e.index, max(d.state.TimeMS, e.timeMS)
-	d.w.Batch, d.w.Space, d.w.State, d.w.Index, d.w.VersionBase = b, d.space, &d.state, e.index, e.version
+	d.w.Batch, d.w.Space, d.w.State, d.w.Index, d.w.VersionBase, d.w.Inline = b, d.space, &d.state, e.index, e.version, e.inline
 	reads := e.reads
 	for i := range e.calls {
 		out.Buf = out.Buf[:0]
@@ -72,7 +73,7 @@ func (w *twins) apply(d *region, b *engine.Batch, e *entry, out *Reply, each fun
 // write has the leader apply an entry.
 func (w *twins) write(calls []Call) {
 	w.now += w.Uint64N(100)
-	e := entry{w.leader.state.ApplyIndex + 1, w.now, w.Uint64N(1000), calls, w.readAhead(calls), make([][]byte, len(calls)), 2 + w.IntN(2)}
+	e := entry{w.leader.state.ApplyIndex + 1, w.now, w.Uint64N(1000), calls, w.readAhead(calls), make([][]byte, len(calls)), 2 + w.IntN(2), w.IntN(8) == 0}
 	out := &w.out[0]
 	*out = Reply{Buf: out.Buf, Proto: e.proto}
 	if w.IntN(2) == 0 {
@@ -369,7 +370,7 @@ func sound(all map[string]string) error {
 			if err != nil {
 				return err
 			}
-			if m.Type != keys.String {
+			if m.Apart() {
 				named[name([]byte(key), m.Version)] = &collection{Metadata: m}
 			}
 		case ks == keys.MetaInfo && keys.Category(key[1]) == keys.CategoryOrphan:
@@ -384,7 +385,7 @@ func sound(all map[string]string) error {
 			named[id] = &collection{Metadata: keys.Metadata{Type: o.Type, Size: o.Size}, orphan: true}
 		}
 	}
-	for key := range all {
+	for key, value := range all {
 		ks := keys.Keyspace(key[0])
 		if ks != keys.Data && ks != keys.ZSetScore && ks != keys.ZSetRank {
 			continue
@@ -417,6 +418,14 @@ func sound(all map[string]string) error {
 			if !ok || !there || keys.Score([]byte(stored)) != score || math.IsNaN(score) {
 				return fmt.Errorf("key %q: member %q: score %v, and %q as a value", k.User, member, score, stored)
 			}
+		case c.Type == keys.String:
+			most := c.Size // of an orphan it counts pieces
+			if !c.orphan {
+				most = elementsOf(&c.Metadata)
+			}
+			if i := binary.BigEndian.Uint64(sub); len(sub) != 8 || i >= most || len(value) == 0 || len(value) > pieceBytes {
+				return fmt.Errorf("string %q: a piece %x of %d bytes, its record says %+v", k.User, sub, len(value), c.Metadata)
+			}
 		case c.Type == keys.List && !c.orphan:
 			if i := binary.BigEndian.Uint64(sub); i < c.Head || i >= c.Tail {
 				return fmt.Errorf("list %q: an element at %d, its record says %d to %d", k.User, i, c.Head, c.Tail)
@@ -427,6 +436,12 @@ func sound(all map[string]string) error {
 		}
 	}
 	for id, c := range named {
+		if c.Type == keys.String {
+			if !c.orphan && c.Size <= uint64(pieceBytes) {
+				return fmt.Errorf("string %q: %d bytes in pieces", id, c.Size)
+			}
+			continue
+		}
 		if c.elements != c.Size || c.Type == keys.ZSet && c.scores != c.Size || c.Type == keys.List && !c.orphan && c.Tail-c.Head != c.Size {
 			return fmt.Errorf("%v %q: %d elements, %d scores, its record says %+v", c.Type, id, c.elements, c.scores, c.Metadata)
 		}
@@ -444,6 +459,7 @@ func TestReplicasStoreTheSame(t *testing.T) {
 	}
 	t.Logf("-replicas.seed=%d", seed)
 	w := newTwins(t, rand.New(rand.NewPCG(seed, 0)))
+	shortPieces(t, 1+w.IntN(40))
 	g := &redistest.Generator{Rand: w.Rand, Tag: "{t}"}
 	seen := map[string]int{}
 	var calls []Call
@@ -589,6 +605,7 @@ func FuzzCommand(f *testing.F) {
 		f.Add(append(in, 0x80, byte(i), 1, 'a'))
 	}
 	w := newTwins(f, nil)
+	shortPieces(f, 8)
 	flush := Call{data.Lookup([]byte("flushall")), [][]byte{[]byte("flushall")}}
 	f.Fuzz(func(t *testing.T, in []byte) {
 		w.TB, w.Rand = t, rand.New(rand.NewPCG(uint64(len(in)), uint64(crc32.ChecksumIEEE(in))))

@@ -57,12 +57,20 @@ func (r *Reply) Int(n int64) {
 
 // Bulk appends a bulk string.
 func (r *Reply) Bulk(b []byte) {
-	if r.More != nil && len(r.Buf)+len(b) > r.Room && !r.fits(len(b)) {
+	if !r.open(len(b)) {
 		return
 	}
-	r.header('$', len(b))
 	r.Buf = append(r.Buf, b...)
 	r.Buf = append(r.Buf, '\r', '\n')
+}
+
+// open begins a bulk string of n bytes, which the caller appends to Buf, and then CR and LF. It reports false where there is no room for it.
+func (r *Reply) open(n int) bool {
+	if r.More != nil && len(r.Buf)+n > r.Room && !r.fits(n) {
+		return false
+	}
+	r.header('$', n)
+	return true
 }
 
 // fits makes room for n bytes more than there are.

@@ -93,10 +93,11 @@ type sorting struct {
 	memory   arena
 	borrowed int // bytes of other keys' values that are kept
 
-	name []byte // scratch: a key made of a pattern
-	rec  record // of that key
-	hash collection
-	room scratch // of hash
+	name  []byte     // scratch: a key made of a pattern
+	rec   record     // of that key
+	apart collection // what it holds, if that is a hash or a long string
+	room  scratch    // of apart
+	whole []byte     // scratch: a long string
 }
 
 // sortable is an element with what it is sorted by.
@@ -104,6 +105,45 @@ type sortable struct {
 	element []byte
 	score   float64
 	text    []byte // of ALPHA; nil, which comes first, where BY finds nothing
+}
+
+// found is a string that a pattern has found, valid until the next read.
+type found struct {
+	short []byte
+	long  *collection // a long string, not read yet; nil for none
+}
+
+func (f found) length() int {
+	if f.long != nil {
+		return int(f.long.Size)
+	}
+	return len(f.short)
+}
+
+// reply appends the string.
+func (f found) reply(out *Reply) error {
+	if f.long != nil {
+		return f.long.replyPart(0, f.length(), out)
+	}
+	out.Bulk(f.short)
+	return nil
+}
+
+// keep copies the string, never to nil.
+func (x *sorting) keep(f found) ([]byte, error) {
+	if f.long != nil {
+		return f.long.appendPart([]byte{}, 0, f.length())
+	}
+	return x.memory.clone(f.short), nil
+}
+
+// read returns the string, valid until the next read.
+func (x *sorting) read(f found) (_ []byte, err error) {
+	if f.long == nil {
+		return f.short, nil
+	}
+	x.whole, err = f.long.appendPart(x.whole[:0], 0, f.length())
+	return x.whole, err
 }
 
 // maxBorrowedBytes bounds the memory for values of other keys, each of which any number of elements may lead to.
@@ -279,7 +319,7 @@ func (x *sorting) weigh(out *Reply) (ok bool, err error) {
 	ok = true
 	for i := range x.elements {
 		e := &x.elements[i]
-		value, there := e.element, true
+		value, there := found{short: e.element}, true
 		if x.by != nil {
 			if value, there, err = x.lookUp(x.by, e.element); err != nil {
 				return false, err
@@ -288,16 +328,22 @@ func (x *sorting) weigh(out *Reply) (ok bool, err error) {
 		switch {
 		case !there:
 		case !x.alpha:
+			text, err := x.read(value)
+			if err != nil {
+				return false, err
+			}
 			var number bool
-			if e.score, number = parseWeight(value); !number {
+			if e.score, number = parseWeight(text); !number {
 				ok = false // of all errors this is the last one
 			}
 		case x.by == nil:
-			e.text = value
+			e.text = e.element
 		case !x.borrow(value, out):
 			return false, nil
 		default:
-			e.text = x.memory.clone(value)
+			if e.text, err = x.keep(value); err != nil {
+				return false, err
+			}
 		}
 	}
 	if !ok {
@@ -327,31 +373,35 @@ func parseWeight(b []byte) (f float64, ok bool) {
 }
 
 // lookUp returns what a pattern finds for an element, valid until the next read.
-func (x *sorting) lookUp(p *pattern, element []byte) (value []byte, there bool, err error) {
+func (x *sorting) lookUp(p *pattern, element []byte) (value found, there bool, err error) {
 	switch {
 	case p.self:
-		return element, true, nil
+		return found{short: element}, true, nil
 	case !p.star:
-		return nil, false, nil
+		return value, false, nil
 	}
 	x.name = append(append(append(x.name[:0], p.before...), element...), p.after...)
 	x.rec, err = x.from.loadIn(x.slot, x.name)
 	switch {
 	case err != nil || !x.rec.live:
-		return nil, false, err
-	case p.field == nil:
-		return x.rec.Value, x.rec.Type == keys.String, nil
-	case x.rec.Type != keys.Hash:
-		return nil, false, nil
+		return value, false, err
+	case p.field == nil && !x.rec.Long():
+		return found{short: x.rec.Value}, x.rec.Type == keys.String, nil
+	case p.field != nil && x.rec.Type != keys.Hash:
+		return value, false, nil
 	}
 	x.room.used = 0
-	x.from.begin(&x.hash, x.slot, x.name, &x.rec, &x.room)
-	return x.hash.get(p.field)
+	x.from.begin(&x.apart, x.slot, x.name, &x.rec, &x.room)
+	if p.field == nil {
+		return found{long: &x.apart}, true, nil
+	}
+	value.short, there, err = x.apart.get(p.field)
+	return value, there, err
 }
 
 // borrow counts a value of another key that is to be kept. It appends an error where that is too much.
-func (x *sorting) borrow(value []byte, out *Reply) (ok bool) {
-	x.borrowed += len(value)
+func (x *sorting) borrow(value found, out *Reply) (ok bool) {
+	x.borrowed += value.length()
 	if x.borrowed > maxBorrowedBytes {
 		out.Error(errSortMemory)
 		return false
@@ -415,10 +465,10 @@ func (x *sorting) reply(out *Reply) error {
 			if err != nil {
 				return err
 			}
-			if there {
-				out.Bulk(value)
-			} else {
+			if !there {
 				out.Null()
+			} else if err := value.reply(out); err != nil {
+				return err
 			}
 		}
 		if out.Full {
@@ -453,7 +503,11 @@ func sortWrite(w *Writer, args [][]byte, out *Reply) error {
 			if !x.borrow(value, out) {
 				return nil
 			}
-			values = append(values, x.memory.clone(value))
+			text, err := x.keep(value)
+			if err != nil {
+				return err
+			}
+			values = append(values, text)
 		}
 	}
 	var to collection

@@ -2,7 +2,6 @@ package redis
 
 import (
 	"math"
-	"slices"
 
 	"neokv.dev/neokv/internal/keys"
 	"neokv.dev/neokv/internal/topology"
@@ -50,7 +49,7 @@ var stringCommands = []*Command{
 	},
 	{
 		Name: "append", Arity: 3, Flags: FlagWrite | FlagDenyOOM | FlagFast, Keys: oneKey("", "RW", "insert"), Write: appendCommand, Reads: Reads{Records: true},
-		Doc: Doc{"Adds bytes to the end of a string, made when the key is absent, and returns the new length.", "2.0.0", "string", "O(N) where N is the new length: the value is stored as a whole."},
+		Doc: Doc{"Adds bytes to the end of a string, made when the key is absent, and returns the new length.", "2.0.0", "string", "O(N) where N is the length of what is added: of what is there at most 64 KiB are stored anew."},
 	},
 	{
 		Name: "setex", Arity: 4, Flags: FlagWrite | FlagDenyOOM, Keys: oneKey("", "OW", "update"), Write: setex, Reads: Reads{Records: true, Blind: true},
@@ -80,16 +79,16 @@ var stringCommands = []*Command{
 	},
 	{
 		Name: "getrange", Arity: 4, Flags: FlagReadonly, Keys: oneKey("", "RO", "access"), Read: getrange,
-		Doc: Doc{"Returns a part of a string, from one index to another; negative ones count from the end.", "2.4.0", "string", "O(N) where N is the length: the value is read as a whole."},
+		Doc: Doc{"Returns a part of a string, from one index to another; negative ones count from the end.", "2.4.0", "string", "O(N) where N is the length of the part, or that of a string of up to 64 KiB."},
 	},
 	{
 		Name: "substr", Arity: 4, Flags: FlagReadonly, Keys: oneKey("", "RO", "access"), Read: getrange,
-		Doc:        Doc{"The old name of GETRANGE.", "1.0.0", "string", "O(N) where N is the length: the value is read as a whole."},
+		Doc:        Doc{"The old name of GETRANGE.", "1.0.0", "string", "O(N) where N is the length of the part, or that of a string of up to 64 KiB."},
 		Deprecated: Deprecated{"2.0.0", "`GETRANGE`"},
 	},
 	{
 		Name: "setrange", Arity: 4, Flags: FlagWrite | FlagDenyOOM, Keys: oneKey("", "RW", "update"), Write: setrange, Reads: Reads{Records: true},
-		Doc: Doc{"Writes over a part of a string, made or filled up with zero bytes where it is too short, and returns the new length.", "2.2.0", "string", "O(N) where N is the new length: the value is stored as a whole."},
+		Doc: Doc{"Writes over a part of a string, made or filled up with zero bytes where it is too short, and returns the new length.", "2.2.0", "string", "O(N) where N is the length of what is written, and of up to 64 KiB on both sides of it."},
 	},
 	{
 		Name: "incrbyfloat", Arity: 3, Flags: FlagWrite | FlagDenyOOM | FlagFast, Keys: oneKey("", "RW", "access", "update"), Write: incrbyfloat, Reads: Reads{Records: true},
@@ -101,7 +100,7 @@ var stringCommands = []*Command{
 	},
 	{
 		Name: "strlen", Arity: 2, Flags: FlagReadonly | FlagFast, Keys: oneKey("", "RO"), Read: strlen,
-		Doc: Doc{"Returns the length of a string in bytes, 0 for an absent key.", "2.2.0", "string", "O(N) where N is the length: the value is read as a whole."},
+		Doc: Doc{"Returns the length of a string in bytes, 0 for an absent key.", "2.2.0", "string", "O(1), but a string of up to 64 KiB is read."},
 	},
 }
 
@@ -116,20 +115,11 @@ func allKeys(step int, flags ...string) []KeySpec {
 }
 
 func get(r *Reader, args [][]byte, out *Reply) error {
-	rec, err := r.loadOnly(args[1])
-	if err == nil && !rec.wrongType(out) {
-		rec.reply(out)
+	rec, err := r.loadText(args[1])
+	if err != nil || rec.wrongType(out) {
+		return err
 	}
-	return err
-}
-
-// reply appends the value of a string, null if there is none.
-func (rec *record) reply(out *Reply) {
-	if !rec.live {
-		out.Null()
-		return
-	}
-	out.Bulk(rec.Value)
+	return r.reply(args[1], &rec, out)
 }
 
 func strlen(r *Reader, args [][]byte, out *Reply) error {
@@ -137,10 +127,7 @@ func strlen(r *Reader, args [][]byte, out *Reply) error {
 	if err != nil || rec.wrongType(out) {
 		return err
 	}
-	if !rec.live {
-		rec.Value = nil
-	}
-	out.Int(int64(len(rec.Value)))
+	out.Int(int64(rec.length()))
 	return nil
 }
 
@@ -152,7 +139,9 @@ func mget(r *Reader, args [][]byte, out *Reply) error {
 			return err
 		}
 		rec.live = rec.live && rec.Type == keys.String
-		rec.reply(out)
+		if err := r.reply(key, &rec, out); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -245,7 +234,9 @@ func set(w *Writer, args [][]byte, out *Reply) error {
 		if old.wrongType(out) {
 			return nil
 		}
-		old.reply(out)
+		if err := w.reply(key, &old, out); err != nil {
+			return err
+		}
 	}
 	if o.nx && old.live || o.xx && !old.live {
 		if !o.get {
@@ -259,20 +250,20 @@ func set(w *Writer, args [][]byte, out *Reply) error {
 	if o.keepTTL && old.live {
 		expireMS = old.ExpireMS
 	}
-	return w.setString(key, &old, expireMS, value, nil)
+	return w.setString(key, &old, expireMS, value)
 }
 
 // store makes the key hold a string, whatever it held before.
 func (w *Writer) store(key []byte, expireMS uint64, value []byte) error {
 	slot := topology.SlotOf(key)
-	if w.mayBeBlind(slot) {
+	if w.mayBeBlind(slot) && !w.isLong(len(value)) {
 		return w.setBlind(slot, key, expireMS, value)
 	}
 	old, err := w.loadHead(slot, key)
 	if err != nil {
 		return err
 	}
-	return w.setString(key, &old, expireMS, value, nil)
+	return w.setString(key, &old, expireMS, value)
 }
 
 func setex(w *Writer, args [][]byte, out *Reply) error { return w.setFor("setex", args, seconds, out) }
@@ -325,7 +316,7 @@ func setnx(w *Writer, args [][]byte, out *Reply) error {
 		return nil
 	}
 	out.Int(1)
-	return w.setString(args[1], &old, 0, args[2], nil)
+	return w.setString(args[1], &old, 0, args[2])
 }
 
 func mset(w *Writer, args [][]byte, out *Reply) error {
@@ -371,8 +362,10 @@ func getset(w *Writer, args [][]byte, out *Reply) error {
 	if err != nil || old.wrongType(out) {
 		return err
 	}
-	old.reply(out)
-	return w.setString(args[1], &old, 0, args[2], nil)
+	if err := w.reply(args[1], &old, out); err != nil {
+		return err
+	}
+	return w.setString(args[1], &old, 0, args[2])
 }
 
 func getdel(w *Writer, args [][]byte, out *Reply) error {
@@ -380,7 +373,9 @@ func getdel(w *Writer, args [][]byte, out *Reply) error {
 	if err != nil || old.wrongType(out) {
 		return err
 	}
-	old.reply(out)
+	if err := w.reply(args[1], &old, out); err != nil {
+		return err
+	}
 	return w.remove(args[1], &old)
 }
 
@@ -406,7 +401,9 @@ func getex(w *Writer, args [][]byte, out *Reply) error {
 			return nil
 		}
 	}
-	old.reply(out)
+	if err := w.reply(args[1], &old, out); err != nil {
+		return err
+	}
 	switch {
 	case o.unit != unitNone && expireMS <= w.State.TimeMS:
 		return w.remove(args[1], &old)
@@ -465,7 +462,7 @@ func (w *Writer) add(key []byte, n int64, out *Reply) error {
 	value += n
 	out.Int(value)
 	var room [maxIntBytes]byte
-	return w.setString(key, &old, expireMS, appendInt(room[:0], value), nil)
+	return w.setString(key, &old, expireMS, appendInt(room[:0], value))
 }
 
 func appendCommand(w *Writer, args [][]byte, out *Reply) error {
@@ -473,17 +470,13 @@ func appendCommand(w *Writer, args [][]byte, out *Reply) error {
 	if err != nil || old.wrongType(out) {
 		return err
 	}
-	var head []byte
-	var expireMS uint64
-	if old.live {
-		head, expireMS = old.Value, old.ExpireMS
-		if len(head)+len(args[2]) > maxStringBytes {
-			out.Error(ErrTooLong)
-			return nil
-		}
+	n := old.length() + len(args[2])
+	if old.live && n > maxStringBytes {
+		out.Error(ErrTooLong)
+		return nil
 	}
-	out.Int(int64(len(head) + len(args[2])))
-	return w.setString(args[1], &old, expireMS, head, args[2])
+	out.Int(int64(n))
+	return w.patch(args[1], &old, old.length(), args[2])
 }
 
 func getrange(r *Reader, args [][]byte, out *Reply) error {
@@ -493,22 +486,23 @@ func getrange(r *Reader, args [][]byte, out *Reply) error {
 		out.Error(ErrNotInteger)
 		return nil
 	}
-	rec, err := r.loadOnly(args[1])
+	rec, err := r.loadText(args[1])
 	if err != nil || rec.wrongType(out) {
 		return err
 	}
-	if !rec.live {
-		rec.Value = nil
+	from, to := part(rec.length(), first, last)
+	if rec.live && rec.Long() {
+		return r.replyPart(args[1], &rec, from, to, out)
 	}
-	out.Bulk(part(rec.Value, first, last))
+	out.Bulk(rec.Value[from:to])
 	return nil
 }
 
-// part is b from index first to index last, both included; negative ones count from the end.
-func part(b []byte, first, last int64) []byte {
-	n := int64(len(b))
+// part is where in n bytes those from index first to index last are, both included; negative ones count from the end.
+func part(bytes int, first, last int64) (from, to int) {
+	n := int64(bytes)
 	if first < 0 && last < 0 && first > last {
-		return nil
+		return 0, 0
 	}
 	if first < 0 {
 		first = max(0, n+first)
@@ -517,9 +511,9 @@ func part(b []byte, first, last int64) []byte {
 		last = max(0, n+last)
 	}
 	if last = min(last, n-1); first > last {
-		return nil
+		return 0, 0
 	}
-	return b[first : last+1]
+	return int(first), int(last + 1)
 }
 
 func setrange(w *Writer, args [][]byte, out *Reply) error {
@@ -536,31 +530,17 @@ func setrange(w *Writer, args [][]byte, out *Reply) error {
 	if err != nil || old.wrongType(out) {
 		return err
 	}
-	var present, patch []byte
-	var expireMS uint64
-	if old.live {
-		present, expireMS = old.Value, old.ExpireMS
-	}
-	if patch = args[3]; len(patch) == 0 {
-		out.Int(int64(len(present)))
+	patch := args[3]
+	if len(patch) == 0 {
+		out.Int(int64(old.length()))
 		return nil
 	}
 	if offset > maxStringBytes || int(offset)+len(patch) > maxStringBytes {
 		out.Error(ErrTooLong)
 		return nil
 	}
-	end := int(offset) + len(patch)
-	n := max(end, len(present))
-	w.notice(expireMS)
-	w.value = keys.AppendString(slices.Grow(w.value[:0], keys.StringLen(n)), expireMS, nil)
-	w.value = append(w.value, present[:min(int(offset), len(present))]...)
-	gap := len(w.value)
-	w.value = w.value[:gap+max(0, int(offset)-len(present))]
-	clear(w.value[gap:])
-	w.value = append(w.value, patch...)
-	w.value = append(w.value, present[min(end, len(present)):]...)
-	out.Int(int64(n))
-	return w.replace(args[1], &old, w.value)
+	out.Int(int64(max(int(offset)+len(patch), old.length())))
+	return w.patch(args[1], &old, int(offset), patch)
 }
 
 func incrbyfloat(w *Writer, args [][]byte, out *Reply) error {
@@ -590,5 +570,5 @@ func incrbyfloat(w *Writer, args [][]byte, out *Reply) error {
 	}
 	text := sum.appendTo(nil)
 	out.Bulk(text)
-	return w.setString(args[1], &old, expireMS, text, nil)
+	return w.setString(args[1], &old, expireMS, text)
 }

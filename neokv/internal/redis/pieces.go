@@ -1,0 +1,209 @@
+package redis
+
+import (
+	"slices"
+
+	"neokv.dev/neokv/internal/keys"
+	"neokv.dev/neokv/internal/topology"
+)
+
+// This file is long strings. A string of more than pieceBytes is not in its record. It is stored as a collection is: the record names a
+// version and a size, which is the length in bytes, and the elements are pieces of so many bytes each:
+//
+//	[data key ...][version u64] [index u64]  ->  the bytes from index * pieceBytes on
+//
+// What is not stored reads as zero bytes: pieces may be missing, and each may end early. So a call costs the pieces that it reads or writes, and
+// not the length of the string. A long string never gets shorter, unless another one takes its place.
+//
+// A region may also hold strings of any length in their records, written by entries that ask for it (Writer.Inline). The first write that would
+// write such a record anew puts the string into pieces.
+
+// pieceBytes is how long a piece is, and the longest string that is in its record. Tests make it shorter.
+var pieceBytes = 64 << 10
+
+// isLong reports whether a string of so many bytes is to be stored in pieces.
+func (w *Writer) isLong(bytes int) bool { return bytes > pieceBytes && !w.Inline }
+
+// length is how many bytes a string has, 0 for an absent key.
+func (rec *record) length() int {
+	switch {
+	case !rec.live:
+		return 0
+	case rec.Long():
+		return int(rec.Size)
+	}
+	return len(rec.Value)
+}
+
+// elementsOf is how many elements lie under the version of a record: of a long string at most.
+func elementsOf(m *keys.Metadata) uint64 {
+	if m.Type == keys.String {
+		return (m.Size + uint64(pieceBytes) - 1) / uint64(pieceBytes)
+	}
+	return m.Size
+}
+
+// loadText is loadOnly for a command that then reads what the string holds. The record of a long string is one of r's view, as its pieces are.
+func (r *Reader) loadText(key []byte) (rec record, err error) {
+	rec, err = r.loadOnly(key)
+	if err == nil && rec.live && rec.Long() {
+		rec, err = r.find(topology.SlotOf(key), key, r.View.Get)
+	}
+	return rec, err
+}
+
+// reply appends what a string holds, null if there is none. The record is one of r's view, or has the string in it.
+func (r *Reader) reply(key []byte, rec *record, out *Reply) error {
+	if rec.live && rec.Long() {
+		return r.replyPart(key, rec, 0, rec.length(), out)
+	}
+	rec.reply(out)
+	return nil
+}
+
+// replyPart appends the bytes from one index up to another of a long string. The record is one of r's view.
+func (r *Reader) replyPart(key []byte, rec *record, from, to int, out *Reply) error {
+	var c collection
+	r.begin(&c, topology.SlotOf(key), key, rec, &r.opened)
+	return c.replyPart(from, to, out)
+}
+
+// reply appends what a string holds, null if there is none.
+func (w *Writer) reply(key []byte, rec *record, out *Reply) error {
+	if rec.live && rec.Long() {
+		var c collection
+		w.begin(&c, topology.SlotOf(key), key, rec, &w.opened)
+		return c.replyPart(0, rec.length(), out)
+	}
+	rec.reply(out)
+	return nil
+}
+
+// reply appends what a short string holds, null if there is none.
+func (rec *record) reply(out *Reply) {
+	if !rec.live {
+		out.Null()
+		return
+	}
+	out.Bulk(rec.Value)
+}
+
+// replyPart appends a bulk string of the bytes from one index up to another. Nothing is read where there is no room for it.
+func (c *collection) replyPart(from, to int, out *Reply) (err error) {
+	if !out.open(to - from) {
+		return nil
+	}
+	out.Buf = slices.Grow(out.Buf, to-from+len("\r\n"))
+	out.Buf, err = c.appendPart(out.Buf, from, to)
+	out.Buf = append(out.Buf, '\r', '\n')
+	return err
+}
+
+// appendPart appends the bytes from one index up to another.
+func (c *collection) appendPart(dst []byte, from, to int) ([]byte, error) {
+	dst = slices.Grow(dst, to-from)
+	for from < to {
+		at, end := from%pieceBytes, min(to, from-from%pieceBytes+pieceBytes)
+		sub := subkey(uint64(from / pieceBytes))
+		piece, _, err := c.get(sub[:])
+		if err != nil {
+			return dst, err
+		}
+		n := len(dst) + end - from
+		if at < len(piece) {
+			dst = append(dst, piece[at:min(len(piece), at+end-from)]...)
+		}
+		zeros := dst[len(dst):n]
+		clear(zeros)
+		dst, from = dst[:n], end
+	}
+	return dst, nil
+}
+
+// setLong stores a long string over old, which load returned for the key. The value is none that the batch has returned.
+func (w *Writer) setLong(key []byte, old *record, expireMS uint64, value []byte) error {
+	var c collection
+	if err := w.lay(&c, key, old, expireMS, value); err != nil {
+		return err
+	}
+	return w.close(&c)
+}
+
+// lay begins a long string that takes the place of what the key holds when it is closed.
+func (w *Writer) lay(c *collection, key []byte, old *record, expireMS uint64, value []byte) error {
+	w.renewOver(c, key, keys.String, old)
+	c.ExpireMS = expireMS
+	w.grow(c, uint64(len(value)))
+	index := uint64(0)
+	for piece := range slices.Chunk(value, pieceBytes) {
+		sub := subkey(index)
+		if err := w.Batch.SetAhead(c.at(sub[:]), piece); err != nil {
+			return err
+		}
+		index++
+	}
+	return nil
+}
+
+// patch writes some bytes over those from an index on of the string that a key holds, which old is the record of. The string gets as long as
+// that takes, with zero bytes before them.
+func (w *Writer) patch(key []byte, old *record, from int, patch []byte) error {
+	var present []byte
+	var expireMS uint64
+	var c collection
+	switch {
+	case old.live && old.Long():
+		w.change(&c, topology.SlotOf(key), key, keys.String, old)
+		return w.patchPieces(&c, from, patch)
+	case old.live:
+		present, expireMS = old.Value, old.ExpireMS
+	}
+	if n := max(len(present), from+len(patch)); !w.isLong(n) {
+		w.notice(expireMS)
+		w.value = keys.AppendString(slices.Grow(w.value[:0], keys.StringLen(n)), expireMS, nil)
+		w.value = appendPatched(w.value, present, from, patch)
+		return w.replace(key, old, w.value)
+	}
+	w.value = append(w.value[:0], present...)
+	if err := w.lay(&c, key, old, expireMS, w.value); err != nil {
+		return err
+	}
+	return w.patchPieces(&c, from, patch)
+}
+
+// patchPieces is patch of a long string, and closes it. Readers may see these pieces by the present record, so they wait for the batch.
+func (w *Writer) patchPieces(c *collection, from int, patch []byte) error {
+	if len(patch) == 0 {
+		return w.close(c)
+	}
+	w.grow(c, max(c.Size, uint64(from+len(patch)))-c.Size)
+	for len(patch) > 0 {
+		at := from % pieceBytes
+		piece := patch[:min(len(patch), pieceBytes-at)]
+		from, patch = from+len(piece), patch[len(piece):]
+		sub := subkey(uint64((from - 1) / pieceBytes))
+		if len(piece) < pieceBytes {
+			present, _, err := c.get(sub[:])
+			if err != nil {
+				return err
+			}
+			w.value = appendPatched(w.value[:0], present, at, piece)
+			piece = w.value
+		}
+		if err := w.set(c, sub[:], piece); err != nil {
+			return err
+		}
+	}
+	return w.close(c)
+}
+
+// appendPatched appends some bytes with others written over those from an index on, and zero bytes between where they begin behind the end.
+func appendPatched(dst, present []byte, from int, patch []byte) []byte {
+	dst = append(dst, present[:min(from, len(present))]...)
+	gap := len(dst)
+	dst = slices.Grow(dst, max(0, from-len(present))+len(patch))
+	dst = dst[:gap+max(0, from-len(present))]
+	clear(dst[gap:])
+	dst = append(dst, patch...)
+	return append(dst, present[min(from+len(patch), len(present)):]...)
+}
