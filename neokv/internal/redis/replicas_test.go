@@ -460,7 +460,7 @@ func TestReplicasStoreTheSame(t *testing.T) {
 	t.Logf("-replicas.seed=%d", seed)
 	w := newTwins(t, rand.New(rand.NewPCG(seed, 0)))
 	shortPieces(t, 1+w.IntN(40))
-	g := &redistest.Generator{Rand: w.Rand, Tag: "{t}"}
+	g := &redistest.Generator{Rand: w.Rand, Tag: "{t}", Piece: pieceBytes}
 	seen := map[string]int{}
 	var calls []Call
 	for last := 0; w.calls < *replicaCalls; {

@@ -64,7 +64,7 @@ func ParseCall(line string) (args []string, err error) {
 }
 
 // Cases are the written cases, by command.
-var Cases = slices.Concat(stringCases, hashCases, setCases, listCases, zsetCases, sortCases, largeCases)
+var Cases = slices.Concat(stringCases, hashCases, setCases, listCases, zsetCases, sortCases, largeCases, longCases)
 
 // stringCases are those of strings, of keys, and of everything else that is no family of its own.
 var stringCases = []Case{

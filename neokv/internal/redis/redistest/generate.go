@@ -18,6 +18,8 @@ type Generator struct {
 	Cluster bool
 	// Proto is the protocol version of the connection, for calls that change it and have to change it back.
 	Proto int
+	// Piece is how long the pieces of long strings are, 64 KiB if it is 0.
+	Piece int
 }
 
 // Family makes one random call, valid, odd or invalid, and possibly more calls that make its effect the same on every server.
@@ -31,6 +33,7 @@ var Families = []struct {
 	Server bool // it needs a whole server, not only commands about data
 }{
 	{"strings", 60, stringCall, false},
+	{"long strings", 4, longCall, false},
 	{"hash", 60, hashCall, false},
 	{"set", 60, setCall, false},
 	{"list", 60, listCall, false},
