@@ -76,6 +76,7 @@ func TestChecksumCounts(t *testing.T) {
 	add := func(k, v string) { base[k] = v }
 	add(meta("h", keys.Hash))
 	add(meta("z", keys.ZSet))
+	add(meta("l", keys.String))
 	add(string(s.AppendMetadata(nil, slot, []byte("s"))), string(keys.AppendString(nil, 0, []byte("v"))))
 	for i := range 2 * sumStepRecords { // more than a step
 		add(string(s.AppendSubkey(nil, slot, []byte("h"), 5, fmt.Appendf(nil, "f%d", i))), "v")
@@ -83,6 +84,10 @@ func TestChecksumCounts(t *testing.T) {
 	add(string(s.AppendScoreKey(nil, slot, []byte("z"), 5, 1, []byte("m"))), "")
 	add(string(s.AppendSubkey(nil, slot, []byte("z"), 5, []byte("m"))), "12345678")
 	add(string(s.AppendLegacy(nil, slot, []byte("old"))), "12345678v")
+	piece := func(version, index uint64) string {
+		return string(s.AppendSubkey(nil, slot, []byte("l"), version, keys.AppendListIndex(nil, index)))
+	}
+	add(piece(5, 0), "v")
 
 	sum := func(records map[string]string) string {
 		r := openStill(t, disk.Mem())
@@ -104,6 +109,9 @@ func TestChecksumCounts(t *testing.T) {
 		{"a field of an old version", string(s.AppendSubkey(nil, slot, []byte("h"), 4, []byte("f"))), "v", false},
 		{"a field of no hash", string(s.AppendSubkey(nil, slot, []byte("hh"), 5, []byte("f"))), "v", false},
 		{"a field of a string", string(s.AppendSubkey(nil, slot, []byte("s"), 0, []byte("f"))), "v", false},
+		{"a piece", piece(5, 0), "w", true},
+		{"one more piece", piece(5, 1), "w", true},
+		{"a piece of an old version", piece(4, 0), "w", false},
 		{"a score", string(s.AppendScoreKey(nil, slot, []byte("z"), 5, 2, []byte("m"))), "", true},
 		{"a score of an old version", string(s.AppendScoreKey(nil, slot, []byte("z"), 4, 1, []byte("m"))), "", false},
 		{"a score of a hash", string(s.AppendScoreKey(nil, slot, []byte("h"), 5, 1, []byte("m"))), "", false},

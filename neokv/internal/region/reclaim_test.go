@@ -197,11 +197,11 @@ func (r *reclaimed) snapshotBehind(t testing.TB, other *reclaimed) []byte {
 	return r.snapshot(t)
 }
 
-// orphaning makes a call that builds collections up, or leaves orphans, of few keys.
+// orphaning makes a call that builds collections and long strings up, or leaves orphans, of few keys.
 func orphaning(random *rand.Rand, now uint64) (args [][]byte) {
 	key := func() string { return fmt.Sprint("{foo}", random.IntN(8)) }
 	line := ""
-	switch random.IntN(14) {
+	switch random.IntN(18) {
 	case 0, 1, 2, 3, 4:
 		own := random.IntN(8) // mostly of the type that the key has been before
 		line = fmt.Sprint([]string{"hset", "sadd", "zadd", "rpush"}[own%4], " {foo}", own)
@@ -257,6 +257,12 @@ func orphaning(random *rand.Rand, now uint64) (args [][]byte) {
 		case 1:
 			line = "copy {foo}z0 {foo}z1 replace"
 		}
+	case 14, 15:
+		line = fmt.Sprint("setrange ", key(), " ", random.IntN(300_000), " x")
+	case 16:
+		line = "append " + key() + " " + strings.Repeat(fmt.Sprint(now), random.IntN(10_000))
+	case 17:
+		line = "set " + key() + " " + strings.Repeat(fmt.Sprint(now), random.IntN(50_000))
 	}
 	for _, word := range strings.Fields(line) {
 		args = append(args, []byte(word))
@@ -304,6 +310,7 @@ func reclaimForms(t *testing.T, f Faults) {
 	}{
 		{"small", keys.Hash, size, size, 10}, {"large", keys.Set, 400, 400, 0}, {"heavy", keys.List, 5, 5, 600 << 10}, {"scored", keys.ZSet, size, size, 8},
 		{"many scored", keys.ZSet, 100, 100, 8}, {"miscounted", keys.Hash, 200, 3, 5}, {"none", keys.Hash, 0, 3, 0}, {"\xff", keys.Hash, 1, 1, 1},
+		{"pieces", keys.String, 3, 4, 64 << 10}, {"holes", keys.String, 5, 400, 100}, {"many pieces", keys.String, 40, 40, 64 << 10},
 	}
 	for _, c := range forms {
 		for _, version := range []uint64{live - 1, live + 1} { // not named by an orphan record, nor by metadata: not our business
@@ -344,8 +351,8 @@ func reclaimForms(t *testing.T, f Faults) {
 				t.Fatalf("replica %d: nothing is counted", i)
 			}
 		}
-		if c := &r.counters.Orphans; c.Collections.Load() != 8 || c.Elements.Load() != elements {
-			t.Errorf("replica %d counts %d orphans with %d elements, want 8 with %d", i, c.Collections.Load(), c.Elements.Load(), elements)
+		if c := &r.counters.Orphans; c.Collections.Load() != int64(len(forms)) || c.Elements.Load() != elements {
+			t.Errorf("replica %d counts %d orphans with %d elements, want %d with %d", i, c.Collections.Load(), c.Elements.Load(), len(forms), elements)
 		}
 		r.run(t)
 		if got := r.content(t); !maps.Equal(got, want) {
