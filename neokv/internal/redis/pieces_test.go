@@ -2,14 +2,18 @@ package redis
 
 import (
 	"bytes"
+	"errors"
 	"flag"
 	"fmt"
 	"math/rand/v2"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 
 	"neokv.dev/neokv/internal/keys"
+	"neokv.dev/neokv/internal/redis/redistest"
+	"neokv.dev/neokv/internal/topology"
 )
 
 var (
@@ -319,6 +323,114 @@ func TestNoRoomForALongString(t *testing.T) {
 		}
 		if !out.Full || asked < maxStringBytes || cap(out.Buf) > 1<<10 {
 			t.Errorf("%s: full %v, %d bytes asked for, %d taken", call, out.Full, asked, cap(out.Buf))
+		}
+	}
+}
+
+// TestLongStringsAreReadWhole reads a string while others take its place and their pieces are reclaimed at once: a reader has the bytes of one of
+// them, all as long as its record says, also where it has found the record among rows.
+func TestLongStringsAreReadWhole(t *testing.T) {
+	shortPieces(t, 64)
+	d := newRegion(t)
+	rows := d.e.NewRows()
+	rows.Open()
+	write := func(f func(w *Writer) error) {
+		b := d.e.NewBatch()
+		b.Keep(rows)
+		d.state.ApplyIndex++
+		d.w.Batch, d.w.Space, d.w.State, d.w.Index = b, d.space, &d.state, d.state.ApplyIndex
+		if err := errors.Join(f(&d.w), d.w.Finish(), b.Commit(false)); err != nil {
+			t.Error(err)
+		}
+	}
+	store := func(n int) uint64 {
+		value := bytes.Repeat([]byte{byte('a' + n%26)}, 65+n%500)
+		write(func(w *Writer) error {
+			return w.Run(data.Lookup([]byte("set")), [][]byte{nil, []byte("k"), value}, new(Reply))
+		})
+		return d.state.LastVersion
+	}
+	last := store(0)
+	done := make(chan struct{})
+	var wg sync.WaitGroup
+	reads := make([]int, 2)
+	for i := range reads {
+		wg.Go(func() {
+			for call := 0; ; call++ {
+				select {
+				case <-done:
+					return
+				default:
+				}
+				r := Reader{View: d.e.NewLazyView(rows), Space: d.space, InstantMS: start, RegionTimeMS: start}
+				args := toArgs([]string{"get", "getrange"}[call%2], "k", "0", "-1")
+				run := Run{Calls: []Call{{data.Lookup(args[0]), args}}}
+				err := r.Execute(&run)
+				r.View.Close()
+				v, parsed := redistest.Parse(run.Out.Buf)
+				if err = errors.Join(err, parsed); err != nil || len(v.Text) < 65 || bytes.Count(v.Text, v.Text[:1]) != len(v.Text) || v.Text[0] == 0 {
+					t.Errorf("%q, %v", run.Out.Buf, err)
+					return
+				}
+				reads[i]++
+			}
+		})
+	}
+	for n := 1; n < 5000 && !t.Failed(); n++ {
+		version := store(n)
+		write(func(w *Writer) error { // as the reclaimer does
+			for index := range uint64(10) {
+				sub := subkey(index)
+				if err := w.Batch.Delete(w.Space.AppendSubkey(nil, topology.SlotOf([]byte("k")), []byte("k"), last, sub[:])); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		last = version
+	}
+	close(done)
+	wg.Wait()
+	if reads[0]+reads[1] < 100 {
+		t.Errorf("%d and %d reads: too few to mean much", reads[0], reads[1])
+	}
+}
+
+// TestSweepsMeetLongStrings: a region that holds one is not swept, so SETs go on looking at what they replace there.
+func TestSweepsMeetLongStrings(t *testing.T) {
+	shortPieces(t, 8)
+	for _, c := range []struct {
+		calls string
+		want  int
+	}{{"set a v", 0}, {"set a v; set b 123456789", 1}, {"setrange a 20 x; append b 123456789; sadd s m; set d v", 3}, {"setrange a 20 x; set a v", 0}} {
+		d := newRegion(t)
+		for call := range strings.SplitSeq(c.calls, "; ") {
+			d.must(2, strings.Fields(call)...)
+		}
+		x := ExpirySearch{Space: testSpace, Slots: allSlots, Limit: 100, Most: 100}
+		v := d.e.NewView()
+		if err := x.Step(v, nil, start); err != nil || x.Collections != c.want {
+			t.Errorf("%s: %d collections, %v; want %d", c.calls, x.Collections, err, c.want)
+		}
+		v.Close()
+	}
+}
+
+// TestLongStringsExpire: the cleaner hears of every expire time that a long string is written with.
+func TestLongStringsExpire(t *testing.T) {
+	shortPieces(t, 8)
+	for _, call := range []string{
+		"set k 123456789 px 100", "psetex k 100 123456789", "pexpire k 100", "getex k px 100", "copy old k replace", "rename old k",
+		"set old 1234567890 keepttl", "append short 123456789", "setrange short 20 x",
+	} {
+		d := newRegion(t)
+		d.scenario("set k abcdefghij => OK\nset old abcdefghij px 100 => OK\nset short v px 100 => OK")
+		d.w.SoonestMS = NoExpiry
+		if v := d.must(2, strings.Fields(call)...); v.Kind == '-' {
+			t.Fatalf("%s: %v", call, v)
+		}
+		if d.w.SoonestMS != start+100 {
+			t.Errorf("%s: soonest %d; want %d", call, d.w.SoonestMS, start+100)
 		}
 	}
 }
