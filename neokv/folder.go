@@ -73,8 +73,8 @@ const (
 	ownerName    = "OWNER"
 )
 
-// openFolder locks dir, or a new temporary folder of the machine when dir is empty, and reads its record; a new folder gets one. When it returns
-// a power cut leaves the folder as it is. fsys is the machine's file system, but for tests.
+// openFolder locks dir, or a new temporary folder of the machine when dir is empty, and reads its record; a new folder
+// gets one. A power cut behind it leaves a folder with its record. fsys is the machine's file system, but for tests.
 func openFolder(
 	fsys vfs.FS, dir string, asked settings.Cluster, s settings.Settings, discard bool, identity func() [16]byte,
 ) (f *folder, err error) {
@@ -169,8 +169,8 @@ func (f *folder) checkClean(discard bool) error {
 	return f.fs.Remove(marker)
 }
 
-// empty removes the data, and last the record. Of the write-ahead logs apart it removes those whose OWNER names this folder: others belong to
-// the one that this is a copy of, or may do so, and the next record names new ones.
+// empty removes the data, and last the record. It removes the write-ahead logs apart only if their OWNER names this
+// folder: others may belong to the folder that this one is a copy of. The next record names new ones.
 func (f *folder) empty() error {
 	stale, err := storeFolders(f.fs, f.dir)
 	if err != nil {
@@ -228,7 +228,8 @@ func readRecord(fsys vfs.FS, dir string) (*record, error) {
 	return r, nil
 }
 
-// take makes the record the folder's shape, finds its logs, and brings the record up to the present format. What is asked for must be the same.
+// take makes the record the folder's shape, finds its logs, and brings the record up to the present format. What is
+// asked for must be the same.
 func (f *folder) take(r *record, asked settings.Cluster, walDir string) error {
 	if r.Format < oldFolderFormat || r.Format > folderFormat {
 		return fmt.Errorf("folder %s has format %d, this program reads %d to %d, and writes %d",

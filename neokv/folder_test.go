@@ -112,7 +112,7 @@ func TestDiscardOfACopy(t *testing.T) {
 	}
 }
 
-// --discard removes the logs apart that belong to the folder, by what OWNER says, and no others; where nobody can tell it does nothing.
+// --discard removes the logs apart whose OWNER names the folder, and no others. It refuses where OWNER cannot be read.
 func TestDiscardLooksAtTheOwner(t *testing.T) {
 	const dir, wal = "/srv/data", "/fast/wal"
 	id := [16]byte{1, 2, 3}
@@ -147,7 +147,8 @@ func TestDiscardLooksAtTheOwner(t *testing.T) {
 			return err
 		}
 		log := filepath.Join(logs, "store-1", "000001.log")
-		err := errors.Join(open(dir, false), fs.MkdirAll(filepath.Dir(log), 0o755), disk.WriteFile(fs, filepath.Dir(log), filepath.Base(log), nil),
+		err := errors.Join(open(dir, false), fs.MkdirAll(filepath.Dir(log), 0o755),
+			disk.WriteFile(fs, filepath.Dir(log), filepath.Base(log), nil),
 			open("/srv/neighbour", false), x.change(fs), disk.WriteFile(fs, dir, unsyncedName, nil))
 		if err != nil {
 			t.Fatal(err)
@@ -185,8 +186,8 @@ func TestRefusedWithoutSync(t *testing.T) {
 	start(t, Config{Dir: dir})
 }
 
-// TestNewFolderIsDurable cuts the power when a new folder has been opened: it is there, and so are the folders of its logs and their owner, with
-// all the folders that had to be made for them.
+// TestNewFolderIsDurable cuts the power when a new folder has been opened, with folders above it and above its logs
+// that had to be made: the folder, its logs and their owner are there.
 func TestNewFolderIsDurable(t *testing.T) {
 	for _, wal := range []string{"", "/fast/a/b/wal"} {
 		fs, s, id := disk.Mem(), *small(), [16]byte{1, 2, 3}

@@ -8,11 +8,11 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// A name is durable when the folder that it stands in has been synced. What follows does that for folders and for small files, on any file
-// system.
+// A name is durable when the folder that it stands in has been synced. The functions here see to that for folders and for
+// small files, on any file system.
 
-// MakeDir makes a folder, with its parents, that a power cut leaves there. No folder is made in one that could get lost: so those of them that
-// an earlier call has left, when the process was killed, are durable but for the last, and that is synced here too.
+// MakeDir makes a folder, with its parents, durable. It makes no folder in one that a power cut could take away. So of the
+// folders that a call has left whose process was killed only the last may not be durable, and the next call syncs that one too.
 func MakeDir(fs vfs.FS, dir string) error {
 	parent := fs.PathDir(dir)
 	if parent == dir {
@@ -28,10 +28,11 @@ func MakeDir(fs vfs.FS, dir string) error {
 	if err := fs.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	if err := SyncDir(fs, parent); err != nil && (made || !errors.Is(err, os.ErrPermission)) { // a folder that we may not open is not ours
-		return err
+	err = SyncDir(fs, parent)
+	if !made && errors.Is(err, os.ErrPermission) {
+		return nil // whoever owns the parent has made the folder
 	}
-	return nil
+	return err
 }
 
 // SyncDir makes the names in a folder durable.

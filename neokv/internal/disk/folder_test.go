@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// TestMakeDir cuts the power when a folder has been made, where a process that was killed has left one of its parents, or itself, unsynced.
+// TestMakeDir cuts the power when a folder has been made, where a process that was killed has left one of its parents, or
+// the folder itself, unsynced.
 func TestMakeDir(t *testing.T) {
 	const dir = "/top/a/b/c"
 	for _, left := range []string{"/top", "/top/a", "/top/a/b", dir} {
@@ -25,7 +26,7 @@ func TestMakeDir(t *testing.T) {
 	}
 }
 
-// TestWriteFile cuts the power behind the first sync on the way, and at the end: the file is what it was, and what it shall be.
+// TestWriteFile cuts the power behind the first sync, where the file is what it was, and at the end.
 func TestWriteFile(t *testing.T) {
 	fs := Mem()
 	must(t, MakeDir(fs, "/top/dir"))

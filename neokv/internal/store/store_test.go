@@ -374,8 +374,8 @@ func TestRefusesAnotherStoresFolder(t *testing.T) {
 	}
 }
 
-// TestFirstLegacyWriteUnderARead makes a key's record a legacy string, the first of its region, while a read is under way that has begun
-// without any, and has a write and a sweep take it away again behind the read's view: the read finds the key all the same.
+// TestFirstLegacyWriteUnderARead makes a key's record a legacy string, the first of its region, while a read is under way
+// that began without any. Behind the read's view a write and a sweep take it away again. The read finds the key.
 func TestFirstLegacyWriteUnderARead(t *testing.T) {
 	store, r := alone(t, func(*Options) {})
 	defer func() {
