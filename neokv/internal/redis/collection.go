@@ -37,8 +37,22 @@ type source interface {
 
 var (
 	_ source = (*engine.View)(nil)
-	_ source = (*engine.Batch)(nil)
+	_ source = (*written)(nil)
 )
+
+// written is a Writer as a source: its batch, which gets the counts of sorted sets that the Writer has kept back before any are read.
+type written Writer
+
+func (x *written) Get(key []byte) (value []byte, ok bool, err error) { return x.Batch.Get(key) }
+
+func (x *written) Iter(lower, upper []byte) (*engine.Iter, error) {
+	if keys.Keyspace(lower[0]) == keys.ZSetRank {
+		if err := (*Writer)(x).settleCounts(); err != nil {
+			return nil, err
+		}
+	}
+	return x.Batch.Iter(lower, upper)
+}
 
 // collection is what one key holds, of one type. Its slices are the call's scratch memory, but for user.
 type collection struct {
@@ -126,7 +140,7 @@ func (r *Reader) begin(c *collection, slot topology.Slot, key []byte, rec *recor
 // begin is that of a Reader, to read the collection as the writes so far leave it.
 func (w *Writer) begin(c *collection, slot topology.Slot, key []byte, rec *record, s *scratch) {
 	c.start(w.Space, slot, key, rec.Type, rec, s)
-	c.from = w.Batch
+	c.from = (*written)(w)
 }
 
 // open reads what a key holds of a type, to change it. It reports false, with Redis's error in out, where it holds another type.
@@ -143,7 +157,7 @@ func (w *Writer) open(c *collection, key []byte, t keys.Type, out *Reply) (ok bo
 // change is open where the key's record has been loaded, and is none of another type.
 func (w *Writer) change(c *collection, slot topology.Slot, key []byte, t keys.Type, rec *record) {
 	c.start(w.Space, slot, key, t, rec, &w.opened)
-	c.from, c.old = w.Batch, *rec
+	c.from, c.old = (*written)(w), *rec
 }
 
 // renew begins an empty collection that takes the place of whatever the key holds when it is closed; closed empty, it leaves the key
@@ -160,7 +174,7 @@ func (w *Writer) renew(c *collection, key []byte, t keys.Type) error {
 // renewOver is renew where the key's record has been loaded.
 func (w *Writer) renewOver(c *collection, key []byte, t keys.Type, old *record) {
 	c.start(w.Space, topology.SlotOf(key), key, t, &record{}, &w.opened)
-	c.from, c.old, c.renewed = w.Batch, *old, true
+	c.from, c.old, c.renewed = (*written)(w), *old, true
 	c.old.Value = nil // not valid for long
 }
 
@@ -384,7 +398,7 @@ func (w *Writer) close(c *collection) error {
 func (w *Writer) duplicate(user []byte, source *record, key []byte, old *record) error {
 	var from, to collection
 	from.start(w.Space, topology.SlotOf(user), user, source.Type, source, &w.opened)
-	from.from = w.Batch
+	from.from = (*written)(w)
 	w.renewOver(&to, key, source.Type, old)
 	w.grow(&to, source.Size)
 	to.ExpireMS, to.Head, to.Tail = source.ExpireMS, source.Head, source.Tail

@@ -66,7 +66,7 @@ func (w *Writer) openMembers(c *collection, key []byte, out *Reply) (ok bool, er
 		return false, err
 	}
 	c.start(w.Space, slot, key, t, &rec, &w.opened)
-	c.from = w.Batch
+	c.from = (*written)(w)
 	return true, nil
 }
 

@@ -505,9 +505,6 @@ func zrangestore(w *Writer, args [][]byte, out *Reply) error {
 	if err := w.renew(&to, args[1], keys.ZSet); err != nil {
 		return err
 	}
-	if err := w.settleCounts(); err != nil {
-		return err
-	}
 	err := c.walk(&z, func(score float64, member []byte) error { return w.storeMember(&to, member, score) })
 	if err != nil {
 		return err
@@ -534,9 +531,6 @@ func (w *Writer) zremrange(args [][]byte, z zspan, out *Reply) error {
 	}
 	var c collection
 	if ok, err := w.open(&c, args[1], keys.ZSet, out); !ok {
-		return err
-	}
-	if err := w.settleCounts(); err != nil {
 		return err
 	}
 	n := int64(0)

@@ -288,7 +288,9 @@ func (w *Writer) groupBelow(c *collection, s *counted, limit []byte) (*group, er
 			return g, nil
 		}
 	}
-	g, err := c.readGroup(limit)
+	stored := *c
+	stored.from = w.Batch // without the counts that are kept back: those of a group that is not known are none of them
+	g, err := stored.readGroup(limit)
 	if err != nil {
 		return nil, err
 	}

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"neokv.dev/neokv/internal/keys"
+	"neokv.dev/neokv/internal/redis/redistest"
 	"neokv.dev/neokv/internal/topology"
 )
 
@@ -315,6 +316,51 @@ func TestRanks(t *testing.T) {
 	}
 	if largest <= countFrom {
 		t.Errorf("seed %d: at most %d members", seed, largest)
+	}
+}
+
+// TestRanksWithinABatch reads places of a large sorted set in the batch in which members have come: a command finds its members by the counts of
+// that moment, whatever the batch has yet to be told.
+func TestRanksWithinABatch(t *testing.T) {
+	for _, c := range []struct{ call, want string }{
+		{"sort {a}z by nosort limit 3500 10 store {a}d", "10"},
+		{"sort {a}z by nosort desc limit 3500 10 store {a}d", "10"},
+		{"zrangestore {a}d {a}z 3500 3509", "10"},
+		{"zrangestore {a}d {a}z 3500 3509 rev", "10"},
+		{"zrangestore {a}d {a}z -inf +inf byscore limit 3500 10", "10"},
+		{"zrangestore {a}d {a}z +inf -inf byscore rev limit 3500 10", "10"},
+		{"zremrangebyrank {a}z 3500 3509", "10"},
+	} {
+		d := newRegion(t)
+		add := func(from int) [][]byte {
+			args := [][]byte{[]byte("zadd"), []byte("{a}z")}
+			for i := range 2000 {
+				args = append(args, fmt.Append(nil, from+i), fmt.Append(nil, "m", from+i))
+			}
+			return args
+		}
+		var out Reply
+		if err := d.call(add(0), &out); err != nil {
+			t.Fatal(err)
+		}
+		out.Buf = nil
+		err := d.write(func(w *Writer) error {
+			if err := w.Run(Lookup([]byte("zadd")), add(2000), &Reply{}); err != nil {
+				return err
+			}
+			args, err := redistest.ParseCall(c.call)
+			if err != nil {
+				return err
+			}
+			var b [][]byte
+			for _, a := range args {
+				b = append(b, []byte(a))
+			}
+			return w.Run(Lookup(b[0]), b, &out)
+		})
+		if err != nil || string(out.Buf) != ":"+c.want+"\r\n" {
+			t.Errorf("%s: %q, %v; want %s", c.call, out.Buf, err, c.want)
+		}
 	}
 }
 
