@@ -191,7 +191,10 @@ func (w *Writer) Run(c *Command, args [][]byte, out *Reply) error {
 	err := c.Write(w, args, out)
 	w.opened.release()
 	w.choice.release()
-	w.key, w.value = kept(w.key, maxScratchBytes), kept(w.value, maxScratchBytes)
+	w.key, w.value, w.place = kept(w.key, maxScratchBytes), kept(w.value, maxScratchBytes), kept(w.place, maxScratchBytes)
+	if err == nil {
+		err = w.boundCounts()
+	}
 	return err
 }
 

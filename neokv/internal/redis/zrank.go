@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"unsafe"
 
 	"neokv.dev/neokv/internal/keys"
 )
@@ -31,6 +32,10 @@ const (
 	nearWalk = 32
 	// maxGroups is how many groups a Writer keeps from one batch to the next.
 	maxGroups = 128
+	// maxCounted is about how many bytes of counts it keeps from one call to the next.
+	maxCounted = 8 << 20
+	// maxCountedSets is of how many sorted sets, likewise.
+	maxCountedSets = 1 << 14
 )
 
 // begins reports whether a member begins a block, and a group. The hash is FNV-1a over version and member, with the bits mixed in the end.
@@ -53,6 +58,7 @@ type counts struct {
 	index  uint64 // apply index of the entry run last
 	sets   map[uint64]*counted
 	groups int      // of all sets
+	bytes  int      // about what they take
 	unsaid []*group // with counts that the batch does not have
 	values []uint64 // scratch
 }
@@ -87,7 +93,7 @@ func (x *counts) follow(index uint64) {
 
 func (x *counts) forgetAll() {
 	clear(x.sets)
-	x.groups, x.unsaid = 0, x.unsaid[:0]
+	x.groups, x.bytes, x.unsaid = 0, 0, x.unsaid[:0]
 }
 
 // forget drops what is known of a version that is gone, or will be counted anew.
@@ -113,6 +119,9 @@ func (x *counts) change(g *group) {
 func (x *counts) add(s *counted, i int, g *group) {
 	s.groups = slices.Insert(s.groups, i, g)
 	x.groups++
+	for _, b := range g.blocks {
+		x.bytes += int(unsafe.Sizeof(b)) + len(b.first)
+	}
 }
 
 // settleCounts writes the counts that commands have kept back into the batch.
@@ -134,10 +143,18 @@ func (w *Writer) settleCounts() error {
 		}
 	}
 	x.unsaid = x.unsaid[:0]
-	if x.groups > maxGroups || len(x.sets) > maxGroups {
+	if x.groups > maxGroups || len(x.sets) > maxGroups || x.bytes > maxCounted {
 		x.forgetAll()
 	}
 	return nil
+}
+
+// boundCounts is settleCounts where there is more in memory than should be kept for the next call.
+func (w *Writer) boundCounts() error {
+	if w.counts.bytes <= maxCounted && len(w.counts.sets) <= maxCountedSets {
+		return nil
+	}
+	return w.settleCounts()
 }
 
 func rankKey(front []byte, kind keys.RankKind, place []byte) []byte {
@@ -577,41 +594,45 @@ func (w *Writer) dropCounts(c *collection) error {
 	return errors.Join(e.Error(), e.Close())
 }
 
-// makeCounts counts all members.
+// makeCounts counts all members. Nobody knows a version that has been begun by renew, so its counts need not wait for the batch.
 func (w *Writer) makeCounts(c *collection) error {
 	w.counts.forget(c.Version)
-	s := &counted{front: bytes.Clone(c.key[:c.front])}
-	s.front[0] = byte(keys.ZSetRank)
-	w.know(c.Version, s)
+	set := w.Batch.Set
+	if c.renewed {
+		set = w.Batch.SetAhead
+	}
+	front := bytes.Clone(c.key[:c.front])
+	front[0] = byte(keys.ZSetRank)
+	var first []byte // place of the group
+	counts := []uint64{0}
+	closeGroup := func() error {
+		w.key = rankKey(append(w.key[:0], front...), keys.RankGroup, first)
+		w.value = keys.AppendRankGroup(w.value[:0], counts)
+		return set(w.key, w.value)
+	}
 	e, err := c.elements(keys.ZSetScore, nil, nil)
 	if err != nil {
 		return err
 	}
-	g := &group{set: s, blocks: make([]block, 1)}
-	w.counts.add(s, 0, g)
-	w.counts.change(g)
-	for ok := e.First(); ok; ok = e.Next() {
+	for ok := e.First(); ok && err == nil; ok = e.Next() {
 		place := e.sub()
 		if len(place) < scoreBytes {
 			return errors.Join(errCutShort, e.Close())
 		}
-		if ofBlock, ofGroup := begins(c.Version, place[scoreBytes:]); ofBlock {
-			first := bytes.Clone(place)
-			if ofGroup {
-				g.end = first
-				g = &group{set: s}
-				w.counts.add(s, len(s.groups), g)
-				w.counts.change(g)
-			} else {
-				w.key = rankKey(append(w.key[:0], s.front...), keys.RankBlock, first)
-				w.value = keys.AppendRankBlock(w.value[:0])
-				if err := w.Batch.Set(w.key, w.value); err != nil {
-					return errors.Join(err, e.Close())
-				}
-			}
-			g.blocks = append(g.blocks, block{first: first})
+		switch ofBlock, ofGroup := begins(c.Version, place[scoreBytes:]); {
+		case ofGroup:
+			err = closeGroup()
+			first, counts = append(first[:0], place...), append(counts[:0], 0)
+		case ofBlock:
+			w.key = rankKey(append(w.key[:0], front...), keys.RankBlock, place)
+			w.value = keys.AppendRankBlock(w.value[:0])
+			err = set(w.key, w.value)
+			counts = append(counts, 0)
 		}
-		g.blocks[len(g.blocks)-1].n++
+		counts[len(counts)-1]++
 	}
-	return errors.Join(e.Error(), e.Close())
+	if err := errors.Join(err, e.Error(), e.Close()); err != nil {
+		return err
+	}
+	return closeGroup()
 }
