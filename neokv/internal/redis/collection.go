@@ -73,6 +73,15 @@ type collection struct {
 	changed bool
 }
 
+// touchedBytes bounds what one call writes into the batch, and keeps in memory, of elements that its arguments do not name: those that it moves,
+// or removes by the range or by the number. What is more is left to a new version of the collection, whose elements are written ahead of the
+// batch (engine.Batch.SetAhead). It is counted by what is stored, never by what a replica has buffered, since all have to do the same. A
+// variable for tests alone.
+var touchedBytes = 8 << 20
+
+// touch is how many of them an element takes.
+func (c *collection) touch(sub, value []byte) int { return c.front + len(sub) + len(value) }
+
 // scratch is memory for the collections of one call, kept for the next.
 type scratch struct {
 	bufs [][]byte

@@ -38,6 +38,13 @@ type region struct {
 	wrote int  // bytes of the last write's batch
 }
 
+// limit lowers touchedBytes for a test.
+func limit(t testing.TB, bytes int) {
+	before := touchedBytes
+	touchedBytes = bytes
+	t.Cleanup(func() { touchedBytes = before })
+}
+
 // start is the time of regions with a clock that stands still.
 const start = 1_700_000_000_000
 

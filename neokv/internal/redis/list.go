@@ -16,9 +16,8 @@ import (
 //
 //	LPUSH ->  head-1 [ head ... tail-1 ] tail  <- RPUSH
 //
-// An element between others comes and goes by moving those on one side of it: the fewer, or if those are many, by writing the list anew
-// under another version. Clients count positions from 0, or from the end
-// with -1; an index here is one of the record.
+// An element between others comes and goes by moving those on one side of it, the fewer, or if those are more than touchedBytes, by writing the
+// list anew under another version. Clients count positions from 0, or from the end with -1; an index here is one of the record.
 
 var listCommands = []*Command{
 	{
@@ -230,7 +229,7 @@ func (w *Writer) cut(c *collection, left bool, n uint64) error {
 		c.Tail -= n
 		from = c.Tail
 	}
-	if n < cutRange {
+	if n < cutRange && n*uint64(c.front) <= uint64(touchedBytes) {
 		for i := range n {
 			sub := subkey(from + i)
 			if err := w.erase(c, sub[:]); err != nil {
@@ -247,12 +246,20 @@ func (w *Writer) cut(c *collection, left bool, n uint64) error {
 	return w.Batch.DeleteRange(c.at(sub[:]), c.bound)
 }
 
-// shift moves the elements at the indexes [from, to) up or down: by one place and, from each of the gaps on that it meets, by one more.
-// The gaps are indexes in [from, to), in order, of elements that go. It begins where it moves to, so that it writes
-// only over what has been moved before; what is left behind at the other end is not removed.
-func (w *Writer) shift(c *collection, from, to uint64, up bool, gaps []uint64) error {
+// moves are elements on their way to other indexes of a list.
+type moves struct {
+	to     []uint64
+	values []byte
+	ends   []int // of each in values
+	bytes  int
+}
+
+// shift takes the elements at the indexes [from, to) up or down: by one place and, from each of the gaps on that it meets, by one more.
+// The gaps are indexes in [from, to), in order, of elements that go. It reports false where that is more than touchedBytes; nothing is
+// written before write.
+func (m *moves) shift(c *collection, from, to uint64, up bool, gaps []uint64) (fits bool, err error) {
 	by := uint64(1)
-	err := c.items(from, to, up, func(i uint64, value []byte) (bool, error) {
+	err = c.items(from, to, up, func(i uint64, value []byte) (bool, error) {
 		if up {
 			if n := len(gaps); n > 0 && gaps[n-1] == i {
 				gaps = gaps[:n-1]
@@ -268,22 +275,37 @@ func (w *Writer) shift(c *collection, from, to uint64, up bool, gaps []uint64) e
 			}
 			i -= by
 		}
-		w.value = append(w.value[:0], value...)
 		sub := subkey(i)
-		return true, w.set(c, sub[:], w.value)
+		if m.bytes += c.touch(sub[:], value); m.bytes > touchedBytes {
+			return false, nil
+		}
+		m.to, m.values = append(m.to, i), append(m.values, value...)
+		m.ends = append(m.ends, len(m.values))
+		return true, nil
 	})
-	return err
+	return m.bytes <= touchedBytes, err
 }
 
-// rewriteFrom is how many elements may be moved within a list. Beyond, the list is written anew, so that memory stays bounded: moved
-// elements write over others that are live, and have to wait for the batch.
-const rewriteFrom = 1 << 16
+// write puts them there. What is left behind is not removed.
+func (m *moves) write(w *Writer, c *collection) error {
+	start := 0
+	for i, end := range m.ends {
+		sub := subkey(m.to[i])
+		if err := w.set(c, sub[:], m.values[start:end]); err != nil {
+			return err
+		}
+		start = end
+	}
+	return nil
+}
 
 // rewrite makes a new version of a list, with so many elements, and closes it: f puts those that each of the present ones leads to.
 func (w *Writer) rewrite(c *collection, size uint64, f func(index uint64, value []byte, put func(value []byte) error) error) error {
 	var to collection
 	w.renewOver(&to, c.user, keys.List, &c.old)
-	w.grow(&to, size)
+	if size > 0 {
+		w.grow(&to, size)
+	}
 	to.ExpireMS, to.Head, to.Tail = c.ExpireMS, c.Head, c.Head
 	put := func(value []byte) error {
 		sub := subkey(to.Tail)
@@ -297,9 +319,20 @@ func (w *Writer) rewrite(c *collection, size uint64, f func(index uint64, value 
 	return w.close(&to)
 }
 
+// without removes the elements between two indexes, both of which count, that are equal to value, and closes the list: it writes the others
+// anew. There are n of them.
+func (w *Writer) without(c *collection, first, last uint64, value []byte, n uint64) error {
+	return w.rewrite(c, c.Size-n, func(i uint64, present []byte, put func([]byte) error) error {
+		if first <= i && i <= last && bytes.Equal(present, value) {
+			return nil
+		}
+		return put(present)
+	})
+}
+
 // take removes the elements at some indexes, in order, at least one, and closes the list. The longest run of those that stay stays where
-// it is; the others close up to it.
-func (w *Writer) take(c *collection, gone []uint64) error {
+// it is; the others close up to it. It reports false, and does nothing, where they are too many to be moved.
+func (w *Writer) take(c *collection, gone []uint64) (fits bool, err error) {
 	before, longest := 0, gone[0]-c.Head // so many of gone are before that run
 	for j, at := range gone {
 		end := c.Tail
@@ -310,33 +343,28 @@ func (w *Writer) take(c *collection, gone []uint64) error {
 			before, longest = j+1, end-at-1
 		}
 	}
-	if size := c.Size - uint64(len(gone)); size-longest > rewriteFrom {
-		return w.rewrite(c, size, func(i uint64, value []byte, put func([]byte) error) error {
-			if len(gone) > 0 && gone[0] == i {
-				gone = gone[1:]
-				return nil
-			}
-			return put(value)
-		})
-	}
+	var m moves
 	left, right := gone[:before], gone[before:]
 	if n := len(left); n > 0 {
-		if err := w.shift(c, c.Head, left[n-1], true, left[:n-1]); err != nil {
-			return err
+		if fits, err := m.shift(c, c.Head, left[n-1], true, left[:n-1]); !fits || err != nil {
+			return false, err
 		}
 	}
 	if len(right) > 0 {
-		if err := w.shift(c, right[0]+1, c.Tail, false, right[1:]); err != nil {
-			return err
+		if fits, err := m.shift(c, right[0]+1, c.Tail, false, right[1:]); !fits || err != nil {
+			return false, err
 		}
 	}
+	if err := m.write(w, c); err != nil {
+		return true, err
+	}
 	if err := w.cut(c, true, uint64(len(left))); err != nil {
-		return err
+		return true, err
 	}
 	if err := w.cut(c, false, uint64(len(right))); err != nil {
-		return err
+		return true, err
 	}
-	return w.close(c)
+	return true, w.close(c)
 }
 
 // pop replies n elements from an end of a list, the outermost first, and removes them.
@@ -553,7 +581,17 @@ func linsert(w *Writer, args [][]byte, out *Reply) error {
 		at++
 	}
 	out.Int(int64(c.Size) + 1)
-	if min(at-c.Head, c.Tail-at) > rewriteFrom {
+	var m moves
+	left, fits := at-c.Head < c.Tail-at, false
+	if left {
+		fits, err = m.shift(&c, c.Head, at, false, nil)
+	} else {
+		fits, err = m.shift(&c, at, c.Tail, true, nil)
+	}
+	switch {
+	case err != nil:
+		return err
+	case !fits:
 		return w.rewrite(&c, c.Size+1, func(i uint64, value []byte, put func([]byte) error) error {
 			if i == at {
 				if err := put(args[4]); err != nil {
@@ -562,16 +600,13 @@ func linsert(w *Writer, args [][]byte, out *Reply) error {
 			}
 			return put(value)
 		})
-	}
-	if at-c.Head < c.Tail-at {
-		err = w.shift(&c, c.Head, at, false, nil)
+	case left:
 		c.Head--
 		at--
-	} else {
-		err = w.shift(&c, at, c.Tail, true, nil)
+	default:
 		c.Tail++
 	}
-	if err != nil {
+	if err := m.write(w, &c); err != nil {
 		return err
 	}
 	sub := subkey(at)
@@ -595,25 +630,39 @@ func lrem(w *Writer, args [][]byte, out *Reply) error {
 	if backwards {
 		n = max(-n, 0) // the least integer means all, as 0 does
 	}
-	var gone []uint64
+	var gone []uint64 // the first ones that are met
+	met, nearest, farthest := uint64(0), uint64(0), uint64(0)
 	err := c.items(c.Head, c.Tail, backwards, func(i uint64, value []byte) (bool, error) {
 		if bytes.Equal(value, args[3]) {
-			gone = append(gone, i)
+			if met++; met == 1 {
+				nearest = i
+			}
+			if farthest = i; len(gone) <= touchedBytes/goneBytes {
+				gone = append(gone, i)
+			}
 		}
-		return n == 0 || int64(len(gone)) < n, nil
+		return n == 0 || met < uint64(n), nil
 	})
 	if err != nil {
 		return err
 	}
-	out.Int(int64(len(gone)))
-	if len(gone) == 0 {
+	out.Int(int64(met))
+	if met == 0 {
 		return nil
 	}
 	if backwards {
 		slices.Reverse(gone)
 	}
-	return w.take(&c, gone)
+	if uint64(len(gone)) == met {
+		if fits, err := w.take(&c, gone); fits || err != nil {
+			return err
+		}
+	}
+	return w.without(&c, min(nearest, farthest), max(nearest, farthest), args[3], met)
 }
+
+// goneBytes is how much of touchedBytes each element counts for that LREM remembers.
+const goneBytes = 64
 
 // lpos replies one position, that of the match of the rank, or with COUNT an array of those from it on.
 func lpos(r *Reader, args [][]byte, out *Reply) error {
@@ -671,7 +720,7 @@ func lpos(r *Reader, args [][]byte, out *Reply) error {
 	if count < 0 {
 		wanted = 1
 	}
-	var found []uint64
+	start, found, position := len(out.Buf), int64(0), uint64(0)
 	err := c.items(from, to, backwards, func(i uint64, value []byte) (bool, error) {
 		if !bytes.Equal(value, args[2]) {
 			return true, nil
@@ -680,21 +729,23 @@ func lpos(r *Reader, args [][]byte, out *Reply) error {
 			rank--
 			return true, nil
 		}
-		found = append(found, i-c.Head)
-		return wanted == 0 || int64(len(found)) < wanted, nil
+		position = i - c.Head
+		if found++; count >= 0 && out.has(smallBytes) {
+			out.Int(int64(position))
+		}
+		return !out.Full && (wanted == 0 || found < wanted), nil
 	})
 	switch {
 	case err != nil:
 		return err
 	case count >= 0:
-		out.Array(len(found))
-		for _, position := range found {
-			out.Int(int64(position))
-		}
-	case len(found) == 0:
+		end := len(out.Buf)
+		out.Array(int(found))
+		out.toFront(start, end)
+	case found == 0:
 		out.Null()
 	default:
-		out.Int(int64(found[0]))
+		out.Int(int64(position))
 	}
 	return nil
 }

@@ -235,11 +235,13 @@ func TestListMovesTheFewer(t *testing.T) {
 // TestListRewritten: where many elements would have to move, the list gets a new version and the old one is left to the reclaimer.
 func TestListRewritten(t *testing.T) {
 	d := newRegion(t)
+	const rewriteFrom = 1000 // so many of the first elements may be moved
 	const n = 2*rewriteFrom + 10
 	args, model := []string{"rpush", "l"}, []string{}
 	for i := range n {
 		model = append(model, strconv.Itoa(i))
 	}
+	limit(t, rewriteFrom*(keys.UserKeyOffset+len("l")+keys.VersionLen+8)+len(strings.Join(model[:rewriteFrom], "")))
 	d.must(2, append(args, model...)...)
 	d.must(2, "pexpireat", "l", strconv.Itoa(start+50))
 	rewritten := func(want string, version, orphans uint64, call ...string) {

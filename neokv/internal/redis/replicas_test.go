@@ -107,7 +107,7 @@ func (w *replicas) write(calls []Call) {
 	out := &w.out
 	*out = Reply{Buf: out.Buf, Proto: e.proto}
 	if w.IntN(2) == 0 {
-		out.Room, out.More = w.IntN(10), func(int) int { return 0 }
+		out.Room, out.More = w.IntN(1000), func(int) int { return 0 }
 	}
 	b := w.leader.e.NewBatch()
 	defer w.closeFailed(b)
@@ -523,6 +523,7 @@ func TestReplicasStoreTheSame(t *testing.T) {
 		seed = rand.Uint64()
 	}
 	t.Logf("-replicas.seed=%d", seed)
+	limit(t, 20<<10)
 	w := newReplicas(t, rand.New(rand.NewPCG(seed, 0)))
 	shortPieces(t, 1+w.IntN(40))
 	g := &redistest.Generator{Rand: w.Rand, Tag: "{t}", Piece: pieceBytes}

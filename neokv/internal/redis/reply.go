@@ -15,7 +15,7 @@ type Reply struct {
 
 	// More bounds Buf, if it is set: a bulk string that would make Buf longer than Room asks it for so many bytes more, and it returns
 	// how many there are on top of Room. Where they do not suffice the bulk string is left out and Full is set: the replies
-	// are of no use then, but as lengths.
+	// are of no use then, and nothing is appended any more.
 	Room int
 	More func(bytes int) int
 	Full bool
@@ -50,6 +50,9 @@ func (r *Reply) Error(line string) {
 
 // Int appends an integer.
 func (r *Reply) Int(n int64) {
+	if r.Full {
+		return
+	}
 	r.Buf = append(r.Buf, ':')
 	r.Buf = strconv.AppendInt(r.Buf, n, 10)
 	r.Buf = append(r.Buf, '\r', '\n')
@@ -66,12 +69,16 @@ func (r *Reply) Bulk(b []byte) {
 
 // open begins a bulk string of n bytes, which the caller appends to Buf, and then CR and LF. It reports false where there is no room for it.
 func (r *Reply) open(n int) bool {
-	if r.More != nil && len(r.Buf)+n > r.Room && !r.fits(n) {
+	if r.Full || !r.has(n) {
 		return false
 	}
 	r.header('$', n)
 	return true
 }
+
+// has reports whether there is room for n bytes more. Bulk asks by itself; others do where as many numbers or nulls may follow each other as
+// nobody has bounded.
+func (r *Reply) has(n int) bool { return r.More == nil || len(r.Buf)+n <= r.Room || r.fits(n) }
 
 // fits makes room for n bytes more than there are.
 func (r *Reply) fits(n int) bool {
@@ -91,6 +98,9 @@ func (r *Reply) BulkString(s string) {
 
 // Null appends the absence of a value: the null bulk string in RESP2.
 func (r *Reply) Null() {
+	if r.Full {
+		return
+	}
 	if r.Proto == 3 {
 		r.Buf = append(r.Buf, "_\r\n"...)
 		return
@@ -159,6 +169,9 @@ func (r *Reply) Double(f float64) {
 		r.Bulk(b)
 		return
 	}
+	if r.Full {
+		return
+	}
 	r.Buf = append(r.Buf, ',')
 	r.Buf = append(r.Buf, b...)
 	r.Buf = append(r.Buf, '\r', '\n')
@@ -192,8 +205,25 @@ func (r *Reply) Verbatim(format, text string) {
 	r.Buf = append(r.Buf, '\r', '\n')
 }
 
+// smallBytes is room for a number or a null.
+const smallBytes = 32
+
 func (r *Reply) header(kind byte, n int) {
+	if r.Full {
+		return
+	}
 	r.Buf = append(r.Buf, kind)
 	r.Buf = strconv.AppendInt(r.Buf, int64(n), 10)
 	r.Buf = append(r.Buf, '\r', '\n')
+}
+
+// toFront moves what has been appended behind end, a header, before what begins at start.
+func (r *Reply) toFront(start, end int) {
+	if r.Full {
+		return
+	}
+	var room [32]byte
+	header := append(room[:0], r.Buf[end:]...)
+	copy(r.Buf[start+len(header):], r.Buf[start:end])
+	copy(r.Buf[start:], header)
 }

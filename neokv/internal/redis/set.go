@@ -213,24 +213,58 @@ func spop(w *Writer, args [][]byte, out *Reply) error {
 		return err
 	}
 	var room [4][]byte
-	popped := room[:0]
-	var unbounded Reply
+	popped, touched := room[:0], 0
+	var enough Reply
 	w.value = w.value[:0]
-	err = c.sample(n, false, w.random(), &unbounded, func(sub, _ []byte) {
-		out.Bulk(sub)
+	err = c.sample(n, false, w.random(), &enough, func(sub, _ []byte) {
+		touched += c.touch(sub, nil)
+		if enough.Full = touched > touchedBytes && len(popped) > 0; enough.Full {
+			return
+		}
 		start := len(w.value)
 		w.value = append(w.value, sub...)
 		popped = append(popped, w.value[start:])
 	})
-	if err != nil {
+	switch {
+	case err != nil:
 		return err
+	case enough.Full:
+		return w.popMany(&c, uint64(n), out)
 	}
 	for _, member := range popped {
+		out.Bulk(member)
 		if err := w.erase(&c, member); err != nil {
 			return err
 		}
 	}
 	return w.close(&c)
+}
+
+// popMany is SPOP of so many members, fewer than there are, that the others are written anew.
+func (w *Writer) popMany(c *collection, n uint64, out *Reply) error {
+	var to collection
+	w.renewOver(&to, c.user, keys.Set, &c.old)
+	to.ExpireMS = c.ExpireMS
+	by, left := w.random(), c.Size
+	var failed error
+	err := c.each(nil, func(sub, _ []byte) bool {
+		if by.Uint64N(left) < n {
+			out.Bulk(sub)
+			n--
+		} else {
+			w.grow(&to, 1)
+			failed = w.Batch.SetAhead(to.at(sub), nil)
+		}
+		left--
+		return left > 0 && failed == nil
+	})
+	if err = errors.Join(err, failed); err == nil && left > 0 {
+		err = c.miscounted(c.Size - left)
+	}
+	if err != nil {
+		return err
+	}
+	return w.close(&to)
 }
 
 func smove(w *Writer, args [][]byte, out *Reply) error {
@@ -401,10 +435,7 @@ func (w *Writer) combine(how combination, name []byte, names [][]byte, out *Repl
 func (r *Reply) setFrom(start, n int) {
 	end := len(r.Buf)
 	r.Set(n)
-	var room [32]byte
-	header := append(room[:0], r.Buf[end:]...)
-	copy(r.Buf[start+len(header):], r.Buf[start:end])
-	copy(r.Buf[start:], header)
+	r.toFront(start, end)
 }
 
 // maxSideBySide is how many sets are gone through at once: each of them takes an iterator.

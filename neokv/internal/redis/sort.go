@@ -465,10 +465,13 @@ func (x *sorting) reply(out *Reply) error {
 			if err != nil {
 				return err
 			}
-			if !there {
+			switch {
+			case there:
+				if err := value.reply(out); err != nil {
+					return err
+				}
+			case out.has(smallBytes):
 				out.Null()
-			} else if err := value.reply(out); err != nil {
-				return err
 			}
 		}
 		if out.Full {

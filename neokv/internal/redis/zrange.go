@@ -534,15 +534,16 @@ func (w *Writer) zremrange(args [][]byte, z zspan, out *Reply) error {
 		return err
 	}
 	n := int64(0)
+	var gone removal
 	err := c.walk(&z, func(score float64, member []byte) error {
 		n++
-		return w.eraseMember(&c, member, score)
+		return gone.remove(w, &c, score, member)
 	})
 	if err != nil {
 		return err
 	}
 	out.Int(n)
-	return w.close(&c)
+	return gone.close(w, &c)
 }
 
 func zcount(r *Reader, args [][]byte, out *Reply) error {

@@ -2,6 +2,7 @@ package redis
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"math"
 	"strconv"
@@ -502,7 +503,16 @@ func (w *Writer) popScored(c *collection, n int64, max, nested bool, out *Reply)
 	if max {
 		at = above
 	}
-	for ; n > 0; n-- {
+	var gone removal
+	take := func(score float64, member []byte) error {
+		if nested {
+			out.Array(2)
+		}
+		out.Bulk(member)
+		out.Double(score)
+		return gone.remove(w, c, score, member)
+	}
+	for ; n > 0 && !gone.full(); n-- {
 		x, err := w.popped.end(c, at, n)
 		if err != nil {
 			return err
@@ -514,18 +524,78 @@ func (w *Writer) popScored(c *collection, n int64, max, nested bool, out *Reply)
 		}
 		taken := append(w.popped.taken[:0], x.sub()...)
 		w.popped.taken = kept(taken, maxScratchBytes)
-		score, member := keys.Score(taken), taken[scoreBytes:]
-		if nested {
-			out.Array(2)
-		}
-		out.Bulk(member)
-		out.Double(score)
-		if err := w.eraseMember(c, member, score); err != nil {
+		if err := take(keys.Score(taken), taken[scoreBytes:]); err != nil {
 			return err
 		}
 	}
 	w.popped.tidy(c)
-	return w.close(c)
+	if n > 0 {
+		if err := c.walk(&zspan{by: byRank, rev: max, last: n - 1}, take); err != nil {
+			return err
+		}
+	}
+	return gone.close(w, c)
+}
+
+// removal removes members of a sorted set that come one behind the other. When they are more than touchedBytes the others are left out of a
+// new version instead.
+type removal struct {
+	bytes     int
+	low, high []byte // places of the first and the last of those others
+}
+
+// full reports whether members are removed one by one no more.
+func (x *removal) full() bool { return x.bytes >= touchedBytes }
+
+// remove removes a member; it may be there still until close.
+func (x *removal) remove(w *Writer, c *collection, score float64, member []byte) error {
+	if !x.full() {
+		x.bytes += c.touch(member, nil) + c.touch(member, nil) + scoreBytes
+		return w.eraseMember(c, member, score)
+	}
+	place := w.placeOf(score, member)
+	switch {
+	case x.low == nil:
+		x.low, x.high = bytes.Clone(place), bytes.Clone(place)
+	case bytes.Compare(place, x.low) < 0:
+		x.low = append(x.low[:0], place...)
+	default:
+		x.high = append(x.high[:0], place...)
+	}
+	return nil
+}
+
+// close closes the sorted set.
+func (x *removal) close(w *Writer, c *collection) error {
+	if x.low == nil {
+		return w.close(c)
+	}
+	if c.Size < countUntil { // the reclaimer finds no counts by a record that says so
+		if err := w.closeCounts(c); err != nil {
+			return err
+		}
+	}
+	var to collection
+	c.old.Size = c.Size // that is what the old version still has
+	w.renewOver(&to, c.user, keys.ZSet, &c.old)
+	to.ExpireMS = c.ExpireMS
+	for _, span := range [2]struct{ from, to []byte }{{nil, x.low}, {append(x.high, 0), nil}} {
+		e, err := c.elements(keys.ZSetScore, span.from, span.to)
+		if err != nil {
+			return err
+		}
+		for ok := e.First(); ok && err == nil; ok = e.Next() {
+			if len(e.sub()) < scoreBytes {
+				err = errCutShort
+			} else {
+				err = w.storeMember(&to, e.sub()[scoreBytes:], keys.Score(e.sub()))
+			}
+		}
+		if err := errors.Join(err, e.Error(), e.Close()); err != nil {
+			return err
+		}
+	}
+	return w.close(&to)
 }
 
 func zmpop(w *Writer, args [][]byte, out *Reply) error {
