@@ -60,7 +60,7 @@ const (
 	errSortBy            = "ERR BY option of SORT denied in Cluster mode."
 	errSortGet           = "ERR GET option of SORT denied in Cluster mode."
 	errSortNumber        = "ERR One or more scores can't be converted into double"
-	errSortMemory        = "ERR SORT would take more than 256 MiB of other keys' values"
+	errSortMemory        = "ERR SORT would take more than 128 MiB of memory for elements and other keys' values"
 	errGetKeysCommand    = "ERR Invalid command specified"
 	errGetKeysNone       = "ERR The command has no key arguments"
 	errGetKeysCount      = "ERR Invalid number of arguments specified for command"

@@ -30,6 +30,8 @@ const (
 	keptExtracts = 64
 	// maxEnd is how many members are kept at an end of a sorted set, about.
 	maxEnd = 128
+	// maxEndBytes is about how many bytes of them are read at once, but for a longer one.
+	maxEndBytes = maxEnd * maxBound
 	// maxBound is how long a bound is remembered.
 	maxBound = 512
 	// pickSteps is about how many members could be read in the time that it takes to pick one.
@@ -394,12 +396,13 @@ func (x *extract) extend(c *collection, above bool, n int) error {
 		return err
 	}
 	ok := first(e)
-	for ; ok && n > 0; ok = next(e) {
+	for read := 0; ok && n > 0 && read < maxEndBytes; ok = next(e) {
 		if len(e.sub()) < scoreBytes {
 			_ = e.Close()
 			return errCutShort
 		}
 		x.insert(e.sub())
+		read += len(e.sub())
 		n--
 	}
 	switch {

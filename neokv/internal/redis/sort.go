@@ -6,6 +6,7 @@ import (
 	"math"
 	"math/big"
 	"slices"
+	"unsafe"
 
 	"neokv.dev/neokv/internal/keys"
 	"neokv.dev/neokv/internal/topology"
@@ -91,7 +92,7 @@ type sorting struct {
 
 	elements []sortable
 	memory   arena
-	borrowed int // bytes of other keys' values that are kept
+	used     int // bytes of memory for elements and for values of other keys
 
 	name  []byte     // scratch: a key made of a pattern
 	rec   record     // of that key
@@ -146,8 +147,12 @@ func (x *sorting) read(f found) (_ []byte, err error) {
 	return x.whole, err
 }
 
-// maxBorrowedBytes bounds the memory for values of other keys, each of which any number of elements may lead to.
-const maxBorrowedBytes = 256 << 20
+// maxSortBytes bounds the memory of a SORT: for elements, and for values of other keys, each of which any number of elements may lead to. It holds
+// some 1.5 million short elements. errSortMemory names it.
+const maxSortBytes = 128 << 20
+
+// elementBytes is how much memory an element takes beside its bytes.
+const elementBytes = int(unsafe.Sizeof(sortable{}))
 
 // pattern is an argument of BY or GET.
 type pattern struct {
@@ -243,18 +248,36 @@ func (x *sorting) run(out *Reply) (ok bool, err error) {
 	var c collection
 	var room scratch
 	x.from.begin(&c, x.slot, x.key, &rec, &room)
+	wanted := c.Size
 	if x.unsorted {
-		return true, x.loadRange(&c)
+		_, n := x.window(int(c.Size))
+		wanted = uint64(n)
 	}
-	x.elements = make([]sortable, 0, c.Size)
-	err = c.all(&Reply{}, func(sub, value []byte) {
-		if c.Type == keys.List {
-			sub = value
-		}
-		x.add(sub)
-	})
-	if err != nil {
+	if wanted > uint64(maxSortBytes/elementBytes) {
+		out.Error(errSortMemory)
+		return false, nil
+	}
+	x.elements = make([]sortable, 0, wanted)
+	if x.unsorted {
+		err = x.loadRange(&c)
+	} else {
+		err = c.each(nil, func(sub, value []byte) bool {
+			if c.Type == keys.List {
+				sub = value
+			}
+			return x.add(sub)
+		})
+	}
+	switch {
+	case err != nil:
 		return false, err
+	case x.full():
+		out.Error(errSortMemory)
+		return false, nil
+	case uint64(len(x.elements)) != wanted:
+		return false, c.miscounted(uint64(len(x.elements)))
+	case x.unsorted:
+		return true, nil
 	}
 	if ok, err := x.weigh(out); !ok {
 		return false, err
@@ -292,27 +315,34 @@ func (x *sorting) loadRange(c *collection) error {
 			first = c.Tail - uint64(from+n)
 		}
 		return c.items(first, first+uint64(n), x.desc, func(_ uint64, value []byte) (bool, error) {
-			x.add(value)
-			return true, nil
+			return x.add(value), nil
 		})
 	case keys.ZSet:
 		return c.walk(&zspan{by: byRank, rev: x.desc, first: int64(from), last: int64(from + n - 1)}, func(_ float64, member []byte) error {
-			x.add(member)
+			if !x.add(member) {
+				return errStop
+			}
 			return nil
 		})
 	}
 	return c.each(nil, func(member, _ []byte) bool {
 		if from--; from < 0 {
-			x.add(member)
 			n--
+			return x.add(member) && n > 0
 		}
-		return n > 0
+		return true
 	})
 }
 
-func (x *sorting) add(element []byte) {
-	x.elements = append(x.elements, sortable{element: x.memory.clone(element)})
+// add reports whether there is room for another element.
+func (x *sorting) add(element []byte) (more bool) {
+	if x.used += elementBytes + len(element); !x.full() {
+		x.elements = append(x.elements, sortable{element: x.memory.clone(element)})
+	}
+	return !x.full()
 }
+
+func (x *sorting) full() bool { return x.used > maxSortBytes }
 
 // weigh finds what each element is sorted by. It appends Redis's error if it cannot.
 func (x *sorting) weigh(out *Reply) (ok bool, err error) {
@@ -328,6 +358,10 @@ func (x *sorting) weigh(out *Reply) (ok bool, err error) {
 		switch {
 		case !there:
 		case !x.alpha:
+			if value.length() > maxSortBytes-x.used {
+				out.Error(errSortMemory)
+				return false, nil
+			}
 			text, err := x.read(value)
 			if err != nil {
 				return false, err
@@ -401,8 +435,7 @@ func (x *sorting) lookUp(p *pattern, element []byte) (value found, there bool, e
 
 // borrow counts a value of another key that is to be kept. It appends an error where that is too much.
 func (x *sorting) borrow(value found, out *Reply) (ok bool) {
-	x.borrowed += value.length()
-	if x.borrowed > maxBorrowedBytes {
+	if x.used += value.length(); x.full() {
 		out.Error(errSortMemory)
 		return false
 	}
@@ -492,6 +525,12 @@ func sortWrite(w *Writer, args [][]byte, out *Reply) error {
 	if x.store == nil {
 		return x.reply(out)
 	}
+	const valueBytes = int(unsafe.Sizeof([]byte(nil)))
+	if len(x.elements) > (maxSortBytes-x.used)/(valueBytes*max(len(x.get), 1)) {
+		out.Error(errSortMemory)
+		return nil
+	}
+	x.used += len(x.elements) * valueBytes * max(len(x.get), 1)
 	values := make([][]byte, 0, len(x.elements)*max(len(x.get), 1))
 	for i := range x.elements {
 		e := x.elements[i].element

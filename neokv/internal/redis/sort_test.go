@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"neokv.dev/neokv/internal/keys"
 	"neokv.dev/neokv/internal/redis/redistest"
 )
 
@@ -115,18 +116,29 @@ func TestStoredSorts(t *testing.T) {
 	}
 }
 
-// TestSortMemory: elements may lead to the same large value again and again.
+// TestSortMemory: elements may lead to the same large value again and again, and may be many.
 func TestSortMemory(t *testing.T) {
 	d := newRegion(t)
-	d.must(2, "set", "{a}big", strings.Repeat("x", 32<<20))
+	d.must(2, "set", "{a}big", strings.Repeat("x", 16<<20))
 	d.scenario(`
 		rpush {a}l big big big big big big big => 7
 		sort {a}l by {a}* alpha get # limit 0 1 => ["big"]
-		sort {a}l by {a}* get {a}* alpha store {a}d => ERR SORT would take more than 256 MiB of other keys' values
+		sort {a}l by {a}* get {a}* alpha store {a}d => ` + errSortMemory + `
 		rpush {a}l big big => 9
-		sort {a}l by {a}* alpha get # limit 0 1 => ERR SORT would take more than 256 MiB of other keys' values
-		sort {a}l by nosort get {a}* store {a}d => ERR SORT would take more than 256 MiB of other keys' values
+		sort {a}l by {a}* alpha get # limit 0 1 => ` + errSortMemory + `
+		sort {a}l by nosort get {a}* store {a}d => ` + errSortMemory + `
 		exists {a}d => 0`)
+	long := strings.Repeat("y", 16<<20)
+	for range 7 {
+		d.must(2, "rpush", "{a}long", long)
+	}
+	d.scenario("sort {a}long alpha store {a}d => 7\nllen {a}d => 7")
+	d.must(2, "rpush", "{a}long", long)
+	d.scenario("sort {a}long alpha store {a}d => " + errSortMemory + "\nsort_ro {a}long by nosort => " + errSortMemory + "\nsort {a}long by nosort limit 0 7 store {a}d => 7")
+
+	// More elements than there is memory for: the record says so, and none is read.
+	d.plant("{a}many", keys.Metadata{Type: keys.Set, Version: 1, Size: 1 << 40})
+	d.scenario("sort {a}many => " + errSortMemory + "\nsort {a}many alpha store {a}d => " + errSortMemory)
 }
 
 // BenchmarkSort sorts lists of random numbers.
