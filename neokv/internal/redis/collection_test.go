@@ -1,6 +1,7 @@
 package redis
 
 import (
+	"bytes"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -234,5 +235,66 @@ func TestRunsOfCommands(t *testing.T) {
 				t.Fatalf("seed %d: after %d calls the two differ", seed, n)
 			}
 		}
+	}
+}
+
+// TestCallsAreBounded runs calls that touch 100 MB, or a smaller part with a lower limit: what they put into the batch stays small, and they do
+// what a client expects.
+func TestCallsAreBounded(t *testing.T) {
+	const n = 1600
+	for _, c := range []struct {
+		add, key string
+		calls    string // the same in redis-server
+	}{
+		{"rpush", "l", "linsert l before PIVOT x => 1601\nllen l => 1601\nlindex l 800 => \"x\"\nlrem l 0 x => 1\nllen l => 1600\nltrim l 100 -101 => OK\nllen l => 1400"},
+		{"sadd", "s", "sunionstore t s s => 1600\nscard t => 1600\nsinterstore t t s => 1600\nsdiffstore t t nosuch => 1600\nscard t => 1600"},
+		{"sadd", "s", "spop s 900 =>\nscard s => 700\nspop s 200 =>\nscard s => 500"},
+		{"zadd", "z", "zunionstore t 2 z s => 1600\nzrangestore u t 0 -1 => 1600\nzremrangebyrank u 100 -101 => 1400\nzcard u => 200\nzcount u -inf +inf => 200"},
+		{"zadd", "z", "zpopmax z 900 =>\nzcard z => 700\nzpopmin z 600 =>\nzrange z 0 0 withscores =>\nzcard z => 100\nzremrangebyscore z -inf +inf => 100\nexists z => 0"},
+	} {
+		t.Run(c.add+" "+c.calls[:5], func(t *testing.T) {
+			length := 64 << 10
+			if c.add != "rpush" {
+				length = 8 << 10
+				limit(t, 1<<20)
+			}
+			most := touchedBytes + 3<<20
+			element := func(i int) string { return fmt.Sprintf("%04d%s", i, strings.Repeat("x", length-4)) }
+			d := newRegion(t)
+			for i := 0; i < n; i += 50 {
+				args := []string{c.add, c.key}
+				for k := range 50 {
+					if c.add == "zadd" {
+						args = append(args, strconv.Itoa(i+k))
+					}
+					args = append(args, element(i+k))
+				}
+				d.must(2, args...)
+			}
+			for line := range strings.SplitSeq(strings.ReplaceAll(c.calls, "PIVOT", element(800)), "\n") {
+				call, want, _ := strings.Cut(line, " =>")
+				args := bytes.Fields([]byte(call))
+				row, out := Lookup(args[0]), Reply{More: func(int) int { return 0 }, Room: 1 << 10}
+				if row.Write == nil {
+					if got := d.must(2, strings.Fields(call)...).String(); want != "" && got != want[1:] {
+						t.Errorf("%.100s: %.100s, want %s", call, got, want)
+					}
+					continue
+				}
+				err := d.write(func(w *Writer) error {
+					err := w.Run(row, args, &out)
+					if got := w.Batch.Len(); got > most {
+						t.Errorf("%.100s: a batch of %d bytes, want at most %d", call, got, most)
+					}
+					return err
+				})
+				if err != nil {
+					t.Fatalf("%.100s: %v", call, err)
+				}
+				if got, err := redistest.Parse(out.Buf); want != "" && (err != nil || got.String() != want[1:]) {
+					t.Errorf("%.100s: %q, want %s", call, out.Buf, want)
+				}
+			}
+		})
 	}
 }

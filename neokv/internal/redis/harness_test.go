@@ -38,11 +38,16 @@ type region struct {
 	wrote int  // bytes of the last write's batch
 }
 
-// limit lowers touchedBytes for a test.
+// limit sets how many bytes of what they touch calls write and remember, until the end of the test. Where that is little, they also go through few
+// collections at a time.
 func limit(t testing.TB, bytes int) {
-	before := touchedBytes
+	touched, window, side := touchedBytes, windowBytes, maxSideBySide
+	t.Cleanup(func() { touchedBytes, windowBytes, maxSideBySide = touched, window, side })
 	touchedBytes = bytes
-	t.Cleanup(func() { touchedBytes = before })
+	windowBytes.first, windowBytes.most = min(bytes, 16<<10), min(2*bytes, 1<<20)
+	if maxSideBySide = 64; bytes < 1<<20 {
+		maxSideBySide = 2
+	}
 }
 
 // start is the time of regions with a clock that stands still.

@@ -2,17 +2,14 @@ package redis
 
 import (
 	"bytes"
-	"cmp"
 	"errors"
 	"math"
-	"slices"
 
 	"neokv.dev/neokv/internal/keys"
-	"neokv.dev/neokv/internal/topology"
 )
 
-// This file is sets. A member is an element of the collection: the subkey, with an empty value. Members are stored in order, so unions,
-// intersections and differences are made by going through the sets side by side, and nothing has to be remembered.
+// This file is sets. A member is an element of the collection: the subkey, with an empty value. Unions, intersections and differences are in
+// combine.go.
 
 var setCommands = []*Command{
 	{
@@ -311,20 +308,26 @@ func sscan(r *Reader, args [][]byte, out *Reply) error {
 	return r.scan(args, keys.Set, 1, out, func(out *Reply, sub, _ []byte) { out.Bulk(sub) })
 }
 
-func sinter(r *Reader, args [][]byte, out *Reply) error { return r.combine(intersect, args[1:], out) }
-func sunion(r *Reader, args [][]byte, out *Reply) error { return r.combine(unite, args[1:], out) }
-func sdiff(r *Reader, args [][]byte, out *Reply) error  { return r.combine(subtract, args[1:], out) }
+func sinter(r *Reader, args [][]byte, out *Reply) error {
+	return r.combine((*inputs).inter, args[1:], out)
+}
+func sunion(r *Reader, args [][]byte, out *Reply) error {
+	return r.combine((*inputs).union, args[1:], out)
+}
+func sdiff(r *Reader, args [][]byte, out *Reply) error {
+	return r.combine((*inputs).diff, args[1:], out)
+}
 
 func sinterstore(w *Writer, args [][]byte, out *Reply) error {
-	return w.combine(intersect, args[1], args[2:], out)
+	return w.combine((*inputs).inter, args[1], args[2:], out)
 }
 
 func sunionstore(w *Writer, args [][]byte, out *Reply) error {
-	return w.combine(unite, args[1], args[2:], out)
+	return w.combine((*inputs).union, args[1], args[2:], out)
 }
 
 func sdiffstore(w *Writer, args [][]byte, out *Reply) error {
-	return w.combine(subtract, args[1], args[2:], out)
+	return w.combine((*inputs).diff, args[1], args[2:], out)
 }
 
 func sintercard(r *Reader, args [][]byte, out *Reply) error {
@@ -352,53 +355,32 @@ func sintercard(r *Reader, args [][]byte, out *Reply) error {
 	if limit == 0 {
 		limit = math.MaxInt64
 	}
-	sets, ok, err := openSets(r, names, out)
+	sets, ok, err := openInputs(r, names, isSet, out)
 	if !ok {
 		return err
 	}
 	met := int64(0)
-	err = intersect(sets, func([]byte) bool {
+	err = sets.inter(func([]byte, float64) (bool, error) {
 		met++
-		return met < limit
+		return met < limit, nil
 	})
 	out.Int(met)
 	return err
 }
 
-// combination calls f with the members of what is made of some sets, in order, until f reports false. What it is called with is
-// valid during the call. (A union of more than maxSideBySide sets is in no order.)
-type combination func(sets []collection, f func(member []byte) bool) error
-
-// opener is what opens collections: a Reader or a Writer.
-type opener interface {
-	open(c *collection, key []byte, t keys.Type, out *Reply) (ok bool, err error)
-	openMembers(c *collection, key []byte, out *Reply) (ok bool, err error)
-	loadIn(slot topology.Slot, key []byte) (record, error)
-	begin(c *collection, slot topology.Slot, key []byte, rec *record, s *scratch)
-}
-
-// openSets opens several sets. It is not ok where one of the keys holds something else, and the reply says so.
-func openSets(o opener, names [][]byte, out *Reply) (sets []collection, ok bool, err error) {
-	sets = make([]collection, len(names))
-	for i, name := range names {
-		if ok, err := o.open(&sets[i], name, keys.Set, out); !ok {
-			return nil, false, err
-		}
-	}
-	return sets, true, nil
-}
+func isSet(*record) keys.Type { return keys.Set }
 
 // combine replies what is made of sets.
 func (r *Reader) combine(how combination, names [][]byte, out *Reply) error {
-	sets, ok, err := openSets(r, names, out)
+	sets, ok, err := openInputs(r, names, isSet, out)
 	if !ok {
 		return err
 	}
 	start, n := len(out.Buf), 0
-	err = how(sets, func(member []byte) bool {
+	err = how(sets, func(member []byte, _ float64) (bool, error) {
 		out.Bulk(member)
 		n++
-		return !out.Full
+		return !out.Full, nil
 	})
 	out.setFrom(start, n)
 	return err
@@ -406,7 +388,7 @@ func (r *Reader) combine(how combination, names [][]byte, out *Reply) error {
 
 // combine makes a key hold what is made of sets, and replies how many members that are. It may be larger than a batch should be.
 func (w *Writer) combine(how combination, name []byte, names [][]byte, out *Reply) error {
-	sets, ok, err := openSets(w, names, out)
+	sets, ok, err := openInputs(w, names, isSet, out)
 	if !ok {
 		return err
 	}
@@ -414,17 +396,11 @@ func (w *Writer) combine(how combination, name []byte, names [][]byte, out *Repl
 	if err := w.renew(&to, name, keys.Set); err != nil {
 		return err
 	}
-	store := w.Batch.SetAhead
-	if len(sets) > maxSideBySide { // some are looked into one member at a time, and each time would commit what is ahead
-		store = w.Batch.Set
-	}
-	var failed error
-	err = how(sets, func(member []byte) bool {
+	err = how(sets, func(member []byte, _ float64) (bool, error) {
 		w.grow(&to, 1)
-		failed = store(to.at(member), nil)
-		return failed == nil
+		return true, w.Batch.SetAhead(to.at(member), nil)
 	})
-	if err := errors.Join(err, failed); err != nil {
+	if err != nil {
 		return err
 	}
 	out.Int(int64(to.Size))
@@ -436,175 +412,4 @@ func (r *Reply) setFrom(start, n int) {
 	end := len(r.Buf)
 	r.Set(n)
 	r.toFront(start, end)
-}
-
-// maxSideBySide is how many sets are gone through at once: each of them takes an iterator.
-const maxSideBySide = 64
-
-// intersect is the combination of members that all sets have. It changes the order of the sets.
-func intersect(sets []collection, f func(member []byte) bool) error {
-	slices.SortFunc(sets, func(a, b collection) int { return cmp.Compare(a.Size, b.Size) })
-	if sets[0].Size == 0 {
-		return nil
-	}
-	return filter(&sets[0], sets[1:], true, f)
-}
-
-// subtract is the combination of the members of the first set that no other set has.
-func subtract(sets []collection, f func(member []byte) bool) error {
-	if sets[0].Size == 0 {
-		return nil
-	}
-	return filter(&sets[0], slices.DeleteFunc(sets[1:], func(c collection) bool { return c.Size == 0 }), false, f)
-}
-
-// filter calls f with the members of a set that all others have, or that none of them has.
-func filter(set *collection, others []collection, have bool, f func(member []byte) bool) (err error) {
-	probes := make([]probe, len(others))
-	for i := range others {
-		probes[i].set = &others[i]
-		if i >= maxSideBySide {
-			continue
-		}
-		if probes[i].elements, err = others[i].elements(keys.Data, nil, nil); err != nil {
-			break
-		}
-	}
-	if err == nil {
-		var failed error
-		err = set.each(nil, func(sub, _ []byte) bool {
-			for i := range probes {
-				var there bool
-				if there, failed = probes[i].has(sub); failed != nil || have && probes[i].ended {
-					return false
-				}
-				if there != have {
-					return true
-				}
-			}
-			return f(sub)
-		})
-		err = errors.Join(err, failed)
-	}
-	for i := range probes {
-		if probes[i].Iter != nil {
-			err = errors.Join(err, probes[i].Close())
-		}
-	}
-	return err
-}
-
-// probe tells which members a set has, in ascending order of those that are asked for. So it goes through the set at most once, and seeks
-// at most as often as it is asked.
-type probe struct {
-	set      *collection
-	elements      // on the first member that is not below the last one asked for; without Iter the set is asked for each
-	begun    bool // elements stands somewhere
-	ended    bool // there is nothing from the last one asked for on
-}
-
-func (p *probe) has(member []byte) (there bool, err error) {
-	if p.Iter == nil {
-		_, there, err = p.set.get(member)
-		return there, err
-	}
-	switch {
-	case p.ended:
-		return false, nil
-	case !p.begun:
-		p.begun, p.ended = true, !p.SeekGE(p.set.at(member))
-	case bytes.Compare(p.sub(), member) < 0: // often the next one is it
-		p.ended = !p.Next() || bytes.Compare(p.sub(), member) < 0 && !p.SeekGE(p.set.at(member))
-	}
-	if p.ended {
-		return false, p.Error()
-	}
-	return bytes.Equal(p.sub(), member), nil
-}
-
-// unite is the combination of the members that any set has.
-func unite(sets []collection, f func(member []byte) bool) error {
-	sets = slices.DeleteFunc(sets, func(c collection) bool { return c.Size == 0 })
-	if len(sets) <= maxSideBySide {
-		_, err := merge(sets, f)
-		return err
-	}
-	seen := make(map[string]bool)
-	for some := range slices.Chunk(sets, maxSideBySide) {
-		whole, err := merge(some, func(member []byte) bool {
-			if seen[string(member)] {
-				return true
-			}
-			seen[string(member)] = true
-			return f(member)
-		})
-		if err != nil || !whole {
-			return err
-		}
-	}
-	return nil
-}
-
-// merge calls f with the members that any set has, in order, until f reports false; it is whole if f never does.
-func merge(sets []collection, f func(member []byte) bool) (whole bool, err error) {
-	var opened []elements
-	var h heads
-	for i := range sets {
-		e, openErr := sets[i].elements(keys.Data, nil, nil)
-		if err = openErr; err != nil {
-			break
-		}
-		opened = append(opened, e)
-		if e.First() {
-			h = append(h, e)
-		}
-	}
-	if err == nil {
-		whole = h.merge(f)
-	}
-	for _, e := range opened {
-		err = errors.Join(err, e.Close())
-	}
-	return whole, err
-}
-
-// heads are iterators as a heap: each stands on a member, and none on a smaller one than the one at half its place, rounded down.
-type heads []elements
-
-func (h heads) merge(f func(member []byte) bool) (whole bool) {
-	for i := len(h) - 1; i >= 0; i-- {
-		h.sink(i)
-	}
-	var last []byte
-	for begun := false; len(h) > 0; begun = true {
-		if sub := h[0].sub(); !begun || !bytes.Equal(sub, last) {
-			last = append(last[:0], sub...)
-			if !f(sub) {
-				return false
-			}
-		}
-		if !h[0].Next() {
-			h[0] = h[len(h)-1]
-			h = h[:len(h)-1]
-		}
-		h.sink(0)
-	}
-	return true
-}
-
-// sink moves iterator i to where it belongs among those behind it.
-func (h heads) sink(i int) {
-	for {
-		least := i
-		for j := 2*i + 1; j <= 2*i+2 && j < len(h); j++ {
-			if bytes.Compare(h[j].sub(), h[least].sub()) < 0 {
-				least = j
-			}
-		}
-		if least == i {
-			return
-		}
-		h[i], h[least] = h[least], h[i]
-		i = least
-	}
 }

@@ -3,6 +3,7 @@ package redis
 import (
 	"fmt"
 	"maps"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strconv"
@@ -41,6 +42,9 @@ func TestCombinations(t *testing.T) {
 	for round := range 60 {
 		d.must(2, "flushall")
 		n := 1 + random.IntN(5)
+		if limit(t, 8<<20); round%3 == 1 { // few at a time, in windows of few members
+			limit(t, 200)
+		}
 		if round%6 == 0 {
 			n = maxSideBySide + 2 + random.IntN(20)
 		}
@@ -116,6 +120,56 @@ func TestCombinations(t *testing.T) {
 		if err != nil || d.state.KeyCount != uint64(count) {
 			t.Fatalf("seed %d, round %d: %d keys counted, there are %d: %v", seed, round, d.state.KeyCount, count, err)
 		}
+	}
+}
+
+// TestScoredCombinations has unions, intersections and differences of sorted sets and sets reply and store the same whether they are made at once or in
+// many windows, of few inputs at a time: scores are added up in the same order.
+func TestScoredCombinations(t *testing.T) {
+	seed := rand.Uint64()
+	random := rand.New(rand.NewPCG(seed, 0))
+	d := newRegion(t)
+	for i := range 12 {
+		members := randomMembers(random, 1+random.IntN(300))
+		if i%4 == 3 {
+			d.addMembers(fmt.Sprint("{t}", i), members)
+			continue
+		}
+		args := []string{"zadd", fmt.Sprint("{t}", i)}
+		for _, m := range append(members, "a", "b") {
+			args = append(args, fmt.Sprint(random.NormFloat64()*math.Pow10(random.IntN(20))), m)
+		}
+		d.must(2, args...)
+	}
+	d.scenario("zadd {t}12 inf a -inf b => 2\nzadd {t}13 -inf a inf b 1 c => 3")
+	large := 0
+	for range 200 {
+		n := 1 + random.IntN(14)
+		call := fmt.Sprint(n)
+		weights := " weights"
+		for range n {
+			call += fmt.Sprint(" {t}", random.IntN(14))
+			weights += fmt.Sprint(" ", random.IntN(3)-1)
+		}
+		name := []string{"zunion", "zinter", "zdiff"}[random.IntN(3)]
+		if name != "zdiff" {
+			call += []string{"", weights}[random.IntN(2)] + []string{"", " aggregate min", " aggregate max"}[random.IntN(3)]
+		}
+		var got [2]string
+		for i, bytes := range []int{8 << 20, 100} {
+			limit(t, bytes)
+			got[i] = d.must(2, strings.Fields(name+" "+call+" withscores")...).String() + d.must(2, strings.Fields(name+"store {t}made "+call)...).String() +
+				d.must(2, "zrange", "{t}made", "0", "-1", "withscores").String()
+		}
+		if got[0] != got[1] {
+			t.Fatalf("seed %d: %s %s:\n%.1000s\nin windows\n%.1000s", seed, name, call, got[0], got[1])
+		}
+		if len(got[0]) > 1000 {
+			large++
+		}
+	}
+	if large < 20 {
+		t.Errorf("seed %d: %d results were large", seed, large)
 	}
 }
 

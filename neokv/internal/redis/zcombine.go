@@ -5,13 +5,12 @@ import (
 	"cmp"
 	"math"
 	"slices"
+	"unsafe"
 
 	"neokv.dev/neokv/internal/keys"
-	"neokv.dev/neokv/internal/topology"
 )
 
-// This file is what is made of several sorted sets and sets: ZUNION, ZINTER, ZDIFF, their STORE forms and ZINTERCARD. The result is put
-// together in memory.
+// This file is what is made of several sorted sets and sets: ZUNION, ZINTER, ZDIFF, their STORE forms and ZINTERCARD.
 
 type scoredCombination byte
 
@@ -27,15 +26,9 @@ type combine struct {
 	name       string // of the command
 	store      bool
 	count      bool // only that is asked for
-	inputs     []input
-	aggregate  func(a, b float64) float64
+	inputs     *inputs
 	withScores bool
 	limit      int64 // of count, 0 for none
-}
-
-type input struct {
-	collection
-	weight float64
 }
 
 // scored is a member of the result.
@@ -44,34 +37,8 @@ type scored struct {
 	score  float64
 }
 
-// openMembers is open for a key that holds a sorted set or a set.
-func (r *Reader) openMembers(c *collection, key []byte, out *Reply) (ok bool, err error) {
-	slot := topology.SlotOf(key)
-	rec, err := r.loadIn(slot, key)
-	t := rec.membersType()
-	if err != nil || rec.isNot(t, out) {
-		return false, err
-	}
-	c.start(r.Space, slot, key, t, &rec, &r.opened)
-	c.from = r.View
-	return true, nil
-}
-
-// openMembers is open for a key that holds a sorted set or a set, to read it.
-func (w *Writer) openMembers(c *collection, key []byte, out *Reply) (ok bool, err error) {
-	slot := topology.SlotOf(key)
-	rec, err := w.loadIn(slot, key)
-	t := rec.membersType()
-	if err != nil || rec.isNot(t, out) {
-		return false, err
-	}
-	c.start(w.Space, slot, key, t, &rec, &w.opened)
-	c.from = (*written)(w)
-	return true, nil
-}
-
-// membersType is the type as which a record is read as an input.
-func (rec *record) membersType() keys.Type {
+// membersType is the type as which a record is read as an input: a set counts as a sorted set.
+func membersType(rec *record) keys.Type {
 	if rec.live && rec.Type == keys.Set {
 		return keys.Set
 	}
@@ -123,20 +90,15 @@ func (x *combine) parse(from opener, args [][]byte, out *Reply) (ok bool, err er
 		out.Error(ErrSyntax)
 		return false, nil
 	}
-	x.aggregate = sum
-	x.inputs = make([]input, n)
-	for i := range x.inputs {
-		if ok, err := from.openMembers(&x.inputs[i].collection, args[1+i], out); !ok {
-			return false, err
-		}
-		x.inputs[i].weight = 1
+	if x.inputs, ok, err = openInputs(from, args[1:1+n], membersType, out); !ok {
+		return false, err
 	}
 	weighs := x.how != diff && !x.count
 	for args = args[1+n:]; len(args) > 0; {
 		switch a := args[0]; {
 		case weighs && len(args) > int(n) && IsOption(a, "weights"):
-			for i := range x.inputs {
-				if x.inputs[i].weight, ok = parseScore(args[1+i]); !ok {
+			for i := range x.inputs.all {
+				if x.inputs.all[i].weight, ok = parseScore(args[1+i]); !ok {
 					out.Error(errWeight)
 					return false, nil
 				}
@@ -145,11 +107,11 @@ func (x *combine) parse(from opener, args [][]byte, out *Reply) (ok bool, err er
 		case weighs && len(args) >= 2 && IsOption(a, "aggregate"):
 			switch how := args[1]; {
 			case IsOption(how, "sum"):
-				x.aggregate = sum
+				x.inputs.aggregate = sum
 			case IsOption(how, "min"):
-				x.aggregate = lower
+				x.inputs.aggregate = lower
 			case IsOption(how, "max"):
-				x.aggregate = higher
+				x.inputs.aggregate = higher
 			default:
 				out.Error(ErrSyntax)
 				return false, nil
@@ -169,85 +131,18 @@ func (x *combine) parse(from opener, args [][]byte, out *Reply) (ok bool, err er
 			return false, nil
 		}
 	}
-	if x.how != diff { // what is added up, is so in this order
-		slices.SortStableFunc(x.inputs, func(a, b input) int { return cmp.Compare(a.Size, b.Size) })
-	}
 	return true, nil
 }
 
-// result puts the members of the result together, in no order.
-func (x *combine) result() (found []scored, err error) {
-	if x.how == union {
-		return x.union()
+// each calls f with the members of the result in their order until f reports that there is no need of more.
+func (x *combine) each(f func(member []byte, score float64) (more bool, err error)) error {
+	switch x.how {
+	case union:
+		return x.inputs.union(f)
+	case inter:
+		return x.inputs.inter(f)
 	}
-	first := &x.inputs[0]
-	if first.Size == 0 {
-		return nil, nil
-	}
-	err = first.members(func(member []byte, score float64) (more bool, err error) {
-		if x.how == inter {
-			score = weighted(score, first.weight)
-		}
-		for i := range x.inputs[1:] {
-			other := &x.inputs[1+i]
-			value, there, err := other.score(member)
-			if err != nil || there == (x.how == diff) {
-				return true, err
-			}
-			if x.how == inter {
-				score = x.aggregate(score, value*other.weight)
-			}
-		}
-		s := scored{score: score}
-		if !x.count {
-			s.member = bytes.Clone(member)
-		}
-		found = append(found, s)
-		return !x.count || x.limit == 0 || int64(len(found)) < x.limit, nil
-	})
-	return found, err
-}
-
-func (x *combine) union() (found []scored, err error) {
-	at := make(map[string]int)
-	for i := range x.inputs {
-		in := &x.inputs[i]
-		if in.Size == 0 {
-			continue
-		}
-		err := in.members(func(member []byte, score float64) (bool, error) {
-			score = weighted(score, in.weight)
-			if n, ok := at[string(member)]; ok {
-				found[n].score = x.aggregate(found[n].score, score)
-				return true, nil
-			}
-			at[string(member)] = len(found)
-			found = append(found, scored{bytes.Clone(member), score})
-			return true, nil
-		})
-		if err != nil {
-			return nil, err
-		}
-	}
-	return found, nil
-}
-
-// members calls f with the members of an input and their scores until f reports that there is no need of more.
-func (c *collection) members(f func(member []byte, score float64) (more bool, err error)) error {
-	var failed error
-	err := c.each(nil, func(sub, value []byte) bool {
-		score, err := c.scoreOf(value)
-		more := false
-		if err == nil {
-			more, err = f(sub, score)
-		}
-		failed = err
-		return more && err == nil
-	})
-	if failed != nil {
-		return failed
-	}
-	return err
+	return x.inputs.diff(f)
 }
 
 func zunion(r *Reader, args [][]byte, out *Reply) error {
@@ -270,13 +165,27 @@ func (r *Reader) combineScored(x *combine, args [][]byte, out *Reply) error {
 	if ok, err := x.parse(r, args[1:], out); !ok {
 		return err
 	}
-	found, err := x.result()
-	if err != nil {
+	if x.count {
+		n := int64(0)
+		err := x.each(func([]byte, float64) (bool, error) {
+			n++
+			return n != x.limit, nil
+		})
+		out.Int(n)
 		return err
 	}
-	if x.count {
-		out.Int(int64(len(found)))
-		return nil
+	// They are replied in the order of their scores. Until that is known they take the room of the reply.
+	var found []scored
+	var memory arena
+	room := 0
+	err := x.each(func(member []byte, score float64) (bool, error) {
+		if room += int(unsafe.Sizeof(scored{})) + len(member); out.has(room) {
+			found = append(found, scored{memory.clone(member), score})
+		}
+		return !out.Full, nil
+	})
+	if err != nil {
+		return err
 	}
 	slices.SortFunc(found, func(a, b scored) int {
 		return cmp.Or(cmp.Compare(a.score, b.score), bytes.Compare(a.member, b.member))
@@ -308,18 +217,13 @@ func (w *Writer) combineScored(x *combine, args [][]byte, out *Reply) error {
 	if ok, err := x.parse(w, args[2:], out); !ok {
 		return err
 	}
-	found, err := x.result()
-	if err != nil {
-		return err
-	}
 	var to collection
 	if err := w.renew(&to, args[1], keys.ZSet); err != nil {
 		return err
 	}
-	for i := range found {
-		if err := w.storeMember(&to, found[i].member, found[i].score); err != nil {
-			return err
-		}
+	err := x.each(func(member []byte, score float64) (bool, error) { return true, w.storeMember(&to, member, score) })
+	if err != nil {
+		return err
 	}
 	out.Int(int64(to.Size))
 	return w.close(&to)

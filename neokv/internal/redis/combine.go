@@ -1,0 +1,411 @@
+package redis
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"slices"
+
+	"neokv.dev/neokv/internal/keys"
+	"neokv.dev/neokv/internal/topology"
+)
+
+// This file is unions, intersections and differences of sets and sorted sets. Members are stored in order, so they are made by going through the
+// inputs side by side, up to maxSideBySide at a time, and come in that order. Where there are more inputs, or members of one have to be looked for
+// in others, it goes window by window: a window is the next members of the result, or those that may be, as far as memory is meant for
+// them; all inputs are gone through for it, some at a time, and then it is handed on. So memory stays bounded however many inputs there are and
+// however large they are.
+
+// maxSideBySide is how many inputs are gone through at once: each of them takes an iterator. A variable for tests alone, as windowBytes.
+var maxSideBySide = 64
+
+// windowBytes is how large a window is at most, but for one member; the first one has the least.
+var windowBytes = struct{ first, most int }{16 << 10, 1 << 20}
+
+// opener is what loads records and opens collections: a Reader or a Writer.
+type opener interface {
+	loadIn(slot topology.Slot, key []byte) (record, error)
+	begin(c *collection, slot topology.Slot, key []byte, rec *record, s *scratch)
+	scratch() *scratch
+}
+
+func (r *Reader) scratch() *scratch { return &r.opened }
+func (w *Writer) scratch() *scratch { return &w.opened }
+
+// inputs are what something is made of.
+type inputs struct {
+	from      opener
+	all       []input
+	aggregate func(a, b float64) float64 // of the scores of a member
+
+	opened []collection // scratch, and from where on they take that of the call
+	used   int
+}
+
+// input is one of them. It is opened when it is looked at, since there may be as many as a command has arguments.
+type input struct {
+	user          []byte
+	of            keys.Type
+	version, size uint64 // 0 where the key is absent
+	weight        float64
+}
+
+// combination calls f with the members of what is made of inputs, in order, until f reports that there is no need of more. What it is
+// called with is valid during the call.
+type combination func(x *inputs, f func(member []byte, score float64) (more bool, err error)) error
+
+// openInputs loads the records of some keys. It is not ok where one of the keys is not of the type that t says, and the reply says so.
+func openInputs(o opener, names [][]byte, t func(*record) keys.Type, out *Reply) (x *inputs, ok bool, err error) {
+	x = &inputs{from: o, all: make([]input, len(names)), aggregate: sum}
+	for i, name := range names {
+		rec, err := o.loadIn(topology.SlotOf(name), name)
+		if err != nil || rec.isNot(t(&rec), out) {
+			return nil, false, err
+		}
+		if x.all[i] = (input{user: name, of: t(&rec), weight: 1}); rec.live {
+			x.all[i].version, x.all[i].size = rec.Version, rec.Size
+		}
+	}
+	return x, true, nil
+}
+
+// open opens up to maxSideBySide inputs. They are valid until the next call.
+func (x *inputs) open(some []input) []collection {
+	s := x.from.scratch()
+	if x.opened != nil {
+		s.used = x.used
+	}
+	x.used, x.opened = s.used, slices.Grow(x.opened[:0], len(some))[:len(some)]
+	for i := range some {
+		in := &some[i]
+		rec := record{stored: true, live: true}
+		rec.Type, rec.Version, rec.Size = in.of, in.version, in.size
+		x.from.begin(&x.opened[i], topology.SlotOf(in.user), in.user, &rec, s)
+	}
+	return x.opened
+}
+
+// window is members in order, with their scores.
+type window struct {
+	members []byte
+	ends    []int
+	scores  []float64
+	most    int  // bytes
+	cut     bool // there may be members behind those that it has
+}
+
+func (w *window) reset(most int) {
+	w.members, w.ends, w.scores, w.most, w.cut = w.members[:0], w.ends[:0], w.scores[:0], most, false
+}
+
+func (w *window) at(i int) []byte {
+	start := 0
+	if i > 0 {
+		start = w.ends[i-1]
+	}
+	return w.members[start:w.ends[i]]
+}
+
+// add adds the next member, unless the window is full.
+func (w *window) add(member []byte, score float64) (more bool) {
+	const beside = 16
+	if len(w.members)+beside*len(w.ends) >= w.most {
+		w.cut = true
+		return false
+	}
+	w.members = append(w.members, member...)
+	w.ends, w.scores = append(w.ends, len(w.members)), append(w.scores, score)
+	return true
+}
+
+// each hands the members on.
+func (w *window) each(f func(member []byte, score float64) (bool, error)) (more bool, err error) {
+	for i, score := range w.scores {
+		if more, err := f(w.at(i), score); err != nil || !more {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+// behind is the place behind a member.
+func behind(dst, member []byte) []byte { return append(append(dst[:0], member...), 0) }
+
+// union is the combination of the members that any input has.
+func (x *inputs) union(f func(member []byte, score float64) (bool, error)) error {
+	x.all = slices.DeleteFunc(x.all, func(in input) bool { return in.size == 0 })
+	x.sort()
+	if len(x.all) <= maxSideBySide {
+		return x.unionOfFew(f)
+	}
+	var found, next window
+	var from []byte
+	for most := windowBytes.first; ; most = min(2*most, windowBytes.most) {
+		found.reset(most)
+		for some := range slices.Chunk(x.all, maxSideBySide) {
+			if err := x.unite(&next, &found, some, from); err != nil {
+				return err
+			}
+			found, next = next, found
+		}
+		if more, err := found.each(f); err != nil || !more || !found.cut {
+			return err
+		}
+		from = behind(from, found.at(len(found.ends)-1))
+	}
+}
+
+// sort puts the inputs in the order in which scores are added up, the smallest first.
+func (x *inputs) sort() {
+	slices.SortStableFunc(x.all, func(a, b input) int { return cmp.Compare(a.size, b.size) })
+}
+
+func (x *inputs) unionOfFew(f func(member []byte, score float64) (bool, error)) error {
+	var member []byte
+	var total float64
+	begun, more := false, true
+	err := merge(x.open(x.all), nil, func(i int, sub []byte, score float64) (_ bool, err error) {
+		score = weighted(score, x.all[i].weight)
+		if begun && bytes.Equal(sub, member) {
+			total = x.aggregate(total, score)
+			return true, nil
+		}
+		if begun {
+			if more, err = f(member, total); err != nil || !more {
+				return false, err
+			}
+		}
+		begun, member, total = true, append(member[:0], sub...), score
+		return true, nil
+	})
+	if err == nil && begun && more {
+		_, err = f(member, total)
+	}
+	return err
+}
+
+// unite makes next of a window and of what some inputs have from a place on.
+func (x *inputs) unite(next, found *window, some []input, from []byte) error {
+	next.reset(found.most)
+	i := 0 // of found
+	take := func() bool {
+		i++
+		return next.add(found.at(i-1), found.scores[i-1])
+	}
+	err := merge(x.open(some), from, func(k int, sub []byte, score float64) (bool, error) {
+		for i < len(found.ends) && bytes.Compare(found.at(i), sub) <= 0 {
+			if !take() {
+				return false, nil
+			}
+		}
+		score = weighted(score, some[k].weight)
+		if last := len(next.ends) - 1; last >= 0 && bytes.Equal(next.at(last), sub) {
+			next.scores[last] = x.aggregate(next.scores[last], score)
+			return true, nil
+		}
+		return next.add(sub, score), nil
+	})
+	for err == nil && !next.cut && i < len(found.ends) {
+		take()
+	}
+	next.cut = next.cut || found.cut
+	return err
+}
+
+// inter is the combination of members that all inputs have.
+func (x *inputs) inter(f func(member []byte, score float64) (bool, error)) error {
+	x.sort()
+	return x.filter(x.all[1:], true, f)
+}
+
+// diff is the combination of the members of the first input that no other has.
+func (x *inputs) diff(f func(member []byte, score float64) (bool, error)) error {
+	return x.filter(slices.DeleteFunc(x.all[1:], func(in input) bool { return in.size == 0 }), false, f)
+}
+
+// filter calls f with the members of the first input that all others have, or that none of them has.
+func (x *inputs) filter(others []input, have bool, f func(member []byte, score float64) (bool, error)) error {
+	first := x.all[:1]
+	if first[0].size == 0 {
+		return nil
+	}
+	var found window
+	var from []byte
+	for most := windowBytes.first; ; most = min(2*most, windowBytes.most) {
+		found.reset(most)
+		err := merge(x.open(first), from, func(_ int, sub []byte, score float64) (bool, error) {
+			if have {
+				score = weighted(score, first[0].weight)
+			}
+			return found.add(sub, score), nil
+		})
+		if err != nil {
+			return err
+		}
+		if found.cut {
+			from = behind(from, found.at(len(found.ends)-1))
+		}
+		for some := range slices.Chunk(others, maxSideBySide) {
+			if err := x.sift(&found, some, have); err != nil {
+				return err
+			}
+		}
+		if more, err := found.each(f); err != nil || !more || !found.cut {
+			return err
+		}
+	}
+}
+
+// sift leaves those members of a window that all of some inputs have, or that none has.
+func (x *inputs) sift(found *window, some []input, have bool) (err error) {
+	if len(found.ends) == 0 {
+		return nil
+	}
+	sets := x.open(some)
+	probes := make([]probe, 0, len(sets))
+	for i := range sets {
+		p := probe{set: &sets[i]}
+		if p.elements, err = sets[i].elements(keys.Data, found.at(0), nil); err != nil {
+			break
+		}
+		probes = append(probes, p)
+	}
+	n, end := 0, 0 // of those that stay
+	for i := 0; err == nil && i < len(found.ends); i++ {
+		member, score, stays := found.at(i), found.scores[i], true
+		for k := range probes {
+			var there bool
+			var other float64
+			if there, other, err = probes[k].score(member); err != nil || there != have {
+				if stays = false; have && probes[k].ended { // and nothing that follows is there
+					found.cut, i = false, len(found.ends)
+				}
+				break
+			}
+			if have {
+				score = x.aggregate(score, other*some[k].weight)
+			}
+		}
+		if stays {
+			end += copy(found.members[end:], member)
+			found.ends[n], found.scores[n] = end, score
+			n++
+		}
+	}
+	found.members, found.ends, found.scores = found.members[:end], found.ends[:n], found.scores[:n]
+	for i := range probes {
+		err = errors.Join(err, probes[i].Close())
+	}
+	return err
+}
+
+// probe tells which members an input has, in ascending order of those that are asked for. So it goes through the input at most once, and seeks
+// at most as often as it is asked.
+type probe struct {
+	set      *collection
+	elements // on the first member that is not below the last one asked for
+	begun    bool
+	ended    bool // there is nothing from the last one asked for on
+}
+
+func (p *probe) score(member []byte) (there bool, score float64, err error) {
+	switch {
+	case p.ended:
+		return false, 0, nil
+	case !p.begun:
+		p.begun, p.ended = true, !p.SeekGE(p.set.at(member))
+	case bytes.Compare(p.sub(), member) < 0: // often the next one is it
+		p.ended = !p.Next() || bytes.Compare(p.sub(), member) < 0 && !p.SeekGE(p.set.at(member))
+	}
+	if p.ended {
+		return false, 0, p.Error()
+	}
+	if !bytes.Equal(p.sub(), member) {
+		return false, 0, nil
+	}
+	value, err := p.ValueAndErr()
+	if err == nil {
+		score, err = p.set.scoreOf(value)
+	}
+	return err == nil, score, err
+}
+
+// merge calls f with the members of some inputs from a place on, nil for the first one, in order, and with each that several have in the order
+// of the inputs, until f reports false.
+func merge(sets []collection, from []byte, f func(i int, member []byte, score float64) (more bool, err error)) (err error) {
+	var h heads
+	var opened []elements
+	for i := range sets {
+		e, openErr := sets[i].elements(keys.Data, from, nil)
+		if err = openErr; err != nil {
+			break
+		}
+		opened = append(opened, e)
+		if e.First() {
+			h = append(h, head{e, i})
+		}
+	}
+	if err == nil {
+		err = h.merge(sets, f)
+	}
+	for _, e := range opened {
+		err = errors.Join(err, e.Close())
+	}
+	return err
+}
+
+// head is where an input is gone through.
+type head struct {
+	elements
+	of int
+}
+
+// heads are a heap: none comes before the one at half its place, rounded down.
+type heads []head
+
+func (h heads) merge(sets []collection, f func(i int, member []byte, score float64) (bool, error)) error {
+	for i := len(h) - 1; i >= 0; i-- {
+		h.sink(i)
+	}
+	for len(h) > 0 {
+		value, err := h[0].ValueAndErr()
+		if err != nil {
+			return err
+		}
+		score, err := sets[h[0].of].scoreOf(value)
+		if err != nil {
+			return err
+		}
+		if more, err := f(h[0].of, h[0].sub(), score); err != nil || !more {
+			return err
+		}
+		if !h[0].Next() {
+			h[0] = h[len(h)-1]
+			h = h[:len(h)-1]
+		}
+		h.sink(0)
+	}
+	return nil
+}
+
+func (h heads) before(i, j int) bool {
+	order := bytes.Compare(h[i].sub(), h[j].sub())
+	return order < 0 || order == 0 && h[i].of < h[j].of
+}
+
+// sink moves a head to where it belongs among those behind it.
+func (h heads) sink(i int) {
+	for {
+		least := i
+		for j := 2*i + 1; j <= 2*i+2 && j < len(h); j++ {
+			if h.before(j, least) {
+				least = j
+			}
+		}
+		if least == i {
+			return
+		}
+		h[i], h[least] = h[least], h[i]
+		i = least
+	}
+}
