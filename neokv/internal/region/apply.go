@@ -162,6 +162,10 @@ func (m *machine) settle() {
 // update of small writes is cut, and small beside a memtable.
 const stageBytes = 4 << 20
 
+// insideEntry reports whether the replica has applied some calls of the next entry, and is between two updates: it stopped there, or has been
+// sent a snapshot by a replica that did.
+func (m *machine) insideEntry() bool { return m.staged && m.stage.Index > m.state.ApplyIndex }
+
 // full reports whether the present stage should end. Range deletions end it, too: what a later call of the batch writes ahead would have
 // to wait for them (engine.Batch.SetAhead).
 func (m *machine) full() bool {

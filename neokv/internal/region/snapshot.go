@@ -18,7 +18,8 @@ import (
 )
 
 // A region's snapshot is what another replica needs to go on from an apply index: the region's ranges of all keyspaces and of the
-// orphan records, and the region state, as tables of the engine. It travels as a stream of frames behind a header:
+// orphan records, the region state, and the stage if the sender is inside an entry, as tables of the engine. It travels as a stream
+// of frames behind a header:
 //
 //	header  format u8 = 1, region i64, index i64, first slot u16, last slot u16, apply index u64, checksum u32
 //	frame   kind u8, length u32, payload, checksum u32
@@ -57,6 +58,7 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // export is a snapshot that is about to be sent.
 type export struct {
 	state  keys.RegionState
+	stage  []byte // the record of the stage in which the replica stopped; nil for none
 	pinned *engine.Snapshot
 }
 
@@ -65,7 +67,11 @@ func (m *machine) PrepareSnapshot() (any, error) {
 	if m.r.o.Failed() != nil {
 		return (*export)(nil), nil
 	}
-	return &export{state: m.state, pinned: m.r.o.Engine.NewSnapshot()}, nil
+	x := &export{state: m.state, pinned: m.r.o.Engine.NewSnapshot()}
+	if m.insideEntry() {
+		x.stage = m.stage.Append(nil)
+	}
+	return x, nil
 }
 
 // SaveSnapshot implements sm.IOnDiskStateMachine: it sends a prepared snapshot. A store that has failed sends nothing any more, and its
@@ -109,10 +115,16 @@ func (m *machine) save(x *export, out io.Writer, stop <-chan struct{}) (err erro
 			return err
 		}
 	}
-	key := keys.AppendRegionState(nil, m.space.Region)
-	table, err := w.table()
-	if err == nil {
-		err = m.r.o.Engine.WriteTable(table, key, x.state.Append(nil))
+	one := func(key, value []byte) error {
+		table, err := w.table()
+		if err != nil {
+			return err
+		}
+		return m.r.o.Engine.WriteTable(table, key, value)
+	}
+	err = one(keys.AppendRegionState(nil, m.space.Region), x.state.Append(nil))
+	if err == nil && x.stage != nil {
+		err = one(keys.AppendStage(nil, m.space.Region), x.stage)
 	}
 	if err == nil {
 		err = w.end()
@@ -210,6 +222,9 @@ func (m *machine) replace(tables *engine.Ingestion, h snapshotHeader) error {
 		return err
 	}
 	m.state = state
+	if m.stage, m.staged, err = readStage(r.o.Engine, m.space.Region); err != nil {
+		return err
+	}
 	m.publish()
 	r.epoch.Add(1)
 	r.disown()
