@@ -51,9 +51,10 @@ type folder struct {
 //	2  a journal, without which a program does not find what was acknowledged last before a crash
 //	3  region states and log entries of format 2, which a program of before would not apply as this one does
 //	4  log entries with read sets, of format 3, which a program of before would not apply
+//	5  long strings in pieces, log entries of formats 4 and 5, and stages, which a program of before would pass over
 const (
 	oldFolderFormat = 1
-	folderFormat    = 4
+	folderFormat    = 5
 )
 
 // record is the content of cluster.json.

@@ -79,6 +79,15 @@ type collection struct {
 // variable for tests alone.
 var touchedBytes = 8 << 20
 
+// mayTouch is touchedBytes. For entries of older rules, which knew no such bound, it is about as much as their program can have applied in one
+// batch on three replicas.
+func (w *Writer) mayTouch() int {
+	if w.Rules >= RulesOfRecords {
+		return 256 << 20
+	}
+	return touchedBytes
+}
+
 // touch is how many of them an element takes.
 func (c *collection) touch(sub, value []byte) int { return c.front + len(sub) + len(value) }
 

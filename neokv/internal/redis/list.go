@@ -251,7 +251,18 @@ type moves struct {
 	to     []uint64
 	values []byte
 	ends   []int // of each in values
-	bytes  int
+	bytes  int   // touched
+
+	mostBytes, most int // that may be moved, and elements
+}
+
+// moves begins moves within a list.
+func (w *Writer) moves() moves {
+	m := moves{mostBytes: w.mayTouch(), most: math.MaxInt}
+	if w.Rules >= RulesOfRecords {
+		m.most = 1 << 16
+	}
+	return m
 }
 
 // shift takes the elements at the indexes [from, to) up or down: by one place and, from each of the gaps on that it meets, by one more.
@@ -276,15 +287,18 @@ func (m *moves) shift(c *collection, from, to uint64, up bool, gaps []uint64) (f
 			i -= by
 		}
 		sub := subkey(i)
-		if m.bytes += c.touch(sub[:], value); m.bytes > touchedBytes {
+		if m.bytes += c.touch(sub[:], value); !m.fit() || len(m.to) == m.most {
+			m.bytes = m.mostBytes + 1
 			return false, nil
 		}
 		m.to, m.values = append(m.to, i), append(m.values, value...)
 		m.ends = append(m.ends, len(m.values))
 		return true, nil
 	})
-	return m.bytes <= touchedBytes, err
+	return m.fit(), err
 }
+
+func (m *moves) fit() bool { return m.bytes <= m.mostBytes }
 
 // write puts them there. What is left behind is not removed.
 func (m *moves) write(w *Writer, c *collection) error {
@@ -343,7 +357,7 @@ func (w *Writer) take(c *collection, gone []uint64) (fits bool, err error) {
 			before, longest = j+1, end-at-1
 		}
 	}
-	var m moves
+	m := w.moves()
 	left, right := gone[:before], gone[before:]
 	if n := len(left); n > 0 {
 		if fits, err := m.shift(c, c.Head, left[n-1], true, left[:n-1]); !fits || err != nil {
@@ -581,7 +595,7 @@ func linsert(w *Writer, args [][]byte, out *Reply) error {
 		at++
 	}
 	out.Int(int64(c.Size) + 1)
-	var m moves
+	m := w.moves()
 	left, fits := at-c.Head < c.Tail-at, false
 	if left {
 		fits, err = m.shift(&c, c.Head, at, false, nil)
@@ -637,7 +651,7 @@ func lrem(w *Writer, args [][]byte, out *Reply) error {
 			if met++; met == 1 {
 				nearest = i
 			}
-			if farthest = i; len(gone) <= touchedBytes/goneBytes {
+			if farthest = i; len(gone) <= w.mayTouch()/goneBytes {
 				gone = append(gone, i)
 			}
 		}

@@ -15,14 +15,14 @@ import (
 // What is not stored reads as zero bytes: pieces may be missing, and each may end early. So a call costs the pieces that it reads or writes, and
 // not the length of the string. A long string never gets shorter, unless another one takes its place.
 //
-// A region may also hold strings of any length in their records, written by entries that ask for it (Writer.Inline). The first write that would
+// A region may also hold strings of any length in their records, written under older Rules. The first write that would
 // write such a record anew puts the string into pieces.
 
 // pieceBytes is how long a piece is, and the longest string that is in its record. Tests make it shorter.
 var pieceBytes = 64 << 10
 
 // isLong reports whether a string of so many bytes is to be stored in pieces.
-func (w *Writer) isLong(bytes int) bool { return bytes > pieceBytes && !w.Inline }
+func (w *Writer) isLong(bytes int) bool { return bytes > pieceBytes && w.Rules < RulesOfRecords }
 
 // length is how many bytes a string has, 0 for an absent key.
 func (rec *record) length() int {

@@ -78,7 +78,7 @@ func TestPiecesAreStrings(t *testing.T) {
 	g := &pieceCaller{rand.New(rand.NewPCG(seed, 0))}
 	shortPieces(t, 21+g.IntN(60)) // numbers are in records, as those of up to 5 KiB always are
 	pieces, records := newRegion(t), newRegion(t)
-	records.w.Inline = true
+	records.w.Rules = RulesOfRecords
 	now := uint64(start)
 	pieces.now, records.now = func() uint64 { return now }, func() uint64 { return now }
 	long, longest := 0, 0
@@ -248,9 +248,9 @@ func TestInlineBecomesPieces(t *testing.T) {
 		{"getex k ex 10", 7, value}, {"persist k", 0, value}, {"copy k l", 0, value}, {"rename l k", 0, value}, {"rename k l", 0, ""},
 	} {
 		d := newRegion(t)
-		d.w.Inline = true
+		d.w.Rules = RulesOfRecords
 		d.must(2, "set", "k", value)
-		d.w.Inline = false
+		d.w.Rules = RulesNow
 		d.must(2, strings.Fields(c.call)...)
 		if got := string(d.must(2, "get", "k").Text); got != c.want {
 			t.Errorf("%s: k holds %q; want %q", c.call, got, c.want)

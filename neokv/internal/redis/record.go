@@ -231,7 +231,7 @@ func (w *Writer) Finish() error {
 // collected notes that a slot holds a collection, or a long string.
 func (w *Writer) collected(slot topology.Slot) {
 	w.State.CollectedAt = w.Index
-	if w.AllSlots {
+	if w.Rules >= RulesOfSlots {
 		w.State.CollectedIn = keys.AllSlots
 	} else {
 		w.State.CollectedIn |= keys.SlotBit(slot)

@@ -138,11 +138,8 @@ type Writer struct {
 	Index uint64            // apply index of this entry
 	// VersionBase is the entry's base for versions of new collections.
 	VersionBase uint64
-	// AllSlots is whether a collection that this entry writes makes SETs look at what they replace in all slots of the region, as it was
-	// when the entry was made: all replicas apply it so, whichever program has applied it before.
-	AllSlots bool
-	// Inline is whether a string that this entry stores is all in its record, however long it is, as it was when the entry was made.
-	Inline bool
+	// Rules are those that the entry was made under.
+	Rules Rules
 	// SoonestMS is lowered to the expire time of every record that is written with one. It is NoExpiry to begin with.
 	SoonestMS uint64
 	// Memory is what is shared with other regions for elements that are popped; nil for memory of its own.
@@ -164,6 +161,19 @@ type Writer struct {
 	place      []byte // scratch of counts
 	expected   []engine.Known
 }
+
+// Rules say what a write stores, where that has changed; older ones are larger. A log may hold entries that an older program has made, and
+// some of the replicas may have applied them under it. So each entry is applied under the rules of its time, whichever program does it.
+type Rules byte
+
+const (
+	// RulesNow are those of the entries that this program makes.
+	RulesNow Rules = iota
+	// RulesOfRecords: a string is all in its record, however long it is.
+	RulesOfRecords
+	// RulesOfSlots: a collection also makes SETs look at what they replace in all slots of its region.
+	RulesOfSlots
+)
 
 // Orphans is how much the reclaimer has to do.
 type Orphans struct{ Collections, Elements uint64 }

@@ -58,7 +58,7 @@ type entry struct {
 	reads                  []byte   // the leader's read set, nil for none
 	replies                [][]byte // the leader's; nil where it had no room
 	proto                  int
-	inline                 bool // as one of before there were pieces
+	rules                  Rules
 }
 
 func newReplicas(t testing.TB, random *rand.Rand) *replicas {
@@ -76,7 +76,7 @@ func (w *replicas) apply(d *region, b *engine.Batch, e *entry, out *Reply, each 
 	d.state.ApplyIndex, d.state.TimeMS = e.index, max(d.state.TimeMS, e.timeMS)
 	reads := e.reads
 	for i := range e.calls {
-		d.w.Batch, d.w.Space, d.w.State, d.w.Index, d.w.VersionBase, d.w.Inline = b, d.space, &d.state, e.index, e.version, e.inline
+		d.w.Batch, d.w.Space, d.w.State, d.w.Index, d.w.VersionBase, d.w.Rules = b, d.space, &d.state, e.index, e.version, e.rules
 		out.Buf = out.Buf[:0]
 		var err error
 		if reads, err = d.w.Expect(e.calls[i].Args, reads); err != nil {
@@ -103,7 +103,11 @@ func (w *replicas) apply(d *region, b *engine.Batch, e *entry, out *Reply, each 
 // write has the leader apply an entry.
 func (w *replicas) write(calls []Call) {
 	w.now += w.Uint64N(100)
-	e := entry{w.leader.state.ApplyIndex + 1, w.now, w.Uint64N(1000), calls, w.readAhead(calls), make([][]byte, len(calls)), 2 + w.IntN(2), w.IntN(8) == 0}
+	rules := RulesNow
+	if w.IntN(8) == 0 {
+		rules = RulesOfRecords
+	}
+	e := entry{w.leader.state.ApplyIndex + 1, w.now, w.Uint64N(1000), calls, w.readAhead(calls), make([][]byte, len(calls)), 2 + w.IntN(2), rules}
 	out := &w.out
 	*out = Reply{Buf: out.Buf, Proto: e.proto}
 	if w.IntN(2) == 0 {

@@ -512,7 +512,7 @@ func (w *Writer) popScored(c *collection, n int64, max, nested bool, out *Reply)
 		out.Double(score)
 		return gone.remove(w, c, score, member)
 	}
-	for ; n > 0 && !gone.full(); n-- {
+	for ; n > 0 && !gone.full(w); n-- {
 		x, err := w.popped.end(c, at, n)
 		if err != nil {
 			return err
@@ -545,11 +545,11 @@ type removal struct {
 }
 
 // full reports whether members are removed one by one no more.
-func (x *removal) full() bool { return x.bytes >= touchedBytes }
+func (x *removal) full(w *Writer) bool { return x.bytes >= w.mayTouch() }
 
 // remove removes a member; it may be there still until close.
 func (x *removal) remove(w *Writer, c *collection, score float64, member []byte) error {
-	if !x.full() {
+	if !x.full(w) {
 		x.bytes += c.touch(member, nil) + c.touch(member, nil) + scoreBytes
 		return w.eraseMember(c, member, score)
 	}

@@ -285,7 +285,7 @@ func (m *machine) apply(w *redis.Writer, e *sm.Entry) error {
 		}
 		b.index = e.Index
 	}
-	w.Index, w.VersionBase, w.AllSlots = e.Index, h.version, h.old
+	w.Index, w.VersionBase, w.Rules = e.Index, h.version, h.rules
 	if h.base != e.Index-1 && !r.o.Faults.AnyBase {
 		h.reads = nil
 	}

@@ -10,7 +10,7 @@ import (
 
 // A Raft entry of a region is a header and the commands to run, in order:
 //
-//	format      u8   entryFormat, readsEntryFormat or oldEntryFormat
+//	format      u8   see entryFormats
 //	term tag    u64  term in which the proposer believed to lead
 //	time        u64  proposer's time, Unix ms
 //	version     u64  base for the versions of new collections
@@ -19,7 +19,7 @@ import (
 //	sequence    u64  /
 //	command*         argument count uvarint, then each argument as length uvarint and bytes
 //
-// An entry of readsEntryFormat goes on with what its commands look up, as the proposer has found it when the apply index was base:
+// An entry of a format with reads goes on with what its commands look up, as the proposer has found it when the apply index was base:
 //
 //	read set         see redis.ReadSet
 //	base        u64
@@ -28,9 +28,6 @@ import (
 // It holds if base is the index before the entry's own: then nothing has been applied between.
 //
 // Fixed-width integers are big-endian. An entry without commands is legal: it moves the term tag and the region time.
-//
-// Entries of oldEntryFormat are of programs that kept no RegionState.CollectedIn. They may be in the log of a folder that such a program has
-// made, and some of the replicas may have applied them then. So their effect has to be the same as it was.
 type entryHeader struct {
 	term        uint64
 	timeMS      uint64
@@ -38,19 +35,30 @@ type entryHeader struct {
 	store       topology.StoreID
 	incarnation uint64
 	sequence    uint64
-	old         bool // read as of oldEntryFormat; none is written
+	rules       redis.Rules
 
 	reads []byte // the read set, nil where there is none
 	base  uint64
 }
 
 const (
-	oldEntryFormat   = 1
-	entryFormat      = 2
-	readsEntryFormat = 3
+	entryFormat      = 4
+	readsEntryFormat = 5
 	entryHeaderBytes = 1 + 8 + 8 + 8 + 4 + 8 + 8
 	readSetTail      = 8 + 4
 )
+
+// entryFormats are the formats by their numbers, from 1 on. Only entryFormat and readsEntryFormat are written.
+var entryFormats = [...]struct {
+	rules redis.Rules
+	reads bool
+}{
+	1: {rules: redis.RulesOfSlots},
+	2: {rules: redis.RulesOfRecords},
+	3: {rules: redis.RulesOfRecords, reads: true},
+	4: {rules: redis.RulesNow},
+	5: {rules: redis.RulesNow, reads: true},
+}
 
 // put writes the header over the first entryHeaderBytes of an entry.
 func (h *entryHeader) put(b []byte) {
@@ -77,8 +85,9 @@ func parseEntry(entry []byte) (h entryHeader, commands []byte, err error) {
 	if len(entry) < entryHeaderBytes {
 		return h, nil, fmt.Errorf("decode entry: %d bytes, want at least %d", len(entry), entryHeaderBytes)
 	}
-	if entry[0] < oldEntryFormat || entry[0] > readsEntryFormat {
-		return h, nil, fmt.Errorf("decode entry: format %d, want %d to %d", entry[0], oldEntryFormat, readsEntryFormat)
+	format := entry[0]
+	if format == 0 || int(format) >= len(entryFormats) {
+		return h, nil, fmt.Errorf("decode entry: format %d, want 1 to %d", format, len(entryFormats)-1)
 	}
 	h = entryHeader{
 		term:        binary.BigEndian.Uint64(entry[1:]),
@@ -87,10 +96,10 @@ func parseEntry(entry []byte) (h entryHeader, commands []byte, err error) {
 		store:       topology.StoreID(binary.BigEndian.Uint32(entry[25:])),
 		incarnation: binary.BigEndian.Uint64(entry[29:]),
 		sequence:    binary.BigEndian.Uint64(entry[37:]),
-		old:         entry[0] == oldEntryFormat,
+		rules:       entryFormats[format].rules,
 	}
 	commands = entry[entryHeaderBytes:]
-	if entry[0] == readsEntryFormat {
+	if entryFormats[format].reads {
 		if len(commands) < readSetTail {
 			return h, nil, fmt.Errorf("decode entry: read set: %d bytes, want at least %d", len(commands), readSetTail)
 		}

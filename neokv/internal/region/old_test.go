@@ -53,7 +53,7 @@ func TestOldEntries(t *testing.T) {
 	log := entries(1, calls...)
 	for i := range log {
 		if i < old {
-			log[i].Cmd[0] = oldEntryFormat
+			log[i].Cmd[0] = 1
 		}
 	}
 	states := make([]keys.RegionState, len(log)+1) // the model's, behind each entry
