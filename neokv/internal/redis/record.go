@@ -297,6 +297,11 @@ func (w *Writer) setString(key []byte, old *record, expireMS uint64, value []byt
 	if w.isLong(len(value)) {
 		return w.setLong(key, old, expireMS, value)
 	}
+	return w.setShort(key, old, expireMS, value)
+}
+
+// setShort is setString of a value that is not long. It may be one that the batch has just returned.
+func (w *Writer) setShort(key []byte, old *record, expireMS uint64, value []byte) error {
 	w.notice(expireMS)
 	w.value = keys.AppendString(slices.Grow(w.value[:0], keys.StringLen(len(value))), expireMS, value)
 	return w.replace(key, old, w.value)
@@ -304,11 +309,11 @@ func (w *Writer) setString(key []byte, old *record, expireMS uint64, value []byt
 
 // restore is setString of a value that the batch has just returned.
 func (w *Writer) restore(key []byte, old *record, expireMS uint64, value []byte) error {
-	if w.isLong(len(value)) {
-		w.value = append(w.value[:0], value...)
-		value = w.value
+	if !w.isLong(len(value)) {
+		return w.setShort(key, old, expireMS, value)
 	}
-	return w.setString(key, old, expireMS, value)
+	w.value = append(w.value[:0], value...)
+	return w.setLong(key, old, expireMS, w.value)
 }
 
 // setExpire changes when the key expires, to absolute Unix ms or 0 for never, and leaves what it holds alone.

@@ -462,7 +462,7 @@ func (w *Writer) add(key []byte, n int64, out *Reply) error {
 	value += n
 	out.Int(value)
 	var room [maxIntBytes]byte
-	return w.setString(key, &old, expireMS, appendInt(room[:0], value))
+	return w.setShort(key, &old, expireMS, appendInt(room[:0], value))
 }
 
 func appendCommand(w *Writer, args [][]byte, out *Reply) error {
@@ -570,5 +570,5 @@ func incrbyfloat(w *Writer, args [][]byte, out *Reply) error {
 	}
 	text := sum.appendTo(nil)
 	out.Bulk(text)
-	return w.setString(args[1], &old, expireMS, text)
+	return w.setShort(args[1], &old, expireMS, text)
 }
