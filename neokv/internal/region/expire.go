@@ -272,6 +272,10 @@ func (c *Cleaner) propose(r *Replica, call redis.Call) bool {
 	p.Deadline = time.Now().Add(cleanerPatience)
 	r.Propose(p)
 	p.Wait()
+	if p.Lost {
+		*p = Pending{Run: new(redis.Run)}
+		return false
+	}
 	return p.Err == nil
 }
 

@@ -2,6 +2,7 @@ package region
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -18,7 +19,7 @@ import (
 const maxEntryBytes = 64 << 20
 
 // Pending is a run of writes on its way through Raft. The caller fills Run and Deadline, calls Propose, then Wait; until Wait
-// returns the run belongs to the region. A Pending may be reused afterwards.
+// returns the run belongs to the region. A Pending may be reused afterwards, unless it is Lost.
 type Pending struct {
 	Run      *redis.Run
 	Deadline time.Time
@@ -27,6 +28,9 @@ type Pending struct {
 	Err error
 	// Index is the apply index of the last entry that a part of the run travelled in, 0 if nothing of it was applied.
 	Index uint64
+	// Lost is valid after Wait: the deadline has passed while the run was being applied. Err is then an *UnknownOutcome for all of its calls,
+	// and neither the Pending nor its Run may be touched again: apply still writes replies into them.
+	Lost bool
 
 	next int           // first call that is in no batch yet
 	done chan struct{} // capacity 1; made once
@@ -41,6 +45,7 @@ type batch struct {
 	sequence uint64
 	tooLarge int  // bytes of its only command, which no entry has room for; 0: there is none in it
 	alone    bool // no other one was open when it was formed
+	claimed  bool // somebody finishes it, or has
 	// Whether there are commands in it that look something up, and such that do where their slot may hold a collection.
 	looks, looksUnblind bool
 	reads               redis.ReadSet
@@ -64,6 +69,7 @@ func newBatch() *batch {
 type part struct {
 	p        *Pending
 	from, to int
+	answered bool // at its deadline, before the batch was finished
 }
 
 // proposer turns runs into entries. A batch leaves as soon as one of max_inflight places is free; what arrives meanwhile shares
@@ -72,9 +78,12 @@ type part struct {
 // A place that an entry of several runs has given up stays empty for a moment (gather): whoever was just answered is about to send
 // again, and entries that all of them share cost less than two halves that take turns. A lone client never waits for that, nor do few.
 //
-// Invariants: a Pending is in queue, in exactly one batch of open, or finished. Who claims a batch, and that is one alone, finishes
-// it: apply, the transport that has dropped it, the replica's end, or the goroutine that sees its place through. A place is given
-// up, and a batch reused, only behind finished.
+// Invariants: a Pending is in queue, in exactly one batch of open, or answered. Who claims a batch, and that is one alone, finishes
+// it: apply, the transport that has dropped it, the replica's end, or the goroutine that sees its place through. A batch is open until it is
+// finished. A place is given up, and a batch reused, only behind finished.
+//
+// Raft's own deadlines pass in the goroutine that also waits for the disk, and apply has none. So a timer of the proposer's own answers every
+// run at its deadline (overdue), whatever hangs; the place in flight stays taken, so that no more is handed to what hangs.
 type proposer struct {
 	mu       sync.Mutex
 	queue    []*Pending
@@ -88,6 +97,11 @@ type proposer struct {
 	// before who waits in the one that has ended has received that, as many as there are places.
 	wanted   int
 	gathered chan struct{} // capacity max_inflight
+
+	// watch calls overdue at the instant watched, the earliest deadline of all runs or before it; zero: it is not set. It is not set anew when runs
+	// are finished, so that runs which are answered in time cost no timer.
+	watch   *time.Timer
+	watched time.Time
 }
 
 func (x *proposer) init(k settings.Raft) {
@@ -100,7 +114,7 @@ func (r *Replica) Propose(p *Pending) {
 	if p.done == nil {
 		p.done = make(chan struct{}, 1)
 	}
-	p.Err, p.Index, p.next = nil, 0, 0
+	p.Err, p.Index, p.Lost, p.next = nil, 0, false, 0
 	x := &r.proposer
 	x.mu.Lock()
 	if x.stopped {
@@ -114,6 +128,7 @@ func (r *Replica) Propose(p *Pending) {
 		return
 	}
 	x.queue = append(x.queue, p)
+	r.expect(p.Deadline)
 	if x.wanted > 0 && len(x.queue) >= x.wanted {
 		x.wanted = 0
 		x.gathered <- struct{}{}
@@ -131,11 +146,10 @@ func (r *Replica) Propose(p *Pending) {
 	x.inflight++
 	r.wg.Add(1)
 	x.mu.Unlock()
-	rs, err := r.send(b, r.servingTerm.Load(), time.Until(b.deadline))
-	go r.see(b, rs, err)
+	go r.see(b) // also to send it: that looks things up, and nobody knows how long the disk takes for them
 }
 
-// Wait returns when the outcome is known, soon after Deadline at the latest.
+// Wait returns when the outcome is known, or unknown for good, at Deadline at the latest.
 func (p *Pending) Wait() { <-p.done }
 
 // WaitUnless is Wait that gives up when a channel is closed, and then reports false: the run belongs to the region for good.
@@ -203,7 +217,7 @@ func (r *Replica) form() *batch {
 		if from == p.next && len(p.Run.Calls) > 0 {
 			break
 		}
-		b.parts = append(b.parts, part{p, from, p.next})
+		b.parts = append(b.parts, part{p: p, from: from, to: p.next})
 		if p.Deadline.After(b.deadline) {
 			b.deadline = p.Deadline
 		}
@@ -289,10 +303,11 @@ func (r *Replica) readAhead(b *batch) (base uint64, ok bool) {
 }
 
 // see sees one place in flight through: its batch, and then batch after batch as long as runs wait.
-func (r *Replica) see(b *batch, rs *dragonboat.RequestState, err error) {
+func (r *Replica) see(b *batch) {
 	defer r.wg.Done()
 	x := &r.proposer
 	for {
+		rs, err := r.send(b, r.servingTerm.Load(), time.Until(b.deadline))
 		sent := time.Now()
 		r.await(b, rs, err)
 		x.mu.Lock()
@@ -305,7 +320,6 @@ func (r *Replica) see(b *batch, rs *dragonboat.RequestState, err error) {
 			return
 		}
 		x.mu.Unlock()
-		rs, err = r.send(b, r.servingTerm.Load(), time.Until(b.deadline))
 	}
 }
 
@@ -367,7 +381,78 @@ func outcome(res dragonboat.RequestResult) error {
 	case res.Terminated():
 		return &UnknownOutcome{"store stopped"}
 	default:
-		return &UnknownOutcome{"no answer from a quorum in time"}
+		return errNoQuorum
+	}
+}
+
+// What is known of a run at its deadline: while its entry is in Raft, and while that is applied.
+var (
+	errNoQuorum = &UnknownOutcome{"no answer from a quorum in time"}
+	errApplying = &UnknownOutcome{"not applied in time"}
+)
+
+// expect sees to it that overdue is called at a deadline, or before it. mu is held.
+func (r *Replica) expect(deadline time.Time) {
+	x := &r.proposer
+	switch {
+	case !x.watched.IsZero() && !deadline.Before(x.watched):
+		return
+	case x.watch == nil:
+		x.watch = time.AfterFunc(time.Until(deadline), r.overdue)
+	default:
+		x.watch.Reset(time.Until(deadline))
+	}
+	x.watched = deadline
+}
+
+// overdue answers the runs whose deadline has passed. Of one that waits, the calls that are in no entry are not applied. One whose entry is under way
+// is taken out of its batch; but apply writes replies into the runs of a batch that it has claimed, so one of those is lost.
+func (r *Replica) overdue() {
+	x := &r.proposer
+	var late []*Pending
+	var next time.Time
+	x.mu.Lock()
+	now := time.Now()
+	over := func(p *Pending) bool {
+		if !p.Deadline.After(now) {
+			return true
+		}
+		if next.IsZero() || p.Deadline.Before(next) {
+			next = p.Deadline
+		}
+		return false
+	}
+	x.queue = slices.DeleteFunc(x.queue, func(p *Pending) bool {
+		if !over(p) {
+			return false
+		}
+		p.Err = ErrDeadline
+		late = append(late, p)
+		return true
+	})
+	for _, b := range x.open {
+		for i := range b.parts {
+			part := &b.parts[i]
+			if part.answered || !over(part.p) {
+				continue
+			}
+			late = append(late, part.p)
+			part.answered = true
+			if b.claimed {
+				part.p.Err, part.p.Lost = errApplying, true
+			} else {
+				part.p.Err = errNoQuorum
+				part.p = &Pending{Run: &redis.Run{Out: redis.Reply{More: func(int) int { return 0 }}}} // nobody's
+			}
+		}
+	}
+	x.watched = time.Time{}
+	if !next.IsZero() {
+		r.expect(next)
+	}
+	x.mu.Unlock()
+	for _, p := range late {
+		p.done <- struct{}{}
 	}
 }
 
@@ -396,7 +481,10 @@ func (r *Replica) claim(sequence uint64) *batch {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	b := x.open[sequence]
-	delete(x.open, sequence)
+	if b == nil || b.claimed {
+		return nil
+	}
+	b.claimed = true
 	return b
 }
 
@@ -404,20 +492,27 @@ func (r *Replica) claim(sequence uint64) *batch {
 // where this batch's place takes it next. The batch is not the caller's any more afterwards.
 func (r *Replica) finish(b *batch, err error) {
 	b.err = err
+	x := &r.proposer
+	x.mu.Lock()
+	delete(x.open, b.sequence) // its runs are not overdue any more
+	x.mu.Unlock()
 	for _, part := range b.parts {
 		p := part.p
+		if part.answered {
+			continue
+		}
 		p.Index = max(p.Index, b.index)
 		if err != nil || p.next == len(p.Run.Calls) {
 			p.finish(err)
 			continue
 		}
-		x := &r.proposer
 		x.mu.Lock()
 		serving, stopped := r.servingTerm.Load() != 0, x.stopped
 		if serving && !stopped {
 			x.queue = append(x.queue, nil)
 			copy(x.queue[1:], x.queue)
 			x.queue[0] = p
+			r.expect(p.Deadline)
 		}
 		x.mu.Unlock()
 		switch {

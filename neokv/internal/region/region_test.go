@@ -137,7 +137,7 @@ func queued(knobs settings.Raft) *Replica {
 }
 
 func pending(n int, size int) *Pending {
-	p := &Pending{Run: new(redis.Run), done: make(chan struct{}, 1)}
+	p := &Pending{Run: new(redis.Run), Deadline: time.Now().Add(time.Hour), done: make(chan struct{}, 1)}
 	for range n {
 		p.Run.Calls = append(p.Run.Calls, call("SET", "k", string(make([]byte, size))))
 	}

@@ -32,7 +32,7 @@ const oneTry = 400 * time.Millisecond
 //
 // Time: all commands of a pipeline have one deadline, from its arrival. A batch whose turn comes late, since one before it had to
 // wait, gives up at once on regions that made the pipeline wait already, or that have no leader; another region's leader has
-// one try, as it would have had when the pipeline arrived.
+// a try, as it would have had when the pipeline arrived, but all of these tries together no more time than one.
 //
 // All its memory is reused.
 type batch struct {
@@ -354,13 +354,14 @@ func (b *batch) partFor(t *route.Table, d route.Decision) *part {
 // handOver runs the parts; each part's Err says how that went. Fresh parts have waited for nothing yet. It reports false when the server
 // closes meanwhile: the parts are lost.
 func (b *batch) handOver(parts []*part, writes, fresh bool, deadline time.Time) bool {
-	try := time.Now().Add(oneTry)
+	now := time.Now()
+	try, last := now.Add(oneTry), deadline.Add(oneTry)
 	for _, p := range parts {
 		p.pending.Deadline = deadline
 		switch {
 		case deadline.Before(try):
 			if fresh && len(b.overdue) > 0 && !b.overdue[p.id] {
-				p.pending.Deadline = try
+				p.pending.Deadline = last
 			}
 		case !writes:
 			p.pending.Deadline = try
@@ -389,11 +390,15 @@ func (b *batch) handOver(parts []*part, writes, fresh bool, deadline time.Time) 
 		return true
 	}
 	for _, p := range parts {
-		p.pending.Run = &p.run
-		p.replica.Propose(&p.pending)
+		if p.pending.Run = &p.run; p.pending.Deadline.After(now) {
+			p.replica.Propose(&p.pending)
+		}
 	}
 	for _, p := range parts {
-		if !p.pending.WaitUnless(b.c.s.closing) {
+		switch {
+		case !p.pending.Deadline.After(now):
+			p.pending.Err, p.pending.Lost = region.ErrDeadline, false
+		case !p.pending.WaitUnless(b.c.s.closing):
 			return false
 		}
 	}
@@ -402,7 +407,13 @@ func (b *batch) handOver(parts []*part, writes, fresh bool, deadline time.Time) 
 
 // collect gives the tasks of the parts from first on their replies, and returns how many tasks of the batch are still open.
 func (b *batch) collect(t *route.Table, first int, writes bool) (open int) {
-	for _, p := range b.parts[first:b.used] {
+	for n, p := range b.parts[first:b.used] {
+		if writes && p.pending.Lost {
+			b.failAll(p.tasks, "ERR "+p.pending.Err.Error())
+			b.late(p.id)
+			b.parts[first+n] = &part{} // that one is the region's
+			continue
+		}
 		if p.pending.Err != nil && !writes {
 			p.run.Ends = p.run.Ends[:0]
 		}

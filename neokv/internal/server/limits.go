@@ -118,7 +118,8 @@ func (m *Memory) evict(asks *conn, n int64) {
 	}
 }
 
-// hold counts n bytes more, or fewer, for the connection; false when that has closed it.
+// hold counts n bytes more, or fewer, for the connection; false when that has closed it. A run that the connection has given up may come
+// here after its end.
 func (c *conn) hold(n int64) bool {
 	if c.killed.Load() {
 		return false
@@ -131,6 +132,10 @@ func (c *conn) hold(n int64) bool {
 	}
 	c.held.Add(n)
 	m.used.Add(n)
+	if c.killed.Load() { // and perhaps released before n was counted
+		c.release()
+		return false
+	}
 	return true
 }
 

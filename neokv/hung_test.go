@@ -1,0 +1,172 @@
+package neokv
+
+import (
+	"fmt"
+	"net"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"neokv.dev/neokv/internal/store"
+	"neokv.dev/neokv/internal/topology"
+)
+
+// hang makes what passes it wait, while it is shut.
+type hang struct {
+	open atomic.Pointer[chan struct{}]
+	held atomic.Int64 // that have waited, or do
+}
+
+func (h *hang) pass() {
+	if gate := h.open.Load(); gate != nil {
+		h.held.Add(1)
+		<-*gate
+	}
+}
+
+func (h *hang) shut() {
+	gate := make(chan struct{})
+	h.open.Store(&gate)
+}
+
+func (h *hang) release() {
+	if gate := h.open.Swap(nil); gate != nil {
+		close(*gate)
+	}
+}
+
+// hungLater is how much later than redis.leaderless_wait behind its arrival a pipeline is answered, at most.
+const hungLater = 500 * time.Millisecond
+
+// TestHung lets something below the commands of one store hang: the disk's syncs, the calls that propose to Raft, or apply. Every command
+// has its reply within one deadline all the same, alone or behind others in a pipeline; a write whose entry may be in the log has an
+// unknown outcome. When it hangs no more, the connections that are left read and write as before, and nothing is held for clients.
+func TestHung(t *testing.T) {
+	for _, x := range []struct {
+		name string
+		set  string // the reply to a SET
+		seam func(f *store.Faults, stuck *atomic.Uint32, h *hang)
+	}{
+		{"sync", "write outcome unknown: ...", nil},
+		{"propose", "write outcome unknown: ...", func(f *store.Faults, _ *atomic.Uint32, h *hang) {
+			f.Region.BeforeWrite = func(topology.RegionID, uint64) { h.pass() }
+		}},
+		{"apply", "write outcome unknown: ...", func(f *store.Faults, stuck *atomic.Uint32, h *hang) {
+			f.Region.Observe = func(at topology.StoreID, _ topology.RegionID, _, _ uint64, _ bool) {
+				if uint32(at) == stuck.Load() {
+					h.pass()
+				}
+			}
+		}},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			var h hang
+			var stuck atomic.Uint32
+			var faults store.Faults
+			if x.seam != nil {
+				x.seam(&faults, &stuck, &h)
+			}
+			inBubble(t, faults, func(t *testing.T, s *sim, c *caller) {
+				defer h.release()
+				home := s.c.nodes[0]
+				for r := range simRegions {
+					s.move(topology.RegionID(r+1), home)
+				}
+				stuck.Store(uint32(home.id))
+				time.Sleep(time.Second)
+				if x.seam == nil {
+					home.fs.BeforeSync(func(int64) { h.pass() })
+				}
+				testHung(t, s, &h, home, x.set)
+			})
+		})
+	}
+}
+
+func testHung(t *testing.T, s *sim, h *hang, home *node, unknown string) {
+	key := func(i int) string { return fmt.Sprintf("k%d{%s}", i, regionTags[i%simRegions]) }
+	var many, large [][]string
+	for i := range 512 {
+		many = append(many, []string{"SET", key(i), "v"}, []string{"GET", key(i)})
+		large = append(large, []string{"SET", key(i), strings.Repeat("v", 400)})
+	}
+	var pairs []string
+	for i := range 3 * simRegions {
+		pairs = append(pairs, key(i), "v")
+	}
+	if got := s.ask(t, home, "SET", key(0), "v"); got != "OK" {
+		t.Fatalf("before: %s", got)
+	}
+	most := s.c.Settings().Redis.LeaderlessWait + hungLater
+	var wg sync.WaitGroup
+	var conns []net.Conn
+	users := []struct {
+		addr     string
+		commands [][]string
+	}{
+		{home.addr, [][]string{{"SET", key(0), "v"}}},
+		{home.addr, [][]string{{"SET", key(0), "v"}, {"GET", key(0)}, {"INCR", key(1)}, {"GET", key(1)}, {"PING"}}},
+		{home.addr, many},
+		{home.addr, large},
+		{home.addr, [][]string{{"GET", key(0)}, {"GET", key(1)}}},
+		{home.addr, [][]string{{"FLUSHALL"}, {"DBSIZE"}, {"SCAN", "0"}, {"RANDOMKEY"}, {"KEYS", "*"}, {"INFO"}}},
+		{s.c.ProxyAddr(), [][]string{append([]string{"MSET"}, pairs...), {"MGET", key(0), key(1), key(2)}, {"DEL", key(0), key(1), key(2)}}},
+		{s.c.ProxyAddr(), [][]string{{"FLUSHALL"}, {"DBSIZE"}, {"SCAN", "0"}}},
+	}
+	for _, x := range users {
+		nc, err := s.c.Dial(t.Context(), x.addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer nc.Close()
+		conns = append(conns, nc)
+		for n := 0; n < 3 && len(x.commands) > 100; n++ { // the server then reads all of it at once
+			pipeline(t, nc, x.commands...)
+		}
+	}
+	h.shut()
+	for i, x := range users {
+		wg.Go(func() {
+			begin := time.Now()
+			conns[i].SetDeadline(begin.Add(time.Minute))
+			replies := pipeline(t, conns[i], x.commands...)
+			if took := time.Since(begin); took > most {
+				t.Errorf("%.60q...: %d replies after %v, want within %v: %.200q", fmt.Sprint(x.commands), len(replies), took, most, replies)
+			}
+			if i == 0 && !like(replies[0], unknown) {
+				t.Errorf("SET: %q, want %q", replies[0], unknown)
+			}
+		})
+		time.Sleep(10 * time.Millisecond) // the first SET has an entry to itself
+	}
+	wg.Wait()
+	if h.held.Load() == 0 {
+		t.Error("nothing has hung")
+	}
+	h.release()
+	time.Sleep(10 * time.Second)
+	for i, nc := range conns {
+		nc.SetDeadline(time.Now().Add(time.Minute))
+		value := fmt.Sprint("after-", i)
+		for end := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+			got := pipeline(t, nc, []string{"SET", key(i), value}, []string{"GET", key(i)})
+			if got[0] == "OK" && got[1] == value || strings.HasPrefix(got[0], "MOVED") {
+				break
+			}
+			if time.Now().After(end) {
+				t.Fatalf("connection %d, after: %q", i, got)
+			}
+		}
+		nc.Close()
+	}
+	for end := time.Now().Add(10 * time.Second); s.c.clients.Used() > 0; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%d bytes are held for clients that have gone", s.c.clients.Used())
+		}
+	}
+	if err := s.checksumsDiffer(); err != nil {
+		t.Error(err)
+	}
+}
