@@ -198,7 +198,7 @@ func (r *Replica) form() *batch {
 		for p.next < len(p.Run.Calls) {
 			c := &p.Run.Calls[p.next]
 			full := b.commands >= r.o.Knobs.BatchMaxOps || len(b.buf)+callBytes(c) > limit
-			if full && b.commands > 0 {
+			if full && (b.commands > 0 || len(b.parts) > 0) { // also behind an empty run, whose readers have nothing to do with it
 				break
 			}
 			if n := entryHeaderBytes + callBytes(c); n > maxEntryBytes {

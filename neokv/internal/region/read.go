@@ -346,7 +346,7 @@ func (r *Replica) advanceTo(instant uint64, deadline time.Time) error {
 			select {
 			case <-a.done:
 				t.Stop()
-				if a.err != nil {
+				if a.err != nil && a.err != ErrDeadline { // else that of another reader, whose deadline it was
 					return a.err
 				}
 			case <-t.C:

@@ -221,6 +221,64 @@ func TestTooLarge(t *testing.T) {
 	}
 }
 
+// TestTooLargeIsAlone puts the empty run of readers that wait for the region time ahead of a command that no entry has room for: it is not refused
+// with that.
+func TestTooLargeIsAlone(t *testing.T) {
+	for _, runs := range []int{1, 3} {
+		r := queued(settings.Raft{BatchMaxOps: 10, BatchMaxBytes: 1 << 20})
+		r.servingTerm.Store(1)
+		large := pending(1, 1)
+		part := make([]byte, maxEntryBytes/4)
+		large.Run.Calls[0].Args = [][]byte{[]byte("mset"), part, part, part, part}
+		for range runs {
+			r.proposer.queue = append(r.proposer.queue, pending(0, 0))
+		}
+		r.proposer.queue = append(r.proposer.queue, large, pending(0, 0))
+		for i, want := range []struct{ tooLarge bool }{{false}, {true}, {false}} {
+			b := r.form()
+			if b == nil || (b.tooLarge > 0) != want.tooLarge {
+				t.Fatalf("batch %d behind %d empty runs: %+v; want one too large: %v", i, runs, b, want.tooLarge)
+			}
+			for _, part := range b.parts {
+				if (part.p == large) != want.tooLarge {
+					t.Errorf("batch %d has %d runs; want the large one alone", i, len(b.parts))
+				}
+			}
+			r.finish(b, nil)
+			<-b.finished
+			r.recycle(b)
+		}
+	}
+}
+
+// TestAdvanceOutlivesItsReader has two readers wait for the region time, of which the one that proposes the entry has less time: the other goes on
+// without it.
+func TestAdvanceOutlivesItsReader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := queued(settings.Raft{}) // no place in flight: what is proposed waits
+		r.counters = new(Counters)
+		r.servingTerm.Store(1)
+		instant := uint64(time.Now().UnixMilli())
+		begin := time.Now()
+		var wg sync.WaitGroup
+		for _, x := range []struct {
+			wait, took time.Duration
+			want       error
+		}{{100 * time.Millisecond, 100 * time.Millisecond, ErrDeadline}, {time.Second, 500 * time.Millisecond, nil}} {
+			wg.Go(func() {
+				if err := r.advanceTo(instant, begin.Add(x.wait)); err != x.want || time.Since(begin) != x.took {
+					t.Errorf("a reader that waits %v: %v after %v; want %v after %v", x.wait, err, time.Since(begin), x.want, x.took)
+				}
+			})
+			synctest.Wait()
+		}
+		time.Sleep(500 * time.Millisecond)
+		r.regionTime.Store(instant)
+		r.rejectQueue(nil)
+		wg.Wait()
+	})
+}
+
 func TestFinishOfACutRunWithoutLeader(t *testing.T) {
 	r := queued(settings.Raft{BatchMaxOps: 10, BatchMaxBytes: 1 << 20})
 	p := pending(25, 1)
