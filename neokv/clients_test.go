@@ -14,6 +14,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"neokv.dev/neokv/internal/topology"
 	"neokv.dev/neokv/settings"
 )
 
@@ -313,5 +314,58 @@ func TestLargeRepliesNobodyReads(t *testing.T) {
 	want := strings.Repeat(big+"+OK\r\n"+big+small+big, 10) + "+OK\r\n"
 	if got, err := io.ReadAll(nc); string(got) != want || err != nil {
 		t.Errorf("a pipeline of large reads: %d bytes and %v, want %d", len(got), err, len(want))
+	}
+}
+
+// TestPipelinesNobodyReads has clients ask for pipelines of large values and read nothing: each makes the server hold little more than the
+// replies of one batch, no leader changes, and another client is served.
+func TestPipelinesNobodyReads(t *testing.T) {
+	const clients, most = 100, 512 << 10
+	c := start(t, Config{InMemory: true, NoSockets: true})
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	good := redis.NewClient(&redis.Options{Addr: c.ProxyAddr(), Dialer: func(ctx context.Context, _, addr string) (net.Conn, error) { return c.Dial(ctx, addr) }})
+	defer good.Close()
+	var pipeline strings.Builder
+	for i := range 50 {
+		if err := good.Set(ctx, fmt.Sprint("big", i), strings.Repeat("v", 100_000), 0).Err(); err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintf(&pipeline, "GET big%d\r\n", i)
+	}
+	changes := func() (n uint64) {
+		for _, node := range c.nodes {
+			for r := range c.settings.Cluster.Regions {
+				if replica := node.store.Load().Replica(topology.RegionID(r + 1)); replica != nil {
+					n += replica.Counters().LeaderChanges.Load()
+				}
+			}
+		}
+		return n
+	}
+	before, held, highest := changes(), c.clients.Used(), int64(0)
+	for i := range clients {
+		nc, err := c.Dial(ctx, c.ProxyAddr())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer nc.Close()
+		io.WriteString(nc, pipeline.String())
+		if err := good.Set(ctx, "small", i, 0).Err(); err != nil {
+			t.Fatal(err)
+		}
+		highest = max(highest, c.clients.Used()-held)
+	}
+	for range 100 { // what the last of them ask for is served, too
+		if err := good.Get(ctx, "big0").Err(); err != nil {
+			t.Fatal(err)
+		}
+		highest = max(highest, c.clients.Used()-held)
+	}
+	if highest > clients*most {
+		t.Errorf("%d clients hold %d bytes, want at most %d each", clients, highest, most)
+	}
+	if after := changes(); after != before {
+		t.Errorf("%d changes of leader", after-before)
 	}
 }

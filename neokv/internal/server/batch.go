@@ -13,10 +13,10 @@ import (
 )
 
 const (
-	maxWrites   = 4096    // in one batch
-	firstReads  = 16      // in one batch, until it is known how large the replies are
-	maxReads    = 4096    // in one batch
-	wantReplies = 1 << 20 // bytes of replies that a batch of reads should not exceed by much
+	maxWrites   = 4096      // in one batch
+	firstReads  = 16        // in one batch, until it is known how large the replies are
+	maxReads    = 4096      // in one batch
+	wantReplies = 128 << 10 // bytes of replies that a batch of reads should not exceed by much: a client that does not read holds them
 )
 
 // oneTry is how long a replica that is known to lead is given at least for commands that wait for no other reason, and at most
@@ -122,6 +122,11 @@ func (b *batch) runTogether(cmds []command, k kind) (ran int) {
 		b.c.out.Full = true
 		return len(cmds)
 	}
+	size := 0
+	for i := range b.tasks {
+		size += len(b.tasks[i].reply)
+	}
+	b.c.out.Buf = slices.Grow(b.c.out.Buf, size) // else large replies are copied several times while it grows
 	from := 0
 	for ; ran < len(b.ends) && !b.tasks[from].later; ran++ {
 		b.answer(&cmds[ran], b.tasks[from:b.ends[ran]], nil, &b.c.out)
@@ -133,8 +138,9 @@ func (b *batch) runTogether(cmds []command, k kind) (ran int) {
 	} else {
 		b.note()
 	}
-	for _, p := range b.parts[:b.used] {
-		if cap(p.run.Out.Buf) > keepBytes { // the replies have been copied
+	kept := 0
+	for _, p := range b.parts[:b.used] { // the replies have been copied
+		if kept += cap(p.run.Out.Buf); kept > wantReplies {
 			p.run.Out.Buf = nil
 		}
 	}

@@ -165,7 +165,7 @@ func (c *conn) flush() bool {
 		c.overflow()
 		return false
 	}
-	if len(left) > keepBytes && !c.account() {
+	if len(left) >= flushBytes && !c.account() { // for as long as the client does not read
 		return false
 	}
 	var soft time.Time // until when the client may exceed the soft limit
