@@ -86,7 +86,7 @@ func (f *benchFlags) run(c *cobra.Command, p process) (err error) {
 	o.Password = cmp.Or(r.Load.Password, r.Redis.RequirePass)
 	if o.Targets == nil {
 		config.Seed = o.Seed
-		limitHeap(os.Getenv, config)
+		defer limitHeap(os.Getenv, config)()
 		cluster, err := neokv.Start(c.Context(), config)
 		if err != nil {
 			return err

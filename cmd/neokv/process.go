@@ -4,6 +4,7 @@ import (
 	"io"
 	"runtime"
 	"runtime/debug"
+	"runtime/metrics"
 	"sync"
 	"time"
 
@@ -90,11 +91,44 @@ func followSyncs(getenv func(string) string, syncs func() (made int64, waiting b
 	}
 }
 
-// limitHeap keeps gcPercent from multiplying what caches and clients hold when they hold all that they may: from twice that and
-// 1 GiB on, collections come as often as it takes. Data in memory is on the heap too, and has no bound.
-func limitHeap(getenv func(string) string, c neokv.Config) {
-	if getenv("GOMEMLIMIT") == "" && !c.InMemory {
-		held := c.Settings.Engine.BlockCache + c.Settings.Engine.RowCache + c.Settings.Engine.MemtableSize + c.Settings.Redis.ClientMemory
-		debug.SetMemoryLimit(1<<30 + 2*int64(held))
+// heapTick is how often limitHeap looks at the heap.
+const heapTick = 100 * time.Millisecond
+
+// limitHeap keeps gcPercent from multiplying data in memory and what clients and caches hold, until stop is called: from the live heap of the
+// last collection on, the heap grows by no more than caches and clients may hold before there is another. So the process has what is
+// live, and at most as much again as the limits allow, however much data there is.
+func limitHeap(getenv func(string) string, c neokv.Config) (stop func()) {
+	if getenv("GOMEMLIMIT") != "" {
+		return func() {}
+	}
+	room := int64(c.Settings.Engine.BlockCache + c.Settings.Engine.RowCache + c.Settings.Engine.MemtableSize + c.Settings.Redis.ClientMemory)
+	live := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
+	before, last := debug.SetMemoryLimit(-1), int64(0)
+	follow := func() {
+		metrics.Read(live)
+		if limit := int64(live[0].Value.Uint64()) + room; limit != last { // it stops the world
+			debug.SetMemoryLimit(limit)
+			last = limit
+		}
+	}
+	follow()
+	done := make(chan struct{})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		tick := time.NewTicker(heapTick)
+		defer tick.Stop()
+		for {
+			select {
+			case <-done:
+				debug.SetMemoryLimit(before)
+				return
+			case <-tick.C:
+				follow()
+			}
+		}
+	})
+	return func() {
+		close(done)
+		wg.Wait()
 	}
 }

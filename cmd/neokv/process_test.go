@@ -2,10 +2,14 @@ package main
 
 import (
 	"runtime"
+	"runtime/debug"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"neokv.dev/neokv"
+	"neokv.dev/neokv/settings"
 )
 
 func TestSyncsSeen(t *testing.T) {
@@ -73,4 +77,33 @@ func TestFollowSyncs(t *testing.T) {
 		want("as the environment has it", 3)
 		stop()
 	})
+}
+
+// TestLimitHeap holds memory: the limit follows what is live, and leaves room for what the settings allow.
+func TestLimitHeap(t *testing.T) {
+	k := settings.Default()
+	room := int64(k.Engine.BlockCache + k.Engine.RowCache + k.Engine.MemtableSize + k.Redis.ClientMemory)
+	before := debug.SetMemoryLimit(-1)
+	stop := limitHeap(func(string) string { return "" }, neokv.Config{InMemory: true, Settings: &k})
+	const size = 64 << 20
+	held := make([]byte, size)
+	for end := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) {
+		runtime.GC()
+		limit := debug.SetMemoryLimit(-1)
+		if limit > room+size && limit < room+2*size {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatalf("with %d bytes held the limit is %d, want a little more than that and %d", len(held), limit, room)
+		}
+	}
+	runtime.KeepAlive(held)
+	stop()
+	if got := debug.SetMemoryLimit(-1); got != before {
+		t.Errorf("behind it the limit is %d, want %d", got, before)
+	}
+	limitHeap(func(string) string { return "1GiB" }, neokv.Config{Settings: &k})()
+	if got := debug.SetMemoryLimit(-1); got != before {
+		t.Errorf("with GOMEMLIMIT in the environment: %d, want %d", got, before)
+	}
 }

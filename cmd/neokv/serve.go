@@ -42,7 +42,7 @@ func serve(c *cobra.Command, p process, f *clusterFlags) (err error) {
 	if err != nil {
 		return err
 	}
-	limitHeap(os.Getenv, config)
+	defer limitHeap(os.Getenv, config)()
 	cluster, err := neokv.Start(ctx, config)
 	if err != nil {
 		if ctx.Err() != nil {
