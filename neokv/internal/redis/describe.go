@@ -1,6 +1,9 @@
 package redis
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // This file is COMMAND: what a table says about its rows, in redis-server 7.0's form.
 
@@ -62,31 +65,80 @@ func (t *Table) WriteDocs(out *Reply, names [][]byte) {
 
 // WriteGetKeys appends what COMMAND GETKEYS says about the call args, which begin with the command's name; there is at least one.
 func (t *Table) WriteGetKeys(out *Reply, args [][]byte) {
-	c := t.Lookup(args[0])
+	if _, positions := t.keysOf(out, args); positions != nil {
+		out.Array(len(positions))
+		for _, p := range positions {
+			out.Bulk(args[p])
+		}
+	}
+}
+
+// WriteGetKeysAndFlags appends what COMMAND GETKEYSANDFLAGS says about such a call.
+func (t *Table) WriteGetKeysAndFlags(out *Reply, args [][]byte) {
+	c, positions := t.keysOf(out, args)
+	if positions == nil {
+		return
+	}
+	out.Array(len(positions))
+	for i, p := range positions {
+		flags := c.keyFlags(args, i)
+		out.Array(2)
+		out.Bulk(args[p])
+		out.Set(len(flags))
+		for _, f := range flags {
+			out.Status(f)
+		}
+	}
+}
+
+// keysOf finds the command that args call and the positions of its keys. Where there are none it appends why, and returns nil.
+func (t *Table) keysOf(out *Reply, args [][]byte) (c *Command, positions []int) {
+	c = t.Lookup(args[0])
 	if c != nil && len(c.Sub) > 0 && len(args) > 1 {
 		c = c.Subcommand(args[1])
 	}
 	switch {
 	case c == nil:
 		out.Error(errGetKeysCommand)
-		return
+		return nil, nil
 	case len(c.Keys) == 0:
 		out.Error(errGetKeysNone)
-		return
+		return nil, nil
 	case !c.CheckArity(len(args)):
 		out.Error(errGetKeysCount)
-		return
+		return nil, nil
 	}
-	var room [16]int
-	positions := c.AppendKeys(room[:0], args)
+	positions = c.AppendKeys([]int{}, args)
 	if len(positions) == 0 && c.Flags&FlagNoMandatoryKeys == 0 {
 		out.Error(errGetKeysArgs)
-		return
+		return nil, nil
 	}
-	out.Array(len(positions))
-	for _, p := range positions {
-		out.Bulk(args[p])
+	return c, positions
+}
+
+// keyFlags are the flags of a call's key, counted from 0 in the order of AppendKeys: those of its specification.
+func (c *Command) keyFlags(args [][]byte, key int) []string {
+	spec := &c.Keys[0]
+	switch {
+	case c.FindKeys == nil:
+		var room [16]int
+		for i := range c.Keys {
+			spec = &c.Keys[i]
+			found, _ := spec.appendKeys(room[:0], args)
+			if key -= len(found); key < 0 {
+				break
+			}
+		}
+	case key > 0: // what a command finds itself is what the last one cannot tell
+		spec = &c.Keys[len(c.Keys)-1]
 	}
+	if n := len(spec.Flags) - 1; spec.Flags[n] == "variable_flags" { // SET: they hold with GET
+		if !slices.ContainsFunc(args[3:], func(arg []byte) bool { return IsOption(arg, "get") }) {
+			return []string{"OW", "update"}
+		}
+		return spec.Flags[:n]
+	}
+	return spec.Flags
 }
 
 // WriteInfo appends the row's COMMAND INFO entry.

@@ -119,28 +119,36 @@ func (c *Command) AppendKeys(dst []int, args [][]byte) []int {
 	}
 	before := len(dst)
 	for i := range c.Keys {
-		k := &c.Keys[i]
-		first, last := k.First, k.First+k.Last
-		switch {
-		case k.Unknown:
-			continue
-		case k.Counted:
-			if first >= len(args) {
-				return dst[:before]
-			}
-			n := atoi(args[first])
-			if first++; n < 1 || n > len(args)-first {
-				return dst[:before] // the command is an error
-			}
-			last = first + n - 1
-		case k.Last < 0:
-			last = len(args) + k.Last
-		}
-		for p := first; p <= last && p < len(args); p += k.Step {
-			dst = append(dst, p)
+		ok := true
+		if dst, ok = c.Keys[i].appendKeys(dst, args); !ok {
+			return dst[:before] // the command is an error
 		}
 	}
 	return dst
+}
+
+// appendKeys appends the positions of the keys that one specification is about; not ok where their count is wrong.
+func (k *KeySpec) appendKeys(dst []int, args [][]byte) (all []int, ok bool) {
+	first, last := k.First, k.First+k.Last
+	switch {
+	case k.Unknown:
+		return dst, true
+	case k.Counted:
+		if first >= len(args) {
+			return dst, false
+		}
+		n := atoi(args[first])
+		if first++; n < 1 || n > len(args)-first {
+			return dst, false
+		}
+		last = first + n - 1
+	case k.Last < 0:
+		last = len(args) + k.Last
+	}
+	for p := first; p <= last && p < len(args); p += k.Step {
+		dst = append(dst, p)
+	}
+	return dst, true
 }
 
 // atoi reads how many keys there are as Redis does to find them, with C's atoi(3): what stands behind the digits does not count, nor what does not
