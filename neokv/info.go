@@ -2,13 +2,10 @@ package neokv
 
 import (
 	"fmt"
-	"os"
 	"runtime"
 	"runtime/metrics"
-	"strconv"
 	"strings"
 	"sync/atomic"
-	"syscall"
 
 	"neokv.dev/neokv/internal/region"
 	"neokv.dev/neokv/internal/server"
@@ -231,7 +228,7 @@ var processLines = []struct {
 	{"process_alloc_bytes", InfoProcessCounter, "their bytes", func() int64 { return runtimeMetric("/gc/heap/allocs:bytes") }},
 	{"process_procs", InfoProcessGauge, "threads that may run Go code at the same time, GOMAXPROCS", func() int64 { return int64(runtime.GOMAXPROCS(0)) }},
 	{"process_goroutines", InfoProcessGauge, "goroutines", func() int64 { return int64(runtime.NumGoroutine()) }},
-	{"process_rss_bytes", InfoProcessGauge, "memory in use as the system sees it; on macOS the most so far", residentBytes},
+	{"process_rss_bytes", InfoProcessGauge, "memory in use as the system sees it; on macOS the most so far", server.ResidentBytes},
 }
 
 func runtimeMetric(name string) int64 {
@@ -241,25 +238,8 @@ func runtimeMetric(name string) int64 {
 }
 
 func cpuMicros() int64 {
-	var u syscall.Rusage
-	if syscall.Getrusage(syscall.RUSAGE_SELF, &u) != nil {
-		return 0
-	}
-	return (int64(u.Utime.Sec)+int64(u.Stime.Sec))*1e6 + int64(u.Utime.Usec) + int64(u.Stime.Usec)
-}
-
-func residentBytes() int64 {
-	if text, err := os.ReadFile("/proc/self/statm"); err == nil {
-		if fields := strings.Fields(string(text)); len(fields) > 1 {
-			pages, _ := strconv.ParseInt(fields[1], 10, 64)
-			return pages * int64(os.Getpagesize())
-		}
-	}
-	var u syscall.Rusage
-	if syscall.Getrusage(syscall.RUSAGE_SELF, &u) != nil {
-		return 0
-	}
-	return int64(u.Maxrss)
+	user, sys := server.CPUTime()
+	return (user + sys).Microseconds()
 }
 
 // info is the section at a store's port.

@@ -12,7 +12,7 @@ import (
 	"neokv.dev/neokv/internal/topology"
 )
 
-// This file is WAIT, NEOKV, DEBUG and SHUTDOWN.
+// This file is WAIT, ROLE, LASTSAVE, NEOKV, DEBUG and SHUTDOWN.
 
 const (
 	errDebug = "ERR DEBUG command not allowed. If the enable-debug-command option is set to \"local\", you can run it from a local connection, " +
@@ -78,6 +78,7 @@ func runWait(c *conn, args [][]byte) {
 		}
 	}
 	c.out.Int(have)
+	c.since = time.Now() // what has been waited for counts for nobody
 }
 
 // replicated asks about the regions, all at once, of which less than enough replicas are known, and returns the least of all.
@@ -218,3 +219,14 @@ func runShutdown(c *conn, args [][]byte) {
 		c.out.Error(errShutdown)
 	}
 }
+
+// runRole is ROLE of a master without replicas of its own: those of regions are Raft's.
+func runRole(c *conn, args [][]byte) {
+	c.out.Array(3)
+	c.out.BulkString("master")
+	c.out.Int(0)
+	c.out.Array(0)
+}
+
+// runLastSave answers as a Redis that has not saved since its start: no snapshot of all data is ever written.
+func runLastSave(c *conn, args [][]byte) { c.out.Int(c.s.started.Unix()) }

@@ -129,7 +129,9 @@ func (b *batch) runTogether(cmds []command, k kind) (ran int) {
 	b.c.out.Buf = slices.Grow(b.c.out.Buf, size) // else large replies are copied several times while it grows
 	from := 0
 	for ; ran < len(b.ends) && !b.tasks[from].later; ran++ {
-		b.answer(&cmds[ran], b.tasks[from:b.ends[ran]], nil, &b.c.out)
+		tasks, start := b.tasks[from:b.ends[ran]], len(b.c.out.Buf)
+		b.answer(&cmds[ran], tasks, nil, &b.c.out)
+		b.c.answered(&cmds[ran], start, len(tasks) > 1 || !tasks[0].err)
 		from = b.ends[ran]
 	}
 	if k == read {
@@ -493,7 +495,6 @@ func (b *batch) refuse(x *task, d route.Decision) {
 
 func (b *batch) failed(x *task, start int) {
 	x.reply, x.done, x.err = b.errs.Buf[start:len(b.errs.Buf):len(b.errs.Buf)], true, true
-	b.c.s.stats.errors.Add(1)
 }
 
 // wait returns when it is time to look at the slot table again, or false when there is no time left.

@@ -103,14 +103,17 @@ func runClientList(c *conn, args [][]byte) {
 // describe appends the connection's line of CLIENT LIST. Figures that have no counterpart here are 0.
 func (c *conn) describe(b []byte, now time.Time) []byte {
 	i := c.info.Load()
-	flags, name := "N", "NULL"
-	switch noEvict := c.noEvict.Load(); {
-	case i.readOnly && noEvict:
-		flags = "re"
-	case i.readOnly:
-		flags = "r"
-	case noEvict:
-		flags = "e"
+	flags, name := "", "NULL"
+	for _, f := range [...]struct {
+		set  bool
+		flag string
+	}{{c.watches.Load(), "O"}, {i.readOnly, "r"}, {c.noEvict.Load(), "e"}} {
+		if f.set {
+			flags += f.flag
+		}
+	}
+	if flags == "" {
+		flags = "N"
 	}
 	if last := c.last.Load(); last != nil {
 		name = last.FullName()
@@ -372,3 +375,17 @@ func runClientUnblock(c *conn, args [][]byte) {
 func (c *conn) unknownUse(args [][]byte) {
 	c.out.Error("ERR unknown subcommand or wrong number of arguments for '" + oneLine(args[1]) + "'. Try " + strings.ToUpper(string(args[0])) + " HELP.")
 }
+
+// runClientTrackingInfo tells that nothing is tracked: there is no CLIENT TRACKING.
+func runClientTrackingInfo(c *conn, args [][]byte) {
+	c.out.Map(3)
+	c.out.BulkString("flags")
+	c.out.Set(1)
+	c.out.BulkString("off")
+	c.out.BulkString("redirect")
+	c.out.Int(-1)
+	c.out.BulkString("prefixes")
+	c.out.Array(0)
+}
+
+func runClientGetRedir(c *conn, args [][]byte) { c.out.Int(-1) }

@@ -2,14 +2,10 @@ package server
 
 import (
 	"bytes"
-	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"math"
 	"net"
-	"os"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -20,9 +16,9 @@ import (
 	"neokv.dev/neokv/settings"
 )
 
-// This file is CONFIG and INFO.
+// This file is CONFIG.
 
-// parameter is one that CONFIG knows. Those without check are fixed.
+// parameter is one that CONFIG knows. CONFIG SET refuses those without check before it looks at any value.
 type parameter struct {
 	name string
 	get  func(s *Server) string
@@ -36,7 +32,7 @@ func (s *Server) parameters() []parameter {
 	fixed := func(name, value string) parameter {
 		return parameter{name: name, get: func(*Server) string { return value }}
 	}
-	only := func(name, value, why string) parameter {
+	only := func(name, value, why string) parameter { // may be set to what it is, as Redis allows of all that it can change
 		p := fixed(name, value)
 		p.check = func(_ *Server, v string) string {
 			if strings.EqualFold(v, value) {
@@ -46,9 +42,11 @@ func (s *Server) parameters() []parameter {
 		}
 		return p
 	}
-	k := &s.o.Settings
+	now := s.o.Settings
+	s.limits.tell(&now.Redis)
+	s.o.Memory.tell(&now.Redis)
 	out := []parameter{
-		fixed("appendfsync", map[bool]string{true: "always", false: "no"}[k.Engine.WALSync == "always"]),
+		only("appendfsync", map[bool]string{true: "always", false: "no"}[now.Engine.WALSync == "always"], "it follows from the setting engine.wal_sync"),
 		only("appendonly", "no", "every write is in the Raft log already"),
 		{
 			name:  "client-output-buffer-limit",
@@ -59,21 +57,33 @@ func (s *Server) parameters() []parameter {
 				s.limits.output.Store(next)
 			},
 		},
-		memory("client-query-buffer-limit", &s.limits.query, 1<<20, math.MaxInt64),
+		bytesOf("client-query-buffer-limit", &s.limits.query, 1<<20, math.MaxInt64),
 		fixed("cluster-enabled", yesNo(!s.proxy())),
 		fixed("databases", "1"),
 		fixed("enable-debug-command", "no"),
+		only("latency-monitor-threshold", "0", "events are not watched"),
+		only("latency-tracking", "yes", "latencies are always tracked"),
+		only("latency-tracking-info-percentiles", latencyPercentiles, "the percentiles of INFO latencystats are fixed"),
+		number("maxclients", &s.limits.clients, 1, math.MaxUint32),
+		only("maxmemory", "0", "there is no bound that keys could be evicted for"),
 		{
-			name:  "maxclients",
-			get:   func(s *Server) string { return strconv.FormatInt(s.limits.clients.Load(), 10) },
-			check: func(_ *Server, v string) string { return wholeNumber(v, 1, math.MaxUint32) },
-			apply: func(s *Server, v string) { s.limits.clients.Store(mustInt(v)) },
+			name: "maxmemory-clients",
+			get:  func(s *Server) string { return s.o.Memory.text() },
+			check: func(_ *Server, v string) string {
+				_, percent, problem := parseShare(v)
+				if percent > 0 && systemMemory() == 0 {
+					return "how much memory there is to have percents of is not known"
+				}
+				return problem
+			},
+			apply: func(s *Server, v string) {
+				bytes, percent, _ := parseShare(v)
+				s.o.Memory.set(bytes, percent)
+			},
 		},
-		fixed("maxmemory", "0"),
-		memory("maxmemory-clients", &s.o.Memory.limit, 0, math.MaxInt64),
-		fixed("maxmemory-policy", "noeviction"),
-		fixed("port", strconv.Itoa(s.port())),
-		memory("proto-max-bulk-len", &s.limits.bulk, 1<<20, 512<<20),
+		only("maxmemory-policy", "noeviction", "no key is ever evicted"),
+		only("port", strconv.Itoa(s.port()), "the server listens where it was told to at its start"),
+		bytesOf("proto-max-bulk-len", &s.limits.bulk, 1<<20, 512<<20),
 		{
 			name: "requirepass",
 			get:  func(s *Server) string { return *s.limits.password.Load() },
@@ -86,7 +96,14 @@ func (s *Server) parameters() []parameter {
 			apply: func(s *Server, v string) { s.limits.password.Store(&v) },
 		},
 		only("save", "", "there are no snapshots on a schedule: every write is in the Raft log"),
-		number("tcp-keepalive", &s.limits.keepalive),
+		number("slowlog-log-slower-than", &s.slow.limit, -1, math.MaxInt64),
+		{
+			name:  "slowlog-max-len",
+			get:   func(s *Server) string { return strconv.FormatInt(s.slow.length.Load(), 10) },
+			check: func(_ *Server, v string) string { return wholeNumber(v, 0, maxSlowCalls) },
+			apply: func(s *Server, v string) { s.slow.keep(mustInt(v)) },
+		},
+		number("tcp-keepalive", &s.limits.keepalive, 0, math.MaxInt32),
 		{
 			name:  "timeout",
 			get:   func(s *Server) string { return strconv.FormatInt(s.limits.timeout.Load(), 10) },
@@ -94,7 +111,7 @@ func (s *Server) parameters() []parameter {
 			apply: (*Server).setTimeout,
 		},
 	}
-	for _, f := range settings.Fields(k) {
+	for _, f := range settings.Fields(&now) {
 		if !f.Secret {
 			out = append(out, fixed(f.Name, f.Get()))
 		}
@@ -112,18 +129,18 @@ func (s *Server) setTimeout(value string) {
 	}
 }
 
-// number is a parameter of seconds.
-func number(name string, at *atomic.Int64) parameter {
+// number is a parameter that is a whole number.
+func number(name string, at *atomic.Int64, low, high int64) parameter {
 	return parameter{
 		name:  name,
 		get:   func(*Server) string { return strconv.FormatInt(at.Load(), 10) },
-		check: func(_ *Server, v string) string { return wholeNumber(v, 0, math.MaxInt32) },
+		check: func(_ *Server, v string) string { return wholeNumber(v, low, high) },
 		apply: func(_ *Server, v string) { at.Store(mustInt(v)) },
 	}
 }
 
-// memory is a parameter of bytes, given as a number with or without a unit: kb is 1024, k 1000, and so on.
-func memory(name string, at *atomic.Int64, low, high int64) parameter {
+// bytesOf is a parameter of bytes, given as a number with or without a unit: kb is 1024, k 1000, and so on.
+func bytesOf(name string, at *atomic.Int64, low, high int64) parameter {
 	return parameter{
 		name: name,
 		get:  func(*Server) string { return strconv.FormatInt(at.Load(), 10) },
@@ -131,9 +148,6 @@ func memory(name string, at *atomic.Int64, low, high int64) parameter {
 			n, ok := parseMemory(v)
 			switch {
 			case !ok:
-				if name == "maxmemory-clients" { // percents are of maxmemory, which there is none of
-					return "argument must be a memory or percent value"
-				}
 				return "argument must be a memory value"
 			case n < low || n > high:
 				return fmt.Sprintf("argument must be between %d and %d inclusive", low, high)
@@ -145,6 +159,29 @@ func memory(name string, at *atomic.Int64, low, high int64) parameter {
 			at.Store(n)
 		},
 	}
+}
+
+// parseShare parses a size, or a percentage.
+func parseShare(text string) (bytes, percent int64, problem string) {
+	const neither = "argument must be a memory or percent value"
+	if digits, ok := strings.CutSuffix(text, "%"); ok {
+		percent, ok = parseInt([]byte(digits))
+		switch {
+		case !ok || percent < 0:
+			return 0, 0, neither
+		case percent > 100:
+			return 0, 0, "percentage argument must be less or equal to 100"
+		}
+		return 0, percent, ""
+	}
+	bytes, ok := parseMemory(text)
+	switch {
+	case !ok:
+		return 0, 0, neither
+	case bytes < 0:
+		return 0, 0, fmt.Sprintf("argument must be between 0 and %d inclusive", int64(math.MaxInt64))
+	}
+	return bytes, 0, ""
 }
 
 // parseMemory parses a size as Redis's memtoull does.
@@ -285,8 +322,8 @@ func runConfigSet(c *conn, args [][]byte) {
 			return
 		}
 		problem := ""
-		switch p := all[at]; {
-		case p.check == nil:
+		switch {
+		case all[at].check == nil:
 			problem = "can't set immutable config"
 		case slices.ContainsFunc(found, func(q parameter) bool { return q.name == name }):
 			problem = "duplicate parameter"
@@ -311,8 +348,14 @@ func runConfigSet(c *conn, args [][]byte) {
 	c.out.OK()
 }
 
+// runConfigRewrite has nothing to write to: settings come from profiles and flags.
+func runConfigRewrite(c *conn, args [][]byte) {
+	c.out.Error("ERR The server is running without a config file")
+}
+
 func runConfigResetStat(c *conn, args [][]byte) {
 	c.s.stats.reset()
+	c.s.calls.reset()
 	c.out.OK()
 }
 
@@ -320,110 +363,10 @@ func (s *stats) reset() {
 	s.connections.Store(0)
 	s.rejected.Store(0)
 	s.commands.Store(0)
-	s.errors.Store(0)
+	s.errors.byWord.Store(nil)
 	s.bytesIn.Store(0)
 	s.bytesOut.Store(0)
 	s.evicted.Store(0)
 	s.queryClosed.Store(0)
 	s.outputClosed.Store(0)
-}
-
-func newRunID() string {
-	b := make([]byte, 20)
-	rand.Read(b)
-	return hex.EncodeToString(b)
-}
-
-func runInfo(c *conn, args [][]byte) {
-	want := map[string]bool{}
-	for _, a := range args[1:] {
-		switch name := strings.ToLower(string(a)); name {
-		case "default", "all", "everything":
-			want = nil
-		default:
-			if want != nil {
-				want[name] = true
-			}
-		}
-	}
-	if len(args) == 1 {
-		want = nil
-	}
-	var b strings.Builder
-	for _, section := range c.infoSections(func(name string) bool { return want == nil || want[strings.ToLower(name)] }) {
-		if b.Len() > 0 {
-			b.WriteString("\r\n")
-		}
-		b.WriteString("# " + section.Name + "\r\n")
-		for _, line := range section.Lines {
-			b.WriteString(line + "\r\n")
-		}
-	}
-	c.out.Verbatim("txt", b.String())
-}
-
-// infoSections makes the wanted sections of INFO: the server's own, then those of Options.Info.
-func (c *conn) infoSections(want func(string) bool) (out []Section) {
-	s := c.s
-	add := func(name string, lines func() []string) {
-		if want(name) {
-			out = append(out, Section{name, lines()})
-		}
-	}
-	add("Server", func() []string {
-		up := int64(time.Since(s.started).Seconds())
-		return lines("redis_version", redisVersion, "neokv_version", s.o.Version, "redis_mode", s.mode(), "os", runtime.GOOS, "arch_bits", strconv.IntSize, "process_id", os.Getpid(),
-			"go_version", runtime.Version(), "run_id", s.runID, "tcp_port", s.port(), "store_id", s.o.Self,
-			"server_time_usec", time.Now().UnixMicro(), "uptime_in_seconds", up, "uptime_in_days", up/86400)
-	})
-	add("Clients", func() []string {
-		s.mu.Lock()
-		n := len(s.clients)
-		s.mu.Unlock()
-		return lines("connected_clients", n, "maxclients", s.limits.clients.Load(), "blocked_clients", 0)
-	})
-	add("Memory", func() []string {
-		var m runtime.MemStats
-		runtime.ReadMemStats(&m)
-		return lines("used_memory", m.HeapAlloc, "used_memory_rss", m.Sys-m.HeapReleased, "maxmemory", 0, "maxmemory_policy", "noeviction", "mem_allocator", "go",
-			"mem_clients_normal", s.o.Memory.Used())
-	})
-	add("Persistence", func() []string {
-		return lines("loading", 0, "rdb_bgsave_in_progress", 0, "aof_enabled", 0)
-	})
-	add("Stats", func() []string {
-		x := &s.stats
-		return lines("total_connections_received", x.connections.Load(), "total_commands_processed", x.commands.Load(),
-			"total_net_input_bytes", x.bytesIn.Load(), "total_net_output_bytes", x.bytesOut.Load(), "rejected_connections", x.rejected.Load(),
-			"total_error_replies", x.errors.Load(), "evicted_clients", x.evicted.Load(),
-			"client_query_buffer_limit_disconnections", x.queryClosed.Load(), "client_output_buffer_limit_disconnections", x.outputClosed.Load())
-	})
-	add("Replication", func() []string {
-		return lines("role", "master", "connected_slaves", 0)
-	})
-	add("Cluster", func() []string {
-		return lines("cluster_enabled", map[bool]int{true: 0, false: 1}[s.proxy()])
-	})
-	add("Keyspace", c.keyspace)
-	if s.o.Info == nil {
-		return out
-	}
-	for _, x := range s.o.Info() {
-		at := slices.IndexFunc(out, func(y Section) bool { return strings.EqualFold(y.Name, x.Name) })
-		switch {
-		case at >= 0:
-			out[at].Lines = append(out[at].Lines, x.Lines...)
-		case want(x.Name):
-			out = append(out, x)
-		}
-	}
-	return out
-}
-
-// lines makes lines of names and values in turn.
-func lines(pairs ...any) (out []string) {
-	for i := 0; i < len(pairs); i += 2 {
-		out = append(out, fmt.Sprintf("%v:%v", pairs[i], pairs[i+1]))
-	}
-	return out
 }

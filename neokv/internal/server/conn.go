@@ -29,11 +29,13 @@ type conn struct {
 	argv    [][]byte // arguments of the pipeline's commands, one behind the other
 	cmds    []command
 	arrived time.Time // of the pipeline
+	since   time.Time // when the commands that run now could run
 	out     redis.Reply
 	closing bool // after the replies so far
 	limited bool // a read deadline is set
 	authed  bool
 	quiet   silence
+	monitor *monitor                     // set while it is one
 	wrote   map[topology.RegionID]uint64 // apply index of its last write in each region that it wrote to
 
 	batch
@@ -42,6 +44,7 @@ type conn struct {
 	hangUp  context.CancelFunc
 	killed  atomic.Bool
 	noEvict atomic.Bool
+	watches atomic.Bool  // it is a monitor
 	held    atomic.Int64 // bytes that Memory counts for it
 
 	// For CLIENT INFO and LIST.
@@ -72,6 +75,8 @@ type command struct {
 	kind kind
 	cut  bool // a write that the proxy port cuts
 	args [][]byte
+	// rejected says that it was answered with an error instead of being run, or that nobody knows whether it has run.
+	rejected bool
 }
 
 // kind says how a command is run.
@@ -100,6 +105,7 @@ func newConn(s *Server, nc net.Conn, id uint64) *conn {
 // serve answers pipelines until the connection ends. The caller closes it.
 func (c *conn) serve() {
 	defer c.batch.close()
+	defer c.endMonitor()
 	c.account()
 	for !c.closing {
 		c.rd.strange = c.locked()
@@ -126,7 +132,11 @@ func (c *conn) serve() {
 
 // setReadDeadline is called before each read of a pipeline.
 func (c *conn) setReadDeadline() {
-	if t := c.s.limits.timeout.Load(); t > 0 || c.limited {
+	t := c.s.limits.timeout.Load()
+	if c.monitor != nil { // it has nothing to send
+		t = 0
+	}
+	if t > 0 || c.limited {
 		c.limited = t > 0
 		c.nc.SetReadDeadline(idleUntil(t))
 	}
@@ -158,6 +168,9 @@ func idleUntil(seconds int64) time.Time {
 func (c *conn) flush() bool {
 	if c.s.o.Failed() != nil {
 		return false
+	}
+	if c.monitor != nil {
+		return c.monitor.take(&c.out)
 	}
 	left := c.out.Buf
 	limit := c.s.limits.output.Load()
@@ -260,10 +273,12 @@ func (c *conn) take() bool {
 		c.argv = c.argv[:n+len(args)]
 		c.cmds = append(c.cmds, c.classify(args[:len(args):len(args)]))
 	}
+	now := c.arrived.UnixNano()
+	c.s.stats.rates.note(&c.s.stats, c.arrived, now)
 	c.s.stats.commands.Add(uint64(len(c.cmds)))
 	if n := len(c.cmds); n > 0 {
 		c.last.Store(c.cmds[n-1].row)
-		c.seen.Store(c.arrived.UnixNano())
+		c.seen.Store(now)
 	}
 	return true
 }
@@ -297,19 +312,29 @@ func (c *conn) classify(args [][]byte) command {
 
 // run runs the pipeline's commands.
 func (c *conn) run() {
+	c.since = c.arrived
 	for i := 0; i < len(c.cmds) && !c.closing; {
-		if len(c.out.Buf) >= flushBytes && !c.flush() {
-			c.closing = true
-			return
+		if len(c.out.Buf) >= flushBytes {
+			if !c.flush() {
+				c.closing = true
+				return
+			}
+			c.since = time.Now()
 		}
-		if p := c.s.pause.Load(); p != nil && !c.awaitUnpause(p, &c.cmds[i]) {
-			return
+		if p := c.s.pause.Load(); p != nil {
+			if !c.awaitUnpause(p, &c.cmds[i]) {
+				return
+			}
+			c.since = time.Now()
 		}
 		start, n := len(c.out.Buf), 1
 		switch k := c.cmds[i].kind; {
 		case c.locked() && !c.cmds[i].open():
 			c.out.Error(redis.ErrNoAuth)
-			c.s.stats.errors.Add(1)
+			c.answered(&c.cmds[i], start, false)
+		case c.monitor != nil && c.cmds[i].touchesKeys():
+			c.out.Error(errMonitor)
+			c.answered(&c.cmds[i], start, false)
 		case k == read || k == write:
 			if !c.quiet.skip {
 				for limit := c.batch.limit(k); n < limit && i+n < len(c.cmds) && c.cmds[i+n].kind == k; n++ {
@@ -318,6 +343,7 @@ func (c *conn) run() {
 			n = c.batch.runTogether(c.cmds[i:i+n], k)
 		case k == spread:
 			c.runSpread(&c.cmds[i])
+			c.answered(&c.cmds[i], start, true)
 		default:
 			c.runOwn(&c.cmds[i])
 		}
@@ -328,6 +354,7 @@ func (c *conn) run() {
 		if c.out.Full {
 			c.overflow()
 		}
+		c.ran(c.cmds[i : i+n])
 		i += n
 	}
 }
@@ -339,24 +366,22 @@ func (cmd *command) open() bool {
 
 // runOwn runs a command of the server's own, or answers why there is none.
 func (c *conn) runOwn(cmd *command) {
+	start := len(c.out.Buf)
 	switch {
 	case cmd.row == nil:
 		if row := table.Find(cmd.args, &c.out); row != nil {
 			panic("a command was found the second time: " + row.Name)
 		}
-		c.s.stats.errors.Add(1)
+		c.answered(cmd, start, false)
 		if isHTTP(cmd.args[0]) {
 			c.out.Buf, c.closing = c.out.Buf[:0], true
 		}
 	case !cmd.row.CheckArity(len(cmd.args)):
 		c.out.WrongArity(cmd.row)
-		c.s.stats.errors.Add(1)
+		c.answered(cmd, start, false)
 	default:
-		start := len(c.out.Buf)
 		runs[cmd.row](c, cmd.args)
-		if len(c.out.Buf) > start && c.out.Buf[start] == '-' {
-			c.s.stats.errors.Add(1)
-		}
+		c.answered(cmd, min(start, len(c.out.Buf)), true) // it may have sent what came before it
 	}
 }
 

@@ -66,6 +66,7 @@ func runReset(c *conn, args [][]byte) {
 	c.info.Store(&clientInfo{proto: 2, libName: i.libName, libVer: i.libVer})
 	c.authed = *c.s.limits.password.Load() == ""
 	c.quiet = silence{skip: c.quiet.skip}
+	c.endMonitor()
 	c.out.Status("RESET")
 }
 
@@ -233,7 +234,10 @@ func runCommand(c *conn, args [][]byte)        { table.WriteInfo(&c.out, nil) }
 func runCommandInfo(c *conn, args [][]byte)    { table.WriteInfo(&c.out, args[2:]) }
 func runCommandDocs(c *conn, args [][]byte)    { table.WriteDocs(&c.out, args[2:]) }
 func runCommandGetKeys(c *conn, args [][]byte) { table.WriteGetKeys(&c.out, args[2:]) }
-func runCommandCount(c *conn, args [][]byte)   { c.out.Int(int64(len(table.Rows()))) }
+func runCommandGetKeysAndFlags(c *conn, args [][]byte) {
+	table.WriteGetKeysAndFlags(&c.out, args[2:])
+}
+func runCommandCount(c *conn, args [][]byte) { c.out.Int(int64(len(table.Rows()))) }
 
 func runCommandList(c *conn, args [][]byte) {
 	keep := func(*redis.Command) bool { return true }
@@ -255,7 +259,7 @@ func runCommandList(c *conn, args [][]byte) {
 	var names []string
 	for _, r := range table.Rows() {
 		for _, x := range append([]*redis.Command{r}, r.Sub...) {
-			if (x == r || len(args) > 2) && keep(x) {
+			if keep(x) {
 				names = append(names, x.FullName())
 			}
 		}

@@ -2,6 +2,7 @@ package server
 
 import (
 	"slices"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -44,11 +45,24 @@ func (l *limits) set(k *settings.Redis) {
 	l.password.Store(&k.RequirePass)
 }
 
+// tell is the reverse of set: it makes settings of what the limits are now.
+func (l *limits) tell(k *settings.Redis) {
+	k.MaxClients = int(l.clients.Load())
+	k.Timeout = time.Duration(l.timeout.Load()) * time.Second
+	k.TCPKeepalive = time.Duration(l.keepalive.Load()) * time.Second
+	k.MaxBulkLen = settings.Bytes(l.bulk.Load())
+	k.QueryBufferLimit = settings.Bytes(l.query.Load())
+	out := l.output.Load()
+	k.OutputBufferLimit, k.OutputBufferSoftLimit, k.OutputBufferSoftTime = settings.Bytes(out.hard), settings.Bytes(out.soft), out.softTime
+	k.RequirePass = *l.password.Load()
+}
+
 // Memory bounds what the clients of several servers hold together. When it is exceeded, the clients that hold most are closed, as
 // Redis does under maxmemory-clients; those that asked for CLIENT NO-EVICT are spared.
 type Memory struct {
-	limit atomic.Int64 // bytes, 0 for none
-	used  atomic.Int64
+	limit   atomic.Int64 // bytes, 0 for none
+	percent atomic.Int64 // of the machine's memory, where the limit was given so; else 0
+	used    atomic.Int64
 
 	mu      sync.Mutex
 	servers []*Server
@@ -60,6 +74,27 @@ func NewMemory(limit settings.Bytes) *Memory {
 	m.limit.Store(int64(limit))
 	return m
 }
+
+// set changes the limit to so many bytes, or, where percent is not 0, to that part of the machine's memory: there is no maxmemory
+// that it could be a part of.
+func (m *Memory) set(bytes, percent int64) {
+	if percent > 0 {
+		bytes = max(1, systemMemory()/100*percent)
+	}
+	m.percent.Store(percent)
+	m.limit.Store(bytes)
+}
+
+// text is the limit as it was given.
+func (m *Memory) text() string {
+	if percent := m.percent.Load(); percent > 0 {
+		return strconv.FormatInt(percent, 10) + "%"
+	}
+	return strconv.FormatInt(m.limit.Load(), 10)
+}
+
+// tell makes a setting of the limit.
+func (m *Memory) tell(k *settings.Redis) { k.ClientMemory = settings.Bytes(m.limit.Load()) }
 
 // Used is how many bytes clients hold.
 func (m *Memory) Used() int64 { return m.used.Load() }
@@ -150,7 +185,11 @@ const (
 
 // account counts what the connection's buffers hold now; false when that has closed it.
 func (c *conn) account() bool {
-	n := int64(cap(c.rd.buf)+cap(c.out.Buf)+c.batch.bytes()) + argBytes*int64(cap(c.argv)) + cmdBytes*int64(cap(c.cmds))
+	n := int64(0)
+	if c.monitor != nil {
+		n = 2 * monitorBytes
+	}
+	n += int64(cap(c.rd.buf)+cap(c.out.Buf)+c.batch.bytes()) + argBytes*int64(cap(c.argv)) + cmdBytes*int64(cap(c.cmds))
 	if n == c.held.Load() {
 		return true
 	}

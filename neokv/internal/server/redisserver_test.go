@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -42,8 +43,8 @@ func converse(t *testing.T, c net.Conn, requests string) string {
 	return string(got)
 }
 
-// numbers is what differs from server to server: connection ids, bus ports, and with them the lengths of lines, and times.
-var numbers = regexp.MustCompile(`(\$2\r\nid\r\n:)\d+|[$=]\d+(\r\n(?:txt:)?[0-9a-f]{40} :\d+@)\d+|()\*2\r\n\$10\r\n\d+\r\n\$\d\r\n\d+`)
+// numbers is what differs from server to server: connection ids, bus ports, and with them the lengths of lines, times and addresses.
+var numbers = regexp.MustCompile(`(\$2\r\nid\r\n:)\d+|[$=]\d+(\r\n(?:txt:)?[0-9a-f]{40} :\d+@)\d+|()\*2\r\n\$10\r\n\d+\r\n\$\d\r\n\d+|()\+\d+\.\d{6} \[0 \S+\]`)
 
 func compare(t *testing.T, redis string, ours func() net.Conn, sessions []string) {
 	for _, proto := range []string{"", "HELLO 3\r\n"} {
@@ -52,8 +53,8 @@ func compare(t *testing.T, redis string, ours func() net.Conn, sessions []string
 			if err != nil {
 				t.Fatal(err)
 			}
-			want := numbers.ReplaceAllString(converse(t, c, proto+s), "$1$2$3#")
-			if got := numbers.ReplaceAllString(converse(t, ours(), proto+s), "$1$2$3#"); got != want {
+			want := numbers.ReplaceAllString(converse(t, c, proto+s), "$1$2$3$4#")
+			if got := numbers.ReplaceAllString(converse(t, ours(), proto+s), "$1$2$3$4#"); got != want {
 				t.Errorf("%.80q after %q:\n got %.600q\nwant %.600q", s, proto, got, want)
 			}
 		}
@@ -106,6 +107,28 @@ var everywhere = []string{
 	"*1048577\r\n$4\r\nPING\r\n$x\r\n", "*2147483648\r\n",
 	"READONLY x\r\n", "ASKING x\r\n", "CLUSTER\r\n", "CLUSTER foo\r\n", "CLUSTER KEYSLOT\r\n", "CLUSTER SLOTS x\r\n", "CLUSTER MYID x\r\n",
 	"NOPE\r\n", "NOPE a b\r\n", "GET\r\n", "GET a b\r\n", "MSET a\r\n", "SET a\r\n", "*1\r\n$0\r\n\r\n", "nope '" + strings.Repeat("x", 200) + "' y\r\n",
+	// What introspection says where there is nothing to say, and what is wrong with its calls.
+	"CONFIG REWRITE\r\nCONFIG REWRITE x\r\n", "ROLE\r\nROLE x\r\n", "LASTSAVE x\r\n", "CLIENT TRACKINGINFO\r\nCLIENT TRACKINGINFO x\r\nCLIENT GETREDIR\r\nCLIENT GETREDIR x\r\n",
+	"SLOWLOG\r\nSLOWLOG foo\r\nSLOWLOG GET 1 2\r\nSLOWLOG GET -2\r\nSLOWLOG GET x\r\nSLOWLOG LEN x\r\nSLOWLOG RESET x\r\nSLOWLOG GET 0\r\n",
+	"CONFIG SET slowlog-log-slower-than -1\r\nSLOWLOG RESET\r\nSLOWLOG LEN\r\nSLOWLOG GET\r\nCONFIG SET slowlog-log-slower-than 10000\r\n",
+	"LATENCY\r\nLATENCY foo\r\nLATENCY LATEST\r\nLATENCY LATEST x\r\nLATENCY HISTORY\r\nLATENCY HISTORY x\r\nLATENCY GRAPH\r\nLATENCY GRAPH x\r\nLATENCY RESET\r\nLATENCY RESET a b\r\n",
+	"LATENCY HISTOGRAM nope\r\nLATENCY DOCTOR x\r\n", "MONITOR x\r\n",
+	"COMMAND GETKEYSANDFLAGS\r\nCOMMAND GETKEYSANDFLAGS get\r\nCOMMAND GETKEYSANDFLAGS ping x\r\nCOMMAND GETKEYSANDFLAGS nope x\r\nCOMMAND GETKEYSANDFLAGS get a b\r\n",
+	"COMMAND GETKEYSANDFLAGS set a b\r\nCOMMAND GETKEYSANDFLAGS set a b GET\r\nCOMMAND GETKEYSANDFLAGS mset a b c d\r\nCOMMAND GETKEYSANDFLAGS rename a b\r\n",
+	"COMMAND GETKEYSANDFLAGS sort a store b\r\nCOMMAND GETKEYSANDFLAGS sort a by x store\r\nCOMMAND GETKEYSANDFLAGS sort a store b store c\r\nCOMMAND GETKEYSANDFLAGS sort_ro a get x\r\n",
+	"COMMAND GETKEYSANDFLAGS zunionstore d 2 a b\r\nCOMMAND GETKEYSANDFLAGS zunion x a\r\nCOMMAND GETKEYSANDFLAGS lmpop 2 a b left\r\nCOMMAND GETKEYSANDFLAGS object encoding a\r\n",
+	"COMMAND INFO slowlog|get slowlog|len slowlog|reset slowlog|help latency|latest latency|history latency|graph latency|doctor latency|reset latency|histogram latency|help\r\n",
+	"COMMAND INFO monitor role lastsave config|rewrite client|trackinginfo client|getredir command|getkeysandflags\r\n",
+	"CONFIG GET slowlog-max*\r\nCONFIG GET slowlog-log*\r\nCONFIG GET latency-monitor*\r\nCONFIG GET latency-tracking\r\nCONFIG GET latency-tracking-*\r\nCONFIG SET slowlog-log-slower-than x\r\nCONFIG SET slowlog-log-slower-than -2\r\nCONFIG SET slowlog-max-len x\r\nCONFIG SET slowlog-max-len 128\r\n",
+	"CONFIG SET latency-monitor-threshold 0\r\nCONFIG SET latency-tracking yes\r\nCONFIG SET latency-tracking-info-percentiles \"50 99 99.9\"\r\n",
+	"CONFIG SET maxmemory-clients 10%\r\nCONFIG GET maxmemory-clients\r\nCONFIG SET maxmemory-clients 0%\r\nCONFIG GET maxmemory-clients\r\nCONFIG SET maxmemory-clients 101%\r\n",
+	"CONFIG SET maxmemory-clients 00%\r\nCONFIG SET maxmemory-clients %\r\nCONFIG SET maxmemory-clients 1.5%\r\nCONFIG SET maxmemory-clients -1%\r\nCONFIG SET maxmemory-clients -1\r\nCONFIG SET maxmemory-clients 0\r\n",
+	"CONFIG SET nope 1 databases 3\r\nCONFIG SET databases 3 nope 1\r\nCONFIG SET databases 16\r\nCONFIG SET databases 16 databases 16\r\nCONFIG SET timeout 0 timeout 0 databases 3\r\n",
+	"CONFIG SET databases 3 timeout 0 timeout 0\r\nCONFIG SET timeout 0 timeout 0 nope 1\r\nCONFIG SET TIMEOUT x timeout 0\r\nCONFIG SET timeout x maxclients y\r\nCONFIG SET databases 3 databases\r\n",
+	"CONFIG SET appendfsync x appendfsync y\r\nCONFIG SET maxmemory 0 maxmemory 0\r\nCONFIG SET maxmemory 0\r\nCONFIG SET maxmemory-policy noeviction\r\nCONFIG SET port 1 PORT 1\r\n",
+	"INFO modules\r\nINFO MODULE_LIST\r\nCONFIG RESETSTAT\r\nINFO errorstats\r\nGET\r\nNOPE\r\nAUTH x y\r\nINFO errorstats\r\n",
+	"MONITOR\r\nPING\r\nMONITOR\r\nGET a\r\nGET\r\nNOPE\r\nCONFIG GET save\r\nAUTH x\r\nAUTH default x\r\nECHO \"a\\x00\\xff\\r\\n\\t\\a\\b\\\"\\\\\"\r\nRESET\r\nPING\r\n",
+	"MONITOR\r\nHELLO 3 AUTH default x SETNAME y\r\nRESET\r\nPING\r\n",
 	// What is no command.
 	"*0\r\nPING\r\n", "*-1\r\nPING\r\n", "*a\r\n", "*\r\n", "*01\r\n", "*+1\r\n", "*1 \r\n", "*1\r\n$-1\r\n", "*1\r\n$a\r\n", "*1\r\n$04\r\nPING\r\n", "*1\r\n$536870913\r\n",
 	"*1\r\nx\r\n", "*1\r\n:1\r\n", "*2\r\n$4\r\nPING\r\n:1\r\n", "*1\r\n\r\n", "\"PING\r\n", "'PING'x\r\n", "\"PING\" \"a\\x41\\n\\\"b\"\r\n", "PING 'a\\'b\\n'\r\n", "PING\ta\r\n",
@@ -156,4 +179,76 @@ func TestLikeRedisCluster(t *testing.T) {
 		"CLUSTER COUNTKEYSINSLOT -1\r\n", "CLUSTER GETKEYSINSLOT 1 a\r\n", "CLUSTER GETKEYSINSLOT a 1\r\n", "CLUSTER GETKEYSINSLOT 16384 1\r\n", "CLUSTER GETKEYSINSLOT 1 -1\r\n",
 		"MGET a b\r\n", "MSET a 1 b 2\r\n", "DEL a b\r\n", fmt.Sprintf("*3\r\n$4\r\nMGET\r\n$%d\r\n%s\r\n$1\r\nb\r\n", 300, strings.Repeat("a", 300)),
 	})
+}
+
+// TestInfoLikeRedis: the same sections as redis-server's for whatever is asked, our own behind them, and no line that Redis has not but those named here.
+func TestInfoLikeRedis(t *testing.T) {
+	addr := redistest.RedisServer(t)
+	theirs, err := net.Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer theirs.Close()
+	_, dial := start(t, Options{Info: func() []Section { return []Section{{"Neokv", []string{"x:1"}}} }})
+	ours := dial()
+	sections := func(c net.Conn, request string) (names, fields []string) {
+		text := ask(t, c, request)
+		for line := range strings.Lines(text) {
+			line = strings.TrimRight(line, "\r\n")
+			if name, ok := strings.CutPrefix(line, "# "); ok {
+				names = append(names, name)
+			} else if name, _, ok := strings.Cut(line, ":"); ok {
+				fields = append(fields, name)
+			}
+		}
+		return names, fields
+	}
+	for request, neokv := range map[string]bool{
+		"info": true, "info default": true, "info ALL": true, "info everything": true, "info server": false, "info Modules clients": false,
+		"info default commandstats": true, "info cpu nope latencystats": false, "info nope": false,
+	} {
+		want, _ := sections(theirs, request)
+		if neokv {
+			want = append(want, "Neokv")
+		}
+		if got, _ := sections(ours, request); !slices.Equal(got, want) {
+			t.Errorf("%s: %q, want %q", request, got, want)
+		}
+	}
+	_, theirFields := sections(theirs, "info everything")
+	_, ourFields := sections(ours, "info default")
+	own := []string{"neokv_version", "go_version", "store_id", "client_query_buffer_limit_disconnections", "client_output_buffer_limit_disconnections", "x"}
+	for _, f := range ourFields {
+		if !slices.Contains(theirFields, f) && !slices.Contains(own, f) && !strings.HasPrefix(f, "errorstat_") {
+			t.Errorf("INFO has the line %q, which Redis has not", f)
+		}
+	}
+	for _, f := range []string{"instantaneous_ops_per_sec", "instantaneous_input_kbps", "used_memory_human", "used_memory_rss_human", "used_memory_peak_perc", "total_system_memory",
+		"used_cpu_sys", "used_cpu_user", "mem_fragmentation_ratio", "rdb_last_bgsave_status", "master_repl_offset", "evicted_keys", "pubsub_channels", "aof_enabled"} {
+		if !slices.Contains(ourFields, f) {
+			t.Errorf("INFO has no line %q", f)
+		}
+	}
+	if got := ask(t, ours, "latency histogram ping"); got != "*0\r\n" {
+		t.Errorf("LATENCY HISTOGRAM before any PING: %q", got)
+	}
+}
+
+// TestSlowLogLikeRedis: what is kept of long calls, and what of passwords.
+func TestSlowLogLikeRedis(t *testing.T) {
+	addr := redistest.RedisServer(t)
+	_, dial := start(t, Options{})
+	times := regexp.MustCompile(`\*6\r\n:\d+\r\n:\d+\r\n:\d+|\$\d+\r\n(127.0.0.1|pipe):\d+`)
+	many := "*40\r\n$4\r\nPING\r\n" + strings.Repeat("$1\r\nx\r\n", 39)
+	session := "CONFIG SET slowlog-log-slower-than 0 slowlog-max-len 5\r\nSLOWLOG RESET\r\nCLIENT SETNAME me\r\nPING a\r\n" + many + "GET\r\nNOPE\r\nECHO " + strings.Repeat("y", 200) +
+		"\r\nAUTH secret\r\nHELLO 2 AUTH default secret SETNAME you\r\nCONFIG SET timeout 0 requirepass \"\"\r\nSLOWLOG GET\r\nSLOWLOG GET 2\r\nSLOWLOG LEN\r\n" +
+		"CONFIG SET slowlog-max-len 1\r\nSLOWLOG LEN\r\nCONFIG SET slowlog-max-len 128 slowlog-log-slower-than 10000\r\n"
+	theirs, err := net.Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := numbers.ReplaceAllString(times.ReplaceAllString(converse(t, theirs, session), "#"), "$1#")
+	if got := numbers.ReplaceAllString(times.ReplaceAllString(converse(t, dial(), session), "#"), "$1#"); got != want {
+		t.Errorf("got %q\nwant %q", got, want)
+	}
 }

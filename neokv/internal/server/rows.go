@@ -58,6 +58,7 @@ const (
 	session  = anytime | redis.FlagNoScript
 	greeting = session | redis.FlagFast | redis.FlagNoAuth | redis.FlagAllowBusy
 	adminNow = session | redis.FlagAdmin
+	slow     = anytime | redis.FlagAdmin
 )
 
 // ownRows lists the server's commands. Facts are redis-server 7.0.15's, CLIENT SETINFO's are 7.2's; the sentences are ours.
@@ -69,6 +70,7 @@ func ownRows() []row {
 	varying := []string{"nondeterministic_output"}
 	unordered := []string{"nondeterministic_output_order"}
 	everyNode := []string{"request_policy:all_nodes", "response_policy:all_succeeded"}
+	special := []string{"nondeterministic_output", "request_policy:all_nodes", "response_policy:special"}
 	return []row{
 		{cmd{Name: "ping", Arity: -1, Flags: redis.FlagFast, Tips: []string{"request_policy:all_shards", "response_policy:all_succeeded"},
 			Doc: doc("Answers PONG, or with its argument.", "1.0.0", "connection", "O(1)")}, runPing, nil},
@@ -102,6 +104,8 @@ func ownRows() []row {
 			{cmd{Name: "no-evict", Arity: 3, Flags: adminNow, Doc: doc("Spares the connection when memory for clients is short.", "7.0.0", "", "O(1)")}, runClientNoEvict, nil},
 			{cmd{Name: "no-touch", Arity: 3, Flags: session, Doc: doc("Is accepted; no access times are kept that it could keep from changing.", "7.2.0", "", "O(1)")}, runClientNoTouch, nil},
 			{cmd{Name: "setinfo", Arity: 4, Flags: session, Tips: everyNode, Doc: doc("Notes the client library's name or version.", "7.2.0", "", "O(1)")}, runClientSetInfo, nil},
+			{cmd{Name: "trackinginfo", Arity: 2, Flags: session, Doc: doc("Tells that nothing is tracked for the connection's cache.", "6.2.0", "", "O(1)")}, runClientTrackingInfo, nil},
+			{cmd{Name: "getredir", Arity: 2, Flags: session, Doc: doc("Tells that no other connection hears of changed keys: returns -1.", "6.0.0", "", "O(1)")}, runClientGetRedir, nil},
 			{cmd{Name: "help", Arity: 2, Flags: anytime, Doc: doc("Lists the subcommands.", "5.0.0", "", "O(1)")}, runHelp, nil},
 		}},
 		{cmd{Name: "command", Arity: -1, Flags: anytime, Categories: []string{"connection"}, Tips: unordered,
@@ -113,6 +117,8 @@ func ownRows() []row {
 				Doc: doc("Documents some commands, or all.", "7.0.0", "", "O(N) where N is the number of commands to look up")}, runCommandDocs, nil},
 			{cmd{Name: "getkeys", Arity: -4, Flags: anytime, Categories: []string{"connection"},
 				Doc: doc("Picks the keys out of a call.", "2.8.13", "", "O(N) where N is the number of arguments to the command")}, runCommandGetKeys, nil},
+			{cmd{Name: "getkeysandflags", Arity: -4, Flags: anytime, Categories: []string{"connection"},
+				Doc: doc("Picks the keys out of a call, and tells what is done with each.", "7.0.0", "", "O(N) where N is the number of arguments to the command")}, runCommandGetKeysAndFlags, nil},
 			{cmd{Name: "list", Arity: -2, Flags: anytime, Categories: []string{"connection"}, Tips: unordered,
 				Doc: doc("Names the commands, all or those that a filter lets through.", "7.0.0", "", "O(N) where N is the total number of Redis commands")}, runCommandList, nil},
 			{cmd{Name: "help", Arity: 2, Flags: anytime, Categories: []string{"connection"}, Doc: doc("Lists the subcommands.", "5.0.0", "", "O(1)")}, runHelp, nil},
@@ -123,8 +129,32 @@ func ownRows() []row {
 			{cmd{Name: "set", Arity: -4, Flags: adminNow, Tips: everyNode,
 				Doc: doc("Sets parameters until the next start.", "2.0.0", "", "O(N) when N is the number of configuration parameters provided")}, runConfigSet, nil},
 			{cmd{Name: "resetstat", Arity: 2, Flags: adminNow, Doc: doc("Sets the counters of INFO to zero.", "2.0.0", "", "O(1)")}, runConfigResetStat, nil},
+			{cmd{Name: "rewrite", Arity: 2, Flags: adminNow, Doc: doc("Is refused: there is no configuration file.", "2.8.0", "", "O(1)")}, runConfigRewrite, nil},
 			{cmd{Name: "help", Arity: 2, Flags: anytime, Doc: doc("Lists the subcommands.", "5.0.0", "", "O(1)")}, runHelp, nil},
 		}},
+		{cmd{Name: "slowlog", Arity: -2, Doc: doc("Commands about the calls that took longest.", "2.2.12", "server", "Depends on subcommand.")}, nil, []row{
+			{cmd{Name: "get", Arity: -2, Flags: slow, Tips: []string{"request_policy:all_nodes", "nondeterministic_output"},
+				Doc: doc("Returns the last slow calls, 10 or as many as are asked for.", "2.2.12", "", "O(N) where N is the number of entries returned")}, runSlowLogGet, nil},
+			{cmd{Name: "len", Arity: 2, Flags: slow, Tips: []string{"request_policy:all_nodes", "response_policy:agg_sum", "nondeterministic_output"},
+				Doc: doc("Counts the slow calls that are kept.", "2.2.12", "", "O(1)")}, runSlowLogLen, nil},
+			{cmd{Name: "reset", Arity: 2, Flags: slow, Tips: everyNode, Doc: doc("Forgets the slow calls.", "2.2.12", "", "O(N) where N is the number of entries in the slowlog")}, runSlowLogReset, nil},
+			{cmd{Name: "help", Arity: 2, Flags: anytime, Doc: doc("Lists the subcommands.", "6.2.0", "", "O(1)")}, runHelp, nil},
+		}},
+		{cmd{Name: "latency", Arity: -2, Doc: doc("Commands about how long commands take.", "2.8.13", "server", "Depends on subcommand.")}, nil, []row{
+			{cmd{Name: "latest", Arity: 2, Flags: adminNow, Tips: special, Doc: doc("Returns an empty array: events are not watched.", "2.8.13", "", "O(1)")}, runLatencyNone, nil},
+			{cmd{Name: "history", Arity: 3, Flags: adminNow, Tips: special, Doc: doc("Returns an empty array: events are not watched.", "2.8.13", "", "O(1)")}, runLatencyNone, nil},
+			{cmd{Name: "graph", Arity: 3, Flags: adminNow, Tips: special, Doc: doc("Answers that there are no samples: events are not watched.", "2.8.13", "", "O(1)")}, runLatencyGraph, nil},
+			{cmd{Name: "doctor", Arity: 2, Flags: adminNow, Tips: special, Doc: doc("Tells where to look for what takes long.", "2.8.13", "", "O(1)")}, runLatencyDoctor, nil},
+			{cmd{Name: "reset", Arity: -2, Flags: adminNow, Tips: everyNode, Doc: doc("Returns 0: no events are kept.", "2.8.13", "", "O(1)")}, runLatencyReset, nil},
+			{cmd{Name: "histogram", Arity: -2, Flags: adminNow, Tips: special,
+				Doc: doc("Returns how many calls of commands took how long.", "7.0.0", "", "O(N) where N is the number of commands with latency information being retrieved.")}, runLatencyHistogram, nil},
+			{cmd{Name: "help", Arity: 2, Flags: anytime, Doc: doc("Lists the subcommands.", "2.8.13", "", "O(1)")}, runHelp, nil},
+		}},
+		{cmd{Name: "monitor", Arity: 1, Flags: adminNow, Doc: doc("Sends the connection every command that this port runs, but for administrators' ones.", "1.0.0", "server", "")}, runMonitor, nil},
+		{cmd{Name: "role", Arity: 1, Flags: session | redis.FlagFast, Categories: []string{"admin", "dangerous"},
+			Doc: doc("Tells that the server is a master; replicas are regions' own.", "2.8.12", "server", "O(1)")}, runRole, nil},
+		{cmd{Name: "lastsave", Arity: 1, Flags: anytime | redis.FlagFast, Categories: []string{"admin", "dangerous"}, Tips: varying,
+			Doc: doc("Returns the Unix time of the server's start: no snapshot of all data is written.", "1.0.0", "server", "O(1)")}, runLastSave, nil},
 		{cmd{Name: "wait", Arity: 3, Flags: redis.FlagNoScript,
 			Tips: []string{"request_policy:all_shards", "response_policy:agg_min"},
 			Doc:  doc("Waits until so many replicas have applied the connection's last write.", "3.0.0", "connection", "O(1)")}, runWait, nil},

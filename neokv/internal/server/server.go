@@ -65,7 +65,11 @@ type Server struct {
 	stats   stats
 	scans   redis.Places
 	counts  counts
+	calls   callCounts
+	slow    slowLog
 	pause   atomic.Pointer[pause]
+
+	monitors monitors
 
 	held    atomic.Int64  // bytes of commands that wait for a leader
 	turn    atomic.Uint64 // counts answers to commands that nobody served
@@ -81,9 +85,11 @@ type Server struct {
 
 // stats are INFO's counters.
 type stats struct {
-	connections, rejected, commands, errors atomic.Uint64
-	bytesIn, bytesOut                       atomic.Uint64
-	evicted, queryClosed, outputClosed      atomic.Uint64 // clients closed for what they held
+	connections, rejected, commands    atomic.Uint64
+	bytesIn, bytesOut                  atomic.Uint64
+	evicted, queryClosed, outputClosed atomic.Uint64 // clients closed for what they held
+	errors                             errorCounts
+	rates                              rates
 }
 
 // New returns a server that serves nothing yet.
@@ -91,7 +97,9 @@ func New(o Options) *Server {
 	if o.Failed == nil {
 		o.Failed = func() error { return nil }
 	}
-	s := &Server{o: o, started: time.Now(), runID: newRunID(), closing: make(chan struct{}), clients: map[uint64]*conn{}}
+	s := &Server{o: o, started: time.Now(), runID: newRunID(), closing: make(chan struct{}), clients: map[uint64]*conn{}, calls: newCallCounts()}
+	s.slow.limit.Store(slowMicros)
+	s.slow.length.Store(slowCalls)
 	s.limits.set(&s.o.Settings.Redis)
 	if o.Memory == nil {
 		s.o.Memory = NewMemory(o.Settings.Redis.ClientMemory)

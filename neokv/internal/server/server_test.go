@@ -137,6 +137,7 @@ func TestReplies(t *testing.T) {
 		{"client setinfo lib-name 'a b'", "-ERR lib-name cannot contain spaces, newlines or special characters.\r\n"},
 		{"client setinfo lib-foo x", "-ERR Unrecognized option 'lib-foo'\r\n"},
 		{"config get engine.bloom_bits REDIS.MAX_CLIENTS", "*4\r\n$17\r\nengine.bloom_bits\r\n$2\r\n10\r\n$17\r\nREDIS.MAX_CLIENTS\r\n$5\r\n10000\r\n"},
+		{"config set maxclients 5 engine.bloom_bits 3", "-ERR CONFIG SET failed (possibly related to argument 'engine.bloom_bits') - can't set immutable config\r\n"},
 		{"config set engine.bloom_bits 3", "-ERR CONFIG SET failed (possibly related to argument 'engine.bloom_bits') - can't set immutable config\r\n"},
 		{"config set save \"\" appendonly no", "+OK\r\n"},
 		{"config set timeout 100 maxclients 0", "-ERR CONFIG SET failed (possibly related to argument 'maxclients') - argument must be between 1 and 4294967295 inclusive\r\n"},
@@ -207,6 +208,19 @@ func TestProxyAnswersAsStandalone(t *testing.T) {
 }
 
 // TestEveryContainerHelps: the error of an unknown subcommand says so.
+// TestCommandListNamesSubcommands: COMMAND LIST names every command that COMMAND INFO knows, subcommands too.
+func TestCommandListNamesSubcommands(t *testing.T) {
+	_, dial := start(t, Options{Self: 1})
+	list := strings.Split(ask(t, dial(), "command list"), "\r\n")
+	for _, r := range table.Rows() {
+		for _, x := range append([]*redis.Command{r}, r.Sub...) {
+			if !slices.Contains(list, x.FullName()) {
+				t.Errorf("COMMAND LIST leaves out %q", x.FullName())
+			}
+		}
+	}
+}
+
 func TestEveryContainerHelps(t *testing.T) {
 	for _, row := range table.Rows() {
 		if len(row.Sub) > 0 && row.Subcommand([]byte("help")) == nil {

@@ -1,0 +1,206 @@
+package server
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"neokv.dev/neokv/settings"
+)
+
+// infoLines are the lines of one section of INFO by their names.
+func infoLines(t *testing.T, c net.Conn, section string) map[string]string {
+	t.Helper()
+	out := map[string]string{}
+	for line := range strings.Lines(ask(t, c, "info "+section)) {
+		if name, value, ok := strings.Cut(strings.TrimRight(line, "\r\n"), ":"); ok {
+			out[name] = value
+		}
+	}
+	return out
+}
+
+// TestCallsAreCounted: made, rejected and failed calls, errors by their word, and what CONFIG RESETSTAT leaves of them.
+func TestCallsAreCounted(t *testing.T) {
+	_, dial := start(t, Options{Self: 1})
+	c := dial()
+	for _, request := range []string{"ping", "ping a", "PING a b", "ping", "echo", "nope", "get", "get " + key(1), "client setname x", "client nope", "latency graph x", "command count"} {
+		ask(t, c, request)
+	}
+	send(c, "ping\r\nping\r\necho a\r\n")
+	r := bufio.NewReader(c)
+	for range 3 {
+		readReply(t, r)
+	}
+	stats := infoLines(t, c, "commandstats")
+	for name, want := range map[string]string{
+		"ping": "calls=6 rejected_calls=0 failed_calls=1", "echo": "calls=1 rejected_calls=1 failed_calls=0", "get": "calls=0 rejected_calls=2 failed_calls=0",
+		"client|setname": "calls=1 rejected_calls=0 failed_calls=0", "latency|graph": "calls=1 rejected_calls=0 failed_calls=1",
+	} {
+		var calls, usec, rejected, failed int
+		var mean float64
+		if _, err := fmt.Sscanf(stats["cmdstat_"+name], "calls=%d,usec=%d,usec_per_call=%f,rejected_calls=%d,failed_calls=%d", &calls, &usec, &mean, &rejected, &failed); err != nil {
+			t.Errorf("%s: %q: %v", name, stats["cmdstat_"+name], err)
+		}
+		if got := fmt.Sprintf("calls=%d rejected_calls=%d failed_calls=%d", calls, rejected, failed); got != want {
+			t.Errorf("%s: %s, want %s", name, got, want)
+		}
+	}
+	if got := infoLines(t, c, "errorstats"); len(got) != 2 || got["errorstat_ERR"] != "count=6" || got["errorstat_MOVED"] != "count=1" {
+		t.Errorf("errors: %v", got)
+	}
+	if got := infoLines(t, c, "stats")["total_error_replies"]; got != "7" {
+		t.Errorf("error replies: %s, want 7", got)
+	}
+	if got := infoLines(t, c, "latencystats"); got["latency_percentiles_usec_ping"] == "" || got["latency_percentiles_usec_get"] != "" {
+		t.Errorf("latencies: %v", got)
+	}
+	if got := ask(t, c, "latency histogram ping get nope"); !strings.HasPrefix(got, "*2\r\n$4\r\nping\r\n*4\r\n$5\r\ncalls\r\n:6\r\n$14\r\nhistogram_usec\r\n") || !strings.HasSuffix(got, ":6\r\n") {
+		t.Errorf("histogram: %q", got)
+	}
+	ask(t, c, "config resetstat")
+	if got := infoLines(t, c, "commandstats"); len(got) != 1 || !strings.HasPrefix(got["cmdstat_config|resetstat"], "calls=1,") {
+		t.Errorf("after CONFIG RESETSTAT: %v", got)
+	}
+	if got := infoLines(t, c, "errorstats"); len(got) != 0 {
+		t.Errorf("errors after CONFIG RESETSTAT: %v", got)
+	}
+}
+
+// TestHistogram: the percentiles of random durations, against those that sorting tells.
+func TestHistogram(t *testing.T) {
+	seed := rand.Uint64()
+	rng := rand.New(rand.NewPCG(seed, 0))
+	var h histogram
+	var all []time.Duration
+	for range 10_000 {
+		d := time.Duration(rng.Uint64() >> (29 + rng.IntN(35)))
+		all = append(all, d)
+		h[bucketOf(d)].Add(1)
+	}
+	slices.Sort(all)
+	now := h.load()
+	for _, percent := range []float64{0, 1, 50, 99, 99.9, 100} {
+		want := float64(all[max(0, int(percent/100*float64(len(all)))-1)])
+		if got := float64(now.percentile(percent)); got < want || got > want*(1+1./bucketsOfTwo)+1 {
+			t.Errorf("seed %d: percentile %v is %v, want %v", seed, percent, got, want)
+		}
+	}
+	last := -1
+	for i := range buckets - 1 {
+		if end := bucketEnd(i); bucketOf(time.Duration(end)) != i || bucketOf(time.Duration(end+1)) != i+1 || int(end) <= last {
+			t.Fatalf("bucket %d ends at %d", i, end)
+		}
+	}
+	if got := bucketOf(1 << 62); got != buckets-1 {
+		t.Errorf("the longest is in bucket %d", got)
+	}
+}
+
+// TestRates: commands per second are those of the last seconds, whenever INFO is asked.
+func TestRates(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, dial, stop := serve(t, Options{Settings: settings.Default()})
+		defer stop()
+		c := dial()
+		load := func(every time.Duration, n int) {
+			for range n {
+				time.Sleep(every)
+				ask(t, c, "ping")
+			}
+		}
+		rate := func() int {
+			var n int
+			fmt.Sscan(infoLines(t, c, "stats")["instantaneous_ops_per_sec"], &n)
+			return n
+		}
+		load(10*time.Millisecond, 1000)
+		if n := rate(); n < 95 || n > 105 {
+			t.Errorf("%d per second, want 100", n)
+		}
+		time.Sleep(time.Hour)
+		if n := rate(); n > 1 {
+			t.Errorf("%d per second after an hour without any", n)
+		}
+		load(time.Millisecond, 1000)
+		if n := rate(); n < 900 || n > 1100 {
+			t.Errorf("%d per second, want 1000", n)
+		}
+	})
+}
+
+// TestMonitor: what others run comes in order, until RESET; a monitor that does not read is closed, and holds nobody up.
+func TestMonitor(t *testing.T) {
+	s, dial := start(t, Options{Self: 1})
+	c, watcher := dial(), dial()
+	if got := ask(t, watcher, "monitor"); got != "+OK\r\n" {
+		t.Fatalf("%q", got)
+	}
+	lines := bufio.NewReader(watcher)
+	for _, x := range []struct{ request, want string }{
+		{"ping a", `"ping" "a"`}, {"client setname x", `"client" "setname" "x"`}, {"auth default secret", `"auth" "(redacted)" "(redacted)"`},
+		{"config set requirepass ''", ""}, {"nope", ""}, {"echo", ""}, {"echo '\"'", `"echo" "\""`}, {"get " + key(1), ""},
+		{"echo " + strings.Repeat("a", monitorArgBytes+5), `"echo" "` + strings.Repeat("a", monitorArgBytes) + `"... (5 more bytes)`},
+	} {
+		ask(t, c, x.request)
+		if x.want == "" {
+			continue
+		}
+		line, err := lines.ReadString('\n')
+		if err != nil || !strings.HasSuffix(line, " [0 pipe:0] "+x.want+"\r\n") {
+			t.Errorf("%.40q: %q, %v; want %q", x.request, line, err, x.want)
+		}
+	}
+	if got := ask(t, c, "client list"); !strings.Contains(got, "flags=O ") { // an administrator's command: it is not shown
+		t.Errorf("CLIENT LIST: %q", got)
+	}
+	send(watcher, "get a\r\nreset\r\n")
+	ended := make(chan struct{})
+	go func() { // until the monitor is none
+		defer close(ended)
+		for s.monitors.all.Load() != nil {
+			ask(t, c, "ping")
+		}
+	}()
+	var got []string
+	for got = append(got, readReply(t, lines)); got[len(got)-1] != "+RESET\r\n"; got = append(got, readReply(t, lines)) {
+	}
+	<-ended
+	if !slices.Contains(got, "-"+errMonitor+"\r\n") {
+		t.Errorf("a monitor may read keys: %q", got)
+	}
+	if got := ask(t, watcher, "echo b"); got != "$1\r\nb\r\n" {
+		t.Errorf("after RESET: %q", got)
+	}
+}
+
+// TestMonitorThatDoesNotRead is closed when it is too far behind, and what it held is given back.
+func TestMonitorThatDoesNotRead(t *testing.T) {
+	s, dial := start(t, Options{})
+	c, watcher := dial(), dial()
+	if got := ask(t, watcher, "monitor"); got != "+OK\r\n" {
+		t.Fatalf("%q", got)
+	}
+	word := strings.Repeat("a", monitorArgBytes)
+	sent := 0
+	for ; s.count() == 2; sent++ {
+		if sent*monitorArgBytes > 4*monitorBytes+pipeBytes {
+			t.Fatalf("%d lines of %d bytes wait for a monitor that does not read", sent, len(word))
+		}
+		ask(t, c, "echo "+word)
+	}
+	if sent*monitorArgBytes < monitorBytes {
+		t.Errorf("a monitor was closed that was %d lines of %d bytes behind", sent, len(word))
+	}
+	if n := s.stats.outputClosed.Load(); n != 1 {
+		t.Errorf("%d clients closed for what they did not read, want 1", n)
+	}
+	io.Copy(io.Discard, watcher)
+}

@@ -1,0 +1,287 @@
+package server
+
+import (
+	"bytes"
+	"crypto/rand"
+	"encoding/hex"
+	"fmt"
+	"os"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+// This file is INFO, but for the section keyspace (walks.go) and those about commands (calls.go). A line of redis-server 7.0's stands here
+// where it has a meaning, or where Redis's value says that there is nothing: no replica, no snapshot, no script.
+
+// infoSections are INFO's sections in their order.
+var infoSections = []struct {
+	name, second string // second is another name for it
+	asked        bool   // it comes only where it is asked for, alone or with all
+	lines        func(c *conn) []string
+}{
+	{name: "Server", lines: infoServer},
+	{name: "Clients", lines: infoClients},
+	{name: "Memory", lines: infoMemory},
+	{name: "Persistence", lines: infoPersistence},
+	{name: "Stats", lines: infoStats},
+	{name: "Replication", lines: infoReplication},
+	{name: "CPU", lines: infoCPU},
+	{name: "Modules", second: "module_list", lines: func(*conn) []string { return nil }},
+	{name: "Commandstats", asked: true, lines: func(c *conn) []string { return c.s.calls.stats() }},
+	{name: "Errorstats", lines: func(c *conn) []string { return c.s.stats.errors.stats() }},
+	{name: "Latencystats", asked: true, lines: func(c *conn) []string { return c.s.calls.latencies() }},
+	{name: "Cluster", lines: func(c *conn) []string {
+		return lines("cluster_enabled", map[bool]int{true: 0, false: 1}[c.s.proxy()])
+	}},
+	{name: "Keyspace", lines: (*conn).keyspace},
+}
+
+func newRunID() string {
+	b := make([]byte, 20)
+	rand.Read(b)
+	return hex.EncodeToString(b)
+}
+
+func runInfo(c *conn, args [][]byte) {
+	usual, all, named := len(args) == 1, false, map[string]bool{}
+	for _, a := range args[1:] {
+		switch name := strings.ToLower(string(a)); name {
+		case "default":
+			usual = true
+		case "all", "everything":
+			all = true
+		default:
+			named[name] = true
+		}
+	}
+	var own []Section
+	if c.s.o.Info != nil {
+		own = c.s.o.Info()
+	}
+	var b strings.Builder
+	write := func(name string, lines []string) {
+		if b.Len() > 0 {
+			b.WriteString("\r\n")
+		}
+		b.WriteString("# " + name + "\r\n")
+		for _, line := range lines {
+			b.WriteString(line + "\r\n")
+		}
+	}
+	for _, s := range infoSections {
+		at := slices.IndexFunc(own, func(x Section) bool { return x.Name == s.name })
+		var more []string
+		if at >= 0 {
+			more = own[at].Lines
+			own = slices.Delete(own, at, at+1)
+		}
+		if all || usual && !s.asked || named[strings.ToLower(s.name)] || named[s.second] {
+			write(s.name, append(s.lines(c), more...))
+		}
+	}
+	for _, x := range own {
+		if all || usual || named[strings.ToLower(x.Name)] {
+			write(x.Name, x.Lines)
+		}
+	}
+	c.out.Verbatim("txt", b.String())
+}
+
+// lines makes lines of names and values in turn.
+func lines(pairs ...any) (out []string) {
+	for i := 0; i < len(pairs); i += 2 {
+		out = append(out, fmt.Sprintf("%v:%v", pairs[i], pairs[i+1]))
+	}
+	return out
+}
+
+func infoServer(c *conn) []string {
+	s := c.s
+	up := int64(time.Since(s.started).Seconds())
+	executable, _ := os.Executable() // empty where the system does not tell
+	return lines("redis_version", redisVersion, "redis_git_sha1", "00000000", "redis_git_dirty", 0, "neokv_version", s.o.Version,
+		"redis_mode", s.mode(), "os", runtime.GOOS+" "+runtime.GOARCH, "arch_bits", strconv.IntSize, "go_version", runtime.Version(),
+		"process_id", os.Getpid(), "process_supervised", "no", "run_id", s.runID, "tcp_port", s.port(), "store_id", s.o.Self,
+		"server_time_usec", time.Now().UnixMicro(), "uptime_in_seconds", up, "uptime_in_days", up/86400,
+		"executable", executable, "config_file", "", "io_threads_active", 0)
+}
+
+func infoClients(c *conn) []string {
+	c.s.mu.Lock()
+	n := len(c.s.clients)
+	c.s.mu.Unlock()
+	return lines("connected_clients", n, "cluster_connections", 0, "maxclients", c.s.limits.clients.Load(),
+		"blocked_clients", 0, "tracking_clients", 0, "clients_in_timeout_table", 0)
+}
+
+// infoMemory is about the whole process. What Redis calls used is what is allocated on the Go heap; its peak is the heap's largest size.
+func infoMemory(c *conn) []string {
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	used, resident, peak := int64(m.HeapAlloc), ResidentBytes(), int64(m.HeapSys)
+	out := lines("used_memory", used, "used_memory_human", humanBytes(used), "used_memory_rss", resident, "used_memory_rss_human", humanBytes(resident),
+		"used_memory_peak", peak, "used_memory_peak_human", humanBytes(peak), "used_memory_peak_perc", fmt.Sprintf("%.2f%%", 100*float64(used)/float64(peak)),
+		"allocator_allocated", used, "allocator_active", m.HeapInuse, "allocator_resident", m.Sys-m.HeapReleased)
+	if total := systemMemory(); total > 0 {
+		out = append(out, lines("total_system_memory", total, "total_system_memory_human", humanBytes(total))...)
+	}
+	return append(out, lines("used_memory_lua", 0, "used_memory_lua_human", humanBytes(0), "used_memory_scripts", 0, "used_memory_scripts_human", humanBytes(0),
+		"number_of_cached_scripts", 0, "number_of_functions", 0, "number_of_libraries", 0,
+		"maxmemory", 0, "maxmemory_human", humanBytes(0), "maxmemory_policy", "noeviction",
+		"mem_fragmentation_ratio", fmt.Sprintf("%.2f", float64(resident)/float64(used)), "mem_fragmentation_bytes", resident-used,
+		"mem_not_counted_for_evict", 0, "mem_replication_backlog", 0, "mem_clients_slaves", 0, "mem_clients_normal", c.s.o.Memory.Used(),
+		"mem_cluster_links", 0, "mem_aof_buffer", 0, "mem_allocator", "go", "active_defrag_running", 0,
+		"lazyfree_pending_objects", 0, "lazyfreed_objects", 0)...)
+}
+
+// infoPersistence is that of a Redis that saves nothing: what is durable is in the Raft log, see the section neokv.
+func infoPersistence(c *conn) []string {
+	return lines("loading", 0, "async_loading", 0, "rdb_changes_since_last_save", 0, "rdb_bgsave_in_progress", 0,
+		"rdb_last_save_time", c.s.started.Unix(), "rdb_last_bgsave_status", "ok", "rdb_last_bgsave_time_sec", -1, "rdb_current_bgsave_time_sec", -1,
+		"rdb_saves", 0, "aof_enabled", 0, "aof_rewrite_in_progress", 0, "aof_rewrite_scheduled", 0, "aof_last_rewrite_time_sec", -1,
+		"aof_current_rewrite_time_sec", -1, "aof_last_bgrewrite_status", "ok", "aof_last_write_status", "ok")
+}
+
+func infoStats(c *conn) []string {
+	x := &c.s.stats
+	now := x.rates.since(x, time.Now())
+	return lines("total_connections_received", x.connections.Load(), "total_commands_processed", x.commands.Load(),
+		"instantaneous_ops_per_sec", fmt.Sprintf("%.0f", now.commands),
+		"total_net_input_bytes", x.bytesIn.Load(), "total_net_output_bytes", x.bytesOut.Load(),
+		"total_net_repl_input_bytes", 0, "total_net_repl_output_bytes", 0,
+		"instantaneous_input_kbps", fmt.Sprintf("%.2f", now.in/1024), "instantaneous_output_kbps", fmt.Sprintf("%.2f", now.out/1024),
+		"instantaneous_input_repl_kbps", "0.00", "instantaneous_output_repl_kbps", "0.00",
+		"rejected_connections", x.rejected.Load(), "sync_full", 0, "sync_partial_ok", 0, "sync_partial_err", 0, "evicted_keys", 0,
+		"evicted_clients", x.evicted.Load(), "pubsub_channels", 0, "pubsub_patterns", 0, "pubsubshard_channels", 0,
+		"latest_fork_usec", 0, "total_forks", 0, "migrate_cached_sockets", 0, "slave_expires_tracked_keys", 0, "tracking_total_keys", 0, "tracking_total_items", 0,
+		"tracking_total_prefixes", 0, "unexpected_error_replies", 0, "total_error_replies", x.errors.total(),
+		"client_query_buffer_limit_disconnections", x.queryClosed.Load(), "client_output_buffer_limit_disconnections", x.outputClosed.Load())
+}
+
+// infoReplication is that of a master alone: replication is Raft's.
+func infoReplication(c *conn) []string {
+	return lines("role", "master", "connected_slaves", 0, "master_failover_state", "no-failover", "master_replid", c.s.runID,
+		"master_replid2", strings.Repeat("0", len(c.s.runID)), "master_repl_offset", 0, "second_repl_offset", -1,
+		"repl_backlog_active", 0, "repl_backlog_size", 0, "repl_backlog_first_byte_offset", 0, "repl_backlog_histlen", 0)
+}
+
+// infoCPU is about the whole process.
+func infoCPU(*conn) []string {
+	user, sys := CPUTime()
+	var children syscall.Rusage
+	syscall.Getrusage(syscall.RUSAGE_CHILDREN, &children)
+	seconds := func(d time.Duration) string { return fmt.Sprintf("%.6f", d.Seconds()) }
+	return lines("used_cpu_sys", seconds(sys), "used_cpu_user", seconds(user),
+		"used_cpu_sys_children", seconds(timeval(children.Stime)), "used_cpu_user_children", seconds(timeval(children.Utime)))
+}
+
+// humanBytes prints a size as Redis's bytesToHuman does.
+func humanBytes(n int64) string {
+	if n < 1024 {
+		return strconv.FormatInt(n, 10) + "B"
+	}
+	size, unit := float64(n)/1024, 0
+	for size >= 1024 && unit < len("KMGTP")-1 {
+		size, unit = size/1024, unit+1
+	}
+	return fmt.Sprintf("%.2f%c", size, "KMGTP"[unit])
+}
+
+// CPUTime is how long the process has used processors, for itself and in the system.
+func CPUTime() (user, sys time.Duration) {
+	var u syscall.Rusage
+	if syscall.Getrusage(syscall.RUSAGE_SELF, &u) != nil {
+		return 0, 0
+	}
+	return timeval(u.Utime), timeval(u.Stime)
+}
+
+func timeval(t syscall.Timeval) time.Duration {
+	return time.Duration(t.Sec)*time.Second + time.Duration(t.Usec)*time.Microsecond
+}
+
+// ResidentBytes is the process's memory in use as the system sees it; on macOS the most so far.
+func ResidentBytes() int64 {
+	if text, err := os.ReadFile("/proc/self/statm"); err == nil {
+		if fields := bytes.Fields(text); len(fields) > 1 {
+			pages, _ := parseInt(fields[1])
+			return pages * int64(os.Getpagesize())
+		}
+	}
+	var u syscall.Rusage
+	if syscall.Getrusage(syscall.RUSAGE_SELF, &u) != nil {
+		return 0
+	}
+	return int64(u.Maxrss)
+}
+
+// systemMemory is how much memory the machine has, 0 where there is no /proc to tell it.
+var systemMemory = sync.OnceValue(func() int64 {
+	text, _ := os.ReadFile("/proc/meminfo")
+	for line := range bytes.Lines(text) {
+		if fields := bytes.Fields(line); len(fields) > 1 && string(fields[0]) == "MemTotal:" {
+			kb, _ := parseInt(fields[1])
+			return kb << 10
+		}
+	}
+	return 0
+})
+
+// The rates of INFO are those of the last rateSamples*sampleEvery, or of the time since the last pipeline before.
+const (
+	rateSamples = 16
+	sampleEvery = 100 * time.Millisecond
+)
+
+// rates remembers what the counters of stats were. Pipelines take the samples as they arrive, so that no timer runs.
+type rates struct {
+	next atomic.Int64 // Unix ns from which on a sample is due
+
+	mu      sync.Mutex
+	samples [rateSamples]sample // the oldest at first
+}
+
+type sample struct {
+	at                time.Time
+	commands, in, out float64
+}
+
+func (s *stats) sample(at time.Time) sample {
+	return sample{at, float64(s.commands.Load()), float64(s.bytesIn.Load()), float64(s.bytesOut.Load())}
+}
+
+// note takes a sample if one is due. nowNS is now.
+func (r *rates) note(s *stats, now time.Time, nowNS int64) {
+	next := r.next.Load()
+	if nowNS < next || !r.next.CompareAndSwap(next, nowNS+int64(sampleEvery)) {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	copy(r.samples[:], r.samples[1:])
+	r.samples[rateSamples-1] = s.sample(now)
+}
+
+// since returns the rates per second now.
+func (r *rates) since(s *stats, now time.Time) sample {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	from := r.samples[rateSamples-1]
+	for _, x := range r.samples {
+		if now.Sub(x.at) <= rateSamples*sampleEvery {
+			from = x
+			break
+		}
+	}
+	to, seconds := s.sample(now), now.Sub(from.at).Seconds()
+	if from.at.IsZero() || seconds <= 0 || to.commands < from.commands { // nothing yet, or CONFIG RESETSTAT has come between
+		return sample{}
+	}
+	return sample{now, (to.commands - from.commands) / seconds, (to.in - from.in) / seconds, (to.out - from.out) / seconds}
+}

@@ -1,0 +1,204 @@
+package server
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"neokv.dev/neokv/internal/redis"
+)
+
+// This file is MONITOR: a connection that asked for it is sent a line for each command of its port, until it says RESET.
+//
+// A line is made once, by the connection that ran the command, and put into the buffer of each monitor. One goroutine for each monitor writes
+// the buffer to the socket, the monitor's own replies included, so that lines and replies stay whole. A monitor that is monitorBytes behind is
+// closed: it never holds commands up, and never holds more than two buffers.
+
+const (
+	monitorBytes     = 1 << 20
+	monitorLineBytes = 64 << 10 // of arguments that a line shows, about
+	monitorArgBytes  = 16 << 10 // of an argument
+)
+
+// monitors are those of a server.
+type monitors struct {
+	mu  sync.Mutex // held to change all
+	all atomic.Pointer[[]*monitor]
+}
+
+// monitor is what is to be sent to one.
+type monitor struct {
+	c       *conn
+	more    chan struct{} // capacity 1: there is something, or no more will come
+	written chan struct{} // closed when the writing goroutine has ended
+
+	mu    sync.Mutex
+	buf   []byte
+	ended bool
+}
+
+// runMonitor makes the connection a monitor. What was answered before it has been sent when lines come.
+func runMonitor(c *conn, args [][]byte) {
+	if c.monitor != nil {
+		return // as Redis answers it: not at all
+	}
+	c.out.OK()
+	if !c.flush() {
+		c.closing = true
+		return
+	}
+	m := &monitor{c: c, more: make(chan struct{}, 1), written: make(chan struct{})}
+	c.monitor = m
+	c.watches.Store(true)
+	go m.write()
+	c.s.monitors.change(func(all []*monitor) []*monitor { return append(all, m) })
+}
+
+// endMonitor makes the connection one like others. It waits until what is to be sent has been sent.
+func (c *conn) endMonitor() {
+	m := c.monitor
+	if m == nil {
+		return
+	}
+	c.s.monitors.change(func(all []*monitor) []*monitor {
+		return slices.DeleteFunc(all, func(x *monitor) bool { return x == m })
+	})
+	m.mu.Lock()
+	m.ended = true
+	m.mu.Unlock()
+	leaveToken(m.more)
+	<-m.written
+	c.monitor = nil
+	c.watches.Store(false)
+}
+
+func (s *monitors) change(to func([]*monitor) []*monitor) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var all []*monitor
+	if old := s.all.Load(); old != nil {
+		all = slices.Clone(*old)
+	}
+	if all = to(all); len(all) == 0 {
+		s.all.Store(nil)
+		return
+	}
+	s.all.Store(&all)
+}
+
+// take sends the monitor's own replies.
+func (m *monitor) take(out *redis.Reply) bool {
+	ok := !out.Full && m.put(out.Buf)
+	out.Buf, out.Room, out.Full = out.Buf[:0], freeRoom, false
+	return ok
+}
+
+// put appends what is to be sent. A monitor for which that is too much is closed.
+func (m *monitor) put(b []byte) bool {
+	m.mu.Lock()
+	full := len(m.buf) > 0 && len(m.buf)+len(b) > monitorBytes
+	if !full {
+		m.buf = append(m.buf, b...)
+	}
+	m.mu.Unlock()
+	if full {
+		if m.c.kill() {
+			m.c.s.stats.outputClosed.Add(1)
+		}
+		return false
+	}
+	leaveToken(m.more)
+	return true
+}
+
+// write sends what there is until the monitor ends or its connection does.
+func (m *monitor) write() {
+	defer close(m.written)
+	var out []byte
+	for range m.more {
+		m.mu.Lock()
+		out, m.buf = m.buf, out[:0]
+		ended := m.ended
+		m.mu.Unlock()
+		n, err := m.c.nc.Write(out)
+		m.c.s.stats.bytesOut.Add(uint64(n))
+		if cap(out) > keepBytes {
+			out = nil
+		}
+		if err != nil {
+			m.c.kill()
+			return
+		}
+		if ended {
+			return
+		}
+	}
+}
+
+const errMonitor = "ERR Replica can't interact with the keyspace" // as Redis, for which a monitor is a kind of replica, puts it
+
+// touchesKeys reports whether a command is one about data.
+func (cmd *command) touchesKeys() bool {
+	return cmd.row != nil && cmd.row.CheckArity(len(cmd.args)) && cmd.row.Flags&(redis.FlagWrite|redis.FlagReadonly) != 0
+}
+
+// show sends monitors the commands that have been run, but for those that only administrators should see.
+func (c *conn) show(all []*monitor, cmds []command, now time.Time) {
+	var line []byte
+	for i := range cmds {
+		cmd := &cmds[i]
+		if cmd.rejected || cmd.row == nil || cmd.row.Flags&(redis.FlagSkipMonitor|redis.FlagAdmin) != 0 {
+			continue
+		}
+		us := now.UnixMicro()
+		line = fmt.Appendf(line[:0], "+%d.%06d [0 %s]", us/1e6, us%1e6, c.nc.RemoteAddr())
+		args := cmd.shown()
+		for j, a := range args {
+			if len(line) > monitorLineBytes {
+				line = fmt.Appendf(line, " ... (%d more arguments)", len(args)-j)
+				break
+			}
+			line = appendQuoted(append(line, ' '), a[:min(len(a), monitorArgBytes)])
+			if len(a) > monitorArgBytes {
+				line = fmt.Appendf(line, "... (%d more bytes)", len(a)-monitorArgBytes)
+			}
+		}
+		line = append(line, '\r', '\n')
+		for _, m := range all {
+			m.put(line)
+		}
+	}
+}
+
+// appendQuoted appends an argument as Redis's sdscatrepr prints it.
+func appendQuoted(dst, arg []byte) []byte {
+	dst = append(dst, '"')
+	for _, x := range arg {
+		switch {
+		case x == '"' || x == '\\':
+			dst = append(dst, '\\', x)
+		case x == '\n':
+			dst = append(dst, '\\', 'n')
+		case x == '\r':
+			dst = append(dst, '\\', 'r')
+		case x == '\t':
+			dst = append(dst, '\\', 't')
+		case x == '\a':
+			dst = append(dst, '\\', 'a')
+		case x == '\b':
+			dst = append(dst, '\\', 'b')
+		case ' ' <= x && x <= '~':
+			dst = append(dst, x)
+		default:
+			dst = append(dst, '\\', 'x')
+			if x < 16 {
+				dst = append(dst, '0')
+			}
+			dst = strconv.AppendUint(dst, uint64(x), 16)
+		}
+	}
+	return append(dst, '"')
+}
