@@ -526,6 +526,7 @@ var stringCases = []Case{
 		randomkey
 		set {t}a 1
 		randomkey
+		keys *
 		mset {t}b 2 {t}ab 3 {t}old 4
 		pexpireat {t}old 1
 		scan 0 count 1000

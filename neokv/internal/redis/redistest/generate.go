@@ -452,8 +452,51 @@ func objectCall(g *Generator) [][]string {
 		}
 		return [][]string{{"exists", key}, g.call(args...)}
 	}
+	if g.one(3) {
+		return g.written()
+	}
 	return [][]string{g.call("object", g.pick("encoding", "ENCODING", "refcount", "idletime", "freq", "nosuch", "", "encoding\x00"), g.Key())}
 }
+
+// written writes a string, or makes a collection around the limits of its encodings, and asks how it is kept.
+func (g *Generator) written() [][]string {
+	key := g.Key()
+	ask := []string{"object", g.pick("encoding", "ENCODING", "refcount"), key}
+	if g.one(2) {
+		value := g.pick(g.Value(), g.Number(), strings.Repeat("x", 43+g.IntN(3)), "9999", "10000", "-1")
+		return [][]string{g.pickCall([]string{"set", key, value}, []string{"mset", key, value}, []string{"setex", key, "100000", value}), ask}
+	}
+	element := func(i int) string { return strconv.Itoa(i) }
+	switch g.IntN(4) {
+	case 0:
+		element = func(i int) string { return "e" + strconv.Itoa(i) }
+	case 1:
+		element = func(i int) string { return strings.Repeat("e", 63+g.IntN(3)) + strconv.Itoa(i%7) }
+	}
+	limit := g.IntN(5)
+	if g.one(4) {
+		limit = []int{126, 510}[g.IntN(2)] + g.IntN(5)
+	}
+	name := g.pick(adding...)
+	calls := [][]string{{"del", key}}
+	for i := 0; i == 0 || i < limit; {
+		args := []string{name, key}
+		for n := i + 1 + g.IntN(limit+1); i < n; i++ {
+			switch name {
+			case "hset", "hmset":
+				args = append(args, element(i), g.pick("v", "1", element(i)))
+			case "zadd":
+				args = append(args, strconv.Itoa(g.IntN(5)), element(i))
+			default:
+				args = append(args, element(i))
+			}
+		}
+		calls = append(calls, args)
+	}
+	return append(calls, ask)
+}
+
+func (g *Generator) pickCall(from ...[]string) []string { return from[g.IntN(len(from))] }
 
 // serverCall makes calls that look at all keys, or at none.
 func serverCall(g *Generator) [][]string {
@@ -461,7 +504,7 @@ func serverCall(g *Generator) [][]string {
 	case 0, 1, 2, 3:
 		return [][]string{g.scan()}
 	case 4:
-		return [][]string{g.call("randomkey")}
+		return [][]string{g.call("randomkey"), {"keys", "*"}}
 	case 5:
 		if g.one(5) { // never without an argument: COMMAND alone lists what a server has
 			return [][]string{{"command", g.pick("help", "HELP")}}

@@ -355,6 +355,10 @@ func (c *comparison) compare(d Difference) bool {
 	if d.onlyTime() || d.chosen() || d.sorted() {
 		return true
 	}
+	if d.plain(c.past) {
+		c.report.Differences = append(c.report.Differences, d)
+		return false
+	}
 	for _, e := range Exceptions {
 		if e.Matches(d.Call, d.Want, d.Got) {
 			c.report.Excepted[e.Reason]++

@@ -363,6 +363,67 @@ func TestWithoutOrder(t *testing.T) {
 	}
 }
 
+// TestWhatFollowsFromCalls: answers that follow from the calls before them, or beside them, have to be those.
+func TestWhatFollowsFromCalls(t *testing.T) {
+	int1, int2 := "100000000000", "100000000001"
+	for _, c := range []struct {
+		before, call, behind string // call=reply, the same of both sides
+		want, got            string
+		equal                bool
+	}{
+		{"set k 1=+OK", "object encoding k", "", "$int", "$raw", false},
+		{"set other 1=+OK", "object encoding k", "", "$int", "$raw", true},
+		{"set k 1 nx get=$old", "object encoding k", "", "$int", "$raw", true},
+		{"append k 1=:1", "object encoding k", "", "$int", "$raw", true},
+		{"set k 1=+OK", "object refcount k", "", ":1", ":2", false},
+		{"append k 1=:1", "object refcount k", "", ":1", ":2", true},
+		{"del k=:0;hset k f v=:1;hset k g v=:1", "object encoding k", "", "$listpack", "$hashtable", false},
+		{"del k=:0;hset k f v=:1;hdel k f=:1;hset k g v=:1", "object encoding k", "", "$listpack", "$hashtable", true},
+		{"hset k f v=:1", "object encoding k", "", "$listpack", "$hashtable", true},
+		{"", "randomkey", "keys *=*2 $a $b", "$a", "$b", true},
+		{"", "randomkey", "keys *=*2 $a $b", "$a", "$c", false},
+		{"", "randomkey", "keys *=*2 $a $b", "$a", "_", false},
+		{"", "randomkey", "keys a=*1 $a", "$a", "$b", false},
+		{"", "expiretime k", "", ":" + int1, ":" + int2, false},
+		{"", "pexpiretime k", "", ":" + int1 + "000", ":" + int1 + "001", false},
+		{"", "pexpiretime k", "", ":2000000000000", ":2000000000001", true},
+		{"", "expiretime k", "", ":2000000000", ":2000000001", true},
+		{"", "ttl k", "", ":" + int1, ":" + int2, true},
+	} {
+		parse := func(wire string) Value {
+			t.Helper()
+			var b []byte
+			for _, word := range strings.Fields(wire) {
+				if text, ok := strings.CutPrefix(word, "$"); ok {
+					word = fmt.Sprintf("$%d\r\n%s", len(text), text)
+				}
+				b = append(append(b, word...), "\r\n"...)
+			}
+			v, err := Parse(b)
+			if err != nil {
+				t.Fatalf("%q: %v", wire, err)
+			}
+			return v
+		}
+		both := func(text string) Difference {
+			call, reply, _ := strings.Cut(text, "=")
+			return Difference{Call: toBytes(strings.Fields(call)), Want: parse(reply), Got: parse(reply)}
+		}
+		r := &comparison{report: Report{Excepted: map[string]int{}}}
+		for _, text := range strings.FieldsFunc(c.before, func(r rune) bool { return r == ';' }) {
+			r.past = append(r.past, both(text))
+		}
+		d := Difference{Call: toBytes(strings.Fields(c.call)), Want: parse(c.want), Got: parse(c.got)}
+		if c.behind != "" {
+			behind := both(c.behind)
+			d.Behind = &behind
+		}
+		if equal := r.compare(d); equal != c.equal {
+			t.Errorf("%s, %s, %s: %s and %s: equal %v, want %v", c.before, c.call, c.behind, c.want, c.got, equal, c.equal)
+		}
+	}
+}
+
 // TestScansToTheEnd: scans are the same if they return the same in the end, however they are cut, and whatever comes twice.
 func TestScansToTheEnd(t *testing.T) {
 	scan := func(parts ...string) func(call string) string { // the cursor of part i is i
