@@ -102,11 +102,17 @@ func TestRowsAreRedis(t *testing.T) {
 					}
 					data.WriteGetKeys(&out, bytes.Fields([]byte(call)))
 					same("command getkeys " + call)
+					data.WriteGetKeysAndFlags(&out, bytes.Fields([]byte(call)))
+					same("command getkeysandflags " + call)
 				}
 			}
 		}
 		data.WriteInfo(&out, [][]byte{[]byte("GET"), []byte("nosuch"), []byte("get|x")})
 		same("command info GET nosuch get|x")
+		for _, call := range []string{"set a b get", "set a b ex 1 GET", "set a b nx", "sort a store b", "sort a by x get y store b store c", "zunionstore d 2 a b", "lmpop 2 a b left"} {
+			data.WriteGetKeysAndFlags(&out, bytes.Fields([]byte(call)))
+			same("command getkeysandflags " + call)
+		}
 		data.WriteGetKeys(&out, [][]byte{[]byte("nosuch"), []byte("x")})
 		same("command getkeys nosuch x")
 		for _, n := range []string{"01", "+1", "1x", "1.5", "2", "3", "-1", "x", "", "4294967297", "99999999999999999999", "-4294967295"} {
