@@ -119,13 +119,15 @@ func (s *Server) parameters() []parameter {
 	return out
 }
 
-// setTimeout changes how long connections may be idle, for those that are idle now, too.
+// setTimeout changes how long connections may be idle, for those that are idle now, too. Monitors may be for ever.
 func (s *Server) setTimeout(value string) {
 	s.limits.timeout.Store(mustInt(value))
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, c := range s.clients {
-		c.nc.SetReadDeadline(idleUntil(s.limits.timeout.Load()))
+		if !c.watches.Load() {
+			c.nc.SetReadDeadline(idleUntil(s.limits.timeout.Load()))
+		}
 	}
 }
 
