@@ -91,7 +91,8 @@ func (t *Table) WriteGetKeysAndFlags(out *Reply, args [][]byte) {
 	}
 }
 
-// keysOf finds the command that args call and the positions of its keys. Where there are none it appends why, and returns nil.
+// keysOf finds the command that args call and the positions of its keys. Where there are none it appends why, and returns
+// nil.
 func (t *Table) keysOf(out *Reply, args [][]byte) (c *Command, positions []int) {
 	c = t.Lookup(args[0])
 	if c != nil && len(c.Sub) > 0 && len(args) > 1 {

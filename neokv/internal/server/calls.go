@@ -16,8 +16,9 @@ import (
 
 // This file is what is counted about commands: INFO's sections commandstats, errorstats and latencystats, and LATENCY.
 //
-// Commands of a pipeline run together. What each of them took is the time that all of them took: from when the first of them could run until the
-// replies of all were there, waits for Raft included. So usec over calls is the mean of the times whose percentiles latencystats has.
+// Commands of a pipeline run together. What each of them took is the time that all of them took: from when the
+// first of them could run until the replies of all were there, waits for Raft included. So usec over calls is the
+// mean of the times whose percentiles latencystats has.
 
 // callCounts are those of one server's commands.
 type callCounts struct {
@@ -72,8 +73,8 @@ func (c *callCount) add(n int, took time.Duration) {
 	h[bucketOf(took)].Add(uint64(n))
 }
 
-// answered looks at the reply to a command, which begins at start, and counts it if it is an error; made says whether the
-// command ran.
+// answered looks at the reply to a command, which begins at start, and counts it if it is an error; made says
+// whether the command ran.
 func (c *conn) answered(cmd *command, start int, made bool) {
 	if start >= len(c.out.Buf) || c.out.Buf[start] != '-' {
 		return
@@ -89,7 +90,8 @@ func (c *conn) answered(cmd *command, start int, made bool) {
 	}
 }
 
-// ran counts commands that have been run together, from the time on that the last ones were done, and tells the slow log and the monitors.
+// ran counts commands that have been run together, from the time on that the last ones were done, and tells the
+// slow log and the monitors.
 func (c *conn) ran(cmds []command) {
 	now := time.Now()
 	took := now.Sub(c.since)
@@ -140,7 +142,8 @@ func (c *callCounts) latencies() (out []string) {
 		}
 		all := h.load()
 		micros := func(percent float64) float64 { return float64(all.percentile(percent)) / 1000 }
-		out = append(out, fmt.Sprintf("latency_percentiles_usec_%s:p50=%.3f,p99=%.3f,p99.9=%.3f", x.row.FullName(), micros(50), micros(99), micros(99.9)))
+		out = append(out, fmt.Sprintf("latency_percentiles_usec_%s:p50=%.3f,p99=%.3f,p99.9=%.3f",
+			x.row.FullName(), micros(50), micros(99), micros(99.9)))
 	}
 	return out
 }
@@ -194,8 +197,8 @@ func (e *errorCounts) stats() (out []string) {
 	return out
 }
 
-// A histogram counts durations in buckets. Each power of two nanoseconds has bucketsOfTwo of the same width, so that a bucket's end is
-// at most 1/bucketsOfTwo above what is in it; the last one has all that took longer.
+// A histogram counts durations in buckets. Each power of two nanoseconds has bucketsOfTwo of the same width, so
+// that a bucket's end is at most 1/bucketsOfTwo above what is in it; the last one has all that took longer.
 type histogram [buckets]atomic.Uint64
 
 const (
@@ -249,8 +252,9 @@ func (h *histogramNow) percentile(percent float64) uint64 {
 	return 0
 }
 
-// write appends what LATENCY HISTOGRAM says: how many calls took at most 1, 2, 4 .. microseconds of 1024 nanoseconds, each where it is more
-// than the one before it. The times are printed as Redis's histogram does, whose buckets are a 128th wide.
+// write appends what LATENCY HISTOGRAM says: how many calls took at most 1, 2, 4 .. microseconds of 1024
+// nanoseconds, each where it is more than the one before it. The times are printed as Redis's histogram does, whose
+// buckets are a 128th wide.
 func (h *histogramNow) write(out *redis.Reply) {
 	out.Map(2)
 	out.BulkString("calls")

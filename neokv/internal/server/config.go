@@ -32,7 +32,7 @@ func (s *Server) parameters() []parameter {
 	fixed := func(name, value string) parameter {
 		return parameter{name: name, get: func(*Server) string { return value }}
 	}
-	only := func(name, value, why string) parameter { // may be set to what it is, as Redis allows of all that it can change
+	only := func(name, value, why string) parameter { // Redis can change it: here it may be set to what it is
 		p := fixed(name, value)
 		p.check = func(_ *Server, v string) string {
 			if strings.EqualFold(v, value) {
@@ -46,7 +46,8 @@ func (s *Server) parameters() []parameter {
 	s.limits.tell(&now.Redis)
 	s.o.Memory.tell(&now.Redis)
 	out := []parameter{
-		only("appendfsync", map[bool]string{true: "always", false: "no"}[now.Engine.WALSync == "always"], "it follows from the setting engine.wal_sync"),
+		only("appendfsync", map[bool]string{true: "always", false: "no"}[now.Engine.WALSync == "always"],
+			"it follows from the setting engine.wal_sync"),
 		only("appendonly", "no", "every write is in the Raft log already"),
 		{
 			name:  "client-output-buffer-limit",

@@ -74,9 +74,9 @@ type command struct {
 	row  *redis.Command // nil if there is none of that name
 	kind kind
 	cut  bool // a write that the proxy port cuts
-	args [][]byte
 	// rejected says that it was answered with an error instead of being run, or that nobody knows whether it has run.
 	rejected bool
+	args     [][]byte
 }
 
 // kind says how a command is run.

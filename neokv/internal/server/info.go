@@ -16,8 +16,9 @@ import (
 	"time"
 )
 
-// This file is INFO, but for the section keyspace (walks.go) and those about commands (calls.go). A line of redis-server 7.0's stands here
-// where it has a meaning, or where Redis's value says that there is nothing: no replica, no snapshot, no script.
+// This file is INFO, but for the section keyspace (walks.go) and those about commands (calls.go). A line of
+// redis-server 7.0's stands here where it has a meaning, or where Redis's value says that there is nothing: no
+// replica, no snapshot, no script.
 
 // infoSections are INFO's sections in their order.
 var infoSections = []struct {
@@ -105,9 +106,12 @@ func infoServer(c *conn) []string {
 	s := c.s
 	up := int64(time.Since(s.started).Seconds())
 	executable, _ := os.Executable() // empty where the system does not tell
-	return lines("redis_version", redisVersion, "redis_git_sha1", "00000000", "redis_git_dirty", 0, "neokv_version", s.o.Version,
-		"redis_mode", s.mode(), "os", runtime.GOOS+" "+runtime.GOARCH, "arch_bits", strconv.IntSize, "go_version", runtime.Version(),
-		"process_id", os.Getpid(), "process_supervised", "no", "run_id", s.runID, "tcp_port", s.port(), "store_id", s.o.Self,
+	return lines("redis_version", redisVersion, "redis_git_sha1", "00000000", "redis_git_dirty", 0,
+		"neokv_version", s.o.Version,
+		"redis_mode", s.mode(), "os", runtime.GOOS+" "+runtime.GOARCH, "arch_bits", strconv.IntSize,
+		"go_version", runtime.Version(),
+		"process_id", os.Getpid(), "process_supervised", "no", "run_id", s.runID, "tcp_port", s.port(),
+		"store_id", s.o.Self,
 		"server_time_usec", time.Now().UnixMicro(), "uptime_in_seconds", up, "uptime_in_days", up/86400,
 		"executable", executable, "config_file", "", "io_threads_active", 0)
 }
@@ -120,22 +124,28 @@ func infoClients(c *conn) []string {
 		"blocked_clients", 0, "tracking_clients", 0, "clients_in_timeout_table", 0)
 }
 
-// infoMemory is about the whole process. What Redis calls used is what is allocated on the Go heap; its peak is the heap's largest size.
+// infoMemory is about the whole process. What Redis calls used is what is allocated on the Go heap; its peak is the
+// heap's largest size.
 func infoMemory(c *conn) []string {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	used, resident, peak := int64(m.HeapAlloc), ResidentBytes(), int64(m.HeapSys)
-	out := lines("used_memory", used, "used_memory_human", humanBytes(used), "used_memory_rss", resident, "used_memory_rss_human", humanBytes(resident),
-		"used_memory_peak", peak, "used_memory_peak_human", humanBytes(peak), "used_memory_peak_perc", fmt.Sprintf("%.2f%%", 100*float64(used)/float64(peak)),
+	out := lines("used_memory", used, "used_memory_human", humanBytes(used), "used_memory_rss", resident,
+		"used_memory_rss_human", humanBytes(resident),
+		"used_memory_peak", peak, "used_memory_peak_human", humanBytes(peak),
+		"used_memory_peak_perc", fmt.Sprintf("%.2f%%", 100*float64(used)/float64(peak)),
 		"allocator_allocated", used, "allocator_active", m.HeapInuse, "allocator_resident", m.Sys-m.HeapReleased)
 	if total := systemMemory(); total > 0 {
 		out = append(out, lines("total_system_memory", total, "total_system_memory_human", humanBytes(total))...)
 	}
-	return append(out, lines("used_memory_lua", 0, "used_memory_lua_human", humanBytes(0), "used_memory_scripts", 0, "used_memory_scripts_human", humanBytes(0),
+	return append(out, lines("used_memory_lua", 0, "used_memory_lua_human", humanBytes(0), "used_memory_scripts", 0,
+		"used_memory_scripts_human", humanBytes(0),
 		"number_of_cached_scripts", 0, "number_of_functions", 0, "number_of_libraries", 0,
 		"maxmemory", 0, "maxmemory_human", humanBytes(0), "maxmemory_policy", "noeviction",
-		"mem_fragmentation_ratio", fmt.Sprintf("%.2f", float64(resident)/float64(used)), "mem_fragmentation_bytes", resident-used,
-		"mem_not_counted_for_evict", 0, "mem_replication_backlog", 0, "mem_clients_slaves", 0, "mem_clients_normal", c.s.o.Memory.Used(),
+		"mem_fragmentation_ratio", fmt.Sprintf("%.2f", float64(resident)/float64(used)),
+		"mem_fragmentation_bytes", resident-used,
+		"mem_not_counted_for_evict", 0, "mem_replication_backlog", 0, "mem_clients_slaves", 0,
+		"mem_clients_normal", c.s.o.Memory.Used(),
 		"mem_cluster_links", 0, "mem_aof_buffer", 0, "mem_allocator", "go", "active_defrag_running", 0,
 		"lazyfree_pending_objects", 0, "lazyfreed_objects", 0)...)
 }
@@ -143,8 +153,10 @@ func infoMemory(c *conn) []string {
 // infoPersistence is that of a Redis that saves nothing: what is durable is in the Raft log, see the section neokv.
 func infoPersistence(c *conn) []string {
 	return lines("loading", 0, "async_loading", 0, "rdb_changes_since_last_save", 0, "rdb_bgsave_in_progress", 0,
-		"rdb_last_save_time", c.s.started.Unix(), "rdb_last_bgsave_status", "ok", "rdb_last_bgsave_time_sec", -1, "rdb_current_bgsave_time_sec", -1,
-		"rdb_saves", 0, "aof_enabled", 0, "aof_rewrite_in_progress", 0, "aof_rewrite_scheduled", 0, "aof_last_rewrite_time_sec", -1,
+		"rdb_last_save_time", c.s.started.Unix(), "rdb_last_bgsave_status", "ok", "rdb_last_bgsave_time_sec", -1,
+		"rdb_current_bgsave_time_sec", -1,
+		"rdb_saves", 0, "aof_enabled", 0, "aof_rewrite_in_progress", 0, "aof_rewrite_scheduled", 0,
+		"aof_last_rewrite_time_sec", -1,
 		"aof_current_rewrite_time_sec", -1, "aof_last_bgrewrite_status", "ok", "aof_last_write_status", "ok")
 }
 
@@ -155,20 +167,26 @@ func infoStats(c *conn) []string {
 		"instantaneous_ops_per_sec", fmt.Sprintf("%.0f", now.commands),
 		"total_net_input_bytes", x.bytesIn.Load(), "total_net_output_bytes", x.bytesOut.Load(),
 		"total_net_repl_input_bytes", 0, "total_net_repl_output_bytes", 0,
-		"instantaneous_input_kbps", fmt.Sprintf("%.2f", now.in/1024), "instantaneous_output_kbps", fmt.Sprintf("%.2f", now.out/1024),
+		"instantaneous_input_kbps", fmt.Sprintf("%.2f", now.in/1024),
+		"instantaneous_output_kbps", fmt.Sprintf("%.2f", now.out/1024),
 		"instantaneous_input_repl_kbps", "0.00", "instantaneous_output_repl_kbps", "0.00",
-		"rejected_connections", x.rejected.Load(), "sync_full", 0, "sync_partial_ok", 0, "sync_partial_err", 0, "evicted_keys", 0,
+		"rejected_connections", x.rejected.Load(), "sync_full", 0, "sync_partial_ok", 0, "sync_partial_err", 0,
+		"evicted_keys", 0,
 		"evicted_clients", x.evicted.Load(), "pubsub_channels", 0, "pubsub_patterns", 0, "pubsubshard_channels", 0,
-		"latest_fork_usec", 0, "total_forks", 0, "migrate_cached_sockets", 0, "slave_expires_tracked_keys", 0, "tracking_total_keys", 0, "tracking_total_items", 0,
+		"latest_fork_usec", 0, "total_forks", 0, "migrate_cached_sockets", 0, "slave_expires_tracked_keys", 0,
+		"tracking_total_keys", 0, "tracking_total_items", 0,
 		"tracking_total_prefixes", 0, "unexpected_error_replies", 0, "total_error_replies", x.errors.total(),
-		"client_query_buffer_limit_disconnections", x.queryClosed.Load(), "client_output_buffer_limit_disconnections", x.outputClosed.Load())
+		"client_query_buffer_limit_disconnections", x.queryClosed.Load(),
+		"client_output_buffer_limit_disconnections", x.outputClosed.Load())
 }
 
 // infoReplication is that of a master alone: replication is Raft's.
 func infoReplication(c *conn) []string {
-	return lines("role", "master", "connected_slaves", 0, "master_failover_state", "no-failover", "master_replid", c.s.runID,
+	return lines("role", "master", "connected_slaves", 0, "master_failover_state", "no-failover",
+		"master_replid", c.s.runID,
 		"master_replid2", strings.Repeat("0", len(c.s.runID)), "master_repl_offset", 0, "second_repl_offset", -1,
-		"repl_backlog_active", 0, "repl_backlog_size", 0, "repl_backlog_first_byte_offset", 0, "repl_backlog_histlen", 0)
+		"repl_backlog_active", 0, "repl_backlog_size", 0, "repl_backlog_first_byte_offset", 0,
+		"repl_backlog_histlen", 0)
 }
 
 // infoCPU is about the whole process.
@@ -178,7 +196,8 @@ func infoCPU(*conn) []string {
 	syscall.Getrusage(syscall.RUSAGE_CHILDREN, &children)
 	seconds := func(d time.Duration) string { return fmt.Sprintf("%.6f", d.Seconds()) }
 	return lines("used_cpu_sys", seconds(sys), "used_cpu_user", seconds(user),
-		"used_cpu_sys_children", seconds(timeval(children.Stime)), "used_cpu_user_children", seconds(timeval(children.Utime)))
+		"used_cpu_sys_children", seconds(timeval(children.Stime)),
+		"used_cpu_user_children", seconds(timeval(children.Utime)))
 }
 
 // humanBytes prints a size as Redis's bytesToHuman does.

@@ -53,7 +53,8 @@ func (l *limits) tell(k *settings.Redis) {
 	k.MaxBulkLen = settings.Bytes(l.bulk.Load())
 	k.QueryBufferLimit = settings.Bytes(l.query.Load())
 	out := l.output.Load()
-	k.OutputBufferLimit, k.OutputBufferSoftLimit, k.OutputBufferSoftTime = settings.Bytes(out.hard), settings.Bytes(out.soft), out.softTime
+	k.OutputBufferLimit, k.OutputBufferSoftLimit = settings.Bytes(out.hard), settings.Bytes(out.soft)
+	k.OutputBufferSoftTime = out.softTime
 	k.RequirePass = *l.password.Load()
 }
 
@@ -75,8 +76,8 @@ func NewMemory(limit settings.Bytes) *Memory {
 	return m
 }
 
-// set changes the limit to so many bytes, or, where percent is not 0, to that part of the machine's memory: there is no maxmemory
-// that it could be a part of.
+// set changes the limit to so many bytes, or, where percent is not 0, to that part of the machine's memory: there is no
+// maxmemory that it could be a part of.
 func (m *Memory) set(bytes, percent int64) {
 	if percent > 0 {
 		bytes = max(1, systemMemory()/100*percent)

@@ -11,11 +11,13 @@ import (
 	"neokv.dev/neokv/internal/redis"
 )
 
-// This file is MONITOR: a connection that asked for it is sent a line for each command of its port, until it says RESET.
+// This file is MONITOR: a connection that asked for it is sent a line for each command of its port, until it says
+// RESET.
 //
-// A line is made once, by the connection that ran the command, and put into the buffer of each monitor. One goroutine for each monitor writes
-// the buffer to the socket, the monitor's own replies included, so that lines and replies stay whole. A monitor that is monitorBytes behind is
-// closed: it never holds commands up, and never holds more than two buffers.
+// A line is made once, by the connection that ran the command, and put into the buffer of each monitor. One
+// goroutine for each monitor writes the buffer to the socket, the monitor's own replies included, so that lines and
+// replies stay whole. A monitor that is monitorBytes behind is closed: it never holds commands up, and never holds
+// more than two buffers.
 
 const (
 	monitorBytes     = 1 << 20
@@ -138,7 +140,7 @@ func (m *monitor) write() {
 	}
 }
 
-const errMonitor = "ERR Replica can't interact with the keyspace" // as Redis, for which a monitor is a kind of replica, puts it
+const errMonitor = "ERR Replica can't interact with the keyspace" // for Redis a monitor is a kind of replica
 
 // touchesKeys reports whether a command is one about data.
 func (cmd *command) touchesKeys() bool {

@@ -10,7 +10,8 @@ import (
 	"neokv.dev/neokv/internal/redis"
 )
 
-// This file is SLOWLOG: the commands that took longest, as calls.go measures it. Of those that ran together it has the first of each name.
+// This file is SLOWLOG: the commands that took longest, as calls.go measures it. Of those that ran together it has
+// the first of each name.
 
 const (
 	slowMicros   = 10_000 // slowlog-log-slower-than at first
@@ -47,7 +48,9 @@ func (l *slowLog) add(c *conn, cmds []command, now time.Time, took time.Duration
 			continue
 		}
 		rows = append(rows, cmd.row)
-		call := slowCall{at: now, took: took, args: shorten(cmd.shown()), addr: c.nc.RemoteAddr().String(), name: c.info.Load().name}
+		call := slowCall{
+			at: now, took: took, args: shorten(cmd.shown()), addr: c.nc.RemoteAddr().String(), name: c.info.Load().name,
+		}
 		l.mu.Lock()
 		call.id = l.lastID
 		l.lastID++

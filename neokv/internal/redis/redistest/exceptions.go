@@ -147,10 +147,12 @@ var samples = map[string]struct {
 }
 
 // chosen reports whether both answers are random choices of the same kind, and ours, which may differ, is one of the elements there
-// are, as the reply of the call beside it says: as many, and different ones where that was asked for. Of RANDOMKEY that is a call of KEYS.
+// are, as the reply of the call beside it says: as many, and different ones where that was asked for. Beside RANDOMKEY that is a call
+// of KEYS.
 func (d *Difference) chosen() bool {
 	if d.name() == "randomkey" {
-		return d.Behind != nil && isCall(d.Behind.Call, "keys", "*") && sameShape(d.Want, d.Got) && d.Got.among(d.Behind.Got.Items)
+		all := d.Behind
+		return all != nil && isCall(all.Call, "keys", "*") && sameShape(d.Want, d.Got) && d.Got.among(all.Got.Items)
 	}
 	how, ok := samples[d.name()]
 	beside := d.Behind
@@ -226,11 +228,12 @@ func (v Value) leaves() (all []Value) {
 // clockTolerance is how much later one side may be asked what the time is, or told to count from it.
 const clockTolerance = 10 * time.Second
 
-// absoluteFrom is from when on a key can only expire because a call named that time: no call asks for so many seconds from now.
+// absoluteFrom is from when on a key can only expire because a call named that time: no call asks for so many
+// seconds from now.
 var absoluteFrom = time.Date(2200, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// onlyTime reports whether both answers are times, of keys that both expire, and the same but for the time between the calls. When a key expires to
-// which a call gave a time, and not a number of seconds, has to be the same.
+// onlyTime reports whether both answers are times, of keys that both expire, and the same but for the time between
+// the calls. When a key expires to which a call gave a time, and not a number of seconds, has to be the same.
 func (d *Difference) onlyTime() bool {
 	unit, absolute := time.Second, false
 	switch {
@@ -255,14 +258,16 @@ func (d *Difference) onlyTime() bool {
 // adding are the commands that add elements to a collection, or make one.
 var adding = []string{"hset", "hmset", "sadd", "zadd", "rpush", "lpush"}
 
-// plain reports whether a call asks for the encoding, or the references, of what the call before it wrote plainly: a string as a whole, or
-// a collection that the calls before it removed and made by adding to it. What Redis tells then follows from the value alone.
+// plain reports whether a call asks for the encoding, or the references, of what the call before it wrote plainly:
+// a string as a whole, or a collection that the calls before it removed and made by adding to it. What Redis tells
+// then follows from the value alone.
 func (d *Difference) plain(past []Difference) bool {
 	if len(d.Call) != 3 || !isCall(d.Call, "object") || len(past) == 0 {
 		return false
 	}
 	wrote := func(p Difference, names ...string) bool {
-		return len(p.Call) > 1 && slices.Contains(names, p.name()) && bytes.Equal(p.Call[1], d.Call[2]) && (p.Want.Kind == '+' || p.Want.Kind == ':')
+		return len(p.Call) > 1 && slices.Contains(names, p.name()) && bytes.Equal(p.Call[1], d.Call[2]) &&
+			(p.Want.Kind == '+' || p.Want.Kind == ':')
 	}
 	if wrote(past[len(past)-1], "set", "setex", "psetex", "mset", "incr") {
 		return true
