@@ -102,7 +102,7 @@ func (c *caller) doFor(k kind, key, value string, ttl time.Duration) (acknowledg
 			addr, why = "", err
 		case errors.Is(err, errUnexpected):
 			c.h.lost(o, err)
-			return false, fmt.Errorf("%s: %w", o, err)
+			return false, found(oddReply, "%s: %w", o, err)
 		default:
 			c.h.lost(o, err)
 			delete(c.led, slot)
@@ -134,7 +134,7 @@ func (c *caller) at(addr string, k kind, key, value string) (acknowledged bool, 
 		c.h.lost(o, err)
 	}
 	if errors.Is(err, errUnexpected) {
-		return false, fmt.Errorf("%s: %w", o, err)
+		return false, found(oddReply, "%s: %w", o, err)
 	}
 	return false, nil
 }

@@ -1,8 +1,10 @@
 package neokv
 
 import (
+	"cmp"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -67,6 +69,11 @@ type op struct {
 	// while the outcome is unknown, which may be for ever.
 	call, end int64
 	reply     string // "" for null
+	// Operations on a key with the same line, unless that is 0, are of one pipeline, and took effect in the order of their turns; see inTurn.
+	line uint64
+	turn int
+	// changesNothing says that its reply is looked at, and its effect is left out; see past.
+	changesNothing bool
 	expiry
 }
 
@@ -111,6 +118,9 @@ func (o *op) String() string {
 	}
 	if o.ttl > 0 {
 		s += " PX " + strconv.FormatInt(o.ttl.Milliseconds(), 10)
+	}
+	if o.line != 0 {
+		s += fmt.Sprintf(" (turn %d of pipeline %d)", o.turn, o.line)
 	}
 	if o.end == 0 {
 		return s + " = ?"
@@ -199,40 +209,43 @@ const checkTime = 30 * time.Second
 
 // check returns what is wrong with the history, nil if it is linearizable key by key.
 func (h *history) check() error {
+	if all := h.problems(1); len(all) > 0 {
+		return all[0]
+	}
+	return nil
+}
+
+// problems returns what is wrong with the first most keys of which something is.
+func (h *history) problems(most int) (all []error) {
 	byKey := map[string][]*op{}
 	for _, o := range h.ops {
 		if !unchecked(o.key) {
 			byKey[o.key] = append(byKey[o.key], o)
 		}
 	}
-	for key, ops := range byKey {
+	for _, key := range slices.Sorted(maps.Keys(byKey)) {
+		ops := byKey[key]
 		switch verdict := porcupine.CheckOperationsTimeout(modelOf(ops), operations(ops), checkTime); verdict {
 		case porcupine.Ok:
 		case porcupine.Illegal:
-			return fmt.Errorf("key %s: not linearizable:\n%s", key, shortest(ops))
+			what, first := explain(ops)
+			all = append(all, found(what, "key %s: not linearizable: %s: %s\n%s", key, what, first, upTo(ops, first)))
 		default:
-			return fmt.Errorf("key %s: %d operations, verdict %s after %s", key, len(ops), verdict, checkTime)
+			all = append(all, fmt.Errorf("key %s: %d operations, verdict %s after %s", key, len(ops), verdict, checkTime))
+		}
+		if len(all) == most {
+			break
 		}
 	}
-	return nil
+	return all
 }
 
-// shortest prints the shortest beginning of a key's history that is not linearizable by itself, or its last lines.
-func shortest(ops []*op) string {
-	ops = slices.Clone(ops)
+// upTo prints the last lines of a key's history up to the end of an operation.
+func upTo(ops []*op, last *op) string {
+	ops = slices.DeleteFunc(slices.Clone(ops), func(o *op) bool { return o.call > last.end })
 	slices.SortFunc(ops, func(a, b *op) int { return int(a.call - b.call) })
-	end, model := len(ops), modelOf(ops)
-	for low, high := 1, len(ops); low < high; {
-		end = (low + high) / 2
-		if porcupine.CheckOperationsTimeout(model, operations(ops[:end]), checkTime) == porcupine.Illegal {
-			high = end
-		} else {
-			low = end + 1
-		}
-		end = high
-	}
 	var b strings.Builder
-	for _, o := range ops[max(0, end-30):end] {
+	for _, o := range ops[max(0, len(ops)-30):] {
 		fmt.Fprintln(&b, o)
 	}
 	return b.String()
@@ -272,6 +285,9 @@ const wrongType = "WRONGTYPE"
 // effect is what an operation does to a key: what it holds then, and the reply. A key holds a string, a hash of one field, or the elements of a
 // list, set or sorted set as a reply has them; it is "" while it is absent. SPOP takes the member that it is given as the reply.
 func (o *op) effect(before, got string) (after, want string) {
+	if o.changesNothing {
+		defer func() { after = before }()
+	}
 	elements := strings.Fields(before)
 	after = before
 	switch o.kind {
@@ -359,6 +375,47 @@ var model = porcupine.Model{
 		return *got == want, after
 	},
 	Equal: func(a, b any) bool { return a == b },
+}
+
+// inTurn is a model's state, and how far each pipeline has come on the key.
+type inTurn struct {
+	state any
+	lines []lineTurn // by line
+}
+
+type lineTurn struct {
+	line uint64
+	next int // the least turn that may still take effect
+}
+
+// ordered is a model in which the operations of a pipeline take effect in turn. One of unknown outcome has had its last chance when a
+// later one has taken effect.
+func ordered(m porcupine.Model) porcupine.Model {
+	return porcupine.Model{
+		Init: func() any { return inTurn{state: m.Init()} },
+		Step: func(state, input, output any) (bool, any) {
+			s, o := state.(inTurn), input.(*op)
+			if o.line != 0 {
+				i, there := slices.BinarySearchFunc(s.lines, o.line, func(l lineTurn, line uint64) int { return cmp.Compare(l.line, line) })
+				switch {
+				case !there:
+					s.lines = slices.Insert(slices.Clone(s.lines), i, lineTurn{o.line, o.turn + 1})
+				case s.lines[i].next > o.turn:
+					return output.(*string) == nil, s
+				default:
+					s.lines = slices.Clone(s.lines)
+					s.lines[i].next = o.turn + 1
+				}
+			}
+			ok, after := m.Step(s.state, input, output)
+			s.state = after
+			return ok, s
+		},
+		Equal: func(a, b any) bool {
+			x, y := a.(inTurn), b.(inTurn)
+			return slices.Equal(x.lines, y.lines) && m.Equal(x.state, y.state)
+		},
+	}
 }
 
 // TestHistoryIsChecked gives the checker histories of which the verdict is plain.

@@ -40,7 +40,8 @@ type sim struct {
 	over   chan struct{}   // closed when the schedule ends
 
 	mu      sync.Mutex
-	problem error
+	problem error      // the first
+	kinds   []evidence // of all problems, each once
 	entries map[topology.RegionID]map[uint64]entry
 	stats   simStats
 	gate    *writeGate      // of the plan that needs one
@@ -74,10 +75,10 @@ func simSettings() *settings.Settings {
 }
 
 // simulate runs a plan with a seed in a bubble and returns what went wrong. The plan's mistake is planted if planted is set.
-func simulate(t *testing.T, p plan, planted bool, seed uint64, virtual time.Duration) (simStats, error) {
+func simulate(t *testing.T, p plan, planted bool, seed uint64, virtual time.Duration) (simStats, []evidence, error) {
 	s := &sim{seed: seed, config: Config{InMemory: true, NoSockets: true}}
 	err := s.record(p, planted, virtual, func(run func()) { synctest.Test(t, func(*testing.T) { run() }) })
-	return s.stats, err
+	return s.stats, s.kinds, err
 }
 
 // record runs a plan and checks its history, which is written to a file; it is removed if all went well.
@@ -102,12 +103,10 @@ func (s *sim) record(p plan, planted bool, d time.Duration, inside func(run func
 		s.h = newHistory(out)
 		s.run(p, planted, d)
 	})
-	if s.problem == nil {
-		s.problem = s.h.check()
+	for _, err := range s.h.problems(8) {
+		s.fail(err)
 	}
-	if s.problem == nil {
-		s.problem = s.checkEntries()
-	}
+	s.fail(s.checkEntries())
 	s.stats.Acknowledged, s.stats.Unknown = s.h.count()
 	if s.problem != nil {
 		return fmt.Errorf("%w\nhistory: %s", s.problem, out.Name())
@@ -118,7 +117,7 @@ func (s *sim) record(p plan, planted bool, d time.Duration, inside func(run func
 	return os.Remove(out.Name())
 }
 
-// fail keeps the first problem.
+// fail keeps the first problem, and the kinds of all.
 func (s *sim) fail(err error) {
 	if err == nil {
 		return
@@ -126,8 +125,15 @@ func (s *sim) fail(err error) {
 	s.h.note("PROBLEM: %v", err)
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.keepLocked(err)
+}
+
+func (s *sim) keepLocked(err error) {
 	if s.problem == nil {
 		s.problem = err
+	}
+	if kind := evidenceOf(err); kind != "" && !slices.Contains(s.kinds, kind) {
+		s.kinds = append(s.kinds, kind)
 	}
 }
 
@@ -371,7 +377,7 @@ func (s *sim) finalReads() {
 					}
 				}
 				if !ok {
-					s.fail(fmt.Errorf("key %s: no answer in 20s after everything was healed", key))
+					s.fail(found(noAnswer, "key %s: no answer in 20s after everything was healed", key))
 					return
 				}
 			}
@@ -526,8 +532,8 @@ func (s *sim) observe(st topology.StoreID, r topology.RegionID, index, tag uint6
 		s.entries[r] = make(map[uint64]entry)
 	}
 	e := entry{tag, applied}
-	if other, ok := s.entries[r][index]; ok && other != e && s.problem == nil {
-		s.problem = fmt.Errorf("region %d: index %d: store %d has %+v, another replica had %+v", r, index, st, e, other)
+	if other, ok := s.entries[r][index]; ok && other != e {
+		s.keepLocked(found(logsDiffer, "region %d: index %d: store %d has %+v, another replica had %+v", r, index, st, e, other))
 	}
 	s.entries[r][index] = e
 }
@@ -544,7 +550,7 @@ func (s *sim) checkEntries() error {
 		for _, i := range indexes {
 			e := entries[i]
 			if e.applied != (e.tag >= largest) {
-				return fmt.Errorf("region %d: index %d: tag %d, applied %v, after tag %d", r, i, e.tag, e.applied, largest)
+				return found(logsDiffer, "region %d: index %d: tag %d, applied %v, after tag %d", r, i, e.tag, e.applied, largest)
 			}
 			largest = max(largest, e.tag)
 		}
@@ -574,8 +580,11 @@ func (s *sim) checksumsDiffer() error {
 	defer cancel()
 	for r := topology.RegionID(1); r <= simRegions; r++ {
 		asked := s.c.nodes[int(r)%len(s.c.nodes)].store.Load()
-		if got, err := asked.Compare(ctx, r); err != nil || got.Verdict() != "equal" {
-			return fmt.Errorf("region %d: checksums %+v, %w", r, got, err)
+		switch got, err := asked.Compare(ctx, r); {
+		case err != nil:
+			return fmt.Errorf("region %d: checksums: %w", r, err)
+		case got.Verdict() != "equal":
+			return found(replicasDiffer, "region %d: checksums %+v", r, got)
 		}
 	}
 	return nil
@@ -584,6 +593,8 @@ func (s *sim) checksumsDiffer() error {
 // lagging says that a replica has not applied what another has.
 type lagging struct{ error }
 
+func (*lagging) evidence() evidence { return lags }
+
 func (s *sim) replicasDiffer() error {
 	for r := topology.RegionID(1); r <= simRegions; r++ {
 		var first [][]byte
@@ -591,7 +602,7 @@ func (s *sim) replicasDiffer() error {
 		for i, n := range s.c.nodes {
 			st := n.store.Load()
 			if st == nil || st.Failed() != nil {
-				return fmt.Errorf("store %d does not run at the end", n.id)
+				return found(storeFailed, "store %d does not run at the end", n.id)
 			}
 			content, err := regionContent(st, r)
 			if err != nil {
@@ -609,12 +620,12 @@ func (s *sim) replicasDiffer() error {
 				return &lagging{fmt.Errorf("region %d: store %d is at apply index %d, store 1 at %d", r, n.id, own.ApplyIndex, state.ApplyIndex)}
 			}
 			if len(content) != len(first) {
-				return fmt.Errorf("region %d: apply index %d: store 1 has %d keys, store %d has %d",
+				return found(replicasDiffer, "region %d: apply index %d: store 1 has %d keys, store %d has %d",
 					r, own.ApplyIndex, len(first)/2, n.id, len(content)/2)
 			}
 			for j := range content {
 				if !bytes.Equal(content[j], first[j]) {
-					return fmt.Errorf("region %d: apply index %d: behind key %q store 1 has %q, store %d has %q",
+					return found(replicasDiffer, "region %d: apply index %d: behind key %q store 1 has %q, store %d has %q",
 						r, own.ApplyIndex, content[max(0, j-1)], first[j], n.id, content[j])
 				}
 			}
@@ -683,7 +694,7 @@ func unreachable(v *engine.View, space keys.Space, slots topology.SlotRange, con
 			return err
 		}
 		if version, _, ok := k.Subkey(); ok && version != versions[string(k.User)] {
-			return fmt.Errorf("key %q: an element of version %d is left, the key is at %d", k.User, version, versions[string(k.User)])
+			return found(unreadable, "key %q: an element of version %d is left, the key is at %d", k.User, version, versions[string(k.User)])
 		}
 	}
 	return nil
@@ -743,7 +754,8 @@ type plan struct {
 
 	mistake string // what is planted, in words
 	plant   func(*store.Faults)
-	bound   int // the mistake is found within so many seeds
+	shows   []evidence // by which alone it counts as found
+	bound   int        // the mistake is found within so many seeds
 }
 
 // chaos is the general plan: everything happens.

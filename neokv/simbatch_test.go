@@ -42,6 +42,7 @@ type simReport struct {
 	Seed    uint64
 	Ended   bool
 	Problem string
+	Kinds   []evidence // of all problems
 	Seconds float64
 	simStats
 }
@@ -72,7 +73,7 @@ func TestVirtual(t *testing.T) {
 			r.print()
 			start := time.Now()
 			var err error
-			r.simStats, err = simulate(t, p, *simPlanted, r.Seed, *simVirtual)
+			r.simStats, r.Kinds, err = simulate(t, p, *simPlanted, r.Seed, *simVirtual)
 			if err != nil {
 				r.Problem = err.Error()
 			}
@@ -81,9 +82,9 @@ func TestVirtual(t *testing.T) {
 		}
 	case *simSeed != 0:
 		start := time.Now()
-		stats, err := simulate(t, p, *simPlanted, *simSeed, *simVirtual)
+		stats, kinds, err := simulate(t, p, *simPlanted, *simSeed, *simVirtual)
 		if err != nil {
-			t.Errorf("seed %d: %v", *simSeed, err)
+			t.Errorf("seed %d: %q: %v", *simSeed, kinds, err)
 		}
 		t.Logf("seed %d: %+v in %.2fs", *simSeed, stats, time.Since(start).Seconds())
 	default:
@@ -124,7 +125,8 @@ type simBatch struct {
 	mu      sync.Mutex
 	next    uint64
 	end     uint64
-	first   bool // stop at the first problem
+	first   bool // stop at the first problem of a kind that the planted mistake should show
+	shown   *simReport
 	seeds   int
 	seconds float64
 	stats   simStats
@@ -153,7 +155,7 @@ func (b *simBatch) String() string {
 		b.plan.name, b.seeds, b.virtual, s.Acknowledged, s.Unknown, s.Kills, s.Cuts, s.Transfers, s.Snapshots, s.Reclaimed, b.seconds)
 }
 
-// run runs n seeds, or until the first problem.
+// run runs n seeds, or until the planted mistake shows.
 func (b *simBatch) run(first uint64, n int, untilFirst bool) {
 	b.next, b.end, b.first = first, first+uint64(n), untilFirst
 	var wg sync.WaitGroup
@@ -178,7 +180,7 @@ func (b *simBatch) take() (from uint64, count int) {
 	defer b.mu.Unlock()
 	most := 10
 	if b.first {
-		if most = 1; len(b.failed) > 0 {
+		if most = 1; b.shown != nil {
 			return 0, 0
 		}
 	}
@@ -256,5 +258,8 @@ func (b *simBatch) add(r simReport) {
 	b.stats.Reclaimed += r.Reclaimed
 	if r.Problem != "" {
 		b.failed = append(b.failed, r)
+	}
+	if slices.ContainsFunc(r.Kinds, func(k evidence) bool { return slices.Contains(b.plan.shows, k) }) && (b.shown == nil || b.shown.Seed > r.Seed) {
+		b.shown = &r
 	}
 }

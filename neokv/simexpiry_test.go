@@ -44,12 +44,14 @@ func (x *expiry) lives(ttl, skew time.Duration) {
 
 // modelOf is the model of a key's history.
 func modelOf(ops []*op) porcupine.Model {
-	for _, o := range ops {
-		if o.ttl > 0 || o.kind == keep || o.kind == spop && o.end == 0 {
-			return expiring
-		}
+	m := model
+	if slices.ContainsFunc(ops, func(o *op) bool { return o.ttl > 0 || o.kind == keep || o.kind == spop && o.end == 0 }) {
+		m = expiring
 	}
-	return model
+	if slices.ContainsFunc(ops, func(o *op) bool { return o.line != 0 }) {
+		m = ordered(m)
+	}
+	return m
 }
 
 // held is a key that may expire.
@@ -79,6 +81,9 @@ var expiring = (&porcupine.NondeterministicModel{
 			}
 			if o.ttl > 0 && after.value != "" {
 				after.by = o
+			}
+			if o.changesNothing {
+				after = before
 			}
 			if got == nil || *got == want {
 				next = append(next, after)

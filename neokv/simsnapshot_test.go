@@ -315,25 +315,3 @@ func TestSnapshotDamaged(t *testing.T) {
 		t.Errorf("%d stopped, %d unharmed: too few to mean much", stopped, unharmed)
 	}
 }
-
-// absences has stores be away for long enough to need snapshots, and kills them soon after they are back.
-func absences(s *sim, random *rand.Rand) {
-	for s.sleep(time.Duration(50+random.IntN(200)) * time.Millisecond) {
-		n := s.c.nodes[random.IntN(3)]
-		dead := func() bool { return s.lives[n.id-1].Load()%2 == 1 }
-		for i := range 3 {
-			if !dead() {
-				s.kill(0, random, n)
-			}
-			if i == 0 {
-				s.sleep(time.Duration(1500+random.IntN(1000)) * time.Millisecond)
-			}
-			if s.killRestarting(n, int64(20+random.IntN(120)), 0, random); !dead() {
-				s.killAtSync(int64(1+random.IntN(60)), 0, random, n)
-			}
-		}
-		if dead() {
-			s.restart(n)
-		}
-	}
-}
