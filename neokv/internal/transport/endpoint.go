@@ -243,7 +243,36 @@ func (e *Endpoint) arrive(l *line, b pb.MessageBatch) {
 	if e.silent.Load() || l.link.cut.Load() {
 		return
 	}
+	if f := l.link.fate.Load(); f != nil {
+		b.Requests = e.disturb(l, b, *f)
+		if len(b.Requests) == 0 {
+			return
+		}
+	}
 	e.wire.send(l, b)
+}
+
+// disturb returns which messages of a batch arrive now; those that arrive again wait elsewhere.
+func (e *Endpoint) disturb(l *line, b pb.MessageBatch, fate func(*pb.Message) Fate) (now []pb.Message) {
+	for i := range b.Requests {
+		f := fate(&b.Requests[i])
+		if !f.Lost {
+			now = append(now, b.Requests[i])
+		}
+		if f.Again > 0 {
+			again := b
+			again.Requests = slices.Clone(b.Requests[i : i+1])
+			l.late.put(e, again, f.Again)
+		}
+	}
+	return now
+}
+
+// arriveAgain is arrive for what has had its fate.
+func (e *Endpoint) arriveAgain(l *line, b pb.MessageBatch) {
+	if !e.silent.Load() && !l.link.cut.Load() {
+		e.wire.send(l, b)
+	}
 }
 
 // receive hands a batch to the store's NodeHost, which copies what it keeps.

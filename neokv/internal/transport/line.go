@@ -16,6 +16,7 @@ type line struct {
 	link *link
 	held queue // not yet through the filter
 	wire queue // through the filter, on its way
+	late queue // sent once more, or late; by Disturb
 }
 
 func (e *Endpoint) line(to topology.StoreID) *line {
@@ -26,6 +27,7 @@ func (e *Endpoint) line(to topology.StoreID) *line {
 		l = &line{to: to, link: e.net.link(e.o.Store, to)}
 		l.held.forward = func(b pb.MessageBatch) { e.leave(l, b) }
 		l.wire.forward = func(b pb.MessageBatch) { e.arrive(l, b) }
+		l.late.forward = func(b pb.MessageBatch) { e.arriveAgain(l, b) }
 		e.lines[to] = l
 	}
 	return l

@@ -3,7 +3,7 @@
 //
 // A message goes from dragonboat's send queue through these stages:
 //
-//	held back -> link up? -> filter, commits -> delayed -> link up? -> wire -> the receiver's filter takes note -> the receiver's NodeHost
+//	held back -> link up? -> filter, commits -> delayed -> link up? -> lost, repeated -> wire -> the receiver's filter takes note -> the receiver's NodeHost
 package transport
 
 import (
@@ -37,6 +37,13 @@ type link struct {
 	cut   atomic.Bool
 	delay atomic.Int64 // ns
 	hold  atomic.Pointer[hold]
+	fate  atomic.Pointer[func(*pb.Message) Fate]
+}
+
+// Fate is what a network does to a Raft message besides delivering it once, in order.
+type Fate struct {
+	Lost  bool          // it does not arrive
+	Again time.Duration // unless 0, it arrives that much later, whatever has overtaken it; once more, if it is not lost
 }
 
 type hold struct {
@@ -69,6 +76,16 @@ func (n *Network) Hold(from, to topology.StoreID, d time.Duration, match func(*p
 		return
 	}
 	n.link(from, to).hold.Store(&hold{d, match})
+}
+
+// Disturb has fate say what becomes of each Raft message from one store to another that has left its sender; nil turns it off. fate runs on the
+// senders' goroutines.
+func (n *Network) Disturb(from, to topology.StoreID, fate func(*pb.Message) Fate) {
+	if fate == nil {
+		n.link(from, to).fate.Store(nil)
+		return
+	}
+	n.link(from, to).fate.Store(&fate)
 }
 
 // Close closes all endpoints.

@@ -174,6 +174,29 @@ func TestLinks(t *testing.T) {
 		send(conn, 9, 100, 10, 101)
 		want("held", two, "9@0", "10@0", "100@30", "101@30")
 		net.Hold(1, 2, 0, nil)
+		net.Disturb(1, 2, func(m *pb.Message) (f transport.Fate) {
+			switch m.Commit {
+			case 20:
+				f.Lost = true
+			case 21:
+				f.Again = 40 * time.Millisecond
+			case 22:
+				f.Lost, f.Again = true, 50*time.Millisecond
+			}
+			return f
+		})
+		send(conn, 20, 21, 22, 23)
+		time.Sleep(45 * time.Millisecond)
+		send(conn, 24)
+		want("disturbed", two, "21@0", "23@0", "21@40", "24@45", "22@50")
+		send(conn, 21)
+		synctest.Wait()
+		net.Cut(1, 2)
+		want("cut before it arrives again", two, "21@0")
+		net.Heal(1, 2)
+		net.Disturb(1, 2, nil)
+		send(conn, 20)
+		want("no longer disturbed", two, "20@0")
 
 		// A message that an earlier run of the store sends never arrives, one to it does not reach the next.
 		net.Delay(1, 2, 50*time.Millisecond)
