@@ -27,6 +27,9 @@ type caller struct {
 	// the life in which it was asked is as good as none.
 	life func(addr string) uint64
 
+	// proxied says that addrs are of the proxy port, which sends nobody elsewhere.
+	proxied bool
+
 	// readOnly says READONLY on every connection, and reads from any store.
 	readOnly bool
 
@@ -46,6 +49,11 @@ var (
 	errDied = errors.New("the store died")
 	errLate = errors.New("no time left")
 )
+
+// unknown is an error reply that says that nobody knows whether the command was run.
+type unknown string
+
+func (u unknown) Error() string { return string(u) }
 
 // refusal is an error reply that says the command was not run.
 type refusal string
@@ -146,35 +154,10 @@ var (
 
 // ask sends an operation to one store. An error is a refusal or errNotSent where it is certain that the operation was not applied.
 func (c *caller) ask(addr string, o *op, deadline time.Time) (string, error) {
-	life := uint64(0)
-	if c.life != nil {
-		if life = c.life(addr); life%2 == 1 {
-			return "", errNotSent
-		}
+	w, life, err := c.connect(addr, deadline)
+	if err != nil {
+		return "", err
 	}
-	w := c.conns[addr]
-	if w == nil {
-		ctx, cancel := context.WithDeadline(context.Background(), deadline)
-		nc, err := c.dial(ctx, addr)
-		cancel()
-		if err != nil {
-			return "", fmt.Errorf("%w: %w", errNotSent, err)
-		}
-		w = newWire(nc)
-		if c.conns == nil {
-			c.conns = map[string]*wire{}
-		}
-		c.conns[addr] = w
-		if c.readOnly {
-			w.nc.SetDeadline(deadline)
-			if _, err := w.call("READONLY"); err != nil {
-				nc.Close()
-				delete(c.conns, addr)
-				return "", fmt.Errorf("%w: %w", errNotSent, err)
-			}
-		}
-	}
-	w.nc.SetDeadline(deadline)
 	reply, err := w.call(o.args()...)
 	if err == nil || errors.As(err, new(refusal)) {
 		if c.life != nil && c.life(addr) != life {
@@ -187,6 +170,101 @@ func (c *caller) ask(addr string, o *op, deadline time.Time) (string, error) {
 	return reply, err
 }
 
+// connect returns a connection to a store, and which of its lives it is with. Its error is errNotSent.
+func (c *caller) connect(addr string, deadline time.Time) (w *wire, life uint64, err error) {
+	if c.life != nil {
+		if life = c.life(addr); life%2 == 1 {
+			return nil, 0, errNotSent
+		}
+	}
+	if w = c.conns[addr]; w == nil {
+		ctx, cancel := context.WithDeadline(context.Background(), deadline)
+		nc, err := c.dial(ctx, addr)
+		cancel()
+		if err != nil {
+			return nil, 0, fmt.Errorf("%w: %w", errNotSent, err)
+		}
+		w = newWire(nc)
+		if c.conns == nil {
+			c.conns = map[string]*wire{}
+		}
+		c.conns[addr] = w
+		if c.readOnly {
+			w.nc.SetDeadline(deadline)
+			if _, err := w.call("READONLY"); err != nil {
+				nc.Close()
+				delete(c.conns, addr)
+				return nil, 0, fmt.Errorf("%w: %w", errNotSent, err)
+			}
+		}
+	}
+	w.nc.SetDeadline(deadline)
+	return w, life, nil
+}
+
+// request is an operation that is not under way yet.
+type request struct {
+	kind       kind
+	key, value string
+}
+
+// pipe sends operations to one store at once, the one that should serve the first, and does not follow redirections.
+func (c *caller) pipe(requests []request) error {
+	deadline := time.Now().Add(opTime)
+	slot := topology.SlotOf([]byte(requests[0].key))
+	addr := c.led[slot]
+	if addr == "" || c.random.IntN(16) == 0 {
+		addr = c.addrs[c.random.IntN(len(c.addrs))]
+	}
+	w, life, err := c.connect(addr, deadline)
+	if err != nil {
+		delete(c.led, slot)
+		return nil
+	}
+	ops := c.h.pipeline(c.id, requests)
+	var b []byte
+	for _, o := range ops {
+		b = appendCommand(b, o.args())
+	}
+	_, broken := w.nc.Write(b)
+	for i, o := range ops {
+		reply, err := "", broken
+		if broken == nil {
+			reply, err = w.read()
+		}
+		if c.life != nil && c.life(addr) != life {
+			broken, err = errDied, errDied
+		}
+		var no refusal
+		switch {
+		case err == nil:
+			c.h.done(o, reply)
+		case errors.As(err, &no):
+			c.h.drop(o, no)
+			if _, to, ok := strings.Cut(string(no), "MOVED "); ok && i == 0 {
+				if c.led == nil {
+					c.led = map[topology.Slot]string{}
+				}
+				_, c.led[slot], _ = strings.Cut(to, " ")
+			}
+		case errors.As(err, new(unknown)):
+			c.h.lost(o, err)
+		default:
+			c.h.lost(o, err)
+			if errors.Is(err, errUnexpected) {
+				return found(oddReply, "%s: %w", o, err)
+			}
+			broken = err
+		}
+	}
+	if broken != nil {
+		w.nc.Close()
+		delete(c.conns, addr)
+		delete(c.led, slot)
+	}
+	return nil
+}
+
 // wire is a connection that speaks RESP2.
 type wire struct {
 	nc net.Conn
@@ -197,14 +275,18 @@ func newWire(nc net.Conn) *wire { return &wire{nc: nc, r: bufio.NewReaderSize(nc
 
 // call sends one command and reads its reply: a status, a number, a string, or the elements of an array with spaces between them; "" for null.
 func (w *wire) call(args ...string) (string, error) {
-	b := fmt.Appendf(nil, "*%d\r\n", len(args))
-	for _, a := range args {
-		b = fmt.Appendf(b, "$%d\r\n%s\r\n", len(a), a)
-	}
-	if _, err := w.nc.Write(b); err != nil {
+	if _, err := w.nc.Write(appendCommand(nil, args)); err != nil {
 		return "", err
 	}
 	return w.read()
+}
+
+func appendCommand(b []byte, args []string) []byte {
+	b = fmt.Appendf(b, "*%d\r\n", len(args))
+	for _, a := range args {
+		b = fmt.Appendf(b, "$%d\r\n%s\r\n", len(a), a)
+	}
+	return b
 }
 
 // read reads the next reply.
@@ -248,11 +330,14 @@ func (w *wire) read() (string, error) {
 				return "", refusal(line[1:])
 			}
 		}
-		if strings.HasPrefix(line[1:], "WRONGTYPE ") { // a reply like any other
+		switch { // replies like any other
+		case strings.HasPrefix(line[1:], "WRONGTYPE "):
 			return wrongType, nil
+		case line[1:] == "ERR no such key":
+			return noSuchKey, nil
 		}
 		if strings.HasPrefix(line[1:], "ERR write outcome unknown: ") {
-			return "", errors.New(line[5:])
+			return "", unknown(line[5:])
 		}
 	}
 	return "", fmt.Errorf("%w: %q", errUnexpected, line)

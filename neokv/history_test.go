@@ -53,7 +53,7 @@ const (
 
 // reads reports whether it changes nothing.
 func (k kind) reads() bool {
-	return k == get || k == hget || k == lrange || k == smembers || k == zrange
+	return k == get || k == mget || k == hmget || k == hget || k == lrange || k == smembers || k == zrange
 }
 
 // unchecked reports whether operations on a key are there for the work that they make, not for their replies.
@@ -79,6 +79,9 @@ type op struct {
 
 // args is the command.
 func (o *op) args() []string {
+	if o.ofCells() {
+		return o.cellArgs()
+	}
 	args := []string{string(o.kind), o.key}
 	switch o.kind {
 	case hincr, hget, hdel:
@@ -136,6 +139,7 @@ type history struct {
 	mu    sync.Mutex
 	out   io.Writer
 	clock int64
+	lines uint64 // pipelines
 	ops   []*op
 }
 
@@ -158,6 +162,20 @@ func (h *history) begin(client int, k kind, key, value string) *op {
 	o := &op{client: client, kind: k, key: key, value: value, call: h.clock, expiry: begun(time.Since(h.start))}
 	h.ops = append(h.ops, o)
 	return o
+}
+
+// pipeline enters operations that are sent together.
+func (h *history) pipeline(client int, requests []request) (ops []*op) {
+	h.mu.Lock()
+	h.lines++
+	line := h.lines
+	h.mu.Unlock()
+	for i, r := range requests {
+		o := h.begin(client, r.kind, r.key, r.value)
+		o.line, o.turn = line, i
+		ops = append(ops, o)
+	}
+	return ops
 }
 
 // done enters an operation's reply.
@@ -279,14 +297,20 @@ func operations(ops []*op) []porcupine.Operation {
 // overwritten is the string that is set over collections.
 const overwritten = "="
 
-// wrongType is what callers make of Redis's error.
-const wrongType = "WRONGTYPE"
+// What callers make of Redis's errors.
+const (
+	wrongType = "WRONGTYPE"
+	noSuchKey = "no such key"
+)
 
 // effect is what an operation does to a key: what it holds then, and the reply. A key holds a string, a hash of one field, or the elements of a
 // list, set or sorted set as a reply has them; it is "" while it is absent. SPOP takes the member that it is given as the reply.
 func (o *op) effect(before, got string) (after, want string) {
 	if o.changesNothing {
 		defer func() { after = before }()
+	}
+	if o.ofCells() {
+		return o.cellEffect(before)
 	}
 	elements := strings.Fields(before)
 	after = before
@@ -423,6 +447,16 @@ func TestHistoryIsChecked(t *testing.T) {
 	o := func(k kind, value string, call, end int64, reply string) *op {
 		return &op{kind: k, key: "k", value: value, call: call, end: end, reply: reply}
 	}
+	in := func(turn int, o *op) *op {
+		o.line, o.turn = 1, turn
+		return o
+	}
+	cell := func(k kind, value string, call, end int64, reply string) *op {
+		return &op{kind: k, key: "g", value: value, call: call, end: end, reply: reply}
+	}
+	field := func(k kind, value string, call, end int64, reply string) *op {
+		return &op{kind: k, key: "j", value: value, call: call, end: end, reply: reply}
+	}
 	for _, x := range []struct {
 		name string
 		ops  []*op
@@ -457,6 +491,20 @@ func TestHistoryIsChecked(t *testing.T) {
 		{"an old score", []*op{o(zadd, "2 a", 1, 2, "1"), o(zadd, "3 a", 3, 4, "0"), o(zpopmin, "", 5, 6, "a 2")}, false},
 		{"not the least", []*op{o(zadd, "2 a", 1, 2, "1"), o(zadd, "3 b", 3, 4, "1"), o(zpopmin, "", 5, 6, "b 3")}, false},
 		{"of another type", []*op{o(set, "=", 1, 2, "OK"), o(lpop, "", 3, 4, wrongType), o(del, "", 5, 6, "1"), o(lpop, "", 7, 8, "")}, true},
+		{"in turn", []*op{in(0, o(incr, "", 1, 5, "1")), in(1, o(incr, "", 2, 6, "2")), in(2, o(get, "", 3, 7, "3")), o(incr, "", 4, 8, "3")}, true},
+		{"not in turn", []*op{in(0, o(incr, "", 1, 5, "2")), in(1, o(incr, "", 2, 6, "1"))}, false},
+		{"a read ahead of its turn", []*op{in(0, o(set, "a", 1, 5, "OK")), in(1, o(get, "", 2, 6, ""))}, false},
+		{"an unknown one before its turn ends", []*op{in(0, o(incr, "", 1, 0, "")), in(1, o(incr, "", 2, 5, "2"))}, true},
+		{"an unknown one that never comes", []*op{in(0, o(incr, "", 1, 0, "")), in(1, o(incr, "", 2, 5, "1")), o(get, "", 6, 7, "1")}, true},
+		{"an unknown one behind its turn", []*op{in(0, o(incr, "", 1, 0, "")), in(1, o(incr, "", 2, 5, "1")), o(get, "", 6, 7, "2")}, false},
+		{"cells", []*op{cell(mset, "a 1 b 2", 1, 2, "OK"), cell(mget, "", 3, 4, "1 2 "), cell(rename, "a c", 5, 6, "OK"), cell(mget, "", 7, 8, " 2 1"), cell(rename, "a c", 9, 10, noSuchKey),
+			cell(copyTo, "b a", 11, 12, "1"), cell(get, "a", 13, 14, "2"), cell(msetNX, "a 5", 15, 16, "0"), cell(del, "c a", 17, 18, "2"), cell(msetNX, "a 5", 19, 20, "1"), cell(mget, "", 21, 22, "5 2 "),
+			cell(del, "a b c", 23, 24, "2"), cell(mget, "", 25, 26, "  ")}, true},
+		{"half of the cells", []*op{cell(mset, "a 1 b 2", 1, 6, "OK"), cell(mget, "", 2, 5, "1  ")}, false},
+		{"all of the cells", []*op{cell(mset, "a 1 b 2", 1, 6, "OK"), cell(mget, "", 2, 3, "  "), cell(mget, "", 4, 5, "1 2 ")}, true},
+		{"a renamed cell is in both", []*op{cell(mset, "a 1", 1, 2, "OK"), cell(rename, "a b", 3, 6, "OK"), cell(mget, "", 4, 5, "1 1 ")}, false},
+		{"fields", []*op{field(hfill, "a 1 b 2", 1, 2, "2"), field(hfill, "a 3 c 2", 3, 4, "1"), field(hmget, "", 5, 6, "3 2 2"), field(hdel, "b c", 7, 8, "2"), field(hmget, "", 9, 10, "3  ")}, true},
+		{"half of the fields", []*op{field(hfill, "a 1 b 2", 1, 6, "2"), field(hmget, "", 2, 5, " 2 ")}, false},
 	} {
 		h := &history{ops: x.ops}
 		if err := h.check(); (err == nil) != x.ok {

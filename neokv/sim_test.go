@@ -178,7 +178,7 @@ func (s *sim) run(p plan, planted bool, d time.Duration) {
 		each = time.Duration(5+s.random(1).IntN(46)) * time.Millisecond // 20 to 200 operations a second
 	}
 	for i := range p.clients {
-		clients.Go(func() { s.client(i, p.mix, time.Duration(p.clients)*each) })
+		clients.Go(func() { s.client(i, p, time.Duration(p.clients)*each) })
 	}
 	lanes.Go(func() {
 		for i := 1; s.sleep(5 * time.Second); i++ {
@@ -212,7 +212,7 @@ func (s *sim) sleep(d time.Duration) bool {
 	}
 }
 
-// Keys: r, c, n, e, h, l, s or z (register, counter, lock, what expires, hash, list, set, sorted set), or o or p (hashes that make work), the
+// Keys: r, c, n, e, h, l, s or z (register, counter, lock, what expires, hash, list, set, sorted set), g or j (see mset), or o or p (hashes that make work), the
 // epoch, and a tag that lies in the region.
 
 func (s *sim) nextEpoch(i int) {
@@ -251,7 +251,12 @@ func (s *sim) newCaller(id int) *caller {
 	}
 	return &caller{
 		id: id, h: s.h, addrs: s.c.Addrs(), dial: dial, random: s.random(uint64(1000 + id)),
-		life: func(addr string) uint64 { return s.lives[slices.Index(s.c.Addrs(), addr)].Load() },
+		life: func(addr string) uint64 {
+			if addr == s.c.ProxyAddr() { // it lives as long as the process, and answers for what stores have told it
+				return 0
+			}
+			return s.lives[slices.Index(s.c.Addrs(), addr)].Load()
+		},
 	}
 }
 
@@ -260,15 +265,24 @@ func (s *sim) newCaller(id int) *caller {
 // read, delete and persist them. H, h, F and G count, read, delete and delete with its hash a field of a hash. O, C, U, V and S fill, copy, delete,
 // let expire and set strings over hashes that nobody reads. l, r, p, q and i push, pop and read lists, s, m and d sets, z, x and y sorted sets; of
 // these three, k deletes one, f lets it expire, a keeps it, and w sets a string over it.
-func (s *sim) client(id int, mix string, think time.Duration) {
+func (s *sim) client(id int, p plan, think time.Duration) {
 	c := s.newCaller(id)
 	c.readOnly = id%3 == 1
+	if p.general && id%3 == 2 {
+		c.proxied, c.addrs = true, []string{s.c.ProxyAddr()}
+	}
+	mix, others := p.mix, weights(p.also)
 	defer c.close()
 	for n := 0; s.sleep(time.Duration(c.random.ExpFloat64() * float64(think))); n++ {
 		region := c.random.IntN(simRegions)
 		value := fmt.Sprintf("%d-%d", id, n)
 		var err error
-		switch mix[c.random.IntN(len(mix))] {
+		choice := c.random.IntN(len(mix) + others)
+		if choice >= len(mix) {
+			s.fail(choose(p.also, choice-len(mix)).run(&user{s, c, region, n}))
+			continue
+		}
+		switch mix[choice] {
 		case 'R':
 			_, err = c.do(get, s.key('r', region), "")
 		case 'W':
@@ -367,8 +381,8 @@ func (s *sim) finalReads() {
 	defer c.close()
 	for _, epoch := range s.epochs {
 		for region := range simRegions {
-			for i, k := range []kind{get, get, get, get, hget, lrange, smembers, zrange} {
-				key, ok := simKey("rcnehlsz"[i], epoch, region), false
+			for i, k := range []kind{get, get, get, get, hget, lrange, smembers, zrange, mget, hmget} {
+				key, ok := simKey("rcnehlszgj"[i], epoch, region), false
 				for deadline := time.Now().Add(20 * time.Second); !ok && time.Now().Before(deadline); {
 					var err error
 					if ok, err = c.do(k, key, ""); err != nil {
@@ -746,6 +760,8 @@ type plan struct {
 	name     string
 	lanes    []func(*sim, *rand.Rand) // they run side by side until the schedule is over
 	clients  int
+	also     []operation               // what clients do besides the mix
+	general  bool                      // some clients use the proxy port; how the cluster is made follows from the seed
 	mix      string                    // see sim.client
 	each     time.Duration             // the clients together do one operation in this time; 0: the seed says
 	tcp      bool                      // stores reach each other over connections, which are in memory in virtual time
@@ -759,7 +775,7 @@ type plan struct {
 }
 
 // chaos is the general plan: everything happens.
-var chaos = plan{name: "chaos", lanes: []func(*sim, *rand.Rand){killing, partitioning}, clients: 6, mix: "RRRWWW++++#NNDLXXEEE", seams: (*sim).skewClocks}
+var chaos = plan{name: "chaos", lanes: []func(*sim, *rand.Rand){killing, partitioning}, clients: 6, mix: "RRRWWW++++#NNDLXXEEE", also: everyday, general: true, seams: (*sim).skewClocks}
 
 // overTCP is the general plan with messages between stores on connections.
 var overTCP = func() plan {

@@ -15,14 +15,14 @@ import (
 // a run all replicas hold the same, and nothing that cannot be read.
 var collections = plan{
 	name: "collections", seams: (*sim).skewClocks, settings: reclaimSteps,
-	lanes: []func(*sim, *rand.Rand){killing, partitioning}, clients: 6, mix: "HHHHhhhFGGOOOOCUUVS",
+	lanes: []func(*sim, *rand.Rand){killing, partitioning}, clients: 6, mix: "HHHHhhhFGGOOOOCUUVS", also: everyday, general: true,
 }
 
 // members is everything that happens, to lists, sets and sorted sets whose elements are known one by one: they are pushed and popped, deleted,
 // expire, are overwritten and made again, while the reclaimers delete beside them what has been there before.
 var members = plan{
 	name: "members", seams: (*sim).skewClocks, settings: reclaimMembers,
-	lanes: []func(*sim, *rand.Rand){killing, partitioning}, clients: 6, mix: "lllrrrpqiissssssddmmzzzzzxxyykkkfaw",
+	lanes: []func(*sim, *rand.Rand){killing, partitioning}, clients: 6, mix: "lllrrrpqiissssssddmmzzzzzxxyykkkfaw", also: everyday, general: true,
 }
 
 // reclaimMembers is reclaimSteps for collections that are small.

@@ -199,7 +199,7 @@ func setting(s *sim, random *rand.Rand) {
 // expiries is everything that happens, to keys that expire, while clocks are set.
 var expiries = plan{
 	name: "expiries", seams: (*sim).skewClocks,
-	lanes: []func(*sim, *rand.Rand){killing, partitioning, setting}, clients: 6, mix: "XXXEEEEEZPR",
+	lanes: []func(*sim, *rand.Rand){killing, partitioning, setting}, clients: 6, mix: "XXXEEEEEZPR", also: everyday, general: true,
 }
 
 // wandering moves the leaders about among stores whose clocks disagree, and sets the clocks.
