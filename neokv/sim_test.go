@@ -27,7 +27,7 @@ import (
 	"neokv.dev/neokv/settings"
 )
 
-// sim is a cluster of three stores in virtual time, with clients, under faults. A seed fixes the schedule of faults and operations, not
+// sim is a cluster, of three stores mostly, in virtual time, with clients, under faults. A seed fixes the schedule of faults and operations, not
 // the interleaving: equal seeds give nearly equal runs.
 type sim struct {
 	seed   uint64
@@ -44,8 +44,9 @@ type sim struct {
 	kinds   []evidence // of all problems, each once
 	entries map[topology.RegionID]map[uint64]entry
 	stats   simStats
-	gate    *writeGate      // of the plan that needs one
-	skews   [3]atomic.Int64 // by store: how far its clock is ahead, ns, where the plan has clocks that disagree
+	gate    *writeGate // of the plan that needs one
+	disks   [maxStores]slowDisk
+	skews   [maxStores]atomic.Int64 // by store: how far its clock is ahead, ns, where the plan has clocks that disagree
 }
 
 // entry is what a replica did with an entry of the log.
@@ -96,7 +97,7 @@ func (s *sim) record(p plan, planted bool, d time.Duration, inside func(run func
 		os.Exit(3)
 	})
 	defer watchdog.Stop()
-	s.lives = make([]atomic.Uint64, 3)
+	s.lives = make([]atomic.Uint64, maxStores)
 	s.entries = make(map[topology.RegionID]map[uint64]entry)
 	inside(func() {
 		s.over = make(chan struct{})
@@ -159,6 +160,9 @@ func (s *sim) run(p plan, planted bool, d time.Duration) {
 	}
 	if s.seed%2 == 1 {
 		s.config.journalBytes = 64 << 10 << s.random(8).IntN(4) // some changes of segment in a run, or many
+	}
+	if p.general {
+		s.vary(s.config.Settings)
 	}
 	if p.settings != nil {
 		p.settings(s.config.Settings)
@@ -365,6 +369,7 @@ func (s *sim) heal() {
 			s.c.network.Heal(a.id, b.id)
 			s.c.network.Delay(a.id, b.id, 0)
 			s.c.network.Hold(a.id, b.id, 0, nil)
+			s.c.network.Disturb(a.id, b.id, nil)
 		}
 	}
 	for _, n := range s.c.nodes {
@@ -613,10 +618,17 @@ func (s *sim) replicasDiffer() error {
 	for r := topology.RegionID(1); r <= simRegions; r++ {
 		var first [][]byte
 		var state keys.RegionState
-		for i, n := range s.c.nodes {
+		one := topology.StoreID(0) // that has first
+		for _, n := range s.c.nodes {
 			st := n.store.Load()
 			if st == nil || st.Failed() != nil {
 				return found(storeFailed, "store %d does not run at the end", n.id)
+			}
+			if st.Table() == nil {
+				return &lagging{fmt.Errorf("store %d does not know the regions", n.id)}
+			}
+			if !slices.ContainsFunc(st.Table().ByID(r).Peers, func(p topology.Peer) bool { return p.Store == n.id }) {
+				continue
 			}
 			content, err := regionContent(st, r)
 			if err != nil {
@@ -626,21 +638,21 @@ func (s *sim) replicasDiffer() error {
 			if err != nil {
 				return fmt.Errorf("region %d: store %d: %w", r, n.id, err)
 			}
-			if i == 0 {
-				first, state = content, own
+			if first == nil {
+				first, state, one = content, own, n.id
 				continue
 			}
 			if own.ApplyIndex != state.ApplyIndex {
-				return &lagging{fmt.Errorf("region %d: store %d is at apply index %d, store 1 at %d", r, n.id, own.ApplyIndex, state.ApplyIndex)}
+				return &lagging{fmt.Errorf("region %d: store %d is at apply index %d, store %d at %d", r, n.id, own.ApplyIndex, one, state.ApplyIndex)}
 			}
 			if len(content) != len(first) {
-				return found(replicasDiffer, "region %d: apply index %d: store 1 has %d keys, store %d has %d",
-					r, own.ApplyIndex, len(first)/2, n.id, len(content)/2)
+				return found(replicasDiffer, "region %d: apply index %d: store %d has %d keys, store %d has %d",
+					r, own.ApplyIndex, one, len(first)/2, n.id, len(content)/2)
 			}
 			for j := range content {
 				if !bytes.Equal(content[j], first[j]) {
-					return found(replicasDiffer, "region %d: apply index %d: behind key %q store 1 has %q, store %d has %q",
-						r, own.ApplyIndex, content[max(0, j-1)], first[j], n.id, content[j])
+					return found(replicasDiffer, "region %d: apply index %d: behind key %q store %d has %q, store %d has %q",
+						r, own.ApplyIndex, content[max(0, j-1)], one, first[j], n.id, content[j])
 				}
 			}
 		}
@@ -650,6 +662,9 @@ func (s *sim) replicasDiffer() error {
 
 // regionContent returns a replica's region state, and then its keys and values.
 func regionContent(st *store.Store, r topology.RegionID) ([][]byte, error) {
+	if st.Replica(r) == nil {
+		return nil, &lagging{errors.New("no replica yet")}
+	}
 	v := st.Engine().NewView()
 	defer v.Close()
 	state, ok, err := v.Get(keys.AppendRegionState(nil, r))
@@ -775,7 +790,7 @@ type plan struct {
 }
 
 // chaos is the general plan: everything happens.
-var chaos = plan{name: "chaos", lanes: []func(*sim, *rand.Rand){killing, partitioning}, clients: 6, mix: "RRRWWW++++#NNDLXXEEE", also: everyday, general: true, seams: (*sim).skewClocks}
+var chaos = plan{name: "chaos", lanes: []func(*sim, *rand.Rand){killing, partitioning, losing, pausing}, clients: 6, mix: "RRRWWW++++#NNDLXXEEE", also: everyday, general: true, seams: (*sim).everyNature}
 
 // overTCP is the general plan with messages between stores on connections.
 var overTCP = func() plan {
@@ -787,10 +802,10 @@ var overTCP = func() plan {
 // killing kills stores and starts them again.
 func killing(s *sim, random *rand.Rand) {
 	for s.sleep(time.Duration(100+random.IntN(2500)) * time.Millisecond) {
-		victims := []*node{s.c.nodes[random.IntN(3)]}
+		victims := []*node{s.c.nodes[random.IntN(len(s.c.nodes))]}
 		if random.IntN(4) == 0 { // all of them, in any order
 			victims = nil
-			for _, i := range random.Perm(3) {
+			for _, i := range random.Perm(len(s.c.nodes)) {
 				victims = append(victims, s.c.nodes[i])
 			}
 		}
@@ -825,10 +840,10 @@ func (s *sim) killSomehow(percent int, random *rand.Rand, victims []*node) []*no
 // partitioning cuts, delays and heals links and moves leaders.
 func partitioning(s *sim, random *rand.Rand) {
 	for s.sleep(time.Duration(50+random.IntN(1500)) * time.Millisecond) {
-		a := s.c.nodes[random.IntN(3)]
+		a := s.c.nodes[random.IntN(len(s.c.nodes))]
 		others := s.others(a)
-		if random.IntN(2) == 0 {
-			others = others[random.IntN(2):][:1]
+		if random.IntN(2) == 0 && len(others) > 0 {
+			others = others[random.IntN(len(others)):][:1]
 		}
 		pause := time.Duration(20+random.IntN(1500)) * time.Millisecond
 		switch random.IntN(6) {
@@ -851,7 +866,7 @@ func partitioning(s *sim, random *rand.Rand) {
 			}
 		default:
 			for _, r := range random.Perm(simRegions)[:1+random.IntN(simRegions)] {
-				s.transfer(topology.RegionID(1+r), s.c.nodes[random.IntN(3)])
+				s.transfer(topology.RegionID(1+r), s.c.nodes[random.IntN(len(s.c.nodes))])
 			}
 			continue
 		}

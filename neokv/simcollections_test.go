@@ -14,15 +14,15 @@ import (
 // collections is everything that happens, to hashes that are filled, copied, deleted and made again while the reclaimers work. At the end of
 // a run all replicas hold the same, and nothing that cannot be read.
 var collections = plan{
-	name: "collections", seams: (*sim).skewClocks, settings: reclaimSteps,
-	lanes: []func(*sim, *rand.Rand){killing, partitioning}, clients: 6, mix: "HHHHhhhFGGOOOOCUUVS", also: everyday, general: true,
+	name: "collections", seams: (*sim).everyNature, settings: reclaimSteps,
+	lanes: []func(*sim, *rand.Rand){killing, partitioning, losing, pausing}, clients: 6, mix: "HHHHhhhFGGOOOOCUUVS", also: everyday, general: true,
 }
 
 // members is everything that happens, to lists, sets and sorted sets whose elements are known one by one: they are pushed and popped, deleted,
 // expire, are overwritten and made again, while the reclaimers delete beside them what has been there before.
 var members = plan{
-	name: "members", seams: (*sim).skewClocks, settings: reclaimMembers,
-	lanes: []func(*sim, *rand.Rand){killing, partitioning}, clients: 6, mix: "lllrrrpqiissssssddmmzzzzzxxyykkkfaw", also: everyday, general: true,
+	name: "members", seams: (*sim).everyNature, settings: reclaimMembers,
+	lanes: []func(*sim, *rand.Rand){killing, partitioning, losing, pausing}, clients: 6, mix: "lllrrrpqiissssssddmmzzzzzxxyykkkfaw", also: everyday, general: true,
 }
 
 // reclaimMembers is reclaimSteps for collections that are small.

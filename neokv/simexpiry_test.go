@@ -192,22 +192,22 @@ func (s *sim) skew(store int, random *rand.Rand) {
 // setting sets clocks, forward and back.
 func setting(s *sim, random *rand.Rand) {
 	for s.sleep(time.Duration(200+random.IntN(4000)) * time.Millisecond) {
-		s.skew(random.IntN(3), random)
+		s.skew(random.IntN(len(s.c.nodes)), random)
 	}
 }
 
 // expiries is everything that happens, to keys that expire, while clocks are set.
 var expiries = plan{
-	name: "expiries", seams: (*sim).skewClocks,
-	lanes: []func(*sim, *rand.Rand){killing, partitioning, setting}, clients: 6, mix: "XXXEEEEEZPR", also: everyday, general: true,
+	name: "expiries", seams: (*sim).everyNature,
+	lanes: []func(*sim, *rand.Rand){killing, partitioning, losing, pausing, setting}, clients: 6, mix: "XXXEEEEEZPR", also: everyday, general: true,
 }
 
 // wandering moves the leaders about among stores whose clocks disagree, and sets the clocks.
 func wandering(s *sim, random *rand.Rand) {
 	for s.sleep(time.Duration(50+random.IntN(400)) * time.Millisecond) {
-		s.transfer(topology.RegionID(1+random.IntN(simRegions)), s.c.nodes[random.IntN(3)])
+		s.transfer(topology.RegionID(1+random.IntN(simRegions)), s.c.nodes[random.IntN(len(s.c.nodes))])
 		if random.IntN(4) == 0 {
-			s.skew(random.IntN(3), random)
+			s.skew(random.IntN(len(s.c.nodes)), random)
 		}
 	}
 }

@@ -49,6 +49,8 @@ type Faults struct {
 	NoSync bool // what must be durable on return is not synced
 	// BeforeSync is no mistake but a disk that takes long: it runs before each round that is synced.
 	BeforeSync func()
+	// BeforeSave is another one: it runs before anything is written, and holds no lock.
+	BeforeSave func()
 }
 
 // Log is the log store of all regions of a store. Methods that raftio.ILogDB has are documented there. All may run concurrently, as
@@ -146,6 +148,11 @@ func (l *Log) SaveRaftState(updates []pb.Update, _ uint64) error {
 	if l.fenced() {
 		l.pretend(updates)
 		return nil
+	}
+	if f := l.o.Faults.BeforeSave; f != nil {
+		l.o.Stalls.begin()
+		f()
+		l.o.Stalls.end()
 	}
 	if err := l.save(updates); err != nil {
 		l.fail(err)

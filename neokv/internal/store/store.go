@@ -65,6 +65,8 @@ type Faults struct {
 	Log       raftlog.Faults
 	Region    region.Faults
 	Transport transport.Faults
+	// BeforeSave is Log.BeforeSave that is told which store's log it is.
+	BeforeSave func(topology.StoreID)
 }
 
 // Store is a running store.
@@ -239,9 +241,13 @@ func init() { entrySliceSize, minEntrySliceSize = 32, 8 }
 
 func (s *Store) startHost() error {
 	knobs := s.o.Settings.Raft
+	faults := s.o.Faults.Log
+	if f := s.o.Faults.BeforeSave; f != nil {
+		faults.BeforeSave = func() { f(s.o.ID) }
+	}
 	s.log = raftlog.New(s.engine, raftlog.Options{
 		Sync: s.o.Settings.Engine.WALSync == "always", Applied: s.applied, Failed: s.o.FS.Failed, Fence: s.o.FS.Fence,
-		Stalls: s.stalls, Faults: s.o.Faults.Log,
+		Stalls: s.stalls, Faults: faults,
 	})
 	// A step worker waits in a sync, and with it all regions that share it.
 	workers := config.EngineConfig{ExecShards: 8, CommitShards: 1, ApplyShards: 4, SnapshotShards: 2, CloseShards: 1}
