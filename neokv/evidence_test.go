@@ -104,6 +104,13 @@ func past(ops []*op, o *op) bool {
 	return explainable(with(ops, o, &early))
 }
 
+// latestWrites returns those of a history that were called last: to try all of them twice takes too long.
+func latestWrites(ops []*op, most int) []*op {
+	writes := slices.DeleteFunc(slices.Clone(ops), func(o *op) bool { return o.kind.reads() })
+	slices.SortFunc(writes, func(a, b *op) int { return int(a.call - b.call) })
+	return writes[max(0, len(writes)-most):]
+}
+
 // explain says of which kind the problem is in a key's history that is not linearizable, and with which operation it shows.
 func explain(ops []*op) (evidence, *op) {
 	first := culprit(ops)
@@ -119,12 +126,10 @@ func explain(ops []*op) (evidence, *op) {
 		return outOfOrder, first
 	case !past(before, first):
 		again := slices.Clone(before)
-		for _, o := range before {
-			if o != first && !o.kind.reads() {
-				second := *o
-				second.end, second.reply, second.ended, second.mustGo, second.line = 0, "", forever, forever, 0
-				again = append(again, &second)
-			}
+		for _, o := range latestWrites(before, 12) {
+			second := *o
+			second.end, second.reply, second.ended, second.mustGo, second.line = 0, "", forever, forever, 0
+			again = append(again, &second)
 		}
 		if explainable(again) {
 			return doubled, first

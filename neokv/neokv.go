@@ -55,6 +55,7 @@ type Config struct {
 
 	// For tests: planted mistakes, and, in memory, the length of a segment of the journal that the stores share, 0 for no journal.
 	faults       store.Faults
+	serverFaults server.Faults
 	journalBytes int64
 }
 
@@ -263,6 +264,7 @@ func (c *Cluster) start(ctx context.Context) error {
 	c.proxy = server.New(server.Options{
 		Settings: c.settings, Table: c.proxyTable, Replica: c.replica, Version: Version, Info: c.info,
 		Replicated: c.replicated, Compare: c.compare, ActiveExpire: c.setActiveExpire, Memory: c.clients, Exposed: c.exposed(),
+		Faults: c.config.serverFaults,
 	})
 	c.proxyPipe = server.NewPipe(memoryAddr(addr))
 	c.serve(c.proxy, c.proxyPipe, proxyListener)

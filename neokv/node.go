@@ -104,7 +104,8 @@ func (n *node) start(ln net.Listener, booting bool) error {
 			}
 			return c.replica(id, r) // redis.cluster_enabled false: passed on inside the process
 		},
-		Info: func() []server.Section { return n.info(s) },
+		Info:   func() []server.Section { return n.info(s) },
+		Faults: c.config.serverFaults,
 	})
 	pipe := server.NewPipe(memoryAddr(n.addr))
 	n.mu.Lock()

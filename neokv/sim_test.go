@@ -22,6 +22,7 @@ import (
 	"neokv.dev/neokv/internal/disk"
 	"neokv.dev/neokv/internal/engine"
 	"neokv.dev/neokv/internal/keys"
+	"neokv.dev/neokv/internal/server"
 	"neokv.dev/neokv/internal/store"
 	"neokv.dev/neokv/internal/topology"
 	"neokv.dev/neokv/settings"
@@ -145,7 +146,10 @@ func (s *sim) random(purpose uint64) *rand.Rand { return rand.New(rand.NewPCG(s.
 func (s *sim) run(p plan, planted bool, d time.Duration) {
 	var faults store.Faults
 	if planted {
-		p.plant(&faults)
+		s.config.serverFaults = p.serve
+		if p.plant != nil {
+			p.plant(&faults)
+		}
 	}
 	if p.seams != nil {
 		p.seams(s, &faults)
@@ -272,7 +276,7 @@ func (s *sim) newCaller(id int) *caller {
 func (s *sim) client(id int, p plan, think time.Duration) {
 	c := s.newCaller(id)
 	c.readOnly = id%3 == 1
-	if p.general && id%3 == 2 {
+	if p.general && id%3 == 2 || p.proxied {
 		c.proxied, c.addrs = true, []string{s.c.ProxyAddr()}
 	}
 	mix, others := p.mix, weights(p.also)
@@ -777,6 +781,7 @@ type plan struct {
 	clients  int
 	also     []operation               // what clients do besides the mix
 	general  bool                      // some clients use the proxy port; how the cluster is made follows from the seed
+	proxied  bool                      // all clients use the proxy port
 	mix      string                    // see sim.client
 	each     time.Duration             // the clients together do one operation in this time; 0: the seed says
 	tcp      bool                      // stores reach each other over connections, which are in memory in virtual time
@@ -785,6 +790,7 @@ type plan struct {
 
 	mistake string // what is planted, in words
 	plant   func(*store.Faults)
+	serve   server.Faults
 	shows   []evidence // by which alone it counts as found
 	bound   int        // the mistake is found within so many seeds
 }

@@ -50,7 +50,7 @@ type simReport struct {
 const simReportMark = "SIM "
 
 func plans() []plan {
-	return append([]plan{chaos, overTCP, expiries, collections, members}, plantedPlans...)
+	return slices.Concat([]plan{chaos, overTCP, expiries, collections, members}, plantedPlans, plantedInGeneral)
 }
 
 func planNamed(t *testing.T, name string) plan {
@@ -91,7 +91,7 @@ func TestVirtual(t *testing.T) {
 		b := newBatch(t, p, *simPlanted, *simVirtual)
 		b.run(*simFirst, *simSeeds, false)
 		for _, r := range b.failed {
-			t.Errorf("seed %d: %s\nagain: %s", r.Seed, r.Problem, b.again(r.Seed))
+			t.Errorf("seed %d: %q: %s\nagain: %s", r.Seed, r.Kinds, r.Problem, b.again(r.Seed))
 		}
 		t.Logf("%s", b)
 	}

@@ -46,7 +46,8 @@ type Options struct {
 
 // Faults are planted mistakes; the zero value plants none.
 type Faults struct {
-	NoSync bool // what must be durable on return is not synced
+	NoSync   bool // what must be durable on return is not synced
+	LateSync bool // every other round is synced with the next one
 	// BeforeSync is no mistake but a disk that takes long: it runs before each round that is synced.
 	BeforeSync func()
 	// BeforeSave is another one: it runs before anything is written, and holds no lock.
@@ -215,7 +216,7 @@ func (l *Log) save(updates []pb.Update) error {
 	if f := l.o.Faults.BeforeSync; f != nil {
 		f()
 	}
-	return l.commit(b, true)
+	return l.commit(b, !l.o.Faults.LateSync || l.rounds.Load()%2 == 0)
 }
 
 // pretend takes note of updates that a fenced store does not write.

@@ -225,7 +225,7 @@ func (m *machine) commit() error {
 		return err
 	}
 	if m.r.o.Faults.SplitApply {
-		if err := b.Commit(true); err != nil { // synced, so that any crash before the next sync tears the two apart
+		if err := b.Commit(false); err != nil {
 			return err
 		}
 		b = m.r.o.Engine.NewBatch()

@@ -63,6 +63,7 @@ type Options struct {
 
 // Faults are planted mistakes, for tests that must catch them; the zero value plants none.
 type Faults struct {
+	EarlyReply   bool                            // a SET is answered when it has been proposed
 	SplitApply   bool                            // the apply index is committed in a batch of its own
 	TrustLease   bool                            // a lease, once held, is never checked again
 	NoReadIndex  bool                            // a follower reads what it has, without asking the leader

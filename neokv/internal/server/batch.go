@@ -300,6 +300,9 @@ func (b *batch) decide(t *route.Table) (open int) {
 	}
 	var one [1]topology.Slot
 	for i := range b.tasks {
+		if s.o.Faults.RetryBackward && first > 0 {
+			i = len(b.tasks) - 1 - i
+		}
 		x := &b.tasks[i]
 		if x.done {
 			continue
@@ -442,6 +445,7 @@ func (b *batch) collect(t *route.Table, first int, writes bool) (open int) {
 		}
 		var unknown *region.UnknownOutcome
 		switch err := p.pending.Err; {
+		case errors.As(err, &unknown) && b.c.s.o.Faults.RetryUnknown:
 		case errors.As(err, &unknown):
 			b.failAll(rest, "ERR "+unknown.Error())
 			b.late(p.id)

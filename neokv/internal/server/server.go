@@ -54,6 +54,13 @@ type Options struct {
 	// Memory bounds what clients hold in buffers, together with those of other servers; nil makes one of the settings.
 	Memory  *Memory
 	Version string
+	Faults  Faults
+}
+
+// Faults are planted mistakes, for tests that must catch them; the zero value plants none.
+type Faults struct {
+	RetryUnknown  bool // a write of unknown outcome is tried again
+	RetryBackward bool // what is tried again goes in the reverse order
 }
 
 // Server serves one or several listeners.
