@@ -67,6 +67,7 @@ type Cluster struct {
 	network   *transport.Network
 	nodes     []*node
 	journal   *disk.Journal // nil where each store syncs for itself
+	journalFS *disk.FS      // what it is on in memory
 	proxy     *server.Server
 	proxyAddr string
 	proxyPipe *server.Pipe
@@ -276,7 +277,7 @@ func (c *Cluster) start(ctx context.Context) error {
 
 // openJournal makes the stores' logs whole with what their journal holds, and opens it where there shall be one.
 func (c *Cluster) openJournal() (err error) {
-	o := disk.JournalOptions{Logs: make(map[uint16]string)}
+	o := disk.JournalOptions{Logs: make(map[uint16]string), Faults: c.config.faults.Journal}
 	for _, n := range c.nodes {
 		o.Logs[uint16(n.id)] = store.LogDir(n.dir, n.walDir)
 	}
@@ -285,7 +286,13 @@ func (c *Cluster) openJournal() (err error) {
 	case c.folder == nil && c.config.journalBytes == 0:
 		return nil
 	case c.folder == nil:
-		o.FS, o.Bytes = disk.Mem().Unwrap(), c.config.journalBytes
+		if c.journalFS == nil {
+			c.journalFS = disk.Mem()
+		}
+		o.FS, o.Bytes, o.Disks = c.journalFS, c.config.journalBytes, make(map[uint16]vfs.FS)
+		for _, n := range c.nodes {
+			o.Disks[uint16(n.id)] = n.fs
+		}
 	default:
 		// Twice what the memtables hold: the logs of a segment have been flushed and removed when the other is nearly full. Not less than holds
 		// some large groups, and not more than a start reads in a few seconds.

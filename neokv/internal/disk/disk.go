@@ -128,10 +128,25 @@ func (f *FS) Crash(unsyncedPercent int, rng *rand.Rand) *FS {
 		}
 		return err
 	}
-	if err := replay(each, left, map[uint16]string{f.share.store: f.share.dir}); err != nil {
+	if err := replay(each, &JournalOptions{FS: left, Logs: map[uint16]string{f.share.store: f.share.dir}}); err != nil {
 		panic(err)
 	}
 	return inMemory(left)
+}
+
+// CrashTogether returns what an end of the whole machine at this instant leaves of stores and of the journal that they share, each on a file
+// system in memory of its own; the journal's comes first. It is Crash for each, but the logs lack what only the journal has: OpenJournal
+// makes them whole.
+func CrashTogether(unsyncedPercent int, rng *rand.Rand, journal *FS, stores ...*FS) (journalLeft *FS, storesLeft []*FS) {
+	for _, f := range stores {
+		f.fail(ErrKilled) // before the journal's clone: what is acknowledged is in it, or was synced in a log
+	}
+	journal.fail(ErrKilled)
+	journalLeft = inMemory(journal.mem.crash(unsyncedPercent, rng))
+	for _, f := range stores {
+		storesLeft = append(storesLeft, inMemory(f.mem.crash(unsyncedPercent, rng)))
+	}
+	return journalLeft, storesLeft
 }
 
 // Stats counts since the file system was made.

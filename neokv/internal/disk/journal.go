@@ -91,10 +91,18 @@ type walFile struct {
 
 // JournalOptions says where a journal is and who shares it.
 type JournalOptions struct {
-	FS    vfs.FS            // of the folder and of the stores' folders, nil for the machine's
-	Dir   string            // the folder
-	Logs  map[uint16]string // by store, where its logs are
-	Bytes int64             // of a segment, 0 for 64 MiB
+	FS     vfs.FS            // of the folder and of the stores' folders, nil for the machine's
+	Dir    string            // the folder
+	Logs   map[uint16]string // by store, where its logs are
+	Disks  map[uint16]vfs.FS // by store, the file system that its logs are on if that is another one
+	Bytes  int64             // of a segment, 0 for 64 MiB
+	Faults JournalFaults
+}
+
+// JournalFaults are planted mistakes, for tests that must catch them; the zero value plants none.
+type JournalFaults struct {
+	NoSync   bool // groups are written and not synced
+	NoReplay bool // what the journal holds is thrown away at the next start
 }
 
 func (o *JournalOptions) defaults() {
@@ -166,8 +174,8 @@ func recoverJournal(o JournalOptions) (*Journal, error) {
 	j := &Journal{bytes: o.Bytes, group: min(o.Bytes/8, groupBytes), stores: make(map[uint16]*FS), pending: make([]byte, groupHeader)}
 	j.changed.L = &j.mu
 	err := j.openSegments(o)
-	if err == nil {
-		err = replay(j.each, o.FS, o.Logs)
+	if err == nil && !o.Faults.NoReplay {
+		err = replay(j.each, &o)
 	}
 	if err == nil {
 		j.mu.Lock()
@@ -183,6 +191,7 @@ func recoverJournal(o JournalOptions) (*Journal, error) {
 func (j *Journal) openSegments(o JournalOptions) (err error) {
 	for i := range j.segments {
 		s := &j.segments[i]
+		s.noSync = o.Faults.NoSync
 		if s.file, err = o.FS.OpenReadWrite(o.segment(i), "journal"); err != nil {
 			return err
 		}

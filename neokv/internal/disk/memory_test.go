@@ -374,3 +374,50 @@ func TestFenceGoesOnInMemory(t *testing.T) {
 		}
 	}
 }
+
+// TestCrashTogether kills stores and their journal at one instant, each on a disk of its own: what was synced is in the journal alone, until it is
+// opened on what is left.
+func TestCrashTogether(t *testing.T) {
+	journal, stores := Mem(), []*FS{Mem(), Mem()}
+	options := func() JournalOptions {
+		return JournalOptions{
+			FS: journal, Dir: "/", Bytes: 64 << 10,
+			Logs:  map[uint16]string{1: "/", 2: "/"},
+			Disks: map[uint16]vfs.FS{1: stores[0], 2: stores[1]},
+		}
+	}
+	j, err := OpenJournal(options())
+	must(t, err)
+	var logs []vfs.File
+	for i, fs := range stores {
+		must(t, fs.Share(j, uint16(i+1), "/"))
+		logs = append(logs, put(t, fs, "/1.log", fmt.Sprint("synced by ", i)))
+		must(t, logs[i].Sync())
+	}
+	for _, log := range logs { // a sync of the one would be a sync of the other
+		_, err := log.WriteAt([]byte("lost"), 20)
+		must(t, err)
+	}
+	former := append([]*FS{journal}, stores...)
+	journal, stores = CrashTogether(0, nil, journal, stores...)
+	for _, fs := range former {
+		if err := fs.Failed(); !errors.Is(err, ErrKilled) {
+			t.Errorf("crashed: %v", err)
+		}
+	}
+	must(t, j.Close())
+	for i, fs := range stores {
+		if got := read(t, fs, "/1.log"); got != "" {
+			t.Errorf("store %d: %q before the journal is opened", i, got)
+		}
+	}
+	j, err = OpenJournal(options())
+	must(t, err)
+	journal, stores = CrashTogether(0, nil, journal, stores...)
+	must(t, j.Close())
+	for i, fs := range stores {
+		if got, want := read(t, fs, "/1.log"), fmt.Sprint("synced by ", i); got != want {
+			t.Errorf("store %d: %q behind the journal's opening; want %q", i, got, want)
+		}
+	}
+}

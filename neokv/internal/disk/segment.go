@@ -26,6 +26,7 @@ type segment struct {
 	size            int64      // how long the file is; more than end, so that a sync need not sync the length, too
 	logs            []*walFile // with bytes in the segment
 	free            bool       // it is empty and waits for its turn
+	noSync          bool       // see JournalFaults
 }
 
 const (
@@ -64,7 +65,7 @@ func (s *segment) write(group []byte) error {
 			group = append(group[:len(group):len(group)], make([]byte, s.size-end)...)
 		}
 	}
-	if _, err := s.file.WriteAt(group, s.end); err != nil {
+	if _, err := s.file.WriteAt(group, s.end); err != nil || s.noSync {
 		return err
 	}
 	return s.file.SyncData()
@@ -180,8 +181,8 @@ func (s *segment) each(fn func(record) error) error {
 }
 
 // replay writes records to those logs that exist, and syncs these. each is called twice, and must call its function with the same
-// records. logs are the stores' folders.
-func replay(each func(func(record) error) error, fs vfs.FS, logs map[uint16]string) error {
+// records.
+func replay(each func(func(record) error) error, o *JournalOptions) error {
 	type log struct {
 		store uint16
 		name  string
@@ -199,9 +200,13 @@ func replay(each func(func(record) error) error, fs vfs.FS, logs map[uint16]stri
 	}
 	files := map[log]vfs.File{} // nil for those that do not exist
 	open := func(l log) (vfs.File, error) {
-		dir, ok := logs[l.store]
+		dir, ok := o.Logs[l.store]
 		if !ok {
 			return nil, fmt.Errorf("it has logs of store %d, which is not of this cluster", l.store)
+		}
+		fs := o.FS
+		if apart := o.Disks[l.store]; apart != nil {
+			fs = apart
 		}
 		path := fs.PathJoin(dir, l.name)
 		if _, err := fs.Stat(path); errors.Is(err, os.ErrNotExist) {

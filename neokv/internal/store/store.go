@@ -65,6 +65,7 @@ type Faults struct {
 	Log       raftlog.Faults
 	Region    region.Faults
 	Transport transport.Faults
+	Journal   disk.JournalFaults // of the journal that the stores share; its owner plants them
 	// BeforeSave is Log.BeforeSave that is told which store's log it is.
 	BeforeSave func(topology.StoreID)
 }
