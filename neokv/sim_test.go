@@ -39,6 +39,8 @@ type sim struct {
 	epochs []string
 	lives  []atomic.Uint64 // by store: odd while it is dead
 	over   chan struct{}   // closed when the schedule ends
+	starts *rand.Rand      // how the process starts again
+	ended  bool            // the whole process has, and no store has started since
 
 	mu      sync.Mutex
 	problem error      // the first
@@ -59,6 +61,7 @@ type entry struct {
 // simStats is what a run consisted of.
 type simStats struct {
 	Acknowledged, Unknown, Kills, Cuts, Transfers int
+	Ends                                          int // of the whole process, its journal included
 	Snapshots, Reclaimed                          int // region snapshots installed, elements of orphans deleted
 }
 
@@ -162,9 +165,8 @@ func (s *sim) run(p plan, planted bool, d time.Duration) {
 	if p.tcp {
 		s.config.Settings.Raft.Transport = "tcp"
 	}
-	if s.seed%2 == 1 {
-		s.config.journalBytes = 64 << 10 << s.random(8).IntN(4) // some changes of segment in a run, or many
-	}
+	s.starts = s.random(8)
+	s.config.journalBytes = journalBytes(s.starts)
 	if p.general {
 		s.vary(s.config.Settings)
 	}
@@ -377,7 +379,7 @@ func (s *sim) heal() {
 		}
 	}
 	for _, n := range s.c.nodes {
-		if s.lives[n.id-1].Load()%2 == 1 {
+		if !s.alive(n) {
 			s.restart(n)
 		}
 	}
@@ -408,16 +410,46 @@ func (s *sim) finalReads() {
 	}
 }
 
-// Killing. What is not synced is gone, log and data of a store at the same instant.
+// journalBytes is the length of a segment of the journal: a run sees some changes of segment, or many.
+func journalBytes(random *rand.Rand) int64 { return 64 << 10 << random.IntN(4) }
+
+// Killing. What is not synced is gone, log and data of a store at the same instant. A store that is killed alone leaves its part of the journal,
+// which the others go on using. All of them are the process: then the journal ends with them, and is opened anew from what it had synced.
 
 // cut is the instant of a kill. It may be called from the middle of a sync.
-func (s *sim) cut(n *node, percent int, random *rand.Rand) *disk.FS {
-	s.lives[n.id-1].Add(1)
+func (s *sim) cut(n *node) *disk.FS {
+	if s.alive(n) {
+		s.lives[n.id-1].Add(1)
+	}
 	n.mu.Lock()
+	defer n.mu.Unlock()
 	n.down = true
-	fs := n.fs
-	n.mu.Unlock()
-	return fs.Crash(percent, random)
+	return n.fs
+}
+
+func (s *sim) alive(n *node) bool { return s.lives[n.id-1].Load()%2 == 0 }
+
+// remains is what kills leave.
+type remains struct {
+	victims []*node
+	disks   []*disk.FS // theirs
+	journal *disk.FS   // where the whole process was killed, and had one
+}
+
+// end kills stores at this instant. It may be called from the middle of a sync.
+func (s *sim) end(percent int, random *rand.Rand, victims ...*node) remains {
+	left := remains{victims: victims}
+	for _, n := range victims {
+		left.disks = append(left.disks, s.cut(n))
+	}
+	if len(victims) == len(s.c.nodes) && s.c.journalFS != nil {
+		left.journal, left.disks = disk.CrashTogether(percent, random, s.c.journalFS, left.disks...)
+		return left
+	}
+	for i, fs := range left.disks {
+		left.disks[i] = fs.Crash(percent, random)
+	}
+	return left
 }
 
 // tally takes down what a store has counted in its life.
@@ -432,13 +464,59 @@ func (s *sim) tally(n *node) {
 	}
 }
 
-// bury ends what is left of a killed store and gives its place the disk that it left behind.
-func (s *sim) bury(n *node, left *disk.FS) {
-	s.tally(n)
-	s.fail(n.stop())
-	n.mu.Lock()
-	n.fs = left
-	n.mu.Unlock()
+// bury ends what is left of killed stores and gives their places the disks that they left behind.
+func (s *sim) bury(left remains) {
+	for i, n := range left.victims {
+		s.tally(n)
+		s.fail(n.stop())
+		n.mu.Lock()
+		n.fs = left.disks[i]
+		n.mu.Unlock()
+	}
+	s.stats.Kills += len(left.victims)
+	if left.journal != nil {
+		s.endJournal()
+		s.c.journalFS, s.ended = left.journal, true
+		s.stats.Ends++
+	}
+}
+
+// endJournal ends what is left of a journal on a disk that has been crashed.
+func (s *sim) endJournal() {
+	if s.c.journal != nil {
+		s.fail(s.c.journal.Close())
+		s.c.journal = nil
+	}
+}
+
+// openJournal is how a process starts again: now and then with another size of the journal, or without one, and now and then it is killed on the
+// way.
+func (s *sim) openJournal() {
+	for s.ended {
+		s.c.config.journalBytes, s.c.settings.Engine.SharedSync = journalBytes(s.starts), s.starts.IntN(4) > 0
+		var x *trap
+		if s.starts.IntN(3) == 0 {
+			at := s.c.journalFS
+			if s.starts.IntN(2) == 0 {
+				at = s.c.nodes[s.starts.IntN(len(s.c.nodes))].fs
+			}
+			x = s.setTrap(at, int64(1+s.starts.IntN(6)), []int{0, 50, 100}[s.starts.IntN(3)], s.starts, s.c.nodes...)
+		}
+		err := s.c.openJournal()
+		var left *remains
+		if x != nil {
+			left = x.disarm()
+		}
+		s.h.note("the process starts, shared_sync %v, killed on the way %v: %v", s.c.settings.Engine.SharedSync, left != nil, err)
+		if left != nil {
+			s.bury(*left)
+			continue
+		}
+		s.ended = false
+		if err != nil {
+			s.fail(fmt.Errorf("restart of the process: %w", err))
+		}
+	}
 }
 
 // restart starts a store that was stopped.
@@ -454,6 +532,7 @@ func (n *node) restart() error {
 }
 
 func (s *sim) restart(n *node) {
+	s.openJournal()
 	s.h.note("restart %d", n.id)
 	if err := n.restart(); err != nil {
 		s.fail(fmt.Errorf("restart: %w", err))
@@ -464,42 +543,33 @@ func (s *sim) restart(n *node) {
 
 // kill kills stores at this instant, when nothing moves.
 func (s *sim) kill(percent int, random *rand.Rand, victims ...*node) {
-	left := make([]*disk.FS, len(victims))
-	for i, n := range victims {
+	for _, n := range victims {
 		s.h.note("kill %d, %d%% of the unsynced stays", n.id, percent)
-		left[i] = s.cut(n, percent, random)
 	}
-	for i, n := range victims {
-		s.bury(n, left[i])
-	}
-	s.stats.Kills += len(victims)
+	s.bury(s.end(percent, random, victims...))
 }
 
-// trap kills stores at the k-th sync from now of the first of them, before that sync takes effect.
+// trap kills stores at the k-th sync from now of a file system, before that sync takes effect.
 type trap struct {
 	fs    *disk.FS
 	k     int64
 	count atomic.Int64
-	left  chan []*disk.FS // their disks, once
+	left  chan *remains // once
 }
 
-func (s *sim) setTrap(k int64, percent int, random *rand.Rand, victims ...*node) *trap {
-	x := &trap{fs: victims[0].fs, k: k, left: make(chan []*disk.FS, 1)}
+func (s *sim) setTrap(at *disk.FS, k int64, percent int, random *rand.Rand, victims ...*node) *trap {
+	x := &trap{fs: at, k: k, left: make(chan *remains, 1)}
 	x.fs.BeforeSync(func(int64) {
-		if x.count.Add(1) != k {
-			return
+		if x.count.Add(1) == k {
+			left := s.end(percent, random, victims...)
+			x.left <- &left
 		}
-		left := make([]*disk.FS, len(victims))
-		for i, n := range victims {
-			left[i] = s.cut(n, percent, random)
-		}
-		x.left <- left
 	})
 	return x
 }
 
 // disarm returns what the trap has left of its victims, nil if it has not sprung and never will.
-func (x *trap) disarm() []*disk.FS {
+func (x *trap) disarm() *remains {
 	x.fs.BeforeSync(nil)
 	if x.count.Add(1<<40)-1<<40 < x.k {
 		return nil
@@ -507,13 +577,17 @@ func (x *trap) disarm() []*disk.FS {
 	return <-x.left
 }
 
-// killAtSync kills stores at the k-th sync from now of the first of them. It reports false when there were not that many syncs
-// within two seconds.
+// killAtSync kills stores at the k-th sync from now of the first of them or, where that is the whole process, of its journal. It reports false
+// when there were not that many syncs within two seconds.
 func (s *sim) killAtSync(k int64, percent int, random *rand.Rand, victims ...*node) bool {
-	x := s.setTrap(k, percent, random, victims...)
+	at, whose := victims[0].fs, fmt.Sprintf("store %d", victims[0].id)
+	if len(victims) == len(s.c.nodes) && s.c.journal != nil && random.IntN(2) == 0 {
+		at, whose = s.c.journalFS, "the journal"
+	}
+	x := s.setTrap(at, k, percent, random, victims...)
 	timeout := time.NewTimer(2 * time.Second)
 	defer timeout.Stop()
-	var left []*disk.FS
+	var left *remains
 	select {
 	case left = <-x.left:
 	case <-timeout.C:
@@ -521,18 +595,18 @@ func (s *sim) killAtSync(k int64, percent int, random *rand.Rand, victims ...*no
 			return false
 		}
 	}
-	for i, n := range victims {
-		s.h.note("killed %d at sync %d of %d, %d%% of the unsynced stays", n.id, k, victims[0].id, percent)
-		s.bury(n, left[i])
+	for _, n := range victims {
+		s.h.note("killed %d at sync %d of %s, %d%% of the unsynced stays", n.id, k, whose, percent)
 	}
-	s.stats.Kills += len(victims)
+	s.bury(*left)
 	return true
 }
 
 // killRestarting restarts a store and kills it at the k-th sync of that, or soon after, if there are so many.
 func (s *sim) killRestarting(n *node, k int64, percent int, random *rand.Rand) {
+	s.openJournal()
 	s.lives[n.id-1].Add(1) // its next life, which may end before anybody is asked
-	x := s.setTrap(k, percent, random, n)
+	x := s.setTrap(n.fs, k, percent, random, n)
 	err := n.restart()
 	left := x.disarm()
 	if left == nil {
@@ -543,8 +617,7 @@ func (s *sim) killRestarting(n *node, k int64, percent int, random *rand.Rand) {
 		return
 	}
 	s.h.note("killed %d at sync %d of its restart (%v), %d%% of the unsynced stays", n.id, k, err, percent)
-	s.bury(n, left[0])
-	s.stats.Kills++
+	s.bury(*left)
 }
 
 // observe is told of every entry that reaches apply. Replicas, and a replica's lives, must agree on each.
@@ -824,7 +897,7 @@ func killing(s *sim, random *rand.Rand) {
 			if random.IntN(4) == 0 {
 				s.killRestarting(n, int64(1+random.IntN(8)), percent, random)
 			}
-			if s.lives[n.id-1].Load()%2 == 1 {
+			if !s.alive(n) {
 				s.restart(n)
 			}
 		}

@@ -21,7 +21,8 @@ func inBubble(t *testing.T, faults store.Faults, test func(t *testing.T, s *sim,
 func inBubbleWith(t *testing.T, k *settings.Settings, faults store.Faults, test func(t *testing.T, s *sim, c *caller)) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &sim{seed: 1, config: Config{NoSockets: true}, h: newHistory(io.Discard)}
-		s.c = start(t, Config{InMemory: true, NoSockets: true, Seed: 1, Settings: k, faults: faults})
+		s.starts = s.random(8)
+		s.c = start(t, Config{InMemory: true, NoSockets: true, Seed: 1, Settings: k, faults: faults, journalBytes: journalBytes(s.starts)})
 		s.lives = make([]atomic.Uint64, len(s.c.nodes))
 		c := s.newCaller(1)
 		defer c.close()

@@ -110,6 +110,18 @@ var plantedPlans = []plan{
 		settings: func(k *settings.Settings) { k.Raft.ReadSets = false }, // likewise
 		lanes:    []func(*sim, *rand.Rand){wandering}, clients: 4, each: 20 * time.Millisecond, mix: "ssssdm",
 	},
+	{
+		name: "journal-unsynced", mistake: "the journal's groups are not synced",
+		shows: []evidence{lostWrite}, bound: 1,
+		plant: func(f *store.Faults) { f.Journal.NoSync = true },
+		lanes: []func(*sim, *rand.Rand){blackouts}, clients: 6, each: 10 * time.Millisecond, mix: "RW+#",
+	},
+	{
+		name: "journal-not-replayed", mistake: "what the journal holds is thrown away when the process starts again",
+		shows: []evidence{lostWrite}, bound: 1,
+		plant: func(f *store.Faults) { f.Journal.NoReplay = true },
+		lanes: []func(*sim, *rand.Rand){blackouts}, clients: 6, each: 10 * time.Millisecond, mix: "RW+#",
+	},
 }
 
 // plantedInGeneral are mistakes that a general plan finds, whose schedule is made for none.

@@ -80,21 +80,21 @@ func TestSnapshotKills(t *testing.T) {
 			}
 			random := rand.New(rand.NewPCG(uint64(k), 5))
 			s.lives[victim.id-1].Add(1)
-			x := s.setTrap(k, []int{0, 50, 100}[k/3%3], random, victim)
+			x := s.setTrap(victim.fs, k, []int{0, 50, 100}[k/3%3], random, victim)
 			err := victim.restart()
 			if err == nil {
 				for end := time.Now().Add(3 * time.Second); time.Now().Before(end) && x.count.Load() < k; {
 					time.Sleep(10 * time.Millisecond)
 				}
 			}
-			if disks := x.disarm(); disks != nil {
+			if killed := x.disarm(); killed != nil {
 				sprung = true
 				kills++
-				stages(disks[0], "/store-3", left)
-				s.bury(victim, disks[0])
+				stages(killed.disks[0], "/store-3", left)
+				s.bury(*killed)
 				if kills%2 == 0 {
 					victim.dir = "/elsewhere/store-3"
-					if err := errors.Join(disks[0].MkdirAll("/elsewhere", 0o755), disks[0].Rename("/store-3", victim.dir)); err != nil {
+					if err := errors.Join(victim.fs.MkdirAll("/elsewhere", 0o755), victim.fs.Rename("/store-3", victim.dir)); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -250,18 +250,18 @@ func TestSnapshotDamaged(t *testing.T) {
 			}
 			random := rand.New(rand.NewPCG(seed, uint64(k)))
 			s.lives[victim.id-1].Add(1)
-			x := s.setTrap(k, 100, random, victim)
+			x := s.setTrap(victim.fs, k, 100, random, victim)
 			err := victim.restart()
 			for end := time.Now().Add(3 * time.Second); err == nil && time.Now().Before(end) && x.count.Load() < k; {
 				time.Sleep(10 * time.Millisecond)
 			}
-			disks := x.disarm()
-			if sprung = disks != nil; !sprung {
+			killed := x.disarm()
+			if sprung = killed != nil; !sprung {
 				return
 			}
-			files := received(disks[0], "/store-3")
+			files := received(killed.disks[0], "/store-3")
 			for _, name := range files {
-				f, err := disks[0].OpenReadWrite(name, vfs.WriteCategoryUnspecified)
+				f, err := killed.disks[0].OpenReadWrite(name, vfs.WriteCategoryUnspecified)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -276,7 +276,7 @@ func TestSnapshotDamaged(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			s.bury(victim, disks[0])
+			s.bury(*killed)
 			failure := victim.restart() // it may notice on the way, or later
 			s.lives[victim.id-1].Add(1)
 			for end := time.Now().Add(3 * time.Second); failure == nil && time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
