@@ -3,10 +3,12 @@ package neokv
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -64,67 +66,131 @@ func stages(fs *disk.FS, path string, found map[string]bool) {
 	}
 }
 
-// TestSnapshotKills has a store that was away catch up by snapshots, and kills it at every sync of that, one run each: the chunks are written,
-// their record is saved, half of it is recovered, it is recovered and not synced. Each time it starts again, every other time in another folder, catches up
-// and holds what the others hold.
+// TestSnapshotKills has a store that was away catch up by snapshots and kills it, or the store that sends them, at every sync of that, one run
+// each: what it has received is written, the record of that is saved, half of it is recovered, it is recovered and not synced. Each time the
+// store starts again, every other time in another folder, catches up and holds what the others hold.
 func TestSnapshotKills(t *testing.T) {
-	left := map[string]bool{}
-	kills, installed := 0, uint64(0)
-	for k := int64(1); ; k += 3 {
-		sprung := false
-		inBubble(t, store.Faults{}, func(t *testing.T, s *sim, c *caller) {
-			s.epochs = []string{""}
-			victim := s.c.nodes[2]
-			if err := s.away(c, victim, 60); err != nil {
-				t.Fatal(err)
-			}
-			random := rand.New(rand.NewPCG(uint64(k), 5))
-			s.lives[victim.id-1].Add(1)
-			x := s.setTrap(victim.fs, k, []int{0, 50, 100}[k/3%3], random, victim)
-			err := victim.restart()
-			if err == nil {
-				for end := time.Now().Add(3 * time.Second); time.Now().Before(end) && x.count.Load() < k; {
-					time.Sleep(10 * time.Millisecond)
+	for _, whose := range []struct {
+		name    string
+		atLeast int // so many syncs
+		during  int // kills while a snapshot was still to be installed
+		sends   bool
+	}{
+		{name: "receiver", atLeast: 90, during: 60},
+		{name: "sender", sends: true, atLeast: 6, during: 3},
+	} {
+		t.Run(whose.name, func(t *testing.T) {
+			const lanes = 4
+			var mu sync.Mutex
+			left := map[string]bool{}
+			kills, during, installed := 0, 0, uint64(0)
+			t.Run("kills", func(t *testing.T) {
+				for lane := range int64(lanes) {
+					t.Run(fmt.Sprint(lane), func(t *testing.T) {
+						t.Parallel()
+						for k := lane + 1; !t.Failed(); k += lanes {
+							sprung := false
+							inBubble(t, store.Faults{}, func(t *testing.T, s *sim, c *caller) {
+								found := map[string]bool{}
+								early, behind := 0, uint64(0)
+								if sprung, early, behind = s.killCatchingUp(t, c, whose.sends, k, found); !sprung {
+									return
+								}
+								mu.Lock()
+								defer mu.Unlock()
+								kills, during, installed = kills+1, during+early, installed+behind
+								maps.Copy(left, found)
+							})
+							if !sprung {
+								return
+							}
+						}
+					})
 				}
+			})
+			t.Logf("%d kills, %d of them while snapshots were to be installed; %d snapshots installed behind them", kills, during, installed)
+			if kills < whose.atLeast || during < whose.during || installed < uint64(during) {
+				t.Errorf("too few to mean much; want %d, %d and %d", whose.atLeast, whose.during, during)
 			}
-			if killed := x.disarm(); killed != nil {
-				sprung = true
-				kills++
-				stages(killed.disks[0], "/store-3", left)
-				s.bury(*killed)
-				if kills%2 == 0 {
-					victim.dir = "/elsewhere/store-3"
-					if err := errors.Join(victim.fs.MkdirAll("/elsewhere", 0o755), victim.fs.Rename("/store-3", victim.dir)); err != nil {
-						t.Fatal(err)
-					}
+			if whose.sends {
+				return
+			}
+			for _, want := range []string{"chunks written", "complete, not recorded", "received and kept", "half recovered"} {
+				if !left[want] {
+					t.Errorf("no kill left a store with an installation at the stage %q", want)
 				}
-				s.restart(victim)
-			} else if err != nil {
-				t.Fatal(err)
-			}
-			s.compareReplicas()
-			for r := topology.RegionID(1); r <= simRegions; r++ {
-				if replica := victim.store.Load().Replica(r); replica != nil {
-					installed += replica.Counters().SnapshotsReceived.Load()
-				}
-			}
-			if s.problem != nil {
-				t.Errorf("killed at sync %d of catching up: %v", k, s.problem)
 			}
 		})
-		if t.Failed() || !sprung {
-			break
+	}
+}
+
+// killCatchingUp has store 3 catch up by snapshots and kills it, or the leader of most of the regions, at the k-th sync of that, unless it has
+// fewer. stages are those in which the kill has left the installations; early is 1 if the kill came before all of them were complete, and
+// installed counts those of the life behind it.
+func (s *sim) killCatchingUp(t *testing.T, c *caller, sender bool, k int64, found map[string]bool) (sprung bool, early int, installed uint64) {
+	s.epochs = []string{""}
+	receiver := s.c.nodes[2]
+	if err := s.away(c, receiver, 50); err != nil {
+		t.Fatal(err)
+	}
+	victim := receiver
+	if sender {
+		victim, _ = s.leader(1)
+	}
+	random := rand.New(rand.NewPCG(uint64(k), 5))
+	received := func() (regions int, snapshots uint64) {
+		st := receiver.store.Load()
+		if st == nil {
+			return 0, 0
+		}
+		for r := topology.RegionID(1); r <= simRegions; r++ {
+			if replica := st.Replica(r); replica != nil {
+				if n := replica.Counters().SnapshotsReceived.Load(); n > 0 {
+					regions++
+					snapshots += n
+				}
+			}
+		}
+		return regions, snapshots
+	}
+	s.lives[receiver.id-1].Add(1)
+	x := s.setTrap(victim.fs, k, []int{0, 50, 100}[k%3], random, victim)
+	err := receiver.restart()
+	for end := time.Now().Add(3 * time.Second); err == nil && time.Now().Before(end) && x.count.Load() < k; {
+		time.Sleep(time.Millisecond)
+	}
+	killed := x.disarm()
+	if killed == nil {
+		if err != nil {
+			t.Fatal(err)
+		}
+	} else {
+		sprung = true
+		regions, before := received()
+		if regions < simRegions {
+			early = 1
+		}
+		stages(killed.disks[0], victim.dir, found)
+		s.bury(*killed)
+		if k/3%2 == 0 {
+			elsewhere := "/elsewhere" + victim.dir
+			if err := errors.Join(victim.fs.MkdirAll("/elsewhere", 0o755), victim.fs.Rename(victim.dir, elsewhere)); err != nil {
+				t.Fatal(err)
+			}
+			victim.dir = elsewhere
+		}
+		s.restart(victim)
+		if victim != receiver {
+			installed -= before
 		}
 	}
-	t.Logf("%d kills, %d snapshots installed behind them", kills, installed)
-	if kills < 20 || installed < 40 {
-		t.Errorf("%d kills, %d snapshots installed: too few to mean much", kills, installed)
+	s.compareReplicas()
+	_, n := received()
+	installed += n
+	if s.problem != nil {
+		t.Errorf("store %d killed at sync %d of catching up: %v", victim.id, k, s.problem)
 	}
-	for _, want := range []string{"chunks written", "complete, not recorded", "received and kept", "half recovered"} {
-		if !left[want] {
-			t.Errorf("no kill left a store with an installation at the stage %q", want)
-		}
-	}
+	return sprung, early, installed
 }
 
 // TestSnapshotBySize has the log cut because of the bytes that were applied, long before there are as many entries as cut it, so that a store that
