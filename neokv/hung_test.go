@@ -54,7 +54,7 @@ func TestHung(t *testing.T) {
 			f.Region.BeforeWrite = func(topology.RegionID, uint64) { h.pass() }
 		}},
 		{"apply", "write outcome unknown: ...", func(f *store.Faults, stuck *atomic.Uint32, h *hang) {
-			f.Region.Observe = func(at topology.StoreID, _ topology.RegionID, _, _ uint64, _ bool) {
+			f.Region.Observe = func(at topology.StoreID, _ topology.RegionID, _, _ uint64, _ []byte, _ bool) {
 				if uint32(at) == stuck.Load() {
 					h.pass()
 				}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"math/rand/v2"
 	"net"
 	"os"
@@ -55,13 +56,18 @@ type sim struct {
 // entry is what a replica did with an entry of the log.
 type entry struct {
 	tag     uint64
+	payload uint64 // its hash
 	applied bool
 }
+
+// payloads is how payloads are hashed.
+var payloads = maphash.MakeSeed()
 
 // simStats is what a run consisted of.
 type simStats struct {
 	Acknowledged, Unknown, Kills, Cuts, Transfers int
 	Ends                                          int // of the whole process, its journal included
+	Compared                                      int // times that two replicas and more were compared while the plan ran
 	Snapshots, Reclaimed                          int // region snapshots installed, elements of orphans deleted
 }
 
@@ -195,6 +201,7 @@ func (s *sim) run(p plan, planted bool, d time.Duration) {
 			s.nextEpoch(i)
 		}
 	})
+	lanes.Go(func() { s.comparing(s.random(10)) })
 	for i, lane := range p.lanes {
 		lanes.Go(func() { lane(s, s.random(uint64(100+i))) })
 	}
@@ -621,13 +628,13 @@ func (s *sim) killRestarting(n *node, k int64, percent int, random *rand.Rand) {
 }
 
 // observe is told of every entry that reaches apply. Replicas, and a replica's lives, must agree on each.
-func (s *sim) observe(st topology.StoreID, r topology.RegionID, index, tag uint64, applied bool) {
+func (s *sim) observe(st topology.StoreID, r topology.RegionID, index, tag uint64, payload []byte, applied bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.entries[r] == nil {
 		s.entries[r] = make(map[uint64]entry)
 	}
-	e := entry{tag, applied}
+	e := entry{tag, maphash.Bytes(payloads, payload), applied}
 	if other, ok := s.entries[r][index]; ok && other != e {
 		s.keepLocked(found(logsDiffer, "region %d: index %d: store %d has %+v, another replica had %+v", r, index, st, e, other))
 	}
@@ -668,6 +675,43 @@ func (s *sim) compareReplicas() {
 		s.fail(err)
 		return
 	}
+}
+
+// comparing compares a region's replicas now and then, as of an entry between others: a difference that a snapshot would heal before the
+// end is found, too.
+func (s *sim) comparing(random *rand.Rand) {
+	for s.sleep(time.Duration(100+random.IntN(900)) * time.Millisecond) {
+		s.fail(s.compare(topology.RegionID(1+random.IntN(simRegions)), s.c.nodes[random.IntN(len(s.c.nodes))]))
+	}
+}
+
+// compare asks a store, if it runs, for the checksums of a region's replicas. Some may be missing.
+func (s *sim) compare(r topology.RegionID, asked *node) error {
+	st := asked.store.Load()
+	if st == nil || st.Failed() != nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	got, err := st.Compare(ctx, r)
+	if err != nil {
+		return nil // no leader, or not for long enough
+	}
+	known := 0
+	for _, replica := range got.Replicas {
+		if replica.Sum != "" {
+			known++
+		}
+	}
+	if known > 1 {
+		s.mu.Lock()
+		s.stats.Compared++
+		s.mu.Unlock()
+	}
+	if got.Verdict() == "different" {
+		return found(replicasDiffer, "region %d: checksums %+v", r, got)
+	}
+	return nil
 }
 
 // checksumsDiffer asks the stores for what replicasDiffer has read in their engines.

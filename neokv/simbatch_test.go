@@ -151,8 +151,8 @@ func (b *simBatch) again(seed uint64) string {
 
 func (b *simBatch) String() string {
 	s := b.stats
-	return fmt.Sprintf("%s: %d seeds of %s: %d operations acknowledged, %d unknown, %d kills, %d ends of the process, %d cuts, %d transfers, %d snapshots installed, %d elements reclaimed; %.1fs of CPU cores",
-		b.plan.name, b.seeds, b.virtual, s.Acknowledged, s.Unknown, s.Kills, s.Ends, s.Cuts, s.Transfers, s.Snapshots, s.Reclaimed, b.seconds)
+	return fmt.Sprintf("%s: %d seeds of %s: %d operations acknowledged, %d unknown, %d kills, %d ends of the process, %d comparisons, %d cuts, %d transfers, %d snapshots installed, %d elements reclaimed; %.1fs of CPU cores",
+		b.plan.name, b.seeds, b.virtual, s.Acknowledged, s.Unknown, s.Kills, s.Ends, s.Compared, s.Cuts, s.Transfers, s.Snapshots, s.Reclaimed, b.seconds)
 }
 
 // run runs n seeds, or until the planted mistake shows.
@@ -253,6 +253,7 @@ func (b *simBatch) add(r simReport) {
 	b.stats.Unknown += r.Unknown
 	b.stats.Kills += r.Kills
 	b.stats.Ends += r.Ends
+	b.stats.Compared += r.Compared
 	b.stats.Cuts += r.Cuts
 	b.stats.Transfers += r.Transfers
 	b.stats.Snapshots += r.Snapshots

@@ -1,18 +1,22 @@
 package neokv
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"maps"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	pb "github.com/lni/dragonboat/v4/raftpb"
 
 	"neokv.dev/neokv/internal/disk"
 	"neokv.dev/neokv/internal/engine"
@@ -191,6 +195,98 @@ func (s *sim) killCatchingUp(t *testing.T, c *caller, sender bool, k int64, foun
 		t.Errorf("store %d killed at sync %d of catching up: %v", victim.id, k, s.problem)
 	}
 	return sprung, early, installed
+}
+
+// healed lets every other replica of region 1 be brought up to date by a snapshot of the leader's, and reports what a comparison at the end finds.
+func (s *sim) healed(t *testing.T, c *caller) error {
+	leader, _ := s.leader(1)
+	for _, n := range s.others(leader) {
+		if err := s.away(c, n, 50); err != nil {
+			t.Fatal(err)
+		}
+		s.restart(n)
+		replica := n.store.Load().Replica(1)
+		for end := time.Now().Add(10 * time.Second); replica.Counters().SnapshotsReceived.Load() == 0; time.Sleep(10 * time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("store %d: no snapshot of region 1 in 10s", n.id)
+			}
+		}
+		if now, _ := s.leader(1); now != leader {
+			t.Fatalf("region 1 is led by store %d, and was by store %d", now.id, leader.id)
+		}
+	}
+	s.compareReplicas()
+	return s.problem
+}
+
+// TestDifferenceBeforeASnapshot has replicas differ, and snapshots heal that: a comparison while they do finds it, and one at the end does not.
+func TestDifferenceBeforeASnapshot(t *testing.T) {
+	k := simSettings()
+	k.Raft.ReadSets = false // which would tell the followers what SPOP took
+	var faults store.Faults
+	faults.Region.MapOrder = true
+	inBubbleWith(t, k, faults, func(t *testing.T, s *sim, c *caller) {
+		leader, _ := s.leader(1)
+		at := s.session(t, leader)
+		for i := range 100 {
+			at.ask("SADD", s.nearby(0), strconv.Itoa(i))
+		}
+		if err := s.compare(1, leader); err != nil {
+			t.Errorf("before any difference: %v", err)
+		}
+		for range 20 {
+			at.ask("SPOP", s.nearby(0))
+		}
+		if err := s.compare(1, leader); evidenceOf(err) != replicasDiffer {
+			t.Errorf("replicas that differ: %v", err)
+		}
+		if err := s.healed(t, c); err != nil {
+			t.Errorf("behind snapshots: %v", err)
+		}
+	})
+}
+
+// TestPayloadThatDiffers has the payload of an entry change on its way to a follower, which a snapshot heals: apply's witness finds it.
+func TestPayloadThatDiffers(t *testing.T) {
+	var witness atomic.Pointer[sim]
+	var faults store.Faults
+	faults.Region.Observe = func(st topology.StoreID, r topology.RegionID, index, tag uint64, payload []byte, applied bool) {
+		if s := witness.Load(); s != nil {
+			s.observe(st, r, index, tag, payload, applied)
+		}
+	}
+	inBubble(t, faults, func(t *testing.T, s *sim, c *caller) {
+		s.entries = make(map[topology.RegionID]map[uint64]entry)
+		witness.Store(s)
+		leader, _ := s.leader(1)
+		at := s.session(t, leader)
+		at.ask("SET", s.nearby(0), "sent")
+		if s.problem != nil {
+			t.Errorf("before any difference: %v", s.problem)
+		}
+		follower := s.others(leader)[0]
+		s.c.network.Hold(leader.id, follower.id, time.Millisecond, func(m *pb.Message) bool {
+			m.Entries = slices.Clone(m.Entries) // the log has them, too
+			for i := range m.Entries {
+				m.Entries[i].Cmd = bytes.ReplaceAll(m.Entries[i].Cmd, []byte("sent"), []byte("seen"))
+			}
+			return false
+		})
+		at.ask("SET", s.nearby(0), "sent")
+		s.c.network.Hold(leader.id, follower.id, 0, nil)
+		time.Sleep(time.Second)
+		s.mu.Lock()
+		problem := s.problem
+		s.problem = nil
+		s.mu.Unlock()
+		if evidenceOf(problem) != logsDiffer {
+			t.Errorf("an entry that differs on store %d: %v", follower.id, problem)
+		}
+		witness.Store(nil)
+		if err := s.healed(t, c); err != nil {
+			t.Errorf("behind snapshots: %v", err)
+		}
+	})
 }
 
 // TestSnapshotBySize has the log cut because of the bytes that were applied, long before there are as many entries as cut it, so that a store that

@@ -263,7 +263,7 @@ func (m *machine) apply(w *redis.Writer, e *sm.Entry) error {
 	r.counters.AppliedEntries.Add(1)
 	refused := h.term < m.state.TermTag && !r.o.Faults.NoTermTag
 	if f := r.o.Faults.Observe; f != nil {
-		f(r.o.Store, m.space.Region, e.Index, h.term, !refused)
+		f(r.o.Store, m.space.Region, e.Index, h.term, e.Cmd, !refused)
 	}
 	if refused {
 		r.counters.RefusedEntries.Add(1)

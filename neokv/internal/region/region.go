@@ -80,8 +80,9 @@ type Faults struct {
 	BeforeWrite  func(topology.RegionID, uint64) // runs between the reading of the term and the proposal
 	// Skew is how far a store's clock is ahead; nil for clocks that agree.
 	Skew func(topology.StoreID) time.Duration
-	// Observe is no mistake but a witness: it is told of every entry that reaches apply, and whether it takes effect.
-	Observe func(store topology.StoreID, region topology.RegionID, index, tag uint64, applied bool)
+	// Observe is no mistake but a witness: it is told of every entry that reaches apply, and whether it takes effect. payload is valid until it
+	// returns.
+	Observe func(store topology.StoreID, region topology.RegionID, index, tag uint64, payload []byte, applied bool)
 }
 
 // Replica is a region's replica on this store. All methods may run concurrently.
