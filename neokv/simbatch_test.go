@@ -149,10 +149,112 @@ func (b *simBatch) again(seed uint64) string {
 	return s
 }
 
+// counted lists what runs count.
+var counted = []struct {
+	what string
+	in   func(*simStats) *int
+}{
+	{"operations acknowledged", func(s *simStats) *int { return &s.Acknowledged }},
+	{"unknown", func(s *simStats) *int { return &s.Unknown }},
+	{"kills", func(s *simStats) *int { return &s.Kills }},
+	{"ends of the process", func(s *simStats) *int { return &s.Ends }},
+	{"cuts", func(s *simStats) *int { return &s.Cuts }},
+	{"transfers", func(s *simStats) *int { return &s.Transfers }},
+	{"comparisons", func(s *simStats) *int { return &s.Compared }},
+	{"snapshots installed", func(s *simStats) *int { return &s.Snapshots }},
+	{"elements reclaimed", func(s *simStats) *int { return &s.Reclaimed }},
+}
+
 func (b *simBatch) String() string {
-	s := b.stats
-	return fmt.Sprintf("%s: %d seeds of %s: %d operations acknowledged, %d unknown, %d kills, %d ends of the process, %d comparisons, %d cuts, %d transfers, %d snapshots installed, %d elements reclaimed; %.1fs of CPU cores",
-		b.plan.name, b.seeds, b.virtual, s.Acknowledged, s.Unknown, s.Kills, s.Ends, s.Compared, s.Cuts, s.Transfers, s.Snapshots, s.Reclaimed, b.seconds)
+	var out strings.Builder
+	fmt.Fprintf(&out, "%s: %d seeds of %s: ", b.plan.name, b.seeds, b.virtual)
+	for _, c := range counted {
+		fmt.Fprintf(&out, "%d %s, ", *c.in(&b.stats), c.what)
+	}
+	fmt.Fprintf(&out, "%.1fs of CPU cores", b.seconds)
+	return out.String()
+}
+
+// least is what the runs of a plan must reach without a mistake in 100 s of virtual time, together, and of the operations a quarter in each: it is
+// half, or less, of what they do. Runs that do next to nothing prove nothing.
+var least = map[string]simStats{
+	"chaos":                {Acknowledged: 1200, Kills: 20, Ends: 2, Cuts: 5, Transfers: 4, Compared: 15},
+	"tcp":                  {Acknowledged: 1200, Kills: 20, Ends: 2, Cuts: 5, Transfers: 4, Compared: 15},
+	"expiries":             {Acknowledged: 1200, Kills: 20, Ends: 2, Cuts: 5, Transfers: 4, Compared: 15},
+	"collections":          {Acknowledged: 1200, Kills: 20, Ends: 2, Cuts: 5, Transfers: 4, Compared: 15, Reclaimed: 1000},
+	"members":              {Acknowledged: 1200, Kills: 20, Ends: 2, Cuts: 5, Transfers: 4, Compared: 15, Reclaimed: 150},
+	"log-unsynced":         {Acknowledged: 3600, Kills: 120, Ends: 40, Compared: 30},
+	"apply-index-apart":    {Acknowledged: 15000, Kills: 300, Compared: 10, Snapshots: 20},
+	"lease-unchecked":      {Acknowledged: 3000, Cuts: 30, Compared: 40},
+	"lease-promise":        {Acknowledged: 5000, Kills: 20, Cuts: 40, Compared: 30},
+	"snapshot-dropped":     {Acknowledged: 9000, Kills: 10, Compared: 30, Snapshots: 10},
+	"term-tag":             {Acknowledged: 2000, Transfers: 500, Compared: 50},
+	"read-set-stale":       {Acknowledged: 2000, Compared: 50},
+	"rows-kept":            {Acknowledged: 2000, Transfers: 500, Compared: 50},
+	"follower-read":        {Acknowledged: 4000, Compared: 50},
+	"expiry-clock":         {Acknowledged: 3000, Transfers: 100, Compared: 50},
+	"version-repeated":     {Acknowledged: 3000, Transfers: 100, Compared: 50, Reclaimed: 900},
+	"live-reclaimed":       {Acknowledged: 2800, Transfers: 100, Compared: 50, Reclaimed: 600},
+	"unknown-retried":      {Acknowledged: 5000, Kills: 30, Ends: 2, Compared: 15},
+	"map-order":            {Acknowledged: 3000, Transfers: 100, Compared: 50},
+	"journal-unsynced":     {Acknowledged: 3600, Kills: 120, Ends: 40, Compared: 30},
+	"journal-not-replayed": {Acknowledged: 3600, Kills: 120, Ends: 40, Compared: 30},
+}
+
+// leastOf is least of a plan. A general plan with a mistake is as the general plan.
+func leastOf(p plan) (simStats, bool) {
+	name := p.name
+	if p.general {
+		name, _, _ = strings.Cut(name, "-")
+	}
+	s, ok := least[name]
+	return s, ok
+}
+
+// share scales what is to be reached in 100 s to so many runs.
+func (b *simBatch) share(n, runs int) int {
+	return int(int64(n) * int64(b.virtual/time.Millisecond) * int64(runs) / 100_000)
+}
+
+// missing says of what the batch has done too little.
+func (b *simBatch) missing() (short []string) {
+	want, ok := leastOf(b.plan)
+	if !ok {
+		return []string{"least does not say what the plan's runs must reach"}
+	}
+	for _, c := range counted {
+		got, need := *c.in(&b.stats), b.share(*c.in(&want), b.seeds)
+		if got < need {
+			short = append(short, fmt.Sprintf("%d %s in %d seeds of %s; want at least %d", got, c.what, b.seeds, b.virtual, need))
+		}
+	}
+	return short
+}
+
+// TestIdleRunsFail: a batch whose runs do next to nothing fails, whatever the plan.
+func TestIdleRunsFail(t *testing.T) {
+	for _, p := range plans() {
+		b := simBatch{plan: p, virtual: 10 * time.Second}
+		most, _ := leastOf(p)
+		for range 10 { // 100 s
+			b.add(simReport{simStats: simStats{Acknowledged: most.Acknowledged / 10}})
+		}
+		b.stats = most
+		if short := b.missing(); most.Acknowledged == 0 || len(short)+len(b.failed) > 0 {
+			t.Errorf("%s: runs that reach %+v: %q, %+v", p.name, most, short, b.failed)
+		}
+		for _, c := range counted {
+			if b.stats = most; *c.in(&b.stats) > 0 {
+				*c.in(&b.stats)--
+				if len(b.missing()) != 1 {
+					t.Errorf("%s: one too few of %s: %q", p.name, c.what, b.missing())
+				}
+			}
+		}
+		if b.add(simReport{}); len(b.failed) != 1 {
+			t.Errorf("%s: a run that does nothing: %+v", p.name, b.failed)
+		}
+	}
 }
 
 // run runs n seeds, or until the planted mistake shows.
@@ -171,6 +273,11 @@ func (b *simBatch) run(first uint64, n int, untilFirst bool) {
 		})
 	}
 	wg.Wait()
+	if !b.planted {
+		for _, short := range b.missing() {
+			b.t.Errorf("%s: %s", b.plan.name, short)
+		}
+	}
 	slices.SortFunc(b.failed, func(x, y simReport) int { return int(x.Seed) - int(y.Seed) })
 }
 
@@ -249,15 +356,13 @@ func (b *simBatch) add(r simReport) {
 	defer b.mu.Unlock()
 	b.seeds++
 	b.seconds += r.Seconds
-	b.stats.Acknowledged += r.Acknowledged
-	b.stats.Unknown += r.Unknown
-	b.stats.Kills += r.Kills
-	b.stats.Ends += r.Ends
-	b.stats.Compared += r.Compared
-	b.stats.Cuts += r.Cuts
-	b.stats.Transfers += r.Transfers
-	b.stats.Snapshots += r.Snapshots
-	b.stats.Reclaimed += r.Reclaimed
+	for _, c := range counted {
+		*c.in(&b.stats) += *c.in(&r.simStats)
+	}
+	want, _ := leastOf(b.plan)
+	if want := b.share(want.Acknowledged/4, 1); !b.planted && r.Problem == "" && r.Acknowledged < want {
+		r.Problem = fmt.Sprintf("%d operations acknowledged; want at least %d", r.Acknowledged, want)
+	}
 	if r.Problem != "" {
 		b.failed = append(b.failed, r)
 	}
