@@ -378,15 +378,13 @@ func (r *Replica) await(b *batch, rs *dragonboat.RequestState, err error) {
 func (r *Replica) replyEarly(b *batch) {
 	x := &r.proposer
 	x.mu.Lock()
-	early := x.open[b.sequence] == b && len(b.parts) > 0
+	early := x.open[b.sequence] == b && !b.claimed && len(b.parts) > 0
 	for i := 0; early && i < len(b.parts); i++ {
 		for _, c := range b.parts[i].p.Run.Calls[b.parts[i].from:b.parts[i].to] {
 			early = early && c.Command != nil && c.Command.Name == "set" && len(c.Args) == 3
 		}
 	}
-	if early {
-		delete(x.open, b.sequence)
-	}
+	b.claimed = b.claimed || early
 	x.mu.Unlock()
 	if !early {
 		return
