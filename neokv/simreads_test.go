@@ -329,7 +329,8 @@ func TestOrderSurvivesHolding(t *testing.T) {
 					t.Fatal(err)
 				}
 				var fault sync.WaitGroup
-				fault.Go(func() { s.disturb(random) })
+				seed := random.Uint64()
+				fault.Go(func() { s.disturb(rand.New(rand.NewPCG(seed, 0))) })
 				var commands [][]string
 				first := next
 				for range 1 + random.IntN(40) {
