@@ -155,6 +155,20 @@ type record struct {
 	data  []byte // valid until the next record
 }
 
+// parseRecord takes the first record off a group's.
+func parseRecord(b []byte) (r record, rest []byte, ok bool) {
+	if len(b) < recordHeader {
+		return r, nil, false
+	}
+	r = record{kind: b[0], store: binary.BigEndian.Uint16(b[2:]), off: int64(binary.BigEndian.Uint64(b[8:]))}
+	name, size := int(b[1]), int(binary.BigEndian.Uint32(b[4:]))
+	if b = b[recordHeader:]; name+size > len(b) {
+		return r, nil, false
+	}
+	r.name, r.data = string(b[:name]), b[name:name+size]
+	return r, b[name+size:], true
+}
+
 // each calls fn with every record before the segment's end.
 func (s *segment) each(fn func(record) error) error {
 	var buf []byte
@@ -167,10 +181,10 @@ func (s *segment) each(fn func(record) error) error {
 			return fmt.Errorf("damaged at %d", at)
 		}
 		for rest := records; len(rest) > 0; {
-			name, size := int(rest[1]), int(binary.BigEndian.Uint32(rest[4:]))
-			r := record{kind: rest[0], store: binary.BigEndian.Uint16(rest[2:]), off: int64(binary.BigEndian.Uint64(rest[8:]))}
-			rest = rest[recordHeader:]
-			r.name, r.data, rest = string(rest[:name]), rest[name:name+size], rest[name+size:]
+			var r record
+			if r, rest, ok = parseRecord(rest); !ok {
+				return fmt.Errorf("damaged at %d: a record of group %d is cut short", at, sequence)
+			}
 			if err := fn(r); err != nil {
 				return err
 			}
