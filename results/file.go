@@ -101,7 +101,7 @@ func Read(r io.Reader) (*Result, error) {
 	res := &Result{}
 	in := bufio.NewReader(r)
 	for n := 1; ; n++ {
-		b, err := in.ReadBytes('\n')
+		b, err := readLine(in)
 		if err != nil && err != io.EOF {
 			return nil, fmt.Errorf("line %d: %w", n, err)
 		}
@@ -111,9 +111,6 @@ func Read(r io.Reader) (*Result, error) {
 				return nil, errors.New("empty record")
 			}
 			break
-		}
-		if len(b) > maxLine {
-			return nil, fmt.Errorf("line %d: %d bytes, want at most %d", n, len(b), maxLine)
 		}
 		if n == 1 {
 			// The version first: a newer header may not even decode.
@@ -136,6 +133,19 @@ func Read(r io.Reader) (*Result, error) {
 		res.Warnings = append(res.Warnings, "no summary: the run did not come to its end")
 	}
 	return res, nil
+}
+
+// readLine reads a line, of at most maxLine bytes. At the end of the record it returns what is left, and io.EOF.
+func readLine(in *bufio.Reader) (line []byte, err error) {
+	for {
+		part, err := in.ReadSlice('\n')
+		if line = append(line, part...); len(line) > maxLine {
+			return nil, fmt.Errorf("more than %d bytes", maxLine)
+		}
+		if err != bufio.ErrBufferFull {
+			return line, err
+		}
+	}
 }
 
 func checkFormat(b []byte) error {

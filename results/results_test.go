@@ -335,3 +335,41 @@ func TestHeader(t *testing.T) {
 	}
 	t.Logf("%+v %+v", h, d)
 }
+
+// FuzzRead reads any bytes as a record: it takes them, with counts that add up, or says what is wrong.
+func FuzzRead(f *testing.F) {
+	text, err := os.ReadFile("testdata/format1.jsonl")
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(text)
+	f.Add(text[:len(text)*2/3])
+	f.Add([]byte(`{"header":{"format":1}}` + "\n" + `{"interval":{"phase":"run","ops":[{"name":"x","count":1}],"total":{"count":1}}}`))
+	f.Add([]byte(`{"header":{"format":1},"Header":null}`))
+	f.Add([]byte(`{"header":{"format":1}}` + "\n" + `{"summary":{"ops":[{"name":"x","count":1,"service":{"hdr":"HISTFAAAAB542pNpmSzMwMDAyAABTFCaEUoz2X+AiAgAAQAAAA=="}}],"total":{"count":1}}}`))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		res, err := Read(bytes.NewReader(text))
+		if (res == nil) == (err == nil) {
+			t.Fatalf("%v, %v", res, err)
+		}
+	})
+}
+
+// endless is a line without an end.
+type endless struct{ read int }
+
+func (e *endless) Read(b []byte) (int, error) {
+	for i := range b {
+		b[i] = ' '
+	}
+	if e.read += len(b); e.read > 2*maxLine {
+		return 0, fmt.Errorf("read %d bytes of a line", e.read)
+	}
+	return len(b), nil
+}
+
+func TestReadEndlessLine(t *testing.T) {
+	if _, err := Read(&endless{}); err == nil || err.Error() != fmt.Sprintf("line 1: more than %d bytes", maxLine) {
+		t.Errorf("%v; want the line refused at its limit", err)
+	}
+}
