@@ -316,3 +316,33 @@ func BenchmarkMetadata(b *testing.B) {
 		}
 	}
 }
+
+// FuzzOrder: the bytes of keys sort as what they are of does.
+func FuzzOrder(f *testing.F) {
+	f.Add(uint16(1), uint64(2), math.Float64bits(-1.5), []byte("a"), uint16(1), uint64(2), math.Float64bits(1.5), []byte("b"))
+	f.Add(uint16(1), uint64(2), math.Float64bits(math.Inf(-1)), []byte(nil), uint16(16383), uint64(2), math.Float64bits(math.SmallestNonzeroFloat64), []byte{0xff})
+	f.Fuzz(func(t *testing.T, slotA uint16, versionA, bitsA uint64, memberA []byte,
+		slotB uint16, versionB, bitsB uint64, memberB []byte,
+	) {
+		space, user := Space{1, 1}, []byte("user")
+		a, b := math.Float64frombits(bitsA), math.Float64frombits(bitsB)
+		if math.IsNaN(a) || math.IsNaN(b) || a == 0 && b == 0 && bitsA != bitsB { // -0 is never stored
+			return
+		}
+		want := cmp.Or(cmp.Compare(slotA, slotB), cmp.Compare(versionA, versionB), cmp.Compare(a, b), bytes.Compare(memberA, memberB))
+		keyA := space.AppendScoreKey(nil, topology.Slot(slotA), user, versionA, a, memberA)
+		keyB := space.AppendScoreKey(nil, topology.Slot(slotB), user, versionB, b, memberB)
+		if got := bytes.Compare(keyA, keyB); got != want {
+			t.Errorf("score keys of %d %d %v %q and %d %d %v %q compare as %d, want %d", slotA, versionA, a, memberA, slotB, versionB, b, memberB, got, want)
+		}
+		want = cmp.Or(cmp.Compare(slotA, slotB), cmp.Compare(versionA, versionB), bytes.Compare(memberA, memberB))
+		keyA = space.AppendSubkey(nil, topology.Slot(slotA), user, versionA, memberA)
+		keyB = space.AppendSubkey(nil, topology.Slot(slotB), user, versionB, memberB)
+		if got := bytes.Compare(keyA, keyB); got != want {
+			t.Errorf("subkeys of %d %d %q and %d %d %q compare as %d, want %d", slotA, versionA, memberA, slotB, versionB, memberB, got, want)
+		}
+		if got := bytes.Compare(AppendI64(nil, int64(bitsA)), AppendI64(nil, int64(bitsB))); got != cmp.Compare(int64(bitsA), int64(bitsB)) {
+			t.Errorf("%d and %d compare as %d", int64(bitsA), int64(bitsB), got)
+		}
+	})
+}

@@ -2,6 +2,7 @@ package meta
 
 import (
 	"bytes"
+	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
@@ -217,4 +218,30 @@ func TestDirectory(t *testing.T) {
 	if d.View(m, 3).Map != nil || d.View(m, 2).Map != m {
 		t.Error("the map is to come with a view when it is newer than the asker's, and only then")
 	}
+}
+
+// FuzzState reads any bytes as the record of the meta group, and what it takes comes back.
+func FuzzState(f *testing.F) {
+	text, err := json.Marshal(&Map{Version: 3, Cluster: "ab", Stores: []Store{{ID: 1, NodeID: "c"}}, Regions: []topology.Region{{}}, NextReplica: 4})
+	if err != nil {
+		f.Fatal(err)
+	}
+	head := []byte{stateFormat, 0, 0, 0, 0, 0, 0, 0, 7}
+	f.Add(append(head, text...))
+	f.Add(append(head, "null"...))
+	f.Add([]byte{stateFormat})
+	f.Fuzz(func(t *testing.T, value []byte) {
+		m, index, err := parseState(value)
+		if err != nil {
+			return
+		}
+		text, err := json.Marshal(m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		back, again, err := parseState(append(binary.BigEndian.AppendUint64([]byte{stateFormat}, index), text...))
+		if err != nil || again != index || back.Version != m.Version || len(back.Regions) != len(m.Regions) || len(back.Stores) != len(m.Stores) {
+			t.Errorf("%+v at %d comes back as %+v at %d, %v", m, index, back, again, err)
+		}
+	})
 }

@@ -235,8 +235,15 @@ func TestMatch(t *testing.T) {
 
 func FuzzMatch(f *testing.F) {
 	f.Add([]byte(`*[^a-c\]]?x\`), []byte("abc"))
+	f.Add([]byte(`[z-a][`), []byte("bb"))
+	f.Add([]byte(`**a*[\`), []byte("xax"))
 	f.Fuzz(func(t *testing.T, pattern, s []byte) {
-		Match(pattern, s) // ends, and stays within its arguments
+		got := Match(pattern, s)
+		if bytes.Count(pattern, []byte("*")) < 5 && len(s) < 50 { // Redis's way takes long for many
+			if want := string(pattern) == "*" || redisMatch(pattern, s); got != want {
+				t.Errorf("Match(%q, %q) = %v, want %v", pattern, s, got, want)
+			}
+		}
 		quoted := make([]byte, 0, 2*len(s))
 		for _, c := range s {
 			quoted = append(quoted, '\\', c)
@@ -267,4 +274,81 @@ func BenchmarkCountStep(b *testing.B) {
 		}
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*MaxWalk), "ns/key")
+}
+
+// redisMatch is stringmatchlen of Redis 7.0 (util.c), step by step. Where that reads the NUL behind a string, at does.
+func redisMatch(p, s []byte) bool {
+	at := func(i int) byte {
+		if i < len(p) {
+			return p[i]
+		}
+		return 0
+	}
+	for len(p) > 0 && len(s) > 0 {
+		switch p[0] {
+		case '*':
+			for at(1) == '*' {
+				p = p[1:]
+			}
+			if len(p) == 1 {
+				return true
+			}
+			for ; len(s) > 0; s = s[1:] {
+				if redisMatch(p[1:], s) {
+					return true
+				}
+			}
+			return false
+		case '?':
+			s = s[1:]
+		case '[':
+			p = p[1:]
+			not := at(0) == '^'
+			if not {
+				p = p[1:]
+			}
+			match, ended := false, false
+			for {
+				if len(p) == 0 {
+					ended = true
+					break
+				}
+				if len(p) >= 2 && p[0] == '\\' {
+					p = p[1:]
+					match = match || p[0] == s[0]
+				} else if p[0] == ']' {
+					break
+				} else if len(p) >= 3 && p[1] == '-' {
+					low, high, c := int8(p[0]), int8(p[2]), int8(s[0])
+					p = p[2:]
+					match = match || min(low, high) <= c && c <= max(low, high)
+				} else {
+					match = match || p[0] == s[0]
+				}
+				p = p[1:]
+			}
+			if match == not {
+				return false
+			}
+			if s = s[1:]; ended { // as if it stood on the last byte
+				p = []byte{0}
+			}
+		default:
+			if p[0] == '\\' && len(p) >= 2 {
+				p = p[1:]
+			}
+			if p[0] != s[0] {
+				return false
+			}
+			s = s[1:]
+		}
+		p = p[1:]
+		if len(s) == 0 {
+			for at(0) == '*' {
+				p = p[1:]
+			}
+			break
+		}
+	}
+	return len(p) == 0 && len(s) == 0
 }

@@ -91,8 +91,15 @@ func FuzzParseEntry(f *testing.F) {
 		for err == nil && len(rest) > 0 {
 			before := len(rest)
 			args, rest, err = parseCall(rest, args[:0])
-			if err == nil && len(rest) >= before {
-				t.Fatalf("no progress at %d bytes", before)
+			if err != nil {
+				break
+			}
+			if len(rest) >= before || cap(args) > 2*len(b)+8 {
+				t.Fatalf("%d of %d bytes left, room for %d arguments of %d bytes", len(rest), before, cap(args), len(b))
+			}
+			again := appendCall(nil, &redis.Call{Args: args})
+			if back, left, err := parseCall(again, nil); err != nil || len(left) > 0 || !slices.EqualFunc(back, args, bytes.Equal) {
+				t.Fatalf("%q comes back as %q, %v", args, back, err)
 			}
 		}
 	})

@@ -197,6 +197,18 @@ func FuzzReader(f *testing.F) {
 		if parts := outcome(readAll(1000, bytes.Clone(in[:at]), bytes.Clone(in[at:]))); parts != whole {
 			t.Errorf("%q whole: %q, cut at %d: %q", in, whole, at, parts)
 		}
+		r := newReader(&pieces{left: [][]byte{bytes.Clone(in)}}, testLimits(512<<20))
+		for {
+			if _, err := r.fill(); err != nil {
+				break
+			}
+			for ok := true; ok; {
+				_, ok = r.next(nil)
+			}
+		}
+		if len(r.buf) > 2*len(in)+2*maxPipeline {
+			t.Errorf("a buffer of %d bytes for %d", len(r.buf), len(in))
+		}
 	})
 }
 
