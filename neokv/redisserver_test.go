@@ -4,9 +4,11 @@ package neokv
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"flag"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os/exec"
 	"strings"
@@ -67,7 +69,7 @@ func serveAllSlots(t *testing.T, c net.Conn) {
 
 var (
 	compareCalls = flag.Int("compare.calls", 6000, "random calls of each comparison with redis-server")
-	compareSeed  = flag.Uint64("compare.seed", 1, "seed of the random calls")
+	compareSeed  = flag.Uint64("compare.seed", 1, "seed of the random calls, 0 for a fresh one")
 )
 
 // TestRepliesOfTheCluster compares replies with a real redis-server's, through sockets, Raft and apply: on the proxy port with
@@ -75,6 +77,16 @@ var (
 //
 //	go test -tags redisserver ./neokv -run TestRepliesOfTheCluster -compare.calls=50000 -compare.seed=7 -v
 func TestRepliesOfTheCluster(t *testing.T) {
+	seed := cmp.Or(*compareSeed, 1+uint64(rand.Uint32()))
+	defer func() {
+		if t.Failed() {
+			t.Logf("again: go test -tags redisserver ./neokv -run TestRepliesOfTheCluster -compare.calls=%d -compare.seed=%d", *compareCalls, seed)
+		}
+	}()
+	calls := *compareCalls
+	if testing.Short() {
+		calls /= 10
+	}
 	c := start(t, Config{InMemory: true})
 	one := settings.Default()
 	one.Cluster.Regions = 1
@@ -100,7 +112,7 @@ func TestRepliesOfTheCluster(t *testing.T) {
 			t.Run(fmt.Sprintf("%s/RESP%d", x.name, proto), func(t *testing.T) {
 				report, err := redistest.Run(redistest.Options{
 					Want: want, Got: func() (net.Conn, error) { return net.Dial("tcp", x.addr) },
-					Seed: *compareSeed + uint64(proto), Calls: *compareCalls, Proto: proto, Tag: x.tag, Spread: x.spread, Cluster: x.cluster,
+					Seed: seed + uint64(proto), Calls: calls, Proto: proto, Tag: x.tag, Spread: x.spread, Cluster: x.cluster,
 				})
 				if report != nil {
 					for _, d := range report.Differences {
@@ -110,7 +122,7 @@ func TestRepliesOfTheCluster(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				t.Logf("seed %d: %d calls, %d of them answered with the same error, excepted %v", *compareSeed+uint64(proto), report.Calls, report.Errors, report.Excepted)
+				t.Logf("seed %d: %d calls, %d of them answered with the same error, excepted %v", seed, report.Calls, report.Errors, report.Excepted)
 			})
 		}
 	}

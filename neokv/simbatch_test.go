@@ -21,6 +21,7 @@ import (
 //	go test ./neokv -run 'TestVirtual$'                                a fixed batch of seeds
 //	go test ./neokv -run 'TestVirtual$' -sim.seeds=1000 -timeout=2h    more of them, from -sim.first on
 //	go test ./neokv -run 'TestVirtual$' -sim.seed=123 -v               one seed; -count=20 runs it again and again
+//	go test ./neokv -run TestExplore -sim.explore=1h -timeout=2h -v    fresh seeds of all plans, for so long
 //	go test ./neokv -run 'TestVirtual$' -sim.plan=lease-promise -sim.planted -sim.seed=2 -v
 //
 // Seeds run in child processes, one per core: a panic on any goroutine ends a process.
@@ -257,8 +258,14 @@ func TestIdleRunsFail(t *testing.T) {
 	}
 }
 
+// shortened is how many times fewer seeds without a mistake a batch runs with -short, as the race build does.
+const shortened = 100
+
 // run runs n seeds, or until the planted mistake shows.
 func (b *simBatch) run(first uint64, n int, untilFirst bool) {
+	if testing.Short() && !untilFirst {
+		n = (n + shortened - 1) / shortened
+	}
 	b.next, b.end, b.first = first, first+uint64(n), untilFirst
 	var wg sync.WaitGroup
 	for range min(n, runtime.NumCPU()) {

@@ -4,8 +4,10 @@ package redis
 
 import (
 	"bytes"
+	"cmp"
 	"flag"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"slices"
 	"strings"
@@ -15,20 +17,28 @@ import (
 	"neokv.dev/neokv/internal/redis/redistest"
 )
 
-var compareCalls = flag.Int("compare.calls", 60_000, "random calls of each comparison with redis-server")
+var (
+	compareCalls = flag.Int("compare.calls", 60_000, "random calls of each comparison with redis-server")
+	compareTime  = flag.Duration("compare.time", 2*time.Second, "how long TestExploreReplies makes calls of fresh seeds")
+	compareSeed  = flag.Uint64("compare.seed", 0, "seed of TestExploreReplies, 0 for a fresh one")
+)
 
 func dialer(addr string) func() (net.Conn, error) {
 	return func() (net.Conn, error) { return net.Dial("tcp", addr) }
 }
 
 func TestRepliesAreRedis(t *testing.T) {
+	calls := *compareCalls
+	if testing.Short() {
+		calls /= 10
+	}
 	addr := redistest.RedisServer(t, "--databases", "1")
 	for _, proto := range []int{2, 3} {
 		for seed := range uint64(2) {
 			t.Run(fmt.Sprintf("resp%d/seed%d", proto, seed), func(t *testing.T) {
 				d := newRegion(t)
 				d.now = realTime
-				r, err := redistest.Run(redistest.Options{Want: dialer(addr), Got: d.dial, Proto: proto, Seed: seed, Calls: *compareCalls, DataOnly: true})
+				r, err := redistest.Run(redistest.Options{Want: dialer(addr), Got: d.dial, Proto: proto, Seed: seed, Calls: calls, DataOnly: true})
 				if r != nil {
 					for _, diff := range r.Differences {
 						t.Error(diff)
@@ -39,6 +49,35 @@ func TestRepliesAreRedis(t *testing.T) {
 				}
 				t.Logf("%d calls, %d of them answered with the same error, excepted %v", r.Calls, r.Errors, r.Excepted)
 			})
+		}
+	}
+}
+
+// TestExploreReplies makes calls of seeds that nobody has chosen, and prints these.
+//
+//	go test -tags redisserver ./neokv/internal/redis -run TestExploreReplies -compare.time=1h -timeout=2h -v
+func TestExploreReplies(t *testing.T) {
+	addr := redistest.RedisServer(t, "--databases", "1")
+	end := time.Now().Add(*compareTime)
+	for proto := 2; ; proto = 5 - proto { // 2, 3, 2, ...
+		seed := cmp.Or(*compareSeed, 1+uint64(rand.Uint32()))
+		d := newRegion(t)
+		d.now = realTime
+		r, err := redistest.Run(redistest.Options{Want: dialer(addr), Got: d.dial, Proto: proto, Seed: seed, Calls: 5000, DataOnly: true})
+		if r != nil {
+			for _, diff := range r.Differences {
+				t.Error(diff)
+			}
+			t.Logf("seed %d, RESP%d: %d calls", seed, proto, r.Calls)
+		}
+		if err != nil {
+			t.Error(err)
+		}
+		if t.Failed() {
+			t.Fatalf("again: go test -tags redisserver ./neokv/internal/redis -run TestExploreReplies -compare.seed=%d", seed)
+		}
+		if proto == 3 && time.Now().After(end) {
+			return
 		}
 	}
 }
