@@ -100,7 +100,7 @@ func (s *sim) record(p plan, planted bool, d time.Duration, inside func(run func
 	}
 	defer out.Close()
 	// Virtual time stands still for ever when somebody waits where it does not count as waiting.
-	patience := d + 2*time.Minute
+	patience := d + 10*time.Minute // a race build on a busy machine takes minutes
 	watchdog := time.AfterFunc(patience, func() {
 		fmt.Fprintf(os.Stderr, "plan %s, seed %d: still running after %s of real time\n", p.name, s.seed, patience)
 		pprof.Lookup("goroutine").WriteTo(os.Stderr, 2)
