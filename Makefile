@@ -1,12 +1,18 @@
-# make test is what CI runs; `go test ./...` alone needs nothing but Go.
+# make test is what to run before a commit, make ci all that CI runs; `go test ./...` alone needs nothing but Go.
 
 # A version that reads the Go of go.mod; changed together with it.
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 
-.PHONY: test redis-server vet staticcheck darwin
+# How long CI looks where nobody has looked before, and how long each fuzz target runs.
+EXPLORE = 60s
+FUZZ = 3s
 
-test: redis-server vet staticcheck darwin
-	go test -tags redisserver ./...
+.PHONY: ci test redis-server vet staticcheck darwin peers race explore fuzz
+
+ci: test race explore fuzz
+
+test: redis-server vet staticcheck darwin peers
+	go test -tags redisserver -timeout 20m ./...
 
 # The tests that compare replies with a real Redis have the tag redisserver.
 redis-server:
@@ -22,3 +28,20 @@ staticcheck:
 darwin:
 	GOOS=darwin GOARCH=arm64 go build ./...
 	GOOS=darwin GOARCH=arm64 go vet -tags redisserver ./...
+
+# The comparison with other systems is a module of its own.
+peers:
+	cd bench/peers && go vet ./... && go run $(STATICCHECK) ./... && go test ./...
+
+# Everything under the race detector, with fewer seeds and calls, one package at a time: leaders have to be heard in time.
+race: redis-server
+	go test -race -short -p 1 -tags redisserver -timeout 20m ./...
+
+# Fresh seeds, which are printed.
+explore: redis-server
+	go test -tags redisserver ./neokv -count=1 -v -run TestExplore -sim.explore=$(EXPLORE)
+	go test -tags redisserver ./neokv -count=1 -v -run TestRepliesOfTheCluster -compare.seed=0
+	go test -tags redisserver ./neokv/internal/redis -count=1 -v -run TestExploreReplies -compare.time=$(EXPLORE)
+
+fuzz:
+	.ci/fuzz $(FUZZ)
