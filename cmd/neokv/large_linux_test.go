@@ -1,0 +1,716 @@
+//go:build !race
+
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"math"
+	"math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Large calls against a process with little memory:
+//
+//	go test ./cmd/neokv -run TestLargeCalls                                            half a minute, a fresh seed
+//	go test ./cmd/neokv -run TestLargeCalls -large.seed=7 -large.time=1h -timeout=2h   a seed, for long
+//	go test ./cmd/neokv -run TestLargeCases -large.scale=10 -timeout=2h                collections of millions
+//
+// Linux tells how much memory a process holds; a race build holds several times as much.
+var (
+	largeTime  = flag.Duration("large.time", 30*time.Second, "length of TestLargeCalls")
+	largeScale = flag.Int("large.scale", 1, "how many times larger collections TestLargeCases has")
+	largeSeed  = flag.Uint64("large.seed", 0, "seed of its calls; 0 takes a fresh one")
+)
+
+const (
+	residentLimit = 4 << 30  // bytes of memory that the process may hold
+	addressLimit  = 16 << 30 // bytes of addresses
+	// silence is the longest that a client with calls under way hears nothing.
+	silence = 5 * time.Minute
+	// entryLimit is about what a call that writes may have.
+	entryLimit = 64 << 20
+)
+
+// limited is a neokv serve on a folder, held to the limits. The test stands in for the process that supervises it.
+type limited struct {
+	testing.TB
+	dir    string
+	flags  []string // of serve
+	cmd    *exec.Cmd
+	alive  io.Closer
+	proxy  string
+	stderr *output
+	peak   atomic.Int64  // bytes held, at most, over all starts
+	ended  chan struct{} // closed when the process has ended
+	killed bool          // by the test, as it should
+}
+
+func startLimited(t testing.TB, flags ...string) *limited {
+	l := &limited{TB: t, dir: t.TempDir(), flags: flags}
+	t.Cleanup(func() { l.end(syscall.SIGKILL) })
+	l.start()
+	return l
+}
+
+func (l *limited) start() {
+	l.Helper()
+	lifeline, alive, err := os.Pipe()
+	if err != nil {
+		l.Fatal(err)
+	}
+	limit := fmt.Sprintf(`ulimit -v %d; exec "$0" "$@"`, addressLimit>>10)
+	serve := []string{"-c", limit, os.Args[0], "serve", "--port", "0", "--dir", l.dir}
+	l.cmd = exec.Command("sh", append(serve, l.flags...)...)
+	l.cmd.Env = append(os.Environ(), programEnv+"=1", childEnv+"=1")
+	l.cmd.ExtraFiles = []*os.File{lifeline}
+	stdout := newOutput()
+	l.stderr = newOutput()
+	l.cmd.Stdout, l.cmd.Stderr = stdout, l.stderr
+	l.alive, l.ended, l.killed = alive, make(chan struct{}), false
+	begin := time.Now()
+	err = l.cmd.Start()
+	lifeline.Close()
+	if err != nil {
+		l.Fatal(err)
+	}
+	go func() {
+		defer close(l.ended)
+		l.cmd.Wait()
+	}()
+	go l.watch()
+	ctx, cancel := context.WithTimeout(l.Context(), silence)
+	defer cancel()
+	go func() {
+		select {
+		case <-l.ended:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	if !stdout.waitFor(ctx, "\n") {
+		l.check()
+		l.Fatalf("not ready after %s, memory %d MiB: %s", time.Since(begin), l.peak.Load()>>20, l.lastWords())
+	}
+	ready := readyForm.FindStringSubmatch(stdout.String())
+	if ready == nil {
+		l.Fatalf("ready line %q", stdout)
+	}
+	l.proxy = net.JoinHostPort("127.0.0.1", ready[3])
+}
+
+// watch kills the process as soon as it holds too much, before the machine suffers.
+func (l *limited) watch() {
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		select {
+		case <-l.ended:
+			return
+		case <-tick.C:
+		}
+		status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", l.cmd.Process.Pid))
+		if err != nil {
+			continue
+		}
+		_, after, _ := bytes.Cut(status, []byte("VmHWM:"))
+		line, _, _ := bytes.Cut(after, []byte(" kB"))
+		held, err := strconv.ParseInt(string(bytes.TrimSpace(line)), 10, 64)
+		if err != nil {
+			continue // it has just ended
+		}
+		l.peak.Store(max(l.peak.Load(), held<<10))
+		if held<<10 > residentLimit {
+			l.cmd.Process.Kill()
+		}
+	}
+}
+
+// check fails the test if the process has ended by itself or has held too much, and reports whether it goes on.
+func (l *limited) check() bool {
+	l.Helper()
+	over := l.peak.Load() > residentLimit
+	if over {
+		l.Errorf("the process held %d MiB of memory, and may hold %d", l.peak.Load()>>20, residentLimit>>20)
+	}
+	select {
+	case <-l.ended:
+		if !over && !l.killed {
+			l.Errorf("the process ended: %v: %s", l.cmd.ProcessState, l.lastWords())
+		}
+		return false
+	default:
+		return !over
+	}
+}
+
+// lastWords are the beginning of what the process has said: a panic stands there.
+func (l *limited) lastWords() string {
+	text := l.stderr.String()
+	return text[:min(2000, len(text))]
+}
+
+// end sends a signal and waits for the process to end.
+func (l *limited) end(s syscall.Signal) {
+	l.killed = true
+	l.cmd.Process.Signal(s)
+	select {
+	case <-l.ended:
+	case <-time.After(silence):
+		l.Errorf("the process did not end at %v", s)
+		l.cmd.Process.Kill()
+		<-l.ended
+	}
+	l.alive.Close()
+}
+
+// killDuring is kill -9 as soon as some calls have been sent.
+func (l *limited) killDuring(calls []largeCall) {
+	l.Helper()
+	c, err := l.dial()
+	if err != nil {
+		l.Fatal(err)
+	}
+	defer c.Close()
+	if err := c.send(calls); err != nil {
+		l.Fatal(err)
+	}
+	if !l.check() {
+		l.FailNow()
+	}
+	l.end(syscall.SIGKILL)
+}
+
+// sameReplicas wants the replicas of all regions to be equal.
+func (l *limited) sameReplicas() {
+	l.Helper()
+	c := redis.NewClient(&redis.Options{Addr: l.proxy, Protocol: 2, ReadTimeout: silence, DisableIdentity: true})
+	defer c.Close()
+	for end := time.Now().Add(silence); ; {
+		got, err := c.Do(l.Context(), "NEOKV", "CHECKSUM").Result()
+		text := fmt.Sprint(got, err)
+		switch {
+		case !l.check():
+			return
+		case err == nil && strings.Contains(text, " different ") || time.Now().After(end):
+			l.Errorf("NEOKV CHECKSUM: %s", text)
+			return
+		case err == nil && strings.Contains(text, " equal ") && !strings.Contains(text, " incomplete "):
+			return
+		}
+	}
+}
+
+// argument is text and so many bytes of filling behind it.
+type argument struct {
+	text string
+	fill int
+}
+
+func (a argument) size() int { return len(a.text) + a.fill }
+
+type largeCall []argument
+
+func parseLarge(line string) (c largeCall) {
+	for _, word := range strings.Fields(line) {
+		text, size, filled := strings.Cut(word, "~")
+		n, _ := strconv.Atoi(size)
+		if filled && n == 0 {
+			panic(line)
+		}
+		c = append(c, argument{text, n})
+	}
+	return c
+}
+
+// String is the call as parseLarge reads it, cut where it is long: text~n is text and n bytes of filling.
+func (c largeCall) String() string {
+	var words []string
+	bytes := 0
+	for i, a := range c {
+		if bytes += a.size(); i >= 8 {
+			continue
+		}
+		word := a.text
+		if a.fill > 0 {
+			word = fmt.Sprintf("%s~%d", a.text, a.fill)
+		}
+		words = append(words, word)
+	}
+	if len(c) > 8 {
+		words = append(words, fmt.Sprintf("... %d arguments of %d bytes", len(c), bytes))
+	}
+	return strings.Join(words, " ")
+}
+
+// filling does not compress.
+var filling = func() []byte {
+	b := make([]byte, 1<<20)
+	random := rand.NewChaCha8([32]byte{})
+	random.Read(b)
+	return b
+}()
+
+func (c largeCall) write(w *bufio.Writer) error {
+	fmt.Fprintf(w, "*%d\r\n", len(c))
+	for _, a := range c {
+		fmt.Fprintf(w, "$%d\r\n%s", a.size(), a.text)
+		for n := a.fill; n > 0; n -= len(filling) {
+			w.Write(filling[:min(n, len(filling))])
+		}
+		if _, err := w.WriteString("\r\n"); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// largeClient sends calls and throws replies away as they come.
+type largeClient struct {
+	net.Conn
+	r    *bufio.Reader
+	read int // bytes
+}
+
+func (l *limited) dial() (*largeClient, error) {
+	nc, err := net.Dial("tcp", l.proxy)
+	c := &largeClient{Conn: nc}
+	c.r = bufio.NewReader(c)
+	return c, err
+}
+
+// Read waits for silence to end.
+func (c *largeClient) Read(b []byte) (int, error) {
+	if err := c.SetReadDeadline(time.Now().Add(silence)); err != nil {
+		return 0, err
+	}
+	n, err := c.Conn.Read(b)
+	c.read += n
+	return n, err
+}
+
+// reply reads a reply and returns its first line.
+func (c *largeClient) reply() (string, error) {
+	line, err := c.r.ReadString('\n')
+	if err != nil {
+		return "", err
+	}
+	line = strings.TrimSuffix(line, "\r\n")
+	switch line[0] {
+	case '$', '*':
+		n, err := strconv.Atoi(line[1:])
+		if err != nil {
+			return "", err
+		}
+		if line[0] == '$' && n >= 0 {
+			_, err = c.r.Discard(n + len("\r\n"))
+			return line, err
+		}
+		for range n {
+			if _, err := c.reply(); err != nil {
+				return "", err
+			}
+		}
+	case '+', '-', ':':
+	default:
+		return "", fmt.Errorf("reply %q", line)
+	}
+	return line, nil
+}
+
+func (c *largeClient) send(calls []largeCall) error {
+	w := bufio.NewWriterSize(c, 1<<16)
+	for _, call := range calls {
+		if err := call.write(w); err != nil {
+			return err
+		}
+	}
+	return w.Flush()
+}
+
+// exchange sends a pipeline and hands each reply's first line on, until all have come or each says that it is enough.
+func (c *largeClient) exchange(calls []largeCall, each func(i int, line string) (enough bool)) error {
+	sent := make(chan error, 1)
+	go func() { sent <- c.send(calls) }()
+	for i := range calls {
+		line, err := c.reply()
+		if err != nil {
+			c.Close()
+			return fmt.Errorf("reply %d of %d, to %s: %w", i, len(calls), calls[i], errors.Join(err, <-sent))
+		}
+		if each(i, line) && i+1 < len(calls) {
+			c.Close()
+			<-sent
+			return nil
+		}
+	}
+	return <-sent
+}
+
+func repeated(n int, lines ...string) (calls []largeCall) {
+	for range n {
+		for _, line := range lines {
+			calls = append(calls, parseLarge(line))
+		}
+	}
+	return calls
+}
+
+// numbered are calls that each have a number of arguments made of the call's and their own number.
+func numbered(calls, arguments int, begin string, argument func(call, i int) string) (all []largeCall) {
+	for i := range calls {
+		line := begin
+		for j := range arguments {
+			line += " " + argument(i, j)
+		}
+		all = append(all, parseLarge(line))
+	}
+	return all
+}
+
+// TestLargeCases has calls that once made the process die, and its folder unusable: small ones about large values, most
+// of them.
+func TestLargeCases(t *testing.T) {
+	members := func(key string, calls int, number func(call, i int) string) []largeCall {
+		return numbered(calls, 1000, key, number)
+	}
+	scored := members("ZADD z", 300**largeScale, func(call, i int) string { return fmt.Sprintf("%d m%d", call*1000+i, call*1000+i) })
+	var named, sets []largeCall
+	named = members("ZADD z", 300**largeScale, func(call, i int) string { return fmt.Sprintf("0 m%08d", call*1000+i) })
+	union := "SUNIONSTORE d"
+	for set := range 20 {
+		key := fmt.Sprintf("d{d}%d", set)
+		sets = append(sets, members("SADD "+key, 20**largeScale, func(call, i int) string { return fmt.Sprintf("m%d.%d.%d~80", set, call, i) })...)
+		union += " " + key
+	}
+	elements := numbered(100**largeScale, 10, "RPUSH l", func(call, i int) string { return fmt.Sprintf("e%d~65000", call*10+i) })
+	large := repeated(1, "SET k ~8388608")
+	for _, c := range []struct {
+		name          string
+		before, calls []largeCall
+		want          string // of each reply, if it has to be so
+	}{
+		{"EXPIRE", large, repeated(512, "EXPIRE k 1000"), ":1"},
+		{"PERSIST", large, repeated(256, "EXPIRE k 1000", "PERSIST k"), ":1"},
+		{"APPEND", large, repeated(512, "APPEND k x"), ""},
+		{"SETRANGE at the start", large, repeated(512, "SETRANGE k 0 x"), ":8388608"},
+		{"COPY", large, repeated(128, "COPY k {k}2 REPLACE"), ""},
+		{"SETRANGE at the end", nil, repeated(8, "SETRANGE k 536870000 x"), ""},
+		{"LINSERT", elements, repeated(64, "LINSERT l BEFORE e500~65000 x"), ""},
+		{"LREM", elements, numbered(64, 1, "LREM l 0", func(call, _ int) string { return fmt.Sprintf("e%d~65000", 450+call) }), ""},
+		{"ZREMRANGEBYRANK", scored, repeated(1, "ZREMRANGEBYRANK z 1 -2"), ""},
+		{"ZREMRANGEBYSCORE", scored, repeated(1, "ZREMRANGEBYSCORE z (0 inf"), ""},
+		{"ZREMRANGEBYLEX", named, repeated(1, "ZREMRANGEBYLEX z (m00000000 +"), ""},
+		{"SUNIONSTORE", sets, repeated(8, strings.ReplaceAll(union, " d", " {d}")), ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			l := startLimited(t, "--set", "redis.leaderless_wait=60s") // a busy machine is not what is looked for
+			begin := time.Now()
+			run := func(calls []largeCall, want string) {
+				t.Helper()
+				client, err := l.dial()
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer client.Close()
+				failures, first := 0, ""
+				err = client.exchange(calls, func(i int, line string) bool {
+					if want != "" && line != want && (want != "no error" || line[0] == '-') {
+						t.Errorf("%s: %s, want %s", calls[i], line, want)
+						return true
+					}
+					if line[0] == '-' {
+						if failures++; first == "" {
+							first = line
+						}
+					}
+					return false
+				})
+				if !l.check() || err != nil {
+					t.Fatalf("%v; memory %d MiB", err, l.peak.Load()>>20)
+				}
+				if failures > 0 {
+					t.Logf("%d errors, the first: %s", failures, first)
+				}
+			}
+			run(c.before, "no error")
+			run(c.calls, c.want)
+			l.sameReplicas()
+			l.killDuring(c.calls)
+			l.start()
+			run(c.calls[:1], "")
+			l.sameReplicas()
+			t.Logf("%s, memory %d MiB", time.Since(begin).Round(10*time.Millisecond), l.peak.Load()>>20)
+		})
+	}
+}
+
+// largeForms are the commands about data, with what they may have for arguments: s h e l z are keys that mostly hold a
+// string, a hash, a set, a list, a sorted set, and k is any of them; v is a value, m a field or member, i an index, o
+// an offset, n a count, c a score, b a bound of scores, x a bound of names. Commas join what belongs together, [] is
+// there or not, + comes again and again, # counts what follows it.
+var largeForms = []string{
+	"APPEND s v", "DECR s", "DECRBY s n", "GET s", "GETDEL s", "GETEX s [EX,n]", "GETRANGE s i i", "GETSET s v",
+	"INCR s", "INCRBY s n", "INCRBYFLOAT s c", "LCS s s [LEN] [IDX,MINMATCHLEN,n,WITHMATCHLEN]", "MGET s+",
+	"MSET s,v+", "MSETNX s,v+", "PSETEX s n v", "SET s v [EX,1000] [GET]", "SETEX s n v", "SETNX s v",
+	"SETRANGE s o v", "STRLEN s", "SUBSTR s i i", "HDEL h m+", "HEXISTS h m", "HGET h m", "HGETALL h", "HINCRBY h m n",
+	"HINCRBYFLOAT h m c", "HKEYS h", "HLEN h", "HMGET h m+", "HMSET h m,v+", "HRANDFIELD h n [WITHVALUES]",
+	"HSCAN h 0 [COUNT,n]", "HSET h m,v+", "HSETNX h m v", "HSTRLEN h m", "HVALS h", "SADD e m+", "SCARD e", "SDIFF e+",
+	"SDIFFSTORE e e+", "SINTER e+", "SINTERCARD #e+ [LIMIT,n]", "SINTERSTORE e e+", "SISMEMBER e m", "SMEMBERS e",
+	"SMISMEMBER e m+", "SMOVE e e m", "SPOP e [n]", "SRANDMEMBER e n", "SREM e m+", "SSCAN e 0 [COUNT,n]", "SUNION e+",
+	"SUNIONSTORE e e+", "LINDEX l i", "LINSERT l BEFORE m v", "LLEN l", "LMOVE l l LEFT RIGHT",
+	"LMPOP #l+ RIGHT [COUNT,n]", "LPOP l n", "LPOS l m [COUNT,n]", "LPUSH l v+", "LPUSH l m+", "LPUSHX l v+",
+	"LRANGE l i i", "LREM l n m", "LSET l i v", "LTRIM l i i", "RPOP l n", "RPOPLPUSH l l", "RPUSH l v+", "RPUSH l m+",
+	"RPUSHX l v+", "ZADD z c,m+", "ZCARD z", "ZCOUNT z b b", "ZDIFF #z+ [WITHSCORES]", "ZDIFFSTORE z #z+",
+	"ZINCRBY z c m", "ZINTER #z+", "ZINTERCARD #z+", "ZINTERSTORE z #z+", "ZLEXCOUNT z x x", "ZMPOP #z+ MIN [COUNT,n]",
+	"ZMSCORE z m+", "ZPOPMAX z n", "ZPOPMIN z n", "ZRANDMEMBER z n [WITHSCORES]", "ZRANGE z i i [WITHSCORES]",
+	"ZRANGEBYLEX z x x", "ZRANGEBYSCORE z b b [LIMIT,i,n]", "ZRANGESTORE z z i i", "ZRANK z m", "ZREM z m+",
+	"ZREMRANGEBYLEX z x x", "ZREMRANGEBYRANK z i i", "ZREMRANGEBYSCORE z b b", "ZREVRANGE z i i",
+	"ZREVRANGEBYLEX z x x", "ZREVRANGEBYSCORE z b b", "ZREVRANK z m", "ZSCAN z 0 [COUNT,n]", "ZSCORE z m",
+	"ZUNION #z+", "ZUNIONSTORE z #z+", "COPY k k [REPLACE]", "DEL k+", "EXISTS k+", "EXPIRE k 1000", "EXPIREAT k n",
+	"EXPIRETIME k", "KEYS *", "OBJECT ENCODING k", "PERSIST k", "PEXPIRE k n", "PEXPIREAT k n", "PEXPIRETIME k",
+	"PTTL k", "RANDOMKEY", "RENAME k k", "RENAMENX k k", "SCAN 0 [COUNT,n]",
+	"SORT k [BY,nosort] [ALPHA] [LIMIT,i,n] [STORE,l]", "SORT_RO k [ALPHA]", "TOUCH k+", "TTL k", "TYPE k",
+	"UNLINK k+", "MEMORY USAGE k [SAMPLES,0]", "DBSIZE", "FLUSHALL", "FLUSHDB", "LOLWUT",
+}
+
+// largeCalls makes large calls.
+type largeCalls struct {
+	*rand.Rand
+	tag  string
+	room int // bytes of the present call's next argument
+}
+
+// upTo is of any order of magnitude up to most, and often most.
+func (g *largeCalls) upTo(most int) int {
+	if g.IntN(4) == 0 {
+		return most
+	}
+	return int(math.Exp(g.Float64()*math.Log(float64(most)+1))) - 1
+}
+
+func (g *largeCalls) pick(from ...string) string { return from[g.IntN(len(from))] }
+
+// pipeline makes one call that comes again and again, or several. All of them together have bytes enough for one that
+// is refused.
+func (g *largeCalls) pipeline() (calls []largeCall) {
+	n, same, bytes := 1+g.upTo(511), g.IntN(2) == 0, entryLimit+entryLimit/8
+	g.tag = g.pick("{a}", "{b}")
+	for range n {
+		if len(calls) == 0 || !same {
+			calls = append(calls, g.call(bytes))
+		} else {
+			calls = append(calls, calls[0])
+		}
+		for _, a := range calls[len(calls)-1] {
+			bytes -= a.size()
+		}
+		if bytes <= 0 {
+			break
+		}
+	}
+	return calls
+}
+
+func (g *largeCalls) call(most int) (c largeCall) {
+	form := g.pick(largeForms...)
+	g.room = g.upTo(most)
+	for i, word := range strings.Fields(form) {
+		inner, optional := strings.CutPrefix(word, "[")
+		group, many := strings.CutSuffix(word, "+")
+		switch {
+		case i == 0:
+			c = append(c, argument{text: word})
+		case optional:
+			if g.IntN(2) == 0 {
+				c = g.group(c, strings.TrimSuffix(inner, "]"))
+			}
+		case many:
+			group, counted := strings.CutPrefix(group, "#")
+			n := 1 + g.upTo(1000)
+			if strings.ContainsAny(group, "mv") {
+				n = 1 + g.upTo(min(100_000, g.room/10))
+			}
+			if counted {
+				c = append(c, argument{text: strconv.Itoa(n)})
+			}
+			g.room /= n
+			for range n {
+				c = g.group(c, group)
+			}
+		default:
+			c = g.group(c, word)
+		}
+	}
+	return c
+}
+
+func (g *largeCalls) group(c largeCall, words string) largeCall {
+	for word := range strings.SplitSeq(words, ",") {
+		c = append(c, g.argument(word))
+	}
+	return c
+}
+
+func (g *largeCalls) argument(word string) argument {
+	number := func(most int) argument { return argument{text: strconv.Itoa(g.upTo(most))} }
+	switch word {
+	case "s", "h", "e", "l", "z", "k":
+		if word == "k" || g.IntN(20) == 0 {
+			word = g.pick("s", "h", "e", "l", "z")
+		}
+		return argument{text: g.tag + word + g.pick("1", "2", "3")}
+	case "v":
+		return argument{fill: g.upTo(g.room)}
+	case "m":
+		m := number(200_000)
+		if g.IntN(4) == 0 {
+			m.text, m.fill = m.text+".", g.upTo(g.room)
+		}
+		return m
+	case "i":
+		if g.IntN(2) == 0 {
+			return argument{text: g.pick("0", "-1", "-1")}
+		}
+		return number(1_000_000)
+	case "o":
+		return argument{text: g.pick("0", strconv.Itoa(g.upTo(512<<20)), strconv.Itoa(512<<20-1-g.upTo(1<<20)))}
+	case "n":
+		return argument{text: g.pick("1", "1000", "1000000", "-1000000", "2147483648", "4611686018427387904", strconv.Itoa(g.upTo(1000)))}
+	case "c":
+		return argument{text: g.pick("0", "1", "-1.5", "inf", strconv.Itoa(g.IntN(1_000_000)))}
+	case "b":
+		return argument{text: g.pick("-inf", "+inf", "(0", strconv.Itoa(g.IntN(1_000_000)))}
+	case "x":
+		return argument{text: g.pick("-", "+", "(1", "["+strconv.Itoa(g.IntN(200_000)))}
+	}
+	return argument{text: word}
+}
+
+// TestLargeFormsAreAll: every command that reads or writes data has a form.
+func TestLargeFormsAreAll(t *testing.T) {
+	s := startServe(t, "--mem", "--port", "0", "--stores", "1", "--regions", "1")
+	defer s.stop(t)
+	table, err := redis.NewClient(&redis.Options{Addr: "127.0.0.1:" + s.ready[2]}).Command(t.Context()).Result()
+	if err != nil || len(table) < 100 {
+		t.Fatal(len(table), err)
+	}
+	forms := map[string]bool{}
+	for _, f := range largeForms {
+		name, _, _ := strings.Cut(strings.ToLower(f), " ")
+		forms[name] = true
+		if table[name] == nil {
+			t.Errorf("%s is no command", f)
+		}
+	}
+	for name, c := range table {
+		if data := strings.Join(c.Flags, " "); !forms[name] && (strings.Contains(data, "write") || strings.Contains(data, "readonly")) {
+			t.Errorf("%s (%s) has no form", name, data)
+		}
+	}
+}
+
+// TestLargeCalls has several clients send large calls, most of them in pipelines. The process is killed meanwhile, and
+// starts again.
+func TestLargeCalls(t *testing.T) {
+	seed := *largeSeed
+	if seed == 0 {
+		seed = rand.Uint64()
+	}
+	again := fmt.Sprintf("go test ./cmd/neokv -run TestLargeCalls -large.seed=%d -large.time=%s", seed, *largeTime)
+	t.Log(again)
+	defer func() {
+		if t.Failed() {
+			t.Log("again:", again)
+		}
+	}()
+	l := startLimited(t)
+	var replies, failures, closed atomic.Int64
+	clients := make([]largeCalls, 3)
+	for i := range clients {
+		clients[i].Rand = rand.New(rand.NewPCG(seed, uint64(i)))
+	}
+	const rounds = 3
+	for range rounds {
+		end := time.Now().Add(*largeTime / rounds)
+		var under [3]atomic.Value // what each has under way
+		var wg sync.WaitGroup
+		for i := range clients {
+			g := &clients[i]
+			wg.Go(func() {
+				var c *largeClient
+				defer func() {
+					if c != nil {
+						c.Close()
+					}
+				}()
+				for time.Now().Before(end) {
+					if c == nil {
+						var err error
+						if c, err = l.dial(); err != nil {
+							return // the process has ended
+						}
+					}
+					calls := g.pipeline()
+					under[i].Store(calls)
+					last := time.Now().Add(5 * time.Second)
+					c.read = 0
+					gone := false
+					err := c.exchange(calls, func(_ int, line string) bool {
+						replies.Add(1)
+						if line[0] == '-' {
+							failures.Add(1)
+						}
+						gone = c.read > 1<<30 || time.Now().After(last) || time.Now().After(end)
+						return gone
+					})
+					if errors.Is(err, os.ErrDeadlineExceeded) {
+						t.Errorf("nothing for %s: %v", silence, err)
+					}
+					if err != nil && !gone {
+						closed.Add(1)
+					}
+					if err != nil || gone {
+						c.Close()
+						c = nil
+					}
+				}
+			})
+		}
+		time.Sleep(time.Until(end)) // the kill comes in the midst of what is under way
+		if !l.check() {
+			for i := range under {
+				if calls, ok := under[i].Load().([]largeCall); ok {
+					t.Logf("under way: %d calls: %s; %s", len(calls), calls[0], calls[len(calls)-1])
+				}
+			}
+			wg.Wait()
+			return
+		}
+		l.end(syscall.SIGKILL)
+		wg.Wait()
+		l.start()
+	}
+	l.sameReplicas()
+	t.Logf("%d replies, %d of them errors, %d connections closed; memory %d MiB",
+		replies.Load(), failures.Load(), closed.Load(), l.peak.Load()>>20)
+	if n := replies.Load(); n < 100 || failures.Load() > n*9/10 {
+		t.Errorf("%d replies, %d of them errors", n, failures.Load())
+	}
+}
