@@ -87,6 +87,30 @@ type Call struct {
 	Args    [][]byte
 }
 
+// Writes is about how many bytes a write of arguments of so many bytes adds to a batch, at most: each element that they name is stored under the
+// whole of its key. What a call writes beside that is bounded by touchedBytes, or written ahead.
+func (c *Call) Writes(argBytes int) int {
+	const each = 64 // of a storage key, beside the user's key and the element
+	if c.Command == nil {
+		return argBytes
+	}
+	if most := 2*argBytes + len(c.Args)*(each+2*argBytes); most <= fewBytes {
+		return most
+	}
+	var room [8]int
+	places := c.Command.AppendKeys(room[:0], c.Args)
+	key := 0
+	if len(places) <= 2 { // else the arguments are keys, or values of one key each
+		for _, p := range places {
+			key = max(key, len(c.Args[p]))
+		}
+	}
+	return 2*argBytes + len(c.Args)*each + (len(c.Args)-1-len(places))*2*key
+}
+
+// fewBytes are so few that Writes does not look closer.
+const fewBytes = 1 << 20
+
 // Run is calls of one connection that belong to one region and are of one kind, reads or writes, with the room for their replies.
 type Run struct {
 	Calls []Call

@@ -166,6 +166,11 @@ const stageBytes = 4 << 20
 // sent a snapshot by a replica that did.
 func (m *machine) insideEntry() bool { return m.staged && m.stage.Index > m.state.ApplyIndex }
 
+// unappliable is how much redis.Call.Writes says, at least, of a command that no batch of the engine holds: the bound is less than 4 times
+// too high, and batches end at 4 GiB. No such command is proposed (maxWrittenBytes). One that an older program has left in the log
+// cannot have been applied anywhere, and is refused.
+const unappliable = 16 << 30
+
 // full reports whether the present stage should end. Range deletions end it, too: what a later call of the batch writes ahead would have
 // to wait for them (engine.Batch.SetAhead).
 func (m *machine) full() bool {
@@ -313,6 +318,7 @@ func (m *machine) run(w *redis.Writer, h *entryHeader, commands []byte, b *batch
 	out := &m.discard
 	part, call, n := 0, 0, uint64(0)
 	for len(commands) > 0 {
+		size := len(commands)
 		if m.args, commands, err = parseCall(commands, m.args[:0]); err != nil {
 			return err
 		}
@@ -339,6 +345,7 @@ func (m *machine) run(w *redis.Writer, h *entryHeader, commands []byte, b *batch
 			return fmt.Errorf("unknown write command %q", m.args[0])
 		}
 		var run *redis.Run
+		c := redis.Call{Command: row, Args: m.args}
 		if b != nil {
 			for b.parts[part].from+call == b.parts[part].to {
 				part, call = part+1, 0
@@ -348,7 +355,9 @@ func (m *machine) run(w *redis.Writer, h *entryHeader, commands []byte, b *batch
 		} else {
 			m.discard.Discard(keptReplyBytes)
 		}
-		if err := w.Run(row, m.args, out); err != nil {
+		if c.Writes(size-len(commands)) > unappliable {
+			out.Error("ERR " + ErrTooLarge.Error())
+		} else if err := w.Run(row, m.args, out); err != nil {
 			return err
 		}
 		if run != nil {

@@ -18,6 +18,21 @@ import (
 // that the leader is taken for dead.
 const maxEntryBytes = 64 << 20
 
+// maxWrittenBytes bounds what one command may write into the batches of its region's replicas, all of it at once.
+const maxWrittenBytes = 256 << 20
+
+// tooLarge says why no entry has room for a command, nil where one has.
+func tooLarge(c *redis.Call) error {
+	n := callBytes(c)
+	if entry := entryHeaderBytes + n; entry > maxEntryBytes {
+		return fmt.Errorf("%w: %d bytes, at most %d", ErrTooLarge, entry, maxEntryBytes)
+	}
+	if writes := c.Writes(n); writes > maxWrittenBytes {
+		return fmt.Errorf("%w: it may write %d bytes at once, at most %d", ErrTooLarge, writes, maxWrittenBytes)
+	}
+	return nil
+}
+
 // Pending is a run of writes on its way through Raft. The caller fills Run and Deadline, calls Propose, then Wait; until Wait
 // returns the run belongs to the region. A Pending may be reused afterwards, unless it is Lost.
 type Pending struct {
@@ -43,9 +58,9 @@ type batch struct {
 	commands int
 	deadline time.Time
 	sequence uint64
-	tooLarge int  // bytes of its only command, which no entry has room for; 0: there is none in it
-	alone    bool // no other one was open when it was formed
-	claimed  bool // somebody finishes it, or has
+	tooLarge error // of its only command, which no entry has room for; nil: there is none in it
+	alone    bool  // no other one was open when it was formed
+	claimed  bool  // somebody finishes it, or has
 	// Whether there are commands in it that look something up, and such that do where their slot may hold a collection.
 	looks, looksUnblind bool
 	reads               redis.ReadSet
@@ -191,7 +206,7 @@ func (r *Replica) form() *batch {
 	limit := entryHeaderBytes + int(r.o.Knobs.BatchMaxBytes)
 	taken := 0
 	for _, p := range x.queue {
-		if len(b.buf) > limit || b.tooLarge > 0 { // a single large command: nobody shares its fate
+		if len(b.buf) > limit || b.tooLarge != nil { // a single large command: nobody shares its fate
 			break
 		}
 		from := p.next
@@ -201,16 +216,14 @@ func (r *Replica) form() *batch {
 			if full && (b.commands > 0 || len(b.parts) > 0) { // also behind an empty run, whose readers have nothing to do with it
 				break
 			}
-			if n := entryHeaderBytes + callBytes(c); n > maxEntryBytes {
-				b.tooLarge = n
-			} else {
+			if b.tooLarge = tooLarge(c); b.tooLarge == nil {
 				b.buf = appendCall(b.buf, c)
 				b.looks = b.looks || c.LooksUp(0)
 				b.looksUnblind = b.looksUnblind || c.LooksUp(keys.AllSlots)
 			}
 			b.commands++
 			p.next++
-			if b.tooLarge > 0 {
+			if b.tooLarge != nil {
 				break
 			}
 		}
@@ -238,8 +251,8 @@ func (r *Replica) send(b *batch, term uint64, timeout time.Duration) (*dragonboa
 	if term == 0 {
 		return nil, ErrNotLeader
 	}
-	if b.tooLarge > 0 {
-		return nil, fmt.Errorf("%w: %d bytes, at most %d", ErrTooLarge, b.tooLarge, maxEntryBytes)
+	if b.tooLarge != nil {
+		return nil, b.tooLarge
 	}
 	if timeout < r.o.Knobs.RTT {
 		return nil, ErrDeadline

@@ -205,7 +205,7 @@ func TestTooLarge(t *testing.T) {
 	part := make([]byte, maxEntryBytes/4)
 	p.Run.Calls[1].Args = [][]byte{[]byte("mset"), part, part, part, part}
 	r.proposer.queue = []*Pending{p, pending(1, 1)}
-	if b := r.form(); b == nil || b.commands != 1 || b.tooLarge > 0 {
+	if b := r.form(); b == nil || b.commands != 1 || b.tooLarge != nil {
 		t.Fatalf("first batch %+v; want the command ahead of the large one", b)
 	} else {
 		r.finish(b, nil)
@@ -216,14 +216,14 @@ func TestTooLarge(t *testing.T) {
 	}
 	_, err := r.send(b, 1, time.Second)
 	if !errors.Is(err, ErrTooLarge) || !strings.HasSuffix(err.Error(), "bytes, at most 67108864") {
-		t.Errorf("sending %d bytes: %v", b.tooLarge, err)
+		t.Errorf("sending %v: %v", b.tooLarge, err)
 	}
 	r.finish(b, err)
 	if len(p.done) != 1 || p.Err != err {
 		t.Errorf("the run: done %d, %v; want %v", len(p.done), p.Err, err)
 	}
 	r.recycle(b)
-	if b := r.form(); b == nil || b.commands != 1 || b.tooLarge > 0 {
+	if b := r.form(); b == nil || b.commands != 1 || b.tooLarge != nil {
 		t.Errorf("batch behind it: %+v; want the other run's command", b)
 	}
 }
@@ -243,7 +243,7 @@ func TestTooLargeIsAlone(t *testing.T) {
 		r.proposer.queue = append(r.proposer.queue, large, pending(0, 0))
 		for i, want := range []struct{ tooLarge bool }{{false}, {true}, {false}} {
 			b := r.form()
-			if b == nil || (b.tooLarge > 0) != want.tooLarge {
+			if b == nil || (b.tooLarge != nil) != want.tooLarge {
 				t.Fatalf("batch %d behind %d empty runs: %+v; want one too large: %v", i, runs, b, want.tooLarge)
 			}
 			for _, part := range b.parts {
@@ -284,6 +284,37 @@ func TestAdvanceOutlivesItsReader(t *testing.T) {
 		r.rejectQueue(nil)
 		wg.Wait()
 	})
+}
+
+// TestTooLargeByItsKey refuses what is short and writes much: many elements under a long key, or very many under any.
+func TestTooLargeByItsKey(t *testing.T) {
+	elements := func(name string, key, n int) *redis.Call {
+		args := [][]byte{[]byte(name), make([]byte, key)}
+		for range n {
+			args = append(args, []byte("e"))
+		}
+		return &redis.Call{Command: redis.Lookup(args[0]), Args: args}
+	}
+	const million = 1_000_000
+	for _, c := range []struct {
+		call    *redis.Call
+		refused bool
+	}{
+		{elements("rpush", 1<<20, 100), false},
+		{elements("rpush", 1<<20, 1000), true},
+		{elements("hset", 1<<20, 1000), true},
+		{elements("sadd", 10, million), false},
+		{elements("zadd", 10, 2*million), false},
+		{elements("sadd", 10, 8*million), true},
+		{elements("mset", 1<<20, 1001), false},
+		{elements("set", 60<<20, 1), false},
+		{elements("del", 10, million), false},
+	} {
+		if err := tooLarge(c.call); errors.Is(err, ErrTooLarge) != c.refused {
+			t.Errorf("%s of %d arguments, key of %d bytes: %v; want refused %v",
+				c.call.Command.Name, len(c.call.Args), len(c.call.Args[1]), err, c.refused)
+		}
+	}
 }
 
 func TestFinishOfACutRunWithoutLeader(t *testing.T) {
