@@ -170,3 +170,43 @@ func testHung(t *testing.T, s *sim, h *hang, home *node, unknown string) {
 		t.Error(err)
 	}
 }
+
+// TestSlowPipeline has apply take its time for each entry, so that a pipeline takes several times redis.leaderless_wait. It goes on all the time,
+// so every command is served.
+func TestSlowPipeline(t *testing.T) {
+	var slow atomic.Bool
+	var faults store.Faults
+	faults.Region.Observe = func(topology.StoreID, topology.RegionID, uint64, uint64, []byte, bool) {
+		if slow.Load() {
+			time.Sleep(700 * time.Millisecond)
+		}
+	}
+	inBubble(t, faults, func(t *testing.T, s *sim, c *caller) {
+		key := "k{" + regionTags[0] + "}"
+		if _, err := c.do(set, key, "v"); err != nil { // it has a leader
+			t.Fatal(err)
+		}
+		nc, err := s.c.Dial(t.Context(), s.c.ProxyAddr())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer nc.Close()
+		var commands [][]string
+		for i := range 12 {
+			commands = append(commands, []string{"SET", key, fmt.Sprint(i)}, []string{"GET", key})
+		}
+		begin := time.Now()
+		slow.Store(true)
+		nc.SetDeadline(begin.Add(time.Minute))
+		replies := pipeline(t, nc, commands...)
+		slow.Store(false)
+		for i := range 12 {
+			if replies[2*i] != "OK" || replies[2*i+1] != fmt.Sprint(i) {
+				t.Errorf("pair %d: %q; want OK and %d", i, replies[2*i:2*i+2], i)
+			}
+		}
+		if took, wait := time.Since(begin), s.c.Settings().Redis.LeaderlessWait; took < 2*wait {
+			t.Errorf("the pipeline took %v, want more than twice %v", took, wait)
+		}
+	})
+}

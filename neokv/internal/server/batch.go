@@ -30,9 +30,9 @@ const oneTry = 400 * time.Millisecond
 // Order: a connection runs one batch after the other, and within a batch what is handed over again is the rest of a group from its
 // first call on that was provably not applied; so no later write of the connection for that region can be ahead of it.
 //
-// Time: all commands of a pipeline have one deadline, from its arrival. A batch whose turn comes late, since one before it had to
-// wait, gives up at once on regions that made the pipeline wait already, or that have no leader; another region's leader has
-// a try, as it would have had when the pipeline arrived, but all of these tries together no more time than one.
+// Time: a batch has redis.leaderless_wait, from its turn on: a pipeline may take long as long as it goes on. When a batch has used that up, the
+// whole pipeline has: the batches behind it give up at once on the regions that it waited for, and on those that have no leader.
+// Another region's leader has a try, but all of these tries together no more time than one.
 //
 // All its memory is reused.
 type batch struct {
@@ -54,8 +54,9 @@ type batch struct {
 	bounded   bool // reads may be left for later
 	follow    bool // reads with keys are served by followers, too
 
-	overdue map[topology.RegionID]bool // regions that used up the time of the pipeline that arrived at waited
-	waited  time.Time
+	overdue  map[topology.RegionID]bool // regions that used up the time of the pipeline that arrived at waited
+	waited   time.Time
+	deadline time.Time // of the batch, or of the pipeline's first batch that has used its time up
 }
 
 // task is one call and what became of it.
@@ -242,9 +243,11 @@ func (b *batch) anySlot() topology.Slot {
 // exec runs the tasks, all of them writes or all reads, and returns when each is done.
 func (b *batch) exec(writes bool) {
 	s := b.c.s
-	deadline := b.c.arrived.Add(s.o.Settings.Redis.LeaderlessWait)
 	if !b.waited.Equal(b.c.arrived) {
 		clear(b.overdue)
+	}
+	if len(b.overdue) == 0 {
+		b.deadline = time.Now().Add(s.o.Settings.Redis.LeaderlessWait)
 	}
 	for fresh := true; ; fresh = false {
 		var changed <-chan struct{}
@@ -255,7 +258,7 @@ func (b *batch) exec(writes bool) {
 		first := b.used
 		open := b.decide(t)
 		if first < b.used {
-			if !b.handOver(b.parts[first:b.used], writes, fresh, deadline) {
+			if !b.handOver(b.parts[first:b.used], writes, fresh) {
 				b.abandon()
 				return
 			}
@@ -264,7 +267,7 @@ func (b *batch) exec(writes bool) {
 		if open == 0 {
 			return
 		}
-		if b.impatient || !b.wait(changed, deadline) {
+		if b.impatient || !b.wait(changed, b.deadline) {
 			b.giveUp(t)
 			return
 		}
@@ -364,13 +367,13 @@ func (b *batch) partFor(t *route.Table, d route.Decision) *part {
 
 // handOver runs the parts; each part's Err says how that went. Fresh parts have waited for nothing yet. It reports false when the server
 // closes meanwhile: the parts are lost.
-func (b *batch) handOver(parts []*part, writes, fresh bool, deadline time.Time) bool {
+func (b *batch) handOver(parts []*part, writes, fresh bool) bool {
 	now := time.Now()
-	try, last := now.Add(oneTry), deadline.Add(oneTry)
+	try, last := now.Add(oneTry), b.deadline.Add(oneTry)
 	for _, p := range parts {
-		p.pending.Deadline = deadline
+		p.pending.Deadline = b.deadline
 		switch {
-		case deadline.Before(try):
+		case b.deadline.Before(try):
 			if fresh && len(b.overdue) > 0 && !b.overdue[p.id] {
 				p.pending.Deadline = last
 			}
