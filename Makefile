@@ -4,8 +4,8 @@
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 
 # How long CI looks where nobody has looked before, and how long each fuzz target runs.
-EXPLORE = 60s
-FUZZ = 3s
+EXPLORE = 20s
+FUZZ = 1s
 
 .PHONY: ci test redis-server vet staticcheck darwin peers race explore fuzz
 

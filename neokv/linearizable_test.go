@@ -16,6 +16,10 @@ func TestLinearizable(t *testing.T) {
 	for range runtime.NumCPU() {
 		startRole(t, "burn")
 	}
+	length := *linearizableTime
+	if testing.Short() {
+		length /= 4
+	}
 	for _, name := range []string{"memory", "tcp"} {
 		t.Run(name, func(t *testing.T) {
 			p := plan{
@@ -23,11 +27,11 @@ func TestLinearizable(t *testing.T) {
 				clients: 8, each: 2 * time.Millisecond, mix: chaos.mix,
 			}
 			s := &sim{seed: rand.Uint64(), config: Config{Dir: t.TempDir()}}
-			err := s.record(p, false, *linearizableTime, func(run func()) { run() })
+			err := s.record(p, false, length, func(run func()) { run() })
 			if err != nil {
 				t.Errorf("seed %d: %v", s.seed, err)
 			}
-			t.Logf("seed %d: %+v in %s", s.seed, s.stats, *linearizableTime)
+			t.Logf("seed %d: %+v in %s", s.seed, s.stats, length)
 		})
 	}
 }
