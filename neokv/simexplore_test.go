@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-var simExplore = flag.Duration("sim.explore", 5*time.Second, "how long TestExplore runs fresh seeds")
+var simExplore = flag.Duration("sim.explore", 20*time.Second, "how long TestExplore runs fresh seeds")
 
 // TestExplore runs seeds that nobody has chosen, of all plans in turn, without the mistakes that some are made to find.
 // The seeds of a run are printed, and of one that fails the command that runs it again.

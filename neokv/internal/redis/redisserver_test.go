@@ -19,7 +19,7 @@ import (
 
 var (
 	compareCalls = flag.Int("compare.calls", 60_000, "random calls of each comparison with redis-server")
-	compareTime  = flag.Duration("compare.time", 2*time.Second, "how long TestExploreReplies makes calls of fresh seeds")
+	compareTime  = flag.Duration("compare.time", 10*time.Second, "how long TestExploreReplies makes calls of fresh seeds")
 	compareSeed  = flag.Uint64("compare.seed", 0, "seed of TestExploreReplies, 0 for a fresh one")
 )
 
