@@ -336,7 +336,7 @@ func TestStopWithoutAnAnswer(t *testing.T) {
 	r.proposer.queue = []*Pending{p}
 	b, awaited := r.form(), make(chan struct{})
 	go func() {
-		r.await(b, &dragonboat.RequestState{CompletedC: make(chan dragonboat.RequestResult, 1)}, nil)
+		r.await(b, new(dragonboat.RequestState), nil)
 		close(awaited)
 	}()
 	r.Stop()
