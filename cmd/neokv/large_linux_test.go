@@ -28,13 +28,13 @@ import (
 
 // Large calls against a process with little memory:
 //
-//	go test ./cmd/neokv -run TestLargeCalls                                            half a minute, a fresh seed
+//	go test ./cmd/neokv -run TestLargeCalls -large.time=30s                            a fresh seed; make explore runs it
 //	go test ./cmd/neokv -run TestLargeCalls -large.seed=7 -large.time=1h -timeout=2h   a seed, for long
 //	go test ./cmd/neokv -run TestLargeCases -large.scale=10 -timeout=2h                collections of millions
 //
 // Linux tells how much memory a process holds; a race build holds several times as much.
 var (
-	largeTime  = flag.Duration("large.time", 30*time.Second, "length of TestLargeCalls")
+	largeTime  = flag.Duration("large.time", 0, "length of TestLargeCalls, which may take minutes longer; 0: it does not run")
 	largeScale = flag.Int("large.scale", 1, "how many times larger collections TestLargeCases has")
 	largeSeed  = flag.Uint64("large.seed", 0, "seed of its calls; 0 takes a fresh one")
 )
@@ -629,6 +629,9 @@ func TestLargeFormsAreAll(t *testing.T) {
 // TestLargeCalls has several clients send large calls, most of them in pipelines. The process is killed meanwhile, and
 // starts again.
 func TestLargeCalls(t *testing.T) {
+	if *largeTime == 0 {
+		t.Skip("-large.time says for how long; a pipeline of large calls may take minutes")
+	}
 	seed := *largeSeed
 	if seed == 0 {
 		seed = rand.Uint64()
