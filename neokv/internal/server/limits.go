@@ -147,8 +147,9 @@ func (m *Memory) evict(asks *conn, n int64) {
 		if largest == nil {
 			return
 		}
-		if largest.kill() {
-			largest.s.stats.evicted.Add(1)
+		if !largest.killed.Swap(true) {
+			largest.s.stats.evicted.Add(1) // before anybody can see that it is closed
+			largest.end()
 		}
 		largest.release()
 	}
@@ -225,9 +226,14 @@ func (c *conn) kill() bool {
 	if c.killed.Swap(true) {
 		return false
 	}
+	c.end()
+	return true
+}
+
+// end closes the connection for whoever has set killed.
+func (c *conn) end() {
 	c.hangUp()
 	c.nc.Close()
-	return true
 }
 
 // overflow closes a connection whose replies are more than it may leave unread.
