@@ -119,7 +119,7 @@ func (l *callers) end(t *testing.T) {
 func (l *callers) progress(t *testing.T, n int64) {
 	t.Helper()
 	want := l.acknowledged.Load() + n
-	waitFor(t, 20*time.Second, fmt.Sprintf("%d more operations", n), func() bool { return l.acknowledged.Load() >= want })
+	waitFor(t, time.Minute, fmt.Sprintf("%d more operations", n), func() bool { return l.acknowledged.Load() >= want })
 }
 
 // waitFor returns when a condition holds.

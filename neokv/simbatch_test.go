@@ -27,7 +27,7 @@ import (
 // Seeds run in child processes, one per core: a panic on any goroutine ends a process.
 var (
 	simSeed    = flag.Uint64("sim.seed", 0, "run this seed alone, in this process")
-	simSeeds   = flag.Int("sim.seeds", 100, "how many seeds a batch runs")
+	simSeeds   = flag.Int("sim.seeds", 60, "how many seeds a batch runs")
 	simFirst   = flag.Uint64("sim.first", 1, "first seed of a batch")
 	simVirtual = flag.Duration("sim.virtual", 20*time.Second, "length of a run in virtual time")
 	simPlan    = flag.String("sim.plan", chaos.name, "schedule of faults")

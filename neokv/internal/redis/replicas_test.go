@@ -20,7 +20,7 @@ import (
 )
 
 var (
-	replicaCalls = flag.Int("replicas.calls", 4_000, "random calls of TestReplicasStoreTheSame")
+	replicaCalls = flag.Int("replicas.calls", 10_000, "random calls of TestReplicasStoreTheSame")
 	replicaSeed  = flag.Uint64("replicas.seed", 0, "seed of its random choices; 0 for any")
 )
 
