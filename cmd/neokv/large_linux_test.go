@@ -34,7 +34,7 @@ import (
 //
 // Linux tells how much memory a process holds; a race build holds several times as much.
 var (
-	largeTime  = flag.Duration("large.time", 0, "length of TestLargeCalls, which may take minutes longer; 0: it does not run")
+	largeTime  = flag.Duration("large.time", 0, "length of TestLargeCalls, at least; 0: it does not run")
 	largeScale = flag.Int("large.scale", 1, "how many times larger collections TestLargeCases has")
 	largeSeed  = flag.Uint64("large.seed", 0, "seed of its calls; 0 takes a fresh one")
 )
