@@ -9,7 +9,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"math"
 	"math/rand/v2"
 	"net"
@@ -48,13 +47,12 @@ const (
 	entryLimit = 64 << 20
 )
 
-// limited is a neokv serve on a folder, held to the limits. The test stands in for the process that supervises it.
+// limited is a neokv serve on a folder, held to the limits.
 type limited struct {
 	testing.TB
 	dir    string
 	flags  []string // of serve
 	cmd    *exec.Cmd
-	alive  io.Closer
 	proxy  string
 	stderr *output
 	peak   atomic.Int64  // bytes held, at most, over all starts
@@ -71,23 +69,16 @@ func startLimited(t testing.TB, flags ...string) *limited {
 
 func (l *limited) start() {
 	l.Helper()
-	lifeline, alive, err := os.Pipe()
-	if err != nil {
-		l.Fatal(err)
-	}
 	limit := fmt.Sprintf(`ulimit -v %d; exec "$0" "$@"`, addressLimit>>10)
 	serve := []string{"-c", limit, os.Args[0], "serve", "--port", "0", "--dir", l.dir}
 	l.cmd = exec.Command("sh", append(serve, l.flags...)...)
-	l.cmd.Env = append(os.Environ(), programEnv+"=1", childEnv+"=1")
-	l.cmd.ExtraFiles = []*os.File{lifeline}
+	l.cmd.Env = append(os.Environ(), programEnv+"=1")
 	stdout := newOutput()
 	l.stderr = newOutput()
 	l.cmd.Stdout, l.cmd.Stderr = stdout, l.stderr
-	l.alive, l.ended, l.killed = alive, make(chan struct{}), false
+	l.ended, l.killed = make(chan struct{}), false
 	begin := time.Now()
-	err = l.cmd.Start()
-	lifeline.Close()
-	if err != nil {
+	if err := l.cmd.Start(); err != nil {
 		l.Fatal(err)
 	}
 	go func() {
@@ -177,7 +168,6 @@ func (l *limited) end(s syscall.Signal) {
 		l.cmd.Process.Kill()
 		<-l.ended
 	}
-	l.alive.Close()
 }
 
 // killDuring is kill -9 as soon as some calls have been sent.

@@ -18,25 +18,24 @@ import (
 )
 
 func main() {
-	args := os.Args[1:]
-	child := isChild()
-	if !child && needsChild(args) {
-		os.Exit(supervise(os.Stderr, args))
-	}
-	stopping := []os.Signal{os.Interrupt, syscall.SIGTERM}
-	if child {
-		stopping = stopping[1:] // the parent counts; a signal may reach both
-	}
-	ctx, stop := signal.NotifyContext(context.Background(), stopping...)
-	if !child {
-		context.AfterFunc(ctx, stop) // a second signal ends the process at once
-	}
+	ctx := stopSignals(context.Background())
 	tuneProcess(os.Getenv, os.Stderr)
-	status := run(ctx, process{os.Environ(), os.Stdin, os.Stdout, os.Stderr}, args)
-	if child {
-		status = childStatus(status)
+	os.Exit(run(ctx, process{os.Environ(), os.Stdin, os.Stdout, os.Stderr}, os.Args[1:]))
+}
+
+// stopSignals returns a context that ends with the first SIGINT, SIGTERM or SIGHUP. The second SIGINT or SIGTERM ends the
+// process at once. A terminal that closes may send SIGHUP twice, and nohup ignores it: both do no harm.
+func stopSignals(parent context.Context) context.Context {
+	stopping := []os.Signal{os.Interrupt, syscall.SIGTERM}
+	if !signal.Ignored(syscall.SIGHUP) {
+		stopping = append(stopping, syscall.SIGHUP)
 	}
-	os.Exit(status)
+	ctx, stop := signal.NotifyContext(parent, stopping...)
+	context.AfterFunc(ctx, func() {
+		signal.Ignore(syscall.SIGHUP)
+		stop()
+	})
+	return ctx
 }
 
 // process is what a verb may use of the process that it runs in, so that tests can run one in theirs.
@@ -51,7 +50,7 @@ type process struct {
 const (
 	statusDone    = 0
 	statusFailed  = 1 // could not do it
-	statusInvalid = 2 // usage, or invalid input
+	statusInvalid = 2 // usage, or invalid input; a Go program that panics outside of run ends with 2, too
 )
 
 // run runs the verb that args name and returns the exit status.
@@ -105,9 +104,17 @@ func (e *usageError) Error() string { return e.text }
 // noArgs refuses arguments that are not flags.
 func noArgs(c *cobra.Command, args []string) error {
 	if len(args) > 0 {
-		return &usageError{fmt.Sprintf("%s: unexpected argument %q", c.CommandPath(), args[0])}
+		return &usageError{fmt.Sprintf("%sunexpected argument %q", verb(c), args[0])}
 	}
 	return nil
+}
+
+// verb is how a message about a command begins: with its verbs, or nothing for neokv itself, which report names.
+func verb(c *cobra.Command) string {
+	if !c.HasParent() {
+		return ""
+	}
+	return strings.TrimPrefix(c.CommandPath(), c.Root().Name()+" ") + ": "
 }
 
 // verbsOnly refuses what is not one of the command's verbs.
@@ -119,11 +126,7 @@ func verbsOnly(c *cobra.Command, args []string) error {
 	for _, v := range c.Commands() {
 		verbs = append(verbs, v.Name())
 	}
-	where := ""
-	if c.HasParent() {
-		where = c.Name() + ": "
-	}
-	return &usageError{fmt.Sprintf("%sunknown verb %q%s", where, args[0], settings.DidYouMean(args[0], verbs))}
+	return &usageError{fmt.Sprintf("%sunknown verb %q%s", verb(c), args[0], settings.DidYouMean(args[0], verbs))}
 }
 
 // wantVerb is what a command of verbs does without one.
@@ -132,5 +135,5 @@ func wantVerb(c *cobra.Command, _ []string) error {
 	if err := c.Help(); err != nil {
 		return err
 	}
-	return &usageError{c.CommandPath() + ": want a verb"}
+	return &usageError{verb(c) + "want a verb"}
 }

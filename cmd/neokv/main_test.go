@@ -44,7 +44,7 @@ func TestInvalidInput(t *testing.T) {
 	}{
 		{args: "serv", want: `neokv: unknown verb "serv"; did you mean serve?`},
 		{args: "profiles shov", want: `neokv: profiles: unknown verb "shov"; did you mean show?`},
-		{args: "serve now", want: `neokv: neokv serve: unexpected argument "now"`},
+		{args: "serve now", want: `neokv: serve: unexpected argument "now"`},
 		{args: "serve --prot 1", want: "neokv: unknown flag: --prot"},
 		{args: "serve --port x", want: `neokv: invalid argument "x" for "--port" flag: strconv.ParseInt: parsing "x": invalid syntax`},
 		{args: "serve --port 65534", want: "neokv: --port 65534: want 0 to 65533"},
@@ -56,7 +56,7 @@ neokv: --regions: cluster.regions: "some": want a whole number, 1 to 1024
 neokv: --stores: cluster.stores: 99: want 1 to 9`},
 		{args: "serve --replicas 4", want: "neokv: --replicas: cluster.replicas: 4: want at most cluster.stores (3)"},
 		{args: "serve --profile smal", want: "neokv: profile smal: no such profile; did you mean small?"},
-		{args: "profiles show", want: "neokv: neokv profiles show: 0 arguments, want one: the name of a profile or the path of a YAML file"},
+		{args: "profiles show", want: "neokv: profiles show: 0 arguments, want one: the name of a profile or the path of a YAML file"},
 		{args: "profiles show none", want: "neokv: profile none: no such profile"},
 		{args: "profiles show small --set a", want: "neokv: --set a: want name=value"},
 		{args: "bench --clients 0 --value-size 1x", want: `neokv: --value-size: load.value_size: "1x": want a size such as 64MiB, 1B to 64MiB
@@ -85,7 +85,7 @@ neokv: --target "x:": want host:port,...`},
 
 func TestWithoutAVerb(t *testing.T) {
 	got := neokvRun(t, nil)
-	if got.status != statusInvalid || got.stdout != "" || !strings.Contains(got.stderr, "neokv serve ") || !strings.HasSuffix(got.stderr, "neokv: neokv: want a verb\n") {
+	if got.status != statusInvalid || got.stdout != "" || !strings.Contains(got.stderr, "neokv serve ") || !strings.HasSuffix(got.stderr, "\nneokv: want a verb\n") {
 		t.Errorf("neokv: status %d, stdout %q, stderr %q; want 2, the verbs and a reason on stderr", got.status, got.stdout, got.stderr)
 	}
 }

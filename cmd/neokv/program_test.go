@@ -2,13 +2,12 @@ package main
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
-	"os/signal"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -16,38 +15,25 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// programEnv makes the test binary the program: neokv itself, or a child that ends in a way that neokv should never.
+// programEnv makes the test binary the program: neokv itself, or the one that hold is.
 const programEnv = "_NEOKV_TEST_PROGRAM"
 
+// program runs in place of the tests. "hold" is a neokv that takes its signals and does not stop.
 func program() {
-	end := map[string]func() int{
-		"panic": func() int {
-			go panic("on another goroutine")
-			select {}
-		},
-		"status": func() int {
-			n, _ := strconv.Atoi(os.Args[2])
-			return n
-		},
-		"hold": func() int { // does not stop when it is asked to
-			signal.Ignore(syscall.SIGTERM)
-			fmt.Println(os.Getpid())
-			select {}
-		},
-	}[os.Args[1]]
-	switch {
-	case end == nil:
+	if os.Args[1] != "hold" {
 		main()
-	case isChild():
-		os.Exit(childStatus(end()))
-	default:
-		os.Exit(supervise(os.Stderr, os.Args[1:]))
 	}
+	ctx := stopSignals(context.Background())
+	fmt.Println("holding")
+	<-ctx.Done()
+	fmt.Println("asked to stop")
+	select {}
 }
 
 // started is the program, and the first line that it printed.
 type started struct {
 	*exec.Cmd
+	stdout *bufio.Reader
 	line   string
 	stderr strings.Builder
 }
@@ -66,7 +52,8 @@ func startProgram(t *testing.T, args ...string) *started {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { p.Process.Kill() })
-	if p.line, err = bufio.NewReader(out).ReadString('\n'); err != nil && err != io.EOF {
+	p.stdout = bufio.NewReader(out)
+	if p.line, err = p.stdout.ReadString('\n'); err != nil && err != io.EOF {
 		t.Fatal(err)
 	}
 	return p
@@ -81,17 +68,13 @@ func (p *started) status(t *testing.T) int {
 	return p.ProcessState.ExitCode()
 }
 
-func TestStatusOfTheChild(t *testing.T) {
+func TestExitStatus(t *testing.T) {
 	for _, c := range []struct {
 		args   string
 		status int
 		stderr string
 	}{
-		{"panic", statusFailed, "panic: on another goroutine"},
-		{"status 0", statusDone, ""},
-		{"status 1", statusFailed, ""},
-		{"status 2", statusInvalid, ""},
-		{"status 3", statusFailed, ""},
+		{"version", statusDone, ""},
 		{"serve --stores 0", statusInvalid, "cluster.stores: 0"},
 		{"bench --target 127.0.0.1:1", statusFailed, "127.0.0.1:1"},
 		{"version --no-such-flag", statusInvalid, "no-such-flag"},
@@ -103,7 +86,7 @@ func TestStatusOfTheChild(t *testing.T) {
 	}
 }
 
-func TestSignalsToTheParent(t *testing.T) {
+func TestSignals(t *testing.T) {
 	for _, s := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP} {
 		p := startProgram(t, "serve", "--profile", "small", "--mem", "--port", "0")
 		if !strings.HasPrefix(p.line, "NEOKV_READY ") {
@@ -115,26 +98,22 @@ func TestSignalsToTheParent(t *testing.T) {
 		}
 	}
 
+	// The first asks, a second SIGHUP means nothing, and any other second one ends the process at once.
 	p := startProgram(t, "hold")
+	p.Process.Signal(syscall.SIGHUP)
+	if line, err := p.stdout.ReadString('\n'); line != "asked to stop\n" {
+		t.Fatalf("behind SIGHUP: %q, %v", line, err)
+	}
+	p.Process.Signal(syscall.SIGHUP)
 	p.Process.Signal(os.Interrupt)
-	p.Process.Signal(syscall.SIGTERM)
-	if got := p.status(t); got != statusFailed || !strings.Contains(p.stderr.String(), "ended by signal: killed") {
-		t.Errorf("two signals: %d, %q; want 1, ended by signal", got, p.stderr.String())
-	}
-
-	p = startProgram(t, "hold")
-	child, err := strconv.Atoi(strings.TrimSpace(p.line))
-	if err != nil {
-		t.Fatal(err)
-	}
-	syscall.Kill(child, syscall.SIGKILL)
-	if got := p.status(t); got != statusFailed || !strings.Contains(p.stderr.String(), "ended by signal: killed") {
-		t.Errorf("child killed: %d, %q; want 1, ended by signal", got, p.stderr.String())
+	p.status(t)
+	if got := p.ProcessState.Sys().(syscall.WaitStatus).Signal(); got != syscall.SIGINT {
+		t.Errorf("a second signal: ended by %v, want SIGINT", got)
 	}
 }
 
-// kill -9 of the process that was started is the end of both, and its folder and ports can be used again at once.
-func TestKillNineOfTheParent(t *testing.T) {
+// TestKillNine: behind kill -9 the folder and the ports can be used again at once.
+func TestKillNine(t *testing.T) {
 	args := []string{"serve", "--port", "0", "--stores", "2", "--regions", "2", "--dir", t.TempDir()}
 	var key string
 	for round := range 3 {
