@@ -7,11 +7,14 @@ STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 EXPLORE = 60s
 FUZZ = 3s
 
+# Tests that take all of the machine: beside them leaders would not be heard in time.
+ALONE = ^(TestLargeCases|TestClientsThatDoNotRead)$$
+
 .PHONY: test redis-server vet staticcheck darwin peers race explore fuzz
 
 test: redis-server vet staticcheck darwin peers
-	go test -tags redisserver -timeout 20m -skip '^TestLargeCases$$' ./...
-	go test -timeout 20m -run '^TestLargeCases$$' ./cmd/neokv # alone: other tests want leaders to be heard in time
+	go test -tags redisserver -timeout 20m -skip '$(ALONE)' ./...
+	go test -timeout 20m -run '$(ALONE)' ./cmd/neokv
 
 # The tests that compare replies with a real Redis have the tag redisserver.
 redis-server:

@@ -131,7 +131,7 @@ func open(config Config) (*Cluster, error) {
 	} else {
 		s.Cluster = shape(asked, s.Cluster)
 	}
-	c.settings, c.clients = s, server.NewMemory(s.Redis.ClientMemory)
+	c.settings = s
 	err := s.Validate()
 	if err == nil {
 		err = checkPorts(config, s.Cluster.Stores)
@@ -142,7 +142,7 @@ func open(config Config) (*Cluster, error) {
 		}
 		return nil, err
 	}
-	c.failed = make(chan error, s.Cluster.Stores)
+	c.failed, c.clients = make(chan error, s.Cluster.Stores), server.NewMemory(s.Redis.ClientMemory, s.Cluster.Stores)
 	return c, nil
 }
 

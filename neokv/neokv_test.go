@@ -40,6 +40,9 @@ func start(t *testing.T, c Config) *Cluster {
 		if err := cluster.Close(); err != nil {
 			t.Error(err)
 		}
+		for t.Failed() && len(cluster.Failed()) > 0 {
+			t.Log(<-cluster.Failed())
+		}
 	})
 	return cluster
 }

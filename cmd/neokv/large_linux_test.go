@@ -14,6 +14,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -54,6 +55,7 @@ type limited struct {
 	flags  []string // of serve
 	cmd    *exec.Cmd
 	proxy  string
+	ports  []string // of the stores
 	stderr *output
 	peak   atomic.Int64  // bytes held, at most, over all starts
 	ended  chan struct{} // closed when the process has ended
@@ -70,7 +72,10 @@ func startLimited(t testing.TB, flags ...string) *limited {
 func (l *limited) start() {
 	l.Helper()
 	limit := fmt.Sprintf(`ulimit -v %d; exec "$0" "$@"`, addressLimit>>10)
-	serve := []string{"-c", limit, os.Args[0], "serve", "--port", "0", "--dir", l.dir}
+	serve := []string{"-c", limit, os.Args[0], "serve", "--port", "0"}
+	if !slices.Contains(l.flags, "--mem") {
+		serve = append(serve, "--dir", l.dir)
+	}
 	l.cmd = exec.Command("sh", append(serve, l.flags...)...)
 	l.cmd.Env = append(os.Environ(), programEnv+"=1")
 	stdout := newOutput()
@@ -103,7 +108,7 @@ func (l *limited) start() {
 	if ready == nil {
 		l.Fatalf("ready line %q", stdout)
 	}
-	l.proxy = net.JoinHostPort("127.0.0.1", ready[3])
+	l.proxy, l.ports = net.JoinHostPort("127.0.0.1", ready[3]), strings.Split(ready[2], ",")
 }
 
 // watch kills the process as soon as it holds too much, before the machine suffers.
@@ -116,21 +121,27 @@ func (l *limited) watch() {
 			return
 		case <-tick.C:
 		}
-		status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", l.cmd.Process.Pid))
-		if err != nil {
+		held, alive := l.memory("VmHWM")
+		if !alive {
 			continue
 		}
-		_, after, _ := bytes.Cut(status, []byte("VmHWM:"))
-		line, _, _ := bytes.Cut(after, []byte(" kB"))
-		held, err := strconv.ParseInt(string(bytes.TrimSpace(line)), 10, 64)
-		if err != nil {
-			continue // it has just ended
-		}
-		l.peak.Store(max(l.peak.Load(), held<<10))
-		if held<<10 > residentLimit {
+		l.peak.Store(max(l.peak.Load(), held))
+		if held > residentLimit {
 			l.cmd.Process.Kill()
 		}
 	}
+}
+
+// memory is one of the sizes in the status that Linux gives of the process, in bytes; false when the process has ended.
+func (l *limited) memory(name string) (held int64, alive bool) {
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", l.cmd.Process.Pid))
+	if err != nil {
+		return 0, false
+	}
+	_, after, _ := bytes.Cut(status, []byte(name+":"))
+	line, _, _ := bytes.Cut(after, []byte(" kB"))
+	held, err = strconv.ParseInt(string(bytes.TrimSpace(line)), 10, 64)
+	return held << 10, err == nil
 }
 
 // check fails the test if the process has ended by itself or has held too much, and reports whether it goes on.

@@ -95,13 +95,16 @@ func followSyncs(getenv func(string) string, syncs func() (made int64, waiting b
 const heapTick = 100 * time.Millisecond
 
 // limitHeap keeps gcPercent from multiplying data in memory and what clients and caches hold, until stop is called: from the live heap of the
-// last collection on, the heap grows by no more than caches and clients may hold before there is another. So the process has what is
-// live, and at most as much again as the limits allow, however much data there is.
+// last collection on, the heap grows by no more than clients may hold before there is another. So the process has what is live, clients'
+// buffers among it, and at most as much again as those may be, however much data there is.
 func limitHeap(getenv func(string) string, c neokv.Config) (stop func()) {
 	if getenv("GOMEMLIMIT") != "" {
 		return func() {}
 	}
-	room := int64(c.Settings.Engine.BlockCache + c.Settings.Engine.RowCache + c.Settings.Engine.MemtableSize + c.Settings.Redis.ClientMemory)
+	room := int64(c.Settings.Redis.ClientMemory)
+	if room == 0 { // no limit
+		room = int64(c.Settings.Engine.BlockCache + c.Settings.Engine.RowCache + c.Settings.Engine.MemtableSize)
+	}
 	live := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
 	before, last := debug.SetMemoryLimit(-1), int64(0)
 	follow := func() {

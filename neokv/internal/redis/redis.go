@@ -246,6 +246,9 @@ func (r *Reader) Execute(run *Run) error {
 			return err
 		}
 		run.Ends = append(run.Ends, len(run.Out.Buf))
+		if run.Out.Full {
+			return nil
+		}
 	}
 	return nil
 }

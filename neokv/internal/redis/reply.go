@@ -2,6 +2,7 @@ package redis
 
 import (
 	"math"
+	"slices"
 	"strconv"
 )
 
@@ -72,6 +73,9 @@ func (r *Reply) open(n int) bool {
 	if r.Full || !r.has(n) {
 		return false
 	}
+	if need := n + smallBytes; cap(r.Buf)-len(r.Buf) < need { // twofold: append copies a long reply several times
+		r.Buf = slices.Grow(r.Buf, max(need, len(r.Buf)))
+	}
 	r.header('$', n)
 	return true
 }
@@ -80,10 +84,10 @@ func (r *Reply) open(n int) bool {
 // nobody has bounded.
 func (r *Reply) has(n int) bool { return r.More == nil || len(r.Buf)+n <= r.Room || r.fits(n) }
 
-// fits makes room for n bytes more than there are.
+// fits makes room for n bytes more than there are, and for as many as Buf has, which grows twofold.
 func (r *Reply) fits(n int) bool {
 	if !r.Full {
-		r.Room += r.More(len(r.Buf) + n - r.Room)
+		r.Room += r.More(max(len(r.Buf)+n-r.Room, len(r.Buf)))
 	}
 	r.Full = r.Full || len(r.Buf)+n > r.Room
 	return !r.Full

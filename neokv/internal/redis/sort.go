@@ -92,12 +92,13 @@ type sorting struct {
 
 	elements []sortable
 	memory   arena
-	used     int // bytes of memory for elements and for values of other keys
+	used     int    // bytes of memory for elements and for values of other keys
+	room     *Reply // of a read: what they take is room of its reply until that begins; nil for a write
 
 	name  []byte     // scratch: a key made of a pattern
 	rec   record     // of that key
 	apart collection // what it holds, if that is a hash or a long string
-	room  scratch    // of apart
+	inner scratch    // of apart
 	whole []byte     // scratch: a long string
 }
 
@@ -334,7 +335,7 @@ func (x *sorting) loadRange(c *collection) error {
 	})
 }
 
-// add reports whether there is room for another element.
+// add takes an element, and reports whether there is room for more.
 func (x *sorting) add(element []byte) (more bool) {
 	if x.used += elementBytes + len(element); !x.full() {
 		x.elements = append(x.elements, sortable{element: x.memory.clone(element)})
@@ -342,7 +343,7 @@ func (x *sorting) add(element []byte) (more bool) {
 	return !x.full()
 }
 
-func (x *sorting) full() bool { return x.used > maxSortBytes }
+func (x *sorting) full() bool { return x.used > maxSortBytes || x.room != nil && !x.room.has(x.used) }
 
 // weigh finds what each element is sorted by. It appends Redis's error if it cannot.
 func (x *sorting) weigh(out *Reply) (ok bool, err error) {
@@ -424,8 +425,8 @@ func (x *sorting) lookUp(p *pattern, element []byte) (value found, there bool, e
 	case p.field != nil && x.rec.Type != keys.Hash:
 		return value, false, nil
 	}
-	x.room.used = 0
-	x.from.begin(&x.apart, x.slot, x.name, &x.rec, &x.room)
+	x.inner.used = 0
+	x.from.begin(&x.apart, x.slot, x.name, &x.rec, &x.inner)
 	if p.field == nil {
 		return found{long: &x.apart}, true, nil
 	}
@@ -476,13 +477,15 @@ func compareText(a, b []byte) int {
 func cutText(b []byte) []byte { return cString(b, len(b)) }
 
 func sortOnly(r *Reader, args [][]byte, out *Reply) error {
-	x := sorting{from: r}
+	x := sorting{from: r, room: out}
 	if !x.parse(args, true, out) {
 		return nil
 	}
 	if ok, err := x.run(out); !ok {
 		return err
 	}
+	out.Room -= x.used
+	defer func() { out.Room += x.used }()
 	return x.reply(out)
 }
 

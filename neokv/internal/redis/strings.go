@@ -139,7 +139,7 @@ func mget(r *Reader, args [][]byte, out *Reply) error {
 			return err
 		}
 		rec.live = rec.live && rec.Type == keys.String
-		if err := r.reply(key, &rec, out); err != nil {
+		if err := r.reply(key, &rec, out); err != nil || out.Full {
 			return err
 		}
 	}

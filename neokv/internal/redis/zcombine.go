@@ -190,6 +190,8 @@ func (r *Reader) combineScored(x *combine, args [][]byte, out *Reply) error {
 	slices.SortFunc(found, func(a, b scored) int {
 		return cmp.Or(cmp.Compare(a.score, b.score), bytes.Compare(a.member, b.member))
 	})
+	out.Room -= room
+	defer func() { out.Room += room }()
 	out.members(len(found), x.withScores)
 	for i := range found {
 		if out.Full {

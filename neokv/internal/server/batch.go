@@ -50,9 +50,10 @@ type batch struct {
 	ends      []int    // by command that runs together with others: the end of its tasks
 	timer     *time.Timer
 	readLimit int
-	impatient bool // nothing is tried again
-	bounded   bool // reads may be left for later
-	follow    bool // reads with keys are served by followers, too
+	more      func(bytes int) int // moreOfReads
+	impatient bool                // nothing is tried again
+	bounded   bool                // reads may be left for later
+	follow    bool                // reads with keys are served by followers, too
 
 	overdue  map[topology.RegionID]bool // regions that used up the time of the pipeline that arrived at waited
 	waited   time.Time
@@ -79,6 +80,7 @@ type task struct {
 type part struct {
 	region  int // index in Table.Regions
 	id      topology.RegionID
+	store   topology.StoreID
 	replica *region.Replica
 	follow  bool
 	run     redis.Run
@@ -123,6 +125,11 @@ func (b *batch) runTogether(cmds []command, k kind) (ran int) {
 		b.c.out.Full = true
 		return len(cmds)
 	}
+	if b.takeReply() {
+		b.c.answered(&cmds[0], 0, true)
+		b.readLimit = 1
+		return 1
+	}
 	size := 0
 	for i := range b.tasks {
 		size += len(b.tasks[i].reply)
@@ -148,6 +155,16 @@ func (b *batch) runTogether(cmds []command, k kind) (ran int) {
 		}
 	}
 	return ran
+}
+
+// takeReply makes a single large reply of a read the connection's without a copy, and reports whether it did.
+func (b *batch) takeReply() bool {
+	if b.c.turn == nil || len(b.tasks) != 1 || b.tasks[0].err || b.tasks[0].gone || b.used != 1 || len(b.c.out.Buf) > 0 {
+		return false
+	}
+	b.c.out.Buf = b.parts[0].run.Out.Buf
+	b.parts[0].run.Out.Buf = nil
+	return true
 }
 
 // note remembers where the writes of the batch went, for WAIT.
@@ -267,6 +284,7 @@ func (b *batch) exec(writes bool) {
 		if open == 0 {
 			return
 		}
+		b.c.endTurn()
 		if b.impatient || !b.wait(changed, b.deadline) {
 			b.giveUp(t)
 			return
@@ -359,7 +377,7 @@ func (b *batch) partFor(t *route.Table, d route.Decision) *part {
 	p := b.parts[b.used]
 	b.used++
 	b.partOf[d.Index] = b.used
-	p.region, p.id, p.replica, p.follow, p.tasks = d.Index, r.ID, replica, d.Follow, p.tasks[:0]
+	p.region, p.id, p.store, p.replica, p.follow, p.tasks = d.Index, r.ID, at, replica, d.Follow, p.tasks[:0]
 	p.run.Out.Proto, p.run.Out.More, p.run.Out.Room = b.c.out.Proto, b.c.out.More, freeRoom
 	p.pending.Index = 0
 	return p
@@ -394,11 +412,7 @@ func (b *batch) handOver(parts []*part, writes, fresh bool) bool {
 				}
 				p.run.Limit = left
 			}
-			if p.follow {
-				p.pending.Err = p.replica.ReadFollowing(&p.run, p.pending.Deadline)
-			} else {
-				p.pending.Err = p.replica.Read(&p.run, p.pending.Deadline)
-			}
+			b.read(p)
 			left -= len(p.run.Out.Buf)
 		}
 		return true
@@ -417,6 +431,33 @@ func (b *batch) handOver(parts []*part, writes, fresh bool) bool {
 		}
 	}
 	return true
+}
+
+// read runs a part's reads. Where their replies are large and the connection has no turn it waits for one, outside of the region, and
+// runs them again. That time is not the region's.
+func (b *batch) read(p *part) {
+	p.run.Out.More = b.more
+	if b.c.turns = b.c.s.o.Memory.turns[p.store]; b.c.turn != b.c.turns {
+		b.c.endTurn()
+	}
+	for {
+		if p.follow {
+			p.pending.Err = p.replica.ReadFollowing(&p.run, p.pending.Deadline)
+		} else {
+			p.pending.Err = p.replica.Read(&p.run, p.pending.Deadline)
+		}
+		if !b.c.wantsTurn {
+			return
+		}
+		begin := time.Now()
+		if !b.c.awaitTurn() {
+			return // as full as it is: the connection ends
+		}
+		waited := time.Since(begin)
+		b.deadline, p.pending.Deadline = b.deadline.Add(waited), p.pending.Deadline.Add(waited)
+		p.run.Ends = p.run.Ends[:0]
+		p.run.Out.Buf, p.run.Out.Room, p.run.Out.Full = p.run.Out.Buf[:0], freeRoom, false
+	}
 }
 
 // collect gives the tasks of the parts from first on their replies, and returns how many tasks of the batch are still open.

@@ -40,6 +40,10 @@ type conn struct {
 
 	batch
 
+	turns     chan struct{} // of the store that it reads from
+	turn      chan struct{} // of which it has one, and so may make large replies; else nil
+	wantsTurn bool          // a reply ended for want of one
+
 	ctx     context.Context // ends when the connection is killed
 	hangUp  context.CancelFunc
 	killed  atomic.Bool
@@ -93,9 +97,9 @@ func newConn(s *Server, nc net.Conn, id uint64) *conn {
 	c := &conn{s: s, nc: nc, id: id, created: time.Now(), rd: newReader(nc, &s.limits), authed: *s.limits.password.Load() == ""}
 	c.ctx, c.hangUp = context.WithCancel(context.Background())
 	c.rd.before = c.setReadDeadline
-	c.rd.grow = func(n int) bool { return c.hold(int64(n)) }
+	c.rd.grow = c.enlarge
 	c.out.More, c.out.Room = c.more, freeRoom
-	c.batch.c = c
+	c.batch.c, c.batch.more = c, c.moreOfReads
 	c.batch.readLimit = firstReads
 	c.info.Store(&clientInfo{proto: 2})
 	c.seen.Store(c.created.UnixNano())
@@ -106,6 +110,7 @@ func newConn(s *Server, nc net.Conn, id uint64) *conn {
 func (c *conn) serve() {
 	defer c.batch.close()
 	defer c.endMonitor()
+	defer c.endTurn()
 	c.account()
 	for !c.closing {
 		c.rd.strange = c.locked()
@@ -347,6 +352,7 @@ func (c *conn) run() {
 		default:
 			c.runOwn(&c.cmds[i])
 		}
+		c.endTurn()
 		if c.quiet.holds() {
 			c.out.Buf = c.out.Buf[:min(start, len(c.out.Buf))]
 		}

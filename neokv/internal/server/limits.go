@@ -1,6 +1,7 @@
 package server
 
 import (
+	"runtime"
 	"slices"
 	"strconv"
 	"sync"
@@ -17,6 +18,10 @@ import (
 // Of a client that sends, the server holds one command that is not complete, bounded by the limits on its length, and a pipeline of
 // maxPipeline bytes. Of a client that does not read, it holds the replies of one batch: nothing more is executed until they are sent.
 // A batch of reads ends when it has wantReplies bytes; a single reply is as large as it is. All this counts against Memory.
+//
+// Reads with large replies take turns: a connection that needs more than freeRoom for a reply must have one of the few turns of the store
+// that it reads from. So hundreds of clients that ask for much at once leave the processors to the others, and no more memory grows at a
+// time than a few replies. Each store has turns of its own, since one with a disk that hangs does not give them back.
 
 // limits are the settings that CONFIG SET can change. They are read without a lock.
 type limits struct {
@@ -64,14 +69,19 @@ type Memory struct {
 	limit   atomic.Int64 // bytes, 0 for none
 	percent atomic.Int64 // of the machine's memory, where the limit was given so; else 0
 	used    atomic.Int64
+	turns   []chan struct{} // by store, counted from 1: holds one for each connection that has a turn
+	moves   chan struct{}   // holds one for each connection that moves what it has read into a larger buffer
 
 	mu      sync.Mutex
 	servers []*Server
 }
 
-// NewMemory returns a bound for the servers that are given it. 0 is no limit.
-func NewMemory(limit settings.Bytes) *Memory {
-	m := &Memory{}
+// NewMemory returns a bound for the servers that are given it, which read from so many stores. 0 is no limit.
+func NewMemory(limit settings.Bytes, stores int) *Memory {
+	m := &Memory{turns: make([]chan struct{}, stores+1), moves: make(chan struct{}, max(1, runtime.NumCPU()/2))}
+	for i := range m.turns {
+		m.turns[i] = make(chan struct{}, max(1, runtime.NumCPU()/(2*stores)))
+	}
 	m.limit.Store(int64(limit))
 	return m
 }
@@ -211,6 +221,54 @@ func (c *conn) more(n int) int {
 		return 0
 	}
 	return n
+}
+
+// enlarge gives the reader a buffer of so many bytes; false when that is more than clients may hold. Large buffers are filled a few at a time,
+// so that hundreds of clients that send much leave the processors to the others.
+func (c *conn) enlarge(r *reader, size int) bool {
+	if !c.hold(int64(size - len(r.buf))) {
+		return false
+	}
+	if size > freeRoom {
+		moves := c.s.o.Memory.moves
+		moves <- struct{}{}
+		defer func() { <-moves }()
+	}
+	return !c.killed.Load() && r.move(size)
+}
+
+// moreOfReads is more for a batch of reads. Without a turn there is nothing more: the batch then waits for one, and runs again.
+func (c *conn) moreOfReads(n int) int {
+	if c.turn == nil {
+		select {
+		case c.turns <- struct{}{}:
+			c.turn = c.turns
+		default:
+			c.wantsTurn = true
+			return 0
+		}
+	}
+	return c.more(n)
+}
+
+// awaitTurn waits for a turn; false when the connection ends before.
+func (c *conn) awaitTurn() bool {
+	c.wantsTurn = false
+	select {
+	case c.turns <- struct{}{}:
+		c.turn = c.turns
+	case <-c.ctx.Done():
+	case <-c.s.closing:
+	}
+	return c.turn != nil
+}
+
+// endTurn gives the connection's turn back, if it has one.
+func (c *conn) endTurn() {
+	if c.turn != nil {
+		<-c.turn
+		c.turn = nil
+	}
 }
 
 // collected is a Reply to collect keys in, before it is known how many there are.

@@ -53,7 +53,7 @@ func TestClientsThatNeverRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := Options{Settings: settings.Default()}
 		const bound = 64 << 20
-		o.Memory = NewMemory(bound)
+		o.Memory = NewMemory(bound, 3)
 		s, dial, stop := serve(t, o)
 		defer stop()
 		spared := dial()
@@ -104,7 +104,7 @@ func TestClientsThatNeverRead(t *testing.T) {
 func TestHalfCommands(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := Options{Settings: settings.Default()}
-		o.Memory = NewMemory(32 << 20)
+		o.Memory = NewMemory(32<<20, 3)
 		s, dial, stop := serve(t, o)
 		defer stop()
 		const half = "*1000000\r\n$4\r\nMSET\r\n$500000000\r\n"
@@ -136,7 +136,7 @@ func TestHalfCommands(t *testing.T) {
 func TestShortArguments(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := Options{Settings: settings.Default()}
-		o.Memory = NewMemory(16 << 20)
+		o.Memory = NewMemory(16<<20, 3)
 		s, dial, stop := serve(t, o)
 		defer stop()
 		c := dial()

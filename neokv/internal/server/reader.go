@@ -40,8 +40,8 @@ func (e protocolError) Error() string { return "Protocol error: " + string(e) }
 type reader struct {
 	conn   net.Conn
 	limits *limits
-	before func()               // called before each read of fill; may be nil
-	grow   func(bytes int) bool // asked before the buffer grows; nil: it may
+	before func()                         // called before each read of fill; may be nil
+	grow   func(r *reader, size int) bool // calls move, or reports false where the client may not hold that
 	// strange: the client has not given the password. Its commands are framed one by one, since each may change that.
 	strange bool
 	tight   bool // memory is: an empty buffer shrinks
@@ -58,7 +58,7 @@ type reader struct {
 }
 
 func newReader(conn net.Conn, l *limits) reader {
-	return reader{conn: conn, limits: l, buf: make([]byte, firstBuffer), bulk: -1}
+	return reader{conn: conn, limits: l, grow: (*reader).move, buf: make([]byte, firstBuffer), bulk: -1}
 }
 
 // fill returns when at least one command is complete, with how many bytes it has read. All commands of the last fill must have
@@ -79,10 +79,9 @@ func (r *reader) fill() (n int, err error) {
 			if need := r.scan - r.start + r.bulk + 2; r.bulk > maxPipeline && need > len(r.buf) {
 				size = min(size, need) // a large argument is not read into twice its memory
 			}
-			if r.grow != nil && !r.grow(size-len(r.buf)) {
+			if !r.grow(r, size) {
 				return n, net.ErrClosed
 			}
-			r.move(size)
 		}
 		if r.before != nil {
 			r.before()
@@ -126,12 +125,13 @@ func (r *reader) compact() {
 	r.full = false
 }
 
-// move goes on in a buffer of the given size.
-func (r *reader) move(size int) {
+// move goes on in a buffer of the given size, and reports true.
+func (r *reader) move(size int) bool {
 	buf := make([]byte, size)
 	copy(buf, r.buf[r.start:r.end])
 	r.buf = buf
 	r.shift()
+	return true
 }
 
 func (r *reader) shift() {

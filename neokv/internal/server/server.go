@@ -109,7 +109,7 @@ func New(o Options) *Server {
 	s.slow.length.Store(slowCalls)
 	s.limits.set(&s.o.Settings.Redis)
 	if o.Memory == nil {
-		s.o.Memory = NewMemory(o.Settings.Redis.ClientMemory)
+		s.o.Memory = NewMemory(o.Settings.Redis.ClientMemory, o.Settings.Cluster.Stores)
 	}
 	s.o.Memory.join(s)
 	return s

@@ -34,7 +34,9 @@ func (c *conn) runSpread(cmd *command) {
 		c.out.Full = true
 		return
 	}
-	b.answer(cmd, b.tasks, b.order, &c.out)
+	if !b.takeReply() {
+		b.answer(cmd, b.tasks, b.order, &c.out)
+	}
 }
 
 // addCut adds the tasks of a command that the proxy port cuts, and leaves their order as cut does.
