@@ -230,7 +230,8 @@ func (l *Log) pretend(updates []pb.Update) {
 	}
 }
 
-// IterateEntries reads entries. One that should be there and is not, or does not read as it should, fences the store; it and
+// IterateEntries reads entries. A single one of size 0 is how dragonboat's LogReader.Term asks for a term, several times at each election: what
+// is answered then has no payload and is not read, since an entry may be as long as a pipeline of large calls. One that should be there and is not, or does not read as it should, fences the store; it and
 // those after it are answered with empty entries, of the terms that they are of: Raft ends the process where it finds others in its memory.
 func (l *Log) IterateEntries(
 	ents []pb.Entry, size, shard, id, low, high, maxSize uint64,
@@ -241,9 +242,13 @@ func (l *Log) IterateEntries(
 		return ents, size, nil
 	}
 	first, last, ours := r.first, r.last, r.id == id
+	term, known := r.term(low), len(r.terms) > 0 && r.terms[0].index <= low
 	r.mu.Unlock()
 	if !ours || low < first || low > last {
 		return ents, size, nil
+	}
+	if maxSize == 0 && high == low+1 && known { // it asks for the term: see above
+		return append(ents, pb.Entry{Index: low, Term: term}), size, nil
 	}
 	high = min(high, last+1)
 	next := low

@@ -604,6 +604,32 @@ func TestPlaceholderTerms(t *testing.T) {
 	want(t, 7, "2/7 4/8 5/9 5/10")
 }
 
+// TestTermsAreNotRead: a term of an entry costs no read of the entry, which may be large.
+func TestTermsAreNotRead(t *testing.T) {
+	s := newStore(t)
+	defer func() { s.close() }()
+	s.save(update(1, 1, pb.State{Term: 1}, span(1, 1, 3)))
+	large := span(2, 4, 4)
+	large[0].Cmd = make([]byte, 1<<20)
+	s.save(update(1, 1, pb.State{Term: 2}, large))
+	s.twice(func(t *testing.T) {
+		must(t, s.Check(1, 1)) // as before every start
+		before := s.Stats().Read
+		for index, want := range []uint64{1: 1, 2: 1, 3: 1, 4: 2} {
+			if index == 0 {
+				continue
+			}
+			ents, size, err := s.IterateEntries(nil, 0, 1, 1, uint64(index), uint64(index)+1, 0)
+			if err != nil || len(ents) != 1 || ents[0].Index != uint64(index) || ents[0].Term != want || ents[0].Cmd != nil || size != 0 {
+				t.Errorf("term of %d: %d entries, %d bytes, %v; want term %d without a payload", index, len(ents), size, err, want)
+			}
+		}
+		if read := s.Stats().Read - before; read != 0 {
+			t.Errorf("%d entries read for their terms", read)
+		}
+	})
+}
+
 // raw writes a record behind the log store's back.
 func (s *store) raw(key, value []byte) {
 	b := s.engine.NewBatch()
