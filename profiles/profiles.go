@@ -112,7 +112,7 @@ func Names() []string {
 
 // Resolve works out every value. Its error is a settings.Invalid.
 func Resolve(q Request) (*Resolved, error) {
-	r := &resolver{Resolved: &Resolved{Name: cmp.Or(q.Profile, "default"), from: map[string]origin{}}}
+	r := &resolver{Resolved: &Resolved{Name: cmp.Or(q.Profile, "default"), from: map[string]origin{}, Profile: Profile{Settings: settings.Constants()}}}
 	r.fields = r.Fields()
 	r.file("default", origin{rankDefault, "default"})
 	if r.Name != "default" {

@@ -200,7 +200,7 @@ func FuzzProfile(f *testing.F) {
 		f.Add([]byte(text))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
-		r := &resolver{Resolved: &Resolved{Name: "fuzz", from: map[string]origin{}}}
+		r := &resolver{Resolved: &Resolved{Name: "fuzz", from: map[string]origin{}, Profile: Profile{Settings: settings.Constants()}}}
 		r.fields = r.Fields()
 		r.file("default", origin{rankDefault, "default"})
 		r.text("profile fuzz", text, origin{rankProfile, "profile fuzz"})
@@ -215,7 +215,7 @@ func FuzzProfile(f *testing.F) {
 		if err := r.Settings.Validate(); err != nil {
 			t.Errorf("taken, but %v", err)
 		}
-		again := &Profile{}
+		again := &Profile{Settings: settings.Constants()}
 		fields := again.Fields()
 		for i, x := range r.Fields() {
 			if err := fields[i].Set(x.Get()); err != nil {

@@ -45,17 +45,17 @@ type Engine struct {
 
 // Raft holds the knobs of replication and batching.
 type Raft struct {
-	BatchMaxOps        int           `key:"batch_max_ops" min:"1" max:"65536" help:"commands in one Raft entry"`
-	BatchMaxBytes      Bytes         `key:"batch_max_bytes" min:"1KiB" max:"64MiB" help:"bytes of commands in one Raft entry; a larger single command has an entry of its own"`
-	BatchMaxDelay      time.Duration `key:"batch_max_delay" min:"0s" max:"100ms" help:"longest time that an entry waits for the runs of the one before it, where those were at least four, to come again, if that one took as long; 0s: it never waits"`
-	MaxInflight        int           `key:"max_inflight" min:"1" max:"1024" help:"entries of a region proposed and not yet applied"`
-	ReadSets           bool          `key:"read_sets" help:"true: a leader looks up what writes will, and sends along what it finds, so that other replicas need not; only for an entry that none is in flight before"`
-	RTT                time.Duration `key:"rtt" min:"1ms" max:"1s" help:"length of a Raft tick, whole milliseconds"`
-	ElectionTicks      int           `key:"election_ticks" min:"5" max:"1000" help:"ticks without a leader before a replica campaigns"`
-	SnapshotEntries    int           `key:"snapshot_entries" min:"10" max:"10000000" help:"entries applied between two snapshot records of a replica; each lets its log be cut"`
-	SnapshotBytes      Bytes         `key:"snapshot_bytes" min:"64KiB" max:"64GiB" help:"bytes of entries applied since the last snapshot record that make a replica take the next one before its time"`
-	CompactionOverhead int           `key:"compaction_overhead" min:"1" max:"10000000" help:"entries kept in the log behind a snapshot record, for replicas that are a little behind"`
-	Transport          string        `key:"transport" oneof:"memory,tcp" help:"how stores of one process reach each other"`
+	BatchMaxOps     int           `key:"batch_max_ops" min:"1" max:"65536" help:"commands in one Raft entry"`
+	BatchMaxBytes   Bytes         `key:"batch_max_bytes" min:"1KiB" max:"64MiB" help:"bytes of commands in one Raft entry; a larger single command has an entry of its own"`
+	BatchMaxDelay   time.Duration `key:"batch_max_delay" min:"0s" max:"100ms" help:"longest time that an entry waits for the runs of the one before it, where those were at least four, to come again, if that one took as long; 0s: it never waits"`
+	MaxInflight     int           `key:"max_inflight" min:"1" max:"1024" help:"entries of a region proposed and not yet applied"`
+	ReadSets        bool          `key:"read_sets" help:"true: a leader looks up what writes will, and sends along what it finds, so that other replicas need not; only for an entry that none is in flight before"`
+	RTT             time.Duration `key:"rtt" min:"1ms" max:"1s" help:"length of a Raft tick, whole milliseconds"`
+	ElectionTicks   int           `key:"election_ticks" min:"5" max:"1000" help:"ticks without a leader before a replica campaigns"`
+	SnapshotEntries int           `key:"snapshot_entries" min:"10" max:"10000000" help:"entries applied between two snapshot records of a replica; each lets its log be cut"`
+	Transport       string        `key:"transport" oneof:"memory,tcp" help:"how stores of one process reach each other"`
+
+	RaftConstants
 }
 
 // Redis holds the knobs of the Redis protocol side.
@@ -63,8 +63,6 @@ type Redis struct {
 	ClusterEnabled bool          `key:"cluster_enabled" help:"false: stores take any key and pass commands on instead of redirecting"`
 	LeaderlessWait time.Duration `key:"leaderless_wait" min:"0s" max:"60s" help:"how long a command waits for its region to have a leader and to be applied"`
 	FollowerRead   bool          `key:"follower_read" help:"true: a store also serves reads of regions that it only follows to connections that sent READONLY"`
-	CountTime      time.Duration `key:"count_time" min:"0s" max:"60s" help:"how long DBSIZE and INFO keyspace walk over the keys; what they have not seen by then they estimate"`
-	MaxHeldBytes   Bytes         `key:"max_held_bytes" min:"0" max:"64GiB" help:"bytes of the commands of one listener that wait for a leader; beyond, they are answered at once"`
 	MaxClients     int           `key:"max_clients" min:"1" max:"1000000" help:"connections per listener"`
 	MaxBulkLen     Bytes         `key:"max_bulk_len" min:"1MiB" max:"512MiB" help:"longest argument of a command"`
 
@@ -73,12 +71,6 @@ type Redis struct {
 	AdvertisePort int    `key:"advertise_port" min:"0" max:"65535" help:"port of store 1 that clients are sent to, the other stores follow upwards; 0 for the ports listened on"`
 
 	ExpireInterval time.Duration `key:"expire_interval" min:"0s" max:"24h" help:"how often the leader of a region looks through the next expire_keys of its keys and deletes what has expired; 0 for never"`
-	ExpireKeys     int           `key:"expire_keys" min:"1" max:"1000000" help:"keys of a region that it looks at then"`
-	ExpireSample   int           `key:"expire_sample" min:"0" max:"128" help:"keys that it looks at from a random place on, where some may have expired; it goes on while many have; 0 for no samples"`
-
-	ReclaimKeys  int `key:"reclaim_keys" min:"1" max:"100000" help:"elements of deleted collections that a store deletes in one step, about; a step is one batch of the engine"`
-	ReclaimRange int `key:"reclaim_range" min:"1" max:"100000" help:"elements from which on a deleted collection's are deleted by range, not one by one"`
-	ReclaimRest  int `key:"reclaim_rest" min:"0" max:"1000" help:"how many times as long as a step the rest behind it is"`
 
 	QueryBufferLimit      Bytes         `key:"query_buffer_limit" min:"1MiB" max:"64GiB" help:"bytes of one command that a client may send; beyond, it is closed"`
 	OutputBufferLimit     Bytes         `key:"output_buffer_limit" min:"0" max:"64GiB" help:"bytes of replies that a client may leave unread; beyond, it is closed; 0 for no limit"`
@@ -87,6 +79,50 @@ type Redis struct {
 	ClientMemory          Bytes         `key:"client_memory" min:"0" max:"1TiB" help:"bytes that all clients of the process hold in buffers; beyond, those that hold most are closed; 0 for no limit"`
 	Timeout               time.Duration `key:"timeout" min:"0s" max:"87600h" help:"how long a connection may be idle, whole seconds; 0 for ever"`
 	TCPKeepalive          time.Duration `key:"tcp_keepalive" min:"0s" max:"24h" help:"silence after which a client's machine is probed, whole seconds; 0 for never"`
+
+	RedisConstants
+}
+
+// RaftConstants are what nobody tunes, so they have no key. Tests make them small.
+type RaftConstants struct {
+	// SnapshotBytes of applied entries make a replica take the next snapshot record early. With 64 MiB a log of large entries does
+	// not grow far beyond what a follower's start should read.
+	SnapshotBytes Bytes
+	// CompactionOverhead is how many entries stay in the log behind a snapshot record, for replicas that are a little behind. With
+	// 2000 a follower that was away for a moment needs no snapshot.
+	CompactionOverhead int
+}
+
+// RedisConstants are what nobody tunes, so they have no key. Tests make them small.
+type RedisConstants struct {
+	// CountTime bounds the walk of DBSIZE and INFO keyspace over the keys. They estimate what they have not seen by then. After 200 ms a
+	// dashboard still gets its answer in time.
+	CountTime time.Duration
+	// MaxHeldBytes bounds the commands of one listener that wait for a leader. Beyond it the server answers them at once: 64 MiB are
+	// 10,000 clients with 6 KiB each.
+	MaxHeldBytes Bytes
+	// ExpireKeys is how many keys of a region the leader looks at in each round of ExpireInterval.
+	ExpireKeys int
+	// ExpireSample is how many keys the leader looks at from a random place on where some may have expired, as Redis does with 20;
+	// it goes on while many have. 0 is for no samples.
+	ExpireSample int
+	// ReclaimKeys is about how many elements of deleted collections a store deletes in one step, which is one batch of the engine.
+	ReclaimKeys int
+	// ReclaimRange is the size from which on a store deletes the elements of a deleted collection by range, not one by one: range
+	// deletions make reads of their memtable slower, so small collections do not get one.
+	ReclaimRange int
+	// ReclaimRest is how many times as long as a step the store rests behind it, so that deleting takes an eighth of a core at most.
+	ReclaimRest int
+}
+
+// Constants returns settings of which the constants alone are set.
+func Constants() (s Settings) {
+	s.Raft.RaftConstants = RaftConstants{SnapshotBytes: 64 << 20, CompactionOverhead: 2000}
+	s.Redis.RedisConstants = RedisConstants{
+		CountTime: 200 * time.Millisecond, MaxHeldBytes: 64 << 20, ExpireKeys: 1000, ExpireSample: 64,
+		ReclaimKeys: 1024, ReclaimRange: 1000, ReclaimRest: 7,
+	}
+	return s
 }
 
 // Lease is how long a read index round lets a leader answer reads without another: shorter than the shortest election
@@ -97,19 +133,22 @@ func (r Raft) Lease() time.Duration {
 
 // Default returns the settings of the profile `default`: on disk, synced, for a laptop.
 func Default() Settings {
-	return Settings{
-		Cluster: Cluster{Stores: 3, Replicas: 3, Regions: 8},
-		Engine: Engine{
-			MemtableSize: 48 << 20, MemtableCount: 4, BloomBits: 10, BloomPrefix: "key",
-			BlockCache: 256 << 20, RowCache: 64 << 20, BlockSize: 16 << 10, L0Compaction: 16, L0Stop: 64, CompactionConcurrency: 3,
-			TargetFileSize: 4 << 20, LevelBase: 64 << 20, Compression: "snappy", OpenFiles: 1024, WALSync: "always", SharedSync: true,
-		},
-		Raft: Raft{
-			BatchMaxOps: 512, BatchMaxBytes: 256 << 10, BatchMaxDelay: 3 * time.Millisecond, MaxInflight: 1, ReadSets: true, RTT: 30 * time.Millisecond, ElectionTicks: 10, Transport: "memory",
-			SnapshotEntries: 10000, SnapshotBytes: 64 << 20, CompactionOverhead: 2000,
-		},
-		Redis: Redis{ClusterEnabled: true, LeaderlessWait: 2 * time.Second, CountTime: 200 * time.Millisecond, MaxHeldBytes: 64 << 20, MaxClients: 10000, MaxBulkLen: 512 << 20,
-			ExpireInterval: time.Minute, ExpireKeys: 1000, ExpireSample: 64, ReclaimKeys: 1024, ReclaimRange: 1000, ReclaimRest: 7,
-			QueryBufferLimit: 1 << 30, ClientMemory: 512 << 20, TCPKeepalive: 300 * time.Second},
+	s := Constants()
+	s.Cluster = Cluster{Stores: 3, Replicas: 3, Regions: 8}
+	s.Engine = Engine{
+		MemtableSize: 48 << 20, MemtableCount: 4, BloomBits: 10, BloomPrefix: "key",
+		BlockCache: 256 << 20, RowCache: 64 << 20, BlockSize: 16 << 10, L0Compaction: 16, L0Stop: 64, CompactionConcurrency: 3,
+		TargetFileSize: 4 << 20, LevelBase: 64 << 20, Compression: "snappy", OpenFiles: 1024, WALSync: "always", SharedSync: true,
 	}
+	s.Raft = Raft{
+		BatchMaxOps: 512, BatchMaxBytes: 256 << 10, BatchMaxDelay: 3 * time.Millisecond, MaxInflight: 1, ReadSets: true,
+		RTT: 30 * time.Millisecond, ElectionTicks: 10, Transport: "memory", SnapshotEntries: 10000,
+		RaftConstants: s.Raft.RaftConstants,
+	}
+	s.Redis = Redis{
+		ClusterEnabled: true, LeaderlessWait: 2 * time.Second, MaxClients: 10000, MaxBulkLen: 512 << 20, ExpireInterval: time.Minute,
+		QueryBufferLimit: 1 << 30, ClientMemory: 512 << 20, TCPKeepalive: 300 * time.Second,
+		RedisConstants: s.Redis.RedisConstants,
+	}
+	return s
 }

@@ -90,7 +90,7 @@ const (
 	reclaimLooks = 1024
 	// reclaimBytes bounds the keys and values of elements that a step passes over, but for a single larger one.
 	reclaimBytes = 1 << 20
-	// rangeCost is how many keys of redis.reclaim_keys a range deletion counts for.
+	// rangeCost is how many keys of ReclaimKeys a range deletion counts for.
 	rangeCost = 64
 	// logRest is how often logs are looked at: one of a region where nothing has been applied meanwhile is at rest. logWorth is how many
 	// bytes of it are worth a cut.
@@ -339,7 +339,7 @@ type deletion struct {
 	space keys.Space
 	slots topology.SlotRange
 	iters [len(keys.RegionKeyspaces)]*engine.Iter // by place in keys.RegionKeyspaces, opened when needed
-	left  int                                     // of redis.reclaim_keys
+	left  int                                     // of ReclaimKeys
 	bytes int                                     // passed over
 
 	anyVersion, noLimits bool // planted

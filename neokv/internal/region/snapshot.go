@@ -491,7 +491,7 @@ type cutting struct {
 	entries, bytes uint64
 }
 
-// count adds an applied entry, and asks for a snapshot record when raft.snapshot_bytes have been applied: the library
+// count adds an applied entry, and asks for a snapshot record when SnapshotBytes have been applied: the library
 // counts entries alone, and those of large values fill a disk before there are raft.snapshot_entries of them.
 func (m *machine) count(bytes int) {
 	c := &m.cutting

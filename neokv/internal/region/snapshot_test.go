@@ -39,7 +39,7 @@ func openStill(t testing.TB, fs *disk.FS) still {
 	r := &Replica{
 		o: Options{
 			Region: snapshotRegion, Index: 1, Store: 1, Engine: e, Failed: fs.Failed, Fence: fs.Fence,
-			Knobs: settings.Raft{SnapshotBytes: 1 << 30},
+			Knobs: settings.Raft{RaftConstants: settings.RaftConstants{SnapshotBytes: 1 << 30}},
 		},
 		counters: new(Counters),
 	}
@@ -359,7 +359,7 @@ func TestSnapshotPowerCut(t *testing.T) {
 	}
 }
 
-// TestCutBySize counts what is applied: a snapshot record is asked for each time when raft.snapshot_bytes of it are reached, once, behind as many entries
+// TestCutBySize counts what is applied: a snapshot record is asked for each time when SnapshotBytes of it are reached, once, behind as many entries
 // as that took.
 func TestCutBySize(t *testing.T) {
 	r := openStill(t, disk.Mem())

@@ -106,7 +106,7 @@ func (x *counts) keep(r topology.RegionID, n *redis.Count) {
 }
 
 // count counts the keys that this server covers. A region that nobody has written to since it was counted is not walked again. Where the
-// time (redis.count_time) is over, the slots of a region that were walked stand for all of it: CRC16 spreads keys evenly.
+// time (CountTime) is over, the slots of a region that were walked stand for all of it: CRC16 spreads keys evenly.
 func (c *conn) count() (sum redis.Count, estimated bool, failure []byte) {
 	t := c.awaitTable()
 	if t == nil {
