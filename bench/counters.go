@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"neokv.dev/neokv/counters"
 	"neokv.dev/results"
 )
 
@@ -68,12 +69,12 @@ func (s *sampler) sample(ctx context.Context) results.Work {
 			continue
 		}
 		text, _ := v.(string)
-		now := counters(text)
+		now := readCounts(text)
 		if len(now) == 0 && n.section[1] == askNeoKV[1] { // not one of ours
 			n.section = askCPU
 			if v, err = n.c.call(askCPU...); s.try(n, err) {
 				text, _ = v.(string)
-				now = counters(text)
+				now = readCounts(text)
 			}
 		}
 		if len(now) == 0 {
@@ -99,7 +100,8 @@ func (s *sampler) take(work results.Work, n *node, now map[string]int64, ofProce
 	}
 	for name, value := range now {
 		last := n.last
-		if results.OfProcess(name) {
+		line, _ := counters.Find(name)
+		if line.Scope == counters.Process {
 			if !ofProcess {
 				continue
 			}
@@ -108,7 +110,7 @@ func (s *sampler) take(work results.Work, n *node, now map[string]int64, ofProce
 		before, known := last[name]
 		last[name] = value
 		switch {
-		case results.IsGauge(name):
+		case line.Kind == counters.Gauge:
 			work[name] += value
 		case known:
 			work[name] += increase(before, value, n.anew)
@@ -133,13 +135,14 @@ func increase(before, now int64, anew bool) int64 {
 	return 0
 }
 
-// counters picks out of INFO what a record has. CPU time of a Redis is in seconds there.
-func counters(info string) map[string]int64 {
+// readCounts picks the counters and gauges out of an answer to INFO. A Redis has its CPU time there, in seconds.
+func readCounts(info string) map[string]int64 {
 	out := map[string]int64{}
 	for line := range strings.Lines(info) {
 		name, text, _ := strings.Cut(strings.TrimSpace(line), ":")
+		described, known := counters.Find(name)
 		switch {
-		case results.IsCounter(name):
+		case known && described.Kind != counters.Fact:
 			if v, err := strconv.ParseInt(text, 10, 64); err == nil {
 				out[name] = v
 			}

@@ -2,10 +2,13 @@ package bench
 
 import (
 	"fmt"
+	"maps"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"neokv.dev/neokv/counters"
 	"neokv.dev/results"
 )
 
@@ -86,6 +89,21 @@ func TestCountersOfRestartedStore(t *testing.T) {
 		if got := take(c.process, c.anew, c.now); fmt.Sprint(got) != fmt.Sprint(c.want) {
 			t.Errorf("sample %d: %v; want %v", i, got, c.want)
 		}
+	}
+}
+
+// A result holds every counter and gauge of INFO neokv, and no fact.
+func TestCountsOfInfo(t *testing.T) {
+	var info strings.Builder
+	want := map[string]int64{}
+	for i, l := range counters.All {
+		fmt.Fprintf(&info, "%s:%d\r\n", l.Name, i)
+		if l.Kind != counters.Fact {
+			want[l.Name] = int64(i)
+		}
+	}
+	if got := readCounts(info.String()); !maps.Equal(got, want) || want["row_cache_hits"] == 0 || want["process_procs"] == 0 {
+		t.Errorf("readCounts = %v; want %v", got, want)
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"neokv.dev/neokv"
+	"neokv.dev/neokv/counters"
 	"neokv.dev/profiles"
 )
 
@@ -117,14 +118,14 @@ func TestKnobs(t *testing.T) {
 	generated(t, "knobs.md", b.String())
 }
 
-// The lines of INFO neokv are those of the table that INFO is made of.
+// counters.md lists the lines of INFO's section neokv.
 func TestCounters(t *testing.T) {
 	var b strings.Builder
 	b.WriteString("\n")
-	row(&b, "line", "what", "meaning")
-	row(&b, "---", "---", "---")
-	for _, l := range neokv.InfoLines() {
-		row(&b, "`"+l.Name+"`", string(l.Kind), l.Help)
+	row(&b, "line", "of", "kind", "meaning")
+	row(&b, "---", "---", "---", "---")
+	for _, l := range counters.All {
+		row(&b, "`"+l.Name+"`", string(l.Scope), string(l.Kind), l.Help)
 	}
 	b.WriteString("\n")
 	generated(t, "counters.md", b.String())

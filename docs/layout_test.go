@@ -16,9 +16,13 @@ import (
 
 const module = "neokv.dev"
 
-// The order of the packages, each column from the bottom up. A package imports only what stands before it in its own column; the
-// emulator and the load never import each other, since load crosses a real socket; what joins them may import both.
+// The order of the packages, each column from the bottom up. A package imports only what stands before it in its own
+// column. The emulator and the load never import each other, since load crosses a real socket. Both stand on the ground,
+// and what joins them may import both.
 var (
+	ground = []string{
+		"neokv/counters", // names alone: what the emulator prints and the load reads
+	}
 	emulator = []string{
 		"neokv/settings",
 		"neokv/internal/topology",
@@ -53,11 +57,11 @@ var (
 // upward says why a package may not import another one of this module, or nothing if it may.
 func upward(from, to string) string {
 	for _, p := range []string{from, to} {
-		if !slices.Contains(slices.Concat(emulator, load, joined), p) {
+		if !slices.Contains(slices.Concat(ground, emulator, load, joined), p) {
 			return p + " has no place in the order of packages"
 		}
 	}
-	for _, column := range [][]string{slices.Concat(emulator, joined), slices.Concat(load, joined)} {
+	for _, column := range [][]string{slices.Concat(ground, emulator, joined), slices.Concat(ground, load, joined)} {
 		if i, j := slices.Index(column, from), slices.Index(column, to); i >= 0 && j >= 0 {
 			if j < i {
 				return ""
@@ -134,6 +138,10 @@ func TestUpward(t *testing.T) {
 		{"results", "bench", false},
 		{"bench", "neokv", false},
 		{"results", "neokv/settings", false},
+		{"results", "neokv/counters", true},
+		{"neokv", "neokv/counters", true},
+		{"neokv/counters", "neokv/settings", false},
+		{"neokv/counters", "results", false},
 		{"neokv", "bench", false},
 		{"profiles", "neokv/settings", true},
 		{"neokv/settings", "profiles", false},

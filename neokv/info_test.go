@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/redis/go-redis/v9"
+
+	"neokv.dev/neokv/counters"
 )
 
 // infoNeokv reads INFO's section neokv at an address of the cluster: the values by name, the names in their order.
@@ -35,31 +37,65 @@ func infoNeokv(t *testing.T, c *Cluster, addr string) (values map[string]string,
 	return values, names
 }
 
-// counts reads the lines of some kinds as numbers.
-func counts(t *testing.T, c *Cluster, addr string, kinds ...InfoKind) map[string]int64 {
+// counts reads the counters of a scope, and checks that each counter and gauge of it is a number.
+func counts(t *testing.T, c *Cluster, addr string, of counters.Scope) map[string]int64 {
 	t.Helper()
 	values, _ := infoNeokv(t, c, addr)
 	out := map[string]int64{}
-	for _, l := range InfoLines() {
-		for _, k := range kinds {
-			if l.Kind == k {
-				n, err := strconv.ParseInt(values[l.Name], 10, 64)
-				if err != nil || n < 0 {
-					t.Errorf("%s: %s: %q; want a whole number", addr, l.Name, values[l.Name])
-				}
-				out[l.Name] = n
-			}
+	for _, l := range counters.All {
+		if l.Scope != of || l.Kind == counters.Fact {
+			continue
+		}
+		n, err := strconv.ParseInt(values[l.Name], 10, 64)
+		if err != nil || n < 0 {
+			t.Errorf("%s: %s: %q; want a whole number", addr, l.Name, values[l.Name])
+		}
+		if l.Kind == counters.Counter {
+			out[l.Name] = n
 		}
 	}
 	return out
 }
 
-// Each port has the lines that InfoLines lists for it, in that order, and no others.
+// INFO knows where the value of each line comes from, and of no line that the list does not have.
+func TestInfoHasAValueForEachLine(t *testing.T) {
+	names := map[string]bool{}
+	for _, l := range counters.All {
+		if names[l.Name] {
+			t.Errorf("%s is listed twice", l.Name)
+		}
+		names[l.Name] = true
+		fact, ofStore, ofProcess := factOf[l.Name] != nil, storeValue[l.Name] != nil, processValue[l.Name] != nil
+		want := [3]bool{l.Kind == counters.Fact}
+		want[1] = !want[0] && l.Scope == counters.Store
+		want[2] = !want[0] && l.Scope == counters.Process
+		if got := [3]bool{fact, ofStore, ofProcess}; got != want {
+			t.Errorf("%s: a value as fact, of a store, of the process: %v; want %v", l.Name, got, want)
+		}
+	}
+	for name := range factOf {
+		if !names[name] {
+			t.Errorf("%s: a fact that is not in the list", name)
+		}
+	}
+	for name := range storeValue {
+		if !names[name] {
+			t.Errorf("%s: a value of a store that is not in the list", name)
+		}
+	}
+	for name := range processValue {
+		if !names[name] {
+			t.Errorf("%s: a value of the process that is not in the list", name)
+		}
+	}
+}
+
+// Each port prints the lines that counters.All has for it, in that order, and no others.
 func TestInfoIsAsDocumented(t *testing.T) {
 	c := start(t, Config{Stores: 2, Regions: 2, InMemory: true, NoSockets: true})
 	onStores := map[string]bool{"store": true, "store_state": true, "region_time_ahead_ms": true}
 	var atStore, atProxy []string
-	for _, l := range InfoLines() {
+	for _, l := range counters.All {
 		switch {
 		case l.Name == "store_N_state":
 			atProxy = append(atProxy, "store_1_state", "store_2_state")
@@ -91,7 +127,7 @@ func TestInfoCounts(t *testing.T) {
 	sum := func() map[string]int64 {
 		out := map[string]int64{}
 		for _, addr := range c.Addrs() {
-			for name, n := range counts(t, c, addr, InfoCounter) {
+			for name, n := range counts(t, c, addr, counters.Store) {
 				out[name] += n
 			}
 		}
@@ -106,7 +142,7 @@ func TestInfoCounts(t *testing.T) {
 		}
 	}
 	const rounds, writes = 20, 100
-	process := counts(t, c, c.ProxyAddr(), InfoProcessCounter)
+	process := counts(t, c, c.ProxyAddr(), counters.Process)
 	before := sum()
 	first := before
 	for i := range rounds {
@@ -119,13 +155,13 @@ func TestInfoCounts(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		proxy := counts(t, c, c.ProxyAddr(), InfoCounter)
+		proxy := counts(t, c, c.ProxyAddr(), counters.Store)
 		after := sum()
 		notLess("stores, then proxy", before, proxy)
 		notLess("proxy, then stores", proxy, after)
 		before = after
 	}
-	notLess("process", process, counts(t, c, c.ProxyAddr(), InfoProcessCounter))
+	notLess("process", process, counts(t, c, c.ProxyAddr(), counters.Process))
 	if t.Failed() {
 		return
 	}
@@ -161,7 +197,7 @@ func TestInfoCounts(t *testing.T) {
 	if err := c.nodes[2].stop(); err != nil {
 		t.Fatal(err)
 	}
-	notLess("a store has stopped", before, counts(t, c, c.ProxyAddr(), InfoCounter))
+	notLess("a store has stopped", before, counts(t, c, c.ProxyAddr(), counters.Store))
 	if got, _ := infoNeokv(t, c, c.ProxyAddr()); got["store_3_state"] != "stopped" || got["store_1_state"] != "ok" {
 		t.Errorf("states %s, %s; want ok, stopped", got["store_1_state"], got["store_3_state"])
 	}

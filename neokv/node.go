@@ -34,7 +34,7 @@ type node struct {
 	store atomic.Pointer[store.Store]
 
 	countMu sync.Mutex // held to read counters of store, and to take it away
-	past    []int64    // what its predecessors have counted, as counters lists them
+	past    []int64    // what the stores before this one have counted, in the order of counters.All
 
 	mu      sync.Mutex
 	fs      *disk.FS

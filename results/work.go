@@ -3,40 +3,20 @@ package results
 import (
 	"fmt"
 	"strings"
+
+	"neokv.dev/neokv/counters"
 )
 
-// Work is what the target did in some span of time by its own account: counters of `INFO neokv` by their names there, added up over
-// the stores, those of a process once per process. Of a Redis there is process_cpu_us alone, made of `INFO cpu`. Counters are
-// differences over the span and never negative; a gauge is what it was at the end.
+// Work says what the target did in some span of time, by its own account: counters and gauges of `INFO neokv` by their
+// names there. Those of a store are added up over the stores; those of a process are added up over the processes. A
+// counter is how much it grew in the span, never negative; a gauge is what it was at the end. A Redis gives
+// process_cpu_us alone, from `INFO cpu`.
 type Work map[string]int64
-
-// counters lists the names that are taken from `INFO neokv`, and which of them are gauges.
-var counters = map[string]bool{
-	"sync_calls": false, "sync_us": false,
-	"raft_proposals": false, "raft_entries": false, "raft_entry_bytes": false, "raft_commands": false,
-	"wal_bytes": false, "memtable_flushes": false, "memtable_flush_bytes": false, "compactions": false, "compaction_bytes": false,
-	"write_stalls": false, "write_stall_us": false,
-	"bloom_probes": false, "bloom_hits": false, "block_cache_hits": false, "block_cache_misses": false,
-	"read_index_rounds": false, "lease_reads": false, "index_reads": false, "follower_reads": false,
-	"elections": false, "leader_changes": false,
-	"snapshots_sent": false, "snapshots_received": false, "snapshot_bytes": false, "log_entries_truncated": false,
-	"expired_keys": false, "orphans_waiting": true, "orphan_elements_waiting": true, "reclaimed_elements": false,
-	"process_cpu_us": false, "process_allocs": false, "process_alloc_bytes": false, "process_goroutines": true, "process_rss_bytes": true,
-}
-
-// IsCounter reports whether a record has the value of that name in INFO.
-func IsCounter(name string) bool { _, known := counters[name]; return known }
-
-// IsGauge reports whether the value of that name is a state, not a count.
-func IsGauge(name string) bool { return counters[name] }
-
-// OfProcess reports whether the value of that name is the process's, the same on all of its ports.
-func OfProcess(name string) bool { return strings.HasPrefix(name, "process_") }
 
 // Add takes in the work of the span that follows.
 func (w Work) Add(next Work) {
 	for name, n := range next {
-		if IsGauge(name) {
+		if line, _ := counters.Find(name); line.Kind == counters.Gauge {
 			w[name] = n
 		} else {
 			w[name] += n

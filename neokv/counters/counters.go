@@ -1,0 +1,129 @@
+// Package counters lists the lines of INFO's section neokv. The server prints them in this order, `neokv bench` samples
+// them, results say which of them they hold, and docs/counters.md is made of them. Package neokv knows where each value
+// comes from; a test there keeps the two together.
+package counters
+
+// Line describes a line of the section, which reads name:value. A name ends with the unit, if there is one.
+type Line struct {
+	Name  string
+	Kind  Kind
+	Scope Scope
+	Help  string
+}
+
+// Kind says how the value of a line behaves.
+type Kind string
+
+const (
+	Fact    Kind = "fact"    // text, or a number that nobody would add up
+	Counter Kind = "counter" // a whole number that never falls
+	Gauge   Kind = "gauge"   // a whole number as of now
+)
+
+// Scope says whom a line is about.
+type Scope string
+
+const (
+	// Store lines are about the store on whose port a client asks, and about the cluster on the proxy port. Counters
+	// and gauges are the sums over the stores there.
+	Store Scope = "store"
+	// Process lines are about the whole process and the same on every port.
+	Process Scope = "process"
+)
+
+// Find returns the line of a name.
+func Find(name string) (Line, bool) {
+	i, ok := places[name]
+	if !ok {
+		return Line{}, false
+	}
+	return All[i], true
+}
+
+// places has the place of each line in All.
+var places = func() map[string]int {
+	m := make(map[string]int, len(All))
+	for i, l := range All {
+		m[l.Name] = i
+	}
+	return m
+}()
+
+// All lists the lines in their order.
+var All = []Line{
+	{"neokv_version", Fact, Process, "version of NeoKV"},
+	{"store", Fact, Store, "number of the store; on its port only"},
+	{"store_state", Fact, Store, "`ok`, or `failed:` and why; on the store's port only"},
+	{"region_time_ahead_ms", Fact, Store,
+		"how far the region time of a region is ahead of the clock; on a store's port only"},
+	{"store_N_state", Fact, Store, "`ok`, `stopped`, or `failed:` and why, of each store N; on the proxy port only"},
+	{"stores", Fact, Store, "stores of the cluster"},
+	{"replicas", Fact, Store, "replicas of a region"},
+	{"regions", Fact, Store, "regions of the cluster"},
+	{"in_memory", Fact, Store, "1 where the data is in memory, else 0"},
+	{"wal_sync", Fact, Store, "the setting `engine.wal_sync`"},
+	{"raft_transport", Fact, Store, "the setting `raft.transport`"},
+
+	{"sync_calls", Counter, Store,
+		"syncs of files and folders; a sync that covers the logs of several stores counts at one of them"},
+	{"sync_us", Counter, Store, "time that these syncs took; the times of syncs that overlap add up"},
+
+	{"raft_proposals", Counter, Store,
+		"runs of writes given to regions that this store led; the writes of one pipeline to one region are a run"},
+	{"raft_entries", Counter, Store, "Raft entries proposed by this store"},
+	{"raft_entry_bytes", Counter, Store, "bytes of these entries"},
+	{"raft_commands", Counter, Store,
+		"commands in these entries; `raft_commands` / `raft_entries` says how well writes share entries"},
+	{"raft_read_sets", Counter, Store,
+		"those of these entries that carried what their commands look up, see `raft.read_sets`"},
+	{"raft_read_set_reads", Counter, Store, "reads that these entries carried"},
+	{"read_sets_applied", Counter, Store,
+		"entries that this store applied, leading or following, without making the reads again that they carried"},
+
+	{"wal_bytes", Counter, Store,
+		"bytes written to Pebble's write-ahead log: Raft's log, and the data that follows it"},
+	{"memtable_flushes", Counter, Store, "flushes of memtables to tables"},
+	{"memtable_flush_bytes", Counter, Store, "bytes that flushes wrote"},
+	{"compactions", Counter, Store, "compactions, including moves and deletions of whole tables"},
+	{"compaction_bytes", Counter, Store, "bytes that compactions wrote"},
+	{"write_stalls", Counter, Store, "times that writes had to wait for flushes or compactions"},
+	{"write_stall_us", Counter, Store, "time that writes had to wait for them"},
+
+	{"bloom_probes", Counter, Store, "look-ups in the bloom filter of a table"},
+	{"bloom_hits", Counter, Store, "look-ups in which the filter said that the key is not there, so no block was read"},
+	{"row_cache_hits", Counter, Store, "look-ups of a record that the row cache answered, so Pebble was not asked"},
+	{"row_cache_misses", Counter, Store, "look-ups of a record that the row cache could not answer"},
+	{"row_cache_bytes", Gauge, Store, "bytes of the records in the row cache"},
+	{"block_cache_hits", Counter, Store, "blocks found in the block cache"},
+	{"block_cache_misses", Counter, Store, "blocks read from files"},
+
+	{"read_index_rounds", Counter, Store, "rounds to a quorum, for which reads waited or which renewed a lease"},
+	{"lease_reads", Counter, Store, "runs of reads that a leader served under its lease, without a round"},
+	{"index_reads", Counter, Store, "runs of reads that a leader served after a round"},
+	{"follower_reads", Counter, Store, "runs of reads that a follower served after a round"},
+
+	{"keyspace_hits", Counter, Store, "keys that reads looked up and found"},
+	{"keyspace_misses", Counter, Store, "keys that reads looked up and did not find"},
+
+	{"elections", Counter, Store,
+		"terms in which a replica of this store asked others for their votes, including those of the meta group"},
+	{"leader_changes", Counter, Store, "terms in which a replica of this store began to serve its region"},
+
+	{"snapshots_sent", Counter, Store, "region snapshots sent to other stores"},
+	{"snapshots_received", Counter, Store, "region snapshots installed"},
+	{"snapshot_bytes", Counter, Store, "bytes of the snapshots sent and received"},
+	{"log_entries_truncated", Counter, Store, "entries cut off at the front of Raft's log"},
+
+	{"expired_keys", Counter, Store,
+		"keys deleted by the background passes of expiry; the store that proposed the deletion counts it"},
+	{"orphans_waiting", Gauge, Store, "deleted collections whose space is not free yet"},
+	{"orphan_elements_waiting", Gauge, Store, "elements that these collections had"},
+	{"reclaimed_elements", Counter, Store, "elements of deleted collections that were deleted in the background"},
+
+	{"process_cpu_us", Counter, Process, "CPU time"},
+	{"process_allocs", Counter, Process, "objects allocated on the Go heap"},
+	{"process_alloc_bytes", Counter, Process, "bytes of these objects"},
+	{"process_procs", Gauge, Process, "threads that may run Go code at the same time, GOMAXPROCS"},
+	{"process_goroutines", Gauge, Process, "goroutines"},
+	{"process_rss_bytes", Gauge, Process, "memory in use as the system sees it; on macOS the most so far"},
+}
