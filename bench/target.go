@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"neokv.dev/neokv/counters"
 	"neokv.dev/results"
 )
 
@@ -58,7 +59,7 @@ func discover(ctx context.Context, dial func(context.Context, string) (net.Conn,
 		facts.Version = info["redis_version"]
 		facts.Info = map[string]string{}
 		for k, v := range info {
-			if k == "os" || k == "server_name" || k == "valkey_version" || strings.HasPrefix(k, "neokv") {
+			if k == "os" || k == "server_name" || k == "valkey_version" || inForce(k) {
 				facts.Info[k] = v
 			}
 		}
@@ -225,6 +226,12 @@ func (t *target) ask(ctx context.Context, addr string, args ...string) (any, err
 		return nil, fmt.Errorf("%s: %w", strings.Join(args, " "), err)
 	}
 	return v, nil
+}
+
+// inForce reports whether a line of a NeoKV's INFO says what holds for all of it: its version, its shape, its settings.
+func inForce(name string) bool {
+	line, _ := counters.Find(name)
+	return line.Kind == counters.Fact && line.Scope != counters.Store
 }
 
 // info returns the fields of INFO.

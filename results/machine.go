@@ -8,21 +8,27 @@ import (
 	"path/filepath"
 	"runtime"
 	"runtime/debug"
+	"runtime/metrics"
 	"slices"
 	"strings"
 	"time"
 )
 
-// NewHeader returns a header with the machine, the build and the command line filled in.
+// NewHeader returns a header with the machine, the build and the command line filled in. A caller that boots a cluster
+// calls it afterwards, so that the header has what the Go runtime is set to by then.
 func NewHeader() Header {
-	return Header{Format: Format, Started: time.Now().UTC(), Command: slices.Clone(os.Args), Build: thisBuild(), Machine: thisMachine()}
+	return Header{
+		Format: Format, Started: time.Now().UTC(), Command: slices.Clone(os.Args), Build: thisBuild(), Machine: thisMachine(),
+	}
 }
 
 func thisMachine() Machine {
 	cpu, os, kernel, memory := systemFacts()
+	gc := []metrics.Sample{{Name: "/gc/gogc:percent"}}
+	metrics.Read(gc)
 	return Machine{
-		CPU: cpu, Cores: runtime.NumCPU(), GOMAXPROCS: runtime.GOMAXPROCS(0), MemoryBytes: memory,
-		OS: os, Kernel: kernel, Arch: runtime.GOARCH,
+		CPU: cpu, Cores: runtime.NumCPU(), GOMAXPROCS: runtime.GOMAXPROCS(0), GCPercent: int(gc[0].Value.Uint64()),
+		MemoryBytes: memory, OS: os, Kernel: kernel, Arch: runtime.GOARCH,
 	}
 }
 

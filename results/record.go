@@ -13,7 +13,8 @@ import (
 // record; fields that are merely added do not change it. Older records are read. Version 2 has the phase verify.
 const Format = 2
 
-// Header is the first line of a record: all that is needed to repeat the run and to judge it.
+// Header is the first line of a record: what is needed to repeat the run and to judge it. It says what was in force when
+// the cluster had booted and before the load began. What changes during a run, such as process_procs, is in the intervals.
 type Header struct {
 	Format  int       `json:"format"`
 	Started time.Time `json:"started"`
@@ -59,11 +60,13 @@ type Build struct {
 	Modules  map[string]string `json:"modules,omitempty"`
 }
 
-// Machine says on what. In a container these are the container's figures where the system shows them.
+// Machine says what the program ran on, and how much of it the Go runtime used. In a container these are the container's
+// figures where the system shows them.
 type Machine struct {
 	CPU         string `json:"cpu"`
 	Cores       int    `json:"cores"`
 	GOMAXPROCS  int    `json:"gomaxprocs"`
+	GCPercent   int    `json:"gc_percent,omitempty"` // GOGC; 0 in older records
 	MemoryBytes uint64 `json:"memory_bytes"`
 	OS          string `json:"os"`
 	Kernel      string `json:"kernel"`
@@ -97,7 +100,7 @@ type Target struct {
 	Nodes   []string `json:"nodes"` // as found out
 	Cluster bool     `json:"cluster"`
 	Version string   `json:"version"` // redis_version of INFO
-	// Info holds some more fields of the target's INFO server, those of neokv among them.
+	// Info holds more fields of the target's INFO: of NeoKV what is in force there, such as its shape and wal_sync.
 	Info map[string]string `json:"info,omitempty"`
 }
 

@@ -81,25 +81,24 @@ func (f *benchFlags) run(c *cobra.Command, p process) (err error) {
 			err = errors.Join(err, os.Remove(path))
 		}
 	}()
-	o.Header = results.NewHeader()
-	o.Header.Command = withoutSecrets(o.Header.Command)
 	o.Password = cmp.Or(r.Load.Password, r.Redis.RequirePass)
+	var cluster *neokv.Cluster // nil where the target runs already
 	if o.Targets == nil {
 		config.Seed = o.Seed
 		defer limitHeap(os.Getenv, config)()
-		cluster, err := neokv.Start(c.Context(), config)
-		if err != nil {
+		if cluster, err = neokv.Start(c.Context(), config); err != nil {
 			return err
 		}
 		stop := watch(cluster, p)
 		defer followSyncs(os.Getenv, cluster.Syncs)()
 		defer func() { err = errors.Join(err, stop()) }()
 		o.Targets = cluster.Addrs()
-		if err := describe(&o.Header, cluster, r); err != nil {
-			return err
-		}
 		shape := cluster.Shape()
-		fmt.Fprintf(p.stderr, "neokv: booted %d stores with %d regions in %.2f s\n", shape.Stores, shape.Regions, cluster.BootTime().Seconds())
+		fmt.Fprintf(p.stderr, "neokv: booted %d stores with %d regions in %.2f s\n",
+			shape.Stores, shape.Regions, cluster.BootTime().Seconds())
+	}
+	if o.Header, err = header(cluster, r); err != nil {
+		return err
 	}
 	return load(c.Context(), p, o, out, path)
 }
@@ -193,10 +192,15 @@ func (f *benchFlags) targets(c *cobra.Command) ([]string, error) {
 	return addrs, errors.Join(wrong...)
 }
 
-// describe writes into the header what was booted.
-func describe(h *results.Header, cluster *neokv.Cluster, r *profiles.Resolved) (err error) {
-	shape := cluster.Shape()
-	r.Cluster = shape // a data folder has its own
+// header says what is in force when the load begins: for a cluster that was booted its profile, its settings, its shape
+// and its folder; cluster is nil for a target that runs already.
+func header(cluster *neokv.Cluster, r *profiles.Resolved) (results.Header, error) {
+	h := results.NewHeader()
+	h.Command = withoutSecrets(h.Command)
+	if cluster == nil {
+		return h, nil
+	}
+	r.Settings = cluster.Settings() // a data folder has a shape, and a place for its logs, of its own
 	h.Profile, h.Settings = r.Name, map[string]string{}
 	for _, v := range r.Values() {
 		if !strings.HasPrefix(v.Name, "load.") { // the header has the load as it was run
@@ -204,23 +208,22 @@ func describe(h *results.Header, cluster *neokv.Cluster, r *profiles.Resolved) (
 		}
 	}
 	h.Cluster = results.Cluster{
-		InProcess: true, Stores: shape.Stores, Replicas: shape.Replicas, Regions: shape.Regions,
+		InProcess: true, Stores: r.Cluster.Stores, Replicas: r.Cluster.Replicas, Regions: r.Cluster.Regions,
 		Sync: r.Engine.WALSync, Transport: r.Raft.Transport,
 	}
 	dir, _ := cluster.Dir()
 	if dir == "" {
 		h.Cluster.InMemory = true
-		return nil
+		return h, nil
 	}
+	var err error
 	if h.Cluster.Data, err = results.ProbeFolder(dir); err != nil {
-		return err
+		return h, err
 	}
-	if logs := cluster.Settings().Engine.WALDir; logs != "" {
-		if h.Cluster.Logs, err = results.ProbeFolder(logs); err != nil {
-			return err
-		}
+	if r.Engine.WALDir != "" {
+		h.Cluster.Logs, err = results.ProbeFolder(r.Engine.WALDir)
 	}
-	return nil
+	return h, err
 }
 
 // watch tells of stores that fail. stop closes the cluster and returns when all has ended.

@@ -66,6 +66,27 @@ func TestBenchBootsACluster(t *testing.T) {
 	}
 }
 
+// The header says what is in force, not what was asked for: a data folder has its shape and the place of its logs.
+func TestBenchHeaderIsOfTheClusterThatBooted(t *testing.T) {
+	dir, logs := filepath.Join(t.TempDir(), "data"), filepath.Join(t.TempDir(), "logs")
+	t.Chdir(t.TempDir())
+	bench := func(args ...string) results.Header {
+		got := neokvRun(t, nil, append(append([]string{"bench", "--dir", dir, "--workload", "set"}, args...), short...)...)
+		if got.status != statusDone {
+			t.Fatalf("status %d, stderr %q", got.status, got.stderr)
+		}
+		return readResult(t, got.stdout).Header
+	}
+	first := bench("--set", "engine.wal_dir="+logs, "--stores", "2", "--regions", "3", "--out", "first.jsonl")
+	again := bench("--out", "again.jsonl")
+	for _, h := range []results.Header{first, again} {
+		if h.Settings["engine.wal_dir"] != logs || h.Settings["cluster.stores"] != "2" || h.Settings["cluster.regions"] != "3" ||
+			h.Cluster.Stores != 2 || h.Cluster.Regions != 3 || h.Cluster.Logs.Path != logs || h.Cluster.Data.Path != dir {
+			t.Errorf("header: cluster %+v, settings %v; want 2 stores, 3 regions, logs in %s", h.Cluster, h.Settings, logs)
+		}
+	}
+}
+
 func TestBenchInMemoryIsNotDurable(t *testing.T) {
 	out := filepath.Join(t.TempDir(), "mine.jsonl")
 	got := neokvRun(t, nil, append([]string{"bench", "--mem", "--workload", "set", "--rate", "500", "--out", out}, short...)...)
@@ -88,6 +109,9 @@ func TestBenchTarget(t *testing.T) {
 		t.Fatalf("status %d, stderr %q", got.status, got.stderr)
 	}
 	h := readResult(t, got.stdout).Header
+	if in := h.Target.Info; in["in_memory"] != "1" || in["stores"] != "3" || in["wal_sync"] != "always" || in["store"] != "" {
+		t.Errorf("header: target's INFO %v; want what is in force there", in)
+	}
 	if h.Cluster.InProcess || len(h.Settings) != 0 || !h.Target.Cluster || len(h.Target.Nodes) != 3 {
 		t.Errorf("header: cluster %+v, settings %v, target %+v; want a Redis Cluster of 3 nodes and nothing of ours", h.Cluster, h.Settings, h.Target)
 	}

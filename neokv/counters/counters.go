@@ -27,6 +27,8 @@ const (
 	// Store lines are about the store on whose port a client asks, and about the cluster on the proxy port. Counters
 	// and gauges are the sums over the stores there.
 	Store Scope = "store"
+	// Cluster lines are about the cluster and the same on every port that has them.
+	Cluster Scope = "cluster"
 	// Process lines are about the whole process and the same on every port.
 	Process Scope = "process"
 )
@@ -56,13 +58,13 @@ var All = []Line{
 	{"store_state", Fact, Store, "`ok`, or `failed:` and why; on the store's port only"},
 	{"region_time_ahead_ms", Fact, Store,
 		"how far the region time of a region is ahead of the clock; on a store's port only"},
-	{"store_N_state", Fact, Store, "`ok`, `stopped`, or `failed:` and why, of each store N; on the proxy port only"},
-	{"stores", Fact, Store, "stores of the cluster"},
-	{"replicas", Fact, Store, "replicas of a region"},
-	{"regions", Fact, Store, "regions of the cluster"},
-	{"in_memory", Fact, Store, "1 where the data is in memory, else 0"},
-	{"wal_sync", Fact, Store, "the setting `engine.wal_sync`"},
-	{"raft_transport", Fact, Store, "the setting `raft.transport`"},
+	{"store_N_state", Fact, Cluster, "`ok`, `stopped`, or `failed:` and why, of each store N; on the proxy port only"},
+	{"stores", Fact, Cluster, "stores of the cluster"},
+	{"replicas", Fact, Cluster, "replicas of a region"},
+	{"regions", Fact, Cluster, "regions of the cluster"},
+	{"in_memory", Fact, Cluster, "1 where the data is in memory, else 0"},
+	{"wal_sync", Fact, Cluster, "the setting `engine.wal_sync`"},
+	{"raft_transport", Fact, Cluster, "the setting `raft.transport`"},
 
 	{"sync_calls", Counter, Store,
 		"syncs of files and folders; a sync that covers the logs of several stores counts at one of them"},
