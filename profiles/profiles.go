@@ -130,6 +130,7 @@ func Resolve(q Request) (*Resolved, error) {
 		r.set(f.Setting, f.Value, origin{rankCommandLine, f.Flag})
 	}
 	r.followStores()
+	r.followWorkload()
 	r.validate()
 	if err := r.problems.Err(); err != nil {
 		return nil, err
@@ -240,6 +241,20 @@ func (r *resolver) followStores() {
 	if r.Cluster.Replicas > r.Cluster.Stores && replicas.rank < stores.rank && replicas.rank < rankEnv {
 		r.Cluster.Replicas = r.Cluster.Stores
 		r.from["cluster.replicas"] = origin{replicas.rank, "as cluster.stores"}
+	}
+}
+
+// followWorkload turns the row cache off for a workload that is meant to read from Pebble, where the workload was chosen
+// and the size of the row cache was not.
+func (r *resolver) followWorkload() {
+	w, err := workloads.Find(r.Load.Workload)
+	if err != nil || !w.Storage { // validate complains of a workload that does not exist
+		return
+	}
+	workload, cache := r.from["load.workload"], r.from["engine.row_cache"]
+	if cache.rank < workload.rank && cache.rank < rankEnv {
+		r.Engine.RowCache = 0
+		r.from["engine.row_cache"] = origin{cache.rank, "as load.workload " + w.Name}
 	}
 }
 

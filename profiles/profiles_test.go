@@ -100,6 +100,35 @@ func TestPrecedence(t *testing.T) {
 	}
 }
 
+// A workload that is meant to read from Pebble turns the row cache off, unless somebody asked for one.
+func TestRowCacheFollowsWorkload(t *testing.T) {
+	absent := []Flag{{"--workload", "load.workload", "get-absent"}}
+	for _, c := range []struct {
+		what string
+		q    Request
+		want string
+	}{
+		{"the default workload", Request{}, "64MiB default"},
+		{"another workload", Request{Flags: []Flag{{"--workload", "load.workload", "get"}}}, "64MiB default"},
+		{"get-absent", Request{Flags: absent}, "0B as load.workload get-absent"},
+		{"get-absent with a profile", Request{Profile: "small", Flags: absent}, "0B as load.workload get-absent"},
+		{"in a file", Request{Profile: write(t, "load: {workload: get-absent}")}, "0B as load.workload get-absent"},
+		{"both in a file", Request{Profile: write(t, "{load: {workload: get-absent}, engine: {row_cache: 2MiB}}")}, ""},
+		{"a row cache asked for", Request{Set: []string{"engine.row_cache=2MiB"}, Flags: absent}, "2MiB --set"},
+		{"in the environment", Request{Env: []string{"NEOKV_ENGINE_ROW_CACHE=2MiB"}, Flags: absent}, "2MiB env NEOKV_ENGINE_ROW_CACHE"},
+		{"the profile reference", Request{Profile: "reference"}, "0B profile reference"},
+	} {
+		if c.want == "" {
+			c.want = "2MiB profile " + c.q.Profile
+		}
+		for _, v := range resolve(t, c.q).Values() {
+			if got := v.Value + " " + v.From; v.Name == "engine.row_cache" && got != c.want {
+				t.Errorf("%s: engine.row_cache %s; want %s", c.what, got, c.want)
+			}
+		}
+	}
+}
+
 func TestReplicasFollowStores(t *testing.T) {
 	for _, c := range []struct {
 		what string

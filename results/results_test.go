@@ -219,7 +219,7 @@ func TestTable(t *testing.T) {
 	cs.Work = Work{
 		"sync_calls": 400, "raft_entries": 500, "raft_commands": 1000, "wal_bytes": 2_469_000, "memtable_flush_bytes": 33, "compaction_bytes": 1,
 		"block_cache_hits": 900, "block_cache_misses": 100, "bloom_probes": 12_345, "bloom_hits": 12_000, "process_cpu_us": 84_000,
-		"process_allocs": 23_000, "write_stalls": 1, "write_stall_us": 1500, "leader_changes": 2,
+		"row_cache_hits": 875, "row_cache_misses": 125, "process_allocs": 23_000, "write_stalls": 1, "write_stall_us": 1500, "leader_changes": 2,
 	}
 	cs.Verified = &Verified{Seconds: 1.25, Checked: 100_000, Complete: true}
 	ops.Verified = &Verified{Seconds: 1.25, Checked: 100_000, Lost: 2, Examples: []string{"key:1: absent", "key:2: absent"}, Complete: true, Unjudged: 1, Ignored: 3}

@@ -23,6 +23,8 @@ type Workload struct {
 	Ops []Op
 	// Load says that every record must exist before the run phase begins.
 	Load bool
+	// Storage says that the reads are meant to reach the storage engine, so a cache of records in front of it must be off.
+	Storage bool
 	// keys draws record numbers, of those loaded or of all that are acknowledged.
 	keys func(records uint64, inserts *Inserts) Distribution
 	// name appends the key of a record, where records are strings.
@@ -109,9 +111,9 @@ var All = []Workload{
 	},
 	{
 		Name: "get-absent",
-		Doc:  "GET of keys that are absent and lie among loaded ones, uniform: what bloom filters are for",
+		Doc:  "GET of keys that are absent and lie among loaded ones, uniform: what bloom filters are for; without row cache",
 		Ops:  []Op{{Name: "get", Command: "GET", Kind: ReadAbsent, Share: 1}},
-		Load: true, keys: uniform, name: plainKey,
+		Load: true, Storage: true, keys: uniform, name: plainKey,
 	},
 	{
 		Name: "set",

@@ -61,6 +61,18 @@ func TestBenchBootsACluster(t *testing.T) {
 	if r.Summary == nil || r.Summary.Total.Count == 0 || r.Summary.Total.Errors != 0 {
 		t.Errorf("summary %+v: want operations and no errors", r.Summary)
 	}
+	// The target's own counters are in the intervals and in the summary.
+	for _, name := range []string{"process_procs", "row_cache_hits", "row_cache_bytes", "raft_commands", "keyspace_hits"} {
+		if n := r.Summary.Work[name]; n == 0 {
+			t.Errorf("summary: no %s in %v", name, r.Summary.Work)
+		}
+	}
+	if last := r.Intervals[len(r.Intervals)-1].Work; last["process_procs"] == 0 || h.Machine.GOMAXPROCS == 0 || h.Machine.GCPercent == 0 {
+		t.Errorf("interval %v, machine %+v: want GOMAXPROCS in both", last, h.Machine)
+	}
+	if !strings.Contains(got.stdout, "row cache answered ") {
+		t.Errorf("the table does not say what the row cache answered:\n%s", got.stdout)
+	}
 	if left, err := os.ReadDir(os.TempDir()); err != nil || len(left) != 0 {
 		t.Errorf("left behind in %s: %v, %v", os.TempDir(), left, err)
 	}
