@@ -60,12 +60,12 @@ type Build struct {
 	Modules  map[string]string `json:"modules,omitempty"`
 }
 
-// Machine says what the program ran on, and how much of it the Go runtime used. In a container these are the container's
-// figures where the system shows them.
+// Machine says what the program ran on, and how much of it the program's Go runtime used: with a target that runs elsewhere
+// that is the load generator's. In a container these are the container's figures where the system shows them.
 type Machine struct {
 	CPU         string `json:"cpu"`
 	Cores       int    `json:"cores"`
-	GOMAXPROCS  int    `json:"gomaxprocs"`
+	GOMAXPROCS  int    `json:"gomaxprocs,omitempty"`
 	GCPercent   int    `json:"gc_percent,omitempty"` // GOGC; 0 in older records
 	MemoryBytes uint64 `json:"memory_bytes"`
 	OS          string `json:"os"`

@@ -114,7 +114,6 @@ func usualCurves() (out []string) {
 func curvesCommand() *cobra.Command {
 	var p plan
 	var chosen []string
-	var report string
 	c := &cobra.Command{
 		Use:   "curves",
 		Short: "Measure NeoKV alone against one thing at a time, and print Markdown tables",
@@ -122,25 +121,13 @@ func curvesCommand() *cobra.Command {
 			"but for what differs, loaded by neokv bench with keys of all slots.\n\nCurves:\n" + list(curves, curve.about),
 		Args: cobra.NoArgs,
 		Example: `  go run . curves
-  go run . curves --curves regions,transport --rounds 5
-  go run . curves --report curves.jsonl`,
+  go run . curves --curves regions,transport
+  go run . report curves.jsonl`,
 		RunE: func(c *cobra.Command, _ []string) error {
-			if report != "" {
-				f, err := os.Open(report)
-				if err != nil {
-					return err
-				}
-				defer f.Close()
-				rec, err := readSamples(f)
-				if err != nil {
-					return fmt.Errorf("%s: %w", report, err)
-				}
-				return rec.print(os.Stdout)
-			}
 			if err := checkCurves(chosen, p); err != nil {
 				return err
 			}
-			return p.bench(c.Context(), "curves", func(x *bench, h header) (err error) {
+			return p.bench(c.Context(), kindCurves, func(x *bench, h header) (err error) {
 				s := &samples{header: h}
 				if s.file, err = os.Create(x.plan.out); err != nil {
 					return err
@@ -152,13 +139,12 @@ func curvesCommand() *cobra.Command {
 	}
 	f := c.Flags()
 	f.StringSliceVar(&chosen, "curves", usualCurves(), "which curves")
-	f.IntVar(&p.rounds, "rounds", 2, "how often to go through all points, every other time backwards")
+	f.IntVar(&p.rounds, "rounds", enoughRounds, "how often to go through all points, every other time backwards")
 	f.Float64Var(&p.length, "seconds", 3, "how long a run of load takes, after a second that does not count")
 	f.StringVar(&p.dir, "dir", "", "`folder` for data, on the disk to measure (default the system's one for temporary files)")
 	f.StringVar(&p.out, "out", "", "`file` for raw figures, JSON Lines (default curves-<UTC time>.jsonl)")
 	f.StringVar(&p.neokv, "neokv", "", "`program` to measure, instead of building one from this tree")
 	f.StringArrayVar(&p.set, "set", nil, "`setting=value` for neokv serve, where the point has no other; may be repeated")
-	f.StringVar(&report, "report", "", "print the tables of a `file` that was written before, and measure nothing")
 	return c
 }
 
@@ -295,17 +281,14 @@ type samples struct {
 	file *os.File
 }
 
-func readSamples(in io.Reader) (*samples, error) {
-	var rec samples
-	d := json.NewDecoder(bufio.NewReader(in))
-	if err := d.Decode(&rec.header); err != nil {
-		return nil, fmt.Errorf("header: %w", err)
-	}
+// readSamples reads what follows the header.
+func readSamples(h header, d *json.Decoder) (*samples, error) {
+	rec := &samples{header: h}
 	for {
 		var s sample
 		err := d.Decode(&s)
 		if err == io.EOF {
-			return &rec, nil
+			return rec, nil
 		}
 		if err == nil {
 			i := slices.Index(names(curves), s.Curve)
@@ -320,63 +303,59 @@ func readSamples(in io.Reader) (*samples, error) {
 	}
 }
 
-// print writes a table per curve: medians of the rounds, and of the rate its range.
+// column is one of the columns of a curve's table, behind those of the point.
+type column struct {
+	title  string
+	test   string // of which command
+	figure func(sample) float64
+	blocks bool // only in curves with blocks
+}
+
+var columnsOfCurves = []column{
+	{title: "SET, k/s", test: "set", figure: func(s sample) float64 { return s.Value }},
+	{title: "p50, ms", test: "set", figure: func(s sample) float64 { return s.P50 }},
+	{title: "p99, ms", test: "set", figure: func(s sample) float64 { return s.P99 }},
+	{title: "CPU, us", test: "set", figure: func(s sample) float64 { return s.CPU }},
+	{title: "commands per entry", test: "set", figure: func(s sample) float64 {
+		return float64(s.Work["raft_commands"]) / float64(s.Work["raft_entries"])
+	}},
+	{title: "syncs per 1,000", test: "set", figure: func(s sample) float64 { return 1000 * s.per("sync_calls") }},
+	{title: "written, B", test: "set", figure: func(s sample) float64 {
+		return s.per("wal_bytes") + s.per("memtable_flush_bytes") + s.per("compaction_bytes")
+	}},
+	{title: "GET, k/s", test: "get", figure: func(s sample) float64 { return s.Value }},
+	{title: "p50, ms", test: "get", figure: func(s sample) float64 { return s.P50 }},
+	{title: "p99, ms", test: "get", figure: func(s sample) float64 { return s.P99 }},
+	{title: "CPU, us", test: "get", figure: func(s sample) float64 { return s.CPU }},
+	{title: "blocks read", test: "get", blocks: true, figure: func(s sample) float64 { return s.per("block_cache_misses") }},
+	{title: "from disk, B", test: "get", blocks: true, figure: func(s sample) float64 { return float64(s.DiskBytes) / float64(s.Ops) }},
+}
+
+// print writes a table per curve, as Markdown: medians of the rounds, with their range.
 func (rec *samples) print(to io.Writer) error {
 	w := bufio.NewWriter(to)
-	fmt.Fprintf(w, "%v; commit %s, %s, %d rounds.\n", rec.header, rec.Commit, rec.Started.Format(time.DateOnly), rec.Rounds)
+	fmt.Fprintf(w, "%v.\n%s\nFigures are medians of the rounds, with their range.\n", rec.header, rec.warning())
 	for _, c := range curves {
 		if !slices.ContainsFunc(rec.all, func(s sample) bool { return s.Curve == c.name }) {
 			continue
 		}
-		more, rule := "", ""
-		if c.blocks {
-			more, rule = " blocks read | from disk, B |", "---:|---:|"
-		}
 		fmt.Fprintf(w, "\n**%s**: %s\n\n", c.name, c.doc)
-		fmt.Fprintf(w, "| %s | pipeline | SET, k/s | p50, p99 ms | CPU us | commands per entry | syncs per 1,000 | written, B | GET, k/s | p50, p99 ms | CPU us |%s\n",
-			c.name, more)
-		fmt.Fprintf(w, "|---:|---:|---|---|---:|---:|---:|---:|---|---|---:|%s\n", rule)
-		for i, p := range c.points {
-			of := func(command string, figure func(sample) float64) (s spread) {
-				for _, r := range rec.all {
-					if r.Curve == c.name && r.Point == i && r.Test == command && r.valid() {
-						s = append(s, figure(r))
-					}
-				}
-				slices.Sort(s)
-				return s
+		rows := [][]string{{c.name, "pipeline"}}
+		for _, column := range columnsOfCurves {
+			if c.blocks || !column.blocks {
+				rows[0] = append(rows[0], column.title)
 			}
-			median := func(command string, figure func(sample) float64) string {
-				s := of(command, figure)
-				switch {
-				case len(s) == 0:
-					return none
-				case s.median() >= 1000:
-					return results.Count(int64(s.median() + 0.5))
-				}
-				return fmt.Sprintf("%.3g", s.median())
-			}
-			times := func(command string) string {
-				return median(command, func(s sample) float64 { return s.P50 }) + ", " + median(command, func(s sample) float64 { return s.P99 })
-			}
-			rate := func(s sample) float64 { return s.Value }
-			cpu := func(s sample) float64 { return s.CPU }
-			cells := []string{
-				p.label, fmt.Sprint(p.pipeline),
-				of("set", rate).String(), times("set"), median("set", cpu),
-				median("set", func(s sample) float64 { return float64(s.Work["raft_commands"]) / float64(s.Work["raft_entries"]) }),
-				median("set", func(s sample) float64 { return 1000 * s.per("sync_calls") }),
-				median("set", func(s sample) float64 {
-					return s.per("wal_bytes") + s.per("memtable_flush_bytes") + s.per("compaction_bytes")
-				}),
-				of("get", rate).String(), times("get"), median("get", cpu),
-			}
-			if c.blocks {
-				cells = append(cells, median("get", func(s sample) float64 { return s.per("block_cache_misses") }),
-					median("get", func(s sample) float64 { return float64(s.DiskBytes) / float64(s.Ops) }))
-			}
-			fmt.Fprintf(w, "| %s |\n", strings.Join(cells, " | "))
 		}
+		for i, p := range c.points {
+			row := []string{p.label, fmt.Sprint(p.pipeline)}
+			for _, column := range columnsOfCurves {
+				if c.blocks || !column.blocks {
+					row = append(row, rec.figures(c.name, i, column).String())
+				}
+			}
+			rows = append(rows, row)
+		}
+		markdown(w, rows)
 	}
 	for _, s := range rec.all {
 		if !s.valid() {
@@ -384,4 +363,15 @@ func (rec *samples) print(to io.Writer) error {
 		}
 	}
 	return w.Flush()
+}
+
+// figures are those of the valid runs at a point, sorted.
+func (rec *samples) figures(curve string, point int, c column) (s spread) {
+	for _, r := range rec.all {
+		if r.Curve == curve && r.Point == point && r.Test == c.test && r.valid() {
+			s = append(s, c.figure(r))
+		}
+	}
+	slices.Sort(s)
+	return s
 }

@@ -78,11 +78,7 @@ var tests = slices.Concat([]test{
 	sendTest("set-50-16", "redis-benchmark: SET -c 50 -P 16", 50, 16, true),
 	sendTest("get-50-1", "redis-benchmark: GET -c 50 -P 1", 50, 1, false),
 	sendTest("get-50-16", "redis-benchmark: GET -c 50 -P 16", 50, 16, false),
-	neokvBenchTest("set", 50, 1, keysPerTag),
-	neokvBenchTest("set", 50, 16, keysPerTag),
-	neokvBenchTest("get", 50, 1, keysPerTag),
-	neokvBenchTest("get", 50, 16, keysPerTag),
-}, allTypeTests(), typeTests())
+}, allStringTests(), allTypeTests(), typeTests())
 
 func anyTarget(target) bool { return true }
 
@@ -108,6 +104,18 @@ func neokvBenchTest(workload string, clients, pipeline, records int) test {
 		return x.sendAll(ctx, t, to, in, r)
 	}
 	return t
+}
+
+// allStringTests are those of strings, and in the default list.
+func allStringTests() (all []test) {
+	for _, workload := range []string{"set", "get"} {
+		for _, pipeline := range []int{1, 16} {
+			t := neokvBenchTest(workload, 50, pipeline, keysPerTag)
+			t.optional = false
+			all = append(all, t)
+		}
+	}
+	return all
 }
 
 // allTypeTests are those of hashes, lists, sets, sorted sets and counters. Collections have as many elements in all as there are keys elsewhere.

@@ -14,12 +14,9 @@ import (
 	"slices"
 	"strings"
 	"syscall"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
-
-	"neokv.dev/results"
 )
 
 // What is the same for every target, as the requirement has it.
@@ -60,7 +57,6 @@ func (silence) Printf(context.Context, string, ...any) {}
 
 func command() *cobra.Command {
 	var p plan
-	var report string
 	c := &cobra.Command{
 		Use:               "peers",
 		Short:             "Measure NeoKV beside other stores on this machine, interleaved, and print ratios",
@@ -68,28 +64,19 @@ func command() *cobra.Command {
 		SilenceUsage:      true,
 		SilenceErrors:     true,
 		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
-		Example: `  go run . --rounds 5
+		Example: `  go run .
   go run . --targets neokv,redis-cluster --tests set-50-16,set-50-1
   go run . --targets neokv,before --before /tmp/neokv-of-last-week --tests set-50-16
   go run . --targets neokv,redis-cluster --tests all-set-50-16,all-get-50-16 --regions 8,1,32,128
   go run . --targets neokv,redis --tests set-50-16,types
   go run . --targets neokv,redis --tests all-set-50-16,all-types --seconds 10
-  go run . --report peers.jsonl`,
-		Long: "Measure NeoKV beside other stores on this machine, interleaved, and print ratios.\n\nTargets:\n" + list(targets, target.about) +
-			"\nTests (--tests all for all of them, types for those of hashes, sets, lists, sorted sets, INCR and MSET, all-types for the same with neokv bench):\n" + list(tests, test.about),
+  go run . --out results/2026-11-23.jsonl
+  go run . report results/2026-11-23.jsonl > results/2026-11-23.md`,
+		Long: "Measure NeoKV beside other stores on this machine, interleaved, and print Markdown tables.\n\n" + cheaper +
+			"\n\nTargets:\n" + list(targets, target.about) +
+			"\nTests (--tests all for all of them, types for those of hashes, sets, lists, sorted sets, INCR and MSET,\n" +
+			"all-types for the same with neokv bench):\n" + list(tests, test.about),
 		RunE: func(c *cobra.Command, _ []string) error {
-			if report != "" {
-				f, err := os.Open(report)
-				if err != nil {
-					return err
-				}
-				defer f.Close()
-				rec, err := readRecord(f)
-				if err != nil {
-					return fmt.Errorf("%s: %w", report, err)
-				}
-				return rec.print(os.Stdout)
-			}
 			if err := p.check(); err != nil {
 				return err
 			}
@@ -100,7 +87,7 @@ func command() *cobra.Command {
 	f.StringSliceVar(&p.targets, "targets", names(targets[:len(targets)-1]), "what to measure")
 	f.StringSliceVar(&p.tests, "tests", requiredTests(), "tests to run, or all")
 	f.IntSliceVar(&p.regions, "regions", []int{8}, "regions of NeoKV; it is started once with each, and the first counts in ratios")
-	f.IntVar(&p.rounds, "rounds", 3, "how often to go through all targets")
+	f.IntVar(&p.rounds, "rounds", enoughRounds, "how often to go through all targets, each time beginning with another one")
 	f.Float64Var(&p.length, "seconds", 4, "how long a run of load takes, about")
 	f.Float64Var(&p.idle, "idle", 10, "`seconds` of the idle test")
 	f.StringVar(&p.dir, "dir", "", "`folder` for data, on the disk to measure (default the system's one for temporary files)")
@@ -108,9 +95,17 @@ func command() *cobra.Command {
 	f.StringVar(&p.neokv, "neokv", "", "`program` to measure as neokv, instead of building one from this tree")
 	f.StringVar(&p.before, "before", "", "`program` for the target before: another neokv, to compare with")
 	f.StringArrayVar(&p.set, "set", nil, "`setting=value` for neokv serve (not for before); may be repeated")
-	f.StringVar(&report, "report", "", "print the tables of a `file` that was written before, and measure nothing")
-	c.AddCommand(curvesCommand(), bareCommand())
+	c.AddCommand(curvesCommand(), reportCommand(), bareCommand())
 	return c
+}
+
+func reportCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "report FILE",
+		Short: "Print the tables of a file of raw figures that was written before, and measure nothing",
+		Args:  cobra.ExactArgs(1),
+		RunE:  func(_ *cobra.Command, args []string) error { return report(args[0], os.Stdout) },
+	}
 }
 
 // check finds all that is wrong with the command line.
@@ -157,7 +152,7 @@ func (p *plan) check() error {
 
 // run measures and prints. What has been measured when it is interrupted, or something fails, is printed too.
 func (p *plan) run(ctx context.Context) error {
-	return p.bench(ctx, "peers", func(x *bench, h header) (err error) {
+	return p.bench(ctx, kindPeers, func(x *bench, h header) (err error) {
 		if x.out, err = createRecord(x.plan.out, h); err != nil {
 			return err
 		}
@@ -167,8 +162,8 @@ func (p *plan) run(ctx context.Context) error {
 }
 
 // bench makes the programs and a folder for data, finds out about the machine, measures, and removes the folder.
-func (p *plan) bench(ctx context.Context, name string, measure func(*bench, header) error) (err error) {
-	dir, err := os.MkdirTemp(p.dir, name+"-")
+func (p *plan) bench(ctx context.Context, kind string, measure func(*bench, header) error) (err error) {
+	dir, err := os.MkdirTemp(p.dir, kind+"-")
 	if err != nil {
 		return err
 	}
@@ -177,12 +172,12 @@ func (p *plan) bench(ctx context.Context, name string, measure func(*bench, head
 	if err := x.build(ctx); err != nil {
 		return err
 	}
-	h := header{Machine: results.NewHeader().Machine, Started: time.Now().UTC(), Command: os.Args, Commit: commit(ctx), Rounds: p.rounds}
-	if h.Disk, err = results.ProbeFolder(dir); err != nil {
+	h, err := newHeader(ctx, kind, dir, p.rounds)
+	if err != nil {
 		return err
 	}
 	if x.plan.out == "" {
-		x.plan.out = name + "-" + h.Started.Format("20060102T150405Z") + ".jsonl"
+		x.plan.out = kind + "-" + h.Started.Format("20060102T150405Z") + ".jsonl"
 	}
 	return measure(x, h)
 }
@@ -234,6 +229,9 @@ func (x *bench) rounds(ctx context.Context) error {
 	for _, t := range targets {
 		switch {
 		case !slices.Contains(x.targets, t.name):
+		case t.name == "neokv-apart":
+			t.regions = x.regions[0]
+			all = append(all, t)
 		case t.name != "neokv":
 			all = append(all, t)
 		default:
@@ -257,8 +255,9 @@ func (x *bench) rounds(ctx context.Context) error {
 	return nil
 }
 
-// measure runs all tests of one target: first those that start it their own way, then those of neokv bench with an instance on disk each and those that share one, whose
-// keys are loaded when the idle ones are done. A test that fails is recorded as such.
+// measure runs all tests of one target, in their own order. A test may start the target itself, or have an instance of its
+// own, as those of neokv bench do. The others share an instance; its keys are loaded behind the tests without load. A test
+// that fails is recorded as such.
 func (x *bench) measure(ctx context.Context, round int, t target) error {
 	var in *instance
 	own := false // the instance was for one test alone

@@ -1,8 +1,12 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
+	"flag"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -38,40 +42,138 @@ func TestCRC16(t *testing.T) {
 	}
 }
 
-func TestReport(t *testing.T) {
-	var rec record
-	for round, rate := range []float64{100, 300, 200} {
-		rec.runs = append(rec.runs,
-			run{Round: round, Target: "neokv", Test: "set-50-16", Value: rate, P50: 2, P99: 7, CPU: 30 + rate/100},
-			run{Round: round, Target: "neokv", Test: "hset-50-16", Value: 60},
-			run{Round: round, Target: "neokv", Test: "hset-proxy-50-16", Value: 50},
-			run{Round: round, Target: "redis-cluster", Test: "set-50-16", Value: 200, P50: 1, P99: 5})
+// rounds makes runs of one test, one per round.
+func rounds(target, test string, runs ...run) (out []run) {
+	for i, r := range runs {
+		r.Round, r.Target, r.Test = i, target, test
+		out = append(out, r)
 	}
-	rec.runs = append(rec.runs,
-		run{Round: 0, Target: "neokv", Test: "get-50-16", Value: 1000, Misses: 1},
-		run{Round: 0, Target: "redcon", Test: "get-50-16", Value: 1000},
-		run{Round: 0, Target: "neokv", Test: "boot", Value: 0.3},
-		run{Round: 0, Target: "neokv/32", Test: "set-50-16", Failure: "ERR broken"})
+	return out
+}
+
+func TestReport(t *testing.T) {
+	at := func(rates ...float64) (out []run) {
+		for _, rate := range rates {
+			out = append(out, run{Value: rate, P50: 2, P99: 7, CPU: 30 + rate/100})
+		}
+		return out
+	}
+	rec := record{header: header{Rounds: 3, Commit: "abc"}, runs: slices.Concat(
+		rounds("neokv", "set-50-16", at(100, 300, 200)...),
+		rounds("neokv", "hset-50-16", at(60, 60, 60)...),
+		rounds("neokv", "all-set-50-16", at(50, 50, 50)...),
+		rounds("neokv-apart", "all-set-50-16", at(40, 30, 20)...),
+		rounds("redis-cluster", "set-50-16", at(200, 200, 200)...),
+		rounds("redis-cluster", "all-set-50-16", at(100, 50, 25)...),
+		rounds("neokv", "get-50-16", run{Value: 1000, Misses: 1}),
+		rounds("redcon", "get-50-16", run{Value: 2000}),
+		rounds("neokv", "boot", run{Value: 0.3}),
+		rounds("neokv/32", "set-50-16", run{Failure: "ERR broken"}),
+	)}
 	var b strings.Builder
 	if err := rec.print(&b); err != nil {
 		t.Fatal(err)
 	}
 	words := strings.Join(strings.Fields(b.String()), " ")
 	for _, want := range []string{
-		"median (range) neokv neokv/32 redis-cluster redcon boot, s 0.3 - - - set-50-16, k op/s 200 (100-300) - 200 (200-200) -",
-		"p99/p50 neokv neokv/32 redis-cluster redcon set-50-16 2, 7, 3.5 - 1, 5, 5 -",
-		"CPU, us per operation neokv neokv/32 redis-cluster redcon set-50-16 32 (31-33) - - -",
-		"set-50-16 : redis-cluster 1 (0.5-1.5) must >= 0.65: met aim >= 1.1: not met",
-		"boot, s 0.3 must <= 0.8: met aim <= 0.2: not met set-50-16, p99/p50 3.5 (3.5-3.5) must <= 4: met aim <= 3: not met",
-		"its own set-50-16, of each round median (range) hset-50-16 0.3 (0.2-0.6) must >= 0.45: not met hset-proxy-50-16 0.25 (0.167-0.5) neokv itself",
-		"INVALID: 1 misses, 0 errors", "ERR broken", "2 of 16 runs are invalid",
+		"commit abc, 3 rounds, interleaved; load average", "Fewer than 5 rounds",
+		"its three stores are one process, their Raft messages stay in memory, and one sync makes the logs of all three durable",
+		"| k op/s | neokv | neokv/32 | neokv-apart | redis-cluster | redcon |",
+		"| all-set-50-16 | 50 (50-50) | - | 30 (20-40) | 50 (25-100) | - |",
+		"| neokv : the others | neokv/32 | neokv-apart | redis-cluster | redcon |",
+		"| all-set-50-16 | - | 1.67 (1.25-2.5) | 1 (0.5-2) ~ | - |",
+		"| neokv-apart : the others | neokv/32 | redis-cluster | redcon |", "| all-set-50-16 | - | 0.6 (0.4-0.8) | - |",
+		"| set-50-16 | 200 (100-300) | - | - | 200 (200-200) | - |", "| get-50-16 | - | - | - | - | 2,000 |",
+		"| p50, ms | neokv | neokv/32 | neokv-apart | redis-cluster | redcon |", "| set-50-16 | 7 (7-7) |",
+		"| p99 / p50 | neokv |", "| set-50-16 | 3.5 (3.5-3.5) |",
+		"| CPU, us per operation |", "| set-50-16 | 32 (31-33) |",
+		"| boot, s | 0.3 |",
+		"| set-50-16, neokv : redis-cluster | 1 (0.5-1.5) | >= 0.65: met | >= 1.1: not met |",
+		"| boot, s | 0.3 | <= 0.8: met | <= 0.2: not met |", "| set-50-16, p99 / p50 | 3.5 (3.5-3.5) | <= 4: met | <= 3: not met |",
+		"| hset-50-16 : set-50-16 | 0.3 (0.2-0.6) | >= 0.45: not met | - |",
+		"INVALID: 1 misses, 0 errors", "ERR broken", "2 of 22 runs are invalid",
 	} {
 		if !strings.Contains(words, want) {
 			t.Errorf("the report lacks %q:\n%s", want, b.String())
 		}
 	}
-	if strings.Contains(words, "get-50-16 : redcon") {
+	all, one := strings.Index(b.String(), "## Keys of all slots"), strings.Index(b.String(), "## Keys of one slot per node")
+	if all < 0 || one < all {
+		t.Errorf("keys of all slots at %d, of one slot per node at %d; want all slots first", all, one)
+	}
+	if strings.Contains(words, "get-50-16, neokv : redcon") {
 		t.Errorf("an invalid run has a ratio:\n%s", b.String())
+	}
+}
+
+var update = flag.Bool("update", false, "write the tables of the committed files")
+
+// Every file of raw figures that is committed has the tables that this program makes of it beside it.
+func TestCommittedFiles(t *testing.T) {
+	var files []string
+	for _, folder := range []string{"testdata", "results"} {
+		found, err := filepath.Glob(folder + "/*.jsonl")
+		if err != nil {
+			t.Fatal(err)
+		}
+		files = append(files, found...)
+	}
+	if len(files) < 2 {
+		t.Fatalf("files %v; want one of each kind at least", files)
+	}
+	for _, name := range files {
+		var got bytes.Buffer
+		if err := report(name, &got); err != nil {
+			t.Error(err)
+			continue
+		}
+		tables := strings.TrimSuffix(name, ".jsonl") + ".md"
+		if *update {
+			if err := os.WriteFile(tables, got.Bytes(), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want, err := os.ReadFile(tables)
+		if err != nil || !bytes.Equal(got.Bytes(), want) {
+			t.Errorf("%s is not what report makes of %s (go test -update writes it), %v:\n%s", tables, name, err, got.Bytes())
+		}
+	}
+}
+
+func TestReportRefuses(t *testing.T) {
+	dir := t.TempDir()
+	for text, want := range map[string]string{
+		"":                                       "header",
+		`{"rounds":1}`:                           `kind "": want peers or curves`,
+		`{"kind":"peers"}` + `{"test":"colour"}`: `run 1: test "colour"`,
+		`{"kind":"peers"}` + `{"test":"boot"`:    "run 1: unexpected EOF",
+		`{"kind":"curves"}` + `{"curve":"colour"}`: `run 1: point 0 of curve "colour"`,
+	} {
+		name := filepath.Join(dir, "x.jsonl")
+		if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		var out bytes.Buffer
+		if err := report(name, &out); err == nil || !strings.Contains(err.Error(), want) || out.Len() > 0 {
+			t.Errorf("report of %q: %v, %q; want an error with %q", text, err, out.String(), want)
+		}
+	}
+}
+
+// A file that is committed names no folder of the machine that it was measured on.
+func TestHeaderNamesNoFolder(t *testing.T) {
+	got := withoutFolders([]string{"/build/b001/exe/peers", "--dir=/disk/x", "--out", "results/a.jsonl", "--set=engine.wal_dir=/disk/y", "--rounds", "5"})
+	if want := []string{"peers", "--dir=x", "--out", "a.jsonl", "--set=engine.wal_dir=y", "--rounds", "5"}; !slices.Equal(got, want) {
+		t.Errorf("withoutFolders = %q; want %q", got, want)
+	}
+	dir := t.TempDir()
+	h, err := newHeader(t.Context(), kindPeers, dir, 5)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := json.Marshal(h)
+	if err != nil || bytes.Contains(text, []byte(dir)) || h.Disk.FileSystem == "" || h.Disk.SyncP50 == 0 {
+		t.Errorf("header %s, %v; want the disk without its path", text, err)
 	}
 }
 
@@ -124,25 +226,19 @@ func TestCurvesReport(t *testing.T) {
 	}
 	rec.all = append(rec.all, sample{Curve: "data", run: run{Test: "get", Value: 77, Misses: 3}},
 		sample{Curve: "stores", Point: 2, run: run{Test: "start", Failure: "no disk"}})
-	var file, b strings.Builder
-	to := json.NewEncoder(&file)
-	to.Encode(rec.header)
-	for _, s := range rec.all {
-		to.Encode(s)
-	}
-	read, err := readSamples(strings.NewReader(file.String()))
-	if err != nil {
+	var b strings.Builder
+	if err := rec.print(&b); err != nil {
 		t.Fatal(err)
 	}
-	if err := read.print(&b); err != nil {
-		t.Fatal(err)
-	}
+	words := strings.Join(strings.Fields(b.String()), " ")
 	for _, want := range []string{
-		"| 1,000,000 | 16 | 60 (60-60) | 1, 3 | 40 | 10 | 20 | 1,234 | 200 (100-300) | 2, 7 | 30 | 0.5 | 4 |",
-		"| 100,000 | 16 | - | -, - | - | - | - | - | - | -, - | - | - | - |",
+		"| data | pipeline | SET, k/s | p50, ms | p99, ms | CPU, us | commands per entry | syncs per 1,000 | written, B |",
+		"| 1,000,000 | 16 | 60 (60-60) | 1 (1-1) | 3 (3-3) | 40 (40-40) | 10 (10-10) | 20 (20-20) | 1,234 (1,234-1,234) " +
+			"| 200 (100-300) | 2 (2-2) | 7 (7-7) | 30 (30-30) | 0.5 (0.5-0.5) | 4 (4-4) |",
+		"| 100,000 | 16 | - | - | - | - | - | - | - | - | - | - | - | - | - |",
 		"Left out: data, point 0: get", "INVALID: 3 misses", "Left out: stores, point 2: start", "no disk", "commit abc",
 	} {
-		if !strings.Contains(b.String(), want) {
+		if !strings.Contains(words, want) {
 			t.Errorf("the report lacks %q:\n%s", want, b.String())
 		}
 	}
@@ -150,9 +246,5 @@ func TestCurvesReport(t *testing.T) {
 		if strings.Contains(line, "77") && !strings.Contains(line, "Left out") {
 			t.Errorf("an invalid run counts: %s", line)
 		}
-	}
-	strange := strings.Replace(file.String(), `"curve":"stores"`, `"curve":"colour"`, 1)
-	if _, err := readSamples(strings.NewReader(strange)); err == nil {
-		t.Error("a curve that is not one of this program's was read")
 	}
 }

@@ -2,13 +2,13 @@ package main
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
 	"os"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"neokv.dev/results"
@@ -22,6 +22,7 @@ type record struct {
 }
 
 type header struct {
+	Kind    string             `json:"kind"` // kindPeers or kindCurves
 	Started time.Time          `json:"started"`
 	Command []string           `json:"command"`
 	Commit  string             `json:"commit"`
@@ -30,11 +31,51 @@ type header struct {
 	Disk    results.DataFolder `json:"disk"`
 }
 
+const (
+	kindPeers  = "peers"
+	kindCurves = "curves"
+)
+
+// newHeader says what is measured on. Records are committed, so they name no folder of the machine.
+func newHeader(ctx context.Context, kind, dir string, rounds int) (h header, err error) {
+	h = header{
+		Kind: kind, Started: time.Now().UTC(), Command: withoutFolders(os.Args), Commit: commit(ctx), Rounds: rounds,
+		Machine: results.NewHeader().Machine,
+	}
+	h.Machine.GOMAXPROCS, h.Machine.GCPercent = 0, 0 // this program's, which is not what is measured
+	h.Disk, err = results.ProbeFolder(dir)
+	h.Disk.Path = ""
+	return h, err
+}
+
+// withoutFolders leaves of each path in a command line its last part.
+func withoutFolders(args []string) (out []string) {
+	for _, arg := range args {
+		if slash := strings.LastIndexByte(arg, '/'); slash >= 0 {
+			arg = arg[:strings.LastIndexByte(arg[:slash], '=')+1] + arg[slash+1:]
+		}
+		out = append(out, arg)
+	}
+	return out
+}
+
 // String says what was measured on.
 func (h header) String() string {
 	m, d := h.Machine, h.Disk
-	return fmt.Sprintf("%s, %d cores, %.1f GB, %s, Linux %s; %s, fdatasync p50 %v", m.CPU, m.Cores, float64(m.MemoryBytes)/1e9, m.OS, m.Kernel,
-		d.FileSystem, d.SyncP50.Round(time.Microsecond))
+	return fmt.Sprintf("%s, %d cores, %.1f GB, %s, Linux %s; %s, fdatasync p50 %v; %s, commit %s, %d rounds, interleaved",
+		m.CPU, m.Cores, float64(m.MemoryBytes)/1e9, m.OS, m.Kernel, d.FileSystem, d.SyncP50.Round(time.Microsecond),
+		h.Started.Format(time.DateOnly), h.Commit, h.Rounds)
+}
+
+// enoughRounds are those from which on a median and a range say something.
+const enoughRounds = 5
+
+// warning says that there are too few rounds, or nothing.
+func (h header) warning() string {
+	if h.Rounds >= enoughRounds {
+		return ""
+	}
+	return fmt.Sprintf("\nFewer than %d rounds: the ranges are too narrow to draw conclusions.\n", enoughRounds)
 }
 
 // run is one measurement.
@@ -94,17 +135,41 @@ func (rec *record) add(r run) error {
 
 func (rec *record) close() error { return rec.file.Close() }
 
-func readRecord(in io.Reader) (*record, error) {
-	var rec record
-	d := json.NewDecoder(bufio.NewReader(in))
-	if err := d.Decode(&rec.header); err != nil {
-		return nil, fmt.Errorf("header: %w", err)
+// report prints the tables of a file that was written before, of either kind.
+func report(path string, to io.Writer) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
 	}
+	defer f.Close()
+	d := json.NewDecoder(bufio.NewReader(f))
+	var h header
+	if err := d.Decode(&h); err != nil {
+		return fmt.Errorf("%s: header: %w", path, err)
+	}
+	var tables interface{ print(io.Writer) error }
+	switch h.Kind {
+	case kindPeers:
+		tables, err = readRecord(h, d)
+	case kindCurves:
+		tables, err = readSamples(h, d)
+	default:
+		err = fmt.Errorf("kind %q: want %s or %s", h.Kind, kindPeers, kindCurves)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	return tables.print(to)
+}
+
+// readRecord reads what follows the header.
+func readRecord(h header, d *json.Decoder) (*record, error) {
+	rec := &record{header: h}
 	for {
 		var r run
 		switch err := d.Decode(&r); {
 		case err == io.EOF:
-			return &rec, nil
+			return rec, nil
 		case err == nil && !slices.Contains(names(tests), r.Test):
 			return nil, fmt.Errorf("run %d: test %q: not one of this program's", len(rec.runs)+1, r.Test)
 		case err != nil:
@@ -114,12 +179,14 @@ func readRecord(in io.Reader) (*record, error) {
 	}
 }
 
-// requirement is what a figure of NeoKV, or its ratio to a peer's, must reach and aims at.
+// requirement is what a figure of the target neokv must reach, and what it aims at.
 type requirement struct {
-	test, peer string // no peer: the figure itself
-	tail       bool   // p99 / p50 instead of the figure
-	must, aim  float64
-	most       bool // the bounds are upper ones
+	test      string
+	peer      string // the figure is divided by this target's of the same round; empty for none
+	by        string // or by that of this other test of neokv
+	tail      bool   // the figure is p99 / p50
+	must, aim float64
+	most      bool // the bounds are upper ones
 }
 
 var requirements = []requirement{
@@ -137,18 +204,53 @@ var requirements = []requirement{
 	{test: "hgetall-1000-50-1", peer: "redis", must: 1. / 3},
 	{test: "zrange-1000-50-1", peer: "redis", must: 1. / 3},
 	{test: "mset-10-50-16", must: 12},
+	{test: "incr-50-16", by: "set-50-16", must: 0.6},
+	{test: "lpush-50-16", by: "set-50-16", must: 0.6},
+	{test: "rpush-50-16", by: "set-50-16", must: 0.6},
+	{test: "hset-50-16", by: "set-50-16", must: 0.45},
+	{test: "sadd-50-16", by: "set-50-16", must: 0.45},
+	{test: "zadd-50-16", by: "set-50-16", must: 0.35},
+	{test: "spop-50-16", by: "set-50-16", must: 0.35},
+	{test: "lpop-50-16", by: "set-50-16", must: 0.35},
+	{test: "zpopmin-50-16", by: "set-50-16", must: 0.35},
 }
 
-// verdict compares a median with the bounds.
-func (q requirement) verdict(median float64) string {
-	reached := func(bound float64) bool { return median >= bound && !q.most || median <= bound && q.most }
-	sign := map[bool]string{false: ">=", true: "<="}[q.most]
-	met := map[bool]string{false: "not met", true: "met"}
-	s := fmt.Sprintf("must %s %.3g: %s", sign, q.must, met[reached(q.must)])
-	if q.aim > 0 {
-		s += fmt.Sprintf("\taim %s %g: %s", sign, q.aim, met[reached(q.aim)])
+func (q requirement) String() string {
+	switch {
+	case q.peer != "":
+		return q.test + ", neokv : " + q.peer
+	case q.by != "":
+		return q.test + " : " + q.by
+	case q.tail:
+		return q.test + ", p99 / p50"
 	}
-	return s
+	return find(q.test).withUnit()
+}
+
+// figures are what the requirement is about, sorted, a value per round.
+func (q requirement) figures(rec *record) spread {
+	of := rec.values(q.test, "neokv", value)
+	switch {
+	case q.peer != "":
+		return ratios(of, rec.values(q.test, q.peer, value))
+	case q.by != "":
+		return ratios(of, rec.values(q.by, "neokv", value))
+	case q.tail:
+		return sorted(rec.values(q.test, "neokv", tail))
+	}
+	return sorted(of)
+}
+
+// verdict compares a median with a bound; a bound of 0 is none.
+func (q requirement) verdict(median, bound float64) string {
+	switch sign := map[bool]string{false: ">=", true: "<="}[q.most]; {
+	case bound == 0:
+		return none
+	case median >= bound && !q.most || median <= bound && q.most:
+		return fmt.Sprintf("%s %.3g: met", sign, bound)
+	default:
+		return fmt.Sprintf("%s %.3g: not met", sign, bound)
+	}
 }
 
 // none stands where nothing was measured.
@@ -162,14 +264,31 @@ func (s spread) median() float64 {
 	return (s[(n-1)/2] + s[n/2]) / 2
 }
 
+// String is the median and the range, with three digits.
 func (s spread) String() string {
 	switch len(s) {
 	case 0:
 		return none
 	case 1:
-		return fmt.Sprintf("%.3g", s[0])
+		return digits(s[0])
 	}
-	return fmt.Sprintf("%.3g (%.3g-%.3g)", s.median(), s[0], s[len(s)-1])
+	return fmt.Sprintf("%s (%s-%s)", digits(s.median()), digits(s[0]), digits(s[len(s)-1]))
+}
+
+// digits prints a number with three digits, more before the point.
+func digits(v float64) string {
+	if v >= 1000 {
+		return results.Count(int64(v + 0.5))
+	}
+	return fmt.Sprintf("%.3g", v)
+}
+
+// beside is String with a mark where a bound lies inside the range: the rounds do not agree on which side of it they are.
+func (s spread) beside(bound float64) string {
+	if len(s) > 1 && s[0] <= bound && bound <= s[len(s)-1] {
+		return s.String() + " ~"
+	}
+	return s.String()
 }
 
 // values picks a figure out of the valid runs of a test, by round.
@@ -212,7 +331,7 @@ func cpu(r run) float64 { return r.CPU }
 
 func tail(r run) float64 { return r.P99 / r.P50 }
 
-// columns are the targets that were measured, in the order of the list; names that are made follow theirs.
+// columns are the targets that were measured, in the order of the list. A NeoKV with other regions follows neokv.
 func (rec *record) columns() (out []string) {
 	for _, t := range targets {
 		for _, r := range rec.runs {
@@ -224,117 +343,158 @@ func (rec *record) columns() (out []string) {
 	return out
 }
 
-// print writes the tables.
+// section is a part of the report: tests whose figures may stand side by side.
+type section struct {
+	title, about string
+	has          func(test) bool
+}
+
+var sections = []section{
+	{"Keys of all slots", "neokv bench sends them to all regions of NeoKV and to all masters of Redis Cluster.",
+		func(t test) bool { return t.workload != "" }},
+	{"Keys of one slot per node", "redis-benchmark --cluster sends them to three of NeoKV's eight regions, and to all masters of " +
+		"Redis Cluster. The tests `*-proxy-*` are about one key, so one region.",
+		func(t test) bool { return t.workload == "" && t.unit == unitRate }},
+	{"Without load", "", func(t test) bool { return t.unit != unitRate }},
+}
+
+// cheaper says what a reader has to know before comparing NeoKV with the others.
+const cheaper = `What makes NeoKV cheaper than a cluster of processes: its three stores are one process, their Raft messages stay in
+memory, and one sync makes the logs of all three durable. The target neokv-apart sends the messages over TCP and syncs
+each store's log by itself; it is one process, too.`
+
+// print writes the tables, as Markdown.
 func (rec *record) print(to io.Writer) error {
-	w := tabwriter.NewWriter(to, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, rec.header)
+	w := bufio.NewWriter(to)
 	var loads spread
 	for _, r := range rec.runs {
 		loads = append(loads, r.Load)
 	}
 	slices.Sort(loads)
-	fmt.Fprintf(w, "%s, commit %s, %d rounds; load average before the runs %v\n\n", rec.Started.Format(time.RFC3339), rec.Commit, rec.Rounds, loads)
-
+	fmt.Fprintf(w, "%v; load average before the runs %v.\n%s\n%s\n\n", rec.header, loads, rec.warning(), cheaper)
+	fmt.Fprintln(w, "Figures are medians of the rounds, with their range. Ratios are of two runs of one round; `~` stands where they lie on")
+	fmt.Fprintln(w, "both sides of 1.")
 	columns := rec.columns()
-	rec.table(w, "median (range)", columns, test.withUnit, func(t test, target string) string {
-		return sorted(rec.values(t.name, target, value)).String()
-	})
-	rec.table(w, "p50, p99 in ms, p99/p50", columns, test.key, func(t test, target string) string {
-		s := sorted(rec.values(t.name, target, p50))
-		if t.unit != unitRate || len(s) == 0 {
-			return none
+	for _, s := range sections {
+		if !slices.ContainsFunc(rec.runs, func(r run) bool { return s.has(find(r.Test)) }) {
+			continue
 		}
-		return fmt.Sprintf("%.3g, %.3g, %.2g", s.median(), sorted(rec.values(t.name, target, p99)).median(),
-			sorted(rec.values(t.name, target, tail)).median())
-	})
-	rec.table(w, "CPU, us per operation", columns, test.key, func(t test, target string) string {
-		s := sorted(rec.values(t.name, target, cpu))
-		if len(s) == 0 || s[0] == 0 {
-			return none
+		fmt.Fprintf(w, "\n## %s\n", s.title)
+		if s.about != "" {
+			fmt.Fprintf(w, "\n%s\n", s.about)
 		}
-		return s.String()
-	})
-	fmt.Fprintf(w, "neokv : peer, of each round\tmedian (range)\n")
-	for _, t := range tests {
-		for _, c := range columns {
-			if c == "neokv" || t.unit != unitRate {
-				continue
-			}
-			s := ratios(rec.values(t.name, "neokv", value), rec.values(t.name, c, value))
-			if len(s) == 0 {
-				continue
-			}
-			fmt.Fprintf(w, "%s : %s\t%v", t.name, c, s)
-			for _, q := range requirements {
-				if q.test == t.name && q.peer == c {
-					fmt.Fprintf(w, "\t%s", q.verdict(s.median()))
-				}
-			}
-			fmt.Fprintln(w)
+		if !s.has(find("idle")) {
+			rec.rates(w, s, columns)
+			continue
 		}
+		rec.table(w, s, "", columns, test.withUnit, func(t test, target string) string {
+			return sorted(rec.values(t.name, target, value)).String()
+		})
 	}
-	own := rec.values("set-50-16", "neokv", value)
-	if len(own) > 0 && slices.ContainsFunc(rec.runs, func(r run) bool { return find(r.Test).types }) {
-		fmt.Fprintf(w, "\nneokv : its own set-50-16, of each round\tmedian (range)\n")
-		for _, t := range tests {
-			s := ratios(rec.values(t.name, "neokv", value), own)
-			if !t.types || len(s) == 0 {
-				continue
-			}
-			fmt.Fprintf(w, "%s\t%v", t.name, s)
-			for _, q := range ownRatios {
-				if q.test == t.name {
-					fmt.Fprintf(w, "\t%s", q.verdict(s.median()))
-				}
-			}
-			fmt.Fprintln(w)
-		}
-	}
-	fmt.Fprintf(w, "\nneokv itself\tmedian (range)\n")
+	rows := [][]string{{"figure", "median (range)", "must", "aim"}}
 	for _, q := range requirements {
-		figure, name := value, find(q.test).withUnit()
-		if q.tail {
-			figure, name = tail, q.test+", p99/p50"
+		if s := q.figures(rec); len(s) > 0 {
+			rows = append(rows, []string{q.String(), s.String(), q.verdict(s.median(), q.must), q.verdict(s.median(), q.aim)})
 		}
-		if s := sorted(rec.values(q.test, "neokv", figure)); q.peer == "" && len(s) > 0 {
-			fmt.Fprintf(w, "%s\t%v\t%s\n", name, s, q.verdict(s.median()))
-		}
+	}
+	if len(rows) > 1 {
+		fmt.Fprintf(w, "\n## Requirements\n\n")
+		markdown(w, rows)
 	}
 	rec.remarks(w)
 	return w.Flush()
 }
 
-// table writes a row per test and a column per target; rows of nothing are left out.
-func (rec *record) table(w io.Writer, title string, columns []string, label func(test) string, cell func(t test, target string) string) {
-	fmt.Fprintf(w, "%s\t%s\n", title, strings.Join(columns, "\t"))
-	for _, t := range tests {
-		var cells []string
-		for _, c := range columns {
-			cells = append(cells, cell(t, c))
-		}
-		if slices.ContainsFunc(cells, func(s string) bool { return s != none }) {
-			fmt.Fprintf(w, "%s\t%s\n", label(t), strings.Join(cells, "\t"))
+// rates writes the tables of tests that send a load.
+func (rec *record) rates(w io.Writer, s section, columns []string) {
+	of := func(figure func(run) float64) func(test, string) string {
+		return func(t test, target string) string {
+			values := sorted(rec.values(t.name, target, figure))
+			if len(values) == 0 || values[len(values)-1] == 0 {
+				return none
+			}
+			return values.String()
 		}
 	}
-	fmt.Fprintln(w)
+	rec.table(w, s, unitRate, columns, test.key, of(value))
+	for _, base := range []string{"neokv", "neokv-apart"} {
+		if !slices.Contains(columns, base) {
+			continue
+		}
+		others := slices.DeleteFunc(slices.Clone(columns), func(c string) bool { return c == base || c == "neokv" })
+		rec.table(w, s, base+" : the others", others, test.key, func(t test, target string) string {
+			return ratios(rec.values(t.name, base, value), rec.values(t.name, target, value)).beside(1)
+		})
+	}
+	rec.table(w, s, "p50, ms", columns, test.key, of(p50))
+	rec.table(w, s, "p99, ms", columns, test.key, of(p99))
+	rec.table(w, s, "p99 / p50", columns, test.key, of(tail))
+	rec.table(w, s, "CPU, us per operation", columns, test.key, of(cpu))
 }
 
-// remarks says what must not be forgotten beside the figures.
+// table writes a row for each test of a section and a column for each target. Rows of nothing are left out.
+func (rec *record) table(w io.Writer, s section, title string, columns []string, label func(test) string,
+	cell func(t test, target string) string) {
+	rows := [][]string{append([]string{title}, columns...)}
+	for _, t := range tests {
+		if !s.has(t) {
+			continue
+		}
+		row := []string{label(t)}
+		for _, c := range columns {
+			row = append(row, cell(t, c))
+		}
+		if slices.ContainsFunc(row[1:], func(s string) bool { return s != none }) {
+			rows = append(rows, row)
+		}
+	}
+	if len(rows) > 1 {
+		fmt.Fprintln(w)
+		markdown(w, rows)
+	}
+}
+
+// markdown writes a table, the head first, with its columns aligned for readers of the plain text.
+func markdown(w io.Writer, rows [][]string) {
+	width := make([]int, len(rows[0]))
+	for _, row := range rows {
+		for i, cell := range row {
+			width[i] = max(width[i], len(cell), 3)
+		}
+	}
+	line := func(cells []string) {
+		for i, cell := range cells {
+			fmt.Fprintf(w, "| %-*s ", width[i], cell)
+		}
+		fmt.Fprintln(w, "|")
+	}
+	line(rows[0])
+	for _, n := range width {
+		fmt.Fprintf(w, "| %s ", strings.Repeat("-", n))
+	}
+	fmt.Fprintln(w, "|")
+	for _, row := range rows[1:] {
+		line(row)
+	}
+}
+
+// remarks says which runs do not count.
 func (rec *record) remarks(w io.Writer) {
-	fmt.Fprintf(w, "\nredis-benchmark --cluster drives one slot per node, so three of NeoKV's regions; the tests all-* drive all.\n")
 	invalid := 0
 	var uncounted []string
 	for _, r := range rec.runs {
-		if !r.valid() {
-			invalid++
-			fmt.Fprintln(w, r)
-		}
 		if r.Misses < 0 && !slices.Contains(uncounted, r.Target) {
 			uncounted = append(uncounted, r.Target)
 		}
+		if !r.valid() {
+			if invalid++; invalid == 1 {
+				fmt.Fprintf(w, "\n## Left out\n\n")
+			}
+			fmt.Fprintf(w, "- %v\n", r)
+		}
 	}
-	fmt.Fprintf(w, "%d of %d runs are invalid, for misses, error replies or a failure, and left out.\n", invalid, len(rec.runs))
+	fmt.Fprintf(w, "\n%d of %d runs are invalid, for misses, error replies or a failure.\n", invalid, len(rec.runs))
 	if uncounted != nil {
-		fmt.Fprintf(w, "Misses are not counted, for want of keyspace_misses in INFO: %s.\n", strings.Join(uncounted, ", "))
+		fmt.Fprintf(w, "Targets without keyspace_misses in INFO, whose misses nobody counts: %s.\n", strings.Join(uncounted, ", "))
 	}
 }

@@ -31,8 +31,10 @@ func (t target) about() string { return t.doc }
 
 // targets are in the order of the tables.
 var targets = []target{
-	{name: "neokv", doc: "3 stores, 3 replicas, 8 regions, on disk, WAL sync always, linearizable reads", redis: true, regions: 8,
+	{name: "neokv", doc: "3 stores in one process, 3 replicas, 8 regions, on disk, WAL sync always, linearizable reads", redis: true, regions: 8,
 		proxy: true, start: startNeoKV},
+	{name: "neokv-apart", doc: "the same with raft.transport tcp and engine.shared_sync false; one process, too", redis: true, regions: 8,
+		proxy: true, serve: []string{"--set", "raft.transport=tcp", "--set", "engine.shared_sync=false"}, start: startNeoKV},
 	{name: "redis", doc: "redis-server alone, appendfsync always, no rewrite", redis: true, start: startRedis},
 	{name: "redis-cluster", doc: "3 masters and 3 replicas of redis-server (replicas asynchronous), appendfsync always, no rewrite", redis: true,
 		start: startRedisCluster},

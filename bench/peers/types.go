@@ -242,10 +242,3 @@ func (in *instance) drained(ctx context.Context, t test) error {
 	}
 	return nil
 }
-
-// ownRatios are the figures of neokv that count beside its own SET of the same round.
-var ownRatios = []requirement{
-	{test: "incr-50-16", must: 0.6}, {test: "lpush-50-16", must: 0.6}, {test: "rpush-50-16", must: 0.6},
-	{test: "hset-50-16", must: 0.45}, {test: "sadd-50-16", must: 0.45},
-	{test: "zadd-50-16", must: 0.35}, {test: "spop-50-16", must: 0.35}, {test: "lpop-50-16", must: 0.35}, {test: "zpopmin-50-16", must: 0.35},
-}
