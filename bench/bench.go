@@ -8,6 +8,7 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -24,25 +25,26 @@ import (
 	"neokv.dev/workloads"
 )
 
-// Options says what to send where. Zero values of the counts take the defaults named.
+// Options says what to send where. The defaults of a load are those of the profile `default`; here everything is to be
+// given but what says otherwise.
 type Options struct {
 	// Targets are addresses, host:port: nodes of one Redis Cluster, any of them, or plain servers, which the clients are
 	// spread over. Which of the two it is the target says.
 	Targets  []string
-	Workload string        // a name that workloads.Find knows
-	Clients  int           // 50
-	Pipeline int           // operations that a client sends at once, 1
+	Workload string // a name that workloads.Find knows
+	Clients  int
+	Pipeline int           // operations that a client sends at once
 	Rate     float64       // operations per second of all clients together; 0 is a closed loop
-	Duration time.Duration // of the measured part, 30 s
+	Duration time.Duration // of the measured part
 	Warmup   time.Duration // before it, not in the summary; 0 is none
-	Records  uint64        // 100,000
-	Elements int           // of a record, where records are collections, 10: the fields of a YCSB record
-	// ValueSize is the bytes of a value, 1000: the ten fields of 100 bytes of a YCSB record. In a hash or a list each element has one.
+	Records  uint64
+	Elements int // of a record, where records are collections
+	// ValueSize is the bytes of a value. In a hash or a list each element has a value.
 	ValueSize int
-	Seed      uint64 // 0 picks one
-	// Timeout is how long a connection may take to be made and a batch to be answered, 10 s.
+	Seed      uint64
+	// Timeout is how long making a connection, or answering a batch, may take; 0 is 10 s.
 	Timeout time.Duration
-	// DeadAfter is how long errors without a single answer are endured before the target counts as dead, 10 s.
+	// DeadAfter is how long there may be errors alone before the target counts as dead; 0 is 10 s.
 	DeadAfter time.Duration
 	// Verify follows which values records may hold, and reads them back at the end; Run fails if one holds another.
 	Verify bool
@@ -86,30 +88,20 @@ func (t Tick) String() string {
 	return b.String()
 }
 
-// withDefaults fills in zero values and reports everything that is wrong with the rest.
-func (o Options) withDefaults() (Options, *workloads.Workload, error) {
-	for _, d := range []struct {
-		at    *int
-		value int
-	}{{&o.Clients, 50}, {&o.Pipeline, 1}, {&o.Elements, 10}, {&o.ValueSize, 1000}} {
-		if *d.at == 0 {
-			*d.at = d.value
-		}
+// CheckTarget says what is wrong with the address of a target, nil if nothing is.
+func CheckTarget(addr string) error {
+	if host, port, err := net.SplitHostPort(addr); err != nil || host == "" || port == "" {
+		return fmt.Errorf("target %q: want host:port", addr)
 	}
-	for _, d := range []struct {
-		at    *time.Duration
-		value time.Duration
-	}{{&o.Duration, 30 * time.Second}, {&o.Timeout, 10 * time.Second}, {&o.DeadAfter, 10 * time.Second}} {
-		if *d.at == 0 {
-			*d.at = d.value
-		}
-	}
-	if o.Records == 0 {
-		o.Records = 100_000
-	}
-	if o.Seed == 0 {
-		o.Seed = rand.Uint64()>>11 | 1 // exact in JSON readers that know doubles only
-	}
+	return nil
+}
+
+// usualTimeout is how long Timeout and DeadAfter are where they are not given.
+const usualTimeout = 10 * time.Second
+
+// complete fills in what may be left out, finds the workload, and reports everything that is wrong.
+func (o Options) complete() (Options, *workloads.Workload, error) {
+	o.Timeout, o.DeadAfter = cmp.Or(o.Timeout, usualTimeout), cmp.Or(o.DeadAfter, usualTimeout)
 	if o.Dial == nil {
 		o.Dial = func(ctx context.Context, addr string) (net.Conn, error) {
 			return new(net.Dialer).DialContext(ctx, "tcp", addr)
@@ -133,15 +125,16 @@ func (o Options) withDefaults() (Options, *workloads.Workload, error) {
 	}
 	check(len(o.Targets) > 0, "targets: none given")
 	for _, addr := range o.Targets {
-		_, _, err := net.SplitHostPort(addr)
-		check(err == nil, "target %q: want host:port", addr)
+		if err := CheckTarget(addr); err != nil {
+			wrong = append(wrong, err)
+		}
 	}
 	check(o.Clients >= 1 && o.Clients <= 10_000, "clients: %d, want 1 to 10000", o.Clients)
 	check(o.Pipeline >= 1 && o.Pipeline <= 10_000, "pipeline: %d, want 1 to 10000", o.Pipeline)
 	check(o.Rate >= 0 && o.Rate <= 1e8 && !math.IsNaN(o.Rate), "rate: %g, want 0 (closed loop) to 1e8 per second", o.Rate)
 	check(o.Duration > 0 && o.Duration <= 7*24*time.Hour, "duration: %s, want more than 0 and at most 168h", o.Duration)
 	check(o.Warmup >= 0 && o.Warmup <= 24*time.Hour, "warmup: %s, want 0 to 24h", o.Warmup)
-	check(o.Records <= 1e12, "records: %d, want 1 to 1e12", o.Records)
+	check(o.Records >= 1 && o.Records <= 1e12, "records: %d, want 1 to 1e12", o.Records)
 	check(o.Elements >= 1 && o.Elements <= 10_000, "elements: %d, want 1 to 10000", o.Elements)
 	check(o.ValueSize >= 1 && o.ValueSize <= 64<<20, "value size: %d, want 1 byte to 64 MiB", o.ValueSize)
 	check(o.Timeout > 0, "timeout: %s, want more than 0", o.Timeout)
@@ -194,7 +187,7 @@ type run struct {
 // (then marked interrupted, without an error) and when the target died (with the error). Nothing of it runs on after it returns.
 func Run(ctx context.Context, o Options, out *results.Writer) (results.Summary, error) {
 	sockets := o.Dial == nil
-	o, w, err := o.withDefaults()
+	o, w, err := o.complete()
 	if err != nil {
 		return results.Summary{}, &OptionsError{err}
 	}

@@ -148,7 +148,7 @@ func TestCluster(t *testing.T) {
 		},
 	}
 	var buf bytes.Buffer
-	s, err := Run(context.Background(), o, results.NewWriter(&buf))
+	s, err := Run(context.Background(), usual(o), results.NewWriter(&buf))
 	if err != nil {
 		t.Fatal(err)
 	}

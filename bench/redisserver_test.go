@@ -99,7 +99,7 @@ func runFor(t *testing.T, o Options) (results.Summary, *results.Result) {
 	t.Helper()
 	var buf bytes.Buffer
 	w := results.NewWriter(&buf)
-	s, err := Run(context.Background(), o, w)
+	s, err := Run(context.Background(), usual(o), w)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -189,7 +189,7 @@ func TestRealRedisCluster(t *testing.T) {
 			_, _ = call(addrs[2], "FLUSHALL")
 		}
 	}
-	s, err := Run(context.Background(), o, nil)
+	s, err := Run(context.Background(), usual(o), nil)
 	if err == nil || s.Verified == nil || s.Verified.Lost < s.Verified.Checked/4 || s.Verified.Lost > s.Verified.Checked/2 {
 		t.Errorf("verified %+v, %v; want about a third lost", s.Verified, err)
 	}

@@ -2,6 +2,7 @@ package bench
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -197,13 +198,23 @@ func (m *memory) loseWrites(n int) {
 	}
 }
 
+// usual gives a test's options what the test does not care about.
+func usual(o Options) Options {
+	o.Seed = cmp.Or(o.Seed, 1)
+	o.Clients, o.Pipeline, o.Elements = cmp.Or(o.Clients, 50), cmp.Or(o.Pipeline, 1), cmp.Or(o.Elements, 10)
+	o.Records, o.ValueSize = cmp.Or(o.Records, 100_000), cmp.Or(o.ValueSize, 1000)
+	o.Duration = cmp.Or(o.Duration, 30*time.Second)
+	return o
+}
+
 // inBubble runs a benchmark against a memory server in virtual time and reads its record back.
 func inBubble(t *testing.T, m *memory, ctx context.Context, o Options) (results.Summary, *results.Result, error) {
 	t.Helper()
 	if o.Targets == nil {
 		o.Targets = []string{"memory:1"}
 	}
-	o.Dial, o.Seed, o.ValueSize = m.dial, 1, 10
+	o.Dial, o.ValueSize = m.dial, 10
+	o = usual(o)
 	var buf bytes.Buffer
 	s, runErr := Run(ctx, o, results.NewWriter(&buf))
 	m.wg.Wait() // every connection was closed
@@ -463,7 +474,7 @@ func TestSilentServer(t *testing.T) {
 		m := newMemory(silent)
 		defer m.wg.Wait()
 		o := Options{Targets: []string{"memory:1"}, Dial: m.dial, Workload: "set", Clients: 2, Duration: time.Minute}
-		s, err := Run(ctx, o, nil)
+		s, err := Run(ctx, usual(o), nil)
 		if took := time.Since(start); err != nil || !s.Interrupted || len(s.Errors) > 0 || took > 4*time.Second {
 			t.Errorf("after %s: error %v, interrupted %v, errors %v", took, err, s.Interrupted, s.Errors)
 		}
@@ -472,7 +483,7 @@ func TestSilentServer(t *testing.T) {
 		m := newMemory(silent)
 		defer m.wg.Wait()
 		o := Options{Targets: []string{"memory:1"}, Dial: m.dial, Workload: "set", Clients: 2, Duration: 2 * time.Second, Timeout: 3 * time.Second}
-		s, err := Run(t.Context(), o, nil)
+		s, err := Run(t.Context(), usual(o), nil)
 		if err != nil || s.Errors[kindTimeout] != 2 || len(s.Errors) != 1 || s.Total.Count == 0 {
 			t.Errorf("error %v, errors %v, %d operations", err, s.Errors, s.Total.Count)
 		}
@@ -480,12 +491,16 @@ func TestSilentServer(t *testing.T) {
 }
 
 func TestOptionsRefused(t *testing.T) {
-	_, err := Run(t.Context(), Options{Workload: "nope", Targets: []string{"host"}, Clients: -1, Pipeline: 1 << 20, Rate: -1, Duration: -1, Warmup: -1, ValueSize: -1, Timeout: -1, DeadAfter: -1}, nil)
+	_, err := Run(t.Context(), Options{
+		Workload: "nope", Targets: []string{"host"}, Pipeline: 1 << 20, Rate: -1, Duration: -1, Warmup: -1, ValueSize: -1,
+		Timeout: -1, DeadAfter: -1,
+	}, nil)
 	var wrong *OptionsError
 	if !errors.As(err, &wrong) {
 		t.Fatalf("error %v", err)
 	}
-	for _, name := range []string{"workload", "target", "clients", "pipeline", "rate", "duration", "warmup", "value size", "timeout", "dead after"} {
+	for _, name := range []string{"workload", "target", "clients", "pipeline", "rate", "duration", "warmup", "records", "elements",
+		"value size", "timeout", "dead after"} {
 		if !strings.Contains(err.Error(), name) {
 			t.Errorf("%q does not mention %s", err, name)
 		}
@@ -493,7 +508,7 @@ func TestOptionsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMemory(nil)
 		m.refuse()
-		_, err := Run(t.Context(), Options{Workload: "set", Targets: []string{"a:1", "b:2"}, Dial: m.dial}, nil)
+		_, err := Run(t.Context(), usual(Options{Workload: "set", Targets: []string{"a:1", "b:2"}, Dial: m.dial}), nil)
 		if err == nil || !strings.Contains(err.Error(), "target a:1: connection refused") || errors.As(err, &wrong) {
 			t.Errorf("error %v", err)
 		}

@@ -134,7 +134,7 @@ func open(config Config) (*Cluster, error) {
 	c.settings = s
 	err := s.Validate()
 	if err == nil {
-		err = checkPorts(config, s.Cluster.Stores)
+		err = CheckPorts(config.Port, config.ProxyPort, s.Cluster.Stores)
 	}
 	if err != nil {
 		if c.folder != nil {
@@ -185,15 +185,17 @@ func shape(asked, from settings.Cluster) settings.Cluster {
 	return asked
 }
 
-func checkPorts(c Config, stores int) error {
-	last := c.Port + stores - 1
+// CheckPorts says why a cluster of so many stores may not listen on these ports, nil if it may. Store 1 has the port, the
+// others the ones that follow; 0 stands for free ports.
+func CheckPorts(port, proxyPort, stores int) error {
+	last := port + stores - 1
 	switch {
-	case c.Port < 0 || c.Port > 0 && last > 65535:
-		return fmt.Errorf("port %d: %d stores need the ports %d to %d, want 1 to 65535, or 0 for free ones", c.Port, stores, c.Port, last)
-	case c.ProxyPort < 0 || c.ProxyPort > 65535:
-		return fmt.Errorf("proxy port %d: want 1 to 65535, or 0 for a free one", c.ProxyPort)
-	case c.Port > 0 && c.Port <= c.ProxyPort && c.ProxyPort <= last:
-		return fmt.Errorf("proxy port %d: it is the port of store %d (ports %d to %d)", c.ProxyPort, c.ProxyPort-c.Port+1, c.Port, last)
+	case port < 0 || port > 0 && last > 65535:
+		return fmt.Errorf("port %d: %d stores need the ports %d to %d, want 1 to 65535, or 0 for free ones", port, stores, port, last)
+	case proxyPort < 0 || proxyPort > 65535:
+		return fmt.Errorf("proxy port %d: want 1 to 65535, or 0 for a free one", proxyPort)
+	case port > 0 && port <= proxyPort && proxyPort <= last:
+		return fmt.Errorf("proxy port %d: it is the port of store %d (ports %d to %d)", proxyPort, proxyPort-port+1, port, last)
 	}
 	return nil
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"net"
 	"os"
 	"slices"
 	"strings"
@@ -160,7 +159,7 @@ func load(ctx context.Context, p process, o bench.Options, out *results.Writer, 
 	return err
 }
 
-// loadOptions makes options of the settings. The seed is picked here if it is to be: the booted cluster uses it too.
+// loadOptions makes options of the settings. It picks the seed where none is given: the cluster that is booted uses it too.
 func loadOptions(l profiles.Load) bench.Options {
 	for l.Seed == 0 {
 		l.Seed = rand.Uint64() >> 11 // exact also where JSON's numbers are doubles
@@ -185,8 +184,8 @@ func (f *benchFlags) targets(c *cobra.Command) ([]string, error) {
 	addrs := strings.Split(f.target, ",")
 	for i, addr := range addrs {
 		addrs[i] = strings.TrimSpace(addr)
-		if host, port, err := net.SplitHostPort(addrs[i]); err != nil || host == "" || port == "" {
-			wrong = append(wrong, &usageError{fmt.Sprintf("--target %q: want host:port,...", addr)})
+		if err := bench.CheckTarget(addrs[i]); err != nil {
+			wrong = append(wrong, &usageError{"--" + err.Error()})
 		}
 	}
 	return addrs, errors.Join(wrong...)

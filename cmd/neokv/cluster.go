@@ -78,19 +78,14 @@ func (f *clusterFlags) config(c *cobra.Command, r *profiles.Resolved, progress f
 
 // check refuses flags that cannot be, whatever the state of the machine.
 func (f *clusterFlags) check(s settings.Settings) error {
-	stores := s.Cluster.Stores
-	last, bind := f.port+stores-1, neokv.CheckBind(f.bind, s.Redis)
-	switch {
-	case f.mem && f.dir != "":
+	if f.mem && f.dir != "" {
 		return &usageError{"--dir and --mem exclude each other"}
-	case bind != nil:
-		return &usageError{fmt.Sprintf("--bind %s: %v", f.bind, bind)}
-	case f.port < 0 || f.port > 65536-stores:
-		return &usageError{fmt.Sprintf("--port %d: want 0 to %d", f.port, 65536-stores)}
-	case f.proxyPort < 0 || f.proxyPort > 65535:
-		return &usageError{fmt.Sprintf("--proxy-port %d: want 0 to 65535", f.proxyPort)}
-	case f.port > 0 && f.port <= f.proxyPort && f.proxyPort <= last:
-		return &usageError{fmt.Sprintf("--proxy-port %d: want one outside of the stores' ports %d to %d", f.proxyPort, f.port, last)}
+	}
+	if err := neokv.CheckBind(f.bind, s.Redis); err != nil {
+		return &usageError{fmt.Sprintf("--bind %s: %v", f.bind, err)}
+	}
+	if err := neokv.CheckPorts(f.port, f.proxyPort, s.Cluster.Stores); err != nil {
+		return &usageError{err.Error()}
 	}
 	return nil
 }

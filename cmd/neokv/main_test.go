@@ -47,8 +47,8 @@ func TestInvalidInput(t *testing.T) {
 		{args: "serve now", want: `neokv: serve: unexpected argument "now"`},
 		{args: "serve --prot 1", want: "neokv: unknown flag: --prot"},
 		{args: "serve --port x", want: `neokv: invalid argument "x" for "--port" flag: strconv.ParseInt: parsing "x": invalid syntax`},
-		{args: "serve --port 65534", want: "neokv: --port 65534: want 0 to 65533"},
-		{args: "serve --proxy-port -1", want: "neokv: --proxy-port -1: want 0 to 65535"},
+		{args: "serve --port 65534", want: "neokv: port 65534: 3 stores need the ports 65534 to 65536, want 1 to 65535, or 0 for free ones"},
+		{args: "serve --proxy-port -1", want: "neokv: proxy port -1: want 1 to 65535, or 0 for a free one"},
 		{args: "serve --mem --dir x", want: "neokv: --dir and --mem exclude each other"},
 		{args: "serve --stores 99 --regions some --set engine.blom_bits=1", env: []string{"NEOKV_RAFT_RTT=x"}, want: `neokv: env NEOKV_RAFT_RTT: raft.rtt: "x": want a duration such as 10ms, 1ms to 1s
 neokv: --set: unknown setting: engine.blom_bits; did you mean engine.bloom_bits?
@@ -68,13 +68,13 @@ neokv: --bind 1.2.3.4: want a loopback address such as 127.0.0.1 or ::1, or a pa
 neokv: --target takes a cluster that runs; --stores is for one that is booted
 neokv: --target takes a cluster that runs; --bind is for one that is booted
 neokv: --target takes a cluster that runs; --mem is for one that is booted
-neokv: --target "x:": want host:port,...`},
+neokv: --target "x:": want host:port`},
 		{args: "serve --profile durable", want: "neokv: engine.durable true: the data needs a folder that stays, not memory or a temporary one: want --dir"},
 		{args: "bench --profile durable --mem", want: "neokv: engine.durable true: the data needs a folder that stays, not memory or a temporary one: want --dir"},
 		{args: "serve --profile durable --dir x --set engine.wal_sync=none", want: "neokv: --set: engine.wal_sync: none: want always with engine.durable"},
 		{args: "serve --set engine.wal_dir=/w", want: "neokv: engine.wal_dir /w: write-ahead logs apart need a data folder that stays: want --dir"},
 		{args: "bench --target x:1 --mem", want: "neokv: --target takes a cluster that runs; --mem is for one that is booted"},
-		{args: "bench --target :", want: `neokv: --target ":": want host:port,...`},
+		{args: "bench --target :", want: `neokv: --target ":": want host:port`},
 	} {
 		got := neokvRun(t, c.env, strings.Fields(c.args)...)
 		if got.status != statusInvalid || strings.TrimSpace(got.stderr) != c.want || got.stdout != "" {
