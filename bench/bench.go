@@ -1,10 +1,10 @@
-// Package bench sends a workload to a target and records what comes back. The target is any Redis or Redis Cluster, reached over
-// connections of its own; nothing here knows which program answers, so what it measures can be compared.
+// Package bench sends a workload to a target and records what comes back. The target is any Redis or Redis Cluster,
+// reached over connections of its own; nothing here knows which program answers, so what it measures can be compared.
 //
-// In a closed loop each client sends its next batch when the last one is answered: that measures peak throughput. In an open
-// loop operations have intended starts at a fixed rate, and response time counts from there, so that a target which stalls
-// does not slow down the clock that it is measured by (no coordinated omission); service time, from the actual send, is
-// recorded beside it.
+// In a closed loop each client sends its next batch when the last one is answered: that measures peak throughput. In an
+// open loop operations have intended starts at a fixed rate, and response time counts from there, so that a target
+// which stalls does not slow down the clock that it is measured by (no coordinated omission); service time, from the
+// actual send, is recorded beside it.
 package bench
 
 import (
@@ -28,8 +28,8 @@ import (
 // Options says what to send where. The defaults of a load are those of the profile `default`; here everything is to be
 // given but what says otherwise.
 type Options struct {
-	// Targets are addresses, host:port: nodes of one Redis Cluster, any of them, or plain servers, which the clients are
-	// spread over. Which of the two it is the target says.
+	// Targets are addresses, host:port: nodes of one Redis Cluster, any of them, or plain servers, which the clients
+	// are spread over. Which of the two it is the target says.
 	Targets  []string
 	Workload string // a name that workloads.Find knows
 	Clients  int
@@ -63,7 +63,8 @@ type Options struct {
 type Tick struct {
 	Phase          string
 	Elapsed, Total time.Duration // of the phase; Total is 0 where the end is not a matter of time
-	Items, Reached uint64        // of a phase that ends when all records are written, or read back: how many, and how many are
+	// Items is how many records are to be written or read back, in a phase that ends with that, and Reached how many are.
+	Items, Reached uint64
 	PerSecond      float64
 	P50, P99       time.Duration // response time in an open loop, else service time
 	Errors         int64         // since the last tick
@@ -74,9 +75,11 @@ type Tick struct {
 func (t Tick) String() string {
 	var b strings.Builder
 	if t.Total == 0 {
-		fmt.Fprintf(&b, "%s %s of %s records, %s/s", t.Phase, results.Count(int64(t.Reached)), results.Count(int64(t.Items)), results.Count(int64(t.PerSecond)))
+		fmt.Fprintf(&b, "%s %s of %s records, %s/s", t.Phase, results.Count(int64(t.Reached)), results.Count(int64(t.Items)),
+			results.Count(int64(t.PerSecond)))
 	} else {
-		fmt.Fprintf(&b, "%s %.0f of %.0f s, %s ops/s, p50 %s, p99 %s", t.Phase, min(t.Elapsed, t.Total).Seconds(), t.Total.Seconds(),
+		fmt.Fprintf(&b, "%s %.0f of %.0f s, %s ops/s, p50 %s, p99 %s", t.Phase, min(t.Elapsed, t.Total).Seconds(),
+			t.Total.Seconds(),
 			results.Count(int64(t.PerSecond)), results.Micros(t.P50.Microseconds()), results.Micros(t.P99.Microseconds()))
 	}
 	if t.Errors > 0 {
@@ -184,7 +187,8 @@ type run struct {
 }
 
 // Run sends the load and writes the record to out, which may be nil. It returns the summary also when ctx ends early
-// (then marked interrupted, without an error) and when the target died (with the error). Nothing of it runs on after it returns.
+// (then marked interrupted, without an error) and when the target died (with the error). Nothing of it runs on after it
+// returns.
 func Run(ctx context.Context, o Options, out *results.Writer) (results.Summary, error) {
 	sockets := o.Dial == nil
 	o, w, err := o.complete()
@@ -201,7 +205,8 @@ func Run(ctx context.Context, o Options, out *results.Writer) (results.Summary, 
 		return results.Summary{}, err
 	}
 	r := &run{
-		o: o, sockets: sockets, workload: w, target: t, out: out, epoch: time.Now(), ctx: connCtx, cancel: cancel, stop: make(chan struct{}),
+		o: o, sockets: sockets, workload: w, target: t, out: out, epoch: time.Now(), ctx: connCtx, cancel: cancel,
+		stop:  make(chan struct{}),
 		conns: map[net.Conn]struct{}{}, firsts: map[string]string{}, spare: newTally(len(w.Ops)),
 	}
 	r.sampler = newSampler(r)
@@ -220,7 +225,8 @@ func Run(ctx context.Context, o Options, out *results.Writer) (results.Summary, 
 	h := o.Header
 	h.Load = results.Load{
 		Workload: w.Name, Keys: r.src.Keys().String(), Clients: o.Clients, Pipeline: o.Pipeline, Rate: o.Rate,
-		Duration: o.Duration, Warmup: o.Warmup, Records: o.Records, Elements: r.src.Elements(), Seed: o.Seed, Verify: o.Verify,
+		Duration: o.Duration, Warmup: o.Warmup, Records: o.Records, Elements: r.src.Elements(), Seed: o.Seed,
+		Verify: o.Verify,
 	}
 	if w.HasValues() {
 		h.Load.ValueBytes = o.ValueSize

@@ -131,7 +131,8 @@ func TestCluster(t *testing.T) {
 	const records, moved = 2000, slots / 3 / 2
 	var once sync.Once
 	o := Options{
-		Targets: f.addrs[1:2], Workload: "ycsb-a", Clients: 4, Pipeline: 8, Duration: 300 * time.Millisecond, Records: records, ValueSize: 32, Seed: 1,
+		Targets: f.addrs[1:2], Workload: "ycsb-a", Clients: 4, Pipeline: 8, Duration: 300 * time.Millisecond,
+		Records: records, ValueSize: 32, Seed: 1,
 		// When the records are loaded half of a node's slots move to another, and one slot begins to.
 		Progress: func(tick Tick) {
 			once.Do(func() {
@@ -168,7 +169,8 @@ func TestCluster(t *testing.T) {
 	if s.FirstErrors["TRYAGAIN"] != "TRYAGAIN Multiple keys request during rehashing of slot" {
 		t.Errorf("first errors %v", s.FirstErrors)
 	}
-	// Redirections are followed, and after a look at the slots there are no more MOVED; a sixth of all would go on without.
+	// Redirections are followed, and after a look at the slots there are no more MOVED; a sixth of all would go on
+	// without.
 	if s.Total.Count == 0 || s.Moved == 0 || s.Moved > s.Total.Count/12 || f.looks < 2 {
 		t.Errorf("%d moved of %d operations, %d looks at the slots", s.Moved, s.Total.Count, f.looks)
 	}

@@ -9,14 +9,15 @@ import (
 	"time"
 )
 
-// conn is one connection and just enough of RESP2 to drive it: requests are appended to a buffer and leave in one write, replies
-// are recognised and thrown away where they lie. A full client library would copy, allocate and hand over between goroutines for
-// every operation, and on a machine shared with the target its cost would be most of what is measured.
+// conn is one connection and just enough of RESP2 to drive it: requests are appended to a buffer and leave in one
+// write, replies are recognised and thrown away where they lie. A full client library would copy, allocate and hand
+// over between goroutines for every operation, and on a machine shared with the target its cost would be most of what
+// is measured.
 type conn struct {
 	nc    net.Conn // nil while not connected
 	epoch time.Time
-	// timeout is how long a write or a read may take. The deadline is renewed when a quarter of it has passed, not at every
-	// operation, so it strikes after three quarters at the earliest.
+	// timeout is how long a write or a read may take. The deadline is renewed when a quarter of it has passed, not at
+	// every operation, so it strikes after three quarters at the earliest.
 	timeout  time.Duration
 	deadline time.Duration // when it was last renewed
 
@@ -217,8 +218,8 @@ func appendLength(dst []byte, kind byte, n int) []byte {
 	return append(strconv.AppendInt(append(dst, kind), int64(n), 10), '\r', '\n')
 }
 
-// call sends one request and returns its reply whole: nil, string, int64 or []any. It is for finding out about the target, not for
-// load. An error reply is a serverError.
+// call sends one request and returns its reply whole: nil, string, int64 or []any. It is for finding out about the
+// target, not for load. An error reply is a serverError.
 func (c *conn) call(args ...string) (any, error) {
 	if err := c.ask(args...); err != nil {
 		return nil, err

@@ -37,13 +37,16 @@ func reading(r io.Reader) *conn {
 
 func TestReplies(t *testing.T) {
 	big := strings.Repeat("x", 5*readBuffer)
-	const in = "+OK\r\n-MOVED 7 host:1\r\n:42\r\n$-1\r\n$0\r\n\r\n$4\r\na\r\nb\r\n*2\r\n$1\r\nx\r\n*1\r\n:1\r\n*-1\r\n*0\r\n"
+	const in = "+OK\r\n-MOVED 7 host:1\r\n:42\r\n$-1\r\n$0\r\n\r\n$4\r\na\r\nb\r\n" +
+		"*2\r\n$1\r\nx\r\n*1\r\n:1\r\n*-1\r\n*0\r\n"
 	want := []struct {
 		kind byte
 		null bool
 		text string
-	}{{'+', false, "OK"}, {'-', false, "MOVED 7 host:1"}, {':', false, "42"}, {'$', true, ""}, {'$', false, ""}, {'$', false, ""}, {'*', false, ""}, {'*', true, ""}, {'*', true, ""}}
-	values := []any{"OK", serverError("MOVED 7 host:1"), int64(42), nil, "", "a\r\nb", []any{"x", []any{int64(1)}}, nil, []any(nil)}
+	}{{'+', false, "OK"}, {'-', false, "MOVED 7 host:1"}, {':', false, "42"}, {'$', true, ""}, {'$', false, ""},
+		{'$', false, ""}, {'*', false, ""}, {'*', true, ""}, {'*', true, ""}}
+	values := []any{"OK", serverError("MOVED 7 host:1"), int64(42), nil, "", "a\r\nb", []any{"x", []any{int64(1)}}, nil,
+		[]any(nil)}
 	all := in + "$81920\r\n" + big + "\r\n+end\r\n"
 	for name, split := range map[string]func(io.Reader) io.Reader{
 		"whole": func(r io.Reader) io.Reader { return r }, "byte by byte": iotest.OneByteReader, "halves": iotest.HalfReader,
@@ -123,7 +126,8 @@ func FuzzReplies(f *testing.F) {
 func TestSlotOf(t *testing.T) {
 	// From the Redis Cluster specification and redis-cli.
 	for key, want := range map[string]uint16{
-		"123456789": 0x31c3, "foo": 12182, "{foo}bar": 12182, "foo{}{bar}": 8363, "foo{{bar}}zap": 4015, "foo{bar}{zap}": 5061, "": 0,
+		"123456789": 0x31c3, "foo": 12182, "{foo}bar": 12182, "foo{}{bar}": 8363, "foo{{bar}}zap": 4015,
+		"foo{bar}{zap}": 5061, "": 0,
 	} {
 		if got := slotOf([]byte(key)); got != want {
 			t.Errorf("slot of %q: %d, want %d", key, got, want)

@@ -13,8 +13,8 @@ import (
 	"neokv.dev/results"
 )
 
-// sampler reads the target's own counters over connections of its own, once per interval and between them never. It is used by
-// one goroutine.
+// sampler reads the target's own counters over connections of its own, once per interval and between them never. It is
+// used by one goroutine.
 type sampler struct {
 	r     *run
 	nodes []*node
@@ -123,8 +123,9 @@ func (s *sampler) take(work results.Work, n *node, now map[string]int64, ofProce
 	n.sampled, n.anew = true, false
 }
 
-// increase is how much a counter grew. One that is smaller than before began anew: if the connection was lost in between it is the
-// node that did, and has counted from zero; else it is a sum of which a part did, and how much the rest grew nobody knows.
+// increase is how much a counter grew. One that is smaller than before began anew: if the connection was lost in
+// between it is the node that did, and has counted from zero; else it is a sum of which a part did, and how much the
+// rest grew nobody knows.
 func increase(before, now int64, anew bool) int64 {
 	switch {
 	case now >= before:

@@ -17,17 +17,20 @@ func (m *memory) say(syncs, cpu, goroutines int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.info["server"] = "# Server\r\nprocess_id:77\r\n"
-	m.info["neokv"] = fmt.Sprintf("# Neokv\r\nstores:2\r\nsync_calls:%d\r\nprocess_cpu_us:%d\r\nprocess_goroutines:%d\r\n", syncs, cpu, goroutines)
+	m.info["neokv"] = fmt.Sprintf("# Neokv\r\nstores:2\r\nsync_calls:%d\r\nprocess_cpu_us:%d\r\nprocess_goroutines:%d\r\n",
+		syncs, cpu, goroutines)
 }
 
-// Counters are added up over the stores, a process's are taken once, and the summary has those of the measured part alone.
+// Counters are added up over the stores, a process's are taken once, and the summary has those of the measured part
+// alone.
 func TestCountersOfStores(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMemory(func(time.Duration) time.Duration { return time.Millisecond })
 		m.say(1000, 500, 9)
 		seconds := 0
 		s, rec, err := inBubble(t, m, t.Context(), Options{
-			Targets: []string{"memory:1", "memory:2"}, Workload: "set", Clients: 1, Duration: 3 * time.Second, Warmup: 2 * time.Second, Records: 10,
+			Targets: []string{"memory:1", "memory:2"}, Workload: "set", Clients: 1, Duration: 3 * time.Second,
+			Warmup: 2 * time.Second, Records: 10,
 			Progress: func(Tick) { // after the interval's sample: this is what the next one finds
 				switch seconds++; seconds {
 				case 3:
@@ -42,15 +45,17 @@ func TestCountersOfStores(t *testing.T) {
 		}
 		var got []string
 		for _, iv := range rec.Intervals {
-			got = append(got, fmt.Sprintf("%s %d %d %d", iv.Phase, iv.Work["sync_calls"], iv.Work["process_cpu_us"], iv.Work["process_goroutines"]))
+			got = append(got, fmt.Sprintf("%s %d %d %d", iv.Phase, iv.Work["sync_calls"], iv.Work["process_cpu_us"],
+				iv.Work["process_goroutines"]))
 		}
-		// The fourth second finds the smaller counts on connections that lasted, so nobody knows what was done in it; of the CPU
-		// time 700 became 900. The fifth begins from there.
+		// The fourth second finds the smaller counts on connections that lasted, so nobody knows what was done in it;
+		// of the CPU time 700 became 900. The fifth begins from there.
 		want := []string{"warmup 0 0 9", "warmup 20 100 10", "run 20 100 11", "run 0 200 5", "run 2066 0 13"}
 		if fmt.Sprint(got) != fmt.Sprint(want) {
 			t.Errorf("intervals %q; want %q", got, want)
 		}
-		if w := s.Work; w["sync_calls"] != 2086 || w["process_cpu_us"] != 300 || w["process_goroutines"] != 13 || w["stores"] != 0 || len(w) != 3 {
+		if w := s.Work; w["sync_calls"] != 2086 || w["process_cpu_us"] != 300 || w["process_goroutines"] != 13 ||
+			w["stores"] != 0 || len(w) != 3 {
 			t.Errorf("summary %v", w)
 		}
 	})
@@ -81,10 +86,14 @@ func TestCountersOfRestartedStore(t *testing.T) {
 		now     map[string]int64
 		want    results.Work
 	}{
-		{"host 1", true, map[string]int64{"sync_calls": 50, "process_cpu_us": 900}, results.Work{"sync_calls": 0, "process_cpu_us": 0}},
-		{"host 1", false, map[string]int64{"sync_calls": 53, "process_cpu_us": 950}, results.Work{"sync_calls": 3, "process_cpu_us": 50}},
-		{"host 1", true, map[string]int64{"sync_calls": 7, "process_cpu_us": 970}, results.Work{"sync_calls": 7, "process_cpu_us": 20}},
-		{"host 2", true, map[string]int64{"sync_calls": 5, "process_cpu_us": 2000}, results.Work{"sync_calls": 5, "process_cpu_us": 2000}},
+		{"host 1", true, map[string]int64{"sync_calls": 50, "process_cpu_us": 900},
+			results.Work{"sync_calls": 0, "process_cpu_us": 0}},
+		{"host 1", false, map[string]int64{"sync_calls": 53, "process_cpu_us": 950},
+			results.Work{"sync_calls": 3, "process_cpu_us": 50}},
+		{"host 1", true, map[string]int64{"sync_calls": 7, "process_cpu_us": 970},
+			results.Work{"sync_calls": 7, "process_cpu_us": 20}},
+		{"host 2", true, map[string]int64{"sync_calls": 5, "process_cpu_us": 2000},
+			results.Work{"sync_calls": 5, "process_cpu_us": 2000}},
 	} {
 		if got := take(c.process, c.anew, c.now); fmt.Sprint(got) != fmt.Sprint(c.want) {
 			t.Errorf("sample %d: %v; want %v", i, got, c.want)
@@ -102,7 +111,8 @@ func TestCountsOfInfo(t *testing.T) {
 			want[l.Name] = int64(i)
 		}
 	}
-	if got := readCounts(info.String()); !maps.Equal(got, want) || want["row_cache_hits"] == 0 || want["process_procs"] == 0 {
+	if got := readCounts(info.String()); !maps.Equal(got, want) || want["row_cache_hits"] == 0 ||
+		want["process_procs"] == 0 {
 		t.Errorf("readCounts = %v; want %v", got, want)
 	}
 }
@@ -122,10 +132,11 @@ func TestCountersOfOthers(t *testing.T) {
 			m.info["cpu"] = fmt.Sprintf("# CPU\r\nused_cpu_sys:1.25\r\nused_cpu_user:%f\r\nused_cpu_sys_children:9\r\n", user)
 		}
 		tell(2.5)
-		s, _, err = inBubble(t, m, t.Context(), Options{Workload: "set", Clients: 1, Duration: 2 * time.Second, Records: 10, Progress: func(Tick) {
-			seconds++
-			tell(2.5 + 0.125*float64(seconds))
-		}})
+		s, _, err = inBubble(t, m, t.Context(), Options{Workload: "set", Clients: 1, Duration: 2 * time.Second, Records: 10,
+			Progress: func(Tick) {
+				seconds++
+				tell(2.5 + 0.125*float64(seconds))
+			}})
 		if err != nil || len(s.Work) != 1 || s.Work["process_cpu_us"] != 125_000 {
 			t.Errorf("work %v, %v; want 125 ms of CPU", s.Work, err)
 		}

@@ -11,8 +11,8 @@ import (
 	"neokv.dev/workloads"
 )
 
-// segment is a stretch of a phase that is reported under one name: warm-up and run are two segments of one phase, since the
-// load does not pause between them.
+// segment is a stretch of a phase that is reported under one name: warm-up and run are two segments of one phase, since
+// the load does not pause between them.
 type segment struct {
 	name   string
 	length time.Duration // 0: until the work is done
@@ -66,9 +66,9 @@ func (r *run) abort() {
 	}
 }
 
-// phase has all workers do the work of segments, which have the same operations, and reports an interval a second. It returns the tally of the last segment and how long that
-// took, once all workers have ended. Before the last second of the last segment is reported the workers come to an end, so that
-// no operation is left out.
+// phase has all workers do the work of segments, which have the same operations, and reports an interval a second. It
+// returns the tally of the last segment and how long that took, once all workers have ended. Before the last second of
+// the last segment is reported the workers come to an end, so that no operation is left out.
 func (r *run) phase(ctx context.Context, work func(*worker), segments ...segment) (*tally, time.Duration, error) {
 	start := r.now()
 	r.plan(start, segments)
@@ -215,7 +215,8 @@ func (r *run) collect() *tally {
 // report writes an interval, tells the progress, and returns an error if the target is dead.
 func (r *run) report(seg segment, t *tally, start, from, now time.Duration) error {
 	iv := results.Interval{
-		Phase: seg.name, At: r.epoch.Add(now).UTC(), Since: (from - start).Seconds(), Seconds: (now - from).Seconds(), Counters: t.counters(),
+		Phase: seg.name, At: r.epoch.Add(now).UTC(), Since: (from - start).Seconds(), Seconds: (now - from).Seconds(),
+		Counters: t.counters(),
 	}
 	if iv.Work = r.sampler.sample(r.ctx); seg.name == results.PhaseRun && iv.Work != nil {
 		if r.work == nil {
@@ -250,7 +251,8 @@ func (r *run) report(seg segment, t *tally, start, from, now time.Duration) erro
 	}
 	r.failing = r.failing || iv.Total.Errors > 0
 	if silent := now - r.answered; r.failing && silent >= r.o.DeadAfter {
-		return fmt.Errorf("target dead: nothing but errors for %.0f s, the first of each kind: %v", silent.Seconds(), r.firstErrors())
+		return fmt.Errorf("target dead: nothing but errors for %.0f s, the first of each kind: %v", silent.Seconds(),
+			r.firstErrors())
 	}
 	return nil
 }

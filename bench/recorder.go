@@ -124,10 +124,10 @@ func (t *tally) counters() results.Counters {
 	return results.Counters{Errors: maps.Clone(t.errors), Moved: t.moved, Asked: t.asked}
 }
 
-// recorder is where one worker counts, and where the collector takes the counts away without ever making the worker wait: the
-// worker marks the stretch in which it writes, the collector exchanges the tally and waits for a stretch that may still write to
-// the old one. (The writer-reader phaser of HdrHistogram, for a single writer.) A stretch is a batch's worth of counting, with
-// nothing in it that blocks.
+// recorder is where one worker counts, and where the collector takes the counts away without ever making the worker
+// wait: the worker marks the stretch in which it writes, the collector exchanges the tally and waits for a stretch that
+// may still write to the old one. (The writer-reader phaser of HdrHistogram, for a single writer.) A stretch is a
+// batch's worth of counting, with nothing in it that blocks.
 type recorder struct {
 	stretch atomic.Uint64 // odd while the worker writes
 	current atomic.Pointer[tally]

@@ -40,22 +40,26 @@ func TestTallyMerge(t *testing.T) {
 	names := []string{"read", "update"}
 	for i, op := range []*tally{merged, whole} {
 		ops, total := op.stats(names, 2, true)
-		if total.Count != ops[0].Count+ops[1].Count || total.Errors != ops[0].Errors+ops[1].Errors || total.Misses != ops[0].Misses+ops[1].Misses {
+		if total.Count != ops[0].Count+ops[1].Count || total.Errors != ops[0].Errors+ops[1].Errors ||
+			total.Misses != ops[0].Misses+ops[1].Misses {
 			t.Errorf("seed %d: tally %d: total %+v is not the sum of %+v", seed, i, total, ops)
 		}
 	}
 	a, at := merged.stats(names, 2, true)
 	b, bt := whole.stats(names, 2, true)
 	for i := range a {
-		if a[i].Service != b[i].Service || *a[i].Response != *b[i].Response || a[i].Count != b[i].Count || a[i].PerSecond != b[i].PerSecond {
+		if a[i].Service != b[i].Service || *a[i].Response != *b[i].Response || a[i].Count != b[i].Count ||
+			a[i].PerSecond != b[i].PerSecond {
 			t.Errorf("seed %d: merged %+v, want %+v", seed, a[i], b[i])
 		}
 	}
-	if at.Service != bt.Service || merged.counters().Errors["timeout"] != whole.errors["timeout"] || merged.moved != whole.moved {
+	if at.Service != bt.Service || merged.counters().Errors["timeout"] != whole.errors["timeout"] ||
+		merged.moved != whole.moved {
 		t.Errorf("seed %d: merged %+v %v, want %+v %v", seed, at, merged.errors, bt, whole.errors)
 	}
 	merged.reset()
-	if _, total := merged.stats(names, 2, false); total != (results.OpStats{Name: "total"}) || len(merged.errors) > 0 || merged.moved > 0 {
+	if _, total := merged.stats(names, 2, false); total != (results.OpStats{Name: "total"}) || len(merged.errors) > 0 ||
+		merged.moved > 0 {
 		t.Errorf("after reset: %+v %v", total, merged.errors)
 	}
 }

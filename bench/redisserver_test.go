@@ -26,7 +26,8 @@ func startRedis(t *testing.T, args ...string) (addr string) {
 	addr = ln.Addr().String()
 	ln.Close()
 	_, port, _ := net.SplitHostPort(addr)
-	cmd := exec.Command("redis-server", append([]string{"--port", port, "--bind", "127.0.0.1", "--save", "", "--dir", t.TempDir()}, args...)...)
+	args = append([]string{"--port", port, "--bind", "127.0.0.1", "--save", "", "--dir", t.TempDir()}, args...)
+	cmd := exec.Command("redis-server", args...)
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -122,7 +123,8 @@ func TestRealRedis(t *testing.T) {
 		all = append(all, Options{Workload: name, Verify: true}, Options{Workload: name, Pipeline: 16, Verify: true})
 	}
 	for _, o := range all {
-		o.Targets, o.Duration, o.Warmup, o.Records, o.ValueSize, o.Seed = []string{addr}, 300*time.Millisecond, 100*time.Millisecond, 10_000, 100, 1
+		o.Targets, o.Duration, o.Warmup, o.Records, o.ValueSize, o.Seed = []string{addr}, 300*time.Millisecond,
+			100*time.Millisecond, 10_000, 100, 1
 		if strings.Contains(o.Workload, "pop") {
 			o.Elements = 60 // more than are popped
 		}
@@ -131,7 +133,8 @@ func TestRealRedis(t *testing.T) {
 			t.Errorf("%s: %d operations, errors %v", o.Workload, s.Total.Count, s.Errors)
 		}
 		for _, op := range s.Ops {
-			if op.Misses > 0 && o.Workload != "mixed" && o.Workload != "get-absent" || o.Workload == "get-absent" && op.Misses != op.Count {
+			if op.Misses > 0 && o.Workload != "mixed" && o.Workload != "get-absent" ||
+				o.Workload == "get-absent" && op.Misses != op.Count {
 				t.Errorf("%s: %s missed %d of %d times", o.Workload, op.Name, op.Misses, op.Count)
 			}
 		}
@@ -190,7 +193,8 @@ func TestRealRedisCluster(t *testing.T) {
 		}
 	}
 	s, err := Run(context.Background(), usual(o), nil)
-	if err == nil || s.Verified == nil || s.Verified.Lost < s.Verified.Checked/4 || s.Verified.Lost > s.Verified.Checked/2 {
+	if err == nil || s.Verified == nil || s.Verified.Lost < s.Verified.Checked/4 ||
+		s.Verified.Lost > s.Verified.Checked/2 {
 		t.Errorf("verified %+v, %v; want about a third lost", s.Verified, err)
 	}
 }

@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// schedule is the plan of an open loop: operation n of all clients together has its intended start at n/rate, whatever the target
-// does. Client c of k sends the operations c, c+k, c+2k and so on, in order, none skipped: one that falls behind sends late, and
-// response time, which counts from the intended start, shows it.
+// schedule is the plan of an open loop: operation n of all clients together has its intended start at n/rate, whatever
+// the target does. Client c of k sends the operations c, c+k, c+2k and so on, in order, none skipped: one that falls
+// behind sends late, and response time, which counts from the intended start, shows it.
 type schedule struct {
 	rate   float64 // operations per second
 	length time.Duration

@@ -48,7 +48,8 @@ func TestSchedule(t *testing.T) {
 	}
 }
 
-// At any rate, due counts exactly the operations that at puts before an instant, and clients together send each operation once.
+// At any rate, due counts exactly the operations that at puts before an instant, and clients together send each
+// operation once.
 func TestScheduleAgreesWithItself(t *testing.T) {
 	seed := rand.Uint64()
 	rng := rand.New(rand.NewPCG(seed, 0))

@@ -38,7 +38,8 @@ type target struct {
 	all   []string // every node that CLUSTER SLOTS has named, replicas too
 
 	table atomic.Pointer[slotTable] // nil: no cluster
-	// stale wakes whoever keeps the table. Its one place is enough: a request that finds it taken is served by the same look.
+	// stale wakes whoever keeps the table. Its one place is enough: a request that finds it taken is served by the same
+	// look.
 	stale chan struct{}
 }
 
@@ -46,7 +47,8 @@ type target struct {
 const askTimeout = 3 * time.Second
 
 // discover finds out what the addresses are by asking them. Of a cluster one must answer; of plain servers all.
-func discover(ctx context.Context, dial func(context.Context, string) (net.Conn, error), addrs []string) (*target, results.Target, error) {
+func discover(ctx context.Context, dial func(context.Context, string) (net.Conn, error), addrs []string) (*target,
+	results.Target, error) {
 	t := &target{dial: dial, seeds: addrs, ids: map[string]nodeID{}, stale: make(chan struct{}, 1)}
 	facts := results.Target{Addrs: addrs}
 	var failed []error
@@ -83,7 +85,8 @@ func discover(ctx context.Context, dial func(context.Context, string) (net.Conn,
 }
 
 // authenticated makes a connection and gives the password.
-func authenticated(ctx context.Context, dial func(context.Context, string) (net.Conn, error), addr, password string) (net.Conn, error) {
+func authenticated(ctx context.Context, dial func(context.Context, string) (net.Conn, error), addr,
+	password string) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	nc, err := dial(ctx, addr)
@@ -117,7 +120,8 @@ func (t *target) id(addr string) nodeID {
 	return id
 }
 
-// redirectID returns the number of the address in a redirection. An empty host is the one asked; we take the first seed's.
+// redirectID returns the number of the address in a redirection. An empty host is the one asked; we take the first
+// seed's.
 func (t *target) redirectID(addr string) nodeID {
 	if strings.HasPrefix(addr, ":") {
 		if host, _, err := net.SplitHostPort(t.seeds[0]); err == nil {
@@ -172,7 +176,8 @@ func (t *target) markStale() {
 	}
 }
 
-// refreshPause is the shortest time between two looks at the slots: while a cluster elects, every operation asks for one.
+// refreshPause is the shortest time between two looks at the slots: while a cluster elects, every operation asks for
+// one.
 const refreshPause = 50 * time.Millisecond
 
 // keep looks at the slots whenever they are stale, until ctx ends.
@@ -281,8 +286,8 @@ func (t *target) slots(ctx context.Context, addr string) (*slotTable, error) {
 	return table, nil
 }
 
-// slotRange decodes an entry of CLUSTER SLOTS: the range, and the addresses of its nodes, the master's first. An empty host stands
-// for the one that was asked.
+// slotRange decodes an entry of CLUSTER SLOTS: the range, and the addresses of its nodes, the master's first. An empty
+// host stands for the one that was asked.
 func slotRange(v any, asked string) (first, last int64, addrs []string, err error) {
 	entry, _ := v.([]any)
 	bad := fmt.Errorf("CLUSTER SLOTS: %w: entry %v", errProtocol, v)
@@ -317,8 +322,8 @@ func slotRange(v any, asked string) (first, last int64, addrs []string, err erro
 	return first, last, addrs, nil
 }
 
-// slotOf returns the hash slot of a key: CRC16 (XMODEM) of the key, or of what stands between the first { and the next } if that
-// is not empty, modulo 16384.
+// slotOf returns the hash slot of a key: CRC16 (XMODEM) of the key, or of what stands between the first { and the next
+// } if that is not empty, modulo 16384.
 func slotOf(key []byte) uint16 {
 	if i := bytes.IndexByte(key, '{'); i >= 0 {
 		if j := bytes.IndexByte(key[i+1:], '}'); j > 0 {

@@ -14,27 +14,30 @@ import (
 	"neokv.dev/workloads"
 )
 
-// Verifying: while the load runs a ledger notes for every record which values it may hold, and afterwards all are read back.
+// Verifying: while the load runs a ledger notes for every record which values it may hold, and afterwards all are read
+// back.
 //
-// A write takes effect at some instant between its start and its answer, so of writes to one record that overlap any can be the
-// last. An acknowledged write is out of the question once another one, which began after its answer, is acknowledged too. A write
-// of which nobody knows the outcome may take effect at any time, or never: it stays in question to the end, and rules nothing out.
-// What a record holds in the end must be the value of a write in question; that the value is right includes every byte of it.
+// A write takes effect at some instant between its start and its answer, so of writes to one record that overlap any
+// can be the last. An acknowledged write is out of the question once another one, which began after its answer, is
+// acknowledged too. A write of which nobody knows the outcome may take effect at any time, or never: it stays in
+// question to the end, and rules nothing out. What a record holds in the end must be the value of a write in question;
+// that the value is right includes every byte of it.
 //
-// Of a collection whose elements stay, each element is such a record. Where elements come and go it is how many there are that is
-// compared: as many as were loaded, and pushed, less those popped, give or take pushes and pops of unknown outcome.
+// Of a collection whose elements stay, each element is such a record. Where elements come and go it is how many there
+// are that is compared: as many as were loaded, and pushed, less those popped, give or take pushes and pops of unknown
+// outcome.
 //
-// A counter must lie between its highest answer and as much above as increments have an unknown outcome; and answers are all
-// different, so the acknowledged ones fit between the lowest answer and what it holds in the end.
+// A counter must lie between its highest answer and as much above as increments have an unknown outcome; and answers
+// are all different, so the acknowledged ones fit between the lowest answer and what it holds in the end.
 //
 // All this is for a key space that nobody else writes to.
 
 const (
-	// maxFollowed bounds the ledger: so many records, elements and counters are followed, the first that are written. One takes about a
-	// hundred bytes.
+	// maxFollowed bounds the ledger: so many records, elements and counters are followed, the first that are written.
+	// One takes about a hundred bytes.
 	maxFollowed = 4 << 20
-	// maxInQuestion is how many writes of a record can be in question; with more nothing is said about the record. Overlapping
-	// writes are few; a long outage leaves an unknown outcome behind for each try.
+	// maxInQuestion is how many writes of a record can be in question; with more nothing is said about the record.
+	// Overlapping writes are few; a long outage leaves an unknown outcome behind for each try.
 	maxInQuestion = 64
 	// maxExamples is how many lost writes are described.
 	maxExamples = 5
@@ -113,8 +116,8 @@ func (l *ledger) what() string {
 	return "record"
 }
 
-// note takes in how an operation ended. p.sent is when it was sent for the first time, which is early enough: a start that is too
-// early rules out less.
+// note takes in how an operation ended. p.sent is when it was sent for the first time, which is early enough: a start
+// that is too early rules out less.
 func (l *ledger) note(p *operation, op workloads.Op) {
 	if p.failure != "" && (!maybeDone(p.failure) || op.Kind == workloads.Write && op.Then != "" && !p.second) {
 		return // it did not take effect
@@ -250,7 +253,8 @@ func (h *history) check(text []byte, src *workloads.Source) (wrong string) {
 	if text != nil {
 		holds = fmt.Sprintf("holds %.20q, %d bytes", text, len(text))
 	}
-	return fmt.Sprintf("%s, which is none of the %d writes that can be the last; one was acknowledged after %.3f s", holds, len(h.writes), last.Seconds())
+	return fmt.Sprintf("%s, which is none of the %d writes that can be the last; one was acknowledged after %.3f s", holds,
+		len(h.writes), last.Seconds())
 }
 
 func (c *counter) check(text []byte) (wrong string) {
@@ -265,7 +269,8 @@ func (c *counter) check(text []byte) (wrong string) {
 	case n > c.highest+c.unknown:
 		return fmt.Sprintf("holds %d, more than the answer %d and %d increments of unknown outcome", n, c.highest, c.unknown)
 	case n-c.lowest+1 < c.acknowledged:
-		return fmt.Sprintf("holds %d, after %d acknowledged increments of which the first answered %d", n, c.acknowledged, c.lowest)
+		return fmt.Sprintf("holds %d, after %d acknowledged increments of which the first answered %d", n, c.acknowledged,
+			c.lowest)
 	}
 	return ""
 }
@@ -285,7 +290,8 @@ type entry struct {
 	size    *size
 }
 
-// entries lists what can be judged, and counts what cannot: records with acknowledged writes of which too much is in question.
+// entries lists what can be judged, and counts what cannot: records with acknowledged writes of which too much is in
+// question.
 func (l *ledger) entries() (list []entry, unjudged int64) {
 	for i := range l.shards {
 		for at, h := range l.shards[i].records {
@@ -338,7 +344,8 @@ func (r *run) verify(ctx context.Context) (*results.Verified, error) {
 		segment{name: results.PhaseVerify, ops: []workloads.Op{verifying}, items: uint64(len(entries))})
 	ops, _ := total.stats([]string{verifying.Name}, took.Seconds(), false)
 	v := &results.Verified{
-		Seconds: took.Seconds(), What: r.ledger.what(), Checked: ops[0].Count, Lost: b.lost, Examples: b.examples, Unjudged: unjudged, Ignored: r.ledger.ignored.Load(),
+		Seconds: took.Seconds(), What: r.ledger.what(), Checked: ops[0].Count, Lost: b.lost, Examples: b.examples,
+		Unjudged: unjudged, Ignored: r.ledger.ignored.Load(),
 		Complete: ops[0].Count == int64(len(entries)),
 	}
 	if err == nil && b.lost > 0 {

@@ -32,19 +32,27 @@ func TestHistory(t *testing.T) {
 		absent  bool
 		ignored bool // nothing is acknowledged
 	}{
-		"one after the other":         {writes: []w1{{set, 1, 0, 10, ""}, {set, 2, 20, 30, ""}}, may: []workloads.ValueID{2}},
-		"at the same time":            {writes: []w1{{set, 1, 0, 10, ""}, {set, 2, 5, 30, ""}}, may: []workloads.ValueID{1, 2}},
-		"noted in the other order":    {writes: []w1{{set, 2, 20, 30, ""}, {set, 1, 0, 10, ""}}, may: []workloads.ValueID{2}},
-		"unknown stays":               {writes: []w1{{set, 1, 0, 10, kindTimeout}, {set, 2, 20, 30, ""}}, may: []workloads.ValueID{1, 2}},
-		"unknown rules nothing out":   {writes: []w1{{set, 1, 0, 10, ""}, {set, 2, 20, 30, kindConnection}, {set, 3, 20, 30, kindUnknown}}, may: []workloads.ValueID{1, 2, 3}},
-		"refused":                     {writes: []w1{{set, 1, 0, 10, ""}, {set, 2, 20, 30, "TRYAGAIN"}, {set, 3, 20, 30, kindConnect}, {set, 4, 20, 30, kindRedirects}}, may: []workloads.ValueID{1}},
-		"removed":                     {writes: []w1{{set, 1, 0, 10, ""}, {del, 0, 20, 30, ""}}, absent: true},
-		"perhaps removed":             {writes: []w1{{set, 1, 0, 10, ""}, {del, 0, 20, 30, kindTimeout}}, may: []workloads.ValueID{1}, absent: true},
-		"with a time to live":         {writes: []w1{{set, 1, 0, 10, ""}, {fading, 2, 20, 30, ""}}, may: []workloads.ValueID{2}, absent: true},
-		"read-modify-write":           {writes: []w1{{set, 1, 0, 10, ""}, {rmw, 2, 20, 30, ""}}, may: []workloads.ValueID{2}},
-		"never got to write":          {writes: []w1{{set, 1, 0, 10, ""}, {rmw, 2, 20, 30, kindTimeout}}, may: []workloads.ValueID{1}},
-		"nothing acknowledged":        {writes: []w1{{set, 1, 0, 10, kindTimeout}}, ignored: true},
-		"three, the middle one rules": {writes: []w1{{set, 1, 0, 10, ""}, {set, 3, 12, 40, ""}, {set, 2, 11, 13, ""}}, may: []workloads.ValueID{2, 3}},
+		"one after the other": {writes: []w1{{set, 1, 0, 10, ""}, {set, 2, 20, 30, ""}}, may: []workloads.ValueID{2}},
+		"at the same time": {writes: []w1{{set, 1, 0, 10, ""}, {set, 2, 5, 30, ""}},
+			may: []workloads.ValueID{1, 2}},
+		"noted in the other order": {writes: []w1{{set, 2, 20, 30, ""}, {set, 1, 0, 10, ""}}, may: []workloads.ValueID{2}},
+		"unknown stays": {writes: []w1{{set, 1, 0, 10, kindTimeout}, {set, 2, 20, 30, ""}},
+			may: []workloads.ValueID{1, 2}},
+		"unknown rules nothing out": {writes: []w1{{set, 1, 0, 10, ""}, {set, 2, 20, 30, kindConnection},
+			{set, 3, 20, 30, kindUnknown}}, may: []workloads.ValueID{1, 2, 3}},
+		"refused": {writes: []w1{{set, 1, 0, 10, ""}, {set, 2, 20, 30, "TRYAGAIN"},
+			{set, 3, 20, 30, kindConnect}, {set, 4, 20, 30, kindRedirects}}, may: []workloads.ValueID{1}},
+		"removed": {writes: []w1{{set, 1, 0, 10, ""}, {del, 0, 20, 30, ""}}, absent: true},
+		"perhaps removed": {writes: []w1{{set, 1, 0, 10, ""}, {del, 0, 20, 30, kindTimeout}},
+			may: []workloads.ValueID{1}, absent: true},
+		"with a time to live": {writes: []w1{{set, 1, 0, 10, ""}, {fading, 2, 20, 30, ""}},
+			may: []workloads.ValueID{2}, absent: true},
+		"read-modify-write": {writes: []w1{{set, 1, 0, 10, ""}, {rmw, 2, 20, 30, ""}}, may: []workloads.ValueID{2}},
+		"never got to write": {writes: []w1{{set, 1, 0, 10, ""}, {rmw, 2, 20, 30, kindTimeout}},
+			may: []workloads.ValueID{1}},
+		"nothing acknowledged": {writes: []w1{{set, 1, 0, 10, kindTimeout}}, ignored: true},
+		"three, the middle one rules": {writes: []w1{{set, 1, 0, 10, ""}, {set, 3, 12, 40, ""}, {set, 2, 11, 13, ""}},
+			may: []workloads.ValueID{2, 3}},
 	} {
 		l := newLedger(w, 0)
 		for _, x := range c.writes {
@@ -123,9 +131,11 @@ func TestCounterHistory(t *testing.T) {
 	}
 }
 
-// What a target keeps is found to be there in spite of connections that break, and what it forgets is found to be missing.
+// What a target keeps is found to be there in spite of connections that break, and what it forgets is found to be
+// missing.
 func TestVerify(t *testing.T) {
-	for _, name := range []string{"ycsb-a", "ycsb-d", "ycsb-e", "ycsb-f", "set", "incr", "mixed", "hset", "rpush", "hash", "queue", "members", "leaderboard"} {
+	for _, name := range []string{"ycsb-a", "ycsb-d", "ycsb-e", "ycsb-f", "set", "incr", "mixed", "hset", "rpush", "hash",
+		"queue", "members", "leaderboard"} {
 		for _, loses := range []bool{false, true} {
 			t.Run(fmt.Sprint(name, " loses ", loses), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
@@ -139,13 +149,14 @@ func TestVerify(t *testing.T) {
 						}
 						return time.Millisecond
 					}
-					// Once, near the end, every third key loses its last write: what it held before is there again. Of sizes all keys do:
-					// where an outcome is unknown one more or less may be right.
+					// Once, near the end, every third key loses its last write: what it held before is there again. Of
+					// sizes all keys do: where an outcome is unknown one more or less may be right.
 					every, unjudged := 3, int64(0)
 					if w, _ := workloads.Find(name); w.Counts() {
 						every, unjudged = 1, 20 // that were loaded again
 					}
-					o := Options{Workload: name, Clients: 4, Pipeline: 3, Duration: 3 * time.Second, Records: 100, Elements: 2, Verify: true, DeadAfter: time.Minute}
+					o := Options{Workload: name, Clients: 4, Pipeline: 3, Duration: 3 * time.Second, Records: 100, Elements: 2,
+						Verify: true, DeadAfter: time.Minute}
 					o.Progress = func(tick Tick) {
 						if loses && tick.Phase == results.PhaseRun && tick.Elapsed >= 3*time.Second {
 							m.loseWrites(every)
@@ -153,13 +164,15 @@ func TestVerify(t *testing.T) {
 					}
 					s, rec, err := inBubble(t, m, context.Background(), o)
 					v := s.Verified
-					if v == nil || !v.Complete || v.Checked < 50 || v.Unjudged > unjudged || v.Ignored > 0 || rec.Summary.Verified.Checked != v.Checked {
+					if v == nil || !v.Complete || v.Checked < 50 || v.Unjudged > unjudged || v.Ignored > 0 ||
+						rec.Summary.Verified.Checked != v.Checked {
 						t.Fatalf("verified %+v, error %v", v, err)
 					}
 					if !loses && (err != nil || v.Lost > 0) {
 						t.Errorf("nothing is lost: %v, %+v", err, v)
 					}
-					if loses && (err == nil || !strings.HasPrefix(err.Error(), "verify: ") || v.Lost < v.Checked/10 || len(v.Examples) != maxExamples || s.Failure == "") {
+					if loses && (err == nil || !strings.HasPrefix(err.Error(), "verify: ") || v.Lost < v.Checked/10 ||
+						len(v.Examples) != maxExamples || s.Failure == "") {
 						t.Errorf("a third is lost: %v, %+v", err, v)
 					}
 					for _, op := range s.Ops {

@@ -19,8 +19,8 @@ import (
 	"neokv.dev/results"
 )
 
-// memory is a plain server on connections in memory, for bubbles of virtual time. Every command takes the time that delay says
-// when it arrives; a negative one closes the connection.
+// memory is a plain server on connections in memory, for bubbles of virtual time. Every command takes the time that
+// delay says when it arrives; a negative one closes the connection.
 type memory struct {
 	delay func(at time.Duration) time.Duration
 	start time.Time
@@ -34,7 +34,8 @@ type memory struct {
 }
 
 func newMemory(delay func(at time.Duration) time.Duration) *memory {
-	return &memory{delay: delay, start: time.Now(), data: map[string]string{}, past: map[string]string{}, info: map[string]string{}}
+	return &memory{delay: delay, start: time.Now(), data: map[string]string{}, past: map[string]string{},
+		info: map[string]string{}}
 }
 
 func (m *memory) dial(context.Context, string) (net.Conn, error) {
@@ -133,8 +134,8 @@ func (m *memory) other(args []any) string {
 	return m.collection(args)
 }
 
-// collection answers what workloads of collections send. Elements of hashes and sorted sets are kept under key and name, of the others only how many
-// there are, under the key; removing a key leaves the former.
+// collection answers what workloads of collections send. Elements of hashes and sorted sets are kept under key and
+// name, of the others only how many there are, under the key; removing a key leaves the former.
 func (m *memory) collection(args []any) string {
 	key := args[1].(string)
 	n, _ := strconv.Atoi(m.data[key])
@@ -246,8 +247,8 @@ func above(t *testing.T, l *results.Latency, bound time.Duration) (n int64) {
 	return n
 }
 
-// A server that stalls for two seconds delays every operation scheduled meanwhile, and response time says so; service time shows
-// the stall only for the operations that were under way.
+// A server that stalls for two seconds delays every operation scheduled meanwhile, and response time says so; service
+// time shows the stall only for the operations that were under way.
 func TestOpenLoopShowsStall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const clients, rate = 4, 100
@@ -258,21 +259,25 @@ func TestOpenLoopShowsStall(t *testing.T) {
 			}
 			return time.Millisecond
 		})
-		s, rec, err := inBubble(t, m, t.Context(), Options{Workload: "set", Clients: clients, Rate: rate, Duration: 10 * time.Second, Records: 1000})
+		s, rec, err := inBubble(t, m, t.Context(),
+			Options{Workload: "set", Clients: clients, Rate: rate, Duration: 10 * time.Second, Records: 1000})
 		if err != nil {
 			t.Fatal(err)
 		}
 		if want := int64(10 * rate); s.Total.Count != want || s.Unsent != 0 || len(s.Errors) != 0 {
-			t.Errorf("%d operations, %d unsent, errors %v, want %d, none, none: no operation is skipped", s.Total.Count, s.Unsent, s.Errors, want)
+			t.Errorf("%d operations, %d unsent, errors %v, want %d, none, none: no operation is skipped", s.Total.Count,
+				s.Unsent, s.Errors, want)
 		}
-		// Scheduled 500 ms before the stall's end or earlier: 1.5 s of operations. What waits for its client's backlog adds a few.
+		// Scheduled 500 ms before the stall's end or earlier: 1.5 s of operations. What waits for its client's backlog
+		// adds a few.
 		if n := above(t, s.Total.Response, 500*time.Millisecond); n < 145 || n > 165 {
 			t.Errorf("response time: %d operations above 500 ms, want about 150", n)
 		}
 		if n := above(t, &s.Total.Service, 500*time.Millisecond); n != clients {
 			t.Errorf("service time: %d operations above 500 ms, want %d", n, clients)
 		}
-		if top := time.Duration(s.Total.Response.Max) * time.Microsecond; top < 1900*time.Millisecond || top > 2100*time.Millisecond {
+		if top := time.Duration(s.Total.Response.Max) * time.Microsecond; top < 1900*time.Millisecond ||
+			top > 2100*time.Millisecond {
 			t.Errorf("response time: at most %s, want about 2s", top)
 		}
 		if s.Total.Service.P50 > 1100 || s.Total.Service.P50 < 900 {
@@ -285,7 +290,8 @@ func TestOpenLoopShowsStall(t *testing.T) {
 			behind = max(behind, iv.Behind)
 		}
 		if sum != s.Total.Count || behind < 100 || rec.Intervals[len(rec.Intervals)-1].Behind != 0 {
-			t.Errorf("intervals add up to %d of %d, at most %d behind, %d at the end", sum, s.Total.Count, behind, rec.Intervals[len(rec.Intervals)-1].Behind)
+			t.Errorf("intervals add up to %d of %d, at most %d behind, %d at the end", sum, s.Total.Count, behind,
+				rec.Intervals[len(rec.Intervals)-1].Behind)
 		}
 		if len(rec.Intervals) != 10 {
 			t.Errorf("%d intervals, want 10", len(rec.Intervals))
@@ -299,7 +305,8 @@ func TestOverload(t *testing.T) {
 		m := newMemory(func(time.Duration) time.Duration { return 100 * time.Millisecond })
 		var last Tick
 		s, _, err := inBubble(t, m, t.Context(), Options{
-			Workload: "set", Clients: 1, Rate: 100, Duration: 5 * time.Second, Records: 10, Progress: func(tick Tick) { last = tick },
+			Workload: "set", Clients: 1, Rate: 100, Duration: 5 * time.Second, Records: 10,
+			Progress: func(tick Tick) { last = tick },
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -340,7 +347,8 @@ func TestWarmup(t *testing.T) {
 				warm.Max = max(warm.Max, iv.Total.Service.Max)
 			}
 		}
-		if want := "warmup 0+1.0, warmup 1+1.0, run 0+1.0, run 1+1.0, run 2+0.5"; strings.Join(phases, ", ") != want || warm.Max < 290_000 {
+		if want := "warmup 0+1.0, warmup 1+1.0, run 0+1.0, run 1+1.0, run 2+0.5"; strings.Join(phases, ", ") != want ||
+			warm.Max < 290_000 {
 			t.Errorf("intervals %v, want %s; warm-up at most %d us", phases, want, warm.Max)
 		}
 	})
@@ -355,7 +363,8 @@ func TestConnectionsLostAndMadeAgain(t *testing.T) {
 			}
 			return 10 * time.Millisecond
 		})
-		s, _, err := inBubble(t, m, t.Context(), Options{Workload: "ycsb-a", Clients: clients, Duration: 3 * time.Second, Records: 100})
+		s, _, err := inBubble(t, m, t.Context(),
+			Options{Workload: "ycsb-a", Clients: clients, Duration: 3 * time.Second, Records: 100})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -385,7 +394,8 @@ func TestLoadRepeatsFailures(t *testing.T) {
 			}
 			return time.Millisecond
 		}
-		s, _, err := inBubble(t, m, t.Context(), Options{Workload: "get", Clients: 2, Duration: time.Second, Records: 50, Pipeline: 1})
+		s, _, err := inBubble(t, m, t.Context(),
+			Options{Workload: "get", Clients: 2, Duration: time.Second, Records: 50, Pipeline: 1})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -411,8 +421,10 @@ func TestTargetDies(t *testing.T) {
 			m.refuse()
 		}()
 		start := time.Now()
-		s, rec, err := inBubble(t, m, t.Context(), Options{Workload: "set", Clients: 2, Duration: time.Minute, Records: 10, DeadAfter: 5 * time.Second})
-		if err == nil || !strings.Contains(err.Error(), "target dead") || !strings.Contains(err.Error(), "connection refused") {
+		s, rec, err := inBubble(t, m, t.Context(),
+			Options{Workload: "set", Clients: 2, Duration: time.Minute, Records: 10, DeadAfter: 5 * time.Second})
+		if err == nil || !strings.Contains(err.Error(), "target dead") ||
+			!strings.Contains(err.Error(), "connection refused") {
 			t.Errorf("error %v", err)
 		}
 		if took := time.Since(start); took < 5*time.Second || took > 9*time.Second {
@@ -482,7 +494,8 @@ func TestSilentServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMemory(silent)
 		defer m.wg.Wait()
-		o := Options{Targets: []string{"memory:1"}, Dial: m.dial, Workload: "set", Clients: 2, Duration: 2 * time.Second, Timeout: 3 * time.Second}
+		o := Options{Targets: []string{"memory:1"}, Dial: m.dial, Workload: "set", Clients: 2, Duration: 2 * time.Second,
+			Timeout: 3 * time.Second}
 		s, err := Run(t.Context(), usual(o), nil)
 		if err != nil || s.Errors[kindTimeout] != 2 || len(s.Errors) != 1 || s.Total.Count == 0 {
 			t.Errorf("error %v, errors %v, %d operations", err, s.Errors, s.Total.Count)
@@ -499,7 +512,8 @@ func TestOptionsRefused(t *testing.T) {
 	if !errors.As(err, &wrong) {
 		t.Fatalf("error %v", err)
 	}
-	for _, name := range []string{"workload", "target", "clients", "pipeline", "rate", "duration", "warmup", "records", "elements",
+	for _, name := range []string{"workload", "target", "clients", "pipeline", "rate", "duration", "warmup", "records",
+		"elements",
 		"value size", "timeout", "dead after"} {
 		if !strings.Contains(err.Error(), name) {
 			t.Errorf("%q does not mention %s", err, name)

@@ -15,10 +15,10 @@ const (
 	wakeAfter = 5 * time.Microsecond
 )
 
-// keepAwake makes Go's timers exact while an idle process paces an open loop, until ctx ends. On Linux an idle Go process waits in
-// epoll_wait, whose time-out is in whole milliseconds, so timers fire up to a millisecond late, and response time would show the
-// generator's own sleep. A timer of the kernel, set to the next intended start, ends that wait in time; whatever Go timer is due
-// runs then. plan begins at the given instant of the run.
+// keepAwake makes Go's timers exact while an idle process paces an open loop, until ctx ends. On Linux an idle Go
+// process waits in epoll_wait, whose time-out is in whole milliseconds, so timers fire up to a millisecond late, and
+// response time would show the generator's own sleep. A timer of the kernel, set to the next intended start, ends that
+// wait in time; whatever Go timer is due runs then. plan begins at the given instant of the run.
 func keepAwake(ctx context.Context, plan schedule, start time.Duration, now func() time.Duration) {
 	fd, err := unix.TimerfdCreate(unix.CLOCK_MONOTONIC, unix.TFD_NONBLOCK|unix.TFD_CLOEXEC)
 	if err != nil {
@@ -39,7 +39,8 @@ func keepAwake(ctx context.Context, plan schedule, start time.Duration, now func
 		}
 		set := unix.ItimerSpec{Value: unix.NsecToTimespec(int64(next - at + wakeAfter))}
 		var failed error
-		if err := raw.Control(func(fd uintptr) { failed = unix.TimerfdSettime(int(fd), 0, &set, nil) }); err != nil || failed != nil {
+		if err := raw.Control(func(fd uintptr) { failed = unix.TimerfdSettime(int(fd), 0, &set, nil) }); err != nil ||
+			failed != nil {
 			return
 		}
 		if _, err := alarm.Read(expirations); err != nil {

@@ -13,9 +13,10 @@ import (
 	"neokv.dev/workloads"
 )
 
-// worker is one client: it has one batch of operations under way at a time, on one connection per node that it needs. A batch is
-// grouped by node, sent to all of them, then the replies are read node by node; a reply counts as there when this client gets to
-// read it. In a batch over several nodes that can be a little after it arrived, as for any client that does one thing at a time.
+// worker is one client: it has one batch of operations under way at a time, on one connection per node that it needs. A
+// batch is grouped by node, sent to all of them, then the replies are read node by node; a reply counts as there when
+// this client gets to read it. In a batch over several nodes that can be a little after it arrived, as for any client
+// that does one thing at a time.
 type worker struct {
 	run  *run
 	gen  *workloads.Generator
@@ -40,7 +41,8 @@ type worker struct {
 
 // operation is one operation of a batch.
 type operation struct {
-	// Its request in the arena, and from to on the second one, sent when the first is answered; end is to if there is none.
+	// Its request in the arena, and from to on the second one, sent when the first is answered; end is to if there is
+	// none.
 	from, to, end int
 	op            uint8 // index into the worker's ops
 	record        uint64
@@ -56,16 +58,17 @@ type operation struct {
 	number    int64  // the last answer, if that was an integer
 	text      []byte // the same for a string, where the worker keeps them
 	failure   string // kind of error, empty if answered
-	// Instants since the run's epoch: planned is the intended start, negative in a closed loop; sent is zero until it is.
+	// Instants since the run's epoch: planned is the intended start, negative in a closed loop; sent is zero until it
+	// is.
 	planned, sent, done time.Duration
 }
 
 const (
-	// maxInFlight bounds the bytes of a batch, requests and expected replies together, so that client and server can never both
-	// wait for the other to read. A longer pipeline of large values is cut into several batches.
+	// maxInFlight bounds the bytes of a batch, requests and expected replies together, so that client and server can
+	// never both wait for the other to read. A longer pipeline of large values is cut into several batches.
 	maxInFlight = 256 << 10
-	// maxRedirects is how often a request is redirected before it counts as failed, as in cluster clients. From the third on
-	// there is a pause before: the cluster is changing its mind.
+	// maxRedirects is how often a request is redirected before it counts as failed, as in cluster clients. From the
+	// third on there is a pause before: the cluster is changing its mind.
 	maxRedirects  = 5
 	redirectPause = 10 * time.Millisecond
 	// loadPipeline is the batch of the load phase, where latency is of no interest.
@@ -88,8 +91,8 @@ const (
 	cutOff = "cut off" // no error: the run stopped before the operation was sent
 )
 
-// maybeDone reports whether a request that failed like this may take effect all the same, now or later. Any other error reply, and
-// whatever befalls a request before it is sent, says that it does not.
+// maybeDone reports whether a request that failed like this may take effect all the same, now or later. Any other error
+// reply, and whatever befalls a request before it is sent, says that it does not.
 func maybeDone(kind string) bool {
 	return kind == kindConnection || kind == kindTimeout || kind == kindProtocol || kind == kindUnknown
 }
@@ -110,7 +113,8 @@ func (w *worker) load() {
 	}
 }
 
-// insist sends the batch until the target has answered all of it or the run stops; answered is called for each operation that is.
+// insist sends the batch until the target has answered all of it or the run stops; answered is called for each
+// operation that is.
 func (w *worker) insist(answered func(*operation)) {
 	for len(w.batch) > 0 && !w.run.stopped() {
 		w.exchange()
@@ -195,8 +199,8 @@ func (w *worker) append(planned time.Duration) {
 		w.arena = appendRequest(w.arena, w.req.Then...)
 	}
 	p := operation{
-		from: from, to: to, end: len(w.arena), op: uint8(w.req.Op), record: w.req.Record, element: w.req.Element, value: w.req.Value,
-		redirect: noNode, planned: planned,
+		from: from, to: to, end: len(w.arena), op: uint8(w.req.Op), record: w.req.Record, element: w.req.Element,
+		value: w.req.Value, redirect: noNode, planned: planned,
 	}
 	if w.run.target.table.Load() != nil {
 		p.slot = slotOf(w.req.Args[1])
@@ -204,8 +208,8 @@ func (w *worker) append(planned time.Duration) {
 	w.batch = append(w.batch, p)
 }
 
-// exchange sends the batch and reads the replies, following redirections and sending second requests until every operation is
-// answered or has failed.
+// exchange sends the batch and reads the replies, following redirections and sending second requests until every
+// operation is answered or has failed.
 func (w *worker) exchange() {
 	w.todo = w.todo[:0]
 	for i := range w.batch {
@@ -392,8 +396,8 @@ func (w *worker) route(p *operation) nodeID {
 	return 0 // some node: it answers MOVED, or CLUSTERDOWN
 }
 
-// connect returns a connection for an operation, waiting first as long as the node's last failure asks for; or nil and what the
-// operation fails with.
+// connect returns a connection for an operation, waiting first as long as the node's last failure asks for; or nil and
+// what the operation fails with.
 func (w *worker) connect(p *operation) (*conn, string) {
 	for {
 		id := w.route(p)

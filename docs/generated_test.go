@@ -178,8 +178,8 @@ func TestCommands(t *testing.T) {
 	generated(t, "commands.md", b.String())
 }
 
-// addCommands goes over what COMMAND answers. A container is left out where it is no command by itself. Subcommands belong to
-// the group of their container.
+// addCommands goes over what COMMAND answers. A container is left out where it is no command by itself. Subcommands
+// belong to the group of their container.
 func addCommands(info []any, facts map[string]map[string]string, group string, add func(group string, cells []string)) {
 	for _, entry := range info {
 		c := entry.([]any)
@@ -194,7 +194,8 @@ func addCommands(info []any, facts map[string]map[string]string, group string, a
 				flags = append(flags, fmt.Sprint(flag))
 			}
 			add(group, []string{
-				"`" + strings.ToUpper(strings.ReplaceAll(name, "|", " ")) + "`", fmt.Sprint(arity), strings.Join(flags, " "), f["since"], f["summary"],
+				"`" + strings.ToUpper(strings.ReplaceAll(name, "|", " ")) + "`", fmt.Sprint(arity),
+				strings.Join(flags, " "), f["since"], f["summary"],
 			})
 		}
 		addCommands(subs, facts, group, add)

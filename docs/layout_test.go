@@ -17,8 +17,8 @@ import (
 const module = "neokv.dev"
 
 // The order of the packages, each column from the bottom up. A package imports only what stands before it in its own
-// column. The emulator and the load never import each other, since load crosses a real socket. Both stand on the ground,
-// and what joins them may import both.
+// column. The emulator and the load never import each other, since load crosses a real socket. Both stand on the
+// ground, and what joins them may import both.
 var (
 	ground = []string{
 		"neokv/counters", // names alone: what the emulator prints and the load reads

@@ -113,12 +113,14 @@ func TestInfoIsAsDocumented(t *testing.T) {
 			t.Errorf("INFO neokv at %s has the lines\n%v\nwant\n%v", addr, got, want)
 		}
 	}
-	if got, _ := infoNeokv(t, c, c.Addrs()[1]); got["store"] != "2" || got["store_state"] != "ok" || got["stores"] != "2" || got["in_memory"] != "1" {
+	if got, _ := infoNeokv(t, c, c.Addrs()[1]); got["store"] != "2" || got["store_state"] != "ok" ||
+		got["stores"] != "2" || got["in_memory"] != "1" {
 		t.Errorf("INFO neokv of store 2: %v", got)
 	}
 }
 
-// Under load no counter falls, the proxy's lie between what the stores' sum was before and after, and the sum outlives a store.
+// Under load no counter falls, the proxy's lie between what the stores' sum was before and after, and the sum outlives
+// a store.
 func TestInfoCounts(t *testing.T) {
 	s := small()
 	s.Engine.MemtableSize = 1 << 20
@@ -184,14 +186,16 @@ func TestInfoCounts(t *testing.T) {
 	if n := before["elections"]; n < 5 {
 		t.Errorf("elections: %d; want one per region, and meta's, at least", n)
 	}
-	for _, name := range []string{"sync_calls", "raft_proposals", "raft_entries", "wal_bytes", "memtable_flushes", "memtable_flush_bytes",
+	for _, name := range []string{"sync_calls", "raft_proposals", "raft_entries", "wal_bytes", "memtable_flushes",
+		"memtable_flush_bytes",
 		"read_index_rounds"} {
 		if got[name] == 0 {
 			t.Errorf("%s: nothing counted", name)
 		}
 	}
 	if bytes := int64(rounds * writes * 1000); got["raft_entry_bytes"] < bytes || got["wal_bytes"] < 3*bytes {
-		t.Errorf("raft_entry_bytes %d, wal_bytes %d; want at least the values' %d, and as much on each store", got["raft_entry_bytes"], got["wal_bytes"], bytes)
+		t.Errorf("raft_entry_bytes %d, wal_bytes %d; want at least the values' %d, and as much on each store",
+			got["raft_entry_bytes"], got["wal_bytes"], bytes)
 	}
 
 	if err := c.nodes[2].stop(); err != nil {

@@ -1,6 +1,7 @@
-// Package profiles gives a set of settings a name: for the cluster, its engines and the load on it. A value comes from the
-// profile `default`, over it the chosen profile, then the environment, then --set and the flags of the command line, and it
-// remembers which of them it was. Whatever is unknown or not allowed, anywhere, is refused, all problems together.
+// Package profiles gives a set of settings a name: for the cluster, its engines and the load on it. A value comes from
+// the profile `default`, over it the chosen profile, then the environment, then --set and the flags of the command
+// line, and it remembers which of them it was. Whatever is unknown or not allowed, anywhere, is refused, all problems
+// together.
 package profiles
 
 import (
@@ -38,14 +39,14 @@ type Profile struct {
 type Load struct {
 	Workload  string         `key:"workload" help:"what to send"` // one of workloads.Names
 	Clients   int            `key:"clients" min:"1" max:"10000" help:"connections that send at the same time"`
-	Pipeline  int            `key:"pipeline" min:"1" max:"10000" help:"commands that a client sends before it reads replies"`
-	Rate      int            `key:"rate" min:"0" max:"100000000" help:"operations per second by schedule (open loop); 0 sends as fast as replies come"`
+	Pipeline  int            `key:"pipeline" min:"1" max:"10000" help:"commands that a client sends at once"`
+	Rate      int            `key:"rate" min:"0" max:"100000000" help:"operations per second by schedule; 0 for none"`
 	Duration  time.Duration  `key:"duration" min:"100ms" max:"168h" help:"how long is measured"`
 	Warmup    time.Duration  `key:"warmup" min:"0s" max:"1h" help:"how long is sent before that without measuring"`
 	Records   int            `key:"records" min:"1" max:"10000000000" help:"keys loaded before, and chosen from"`
-	Elements  int            `key:"elements" min:"1" max:"10000" help:"elements that a hash, list, set or sorted set is loaded with"`
+	Elements  int            `key:"elements" min:"1" max:"10000" help:"elements that a collection is loaded with"`
 	ValueSize settings.Bytes `key:"value_size" min:"1B" max:"64MiB" help:"size of a value"`
-	Password  string         `key:"password" secret:"true" help:"password of the target, empty for none; a cluster that is booted has redis.requirepass"`
+	Password  string         `key:"password" secret:"true" help:"password of --target, empty for none"`
 	Seed      uint64         `key:"seed" help:"feeds every random choice; 0 picks one, which the result names"`
 }
 
@@ -244,8 +245,8 @@ func (r *resolver) followStores() {
 	}
 }
 
-// followWorkload turns the row cache off for a workload that is meant to read from Pebble, where the workload was chosen
-// and the size of the row cache was not.
+// followWorkload turns the row cache off for a workload that is meant to read from Pebble, where the workload was
+// chosen and the size of the row cache was not.
 func (r *resolver) followWorkload() {
 	w, err := workloads.Find(r.Load.Workload)
 	if err != nil || !w.Storage { // validate complains of a workload that does not exist
@@ -260,7 +261,8 @@ func (r *resolver) followWorkload() {
 
 // validate checks the ranges, and names for each problem where the value came from.
 func (r *resolver) validate() {
-	load := slices.DeleteFunc(slices.Clone(r.fields), func(f settings.Field) bool { return !strings.HasPrefix(f.Name, "load.") })
+	load := slices.DeleteFunc(slices.Clone(r.fields),
+		func(f settings.Field) bool { return !strings.HasPrefix(f.Name, "load.") })
 	var cluster settings.Invalid
 	errors.As(r.Settings.Validate(), &cluster)
 	for _, p := range append(cluster, settings.Problems(load)...) {
@@ -287,5 +289,6 @@ func (r *Resolved) Values() []Value {
 	return out
 }
 
-// Asked reports whether a setting was given for this very run, by the environment or on the command line, rather than by a profile.
+// Asked reports whether a setting was given for this very run, by the environment or on the command line, rather than
+// by a profile.
 func (r *Resolved) Asked(setting string) bool { return r.from[setting].rank >= rankEnv }

@@ -64,7 +64,8 @@ func TestEnvNamesAreUnique(t *testing.T) {
 }
 
 func TestPrecedence(t *testing.T) {
-	mine := write(t, "engine:\n  bloom_bits: 11\n  l0_compaction: 11\nload:\n  rate: 1000000\n  duration: 20s\nraft.rtt: 20ms\n")
+	mine := write(t, "engine:\n  bloom_bits: 11\n  l0_compaction: 11\nload:\n  rate: 1000000\n  duration: 20s"+
+		"\nraft.rtt: 20ms\n")
 	r := resolve(t, Request{
 		Profile: mine,
 		Env:     []string{"NEOKV_ENGINE_L0_COMPACTION=12", "NEOKV_ENGINE_L0_STOP=50", "HOME=/", "NEOKVISH=1"},
@@ -93,7 +94,8 @@ func TestPrecedence(t *testing.T) {
 	if r.Load.Duration != 20*time.Second || r.Engine.L0Stop != 60 {
 		t.Errorf("load.duration %v, engine.l0_stop %d: want 20s, 60", r.Load.Duration, r.Engine.L0Stop)
 	}
-	for name, asked := range map[string]bool{"cluster.stores": true, "engine.l0_stop": true, "engine.l0_compaction": true, "engine.bloom_bits": false, "cluster.regions": false} {
+	for name, asked := range map[string]bool{"cluster.stores": true, "engine.l0_stop": true, "engine.l0_compaction": true,
+		"engine.bloom_bits": false, "cluster.regions": false} {
 		if r.Asked(name) != asked {
 			t.Errorf("Asked(%s) = %v; want %v", name, !asked, asked)
 		}
@@ -115,7 +117,8 @@ func TestRowCacheFollowsWorkload(t *testing.T) {
 		{"in a file", Request{Profile: write(t, "load: {workload: get-absent}")}, "0B as load.workload get-absent"},
 		{"both in a file", Request{Profile: write(t, "{load: {workload: get-absent}, engine: {row_cache: 2MiB}}")}, ""},
 		{"a row cache asked for", Request{Set: []string{"engine.row_cache=2MiB"}, Flags: absent}, "2MiB --set"},
-		{"in the environment", Request{Env: []string{"NEOKV_ENGINE_ROW_CACHE=2MiB"}, Flags: absent}, "2MiB env NEOKV_ENGINE_ROW_CACHE"},
+		{"in the environment", Request{Env: []string{"NEOKV_ENGINE_ROW_CACHE=2MiB"}, Flags: absent},
+			"2MiB env NEOKV_ENGINE_ROW_CACHE"},
 		{"the profile reference", Request{Profile: "reference"}, "0B profile reference"},
 	} {
 		if c.want == "" {
@@ -135,12 +138,15 @@ func TestReplicasFollowStores(t *testing.T) {
 		q    Request
 		want string
 	}{
-		{"fewer stores on the command line", Request{Flags: []Flag{{"--stores", "cluster.stores", "2"}}}, "2 as cluster.stores"},
+		{"fewer stores on the command line", Request{Flags: []Flag{{"--stores", "cluster.stores", "2"}}},
+			"2 as cluster.stores"},
 		{"more stores", Request{Flags: []Flag{{"--stores", "cluster.stores", "5"}}}, "3 default"},
 		{"fewer stores in a file", Request{Profile: write(t, "cluster: {stores: 1}")}, "1 as cluster.stores"},
-		{"replicas asked for", Request{Set: []string{"cluster.replicas=3"}, Flags: []Flag{{"--stores", "cluster.stores", "2"}}},
+		{"replicas asked for", Request{Set: []string{"cluster.replicas=3"},
+			Flags: []Flag{{"--stores", "cluster.stores", "2"}}},
 			"! --set: cluster.replicas: 3: want at most cluster.stores (2)"},
-		{"replicas in the environment", Request{Env: []string{"NEOKV_CLUSTER_REPLICAS=3"}, Flags: []Flag{{"--stores", "cluster.stores", "2"}}},
+		{"replicas in the environment", Request{Env: []string{"NEOKV_CLUSTER_REPLICAS=3"},
+			Flags: []Flag{{"--stores", "cluster.stores", "2"}}},
 			"! env NEOKV_CLUSTER_REPLICAS: cluster.replicas: 3: want at most cluster.stores (2)"},
 		{"no stores", Request{Flags: []Flag{{"--stores", "cluster.stores", "0"}}},
 			"! --stores: cluster.stores: 0: want 1 to 9\ncluster.replicas: 0: want 1 to 9"},
@@ -162,7 +168,8 @@ func TestReplicasFollowStores(t *testing.T) {
 }
 
 func TestProblems(t *testing.T) {
-	file := write(t, "about: mine\nengine:\n  blom_bits: 3\n  block_size: 3x\n  bloom_prefix: [key]\nraft: 5\ncluster:\n  stores: 99\nload:\n  clients:\n")
+	file := write(t, "about: mine\nengine:\n  blom_bits: 3\n  block_size: 3x\n  bloom_prefix: [key]\n"+
+		"raft: 5\ncluster:\n  stores: 99\nload:\n  clients:\n")
 	_, err := Resolve(Request{
 		Profile: file,
 		Env:     []string{"NEOKV_ENGINE_L0STOP=9", "NEOKV_RAFT_RTT=fast"},
@@ -213,7 +220,8 @@ func write(t *testing.T, text string) string {
 	return name
 }
 
-// Whatever a profile file holds, it is refused with a reason or gives settings that are valid and print as they are read.
+// Whatever a profile file holds, it is refused with a reason or gives settings that are valid and print as they are
+// read.
 func FuzzProfile(f *testing.F) {
 	for _, name := range Names() {
 		text, err := embedded.ReadFile(name + ".yaml")
@@ -223,8 +231,10 @@ func FuzzProfile(f *testing.F) {
 		f.Add(text)
 	}
 	for _, text := range []string{
-		"about: [1, 2]\nnotes: {a: b}\n", "engine: 5\n", "1: 2\n? [a, b]\n: c\n", "engine: &a\n  x: *a\n", "<<: [x]\n", "engine.bloom_bits: 0x10\n",
-		"load: {duration: 1h, seed: -1, value_size: 9223372036854775808}\n", "engine:\n  bloom_bits: !!float 3\n", "\xff\xfe", "cluster: {stores: ~}\n",
+		"about: [1, 2]\nnotes: {a: b}\n", "engine: 5\n", "1: 2\n? [a, b]\n: c\n", "engine: &a\n  x: *a\n", "<<: [x]\n",
+		"engine.bloom_bits: 0x10\n",
+		"load: {duration: 1h, seed: -1, value_size: 9223372036854775808}\n", "engine:\n  bloom_bits: !!float 3\n", "\xff\xfe",
+		"cluster: {stores: ~}\n",
 	} {
 		f.Add([]byte(text))
 	}

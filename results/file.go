@@ -24,8 +24,8 @@ func DefaultPath(workload string, t time.Time) string {
 	return fmt.Sprintf("neokv-%s-%s.jsonl", workload, t.UTC().Format("20060102T150405Z"))
 }
 
-// Writer writes a record line by line, each in one write, so that a run which is killed leaves whole lines behind. It is not
-// safe for concurrent use.
+// Writer writes a record line by line, each in one write, so that a run which is killed leaves whole lines behind. It
+// is not safe for concurrent use.
 type Writer struct {
 	w      io.Writer
 	file   *os.File
@@ -95,8 +95,8 @@ type Result struct {
 // maxLine bounds a line; a summary's histograms take some tens of kilobytes.
 const maxLine = 64 << 20
 
-// Read reads a record and checks it. A last line that is cut off is left out with a warning, as is a missing summary; anything
-// else that is wrong is an error that names the line.
+// Read reads a record and checks it. A last line that is cut off is left out with a warning, as is a missing summary;
+// anything else that is wrong is an error that names the line.
 func Read(r io.Reader) (*Result, error) {
 	res := &Result{}
 	in := bufio.NewReader(r)

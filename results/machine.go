@@ -66,8 +66,8 @@ func thisBuild() Build {
 	return b
 }
 
-// workTree asks git for the commit of the current folder: `go run` leaves it out of the binary. Only the work tree of the
-// program itself counts, not that of whoever calls it elsewhere.
+// workTree asks git for the commit of the current folder: `go run` leaves it out of the binary. Only the work tree of
+// the program itself counts, not that of whoever calls it elsewhere.
 func workTree(module string) (commit string, modified bool) {
 	if module == "" {
 		return "", false
@@ -106,8 +106,8 @@ const (
 	probeBytes = 4 << 10
 )
 
-// ProbeFolder finds the file system's type and measures a sync in a folder that exists: the median over appends of 4 KiB to a
-// file of its own, each followed by a sync, until there are 64 or a second has passed.
+// ProbeFolder finds the file system's type and measures a sync in a folder that exists: the median over appends of 4
+// KiB to a file of its own, each followed by a sync, until there are 64 or a second has passed.
 func ProbeFolder(path string) (DataFolder, error) {
 	d := DataFolder{Path: path}
 	var err error

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// systemFacts returns the CPU's model, the system's and the kernel's name and the bytes of memory; empty or 0 where the system
-// does not say.
+// systemFacts returns the CPU's model, the system's and the kernel's name and the bytes of memory; empty or 0 where the
+// system does not say.
 func systemFacts() (cpu, system, kernel string, memoryBytes uint64) {
 	cpu = fileField("/proc/cpuinfo", "model name", ":")
 	system = strings.Trim(fileField("/etc/os-release", "PRETTY_NAME", "="), `"`)

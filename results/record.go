@@ -1,5 +1,5 @@
-// Package results is what comes out of a benchmark: the record on disk, the table on the screen, and the facts about the machine
-// that a figure means nothing without. It knows nothing of how load is made.
+// Package results is what comes out of a benchmark: the record on disk, the table on the screen, and the facts about
+// the machine that a figure means nothing without. It knows nothing of how load is made.
 package results
 
 import (
@@ -9,12 +9,14 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
-// Format is the version of the record that this package writes. It changes when an older reader would refuse or misread a newer
-// record; fields that are merely added do not change it. Older records are read. Version 2 has the phase verify.
+// Format is the version of the record that this package writes. It changes when an older reader would refuse or misread
+// a newer record; fields that are merely added do not change it. Older records are read. Version 2 has the phase
+// verify.
 const Format = 2
 
-// Header is the first line of a record: what is needed to repeat the run and to judge it. It says what was in force when
-// the cluster had booted and before the load began. What changes during a run, such as process_procs, is in the intervals.
+// Header is the first line of a record: what is needed to repeat the run and to judge it. It says what was in force
+// when the cluster had booted and before the load began. What changes during a run, such as process_procs, is in the
+// intervals.
 type Header struct {
 	Format  int       `json:"format"`
 	Started time.Time `json:"started"`
@@ -60,8 +62,8 @@ type Build struct {
 	Modules  map[string]string `json:"modules,omitempty"`
 }
 
-// Machine says what the program ran on, and how much of it the program's Go runtime used: with a target that runs elsewhere
-// that is the load generator's. In a container these are the container's figures where the system shows them.
+// Machine says what the program ran on, and how much of it the program's Go runtime used: with a target that runs
+// elsewhere that is the load generator's. In a container these are the container's figures where the system shows them.
 type Machine struct {
 	CPU         string `json:"cpu"`
 	Cores       int    `json:"cores"`
@@ -73,7 +75,8 @@ type Machine struct {
 	Arch        string `json:"arch"`
 }
 
-// Cluster describes the cluster booted for this run in this process. The zero value stands for a target that was there before.
+// Cluster describes the cluster booted for this run in this process. The zero value stands for a target that was there
+// before.
 type Cluster struct {
 	InProcess bool       `json:"in_process"`
 	Stores    int        `json:"stores,omitempty"`
@@ -104,7 +107,8 @@ type Target struct {
 	Info map[string]string `json:"info,omitempty"`
 }
 
-// NotDurable says why an acknowledged write could be lost on a power failure, or nothing if it could not or nobody knows.
+// NotDurable says why an acknowledged write could be lost on a power failure, or nothing if it could not or nobody
+// knows.
 func (h *Header) NotDurable() string {
 	c := h.Cluster
 	switch {
@@ -130,8 +134,8 @@ const (
 	PhaseVerify = "verify"
 )
 
-// Interval is a line per second, the first and the last of a phase may be shorter. An operation belongs to the interval in which
-// its reply came.
+// Interval is a line per second, the first and the last of a phase may be shorter. An operation belongs to the interval
+// in which its reply came.
 type Interval struct {
 	Phase   string    `json:"phase"`
 	At      time.Time `json:"at"`      // when it ended
@@ -214,7 +218,8 @@ type Verified struct {
 	Lost    int64   `json:"lost"`           // of these, those that hold something else than they may
 	// Examples describe the first that are lost.
 	Examples []string `json:"examples,omitempty"`
-	// Unjudged counts records of which too many writes had an unknown outcome, Ignored the writes to records beyond those followed.
+	// Unjudged counts records of which too many writes had an unknown outcome, Ignored the writes to records beyond
+	// those followed.
 	Unjudged int64 `json:"unjudged,omitempty"`
 	Ignored  int64 `json:"ignored,omitempty"`
 	// Complete says that nothing was left to read when it ended.
@@ -231,7 +236,8 @@ const (
 // NewHistogram returns a histogram of microseconds as all records have it: 1 us to 60 s, three digits.
 func NewHistogram() *hdrhistogram.Histogram { return hdrhistogram.New(lowestUS, highestUS, digits) }
 
-// Record counts a duration, rounded up to a microsecond so that nothing looks faster than it was, and cut at the upper bound.
+// Record counts a duration, rounded up to a microsecond so that nothing looks faster than it was, and cut at the upper
+// bound.
 func Record(h *hdrhistogram.Histogram, d time.Duration) {
 	us := int64((d + time.Microsecond - 1) / time.Microsecond)
 	if err := h.RecordValue(min(max(us, lowestUS), highestUS)); err != nil {

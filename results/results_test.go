@@ -19,13 +19,15 @@ var update = flag.Bool("update", false, "write the golden files anew")
 // sample makes a record with known latencies: 1 to 1000 ms for reads, ten times faster for updates.
 func sample(open bool) (Header, []Interval, Summary) {
 	h := Header{
-		Format: Format, Started: time.Date(2026, 5, 4, 3, 2, 1, 0, time.UTC), Command: []string{"neokv", "bench"}, Profile: "default",
+		Format: Format, Started: time.Date(2026, 5, 4, 3, 2, 1, 0, time.UTC), Command: []string{"neokv", "bench"},
+		Profile:  "default",
 		Settings: map[string]string{"engine.wal_sync": "always"},
 		Load: Load{
 			Workload: "ycsb-a", Keys: "scrambled_zipfian(100000, 0.99)", Clients: 50, Pipeline: 1, Duration: 30 * time.Second,
 			Warmup: 5 * time.Second, Records: 100_000, ValueBytes: 1000, Seed: 7,
 		},
-		Machine: Machine{CPU: "a CPU", Cores: 2, GOMAXPROCS: 4, MemoryBytes: 8 << 30, OS: "an OS", Kernel: "1.2", Arch: "amd64"},
+		Machine: Machine{CPU: "a CPU", Cores: 2, GOMAXPROCS: 4, MemoryBytes: 8 << 30, OS: "an OS", Kernel: "1.2",
+			Arch: "amd64"},
 		Cluster: Cluster{
 			InProcess: true, Stores: 3, Replicas: 3, Regions: 8, Sync: "always", Transport: "memory",
 			Data: DataFolder{Path: "/data", FileSystem: "ext4", SyncP50: 874 * time.Microsecond},
@@ -46,7 +48,8 @@ func sample(open bool) (Header, []Interval, Summary) {
 			{Name: "read", Count: 1000, Errors: 13, Misses: 5, PerSecond: 12345.4, Service: LatencyOf(reads, true)},
 			{Name: "update", Count: 1000, PerSecond: 987.6, Service: LatencyOf(updates, true)},
 		},
-		Total:       OpStats{Name: "total", Count: 2000, Errors: 13, Misses: 5, PerSecond: 13333, Service: LatencyOf(all, true)},
+		Total: OpStats{Name: "total", Count: 2000, Errors: 13, Misses: 5, PerSecond: 13333,
+			Service: LatencyOf(all, true)},
 		Inserted:    &Inserted{Seconds: 2.5, Insert: OpStats{Name: "insert", Count: 100_000, PerSecond: 40_000}},
 		FirstErrors: map[string]string{"CLUSTERDOWN": "CLUSTERDOWN Hash slot not served"},
 	}
@@ -61,9 +64,12 @@ func sample(open bool) (Header, []Interval, Summary) {
 		s.Unsent = 4321
 	}
 	intervals := []Interval{
-		{Phase: PhaseLoad, At: h.Started, Seconds: 1, Ops: []OpStats{{Name: "insert", Count: 3}}, Total: OpStats{Name: "total", Count: 3}},
-		{Phase: PhaseRun, At: h.Started.Add(time.Second), Since: 1, Seconds: 1, Counters: Counters{Asked: 1, Behind: 2}, Work: Work{"sync_calls": 3},
-			Ops: []OpStats{{Name: "read", Count: 1, Service: LatencyOf(reads, false)}, {Name: "update", Count: 2}}, Total: OpStats{Name: "total", Count: 3}},
+		{Phase: PhaseLoad, At: h.Started, Seconds: 1, Ops: []OpStats{{Name: "insert", Count: 3}},
+			Total: OpStats{Name: "total", Count: 3}},
+		{Phase: PhaseRun, At: h.Started.Add(time.Second), Since: 1, Seconds: 1, Counters: Counters{Asked: 1, Behind: 2},
+			Work:  Work{"sync_calls": 3},
+			Ops:   []OpStats{{Name: "read", Count: 1, Service: LatencyOf(reads, false)}, {Name: "update", Count: 2}},
+			Total: OpStats{Name: "total", Count: 3}},
 	}
 	return h, intervals, s
 }
@@ -110,7 +116,8 @@ func TestRoundTrip(t *testing.T) {
 		t.Errorf("read back\n%+v\nwant\n%+v", got, want)
 	}
 	hist, err := got.Summary.Ops[0].Service.Histogram()
-	if err != nil || hist.TotalCount() != 1000 || hist.ValueAtPercentile(50) < 500_000 || hist.ValueAtPercentile(50) > 500_500 {
+	if err != nil || hist.TotalCount() != 1000 || hist.ValueAtPercentile(50) < 500_000 ||
+		hist.ValueAtPercentile(50) > 500_500 {
 		t.Errorf("histogram: %v, %v", hist, err)
 	}
 	if _, err := Create(filepath.Join(t.TempDir(), "no", "such", "folder")); err == nil {
@@ -136,11 +143,13 @@ func TestReadCutOff(t *testing.T) {
 		}
 	}
 	got, err := Read(strings.NewReader(lines[0] + lines[1] + lines[2][:20]))
-	if err != nil || len(got.Intervals) != 1 || len(got.Warnings) != 2 || !strings.Contains(got.Warnings[0], "line 3 is cut off") {
+	if err != nil || len(got.Intervals) != 1 || len(got.Warnings) != 2 ||
+		!strings.Contains(got.Warnings[0], "line 3 is cut off") {
 		t.Errorf("%+v, %v", got, err)
 	}
 	// Without the last line's end it is still whole.
-	if got, err := Read(strings.NewReader(strings.TrimSuffix(whole, "\n"))); err != nil || got.Summary == nil || len(got.Warnings) != 0 {
+	if got, err := Read(strings.NewReader(strings.TrimSuffix(whole, "\n"))); err != nil || got.Summary == nil ||
+		len(got.Warnings) != 0 {
 		t.Errorf("%+v, %v", got, err)
 	}
 }
@@ -153,11 +162,13 @@ func TestReadOldFormat(t *testing.T) {
 	}
 	defer f.Close()
 	got, err := Read(f)
-	if err != nil || got.Header.Format != 1 || len(got.Intervals) != 2 || got.Summary.Total.Count != 2000 || got.Summary.Work != nil || len(got.Warnings) > 0 {
+	if err != nil || got.Header.Format != 1 || len(got.Intervals) != 2 || got.Summary.Total.Count != 2000 ||
+		got.Summary.Work != nil || len(got.Warnings) > 0 {
 		t.Fatalf("%+v, %v", got, err)
 	}
 	var table bytes.Buffer
-	if err := PrintTable(&table, got.Header, *got.Summary); err != nil || !strings.Contains(table.String(), "load: 100,000 records inserted") {
+	if err := PrintTable(&table, got.Header, *got.Summary); err != nil ||
+		!strings.Contains(table.String(), "load: 100,000 records inserted") {
 		t.Errorf("%v\n%s", err, table.String())
 	}
 }
@@ -168,7 +179,8 @@ func TestWorkAdds(t *testing.T) {
 	if want := (Work{"sync_calls": 7, "wal_bytes": 5, "process_goroutines": 7}); !reflect.DeepEqual(w, want) {
 		t.Errorf("%v; want %v", w, want)
 	}
-	for v, want := range map[float64]string{0: "0", 0.00042: "4.2e-04", 0.0123: "0.0123", 1.2345: "1.23", 12.345: "12.3", 99.96: "100", 1234.5: "1,235"} {
+	for v, want := range map[float64]string{0: "0", 0.00042: "4.2e-04", 0.0123: "0.0123", 1.2345: "1.23", 12.345: "12.3",
+		99.96: "100", 1234.5: "1,235"} {
 		if got := figure(v); got != want {
 			t.Errorf("figure(%g) = %s; want %s", v, got, want)
 		}
@@ -189,15 +201,18 @@ func TestReadRefuses(t *testing.T) {
 	wrongCount.Total.Count++
 	b, _ := json.Marshal(line{Summary: &wrongCount})
 	for name, c := range map[string]struct{ in, want string }{
-		"nothing":             {"", "empty record"},
-		"something else":      {"hello\n", "not the header"},
-		"no header":           {lines[1], "not the header"},
-		"a newer format":      {newer, fmt.Sprintf("result format 99 is newer than this program's, which reads up to %d", Format)},
-		"format 0":            {strings.Replace(lines[0], format, `"format":0`, 1), "result format 0"},
-		"a broken line":       {lines[0] + "{\n" + lines[2], "line 2: "},
-		"an unknown line":     {lines[0] + "{}\n", "line 2: neither"},
-		"an unknown phase":    {lines[0] + strings.Replace(lines[1], `"phase":"load"`, `"phase":"lod"`, 1), `line 2: phase "lod"`},
-		"a wrong sum":         {lines[0] + strings.Replace(lines[1], `"count":3`, `"count":4`, 1), "line 2: total count 3, operations add up to 4"},
+		"nothing":        {"", "empty record"},
+		"something else": {"hello\n", "not the header"},
+		"no header":      {lines[1], "not the header"},
+		"a newer format": {newer, fmt.Sprintf("result format 99 is newer than this program's, which reads up to %d",
+			Format)},
+		"format 0":        {strings.Replace(lines[0], format, `"format":0`, 1), "result format 0"},
+		"a broken line":   {lines[0] + "{\n" + lines[2], "line 2: "},
+		"an unknown line": {lines[0] + "{}\n", "line 2: neither"},
+		"an unknown phase": {lines[0] + strings.Replace(lines[1], `"phase":"load"`, `"phase":"lod"`, 1),
+			`line 2: phase "lod"`},
+		"a wrong sum": {lines[0] + strings.Replace(lines[1], `"count":3`, `"count":4`, 1),
+			"line 2: total count 3, operations add up to 4"},
 		"a wrong histogram":   {lines[0] + string(b) + "\n", "line 2: operation read: histogram of 1000 values, count 1001"},
 		"more than a summary": {lines[0] + lines[3] + lines[1], "line 3: a line after the summary"},
 	} {
@@ -217,12 +232,16 @@ func TestTable(t *testing.T) {
 	foreign.Cluster, foreign.Load.Workload, foreign.Load.Clients = Cluster{}, "get", 1
 	fs := Summary{Seconds: 1, Ops: []OpStats{{Name: "get"}}, Total: OpStats{Name: "total"}, Failure: "target dead"}
 	cs.Work = Work{
-		"sync_calls": 400, "raft_entries": 500, "raft_commands": 1000, "wal_bytes": 2_469_000, "memtable_flush_bytes": 33, "compaction_bytes": 1,
-		"block_cache_hits": 900, "block_cache_misses": 100, "bloom_probes": 12_345, "bloom_hits": 12_000, "process_cpu_us": 84_000,
-		"row_cache_hits": 875, "row_cache_misses": 125, "process_allocs": 23_000, "write_stalls": 1, "write_stall_us": 1500, "leader_changes": 2,
+		"sync_calls": 400, "raft_entries": 500, "raft_commands": 1000, "wal_bytes": 2_469_000, "memtable_flush_bytes": 33,
+		"compaction_bytes": 1,
+		"block_cache_hits": 900, "block_cache_misses": 100, "bloom_probes": 12_345, "bloom_hits": 12_000,
+		"process_cpu_us": 84_000,
+		"row_cache_hits": 875, "row_cache_misses": 125, "process_allocs": 23_000, "write_stalls": 1, "write_stall_us": 1500,
+		"leader_changes": 2,
 	}
 	cs.Verified = &Verified{Seconds: 1.25, Checked: 100_000, Complete: true}
-	ops.Verified = &Verified{Seconds: 1.25, Checked: 100_000, Lost: 2, Examples: []string{"key:1: absent", "key:2: absent"}, Complete: true, Unjudged: 1, Ignored: 3}
+	ops.Verified = &Verified{Seconds: 1.25, Checked: 100_000, Lost: 2,
+		Examples: []string{"key:1: absent", "key:2: absent"}, Complete: true, Unjudged: 1, Ignored: 3}
 	ms.Verified = &Verified{Seconds: 1.25, Checked: 100}
 	fs.Work, fs.Total.Count = Work{"process_cpu_us": 12_000_000}, 1_000_000
 	var got bytes.Buffer
@@ -279,19 +298,22 @@ func TestNotDurable(t *testing.T) {
 
 func TestUnits(t *testing.T) {
 	for us, want := range map[int64]string{
-		0: "0 us", 999: "999 us", 1000: "1.00 ms", 1234: "1.23 ms", 9994: "9.99 ms", 9996: "10.0 ms", 12345: "12.3 ms", 99960: "100 ms",
+		0: "0 us", 999: "999 us", 1000: "1.00 ms", 1234: "1.23 ms", 9994: "9.99 ms", 9996: "10.0 ms", 12345: "12.3 ms",
+		99960:   "100 ms",
 		999_499: "999 ms", 1_000_000: "1.00 s", 60_000_000: "60.0 s",
 	} {
 		if got := Micros(us); got != want {
 			t.Errorf("Micros(%d) = %q, want %q", us, got, want)
 		}
 	}
-	for n, want := range map[int64]string{0: "0", 999: "999", 1000: "1,000", -1234567: "-1,234,567", 100: "100", -100: "-100"} {
+	for n, want := range map[int64]string{0: "0", 999: "999", 1000: "1,000", -1234567: "-1,234,567", 100: "100",
+		-100: "-100"} {
 		if got := Count(n); got != want {
 			t.Errorf("Count(%d) = %q, want %q", n, got, want)
 		}
 	}
-	for n, want := range map[int64]string{1: "1 B", 1000: "1000 B", 1024: "1 KiB", 3 << 20: "3 MiB", 1<<20 + 1: "1048577 B"} {
+	for n, want := range map[int64]string{1: "1 B", 1000: "1000 B", 1024: "1 KiB", 3 << 20: "3 MiB", 1<<20 +
+		1: "1048577 B"} {
 		if got := Bytes(n); got != want {
 			t.Errorf("Bytes(%d) = %q, want %q", n, got, want)
 		}
@@ -302,7 +324,8 @@ func TestUnits(t *testing.T) {
 func TestRecord(t *testing.T) {
 	seed := rand.Uint64()
 	rng := rand.New(rand.NewPCG(seed, 0))
-	for _, d := range []time.Duration{-time.Second, 0, 1, 1001, time.Microsecond, time.Hour, time.Duration(rng.Int64N(int64(time.Minute)))} {
+	for _, d := range []time.Duration{-time.Second, 0, 1, 1001, time.Microsecond, time.Hour,
+		time.Duration(rng.Int64N(int64(time.Minute)))} {
 		h := NewHistogram()
 		Record(h, d)
 		want := min(max(d, time.Microsecond), time.Minute)
@@ -316,7 +339,8 @@ func TestRecord(t *testing.T) {
 func TestHeader(t *testing.T) {
 	h := NewHeader()
 	m := h.Machine
-	if h.Format != Format || h.Started.IsZero() || len(h.Command) == 0 || h.Build.Go == "" || m.Cores < 1 || m.GCPercent < 1 ||
+	if h.Format != Format || h.Started.IsZero() || len(h.Command) == 0 || h.Build.Go == "" || m.Cores < 1 ||
+		m.GCPercent < 1 ||
 		m.MemoryBytes < 1<<20 || m.OS == "" || m.Kernel == "" {
 		t.Errorf("header %+v", h)
 	}
@@ -345,9 +369,12 @@ func FuzzRead(f *testing.F) {
 	}
 	f.Add(text)
 	f.Add(text[:len(text)*2/3])
-	f.Add([]byte(`{"header":{"format":1}}` + "\n" + `{"interval":{"phase":"run","ops":[{"name":"x","count":1}],"total":{"count":1}}}`))
+	f.Add([]byte(`{"header":{"format":1}}` + "\n" +
+		`{"interval":{"phase":"run","ops":[{"name":"x","count":1}],"total":{"count":1}}}`))
 	f.Add([]byte(`{"header":{"format":1},"Header":null}`))
-	f.Add([]byte(`{"header":{"format":1}}` + "\n" + `{"summary":{"ops":[{"name":"x","count":1,"service":{"hdr":"HISTFAAAAB542pNpmSzMwMDAyAABTFCaEUoz2X+AiAgAAQAAAA=="}}],"total":{"count":1}}}`))
+	f.Add([]byte(`{"header":{"format":1}}` + "\n" +
+		`{"summary":{"ops":[{"name":"x","count":1,"service":` +
+		`{"hdr":"HISTFAAAAB542pNpmSzMwMDAyAABTFCaEUoz2X+AiAgAAQAAAA=="}}],"total":{"count":1}}}`))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		res, err := Read(bytes.NewReader(text))
 		if (res == nil) == (err == nil) {

@@ -90,11 +90,13 @@ func title(h Header) string {
 		records(l),
 	}
 	if c := h.Cluster; c.InProcess {
-		parts = append(parts, fmt.Sprintf("%s and %s in this process, %s transport", plural(int64(c.Stores), "store"), plural(int64(c.Regions), "region"), c.Transport))
+		parts = append(parts, fmt.Sprintf("%s and %s in this process, %s transport", plural(int64(c.Stores), "store"),
+			plural(int64(c.Regions), "region"), c.Transport))
 		if why := h.NotDurable(); why != "" {
 			parts = append(parts, "not durable ("+why+")")
 		} else {
-			parts = append(parts, fmt.Sprintf("sync %s on %s (fdatasync p50 %s)", c.Sync, c.Synced().FileSystem, Micros(c.Synced().SyncP50.Microseconds())))
+			parts = append(parts, fmt.Sprintf("sync %s on %s (fdatasync p50 %s)", c.Sync, c.Synced().FileSystem,
+				Micros(c.Synced().SyncP50.Microseconds())))
 		}
 	} else {
 		kind := "Redis"
@@ -123,7 +125,8 @@ func notes(h Header, s Summary) []string {
 	var out []string
 	add := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
 	if in := s.Inserted; in != nil {
-		line := fmt.Sprintf("load: %s inserted in %.1f s, %s/s", plural(in.Insert.Count, "record"), in.Seconds, Count(int64(in.Insert.PerSecond+0.5)))
+		line := fmt.Sprintf("load: %s inserted in %.1f s, %s/s", plural(in.Insert.Count, "record"), in.Seconds,
+			Count(int64(in.Insert.PerSecond+0.5)))
 		if in.Insert.Errors > 0 {
 			line += fmt.Sprintf(", %s on the way (%s)", plural(in.Insert.Errors, "error"), kinds(in.Errors))
 		}
@@ -148,7 +151,8 @@ func notes(h Header, s Summary) []string {
 		}
 	}
 	if s.Unsent > 0 {
-		add("fell behind: %s operations were due and not sent before the end; the rate is more than the target takes", Count(s.Unsent))
+		add("fell behind: %s operations were due and not sent before the end; the rate is more than the target takes",
+			Count(s.Unsent))
 	}
 	if v := s.Verified; v != nil {
 		out = append(out, v.lines()...)
@@ -175,7 +179,8 @@ func (v *Verified) lines() (out []string) {
 	case v.Complete:
 		add("verified: %s read back in %.1f s, all as acknowledged", plural(v.Checked, what), v.Seconds)
 	default:
-		add("verified: %s read back in %.1f s, all as acknowledged; the others were not reached", plural(v.Checked, what), v.Seconds)
+		add("verified: %s read back in %.1f s, all as acknowledged; the others were not reached", plural(v.Checked, what),
+			v.Seconds)
 	}
 	if v.Unjudged > 0 {
 		add("  %s not judged: too many writes to each had an unknown outcome", plural(v.Unjudged, what))

@@ -5,9 +5,9 @@ import (
 	"sync/atomic"
 )
 
-// Inserts numbers the records that clients insert at the same time, and knows up to which number all have been acknowledged, so
-// that nobody reads a record that may not be there yet (YCSB's AcknowledgedCounterGenerator). A number whose insertion failed is
-// given out again, so that no gap stays.
+// Inserts numbers the records that clients insert at the same time, and knows up to which number all have been
+// acknowledged, so that nobody reads a record that may not be there yet (YCSB's AcknowledgedCounterGenerator). A number
+// whose insertion failed is given out again, so that no gap stays.
 type Inserts struct {
 	acknowledged atomic.Uint64
 

@@ -8,7 +8,8 @@ import (
 	"strconv"
 )
 
-// Distribution draws record numbers. All that varies is in the random source and, where records are inserted, in their number.
+// Distribution draws record numbers. All that varies is in the random source and, where records are inserted, in their
+// number.
 type Distribution interface {
 	Next(rng *rand.Rand) uint64
 	String() string
@@ -26,8 +27,8 @@ func uniform(records uint64, _ *Inserts) Distribution { return Uniform{records} 
 const Theta = 0.99
 
 // Zipfian draws from [0, N): number i with a chance proportional to 1/(i+1)^theta. The method is Gray et al., "Quickly
-// Generating Billion-Record Synthetic Databases", SIGMOD 1994, section 3.2: exact for the first two numbers, a continuous
-// approximation for the rest, constant time per draw.
+// Generating Billion-Record Synthetic Databases", SIGMOD 1994, section 3.2: exact for the first two numbers, a
+// continuous approximation for the rest, constant time per draw.
 type Zipfian struct {
 	n                 uint64
 	theta             float64
@@ -75,8 +76,9 @@ func (z *Zipfian) String() string { return fmt.Sprintf("zipfian(%d, %g)", z.n, z
 // zetaDirect is how many terms Zeta adds one by one; the rest is closed form.
 const zetaDirect = 1000
 
-// Zeta returns the sum of 1/i^theta for i in [1, n]. The first terms are added, the tail is its Euler-Maclaurin expansion, whose
-// error after the first derivative is below 1e-13 from term 1000 on. So it costs the same for a thousand and for ten billion.
+// Zeta returns the sum of 1/i^theta for i in [1, n]. The first terms are added, the tail is its Euler-Maclaurin
+// expansion, whose error after the first derivative is below 1e-13 from term 1000 on. So it costs the same for a
+// thousand and for ten billion.
 func Zeta(n uint64, theta float64) float64 {
 	sum := 0.0
 	for i := min(n, zetaDirect); i >= 1; i-- { // small terms first
@@ -92,9 +94,9 @@ func Zeta(n uint64, theta float64) float64 {
 	return sum + integral + (f(b)-f(a))/2 + (d1(b)-d1(a))/12
 }
 
-// ScrambledZipfian spreads the popular numbers of a zipfian over the whole record space by hashing them, as YCSB's class of that
-// name does. Like YCSB it draws from ten billion numbers whatever the number of records, so that the shape does not depend on it:
-// the most popular record gets 3.8 % of the draws, a little more if others fall on it.
+// ScrambledZipfian spreads the popular numbers of a zipfian over the whole record space by hashing them, as YCSB's
+// class of that name does. Like YCSB it draws from ten billion numbers whatever the number of records, so that the
+// shape does not depend on it: the most popular record gets 3.8 % of the draws, a little more if others fall on it.
 type ScrambledZipfian struct {
 	records uint64
 	zipf    *Zipfian
@@ -115,9 +117,9 @@ func (s *ScrambledZipfian) String() string {
 
 func scrambledZipfian(records uint64, _ *Inserts) Distribution { return NewScrambledZipfian(records) }
 
-// GrowingZipfian is a ScrambledZipfian over records that become more while it is drawn from. A record keeps its popularity as
-// others are inserted: hashes are folded onto the records as linear hashing does it (Litwin, VLDB 1980), where one more record
-// takes its share from a single other one.
+// GrowingZipfian is a ScrambledZipfian over records that become more while it is drawn from. A record keeps its
+// popularity as others are inserted: hashes are folded onto the records as linear hashing does it (Litwin, VLDB 1980),
+// where one more record takes its share from a single other one.
 type GrowingZipfian struct {
 	inserts *Inserts
 	zipf    *Zipfian
@@ -138,8 +140,8 @@ func growingZipfian(_ uint64, inserts *Inserts) Distribution {
 	return &GrowingZipfian{inserts, NewZipfian(ycsbItems, Theta)}
 }
 
-// Latest favours the newest records: how far a record is from the newest one is zipfian over all that there are, as in YCSB's
-// SkewedLatestGenerator. It is not safe for concurrent use: it follows the number of records.
+// Latest favours the newest records: how far a record is from the newest one is zipfian over all that there are, as in
+// YCSB's SkewedLatestGenerator. It is not safe for concurrent use: it follows the number of records.
 type Latest struct {
 	inserts *Inserts
 	zipf    Zipfian
@@ -159,8 +161,8 @@ func (l *Latest) String() string { return fmt.Sprintf("latest(%g)", l.zipf.theta
 
 func latest(_ uint64, inserts *Inserts) Distribution { return NewLatest(inserts) }
 
-// fnv64 is YCSB's Utils.fnvhash64: FNV-1a over the eight bytes, low one first, and the absolute value of the result as a signed
-// number.
+// fnv64 is YCSB's Utils.fnvhash64: FNV-1a over the eight bytes, low one first, and the absolute value of the result as
+// a signed number.
 func fnv64(v uint64) uint64 {
 	h := uint64(0xcbf29ce484222325)
 	for range 8 {
@@ -181,7 +183,8 @@ func ycsbKey(dst []byte, record uint64) []byte {
 // ThreadRecords is how many records share a hash tag where records are posts of threads.
 const ThreadRecords = 100
 
-// threadKey appends the key of a post: its thread as hash tag, so that a thread lies in one slot, and its place in the thread.
+// threadKey appends the key of a post: its thread as hash tag, so that a thread lies in one slot, and its place in the
+// thread.
 func threadKey(dst []byte, record uint64) []byte {
 	dst = append(ycsbKey(append(dst, '{'), record/ThreadRecords), "}:"...)
 	at := record % ThreadRecords

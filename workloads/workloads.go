@@ -1,10 +1,10 @@
-// Package workloads says what to send: the operations of a workload, in which shares, on which keys, with which values. A
-// workload is a row of one table. Nothing here knows of connections or time.
+// Package workloads says what to send: the operations of a workload, in which shares, on which keys, with which values.
+// A workload is a row of one table. Nothing here knows of connections or time.
 //
-// A record of a key-value benchmark is one key here: a string, or a collection of elements (see Type). YCSB's records have fields (ten of 100 bytes); reading or
-// updating one reads or writes the string as a whole, which is what YCSB does with readallfields and writeallfields.
-// The workloads A to F are those of Cooper et al., "Benchmarking Cloud Serving Systems with YCSB", SoCC 2010, section 4 and the
-// parameter files that came with it.
+// A record of a key-value benchmark is one key here: a string, or a collection of elements (see Type). YCSB's records
+// have fields (ten of 100 bytes); reading or updating one reads or writes the string as a whole, which is what YCSB
+// does with readallfields and writeallfields. The workloads A to F are those of Cooper et al., "Benchmarking Cloud
+// Serving Systems with YCSB", SoCC 2010, section 4 and the parameter files that came with it.
 package workloads
 
 import (
@@ -23,7 +23,8 @@ type Workload struct {
 	Ops []Op
 	// Load says that every record must exist before the run phase begins.
 	Load bool
-	// Storage says that the reads are meant to reach the storage engine, so a cache of records in front of it must be off.
+	// Storage says that the reads are meant to reach the storage engine, so a cache of records in front of it must be
+	// off.
 	Storage bool
 	// keys draws record numbers, of those loaded or of all that are acknowledged.
 	keys func(records uint64, inserts *Inserts) Distribution
@@ -37,12 +38,13 @@ type Workload struct {
 type Op struct {
 	Name    string // as results call it
 	Command string // the Redis command
-	// Args is what follows the key, in words: `value`, `member` (one of the elements that are loaded), `new` (a member that was never there)
-	// and `score` stand for such, anything else for itself.
+	// Args is what follows the key, in words: `value`, `member` (one of the elements that are loaded), `new` (a member
+	// that was never there) and `score` stand for such, anything else for itself.
 	Args  string
 	Share float64 // of all operations of the run phase
 	Kind  Kind
-	// Then is a second command on the same key, sent once the first is answered; Args are of this one then. Empty for none.
+	// Then is a second command on the same key, sent once the first is answered; Args are of this one then. Empty for
+	// none.
 	Then string
 }
 
@@ -93,7 +95,8 @@ var All = []Workload{
 	},
 	{
 		Name: "ycsb-e",
-		Doc:  "YCSB workload E, short ranges: 95 % scans of 1 to 100 neighbours in a thread (one hash tag) by MGET, 5 % inserts, scrambled zipfian",
+		Doc: "YCSB workload E, short ranges: 95 % scans of 1 to 100 neighbours in a thread (one hash tag) by MGET, 5 % " +
+			"inserts, scrambled zipfian",
 		Ops:  []Op{{Name: "scan", Command: "MGET", Kind: Scan, Share: 0.95}, insert.share(0.05)},
 		Load: true, keys: growingZipfian, name: threadKey,
 	},
@@ -160,7 +163,8 @@ var All = []Workload{
 	},
 	{
 		Name: "lpop",
-		Doc:  "LPOP from loaded lists, uniform; load more elements than the run takes, the result says how often a list was empty",
+		Doc: "LPOP from loaded lists, uniform; load more elements than the run takes, the result says how often a list " +
+			"was empty",
 		Ops:  []Op{{Name: "lpop", Command: "LPOP", Kind: Pop, Share: 1}},
 		Load: true, keys: uniform, of: list,
 	},
@@ -172,7 +176,8 @@ var All = []Workload{
 	},
 	{
 		Name: "spop",
-		Doc:  "SPOP from loaded sets, uniform; load more elements than the run takes, the result says how often a set was empty",
+		Doc: "SPOP from loaded sets, uniform; load more elements than the run takes, the result says how often a set " +
+			"was empty",
 		Ops:  []Op{{Name: "spop", Command: "SPOP", Kind: Pop, Share: 1}},
 		Load: true, keys: uniform, of: set,
 	},
@@ -184,7 +189,8 @@ var All = []Workload{
 	},
 	{
 		Name: "zpopmin",
-		Doc:  "ZPOPMIN from loaded sorted sets, uniform; load more elements than the run takes, the result says how often one was empty",
+		Doc: "ZPOPMIN from loaded sorted sets, uniform; load more elements than the run takes, the result says how " +
+			"often one was empty",
 		Ops:  []Op{{Name: "zpopmin", Command: "ZPOPMIN", Kind: Pop, Share: 1}},
 		Load: true, keys: uniform, of: sortedSet,
 	},
@@ -200,7 +206,8 @@ var All = []Workload{
 	},
 	{
 		Name: "queue",
-		Doc:  "queues that keep their length: 45 % RPUSH, 45 % LPOP from where the client has pushed, 10 % LRANGE of the first 10, scrambled zipfian",
+		Doc: "queues that keep their length: 45 % RPUSH, 45 % LPOP from where the client has pushed, 10 % LRANGE of the " +
+			"first 10, scrambled zipfian",
 		Ops: []Op{
 			{Name: "rpush", Command: "RPUSH", Args: "value", Kind: Push, Share: 0.45},
 			{Name: "lpop", Command: "LPOP", Kind: Pop, Share: 0.45},
@@ -210,7 +217,8 @@ var All = []Workload{
 	},
 	{
 		Name: "members",
-		Doc:  "sets that keep their size: 50 % SISMEMBER, 20 % SADD of a new member, 20 % SPOP from where the client has added, 10 % SMEMBERS, scrambled zipfian",
+		Doc: "sets that keep their size: 50 % SISMEMBER, 20 % SADD of a new member, 20 % SPOP from where the client has " +
+			"added, 10 % SMEMBERS, scrambled zipfian",
 		Ops: []Op{
 			{Name: "sismember", Command: "SISMEMBER", Args: "member", Share: 0.5},
 			{Name: "sadd", Command: "SADD", Args: "new", Kind: Push, Share: 0.2},
@@ -221,7 +229,8 @@ var All = []Workload{
 	},
 	{
 		Name: "leaderboard",
-		Doc:  "40 % ZADD of another score for a member, 30 % ZREVRANK and 10 % ZSCORE of one, 20 % ZREVRANGE of the first 10 with scores, scrambled zipfian",
+		Doc: "40 % ZADD of another score for a member, 30 % ZREVRANK and 10 % ZSCORE of one, 20 % ZREVRANGE of the " +
+			"first 10 with scores, scrambled zipfian",
 		Ops: []Op{
 			{Name: "zadd", Command: "ZADD", Args: "score member", Kind: Write, Share: 0.4},
 			{Name: "zrevrank", Command: "ZREVRANK", Args: "member", Share: 0.3},
@@ -244,8 +253,8 @@ func (o Op) share(s float64) Op {
 	return o
 }
 
-// Loading returns the operation of the load phase. Records are numbered before it begins, so it is a write like any other. A collection
-// that is there from before is removed first.
+// Loading returns the operation of the load phase. Records are numbered before it begins, so it is a write like any
+// other. A collection that is there from before is removed first.
 func (w *Workload) Loading() Op {
 	if w.of == nil {
 		return Op{Name: insert.Name, Command: "SET", Args: "value", Kind: Write, Share: 1}
@@ -272,8 +281,8 @@ func Find(name string) (*Workload, error) {
 	return nil, fmt.Errorf("workload %q: unknown, want one of %s", name, strings.Join(Names(), ", "))
 }
 
-// Reach returns the most records or elements that one of some operations reads or writes, where a collection has so many elements. One that
-// grows may have some more.
+// Reach returns the most records or elements that one of some operations reads or writes, where a collection has so
+// many elements. One that grows may have some more.
 func Reach(ops []Op, elements int) int {
 	most := 1
 	for _, op := range ops {
@@ -289,7 +298,8 @@ func Reach(ops []Op, elements int) int {
 	return most
 }
 
-// Request is what to send for one operation. Args and Then belong to whoever filled it and hold until it is filled again.
+// Request is what to send for one operation. Args and Then belong to whoever filled it and hold until it is filled
+// again.
 type Request struct {
 	Op      int // index into the workload's Ops, 0 in the load phase
 	Record  uint64
@@ -340,11 +350,12 @@ func encode(op Op, elements int) encoded {
 	return e
 }
 
-// poolBytes is how much random data values are cut from. Windows overlap, so a compressor that looks further back than this
-// would find repetitions; block compression does not.
+// poolBytes is how much random data values are cut from. Windows overlap, so a compressor that looks further back than
+// this would find repetitions; block compression does not.
 const poolBytes = 1 << 20
 
-// NewSource prepares a workload for a number of records, of elements of a collection, and a size of values. The seed fixes the values.
+// NewSource prepares a workload for a number of records, of elements of a collection, and a size of values. The seed
+// fixes the values.
 func NewSource(w *Workload, records uint64, elements, valueBytes int, seed uint64) *Source {
 	inserts := NewInserts(records)
 	s := &Source{
@@ -373,7 +384,8 @@ func NewSource(w *Workload, records uint64, elements, valueBytes int, seed uint6
 // Keys returns the distribution that record numbers are drawn from.
 func (s *Source) Keys() Distribution { return s.keys }
 
-// Inserts returns the numbers of records that operations of kind Insert take: whoever sends one tells it how that ended.
+// Inserts returns the numbers of records that operations of kind Insert take: whoever sends one tells it how that
+// ended.
 func (s *Source) Inserts() *Inserts { return s.inserts }
 
 // Value returns the bytes of a value. They must not be changed.
@@ -473,8 +485,8 @@ func (g *Generator) fill(r *Request, op *encoded) {
 	}
 }
 
-// scan asks for 1 to ThreadRecords records, as many as YCSB's maxscanlength, evenly distributed: from the chosen one on, or from
-// further back where the thread ends before. A thread that is still filling has fewer.
+// scan asks for 1 to ThreadRecords records, as many as YCSB's maxscanlength, evenly distributed: from the chosen one
+// on, or from further back where the thread ends before. A thread that is still filling has fewer.
 func (g *Generator) scan(r *Request) {
 	first := r.Record / ThreadRecords * ThreadRecords
 	end := min(first+ThreadRecords, g.src.inserts.Acknowledged())

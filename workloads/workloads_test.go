@@ -52,8 +52,8 @@ func TestZipfian(t *testing.T) {
 		z := NewZipfian(n, Theta)
 		got := draw(z, draws)
 		zetan := Zeta(n, Theta)
-		// Exact for the first two. Behind them the continuous approximation has too much, by a tenth at number 2, less and less
-		// further on; so ranges are compared, with a slack.
+		// Exact for the first two. Behind them the continuous approximation has too much, by a tenth at number 2, less
+		// and less further on; so ranges are compared, with a slack.
 		for i := range min(n, 2) {
 			within(t, fmt.Sprintf("n %d: number %d", n, i), got[i], math.Pow(float64(i+1), -Theta)/zetan, draws, 0)
 		}
@@ -62,7 +62,8 @@ func TestZipfian(t *testing.T) {
 			for i := lo; i < hi; i++ {
 				sum += got[i]
 			}
-			within(t, fmt.Sprintf("n %d: numbers %d to %d", n, lo, hi-1), sum, (Zeta(hi, Theta)-Zeta(lo, Theta))/zetan, draws, 0.12)
+			within(t, fmt.Sprintf("n %d: numbers %d to %d", n, lo, hi-1), sum, (Zeta(hi, Theta)-Zeta(lo, Theta))/zetan, draws,
+				0.12)
 		}
 		for i := range got {
 			if i >= n {
@@ -108,8 +109,8 @@ func TestUniform(t *testing.T) {
 	}
 }
 
-// Zeta against the Riemann zeta function, whose Laurent series at 1 has the Stieltjes constants as coefficients: the sum up to n is
-// zeta(theta) + n^(1-theta)/(1-theta) + n^-theta/2 but for a term in n^(-theta-1).
+// Zeta against the Riemann zeta function, whose Laurent series at 1 has the Stieltjes constants as coefficients: the
+// sum up to n is zeta(theta) + n^(1-theta)/(1-theta) + n^-theta/2 but for a term in n^(-theta-1).
 func TestZetaPublished(t *testing.T) {
 	const euler, stieltjes1, stieltjes2 = 0.57721566490153286, -0.07281584548367672, -0.00969036319287232
 	x := Theta - 1
@@ -140,7 +141,8 @@ func TestLatest(t *testing.T) {
 		}
 		zetan := Zeta(records, Theta)
 		for i := range uint64(2) {
-			within(t, fmt.Sprintf("%d records: %d before the newest", records, i), got[records-1-i], math.Pow(float64(i+1), -Theta)/zetan, draws, 0)
+			within(t, fmt.Sprintf("%d records: %d before the newest", records, i), got[records-1-i],
+				math.Pow(float64(i+1), -Theta)/zetan, draws, 0)
 		}
 		newest := 0 // tenth of all
 		for r, n := range got {
@@ -172,7 +174,8 @@ func TestZipfianGrows(t *testing.T) {
 	}
 }
 
-// GrowingZipfian is a scrambled zipfian whatever the number of records, and the hottest record stays when others are inserted.
+// GrowingZipfian is a scrambled zipfian whatever the number of records, and the hottest record stays when others are
+// inserted.
 func TestGrowingZipfian(t *testing.T) {
 	const draws = 300_000
 	in := NewInserts(1000)
@@ -188,7 +191,8 @@ func TestGrowingZipfian(t *testing.T) {
 		for half := uint64(1024); hottest >= records; half /= 2 {
 			hottest = hash % half
 		}
-		// A record takes the hashes of one that is not there yet, if there is such a one, so up to 2/records of the rest.
+		// A record takes the hashes of one that is not there yet, if there is such a one, so up to 2/records of the
+		// rest.
 		if n := float64(got[hottest]) / draws; n < 1/zetan || n > 1/zetan+3/float64(records) {
 			t.Errorf("%d records: record %d has %.4f of the draws; want %.4f", records, hottest, n, 1/zetan)
 		}
@@ -255,7 +259,8 @@ func TestWorkloads(t *testing.T) {
 		g := src.Generator(rand.New(rand.NewPCG(seed, 1)))
 		for i := range uint64(records) {
 			g.Load(&r, i)
-			if string(r.Args[0]) != "SET" || len(r.Args) != 3 || !bytes.Equal(r.Args[2], src.Value(r.Value)) || len(r.Args[2]) != valueBytes {
+			if string(r.Args[0]) != "SET" || len(r.Args) != 3 || !bytes.Equal(r.Args[2], src.Value(r.Value)) ||
+				len(r.Args[2]) != valueBytes {
 				t.Fatalf("%s: load sends %q", name, r.Args)
 			}
 			if string(r.Args[1]) != string(src.AppendKey(nil, i, false)) {
@@ -305,7 +310,8 @@ func TestWorkloads(t *testing.T) {
 			if fmt.Sprintf("%q", r.Args) != fmt.Sprintf("%q", want) || there != keys[key] {
 				t.Fatalf("%s: %s sends %q; want %q", name, op.Name, r.Args, want)
 			}
-			if then := fmt.Sprintf("%s", r.Then); op.Then != "" && then != fmt.Sprintf("[%s %s %s]", op.Then, key, src.Value(r.Value)) || op.Then == "" && len(r.Then) > 0 {
+			if then := fmt.Sprintf("%s", r.Then); op.Then != "" &&
+				then != fmt.Sprintf("[%s %s %s]", op.Then, key, src.Value(r.Value)) || op.Then == "" && len(r.Then) > 0 {
 				t.Fatalf("%s: %s goes on with %q", name, op.Name, r.Then)
 			}
 			if op.Kind == Insert {
@@ -357,7 +363,8 @@ func TestScans(t *testing.T) {
 }
 
 func TestReach(t *testing.T) {
-	for name, want := range map[string]int{"set": 1, "ycsb-e": ThreadRecords, "lpop": 1, "hash": 1000, "queue": PageElements} {
+	for name, want := range map[string]int{"set": 1, "ycsb-e": ThreadRecords, "lpop": 1, "hash": 1000,
+		"queue": PageElements} {
 		w, _ := Find(name)
 		if got := Reach(w.Ops, 1000); got != want {
 			t.Errorf("%s: %d, want %d", name, got, want)
@@ -369,7 +376,8 @@ func TestReach(t *testing.T) {
 	}
 }
 
-// collections is a model of Redis for the commands of the workloads: what elements hold, by key and element. Elements of a list are numbered.
+// collections is a model of Redis for the commands of the workloads: what elements hold, by key and element. Elements
+// of a list are numbered.
 type collections struct {
 	held map[string]map[string]string
 	// front and back are the numbers of a list's next elements.
@@ -449,8 +457,8 @@ func (c *collections) run(t *testing.T, args [][]byte) int {
 	return len(of) - before
 }
 
-// Collections are loaded with the elements asked for, also where others were before; what is read or popped is there; and where elements come and
-// go there are never fewer than were loaded, and few more.
+// Collections are loaded with the elements asked for, also where others were before; what is read or popped is there;
+// and where elements come and go there are never fewer than were loaded, and few more.
 func TestCollections(t *testing.T) {
 	const records, elements, valueBytes, draws, clients = 100, 7, 20, 20_000, 3
 	for _, name := range Names() {
@@ -468,7 +476,8 @@ func TestCollections(t *testing.T) {
 		first := map[uint64]ValueID{} // of a record
 		for i := range uint64(2 * records) {
 			generators[0].Load(&r, i%records)
-			if command, key := string(r.Args[0]), string(r.Args[1]); command != "DEL" || len(r.Args) != 2 || key != string(r.Then[1]) || !strings.HasPrefix(key, w.of.prefix) {
+			if command, key := string(r.Args[0]), string(r.Args[1]); command != "DEL" || len(r.Args) != 2 ||
+				key != string(r.Then[1]) || !strings.HasPrefix(key, w.of.prefix) {
 				t.Fatalf("%s: load begins with %q", name, r.Args)
 			}
 			c.run(t, r.Args)
@@ -497,7 +506,8 @@ func TestCollections(t *testing.T) {
 			g.Next(&r)
 			op := w.Ops[r.Op]
 			count[r.Op]++
-			if string(r.Args[0]) != op.Command || string(r.Args[1]) != string(src.AppendKey(nil, r.Record, false)) || len(r.Then) > 0 {
+			if string(r.Args[0]) != op.Command || string(r.Args[1]) != string(src.AppendKey(nil, r.Record, false)) ||
+				len(r.Then) > 0 {
 				t.Fatalf("%s: %s of record %d sends %q, %q", name, op.Name, r.Record, r.Args, r.Then)
 			}
 			got := c.run(t, r.Args)
@@ -538,7 +548,8 @@ func TestCollections(t *testing.T) {
 				if want := fmt.Sprintf("[%s %s]", w.of.count, r.Args[1]); fmt.Sprintf("%s", r.Args) != want {
 					t.Fatalf("%s: looks with %q, want %s", name, r.Args, want)
 				}
-			} else if text := []byte(held[string(r.Args[2])]); string(r.Args[0]) != w.of.read || !src.Is(text, v) || src.Is(text, v+1) {
+			} else if text := []byte(held[string(r.Args[2])]); string(r.Args[0]) != w.of.read || !src.Is(text, v) ||
+				src.Is(text, v+1) {
 				t.Fatalf("%s: %q finds %q, value %d was written", name, r.Args, text, v)
 			}
 		}

@@ -12,8 +12,8 @@ import (
 	"github.com/tidwall/redcon"
 )
 
-// bareCommand is the target redcon: redcon's own server on a map, without logs, replicas or disk. It is the ceiling of what a
-// server with this front end can do.
+// bareCommand is the target redcon: redcon's own server on a map, without logs, replicas or disk. It is the ceiling of
+// what a server with this front end can do.
 func bareCommand() *cobra.Command {
 	var port int
 	c := &cobra.Command{
@@ -62,7 +62,8 @@ func (s *bareServer) serve(c redcon.Conn, cmd redcon.Command) {
 		}
 		c.WriteBulk(v)
 	case name == "info":
-		c.WriteBulkString(fmt.Sprintf("# Server\r\nredis_version:redcon\r\n# Stats\r\nkeyspace_misses:%d\r\ntotal_error_replies:%d\r\n",
+		c.WriteBulkString(fmt.Sprintf("# Server\r\nredis_version:redcon\r\n"+
+			"# Stats\r\nkeyspace_misses:%d\r\ntotal_error_replies:%d\r\n",
 			s.misses.Load(), s.errors.Load()))
 	case name == "ping":
 		c.WriteString("PONG")

@@ -43,30 +43,40 @@ var usual = load{clients: 50, pipeline: 16, records: keysPerTag, valueBytes: val
 
 // curves are in the order of the tables.
 var curves = []curve{
-	{name: "stores", doc: "stores; three replicas, one where there is one store", points: points([]int{1, 3, 5, 9}, func(n int, p *point) {
-		p.serve = []string{"--stores", fmt.Sprint(n), "--replicas", fmt.Sprint(min(n, 3))}
-	}, 1, 16)},
+	{name: "stores", doc: "stores; three replicas, one where there is one store",
+		points: points([]int{1, 3, 5, 9}, func(n int, p *point) {
+			p.serve = []string{"--stores", fmt.Sprint(n), "--replicas", fmt.Sprint(min(n, 3))}
+		}, 1, 16)},
 	{name: "regions", doc: "regions", points: points([]int{1, 8, 32, 128}, func(n int, p *point) {
 		p.serve = []string{"--regions", fmt.Sprint(n)}
 	}, 1, 16)},
-	{name: "clients", doc: "clients", points: points([]int{1, 10, 50, 200, 500}, func(n int, p *point) { p.clients = n }, 1)},
-	{name: "commands", doc: "commands in a pipeline", points: points([]int{1, 4, 16, 64}, func(n int, p *point) { p.pipeline = n }, 0)},
-	{name: "value", doc: "bytes of a value; from 16 KiB on neokv bench cuts a pipeline of 16 so that it has no more than 256 KiB",
+	{name: "clients", doc: "clients", points: points([]int{1, 10, 50, 200, 500}, func(n int, p *point) { p.clients = n },
+		1)},
+	{name: "commands", doc: "commands in a pipeline",
+		points: points([]int{1, 4, 16, 64}, func(n int, p *point) { p.pipeline = n }, 0)},
+	{name: "value", doc: "bytes of a value; neokv bench cuts a pipeline so that it has no more than 256 KiB",
 		points: points([]int{16, 256, 1 << 10, 4 << 10, 16 << 10, 64 << 10}, func(n int, p *point) {
 			p.valueBytes, p.records = n, min(keysPerTag, 256<<20/n)
 		}, 16)},
-	{name: "inflight", doc: "raft.max_inflight, entries of a region under way", points: settingPoints("raft.max_inflight", []string{"1", "2", "4", "8", "32"}, 1, 16)},
-	{name: "ops", doc: "raft.batch_max_ops, commands in an entry", points: settingPoints("raft.batch_max_ops", []string{"1", "16", "128", "512", "4096"}, 16)},
-	{name: "bytes", doc: "raft.batch_max_bytes, bytes in an entry", points: settingPoints("raft.batch_max_bytes", []string{"1KiB", "16KiB", "256KiB", "4MiB"}, 16)},
+	{name: "inflight", doc: "raft.max_inflight, entries of a region under way",
+		points: settingPoints("raft.max_inflight", []string{"1", "2", "4", "8", "32"}, 1, 16)},
+	{name: "ops", doc: "raft.batch_max_ops, commands in an entry",
+		points: settingPoints("raft.batch_max_ops", []string{"1", "16", "128", "512", "4096"}, 16)},
+	{name: "bytes", doc: "raft.batch_max_bytes, bytes in an entry",
+		points: settingPoints("raft.batch_max_bytes", []string{"1KiB", "16KiB", "256KiB", "4MiB"}, 16)},
 	{name: "interval", doc: "engine.wal_min_sync_interval, the shortest time between two syncs",
 		points: settingPoints("engine.wal_min_sync_interval", []string{"0s", "500us", "2ms"}, 1, 16)},
-	{name: "sync", doc: "engine.wal_sync; with none acknowledged writes can be lost", points: settingPoints("engine.wal_sync", []string{"always", "none"}, 1, 16)},
+	{name: "sync", doc: "engine.wal_sync; with none acknowledged writes can be lost",
+		points: settingPoints("engine.wal_sync", []string{"always", "none"}, 1, 16)},
 	{name: "shared", doc: "engine.shared_sync, one sync for the logs of all stores of the process",
 		points: settingPoints("engine.shared_sync", []string{"true", "false"}, 1, 16)},
 	{name: "transport", doc: "raft.transport", points: settingPoints("raft.transport", []string{"memory", "tcp"}, 1, 16)},
-	{name: "rows", doc: "engine.row_cache, records in memory for GETs", points: settingPoints("engine.row_cache", []string{"0", "4MiB", "64MiB"}, 1, 16)},
-	{name: "data", doc: "keys, with a block cache of 16 MiB for all stores and no row cache", blocks: true, points: dataPoints(keysPerTag, 1_000_000)},
-	{name: "data-10m", doc: "the same with 10,000,000 keys; takes some minutes", blocks: true, optional: true, points: dataPoints(10_000_000)},
+	{name: "rows", doc: "engine.row_cache, records in memory for GETs",
+		points: settingPoints("engine.row_cache", []string{"0", "4MiB", "64MiB"}, 1, 16)},
+	{name: "data", doc: "keys, with a block cache of 16 MiB for all stores and no row cache", blocks: true,
+		points: dataPoints(keysPerTag, 1_000_000)},
+	{name: "data-10m", doc: "the same with 10,000,000 keys; takes some minutes", blocks: true, optional: true,
+		points: dataPoints(10_000_000)},
 }
 
 // points makes a point of each number, with each of the pipelines; a pipeline of 0 is the point's own affair.
@@ -117,8 +127,9 @@ func curvesCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "curves",
 		Short: "Measure NeoKV alone against one thing at a time, and print Markdown tables",
-		Long: "Measure NeoKV alone against one thing at a time, and print Markdown tables: a NeoKV of its own for each point, as the target neokv is\n" +
-			"but for what differs, loaded by neokv bench with keys of all slots.\n\nCurves:\n" + list(curves, curve.about),
+		Long: "Measure NeoKV alone against one thing at a time, and print Markdown tables.\n\nEach point is a NeoKV of its " +
+			"own, as the target neokv but for what the row names.\nneokv bench sends it keys of all slots.\n\nCurves:\n" +
+			list(curves, curve.about),
 		Args: cobra.NoArgs,
 		Example: `  go run . curves
   go run . curves --curves regions,transport
@@ -141,7 +152,7 @@ func curvesCommand() *cobra.Command {
 	f.StringSliceVar(&chosen, "curves", usualCurves(), "which curves")
 	f.IntVar(&p.rounds, "rounds", enoughRounds, "how often to go through all points, every other time backwards")
 	f.Float64Var(&p.length, "seconds", 3, "how long a run of load takes, after a second that does not count")
-	f.StringVar(&p.dir, "dir", "", "`folder` for data, on the disk to measure (default the system's one for temporary files)")
+	f.StringVar(&p.dir, "dir", "", dirUsage)
 	f.StringVar(&p.out, "out", "", "`file` for raw figures, JSON Lines (default curves-<UTC time>.jsonl)")
 	f.StringVar(&p.neokv, "neokv", "", "`program` to measure, instead of building one from this tree")
 	f.StringArrayVar(&p.set, "set", nil, "`setting=value` for neokv serve, where the point has no other; may be repeated")
@@ -177,7 +188,8 @@ type sample struct {
 }
 
 func (s sample) String() string {
-	text := fmt.Sprintf("%-5s %8.4g k/s  p50 %.3g p99 %.3g ms  CPU %.3g us  load %.1f", s.Test, s.Value, s.P50, s.P99, s.CPU, s.Load)
+	text := fmt.Sprintf("%-5s %8.4g k/s  p50 %.3g p99 %.3g ms  CPU %.3g us  load %.1f", s.Test, s.Value, s.P50, s.P99,
+		s.CPU, s.Load)
 	if !s.valid() {
 		text += fmt.Sprintf("  INVALID: %d misses, %d errors %s", s.Misses, s.Errors, s.Failure)
 	}
@@ -214,7 +226,8 @@ func (x *bench) curves(ctx context.Context, chosen []string, s *samples) error {
 				if err := to.Encode(r); err != nil {
 					return err
 				}
-				fmt.Fprintf(os.Stderr, "%d/%d %-9s %8s  pipeline %-3d %v\n", round*len(all)+i+1, x.plan.rounds*len(all), at.name, p.label, p.pipeline, r)
+				fmt.Fprintf(os.Stderr, "%d/%d %-9s %8s  pipeline %-3d %v\n", round*len(all)+i+1, x.plan.rounds*len(all), at.name,
+					p.label, p.pipeline, r)
 			}
 		}
 		slices.Reverse(all)
@@ -244,8 +257,8 @@ func (x *bench) point(ctx context.Context, p point) (out []sample) {
 	return out
 }
 
-// sample sends a load once the target has nothing else to do. A load that reads writes the records first; what follows from that, such as
-// compactions, has its time before anything counts.
+// sample sends a load once the target has nothing else to do. A load that reads writes the records first; what follows
+// from that, such as compactions, has its time before anything counts.
 func (x *bench) sample(ctx context.Context, in *instance, l load, r *sample) error {
 	if err := in.settle(ctx); err != nil {
 		return err
@@ -327,8 +340,10 @@ var columnsOfCurves = []column{
 	{title: "p50, ms", test: "get", figure: func(s sample) float64 { return s.P50 }},
 	{title: "p99, ms", test: "get", figure: func(s sample) float64 { return s.P99 }},
 	{title: "CPU, us", test: "get", figure: func(s sample) float64 { return s.CPU }},
-	{title: "blocks read", test: "get", blocks: true, figure: func(s sample) float64 { return s.per("block_cache_misses") }},
-	{title: "from disk, B", test: "get", blocks: true, figure: func(s sample) float64 { return float64(s.DiskBytes) / float64(s.Ops) }},
+	{title: "blocks read", test: "get", blocks: true,
+		figure: func(s sample) float64 { return s.per("block_cache_misses") }},
+	{title: "from disk, B", test: "get", blocks: true,
+		figure: func(s sample) float64 { return float64(s.DiskBytes) / float64(s.Ops) }},
 }
 
 // print writes a table per curve, as Markdown: medians of the rounds, with their range.

@@ -67,11 +67,14 @@ const (
 )
 
 var tests = slices.Concat([]test{
-	{name: "boot", doc: "start in memory until every slot takes a write", unit: unitSeconds, ownStart: true, run: measureBoot,
+	{name: "boot", doc: "start in memory until every slot takes a write", unit: unitSeconds, ownStart: true,
+		run:  measureBoot,
 		fits: func(t target) bool { return t.redis && t.name != "redcon" }},
-	{name: "failover", doc: "kill -9 of a master of Redis Cluster at a node time-out of 1 s until its slots take writes", unit: unitSeconds,
+	{name: "failover", doc: "kill -9 of a master of Redis Cluster at a node time-out of 1 s until its slots take writes",
+		unit:     unitSeconds,
 		ownStart: true, run: measureFailover, fits: func(t target) bool { return t.name == "redis-cluster" }},
-	{name: "memory", doc: "resident memory of all processes after boot", unit: unitBytes, run: measureMemory, fits: anyTarget},
+	{name: "memory", doc: "resident memory of all processes after boot", unit: unitBytes, run: measureMemory,
+		fits: anyTarget},
 	{name: "idle", doc: "CPU of all processes with no clients", unit: unitCPU, run: measureIdle, fits: anyTarget},
 	sendTest("set-1", "redis-benchmark: SET, 1 client", 1, 1, true),
 	sendTest("set-50-1", "redis-benchmark: SET -c 50 -P 1", 50, 1, true),
@@ -82,8 +85,8 @@ var tests = slices.Concat([]test{
 
 func anyTarget(target) bool { return true }
 
-// sendTest is a test with redis-benchmark, or with the loop of this program for etcd. redis-benchmark --cluster wants slots on every
-// node, which NeoKV has from three regions on.
+// sendTest is a test with redis-benchmark, or with the loop of this program for etcd. redis-benchmark --cluster wants
+// slots on every node, which NeoKV has from three regions on.
 func sendTest(name, doc string, clients, pipeline int, write bool) test {
 	t := test{name: name, doc: doc, unit: unitRate, keys: true, clients: clients, pipeline: pipeline, write: write}
 	t.fits = func(t target) bool { return t.regions == 0 || t.regions >= clientThreads }
@@ -96,7 +99,8 @@ func sendTest(name, doc string, clients, pipeline int, write bool) test {
 // neokvBenchTest is a test with neokv bench, whose keys are of all regions.
 func neokvBenchTest(workload string, clients, pipeline, records int) test {
 	t := test{
-		name: fmt.Sprintf("all-%s-%d-%d", workload, clients, pipeline), doc: fmt.Sprintf("neokv bench, keys of all slots: %s, %d clients, pipeline %d", workload, clients, pipeline),
+		name: fmt.Sprintf("all-%s-%d-%d", workload, clients, pipeline),
+		doc:  fmt.Sprintf("neokv bench, keys of all slots: %s, %d clients, pipeline %d", workload, clients, pipeline),
 		unit: unitRate, optional: true, clients: clients, pipeline: pipeline, workload: workload, records: records,
 	}
 	t.fits = func(t target) bool { return t.redis }
@@ -118,7 +122,8 @@ func allStringTests() (all []test) {
 	return all
 }
 
-// allTypeTests are those of hashes, lists, sets, sorted sets and counters. Collections have as many elements in all as there are keys elsewhere.
+// allTypeTests are those of hashes, lists, sets, sorted sets and counters. Collections have as many elements in all as
+// there are keys elsewhere.
 func allTypeTests() []test {
 	all := []test{neokvBenchTest("incr", 50, 16, keysPerTag)}
 	for _, workload := range []string{"lpush", "rpush", "hset", "sadd", "zadd", "lpop", "spop", "zpopmin"} {
@@ -127,8 +132,8 @@ func allTypeTests() []test {
 	return all
 }
 
-// elements is how many elements neokv bench loads into each collection: more than a run takes, where it pops. What is not needed is not loaded, for
-// its compactions go on into the run.
+// elements is how many elements neokv bench loads into each collection: more than a run takes, where it pops. What is
+// not needed is not loaded, for its compactions go on into the run.
 func (x *bench) elements(t test, to target) int {
 	if !strings.Contains(t.workload, "pop") {
 		return elementsPerKey
@@ -248,8 +253,8 @@ func (in *instance) pipelined(ctx context.Context, fill func(redis.Pipeliner)) (
 	return err
 }
 
-// taggedPrefixes finds out which keys redis-benchmark --cluster uses: it puts a tag of each node's first slot into them. A tiny run
-// writes some; SCAN finds them.
+// taggedPrefixes finds out which keys redis-benchmark --cluster uses: it puts a tag of each node's first slot into
+// them. A tiny run writes some; SCAN finds them.
 func (in *instance) taggedPrefixes(ctx context.Context) ([]string, error) {
 	if _, err := redisBenchmark(ctx, in, test{write: true, clients: clientThreads, pipeline: 1}, 100, 1); err != nil {
 		return nil, err
@@ -275,15 +280,17 @@ func (in *instance) taggedPrefixes(ctx context.Context) ([]string, error) {
 	return prefixes, nil
 }
 
-// send runs redis-benchmark, or the loop for etcd, as long as asked, and counts misses and error replies around it. How many
-// operations that takes, the run before tells; a run that was less than half as long is made again. redis-benchmark with threads looks
-// every quarter of a second whether it is done, so the rate of a short run would say little.
+// send runs redis-benchmark, or the loop for etcd, as long as asked, and counts misses and error replies around it. How
+// many operations that takes, the run before tells; a run that was less than half as long is made again.
+// redis-benchmark with threads looks every quarter of a second whether it is done, so the rate of a short run would say
+// little.
 func (x *bench) send(ctx context.Context, t test, to target, in *instance, r *run) error {
 	load := redisBenchmark
 	if in.etcd != nil {
 		load = loopEtcd
 	}
-	limited, cancel := context.WithTimeout(ctx, time.Minute+time.Duration(20*x.length)*time.Second) // who waits for a lost answer, ends
+	limited, cancel := context.WithTimeout(ctx,
+		time.Minute+time.Duration(20*x.length)*time.Second) // who waits for a lost answer, ends
 	defer cancel()
 	id := to.name + " " + t.name
 	n := 500 * t.pipeline
@@ -397,7 +404,8 @@ func parseCSV(out string) (r rates, err error) {
 		return r, fmt.Errorf("redis-benchmark printed %q: want one line of figures (%v)", out, err)
 	}
 	for i, name := range rows[0] {
-		to := map[string]*float64{"rps": &r.perSecond, "p50_latency_ms": &r.p50, "p95_latency_ms": &r.p95, "p99_latency_ms": &r.p99}[name]
+		to := map[string]*float64{"rps": &r.perSecond, "p50_latency_ms": &r.p50, "p95_latency_ms": &r.p95,
+			"p99_latency_ms": &r.p99}[name]
 		if to == nil {
 			continue
 		}
@@ -436,15 +444,17 @@ func (r *run) measured(s *results.Summary) {
 type load struct {
 	workload                               string
 	clients, pipeline, records, valueBytes int
-	elements                               int           // of each record of a workload of collections, 0: as many as neokv bench takes
-	warmup                                 time.Duration // sent without measuring, first
+	elements                               int           // of each record that is a collection, 0 for neokv bench's own
+	warmup                                 time.Duration // sent first, without measuring
 }
 
 // neokvBench sends a load to a target that runs, and returns what came out.
 func (x *bench) neokvBench(ctx context.Context, in *instance, l load) (*results.Summary, error) {
 	file := filepath.Join(in.dir, "bench.jsonl")
-	args := []string{"bench", "--target", strings.Join(in.addrs, ","), "--workload", l.workload, "--clients", strconv.Itoa(l.clients),
-		"--pipeline", strconv.Itoa(l.pipeline), "--duration", strconv.FormatFloat(x.length, 'f', -1, 64) + "s", "--warmup", l.warmup.String(),
+	args := []string{"bench", "--target", strings.Join(in.addrs, ","), "--workload", l.workload, "--clients",
+		strconv.Itoa(l.clients),
+		"--pipeline", strconv.Itoa(l.pipeline), "--duration", strconv.FormatFloat(x.length, 'f', -1, 64) + "s", "--warmup",
+		l.warmup.String(),
 		"--records", strconv.Itoa(l.records), "--value-size", strconv.Itoa(l.valueBytes), "--out", file}
 	if l.elements > 0 {
 		args = append(args, "--elements", strconv.Itoa(l.elements))
@@ -493,8 +503,8 @@ func loadEtcd(ctx context.Context, in *instance) error {
 	})
 }
 
-// loopEtcd sends n operations on keys below limit in a closed loop. etcd's protocol has no pipelines; as many operations are under way as there are
-// in those of all clients.
+// loopEtcd sends n operations on keys below limit in a closed loop. etcd's protocol has no pipelines; as many
+// operations are under way as there are in those of all clients.
 func loopEtcd(ctx context.Context, in *instance, t test, n, limit int) (rates, error) {
 	var mu sync.Mutex
 	all := results.NewHistogram()
@@ -525,7 +535,8 @@ func loopEtcd(ctx context.Context, in *instance, t test, n, limit int) (rates, e
 	took := time.Since(begin)
 	ms := func(percentile float64) float64 { return float64(all.ValueAtQuantile(percentile)) / 1e3 }
 	return rates{
-		perSecond: float64(n) / took.Seconds(), p50: ms(50), p95: ms(95), p99: ms(99), misses: misses.Load(), errors: failed.Load(),
+		perSecond: float64(n) / took.Seconds(), p50: ms(50), p95: ms(95), p99: ms(99), misses: misses.Load(),
+		errors: failed.Load(),
 	}, err
 }
 

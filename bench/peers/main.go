@@ -1,5 +1,5 @@
-// Command peers measures NeoKV beside other stores on the same machine, in interleaved rounds, and prints ratios. It is run by
-// hand, on Linux: cd bench/peers && go run . --help. docs/benchmarks.md says how to read what it prints.
+// Command peers measures NeoKV beside other stores on the same machine, in interleaved rounds, and prints ratios. It is
+// run by hand, on Linux: cd bench/peers && go run . --help. docs/benchmarks.md says how to read what it prints.
 package main
 
 import (
@@ -27,6 +27,8 @@ const (
 	// elementsPerKey are those of a collection where keys are many.
 	elementsPerKey = 10
 )
+
+const dirUsage = "`folder` for data, on the disk to measure (default the system's one for temporary files)"
 
 // plan is what the command line asks for.
 type plan struct {
@@ -86,11 +88,13 @@ func command() *cobra.Command {
 	f := c.Flags()
 	f.StringSliceVar(&p.targets, "targets", names(targets[:len(targets)-1]), "what to measure")
 	f.StringSliceVar(&p.tests, "tests", requiredTests(), "tests to run, or all")
-	f.IntSliceVar(&p.regions, "regions", []int{8}, "regions of NeoKV; it is started once with each, and the first counts in ratios")
-	f.IntVar(&p.rounds, "rounds", enoughRounds, "how often to go through all targets, each time beginning with another one")
+	f.IntSliceVar(&p.regions, "regions", []int{8},
+		"regions of NeoKV; it is started once with each, and the first counts in ratios")
+	f.IntVar(&p.rounds, "rounds", enoughRounds,
+		"how often to go through all targets, each time beginning with another one")
 	f.Float64Var(&p.length, "seconds", 4, "how long a run of load takes, about")
 	f.Float64Var(&p.idle, "idle", 10, "`seconds` of the idle test")
-	f.StringVar(&p.dir, "dir", "", "`folder` for data, on the disk to measure (default the system's one for temporary files)")
+	f.StringVar(&p.dir, "dir", "", dirUsage)
 	f.StringVar(&p.out, "out", "", "`file` for raw figures, JSON Lines (default peers-<UTC time>.jsonl)")
 	f.StringVar(&p.neokv, "neokv", "", "`program` to measure as neokv, instead of building one from this tree")
 	f.StringVar(&p.before, "before", "", "`program` for the target before: another neokv, to compare with")
@@ -255,9 +259,9 @@ func (x *bench) rounds(ctx context.Context) error {
 	return nil
 }
 
-// measure runs all tests of one target, in their own order. A test may start the target itself, or have an instance of its
-// own, as those of neokv bench do. The others share an instance; its keys are loaded behind the tests without load. A test
-// that fails is recorded as such.
+// measure runs all tests of one target, in their own order. A test may start the target itself, or have an instance of
+// its own, as those of neokv bench do. The others share an instance; its keys are loaded behind the tests without load.
+// A test that fails is recorded as such.
 func (x *bench) measure(ctx context.Context, round int, t target) error {
 	var in *instance
 	own := false // the instance was for one test alone

@@ -17,13 +17,15 @@ import (
 
 func TestParseCSV(t *testing.T) {
 	const out = "WARNING: Could not fetch server CONFIG\n" +
-		`"test","rps","avg_latency_ms","min_latency_ms","p50_latency_ms","p95_latency_ms","p99_latency_ms","max_latency_ms"` + "\n" +
+		`"test","rps","avg_latency_ms","min_latency_ms","p50_latency_ms","p95_latency_ms","p99_latency_ms","max_latency_ms"` +
+		"\n" +
 		`"SET","46511.63","1.005","0.216","0.935","1.687","2.215","6.311"` + "\n"
 	got, err := parseCSV(out)
 	if want := (rates{perSecond: 46511.63, p50: 0.935, p95: 1.687, p99: 2.215}); err != nil || got != want {
 		t.Errorf("parseCSV = %+v, %v; want %+v", got, err, want)
 	}
-	for _, bad := range []string{"", out[:strings.Index(out, `"SET"`)], out + out[strings.Index(out, `"SET"`):], strings.Replace(out, "0.935", "x", 1)} {
+	for _, bad := range []string{"", out[:strings.Index(out, `"SET"`)], out + out[strings.Index(out, `"SET"`):],
+		strings.Replace(out, "0.935", "x", 1)} {
 		if got, err := parseCSV(bad); err == nil {
 			t.Errorf("parseCSV(%q) = %+v; want an error", bad, got)
 		}
@@ -77,7 +79,8 @@ func TestReport(t *testing.T) {
 	words := strings.Join(strings.Fields(b.String()), " ")
 	for _, want := range []string{
 		"commit abc, 3 rounds, interleaved; load average", "Fewer than 5 rounds",
-		"its three stores are one process, their Raft messages stay in memory, and one sync makes the logs of all three durable",
+		"its three stores are one process, their Raft messages stay in memory, and one sync makes " +
+			"the logs of all three durable",
 		"| k op/s | neokv | neokv/32 | neokv-apart | redis-cluster | redcon |",
 		"| all-set-50-16 | 50 (50-50) | - | 30 (20-40) | 50 (25-100) | - |",
 		"| neokv : the others | neokv/32 | neokv-apart | redis-cluster | redcon |",
@@ -89,7 +92,8 @@ func TestReport(t *testing.T) {
 		"| CPU, us per operation |", "| set-50-16 | 32 (31-33) |",
 		"| boot, s | 0.3 |",
 		"| set-50-16, neokv : redis-cluster | 1 (0.5-1.5) | >= 0.65: met | >= 1.1: not met |",
-		"| boot, s | 0.3 | <= 0.8: met | <= 0.2: not met |", "| set-50-16, p99 / p50 | 3.5 (3.5-3.5) | <= 4: met | <= 3: not met |",
+		"| boot, s | 0.3 | <= 0.8: met | <= 0.2: not met |",
+		"| set-50-16, p99 / p50 | 3.5 (3.5-3.5) | <= 4: met | <= 3: not met |",
 		"| hset-50-16 : set-50-16 | 0.3 (0.2-0.6) | >= 0.45: not met | - |",
 		"INVALID: 1 misses, 0 errors", "ERR broken", "2 of 22 runs are invalid",
 	} {
@@ -97,7 +101,8 @@ func TestReport(t *testing.T) {
 			t.Errorf("the report lacks %q:\n%s", want, b.String())
 		}
 	}
-	all, one := strings.Index(b.String(), "## Keys of all slots"), strings.Index(b.String(), "## Keys of one slot per node")
+	all, one := strings.Index(b.String(), "## Keys of all slots"),
+		strings.Index(b.String(), "## Keys of one slot per node")
 	if all < 0 || one < all {
 		t.Errorf("keys of all slots at %d, of one slot per node at %d; want all slots first", all, one)
 	}
@@ -162,8 +167,10 @@ func TestReportRefuses(t *testing.T) {
 
 // A file that is committed names no folder of the machine that it was measured on.
 func TestHeaderNamesNoFolder(t *testing.T) {
-	got := withoutFolders([]string{"/build/b001/exe/peers", "--dir=/disk/x", "--out", "results/a.jsonl", "--set=engine.wal_dir=/disk/y", "--rounds", "5"})
-	if want := []string{"peers", "--dir=x", "--out", "a.jsonl", "--set=engine.wal_dir=y", "--rounds", "5"}; !slices.Equal(got, want) {
+	got := withoutFolders([]string{"/build/b001/exe/peers", "--dir=/disk/x", "--out", "results/a.jsonl",
+		"--set=engine.wal_dir=/disk/y", "--rounds", "5"})
+	if want := []string{"peers", "--dir=x", "--out", "a.jsonl", "--set=engine.wal_dir=y", "--rounds",
+		"5"}; !slices.Equal(got, want) {
 		t.Errorf("withoutFolders = %q; want %q", got, want)
 	}
 	dir := t.TempDir()
@@ -210,7 +217,8 @@ func TestCurves(t *testing.T) {
 			t.Errorf("checkCurves(%v, %+v) = nil; want an error", bad.chosen, bad.plan)
 		}
 	}
-	if err := checkCurves(usualCurves(), plan{rounds: 1, length: 1}); err != nil || slices.Contains(usualCurves(), "data-10m") {
+	if err := checkCurves(usualCurves(), plan{rounds: 1, length: 1}); err != nil ||
+		slices.Contains(usualCurves(), "data-10m") {
 		t.Errorf("the usual curves are %v: %v", usualCurves(), err)
 	}
 }
@@ -222,7 +230,8 @@ func TestCurvesReport(t *testing.T) {
 			sample{Curve: "data", Point: 1, run: run{Round: round, Test: "get", Value: rate, P50: 2, P99: 7, CPU: 30},
 				Work: results.Work{"block_cache_misses": 50}, Ops: 100, DiskBytes: 400},
 			sample{Curve: "data", Point: 1, run: run{Round: round, Test: "set", Value: 60, P50: 1, P99: 3, CPU: 40},
-				Work: results.Work{"raft_commands": 100, "raft_entries": 10, "sync_calls": 2, "wal_bytes": 123_000, "compaction_bytes": 400}, Ops: 100})
+				Work: results.Work{"raft_commands": 100, "raft_entries": 10, "sync_calls": 2, "wal_bytes": 123_000,
+					"compaction_bytes": 400}, Ops: 100})
 	}
 	rec.all = append(rec.all, sample{Curve: "data", run: run{Test: "get", Value: 77, Misses: 3}},
 		sample{Curve: "stores", Point: 2, run: run{Test: "start", Failure: "no disk"}})

@@ -23,8 +23,8 @@ type server struct {
 	log string // file with what it said
 }
 
-// spawn starts a program in a folder of its own. If ready is not empty, it waits for a line of standard output that begins with
-// it, and returns that line.
+// spawn starts a program in a folder of its own. If ready is not empty, it waits for a line of standard output that
+// begins with it, and returns that line.
 func spawn(ctx context.Context, dir, ready, program string, args ...string) (*server, string, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, "", err
@@ -76,7 +76,8 @@ func (s *server) kill() {
 	s.cmd.Wait()
 }
 
-// use adds up the resident memory and the CPU time of a process and its children: neokv watches itself from a second process.
+// use adds up the resident memory and the CPU time of a process and its children: neokv watches itself from a second
+// process.
 func (s *server) use() (bytes int64, cpu time.Duration, err error) {
 	err = s.each(func(proc string) error {
 		stat, err := os.ReadFile(proc + "/stat")
@@ -96,7 +97,8 @@ func (s *server) use() (bytes int64, cpu time.Duration, err error) {
 	return bytes, cpu, err
 }
 
-// diskReads is how many bytes a process and its children have had fetched from disks: what the page cache had is not in it.
+// diskReads is how many bytes a process and its children have had fetched from disks: what the page cache had is not in
+// it.
 func (s *server) diskReads() (bytes int64, err error) {
 	err = s.each(func(proc string) error {
 		io, err := os.ReadFile(proc + "/io")

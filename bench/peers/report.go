@@ -283,7 +283,8 @@ func digits(v float64) string {
 	return fmt.Sprintf("%.3g", v)
 }
 
-// beside is String with a mark where a bound lies inside the range: the rounds do not agree on which side of it they are.
+// beside is String with a mark where a bound lies inside the range: the rounds do not agree on which side of it they
+// are.
 func (s spread) beside(bound float64) string {
 	if len(s) > 1 && s[0] <= bound && bound <= s[len(s)-1] {
 		return s.String() + " ~"
@@ -352,16 +353,16 @@ type section struct {
 var sections = []section{
 	{"Keys of all slots", "neokv bench sends them to all regions of NeoKV and to all masters of Redis Cluster.",
 		func(t test) bool { return t.workload != "" }},
-	{"Keys of one slot per node", "redis-benchmark --cluster sends them to three of NeoKV's eight regions, and to all masters of " +
-		"Redis Cluster. The tests `*-proxy-*` are about one key, so one region.",
+	{"Keys of one slot per node", "redis-benchmark --cluster sends them to three of NeoKV's eight regions, and " +
+		"to all masters\nof Redis Cluster. The tests `*-proxy-*` are about one key, so one region.",
 		func(t test) bool { return t.workload == "" && t.unit == unitRate }},
 	{"Without load", "", func(t test) bool { return t.unit != unitRate }},
 }
 
 // cheaper says what a reader has to know before comparing NeoKV with the others.
-const cheaper = `What makes NeoKV cheaper than a cluster of processes: its three stores are one process, their Raft messages stay in
-memory, and one sync makes the logs of all three durable. The target neokv-apart sends the messages over TCP and syncs
-each store's log by itself; it is one process, too.`
+const cheaper = `What makes NeoKV cheaper than a cluster of processes: its three stores are one process, their Raft
+messages stay in memory, and one sync makes the logs of all three durable. The target neokv-apart sends the messages
+over TCP and syncs each store's log by itself; it is one process, too.`
 
 // print writes the tables, as Markdown.
 func (rec *record) print(to io.Writer) error {
@@ -372,8 +373,8 @@ func (rec *record) print(to io.Writer) error {
 	}
 	slices.Sort(loads)
 	fmt.Fprintf(w, "%v; load average before the runs %v.\n%s\n%s\n\n", rec.header, loads, rec.warning(), cheaper)
-	fmt.Fprintln(w, "Figures are medians of the rounds, with their range. Ratios are of two runs of one round; `~` stands where they lie on")
-	fmt.Fprintln(w, "both sides of 1.")
+	fmt.Fprintln(w, "Figures are medians of the rounds, with their range. Ratios are of two runs of one round;")
+	fmt.Fprintln(w, "`~` stands where they lie on both sides of 1.")
 	columns := rec.columns()
 	for _, s := range sections {
 		if !slices.ContainsFunc(rec.runs, func(r run) bool { return s.has(find(r.Test)) }) {
@@ -495,6 +496,7 @@ func (rec *record) remarks(w io.Writer) {
 	}
 	fmt.Fprintf(w, "\n%d of %d runs are invalid, for misses, error replies or a failure.\n", invalid, len(rec.runs))
 	if uncounted != nil {
-		fmt.Fprintf(w, "Targets without keyspace_misses in INFO, whose misses nobody counts: %s.\n", strings.Join(uncounted, ", "))
+		fmt.Fprintf(w, "Targets without keyspace_misses in INFO, whose misses nobody counts: %s.\n",
+			strings.Join(uncounted, ", "))
 	}
 }

@@ -31,16 +31,21 @@ func (t target) about() string { return t.doc }
 
 // targets are in the order of the tables.
 var targets = []target{
-	{name: "neokv", doc: "3 stores in one process, 3 replicas, 8 regions, on disk, WAL sync always, linearizable reads", redis: true, regions: 8,
+	{name: "neokv", doc: "3 stores in one process, 3 replicas, 8 regions, on disk, WAL sync always, linearizable reads",
+		redis: true, regions: 8,
 		proxy: true, start: startNeoKV},
-	{name: "neokv-apart", doc: "the same with raft.transport tcp and engine.shared_sync false; one process, too", redis: true, regions: 8,
+	{name: "neokv-apart", doc: "the same with raft.transport tcp and engine.shared_sync false; one process, too",
+		redis: true, regions: 8,
 		proxy: true, serve: []string{"--set", "raft.transport=tcp", "--set", "engine.shared_sync=false"}, start: startNeoKV},
 	{name: "redis", doc: "redis-server alone, appendfsync always, no rewrite", redis: true, start: startRedis},
-	{name: "redis-cluster", doc: "3 masters and 3 replicas of redis-server (replicas asynchronous), appendfsync always, no rewrite", redis: true,
+	{name: "redis-cluster", redis: true,
+		doc:   "3 masters and 3 replicas of redis-server (replicas asynchronous), appendfsync always, no rewrite",
 		start: startRedisCluster},
 	{name: "etcd", doc: "3 nodes of etcd 3.6, linearizable reads", start: startEtcd},
-	{name: "redcon", doc: "a bare redcon server on a Go map, the ceiling of NeoKV's front end", redis: true, start: startRedcon},
-	{name: "before", doc: "NeoKV from the program of --before, to compare with", redis: true, regions: 8, proxy: true, start: startNeoKV},
+	{name: "redcon", doc: "a bare redcon server on a Go map, the ceiling of NeoKV's front end", redis: true,
+		start: startRedcon},
+	{name: "before", doc: "NeoKV from the program of --before, to compare with", redis: true, regions: 8, proxy: true,
+		start: startNeoKV},
 }
 
 // start says how to start a target.
@@ -127,7 +132,8 @@ func startNeoKV(ctx context.Context, x *bench, t target, s start, in *instance) 
 	if s.memory {
 		where = []string{"--mem"}
 	}
-	args := append([]string{"serve", "--port", "0", "--stores", "3", "--replicas", "3", "--regions", strconv.Itoa(t.regions)}, where...)
+	args := append([]string{"serve", "--port", "0", "--stores", "3", "--replicas", "3", "--regions",
+		strconv.Itoa(t.regions)}, where...)
 	if t.name == "before" {
 		program = x.before
 	} else {
@@ -167,9 +173,10 @@ func redisServer(ctx context.Context, in *instance, s start, port int, more ...s
 	if s.memory {
 		appendonly = "no"
 	}
-	_, err := in.spawn(ctx, "", "redis-server", append([]string{"--port", strconv.Itoa(port), "--bind", "127.0.0.1", "--save", "",
-		"--appendonly", appendonly, "--appendfsync", "always", "--auto-aof-rewrite-percentage", "0",
-		"--repl-diskless-sync-delay", "0"}, more...)...)
+	_, err := in.spawn(ctx, "", "redis-server",
+		append([]string{"--port", strconv.Itoa(port), "--bind", "127.0.0.1", "--save", "",
+			"--appendonly", appendonly, "--appendfsync", "always", "--auto-aof-rewrite-percentage", "0",
+			"--repl-diskless-sync-delay", "0"}, more...)...)
 	in.connect(port)
 	return err
 }
@@ -182,7 +189,8 @@ func startRedis(ctx context.Context, _ *bench, _ target, s start, in *instance) 
 	return redisServer(ctx, in, s, ports[0])
 }
 
-// startRedisCluster does what redis-cli --cluster create does, without its pauses: slots, epochs, acquaintance, replicas.
+// startRedisCluster does what redis-cli --cluster create does, without its pauses: slots, epochs, acquaintance,
+// replicas.
 func startRedisCluster(ctx context.Context, _ *bench, _ target, s start, in *instance) error {
 	ports, err := freePorts(12)
 	if err != nil {
@@ -218,7 +226,10 @@ func startRedisCluster(ctx context.Context, _ *bench, _ target, s start, in *ins
 		ids = append(ids, id.Val().(string))
 	}
 	for i, c := range in.nodes[masters:] {
-		if err := await(ctx, "replicate", func() error { return c.Do(ctx, "CLUSTER", "REPLICATE", ids[i]).Err() }); err != nil {
+		if err := await(ctx, "replicate", func() error {
+			return c.Do(ctx, "CLUSTER", "REPLICATE",
+				ids[i]).Err()
+		}); err != nil {
 			return err
 		}
 	}
@@ -275,7 +286,8 @@ func startEtcd(ctx context.Context, x *bench, _ target, _ start, in *instance) e
 	for i := range 3 {
 		client, peer := "http://"+addr(ports[i]), "http://"+addr(ports[3+i])
 		_, err := in.spawn(ctx, "", x.etcd, "--name", fmt.Sprintf("n%d", i), "--data-dir", "data", "--log-level", "error",
-			"--listen-client-urls", client, "--advertise-client-urls", client, "--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer,
+			"--listen-client-urls", client, "--advertise-client-urls", client, "--listen-peer-urls", peer,
+			"--initial-advertise-peer-urls", peer,
 			"--initial-cluster", strings.Join(members, ","), "--quota-backend-bytes", strconv.Itoa(8<<30))
 		if err != nil {
 			return err
@@ -283,7 +295,8 @@ func startEtcd(ctx context.Context, x *bench, _ target, _ start, in *instance) e
 		in.addrs = append(in.addrs, addr(ports[i]))
 	}
 	for i := range etcdConnections {
-		c, err := clientv3.New(clientv3.Config{Endpoints: []string{in.addrs[i%3]}, DialTimeout: 10 * time.Second, Logger: zap.NewNop()})
+		c, err := clientv3.New(clientv3.Config{Endpoints: []string{in.addrs[i%3]}, DialTimeout: 10 * time.Second,
+			Logger: zap.NewNop()})
 		if err != nil {
 			return err
 		}
@@ -292,8 +305,8 @@ func startEtcd(ctx context.Context, x *bench, _ target, _ start, in *instance) e
 	return nil
 }
 
-// accepts writes one key in every 128th slot, each to the node that takes it, and fails if a slot's has no such node. Of a store
-// without slots one node is enough, of etcd all must take one.
+// accepts writes one key in every 128th slot, each to the node that takes it, and fails if a slot's has no such node.
+// Of a store without slots one node is enough, of etcd all must take one.
 func (in *instance) accepts(ctx context.Context) error {
 	for _, c := range in.etcd {
 		ctx, cancel := context.WithTimeout(ctx, time.Second)

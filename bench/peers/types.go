@@ -10,8 +10,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// This file is the tests of hashes, sets, lists and sorted sets: commands like those of redis-benchmark's own list, on one key per node.
-// Where there is a cluster redis-benchmark puts a tag of the node into {tag}; elsewhere that is part of the name.
+// This file is the tests of hashes, sets, lists and sorted sets: commands like those of redis-benchmark's own list, on
+// one key per node. Where there is a cluster redis-benchmark puts a tag of the node into {tag}; elsewhere that is part
+// of the name.
 
 const (
 	randomInt = "__rand_int__" // redis-benchmark puts twelve digits there
@@ -29,9 +30,10 @@ type fill struct {
 type sizing byte
 
 const (
-	empty  sizing = iota // the key is removed
-	read                 // readSize elements, once
-	popped               // more elements than the run takes: where clients are spread over three nodes a key has up to half of all operations
+	empty sizing = iota // the key is removed
+	read                // readSize elements, once
+	// popped is more elements than the run takes: with three nodes one key may get half of all operations.
+	popped
 )
 
 var (
@@ -53,12 +55,14 @@ var (
 
 func element(i int) string { return fmt.Sprintf("element:%012d", i) }
 
-// typeTests are tests of one kind of command at several pipelines, on the ports of a cluster, and on the proxy port if asked.
+// typeTests are tests of one kind of command at several pipelines, on the ports of a cluster, and on the proxy port if
+// asked.
 func typeTests() (all []test) {
 	add := func(name string, f fill, proxy bool, pipelines []int, words ...string) {
 		for _, pipeline := range pipelines {
 			t := test{
-				name: fmt.Sprintf("%s-50-%d", name, pipeline), doc: fmt.Sprintf("redis-benchmark: %s -c 50 -P %d", strings.Join(short(words), " "), pipeline),
+				name: fmt.Sprintf("%s-50-%d", name, pipeline),
+				doc:  fmt.Sprintf("redis-benchmark: %s -c 50 -P %d", strings.Join(short(words), " "), pipeline),
 				unit: unitRate, optional: true, types: true, clients: 50, pipeline: pipeline, write: true, words: words, fill: f,
 			}
 			t.fits = func(t target) bool { return t.proxy || t.name == "redis" || t.name == "redis-cluster" }
@@ -68,7 +72,8 @@ func typeTests() (all []test) {
 			all = append(all, t)
 			if proxy {
 				p := t
-				p.name, p.doc, p.proxy = name+"-proxy-50-"+fmt.Sprint(pipeline), t.doc+" on the proxy port: one key, so one region", true
+				p.name, p.doc, p.proxy = name+"-proxy-50-"+fmt.Sprint(pipeline), t.doc+" on the proxy port: one key, so one region",
+					true
 				p.fits = func(t target) bool { return t.proxy || t.name == "redis" }
 				p.run = func(ctx context.Context, x *bench, to target, in *instance, r *run) error {
 					return x.send(ctx, p, to, in, r)
@@ -102,7 +107,8 @@ func typeTests() (all []test) {
 	}
 	for _, pipeline := range both {
 		t := test{
-			name: fmt.Sprintf("mset-10-50-%d", pipeline), doc: fmt.Sprintf("redis-benchmark: MSET of 10 keys -c 50 -P %d on the proxy port", pipeline),
+			name: fmt.Sprintf("mset-10-50-%d", pipeline),
+			doc:  fmt.Sprintf("redis-benchmark: MSET of 10 keys -c 50 -P %d on the proxy port", pipeline),
 			unit: unitRate, optional: true, types: true, clients: 50, pipeline: pipeline, write: true, words: mset, proxy: true,
 		}
 		t.fits = func(t target) bool { return t.proxy || t.name == "redis" }
@@ -204,7 +210,8 @@ func (in *instance) note(name, id string) {
 	in.filled[name] = id
 }
 
-// settle waits until the target uses less than a tenth of a core, such as for compactions of what was loaded, ten seconds at most.
+// settle waits until the target uses less than a tenth of a core, such as for compactions of what was loaded, ten
+// seconds at most.
 func (in *instance) settle(ctx context.Context) error {
 	const look = 250 * time.Millisecond
 	_, before, err := in.use()

@@ -36,10 +36,11 @@ func benchCommand(p process) *cobra.Command {
 		Short: "Load a cluster and print throughput and latency percentiles",
 		Long: `Load a cluster over real sockets, print throughput and latency percentiles, and leave a result file behind.
 
-Without --target the cluster of the profile is booted in this process, on free ports, and stopped at the end. With it the load goes
-to any Redis or Redis Cluster; which of the two it is, is found out by asking. Without --rate each client sends its next operation
-when the last one is answered, which measures peak throughput; with it operations start by schedule, and response time counts
-from there. Standard output holds the result alone; its last line is the name of the result file. The workloads are:
+Without --target bench boots the cluster of the profile in this process, on free ports, and stops it at the end. With
+--target the load goes to any Redis or Redis Cluster; bench asks it which of the two it is. Without --rate each client
+sends its next operation when the last one is answered, which measures peak throughput. With --rate operations start by
+schedule, and response time counts from there. Standard output holds the result alone; its last line is the name of the
+result file. The workloads are:
 
 ` + workloadList(),
 		Example: `  neokv bench
@@ -52,8 +53,10 @@ from there. Standard output holds the result alone; its last line is the name of
 	flags := c.Flags()
 	flags.StringVar(&f.target, "target", "", "`host:port,...` of what to load, instead of booting a cluster")
 	flags.StringVar(&f.out, "out", "", "result `file` (default neokv-<workload>-<UTC time>.jsonl in the current folder)")
-	flags.BoolVar(&f.verify, "verify", false, "read back what was acknowledged when the load has ended; fail if something is lost")
-	for _, name := range []string{"workload", "clients", "pipeline", "rate", "duration", "warmup", "records", "elements", "value-size", "seed"} {
+	flags.BoolVar(&f.verify, "verify", false,
+		"read back what was acknowledged when the load has ended; fail if something is lost")
+	for _, name := range []string{"workload", "clients", "pipeline", "rate", "duration", "warmup", "records", "elements",
+		"value-size", "seed"} {
 		settingFlag(flags, name, "load."+strings.ReplaceAll(name, "-", "_"))
 	}
 	f.register(c, 0, 0)
@@ -103,7 +106,8 @@ func (f *benchFlags) run(c *cobra.Command, p process) (err error) {
 }
 
 // parse makes of the flags what to boot and what to load. Its error has everything that is wrong with them.
-func (f *benchFlags) parse(c *cobra.Command, p process) (r *profiles.Resolved, config neokv.Config, targets []string, err error) {
+func (f *benchFlags) parse(c *cobra.Command, p process) (r *profiles.Resolved, config neokv.Config, targets []string,
+	err error) {
 	var wrong [3]error
 	if r, wrong[0] = f.resolve(c, p.env); wrong[0] == nil {
 		config, wrong[1] = f.config(c, r, func(step string) { fmt.Fprintln(p.stderr, "neokv:", step) })
@@ -159,13 +163,15 @@ func load(ctx context.Context, p process, o bench.Options, out *results.Writer, 
 	return err
 }
 
-// loadOptions makes options of the settings. It picks the seed where none is given: the cluster that is booted uses it too.
+// loadOptions makes options of the settings. It picks the seed where none is given: the cluster that is booted uses it
+// too.
 func loadOptions(l profiles.Load) bench.Options {
 	for l.Seed == 0 {
 		l.Seed = rand.Uint64() >> 11 // exact also where JSON's numbers are doubles
 	}
 	return bench.Options{
-		Workload: l.Workload, Clients: l.Clients, Pipeline: l.Pipeline, Rate: float64(l.Rate), Duration: l.Duration, Warmup: l.Warmup,
+		Workload: l.Workload, Clients: l.Clients, Pipeline: l.Pipeline, Rate: float64(l.Rate), Duration: l.Duration,
+		Warmup:  l.Warmup,
 		Records: uint64(l.Records), Elements: l.Elements, ValueSize: int(l.ValueSize), Seed: l.Seed,
 	}
 }
@@ -178,7 +184,8 @@ func (f *benchFlags) targets(c *cobra.Command) ([]string, error) {
 	var wrong []error
 	for _, name := range []string{"stores", "replicas", "regions", "bind", "port", "proxy-port", "dir", "mem", "discard"} {
 		if c.Flags().Changed(name) {
-			wrong = append(wrong, &usageError{fmt.Sprintf("--target takes a cluster that runs; --%s is for one that is booted", name)})
+			wrong = append(wrong, &usageError{fmt.Sprintf("--target takes a cluster that runs; --%s is for one that is booted",
+				name)})
 		}
 	}
 	addrs := strings.Split(f.target, ",")

@@ -16,7 +16,8 @@ import (
 )
 
 // short are the flags of a run that takes about a second.
-var short = []string{"--profile", "small", "--duration", "400ms", "--warmup", "100ms", "--records", "200", "--clients", "4"}
+var short = []string{"--profile", "small", "--duration", "400ms", "--warmup", "100ms", "--records", "200", "--clients",
+	"4"}
 
 // readResult reads the result file that the last line of standard output names.
 func readResult(t *testing.T, stdout string) *results.Result {
@@ -37,25 +38,31 @@ func readResult(t *testing.T, stdout string) *results.Result {
 func TestBenchBootsACluster(t *testing.T) {
 	t.Chdir(t.TempDir())
 	t.Setenv("TMPDIR", t.TempDir())
-	got := neokvRun(t, []string{"NEOKV_ENGINE_BLOOM_BITS=12"}, append([]string{"bench", "--seed", "7", "--regions", "3"}, short...)...)
+	got := neokvRun(t, []string{"NEOKV_ENGINE_BLOOM_BITS=12"},
+		append([]string{"bench", "--seed", "7", "--regions", "3"}, short...)...)
 	if got.status != statusDone {
 		t.Fatalf("status %d, stderr %q", got.status, got.stderr)
 	}
-	if !regexp.MustCompile(`\nneokv-ycsb-a-\d{8}T\d{6}Z\.jsonl\n$`).MatchString(got.stdout) || !strings.HasPrefix(got.stdout, "ycsb-a: 4 clients") {
+	if !regexp.MustCompile(`\nneokv-ycsb-a-\d{8}T\d{6}Z\.jsonl\n$`).MatchString(got.stdout) ||
+		!strings.HasPrefix(got.stdout, "ycsb-a: 4 clients") {
 		t.Errorf("stdout\n%s\nwant a table, and the file's name in the last line", got.stdout)
 	}
-	if !strings.Contains(got.stderr, "neokv: booted 3 stores with 3 regions in ") || !strings.Contains(got.stderr, "\nrun ") {
+	if !strings.Contains(got.stderr, "neokv: booted 3 stores with 3 regions in ") ||
+		!strings.Contains(got.stderr, "\nrun ") {
 		t.Errorf("stderr %q: want the boot and the progress of the run", got.stderr)
 	}
 	r := readResult(t, got.stdout)
 	h := r.Header
-	if h.Profile != "small" || h.Settings["engine.bloom_bits"] != "12" || h.Settings["cluster.regions"] != "3" || h.Settings["load.seed"] != "" {
+	if h.Profile != "small" || h.Settings["engine.bloom_bits"] != "12" || h.Settings["cluster.regions"] != "3" ||
+		h.Settings["load.seed"] != "" {
 		t.Errorf("header: profile %s, settings %v", h.Profile, h.Settings)
 	}
-	if c := h.Cluster; !c.InProcess || c.Stores != 3 || c.Regions != 3 || c.Sync != "always" || c.Transport != "memory" || c.Data.FileSystem == "" || c.Data.SyncP50 == 0 {
+	if c := h.Cluster; !c.InProcess || c.Stores != 3 || c.Regions != 3 || c.Sync != "always" || c.Transport != "memory" ||
+		c.Data.FileSystem == "" || c.Data.SyncP50 == 0 {
 		t.Errorf("header: cluster %+v", c)
 	}
-	if l := h.Load; l.Workload != "ycsb-a" || l.Seed != 7 || l.Records != 200 || l.ValueBytes != 100 || l.Duration != 400*time.Millisecond {
+	if l := h.Load; l.Workload != "ycsb-a" || l.Seed != 7 || l.Records != 200 || l.ValueBytes != 100 ||
+		l.Duration != 400*time.Millisecond {
 		t.Errorf("header: load %+v", l)
 	}
 	if r.Summary == nil || r.Summary.Total.Count == 0 || r.Summary.Total.Errors != 0 {
@@ -67,7 +74,8 @@ func TestBenchBootsACluster(t *testing.T) {
 			t.Errorf("summary: no %s in %v", name, r.Summary.Work)
 		}
 	}
-	if last := r.Intervals[len(r.Intervals)-1].Work; last["process_procs"] == 0 || h.Machine.GOMAXPROCS == 0 || h.Machine.GCPercent == 0 {
+	if last := r.Intervals[len(r.Intervals)-1].Work; last["process_procs"] == 0 || h.Machine.GOMAXPROCS == 0 ||
+		h.Machine.GCPercent == 0 {
 		t.Errorf("interval %v, machine %+v: want GOMAXPROCS in both", last, h.Machine)
 	}
 	if !strings.Contains(got.stdout, "row cache answered ") {
@@ -92,7 +100,8 @@ func TestBenchHeaderIsOfTheClusterThatBooted(t *testing.T) {
 	first := bench("--set", "engine.wal_dir="+logs, "--stores", "2", "--regions", "3", "--out", "first.jsonl")
 	again := bench("--out", "again.jsonl")
 	for _, h := range []results.Header{first, again} {
-		if h.Settings["engine.wal_dir"] != logs || h.Settings["cluster.stores"] != "2" || h.Settings["cluster.regions"] != "3" ||
+		if h.Settings["engine.wal_dir"] != logs || h.Settings["cluster.stores"] != "2" ||
+			h.Settings["cluster.regions"] != "3" ||
 			h.Cluster.Stores != 2 || h.Cluster.Regions != 3 || h.Cluster.Logs.Path != logs || h.Cluster.Data.Path != dir {
 			t.Errorf("header: cluster %+v, settings %v; want 2 stores, 3 regions, logs in %s", h.Cluster, h.Settings, logs)
 		}
@@ -101,31 +110,39 @@ func TestBenchHeaderIsOfTheClusterThatBooted(t *testing.T) {
 
 func TestBenchInMemoryIsNotDurable(t *testing.T) {
 	out := filepath.Join(t.TempDir(), "mine.jsonl")
-	got := neokvRun(t, nil, append([]string{"bench", "--mem", "--workload", "set", "--rate", "500", "--out", out}, short...)...)
+	got := neokvRun(t, nil, append([]string{"bench", "--mem", "--workload", "set", "--rate", "500", "--out", out},
+		short...)...)
 	first, _, _ := strings.Cut(got.stdout, "\n")
-	if got.status != statusDone || !strings.Contains(first, "not durable") || !strings.HasSuffix(got.stdout, "\n"+out+"\n") {
-		t.Errorf("status %d, stdout\n%s\nstderr %q; want `not durable` in the first line and %s in the last", got.status, got.stdout, got.stderr, out)
+	if got.status != statusDone || !strings.Contains(first, "not durable") ||
+		!strings.HasSuffix(got.stdout, "\n"+out+"\n") {
+		t.Errorf("status %d, stdout\n%s\nstderr %q; want `not durable` in the first line and %s in the last", got.status,
+			got.stdout, got.stderr, out)
 	}
 	r := readResult(t, got.stdout)
-	if !r.Header.Cluster.InMemory || r.Header.Load.Rate != 500 || r.Header.Load.Seed == 0 || r.Summary.Total.Response == nil {
-		t.Errorf("header %+v, total %+v: want memory, an open loop of 500/s with response times, a seed", r.Header, r.Summary.Total)
+	if !r.Header.Cluster.InMemory || r.Header.Load.Rate != 500 || r.Header.Load.Seed == 0 ||
+		r.Summary.Total.Response == nil {
+		t.Errorf("header %+v, total %+v: want memory, an open loop of 500/s with response times, a seed", r.Header,
+			r.Summary.Total)
 	}
 }
 
 func TestBenchTarget(t *testing.T) {
 	s := startServe(t, "--mem", "--port", "0")
 	out := filepath.Join(t.TempDir(), "target.jsonl")
-	got := neokvRun(t, nil, append([]string{"bench", "--workload", "get", "--target", "127.0.0.1:" + s.ready[0], "--out", out}, short...)...)
+	got := neokvRun(t, nil, append([]string{"bench", "--workload", "get", "--target", "127.0.0.1:" + s.ready[0], "--out",
+		out}, short...)...)
 	s.stop(t)
 	if got.status != statusDone {
 		t.Fatalf("status %d, stderr %q", got.status, got.stderr)
 	}
 	h := readResult(t, got.stdout).Header
-	if in := h.Target.Info; in["in_memory"] != "1" || in["stores"] != "3" || in["wal_sync"] != "always" || in["store"] != "" {
+	if in := h.Target.Info; in["in_memory"] != "1" || in["stores"] != "3" || in["wal_sync"] != "always" ||
+		in["store"] != "" {
 		t.Errorf("header: target's INFO %v; want what is in force there", in)
 	}
 	if h.Cluster.InProcess || len(h.Settings) != 0 || !h.Target.Cluster || len(h.Target.Nodes) != 3 {
-		t.Errorf("header: cluster %+v, settings %v, target %+v; want a Redis Cluster of 3 nodes and nothing of ours", h.Cluster, h.Settings, h.Target)
+		t.Errorf("header: cluster %+v, settings %v, target %+v; want a Redis Cluster of 3 nodes and nothing of ours",
+			h.Cluster, h.Settings, h.Target)
 	}
 }
 
@@ -161,7 +178,8 @@ func TestBenchInterrupted(t *testing.T) {
 	var stdout bytes.Buffer
 	status := make(chan int, 1)
 	go func() {
-		args := []string{"bench", "--profile", "small", "--mem", "--workload", "set", "--duration", "1h", "--warmup", "0s", "--out", out}
+		args := []string{"bench", "--profile", "small", "--mem", "--workload", "set", "--duration", "1h", "--warmup", "0s",
+			"--out", out}
 		status <- run(ctx, process{nil, nil, &stdout, stderr}, args)
 	}()
 	bound, cancel := context.WithTimeout(ctx, patience)
@@ -172,7 +190,8 @@ func TestBenchInterrupted(t *testing.T) {
 	interrupt()
 	select {
 	case got := <-status:
-		if got != statusFailed || !strings.HasSuffix(stderr.String(), "neokv: interrupted\n") || !strings.Contains(stdout.String(), "interrupted: ") {
+		if got != statusFailed || !strings.HasSuffix(stderr.String(), "neokv: interrupted\n") ||
+			!strings.Contains(stdout.String(), "interrupted: ") {
 			t.Errorf("status %d, stderr %q, stdout\n%s", got, stderr, stdout.String())
 		}
 		if r := readResult(t, stdout.String()); r.Summary == nil || !r.Summary.Interrupted {
@@ -199,7 +218,8 @@ func TestProgress(t *testing.T) {
 		want string
 	}{
 		{false, "load 0\nload 5\nload 6\nrun 0\nrun 1\n"},
-		{true, "\r\x1b[Kload 0\r\x1b[Kload 1\r\x1b[Kload 2\r\x1b[Kload 3\r\x1b[Kload 4\r\x1b[Kload 5\r\x1b[Kload 6\n\r\x1b[Krun 0\r\x1b[Krun 1\n"},
+		{true, "\r\x1b[Kload 0\r\x1b[Kload 1\r\x1b[Kload 2\r\x1b[Kload 3\r\x1b[Kload 4\r\x1b[Kload 5\r\x1b[Kload 6\n" +
+			"\r\x1b[Krun 0\r\x1b[Krun 1\n"},
 	} {
 		var b strings.Builder
 		ticks(&progress{w: &b, live: c.live})
