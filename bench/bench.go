@@ -1,10 +1,11 @@
 // Package bench sends a workload to a target and records what comes back. The target is any Redis or Redis Cluster,
-// reached over connections of its own; nothing here knows which program answers, so what it measures can be compared.
+// which bench reaches over connections of its own. Bench does not know which program answers, so figures of different
+// programs can be compared.
 //
 // In a closed loop each client sends its next batch when the last one is answered: that measures peak throughput. In an
-// open loop operations have intended starts at a fixed rate, and response time counts from there, so that a target
-// which stalls does not slow down the clock that it is measured by (no coordinated omission); service time, from the
-// actual send, is recorded beside it.
+// open loop operations have intended starts at a fixed rate, and response time counts from there. So a target that
+// stalls does not stop the clock that measures it (no coordinated omission). Service time, from the actual send, is
+// recorded beside it.
 package bench
 
 import (
@@ -25,11 +26,11 @@ import (
 	"neokv.dev/workloads"
 )
 
-// Options says what to send where. The defaults of a load are those of the profile `default`; here everything is to be
-// given but what says otherwise.
+// Options says what to send where. The defaults of a load are those of the profile `default`. A caller gives everything
+// here, except where a comment says what a zero value stands for.
 type Options struct {
-	// Targets are addresses, host:port: nodes of one Redis Cluster, any of them, or plain servers, which the clients
-	// are spread over. Which of the two it is the target says.
+	// Targets are addresses, host:port: some nodes of one Redis Cluster, or plain servers, over which the clients are
+	// spread. Bench asks them which of the two they are.
 	Targets  []string
 	Workload string // a name that workloads.Find knows
 	Clients  int
@@ -42,28 +43,29 @@ type Options struct {
 	// ValueSize is the bytes of a value. In a hash or a list each element has a value.
 	ValueSize int
 	Seed      uint64
-	// Timeout is how long making a connection, or answering a batch, may take; 0 is 10 s.
+	// Timeout is the longest time for making a connection, and for the answer to a batch; 0 is 10 s.
 	Timeout time.Duration
-	// DeadAfter is how long there may be errors alone before the target counts as dead; 0 is 10 s.
+	// DeadAfter is how long a target may give nothing but errors before it counts as dead; 0 is 10 s.
 	DeadAfter time.Duration
-	// Verify follows which values records may hold, and reads them back at the end; Run fails if one holds another.
+	// Verify says to follow which values records may hold, and to read them back at the end. Run fails if a record
+	// holds another value.
 	Verify bool
 
-	// Password is given on every connection before anything else; empty for none.
+	// Password is sent first on every connection; empty for none.
 	Password string
 	// Dial makes a connection; nil dials TCP.
 	Dial func(ctx context.Context, addr string) (net.Conn, error)
-	// Progress, if not nil, is told once a second and at the end of a phase how far the run is. It must not block.
+	// Progress is called once a second and at the end of a phase, unless it is nil. It must not block.
 	Progress func(Tick)
-	// Header is what the caller knows of the run; start with results.NewHeader. Run fills in Load and Target.
+	// Header is what the caller knows of the run, made with results.NewHeader. Run fills in Load and Target.
 	Header results.Header
 }
 
-// Tick is a state of a run, for people to watch.
+// Tick says how far a run is, for people who watch it.
 type Tick struct {
 	Phase          string
 	Elapsed, Total time.Duration // of the phase; Total is 0 where the end is not a matter of time
-	// Items is how many records are to be written or read back, in a phase that ends with that, and Reached how many are.
+	// In a phase that writes or reads back all records, Items says how many there are and Reached how many are done.
 	Items, Reached uint64
 	PerSecond      float64
 	P50, P99       time.Duration // response time in an open loop, else service time
@@ -71,7 +73,7 @@ type Tick struct {
 	Behind         int64         // of an open loop: operations due and not sent
 }
 
-// String puts a tick on a line.
+// String returns a tick as one line of text.
 func (t Tick) String() string {
 	var b strings.Builder
 	if t.Total == 0 {
@@ -99,10 +101,10 @@ func CheckTarget(addr string) error {
 	return nil
 }
 
-// usualTimeout is how long Timeout and DeadAfter are where they are not given.
+// usualTimeout is what a zero Timeout and DeadAfter stand for.
 const usualTimeout = 10 * time.Second
 
-// complete fills in what may be left out, finds the workload, and reports everything that is wrong.
+// complete fills in zero values, finds the workload, and reports everything that is wrong.
 func (o Options) complete() (Options, *workloads.Workload, error) {
 	o.Timeout, o.DeadAfter = cmp.Or(o.Timeout, usualTimeout), cmp.Or(o.DeadAfter, usualTimeout)
 	if o.Dial == nil {
@@ -145,7 +147,7 @@ func (o Options) complete() (Options, *workloads.Workload, error) {
 	return o, w, errors.Join(wrong...)
 }
 
-// OptionsError is returned by Run for options that cannot be: the caller's mistake, found before anything was sent.
+// OptionsError is the error of Run for options that are wrong. Run finds that out before it sends anything.
 type OptionsError struct{ err error }
 
 func (e *OptionsError) Error() string { return e.err.Error() }
@@ -161,17 +163,17 @@ type run struct {
 	out      *results.Writer
 	epoch    time.Time
 	workers  []*worker
-	spare    *tally // the empty one, to exchange for a worker's
+	spare    *tally // empty, to be exchanged for that of a worker
 
 	ctx      context.Context // of the connections: it ends with the run
 	cancel   context.CancelFunc
 	stop     chan struct{} // closed when no new operation is to begin
 	stopping atomic.Bool
-	aborted  atomic.Bool   // connections were closed under the workers
+	aborted  atomic.Bool   // the connections are closed, whatever the workers do
 	handed   atomic.Uint64 // records of the load phase given to workers
 	reached  uint64        // how many items of the phase are done
 
-	// sockets says that replies come from the network. Connections of the caller's may be in memory, and time virtual.
+	// sockets is set if replies come from the network. A caller may also give connections in memory, in virtual time.
 	sockets bool
 	helpers sync.WaitGroup // goroutines beside the workers; they end with ctx
 
@@ -182,13 +184,13 @@ type run struct {
 	sampler *sampler
 	work    results.Work // of the measured part, nil if the target does not tell
 
-	answered time.Duration // the last collection that found an answer
+	answered time.Duration // when the collector last found an answer
 	failing  bool          // errors since then
 }
 
-// Run sends the load and writes the record to out, which may be nil. It returns the summary also when ctx ends early
-// (then marked interrupted, without an error) and when the target died (with the error). Nothing of it runs on after it
-// returns.
+// Run sends the load and writes the record to out, which may be nil. It returns a summary also when ctx ends early,
+// marked interrupted and without an error, and when the target dies, with the error. When Run returns, all its
+// goroutines have ended.
 func Run(ctx context.Context, o Options, out *results.Writer) (results.Summary, error) {
 	sockets := o.Dial == nil
 	o, w, err := o.complete()

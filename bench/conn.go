@@ -9,27 +9,28 @@ import (
 	"time"
 )
 
-// conn is one connection and just enough of RESP2 to drive it: requests are appended to a buffer and leave in one
-// write, replies are recognised and thrown away where they lie. A full client library would copy, allocate and hand
-// over between goroutines for every operation, and on a machine shared with the target its cost would be most of what
-// is measured.
+// conn is one connection, and just enough of RESP2 to drive it. A conn appends requests to a buffer and sends them in
+// one write; it recognises replies in its read buffer and skips them there. A full client library would copy, allocate
+// and change goroutines for every operation. On a machine shared with the target, its cost would be most of what is
+// measured.
 type conn struct {
 	nc    net.Conn // nil while not connected
 	epoch time.Time
-	// timeout is how long a write or a read may take. The deadline is renewed when a quarter of it has passed, not at
-	// every operation, so it strikes after three quarters at the earliest.
+	// timeout bounds a write or a read. The conn renews the deadline only when a quarter of it has passed, not at every
+	// operation, so it strikes after three quarters at the earliest.
 	timeout  time.Duration
 	deadline time.Duration // when it was last renewed
 
 	out  []byte // requests to flush
 	in   []byte // in[r:w] is read and not consumed
 	r, w int
-	// readAt is when the last read from the network returned: the time of every reply that it brought in whole.
+	// readAt is when the last read from the network returned. It is the time of every reply that this read completed.
 	readAt time.Duration
 
-	// queue holds the batch's operations that wait for a reply here, in order; askingReply is the reply to an ASKING.
+	// queue holds the operations of the batch that wait for a reply on this conn, in order; askingReply stands for the
+	// reply to an ASKING.
 	queue []int32
-	// After failures, counted since the last good reply, nothing is tried before retryAt.
+	// failures counts those since the last good reply. Nobody uses the conn again before retryAt.
 	failures int
 	retryAt  time.Duration
 }
@@ -44,7 +45,7 @@ const (
 
 var errProtocol = errors.New("protocol error")
 
-// reply is a reply in outline. text holds until the next read.
+// reply is the outline of a reply. text is valid until the next read.
 type reply struct {
 	kind byte   // '+', '-', ':', '$', '*'
 	null bool   // it is, or an element is, or it is an array of nothing
@@ -68,7 +69,7 @@ func (c *conn) renew(now time.Duration) {
 	_ = c.nc.SetDeadline(c.epoch.Add(now + c.timeout)) // a connection without deadlines is used without
 }
 
-// flush sends what is buffered.
+// flush sends the buffered requests.
 func (c *conn) flush(now time.Duration) error {
 	if now-c.deadline > c.timeout/4 {
 		c.renew(now)
@@ -129,7 +130,7 @@ func (c *conn) skip(n int) error {
 	return nil
 }
 
-// read consumes one reply. Strings are skipped unless they are to be kept.
+// read consumes one reply. It skips the bytes of strings, unless the caller keeps them.
 func (c *conn) read(depth int, keep bool) (reply, error) {
 	line, err := c.line()
 	if err != nil {
@@ -218,8 +219,8 @@ func appendLength(dst []byte, kind byte, n int) []byte {
 	return append(strconv.AppendInt(append(dst, kind), int64(n), 10), '\r', '\n')
 }
 
-// call sends one request and returns its reply whole: nil, string, int64 or []any. It is for finding out about the
-// target, not for load. An error reply is a serverError.
+// call sends one request and returns its whole reply: nil, string, int64 or []any. Bench asks about the target with it;
+// load does not use it. An error reply is a serverError.
 func (c *conn) call(args ...string) (any, error) {
 	if err := c.ask(args...); err != nil {
 		return nil, err

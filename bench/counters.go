@@ -13,28 +13,29 @@ import (
 	"neokv.dev/results"
 )
 
-// sampler reads the target's own counters over connections of its own, once per interval and between them never. It is
-// used by one goroutine.
+// sampler reads the counters of the target over connections of its own, once per interval and never between. One
+// goroutine uses it.
 type sampler struct {
 	r     *run
 	nodes []*node
-	// processes has what was last read of the counters that several nodes of one process share.
+	// processes has the last values of the counters that several nodes of one process share, by process.
 	processes map[string]map[string]int64
 }
 
-// node is one address that is asked.
+// node is one address that the sampler asks.
 type node struct {
 	addr    string
 	c       *conn
-	process string   // who answers there: host and process id
-	section []string // what is asked; nil once it turned out that there is nothing to ask
+	process string   // host and process id of the program that answers
+	section []string // the INFO section to ask for; nil if the node has none that we know
 	sampled bool     // at least once
 	anew    bool     // connected since the last sample
 	last    map[string]int64
 }
 
 const (
-	// sampleTimeout bounds how long an interval's end waits for the counters. What comes later is in the next interval.
+	// sampleTimeout bounds how long the end of an interval waits for the counters. A node that answers later is counted
+	// in the next interval.
 	sampleTimeout = 500 * time.Millisecond
 	sampleRetry   = 2 * time.Second // after a failure
 )
@@ -46,7 +47,8 @@ var (
 
 func newSampler(r *run) *sampler { return &sampler{r: r, processes: map[string]map[string]int64{}} }
 
-// sample returns what was done since the last sample: nothing in the first one, and nil if nobody tells.
+// sample returns what the target has done since the last sample. That is nothing in the first one, and nil if no node
+// tells.
 func (s *sampler) sample(ctx context.Context) results.Work {
 	for _, addr := range s.r.target.members() {
 		if !slices.ContainsFunc(s.nodes, func(n *node) bool { return n.addr == addr }) {
@@ -70,7 +72,7 @@ func (s *sampler) sample(ctx context.Context) results.Work {
 		}
 		text, _ := v.(string)
 		now := readCounts(text)
-		if len(now) == 0 && n.section[1] == askNeoKV[1] { // not one of ours
+		if len(now) == 0 && n.section[1] == askNeoKV[1] { // not a NeoKV
 			n.section = askCPU
 			if v, err = n.c.call(askCPU...); s.try(n, err) {
 				text, _ = v.(string)
@@ -91,7 +93,7 @@ func (s *sampler) sample(ctx context.Context) results.Work {
 	return work
 }
 
-// take adds to work by how much a node's counters are above the last ones, or has them begin if it is the first time.
+// take adds to work what a node has done since its last sample. The first sample of a counter adds nothing.
 func (s *sampler) take(work results.Work, n *node, now map[string]int64, ofProcess bool) {
 	shared := s.processes[n.process]
 	if shared == nil {
@@ -114,7 +116,7 @@ func (s *sampler) take(work results.Work, n *node, now map[string]int64, ofProce
 			work[name] += value
 		case known:
 			work[name] += increase(before, value, n.anew)
-		case n.sampled: // another process took the first one's place
+		case n.sampled: // the process restarted
 			work[name] += value
 		default:
 			work[name] += 0
@@ -123,9 +125,9 @@ func (s *sampler) take(work results.Work, n *node, now map[string]int64, ofProce
 	n.sampled, n.anew = true, false
 }
 
-// increase is how much a counter grew. One that is smaller than before began anew: if the connection was lost in
-// between it is the node that did, and has counted from zero; else it is a sum of which a part did, and how much the
-// rest grew nobody knows.
+// increase returns how much a counter grew. A counter that is smaller than before began anew. If the connection was
+// lost in between, the node restarted and has counted from zero. Else the counter is a sum, and one part of it
+// restarted: nobody knows how much the other parts grew.
 func increase(before, now int64, anew bool) int64 {
 	switch {
 	case now >= before:
@@ -136,7 +138,7 @@ func increase(before, now int64, anew bool) int64 {
 	return 0
 }
 
-// readCounts picks the counters and gauges out of an answer to INFO. A Redis has its CPU time there, in seconds.
+// readCounts returns the counters and gauges in an answer to INFO. A Redis has its CPU time there, in seconds.
 func readCounts(info string) map[string]int64 {
 	out := map[string]int64{}
 	for line := range strings.Lines(info) {
@@ -156,7 +158,7 @@ func readCounts(info string) map[string]int64 {
 	return out
 }
 
-// connect makes sure that the node has a connection, and knows which process answers there.
+// connect makes sure that the node has a connection, and finds out which process answers on it.
 func (s *sampler) connect(ctx context.Context, n *node) bool {
 	if n.c == nil {
 		n.c = &conn{epoch: s.r.epoch, timeout: sampleTimeout}
@@ -187,7 +189,7 @@ func (s *sampler) connect(ctx context.Context, n *node) bool {
 	return true
 }
 
-// try gives a node's connection up, for a while, if there is an error.
+// try closes the connection of a node if there is an error, and keeps it closed for a while.
 func (s *sampler) try(n *node, err error) bool {
 	if err != nil {
 		s.drop(n)

@@ -11,8 +11,8 @@ import (
 	"neokv.dev/workloads"
 )
 
-// segment is a stretch of a phase that is reported under one name: warm-up and run are two segments of one phase, since
-// the load does not pause between them.
+// segment is a part of a phase with a name of its own in the record. Warm-up and run are two segments of one phase,
+// since the load does not pause between them.
 type segment struct {
 	name   string
 	length time.Duration // 0: until the work is done
@@ -30,11 +30,12 @@ func (s segment) names() (names []string) {
 
 const (
 	interval = time.Second
-	// drain is how long an open loop may go on after its end to send what was due before; what is left then was unsent.
+	// drain is how long an open loop may go on after its end to send operations that were due before. What is left then
+	// counts as unsent.
 	drain = time.Second
-	// patience is how long an interrupted run waits for answers under way before it closes the connections.
+	// patience is how long an interrupted run waits for answers before it closes the connections.
 	patience = time.Second
-	// lateAfter is by how much an operation of an open loop must be overdue to be called behind.
+	// lateAfter is how late an operation of an open loop must be to count as behind.
 	lateAfter = 100 * time.Millisecond
 )
 
@@ -42,20 +43,20 @@ func (r *run) now() time.Duration { return time.Since(r.epoch) }
 
 func (r *run) stopped() bool { return r.stopping.Load() }
 
-// halt keeps the workers from beginning anything new.
+// halt keeps the workers from starting anything new.
 func (r *run) halt() {
 	if !r.stopping.Swap(true) {
 		close(r.stop)
 	}
 }
 
-// resume lets the workers begin anew after a halt. They have all ended.
+// resume lets the workers start again after a halt, when all of them have ended.
 func (r *run) resume() {
 	r.stop = make(chan struct{})
 	r.stopping.Store(false)
 }
 
-// abort closes all connections under the workers.
+// abort closes all connections, whatever the workers do on them.
 func (r *run) abort() {
 	r.cancel()
 	r.mu.Lock()
@@ -66,9 +67,9 @@ func (r *run) abort() {
 	}
 }
 
-// phase has all workers do the work of segments, which have the same operations, and reports an interval a second. It
-// returns the tally of the last segment and how long that took, once all workers have ended. Before the last second of
-// the last segment is reported the workers come to an end, so that no operation is left out.
+// phase lets all workers do the work of some segments, which have the same operations, and reports an interval a
+// second. It returns, once all workers have ended, the tally of the last segment and how long that took. The workers
+// end before the last interval is reported, so that it has every operation.
 func (r *run) phase(ctx context.Context, work func(*worker), segments ...segment) (*tally, time.Duration, error) {
 	start := r.now()
 	r.plan(start, segments)
@@ -131,7 +132,7 @@ func (r *run) phase(ctx context.Context, work func(*worker), segments ...segment
 	panic("a phase without segments")
 }
 
-// tookOf is how long the last segment took: nothing if it was not reached.
+// tookOf returns how long the last segment took: 0 if the phase did not reach it.
 func (r *run) tookOf(last bool, start, now time.Duration) time.Duration {
 	if !last {
 		return 0
@@ -139,7 +140,7 @@ func (r *run) tookOf(last bool, start, now time.Duration) time.Duration {
 	return now - start
 }
 
-// plan gives the workers their places in the schedule.
+// plan gives each worker its place in the schedule.
 func (r *run) plan(start time.Duration, segments []segment) {
 	var length time.Duration
 	for _, s := range segments {
@@ -155,7 +156,7 @@ func (r *run) plan(start time.Duration, segments []segment) {
 	}
 }
 
-// start has every worker do the work; the channel is closed when all have ended.
+// start starts every worker. The channel is closed when all have ended.
 func (r *run) start(work func(*worker)) <-chan struct{} {
 	done := make(chan struct{})
 	var wg sync.WaitGroup
@@ -169,7 +170,7 @@ func (r *run) start(work func(*worker)) <-chan struct{} {
 	return done
 }
 
-// finish lets the workers come to their end: an open loop may first catch up a little.
+// finish waits for the workers to end. Those of an open loop may catch up a little first.
 func (r *run) finish(ctx context.Context, done <-chan struct{}) {
 	if r.o.Rate > 0 {
 		timer := time.NewTimer(drain)
@@ -188,7 +189,7 @@ func (r *run) finish(ctx context.Context, done <-chan struct{}) {
 	}
 }
 
-// await waits until all workers have ended, and makes them after a time.
+// await waits until all workers have ended, and aborts them after a time.
 func (r *run) await(done <-chan struct{}, limit time.Duration) {
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
@@ -200,7 +201,7 @@ func (r *run) await(done <-chan struct{}, limit time.Duration) {
 	}
 }
 
-// collect takes what the workers have counted since the last time.
+// collect takes away what the workers have counted since the last time.
 func (r *run) collect() *tally {
 	merged := newTally(len(r.workload.Ops))
 	for _, w := range r.workers {
@@ -212,7 +213,7 @@ func (r *run) collect() *tally {
 	return merged
 }
 
-// report writes an interval, tells the progress, and returns an error if the target is dead.
+// report writes an interval and reports the progress. It returns an error if the target is dead.
 func (r *run) report(seg segment, t *tally, start, from, now time.Duration) error {
 	iv := results.Interval{
 		Phase: seg.name, At: r.epoch.Add(now).UTC(), Since: (from - start).Seconds(), Seconds: (now - from).Seconds(),
@@ -257,13 +258,13 @@ func (r *run) report(seg segment, t *tally, start, from, now time.Duration) erro
 	return nil
 }
 
-// due is how many operations of the open loop had their intended start before an instant.
+// due returns how many operations of the open loop had their intended start before an instant.
 func (r *run) due(now time.Duration) int64 {
 	p := &r.workers[0].place
 	return p.plan.due(now - p.start)
 }
 
-// sent is how many operations of the open loop the workers have taken.
+// sent returns how many operations of the open loop the workers have taken.
 func (r *run) sent() (n int64) {
 	for _, w := range r.workers {
 		n += w.place.sent.Load()
@@ -271,13 +272,13 @@ func (r *run) sent() (n int64) {
 	return n
 }
 
-// nextRecords hands out the next chunk [from, to) of records to insert; it is empty when all have been.
+// nextRecords returns the next chunk [from, to) of records to insert. The chunk is empty when there are none left.
 func (r *run) nextRecords(n int) (from, to uint64) {
 	to = r.handed.Add(uint64(n))
 	return min(r.o.Records, to-uint64(n)), min(r.o.Records, to)
 }
 
-// firstError keeps the message of a kind of error, if it is the first of its kind.
+// firstError keeps the first message of each kind of error.
 func (r *run) firstError(kind, message string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -11,7 +11,7 @@ import (
 	"neokv.dev/results"
 )
 
-// tally is what happened in some span of time, by kind of operation.
+// tally counts what happened in a span of time, by operation.
 type tally struct {
 	ops          []opTally
 	errors       map[string]int64
@@ -25,7 +25,7 @@ type opTally struct {
 
 func newTally(ops int) *tally { return &tally{ops: make([]opTally, ops), errors: map[string]int64{}} }
 
-// add counts an answered operation; response is negative in a closed loop.
+// add counts an answered operation. In a closed loop response is negative.
 func (t *tally) add(op uint8, service, response time.Duration, miss bool) {
 	o := &t.ops[op]
 	if o.service == nil {
@@ -93,7 +93,7 @@ func (t *tally) reset() {
 	t.moved, t.asked = 0, 0
 }
 
-// stats sums the tally up over a number of seconds, by operation and in total.
+// stats returns the figures of the tally over a number of seconds: of each operation, and of all.
 func (t *tally) stats(names []string, seconds float64, encode bool) (ops []results.OpStats, total results.OpStats) {
 	var all opTally
 	for i, name := range names {
@@ -124,10 +124,10 @@ func (t *tally) counters() results.Counters {
 	return results.Counters{Errors: maps.Clone(t.errors), Moved: t.moved, Asked: t.asked}
 }
 
-// recorder is where one worker counts, and where the collector takes the counts away without ever making the worker
-// wait: the worker marks the stretch in which it writes, the collector exchanges the tally and waits for a stretch that
-// may still write to the old one. (The writer-reader phaser of HdrHistogram, for a single writer.) A stretch is a
-// batch's worth of counting, with nothing in it that blocks.
+// recorder is where one worker counts. A collector takes the counts away and never makes the worker wait: the worker
+// marks the stretch in which it writes, and the collector exchanges the tally, then waits for the end of a stretch that
+// may still write to the old one. (This is the writer-reader phaser of HdrHistogram, for a single writer.) A stretch is
+// the counting of one batch; nothing in it blocks.
 type recorder struct {
 	stretch atomic.Uint64 // odd while the worker writes
 	current atomic.Pointer[tally]
@@ -140,7 +140,7 @@ func (r *recorder) begin() *tally {
 
 func (r *recorder) end() { r.stretch.Add(1) }
 
-// exchange installs an empty tally and returns the old one, which nobody writes to any more.
+// exchange installs an empty tally and returns the old one, to which nobody writes any more.
 func (r *recorder) exchange(empty *tally) *tally {
 	old := r.current.Swap(empty)
 	if s := r.stretch.Load(); s&1 == 1 {

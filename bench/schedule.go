@@ -7,8 +7,8 @@ import (
 )
 
 // schedule is the plan of an open loop: operation n of all clients together has its intended start at n/rate, whatever
-// the target does. Client c of k sends the operations c, c+k, c+2k and so on, in order, none skipped: one that falls
-// behind sends late, and response time, which counts from the intended start, shows it.
+// the target does. Client c of k sends the operations c, c+k, c+2k and so on, in order, and skips none. A client that
+// falls behind sends late; response time shows it, as it counts from the intended start.
 type schedule struct {
 	rate   float64 // operations per second
 	length time.Duration
@@ -23,7 +23,7 @@ func (s schedule) at(n int64) time.Duration {
 func (s schedule) due(t time.Duration) int64 {
 	t = min(t, s.length)
 	n := max(0, int64(math.Ceil(t.Seconds()*s.rate)))
-	// The product above and the quotient in at are rounded each on its own.
+	// The product above and the quotient in at are each rounded, so they may disagree by one.
 	for n > 0 && s.at(n-1) >= t {
 		n--
 	}
@@ -33,7 +33,7 @@ func (s schedule) due(t time.Duration) int64 {
 	return n
 }
 
-// place is where one client of an open loop is in the schedule.
+// place is how far one client of an open loop is in the schedule.
 type place struct {
 	plan  schedule
 	start time.Duration // of the plan, since the run's epoch
@@ -42,7 +42,7 @@ type place struct {
 	sent  atomic.Int64  // how many it has taken; others may read it
 }
 
-// next returns the intended start, since the run's epoch, of the next operation, and whether there is one.
+// next returns the intended start of the next operation, since the run's epoch, and whether there is one.
 func (p *place) next() (time.Duration, bool) {
 	at := p.plan.at(p.n)
 	return p.start + at, at < p.plan.length

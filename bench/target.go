@@ -16,7 +16,7 @@ import (
 	"neokv.dev/results"
 )
 
-// nodeID numbers the addresses of a target in the order in which they became known. A number never changes its address.
+// nodeID numbers the addresses of a target in the order in which bench learned of them. A number keeps its address.
 type nodeID int16
 
 const noNode nodeID = -1
@@ -24,10 +24,10 @@ const noNode nodeID = -1
 // slots is the number of hash slots of a Redis Cluster.
 const slots = 16384
 
-// slotTable says which node serves a slot. It is immutable; a new one takes its place.
+// slotTable says which node serves a slot. A table is immutable; a new one replaces it.
 type slotTable [slots]nodeID
 
-// target is what the load goes to: some plain servers, or a Redis Cluster and what is known of its slots.
+// target is what the load goes to: plain servers, or a Redis Cluster with what bench knows of its slots.
 type target struct {
 	dial  func(ctx context.Context, addr string) (net.Conn, error)
 	seeds []string // as given
@@ -38,15 +38,15 @@ type target struct {
 	all   []string // every node that CLUSTER SLOTS has named, replicas too
 
 	table atomic.Pointer[slotTable] // nil: no cluster
-	// stale wakes whoever keeps the table. Its one place is enough: a request that finds it taken is served by the same
-	// look.
+	// stale wakes the goroutine that keeps the table. One place is enough: a worker that finds it full gets the table
+	// that this request leads to.
 	stale chan struct{}
 }
 
-// askTimeout bounds a question about the target: connecting and the answer.
+// askTimeout bounds a question about the target, from connecting to the answer.
 const askTimeout = 3 * time.Second
 
-// discover finds out what the addresses are by asking them. Of a cluster one must answer; of plain servers all.
+// discover asks the addresses what they are. Of a cluster one must answer; of plain servers all.
 func discover(ctx context.Context, dial func(context.Context, string) (net.Conn, error), addrs []string) (*target,
 	results.Target, error) {
 	t := &target{dial: dial, seeds: addrs, ids: map[string]nodeID{}, stale: make(chan struct{}, 1)}
@@ -84,7 +84,7 @@ func discover(ctx context.Context, dial func(context.Context, string) (net.Conn,
 	return t, facts, nil
 }
 
-// authenticated makes a connection and gives the password.
+// authenticated makes a connection and sends the password.
 func authenticated(ctx context.Context, dial func(context.Context, string) (net.Conn, error), addr,
 	password string) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
@@ -120,8 +120,8 @@ func (t *target) id(addr string) nodeID {
 	return id
 }
 
-// redirectID returns the number of the address in a redirection. An empty host is the one asked; we take the first
-// seed's.
+// redirectID returns the number of the address in a redirection. An empty host there stands for the node that was
+// asked; we take the host of the first seed.
 func (t *target) redirectID(addr string) nodeID {
 	if strings.HasPrefix(addr, ":") {
 		if host, _, err := net.SplitHostPort(t.seeds[0]); err == nil {
@@ -138,7 +138,7 @@ func (t *target) addr(id nodeID) string {
 	return t.addrs[id]
 }
 
-// members returns the addresses that make up the target.
+// members returns the addresses of all nodes of the target.
 func (t *target) members() []string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -148,7 +148,7 @@ func (t *target) members() []string {
 	return slices.Clone(t.all)
 }
 
-// met remembers members.
+// met adds addresses to the members.
 func (t *target) met(addrs []string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -165,7 +165,7 @@ func (t *target) known() []string {
 	return append(append([]string(nil), t.addrs...), t.seeds...)
 }
 
-// markStale asks for a look at the cluster's slots, soon. It does not wait.
+// markStale asks for a new slot table, soon. It does not wait.
 func (t *target) markStale() {
 	if t.table.Load() == nil {
 		return
@@ -176,11 +176,11 @@ func (t *target) markStale() {
 	}
 }
 
-// refreshPause is the shortest time between two looks at the slots: while a cluster elects, every operation asks for
+// refreshPause is the shortest time between two reads of the slots. While a cluster elects, every operation asks for
 // one.
 const refreshPause = 50 * time.Millisecond
 
-// keep looks at the slots whenever they are stale, until ctx ends.
+// keep reads the slots whenever they are stale, until ctx ends.
 func (t *target) keep(ctx context.Context) {
 	pause := time.NewTimer(0)
 	defer pause.Stop()
@@ -195,7 +195,7 @@ func (t *target) keep(ctx context.Context) {
 			return
 		case <-t.stale:
 		}
-		_ = t.refresh(ctx) // the old table stays; whoever still misses a node asks again
+		_ = t.refresh(ctx) // on an error the old table stays, and a worker that misses a node asks again
 		pause.Reset(refreshPause)
 	}
 }
@@ -233,7 +233,7 @@ func (t *target) ask(ctx context.Context, addr string, args ...string) (any, err
 	return v, nil
 }
 
-// inForce reports whether a line of a NeoKV's INFO says what holds for all of it: its version, its shape, its settings.
+// inForce reports whether a line of a NeoKV's INFO holds for all of it: its version, its shape, its settings.
 func inForce(name string) bool {
 	line, _ := counters.Find(name)
 	return line.Kind == counters.Fact && line.Scope != counters.Store
@@ -287,7 +287,7 @@ func (t *target) slots(ctx context.Context, addr string) (*slotTable, error) {
 }
 
 // slotRange decodes an entry of CLUSTER SLOTS: the range, and the addresses of its nodes, the master's first. An empty
-// host stands for the one that was asked.
+// host stands for the node that was asked.
 func slotRange(v any, asked string) (first, last int64, addrs []string, err error) {
 	entry, _ := v.([]any)
 	bad := fmt.Errorf("CLUSTER SLOTS: %w: entry %v", errProtocol, v)

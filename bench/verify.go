@@ -14,36 +14,34 @@ import (
 	"neokv.dev/workloads"
 )
 
-// Verifying: while the load runs a ledger notes for every record which values it may hold, and afterwards all are read
+// Verifying: while the load runs, a ledger notes for every record which values it may hold; afterwards all are read
 // back.
 //
-// A write takes effect at some instant between its start and its answer, so of writes to one record that overlap any
-// can be the last. An acknowledged write is out of the question once another one, which began after its answer, is
-// acknowledged too. A write of which nobody knows the outcome may take effect at any time, or never: it stays in
-// question to the end, and rules nothing out. What a record holds in the end must be the value of a write in question;
-// that the value is right includes every byte of it.
+// A write takes effect at some instant between its start and its answer. So of several writes to one record that
+// overlap, any can be the last. An acknowledged write cannot be the last once another write, which began after its
+// answer, is acknowledged too. A write of unknown outcome may take effect at any time, or never: it stays in question
+// to the end, and rules nothing out. In the end a record must hold the value of a write in question, to the last byte.
 //
-// Of a collection whose elements stay, each element is such a record. Where elements come and go it is how many there
-// are that is compared: as many as were loaded, and pushed, less those popped, give or take pushes and pops of unknown
-// outcome.
+// Of a collection whose elements stay, each element is such a record. Where elements come and go only their number is
+// compared: as many as were loaded and pushed, less those popped, give or take pushes and pops of unknown outcome.
 //
-// A counter must lie between its highest answer and as much above as increments have an unknown outcome; and answers
-// are all different, so the acknowledged ones fit between the lowest answer and what it holds in the end.
+// A counter must hold at least its highest answer, and at most that and the increments of unknown outcome. All answers
+// are different, so the acknowledged increments fit between the lowest answer and what the counter holds in the end.
 //
-// All this is for a key space that nobody else writes to.
+// All this is true only if nobody else writes to these keys.
 
 const (
-	// maxFollowed bounds the ledger: so many records, elements and counters are followed, the first that are written.
-	// One takes about a hundred bytes.
+	// maxFollowed bounds the memory of the ledger, at about a hundred bytes each: it follows the first records,
+	// elements and counters that are written.
 	maxFollowed = 4 << 20
-	// maxInQuestion is how many writes of a record can be in question; with more nothing is said about the record.
-	// Overlapping writes are few; a long outage leaves an unknown outcome behind for each try.
+	// maxInQuestion bounds the writes in question of one record; with more the ledger gives the record up. Few writes
+	// overlap, but in a long outage each try leaves an unknown outcome behind.
 	maxInQuestion = 64
 	// maxExamples is how many lost writes are described.
 	maxExamples = 5
 )
 
-// ledger is what records may hold. Workers write to it at the same time.
+// ledger says what records may hold. Workers write to it concurrently.
 type ledger struct {
 	counts   bool // records are collections of which only the size is followed
 	elements int  // of a collection that is loaded
@@ -59,13 +57,13 @@ type shard struct {
 	sizes    map[cell]*size
 }
 
-// cell is an element of a record; the only one where the record is followed as a whole.
+// cell is an element of a record, or a record that is followed as a whole.
 type cell struct {
 	record  uint64
 	element int
 }
 
-// history is what is known of one record.
+// history is what the ledger knows of one record.
 type history struct {
 	acknowledged bool
 	open         bool          // too many in question
@@ -83,14 +81,14 @@ type write struct {
 
 const never = time.Duration(math.MaxInt64)
 
-// counter is what is known of one counter.
+// counter is what the ledger knows of one counter.
 type counter struct {
 	lowest, highest int64 // answers
 	acknowledged    int64
 	unknown         int64
 }
 
-// size is what is known of how many elements a record has.
+// size is what the ledger knows of the number of elements of one record.
 type size struct {
 	acknowledged bool  // it was loaded
 	open         bool  // loading it failed before, and may take effect again
@@ -105,7 +103,7 @@ func newLedger(w *workloads.Workload, elements int) *ledger {
 	return l
 }
 
-// what names what is followed.
+// what names the things that the ledger follows.
 func (l *ledger) what() string {
 	switch {
 	case l.counts:
@@ -116,8 +114,8 @@ func (l *ledger) what() string {
 	return "record"
 }
 
-// note takes in how an operation ended. p.sent is when it was sent for the first time, which is early enough: a start
-// that is too early rules out less.
+// note takes in how an operation ended. The ledger counts p.sent, when the operation was sent for the first time, as
+// its start. That may be too early, which only rules out less.
 func (l *ledger) note(p *operation, op workloads.Op) {
 	if p.failure != "" && (!maybeDone(p.failure) || op.Kind == workloads.Write && op.Then != "" && !p.second) {
 		return // it did not take effect
@@ -166,7 +164,7 @@ func (s *shard) resized(l *ledger, at cell, p *operation, kind workloads.Kind) {
 	}
 }
 
-// follow returns the entry of a cell that an operation changes, nil for one too many.
+// follow returns the history of a cell that an operation changes, nil if there are too many.
 func follow[T any](l *ledger, entries map[cell]*T, at cell, p *operation) *T {
 	if e, ok := entries[at]; ok {
 		return e
@@ -236,7 +234,7 @@ func (n *size) add(p *operation, kind workloads.Kind, elements int64) {
 	}
 }
 
-// check returns what is wrong with a record that holds text, nil for an absent one.
+// check says what is wrong with a record that holds text; nil stands for an absent one.
 func (h *history) check(text []byte, src *workloads.Source) (wrong string) {
 	for _, w := range h.writes {
 		if text == nil && (w.absent || w.fades) || text != nil && !w.absent && src.Is(text, w.value) {
@@ -282,7 +280,7 @@ func (n *size) check(answer int64) (wrong string) {
 	return ""
 }
 
-// entry is something to read back: the history of a record or an element, that of a counter, or a record's size.
+// entry is one thing to read back: a history, a counter, or the size of a record.
 type entry struct {
 	cell
 	history *history
@@ -290,8 +288,7 @@ type entry struct {
 	size    *size
 }
 
-// entries lists what can be judged, and counts what cannot: records with acknowledged writes of which too much is in
-// question.
+// entries lists what can be judged. unjudged counts records with acknowledged writes of which too many are in question.
 func (l *ledger) entries() (list []entry, unjudged int64) {
 	for i := range l.shards {
 		for at, h := range l.shards[i].records {
@@ -376,7 +373,7 @@ func (w *worker) verify(b *readBack) {
 	}
 }
 
-// judge compares an answer with what is known.
+// judge compares an answer with what the ledger knows.
 func (b *readBack) judge(src *workloads.Source, p *operation) {
 	e := b.entries[p.record]
 	var wrong string

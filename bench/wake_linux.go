@@ -9,16 +9,16 @@ import (
 )
 
 const (
-	// wakeApart is the least time between two alarms. At higher rates replies alone wake the process often enough.
+	// wakeApart is the least time between two alarms. At higher rates the replies wake the process often enough.
 	wakeApart = 50 * time.Microsecond
 	// wakeAfter puts an alarm just behind the timer that it is for.
 	wakeAfter = 5 * time.Microsecond
 )
 
 // keepAwake makes Go's timers exact while an idle process paces an open loop, until ctx ends. On Linux an idle Go
-// process waits in epoll_wait, whose time-out is in whole milliseconds, so timers fire up to a millisecond late, and
-// response time would show the generator's own sleep. A timer of the kernel, set to the next intended start, ends that
-// wait in time; whatever Go timer is due runs then. plan begins at the given instant of the run.
+// process waits in epoll_wait, whose time-out is in whole milliseconds. So timers fire up to a millisecond late, and
+// response time would include the sleep of the generator. A timer of the kernel, set to the next intended start, ends
+// that wait in time, and Go runs the timers that are due. plan begins at the given instant of the run.
 func keepAwake(ctx context.Context, plan schedule, start time.Duration, now func() time.Duration) {
 	fd, err := unix.TimerfdCreate(unix.CLOCK_MONOTONIC, unix.TFD_NONBLOCK|unix.TFD_CLOEXEC)
 	if err != nil {

@@ -7,5 +7,5 @@ import (
 	"time"
 )
 
-// keepAwake has nothing to do where the system's wait for events takes nanoseconds.
+// keepAwake does nothing where the system waits for events with a time-out in nanoseconds.
 func keepAwake(context.Context, schedule, time.Duration, func() time.Duration) {}

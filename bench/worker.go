@@ -13,10 +13,10 @@ import (
 	"neokv.dev/workloads"
 )
 
-// worker is one client: it has one batch of operations under way at a time, on one connection per node that it needs. A
-// batch is grouped by node, sent to all of them, then the replies are read node by node; a reply counts as there when
-// this client gets to read it. In a batch over several nodes that can be a little after it arrived, as for any client
-// that does one thing at a time.
+// worker is one client. It has one batch of operations under way at a time, and one connection per node that it needs.
+// It groups a batch by node, sends to all of them, then reads the replies node by node. A reply has its time when this
+// client comes to read it. In a batch over several nodes that can be a little after it arrived, as for any client that
+// does one thing at a time.
 type worker struct {
 	run  *run
 	gen  *workloads.Generator
@@ -41,8 +41,8 @@ type worker struct {
 
 // operation is one operation of a batch.
 type operation struct {
-	// Its request in the arena, and from to on the second one, sent when the first is answered; end is to if there is
-	// none.
+	// arena[from:to] is the request, and arena[to:end] the second one, sent when the first is answered; end is to if
+	// there is none.
 	from, to, end int
 	op            uint8 // index into the worker's ops
 	record        uint64
@@ -50,7 +50,8 @@ type operation struct {
 	value         workloads.ValueID
 	slot          uint16
 	second        bool // the second request is the one under way
-	// redirect is the node that a redirection names, noNode to go by the slot table; asking says it was ASK.
+	// redirect is the node that a redirection names, or noNode where the slot table decides. asking is set if it was an
+	// ASK.
 	redirect  nodeID
 	asking    bool
 	redirects uint8
@@ -58,17 +59,17 @@ type operation struct {
 	number    int64  // the last answer, if that was an integer
 	text      []byte // the same for a string, where the worker keeps them
 	failure   string // kind of error, empty if answered
-	// Instants since the run's epoch: planned is the intended start, negative in a closed loop; sent is zero until it
-	// is.
+	// Instants since the run's epoch. planned is the intended start, negative in a closed loop. sent is zero until the
+	// operation is sent.
 	planned, sent, done time.Duration
 }
 
 const (
-	// maxInFlight bounds the bytes of a batch, requests and expected replies together, so that client and server can
-	// never both wait for the other to read. A longer pipeline of large values is cut into several batches.
+	// maxInFlight bounds the bytes of a batch, requests and expected replies together. So client and server can never
+	// both wait for the other to read. A longer pipeline of large values is cut into several batches.
 	maxInFlight = 256 << 10
-	// maxRedirects is how often a request is redirected before it counts as failed, as in cluster clients. From the
-	// third on there is a pause before: the cluster is changing its mind.
+	// maxRedirects is how many redirections of a request the worker follows before the request counts as failed, as in
+	// cluster clients. From the third on it pauses first: the cluster is changing its mind.
 	maxRedirects  = 5
 	redirectPause = 10 * time.Millisecond
 	// loadPipeline is the batch of the load phase, where latency is of no interest.
@@ -91,13 +92,13 @@ const (
 	cutOff = "cut off" // no error: the run stopped before the operation was sent
 )
 
-// maybeDone reports whether a request that failed like this may take effect all the same, now or later. Any other error
-// reply, and whatever befalls a request before it is sent, says that it does not.
+// maybeDone reports whether a request that failed in this way may still take effect, now or later. After any other
+// error reply, and after a failure before the send, it does not.
 func maybeDone(kind string) bool {
 	return kind == kindConnection || kind == kindTimeout || kind == kindProtocol || kind == kindUnknown
 }
 
-// load inserts records, chunk by chunk as the run hands them out, each until the target has answered it.
+// load inserts records, chunk by chunk as the run hands them out. It sends each until the target has answered it.
 func (w *worker) load() {
 	for !w.run.stopped() {
 		from, to := w.run.nextRecords(w.batchSize(loadPipeline))
@@ -113,8 +114,8 @@ func (w *worker) load() {
 	}
 }
 
-// insist sends the batch until the target has answered all of it or the run stops; answered is called for each
-// operation that is.
+// insist sends the batch until the target has answered all of it or the run stops. It calls answered for each operation
+// that the target has answered.
 func (w *worker) insist(answered func(*operation)) {
 	for len(w.batch) > 0 && !w.run.stopped() {
 		w.exchange()
@@ -131,7 +132,7 @@ func (w *worker) insist(answered func(*operation)) {
 	}
 }
 
-// keepFailed leaves in the batch what has to be sent again.
+// keepFailed leaves in the batch the operations to be sent again.
 func (w *worker) keepFailed() {
 	left := w.batch[:0]
 	for _, p := range w.batch {
@@ -143,7 +144,7 @@ func (w *worker) keepFailed() {
 	w.batch = left
 }
 
-// closed sends batch after batch, the next when the last is answered.
+// closed sends batch after batch, the next one when the last one is answered.
 func (w *worker) closed() {
 	size := w.batchSize(w.run.o.Pipeline)
 	for !w.run.stopped() {
@@ -157,7 +158,8 @@ func (w *worker) closed() {
 	}
 }
 
-// opened sends each operation when it is due; what has become due meanwhile travels with it, up to a pipeline's worth.
+// opened sends each operation when it is due. Operations that have become due meanwhile go with it, up to the length of
+// a pipeline.
 func (w *worker) opened() {
 	size := w.batchSize(w.run.o.Pipeline)
 	for !w.run.stopped() {
@@ -182,7 +184,7 @@ func (w *worker) opened() {
 	}
 }
 
-// batchSize is how many operations travel together.
+// batchSize returns how many operations make a batch.
 func (w *worker) batchSize(pipeline int) int {
 	const overhead = 128 // of a request and its reply beside the value
 	return max(1, min(pipeline, maxInFlight/workloads.Reach(w.ops, w.run.o.Elements)/(w.run.o.ValueSize+overhead)))
@@ -228,7 +230,7 @@ func (w *worker) exchange() {
 	}
 }
 
-// send distributes what is to do over the connections and flushes them.
+// send puts the requests on the connections of their nodes and flushes these.
 func (w *worker) send() {
 	w.active = w.active[:0]
 	for _, i := range w.todo {
@@ -265,7 +267,7 @@ func (w *worker) send() {
 	}
 }
 
-// receive reads the replies that a connection owes.
+// receive reads the replies that a connection still has to deliver.
 func (w *worker) receive(c *conn) {
 	for k, i := range c.queue {
 		rep, err := c.read(maxDepth, w.keep)
@@ -299,7 +301,7 @@ func (w *worker) receive(c *conn) {
 	c.queue = c.queue[:0]
 }
 
-// refused takes in an error reply: a redirection to follow, or a failure.
+// refused handles an error reply: a redirection to follow, or a failure.
 func (w *worker) refused(p *operation, i int32, text []byte) {
 	code, rest, _ := bytes.Cut(text, []byte(" "))
 	moved, ask := string(code) == "MOVED", string(code) == "ASK"
@@ -335,7 +337,7 @@ func (w *worker) redirected(moved bool) {
 	}
 }
 
-// kindOf returns the kind that an error reply counts as. Only the first of each kind allocates.
+// kindOf returns the kind of an error reply. It allocates only for the first reply of a kind.
 func (w *worker) kindOf(code, text []byte) string {
 	if bytes.HasPrefix(text, []byte("ERR write outcome unknown")) {
 		code = []byte(kindUnknown)
@@ -354,7 +356,7 @@ func (w *worker) kindOf(code, text []byte) string {
 	return kind
 }
 
-// broken gives a connection up: the operations from place k of its queue on have failed.
+// broken closes a connection. The operations from place k of its queue on have failed.
 func (w *worker) broken(c *conn, k int, err error) {
 	kind := kindConnection
 	switch {
@@ -373,7 +375,7 @@ func (w *worker) broken(c *conn, k int, err error) {
 	w.backOff(c, kind, err)
 }
 
-// backOff notes a failure of a connection, or to make one.
+// backOff notes that a connection failed, or could not be made.
 func (w *worker) backOff(c *conn, kind string, err error) {
 	w.run.firstError(kind, err.Error())
 	c.retryAt = w.run.now() + min(lastBackoff, firstBackoff<<min(c.failures, 10))
@@ -381,7 +383,7 @@ func (w *worker) backOff(c *conn, kind string, err error) {
 	w.run.target.markStale()
 }
 
-// route says which node an operation goes to now.
+// route returns the node to which an operation goes now.
 func (w *worker) route(p *operation) nodeID {
 	if p.redirect != noNode {
 		return p.redirect
@@ -396,8 +398,8 @@ func (w *worker) route(p *operation) nodeID {
 	return 0 // some node: it answers MOVED, or CLUSTERDOWN
 }
 
-// connect returns a connection for an operation, waiting first as long as the node's last failure asks for; or nil and
-// what the operation fails with.
+// connect returns a connection for an operation, after the pause that the last failure of the node asks for; or nil and
+// the kind of error with which the operation fails.
 func (w *worker) connect(p *operation) (*conn, string) {
 	for {
 		id := w.route(p)
@@ -453,7 +455,7 @@ func (w *worker) count() {
 	w.rec.end()
 }
 
-// ended tells those who follow what is written how an operation ended.
+// ended tells the ledger and the inserts how an operation ended.
 func (w *worker) ended(p *operation, op workloads.Op) {
 	if op.Kind == workloads.Insert {
 		w.run.src.Inserts().Done(p.record, p.failure == "")
@@ -482,7 +484,7 @@ func (w *worker) close() {
 	}
 }
 
-// connect dials, for as long as the run lasts.
+// connect dials, as long as the run lasts.
 func (r *run) connect(addr string) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(r.ctx, r.o.Timeout)
 	defer cancel()

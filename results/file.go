@@ -12,27 +12,28 @@ import (
 	"time"
 )
 
-// A record is JSON Lines: a header, intervals, a summary. Every line is an object with one member that names its kind.
+// A record of a run is a file of JSON Lines: a header, intervals, a summary. Every line is an object with one member,
+// whose name says what the line is.
 type line struct {
 	Header   *Header   `json:"header,omitempty"`
 	Interval *Interval `json:"interval,omitempty"`
 	Summary  *Summary  `json:"summary,omitempty"`
 }
 
-// DefaultPath is the name of a record in the current folder.
+// DefaultPath names a result file in the current folder.
 func DefaultPath(workload string, t time.Time) string {
 	return fmt.Sprintf("neokv-%s-%s.jsonl", workload, t.UTC().Format("20060102T150405Z"))
 }
 
-// Writer writes a record line by line, each in one write, so that a run which is killed leaves whole lines behind. It
-// is not safe for concurrent use.
+// Writer writes a record line by line. Each line is one write, so a run that is killed leaves whole lines behind. A
+// Writer is not safe for concurrent use.
 type Writer struct {
 	w      io.Writer
 	file   *os.File
 	header Header
 }
 
-// Create makes or empties the file.
+// Create makes a file for a record; it empties a file that is there.
 func Create(path string) (*Writer, error) {
 	f, err := os.Create(path)
 	if err != nil {
@@ -92,11 +93,11 @@ type Result struct {
 	Warnings []string
 }
 
-// maxLine bounds a line; a summary's histograms take some tens of kilobytes.
+// maxLine bounds the memory that Read needs for a line. The histograms of a summary take some tens of kilobytes.
 const maxLine = 64 << 20
 
-// Read reads a record and checks it. A last line that is cut off is left out with a warning, as is a missing summary;
-// anything else that is wrong is an error that names the line.
+// Read reads a record and checks it. It leaves out a last line that is cut off, and does without a summary, each with a
+// warning. Anything else that is wrong is an error, which names the line.
 func Read(r io.Reader) (*Result, error) {
 	res := &Result{}
 	in := bufio.NewReader(r)
@@ -113,7 +114,7 @@ func Read(r io.Reader) (*Result, error) {
 			break
 		}
 		if n == 1 {
-			// The version first: a newer header may not even decode.
+			// A newer header may not even decode, so Read looks at the version first.
 			if err := checkFormat(b); err != nil {
 				return nil, err
 			}
@@ -135,7 +136,7 @@ func Read(r io.Reader) (*Result, error) {
 	return res, nil
 }
 
-// readLine reads a line, of at most maxLine bytes. At the end of the record it returns what is left, and io.EOF.
+// readLine reads a line of at most maxLine bytes. At the end of the record it returns what is left, with io.EOF.
 func readLine(in *bufio.Reader) (line []byte, err error) {
 	for {
 		part, err := in.ReadSlice('\n')

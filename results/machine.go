@@ -32,7 +32,7 @@ func thisMachine() Machine {
 	}
 }
 
-// recordedModules are the libraries whose version changes what is measured.
+// recordedModules are the libraries whose versions change what a benchmark measures.
 var recordedModules = []string{
 	"github.com/HdrHistogram/hdrhistogram-go",
 	"github.com/cockroachdb/pebble/v2",
@@ -66,8 +66,8 @@ func thisBuild() Build {
 	return b
 }
 
-// workTree asks git for the commit of the current folder: `go run` leaves it out of the binary. Only the work tree of
-// the program itself counts, not that of whoever calls it elsewhere.
+// workTree asks git for the commit of the current folder, since `go run` leaves it out of the binary. It answers only
+// in the work tree of the program itself: the folder may be anybody's.
 func workTree(module string) (commit string, modified bool) {
 	if module == "" {
 		return "", false
@@ -89,25 +89,25 @@ func workTree(module string) (commit string, modified bool) {
 	return git("rev-parse", "HEAD"), git("status", "--porcelain", "--untracked-files=no") != ""
 }
 
-// DataFolder says where the data was, and what a sync costs there.
+// DataFolder says where the data was and what a sync costs there.
 type DataFolder struct {
 	Path       string        `json:"path,omitempty"`
 	FileSystem string        `json:"file_system,omitempty"`
 	SyncP50    time.Duration `json:"fdatasync_p50_ns,omitempty"`
 }
 
-// RAMDisk reports whether a sync there makes nothing durable.
+// RAMDisk reports whether the folder is in memory, so that a sync makes nothing durable.
 func (d DataFolder) RAMDisk() bool { return d.FileSystem == "tmpfs" || d.FileSystem == "ramfs" }
 
-// Bounds of the probe: samples are enough for a median, the time keeps a slow disk from holding the run up.
+// Bounds of the probe: enough samples for a median, and a time that keeps a slow disk from delaying the run.
 const (
 	probeSyncs = 64
 	probeTime  = time.Second
 	probeBytes = 4 << 10
 )
 
-// ProbeFolder finds the file system's type and measures a sync in a folder that exists: the median over appends of 4
-// KiB to a file of its own, each followed by a sync, until there are 64 or a second has passed.
+// ProbeFolder finds out the type of the file system of a folder and what a sync costs there: the median over appends of
+// 4 KiB to a file of its own, each followed by a sync. It stops after 64 of them or a second.
 func ProbeFolder(path string) (DataFolder, error) {
 	d := DataFolder{Path: path}
 	var err error

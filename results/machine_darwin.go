@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// systemFacts returns the CPU's model, the system's and the kernel's name and the bytes of memory; empty or 0 where the
-// system does not say.
+// systemFacts returns the model of the CPU, the names of the system and its kernel, and the bytes of memory. What the
+// system does not tell is empty or 0.
 func systemFacts() (cpu, system, kernel string, memoryBytes uint64) {
 	cpu, _ = unix.Sysctl("machdep.cpu.brand_string")
 	version, _ := unix.Sysctl("kern.osproductversion")

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// systemFacts returns the CPU's model, the system's and the kernel's name and the bytes of memory; empty or 0 where the
-// system does not say.
+// systemFacts returns the model of the CPU, the names of the system and its kernel, and the bytes of memory. What the
+// system does not tell is empty or 0.
 func systemFacts() (cpu, system, kernel string, memoryBytes uint64) {
 	cpu = fileField("/proc/cpuinfo", "model name", ":")
 	system = strings.Trim(fileField("/etc/os-release", "PRETTY_NAME", "="), `"`)
@@ -28,7 +28,7 @@ func systemFacts() (cpu, system, kernel string, memoryBytes uint64) {
 	return cpu, system, kernel, memoryBytes
 }
 
-// fileField returns the value of the first line that has the key.
+// fileField returns the value of the first line of a file that has the key.
 func fileField(path, key, separator string) string {
 	f, err := os.Open(path)
 	if err != nil {
@@ -43,7 +43,7 @@ func fileField(path, key, separator string) string {
 	return ""
 }
 
-// fileSystems names the types that a statfs answers with.
+// fileSystems names the file systems by the type that statfs returns.
 var fileSystems = map[int64]string{
 	unix.EXT4_SUPER_MAGIC:      "ext4",
 	unix.XFS_SUPER_MAGIC:       "xfs",

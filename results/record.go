@@ -1,5 +1,5 @@
-// Package results is what comes out of a benchmark: the record on disk, the table on the screen, and the facts about
-// the machine that a figure means nothing without. It knows nothing of how load is made.
+// Package results has what a benchmark leaves behind: the record on disk, the table on the screen, and the facts about
+// the machine without which a figure means nothing. It knows nothing of how load is made.
 package results
 
 import (
@@ -10,7 +10,7 @@ import (
 )
 
 // Format is the version of the record that this package writes. It changes when an older reader would refuse or misread
-// a newer record; fields that are merely added do not change it. Older records are read. Version 2 has the phase
+// a newer record; a field that is only added does not change it. Read takes older versions too. Version 2 has the phase
 // verify.
 const Format = 2
 
@@ -21,20 +21,20 @@ type Header struct {
 	Format  int       `json:"format"`
 	Started time.Time `json:"started"`
 
-	// What was run. The caller's part: profile and effective settings of the cluster, empty for a foreign target.
+	// What was run. The caller fills these in. Profile and Settings are those of a cluster that was booted for the run.
 	Command  []string          `json:"command,omitempty"` // the command line
 	Profile  string            `json:"profile,omitempty"`
 	Settings map[string]string `json:"settings,omitempty"`
 	Load     Load              `json:"load"`
 
-	// On what. Build and Machine are filled by NewHeader, Target by the run.
+	// On what. NewHeader fills in Build and Machine, the run fills in Target.
 	Build   Build   `json:"build"`
 	Machine Machine `json:"machine"`
 	Cluster Cluster `json:"cluster"`
 	Target  Target  `json:"target"`
 }
 
-// Load is the load as it was asked for, defaults filled in.
+// Load is the load that was asked for, with its defaults filled in.
 type Load struct {
 	Workload   string        `json:"workload"`
 	Keys       string        `json:"keys"` // the distribution of keys
@@ -50,10 +50,10 @@ type Load struct {
 	Verify     bool          `json:"verify,omitempty"`
 }
 
-// OpenLoop reports whether operations were sent on a schedule.
+// OpenLoop reports whether the clients sent operations on a schedule.
 func (l Load) OpenLoop() bool { return l.Rate > 0 }
 
-// Build says which program ran.
+// Build says which program measured.
 type Build struct {
 	Version  string            `json:"version"`
 	Commit   string            `json:"commit,omitempty"`
@@ -75,8 +75,7 @@ type Machine struct {
 	Arch        string `json:"arch"`
 }
 
-// Cluster describes the cluster booted for this run in this process. The zero value stands for a target that was there
-// before.
+// Cluster describes the cluster that was booted in this process for the run. It is zero for a target that ran already.
 type Cluster struct {
 	InProcess bool       `json:"in_process"`
 	Stores    int        `json:"stores,omitempty"`
@@ -89,7 +88,7 @@ type Cluster struct {
 	Logs      DataFolder `json:"logs,omitzero"` // of the write-ahead logs, where they are apart from the data
 }
 
-// Synced is the folder whose syncs a write waits for.
+// Synced returns the folder whose syncs a write waits for.
 func (c Cluster) Synced() DataFolder {
 	if c.Logs != (DataFolder{}) {
 		return c.Logs
@@ -97,7 +96,7 @@ func (c Cluster) Synced() DataFolder {
 	return c.Data
 }
 
-// Target is who answered.
+// Target says what answered.
 type Target struct {
 	Addrs   []string `json:"addrs"` // as given
 	Nodes   []string `json:"nodes"` // as found out
@@ -107,8 +106,8 @@ type Target struct {
 	Info map[string]string `json:"info,omitempty"`
 }
 
-// NotDurable says why an acknowledged write could be lost on a power failure, or nothing if it could not or nobody
-// knows.
+// NotDurable says why a power failure could take an acknowledged write away. It is empty if that cannot happen, and if
+// nobody knows.
 func (h *Header) NotDurable() string {
 	c := h.Cluster
 	switch {
@@ -126,7 +125,7 @@ func (h *Header) NotDurable() string {
 	return ""
 }
 
-// Phases of a run.
+// Phases of a run, in their order.
 const (
 	PhaseLoad   = "load"
 	PhaseWarmup = "warmup"
@@ -134,8 +133,8 @@ const (
 	PhaseVerify = "verify"
 )
 
-// Interval is a line per second, the first and the last of a phase may be shorter. An operation belongs to the interval
-// in which its reply came.
+// Interval is a second of a phase; the first and the last one may be shorter. An operation belongs to the interval in
+// which its reply came.
 type Interval struct {
 	Phase   string    `json:"phase"`
 	At      time.Time `json:"at"`      // when it ended
@@ -147,15 +146,15 @@ type Interval struct {
 	Work  Work      `json:"work,omitempty"` // what the target did meanwhile
 }
 
-// Counters are what happened beside the answers.
+// Counters count what happened beside the answers.
 type Counters struct {
-	// Errors counts failed operations by kind: the first word of an error reply; "unknown outcome"; or what befell the
-	// connection: "connect", "connection", "timeout", "protocol".
+	// Errors counts failed operations by kind: the first word of an error reply; "unknown outcome"; or what happened to
+	// the connection: "connect", "connection", "timeout", "protocol".
 	Errors map[string]int64 `json:"errors,omitempty"`
-	// Moved and Asked count redirections that were followed. They are no errors.
+	// Moved and Asked count redirections that clients followed. Those are no errors.
 	Moved int64 `json:"moved,omitempty"`
 	Asked int64 `json:"asked,omitempty"`
-	// Behind is how many operations of an open loop were due and not sent when the interval ended.
+	// Behind is how many operations of an open loop were due and not sent at the end of the interval.
 	Behind int64 `json:"behind,omitempty"`
 }
 
@@ -166,7 +165,7 @@ type OpStats struct {
 	Errors    int64   `json:"errors"` // failed
 	Misses    int64   `json:"misses"` // of Count, those answered with null, or an array of nothing
 	PerSecond float64 `json:"per_second"`
-	// Service counts from the send; Response, in an open loop only, from the intended start.
+	// Service counts from the send. Response counts from the intended start; only an open loop has it.
 	Service  Latency  `json:"service"`
 	Response *Latency `json:"response,omitempty"`
 }
@@ -179,7 +178,7 @@ type Latency struct {
 	P99  int64   `json:"p99_us"`
 	P999 int64   `json:"p999_us"`
 	Max  int64   `json:"max_us"`
-	// HDR is the histogram itself, V2 compressed and base64; in summaries only.
+	// HDR is the histogram itself, V2 compressed and base64. Only summaries have it.
 	HDR string `json:"hdr,omitempty"`
 }
 
@@ -190,13 +189,14 @@ type Summary struct {
 	Ops   []OpStats `json:"ops"`
 	Total OpStats   `json:"total"`
 	Work  Work      `json:"work,omitempty"` // what the target did in the measured part
-	// Unsent is how many operations of an open loop were due before the end and never sent: the target did not keep up.
+	// Unsent is how many operations of an open loop were due before the end and never sent, because the target did not
+	// keep up.
 	Unsent int64 `json:"unsent,omitempty"`
 	// Inserted describes the load phase, nil if the workload has none.
 	Inserted *Inserted `json:"inserted,omitempty"`
-	// Verified says what reading back found, nil if that was not asked for or not reached.
+	// Verified says what reading back found. It is nil if the run did not read back.
 	Verified *Verified `json:"verified,omitempty"`
-	// Interrupted is set when the run was ended early from outside, Failure when it could not go on.
+	// Interrupted is set if somebody ended the run early. Failure says why a run could not go on.
 	Interrupted bool   `json:"interrupted,omitempty"`
 	Failure     string `json:"failure,omitempty"`
 	// FirstErrors holds the first message of each kind of error.
@@ -213,16 +213,16 @@ type Inserted struct {
 // Verified is what reading back found.
 type Verified struct {
 	Seconds float64 `json:"seconds"`
-	What    string  `json:"what,omitempty"` // was read and compared: a record, which "" is too, an element, or a size
-	Checked int64   `json:"checked"`        // how many
-	Lost    int64   `json:"lost"`           // of these, those that hold something else than they may
-	// Examples describe the first that are lost.
+	What    string  `json:"what,omitempty"` // what was compared: "record", "element" or "size"; "" is a record
+	Checked int64   `json:"checked"`        // how many were compared
+	Lost    int64   `json:"lost"`           // how many of these hold something that they may not
+	// Examples describe the first records that are lost.
 	Examples []string `json:"examples,omitempty"`
-	// Unjudged counts records of which too many writes had an unknown outcome, Ignored the writes to records beyond
-	// those followed.
+	// Unjudged counts records of which too many writes had an unknown outcome. Ignored counts writes to records that
+	// were not followed, because there were too many.
 	Unjudged int64 `json:"unjudged,omitempty"`
 	Ignored  int64 `json:"ignored,omitempty"`
-	// Complete says that nothing was left to read when it ended.
+	// Complete is set if everything was read.
 	Complete bool `json:"complete"`
 }
 
@@ -233,11 +233,11 @@ const (
 	digits    = 3
 )
 
-// NewHistogram returns a histogram of microseconds as all records have it: 1 us to 60 s, three digits.
+// NewHistogram returns a histogram of microseconds with the bounds that all records have: 1 us to 60 s, three digits.
 func NewHistogram() *hdrhistogram.Histogram { return hdrhistogram.New(lowestUS, highestUS, digits) }
 
-// Record counts a duration, rounded up to a microsecond so that nothing looks faster than it was, and cut at the upper
-// bound.
+// Record adds a duration to a histogram. It rounds up to a microsecond, so that nothing looks faster than it was, and
+// cuts at the upper bound.
 func Record(h *hdrhistogram.Histogram, d time.Duration) {
 	us := int64((d + time.Microsecond - 1) / time.Microsecond)
 	if err := h.RecordValue(min(max(us, lowestUS), highestUS)); err != nil {
@@ -245,7 +245,7 @@ func Record(h *hdrhistogram.Histogram, d time.Duration) {
 	}
 }
 
-// LatencyOf sums a histogram up; with the encoded histogram if asked for.
+// LatencyOf returns the figures of a histogram, on request with the encoded histogram.
 func LatencyOf(h *hdrhistogram.Histogram, encode bool) Latency {
 	p := h.ValueAtPercentilesSlice([]float64{50, 95, 99, 99.9, 100})
 	l := Latency{Mean: h.Mean(), P50: p[0], P95: p[1], P99: p[2], P999: p[3], Max: p[4]}

@@ -32,7 +32,8 @@ func PrintTable(w io.Writer, h Header, s Summary) error {
 	return err
 }
 
-// opRows makes an operation's row, in an open loop two: response time and below it service time.
+// opRows makes the rows of an operation: one in a closed loop; in an open loop response time, and below it service
+// time.
 func opRows(op OpStats, open bool) [][]string {
 	counts := []string{Count(int64(op.PerSecond + 0.5)), Count(op.Count), Count(op.Errors)}
 	if !open {
@@ -51,7 +52,7 @@ func latencies(l *Latency) []string {
 	return []string{Micros(l.P50), Micros(l.P95), Micros(l.P99), Micros(l.P999), Micros(l.Max)}
 }
 
-// align pads cells to columns: names to the left, figures to the right.
+// align pads cells to columns. Names go to the left, figures to the right.
 func align(rows [][]string, open bool) []string {
 	names := 1
 	if open {
@@ -78,7 +79,7 @@ func align(rows [][]string, open bool) []string {
 	return lines
 }
 
-// title is the first line: what was measured, on what, and whether it would have survived a power failure.
+// title returns the first line: what was measured, on what, and whether the data would have survived a power failure.
 func title(h Header) string {
 	l := h.Load
 	loop := "closed loop"
@@ -108,7 +109,7 @@ func title(h Header) string {
 	return strings.Join(parts, "; ")
 }
 
-// records says what there is of records.
+// records describes the records of the load.
 func records(l Load) string {
 	s := plural(int64(l.Records), "record")
 	if l.Elements > 0 {
@@ -120,7 +121,7 @@ func records(l Load) string {
 	return s
 }
 
-// notes are the lines below the table.
+// notes returns the lines below the table.
 func notes(h Header, s Summary) []string {
 	var out []string
 	add := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
@@ -166,7 +167,7 @@ func notes(h Header, s Summary) []string {
 	return out
 }
 
-// lines say what reading back found.
+// lines says what reading back found.
 func (v *Verified) lines() (out []string) {
 	add := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
 	what := cmp.Or(v.What, "record")
@@ -191,7 +192,7 @@ func (v *Verified) lines() (out []string) {
 	return out
 }
 
-// kinds lists errors by kind, most first.
+// kinds lists errors by kind, the most frequent first.
 func kinds(m map[string]int64) string {
 	names := slices.SortedFunc(maps.Keys(m), func(a, b string) int {
 		return cmp.Or(cmp.Compare(m[b], m[a]), strings.Compare(a, b))
@@ -209,7 +210,7 @@ func plural(n int64, noun string) string {
 	return Count(n) + " " + noun + "s"
 }
 
-// Count prints a number with its thousands apart.
+// Count prints a number with commas between its thousands.
 func Count(n int64) string {
 	s := fmt.Sprint(n)
 	for i := len(s) - 3; i > 0 && s[i-1] != '-'; i -= 3 {

@@ -24,7 +24,7 @@ func (w Work) Add(next Work) {
 	}
 }
 
-// lines are the lines below the table: what an operation cost on average, all stores together.
+// lines returns the lines below the table: what an operation cost on average, in all stores together.
 func (w Work) lines(h Header, ops int64) (out []string) {
 	if len(w) == 0 || ops == 0 {
 		return nil
