@@ -17,9 +17,9 @@ import (
 	"neokv.dev/results"
 )
 
-// This file is the command curves: NeoKV alone, its throughput, latency and work against one thing at a time.
+// This file is the command curves: NeoKV alone, its throughput, latency and work as one thing changes.
 
-// curve is a table: a row per point, in which one thing differs.
+// curve is a table with a row for each point. One thing differs between the points.
 type curve struct {
 	name, doc string
 	optional  bool // not in the default list
@@ -31,14 +31,14 @@ func (c curve) key() string { return c.name }
 
 func (c curve) about() string { return c.doc }
 
-// point is a NeoKV of its own, and what is sent to it: GETs of all that has been loaded, then SETs.
+// point is a NeoKV of its own and the load on it: GETs of everything that was loaded, then SETs.
 type point struct {
 	label string
 	serve []string // flags of neokv serve beside those of the target neokv
 	load
 }
 
-// usual is the load of a point that says nothing else.
+// usual is the load of a point, unless the point says otherwise.
 var usual = load{clients: 50, pipeline: 16, records: keysPerTag, valueBytes: valueBytes}
 
 // curves are in the order of the tables.
@@ -79,7 +79,7 @@ var curves = []curve{
 		points: dataPoints(10_000_000)},
 }
 
-// points makes a point of each number, with each of the pipelines; a pipeline of 0 is the point's own affair.
+// points makes a point of each number with each of the pipelines. Where a pipeline is 0, set chooses one.
 func points(numbers []int, set func(n int, p *point), pipelines ...int) (all []point) {
 	for _, n := range numbers {
 		for _, pipeline := range pipelines {
@@ -176,14 +176,15 @@ func checkCurves(chosen []string, p plan) error {
 	return errors.Join(wrong...)
 }
 
-// sample is a line of the file of raw figures, behind the header: one run of neokv bench.
+// sample is one run of neokv bench: a line of the file behind the header.
 type sample struct {
 	Curve string       `json:"curve"`
 	Point int          `json:"point"` // its place in the curve
-	run                // Test is the command; CPU, as all of Work, is what the servers say of themselves
+	run                // Test is the command; CPU, like Work, is by the account of the servers
 	Work  results.Work `json:"work,omitempty"`
 	Ops   int64        `json:"ops"`
-	// DiskBytes were fetched from a disk for the servers meanwhile; what they read beyond that, the page cache had.
+	// DiskBytes is what the system fetched from a disk for the servers meanwhile. The page cache had what they read
+	// beyond that.
 	DiskBytes int64 `json:"disk_bytes"`
 }
 
@@ -196,7 +197,7 @@ func (s sample) String() string {
 	return text
 }
 
-// curves goes through all points of the chosen curves.
+// curves measures all points of the chosen curves.
 func (x *bench) curves(ctx context.Context, chosen []string, s *samples) error {
 	to := json.NewEncoder(s.file)
 	if err := to.Encode(s.header); err != nil {
@@ -235,7 +236,7 @@ func (x *bench) curves(ctx context.Context, chosen []string, s *samples) error {
 	return nil
 }
 
-// point measures a point once: a sample of GET and one of SET, or one that says why not.
+// point measures a point once. It returns a sample of GET and one of SET, or one that says why there is none.
 func (x *bench) point(ctx context.Context, p point) (out []sample) {
 	t := targets[0]
 	t.serve = p.serve
@@ -257,8 +258,8 @@ func (x *bench) point(ctx context.Context, p point) (out []sample) {
 	return out
 }
 
-// sample sends a load once the target has nothing else to do. A load that reads writes the records first; what follows
-// from that, such as compactions, has its time before anything counts.
+// sample sends a load once the target has nothing else to do. A load that reads writes the records first. Work that
+// follows from that, such as compactions, gets some time before the run counts.
 func (x *bench) sample(ctx context.Context, in *instance, l load, r *sample) error {
 	if err := in.settle(ctx); err != nil {
 		return err
@@ -287,7 +288,7 @@ func (x *bench) sample(ctx context.Context, in *instance, l load, r *sample) err
 // per divides a counter by the operations.
 func (s sample) per(counter string) float64 { return float64(s.Work[counter]) / float64(s.Ops) }
 
-// samples are what has been measured.
+// samples is what was measured.
 type samples struct {
 	header
 	all  []sample

@@ -35,12 +35,12 @@ type test struct {
 	clients, pipeline int
 	write             bool
 
-	workload string // of neokv bench, which sends it to so many records
+	workload string // what neokv bench sends, to so many records
 	records  int
 
-	types bool     // of types.go, and so
+	types bool     // a test of types.go, whose fields follow
 	words []string // the command that redis-benchmark sends, instead of SET or GET
-	fill  fill     // what is there before
+	fill  fill     // what the keys hold before the run
 	proxy bool     // sent to the proxy port of a NeoKV
 }
 
@@ -85,8 +85,8 @@ var tests = slices.Concat([]test{
 
 func anyTarget(target) bool { return true }
 
-// sendTest is a test with redis-benchmark, or with the loop of this program for etcd. redis-benchmark --cluster wants
-// slots on every node, which NeoKV has from three regions on.
+// sendTest makes a test with redis-benchmark, or for etcd with the loop of this program. redis-benchmark --cluster
+// wants slots on every node; NeoKV has those from three regions on.
 func sendTest(name, doc string, clients, pipeline int, write bool) test {
 	t := test{name: name, doc: doc, unit: unitRate, keys: true, clients: clients, pipeline: pipeline, write: write}
 	t.fits = func(t target) bool { return t.regions == 0 || t.regions >= clientThreads }
@@ -96,7 +96,7 @@ func sendTest(name, doc string, clients, pipeline int, write bool) test {
 	return t
 }
 
-// neokvBenchTest is a test with neokv bench, whose keys are of all regions.
+// neokvBenchTest makes a test with neokv bench, which sends keys of all regions.
 func neokvBenchTest(workload string, clients, pipeline, records int) test {
 	t := test{
 		name: fmt.Sprintf("all-%s-%d-%d", workload, clients, pipeline),
@@ -110,7 +110,7 @@ func neokvBenchTest(workload string, clients, pipeline, records int) test {
 	return t
 }
 
-// allStringTests are those of strings, and in the default list.
+// allStringTests are the tests with neokv bench of SET and GET. They are in the default list.
 func allStringTests() (all []test) {
 	for _, workload := range []string{"set", "get"} {
 		for _, pipeline := range []int{1, 16} {
@@ -122,8 +122,8 @@ func allStringTests() (all []test) {
 	return all
 }
 
-// allTypeTests are those of hashes, lists, sets, sorted sets and counters. Collections have as many elements in all as
-// there are keys elsewhere.
+// allTypeTests are the tests with neokv bench of counters, hashes, lists, sets and sorted sets. All collections
+// together have as many elements as the other tests have keys.
 func allTypeTests() []test {
 	all := []test{neokvBenchTest("incr", 50, 16, keysPerTag)}
 	for _, workload := range []string{"lpush", "rpush", "hset", "sadd", "zadd", "lpop", "spop", "zpopmin"} {
@@ -132,8 +132,8 @@ func allTypeTests() []test {
 	return all
 }
 
-// elements is how many elements neokv bench loads into each collection: more than a run takes, where it pops. What is
-// not needed is not loaded, for its compactions go on into the run.
+// elements returns how many elements neokv bench loads into each collection. For pops these are more than a run takes.
+// For other commands they are few, since the compactions of what is loaded go on into the run.
 func (x *bench) elements(t test, to target) int {
 	if !strings.Contains(t.workload, "pop") {
 		return elementsPerKey
@@ -242,7 +242,7 @@ func (in *instance) load(ctx context.Context) error {
 	return nil
 }
 
-// pipelined sends commands, all of one slot, to the node that takes them: first to the one that took the last.
+// pipelined sends commands of one slot to the node that takes them. It tries the node first that took the last ones.
 func (in *instance) pipelined(ctx context.Context, fill func(redis.Pipeliner)) (err error) {
 	for range in.nodes {
 		if _, err = in.nodes[in.taker].Pipelined(ctx, func(p redis.Pipeliner) error { fill(p); return nil }); err == nil {
@@ -254,7 +254,7 @@ func (in *instance) pipelined(ctx context.Context, fill func(redis.Pipeliner)) (
 }
 
 // taggedPrefixes finds out which keys redis-benchmark --cluster uses: it puts a tag of each node's first slot into
-// them. A tiny run writes some; SCAN finds them.
+// them. A tiny run writes some keys, and SCAN finds them.
 func (in *instance) taggedPrefixes(ctx context.Context) ([]string, error) {
 	if _, err := redisBenchmark(ctx, in, test{write: true, clients: clientThreads, pipeline: 1}, 100, 1); err != nil {
 		return nil, err
@@ -280,17 +280,17 @@ func (in *instance) taggedPrefixes(ctx context.Context) ([]string, error) {
 	return prefixes, nil
 }
 
-// send runs redis-benchmark, or the loop for etcd, as long as asked, and counts misses and error replies around it. How
-// many operations that takes, the run before tells; a run that was less than half as long is made again.
-// redis-benchmark with threads looks every quarter of a second whether it is done, so the rate of a short run would say
-// little.
+// send runs redis-benchmark, or the loop for etcd, for about as long as asked, and counts misses and error replies
+// around it. The run before tells how many operations that takes; a run that was less than half as long is repeated.
+// redis-benchmark with threads looks only every quarter of a second whether it is done, so a short run would have a
+// wrong rate.
 func (x *bench) send(ctx context.Context, t test, to target, in *instance, r *run) error {
 	load := redisBenchmark
 	if in.etcd != nil {
 		load = loopEtcd
 	}
 	limited, cancel := context.WithTimeout(ctx,
-		time.Minute+time.Duration(20*x.length)*time.Second) // who waits for a lost answer, ends
+		time.Minute+time.Duration(20*x.length)*time.Second) // a client that waits for a lost answer must end
 	defer cancel()
 	id := to.name + " " + t.name
 	n := 500 * t.pipeline
@@ -331,13 +331,13 @@ func (x *bench) send(ctx context.Context, t test, to target, in *instance, r *ru
 	}
 }
 
-// rates is what a run of load gave; latencies are in milliseconds.
+// rates is the result of a run of load; latencies are in milliseconds.
 type rates struct {
 	perSecond, p50, p95, p99 float64
 	misses, errors           int64
 }
 
-// counters are those of all nodes; misses is -1 if nobody counts them.
+// counters are the sums over all nodes. misses is -1 if a node does not count them.
 type counters struct {
 	misses, errors int64
 	cpu            time.Duration
@@ -393,7 +393,7 @@ func redisBenchmark(ctx context.Context, in *instance, t test, n, limit int) (ra
 	return parseCSV(string(out))
 }
 
-// parseCSV finds the one line of figures in what redis-benchmark --csv prints.
+// parseCSV reads the one line of figures that redis-benchmark --csv prints.
 func parseCSV(out string) (r rates, err error) {
 	at := strings.Index(out, `"test","rps"`)
 	if at < 0 {
@@ -429,7 +429,7 @@ func (x *bench) sendAll(ctx context.Context, t test, to target, in *instance, r 
 	return nil
 }
 
-// measured takes over what neokv bench has measured.
+// measured takes the figures of neokv bench into the run.
 func (r *run) measured(s *results.Summary) {
 	ms := func(us int64) float64 { return float64(us) / 1e3 }
 	total := s.Total
@@ -448,7 +448,7 @@ type load struct {
 	warmup                                 time.Duration // sent first, without measuring
 }
 
-// neokvBench sends a load to a target that runs, and returns what came out.
+// neokvBench sends a load to a target that runs and returns the summary.
 func (x *bench) neokvBench(ctx context.Context, in *instance, l load) (*results.Summary, error) {
 	file := filepath.Join(in.dir, "bench.jsonl")
 	args := []string{"bench", "--target", strings.Join(in.addrs, ","), "--workload", l.workload, "--clients",
@@ -477,7 +477,7 @@ func (x *bench) neokvBench(ctx context.Context, in *instance, l load) (*results.
 	return res.Summary, nil
 }
 
-// etcdConnections spreads the clients over the three nodes, three connections to each.
+// etcdConnections is how many connections the clients share: three to each of three nodes.
 const etcdConnections = 9
 
 func etcdKey(i int) string { return fmt.Sprintf("key:%012d", i) }
@@ -503,8 +503,8 @@ func loadEtcd(ctx context.Context, in *instance) error {
 	})
 }
 
-// loopEtcd sends n operations on keys below limit in a closed loop. etcd's protocol has no pipelines; as many
-// operations are under way as there are in those of all clients.
+// loopEtcd sends n operations on keys below limit in a closed loop. The protocol of etcd has no pipelines, so as many
+// operations are under way as the pipelines of all clients would hold.
 func loopEtcd(ctx context.Context, in *instance, t test, n, limit int) (rates, error) {
 	var mu sync.Mutex
 	all := results.NewHistogram()

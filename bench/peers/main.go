@@ -1,5 +1,5 @@
-// Command peers measures NeoKV beside other stores on the same machine, in interleaved rounds, and prints ratios. It is
-// run by hand, on Linux: cd bench/peers && go run . --help. docs/benchmarks.md says how to read what it prints.
+// Command peers measures NeoKV beside other stores on the same machine, in interleaved rounds, and prints Markdown
+// tables. Run it by hand, on Linux: cd bench/peers && go run . --help. docs/benchmarks.md says how to read the tables.
 package main
 
 import (
@@ -24,7 +24,7 @@ const (
 	clientThreads = 3 // what redis-benchmark --cluster takes for three nodes
 	valueBytes    = 64
 	keysPerTag    = 100_000
-	// elementsPerKey are those of a collection where keys are many.
+	// elementsPerKey is the number of elements of a collection in tests with many keys.
 	elementsPerKey = 10
 )
 
@@ -42,9 +42,9 @@ type plan struct {
 }
 
 func main() {
-	// A child dies with the thread that started it, so all are started by this one, which lasts as long as the process.
+	// A child dies with the thread that started it. This thread starts all children, and lasts as long as the process.
 	runtime.LockOSThread()
-	redis.SetLogger(silence{}) // a server that is about to listen is no news
+	redis.SetLogger(silence{}) // a server that does not listen yet is no news
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if err := command().ExecuteContext(ctx); err != nil {
@@ -154,7 +154,7 @@ func (p *plan) check() error {
 	return errors.Join(wrong...)
 }
 
-// run measures and prints. What has been measured when it is interrupted, or something fails, is printed too.
+// run measures and prints. It prints what it has also when it is interrupted, or when something fails.
 func (p *plan) run(ctx context.Context) error {
 	return p.bench(ctx, kindPeers, func(x *bench, h header) (err error) {
 		if x.out, err = createRecord(x.plan.out, h); err != nil {
@@ -165,7 +165,7 @@ func (p *plan) run(ctx context.Context) error {
 	})
 }
 
-// bench makes the programs and a folder for data, finds out about the machine, measures, and removes the folder.
+// bench builds the programs, makes a folder for data, looks at the machine, measures, and removes the folder.
 func (p *plan) bench(ctx context.Context, kind string, measure func(*bench, header) error) (err error) {
 	dir, err := os.MkdirTemp(p.dir, kind+"-")
 	if err != nil {
@@ -191,11 +191,11 @@ type bench struct {
 	plan
 	dir   string
 	etcd  string             // the program
-	rates map[string]float64 // operations per second that were last seen, by target and test: how many to send
+	rates map[string]float64 // operations per second of the last run, by target and test
 	out   *record
 }
 
-// build makes the programs that are not there yet.
+// build builds the programs that the command line does not name.
 func (x *bench) build(ctx context.Context) error {
 	goBuild := func(dir, name, pkg string) (string, error) {
 		path := filepath.Join(x.dir, name)
@@ -218,7 +218,7 @@ func (x *bench) build(ctx context.Context) error {
 	return err
 }
 
-// commit says what tree was measured, as far as git knows.
+// commit returns the commit of the tree that is measured, if git knows it.
 func commit(ctx context.Context) string {
 	out, err := exec.CommandContext(ctx, "git", "describe", "--always", "--dirty", "--abbrev=12").Output()
 	if err != nil {
@@ -227,7 +227,7 @@ func commit(ctx context.Context) string {
 	return strings.TrimSpace(string(out))
 }
 
-// rounds goes through the targets, in each round beginning with another one.
+// rounds goes through the targets in each round, and each time begins with another one.
 func (x *bench) rounds(ctx context.Context) error {
 	var all []target
 	for _, t := range targets {

@@ -17,14 +17,14 @@ import (
 	"time"
 )
 
-// server is a process of a target. It dies with this one.
+// server is a process of a target. It dies with this program.
 type server struct {
 	cmd *exec.Cmd
 	log string // file with what it said
 }
 
-// spawn starts a program in a folder of its own. If ready is not empty, it waits for a line of standard output that
-// begins with it, and returns that line.
+// spawn starts a program in a folder of its own. If ready is not empty, spawn waits for a line of standard output that
+// begins with it, and returns the line.
 func spawn(ctx context.Context, dir, ready, program string, args ...string) (*server, string, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, "", err
@@ -61,7 +61,7 @@ func spawn(ctx context.Context, dir, ready, program string, args ...string) (*se
 	return nil, "", err
 }
 
-// said is the end of what the process wrote.
+// said returns the end of what the process wrote.
 func (s *server) said() string {
 	b, err := os.ReadFile(s.log)
 	if err != nil {
@@ -76,15 +76,14 @@ func (s *server) kill() {
 	s.cmd.Wait()
 }
 
-// use adds up the resident memory and the CPU time of a process and its children: neokv watches itself from a second
-// process.
+// use returns the resident memory and the CPU time of a process and its children together.
 func (s *server) use() (bytes int64, cpu time.Duration, err error) {
 	err = s.each(func(proc string) error {
 		stat, err := os.ReadFile(proc + "/stat")
 		if err != nil {
 			return err
 		}
-		// Behind the name, which ends with the last parenthesis, proc(5)'s third field is the first.
+		// The name ends with the last parenthesis. What follows it begins with the third field of proc(5).
 		fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
 		number := func(field int) int64 {
 			n, _ := strconv.ParseInt(fields[field-3], 10, 64)
@@ -97,8 +96,8 @@ func (s *server) use() (bytes int64, cpu time.Duration, err error) {
 	return bytes, cpu, err
 }
 
-// diskReads is how many bytes a process and its children have had fetched from disks: what the page cache had is not in
-// it.
+// diskReads returns how many bytes the system has fetched from disks for a process and its children. It does not count
+// what the page cache had.
 func (s *server) diskReads() (bytes int64, err error) {
 	err = s.each(func(proc string) error {
 		io, err := os.ReadFile(proc + "/io")
@@ -117,7 +116,7 @@ func (s *server) diskReads() (bytes int64, err error) {
 	return bytes, err
 }
 
-// each visits the process and its children, by their folders in /proc.
+// each calls visit with the folder in /proc of the process and of each of its children.
 func (s *server) each(visit func(proc string) error) error {
 	for pids := []string{strconv.Itoa(s.cmd.Process.Pid)}; len(pids) > 0; {
 		proc := "/proc/" + pids[0]
@@ -137,7 +136,7 @@ func (s *server) each(visit func(proc string) error) error {
 	return nil
 }
 
-// freePorts finds ports nobody listens on, below those that the system gives to outgoing connections.
+// freePorts finds ports on which nobody listens, below those that the system gives to outgoing connections.
 func freePorts(n int) (ports []int, err error) {
 	for tries := 0; len(ports) < n; tries++ {
 		if tries > 1000 {
@@ -148,7 +147,7 @@ func freePorts(n int) (ports []int, err error) {
 		if err != nil {
 			continue
 		}
-		defer l.Close() // when all are found, so that none is taken twice
+		defer l.Close() // not before all are found, so that none is found twice
 		ports = append(ports, port)
 	}
 	return ports, nil
@@ -156,7 +155,7 @@ func freePorts(n int) (ports []int, err error) {
 
 func addr(port int) string { return "127.0.0.1:" + strconv.Itoa(port) }
 
-// loadAverage is that of the last minute.
+// loadAverage returns the load average of the last minute.
 func loadAverage() float64 {
 	f, err := os.Open("/proc/loadavg")
 	if err != nil {
@@ -169,7 +168,7 @@ func loadAverage() float64 {
 	return load
 }
 
-// await asks again until there is no error, for at most half a minute.
+// await calls ask until it returns no error, for at most half a minute.
 func await(ctx context.Context, what string, ask func() error) error {
 	for deadline := time.Now().Add(30 * time.Second); ; {
 		err := ask()

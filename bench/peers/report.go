@@ -36,7 +36,8 @@ const (
 	kindCurves = "curves"
 )
 
-// newHeader says what is measured on. Records are committed, so they name no folder of the machine.
+// newHeader describes what the program measures and where. Records are committed, so the header names no folder of the
+// machine.
 func newHeader(ctx context.Context, kind, dir string, rounds int) (h header, err error) {
 	h = header{
 		Kind: kind, Started: time.Now().UTC(), Command: withoutFolders(os.Args), Commit: commit(ctx), Rounds: rounds,
@@ -48,7 +49,7 @@ func newHeader(ctx context.Context, kind, dir string, rounds int) (h header, err
 	return h, err
 }
 
-// withoutFolders leaves of each path in a command line its last part.
+// withoutFolders cuts each path in a command line down to its last part.
 func withoutFolders(args []string) (out []string) {
 	for _, arg := range args {
 		if slash := strings.LastIndexByte(arg, '/'); slash >= 0 {
@@ -59,7 +60,7 @@ func withoutFolders(args []string) (out []string) {
 	return out
 }
 
-// String says what was measured on.
+// String returns the machine, the disk, the commit and the rounds.
 func (h header) String() string {
 	m, d := h.Machine, h.Disk
 	return fmt.Sprintf("%s, %d cores, %.1f GB, %s, Linux %s; %s, fdatasync p50 %v; %s, commit %s, %d rounds, interleaved",
@@ -67,10 +68,10 @@ func (h header) String() string {
 		h.Started.Format(time.DateOnly), h.Commit, h.Rounds)
 }
 
-// enoughRounds are those from which on a median and a range say something.
+// enoughRounds is the least number of rounds whose median and range say something.
 const enoughRounds = 5
 
-// warning says that there are too few rounds, or nothing.
+// warning returns a sentence if there are too few rounds, else nothing.
 func (h header) warning() string {
 	if h.Rounds >= enoughRounds {
 		return ""
@@ -95,7 +96,7 @@ type run struct {
 	Failure string `json:"failure,omitempty"`
 }
 
-// valid says whether the run did what it should: figures of others count nowhere.
+// valid reports whether the run did what it should. The figures of other runs count nowhere.
 func (r run) valid() bool { return r.Misses <= 0 && r.Errors == 0 && r.Failure == "" }
 
 func (r run) String() string {
@@ -135,7 +136,7 @@ func (rec *record) add(r run) error {
 
 func (rec *record) close() error { return rec.file.Close() }
 
-// report prints the tables of a file that was written before, of either kind.
+// report prints the tables of a file of raw figures, of either kind.
 func report(path string, to io.Writer) error {
 	f, err := os.Open(path)
 	if err != nil {
@@ -179,7 +180,7 @@ func readRecord(h header, d *json.Decoder) (*record, error) {
 	}
 }
 
-// requirement is what a figure of the target neokv must reach, and what it aims at.
+// requirement is a bound that a figure of the target neokv must reach, and one that it aims at.
 type requirement struct {
 	test      string
 	peer      string // the figure is divided by this target's of the same round; empty for none
@@ -227,7 +228,7 @@ func (q requirement) String() string {
 	return find(q.test).withUnit()
 }
 
-// figures are what the requirement is about, sorted, a value per round.
+// figures returns the values of the figure, one per round, sorted.
 func (q requirement) figures(rec *record) spread {
 	of := rec.values(q.test, "neokv", value)
 	switch {
@@ -283,8 +284,7 @@ func digits(v float64) string {
 	return fmt.Sprintf("%.3g", v)
 }
 
-// beside is String with a mark where a bound lies inside the range: the rounds do not agree on which side of it they
-// are.
+// beside is String, with a mark if the bound lies inside the range: the rounds do not agree on which side they are.
 func (s spread) beside(bound float64) string {
 	if len(s) > 1 && s[0] <= bound && bound <= s[len(s)-1] {
 		return s.String() + " ~"
@@ -292,7 +292,7 @@ func (s spread) beside(bound float64) string {
 	return s.String()
 }
 
-// values picks a figure out of the valid runs of a test, by round.
+// values returns a figure of the valid runs of a test, by round.
 func (rec *record) values(test, target string, figure func(run) float64) map[int]float64 {
 	out := map[int]float64{}
 	for _, r := range rec.runs {
@@ -311,7 +311,7 @@ func sorted(values map[int]float64) (s spread) {
 	return s
 }
 
-// ratios divides round by round: what slows a whole round down, slows both.
+// ratios divides round by round, since whatever slows a whole round down slows both.
 func ratios(of, by map[int]float64) (s spread) {
 	for round, v := range of {
 		if d := by[round]; d > 0 {
@@ -332,7 +332,8 @@ func cpu(r run) float64 { return r.CPU }
 
 func tail(r run) float64 { return r.P99 / r.P50 }
 
-// columns are the targets that were measured, in the order of the list. A NeoKV with other regions follows neokv.
+// columns lists the targets that were measured, in the order of targets. NeoKVs with other numbers of regions follow
+// neokv.
 func (rec *record) columns() (out []string) {
 	for _, t := range targets {
 		for _, r := range rec.runs {
@@ -359,7 +360,7 @@ var sections = []section{
 	{"Without load", "", func(t test) bool { return t.unit != unitRate }},
 }
 
-// cheaper says what a reader has to know before comparing NeoKV with the others.
+// cheaper tells readers what they must know before they compare NeoKV with the others.
 const cheaper = `What makes NeoKV cheaper than a cluster of processes: its three stores are one process, their Raft
 messages stay in memory, and one sync makes the logs of all three durable. The target neokv-apart sends the messages
 over TCP and syncs each store's log by itself; it is one process, too.`
@@ -406,7 +407,7 @@ func (rec *record) print(to io.Writer) error {
 	return w.Flush()
 }
 
-// rates writes the tables of tests that send a load.
+// rates writes the tables of the tests of a section that send a load.
 func (rec *record) rates(w io.Writer, s section, columns []string) {
 	of := func(figure func(run) float64) func(test, string) string {
 		return func(t test, target string) string {
@@ -455,7 +456,7 @@ func (rec *record) table(w io.Writer, s section, title string, columns []string,
 	}
 }
 
-// markdown writes a table, the head first, with its columns aligned for readers of the plain text.
+// markdown writes a table whose first row is the head. It pads the columns for readers of the plain text.
 func markdown(w io.Writer, rows [][]string) {
 	width := make([]int, len(rows[0]))
 	for _, row := range rows {
@@ -479,7 +480,7 @@ func markdown(w io.Writer, rows [][]string) {
 	}
 }
 
-// remarks says which runs do not count.
+// remarks lists the runs that do not count.
 func (rec *record) remarks(w io.Writer) {
 	invalid := 0
 	var uncounted []string

@@ -15,7 +15,7 @@ import (
 	"go.uber.org/zap"
 )
 
-// target is one kind of store.
+// target is one of the stores that are measured.
 type target struct {
 	name, doc string
 	redis     bool     // speaks Redis
@@ -69,7 +69,7 @@ type instance struct {
 	dir      string
 }
 
-// start starts a target in a new folder, and returns when it takes writes everywhere.
+// start starts a target in a new folder, and returns once it takes writes everywhere.
 func (x *bench) start(ctx context.Context, t target, s start) (in *instance, err error) {
 	dir, err := os.MkdirTemp(x.dir, strings.ReplaceAll(t.name, "/", "-")+"-")
 	if err != nil {
@@ -108,7 +108,7 @@ func (in *instance) stop() {
 	os.RemoveAll(in.dir)
 }
 
-// spawn starts one more process of the target, in its own folder.
+// spawn starts another process of the target in a folder of its own.
 func (in *instance) spawn(ctx context.Context, ready, program string, args ...string) (line string, err error) {
 	s, line, err := spawn(ctx, filepath.Join(in.dir, strconv.Itoa(len(in.servers))), ready, program, args...)
 	if err == nil {
@@ -167,7 +167,7 @@ func startNeoKV(ctx context.Context, x *bench, t target, s start, in *instance) 
 	return nil
 }
 
-// redisServer starts one redis-server, without waiting.
+// redisServer starts a redis-server and does not wait for it.
 func redisServer(ctx context.Context, in *instance, s start, port int, more ...string) error {
 	appendonly := "yes"
 	if s.memory {
@@ -189,7 +189,7 @@ func startRedis(ctx context.Context, _ *bench, _ target, s start, in *instance) 
 	return redisServer(ctx, in, s, ports[0])
 }
 
-// startRedisCluster does what redis-cli --cluster create does, without its pauses: slots, epochs, acquaintance,
+// startRedisCluster does what redis-cli --cluster create does, but without its pauses: slots, epochs, acquaintance,
 // replicas.
 func startRedisCluster(ctx context.Context, _ *bench, _ target, s start, in *instance) error {
 	ports, err := freePorts(12)
@@ -305,8 +305,8 @@ func startEtcd(ctx context.Context, x *bench, _ target, _ start, in *instance) e
 	return nil
 }
 
-// accepts writes one key in every 128th slot, each to the node that takes it, and fails if a slot's has no such node.
-// Of a store without slots one node is enough, of etcd all must take one.
+// accepts writes a key in every 128th slot. It sends each to all nodes and fails if no node takes it. All nodes of etcd
+// must take a key.
 func (in *instance) accepts(ctx context.Context) error {
 	for _, c := range in.etcd {
 		ctx, cancel := context.WithTimeout(ctx, time.Second)

@@ -10,9 +10,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// This file is the tests of hashes, sets, lists and sorted sets: commands like those of redis-benchmark's own list, on
-// one key per node. Where there is a cluster redis-benchmark puts a tag of the node into {tag}; elsewhere that is part
-// of the name.
+// This file has the tests of hashes, sets, lists and sorted sets: commands like those of redis-benchmark's own list, on
+// one key per node. With --cluster redis-benchmark replaces {tag} with a tag of the node; without it {tag} is part of
+// the name.
 
 const (
 	randomInt = "__rand_int__" // redis-benchmark puts twelve digits there
