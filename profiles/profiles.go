@@ -1,7 +1,7 @@
-// Package profiles gives a set of settings a name: for the cluster, its engines and the load on it. A value comes from
-// the profile `default`, over it the chosen profile, then the environment, then --set and the flags of the command
-// line, and it remembers which of them it was. Whatever is unknown or not allowed, anywhere, is refused, all problems
-// together.
+// Package profiles gives sets of settings a name: settings of the cluster, its engines and the load on it. A value
+// comes from the command line (--set and flags), else from the environment, else from the chosen profile, else from the
+// profile `default`; Resolve remembers from which. It refuses everything that is unknown or not allowed, and reports
+// all problems together.
 package profiles
 
 import (
@@ -23,7 +23,8 @@ import (
 	"neokv.dev/workloads"
 )
 
-// EnvPrefix begins the environment variables that are settings: NEOKV_ENGINE_BLOOM_BITS is engine.bloom_bits.
+// EnvPrefix begins the names of environment variables that stand for settings: NEOKV_ENGINE_BLOOM_BITS is
+// engine.bloom_bits.
 const EnvPrefix = "NEOKV_"
 
 //go:embed *.yaml
@@ -35,7 +36,7 @@ type Profile struct {
 	Load Load `key:"load"`
 }
 
-// Load is what `neokv bench` sends when its flags do not say otherwise.
+// Load is what `neokv bench` sends. The values in default.yaml are the defaults.
 type Load struct {
 	Workload  string         `key:"workload" help:"what to send"` // one of workloads.Names
 	Clients   int            `key:"clients" min:"1" max:"10000" help:"connections that send at the same time"`
@@ -50,7 +51,7 @@ type Load struct {
 	Seed      uint64         `key:"seed" help:"feeds every random choice; 0 picks one, which the result names"`
 }
 
-// Fields lists the settings of a profile; they stay bound to it.
+// Fields lists the settings of a profile. Setting a field changes the profile.
 func (p *Profile) Fields() []settings.Field {
 	fields := settings.Fields(p)
 	for i := range fields {
@@ -83,7 +84,7 @@ type Resolved struct {
 	from map[string]origin
 }
 
-// origin is the layer that a value came from. Layers of a higher rank win.
+// origin says which layer a value came from. A layer of a higher rank wins.
 type origin struct {
 	rank int
 	text string
@@ -111,7 +112,7 @@ func Names() []string {
 	return names
 }
 
-// Resolve works out every value. Its error is a settings.Invalid.
+// Resolve works out every value. Its error is a settings.Invalid, with all problems.
 func Resolve(q Request) (*Resolved, error) {
 	r := &resolver{Resolved: &Resolved{Name: cmp.Or(q.Profile, "default"), from: map[string]origin{}, Profile: Profile{Settings: settings.Constants()}}}
 	r.fields = r.Fields()
@@ -139,7 +140,7 @@ func Resolve(q Request) (*Resolved, error) {
 	return r.Resolved, nil
 }
 
-// resolver is a Resolved in the making.
+// resolver is what Resolve works on.
 type resolver struct {
 	*Resolved
 	fields   []settings.Field // of the profile
@@ -163,7 +164,7 @@ func (r *resolver) set(name, value string, from origin) {
 	r.from[name] = from
 }
 
-// file takes the values of a YAML file: an embedded one by its name, any other by its path.
+// file takes the values of a YAML file. The name is that of an embedded profile, or a path.
 func (r *resolver) file(name string, from origin) {
 	where := "profile " + name
 	text, err := read(name)
@@ -174,7 +175,7 @@ func (r *resolver) file(name string, from origin) {
 	r.text(where, text, from)
 }
 
-// text takes the values of a YAML text. Beside settings it may have `about` and a list `notes`.
+// text takes the values of a YAML text. Beside settings the text may have `about` and a list `notes`.
 func (r *resolver) text(where string, text []byte, from origin) {
 	v := viper.New()
 	v.SetConfigType("yaml")
@@ -200,7 +201,7 @@ func (r *resolver) text(where string, text []byte, from origin) {
 	}
 }
 
-// read returns a profile's text. What has a slash or the ending of a YAML file is a path.
+// read returns the text of a profile. A name with a slash, or with the ending of a YAML file, is a path.
 func read(name string) ([]byte, error) {
 	if strings.ContainsRune(name, '/') || slices.Contains([]string{".yaml", ".yml"}, path.Ext(name)) {
 		return os.ReadFile(name)
@@ -211,7 +212,7 @@ func read(name string) ([]byte, error) {
 	return embedded.ReadFile(name + ".yaml")
 }
 
-// env takes the variables that begin with EnvPrefix.
+// env takes the values of the variables that begin with EnvPrefix.
 func (r *resolver) env(environ []string) {
 	settingOf := map[string]string{}
 	for _, f := range r.fields {
@@ -231,12 +232,12 @@ func (r *resolver) env(environ []string) {
 	}
 }
 
-// EnvName is the environment variable of a setting.
+// EnvName returns the environment variable of a setting.
 func EnvName(setting string) string {
 	return EnvPrefix + strings.ToUpper(strings.ReplaceAll(setting, ".", "_"))
 }
 
-// followStores lowers the replicas to the stores, where the stores were asked for and the replicas were not.
+// followStores lowers the replicas to the number of stores, where a user gave the stores and not the replicas.
 func (r *resolver) followStores() {
 	stores, replicas := r.from["cluster.stores"], r.from["cluster.replicas"]
 	if r.Cluster.Replicas > r.Cluster.Stores && replicas.rank < stores.rank && replicas.rank < rankEnv {
@@ -245,8 +246,8 @@ func (r *resolver) followStores() {
 	}
 }
 
-// followWorkload turns the row cache off for a workload that is meant to read from Pebble, where the workload was
-// chosen and the size of the row cache was not.
+// followWorkload turns the row cache off for a workload that is meant to read from Pebble, where a user chose the
+// workload and not the size of the row cache.
 func (r *resolver) followWorkload() {
 	w, err := workloads.Find(r.Load.Workload)
 	if err != nil || !w.Storage { // validate complains of a workload that does not exist
@@ -259,7 +260,7 @@ func (r *resolver) followWorkload() {
 	}
 }
 
-// validate checks the ranges, and names for each problem where the value came from.
+// validate checks the ranges. A problem names the layer that the value came from.
 func (r *resolver) validate() {
 	load := slices.DeleteFunc(slices.Clone(r.fields),
 		func(f settings.Field) bool { return !strings.HasPrefix(f.Name, "load.") })
@@ -289,6 +290,5 @@ func (r *Resolved) Values() []Value {
 	return out
 }
 
-// Asked reports whether a setting was given for this very run, by the environment or on the command line, rather than
-// by a profile.
+// Asked reports whether the environment or the command line gave the setting for this very run.
 func (r *Resolved) Asked(setting string) bool { return r.from[setting].rank >= rankEnv }

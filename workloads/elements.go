@@ -6,14 +6,14 @@ import (
 	"strconv"
 )
 
-// Type is what a record is if it is no string: a collection of elements. Elements are numbered from 0, and all that are
-// loaded are there when the run phase begins.
+// Type is a type of collection. The elements of a record are numbered from 0. Those that are loaded are there when the
+// run phase begins.
 type Type struct {
 	prefix string // of keys
-	// add is the command that adds elements, element the words for one of them, as in Op.
+	// add is the command that adds elements, and element the words for one of them, as in Op.
 	add, element string
-	// read is the command that answers what an element holds, empty where they hold nothing; count answers how many
-	// there are.
+	// read is the command that returns what an element holds; it is empty for types whose elements hold nothing. count
+	// is the command that returns how many elements there are.
 	read, count string
 }
 
@@ -27,7 +27,7 @@ var (
 // PageElements is how many elements an operation of kind ReadPage reads.
 const PageElements = 10
 
-// word is an argument behind the key.
+// word is an argument after the key.
 type word struct {
 	kind wordKind
 	text []byte // of a literal
@@ -48,7 +48,7 @@ var words = map[string]wordKind{"value": wordValue, "member": wordMember, "new":
 // textBytes bounds the text of a member or a score.
 const textBytes = 32
 
-// arguments appends what follows the key. Elements of a record that is loaded have values of their own, see
+// arguments appends the arguments after the key. Each element of a record that is loaded has a value of its own, see
 // ElementValue.
 func (g *Generator) arguments(dst [][]byte, r *Request, op *encoded) [][]byte {
 	g.text = slices.Grow(g.text[:0], len(op.args)*op.times*textBytes) // so that it does not move under dst
@@ -78,11 +78,11 @@ func (g *Generator) arguments(dst [][]byte, r *Request, op *encoded) [][]byte {
 	return dst
 }
 
-// appendMember appends the name of an element that is loaded, much as redis-benchmark names it.
+// appendMember appends the name of a loaded element, much as redis-benchmark names it.
 func appendMember(dst []byte, element int) []byte { return numbered(dst, "element:", uint64(element)) }
 
-// appendNewMember appends a name that no other element has: of 64 random bits, and longer than those of elements that
-// are loaded.
+// appendNewMember appends a name that no other element has. It is made of 64 random bits and longer than the names of
+// loaded elements.
 func appendNewMember(dst []byte, random uint64) []byte {
 	dst = append(dst, "element:"...)
 	for shift := 60; shift >= 0; shift -= 4 {
@@ -94,20 +94,20 @@ func appendNewMember(dst []byte, random uint64) []byte {
 // appendScore appends the score that a value's number stands for.
 func appendScore(dst []byte, id ValueID) []byte { return strconv.AppendUint(dst, uint64(id), 10) }
 
-// ElementValue is the value, or score, of an element of a record that is loaded: other than those of the record's other
-// elements, and in another order than they are.
+// ElementValue returns the value, or score, of an element of a loaded record. It differs from those of the other
+// elements of the record, and the order of the values is not that of the elements.
 func ElementValue(record ValueID, element int) ValueID {
 	const odd = 0x9e37_79b1 // so that numbers do not repeat
 	return (record + ValueID(element)*odd) % poolBytes
 }
 
-// maxOwed is by how many elements a client can be ahead with pushing.
+// maxOwed is how many elements a client may have pushed and not popped.
 const maxOwed = 16
 
-// settle returns the operation to send instead of one that was drawn, where a workload pushes and pops. A client pops
-// from the records that it has pushed to before, so that these keep the elements that they were loaded with, and at
-// most maxOwed more for each client. A pop that has nothing to take becomes a push, and a push too many a pop; with
-// equal shares that is as likely, so the shares hold.
+// settle returns the operation to send in place of the one that was drawn, where a workload pushes and pops. A client
+// pops from the records to which it has pushed before. So records keep the elements that they were loaded with, and
+// have at most maxOwed more for each client. A pop that has nothing to take becomes a push, and a push too many becomes
+// a pop. With equal shares both are as likely, so the shares hold.
 func (g *Generator) settle(op int) int {
 	switch s := g.src; {
 	case op == s.pop && len(g.owed) == 0:
@@ -118,8 +118,8 @@ func (g *Generator) settle(op int) int {
 	return op
 }
 
-// Counts reports whether what can be read back of a record is how many elements it has: elements come and go. Otherwise
-// they stay, and what each of them holds can be read back.
+// Counts reports whether reading back compares the number of elements of a record, since elements come and go.
+// Otherwise they stay, and reading back compares what each of them holds.
 func (w *Workload) Counts() bool {
 	return slices.ContainsFunc(w.Ops, func(op Op) bool { return op.Kind == Push || op.Kind == Pop })
 }
@@ -135,8 +135,8 @@ func (s *Source) Elements() int {
 // HasValues reports whether records are made of values. Members of sets and scores have sizes of their own.
 func (w *Workload) HasValues() bool { return w.of == nil || w.of == hash || w.of == list }
 
-// Look fills r with the command that reads a record back, or its counter, or of a collection an element or how many it
-// has. Records that count are told by Workload.Counts.
+// Look fills r with the command that reads back a record, its counter, an element of it, or, where Workload.Counts says
+// so, its number of elements.
 func (g *Generator) Look(r *Request, record uint64, element int, counter bool) {
 	of := g.src.workload.of
 	g.key, g.text = g.src.AppendKey(g.key[:0], record, counter), g.text[:0]
@@ -154,7 +154,7 @@ func (g *Generator) Look(r *Request, record uint64, element int, counter bool) {
 
 var readString = []byte("GET")
 
-// Is reports whether text, which a command of Look was answered with, is a value, or the score that it stands for.
+// Is reports whether text, the answer to a command of Look, is a value, or the score that it stands for.
 func (s *Source) Is(text []byte, id ValueID) bool {
 	if s.workload.of == sortedSet {
 		var score [textBytes]byte
@@ -163,7 +163,7 @@ func (s *Source) Is(text []byte, id ValueID) bool {
 	return bytes.Equal(text, s.Value(id))
 }
 
-// Place names what Look reads, for messages.
+// Place returns a name for messages of what Look reads.
 func (s *Source) Place(record uint64, element int, counter bool) string {
 	name := s.AppendKey(nil, record, counter)
 	if s.workload.of != nil && !s.workload.Counts() {

@@ -5,9 +5,9 @@ import (
 	"sync/atomic"
 )
 
-// Inserts numbers the records that clients insert at the same time, and knows up to which number all have been
-// acknowledged, so that nobody reads a record that may not be there yet (YCSB's AcknowledgedCounterGenerator). A number
-// whose insertion failed is given out again, so that no gap stays.
+// Inserts numbers the records that clients insert concurrently. It knows up to which number all insertions are
+// acknowledged, so that nobody reads a record that may not be there yet (YCSB's AcknowledgedCounterGenerator). It gives
+// the number of a failed insertion out again, so that no gap stays.
 type Inserts struct {
 	acknowledged atomic.Uint64
 
@@ -18,7 +18,7 @@ type Inserts struct {
 	base   uint64   // a multiple of 64, at most acknowledged
 }
 
-// NewInserts begins with the number of records that there are.
+// NewInserts returns the numbers behind those of the records that are there.
 func NewInserts(records uint64) *Inserts {
 	n := &Inserts{next: records, base: records &^ 63}
 	n.acknowledged.Store(records)
@@ -26,7 +26,7 @@ func NewInserts(records uint64) *Inserts {
 	return n
 }
 
-// Acknowledged returns how many records there are: those below it can be read. It takes no lock.
+// Acknowledged returns the number up to which all records are there, so that they can be read. It takes no lock.
 func (n *Inserts) Acknowledged() uint64 { return n.acknowledged.Load() }
 
 // Next returns the number of the next record to insert.

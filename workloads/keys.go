@@ -8,7 +8,7 @@ import (
 	"strconv"
 )
 
-// Distribution draws record numbers. All that varies is in the random source and, where records are inserted, in their
+// Distribution draws record numbers. It has no state but its random source and, where records are inserted, their
 // number.
 type Distribution interface {
 	Next(rng *rand.Rand) uint64
@@ -36,14 +36,14 @@ type Zipfian struct {
 	second            float64 // Zeta(2): up to where u*zetan means number 1
 }
 
-// NewZipfian prepares a distribution over n numbers with 0 < theta < 1, in time independent of n.
+// NewZipfian returns a distribution over n numbers with 0 < theta < 1, in time independent of n.
 func NewZipfian(n uint64, theta float64) *Zipfian {
 	z := &Zipfian{theta: theta, alpha: 1 / (1 - theta), second: Zeta(2, theta)}
 	z.grow(n)
 	return z
 }
 
-// grow makes the distribution one over n numbers, n at least what it was. A few more cost a power each.
+// grow extends the distribution to n numbers; n never falls. Each number more costs a power.
 func (z *Zipfian) grow(n uint64) {
 	switch more := n - z.n; {
 	case more == 0:
@@ -73,7 +73,7 @@ func (z *Zipfian) Next(rng *rand.Rand) uint64 {
 
 func (z *Zipfian) String() string { return fmt.Sprintf("zipfian(%d, %g)", z.n, z.theta) }
 
-// zetaDirect is how many terms Zeta adds one by one; the rest is closed form.
+// zetaDirect is how many terms Zeta adds one by one. The rest is a closed form.
 const zetaDirect = 1000
 
 // Zeta returns the sum of 1/i^theta for i in [1, n]. The first terms are added, the tail is its Euler-Maclaurin
@@ -94,9 +94,9 @@ func Zeta(n uint64, theta float64) float64 {
 	return sum + integral + (f(b)-f(a))/2 + (d1(b)-d1(a))/12
 }
 
-// ScrambledZipfian spreads the popular numbers of a zipfian over the whole record space by hashing them, as YCSB's
-// class of that name does. Like YCSB it draws from ten billion numbers whatever the number of records, so that the
-// shape does not depend on it: the most popular record gets 3.8 % of the draws, a little more if others fall on it.
+// ScrambledZipfian spreads the popular numbers of a zipfian over all records by hashing them, as YCSB's class of that
+// name does. Like YCSB it draws from ten billion numbers, so its shape does not depend on the number of records: the
+// most popular record gets 3.8 % of the draws, a little more if others fall on it.
 type ScrambledZipfian struct {
 	records uint64
 	zipf    *Zipfian
@@ -105,7 +105,7 @@ type ScrambledZipfian struct {
 // ycsbItems is the size of the space that YCSB draws from before it hashes.
 const ycsbItems = 10_000_000_000
 
-// NewScrambledZipfian prepares the distribution over records.
+// NewScrambledZipfian returns the distribution over so many records.
 func NewScrambledZipfian(records uint64) *ScrambledZipfian {
 	return &ScrambledZipfian{records: records, zipf: NewZipfian(ycsbItems, Theta)}
 }
@@ -117,9 +117,9 @@ func (s *ScrambledZipfian) String() string {
 
 func scrambledZipfian(records uint64, _ *Inserts) Distribution { return NewScrambledZipfian(records) }
 
-// GrowingZipfian is a ScrambledZipfian over records that become more while it is drawn from. A record keeps its
-// popularity as others are inserted: hashes are folded onto the records as linear hashing does it (Litwin, VLDB 1980),
-// where one more record takes its share from a single other one.
+// GrowingZipfian is a ScrambledZipfian over a growing number of records. A record keeps its popularity when others are
+// inserted: hashes are folded onto the records as in linear hashing (Litwin, VLDB 1980), where a new record takes its
+// share from a single other one.
 type GrowingZipfian struct {
 	inserts *Inserts
 	zipf    *Zipfian
@@ -140,14 +140,14 @@ func growingZipfian(_ uint64, inserts *Inserts) Distribution {
 	return &GrowingZipfian{inserts, NewZipfian(ycsbItems, Theta)}
 }
 
-// Latest favours the newest records: how far a record is from the newest one is zipfian over all that there are, as in
-// YCSB's SkewedLatestGenerator. It is not safe for concurrent use: it follows the number of records.
+// Latest favours the newest records: the distance from the newest one is zipfian over all records, as in YCSB's
+// SkewedLatestGenerator. It follows the number of records, so it is not safe for concurrent use.
 type Latest struct {
 	inserts *Inserts
 	zipf    Zipfian
 }
 
-// NewLatest prepares the distribution over the records that are acknowledged.
+// NewLatest returns the distribution over the acknowledged records.
 func NewLatest(inserts *Inserts) *Latest {
 	return &Latest{inserts, *NewZipfian(inserts.Acknowledged(), Theta)}
 }
@@ -161,8 +161,8 @@ func (l *Latest) String() string { return fmt.Sprintf("latest(%g)", l.zipf.theta
 
 func latest(_ uint64, inserts *Inserts) Distribution { return NewLatest(inserts) }
 
-// fnv64 is YCSB's Utils.fnvhash64: FNV-1a over the eight bytes, low one first, and the absolute value of the result as
-// a signed number.
+// fnv64 is YCSB's Utils.fnvhash64: FNV-1a over the eight bytes, the low one first, then the absolute value of the
+// result as a signed number.
 func fnv64(v uint64) uint64 {
 	h := uint64(0xcbf29ce484222325)
 	for range 8 {
@@ -180,18 +180,17 @@ func ycsbKey(dst []byte, record uint64) []byte {
 	return strconv.AppendUint(append(dst, "user"...), fnv64(record), 10)
 }
 
-// ThreadRecords is how many records share a hash tag where records are posts of threads.
+// ThreadRecords is how many posts make a thread, which has one hash tag.
 const ThreadRecords = 100
 
-// threadKey appends the key of a post: its thread as hash tag, so that a thread lies in one slot, and its place in the
-// thread.
+// threadKey appends the key of a post: its thread as hash tag, so that a thread lies in one slot, and its place there.
 func threadKey(dst []byte, record uint64) []byte {
 	dst = append(ycsbKey(append(dst, '{'), record/ThreadRecords), "}:"...)
 	at := record % ThreadRecords
 	return append(dst, byte('0'+at/10), byte('0'+at%10))
 }
 
-// absentKey appends a key that is never written, and that lies right behind one that is.
+// absentKey appends a key that nobody writes, and that lies right behind one that is written.
 func absentKey(dst []byte, record uint64) []byte { return append(plainKey(dst, record), '-') }
 
 // counterKey appends the key of a record's counter as redis-benchmark names it.

@@ -1,10 +1,10 @@
-// Package workloads says what to send: the operations of a workload, in which shares, on which keys, with which values.
-// A workload is a row of one table. Nothing here knows of connections or time.
+// Package workloads says what to send: the operations of a workload and their shares, their keys and values. A workload
+// is a row of one table. The package knows nothing of connections or time.
 //
 // A record of a key-value benchmark is one key here: a string, or a collection of elements (see Type). YCSB's records
-// have fields (ten of 100 bytes); reading or updating one reads or writes the string as a whole, which is what YCSB
-// does with readallfields and writeallfields. The workloads A to F are those of Cooper et al., "Benchmarking Cloud
-// Serving Systems with YCSB", SoCC 2010, section 4 and the parameter files that came with it.
+// have ten fields of 100 bytes. Here an operation reads or writes the string as a whole, which is what YCSB does with
+// readallfields and writeallfields. The workloads A to F are those of Cooper et al., "Benchmarking Cloud Serving
+// Systems with YCSB", SoCC 2010, section 4 and the parameter files that came with it.
 package workloads
 
 import (
@@ -19,18 +19,17 @@ import (
 type Workload struct {
 	Name string
 	Doc  string
-	// Ops are the kinds of operations of the run phase; their shares add up to 1.
+	// Ops are the operations of the run phase; their shares add up to 1.
 	Ops []Op
-	// Load says that every record must exist before the run phase begins.
+	// Load says that every record must be there before the run phase begins.
 	Load bool
-	// Storage says that the reads are meant to reach the storage engine, so a cache of records in front of it must be
-	// off.
+	// Storage says that reads are meant to reach the storage engine. A cache of records in front of it must be off.
 	Storage bool
-	// keys draws record numbers, of those loaded or of all that are acknowledged.
+	// keys makes the distribution of record numbers: over the loaded records, or over all acknowledged ones.
 	keys func(records uint64, inserts *Inserts) Distribution
 	// name appends the key of a record, where records are strings.
 	name func(dst []byte, record uint64) []byte
-	// of is what records are, nil for strings.
+	// of is the type of the records, nil for strings.
 	of *Type
 }
 
@@ -38,13 +37,13 @@ type Workload struct {
 type Op struct {
 	Name    string // as results call it
 	Command string // the Redis command
-	// Args is what follows the key, in words: `value`, `member` (one of the elements that are loaded), `new` (a member
-	// that was never there) and `score` stand for such, anything else for itself.
+	// Args are the words after the key. `value`, `member` (one of the loaded elements), `new` (a member that was never
+	// there) and `score` stand for such arguments; any other word stands for itself.
 	Args  string
 	Share float64 // of all operations of the run phase
 	Kind  Kind
-	// Then is a second command on the same key, sent once the first is answered; Args are of this one then. Empty for
-	// none.
+	// Then is a second command on the same key, sent when the first is answered; Args are then those of the second.
+	// Empty for none.
 	Then string
 }
 
@@ -53,16 +52,16 @@ type Kind uint8
 
 const (
 	Read        Kind = iota
-	ReadAbsent       // of a key that nobody writes
-	Scan             // reads some records of the chosen one's thread, next to each other
+	ReadAbsent       // reads a key that nobody writes
+	Scan             // reads some neighbours in the thread of the chosen record
 	ReadPage         // reads PageElements elements, or all where there are fewer
 	ReadAll          // reads all elements
-	Write            // the record, or the element, holds the value or score from then on
-	WriteFading      // the same, until it expires
-	Insert           // the same for a record that was not there
+	Write            // the record or element then holds the value or score
+	WriteFading      // as Write, until the record expires
+	Insert           // as Write, of a record that is not there
 	Delete
-	Increment // of the record's counter, which has a key of its own
-	Fill      // the record has its elements as they are loaded, and no others
+	Increment // of the counter of the record, under a key of its own
+	Fill      // the record then has the elements that are loaded, and no others
 	Push      // one more element
 	Pop       // one element less, unless there is none
 )
@@ -253,8 +252,8 @@ func (o Op) share(s float64) Op {
 	return o
 }
 
-// Loading returns the operation of the load phase. Records are numbered before it begins, so it is a write like any
-// other. A collection that is there from before is removed first.
+// Loading returns the operation of the load phase. Records have their numbers before it begins, so it is a write like
+// any other. It first removes a collection that is there already.
 func (w *Workload) Loading() Op {
 	if w.of == nil {
 		return Op{Name: insert.Name, Command: "SET", Args: "value", Kind: Write, Share: 1}
@@ -281,8 +280,8 @@ func Find(name string) (*Workload, error) {
 	return nil, fmt.Errorf("workload %q: unknown, want one of %s", name, strings.Join(Names(), ", "))
 }
 
-// Reach returns the most records or elements that one of some operations reads or writes, where a collection has so
-// many elements. One that grows may have some more.
+// Reach returns how many records or elements an operation reads or writes at most, over some operations, where a
+// collection has so many elements. A collection that grows may have some more.
 func Reach(ops []Op, elements int) int {
 	most := 1
 	for _, op := range ops {
@@ -298,8 +297,8 @@ func Reach(ops []Op, elements int) int {
 	return most
 }
 
-// Request is what to send for one operation. Args and Then belong to whoever filled it and hold until it is filled
-// again.
+// Request is what to send for one operation. Args and Then belong to the generator that filled them in, and hold until
+// it fills the request again.
 type Request struct {
 	Op      int // index into the workload's Ops, 0 in the load phase
 	Record  uint64
@@ -312,7 +311,7 @@ type Request struct {
 // ValueID names one of the values of a Source. There are about a million.
 type ValueID uint32
 
-// Source makes requests of one workload, over records numbered from 0. Generators share it.
+// Source holds what the generators of one workload share. Records are numbered from 0.
 type Source struct {
 	workload  *Workload
 	keys      Distribution
@@ -326,7 +325,7 @@ type Source struct {
 	push, pop int       // the operations of these kinds, -1 for none
 }
 
-// encoded is an Op in the form that requests are made from.
+// encoded is an Op in the form from which requests are made.
 type encoded struct {
 	Op
 	command, then []byte
@@ -350,12 +349,12 @@ func encode(op Op, elements int) encoded {
 	return e
 }
 
-// poolBytes is how much random data values are cut from. Windows overlap, so a compressor that looks further back than
-// this would find repetitions; block compression does not.
+// poolBytes is the size of the random data from which values are cut. Values overlap, so a compressor that looks
+// further back than this would find repetitions; block compression does not look that far.
 const poolBytes = 1 << 20
 
 // NewSource prepares a workload for a number of records, of elements of a collection, and a size of values. The seed
-// fixes the values.
+// determines the values.
 func NewSource(w *Workload, records uint64, elements, valueBytes int, seed uint64) *Source {
 	inserts := NewInserts(records)
 	s := &Source{
@@ -381,14 +380,13 @@ func NewSource(w *Workload, records uint64, elements, valueBytes int, seed uint6
 	return s
 }
 
-// Keys returns the distribution that record numbers are drawn from.
+// Keys returns the distribution of record numbers.
 func (s *Source) Keys() Distribution { return s.keys }
 
-// Inserts returns the numbers of records that operations of kind Insert take: whoever sends one tells it how that
-// ended.
+// Inserts returns the numbers for operations of kind Insert. A client that sends one tells it how the operation ended.
 func (s *Source) Inserts() *Inserts { return s.inserts }
 
-// Value returns the bytes of a value. They must not be changed.
+// Value returns the bytes of a value. A caller must not change them.
 func (s *Source) Value(id ValueID) []byte { return s.pool[id : int(id)+s.value] }
 
 // AppendKey appends the key of a record, or of its counter.
@@ -412,7 +410,7 @@ type Generator struct {
 	owed []uint64 // records that the client has pushed to and not popped from, the oldest first
 }
 
-// Generator returns a generator that draws all its choices from rng.
+// Generator returns a generator that takes all its choices from rng.
 func (s *Source) Generator(rng *rand.Rand) *Generator {
 	g := &Generator{src: s, rng: rng, keys: s.keys}
 	if l, ok := s.keys.(*Latest); ok {
@@ -485,8 +483,8 @@ func (g *Generator) fill(r *Request, op *encoded) {
 	}
 }
 
-// scan asks for 1 to ThreadRecords records, as many as YCSB's maxscanlength, evenly distributed: from the chosen one
-// on, or from further back where the thread ends before. A thread that is still filling has fewer.
+// scan reads 1 to ThreadRecords records, evenly distributed; 100 is YCSB's maxscanlength. It begins at the chosen
+// record, or further back where the thread ends too early. A thread that is still filling has fewer.
 func (g *Generator) scan(r *Request) {
 	first := r.Record / ThreadRecords * ThreadRecords
 	end := min(first+ThreadRecords, g.src.inserts.Acknowledged())
