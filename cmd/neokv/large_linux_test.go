@@ -78,6 +78,7 @@ func (l *limited) start() {
 	}
 	l.cmd = exec.Command("sh", append(serve, l.flags...)...)
 	l.cmd.Env = append(os.Environ(), programEnv+"=1")
+	l.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} // it does not outlive a test that is killed
 	stdout := newOutput()
 	l.stderr = newOutput()
 	l.cmd.Stdout, l.cmd.Stderr = stdout, l.stderr
