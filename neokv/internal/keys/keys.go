@@ -22,7 +22,7 @@ type Keyspace byte
 const (
 	RaftLog       Keyspace = 1 // log entries and Raft state of all regions
 	BinLog        Keyspace = 2 // change log
-	Data          Keyspace = 3 // subkeys of collections; legacy strings
+	Data          Keyspace = 3 // subkeys of collections, pieces of long strings
 	MetaInfo      Keyspace = 4 // store identity, region state, orphan records
 	RedisMetadata Keyspace = 5 // one record per Redis key; strings inline
 	ZSetScore     Keyspace = 6 // score index of sorted sets

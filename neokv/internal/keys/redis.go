@@ -11,7 +11,7 @@ import (
 //
 //	redis_metadata    [tag][region i64][index i64] [slot u16][user key length u32][user key]
 //	data              ... the same with tag 3 ...  [version u64][subkey]
-//	data, phase 1     ... the same with tag 3 ...  ['S']
+//	data              ... the same with tag 3 ...  ['S'], a legacy string (legacy.go)
 //	redis_zset_score  ... the same with tag 6 ...  [version u64][score 8][member]
 //	redis_zset_rank   ... the same with tag 9 ...  [version u64][kind u8][score 8][member]
 //
@@ -29,8 +29,6 @@ const (
 	UserKeyOffset = PrefixLen + 2 + 4
 	// VersionLen is the length of the version between user key and subkey.
 	VersionLen = 8
-
-	legacyTag = 'S'
 )
 
 // AppendPrefix appends the PrefixLen bytes with which every key of the space in keyspace ks begins.
@@ -60,11 +58,6 @@ func (s Space) AppendMetadata(dst []byte, slot topology.Slot, user []byte) []byt
 // AppendMetadataOf is AppendMetadata where the slot is not known yet.
 func (s Space) AppendMetadataOf(dst []byte, user []byte) []byte {
 	return s.AppendMetadata(dst, topology.SlotOf(user), user)
-}
-
-// AppendLegacy appends the key of a string of phase 1.
-func (s Space) AppendLegacy(dst []byte, slot topology.Slot, user []byte) []byte {
-	return append(s.AppendUserKey(dst, Data, slot, user), legacyTag)
 }
 
 // AppendCollection appends what all keys of one version of a collection begin with, in Data, ZSetScore or ZSetRank. Subkeys and score
@@ -123,9 +116,6 @@ func ParseRedis(key []byte) (Redis, error) {
 		Rest:     key[end:],
 	}, nil
 }
-
-// Legacy reports whether the key is that of a string of phase 1. Subkeys are longer: their version alone has 8 bytes.
-func (k Redis) Legacy() bool { return len(k.Rest) == 1 && k.Rest[0] == legacyTag }
 
 // Subkey returns version and subkey; ok is false where there is no room for them.
 func (k Redis) Subkey() (version uint64, sub []byte, ok bool) {

@@ -142,19 +142,6 @@ func ParseMetadata(record []byte) (m Metadata, err error) {
 	return m, nil
 }
 
-// AppendLegacyString appends the value of a string of phase 1: [expire ms u64][payload].
-func AppendLegacyString(dst []byte, expireMS uint64, payload []byte) []byte {
-	return append(binary.BigEndian.AppendUint64(dst, expireMS), payload...)
-}
-
-// ParseLegacyString decodes the value of a string of phase 1 into what a record of redis_metadata would say.
-func ParseLegacyString(value []byte) (Metadata, error) {
-	if len(value) < 8 {
-		return Metadata{}, fmt.Errorf("legacy string: %d bytes, want at least 8", len(value))
-	}
-	return Metadata{Type: String, ExpireMS: binary.BigEndian.Uint64(value), Value: value[8:]}, nil
-}
-
 // RankKind is the byte behind the version in keys of redis_zset_rank, in which the counts of a large sorted set are. Its members in the order
 // of the score index are cut into blocks, and the blocks into groups:
 //

@@ -3,9 +3,14 @@ package redis
 import (
 	"strconv"
 
+	"neokv.dev/neokv/internal/engine"
 	"neokv.dev/neokv/internal/keys"
 	"neokv.dev/neokv/internal/topology"
 )
+
+// This file is about blind writes: a SET of a short string need not look at what it replaces where that can only be another short string.
+// The region state says where it may be something else (keys.RegionState.Unblind). Writes of such things raise it; a sweep, which walks over
+// the region and meets none, takes it back.
 
 // collected notes that a slot holds a collection, or a long string.
 func (w *Writer) collected(slot topology.Slot) {
@@ -17,10 +22,9 @@ func (w *Writer) collected(slot topology.Slot) {
 	}
 }
 
-// mayBeBlind reports whether a short string may be stored in a slot without a look at what it replaces: no collection, no long string and no
-// legacy string can be there.
+// mayBeBlind reports whether a short string may be stored in a slot without a look at what it replaces.
 func (w *Writer) mayBeBlind(slot topology.Slot) bool {
-	return w.State.CollectedIn&keys.SlotBit(slot) == 0 && w.State.LegacyAt == 0
+	return w.State.Unblind()&keys.SlotBit(slot) == 0
 }
 
 // setBlind stores a short string over whatever the key holds, where mayBeBlind. It writes into the batch's memory directly.
@@ -33,16 +37,41 @@ func (w *Writer) setBlind(slot topology.Slot, key []byte, expireMS uint64, value
 	return op.Finish()
 }
 
-// swept says that a walk over the region, which began when the apply index was args[1], has met no collection and no long string, or no legacy
-// string, as args[2:] say. So there is none, unless one has been written behind that index: where there is neither, strings may be stored blindly
-// again. Regions propose it to themselves.
+// Unblinding names the kinds of things that keep SETs from being blind.
+type Unblinding struct {
+	Collections bool // and long strings
+	Legacy      bool // legacy strings
+}
+
+// Any reports whether it names any kind.
+func (u Unblinding) Any() bool { return u.Collections || u.Legacy }
+
+// Sweep takes the next step, from a position as that of Step, of a sweep over a region that may hold things of some kinds. It returns the kinds
+// that the sweep has met nowhere. It returns none before the last step, behind which s.Next is nil, and where it has met a collection, which
+// ends the sweep.
+func (s *ExpirySearch) Sweep(v *engine.View, from []byte, may Unblinding) (gone Unblinding, err error) {
+	s.Once, s.Collections, s.Next = true, 0, nil
+	if may.Collections {
+		if err = s.Step(v, from, 0); err != nil || s.Collections > 0 || s.Next != nil {
+			return gone, err
+		}
+		gone.Collections = true
+	}
+	if may.Legacy {
+		gone.Legacy, err = noLegacy(v, s.Space, s.Slots)
+	}
+	return gone, err
+}
+
+// swept says that a sweep, which began when the apply index was args[1], has not met the kinds that args[2:] name. So the region holds none of
+// these, unless one has been written behind that index. Regions propose it to themselves.
 var swept = &Command{Name: "swept", Arity: -2, Flags: FlagWrite, Write: func(w *Writer, args [][]byte, out *Reply) error {
 	index, err := strconv.ParseUint(string(args[1]), 10, 64)
 	if err != nil {
 		return err
 	}
-	for _, what := range args[2:] {
-		switch string(what) {
+	for _, kind := range args[2:] {
+		switch string(kind) {
 		case sweptCollections:
 			if w.State.CollectedAt <= index {
 				w.State.CollectedAt, w.State.CollectedIn = 0, 0
@@ -59,13 +88,13 @@ var swept = &Command{Name: "swept", Arity: -2, Flags: FlagWrite, Write: func(w *
 
 const sweptCollections, sweptLegacy = "collections", "legacy"
 
-// Swept is the call that ends a sweep which began at an apply index, and has met no collection and no long string, or no legacy string.
-func Swept(index uint64, collections, legacy bool) Call {
+// Swept is the call that ends a sweep which began at an apply index and has not met some kinds.
+func Swept(index uint64, gone Unblinding) Call {
 	args := [][]byte{[]byte(swept.Name), strconv.AppendUint(nil, index, 10)}
-	if collections {
+	if gone.Collections {
 		args = append(args, []byte(sweptCollections))
 	}
-	if legacy {
+	if gone.Legacy {
 		args = append(args, []byte(sweptLegacy))
 	}
 	return Call{Command: swept, Args: args}

@@ -206,7 +206,7 @@ func TestSwept(t *testing.T) {
 		{collected - 1, true, false, collected, legacy}, {legacy, false, false, collected, legacy}, {legacy - 1, true, true, 0, legacy},
 		{legacy, true, false, 0, legacy}, {legacy, false, true, 0, 0},
 	} {
-		call := Swept(c.began, c.none, c.noLegacy)
+		call := Swept(c.began, Unblinding{Collections: c.none, Legacy: c.noLegacy})
 		if LookupInternal(call.Args[0]) != call.Command || Lookup(call.Args[0]) != nil {
 			t.Error("it is a client's command, or none at all")
 		}

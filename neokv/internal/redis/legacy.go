@@ -1,6 +1,7 @@
 package redis
 
 import (
+	"bytes"
 	"errors"
 
 	"neokv.dev/neokv/internal/engine"
@@ -8,15 +9,86 @@ import (
 	"neokv.dev/neokv/internal/topology"
 )
 
-// This file is strings of phase 1 as such: how tests make some, and how a region finds out that it has none left. What else there is to
-// them, the fall-back of reads and the migration by writes, is in record.go.
+// This file is about legacy strings: the first phase stored a string in the data keyspace (keys.Space.AppendLegacy). A key has a record in
+// redis_metadata or a legacy string, never both. Reads find the string where it is. The first write to the key moves it, or what
+// replaces it, to redis_metadata. The region state knows when the last legacy string was written (LegacyAt); where that is 0 nobody looks
+// for one.
 
-// LegacySet is a subcommand of NEOKV, the only one that writes: a key holds a string as phase 1 stored it, whatever it held before.
+// findLegacy is find where the first lookup has met no record. That may have seen a newer state than the view, in which the string had
+// moved: so the view is asked for both.
+func (r *Reader) findLegacy(slot topology.Slot, key []byte) (rec record, err error) {
+	r.key = r.Space.AppendLegacy(r.key[:0], slot, key)
+	b, ok, err := r.View.Get(r.key)
+	if err != nil {
+		return rec, err
+	}
+	parse := keys.ParseLegacyString
+	if rec.legacy = ok; !ok {
+		parse = keys.ParseMetadata
+		r.key = r.Space.AppendMetadata(r.key[:0], slot, key)
+		if b, ok, err = r.View.Get(r.key); !ok || err != nil {
+			return rec, err
+		}
+	}
+	if rec.Metadata, err = parse(b); err != nil {
+		return record{}, err
+	}
+	return r.judge(rec), nil
+}
+
+// findLegacy is find where the key has no record in redis_metadata.
+func (w *Writer) findLegacy(slot topology.Slot, key []byte) (rec record, err error) {
+	w.key = w.Space.AppendLegacy(w.key[:0], slot, key)
+	b, ok, err := w.Batch.Get(w.key)
+	if !ok || err != nil {
+		return rec, err
+	}
+	if rec.Metadata, err = keys.ParseLegacyString(b); err != nil {
+		return record{}, err
+	}
+	rec.legacy = true
+	return w.judge(rec), nil
+}
+
+// removeLegacy deletes a legacy string, whatever will be in its place.
+func (w *Writer) removeLegacy(slot topology.Slot, key []byte) error {
+	w.count(-1)
+	w.key = w.Space.AppendLegacy(w.key[:0], slot, key)
+	return w.Batch.Delete(w.key)
+}
+
+// legacy returns the record of a user key that the side of data has met: that of its legacy string, or one that is not stored.
+func (s *side) legacy(k keys.Redis) (rec record, err error) {
+	s.seek = k.Space.AppendLegacy(s.seek[:0], k.Slot, k.User)
+	if !s.iter.SeekGE(s.seek) || !bytes.Equal(s.iter.Key(), s.seek) {
+		return rec, s.iter.Error()
+	}
+	value, err := s.iter.ValueAndErr()
+	if err == nil {
+		rec.Metadata, err = keys.ParseLegacyString(value)
+	}
+	rec.stored, rec.legacy = true, true
+	return rec, err
+}
+
+// noLegacy reports whether a region certainly holds no legacy string: its range of the data keyspace is empty, which takes no longer to see
+// than the first key there. Where collections have elements it is not certain.
+func noLegacy(v *engine.View, space keys.Space, slots topology.SlotRange) (bool, error) {
+	lower, upper := space.Bounds(keys.Data, slots)
+	it, err := v.Iter(lower, upper)
+	if err != nil {
+		return false, err
+	}
+	there := it.First()
+	return !there, errors.Join(it.Error(), it.Close())
+}
+
+// LegacySet is the subcommand of NEOKV with which tests make legacy strings, whatever the key held before.
 var LegacySet = &Command{
 	Name: "legacyset", Arity: -4, Flags: FlagWrite | FlagDenyOOM | FlagAdmin, Write: legacySet,
 	Keys: []KeySpec{{First: 2, Last: 0, Step: 1, Flags: []string{"OW", "update"}}},
-	Doc: Doc{"Stores a string in the format of before, for tests of what is done with those; PX gives it a time to live in milliseconds.",
-		"0.1.0", "server", "O(1)"},
+	Doc: Doc{"Stores a string in the format of before, for tests of what is done with those; " +
+		"PX gives it a time to live in milliseconds.", "0.1.0", "server", "O(1)"},
 }
 
 func legacySet(w *Writer, args [][]byte, out *Reply) error {
@@ -44,16 +116,4 @@ func legacySet(w *Writer, args [][]byte, out *Reply) error {
 	w.value = keys.AppendLegacyString(w.value[:0], expireMS, args[3])
 	out.OK()
 	return w.Batch.Set(w.key, w.value)
-}
-
-// NoLegacy reports whether there is certainly no legacy string in a region: there is nothing at all in its range of the data keyspace,
-// which takes no longer to see than the first key there. Where there are elements of collections it is not certain.
-func NoLegacy(v *engine.View, space keys.Space, slots topology.SlotRange) (bool, error) {
-	lower, upper := space.Bounds(keys.Data, slots)
-	it, err := v.Iter(lower, upper)
-	if err != nil {
-		return false, err
-	}
-	there := it.First()
-	return !there, errors.Join(it.Error(), it.Close())
 }

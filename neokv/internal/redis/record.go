@@ -13,8 +13,8 @@ type record struct {
 	// Metadata aliases the engine's memory: it is valid until the next call on the view or batch.
 	keys.Metadata
 	stored bool // there is a record, expired or not
-	legacy bool // it is a string of phase 1, in the data keyspace
 	live   bool // stored, not expired, no empty collection: the key exists
+	legacy bool // its codec is an older one: see legacy.go
 }
 
 // empty reports whether it is a collection without elements, which counts as absent.
@@ -36,11 +36,8 @@ func (rec *record) isNot(t keys.Type, out *Reply) bool {
 // instant.
 func (r *Reader) load(key []byte) (rec record, err error) { return r.loadIn(topology.SlotOf(key), key) }
 
-// loadOnly is load for a command that reads nothing else.
+// loadOnly is load for a command that reads nothing else. It may find a newer state than the view's.
 func (r *Reader) loadOnly(key []byte) (rec record, err error) {
-	if r.Legacy { // it may be two reads
-		return r.load(key)
-	}
 	return r.counted(r.find(topology.SlotOf(key), key, r.View.Latest))
 }
 
@@ -64,24 +61,24 @@ func (r *Reader) find(slot topology.Slot, key []byte, get func([]byte) ([]byte, 
 	}
 	r.key = r.Space.AppendMetadata(r.key[:0], slot, key)
 	b, ok, err := get(r.key)
-	if err != nil {
+	switch {
+	case err != nil:
 		return rec, err
-	}
-	if !ok && r.Legacy {
-		r.key = r.Space.AppendLegacy(r.key[:0], slot, key)
-		if b, ok, err = r.View.Get(r.key); err != nil {
-			return rec, err
-		}
-		rec.legacy = ok
-	}
-	if !ok {
+	case !ok && r.Legacy:
+		return r.findLegacy(slot, key)
+	case !ok:
 		return rec, nil
 	}
-	if rec.Metadata, err = parse(b, rec.legacy); err != nil {
+	if rec.Metadata, err = keys.ParseMetadata(b); err != nil {
 		return record{}, err
 	}
+	return r.judge(rec), nil
+}
+
+// judge completes a record that is stored.
+func (r *Reader) judge(rec record) record {
 	rec.stored, rec.live = true, !rec.empty() && r.live(rec.ExpireMS)
-	return rec, nil
+	return rec
 }
 
 // live reports whether a record that expires at expireMS is there for this reader.
@@ -93,13 +90,6 @@ func (r *Reader) live(expireMS uint64) bool {
 		r.Ahead = true
 	}
 	return false
-}
-
-func parse(b []byte, legacy bool) (keys.Metadata, error) {
-	if legacy {
-		return keys.ParseLegacyString(b)
-	}
-	return keys.ParseMetadata(b)
 }
 
 // load reads the record of a key as of this entry.
@@ -122,20 +112,15 @@ func (w *Writer) find(slot topology.Slot, key []byte, get func([]byte) ([]byte, 
 	}
 	w.key = w.Space.AppendMetadata(w.key[:0], slot, key)
 	b, ok, err := get(w.key)
-	if err != nil {
+	switch {
+	case err != nil:
 		return rec, err
-	}
-	if !ok && w.State.LegacyAt != 0 {
-		w.key = w.Space.AppendLegacy(w.key[:0], slot, key)
-		if b, ok, err = w.Batch.Get(w.key); err != nil {
-			return rec, err
-		}
-		rec.legacy = ok
-	}
-	if !ok {
+	case !ok && w.State.LegacyAt != 0:
+		return w.findLegacy(slot, key)
+	case !ok:
 		return rec, nil
 	}
-	if rec.Metadata, err = parse(b, rec.legacy); err != nil {
+	if rec.Metadata, err = keys.ParseMetadata(b); err != nil {
 		return record{}, err
 	}
 	if rec.Apart() {
@@ -269,18 +254,17 @@ func (w *Writer) remove(key []byte, old *record) error { return w.replace(key, o
 
 // replace stores the metadata record value in the place of old, or nothing when value is nil. Whatever replaces or removes a
 // metadata record other than to change the same collection or long string goes through here (or setBlind, where there is nothing to see):
-// here those leave their orphan records, a legacy string is removed, and keys are counted.
+// here those leave their orphan records, and keys are counted.
 func (w *Writer) replace(key []byte, old *record, value []byte) error {
 	slot := topology.SlotOf(key)
 	w.forget(slot, key)
-	switch {
-	case !old.stored:
-	case old.legacy:
-		w.key = w.Space.AppendLegacy(w.key[:0], slot, key)
-		if err := w.Batch.Delete(w.key); err != nil {
+	if old.legacy {
+		if err := w.removeLegacy(slot, key); err != nil {
 			return err
 		}
-	case old.Apart():
+		old = &record{}
+	}
+	if old.stored && old.Apart() {
 		o := keys.Orphan{Space: w.Space, Slot: slot, User: key, Version: old.Version, Type: old.Type, Size: elementsOf(&old.Metadata)}
 		w.key = o.AppendKey(w.key[:0])
 		var room [16]byte
@@ -294,12 +278,10 @@ func (w *Writer) replace(key []byte, old *record, value []byte) error {
 	}
 	w.key = w.Space.AppendMetadata(w.key[:0], slot, key)
 	if value == nil {
-		if old.stored {
-			w.count(-1)
-		}
-		if old.legacy || !old.stored {
+		if !old.stored {
 			return nil
 		}
+		w.count(-1)
 		return w.Batch.Delete(w.key)
 	}
 	if !old.stored {

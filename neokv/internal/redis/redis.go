@@ -135,7 +135,7 @@ type Reader struct {
 	InstantMS, RegionTimeMS uint64
 	// Index is the apply index loaded before View was opened: what View shows is at least that new.
 	Index uint64
-	// Legacy is whether the region may hold legacy strings: a missing metadata record is then looked up there too.
+	// Legacy says that where redis_metadata has no record of a key the data keyspace may have one: see legacy.go.
 	Legacy bool
 	// Ahead is set when a record was met that has expired by InstantMS but not by RegionTimeMS: the answer must not be
 	// used until the region time has passed InstantMS.

@@ -183,11 +183,11 @@ func (w *Walk) add(slot topology.Slot, user []byte, t keys.Type) {
 	w.Keys = append(w.Keys, WalkedKey{Slot: slot, Key: w.bytes[at:len(w.bytes):len(w.bytes)], Type: t})
 }
 
-// cursor merges the region's metadata records and, where there may be any, its legacy strings, by user key. A key that has
-// subkeys but no metadata, left by a collection that is gone, appears as a record that is not stored.
+// cursor goes over the keys of redis_metadata and, where a string may be stored there (see legacy.go), of data, merged by user key. A key that
+// has subkeys but no metadata, left by a collection that is gone, appears as a record that is not stored.
 type cursor struct {
-	slot             topology.Slot // of the record that next returned
-	metadata, legacy side
+	slot           topology.Slot // of the record that next returned
+	metadata, data side
 }
 
 // side is one keyspace of a cursor.
@@ -202,7 +202,7 @@ func (r *Reader) openCursor(w *Walk) (*cursor, error) {
 	c := &cursor{}
 	err := c.metadata.open(r, keys.RedisMetadata, w)
 	if err == nil && r.Legacy {
-		err = c.legacy.open(r, keys.Data, w)
+		err = c.data.open(r, keys.Data, w)
 	}
 	if err != nil {
 		c.close()
@@ -212,7 +212,7 @@ func (r *Reader) openCursor(w *Walk) (*cursor, error) {
 }
 
 func (c *cursor) close() (err error) {
-	for _, s := range [...]*side{&c.metadata, &c.legacy} {
+	for _, s := range [...]*side{&c.metadata, &c.data} {
 		if s.iter != nil {
 			if e := s.iter.Close(); err == nil {
 				err = e
@@ -246,46 +246,41 @@ func (s *side) place(valid bool) error {
 
 // next returns the next user key, valid until the following call, and its record.
 func (c *cursor) next() (user []byte, rec record, ok bool, err error) {
-	m, l := &c.metadata, &c.legacy
+	m, d := &c.metadata, &c.data
 	if m.taken {
 		err = m.place(m.iter.Next())
 	}
-	if err == nil && l.taken { // past the subkeys of this user key
-		l.seek = keys.Successor(append(l.seek[:0], l.key...))
-		err = l.place(l.iter.SeekGE(l.seek))
+	if err == nil && d.taken { // past the subkeys of this user key
+		d.seek = keys.Successor(append(d.seek[:0], d.key...))
+		err = d.place(d.iter.SeekGE(d.seek))
 	}
-	if err != nil || len(m.key)+len(l.key) == 0 {
+	if err != nil || len(m.key)+len(d.key) == 0 {
 		return nil, rec, false, err
 	}
 	order := -1
 	switch {
 	case len(m.key) == 0:
 		order = +1
-	case len(l.key) != 0:
-		order = bytes.Compare(m.key[keys.PrefixLen:], l.key[keys.PrefixLen:])
+	case len(d.key) != 0:
+		order = bytes.Compare(m.key[keys.PrefixLen:], d.key[keys.PrefixLen:])
 	}
-	m.taken, l.taken = order <= 0, order >= 0
+	m.taken, d.taken = order <= 0, order >= 0
 	from := m
 	if order > 0 {
-		from = l
+		from = d
 	}
 	k, err := keys.ParseRedis(from.key)
 	if err != nil {
 		return nil, rec, false, err
 	}
 	c.slot = k.Slot
-	if from == l {
-		l.seek = k.Space.AppendLegacy(l.seek[:0], k.Slot, k.User)
-		if !l.iter.SeekGE(l.seek) {
-			return k.User, rec, true, l.iter.Error()
-		}
-		if rec.legacy = bytes.Equal(l.iter.Key(), l.seek); !rec.legacy {
-			return k.User, rec, true, nil
-		}
+	if from == d {
+		rec, err = d.legacy(k)
+		return k.User, rec, err == nil, err
 	}
-	value, err := from.iter.ValueAndErr()
+	value, err := m.iter.ValueAndErr()
 	if err == nil {
-		rec.Metadata, err = parse(value, rec.legacy)
+		rec.Metadata, err = keys.ParseMetadata(value)
 	}
 	rec.stored = true
 	return k.User, rec, err == nil, err

@@ -235,10 +235,9 @@ func (m *machine) commit() error {
 		}
 		b = m.r.o.Engine.NewBatch()
 	}
-	if m.state.LegacyAt != 0 { // before anybody can see that a record has become a legacy string
-		if m.r.legacyAt.Swap(m.state.LegacyAt) == 0 {
-			m.r.epoch.Add(1) // for reads under way, which do not look for legacy strings
-		}
+	if at := m.state.LegacyAt; at != 0 && m.r.legacyAt.Swap(at) == 0 {
+		// The batch may turn a record into a legacy string. Reads under way do not look for one, so they begin anew.
+		m.r.epoch.Add(1)
 	}
 	key := keys.AppendRegionState(m.buf[:0], m.space.Region)
 	m.buf = m.state.Append(key)
@@ -383,7 +382,7 @@ const keptArgs, keptReplyBytes = 1 << 12, 64 << 10
 func (m *machine) publish() {
 	m.r.legacyAt.Store(m.state.LegacyAt)
 	m.r.collectedAt.Store(m.state.CollectedAt)
-	m.r.collectedIn.Store(m.state.CollectedIn)
+	m.r.unblind.Store(m.state.Unblind())
 	m.r.regionTime.Store(m.state.TimeMS)
 	m.r.applied.Store(m.state.ApplyIndex)
 }

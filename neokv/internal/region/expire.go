@@ -280,31 +280,23 @@ func (c *Cleaner) propose(r *Replica, call redis.Call) bool {
 }
 
 // sweepStep takes the next step of a sweep, if one is due, and reports whether it was. A sweep walks over all records of a region that has
-// held collections, to find out that it does not any more: then SETs need not read what they replace. It ends at the first collection. Of
-// legacy strings it sees in a moment that there may be some.
+// held collections, to find out that it does not any more: then SETs need not read what they replace. It ends at the first collection.
 //
 // What it has not met was not there when it began, or has gone since; and what has been written since has raised the region state's index,
 // which the entry at the end compares with that of the sweep's beginning.
 func (c *Cleaner) sweepStep(s *site, now time.Time) bool {
 	r := s.replica
-	collected, legacy := r.collectedAt.Load() != 0, r.legacyAt.Load() != 0
-	if !collected && !legacy || now.Before(s.sweep) || !r.gate.enter() {
+	may := redis.Unblinding{Collections: r.collectedAt.Load() != 0, Legacy: r.legacyAt.Load() != 0}
+	if !may.Any() || now.Before(s.sweep) || !r.gate.enter() {
 		return false
 	}
 	if !s.sweeping {
 		s.sweeping, s.swept, s.begun, s.index = true, nil, now, r.applied.Load()
 	}
 	x := &c.records
-	x.Space, x.Slots, x.Limit, x.Most, x.Once = r.machine.space, r.o.Region.Slots, cleanerLooks, cleanerLooks, true
-	x.Collections, x.Next = 0, nil
+	x.Space, x.Slots, x.Limit, x.Most = r.machine.space, r.o.Region.Slots, cleanerLooks, cleanerLooks
 	view := r.o.Engine.NewView()
-	var err error
-	if collected {
-		err = x.Step(view, s.swept, 0)
-	}
-	if err == nil && legacy && x.Next == nil {
-		legacy, err = redis.NoLegacy(view, x.Space, x.Slots)
-	}
+	gone, err := x.Sweep(view, s.swept, may)
 	view.Close()
 	r.gate.leave()
 	switch {
@@ -316,11 +308,9 @@ func (c *Cleaner) sweepStep(s *site, now time.Time) bool {
 	case x.Collections == 0 && x.Next != nil:
 		s.swept = append(s.swept[:0], x.Next...)
 		return true
-	case x.Collections > 0:
-		collected, legacy = false, false
 	}
-	if collected || legacy {
-		c.propose(r, redis.Swept(s.index, collected, legacy))
+	if gone.Any() {
+		c.propose(r, redis.Swept(s.index, gone))
 	}
 	s.sweeping = false
 	s.sweep = time.Now().Add(max(c.o.Knobs.ExpireInterval, sweepShare*time.Since(s.begun)))

@@ -291,10 +291,7 @@ func (r *Replica) send(b *batch, term uint64, timeout time.Duration) (*dragonboa
 // behind. It is not ok where there is nothing to send along; so where another batch is open, which comes between. The commands are read from the
 // entry: the runs may be back with their owners, if the batch has been claimed meanwhile.
 func (r *Replica) readAhead(b *batch) (base uint64, ok bool) {
-	unblind := r.collectedIn.Load()
-	if r.legacyAt.Load() != 0 {
-		unblind = keys.AllSlots
-	}
+	unblind := r.unblind.Load()
 	if !b.looks && (!b.looksUnblind || unblind == 0) || !r.o.Knobs.ReadSets || !b.alone ||
 		len(b.buf) > entryHeaderBytes+int(r.o.Knobs.BatchMaxBytes) {
 		return 0, false

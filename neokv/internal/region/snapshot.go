@@ -205,12 +205,12 @@ func (m *machine) install(in io.Reader, stop <-chan struct{}) (err error) {
 }
 
 // replace puts the tables in and makes what they hold known. A read that sees only a part of that is thrown away, since the epoch has
-// risen when the last of it is there; one that sees the tables and not yet what is published looks for legacy strings, too, and judges by
-// an older region time, as every read does that begins before an entry is applied.
+// risen when the last of it is there; one that sees the tables and not yet what is published judges by an older region time, as every
+// read does that begins before an entry is applied.
 func (m *machine) replace(tables *engine.Ingestion, h snapshotHeader) error {
 	r := m.r
-	r.legacyAt.Store(math.MaxUint64)
-	r.epoch.Add(1) // for reads that do not look for legacy strings
+	r.legacyAt.Store(math.MaxUint64) // the tables may hold legacy strings: from now on reads look for them,
+	r.epoch.Add(1)                   // and those under way begin anew
 	if err := tables.Commit(r.rows); err != nil {
 		return err
 	}

@@ -1,0 +1,36 @@
+package keys
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"neokv.dev/neokv/internal/topology"
+)
+
+// This file is the codec of legacy strings: how the first phase of the store kept a string, in the keyspace Data.
+//
+//	key    [as a subkey's, up to the user key]['S']
+//	value  [expire ms u64][payload]
+
+const legacyTag = 'S'
+
+// AppendLegacy appends the key of a legacy string.
+func (s Space) AppendLegacy(dst []byte, slot topology.Slot, user []byte) []byte {
+	return append(s.AppendUserKey(dst, Data, slot, user), legacyTag)
+}
+
+// Legacy reports whether the key is that of a legacy string. Subkeys are longer: their version alone has 8 bytes.
+func (k Redis) Legacy() bool { return len(k.Rest) == 1 && k.Rest[0] == legacyTag }
+
+// AppendLegacyString appends the value.
+func AppendLegacyString(dst []byte, expireMS uint64, payload []byte) []byte {
+	return append(binary.BigEndian.AppendUint64(dst, expireMS), payload...)
+}
+
+// ParseLegacyString decodes the value into what a record of redis_metadata would say.
+func ParseLegacyString(value []byte) (Metadata, error) {
+	if len(value) < 8 {
+		return Metadata{}, fmt.Errorf("legacy string: %d bytes, want at least 8", len(value))
+	}
+	return Metadata{Type: String, ExpireMS: binary.BigEndian.Uint64(value), Value: value[8:]}, nil
+}
