@@ -214,7 +214,7 @@ func copyCommand(w *Writer, args [][]byte, out *Reply) error {
 			replace = true
 		case IsOption(a, "db") && i+1 < len(args):
 			i++
-			switch db, ok := parseInt(args[i]); {
+			switch db, ok := ParseInt(args[i]); {
 			case !ok:
 				out.Error(ErrNotInteger)
 				return nil
@@ -370,7 +370,7 @@ func (w *Writer) expire(name string, args [][]byte, unit timeUnit, out *Reply) e
 		out.Error(errExpireGTLT)
 		return nil
 	}
-	when, ok := parseInt(args[2])
+	when, ok := ParseInt(args[2])
 	if !ok {
 		out.Error(ErrNotInteger)
 		return nil

@@ -221,7 +221,7 @@ func hdel(w *Writer, args [][]byte, out *Reply) error {
 }
 
 func hincrby(w *Writer, args [][]byte, out *Reply) error {
-	n, ok := parseInt(args[3])
+	n, ok := ParseInt(args[3])
 	if !ok {
 		out.Error(ErrNotInteger)
 		return nil
@@ -236,7 +236,7 @@ func hincrby(w *Writer, args [][]byte, out *Reply) error {
 	}
 	value := int64(0)
 	if there {
-		if value, ok = parseInt(present); !ok {
+		if value, ok = ParseInt(present); !ok {
 			out.Error(errHashNotInteger)
 			return nil
 		}

@@ -8,8 +8,8 @@ import (
 // maxIntBytes is the length of the longest integer, "-9223372036854775808".
 const maxIntBytes = 20
 
-// parseInt reads a 64-bit integer in the one form that Redis takes: no plus sign, no leading zeros, no "-0", no spaces.
-func parseInt(b []byte) (int64, bool) {
+// ParseInt reads a 64-bit integer in the one form that Redis takes: no plus sign, no leading zeros, no "-0", no spaces.
+func ParseInt(b []byte) (int64, bool) {
 	if len(b) == 0 || len(b) > maxIntBytes {
 		return 0, false
 	}

@@ -43,7 +43,7 @@ func lcs(r *Reader, args [][]byte, out *Reply) error {
 		case IsOption(a, "minmatchlen") && i+1 < len(args):
 			i++
 			var ok bool
-			if o.minLength, ok = parseInt(args[i]); !ok {
+			if o.minLength, ok = ParseInt(args[i]); !ok {
 				out.Error(ErrNotInteger)
 				return nil
 			}

@@ -432,7 +432,7 @@ func (w *Writer) popEnd(name string, args [][]byte, left bool, out *Reply) error
 		return nil
 	case counted:
 		var ok bool
-		if n, ok = parseInt(args[2]); !ok || n < 0 {
+		if n, ok = ParseInt(args[2]); !ok || n < 0 {
 			out.Error(ErrOutOfRangePos)
 			return nil
 		}
@@ -470,7 +470,7 @@ func lindex(r *Reader, args [][]byte, out *Reply) error {
 		out.Null()
 		return nil
 	}
-	position, ok := parseInt(args[2])
+	position, ok := ParseInt(args[2])
 	if !ok {
 		out.Error(ErrNotInteger)
 		return nil
@@ -496,7 +496,7 @@ func lset(w *Writer, args [][]byte, out *Reply) error {
 		out.Error(ErrNoSuchKey)
 		return nil
 	}
-	position, ok := parseInt(args[2])
+	position, ok := ParseInt(args[2])
 	if !ok {
 		out.Error(ErrNotInteger)
 		return nil
@@ -516,8 +516,8 @@ func lset(w *Writer, args [][]byte, out *Reply) error {
 
 // parsePositions reads the first and the last position of LRANGE and LTRIM.
 func parsePositions(args [][]byte, out *Reply) (first, last int64, ok bool) {
-	if first, ok = parseInt(args[2]); ok {
-		last, ok = parseInt(args[3])
+	if first, ok = ParseInt(args[2]); ok {
+		last, ok = ParseInt(args[3])
 	}
 	if !ok {
 		out.Error(ErrNotInteger)
@@ -631,7 +631,7 @@ func linsert(w *Writer, args [][]byte, out *Reply) error {
 }
 
 func lrem(w *Writer, args [][]byte, out *Reply) error {
-	n, ok := parseInt(args[2])
+	n, ok := ParseInt(args[2])
 	if !ok {
 		out.Error(ErrNotInteger)
 		return nil
@@ -688,7 +688,7 @@ func lpos(r *Reader, args [][]byte, out *Reply) error {
 			out.Error(ErrSyntax)
 			return nil
 		case IsOption(a, "rank"):
-			if rank, ok = parseInt(args[i+1]); !ok {
+			if rank, ok = ParseInt(args[i+1]); !ok {
 				out.Error(ErrNotInteger)
 				return nil
 			}
@@ -697,12 +697,12 @@ func lpos(r *Reader, args [][]byte, out *Reply) error {
 				return nil
 			}
 		case IsOption(a, "count"):
-			if count, ok = parseInt(args[i+1]); !ok || count < 0 {
+			if count, ok = ParseInt(args[i+1]); !ok || count < 0 {
 				out.Error(errCountNegative)
 				return nil
 			}
 		case IsOption(a, "maxlen"):
-			if most, ok = parseInt(args[i+1]); !ok || most < 0 {
+			if most, ok = ParseInt(args[i+1]); !ok || most < 0 {
 				out.Error(errMaxLenNegative)
 				return nil
 			}
@@ -828,7 +828,7 @@ func (w *Writer) moveItem(args [][]byte, fromLeft, toLeft bool, out *Reply) erro
 }
 
 func lmpop(w *Writer, args [][]byte, out *Reply) error {
-	n, ok := parseInt(args[1])
+	n, ok := ParseInt(args[1])
 	if !ok || n < 1 {
 		out.Error(errNumKeys)
 		return nil
@@ -849,7 +849,7 @@ func lmpop(w *Writer, args [][]byte, out *Reply) error {
 		out.Error(ErrSyntax)
 		return nil
 	default:
-		if most, ok = parseInt(options[1]); !ok || most < 1 {
+		if most, ok = ParseInt(options[1]); !ok || most < 1 {
 			out.Error(errCountPositive)
 			return nil
 		}

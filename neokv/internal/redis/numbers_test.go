@@ -17,9 +17,9 @@ func FuzzNumbers(f *testing.F) {
 		f.Add([]byte("1"), math.Float64bits(x))
 	}
 	f.Fuzz(func(t *testing.T, text []byte, bits uint64) {
-		n, ok := parseInt(text)
+		n, ok := ParseInt(text)
 		if want, err := strconv.ParseInt(string(text), 10, 64); ok != (err == nil && strconv.FormatInt(want, 10) == string(text)) || ok && n != want {
-			t.Errorf("parseInt(%q) = %d, %v", text, n, ok)
+			t.Errorf("ParseInt(%q) = %d, %v", text, n, ok)
 		}
 		if ok && string(appendInt(nil, n)) != string(text) {
 			t.Errorf("%q prints as %q", text, appendInt(nil, n))

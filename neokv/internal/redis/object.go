@@ -91,7 +91,7 @@ func (rec *record) integer() (int64, bool) {
 	if rec.Type != keys.String || rec.length() > maxIntegerBytes {
 		return 0, false
 	}
-	return parseInt(rec.Value)
+	return ParseInt(rec.Value)
 }
 
 func objectEncoding(r *Reader, args [][]byte, out *Reply) error {
@@ -140,7 +140,7 @@ func (r *Reader) encoding(key []byte, rec *record) (string, error) {
 	r.begin(&c, topology.SlotOf(key), key, rec, &r.opened)
 	name := packed
 	err := c.each(nil, func(sub, value []byte) bool {
-		_, integer := parseInt(sub)
+		_, integer := ParseInt(sub)
 		if rec.Type == keys.Set && !integer || rec.Type != keys.Set && max(len(sub), len(value)) > maxPackedBytes {
 			name = spread
 		}
@@ -187,7 +187,7 @@ func memoryUsage(r *Reader, args [][]byte, out *Reply) error {
 			out.Error(ErrSyntax)
 			return nil
 		}
-		n, ok := parseInt(args[i+1])
+		n, ok := ParseInt(args[i+1])
 		if !ok {
 			out.Error(ErrNotInteger)
 			return nil

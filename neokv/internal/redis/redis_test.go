@@ -74,7 +74,7 @@ func TestParseInt(t *testing.T) {
 	for s, want := range map[string]int64{
 		"0": 0, "1": 1, "-1": -1, "10": 10, "9223372036854775807": math.MaxInt64, "-9223372036854775808": math.MinInt64,
 	} {
-		if n, ok := parseInt([]byte(s)); !ok || n != want {
+		if n, ok := ParseInt([]byte(s)); !ok || n != want {
 			t.Errorf("%q: %d, %v; want %d", s, n, ok, want)
 		}
 	}
@@ -82,7 +82,7 @@ func TestParseInt(t *testing.T) {
 		"", "-", "+1", "-0", "00", "01", " 1", "1 ", "1a", "a", "9223372036854775808", "-9223372036854775809", "18446744073709551615",
 		"18446744073709551616", "18446744073709551626", "99999999999999999999", "1\x00",
 	} {
-		if n, ok := parseInt([]byte(s)); ok {
+		if n, ok := ParseInt([]byte(s)); ok {
 			t.Errorf("%q: %d, want none", s, n)
 		}
 	}

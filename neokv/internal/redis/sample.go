@@ -385,7 +385,7 @@ func parseSample(args [][]byte, name string, out *Reply) (n int64, option, ok bo
 	if len(args) == 2 {
 		return 1, false, true
 	}
-	n, ok = parseInt(args[2])
+	n, ok = ParseInt(args[2])
 	switch {
 	case !ok:
 		out.Error(ErrNotInteger)

@@ -96,7 +96,7 @@ func (r *Reader) scan(args [][]byte, t keys.Type, values int, out *Reply, f func
 		left := len(args) - i
 		switch {
 		case left >= 2 && IsOption(args[i], "count"):
-			if count, ok = parseInt(args[i+1]); !ok {
+			if count, ok = ParseInt(args[i+1]); !ok {
 				out.Error(ErrNotInteger)
 				return nil
 			}

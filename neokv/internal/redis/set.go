@@ -180,7 +180,7 @@ func spop(w *Writer, args [][]byte, out *Reply) error {
 	n := int64(1)
 	if len(args) == 3 {
 		var ok bool
-		if n, ok = parseInt(args[2]); !ok || n < 0 {
+		if n, ok = ParseInt(args[2]); !ok || n < 0 {
 			out.Error(ErrOutOfRangePos)
 			return nil
 		}
@@ -331,7 +331,7 @@ func sdiffstore(w *Writer, args [][]byte, out *Reply) error {
 }
 
 func sintercard(r *Reader, args [][]byte, out *Reply) error {
-	n, ok := parseInt(args[1])
+	n, ok := ParseInt(args[1])
 	if !ok || n < 1 {
 		out.Error(errNumKeys)
 		return nil
@@ -347,7 +347,7 @@ func sintercard(r *Reader, args [][]byte, out *Reply) error {
 			out.Error(ErrSyntax)
 			return nil
 		}
-		if limit, ok = parseInt(options[1]); !ok || limit < 0 {
+		if limit, ok = ParseInt(options[1]); !ok || limit < 0 {
 			out.Error(errNegativeLimit)
 			return nil
 		}

@@ -198,8 +198,8 @@ func (x *sorting) parse(args [][]byte, readonly bool, out *Reply) (ok bool) {
 			x.alpha = true
 		case IsOption(a, "limit") && left >= 2:
 			var ok, ok2 bool
-			x.offset, ok = parseInt(args[i+1])
-			x.count, ok2 = parseInt(args[i+2])
+			x.offset, ok = ParseInt(args[i+1])
+			x.count, ok2 = ParseInt(args[i+2])
 			if !ok || !ok2 {
 				out.Error(ErrNotInteger)
 				return false

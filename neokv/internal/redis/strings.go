@@ -284,7 +284,7 @@ func (w *Writer) setFor(name string, args [][]byte, unit timeUnit, out *Reply) e
 // expireTime makes absolute Unix ms of the argument of SET's expire options, which must be positive; it appends the error of the
 // named command if it is not or does not fit.
 func (w *Writer) expireTime(name string, arg []byte, unit timeUnit, out *Reply) (ms uint64, ok bool) {
-	n, ok := parseInt(arg)
+	n, ok := ParseInt(arg)
 	if !ok {
 		out.Error(ErrNotInteger)
 		return 0, false
@@ -418,7 +418,7 @@ func incr(w *Writer, args [][]byte, out *Reply) error { return w.add(args[1], 1,
 func decr(w *Writer, args [][]byte, out *Reply) error { return w.add(args[1], -1, out) }
 
 func incrby(w *Writer, args [][]byte, out *Reply) error {
-	n, ok := parseInt(args[2])
+	n, ok := ParseInt(args[2])
 	if !ok {
 		out.Error(ErrNotInteger)
 		return nil
@@ -427,7 +427,7 @@ func incrby(w *Writer, args [][]byte, out *Reply) error {
 }
 
 func decrby(w *Writer, args [][]byte, out *Reply) error {
-	n, ok := parseInt(args[2])
+	n, ok := ParseInt(args[2])
 	switch {
 	case !ok:
 		out.Error(ErrNotInteger)
@@ -449,7 +449,7 @@ func (w *Writer) add(key []byte, n int64, out *Reply) error {
 	var expireMS uint64
 	if old.live {
 		var ok bool
-		if value, ok = parseInt(old.Value); !ok {
+		if value, ok = ParseInt(old.Value); !ok {
 			out.Error(ErrNotInteger)
 			return nil
 		}
@@ -480,8 +480,8 @@ func appendCommand(w *Writer, args [][]byte, out *Reply) error {
 }
 
 func getrange(r *Reader, args [][]byte, out *Reply) error {
-	first, ok1 := parseInt(args[2])
-	last, ok2 := parseInt(args[3])
+	first, ok1 := ParseInt(args[2])
+	last, ok2 := ParseInt(args[3])
 	if !ok1 || !ok2 {
 		out.Error(ErrNotInteger)
 		return nil
@@ -517,7 +517,7 @@ func part(bytes int, first, last int64) (from, to int) {
 }
 
 func setrange(w *Writer, args [][]byte, out *Reply) error {
-	offset, ok := parseInt(args[2])
+	offset, ok := ParseInt(args[2])
 	switch {
 	case !ok:
 		out.Error(ErrNotInteger)

@@ -78,7 +78,7 @@ func weighted(score, weight float64) float64 {
 
 // parse opens the inputs and reads the options; args begin with the number of keys. It appends Redis's error if it cannot.
 func (x *combine) parse(from opener, args [][]byte, out *Reply) (ok bool, err error) {
-	n, ok := parseInt(args[0])
+	n, ok := ParseInt(args[0])
 	switch {
 	case !ok:
 		out.Error(ErrNotInteger)
@@ -121,7 +121,7 @@ func (x *combine) parse(from opener, args [][]byte, out *Reply) (ok bool, err er
 			x.withScores = true
 			args = args[1:]
 		case x.count && len(args) >= 2 && IsOption(a, "limit"):
-			if x.limit, ok = parseInt(args[1]); !ok || x.limit < 0 {
+			if x.limit, ok = ParseInt(args[1]); !ok || x.limit < 0 {
 				out.Error(errNegativeLimit)
 				return false, nil
 			}

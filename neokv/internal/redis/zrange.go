@@ -59,8 +59,8 @@ func (z *zspan) parseLimits(a, b []byte, out *Reply) (ok bool) {
 	switch z.by {
 	case byRank:
 		line = ErrNotInteger
-		z.first, ok = parseInt(a)
-		z.last, ok2 = parseInt(b)
+		z.first, ok = ParseInt(a)
+		z.last, ok2 = ParseInt(b)
 	case byScore:
 		line = errScoreRange
 		ok, ok2 = z.min.parse(a), z.max.parse(b)
@@ -385,8 +385,8 @@ func (z *zspan) parseRange(args [][]byte, auto, store bool, out *Reply) (withSco
 			withScores = true
 		case IsOption(a, "limit") && i+2 < len(args):
 			var ok, ok2 bool
-			z.offset, ok = parseInt(args[i+1])
-			z.limit, ok2 = parseInt(args[i+2])
+			z.offset, ok = ParseInt(args[i+1])
+			z.limit, ok2 = ParseInt(args[i+2])
 			if !ok || !ok2 {
 				out.Error(ErrNotInteger)
 				return false, false

@@ -180,7 +180,7 @@ func parseDouble(b []byte) (f float64, exact, ok bool) {
 	if len(b) == 0 || bytes.IndexByte(b, '_') >= 0 {
 		return 0, false, false
 	}
-	if n, ok := parseInt(b); ok && -1<<53 < n && n < 1<<53 {
+	if n, ok := ParseInt(b); ok && -1<<53 < n && n < 1<<53 {
 		return float64(n), true, true
 	}
 	text := string(b)
@@ -475,7 +475,7 @@ func (w *Writer) zpop(args [][]byte, max bool, out *Reply) error {
 		return nil
 	case len(args) == 3:
 		var ok bool
-		if n, ok = parseInt(args[2]); !ok || n < 0 {
+		if n, ok = ParseInt(args[2]); !ok || n < 0 {
 			out.Error(ErrOutOfRangePos)
 			return nil
 		}
@@ -599,7 +599,7 @@ func (x *removal) close(w *Writer, c *collection) error {
 }
 
 func zmpop(w *Writer, args [][]byte, out *Reply) error {
-	n, ok := parseInt(args[1])
+	n, ok := ParseInt(args[1])
 	if !ok || n < 1 {
 		out.Error(errNumKeys)
 		return nil
@@ -620,7 +620,7 @@ func zmpop(w *Writer, args [][]byte, out *Reply) error {
 			out.Error(ErrSyntax)
 			return nil
 		}
-		if count, ok = parseInt(options[1]); !ok || count < 1 {
+		if count, ok = ParseInt(options[1]); !ok || count < 1 {
 			out.Error(errCountPositive)
 			return nil
 		}

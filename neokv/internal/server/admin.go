@@ -34,7 +34,7 @@ type written struct {
 // it has written to several regions, the region counts that the fewest replicas have. The writes themselves were acknowledged
 // when a majority had them on disk, so that WAIT adds nothing to their safety.
 func runWait(c *conn, args [][]byte) {
-	want, ok := parseInt(args[1])
+	want, ok := redis.ParseInt(args[1])
 	if !ok {
 		c.out.Error(redis.ErrNotInteger)
 		return
@@ -101,7 +101,7 @@ func (c *conn) replicated(ctx context.Context, regions []written, enough int64) 
 // up this connection alone, and SET-ACTIVE-EXPIRE, which changes nothing that a client sees.
 func runDebug(c *conn, args [][]byte) {
 	switch {
-	case len(args) == 3 && equalFold(args[1], "sleep"):
+	case len(args) == 3 && redis.IsOption(args[1], "sleep"):
 		seconds, err := strconv.ParseFloat(string(args[2]), 64)
 		if err != nil || math.IsNaN(seconds) {
 			seconds = 0 // as C's strtod
@@ -110,7 +110,7 @@ func runDebug(c *conn, args [][]byte) {
 			c.linger(after(int64(min(seconds*1000, math.MaxInt32))))
 		}
 		c.out.OK()
-	case len(args) == 3 && equalFold(args[1], "set-active-expire"):
+	case len(args) == 3 && redis.IsOption(args[1], "set-active-expire"):
 		if on, err := strconv.Atoi(string(args[2])); err == nil && c.s.o.ActiveExpire != nil {
 			c.s.o.ActiveExpire(on != 0)
 		}
@@ -137,7 +137,7 @@ func runChecksum(c *conn, args [][]byte) {
 			ids = append(ids, t.Regions[i].ID)
 		}
 	case 3:
-		id, ok := parseInt(args[2])
+		id, ok := redis.ParseInt(args[2])
 		if !ok {
 			c.out.Error(redis.ErrNotInteger)
 			return
@@ -197,13 +197,13 @@ func runShutdown(c *conn, args [][]byte) {
 	abort, save, noSave, other := false, false, false, false
 	for _, a := range args[1:] {
 		switch {
-		case equalFold(a, "now"), equalFold(a, "force"):
+		case redis.IsOption(a, "now"), redis.IsOption(a, "force"):
 			other = true
-		case equalFold(a, "save"):
+		case redis.IsOption(a, "save"):
 			save = true
-		case equalFold(a, "nosave"):
+		case redis.IsOption(a, "nosave"):
 			noSave = true
-		case equalFold(a, "abort"):
+		case redis.IsOption(a, "abort"):
 			abort = true
 		default:
 			c.out.Error(redis.ErrSyntax)

@@ -34,9 +34,9 @@ func runClientSetInfo(c *conn, args [][]byte) {
 	i := *c.info.Load()
 	field := &i.libName
 	switch {
-	case equalFold(args[2], "lib-ver"):
+	case redis.IsOption(args[2], "lib-ver"):
 		field = &i.libVer
-	case !equalFold(args[2], "lib-name"):
+	case !redis.IsOption(args[2], "lib-name"):
 		c.out.Error("ERR Unrecognized option '" + oneLine(args[2]) + "'")
 		return
 	}
@@ -59,19 +59,19 @@ func runClientList(c *conn, args [][]byte) {
 	want := func(*conn) bool { return true }
 	switch {
 	case len(args) == 2:
-	case len(args) == 4 && equalFold(args[2], "type"):
+	case len(args) == 4 && redis.IsOption(args[2], "type"):
 		switch kind := args[3]; {
-		case equalFold(kind, "normal"):
-		case equalFold(kind, "master"), equalFold(kind, "replica"), equalFold(kind, "slave"), equalFold(kind, "pubsub"):
+		case redis.IsOption(kind, "normal"):
+		case redis.IsOption(kind, "master"), redis.IsOption(kind, "replica"), redis.IsOption(kind, "slave"), redis.IsOption(kind, "pubsub"):
 			want = func(*conn) bool { return false }
 		default:
 			c.out.Error("ERR Unknown client type '" + oneLine(kind) + "'")
 			return
 		}
-	case len(args) > 3 && equalFold(args[2], "id"):
+	case len(args) > 3 && redis.IsOption(args[2], "id"):
 		ids := map[uint64]bool{}
 		for _, a := range args[3:] {
-			id, ok := parseInt(a)
+			id, ok := redis.ParseInt(a)
 			if !ok {
 				c.out.Error("ERR Invalid client ID")
 				return
@@ -131,7 +131,7 @@ func (c *conn) describe(b []byte, now time.Time) []byte {
 // clientKinds are the types of clients that Redis knows; here all are normal.
 func isClientKind(kind []byte) (known, normal bool) {
 	for _, k := range []string{"normal", "slave", "replica", "pubsub", "master"} {
-		if equalFold(kind, k) {
+		if redis.IsOption(kind, k) {
 			return true, k == "normal"
 		}
 	}
@@ -154,32 +154,32 @@ func runClientKill(c *conn, args [][]byte) {
 			}
 			value := args[i+1]
 			switch option := args[i]; {
-			case equalFold(option, "id"):
-				n, ok := parseInt(value)
+			case redis.IsOption(option, "id"):
+				n, ok := redis.ParseInt(value)
 				if !ok || n < 1 {
 					c.out.Error("ERR client-id should be greater than 0")
 					return
 				}
 				id = n
-			case equalFold(option, "type"):
+			case redis.IsOption(option, "type"):
 				known, normal := isClientKind(value)
 				if !known {
 					c.out.Error("ERR Unknown client type '" + oneLine(value) + "'")
 					return
 				}
 				all = normal
-			case equalFold(option, "addr"):
+			case redis.IsOption(option, "addr"):
 				addr = string(value)
-			case equalFold(option, "laddr"):
+			case redis.IsOption(option, "laddr"):
 				laddr = string(value)
-			case equalFold(option, "user"):
+			case redis.IsOption(option, "user"):
 				if string(value) != "default" {
 					c.out.Error("ERR No such user '" + oneLine(value) + "'")
 					return
 				}
-			case equalFold(option, "skipme") && equalFold(value, "yes"):
+			case redis.IsOption(option, "skipme") && redis.IsOption(value, "yes"):
 				skipMe = true
-			case equalFold(option, "skipme") && equalFold(value, "no"):
+			case redis.IsOption(option, "skipme") && redis.IsOption(value, "no"):
 				skipMe = false
 			default:
 				c.out.Error(redis.ErrSyntax)
@@ -236,9 +236,9 @@ func runClientPause(c *conn, args [][]byte) {
 	case len(args) > 4:
 		c.unknownUse(args)
 		return
-	case len(args) == 4 && equalFold(args[3], "write"):
+	case len(args) == 4 && redis.IsOption(args[3], "write"):
 		all = false
-	case len(args) == 4 && !equalFold(args[3], "all"):
+	case len(args) == 4 && !redis.IsOption(args[3], "all"):
 		c.out.Error("ERR CLIENT PAUSE mode must be WRITE or ALL")
 		return
 	}
@@ -296,7 +296,7 @@ func (c *conn) awaitUnpause(p *pause, cmd *command) bool {
 
 // timeout parses a time-out in milliseconds as Redis does, or answers what is wrong with it.
 func (c *conn) timeout(arg []byte) (ms int64, ok bool) {
-	ms, ok = parseInt(arg)
+	ms, ok = redis.ParseInt(arg)
 	switch {
 	case !ok:
 		c.out.Error("ERR timeout is not an integer or out of range")
@@ -314,12 +314,12 @@ func after(ms int64) time.Time {
 
 func runClientReply(c *conn, args [][]byte) {
 	switch {
-	case equalFold(args[2], "on"):
+	case redis.IsOption(args[2], "on"):
 		c.quiet.off, c.quiet.skip = false, false
 		c.out.OK()
-	case equalFold(args[2], "off"):
+	case redis.IsOption(args[2], "off"):
 		c.quiet.off = true
-	case equalFold(args[2], "skip"):
+	case redis.IsOption(args[2], "skip"):
 		c.quiet.skipNext = !c.quiet.off
 	default:
 		c.out.Error(redis.ErrSyntax)
@@ -346,8 +346,8 @@ func runClientNoTouch(c *conn, args [][]byte) {
 }
 
 func (c *conn) onOff(arg []byte) (on, ok bool) {
-	on = equalFold(arg, "on")
-	if !on && !equalFold(arg, "off") {
+	on = redis.IsOption(arg, "on")
+	if !on && !redis.IsOption(arg, "off") {
 		c.out.Error(redis.ErrSyntax)
 		return false, false
 	}
@@ -360,11 +360,11 @@ func runClientUnblock(c *conn, args [][]byte) {
 	case len(args) > 4:
 		c.unknownUse(args)
 		return
-	case len(args) == 4 && !equalFold(args[3], "timeout") && !equalFold(args[3], "error"):
+	case len(args) == 4 && !redis.IsOption(args[3], "timeout") && !redis.IsOption(args[3], "error"):
 		c.out.Error("ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR")
 		return
 	}
-	if _, ok := parseInt(args[2]); !ok {
+	if _, ok := redis.ParseInt(args[2]); !ok {
 		c.out.Error(redis.ErrNotInteger)
 		return
 	}

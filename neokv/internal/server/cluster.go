@@ -198,7 +198,7 @@ func runClusterCountKeys(c *conn, args [][]byte) {
 	if c.clusterTable() == nil {
 		return
 	}
-	slot, ok := parseInt(args[2])
+	slot, ok := redis.ParseInt(args[2])
 	switch {
 	case !ok:
 		c.out.Error(redis.ErrNotInteger)
@@ -224,8 +224,8 @@ func runClusterGetKeys(c *conn, args [][]byte) {
 	if c.clusterTable() == nil {
 		return
 	}
-	slot, ok := parseInt(args[2])
-	most, ok2 := parseInt(args[3])
+	slot, ok := redis.ParseInt(args[2])
+	most, ok2 := redis.ParseInt(args[3])
 	switch {
 	case !ok || !ok2:
 		c.out.Error(redis.ErrNotInteger)

@@ -168,7 +168,7 @@ func bytesOf(name string, at *atomic.Int64, low, high int64) parameter {
 func parseShare(text string) (bytes, percent int64, problem string) {
 	const neither = "argument must be a memory or percent value"
 	if digits, ok := strings.CutSuffix(text, "%"); ok {
-		percent, ok = parseInt([]byte(digits))
+		percent, ok = redis.ParseInt([]byte(digits))
 		switch {
 		case !ok || percent < 0:
 			return 0, 0, neither
@@ -226,7 +226,7 @@ func parseOutputLimits(old *outputLimit, text string) (next *outputLimit, proble
 		}
 		hard, ok := parseMemory(words[1])
 		soft, ok2 := parseMemory(words[2])
-		seconds, ok3 := parseInt([]byte(words[3]))
+		seconds, ok3 := redis.ParseInt([]byte(words[3]))
 		if !ok || !ok2 || !ok3 || seconds < 0 || seconds > math.MaxInt32 {
 			return nil, "Error in hard, soft or soft_seconds setting in buffer limit configuration."
 		}
@@ -245,7 +245,7 @@ func yesNo(b bool) string {
 }
 
 func wholeNumber(value string, low, high int64) (problem string) {
-	n, ok := parseInt([]byte(value))
+	n, ok := redis.ParseInt([]byte(value))
 	if !ok {
 		return "argument couldn't be parsed into an integer"
 	}
@@ -256,7 +256,7 @@ func wholeNumber(value string, low, high int64) (problem string) {
 }
 
 func mustInt(value string) int64 {
-	n, ok := parseInt([]byte(value))
+	n, ok := redis.ParseInt([]byte(value))
 	if !ok {
 		panic("a checked number is none: " + value)
 	}

@@ -393,22 +393,5 @@ func (c *conn) runOwn(cmd *command) {
 
 // isHTTP recognizes a browser that was lured into talking to this port; as in Redis it gets no answer.
 func isHTTP(name []byte) bool {
-	return len(name) <= 5 && (equalFold(name, "post") || equalFold(name, "host:"))
-}
-
-// equalFold compares an argument with a lower-case ASCII word.
-func equalFold(arg []byte, word string) bool {
-	if len(arg) != len(word) {
-		return false
-	}
-	for i := range len(word) {
-		x := arg[i]
-		if 'A' <= x && x <= 'Z' {
-			x += 'a' - 'A'
-		}
-		if x != word[i] {
-			return false
-		}
-	}
-	return true
+	return len(name) <= 5 && (redis.IsOption(name, "post") || redis.IsOption(name, "host:"))
 }

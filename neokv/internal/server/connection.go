@@ -40,7 +40,7 @@ func runPing(c *conn, args [][]byte) {
 func runEcho(c *conn, args [][]byte) { c.out.Bulk(args[1]) }
 
 func runSelect(c *conn, args [][]byte) {
-	n, ok := parseInt(args[1])
+	n, ok := redis.ParseInt(args[1])
 	switch {
 	case !ok:
 		c.out.Error(redis.ErrNotInteger)
@@ -109,7 +109,7 @@ func runHello(c *conn, args [][]byte) {
 	version := int64(0)
 	if len(args) > 1 {
 		ok := false
-		if version, ok = parseInt(args[1]); !ok {
+		if version, ok = redis.ParseInt(args[1]); !ok {
 			c.out.Error(redis.ErrProtoVersion)
 			return
 		}
@@ -121,13 +121,13 @@ func runHello(c *conn, args [][]byte) {
 	for i := 2; i < len(args); i++ {
 		left := len(args) - 1 - i
 		switch {
-		case equalFold(args[i], "auth") && left >= 2:
+		case redis.IsOption(args[i], "auth") && left >= 2:
 			if !c.authenticate(args[i+1], args[i+2]) {
 				c.out.Error(errWrongPass)
 				return
 			}
 			i += 2
-		case equalFold(args[i], "setname") && left >= 1:
+		case redis.IsOption(args[i], "setname") && left >= 1:
 			if !c.setName(args[i+1]) {
 				c.out.Error(errClientName)
 				return
@@ -243,14 +243,14 @@ func runCommandList(c *conn, args [][]byte) {
 	keep := func(*redis.Command) bool { return true }
 	switch {
 	case len(args) == 2:
-	case len(args) != 5 || !equalFold(args[2], "filterby"):
+	case len(args) != 5 || !redis.IsOption(args[2], "filterby"):
 		c.out.Error(redis.ErrSyntax)
 		return
-	case equalFold(args[3], "pattern"):
+	case redis.IsOption(args[3], "pattern"):
 		keep = func(r *redis.Command) bool { return redis.Match(bytes.ToLower(args[4]), []byte(r.FullName())) }
-	case equalFold(args[3], "aclcat"):
+	case redis.IsOption(args[3], "aclcat"):
 		keep = func(r *redis.Command) bool { return inCategory(r, string(bytes.ToLower(args[4]))) }
-	case equalFold(args[3], "module"):
+	case redis.IsOption(args[3], "module"):
 		keep = func(*redis.Command) bool { return false }
 	default:
 		c.out.Error(redis.ErrSyntax)
@@ -281,13 +281,4 @@ func inCategory(r *redis.Command, category string) bool {
 	var o redis.Reply
 	alone.WriteInfo(&o)
 	return bytes.Contains(o.Buf, []byte("+@"+category+"\r\n"))
-}
-
-// parseInt parses a whole argument as Redis's string2ll does.
-func parseInt(arg []byte) (int64, bool) {
-	if len(arg) == 0 || len(arg) > 20 || arg[0] == '+' || arg[0] == '0' && len(arg) > 1 || arg[0] == '-' && (len(arg) == 1 || arg[1] == '0') {
-		return 0, false
-	}
-	n, err := strconv.ParseInt(string(arg), 10, 64)
-	return n, err == nil
 }

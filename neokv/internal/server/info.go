@@ -14,6 +14,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"neokv.dev/neokv/internal/redis"
 )
 
 // This file is INFO, but for the section keyspace (walks.go) and those about commands (calls.go). A line of
@@ -229,7 +231,7 @@ func timeval(t syscall.Timeval) time.Duration {
 func ResidentBytes() int64 {
 	if text, err := os.ReadFile("/proc/self/statm"); err == nil {
 		if fields := bytes.Fields(text); len(fields) > 1 {
-			pages, _ := parseInt(fields[1])
+			pages, _ := redis.ParseInt(fields[1])
 			return pages * int64(os.Getpagesize())
 		}
 	}
@@ -245,7 +247,7 @@ var systemMemory = sync.OnceValue(func() int64 {
 	text, _ := os.ReadFile("/proc/meminfo")
 	for line := range bytes.Lines(text) {
 		if fields := bytes.Fields(line); len(fields) > 1 && string(fields[0]) == "MemTotal:" {
-			kb, _ := parseInt(fields[1])
+			kb, _ := redis.ParseInt(fields[1])
 			return kb << 10
 		}
 	}

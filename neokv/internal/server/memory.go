@@ -46,7 +46,7 @@ const (
 // runLolwut draws the slots in rows, each place with the number of the store that leads the first of its slots.
 func runLolwut(c *conn, args [][]byte) {
 	if len(args) > 2 && redis.IsOption(args[1], "version") {
-		if _, ok := parseInt(args[2]); !ok {
+		if _, ok := redis.ParseInt(args[2]); !ok {
 			c.out.Error(redis.ErrNotInteger)
 			return
 		}

@@ -99,13 +99,13 @@ func (cmd *command) shown() [][]byte {
 		return hide(1, 2)
 	case "hello":
 		for i := 2; i < len(cmd.args); i++ {
-			if equalFold(cmd.args[i], "auth") {
+			if redis.IsOption(cmd.args[i], "auth") {
 				return hide(i+1, 2)
 			}
 		}
 	case "config|set":
 		for i := 2; i < len(cmd.args); i += 2 {
-			if equalFold(cmd.args[i], "requirepass") {
+			if redis.IsOption(cmd.args[i], "requirepass") {
 				return hide(i+1, 1)
 			}
 		}
@@ -127,7 +127,7 @@ func runSlowLogGet(c *conn, args [][]byte) {
 	case 2:
 	case 3:
 		ok := false
-		if n, ok = parseInt(args[2]); !ok || n < -1 {
+		if n, ok = redis.ParseInt(args[2]); !ok || n < -1 {
 			c.out.Error("ERR count should be greater than or equal to -1")
 			return
 		}

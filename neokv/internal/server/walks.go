@@ -273,7 +273,7 @@ func runScan(c *conn, args [][]byte) {
 		left := len(args) - i
 		switch {
 		case left >= 2 && redis.IsOption(args[i], "count"):
-			if count, ok = parseInt(args[i+1]); !ok {
+			if count, ok = redis.ParseInt(args[i+1]); !ok {
 				c.out.Error(redis.ErrNotInteger)
 				return
 			}
