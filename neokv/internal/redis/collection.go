@@ -506,6 +506,81 @@ func (w *Writer) dropElements(key []byte, t keys.Type, subs [][]byte, out *Reply
 	return w.close(&c)
 }
 
+// parseNames splits arguments that begin with a number of keys into these keys and the rest, which has at least so many arguments. It appends
+// Redis's error, tooMany where the number is too large.
+func parseNames(args [][]byte, rest int, tooMany string, out *Reply) (names, others [][]byte, ok bool) {
+	n, ok := ParseInt(args[0])
+	switch {
+	case !ok || n < 1:
+		out.Error(errNumKeys)
+		return nil, nil, false
+	case n > int64(len(args)-1-rest):
+		out.Error(tooMany)
+		return nil, nil, false
+	}
+	return args[1 : 1+n], args[1+n:], true
+}
+
+// parsePopCount reads the count that may follow the key of a command that pops; it is 1 where there is none. It appends Redis's error.
+func parsePopCount(args [][]byte, out *Reply) (n int64, ok bool) {
+	if len(args) == 2 {
+		return 1, true
+	}
+	if n, ok = ParseInt(args[2]); !ok || n < 0 {
+		out.Error(ErrOutOfRangePos)
+		return 0, false
+	}
+	return n, true
+}
+
+// popFirst is LMPOP and ZMPOP: it pops elements of the first of several keys that has some. first and last are the words for the two ends.
+// pop replies n elements from an end, removes them and closes the collection.
+func (w *Writer) popFirst(args [][]byte, t keys.Type, first, last string, out *Reply,
+	pop func(c *collection, atFirst bool, n uint64) error) error {
+	names, options, ok := parseNames(args[1:], 1, ErrSyntax, out)
+	if !ok {
+		return nil
+	}
+	atFirst := IsOption(options[0], first)
+	if !atFirst && !IsOption(options[0], last) {
+		out.Error(ErrSyntax)
+		return nil
+	}
+	count := int64(1)
+	if options = options[1:]; len(options) > 0 {
+		if len(options) < 2 || !IsOption(options[0], "count") {
+			out.Error(ErrSyntax)
+			return nil
+		}
+		if count, ok = ParseInt(options[1]); !ok || count < 1 {
+			out.Error(errCountPositive)
+			return nil
+		}
+		if len(options) > 2 {
+			out.Error(ErrSyntax)
+			return nil
+		}
+	}
+	var c collection
+	used := w.opened.used
+	for _, name := range names {
+		w.opened.used = used
+		if ok, err := w.open(&c, name, t, out); !ok {
+			return err
+		}
+		if c.Size == 0 {
+			continue
+		}
+		n := min(uint64(count), c.Size)
+		out.Array(2)
+		out.Bulk(name)
+		out.Array(int(n))
+		return pop(&c, atFirst, n)
+	}
+	out.NullArray()
+	return nil
+}
+
 // all calls f with all elements in order, for a reply that has announced c.Size of them; it ends early where the reply is full.
 func (c *collection) all(out *Reply, f func(sub, value []byte)) error {
 	if c.Size == 0 {

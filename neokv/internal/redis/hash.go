@@ -1,8 +1,6 @@
 package redis
 
 import (
-	"math"
-
 	"neokv.dev/neokv/internal/keys"
 )
 
@@ -230,25 +228,16 @@ func hincrby(w *Writer, args [][]byte, out *Reply) error {
 	if ok, err := w.open(&c, args[1], keys.Hash, out); !ok {
 		return err
 	}
-	present, there, err := c.get(args[2])
+	value, there, err := c.get(args[2])
 	if err != nil {
 		return err
 	}
-	value := int64(0)
-	if there {
-		if value, ok = ParseInt(present); !ok {
-			out.Error(errHashNotInteger)
-			return nil
-		}
-	}
-	if n < 0 && value < math.MinInt64-n || n > 0 && value > math.MaxInt64-n {
-		out.Error(ErrOverflow)
+	sum, ok := addInt(value, there, n, errHashNotInteger, out)
+	if !ok {
 		return nil
 	}
-	value += n
-	out.Int(value)
 	var room [maxIntBytes]byte
-	return w.setField(&c, args[2], appendInt(room[:0], value), there)
+	return w.setField(&c, args[2], appendInt(room[:0], sum), there)
 }
 
 // setField stores the value of a field, of which it is known whether it is there, and closes the hash.
@@ -282,49 +271,15 @@ func hincrbyfloat(w *Writer, args [][]byte, out *Reply) error {
 	if err != nil {
 		return err
 	}
-	var present longDouble
-	if there {
-		if present, ok = parseLongDouble(value); !ok {
-			out.Error(errHashNotFloat)
-			return nil
-		}
-	}
-	sum, ok := present.add(n)
+	text, ok := addLongDouble(value, there, n, errHashNotFloat, out)
 	if !ok {
-		out.Error(errNotFinite)
 		return nil
 	}
-	text := sum.appendTo(nil)
-	out.Bulk(text)
 	return w.setField(&c, args[2], text, there)
 }
 
 func hrandfield(r *Reader, args [][]byte, out *Reply) error {
-	n, option, ok := parseSample(args, "withvalues", out)
-	if !ok {
-		return nil
-	}
-	var c collection
-	if ok, err := r.open(&c, args[1], keys.Hash, out); !ok {
-		return err
-	}
-	if len(args) == 2 {
-		if c.Size == 0 {
-			out.Null()
-			return nil
-		}
-		return c.sample(1, false, r.random(), out, func(sub, _ []byte) { out.Bulk(sub) })
-	}
-	c.openSample(n, option, out)
-	return c.sample(n, option, r.random(), out, func(sub, value []byte) {
-		if option && out.Proto == 3 {
-			out.Array(2)
-		}
-		out.Bulk(sub)
-		if option {
-			out.Bulk(value)
-		}
-	})
+	return r.randomElements(args, keys.Hash, "withvalues", (*Reply).Bulk, out)
 }
 
 func hscan(r *Reader, args [][]byte, out *Reply) error {

@@ -40,4 +40,33 @@ func ParseInt(b []byte) (int64, bool) {
 	return 0, false
 }
 
+// parseInts reads two integers. It appends Redis's error where one of them is none.
+func parseInts(a, b []byte, out *Reply) (x, y int64, ok bool) {
+	if x, ok = ParseInt(a); ok {
+		y, ok = ParseInt(b)
+	}
+	if !ok {
+		out.Error(ErrNotInteger)
+	}
+	return x, y, ok
+}
+
+// addInt adds n to the integer that a value spells, or to 0 where there is no value, and replies the sum. It appends an error instead where
+// the value is no integer (notInteger), or the sum would overflow.
+func addInt(value []byte, there bool, n int64, notInteger string, out *Reply) (sum int64, ok bool) {
+	if there {
+		if sum, ok = ParseInt(value); !ok {
+			out.Error(notInteger)
+			return 0, false
+		}
+	}
+	if n < 0 && sum < math.MinInt64-n || n > 0 && sum > math.MaxInt64-n {
+		out.Error(ErrOverflow)
+		return 0, false
+	}
+	sum += n
+	out.Int(sum)
+	return sum, true
+}
+
 func appendInt(dst []byte, n int64) []byte { return strconv.AppendInt(dst, n, 10) }

@@ -88,7 +88,7 @@ var listCommands = []*Command{
 		Deprecated: Deprecated{"6.2.0", "`LMOVE` with the `RIGHT` and `LEFT` arguments"},
 	},
 	{
-		Name: "lmpop", Arity: -4, Flags: FlagWrite | FlagMovableKeys, Keys: []KeySpec{{First: 1, Step: 1, Counted: true, Flags: []string{"RW", "access", "delete"}}}, Write: lmpop,
+		Name: "lmpop", Arity: -4, Flags: FlagWrite | FlagMovableKeys, Keys: countedKeys(1, "RW", "access", "delete"), Write: lmpop,
 		Doc: Doc{"Removes elements from an end of the first of some lists that is not empty, and returns them.", "7.0.0", "list", "O(N+M) where N is the number of keys and M the number of elements returned."},
 	},
 }
@@ -425,17 +425,14 @@ func rpop(w *Writer, args [][]byte, out *Reply) error { return w.popEnd("rpop", 
 
 // popEnd is LPOP and RPOP: without a count the reply is one element, else an array.
 func (w *Writer) popEnd(name string, args [][]byte, left bool, out *Reply) error {
-	counted, n := len(args) == 3, int64(1)
-	switch {
-	case len(args) > 3:
+	if len(args) > 3 {
 		out.wrongArity(name)
 		return nil
-	case counted:
-		var ok bool
-		if n, ok = ParseInt(args[2]); !ok || n < 0 {
-			out.Error(ErrOutOfRangePos)
-			return nil
-		}
+	}
+	counted := len(args) == 3
+	n, ok := parsePopCount(args, out)
+	if !ok {
+		return nil
 	}
 	var c collection
 	if ok, err := w.open(&c, args[1], keys.List, out); !ok {
@@ -514,19 +511,8 @@ func lset(w *Writer, args [][]byte, out *Reply) error {
 	return w.close(&c)
 }
 
-// parsePositions reads the first and the last position of LRANGE and LTRIM.
-func parsePositions(args [][]byte, out *Reply) (first, last int64, ok bool) {
-	if first, ok = ParseInt(args[2]); ok {
-		last, ok = ParseInt(args[3])
-	}
-	if !ok {
-		out.Error(ErrNotInteger)
-	}
-	return first, last, ok
-}
-
 func lrange(r *Reader, args [][]byte, out *Reply) error {
-	first, last, ok := parsePositions(args, out)
+	first, last, ok := parseInts(args[2], args[3], out)
 	if !ok {
 		return nil
 	}
@@ -543,7 +529,7 @@ func lrange(r *Reader, args [][]byte, out *Reply) error {
 }
 
 func ltrim(w *Writer, args [][]byte, out *Reply) error {
-	first, last, ok := parsePositions(args, out)
+	first, last, ok := parseInts(args[2], args[3], out)
 	if !ok {
 		return nil
 	}
@@ -828,55 +814,10 @@ func (w *Writer) moveItem(args [][]byte, fromLeft, toLeft bool, out *Reply) erro
 }
 
 func lmpop(w *Writer, args [][]byte, out *Reply) error {
-	n, ok := ParseInt(args[1])
-	if !ok || n < 1 {
-		out.Error(errNumKeys)
-		return nil
-	}
-	if n > int64(len(args)-3) {
-		out.Error(ErrSyntax)
-		return nil
-	}
-	end := 2 + int(n)
-	left, ok := parseEnd(args[end], out)
-	if !ok {
-		return nil
-	}
-	most := int64(1)
-	switch options := args[end+1:]; {
-	case len(options) == 0:
-	case len(options) == 1 || !IsOption(options[0], "count"):
-		out.Error(ErrSyntax)
-		return nil
-	default:
-		if most, ok = ParseInt(options[1]); !ok || most < 1 {
-			out.Error(errCountPositive)
-			return nil
-		}
-		if len(options) > 2 {
-			out.Error(ErrSyntax)
-			return nil
-		}
-	}
-	used := w.opened.used
-	for _, key := range args[2:end] {
-		var c collection
-		if ok, err := w.open(&c, key, keys.List, out); !ok {
+	return w.popFirst(args, keys.List, "left", "right", out, func(c *collection, left bool, n uint64) error {
+		if err := w.pop(c, left, n, out); err != nil {
 			return err
 		}
-		if c.Size == 0 {
-			w.opened.used = used
-			continue
-		}
-		n := min(uint64(most), c.Size)
-		out.Array(2)
-		out.Bulk(key)
-		out.Array(int(n))
-		if err := w.pop(&c, left, n, out); err != nil {
-			return err
-		}
-		return w.close(&c)
-	}
-	out.NullArray()
-	return nil
+		return w.close(c)
+	})
 }

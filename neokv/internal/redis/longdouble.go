@@ -173,6 +173,26 @@ func (x longDouble) add(y longDouble) (longDouble, bool) {
 	return longDouble{f: sum}, sum.MantExp(nil) <= extendedMaxExp
 }
 
+// addLongDouble adds n to the number that a value spells, or to 0 where there is no value, and replies the sum's text. It appends an error
+// instead where the value is no number (notFloat), or the sum is not finite.
+func addLongDouble(value []byte, there bool, n longDouble, notFloat string, out *Reply) (text []byte, ok bool) {
+	var present longDouble
+	if there {
+		if present, ok = parseLongDouble(value); !ok {
+			out.Error(notFloat)
+			return nil, false
+		}
+	}
+	sum, ok := present.add(n)
+	if !ok {
+		out.Error(errNotFinite)
+		return nil, false
+	}
+	text = sum.appendTo(nil)
+	out.Bulk(text)
+	return text, true
+}
+
 // appendTo appends the number with up to 17 digits behind the point, without zeros at the end: what C's "%.17Lf" prints, trimmed.
 func (x longDouble) appendTo(dst []byte) []byte {
 	if x.f == nil {

@@ -17,6 +17,14 @@ type record struct {
 	legacy bool // its codec is an older one: see legacy.go
 }
 
+// keptExpiry is when the key expires if a write changes what it holds and keeps its expire time: never where the key is absent.
+func (rec *record) keptExpiry() uint64 {
+	if !rec.live {
+		return 0
+	}
+	return rec.ExpireMS
+}
+
 // empty reports whether it is a collection without elements, which counts as absent.
 func (rec *record) empty() bool { return rec.Apart() && rec.Size == 0 }
 

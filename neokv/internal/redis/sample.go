@@ -380,6 +380,33 @@ func (c *collection) picks(e ordered, n int64, values bool, by *choice, out *Rep
 	return nil
 }
 
+// randomElements is HRANDFIELD, SRANDMEMBER and ZRANDMEMBER. value replies what an element holds, for the option of that name; a set has none.
+func (r *Reader) randomElements(args [][]byte, t keys.Type, option string, value func(*Reply, []byte), out *Reply) error {
+	n, pairs, ok := parseSample(args, option, out)
+	if !ok {
+		return nil
+	}
+	var c collection
+	if ok, err := r.open(&c, args[1], t, out); !ok {
+		return err
+	}
+	switch {
+	case len(args) > 2:
+		c.openSample(n, pairs, out)
+	case c.Size == 0:
+		out.Null()
+	}
+	return c.sample(n, pairs, r.random(), out, func(sub, held []byte) {
+		if pairs && out.Proto == 3 {
+			out.Array(2)
+		}
+		out.Bulk(sub)
+		if pairs {
+			value(out, held)
+		}
+	})
+}
+
 // parseSample parses what may follow the key of HRANDFIELD, SRANDMEMBER and ZRANDMEMBER: a count and, where it is not empty, an option.
 func parseSample(args [][]byte, name string, out *Reply) (n int64, option, ok bool) {
 	if len(args) == 2 {

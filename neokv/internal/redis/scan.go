@@ -123,7 +123,7 @@ func (r *Reader) scan(args [][]byte, t keys.Type, values int, out *Reply, f func
 			from = append(bytes.Clone(after), 0) // the next subkey there can be
 		}
 	}
-	found := Reply{Buf: r.found[:0], Proto: out.Proto, Room: out.Room - len(out.Buf), More: out.More}
+	found := r.aside(out)
 	n, next := 0, uint64(0)
 	err := c.each(from, func(sub, value []byte) bool {
 		if count == 0 { // there is more
@@ -149,9 +149,19 @@ func (r *Reader) scan(args [][]byte, t keys.Type, values int, out *Reply, f func
 	var room [maxIntBytes]byte
 	out.Bulk(strconv.AppendUint(room[:0], next, 10))
 	out.Array(n)
-	out.Buf, out.Room, out.Full = append(out.Buf, found.Buf...), found.Room+len(out.Buf), out.Full || found.Full
-	r.found = found.Buf
+	r.join(out, &found)
 	return nil
+}
+
+// aside begins a part of a reply that stands behind a header which is not known yet. It takes of the reply's room.
+func (r *Reader) aside(out *Reply) Reply {
+	return Reply{Buf: r.found[:0], Proto: out.Proto, Room: out.Room - len(out.Buf), More: out.More}
+}
+
+// join appends that part to the reply, which has got its header.
+func (r *Reader) join(out, part *Reply) {
+	out.Buf, out.Room, out.Full = append(out.Buf, part.Buf...), part.Room+len(out.Buf), out.Full || part.Full
+	r.found = part.Buf
 }
 
 // cursorBehind returns the cursor for what follows an element.

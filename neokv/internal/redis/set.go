@@ -57,7 +57,7 @@ var setCommands = []*Command{
 		Doc: Doc{"Returns the members that all of several sets have.", "1.0.0", "set", "O(N*M) where N is the size of the smallest of M sets."},
 	},
 	{
-		Name: "sintercard", Arity: -3, Flags: FlagReadonly | FlagMovableKeys, Keys: []KeySpec{{First: 1, Step: 1, Counted: true, Flags: []string{"RO", "access"}}}, Read: sintercard,
+		Name: "sintercard", Arity: -3, Flags: FlagReadonly | FlagMovableKeys, Keys: countedKeys(1, "RO", "access"), Read: sintercard,
 		Doc: Doc{"Counts the members that all of several sets have, up to a limit.", "7.0.0", "set", "O(N*M) where N is the size of the smallest of M sets."},
 	},
 	{
@@ -155,21 +155,7 @@ func srandmember(r *Reader, args [][]byte, out *Reply) error {
 		out.Error(ErrSyntax)
 		return nil
 	}
-	n, _, ok := parseSample(args, "", out)
-	if !ok {
-		return nil
-	}
-	var c collection
-	if ok, err := r.open(&c, args[1], keys.Set, out); !ok {
-		return err
-	}
-	switch {
-	case len(args) == 3:
-		c.openSample(n, false, out)
-	case c.Size == 0:
-		out.Null()
-	}
-	return c.sample(n, false, r.random(), out, func(sub, _ []byte) { out.Bulk(sub) })
+	return r.randomElements(args, keys.Set, "", nil, out)
 }
 
 func spop(w *Writer, args [][]byte, out *Reply) error {
@@ -177,13 +163,9 @@ func spop(w *Writer, args [][]byte, out *Reply) error {
 		out.Error(ErrSyntax)
 		return nil
 	}
-	n := int64(1)
-	if len(args) == 3 {
-		var ok bool
-		if n, ok = ParseInt(args[2]); !ok || n < 0 {
-			out.Error(ErrOutOfRangePos)
-			return nil
-		}
+	n, ok := parsePopCount(args, out)
+	if !ok {
+		return nil
 	}
 	var c collection
 	if ok, err := w.open(&c, args[1], keys.Set, out); !ok {
@@ -331,16 +313,10 @@ func sdiffstore(w *Writer, args [][]byte, out *Reply) error {
 }
 
 func sintercard(r *Reader, args [][]byte, out *Reply) error {
-	n, ok := ParseInt(args[1])
-	if !ok || n < 1 {
-		out.Error(errNumKeys)
+	names, options, ok := parseNames(args[1:], 0, errNumKeysArgs, out)
+	if !ok {
 		return nil
 	}
-	if n > int64(len(args)-2) {
-		out.Error(errNumKeysArgs)
-		return nil
-	}
-	names, options := args[2:2+n], args[2+n:]
 	limit := int64(0)
 	for ; len(options) > 0; options = options[2:] {
 		if len(options) == 1 || !IsOption(options[0], "limit") {

@@ -197,11 +197,7 @@ func (x *sorting) parse(args [][]byte, readonly bool, out *Reply) (ok bool) {
 		case IsOption(a, "alpha"):
 			x.alpha = true
 		case IsOption(a, "limit") && left >= 2:
-			var ok, ok2 bool
-			x.offset, ok = ParseInt(args[i+1])
-			x.count, ok2 = ParseInt(args[i+2])
-			if !ok || !ok2 {
-				out.Error(ErrNotInteger)
+			if x.offset, x.count, ok = parseInts(args[i+1], args[i+2], out); !ok {
 				return false
 			}
 			i += 2

@@ -445,24 +445,12 @@ func (w *Writer) add(key []byte, n int64, out *Reply) error {
 	if err != nil || old.wrongType(out) {
 		return err
 	}
-	var value int64
-	var expireMS uint64
-	if old.live {
-		var ok bool
-		if value, ok = ParseInt(old.Value); !ok {
-			out.Error(ErrNotInteger)
-			return nil
-		}
-		expireMS = old.ExpireMS
-	}
-	if n < 0 && value < math.MinInt64-n || n > 0 && value > math.MaxInt64-n {
-		out.Error(ErrOverflow)
+	sum, ok := addInt(old.Value, old.live, n, ErrNotInteger, out)
+	if !ok {
 		return nil
 	}
-	value += n
-	out.Int(value)
 	var room [maxIntBytes]byte
-	return w.setShort(key, &old, expireMS, appendInt(room[:0], value))
+	return w.setShort(key, &old, old.keptExpiry(), appendInt(room[:0], sum))
 }
 
 func appendCommand(w *Writer, args [][]byte, out *Reply) error {
@@ -480,10 +468,8 @@ func appendCommand(w *Writer, args [][]byte, out *Reply) error {
 }
 
 func getrange(r *Reader, args [][]byte, out *Reply) error {
-	first, ok1 := ParseInt(args[2])
-	last, ok2 := ParseInt(args[3])
-	if !ok1 || !ok2 {
-		out.Error(ErrNotInteger)
+	first, last, ok := parseInts(args[2], args[3], out)
+	if !ok {
 		return nil
 	}
 	rec, err := r.loadText(args[1])
@@ -548,27 +534,14 @@ func incrbyfloat(w *Writer, args [][]byte, out *Reply) error {
 	if err != nil || old.wrongType(out) {
 		return err
 	}
-	var present longDouble
-	var expireMS uint64
-	if old.live {
-		var ok bool
-		if present, ok = parseLongDouble(old.Value); !ok {
-			out.Error(ErrNotFloat)
-			return nil
-		}
-		expireMS = old.ExpireMS
-	}
 	n, ok := parseLongDouble(args[2])
 	if !ok {
 		out.Error(ErrNotFloat)
 		return nil
 	}
-	sum, ok := present.add(n)
+	text, ok := addLongDouble(old.Value, old.live, n, ErrNotFloat, out)
 	if !ok {
-		out.Error(errNotFinite)
 		return nil
 	}
-	text := sum.appendTo(nil)
-	out.Bulk(text)
-	return w.setShort(args[1], &old, expireMS, text)
+	return w.setShort(args[1], &old, old.keptExpiry(), text)
 }

@@ -384,11 +384,7 @@ func (z *zspan) parseRange(args [][]byte, auto, store bool, out *Reply) (withSco
 		case !store && IsOption(a, "withscores"):
 			withScores = true
 		case IsOption(a, "limit") && i+2 < len(args):
-			var ok, ok2 bool
-			z.offset, ok = ParseInt(args[i+1])
-			z.limit, ok2 = ParseInt(args[i+2])
-			if !ok || !ok2 {
-				out.Error(ErrNotInteger)
+			if z.offset, z.limit, ok = parseInts(args[i+1], args[i+2], out); !ok {
 				return false, false
 			}
 			z.limited = true
@@ -456,7 +452,7 @@ func (r *Reader) zrange(args [][]byte, z zspan, out *Reply) error {
 		return err
 	}
 	n := 0
-	found := Reply{Buf: r.found[:0], Proto: out.Proto, Room: out.Room - len(out.Buf), More: out.More}
+	found := r.aside(out)
 	err := c.walk(&z, func(score float64, member []byte) error {
 		found.member(member, score, withScores)
 		n++
@@ -469,8 +465,7 @@ func (r *Reader) zrange(args [][]byte, z zspan, out *Reply) error {
 		return err
 	}
 	out.members(n, withScores)
-	out.Buf, out.Room, out.Full = append(out.Buf, found.Buf...), found.Room+len(out.Buf), out.Full || found.Full
-	r.found = found.Buf
+	r.join(out, &found)
 	return nil
 }
 

@@ -468,17 +468,13 @@ func zpopmax(w *Writer, args [][]byte, out *Reply) error { return w.zpop(args, t
 
 // zpop is ZPOPMIN, or ZPOPMAX if max.
 func (w *Writer) zpop(args [][]byte, max bool, out *Reply) error {
-	n := int64(1)
-	switch {
-	case len(args) > 3:
+	if len(args) > 3 {
 		out.Error(ErrSyntax)
 		return nil
-	case len(args) == 3:
-		var ok bool
-		if n, ok = ParseInt(args[2]); !ok || n < 0 {
-			out.Error(ErrOutOfRangePos)
-			return nil
-		}
+	}
+	n, ok := parsePopCount(args, out)
+	if !ok {
+		return nil
 	}
 	var c collection
 	if ok, err := w.open(&c, args[1], keys.ZSet, out); !ok {
@@ -599,80 +595,13 @@ func (x *removal) close(w *Writer, c *collection) error {
 }
 
 func zmpop(w *Writer, args [][]byte, out *Reply) error {
-	n, ok := ParseInt(args[1])
-	if !ok || n < 1 {
-		out.Error(errNumKeys)
-		return nil
-	}
-	if n > int64(len(args)-3) {
-		out.Error(ErrSyntax)
-		return nil
-	}
-	names, options := args[2:2+n], args[2+n:]
-	max := IsOption(options[0], "max")
-	if !max && !IsOption(options[0], "min") {
-		out.Error(ErrSyntax)
-		return nil
-	}
-	count := int64(1)
-	if options = options[1:]; len(options) > 0 {
-		if len(options) < 2 || !IsOption(options[0], "count") {
-			out.Error(ErrSyntax)
-			return nil
-		}
-		if count, ok = ParseInt(options[1]); !ok || count < 1 {
-			out.Error(errCountPositive)
-			return nil
-		}
-		if len(options) > 2 {
-			out.Error(ErrSyntax)
-			return nil
-		}
-	}
-	for _, key := range names {
-		var c collection
-		if ok, err := w.open(&c, key, keys.ZSet, out); !ok {
-			return err
-		}
-		if c.Size == 0 {
-			continue
-		}
-		count = min(count, int64(c.Size))
-		out.Array(2)
-		out.Bulk(key)
-		out.Array(int(count))
-		return w.popScored(&c, count, max, true, out)
-	}
-	out.NullArray()
-	return nil
+	return w.popFirst(args, keys.ZSet, "min", "max", out, func(c *collection, lowest bool, n uint64) error {
+		return w.popScored(c, int64(n), !lowest, true, out)
+	})
 }
 
 func zrandmember(r *Reader, args [][]byte, out *Reply) error {
-	n, option, ok := parseSample(args, "withscores", out)
-	if !ok {
-		return nil
-	}
-	var c collection
-	if ok, err := r.open(&c, args[1], keys.ZSet, out); !ok {
-		return err
-	}
-	if len(args) == 2 {
-		if c.Size == 0 {
-			out.Null()
-			return nil
-		}
-		return c.sample(1, false, r.random(), out, func(sub, _ []byte) { out.Bulk(sub) })
-	}
-	c.openSample(n, option, out)
-	return c.sample(n, option, r.random(), out, func(sub, value []byte) {
-		if option && out.Proto == 3 {
-			out.Array(2)
-		}
-		out.Bulk(sub)
-		if option {
-			out.Double(keys.Score(value))
-		}
-	})
+	return r.randomElements(args, keys.ZSet, "withscores", func(out *Reply, score []byte) { out.Double(keys.Score(score)) }, out)
 }
 
 func zscan(r *Reader, args [][]byte, out *Reply) error {
