@@ -9,7 +9,7 @@ import (
 
 // This file is ranges of sorted sets: by index, by score, by name. A zspan is one of them, as all commands parse it; walk goes over its
 // members in order, whether they are returned, stored or removed. What is given by index is walked to from the nearer end, or looked for in the counts
-// of a large sorted set (zrank.go).
+// of a large sorted set (zset_counts.go).
 
 // zspan is a range of a sorted set. Fields that the kind does not use are 0.
 type zspan struct {

@@ -16,7 +16,7 @@ import (
 //	data              [...][version u64] [member]           ->  [score 8]
 //	redis_zset_score  [...][version u64] [score 8] [member] ->
 //
-// Large ones have counts beside the score index: zrank.go.
+// Large ones have counts beside the score index: zset_counts.go.
 //
 // A score is never NaN and never -0.0, which becomes 0 on its way in: Redis takes the two as equal, and orders by member then.
 

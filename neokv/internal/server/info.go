@@ -18,7 +18,7 @@ import (
 	"neokv.dev/neokv/internal/redis"
 )
 
-// This file is INFO, but for the section keyspace (walks.go) and those about commands (calls.go). A line of
+// This file is INFO, but for the section keyspace (keywalk.go) and those about commands (calls.go). A line of
 // redis-server 7.0's stands here where it has a meaning, or where Redis's value says that there is nothing: no
 // replica, no snapshot, no script.
 
