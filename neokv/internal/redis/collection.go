@@ -62,10 +62,10 @@ type collection struct {
 	slot topology.Slot
 	from source
 
-	key   []byte   // of an element: the front that all share, and the subkey asked for last
-	front int      // bytes of the front: up to and including the version
-	bound []byte   // scratch for an upper bound
-	kept  *extract // all elements, if they are kept in memory
+	key   []byte      // of an element: the front that all share, and the subkey asked for last
+	front int         // bytes of the front: up to and including the version
+	bound []byte      // scratch for an upper bound
+	kept  *subkeyList // all elements, if they are kept in memory
 
 	// Of a writer.
 	old     record // what the key held
@@ -329,7 +329,7 @@ func (w *Writer) put(c *collection, sub, value []byte) (added bool, err error) {
 func (w *Writer) insert(c *collection, sub, value []byte) error {
 	w.grow(c, 1)
 	if c.Type == keys.Set {
-		w.popped.inserted(c, sub)
+		w.pops.inserted(c, sub)
 	}
 	return w.set(c, sub, value)
 }
@@ -367,7 +367,7 @@ func (w *Writer) erase(c *collection, sub []byte) error {
 	c.Size--
 	c.changed = true
 	if c.Type == keys.Set {
-		w.popped.removed(c, sub)
+		w.pops.removed(c, sub)
 	}
 	return w.Batch.Delete(c.at(sub))
 }
@@ -393,7 +393,7 @@ func (w *Writer) close(c *collection) error {
 	if own {
 		if c.Size == 0 {
 			w.forget(c.slot, c.user)
-			w.popped.forget(c.Version)
+			w.pops.forget(c.Version)
 			w.count(-1)
 			w.key = w.Space.AppendMetadata(w.key[:0], c.slot, c.user)
 			return w.Batch.Delete(w.key)

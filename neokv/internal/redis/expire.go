@@ -119,12 +119,12 @@ func (s *ExpirySearch) Step(v *engine.View, from []byte, nowMS uint64) error {
 		return err
 	}
 	if from == nil {
-		s.All, err = s.walk(it.Iterator, lower, nil, nowMS)
+		s.All, err = s.search(it.Iterator, lower, nil, nowMS)
 	} else {
 		s.last = append(s.last[:0], from...) // from may be our own Next
 		var ended bool
-		if ended, err = s.walk(it.Iterator, s.last, nil, nowMS); ended && err == nil && !s.Once {
-			s.All, err = s.walk(it.Iterator, lower, s.last, nowMS)
+		if ended, err = s.search(it.Iterator, s.last, nil, nowMS); ended && err == nil && !s.Once {
+			s.All, err = s.search(it.Iterator, lower, s.last, nowMS)
 		}
 	}
 	s.Expired = s.args[1:]
@@ -138,7 +138,7 @@ func (s *ExpirySearch) Call() Call {
 }
 
 // walk looks at the records of [from, end), nil for no end, and reports whether it came there.
-func (s *ExpirySearch) walk(it *pebble.Iterator, from, end []byte, nowMS uint64) (ended bool, err error) {
+func (s *ExpirySearch) search(it *pebble.Iterator, from, end []byte, nowMS uint64) (ended bool, err error) {
 	limit := s.limit(from, end)
 	state := it.SeekGEWithLimit(from, limit)
 	for {

@@ -423,7 +423,7 @@ func flush(w *Writer, args [][]byte, out *Reply) error {
 	w.State.LegacyAt, w.State.CollectedAt, w.State.CollectedIn = 0, 0, 0
 	w.Orphans, w.Flushed = Orphans{}, true
 	w.counts.forgetAll()
-	w.popped.forgetAll()
+	w.pops.forgetAll()
 	out.OK()
 	return nil
 }

@@ -94,12 +94,12 @@ func (d *region) call(args [][]byte, out *Reply) error {
 		return err
 	case c.Name == "dbsize":
 		n := 0
-		err := d.walk(Walk{Slots: allSlots, CountOnly: true}, func(w *Walk) { n += w.Count })
+		err := d.walk(KeyWalk{Slots: allSlots, CountOnly: true}, func(w *KeyWalk) { n += w.Count })
 		out.Int(int64(n))
 		return err
 	case c.Name == "keys":
 		var found [][]byte
-		err := d.walk(Walk{Slots: allSlots, Limit: 7}, func(w *Walk) {
+		err := d.walk(KeyWalk{Slots: allSlots, Limit: 7}, func(w *KeyWalk) {
 			for _, k := range w.Keys {
 				if Match(args[1], k.Key) {
 					found = append(found, append([]byte{}, k.Key...))
@@ -142,7 +142,7 @@ func (d *region) read(f func(*Reader) error) error {
 	return err
 }
 
-func (d *region) walk(w Walk, each func(*Walk)) error {
+func (d *region) walk(w KeyWalk, each func(*KeyWalk)) error {
 	for more := true; more; more = w.Advance() {
 		run := Run{Calls: []Call{w.Call()}}
 		if err := d.read(func(r *Reader) error { return r.Execute(&run) }); err != nil {

@@ -295,8 +295,8 @@ func TestHashScan(t *testing.T) {
 	const n = 3000
 	seed := rand.Uint64()
 	random := rand.New(rand.NewPCG(seed, 0))
-	for _, places := range []*Places{nil, new(Places)} {
-		d.r.Places = places
+	for _, places := range []*Cursors{nil, new(Cursors)} {
+		d.r.Cursors = places
 		d.scenario("del h => " + map[bool]string{true: "0", false: "1"}[places == nil])
 		d.fill("h", n)
 		stay := map[string]bool{}

@@ -15,15 +15,15 @@ const (
 	WholeSlotKeys = 1024
 )
 
-// Walk goes over the keys of some slots of a region in bounded steps, in the order slot, key length, key. It is what DBSIZE, KEYS,
+// KeyWalk goes over the keys of some slots of a region in bounded steps, in the order slot, key length, key. It is what DBSIZE, KEYS,
 // SCAN, CLUSTER COUNTKEYSINSLOT and CLUSTER GETKEYSINSLOT are made of. Every step sees the state of its own instant: a key that is
 // there throughout the walk is met exactly once.
 //
-//	w := Walk{Slots: slots}
+//	w := KeyWalk{Slots: slots}
 //	for more := true; more; more = w.Advance() {
 //		... run w.Call() as a read, then use w.Keys ...
 //	}
-type Walk struct {
+type KeyWalk struct {
 	// Slots is what is left to walk, within the region's bounds; Advance moves First.
 	Slots topology.SlotRange
 	// After is the key of slot Slots.First to go on behind, nil to begin with the slot's first. It need not exist.
@@ -37,14 +37,14 @@ type Walk struct {
 	CountOnly bool
 	// Known is an earlier count of the same slots, nil if there is none. Where it still holds, a step ends the walk at once: Unchanged is
 	// set then, and nothing was met.
-	Known *Count
+	Known *KeyCount
 
 	// What the last step met. It is valid until the next one and does not refer to the reader.
 	Keys      []WalkedKey
 	Count     int
 	Unchanged bool
 
-	met Count // what Count.Add takes
+	met KeyCount // what KeyCount.Add takes
 
 	done     bool
 	nextSlot topology.Slot
@@ -54,7 +54,7 @@ type Walk struct {
 }
 
 // Count is how many keys there are, and how many of them expire.
-type Count struct {
+type KeyCount struct {
 	Keys, Expires int
 	// ExpireMS is the sum of their expire times, in Unix ms.
 	ExpireMS float64
@@ -66,10 +66,10 @@ type Count struct {
 }
 
 // Add adds what the last step of a walk has met. The sum over a whole walk may be Known to a later one.
-func (c *Count) Add(w *Walk) {
+func (c *KeyCount) Add(w *KeyWalk) {
 	m := &w.met
 	if !c.begun {
-		*c = Count{slots: m.slots, index: m.index, soonestMS: NoExpiry, begun: true}
+		*c = KeyCount{slots: m.slots, index: m.index, soonestMS: NoExpiry, begun: true}
 	}
 	c.Keys, c.Expires, c.ExpireMS = c.Keys+w.Count, c.Expires+m.Expires, c.ExpireMS+m.ExpireMS
 	c.soonestMS = min(c.soonestMS, m.soonestMS)
@@ -79,7 +79,7 @@ func (c *Count) Add(w *Walk) {
 }
 
 // holds reports whether the count is right for a reader of some slots.
-func (c *Count) holds(slots topology.SlotRange, r *Reader) bool {
+func (c *KeyCount) holds(slots topology.SlotRange, r *Reader) bool {
 	return c != nil && c.index != 0 && c.index == r.Index && c.slots == slots && r.InstantMS < c.soonestMS
 }
 
@@ -92,14 +92,14 @@ type WalkedKey struct {
 
 // Call is the walk's next step as a read of the region. It appends no reply. Like any read it may run more than once before it
 // counts.
-func (w *Walk) Call() Call {
+func (w *KeyWalk) Call() Call {
 	return Call{Command: &Command{Name: "walk", Arity: 1, Flags: FlagReadonly, Read: func(r *Reader, _ [][]byte, _ *Reply) error {
 		return r.Step(w)
 	}}, Args: [][]byte{[]byte("walk")}}
 }
 
 // Advance moves on behind what the last step met, and reports whether anything is left.
-func (w *Walk) Advance() bool {
+func (w *KeyWalk) Advance() bool {
 	if w.done {
 		return false
 	}
@@ -111,13 +111,13 @@ func (w *Walk) Advance() bool {
 }
 
 // Done reports whether the last step was the walk's last.
-func (w *Walk) Done() bool { return w.done }
+func (w *KeyWalk) Done() bool { return w.done }
 
 // Step runs the walk's next step.
-func (r *Reader) Step(w *Walk) (err error) {
+func (r *Reader) Step(w *KeyWalk) (err error) {
 	w.Keys, w.bytes, w.Count = w.Keys[:0], w.bytes[:0], 0
 	w.done, w.inside = false, false
-	w.met = Count{slots: w.Slots, index: r.Index, soonestMS: NoExpiry}
+	w.met = KeyCount{slots: w.Slots, index: r.Index, soonestMS: NoExpiry}
 	if w.Unchanged = w.Known.holds(w.Slots, r); w.Unchanged {
 		w.done = true
 		return nil
@@ -126,7 +126,7 @@ func (r *Reader) Step(w *Walk) (err error) {
 	if limit <= 0 || limit > MaxWalk {
 		limit = MaxWalk
 	}
-	c, err := r.openCursor(w)
+	c, err := r.openRecords(w)
 	if err != nil {
 		return err
 	}
@@ -174,7 +174,7 @@ func (r *Reader) Step(w *Walk) (err error) {
 }
 
 // add notes a key. Earlier keys stay where they are when w.bytes grows: they keep the old array.
-func (w *Walk) add(slot topology.Slot, user []byte, t keys.Type) {
+func (w *KeyWalk) add(slot topology.Slot, user []byte, t keys.Type) {
 	at := len(w.bytes)
 	if w.bytes == nil {
 		w.bytes = []byte{} // the empty key is not nil
@@ -185,7 +185,7 @@ func (w *Walk) add(slot topology.Slot, user []byte, t keys.Type) {
 
 // cursor goes over the keys of redis_metadata and, where a string may be stored there (see legacy.go), of data, merged by user key. A key that
 // has subkeys but no metadata, left by a collection that is gone, appears as a record that is not stored.
-type cursor struct {
+type recordIter struct {
 	slot           topology.Slot // of the record that next returned
 	metadata, data side
 }
@@ -198,8 +198,8 @@ type side struct {
 	seek  []byte       // scratch
 }
 
-func (r *Reader) openCursor(w *Walk) (*cursor, error) {
-	c := &cursor{}
+func (r *Reader) openRecords(w *KeyWalk) (*recordIter, error) {
+	c := &recordIter{}
 	err := c.metadata.open(r, keys.RedisMetadata, w)
 	if err == nil && r.Legacy {
 		err = c.data.open(r, keys.Data, w)
@@ -211,7 +211,7 @@ func (r *Reader) openCursor(w *Walk) (*cursor, error) {
 	return c, nil
 }
 
-func (c *cursor) close() (err error) {
+func (c *recordIter) close() (err error) {
 	for _, s := range [...]*side{&c.metadata, &c.data} {
 		if s.iter != nil {
 			if e := s.iter.Close(); err == nil {
@@ -222,7 +222,7 @@ func (c *cursor) close() (err error) {
 	return err
 }
 
-func (s *side) open(r *Reader, ks keys.Keyspace, w *Walk) (err error) {
+func (s *side) open(r *Reader, ks keys.Keyspace, w *KeyWalk) (err error) {
 	lower, upper := r.Space.Bounds(ks, w.Slots)
 	if w.After != nil { // behind everything that begins with the key
 		lower = keys.Successor(r.Space.AppendUserKey(nil, ks, w.Slots.First, w.After))
@@ -245,7 +245,7 @@ func (s *side) place(valid bool) error {
 }
 
 // next returns the next user key, valid until the following call, and its record.
-func (c *cursor) next() (user []byte, rec record, ok bool, err error) {
+func (c *recordIter) next() (user []byte, rec record, ok bool, err error) {
 	m, d := &c.metadata, &c.data
 	if m.taken {
 		err = m.place(m.iter.Next())

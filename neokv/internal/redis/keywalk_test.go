@@ -80,10 +80,10 @@ func TestWalkSeesEveryKeyOnce(t *testing.T) {
 			slots = topology.SlotRange{First: want[len(want)/3].slot, Last: want[len(want)*2/3].slot}
 			want = slices.DeleteFunc(want, func(e entry) bool { return !slots.Contains(e.slot) })
 		}
-		for _, w := range []Walk{{Slots: slots}, {Slots: slots, Limit: 1}, {Slots: slots, Limit: 7}, {Slots: slots, Limit: 3, WholeSlots: true}} {
+		for _, w := range []KeyWalk{{Slots: slots}, {Slots: slots, Limit: 1}, {Slots: slots, Limit: 7}, {Slots: slots, Limit: 3, WholeSlots: true}} {
 			var got []entry
 			kind, whole := fmt.Sprintf("seed %d, limit %d, whole slots %v", seed, w.Limit, w.WholeSlots), w.WholeSlots
-			if err := d.walk(w, func(w *Walk) {
+			if err := d.walk(w, func(w *KeyWalk) {
 				if w.Count != len(w.Keys) {
 					t.Errorf("%s: count %d, keys %d", kind, w.Count, len(w.Keys))
 				}
@@ -101,7 +101,7 @@ func TestWalkSeesEveryKeyOnce(t *testing.T) {
 			}
 			n := 0
 			w.CountOnly = true
-			if err := d.walk(w, func(w *Walk) { n += w.Count + len(w.Keys) }); err != nil || n != len(want) {
+			if err := d.walk(w, func(w *KeyWalk) { n += w.Count + len(w.Keys) }); err != nil || n != len(want) {
 				t.Errorf("%s: counted %d, %v; want %d", kind, n, err, len(want))
 			}
 		}
@@ -129,9 +129,9 @@ func TestWalkStepsAreBounded(t *testing.T) {
 	fill(200, WholeSlotKeys+1)
 	fill(16383, 2*WholeSlotKeys+10)
 
-	steps := func(w Walk) (got []string) {
+	steps := func(w KeyWalk) (got []string) {
 		t.Helper()
-		if err := d.walk(w, func(w *Walk) {
+		if err := d.walk(w, func(w *KeyWalk) {
 			place := "end"
 			if !w.Done() {
 				next := *w
@@ -148,16 +148,16 @@ func TestWalkStepsAreBounded(t *testing.T) {
 		return got
 	}
 	for _, c := range []struct {
-		w    Walk
+		w    KeyWalk
 		want []string
 	}{
-		{Walk{Slots: allSlots, WholeSlots: true, Limit: 10}, []string{"1029 -> 200", "1024 -> 200 inside", "1025 -> 16383 inside", "1024 -> 16383 inside", "10 -> end"}},
-		{Walk{Slots: allSlots, WholeSlots: true, Limit: 5}, []string{"5 -> 100", "1024 -> 200", "1024 -> 200 inside", "1025 -> 16383 inside", "1024 -> 16383 inside", "10 -> end"}},
-		{Walk{Slots: topology.SlotRange{First: 100, Last: 100}}, []string{"1000 -> 100 inside", "24 -> end"}},
-		{Walk{Slots: topology.SlotRange{First: 4, Last: 99}}, []string{"0 -> end"}},
-		{Walk{Slots: topology.SlotRange{First: 3, Last: 3}, Limit: 5}, []string{"5 -> end"}},
-		{Walk{Slots: topology.SlotRange{First: 3, Last: 3}, Limit: 1 << 20, CountOnly: true}, []string{"5 -> end"}},
-		{Walk{Slots: topology.SlotRange{First: 16383, Last: 16383}, Limit: 1 << 20}, []string{"1000 -> 16383 inside", "1000 -> 16383 inside", "58 -> end"}},
+		{KeyWalk{Slots: allSlots, WholeSlots: true, Limit: 10}, []string{"1029 -> 200", "1024 -> 200 inside", "1025 -> 16383 inside", "1024 -> 16383 inside", "10 -> end"}},
+		{KeyWalk{Slots: allSlots, WholeSlots: true, Limit: 5}, []string{"5 -> 100", "1024 -> 200", "1024 -> 200 inside", "1025 -> 16383 inside", "1024 -> 16383 inside", "10 -> end"}},
+		{KeyWalk{Slots: topology.SlotRange{First: 100, Last: 100}}, []string{"1000 -> 100 inside", "24 -> end"}},
+		{KeyWalk{Slots: topology.SlotRange{First: 4, Last: 99}}, []string{"0 -> end"}},
+		{KeyWalk{Slots: topology.SlotRange{First: 3, Last: 3}, Limit: 5}, []string{"5 -> end"}},
+		{KeyWalk{Slots: topology.SlotRange{First: 3, Last: 3}, Limit: 1 << 20, CountOnly: true}, []string{"5 -> end"}},
+		{KeyWalk{Slots: topology.SlotRange{First: 16383, Last: 16383}, Limit: 1 << 20}, []string{"1000 -> 16383 inside", "1000 -> 16383 inside", "58 -> end"}},
 	} {
 		if got := steps(c.w); !slices.Equal(got, c.want) {
 			t.Errorf("%+v:\n got %q\nwant %q", c.w, got, c.want)
@@ -172,7 +172,7 @@ func TestWalkAgain(t *testing.T) {
 	for _, k := range all {
 		d.plant(k, keys.Metadata{Type: keys.String})
 	}
-	w := Walk{Slots: topology.SlotRange{First: 9, Last: 9}, Limit: 4}
+	w := KeyWalk{Slots: topology.SlotRange{First: 9, Last: 9}, Limit: 4}
 	step := func(want ...string) {
 		t.Helper()
 		for range 2 {
@@ -205,7 +205,7 @@ func TestWalkAgain(t *testing.T) {
 func TestWalkRefusesGarbage(t *testing.T) {
 	d := newRegion(t)
 	d.put(testSpace.AppendMetadataOf(nil, []byte("k")), []byte("garbage"))
-	if err := d.walk(Walk{Slots: allSlots}, func(*Walk) {}); err == nil {
+	if err := d.walk(KeyWalk{Slots: allSlots}, func(*KeyWalk) {}); err == nil {
 		t.Error("no error")
 	}
 }
@@ -266,7 +266,7 @@ func BenchmarkCountStep(b *testing.B) {
 	}); err != nil {
 		b.Fatal(err)
 	}
-	w := Walk{Slots: allSlots, CountOnly: true}
+	w := KeyWalk{Slots: allSlots, CountOnly: true}
 	b.ReportAllocs()
 	for b.Loop() {
 		if err := d.read(func(r *Reader) error { return r.Step(&w) }); err != nil {

@@ -65,7 +65,7 @@ func lcs(r *Reader, args [][]byte, out *Reply) error {
 			var c collection
 			r.begin(&c, topology.SlotOf(args[1+i]), args[1+i], rec, &r.opened)
 			var err error
-			if text[i], err = c.appendPart(nil, 0, rec.length()); err != nil {
+			if text[i], err = c.appendRange(nil, 0, rec.length()); err != nil {
 				return err
 			}
 		}

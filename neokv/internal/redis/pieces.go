@@ -55,17 +55,17 @@ func (r *Reader) loadText(key []byte) (rec record, err error) {
 // reply appends what a string holds, null if there is none. The record is one of r's view, or has the string in it.
 func (r *Reader) reply(key []byte, rec *record, out *Reply) error {
 	if rec.live && rec.Long() {
-		return r.replyPart(key, rec, 0, rec.length(), out)
+		return r.replyRange(key, rec, 0, rec.length(), out)
 	}
 	rec.reply(out)
 	return nil
 }
 
-// replyPart appends the bytes from one index up to another of a long string. The record is one of r's view.
-func (r *Reader) replyPart(key []byte, rec *record, from, to int, out *Reply) error {
+// replyRange appends the bytes from one index up to another of a long string. The record is one of r's view.
+func (r *Reader) replyRange(key []byte, rec *record, from, to int, out *Reply) error {
 	var c collection
 	r.begin(&c, topology.SlotOf(key), key, rec, &r.opened)
-	return c.replyPart(from, to, out)
+	return c.replyRange(from, to, out)
 }
 
 // reply appends what a string holds, null if there is none.
@@ -73,7 +73,7 @@ func (w *Writer) reply(key []byte, rec *record, out *Reply) error {
 	if rec.live && rec.Long() {
 		var c collection
 		w.begin(&c, topology.SlotOf(key), key, rec, &w.opened)
-		return c.replyPart(0, rec.length(), out)
+		return c.replyRange(0, rec.length(), out)
 	}
 	rec.reply(out)
 	return nil
@@ -88,19 +88,19 @@ func (rec *record) reply(out *Reply) {
 	out.Bulk(rec.Value)
 }
 
-// replyPart appends a bulk string of the bytes from one index up to another. Nothing is read where there is no room for it.
-func (c *collection) replyPart(from, to int, out *Reply) (err error) {
+// replyRange appends a bulk string of the bytes from one index up to another. Nothing is read where there is no room for it.
+func (c *collection) replyRange(from, to int, out *Reply) (err error) {
 	if !out.open(to - from) {
 		return nil
 	}
 	out.Buf = slices.Grow(out.Buf, to-from+len("\r\n"))
-	out.Buf, err = c.appendPart(out.Buf, from, to)
+	out.Buf, err = c.appendRange(out.Buf, from, to)
 	out.Buf = append(out.Buf, '\r', '\n')
 	return err
 }
 
-// appendPart appends the bytes from one index up to another.
-func (c *collection) appendPart(dst []byte, from, to int) ([]byte, error) {
+// appendRange appends the bytes from one index up to another.
+func (c *collection) appendRange(dst []byte, from, to int) ([]byte, error) {
 	dst = slices.Grow(dst, to-from)
 	for from < to {
 		at, end := from%pieceBytes, min(to, from-from%pieceBytes+pieceBytes)

@@ -18,16 +18,16 @@ import (
 // is forgotten. A version is of one collection, and is not used again.
 
 // Memory is what the extracts of all regions of a store share. The zero value is ready for use.
-type Memory struct{ used atomic.Int64 }
+type PopMemory struct{ used atomic.Int64 }
 
-// extractBytes is how much of it there is.
-const extractBytes = 16 << 20
+// popMemoryBytes is how much of it there is.
+const popMemoryBytes = 16 << 20
 
-func (m *Memory) room(n int64) bool { return m.used.Load()+n <= extractBytes }
+func (m *PopMemory) room(n int64) bool { return m.used.Load()+n <= popMemoryBytes }
 
 const (
-	// keptExtracts is of how many collections extracts are kept: one of each of so many sets of versions.
-	keptExtracts = 64
+	// maxPopEntries is of how many collections extracts are kept: one of each of so many sets of versions.
+	maxPopEntries = 64
 	// maxEnd is how many members are kept at an end of a sorted set, about.
 	maxEnd = 128
 	// maxEndBytes is about how many bytes of them are read at once, but for a longer one.
@@ -39,26 +39,26 @@ const (
 )
 
 // extracts are those of one Writer.
-type extracts struct {
+type popCache struct {
 	index  uint64 // apply index of the last entry
-	memory *Memory
+	memory *PopMemory
 	taken  []byte // scratch: a member that is being popped, with its score
-	known  [keptExtracts]*held
+	known  [maxPopEntries]*popEntry
 }
 
 // held is what is kept of one version. Of a set it is the first extract, which is whole; of a sorted set there is one below and one above.
-type held struct {
+type popEntry struct {
 	version uint64
-	at      [2]extract
+	at      [2]subkeyList
 	due     int64 // members that could have been read in the time of earlier picks
 	take    int   // members to be taken from an end next time
 }
 
 // follow is called with the apply index of each entry.
-func (x *extracts) follow(index uint64, shared *Memory) {
+func (x *popCache) follow(index uint64, shared *PopMemory) {
 	if x.memory == nil {
 		if x.memory = shared; shared == nil {
-			x.memory = new(Memory)
+			x.memory = new(PopMemory)
 		}
 	}
 	if index != x.index && index != x.index+1 {
@@ -67,7 +67,7 @@ func (x *extracts) follow(index uint64, shared *Memory) {
 	x.index = index
 }
 
-func (x *extracts) forgetAll() {
+func (x *popCache) forgetAll() {
 	for _, k := range x.known {
 		if k != nil {
 			x.forget(k.version)
@@ -76,38 +76,38 @@ func (x *extracts) forgetAll() {
 }
 
 // of returns what is kept of a version, nil for nothing.
-func (x *extracts) of(version uint64) *held {
-	if k := x.known[version%keptExtracts]; k != nil && k.version == version {
+func (x *popCache) of(version uint64) *popEntry {
+	if k := x.known[version%maxPopEntries]; k != nil && k.version == version {
 		return k
 	}
 	return nil
 }
 
 // claim returns the place for what is kept of a version.
-func (x *extracts) claim(version uint64) *held {
+func (x *popCache) claim(version uint64) *popEntry {
 	if k := x.of(version); k != nil {
 		return k
 	}
-	if k := x.known[version%keptExtracts]; k != nil {
+	if k := x.known[version%maxPopEntries]; k != nil {
 		x.forget(k.version)
 	}
-	k := &held{version: version, take: 1}
-	x.known[version%keptExtracts] = k
+	k := &popEntry{version: version, take: 1}
+	x.known[version%maxPopEntries] = k
 	return k
 }
 
 // forget drops what is kept of a version.
-func (x *extracts) forget(version uint64) {
+func (x *popCache) forget(version uint64) {
 	if k := x.of(version); k != nil {
 		for i := range k.at {
 			x.memory.used.Add(k.at[i].reset())
 		}
-		x.known[version%keptExtracts] = nil
+		x.known[version%maxPopEntries] = nil
 	}
 }
 
 // inserted is called with each subkey that comes to a set, or to the order of a sorted set.
-func (x *extracts) inserted(c *collection, sub []byte) {
+func (x *popCache) inserted(c *collection, sub []byte) {
 	k := x.of(c.Version)
 	if k == nil {
 		return
@@ -126,7 +126,7 @@ func (x *extracts) inserted(c *collection, sub []byte) {
 }
 
 // removed is called with each subkey that goes.
-func (x *extracts) removed(c *collection, sub []byte) {
+func (x *popCache) removed(c *collection, sub []byte) {
 	if k := x.of(c.Version); k != nil {
 		for i := range k.at {
 			if e := &k.at[i]; e.covers(sub, i == above) {
@@ -138,7 +138,7 @@ func (x *extracts) removed(c *collection, sub []byte) {
 
 // whole returns all members of a set, of which n are to be picked; nil if it does not pay to read them. It does where as much time has been
 // spent on picks.
-func (x *extracts) whole(c *collection, n uint64) (*extract, error) {
+func (x *popCache) whole(c *collection, n uint64) (*subkeyList, error) {
 	k := x.claim(c.Version)
 	e := &k.at[0]
 	if e.whole {
@@ -174,7 +174,7 @@ const (
 )
 
 // end returns some members at an end of a sorted set that has some, with their scores, and at most most of them if they have to be read.
-func (x *extracts) end(c *collection, at int, most int64) (*extract, error) {
+func (x *popCache) end(c *collection, at int, most int64) (*subkeyList, error) {
 	k := x.claim(c.Version)
 	e := &k.at[at]
 	if e.n > 0 {
@@ -199,14 +199,14 @@ func (x *extracts) end(c *collection, at int, most int64) (*extract, error) {
 }
 
 // tidy is called when members have been taken from an end.
-func (x *extracts) tidy(c *collection) {
+func (x *popCache) tidy(c *collection) {
 	if k := x.of(c.Version); k != nil && (len(k.at[below].bound) > maxBound || len(k.at[above].bound) > maxBound || !x.memory.room(0)) {
 		x.forget(c.Version)
 	}
 }
 
 // extract is subkeys of one collection and keyspace, in order: all that there are before a bound; or from it on, at the upper end.
-type extract struct {
+type subkeyList struct {
 	whole  bool   // no bound: all of the collection
 	bound  []byte // nil: nothing is known
 	leaves []leaf // none is empty
@@ -272,18 +272,18 @@ func (l *leaf) split(i int) (behind leaf) {
 }
 
 // covers reports whether a subkey would be in the extract if the collection had it.
-func (x *extract) covers(sub []byte, above bool) bool {
+func (x *subkeyList) covers(sub []byte, above bool) bool {
 	return x.whole || x.bound != nil && (bytes.Compare(sub, x.bound) >= 0) == above
 }
 
 // reset forgets everything. Like all that changes an extract it returns by how many bytes of memory that changes.
-func (x *extract) reset() int64 {
+func (x *subkeyList) reset() int64 {
 	cost := x.cost()
-	*x = extract{}
+	*x = subkeyList{}
 	return -cost
 }
 
-func (x *extract) cost() (n int64) {
+func (x *subkeyList) cost() (n int64) {
 	for i := range x.leaves {
 		n += x.leaves[i].cost()
 	}
@@ -291,7 +291,7 @@ func (x *extract) cost() (n int64) {
 }
 
 // find returns where the first subkey is that is not below one, and whether it is that. There may be none.
-func (x *extract) find(sub []byte) (at, in int, there bool) {
+func (x *subkeyList) find(sub []byte) (at, in int, there bool) {
 	at = sort.Search(len(x.leaves), func(i int) bool {
 		l := &x.leaves[i]
 		return bytes.Compare(l.sub(len(l.ends)-1), sub) >= 0
@@ -305,7 +305,7 @@ func (x *extract) find(sub []byte) (at, in int, there bool) {
 }
 
 // insert adds a subkey, if it is not there.
-func (x *extract) insert(sub []byte) (cost int64) {
+func (x *subkeyList) insert(sub []byte) (cost int64) {
 	at, in, there := x.find(sub)
 	if there {
 		return 0
@@ -332,7 +332,7 @@ func (x *extract) insert(sub []byte) (cost int64) {
 }
 
 // remove drops a subkey, if it is there.
-func (x *extract) remove(sub []byte) (cost int64) {
+func (x *subkeyList) remove(sub []byte) (cost int64) {
 	at, in, there := x.find(sub)
 	if !there {
 		return 0
@@ -352,7 +352,7 @@ func (x *extract) remove(sub []byte) (cost int64) {
 }
 
 // pack fills the leaves up.
-func (x *extract) pack() (cost int64) {
+func (x *subkeyList) pack() (cost int64) {
 	cost = -x.cost()
 	old := x.leaves
 	x.leaves, x.n = nil, 0
@@ -365,7 +365,7 @@ func (x *extract) pack() (cost int64) {
 }
 
 // trim drops what is farther from the end than maxEnd asks for.
-func (x *extract) trim(above bool) (cost int64) {
+func (x *subkeyList) trim(above bool) (cost int64) {
 	if x.n <= 2*leafMost || len(x.leaves) < 2 {
 		return 0
 	}
@@ -386,7 +386,7 @@ func (x *extract) trim(above bool) (cost int64) {
 }
 
 // extend reads up to n members from the bound on, or from the end if nothing is known, into an empty extract.
-func (x *extract) extend(c *collection, above bool, n int) error {
+func (x *subkeyList) extend(c *collection, above bool, n int) error {
 	from, to, first, next := x.bound, []byte(nil), elements.first, elements.next
 	if above {
 		from, to, first, next = nil, x.bound, elements.last, elements.prev
@@ -417,25 +417,25 @@ func (x *extract) extend(c *collection, above bool, n int) error {
 }
 
 // over makes an extract of all elements something ordered, by the storage keys that c has for them.
-func (x *extract) over(c *collection) ordered {
+func (x *subkeyList) over(c *collection) ordered {
 	x.front = c.front
 	x.key = append(x.key[:0], c.key[:c.front]...)
 	return x
 }
 
 // stand moves to a subkey, if there is one.
-func (x *extract) stand(at, in int) bool {
+func (x *subkeyList) stand(at, in int) bool {
 	x.at, x.in = at, in
 	return x.Valid()
 }
 
 // The methods of ordered.
 
-func (x *extract) Valid() bool { return x.at >= 0 && x.at < len(x.leaves) }
+func (x *subkeyList) Valid() bool { return x.at >= 0 && x.at < len(x.leaves) }
 
-func (x *extract) First() bool { return x.stand(0, 0) }
+func (x *subkeyList) First() bool { return x.stand(0, 0) }
 
-func (x *extract) Last() bool {
+func (x *subkeyList) Last() bool {
 	last := len(x.leaves) - 1
 	if last < 0 {
 		return x.stand(-1, 0)
@@ -443,7 +443,7 @@ func (x *extract) Last() bool {
 	return x.stand(last, len(x.leaves[last].ends)-1)
 }
 
-func (x *extract) Next() bool {
+func (x *subkeyList) Next() bool {
 	if x.in+1 < len(x.leaves[x.at].ends) {
 		x.in++
 		return true
@@ -451,7 +451,7 @@ func (x *extract) Next() bool {
 	return x.stand(x.at+1, 0)
 }
 
-func (x *extract) SeekGE(key []byte) bool {
+func (x *subkeyList) SeekGE(key []byte) bool {
 	front := x.key[:x.front]
 	if !bytes.HasPrefix(key, front) {
 		if bytes.Compare(key, front) < 0 {
@@ -463,7 +463,7 @@ func (x *extract) SeekGE(key []byte) bool {
 	return x.stand(at, in)
 }
 
-func (x *extract) SeekLT(key []byte) bool {
+func (x *subkeyList) SeekLT(key []byte) bool {
 	switch {
 	case !x.SeekGE(key):
 		return x.Last()
@@ -476,12 +476,12 @@ func (x *extract) SeekLT(key []byte) bool {
 	return x.stand(x.at-1, len(x.leaves[x.at-1].ends)-1)
 }
 
-func (x *extract) Key() []byte {
+func (x *subkeyList) Key() []byte {
 	x.key = append(x.key[:x.front], x.sub()...)
 	return x.key
 }
 
-func (x *extract) sub() []byte                  { return x.leaves[x.at].sub(x.in) }
-func (x *extract) ValueAndErr() ([]byte, error) { return nil, nil }
-func (x *extract) Error() error                 { return nil }
-func (x *extract) Close() error                 { return nil }
+func (x *subkeyList) sub() []byte                  { return x.leaves[x.at].sub(x.in) }
+func (x *subkeyList) ValueAndErr() ([]byte, error) { return nil, nil }
+func (x *subkeyList) Error() error                 { return nil }
+func (x *subkeyList) Close() error                 { return nil }

@@ -10,11 +10,11 @@ import (
 	"time"
 )
 
-// TestExtract compares an extract with a sorted list: what it holds, where it leads to, and what memory it counts.
-func TestExtract(t *testing.T) {
+// TestSubkeyList compares an extract with a sorted list: what it holds, where it leads to, and what memory it counts.
+func TestSubkeyList(t *testing.T) {
 	seed := rand.Uint64()
 	random := rand.New(rand.NewPCG(seed, 0))
-	var x extract
+	var x subkeyList
 	var model []string
 	used := int64(0)
 	c := &collection{key: []byte("front"), front: 5}
@@ -99,7 +99,7 @@ func TestExtractsChangeNothing(t *testing.T) {
 			calls := []string{"spop s", "spop s", "zpopmin z", "zpopmax z", "spop s 5", "zpopmin z 3", "zpopmax z 3", "sadd s " + member, "srem s " + member,
 				"zadd z " + score + " " + member, "zrem z " + member, "zadd z -1 " + member, "smove s other " + member}
 			both(strings.Fields(calls[random.IntN(len(calls))])...)
-			for _, k := range with.w.popped.known {
+			for _, k := range with.w.pops.known {
 				if k != nil {
 					found = max(found, k.at[below].n)
 				}
@@ -112,7 +112,7 @@ func TestExtractsChangeNothing(t *testing.T) {
 		} else {
 			both("flushall")
 		}
-		if used := with.w.popped.memory.used.Load(); used != 0 {
+		if used := with.w.pops.memory.used.Load(); used != 0 {
 			t.Errorf("seed %d: %d bytes of memory are left when all is gone", seed, used)
 		}
 	}
@@ -124,8 +124,8 @@ func TestExtractsChangeNothing(t *testing.T) {
 // TestExtractsAreBounded: where there is no memory nothing is kept, and pops go on.
 func TestExtractsAreBounded(t *testing.T) {
 	d := newRegion(t)
-	d.w.Memory = new(Memory)
-	d.w.Memory.used.Store(extractBytes - 100)
+	d.w.PopMemory = new(PopMemory)
+	d.w.PopMemory.used.Store(popMemoryBytes - 100)
 	large := string(bytes.Repeat([]byte("m"), 600))
 	for i := range 300 {
 		d.must(2, "sadd", "s", fmt.Sprint(large, i))
@@ -136,12 +136,12 @@ func TestExtractsAreBounded(t *testing.T) {
 		if got, want := d.must(2, "zpopmin", "z").Items[1].Text, fmt.Sprint(i); string(got) != want {
 			t.Errorf("pop %d has score %s", i, got)
 		}
-		if n := d.w.Memory.used.Load(); n > extractBytes {
-			t.Fatalf("%d bytes more than there are after %d pops", n-extractBytes, i+1)
+		if n := d.w.PopMemory.used.Load(); n > popMemoryBytes {
+			t.Fatalf("%d bytes more than there are after %d pops", n-popMemoryBytes, i+1)
 		}
 	}
-	if n := d.w.Memory.used.Load(); n != extractBytes-100 {
-		t.Errorf("%d bytes are left", n-extractBytes+100)
+	if n := d.w.PopMemory.used.Load(); n != popMemoryBytes-100 {
+		t.Errorf("%d bytes are left", n-popMemoryBytes+100)
 	}
 }
 

@@ -114,7 +114,7 @@ func (w *Writer) loadHead(slot topology.Slot, key []byte) (record, error) {
 }
 
 func (w *Writer) find(slot topology.Slot, key []byte, get func([]byte) ([]byte, bool, error)) (rec record, err error) {
-	if k := w.record(slot); k.of(slot, key) {
+	if k := w.keptFor(slot); k.of(slot, key) {
 		rec.Metadata = k.Metadata
 		return w.judge(rec), nil
 	}
@@ -161,7 +161,7 @@ const (
 )
 
 // record is the place of a slot's record.
-func (w *Writer) record(slot topology.Slot) *keptRecord { return &w.records[slot%keptRecords] }
+func (w *Writer) keptFor(slot topology.Slot) *keptRecord { return &w.records[slot%keptRecords] }
 
 // of reports whether it is the record of a key.
 func (k *keptRecord) of(slot topology.Slot, key []byte) bool {
@@ -176,7 +176,7 @@ func (w *Writer) keep(slot topology.Slot, key []byte, m *keys.Metadata, behind b
 		}
 		return w.writeRecord(slot, key, m)
 	}
-	k := w.record(slot)
+	k := w.keptFor(slot)
 	if !k.of(slot, key) {
 		if err := w.settle(k); err != nil {
 			return err
@@ -190,7 +190,7 @@ func (w *Writer) keep(slot topology.Slot, key []byte, m *keys.Metadata, behind b
 
 // forget is called before a key's record is written past what is kept.
 func (w *Writer) forget(slot topology.Slot, key []byte) {
-	if k := w.record(slot); k.of(slot, key) {
+	if k := w.keptFor(slot); k.of(slot, key) {
 		k.there, k.behind = false, false
 	}
 }
@@ -280,7 +280,7 @@ func (w *Writer) replace(key []byte, old *record, value []byte) error {
 			return err
 		}
 		w.counts.forget(old.Version)
-		w.popped.forget(old.Version)
+		w.pops.forget(old.Version)
 		w.Orphans.Collections++
 		w.Orphans.Elements += o.Size
 	}

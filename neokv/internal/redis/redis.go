@@ -142,8 +142,8 @@ type Reader struct {
 	Ahead bool
 	// Hits and Misses count the keys that were looked up: found, or not there.
 	Hits, Misses int
-	// Places remembers the cursors of HSCAN and its kin; without it they are looked for.
-	Places *Places
+	// Cursors remembers the cursors of HSCAN and its kin; without it they are looked for.
+	Cursors *Cursors
 
 	key    []byte // scratch for storage keys, at first in room
 	room   [96]byte
@@ -167,7 +167,7 @@ type Writer struct {
 	// SoonestMS is lowered to the expire time of every record that is written with one. It is NoExpiry to begin with.
 	SoonestMS uint64
 	// Memory is what is shared with other regions for elements that are popped; nil for memory of its own.
-	Memory *Memory
+	PopMemory *PopMemory
 	// Orphans is raised by what is left to the reclaimer; Flushed is set where all of it went, with all data, before it was raised.
 	Orphans Orphans
 	Flushed bool
@@ -180,7 +180,7 @@ type Writer struct {
 	choice     choice // draws from numbers
 	numbers    rand.PCG
 	seeded     uint64 // apply index of the entry that numbers are of
-	popped     extracts
+	pops       popCache
 	counts     counts // of large ones
 	place      []byte // scratch of counts
 	expected   []engine.Known
@@ -205,12 +205,12 @@ type Orphans struct{ Collections, Elements uint64 }
 // Follow is called with the apply index of each entry, also of one without commands. What is kept in memory is forgotten where one has been
 // passed over: there the region came from somewhere else.
 func (w *Writer) Follow(index uint64) {
-	w.popped.follow(index, w.Memory)
+	w.pops.follow(index, w.PopMemory)
 	w.counts.follow(index)
 }
 
 // Forget gives up what is kept in memory for speed.
-func (w *Writer) Forget() { w.popped.forgetAll() }
+func (w *Writer) Forget() { w.pops.forgetAll() }
 
 // Release lets the memory of entries go.
 func (w *Writer) Release() {

@@ -93,8 +93,8 @@ func (w *Writer) RestoreChoice(choice []byte) error {
 const pcgBytes = 20
 
 const (
-	// pickWalk is among up to how many elements pick draws by walking.
-	pickWalk = 64
+	// pickFew is among up to how many elements pick draws by walking.
+	pickFew = 64
 	// pickTries is how often it draws bytes, where the elements have some, before it looks which.
 	pickTries = 6
 	// pickNear is how many elements should share what it guesses, at most.
@@ -110,7 +110,7 @@ const (
 // last subkey let expect; where that leads to is found by one seek, and if it is nowhere, how far it is right. What follows other bytes
 // is met when it goes down from the root without a guess.
 func (c *collection) pick(e ordered, by *choice) (sub []byte, err error) {
-	if c.Size <= pickWalk {
+	if c.Size <= pickFew {
 		if !e.First() {
 			return nil, errors.Join(e.Error(), c.miscounted(0))
 		}
@@ -138,7 +138,7 @@ func (c *collection) pick(e ordered, by *choice) (sub []byte, err error) {
 			if !e.SeekGE(c.key) {
 				continue
 			}
-			shared := sharedBytes(e.Key(), c.key)
+			shared := commonBytes(e.Key(), c.key)
 			if root = max(root, shared); shared == len(c.key) {
 				if sub = c.among(e, by); sub != nil {
 					return sub, e.Error()
@@ -152,7 +152,7 @@ func (c *collection) pick(e ordered, by *choice) (sub []byte, err error) {
 
 // guess draws what should be in front of a few of size subkeys. What key has behind front has been drawn, and is right.
 func (by *choice) guess(key []byte, front int, size uint64) []byte {
-	n := sharedBytes(by.first, by.last)
+	n := commonBytes(by.first, by.last)
 	if len(key)-front < n {
 		key = append(key[:front], by.first[:n]...)
 	}
@@ -202,7 +202,7 @@ func lowest(b byte) byte {
 	return b
 }
 
-func sharedBytes(a, b []byte) (n int) {
+func commonBytes(a, b []byte) (n int) {
 	for n < len(a) && n < len(b) && a[n] == b[n] {
 		n++
 	}
@@ -214,7 +214,7 @@ func (c *collection) among(e ordered, by *choice) (sub []byte) {
 	sub = append(c.bound[:0], e.sub()...)
 	c.bound = sub
 	for n := 2; e.Next() && bytes.HasPrefix(e.Key(), c.key); n++ {
-		if n > pickWalk {
+		if n > pickFew {
 			return nil
 		}
 		if by.IntN(n) == 0 {

@@ -13,44 +13,44 @@ import (
 
 // This file is cursors, those of SCAN and those of HSCAN, SSCAN and ZSCAN.
 
-// Places remembers what cursors stand for. A cursor is a hash of where it goes on; what is forgotten has to be looked for. The zero value
+// Cursors remembers what cursors stand for. A cursor is a hash of where it goes on; what is forgotten has to be looked for. The zero value
 // is empty. All methods may run concurrently.
-type Places struct {
-	mu     sync.Mutex
-	places []place // one for each remainder of a cursor's hash
+type Cursors struct {
+	mu    sync.Mutex
+	known []knownCursor // one for each remainder of a cursor's hash
 }
 
-type place struct {
+type knownCursor struct {
 	cursor uint64
 	after  []byte
 }
 
 const (
-	maxPlaces     = 1024
-	maxPlaceBytes = 4096 // of what is remembered
+	maxCursors     = 1024
+	maxCursorBytes = 4096 // of what is remembered
 )
 
 // at is where a cursor is remembered; mu is held.
-func (p *Places) at(cursor uint64) *place { return &p.places[cursor>>14%maxPlaces] }
+func (p *Cursors) at(cursor uint64) *knownCursor { return &p.known[cursor>>14%maxCursors] }
 
 // Note remembers that a cursor goes on behind something.
-func (p *Places) Note(cursor uint64, after []byte) {
-	if len(after) > maxPlaceBytes {
+func (p *Cursors) Note(cursor uint64, after []byte) {
+	if len(after) > maxCursorBytes {
 		return
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.places == nil {
-		p.places = make([]place, maxPlaces)
+	if p.known == nil {
+		p.known = make([]knownCursor, maxCursors)
 	}
-	*p.at(cursor) = place{cursor, append([]byte{}, after...)} // never nil
+	*p.at(cursor) = knownCursor{cursor, append([]byte{}, after...)} // never nil
 }
 
 // After returns what a cursor goes on behind, nil if it is not known. It must not be changed.
-func (p *Places) After(cursor uint64) []byte {
+func (p *Cursors) After(cursor uint64) []byte {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.places == nil || p.at(cursor).cursor != cursor {
+	if p.known == nil || p.at(cursor).cursor != cursor {
 		return nil
 	}
 	return p.at(cursor).after
@@ -115,7 +115,7 @@ func (r *Reader) scan(args [][]byte, t keys.Type, values int, out *Reply, f func
 	if c.Size <= scanWhole {
 		count = math.MaxInt64
 	} else if cursor != 0 {
-		after, err := r.place(&c, cursor)
+		after, err := r.behindCursor(&c, cursor)
 		if err != nil {
 			return err
 		}
@@ -128,8 +128,8 @@ func (r *Reader) scan(args [][]byte, t keys.Type, values int, out *Reply, f func
 	err := c.each(from, func(sub, value []byte) bool {
 		if count == 0 { // there is more
 			next = c.cursorBehind(r.last)
-			if r.Places != nil {
-				r.Places.Note(next, r.last)
+			if r.Cursors != nil {
+				r.Cursors.Note(next, r.last)
 			}
 			return false
 		}
@@ -159,9 +159,9 @@ func (r *Reader) aside(out *Reply) Reply {
 }
 
 // join appends that part to the reply, which has got its header.
-func (r *Reader) join(out, part *Reply) {
-	out.Buf, out.Room, out.Full = append(out.Buf, part.Buf...), part.Room+len(out.Buf), out.Full || part.Full
-	r.found = part.Buf
+func (r *Reader) join(out, behind *Reply) {
+	out.Buf, out.Room, out.Full = append(out.Buf, behind.Buf...), behind.Room+len(out.Buf), out.Full || behind.Full
+	r.found = behind.Buf
 }
 
 // cursorBehind returns the cursor for what follows an element.
@@ -173,10 +173,10 @@ func (c *collection) cursorBehind(sub []byte) uint64 {
 	return max(h.Sum64(), 1)
 }
 
-// place returns the subkey that a cursor goes on behind, nil where there is none of it any more.
-func (r *Reader) place(c *collection, cursor uint64) (after []byte, err error) {
-	if r.Places != nil {
-		if after = r.Places.After(cursor); after != nil {
+// behindCursor returns the subkey that a cursor goes on behind, nil where there is none of it any more.
+func (r *Reader) behindCursor(c *collection, cursor uint64) (after []byte, err error) {
+	if r.Cursors != nil {
+		if after = r.Cursors.After(cursor); after != nil {
 			return after, nil
 		}
 	}

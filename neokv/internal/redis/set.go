@@ -188,7 +188,7 @@ func spop(w *Writer, args [][]byte, out *Reply) error {
 	}
 	// The choice is made among all members, so none goes before it is made; and what goes does not depend on the room for replies.
 	var err error
-	if c.kept, err = w.popped.whole(&c, uint64(n)); err != nil {
+	if c.kept, err = w.pops.whole(&c, uint64(n)); err != nil {
 		return err
 	}
 	var room [4][]byte

@@ -125,7 +125,7 @@ func (f found) length() int {
 // reply appends the string.
 func (f found) reply(out *Reply) error {
 	if f.long != nil {
-		return f.long.replyPart(0, f.length(), out)
+		return f.long.replyRange(0, f.length(), out)
 	}
 	out.Bulk(f.short)
 	return nil
@@ -134,7 +134,7 @@ func (f found) reply(out *Reply) error {
 // keep copies the string, never to nil.
 func (x *sorting) keep(f found) ([]byte, error) {
 	if f.long != nil {
-		return f.long.appendPart([]byte{}, 0, f.length())
+		return f.long.appendRange([]byte{}, 0, f.length())
 	}
 	return x.memory.clone(f.short), nil
 }
@@ -144,7 +144,7 @@ func (x *sorting) read(f found) (_ []byte, err error) {
 	if f.long == nil {
 		return f.short, nil
 	}
-	x.whole, err = f.long.appendPart(x.whole[:0], 0, f.length())
+	x.whole, err = f.long.appendRange(x.whole[:0], 0, f.length())
 	return x.whole, err
 }
 
@@ -315,7 +315,7 @@ func (x *sorting) loadRange(c *collection) error {
 			return x.add(value), nil
 		})
 	case keys.ZSet:
-		return c.walk(&zspan{by: byRank, rev: x.desc, first: int64(from), last: int64(from + n - 1)}, func(_ float64, member []byte) error {
+		return c.eachIn(&zspan{by: byRank, rev: x.desc, first: int64(from), last: int64(from + n - 1)}, func(_ float64, member []byte) error {
 			if !x.add(member) {
 				return errStop
 			}

@@ -476,16 +476,16 @@ func getrange(r *Reader, args [][]byte, out *Reply) error {
 	if err != nil || rec.wrongType(out) {
 		return err
 	}
-	from, to := part(rec.length(), first, last)
+	from, to := byteRange(rec.length(), first, last)
 	if rec.live && rec.Long() {
-		return r.replyPart(args[1], &rec, from, to, out)
+		return r.replyRange(args[1], &rec, from, to, out)
 	}
 	out.Bulk(rec.Value[from:to])
 	return nil
 }
 
 // part is where in n bytes those from index first to index last are, both included; negative ones count from the end.
-func part(bytes int, first, last int64) (from, to int) {
+func byteRange(bytes int, first, last int64) (from, to int) {
 	n := int64(bytes)
 	if first < 0 && last < 0 && first > last {
 		return 0, 0

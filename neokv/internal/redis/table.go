@@ -82,7 +82,7 @@ func concat(families ...[]*Command) (rows []*Command) {
 func Lookup(name []byte) *Command { return data.Lookup(name) }
 
 // Rows returns the commands of this package in order. Rows whose Read and Write are nil (SCAN, KEYS, DBSIZE) are run by the
-// server, in bounded steps (Walk). The caller must not change them.
+// server, in bounded steps (KeyWalk). The caller must not change them.
 func Rows() []*Command { return data.Rows() }
 
 // FullName is the name as errors and COMMAND print it: for a subcommand with its container's name and '|' before it.

@@ -159,7 +159,7 @@ var errStop = errors.New("enough")
 
 // walk calls f with the members of the range in order, until f returns errStop or an error. The member is valid until f returns; f may
 // change the collection.
-func (c *collection) walk(z *zspan, f func(score float64, member []byte) error) error {
+func (c *collection) eachIn(z *zspan, f func(score float64, member []byte) error) error {
 	if c.Size == 0 || z.limited && z.limit == 0 || z.limited && z.offset < 0 {
 		return nil
 	}
@@ -188,7 +188,7 @@ func (c *collection) walk(z *zspan, f func(score float64, member []byte) error) 
 	if err != nil {
 		return err
 	}
-	err = c.walkOn(&e, z, n, f)
+	err = c.eachFrom(&e, z, n, f)
 	if err == errStop {
 		err = nil
 	}
@@ -218,8 +218,8 @@ func (l *nameLimit) bound(front []byte, upper bool) []byte {
 	return front
 }
 
-// walkOn is walk with an iterator over the range, or over all members; n is how many there are to come, -1 for all.
-func (c *collection) walkOn(e *elements, z *zspan, n int64, f func(score float64, member []byte) error) (err error) {
+// eachFrom is walk with an iterator over the range, or over all members; n is how many there are to come, -1 for all.
+func (c *collection) eachFrom(e *elements, z *zspan, n int64, f func(score float64, member []byte) error) (err error) {
 	step, ok := e.Next, false
 	if z.rev {
 		step = e.Prev
@@ -269,7 +269,7 @@ func (c *collection) toIndex(e *elements, z *zspan) (ok bool, err error) {
 	if z.rev {
 		at = end - at
 	}
-	if near := min(at, end-at); near > nearWalk && c.Size >= countUntil {
+	if near := min(at, end-at); near > nearSteps && c.Size >= countUntil {
 		from := uint64(0)
 		if z.rev {
 			from = uint64(end)
@@ -299,7 +299,7 @@ func (c *collection) skip(e *elements, z *zspan) (ok bool, err error) {
 	ok = true
 	near := z.offset
 	if c.Size >= countUntil {
-		near = min(near, nearWalk)
+		near = min(near, nearSteps)
 	}
 	for n := near; ok && n > 0; n-- {
 		ok = step()
@@ -453,7 +453,7 @@ func (r *Reader) zrange(args [][]byte, z zspan, out *Reply) error {
 	}
 	n := 0
 	found := r.aside(out)
-	err := c.walk(&z, func(score float64, member []byte) error {
+	err := c.eachIn(&z, func(score float64, member []byte) error {
 		found.member(member, score, withScores)
 		n++
 		if found.Full {
@@ -500,7 +500,7 @@ func zrangestore(w *Writer, args [][]byte, out *Reply) error {
 	if err := w.renew(&to, args[1], keys.ZSet); err != nil {
 		return err
 	}
-	err := c.walk(&z, func(score float64, member []byte) error { return w.storeMember(&to, member, score) })
+	err := c.eachIn(&z, func(score float64, member []byte) error { return w.storeMember(&to, member, score) })
 	if err != nil {
 		return err
 	}
@@ -530,7 +530,7 @@ func (w *Writer) zremrange(args [][]byte, z zspan, out *Reply) error {
 	}
 	n := int64(0)
 	var gone removal
-	err := c.walk(&z, func(score float64, member []byte) error {
+	err := c.eachIn(&z, func(score float64, member []byte) error {
 		n++
 		return gone.remove(w, &c, score, member)
 	})
@@ -574,7 +574,7 @@ func (c *collection) countSpan(z *zspan) (n uint64, err error) {
 			return 0, err
 		}
 		if lower == nil { // names are in no order
-			err := c.walk(z, func(float64, []byte) error {
+			err := c.eachIn(z, func(float64, []byte) error {
 				n++
 				return nil
 			})

@@ -258,7 +258,7 @@ func (w *Writer) setMember(c *collection, member []byte, score float64) error {
 		return err
 	}
 	key := c.scoreKey(score, member)
-	w.popped.inserted(c, key[c.front:])
+	w.pops.inserted(c, key[c.front:])
 	if err := w.Batch.Set(key, nil); err != nil {
 		return err
 	}
@@ -287,7 +287,7 @@ func (w *Writer) eraseMember(c *collection, member []byte, score float64) error 
 // deleteScore deletes the score key of a member.
 func (w *Writer) deleteScore(c *collection, member []byte, score float64) error {
 	key := c.scoreKey(score, member)
-	w.popped.removed(c, key[c.front:])
+	w.pops.removed(c, key[c.front:])
 	if err := w.Batch.Delete(key); err != nil {
 		return err
 	}
@@ -509,7 +509,7 @@ func (w *Writer) popScored(c *collection, n int64, max, nested bool, out *Reply)
 		return gone.remove(w, c, score, member)
 	}
 	for ; n > 0 && !gone.full(w); n-- {
-		x, err := w.popped.end(c, at, n)
+		x, err := w.pops.end(c, at, n)
 		if err != nil {
 			return err
 		}
@@ -518,15 +518,15 @@ func (w *Writer) popScored(c *collection, n int64, max, nested bool, out *Reply)
 		} else {
 			x.First()
 		}
-		taken := append(w.popped.taken[:0], x.sub()...)
-		w.popped.taken = kept(taken, maxScratchBytes)
+		taken := append(w.pops.taken[:0], x.sub()...)
+		w.pops.taken = kept(taken, maxScratchBytes)
 		if err := take(keys.Score(taken), taken[scoreBytes:]); err != nil {
 			return err
 		}
 	}
-	w.popped.tidy(c)
+	w.pops.tidy(c)
 	if n > 0 {
-		if err := c.walk(&zspan{by: byRank, rev: max, last: n - 1}, take); err != nil {
+		if err := c.eachIn(&zspan{by: byRank, rev: max, last: n - 1}, take); err != nil {
 			return err
 		}
 	}

@@ -28,8 +28,8 @@ const (
 	blockMembers = 256
 	groupBlocks  = 64
 
-	// nearWalk is how many members are walked over before counts are looked at.
-	nearWalk = 32
+	// nearSteps is how many members are walked over before counts are looked at.
+	nearSteps = 32
 	// maxGroups is how many groups a Writer keeps from one batch to the next.
 	maxGroups = 128
 	// maxCounted is about how many bytes of counts it keeps from one call to the next.
@@ -136,7 +136,7 @@ func (w *Writer) settleCounts() error {
 		for _, b := range g.blocks {
 			x.values = append(x.values, b.n)
 		}
-		w.key = rankKey(append(w.key[:0], g.set.front...), keys.RankGroup, g.blocks[0].first)
+		w.key = countKey(append(w.key[:0], g.set.front...), keys.RankGroup, g.blocks[0].first)
 		w.value = keys.AppendRankGroup(w.value[:0], x.values)
 		if err := w.Batch.Set(w.key, w.value); err != nil {
 			return err
@@ -157,7 +157,7 @@ func (w *Writer) boundCounts() error {
 	return w.settleCounts()
 }
 
-func rankKey(front []byte, kind keys.RankKind, place []byte) []byte {
+func countKey(front []byte, kind keys.RankKind, place []byte) []byte {
 	return append(append(front, byte(kind)), place...)
 }
 
@@ -170,7 +170,7 @@ func (w *Writer) countsOf(c *collection) (*counted, error) {
 	s := x.sets[c.Version]
 	if s == nil {
 		s = &counted{}
-		w.key = rankKey(append(w.key[:0], c.key[:c.front]...), keys.RankGroup, nil)
+		w.key = countKey(append(w.key[:0], c.key[:c.front]...), keys.RankGroup, nil)
 		w.key[0] = byte(keys.ZSetRank)
 		_, there, err := w.Batch.Get(w.key)
 		if err != nil {
@@ -227,7 +227,7 @@ func (w *Writer) countIn(c *collection, score float64, member []byte) error {
 	g.blocks[i].n -= n
 	g.blocks = slices.Insert(g.blocks, i+1, block{place, n})
 	if !ofGroup {
-		w.key = rankKey(append(w.key[:0], s.front...), keys.RankBlock, place)
+		w.key = countKey(append(w.key[:0], s.front...), keys.RankBlock, place)
 		w.value = keys.AppendRankBlock(w.value[:0])
 		return w.Batch.Set(w.key, w.value)
 	}
@@ -264,7 +264,7 @@ func (w *Writer) countOut(c *collection, score float64, member []byte) error {
 	if !ofGroup {
 		g.blocks[i-1].n += n
 		g.blocks = slices.Delete(g.blocks, i, i+1)
-		w.key = rankKey(append(w.key[:0], s.front...), keys.RankBlock, place)
+		w.key = countKey(append(w.key[:0], s.front...), keys.RankBlock, place)
 		return w.Batch.Delete(w.key)
 	}
 	before, err := w.groupBelow(c, s, place)
@@ -278,7 +278,7 @@ func (w *Writer) countOut(c *collection, score float64, member []byte) error {
 	at := slices.Index(s.groups, g)
 	s.groups = slices.Delete(s.groups, at, at+1)
 	w.counts.groups--
-	w.key = rankKey(append(w.key[:0], s.front...), keys.RankGroup, place)
+	w.key = countKey(append(w.key[:0], s.front...), keys.RankGroup, place)
 	return w.Batch.Delete(w.key)
 }
 
@@ -318,7 +318,7 @@ func (w *Writer) groupBelow(c *collection, s *counted, limit []byte) (*group, er
 
 // readGroup is groupBelow for one that is not known.
 func (c *collection) readGroup(limit []byte) (*group, error) {
-	e, err := c.ranks(keys.RankGroup, nil, nil)
+	e, err := c.countKeys(keys.RankGroup, nil, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -367,7 +367,7 @@ func (c *collection) groupAt(e *elements, limit []byte) (*group, []uint64, error
 // blocks calls f with the places where blocks begin from that of a group up to another place, nil for the end, until it reports false. What it is
 // called with is valid during the call.
 func (c *collection) blocks(group, to []byte, f func(first []byte) bool) error {
-	e, err := c.ranks(keys.RankBlock, group, to)
+	e, err := c.countKeys(keys.RankBlock, group, to)
 	if err != nil {
 		return err
 	}
@@ -377,7 +377,7 @@ func (c *collection) blocks(group, to []byte, f func(first []byte) bool) error {
 }
 
 // ranks returns an iterator over the records of a kind that lie between two places, both of which count; nil is before all, or behind all.
-func (c *collection) ranks(kind keys.RankKind, from, to []byte) (elements, error) {
+func (c *collection) countKeys(kind keys.RankKind, from, to []byte) (elements, error) {
 	c.bound = append(append(c.bound[:0], c.key[:c.front]...), byte(kind))
 	if to == nil {
 		c.bound = keys.Successor(c.bound)
@@ -410,7 +410,7 @@ func (c *collection) membersBetween(from, to []byte) (n uint64, err error) {
 		return c.count(from, to, -1)
 	}
 	if from != nil {
-		if n, err = c.count(from, to, nearWalk); err != nil || n < nearWalk {
+		if n, err = c.count(from, to, nearSteps); err != nil || n < nearSteps {
 			return n, err
 		}
 	}
@@ -437,7 +437,7 @@ type passed struct {
 // rank returns how many members come before a place, by the counts; it reports false where there are none. It looks from a group on that is
 // not behind the place, and leaves the group of the place.
 func (c *collection) rank(at *passed, place []byte) (n uint64, counted bool, err error) {
-	e, err := c.ranks(keys.RankGroup, at.group, place)
+	e, err := c.countKeys(keys.RankGroup, at.group, place)
 	if err != nil {
 		return 0, false, err
 	}
@@ -490,7 +490,7 @@ func (c *collection) group(e *elements, counts []uint64) ([]uint64, error) {
 // blockAt returns where the block begins and ends that has the member of an index, and the index of its first member; it reports false where
 // there are no counts.
 func (c *collection) blockAt(index uint64) (first, end []byte, at, n uint64, counted bool, err error) {
-	e, err := c.ranks(keys.RankGroup, nil, nil)
+	e, err := c.countKeys(keys.RankGroup, nil, nil)
 	if err != nil {
 		return nil, nil, 0, 0, false, err
 	}
@@ -606,7 +606,7 @@ func (w *Writer) makeCounts(c *collection) error {
 	var first []byte // place of the group
 	counts := []uint64{0}
 	closeGroup := func() error {
-		w.key = rankKey(append(w.key[:0], front...), keys.RankGroup, first)
+		w.key = countKey(append(w.key[:0], front...), keys.RankGroup, first)
 		w.value = keys.AppendRankGroup(w.value[:0], counts)
 		return set(w.key, w.value)
 	}
@@ -624,7 +624,7 @@ func (w *Writer) makeCounts(c *collection) error {
 			err = closeGroup()
 			first, counts = append(first[:0], place...), append(counts[:0], 0)
 		case ofBlock:
-			w.key = rankKey(append(w.key[:0], front...), keys.RankBlock, place)
+			w.key = countKey(append(w.key[:0], front...), keys.RankBlock, place)
 			w.value = keys.AppendRankBlock(w.value[:0])
 			err = set(w.key, w.value)
 			counts = append(counts, 0)

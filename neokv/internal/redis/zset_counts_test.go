@@ -15,7 +15,7 @@ import (
 	"neokv.dev/neokv/internal/topology"
 )
 
-// recount returns what redis_zset_rank must hold of a version with these members, in order: the rules of zrank.go once more.
+// recount returns what redis_zset_rank must hold of a version with these members, in order: the rules of zset_counts.go once more.
 func recount(slot topology.Slot, user []byte, version uint64, order []string, scores map[string]float64) map[string]string {
 	want := map[string]string{}
 	at := func(kind keys.RankKind) []byte {

@@ -110,7 +110,7 @@ func (m *machine) Update(entries []sm.Entry) ([]sm.Entry, error) {
 	w := &m.writer
 	w.Batch, w.Space, w.State, w.SoonestMS = m.newBatch(), m.space, &m.state, redis.NoExpiry
 	w.Orphans, w.Flushed = redis.Orphans{}, false
-	w.Memory, w.MapOrder = r.o.Memory, r.o.Faults.MapOrder
+	w.PopMemory, w.MapOrder = r.o.PopMemory, r.o.Faults.MapOrder
 	for i := range entries {
 		if err := m.apply(w, &entries[i]); err != nil {
 			if w.Batch != nil {

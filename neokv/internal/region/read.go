@@ -102,7 +102,7 @@ func (r *Replica) read(run *redis.Run, deadline time.Time, anywhere bool) error 
 		}
 		epoch := r.epoch.Load()
 		rd := readers.Get().(*redis.Reader)
-		rd.Space, rd.Legacy, rd.Places = r.machine.space, r.legacyAt.Load() != 0, &r.places
+		rd.Space, rd.Legacy, rd.Cursors = r.machine.space, r.legacyAt.Load() != 0, &r.cursors
 		rd.Ahead, rd.Hits, rd.Misses = false, 0, 0
 		rd.RegionTimeMS, rd.Index = r.regionTime.Load(), r.applied.Load()
 		rd.InstantMS = rd.RegionTimeMS
@@ -119,7 +119,7 @@ func (r *Replica) read(run *redis.Run, deadline time.Time, anywhere bool) error 
 		good := (l == nil || r.stillValid(l)) && r.epoch.Load() == epoch
 		r.gate.leave()
 		ahead, instant, hits, misses := rd.Ahead, rd.InstantMS, rd.Hits, rd.Misses
-		rd.View, rd.Places = nil, nil
+		rd.View, rd.Cursors = nil, nil
 		readers.Put(rd)
 		if failed := r.o.Failed(); failed != nil {
 			err = ErrStopped

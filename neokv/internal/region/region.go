@@ -56,9 +56,9 @@ type Options struct {
 	Changed func()
 	// Counters are what the replica counts into; nil for counters of its own.
 	Counters *Counters
-	// Memory is what the store's regions share for elements that are popped; nil for memory of its own.
-	Memory *redis.Memory
-	Faults Faults
+	// PopMemory is what the store's regions share for elements that are popped; nil for memory of its own.
+	PopMemory *redis.PopMemory
+	Faults    Faults
 }
 
 // Faults are planted mistakes, for tests that must catch them; the zero value plants none.
@@ -113,7 +113,7 @@ type Replica struct {
 	reads    reads
 	sums     sums
 	orphans  orphans
-	places   redis.Places
+	cursors  redis.Cursors
 	counters *Counters
 
 	told    atomic.Pointer[raftio.LeaderInfo] // dragonboat's latest event

@@ -208,7 +208,7 @@ func runClusterCountKeys(c *conn, args [][]byte) {
 		return
 	}
 	n := 0
-	w := redis.Walk{CountOnly: true}
+	w := redis.KeyWalk{CountOnly: true}
 	failure := c.walkSlots(topology.SlotRange{First: topology.Slot(slot), Last: topology.Slot(slot)}, &w, func() bool {
 		n += w.Count
 		return true
@@ -236,7 +236,7 @@ func runClusterGetKeys(c *conn, args [][]byte) {
 	}
 	found := c.collected()
 	n := 0
-	w := redis.Walk{Limit: int(min(max(most, 1), redis.MaxWalk))}
+	w := redis.KeyWalk{Limit: int(min(max(most, 1), redis.MaxWalk))}
 	failure := c.walkSlots(topology.SlotRange{First: topology.Slot(slot), Last: topology.Slot(slot)}, &w, func() bool {
 		for _, k := range w.Keys {
 			if int64(n) < most {

@@ -17,7 +17,7 @@ import (
 
 // walkSlots walks the part of a slot range that this server covers, in order, and calls step after each step of w while step says so.
 // w.Slots is set here. It returns nil, or the error reply of what could not be read.
-func (c *conn) walkSlots(slots topology.SlotRange, w *redis.Walk, step func() bool) (failure []byte) {
+func (c *conn) walkSlots(slots topology.SlotRange, w *redis.KeyWalk, step func() bool) (failure []byte) {
 	t := c.awaitTable()
 	if t == nil {
 		return []byte("-" + redis.ErrClusterDown + "\r\n")
@@ -49,7 +49,7 @@ func (c *conn) walkSlots(slots topology.SlotRange, w *redis.Walk, step func() bo
 }
 
 // walkStep runs a walk's next step; gone says that this store leads the slots no more.
-func (c *conn) walkStep(w *redis.Walk) (gone bool, failure []byte) {
+func (c *conn) walkStep(w *redis.KeyWalk) (gone bool, failure []byte) {
 	b := &c.batch
 	b.reset()
 	b.tasks = append(b.tasks, task{call: w.Call(), slot: w.Slots.First, led: !c.s.proxy()})
@@ -66,7 +66,7 @@ var allSlots = topology.SlotRange{First: 0, Last: topology.SlotCount - 1}
 func runKeys(c *conn, args [][]byte) {
 	found := c.collected()
 	n := 0
-	w := redis.Walk{}
+	w := redis.KeyWalk{}
 	failure := c.walkSlots(allSlots, &w, func() bool {
 		for _, k := range w.Keys {
 			if redis.Match(args[1], k.Key) {
@@ -87,27 +87,27 @@ func runKeys(c *conn, args [][]byte) {
 // counts keeps what was counted last, by region.
 type counts struct {
 	mu   sync.Mutex
-	last map[topology.RegionID]*redis.Count
+	last map[topology.RegionID]*redis.KeyCount
 }
 
-func (x *counts) of(r topology.RegionID) *redis.Count {
+func (x *counts) of(r topology.RegionID) *redis.KeyCount {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	return x.last[r]
 }
 
-func (x *counts) keep(r topology.RegionID, n *redis.Count) {
+func (x *counts) keep(r topology.RegionID, n *redis.KeyCount) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if x.last == nil {
-		x.last = make(map[topology.RegionID]*redis.Count)
+		x.last = make(map[topology.RegionID]*redis.KeyCount)
 	}
 	x.last[r] = n
 }
 
 // count counts the keys that this server covers. A region that nobody has written to since it was counted is not walked again. Where the
 // time (CountTime) is over, the slots of a region that were walked stand for all of it: CRC16 spreads keys evenly.
-func (c *conn) count() (sum redis.Count, estimated bool, failure []byte) {
+func (c *conn) count() (sum redis.KeyCount, estimated bool, failure []byte) {
 	t := c.awaitTable()
 	if t == nil {
 		return sum, false, []byte("-" + redis.ErrClusterDown + "\r\n")
@@ -128,16 +128,16 @@ func (c *conn) count() (sum redis.Count, estimated bool, failure []byte) {
 }
 
 // countRegion counts a region's keys. The region has none for a store that does not lead it any more.
-func (c *conn) countRegion(r topology.RegionID, slots topology.SlotRange, end time.Time) (n *redis.Count, estimated bool, failure []byte) {
-	n = new(redis.Count)
-	w := redis.Walk{Slots: slots, CountOnly: true, Known: c.s.counts.of(r)}
+func (c *conn) countRegion(r topology.RegionID, slots topology.SlotRange, end time.Time) (n *redis.KeyCount, estimated bool, failure []byte) {
+	n = new(redis.KeyCount)
+	w := redis.KeyWalk{Slots: slots, CountOnly: true, Known: c.s.counts.of(r)}
 	for {
 		gone, failure := c.walkStep(&w)
 		switch {
 		case failure != nil:
 			return nil, false, failure
 		case gone:
-			return new(redis.Count), false, nil
+			return new(redis.KeyCount), false, nil
 		case w.Unchanged:
 			return w.Known, false, nil
 		}
@@ -153,7 +153,7 @@ func (c *conn) countRegion(r topology.RegionID, slots topology.SlotRange, end ti
 				seen++
 			}
 			share := float64(slots.Count()) / float64(seen)
-			return &redis.Count{
+			return &redis.KeyCount{
 				Keys: int(float64(n.Keys) * share), Expires: int(float64(n.Expires) * share), ExpireMS: n.ExpireMS * share,
 			}, true, nil
 		}
@@ -193,7 +193,7 @@ func runRandomKey(c *conn, args [][]byte) {
 	from := topology.Slot(rand.N(topology.SlotCount))
 	for _, slots := range []topology.SlotRange{{First: from, Last: topology.SlotCount - 1}, {First: 0, Last: from}} {
 		var key []byte
-		w := redis.Walk{}
+		w := redis.KeyWalk{}
 		failure := c.walkSlots(slots, &w, func() bool {
 			if len(w.Keys) == 0 {
 				return true
@@ -217,7 +217,7 @@ func runRandomKey(c *conn, args [][]byte) {
 // a slot of more than redis.WholeSlotKeys keys is left in the middle. All servers make and understand the same cursors, so
 // they outlive restarts.
 //
-// The server remembers the keys that hashes stand for (redis.Places). A hash that it does not know is looked for
+// The server remembers the keys that hashes stand for (redis.Cursors). A hash that it does not know is looked for
 // among the slot's keys; if that key is gone too, the slot is begun anew, so that keys come twice but none is left out.
 const (
 	slotBits   = 14
@@ -248,7 +248,7 @@ func (c *conn) place(cursor uint64) (slot topology.Slot, after, failure []byte) 
 	if after = c.s.scans.After(cursor); after != nil {
 		return slot, after, nil
 	}
-	w := redis.Walk{}
+	w := redis.KeyWalk{}
 	failure = c.walkSlots(topology.SlotRange{First: slot, Last: slot}, &w, func() bool {
 		for _, k := range w.Keys {
 			if cursorBehind(slot, k.Key) == cursor {
@@ -295,7 +295,7 @@ func runScan(c *conn, args [][]byte) {
 		c.out.Buf = append(c.out.Buf, failure...)
 		return
 	}
-	w := redis.Walk{After: after, Limit: int(min(count, redis.MaxWalk)), WholeSlots: true}
+	w := redis.KeyWalk{After: after, Limit: int(min(count, redis.MaxWalk)), WholeSlots: true}
 	found := c.collected()
 	n, looked, steps := 0, 0, 0
 	next := uint64(0)

@@ -70,7 +70,7 @@ type Server struct {
 	runID   string
 	limits  limits
 	stats   stats
-	scans   redis.Places
+	scans   redis.Cursors
 	counts  counts
 	calls   callCounts
 	slow    slowLog

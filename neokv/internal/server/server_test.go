@@ -560,7 +560,7 @@ func TestIdleTimeout(t *testing.T) {
 
 // TestScanPlaces: a cursor names its slot, and the key behind which it goes on as long as that is remembered.
 func TestScanPlaces(t *testing.T) {
-	var s redis.Places
+	var s redis.Cursors
 	if c := cursorBehind(77, nil); c != 77 {
 		t.Errorf("cursor of a slot's beginning: %d", c)
 	}
