@@ -65,7 +65,9 @@ func (s *ExpirySearch) Sweep(v *engine.View, from []byte, may Unblinding) (gone 
 
 // swept says that a sweep, which began when the apply index was args[1], has not met the kinds that args[2:] name. So the region holds none of
 // these, unless one has been written behind that index. Regions propose it to themselves.
-var swept = &Command{Name: "swept", Arity: -2, Flags: FlagWrite, Write: func(w *Writer, args [][]byte, out *Reply) error {
+var swept = &Command{Name: "swept", Arity: -2, Flags: FlagWrite, Write: runSwept}
+
+func runSwept(w *Writer, args [][]byte, out *Reply) error {
 	index, err := strconv.ParseUint(string(args[1]), 10, 64)
 	if err != nil {
 		return err
@@ -84,7 +86,7 @@ var swept = &Command{Name: "swept", Arity: -2, Flags: FlagWrite, Write: func(w *
 	}
 	out.OK()
 	return nil
-}}
+}
 
 const sweptCollections, sweptLegacy = "collections", "legacy"
 

@@ -332,7 +332,8 @@ func (p *probe) score(member []byte) (there bool, score float64, err error) {
 
 // merge calls f with the members of some inputs from a place on, nil for the first one, in order, and with each that several have in the order
 // of the inputs, until f reports false.
-func merge(sets []collection, from []byte, f func(i int, member []byte, score float64) (more bool, err error)) (err error) {
+func merge(sets []collection, from []byte,
+	f func(i int, member []byte, score float64) (more bool, err error)) (err error) {
 	var h heads
 	var opened []elements
 	for i := range sets {

@@ -15,7 +15,9 @@ import (
 //
 // What a search has found is judged again here, at apply, against the record as it is then and by the region time of the entry,
 // which is the rule for every reader: so nobody can tell the deletion from the expiry, and replicas never differ.
-var removeExpired = &Command{Name: "remove-expired", Arity: -2, Flags: FlagWrite, Write: func(w *Writer, args [][]byte, out *Reply) error {
+var removeExpired = &Command{Name: "remove-expired", Arity: -2, Flags: FlagWrite, Write: runRemoveExpired}
+
+func runRemoveExpired(w *Writer, args [][]byte, out *Reply) error {
 	removed := 0
 	for _, key := range args[1:] {
 		rec, err := w.load(key)
@@ -32,7 +34,7 @@ var removeExpired = &Command{Name: "remove-expired", Arity: -2, Flags: FlagWrite
 	}
 	out.Int(int64(removed))
 	return nil
-}}
+}
 
 // expired reports whether a record that expires at expireMS is expired as of this entry.
 func (w *Writer) expired(expireMS uint64) bool { return expireMS != 0 && expireMS <= w.State.TimeMS }

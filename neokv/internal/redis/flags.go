@@ -58,8 +58,8 @@ var flagNames = []struct {
 
 // categoryNames is in the order in which COMMAND INFO lists the ACL categories.
 var categoryNames = []string{
-	"keyspace", "read", "write", "set", "sortedset", "list", "hash", "string", "bitmap", "hyperloglog", "geo", "stream", "pubsub",
-	"admin", "fast", "slow", "blocking", "dangerous", "connection", "transaction", "scripting",
+	"keyspace", "read", "write", "set", "sortedset", "list", "hash", "string", "bitmap", "hyperloglog", "geo", "stream",
+	"pubsub", "admin", "fast", "slow", "blocking", "dangerous", "connection", "transaction", "scripting",
 }
 
 // groupCategories are the categories that follow from Doc.Group.

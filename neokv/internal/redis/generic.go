@@ -9,106 +9,145 @@ import (
 
 var genericCommands = []*Command{
 	{
-		Name: "del", Arity: -2, Flags: FlagWrite, Keys: allKeys(1, "RM", "delete"), Write: del, Reads: Reads{Records: true}, Split: SplitSum,
+		Name: "del", Arity: -2, Flags: FlagWrite, Keys: allKeys(1, "RM", "delete"), Write: del,
+		Reads: Reads{Records: true}, Split: SplitSum,
 		Tips: []string{"request_policy:multi_shard", "response_policy:agg_sum"},
-		Doc:  Doc{"Removes keys and returns how many there were.", "1.0.0", "generic", "O(N) where N is the number of keys; a collection costs as much as a string, its elements are reclaimed in the background."},
+		Doc: Doc{"Removes keys and returns how many there were.", "1.0.0", "generic",
+			"O(N) where N is the number of keys; a collection costs as much as a string, its elements are " +
+				"reclaimed in the background."},
 	},
 	{
-		Name: "unlink", Arity: -2, Flags: FlagWrite | FlagFast, Keys: allKeys(1, "RM", "delete"), Write: del, Reads: Reads{Records: true}, Split: SplitSum,
+		Name: "unlink", Arity: -2, Flags: FlagWrite | FlagFast, Keys: allKeys(1, "RM", "delete"), Write: del,
+		Reads: Reads{Records: true}, Split: SplitSum,
 		Tips: []string{"request_policy:multi_shard", "response_policy:agg_sum"},
-		Doc:  Doc{"Removes keys and returns how many there were; the same as DEL here.", "4.0.0", "generic", "O(N) where N is the number of keys."},
+		Doc: Doc{"Removes keys and returns how many there were; the same as DEL here.", "4.0.0", "generic",
+			"O(N) where N is the number of keys."},
 	},
 	{
-		Name: "exists", Arity: -2, Flags: FlagReadonly | FlagFast, Keys: allKeys(1, "RO"), Read: exists, Split: SplitSum,
-		Tips: []string{"request_policy:multi_shard", "response_policy:agg_sum"},
-		Doc:  Doc{"Counts how many of the keys exist; a key named twice counts twice.", "1.0.0", "generic", "O(N) where N is the number of keys to check."},
+		Name: "exists", Arity: -2, Flags: FlagReadonly | FlagFast, Keys: allKeys(1, "RO"), Read: exists,
+		Split: SplitSum,
+		Tips:  []string{"request_policy:multi_shard", "response_policy:agg_sum"},
+		Doc: Doc{"Counts how many of the keys exist; a key named twice counts twice.", "1.0.0", "generic",
+			"O(N) where N is the number of keys to check."},
 	},
 	{
 		Name: "touch", Arity: -2, Flags: FlagReadonly | FlagFast, Keys: allKeys(1, "RO"), Read: exists, Split: SplitSum,
 		Tips: []string{"request_policy:multi_shard", "response_policy:agg_sum"},
-		Doc:  Doc{"Counts how many of the keys exist; the same as EXISTS, since times of access are not kept.", "3.2.1", "generic", "O(N) where N is the number of keys to check."},
+		Doc: Doc{"Counts how many of the keys exist; the same as EXISTS, since times of access are not kept.", "3.2.1",
+			"generic", "O(N) where N is the number of keys to check."},
 	},
 	{
-		Name: "rename", Arity: 3, Flags: FlagWrite, Keys: fromTo([]string{"RW", "access", "delete"}, []string{"OW", "update"}), Write: rename,
-		Doc: Doc{"Gives what a key holds, with its expire time, to another key, whatever that held.", "1.0.0", "generic", "O(N) where N is the length of the string or the size of the collection, whose elements are copied."},
+		Name: "rename", Arity: 3, Flags: FlagWrite,
+		Keys: fromTo([]string{"RW", "access", "delete"}, []string{"OW", "update"}), Write: rename,
+		Doc: Doc{"Gives what a key holds, with its expire time, to another key, whatever that held.", "1.0.0",
+			"generic",
+			"O(N) where N is the length of the string or the size of the collection, whose elements are copied."},
 	},
 	{
-		Name: "renamenx", Arity: 3, Flags: FlagWrite | FlagFast, Keys: fromTo([]string{"RW", "access", "delete"}, []string{"OW", "insert"}), Write: renamenx,
-		Doc: Doc{"Gives what a key holds, with its expire time, to another key, unless that exists.", "1.0.0", "generic", "O(N) where N is the length of the string or the size of the collection, whose elements are copied."},
+		Name: "renamenx", Arity: 3, Flags: FlagWrite | FlagFast,
+		Keys: fromTo([]string{"RW", "access", "delete"}, []string{"OW", "insert"}), Write: renamenx,
+		Doc: Doc{"Gives what a key holds, with its expire time, to another key, unless that exists.", "1.0.0",
+			"generic",
+			"O(N) where N is the length of the string or the size of the collection, whose elements are copied."},
 	},
 	{
-		Name: "copy", Arity: -3, Flags: FlagWrite | FlagDenyOOM, Keys: fromTo([]string{"RO", "access"}, []string{"OW", "update"}), Write: copyCommand,
-		Doc: Doc{"Makes another key hold, with its expire time, what a key holds; unless that exists, or REPLACE is given.", "6.2.0", "generic", "O(N) where N is the length of the string or the size of the collection, whose elements are copied."},
+		Name: "copy", Arity: -3, Flags: FlagWrite | FlagDenyOOM,
+		Keys: fromTo([]string{"RO", "access"}, []string{"OW", "update"}), Write: copyCommand,
+		Doc: Doc{"Makes another key hold, with its expire time, what a key holds; unless that exists, or REPLACE " +
+			"is given.", "6.2.0", "generic",
+			"O(N) where N is the length of the string or the size of the collection, whose elements are copied."},
 	},
 	{
 		Name: "type", Arity: 2, Flags: FlagReadonly | FlagFast, Keys: oneKey("", "RO"), Read: typeCommand,
 		Doc: Doc{"Names the type of what a key holds, none for an absent key.", "1.0.0", "generic", "O(1)"},
 	},
 	{
-		Name: "expire", Arity: -3, Flags: FlagWrite | FlagFast, Keys: oneKey("", "RW", "update"), Write: expire, Reads: Reads{Records: true},
-		Doc: Doc{"Lets a key expire in so many seconds.", "1.0.0", "generic", "O(1)"},
+		Name: "expire", Arity: -3, Flags: FlagWrite | FlagFast, Keys: oneKey("", "RW", "update"), Write: expire,
+		Reads: Reads{Records: true},
+		Doc:   Doc{"Lets a key expire in so many seconds.", "1.0.0", "generic", "O(1)"},
 	},
 	{
-		Name: "pexpire", Arity: -3, Flags: FlagWrite | FlagFast, Keys: oneKey("", "RW", "update"), Write: pexpire, Reads: Reads{Records: true},
-		Doc: Doc{"Lets a key expire in so many milliseconds.", "2.6.0", "generic", "O(1)"},
+		Name: "pexpire", Arity: -3, Flags: FlagWrite | FlagFast, Keys: oneKey("", "RW", "update"), Write: pexpire,
+		Reads: Reads{Records: true},
+		Doc:   Doc{"Lets a key expire in so many milliseconds.", "2.6.0", "generic", "O(1)"},
 	},
 	{
-		Name: "expireat", Arity: -3, Flags: FlagWrite | FlagFast, Keys: oneKey("", "RW", "update"), Write: expireat, Reads: Reads{Records: true},
-		Doc: Doc{"Lets a key expire at a Unix time in seconds.", "1.2.0", "generic", "O(1)"},
+		Name: "expireat", Arity: -3, Flags: FlagWrite | FlagFast, Keys: oneKey("", "RW", "update"), Write: expireat,
+		Reads: Reads{Records: true},
+		Doc:   Doc{"Lets a key expire at a Unix time in seconds.", "1.2.0", "generic", "O(1)"},
 	},
 	{
-		Name: "pexpireat", Arity: -3, Flags: FlagWrite | FlagFast, Keys: oneKey("", "RW", "update"), Write: pexpireat, Reads: Reads{Records: true},
-		Doc: Doc{"Lets a key expire at a Unix time in milliseconds.", "2.6.0", "generic", "O(1)"},
+		Name: "pexpireat", Arity: -3, Flags: FlagWrite | FlagFast, Keys: oneKey("", "RW", "update"), Write: pexpireat,
+		Reads: Reads{Records: true},
+		Doc:   Doc{"Lets a key expire at a Unix time in milliseconds.", "2.6.0", "generic", "O(1)"},
 	},
 	{
-		Name: "expiretime", Arity: 2, Flags: FlagReadonly | FlagFast, Keys: oneKey("", "RO", "access"), Read: expiretime,
-		Doc: Doc{"Returns the Unix time in seconds at which a key expires, -1 if it never does, -2 if it is absent.", "7.0.0", "generic", "O(1)"},
+		Name: "expiretime", Arity: 2, Flags: FlagReadonly | FlagFast, Keys: oneKey("", "RO", "access"),
+		Read: expiretime,
+		Doc: Doc{"Returns the Unix time in seconds at which a key expires, -1 if it never does, -2 if it is absent.",
+			"7.0.0", "generic", "O(1)"},
 	},
 	{
-		Name: "pexpiretime", Arity: 2, Flags: FlagReadonly | FlagFast, Keys: oneKey("", "RO", "access"), Read: pexpiretime,
-		Doc: Doc{"Returns the Unix time in milliseconds at which a key expires, -1 if it never does, -2 if it is absent.", "7.0.0", "generic", "O(1)"},
+		Name: "pexpiretime", Arity: 2, Flags: FlagReadonly | FlagFast, Keys: oneKey("", "RO", "access"),
+		Read: pexpiretime,
+		Doc: Doc{"Returns the Unix time in milliseconds at which a key expires, -1 if it never does, -2 if it is " +
+			"absent.", "7.0.0", "generic", "O(1)"},
 	},
 	{
 		Name: "ttl", Arity: 2, Flags: FlagReadonly | FlagFast, Keys: oneKey("", "RO", "access"), Read: ttl,
 		Tips: []string{"nondeterministic_output"},
-		Doc:  Doc{"Returns how many seconds a key has left, -1 if it never expires, -2 if it is absent.", "1.0.0", "generic", "O(1)"},
+		Doc: Doc{"Returns how many seconds a key has left, -1 if it never expires, -2 if it is absent.", "1.0.0",
+			"generic", "O(1)"},
 	},
 	{
 		Name: "pttl", Arity: 2, Flags: FlagReadonly | FlagFast, Keys: oneKey("", "RO", "access"), Read: pttl,
 		Tips: []string{"nondeterministic_output"},
-		Doc:  Doc{"Returns how many milliseconds a key has left, -1 if it never expires, -2 if it is absent.", "2.6.0", "generic", "O(1)"},
+		Doc: Doc{"Returns how many milliseconds a key has left, -1 if it never expires, -2 if it is absent.", "2.6.0",
+			"generic", "O(1)"},
 	},
 	{
-		Name: "persist", Arity: 2, Flags: FlagWrite | FlagFast, Keys: oneKey("", "RW", "update"), Write: persist, Reads: Reads{Records: true},
-		Doc: Doc{"Lets a key never expire.", "2.2.0", "generic", "O(1)"},
+		Name: "persist", Arity: 2, Flags: FlagWrite | FlagFast, Keys: oneKey("", "RW", "update"), Write: persist,
+		Reads: Reads{Records: true},
+		Doc:   Doc{"Lets a key never expire.", "2.2.0", "generic", "O(1)"},
 	},
 	{
-		Name: "scan", Arity: -2, Flags: FlagReadonly, Tips: []string{"nondeterministic_output", "request_policy:special"},
-		Doc: Doc{"Lists the keys part by part, from a cursor.", "2.8.0", "generic", "O(1) for every call, O(N) for all calls of one listing, N being the number of keys."},
+		Name: "scan", Arity: -2, Flags: FlagReadonly,
+		Tips: []string{"nondeterministic_output", "request_policy:special"},
+		Doc: Doc{"Lists the keys part by part, from a cursor.", "2.8.0", "generic",
+			"O(1) for every call, O(N) for all calls of one listing, N being the number of keys."},
 	},
 	{
-		Name: "randomkey", Arity: 1, Flags: FlagReadonly, Tips: []string{"request_policy:all_shards", "nondeterministic_output"},
-		Doc: Doc{"Returns some key, null if there is none.", "1.0.0", "generic", "O(1), but O(N) over keys that have expired and are still there."},
+		Name: "randomkey", Arity: 1, Flags: FlagReadonly,
+		Tips: []string{"request_policy:all_shards", "nondeterministic_output"},
+		Doc: Doc{"Returns some key, null if there is none.", "1.0.0", "generic",
+			"O(1), but O(N) over keys that have expired and are still there."},
 	},
 	{
-		Name: "keys", Arity: 2, Flags: FlagReadonly, Categories: []string{"dangerous"}, Everywhere: true, Split: SplitJoin,
-		Tips: []string{"request_policy:all_shards", "nondeterministic_output_order"},
-		Doc:  Doc{"Lists all keys that match a pattern.", "1.0.0", "generic", "O(N) where N is the number of keys in the database."},
+		Name: "keys", Arity: 2, Flags: FlagReadonly, Categories: []string{"dangerous"}, Everywhere: true,
+		Split: SplitJoin,
+		Tips:  []string{"request_policy:all_shards", "nondeterministic_output_order"},
+		Doc: Doc{"Lists all keys that match a pattern.", "1.0.0", "generic",
+			"O(N) where N is the number of keys in the database."},
 	},
 	{
-		Name: "dbsize", Arity: 1, Flags: FlagReadonly | FlagFast, Categories: []string{"keyspace"}, Everywhere: true, Split: SplitSum,
-		Tips: []string{"request_policy:all_shards", "response_policy:agg_sum"},
-		Doc:  Doc{"Counts the keys.", "1.0.0", "server", "O(N) where N is the number of keys in regions that were written to since they were counted."},
+		Name: "dbsize", Arity: 1, Flags: FlagReadonly | FlagFast, Categories: []string{"keyspace"}, Everywhere: true,
+		Split: SplitSum,
+		Tips:  []string{"request_policy:all_shards", "response_policy:agg_sum"},
+		Doc: Doc{"Counts the keys.", "1.0.0", "server",
+			"O(N) where N is the number of keys in regions that were written to since they were counted."},
 	},
 	{
-		Name: "flushdb", Arity: -1, Flags: FlagWrite, Categories: []string{"keyspace", "dangerous"}, Everywhere: true, Split: SplitOK, Write: flush,
+		Name: "flushdb", Arity: -1, Flags: FlagWrite, Categories: []string{"keyspace", "dangerous"}, Everywhere: true,
+		Split: SplitOK, Write: flush,
 		Tips: []string{"request_policy:all_shards", "response_policy:all_succeeded"},
 		Doc:  Doc{"Removes all keys.", "1.0.0", "server", "O(1) for each region."},
 	},
 	{
-		Name: "flushall", Arity: -1, Flags: FlagWrite, Categories: []string{"keyspace", "dangerous"}, Everywhere: true, Split: SplitOK, Write: flush,
+		Name: "flushall", Arity: -1, Flags: FlagWrite, Categories: []string{"keyspace", "dangerous"}, Everywhere: true,
+		Split: SplitOK, Write: flush,
 		Tips: []string{"request_policy:all_shards", "response_policy:all_succeeded"},
-		Doc:  Doc{"Removes all keys; the same as FLUSHDB, since there is one database.", "1.0.0", "server", "O(1) for each region."},
+		Doc: Doc{"Removes all keys; the same as FLUSHDB, since there is one database.", "1.0.0", "server",
+			"O(1) for each region."},
 	},
 }
 
@@ -395,7 +434,8 @@ func (w *Writer) expire(name string, args [][]byte, unit timeUnit, out *Reply) e
 	}
 	present := int64(old.ExpireMS)
 	switch { // a key that never expires counts as one that expires after all others
-	case !old.live, nx && present != 0, xx && present == 0, gt && (present == 0 || when <= present), lt && present != 0 && when >= present:
+	case !old.live, nx && present != 0, xx && present == 0,
+		gt && (present == 0 || when <= present), lt && present != 0 && when >= present:
 		out.Int(0)
 		return nil
 	}

@@ -8,16 +8,21 @@ import (
 
 var hashCommands = []*Command{
 	{
-		Name: "hset", Arity: -4, Flags: FlagWrite | FlagDenyOOM | FlagFast, Keys: oneKey("", "RW", "update"), Write: hset, Reads: Reads{Records: true, Elements: named(2)},
-		Doc: Doc{"Gives fields of a hash the values that follow them, and returns how many of them are new.", "2.0.0", "hash", "O(N) where N is the number of fields that are set."},
+		Name: "hset", Arity: -4, Flags: FlagWrite | FlagDenyOOM | FlagFast, Keys: oneKey("", "RW", "update"),
+		Write: hset, Reads: Reads{Records: true, Elements: named(2)},
+		Doc: Doc{"Gives fields of a hash the values that follow them, and returns how many of them are new.", "2.0.0",
+			"hash", "O(N) where N is the number of fields that are set."},
 	},
 	{
-		Name: "hsetnx", Arity: 4, Flags: FlagWrite | FlagDenyOOM | FlagFast, Keys: oneKey("", "RW", "insert"), Write: hsetnx, Reads: Reads{Records: true, Elements: named(4)},
+		Name: "hsetnx", Arity: 4, Flags: FlagWrite | FlagDenyOOM | FlagFast, Keys: oneKey("", "RW", "insert"),
+		Write: hsetnx, Reads: Reads{Records: true, Elements: named(4)},
 		Doc: Doc{"Gives a field of a hash a value unless it has one.", "2.0.0", "hash", "O(1)"},
 	},
 	{
-		Name: "hmset", Arity: -4, Flags: FlagWrite | FlagDenyOOM | FlagFast, Keys: oneKey("", "RW", "update"), Write: hmset, Reads: Reads{Records: true, Elements: named(2)},
-		Doc:        Doc{"Gives fields of a hash the values that follow them.", "2.0.0", "hash", "O(N) where N is the number of fields that are set."},
+		Name: "hmset", Arity: -4, Flags: FlagWrite | FlagDenyOOM | FlagFast, Keys: oneKey("", "RW", "update"),
+		Write: hmset, Reads: Reads{Records: true, Elements: named(2)},
+		Doc: Doc{"Gives fields of a hash the values that follow them.", "2.0.0", "hash",
+			"O(N) where N is the number of fields that are set."},
 		Deprecated: Deprecated{"4.0.0", "`HSET` with multiple field-value pairs"},
 	},
 	{
@@ -26,19 +31,24 @@ var hashCommands = []*Command{
 	},
 	{
 		Name: "hmget", Arity: -3, Flags: FlagReadonly | FlagFast, Keys: oneKey("", "RO", "access"), Read: hmget,
-		Doc: Doc{"Returns the values of fields of a hash, null for each that is absent.", "2.0.0", "hash", "O(N) where N is the number of fields that are asked for."},
+		Doc: Doc{"Returns the values of fields of a hash, null for each that is absent.", "2.0.0", "hash",
+			"O(N) where N is the number of fields that are asked for."},
 	},
 	{
-		Name: "hgetall", Arity: 2, Flags: FlagReadonly, Keys: oneKey("", "RO", "access"), Read: hgetall, Tips: unordered,
-		Doc: Doc{"Returns all fields of a hash with their values.", "2.0.0", "hash", "O(N) where N is the size of the hash."},
+		Name: "hgetall", Arity: 2, Flags: FlagReadonly, Keys: oneKey("", "RO", "access"), Read: hgetall,
+		Tips: unordered,
+		Doc: Doc{"Returns all fields of a hash with their values.", "2.0.0", "hash",
+			"O(N) where N is the size of the hash."},
 	},
 	{
 		Name: "hkeys", Arity: 2, Flags: FlagReadonly, Keys: oneKey("", "RO", "access"), Read: hkeys, Tips: unordered,
-		Doc: Doc{"Returns the names of all fields of a hash.", "2.0.0", "hash", "O(N) where N is the size of the hash."},
+		Doc: Doc{"Returns the names of all fields of a hash.", "2.0.0", "hash",
+			"O(N) where N is the size of the hash."},
 	},
 	{
 		Name: "hvals", Arity: 2, Flags: FlagReadonly, Keys: oneKey("", "RO", "access"), Read: hvals, Tips: unordered,
-		Doc: Doc{"Returns the values of all fields of a hash.", "2.0.0", "hash", "O(N) where N is the size of the hash."},
+		Doc: Doc{"Returns the values of all fields of a hash.", "2.0.0", "hash",
+			"O(N) where N is the size of the hash."},
 	},
 	{
 		Name: "hlen", Arity: 2, Flags: FlagReadonly | FlagFast, Keys: oneKey("", "RO"), Read: hlen,
@@ -46,31 +56,45 @@ var hashCommands = []*Command{
 	},
 	{
 		Name: "hstrlen", Arity: 3, Flags: FlagReadonly | FlagFast, Keys: oneKey("", "RO"), Read: hstrlen,
-		Doc: Doc{"Returns the length of the value of a field of a hash, 0 if there is none.", "3.2.0", "hash", "O(1), but the value is read."},
+		Doc: Doc{"Returns the length of the value of a field of a hash, 0 if there is none.", "3.2.0", "hash",
+			"O(1), but the value is read."},
 	},
 	{
 		Name: "hexists", Arity: 3, Flags: FlagReadonly | FlagFast, Keys: oneKey("", "RO"), Read: hexists,
 		Doc: Doc{"Says whether a hash has a field.", "2.0.0", "hash", "O(1)"},
 	},
 	{
-		Name: "hdel", Arity: -3, Flags: FlagWrite | FlagFast, Keys: oneKey("", "RW", "delete"), Write: hdel, Reads: Reads{Records: true, Elements: named(1)},
-		Doc: Doc{"Removes fields of a hash, and returns how many there were.", "2.0.0", "hash", "O(N) where N is the number of fields to be removed."},
+		Name: "hdel", Arity: -3, Flags: FlagWrite | FlagFast, Keys: oneKey("", "RW", "delete"), Write: hdel,
+		Reads: Reads{Records: true, Elements: named(1)},
+		Doc: Doc{"Removes fields of a hash, and returns how many there were.", "2.0.0", "hash",
+			"O(N) where N is the number of fields to be removed."},
 	},
 	{
-		Name: "hincrby", Arity: 4, Flags: FlagWrite | FlagDenyOOM | FlagFast, Keys: oneKey("", "RW", "access", "update"), Write: hincrby, Reads: Reads{Records: true, Elements: named(4), Values: true},
-		Doc: Doc{"Adds an integer to the one that a field of a hash holds; an absent field counts as 0.", "2.0.0", "hash", "O(1)"},
+		Name: "hincrby", Arity: 4, Flags: FlagWrite | FlagDenyOOM | FlagFast,
+		Keys: oneKey("", "RW", "access", "update"), Write: hincrby,
+		Reads: Reads{Records: true, Elements: named(4), Values: true},
+		Doc: Doc{"Adds an integer to the one that a field of a hash holds; an absent field counts as 0.", "2.0.0",
+			"hash", "O(1)"},
 	},
 	{
-		Name: "hincrbyfloat", Arity: 4, Flags: FlagWrite | FlagDenyOOM | FlagFast, Keys: oneKey("", "RW", "access", "update"), Write: hincrbyfloat, Reads: Reads{Records: true, Elements: named(4), Values: true},
-		Doc: Doc{"Adds a number to the one that a field of a hash holds; an absent field counts as 0.", "2.6.0", "hash", "O(1)"},
+		Name: "hincrbyfloat", Arity: 4, Flags: FlagWrite | FlagDenyOOM | FlagFast,
+		Keys: oneKey("", "RW", "access", "update"), Write: hincrbyfloat,
+		Reads: Reads{Records: true, Elements: named(4), Values: true},
+		Doc: Doc{"Adds a number to the one that a field of a hash holds; an absent field counts as 0.", "2.6.0", "hash",
+			"O(1)"},
 	},
 	{
-		Name: "hrandfield", Arity: -2, Flags: FlagReadonly, Keys: oneKey("", "RO", "access"), Read: hrandfield, Tips: []string{"nondeterministic_output"},
-		Doc: Doc{"Returns one or several random fields of a hash.", "6.2.0", "hash", "O(N) where N is the number of fields returned; O(M) where that is more than a third of the size M."},
+		Name: "hrandfield", Arity: -2, Flags: FlagReadonly, Keys: oneKey("", "RO", "access"), Read: hrandfield,
+		Tips: []string{"nondeterministic_output"},
+		Doc: Doc{"Returns one or several random fields of a hash.", "6.2.0", "hash",
+			"O(N) where N is the number of fields returned; O(M) where that is more than a third of the size M."},
 	},
 	{
-		Name: "hscan", Arity: -3, Flags: FlagReadonly, Keys: oneKey("", "RO", "access"), Read: hscan, Tips: []string{"nondeterministic_output"},
-		Doc: Doc{"Lists the fields of a hash with their values part by part, from a cursor.", "2.8.0", "hash", "O(1) for every call, O(N) for all calls of one listing, N being the size of the hash; up to 1024 fields are one part."},
+		Name: "hscan", Arity: -3, Flags: FlagReadonly, Keys: oneKey("", "RO", "access"), Read: hscan,
+		Tips: []string{"nondeterministic_output"},
+		Doc: Doc{"Lists the fields of a hash with their values part by part, from a cursor.", "2.8.0", "hash",
+			"O(1) for every call, O(N) for all calls of one listing, N being the size of the hash; up to 1024 " +
+				"fields are one part."},
 	},
 }
 

@@ -93,9 +93,11 @@ type WalkedKey struct {
 // Call is the walk's next step as a read of the region. It appends no reply. Like any read it may run more than once before it
 // counts.
 func (w *KeyWalk) Call() Call {
-	return Call{Command: &Command{Name: "walk", Arity: 1, Flags: FlagReadonly, Read: func(r *Reader, _ [][]byte, _ *Reply) error {
-		return r.Step(w)
-	}}, Args: [][]byte{[]byte("walk")}}
+	step := func(r *Reader, _ [][]byte, _ *Reply) error { return r.Step(w) }
+	return Call{
+		Command: &Command{Name: "walk", Arity: 1, Flags: FlagReadonly, Read: step},
+		Args:    [][]byte{[]byte("walk")},
+	}
 }
 
 // Advance moves on behind what the last step met, and reports whether anything is left.
@@ -192,10 +194,11 @@ type recordIter struct {
 
 // side is one keyspace of a cursor.
 type side struct {
-	iter  *engine.Iter // nil: the keyspace is not looked at
-	key   []byte       // copy of the storage key that iter stands on, up to and including the user key; empty at the end
-	taken bool         // next has returned key
-	seek  []byte       // scratch
+	iter *engine.Iter // nil: the keyspace is not looked at
+	// key is a copy of the storage key that iter stands on, up to and including the user key. It is empty at the end.
+	key   []byte
+	taken bool   // next has returned key
+	seek  []byte // scratch
 }
 
 func (r *Reader) openRecords(w *KeyWalk) (*recordIter, error) {

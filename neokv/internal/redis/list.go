@@ -21,28 +21,40 @@ import (
 
 var listCommands = []*Command{
 	{
-		Name: "lpush", Arity: -3, Flags: FlagWrite | FlagDenyOOM | FlagFast, Keys: oneKey("", "RW", "insert"), Write: lpush, Reads: Reads{Records: true},
-		Doc: Doc{"Puts elements one after the other before the first of a list, and returns its length.", "1.0.0", "list", "O(N) where N is the number of elements that are added."},
+		Name: "lpush", Arity: -3, Flags: FlagWrite | FlagDenyOOM | FlagFast, Keys: oneKey("", "RW", "insert"),
+		Write: lpush, Reads: Reads{Records: true},
+		Doc: Doc{"Puts elements one after the other before the first of a list, and returns its length.", "1.0.0",
+			"list", "O(N) where N is the number of elements that are added."},
 	},
 	{
-		Name: "rpush", Arity: -3, Flags: FlagWrite | FlagDenyOOM | FlagFast, Keys: oneKey("", "RW", "insert"), Write: rpush, Reads: Reads{Records: true},
-		Doc: Doc{"Puts elements behind the last of a list, and returns its length.", "1.0.0", "list", "O(N) where N is the number of elements that are added."},
+		Name: "rpush", Arity: -3, Flags: FlagWrite | FlagDenyOOM | FlagFast, Keys: oneKey("", "RW", "insert"),
+		Write: rpush, Reads: Reads{Records: true},
+		Doc: Doc{"Puts elements behind the last of a list, and returns its length.", "1.0.0", "list",
+			"O(N) where N is the number of elements that are added."},
 	},
 	{
-		Name: "lpushx", Arity: -3, Flags: FlagWrite | FlagDenyOOM | FlagFast, Keys: oneKey("", "RW", "insert"), Write: lpushx, Reads: Reads{Records: true},
-		Doc: Doc{"Puts elements before the first of a list that exists, and returns its length.", "2.2.0", "list", "O(N) where N is the number of elements that are added."},
+		Name: "lpushx", Arity: -3, Flags: FlagWrite | FlagDenyOOM | FlagFast, Keys: oneKey("", "RW", "insert"),
+		Write: lpushx, Reads: Reads{Records: true},
+		Doc: Doc{"Puts elements before the first of a list that exists, and returns its length.", "2.2.0", "list",
+			"O(N) where N is the number of elements that are added."},
 	},
 	{
-		Name: "rpushx", Arity: -3, Flags: FlagWrite | FlagDenyOOM | FlagFast, Keys: oneKey("", "RW", "insert"), Write: rpushx, Reads: Reads{Records: true},
-		Doc: Doc{"Puts elements behind the last of a list that exists, and returns its length.", "2.2.0", "list", "O(N) where N is the number of elements that are added."},
+		Name: "rpushx", Arity: -3, Flags: FlagWrite | FlagDenyOOM | FlagFast, Keys: oneKey("", "RW", "insert"),
+		Write: rpushx, Reads: Reads{Records: true},
+		Doc: Doc{"Puts elements behind the last of a list that exists, and returns its length.", "2.2.0", "list",
+			"O(N) where N is the number of elements that are added."},
 	},
 	{
-		Name: "lpop", Arity: -2, Flags: FlagWrite | FlagFast, Keys: oneKey("", "RW", "access", "delete"), Write: lpop, Reads: Reads{Records: true},
-		Doc: Doc{"Removes the first element of a list, or several, and returns them.", "1.0.0", "list", "O(N) where N is the number of elements returned."},
+		Name: "lpop", Arity: -2, Flags: FlagWrite | FlagFast, Keys: oneKey("", "RW", "access", "delete"), Write: lpop,
+		Reads: Reads{Records: true},
+		Doc: Doc{"Removes the first element of a list, or several, and returns them.", "1.0.0", "list",
+			"O(N) where N is the number of elements returned."},
 	},
 	{
-		Name: "rpop", Arity: -2, Flags: FlagWrite | FlagFast, Keys: oneKey("", "RW", "access", "delete"), Write: rpop, Reads: Reads{Records: true},
-		Doc: Doc{"Removes the last element of a list, or several, and returns them.", "1.0.0", "list", "O(N) where N is the number of elements returned."},
+		Name: "rpop", Arity: -2, Flags: FlagWrite | FlagFast, Keys: oneKey("", "RW", "access", "delete"), Write: rpop,
+		Reads: Reads{Records: true},
+		Doc: Doc{"Removes the last element of a list, or several, and returns them.", "1.0.0", "list",
+			"O(N) where N is the number of elements returned."},
 	},
 	{
 		Name: "llen", Arity: 2, Flags: FlagReadonly | FlagFast, Keys: oneKey("", "RO"), Read: llen,
@@ -58,38 +70,51 @@ var listCommands = []*Command{
 	},
 	{
 		Name: "lrange", Arity: 4, Flags: FlagReadonly, Keys: oneKey("", "RO", "access"), Read: lrange,
-		Doc: Doc{"Returns the elements of a list from one position to another.", "1.0.0", "list", "O(N) where N is the number of elements returned, wherever they are."},
+		Doc: Doc{"Returns the elements of a list from one position to another.", "1.0.0", "list",
+			"O(N) where N is the number of elements returned, wherever they are."},
 	},
 	{
 		Name: "linsert", Arity: 5, Flags: FlagWrite | FlagDenyOOM, Keys: oneKey("", "RW", "insert"), Write: linsert,
-		Doc: Doc{"Puts an element before or behind the first one of a list that is equal to another, and returns the length.", "2.2.0", "list",
-			"O(N+M) where N is the number of elements up to the one that is looked for and M the number on the shorter side of it, which are written anew."},
+		Doc: Doc{"Puts an element before or behind the first one of a list that is equal to another, and returns the " +
+			"length.", "2.2.0", "list",
+			"O(N+M) where N is the number of elements up to the one that is looked for and M the number on the " +
+				"shorter side of it, which are written anew."},
 	},
 	{
 		Name: "lrem", Arity: 4, Flags: FlagWrite, Keys: oneKey("", "RW", "delete"), Write: lrem,
-		Doc: Doc{"Removes elements of a list that are equal to one, so many from either end or all, and returns how many there were.", "1.0.0", "list",
-			"O(N) where N is the length of the list. All that stay are written anew, but for the longest run of them between those that go."},
+		Doc: Doc{"Removes elements of a list that are equal to one, so many from either end or all, and returns how " +
+			"many there were.", "1.0.0", "list",
+			"O(N) where N is the length of the list. All that stay are written anew, but for the longest run of them " +
+				"between those that go."},
 	},
 	{
 		Name: "ltrim", Arity: 4, Flags: FlagWrite, Keys: oneKey("", "RW", "delete"), Write: ltrim,
-		Doc: Doc{"Removes the elements of a list that are not between two positions.", "1.0.0", "list", "O(N) where N is the number of elements removed; O(1) from 1000 at one end on."},
+		Doc: Doc{"Removes the elements of a list that are not between two positions.", "1.0.0", "list",
+			"O(N) where N is the number of elements removed; O(1) from 1000 at one end on."},
 	},
 	{
 		Name: "lpos", Arity: -3, Flags: FlagReadonly, Keys: oneKey("", "RO", "access"), Read: lpos,
-		Doc: Doc{"Returns the positions of elements of a list that are equal to one.", "6.0.6", "list", "O(N) where N is the number of elements that are looked at."},
+		Doc: Doc{"Returns the positions of elements of a list that are equal to one.", "6.0.6", "list",
+			"O(N) where N is the number of elements that are looked at."},
 	},
 	{
-		Name: "lmove", Arity: 5, Flags: FlagWrite | FlagDenyOOM, Keys: fromTo([]string{"RW", "access", "delete"}, []string{"RW", "insert"}), Write: lmove,
-		Doc: Doc{"Moves an element from an end of a list to an end of another, or of the same, and returns it.", "6.2.0", "list", "O(1)"},
+		Name: "lmove", Arity: 5, Flags: FlagWrite | FlagDenyOOM,
+		Keys: fromTo([]string{"RW", "access", "delete"}, []string{"RW", "insert"}), Write: lmove,
+		Doc: Doc{"Moves an element from an end of a list to an end of another, or of the same, and returns it.",
+			"6.2.0", "list", "O(1)"},
 	},
 	{
-		Name: "rpoplpush", Arity: 3, Flags: FlagWrite | FlagDenyOOM, Keys: fromTo([]string{"RW", "access", "delete"}, []string{"RW", "insert"}), Write: rpoplpush,
-		Doc:        Doc{"Moves the last element of a list before the first of another, or of the same, and returns it.", "1.2.0", "list", "O(1)"},
+		Name: "rpoplpush", Arity: 3, Flags: FlagWrite | FlagDenyOOM,
+		Keys: fromTo([]string{"RW", "access", "delete"}, []string{"RW", "insert"}), Write: rpoplpush,
+		Doc: Doc{"Moves the last element of a list before the first of another, or of the same, and returns it.",
+			"1.2.0", "list", "O(1)"},
 		Deprecated: Deprecated{"6.2.0", "`LMOVE` with the `RIGHT` and `LEFT` arguments"},
 	},
 	{
-		Name: "lmpop", Arity: -4, Flags: FlagWrite | FlagMovableKeys, Keys: countedKeys(1, "RW", "access", "delete"), Write: lmpop,
-		Doc: Doc{"Removes elements from an end of the first of some lists that is not empty, and returns them.", "7.0.0", "list", "O(N+M) where N is the number of keys and M the number of elements returned."},
+		Name: "lmpop", Arity: -4, Flags: FlagWrite | FlagMovableKeys, Keys: countedKeys(1, "RW", "access", "delete"),
+		Write: lmpop,
+		Doc: Doc{"Removes elements from an end of the first of some lists that is not empty, and returns them.",
+			"7.0.0", "list", "O(N+M) where N is the number of keys and M the number of elements returned."},
 	},
 }
 
@@ -148,7 +173,8 @@ const oneByOne = 8
 
 // items calls f with the elements at the indexes [from, to), in order or backwards, until f reports false. f may write to elements that
 // it has been called with, and to indexes outside. The value is valid until it does, or returns.
-func (c *collection) items(from, to uint64, backwards bool, f func(index uint64, value []byte) (more bool, err error)) error {
+func (c *collection) items(from, to uint64, backwards bool,
+	f func(index uint64, value []byte) (more bool, err error)) error {
 	if to-from <= oneByOne {
 		for n := range to - from {
 			i := from + n
@@ -314,7 +340,8 @@ func (m *moves) write(w *Writer, c *collection) error {
 }
 
 // rewrite makes a new version of a list, with so many elements, and closes it: f puts those that each of the present ones leads to.
-func (w *Writer) rewrite(c *collection, size uint64, f func(index uint64, value []byte, put func(value []byte) error) error) error {
+func (w *Writer) rewrite(c *collection, size uint64,
+	f func(index uint64, value []byte, put func(value []byte) error) error) error {
 	var to collection
 	w.renewOver(&to, c.user, keys.List, &c.old)
 	if size > 0 {
@@ -703,7 +730,8 @@ func lpos(r *Reader, args [][]byte, out *Reply) error {
 	}
 	backwards := rank < 0
 	switch {
-	case rank == math.MinInt64: // overflows in Redis, where every match has that rank, and none ends the search but without COUNT
+	case rank == math.MinInt64:
+		// In Redis it overflows: every match has that rank, and only without COUNT does one end the search.
 		rank, count = 1, min(count, 0)
 	case backwards:
 		rank = -rank

@@ -12,23 +12,31 @@ import (
 
 var objectCommands = []*Command{
 	{
-		Name: "object", Arity: -2, Doc: Doc{"Commands about how a key is stored.", "2.2.3", "generic", "Depends on subcommand."},
+		Name: "object", Arity: -2,
+		Doc: Doc{"Commands about how a key is stored.", "2.2.3", "generic", "Depends on subcommand."},
 		Sub: []*Command{
 			{
-				Name: "encoding", Arity: 3, Flags: FlagReadonly, Keys: secondKey, Read: objectEncoding, Tips: []string{"nondeterministic_output"},
-				Doc: Doc{"Names the encoding that Redis would give the value if it were set as it is.", "2.2.3", "generic", "O(1), but up to 512 elements are looked at."},
+				Name: "encoding", Arity: 3, Flags: FlagReadonly, Keys: secondKey, Read: objectEncoding,
+				Tips: []string{"nondeterministic_output"},
+				Doc: Doc{"Names the encoding that Redis would give the value if it were set as it is.", "2.2.3",
+					"generic", "O(1), but up to 512 elements are looked at."},
 			},
 			{
-				Name: "freq", Arity: 3, Flags: FlagReadonly, Keys: secondKey, Read: objectFreq, Tips: []string{"nondeterministic_output"},
-				Doc: Doc{"Answers, for a key that exists, with an error: accesses are not counted.", "4.0.0", "generic", "O(1)"},
+				Name: "freq", Arity: 3, Flags: FlagReadonly, Keys: secondKey, Read: objectFreq,
+				Tips: []string{"nondeterministic_output"},
+				Doc: Doc{"Answers, for a key that exists, with an error: accesses are not counted.", "4.0.0", "generic",
+					"O(1)"},
 			},
 			{
-				Name: "idletime", Arity: 3, Flags: FlagReadonly, Keys: secondKey, Read: objectIdleTime, Tips: []string{"nondeterministic_output"},
-				Doc: Doc{"Returns 0 for a key that exists: times of access are not kept.", "2.2.3", "generic", "O(1)"},
+				Name: "idletime", Arity: 3, Flags: FlagReadonly, Keys: secondKey, Read: objectIdleTime,
+				Tips: []string{"nondeterministic_output"},
+				Doc:  Doc{"Returns 0 for a key that exists: times of access are not kept.", "2.2.3", "generic", "O(1)"},
 			},
 			{
-				Name: "refcount", Arity: 3, Flags: FlagReadonly, Keys: secondKey, Read: objectRefCount, Tips: []string{"nondeterministic_output"},
-				Doc: Doc{"Returns how many references Redis would count: 1, or 2147483647 for small integers.", "2.2.3", "generic", "O(1)"},
+				Name: "refcount", Arity: 3, Flags: FlagReadonly, Keys: secondKey, Read: objectRefCount,
+				Tips: []string{"nondeterministic_output"},
+				Doc: Doc{"Returns how many references Redis would count: 1, or 2147483647 for small integers.", "2.2.3",
+					"generic", "O(1)"},
 			},
 			{
 				Name: "help", Arity: 2, Flags: FlagLoading | FlagStale,
@@ -41,23 +49,27 @@ var objectCommands = []*Command{
 		Sub: []*Command{
 			{
 				Name: "usage", Arity: -3, Flags: FlagReadonly, Keys: secondKey, Read: memoryUsage,
-				Doc: Doc{"Returns how many bytes a key and what it holds take, before compression; of a collection by a sample.", "4.0.0", "server", "O(N) where N is the number of samples."},
+				Doc: Doc{"Returns how many bytes a key and what it holds take, before compression; of a " +
+					"collection by a sample.", "4.0.0", "server", "O(N) where N is the number of samples."},
 			},
 			{
-				Name: "doctor", Arity: 2, Tips: []string{"nondeterministic_output", "request_policy:all_shards", "response_policy:special"},
-				Doc: Doc{"Says that the Go runtime looks after the memory.", "4.0.0", "server", "O(1)"},
+				Name: "doctor", Arity: 2,
+				Tips: []string{"nondeterministic_output", "request_policy:all_shards", "response_policy:special"},
+				Doc:  Doc{"Says that the Go runtime looks after the memory.", "4.0.0", "server", "O(1)"},
 			},
 			{
-				Name: "malloc-stats", Arity: 2, Tips: []string{"nondeterministic_output", "request_policy:all_shards", "response_policy:special"},
-				Doc: Doc{"Says that the allocator has no statistics of its own.", "4.0.0", "server", "O(1)"},
+				Name: "malloc-stats", Arity: 2,
+				Tips: []string{"nondeterministic_output", "request_policy:all_shards", "response_policy:special"},
+				Doc:  Doc{"Says that the allocator has no statistics of its own.", "4.0.0", "server", "O(1)"},
 			},
 			{
 				Name: "purge", Arity: 2, Tips: []string{"request_policy:all_shards", "response_policy:all_succeeded"},
 				Doc: Doc{"Does nothing: the Go runtime gives memory back by itself.", "4.0.0", "server", "O(1)"},
 			},
 			{
-				Name: "stats", Arity: 2, Tips: []string{"nondeterministic_output", "request_policy:all_shards", "response_policy:special"},
-				Doc: Doc{"Returns how much memory the process uses.", "4.0.0", "server", "O(1)"},
+				Name: "stats", Arity: 2,
+				Tips: []string{"nondeterministic_output", "request_policy:all_shards", "response_policy:special"},
+				Doc:  Doc{"Returns how much memory the process uses.", "4.0.0", "server", "O(1)"},
 			},
 			{
 				Name: "help", Arity: 2, Flags: FlagLoading | FlagStale,

@@ -200,7 +200,11 @@ func (x *popCache) end(c *collection, at int, most int64) (*subkeyList, error) {
 
 // tidy is called when members have been taken from an end.
 func (x *popCache) tidy(c *collection) {
-	if k := x.of(c.Version); k != nil && (len(k.at[below].bound) > maxBound || len(k.at[above].bound) > maxBound || !x.memory.room(0)) {
+	k := x.of(c.Version)
+	if k == nil {
+		return
+	}
+	if len(k.at[below].bound) > maxBound || len(k.at[above].bound) > maxBound || !x.memory.room(0) {
 		x.forget(c.Version)
 	}
 }

@@ -273,7 +273,10 @@ func (w *Writer) replace(key []byte, old *record, value []byte) error {
 		old = &record{}
 	}
 	if old.stored && old.Apart() {
-		o := keys.Orphan{Space: w.Space, Slot: slot, User: key, Version: old.Version, Type: old.Type, Size: elementsOf(&old.Metadata)}
+		o := keys.Orphan{
+			Space: w.Space, Slot: slot, User: key,
+			Version: old.Version, Type: old.Type, Size: elementsOf(&old.Metadata),
+		}
 		w.key = o.AppendKey(w.key[:0])
 		var room [16]byte
 		if err := w.Batch.Set(w.key, o.Append(room[:0])); err != nil {

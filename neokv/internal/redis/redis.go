@@ -71,8 +71,10 @@ const (
 // where it is Counted, or unknown.
 type KeySpec struct {
 	First int // index of the first key
-	Last  int // index of the last key relative to the first; negative counts from the end of the arguments (-1 the last)
-	Step  int // distance between keys
+	// Last is the index of the last key relative to the first, or if negative one counted from the end of the arguments:
+	// -1 is the last argument.
+	Last int
+	Step int // distance between keys
 	// Counted says that argument First is how many keys follow it; Last does not count.
 	Counted bool
 	// Unknown says that the specification tells no more than that there are keys.
@@ -225,7 +227,8 @@ func (w *Writer) Run(c *Command, args [][]byte, out *Reply) error {
 	err := c.Write(w, args, out)
 	w.opened.release()
 	w.choice.release()
-	w.key, w.value, w.place = kept(w.key, maxScratchBytes), kept(w.value, maxScratchBytes), kept(w.place, maxScratchBytes)
+	w.key, w.value = kept(w.key, maxScratchBytes), kept(w.value, maxScratchBytes)
+	w.place = kept(w.place, maxScratchBytes)
 	if err == nil {
 		err = w.boundCounts()
 	}

@@ -381,7 +381,8 @@ func (c *collection) picks(e ordered, n int64, values bool, by *choice, out *Rep
 }
 
 // randomElements is HRANDFIELD, SRANDMEMBER and ZRANDMEMBER. value replies what an element holds, for the option of that name; a set has none.
-func (r *Reader) randomElements(args [][]byte, t keys.Type, option string, value func(*Reply, []byte), out *Reply) error {
+func (r *Reader) randomElements(args [][]byte, t keys.Type, option string, value func(*Reply, []byte),
+	out *Reply) error {
 	n, pairs, ok := parseSample(args, option, out)
 	if !ok {
 		return nil

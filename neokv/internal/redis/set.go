@@ -13,78 +13,107 @@ import (
 
 var setCommands = []*Command{
 	{
-		Name: "sadd", Arity: -3, Flags: FlagWrite | FlagDenyOOM | FlagFast, Keys: oneKey("", "RW", "insert"), Write: sadd, Reads: Reads{Records: true, Elements: named(1)},
-		Doc: Doc{"Adds members to a set, and returns how many of them are new.", "1.0.0", "set", "O(N) where N is the number of members that are added."},
+		Name: "sadd", Arity: -3, Flags: FlagWrite | FlagDenyOOM | FlagFast, Keys: oneKey("", "RW", "insert"),
+		Write: sadd, Reads: Reads{Records: true, Elements: named(1)},
+		Doc: Doc{"Adds members to a set, and returns how many of them are new.", "1.0.0", "set",
+			"O(N) where N is the number of members that are added."},
 	},
 	{
-		Name: "srem", Arity: -3, Flags: FlagWrite | FlagFast, Keys: oneKey("", "RW", "delete"), Write: srem, Reads: Reads{Records: true, Elements: named(1)},
-		Doc: Doc{"Removes members of a set, and returns how many there were.", "1.0.0", "set", "O(N) where N is the number of members to be removed."},
+		Name: "srem", Arity: -3, Flags: FlagWrite | FlagFast, Keys: oneKey("", "RW", "delete"), Write: srem,
+		Reads: Reads{Records: true, Elements: named(1)},
+		Doc: Doc{"Removes members of a set, and returns how many there were.", "1.0.0", "set",
+			"O(N) where N is the number of members to be removed."},
 	},
 	{
-		Name: "smembers", Arity: 2, Flags: FlagReadonly, Keys: oneKey("", "RO", "access"), Read: smembers, Tips: unordered,
-		Doc: Doc{"Returns all members of a set.", "1.0.0", "set", "O(N) where N is the size of the set."},
+		Name: "smembers", Arity: 2, Flags: FlagReadonly, Keys: oneKey("", "RO", "access"), Read: smembers,
+		Tips: unordered,
+		Doc:  Doc{"Returns all members of a set.", "1.0.0", "set", "O(N) where N is the size of the set."},
 	},
 	{
 		Name: "sismember", Arity: 3, Flags: FlagReadonly | FlagFast, Keys: oneKey("", "RO"), Read: sismember,
 		Doc: Doc{"Says whether a set has a member.", "1.0.0", "set", "O(1)"},
 	},
 	{
-		Name: "smismember", Arity: -3, Flags: FlagReadonly | FlagFast, Keys: oneKey("", "RO", "access"), Read: smismember,
-		Doc: Doc{"Says of each of several members whether a set has it.", "6.2.0", "set", "O(N) where N is the number of members that are asked for."},
+		Name: "smismember", Arity: -3, Flags: FlagReadonly | FlagFast, Keys: oneKey("", "RO", "access"),
+		Read: smismember,
+		Doc: Doc{"Says of each of several members whether a set has it.", "6.2.0", "set",
+			"O(N) where N is the number of members that are asked for."},
 	},
 	{
 		Name: "scard", Arity: 2, Flags: FlagReadonly | FlagFast, Keys: oneKey("", "RO"), Read: scard,
 		Doc: Doc{"Counts the members of a set.", "1.0.0", "set", "O(1)"},
 	},
 	{
-		Name: "srandmember", Arity: -2, Flags: FlagReadonly, Keys: oneKey("", "RO", "access"), Read: srandmember, Tips: []string{"nondeterministic_output"},
-		Doc: Doc{"Returns one or several random members of a set.", "1.0.0", "set", "O(N) where N is the number of members returned; O(M) where that is more than a third of the size M."},
+		Name: "srandmember", Arity: -2, Flags: FlagReadonly, Keys: oneKey("", "RO", "access"), Read: srandmember,
+		Tips: []string{"nondeterministic_output"},
+		Doc: Doc{"Returns one or several random members of a set.", "1.0.0", "set",
+			"O(N) where N is the number of members returned; O(M) where that is more than a third of the size M."},
 	},
 	{
-		Name: "spop", Arity: -2, Flags: FlagWrite | FlagFast, Keys: oneKey("", "RW", "access", "delete"), Write: spop, Reads: Reads{Records: true}, Tips: []string{"nondeterministic_output"},
-		Doc: Doc{"Removes one or several random members of a set, and returns them.", "1.0.0", "set", "O(N) where N is the number of members removed; O(M) where that is more than a third of the size M."},
+		Name: "spop", Arity: -2, Flags: FlagWrite | FlagFast, Keys: oneKey("", "RW", "access", "delete"), Write: spop,
+		Reads: Reads{Records: true}, Tips: []string{"nondeterministic_output"},
+		Doc: Doc{"Removes one or several random members of a set, and returns them.", "1.0.0", "set",
+			"O(N) where N is the number of members removed; O(M) where that is more than a third of the size M."},
 	},
 	{
-		Name: "smove", Arity: 4, Flags: FlagWrite | FlagFast, Keys: fromTo([]string{"RW", "access", "delete"}, []string{"RW", "insert"}), Write: smove,
+		Name: "smove", Arity: 4, Flags: FlagWrite | FlagFast,
+		Keys: fromTo([]string{"RW", "access", "delete"}, []string{"RW", "insert"}), Write: smove,
 		Doc: Doc{"Moves a member from one set to another.", "1.0.0", "set", "O(1)"},
 	},
 	{
-		Name: "sscan", Arity: -3, Flags: FlagReadonly, Keys: oneKey("", "RO", "access"), Read: sscan, Tips: []string{"nondeterministic_output"},
-		Doc: Doc{"Lists the members of a set part by part, from a cursor.", "2.8.0", "set", "O(1) for every call, O(N) for all calls of one listing, N being the size of the set; up to 1024 members are one part."},
+		Name: "sscan", Arity: -3, Flags: FlagReadonly, Keys: oneKey("", "RO", "access"), Read: sscan,
+		Tips: []string{"nondeterministic_output"},
+		Doc: Doc{"Lists the members of a set part by part, from a cursor.", "2.8.0", "set",
+			"O(1) for every call, O(N) for all calls of one listing, N being the size of the set; up to 1024 " +
+				"members are one part."},
 	},
 	{
 		Name: "sinter", Arity: -2, Flags: FlagReadonly, Keys: allKeys(1, "RO", "access"), Read: sinter, Tips: unordered,
-		Doc: Doc{"Returns the members that all of several sets have.", "1.0.0", "set", "O(N*M) where N is the size of the smallest of M sets."},
+		Doc: Doc{"Returns the members that all of several sets have.", "1.0.0", "set",
+			"O(N*M) where N is the size of the smallest of M sets."},
 	},
 	{
-		Name: "sintercard", Arity: -3, Flags: FlagReadonly | FlagMovableKeys, Keys: countedKeys(1, "RO", "access"), Read: sintercard,
-		Doc: Doc{"Counts the members that all of several sets have, up to a limit.", "7.0.0", "set", "O(N*M) where N is the size of the smallest of M sets."},
+		Name: "sintercard", Arity: -3, Flags: FlagReadonly | FlagMovableKeys, Keys: countedKeys(1, "RO", "access"),
+		Read: sintercard,
+		Doc: Doc{"Counts the members that all of several sets have, up to a limit.", "7.0.0", "set",
+			"O(N*M) where N is the size of the smallest of M sets."},
 	},
 	{
 		Name: "sinterstore", Arity: -3, Flags: FlagWrite | FlagDenyOOM, Keys: toFrom("RW"), Write: sinterstore,
-		Doc: Doc{"Makes a key hold the members that all of several sets have, whatever it held, and returns how many they are.", "1.0.0", "set", "O(N*M) where N is the size of the smallest of M sets."},
+		Doc: Doc{"Makes a key hold the members that all of several sets have, whatever it held, and returns how " +
+			"many they are.", "1.0.0", "set", "O(N*M) where N is the size of the smallest of M sets."},
 	},
 	{
 		Name: "sunion", Arity: -2, Flags: FlagReadonly, Keys: allKeys(1, "RO", "access"), Read: sunion, Tips: unordered,
-		Doc: Doc{"Returns the members that any of several sets has.", "1.0.0", "set", "O(N*log(M)) where N is the size of all M sets together."},
+		Doc: Doc{"Returns the members that any of several sets has.", "1.0.0", "set",
+			"O(N*log(M)) where N is the size of all M sets together."},
 	},
 	{
 		Name: "sunionstore", Arity: -3, Flags: FlagWrite | FlagDenyOOM, Keys: toFrom("OW"), Write: sunionstore,
-		Doc: Doc{"Makes a key hold the members that any of several sets has, whatever it held, and returns how many they are.", "1.0.0", "set", "O(N*log(M)) where N is the size of all M sets together."},
+		Doc: Doc{"Makes a key hold the members that any of several sets has, whatever it held, and returns how " +
+			"many they are.", "1.0.0", "set", "O(N*log(M)) where N is the size of all M sets together."},
 	},
 	{
 		Name: "sdiff", Arity: -2, Flags: FlagReadonly, Keys: allKeys(1, "RO", "access"), Read: sdiff, Tips: unordered,
-		Doc: Doc{"Returns the members of the first of several sets that no other has.", "1.0.0", "set", "O(N*M) where N is the size of the first of M sets, but of a smaller one no more than its size is looked at."},
+		Doc: Doc{"Returns the members of the first of several sets that no other has.", "1.0.0", "set",
+			"O(N*M) where N is the size of the first of M sets, but of a smaller one no more than its size is " +
+				"looked at."},
 	},
 	{
 		Name: "sdiffstore", Arity: -3, Flags: FlagWrite | FlagDenyOOM, Keys: toFrom("OW"), Write: sdiffstore,
-		Doc: Doc{"Makes a key hold the members of the first of several sets that no other has, whatever it held, and returns how many they are.", "1.0.0", "set", "O(N*M) where N is the size of the first of M sets, but of a smaller one no more than its size is looked at."},
+		Doc: Doc{"Makes a key hold the members of the first of several sets that no other has, whatever it held, " +
+			"and returns how many they are.", "1.0.0", "set",
+			"O(N*M) where N is the size of the first of M sets, but of a smaller one no more than its size is " +
+				"looked at."},
 	},
 }
 
 // toFrom is the key specification of a command that makes its first key of what all others hold; access is that to the first.
 func toFrom(access string) []KeySpec {
-	return []KeySpec{{First: 1, Last: 0, Step: 1, Flags: []string{access, "update"}}, {First: 2, Last: -1, Step: 1, Flags: []string{"RO", "access"}}}
+	return []KeySpec{
+		{First: 1, Last: 0, Step: 1, Flags: []string{access, "update"}},
+		{First: 2, Last: -1, Step: 1, Flags: []string{"RO", "access"}},
+	}
 }
 
 func sadd(w *Writer, args [][]byte, out *Reply) error {

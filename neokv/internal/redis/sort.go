@@ -23,7 +23,8 @@ import (
 
 var sortCommands = []*Command{
 	{
-		Name: "sort", Arity: -2, Flags: FlagWrite | FlagDenyOOM | FlagMovableKeys, Categories: sortCategories, Keys: []KeySpec{sortedKey, sortPatterns, sortStored},
+		Name: "sort", Arity: -2, Flags: FlagWrite | FlagDenyOOM | FlagMovableKeys, Categories: sortCategories,
+		Keys:     []KeySpec{sortedKey, sortPatterns, sortStored},
 		FindKeys: appendSortKeys, Write: sortWrite,
 		ReadBy: func(args [][]byte) *Command {
 			if storeOption(args) != 0 {
@@ -31,26 +32,31 @@ var sortCommands = []*Command{
 			}
 			return sortRead
 		},
-		Doc: Doc{"Sorts a list, a set or a sorted set, by itself or by other keys, and returns or stores the elements or values of other keys.", "1.0.0", "generic", sortCost},
+		Doc: Doc{"Sorts a list, a set or a sorted set, by itself or by other keys, and returns or stores the " +
+			"elements or values of other keys.", "1.0.0", "generic", sortCost},
 	},
 	sortRead,
 }
 
 var sortRead = &Command{
-	Name: "sort_ro", Arity: -2, Flags: FlagReadonly | FlagMovableKeys, Categories: sortCategories, Keys: []KeySpec{sortedKey, sortPatterns},
+	Name: "sort_ro", Arity: -2, Flags: FlagReadonly | FlagMovableKeys, Categories: sortCategories,
+	Keys: []KeySpec{sortedKey, sortPatterns},
 	Read: sortOnly,
 	Doc:  Doc{"Does the same as SORT, without STORE.", "7.0.0", "generic", sortCost},
 }
 
-const sortCost = "O(N*log(N)+M) where N is the number of elements to be sorted and M that of elements returned; one look-up more for each BY and GET and each of these. Without sorting O(M)."
+const sortCost = "O(N*log(N)+M) where N is the number of elements to be sorted and M that of elements returned; " +
+	"one look-up more for each BY and GET and each of these. Without sorting O(M)."
 
 var (
 	sortCategories = []string{"set", "sortedset", "list", "dangerous"}
 	sortedKey      = KeySpec{First: 1, Step: 1, Flags: []string{"RO", "access"}}
 	sortPatterns   = KeySpec{Unknown: true, Flags: []string{"RO", "access"},
-		Notes: "For the optional BY/GET keyword. It is marked 'unknown' because the key names derive from the content of the key we sort"}
+		Notes: "For the optional BY/GET keyword. It is marked 'unknown' because the key names derive from the " +
+			"content of the key we sort"}
 	sortStored = KeySpec{Unknown: true, Flags: []string{"OW", "update"},
-		Notes: "For the optional STORE keyword. It is marked 'unknown' because the keyword can appear anywhere in the argument array"}
+		Notes: "For the optional STORE keyword. It is marked 'unknown' because the keyword can appear anywhere in " +
+			"the argument array"}
 )
 
 // storeOption returns the position of the key that a SORT stores to, 0 where there is none.
@@ -315,7 +321,8 @@ func (x *sorting) loadRange(c *collection) error {
 			return x.add(value), nil
 		})
 	case keys.ZSet:
-		return c.eachIn(&zspan{by: byRank, rev: x.desc, first: int64(from), last: int64(from + n - 1)}, func(_ float64, member []byte) error {
+		z := zspan{by: byRank, rev: x.desc, first: int64(from), last: int64(from + n - 1)}
+		return c.eachIn(&z, func(_ float64, member []byte) error {
 			if !x.add(member) {
 				return errStop
 			}

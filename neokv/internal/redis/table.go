@@ -3,7 +3,9 @@ package redis
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"strconv"
+	"strings"
 )
 
 // Table finds commands by name. It is not changed once made and may be shared.
@@ -19,8 +21,9 @@ const maxNameBytes = 32
 func NewTable(rows ...*Command) *Table {
 	t := &Table{rows: rows, byName: make(map[string]*Command, len(rows))}
 	for _, c := range rows {
-		if len(c.Name) > maxNameBytes || t.byName[c.Name] != nil || bytes.ContainsFunc([]byte(c.Name), func(r rune) bool { return 'A' <= r && r <= 'Z' }) {
-			panic(fmt.Sprintf("command table: name %q is taken, not lower case or longer than %d bytes", c.Name, maxNameBytes))
+		if len(c.Name) > maxNameBytes || t.byName[c.Name] != nil || strings.ToLower(c.Name) != c.Name {
+			panic(fmt.Sprintf("command table: name %q is taken, not lower case or longer than %d bytes",
+				c.Name, maxNameBytes))
 		}
 		t.byName[c.Name] = c
 		for _, s := range c.Sub {
@@ -69,14 +72,8 @@ func (t *Table) Find(args [][]byte, out *Reply) *Command {
 }
 
 // data is the table of this package's rows.
-var data = NewTable(concat(stringCommands, hashCommands, setCommands, listCommands, zsetCommands, genericCommands, sortCommands, objectCommands)...)
-
-func concat(families ...[]*Command) (rows []*Command) {
-	for _, f := range families {
-		rows = append(rows, f...)
-	}
-	return rows
-}
+var data = NewTable(slices.Concat(stringCommands, hashCommands, setCommands, listCommands, zsetCommands,
+	genericCommands, sortCommands, objectCommands)...)
 
 // Lookup finds a command of this package, one that touches data, by its name in any case, nil if there is none. It does not allocate.
 func Lookup(name []byte) *Command { return data.Lookup(name) }

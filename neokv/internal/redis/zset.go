@@ -22,16 +22,23 @@ import (
 
 var zsetCommands = []*Command{
 	{
-		Name: "zadd", Arity: -4, Flags: FlagWrite | FlagDenyOOM | FlagFast, Keys: oneKey("", "RW", "update"), Write: zadd, Reads: Reads{Records: true, Elements: zaddMembers, Values: true},
-		Doc: Doc{"Gives members of a sorted set the scores that stand before them; options say under which condition.", "1.2.0", zsets, "O(log(N)) for each member, N being the size of the sorted set."},
+		Name: "zadd", Arity: -4, Flags: FlagWrite | FlagDenyOOM | FlagFast, Keys: oneKey("", "RW", "update"),
+		Write: zadd, Reads: Reads{Records: true, Elements: zaddMembers, Values: true},
+		Doc: Doc{"Gives members of a sorted set the scores that stand before them; options say under which condition.",
+			"1.2.0", zsets, "O(log(N)) for each member, N being the size of the sorted set."},
 	},
 	{
-		Name: "zincrby", Arity: 4, Flags: FlagWrite | FlagDenyOOM | FlagFast, Keys: oneKey("", "RW", "access", "update"), Write: zincrby, Reads: Reads{Records: true, Elements: zaddMembers, Values: true},
-		Doc: Doc{"Adds a number to the score of a member of a sorted set; that of an absent member counts as 0.", "1.2.0", zsets, "O(log(N)) where N is the size of the sorted set."},
+		Name: "zincrby", Arity: 4, Flags: FlagWrite | FlagDenyOOM | FlagFast,
+		Keys: oneKey("", "RW", "access", "update"), Write: zincrby,
+		Reads: Reads{Records: true, Elements: zaddMembers, Values: true},
+		Doc: Doc{"Adds a number to the score of a member of a sorted set; that of an absent member counts as 0.",
+			"1.2.0", zsets, "O(log(N)) where N is the size of the sorted set."},
 	},
 	{
-		Name: "zrem", Arity: -3, Flags: FlagWrite | FlagFast, Keys: oneKey("", "RW", "delete"), Write: zrem, Reads: Reads{Records: true, Elements: named(1), Values: true},
-		Doc: Doc{"Removes members of a sorted set, and returns how many there were.", "1.2.0", zsets, "O(M*log(N)) where N is the size of the sorted set and M the number of members to be removed."},
+		Name: "zrem", Arity: -3, Flags: FlagWrite | FlagFast, Keys: oneKey("", "RW", "delete"), Write: zrem,
+		Reads: Reads{Records: true, Elements: named(1), Values: true},
+		Doc: Doc{"Removes members of a sorted set, and returns how many there were.", "1.2.0", zsets,
+			"O(M*log(N)) where N is the size of the sorted set and M the number of members to be removed."},
 	},
 	{
 		Name: "zscore", Arity: 3, Flags: FlagReadonly | FlagFast, Keys: oneKey("", "RO", "access"), Read: zscore,
@@ -39,7 +46,8 @@ var zsetCommands = []*Command{
 	},
 	{
 		Name: "zmscore", Arity: -3, Flags: FlagReadonly | FlagFast, Keys: oneKey("", "RO", "access"), Read: zmscore,
-		Doc: Doc{"Returns the scores of members of a sorted set, null for each that is absent.", "6.2.0", zsets, "O(N) where N is the number of members that are asked for."},
+		Doc: Doc{"Returns the scores of members of a sorted set, null for each that is absent.", "6.2.0", zsets,
+			"O(N) where N is the number of members that are asked for."},
 	},
 	{
 		Name: "zcard", Arity: 2, Flags: FlagReadonly | FlagFast, Keys: oneKey("", "RO"), Read: zcard,
@@ -47,27 +55,37 @@ var zsetCommands = []*Command{
 	},
 	{
 		Name: "zcount", Arity: 4, Flags: FlagReadonly | FlagFast, Keys: oneKey("", "RO", "access"), Read: zcount,
-		Doc: Doc{"Counts the members of a sorted set whose scores lie in a range.", "2.0.0", zsets, "O(log(N)+M) where N is the size of the sorted set and M the number of members counted, up to some hundreds: beyond they are counted by blocks."},
+		Doc: Doc{"Counts the members of a sorted set whose scores lie in a range.", "2.0.0", zsets,
+			"O(log(N)+M) where N is the size of the sorted set and M the number of members counted, up to some " +
+				"hundreds: beyond they are counted by blocks."},
 	},
 	{
 		Name: "zlexcount", Arity: 4, Flags: FlagReadonly | FlagFast, Keys: oneKey("", "RO", "access"), Read: zlexcount,
-		Doc: Doc{"Counts the members of a sorted set, all of one score, that lie in a range of names.", "2.8.9", zsets, "O(log(N)+M) where N is the size of the sorted set and M the number of members counted, up to some hundreds: beyond they are counted by blocks."},
+		Doc: Doc{"Counts the members of a sorted set, all of one score, that lie in a range of names.", "2.8.9", zsets,
+			"O(log(N)+M) where N is the size of the sorted set and M the number of members counted, up to some " +
+				"hundreds: beyond they are counted by blocks."},
 	},
 	{
 		Name: "zrank", Arity: 3, Flags: FlagReadonly | FlagFast, Keys: oneKey("", "RO", "access"), Read: zrank,
-		Doc: Doc{"Returns how many members of a sorted set come before one, null if that is absent.", "2.0.0", zsets, "O(log(N)+M) where N is the size of the sorted set and M the number of members before, up to some hundreds: beyond they are counted by blocks."},
+		Doc: Doc{"Returns how many members of a sorted set come before one, null if that is absent.", "2.0.0", zsets,
+			"O(log(N)+M) where N is the size of the sorted set and M the number of members before, up to some " +
+				"hundreds: beyond they are counted by blocks."},
 	},
 	{
 		Name: "zrevrank", Arity: 3, Flags: FlagReadonly | FlagFast, Keys: oneKey("", "RO", "access"), Read: zrevrank,
-		Doc: Doc{"Returns how many members of a sorted set come behind one, null if that is absent.", "2.0.0", zsets, "O(log(N)+M) where N is the size of the sorted set and M the number of members before, up to some hundreds: beyond they are counted by blocks."},
+		Doc: Doc{"Returns how many members of a sorted set come behind one, null if that is absent.", "2.0.0", zsets,
+			"O(log(N)+M) where N is the size of the sorted set and M the number of members before, up to some " +
+				"hundreds: beyond they are counted by blocks."},
 	},
 	{
 		Name: "zrange", Arity: -4, Flags: FlagReadonly, Keys: oneKey("", "RO", "access"), Read: zrange,
-		Doc: Doc{"Returns members of a sorted set in order: from one index to another, or those whose scores or names lie in a range.", "1.2.0", zsets, rangeCost},
+		Doc: Doc{"Returns members of a sorted set in order: from one index to another, or those whose scores or " +
+			"names lie in a range.", "1.2.0", zsets, rangeCost},
 	},
 	{
 		Name: "zrevrange", Arity: -4, Flags: FlagReadonly, Keys: oneKey("", "RO", "access"), Read: zrevrange,
-		Doc:        Doc{"Returns members of a sorted set from one index to another, from the highest score down.", "1.2.0", zsets, rangeCost},
+		Doc: Doc{"Returns members of a sorted set from one index to another, from the highest score down.",
+			"1.2.0", zsets, rangeCost},
 		Deprecated: Deprecated{"6.2.0", "`ZRANGE` with the `REV` argument"},
 	},
 	{
@@ -76,22 +94,27 @@ var zsetCommands = []*Command{
 		Deprecated: Deprecated{"6.2.0", "`ZRANGE` with the `BYSCORE` argument"},
 	},
 	{
-		Name: "zrevrangebyscore", Arity: -4, Flags: FlagReadonly, Keys: oneKey("", "RO", "access"), Read: zrevrangebyscore,
-		Doc:        Doc{"Returns the members of a sorted set whose scores lie in a range, from the highest score down.", "2.2.0", zsets, rangeCost},
+		Name: "zrevrangebyscore", Arity: -4, Flags: FlagReadonly, Keys: oneKey("", "RO", "access"),
+		Read: zrevrangebyscore,
+		Doc: Doc{"Returns the members of a sorted set whose scores lie in a range, from the highest score down.",
+			"2.2.0", zsets, rangeCost},
 		Deprecated: Deprecated{"6.2.0", "`ZRANGE` with the `REV` and `BYSCORE` arguments"},
 	},
 	{
 		Name: "zrangebylex", Arity: -4, Flags: FlagReadonly, Keys: oneKey("", "RO", "access"), Read: zrangebylex,
-		Doc:        Doc{"Returns the members of a sorted set, all of one score, that lie in a range of names.", "2.8.9", zsets, rangeCost},
+		Doc: Doc{"Returns the members of a sorted set, all of one score, that lie in a range of names.", "2.8.9",
+			zsets, rangeCost},
 		Deprecated: Deprecated{"6.2.0", "`ZRANGE` with the `BYLEX` argument"},
 	},
 	{
 		Name: "zrevrangebylex", Arity: -4, Flags: FlagReadonly, Keys: oneKey("", "RO", "access"), Read: zrevrangebylex,
-		Doc:        Doc{"Returns the members of a sorted set, all of one score, that lie in a range of names, from the last name down.", "2.8.9", zsets, rangeCost},
+		Doc: Doc{"Returns the members of a sorted set, all of one score, that lie in a range of names, " +
+			"from the last name down.", "2.8.9", zsets, rangeCost},
 		Deprecated: Deprecated{"6.2.0", "`ZRANGE` with the `REV` and `BYLEX` arguments"},
 	},
 	{
-		Name: "zrangestore", Arity: -5, Flags: FlagWrite | FlagDenyOOM, Keys: fromTo([]string{"OW", "update"}, []string{"RO", "access"}), Write: zrangestore,
+		Name: "zrangestore", Arity: -5, Flags: FlagWrite | FlagDenyOOM,
+		Keys: fromTo([]string{"OW", "update"}, []string{"RO", "access"}), Write: zrangestore,
 		Doc: Doc{"Makes a key hold what ZRANGE returns of another one, with the scores.", "6.2.0", zsets, rangeCost},
 	},
 	{
@@ -104,64 +127,90 @@ var zsetCommands = []*Command{
 	},
 	{
 		Name: "zremrangebylex", Arity: 4, Flags: FlagWrite, Keys: oneKey("", "RW", "delete"), Write: zremrangebylex,
-		Doc: Doc{"Removes the members of a sorted set, all of one score, that lie in a range of names.", "2.8.9", zsets, rangeCost},
+		Doc: Doc{"Removes the members of a sorted set, all of one score, that lie in a range of names.", "2.8.9", zsets,
+			rangeCost},
 	},
 	{
-		Name: "zpopmin", Arity: -2, Flags: FlagWrite | FlagFast, Keys: oneKey("", "RW", "access", "delete"), Write: zpopmin, Reads: Reads{Records: true},
-		Doc: Doc{"Removes and returns the members of a sorted set with the lowest scores.", "5.0.0", zsets, "O(log(N)*M) where N is the size of the sorted set and M the number of members removed."},
+		Name: "zpopmin", Arity: -2, Flags: FlagWrite | FlagFast, Keys: oneKey("", "RW", "access", "delete"),
+		Write: zpopmin, Reads: Reads{Records: true},
+		Doc: Doc{"Removes and returns the members of a sorted set with the lowest scores.", "5.0.0", zsets,
+			"O(log(N)*M) where N is the size of the sorted set and M the number of members removed."},
 	},
 	{
-		Name: "zpopmax", Arity: -2, Flags: FlagWrite | FlagFast, Keys: oneKey("", "RW", "access", "delete"), Write: zpopmax, Reads: Reads{Records: true},
-		Doc: Doc{"Removes and returns the members of a sorted set with the highest scores.", "5.0.0", zsets, "O(log(N)*M) where N is the size of the sorted set and M the number of members removed."},
+		Name: "zpopmax", Arity: -2, Flags: FlagWrite | FlagFast, Keys: oneKey("", "RW", "access", "delete"),
+		Write: zpopmax, Reads: Reads{Records: true},
+		Doc: Doc{"Removes and returns the members of a sorted set with the highest scores.", "5.0.0", zsets,
+			"O(log(N)*M) where N is the size of the sorted set and M the number of members removed."},
 	},
 	{
-		Name: "zmpop", Arity: -4, Flags: FlagWrite | FlagMovableKeys, Keys: countedKeys(1, "RW", "access", "delete"), Write: zmpop,
-		Doc: Doc{"Removes and returns members with the lowest or highest scores of the first of some sorted sets that is there.", "7.0.0", zsets, "O(K)+O(M*log(N)) where K is the number of keys, N the size of the sorted set and M the number of members removed."},
+		Name: "zmpop", Arity: -4, Flags: FlagWrite | FlagMovableKeys, Keys: countedKeys(1, "RW", "access", "delete"),
+		Write: zmpop,
+		Doc: Doc{"Removes and returns members with the lowest or highest scores of the first of some sorted sets " +
+			"that is there.", "7.0.0", zsets,
+			"O(K)+O(M*log(N)) where K is the number of keys, N the size of the sorted set and M the number of " +
+				"members removed."},
 	},
 	{
-		Name: "zrandmember", Arity: -2, Flags: FlagReadonly, Keys: oneKey("", "RO", "access"), Read: zrandmember, Tips: []string{"nondeterministic_output"},
-		Doc: Doc{"Returns one or several random members of a sorted set.", "6.2.0", zsets, "O(N) where N is the number of members returned; O(M) where that is more than a third of the size M."},
+		Name: "zrandmember", Arity: -2, Flags: FlagReadonly, Keys: oneKey("", "RO", "access"), Read: zrandmember,
+		Tips: []string{"nondeterministic_output"},
+		Doc: Doc{"Returns one or several random members of a sorted set.", "6.2.0", zsets,
+			"O(N) where N is the number of members returned; O(M) where that is more than a third of the size M."},
 	},
 	{
-		Name: "zscan", Arity: -3, Flags: FlagReadonly, Keys: oneKey("", "RO", "access"), Read: zscan, Tips: []string{"nondeterministic_output"},
-		Doc: Doc{"Lists the members of a sorted set with their scores part by part, from a cursor.", "2.8.0", zsets, "O(1) for every call, O(N) for all calls of one listing, N being the size of the sorted set; up to 1024 members are one part."},
+		Name: "zscan", Arity: -3, Flags: FlagReadonly, Keys: oneKey("", "RO", "access"), Read: zscan,
+		Tips: []string{"nondeterministic_output"},
+		Doc: Doc{"Lists the members of a sorted set with their scores part by part, from a cursor.", "2.8.0", zsets,
+			"O(1) for every call, O(N) for all calls of one listing, N being the size of the sorted set; up to " +
+				"1024 members are one part."},
 	},
 	{
-		Name: "zunion", Arity: -3, Flags: FlagReadonly | FlagMovableKeys, Keys: countedKeys(1, "RO", "access"), Read: zunion,
-		Doc: Doc{"Returns the members of all of some sorted sets and sets.", "6.2.0", zsets, unionCost},
+		Name: "zunion", Arity: -3, Flags: FlagReadonly | FlagMovableKeys, Keys: countedKeys(1, "RO", "access"),
+		Read: zunion,
+		Doc:  Doc{"Returns the members of all of some sorted sets and sets.", "6.2.0", zsets, unionCost},
 	},
 	{
-		Name: "zinter", Arity: -3, Flags: FlagReadonly | FlagMovableKeys, Keys: countedKeys(1, "RO", "access"), Read: zinter,
-		Doc: Doc{"Returns the members that each of some sorted sets and sets has.", "6.2.0", zsets, interCost},
+		Name: "zinter", Arity: -3, Flags: FlagReadonly | FlagMovableKeys, Keys: countedKeys(1, "RO", "access"),
+		Read: zinter,
+		Doc:  Doc{"Returns the members that each of some sorted sets and sets has.", "6.2.0", zsets, interCost},
 	},
 	{
-		Name: "zdiff", Arity: -3, Flags: FlagReadonly | FlagMovableKeys, Keys: countedKeys(1, "RO", "access"), Read: zdiff,
-		Doc: Doc{"Returns the members of the first of some sorted sets and sets that no other one has.", "6.2.0", zsets, diffCost},
+		Name: "zdiff", Arity: -3, Flags: FlagReadonly | FlagMovableKeys, Keys: countedKeys(1, "RO", "access"),
+		Read: zdiff,
+		Doc: Doc{"Returns the members of the first of some sorted sets and sets that no other one has.", "6.2.0", zsets,
+			diffCost},
 	},
 	{
-		Name: "zunionstore", Arity: -4, Flags: FlagWrite | FlagDenyOOM | FlagMovableKeys, Keys: storedKeys, Write: zunionstore,
-		Doc: Doc{"Makes a key hold what ZUNION returns.", "2.0.0", zsets, unionCost},
+		Name: "zunionstore", Arity: -4, Flags: FlagWrite | FlagDenyOOM | FlagMovableKeys, Keys: storedKeys,
+		Write: zunionstore,
+		Doc:   Doc{"Makes a key hold what ZUNION returns.", "2.0.0", zsets, unionCost},
 	},
 	{
-		Name: "zinterstore", Arity: -4, Flags: FlagWrite | FlagDenyOOM | FlagMovableKeys, Keys: storedKeys, Write: zinterstore,
-		Doc: Doc{"Makes a key hold what ZINTER returns.", "2.0.0", zsets, interCost},
+		Name: "zinterstore", Arity: -4, Flags: FlagWrite | FlagDenyOOM | FlagMovableKeys, Keys: storedKeys,
+		Write: zinterstore,
+		Doc:   Doc{"Makes a key hold what ZINTER returns.", "2.0.0", zsets, interCost},
 	},
 	{
-		Name: "zdiffstore", Arity: -4, Flags: FlagWrite | FlagDenyOOM | FlagMovableKeys, Keys: storedKeys, Write: zdiffstore,
-		Doc: Doc{"Makes a key hold what ZDIFF returns.", "6.2.0", zsets, diffCost},
+		Name: "zdiffstore", Arity: -4, Flags: FlagWrite | FlagDenyOOM | FlagMovableKeys, Keys: storedKeys,
+		Write: zdiffstore,
+		Doc:   Doc{"Makes a key hold what ZDIFF returns.", "6.2.0", zsets, diffCost},
 	},
 	{
-		Name: "zintercard", Arity: -3, Flags: FlagReadonly | FlagMovableKeys, Keys: countedKeys(1, "RO", "access"), Read: zintercard,
-		Doc: Doc{"Counts the members that each of some sorted sets and sets has, up to a limit.", "7.0.0", zsets, "O(N*K) where N is the size of the smallest and K the number of them."},
+		Name: "zintercard", Arity: -3, Flags: FlagReadonly | FlagMovableKeys, Keys: countedKeys(1, "RO", "access"),
+		Read: zintercard,
+		Doc: Doc{"Counts the members that each of some sorted sets and sets has, up to a limit.", "7.0.0", zsets,
+			"O(N*K) where N is the size of the smallest and K the number of them."},
 	},
 }
 
 const (
 	zsets     = "sorted-set"
-	rangeCost = "O(log(N)+M) where N is the size of the sorted set and M the number of members in the range; what is before it is counted by blocks."
+	rangeCost = "O(log(N)+M) where N is the size of the sorted set and M the number of members in the range; " +
+		"what is before it is counted by blocks."
 	unionCost = "O(N)+O(M*log(M)) where N is the sum of the sizes and M the size of the result."
-	interCost = "O(N*K)+O(M*log(M)) where N is the size of the smallest, K the number of them and M the size of the result."
-	diffCost  = "O(N*K)+O(M*log(M)) where N is the size of the first, K the number of them and M the size of the result."
+	interCost = "O(N*K)+O(M*log(M)) where N is the size of the smallest, K the number of them and M the size of the " +
+		"result."
+	diffCost = "O(N*K)+O(M*log(M)) where N is the size of the first, K the number of them and M the size of the " +
+		"result."
 )
 
 // countedKeys is the key specification of a command with a number of keys at an index and the keys behind it.
@@ -601,14 +650,16 @@ func zmpop(w *Writer, args [][]byte, out *Reply) error {
 }
 
 func zrandmember(r *Reader, args [][]byte, out *Reply) error {
-	return r.randomElements(args, keys.ZSet, "withscores", func(out *Reply, score []byte) { out.Double(keys.Score(score)) }, out)
+	score := func(out *Reply, value []byte) { out.Double(keys.Score(value)) }
+	return r.randomElements(args, keys.ZSet, "withscores", score, out)
 }
 
 func zscan(r *Reader, args [][]byte, out *Reply) error {
 	return r.scan(args, keys.ZSet, 2, out, func(out *Reply, sub, value []byte) {
 		out.Bulk(sub)
 		var room [40]byte
-		if f := keys.Score(value); f == math.Trunc(f) && math.Abs(f) <= 1<<62 { // in digits here, as Redis has it in small sorted sets
+		// Redis replies the digits of an integer here, as small sorted sets keep it.
+		if f := keys.Score(value); f == math.Trunc(f) && math.Abs(f) <= 1<<62 {
 			out.Bulk(appendInt(room[:0], int64(f)))
 		} else {
 			out.Bulk(appendDouble(room[:0], f))

@@ -290,7 +290,8 @@ func (w *Writer) placeOf(score float64, member []byte) []byte {
 
 // find returns the block that a place of the group is in.
 func (g *group) find(place []byte) int {
-	i, is := slices.BinarySearchFunc(g.blocks[1:], place, func(b block, place []byte) int { return bytes.Compare(b.first, place) })
+	order := func(b block, place []byte) int { return bytes.Compare(b.first, place) }
+	i, is := slices.BinarySearchFunc(g.blocks[1:], place, order)
 	if is {
 		i++
 	}
@@ -299,7 +300,8 @@ func (g *group) find(place []byte) int {
 
 // groupBelow returns the group that the last place below another one is in.
 func (w *Writer) groupBelow(c *collection, s *counted, limit []byte) (*group, error) {
-	i, _ := slices.BinarySearchFunc(s.groups, limit, func(g *group, limit []byte) int { return bytes.Compare(g.blocks[0].first, limit) })
+	order := func(g *group, limit []byte) int { return bytes.Compare(g.blocks[0].first, limit) }
+	i, _ := slices.BinarySearchFunc(s.groups, limit, order)
 	if i > 0 {
 		if g := s.groups[i-1]; g.end == nil || bytes.Compare(limit, g.end) <= 0 {
 			return g, nil
@@ -443,7 +445,8 @@ func (c *collection) rank(at *passed, place []byte) (n uint64, counted bool, err
 	}
 	var room [8 * groupBlocks]uint64
 	counts := room[:0]
-	for ok := e.First(); ok; ok = e.NextPrefix() { // past what is written often, and so many times there before it is flushed
+	// Group records are written often, and each version of one is there until a flush: NextPrefix passes them at once.
+	for ok := e.First(); ok; ok = e.NextPrefix() {
 		for _, m := range counts {
 			at.n += m
 		}
