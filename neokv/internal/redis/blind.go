@@ -8,11 +8,11 @@ import (
 	"neokv.dev/neokv/internal/topology"
 )
 
-// This file is about blind writes: a SET of a short string need not look at what it replaces where that can only be another short string.
-// The region state says where it may be something else (keys.RegionState.Unblind). Writes of such things raise it; a sweep, which walks over
-// the region and meets none, takes it back.
+// This file is about blind writes. A SET of a short string need not look at what it replaces where that can only be
+// another short string. The region state names the slots that may hold something else (keys.RegionState.Unblind). A
+// write of such a thing adds its slot. A sweep, which goes over the whole region and meets none, clears them.
 
-// collected notes that a slot holds a collection, or a long string.
+// collected notes that a slot holds a collection or a long string.
 func (w *Writer) collected(slot topology.Slot) {
 	w.State.CollectedAt = w.Index
 	if w.Rules >= RulesOfSlots {
@@ -27,7 +27,8 @@ func (w *Writer) mayBeBlind(slot topology.Slot) bool {
 	return w.State.Unblind()&keys.SlotBit(slot) == 0
 }
 
-// setBlind stores a short string over whatever the key holds, where mayBeBlind. It writes into the batch's memory directly.
+// setBlind stores a short string over whatever the key holds, in a slot that mayBeBlind. It writes into the batch's
+// memory directly.
 func (w *Writer) setBlind(slot topology.Slot, key []byte, expireMS uint64, value []byte) error {
 	w.State.KeysExact = false // it is not known whether the key is new
 	w.notice(expireMS)
@@ -46,9 +47,9 @@ type Unblinding struct {
 // Any reports whether it names any kind.
 func (u Unblinding) Any() bool { return u.Collections || u.Legacy }
 
-// Sweep takes the next step, from a position as that of Step, of a sweep over a region that may hold things of some kinds. It returns the kinds
-// that the sweep has met nowhere. It returns none before the last step, behind which s.Next is nil, and where it has met a collection, which
-// ends the sweep.
+// Sweep takes the next step of a sweep over a region that may hold things of some kinds, from a position like that of
+// Step. It returns the kinds that the whole sweep has not met. Before the last step, after which s.Next is nil, it
+// returns none. A step that meets a collection ends the sweep, and also returns none.
 func (s *ExpirySearch) Sweep(v *engine.View, from []byte, may Unblinding) (gone Unblinding, err error) {
 	s.Once, s.Collections, s.Next = true, 0, nil
 	if may.Collections {
@@ -63,8 +64,8 @@ func (s *ExpirySearch) Sweep(v *engine.View, from []byte, may Unblinding) (gone 
 	return gone, err
 }
 
-// swept says that a sweep, which began when the apply index was args[1], has not met the kinds that args[2:] name. So the region holds none of
-// these, unless one has been written behind that index. Regions propose it to themselves.
+// swept says that a sweep has not met the kinds that args[2:] name. The sweep began when the apply index was args[1].
+// So the region holds none of these, unless a later entry wrote one. Regions propose it to themselves.
 var swept = &Command{Name: "swept", Arity: -2, Flags: FlagWrite, Write: runSwept}
 
 func runSwept(w *Writer, args [][]byte, out *Reply) error {
@@ -90,7 +91,7 @@ func runSwept(w *Writer, args [][]byte, out *Reply) error {
 
 const sweptCollections, sweptLegacy = "collections", "legacy"
 
-// Swept is the call that ends a sweep which began at an apply index and has not met some kinds.
+// Swept is the call that ends a sweep. The sweep began at an apply index, and has not met some kinds.
 func Swept(index uint64, gone Unblinding) Call {
 	args := [][]byte{[]byte(swept.Name), strconv.AppendUint(nil, index, 10)}
 	if gone.Collections {

@@ -11,12 +11,13 @@ import (
 	"neokv.dev/neokv/internal/topology"
 )
 
-// This file is what hashes, sets, lists and sorted sets share. A collection is its record in redis_metadata, which names a version, and
-// its elements, which are one contiguous range of the data keyspace under that version (and one of redis_zset_score, of a sorted set):
+// This file is what the code of hashes, sets, lists and sorted sets has in common. A collection is a record in
+// redis_metadata, which names a version, and elements, which are one contiguous range of the data keyspace under that
+// version. A sorted set also has a range of redis_zset_score.
 //
 //	[data key ...][version u64] [subkey]  ->  value
 //
-// Reading:
+// A read command:
 //
 //	var c collection
 //	if ok, err := r.open(&c, key, keys.Hash, out); !ok {
@@ -24,9 +25,10 @@ import (
 //	}
 //	... c.Size, c.get, c.each, c.elements, c.sample ...
 //
-// An absent key is a collection of size 0. Writing is the same with w.open, or w.renew for what replaces whatever the key holds, then
-// w.put, w.insert, w.set, w.drop, w.erase, and at last w.close, which writes the record. What only reads elements takes a *collection,
-// and so serves read commands and write commands alike. A command opens a key to write it once at a time.
+// An absent key is a collection of size 0. A write command does the same with w.open, or with w.renew if it replaces
+// whatever the key holds. Then it calls w.put, w.insert, w.set, w.drop and w.erase, and at last w.close, which writes
+// the record. Code that only reads elements takes a *collection, so it serves both kinds of commands. A command opens a
+// key to write it at most once at a time.
 
 // source is what elements are read from: a reader's view, or a writer's batch as the writes so far leave it.
 type source interface {
@@ -40,7 +42,8 @@ var (
 	_ source = (*written)(nil)
 )
 
-// written is a Writer as a source: its batch, which gets the counts of sorted sets that the Writer has kept back before any are read.
+// written is a Writer as a source. Before anybody reads the counts of sorted sets it gives the batch those that the
+// Writer has kept back.
 type written Writer
 
 func (x *written) Get(key []byte) (value []byte, ok bool, err error) { return x.Batch.Get(key) }
@@ -54,9 +57,10 @@ func (x *written) Iter(lower, upper []byte) (*engine.Iter, error) {
 	return x.Batch.Iter(lower, upper)
 }
 
-// collection is what one key holds, of one type. Its slices are the call's scratch memory, but for user.
+// collection is what one key holds, of one type. Its slices are scratch memory of the call, but for user.
 type collection struct {
-	// Metadata is that of the version that is there, or has been begun; only type and sizes of 0 while there is none.
+	// Metadata is that of the present version, or of one that this command has begun. Until there is one it has only
+	// the type, and sizes of 0.
 	keys.Metadata
 	user []byte
 	slot topology.Slot
@@ -73,14 +77,14 @@ type collection struct {
 	changed bool
 }
 
-// touchedBytes bounds what one call writes into the batch, and keeps in memory, of elements that its arguments do not name: those that it moves,
-// or removes by the range or by the number. What is more is left to a new version of the collection, whose elements are written ahead of the
-// batch (engine.Batch.SetAhead). It is counted by what is stored, never by what a replica has buffered, since all have to do the same. A
-// variable for tests alone.
+// touchedBytes bounds what one call writes into the batch, and keeps in memory, of elements that its arguments do not
+// name: those that it moves, or removes by range or by number. Where that is too little, the call makes a new version
+// of the collection and writes its elements ahead of the batch (engine.Batch.SetAhead). The bound counts stored bytes,
+// never what a replica has buffered, since all replicas have to do the same. It is a variable for tests alone.
 var touchedBytes = 8 << 20
 
-// mayTouch is touchedBytes. For entries of older rules, which knew no such bound, it is about as much as their program can have applied in one
-// batch on three replicas.
+// mayTouch is touchedBytes. Entries of older rules knew no such bound. For them it is about as much as an older program
+// can have applied in one batch on three replicas.
 func (w *Writer) mayTouch() int {
 	if w.Rules >= RulesOfRecords {
 		return 256 << 20
@@ -88,23 +92,23 @@ func (w *Writer) mayTouch() int {
 	return touchedBytes
 }
 
-// touch is how many of them an element takes.
+// touch is how much of that bound an element takes.
 func (c *collection) touch(sub, value []byte) int { return c.front + len(sub) + len(value) }
 
-// scratch is memory for the collections of one call, kept for the next.
+// scratch is memory for the collections of one call, kept for the next call.
 type scratch struct {
 	bufs [][]byte
 	used int
 }
 
 const (
-	// keptBuffers is how many buffers are kept for the next call: two for each collection of most calls that name many keys.
+	// keptBuffers is how many buffers are kept: two for each collection of most calls that name many keys.
 	keptBuffers = 128
-	// keptBufferBytes is how large each of them may be.
+	// keptBufferBytes is how large a kept buffer may be.
 	keptBufferBytes = 16 << 10
 )
 
-// take returns an empty buffer for n bytes and a subkey, until release.
+// take returns an empty buffer with room for n bytes and a subkey. It is valid until release.
 func (s *scratch) take(n int) []byte {
 	const subkey = 128
 	if s.used == len(s.bufs) {
@@ -129,7 +133,7 @@ func (s *scratch) release() {
 	s.used = 0
 }
 
-// kept is the buffer, or nil if it is too large to be kept for the next call.
+// kept returns the buffer, or nil if the buffer is too large to be kept for the next call.
 func kept(buf []byte, most int) []byte {
 	if cap(buf) > most {
 		return nil
@@ -137,7 +141,8 @@ func kept(buf []byte, most int) []byte {
 	return buf
 }
 
-// open reads what a key holds of a type. It reports false, with Redis's error in out, where it holds another type.
+// open reads what a key holds of a type. If the key holds another type it returns false, and appends Redis's error to
+// out.
 func (r *Reader) open(c *collection, key []byte, t keys.Type, out *Reply) (ok bool, err error) {
 	slot := topology.SlotOf(key)
 	rec, err := r.loadIn(slot, key)
@@ -149,19 +154,20 @@ func (r *Reader) open(c *collection, key []byte, t keys.Type, out *Reply) (ok bo
 	return true, nil
 }
 
-// begin is open where the key's record has been loaded, and is a live one of a collection. The memory is of s.
+// begin is open for a record that has been loaded, and is a live one of a collection. The memory comes from s.
 func (r *Reader) begin(c *collection, slot topology.Slot, key []byte, rec *record, s *scratch) {
 	c.start(r.Space, slot, key, rec.Type, rec, s)
 	c.from = r.View
 }
 
-// begin is that of a Reader, to read the collection as the writes so far leave it.
+// begin opens, only to read it, the collection of a loaded record as the writes so far leave it.
 func (w *Writer) begin(c *collection, slot topology.Slot, key []byte, rec *record, s *scratch) {
 	c.start(w.Space, slot, key, rec.Type, rec, s)
 	c.from = (*written)(w)
 }
 
-// open reads what a key holds of a type, to change it. It reports false, with Redis's error in out, where it holds another type.
+// open reads what a key holds of a type, to change it. If the key holds another type it returns false, and appends
+// Redis's error to out.
 func (w *Writer) open(c *collection, key []byte, t keys.Type, out *Reply) (ok bool, err error) {
 	slot := topology.SlotOf(key)
 	rec, err := w.loadIn(slot, key)
@@ -172,14 +178,14 @@ func (w *Writer) open(c *collection, key []byte, t keys.Type, out *Reply) (ok bo
 	return true, nil
 }
 
-// change is open where the key's record has been loaded, and is none of another type.
+// change is open for a record that has been loaded, and is of no other type.
 func (w *Writer) change(c *collection, slot topology.Slot, key []byte, t keys.Type, rec *record) {
 	c.start(w.Space, slot, key, t, rec, &w.opened)
 	c.from, c.old = (*written)(w), *rec
 }
 
-// renew begins an empty collection that takes the place of whatever the key holds when it is closed; closed empty, it leaves the key
-// absent. What the key holds may be read meanwhile.
+// renew begins an empty collection, which takes the place of whatever the key holds when it is closed. Closed without
+// elements, it leaves the key absent. Until it is closed the command may read what the key holds.
 func (w *Writer) renew(c *collection, key []byte, t keys.Type) error {
 	old, err := w.load(key)
 	if err != nil {
@@ -189,14 +195,14 @@ func (w *Writer) renew(c *collection, key []byte, t keys.Type) error {
 	return nil
 }
 
-// renewOver is renew where the key's record has been loaded.
+// renewOver is renew for a record that has been loaded.
 func (w *Writer) renewOver(c *collection, key []byte, t keys.Type, old *record) {
 	c.start(w.Space, topology.SlotOf(key), key, t, &record{}, &w.opened)
 	c.from, c.old, c.renewed = (*written)(w), *old, true
 	c.old.Value = nil // not valid for long
 }
 
-// start makes c the collection of a record, empty if that is not live.
+// start makes c the collection of a record, or an empty one if the record is not live.
 func (c *collection) start(space keys.Space, slot topology.Slot, user []byte, t keys.Type, rec *record, s *scratch) {
 	*c = collection{user: user, slot: slot}
 	c.Type = t
@@ -211,10 +217,11 @@ func (c *collection) start(space keys.Space, slot topology.Slot, user []byte, t 
 	c.bound = s.take(c.front)
 }
 
-// at returns the storage key of an element in the data keyspace; it is valid until the next call on c.
+// at returns the storage key of an element in the data keyspace. It is valid until the next call on c.
 func (c *collection) at(sub []byte) []byte { return c.in(keys.Data, sub) }
 
-// in returns the storage key of an element in the data keyspace or in redis_zset_score; it is valid until the next call on c.
+// in returns the storage key of an element in the data keyspace or in redis_zset_score. It is valid until the next call
+// on c.
 func (c *collection) in(ks keys.Keyspace, sub []byte) []byte {
 	c.key = append(c.key[:c.front], sub...)
 	c.key[0] = byte(ks)
@@ -229,13 +236,13 @@ func (c *collection) get(sub []byte) (value []byte, ok bool, err error) {
 	return c.from.Get(c.at(sub))
 }
 
-// elements goes over elements in the order of their subkeys. It has to be closed before the call ends.
+// elements goes over elements in the order of their subkeys. The caller has to close it before the call ends.
 type elements struct {
 	*engine.Iter
 	front int
 }
 
-// sub is the subkey of the element that the iterator stands on, valid until it moves.
+// sub is the subkey of the element that the iterator stands on. It is valid until the iterator moves.
 func (e elements) sub() []byte { return e.Key()[e.front:] }
 
 func (e elements) first() bool { return e.First() }
@@ -243,8 +250,8 @@ func (e elements) last() bool  { return e.Last() }
 func (e elements) next() bool  { return e.Next() }
 func (e elements) prev() bool  { return e.Prev() }
 
-// ordered is elements of the data keyspace in the order of their subkeys: an iterator over them, or what is kept of them in memory, where
-// values are left out.
+// ordered goes over the elements of the data keyspace in the order of their subkeys: an iterator, or a list of subkeys
+// in memory, which leaves values out.
 type ordered interface {
 	First() bool
 	Last() bool
@@ -268,9 +275,11 @@ func (c *collection) ordered() (ordered, error) {
 	return e, err
 }
 
-// elements returns an iterator over the elements with subkeys in [from, to), nil for no bound, in the data keyspace or in
-// redis_zset_score. It shows the elements as they are now.
+// elements returns an iterator over the elements with subkeys in [from, to), in the data keyspace or in
+// redis_zset_score. A nil bound is none. The iterator shows the elements as they are now.
 func (c *collection) elements(ks keys.Keyspace, from, to []byte) (elements, error) {
+	// Elements that have been taken from the head are still in the engine's tables. The iterator does not go through
+	// them.
 	if c.Type == keys.List && from == nil { // not through what has been taken from its head, still in the tables
 		head := subkey(c.Head)
 		from = head[:]
@@ -286,8 +295,8 @@ func (c *collection) elements(ks keys.Keyspace, from, to []byte) (elements, erro
 	return elements{it, c.front}, err
 }
 
-// each calls f with the elements of the data keyspace whose subkeys are not below from, in order, until f reports false. What it
-// is called with is valid during the call.
+// each calls f with the elements of the data keyspace whose subkeys are not below from, in order, until f returns
+// false. The arguments of f are valid during the call.
 func (c *collection) each(from []byte, f func(sub, value []byte) bool) (err error) {
 	e, err := c.elements(keys.Data, from, nil)
 	if err != nil {
@@ -305,7 +314,7 @@ func (c *collection) each(from []byte, f func(sub, value []byte) bool) (err erro
 	return e.Close()
 }
 
-// has reports whether an element is there.
+// has reports whether the collection has an element.
 func (w *Writer) has(c *collection, sub []byte) (bool, error) {
 	if c.Size == 0 {
 		return false, nil
@@ -313,7 +322,7 @@ func (w *Writer) has(c *collection, sub []byte) (bool, error) {
 	return w.Batch.Has(c.at(sub))
 }
 
-// put stores an element, whether it is there or not, and reports whether it is new.
+// put stores an element, which may exist, and reports whether it is new.
 func (w *Writer) put(c *collection, sub, value []byte) (added bool, err error) {
 	there, err := w.has(c, sub)
 	switch {
@@ -325,7 +334,7 @@ func (w *Writer) put(c *collection, sub, value []byte) (added bool, err error) {
 	return true, w.insert(c, sub, value)
 }
 
-// insert stores an element that is known not to be there.
+// insert stores an element that certainly does not exist.
 func (w *Writer) insert(c *collection, sub, value []byte) error {
 	w.grow(c, 1)
 	if c.Type == keys.Set {
@@ -334,7 +343,7 @@ func (w *Writer) insert(c *collection, sub, value []byte) error {
 	return w.set(c, sub, value)
 }
 
-// grow counts n new elements, and gives a collection that is not there yet its version.
+// grow counts n new elements. It gives a collection its version with the first of them.
 func (w *Writer) grow(c *collection, n uint64) {
 	if c.Version == 0 {
 		c.Version = max(w.VersionBase, w.State.LastVersion) + 1
@@ -348,13 +357,13 @@ func (w *Writer) grow(c *collection, n uint64) {
 	c.changed = true
 }
 
-// set stores an element that is known to be there, or has been counted by grow.
+// set stores an element that certainly exists, or that grow has counted.
 func (w *Writer) set(c *collection, sub, value []byte) error {
 	c.changed = true
 	return w.Batch.Set(c.at(sub), value)
 }
 
-// drop deletes an element, if it is there, and reports whether it was.
+// drop deletes an element if it exists, and reports whether it did.
 func (w *Writer) drop(c *collection, sub []byte) (there bool, err error) {
 	if there, err = w.has(c, sub); err != nil || !there {
 		return false, err
@@ -362,7 +371,7 @@ func (w *Writer) drop(c *collection, sub []byte) (there bool, err error) {
 	return true, w.erase(c, sub)
 }
 
-// erase deletes an element that is known to be there.
+// erase deletes an element that certainly exists.
 func (w *Writer) erase(c *collection, sub []byte) error {
 	c.Size--
 	c.changed = true
@@ -372,8 +381,8 @@ func (w *Writer) erase(c *collection, sub []byte) error {
 	return w.Batch.Delete(c.at(sub))
 }
 
-// close notes the record of what has become of a collection, which is written with the batch at the latest. One without elements is
-// absent, and leaves nothing behind: they have been deleted one by one.
+// close notes what the collection's record is now. The batch gets the record with Finish at the latest. A collection
+// without elements is absent, and leaves nothing behind, since its elements have been deleted one by one.
 func (w *Writer) close(c *collection) error {
 	own := c.old.live && !c.renewed // the record names this version already
 	switch {
@@ -411,8 +420,8 @@ func (w *Writer) close(c *collection) error {
 	return w.keep(c.slot, c.user, &c.Metadata, false)
 }
 
-// duplicate makes a key hold the same as another one, in the place of what old says that it holds: the elements are copied under a
-// version of its own.
+// duplicate makes a key hold a copy of what another key holds, in place of old. It copies the elements under a version
+// of its own.
 func (w *Writer) duplicate(user []byte, source *record, key []byte, old *record) error {
 	var from, to collection
 	from.start(w.Space, topology.SlotOf(user), user, source.Type, source, &w.opened)
@@ -441,7 +450,8 @@ func (w *Writer) duplicate(user []byte, source *record, key []byte, old *record)
 	return w.close(&to)
 }
 
-// Spaces are the keyspaces in which something of a collection of so many elements may be, elements and what is kept beside them.
+// Spaces are the keyspaces that may hold something of a collection with this many elements: the elements, and what is
+// kept beside them.
 func Spaces(t keys.Type, size uint64) []keys.Keyspace {
 	if t == keys.ZSet && size >= countUntil {
 		return zsetSpaces
@@ -449,7 +459,7 @@ func Spaces(t keys.Type, size uint64) []keys.Keyspace {
 	return ElementSpaces(t)
 }
 
-// ElementSpaces are the keyspaces in which the elements of a collection are.
+// ElementSpaces are the keyspaces that hold the elements of a collection.
 func ElementSpaces(t keys.Type) []keys.Keyspace {
 	if t == keys.ZSet {
 		return zsetSpaces[:2]
@@ -486,7 +496,7 @@ func (r *Reader) hasElement(key []byte, t keys.Type, sub []byte, out *Reply) err
 	return err
 }
 
-// dropElements deletes elements, and replies how many of them were there.
+// dropElements deletes elements, and replies how many of them there were.
 func (w *Writer) dropElements(key []byte, t keys.Type, subs [][]byte, out *Reply) error {
 	var c collection
 	if ok, err := w.open(&c, key, t, out); !ok {
@@ -506,8 +516,8 @@ func (w *Writer) dropElements(key []byte, t keys.Type, subs [][]byte, out *Reply
 	return w.close(&c)
 }
 
-// parseNames splits arguments that begin with a number of keys into these keys and the rest, which has at least so many arguments. It appends
-// Redis's error, tooMany where the number is too large.
+// parseNames splits arguments that begin with a number of keys into these keys and the others. rest is how many others
+// there are at least. It appends Redis's error where it cannot; that is tooMany for a number that is too large.
 func parseNames(args [][]byte, rest int, tooMany string, out *Reply) (names, others [][]byte, ok bool) {
 	n, ok := ParseInt(args[0])
 	switch {
@@ -521,7 +531,8 @@ func parseNames(args [][]byte, rest int, tooMany string, out *Reply) (names, oth
 	return args[1 : 1+n], args[1+n:], true
 }
 
-// parsePopCount reads the count that may follow the key of a command that pops; it is 1 where there is none. It appends Redis's error.
+// parsePopCount reads the count that may follow the key of a command that pops. Without one the count is 1. It appends
+// Redis's error where it cannot.
 func parsePopCount(args [][]byte, out *Reply) (n int64, ok bool) {
 	if len(args) == 2 {
 		return 1, true
@@ -533,8 +544,8 @@ func parsePopCount(args [][]byte, out *Reply) (n int64, ok bool) {
 	return n, true
 }
 
-// popFirst is LMPOP and ZMPOP: it pops elements of the first of several keys that has some. first and last are the words for the two ends.
-// pop replies n elements from an end, removes them and closes the collection.
+// popFirst is LMPOP and ZMPOP: it pops elements of the first of several keys that has some. first and last are the
+// words for the two ends. pop replies n elements from an end, removes them and closes the collection.
 func (w *Writer) popFirst(args [][]byte, t keys.Type, first, last string, out *Reply,
 	pop func(c *collection, atFirst bool, n uint64) error) error {
 	names, options, ok := parseNames(args[1:], 1, ErrSyntax, out)
@@ -581,7 +592,8 @@ func (w *Writer) popFirst(args [][]byte, t keys.Type, first, last string, out *R
 	return nil
 }
 
-// all calls f with all elements in order, for a reply that has announced c.Size of them; it ends early where the reply is full.
+// all calls f with all elements in order, for a reply that has announced c.Size elements. It ends early where the reply
+// is full.
 func (c *collection) all(out *Reply, f func(sub, value []byte)) error {
 	if c.Size == 0 {
 		return nil
@@ -598,7 +610,7 @@ func (c *collection) all(out *Reply, f func(sub, value []byte)) error {
 	return err
 }
 
-// miscounted is the error of a collection whose record is wrong.
+// miscounted is the error of a collection whose record counts other elements than there are.
 func (c *collection) miscounted(n uint64) error {
 	return fmt.Errorf("%v %q: %d elements, its record counts %d", c.Type, c.user, n, c.Size)
 }

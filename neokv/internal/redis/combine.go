@@ -10,19 +10,22 @@ import (
 	"neokv.dev/neokv/internal/topology"
 )
 
-// This file is unions, intersections and differences of sets and sorted sets. Members are stored in order, so they are made by going through the
-// inputs side by side, up to maxSideBySide at a time, and come in that order. Where there are more inputs, or members of one have to be looked for
-// in others, it goes window by window: a window is the next members of the result, or those that may be, as far as memory is meant for
-// them; all inputs are gone through for it, some at a time, and then it is handed on. So memory stays bounded however many inputs there are and
-// however large they are.
+// This file is unions, intersections and differences of sets and sorted sets. Members are stored in order, so these go
+// through their inputs side by side, and the result comes in that order, too. At most maxSideBySide inputs are open at
+// a time. Where there are more, or where members of one input are looked for in the others, the result is made window
+// by window. A window is the next members of the result, or candidates for it, up to a bound of memory. Each input is
+// gone through for a window, some inputs at a time, and then the window is handed on. So memory stays bounded however
+// many inputs there are, and however large they are.
 
-// maxSideBySide is how many inputs are gone through at once: each of them takes an iterator. A variable for tests alone, as windowBytes.
+// maxSideBySide is how many inputs are open at once; each takes an iterator. It is a variable for tests alone, as
+// windowBytes is.
 var maxSideBySide = 64
 
-// windowBytes is how large a window is at most, but for one member; the first one has the least.
+// windowBytes is how large a window is at most, but for one member. The first window is small, and each is twice as
+// large as the one before.
 var windowBytes = struct{ first, most int }{16 << 10, 1 << 20}
 
-// opener is what loads records and opens collections: a Reader or a Writer.
+// opener loads records and opens collections: a Reader or a Writer.
 type opener interface {
 	loadIn(slot topology.Slot, key []byte) (record, error)
 	begin(c *collection, slot topology.Slot, key []byte, rec *record, s *scratch)
@@ -32,7 +35,7 @@ type opener interface {
 func (r *Reader) scratch() *scratch { return &r.opened }
 func (w *Writer) scratch() *scratch { return &w.opened }
 
-// inputs are what something is made of.
+// inputs are the sets and sorted sets that a result is made of.
 type inputs struct {
 	from      opener
 	all       []input
@@ -42,7 +45,7 @@ type inputs struct {
 	used   int
 }
 
-// input is one of them. It is opened when it is looked at, since there may be as many as a command has arguments.
+// input is one of them. It is opened only when it is gone through, since a command may name any number of inputs.
 type input struct {
 	user          []byte
 	of            keys.Type
@@ -50,11 +53,12 @@ type input struct {
 	weight        float64
 }
 
-// combination calls f with the members of what is made of inputs, in order, until f reports that there is no need of more. What it is
-// called with is valid during the call.
+// combination is how a result is made of inputs: it calls f with the members of the result, in order, until f returns
+// false. The arguments of f are valid during the call.
 type combination func(x *inputs, f func(member []byte, score float64) (more bool, err error)) error
 
-// openInputs loads the records of some keys. It is not ok where one of the keys is not of the type that t says, and the reply says so.
+// openInputs loads the records of some keys. If one of them is not of the type that t says, it returns false, and
+// appends Redis's error to out.
 func openInputs(o opener, names [][]byte, t func(*record) keys.Type, out *Reply) (x *inputs, ok bool, err error) {
 	x = &inputs{from: o, all: make([]input, len(names)), aggregate: sum}
 	for i, name := range names {
@@ -85,7 +89,7 @@ func (x *inputs) open(some []input) []collection {
 	return x.opened
 }
 
-// window is members in order, with their scores.
+// window is some members in order, with their scores.
 type window struct {
 	members []byte
 	ends    []int
@@ -118,7 +122,7 @@ func (w *window) add(member []byte, score float64) (more bool) {
 	return true
 }
 
-// each hands the members on.
+// each calls f with the members until f returns false.
 func (w *window) each(f func(member []byte, score float64) (bool, error)) (more bool, err error) {
 	for i, score := range w.scores {
 		if more, err := f(w.at(i), score); err != nil || !more {
@@ -128,10 +132,10 @@ func (w *window) each(f func(member []byte, score float64) (bool, error)) (more 
 	return true, nil
 }
 
-// behind is the place behind a member.
+// behind returns the first subkey there can be behind a member.
 func behind(dst, member []byte) []byte { return append(append(dst[:0], member...), 0) }
 
-// union is the combination of the members that any input has.
+// union is the combination of all members that any input has.
 func (x *inputs) union(f func(member []byte, score float64) (bool, error)) error {
 	x.all = slices.DeleteFunc(x.all, func(in input) bool { return in.size == 0 })
 	x.sort()
@@ -155,7 +159,7 @@ func (x *inputs) union(f func(member []byte, score float64) (bool, error)) error
 	}
 }
 
-// sort puts the inputs in the order in which scores are added up, the smallest first.
+// sort puts the inputs in the order in which scores are added up: the smallest input first.
 func (x *inputs) sort() {
 	slices.SortStableFunc(x.all, func(a, b input) int { return cmp.Compare(a.size, b.size) })
 }
@@ -184,7 +188,7 @@ func (x *inputs) unionOfFew(f func(member []byte, score float64) (bool, error)) 
 	return err
 }
 
-// unite makes next of a window and of what some inputs have from a place on.
+// unite sets next to the union of a window and of the members that some inputs have from a subkey on.
 func (x *inputs) unite(next, found *window, some []input, from []byte) error {
 	next.reset(found.most)
 	i := 0 // of found
@@ -212,18 +216,18 @@ func (x *inputs) unite(next, found *window, some []input, from []byte) error {
 	return err
 }
 
-// inter is the combination of members that all inputs have.
+// inter is the combination of the members that every input has.
 func (x *inputs) inter(f func(member []byte, score float64) (bool, error)) error {
 	x.sort()
 	return x.filter(x.all[1:], true, f)
 }
 
-// diff is the combination of the members of the first input that no other has.
+// diff is the combination of the members of the first input that no other input has.
 func (x *inputs) diff(f func(member []byte, score float64) (bool, error)) error {
 	return x.filter(slices.DeleteFunc(x.all[1:], func(in input) bool { return in.size == 0 }), false, f)
 }
 
-// filter calls f with the members of the first input that all others have, or that none of them has.
+// filter calls f with the members of the first input that every other input has, or that none of them has.
 func (x *inputs) filter(others []input, have bool, f func(member []byte, score float64) (bool, error)) error {
 	first := x.all[:1]
 	if first[0].size == 0 {
@@ -256,7 +260,8 @@ func (x *inputs) filter(others []input, have bool, f func(member []byte, score f
 	}
 }
 
-// sift leaves those members of a window that all of some inputs have, or that none has.
+// sift removes from a window the members that one of some inputs lacks, or with have false the members that one of them
+// has.
 func (x *inputs) sift(found *window, some []input, have bool) (err error) {
 	if len(found.ends) == 0 {
 		return nil
@@ -299,8 +304,8 @@ func (x *inputs) sift(found *window, some []input, have bool) (err error) {
 	return err
 }
 
-// probe tells which members an input has, in ascending order of those that are asked for. So it goes through the input at most once, and seeks
-// at most as often as it is asked.
+// probe tells whether an input has a member. Callers ask for members in ascending order, so a probe goes through its
+// input at most once, and seeks at most once for each question.
 type probe struct {
 	set      *collection
 	elements // on the first member that is not below the last one asked for
@@ -330,8 +335,8 @@ func (p *probe) score(member []byte) (there bool, score float64, err error) {
 	return err == nil, score, err
 }
 
-// merge calls f with the members of some inputs from a place on, nil for the first one, in order, and with each that several have in the order
-// of the inputs, until f reports false.
+// merge calls f with the members of some inputs, in order, from a subkey on or from the first if it is nil, until f
+// returns false. It calls f with a member of several inputs once for each, in the order of the inputs.
 func merge(sets []collection, from []byte,
 	f func(i int, member []byte, score float64) (more bool, err error)) (err error) {
 	var h heads
@@ -355,13 +360,13 @@ func merge(sets []collection, from []byte,
 	return err
 }
 
-// head is where an input is gone through.
+// head is an input and the member that it has come to.
 type head struct {
 	elements
 	of int
 }
 
-// heads are a heap: none comes before the one at half its place, rounded down.
+// heads are a binary heap: the parent of the head at i is at (i-1)/2, and comes before it.
 type heads []head
 
 func (h heads) merge(sets []collection, f func(i int, member []byte, score float64) (bool, error)) error {
@@ -394,7 +399,7 @@ func (h heads) before(i, j int) bool {
 	return order < 0 || order == 0 && h[i].of < h[j].of
 }
 
-// sink moves a head to where it belongs among those behind it.
+// sink moves a head down the heap to where it belongs.
 func (h heads) sink(i int) {
 	for {
 		least := i

@@ -7,7 +7,8 @@ import (
 
 // This file is COMMAND: what a table says about its rows, in redis-server 7.0's form.
 
-// Named finds the command of a full name in any case, "get" or "client|setname", nil if there is none.
+// Named finds a command by its full name in any case, such as "get" or "client|setname". It returns nil if there is
+// none.
 func (t *Table) Named(name []byte) *Command {
 	for i, b := range name {
 		if b == '|' {
@@ -20,8 +21,8 @@ func (t *Table) Named(name []byte) *Command {
 	return t.Lookup(name)
 }
 
-// WriteInfo appends what COMMAND INFO says about each of the named commands, null for unknown ones; about all without names, which
-// is also what COMMAND alone answers.
+// WriteInfo appends what COMMAND INFO says about each of the named commands, null for an unknown one. Without names it
+// does so for all commands, which is also the reply of COMMAND alone.
 func (t *Table) WriteInfo(out *Reply, names [][]byte) {
 	if len(names) == 0 {
 		out.Array(len(t.rows))
@@ -40,7 +41,8 @@ func (t *Table) WriteInfo(out *Reply, names [][]byte) {
 	}
 }
 
-// WriteDocs appends what COMMAND DOCS says about the named commands, leaving unknown ones out; about all without names.
+// WriteDocs appends what COMMAND DOCS says about the named commands, and leaves unknown ones out. Without names it does
+// so for all commands.
 func (t *Table) WriteDocs(out *Reply, names [][]byte) {
 	if len(names) == 0 {
 		out.Map(len(t.rows))
@@ -63,7 +65,7 @@ func (t *Table) WriteDocs(out *Reply, names [][]byte) {
 	}
 }
 
-// WriteGetKeys appends what COMMAND GETKEYS says about the call args, which begin with the command's name; there is at least one.
+// WriteGetKeys appends what COMMAND GETKEYS says about a call. args begin with the command's name.
 func (t *Table) WriteGetKeys(out *Reply, args [][]byte) {
 	if _, positions := t.keysOf(out, args); positions != nil {
 		out.Array(len(positions))
@@ -91,8 +93,8 @@ func (t *Table) WriteGetKeysAndFlags(out *Reply, args [][]byte) {
 	}
 }
 
-// keysOf finds the command that args call and the positions of its keys. Where there are none it appends why, and returns
-// nil.
+// keysOf finds the command that args call and the positions of its keys. Where it finds none it appends the reason, and
+// returns nil.
 func (t *Table) keysOf(out *Reply, args [][]byte) (c *Command, positions []int) {
 	c = t.Lookup(args[0])
 	if c != nil && len(c.Sub) > 0 && len(args) > 1 {
@@ -117,7 +119,7 @@ func (t *Table) keysOf(out *Reply, args [][]byte) (c *Command, positions []int) 
 	return c, positions
 }
 
-// keyFlags are the flags of a call's key, counted from 0 in the order of AppendKeys: those of its specification.
+// keyFlags are the flags of a call's key, as its specification has them. key counts from 0 in the order of AppendKeys.
 func (c *Command) keyFlags(args [][]byte, key int) []string {
 	spec := &c.Keys[0]
 	switch {
@@ -142,7 +144,7 @@ func (c *Command) keyFlags(args [][]byte, key int) []string {
 	return spec.Flags
 }
 
-// WriteInfo appends the row's COMMAND INFO entry.
+// WriteInfo appends the row's entry in COMMAND INFO.
 func (c *Command) WriteInfo(out *Reply) {
 	out.Array(10)
 	out.BulkString(c.FullName())
@@ -271,7 +273,7 @@ func (k *KeySpec) write(out *Reply) {
 	out.Int(0)
 }
 
-// WriteDocs appends the row's COMMAND DOCS entry: its name, then the map of what is known about it.
+// WriteDocs appends the row's entry in COMMAND DOCS: its name, then a map of facts about it.
 func (c *Command) WriteDocs(out *Reply) {
 	out.BulkString(c.FullName())
 	facts := [...]struct{ name, value string }{
@@ -315,7 +317,7 @@ func (c *Command) WriteDocs(out *Reply) {
 	}
 }
 
-// WriteHelp appends what a container's HELP answers: a line for each subcommand and one for what it does.
+// WriteHelp appends the reply of a container's HELP: two lines for each subcommand, its name and what it does.
 func (c *Command) WriteHelp(out *Reply) {
 	out.Array(1 + 2*len(c.Sub))
 	out.Status(strings.ToUpper(c.Name) + " <subcommand> [<arg> ...]. Subcommands are:")

@@ -79,7 +79,7 @@ func (r *Reply) wrongArity(name string) {
 	r.named("ERR wrong number of arguments for '", name, "' command")
 }
 
-// InvalidExpire appends the error for an expire time out of range; name is the command's full name.
+// InvalidExpire appends the error for an expire time out of range. name is the command's full name.
 func (r *Reply) InvalidExpire(name string) {
 	r.named("ERR invalid expire time in '", name, "' command")
 }
@@ -92,8 +92,8 @@ func (r *Reply) named(before, name, after string) {
 	r.Buf = append(r.Buf, '\r', '\n')
 }
 
-// UnknownCommand appends the error for a name that no table knows. It quotes at most 128 bytes of the name and about as many of the
-// arguments.
+// UnknownCommand appends the error for a name that no table has. It quotes at most 128 bytes of the name, and about as
+// many of the arguments.
 func (r *Reply) UnknownCommand(args [][]byte) {
 	r.Buf = append(r.Buf, '-')
 	start := len(r.Buf)
@@ -113,7 +113,7 @@ func (r *Reply) UnknownCommand(args [][]byte) {
 	r.endError(start)
 }
 
-// UnknownSubcommand appends the error for args[1] not being a subcommand of the container args[0].
+// UnknownSubcommand appends the error for a container args[0] that has no subcommand args[1].
 func (r *Reply) UnknownSubcommand(args [][]byte) {
 	r.Buf = append(r.Buf, '-')
 	start := len(r.Buf)
@@ -130,12 +130,13 @@ func (r *Reply) UnknownSubcommand(args [][]byte) {
 	r.endError(start)
 }
 
-// noInputKeys is the error of ZUNION and its kin for a number of keys below 1; name is the command's full name.
+// noInputKeys appends the error of ZUNION, ZINTER and ZDIFF for a number of keys below 1. name is the command's full
+// name.
 func (r *Reply) noInputKeys(name string) {
 	r.named("ERR at least 1 input key is needed for '", name, "' command")
 }
 
-// unsupportedOption is EXPIRE's error for an option that it does not know.
+// unsupportedOption appends EXPIRE's error for an unknown option.
 func (r *Reply) unsupportedOption(arg []byte) {
 	r.Buf = append(r.Buf, '-')
 	start := len(r.Buf)
@@ -144,7 +145,7 @@ func (r *Reply) unsupportedOption(arg []byte) {
 	r.endError(start)
 }
 
-// endError makes one line of what was appended since start: a client's bytes must not end it early.
+// endError makes one line of the bytes that were appended since start: bytes from a client must not end it early.
 func (r *Reply) endError(start int) {
 	line := r.Buf[start:]
 	for i, c := range line {
@@ -155,7 +156,7 @@ func (r *Reply) endError(start int) {
 	r.Buf = append(r.Buf, '\r', '\n')
 }
 
-// cString is what C's "%.*s" prints of b: up to the first NUL and at most max bytes. Redis compares option names the same way.
+// cString returns what C's "%.*s" prints of b: up to the first NUL, and at most max bytes.
 func cString(b []byte, max int) []byte {
 	if i := bytes.IndexByte(b, 0); i >= 0 {
 		b = b[:i]

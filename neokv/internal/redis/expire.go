@@ -10,11 +10,11 @@ import (
 	"neokv.dev/neokv/internal/topology"
 )
 
-// removeExpired deletes those of its keys that are expired as of the entry, and replies how many they were. Regions propose it to
-// themselves; no client can, since it is in no table.
+// removeExpired deletes those of the keys it names that have expired as of the entry, and replies how many they were.
+// Regions propose it to themselves. No client can send it, since no table has it.
 //
-// What a search has found is judged again here, at apply, against the record as it is then and by the region time of the entry,
-// which is the rule for every reader: so nobody can tell the deletion from the expiry, and replicas never differ.
+// A replica judges each key again at apply, by the record as it is then and by the region time of the entry, as every
+// reader does. So nobody can tell the deletion from the expiry, and replicas never differ.
 var removeExpired = &Command{Name: "remove-expired", Arity: -2, Flags: FlagWrite, Write: runRemoveExpired}
 
 func runRemoveExpired(w *Writer, args [][]byte, out *Reply) error {
@@ -36,18 +36,19 @@ func runRemoveExpired(w *Writer, args [][]byte, out *Reply) error {
 	return nil
 }
 
-// expired reports whether a record that expires at expireMS is expired as of this entry.
+// expired reports whether a record with this expire time has expired as of this entry.
 func (w *Writer) expired(expireMS uint64) bool { return expireMS != 0 && expireMS <= w.State.TimeMS }
 
-// notice takes note of a record that is written with an expiry, or 0 for none.
+// notice notes the expire time of a record that is written, 0 for none.
 func (w *Writer) notice(expireMS uint64) {
 	if expireMS != 0 && expireMS < w.SoonestMS {
 		w.SoonestMS = expireMS
 	}
 }
 
-// LookupInternal finds a command of the log that is in no table of commands about data, nil if there is none: those that regions propose to
-// themselves, by their exact names, and the one of NEOKV that writes.
+// LookupInternal finds a command of the log that is not in the table of data commands: the commands that regions
+// propose to themselves, by their exact names, and the subcommand of NEOKV that writes. It returns nil if there is
+// none.
 func LookupInternal(name []byte) *Command {
 	switch string(name) {
 	case removeExpired.Name:
@@ -61,29 +62,30 @@ func LookupInternal(name []byte) *Command {
 	return nil
 }
 
-// ExpirySearch looks for expired records of a region, one bounded step after the other. It writes nothing: Call is what deletes.
+// ExpirySearch looks for expired records of a region in bounded steps. It writes nothing; the command that Call returns
+// deletes them.
 //
-// A step ends behind Limit records, Most expired ones or maxSearchedBytes of their keys, or where it has passed over maxSteps deleted
-// records that the engine still holds, or when it has been round the whole region.
+// A step ends after Limit records, after Most expired ones, or after maxSearchedBytes of their keys. It also ends once
+// it has passed maxSteps deleted records that the engine still has, or has been round the whole region.
 type ExpirySearch struct {
 	Space keys.Space
 	Slots topology.SlotRange // the region's
 	Limit int                // records that a step looks at
 	Most  int                // expired ones that it finds
-	// Once has no step go round: the last one ends at the region's end.
+	// Once keeps a step from going round: the last step ends at the region's end.
 	Once bool
 
 	// What the last step met.
 	Expired  [][]byte // the keys of expired records; they do not refer to the engine, and are valid until the next step
 	Looked   int      // records
 	Volatile int      // those of them with an expiry
-	// Collections are those of them that are no short strings.
+	// Collections is how many of the records are of no short string.
 	Collections int
-	// SoonestMS is the first instant at which one of them that has not expired yet will, NoExpiry if none has an expiry.
+	// SoonestMS is the earliest expire time of a record that has not expired yet, NoExpiry if there is none.
 	SoonestMS uint64
 	// All says that the step has seen every record of the region.
 	All bool
-	// Next is where the step has ended: a position to begin another one at. Nil where it has come to the region's end.
+	// Next is the position where the step ended, at which another one may begin. It is nil at the region's end.
 	Next []byte
 
 	args       [][]byte // of Call: the name, then Expired
@@ -98,7 +100,8 @@ const NoExpiry = ^uint64(0)
 const (
 	// maxSearchedBytes bounds the keys of one entry, but for a single longer one.
 	maxSearchedBytes = 64 << 10
-	// maxSteps is how far a step goes in the engine, deleted records included: some ms. It is looked at where a range of slots ends.
+	// maxSteps is how many records a step passes in the engine, deleted ones included: some ms. The step looks at it at
+	// the end of each range of limitSlots slots.
 	maxSteps = 20_000
 	// limitSlots is how many slots such a range has.
 	limitSlots = 16
@@ -110,8 +113,9 @@ func (s *ExpirySearch) At(slot topology.Slot) []byte {
 	return s.slot
 }
 
-// Step looks at the records from a position on, those at the region's end and then those at its beginning if it goes round. Nil is
-// the region's beginning, and a step from there does not go round. What has an expiry that is not above nowMS is expired.
+// Step looks at the records from a position on, and unless Once is set goes on at the region's beginning when it comes
+// to the end. A nil position is the region's beginning; a step from there does not go round. A record has expired if
+// its expire time is not above nowMS.
 func (s *ExpirySearch) Step(v *engine.View, from []byte, nowMS uint64) error {
 	s.args, s.bytes = append(s.args[:0], nil), s.bytes[:0]
 	s.Expired, s.Looked, s.Volatile, s.Collections, s.SoonestMS, s.All, s.Next = nil, 0, 0, 0, NoExpiry, false, nil
@@ -133,13 +137,14 @@ func (s *ExpirySearch) Step(v *engine.View, from []byte, nowMS uint64) error {
 	return errors.Join(err, it.Close())
 }
 
-// Call is the deletion of what the last step has found. It refers to the search's memory.
+// Call is the deletion of the expired records that the last step found. It refers to the search's memory.
 func (s *ExpirySearch) Call() Call {
 	s.args[0] = []byte(removeExpired.Name)
 	return Call{Command: removeExpired, Args: s.args}
 }
 
-// walk looks at the records of [from, end), nil for no end, and reports whether it came there.
+// search looks at the records in [from, end), or up to the region's end if end is nil, and reports whether it got to
+// the end.
 func (s *ExpirySearch) search(it *pebble.Iterator, from, end []byte, nowMS uint64) (ended bool, err error) {
 	limit := s.limit(from, end)
 	state := it.SeekGEWithLimit(from, limit)
@@ -175,7 +180,7 @@ func (s *ExpirySearch) search(it *pebble.Iterator, from, end []byte, nowMS uint6
 	}
 }
 
-// limit returns where the range of slots ends that begins in the slot of a position.
+// limit returns the end of the range of slots that begins with the slot of a position.
 func (s *ExpirySearch) limit(from, end []byte) []byte {
 	slot := topology.Slot(from[keys.PrefixLen])<<8 | topology.Slot(from[keys.PrefixLen+1])
 	limit := s.Space.AppendSlot(nil, keys.RedisMetadata, slot+limitSlots)
@@ -185,7 +190,7 @@ func (s *ExpirySearch) limit(from, end []byte) []byte {
 	return limit
 }
 
-// look takes in the record that the iterator stands on.
+// look takes note of the record that the iterator stands on.
 func (s *ExpirySearch) look(it *pebble.Iterator, nowMS uint64) error {
 	value, err := it.ValueAndErr()
 	if err != nil {

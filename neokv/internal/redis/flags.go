@@ -29,7 +29,7 @@ const (
 	FlagNoAsyncLoading
 )
 
-// flagNames is in the order in which COMMAND INFO lists the flags.
+// flagNames has the order in which COMMAND INFO lists the flags.
 var flagNames = []struct {
 	flag Flags
 	name string
@@ -56,7 +56,7 @@ var flagNames = []struct {
 	{FlagAllowBusy, "allow_busy"},
 }
 
-// categoryNames is in the order in which COMMAND INFO lists the ACL categories.
+// categoryNames has the order in which COMMAND INFO lists the ACL categories.
 var categoryNames = []string{
 	"keyspace", "read", "write", "set", "sortedset", "list", "hash", "string", "bitmap", "hyperloglog", "geo", "stream",
 	"pubsub", "admin", "fast", "slow", "blocking", "dangerous", "connection", "transaction", "scripting",
@@ -80,7 +80,8 @@ var groupCategories = map[string]string{
 	"scripting":    "scripting",
 }
 
-// inCategory reports whether the command belongs to an ACL category: by Categories, Doc.Group or Flags, as Redis derives them.
+// inCategory reports whether the command belongs to an ACL category. As in Redis, that follows from Categories,
+// Doc.Group and Flags.
 func (c *Command) inCategory(name string) bool {
 	for _, own := range c.Categories {
 		if own == name {

@@ -236,7 +236,7 @@ func (w *Writer) rename(args [][]byte, nx bool, out *Reply) error {
 	return w.remove(args[1], &source)
 }
 
-// loadBoth reads the records of args[1] and, but for its value, of args[2].
+// loadBoth reads the record of args[1], and that of args[2] without its value.
 func (w *Writer) loadBoth(args [][]byte) (source, destination record, err error) {
 	if destination, err = w.load(args[2]); err == nil {
 		source, err = w.load(args[1])
@@ -285,7 +285,7 @@ func copyCommand(w *Writer, args [][]byte, out *Reply) error {
 	return w.copyTo(args[2], &destination, args[1], &source)
 }
 
-// copyTo makes key hold, in the place of old, what from holds, which source says.
+// copyTo makes key hold a copy of what another key holds. old is the record of key, source that of from.
 func (w *Writer) copyTo(key []byte, old *record, from []byte, source *record) error {
 	if !source.Apart() {
 		return w.restore(key, old, source.ExpireMS, source.Value)
@@ -312,7 +312,7 @@ func pexpiretime(r *Reader, args [][]byte, out *Reply) error {
 	return err
 }
 
-// expiresAt is the Unix time in ms at which the key expires, -1 if it never does, -2 if it is absent.
+// expiresAt is the Unix time in ms at which the key expires, -1 for a key that never expires, -2 for an absent one.
 func (r *Reader) expiresAt(key []byte) (int64, error) {
 	rec, err := r.loadOnly(key)
 	switch {
@@ -345,7 +345,7 @@ func pttl(r *Reader, args [][]byte, out *Reply) error {
 	return err
 }
 
-// timeLeft is how many milliseconds the key has left, -1 if it never expires, -2 if it is absent.
+// timeLeft is how many ms the key has left, -1 for a key that never expires, -2 for an absent one.
 func (r *Reader) timeLeft(key []byte) (int64, error) {
 	at, err := r.expiresAt(key)
 	if at > 0 {
@@ -383,7 +383,7 @@ func pexpireat(w *Writer, args [][]byte, out *Reply) error {
 	return w.expire("pexpireat", args, unixMilliseconds, out)
 }
 
-// expire is EXPIRE and its kin. A time that has passed removes the key.
+// expire is EXPIRE, PEXPIRE, EXPIREAT and PEXPIREAT. A time that has passed removes the key.
 func (w *Writer) expire(name string, args [][]byte, unit timeUnit, out *Reply) error {
 	var nx, xx, gt, lt bool
 	for _, a := range args[3:] {
@@ -446,7 +446,7 @@ func (w *Writer) expire(name string, args [][]byte, unit timeUnit, out *Reply) e
 	return w.setExpire(args[1], &old, uint64(when))
 }
 
-// flush removes everything that the region holds, at the cost of one range deletion per keyspace.
+// flush removes everything that the region holds, at the cost of one range deletion for each keyspace.
 func flush(w *Writer, args [][]byte, out *Reply) error {
 	if len(args) > 2 || len(args) == 2 && !IsOption(args[1], "sync") && !IsOption(args[1], "async") {
 		out.Error(ErrSyntax)

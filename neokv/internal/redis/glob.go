@@ -1,8 +1,9 @@
 package redis
 
-// Match reports whether s matches a glob pattern, with the rules of KEYS and SCAN in Redis 7.0: * ? [a-z] [^a] and \ before a
-// character. Its odd ends are kept: nothing but the pattern "*" matches the empty string, a class that is not closed ends with the
-// pattern, and bytes from 0x80 on stand below the others in ranges. It takes time proportional to len(pattern) * len(s) at worst.
+// Match reports whether s matches a glob pattern, by the rules of KEYS and SCAN in Redis 7.0: * ? [a-z] [^a] and \
+// before a character. It keeps Redis's peculiarities: only the pattern "*" matches the empty string, a class that is
+// not closed ends with the pattern, and bytes from 0x80 on are below the others in ranges. At worst it takes time
+// proportional to len(pattern) * len(s).
 func Match(pattern, s []byte) bool {
 	if len(pattern) == 1 && pattern[0] == '*' {
 		return true
@@ -41,8 +42,8 @@ func Match(pattern, s []byte) bool {
 	}
 }
 
-// matchOne matches one byte against the element that pattern, which is not empty and no star, begins with, and returns the
-// element's length.
+// matchOne matches one byte against the first element of a pattern that is not empty and does not begin with a star. It
+// returns the element's length.
 func matchOne(pattern []byte, c byte) (n int, ok bool) {
 	switch pattern[0] {
 	case '?':

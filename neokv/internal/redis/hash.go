@@ -4,7 +4,7 @@ import (
 	"neokv.dev/neokv/internal/keys"
 )
 
-// This file is hashes. A field is an element of the collection: its name the subkey, its value the value.
+// This file is hashes. A field is an element of the collection: its name is the subkey, its value the value.
 
 var hashCommands = []*Command{
 	{
@@ -117,8 +117,8 @@ func hmset(w *Writer, args [][]byte, out *Reply) error {
 	return err
 }
 
-// setFields sets the fields that args names, from the second on, to the values that follow each, and returns how many are new. It is not
-// ok where out has an error.
+// setFields sets fields to values; args has them in turn from the third argument on. It returns how many fields are
+// new. It returns false where out has an error.
 func (w *Writer) setFields(name string, args [][]byte, out *Reply) (added int64, ok bool, err error) {
 	if len(args)%2 != 0 {
 		out.wrongArity(name)
@@ -264,7 +264,7 @@ func hincrby(w *Writer, args [][]byte, out *Reply) error {
 	return w.setField(&c, args[2], appendInt(room[:0], sum), there)
 }
 
-// setField stores the value of a field, of which it is known whether it is there, and closes the hash.
+// setField stores the value of a field and closes the hash. there says whether the hash has the field.
 func (w *Writer) setField(c *collection, field, value []byte, there bool) (err error) {
 	if there {
 		err = w.set(c, field, value)

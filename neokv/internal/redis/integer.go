@@ -40,7 +40,7 @@ func ParseInt(b []byte) (int64, bool) {
 	return 0, false
 }
 
-// parseInts reads two integers. It appends Redis's error where one of them is none.
+// parseInts reads two integers. It appends Redis's error if one of them is no integer.
 func parseInts(a, b []byte, out *Reply) (x, y int64, ok bool) {
 	if x, ok = ParseInt(a); ok {
 		y, ok = ParseInt(b)
@@ -51,8 +51,8 @@ func parseInts(a, b []byte, out *Reply) (x, y int64, ok bool) {
 	return x, y, ok
 }
 
-// addInt adds n to the integer that a value spells, or to 0 where there is no value, and replies the sum. It appends an error instead where
-// the value is no integer (notInteger), or the sum would overflow.
+// addInt adds n to the integer that a value spells, or to 0 where there is no value, and replies the sum. Instead it
+// appends an error where the value is no integer (notInteger) or the sum would overflow.
 func addInt(value []byte, there bool, n int64, notInteger string, out *Reply) (sum int64, ok bool) {
 	if there {
 		if sum, ok = ParseInt(value); !ok {

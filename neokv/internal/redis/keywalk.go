@@ -9,34 +9,37 @@ import (
 )
 
 const (
-	// MaxWalk is how many records one step of a walk looks at, at most, so that a reader's gate is not held for long.
+	// MaxWalk is how many records one step of a walk looks at, at most, so that it does not stay in the reader's gate
+	// for long.
 	MaxWalk = 1000
-	// WholeSlotKeys is how many records a slot may have for a walk by whole slots to take it in one step.
+	// WholeSlotKeys is up to how many records of a slot a walk by whole slots takes in one step.
 	WholeSlotKeys = 1024
 )
 
-// KeyWalk goes over the keys of some slots of a region in bounded steps, in the order slot, key length, key. It is what DBSIZE, KEYS,
-// SCAN, CLUSTER COUNTKEYSINSLOT and CLUSTER GETKEYSINSLOT are made of. Every step sees the state of its own instant: a key that is
-// there throughout the walk is met exactly once.
+// KeyWalk goes over the keys of some slots of a region in bounded steps, in the order slot, key length, key. DBSIZE,
+// KEYS, SCAN, CLUSTER COUNTKEYSINSLOT and CLUSTER GETKEYSINSLOT are made of it. Each step sees the state of its own
+// instant; the walk meets a key exactly once if the key exists all the while.
 //
 //	w := KeyWalk{Slots: slots}
 //	for more := true; more; more = w.Advance() {
 //		... run w.Call() as a read, then use w.Keys ...
 //	}
 type KeyWalk struct {
-	// Slots is what is left to walk, within the region's bounds; Advance moves First.
+	// Slots is what is left to walk, within the region's bounds. Advance moves First.
 	Slots topology.SlotRange
-	// After is the key of slot Slots.First to go on behind, nil to begin with the slot's first. It need not exist.
+	// After is the key of slot Slots.First behind which the walk goes on, nil to begin with the slot's first key. It
+	// need not exist.
 	After []byte
-	// Limit is how many records a step looks at, expired ones included: 1 to MaxWalk, which is also what 0 means.
+	// Limit is how many records a step looks at, expired ones included: 1 to MaxWalk. 0 also means MaxWalk.
 	Limit int
-	// WholeSlots lets a step end between slots only, at the first such place after Limit records; within a slot only once it has
-	// looked at WholeSlotKeys of its records. So a slot of up to WholeSlotKeys records is always taken whole.
+	// WholeSlots lets a step end only between slots, at the first such place after Limit records. It may end within a
+	// slot once it has looked at WholeSlotKeys of its records. So it always takes the whole of a slot with up to
+	// WholeSlotKeys records.
 	WholeSlots bool
 	// CountOnly leaves Keys empty.
 	CountOnly bool
-	// Known is an earlier count of the same slots, nil if there is none. Where it still holds, a step ends the walk at once: Unchanged is
-	// set then, and nothing was met.
+	// Known is an earlier count of the same slots, nil for none. If it still holds, a step sets Unchanged, meets
+	// nothing, and ends the walk.
 	Known *KeyCount
 
 	// What the last step met. It is valid until the next one and does not refer to the reader.
@@ -53,7 +56,7 @@ type KeyWalk struct {
 	bytes    []byte // holds the keys
 }
 
-// Count is how many keys there are, and how many of them expire.
+// KeyCount is how many keys there are, and how many of them expire.
 type KeyCount struct {
 	Keys, Expires int
 	// ExpireMS is the sum of their expire times, in Unix ms.
@@ -65,7 +68,7 @@ type KeyCount struct {
 	begun     bool
 }
 
-// Add adds what the last step of a walk has met. The sum over a whole walk may be Known to a later one.
+// Add adds what the last step of a walk has met. The sum over a whole walk may be Known to a later walk.
 func (c *KeyCount) Add(w *KeyWalk) {
 	m := &w.met
 	if !c.begun {
@@ -78,7 +81,7 @@ func (c *KeyCount) Add(w *KeyWalk) {
 	}
 }
 
-// holds reports whether the count is right for a reader of some slots.
+// holds reports whether the count is right for a reader of these slots.
 func (c *KeyCount) holds(slots topology.SlotRange, r *Reader) bool {
 	return c != nil && c.index != 0 && c.index == r.Index && c.slots == slots && r.InstantMS < c.soonestMS
 }
@@ -90,8 +93,8 @@ type WalkedKey struct {
 	Type keys.Type
 }
 
-// Call is the walk's next step as a read of the region. It appends no reply. Like any read it may run more than once before it
-// counts.
+// Call is the walk's next step as a read of the region. It appends no reply. As any read it may run more than once
+// before it counts.
 func (w *KeyWalk) Call() Call {
 	step := func(r *Reader, _ [][]byte, _ *Reply) error { return r.Step(w) }
 	return Call{
@@ -175,7 +178,7 @@ func (r *Reader) Step(w *KeyWalk) (err error) {
 	}
 }
 
-// add notes a key. Earlier keys stay where they are when w.bytes grows: they keep the old array.
+// add notes a key. When w.bytes grows, earlier keys stay in its old array.
 func (w *KeyWalk) add(slot topology.Slot, user []byte, t keys.Type) {
 	at := len(w.bytes)
 	if w.bytes == nil {
@@ -185,14 +188,15 @@ func (w *KeyWalk) add(slot topology.Slot, user []byte, t keys.Type) {
 	w.Keys = append(w.Keys, WalkedKey{Slot: slot, Key: w.bytes[at:len(w.bytes):len(w.bytes)], Type: t})
 }
 
-// cursor goes over the keys of redis_metadata and, where a string may be stored there (see legacy.go), of data, merged by user key. A key that
-// has subkeys but no metadata, left by a collection that is gone, appears as a record that is not stored.
+// recordIter goes over the keys of redis_metadata and, where the data keyspace may hold strings (see legacy.go), of
+// data, merged by user key. A gone collection may have left subkeys of a key that has no record. The iterator returns
+// such a key, too, with a record that is not stored.
 type recordIter struct {
 	slot           topology.Slot // of the record that next returned
 	metadata, data side
 }
 
-// side is one keyspace of a cursor.
+// side is one keyspace of a recordIter.
 type side struct {
 	iter *engine.Iter // nil: the keyspace is not looked at
 	// key is a copy of the storage key that iter stands on, up to and including the user key. It is empty at the end.
@@ -236,7 +240,7 @@ func (s *side) open(r *Reader, ks keys.Keyspace, w *KeyWalk) (err error) {
 	return s.place(s.iter.First())
 }
 
-// place notes where the iterator stands after a move that returned valid.
+// place notes where the iterator stands. valid is what its move returned.
 func (s *side) place(valid bool) error {
 	s.key, s.taken = s.key[:0], false
 	if !valid {
@@ -247,7 +251,7 @@ func (s *side) place(valid bool) error {
 	return nil
 }
 
-// next returns the next user key, valid until the following call, and its record.
+// next returns the next user key, which is valid until the following call, and its record.
 func (c *recordIter) next() (user []byte, rec record, ok bool, err error) {
 	m, d := &c.metadata, &c.data
 	if m.taken {

@@ -13,7 +13,8 @@ type lcsOptions struct {
 	minLength                  int64 // of a range that is shown
 }
 
-// lcs is LCS: the longest common subsequence of two strings, its length, or the ranges of both that it is made of.
+// lcs is LCS. It replies the longest common subsequence of two strings, its length, or the ranges of both strings that
+// it consists of.
 func lcs(r *Reader, args [][]byte, out *Reply) error {
 	var recs [2]record
 	var text [2][]byte
@@ -82,17 +83,17 @@ func lcs(r *Reader, args [][]byte, out *Reply) error {
 	return nil
 }
 
-// subsequence is the longest common subsequence of a and b. Where there are several it is the one that Redis picks: walking back from
-// both ends, a's prefix gets shorter only if the other way would lose a byte.
+// subsequence is the longest common subsequence of a and b. Where there are several it is the one that Redis picks:
+// going back from both ends, Redis shortens the prefix of a only if shortening that of b would lose a byte.
 type subsequence struct {
 	a, b   []byte
 	length int
-	// up has a bit for every pair of prefixes of a and b, i and j bytes long: whether the subsequence gets shorter without a's last
-	// byte less than it does without b's.
+	// up has a bit for every pair of prefixes of a and b, with i and j bytes: whether leaving out a's last byte costs
+	// the subsequence less than leaving out b's.
 	up []uint64
 }
 
-// newSubsequence takes time proportional to len(a) * len(b), and that many bits.
+// newSubsequence takes time proportional to len(a) * len(b), and as many bits of memory.
 func newSubsequence(a, b []byte) *subsequence {
 	l := &subsequence{a: a, b: b}
 	l.up = make([]uint64, (len(a)*len(b)+63)/64)
@@ -117,7 +118,8 @@ func newSubsequence(a, b []byte) *subsequence {
 	return l
 }
 
-// back walks from the ends of both strings and calls match with the indexes of each pair of bytes of the subsequence, the last first.
+// back goes from the ends of both strings to their beginnings. It calls match with the two indexes of each byte of the
+// subsequence, the last byte first.
 func (l *subsequence) back(match func(i, j int)) {
 	for i, j := len(l.a)-1, len(l.b)-1; i >= 0 && j >= 0; {
 		bit := i*len(l.b) + j
@@ -143,7 +145,7 @@ func (l *subsequence) text() []byte {
 	return text
 }
 
-// writeRanges appends the ranges that follow each other without a gap in both strings, the last first, and the length.
+// writeRanges appends the ranges, the last first, and the length. A range is a stretch without a gap in either string.
 func (l *subsequence) writeRanges(out *Reply, o lcsOptions) {
 	type stretch struct{ i, j, n int }
 	var found []stretch

@@ -9,13 +9,13 @@ import (
 	"neokv.dev/neokv/internal/topology"
 )
 
-// This file is about legacy strings: the first phase stored a string in the data keyspace (keys.Space.AppendLegacy). A key has a record in
-// redis_metadata or a legacy string, never both. Reads find the string where it is. The first write to the key moves it, or what
-// replaces it, to redis_metadata. The region state knows when the last legacy string was written (LegacyAt); where that is 0 nobody looks
-// for one.
+// This file is about legacy strings: the first phase stored a string in the data keyspace (keys.Space.AppendLegacy). A
+// key has a record in redis_metadata or a legacy string, never both. A read finds the string where it is. The first
+// write to the key moves the string, or what replaces it, to redis_metadata. The region state says when the last legacy
+// string was written (LegacyAt). Where that is 0, nobody looks for one.
 
-// findLegacy is find where the first lookup has met no record. That may have seen a newer state than the view, in which the string had
-// moved: so the view is asked for both.
+// findLegacy is find after a first lookup that met no record. That lookup may have seen a newer state than the view, in
+// which the string had already moved, so findLegacy looks for both in the view.
 func (r *Reader) findLegacy(slot topology.Slot, key []byte) (rec record, err error) {
 	r.key = r.Space.AppendLegacy(r.key[:0], slot, key)
 	b, ok, err := r.View.Get(r.key)
@@ -36,7 +36,7 @@ func (r *Reader) findLegacy(slot topology.Slot, key []byte) (rec record, err err
 	return r.judge(rec), nil
 }
 
-// findLegacy is find where the key has no record in redis_metadata.
+// findLegacy is find for a key without a record in redis_metadata.
 func (w *Writer) findLegacy(slot topology.Slot, key []byte) (rec record, err error) {
 	w.key = w.Space.AppendLegacy(w.key[:0], slot, key)
 	b, ok, err := w.Batch.Get(w.key)
@@ -50,14 +50,16 @@ func (w *Writer) findLegacy(slot topology.Slot, key []byte) (rec record, err err
 	return w.judge(rec), nil
 }
 
-// removeLegacy deletes a legacy string, whatever will be in its place.
+// removeLegacy deletes a legacy string and counts its key no more. The key is absent then; replace stores what comes in
+// its place.
 func (w *Writer) removeLegacy(slot topology.Slot, key []byte) error {
 	w.count(-1)
 	w.key = w.Space.AppendLegacy(w.key[:0], slot, key)
 	return w.Batch.Delete(w.key)
 }
 
-// legacy returns the record of a user key that the side of data has met: that of its legacy string, or one that is not stored.
+// legacy returns the record for a user key that the data side of a recordIter has met: that of its legacy string, or
+// one that is not stored.
 func (s *side) legacy(k keys.Redis) (rec record, err error) {
 	s.seek = k.Space.AppendLegacy(s.seek[:0], k.Slot, k.User)
 	if !s.iter.SeekGE(s.seek) || !bytes.Equal(s.iter.Key(), s.seek) {
@@ -71,8 +73,8 @@ func (s *side) legacy(k keys.Redis) (rec record, err error) {
 	return rec, err
 }
 
-// noLegacy reports whether a region certainly holds no legacy string: its range of the data keyspace is empty, which takes no longer to see
-// than the first key there. Where collections have elements it is not certain.
+// noLegacy reports whether a region certainly holds no legacy string. It does not if its range of the data keyspace is
+// empty, which the first key there shows. Where collections have elements noLegacy cannot tell, and reports false.
 func noLegacy(v *engine.View, space keys.Space, slots topology.SlotRange) (bool, error) {
 	lower, upper := space.Bounds(keys.Data, slots)
 	it, err := v.Iter(lower, upper)

@@ -11,13 +11,14 @@ import (
 	"neokv.dev/neokv/internal/keys"
 )
 
-// This file is lists. The subkey of an element is its index, a u64; the indexes of all of them are [head, tail) of the record, without a
-// gap, so that size is tail - head:
+// This file is lists. The subkey of an element is its index, a u64. The indexes of all elements are [head, tail) of the
+// record, without a gap, so the size is tail - head:
 //
 //	LPUSH ->  head-1 [ head ... tail-1 ] tail  <- RPUSH
 //
-// An element between others comes and goes by moving those on one side of it, the fewer, or if those are more than touchedBytes, by writing the
-// list anew under another version. Clients count positions from 0, or from the end with -1; an index here is one of the record.
+// To insert or remove an element between others, a command moves the elements on one side of it, the fewer. If these
+// are more than touchedBytes, it writes the whole list anew under another version. Clients count positions from 0, or
+// from the end with -1. An index, here, is one of the record.
 
 var listCommands = []*Command{
 	{
@@ -118,7 +119,7 @@ var listCommands = []*Command{
 	},
 }
 
-// subkey is the subkey of an element.
+// subkey is the subkey of the element at an index.
 func subkey(index uint64) (sub [8]byte) {
 	binary.BigEndian.PutUint64(sub[:], index)
 	return sub
@@ -136,7 +137,7 @@ func (c *collection) index(position int64) (index uint64, ok bool) {
 	return c.Head + uint64(position), true
 }
 
-// between returns the indexes [from, to) of the elements from one position to another, that included.
+// between returns the indexes [from, to) of the elements from position first to position last, both included.
 func (c *collection) between(first, last int64) (from, to uint64) {
 	size := int64(c.Size)
 	if first < 0 {
@@ -152,7 +153,7 @@ func (c *collection) between(first, last int64) (from, to uint64) {
 	return c.Head + uint64(first), c.Head + uint64(last) + 1
 }
 
-// item reads the element at an index, one of those in [head, tail). It is valid until the next read.
+// item reads the element at an index in [head, tail). The value is valid until the next read.
 func (c *collection) item(index uint64) ([]byte, error) {
 	sub := subkey(index)
 	value, there, err := c.get(sub[:])
@@ -167,12 +168,12 @@ func (c *collection) gap(index uint64) error {
 	return fmt.Errorf("list %q: no element at index %d, its record says %d to %d", c.user, index, c.Head, c.Tail)
 }
 
-// oneByOne is how many elements are read one by one, at most, since that costs less than a walk over so few; and in a batch
-// a walk has the writes so far put in order.
+// oneByOne is up to how many elements items reads one by one. That costs less than an iterator for so few, and an
+// iterator on a batch first has the batch put its writes in order.
 const oneByOne = 8
 
-// items calls f with the elements at the indexes [from, to), in order or backwards, until f reports false. f may write to elements that
-// it has been called with, and to indexes outside. The value is valid until it does, or returns.
+// items calls f with the elements at the indexes [from, to), in order or backwards, until f returns false. f may write
+// to elements that it has been called with, and to indexes outside. The value is valid until f writes or returns.
 func (c *collection) items(from, to uint64, backwards bool,
 	f func(index uint64, value []byte) (more bool, err error)) error {
 	if to-from <= oneByOne {
@@ -242,7 +243,8 @@ func (w *Writer) extend(c *collection, left bool, value []byte) error {
 	return w.insert(c, sub[:], value)
 }
 
-// cutRange is how many elements a range deletion takes at least: it costs the same for any number, but reads, too.
+// cutRange is how many elements there must be for cut to delete them by a range deletion. That costs the same for any
+// number, but it slows reads down.
 const cutRange = 1000
 
 // cut removes n elements from an end of a list.
@@ -279,6 +281,7 @@ type moves struct {
 	ends   []int // of each in values
 	bytes  int   // touched
 
+	// mostBytes and most bound the bytes and the number of the elements that may be moved.
 	mostBytes, most int // that may be moved, and elements
 }
 
@@ -291,9 +294,9 @@ func (w *Writer) moves() moves {
 	return m
 }
 
-// shift takes the elements at the indexes [from, to) up or down: by one place and, from each of the gaps on that it meets, by one more.
-// The gaps are indexes in [from, to), in order, of elements that go. It reports false where that is more than touchedBytes; nothing is
-// written before write.
+// shift takes the elements at the indexes [from, to) up or down by one place, and by one more from each gap on that it
+// meets. gaps are the indexes in [from, to), in order, of elements that go. shift returns false where it would move
+// more than touchedBytes. It writes nothing before write.
 func (m *moves) shift(c *collection, from, to uint64, up bool, gaps []uint64) (fits bool, err error) {
 	by := uint64(1)
 	err = c.items(from, to, up, func(i uint64, value []byte) (bool, error) {
@@ -326,7 +329,7 @@ func (m *moves) shift(c *collection, from, to uint64, up bool, gaps []uint64) (f
 
 func (m *moves) fit() bool { return m.bytes <= m.mostBytes }
 
-// write puts them there. What is left behind is not removed.
+// write puts the elements at their new indexes. It does not remove what is left at the old ones.
 func (m *moves) write(w *Writer, c *collection) error {
 	start := 0
 	for i, end := range m.ends {
@@ -339,7 +342,8 @@ func (m *moves) write(w *Writer, c *collection) error {
 	return nil
 }
 
-// rewrite makes a new version of a list, with so many elements, and closes it: f puts those that each of the present ones leads to.
+// rewrite makes a new version of a list, with this many elements, and closes it. It calls f with each present element;
+// f calls put with the elements of the new version.
 func (w *Writer) rewrite(c *collection, size uint64,
 	f func(index uint64, value []byte, put func(value []byte) error) error) error {
 	var to collection
@@ -360,8 +364,8 @@ func (w *Writer) rewrite(c *collection, size uint64,
 	return w.close(&to)
 }
 
-// without removes the elements between two indexes, both of which count, that are equal to value, and closes the list: it writes the others
-// anew. There are n of them.
+// without writes the list anew without the n elements that equal value between two indexes, both included, and closes
+// it.
 func (w *Writer) without(c *collection, first, last uint64, value []byte, n uint64) error {
 	return w.rewrite(c, c.Size-n, func(i uint64, present []byte, put func([]byte) error) error {
 		if first <= i && i <= last && bytes.Equal(present, value) {
@@ -371,8 +375,9 @@ func (w *Writer) without(c *collection, first, last uint64, value []byte, n uint
 	})
 }
 
-// take removes the elements at some indexes, in order, at least one, and closes the list. The longest run of those that stay stays where
-// it is; the others close up to it. It reports false, and does nothing, where they are too many to be moved.
+// take removes the elements at some indexes, which are in order and at least one, and closes the list. The longest run
+// of elements that stay stays where it is; the others close up to it. take returns false, and does nothing, where these
+// are too many to be moved.
 func (w *Writer) take(c *collection, gone []uint64) (fits bool, err error) {
 	before, longest := 0, gone[0]-c.Head // so many of gone are before that run
 	for j, at := range gone {
@@ -450,7 +455,7 @@ func (w *Writer) push(args [][]byte, left, present bool, out *Reply) error {
 func lpop(w *Writer, args [][]byte, out *Reply) error { return w.popEnd("lpop", args, true, out) }
 func rpop(w *Writer, args [][]byte, out *Reply) error { return w.popEnd("rpop", args, false, out) }
 
-// popEnd is LPOP and RPOP: without a count the reply is one element, else an array.
+// popEnd is LPOP and RPOP: it replies one element without a count, else an array.
 func (w *Writer) popEnd(name string, args [][]byte, left bool, out *Reply) error {
 	if len(args) > 3 {
 		out.wrongArity(name)
@@ -688,10 +693,11 @@ func lrem(w *Writer, args [][]byte, out *Reply) error {
 	return w.without(&c, min(nearest, farthest), max(nearest, farthest), args[3], met)
 }
 
-// goneBytes is how much of touchedBytes each element counts for that LREM remembers.
+// goneBytes is how much of touchedBytes each element counts that LREM remembers.
 const goneBytes = 64
 
-// lpos replies one position, that of the match of the rank, or with COUNT an array of those from it on.
+// lpos replies one position, that of the match with this rank. With COUNT it replies an array of the positions from
+// that match on.
 func lpos(r *Reader, args [][]byte, out *Reply) error {
 	rank, count, most := int64(1), int64(-1), int64(0)
 	for i := 3; i < len(args); i += 2 {
@@ -802,7 +808,7 @@ func lmove(w *Writer, args [][]byte, out *Reply) error {
 	return w.moveItem(args, fromLeft, toLeft, out)
 }
 
-// moveItem moves an element from an end of the list at args[1] to an end of the one at args[2].
+// moveItem moves an element from an end of the list at args[1] to an end of the list at args[2].
 func (w *Writer) moveItem(args [][]byte, fromLeft, toLeft bool, out *Reply) error {
 	var from, other collection
 	if ok, err := w.open(&from, args[1], keys.List, out); !ok {

@@ -5,8 +5,8 @@ import (
 	"math/big"
 )
 
-// longDouble is the x87 extended precision number that Redis's INCRBYFLOAT counts with: 64 bits of precision, 15 of exponent, rounded
-// to nearest, ties to even. Replicas agree on it whatever their processor. The zero value is 0.
+// longDouble is the x87 extended precision number with which Redis's INCRBYFLOAT counts: 64 bits of precision, 15 bits
+// of exponent, rounded to nearest, ties to even. Replicas agree on it whatever their processors. The zero value is 0.
 type longDouble struct {
 	f   *big.Float // nil for 0 and infinity
 	inf bool       // of either sign: no sum has one
@@ -25,8 +25,8 @@ const (
 	minBinaryExp  = extendedMinExp - 1 - 4*maxFloatBytes
 )
 
-// parseLongDouble reads what C's strtold reads, wholly, without leading space; no NaN, and nothing that is too large or, not being 0,
-// too small.
+// parseLongDouble reads what C's strtold reads, but the whole of b, without leading space, and no NaN. It refuses a
+// number that is too large, or that is too small and not 0.
 func parseLongDouble(b []byte) (longDouble, bool) {
 	var none longDouble
 	if len(b) == 0 || len(b) > maxFloatBytes {
@@ -99,7 +99,7 @@ scan:
 	return roundExtended(value)
 }
 
-// parseExponent reads a sign and digits; large ones are all the same.
+// parseExponent reads a sign and digits. All large exponents give the same number.
 func parseExponent(b []byte) (n int, ok bool) {
 	negative := len(b) > 0 && b[0] == '-'
 	if negative || len(b) > 0 && b[0] == '+' {
@@ -130,7 +130,7 @@ func scale(z *big.Rat, mantissa *big.Int, base int64, exp int) {
 	z.SetInt(power.Mul(power, mantissa))
 }
 
-// roundExtended rounds a number that is not 0; false where that leaves infinity or 0.
+// roundExtended rounds a number that is not 0. It returns false where the result would be infinity or 0.
 func roundExtended(x *big.Rat) (longDouble, bool) {
 	f := new(big.Float).SetPrec(extendedPrec).SetRat(x)
 	exp := f.MantExp(nil) // the number is below 2 to this, and at least half of that
@@ -155,7 +155,7 @@ func roundExtended(x *big.Rat) (longDouble, bool) {
 	return longDouble{f: f}, true
 }
 
-// add returns the rounded sum; false where it is no finite number.
+// add returns the rounded sum, and false where that is not a finite number.
 func (x longDouble) add(y longDouble) (longDouble, bool) {
 	switch {
 	case x.inf || y.inf:
@@ -173,8 +173,8 @@ func (x longDouble) add(y longDouble) (longDouble, bool) {
 	return longDouble{f: sum}, sum.MantExp(nil) <= extendedMaxExp
 }
 
-// addLongDouble adds n to the number that a value spells, or to 0 where there is no value, and replies the sum's text. It appends an error
-// instead where the value is no number (notFloat), or the sum is not finite.
+// addLongDouble adds n to the number that a value spells, or to 0 where there is no value, and replies the text of the
+// sum. Instead it appends an error where the value is no number (notFloat) or the sum is not finite.
 func addLongDouble(value []byte, there bool, n longDouble, notFloat string, out *Reply) (text []byte, ok bool) {
 	var present longDouble
 	if there {
@@ -193,7 +193,8 @@ func addLongDouble(value []byte, there bool, n longDouble, notFloat string, out 
 	return text, true
 }
 
-// appendTo appends the number with up to 17 digits behind the point, without zeros at the end: what C's "%.17Lf" prints, trimmed.
+// appendTo appends the number with up to 17 digits behind the point, without zeros at the end: what C's "%.17Lf"
+// prints, trimmed.
 func (x longDouble) appendTo(dst []byte) []byte {
 	if x.f == nil {
 		return append(dst, '0')

@@ -7,8 +7,8 @@ import (
 	"neokv.dev/neokv/internal/topology"
 )
 
-// This file is OBJECT and MEMORY USAGE: what Redis tells of how it stores a key. Where the storage here has no counterpart the answers
-// are those that a client of Redis would expect of such a value.
+// This file is OBJECT and MEMORY USAGE: what Redis tells about how it stores a key. Where the storage here has nothing
+// like it, the reply is what a client of Redis would expect for such a value.
 
 var objectCommands = []*Command{
 	{
@@ -89,7 +89,7 @@ const (
 	sharedReferences = 1<<31 - 1
 )
 
-// object loads the key of a subcommand and reports whether it exists; a null is appended if not.
+// object loads the key of a subcommand and reports whether it exists. If not, it appends a null.
 func (r *Reader) object(args [][]byte, out *Reply) (rec record, ok bool, err error) {
 	rec, err = r.load(args[2])
 	if err == nil && !rec.live {
@@ -98,7 +98,7 @@ func (r *Reader) object(args [][]byte, out *Reply) (rec record, ok bool, err err
 	return rec, err == nil && rec.live, err
 }
 
-// integer returns the number that a string is kept as.
+// integer returns the number as which Redis would keep a string.
 func (rec *record) integer() (int64, bool) {
 	if rec.Type != keys.String || rec.length() > maxIntegerBytes {
 		return 0, false
@@ -190,8 +190,9 @@ func objectFreq(r *Reader, args [][]byte, out *Reply) error {
 	return err
 }
 
-// memoryUsage counts the record with its key, the pieces of a long string as if none were missing, and the elements of a collection as if all
-// were as large as the first ones: as many as SAMPLES says, 5 if it says nothing, all if it says 0.
+// memoryUsage counts the record with its key. It counts all pieces of a long string, as if none were missing. It counts
+// the elements of a collection as if all were as large as the first ones: the first 5, or as many as SAMPLES says, or
+// all for SAMPLES 0.
 func memoryUsage(r *Reader, args [][]byte, out *Reply) error {
 	samples := uint64(5)
 	for i := 3; i < len(args); i += 2 {
@@ -232,7 +233,7 @@ func memoryUsage(r *Reader, args [][]byte, out *Reply) error {
 	return nil
 }
 
-// elementBytes is about how many bytes the elements of a collection take, by the first ones.
+// elementBytes estimates how many bytes the elements of a collection take, by the first ones.
 func (r *Reader) elementBytes(key []byte, rec *record, samples uint64) (uint64, error) {
 	var c collection
 	r.begin(&c, topology.SlotOf(key), key, rec, &r.opened)

@@ -7,21 +7,23 @@ import (
 	"neokv.dev/neokv/internal/topology"
 )
 
-// This file is long strings. A string of more than pieceBytes is not in its record. It is stored as a collection is: the record names a
-// version and a size, which is the length in bytes, and the elements are pieces of so many bytes each:
+// This file is long strings. The record of a string of more than pieceBytes does not hold it. Such a string is stored
+// as a collection is: the record names a version and a size, which is the length in bytes, and the elements are pieces
+// of pieceBytes each:
 //
 //	[data key ...][version u64] [index u64]  ->  the bytes from index * pieceBytes on
 //
-// What is not stored reads as zero bytes: pieces may be missing, and each may end early. So a call costs the pieces that it reads or writes, and
-// not the length of the string. A long string never gets shorter, unless another one takes its place.
+// Bytes that are not stored read as zero: pieces may be missing, and each may end early. So a call costs the pieces
+// that it reads or writes, and not the length of the string. A long string never gets shorter; only another string in
+// its place may be shorter.
 //
 // A region may also hold strings of any length in their records, written under older Rules. The first write that would
 // write such a record anew puts the string into pieces.
 
-// pieceBytes is how long a piece is, and the longest string that is in its record. Tests make it shorter.
+// pieceBytes is how long a piece is, and how long a string in its record may be. Tests make it shorter.
 var pieceBytes = 64 << 10
 
-// isLong reports whether a string of so many bytes is to be stored in pieces.
+// isLong reports whether a string of this many bytes is stored in pieces.
 func (w *Writer) isLong(bytes int) bool { return bytes > pieceBytes && w.Rules < RulesOfRecords }
 
 // length is how many bytes a string has, 0 for an absent key.
@@ -35,7 +37,8 @@ func (rec *record) length() int {
 	return len(rec.Value)
 }
 
-// elementsOf is how many elements lie under the version of a record: of a long string at most.
+// elementsOf is how many elements there are under the version of a record; for a long string it is the most there can
+// be.
 func elementsOf(m *keys.Metadata) uint64 {
 	if m.Type == keys.String {
 		return (m.Size + uint64(pieceBytes) - 1) / uint64(pieceBytes)
@@ -43,7 +46,8 @@ func elementsOf(m *keys.Metadata) uint64 {
 	return m.Size
 }
 
-// loadText is loadOnly for a command that then reads what the string holds. The record of a long string is one of r's view, as its pieces are.
+// loadText is loadOnly for a command that then reads what the string holds. It takes the record of a long string from
+// r's view, where the pieces will be read.
 func (r *Reader) loadText(key []byte) (rec record, err error) {
 	rec, err = r.loadOnly(key)
 	if err == nil && rec.live && rec.Long() {
@@ -52,7 +56,7 @@ func (r *Reader) loadText(key []byte) (rec record, err error) {
 	return rec, err
 }
 
-// reply appends what a string holds, null if there is none. The record is one of r's view, or has the string in it.
+// reply appends what a string holds, null if there is none. If the string is long, the record must be from r's view.
 func (r *Reader) reply(key []byte, rec *record, out *Reply) error {
 	if rec.live && rec.Long() {
 		return r.replyRange(key, rec, 0, rec.length(), out)
@@ -61,7 +65,7 @@ func (r *Reader) reply(key []byte, rec *record, out *Reply) error {
 	return nil
 }
 
-// replyRange appends the bytes from one index up to another of a long string. The record is one of r's view.
+// replyRange appends the bytes [from, to) of a long string as a bulk string. The record must be from r's view.
 func (r *Reader) replyRange(key []byte, rec *record, from, to int, out *Reply) error {
 	var c collection
 	r.begin(&c, topology.SlotOf(key), key, rec, &r.opened)
@@ -88,7 +92,7 @@ func (rec *record) reply(out *Reply) {
 	out.Bulk(rec.Value)
 }
 
-// replyRange appends a bulk string of the bytes from one index up to another. Nothing is read where there is no room for it.
+// replyRange appends the bytes [from, to) as a bulk string. It reads nothing where the reply has no room for them.
 func (c *collection) replyRange(from, to int, out *Reply) (err error) {
 	if !out.open(to - from) {
 		return nil
@@ -99,7 +103,7 @@ func (c *collection) replyRange(from, to int, out *Reply) (err error) {
 	return err
 }
 
-// appendRange appends the bytes from one index up to another.
+// appendRange appends the bytes [from, to).
 func (c *collection) appendRange(dst []byte, from, to int) ([]byte, error) {
 	dst = slices.Grow(dst, to-from)
 	for from < to {
@@ -120,7 +124,8 @@ func (c *collection) appendRange(dst []byte, from, to int) ([]byte, error) {
 	return dst, nil
 }
 
-// setLong stores a long string over old, which load returned for the key. The value is none that the batch has returned.
+// setLong stores a long string in place of old, which load returned for the key. The batch must not own the value's
+// memory.
 func (w *Writer) setLong(key []byte, old *record, expireMS uint64, value []byte) error {
 	var c collection
 	if err := w.lay(&c, key, old, expireMS, value); err != nil {
@@ -129,7 +134,7 @@ func (w *Writer) setLong(key []byte, old *record, expireMS uint64, value []byte)
 	return w.close(&c)
 }
 
-// lay begins a long string that takes the place of what the key holds when it is closed.
+// lay begins a long string, which takes the place of what the key holds when it is closed.
 func (w *Writer) lay(c *collection, key []byte, old *record, expireMS uint64, value []byte) error {
 	w.renewOver(c, key, keys.String, old)
 	c.ExpireMS = expireMS
@@ -145,8 +150,8 @@ func (w *Writer) lay(c *collection, key []byte, old *record, expireMS uint64, va
 	return nil
 }
 
-// patch writes some bytes over those from an index on of the string that a key holds, which old is the record of. The string gets as long as
-// that takes, with zero bytes before them.
+// patch writes bytes over those from an index on of the string that a key holds. old is its record. The string gets
+// longer where it has to, with zero bytes before the patch.
 func (w *Writer) patch(key []byte, old *record, from int, patch []byte) error {
 	var present []byte
 	var expireMS uint64
@@ -171,7 +176,8 @@ func (w *Writer) patch(key []byte, old *record, from int, patch []byte) error {
 	return w.patchPieces(&c, from, patch)
 }
 
-// patchPieces is patch of a long string, and closes it. Readers may see these pieces by the present record, so they wait for the batch.
+// patchPieces is patch for a long string, and closes it. Readers may see these pieces under the present record, so the
+// pieces are not written ahead of the batch.
 func (w *Writer) patchPieces(c *collection, from int, patch []byte) error {
 	if len(patch) == 0 {
 		return w.close(c)
@@ -197,7 +203,8 @@ func (w *Writer) patchPieces(c *collection, from int, patch []byte) error {
 	return w.close(c)
 }
 
-// appendPatched appends some bytes with others written over those from an index on, and zero bytes between where they begin behind the end.
+// appendPatched appends present with patch written over the bytes from an index on. Where that is behind the end of
+// present, zero bytes fill the gap.
 func appendPatched(dst, present []byte, from int, patch []byte) []byte {
 	dst = append(dst, present[:min(from, len(present))]...)
 	gap := len(dst)

@@ -17,7 +17,8 @@ type record struct {
 	legacy bool // its codec is an older one: see legacy.go
 }
 
-// keptExpiry is when the key expires if a write changes what it holds and keeps its expire time: never where the key is absent.
+// keptExpiry is the expire time for a write that keeps the key's present one. It is 0, for never, where the key is
+// absent.
 func (rec *record) keptExpiry() uint64 {
 	if !rec.live {
 		return 0
@@ -25,13 +26,13 @@ func (rec *record) keptExpiry() uint64 {
 	return rec.ExpireMS
 }
 
-// empty reports whether it is a collection without elements, which counts as absent.
+// empty reports whether the record is of a collection without elements, which counts as absent.
 func (rec *record) empty() bool { return rec.Apart() && rec.Size == 0 }
 
-// wrongType reports whether the key exists and is no string, and appends Redis's error then.
+// wrongType reports whether the key exists and is no string. It then appends Redis's error.
 func (rec *record) wrongType(out *Reply) bool { return rec.isNot(keys.String, out) }
 
-// isNot reports whether the key exists and is of another type, and appends Redis's error then.
+// isNot reports whether the key exists and is of another type. It then appends Redis's error.
 func (rec *record) isNot(t keys.Type, out *Reply) bool {
 	if rec.live && rec.Type != t {
 		out.Error(ErrWrongType)
@@ -40,8 +41,8 @@ func (rec *record) isNot(t keys.Type, out *Reply) bool {
 	return false
 }
 
-// load reads the record of a key as a reader sees it, and counts it. It sets r.Ahead where its expiry lies between region time and
-// instant.
+// load reads the record of a key as a reader sees it, and counts a hit or a miss. It sets r.Ahead if the record expires
+// between region time and instant.
 func (r *Reader) load(key []byte) (rec record, err error) { return r.loadIn(topology.SlotOf(key), key) }
 
 // loadOnly is load for a command that reads nothing else. It may find a newer state than the view's.
@@ -49,7 +50,7 @@ func (r *Reader) loadOnly(key []byte) (rec record, err error) {
 	return r.counted(r.find(topology.SlotOf(key), key, r.View.Latest))
 }
 
-// loadIn is load where the slot is known.
+// loadIn is load for a caller that knows the slot.
 func (r *Reader) loadIn(slot topology.Slot, key []byte) (rec record, err error) {
 	return r.counted(r.find(slot, key, r.View.Get))
 }
@@ -89,7 +90,7 @@ func (r *Reader) judge(rec record) record {
 	return rec
 }
 
-// live reports whether a record that expires at expireMS is there for this reader.
+// live reports whether a record with this expire time has not expired for this reader.
 func (r *Reader) live(expireMS uint64) bool {
 	if expireMS == 0 || expireMS > r.InstantMS {
 		return true
@@ -103,12 +104,12 @@ func (r *Reader) live(expireMS uint64) bool {
 // load reads the record of a key as of this entry.
 func (w *Writer) load(key []byte) (rec record, err error) { return w.loadIn(topology.SlotOf(key), key) }
 
-// loadIn is load where the slot is known.
+// loadIn is load for a caller that knows the slot.
 func (w *Writer) loadIn(slot topology.Slot, key []byte) (record, error) {
 	return w.find(slot, key, w.Batch.Get)
 }
 
-// loadHead is loadIn where it does not count which string the key holds: rec.Value is any.
+// loadHead is loadIn for a caller that does not care which string the key holds: rec.Value may be anything.
 func (w *Writer) loadHead(slot topology.Slot, key []byte) (record, error) {
 	return w.find(slot, key, w.Batch.Head)
 }
@@ -143,8 +144,8 @@ func (w *Writer) judge(rec record) record {
 	return rec
 }
 
-// keptRecord is the record of a collection or of a long string as the writes so far leave it. A run of commands on the same few of them reads
-// and writes their records once, with the last of them.
+// keptRecord is the record of a collection or of a long string, as the writes so far leave it. So a run of commands on
+// the same few of them reads each record once, with the first command, and writes it once, with the last.
 type keptRecord struct {
 	keys.Metadata
 	slot   topology.Slot
@@ -154,21 +155,21 @@ type keptRecord struct {
 }
 
 const (
-	// keptRecords is how many records are kept at most: one of each of so many sets of slots.
+	// keptRecords is how many records are kept at most: one for each remainder of the slot.
 	keptRecords = 16
 	// maxKeptKey is how long a key may be for its record to be kept.
 	maxKeptKey = 512
 )
 
-// record is the place of a slot's record.
+// keptFor returns the place where a record of the slot is kept.
 func (w *Writer) keptFor(slot topology.Slot) *keptRecord { return &w.records[slot%keptRecords] }
 
-// of reports whether it is the record of a key.
+// of reports whether the record of this key is kept here.
 func (k *keptRecord) of(slot topology.Slot, key []byte) bool {
 	return k.there && k.slot == slot && bytes.Equal(k.user, key)
 }
 
-// keep notes what the record of a collection or of a long string is, and whether the batch has yet to get it.
+// keep notes the record of a collection or of a long string. behind says that the batch has yet to get it.
 func (w *Writer) keep(slot topology.Slot, key []byte, m *keys.Metadata, behind bool) error {
 	if len(key) > maxKeptKey {
 		if !behind {
@@ -188,14 +189,14 @@ func (w *Writer) keep(slot topology.Slot, key []byte, m *keys.Metadata, behind b
 	return nil
 }
 
-// forget is called before a key's record is written past what is kept.
+// forget must be called before a record is written to the batch directly, so that an older one is not kept.
 func (w *Writer) forget(slot topology.Slot, key []byte) {
 	if k := w.keptFor(slot); k.of(slot, key) {
 		k.there, k.behind = false, false
 	}
 }
 
-// settle gives the batch a kept record that it has yet to get, and keeps it no more.
+// settle gives the batch a kept record that it has yet to get, and stops keeping it.
 func (w *Writer) settle(k *keptRecord) (err error) {
 	if k.there && k.behind {
 		err = w.writeRecord(k.slot, k.user, &k.Metadata)
@@ -210,7 +211,7 @@ func (w *Writer) writeRecord(slot topology.Slot, key []byte, m *keys.Metadata) e
 	return w.Batch.Set(w.key, w.value)
 }
 
-// Finish completes the batch: it has to be called before the batch is committed.
+// Finish completes the batch. The caller must call it before it commits the batch.
 func (w *Writer) Finish() error {
 	for i := range w.records {
 		if err := w.settle(&w.records[i]); err != nil {
@@ -220,7 +221,8 @@ func (w *Writer) Finish() error {
 	return w.settleCounts()
 }
 
-// setString stores a string over old, which load returned for the key. The value is none that the batch has returned.
+// setString stores a string in place of old, which load returned for the key. The batch must not own the value's
+// memory.
 func (w *Writer) setString(key []byte, old *record, expireMS uint64, value []byte) error {
 	if w.isLong(len(value)) {
 		return w.setLong(key, old, expireMS, value)
@@ -228,14 +230,14 @@ func (w *Writer) setString(key []byte, old *record, expireMS uint64, value []byt
 	return w.setShort(key, old, expireMS, value)
 }
 
-// setShort is setString of a value that is not long. It may be one that the batch has just returned.
+// setShort is setString for a value that is not long. The batch may own the value's memory.
 func (w *Writer) setShort(key []byte, old *record, expireMS uint64, value []byte) error {
 	w.notice(expireMS)
 	w.value = keys.AppendString(slices.Grow(w.value[:0], keys.StringLen(len(value))), expireMS, value)
 	return w.replace(key, old, w.value)
 }
 
-// restore is setString of a value that the batch has just returned.
+// restore is setString for a value that the batch has just returned.
 func (w *Writer) restore(key []byte, old *record, expireMS uint64, value []byte) error {
 	if !w.isLong(len(value)) {
 		return w.setShort(key, old, expireMS, value)
@@ -244,7 +246,7 @@ func (w *Writer) restore(key []byte, old *record, expireMS uint64, value []byte)
 	return w.setLong(key, old, expireMS, w.value)
 }
 
-// setExpire changes when the key expires, to absolute Unix ms or 0 for never, and leaves what it holds alone.
+// setExpire changes when the key expires, to absolute Unix ms or 0 for never, and leaves alone what it holds.
 func (w *Writer) setExpire(key []byte, old *record, expireMS uint64) error {
 	if !old.Apart() {
 		return w.restore(key, old, expireMS, old.Value)
@@ -257,12 +259,13 @@ func (w *Writer) setExpire(key []byte, old *record, expireMS uint64) error {
 	return w.keep(slot, key, &m, true)
 }
 
-// remove deletes the key, which old is the record of.
+// remove deletes a key. old is its record.
 func (w *Writer) remove(key []byte, old *record) error { return w.replace(key, old, nil) }
 
-// replace stores the metadata record value in the place of old, or nothing when value is nil. Whatever replaces or removes a
-// metadata record other than to change the same collection or long string goes through here (or setBlind, where there is nothing to see):
-// here those leave their orphan records, and keys are counted.
+// replace stores value, a record of redis_metadata, in place of old, or deletes the key if value is nil. It writes the
+// orphan record of a collection or long string that goes, and counts keys. Every write that replaces or removes a
+// record goes through here, but for setBlind, which replaces short strings only, and for changes to a collection or
+// long string that stays the same one.
 func (w *Writer) replace(key []byte, old *record, value []byte) error {
 	slot := topology.SlotOf(key)
 	w.forget(slot, key)
@@ -301,7 +304,7 @@ func (w *Writer) replace(key []byte, old *record, value []byte) error {
 	return w.Batch.Set(w.key, value)
 }
 
-// count keeps the region's number of stored keys, expired ones included, as long as it is exact.
+// count keeps the number of the region's stored keys, expired ones included, as long as that number is exact.
 func (w *Writer) count(n int) {
 	if w.State.KeysExact {
 		w.State.KeyCount += uint64(n)

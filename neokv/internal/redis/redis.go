@@ -1,5 +1,6 @@
-// Package redis runs commands: the table of commands that touch data, their functions, and the replies in Redis's wire format.
-// A command is one row and one function; read functions get a Reader, which cannot write, write functions a Writer.
+// Package redis runs commands: the table of commands that touch data, their functions, and the replies in Redis's wire
+// format. A command is one row and one function. A read function gets a Reader, which cannot write; a write function
+// gets a Writer.
 package redis
 
 import (
@@ -9,7 +10,7 @@ import (
 	"neokv.dev/neokv/internal/keys"
 )
 
-// Command is one row of the command table. Arity checks, routing and COMMAND are made from it.
+// Command is one row of the command table. Arity checks, routing and the replies of COMMAND are made from it.
 type Command struct {
 	Name  string // lower case; for a subcommand the part after the '|'
 	Arity int    // as Redis counts: the name included, negative for "at least"
@@ -22,30 +23,30 @@ type Command struct {
 	Deprecated Deprecated
 	Sub        []*Command
 
-	// Read and Write run the command; rows of data commands have exactly one of the two. Arity holds when they are called.
-	// args[0] is the name as the client wrote it. The reply goes to out, errors of the command's use included; an error
-	// returned is the engine's or the region state's and is no reply.
+	// Read and Write run the command. A row of a data command has exactly one of the two. Their caller has checked the
+	// arity. args[0] is the name as the client wrote it. The function appends its reply to out, also if the reply is an
+	// error about the call. The error that it returns is one of the engine or of the region state, and no reply.
 	Read  func(r *Reader, args [][]byte, out *Reply) error
 	Write func(w *Writer, args [][]byte, out *Reply) error
 
-	// ReadBy, if it is not nil, returns the row of a read command by which a call of this write command may be run as well, nil where the
-	// call writes. The arity must hold.
+	// ReadBy is nil, or returns the row of a read command that does the same as a call of this write command; it
+	// returns nil where the call writes. Its caller has checked the arity.
 	ReadBy func(args [][]byte) *Command
-	// Reads is what a write looks up, as far as its arguments name it.
+	// Reads says what a write looks up, as far as its arguments name it.
 	Reads Reads
-	// FindKeys, if it is not nil, takes the place of Keys in finding them, where these are not all known; see AppendKeys.
+	// FindKeys, if it is not nil, finds the keys instead of Keys, which does not know them all; see AppendKeys.
 	FindKeys func(dst []int, args [][]byte) []int
 
-	// Split says how the proxy port cuts the command by region and joins the parts.
+	// Split says how the proxy port cuts the command by region, and joins the parts.
 	Split Split
-	// Everywhere marks a command without keys that runs once in each region that the store leads (proxy: in every region):
-	// FLUSHALL, DBSIZE, KEYS. Its parts are joined as Split says.
+	// Everywhere marks a command without keys that runs once in each region that the store leads, or behind the proxy
+	// port in every region: FLUSHALL, DBSIZE, KEYS. Split says how the parts are joined.
 	Everywhere bool
 
 	parent *Command // of a subcommand, set by NewTable
 }
 
-// Doc is what COMMAND DOCS and the documentation print. The sentence is ours, the rest are Redis's facts.
+// Doc is what COMMAND DOCS and the documentation print. The summary is our own text; the rest are facts about Redis.
 type Doc struct {
 	Summary    string
 	Since      string
@@ -53,10 +54,10 @@ type Doc struct {
 	Complexity string
 }
 
-// Deprecated says since when Redis discourages a command, and in favour of what; zero for others.
+// Deprecated says since when Redis discourages a command, and what replaces it. It is zero for other commands.
 type Deprecated struct{ Since, ReplacedBy string }
 
-// Split says how the parts of a command that ran in several regions are joined into one reply.
+// Split says how the replies of a command that ran in several regions become one.
 type Split byte
 
 const (
@@ -67,15 +68,15 @@ const (
 	SplitJoin               // arrays, one behind the other (KEYS)
 )
 
-// KeySpec says where keys are, as in Redis 7's key specifications of kind index + range, index + keynum
-// where it is Counted, or unknown.
+// KeySpec says where keys are, as Redis 7's key specifications do. It is of the kind index + range, of the kind index +
+// keynum where it is Counted, or Unknown.
 type KeySpec struct {
 	First int // index of the first key
-	// Last is the index of the last key relative to the first, or if negative one counted from the end of the arguments:
-	// -1 is the last argument.
+	// Last is the index of the last key relative to the first. A negative one counts from the end of the arguments: -1
+	// is the last argument.
 	Last int
 	Step int // distance between keys
-	// Counted says that argument First is how many keys follow it; Last does not count.
+	// Counted says that argument First is the number of keys, and that the keys follow it. Last does not count then.
 	Counted bool
 	// Unknown says that the specification tells no more than that there are keys.
 	Unknown bool
@@ -89,8 +90,9 @@ type Call struct {
 	Args    [][]byte
 }
 
-// Writes is about how many bytes a write of arguments of so many bytes adds to a batch, at most: each element that they name is stored under the
-// whole of its key. What a call writes beside that is bounded by touchedBytes, or written ahead.
+// Writes estimates how many bytes a write with argBytes bytes of arguments adds to a batch, at most. Each element that
+// the arguments name is stored under the whole of its key. Whatever else a call writes is bounded by touchedBytes, or
+// written ahead of the batch.
 func (c *Call) Writes(argBytes int) int {
 	const each = 64 // of a storage key, beside the user's key and the element
 	if c.Command == nil {
@@ -110,41 +112,43 @@ func (c *Call) Writes(argBytes int) int {
 	return 2*argBytes + len(c.Args)*each + (len(c.Args)-1-len(places))*2*key
 }
 
-// fewBytes are so few that Writes does not look closer.
+// fewBytes is the estimate up to which Writes does not look closer.
 const fewBytes = 1 << 20
 
-// Run is calls of one connection that belong to one region and are of one kind, reads or writes, with the room for their replies.
+// Run is some calls of one connection, all for one region and all reads or all writes, with the room for their replies.
 type Run struct {
 	Calls []Call
 	Out   Reply // the replies one after the other
-	// Limit, if it is not 0, ends a run of reads early: no call begins when there are so many bytes of replies.
+	// Limit, if it is not 0, ends a run of reads early: no further call begins once the replies have so many bytes.
 	Limit int
 	Ends  []int // end of each call's reply within Out.Buf
 }
 
-// Reset empties the run for reuse; it keeps the memory and the protocol version.
+// Reset empties the run for reuse. The run keeps its memory and the protocol version.
 func (r *Run) Reset() {
 	clear(r.Calls)
 	r.Calls, r.Ends, r.Out.Buf, r.Limit = r.Calls[:0], r.Ends[:0], r.Out.Buf[:0], 0
 	r.Out.Room, r.Out.Full = 0, false
 }
 
-// Reader is what a read command works on. It may be used by one goroutine.
+// Reader is what a read command works on. One goroutine may use it at a time.
 type Reader struct {
 	View  *engine.View
 	Space keys.Space
-	// InstantMS is the leader's time at the start of the read, RegionTimeMS the region time loaded before View was opened.
+	// InstantMS is the leader's time at the start of the read. RegionTimeMS is the region time, loaded before View was
+	// opened.
 	InstantMS, RegionTimeMS uint64
 	// Index is the apply index loaded before View was opened: what View shows is at least that new.
 	Index uint64
-	// Legacy says that where redis_metadata has no record of a key the data keyspace may have one: see legacy.go.
+	// Legacy says that the data keyspace may have a record of a key where redis_metadata has none: see legacy.go.
 	Legacy bool
-	// Ahead is set when a record was met that has expired by InstantMS but not by RegionTimeMS: the answer must not be
-	// used until the region time has passed InstantMS.
+	// Ahead is set when the read meets a record that has expired by InstantMS but not by RegionTimeMS. The answer must
+	// not be used before the region time has passed InstantMS.
 	Ahead bool
-	// Hits and Misses count the keys that were looked up: found, or not there.
+	// Hits counts the looked-up keys that exist, Misses those that do not.
 	Hits, Misses int
-	// Cursors remembers the cursors of HSCAN and its kin; without it they are looked for.
+	// Cursors remembers the cursors of HSCAN, SSCAN and ZSCAN. Without it the read searches for the element that a
+	// cursor stands for.
 	Cursors *Cursors
 
 	key    []byte // scratch for storage keys, at first in room
@@ -155,25 +159,28 @@ type Reader struct {
 	last   []byte
 }
 
-// Writer is what a write command works on, at apply: the batch that reads its own writes, and the region state. Records of collections and
-// counts of sorted sets may reach the batch only with Finish.
+// Writer is what a write command works on, at apply: a batch that reads its own writes, and the region state. The batch
+// may lack records of collections, and counts of sorted sets, until Finish.
 type Writer struct {
 	Batch *engine.Batch
 	Space keys.Space
 	State *keys.RegionState // TimeMS is the time of this entry
 	Index uint64            // apply index of this entry
-	// VersionBase is the entry's base for versions of new collections.
+	// VersionBase is the entry's base for the versions of new collections.
 	VersionBase uint64
-	// Rules are those that the entry was made under.
+	// Rules are the rules under which the entry was made.
 	Rules Rules
-	// SoonestMS is lowered to the expire time of every record that is written with one. It is NoExpiry to begin with.
+	// SoonestMS is NoExpiry at first. The Writer lowers it to the earliest expire time that it writes.
 	SoonestMS uint64
-	// Memory is what is shared with other regions for elements that are popped; nil for memory of its own.
+	// PopMemory bounds the memory that all regions of a store use for popped collections; nil for a bound of this
+	// Writer alone.
 	PopMemory *PopMemory
-	// Orphans is raised by what is left to the reclaimer; Flushed is set where all of it went, with all data, before it was raised.
+	// The Writer adds to Orphans what it leaves to the reclaimer. It sets Flushed where a flush has removed all data,
+	// and so all orphans from before it.
 	Orphans Orphans
 	Flushed bool
-	// MapOrder is a mistake that tests plant: random choices follow from the order of a Go map, which replicas do not share.
+	// MapOrder is a mistake that tests plant: random choices follow the order of a Go map, which differs between
+	// replicas.
 	MapOrder bool
 
 	key, value []byte // scratch
@@ -188,40 +195,41 @@ type Writer struct {
 	expected   []engine.Known
 }
 
-// Rules say what a write stores, where that has changed; older ones are larger. A log may hold entries that an older program has made, and
-// some of the replicas may have applied them under it. So each entry is applied under the rules of its time, whichever program does it.
+// Rules say what a write stores, where programs of different age store different things; the larger, the older. A log
+// may hold entries of an older program, and some replicas may have applied them with that program. So every program
+// applies each entry under the rules that the entry was made under.
 type Rules byte
 
 const (
-	// RulesNow are those of the entries that this program makes.
+	// RulesNow are the rules of the entries that this program makes.
 	RulesNow Rules = iota
-	// RulesOfRecords: a string is all in its record, however long it is.
+	// RulesOfRecords: the record of a string holds all of it, however long it is.
 	RulesOfRecords
-	// RulesOfSlots: a collection also makes SETs look at what they replace in all slots of its region.
+	// RulesOfSlots: once a region holds a collection, SETs in all of its slots look at what they replace.
 	RulesOfSlots
 )
 
 // Orphans is how much the reclaimer has to do.
 type Orphans struct{ Collections, Elements uint64 }
 
-// Follow is called with the apply index of each entry, also of one without commands. What is kept in memory is forgotten where one has been
-// passed over: there the region came from somewhere else.
+// Follow is called with the apply index of each entry, also of one without commands. If an entry was passed over, the
+// region's data has come from a snapshot, and the Writer forgets what it keeps in memory.
 func (w *Writer) Follow(index uint64) {
 	w.pops.follow(index, w.PopMemory)
 	w.counts.follow(index)
 }
 
-// Forget gives up what is kept in memory for speed.
+// Forget gives up what the Writer keeps in memory for speed.
 func (w *Writer) Forget() { w.pops.forgetAll() }
 
-// Release lets the memory of entries go.
+// Release gives up the memory that refers to entries.
 func (w *Writer) Release() {
 	for i, all := 0, w.expected[:cap(w.expected)]; i < len(all); i++ {
 		all[i].Key, all[i].Value = kept(all[i].Key, 4<<10), nil
 	}
 }
 
-// Run runs a write command, whose Write is not nil, as its function's comment says.
+// Run runs a write command.
 func (w *Writer) Run(c *Command, args [][]byte, out *Reply) error {
 	w.Follow(w.Index)
 	err := c.Write(w, args, out)
@@ -235,7 +243,7 @@ func (w *Writer) Run(c *Command, args [][]byte, out *Reply) error {
 	return err
 }
 
-// Execute runs the calls of a read run, appending to run.Out and run.Ends, all of them or as many as run.Limit allows.
+// Execute runs the calls of a read run, or as many as run.Limit allows, and appends to run.Out and run.Ends.
 func (r *Reader) Execute(run *Run) error {
 	defer r.release()
 	for i := range run.Calls {
@@ -256,7 +264,7 @@ func (r *Reader) Execute(run *Run) error {
 	return nil
 }
 
-// release gives scratch memory up that one large call made, and forgets what holds for its view alone.
+// release gives up scratch memory that one large call made, and forgets what is true of the present view only.
 func (r *Reader) release() {
 	r.choice.release()
 	r.choice.version = 0

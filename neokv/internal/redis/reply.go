@@ -8,21 +8,22 @@ import (
 
 // Reply appends replies in RESP2 or RESP3. The zero value writes RESP2.
 //
-// Methods that open an aggregate (Array, Map, Set, Push) write its header only; the caller appends the elements. Nothing allocates
-// but the growth of Buf.
+// A method that opens an aggregate (Array, Map, Set, Push) writes only the header; the caller appends the elements.
+// Methods allocate nothing but what Buf needs to grow.
 type Reply struct {
 	Buf   []byte
 	Proto int // 3 for RESP3, anything else RESP2
 
-	// More bounds Buf, if it is set: a bulk string that would make Buf longer than Room asks it for so many bytes more, and it returns
-	// how many there are on top of Room. Where they do not suffice the bulk string is left out and Full is set: the replies
-	// are of no use then, and nothing is appended any more.
+	// More bounds Buf, if it is set. A bulk string that would make Buf longer than Room asks More for the bytes that
+	// are missing; More returns how many it adds to Room. If these do not suffice, the bulk string is left out and Full
+	// is set. From then on the replies are of no use, and nothing more is appended.
 	Room int
 	More func(bytes int) int
 	Full bool
 }
 
-// Discard empties a reply that nobody will read, and leaves bulk strings out of the next one where they are more than most bytes.
+// Discard empties a reply that nobody will read. It leaves bulk strings out of the next reply if that would have more
+// than most bytes.
 func (r *Reply) Discard(most int) {
 	if cap(r.Buf) > most {
 		r.Buf = nil
@@ -42,7 +43,7 @@ func (r *Reply) Status(s string) {
 // OK appends +OK.
 func (r *Reply) OK() { r.Buf = append(r.Buf, "+OK\r\n"...) }
 
-// Error appends an error. line is the whole line without the leading '-': its code, a space, the message.
+// Error appends an error. line is the whole line without the leading '-': the code, a space, the message.
 func (r *Reply) Error(line string) {
 	r.Buf = append(r.Buf, '-')
 	r.Buf = append(r.Buf, line...)
@@ -68,7 +69,8 @@ func (r *Reply) Bulk(b []byte) {
 	r.Buf = append(r.Buf, '\r', '\n')
 }
 
-// open begins a bulk string of n bytes, which the caller appends to Buf, and then CR and LF. It reports false where there is no room for it.
+// open begins a bulk string of n bytes: the caller appends these to Buf, and then CR and LF. It returns false where
+// there is no room for them.
 func (r *Reply) open(n int) bool {
 	if r.Full || !r.has(n) {
 		return false
@@ -80,11 +82,12 @@ func (r *Reply) open(n int) bool {
 	return true
 }
 
-// has reports whether there is room for n bytes more. Bulk asks by itself; others do where as many numbers or nulls may follow each other as
-// nobody has bounded.
+// has reports whether there is room for n more bytes. Bulk calls it by itself. A caller that may append any number of
+// integers or nulls has to call it, too.
 func (r *Reply) has(n int) bool { return r.More == nil || len(r.Buf)+n <= r.Room || r.fits(n) }
 
-// fits makes room for n bytes more than there are, and for as many as Buf has, which grows twofold.
+// fits asks More for the room that n more bytes need, or for as much as Buf has, since Buf grows twofold. It reports
+// whether there is room for the n bytes now.
 func (r *Reply) fits(n int) bool {
 	if !r.Full {
 		r.Room += r.More(max(len(r.Buf)+n-r.Room, len(r.Buf)))
@@ -112,7 +115,7 @@ func (r *Reply) Null() {
 	r.Buf = append(r.Buf, "$-1\r\n"...)
 }
 
-// NullArray appends the absence of a value where an array stands otherwise: the null array in RESP2.
+// NullArray appends the absence of a value in place of an array: the null array in RESP2.
 func (r *Reply) NullArray() {
 	if r.Proto == 3 {
 		r.Buf = append(r.Buf, "_\r\n"...)
@@ -165,7 +168,7 @@ func (r *Reply) Bool(b bool) {
 	}
 }
 
-// Double appends a floating point number with 17 significant digits, as Redis 7.0 does: in RESP2 as a bulk string.
+// Double appends a floating point number with 17 significant digits, as Redis 7.0 does: a bulk string in RESP2.
 func (r *Reply) Double(f float64) {
 	var room [40]byte
 	b := appendDouble(room[:0], f)
@@ -196,7 +199,7 @@ func appendDouble(dst []byte, f float64) []byte {
 	return strconv.AppendFloat(dst, f, 'g', 17, 64)
 }
 
-// Verbatim appends text of a format of three letters ("txt", "mkd"): in RESP2 a bulk string.
+// Verbatim appends text in a format of three letters ("txt", "mkd"): a bulk string in RESP2.
 func (r *Reply) Verbatim(format, text string) {
 	if r.Proto != 3 {
 		r.BulkString(text)
@@ -221,7 +224,7 @@ func (r *Reply) header(kind byte, n int) {
 	r.Buf = append(r.Buf, '\r', '\n')
 }
 
-// toFront moves what has been appended behind end, a header, before what begins at start.
+// toFront moves a header, which has been appended from end on, to start, before the elements that begin there.
 func (r *Reply) toFront(start, end int) {
 	if r.Full {
 		return

@@ -11,24 +11,26 @@ import (
 	"neokv.dev/neokv/internal/keys"
 )
 
-// This file is random elements of collections: what HRANDFIELD, SRANDMEMBER, ZRANDMEMBER and SPOP choose.
+// This file is random elements of collections, as HRANDFIELD, SRANDMEMBER, ZRANDMEMBER and SPOP choose them.
 
-// choice is what random elements are drawn by.
+// choice draws random elements.
 type choice struct {
 	*rand.Rand
-	// The first and the last subkey of the collection of a version, for guesses: they may have gone, but nothing has come beyond them.
+	// first and last are the first and the last subkey of the collection of a version. guess goes by them. They may
+	// have been removed meanwhile, but nothing has been added before or behind them.
 	version     uint64 // 0: not known
 	first, last []byte
 }
 
-// release gives up what is too large to be kept. It goes by lengths: capacities differ between replicas, and what is guessed must not.
+// release gives up what is too large to be kept. It goes by lengths: capacities differ between replicas, and guesses
+// must not.
 func (by *choice) release() {
 	if len(by.first)+len(by.last) > keptBufferBytes {
 		by.version, by.first, by.last = 0, nil, nil
 	}
 }
 
-// random is what a read chooses by.
+// random is what a read draws by.
 func (r *Reader) random() *choice {
 	if r.choice.Rand == nil {
 		r.choice.Rand = rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))
@@ -36,7 +38,7 @@ func (r *Reader) random() *choice {
 	return &r.choice
 }
 
-// random is what a write chooses by: all of it follows from the log entry, so that replicas choose the same.
+// random is what a write draws by. All of it follows from the log entry, so that replicas draw the same.
 func (w *Writer) random() *choice {
 	if w.choice.Rand == nil {
 		w.choice.Rand = rand.New(&w.numbers)
@@ -53,7 +55,8 @@ func (w *Writer) random() *choice {
 	return &w.choice
 }
 
-// AppendChoice appends what the next random choice of the present entry follows from beside the entry: nothing if it has made none.
+// AppendChoice appends the state, beside the entry, from which the next random choice of the present entry follows. It
+// appends nothing if the entry has made no choice.
 //
 //	[state of the generator 20 bytes][version u64][first subkey length uvarint][first subkey][last subkey]
 func (w *Writer) AppendChoice(dst []byte) []byte {
@@ -66,7 +69,8 @@ func (w *Writer) AppendChoice(dst []byte) []byte {
 	return append(append(dst, w.choice.first...), w.choice.last...)
 }
 
-// RestoreChoice takes up the present entry behind some of its calls, with what AppendChoice said then. Choices are copied.
+// RestoreChoice continues the present entry after some of its calls, with what AppendChoice appended then. It copies
+// choice.
 func (w *Writer) RestoreChoice(choice []byte) error {
 	if len(choice) == 0 {
 		return nil
@@ -89,26 +93,30 @@ func (w *Writer) RestoreChoice(choice []byte) error {
 	return nil
 }
 
-// pcgBytes is how long the state of the generator is, as it writes it itself.
+// pcgBytes is the length of the generator's state, in the generator's own encoding.
 const pcgBytes = 20
 
 const (
-	// pickFew is among up to how many elements pick draws by walking.
+	// pickFew is up to how many elements pick steps through to draw one.
 	pickFew = 64
-	// pickTries is how often it draws bytes, where the elements have some, before it looks which.
+	// pickTries is how often branch draws a byte, and pick a guess, in the hope that some element has it. Then branch
+	// looks which bytes there are.
 	pickTries = 6
-	// pickNear is how many elements should share what it guesses, at most.
+	// pickNear is how many elements begin with a guess, at most.
 	pickNear = 8
-	// pickSure is how seldom it does not guess at all.
+	// pickSure: in one of so many cases pick does not guess.
 	pickSure = 32
 )
 
-// pick returns a random subkey among all elements of the data keyspace, of which there are some; it is valid until the next call on
-// c or e. Elements are the leaves of a tree, the tree of their subkeys: where they are many pick goes down, and at each place where they
-// part it draws one of the ways. So every element can be met, those of subkeys like numbers or hashes about equally often, and it costs
-// some seeks however many elements there are. Mostly it guesses several ways at once, among the bytes that the first and the
-// last subkey let expect; where that leads to is found by one seek, and if it is nowhere, how far it is right. What follows other bytes
-// is met when it goes down from the root without a guess.
+// pick returns a random subkey of the data keyspace, of a collection that has some. It is valid until the next call on
+// c or e.
+//
+// Subkeys are the leaves of a tree. In a large collection, pick goes down that tree, and at each fork draws one of the
+// ways, all equally likely. So it can meet every element, and it meets elements about equally often if their subkeys
+// are like numbers or hashes. It costs some seeks, however many elements there are. Mostly pick guesses several ways at
+// once, by the bytes that the first and the last subkey let it expect. One seek finds what begins with the guess, or,
+// if nothing does, how much of the guess is right. An element that no guess leads to is met when pick goes down from
+// the root without one.
 func (c *collection) pick(e ordered, by *choice) (sub []byte, err error) {
 	if c.Size <= pickFew {
 		if !e.First() {
@@ -150,7 +158,8 @@ func (c *collection) pick(e ordered, by *choice) (sub []byte, err error) {
 	return c.descend(e, by, root)
 }
 
-// guess draws what should be in front of a few of size subkeys. What key has behind front has been drawn, and is right.
+// guess draws a prefix that a few of size subkeys should have. The bytes that key has behind front have been drawn
+// already, and are right.
 func (by *choice) guess(key []byte, front int, size uint64) []byte {
 	n := commonBytes(by.first, by.last)
 	if len(key)-front < n {
@@ -194,7 +203,7 @@ func (by *choice) guess(key []byte, front int, size uint64) []byte {
 	return key
 }
 
-// lowest is the smallest byte of the kind of b: a digit, or something else.
+// lowest is the smallest byte of the kind of b: a digit, or anything else.
 func lowest(b byte) byte {
 	if b >= '0' && b <= '9' {
 		return '0'
@@ -209,7 +218,8 @@ func commonBytes(a, b []byte) (n int) {
 	return n
 }
 
-// among draws one of the elements that begin with c.key, on the first of which the iterator stands; nil if they are many.
+// among draws one of the elements that begin with c.key. The iterator stands on the first of them. It returns nil if
+// they are many.
 func (c *collection) among(e ordered, by *choice) (sub []byte) {
 	sub = append(c.bound[:0], e.sub()...)
 	c.bound = sub
@@ -225,7 +235,7 @@ func (c *collection) among(e ordered, by *choice) (sub []byte) {
 	return sub
 }
 
-// descend is pick from the place in the tree on that c.key leads to in its first bytes.
+// descend is pick from a fork of the tree on, to which the first root bytes of c.key lead.
 func (c *collection) descend(e ordered, by *choice, root int) (sub []byte, err error) {
 	c.key = c.key[:root]
 	if !e.SeekGE(c.key) {
@@ -266,8 +276,8 @@ func (c *collection) descend(e ordered, by *choice, root int) (sub []byte, err e
 	return e.sub(), nil
 }
 
-// branch draws one of the bytes that follow c.key in subkeys, all equally likely, and moves the iterator to the first element with it; low is
-// the smallest, -1 for an end there, and high the largest.
+// branch draws one of the bytes that follow c.key in subkeys, all equally likely, and moves the iterator to the first
+// element with it. low is the smallest of these bytes, or -1 if a subkey ends there, and high the largest.
 func (c *collection) branch(e ordered, by *choice, low, high int) (drawn int) {
 	n := len(c.key)
 	seek := func(b int) bool {
@@ -295,11 +305,12 @@ func (c *collection) branch(e ordered, by *choice, low, high int) (drawn int) {
 	return drawn
 }
 
-// sampleWhole is up to how many elements are read as a whole to choose among them.
+// sampleWhole is up to how many elements sample reads all elements to choose several.
 const sampleWhole = 1024
 
-// sample calls f with random elements, for a reply that has announced them (openSample): -n where n is negative, which may repeat, else n
-// different ones, or all where there are less. It ends early where the reply is full. Unless f wants values it may get others.
+// sample calls f with random elements, for a reply that has announced them (openSample). A negative n means -n
+// elements, which may repeat. Otherwise sample chooses n different ones, or all where there are fewer. It ends early
+// where the reply is full. The value that f gets means nothing unless values is set.
 func (c *collection) sample(n int64, values bool, by *choice, out *Reply, f func(sub, value []byte)) error {
 	switch {
 	case n == 0 || c.Size == 0:
@@ -317,7 +328,7 @@ func (c *collection) sample(n int64, values bool, by *choice, out *Reply, f func
 	return errors.Join(err, e.Close())
 }
 
-// sampleOf is sample by looking at all elements, each of which is taken with the chance that keeps all choices equally likely.
+// sampleOf is sample by a look at all elements. It takes each with the chance that makes all choices equally likely.
 func (c *collection) sampleOf(n uint64, by *choice, out *Reply, f func(sub, value []byte)) error {
 	e, err := c.ordered()
 	if err != nil {
@@ -380,7 +391,8 @@ func (c *collection) picks(e ordered, n int64, values bool, by *choice, out *Rep
 	return nil
 }
 
-// randomElements is HRANDFIELD, SRANDMEMBER and ZRANDMEMBER. value replies what an element holds, for the option of that name; a set has none.
+// randomElements is HRANDFIELD, SRANDMEMBER and ZRANDMEMBER. option is the word with which a client asks for values,
+// empty for a set. value then replies the value of an element.
 func (r *Reader) randomElements(args [][]byte, t keys.Type, option string, value func(*Reply, []byte),
 	out *Reply) error {
 	n, pairs, ok := parseSample(args, option, out)
@@ -408,7 +420,7 @@ func (r *Reader) randomElements(args [][]byte, t keys.Type, option string, value
 	})
 }
 
-// parseSample parses what may follow the key of HRANDFIELD, SRANDMEMBER and ZRANDMEMBER: a count and, where it is not empty, an option.
+// parseSample reads what follows the key of such a command: a count, and the option if name is not empty.
 func parseSample(args [][]byte, name string, out *Reply) (n int64, option, ok bool) {
 	if len(args) == 2 {
 		return 1, false, true
@@ -429,7 +441,7 @@ func parseSample(args [][]byte, name string, out *Reply) (n int64, option, ok bo
 	return 0, false, false
 }
 
-// openSample opens the array of a sample of so many elements, of two values each if pairs.
+// openSample opens the array of a sample of n elements, as sample counts them; each takes two places if pairs is set.
 func (c *collection) openSample(n int64, pairs bool, out *Reply) {
 	switch {
 	case c.Size == 0:

@@ -11,10 +11,11 @@ import (
 	"neokv.dev/neokv/internal/keys"
 )
 
-// This file is cursors, those of SCAN and those of HSCAN, SSCAN and ZSCAN.
+// This file is cursors: those of SCAN, and those of HSCAN, SSCAN and ZSCAN.
 
-// Cursors remembers what cursors stand for. A cursor is a hash of where it goes on; what is forgotten has to be looked for. The zero value
-// is empty. All methods may run concurrently.
+// Cursors remembers what cursors stand for. A cursor is a hash of the place behind which a listing goes on. A caller
+// that gets back a forgotten cursor has to search for that place. The zero value is empty. All methods may run
+// concurrently.
 type Cursors struct {
 	mu    sync.Mutex
 	known []knownCursor // one for each remainder of a cursor's hash
@@ -30,10 +31,10 @@ const (
 	maxCursorBytes = 4096 // of what is remembered
 )
 
-// at is where a cursor is remembered; mu is held.
+// at returns where a cursor is remembered. The caller holds mu.
 func (p *Cursors) at(cursor uint64) *knownCursor { return &p.known[cursor>>14%maxCursors] }
 
-// Note remembers that a cursor goes on behind something.
+// Note remembers what a cursor goes on behind.
 func (p *Cursors) Note(cursor uint64, after []byte) {
 	if len(after) > maxCursorBytes {
 		return
@@ -46,7 +47,7 @@ func (p *Cursors) Note(cursor uint64, after []byte) {
 	*p.at(cursor) = knownCursor{cursor, append([]byte{}, after...)} // never nil
 }
 
-// After returns what a cursor goes on behind, nil if it is not known. It must not be changed.
+// After returns what a cursor goes on behind, nil if that is not known. The caller must not change it.
 func (p *Cursors) After(cursor uint64) []byte {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -56,8 +57,8 @@ func (p *Cursors) After(cursor uint64) []byte {
 	return p.at(cursor).after
 }
 
-// ParseCursor takes what C's strtoul takes without leading space, as Redis does: a sign is allowed, nothing is 0, a range error is one,
-// and a NUL is the end.
+// ParseCursor reads what C's strtoul reads without leading space, as Redis does: a sign is allowed, an empty text is 0,
+// a NUL ends the number. A number out of range is an error.
 func ParseCursor(arg []byte) (uint64, bool) {
 	text, _, _ := strings.Cut(string(arg), "\x00")
 	if text == "" {
@@ -77,9 +78,10 @@ func ParseCursor(arg []byte) (uint64, bool) {
 // scanWhole is up to how many elements HSCAN, SSCAN and ZSCAN return at once, whatever COUNT says.
 const scanWhole = 1024
 
-// scan is HSCAN, SSCAN and ZSCAN: f appends an element, as so many values. An element that is there from the first call to the last is
-// returned. A larger collection is gone through in the order of its subkeys, and the cursor is a hash of the one to go on behind. One
-// that is not remembered is looked for among all elements; if that one is gone, too, the collection is begun anew.
+// scan is HSCAN, SSCAN and ZSCAN. f appends an element, as so many values. The listing returns every element that
+// exists from the first call to the last. It goes through a larger collection in the order of subkeys, and the cursor
+// is a hash of the subkey to go on behind. If the cursor is forgotten, scan searches all elements for that subkey; if
+// the subkey is gone, too, scan begins anew.
 func (r *Reader) scan(args [][]byte, t keys.Type, values int, out *Reply, f func(out *Reply, sub, value []byte)) error {
 	cursor, ok := ParseCursor(args[2])
 	if !ok {
@@ -153,12 +155,12 @@ func (r *Reader) scan(args [][]byte, t keys.Type, values int, out *Reply, f func
 	return nil
 }
 
-// aside begins a part of a reply that stands behind a header which is not known yet. It takes of the reply's room.
+// aside begins the elements of a reply whose header is not known yet. They take of the reply's room.
 func (r *Reader) aside(out *Reply) Reply {
 	return Reply{Buf: r.found[:0], Proto: out.Proto, Room: out.Room - len(out.Buf), More: out.More}
 }
 
-// join appends that part to the reply, which has got its header.
+// join appends these elements to the reply, which has got its header meanwhile.
 func (r *Reader) join(out, behind *Reply) {
 	out.Buf, out.Room, out.Full = append(out.Buf, behind.Buf...), behind.Room+len(out.Buf), out.Full || behind.Full
 	r.found = behind.Buf
@@ -173,7 +175,7 @@ func (c *collection) cursorBehind(sub []byte) uint64 {
 	return max(h.Sum64(), 1)
 }
 
-// behindCursor returns the subkey that a cursor goes on behind, nil where there is none of it any more.
+// behindCursor returns the subkey that a cursor goes on behind, nil if there is no such subkey any more.
 func (r *Reader) behindCursor(c *collection, cursor uint64) (after []byte, err error) {
 	if r.Cursors != nil {
 		if after = r.Cursors.After(cursor); after != nil {

@@ -8,8 +8,8 @@ import (
 	"neokv.dev/neokv/internal/keys"
 )
 
-// This file is sets. A member is an element of the collection: the subkey, with an empty value. Unions, intersections and differences are in
-// combine.go.
+// This file is sets. A member is an element of the collection: the subkey, with an empty value. Unions, intersections
+// and differences are in combine.go.
 
 var setCommands = []*Command{
 	{
@@ -108,7 +108,8 @@ var setCommands = []*Command{
 	},
 }
 
-// toFrom is the key specification of a command that makes its first key of what all others hold; access is that to the first.
+// toFrom is the key specification of a command that makes its first key of what all other keys hold. access says how it
+// accesses the first.
 func toFrom(access string) []KeySpec {
 	return []KeySpec{
 		{First: 1, Last: 0, Step: 1, Flags: []string{access, "update"}},
@@ -131,7 +132,7 @@ func sadd(w *Writer, args [][]byte, out *Reply) error {
 	return w.close(&c)
 }
 
-// include gives a set a member, unless it has it.
+// include gives a set a member, unless the set has it.
 func (w *Writer) include(c *collection, member []byte) error {
 	there, err := w.has(c, member)
 	if err != nil || there {
@@ -248,7 +249,7 @@ func spop(w *Writer, args [][]byte, out *Reply) error {
 	return w.close(&c)
 }
 
-// popMany is SPOP of so many members, fewer than there are, that the others are written anew.
+// popMany is SPOP of many members, but not of all: it writes the others anew.
 func (w *Writer) popMany(c *collection, n uint64, out *Reply) error {
 	var to collection
 	w.renewOver(&to, c.user, keys.Set, &c.old)
@@ -375,7 +376,7 @@ func sintercard(r *Reader, args [][]byte, out *Reply) error {
 
 func isSet(*record) keys.Type { return keys.Set }
 
-// combine replies what is made of sets.
+// combine replies a combination of sets.
 func (r *Reader) combine(how combination, names [][]byte, out *Reply) error {
 	sets, ok, err := openInputs(r, names, isSet, out)
 	if !ok {
@@ -391,7 +392,8 @@ func (r *Reader) combine(how combination, names [][]byte, out *Reply) error {
 	return err
 }
 
-// combine makes a key hold what is made of sets, and replies how many members that are. It may be larger than a batch should be.
+// combine makes a key hold a combination of sets, and replies how many members that has. The result may be larger than
+// a batch should be.
 func (w *Writer) combine(how combination, name []byte, names [][]byte, out *Reply) error {
 	sets, ok, err := openInputs(w, names, isSet, out)
 	if !ok {
@@ -412,7 +414,7 @@ func (w *Writer) combine(how combination, name []byte, names [][]byte, out *Repl
 	return w.close(&to)
 }
 
-// setFrom opens a set of n elements in front of those that have been appended since the reply was start bytes long.
+// setFrom opens a set of n elements, which have been appended since the reply had start bytes.
 func (r *Reply) setFrom(start, n int) {
 	end := len(r.Buf)
 	r.Set(n)

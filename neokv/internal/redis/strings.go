@@ -138,7 +138,7 @@ func oneKey(notes string, flags ...string) []KeySpec {
 	return []KeySpec{{First: 1, Last: 0, Step: 1, Flags: flags, Notes: notes}}
 }
 
-// allKeys is that of a command whose every step-th argument is a key.
+// allKeys is that of a command for which every step-th argument is a key.
 func allKeys(step int, flags ...string) []KeySpec {
 	return []KeySpec{{First: 1, Last: -1, Step: step, Flags: flags}}
 }
@@ -197,8 +197,8 @@ const (
 func (u timeUnit) inSeconds() bool { return u == seconds || u == unixSeconds }
 func (u timeUnit) relative() bool  { return u == seconds || u == milliseconds }
 
-// parse reads the options; false means a syntax error. An expire option may be repeated, and then the last counts, but not joined
-// by another one, KEEPTTL or PERSIST.
+// parse reads the options; false means a syntax error. A call may repeat one expire option, and the last counts. It may
+// not join it with another expire option, KEEPTTL or PERSIST.
 func (o *setOptions) parse(args [][]byte, getex bool) bool {
 	for i := 0; i < len(args); i++ {
 		a := args[i]
@@ -310,8 +310,8 @@ func (w *Writer) setFor(name string, args [][]byte, unit timeUnit, out *Reply) e
 	return w.store(args[1], expireMS, args[3])
 }
 
-// expireTime makes absolute Unix ms of the argument of SET's expire options, which must be positive; it appends the error of the
-// named command if it is not or does not fit.
+// expireTime turns the argument of an expire option of SET, which must be positive, into absolute Unix ms. If the
+// argument is not positive or does not fit, it appends the error of the named command.
 func (w *Writer) expireTime(name string, arg []byte, unit timeUnit, out *Reply) (ms uint64, ok bool) {
 	n, ok := ParseInt(arg)
 	if !ok {
@@ -408,7 +408,7 @@ func getdel(w *Writer, args [][]byte, out *Reply) error {
 	return w.remove(args[1], &old)
 }
 
-// getex replies before it changes anything: old aliases what it changes.
+// getex replies before it changes anything, since old aliases what it changes.
 func getex(w *Writer, args [][]byte, out *Reply) error {
 	var o setOptions
 	if !o.parse(args[2:], true) {
@@ -468,7 +468,7 @@ func decrby(w *Writer, args [][]byte, out *Reply) error {
 	return w.add(args[1], -n, out)
 }
 
-// add adds n to the integer that key holds and keeps its expire time.
+// add adds n to the integer that a key holds, and keeps the key's expire time.
 func (w *Writer) add(key []byte, n int64, out *Reply) error {
 	old, err := w.load(key)
 	if err != nil || old.wrongType(out) {
@@ -513,7 +513,8 @@ func getrange(r *Reader, args [][]byte, out *Reply) error {
 	return nil
 }
 
-// part is where in n bytes those from index first to index last are, both included; negative ones count from the end.
+// byteRange is where the bytes from index first to index last are in a string of this many bytes. Both are included;
+// negative ones count from the end.
 func byteRange(bytes int, first, last int64) (from, to int) {
 	n := int64(bytes)
 	if first < 0 && last < 0 && first > last {

@@ -8,16 +8,16 @@ import (
 	"strings"
 )
 
-// Table finds commands by name. It is not changed once made and may be shared.
+// Table finds commands by name. It does not change once it is made, and goroutines may share it.
 type Table struct {
 	rows   []*Command
 	byName map[string]*Command
 }
 
-// maxNameBytes bounds the names that Lookup folds to lower case without allocation; no command of Redis is longer.
+// maxNameBytes bounds the names that Lookup turns into lower case without allocation. No command of Redis is longer.
 const maxNameBytes = 32
 
-// NewTable makes a table of the rows, which keep their order. Names must be distinct and lower case.
+// NewTable makes a table of the rows and keeps their order. Names must be distinct and lower case.
 func NewTable(rows ...*Command) *Table {
 	t := &Table{rows: rows, byName: make(map[string]*Command, len(rows))}
 	for _, c := range rows {
@@ -38,7 +38,7 @@ func NewTable(rows ...*Command) *Table {
 // Rows returns the top-level commands in order. The caller must not change them.
 func (t *Table) Rows() []*Command { return t.rows }
 
-// Lookup finds a top-level command by its name in any case, nil if there is none. It does not allocate.
+// Lookup finds a top-level command by its name in any case. It returns nil if there is none. It does not allocate.
 func (t *Table) Lookup(name []byte) *Command {
 	var room [maxNameBytes]byte
 	if len(name) > maxNameBytes {
@@ -53,8 +53,8 @@ func (t *Table) Lookup(name []byte) *Command {
 	return t.byName[string(room[:len(name)])]
 }
 
-// Find finds the command that args call: the row itself, or the subcommand that args[1] names if the row is a container and has
-// arguments. When there is none it appends Redis's error to out and returns nil. It does not check the arity.
+// Find finds the command that args call: the row itself, or the subcommand that args[1] names if the row is a container
+// and has arguments. If there is none it appends Redis's error to out and returns nil. It does not check the arity.
 func (t *Table) Find(args [][]byte, out *Reply) *Command {
 	c := t.Lookup(args[0])
 	switch {
@@ -75,14 +75,15 @@ func (t *Table) Find(args [][]byte, out *Reply) *Command {
 var data = NewTable(slices.Concat(stringCommands, hashCommands, setCommands, listCommands, zsetCommands,
 	genericCommands, sortCommands, objectCommands)...)
 
-// Lookup finds a command of this package, one that touches data, by its name in any case, nil if there is none. It does not allocate.
+// Lookup finds a command of this package, one that touches data, by its name in any case. It returns nil if there is
+// none. It does not allocate.
 func Lookup(name []byte) *Command { return data.Lookup(name) }
 
-// Rows returns the commands of this package in order. Rows whose Read and Write are nil (SCAN, KEYS, DBSIZE) are run by the
-// server, in bounded steps (KeyWalk). The caller must not change them.
+// Rows returns the commands of this package in order. The server runs the rows without Read and Write (SCAN, KEYS,
+// DBSIZE) in bounded steps (KeyWalk). The caller must not change the rows.
 func Rows() []*Command { return data.Rows() }
 
-// FullName is the name as errors and COMMAND print it: for a subcommand with its container's name and '|' before it.
+// FullName is the name as errors and COMMAND print it. A subcommand has its container's name and '|' before its own.
 func (c *Command) FullName() string {
 	if c.parent == nil {
 		return c.Name
@@ -90,7 +91,7 @@ func (c *Command) FullName() string {
 	return c.parent.Name + "|" + c.Name
 }
 
-// Subcommand finds a subcommand by its name in any case, nil if there is none.
+// Subcommand finds a subcommand by its name in any case. It returns nil if there is none.
 func (c *Command) Subcommand(name []byte) *Command {
 	for _, s := range c.Sub {
 		if IsOption(name, s.Name) && len(name) == len(s.Name) {
@@ -108,8 +109,8 @@ func (c *Command) CheckArity(n int) bool {
 	return n >= -c.Arity
 }
 
-// AppendKeys appends the positions in args of the call's keys, in order. The arity must hold. Positions that the arguments do not
-// have are left out; where keys are counted and the count is wrong there are none.
+// AppendKeys appends the positions in args of the call's keys, in order. The caller has checked the arity. It leaves
+// out positions that args do not have. A call with a wrong number of keys has no keys.
 func (c *Command) AppendKeys(dst []int, args [][]byte) []int {
 	if c.FindKeys != nil {
 		return c.FindKeys(dst, args)
@@ -124,7 +125,8 @@ func (c *Command) AppendKeys(dst []int, args [][]byte) []int {
 	return dst
 }
 
-// appendKeys appends the positions of the keys that one specification is about; not ok where their count is wrong.
+// appendKeys appends the positions of the keys of one specification. It returns false where the number of keys is
+// wrong.
 func (k *KeySpec) appendKeys(dst []int, args [][]byte) (all []int, ok bool) {
 	first, last := k.First, k.First+k.Last
 	switch {
@@ -148,8 +150,8 @@ func (k *KeySpec) appendKeys(dst []int, args [][]byte) (all []int, ok bool) {
 	return dst, true
 }
 
-// atoi reads how many keys there are as Redis does to find them, with C's atoi(3): what stands behind the digits does not count, nor what does not
-// fit. The command itself, when it is run, is stricter.
+// atoi reads a number of keys as Redis does to find the keys, with C's atoi(3): it ignores what follows the digits, and
+// keeps only the low bits of a number that does not fit. The command itself, when it runs, is stricter.
 func atoi(arg []byte) int {
 	arg = bytes.TrimLeft(arg, " \t\n\v\f\r")
 	end := 0
@@ -160,8 +162,8 @@ func atoi(arg []byte) int {
 	return int(int32(n))
 }
 
-// IsOption reports whether an argument spells an option, in any case and, as Redis compares C strings, up to the first NUL. The
-// name is lower case.
+// IsOption reports whether an argument spells an option, in any case. As Redis compares C strings, it looks at the
+// argument up to the first NUL. name is lower case.
 func IsOption(arg []byte, name string) bool {
 	if len(arg) < len(name) || len(arg) > len(name) && arg[len(name)] != 0 {
 		return false
