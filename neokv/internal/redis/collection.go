@@ -66,14 +66,14 @@ type collection struct {
 	slot topology.Slot
 	from source
 
-	key   []byte      // of an element: the front that all share, and the subkey asked for last
-	front int         // bytes of the front: up to and including the version
+	key   []byte      // an element's storage key: the front, which all elements have, and the subkey asked for last
+	front int         // length of the front, which ends with the version
 	bound []byte      // scratch for an upper bound
 	kept  *subkeyList // all elements, if they are kept in memory
 
-	// Of a writer.
-	old     record // what the key held
-	renewed bool   // that goes, whatever becomes of the collection
+	// For a Writer.
+	old     record // of what the key held
+	renewed bool   // what the key held goes, whatever becomes of the collection
 	changed bool
 }
 
@@ -280,7 +280,7 @@ func (c *collection) ordered() (ordered, error) {
 func (c *collection) elements(ks keys.Keyspace, from, to []byte) (elements, error) {
 	// Elements that have been taken from the head are still in the engine's tables. The iterator does not go through
 	// them.
-	if c.Type == keys.List && from == nil { // not through what has been taken from its head, still in the tables
+	if c.Type == keys.List && from == nil {
 		head := subkey(c.Head)
 		from = head[:]
 	}
@@ -407,7 +407,7 @@ func (w *Writer) close(c *collection) error {
 			w.key = w.Space.AppendMetadata(w.key[:0], c.slot, c.user)
 			return w.Batch.Delete(w.key)
 		}
-		if c.Size == c.old.Size && c.Head == c.old.Head { // and so is the tail: elements have been replaced
+		if c.Size == c.old.Size && c.Head == c.old.Head { // and the same tail: elements have been replaced only
 			return nil
 		}
 		return w.keep(c.slot, c.user, &c.Metadata, true)

@@ -41,8 +41,8 @@ type inputs struct {
 	all       []input
 	aggregate func(a, b float64) float64 // of the scores of a member
 
-	opened []collection // scratch, and from where on they take that of the call
-	used   int
+	opened []collection // scratch
+	used   int          // how many of the call's scratch buffers are not theirs
 }
 
 // input is one of them. It is opened only when it is gone through, since a command may name any number of inputs.
@@ -95,7 +95,7 @@ type window struct {
 	ends    []int
 	scores  []float64
 	most    int  // bytes
-	cut     bool // there may be members behind those that it has
+	cut     bool // there may be more members behind
 }
 
 func (w *window) reset(most int) {
@@ -191,7 +191,7 @@ func (x *inputs) unionOfFew(f func(member []byte, score float64) (bool, error)) 
 // unite sets next to the union of a window and of the members that some inputs have from a subkey on.
 func (x *inputs) unite(next, found *window, some []input, from []byte) error {
 	next.reset(found.most)
-	i := 0 // of found
+	i := 0 // how many members of found next has
 	take := func() bool {
 		i++
 		return next.add(found.at(i-1), found.scores[i-1])
@@ -275,14 +275,14 @@ func (x *inputs) sift(found *window, some []input, have bool) (err error) {
 		}
 		probes = append(probes, p)
 	}
-	n, end := 0, 0 // of those that stay
+	n, end := 0, 0 // how many members stay, and their bytes
 	for i := 0; err == nil && i < len(found.ends); i++ {
 		member, score, stays := found.at(i), found.scores[i], true
 		for k := range probes {
 			var there bool
 			var other float64
 			if there, other, err = probes[k].score(member); err != nil || there != have {
-				if stays = false; have && probes[k].ended { // and nothing that follows is there
+				if stays = false; have && probes[k].ended { // the input has none of the following members either
 					found.cut, i = false, len(found.ends)
 				}
 				break
@@ -308,9 +308,9 @@ func (x *inputs) sift(found *window, some []input, have bool) (err error) {
 // input at most once, and seeks at most once for each question.
 type probe struct {
 	set      *collection
-	elements // on the first member that is not below the last one asked for
+	elements // stands on the first member that is not below the last one asked for
 	begun    bool
-	ended    bool // there is nothing from the last one asked for on
+	ended    bool // the input has nothing from the last one asked for on
 }
 
 func (p *probe) score(member []byte) (there bool, score float64, err error) {
@@ -319,7 +319,7 @@ func (p *probe) score(member []byte) (there bool, score float64, err error) {
 		return false, 0, nil
 	case !p.begun:
 		p.begun, p.ended = true, !p.SeekGE(p.set.at(member))
-	case bytes.Compare(p.sub(), member) < 0: // often the next one is it
+	case bytes.Compare(p.sub(), member) < 0: // often the next one is the member
 		p.ended = !p.Next() || bytes.Compare(p.sub(), member) < 0 && !p.SeekGE(p.set.at(member))
 	}
 	if p.ended {

@@ -132,10 +132,10 @@ func (c *Command) keyFlags(args [][]byte, key int) []string {
 				break
 			}
 		}
-	case key > 0: // what a command finds itself is what the last one cannot tell
+	case key > 0: // the command finds the keys of its last specification itself
 		spec = &c.Keys[len(c.Keys)-1]
 	}
-	if n := len(spec.Flags) - 1; spec.Flags[n] == "variable_flags" { // SET: they hold with GET
+	if n := len(spec.Flags) - 1; spec.Flags[n] == "variable_flags" { // SET, whose flags are those of a call with GET
 		if !slices.ContainsFunc(args[3:], func(arg []byte) bool { return IsOption(arg, "get") }) {
 			return []string{"OW", "update"}
 		}
@@ -155,7 +155,7 @@ func (c *Command) WriteInfo(out *Reply) {
 	for n < len(c.Keys) && !c.Keys[n].Counted && !c.Keys[n].Unknown {
 		n++
 	}
-	if n > 0 { // several specifications follow each other, as far as Redis sums them up
+	if n > 0 { // Redis sums these specifications up as one range
 		first, step = c.Keys[0].First, c.Keys[0].Step
 		if last = c.Keys[n-1].Last; last >= 0 {
 			last += c.Keys[n-1].First

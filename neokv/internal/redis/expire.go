@@ -70,15 +70,15 @@ func LookupInternal(name []byte) *Command {
 type ExpirySearch struct {
 	Space keys.Space
 	Slots topology.SlotRange // the region's
-	Limit int                // records that a step looks at
-	Most  int                // expired ones that it finds
+	Limit int                // how many records a step looks at
+	Most  int                // how many expired ones it finds
 	// Once keeps a step from going round: the last step ends at the region's end.
 	Once bool
 
 	// What the last step met.
-	Expired  [][]byte // the keys of expired records; they do not refer to the engine, and are valid until the next step
-	Looked   int      // records
-	Volatile int      // those of them with an expiry
+	Expired  [][]byte // the keys of expired records, in memory of the search; valid until the next step
+	Looked   int      // how many records
+	Volatile int      // how many of them have an expire time
 	// Collections is how many of the records are of no short string.
 	Collections int
 	// SoonestMS is the earliest expire time of a record that has not expired yet, NoExpiry if there is none.
@@ -210,7 +210,7 @@ func (s *ExpirySearch) look(it *pebble.Iterator, nowMS uint64) error {
 	case m.ExpireMS > nowMS:
 		s.SoonestMS = min(s.SoonestMS, m.ExpireMS)
 	default:
-		at := len(s.bytes) // keys that are there already keep the old array when bytes grows
+		at := len(s.bytes) // when bytes grows, earlier keys stay in its old array
 		s.bytes = append(s.bytes, it.Key()[keys.UserKeyOffset:]...)
 		s.args = append(s.args, s.bytes[at:len(s.bytes):len(s.bytes)])
 	}

@@ -88,8 +88,8 @@ func (c *Command) inCategory(name string) bool {
 			return true
 		}
 	}
-	if len(c.Sub) == 0 && groupCategories[c.Doc.Group] == name { // a container itself has only what its flags say
-		return name != "keyspace" || !slices.Contains(c.Categories, "list") // SORT is about what keys hold
+	if len(c.Sub) == 0 && groupCategories[c.Doc.Group] == name { // a container has only the categories of its flags
+		return name != "keyspace" || !slices.Contains(c.Categories, "list") // SORT is not in keyspace
 	}
 	switch name {
 	case "write":

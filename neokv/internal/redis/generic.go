@@ -241,7 +241,7 @@ func (w *Writer) loadBoth(args [][]byte) (source, destination record, err error)
 	if destination, err = w.load(args[2]); err == nil {
 		source, err = w.load(args[1])
 	}
-	destination.Value = nil // not valid behind the second read
+	destination.Value = nil // the second read has made it invalid
 	return source, destination, err
 }
 
@@ -458,7 +458,7 @@ func flush(w *Writer, args [][]byte, out *Reply) error {
 	for i := range w.records {
 		w.records[i].there, w.records[i].behind = false, false
 	}
-	// Nothing is left that a blind write could miss.
+	// A blind write can now replace nothing but a short string.
 	w.State.KeyCount, w.State.KeysExact = 0, true
 	w.State.LegacyAt, w.State.CollectedAt, w.State.CollectedIn = 0, 0, 0
 	w.Orphans, w.Flushed = Orphans{}, true

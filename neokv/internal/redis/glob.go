@@ -12,7 +12,7 @@ func Match(pattern, s []byte) bool {
 		return len(pattern) == 0
 	}
 	p, i := 0, 0
-	star, from := -1, 0 // where the pattern goes on behind the last star, and where in s it was tried last
+	star, from := -1, 0 // where the pattern goes on behind its last star, and where in s that was tried last
 	for {
 		switch {
 		case p < len(pattern) && pattern[p] == '*':
@@ -27,7 +27,7 @@ func Match(pattern, s []byte) bool {
 		case i == len(s) && p == len(pattern):
 			return true
 		case i == len(s):
-			return false // what is left needs more, and so it does from any later start
+			return false // the rest of the pattern needs more bytes than there are, also from any later start
 		case p < len(pattern):
 			if n, ok := matchOne(pattern[p:], s[i]); ok {
 				p, i = p+n, i+1

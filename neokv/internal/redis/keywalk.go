@@ -51,7 +51,7 @@ type KeyWalk struct {
 
 	done     bool
 	nextSlot topology.Slot
-	inside   bool // nextAfter counts
+	inside   bool // the walk goes on within nextSlot, behind next
 	next     []byte
 	bytes    []byte // holds the keys
 }
@@ -63,8 +63,8 @@ type KeyCount struct {
 	ExpireMS float64
 
 	slots     topology.SlotRange
-	index     uint64 // no write has been applied since this apply index; 0: it is not known as of when this is
-	soonestMS uint64 // the first of them expires
+	index     uint64 // the apply index as of which this is the count; 0 if there is no such index
+	soonestMS uint64 // when the first of them expires
 	begun     bool
 }
 

@@ -278,11 +278,11 @@ func (w *Writer) cut(c *collection, left bool, n uint64) error {
 type moves struct {
 	to     []uint64
 	values []byte
-	ends   []int // of each in values
-	bytes  int   // touched
+	ends   []int // where each of them ends in values
+	bytes  int   // how much of mostBytes they take
 
 	// mostBytes and most bound the bytes and the number of the elements that may be moved.
-	mostBytes, most int // that may be moved, and elements
+	mostBytes, most int
 }
 
 // moves begins moves within a list.
@@ -379,7 +379,7 @@ func (w *Writer) without(c *collection, first, last uint64, value []byte, n uint
 // of elements that stay stays where it is; the others close up to it. take returns false, and does nothing, where these
 // are too many to be moved.
 func (w *Writer) take(c *collection, gone []uint64) (fits bool, err error) {
-	before, longest := 0, gone[0]-c.Head // so many of gone are before that run
+	before, longest := 0, gone[0]-c.Head // before counts the indexes in gone before the longest run
 	for j, at := range gone {
 		end := c.Tail
 		if j+1 < len(gone) {
@@ -571,7 +571,7 @@ func ltrim(w *Writer, args [][]byte, out *Reply) error {
 	}
 	out.OK()
 	from, to := c.between(first, last)
-	if from == to { // all go: as one piece
+	if from == to { // all elements go, by one cut
 		to = c.Head
 	}
 	if err := w.cut(&c, false, c.Tail-to); err != nil {
@@ -662,7 +662,7 @@ func lrem(w *Writer, args [][]byte, out *Reply) error {
 	if backwards {
 		n = max(-n, 0) // the least integer means all, as 0 does
 	}
-	var gone []uint64 // the first ones that are met
+	var gone []uint64 // the matches, as many as fit
 	met, nearest, farthest := uint64(0), uint64(0), uint64(0)
 	err := c.items(c.Head, c.Tail, backwards, func(i uint64, value []byte) (bool, error) {
 		if bytes.Equal(value, args[3]) {

@@ -9,16 +9,16 @@ import (
 // of exponent, rounded to nearest, ties to even. Replicas agree on it whatever their processors. The zero value is 0.
 type longDouble struct {
 	f   *big.Float // nil for 0 and infinity
-	inf bool       // of either sign: no sum has one
+	inf bool       // of either sign, since no sum is infinite
 }
 
 const (
 	extendedPrec   = 64
 	extendedMaxExp = 16384      // a number is below 2 to this
 	extendedMinExp = -16445     // the smallest number above 0 is 2 to this
-	maxFloatBytes  = 5*1024 - 1 // of a text, as Redis's buffer has it
+	maxFloatBytes  = 5*1024 - 1 // how long a text may be: Redis's buffer
 
-	// Exponents beyond which, whatever the digits, there is nothing but infinity or 0.
+	// Beyond these exponents every number is infinity or 0, whatever its digits.
 	maxDecimalExp = 5000
 	minDecimalExp = -maxDecimalExp - maxFloatBytes
 	maxBinaryExp  = extendedMaxExp
@@ -165,7 +165,7 @@ func (x longDouble) add(y longDouble) (longDouble, bool) {
 	case y.f == nil:
 		return x, true
 	}
-	// Sums of numbers that are near the smallest are exact, so that they need no second rounding.
+	// A sum of numbers near the smallest one is exact, so it needs no second rounding.
 	sum := new(big.Float).SetPrec(extendedPrec).Add(x.f, y.f)
 	if sum.Sign() == 0 {
 		return longDouble{}, true

@@ -9,36 +9,37 @@ import (
 	"neokv.dev/neokv/internal/keys"
 )
 
-// This file is extracts: elements of a few collections that a Writer keeps in memory, since they are popped. What has been popped is deleted,
-// but for a while still in the engine, where each step over it costs as much as one over what is there; so to find what is left there
-// becomes the dearer the more has gone. Of a set all members are kept, of a sorted set those at an end. It is a matter of speed alone what is
-// kept, and replicas may keep different things: an extract says what the engine would say.
+// This file is the pop cache: a Writer keeps in memory the subkeys of a few collections that commands pop from. Popped
+// elements are deleted, but the engine still has them for a while, and each step over one costs as much as a step over
+// an element that is there. So the more elements are popped, the longer it takes to find the next one in the engine.
+// The cache has all members of a set, and the members at the two ends of a sorted set. It matters only for speed, and
+// replicas may keep different things: the cache always says what the engine would say.
 //
-// All changes to a region come through its Writer, but for those of a region snapshot: when an entry has been passed over everything
-// is forgotten. A version is of one collection, and is not used again.
+// All changes to a region come through its Writer, but for those of a region snapshot. So when the Writer has not seen
+// an entry, it forgets everything. A version is of one collection, and is never used again.
 
-// Memory is what the extracts of all regions of a store share. The zero value is ready for use.
+// PopMemory counts the memory that the pop caches of all regions of a store use. The zero value is ready for use.
 type PopMemory struct{ used atomic.Int64 }
 
-// popMemoryBytes is how much of it there is.
+// popMemoryBytes is how much they may use.
 const popMemoryBytes = 16 << 20
 
 func (m *PopMemory) room(n int64) bool { return m.used.Load()+n <= popMemoryBytes }
 
 const (
-	// maxPopEntries is of how many collections extracts are kept: one of each of so many sets of versions.
+	// maxPopEntries is how many collections are cached: one for each remainder of the version.
 	maxPopEntries = 64
-	// maxEnd is how many members are kept at an end of a sorted set, about.
+	// maxEnd is about how many members are cached at an end of a sorted set.
 	maxEnd = 128
-	// maxEndBytes is about how many bytes of them are read at once, but for a longer one.
+	// maxEndBytes is about how many bytes of them are read at once, but for a single longer one.
 	maxEndBytes = maxEnd * maxBound
-	// maxBound is how long a bound is remembered.
+	// maxBound is how long a bound may be to be remembered.
 	maxBound = 512
 	// pickSteps is about how many members could be read in the time that it takes to pick one.
 	pickSteps = 32
 )
 
-// extracts are those of one Writer.
+// popCache is the pop cache of one Writer.
 type popCache struct {
 	index  uint64 // apply index of the last entry
 	memory *PopMemory
@@ -46,12 +47,13 @@ type popCache struct {
 	known  [maxPopEntries]*popEntry
 }
 
-// held is what is kept of one version. Of a set it is the first extract, which is whole; of a sorted set there is one below and one above.
+// popEntry is what is cached of one version. For a set the first list has all members; for a sorted set there is a list
+// for each end.
 type popEntry struct {
 	version uint64
 	at      [2]subkeyList
-	due     int64 // members that could have been read in the time of earlier picks
-	take    int   // members to be taken from an end next time
+	due     int64 // how many members could have been read in the time that earlier picks took
+	take    int   // how many members to read at an end next time
 }
 
 // follow is called with the apply index of each entry.
@@ -75,7 +77,7 @@ func (x *popCache) forgetAll() {
 	}
 }
 
-// of returns what is kept of a version, nil for nothing.
+// of returns what is cached of a version, nil for nothing.
 func (x *popCache) of(version uint64) *popEntry {
 	if k := x.known[version%maxPopEntries]; k != nil && k.version == version {
 		return k
@@ -83,7 +85,7 @@ func (x *popCache) of(version uint64) *popEntry {
 	return nil
 }
 
-// claim returns the place for what is kept of a version.
+// claim returns the entry of a version, and makes one if there is none.
 func (x *popCache) claim(version uint64) *popEntry {
 	if k := x.of(version); k != nil {
 		return k
@@ -96,7 +98,7 @@ func (x *popCache) claim(version uint64) *popEntry {
 	return k
 }
 
-// forget drops what is kept of a version.
+// forget drops what is cached of a version.
 func (x *popCache) forget(version uint64) {
 	if k := x.of(version); k != nil {
 		for i := range k.at {
@@ -106,7 +108,7 @@ func (x *popCache) forget(version uint64) {
 	}
 }
 
-// inserted is called with each subkey that comes to a set, or to the order of a sorted set.
+// inserted is called with each subkey that a set, or the score index of a sorted set, gets.
 func (x *popCache) inserted(c *collection, sub []byte) {
 	k := x.of(c.Version)
 	if k == nil {
@@ -125,7 +127,7 @@ func (x *popCache) inserted(c *collection, sub []byte) {
 	}
 }
 
-// removed is called with each subkey that goes.
+// removed is called with each subkey that it loses.
 func (x *popCache) removed(c *collection, sub []byte) {
 	if k := x.of(c.Version); k != nil {
 		for i := range k.at {
@@ -136,8 +138,8 @@ func (x *popCache) removed(c *collection, sub []byte) {
 	}
 }
 
-// whole returns all members of a set, of which n are to be picked; nil if it does not pay to read them. It does where as much time has been
-// spent on picks.
+// whole returns all members of a set, of which a command picks n. It returns nil as long as it does not pay to read
+// them: until as much time has been spent on picks.
 func (x *popCache) whole(c *collection, n uint64) (*subkeyList, error) {
 	k := x.claim(c.Version)
 	e := &k.at[0]
@@ -160,7 +162,7 @@ func (x *popCache) whole(c *collection, n uint64) (*subkeyList, error) {
 	}
 	if !fits || err != nil {
 		x.memory.used.Add(e.reset())
-		k.due = -8 * int64(c.Size) // not at once again
+		k.due = -8 * int64(c.Size) // the next attempt comes later
 		return nil, err
 	}
 	e.whole = true
@@ -173,7 +175,8 @@ const (
 	above = 1
 )
 
-// end returns some members at an end of a sorted set that has some, with their scores, and at most most of them if they have to be read.
+// end returns some members at an end of a sorted set that is not empty, with their scores. If it has to read them it
+// reads at most as many as most says.
 func (x *popCache) end(c *collection, at int, most int64) (*subkeyList, error) {
 	k := x.claim(c.Version)
 	e := &k.at[at]
@@ -198,7 +201,7 @@ func (x *popCache) end(c *collection, at int, most int64) (*subkeyList, error) {
 	return e, nil
 }
 
-// tidy is called when members have been taken from an end.
+// tidy is called after members have been taken from an end.
 func (x *popCache) tidy(c *collection) {
 	k := x.of(c.Version)
 	if k == nil {
@@ -209,20 +212,21 @@ func (x *popCache) tidy(c *collection) {
 	}
 }
 
-// extract is subkeys of one collection and keyspace, in order: all that there are before a bound; or from it on, at the upper end.
+// subkeyList is subkeys of one collection in one keyspace, in order: all that come before a bound, or, at the upper
+// end, all from the bound on.
 type subkeyList struct {
 	whole  bool   // no bound: all of the collection
 	bound  []byte // nil: nothing is known
 	leaves []leaf // none is empty
 	n      uint64
 
-	// Where it stands as something ordered.
-	at, in int // leaf, and subkey in it
+	// at and in are where the list stands as an ordered: a leaf, and a subkey in it.
+	at, in int
 	key    []byte
 	front  int
 }
 
-// leaf is some subkeys, one behind the other.
+// leaf is some subkeys, one after the other in one buffer.
 type leaf struct {
 	bytes []byte
 	ends  []uint32
@@ -231,7 +235,7 @@ type leaf struct {
 const (
 	// leafMost is how many subkeys a leaf has at most.
 	leafMost = 256
-	// leafLeast is how many they have at least on average, where they are many.
+	// leafLeast is how many subkeys a leaf has on average, at least, in a list of many leaves.
 	leafLeast = 32
 )
 
@@ -266,7 +270,7 @@ func (l *leaf) remove(i int) {
 	}
 }
 
-// split cuts the leaf before a subkey, and returns what is behind.
+// split cuts the leaf before a subkey, and returns the rest.
 func (l *leaf) split(i int) (behind leaf) {
 	for k := i; k < len(l.ends); k++ {
 		behind.insert(k-i, l.sub(k))
@@ -275,12 +279,13 @@ func (l *leaf) split(i int) (behind leaf) {
 	return behind
 }
 
-// covers reports whether a subkey would be in the extract if the collection had it.
+// covers reports whether the list would have a subkey if the collection had it.
 func (x *subkeyList) covers(sub []byte, above bool) bool {
 	return x.whole || x.bound != nil && (bytes.Compare(sub, x.bound) >= 0) == above
 }
 
-// reset forgets everything. Like all that changes an extract it returns by how many bytes of memory that changes.
+// reset forgets everything. As every method that changes a list, it returns by how many bytes the memory of the list
+// has changed.
 func (x *subkeyList) reset() int64 {
 	cost := x.cost()
 	*x = subkeyList{}
@@ -294,7 +299,7 @@ func (x *subkeyList) cost() (n int64) {
 	return n
 }
 
-// find returns where the first subkey is that is not below one, and whether it is that. There may be none.
+// find returns the place of the first subkey that is not below sub, and whether it equals sub. There may be none.
 func (x *subkeyList) find(sub []byte) (at, in int, there bool) {
 	at = sort.Search(len(x.leaves), func(i int) bool {
 		l := &x.leaves[i]
@@ -308,7 +313,7 @@ func (x *subkeyList) find(sub []byte) (at, in int, there bool) {
 	return at, in, bytes.Equal(l.sub(in), sub)
 }
 
-// insert adds a subkey, if it is not there.
+// insert adds a subkey unless the list has it.
 func (x *subkeyList) insert(sub []byte) (cost int64) {
 	at, in, there := x.find(sub)
 	if there {
@@ -335,7 +340,7 @@ func (x *subkeyList) insert(sub []byte) (cost int64) {
 	return cost + l.cost()
 }
 
-// remove drops a subkey, if it is there.
+// remove drops a subkey if the list has it.
 func (x *subkeyList) remove(sub []byte) (cost int64) {
 	at, in, there := x.find(sub)
 	if !there {
@@ -368,7 +373,7 @@ func (x *subkeyList) pack() (cost int64) {
 	return cost + x.cost()
 }
 
-// trim drops what is farther from the end than maxEnd asks for.
+// trim drops a leaf that is farther from the end than maxEnd asks for.
 func (x *subkeyList) trim(above bool) (cost int64) {
 	if x.n <= 2*leafMost || len(x.leaves) < 2 {
 		return 0
@@ -389,7 +394,7 @@ func (x *subkeyList) trim(above bool) (cost int64) {
 	return -gone.cost()
 }
 
-// extend reads up to n members from the bound on, or from the end if nothing is known, into an empty extract.
+// extend reads up to n members into an empty list: from the bound on, or from the end if nothing is known.
 func (x *subkeyList) extend(c *collection, above bool, n int) error {
 	from, to, first, next := x.bound, []byte(nil), elements.first, elements.next
 	if above {
@@ -420,7 +425,7 @@ func (x *subkeyList) extend(c *collection, above bool, n int) error {
 	return e.Close()
 }
 
-// over makes an extract of all elements something ordered, by the storage keys that c has for them.
+// over makes a list of all elements an ordered, with the storage keys that c has for them.
 func (x *subkeyList) over(c *collection) ordered {
 	x.front = c.front
 	x.key = append(x.key[:0], c.key[:c.front]...)

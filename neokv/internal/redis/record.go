@@ -150,8 +150,8 @@ type keptRecord struct {
 	keys.Metadata
 	slot   topology.Slot
 	user   []byte
-	there  bool // the others count
-	behind bool // the batch has an older one, or none
+	there  bool // a record is kept here
+	behind bool // the batch has an older record of the key, or none
 }
 
 const (
@@ -185,7 +185,7 @@ func (w *Writer) keep(slot topology.Slot, key []byte, m *keys.Metadata, behind b
 		k.slot, k.user, k.there = slot, append(k.user[:0], key...), true
 	}
 	k.Metadata, k.behind = *m, k.behind || behind
-	k.Value = nil // not valid for long
+	k.Value = nil // it is valid only until the next read
 	return nil
 }
 

@@ -94,7 +94,7 @@ type Call struct {
 // the arguments name is stored under the whole of its key. Whatever else a call writes is bounded by touchedBytes, or
 // written ahead of the batch.
 func (c *Call) Writes(argBytes int) int {
-	const each = 64 // of a storage key, beside the user's key and the element
+	const each = 64 // bytes of a storage key beside the user's key and the element
 	if c.Command == nil {
 		return argBytes
 	}
@@ -104,7 +104,7 @@ func (c *Call) Writes(argBytes int) int {
 	var room [8]int
 	places := c.Command.AppendKeys(room[:0], c.Args)
 	key := 0
-	if len(places) <= 2 { // else the arguments are keys, or values of one key each
+	if len(places) <= 2 { // otherwise the arguments are keys, or keys and one value for each
 		for _, p := range places {
 			key = max(key, len(c.Args[p]))
 		}
@@ -186,11 +186,11 @@ type Writer struct {
 	key, value []byte // scratch
 	opened     scratch
 	records    [keptRecords]keptRecord
-	choice     choice // draws from numbers
+	choice     choice // it draws from numbers
 	numbers    rand.PCG
 	seeded     uint64 // apply index of the entry that numbers are of
 	pops       popCache
-	counts     counts // of large ones
+	counts     counts // of large sorted sets
 	place      []byte // scratch of counts
 	expected   []engine.Known
 }

@@ -193,7 +193,7 @@ func appendDouble(dst []byte, f float64) []byte {
 		return append(dst, "-inf"...)
 	case math.IsNaN(f):
 		return append(dst, "nan"...)
-	case f == math.Trunc(f) && math.Abs(f) < 1<<53 && (f != 0 || !math.Signbit(f)): // quicker, and the same
+	case f == math.Trunc(f) && math.Abs(f) < 1<<53 && (f != 0 || !math.Signbit(f)): // the same text, sooner
 		return strconv.AppendInt(dst, int64(f), 10)
 	}
 	return strconv.AppendFloat(dst, f, 'g', 17, 64)

@@ -173,7 +173,8 @@ func (by *choice) guess(key []byte, front int, size uint64) []byte {
 	if n < len(by.first) {
 		low = by.first[n]
 	}
-	// Behind the byte at n there may be what there is at n, or in the first or the last subkey, and any digit with a digit.
+	// Bytes behind the one at n are expected to be like that one, or like those of the first or the last subkey. Where
+	// one digit is expected all are.
 	for i, met := n, uint64(1); met*pickNear < size && i < max(len(by.first), len(by.last)); i++ {
 		if i > n {
 			for _, sub := range [...][]byte{by.first, by.last} {
@@ -241,7 +242,7 @@ func (c *collection) descend(e ordered, by *choice, root int) (sub []byte, err e
 	if !e.SeekGE(c.key) {
 		return nil, errors.Join(e.Error(), c.miscounted(0))
 	}
-	first := append(c.bound[:0], e.Key()...) // of the elements that are left
+	first := append(c.bound[:0], e.Key()...) // the first of the elements that are left
 	c.key = keys.Successor(c.key)
 	more := e.SeekLT(c.key)
 	for n := root; more; n++ {
@@ -249,7 +250,7 @@ func (c *collection) descend(e ordered, by *choice, root int) (sub []byte, err e
 		for n < len(first) && n < len(last) && first[n] == last[n] {
 			n++
 		}
-		if n == len(last) { // as first is
+		if n == len(last) { // first and last are the same
 			break
 		}
 		low := -1 // the first element is the one that ends here
@@ -289,7 +290,7 @@ func (c *collection) branch(e ordered, by *choice, low, high int) (drawn int) {
 			return drawn
 		}
 	}
-	drawn = low // there are gaps: go through all
+	drawn = low // most bytes do not occur: seek each one that does
 	for b, ways := low, 1; b < high; {
 		if !seek(b + 1) {
 			break
@@ -339,7 +340,7 @@ func (c *collection) sampleOf(n uint64, by *choice, out *Reply, f func(sub, valu
 		if by.Uint64N(left) < n {
 			value, err := e.ValueAndErr()
 			if err != nil {
-				break // it is e's, too
+				break // e.Error returns it, too
 			}
 			f(e.sub(), value)
 			n--
@@ -364,7 +365,7 @@ func (c *collection) picks(e ordered, n int64, values bool, by *choice, out *Rep
 		if err != nil {
 			return err
 		}
-		for steps := 0; taken[string(sub)]; steps++ { // on to the next one that is not, and there is one
+		for steps := 0; taken[string(sub)]; steps++ { // on to the next one that is not taken
 			if steps == 0 {
 				e.SeekGE(c.at(sub))
 			}

@@ -210,13 +210,14 @@ func spop(w *Writer, args [][]byte, out *Reply) error {
 	if n == 0 || c.Size == 0 {
 		return nil
 	}
-	if len(args) == 3 && uint64(n) >= c.Size { // all of them go like those of a key that is deleted
+	if len(args) == 3 && uint64(n) >= c.Size { // all members: this deletes the key
 		if err := c.all(out, func(sub, _ []byte) { out.Bulk(sub) }); err != nil {
 			return err
 		}
 		return w.remove(args[1], &c.old)
 	}
-	// The choice is made among all members, so none goes before it is made; and what goes does not depend on the room for replies.
+	// The choice is among all members, so none is removed before it is made. Which members go must not depend on the
+	// room for replies, so the choice has a reply of its own.
 	var err error
 	if c.kept, err = w.pops.whole(&c, uint64(n)); err != nil {
 		return err
@@ -281,7 +282,7 @@ func smove(w *Writer, args [][]byte, out *Reply) error {
 	if ok, err := w.open(&from, args[1], keys.Set, out); !ok {
 		return err
 	}
-	if from.Size == 0 { // whatever the other key holds
+	if from.Size == 0 { // even if the other key holds another type
 		out.Int(0)
 		return nil
 	}

@@ -12,14 +12,17 @@ import (
 	"neokv.dev/neokv/internal/topology"
 )
 
-// This file is SORT and SORT_RO. BY and GET take values from other keys, whose names are made of a pattern and of each element:
+// This file is SORT and SORT_RO. BY and GET take values from other keys. A pattern and each element make the names of
+// these keys:
 //
 //	SORT {shop}:ids BY {shop}:item:*->price GET # GET {shop}:item:*->name
 //
-// Nobody knows these keys before the elements have been read, so a pattern must keep all of them in the slot of the key that is sorted: by a
-// hash tag before its star. Redis Cluster refuses all patterns; here it is all others, with the same words.
+// Nobody knows these keys before the elements have been read. So a pattern must keep all of them in the slot of the
+// sorted key, by a hash tag before its star. Redis Cluster refuses all patterns; NeoKV refuses all others, with the
+// same words.
 //
-// Elements of the same rank come in the order of their bytes, or, where only bytes are compared, in that in which they are stored.
+// Elements that sort equally come in the order of their bytes. With ALPHA they stay in the order in which they are
+// stored.
 
 var sortCommands = []*Command{
 	{
@@ -59,7 +62,7 @@ var (
 			"the argument array"}
 )
 
-// storeOption returns the position of the key that a SORT stores to, 0 where there is none.
+// storeOption returns the position of the key to which a SORT stores, 0 if there is none.
 func storeOption(args [][]byte) (at int) {
 	for i := 2; i < len(args); i++ {
 		switch a := args[i]; {
@@ -90,16 +93,17 @@ type sorting struct {
 	slot topology.Slot
 
 	desc, alpha   bool
-	offset, count int64 // of the elements that are asked for; a count below 0 is all
+	offset, count int64 // which elements the client asks for; a count below 0 means all
 	by            *pattern
-	unsorted      bool // the elements stay in the order in which they are
+	unsorted      bool // the elements keep their own order
 	get           []pattern
 	store         []byte // nil for none
 
 	elements []sortable
 	memory   arena
-	used     int    // bytes of memory for elements and for values of other keys
-	room     *Reply // of a read: what they take is room of its reply until that begins; nil for a write
+	used     int // bytes of memory for elements and for values of other keys
+	// room is the reply of a read: until the reply begins, that memory takes of its room. It is nil for a write.
+	room *Reply
 
 	name  []byte     // scratch: a key made of a pattern
 	rec   record     // of that key
@@ -108,14 +112,14 @@ type sorting struct {
 	whole []byte     // scratch: a long string
 }
 
-// sortable is an element with what it is sorted by.
+// sortable is an element and the value that it is sorted by.
 type sortable struct {
 	element []byte
 	score   float64
-	text    []byte // of ALPHA; nil, which comes first, where BY finds nothing
+	text    []byte // for ALPHA; nil where BY finds nothing, which comes first
 }
 
-// found is a string that a pattern has found, valid until the next read.
+// found is a string that a pattern has found. It is valid until the next read.
 type found struct {
 	short []byte
 	long  *collection // a long string, not read yet; nil for none
@@ -137,7 +141,7 @@ func (f found) reply(out *Reply) error {
 	return nil
 }
 
-// keep copies the string, never to nil.
+// keep copies the string. The copy is never nil.
 func (x *sorting) keep(f found) ([]byte, error) {
 	if f.long != nil {
 		return f.long.appendRange([]byte{}, 0, f.length())
@@ -145,7 +149,7 @@ func (x *sorting) keep(f found) ([]byte, error) {
 	return x.memory.clone(f.short), nil
 }
 
-// read returns the string, valid until the next read.
+// read returns the string, which is valid until the next read.
 func (x *sorting) read(f found) (_ []byte, err error) {
 	if f.long == nil {
 		return f.short, nil
@@ -154,8 +158,8 @@ func (x *sorting) read(f found) (_ []byte, err error) {
 	return x.whole, err
 }
 
-// maxSortBytes bounds the memory of a SORT: for elements, and for values of other keys, each of which any number of elements may lead to. It holds
-// some 1.5 million short elements. errSortMemory names it.
+// maxSortBytes bounds the memory of a SORT, for elements and for values of other keys: any number of elements may lead
+// to the same large value. It is enough for some 1.5 million short elements. errSortMemory names it.
 const maxSortBytes = 128 << 20
 
 // elementBytes is how much memory an element takes beside its bytes.
@@ -169,7 +173,7 @@ type pattern struct {
 	field         []byte // of a hash; nil: the key is a string
 }
 
-// parsePattern reads a pattern. A NUL ends it, but for its last part, as in Redis.
+// parsePattern reads a pattern. As in Redis, a NUL ends it, but for its last part.
 func parsePattern(arg []byte) (p pattern) {
 	text := cString(arg, len(arg))
 	star := bytes.IndexByte(text, '*')
@@ -184,13 +188,13 @@ func parsePattern(arg []byte) (p pattern) {
 	return p
 }
 
-// within reports whether all keys that the pattern makes are in a slot.
+// within reports whether all keys that the pattern can make are in a slot.
 func (p *pattern) within(slot topology.Slot) bool {
 	s, ok := topology.SlotOfAll(p.before)
 	return !p.star || ok && s == slot
 }
 
-// parse reads the call. It appends Redis's error if it cannot.
+// parse reads the call. It appends Redis's error where it cannot.
 func (x *sorting) parse(args [][]byte, readonly bool, out *Reply) (ok bool) {
 	x.key, x.slot, x.count = args[1], topology.SlotOf(args[1]), -1
 	for i := 2; i < len(args); i++ {
@@ -235,7 +239,7 @@ func (x *sorting) parse(args [][]byte, readonly bool, out *Reply) (ok bool) {
 	return true
 }
 
-// run reads the key and puts the elements that are asked for in order. It appends Redis's error if it cannot.
+// run reads the key and puts the elements that the client asks for in order. It appends Redis's error where it cannot.
 func (x *sorting) run(out *Reply) (ok bool, err error) {
 	rec, err := x.from.loadIn(x.slot, x.key)
 	if err != nil || !rec.live {
@@ -245,7 +249,7 @@ func (x *sorting) run(out *Reply) (ok bool, err error) {
 		out.Error(ErrWrongType)
 		return false, nil
 	}
-	if x.unsorted && rec.Type == keys.Set && x.store != nil { // what is stored has an order
+	if x.unsorted && rec.Type == keys.Set && x.store != nil { // a list has an order, so Redis sorts what it stores
 		x.unsorted, x.alpha, x.by = false, true, nil
 	}
 	var c collection
@@ -287,7 +291,7 @@ func (x *sorting) run(out *Reply) (ok bool, err error) {
 	}
 	if x.alpha {
 		slices.SortStableFunc(x.elements, x.compare())
-	} else { // what compares equal is equal
+	} else { // elements that compare equal are equal
 		slices.SortFunc(x.elements, x.compare())
 	}
 	from, n := x.window(len(x.elements))
@@ -295,7 +299,7 @@ func (x *sorting) run(out *Reply) (ok bool, err error) {
 	return true, nil
 }
 
-// window is which of so many elements are asked for.
+// window returns which of this many elements the client asks for.
 func (x *sorting) window(size int) (from, n int) {
 	from = int(max(0, min(x.offset, int64(size))))
 	n = size - from
@@ -305,7 +309,8 @@ func (x *sorting) window(size int) (from, n int) {
 	return from, n
 }
 
-// loadRange reads the elements that are asked for in the order in which they are; DESC turns round that of lists and sorted sets.
+// loadRange reads these elements of a key that is not sorted, in their own order. DESC reverses that of lists and
+// sorted sets.
 func (x *sorting) loadRange(c *collection) error {
 	from, n := x.window(int(c.Size))
 	if n == 0 {
@@ -338,7 +343,7 @@ func (x *sorting) loadRange(c *collection) error {
 	})
 }
 
-// add takes an element, and reports whether there is room for more.
+// add takes an element, and reports whether there is room for another one.
 func (x *sorting) add(element []byte) (more bool) {
 	if x.used += elementBytes + len(element); !x.full() {
 		x.elements = append(x.elements, sortable{element: x.memory.clone(element)})
@@ -348,7 +353,7 @@ func (x *sorting) add(element []byte) (more bool) {
 
 func (x *sorting) full() bool { return x.used > maxSortBytes || x.room != nil && !x.room.has(x.used) }
 
-// weigh finds what each element is sorted by. It appends Redis's error if it cannot.
+// weigh finds the value that each element is sorted by. It appends Redis's error where it cannot.
 func (x *sorting) weigh(out *Reply) (ok bool, err error) {
 	ok = true
 	for i := range x.elements {
@@ -372,7 +377,7 @@ func (x *sorting) weigh(out *Reply) (ok bool, err error) {
 			}
 			var number bool
 			if e.score, number = parseWeight(text); !number {
-				ok = false // of all errors this is the last one
+				ok = false // every other error comes first
 			}
 		case x.by == nil:
 			e.text = e.element
@@ -390,8 +395,8 @@ func (x *sorting) weigh(out *Reply) (ok bool, err error) {
 	return ok, nil
 }
 
-// parseWeight reads a number as C's strtod does, with leading space and up to a NUL; nothing is 0. One that is too large for a double, or
-// so near to 0 that digits are lost, is none.
+// parseWeight reads a number as C's strtod does, with leading space and up to a NUL; nothing is 0. It refuses a number
+// that is too large for a double, or so near to 0 that it loses digits.
 func parseWeight(b []byte) (f float64, ok bool) {
 	if b = cString(b, len(b)); len(b) == 0 {
 		return 0, true
@@ -410,7 +415,7 @@ func parseWeight(b []byte) (f float64, ok bool) {
 	return f, ok && exact
 }
 
-// lookUp returns what a pattern finds for an element, valid until the next read.
+// lookUp returns what a pattern finds for an element. It is valid until the next read.
 func (x *sorting) lookUp(p *pattern, element []byte) (value found, there bool, err error) {
 	switch {
 	case p.self:
@@ -437,7 +442,8 @@ func (x *sorting) lookUp(p *pattern, element []byte) (value found, there bool, e
 	return value, there, err
 }
 
-// borrow counts a value of another key that is to be kept. It appends an error where that is too much.
+// borrow counts the memory of a value of another key, which the caller will keep. It appends an error where that is too
+// much.
 func (x *sorting) borrow(value found, out *Reply) (ok bool) {
 	if x.used += value.length(); x.full() {
 		out.Error(errSortMemory)
@@ -446,7 +452,8 @@ func (x *sorting) borrow(value found, out *Reply) (ok bool) {
 	return true
 }
 
-// compare is the order of the elements. Of texts, C's strings are compared, which end with a NUL, but all bytes for what is stored.
+// compare is the order of the elements. It compares texts as C's strings, up to a NUL, but as a whole if they will be
+// stored.
 func (x *sorting) compare() func(a, b sortable) int {
 	sign := 1
 	if x.desc {
@@ -464,7 +471,7 @@ func (x *sorting) compare() func(a, b sortable) int {
 	return func(a, b sortable) int { return sign * compareText(cutText(a.text), cutText(b.text)) }
 }
 
-// compareText compares bytes; nil comes before nothing.
+// compareText compares bytes. nil comes before everything.
 func compareText(a, b []byte) int {
 	switch {
 	case a != nil && b != nil:
@@ -543,7 +550,7 @@ func sortWrite(w *Writer, args [][]byte, out *Reply) error {
 		if len(x.get) == 0 {
 			values = append(values, e)
 		}
-		for j := range x.get { // what is not there is empty
+		for j := range x.get { // a value that is not found is stored as an empty one
 			value, _, err := x.lookUp(&x.get[j], e)
 			if err != nil {
 				return err
@@ -585,7 +592,7 @@ const (
 	maxArenaBytes   = 64 << 10
 )
 
-// clone copies b, never to nil.
+// clone copies b. The copy is never nil.
 func (a *arena) clone(b []byte) []byte {
 	if len(b) > maxArenaBytes/8 {
 		return bytes.Clone(b)

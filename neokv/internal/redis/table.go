@@ -27,7 +27,7 @@ func NewTable(rows ...*Command) *Table {
 		}
 		t.byName[c.Name] = c
 		for _, s := range c.Sub {
-			if s.parent != c { // rows shared by several tables are written once, when the package is initialized
+			if s.parent != c { // a row in several tables is written once, when the package is initialized
 				s.parent = c
 			}
 		}
@@ -158,7 +158,7 @@ func atoi(arg []byte) int {
 	for end < len(arg) && ('0' <= arg[end] && arg[end] <= '9' || end == 0 && (arg[0] == '+' || arg[0] == '-')) {
 		end++
 	}
-	n, _ := strconv.ParseInt(string(arg[:end]), 10, 64) // the largest there is, where it is larger
+	n, _ := strconv.ParseInt(string(arg[:end]), 10, 64) // a larger one becomes the largest
 	return int(int32(n))
 }
 

@@ -10,7 +10,7 @@ import (
 	"neokv.dev/neokv/internal/keys"
 )
 
-// This file is what is made of several sorted sets and sets: ZUNION, ZINTER, ZDIFF, their STORE forms and ZINTERCARD.
+// This file is combinations of several sorted sets and sets: ZUNION, ZINTER, ZDIFF, their STORE forms and ZINTERCARD.
 
 type scoredCombination byte
 
@@ -25,7 +25,7 @@ type combine struct {
 	how        scoredCombination
 	name       string // of the command
 	store      bool
-	count      bool // only that is asked for
+	count      bool // ZINTERCARD
 	inputs     *inputs
 	withScores bool
 	limit      int64 // of count, 0 for none
@@ -37,7 +37,7 @@ type scored struct {
 	score  float64
 }
 
-// membersType is the type as which a record is read as an input: a set counts as a sorted set.
+// membersType is the type that an input must have: a set may stand for a sorted set.
 func membersType(rec *record) keys.Type {
 	if rec.live && rec.Type == keys.Set {
 		return keys.Set
@@ -52,7 +52,7 @@ func sum(a, b float64) float64 {
 	return 0
 }
 
-// lower is the smaller one, and a where b is NaN.
+// lower is the smaller number, and a if b is NaN.
 func lower(a, b float64) float64 {
 	if b < a {
 		return b
@@ -60,7 +60,7 @@ func lower(a, b float64) float64 {
 	return a
 }
 
-// higher is the larger one, and a where b is NaN.
+// higher is the larger number, and a if b is NaN.
 func higher(a, b float64) float64 {
 	if b > a {
 		return b
@@ -76,7 +76,8 @@ func weighted(score, weight float64) float64 {
 	return 0
 }
 
-// parse opens the inputs and reads the options; args begin with the number of keys. It appends Redis's error if it cannot.
+// parse opens the inputs and reads the options. args begin with the number of keys. It appends Redis's error where it
+// cannot.
 func (x *combine) parse(from opener, args [][]byte, out *Reply) (ok bool, err error) {
 	n, ok := ParseInt(args[0])
 	switch {
@@ -134,7 +135,7 @@ func (x *combine) parse(from opener, args [][]byte, out *Reply) (ok bool, err er
 	return true, nil
 }
 
-// each calls f with the members of the result in their order until f reports that there is no need of more.
+// each calls f with the members of the result, in their order, until f returns false.
 func (x *combine) each(f func(member []byte, score float64) (more bool, err error)) error {
 	switch x.how {
 	case union:
@@ -174,7 +175,7 @@ func (r *Reader) combineScored(x *combine, args [][]byte, out *Reply) error {
 		out.Int(n)
 		return err
 	}
-	// They are replied in the order of their scores. Until that is known they take the room of the reply.
+	// The reply has the members in the order of their scores. Until that order is known they take of the reply's room.
 	var found []scored
 	var memory arena
 	room := 0

@@ -7,22 +7,22 @@ import (
 	"neokv.dev/neokv/internal/keys"
 )
 
-// This file is ranges of sorted sets: by index, by score, by name. A zspan is one of them, as all commands parse it; walk goes over its
-// members in order, whether they are returned, stored or removed. What is given by index is walked to from the nearer end, or looked for in the counts
-// of a large sorted set (zset_counts.go).
+// This file is ranges of sorted sets: by index, by score, by name. All commands parse a range into a zspan, and eachIn
+// goes over its members in order, whether the command returns, stores or removes them. A range by index is reached by
+// steps from the nearer end, or in a large sorted set by its counts (zset_counts.go).
 
-// zspan is a range of a sorted set. Fields that the kind does not use are 0.
+// zspan is a range of a sorted set. Fields that its kind does not use are 0.
 type zspan struct {
 	by  spanKind
 	rev bool // from the last member to the first
 
-	// By index, negative ones from the end; of the order in which the members come.
+	// first and last are indexes in the order in which the members come. Negative ones count from the end.
 	first, last int64
 
 	min, max scoreLimit
 	from, to nameLimit
 
-	// By score and by name: so many members are passed over, and so many follow, if limited.
+	// By score and by name: offset members are passed over. If limited, limit members follow.
 	offset, limit int64
 	limited       bool
 }
@@ -49,8 +49,8 @@ type nameLimit struct {
 	exclusive bool
 }
 
-// parseLimits reads the two arguments of a range; for the other way round than they are given, of a range from the highest down, by score
-// and by name. It appends Redis's error if it cannot.
+// parseLimits reads the two arguments of a range. A range by score or by name from the highest down has its upper end
+// first. parseLimits appends Redis's error where it cannot.
 func (z *zspan) parseLimits(a, b []byte, out *Reply) (ok bool) {
 	if z.rev && z.by != byRank {
 		a, b = b, a
@@ -74,7 +74,8 @@ func (z *zspan) parseLimits(a, b []byte, out *Reply) (ok bool) {
 	return ok
 }
 
-// parse reads a score, behind a "(" if it is excluded, as C's strtod would: with leading space, up to a NUL, and nothing is 0.
+// parse reads a score, with a "(" before one that is excluded. As C's strtod it takes leading space and ends at a NUL;
+// nothing is 0.
 func (l *scoreLimit) parse(arg []byte) (ok bool) {
 	arg = cString(arg, len(arg))
 	if l.exclusive = len(arg) > 0 && arg[0] == '('; l.exclusive {
@@ -89,7 +90,7 @@ func (l *scoreLimit) parse(arg []byte) (ok bool) {
 	return true
 }
 
-// parse reads "-", "+", or a name behind a "[", or a "(" if it is excluded.
+// parse reads "-", "+", or a name behind a "[" or, if the name is excluded, a "(".
 func (l *nameLimit) parse(arg []byte) (ok bool) {
 	if len(arg) == 0 {
 		return false
@@ -108,7 +109,7 @@ func (l *nameLimit) parse(arg []byte) (ok bool) {
 	return arg[0] == '['
 }
 
-// compare is the order of the end and a name: below 0 if the end comes first.
+// compare is the order of the limit and a name: below 0 if the limit comes first.
 func (l *nameLimit) compare(name []byte) int {
 	if l.end != 0 {
 		return l.end
@@ -116,7 +117,7 @@ func (l *nameLimit) compare(name []byte) int {
 	return bytes.Compare(l.name, name)
 }
 
-// side reports on which side of the range of names a name is: below 0 before it, 0 inside, above 0 behind it.
+// side says where a name is: below 0 before the range of names, 0 inside, above 0 behind it.
 func (z *zspan) side(name []byte) int {
 	if n := z.from.compare(name); n > 0 || n == 0 && z.from.exclusive {
 		return -1
@@ -139,7 +140,7 @@ func (z *zspan) empty() bool {
 	return n > 0 || n == 0 && (z.from.exclusive || z.to.exclusive)
 }
 
-// clip makes first and last indexes of a sorted set of so many members, and reports how many there are in the range.
+// clip makes first and last indexes of a sorted set of this size, and returns how many members the range has.
 func (z *zspan) clip(size int64) (n int64) {
 	if z.first < 0 {
 		z.first += size
@@ -148,24 +149,24 @@ func (z *zspan) clip(size int64) (n int64) {
 		z.last += size
 	}
 	z.first = max(z.first, 0)
-	z.last = max(min(z.last, size-1), -1) // neither is so far away that the difference would overflow
+	z.last = max(min(z.last, size-1), -1) // both are near enough that the difference cannot overflow
 	return max(z.last-z.first+1, 0)
 }
 
 var errCutShort = errors.New("sorted set: a score key is cut short")
 
-// errStop ends a walk; it is nobody's error.
+// errStop ends eachIn. It never gets to a caller of eachIn.
 var errStop = errors.New("enough")
 
-// walk calls f with the members of the range in order, until f returns errStop or an error. The member is valid until f returns; f may
-// change the collection.
+// eachIn calls f with the members of a range, in order, until f returns errStop or an error. The member is valid until
+// f returns. f may change the collection.
 func (c *collection) eachIn(z *zspan, f func(score float64, member []byte) error) error {
 	if c.Size == 0 || z.limited && z.limit == 0 || z.limited && z.offset < 0 {
 		return nil
 	}
 	var room [2 * scoreBytes]byte
 	var lower, upper []byte
-	n := int64(-1) // members that are left, -1 for all
+	n := int64(-1) // how many members are to come, -1 for all
 	if z.limited && z.limit > 0 {
 		n = z.limit
 	}
@@ -195,7 +196,7 @@ func (c *collection) eachIn(z *zspan, f func(score float64, member []byte) error
 	return errors.Join(err, e.Close())
 }
 
-// bound returns the score as a bound of score keys: that of the lowest score in the range, or the first one above it.
+// bound returns the limit as a bound of score keys: the lowest score in the range, or the first score above it.
 func (l *scoreLimit) bound(dst []byte, upper bool) []byte {
 	if dst = keys.AppendScore(dst, l.score); l.exclusive != upper {
 		dst = keys.Successor(dst)
@@ -203,7 +204,8 @@ func (l *scoreLimit) bound(dst []byte, upper bool) []byte {
 	return dst
 }
 
-// bound appends the name to what comes before names as a bound: the lowest name in the range, or the first one above it.
+// bound appends the limit to the bytes before names, as a bound: the lowest name in the range, or the first name above
+// it.
 func (l *nameLimit) bound(front []byte, upper bool) []byte {
 	switch {
 	case l.end < 0:
@@ -218,7 +220,8 @@ func (l *nameLimit) bound(front []byte, upper bool) []byte {
 	return front
 }
 
-// eachFrom is walk with an iterator over the range, or over all members; n is how many there are to come, -1 for all.
+// eachFrom is eachIn with an iterator over the range, or over all members if the range is by index or by name. n is how
+// many members there are to come, -1 for all.
 func (c *collection) eachFrom(e *elements, z *zspan, n int64, f func(score float64, member []byte) error) (err error) {
 	step, ok := e.Next, false
 	if z.rev {
@@ -310,7 +313,7 @@ func (c *collection) skip(e *elements, z *zspan) (ok bool, err error) {
 	}
 	at, counted, err := c.rank(&passed{}, e.sub())
 	if counted && err == nil {
-		from := uint64(0) // what the iterator begins with, or ends
+		from := uint64(0) // index of the iterator's first member, with rev of its last
 		switch {
 		case z.rev && left > at, !z.rev && left >= c.Size-at:
 			return false, nil
@@ -336,8 +339,9 @@ func (c *collection) skip(e *elements, z *zspan) (ok bool, err error) {
 	return ok, nil
 }
 
-// toName moves an iterator over all members to the first of a range of names. Such ranges are for sorted sets of one score, which is
-// uniform; of others Redis promises nothing, and here it is the first that is found by going through the members.
+// toName moves an iterator over all members to the first member of a range of names. Such ranges are for sorted sets
+// with a single score, which toName reports as uniform. For others Redis promises nothing, and toName finds the first
+// member in the range by a look at all members.
 func (c *collection) toName(e *elements, z *zspan) (ok, uniform bool) {
 	if !e.Last() {
 		return false, true
@@ -362,7 +366,8 @@ func (c *collection) toName(e *elements, z *zspan) (ok, uniform bool) {
 		c.bound = last
 		return ok, true
 	}
-	// As Redis does where it keeps the members in one piece: all are out of the range if the first is behind it or the last before it.
+	// Redis does the same for a sorted set that it keeps in one piece of memory: if the first member is behind the
+	// range, or the last one before it, no member is in it.
 	if z.side(last[front:]) < 0 || z.side(e.Key()[front:]) > 0 {
 		return false, false
 	}
@@ -377,7 +382,7 @@ func (c *collection) toName(e *elements, z *zspan) (ok, uniform bool) {
 	return ok && z.side(e.Key()[front:]) == 0, false
 }
 
-// parseRange reads what follows the key of ZRANGE and its kin. It appends Redis's error if it cannot.
+// parseRange reads what follows the key of ZRANGE and its older forms. It appends Redis's error where it cannot.
 func (z *zspan) parseRange(args [][]byte, auto, store bool, out *Reply) (withScores, ok bool) {
 	for i := 2; i < len(args); i++ {
 		switch a := args[i]; {
@@ -441,7 +446,7 @@ func zrevrangebylex(r *Reader, args [][]byte, out *Reply) error {
 	return r.zrange(args, zspan{by: byName, rev: true}, out)
 }
 
-// zrange is ZRANGE, if z says nothing, and its older forms.
+// zrange is ZRANGE, for a z that says nothing yet, and its older forms.
 func (r *Reader) zrange(args [][]byte, z zspan, out *Reply) error {
 	withScores, ok := z.parseRange(args[2:], z.by == anySpan, false, out)
 	if !ok {
@@ -469,7 +474,8 @@ func (r *Reader) zrange(args [][]byte, z zspan, out *Reply) error {
 	return nil
 }
 
-// members opens the array of n members, each with its score if they come with scores: as pairs in RESP3, one behind the other in RESP2.
+// members opens the array of n members. With scores, RESP3 has an array for each pair, RESP2 one array of members and
+// scores in turn.
 func (r *Reply) members(n int, withScores bool) {
 	if withScores && r.Proto != 3 {
 		n *= 2
@@ -561,7 +567,7 @@ func (r *Reader) zcount(args [][]byte, z zspan, out *Reply) error {
 	return err
 }
 
-// countSpan returns how many members there are in a range by score or by name.
+// countSpan returns how many members a range by score or by name has.
 func (c *collection) countSpan(z *zspan) (n uint64, err error) {
 	var lower, upper []byte
 	switch {
@@ -573,7 +579,7 @@ func (c *collection) countSpan(z *zspan) (n uint64, err error) {
 		if lower, err = c.onlyScore(); err != nil {
 			return 0, err
 		}
-		if lower == nil { // names are in no order
+		if lower == nil { // several scores: names are in no order
 			err := c.eachIn(z, func(float64, []byte) error {
 				n++
 				return nil
@@ -589,7 +595,7 @@ func (c *collection) countSpan(z *zspan) (n uint64, err error) {
 	return c.membersBetween(lower, upper)
 }
 
-// onlyScore returns the score that all members have, nil if there are several.
+// onlyScore returns the score that all members have, nil if there are several scores.
 func (c *collection) onlyScore() (score []byte, err error) {
 	e, err := c.elements(keys.ZSetScore, nil, nil)
 	if err != nil {
@@ -607,7 +613,7 @@ func (c *collection) onlyScore() (score []byte, err error) {
 func zrank(r *Reader, args [][]byte, out *Reply) error    { return r.zrank(args, false, out) }
 func zrevrank(r *Reader, args [][]byte, out *Reply) error { return r.zrank(args, true, out) }
 
-// zrank counts the members before one, or behind it.
+// zrank counts the members before a member, or behind it.
 func (r *Reader) zrank(args [][]byte, rev bool, out *Reply) error {
 	var c collection
 	if ok, err := r.open(&c, args[1], keys.ZSet, out); !ok {

@@ -10,15 +10,17 @@ import (
 	"neokv.dev/neokv/internal/keys"
 )
 
-// This file is sorted sets, but for their ranges (zrange.go) and for what is made of several (zcombine.go). A member is an element of the
-// collection, with its score as value; beside it there is a score key in redis_zset_score, which the record does not count:
+// This file is sorted sets, but for their ranges (zrange.go) and combinations (zcombine.go). A member is an element of
+// the collection, and its score is the value. Each member also has a score key in redis_zset_score, which the record
+// does not count:
 //
 //	data              [...][version u64] [member]           ->  [score 8]
 //	redis_zset_score  [...][version u64] [score 8] [member] ->
 //
-// Large ones have counts beside the score index: zset_counts.go.
+// A large sorted set has counts beside its score index: zset_counts.go.
 //
-// A score is never NaN and never -0.0, which becomes 0 on its way in: Redis takes the two as equal, and orders by member then.
+// A score is never NaN and never -0.0, which becomes 0 on its way in: Redis takes the two as equal, and then orders by
+// member.
 
 var zsetCommands = []*Command{
 	{
@@ -218,13 +220,13 @@ func countedKeys(at int, flags ...string) []KeySpec {
 	return []KeySpec{{First: at, Step: 1, Flags: flags, Counted: true}}
 }
 
-// storedKeys is that of a command with a destination before a number of keys and the keys.
+// storedKeys is that of a command with a destination, a number of keys, and the keys.
 var storedKeys = append(oneKey("", "OW", "update"), countedKeys(2, "RO", "access")...)
 
 const scoreBytes = 8
 
-// parseDouble reads a number as C's strtod does, wholly, without NUL and leading space; NaN is none. A number that is too large for a
-// double is infinite, one that is too small is 0; both are not exact.
+// parseDouble reads a number as C's strtod does, but the whole of b, without NUL and leading space, and no NaN. A
+// number that is too large for a double is infinite, and one that is too small is 0. Neither is exact.
 func parseDouble(b []byte) (f float64, exact, ok bool) {
 	if len(b) == 0 || bytes.IndexByte(b, '_') >= 0 {
 		return 0, false, false
@@ -246,7 +248,7 @@ func parseDouble(b []byte) (f float64, exact, ok bool) {
 		return 0, false, false
 	}
 	exact = err == nil
-	if f == 0 { // of something that is not?
+	if f == 0 { // which is exact only if all digits are zeros
 		if hex {
 			digits = digits[2:]
 		}
@@ -275,7 +277,7 @@ func (c *collection) score(member []byte) (score float64, there bool, err error)
 	return score, there, err
 }
 
-// scoreOf is the score that a member's value is; that of a member of a set is 1.
+// scoreOf returns the score in a member's value. A member of a set has the score 1.
 func (c *collection) scoreOf(value []byte) (float64, error) {
 	switch {
 	case c.Type == keys.Set:
@@ -286,20 +288,20 @@ func (c *collection) scoreOf(value []byte) (float64, error) {
 	return keys.Score(value), nil
 }
 
-// scoreKey returns the storage key of a member in redis_zset_score; it is valid until the next call on c.
+// scoreKey returns the storage key of a member in redis_zset_score. It is valid until the next call on c.
 func (c *collection) scoreKey(score float64, member []byte) []byte {
 	c.key = append(keys.AppendScore(c.key[:c.front], score), member...)
 	c.key[0] = byte(keys.ZSetScore)
 	return c.key
 }
 
-// insertMember stores a member that is known not to be there.
+// insertMember stores a member that certainly does not exist.
 func (w *Writer) insertMember(c *collection, member []byte, score float64) error {
 	w.grow(c, 1)
 	return w.setMember(c, member, score)
 }
 
-// setMember stores a member with its score, of which there is no score key.
+// setMember stores a member and its score. It has no score key yet.
 func (w *Writer) setMember(c *collection, member []byte, score float64) error {
 	score += 0 // -0.0 becomes 0
 	w.value = keys.AppendScore(w.value[:0], score)
@@ -314,7 +316,7 @@ func (w *Writer) setMember(c *collection, member []byte, score float64) error {
 	return w.countIn(c, score, member)
 }
 
-// storeMember is insertMember for a collection that has been begun by renew.
+// storeMember is insertMember for a collection that renew has begun.
 func (w *Writer) storeMember(c *collection, member []byte, score float64) error {
 	w.grow(c, 1)
 	score += 0
@@ -325,7 +327,7 @@ func (w *Writer) storeMember(c *collection, member []byte, score float64) error 
 	return w.Batch.SetAhead(c.scoreKey(score, member), nil)
 }
 
-// eraseMember deletes a member that is known to be there with this score.
+// eraseMember deletes a member that certainly exists and has this score.
 func (w *Writer) eraseMember(c *collection, member []byte, score float64) error {
 	if err := w.erase(c, member); err != nil {
 		return err
@@ -346,7 +348,7 @@ func (w *Writer) deleteScore(c *collection, member []byte, score float64) error 
 // zaddOptions say which members ZADD changes, and how.
 type zaddOptions struct{ nx, xx, gt, lt, ch, incr bool }
 
-// parse reads options from args[2] on, and returns how many arguments come before what follows them.
+// parse reads options from args[2] on. It returns the index of the first argument behind them.
 func (o *zaddOptions) parse(args [][]byte) (n int) {
 	for n = 2; n < len(args); n++ {
 		switch a := args[n]; {
@@ -377,7 +379,7 @@ func zincrby(w *Writer, args [][]byte, out *Reply) error {
 	return w.zadd(args, zaddOptions{incr: true}, out)
 }
 
-// zadd is ZADD, and ZINCRBY, which takes the same options as it happens.
+// zadd is ZADD and ZINCRBY. In Redis, ZINCRBY happens to take the same options.
 func (w *Writer) zadd(args [][]byte, o zaddOptions, out *Reply) error {
 	pairs := args[o.parse(args):]
 	switch {
@@ -515,7 +517,7 @@ func zcard(r *Reader, args [][]byte, out *Reply) error { return r.size(args[1], 
 func zpopmin(w *Writer, args [][]byte, out *Reply) error { return w.zpop(args, false, out) }
 func zpopmax(w *Writer, args [][]byte, out *Reply) error { return w.zpop(args, true, out) }
 
-// zpop is ZPOPMIN, or ZPOPMAX if max.
+// zpop is ZPOPMIN, or ZPOPMAX if max is set.
 func (w *Writer) zpop(args [][]byte, max bool, out *Reply) error {
 	if len(args) > 3 {
 		out.Error(ErrSyntax)
@@ -539,7 +541,8 @@ func (w *Writer) zpop(args [][]byte, max bool, out *Reply) error {
 	return w.popScored(&c, n, max, nested, out)
 }
 
-// popScored removes and replies n members, of which there are so many, and closes the sorted set; nested as pairs.
+// popScored replies and removes n members, not more than there are, and closes the sorted set. nested says that each
+// member and its score are an array.
 func (w *Writer) popScored(c *collection, n int64, max, nested bool, out *Reply) error {
 	if n == 0 {
 		return nil
@@ -582,17 +585,18 @@ func (w *Writer) popScored(c *collection, n int64, max, nested bool, out *Reply)
 	return gone.close(w, c)
 }
 
-// removal removes members of a sorted set that come one behind the other. When they are more than touchedBytes the others are left out of a
-// new version instead.
+// removal removes members of a sorted set that follow each other. It deletes them one by one up to touchedBytes. If
+// there are more, it makes a new version of the sorted set, without these.
 type removal struct {
-	bytes     int
-	low, high []byte // places of the first and the last of those others
+	bytes int
+	// low and high are the places of the first and the last member that the new version leaves out.
+	low, high []byte
 }
 
-// full reports whether members are removed one by one no more.
+// full reports whether members are no longer deleted one by one.
 func (x *removal) full(w *Writer) bool { return x.bytes >= w.mayTouch() }
 
-// remove removes a member; it may be there still until close.
+// remove removes a member, which may still be there until close.
 func (x *removal) remove(w *Writer, c *collection, score float64, member []byte) error {
 	if !x.full(w) {
 		x.bytes += c.touch(member, nil) + c.touch(member, nil) + scoreBytes
@@ -615,13 +619,13 @@ func (x *removal) close(w *Writer, c *collection) error {
 	if x.low == nil {
 		return w.close(c)
 	}
-	if c.Size < countUntil { // the reclaimer finds no counts by a record that says so
+	if c.Size < countUntil { // the orphan record of this size tells the reclaimer that there are no counts
 		if err := w.closeCounts(c); err != nil {
 			return err
 		}
 	}
 	var to collection
-	c.old.Size = c.Size // that is what the old version still has
+	c.old.Size = c.Size // the old version still has as many members
 	w.renewOver(&to, c.user, keys.ZSet, &c.old)
 	to.ExpireMS = c.ExpireMS
 	for _, span := range [2]struct{ from, to []byte }{{nil, x.low}, {append(x.high, 0), nil}} {

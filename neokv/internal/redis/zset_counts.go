@@ -10,35 +10,38 @@ import (
 	"neokv.dev/neokv/internal/keys"
 )
 
-// This file is the counts of large sorted sets, by which places in the order are found without a walk over all members before them. A sorted
-// set's score keys are cut into blocks, the blocks into groups. Which members a block or a group begins with, a hash of version and member
-// says: so what is stored follows from the members alone, whatever way they came, and nothing has to be balanced.
+// This file is the counts of large sorted sets. By them a command finds a place in the order without steps over all
+// members before it. The score keys of a sorted set are cut into blocks, and the blocks into groups. A hash of version
+// and member says whether a member begins a block or a group. So what is stored follows from the members alone, in
+// whatever order they came, and nothing has to be balanced.
 //
 //	redis_zset_rank  [...][version u64][1]                   ->  counts of the blocks of the first group
 //	                 [...][version u64][1] [score 8][member] ->  ... of the group that begins with this member
-//	                 [...][version u64][2] [score 8][member] ->  a block that begins with this member, and no group does
+//	                 [...][version u64][2] [score 8][member] ->  a block that begins with this member; no group does
 //
-// A place in the order is score and member, as in score keys; it need not be that of a member. A sorted set gets its counts from the
-// command that leaves it with more than countFrom members, and loses them to the one that leaves it with less than countUntil.
+// A place in the order is a score and a member, as in a score key. It need not be the place of a member. A sorted set
+// gets its counts from the command that leaves it with more than countFrom members, and loses them to the command that
+// leaves it with fewer than countUntil.
 const (
 	countFrom  = 1024
 	countUntil = 512
 
-	// One of so many members begins a block, and one of so many blocks a group.
+	// One of blockMembers members begins a block, and one of groupBlocks blocks a group.
 	blockMembers = 256
 	groupBlocks  = 64
 
-	// nearSteps is how many members are walked over before counts are looked at.
+	// nearSteps is how many steps over members are made before anybody looks at counts.
 	nearSteps = 32
 	// maxGroups is how many groups a Writer keeps from one batch to the next.
 	maxGroups = 128
-	// maxCounted is about how many bytes of counts it keeps from one call to the next.
+	// maxCounted is about how many bytes of counts a Writer keeps from one call to the next.
 	maxCounted = 8 << 20
-	// maxCountedSets is of how many sorted sets, likewise.
+	// maxCountedSets is of how many sorted sets it keeps counts from one call to the next.
 	maxCountedSets = 1 << 14
 )
 
-// begins reports whether a member begins a block, and a group. The hash is FNV-1a over version and member, with the bits mixed in the end.
+// begins reports whether a member begins a block, and whether it begins a group. The hash is FNV-1a over version and
+// member, with its bits mixed at the end.
 func begins(version uint64, member []byte) (block, group bool) {
 	const prime = 1099511628211
 	h := uint64(14695981039346656037) ^ version
@@ -51,15 +54,15 @@ func begins(version uint64, member []byte) (block, group bool) {
 	return h%blockMembers == 0, h%(blockMembers*groupBlocks) == 0
 }
 
-// counts is what a Writer knows of the counts of sorted sets, and those of its batch that are still to be written. It is a matter of speed
-// alone which it knows: they are in the batch, or below it. As all changes to a region come through its Writer, but for those of a region
-// snapshot, everything is forgotten when an entry has been passed over.
+// counts is what a Writer knows of the counts of sorted sets, and those that it has yet to write to its batch. What it
+// knows matters only for speed: the batch or the engine has it, too. All changes to a region come through its Writer,
+// but for those of a region snapshot, so it forgets everything when it has not seen an entry.
 type counts struct {
 	index  uint64 // apply index of the entry run last
 	sets   map[uint64]*counted
-	groups int      // of all sets
-	bytes  int      // about what they take
-	unsaid []*group // with counts that the batch does not have
+	groups int      // how many are known, of all sets
+	bytes  int      // about how much memory they take
+	unsaid []*group // those with counts that the batch does not have yet
 	values []uint64 // scratch
 }
 
@@ -69,7 +72,7 @@ type counted struct {
 	groups []*group // in order, those that are known
 }
 
-// group is a part of the score index. Where one ends the next begins.
+// group is a stretch of the score index. Where one group ends the next one begins.
 type group struct {
 	set    *counted
 	blocks []block // the first begins where the group does
@@ -83,7 +86,8 @@ type block struct {
 	n     uint64 // members
 }
 
-// follow is called with the apply index of each command. Where groups are unsaid the entry passed over is one of the same batch.
+// follow is called with the apply index of each command. As long as there are groups that the batch does not have, an
+// entry that was passed over is one of the same batch.
 func (x *counts) follow(index uint64) {
 	if index != x.index && index != x.index+1 && len(x.unsaid) == 0 {
 		x.forgetAll()
@@ -107,7 +111,7 @@ func (x *counts) forget(version uint64) {
 	}
 }
 
-// change notes that the counts of a group are other ones than the batch has.
+// change notes that the batch has other counts of a group.
 func (x *counts) change(g *group) {
 	if !g.unsaid {
 		g.unsaid = true
@@ -115,7 +119,7 @@ func (x *counts) change(g *group) {
 	}
 }
 
-// add makes a group known, behind the first i of its set.
+// add makes a group known, behind the first i groups of its set.
 func (x *counts) add(s *counted, i int, g *group) {
 	s.groups = slices.Insert(s.groups, i, g)
 	x.groups++
@@ -124,7 +128,7 @@ func (x *counts) add(s *counted, i int, g *group) {
 	}
 }
 
-// settleCounts writes the counts that commands have kept back into the batch.
+// settleCounts writes the counts that commands have kept back to the batch.
 func (w *Writer) settleCounts() error {
 	x := &w.counts
 	for i, g := range x.unsaid {
@@ -149,7 +153,7 @@ func (w *Writer) settleCounts() error {
 	return nil
 }
 
-// boundCounts is settleCounts where there is more in memory than should be kept for the next call.
+// boundCounts is settleCounts if there is more in memory than the Writer keeps for the next call.
 func (w *Writer) boundCounts() error {
 	if w.counts.bytes <= maxCounted && len(w.counts.sets) <= maxCountedSets {
 		return nil
@@ -161,7 +165,7 @@ func countKey(front []byte, kind keys.RankKind, place []byte) []byte {
 	return append(append(front, byte(kind)), place...)
 }
 
-// countsOf returns what is known of a sorted set's counts, nil if it has none.
+// countsOf returns what is known of a sorted set's counts, nil if it has no counts.
 func (w *Writer) countsOf(c *collection) (*counted, error) {
 	if !c.old.live || c.renewed || c.old.Size < countUntil {
 		return nil, nil
@@ -238,7 +242,7 @@ func (w *Writer) countIn(c *collection, score float64, member []byte) error {
 	return nil
 }
 
-// countOut counts a member no more.
+// countOut stops counting a member.
 func (w *Writer) countOut(c *collection, score float64, member []byte) error {
 	s, err := w.countsOf(c)
 	if s == nil || err != nil {
@@ -259,7 +263,7 @@ func (w *Writer) countOut(c *collection, score float64, member []byte) error {
 	if !ofBlock {
 		return nil
 	}
-	// The block falls to the one before it.
+	// The rest of the block joins the block before it.
 	n := g.blocks[i].n
 	if !ofGroup {
 		g.blocks[i-1].n += n
@@ -282,13 +286,13 @@ func (w *Writer) countOut(c *collection, score float64, member []byte) error {
 	return w.Batch.Delete(w.key)
 }
 
-// placeOf returns a member's place, and leaves the next place there can be in w.place; both are valid until the next call.
+// placeOf returns a member's place, and leaves the next possible place in w.place. Both are valid until the next call.
 func (w *Writer) placeOf(score float64, member []byte) []byte {
 	w.place = append(append(keys.AppendScore(w.place[:0], score), member...), 0)
 	return w.place[:len(w.place)-1]
 }
 
-// find returns the block that a place of the group is in.
+// find returns the index of the group's block that has a place.
 func (g *group) find(place []byte) int {
 	order := func(b block, place []byte) int { return bytes.Compare(b.first, place) }
 	i, is := slices.BinarySearchFunc(g.blocks[1:], place, order)
@@ -298,7 +302,7 @@ func (g *group) find(place []byte) int {
 	return i
 }
 
-// groupBelow returns the group that the last place below another one is in.
+// groupBelow returns the group that has the last place below limit.
 func (w *Writer) groupBelow(c *collection, s *counted, limit []byte) (*group, error) {
 	order := func(g *group, limit []byte) int { return bytes.Compare(g.blocks[0].first, limit) }
 	i, _ := slices.BinarySearchFunc(s.groups, limit, order)
@@ -308,7 +312,7 @@ func (w *Writer) groupBelow(c *collection, s *counted, limit []byte) (*group, er
 		}
 	}
 	stored := *c
-	stored.from = w.Batch // without the counts that are kept back: those of a group that is not known are none of them
+	stored.from = w.Batch // the counts of this group are not kept back, since it is not known
 	g, err := stored.readGroup(limit)
 	if err != nil {
 		return nil, err
@@ -318,7 +322,7 @@ func (w *Writer) groupBelow(c *collection, s *counted, limit []byte) (*group, er
 	return g, nil
 }
 
-// readGroup is groupBelow for one that is not known.
+// readGroup is groupBelow for a group that is not known.
 func (c *collection) readGroup(limit []byte) (*group, error) {
 	e, err := c.countKeys(keys.RankGroup, nil, nil)
 	if err != nil {
@@ -344,7 +348,8 @@ func (c *collection) readGroup(limit []byte) (*group, error) {
 	return g, nil
 }
 
-// groupAt reads where the last group that begins below a place begins and ends, with an iterator over all groups, and its counts.
+// groupAt finds the last group that begins below a place, with an iterator over all groups. It returns the group with
+// its first place and its end, but without its other blocks, and its counts.
 func (c *collection) groupAt(e *elements, limit []byte) (*group, []uint64, error) {
 	c.key = append(append(c.key[:c.front], byte(keys.RankGroup)), limit...)
 	c.key[0] = byte(keys.ZSetRank)
@@ -366,8 +371,8 @@ func (c *collection) groupAt(e *elements, limit []byte) (*group, []uint64, error
 	return g, counts, errors.Join(err, e.Error())
 }
 
-// blocks calls f with the places where blocks begin from that of a group up to another place, nil for the end, until it reports false. What it is
-// called with is valid during the call.
+// blocks calls f with the places where blocks begin, between that of a group and another place, nil for the end, until
+// f returns false. The argument of f is valid during the call.
 func (c *collection) blocks(group, to []byte, f func(first []byte) bool) error {
 	e, err := c.countKeys(keys.RankBlock, group, to)
 	if err != nil {
@@ -378,7 +383,8 @@ func (c *collection) blocks(group, to []byte, f func(first []byte) bool) error {
 	return errors.Join(e.Error(), e.Close())
 }
 
-// ranks returns an iterator over the records of a kind that lie between two places, both of which count; nil is before all, or behind all.
+// countKeys returns an iterator over the keys of a kind between two places, both included. A nil place is before all
+// places, or behind all.
 func (c *collection) countKeys(kind keys.RankKind, from, to []byte) (elements, error) {
 	c.bound = append(append(c.bound[:0], c.key[:c.front]...), byte(kind))
 	if to == nil {
@@ -392,8 +398,8 @@ func (c *collection) countKeys(kind keys.RankKind, from, to []byte) (elements, e
 	return elements{it, c.front}, err
 }
 
-// count walks over the members between two places, the first of which counts; nil is before all, or behind all. It goes no further than to limit
-// of them, if that is not negative.
+// count counts members from the first place on up to the second, which is excluded, by steps over them. A nil place is
+// before all places, or behind all. It ends at limit members, unless limit is negative.
 func (c *collection) count(from, to []byte, limit int64) (n uint64, err error) {
 	e, err := c.elements(keys.ZSetScore, from, to)
 	if err != nil {
@@ -406,7 +412,7 @@ func (c *collection) count(from, to []byte, limit int64) (n uint64, err error) {
 	return n, errors.Join(e.Error(), e.Close())
 }
 
-// membersBetween returns how many members there are between two places, as count.
+// membersBetween returns how many members there are between two places, as count does.
 func (c *collection) membersBetween(from, to []byte) (n uint64, err error) {
 	if c.Size < countUntil {
 		return c.count(from, to, -1)
@@ -436,8 +442,8 @@ type passed struct {
 	n     uint64
 }
 
-// rank returns how many members come before a place, by the counts; it reports false where there are none. It looks from a group on that is
-// not behind the place, and leaves the group of the place.
+// rank returns how many members come before a place, by the counts. It returns false if there are none. It begins at a
+// group that is not behind the place, and leaves in at the group of the place.
 func (c *collection) rank(at *passed, place []byte) (n uint64, counted bool, err error) {
 	e, err := c.countKeys(keys.RankGroup, at.group, place)
 	if err != nil {
@@ -478,7 +484,7 @@ func (c *collection) rank(at *passed, place []byte) (n uint64, counted bool, err
 	return n + inside, true, err
 }
 
-// group appends the counts of the group that an iterator stands on.
+// group appends the counts of the group on which an iterator stands.
 func (c *collection) group(e *elements, counts []uint64) ([]uint64, error) {
 	value, err := e.ValueAndErr()
 	if err == nil {
@@ -490,8 +496,8 @@ func (c *collection) group(e *elements, counts []uint64) ([]uint64, error) {
 	return counts, err
 }
 
-// blockAt returns where the block begins and ends that has the member of an index, and the index of its first member; it reports false where
-// there are no counts.
+// blockAt finds the block that has the member of an index. It returns where the block begins and ends, the index of its
+// first member, and how many members it has. It returns false if there are no counts.
 func (c *collection) blockAt(index uint64) (first, end []byte, at, n uint64, counted bool, err error) {
 	e, err := c.countKeys(keys.RankGroup, nil, nil)
 	if err != nil {
@@ -537,8 +543,9 @@ search:
 	return first, end, at, n, true, err
 }
 
-// toPlace moves an iterator to the member of an index; with rev it goes on from there to lower ones. The iterator is over the members from that
-// of index from on, or to that with rev. It reports false if there are no counts.
+// toPlace moves an iterator to the member of an index; the caller then goes on to higher indexes, or with rev to lower
+// ones. The iterator's first member is that of index from; with rev its last one is. toPlace returns false if there are
+// no counts.
 func (c *collection) toPlace(e *elements, index, from uint64, rev bool) (ok, counted bool, err error) {
 	first, end, at, n, counted, err := c.blockAt(index)
 	if err != nil || !counted {
@@ -568,7 +575,7 @@ func (c *collection) miscounts(place []byte) error {
 	return fmt.Errorf("%v %q: version %d: wrong counts at %x", c.Type, c.user, c.Version, place)
 }
 
-// closeCounts gives a sorted set counts that has become large, or takes them from one that has become small.
+// closeCounts gives counts to a sorted set that has become large, or takes them from one that has become small.
 func (w *Writer) closeCounts(c *collection) error {
 	s, err := w.countsOf(c)
 	switch {
@@ -597,7 +604,8 @@ func (w *Writer) dropCounts(c *collection) error {
 	return errors.Join(e.Error(), e.Close())
 }
 
-// makeCounts counts all members. Nobody knows a version that has been begun by renew, so its counts need not wait for the batch.
+// makeCounts counts all members. No reader knows a version that renew has begun, so its counts need not wait for the
+// batch.
 func (w *Writer) makeCounts(c *collection) error {
 	w.counts.forget(c.Version)
 	set := w.Batch.Set
