@@ -130,8 +130,8 @@ type RegionState struct {
 	CollectedIn uint64 // SlotBit of every slot that may hold a collection, 0 where CollectedAt is
 }
 
-// Unblind has the SlotBit of every slot in which a key may hold what is more than one record of redis_metadata. A write that replaces the key
-// has to look at it first.
+// Unblind has the SlotBit of every slot that may hold something other than short strings in redis_metadata. A write that
+// replaces a key there has to look at the key first.
 func (s *RegionState) Unblind() uint64 {
 	if s.LegacyAt != 0 {
 		return AllSlots

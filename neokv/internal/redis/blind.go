@@ -45,7 +45,7 @@ type Unblinding struct {
 }
 
 // Any reports whether it names any kind.
-func (u Unblinding) Any() bool { return u.Collections || u.Legacy }
+func (u Unblinding) Any() bool { return u != Unblinding{} }
 
 // Sweep takes the next step of a sweep over a region that may hold things of some kinds, from a position like that of
 // Step. It returns the kinds that the whole sweep has not met. Before the last step, after which s.Next is nil, it

@@ -98,7 +98,7 @@ type Replica struct {
 	regionTime  atomic.Uint64 // ms
 	legacyAt    atomic.Uint64
 	collectedAt atomic.Uint64
-	unblind     atomic.Uint64
+	unblind     atomic.Uint64 // RegionState.Unblind
 	applied     atomic.Uint64 // the apply index
 	clock       atomic.Pointer[clockBase]
 	soonest     atomic.Uint64 // no record is known that expires before this instant, ms; see Cleaner
