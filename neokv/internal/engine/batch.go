@@ -14,10 +14,12 @@ import (
 	"neokv.dev/neokv/internal/topology"
 )
 
-// Batch collects writes that become visible and durable together, and reads what it has written. It is not safe for concurrent use.
+// Batch collects writes that become visible and durable together, and reads what it has written. It is not safe for
+// concurrent use.
 //
-// Below its own writes it reads the engine as of its first read (or the last write ahead), through one view. That is right where nobody else writes the keys
-// it reads, as in apply: a region's data is written by its replica alone, one batch after the other.
+// Below its own writes it reads the engine as of its first read (or the last write ahead), through one view. That is
+// right where nobody else writes the keys it reads, as in apply: a region's data is written by its replica alone, one
+// batch after the other.
 type Batch struct {
 	engine *Engine
 	batch  *pebble.Batch
@@ -66,15 +68,15 @@ func (b *Batch) Delete(key []byte) error {
 	return b.batch.Delete(key, nil)
 }
 
-// DeleteRange records the deletion of all keys in [start, end). Later writes of the batch to the range stay. Range deletions are
-// for large ranges and few: every one slows reads of its memtable down.
+// DeleteRange records the deletion of all keys in [start, end). Later writes of the batch to the range stay. Range
+// deletions are for large ranges and few: every one slows reads of its memtable down.
 func (b *Batch) DeleteRange(start, end []byte) error {
 	b.ranges++
 	return b.batch.DeleteRange(start, end, nil)
 }
 
-// SetDeferred records a write of which the caller fills in op.Key and op.Value, wholly, then calls op.Finish, before the next
-// call on the batch.
+// SetDeferred records a write of which the caller fills in op.Key and op.Value, wholly, then calls op.Finish, before
+// the next call on the batch.
 func (b *Batch) SetDeferred(keyBytes, valueBytes int) *pebble.DeferredBatchOp {
 	return b.batch.SetDeferred(keyBytes, valueBytes)
 }
@@ -82,13 +84,15 @@ func (b *Batch) SetDeferred(keyBytes, valueBytes int) *pebble.DeferredBatchOp {
 // aheadBytes is how large a batch may be for SetAhead to be no more than Set, and how much SetAhead commits at a time.
 const aheadBytes = 1 << 20
 
-// SetAhead records a write that nobody notices before the batch is committed, since all that refers to the key is in the batch. So it
-// need not wait for the batch: of many such writes only the first are part of it, the others are committed before it in steps, so that
-// memory stays bounded. Should the batch never be committed, they are left over; whoever makes the same batch again writes over them.
-// Reads of the batch see them; Keep does not, so the key is none of redis_metadata.
+// SetAhead records a write that nobody notices before the batch is committed, since all that refers to the key is in
+// the batch. So it need not wait for the batch: of many such writes only the first are part of it, the others are
+// committed before it in steps, so that memory stays bounded. Should the batch never be committed, they are left over;
+// whoever makes the same batch again writes over them. Reads of the batch see them; Keep does not, so the key is none
+// of redis_metadata.
 func (b *Batch) SetAhead(key, value []byte) error {
 	if b.ahead == nil {
-		if b.batch.Len() < aheadBytes || b.ranges > 0 { // what is committed before the batch, a range deletion of the batch would hit
+		// A range deletion of the batch would delete what is committed before the batch.
+		if b.batch.Len() < aheadBytes || b.ranges > 0 {
 			return b.Set(key, value)
 		}
 		b.ahead = b.engine.db.NewBatch()
@@ -121,8 +125,8 @@ func (b *Batch) commitAhead() error {
 	return ahead.Close()
 }
 
-// DeleteSlots records the deletion of a region's data of the given slots: one range deletion per keyspace and one for the orphan
-// records.
+// DeleteSlots records the deletion of a region's data of the given slots: one range deletion per keyspace and one for
+// the orphan records.
 func (b *Batch) DeleteSlots(space keys.Space, slots topology.SlotRange) error {
 	for _, ks := range keys.RegionKeyspaces {
 		if err := b.DeleteRange(space.Bounds(ks, slots)); err != nil {
@@ -139,8 +143,9 @@ type Known struct {
 	Cut        bool // Value is only what the value begins with, or nothing of it
 }
 
-// Expect tells the batch what its reads will find in the engine, until the next call; they look for what is not among it. It is kept, not
-// copied. The batch's own writes come before it. In a batch with writes ahead it is not heeded: those may be newer.
+// Expect tells the batch what its reads will find in the engine, until the next call; they look for what is not among
+// it. It is kept, not copied. The batch's own writes come before it. In a batch with writes ahead it is not heeded:
+// those may be newer.
 func (b *Batch) Expect(known []Known) { b.known, b.nextKnown = known, 0 }
 
 // expected returns what is known of a key, nil for nothing. Reads mostly come in the order of what is known.
@@ -178,7 +183,8 @@ func (b *Batch) Has(key []byte) (ok bool, err error) {
 	return ok, err
 }
 
-// Head is Get where only counts what the value begins with: of what the batch is told it takes values that are cut, too.
+// Head is Get where only counts what the value begins with: of what the batch is told it takes values that are cut,
+// too.
 func (b *Batch) Head(key []byte) (value []byte, ok bool, err error) {
 	value, ok, known, err := b.written(key)
 	if known || err != nil {
@@ -212,8 +218,9 @@ func (b *Batch) stored(key []byte) (value []byte, ok bool, err error) {
 	return b.view.Get(key)
 }
 
-// Iter walks [lower, upper) as the batch's writes so far leave it; later writes do not show. The iterator must be closed before the
-// batch is committed or closed. From the first call on the batch keeps its writes in order, which costs as much as writing them.
+// Iter walks [lower, upper) as the batch's writes so far leave it; later writes do not show. The iterator must be
+// closed before the batch is committed or closed. From the first call on the batch keeps its writes in order, which
+// costs as much as writing them.
 func (b *Batch) Iter(lower, upper []byte) (*Iter, error) {
 	if err := b.commitAhead(); err != nil {
 		return nil, err
@@ -247,7 +254,8 @@ func (b *Batch) HasRanges() bool { return b.ranges > 0 }
 // Empty reports whether the batch holds no writes.
 func (b *Batch) Empty() bool { return b.batch.Empty() }
 
-// Commit writes the batch, with sync when it must be durable on return, and gives it back; it may not be used afterwards.
+// Commit writes the batch, with sync when it must be durable on return, and gives it back; it may not be used
+// afterwards.
 func (b *Batch) Commit(sync bool) error {
 	opts := pebble.NoSync
 	if sync {
@@ -271,7 +279,7 @@ func (b *Batch) Commit(sync bool) error {
 }
 
 func (e *Engine) apply(b *pebble.Batch, opts *pebble.WriteOptions) error {
-	return e.parking.change(func() error { return e.db.Apply(b, opts) })
+	return e.viewPool.change(func() error { return e.db.Apply(b, opts) })
 }
 
 // Close drops the batch unwritten.
@@ -296,8 +304,9 @@ func (b *Batch) Close() {
 	b.engine.batches.Put(b)
 }
 
-// overlay finds a batch's own writes by key. It is read from the batch's bytes when somebody asks, not kept while writing, so
-// that batches without reads do not pay for it. It holds offsets into the bytes, since they move when the batch grows.
+// overlay finds a batch's own writes by key. It is read from the batch's bytes when somebody asks, not kept while
+// writing, so that batches without reads do not pay for it. It holds offsets into the bytes, since they move when the
+// batch grows.
 type overlay struct {
 	done   int                     // bytes of the batch that have been read
 	order  int32                   // writes that have been read
@@ -352,8 +361,8 @@ func (o *overlay) read(repr []byte) {
 	}
 }
 
-// write says where the key and the value of one of a batch's writes lie in its bytes. The value of a range deletion is its end; that of a
-// deletion is empty.
+// write says where the key and the value of one of a batch's writes lie in its bytes. The value of a range deletion is
+// its end; that of a deletion is empty.
 type write struct {
 	key, keyEnd, value, valueEnd uint32
 	kind                         pebble.InternalKeyKind

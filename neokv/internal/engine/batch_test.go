@@ -127,7 +127,8 @@ func TestBatchAgainstModel(t *testing.T) {
 	}
 }
 
-// TestSetAhead: what is written ahead of a large batch is read by it, stays where the batch deletes a range, and takes little memory.
+// TestSetAhead: what is written ahead of a large batch is read by it, stays where the batch deletes a range, and takes
+// little memory.
 func TestSetAhead(t *testing.T) {
 	e := open(t, testOptions(t, vfs.NewMem()))
 	defer func() { must(t, e.Close()) }()

@@ -33,8 +33,9 @@ func keyspaceOf(key []byte) keys.Keyspace {
 	return keys.Keyspace(key[0])
 }
 
-// prefixPolicy is a bloom filter over the front of keys. The length is part of its name, which every table records: tables made
-// under different knobs live side by side, each read by the policy that made it. The bits per key stand in the filter itself.
+// prefixPolicy is a bloom filter over the front of keys. The length is part of its name, which every table records:
+// tables made under different knobs live side by side, each read by the policy that made it. The bits per key stand in
+// the filter itself.
 type prefixPolicy struct {
 	pebble.FilterPolicy // Pebble's own, of the wanted number of bits
 	name                string

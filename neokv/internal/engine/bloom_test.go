@@ -40,9 +40,9 @@ func lookups(t *testing.T, e *Engine, want bool, all ...[]byte) (filterHits, blo
 	return after.FilterHits - before.FilterHits, after.BlockCacheMisses - before.BlockCacheMisses
 }
 
-// TestBloomBits is about what the knob is for: with 10 bits per key absent keys cost next to no reads of blocks, over data ten times
-// the block cache and in the last level too, where Pebble's Get would not ask the filters. With only the region in the filters they
-// cost as much as without any, and the filters next to no space.
+// TestBloomBits is about what the knob is for: with 10 bits per key absent keys cost next to no reads of blocks, over
+// data ten times the block cache and in the last level too, where Pebble's Get would not ask the filters. With only the
+// region in the filters they cost as much as without any, and the filters next to no space.
 func TestBloomBits(t *testing.T) {
 	const n, probes = 100_000, 4_000
 	type cost struct{ hits, reads, bytes int64 }
@@ -100,8 +100,8 @@ func TestBloomBits(t *testing.T) {
 	}
 }
 
-// TestBloomPrefix opens one folder with one value of the knob after the other. Tables keep the filters they were made with; those
-// made anew follow the knob.
+// TestBloomPrefix opens one folder with one value of the knob after the other. Tables keep the filters they were made
+// with; those made anew follow the knob.
 func TestBloomPrefix(t *testing.T) {
 	fs := vfs.NewMem()
 	region := func(i int) keys.Space { return keys.Space{Region: topology.RegionID(10 + i), Index: 1} }
@@ -110,7 +110,8 @@ func TestBloomPrefix(t *testing.T) {
 		return s.AppendSubkey(nil, 5, user(i), 1, fmt.Appendf(nil, "field%02d", field))
 	}
 
-	// Regions 0 and 2, collections 0 and 2 of each, fields 0 and 2 of each are there; what is numbered 1 lies between them.
+	// Regions 0 and 2, collections 0 and 2 of each, fields 0 and 2 of each are there; what is numbered 1 lies between
+	// them.
 	fill := func(e *Engine) {
 		b := e.NewBatch()
 		for _, r := range []int{0, 2} {

@@ -6,19 +6,19 @@ import (
 	"neokv.dev/neokv/internal/keys"
 )
 
-// comparer orders keys bytewise and says per keyspace how much of a key is its prefix, which is what bloom filters hold and what
-// SeekPrefixGE stays within:
+// comparer orders keys bytewise and says per keyspace how much of a key is its prefix, which is what bloom filters hold
+// and what SeekPrefixGE stays within:
 //
 //	redis_metadata, data, meta_info   the whole key: they are looked up one by one
 //	redis_zset_score                  up to and including the version: it is only walked
 //	raft_log                          region and kind of record
 //	bin_log                           timestamp
 //
-// How much of a prefix the filters really see is a knob: see policy. A change of Split needs a new Name, because tables are sorted
-// into columns by it.
+// How much of a prefix the filters really see is a knob: see policy. A change of Split needs a new Name, because tables
+// are sorted into columns by it.
 //
-// Pebble demands that the prefix of a key sorts before all keys with it and that prefixes sort as keys do. Both follow from
-// bytewise order and from this: that a key's prefix ends at n is decided by bytes before n.
+// Pebble demands that the prefix of a key sorts before all keys with it and that prefixes sort as keys do. Both follow
+// from bytewise order and from this: that a key's prefix ends at n is decided by bytes before n.
 var comparer = func() *pebble.Comparer {
 	c := *pebble.DefaultComparer
 	c.Name = "neokv.1"

@@ -49,8 +49,9 @@ func TestSplit(t *testing.T) {
 	}
 }
 
-// TestCheckComparer runs Pebble's own check where it can hold: it also wants every tail of a prefix to be a prefix, which a key
-// with a header cannot promise, so its keys are of keyspaces with the whole key as prefix and have no byte that is another's tag.
+// TestCheckComparer runs Pebble's own check where it can hold: it also wants every tail of a prefix to be a prefix,
+// which a key with a header cannot promise, so its keys are of keyspaces with the whole key as prefix and have no byte
+// that is another's tag.
 func TestCheckComparer(t *testing.T) {
 	var prefixes [][]byte
 	for _, ks := range []keys.Keyspace{keys.RedisMetadata, keys.Data, keys.MetaInfo} {
@@ -96,8 +97,8 @@ func randomKey(rng *rand.Rand) []byte {
 	return key
 }
 
-// TestSplitKeepsOrder checks what Pebble demands of Split, on all keyspaces: a prefix is its own prefix and sorts first, and
-// prefixes sort as keys do; and of ImmediateSuccessor that nothing fits between.
+// TestSplitKeepsOrder checks what Pebble demands of Split, on all keyspaces: a prefix is its own prefix and sorts
+// first, and prefixes sort as keys do; and of ImmediateSuccessor that nothing fits between.
 func TestSplitKeepsOrder(t *testing.T) {
 	rng := random(t)
 	prefix := func(k []byte) []byte { return comparer.Split.Prefix(k) }

@@ -156,7 +156,8 @@ func TestCrashKeepsWhatIsSynced(t *testing.T) {
 	}
 }
 
-// TestFoldersAreDurable: a power cut leaves a database that opens, however deep its folder and whatever was there before.
+// TestFoldersAreDurable: a power cut leaves a database that opens, however deep its folder and whatever was there
+// before.
 func TestFoldersAreDurable(t *testing.T) {
 	for _, dir := range []string{"a", "a/b/c", "/a/b/c", "/"} {
 		mem := vfs.NewCrashableMem()
@@ -176,7 +177,8 @@ func TestFoldersAreDurable(t *testing.T) {
 	}
 }
 
-// TestFailedSyncIsFatal: Pebble's log writer fails, Fatal hears of it before the commit returns, and the engine still closes.
+// TestFailedSyncIsFatal: Pebble's log writer fails, Fatal hears of it before the commit returns, and the engine still
+// closes.
 func TestFailedSyncIsFatal(t *testing.T) {
 	var failing, fatal atomic.Bool
 	broken := errors.New("broken disk")
@@ -269,8 +271,8 @@ func TestCorruptedTable(t *testing.T) {
 	t.Error("no read met the spoiled block")
 }
 
-// TestVirtualTime opens engines in one bubble after the other: nothing crosses over, and Close leaves no goroutine behind, not
-// even the one that waits to flush a range deletion.
+// TestVirtualTime opens engines in one bubble after the other: nothing crosses over, and Close leaves no goroutine
+// behind, not even the one that waits to flush a range deletion.
 func TestVirtualTime(t *testing.T) {
 	for range 3 {
 		synctest.Test(t, func(t *testing.T) {
@@ -325,8 +327,8 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// TestFlushGivesSpaceBack: what is deleted in the memtable keeps its space in tables; behind a flush it does not, without a compaction
-// being asked for.
+// TestFlushGivesSpaceBack: what is deleted in the memtable keeps its space in tables; behind a flush it does not,
+// without a compaction being asked for.
 func TestFlushGivesSpaceBack(t *testing.T) {
 	const n = 20_000
 	o := testOptions(t, vfs.NewMem())
@@ -397,38 +399,39 @@ func testRest(t *testing.T) {
 		return n, bytes
 	}
 	for range 3 {
-		write(restLog / 2)
+		write(idleLog / 2)
 		must(t, e.Flush())
 	}
-	if n, bytes := logs(); n != 1 || bytes > restWrites {
+	if n, bytes := logs(); n != 1 || bytes > idleWrites {
 		t.Errorf("%d logs of %d bytes behind a flush; want one", n, bytes)
 	}
-	write(2 * restLog)
-	e.Rest() // it has just been written
-	write(2 * restWrites)
-	e.Rest()
-	if _, bytes := logs(); bytes < 2*restLog {
+	write(2 * idleLog)
+	e.IdleUpkeep() // it has just been written
+	write(2 * idleWrites)
+	e.IdleUpkeep()
+	if _, bytes := logs(); bytes < 2*idleLog {
 		t.Errorf("%d bytes of logs while the engine is written to", bytes)
 	}
-	write(restWrites / 2)
-	e.Rest()
-	if n, bytes := logs(); n != 1 || bytes > restWrites {
+	write(idleWrites / 2)
+	e.IdleUpkeep()
+	if n, bytes := logs(); n != 1 || bytes > idleWrites {
 		t.Errorf("%d logs of %d bytes at rest; want a small one", n, bytes)
 	}
-	e.Rest() // L0 is compacted, for which the memtable is flushed
+	e.IdleUpkeep() // L0 is compacted, for which the memtable is flushed
 	synctest.Wait()
 	before := e.Metrics().Flushes
-	write(restWrites / 2)
-	e.Rest()
+	write(idleWrites / 2)
+	e.IdleUpkeep()
 	if synctest.Wait(); e.Metrics().Flushes != before {
 		t.Error("a small log was flushed")
 	}
 }
 
-// TestRestFlattens: the sublevels that wait for a compaction while an engine is written to are gone when it is at rest, at once where somebody
-// reads and after a while where nobody does, and what is below the first level under L0 is not touched for it.
+// TestRestFlattens: the sublevels that wait for a compaction while an engine is written to are gone when it is at rest,
+// at once where somebody reads and after a while where nobody does, and what is below the first level under L0 is not
+// touched for it.
 func TestRestFlattens(t *testing.T) {
-	for _, reads := range []int{0, restLooks} {
+	for _, reads := range []int{0, idleLooks} {
 		synctest.Test(t, func(t *testing.T) { testRestFlattens(t, reads) })
 	}
 }
@@ -454,7 +457,7 @@ func testRestFlattens(t *testing.T, reads int) {
 	for range 3 {
 		write(1 << 10)
 	}
-	e.Rest() // it has just been written
+	e.IdleUpkeep() // it has just been written
 	before := e.db.Metrics()
 	if before.Levels[0].Sublevels != 3 || before.Levels[6].TablesCount == 0 {
 		t.Fatalf("%d sublevels behind three flushes, %d tables in the last level", before.Levels[0].Sublevels, before.Levels[6].TablesCount)
@@ -462,15 +465,15 @@ func testRestFlattens(t *testing.T, reads int) {
 	for range reads {
 		get(t, e, metadataKey(1))
 	}
-	e.Rest()
+	e.IdleUpkeep()
 	synctest.Wait()
 	if n := e.db.Metrics().Levels[0].Sublevels; n != 3 && reads == 0 {
 		t.Errorf("%d sublevels, and nobody reads", n)
 	}
-	for n := 1; n < restCalls && reads == 0; n++ {
-		set(t, e, metadataKey(1), strings.Repeat("x", restWrites), false)
-		e.Rest() // it has just been written, as it is now and then
-		e.Rest()
+	for n := 1; n < idleCalls && reads == 0; n++ {
+		set(t, e, metadataKey(1), strings.Repeat("x", idleWrites), false)
+		e.IdleUpkeep() // it has just been written, as it is now and then
+		e.IdleUpkeep()
 		synctest.Wait()
 	}
 	after := e.db.Metrics()
@@ -495,13 +498,13 @@ func TestOneFlushAtATime(t *testing.T) {
 		}))))
 		defer func() { must(t, e.Close()) }()
 		b := e.NewBatch()
-		must(t, b.Set(metadataKey(1), make([]byte, 2*restLog)))
+		must(t, b.Set(metadataKey(1), make([]byte, 2*idleLog)))
 		must(t, b.Commit(false))
-		e.Rest() // it has just been written
+		e.IdleUpkeep() // it has just been written
 		slow.Store(true)
-		e.Rest()
+		e.IdleUpkeep()
 		queued := e.Metrics().Memtables
-		if e.Rest(); e.Metrics().Memtables != queued {
+		if e.IdleUpkeep(); e.Metrics().Memtables != queued {
 			t.Error("rest began a flush behind the one that is under way")
 		}
 		if e.settle(); e.Metrics().Memtables != queued {
@@ -556,7 +559,7 @@ func testDeletedKey(t *testing.T) {
 	if n := e.Metrics().Flushes; n != 1 {
 		t.Errorf("%d flushes, want one", n)
 	}
-	e.Rest() // no view from before
+	e.IdleUpkeep() // no view from before
 	v = e.NewView()
 	if n := steps(v); n > 10 {
 		t.Errorf("%d steps after the flush, want hardly any", n)

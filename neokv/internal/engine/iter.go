@@ -2,8 +2,8 @@ package engine
 
 import "github.com/cockroachdb/pebble/v2"
 
-// Iter is an iterator of a view or a batch. Close gives it back to that, for the next walk: to set its bounds anew costs a fraction of
-// opening one.
+// Iter is an iterator of a view or a batch. Close gives it back to that, for the next walk: to set its bounds anew
+// costs a fraction of opening one.
 type Iter struct {
 	*pebble.Iterator
 	home *iters

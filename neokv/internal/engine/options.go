@@ -30,7 +30,8 @@ const (
 	minFiles    = 128 // of a store
 )
 
-// ShareOf divides the knobs between the given number of stores. Its error names every knob of which a share is too small or too large.
+// ShareOf divides the knobs between the given number of stores. Its error names every knob of which a share is too
+// small or too large.
 func ShareOf(k settings.Engine, stores int) (Share, error) {
 	if stores < 1 {
 		return Share{}, fmt.Errorf("engine: stores (%d) must be >= 1", stores)
@@ -68,8 +69,9 @@ func ShareOf(k settings.Engine, stores int) (Share, error) {
 	return s, errors.Join(errs...)
 }
 
-// staggered is how large the memtables of the nth store are. Stores that hold the same regions write as much as each other: memtables of one
-// size would be full, and be flushed and compacted, in all of them at once, and whoever writes would wait for a processor meanwhile.
+// staggered is how large the memtables of the nth store are. Stores that hold the same regions write as much as each
+// other: memtables of one size would be full, and be flushed and compacted, in all of them at once, and whoever writes
+// would wait for a processor meanwhile.
 func staggered(memtable int64, nth, stores int) int64 {
 	return max(minMemtable, memtable-memtable*3/8*int64(nth)/int64(stores))
 }
@@ -91,7 +93,8 @@ var compressions = map[string]func(level int) *sstable.CompressionProfile{
 	},
 }
 
-// deleteRangeDelay is how long a range deletion may wait in a memtable before it is flushed for the sake of the space it frees.
+// deleteRangeDelay is how long a range deletion may wait in a memtable before it is flushed for the sake of the space
+// it frees.
 const deleteRangeDelay = 2 * time.Second
 
 func pebbleOptions(o Options, share Share, ev *events) *pebble.Options {
@@ -133,12 +136,13 @@ func pebbleOptions(o Options, share Share, ev *events) *pebble.Options {
 	return opts
 }
 
-// indexBlockSize is how large the index of a table gets before it has an index of its own, which costs every read of the table a look.
+// indexBlockSize is how large the index of a table gets before it has an index of its own, which costs every read of
+// the table a look.
 const indexBlockSize = 256 << 10
 
-// spanPolicy cuts tables where the keyspace changes, so that compactions of data do not drag the Raft log along. It also keeps
-// values beside their keys: by default Pebble takes what follows the Split prefix for a version and moves the values of all but
-// the newest away.
+// spanPolicy cuts tables where the keyspace changes, so that compactions of data do not drag the Raft log along. It
+// also keeps values beside their keys: by default Pebble takes what follows the Split prefix for a version and moves
+// the values of all but the newest away.
 func spanPolicy(start []byte) (pebble.SpanPolicy, []byte, error) {
 	if len(start) == 0 {
 		return pebble.SpanPolicy{DisableValueSeparationBySuffix: true}, nil, nil
@@ -149,11 +153,12 @@ func spanPolicy(start []byte) (pebble.SpanPolicy, []byte, error) {
 	}, []byte{start[0] + 1}, nil
 }
 
-// remover has Pebble remove the write-ahead logs that it needs no more. Else it keeps engine.memtable_count + 1 of them to write over,
-// which shall make their syncs cheaper: with a journal they are not synced, and without one it shows no gain either.
+// remover has Pebble remove the write-ahead logs that it needs no more. Else it keeps engine.memtable_count + 1 of them
+// to write over, which shall make their syncs cheaper: with a journal they are not synced, and without one it shows no
+// gain either.
 //
-// Pebble keeps none where the cleaner wants files with their contents, as one does that puts them into an archive. That is all that is
-// taken from it: of its other methods those of DeleteCleaner, which are less deep, take the place.
+// Pebble keeps none where the cleaner wants files with their contents, as one does that puts them into an archive. That
+// is all that is taken from it: of its other methods those of DeleteCleaner, which are less deep, take the place.
 type remover struct {
 	pebble.DeleteCleaner
 	archiver
@@ -161,7 +166,8 @@ type remover struct {
 
 type archiver struct{ pebble.ArchiveCleaner }
 
-// logger keeps Pebble silent except for what is fatal to it. Pebble expects Fatalf not to return; here it does, see Options.Fatal.
+// logger keeps Pebble silent except for what is fatal to it. Pebble expects Fatalf not to return; here it does, see
+// Options.Fatal.
 type logger struct{ fatal func(error) }
 
 func (logger) Infof(string, ...any)  {}
@@ -180,8 +186,8 @@ type events struct {
 
 func (ev *events) listener(fatal func(error)) *pebble.EventListener {
 	return &pebble.EventListener{
-		// A failed flush or compaction is tried again by Pebble; what is lost for good comes through the logger. Cancelled
-		// compactions arrive here too. A full disk brings thousands per second: count, do not print.
+		// A failed flush or compaction is tried again by Pebble; what is lost for good comes through the logger.
+		// Cancelled compactions arrive here too. A full disk brings thousands per second: count, do not print.
 		BackgroundError: func(error) { ev.background.Add(1) },
 		DataCorruption: func(info pebble.DataCorruptionInfo) {
 			fatal(fmt.Errorf("corrupted file %s: %w", info.Path, info.Details))

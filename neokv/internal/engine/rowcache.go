@@ -14,21 +14,26 @@ import (
 	"neokv.dev/neokv/internal/keys"
 )
 
-// rowCache keeps records of the keyspace redis_metadata in memory, one by one, for those who read a single key: a look into Pebble's
-// memtables and tables costs ten times as much, and more behind many writes. It has what leaders write and read. All may run concurrently.
+// rowCache keeps rows: copies of single records of the keyspace redis_metadata. A look into Pebble's memtables and
+// tables costs ten times as much as a row, and more behind many writes. Leaders fill it with the records that they
+// write and read. Its methods may run concurrently.
 //
-// A row is what the engine holds, or was when the read began that finds it: a batch takes the rows of its keys away before anybody can see
-// what it writes, and puts the new ones there when everybody can. Who reads in between asks Pebble. A reader puts there what it has found
-// only if no change of the region has begun since it looked, which it asks under the lock under which a change that begins later takes the
-// row away.
+// Invariant: a row is what the engine held when the read that finds it began, or later (see viewpool.go). Two rules
+// keep it:
 //
-// Rows are of a generation of their region's Rows. Ending it makes all its rows invisible at once; others take their places in time.
+//   - A batch takes the rows of its keys away before anybody can see what it writes, and puts the new rows there when
+//     everybody can. A read in between asks Pebble.
+//   - A reader makes a row of what it found only if no change of the region has begun since it looked. It asks that under the
+//     lock under which a later change takes the row away.
+//
+// A row belongs to a generation of its region's Rows. A generation that ends makes all its rows invisible at once;
+// other rows take their places in time.
 type rowCache struct {
 	seed    maphash.Seed
 	buckets []bucket
-	limit   int64 // bytes of rows, as size counts them; buckets, a sixth of it to a third, are not in it
+	limit   int64 // bytes of rows, as size counts them; the buckets take a sixth to a third as much besides
 
-	locks [64]sync.Mutex // between what everybody reads and what changes all the time
+	locks [64]sync.Mutex // they also keep the fields above, which all read, off the cache lines of those below
 
 	bytes        atomic.Int64  // of rows now
 	swept        atomic.Uint64 // buckets, see sweep
@@ -36,10 +41,11 @@ type rowCache struct {
 	hits, misses atomic.Uint64
 }
 
-// bucket is where rows of some hashes are, no two of one tag: a cache line, so that who writes touches no other, and no row.
+// bucket has the rows of some hashes, no two of one tag. It is one cache line, and a writer touches no other and no
+// row.
 type bucket struct {
-	// tags has tagBits of the hash for each row, from the lowest on, and above them counts what was thrown out. Readers may see a tag beside a row
-	// that it does not belong to: they compare keys.
+	// tags has tagBits of the hash for each row, from the lowest on, and above them a count of the rows thrown out. A
+	// reader may see the tag of another row, so it compares keys.
 	tags  atomic.Uint64
 	sizes [8]uint8 // of the rows, in units of sizeUnit bytes; 0 for no row
 	rows  [bucketRows]atomic.Pointer[row]
@@ -50,13 +56,14 @@ const (
 	tagBits    = 10
 	tagMask    = 1<<tagBits - 1
 	sizeUnit   = 32 // 255 of them are more than the largest row
-	// rowBytes is how large rows are of which so many have places as memory allows. Most are larger, so that buckets are seldom full.
+	// rowBytes is the size of rows for which there are as many places as memory allows. Most rows are larger, so
+	// buckets are seldom full.
 	rowBytes = 64
-	// maxRow is how large a row may be.
+	// maxRow is the most bytes that a row may have.
 	maxRow = 4 << 10
 )
 
-// row is the head of a record in memory; key and value lie behind it in the same piece of memory, which never changes.
+// row is the head of a row. Its key and value lie behind it in the same allocation, which never changes.
 type row struct {
 	generation uint64
 	key, value uint32 // bytes
@@ -73,12 +80,12 @@ func newRow(generation uint64, key, value []byte) *row {
 	return r
 }
 
-// bytes are the key and, behind it, the value.
+// bytes returns the key and, behind it, the value.
 func (r *row) bytes() []byte {
 	return unsafe.Slice((*byte)(unsafe.Add(unsafe.Pointer(r), rowHead)), r.key+r.value)
 }
 
-// size is how much memory the row takes, in units of sizeUnit bytes.
+// size is the memory that the row takes, in units of sizeUnit bytes.
 func (r *row) size() uint8 {
 	return uint8((rowHead + int(r.key) + int(r.value) + sizeUnit - 1) / sizeUnit)
 }
@@ -87,7 +94,7 @@ func (r *row) of(key []byte) bool {
 	return int(r.key) == len(key) && bytes.Equal(r.bytes()[:r.key], key)
 }
 
-// newRowCache returns a cache for so many bytes of rows, nil for none.
+// newRowCache returns a cache for limit bytes of rows, nil where limit is 0.
 func newRowCache(limit int64) *rowCache {
 	if limit <= 0 {
 		return nil
@@ -99,7 +106,7 @@ func newRowCache(limit int64) *rowCache {
 	return &rowCache{seed: maphash.MakeSeed(), buckets: make([]bucket, n), limit: limit}
 }
 
-// find returns where the row of a hash is, and its tag there.
+// find returns the bucket of a hash, its lock, and the tag of the hash there.
 func (c *rowCache) find(hash uint64) (b *bucket, lock *sync.Mutex, tag uint64) {
 	i := hash % uint64(len(c.buckets))
 	return &c.buckets[i], &c.locks[i%uint64(len(c.locks))], hash >> (64 - tagBits)
@@ -107,7 +114,7 @@ func (c *rowCache) find(hash uint64) (b *bucket, lock *sync.Mutex, tag uint64) {
 
 func tagAt(tags uint64, i int) uint64 { return tags >> (tagBits * i) & tagMask }
 
-// get returns what the rows of a generation hold under a key.
+// get returns the value of a key, if a row of the generation has it.
 func (c *rowCache) get(generation uint64, key []byte) (value []byte, ok bool) {
 	b, _, tag := c.find(maphash.Bytes(c.seed, key))
 	tags := b.tags.Load()
@@ -134,7 +141,7 @@ func (c *rowCache) drop(hash uint64) {
 	lock.Unlock()
 }
 
-// index is where a bucket has the row of a tag, -1 for nowhere. The lock is held.
+// index is the place of a tag's row in the bucket, -1 for none. The caller holds the lock.
 func (b *bucket) index(tag uint64) int {
 	tags := b.tags.Load()
 	for i := range b.rows {
@@ -145,7 +152,7 @@ func (b *bucket) index(tag uint64) int {
 	return -1
 }
 
-// set puts a row of a size, or nil, into a place. The lock is held.
+// set puts a row of a size, or nil, into place i. The caller holds the lock.
 func (c *rowCache) set(b *bucket, i int, tag uint64, r *row, size uint8) {
 	tags := b.tags.Load()
 	b.tags.Store(tags&^(tagMask<<(tagBits*i)) | tag<<(tagBits*i))
@@ -154,7 +161,8 @@ func (c *rowCache) set(b *bucket, i int, tag uint64, r *row, size uint8) {
 	b.sizes[i] = size
 }
 
-// put puts a row in its place. If late is not nil, it is asked under the lock, and the row is dropped where it is true.
+// put puts a row into its bucket. Where late is not nil put calls it under the lock, and drops the row if it reports
+// true.
 func (c *rowCache) put(hash uint64, r *row, late func() bool) {
 	b, lock, tag := c.find(hash)
 	lock.Lock()
@@ -176,7 +184,7 @@ func (c *rowCache) put(hash uint64, r *row, late func() bool) {
 	}
 }
 
-// sweep empties one bucket after the other, where there is too much in memory.
+// sweep empties the next bucket in turn.
 func (c *rowCache) sweep() {
 	b, lock, _ := c.find(c.swept.Add(1) % uint64(len(c.buckets)))
 	lock.Lock()
@@ -186,7 +194,7 @@ func (c *rowCache) sweep() {
 	lock.Unlock()
 }
 
-// room returns an empty place, or that of a row to be replaced: one after the other. The lock is held.
+// room returns an empty place, or that of the row to be replaced: each in its turn. The caller holds the lock.
 func (b *bucket) room() int {
 	for i := range b.rows {
 		if b.sizes[i] == 0 {
@@ -199,8 +207,9 @@ func (b *bucket) room() int {
 	return int(turn)
 }
 
-// Rows are the rows of one region in its store's row cache. They are there between Open and Close; nothing here changes what anybody reads, as
-// long as all that writes the region's records is told of them: Batch.Keep, Ingestion.Commit. All methods may run concurrently; nil has no rows.
+// Rows is a region's part of its store's row cache. It has rows between Open and Close. Reads see the same with it as
+// without it, if all writers of the region's records name it: Batch.Keep, Ingestion.Commit. Methods may run
+// concurrently; a nil Rows has no rows.
 type Rows struct {
 	cache      *rowCache
 	generation atomic.Uint64 // 0 while closed
@@ -215,27 +224,31 @@ func (e *Engine) NewRows() *Rows {
 	return &Rows{cache: e.rows}
 }
 
-// Open begins anew, without rows.
+// Open begins without rows.
 func (r *Rows) Open() {
 	if r != nil {
 		r.generation.Store(r.cache.generations.Add(1))
 	}
 }
 
-// Close ends that.
+// Close forgets all rows and takes no more.
 func (r *Rows) Close() {
 	if r != nil {
 		r.generation.Store(0)
 	}
 }
 
-// renew forgets all rows, and goes on if they are open.
+// renew forgets all rows. An open Rows stays open.
 func (r *Rows) renew() {
-	for g := r.generation.Load(); g != 0 && !r.generation.CompareAndSwap(g, r.cache.generations.Add(1)); g = r.generation.Load() {
+	for {
+		g := r.generation.Load()
+		if g == 0 || r.generation.CompareAndSwap(g, r.cache.generations.Add(1)) {
+			return
+		}
 	}
 }
 
-// get returns the record of a key, if there is a row of it.
+// get returns the record of a key, if it is in a row.
 func (r *Rows) get(key []byte) (value []byte, ok bool) {
 	if r == nil {
 		return nil, false
@@ -247,7 +260,7 @@ func (r *Rows) get(key []byte) (value []byte, ok bool) {
 	return r.cache.get(g, key)
 }
 
-// asOf is how many changes have ended.
+// asOf is the number of changes that have ended.
 func (r *Rows) asOf() uint64 {
 	if r == nil {
 		return 0
@@ -255,10 +268,10 @@ func (r *Rows) asOf() uint64 {
 	return r.ended.Load()
 }
 
-// unchanged reports whether no change has begun since asOf was asked: a row that was found before is that of the state of then.
+// unchanged reports whether no change has begun since asOf: what was found then is still so.
 func (r *Rows) unchanged(asOf uint64) bool { return r.begun.Load() == asOf }
 
-// keep makes a row of what a reader has found after it had asked asOf.
+// keep makes a row of what a reader has found since asOf.
 func (r *Rows) keep(asOf uint64, key, value []byte) {
 	if r == nil || len(key)+len(value) > maxRow {
 		return
@@ -268,7 +281,7 @@ func (r *Rows) keep(asOf uint64, key, value []byte) {
 	}
 }
 
-// replace runs what replaces all records of the region.
+// replace runs f, which replaces all records of the region.
 func (r *Rows) replace(f func() error) error {
 	if r == nil {
 		return f()
@@ -279,14 +292,14 @@ func (r *Rows) replace(f func() error) error {
 	})
 }
 
-// rowChanges are what a batch does to the rows of its region. The memory is reused.
+// rowChanges are the rows that a batch takes away and makes. A batch reuses their memory.
 type rowChanges struct {
-	of     *Rows // nil for none: nothing
+	of     *Rows // nil where the batch has nothing to do with rows
 	hashes []uint64
-	made   []*row // by hash, nil where the row only goes
+	made   []*row // by hash, nil where the batch only takes the row away
 }
 
-// around runs the commit of a batch.
+// around commits a batch between begin and end.
 func (x *rowChanges) around(batch *pebble.Batch, sorted bool, commit func() error) error {
 	if x.of == nil {
 		return commit()
@@ -314,7 +327,8 @@ func (x *rowChanges) begin(batch *pebble.Batch) {
 		at = next
 		key := repr[w.key:w.keyEnd]
 		switch ks := keys.Keyspace(key[0]); {
-		case w.kind == pebble.InternalKeyKindRangeDelete && ks <= keys.RedisMetadata && keys.Keyspace(repr[w.value]) >= keys.RedisMetadata:
+		case w.kind == pebble.InternalKeyKindRangeDelete &&
+			ks <= keys.RedisMetadata && keys.Keyspace(repr[w.value]) >= keys.RedisMetadata:
 			x.of.renew()
 			x.hashes, x.made = x.hashes[:0], x.made[:0]
 			return
@@ -331,7 +345,7 @@ func (x *rowChanges) begin(batch *pebble.Batch) {
 	}
 }
 
-// end puts the new rows there, when the batch is visible: of a record that it writes several times the last.
+// end puts the new rows there once the batch is visible: the last one of a record that it writes several times.
 func (x *rowChanges) end(sorted bool) {
 	for i, r := range x.made {
 		if r != nil && (sorted || len(x.hashes) <= sortMin && !slices.Contains(x.hashes[i+1:], x.hashes[i])) {

@@ -19,7 +19,7 @@ func latest(t testing.TB, e *Engine, rows *Rows, key []byte) (value string, ok, 
 	t.Helper()
 	v := e.NewLazyView(rows)
 	defer v.Close()
-	b, ok, err := v.Latest(key)
+	b, ok, err := v.GetNow(key)
 	must(t, err)
 	return string(b), ok, v.looks > 0
 }
@@ -87,7 +87,7 @@ func TestRows(t *testing.T) {
 	rows.renew()
 	put(1, "new")
 	rows.renew()
-	if value, ok, err := v.Latest(metadataKey(1)); string(value) != "small" || !ok || err != nil {
+	if value, ok, err := v.GetNow(metadataKey(1)); string(value) != "small" || !ok || err != nil {
 		t.Errorf("a view from before the write: %q, %v, %v", value, ok, err)
 	}
 	v.Close()
@@ -95,11 +95,11 @@ func TestRows(t *testing.T) {
 
 	// A view that has been pinned looks at rows as long as nothing has been written behind it.
 	v = e.NewLazyView(rows)
-	if _, ok, err := v.Latest(metadataKey(1000)); ok || err != nil || v.looks != 1 {
+	if _, ok, err := v.GetNow(metadataKey(1000)); ok || err != nil || v.looks != 1 {
 		t.Errorf("a key that is not there: %v, %v, %d looks", ok, err, v.looks)
 	}
 	for _, looks := range []int64{1, 2} {
-		if value, ok, err := v.Latest(metadataKey(1)); string(value) != "new" || !ok || err != nil || v.looks != looks {
+		if value, ok, err := v.GetNow(metadataKey(1)); string(value) != "new" || !ok || err != nil || v.looks != looks {
 			t.Errorf("a pinned view: %q, %v, %v, %d looks; want %d", value, ok, err, v.looks, looks)
 		}
 		put(1, "newer")
@@ -169,8 +169,9 @@ func TestRowsAreBounded(t *testing.T) {
 	}
 }
 
-// TestRowsBesideWrites has registers written in batches, one version after the other, of which every other one is a deletion, and read by many,
-// with rows and without: nobody reads what is older than what was acknowledged, or read by anybody, before it began.
+// TestRowsBesideWrites has registers written in batches, one version after the other, of which every other one is a
+// deletion, and read by many, with rows and without: nobody reads what is older than what was acknowledged, or read by
+// anybody, before it began.
 func TestRowsBesideWrites(t *testing.T) {
 	const registers, batches = 40, 1500
 	seed := rand.Uint64()
@@ -241,11 +242,11 @@ func TestRowsBesideWrites(t *testing.T) {
 					if pinned {
 						v.pin()
 					}
-					found, ok, err := v.Latest(key(region, i))
+					found, ok, err := v.GetNow(key(region, i))
 					must(t, err)
 					value := string(found)
 					if pinned {
-						if again, _, err := v.Latest(key(region, i)); string(again) != value || err != nil {
+						if again, _, err := v.GetNow(key(region, i)); string(again) != value || err != nil {
 							t.Errorf("limit %d: region %d: register %d: %q and then %q, %v from a pinned view", limit, region, i, value, again, err)
 						}
 					}

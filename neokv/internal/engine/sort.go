@@ -15,17 +15,18 @@ import (
 // sortMin and sortMax are how many writes a batch must and may have to be sorted.
 const sortMin, sortMax = 128, 1 << 16
 
-// sortBytes is how large a batch may be to be sorted: it is copied for that, and with large values the copy costs more than is saved.
+// sortBytes is how large a batch may be to be sorted: it is copied for that, and with large values the copy costs more
+// than is saved.
 const sortBytes = 4 << 20
 
-// sorter puts the writes of a batch into the order of their keys before it is committed, and leaves out those that a later one of the
-// same key replaces. The search for a key's place in a memtable is a walk through memory that is not in the processor's caches, and takes
-// most of the time of a small write; what the search for the key before has touched is there. So the denser a batch's keys are among
-// those of the memtable, the more it saves (BenchmarkCommit).
+// sorter puts the writes of a batch into the order of their keys before it is committed, and leaves out those that a
+// later one of the same key replaces. The search for a key's place in a memtable is a walk through memory that is not
+// in the processor's caches, and takes most of the time of a small write; what the search for the key before has
+// touched is there. So the denser a batch's keys are among those of the memtable, the more it saves (BenchmarkCommit).
 type sorter struct {
 	writes []write
-	// order has for each write, from the top: its keyspace's tag, the five bytes of its key behind those that all keys of the batch in this
-	// keyspace begin with, and its number. The bytes decide nearly always.
+	// order has for each write, from the top: its keyspace's tag, the five bytes of its key behind those that all keys
+	// of the batch in this keyspace begin with, and its number. The bytes decide nearly always.
 	order  []uint64
 	groups [keys.ZSetRank + 1]group // by keyspace, those of an unknown one in the last
 }

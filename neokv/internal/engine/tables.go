@@ -13,15 +13,15 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// How a range of keys travels from one engine to another: as tables, each of which begins with the deletion of the range that it
-// covers and goes on with the keys there. Tables put in by one Ingestion become visible, and durable, together or not at all; what
-// their ranges held before is gone with the same step.
+// How a range of keys travels from one engine to another: as tables, each of which begins with the deletion of the
+// range that it covers and goes on with the keys there. Tables put in by one Ingestion become visible, and durable,
+// together or not at all; what their ranges held before is gone with the same step.
 
 // Span is the range of keys [Lower, Upper).
 type Span struct{ Lower, Upper []byte }
 
-// Snapshot is a state of the engine that stays readable until Close, for minutes if need be: unlike a View it keeps neither
-// memtables nor tables alive, only keys that compactions would drop. It may be used by one goroutine at a time.
+// Snapshot is a state of the engine that stays readable until Close, for minutes if need be: unlike a View it keeps
+// neither memtables nor tables alive, only keys that compactions would drop. It may be used by one goroutine at a time.
 type Snapshot struct {
 	engine *Engine
 	pinned *pebble.Snapshot
@@ -38,11 +38,14 @@ func (s *Snapshot) Iter(lower, upper []byte) (*pebble.Iterator, error) {
 	return s.pinned.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})
 }
 
-// WriteTables writes the keys of a span, and the deletion of everything else in it, as tables of about tableBytes; next opens each.
-// The range deletions of the tables abut. An empty span is one table, too. stop is asked now and then whether to go on; its error is returned.
+// WriteTables writes the keys of a span, and the deletion of everything else in it, as tables of about tableBytes; next
+// opens each. The range deletions of the tables abut. An empty span is one table, too. stop is asked now and then
+// whether to go on; its error is returned.
 //
 // Memory: the index and filter of one table.
-func (s *Snapshot) WriteTables(span Span, tableBytes uint64, next func() (io.WriteCloser, error), stop func() error) (err error) {
+func (s *Snapshot) WriteTables(
+	span Span, tableBytes uint64, next func() (io.WriteCloser, error), stop func() error,
+) (err error) {
 	at := span.Lower
 	for more := true; more && err == nil; {
 		at, more, err = s.writeTable(at, span.Upper, tableBytes, next, stop)
@@ -165,12 +168,13 @@ type syncedFile struct{ vfs.File }
 // Close is part of io.Closer.
 func (f *syncedFile) Close() error { return errors.Join(f.File.Sync(), f.File.Close()) }
 
-// Commit puts the tables in. When it has returned nil they are visible and durable, all of them; with an error nothing has changed. The tables' ranges must
-// not overlap. If they replace a region's records, rows are those of the region, else nil.
+// Commit puts the tables in. When it has returned nil they are visible and durable, all of them; with an error nothing
+// has changed. The tables' ranges must not overlap. If they replace a region's records, rows are those of the region,
+// else nil.
 func (g *Ingestion) Commit(rows *Rows) error {
 	e := g.engine
 	ingest := func() error { return e.db.Ingest(context.Background(), g.paths) }
-	if err := rows.replace(func() error { return e.parking.change(ingest) }); err != nil {
+	if err := rows.replace(func() error { return e.viewPool.change(ingest) }); err != nil {
 		return fmt.Errorf("engine: ingest %d tables: %w", len(g.paths), err)
 	}
 	g.paths = nil

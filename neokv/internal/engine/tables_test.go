@@ -51,8 +51,8 @@ func content(t testing.TB, e *Engine) map[string]string {
 
 func goOn() error { return nil }
 
-// TestTables carries two ranges from one engine into another that holds other things there: what was in them is gone, what stood
-// beside them stays, and all of it appears in one step.
+// TestTables carries two ranges from one engine into another that holds other things there: what was in them is gone,
+// what stood beside them stays, and all of it appears in one step.
 func TestTables(t *testing.T) {
 	const seed = 1
 	random := rand.New(rand.NewPCG(seed, 0))

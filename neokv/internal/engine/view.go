@@ -3,7 +3,6 @@ package engine
 import (
 	"bytes"
 	"io"
-	"sync/atomic"
 
 	"github.com/cockroachdb/pebble/v2"
 )
@@ -11,20 +10,20 @@ import (
 // View reads the engine as of the call that made it. It is not safe for concurrent use.
 type View struct {
 	engine *Engine
-	// iter pins the state from NewView on. Point reads seek on it: that costs no allocation, and, unlike Pebble's Get, it
-	// asks the filters of the last level too, where most data is.
+	// iter pins the state from NewView on. Point reads seek on it: that costs no allocation. Unlike Pebble's Get it
+	// also asks the filters of the last level, where most data is.
 	iter *pebble.Iterator
 	err  error  // of opening iter
-	seen uint64 // see parking
-	asOf uint64 // see Rows.keep
+	seen uint64 // changes that had ended before iter was opened
+	asOf uint64 // changes of rows that had ended before the view was pinned
 
 	rows  *Rows // see NewLazyView; nil for none
 	looks int64 // into Pebble
 
-	value io.Closer // what Latest has returned, to be closed; nil for nothing
+	value io.Closer // of the value that GetNow has returned; nil for none
 
 	steps  int    // of iter, when a key was last found missing
-	absent []byte // a key that is known to be missing, since that was hard to find out; empty for none
+	absent []byte // a key that took long to be found missing, empty for none
 
 	iters iters
 }
@@ -32,10 +31,10 @@ type View struct {
 // pointOptions are those of the iterator of every view. Pebble copies them.
 var pointOptions = pebble.IterOptions{UseL6Filters: true}
 
-// NewView pins the present state of the engine. Tables and memtables of that state stay alive until Close, and a little longer, see
-// parking: hold a view for a request or a bounded step, not longer.
+// NewView pins the present state of the engine. Tables and memtables of that state stay alive until Close, and a little
+// longer (see viewPool): hold a view for a request or a bounded step, not longer.
 func (e *Engine) NewView() *View {
-	if v := e.parking.take(); v != nil {
+	if v := e.viewPool.take(); v != nil {
 		return v
 	}
 	v := e.views.Get().(*View)
@@ -43,43 +42,45 @@ func (e *Engine) NewView() *View {
 	return v
 }
 
-// NewLazyView is NewView that pins the state only with the first call of Get or Iter. Latest and Either look among the region's rows first; rows
-// may be nil.
+// NewLazyView is NewView, but the first call of Get or Iter pins the state. GetNow and GetAny look among the region's
+// rows first; rows may be nil.
 func (e *Engine) NewLazyView(rows *Rows) *View {
 	v := e.views.Get().(*View)
 	v.rows = rows
 	return v
 }
 
-// pin opens the view's iterator, if it is not open yet, or takes that of a parked one.
+// pin opens the view's iterator, if it is not open yet, or takes that of a view in the pool.
 func (v *View) pin() {
 	if v.iter != nil || v.err != nil {
 		return
 	}
 	v.asOf = v.rows.asOf()
-	if p := v.engine.parking.take(); p != nil {
+	if p := v.engine.viewPool.take(); p != nil {
 		v.iter, v.seen, v.steps = p.iter, p.seen, p.steps
 		v.absent, p.absent = p.absent, v.absent[:0]
 		p.iter = nil
 		p.release()
 		return
 	}
-	v.seen = v.engine.parking.ended.Load() // before the iterator is opened
+	v.seen = v.engine.viewPool.ended.Load() // before the iterator is opened
 	v.iter, v.err = v.engine.db.NewIter(&pointOptions)
 }
 
-// deep is how many sublevels of L0 make it cheaper to look for a key in one after the other until it is found, as Latest does, than to seek in
-// all of them, as an iterator does (BenchmarkLatest).
+// deep is the number of sublevels of L0 from which on GetNow goes through them one by one until it finds the key. With
+// fewer it is cheaper to seek in all of them, as an iterator does (BenchmarkGetNow).
 const deep = 3
 
-// missMemory is after how many reads of Latest that have found their keys it forgets one that has not.
+// missMemory is how many of its keys GetNow has to find before it forgets that it did not find one.
 const missMemory = 64
 
-// Latest is Get of the present state, which is that of the view or newer: for who reads one key, of redis_metadata if there are rows. A key that is not there costs it a look into a
-// table of the last level, whose filters it does not ask; so who reads such keys is served by Get.
-func (v *View) Latest(key []byte) (value []byte, ok bool, err error) {
+// GetNow reads one key as of now, perhaps newer than the view. With rows the key must be one of redis_metadata. Going
+// through the sublevels one by one does not ask the filters of the last level, so a missing key costs a look into a
+// table there. After such a key GetNow is Get for a while.
+func (v *View) GetNow(key []byte) (value []byte, ok bool, err error) {
 	e := v.engine
-	if value, ok = v.rows.get(key); ok && (v.iter == nil || v.rows.unchanged(v.asOf)) { // else it may be newer than what the view has shown
+	value, ok = v.rows.get(key)
+	if ok && (v.iter == nil || v.rows.unchanged(v.asOf)) { // else the row may be newer than what the view has shown
 		return value, true, nil
 	}
 	if v.iter != nil || e.depth.Load() < deep || e.missed.Load() > 0 {
@@ -108,15 +109,16 @@ func (v *View) Latest(key []byte) (value []byte, ok bool, err error) {
 	return value, err == nil, err
 }
 
-// Either is Get of the view's state or the present one, for who reads what nobody writes meanwhile: of a record, of redis_metadata if there are rows.
-func (v *View) Either(key []byte) (value []byte, ok bool, err error) {
+// GetAny reads one key as of now or as the view has it, for a caller who knows that nobody writes the key meanwhile.
+// With rows the key must be one of redis_metadata.
+func (v *View) GetAny(key []byte) (value []byte, ok bool, err error) {
 	if value, ok = v.rows.get(key); ok {
 		return value, true, nil
 	}
 	return v.Get(key)
 }
 
-// drop gives back what Latest has returned.
+// drop gives back what GetNow has returned.
 func (v *View) drop() {
 	if v.value != nil {
 		_ = v.value.Close()
@@ -124,8 +126,8 @@ func (v *View) drop() {
 	}
 }
 
-// Get reads one key through the bloom filters of all levels. The value is valid until the next call on the view. Keys in
-// ascending order are cheapest.
+// Get reads one key through the bloom filters of all levels. The value is valid until the next call on the view. Keys
+// in ascending order are cheapest.
 func (v *View) Get(key []byte) (value []byte, ok bool, err error) {
 	v.drop()
 	v.pin()
@@ -148,12 +150,12 @@ func (v *View) Get(key []byte) (value []byte, ok bool, err error) {
 	return value, err == nil, err
 }
 
-// manySteps is how many records a Get may step over without result. Pebble steps over all earlier versions of a deleted key that are still in
-// the memtable, of which there are as many as there were writes: the record of a collection is written with each of its changes.
+// manySteps is how many records a Get may step over without finding its key. Pebble steps over all earlier versions of
+// a deleted key that are still in the memtable, and each change of a collection writes another version of its record.
 const manySteps = 1000
 
-// missed looks at how hard it was to find that a key is not there. If it was, it is remembered, and the memtable is written out, which
-// leaves one record of each key.
+// missed is called when a key was not found. If that took many steps the view remembers the key, and the engine flushes
+// the memtable, which leaves one record of each key.
 func (v *View) missed(key []byte) {
 	stats := v.iter.Stats()
 	before := v.steps
@@ -165,8 +167,8 @@ func (v *View) missed(key []byte) {
 	v.engine.settle()
 }
 
-// Iter walks [lower, upper) of the view's state. The iterator must be closed before the view; other calls on the view leave it
-// alone. nil means no bound.
+// Iter walks [lower, upper) of the view's state; nil means no bound. The iterator must be closed before the view. Other
+// calls on the view leave it alone.
 func (v *View) Iter(lower, upper []byte) (*Iter, error) {
 	v.pin()
 	if v.err != nil {
@@ -191,7 +193,7 @@ func (v *View) Close() {
 	}
 	v.iters.drop()
 	v.drop()
-	if v.iter == nil || v.iter.Error() != nil || !v.engine.parking.park(v) {
+	if v.iter == nil || v.iter.Error() != nil || !v.engine.viewPool.put(v) {
 		v.release()
 	}
 }
@@ -202,67 +204,4 @@ func (v *View) release() {
 	}
 	v.iter, v.err, v.steps, v.absent = nil, nil, 0, v.absent[:0]
 	v.engine.views.Put(v)
-}
-
-// parking keeps closed views, with their iterators open, for the reads to come: to open an iterator and to close it costs more than a
-// seek. Nobody waits for it.
-//
-// A view that is taken again shows what one that is opened at that moment would show. Every change of the engine is counted as begun
-// before anybody can see it, and as ended before its call returns. A view notes how many had ended before its iterator was opened, and is
-// as good as new while no more than those have begun: then none was under way when it was opened, so it shows all of them, and there has
-// been none since. It would not do to note how many had begun: of one that was under way the view may show nothing, though by now another
-// read has seen it.
-//
-// A parked view keeps memtables, tables and the blocks that it stands on alive. So there are few, one that is out of date goes with the
-// next read that meets it, and all go with the next call of Rest, which also puts those in use out of date.
-type parking struct {
-	changes
-	views [8]atomic.Pointer[View] // about as many as there are reads at the same moment
-}
-
-// changes counts the changes of a state.
-type changes struct{ begun, ended atomic.Uint64 }
-
-// change runs one.
-func (c *changes) change(f func() error) error {
-	c.begun.Add(1)
-	defer c.ended.Add(1)
-	return f()
-}
-
-// take returns a view that is as good as new, nil if there is none.
-func (p *parking) take() *View {
-	for i := range p.views {
-		if v := p.views[i].Load(); v != nil && p.views[i].CompareAndSwap(v, nil) {
-			if v.seen == p.begun.Load() {
-				return v
-			}
-			v.release()
-		}
-	}
-	return nil
-}
-
-// park keeps the view if it is as good as new and there is room.
-func (p *parking) park(v *View) bool {
-	if v.seen != p.begun.Load() {
-		return false
-	}
-	for i := range p.views {
-		if p.views[i].Load() == nil && p.views[i].CompareAndSwap(nil, v) {
-			return true
-		}
-	}
-	return false
-}
-
-// clear closes the parked views and puts those in use out of date.
-func (p *parking) clear() {
-	p.begun.Add(1)
-	for i := range p.views {
-		if v := p.views[i].Swap(nil); v != nil {
-			v.release()
-		}
-	}
-	p.ended.Add(1)
 }

@@ -18,8 +18,8 @@ import (
 
 // parked is how many closed views wait for a read.
 func parked(e *Engine) (n int) {
-	for i := range e.parking.views {
-		if e.parking.views[i].Load() != nil {
+	for i := range e.viewPool.views {
+		if e.viewPool.views[i].Load() != nil {
 			n++
 		}
 	}
@@ -58,14 +58,14 @@ func TestViewsAreTakenAgain(t *testing.T) {
 	v.Close()
 
 	var all []*View
-	for range 3 * len(e.parking.views) {
+	for range 3 * len(e.viewPool.views) {
 		all = append(all, e.NewView())
 	}
 	for _, v := range all {
 		v.Close()
 	}
-	if n := parked(e); n != len(e.parking.views) {
-		t.Errorf("%d views are parked, want %d", n, len(e.parking.views))
+	if n := parked(e); n != len(e.viewPool.views) {
+		t.Errorf("%d views are in the pool, want %d", n, len(e.viewPool.views))
 	}
 	set(t, e, metadataKey(1), "w", false)
 	if value, _ := get(t, e, metadataKey(1)); value != "w" || parked(e) != 1 {
@@ -107,7 +107,8 @@ func TestViewsBehindAnyWrite(t *testing.T) {
 	}
 }
 
-// TestViewOfAWriteUnderWay: a view that was opened before a write could be seen, though after it had begun, is not taken again.
+// TestViewOfAWriteUnderWay: a view that was opened before a write could be seen, though after it had begun, is not
+// taken again.
 func TestViewOfAWriteUnderWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var slow atomic.Bool
@@ -137,7 +138,8 @@ func TestViewOfAWriteUnderWay(t *testing.T) {
 	})
 }
 
-// TestReadsNeverGoBack: once a read has seen a write, no later one takes a view from before, though the write has not been answered.
+// TestReadsNeverGoBack: once a read has seen a write, no later one takes a view from before, though the write has not
+// been answered.
 func TestReadsNeverGoBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var slow atomic.Bool
@@ -170,8 +172,8 @@ func TestReadsNeverGoBack(t *testing.T) {
 	})
 }
 
-// TestReadsAndWrites has views opened, taken again and outdated at any moment: a read finds at least what was answered or read before it
-// began.
+// TestReadsAndWrites has views opened, taken again and outdated at any moment: a read finds at least what was answered
+// or read before it began.
 func TestReadsAndWrites(t *testing.T) {
 	const writes = 20_000
 	e := open(t, testOptions(t, vfs.NewMem()))
@@ -203,7 +205,8 @@ func TestReadsAndWrites(t *testing.T) {
 	wg.Wait()
 }
 
-// TestParkedViewsKeepNoSpace: at rest tables go that views alone have kept, those of a view too that is closed and opened all the time.
+// TestParkedViewsKeepNoSpace: at rest tables go that views alone have kept, those of a view too that is closed and
+// opened all the time.
 func TestParkedViewsKeepNoSpace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, busy := range []bool{false, true} {
@@ -233,7 +236,7 @@ func TestParkedViewsKeepNoSpace(t *testing.T) {
 			if n := tables(); n <= before {
 				t.Errorf("%d tables behind the compaction; the view should keep the %d of before", n, before)
 			}
-			e.Rest()
+			e.IdleUpkeep()
 			if busy {
 				v.Close()
 			}
@@ -245,8 +248,8 @@ func TestParkedViewsKeepNoSpace(t *testing.T) {
 	})
 }
 
-// TestLatest reads keys of a deep engine both ways, and asks who has been read how.
-func TestLatest(t *testing.T) {
+// TestGetNow reads keys of a deep engine both ways, and asks who has been read how.
+func TestGetNow(t *testing.T) {
 	e := open(t, testOptions(t, vfs.NewMem()))
 	defer func() { must(t, e.Close()) }()
 	put := func(value string, keys ...int) {
@@ -267,7 +270,7 @@ func TestLatest(t *testing.T) {
 	v := e.NewLazyView(nil)
 	want := func(i int, want string, pinned bool) {
 		t.Helper()
-		value, ok, err := v.Latest(metadataKey(i))
+		value, ok, err := v.GetNow(metadataKey(i))
 		must(t, err)
 		if string(value) != want || ok != (want != "") {
 			t.Errorf("key %d: %q, %v; want %q", i, value, ok, want)
@@ -304,8 +307,8 @@ func TestLatest(t *testing.T) {
 	v.Close()
 }
 
-// BenchmarkLatest reads keys that most sublevels of L0 hold, one per view.
-func BenchmarkLatest(b *testing.B) {
+// BenchmarkGetNow reads keys that most sublevels of L0 hold, one per view.
+func BenchmarkGetNow(b *testing.B) {
 	for _, depth := range []int{0, 2, 4, 8} {
 		o := testOptions(b, vfs.NewMem())
 		o.Knobs.MemtableSize, o.Knobs.BlockCache, o.Knobs.L0Compaction, o.Knobs.L0Stop = 128<<20, 256<<20, 100, 1000
@@ -344,7 +347,7 @@ func BenchmarkLatest(b *testing.B) {
 				b.ReportAllocs()
 				for i := 0; b.Loop(); i++ {
 					v := e.NewLazyView(nil)
-					if _, ok, err := v.Latest(all[i%len(all)]); !ok || err != nil {
+					if _, ok, err := v.GetNow(all[i%len(all)]); !ok || err != nil {
 						b.Fatal(ok, err)
 					}
 					v.Close()

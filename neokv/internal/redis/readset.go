@@ -166,7 +166,7 @@ func (s *ReadSet) record(place int, user []byte, blind bool) (m keys.Metadata, e
 		return k.Metadata, nil
 	}
 	s.key = s.space.AppendMetadata(s.key[:0], slot, user)
-	b, there, err := s.view.Either(s.key)
+	b, there, err := s.view.GetAny(s.key)
 	if err != nil {
 		return m, err
 	}

@@ -47,7 +47,7 @@ func (r *Reader) load(key []byte) (rec record, err error) { return r.loadIn(topo
 
 // loadOnly is load for a command that reads nothing else. It may find a newer state than the view's.
 func (r *Reader) loadOnly(key []byte) (rec record, err error) {
-	return r.counted(r.find(topology.SlotOf(key), key, r.View.Latest))
+	return r.counted(r.find(topology.SlotOf(key), key, r.View.GetNow))
 }
 
 // loadIn is load for a caller that knows the slot.

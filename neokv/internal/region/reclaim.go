@@ -46,7 +46,7 @@ type ReclaimerOptions struct {
 	Knobs settings.Redis
 	// Replicas returns the store's replicas; it is not changed any more.
 	Replicas func() map[topology.RegionID]*Replica
-	// Rest is called every engine.RestPause.
+	// Rest is called every engine.UpkeepPause.
 	Rest func()
 }
 
@@ -121,7 +121,7 @@ func (x *Reclaimer) run(ctx context.Context) {
 			x.trimLogs()
 		}
 		if !now.Before(x.rest) {
-			x.rest = now.Add(engine.RestPause)
+			x.rest = now.Add(engine.UpkeepPause)
 			x.o.Rest()
 		}
 		if !x.pass(ctx) {

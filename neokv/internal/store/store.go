@@ -131,7 +131,7 @@ func Open(o Options) (s *Store, err error) {
 		Rand: rand.New(rand.NewPCG(o.Rand.Uint64(), o.Rand.Uint64())),
 	})
 	s.reclaim = region.NewReclaimer(region.ReclaimerOptions{
-		Knobs: o.Settings.Redis, Replicas: replicas, Rest: func() { s.engine.Rest() },
+		Knobs: o.Settings.Redis, Replicas: replicas, Rest: func() { s.engine.IdleUpkeep() },
 	})
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.stalls = raftlog.NewStalls(o.Settings.Raft.RTT * time.Duration(o.Settings.Raft.ElectionTicks) / 3)

@@ -1,0 +1,105 @@
+package engine
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+)
+
+const (
+	// UpkeepPause is how long the caller of IdleUpkeep waits between two calls.
+	UpkeepPause = 500 * time.Millisecond
+	// idleWrites is how many bytes of batches an idle engine may get between two calls.
+	idleWrites = 16 << 10
+	// idleLog is how large a write-ahead log may stay in an idle engine.
+	idleLog = 1 << 20
+	// idleLooks is how many reads make it worth while to compact L0 of an idle engine: that takes about as long as the
+	// reads could save. Without so many reads it is compacted with the idleCalls-th call.
+	idleLooks = 20_000
+	idleCalls = 10
+)
+
+// IdleUpkeep is to be called every UpkeepPause by one goroutine. It empties the pool of views. Where hardly anything
+// was written since the last call, it does what compactions do not do without writes, one step at a time:
+//
+//   - It flushes the memtable of a large write-ahead log. The log's space is free then, and reads find what was loaded in
+//     tables, at half the cost of a large memtable.
+//   - It compacts L0, sooner where there are reads: each sublevel costs every read a look, and a deletion that waits there
+//     gives no space back. engine.l0_compaction is for engines that are written to.
+//   - It rewrites tables that keep a large file for a small part of it.
+func (e *Engine) IdleUpkeep() {
+	e.viewPool.clear()
+	m := e.db.Metrics()
+	written := m.WAL.BytesIn - e.walBytes
+	e.walBytes = m.WAL.BytesIn
+	e.depth.Store(m.Levels[0].Sublevels)
+	switch {
+	case written >= idleWrites:
+	case m.WAL.Size > idleLog:
+		e.flushNext(m)
+	case m.Levels[0].TablesCount > 0 && m.Compact.NumInProgress == 0:
+		if e.quiet++; e.quiet >= idleCalls || e.looks.Load() >= idleLooks {
+			e.quiet = 0
+			e.looks.Store(0)
+			e.flatten()
+		}
+	default:
+		e.rewrite(m)
+	}
+}
+
+// flatten begins to compact L0 into the level below. Pebble would go on with the levels below that one, each into the
+// next; cancelling ctx before the first compaction has ended stops that.
+func (e *Engine) flatten() {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	e.events.flattening.Store(&cancel)
+	// An error is ctx's, or one of the disk, which Pebble's own compactions meet, too.
+	_ = e.db.Compact(ctx, []byte{0}, []byte{0xff}, false)
+	e.events.flattening.Store(nil)
+}
+
+// flushNext is Flush, unless one is under way: a memtable more in the queue for each call would make the queue so long
+// that writes stall. An error is one of the disk, which the next commit meets, too.
+func (e *Engine) flushNext(m *pebble.Metrics) {
+	if m.Flush.NumInProgress == 0 {
+		_ = e.Flush()
+	}
+}
+
+// idleWaste is how many bytes of its tables' files an idle engine leaves unused.
+const idleWaste = 4 << 20
+
+// rewrite compacts tables that are a part of a file, where most of these files is not used. A deletion that cuts a
+// table leaves such parts, and the file stays as long as one of them does.
+func (e *Engine) rewrite(m *pebble.Metrics) {
+	backing := m.Table.BackingTableSize
+	if backing == e.backing || backing < idleWaste || backing-idleWaste < 2*m.VirtualSize() {
+		return
+	}
+	levels, err := e.db.SSTables()
+	if err != nil {
+		return
+	}
+	for _, tables := range levels {
+		for _, t := range tables {
+			if end := append(slices.Clip(t.Largest.UserKey), 0); t.Virtual {
+				_ = e.db.Compact(context.Background(), t.Smallest.UserKey, end, false)
+			}
+		}
+	}
+	e.backing = e.db.Metrics().Table.BackingTableSize
+}
+
+// settlePause is the shortest time between two flushes by settle.
+const settlePause = time.Second
+
+// settle is Flush for the sake of reads, once per settlePause at most.
+func (e *Engine) settle() {
+	last, now := e.settled.Load(), time.Now().UnixMilli()
+	if now-last >= settlePause.Milliseconds() && e.settled.CompareAndSwap(last, now) {
+		e.flushNext(e.db.Metrics())
+	}
+}
