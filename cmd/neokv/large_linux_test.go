@@ -91,7 +91,7 @@ func (l *limited) start() {
 		defer close(l.ended)
 		l.cmd.Wait()
 	}()
-	go l.watch()
+	go l.watch(l.cmd.Process.Pid, l.ended)
 	ctx, cancel := context.WithTimeout(l.Context(), silence)
 	defer cancel()
 	go func() {
@@ -113,29 +113,29 @@ func (l *limited) start() {
 }
 
 // watch kills the process as soon as it holds too much, before the machine suffers.
-func (l *limited) watch() {
+func (l *limited) watch(pid int, ended <-chan struct{}) {
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
 	for {
 		select {
-		case <-l.ended:
+		case <-ended:
 			return
 		case <-tick.C:
 		}
-		held, alive := l.memory("VmHWM")
+		held, alive := memoryOf(pid, "VmHWM")
 		if !alive {
 			continue
 		}
 		l.peak.Store(max(l.peak.Load(), held))
 		if held > residentLimit {
-			l.cmd.Process.Kill()
+			syscall.Kill(pid, syscall.SIGKILL)
 		}
 	}
 }
 
-// memory is one of the sizes in the status that Linux gives of the process, in bytes; false when the process has ended.
-func (l *limited) memory(name string) (held int64, alive bool) {
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", l.cmd.Process.Pid))
+// memoryOf is one of the sizes in the status that Linux gives of a process, in bytes; false when the process has ended.
+func memoryOf(pid int, name string) (held int64, alive bool) {
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
 		return 0, false
 	}

@@ -47,7 +47,7 @@ func TestClientsThatDoNotRead(t *testing.T) {
 				}
 				many += " {a}" + key
 			}
-			before, _ := l.memory("VmRSS")
+			before, _ := memoryOf(l.cmd.Process.Pid, "VmRSS")
 			changes := l.leaderChanges()
 			k := settings.Default()
 			most := before + int64(2*k.Redis.ClientMemory+k.Engine.BlockCache+k.Engine.RowCache)
@@ -114,7 +114,7 @@ func TestClientsThatDoNotRead(t *testing.T) {
 // peakSince is the most that the process has held since the last call.
 func (l *limited) peakSince() int64 {
 	l.Helper()
-	most, _ := l.memory("VmHWM")
+	most, _ := memoryOf(l.cmd.Process.Pid, "VmHWM")
 	if err := os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", l.cmd.Process.Pid), []byte("5"), 0); err != nil {
 		l.Fatal(err)
 	}
