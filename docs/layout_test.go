@@ -39,6 +39,7 @@ var (
 		"neokv/internal/meta",
 		"neokv/internal/store",
 		"neokv/internal/server",
+		"neokv/internal/seam",
 		"neokv/internal/admin",
 		"neokv",
 		"neokv/neokvtest",

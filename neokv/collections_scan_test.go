@@ -1,4 +1,4 @@
-package neokv
+package neokv_test
 
 import (
 	"fmt"
@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"neokv.dev/neokv"
+	"neokv.dev/neokv/internal/seam"
 	"neokv.dev/neokv/internal/topology"
 )
 
@@ -131,9 +133,13 @@ func TestScanOfLargeCollections(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 0))
-	config := Config{Dir: t.TempDir(), Settings: simSettings()}
-	c := start(t, config)
-	x := &scanner{t, func() (net.Conn, error) { return dialTCP(t.Context(), c.ProxyAddr()) }}
+	config := neokv.Config{Dir: t.TempDir(), Settings: simSettings(), Hooks: new(seam.Hooks)}
+	s := &sim{h: newHistory(io.Discard)}
+	open := func() {
+		s.attach(start(t, config), config.Hooks)
+	}
+	open()
+	x := &scanner{t, func() (net.Conn, error) { return dialTCP(t.Context(), s.c.ProxyAddr()) }}
 	for _, k := range allScanned {
 		for part := range slices.Chunk(random.Perm(scannedElements), 1000) {
 			x.must(k.adding(part...)...)
@@ -185,13 +191,13 @@ func TestScanOfLargeCollections(t *testing.T) {
 			}
 		}
 		if step.restart {
-			if err := c.Close(); err != nil {
+			if err := s.c.Close(); err != nil {
 				t.Fatal(err)
 			}
-			c = start(t, config)
+			open()
 		} else {
 			for _, k := range allScanned {
-				moveLeader(t, c, k.region)
+				s.moveLeader(t, k.region)
 			}
 		}
 		if step.gone {
@@ -217,12 +223,11 @@ func TestScanOfLargeCollections(t *testing.T) {
 }
 
 // moveLeader has another store lead a region.
-func moveLeader(t *testing.T, c *Cluster, r topology.RegionID) {
+func (s *sim) moveLeader(t *testing.T, r topology.RegionID) {
 	t.Helper()
-	s := &sim{c: c, h: newHistory(io.Discard)}
-	var from *node
+	var from seam.Node
 	until(t, "leader", func() bool { from, _ = s.leader(r); return from != nil })
-	to := c.nodes[int(from.id)%len(c.nodes)] // each in turn: who led before may know cursors
+	to := s.nodes[int(from.ID())%len(s.nodes)] // each in turn: who led before may know cursors
 	var asked time.Time
 	until(t, "other leader", func() bool {
 		if time.Since(asked) > 500*time.Millisecond { // Raft may ignore it

@@ -1,4 +1,4 @@
-package neokv
+package neokv_test
 
 import (
 	"context"
@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"neokv.dev/neokv"
+	"neokv.dev/neokv/internal/seam"
 	"neokv.dev/neokv/internal/store"
 )
 
@@ -21,7 +23,7 @@ const dirVariable = "NEOKV_TEST_DIR"
 func serveRole() {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
-	c, err := Start(ctx, Config{Dir: os.Getenv(dirVariable), Settings: simSettings()})
+	c, err := neokv.Start(ctx, neokv.Config{Dir: os.Getenv(dirVariable), Settings: simSettings()})
 	if err != nil {
 		fmt.Println(err)
 		os.Exit(1)
@@ -148,12 +150,13 @@ func TestSyncBeforeAcknowledgement(t *testing.T) {
 // countUnsynced returns how many of the writes were acknowledged before two of three stores had completed a sync.
 func countUnsynced(t *testing.T, f store.Faults, writes int) (lacking int) {
 	t.Helper()
-	c := start(t, Config{Dir: t.TempDir(), Settings: simSettings(), faults: f})
+	hooks := &seam.Hooks{Store: f}
+	c := start(t, neokv.Config{Dir: t.TempDir(), Settings: simSettings(), Hooks: hooks})
 	user := &caller{h: newHistory(io.Discard), addrs: c.Addrs(), dial: dialTCP, random: rand.New(rand.NewPCG(1, 1))}
 	defer user.close()
 	var completed [3]atomic.Int64 // also of what one sync of a journal made durable
-	for i, node := range c.nodes {
-		node.fs.AfterSync(completed[i].Store)
+	for i, node := range hooks.Cluster.Nodes() {
+		node.FS().AfterSync(completed[i].Store)
 	}
 	syncs := func() (n [3]int64) {
 		for i := range completed {

@@ -1,12 +1,15 @@
 package neokv
 
 import (
+	"bufio"
 	"bytes"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"io/fs"
 	"math/rand/v2"
+	"net"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -16,6 +19,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"neokv.dev/neokv/internal/redis/redistest"
 )
 
 var (
@@ -136,7 +141,7 @@ func clients(b *testing.B, c *Cluster, tell func(time.Duration)) (stop func()) {
 				return
 			}
 			defer nc.Close()
-			w, random := newWire(nc), rand.New(rand.NewPCG(1, uint64(i)))
+			call, random := commands(nc), rand.New(rand.NewPCG(1, uint64(i)))
 			for next := time.Now().Add(pause * time.Duration(i) / clients); ; next = next.Add(pause) {
 				select {
 				case <-over:
@@ -147,7 +152,7 @@ func clients(b *testing.B, c *Cluster, tell func(time.Duration)) (stop func()) {
 				if random.IntN(2) == 0 {
 					args = []string{"SET", args[1], "some value"}
 				}
-				_, err := w.call(args...)
+				_, err := call(args...)
 				mu.Lock()
 				if err != nil {
 					refused++
@@ -163,6 +168,25 @@ func clients(b *testing.B, c *Cluster, tell func(time.Duration)) (stop func()) {
 		if refused > 0 {
 			b.Logf("%d operations were refused", refused)
 		}
+	}
+}
+
+// commands returns a function that runs one command after the other on a connection. An error reply is an error.
+func commands(nc net.Conn) func(args ...string) (redistest.Value, error) {
+	in := bufio.NewReader(nc)
+	return func(args ...string) (redistest.Value, error) {
+		raw := make([][]byte, len(args))
+		for i, a := range args {
+			raw[i] = []byte(a)
+		}
+		if _, err := nc.Write(redistest.AppendCall(nil, raw...)); err != nil {
+			return redistest.Value{}, err
+		}
+		v, err := redistest.Read(in)
+		if err == nil && v.Kind == '-' {
+			err = errors.New(string(v.Text))
+		}
+		return v, err
 	}
 }
 

@@ -1,4 +1,4 @@
-package neokv
+package neokv_test
 
 import (
 	"fmt"
@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"neokv.dev/neokv/internal/seam"
 	"neokv.dev/neokv/internal/store"
 	"neokv.dev/neokv/internal/topology"
 )
@@ -70,14 +71,14 @@ func TestHung(t *testing.T) {
 			}
 			inBubble(t, faults, func(t *testing.T, s *sim, c *caller) {
 				defer h.release()
-				home := s.c.nodes[0]
+				home := s.nodes[0]
 				for r := range simRegions {
 					s.move(topology.RegionID(r+1), home)
 				}
-				stuck.Store(uint32(home.id))
+				stuck.Store(uint32(home.ID()))
 				time.Sleep(time.Second)
 				if x.seam == nil {
-					home.fs.BeforeSync(func(int64) { h.pass() })
+					home.FS().BeforeSync(func(int64) { h.pass() })
 				}
 				testHung(t, s, &h, home, x.set)
 			})
@@ -85,7 +86,7 @@ func TestHung(t *testing.T) {
 	}
 }
 
-func testHung(t *testing.T, s *sim, h *hang, home *node, unknown string) {
+func testHung(t *testing.T, s *sim, h *hang, home seam.Node, unknown string) {
 	key := func(i int) string { return fmt.Sprintf("k%d{%s}", i, regionTags[i%simRegions]) }
 	var many, large [][]string
 	for i := range 512 {
@@ -106,12 +107,12 @@ func testHung(t *testing.T, s *sim, h *hang, home *node, unknown string) {
 		addr     string
 		commands [][]string
 	}{
-		{home.addr, [][]string{{"SET", key(0), "v"}}},
-		{home.addr, [][]string{{"SET", key(0), "v"}, {"GET", key(0)}, {"INCR", key(1)}, {"GET", key(1)}, {"PING"}}},
-		{home.addr, many},
-		{home.addr, large},
-		{home.addr, [][]string{{"GET", key(0)}, {"GET", key(1)}}},
-		{home.addr, [][]string{{"FLUSHALL"}, {"DBSIZE"}, {"SCAN", "0"}, {"RANDOMKEY"}, {"KEYS", "*"}, {"INFO"}}},
+		{home.Addr(), [][]string{{"SET", key(0), "v"}}},
+		{home.Addr(), [][]string{{"SET", key(0), "v"}, {"GET", key(0)}, {"INCR", key(1)}, {"GET", key(1)}, {"PING"}}},
+		{home.Addr(), many},
+		{home.Addr(), large},
+		{home.Addr(), [][]string{{"GET", key(0)}, {"GET", key(1)}}},
+		{home.Addr(), [][]string{{"FLUSHALL"}, {"DBSIZE"}, {"SCAN", "0"}, {"RANDOMKEY"}, {"KEYS", "*"}, {"INFO"}}},
 		{s.c.ProxyAddr(), [][]string{append([]string{"MSET"}, pairs...), {"MGET", key(0), key(1), key(2)}, {"DEL", key(0), key(1), key(2)}}},
 		{s.c.ProxyAddr(), [][]string{{"FLUSHALL"}, {"DBSIZE"}, {"SCAN", "0"}}},
 	}
@@ -161,9 +162,9 @@ func testHung(t *testing.T, s *sim, h *hang, home *node, unknown string) {
 		}
 		nc.Close()
 	}
-	for end := time.Now().Add(10 * time.Second); s.c.clients.Used() > 0; time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(10 * time.Second); s.inside.HeldForClients() > 0; time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("%d bytes are held for clients that have gone", s.c.clients.Used())
+			t.Fatalf("%d bytes are held for clients that have gone", s.inside.HeldForClients())
 		}
 	}
 	if err := s.checksumsDiffer(); err != nil {

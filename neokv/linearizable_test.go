@@ -1,4 +1,4 @@
-package neokv
+package neokv_test
 
 import (
 	"flag"
@@ -6,6 +6,8 @@ import (
 	"runtime"
 	"testing"
 	"time"
+
+	"neokv.dev/neokv"
 )
 
 var linearizableTime = flag.Duration("linearizable.time", 8*time.Second, "length of TestLinearizable on each transport, in real time")
@@ -26,7 +28,7 @@ func TestLinearizable(t *testing.T) {
 				name: "live-" + name, tcp: name == "tcp", lanes: []func(*sim, *rand.Rand){partitioning, lonelyLeaders},
 				clients: 8, each: 2 * time.Millisecond, mix: chaos.mix,
 			}
-			s := &sim{seed: rand.Uint64(), config: Config{Dir: t.TempDir()}}
+			s := &sim{seed: rand.Uint64(), config: neokv.Config{Dir: t.TempDir()}}
 			err := s.record(p, false, length, func(run func()) { run() })
 			if err != nil {
 				t.Errorf("seed %d: %v", s.seed, err)

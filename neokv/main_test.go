@@ -1,4 +1,4 @@
-package neokv
+package neokv_test
 
 import (
 	"bufio"
@@ -8,6 +8,8 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+
+	"neokv.dev/neokv"
 )
 
 // roles are the other processes that tests need: the test binary with the role's name in its environment.
@@ -16,7 +18,7 @@ var roles = map[string]func(){"serve": serveRole, "burn": burnRole}
 const roleVariable = "NEOKV_TEST_ROLE"
 
 func TestMain(m *testing.M) {
-	LogRaft(io.Discard)
+	neokv.LogRaft(io.Discard)
 	if role := roles[os.Getenv(roleVariable)]; role != nil {
 		role()
 		return

@@ -21,6 +21,7 @@ import (
 	"neokv.dev/neokv/internal/meta"
 	"neokv.dev/neokv/internal/region"
 	"neokv.dev/neokv/internal/route"
+	"neokv.dev/neokv/internal/seam"
 	"neokv.dev/neokv/internal/server"
 	"neokv.dev/neokv/internal/store"
 	"neokv.dev/neokv/internal/topology"
@@ -53,16 +54,15 @@ type Config struct {
 	// Progress, if not nil, is told what the boot waits for when that takes longer than a second.
 	Progress func(string)
 
-	// For tests: planted mistakes, and, in memory, the length of a segment of the journal that the stores share, 0 for no journal.
-	faults       store.Faults
-	serverFaults server.Faults
-	journalBytes int64
+	// Hooks are for the tests of this module; nil otherwise.
+	Hooks *seam.Hooks
 }
 
 // Cluster is a running cluster.
 type Cluster struct {
 	config    Config
 	settings  settings.Settings
+	hooks     seam.Hooks
 	folder    *folder // nil in memory
 	network   *transport.Network
 	nodes     []*node
@@ -114,6 +114,9 @@ func open(config Config) (*Cluster, error) {
 		config.Seed = rand.Uint64()
 	}
 	c := &Cluster{config: config, rand: rand.New(rand.NewPCG(config.Seed, 1))}
+	if config.Hooks != nil {
+		c.hooks = *config.Hooks
+	}
 	asked := settings.Cluster{Stores: config.Stores, Replicas: config.Replicas, Regions: config.Regions}
 	if config.Dir == "" {
 		if err := CheckNoDir(s.Engine); err != nil {
@@ -226,6 +229,9 @@ func (c *Cluster) start(ctx context.Context) error {
 		}
 		c.nodes = append(c.nodes, n)
 	}
+	if c.config.Hooks != nil {
+		c.config.Hooks.Cluster = inside{c}
+	}
 	if err := c.openJournal(); err != nil {
 		return err
 	}
@@ -267,7 +273,7 @@ func (c *Cluster) start(ctx context.Context) error {
 	c.proxy = server.New(server.Options{
 		Settings: c.settings, Table: c.proxyTable, Replica: c.replica, Version: Version, Info: c.info,
 		Replicated: c.replicated, Compare: c.compare, ActiveExpire: c.setActiveExpire, Memory: c.clients, Exposed: c.exposed(),
-		Faults: c.config.serverFaults,
+		Faults: c.hooks.Server,
 	})
 	c.proxyPipe = server.NewPipe(memoryAddr(addr))
 	c.serve(c.proxy, c.proxyPipe, proxyListener)
@@ -279,19 +285,19 @@ func (c *Cluster) start(ctx context.Context) error {
 
 // openJournal makes the stores' logs whole with what their journal holds, and opens it where there shall be one.
 func (c *Cluster) openJournal() (err error) {
-	o := disk.JournalOptions{Logs: make(map[uint16]string), Faults: c.config.faults.Journal}
+	o := disk.JournalOptions{Logs: make(map[uint16]string), Faults: c.hooks.Store.Journal}
 	for _, n := range c.nodes {
 		o.Logs[uint16(n.id)] = store.LogDir(n.dir, n.walDir)
 	}
 	shared := c.settings.Engine.SharedSync && c.settings.Engine.WALSync == "always" && len(c.nodes) > 1
 	switch {
-	case c.folder == nil && c.config.journalBytes == 0:
+	case c.folder == nil && c.hooks.JournalBytes == 0:
 		return nil
 	case c.folder == nil:
 		if c.journalFS == nil {
 			c.journalFS = disk.Mem()
 		}
-		o.FS, o.Bytes, o.Disks = c.journalFS, c.config.journalBytes, make(map[uint16]vfs.FS)
+		o.FS, o.Bytes, o.Disks = c.journalFS, c.hooks.JournalBytes, make(map[uint16]vfs.FS)
 		for _, n := range c.nodes {
 			o.Disks[uint16(n.id)] = n.fs
 		}

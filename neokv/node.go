@@ -86,7 +86,7 @@ func (n *node) start(ln net.Listener, booting bool) error {
 	fs := n.fs
 	s, err := store.Open(store.Options{
 		ID: n.id, FS: fs, Dir: n.dir, WALDir: n.walDir, Network: c.network, Settings: c.settings, Host: host, Port: number,
-		Cluster: n.cluster, Initial: n.initial, Booting: booting, Rand: random, Faults: c.config.faults,
+		Cluster: n.cluster, Initial: n.initial, Booting: booting, Rand: random, Faults: c.hooks.Store,
 		OnFail: func(err error) { n.fail(fs, err) },
 	})
 	if err != nil {
@@ -105,7 +105,7 @@ func (n *node) start(ln net.Listener, booting bool) error {
 			return c.replica(id, r) // redis.cluster_enabled false: passed on inside the process
 		},
 		Info:   func() []server.Section { return n.info(s) },
-		Faults: c.config.serverFaults,
+		Faults: c.hooks.Server,
 	})
 	pipe := server.NewPipe(memoryAddr(n.addr))
 	n.mu.Lock()

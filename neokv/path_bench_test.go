@@ -189,7 +189,7 @@ func pathCounts(b *testing.B, c *Cluster, clients []*pathClient) map[string]int6
 		b.Fatal(err)
 	}
 	defer nc.Close()
-	info, err := newWire(nc).call("INFO", "neokv")
+	info, err := commands(nc)("INFO", "neokv")
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -205,9 +205,9 @@ func pathCounts(b *testing.B, c *Cluster, clients []*pathClient) map[string]int6
 			}
 		}
 	}
-	take(info, "process_cpu_us", "cpu-us/op")
-	take(info, "sync_calls", "syncs/op")
-	take(info, "raft_entries", "entries/op")
+	take(string(info.Text), "process_cpu_us", "cpu-us/op")
+	take(string(info.Text), "sync_calls", "syncs/op")
+	take(string(info.Text), "raft_entries", "entries/op")
 	if io, err := os.ReadFile("/proc/self/io"); err == nil {
 		take(string(io), "syscr", "reads/op")
 		take(string(io), "syscw", "writes/op")

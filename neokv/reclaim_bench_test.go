@@ -90,10 +90,10 @@ func BenchmarkReclaim(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		w := newWire(nc)
+		send := commands(nc)
 		call := func(args ...string) time.Duration {
 			begin := time.Now()
-			if _, err := w.call(args...); err != nil {
+			if _, err := send(args...); err != nil {
 				b.Fatal(err)
 			}
 			return time.Since(begin)
@@ -166,7 +166,7 @@ func fillHashes(b *testing.B, c *Cluster, keys []string, fields, bytes int) {
 				return
 			}
 			defer nc.Close()
-			w := newWire(nc)
+			send := commands(nc)
 			for k := i; k < len(keys); k += loaders {
 				for f := 0; f < fields; {
 					args := []string{"HSET", keys[k]}
@@ -174,7 +174,7 @@ func fillHashes(b *testing.B, c *Cluster, keys []string, fields, bytes int) {
 						at := (k*fields + f) * 127 % (len(noise) - bytes)
 						args = append(args, fmt.Sprintf("field%06d", f), string(noise[at:at+bytes]))
 					}
-					if _, err := w.call(args...); err != nil {
+					if _, err := send(args...); err != nil {
 						b.Error(err)
 						return
 					}

@@ -1,4 +1,4 @@
-package neokv
+package neokv_test
 
 import (
 	"bufio"
@@ -14,6 +14,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"neokv.dev/neokv"
 	"neokv.dev/neokv/internal/redis/redistest"
 	"neokv.dev/neokv/internal/store"
 	"neokv.dev/neokv/internal/topology"
@@ -157,7 +158,7 @@ func TestScanWhileLeadersMove(t *testing.T) {
 				const pinned = topology.RegionID(2) // it stays where it is, with one of the large slots
 				home, _ := s.leader(pinned)
 				proxy := &scanner{t, func() (net.Conn, error) { return s.c.Dial(t.Context(), s.c.ProxyAddr()) }}
-				own := &scanner{t, func() (net.Conn, error) { return s.c.Dial(t.Context(), home.addr) }}
+				own := &scanner{t, func() (net.Conn, error) { return s.c.Dial(t.Context(), home.Addr()) }}
 				stable := scanKeys()
 				proxy.store(stable)
 				var led []string
@@ -178,7 +179,7 @@ func TestScanWhileLeadersMove(t *testing.T) {
 						case <-time.After(time.Duration(20+movers.IntN(150)) * time.Millisecond):
 						}
 						if r := topology.RegionID(1 + movers.IntN(simRegions)); r != pinned {
-							s.transfer(r, s.c.nodes[movers.IntN(len(s.c.nodes))])
+							s.transfer(r, s.nodes[movers.IntN(len(s.nodes))])
 						}
 					}
 				})
@@ -223,10 +224,10 @@ func TestScanWhileLeadersMove(t *testing.T) {
 // remembers it; and if its key is gone too, the slot is begun anew.
 func TestScanGoesOnAfterRestart(t *testing.T) {
 	dir, random := t.TempDir(), rand.New(rand.NewPCG(1, 1))
-	open := func() (*Cluster, *scanner) {
+	open := func() (*neokv.Cluster, *scanner) {
 		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 		defer cancel()
-		c, err := Start(ctx, Config{Dir: dir, NoSockets: true, Settings: simSettings()})
+		c, err := neokv.Start(ctx, neokv.Config{Dir: dir, NoSockets: true, Settings: simSettings()})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -286,9 +287,9 @@ func TestKeysAreCountedOnce(t *testing.T) {
 	inBubble(t, store.Faults{}, func(t *testing.T, s *sim, _ *caller) {
 		x := &scanner{t, func() (net.Conn, error) { return s.c.Dial(t.Context(), s.c.ProxyAddr()) }}
 		reads := func() (n uint64) {
-			for _, node := range s.c.nodes {
+			for _, node := range s.nodes {
 				for r := topology.RegionID(1); r <= simRegions; r++ {
-					k := node.store.Load().Replica(r).Counters()
+					k := node.Store().Replica(r).Counters()
 					n += k.LeaseReads.Load() + k.IndexReads.Load()
 				}
 			}
@@ -335,7 +336,7 @@ func TestKeysAreEstimated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hurried := simSettings()
 		hurried.Redis.CountTime = 0
-		c := start(t, Config{InMemory: true, NoSockets: true, Seed: 1, Settings: hurried})
+		c := start(t, neokv.Config{InMemory: true, NoSockets: true, Seed: 1, Settings: hurried})
 		x := &scanner{t, func() (net.Conn, error) { return c.Dial(t.Context(), c.ProxyAddr()) }}
 		var all []string
 		for i := range 8000 {

@@ -1,4 +1,4 @@
-package neokv
+package neokv_test
 
 import (
 	"bytes"
@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"hash/maphash"
 	"math/rand/v2"
-	"net"
 	"os"
 	"path/filepath"
 	"runtime/pprof"
@@ -20,24 +19,31 @@ import (
 
 	pb "github.com/lni/dragonboat/v4/raftpb"
 
+	"neokv.dev/neokv"
 	"neokv.dev/neokv/internal/disk"
 	"neokv.dev/neokv/internal/engine"
 	"neokv.dev/neokv/internal/keys"
+	"neokv.dev/neokv/internal/seam"
 	"neokv.dev/neokv/internal/server"
 	"neokv.dev/neokv/internal/store"
 	"neokv.dev/neokv/internal/topology"
+	"neokv.dev/neokv/internal/transport"
 	"neokv.dev/neokv/settings"
 )
 
 // sim is a cluster, of three stores mostly, in virtual time, with clients, under faults. A seed fixes the schedule of faults and operations, not
 // the interleaving: equal seeds give nearly equal runs.
 type sim struct {
-	seed   uint64
-	config Config
-	c      *Cluster
-	h      *history
-	epoch  string // names the keys in use; a new one keeps histories of a key short
-	epochs []string
+	seed    uint64
+	config  neokv.Config
+	c       *neokv.Cluster
+	inside  seam.Cluster
+	h       *history
+	epoch   string // names the keys in use; a new one keeps histories of a key short
+	epochs  []string
+	nodes   []seam.Node
+	network *transport.Network
+
 	lives  []atomic.Uint64 // by store: odd while it is dead
 	over   chan struct{}   // closed when the schedule ends
 	starts *rand.Rand      // how the process starts again
@@ -87,7 +93,7 @@ func simSettings() *settings.Settings {
 
 // simulate runs a plan with a seed in a bubble and returns what went wrong. The plan's mistake is planted if planted is set.
 func simulate(t *testing.T, p plan, planted bool, seed uint64, virtual time.Duration) (simStats, []evidence, error) {
-	s := &sim{seed: seed, config: Config{InMemory: true, NoSockets: true}}
+	s := &sim{seed: seed, config: neokv.Config{InMemory: true, NoSockets: true}}
 	err := s.record(p, planted, virtual, func(run func()) { synctest.Test(t, func(*testing.T) { run() }) })
 	return s.stats, s.kinds, err
 }
@@ -153,38 +159,38 @@ func (s *sim) random(purpose uint64) *rand.Rand { return rand.New(rand.NewPCG(s.
 
 // run is a whole run, from boot to Close.
 func (s *sim) run(p plan, planted bool, d time.Duration) {
-	var faults store.Faults
+	hooks := new(seam.Hooks)
 	if planted {
-		s.config.serverFaults = p.serve
+		hooks.Server = p.serve
 		if p.plant != nil {
-			p.plant(&faults)
+			p.plant(&hooks.Store)
 		}
 	}
 	if p.seams != nil {
-		p.seams(s, &faults)
+		p.seams(s, &hooks.Store)
 	}
-	faults.Region.Observe = s.observe
+	hooks.Store.Region.Observe = s.observe
 	s.nextEpoch(0)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	s.config.Seed, s.config.Settings, s.config.faults = s.seed, simSettings(), faults
+	s.config.Seed, s.config.Settings, s.config.Hooks = s.seed, simSettings(), hooks
 	if p.tcp {
 		s.config.Settings.Raft.Transport = "tcp"
 	}
 	s.starts = s.random(8)
-	s.config.journalBytes = journalBytes(s.starts)
+	hooks.JournalBytes = journalBytes(s.starts)
 	if p.general {
 		s.vary(s.config.Settings)
 	}
 	if p.settings != nil {
 		p.settings(s.config.Settings)
 	}
-	c, err := Start(ctx, s.config)
+	c, err := neokv.Start(ctx, s.config)
 	if err != nil {
 		s.fail(fmt.Errorf("boot: %w", err))
 		return
 	}
-	s.c = c
+	s.attach(c, hooks)
 	s.h.note("up after %s", c.BootTime())
 	var clients, lanes sync.WaitGroup
 	end := time.AfterFunc(d, func() { close(s.over) })
@@ -211,10 +217,15 @@ func (s *sim) run(p plan, planted bool, d time.Duration) {
 	s.h.note("the end: all keys are read")
 	s.finalReads()
 	s.compareReplicas()
-	for _, n := range c.nodes {
+	for _, n := range s.nodes {
 		s.tally(n)
 	}
 	s.fail(c.Close())
+}
+
+// attach gives the run its cluster, and its hold of the inside.
+func (s *sim) attach(c *neokv.Cluster, hooks *seam.Hooks) {
+	s.c, s.inside, s.nodes, s.network = c, hooks.Cluster, hooks.Cluster.Nodes(), hooks.Cluster.Network()
 }
 
 // sleep reports false when the schedule is over.
@@ -377,15 +388,15 @@ func (s *sim) client(id int, p plan, think time.Duration) {
 
 // heal mends everything: the links first, then the stores.
 func (s *sim) heal() {
-	for _, a := range s.c.nodes {
-		for _, b := range s.c.nodes {
-			s.c.network.Heal(a.id, b.id)
-			s.c.network.Delay(a.id, b.id, 0)
-			s.c.network.Hold(a.id, b.id, 0, nil)
-			s.c.network.Disturb(a.id, b.id, nil)
+	for _, a := range s.nodes {
+		for _, b := range s.nodes {
+			s.network.Heal(a.ID(), b.ID())
+			s.network.Delay(a.ID(), b.ID(), 0)
+			s.network.Hold(a.ID(), b.ID(), 0, nil)
+			s.network.Disturb(a.ID(), b.ID(), nil)
 		}
 	}
-	for _, n := range s.c.nodes {
+	for _, n := range s.nodes {
 		if !s.alive(n) {
 			s.restart(n)
 		}
@@ -424,33 +435,31 @@ func journalBytes(random *rand.Rand) int64 { return 64 << 10 << random.IntN(4) }
 // which the others go on using. All of them are the process: then the journal ends with them, and is opened anew from what it had synced.
 
 // cut is the instant of a kill. It may be called from the middle of a sync.
-func (s *sim) cut(n *node) *disk.FS {
+func (s *sim) cut(n seam.Node) *disk.FS {
 	if s.alive(n) {
-		s.lives[n.id-1].Add(1)
+		s.lives[n.ID()-1].Add(1)
 	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.down = true
-	return n.fs
+	n.Condemn()
+	return n.FS()
 }
 
-func (s *sim) alive(n *node) bool { return s.lives[n.id-1].Load()%2 == 0 }
+func (s *sim) alive(n seam.Node) bool { return s.lives[n.ID()-1].Load()%2 == 0 }
 
 // remains is what kills leave.
 type remains struct {
-	victims []*node
+	victims []seam.Node
 	disks   []*disk.FS // theirs
 	journal *disk.FS   // where the whole process was killed, and had one
 }
 
 // end kills stores at this instant. It may be called from the middle of a sync.
-func (s *sim) end(percent int, random *rand.Rand, victims ...*node) remains {
+func (s *sim) end(percent int, random *rand.Rand, victims ...seam.Node) remains {
 	left := remains{victims: victims}
 	for _, n := range victims {
 		left.disks = append(left.disks, s.cut(n))
 	}
-	if len(victims) == len(s.c.nodes) && s.c.journalFS != nil {
-		left.journal, left.disks = disk.CrashTogether(percent, random, s.c.journalFS, left.disks...)
+	if fs, _ := s.inside.Journal(); len(victims) == len(s.nodes) && fs != nil {
+		left.journal, left.disks = disk.CrashTogether(percent, random, fs, left.disks...)
 		return left
 	}
 	for i, fs := range left.disks {
@@ -460,8 +469,8 @@ func (s *sim) end(percent int, random *rand.Rand, victims ...*node) remains {
 }
 
 // tally takes down what a store has counted in its life.
-func (s *sim) tally(n *node) {
-	st := n.store.Load()
+func (s *sim) tally(n seam.Node) {
+	st := n.Store()
 	if st == nil {
 		return
 	}
@@ -475,24 +484,14 @@ func (s *sim) tally(n *node) {
 func (s *sim) bury(left remains) {
 	for i, n := range left.victims {
 		s.tally(n)
-		s.fail(n.stop())
-		n.mu.Lock()
-		n.fs = left.disks[i]
-		n.mu.Unlock()
+		s.fail(n.Stop())
+		n.Move(left.disks[i], n.Dir())
 	}
 	s.stats.Kills += len(left.victims)
 	if left.journal != nil {
-		s.endJournal()
-		s.c.journalFS, s.ended = left.journal, true
+		s.fail(s.inside.EndJournal(left.journal))
+		s.ended = true
 		s.stats.Ends++
-	}
-}
-
-// endJournal ends what is left of a journal on a disk that has been crashed.
-func (s *sim) endJournal() {
-	if s.c.journal != nil {
-		s.fail(s.c.journal.Close())
-		s.c.journal = nil
 	}
 }
 
@@ -500,21 +499,21 @@ func (s *sim) endJournal() {
 // way.
 func (s *sim) openJournal() {
 	for s.ended {
-		s.c.config.journalBytes, s.c.settings.Engine.SharedSync = journalBytes(s.starts), s.starts.IntN(4) > 0
+		bytes, shared := journalBytes(s.starts), s.starts.IntN(4) > 0
 		var x *trap
 		if s.starts.IntN(3) == 0 {
-			at := s.c.journalFS
+			at, _ := s.inside.Journal()
 			if s.starts.IntN(2) == 0 {
-				at = s.c.nodes[s.starts.IntN(len(s.c.nodes))].fs
+				at = s.nodes[s.starts.IntN(len(s.nodes))].FS()
 			}
-			x = s.setTrap(at, int64(1+s.starts.IntN(6)), []int{0, 50, 100}[s.starts.IntN(3)], s.starts, s.c.nodes...)
+			x = s.setTrap(at, int64(1+s.starts.IntN(6)), []int{0, 50, 100}[s.starts.IntN(3)], s.starts, s.nodes...)
 		}
-		err := s.c.openJournal()
+		err := s.inside.OpenJournal(bytes, shared)
 		var left *remains
 		if x != nil {
 			left = x.disarm()
 		}
-		s.h.note("the process starts, shared_sync %v, killed on the way %v: %v", s.c.settings.Engine.SharedSync, left != nil, err)
+		s.h.note("the process starts, shared_sync %v, killed on the way %v: %v", shared, left != nil, err)
 		if left != nil {
 			s.bury(*left)
 			continue
@@ -526,32 +525,21 @@ func (s *sim) openJournal() {
 	}
 }
 
-// restart starts a store that was stopped.
-func (n *node) restart() error {
-	var ln net.Listener
-	if !n.c.config.NoSockets {
-		var err error
-		if ln, err = net.Listen("tcp", n.addr); err != nil {
-			return err
-		}
-	}
-	return n.start(ln, false)
-}
-
-func (s *sim) restart(n *node) {
+// restart starts a store that was killed.
+func (s *sim) restart(n seam.Node) {
 	s.openJournal()
-	s.h.note("restart %d", n.id)
-	if err := n.restart(); err != nil {
+	s.h.note("restart %d", n.ID())
+	if err := n.Start(); err != nil {
 		s.fail(fmt.Errorf("restart: %w", err))
 		return
 	}
-	s.lives[n.id-1].Add(1)
+	s.lives[n.ID()-1].Add(1)
 }
 
 // kill kills stores at this instant, when nothing moves.
-func (s *sim) kill(percent int, random *rand.Rand, victims ...*node) {
+func (s *sim) kill(percent int, random *rand.Rand, victims ...seam.Node) {
 	for _, n := range victims {
-		s.h.note("kill %d, %d%% of the unsynced stays", n.id, percent)
+		s.h.note("kill %d, %d%% of the unsynced stays", n.ID(), percent)
 	}
 	s.bury(s.end(percent, random, victims...))
 }
@@ -564,7 +552,7 @@ type trap struct {
 	left  chan *remains // once
 }
 
-func (s *sim) setTrap(at *disk.FS, k int64, percent int, random *rand.Rand, victims ...*node) *trap {
+func (s *sim) setTrap(at *disk.FS, k int64, percent int, random *rand.Rand, victims ...seam.Node) *trap {
 	x := &trap{fs: at, k: k, left: make(chan *remains, 1)}
 	x.fs.BeforeSync(func(int64) {
 		if x.count.Add(1) == k {
@@ -586,10 +574,10 @@ func (x *trap) disarm() *remains {
 
 // killAtSync kills stores at the k-th sync from now of the first of them or, where that is the whole process, of its journal. It reports false
 // when there were not that many syncs within two seconds.
-func (s *sim) killAtSync(k int64, percent int, random *rand.Rand, victims ...*node) bool {
-	at, whose := victims[0].fs, fmt.Sprintf("store %d", victims[0].id)
-	if len(victims) == len(s.c.nodes) && s.c.journal != nil && random.IntN(2) == 0 {
-		at, whose = s.c.journalFS, "the journal"
+func (s *sim) killAtSync(k int64, percent int, random *rand.Rand, victims ...seam.Node) bool {
+	at, whose := victims[0].FS(), fmt.Sprintf("store %d", victims[0].ID())
+	if fs, open := s.inside.Journal(); len(victims) == len(s.nodes) && open && random.IntN(2) == 0 {
+		at, whose = fs, "the journal"
 	}
 	x := s.setTrap(at, k, percent, random, victims...)
 	timeout := time.NewTimer(2 * time.Second)
@@ -603,27 +591,27 @@ func (s *sim) killAtSync(k int64, percent int, random *rand.Rand, victims ...*no
 		}
 	}
 	for _, n := range victims {
-		s.h.note("killed %d at sync %d of %s, %d%% of the unsynced stays", n.id, k, whose, percent)
+		s.h.note("killed %d at sync %d of %s, %d%% of the unsynced stays", n.ID(), k, whose, percent)
 	}
 	s.bury(*left)
 	return true
 }
 
 // killRestarting restarts a store and kills it at the k-th sync of that, or soon after, if there are so many.
-func (s *sim) killRestarting(n *node, k int64, percent int, random *rand.Rand) {
+func (s *sim) killRestarting(n seam.Node, k int64, percent int, random *rand.Rand) {
 	s.openJournal()
-	s.lives[n.id-1].Add(1) // its next life, which may end before anybody is asked
-	x := s.setTrap(n.fs, k, percent, random, n)
-	err := n.restart()
+	s.lives[n.ID()-1].Add(1) // its next life, which may end before anybody is asked
+	x := s.setTrap(n.FS(), k, percent, random, n)
+	err := n.Start()
 	left := x.disarm()
 	if left == nil {
-		s.h.note("restart %d", n.id)
+		s.h.note("restart %d", n.ID())
 		if err != nil {
 			s.fail(fmt.Errorf("restart: %w", err))
 		}
 		return
 	}
-	s.h.note("killed %d at sync %d of its restart (%v), %d%% of the unsynced stays", n.id, k, err, percent)
+	s.h.note("killed %d at sync %d of its restart (%v), %d%% of the unsynced stays", n.ID(), k, err, percent)
 	s.bury(*left)
 }
 
@@ -681,13 +669,13 @@ func (s *sim) compareReplicas() {
 // end is found, too.
 func (s *sim) comparing(random *rand.Rand) {
 	for s.sleep(time.Duration(100+random.IntN(900)) * time.Millisecond) {
-		s.fail(s.compare(topology.RegionID(1+random.IntN(simRegions)), s.c.nodes[random.IntN(len(s.c.nodes))]))
+		s.fail(s.compare(topology.RegionID(1+random.IntN(simRegions)), s.nodes[random.IntN(len(s.nodes))]))
 	}
 }
 
 // compare asks a store, if it runs, for the checksums of a region's replicas. Some may be missing.
-func (s *sim) compare(r topology.RegionID, asked *node) error {
-	st := asked.store.Load()
+func (s *sim) compare(r topology.RegionID, asked seam.Node) error {
+	st := asked.Store()
 	if st == nil || st.Failed() != nil {
 		return nil
 	}
@@ -719,7 +707,7 @@ func (s *sim) checksumsDiffer() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
 	for r := topology.RegionID(1); r <= simRegions; r++ {
-		asked := s.c.nodes[int(r)%len(s.c.nodes)].store.Load()
+		asked := s.nodes[int(r)%len(s.nodes)].Store()
 		switch got, err := asked.Compare(ctx, r); {
 		case err != nil:
 			return fmt.Errorf("region %d: checksums: %w", r, err)
@@ -740,40 +728,40 @@ func (s *sim) replicasDiffer() error {
 		var first [][]byte
 		var state keys.RegionState
 		one := topology.StoreID(0) // that has first
-		for _, n := range s.c.nodes {
-			st := n.store.Load()
+		for _, n := range s.nodes {
+			st := n.Store()
 			if st == nil || st.Failed() != nil {
-				return found(storeFailed, "store %d does not run at the end", n.id)
+				return found(storeFailed, "store %d does not run at the end", n.ID())
 			}
 			if st.Table() == nil {
-				return &lagging{fmt.Errorf("store %d does not know the regions", n.id)}
+				return &lagging{fmt.Errorf("store %d does not know the regions", n.ID())}
 			}
-			if !slices.ContainsFunc(st.Table().ByID(r).Peers, func(p topology.Peer) bool { return p.Store == n.id }) {
+			if !slices.ContainsFunc(st.Table().ByID(r).Peers, func(p topology.Peer) bool { return p.Store == n.ID() }) {
 				continue
 			}
 			content, err := regionContent(st, r)
 			if err != nil {
-				return fmt.Errorf("region %d: store %d: %w", r, n.id, err)
+				return fmt.Errorf("region %d: store %d: %w", r, n.ID(), err)
 			}
 			own, err := keys.ParseRegionState(content[0])
 			if err != nil {
-				return fmt.Errorf("region %d: store %d: %w", r, n.id, err)
+				return fmt.Errorf("region %d: store %d: %w", r, n.ID(), err)
 			}
 			if first == nil {
-				first, state, one = content, own, n.id
+				first, state, one = content, own, n.ID()
 				continue
 			}
 			if own.ApplyIndex != state.ApplyIndex {
-				return &lagging{fmt.Errorf("region %d: store %d is at apply index %d, store %d at %d", r, n.id, own.ApplyIndex, one, state.ApplyIndex)}
+				return &lagging{fmt.Errorf("region %d: store %d is at apply index %d, store %d at %d", r, n.ID(), own.ApplyIndex, one, state.ApplyIndex)}
 			}
 			if len(content) != len(first) {
 				return found(replicasDiffer, "region %d: apply index %d: store %d has %d keys, store %d has %d",
-					r, own.ApplyIndex, one, len(first)/2, n.id, len(content)/2)
+					r, own.ApplyIndex, one, len(first)/2, n.ID(), len(content)/2)
 			}
 			for j := range content {
 				if !bytes.Equal(content[j], first[j]) {
 					return found(replicasDiffer, "region %d: apply index %d: behind key %q store %d has %q, store %d has %q",
-						r, own.ApplyIndex, content[max(0, j-1)], one, first[j], n.id, content[j])
+						r, own.ApplyIndex, content[max(0, j-1)], one, first[j], n.ID(), content[j])
 				}
 			}
 		}
@@ -851,9 +839,9 @@ func unreachable(v *engine.View, space keys.Space, slots topology.SlotRange, con
 }
 
 // leader returns the store that serves a region and its term, nil if none does.
-func (s *sim) leader(r topology.RegionID) (leader *node, term uint64) {
-	for _, n := range s.c.nodes {
-		st := n.store.Load()
+func (s *sim) leader(r topology.RegionID) (leader seam.Node, term uint64) {
+	for _, n := range s.nodes {
+		st := n.Store()
 		if st == nil || st.Failed() != nil {
 			continue
 		}
@@ -867,26 +855,26 @@ func (s *sim) leader(r topology.RegionID) (leader *node, term uint64) {
 }
 
 // others are the nodes but one.
-func (s *sim) others(n *node) []*node {
-	return slices.DeleteFunc(slices.Clone(s.c.nodes), func(o *node) bool { return o == n })
+func (s *sim) others(n seam.Node) []seam.Node {
+	return slices.DeleteFunc(slices.Clone(s.nodes), func(o seam.Node) bool { return o == n })
 }
 
 // link cuts or heals the links between a and others, towards a and from it.
-func (s *sim) link(heal, to, from bool, a *node, others ...*node) {
-	f, what := s.c.network.Cut, "cut"
+func (s *sim) link(heal, to, from bool, a seam.Node, others ...seam.Node) {
+	f, what := s.network.Cut, "cut"
 	if heal {
-		f, what = s.c.network.Heal, "heal"
+		f, what = s.network.Heal, "heal"
 	} else {
 		s.stats.Cuts++
 	}
 	for _, b := range others {
 		if to {
-			s.h.note("%s %d -> %d", what, b.id, a.id)
-			f(b.id, a.id)
+			s.h.note("%s %d -> %d", what, b.ID(), a.ID())
+			f(b.ID(), a.ID())
 		}
 		if from {
-			s.h.note("%s %d -> %d", what, a.id, b.id)
-			f(a.id, b.id)
+			s.h.note("%s %d -> %d", what, a.ID(), b.ID())
+			f(a.ID(), b.ID())
 		}
 	}
 }
@@ -925,11 +913,11 @@ var overTCP = func() plan {
 // killing kills stores and starts them again.
 func killing(s *sim, random *rand.Rand) {
 	for s.sleep(time.Duration(100+random.IntN(2500)) * time.Millisecond) {
-		victims := []*node{s.c.nodes[random.IntN(len(s.c.nodes))]}
+		victims := []seam.Node{s.nodes[random.IntN(len(s.nodes))]}
 		if random.IntN(4) == 0 { // all of them, in any order
 			victims = nil
-			for _, i := range random.Perm(len(s.c.nodes)) {
-				victims = append(victims, s.c.nodes[i])
+			for _, i := range random.Perm(len(s.nodes)) {
+				victims = append(victims, s.nodes[i])
 			}
 		}
 		percent := []int{0, 0, 50, 100}[random.IntN(4)]
@@ -949,7 +937,7 @@ func killing(s *sim, random *rand.Rand) {
 }
 
 // killSomehow kills at a sync, or at a moment at which nothing moves, and returns who died.
-func (s *sim) killSomehow(percent int, random *rand.Rand, victims []*node) []*node {
+func (s *sim) killSomehow(percent int, random *rand.Rand, victims []seam.Node) []seam.Node {
 	if random.IntN(4) > 0 {
 		if !s.killAtSync(int64(1+random.IntN(30)), percent, random, victims...) {
 			return nil
@@ -963,7 +951,7 @@ func (s *sim) killSomehow(percent int, random *rand.Rand, victims []*node) []*no
 // partitioning cuts, delays and heals links and moves leaders.
 func partitioning(s *sim, random *rand.Rand) {
 	for s.sleep(time.Duration(50+random.IntN(1500)) * time.Millisecond) {
-		a := s.c.nodes[random.IntN(len(s.c.nodes))]
+		a := s.nodes[random.IntN(len(s.nodes))]
 		others := s.others(a)
 		if random.IntN(2) == 0 && len(others) > 0 {
 			others = others[random.IntN(len(others)):][:1]
@@ -980,36 +968,36 @@ func partitioning(s *sim, random *rand.Rand) {
 			d := time.Duration(1+random.IntN(60)) * time.Millisecond
 			late := random.IntN(2) == 0
 			for _, b := range others {
-				s.h.note("delay %d -> %d by %s, only confirmations %v", a.id, b.id, d, late)
+				s.h.note("delay %d -> %d by %s, only confirmations %v", a.ID(), b.ID(), d, late)
 				if late {
-					s.c.network.Hold(a.id, b.id, d, func(m *pb.Message) bool { return m.Type == pb.HeartbeatResp })
+					s.network.Hold(a.ID(), b.ID(), d, func(m *pb.Message) bool { return m.Type == pb.HeartbeatResp })
 				} else {
-					s.c.network.Delay(a.id, b.id, d)
+					s.network.Delay(a.ID(), b.ID(), d)
 				}
 			}
 		default:
 			for _, r := range random.Perm(simRegions)[:1+random.IntN(simRegions)] {
-				s.transfer(topology.RegionID(1+r), s.c.nodes[random.IntN(len(s.c.nodes))])
+				s.transfer(topology.RegionID(1+r), s.nodes[random.IntN(len(s.nodes))])
 			}
 			continue
 		}
 		s.sleep(pause)
 		s.link(true, true, true, a, others...)
 		for _, b := range others {
-			s.c.network.Delay(a.id, b.id, 0)
-			s.c.network.Hold(a.id, b.id, 0, nil)
+			s.network.Delay(a.ID(), b.ID(), 0)
+			s.network.Hold(a.ID(), b.ID(), 0, nil)
 		}
 	}
 }
 
 // transfer asks for a region's leadership to go to a store.
-func (s *sim) transfer(r topology.RegionID, to *node) {
+func (s *sim) transfer(r topology.RegionID, to seam.Node) {
 	from, _ := s.leader(r)
 	if from == nil || from == to {
 		return
 	}
-	if st := from.store.Load(); st != nil {
-		s.h.note("transfer region %d from %d to %d: %v", r, from.id, to.id, st.Transfer(r, to.id))
+	if st := from.Store(); st != nil {
+		s.h.note("transfer region %d from %d to %d: %v", r, from.ID(), to.ID(), st.Transfer(r, to.ID()))
 		s.stats.Transfers++
 	}
 }

@@ -1,4 +1,4 @@
-package neokv
+package neokv_test
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"neokv.dev/bench"
+	"neokv.dev/neokv"
 	"neokv.dev/neokv/settings"
 	"neokv.dev/results"
 )
@@ -25,7 +26,7 @@ func TestBenchVerifiesUnderKills(t *testing.T) {
 			name += " without syncs"
 		}
 		t.Run(name, func(t *testing.T) {
-			s := &sim{seed: *simFirst, config: Config{InMemory: true, NoSockets: true}}
+			s := &sim{seed: *simFirst, config: neokv.Config{InMemory: true, NoSockets: true}}
 			var sum results.Summary
 			var benchErr error
 			load := func(s *sim, _ *rand.Rand) {
@@ -64,7 +65,7 @@ func TestBenchVerifiesUnderKills(t *testing.T) {
 func earlyBlackouts(turns bool) func(*sim, *rand.Rand) {
 	return func(s *sim, random *rand.Rand) {
 		for i := 0; i < 8 && s.sleep(time.Duration(500+random.IntN(500))*time.Millisecond); i++ {
-			victims := s.c.nodes
+			victims := s.nodes
 			if turns && i%2 > 0 {
 				victims = victims[i%len(victims):][:1]
 			}

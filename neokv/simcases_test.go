@@ -1,6 +1,7 @@
-package neokv
+package neokv_test
 
 import (
+	"context"
 	"io"
 	"sync"
 	"sync/atomic"
@@ -8,10 +9,39 @@ import (
 	"testing/synctest"
 	"time"
 
+	"neokv.dev/neokv"
+	"neokv.dev/neokv/internal/seam"
 	"neokv.dev/neokv/internal/store"
 	"neokv.dev/neokv/internal/topology"
 	"neokv.dev/neokv/settings"
 )
+
+// start boots a cluster that is closed with the test.
+func start(t *testing.T, c neokv.Config) *neokv.Cluster {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	cluster, err := neokv.Start(ctx, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := cluster.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return cluster
+}
+
+// until waits for a condition, for a minute at most.
+func until(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); !ok(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("no %s in a minute", what)
+		}
+	}
+}
 
 // inBubble runs a test on a cluster in virtual time, without a schedule of faults.
 func inBubble(t *testing.T, faults store.Faults, test func(t *testing.T, s *sim, c *caller)) {
@@ -20,10 +50,11 @@ func inBubble(t *testing.T, faults store.Faults, test func(t *testing.T, s *sim,
 
 func inBubbleWith(t *testing.T, k *settings.Settings, faults store.Faults, test func(t *testing.T, s *sim, c *caller)) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &sim{seed: 1, config: Config{NoSockets: true}, h: newHistory(io.Discard)}
+		s := &sim{seed: 1, config: neokv.Config{NoSockets: true}, h: newHistory(io.Discard)}
 		s.starts = s.random(8)
-		s.c = start(t, Config{InMemory: true, NoSockets: true, Seed: 1, Settings: k, faults: faults, journalBytes: journalBytes(s.starts)})
-		s.lives = make([]atomic.Uint64, len(s.c.nodes))
+		hooks := &seam.Hooks{Store: faults, JournalBytes: journalBytes(s.starts)}
+		s.attach(start(t, neokv.Config{InMemory: true, NoSockets: true, Seed: 1, Settings: k, Hooks: hooks}), hooks)
+		s.lives = make([]atomic.Uint64, len(s.nodes))
 		c := s.newCaller(1)
 		defer c.close()
 		test(t, s, c)
@@ -34,9 +65,9 @@ func inBubbleWith(t *testing.T, k *settings.Settings, faults store.Faults, test 
 }
 
 // ask runs a command on one store and returns its reply.
-func (s *sim) ask(t *testing.T, at *node, args ...string) string {
+func (s *sim) ask(t *testing.T, at seam.Node, args ...string) string {
 	t.Helper()
-	nc, err := s.c.Dial(t.Context(), at.addr)
+	nc, err := s.c.Dial(t.Context(), at.Addr())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,11 +86,11 @@ func TestLeaseReads(t *testing.T) {
 		key := "r{" + regionTags[0] + "}"
 		home, _ := s.leader(region)
 		away := s.others(home)[0]
-		read := func(at *node) (lease, index, rounds uint64, answered int) {
-			n := at.store.Load().Replica(region).Counters()
+		read := func(at seam.Node) (lease, index, rounds uint64, answered int) {
+			n := at.Store().Replica(region).Counters()
 			lease, index, rounds = n.LeaseReads.Load(), n.IndexReads.Load(), n.ReadIndexRounds.Load()
 			for range reads {
-				if ok, err := c.at(at.addr, get, key, ""); err != nil {
+				if ok, err := c.at(at.Addr(), get, key, ""); err != nil {
 					t.Error(err)
 				} else if ok {
 					answered++
@@ -68,23 +99,23 @@ func TestLeaseReads(t *testing.T) {
 			}
 			return n.LeaseReads.Load() - lease, n.IndexReads.Load() - index, n.ReadIndexRounds.Load() - rounds, answered
 		}
-		for _, at := range []*node{home, away} {
+		for _, at := range []seam.Node{home, away} {
 			s.move(region, at)
 			lease, index, rounds, answered := read(at)
 			if answered != reads || lease < reads*9/10 || lease+index != reads {
-				t.Errorf("store %d: %d of %d reads answered, %d under a lease, %d behind a round", at.id, answered, reads, lease, index)
+				t.Errorf("store %d: %d of %d reads answered, %d under a lease, %d behind a round", at.ID(), answered, reads, lease, index)
 			}
 			if rounds == 0 || rounds > reads/5 {
-				t.Errorf("store %d: %d reads took %d rounds", at.id, reads, rounds)
+				t.Errorf("store %d: %d reads took %d rounds", at.ID(), reads, rounds)
 			}
 			for _, other := range s.others(at) {
 				if lease, index, _, answered := read(other); answered+int(lease+index) > 0 {
-					t.Errorf("store %d: %d reads answered, which store %d leads", other.id, answered, at.id)
+					t.Errorf("store %d: %d reads answered, which store %d leads", other.ID(), answered, at.ID())
 				}
 			}
 		}
 		// Renewed only while reads arrive.
-		n := away.store.Load().Replica(region).Counters()
+		n := away.Store().Replica(region).Counters()
 		time.Sleep(time.Second)
 		before := n.ReadIndexRounds.Load()
 		time.Sleep(10 * time.Second)
@@ -106,13 +137,13 @@ func TestExpiryBehindASlowClock(t *testing.T) {
 		return 0
 	}
 	inBubble(t, faults, func(t *testing.T, s *sim, _ *caller) {
-		home, slow := s.c.nodes[fast-1], s.others(s.c.nodes[fast-1])
+		home, slow := s.nodes[fast-1], s.others(s.nodes[fast-1])
 		s.move(region, home)
 		key := func(name string) string { return name + "{" + regionTags[0] + "}" }
-		expect := func(at *node, want string, args ...string) {
+		expect := func(at seam.Node, want string, args ...string) {
 			t.Helper()
 			if got := s.ask(t, at, args...); got != want {
-				t.Errorf("store %d: %s = %q; want %q", at.id, args, got, want)
+				t.Errorf("store %d: %s = %q; want %q", at.ID(), args, got, want)
 			}
 		}
 		expect(home, "OK", "SET", key("short"), "v", "PX", "1000")
@@ -173,8 +204,8 @@ func TestStalledDisk(t *testing.T) {
 	faults.Log.BeforeSync = func() { time.Sleep(time.Until(time.Unix(0, until.Load()))) }
 	inBubble(t, faults, func(t *testing.T, s *sim, _ *caller) {
 		changes := func() (n uint64) {
-			for _, node := range s.c.nodes {
-				for _, r := range node.store.Load().Counters().Regions {
+			for _, node := range s.nodes {
+				for _, r := range node.Store().Counters().Regions {
 					n += r.LeaderChanges.Load()
 				}
 			}

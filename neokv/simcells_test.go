@@ -1,4 +1,4 @@
-package neokv
+package neokv_test
 
 import (
 	"strconv"

@@ -1,4 +1,4 @@
-package neokv
+package neokv_test
 
 import (
 	"fmt"
@@ -92,9 +92,9 @@ func TestSweeps(t *testing.T) {
 // onAll waits until wrong finds nothing wrong with what any store has of region 1, for ten minutes at most.
 func (s *sim) onAll(t *testing.T, when string, wrong func(content [][]byte, state keys.RegionState) string) {
 	t.Helper()
-	for _, n := range s.c.nodes {
+	for _, n := range s.nodes {
 		for end := time.Now().Add(10 * time.Minute); ; time.Sleep(5 * time.Second) {
-			content, err := regionContent(n.store.Load(), 1)
+			content, err := regionContent(n.Store(), 1)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -107,7 +107,7 @@ func (s *sim) onAll(t *testing.T, when string, wrong func(content [][]byte, stat
 				break
 			}
 			if time.Now().After(end) {
-				t.Fatalf("store %d, %s: %s", n.id, when, what)
+				t.Fatalf("store %d, %s: %s", n.ID(), when, what)
 			}
 		}
 	}

@@ -1,4 +1,4 @@
-package neokv
+package neokv_test
 
 import (
 	"errors"
@@ -12,6 +12,7 @@ import (
 
 	"github.com/anishathalye/porcupine"
 
+	"neokv.dev/neokv/internal/seam"
 	"neokv.dev/neokv/internal/store"
 	"neokv.dev/neokv/internal/topology"
 	"neokv.dev/neokv/settings"
@@ -192,7 +193,7 @@ func (s *sim) skew(store int, random *rand.Rand) {
 // setting sets clocks, forward and back.
 func setting(s *sim, random *rand.Rand) {
 	for s.sleep(time.Duration(200+random.IntN(4000)) * time.Millisecond) {
-		s.skew(random.IntN(len(s.c.nodes)), random)
+		s.skew(random.IntN(len(s.nodes)), random)
 	}
 }
 
@@ -205,9 +206,9 @@ var expiries = plan{
 // wandering moves the leaders about among stores whose clocks disagree, and sets the clocks.
 func wandering(s *sim, random *rand.Rand) {
 	for s.sleep(time.Duration(50+random.IntN(400)) * time.Millisecond) {
-		s.transfer(topology.RegionID(1+random.IntN(simRegions)), s.c.nodes[random.IntN(len(s.c.nodes))])
+		s.transfer(topology.RegionID(1+random.IntN(simRegions)), s.nodes[random.IntN(len(s.nodes))])
 		if random.IntN(4) == 0 {
-			s.skew(random.IntN(len(s.c.nodes)), random)
+			s.skew(random.IntN(len(s.nodes)), random)
 		}
 	}
 }
@@ -292,8 +293,8 @@ func TestManyExpiredKeysGiveSpaceBack(t *testing.T) {
 		const n = 12_000
 		at := s.session(t, s.leads(t))
 		flushes := func() (all []int64) {
-			for _, node := range s.c.nodes {
-				all = append(all, node.store.Load().Counters().Engine.Flushes)
+			for _, node := range s.nodes {
+				all = append(all, node.Store().Counters().Engine.Flushes)
 			}
 			return all
 		}
@@ -357,7 +358,7 @@ func TestExpirySwitchedOff(t *testing.T) {
 }
 
 // leads is the store that leads the region of the keys of nearby.
-func (s *sim) leads(t *testing.T) *node {
+func (s *sim) leads(t *testing.T) seam.Node {
 	n, _ := s.leader(1)
 	if n == nil {
 		t.Fatal("region 1 has no leader")
@@ -379,10 +380,10 @@ func (s *sim) nearby(i int) string {
 func (s *sim) records(t *testing.T, patience time.Duration, want int) {
 	t.Helper()
 	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
-		have := make([]int, 0, len(s.c.nodes))
+		have := make([]int, 0, len(s.nodes))
 		good := true
-		for _, n := range s.c.nodes {
-			content, err := regionContent(n.store.Load(), 1)
+		for _, n := range s.nodes {
+			content, err := regionContent(n.Store(), 1)
 			if late := (*lagging)(nil); err != nil && !errors.As(err, &late) { // a follower hears later what it may apply
 				t.Fatal(err)
 			}
@@ -400,8 +401,8 @@ func (s *sim) records(t *testing.T, patience time.Duration, want int) {
 
 // expired sums the stores' counters.
 func (s *sim) expired() (n uint64) {
-	for _, node := range s.c.nodes {
-		for _, c := range node.store.Load().Counters().Regions {
+	for _, node := range s.nodes {
+		for _, c := range node.Store().Counters().Regions {
 			n += c.ExpiredKeys.Load()
 		}
 	}
@@ -409,8 +410,8 @@ func (s *sim) expired() (n uint64) {
 }
 
 func (s *sim) appliedEntries() (n uint64) {
-	for _, node := range s.c.nodes {
-		for _, c := range node.store.Load().Counters().Regions {
+	for _, node := range s.nodes {
+		for _, c := range node.Store().Counters().Regions {
 			n += c.AppliedEntries.Load()
 		}
 	}

@@ -1,4 +1,4 @@
-package neokv
+package neokv_test
 
 import (
 	"math/rand/v2"
@@ -8,6 +8,7 @@ import (
 
 	pb "github.com/lni/dragonboat/v4/raftpb"
 
+	"neokv.dev/neokv/internal/seam"
 	"neokv.dev/neokv/internal/store"
 	"neokv.dev/neokv/internal/topology"
 	"neokv.dev/neokv/internal/transport"
@@ -85,9 +86,9 @@ func losing(s *sim, random *rand.Rand) {
 
 // fate gives messages on all links a fate.
 func (s *sim) fate(of func(*pb.Message) transport.Fate) {
-	for _, a := range s.c.nodes {
-		for _, b := range s.c.nodes {
-			s.c.network.Disturb(a.id, b.id, of)
+	for _, a := range s.nodes {
+		for _, b := range s.nodes {
+			s.network.Disturb(a.ID(), b.ID(), of)
 		}
 	}
 }
@@ -95,35 +96,35 @@ func (s *sim) fate(of func(*pb.Message) transport.Fate) {
 // pausing stops stores for a while, of which nothing arrives or leaves meanwhile and whose disks hang; or has a disk hang alone, or be slow.
 func pausing(s *sim, random *rand.Rand) {
 	for s.sleep(time.Duration(300+random.IntN(4000)) * time.Millisecond) {
-		n := s.c.nodes[random.IntN(len(s.c.nodes))]
-		d := &s.disks[n.id-1]
+		n := s.nodes[random.IntN(len(s.nodes))]
+		d := &s.disks[n.ID()-1]
 		pause := time.Duration(20+random.IntN(1500)) * time.Millisecond
 		switch random.IntN(3) {
 		case 0:
-			s.h.note("store %d is paused for %s", n.id, pause)
+			s.h.note("store %d is paused for %s", n.ID(), pause)
 			d.until.Store(time.Now().Add(pause).UnixNano())
 			s.delay(n, pause)
 			s.sleep(pause)
 			s.delay(n, 0)
 		case 1:
-			s.h.note("the disk of store %d hangs for %s", n.id, pause)
+			s.h.note("the disk of store %d hangs for %s", n.ID(), pause)
 			d.until.Store(time.Now().Add(pause).UnixNano())
 			s.sleep(pause)
 		default:
 			each := time.Duration(1+random.IntN(100)) * time.Millisecond
-			s.h.note("the disk of store %d takes %s", n.id, each)
+			s.h.note("the disk of store %d takes %s", n.ID(), each)
 			d.each.Store(int64(each))
 			s.sleep(pause)
 			d.each.Store(0)
 		}
-		s.h.note("store %d is as before", n.id)
+		s.h.note("store %d is as before", n.ID())
 	}
 }
 
 // delay delays what goes to a store and what comes from it.
-func (s *sim) delay(n *node, d time.Duration) {
+func (s *sim) delay(n seam.Node, d time.Duration) {
 	for _, o := range s.others(n) {
-		s.c.network.Delay(n.id, o.id, d)
-		s.c.network.Delay(o.id, n.id, d)
+		s.network.Delay(n.ID(), o.ID(), d)
+		s.network.Delay(o.ID(), n.ID(), d)
 	}
 }

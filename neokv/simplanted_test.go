@@ -1,4 +1,4 @@
-package neokv
+package neokv_test
 
 import (
 	"fmt"
@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"neokv.dev/neokv/internal/seam"
 	"neokv.dev/neokv/internal/server"
 	"neokv.dev/neokv/internal/store"
 	"neokv.dev/neokv/internal/topology"
@@ -222,10 +223,10 @@ func TestPlanted(t *testing.T) {
 // blackouts kills all stores at one instant, with nothing unsynced left.
 func blackouts(s *sim, random *rand.Rand) {
 	for s.sleep(time.Duration(500+random.IntN(1000)) * time.Millisecond) {
-		if random.IntN(2) > 0 || !s.killAtSync(int64(1+random.IntN(20)), 0, random, s.c.nodes...) {
-			s.kill(0, random, s.c.nodes...)
+		if random.IntN(2) > 0 || !s.killAtSync(int64(1+random.IntN(20)), 0, random, s.nodes...) {
+			s.kill(0, random, s.nodes...)
 		}
-		for _, n := range s.c.nodes {
+		for _, n := range s.nodes {
 			s.restart(n)
 		}
 	}
@@ -246,7 +247,7 @@ func tearing(s *sim, random *rand.Rand) {
 		})
 	}
 	for s.sleep(time.Duration(20+random.IntN(50)) * time.Millisecond) {
-		n := s.c.nodes[random.IntN(3)]
+		n := s.nodes[random.IntN(3)]
 		if s.killAtSync(int64(1+random.IntN(12)), 60, random, n) {
 			s.restart(n)
 		}
@@ -257,14 +258,14 @@ func tearing(s *sim, random *rand.Rand) {
 // absentAtTheEnd kills a store of which the others need no more, so that it has to catch up by snapshots when nothing is written any more.
 func absentAtTheEnd(s *sim, random *rand.Rand) {
 	if s.sleep(time.Duration(3000+random.IntN(4000)) * time.Millisecond) {
-		s.kill(0, random, s.c.nodes[random.IntN(len(s.c.nodes))])
+		s.kill(0, random, s.nodes[random.IntN(len(s.nodes))])
 		<-s.over
 	}
 }
 
 // watched runs during while clients read a register from its leader, every few milliseconds, so that its lease stays young, and write
 // it at the other stores. None of them follows redirections.
-func (s *sim) watched(random *rand.Rand, during func(region topology.RegionID, leader *node)) {
+func (s *sim) watched(random *rand.Rand, during func(region topology.RegionID, leader seam.Node)) {
 	region := topology.RegionID(1 + random.IntN(simRegions))
 	leader, _ := s.leader(region)
 	if leader == nil {
@@ -273,7 +274,7 @@ func (s *sim) watched(random *rand.Rand, during func(region topology.RegionID, l
 	key := s.key('r', int(region)-1)
 	stop := make(chan struct{})
 	var wg sync.WaitGroup
-	repeat := func(id int, pause time.Duration, at *node, k kind) {
+	repeat := func(id int, pause time.Duration, at seam.Node, k kind) {
 		wg.Go(func() {
 			c := s.newCaller(id)
 			defer c.close()
@@ -282,7 +283,7 @@ func (s *sim) watched(random *rand.Rand, during func(region topology.RegionID, l
 				if k == set {
 					value = fmt.Sprintf("%d-%d", id, n)
 				}
-				_, err := c.at(at.addr, k, key, value)
+				_, err := c.at(at.Addr(), k, key, value)
 				s.fail(err)
 				select {
 				case <-stop:
@@ -304,7 +305,7 @@ func (s *sim) watched(random *rand.Rand, during func(region topology.RegionID, l
 // lonelyLeaders cuts a leader off while clients still read from it.
 func lonelyLeaders(s *sim, random *rand.Rand) {
 	for s.sleep(time.Duration(300+random.IntN(500)) * time.Millisecond) {
-		s.watched(random, func(_ topology.RegionID, leader *node) {
+		s.watched(random, func(_ topology.RegionID, leader seam.Node) {
 			s.sleep(time.Duration(100+random.IntN(200)) * time.Millisecond)
 			s.link(false, true, true, leader, s.others(leader)...)
 			s.sleep(time.Second)
@@ -317,7 +318,7 @@ func lonelyLeaders(s *sim, random *rand.Rand) {
 // leader; then it restarts that other one, which has forgotten whom it follows, and cuts it off from the leader, too.
 func forgetfulVoters(s *sim, random *rand.Rand) {
 	for s.sleep(time.Duration(300+random.IntN(500)) * time.Millisecond) {
-		s.watched(random, func(_ topology.RegionID, leader *node) {
+		s.watched(random, func(_ topology.RegionID, leader seam.Node) {
 			others := s.others(leader)
 			i := random.IntN(2)
 			eager, forgetful := others[i], others[1-i]
@@ -469,7 +470,7 @@ func overtaken(s *sim, random *rand.Rand) {
 }
 
 // move brings a region's leadership to a store; Raft may ignore to be asked.
-func (s *sim) move(r topology.RegionID, to *node) {
+func (s *sim) move(r topology.RegionID, to seam.Node) {
 	for range 100 {
 		if leader, _ := s.leader(r); leader == to {
 			return
@@ -482,5 +483,5 @@ func (s *sim) move(r topology.RegionID, to *node) {
 			time.Sleep(5 * time.Millisecond)
 		}
 	}
-	s.fail(fmt.Errorf("region %d does not move to store %d", r, to.id))
+	s.fail(fmt.Errorf("region %d does not move to store %d", r, to.ID()))
 }

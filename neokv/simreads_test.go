@@ -1,4 +1,4 @@
-package neokv
+package neokv_test
 
 import (
 	"context"
@@ -14,6 +14,7 @@ import (
 
 	pb "github.com/lni/dragonboat/v4/raftpb"
 
+	"neokv.dev/neokv/internal/seam"
 	"neokv.dev/neokv/internal/store"
 	"neokv.dev/neokv/internal/topology"
 )
@@ -21,17 +22,17 @@ import (
 // slowFollowers delays what goes to and from one store after the other, so that it applies late what the others have acknowledged.
 func slowFollowers(s *sim, random *rand.Rand) {
 	for s.sleep(time.Duration(20+random.IntN(200)) * time.Millisecond) {
-		a := s.c.nodes[random.IntN(3)]
+		a := s.nodes[random.IntN(3)]
 		d := time.Duration(5+random.IntN(60)) * time.Millisecond
 		for _, b := range s.others(a) {
-			s.h.note("delay %d <-> %d by %s", a.id, b.id, d)
-			s.c.network.Delay(a.id, b.id, d)
-			s.c.network.Delay(b.id, a.id, d)
+			s.h.note("delay %d <-> %d by %s", a.ID(), b.ID(), d)
+			s.network.Delay(a.ID(), b.ID(), d)
+			s.network.Delay(b.ID(), a.ID(), d)
 		}
 		s.sleep(time.Duration(100+random.IntN(500)) * time.Millisecond)
 		for _, b := range s.others(a) {
-			s.c.network.Delay(a.id, b.id, 0)
-			s.c.network.Delay(b.id, a.id, 0)
+			s.network.Delay(a.ID(), b.ID(), 0)
+			s.network.Delay(b.ID(), a.ID(), 0)
 		}
 	}
 }
@@ -42,9 +43,9 @@ type session struct {
 	w *wire
 }
 
-func (s *sim) session(t *testing.T, at *node) *session {
+func (s *sim) session(t *testing.T, at seam.Node) *session {
 	t.Helper()
-	nc, err := s.c.Dial(t.Context(), at.addr)
+	nc, err := s.c.Dial(t.Context(), at.Addr())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,41 +82,41 @@ func TestFollowerReads(t *testing.T) {
 		key := "r{" + regionTags[0] + "}"
 		home, _ := s.leader(region)
 		leader := s.session(t, home)
-		moved := fmt.Sprintf("MOVED %d %s", topology.SlotOf([]byte(key)), home.addr)
+		moved := fmt.Sprintf("MOVED %d %s", topology.SlotOf([]byte(key)), home.Addr())
 		for _, at := range s.others(home) {
-			n := at.store.Load().Replica(region).Counters()
+			n := at.Store().Replica(region).Counters()
 			reader := s.session(t, at)
 			reader.want(moved, "GET", key)
 			reader.want("OK", "READONLY")
 			// The follower hears of a commit later than the client does.
-			s.c.network.Delay(home.id, at.id, 30*time.Millisecond)
+			s.network.Delay(home.ID(), at.ID(), 30*time.Millisecond)
 			before := n.FollowerReads.Load()
 			for i := range 20 {
-				value := fmt.Sprintf("%d-%02d", at.id, i)
+				value := fmt.Sprintf("%d-%02d", at.ID(), i)
 				leader.want("OK", "SET", key, value)
 				reader.want(value, "GET", key)
 			}
-			s.c.network.Delay(home.id, at.id, 0)
+			s.network.Delay(home.ID(), at.ID(), 0)
 			if got := n.FollowerReads.Load() - before; got != 20 {
-				t.Errorf("store %d counts %d follower reads of 20", at.id, got)
+				t.Errorf("store %d counts %d follower reads of 20", at.ID(), got)
 			}
 			begin := time.Now()
 			reader.want(moved, "SET", key, "v")
 			if d := time.Since(begin); d > 0 {
-				t.Errorf("store %d held a write for %s", at.id, d)
+				t.Errorf("store %d held a write for %s", at.ID(), d)
 			}
 			reader.want("1", "EXISTS", key)
 			reader.want("CROSSSLOT ...", "EXISTS", key, "other")
 			reader.want("4", "STRLEN", key)
 			reader.want("OK", "READWRITE")
 			reader.want(moved, "GET", key)
-			if led := at.store.Load().Leads(); len(led) == 0 {
-				t.Errorf("store %d leads nothing", at.id)
+			if led := at.Store().Leads(); len(led) == 0 {
+				t.Errorf("store %d leads nothing", at.ID())
 			}
 		}
 		// The keys that a store counts are those that it leads.
 		sum := 0
-		for _, at := range s.c.nodes {
+		for _, at := range s.nodes {
 			x := s.session(t, at)
 			x.want("OK", "READONLY")
 			var n int
@@ -208,18 +209,18 @@ func pipeline(t *testing.T, nc net.Conn, commands ...[]string) (replies []string
 // are served though their turn comes after the deadline, and all of it takes no longer than the deadline.
 func TestPipelineAcrossACutLeader(t *testing.T) {
 	inBubble(t, store.Faults{}, func(t *testing.T, s *sim, _ *caller) {
-		home := s.c.nodes[0]
+		home := s.nodes[0]
 		for r := range simRegions {
 			s.move(topology.RegionID(r+1), home)
 		}
 		stuck, fine := "r{"+regionTags[0]+"}", "r{"+regionTags[1]+"}"
 		time.Sleep(time.Second)
-		for _, a := range s.c.nodes { // nothing of region 1 arrives in time, all else does
+		for _, a := range s.nodes { // nothing of region 1 arrives in time, all else does
 			for _, b := range s.others(a) {
-				s.c.network.Hold(a.id, b.id, 10*time.Second, func(m *pb.Message) bool { return m.ShardID == 1 })
+				s.network.Hold(a.ID(), b.ID(), 10*time.Second, func(m *pb.Message) bool { return m.ShardID == 1 })
 			}
 		}
-		nc, err := s.c.Dial(t.Context(), home.addr)
+		nc, err := s.c.Dial(t.Context(), home.Addr())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -249,7 +250,7 @@ func TestPipelineOnAStuckLeader(t *testing.T) {
 		home, _ := s.leader(1)
 		key := "r{" + regionTags[0] + "}"
 		time.Sleep(time.Second)
-		nc, err := s.c.Dial(t.Context(), home.addr)
+		nc, err := s.c.Dial(t.Context(), home.Addr())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -273,8 +274,8 @@ func TestCutOffStore(t *testing.T) {
 	inBubble(t, store.Faults{}, func(t *testing.T, s *sim, _ *caller) {
 		key := "r{" + regionTags[0] + "}"
 		for i := range 3 {
-			s.move(1, s.c.nodes[i])
-			home := s.c.nodes[i]
+			s.move(1, s.nodes[i])
+			home := s.nodes[i]
 			others := s.others(home)
 			s.link(false, true, true, home, others...)
 			lonely := s.session(t, home)
@@ -296,13 +297,13 @@ func TestCutOffStore(t *testing.T) {
 			alone, dead := false, false // meta's leader is the store that is not heard, or the one that does not hear it
 			for range 3 {
 				replies = append(replies, x.ask("GET", key))
-				table := deaf.store.Load().Table()
-				alone, dead = alone || table.Alone, dead || !table.Store(leader.id).Alive
+				table := deaf.Store().Table()
+				alone, dead = alone || table.Alone, dead || !table.Store(leader.ID()).Alive
 			}
 			now, _ := s.leader(1)
-			want := fmt.Sprintf("MOVED %d %s", topology.SlotOf([]byte(key)), now.addr)
+			want := fmt.Sprintf("MOVED %d %s", topology.SlotOf([]byte(key)), now.Addr())
 			if n := len(slices.DeleteFunc(slices.Clone(replies), func(r string) bool { return r != want })); !dead && (n == 0 || n < 3 && !alone) {
-				t.Errorf("store %d, which does not hear store %d: %q; want %q", deaf.id, leader.id, replies, want)
+				t.Errorf("store %d, which does not hear store %d: %q; want %q", deaf.ID(), leader.ID(), replies, want)
 			}
 			s.link(true, true, true, deaf, leader)
 			time.Sleep(2 * time.Second)
@@ -323,8 +324,8 @@ func TestOrderSurvivesHolding(t *testing.T) {
 			outcome := map[int]byte{} // + acknowledged, - refused, ? unknown
 			next := 0
 			for range 30 {
-				at := s.c.nodes[random.IntN(3)]
-				nc, err := s.c.Dial(t.Context(), at.addr)
+				at := s.nodes[random.IntN(3)]
+				nc, err := s.c.Dial(t.Context(), at.Addr())
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -417,7 +418,7 @@ func TestCloseWithoutQuorum(t *testing.T) {
 		time.Sleep(3 * time.Second) // no lease is left
 		s.link(false, true, true, home, s.others(home)...)
 		for _, command := range []string{"SET " + key + " v\r\n", "GET " + key + "\r\n", "INCR " + key + "\r\n"} {
-			nc, err := s.c.Dial(context.Background(), home.addr)
+			nc, err := s.c.Dial(context.Background(), home.Addr())
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -1,4 +1,4 @@
-package neokv
+package neokv_test
 
 import (
 	"bytes"
@@ -21,12 +21,13 @@ import (
 	"neokv.dev/neokv/internal/disk"
 	"neokv.dev/neokv/internal/engine"
 	"neokv.dev/neokv/internal/keys"
+	"neokv.dev/neokv/internal/seam"
 	"neokv.dev/neokv/internal/store"
 	"neokv.dev/neokv/internal/topology"
 )
 
 // away runs a store's absence: it is killed, the others go on until their logs no longer hold what it lacks, and it starts again.
-func (s *sim) away(c *caller, n *node, writes int) error {
+func (s *sim) away(c *caller, n seam.Node, writes int) error {
 	s.kill(100, s.random(1), n)
 	for i := range writes {
 		for r := range simRegions {
@@ -140,7 +141,7 @@ func TestSnapshotKills(t *testing.T) {
 // installed counts those of the life behind it.
 func (s *sim) killCatchingUp(t *testing.T, c *caller, sender bool, k int64, found map[string]bool) (sprung bool, early int, installed uint64) {
 	s.epochs = []string{""}
-	receiver := s.c.nodes[2]
+	receiver := s.nodes[2]
 	if err := s.away(c, receiver, 50); err != nil {
 		t.Fatal(err)
 	}
@@ -150,7 +151,7 @@ func (s *sim) killCatchingUp(t *testing.T, c *caller, sender bool, k int64, foun
 	}
 	random := rand.New(rand.NewPCG(uint64(k), 5))
 	received := func() (regions int, snapshots uint64) {
-		st := receiver.store.Load()
+		st := receiver.Store()
 		if st == nil {
 			return 0, 0
 		}
@@ -164,9 +165,9 @@ func (s *sim) killCatchingUp(t *testing.T, c *caller, sender bool, k int64, foun
 		}
 		return regions, snapshots
 	}
-	s.lives[receiver.id-1].Add(1)
-	x := s.setTrap(victim.fs, k, []int{0, 50, 100}[k%3], random, victim)
-	err := receiver.restart()
+	s.lives[receiver.ID()-1].Add(1)
+	x := s.setTrap(victim.FS(), k, []int{0, 50, 100}[k%3], random, victim)
+	err := receiver.Start()
 	for end := time.Now().Add(3 * time.Second); err == nil && time.Now().Before(end) && x.count.Load() < k; {
 		time.Sleep(time.Millisecond)
 	}
@@ -181,14 +182,14 @@ func (s *sim) killCatchingUp(t *testing.T, c *caller, sender bool, k int64, foun
 		if regions < simRegions {
 			early = 1
 		}
-		stages(killed.disks[0], victim.dir, found)
+		stages(killed.disks[0], victim.Dir(), found)
 		s.bury(*killed)
 		if k/3%2 == 0 {
-			elsewhere := "/elsewhere" + victim.dir
-			if err := errors.Join(victim.fs.MkdirAll("/elsewhere", 0o755), victim.fs.Rename(victim.dir, elsewhere)); err != nil {
+			elsewhere := "/elsewhere" + victim.Dir()
+			if err := errors.Join(victim.FS().MkdirAll("/elsewhere", 0o755), victim.FS().Rename(victim.Dir(), elsewhere)); err != nil {
 				t.Fatal(err)
 			}
-			victim.dir = elsewhere
+			victim.Move(victim.FS(), elsewhere)
 		}
 		s.restart(victim)
 		if victim != receiver {
@@ -199,7 +200,7 @@ func (s *sim) killCatchingUp(t *testing.T, c *caller, sender bool, k int64, foun
 	_, n := received()
 	installed += n
 	if s.problem != nil {
-		t.Errorf("store %d killed at sync %d of catching up: %v", victim.id, k, s.problem)
+		t.Errorf("store %d killed at sync %d of catching up: %v", victim.ID(), k, s.problem)
 	}
 	return sprung, early, installed
 }
@@ -212,14 +213,14 @@ func (s *sim) healed(t *testing.T, c *caller) error {
 			t.Fatal(err)
 		}
 		s.restart(n)
-		replica := n.store.Load().Replica(1)
+		replica := n.Store().Replica(1)
 		for end := time.Now().Add(10 * time.Second); replica.Counters().SnapshotsReceived.Load() == 0; time.Sleep(10 * time.Millisecond) {
 			if time.Now().After(end) {
-				t.Fatalf("store %d: no snapshot of region 1 in 10s", n.id)
+				t.Fatalf("store %d: no snapshot of region 1 in 10s", n.ID())
 			}
 		}
 		if now, _ := s.leader(1); now != leader {
-			t.Fatalf("region 1 is led by store %d, and was by store %d", now.id, leader.id)
+			t.Fatalf("region 1 is led by store %d, and was by store %d", now.ID(), leader.ID())
 		}
 	}
 	s.compareReplicas()
@@ -272,7 +273,7 @@ func TestPayloadThatDiffers(t *testing.T) {
 			t.Errorf("before any difference: %v", s.problem)
 		}
 		follower := s.others(leader)[0]
-		s.c.network.Hold(leader.id, follower.id, time.Millisecond, func(m *pb.Message) bool {
+		s.network.Hold(leader.ID(), follower.ID(), time.Millisecond, func(m *pb.Message) bool {
 			m.Entries = slices.Clone(m.Entries) // the log has them, too
 			for i := range m.Entries {
 				m.Entries[i].Cmd = bytes.ReplaceAll(m.Entries[i].Cmd, []byte("sent"), []byte("seen"))
@@ -280,14 +281,14 @@ func TestPayloadThatDiffers(t *testing.T) {
 			return false
 		})
 		at.ask("SET", s.nearby(0), "sent")
-		s.c.network.Hold(leader.id, follower.id, 0, nil)
+		s.network.Hold(leader.ID(), follower.ID(), 0, nil)
 		time.Sleep(time.Second)
 		s.mu.Lock()
 		problem := s.problem
 		s.problem = nil
 		s.mu.Unlock()
 		if evidenceOf(problem) != logsDiffer {
-			t.Errorf("an entry that differs on store %d: %v", follower.id, problem)
+			t.Errorf("an entry that differs on store %d: %v", follower.ID(), problem)
 		}
 		witness.Store(nil)
 		if err := s.healed(t, c); err != nil {
@@ -303,7 +304,7 @@ func TestSnapshotBySize(t *testing.T) {
 	k.Raft.SnapshotEntries, k.Raft.SnapshotBytes, k.Raft.CompactionOverhead = 1_000_000, 64<<10, 5
 	inBubbleWith(t, k, store.Faults{}, func(t *testing.T, s *sim, c *caller) {
 		s.epochs = []string{""}
-		victim := s.c.nodes[2]
+		victim := s.nodes[2]
 		s.kill(100, s.random(1), victim)
 		value := strings.Repeat("v", 8<<10)
 		for r := range simRegions {
@@ -322,7 +323,7 @@ func TestSnapshotBySize(t *testing.T) {
 		s.restart(victim)
 		s.compareReplicas()
 		for r := topology.RegionID(1); r <= simRegions; r++ {
-			if n := victim.store.Load().Replica(r).Counters().SnapshotsReceived.Load(); n == 0 {
+			if n := victim.Store().Replica(r).Counters().SnapshotsReceived.Load(); n == 0 {
 				t.Errorf("region %d: caught up without a snapshot after 320 KiB, with raft.snapshot_bytes at 64 KiB", r)
 			}
 		}
@@ -339,9 +340,9 @@ func TestLogsAtRest(t *testing.T) {
 		rng := rand.New(rand.NewPCG(1, 1))
 		logs := func() (low, high uint64) {
 			low = math.MaxUint64
-			for _, n := range s.c.nodes {
+			for _, n := range s.nodes {
 				lower, upper := keys.RaftBounds(1)
-				bytes, err := n.store.Load().Engine().TableBytes(engine.Span{Lower: lower, Upper: upper})
+				bytes, err := n.Store().Engine().TableBytes(engine.Span{Lower: lower, Upper: upper})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -356,8 +357,8 @@ func TestLogsAtRest(t *testing.T) {
 			}
 			at.ask("HSET", s.nearby(0), strconv.Itoa(i), string(value))
 		}
-		for _, n := range s.c.nodes {
-			if err := n.store.Load().Engine().Flush(); err != nil {
+		for _, n := range s.nodes {
+			if err := n.Store().Engine().Flush(); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -366,8 +367,8 @@ func TestLogsAtRest(t *testing.T) {
 			t.Errorf("%d bytes of log where the data is as large; it was to stay", low)
 		}
 		at.ask("DEL", s.nearby(0))
-		for _, n := range s.c.nodes {
-			if err := n.store.Load().Engine().Flush(); err != nil {
+		for _, n := range s.nodes {
+			if err := n.Store().Engine().Flush(); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -376,7 +377,7 @@ func TestLogsAtRest(t *testing.T) {
 			t.Errorf("%d bytes of log a minute after all of 6 MB was deleted", high)
 		}
 		at.ask("SET", s.nearby(0), "v")
-		if err := s.away(c, s.c.nodes[1], 10); err != nil {
+		if err := s.away(c, s.nodes[1], 10); err != nil {
 			t.Error(err)
 		}
 		if got := at.ask("GET", s.nearby(0)); got != "v" {
@@ -413,14 +414,14 @@ func TestSnapshotDamaged(t *testing.T) {
 		sprung := false
 		inBubble(t, store.Faults{}, func(t *testing.T, s *sim, c *caller) {
 			s.epochs = []string{""}
-			victim := s.c.nodes[2]
+			victim := s.nodes[2]
 			if err := s.away(c, victim, 60); err != nil {
 				t.Fatal(err)
 			}
 			random := rand.New(rand.NewPCG(seed, uint64(k)))
-			s.lives[victim.id-1].Add(1)
-			x := s.setTrap(victim.fs, k, 100, random, victim)
-			err := victim.restart()
+			s.lives[victim.ID()-1].Add(1)
+			x := s.setTrap(victim.FS(), k, 100, random, victim)
+			err := victim.Start()
 			for end := time.Now().Add(3 * time.Second); err == nil && time.Now().Before(end) && x.count.Load() < k; {
 				time.Sleep(10 * time.Millisecond)
 			}
@@ -446,12 +447,10 @@ func TestSnapshotDamaged(t *testing.T) {
 				}
 			}
 			s.bury(*killed)
-			failure := victim.restart() // it may notice on the way, or later
-			s.lives[victim.id-1].Add(1)
+			failure := victim.Start() // it may notice on the way, or later
+			s.lives[victim.ID()-1].Add(1)
 			for end := time.Now().Add(3 * time.Second); failure == nil && time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
-				victim.mu.Lock()
-				failure = victim.failure
-				victim.mu.Unlock()
+				failure = victim.Failure()
 			}
 			switch {
 			case failure == nil:

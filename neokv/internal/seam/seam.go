@@ -1,0 +1,67 @@
+// Package seam is where the tests of this module take hold of a cluster from outside of package neokv.
+//
+// A test puts Hooks into neokv.Config. Their first half says which mistakes the cluster makes and which functions it calls
+// at which points. Start fills in the second half, Cluster: with it the test cuts links, kills stores and starts them again.
+// A program that uses package neokv cannot name these types, so its clusters run without them.
+package seam
+
+import (
+	"neokv.dev/neokv/internal/disk"
+	"neokv.dev/neokv/internal/server"
+	"neokv.dev/neokv/internal/store"
+	"neokv.dev/neokv/internal/topology"
+	"neokv.dev/neokv/internal/transport"
+)
+
+// Hooks belong to one cluster. Their zero value changes nothing.
+type Hooks struct {
+	Store  store.Faults  // of every store
+	Server server.Faults // of every store and of the proxy
+	// JournalBytes is the length of a segment of the journal that the stores of a cluster in memory share; 0 for no journal.
+	JournalBytes int64
+
+	// Cluster is set by Start before it opens the first store.
+	Cluster Cluster
+}
+
+// Cluster is the inside of a running cluster. A caller kills all stores before it ends the journal or opens it.
+type Cluster interface {
+	// Nodes are the places of the stores, by store number. They are the same as long as the cluster exists.
+	Nodes() []Node
+	// Network carries the messages between stores; links are cut, delayed and disturbed there.
+	Network() *transport.Network
+	// HeldForClients is how many bytes the stores and the proxy hold for their clients.
+	HeldForClients() int64
+
+	// Journal returns the disk of the journal in memory, nil if there has been none, and whether the journal is open.
+	Journal() (fs *disk.FS, open bool)
+	// EndJournal closes the journal, if it is open. The next one is on the disk left.
+	EndJournal(left *disk.FS) error
+	// OpenJournal replays the journal into the stores' logs, as the start of a process does. A new one has segments of
+	// so many bytes; there is none if shared is false.
+	OpenJournal(bytes int64, shared bool) error
+}
+
+// Node is a store's place in a cluster. It outlives the store, which may be killed and started again.
+type Node interface {
+	ID() topology.StoreID
+	// Addr is where clients reach the store.
+	Addr() string
+	// Store is nil while no store runs here.
+	Store() *store.Store
+	// Failure says why the store has failed, nil if it has not.
+	Failure() error
+
+	// FS is the store's disk and Dir its folder there.
+	FS() *disk.FS
+	Dir() string
+	// Move gives the place another disk and folder, for the next start.
+	Move(fs *disk.FS, dir string)
+
+	// Condemn begins a kill: the store refuses clients, and nobody is told when it fails. It may run in the middle of a sync.
+	Condemn()
+	// Stop ends the store, if it runs, and waits for its end.
+	Stop() error
+	// Start opens the store again, on the address that it had.
+	Start() error
+}
