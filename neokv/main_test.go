@@ -1,78 +1,12 @@
-package neokv_test
+package neokv
 
 import (
-	"bufio"
-	"fmt"
 	"io"
 	"os"
-	"os/exec"
-	"strings"
 	"testing"
-
-	"neokv.dev/neokv"
 )
 
-// roles are the other processes that tests need: the test binary with the role's name in its environment.
-var roles = map[string]func(){"serve": serveRole, "burn": burnRole}
-
-const roleVariable = "NEOKV_TEST_ROLE"
-
 func TestMain(m *testing.M) {
-	neokv.LogRaft(io.Discard)
-	if role := roles[os.Getenv(roleVariable)]; role != nil {
-		role()
-		return
-	}
+	LogRaft(io.Discard)
 	os.Exit(m.Run())
-}
-
-// process is a child in a role. It is killed at the end of the test, and when the parent is gone its input ends.
-type process struct {
-	cmd   *exec.Cmd
-	stdin io.WriteCloser
-	line  string // the first line that it printed
-}
-
-// startRole starts a child and waits for its first line.
-func startRole(t *testing.T, role string, env ...string) *process {
-	t.Helper()
-	p := &process{cmd: exec.Command(os.Args[0])}
-	p.cmd.Env = append(append(os.Environ(), roleVariable+"="+role), env...)
-	p.cmd.Stderr = os.Stderr
-	out, err := p.cmd.StdoutPipe()
-	if err == nil {
-		p.stdin, err = p.cmd.StdinPipe()
-	}
-	if err == nil {
-		err = p.cmd.Start()
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(p.kill)
-	if p.line, err = bufio.NewReader(out).ReadString('\n'); err != nil {
-		t.Fatalf("process %s: no first line: %v", role, err)
-	}
-	p.line = strings.TrimSpace(p.line)
-	return p
-}
-
-// kill is kill -9. It may be called again.
-func (p *process) kill() {
-	p.cmd.Process.Kill()
-	p.cmd.Wait()
-}
-
-// untilOrphaned returns when the parent is gone.
-func untilOrphaned() { io.Copy(io.Discard, os.Stdin) }
-
-// burnRole keeps a core busy.
-func burnRole() {
-	fmt.Println("burning")
-	go func() {
-		untilOrphaned()
-		os.Exit(0)
-	}()
-	for n := 0; ; n++ {
-	}
 }

@@ -1,4 +1,4 @@
-package neokv_test
+package sim
 
 import (
 	"cmp"
