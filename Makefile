@@ -41,7 +41,7 @@ race: redis-server
 
 # Fresh seeds, which are printed.
 explore: redis-server
-	go test -tags redisserver ./neokv -count=1 -v -run TestExplore -sim.explore=$(EXPLORE)
+	go test ./neokv/internal/sim -count=1 -v -run TestExplore -sim.explore=$(EXPLORE)
 	go test ./cmd/neokv -count=1 -v -timeout 1h -run TestLargeCalls -large.time=$(EXPLORE)
 	go test -tags redisserver ./neokv -count=1 -v -run TestRepliesOfTheCluster -compare.seed=0
 	go test -tags redisserver ./neokv/internal/redis -count=1 -v -run TestExploreReplies -compare.time=$(EXPLORE)

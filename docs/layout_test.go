@@ -30,7 +30,6 @@ var (
 		"neokv/internal/disk",
 		"neokv/internal/engine",
 		"neokv/internal/transport",
-		"neokv/internal/fault",
 		"neokv/internal/raftlog",
 		"neokv/internal/redis/redistest",
 		"neokv/internal/redis",
@@ -40,9 +39,8 @@ var (
 		"neokv/internal/store",
 		"neokv/internal/server",
 		"neokv/internal/seam",
-		"neokv/internal/admin",
 		"neokv",
-		"neokv/neokvtest",
+		"neokv/internal/sim",
 	}
 	load = []string{
 		"workloads",
@@ -117,6 +115,15 @@ func TestImportsGoDownward(t *testing.T) {
 	}
 	if files == 0 {
 		t.Error("no Go files found")
+	}
+}
+
+// TestPlacesAreTaken: the order names packages that exist, and no others.
+func TestPlacesAreTaken(t *testing.T) {
+	for _, p := range slices.Concat(ground, emulator, load, joined) {
+		if files, err := filepath.Glob(filepath.Join("..", p, "*.go")); err != nil || len(files) == 0 {
+			t.Errorf("%s has a place in the order of packages, but no Go files", p)
+		}
 	}
 }
 

@@ -18,11 +18,11 @@ import (
 
 // The cluster in virtual time:
 //
-//	go test ./neokv -run 'TestVirtual$'                                a fixed batch of seeds
-//	go test ./neokv -run 'TestVirtual$' -sim.seeds=1000 -timeout=2h    more of them, from -sim.first on
-//	go test ./neokv -run 'TestVirtual$' -sim.seed=123 -v               one seed; -count=20 runs it again and again
-//	go test ./neokv -run TestExplore -sim.explore=1h -timeout=2h -v    fresh seeds of all plans, for so long
-//	go test ./neokv -run 'TestVirtual$' -sim.plan=lease-promise -sim.planted -sim.seed=2 -v
+//	go test ./neokv/internal/sim -run 'TestVirtual$'                                a fixed batch of seeds
+//	go test ./neokv/internal/sim -run 'TestVirtual$' -sim.seeds=1000 -timeout=2h    more of them, from -sim.first on
+//	go test ./neokv/internal/sim -run 'TestVirtual$' -sim.seed=123 -v               one seed; -count=20 runs it again and again
+//	go test ./neokv/internal/sim -run TestExplore -sim.explore=1h -timeout=2h -v    fresh seeds of all plans, for so long
+//	go test ./neokv/internal/sim -run 'TestVirtual$' -sim.plan=lease-promise -sim.planted -sim.seed=2 -v
 //
 // Seeds run in child processes, one per core: a panic on any goroutine ends a process.
 var (
@@ -140,7 +140,7 @@ func newBatch(t *testing.T, p plan, planted bool, virtual time.Duration) *simBat
 
 // again is the command that runs a seed again.
 func (b *simBatch) again(seed uint64) string {
-	s := fmt.Sprintf("GOMAXPROCS=1 go test ./neokv -run 'TestVirtual$' -sim.seed=%d -sim.virtual=%s -v", seed, b.virtual)
+	s := fmt.Sprintf("GOMAXPROCS=1 go test ./neokv/internal/sim -run 'TestVirtual$' -sim.seed=%d -sim.virtual=%s -v", seed, b.virtual)
 	if b.plan.name != chaos.name {
 		s += " -sim.plan=" + b.plan.name
 	}
