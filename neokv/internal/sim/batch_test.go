@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/json"
-	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -14,25 +13,6 @@ import (
 	"sync"
 	"testing"
 	"time"
-)
-
-// The cluster in virtual time:
-//
-//	go test ./neokv/internal/sim -run 'TestVirtual$'                                a fixed batch of seeds
-//	go test ./neokv/internal/sim -run 'TestVirtual$' -sim.seeds=1000 -timeout=2h    more of them, from -sim.first on
-//	go test ./neokv/internal/sim -run 'TestVirtual$' -sim.seed=123 -v               one seed; -count=20 runs it again and again
-//	go test ./neokv/internal/sim -run TestExplore -sim.explore=1h -timeout=2h -v    fresh seeds of all plans, for so long
-//	go test ./neokv/internal/sim -run 'TestVirtual$' -sim.plan=lease-promise -sim.planted -sim.seed=2 -v
-//
-// Seeds run in child processes, one per core: a panic on any goroutine ends a process.
-var (
-	simSeed    = flag.Uint64("sim.seed", 0, "run this seed alone, in this process")
-	simSeeds   = flag.Int("sim.seeds", 60, "how many seeds a batch runs")
-	simFirst   = flag.Uint64("sim.first", 1, "first seed of a batch")
-	simVirtual = flag.Duration("sim.virtual", 20*time.Second, "length of a run in virtual time")
-	simPlan    = flag.String("sim.plan", chaos.name, "schedule of faults")
-	simKeep    = flag.Bool("sim.keep", false, "keep the history of runs in which nothing was found, too")
-	simPlanted = flag.Bool("sim.planted", false, "plant the mistake that the plan is made to find")
 )
 
 // simWorker in the environment makes TestVirtual a child that runs a batch in its own process and reports each seed in a line of JSON.
@@ -49,64 +29,6 @@ type simReport struct {
 }
 
 const simReportMark = "SIM "
-
-func plans() []plan {
-	return slices.Concat([]plan{chaos, overTCP, expiries, collections, members}, plantedPlans, plantedInGeneral)
-}
-
-func planNamed(t *testing.T, name string) plan {
-	for _, p := range plans() {
-		if p.name == name {
-			return p
-		}
-	}
-	t.Fatalf("-sim.plan %s: there is none of that name", name)
-	return plan{}
-}
-
-// TestVirtual runs seeds of a plan; see above.
-func TestVirtual(t *testing.T) {
-	p := planNamed(t, *simPlan)
-	switch {
-	case os.Getenv(simWorker) != "":
-		for i := range *simSeeds {
-			r := simReport{Seed: *simFirst + uint64(i)}
-			r.print()
-			start := time.Now()
-			var err error
-			r.simStats, r.Kinds, err = simulate(t, p, *simPlanted, r.Seed, *simVirtual)
-			if err != nil {
-				r.Problem = err.Error()
-			}
-			r.Ended, r.Seconds = true, time.Since(start).Seconds()
-			r.print()
-		}
-	case *simSeed != 0:
-		start := time.Now()
-		stats, kinds, err := simulate(t, p, *simPlanted, *simSeed, *simVirtual)
-		if err != nil {
-			t.Errorf("seed %d: %q: %v", *simSeed, kinds, err)
-		}
-		t.Logf("seed %d: %+v in %.2fs", *simSeed, stats, time.Since(start).Seconds())
-	default:
-		b := newBatch(t, p, *simPlanted, *simVirtual)
-		b.run(*simFirst, *simSeeds, false)
-		for _, r := range b.failed {
-			t.Errorf("seed %d: %q: %s\nagain: %s", r.Seed, r.Kinds, r.Problem, b.again(r.Seed))
-		}
-		t.Logf("%s", b)
-	}
-}
-
-// TestVirtualTCP runs some seeds of the general plan with messages between stores on connections.
-func TestVirtualTCP(t *testing.T) {
-	b := newBatch(t, overTCP, false, *simVirtual)
-	b.run(1, 40, false)
-	for _, r := range b.failed {
-		t.Errorf("seed %d: %s\nagain: %s", r.Seed, r.Problem, b.again(r.Seed))
-	}
-	t.Logf("%s", b)
-}
 
 func (r *simReport) print() {
 	text, err := json.Marshal(r)
@@ -150,22 +72,6 @@ func (b *simBatch) again(seed uint64) string {
 	return s
 }
 
-// counted lists what runs count.
-var counted = []struct {
-	what string
-	in   func(*simStats) *int
-}{
-	{"operations acknowledged", func(s *simStats) *int { return &s.Acknowledged }},
-	{"unknown", func(s *simStats) *int { return &s.Unknown }},
-	{"kills", func(s *simStats) *int { return &s.Kills }},
-	{"ends of the process", func(s *simStats) *int { return &s.Ends }},
-	{"cuts", func(s *simStats) *int { return &s.Cuts }},
-	{"transfers", func(s *simStats) *int { return &s.Transfers }},
-	{"comparisons", func(s *simStats) *int { return &s.Compared }},
-	{"snapshots installed", func(s *simStats) *int { return &s.Snapshots }},
-	{"elements reclaimed", func(s *simStats) *int { return &s.Reclaimed }},
-}
-
 func (b *simBatch) String() string {
 	var out strings.Builder
 	fmt.Fprintf(&out, "%s: %d seeds of %s: ", b.plan.name, b.seeds, b.virtual)
@@ -174,42 +80,6 @@ func (b *simBatch) String() string {
 	}
 	fmt.Fprintf(&out, "%.1fs of CPU cores", b.seconds)
 	return out.String()
-}
-
-// least is what the runs of a plan must reach without a mistake in 100 s of virtual time, together, and of the operations a quarter in each: it is
-// half, or less, of what they do. Runs that do next to nothing prove nothing.
-var least = map[string]simStats{
-	"chaos":                {Acknowledged: 1200, Kills: 20, Ends: 2, Cuts: 5, Transfers: 4, Compared: 15},
-	"tcp":                  {Acknowledged: 1200, Kills: 20, Ends: 2, Cuts: 5, Transfers: 4, Compared: 15},
-	"expiries":             {Acknowledged: 1200, Kills: 20, Ends: 2, Cuts: 5, Transfers: 4, Compared: 15},
-	"collections":          {Acknowledged: 1200, Kills: 20, Ends: 2, Cuts: 5, Transfers: 4, Compared: 15, Reclaimed: 1000},
-	"members":              {Acknowledged: 1200, Kills: 20, Ends: 2, Cuts: 5, Transfers: 4, Compared: 15, Reclaimed: 150},
-	"log-unsynced":         {Acknowledged: 3600, Kills: 120, Ends: 40, Compared: 30},
-	"apply-index-apart":    {Acknowledged: 15000, Kills: 300, Compared: 10, Snapshots: 20},
-	"lease-unchecked":      {Acknowledged: 3000, Cuts: 30, Compared: 40},
-	"lease-promise":        {Acknowledged: 5000, Kills: 20, Cuts: 40, Compared: 30},
-	"snapshot-dropped":     {Acknowledged: 9000, Kills: 10, Compared: 30, Snapshots: 10},
-	"term-tag":             {Acknowledged: 2000, Transfers: 500, Compared: 50},
-	"read-set-stale":       {Acknowledged: 2000, Compared: 50},
-	"rows-kept":            {Acknowledged: 2000, Transfers: 500, Compared: 50},
-	"follower-read":        {Acknowledged: 4000, Compared: 50},
-	"expiry-clock":         {Acknowledged: 3000, Transfers: 100, Compared: 50},
-	"version-repeated":     {Acknowledged: 3000, Transfers: 100, Compared: 50, Reclaimed: 900},
-	"live-reclaimed":       {Acknowledged: 2800, Transfers: 100, Compared: 50, Reclaimed: 600},
-	"unknown-retried":      {Acknowledged: 5000, Kills: 30, Ends: 2, Compared: 15},
-	"map-order":            {Acknowledged: 3000, Transfers: 100, Compared: 50},
-	"journal-unsynced":     {Acknowledged: 3600, Kills: 120, Ends: 40, Compared: 30},
-	"journal-not-replayed": {Acknowledged: 3600, Kills: 120, Ends: 40, Compared: 30},
-}
-
-// leastOf is least of a plan. A general plan with a mistake is as the general plan.
-func leastOf(p plan) (simStats, bool) {
-	name := p.name
-	if p.general {
-		name, _, _ = strings.Cut(name, "-")
-	}
-	s, ok := least[name]
-	return s, ok
 }
 
 // share scales what is to be reached in 100 s to so many runs.
@@ -230,32 +100,6 @@ func (b *simBatch) missing() (short []string) {
 		}
 	}
 	return short
-}
-
-// TestIdleRunsFail: a batch whose runs do next to nothing fails, whatever the plan.
-func TestIdleRunsFail(t *testing.T) {
-	for _, p := range plans() {
-		b := simBatch{plan: p, virtual: 10 * time.Second}
-		most, _ := leastOf(p)
-		for range 10 { // 100 s
-			b.add(simReport{simStats: simStats{Acknowledged: most.Acknowledged / 10}})
-		}
-		b.stats = most
-		if short := b.missing(); most.Acknowledged == 0 || len(short)+len(b.failed) > 0 {
-			t.Errorf("%s: runs that reach %+v: %q, %+v", p.name, most, short, b.failed)
-		}
-		for _, c := range counted {
-			if b.stats = most; *c.in(&b.stats) > 0 {
-				*c.in(&b.stats)--
-				if len(b.missing()) != 1 {
-					t.Errorf("%s: one too few of %s: %q", p.name, c.what, b.missing())
-				}
-			}
-		}
-		if b.add(simReport{}); len(b.failed) != 1 {
-			t.Errorf("%s: a run that does nothing: %+v", p.name, b.failed)
-		}
-	}
 }
 
 // shortened is how many times fewer seeds without a mistake a batch runs with -short, as the race build does.

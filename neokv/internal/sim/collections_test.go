@@ -2,53 +2,12 @@ package sim
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"testing"
 	"time"
 
 	"neokv.dev/neokv/internal/keys"
 	"neokv.dev/neokv/internal/store"
-	"neokv.dev/neokv/settings"
 )
-
-// collections is everything that happens, to hashes that are filled, copied, deleted and made again while the reclaimers work. At the end of
-// a run all replicas hold the same, and nothing that cannot be read.
-var collections = plan{
-	name: "collections", seams: (*sim).everyNature, settings: reclaimSteps,
-	lanes: []func(*sim, *rand.Rand){killing, partitioning, losing, pausing}, clients: 6, mix: "HHHHhhhFGGOOOOCUUVS", also: everyday, general: true,
-}
-
-// members is everything that happens, to lists, sets and sorted sets whose elements are known one by one: they are pushed and popped, deleted,
-// expire, are overwritten and made again, while the reclaimers delete beside them what has been there before.
-var members = plan{
-	name: "members", seams: (*sim).everyNature, settings: reclaimMembers,
-	lanes: []func(*sim, *rand.Rand){killing, partitioning, losing, pausing}, clients: 6, mix: "lllrrrpqiissssssddmmzzzzzxxyykkkfaw", also: everyday, general: true,
-}
-
-// reclaimMembers is reclaimSteps for collections that are small.
-func reclaimMembers(k *settings.Settings) { k.Redis.ReclaimKeys, k.Redis.ReclaimRange = 5, 3 }
-
-// TestMembersVirtual runs seeds of the plan.
-func TestMembersVirtual(t *testing.T) { reclaimedVirtually(t, members) }
-
-// reclaimedVirtually runs seeds of a plan in which the reclaimers have work.
-func reclaimedVirtually(t *testing.T, p plan) {
-	b := newBatch(t, p, false, 15*time.Second)
-	b.run(1, 40, false)
-	for _, r := range b.failed {
-		t.Errorf("seed %d: %s\nagain: %s", r.Seed, r.Problem, b.again(r.Seed))
-	}
-	if b.stats.Snapshots == 0 || b.stats.Reclaimed == 0 {
-		t.Error("no snapshot has been installed, or nothing has been reclaimed")
-	}
-	t.Logf("%s", b)
-}
-
-// reclaimSteps has the reclaimer take small steps, and delete both by range and one by one.
-func reclaimSteps(k *settings.Settings) { k.Redis.ReclaimKeys, k.Redis.ReclaimRange = 10, 15 }
-
-// TestCollectionsVirtual runs seeds of the plan.
-func TestCollectionsVirtual(t *testing.T) { reclaimedVirtually(t, collections) }
 
 // TestSweeps: a region that has held collections knows it as long as it holds any, whether they are deleted or expire, and forgets it soon
 // after the last.

@@ -1,19 +1,33 @@
 package sim
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"net"
-	"strconv"
+	"slices"
 	"strings"
 	"time"
 
 	"neokv.dev/neokv/internal/topology"
 )
+
+func (s *sim) newCaller(id int) *caller {
+	dial := s.c.Dial
+	if !s.config.NoSockets {
+		dial = dialTCP
+	}
+	return &caller{
+		id: id, h: s.h, addrs: s.c.Addrs(), dial: dial, random: s.random(uint64(1000 + id)),
+		life: func(addr string) uint64 {
+			if addr == s.c.ProxyAddr() { // it lives as long as the process, and answers for what stores have told it
+				return 0
+			}
+			return s.lives[slices.Index(s.c.Addrs(), addr)].Load()
+		},
+	}
+}
 
 // caller is a small Redis Cluster client that follows redirections and is strict about what it knows: an operation is
 // acknowledged, provably not applied, or unknown. It is used by one goroutine.
@@ -263,82 +277,4 @@ func (c *caller) pipe(requests []request) error {
 		delete(c.led, slot)
 	}
 	return nil
-}
-
-// wire is a connection that speaks RESP2.
-type wire struct {
-	nc net.Conn
-	r  *bufio.Reader
-}
-
-func newWire(nc net.Conn) *wire { return &wire{nc: nc, r: bufio.NewReaderSize(nc, 512)} }
-
-// call sends one command and reads its reply: a status, a number, a string, or the elements of an array with spaces between them; "" for null.
-func (w *wire) call(args ...string) (string, error) {
-	if _, err := w.nc.Write(appendCommand(nil, args)); err != nil {
-		return "", err
-	}
-	return w.read()
-}
-
-func appendCommand(b []byte, args []string) []byte {
-	b = fmt.Appendf(b, "*%d\r\n", len(args))
-	for _, a := range args {
-		b = fmt.Appendf(b, "$%d\r\n%s\r\n", len(a), a)
-	}
-	return b
-}
-
-// read reads the next reply.
-func (w *wire) read() (string, error) {
-	line, err := w.r.ReadString('\n')
-	if err != nil {
-		return "", err
-	}
-	line = strings.TrimSuffix(line, "\r\n")
-	if line == "" {
-		return "", fmt.Errorf("%w: an empty line", errUnexpected)
-	}
-	switch line[0] {
-	case '+', ':':
-		return line[1:], nil
-	case '$':
-		n, err := strconv.Atoi(line[1:])
-		if err != nil || n < 0 {
-			return "", err
-		}
-		text := make([]byte, n+2)
-		if _, err := io.ReadFull(w.r, text); err != nil {
-			return "", err
-		}
-		return string(text[:n]), nil
-	case '*':
-		n, err := strconv.Atoi(line[1:])
-		if err != nil || n < 0 {
-			return "", err
-		}
-		elements := make([]string, n)
-		for i := range elements {
-			if elements[i], err = w.read(); err != nil {
-				return "", err
-			}
-		}
-		return strings.Join(elements, " "), nil
-	case '-':
-		for _, r := range []string{"MOVED ", "CLUSTERDOWN ", "TRYAGAIN "} {
-			if strings.HasPrefix(line[1:], r) {
-				return "", refusal(line[1:])
-			}
-		}
-		switch { // replies like any other
-		case strings.HasPrefix(line[1:], "WRONGTYPE "):
-			return wrongType, nil
-		case line[1:] == "ERR no such key":
-			return noSuchKey, nil
-		}
-		if strings.HasPrefix(line[1:], "ERR write outcome unknown: ") {
-			return "", unknown(line[5:])
-		}
-	}
-	return "", fmt.Errorf("%w: %q", errUnexpected, line)
 }

@@ -1,0 +1,118 @@
+package sim
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"neokv.dev/neokv/internal/seam"
+	"neokv.dev/neokv/internal/topology"
+	"neokv.dev/neokv/settings"
+)
+
+// simSettings are the smallest that a run needs: boots and restarts are most of its cost.
+func simSettings() *settings.Settings {
+	s := settings.Default()
+	s.Cluster = settings.Cluster{Stores: 3, Replicas: 3, Regions: simRegions}
+	s.Engine.MemtableSize, s.Engine.BlockCache = 3<<20, 1<<20
+	s.Raft.SnapshotEntries, s.Raft.CompactionOverhead = 30, 10 // who is away for a second or two needs a snapshot
+	s.Raft.MaxInflight = 4                                     // several entries of a region may be lost, refused or repeated at once
+	s.Redis.FollowerRead = true
+	return &s
+}
+
+// maxStores is the most that a run has.
+const maxStores = 5
+
+// shapes are the clusters of general plans. Most runs are of the first.
+var shapes = []settings.Cluster{
+	{Stores: 3, Replicas: 3, Regions: simRegions},
+	{Stores: 5, Replicas: 3, Regions: simRegions},
+	{Stores: 5, Replicas: 5, Regions: simRegions},
+	{Stores: 1, Replicas: 1, Regions: simRegions},
+	{Stores: 3, Replicas: 1, Regions: simRegions},
+}
+
+// vary makes of the settings what the seed says: the shape, how many entries of a region may be in flight, and how much one takes.
+func (s *sim) vary(k *settings.Settings) {
+	random := s.random(9)
+	if n := random.IntN(8); n < len(shapes) {
+		k.Cluster = shapes[n]
+	}
+	k.Raft.MaxInflight = []int{1, 2, 4, 16}[random.IntN(4)]
+	if random.IntN(3) == 0 {
+		k.Raft.BatchMaxOps = 1 + random.IntN(4) // pipelines travel in several entries
+	}
+	s.h.note("%+v, %d entries in flight, of %d commands at most", k.Cluster, k.Raft.MaxInflight, k.Raft.BatchMaxOps)
+}
+
+// journalBytes is the length of a segment of the journal: a run sees some changes of segment, or many.
+func journalBytes(random *rand.Rand) int64 { return 64 << 10 << random.IntN(4) }
+
+// leader returns the store that serves a region and its term, nil if none does.
+func (s *sim) leader(r topology.RegionID) (leader seam.Node, term uint64) {
+	for _, n := range s.nodes {
+		st := n.Store()
+		if st == nil || st.Failed() != nil {
+			continue
+		}
+		for _, l := range st.Leads() {
+			if l.Region == r && l.Term >= term {
+				leader, term = n, l.Term
+			}
+		}
+	}
+	return leader, term
+}
+
+// others are the nodes but one.
+func (s *sim) others(n seam.Node) []seam.Node {
+	return slices.DeleteFunc(slices.Clone(s.nodes), func(o seam.Node) bool { return o == n })
+}
+
+// transfer asks for a region's leadership to go to a store.
+func (s *sim) transfer(r topology.RegionID, to seam.Node) {
+	from, _ := s.leader(r)
+	if from == nil || from == to {
+		return
+	}
+	if st := from.Store(); st != nil {
+		s.h.note("transfer region %d from %d to %d: %v", r, from.ID(), to.ID(), st.Transfer(r, to.ID()))
+		s.stats.Transfers++
+	}
+}
+
+// move brings a region's leadership to a store; Raft may ignore to be asked.
+func (s *sim) move(r topology.RegionID, to seam.Node) {
+	for range 100 {
+		if leader, _ := s.leader(r); leader == to {
+			return
+		}
+		s.transfer(r, to)
+		for range 10 {
+			if leader, _ := s.leader(r); leader == to {
+				return
+			}
+			time.Sleep(5 * time.Millisecond)
+		}
+	}
+	s.fail(fmt.Errorf("region %d does not move to store %d", r, to.ID()))
+}
+
+// heal mends everything: the links first, then the stores.
+func (s *sim) heal() {
+	for _, a := range s.nodes {
+		for _, b := range s.nodes {
+			s.network.Heal(a.ID(), b.ID())
+			s.network.Delay(a.ID(), b.ID(), 0)
+			s.network.Hold(a.ID(), b.ID(), 0, nil)
+			s.network.Disturb(a.ID(), b.ID(), nil)
+		}
+	}
+	for _, n := range s.nodes {
+		if !s.alive(n) {
+			s.restart(n)
+		}
+	}
+}

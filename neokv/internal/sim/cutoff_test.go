@@ -1,0 +1,153 @@
+package sim
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	pb "github.com/lni/dragonboat/v4/raftpb"
+
+	"neokv.dev/neokv/internal/store"
+	"neokv.dev/neokv/internal/topology"
+)
+
+// TestPipelineAcrossACutLeader sends one pipeline to a store that leads two regions of which one has lost its quorum: the other's commands
+// are served though their turn comes after the deadline, and all of it takes no longer than the deadline.
+func TestPipelineAcrossACutLeader(t *testing.T) {
+	inBubble(t, store.Faults{}, func(t *testing.T, s *sim, _ *caller) {
+		home := s.nodes[0]
+		for r := range simRegions {
+			s.move(topology.RegionID(r+1), home)
+		}
+		stuck, fine := "r{"+regionTags[0]+"}", "r{"+regionTags[1]+"}"
+		time.Sleep(time.Second)
+		for _, a := range s.nodes { // nothing of region 1 arrives in time, all else does
+			for _, b := range s.others(a) {
+				s.network.Hold(a.ID(), b.ID(), 10*time.Second, func(m *pb.Message) bool { return m.ShardID == 1 })
+			}
+		}
+		nc, err := s.c.Dial(t.Context(), home.Addr())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer nc.Close()
+		begin := time.Now()
+		got := pipeline(t, nc, []string{"SET", stuck, "a"}, []string{"SET", fine, "b"}, []string{"GET", fine}, []string{"GET", stuck},
+			[]string{"SET", fine, "c"}, []string{"GET", fine}, []string{"SET", stuck, "d"}, []string{"GET", fine})
+		took := time.Since(begin)
+		for i, want := range []string{"write outcome unknown: ...", "OK", "b", "CLUSTERDOWN ...", "OK", "c", "CLUSTERDOWN ...", "c"} {
+			if !like(got[i], want) {
+				t.Errorf("reply %d = %q; want %q", i, got[i], want)
+			}
+		}
+		if most := s.c.Settings().Redis.LeaderlessWait + 500*time.Millisecond; took > most {
+			t.Errorf("the pipeline took %s of virtual time; want at most %s", took, most)
+		}
+	})
+}
+
+// TestPipelineOnAStuckLeader has a deadline that passes before a leader without a quorum steps down: a pipeline for its region does not
+// wait longer than that.
+func TestPipelineOnAStuckLeader(t *testing.T) {
+	const wait = 100 * time.Millisecond
+	short := simSettings()
+	short.Redis.LeaderlessWait = wait
+	inBubbleWith(t, short, store.Faults{}, func(t *testing.T, s *sim, _ *caller) {
+		home, _ := s.leader(1)
+		key := "r{" + regionTags[0] + "}"
+		time.Sleep(time.Second)
+		nc, err := s.c.Dial(t.Context(), home.Addr())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer nc.Close()
+		s.link(false, true, true, home, s.others(home)...)
+		begin := time.Now()
+		pipeline(t, nc, []string{"SET", key, "a"}, []string{"GET", key}, []string{"SET", key, "b"}, []string{"GET", key})
+		if d := time.Since(begin); d > wait+50*time.Millisecond {
+			t.Errorf("the pipeline took %s of virtual time, with a deadline of %s", d, wait)
+		}
+		begin = time.Now()
+		pipeline(t, nc, []string{"GET", key}, []string{"SET", key, "a"}, []string{"GET", key}, []string{"SET", key, "b"})
+		if d := time.Since(begin); d > wait+50*time.Millisecond {
+			t.Errorf("the pipeline that reads first took %s of virtual time, with a deadline of %s", d, wait)
+		}
+	})
+}
+
+// TestCutOffStore asks a store that hears nobody, and then one that does not hear the leader alone.
+func TestCutOffStore(t *testing.T) {
+	inBubble(t, store.Faults{}, func(t *testing.T, s *sim, _ *caller) {
+		key := "r{" + regionTags[0] + "}"
+		for i := range 3 {
+			s.move(1, s.nodes[i])
+			home := s.nodes[i]
+			others := s.others(home)
+			s.link(false, true, true, home, others...)
+			lonely := s.session(t, home)
+			lonely.want("MOVED ...", "GET", key)
+			lonely.want("MOVED ...", "GET", key)
+			lonely.want("MOVED ...", "GET", key)
+			s.link(true, true, true, home, others...)
+			time.Sleep(2 * time.Second)
+
+			leader, _ := s.leader(1)
+			if leader == nil {
+				t.Fatal("no leader")
+			}
+			deaf := s.others(leader)[i%2]
+			s.link(false, true, true, deaf, leader)
+			time.Sleep(2 * time.Second)
+			x := s.session(t, deaf)
+			var replies []string
+			alone, dead := false, false // meta's leader is the store that is not heard, or the one that does not hear it
+			for range 3 {
+				replies = append(replies, x.ask("GET", key))
+				table := deaf.Store().Table()
+				alone, dead = alone || table.Alone, dead || !table.Store(leader.ID()).Alive
+			}
+			now, _ := s.leader(1)
+			want := fmt.Sprintf("MOVED %d %s", topology.SlotOf([]byte(key)), now.Addr())
+			if n := len(slices.DeleteFunc(slices.Clone(replies), func(r string) bool { return r != want })); !dead && (n == 0 || n < 3 && !alone) {
+				t.Errorf("store %d, which does not hear store %d: %q; want %q", deaf.ID(), leader.ID(), replies, want)
+			}
+			s.link(true, true, true, deaf, leader)
+			time.Sleep(2 * time.Second)
+		}
+	})
+}
+
+// oneRound is longer than a command waits for a replica that leads before it looks whether the server closes.
+const oneRound = 500 * time.Millisecond
+
+// TestCloseWithoutQuorum closes a cluster while commands wait for a region that has lost its quorum.
+func TestCloseWithoutQuorum(t *testing.T) {
+	late := simSettings()
+	late.Raft.ElectionTicks = 100 // the leader does not step down meanwhile
+	inBubbleWith(t, late, store.Faults{}, func(t *testing.T, s *sim, _ *caller) {
+		home, _ := s.leader(1)
+		key := "r{" + regionTags[0] + "}"
+		time.Sleep(3 * time.Second) // no lease is left
+		s.link(false, true, true, home, s.others(home)...)
+		for _, command := range []string{"SET " + key + " v\r\n", "GET " + key + "\r\n", "INCR " + key + "\r\n"} {
+			nc, err := s.c.Dial(context.Background(), home.Addr())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer nc.Close()
+			if _, err := nc.Write([]byte(command)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(20 * time.Millisecond)
+		begin := time.Now()
+		if err := s.c.Close(); err != nil {
+			t.Error(err)
+		}
+		if d := time.Since(begin); d > oneRound {
+			t.Errorf("Close took %s of virtual time", d)
+		}
+	})
+}

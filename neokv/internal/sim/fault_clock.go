@@ -1,0 +1,33 @@
+package sim
+
+import (
+	"math/rand/v2"
+	"time"
+
+	"neokv.dev/neokv/internal/store"
+	"neokv.dev/neokv/internal/topology"
+)
+
+// skewClocks has stores' clocks disagree, by how much the seed says, and by nothing in one seed of four.
+func (s *sim) skewClocks(f *store.Faults) {
+	random := s.random(2)
+	s.h.skew = []time.Duration{0, 50 * time.Millisecond, time.Second, 5 * time.Second}[random.IntN(4)]
+	for i := range s.skews {
+		s.skew(i, random)
+	}
+	f.Region.Skew = func(id topology.StoreID) time.Duration { return time.Duration(s.skews[id-1].Load()) }
+}
+
+// skew sets a store's clock.
+func (s *sim) skew(store int, random *rand.Rand) {
+	d := time.Duration((2*random.Float64() - 1) * float64(s.h.skew)).Truncate(time.Millisecond)
+	s.h.note("clock of %d is %s ahead", store+1, d)
+	s.skews[store].Store(int64(d))
+}
+
+// setting sets clocks, forward and back.
+func setting(s *sim, random *rand.Rand) {
+	for s.sleep(time.Duration(200+random.IntN(4000)) * time.Millisecond) {
+		s.skew(random.IntN(len(s.nodes)), random)
+	}
+}

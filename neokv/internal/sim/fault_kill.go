@@ -1,0 +1,91 @@
+package sim
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"neokv.dev/neokv/internal/seam"
+)
+
+// killing kills stores and starts them again.
+func killing(s *sim, random *rand.Rand) {
+	for s.sleep(time.Duration(100+random.IntN(2500)) * time.Millisecond) {
+		victims := []seam.Node{s.nodes[random.IntN(len(s.nodes))]}
+		if random.IntN(4) == 0 { // all of them, in any order
+			victims = nil
+			for _, i := range random.Perm(len(s.nodes)) {
+				victims = append(victims, s.nodes[i])
+			}
+		}
+		percent := []int{0, 0, 50, 100}[random.IntN(4)]
+		dead := s.killSomehow(percent, random, victims)
+		for _, n := range dead {
+			if random.IntN(3) > 0 && !s.sleep(time.Duration(random.IntN(1500))*time.Millisecond) {
+				return // heal restarts what is dead
+			}
+			if random.IntN(4) == 0 {
+				s.killRestarting(n, int64(1+random.IntN(8)), percent, random)
+			}
+			if !s.alive(n) {
+				s.restart(n)
+			}
+		}
+	}
+}
+
+// killSomehow kills at a sync, or at a moment at which nothing moves, and returns who died.
+func (s *sim) killSomehow(percent int, random *rand.Rand, victims []seam.Node) []seam.Node {
+	if random.IntN(4) > 0 {
+		if !s.killAtSync(int64(1+random.IntN(30)), percent, random, victims...) {
+			return nil
+		}
+		return victims
+	}
+	s.kill(percent, random, victims...)
+	return victims
+}
+
+// blackouts kills all stores at one instant, with nothing unsynced left.
+func blackouts(s *sim, random *rand.Rand) {
+	for s.sleep(time.Duration(500+random.IntN(1000)) * time.Millisecond) {
+		if random.IntN(2) > 0 || !s.killAtSync(int64(1+random.IntN(20)), 0, random, s.nodes...) {
+			s.kill(0, random, s.nodes...)
+		}
+		for _, n := range s.nodes {
+			s.restart(n)
+		}
+	}
+}
+
+// tearing counts in many connections at once, so that much is applied between two syncs, and kills one store after the other at a sync, so
+// that a part of the unsynced stays. What is applied twice then shows up as replicas that differ.
+func tearing(s *sim, random *rand.Rand) {
+	var counters sync.WaitGroup
+	for i := range 16 {
+		counters.Go(func() {
+			c := s.newCaller(100 + i)
+			defer c.close()
+			for n := 0; s.sleep(10 * time.Millisecond); n++ {
+				_, err := c.do(incr, fmt.Sprintf("x%d-%d{%s}", i, n/8, regionTags[i%simRegions]), "")
+				s.fail(err)
+			}
+		})
+	}
+	for s.sleep(time.Duration(20+random.IntN(50)) * time.Millisecond) {
+		n := s.nodes[random.IntN(3)]
+		if s.killAtSync(int64(1+random.IntN(12)), 60, random, n) {
+			s.restart(n)
+		}
+	}
+	counters.Wait()
+}
+
+// absentAtTheEnd kills a store of which the others need no more, so that it has to catch up by snapshots when nothing is written any more.
+func absentAtTheEnd(s *sim, random *rand.Rand) {
+	if s.sleep(time.Duration(3000+random.IntN(4000)) * time.Millisecond) {
+		s.kill(0, random, s.nodes[random.IntN(len(s.nodes))])
+		<-s.over
+	}
+}

@@ -1,0 +1,32 @@
+package sim
+
+import (
+	"testing"
+	"time"
+)
+
+// TestIdleRunsFail: a batch whose runs do next to nothing fails, whatever the plan.
+func TestIdleRunsFail(t *testing.T) {
+	for _, p := range plans() {
+		b := simBatch{plan: p, virtual: 10 * time.Second}
+		most, _ := leastOf(p)
+		for range 10 { // 100 s
+			b.add(simReport{simStats: simStats{Acknowledged: most.Acknowledged / 10}})
+		}
+		b.stats = most
+		if short := b.missing(); most.Acknowledged == 0 || len(short)+len(b.failed) > 0 {
+			t.Errorf("%s: runs that reach %+v: %q, %+v", p.name, most, short, b.failed)
+		}
+		for _, c := range counted {
+			if b.stats = most; *c.in(&b.stats) > 0 {
+				*c.in(&b.stats)--
+				if len(b.missing()) != 1 {
+					t.Errorf("%s: one too few of %s: %q", p.name, c.what, b.missing())
+				}
+			}
+		}
+		if b.add(simReport{}); len(b.failed) != 1 {
+			t.Errorf("%s: a run that does nothing: %+v", p.name, b.failed)
+		}
+	}
+}

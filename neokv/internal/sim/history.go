@@ -1,0 +1,218 @@
+package sim
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// kind is what an operation does; its name is the command's.
+type kind string
+
+const (
+	get   kind = "GET"
+	set   kind = "SET"
+	setNX kind = "SETNX"
+	incr  kind = "INCR"
+	del   kind = "DEL"
+	keep  kind = "PERSIST"
+
+	// On a field of a hash, always the same.
+	hincr kind = "HINCRBY"
+	hget  kind = "HGET"
+	hdel  kind = "HDEL"
+
+	// On lists, sets and sorted sets, whose elements are words.
+	lpush    kind = "LPUSH"
+	rpush    kind = "RPUSH"
+	lpop     kind = "LPOP"
+	rpop     kind = "RPOP"
+	lrange   kind = "LRANGE" // all of it
+	sadd     kind = "SADD"
+	spop     kind = "SPOP"
+	smembers kind = "SMEMBERS"
+	zadd     kind = "ZADD" // value: score, of one digit, and member
+	zpopmin  kind = "ZPOPMIN"
+	zrange   kind = "ZRANGE" // all of it, with scores
+
+	fade kind = "PEXPIRE" // in so many ms
+
+	// On hashes that are not checked key by key.
+	hfill  kind = "HSET" // so many fields
+	copyTo kind = "COPY" // over another one
+)
+
+// reads reports whether it changes nothing.
+func (k kind) reads() bool {
+	return k == get || k == mget || k == hmget || k == hget || k == lrange || k == smembers || k == zrange
+}
+
+// unchecked reports whether operations on a key are there for the work that they make, not for their replies.
+func unchecked(key string) bool { return key[0] == 'o' || key[0] == 'p' }
+
+// op is one command as its client saw it.
+type op struct {
+	client int
+	kind   kind
+	key    string
+	value  string // that is written
+	// call and end are instants of the history's clock, a counter: in virtual time much happens in no time at all. end is 0
+	// while the outcome is unknown, which may be for ever.
+	call, end int64
+	reply     string // "" for null
+	// Operations on a key with the same line, unless that is 0, are of one pipeline, and took effect in the order of their turns; see inTurn.
+	line uint64
+	turn int
+	// changesNothing says that its reply is looked at, and its effect is left out; see past.
+	changesNothing bool
+	expiry
+}
+
+// args is the command.
+func (o *op) args() []string {
+	if o.ofCells() {
+		return o.cellArgs()
+	}
+	args := []string{string(o.kind), o.key}
+	switch o.kind {
+	case hincr, hget, hdel:
+		args = append(args, "field")
+	case lrange:
+		return append(args, "0", "-1")
+	case zrange:
+		return append(args, "0", "-1", "WITHSCORES")
+	case zadd:
+		return append(args, strings.Fields(o.value)...)
+	case fade:
+		if o.ttl > 0 {
+			return append(args, strconv.FormatInt(o.ttl.Milliseconds(), 10))
+		}
+	case hfill:
+		n, _ := strconv.Atoi(o.value)
+		for i := range n {
+			args = append(args, fmt.Sprint("f", i), o.value)
+		}
+		return args
+	case copyTo:
+		return append(args, o.value, "REPLACE")
+	}
+	if o.value != "" {
+		args = append(args, o.value)
+	}
+	if o.ttl > 0 {
+		args = append(args, "PX", strconv.FormatInt(o.ttl.Milliseconds(), 10))
+	}
+	return args
+}
+
+func (o *op) String() string {
+	s := fmt.Sprintf("[%d %d] client %d: %s %s", o.call, o.end, o.client, o.kind, o.key)
+	if o.value != "" {
+		s += " " + o.value
+	}
+	if o.ttl > 0 {
+		s += " PX " + strconv.FormatInt(o.ttl.Milliseconds(), 10)
+	}
+	if o.line != 0 {
+		s += fmt.Sprintf(" (turn %d of pipeline %d)", o.turn, o.line)
+	}
+	if o.end == 0 {
+		return s + " = ?"
+	}
+	return s + fmt.Sprintf(" = %q", o.reply)
+}
+
+// history is what all clients of a cluster did. It writes itself down as it grows, so that it survives a panic of the process.
+type history struct {
+	start time.Time
+	skew  time.Duration // no store's clock is ever further off than this
+
+	mu    sync.Mutex
+	out   io.Writer
+	clock int64
+	lines uint64 // pipelines
+	ops   []*op
+}
+
+func newHistory(out io.Writer) *history { return &history{out: out, start: time.Now()} }
+
+// note writes a line beside the operations: a fault, mostly.
+func (h *history) note(format string, args ...any) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.line(fmt.Sprintf(format, args...))
+}
+
+func (h *history) line(s string) { fmt.Fprintf(h.out, "%12s %s\n", time.Since(h.start), s) }
+
+// begin enters an operation whose outcome is not known yet.
+func (h *history) begin(client int, k kind, key, value string) *op {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.clock++
+	o := &op{client: client, kind: k, key: key, value: value, call: h.clock, expiry: begun(time.Since(h.start))}
+	h.ops = append(h.ops, o)
+	return o
+}
+
+// pipeline enters operations that are sent together.
+func (h *history) pipeline(client int, requests []request) (ops []*op) {
+	h.mu.Lock()
+	h.lines++
+	line := h.lines
+	h.mu.Unlock()
+	for i, r := range requests {
+		o := h.begin(client, r.kind, r.key, r.value)
+		o.line, o.turn = line, i
+		ops = append(ops, o)
+	}
+	return ops
+}
+
+// done enters an operation's reply.
+func (h *history) done(o *op, reply string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.clock++
+	if o.kind == smembers { // in any order
+		members := strings.Fields(reply)
+		slices.Sort(members)
+		reply = strings.Join(members, " ")
+	}
+	o.end, o.reply = h.clock, reply
+	o.done(time.Since(h.start), h.skew)
+	h.line(o.String())
+}
+
+// lost notes that an operation's outcome stays unknown.
+func (h *history) lost(o *op, why error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.line(fmt.Sprintf("%s (%v)", o, why))
+}
+
+// drop takes an operation out that provably never happens.
+func (h *history) drop(o *op, why error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.ops = slices.DeleteFunc(h.ops, func(x *op) bool { return x == o })
+	h.line(fmt.Sprintf("%s: not applied (%v)", o, why))
+}
+
+// count returns how many operations were acknowledged and how many have an unknown outcome.
+func (h *history) count() (acknowledged, unknown int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, o := range h.ops {
+		if o.end != 0 {
+			acknowledged++
+		} else {
+			unknown++
+		}
+	}
+	return acknowledged, unknown
+}

@@ -1,0 +1,183 @@
+package sim
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"sync/atomic"
+	"time"
+
+	"neokv.dev/neokv/internal/disk"
+	"neokv.dev/neokv/internal/seam"
+)
+
+// Killing. What is not synced is gone, log and data of a store at the same instant. A store that is killed alone leaves its part of the journal,
+// which the others go on using. All of them are the process: then the journal ends with them, and is opened anew from what it had synced.
+
+// cut is the instant of a kill. It may be called from the middle of a sync.
+func (s *sim) cut(n seam.Node) *disk.FS {
+	if s.alive(n) {
+		s.lives[n.ID()-1].Add(1)
+	}
+	n.Condemn()
+	return n.FS()
+}
+
+func (s *sim) alive(n seam.Node) bool { return s.lives[n.ID()-1].Load()%2 == 0 }
+
+// remains is what kills leave.
+type remains struct {
+	victims []seam.Node
+	disks   []*disk.FS // theirs
+	journal *disk.FS   // where the whole process was killed, and had one
+}
+
+// end kills stores at this instant. It may be called from the middle of a sync.
+func (s *sim) end(percent int, random *rand.Rand, victims ...seam.Node) remains {
+	left := remains{victims: victims}
+	for _, n := range victims {
+		left.disks = append(left.disks, s.cut(n))
+	}
+	if fs, _ := s.inside.Journal(); len(victims) == len(s.nodes) && fs != nil {
+		left.journal, left.disks = disk.CrashTogether(percent, random, fs, left.disks...)
+		return left
+	}
+	for i, fs := range left.disks {
+		left.disks[i] = fs.Crash(percent, random)
+	}
+	return left
+}
+
+// bury ends what is left of killed stores and gives their places the disks that they left behind.
+func (s *sim) bury(left remains) {
+	for i, n := range left.victims {
+		s.tally(n)
+		s.fail(n.Stop())
+		n.Move(left.disks[i], n.Dir())
+	}
+	s.stats.Kills += len(left.victims)
+	if left.journal != nil {
+		s.fail(s.inside.EndJournal(left.journal))
+		s.ended = true
+		s.stats.Ends++
+	}
+}
+
+// openJournal is how a process starts again: now and then with another size of the journal, or without one, and now and then it is killed on the
+// way.
+func (s *sim) openJournal() {
+	for s.ended {
+		bytes, shared := journalBytes(s.starts), s.starts.IntN(4) > 0
+		var x *trap
+		if s.starts.IntN(3) == 0 {
+			at, _ := s.inside.Journal()
+			if s.starts.IntN(2) == 0 {
+				at = s.nodes[s.starts.IntN(len(s.nodes))].FS()
+			}
+			x = s.setTrap(at, int64(1+s.starts.IntN(6)), []int{0, 50, 100}[s.starts.IntN(3)], s.starts, s.nodes...)
+		}
+		err := s.inside.OpenJournal(bytes, shared)
+		var left *remains
+		if x != nil {
+			left = x.disarm()
+		}
+		s.h.note("the process starts, shared_sync %v, killed on the way %v: %v", shared, left != nil, err)
+		if left != nil {
+			s.bury(*left)
+			continue
+		}
+		s.ended = false
+		if err != nil {
+			s.fail(fmt.Errorf("restart of the process: %w", err))
+		}
+	}
+}
+
+// restart starts a store that was killed.
+func (s *sim) restart(n seam.Node) {
+	s.openJournal()
+	s.h.note("restart %d", n.ID())
+	if err := n.Start(); err != nil {
+		s.fail(fmt.Errorf("restart: %w", err))
+		return
+	}
+	s.lives[n.ID()-1].Add(1)
+}
+
+// kill kills stores at this instant, when nothing moves.
+func (s *sim) kill(percent int, random *rand.Rand, victims ...seam.Node) {
+	for _, n := range victims {
+		s.h.note("kill %d, %d%% of the unsynced stays", n.ID(), percent)
+	}
+	s.bury(s.end(percent, random, victims...))
+}
+
+// trap kills stores at the k-th sync from now of a file system, before that sync takes effect.
+type trap struct {
+	fs    *disk.FS
+	k     int64
+	count atomic.Int64
+	left  chan *remains // once
+}
+
+func (s *sim) setTrap(at *disk.FS, k int64, percent int, random *rand.Rand, victims ...seam.Node) *trap {
+	x := &trap{fs: at, k: k, left: make(chan *remains, 1)}
+	x.fs.BeforeSync(func(int64) {
+		if x.count.Add(1) == k {
+			left := s.end(percent, random, victims...)
+			x.left <- &left
+		}
+	})
+	return x
+}
+
+// disarm returns what the trap has left of its victims, nil if it has not sprung and never will.
+func (x *trap) disarm() *remains {
+	x.fs.BeforeSync(nil)
+	if x.count.Add(1<<40)-1<<40 < x.k {
+		return nil
+	}
+	return <-x.left
+}
+
+// killAtSync kills stores at the k-th sync from now of the first of them or, where that is the whole process, of its journal. It reports false
+// when there were not that many syncs within two seconds.
+func (s *sim) killAtSync(k int64, percent int, random *rand.Rand, victims ...seam.Node) bool {
+	at, whose := victims[0].FS(), fmt.Sprintf("store %d", victims[0].ID())
+	if fs, open := s.inside.Journal(); len(victims) == len(s.nodes) && open && random.IntN(2) == 0 {
+		at, whose = fs, "the journal"
+	}
+	x := s.setTrap(at, k, percent, random, victims...)
+	timeout := time.NewTimer(2 * time.Second)
+	defer timeout.Stop()
+	var left *remains
+	select {
+	case left = <-x.left:
+	case <-timeout.C:
+		if left = x.disarm(); left == nil {
+			return false
+		}
+	}
+	for _, n := range victims {
+		s.h.note("killed %d at sync %d of %s, %d%% of the unsynced stays", n.ID(), k, whose, percent)
+	}
+	s.bury(*left)
+	return true
+}
+
+// killRestarting restarts a store and kills it at the k-th sync of that, or soon after, if there are so many.
+func (s *sim) killRestarting(n seam.Node, k int64, percent int, random *rand.Rand) {
+	s.openJournal()
+	s.lives[n.ID()-1].Add(1) // its next life, which may end before anybody is asked
+	x := s.setTrap(n.FS(), k, percent, random, n)
+	err := n.Start()
+	left := x.disarm()
+	if left == nil {
+		s.h.note("restart %d", n.ID())
+		if err != nil {
+			s.fail(fmt.Errorf("restart: %w", err))
+		}
+		return
+	}
+	s.h.note("killed %d at sync %d of its restart (%v), %d%% of the unsynced stays", n.ID(), k, err, percent)
+	s.bury(*left)
+}

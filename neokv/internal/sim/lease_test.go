@@ -1,0 +1,98 @@
+package sim
+
+import (
+	"testing"
+	"time"
+
+	"neokv.dev/neokv/internal/seam"
+	"neokv.dev/neokv/internal/store"
+	"neokv.dev/neokv/internal/topology"
+)
+
+// TestLeaseReads has reads that need no round, which end with leadership and begin anew at the next leader.
+func TestLeaseReads(t *testing.T) {
+	inBubble(t, store.Faults{}, func(t *testing.T, s *sim, c *caller) {
+		const region, reads = topology.RegionID(1), 200
+		key := "r{" + regionTags[0] + "}"
+		home, _ := s.leader(region)
+		away := s.others(home)[0]
+		read := func(at seam.Node) (lease, index, rounds uint64, answered int) {
+			n := at.Store().Replica(region).Counters()
+			lease, index, rounds = n.LeaseReads.Load(), n.IndexReads.Load(), n.ReadIndexRounds.Load()
+			for range reads {
+				if ok, err := c.at(at.Addr(), get, key, ""); err != nil {
+					t.Error(err)
+				} else if ok {
+					answered++
+				}
+				time.Sleep(5 * time.Millisecond)
+			}
+			return n.LeaseReads.Load() - lease, n.IndexReads.Load() - index, n.ReadIndexRounds.Load() - rounds, answered
+		}
+		for _, at := range []seam.Node{home, away} {
+			s.move(region, at)
+			lease, index, rounds, answered := read(at)
+			if answered != reads || lease < reads*9/10 || lease+index != reads {
+				t.Errorf("store %d: %d of %d reads answered, %d under a lease, %d behind a round", at.ID(), answered, reads, lease, index)
+			}
+			if rounds == 0 || rounds > reads/5 {
+				t.Errorf("store %d: %d reads took %d rounds", at.ID(), reads, rounds)
+			}
+			for _, other := range s.others(at) {
+				if lease, index, _, answered := read(other); answered+int(lease+index) > 0 {
+					t.Errorf("store %d: %d reads answered, which store %d leads", other.ID(), answered, at.ID())
+				}
+			}
+		}
+		// Renewed only while reads arrive.
+		n := away.Store().Replica(region).Counters()
+		time.Sleep(time.Second)
+		before := n.ReadIndexRounds.Load()
+		time.Sleep(10 * time.Second)
+		if after := n.ReadIndexRounds.Load(); after != before {
+			t.Errorf("%d rounds while nobody read", after-before)
+		}
+	})
+}
+
+// TestExpiryBehindASlowClock moves leadership from a store whose clock is fast to stores whose clocks are behind: what has expired
+// stays so, and what has not goes on expiring as of the last write.
+func TestExpiryBehindASlowClock(t *testing.T) {
+	const fast, region = topology.StoreID(2), topology.RegionID(1)
+	var faults store.Faults
+	faults.Region.Skew = func(s topology.StoreID) time.Duration {
+		if s == fast {
+			return time.Minute
+		}
+		return 0
+	}
+	inBubble(t, faults, func(t *testing.T, s *sim, _ *caller) {
+		home, slow := s.nodes[fast-1], s.others(s.nodes[fast-1])
+		s.move(region, home)
+		key := func(name string) string { return name + "{" + regionTags[0] + "}" }
+		expect := func(at seam.Node, want string, args ...string) {
+			t.Helper()
+			if got := s.ask(t, at, args...); got != want {
+				t.Errorf("store %d: %s = %q; want %q", at.ID(), args, got, want)
+			}
+		}
+		expect(home, "OK", "SET", key("short"), "v", "PX", "1000")
+		expect(home, "OK", "SET", key("long"), "v", "PX", "5000")
+		time.Sleep(1100 * time.Millisecond)
+		expect(home, "", "GET", key("short"))
+		for i, at := range slow {
+			s.move(region, at)
+			expect(at, "", "GET", key("short"))
+			expect(at, "0", "EXISTS", key("short"))
+			expect(at, "v", "GET", key("long"))
+			if i == 0 {
+				time.Sleep(3 * time.Second)
+				expect(at, "OK", "SET", key("tick"), "v") // the region time travels with writes
+			}
+		}
+		time.Sleep(time.Second)
+		expect(slow[1], "", "GET", key("long"))
+		s.move(region, slow[0])
+		expect(slow[0], "", "GET", key("long"))
+	})
+}

@@ -1,0 +1,52 @@
+package sim
+
+import (
+	"hash/maphash"
+	"slices"
+
+	"neokv.dev/neokv/internal/topology"
+)
+
+// entry is what a replica did with an entry of the log.
+type entry struct {
+	tag     uint64
+	payload uint64 // its hash
+	applied bool
+}
+
+// payloads is how payloads are hashed.
+var payloads = maphash.MakeSeed()
+
+// observe is told of every entry that reaches apply. Replicas, and a replica's lives, must agree on each.
+func (s *sim) observe(st topology.StoreID, r topology.RegionID, index, tag uint64, payload []byte, applied bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.entries[r] == nil {
+		s.entries[r] = make(map[uint64]entry)
+	}
+	e := entry{tag, maphash.Bytes(payloads, payload), applied}
+	if other, ok := s.entries[r][index]; ok && other != e {
+		s.keepLocked(found(logsDiffer, "region %d: index %d: store %d has %+v, another replica had %+v", r, index, st, e, other))
+	}
+	s.entries[r][index] = e
+}
+
+// checkEntries checks that after a barrier of a term nothing with a smaller tag takes effect, on any replica.
+func (s *sim) checkEntries() error {
+	for r, entries := range s.entries {
+		indexes := make([]uint64, 0, len(entries))
+		for i := range entries {
+			indexes = append(indexes, i)
+		}
+		slices.Sort(indexes)
+		largest := uint64(0)
+		for _, i := range indexes {
+			e := entries[i]
+			if e.applied != (e.tag >= largest) {
+				return found(logsDiffer, "region %d: index %d: tag %d, applied %v, after tag %d", r, i, e.tag, e.applied, largest)
+			}
+			largest = max(largest, e.tag)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,39 @@
+package sim
+
+import (
+	"flag"
+	"math/rand/v2"
+	"runtime"
+	"testing"
+	"time"
+
+	"neokv.dev/neokv"
+)
+
+var linearizableTime = flag.Duration("linearizable.time", 8*time.Second, "length of TestLinearizable on each transport, in real time")
+
+// TestLinearizable runs a cluster on real files and sockets in real time, with links cut and leaders moved, while other processes keep
+// all cores busy: late ticks, late messages and slow disks do not occur in virtual time.
+func TestLinearizable(t *testing.T) {
+	for range runtime.NumCPU() {
+		startRole(t, "burn")
+	}
+	length := *linearizableTime
+	if testing.Short() {
+		length /= 4
+	}
+	for _, name := range []string{"memory", "tcp"} {
+		t.Run(name, func(t *testing.T) {
+			p := plan{
+				name: "live-" + name, tcp: name == "tcp", lanes: []func(*sim, *rand.Rand){partitioning, lonelyLeaders},
+				clients: 8, each: 2 * time.Millisecond, mix: chaos.mix,
+			}
+			s := &sim{seed: rand.Uint64(), config: neokv.Config{Dir: t.TempDir()}}
+			err := s.record(p, false, length, func(run func()) { run() })
+			if err != nil {
+				t.Errorf("seed %d: %v", s.seed, err)
+			}
+			t.Logf("seed %d: %+v in %s", s.seed, s.stats, length)
+		})
+	}
+}

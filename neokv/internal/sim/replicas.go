@@ -1,0 +1,135 @@
+package sim
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"neokv.dev/neokv/internal/keys"
+	"neokv.dev/neokv/internal/seam"
+	"neokv.dev/neokv/internal/topology"
+)
+
+// compareReplicas waits until all replicas have applied the same, and compares what they hold.
+func (s *sim) compareReplicas() {
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+		err := s.replicasDiffer()
+		if err == nil {
+			s.fail(s.checksumsDiffer())
+			return
+		}
+		if behind := new(lagging); errors.As(err, &behind) && time.Now().Before(deadline) {
+			continue
+		}
+		s.fail(err)
+		return
+	}
+}
+
+// comparing compares a region's replicas now and then, as of an entry between others: a difference that a snapshot would heal before the
+// end is found, too.
+func (s *sim) comparing(random *rand.Rand) {
+	for s.sleep(time.Duration(100+random.IntN(900)) * time.Millisecond) {
+		s.fail(s.compare(topology.RegionID(1+random.IntN(simRegions)), s.nodes[random.IntN(len(s.nodes))]))
+	}
+}
+
+// compare asks a store, if it runs, for the checksums of a region's replicas. Some may be missing.
+func (s *sim) compare(r topology.RegionID, asked seam.Node) error {
+	st := asked.Store()
+	if st == nil || st.Failed() != nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	got, err := st.Compare(ctx, r)
+	if err != nil {
+		return nil // no leader, or not for long enough
+	}
+	known := 0
+	for _, replica := range got.Replicas {
+		if replica.Sum != "" {
+			known++
+		}
+	}
+	if known > 1 {
+		s.mu.Lock()
+		s.stats.Compared++
+		s.mu.Unlock()
+	}
+	if got.Verdict() == "different" {
+		return found(replicasDiffer, "region %d: checksums %+v", r, got)
+	}
+	return nil
+}
+
+// checksumsDiffer asks the stores for what replicasDiffer has read in their engines.
+func (s *sim) checksumsDiffer() error {
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	for r := topology.RegionID(1); r <= simRegions; r++ {
+		asked := s.nodes[int(r)%len(s.nodes)].Store()
+		switch got, err := asked.Compare(ctx, r); {
+		case err != nil:
+			return fmt.Errorf("region %d: checksums: %w", r, err)
+		case got.Verdict() != "equal":
+			return found(replicasDiffer, "region %d: checksums %+v", r, got)
+		}
+	}
+	return nil
+}
+
+// lagging says that a replica has not applied what another has.
+type lagging struct{ error }
+
+func (*lagging) evidence() evidence { return lags }
+
+func (s *sim) replicasDiffer() error {
+	for r := topology.RegionID(1); r <= simRegions; r++ {
+		var first [][]byte
+		var state keys.RegionState
+		one := topology.StoreID(0) // that has first
+		for _, n := range s.nodes {
+			st := n.Store()
+			if st == nil || st.Failed() != nil {
+				return found(storeFailed, "store %d does not run at the end", n.ID())
+			}
+			if st.Table() == nil {
+				return &lagging{fmt.Errorf("store %d does not know the regions", n.ID())}
+			}
+			if !slices.ContainsFunc(st.Table().ByID(r).Peers, func(p topology.Peer) bool { return p.Store == n.ID() }) {
+				continue
+			}
+			content, err := regionContent(st, r)
+			if err != nil {
+				return fmt.Errorf("region %d: store %d: %w", r, n.ID(), err)
+			}
+			own, err := keys.ParseRegionState(content[0])
+			if err != nil {
+				return fmt.Errorf("region %d: store %d: %w", r, n.ID(), err)
+			}
+			if first == nil {
+				first, state, one = content, own, n.ID()
+				continue
+			}
+			if own.ApplyIndex != state.ApplyIndex {
+				return &lagging{fmt.Errorf("region %d: store %d is at apply index %d, store %d at %d", r, n.ID(), own.ApplyIndex, one, state.ApplyIndex)}
+			}
+			if len(content) != len(first) {
+				return found(replicasDiffer, "region %d: apply index %d: store %d has %d keys, store %d has %d",
+					r, own.ApplyIndex, one, len(first)/2, n.ID(), len(content)/2)
+			}
+			for j := range content {
+				if !bytes.Equal(content[j], first[j]) {
+					return found(replicasDiffer, "region %d: apply index %d: behind key %q store %d has %q, store %d has %q",
+						r, own.ApplyIndex, content[max(0, j-1)], one, first[j], n.ID(), content[j])
+				}
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,276 @@
+package sim
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"neokv.dev/neokv/internal/disk"
+	"neokv.dev/neokv/internal/store"
+	"neokv.dev/neokv/internal/topology"
+)
+
+// stages says how far installations had come on the disk that a kill left.
+func stages(fs *disk.FS, path string, found map[string]bool) {
+	list, err := fs.List(path)
+	if err != nil {
+		return
+	}
+	for _, name := range list {
+		full := fs.PathJoin(path, name)
+		info, err := fs.Stat(full)
+		switch {
+		case err != nil:
+		case strings.HasSuffix(name, ".receiving"):
+			found["chunks written"] = true
+		case name == "dragonboat.snapshot.message":
+			found["complete, not recorded"] = true
+		case strings.Contains(full, "/incoming/"):
+			found["half recovered"] = true
+		case strings.HasSuffix(name, ".gbsnap") && info.Size() > 4096: // it shrinks when the recovery is synced
+			found["received and kept"] = true
+		}
+		if err == nil && info.IsDir() {
+			stages(fs, full, found)
+		}
+	}
+}
+
+// TestSnapshotKills has a store that was away catch up by snapshots and kills it, or the store that sends them, at every sync of that, one run
+// each: what it has received is written, the record of that is saved, half of it is recovered, it is recovered and not synced. Each time the
+// store starts again, every other time in another folder, catches up and holds what the others hold.
+func TestSnapshotKills(t *testing.T) {
+	for _, whose := range []struct {
+		name    string
+		atLeast int // so many syncs
+		during  int // kills while a snapshot was still to be installed
+		sends   bool
+	}{
+		{name: "receiver", atLeast: 90, during: 60},
+		{name: "sender", sends: true, atLeast: 6, during: 3},
+	} {
+		t.Run(whose.name, func(t *testing.T) {
+			const lanes = 4
+			step := int64(1)
+			if testing.Short() {
+				step = 10
+			}
+			var mu sync.Mutex
+			left := map[string]bool{}
+			kills, during, installed := 0, 0, uint64(0)
+			t.Run("kills", func(t *testing.T) {
+				for lane := range int64(lanes) {
+					t.Run(fmt.Sprint(lane), func(t *testing.T) {
+						t.Parallel()
+						for k := lane*step + 1; !t.Failed(); k += lanes * step {
+							sprung := false
+							inBubble(t, store.Faults{}, func(t *testing.T, s *sim, c *caller) {
+								found := map[string]bool{}
+								early, behind := 0, uint64(0)
+								if sprung, early, behind = s.killCatchingUp(t, c, whose.sends, k, found); !sprung {
+									return
+								}
+								mu.Lock()
+								defer mu.Unlock()
+								kills, during, installed = kills+1, during+early, installed+behind
+								maps.Copy(left, found)
+							})
+							if !sprung {
+								return
+							}
+						}
+					})
+				}
+			})
+			t.Logf("%d kills, %d of them while snapshots were to be installed; %d snapshots installed behind them", kills, during, installed)
+			if testing.Short() {
+				return
+			}
+			if kills < whose.atLeast || during < whose.during || installed < uint64(during) {
+				t.Errorf("too few to mean much; want %d, %d and %d", whose.atLeast, whose.during, during)
+			}
+			if whose.sends {
+				return
+			}
+			for _, want := range []string{"chunks written", "complete, not recorded", "received and kept", "half recovered"} {
+				if !left[want] {
+					t.Errorf("no kill left a store with an installation at the stage %q", want)
+				}
+			}
+		})
+	}
+}
+
+// killCatchingUp has store 3 catch up by snapshots and kills it, or the leader of most of the regions, at the k-th sync of that, unless it has
+// fewer. stages are those in which the kill has left the installations; early is 1 if the kill came before all of them were complete, and
+// installed counts those of the life behind it.
+func (s *sim) killCatchingUp(t *testing.T, c *caller, sender bool, k int64, found map[string]bool) (sprung bool, early int, installed uint64) {
+	s.epochs = []string{""}
+	receiver := s.nodes[2]
+	if err := s.away(c, receiver, 50); err != nil {
+		t.Fatal(err)
+	}
+	victim := receiver
+	if sender {
+		victim, _ = s.leader(1)
+	}
+	random := rand.New(rand.NewPCG(uint64(k), 5))
+	received := func() (regions int, snapshots uint64) {
+		st := receiver.Store()
+		if st == nil {
+			return 0, 0
+		}
+		for r := topology.RegionID(1); r <= simRegions; r++ {
+			if replica := st.Replica(r); replica != nil {
+				if n := replica.Counters().SnapshotsReceived.Load(); n > 0 {
+					regions++
+					snapshots += n
+				}
+			}
+		}
+		return regions, snapshots
+	}
+	s.lives[receiver.ID()-1].Add(1)
+	x := s.setTrap(victim.FS(), k, []int{0, 50, 100}[k%3], random, victim)
+	err := receiver.Start()
+	for end := time.Now().Add(3 * time.Second); err == nil && time.Now().Before(end) && x.count.Load() < k; {
+		time.Sleep(time.Millisecond)
+	}
+	killed := x.disarm()
+	if killed == nil {
+		if err != nil {
+			t.Fatal(err)
+		}
+	} else {
+		sprung = true
+		regions, before := received()
+		if regions < simRegions {
+			early = 1
+		}
+		stages(killed.disks[0], victim.Dir(), found)
+		s.bury(*killed)
+		if k/3%2 == 0 {
+			elsewhere := "/elsewhere" + victim.Dir()
+			if err := errors.Join(victim.FS().MkdirAll("/elsewhere", 0o755), victim.FS().Rename(victim.Dir(), elsewhere)); err != nil {
+				t.Fatal(err)
+			}
+			victim.Move(victim.FS(), elsewhere)
+		}
+		s.restart(victim)
+		if victim != receiver {
+			installed -= before
+		}
+	}
+	s.compareReplicas()
+	_, n := received()
+	installed += n
+	if s.problem != nil {
+		t.Errorf("store %d killed at sync %d of catching up: %v", victim.ID(), k, s.problem)
+	}
+	return sprung, early, installed
+}
+
+// received finds the files of snapshots that a store has received and not installed.
+func received(fs *disk.FS, path string) (files []string) {
+	list, err := fs.List(path)
+	if err != nil {
+		return nil
+	}
+	for _, name := range list {
+		full := fs.PathJoin(path, name)
+		info, err := fs.Stat(full)
+		switch {
+		case err == nil && info.IsDir():
+			files = append(files, received(fs, full)...)
+		case err == nil && strings.HasSuffix(name, ".gbsnap") && !strings.Contains(full, ".receiving") && info.Size() > 4096:
+			files = append(files, full)
+		}
+	}
+	return files
+}
+
+// TestSnapshotDamaged kills a store between the reception and the end of the installation of snapshots, damages the files that it has received, and
+// starts it again. It stops, and says why, or it did not need them; the others go on, and so does the process.
+func TestSnapshotDamaged(t *testing.T) {
+	const seed = 4
+	stopped, unharmed := 0, 0
+	for k := int64(4); k < 400 && !t.Failed(); k += 7 {
+		sprung := false
+		inBubble(t, store.Faults{}, func(t *testing.T, s *sim, c *caller) {
+			s.epochs = []string{""}
+			victim := s.nodes[2]
+			if err := s.away(c, victim, 60); err != nil {
+				t.Fatal(err)
+			}
+			random := rand.New(rand.NewPCG(seed, uint64(k)))
+			s.lives[victim.ID()-1].Add(1)
+			x := s.setTrap(victim.FS(), k, 100, random, victim)
+			err := victim.Start()
+			for end := time.Now().Add(3 * time.Second); err == nil && time.Now().Before(end) && x.count.Load() < k; {
+				time.Sleep(10 * time.Millisecond)
+			}
+			killed := x.disarm()
+			if sprung = killed != nil; !sprung {
+				return
+			}
+			files := received(killed.disks[0], "/store-3")
+			for _, name := range files {
+				f, err := killed.disks[0].OpenReadWrite(name, vfs.WriteCategoryUnspecified)
+				if err != nil {
+					t.Fatal(err)
+				}
+				at := random.Int64N(2048) // header, or first block
+				var b [1]byte
+				f.ReadAt(b[:], at)
+				b[0] ^= 1 << random.IntN(8)
+				if _, err := f.WriteAt(b[:], at); err != nil {
+					t.Fatal(err)
+				}
+				if err := f.Close(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			s.bury(*killed)
+			failure := victim.Start() // it may notice on the way, or later
+			s.lives[victim.ID()-1].Add(1)
+			for end := time.Now().Add(3 * time.Second); failure == nil && time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+				failure = victim.Failure()
+			}
+			switch {
+			case failure == nil:
+				if len(files) > 0 {
+					unharmed++
+				}
+				s.compareReplicas()
+			case len(files) == 0 || !strings.Contains(failure.Error(), ".gbsnap: damaged: "):
+				t.Errorf("seed %d: killed at sync %d, %d files damaged: the store failed with %v", seed, k, len(files), failure)
+			default:
+				stopped++
+				for r := range simRegions {
+					for ok, end := false, time.Now().Add(20*time.Second); !ok; {
+						if ok, err = c.do(set, s.key('r', r), "after"); err != nil || time.Now().After(end) {
+							t.Fatalf("region %d: no write in 20s with two of three stores: %v", r+1, err)
+						}
+					}
+				}
+			}
+			if s.problem != nil {
+				t.Errorf("seed %d: killed at sync %d, %d files damaged: %v", seed, k, len(files), s.problem)
+			}
+		})
+		if !sprung {
+			break
+		}
+	}
+	t.Logf("%d starts on damaged files ended with a stopped store, %d did not need the files", stopped, unharmed)
+	if stopped < 2 || unharmed < 1 {
+		t.Errorf("%d stopped, %d unharmed: too few to mean much", stopped, unharmed)
+	}
+}

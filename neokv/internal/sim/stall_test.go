@@ -1,0 +1,77 @@
+package sim
+
+import (
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"neokv.dev/neokv/internal/store"
+	"neokv.dev/neokv/internal/topology"
+)
+
+// TestStalledDisk has the disk that all stores share take half a second for a sync, under load: the leaders are there, and stay.
+func TestStalledDisk(t *testing.T) {
+	var until atomic.Int64 // Unix ns
+	var faults store.Faults
+	faults.Log.BeforeSync = func() { time.Sleep(time.Until(time.Unix(0, until.Load()))) }
+	inBubble(t, faults, func(t *testing.T, s *sim, _ *caller) {
+		changes := func() (n uint64) {
+			for _, node := range s.nodes {
+				for _, r := range node.Store().Counters().Regions {
+					n += r.LeaderChanges.Load()
+				}
+			}
+			return n
+		}
+		writes, refused, stop := s.writers()
+		time.Sleep(time.Second)
+		before := changes()
+		for range 5 {
+			until.Store(time.Now().Add(500 * time.Millisecond).UnixNano())
+			time.Sleep(2 * time.Second)
+		}
+		stop()
+		if n := changes() - before; n > 0 || refused.Load() > 0 {
+			t.Errorf("%d changes of leader, %d writes without success; want none", n, refused.Load())
+		}
+		t.Logf("%d writes", writes.Load())
+	})
+}
+
+// TestSlowDisk has every sync take longer than a stall is, and kills a store under load: the others elect leaders all the same.
+func TestSlowDisk(t *testing.T) {
+	var slow atomic.Bool
+	var faults store.Faults
+	faults.Log.BeforeSync = func() {
+		if slow.Load() {
+			time.Sleep(200 * time.Millisecond)
+		}
+	}
+	inBubble(t, faults, func(t *testing.T, s *sim, _ *caller) {
+		_, _, stop := s.writers()
+		time.Sleep(time.Second)
+		slow.Store(true)
+		time.Sleep(3 * time.Second)
+		for region := topology.RegionID(1); region <= simRegions; region++ {
+			if at, _ := s.leader(region); at == nil {
+				t.Errorf("region %d has no leader while syncs are slow", region)
+			}
+		}
+		victim, _ := s.leader(1)
+		s.kill(100, s.random(1), victim)
+		begun := time.Now()
+		for region := topology.RegionID(1); region <= simRegions; region++ {
+			for at, _ := s.leader(region); (at == nil || at == victim) && time.Since(begun) < 40*time.Second; at, _ = s.leader(region) {
+				time.Sleep(10 * time.Millisecond)
+			}
+		}
+		if took := time.Since(begun); took > 30*time.Second {
+			t.Errorf("leaders after %s", took)
+		} else {
+			t.Logf("leaders after %s", took)
+		}
+		slow.Store(false)
+		s.restart(victim)
+		stop()
+	})
+}
