@@ -63,8 +63,8 @@ func newBatch(t *testing.T, p plan, planted bool, virtual time.Duration) *simBat
 // again is the command that runs a seed again.
 func (b *simBatch) again(seed uint64) string {
 	s := fmt.Sprintf("GOMAXPROCS=1 go test ./neokv/internal/sim -run 'TestVirtual$' -sim.seed=%d -sim.virtual=%s -v", seed, b.virtual)
-	if b.plan.name != chaos.name {
-		s += " -sim.plan=" + b.plan.name
+	if b.plan.name != general {
+		s += fmt.Sprintf(" -sim.plan='%s'", b.plan.flag())
 	}
 	if b.planted {
 		s += " -sim.planted"
@@ -72,9 +72,18 @@ func (b *simBatch) again(seed uint64) string {
 	return s
 }
 
+// report fails the test for each seed that failed, with what runs it again.
+func (b *simBatch) report() {
+	b.t.Helper()
+	for _, r := range b.failed {
+		b.t.Errorf("seed %d: %q: %s\nscenario:\n%s\nagain: %s", r.Seed, r.Kinds, r.Problem, b.plan.scenario, b.again(r.Seed))
+	}
+	b.t.Logf("%s", b)
+}
+
 func (b *simBatch) String() string {
 	var out strings.Builder
-	fmt.Fprintf(&out, "%s: %d seeds of %s: ", b.plan.name, b.seeds, b.virtual)
+	fmt.Fprintf(&out, "%s: %d seeds of %s: ", b.plan.flag(), b.seeds, b.virtual)
 	for _, c := range counted {
 		fmt.Fprintf(&out, "%d %s, ", *c.in(&b.stats), c.what)
 	}
@@ -89,8 +98,11 @@ func (b *simBatch) share(n, runs int) int {
 
 // missing says of what the batch has done too little.
 func (b *simBatch) missing() (short []string) {
-	want, ok := leastOf(b.plan)
-	if !ok {
+	want, ok := least[b.plan.floors]
+	switch {
+	case b.plan.name == "": // of a scenario that nobody has run before
+		return nil
+	case !ok:
 		return []string{"least does not say what the plan's runs must reach"}
 	}
 	for _, c := range counted {
@@ -126,7 +138,7 @@ func (b *simBatch) run(first uint64, n int, untilFirst bool) {
 	wg.Wait()
 	if !b.planted && !testing.Short() {
 		for _, short := range b.missing() {
-			b.t.Errorf("%s: %s", b.plan.name, short)
+			b.t.Errorf("%s: %s", b.plan.flag(), short)
 		}
 	}
 	slices.SortFunc(b.failed, func(x, y simReport) int { return int(x.Seed) - int(y.Seed) })
@@ -153,7 +165,7 @@ func (b *simBatch) child(from uint64, count int) {
 	for count > 0 {
 		cmd := exec.CommandContext(b.t.Context(), os.Args[0], "-test.run=^TestVirtual$", "-test.timeout=0",
 			fmt.Sprintf("-sim.first=%d", from), fmt.Sprintf("-sim.seeds=%d", count), fmt.Sprintf("-sim.virtual=%s", b.virtual),
-			"-sim.plan="+b.plan.name, fmt.Sprintf("-sim.planted=%v", b.planted))
+			"-sim.plan="+b.plan.flag(), fmt.Sprintf("-sim.planted=%v", b.planted))
 		cmd.Env = append(os.Environ(), simWorker+"=1", "GOMAXPROCS=1")
 		if b.planted { // what is to be found need not be kept
 			cmd.Env = append(cmd.Env, "TMPDIR="+b.t.TempDir())
@@ -210,7 +222,7 @@ func (b *simBatch) add(r simReport) {
 	for _, c := range counted {
 		*c.in(&b.stats) += *c.in(&r.simStats)
 	}
-	want, _ := leastOf(b.plan)
+	want := least[b.plan.floors]
 	if want := b.share(want.Acknowledged/4, 1); !b.planted && r.Problem == "" && r.Acknowledged < want {
 		r.Problem = fmt.Sprintf("%d operations acknowledged; want at least %d", r.Acknowledged, want)
 	}

@@ -9,7 +9,6 @@ import (
 
 	"neokv.dev/bench"
 	"neokv.dev/neokv"
-	"neokv.dev/neokv/settings"
 	"neokv.dev/results"
 )
 
@@ -35,13 +34,13 @@ func TestBenchVerifiesUnderKills(t *testing.T) {
 					Records: 200, ValueSize: 20, Seed: s.seed, Verify: true,
 				}, nil)
 			}
-			p := plannedMistake("log-unsynced")
+			p := named(t, "log-unsynced")
 			if x.planted {
 				// A snapshot that is recorded and not there ends the process. And replicas that differ contradict what a leader has
 				// looked up for them, which may stop stores before anything is verified.
-				p.settings = func(s *settings.Settings) { s.Raft.SnapshotEntries, s.Raft.ReadSets = 1_000_000, false }
+				p.settings = []setting{{"raft.snapshot_entries", "1000000"}, {"raft.read_sets", "false"}}
 			}
-			p.clients, p.lanes = 0, []func(*sim, *rand.Rand){load, earlyBlackouts(!x.planted)}
+			p.clients, p.faults = 0, []fault{{run: load}, {run: earlyBlackouts(!x.planted)}}
 			err := s.record(p, x.planted, virtual, func(run func()) { synctest.Test(t, func(*testing.T) { run() }) })
 			v := sum.Verified
 			if v == nil {
@@ -75,13 +74,4 @@ func earlyBlackouts(turns bool) func(*sim, *rand.Rand) {
 			}
 		}
 	}
-}
-
-func plannedMistake(name string) plan {
-	for _, p := range plantedPlans {
-		if p.name == name {
-			return p
-		}
-	}
-	panic("no such plan: " + name)
 }

@@ -27,6 +27,12 @@ const (
 	storeFailed    evidence = "store failed"    // it stopped by itself
 )
 
+// evidences are all of them.
+var evidences = []evidence{
+	lostWrite, staleRead, doubled, outOfOrder, wrongEffect,
+	replicasDiffer, logsDiffer, unreadable, lags, noAnswer, oddReply, storeFailed,
+}
+
 // finding is a problem of a known kind.
 type finding struct {
 	kind evidence

@@ -11,7 +11,7 @@ import (
 const explainTime = 5 * time.Second
 
 func explainable(ops []*op) bool {
-	return porcupine.CheckOperationsTimeout(modelOf(ops), operations(ops), explainTime) == porcupine.Ok
+	return porcupine.CheckOperationsTimeout(modelOf(ops), forPorcupine(ops), explainTime) == porcupine.Ok
 }
 
 // seen is a key's history as of an instant of its clock: what has not ended by then is open.

@@ -25,8 +25,8 @@ func (s *sim) skew(store int, random *rand.Rand) {
 	s.skews[store].Store(int64(d))
 }
 
-// setting sets clocks, forward and back.
-func setting(s *sim, random *rand.Rand) {
+// settingClocks sets clocks, forward and back.
+func settingClocks(s *sim, random *rand.Rand) {
 	for s.sleep(time.Duration(200+random.IntN(4000)) * time.Millisecond) {
 		s.skew(random.IntN(len(s.nodes)), random)
 	}

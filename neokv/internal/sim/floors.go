@@ -1,9 +1,5 @@
 package sim
 
-import (
-	"strings"
-)
-
 // counted lists what runs count.
 var counted = []struct {
 	what string
@@ -44,14 +40,4 @@ var least = map[string]simStats{
 	"map-order":            {Acknowledged: 3000, Transfers: 100, Compared: 50},
 	"journal-unsynced":     {Acknowledged: 3600, Kills: 120, Ends: 40, Compared: 30},
 	"journal-not-replayed": {Acknowledged: 3600, Kills: 120, Ends: 40, Compared: 30},
-}
-
-// leastOf is least of a plan. A general plan with a mistake is as the general plan.
-func leastOf(p plan) (simStats, bool) {
-	name := p.name
-	if p.general {
-		name, _, _ = strings.Cut(name, "-")
-	}
-	s, ok := least[name]
-	return s, ok
 }

@@ -7,9 +7,9 @@ import (
 
 // TestIdleRunsFail: a batch whose runs do next to nothing fails, whatever the plan.
 func TestIdleRunsFail(t *testing.T) {
-	for _, p := range plans() {
+	for _, p := range plans {
 		b := simBatch{plan: p, virtual: 10 * time.Second}
-		most, _ := leastOf(p)
+		most := least[p.floors]
 		for range 10 { // 100 s
 			b.add(simReport{simStats: simStats{Acknowledged: most.Acknowledged / 10}})
 		}

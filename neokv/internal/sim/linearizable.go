@@ -31,7 +31,7 @@ func (h *history) problems(most int) (all []error) {
 	}
 	for _, key := range slices.Sorted(maps.Keys(byKey)) {
 		ops := byKey[key]
-		switch verdict := porcupine.CheckOperationsTimeout(modelOf(ops), operations(ops), checkTime); verdict {
+		switch verdict := porcupine.CheckOperationsTimeout(modelOf(ops), forPorcupine(ops), checkTime); verdict {
 		case porcupine.Ok:
 		case porcupine.Illegal:
 			what, first := explain(ops)
@@ -57,9 +57,9 @@ func upTo(ops []*op, last *op) string {
 	return b.String()
 }
 
-// operations turns one key's history into porcupine's. Unknown outcomes stay open to the end. Two sorts of them say nothing and
+// forPorcupine turns one key's history into porcupine's. Unknown outcomes stay open to the end. Two sorts of them say nothing and
 // are left out: reads; and, where a key is only set and read, values that nobody has read.
-func operations(ops []*op) []porcupine.Operation {
+func forPorcupine(ops []*op) []porcupine.Operation {
 	register := true
 	read := map[string]bool{}
 	end := int64(0)

@@ -1,85 +1,124 @@
 package sim
 
 import (
-	"math/rand/v2"
+	_ "embed"
+	"fmt"
+	"regexp"
 	"slices"
-	"time"
-
-	"neokv.dev/neokv/internal/server"
-	"neokv.dev/neokv/internal/store"
-	"neokv.dev/neokv/settings"
+	"strconv"
+	"strings"
 )
 
-// plan is a schedule of faults, and perhaps a mistake that it is made to find.
+// plan is a scenario with a name, and perhaps a mistake that it finds.
 type plan struct {
-	name     string
-	lanes    []func(*sim, *rand.Rand) // they run side by side until the schedule is over
-	clients  int
-	also     []operation               // what clients do besides the mix
-	general  bool                      // some clients use the proxy port; how the cluster is made follows from the seed
-	proxied  bool                      // all clients use the proxy port
-	mix      string                    // see sim.client
-	each     time.Duration             // the clients together do one operation in this time; 0: the seed says
-	tcp      bool                      // stores reach each other over connections, which are in memory in virtual time
-	seams    func(*sim, *store.Faults) // what the plan needs to look at or to hold, planted or not
-	settings func(*settings.Settings)  // that differ from simSettings
-
-	mistake string // what is planted, in words
-	plant   func(*store.Faults)
-	serve   server.Faults
-	shows   []evidence // by which alone it counts as found
-	bound   int        // the mistake is found within so many seeds
+	name string
+	scenario
+	floors string // the plan in least whose floors hold; it has the same scenario
+	finds
 }
 
-// chaos is the general plan: everything happens.
-var chaos = plan{name: "chaos", lanes: []func(*sim, *rand.Rand){killing, partitioning, losing, pausing}, clients: 6, mix: "RRRWWW++++#NNDLXXEEE", also: everyday, general: true, seams: (*sim).everyNature}
+// finds says what a plan finds. Its zero value is of a plan that runs without a mistake alone.
+type finds struct {
+	mistake mistake
+	shows   []evidence // only these count
+	bound   int        // within so many seeds
+}
 
-// overTCP is the general plan with messages between stores on connections.
-var overTCP = func() plan {
-	p := chaos
-	p.name, p.tcp = "tcp", true
-	return p
+// special reports whether the scenario is made for the plan's mistake.
+func (p *plan) special() bool { return p.name == p.mistake.name }
+
+//go:embed plans.txt
+var plansText string
+
+// plans are the plans of plans.txt. Behind each come those that are the same with a mistake to find, which have its name too:
+// chaos, then chaos-log-unsynced. A special plan stands there once.
+var plans = func() []plan {
+	all, err := parsePlans(plansText)
+	if err != nil {
+		panic(err)
+	}
+	return all
 }()
 
-// expiries is everything that happens, to keys that expire, while clocks are set.
-var expiries = plan{
-	name: "expiries", seams: (*sim).everyNature,
-	lanes: []func(*sim, *rand.Rand){killing, partitioning, losing, pausing, setting}, clients: 6, mix: "XXXEEEEEZPR", also: everyday, general: true,
+var findsLine = regexp.MustCompile(`^finds (\S+) by (.+) within (\d+) seeds$`)
+
+// parsePlans reads plans: a line with the name and a colon, and indented lines with the scenario and with what the plan finds.
+func parsePlans(text string) (all []plan, err error) {
+	for _, section := range strings.Split(text, "\n\n") {
+		name, lines := "", []string(nil)
+		var sought []finds
+		for line := range strings.Lines(section) {
+			line = strings.TrimRight(line, "\n")
+			text, indented := strings.CutPrefix(line, "\t")
+			m := findsLine.FindStringSubmatch(text)
+			switch {
+			case line == "" || line[0] == '#':
+			case !indented:
+				name = strings.TrimSuffix(line, ":")
+			case m != nil:
+				f, err := parseFinds(m)
+				if err != nil {
+					return nil, fmt.Errorf("plan %s: %w", name, err)
+				}
+				sought = append(sought, f)
+			default:
+				lines = append(lines, text)
+			}
+		}
+		if name == "" {
+			continue // comments alone
+		}
+		p := plan{name: name, floors: name}
+		if p.scenario, err = parseScenario(strings.Join(lines, "\n")); err != nil {
+			return nil, fmt.Errorf("plan %s: %w", name, err)
+		}
+		if len(sought) != 1 || sought[0].mistake.name != name {
+			all = append(all, p)
+		}
+		for _, f := range sought {
+			p.finds = f
+			if p.name = name; f.mistake.name != name {
+				p.name += "-" + f.mistake.name
+			}
+			all = append(all, p)
+		}
+	}
+	return all, nil
 }
 
-// collections is everything that happens, to hashes that are filled, copied, deleted and made again while the reclaimers work. At the end of
-// a run all replicas hold the same, and nothing that cannot be read.
-var collections = plan{
-	name: "collections", seams: (*sim).everyNature, settings: reclaimSteps,
-	lanes: []func(*sim, *rand.Rand){killing, partitioning, losing, pausing}, clients: 6, mix: "HHHHhhhFGGOOOOCUUVS", also: everyday, general: true,
+// parseFinds takes the words of a line that findsLine matches.
+func parseFinds(words []string) (f finds, err error) {
+	at := slices.IndexFunc(mistakes, func(m mistake) bool { return m.name == words[1] })
+	if at < 0 {
+		return f, fmt.Errorf("there is no mistake %q", words[1])
+	}
+	f.mistake = mistakes[at]
+	for kind := range strings.SplitSeq(words[2], ", ") {
+		if !slices.Contains(evidences, evidence(kind)) {
+			return f, fmt.Errorf("there is no evidence %q", kind)
+		}
+		f.shows = append(f.shows, evidence(kind))
+	}
+	f.bound, err = strconv.Atoi(words[3])
+	return f, err
 }
 
-// members is everything that happens, to lists, sets and sorted sets whose elements are known one by one: they are pushed and popped, deleted,
-// expire, are overwritten and made again, while the reclaimers delete beside them what has been there before.
-var members = plan{
-	name: "members", seams: (*sim).everyNature, settings: reclaimMembers,
-	lanes: []func(*sim, *rand.Rand){killing, partitioning, losing, pausing}, clients: 6, mix: "lllrrrpqiissssssddmmzzzzzxxyykkkfaw", also: everyday, general: true,
+// planOf returns the plan of a name, or one without a name of a scenario's text.
+func planOf(text string) (plan, error) {
+	if i := slices.IndexFunc(plans, func(p plan) bool { return p.name == text }); i >= 0 {
+		return plans[i], nil
+	}
+	s, err := parseScenario(text)
+	if err != nil {
+		return plan{}, fmt.Errorf("%q is no plan, and no scenario: %w", text, err)
+	}
+	return plan{scenario: s}, nil
 }
 
-// reclaimSteps has the reclaimer take small steps, and delete both by range and one by one.
-func reclaimSteps(k *settings.Settings) { k.Redis.ReclaimKeys, k.Redis.ReclaimRange = 10, 15 }
-
-// reclaimMembers is reclaimSteps for collections that are small.
-func reclaimMembers(k *settings.Settings) { k.Redis.ReclaimKeys, k.Redis.ReclaimRange = 5, 3 }
-
-// everyNature is the seams of the general plans: clocks that disagree, and slow disks.
-func (s *sim) everyNature(f *store.Faults) {
-	s.skewClocks(f)
-	s.slowDisks(f)
-}
-
-func plans() []plan {
-	return slices.Concat([]plan{chaos, overTCP, expiries, collections, members}, plantedPlans, plantedInGeneral)
-}
-
-// with is a general plan with a mistake planted.
-func (p plan) with(name string, m plan) plan {
-	p.name += "-" + name
-	p.mistake, p.plant, p.serve, p.shows, p.bound = m.mistake, m.plant, m.serve, m.shows, m.bound
-	return p
+// flag is what planOf makes the plan of.
+func (p *plan) flag() string {
+	if p.name == "" {
+		return strings.ReplaceAll(p.scenario.String(), "\n", ", ")
+	}
+	return p.name
 }

@@ -24,12 +24,17 @@ func TestLinearizable(t *testing.T) {
 	}
 	for _, name := range []string{"memory", "tcp"} {
 		t.Run(name, func(t *testing.T) {
-			p := plan{
-				name: "live-" + name, tcp: name == "tcp", lanes: []func(*sim, *rand.Rand){partitioning, lonelyLeaders},
-				clients: 8, each: 2 * time.Millisecond, mix: chaos.mix,
+			x, err := parseScenario(`
+				8 clients, an operation every 2ms
+				reads 3, writes 3, increments 4, counter reads 1, locks 2, unlocks 1, lock reads 1, expiring writes 2, expiring reads 3
+				cut links and move leaders, cut leaders off`)
+			if err != nil {
+				t.Fatal(err)
 			}
+			p := plan{name: "live-" + name, scenario: x}
+			p.tcp = name == "tcp"
 			s := &sim{seed: rand.Uint64(), config: neokv.Config{Dir: t.TempDir()}}
-			err := s.record(p, false, length, func(run func()) { run() })
+			err = s.record(p, false, length, func(run func()) { run() })
 			if err != nil {
 				t.Errorf("seed %d: %v", s.seed, err)
 			}

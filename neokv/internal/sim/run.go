@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -57,7 +58,7 @@ type simStats struct {
 
 // record runs a plan and checks its history, which is written to a file; it is removed if all went well.
 func (s *sim) record(p plan, planted bool, d time.Duration, inside func(run func())) error {
-	out, err := os.Create(filepath.Join(os.TempDir(), fmt.Sprintf("neokv-%s-%d-%d.history", p.name, s.seed, os.Getpid())))
+	out, err := os.Create(filepath.Join(os.TempDir(), fmt.Sprintf("neokv-%s-%d-%d.history", cmp.Or(p.name, "scenario"), s.seed, os.Getpid())))
 	if err != nil {
 		return err
 	}
@@ -65,7 +66,7 @@ func (s *sim) record(p plan, planted bool, d time.Duration, inside func(run func
 	// Virtual time stands still for ever when somebody waits where it does not count as waiting.
 	patience := d + 10*time.Minute // a race build on a busy machine takes minutes
 	watchdog := time.AfterFunc(patience, func() {
-		fmt.Fprintf(os.Stderr, "plan %s, seed %d: still running after %s of real time\n", p.name, s.seed, patience)
+		fmt.Fprintf(os.Stderr, "plan %s, seed %d: still running after %s of real time\n", p.flag(), s.seed, patience)
 		pprof.Lookup("goroutine").WriteTo(os.Stderr, 2)
 		os.Exit(3)
 	})
@@ -116,15 +117,18 @@ func (s *sim) random(purpose uint64) *rand.Rand { return rand.New(rand.NewPCG(s.
 
 // run is a whole run, from boot to Close.
 func (s *sim) run(p plan, planted bool, d time.Duration) {
+	s.h.note("scenario:\n%s", p.scenario)
 	hooks := new(seam.Hooks)
 	if planted {
-		hooks.Server = p.serve
-		if p.plant != nil {
-			p.plant(&hooks.Store)
-		}
+		p.mistake.plant(hooks)
 	}
-	if p.seams != nil {
-		p.seams(s, &hooks.Store)
+	if p.skewed {
+		s.skewClocks(&hooks.Store)
+	}
+	for _, f := range p.faults {
+		if f.hook != nil {
+			f.hook(s, &hooks.Store)
+		}
 	}
 	hooks.Store.Region.Observe = s.observe
 	s.nextEpoch(0)
@@ -136,11 +140,12 @@ func (s *sim) run(p plan, planted bool, d time.Duration) {
 	}
 	s.starts = s.random(8)
 	hooks.JournalBytes = journalBytes(s.starts)
-	if p.general {
+	if p.anyShape {
 		s.vary(s.config.Settings)
 	}
-	if p.settings != nil {
-		p.settings(s.config.Settings)
+	if err := p.set(s.config.Settings); err != nil {
+		s.fail(err)
+		return
 	}
 	c, err := neokv.Start(ctx, s.config)
 	if err != nil {
@@ -152,12 +157,12 @@ func (s *sim) run(p plan, planted bool, d time.Duration) {
 	var clients, lanes sync.WaitGroup
 	end := time.AfterFunc(d, func() { close(s.over) })
 	defer end.Stop()
-	each := p.each
-	if each == 0 {
-		each = time.Duration(5+s.random(1).IntN(46)) * time.Millisecond // 20 to 200 operations a second
+	every := p.every
+	if every == 0 {
+		every = time.Duration(5+s.random(1).IntN(46)) * time.Millisecond // 20 to 200 operations a second
 	}
 	for i := range p.clients {
-		clients.Go(func() { s.client(i, p, time.Duration(p.clients)*each) })
+		clients.Go(func() { s.client(i, p.scenario, time.Duration(p.clients)*every) })
 	}
 	lanes.Go(func() {
 		for i := 1; s.sleep(5 * time.Second); i++ {
@@ -165,8 +170,8 @@ func (s *sim) run(p plan, planted bool, d time.Duration) {
 		}
 	})
 	lanes.Go(func() { s.comparing(s.random(10)) })
-	for i, lane := range p.lanes {
-		lanes.Go(func() { lane(s, s.random(uint64(100+i))) })
+	for i, f := range p.faults {
+		lanes.Go(func() { f.run(s, s.random(uint64(100+i))) })
 	}
 	lanes.Wait()
 	s.heal()

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"errors"
 	"flag"
 	"os"
 	"testing"
@@ -24,24 +25,33 @@ var (
 	simSeeds   = flag.Int("sim.seeds", 60, "how many seeds a batch runs")
 	simFirst   = flag.Uint64("sim.first", 1, "first seed of a batch")
 	simVirtual = flag.Duration("sim.virtual", 20*time.Second, "length of a run in virtual time")
-	simPlan    = flag.String("sim.plan", chaos.name, "schedule of faults")
+	simPlan    = flag.String("sim.plan", general, "name of a plan (see plans.txt), or the text of a scenario")
 	simKeep    = flag.Bool("sim.keep", false, "keep the history of runs in which nothing was found, too")
 	simPlanted = flag.Bool("sim.planted", false, "plant the mistake that the plan is made to find")
 )
 
-func planNamed(t *testing.T, name string) plan {
-	for _, p := range plans() {
-		if p.name == name {
-			return p
-		}
+// general is the plan in which everything happens.
+const general = "chaos"
+
+// named returns a plan of plans.txt.
+func named(t *testing.T, name string) plan {
+	t.Helper()
+	p, err := planOf(name)
+	if err != nil || p.name == "" {
+		t.Fatalf("plan %s: %v", name, err)
 	}
-	t.Fatalf("-sim.plan %s: there is none of that name", name)
-	return plan{}
+	return p
 }
 
 // TestVirtual runs seeds of a plan; see above.
 func TestVirtual(t *testing.T) {
-	p := planNamed(t, *simPlan)
+	p, err := planOf(*simPlan)
+	if err == nil && *simPlanted && p.mistake.plant == nil {
+		err = errors.New("there is no mistake to plant")
+	}
+	if err != nil {
+		t.Fatalf("-sim.plan: %v", err)
+	}
 	switch {
 	case os.Getenv(simWorker) != "":
 		for i := range *simSeeds {
@@ -60,56 +70,44 @@ func TestVirtual(t *testing.T) {
 		start := time.Now()
 		stats, kinds, err := simulate(t, p, *simPlanted, *simSeed, *simVirtual)
 		if err != nil {
-			t.Errorf("seed %d: %q: %v", *simSeed, kinds, err)
+			t.Errorf("seed %d: %q: %v\nscenario:\n%s", *simSeed, kinds, err, p.scenario)
 		}
 		t.Logf("seed %d: %+v in %.2fs", *simSeed, stats, time.Since(start).Seconds())
 	default:
 		b := newBatch(t, p, *simPlanted, *simVirtual)
 		b.run(*simFirst, *simSeeds, false)
-		for _, r := range b.failed {
-			t.Errorf("seed %d: %q: %s\nagain: %s", r.Seed, r.Kinds, r.Problem, b.again(r.Seed))
-		}
-		t.Logf("%s", b)
+		b.report()
 	}
 }
 
 // TestVirtualTCP runs some seeds of the general plan with messages between stores on connections.
 func TestVirtualTCP(t *testing.T) {
-	b := newBatch(t, overTCP, false, *simVirtual)
+	b := newBatch(t, named(t, "tcp"), false, *simVirtual)
 	b.run(1, 40, false)
-	for _, r := range b.failed {
-		t.Errorf("seed %d: %s\nagain: %s", r.Seed, r.Problem, b.again(r.Seed))
-	}
-	t.Logf("%s", b)
+	b.report()
 }
 
 // TestExpiriesVirtual runs seeds of the plan.
 func TestExpiriesVirtual(t *testing.T) {
-	b := newBatch(t, expiries, false, 15*time.Second)
+	b := newBatch(t, named(t, "expiries"), false, 15*time.Second)
 	b.run(1, 40, false)
-	for _, r := range b.failed {
-		t.Errorf("seed %d: %s\nagain: %s", r.Seed, r.Problem, b.again(r.Seed))
-	}
-	t.Logf("%s", b)
+	b.report()
 }
 
 // TestMembersVirtual runs seeds of the plan.
-func TestMembersVirtual(t *testing.T) { reclaimedVirtually(t, members) }
+func TestMembersVirtual(t *testing.T) { reclaimedVirtually(t, "members") }
 
 // TestCollectionsVirtual runs seeds of the plan.
-func TestCollectionsVirtual(t *testing.T) { reclaimedVirtually(t, collections) }
+func TestCollectionsVirtual(t *testing.T) { reclaimedVirtually(t, "collections") }
 
 // reclaimedVirtually runs seeds of a plan in which the reclaimers have work.
-func reclaimedVirtually(t *testing.T, p plan) {
-	b := newBatch(t, p, false, 15*time.Second)
+func reclaimedVirtually(t *testing.T, name string) {
+	b := newBatch(t, named(t, name), false, 15*time.Second)
 	b.run(1, 40, false)
-	for _, r := range b.failed {
-		t.Errorf("seed %d: %s\nagain: %s", r.Seed, r.Problem, b.again(r.Seed))
-	}
+	b.report()
 	if b.stats.Snapshots == 0 || b.stats.Reclaimed == 0 {
 		t.Error("no snapshot has been installed, or nothing has been reclaimed")
 	}
-	t.Logf("%s", b)
 }
 
 // simulate runs a plan with a seed in a bubble and returns what went wrong. The plan's mistake is planted if planted is set.

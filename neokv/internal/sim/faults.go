@@ -1,0 +1,34 @@
+package sim
+
+import (
+	"math/rand/v2"
+
+	"neokv.dev/neokv/internal/store"
+)
+
+// fault is something that goes on beside the clients until the schedule is over; a scenario names it.
+type fault struct {
+	phrase string
+	run    func(*sim, *rand.Rand)
+	hook   func(*sim, *store.Faults) // what run needs in the stores, nil for nothing
+}
+
+// faults is the vocabulary of scenarios: first what general plans are made of, then what is made to find one mistake.
+var faults = []fault{
+	{"kill stores", killing, nil},
+	{"cut links and move leaders", partitioning, nil},
+	{"lose messages", losing, nil},
+	{"pause stores", pausing, (*sim).slowDisks},
+	{"set clocks", settingClocks, nil},
+
+	{"kill all stores at once", blackouts, nil},
+	{"kill stores while many count", tearing, nil},
+	{"keep a store away until the end", absentAtTheEnd, nil},
+	{"delay followers", slowFollowers, nil},
+	{"cut leaders off", lonelyLeaders, nil},
+	{"restart the voter that a candidate needs", forgetfulVoters, nil},
+	{"move leaders", wandering, nil},
+	{"move leaders away and back", returning, nil},
+	{"hold writes while leaders move", lateWrites, (*sim).holdWrites},
+	{"hold increments while others pass", overtaken, (*sim).holdWrites},
+}

@@ -1,0 +1,57 @@
+package sim
+
+import (
+	"neokv.dev/neokv/internal/seam"
+)
+
+// mistake is one that a test plants in a cluster, to see that a plan finds it.
+type mistake struct {
+	name  string
+	what  string // is wrong
+	plant func(*seam.Hooks)
+}
+
+// mistakes are all that plans.txt may name.
+var mistakes = []mistake{
+	{"log-unsynced", "the log is not synced",
+		func(h *seam.Hooks) { h.Store.Log.NoSync = true }},
+	{"log-late", "every other round of the log is synced with the next",
+		func(h *seam.Hooks) { h.Store.Log.LateSync = true }},
+	{"journal-unsynced", "the journal's groups are not synced",
+		func(h *seam.Hooks) { h.Store.Journal.NoSync = true }},
+	{"journal-not-replayed", "a process that starts throws the content of the journal away",
+		func(h *seam.Hooks) { h.Store.Journal.NoReplay = true }},
+	{"apply-index-apart", "the apply index is committed in a batch of its own",
+		func(h *seam.Hooks) { h.Store.Region.SplitApply = true }},
+	{"snapshot-dropped", "a received snapshot's file is dropped before its content is in the engine",
+		func(h *seam.Hooks) { h.Store.Region.LazyInstall = true }},
+
+	{"early-reply", "a SET is answered when it is proposed",
+		func(h *seam.Hooks) { h.Store.Region.EarlyReply = true }},
+	{"term-tag", "the term tag is ignored",
+		func(h *seam.Hooks) { h.Store.Region.NoTermTag = true }},
+	{"unknown-retried", "the server tries a write of unknown outcome again",
+		func(h *seam.Hooks) { h.Server.RetryUnknown = true }},
+	{"retried-backward", "the server tries held commands again in the reverse order",
+		func(h *seam.Hooks) { h.Server.RetryBackward = true }},
+	{"read-set-stale", "a read set is taken whatever has been applied since it was made",
+		func(h *seam.Hooks) { h.Store.Region.AnyBase = true }},
+	{"map-order", "the member that SPOP takes follows from the order of a Go map",
+		func(h *seam.Hooks) { h.Store.Region.MapOrder = true }},
+
+	{"lease-unchecked", "a lease is never checked",
+		func(h *seam.Hooks) { h.Store.Region.TrustLease = true }},
+	{"lease-promise", "voters do not hold their promise",
+		func(h *seam.Hooks) { h.Store.Transport.NoPromise = true }},
+	{"follower-read", "a follower reads without an index",
+		func(h *seam.Hooks) { h.Store.Region.NoReadIndex = true }},
+	{"rows-kept", "the row cache takes rows of an earlier term for the present records",
+		func(h *seam.Hooks) { h.Store.Region.KeptRows = true }},
+
+	{"expiry-clock", "the local clock alone decides what has expired",
+		func(h *seam.Hooks) { h.Store.Region.LocalClock = true }},
+	{"version-repeated", "after a change of leader a new collection gets a version that has been in use",
+		func(h *seam.Hooks) { h.Store.Region.SameVersions = true }},
+	{"live-reclaimed", "the reclaimer deletes elements that a key still holds",
+		func(h *seam.Hooks) { h.Store.Region.AnyVersion = true }},
+}

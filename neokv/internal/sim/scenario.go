@@ -1,0 +1,220 @@
+package sim
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"neokv.dev/neokv/settings"
+)
+
+// A scenario is what happens to a cluster: how it is made, what its clients do, and which faults happen. Its text is a list of
+// phrases between commas or line ends, and String gives the same list back:
+//
+//	any shape, raft.max_inflight 8
+//	6 clients, an operation every 10ms, one in three through the proxy
+//	reads 3, writes 2, pipelines 1
+//	kill stores, lose messages
+//
+// The number behind an operation is its weight among the operations: clients choose at random. The numbers of clients and
+// operations set the rate of the load; without "an operation every" the seed chooses one between 5 and 50 ms.
+type scenario struct {
+	anyShape bool // the seed chooses the shape of the cluster, and how writes share entries
+	tcp      bool // stores send messages on connections, which are in memory in virtual time
+	skewed   bool // the clocks of stores disagree by as much as the seed says
+	settings []setting
+
+	clients int
+	every   time.Duration // the clients together begin one operation in this time; 0 where the seed chooses
+	proxy   int           // one in so many clients uses the proxy port; 0 for none
+
+	mix    []weighted
+	faults []fault // side by side, until the schedule is over
+}
+
+// setting is a knob or a constant whose value differs from simSettings.
+type setting struct{ name, value string }
+
+// constants are what a scenario may change beside the knobs.
+var constants = map[string]func(*settings.Settings) *int{
+	"reclaim steps of":     func(k *settings.Settings) *int { return &k.Redis.ReclaimKeys },
+	"range deletions from": func(k *settings.Settings) *int { return &k.Redis.ReclaimRange },
+}
+
+// apply changes settings as the setting says.
+func (x setting) apply(k *settings.Settings) (err error) {
+	if constant := constants[x.name]; constant != nil {
+		*constant(k), err = strconv.Atoi(x.value)
+		return err
+	}
+	return k.Set(x.name, x.value)
+}
+
+// weighted is an operation that clients choose weight times as often as one of weight 1.
+type weighted struct {
+	operation
+	weight int
+}
+
+// What phrases without a number say, besides faults.
+const (
+	anyShapePhrase = "any shape"
+	tcpPhrase      = "over TCP"
+	skewedPhrase   = "clocks disagree"
+	everyPhrase    = "an operation every "
+)
+
+// proxyPhrases say how many clients use the proxy port.
+var proxyPhrases = map[string]int{"one in three through the proxy": 3, "all through the proxy": 1}
+
+// parseScenario reads the text of a scenario.
+func parseScenario(text string) (s scenario, err error) {
+	for _, phrase := range strings.FieldsFunc(text, func(r rune) bool { return r == ',' || r == '\n' }) {
+		if phrase = strings.TrimSpace(phrase); phrase == "" {
+			continue
+		}
+		if err := s.add(phrase); err != nil {
+			return s, err
+		}
+	}
+	return s, nil
+}
+
+// add takes one phrase.
+func (s *scenario) add(phrase string) (err error) {
+	if i := slices.IndexFunc(faults, func(f fault) bool { return f.phrase == phrase }); i >= 0 {
+		s.faults = append(s.faults, faults[i])
+		return nil
+	}
+	switch phrase {
+	case anyShapePhrase:
+		s.anyShape = true
+		return nil
+	case tcpPhrase:
+		s.tcp = true
+		return nil
+	case skewedPhrase:
+		s.skewed = true
+		return nil
+	}
+	if n := proxyPhrases[phrase]; n > 0 {
+		s.proxy = n
+		return nil
+	}
+	if every, ok := strings.CutPrefix(phrase, everyPhrase); ok {
+		s.every, err = time.ParseDuration(every)
+		return err
+	}
+	if n, ok := strings.CutSuffix(phrase, " clients"); ok {
+		s.clients, err = strconv.Atoi(n)
+		return err
+	}
+	i := strings.LastIndexByte(phrase, ' ')
+	if i < 0 {
+		return fmt.Errorf("scenario: %q is no phrase", phrase)
+	}
+	name, value := phrase[:i], phrase[i+1:]
+	if strings.Contains(name, ".") || constants[name] != nil {
+		x := setting{name, value}
+		if err := x.apply(simSettings()); err != nil {
+			return fmt.Errorf("scenario: %w", err)
+		}
+		s.settings = append(s.settings, x)
+		return nil
+	}
+	at := slices.IndexFunc(operations, func(o operation) bool { return o.name == name })
+	weight, err := strconv.Atoi(value)
+	if at < 0 || err != nil || weight < 1 {
+		return fmt.Errorf("scenario: %q is neither a fault nor an operation with its weight", phrase)
+	}
+	s.mix = append(s.mix, weighted{operations[at], weight})
+	return nil
+}
+
+// String is the scenario's text: a line each for the cluster, the clients, the operations and the faults.
+func (s scenario) String() string {
+	var cluster, clients, mix, faults []string
+	for _, x := range []struct {
+		said   bool
+		phrase string
+	}{{s.anyShape, anyShapePhrase}, {s.tcp, tcpPhrase}, {s.skewed, skewedPhrase}} {
+		if x.said {
+			cluster = append(cluster, x.phrase)
+		}
+	}
+	for _, x := range s.settings {
+		cluster = append(cluster, x.name+" "+x.value)
+	}
+	clients = append(clients, fmt.Sprint(s.clients, " clients"))
+	if s.every > 0 {
+		clients = append(clients, everyPhrase+s.every.String())
+	}
+	for phrase, n := range proxyPhrases {
+		if n == s.proxy {
+			clients = append(clients, phrase)
+		}
+	}
+	for _, o := range s.mix {
+		mix = append(mix, fmt.Sprint(o.name, " ", o.weight))
+	}
+	for _, f := range s.faults {
+		faults = append(faults, f.phrase)
+	}
+	var lines []string
+	for _, phrases := range [][]string{cluster, clients, mix, faults} {
+		if len(phrases) > 0 {
+			lines = append(lines, wrapped(phrases))
+		}
+	}
+	return strings.Join(lines, "\n")
+}
+
+// wrapped joins phrases, with a line end behind a comma where a line would get longer than 110 bytes.
+func wrapped(phrases []string) string {
+	var out strings.Builder
+	width := 0
+	for i, phrase := range phrases {
+		switch {
+		case i == 0:
+		case width+2+len(phrase) > 110:
+			out.WriteString(",\n")
+			width = 0
+		default:
+			out.WriteString(", ")
+			width += 2
+		}
+		out.WriteString(phrase)
+		width += len(phrase)
+	}
+	return out.String()
+}
+
+// set changes settings as the scenario says.
+func (s scenario) set(k *settings.Settings) error {
+	for _, x := range s.settings {
+		if err := x.apply(k); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// weight is the sum of the weights of the operations.
+func (s scenario) weight() (sum int) {
+	for _, o := range s.mix {
+		sum += o.weight
+	}
+	return sum
+}
+
+// choose returns the operation that a number below the sum of the weights stands for.
+func (s scenario) choose(n int) operation {
+	for _, o := range s.mix {
+		if n -= o.weight; n < 0 {
+			return o.operation
+		}
+	}
+	panic(fmt.Sprintf("choose: %d is beyond the weights of %s", n, s))
+}

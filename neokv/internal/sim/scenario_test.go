@@ -1,0 +1,64 @@
+package sim
+
+import (
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestScenariosPrintBack: the text of each plan is what its scenario prints, and reads the same in one line.
+func TestScenariosPrintBack(t *testing.T) {
+	for _, p := range plans {
+		text := p.scenario.String()
+		if written := "\t" + strings.ReplaceAll(text, "\n", "\n\t") + "\n"; !strings.Contains(plansText, "\n"+p.floors+":\n"+written) {
+			t.Errorf("plan %s prints as\n%s", p.name, text)
+		}
+		again, err := parseScenario(strings.ReplaceAll(text, "\n", ", "))
+		if err != nil || again.String() != text {
+			t.Errorf("plan %s: read again: %v\n%s", p.name, err, again)
+		}
+	}
+}
+
+// TestRefusedScenarios: what is no phrase is refused by name.
+func TestRefusedScenarios(t *testing.T) {
+	for text, want := range map[string]string{
+		"3 clients, reed 3":           `"reed 3" is neither`,
+		"reads":                       `"reads" is no phrase`,
+		"reads many":                  `"reads many" is neither`,
+		"reads 0":                     `"reads 0" is neither`,
+		"kill store":                  `"kill store" is neither`,
+		"raft.max_inflght 3":          "raft.max_inflight?",
+		"raft.max_inflight x":         "raft.max_inflight",
+		"an operation every 10":       "missing unit",
+		"many clients":                `"many"`,
+		"6 clients, reads 1, x, y, z": `"x" is no phrase`,
+	} {
+		if s, err := parseScenario(text); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("parseScenario(%q) = %s, %v; want %s", text, s, err, want)
+		}
+	}
+}
+
+// TestMistakesAreSought: some plan looks for each mistake, and each fault and operation occurs in one.
+func TestMistakesAreSought(t *testing.T) {
+	for _, m := range mistakes {
+		if !slices.ContainsFunc(plans, func(p plan) bool { return p.mistake.name == m.name }) {
+			t.Errorf("no plan finds %s", m.name)
+		}
+	}
+	for _, f := range faults {
+		if !slices.ContainsFunc(plans, func(p plan) bool {
+			return slices.ContainsFunc(p.faults, func(x fault) bool { return x.phrase == f.phrase })
+		}) {
+			t.Errorf("in no plan: %s", f.phrase)
+		}
+	}
+	for _, o := range operations {
+		if !slices.ContainsFunc(plans, func(p plan) bool {
+			return slices.ContainsFunc(p.mix, func(x weighted) bool { return x.name == o.name })
+		}) {
+			t.Errorf("in no plan: %s", o.name)
+		}
+	}
+}
