@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"sync"
 	"sync/atomic"
-	"syscall"
 
 	"neokv.dev/neokv/internal/disk"
 	"neokv.dev/neokv/internal/meta"
@@ -17,9 +16,6 @@ import (
 	"neokv.dev/neokv/internal/store"
 	"neokv.dev/neokv/internal/topology"
 )
-
-// Version is the version of NeoKV, as INFO and results name it.
-const Version = "0.1.0"
 
 // node is a store's place in the cluster: it outlives the store, which may be killed and started again.
 type node struct {
@@ -45,12 +41,6 @@ type node struct {
 	stopped chan struct{} // made by who stops the store, closed when it has ended
 	stopErr error
 }
-
-// memoryAddr is the address of a listener in memory: host:port of the socket that stands, or would stand, beside it.
-type memoryAddr string
-
-func (memoryAddr) Network() string  { return "tcp" }
-func (a memoryAddr) String() string { return string(a) }
 
 // start opens the store and serves its clients on ln, which may be nil, and in memory. booting says that the whole cluster starts.
 func (n *node) start(ln net.Listener, booting bool) error {
@@ -137,11 +127,6 @@ func (n *node) fail(fs *disk.FS, err error) {
 	default:
 	}
 	n.c.wg.Go(func() { n.stop() })
-}
-
-// refused is what dialling a closed port answers; clients decide by its type whether to try elsewhere.
-func refused(addr string) error {
-	return &net.OpError{Op: "dial", Net: "tcp", Addr: memoryAddr(addr), Err: syscall.ECONNREFUSED}
 }
 
 // dial connects to the store through memory.

@@ -1,0 +1,224 @@
+package neokv
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"neokv.dev/neokv/internal/disk"
+	"neokv.dev/neokv/internal/meta"
+	"neokv.dev/neokv/internal/server"
+	"neokv.dev/neokv/internal/store"
+	"neokv.dev/neokv/internal/topology"
+)
+
+// start listens, starts the stores and waits until the cluster serves.
+func (c *Cluster) start(ctx context.Context) error {
+	identity := c.random128()
+	if c.folder != nil {
+		identity = c.folder.cluster
+	}
+	c.network = c.newNetwork(identity)
+	initial := meta.Initial(fmt.Sprintf("%x", identity), c.settings.Cluster)
+	for i := range c.settings.Cluster.Stores {
+		n := &node{c: c, id: topology.StoreID(i + 1), cluster: identity, initial: initial}
+		if c.folder != nil {
+			n.dir, n.walDir = c.folder.store(n.id), c.folder.wal(n.id)
+		} else {
+			n.dir, n.fs = "/"+n.id.RaftAddress(), disk.Mem()
+		}
+		c.nodes = append(c.nodes, n)
+	}
+	if c.config.Hooks != nil {
+		c.config.Hooks.Cluster = inside{c}
+	}
+	if err := c.openJournal(); err != nil {
+		return err
+	}
+	port := func(first, i int) int {
+		if first == 0 {
+			return 0
+		}
+		return first + i
+	}
+	listeners := make([]net.Listener, len(c.nodes))
+	closeAll := func() {
+		for _, ln := range listeners {
+			if ln != nil {
+				ln.Close()
+			}
+		}
+	}
+	for i, n := range c.nodes {
+		var err error
+		if listeners[i], n.addr, err = c.listen(port(c.config.Port, i), i); err != nil {
+			closeAll()
+			return fmt.Errorf("store %d: %w", n.id, err)
+		}
+	}
+	proxyListener, addr, err := c.listen(c.config.ProxyPort, len(c.nodes))
+	if err != nil {
+		closeAll()
+		return fmt.Errorf("proxy: %w", err)
+	}
+	c.proxyAddr = addr
+
+	// The stores open side by side: each waits for its disk.
+	errs := make([]error, len(c.nodes))
+	var wg sync.WaitGroup
+	for i, n := range c.nodes {
+		wg.Go(func() { errs[i] = n.start(listeners[i], true) })
+	}
+	wg.Wait()
+	c.proxy = server.New(server.Options{
+		Settings: c.settings, Table: c.proxyTable, Replica: c.replica, Version: Version, Info: c.info,
+		Replicated: c.replicated, Compare: c.compare, ActiveExpire: c.setActiveExpire, Memory: c.clients, Exposed: c.exposed(),
+		Faults: c.hooks.Server,
+	})
+	c.proxyPipe = server.NewPipe(memoryAddr(addr))
+	c.serve(c.proxy, c.proxyPipe, proxyListener)
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	return c.waitServing(ctx)
+}
+
+func (c *Cluster) random128() (b [16]byte) {
+	c.randMu.Lock()
+	defer c.randMu.Unlock()
+	for i := range b {
+		b[i] = byte(c.rand.Uint32())
+	}
+	return b
+}
+
+// openJournal makes the stores' logs whole with what their journal holds, and opens it where there shall be one.
+func (c *Cluster) openJournal() (err error) {
+	o := disk.JournalOptions{Logs: make(map[uint16]string), Faults: c.hooks.Store.Journal}
+	for _, n := range c.nodes {
+		o.Logs[uint16(n.id)] = store.LogDir(n.dir, n.walDir)
+	}
+	shared := c.settings.Engine.SharedSync && c.settings.Engine.WALSync == "always" && len(c.nodes) > 1
+	switch {
+	case c.folder == nil && c.hooks.JournalBytes == 0:
+		return nil
+	case c.folder == nil:
+		if c.journalFS == nil {
+			c.journalFS = disk.Mem()
+		}
+		o.FS, o.Bytes, o.Disks = c.journalFS, c.hooks.JournalBytes, make(map[uint16]vfs.FS)
+		for _, n := range c.nodes {
+			o.Disks[uint16(n.id)] = n.fs
+		}
+	default:
+		// Twice what the memtables hold: the logs of a segment have been flushed and removed when the other is nearly full. Not less than holds
+		// some large groups, and not more than a start reads in a few seconds.
+		o.Dir, o.Bytes = c.folder.journal(), max(64<<20, min(2*int64(c.settings.Engine.MemtableSize), 1<<30))
+	}
+	if !shared {
+		return disk.DropJournal(o)
+	}
+	c.journal, err = disk.OpenJournal(o)
+	return err
+}
+
+// waitServing returns when every region has a leader that serves, every store leads one where there are enough, and every
+// store knows where to send clients. Leaders that stand in the way of an even spread are asked to hand over.
+func (c *Cluster) waitServing(ctx context.Context) error {
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	begin := time.Now()
+	told, moved := begin, begin
+	for {
+		missing := c.missing()
+		if missing == "" {
+			return nil
+		}
+		for _, n := range c.nodes {
+			n.mu.Lock()
+			err := n.failure
+			n.mu.Unlock()
+			if err != nil {
+				return fmt.Errorf("boot: %w", err)
+			}
+		}
+		if c.config.Progress != nil && time.Since(told) > time.Second {
+			told = time.Now()
+			c.config.Progress(fmt.Sprintf("waiting for %s (%.0fs)", missing, time.Since(begin).Seconds()))
+		}
+		if time.Since(moved) > 500*time.Millisecond {
+			moved = time.Now()
+			c.spread()
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("boot: waiting for %s: %w", missing, context.Cause(ctx))
+		case <-tick.C:
+		}
+	}
+}
+
+// missing says what the cluster still waits for, "" when it serves.
+func (c *Cluster) missing() string {
+	leads := make(map[topology.StoreID]int)
+	served := 0
+	for _, n := range c.nodes {
+		s := n.store.Load()
+		if s == nil {
+			return n.id.RaftAddress() + " to start"
+		}
+		t := s.Table()
+		if t == nil {
+			return "the cluster map"
+		}
+		if len(t.Stores) < len(c.nodes) {
+			return fmt.Sprintf("store %d to know the others", n.id)
+		}
+		for i := range t.Regions {
+			if t.Regions[i].Leader == n.id {
+				leads[n.id]++
+				served++
+			}
+			if t.Regions[i].Leader == 0 {
+				return fmt.Sprintf("the leader of region %d", t.Regions[i].ID)
+			}
+		}
+	}
+	if served < c.settings.Cluster.Regions {
+		return fmt.Sprintf("leaders of %d of %d regions", c.settings.Cluster.Regions-served, c.settings.Cluster.Regions)
+	}
+	if c.settings.Cluster.Regions >= len(c.nodes) && len(leads) < len(c.nodes) {
+		return fmt.Sprintf("leaders on %d of %d stores", len(c.nodes)-len(leads), len(c.nodes))
+	}
+	return ""
+}
+
+func (c *Cluster) shutdown() error {
+	// Clients first, of all stores at once: what they still wait for needs the other stores.
+	var clients sync.WaitGroup
+	if c.proxy != nil {
+		clients.Go(func() { c.proxy.Close() })
+	}
+	for _, n := range c.nodes {
+		clients.Go(n.hangUp)
+	}
+	clients.Wait()
+	var errs []error
+	for _, n := range c.nodes {
+		errs = append(errs, n.stop())
+	}
+	c.network.Close()
+	c.wg.Wait()
+	if c.journal != nil {
+		errs = append(errs, c.journal.Close())
+	}
+	if c.folder != nil {
+		errs = append(errs, c.folder.close(errors.Join(errs...) == nil && !c.anyFailed.Load()))
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,118 @@
+package neokv
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"neokv.dev/neokv/internal/server"
+	"neokv.dev/neokv/settings"
+)
+
+// open checks the configuration and opens the folder.
+func open(config Config) (*Cluster, error) {
+	s := settings.Default()
+	if config.Settings != nil {
+		s = *config.Settings
+	}
+	if config.Bind == "" {
+		config.Bind = "127.0.0.1"
+	}
+	if err := CheckBind(config.Bind, s.Redis); err != nil {
+		return nil, fmt.Errorf("bind %s: %w", config.Bind, err)
+	}
+	for config.Seed == 0 {
+		config.Seed = rand.Uint64()
+	}
+	c := &Cluster{config: config, rand: rand.New(rand.NewPCG(config.Seed, 1))}
+	if config.Hooks != nil {
+		c.hooks = *config.Hooks
+	}
+	asked := settings.Cluster{Stores: config.Stores, Replicas: config.Replicas, Regions: config.Regions}
+	if config.Dir == "" {
+		if err := CheckNoDir(s.Engine); err != nil {
+			return nil, err
+		}
+	}
+	if !config.InMemory {
+		f, err := openFolder(vfs.Default, config.Dir, asked, s, config.Discard, c.random128)
+		if err != nil {
+			return nil, err
+		}
+		c.folder, s.Cluster, s.Engine.WALDir = f, f.shape, f.walDir
+	} else if config.Dir != "" {
+		return nil, fmt.Errorf("folder %s: a cluster in memory has none", config.Dir)
+	} else {
+		s.Cluster = shape(asked, s.Cluster)
+	}
+	c.settings = s
+	err := s.Validate()
+	if err == nil {
+		err = CheckPorts(config.Port, config.ProxyPort, s.Cluster.Stores)
+	}
+	if err != nil {
+		if c.folder != nil {
+			err = errors.Join(err, c.folder.close(true)) // no store has been opened
+		}
+		return nil, err
+	}
+	c.failed, c.clients = make(chan error, s.Cluster.Stores), server.NewMemory(s.Redis.ClientMemory, s.Cluster.Stores)
+	return c, nil
+}
+
+// CheckBind says why a cluster with these settings may not listen on an address, nil if it may: beyond loopback only with a
+// password, and on all addresses only when clients can be told one.
+func CheckBind(addr string, k settings.Redis) error {
+	switch ip := net.ParseIP(addr); {
+	case ip == nil:
+		return errors.New("want an IP address such as 127.0.0.1 or ::1")
+	case !ip.IsLoopback() && k.RequirePass == "":
+		return errors.New("want a loopback address such as 127.0.0.1 or ::1, or a password in redis.requirepass")
+	case ip.IsUnspecified() && k.AdvertiseIP == "":
+		return errors.New("want redis.advertise_ip too, the host that clients are sent to")
+	}
+	return nil
+}
+
+// CheckNoDir says why a cluster with these settings needs a folder that stays, nil if it does not.
+func CheckNoDir(k settings.Engine) error {
+	switch {
+	case k.Durable:
+		return errors.New("engine.durable true: the data needs a folder that stays, not memory or a temporary one")
+	case k.WALDir != "":
+		return fmt.Errorf("engine.wal_dir %s: write-ahead logs apart need a data folder that stays", k.WALDir)
+	}
+	return nil
+}
+
+// shape is the shape asked for, filled up from the settings. Replicas that nobody asked for are at most one per store.
+func shape(asked, from settings.Cluster) settings.Cluster {
+	if asked.Stores == 0 {
+		asked.Stores = from.Stores
+	}
+	if asked.Replicas == 0 {
+		asked.Replicas = min(from.Replicas, asked.Stores)
+	}
+	if asked.Regions == 0 {
+		asked.Regions = from.Regions
+	}
+	return asked
+}
+
+// CheckPorts says why a cluster of so many stores may not listen on these ports, nil if it may. Store 1 has the port, the
+// others the ones that follow; 0 stands for free ports.
+func CheckPorts(port, proxyPort, stores int) error {
+	last := port + stores - 1
+	switch {
+	case port < 0 || port > 0 && last > 65535:
+		return fmt.Errorf("port %d: %d stores need the ports %d to %d, want 1 to 65535, or 0 for free ones", port, stores, port, last)
+	case proxyPort < 0 || proxyPort > 65535:
+		return fmt.Errorf("proxy port %d: want 1 to 65535, or 0 for a free one", proxyPort)
+	case port > 0 && port <= proxyPort && proxyPort <= last:
+		return fmt.Errorf("proxy port %d: it is the port of store %d (ports %d to %d)", proxyPort, proxyPort-port+1, port, last)
+	}
+	return nil
+}

@@ -1,0 +1,117 @@
+package neokv
+
+import (
+	"context"
+	"errors"
+	"net"
+
+	"neokv.dev/neokv/internal/region"
+	"neokv.dev/neokv/internal/route"
+	"neokv.dev/neokv/internal/topology"
+)
+
+// replica is the proxy's way to a region's replica on a store of this process.
+func (c *Cluster) replica(id topology.StoreID, r topology.RegionID) *region.Replica {
+	if i := int(id) - 1; i >= 0 && i < len(c.nodes) {
+		if s := c.nodes[i].store.Load(); s != nil {
+			return s.Replica(r)
+		}
+	}
+	return nil
+}
+
+// exposed reports whether the cluster can be reached from beyond loopback.
+func (c *Cluster) exposed() bool { return !net.ParseIP(c.config.Bind).IsLoopback() }
+
+// replicated is the proxy's way to the stores that can tell who has applied an entry.
+func (c *Cluster) replicated(ctx context.Context, r topology.RegionID, index uint64) int {
+	for _, n := range c.nodes {
+		if s := n.store.Load(); s != nil && s.Failed() == nil {
+			return s.Replicated(ctx, r, index)
+		}
+	}
+	return 0
+}
+
+// compare is the proxy's way to the checksums of a region's replicas: by the first store that finds the leader.
+func (c *Cluster) compare(ctx context.Context, r topology.RegionID) (got region.Comparison, err error) {
+	err = errors.New("no store runs")
+	for _, n := range c.nodes {
+		if s := n.store.Load(); s != nil && s.Failed() == nil {
+			if got, err = s.Compare(ctx, r); err == nil {
+				return got, nil
+			}
+		}
+	}
+	return got, err
+}
+
+// setActiveExpire switches the background deletion of expired keys on or off on every store that runs.
+func (c *Cluster) setActiveExpire(on bool) {
+	for _, n := range c.nodes {
+		if s := n.store.Load(); s != nil {
+			s.SetActiveExpire(on)
+		}
+	}
+}
+
+// proxied is the proxy's slot table and the stores' tables that it was made of.
+type proxied struct {
+	from  []*route.Table
+	table *route.Table
+}
+
+// proxyTable joins what the stores know of themselves: a region is led by the store that serves it in the latest term.
+// It is made anew only when a store has published another table.
+func (c *Cluster) proxyTable() *route.Table {
+	old := c.proxied.Load()
+	fresh := old != nil
+	for i, n := range c.nodes {
+		var t *route.Table
+		if s := n.store.Load(); s != nil && s.Failed() == nil {
+			t = s.Table()
+		}
+		if fresh && old.from[i] != t {
+			fresh = false
+		}
+	}
+	if fresh {
+		return old.table
+	}
+	next := &proxied{from: make([]*route.Table, len(c.nodes))}
+	var best *route.Table
+	leaders := make(map[topology.RegionID]route.Region)
+	for i, n := range c.nodes {
+		s := n.store.Load()
+		if s == nil || s.Failed() != nil {
+			continue
+		}
+		t := s.Table()
+		if next.from[i] = t; t == nil {
+			continue
+		}
+		if best == nil || len(t.Stores) > len(best.Stores) {
+			best = t
+		}
+		for _, r := range t.Regions {
+			if r.Leader == n.id && r.Term >= leaders[r.ID].Term {
+				leaders[r.ID] = r
+			}
+		}
+	}
+	if best == nil {
+		return nil
+	}
+	regions := make([]route.Region, len(best.Regions))
+	for i, r := range best.Regions {
+		r.Leader, r.Term = leaders[r.ID].Leader, leaders[r.ID].Term
+		regions[i] = r
+	}
+	epoch := uint64(1)
+	if old != nil && old.table != nil {
+		epoch = old.table.Epoch + 1
+	}
+	next.table = route.NewTable(epoch, best.Stores, regions)
+	c.proxied.Store(next)
+	return next.table
+}
