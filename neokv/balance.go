@@ -4,8 +4,9 @@ import (
 	"neokv.dev/neokv/internal/topology"
 )
 
-// spread asks leaders of regions that another store is to lead to hand over, where that store leads nothing.
-func (c *Cluster) spread() {
+// balanceLeaders gives each store that leads nothing a region: it asks a store that leads several to hand one over,
+// of which the other store has a replica.
+func (c *Cluster) balanceLeaders() {
 	leads := make(map[topology.StoreID]int)
 	for _, n := range c.nodes {
 		if s := n.store.Load(); s != nil {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"sync"
 	"time"
 
@@ -12,7 +11,6 @@ import (
 
 	"neokv.dev/neokv/internal/disk"
 	"neokv.dev/neokv/internal/meta"
-	"neokv.dev/neokv/internal/server"
 	"neokv.dev/neokv/internal/store"
 	"neokv.dev/neokv/internal/topology"
 )
@@ -24,6 +22,34 @@ func (c *Cluster) start(ctx context.Context) error {
 		identity = c.folder.cluster
 	}
 	c.network = c.newNetwork(identity)
+	c.makeNodes(identity)
+	if c.config.Hooks != nil {
+		c.config.Hooks.Cluster = inside{c}
+	}
+	if err := c.openJournal(); err != nil {
+		return err
+	}
+	listeners, err := c.listenAll()
+	if err != nil {
+		return err
+	}
+
+	// The stores open at the same time, since each waits for its disk.
+	errs := make([]error, len(c.nodes))
+	var wg sync.WaitGroup
+	for i, n := range c.nodes {
+		wg.Go(func() { errs[i] = n.start(listeners[i], true) })
+	}
+	wg.Wait()
+	c.startProxy(listeners[len(c.nodes)])
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	return c.waitServing(ctx)
+}
+
+// makeNodes makes the places of the stores.
+func (c *Cluster) makeNodes(identity [16]byte) {
 	initial := meta.Initial(fmt.Sprintf("%x", identity), c.settings.Cluster)
 	for i := range c.settings.Cluster.Stores {
 		n := &node{c: c, id: topology.StoreID(i + 1), cluster: identity, initial: initial}
@@ -34,60 +60,9 @@ func (c *Cluster) start(ctx context.Context) error {
 		}
 		c.nodes = append(c.nodes, n)
 	}
-	if c.config.Hooks != nil {
-		c.config.Hooks.Cluster = inside{c}
-	}
-	if err := c.openJournal(); err != nil {
-		return err
-	}
-	port := func(first, i int) int {
-		if first == 0 {
-			return 0
-		}
-		return first + i
-	}
-	listeners := make([]net.Listener, len(c.nodes))
-	closeAll := func() {
-		for _, ln := range listeners {
-			if ln != nil {
-				ln.Close()
-			}
-		}
-	}
-	for i, n := range c.nodes {
-		var err error
-		if listeners[i], n.addr, err = c.listen(port(c.config.Port, i), i); err != nil {
-			closeAll()
-			return fmt.Errorf("store %d: %w", n.id, err)
-		}
-	}
-	proxyListener, addr, err := c.listen(c.config.ProxyPort, len(c.nodes))
-	if err != nil {
-		closeAll()
-		return fmt.Errorf("proxy: %w", err)
-	}
-	c.proxyAddr = addr
-
-	// The stores open side by side: each waits for its disk.
-	errs := make([]error, len(c.nodes))
-	var wg sync.WaitGroup
-	for i, n := range c.nodes {
-		wg.Go(func() { errs[i] = n.start(listeners[i], true) })
-	}
-	wg.Wait()
-	c.proxy = server.New(server.Options{
-		Settings: c.settings, Table: c.proxyTable, Replica: c.replica, Version: Version, Info: c.info,
-		Replicated: c.replicated, Compare: c.compare, ActiveExpire: c.setActiveExpire, Memory: c.clients, Exposed: c.exposed(),
-		Faults: c.hooks.Server,
-	})
-	c.proxyPipe = server.NewPipe(memoryAddr(addr))
-	c.serve(c.proxy, c.proxyPipe, proxyListener)
-	if err := errors.Join(errs...); err != nil {
-		return err
-	}
-	return c.waitServing(ctx)
 }
 
+// random128 draws 16 bytes from the cluster's random source.
 func (c *Cluster) random128() (b [16]byte) {
 	c.randMu.Lock()
 	defer c.randMu.Unlock()
@@ -97,7 +72,8 @@ func (c *Cluster) random128() (b [16]byte) {
 	return b
 }
 
-// openJournal makes the stores' logs whole with what their journal holds, and opens it where there shall be one.
+// openJournal copies into the stores' logs what only the journal holds. Then it opens a new journal, unless each
+// store is to sync its own log.
 func (c *Cluster) openJournal() (err error) {
 	o := disk.JournalOptions{Logs: make(map[uint16]string), Faults: c.hooks.Store.Journal}
 	for _, n := range c.nodes {
@@ -116,8 +92,8 @@ func (c *Cluster) openJournal() (err error) {
 			o.Disks[uint16(n.id)] = n.fs
 		}
 	default:
-		// Twice what the memtables hold: the logs of a segment have been flushed and removed when the other is nearly full. Not less than holds
-		// some large groups, and not more than a start reads in a few seconds.
+		// A segment holds twice as much as the memtables: when it is nearly full, the logs that the other segment
+		// covers have been flushed and removed. 64 MiB hold some large groups; a start reads 1 GiB in a few seconds.
 		o.Dir, o.Bytes = c.folder.journal(), max(64<<20, min(2*int64(c.settings.Engine.MemtableSize), 1<<30))
 	}
 	if !shared {
@@ -127,8 +103,8 @@ func (c *Cluster) openJournal() (err error) {
 	return err
 }
 
-// waitServing returns when every region has a leader that serves, every store leads one where there are enough, and every
-// store knows where to send clients. Leaders that stand in the way of an even spread are asked to hand over.
+// waitServing returns when every region has a leader that serves, every store leads a region if there are enough, and
+// every store knows where to send clients. Twice a second it asks leaders to hand over to stores that lead nothing.
 func (c *Cluster) waitServing(ctx context.Context) error {
 	tick := time.NewTicker(2 * time.Millisecond)
 	defer tick.Stop()
@@ -153,7 +129,7 @@ func (c *Cluster) waitServing(ctx context.Context) error {
 		}
 		if time.Since(moved) > 500*time.Millisecond {
 			moved = time.Now()
-			c.spread()
+			c.balanceLeaders()
 		}
 		select {
 		case <-ctx.Done():
@@ -163,7 +139,7 @@ func (c *Cluster) waitServing(ctx context.Context) error {
 	}
 }
 
-// missing says what the cluster still waits for, "" when it serves.
+// missing says what the cluster still lacks, "" when it serves.
 func (c *Cluster) missing() string {
 	leads := make(map[topology.StoreID]int)
 	served := 0
@@ -190,7 +166,8 @@ func (c *Cluster) missing() string {
 		}
 	}
 	if served < c.settings.Cluster.Regions {
-		return fmt.Sprintf("leaders of %d of %d regions", c.settings.Cluster.Regions-served, c.settings.Cluster.Regions)
+		return fmt.Sprintf("leaders of %d of %d regions",
+			c.settings.Cluster.Regions-served, c.settings.Cluster.Regions)
 	}
 	if c.settings.Cluster.Regions >= len(c.nodes) && len(leads) < len(c.nodes) {
 		return fmt.Sprintf("leaders on %d of %d stores", len(c.nodes)-len(leads), len(c.nodes))
@@ -198,8 +175,9 @@ func (c *Cluster) missing() string {
 	return ""
 }
 
+// shutdown ends everything that start has started.
 func (c *Cluster) shutdown() error {
-	// Clients first, of all stores at once: what they still wait for needs the other stores.
+	// Clients go first, those of all stores at once: what a client still waits for needs the other stores.
 	var clients sync.WaitGroup
 	if c.proxy != nil {
 		clients.Go(func() { c.proxy.Close() })

@@ -12,7 +12,7 @@ import (
 	"neokv.dev/neokv/settings"
 )
 
-// open checks the configuration and opens the folder.
+// open checks the configuration and opens the data folder. The cluster that it returns has not started.
 func open(config Config) (*Cluster, error) {
 	s := settings.Default()
 	if config.Settings != nil {
@@ -63,8 +63,8 @@ func open(config Config) (*Cluster, error) {
 	return c, nil
 }
 
-// CheckBind says why a cluster with these settings may not listen on an address, nil if it may: beyond loopback only with a
-// password, and on all addresses only when clients can be told one.
+// CheckBind returns why a cluster with these settings may not listen on an address, nil if it may. Beyond loopback it
+// needs a password; on all addresses of the machine it needs one that it can tell clients.
 func CheckBind(addr string, k settings.Redis) error {
 	switch ip := net.ParseIP(addr); {
 	case ip == nil:
@@ -77,7 +77,7 @@ func CheckBind(addr string, k settings.Redis) error {
 	return nil
 }
 
-// CheckNoDir says why a cluster with these settings needs a folder that stays, nil if it does not.
+// CheckNoDir returns why a cluster with these settings needs a folder that outlives it, nil if it needs none.
 func CheckNoDir(k settings.Engine) error {
 	switch {
 	case k.Durable:
@@ -88,7 +88,8 @@ func CheckNoDir(k settings.Engine) error {
 	return nil
 }
 
-// shape is the shape asked for, filled up from the settings. Replicas that nobody asked for are at most one per store.
+// shape is the shape that the caller asked for, with numbers from the settings in place of zeros. A number of
+// replicas from the settings is cut to the number of stores.
 func shape(asked, from settings.Cluster) settings.Cluster {
 	if asked.Stores == 0 {
 		asked.Stores = from.Stores
@@ -102,17 +103,19 @@ func shape(asked, from settings.Cluster) settings.Cluster {
 	return asked
 }
 
-// CheckPorts says why a cluster of so many stores may not listen on these ports, nil if it may. Store 1 has the port, the
-// others the ones that follow; 0 stands for free ports.
+// CheckPorts returns why a cluster of so many stores may not listen on these ports, nil if it may. Store 1 has port, and
+// the others have those that follow; 0 stands for free ports.
 func CheckPorts(port, proxyPort, stores int) error {
 	last := port + stores - 1
 	switch {
 	case port < 0 || port > 0 && last > 65535:
-		return fmt.Errorf("port %d: %d stores need the ports %d to %d, want 1 to 65535, or 0 for free ones", port, stores, port, last)
+		return fmt.Errorf("port %d: %d stores need the ports %d to %d, want 1 to 65535, or 0 for free ones",
+			port, stores, port, last)
 	case proxyPort < 0 || proxyPort > 65535:
 		return fmt.Errorf("proxy port %d: want 1 to 65535, or 0 for a free one", proxyPort)
 	case port > 0 && port <= proxyPort && proxyPort <= last:
-		return fmt.Errorf("proxy port %d: it is the port of store %d (ports %d to %d)", proxyPort, proxyPort-port+1, port, last)
+		return fmt.Errorf("proxy port %d: it is the port of store %d (ports %d to %d)",
+			proxyPort, proxyPort-port+1, port, last)
 	}
 	return nil
 }

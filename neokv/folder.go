@@ -21,18 +21,19 @@ import (
 	"neokv.dev/neokv/settings"
 )
 
-// A cluster's folder:
+// folder is the data folder of a cluster:
 //
-//	cluster.json    the record: format, cluster id, shape, engine.wal_dir; written once, and where the format is an older one
+//	cluster.json    the record: format, cluster id, shape, engine.wal_dir; written at the first start, and when the
+//	                format of the folder is an older one
 //	LOCK            held by the process that runs the cluster
 //	UNSYNCED        there while a cluster runs with engine.wal_sync none: its data may be torn
-//	store-N/        one store's files
-//	journal-0, -1   what the stores have written to their logs and not synced there yet
+//	store-N/        the files of store N
+//	journal-0, -1   what the stores have written to their logs, and not synced there yet
 //
-// With engine.wal_dir the stores' write-ahead logs are apart, in a folder named after the cluster's id:
+// With engine.wal_dir the write-ahead logs are in another folder, named after the cluster's id:
 //
-//	OWNER           the path of the data folder that they belong to
-//	store-N/        one store's log
+//	OWNER           the path of the data folder that the logs belong to
+//	store-N/        the log of store N
 //	journal-0, -1   as above
 type folder struct {
 	fs        vfs.FS
@@ -45,13 +46,13 @@ type folder struct {
 	walDir    string // engine.wal_dir as recorded, absolute; empty for none
 }
 
-// folderFormat is the format of folders, as the record has it, and oldFolderFormat the first one. The later ones keep programs away that do
-// not know what there may be in the folder:
+// folderFormat is the format that the record gives to a folder, and oldFolderFormat the first one. A later format keeps
+// earlier programs away, because they do not know what the folder may hold:
 //
-//	2  a journal, without which a program does not find what was acknowledged last before a crash
-//	3  region states and log entries of format 2, which a program of before would not apply as this one does
-//	4  log entries with read sets, of format 3, which a program of before would not apply
-//	5  long strings in pieces, log entries of formats 4 and 5, and stages, which a program of before would pass over
+//	2  a journal: an earlier program would lose the last acknowledged writes before a crash
+//	3  region states and log entries of format 2: an earlier program would apply them otherwise
+//	4  log entries of format 3, with read sets: an earlier program would not apply them
+//	5  long strings in pieces, log entries of formats 4 and 5, and stages: an earlier program would pass over them
 const (
 	oldFolderFormat = 1
 	folderFormat    = 5
@@ -74,8 +75,8 @@ const (
 	ownerName    = "OWNER"
 )
 
-// openFolder locks dir, or a new temporary folder of the machine when dir is empty, and reads its record; a new folder
-// gets one. A power cut behind it leaves a folder with its record. fsys is the machine's file system, but for tests.
+// openFolder locks dir, or a new temporary folder of the machine if dir is empty, and reads its record; a new folder
+// gets one. The record is synced when openFolder returns. fsys is the machine's file system, except in tests.
 func openFolder(
 	fsys vfs.FS, dir string, asked settings.Cluster, s settings.Settings, discard bool, identity func() [16]byte,
 ) (f *folder, err error) {
@@ -119,7 +120,7 @@ func openFolder(
 	default:
 		err = f.take(have, asked, s.Engine.WALDir)
 	}
-	if err == nil && s.Engine.WALSync == "none" { // nothing here refuses the folder any more, and would leave it marked
+	if err == nil && s.Engine.WALSync == "none" { // after all that may refuse the folder, which then would stay marked
 		f.unsynced = true
 		err = disk.WriteFile(f.fs, f.dir, unsyncedName, nil)
 	}
@@ -142,7 +143,8 @@ func (f *folder) create(asked settings.Cluster, s settings.Settings, identity [1
 	return f.write()
 }
 
-// insist tries to get what a process that was killed a moment ago may still hold, for as long as held says so, at most a second.
+// insist tries for a second to get something that a process killed a moment ago may still hold. It goes on as long as
+// held says that the error means this.
 func insist[T any](get func() (T, error), held func(error) bool) (T, error) {
 	for deadline := time.Now().Add(time.Second); ; time.Sleep(10 * time.Millisecond) {
 		got, err := get()
@@ -152,7 +154,7 @@ func insist[T any](get func() (T, error), held func(error) bool) (T, error) {
 	}
 }
 
-// checkClean refuses a folder that was not closed cleanly without syncs, or empties it.
+// checkClean refuses a folder that was not closed cleanly under engine.wal_sync none, or empties it if discard is set.
 func (f *folder) checkClean(discard bool) error {
 	marker := filepath.Join(f.dir, unsyncedName)
 	_, err := f.fs.Stat(marker)
@@ -162,7 +164,8 @@ func (f *folder) checkClean(discard bool) error {
 	case err != nil:
 		return err
 	case !discard:
-		return fmt.Errorf("folder %s was not closed cleanly under engine.wal_sync none, its data may be torn: --discard starts it empty", f.dir)
+		return fmt.Errorf("folder %s was not closed cleanly under engine.wal_sync none, its data may be torn: "+
+			"--discard starts it empty", f.dir)
 	}
 	if err := f.empty(); err != nil {
 		return err
@@ -170,8 +173,8 @@ func (f *folder) checkClean(discard bool) error {
 	return f.fs.Remove(marker)
 }
 
-// empty removes the data, and last the record. It removes the write-ahead logs apart only if their OWNER names this
-// folder: others may belong to the folder that this one is a copy of. The next record names new ones.
+// empty removes the data, and last the record. It removes write-ahead logs in another folder only if their OWNER
+// names this one: otherwise they may belong to the folder that this one is a copy of. The next record names new logs.
 func (f *folder) empty() error {
 	stale, err := storeFolders(f.fs, f.dir)
 	if err != nil {
@@ -201,7 +204,7 @@ func (f *folder) empty() error {
 	return nil
 }
 
-// storeFolders returns the names of the stores' folders that there are.
+// storeFolders returns the names of the stores' folders in dir.
 func storeFolders(fsys vfs.FS, dir string) ([]string, error) {
 	names, err := fsys.List(dir)
 	slices.Sort(names)
@@ -229,8 +232,8 @@ func readRecord(fsys vfs.FS, dir string) (*record, error) {
 	return r, nil
 }
 
-// take makes the record the folder's shape, finds its logs, and brings the record up to the present format. What is
-// asked for must be the same.
+// take gives the folder the shape of its record, finds its logs, and writes the record anew if its format is an older
+// one. The caller must ask for the same shape and logs.
 func (f *folder) take(r *record, asked settings.Cluster, walDir string) error {
 	if r.Format < oldFolderFormat || r.Format > folderFormat {
 		return fmt.Errorf("folder %s has format %d, this program reads %d to %d, and writes %d",
@@ -238,7 +241,8 @@ func (f *folder) take(r *record, asked settings.Cluster, walDir string) error {
 	}
 	id, err := hex.DecodeString(r.Cluster)
 	if err != nil || len(id) != len(f.cluster) {
-		return fmt.Errorf("%s: cluster id %q: want %d hex digits", filepath.Join(f.dir, recordName), r.Cluster, 2*len(f.cluster))
+		return fmt.Errorf("%s: cluster id %q: want %d hex digits",
+			filepath.Join(f.dir, recordName), r.Cluster, 2*len(f.cluster))
 	}
 	copy(f.cluster[:], id)
 	f.shape, f.walDir = settings.Cluster{Stores: r.Stores, Replicas: r.Replicas, Regions: r.Regions}, r.WALDir
@@ -261,10 +265,12 @@ func (f *folder) take(r *record, asked settings.Cluster, walDir string) error {
 	return err
 }
 
-// takeLogs finds the write-ahead logs of a folder that was used before. asked is engine.wal_dir, empty for what is recorded.
+// takeLogs finds the write-ahead logs of a folder that was used before. asked is engine.wal_dir; if it is empty, the
+// recorded folder is meant.
 func (f *folder) takeLogs(asked string) error {
 	if asked != "" && asked != f.walDir {
-		return fmt.Errorf("folder %s keeps its write-ahead logs in %s, asked for engine.wal_dir %s", f.dir, cmp.Or(f.walDir, "itself"), asked)
+		return fmt.Errorf("folder %s keeps its write-ahead logs in %s, asked for engine.wal_dir %s",
+			f.dir, cmp.Or(f.walDir, "itself"), asked)
 	}
 	if f.walDir == "" {
 		return nil
@@ -276,20 +282,20 @@ func (f *folder) takeLogs(asked string) error {
 		return nil
 	default:
 		if r, err := readRecord(f.fs, owner); err == nil && r != nil && r.Cluster == hex.EncodeToString(f.cluster[:]) {
-			return fmt.Errorf("folder %s is a copy of %s, which keeps its write-ahead logs in %s: they belong to one of them only",
-				f.dir, owner, f.logs())
+			return fmt.Errorf("folder %s is a copy of %s, which keeps its write-ahead logs in %s: "+
+				"they belong to one of them only", f.dir, owner, f.logs())
 		}
 		return f.ownLogs() // the folder was moved
 	}
 }
 
-// readOwner returns the folder that write-ahead logs apart belong to.
+// readOwner returns the data folder that write-ahead logs in another folder belong to.
 func readOwner(fsys vfs.FS, logs string) (dir string, err error) {
 	text, err := disk.ReadFile(fsys, filepath.Join(logs, ownerName))
 	return strings.TrimSuffix(string(text), "\n"), err
 }
 
-// ownLogs makes the folder of the write-ahead logs, if it is not there, and notes whose they are.
+// ownLogs makes the folder of the write-ahead logs, if it is missing, and names the data folder as its owner.
 func (f *folder) ownLogs() error {
 	if err := disk.MakeDir(f.fs, f.logs()); err != nil {
 		return fmt.Errorf("engine.wal_dir: %w", err)
@@ -297,10 +303,10 @@ func (f *folder) ownLogs() error {
 	return disk.WriteFile(f.fs, f.logs(), ownerName, []byte(f.dir+"\n"))
 }
 
-// logs is the folder of the cluster's write-ahead logs where they are apart.
+// logs is the folder of the cluster's write-ahead logs under engine.wal_dir.
 func (f *folder) logs() string { return filepath.Join(f.walDir, hex.EncodeToString(f.cluster[:])) }
 
-// wal is where a store keeps its write-ahead log, empty for beside its data.
+// wal is the folder of a store's write-ahead log, empty if the log is beside the data.
 func (f *folder) wal(id topology.StoreID) string {
 	if f.walDir == "" {
 		return ""
@@ -308,7 +314,7 @@ func (f *folder) wal(id topology.StoreID) string {
 	return filepath.Join(f.logs(), id.RaftAddress())
 }
 
-// journal is the folder of the journal that the stores share: beside their logs.
+// journal is the folder of the journal that the stores share, beside their logs.
 func (f *folder) journal() string {
 	if f.walDir == "" {
 		return f.dir
@@ -316,7 +322,7 @@ func (f *folder) journal() string {
 	return f.logs()
 }
 
-// write makes the folder's record, or one of the present format in place of an older one.
+// write writes the folder's record, in the present format.
 func (f *folder) write() error {
 	text, err := json.MarshalIndent(record{
 		Format: folderFormat, Cluster: hex.EncodeToString(f.cluster[:]),
@@ -328,9 +334,10 @@ func (f *folder) write() error {
 	return disk.WriteFile(f.fs, f.dir, recordName, append(text, '\n'))
 }
 
+// store is the folder of a store.
 func (f *folder) store(id topology.StoreID) string { return filepath.Join(f.dir, id.RaftAddress()) }
 
-// close unlocks the folder; clean says that every store was closed without an error. A temporary folder is removed.
+// close unlocks the folder, and removes a temporary one. clean says that every store has closed without an error.
 func (f *folder) close(clean bool) error {
 	var errs []error
 	if f.unsynced && clean {

@@ -1,5 +1,7 @@
-// Package neokv boots a cluster of logical store nodes in this process: full Multi-Raft, one Pebble per store, each store
-// speaking the Redis Cluster protocol on a port of its own.
+// Package neokv boots a Redis Cluster inside this process. It has several logical stores, each with a port and a Pebble
+// database of its own, and many regions, each a Raft group that is replicated over the stores.
+//
+// This file is the API: Start boots a cluster, Addrs and Dial lead clients to it, Close ends it.
 package neokv
 
 import (
@@ -25,34 +27,35 @@ const Version = "0.1.0"
 
 // Config says what to boot. The zero value is a valid one: three stores on disk, in a temporary folder, on free ports.
 type Config struct {
-	// Stores, Replicas and Regions shape the cluster; 0 takes what Dir records, else what Settings says. A value set here that
-	// differs from the recorded one is an error.
+	// Stores, Replicas and Regions shape the cluster; 0 takes the number that Dir records, else that of Settings. A
+	// number that differs from the recorded one is an error.
 	Stores, Replicas, Regions int
-	// Dir holds the data; it is made if missing. Empty: a temporary folder that Close removes.
+	// Dir holds the data; Start makes it if it is missing. If Dir is empty, a temporary folder holds them until Close.
 	Dir string
-	// InMemory keeps the data in memory: what Close leaves is nothing.
+	// InMemory keeps the data in memory, until Close.
 	InMemory bool
-	// Discard empties a folder that was not closed cleanly under engine.wal_sync none; such a folder is refused otherwise.
+	// Discard empties a folder that was not closed cleanly under engine.wal_sync none. Start refuses such a folder
+	// otherwise.
 	Discard bool
-	// NoSockets leaves the listeners in memory alone, reached by Dial.
+	// NoSockets opens no ports: clients reach the cluster by Dial only.
 	NoSockets bool
-	// Bind is the IP address listened on, 127.0.0.1 if empty. One beyond loopback needs redis.requirepass, and an unspecified
-	// one redis.advertise_ip too.
+	// Bind is the IP address of the ports, 127.0.0.1 if empty. An address beyond loopback needs redis.requirepass,
+	// and an unspecified one such as 0.0.0.0 needs redis.advertise_ip too.
 	Bind string
-	// Port is store 1's port, the other stores follow upwards, and ProxyPort the proxy's; 0 picks free ones.
+	// Port is the port of store 1, and the other stores follow upwards. ProxyPort is the proxy's. 0 picks free ports.
 	Port, ProxyPort int
 	// Settings are the knobs; nil takes settings.Default.
 	Settings *settings.Settings
-	// Seed feeds every random choice that is ours; 0 picks one.
+	// Seed feeds every random choice that NeoKV makes; 0 picks a seed.
 	Seed uint64
-	// Progress, if not nil, is told what the boot waits for when that takes longer than a second.
+	// Progress, if not nil, hears once a second what a boot waits for that takes longer than that.
 	Progress func(string)
 
-	// Hooks are for the tests of this module; nil otherwise.
+	// Hooks are for the tests of this module; other programs leave them nil.
 	Hooks *seam.Hooks
 }
 
-// Cluster is a running cluster.
+// Cluster is a running cluster. Its methods may run concurrently.
 type Cluster struct {
 	config    Config
 	settings  settings.Settings
@@ -61,15 +64,15 @@ type Cluster struct {
 	network   *transport.Network
 	nodes     []*node
 	journal   *disk.Journal // nil where each store syncs for itself
-	journalFS *disk.FS      // what it is on in memory
+	journalFS *disk.FS      // its disk, in memory; nil otherwise
 	proxy     *server.Server
 	proxyAddr string
 	proxyPipe *server.Pipe
 	proxied   atomic.Pointer[proxied]
-	clients   *server.Memory // bounds what the clients of all stores and of the proxy hold
+	clients   *server.Memory // bounds what all stores and the proxy hold for their clients
 	boot      time.Duration
 	failed    chan error
-	anyFailed atomic.Bool // since Start: what the disks hold may lag what was acknowledged
+	anyFailed atomic.Bool // a store has failed since Start, so its disk may lack acknowledged writes
 	wg        sync.WaitGroup
 	close     sync.Once
 	closeErr  error
@@ -78,7 +81,8 @@ type Cluster struct {
 	rand   *rand.Rand
 }
 
-// Start boots a cluster and returns when every slot is served and, where there are enough regions, every store leads one.
+// Start boots a cluster. It returns when every slot is served and, if there are at least as many regions as stores,
+// every store leads a region.
 func Start(ctx context.Context, config Config) (*Cluster, error) {
 	begin := time.Now()
 	c, err := open(config)
@@ -104,7 +108,7 @@ func (c *Cluster) Addrs() []string {
 // ProxyAddr returns the address of the proxy port.
 func (c *Cluster) ProxyAddr() string { return c.proxyAddr }
 
-// Dial returns a connection through memory to one of the addresses. Its form fits go-redis's Dialer as
+// Dial connects through memory to one of the addresses. go-redis takes it as its Dialer in the form
 // func(ctx, network, addr) { return c.Dial(ctx, addr) }.
 func (c *Cluster) Dial(ctx context.Context, addr string) (net.Conn, error) {
 	if addr == c.proxyAddr {
@@ -115,10 +119,11 @@ func (c *Cluster) Dial(ctx context.Context, addr string) (net.Conn, error) {
 			return n.dial(ctx)
 		}
 	}
-	return nil, fmt.Errorf("dial %s: no listener of this cluster, want one of %s or %s", addr, strings.Join(c.Addrs(), ", "), c.proxyAddr)
+	return nil, fmt.Errorf("dial %s: no listener of this cluster, want one of %s or %s",
+		addr, strings.Join(c.Addrs(), ", "), c.proxyAddr)
 }
 
-// Dir is the folder that holds the data, empty in memory; temporary reports whether Close removes it.
+// Dir is the folder that holds the data, empty for a cluster in memory; temporary reports whether Close removes it.
 func (c *Cluster) Dir() (dir string, temporary bool) {
 	if c.folder == nil {
 		return "", false
@@ -126,19 +131,20 @@ func (c *Cluster) Dir() (dir string, temporary bool) {
 	return c.folder.dir, c.folder.temporary
 }
 
-// Settings returns the settings in effect; their shape is the folder's.
+// Settings returns the settings in force; their shape is the folder's.
 func (c *Cluster) Settings() settings.Settings { return c.settings }
 
 // Shape returns how many stores, replicas and regions the cluster has.
 func (c *Cluster) Shape() settings.Cluster { return c.settings.Cluster }
 
-// Seed returns the seed of every random choice that is the cluster's.
+// Seed returns the seed of every random choice that NeoKV makes.
 func (c *Cluster) Seed() uint64 { return c.config.Seed }
 
 // BootTime is how long Start took.
 func (c *Cluster) BootTime() time.Duration { return c.boot }
 
-// Syncs is how many syncs the disks of the stores that run have made, and whether somebody waits for one now. It costs next to nothing to ask.
+// Syncs returns how many syncs the disks of the running stores have made, and whether a store waits for one now. The
+// call is cheap.
 func (c *Cluster) Syncs() (made int64, waiting bool) {
 	for _, node := range c.nodes {
 		node.mu.Lock()
@@ -151,10 +157,10 @@ func (c *Cluster) Syncs() (made int64, waiting bool) {
 	return made, waiting
 }
 
-// Failed delivers the error of each store that stops because of its disk.
+// Failed delivers the error of each store that stops because it has failed, mostly because of its disk.
 func (c *Cluster) Failed() <-chan error { return c.failed }
 
-// Close stops the cluster and returns when everything of it has ended. It may be called again.
+// Close stops the cluster and returns when all of its goroutines have ended. It may be called again.
 func (c *Cluster) Close() error {
 	c.close.Do(func() { c.closeErr = c.shutdown() })
 	return c.closeErr

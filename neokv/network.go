@@ -13,8 +13,8 @@ import (
 	"neokv.dev/neokv/internal/transport"
 )
 
-// newNetwork returns what the stores reach each other by. Over TCP every store has a port on loopback, wherever clients connect to,
-// that nobody is told of; without sockets the connections are in memory.
+// newNetwork returns the network between the stores. Over TCP each store has another port for it, always on loopback,
+// whose address only the stores learn. Without sockets the connections are in memory.
 func (c *Cluster) newNetwork(identity [16]byte) *transport.Network {
 	if c.settings.Raft.Transport == "memory" {
 		return transport.NewNetwork()
@@ -46,7 +46,32 @@ func (c *Cluster) newNetwork(identity [16]byte) *transport.Network {
 	return transport.NewTCP(t)
 }
 
-// listen opens a port, unless the cluster has no sockets: then the address is only a name.
+// listenAll opens the ports of the stores and, last, the proxy's, and gives each its address. Without sockets the
+// listeners are nil.
+func (c *Cluster) listenAll() (all []net.Listener, err error) {
+	for i := range len(c.nodes) + 1 {
+		who, addr, port := "proxy", &c.proxyAddr, c.config.ProxyPort
+		if i < len(c.nodes) {
+			who, addr, port = fmt.Sprint("store ", i+1), &c.nodes[i].addr, c.config.Port
+			if port > 0 {
+				port += i
+			}
+		}
+		var ln net.Listener
+		if ln, *addr, err = c.listen(port, i); err != nil {
+			for _, ln := range all {
+				if ln != nil {
+					ln.Close()
+				}
+			}
+			return nil, fmt.Errorf("%s: %w", who, err)
+		}
+		all = append(all, ln)
+	}
+	return all, nil
+}
+
+// listen opens the i-th port. Without sockets it opens none, and the address is only a name for Dial.
 func (c *Cluster) listen(port, i int) (net.Listener, string, error) {
 	if c.config.NoSockets {
 		if port == 0 {
@@ -54,17 +79,19 @@ func (c *Cluster) listen(port, i int) (net.Listener, string, error) {
 		}
 		return nil, net.JoinHostPort(c.config.Bind, strconv.Itoa(port)), nil
 	}
-	ln, err := insist(func() (net.Listener, error) {
-		return net.Listen("tcp", net.JoinHostPort(c.config.Bind, strconv.Itoa(port)))
-	},
-		func(err error) bool { return errors.Is(err, syscall.EADDRINUSE) })
+	ln, err := insist(
+		func() (net.Listener, error) {
+			return net.Listen("tcp", net.JoinHostPort(c.config.Bind, strconv.Itoa(port)))
+		},
+		func(err error) bool { return errors.Is(err, syscall.EADDRINUSE) },
+	)
 	if err != nil {
 		return nil, "", err
 	}
 	return ln, ln.Addr().String(), nil
 }
 
-// serve hands the listeners to the server; a nil one is left out.
+// serve lets a server accept clients from a pipe and, unless it is nil, from a listener.
 func (c *Cluster) serve(s *server.Server, pipe *server.Pipe, ln net.Listener) {
 	c.wg.Go(func() { s.Serve(pipe) })
 	if ln != nil {
@@ -72,14 +99,14 @@ func (c *Cluster) serve(s *server.Server, pipe *server.Pipe, ln net.Listener) {
 	}
 }
 
-// memoryAddr is the address of a listener in memory: host:port of the socket that stands, or would stand, beside it.
+// memoryAddr is the address of a listener in memory: host:port of the socket beside it, whether there is one or not.
 type memoryAddr string
 
 func (memoryAddr) Network() string { return "tcp" }
 
 func (a memoryAddr) String() string { return string(a) }
 
-// refused is what dialling a closed port answers; clients decide by its type whether to try elsewhere.
+// refused is the error of dialling a closed port. Clients decide by its type whether to try elsewhere.
 func refused(addr string) error {
 	return &net.OpError{Op: "dial", Net: "tcp", Addr: memoryAddr(addr), Err: syscall.ECONNREFUSED}
 }

@@ -17,32 +17,33 @@ import (
 	"neokv.dev/neokv/internal/topology"
 )
 
-// node is a store's place in the cluster: it outlives the store, which may be killed and started again.
+// node is a store's place in the cluster. It outlives the store, which may stop and start again.
 type node struct {
 	c       *Cluster
 	id      topology.StoreID
 	dir     string
-	walDir  string // empty for none apart
+	walDir  string // of the write-ahead log; empty for beside the data
 	addr    string
 	cluster [16]byte
 	initial *meta.Map
 
 	store atomic.Pointer[store.Store]
 
-	countMu sync.Mutex // held to read counters of store, and to take it away
-	past    []int64    // what the stores before this one have counted, in the order of counters.All
+	countMu sync.Mutex // held to read the counters of store, and to take store away
+	past    []int64    // what earlier stores of this place have counted, in the order of counters.All
 
 	mu      sync.Mutex
 	fs      *disk.FS
 	server  *server.Server
 	pipe    *server.Pipe
-	down    bool          // clients are refused: the store is stopped, or on its way
+	down    bool          // the store refuses clients: it has stopped, or is about to
 	failure error         // why the store has failed, nil while it has not
-	stopped chan struct{} // made by who stops the store, closed when it has ended
+	stopped chan struct{} // nil until somebody stops the store, closed when it has ended
 	stopErr error
 }
 
-// start opens the store and serves its clients on ln, which may be nil, and in memory. booting says that the whole cluster starts.
+// start opens the store and serves its clients, in memory and, unless it is nil, on ln. booting says that the whole
+// cluster starts.
 func (n *node) start(ln net.Listener, booting bool) error {
 	if n.fs == nil {
 		n.fs = disk.OS()
@@ -87,12 +88,13 @@ func (n *node) start(ln net.Listener, booting bool) error {
 	}
 	srv := server.New(server.Options{
 		Self: n.id, Settings: c.settings, Table: s.Table, Changed: s.Changed, Failed: s.Failed, Version: Version,
-		Replicated: s.Replicated, Compare: s.Compare, ActiveExpire: s.SetActiveExpire, Memory: c.clients, Exposed: c.exposed(),
+		Replicated: s.Replicated, Compare: s.Compare, ActiveExpire: s.SetActiveExpire,
+		Memory: c.clients, Exposed: c.exposed(),
 		Replica: func(id topology.StoreID, r topology.RegionID) *region.Replica {
 			if id == n.id {
 				return s.Replica(r)
 			}
-			return c.replica(id, r) // redis.cluster_enabled false: passed on inside the process
+			return c.replica(id, r) // redis.cluster_enabled false: this store passes the command on inside the process
 		},
 		Info:   func() []server.Section { return n.info(s) },
 		Faults: c.hooks.Server,
@@ -103,14 +105,14 @@ func (n *node) start(ln net.Listener, booting bool) error {
 	n.mu.Unlock()
 	n.store.Store(s)
 	c.serve(srv, pipe, ln)
-	if err := s.Failed(); err != nil { // too early for fail to have seen the server
+	if err := s.Failed(); err != nil { // perhaps before fail could see the server
 		n.fail(fs, fmt.Errorf("store %d: %w", n.id, err))
 	}
 	return nil
 }
 
-// fail is called when the store's disk has failed, from within the failing call: its clients are cut off, whoever listens is
-// told, and the store is closed.
+// fail takes note that the store has failed; the failing call runs it. It tells Failed, and has the store stopped,
+// which cuts its clients off.
 func (n *node) fail(fs *disk.FS, err error) {
 	n.mu.Lock()
 	news := n.fs == fs && !n.down && n.failure == nil
@@ -140,7 +142,7 @@ func (n *node) dial(ctx context.Context) (net.Conn, error) {
 	return pipe.Dial(ctx)
 }
 
-// hangUp closes the store's listeners and its clients' connections.
+// hangUp closes the store's listeners and the connections of its clients.
 func (n *node) hangUp() {
 	n.mu.Lock()
 	srv := n.server
@@ -151,7 +153,7 @@ func (n *node) hangUp() {
 	}
 }
 
-// stop closes the store, if it runs, and returns when it has ended, also when somebody else has begun to stop it.
+// stop closes the store, if it runs, and returns when it has ended, whoever began to stop it.
 func (n *node) stop() error {
 	n.mu.Lock()
 	ended := n.stopped

@@ -7,10 +7,22 @@ import (
 
 	"neokv.dev/neokv/internal/region"
 	"neokv.dev/neokv/internal/route"
+	"neokv.dev/neokv/internal/server"
 	"neokv.dev/neokv/internal/topology"
 )
 
-// replica is the proxy's way to a region's replica on a store of this process.
+// startProxy serves the clients of the proxy port, in memory and, unless it is nil, on ln.
+func (c *Cluster) startProxy(ln net.Listener) {
+	c.proxy = server.New(server.Options{
+		Settings: c.settings, Table: c.proxyTable, Replica: c.replica, Version: Version, Info: c.info,
+		Replicated: c.replicated, Compare: c.compare, ActiveExpire: c.setActiveExpire,
+		Memory: c.clients, Exposed: c.exposed(), Faults: c.hooks.Server,
+	})
+	c.proxyPipe = server.NewPipe(memoryAddr(c.proxyAddr))
+	c.serve(c.proxy, c.proxyPipe, ln)
+}
+
+// replica returns the replica of a region on a store, nil if there is none.
 func (c *Cluster) replica(id topology.StoreID, r topology.RegionID) *region.Replica {
 	if i := int(id) - 1; i >= 0 && i < len(c.nodes) {
 		if s := c.nodes[i].store.Load(); s != nil {
@@ -20,10 +32,10 @@ func (c *Cluster) replica(id topology.StoreID, r topology.RegionID) *region.Repl
 	return nil
 }
 
-// exposed reports whether the cluster can be reached from beyond loopback.
+// exposed reports whether clients beyond loopback can reach the cluster.
 func (c *Cluster) exposed() bool { return !net.ParseIP(c.config.Bind).IsLoopback() }
 
-// replicated is the proxy's way to the stores that can tell who has applied an entry.
+// replicated asks the first store that runs how many replicas of a region have applied an entry.
 func (c *Cluster) replicated(ctx context.Context, r topology.RegionID, index uint64) int {
 	for _, n := range c.nodes {
 		if s := n.store.Load(); s != nil && s.Failed() == nil {
@@ -33,7 +45,7 @@ func (c *Cluster) replicated(ctx context.Context, r topology.RegionID, index uin
 	return 0
 }
 
-// compare is the proxy's way to the checksums of a region's replicas: by the first store that finds the leader.
+// compare asks the stores in turn for the checksums of a region's replicas, until one of them finds the leader.
 func (c *Cluster) compare(ctx context.Context, r topology.RegionID) (got region.Comparison, err error) {
 	err = errors.New("no store runs")
 	for _, n := range c.nodes {
@@ -46,7 +58,7 @@ func (c *Cluster) compare(ctx context.Context, r topology.RegionID) (got region.
 	return got, err
 }
 
-// setActiveExpire switches the background deletion of expired keys on or off on every store that runs.
+// setActiveExpire switches the background deletion of expired keys on or off, on every store that runs.
 func (c *Cluster) setActiveExpire(on bool) {
 	for _, n := range c.nodes {
 		if s := n.store.Load(); s != nil {
@@ -55,14 +67,14 @@ func (c *Cluster) setActiveExpire(on bool) {
 	}
 }
 
-// proxied is the proxy's slot table and the stores' tables that it was made of.
+// proxied is the proxy's slot table with the stores' tables that it was made of.
 type proxied struct {
 	from  []*route.Table
 	table *route.Table
 }
 
-// proxyTable joins what the stores know of themselves: a region is led by the store that serves it in the latest term.
-// It is made anew only when a store has published another table.
+// proxyTable returns the proxy's slot table, which joins what each store says of itself: the store that serves a
+// region in the latest term leads it. A new one is made only when a store has published another table.
 func (c *Cluster) proxyTable() *route.Table {
 	old := c.proxied.Load()
 	fresh := old != nil

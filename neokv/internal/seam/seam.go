@@ -1,8 +1,8 @@
 // Package seam is where the tests of this module take hold of a cluster from outside of package neokv.
 //
-// A test puts Hooks into neokv.Config. Their first half says which mistakes the cluster makes and which functions it calls
-// at which points. Start fills in the second half, Cluster: with it the test cuts links, kills stores and starts them again.
-// A program that uses package neokv cannot name these types, so its clusters run without them.
+// A test puts Hooks into neokv.Config. Their first half says which mistakes the cluster makes and which functions it
+// calls at which points. Start fills in the second half, Cluster: with it the test cuts links, kills stores and
+// starts them again. A program that uses package neokv cannot name these types, so its clusters run without them.
 package seam
 
 import (
@@ -17,7 +17,8 @@ import (
 type Hooks struct {
 	Store  store.Faults  // of every store
 	Server server.Faults // of every store and of the proxy
-	// JournalBytes is the length of a segment of the journal that the stores of a cluster in memory share; 0 for no journal.
+	// JournalBytes is the length of a segment of the journal that the stores of a cluster in memory share; 0 for no
+	// journal.
 	JournalBytes int64
 
 	// Cluster is set by Start before it opens the first store.
@@ -58,7 +59,8 @@ type Node interface {
 	// Move gives the place another disk and folder, for the next start.
 	Move(fs *disk.FS, dir string)
 
-	// Condemn begins a kill: the store refuses clients, and nobody is told when it fails. It may run in the middle of a sync.
+	// Condemn begins a kill: the store refuses clients, and nobody is told when it fails. It may run in the middle of
+	// a sync.
 	Condemn()
 	// Stop ends the store, if it runs, and waits for its end.
 	Stop() error
