@@ -15,10 +15,11 @@ import (
 	"time"
 )
 
-// simWorker in the environment makes TestVirtual a child that runs a batch in its own process and reports each seed in a line of JSON.
+// simWorker in the environment makes TestVirtual a child process. It runs a batch itself, and reports on each seed
+// with lines of JSON: one when the seed begins, and one with Ended set.
 const simWorker = "NEOKV_SIM_WORKER"
 
-// simReport is such a line. The one without an end, the last one, is of a seed that ended the process.
+// simReport is such a line. If the last one is not Ended, its seed has ended the process.
 type simReport struct {
 	Seed    uint64
 	Ended   bool
@@ -38,7 +39,7 @@ func (r *simReport) print() {
 	fmt.Printf("%s%s\n", simReportMark, text)
 }
 
-// simBatch runs seeds of a plan in child processes, one per core.
+// simBatch runs seeds of a plan in child processes, one per core: a panic of any goroutine ends a process.
 type simBatch struct {
 	t       *testing.T
 	plan    plan
@@ -48,7 +49,7 @@ type simBatch struct {
 	mu      sync.Mutex
 	next    uint64
 	end     uint64
-	first   bool // stop at the first problem of a kind that the planted mistake should show
+	first   bool // stop at the first seed that shows the planted mistake
 	shown   *simReport
 	seeds   int
 	seconds float64
@@ -60,7 +61,7 @@ func newBatch(t *testing.T, p plan, planted bool, virtual time.Duration) *simBat
 	return &simBatch{t: t, plan: p, planted: planted, virtual: virtual}
 }
 
-// again is the command that runs a seed again.
+// again returns the command that runs a seed again.
 func (b *simBatch) again(seed uint64) string {
 	s := fmt.Sprintf("GOMAXPROCS=1 go test ./neokv/internal/sim -run 'TestVirtual$' -sim.seed=%d -sim.virtual=%s -v", seed, b.virtual)
 	if b.plan.name != general {
@@ -72,7 +73,7 @@ func (b *simBatch) again(seed uint64) string {
 	return s
 }
 
-// report fails the test for each seed that failed, with what runs it again.
+// report fails the test for each seed that failed, and prints its scenario and the command that runs it again.
 func (b *simBatch) report() {
 	b.t.Helper()
 	for _, r := range b.failed {
@@ -91,16 +92,16 @@ func (b *simBatch) String() string {
 	return out.String()
 }
 
-// share scales what is to be reached in 100 s to so many runs.
+// share scales a floor for 100 s of virtual time to so many runs of the batch.
 func (b *simBatch) share(n, runs int) int {
 	return int(int64(n) * int64(b.virtual/time.Millisecond) * int64(runs) / 100_000)
 }
 
-// missing says of what the batch has done too little.
+// missing lists what the batch has done too little of.
 func (b *simBatch) missing() (short []string) {
 	want, ok := least[b.plan.floors]
 	switch {
-	case b.plan.name == "": // of a scenario that nobody has run before
+	case b.plan.name == "": // a scenario from the command line has no floors
 		return nil
 	case !ok:
 		return []string{"least does not say what the plan's runs must reach"}
@@ -114,10 +115,10 @@ func (b *simBatch) missing() (short []string) {
 	return short
 }
 
-// shortened is how many times fewer seeds without a mistake a batch runs with -short, as the race build does.
+// shortened divides the number of seeds of a batch under -short, unless the batch looks for a planted mistake.
 const shortened = 100
 
-// run runs n seeds, or until the planted mistake shows.
+// run runs n seeds or, with untilFirst, seeds until one shows the planted mistake, and n at most.
 func (b *simBatch) run(first uint64, n int, untilFirst bool) {
 	if testing.Short() && !untilFirst {
 		n = (n + shortened - 1) / shortened
@@ -144,7 +145,7 @@ func (b *simBatch) run(first uint64, n int, untilFirst bool) {
 	slices.SortFunc(b.failed, func(x, y simReport) int { return int(x.Seed) - int(y.Seed) })
 }
 
-// take hands out a few seeds at a time, so that a process that dies takes few with it.
+// take hands out the next few seeds, so that a process that dies takes few with it.
 func (b *simBatch) take() (from uint64, count int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -160,14 +161,14 @@ func (b *simBatch) take() (from uint64, count int) {
 	return from, count
 }
 
-// child runs seeds in a child process; where a seed ends it, another one goes on behind it.
+// child runs seeds in a child process. If a seed ends the process, another one goes on with the next seed.
 func (b *simBatch) child(from uint64, count int) {
 	for count > 0 {
 		cmd := exec.CommandContext(b.t.Context(), os.Args[0], "-test.run=^TestVirtual$", "-test.timeout=0",
 			fmt.Sprintf("-sim.first=%d", from), fmt.Sprintf("-sim.seeds=%d", count), fmt.Sprintf("-sim.virtual=%s", b.virtual),
 			"-sim.plan="+b.plan.flag(), fmt.Sprintf("-sim.planted=%v", b.planted))
 		cmd.Env = append(os.Environ(), simWorker+"=1", "GOMAXPROCS=1")
-		if b.planted { // what is to be found need not be kept
+		if b.planted { // the histories are of no use to anybody
 			cmd.Env = append(cmd.Env, "TMPDIR="+b.t.TempDir())
 		}
 		out, err := cmd.CombinedOutput()
@@ -205,7 +206,7 @@ func (b *simBatch) child(from uint64, count int) {
 func tail(out []byte) string {
 	const most = 20000
 	if len(out) > most {
-		// The panic stands at the beginning of a long dump.
+		// A panic comes first, and then a long dump.
 		if i := bytes.Index(out, []byte("panic")); i >= 0 {
 			out = out[i:]
 		}

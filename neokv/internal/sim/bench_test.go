@@ -12,8 +12,8 @@ import (
 	"neokv.dev/results"
 )
 
-// TestBenchVerifiesUnderKills runs `bench --verify` against a cluster whose stores are killed, one at a time and all at once: what was
-// acknowledged is there. The same run finds it out when the log is not synced.
+// TestBenchVerifiesUnderKills runs `bench --verify` against a cluster whose stores are killed, one at a time and all
+// at once: what was acknowledged is there. The same run finds it out when the log is not synced.
 func TestBenchVerifiesUnderKills(t *testing.T) {
 	const virtual = 12 * time.Second
 	for _, x := range []struct {
@@ -36,8 +36,8 @@ func TestBenchVerifiesUnderKills(t *testing.T) {
 			}
 			p := named(t, "log-unsynced")
 			if x.planted {
-				// A snapshot that is recorded and not there ends the process. And replicas that differ contradict what a leader has
-				// looked up for them, which may stop stores before anything is verified.
+				// A snapshot that is recorded and not there ends the process. And replicas that differ contradict
+				// what a leader has looked up for them, which may stop stores before anything is verified.
 				p.settings = []setting{{"raft.snapshot_entries", "1000000"}, {"raft.read_sets", "false"}}
 			}
 			p.clients, p.faults = 0, []fault{{run: load}, {run: earlyBlackouts(!x.planted)}}
@@ -59,8 +59,8 @@ func TestBenchVerifiesUnderKills(t *testing.T) {
 	}
 }
 
-// earlyBlackouts kills all stores, or by turns all and one, and starts them again at once, in the first part of a run. (One store alone that
-// comes back without its log is more than Raft takes: it ends the process.)
+// earlyBlackouts kills all stores, or by turns all and one, and starts them again at once, in the first part of a
+// run. (One store alone that comes back without its log is more than Raft takes: it ends the process.)
 func earlyBlackouts(turns bool) func(*sim, *rand.Rand) {
 	return func(s *sim, random *rand.Rand) {
 		for i := 0; i < 8 && s.sleep(time.Duration(500+random.IntN(500))*time.Millisecond); i++ {

@@ -13,6 +13,7 @@ import (
 	"neokv.dev/neokv/internal/topology"
 )
 
+// newCaller returns a client of the run's cluster.
 func (s *sim) newCaller(id int) *caller {
 	dial := s.c.Dial
 	if !s.config.NoSockets {
@@ -21,7 +22,7 @@ func (s *sim) newCaller(id int) *caller {
 	return &caller{
 		id: id, h: s.h, addrs: s.c.Addrs(), dial: dial, random: s.random(uint64(1000 + id)),
 		life: func(addr string) uint64 {
-			if addr == s.c.ProxyAddr() { // it lives as long as the process, and answers for what stores have told it
+			if addr == s.c.ProxyAddr() { // the proxy outlives the stores, and passes on what they answered
 				return 0
 			}
 			return s.lives[slices.Index(s.c.Addrs(), addr)].Load()
@@ -29,34 +30,35 @@ func (s *sim) newCaller(id int) *caller {
 	}
 }
 
-// caller is a small Redis Cluster client that follows redirections and is strict about what it knows: an operation is
-// acknowledged, provably not applied, or unknown. It is used by one goroutine.
+// caller is a small Redis Cluster client. It follows redirections, and is strict about what it knows: an operation is
+// acknowledged, provably not applied, or of unknown outcome. One goroutine at a time may use it.
 type caller struct {
 	id     int
 	h      *history
 	addrs  []string
 	dial   func(ctx context.Context, addr string) (net.Conn, error)
 	random *rand.Rand
-	// life tells a store's lives apart, where stores die: odd while it is dead. An answer that comes in while the store is not in
-	// the life in which it was asked is as good as none.
+	// life returns a number that changes with each start and kill of a store, and is odd while the store is dead; nil
+	// if no store dies. An answer does not count if the number has changed since the question.
 	life func(addr string) uint64
 
-	// proxied says that addrs are of the proxy port, which sends nobody elsewhere.
+	// proxied says that addrs has the proxy port alone, which redirects no client.
 	proxied bool
 
-	// readOnly says READONLY on every connection, and reads from any store.
+	// readOnly makes the caller send READONLY on every connection, and read from any store.
 	readOnly bool
 
-	over  <-chan struct{} // nil, or closed when nothing is worth trying again
+	over  <-chan struct{} // nil, or closed when the caller is to try nothing again
 	conns map[string]*wire
 	led   map[topology.Slot]string
 }
 
+// dialTCP connects over a socket.
 func dialTCP(ctx context.Context, addr string) (net.Conn, error) {
 	return new(net.Dialer).DialContext(ctx, "tcp", addr)
 }
 
-// opTime bounds an operation; it is longer than a server waits for a leader.
+// opTime bounds an operation. It is longer than redis.leaderless_wait.
 const opTime = 3 * time.Second
 
 var (
@@ -64,16 +66,17 @@ var (
 	errLate = errors.New("no time left")
 )
 
-// unknown is an error reply that says that nobody knows whether the command was run.
+// unknown is the error reply that a write has an unknown outcome.
 type unknown string
 
 func (u unknown) Error() string { return string(u) }
 
-// refusal is an error reply that says the command was not run.
+// refusal is an error reply that says that the command was not run.
 type refusal string
 
 func (r refusal) Error() string { return string(r) }
 
+// close closes all connections.
 func (c *caller) close() {
 	for _, w := range c.conns {
 		w.nc.Close()
@@ -81,8 +84,8 @@ func (c *caller) close() {
 	c.conns = nil
 }
 
-// do runs an operation, wherever it is served, and enters it in the history. The error is an unexpected reply, which is a failure of the
-// cluster; that an operation did not get through is none.
+// do runs an operation on the store that serves its key, and enters it in the history. An error is a reply that no
+// client should see. An operation that was not acknowledged is no error.
 func (c *caller) do(k kind, key, value string) (acknowledged bool, err error) {
 	return c.doFor(k, key, value, 0)
 }
@@ -97,7 +100,7 @@ func (c *caller) doFor(k kind, key, value string, ttl time.Duration) (acknowledg
 	redirected := 0
 	for addr := c.led[slot]; time.Now().Before(deadline); {
 		anywhere := c.readOnly && k.reads() && redirected == 0
-		if addr == "" || anywhere || c.random.IntN(16) == 0 { // now and then it asks anybody
+		if addr == "" || anywhere || c.random.IntN(16) == 0 { // now and then it asks any store
 			addr = c.addrs[c.random.IntN(len(c.addrs))]
 		}
 		reply, err := c.ask(addr, o, deadline)
@@ -116,7 +119,7 @@ func (c *caller) doFor(k kind, key, value string, ttl time.Duration) (acknowledg
 			addr, why = "", no
 			if _, to, ok := strings.Cut(string(no), "MOVED "); ok {
 				_, addr, _ = strings.Cut(to, " ")
-				if redirected++; redirected%4 > 0 { // stores that name each other must not hold time up
+				if redirected++; redirected%4 > 0 { // else it pauses: virtual time must pass for stores that name each other
 					continue
 				}
 			}
@@ -141,7 +144,8 @@ func (c *caller) doFor(k kind, key, value string, ttl time.Duration) (acknowledg
 	return false, nil
 }
 
-// at runs an operation on one store, once, without following redirections, and reports whether it was acknowledged.
+// at runs an operation once, on one store, and follows no redirection. It reports whether the store acknowledged the
+// operation.
 func (c *caller) at(addr string, k kind, key, value string) (acknowledged bool, err error) {
 	o := c.h.begin(c.id, k, key, value)
 	reply, err := c.ask(addr, o, time.Now().Add(opTime))
@@ -166,7 +170,8 @@ var (
 	errUnexpected = errors.New("unexpected reply")
 )
 
-// ask sends an operation to one store. An error is a refusal or errNotSent where it is certain that the operation was not applied.
+// ask sends an operation to one store and returns the reply. The error is a refusal or errNotSent if the operation
+// was certainly not applied.
 func (c *caller) ask(addr string, o *op, deadline time.Time) (string, error) {
 	w, life, err := c.connect(addr, deadline)
 	if err != nil {
@@ -184,7 +189,7 @@ func (c *caller) ask(addr string, o *op, deadline time.Time) (string, error) {
 	return reply, err
 }
 
-// connect returns a connection to a store, and which of its lives it is with. Its error is errNotSent.
+// connect returns a connection to a store, and the store's life before it connected. The error is errNotSent.
 func (c *caller) connect(addr string, deadline time.Time) (w *wire, life uint64, err error) {
 	if c.life != nil {
 		if life = c.life(addr); life%2 == 1 {
@@ -216,13 +221,13 @@ func (c *caller) connect(addr string, deadline time.Time) (w *wire, life uint64,
 	return w, life, nil
 }
 
-// request is an operation that is not under way yet.
+// request is an operation that has not begun.
 type request struct {
 	kind       kind
 	key, value string
 }
 
-// pipe sends operations to one store at once, the one that should serve the first, and does not follow redirections.
+// pipe sends operations at once to the store that should serve the first one, and follows no redirection.
 func (c *caller) pipe(requests []request) error {
 	deadline := time.Now().Add(opTime)
 	slot := topology.SlotOf([]byte(requests[0].key))

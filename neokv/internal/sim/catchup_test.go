@@ -49,8 +49,9 @@ func replicaOn(n seam.Node, id topology.RegionID) *region.Replica {
 	return nil
 }
 
-// TestCatchUp has a store away, stopped or cut off, until the others' logs no longer hold what it lacks. It comes back under load, which goes
-// on, and catches up by snapshots, in real time: its replicas are equal to the others' while they go on changing.
+// TestCatchUp has a store away, stopped or cut off, until the others' logs no longer hold what it lacks. It comes
+// back under load, which goes on, and catches up by snapshots, in real time: its replicas are equal to the others'
+// while they go on changing.
 func TestCatchUp(t *testing.T) {
 	const regions = 2
 	for _, x := range []struct {
@@ -165,7 +166,8 @@ func TestCatchUp(t *testing.T) {
 	}
 }
 
-// TestChecksumTells asks a running cluster whose replicas differ in one record, of which commands read the same at the leader.
+// TestChecksumTells asks a running cluster whose replicas differ in one record, of which commands read the same at
+// the leader.
 func TestChecksumTells(t *testing.T) {
 	inBubble(t, store.Faults{}, func(t *testing.T, s *sim, c *caller) {
 		home, _ := s.leader(1)

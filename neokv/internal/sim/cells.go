@@ -5,23 +5,26 @@ import (
 	"strings"
 )
 
-// A history's key of the sort g stands for three strings in one slot, and one of the sort j for three fields of one hash: its cells, a, b and c.
-// A command on several of them takes effect at once. Its words name cells, and values behind them.
+// A key of the sort g stands in a history for three strings in one slot, and a key of the sort j for three fields of
+// one hash. These are its cells a, b and c. A command on several cells takes effect on all of them at once. The value
+// of an operation names cells and, behind each one that it writes, what it writes.
 const (
-	mset   kind = "MSET" // cell value ...
+	mset   kind = "MSET" // value: cell text ...
 	msetNX kind = "MSETNX"
-	mget   kind = "MGET"   // all of them
-	rename kind = "RENAME" // cell cell
+	mget   kind = "MGET"   // all cells
+	rename kind = "RENAME" // value: cell cell
 	hmget  kind = "HMGET"
 )
 
 const cellNames = "abc"
 
+// ofCells reports whether the key of an operation has cells.
 func (o *op) ofCells() bool { return o.key[0] == 'g' || o.key[0] == 'j' }
 
-// cellKey is the key of a string among the cells.
+// cellKey is the key in Redis of a cell that is a string.
 func cellKey(key, cell string) string { return key[:1] + cell + key[1:] }
 
+// cellArgs is args for operations on cells.
 func (o *op) cellArgs() []string {
 	words := strings.Fields(o.value)
 	if o.kind == mget || o.kind == hmget {
@@ -43,7 +46,8 @@ func (o *op) cellArgs() []string {
 	return args
 }
 
-// cellEffect is effect for cells. What they hold has a space between two of them, and is "" while none holds anything.
+// cellEffect is effect for cells. A state is what the three cells hold, with spaces between them, or "" while all are
+// empty.
 func (o *op) cellEffect(before string) (after, want string) {
 	cells := strings.Split(before, " ")
 	if before == "" {

@@ -11,21 +11,21 @@ import (
 	"neokv.dev/neokv/settings"
 )
 
-// simSettings are the smallest that a run needs: boots and restarts are most of its cost.
+// simSettings are small, because boots and restarts are most of the cost of a run.
 func simSettings() *settings.Settings {
 	s := settings.Default()
 	s.Cluster = settings.Cluster{Stores: 3, Replicas: 3, Regions: simRegions}
 	s.Engine.MemtableSize, s.Engine.BlockCache = 3<<20, 1<<20
-	s.Raft.SnapshotEntries, s.Raft.CompactionOverhead = 30, 10 // who is away for a second or two needs a snapshot
-	s.Raft.MaxInflight = 4                                     // several entries of a region may be lost, refused or repeated at once
+	s.Raft.SnapshotEntries, s.Raft.CompactionOverhead = 30, 10 // a store that is away for a second or two needs a snapshot
+	s.Raft.MaxInflight = 4                                     // a fault hits several entries of a region at once
 	s.Redis.FollowerRead = true
 	return &s
 }
 
-// maxStores is the most that a run has.
+// maxStores is the largest number of stores that a run has.
 const maxStores = 5
 
-// shapes are the clusters of general plans. Most runs are of the first.
+// shapes are the clusters of plans with "any shape". Half of the runs have the first one.
 var shapes = []settings.Cluster{
 	{Stores: 3, Replicas: 3, Regions: simRegions},
 	{Stores: 5, Replicas: 3, Regions: simRegions},
@@ -34,7 +34,8 @@ var shapes = []settings.Cluster{
 	{Stores: 3, Replicas: 1, Regions: simRegions},
 }
 
-// vary makes of the settings what the seed says: the shape, how many entries of a region may be in flight, and how much one takes.
+// vary lets the seed choose the shape of the cluster, how many entries of a region may be in flight, and how many
+// commands an entry takes.
 func (s *sim) vary(k *settings.Settings) {
 	random := s.random(9)
 	if n := random.IntN(8); n < len(shapes) {
@@ -47,10 +48,11 @@ func (s *sim) vary(k *settings.Settings) {
 	s.h.note("%+v, %d entries in flight, of %d commands at most", k.Cluster, k.Raft.MaxInflight, k.Raft.BatchMaxOps)
 }
 
-// journalBytes is the length of a segment of the journal: a run sees some changes of segment, or many.
+// journalBytes draws the length of a segment of the journal, between 64 and 512 KiB: segments change some times in a
+// run, or many times.
 func journalBytes(random *rand.Rand) int64 { return 64 << 10 << random.IntN(4) }
 
-// leader returns the store that serves a region and its term, nil if none does.
+// leader returns the store that serves a region, and its term. It is nil if no store does.
 func (s *sim) leader(r topology.RegionID) (leader seam.Node, term uint64) {
 	for _, n := range s.nodes {
 		st := n.Store()
@@ -66,12 +68,12 @@ func (s *sim) leader(r topology.RegionID) (leader seam.Node, term uint64) {
 	return leader, term
 }
 
-// others are the nodes but one.
+// others are all nodes but n.
 func (s *sim) others(n seam.Node) []seam.Node {
 	return slices.DeleteFunc(slices.Clone(s.nodes), func(o seam.Node) bool { return o == n })
 }
 
-// transfer asks for a region's leadership to go to a store.
+// transfer asks the leader of a region to hand over to a store.
 func (s *sim) transfer(r topology.RegionID, to seam.Node) {
 	from, _ := s.leader(r)
 	if from == nil || from == to {
@@ -79,11 +81,13 @@ func (s *sim) transfer(r topology.RegionID, to seam.Node) {
 	}
 	if st := from.Store(); st != nil {
 		s.h.note("transfer region %d from %d to %d: %v", r, from.ID(), to.ID(), st.Transfer(r, to.ID()))
+		s.mu.Lock()
 		s.stats.Transfers++
+		s.mu.Unlock()
 	}
 }
 
-// move brings a region's leadership to a store; Raft may ignore to be asked.
+// move hands the leadership of a region over to a store. It asks again and again, since Raft may ignore a request.
 func (s *sim) move(r topology.RegionID, to seam.Node) {
 	for range 100 {
 		if leader, _ := s.leader(r); leader == to {
@@ -100,7 +104,7 @@ func (s *sim) move(r topology.RegionID, to seam.Node) {
 	s.fail(fmt.Errorf("region %d does not move to store %d", r, to.ID()))
 }
 
-// heal mends everything: the links first, then the stores.
+// heal mends all links, and then starts the stores that are dead.
 func (s *sim) heal() {
 	for _, a := range s.nodes {
 		for _, b := range s.nodes {

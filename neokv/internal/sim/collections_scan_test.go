@@ -17,7 +17,8 @@ import (
 	"neokv.dev/neokv/internal/topology"
 )
 
-// scannedElements is how many elements there are at most: e and a number. Those of even numbers are there throughout, the others come and go.
+// scannedElements is how many elements there are at most: e and a number. Those of even numbers are there throughout,
+// the others come and go.
 const scannedElements = 10_000
 
 // stays reports whether an element is there throughout.
@@ -126,9 +127,9 @@ func (l *listing) check(t *testing.T, step string) {
 	}
 }
 
-// TestScanOfLargeCollections: HSCAN, SSCAN and ZSCAN return what is there throughout while other elements come and go, also where a leader
-// moves or the cluster begins anew between two parts, so that the cursor is not remembered, and where the element behind which it goes on is
-// gone as well.
+// TestScanOfLargeCollections: HSCAN, SSCAN and ZSCAN return what is there throughout while other elements come and
+// go, also where a leader moves or the cluster begins anew between two parts, so that the cursor is not remembered,
+// and where the element behind which it goes on is gone as well.
 func TestScanOfLargeCollections(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)

@@ -9,8 +9,8 @@ import (
 	"neokv.dev/neokv/internal/store"
 )
 
-// TestSweeps: a region that has held collections knows it as long as it holds any, whether they are deleted or expire, and forgets it soon
-// after the last.
+// TestSweeps: a region that has held collections knows it as long as it holds any, whether they are deleted or
+// expire, and forgets it soon after the last.
 func TestSweeps(t *testing.T) {
 	inBubble(t, store.Faults{}, func(t *testing.T, s *sim, _ *caller) {
 		at := s.session(t, s.leads(t))
@@ -72,8 +72,8 @@ func (s *sim) onAll(t *testing.T, when string, wrong func(content [][]byte, stat
 	}
 }
 
-// TestLegacyStrings: strings of phase 1 are read, migrated and cleared through the log, alike on all stores, and the region forgets them when
-// there are none left.
+// TestLegacyStrings: strings of phase 1 are read, migrated and cleared through the log, alike on all stores, and the
+// region forgets them when there are none left.
 func TestLegacyStrings(t *testing.T) {
 	inBubble(t, store.Faults{}, func(t *testing.T, s *sim, _ *caller) {
 		at := s.session(t, s.leads(t))

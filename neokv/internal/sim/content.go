@@ -10,7 +10,7 @@ import (
 	"neokv.dev/neokv/internal/topology"
 )
 
-// regionContent returns a replica's region state, and then its keys and values.
+// regionContent returns the region state of a replica and, behind it, its keys and values by turns.
 func regionContent(st *store.Store, r topology.RegionID) ([][]byte, error) {
 	if st.Replica(r) == nil {
 		return nil, &lagging{errors.New("no replica yet")}
@@ -21,7 +21,7 @@ func regionContent(st *store.Store, r topology.RegionID) ([][]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !ok { // it has lost what it had not synced, and is behind all others
+	if !ok { // the replica has lost what it had not synced
 		return nil, &lagging{errors.New("no region state")}
 	}
 	out := [][]byte{bytes.Clone(state)}
@@ -46,7 +46,7 @@ func regionContent(st *store.Store, r topology.RegionID) ([][]byte, error) {
 	return out, unreachable(v, space, region.Slots, out)
 }
 
-// unreachable says what of a replica's content no command can read: nothing, once the reclaimer has done its work.
+// unreachable returns an element that no command can read. There is none once the reclaimer has done its work.
 func unreachable(v *engine.View, space keys.Space, slots topology.SlotRange, content [][]byte) error {
 	it, err := v.Iter(space.OrphanBounds(slots))
 	if err != nil {
@@ -73,7 +73,8 @@ func unreachable(v *engine.View, space keys.Space, slots topology.SlotRange, con
 			return err
 		}
 		if version, _, ok := k.Subkey(); ok && version != versions[string(k.User)] {
-			return found(unreadable, "key %q: an element of version %d is left, the key is at %d", k.User, version, versions[string(k.User)])
+			return found(unreadable, "key %q: an element of version %d is left, the key is at %d",
+				k.User, version, versions[string(k.User)])
 		}
 	}
 	return nil

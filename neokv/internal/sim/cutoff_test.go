@@ -13,8 +13,9 @@ import (
 	"neokv.dev/neokv/internal/topology"
 )
 
-// TestPipelineAcrossACutLeader sends one pipeline to a store that leads two regions of which one has lost its quorum: the other's commands
-// are served though their turn comes after the deadline, and all of it takes no longer than the deadline.
+// TestPipelineAcrossACutLeader sends one pipeline to a store that leads two regions of which one has lost its quorum:
+// the other's commands are served though their turn comes after the deadline, and all of it takes no longer than the
+// deadline.
 func TestPipelineAcrossACutLeader(t *testing.T) {
 	inBubble(t, store.Faults{}, func(t *testing.T, s *sim, _ *caller) {
 		home := s.nodes[0]
@@ -48,8 +49,8 @@ func TestPipelineAcrossACutLeader(t *testing.T) {
 	})
 }
 
-// TestPipelineOnAStuckLeader has a deadline that passes before a leader without a quorum steps down: a pipeline for its region does not
-// wait longer than that.
+// TestPipelineOnAStuckLeader has a deadline that passes before a leader without a quorum steps down: a pipeline for
+// its region does not wait longer than that.
 func TestPipelineOnAStuckLeader(t *testing.T) {
 	const wait = 100 * time.Millisecond
 	short := simSettings()

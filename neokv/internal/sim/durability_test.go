@@ -32,8 +32,8 @@ func serveRole() {
 	untilOrphaned()
 }
 
-// TestKillNine kills the process of a cluster at random moments and starts it again on the same folder: no acknowledged write is lost,
-// and the history of all its lives together is linearizable.
+// TestKillNine kills the process of a cluster at random moments and starts it again on the same folder: no
+// acknowledged write is lost, and the history of all its lives together is linearizable.
 func TestKillNine(t *testing.T) {
 	seed := rand.Uint64()
 	random := rand.New(rand.NewPCG(seed, 1))
@@ -133,8 +133,9 @@ func TestKillNine(t *testing.T) {
 	}
 }
 
-// TestSyncBeforeAcknowledgement counts at the file system: each acknowledged SET of a single client is preceded by a completed sync on
-// a majority of stores. With the sync of the log planted out the same count finds that there is none.
+// TestSyncBeforeAcknowledgement counts at the file system: each acknowledged SET of a single client is preceded by a
+// completed sync on a majority of stores. With the sync of the log planted out the same count finds that there is
+// none.
 func TestSyncBeforeAcknowledgement(t *testing.T) {
 	const writes = 100
 	if lacking := countUnsynced(t, store.Faults{}, writes); lacking > 0 {

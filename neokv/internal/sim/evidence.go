@@ -5,29 +5,29 @@ import (
 	"fmt"
 )
 
-// evidence is what kind of problem a run has found. A planted mistake counts as found by the kinds that it should show alone: a child that
-// dies, a boot that fails or a watchdog says nothing of it.
+// evidence is the kind of a problem. A planted mistake counts as found only by the kinds that it should show: a boot
+// that fails or a child process that dies proves nothing.
 type evidence string
 
 const (
-	// Of a key's history; see explain.
-	lostWrite   evidence = "lost write"   // the key went back to a past state, for good or for a write to see it
-	staleRead   evidence = "stale read"   // reads saw a past state, and later ones did not
+	// In the history of a key; see explain.
+	lostWrite   evidence = "lost write"   // the key went back to a past state, for good or so that a write saw it
+	staleRead   evidence = "stale read"   // reads saw a past state, and later reads did not
 	doubled     evidence = "effect twice" // a write took effect more than once
-	outOfOrder  evidence = "out of order" // commands of one pipeline took effect in another order than they were sent in
-	wrongEffect evidence = "wrong effect" // none of these explains what a command answered
+	outOfOrder  evidence = "out of order" // commands of a pipeline took effect in another order than the client's
+	wrongEffect evidence = "wrong effect" // a reply that none of these explains
 
-	// Of the stores.
-	replicasDiffer evidence = "replicas differ" // in what they hold at the same apply index
-	logsDiffer     evidence = "logs differ"     // in what they took from the log at the same index, or in what of it they let take effect
-	unreadable     evidence = "unreadable"      // a replica holds what no command can reach
-	lags           evidence = "lags"            // a replica does not catch up after everything was healed
-	noAnswer       evidence = "no answer"       // the cluster does not serve again after everything was healed
+	// In the stores.
+	replicasDiffer evidence = "replicas differ" // they hold something else at the same apply index
+	logsDiffer     evidence = "logs differ"     // replicas made different things of the same entry, or ignored a term
+	unreadable     evidence = "unreadable"      // a replica holds elements that no command can reach
+	lags           evidence = "lags"            // a replica does not catch up after all faults were healed
+	noAnswer       evidence = "no answer"       // the cluster does not serve again after all faults were healed
 	oddReply       evidence = "odd reply"       // an error that no client should see
-	storeFailed    evidence = "store failed"    // it stopped by itself
+	storeFailed    evidence = "store failed"    // a store stopped by itself
 )
 
-// evidences are all of them.
+// evidences are all kinds.
 var evidences = []evidence{
 	lostWrite, staleRead, doubled, outOfOrder, wrongEffect,
 	replicasDiffer, logsDiffer, unreadable, lags, noAnswer, oddReply, storeFailed,
@@ -43,11 +43,12 @@ func (f *finding) Unwrap() error { return f.error }
 
 func (f *finding) evidence() evidence { return f.kind }
 
+// found returns a problem of a kind.
 func found(kind evidence, format string, args ...any) error {
 	return &finding{kind, fmt.Errorf(format, args...)}
 }
 
-// evidenceOf returns a problem's kind, "" where it has none.
+// evidenceOf returns the kind of a problem, "" if it has none.
 func evidenceOf(err error) evidence {
 	var known interface{ evidence() evidence }
 	if errors.As(err, &known) {

@@ -12,8 +12,8 @@ import (
 	"neokv.dev/neokv/settings"
 )
 
-// TestExpiredKeysVanish: what has expired leaves the disks of all stores soon, with nobody asking for it, and nothing else does. Then the
-// cleaner has nothing to do, and does nothing.
+// TestExpiredKeysVanish: what has expired leaves the disks of all stores soon, with nobody asking for it, and nothing
+// else does. Then the cleaner has nothing to do, and does nothing.
 func TestExpiredKeysVanish(t *testing.T) {
 	inBubble(t, store.Faults{}, func(t *testing.T, s *sim, _ *caller) {
 		const expiring, staying = 400, 100
@@ -43,8 +43,8 @@ func TestExpiredKeysVanish(t *testing.T) {
 	})
 }
 
-// TestCleanerRounds: without samples a round deletes what has expired among expire_keys keys of a region, the next round goes on from
-// there, and the records behind are as safe as they were.
+// TestCleanerRounds: without samples a round deletes what has expired among expire_keys keys of a region, the next
+// round goes on from there, and the records behind are as safe as they were.
 func TestCleanerRounds(t *testing.T) {
 	k := simSettings()
 	k.Redis.ExpireSample, k.Redis.ExpireKeys, k.Redis.ExpireInterval = 0, 100, 5*time.Second
@@ -65,8 +65,8 @@ func TestCleanerRounds(t *testing.T) {
 	})
 }
 
-// TestManyExpiredKeysGiveSpaceBack: where many keys have vanished every store flushes its memtable, though nothing is written any more,
-// and does so once.
+// TestManyExpiredKeysGiveSpaceBack: where many keys have vanished every store flushes its memtable, though nothing is
+// written any more, and does so once.
 func TestManyExpiredKeysGiveSpaceBack(t *testing.T) {
 	k := simSettings()
 	k.Engine.MemtableSize, k.Raft.SnapshotEntries = 96<<20, 1_000_000 // nothing is flushed for want of room, or because the log is cut
@@ -104,7 +104,8 @@ func TestManyExpiredKeysGiveSpaceBack(t *testing.T) {
 	})
 }
 
-// TestExpirySwitchedOff: nothing is deleted while the switch is off, or by settings that say so; nobody sees an expired key all the same.
+// TestExpirySwitchedOff: nothing is deleted while the switch is off, or by settings that say so; nobody sees an
+// expired key all the same.
 func TestExpirySwitchedOff(t *testing.T) {
 	never := simSettings()
 	never.Redis.ExpireSample, never.Redis.ExpireInterval = 0, 0

@@ -8,39 +8,41 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// expiry is an operation's part in the check of keys that expire. Its instants are of the true time, since the history's start, which no
-// store knows: clocks are off by up to history.skew.
+// expiry is what the model of keys that expire needs to know of an operation. Its instants are of the true time since
+// the start of the history. No store knows it: clocks are off by up to history.skew.
 type expiry struct {
-	ttl          time.Duration // of a SET, 0 for none
+	ttl          time.Duration // the time to live that the operation gives the key; 0 for none
 	began, ended time.Duration // ended is forever while the outcome is unknown
-	// What a SET stores is gone before mayGo for nobody, and from mustGo on for everybody.
+	// The key still holds its value for all readers before mayGo, and for none from mustGo on.
 	mayGo, mustGo time.Duration
 }
 
 const forever = time.Duration(math.MaxInt64)
 
+// begun is the expiry of an operation that begins.
 func begun(at time.Duration) expiry { return expiry{began: at, ended: forever, mustGo: forever} }
 
-// done enters when the reply came. The region time of every entry lies within skew of the true time between the operation's begin and
-// end, and so does, of its own time, the leader's time by which anybody judges; two ms are lost in rounding.
+// done enters when the reply came. The region time of the operation's entry is within skew of the true time at some
+// instant between begin and end. The leader's time, by which readers judge what has expired, is within skew of the
+// true time, too. Two ms are for rounding.
 func (x *expiry) done(at, skew time.Duration) {
 	x.ended = at
 	x.mustGo = at + x.ttl + 2*skew + 2*time.Millisecond
 }
 
-// lives enters a SET's time to live.
+// lives enters the time to live.
 func (x *expiry) lives(ttl, skew time.Duration) {
 	x.ttl, x.mayGo = ttl, x.began+ttl-2*skew-2*time.Millisecond
 }
 
-// held is a key that may expire.
+// held is the state of a key that may expire.
 type held struct {
-	value string // see effect
-	by    *op    // whose time to live runs, nil for none
+	value string // as effect has it
+	by    *op    // the operation that gave the time to live, nil for none
 }
 
-// expiring is the model of a key that has a time to live: it may go by itself once, at any moment between its writer's mayGo and
-// mustGo, and does not come back. An SPOP without an output may have taken any member.
+// expiring is the model of a key with a time to live. The key expires at one moment between mayGo and mustGo of the
+// operation that gave it, and does not come back. An SPOP without an output may have taken any member.
 var expiring = (&porcupine.NondeterministicModel{
 	Init: func() []any { return []any{held{}} },
 	Step: func(state, input, output any) (next []any) {

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// TestExpiryIsChecked gives the checker histories of keys that expire, of which the verdict is plain. An operation takes a second, and
-// clocks are up to a second off.
+// TestExpiryIsChecked gives the checker histories of keys that expire, of which the verdict is plain. An operation
+// takes a second, and clocks are up to a second off.
 func TestExpiryIsChecked(t *testing.T) {
 	const second = time.Second
 	write := func(value string, at, ttl time.Duration, known bool) *op {

@@ -7,14 +7,15 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// explainTime bounds each search for what would explain a history that is not linearizable.
+// explainTime bounds each check of a changed history, in real time.
 const explainTime = 5 * time.Second
 
+// explainable reports whether a history is linearizable.
 func explainable(ops []*op) bool {
 	return porcupine.CheckOperationsTimeout(modelOf(ops), forPorcupine(ops), explainTime) == porcupine.Ok
 }
 
-// seen is a key's history as of an instant of its clock: what has not ended by then is open.
+// seen is the history of a key as of an instant of its clock: operations that end later are open.
 func seen(ops []*op, by int64) (out []*op) {
 	for _, o := range ops {
 		switch {
@@ -30,7 +31,7 @@ func seen(ops []*op, by int64) (out []*op) {
 	return out
 }
 
-// culprit returns the first operation whose reply nothing explains, of a key's history that is not linearizable.
+// culprit returns the first operation whose reply makes the history of a key not linearizable.
 func culprit(ops []*op) *op {
 	ended := slices.DeleteFunc(slices.Clone(ops), func(o *op) bool { return o.end == 0 })
 	slices.SortFunc(ended, func(a, b *op) int { return int(a.end - b.end) })
@@ -45,26 +46,28 @@ func culprit(ops []*op) *op {
 	return ended[high]
 }
 
-// with returns a history in which an operation is replaced by others.
+// with returns a history with an operation replaced by others.
 func with(ops []*op, o *op, instead ...*op) []*op {
 	return append(slices.DeleteFunc(slices.Clone(ops), func(x *op) bool { return x == o }), instead...)
 }
 
-// past reports whether an operation's reply would be right of some state that the key has been in: it saw a past state.
+// past reports whether an operation saw a past state of the key: its reply would be right at some earlier instant.
 func past(ops []*op, o *op) bool {
 	early := *o
 	early.call, early.began, early.line, early.changesNothing = 0, 0, 0, true
 	return explainable(with(ops, o, &early))
 }
 
-// latestWrites returns those of a history that were called last: to try all of them twice takes too long.
+// latestWrites returns the writes of a history that were called last, so many at most.
 func latestWrites(ops []*op, most int) []*op {
 	writes := slices.DeleteFunc(slices.Clone(ops), func(o *op) bool { return o.kind.reads() })
 	slices.SortFunc(writes, func(a, b *op) int { return int(a.call - b.call) })
 	return writes[max(0, len(writes)-most):]
 }
 
-// explain says of which kind the problem is in a key's history that is not linearizable, and with which operation it shows.
+// explain returns why the history of a key is not linearizable, and the operation that shows it. It tries which
+// change would make the history right: leaving out the order of pipelines, letting the operation see a past state,
+// letting one of the last writes take effect twice.
 func explain(ops []*op) (evidence, *op) {
 	first := culprit(ops)
 	before := seen(ops, first.end)
@@ -91,7 +94,7 @@ func explain(ops []*op) (evidence, *op) {
 	case !first.kind.reads():
 		return lostWrite, first
 	}
-	// A read saw a past state. It was stale, if the last read of all is right once such reads are left out.
+	// A read saw a past state. It was stale if the history without such reads is right, up to its last read.
 	last := first
 	for _, o := range ops {
 		if o.kind.reads() && o.end != 0 && o.call > last.call {

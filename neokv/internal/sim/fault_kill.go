@@ -9,7 +9,7 @@ import (
 	"neokv.dev/neokv/internal/seam"
 )
 
-// killing kills stores and starts them again.
+// killing kills one store, or the whole process, and starts the stores again, sooner or later.
 func killing(s *sim, random *rand.Rand) {
 	for s.sleep(time.Duration(100+random.IntN(2500)) * time.Millisecond) {
 		victims := []seam.Node{s.nodes[random.IntN(len(s.nodes))]}
@@ -23,7 +23,7 @@ func killing(s *sim, random *rand.Rand) {
 		dead := s.killSomehow(percent, random, victims)
 		for _, n := range dead {
 			if random.IntN(3) > 0 && !s.sleep(time.Duration(random.IntN(1500))*time.Millisecond) {
-				return // heal restarts what is dead
+				return // heal restarts the stores that are dead
 			}
 			if random.IntN(4) == 0 {
 				s.killRestarting(n, int64(1+random.IntN(8)), percent, random)
@@ -35,7 +35,7 @@ func killing(s *sim, random *rand.Rand) {
 	}
 }
 
-// killSomehow kills at a sync, or at a moment at which nothing moves, and returns who died.
+// killSomehow kills stores in the middle of a sync or between steps, and returns those that it has killed.
 func (s *sim) killSomehow(percent int, random *rand.Rand, victims []seam.Node) []seam.Node {
 	if random.IntN(4) > 0 {
 		if !s.killAtSync(int64(1+random.IntN(30)), percent, random, victims...) {
@@ -47,7 +47,7 @@ func (s *sim) killSomehow(percent int, random *rand.Rand, victims []seam.Node) [
 	return victims
 }
 
-// blackouts kills all stores at one instant, with nothing unsynced left.
+// blackouts kills all stores at one instant, and starts them again. Nothing that is unsynced stays.
 func blackouts(s *sim, random *rand.Rand) {
 	for s.sleep(time.Duration(500+random.IntN(1000)) * time.Millisecond) {
 		if random.IntN(2) > 0 || !s.killAtSync(int64(1+random.IntN(20)), 0, random, s.nodes...) {
@@ -59,8 +59,9 @@ func blackouts(s *sim, random *rand.Rand) {
 	}
 }
 
-// tearing counts in many connections at once, so that much is applied between two syncs, and kills one store after the other at a sync, so
-// that a part of the unsynced stays. What is applied twice then shows up as replicas that differ.
+// tearing increments counters on many connections, so that stores apply much between two syncs. It kills one store
+// after the other at a sync, of whose unsynced writes a part stays. A store that applies an entry twice then differs
+// from the others.
 func tearing(s *sim, random *rand.Rand) {
 	var counters sync.WaitGroup
 	for i := range 16 {
@@ -82,7 +83,8 @@ func tearing(s *sim, random *rand.Rand) {
 	counters.Wait()
 }
 
-// absentAtTheEnd kills a store of which the others need no more, so that it has to catch up by snapshots when nothing is written any more.
+// absentAtTheEnd kills a store, and leaves its start to heal. So it catches up by snapshots when no client writes any
+// more.
 func absentAtTheEnd(s *sim, random *rand.Rand) {
 	if s.sleep(time.Duration(3000+random.IntN(4000)) * time.Millisecond) {
 		s.kill(0, random, s.nodes[random.IntN(len(s.nodes))])

@@ -10,7 +10,7 @@ import (
 	"neokv.dev/neokv/internal/topology"
 )
 
-// wandering moves the leaders about among stores whose clocks disagree, and sets the clocks.
+// wandering moves leaders from store to store, and sets clocks now and then, where they disagree.
 func wandering(s *sim, random *rand.Rand) {
 	for s.sleep(time.Duration(50+random.IntN(400)) * time.Millisecond) {
 		s.transfer(topology.RegionID(1+random.IntN(simRegions)), s.nodes[random.IntN(len(s.nodes))])
@@ -20,7 +20,8 @@ func wandering(s *sim, random *rand.Rand) {
 	}
 }
 
-// returning reads a register, moves its leadership away, writes it there, moves leadership back, and reads again.
+// returning reads a register, moves the leadership of its region away, writes the register there, moves leadership
+// back, and reads again.
 func returning(s *sim, random *rand.Rand) {
 	c := s.newCaller(300)
 	defer c.close()
@@ -43,16 +44,16 @@ func returning(s *sim, random *rand.Rand) {
 	}
 }
 
-// writeGate holds one write of a term between the reading of the term and the proposal.
+// writeGate holds one write after it has read its term, and before it is proposed.
 type writeGate struct {
 	mu      sync.Mutex
 	region  topology.RegionID
-	term    uint64 // 0: nothing is to be held
-	held    chan struct{}
-	release chan struct{}
+	term    uint64        // 0 unless the gate waits for a write
+	held    chan struct{} // closed when the write has come
+	release chan struct{} // closed to let it go on
 }
 
-// holdWrites plants the gate's seam.
+// holdWrites plants the hook of the gate.
 func (s *sim) holdWrites(f *store.Faults) {
 	g := &writeGate{}
 	s.gate = g
@@ -79,7 +80,7 @@ func (g *writeGate) arm(region topology.RegionID, term uint64) {
 	g.held, g.release = make(chan struct{}), make(chan struct{})
 }
 
-// disarm reports whether a write is held.
+// disarm makes the gate wait no longer, and reports whether it holds a write.
 func (g *writeGate) disarm() (held bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -88,7 +89,7 @@ func (g *writeGate) disarm() (held bool) {
 	return held
 }
 
-// hold runs a write to a region which the gate holds, if it comes there, while during runs.
+// hold runs a write to a region. If the gate holds it, hold runs during and lets the write go on.
 func (s *sim) hold(region topology.RegionID, term uint64, write func() error, during func()) {
 	s.gate.arm(region, term)
 	var wg sync.WaitGroup
@@ -106,7 +107,7 @@ func (s *sim) hold(region topology.RegionID, term uint64, write func() error, du
 	wg.Wait()
 }
 
-// lateWrites holds a write that has read its term, moves leadership away and back, and lets it go on.
+// lateWrites holds a write that has read its term, moves leadership away and back, and lets the write go on.
 func lateWrites(s *sim, random *rand.Rand) {
 	c, between := s.newCaller(300), s.newCaller(301)
 	defer c.close()
@@ -135,7 +136,7 @@ func lateWrites(s *sim, random *rand.Rand) {
 	}
 }
 
-// overtaken holds an increment that has looked its counter up, and has another one overtake it.
+// overtaken holds an increment that has looked its counter up, while another one overtakes it.
 func overtaken(s *sim, random *rand.Rand) {
 	c, other := s.newCaller(300), s.newCaller(301)
 	defer c.close()

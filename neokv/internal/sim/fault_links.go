@@ -13,13 +13,16 @@ import (
 	"neokv.dev/neokv/internal/transport"
 )
 
-// link cuts or heals the links between a and others, towards a and from it.
+// link heals the links between a and others, or cuts them: those towards a if to is set, and those from a if from is
+// set.
 func (s *sim) link(heal, to, from bool, a seam.Node, others ...seam.Node) {
 	f, what := s.network.Cut, "cut"
 	if heal {
 		f, what = s.network.Heal, "heal"
 	} else {
+		s.mu.Lock()
 		s.stats.Cuts++
+		s.mu.Unlock()
 	}
 	for _, b := range others {
 		if to {
@@ -33,7 +36,7 @@ func (s *sim) link(heal, to, from bool, a seam.Node, others ...seam.Node) {
 	}
 }
 
-// fate gives messages on all links a fate.
+// fate lets of decide, for each message on each link, whether it is lost or comes again; nil for good links.
 func (s *sim) fate(of func(*pb.Message) transport.Fate) {
 	for _, a := range s.nodes {
 		for _, b := range s.nodes {
@@ -42,7 +45,7 @@ func (s *sim) fate(of func(*pb.Message) transport.Fate) {
 	}
 }
 
-// delay delays what goes to a store and what comes from it.
+// delay delays all messages to a store and from it; 0 ends that.
 func (s *sim) delay(n seam.Node, d time.Duration) {
 	for _, o := range s.others(n) {
 		s.network.Delay(n.ID(), o.ID(), d)
@@ -50,7 +53,7 @@ func (s *sim) delay(n seam.Node, d time.Duration) {
 	}
 }
 
-// partitioning cuts, delays and heals links and moves leaders.
+// partitioning cuts or delays the links of a store and heals them again, or moves leaders.
 func partitioning(s *sim, random *rand.Rand) {
 	for s.sleep(time.Duration(50+random.IntN(1500)) * time.Millisecond) {
 		a := s.nodes[random.IntN(len(s.nodes))]
@@ -66,7 +69,7 @@ func partitioning(s *sim, random *rand.Rand) {
 			s.link(false, true, false, a, others...)
 		case 2:
 			s.link(false, false, true, a, others...)
-		case 3: // slow, or only the answers that carry leases are
+		case 3: // slow, for all messages or for the answers that confirm leases alone
 			d := time.Duration(1+random.IntN(60)) * time.Millisecond
 			late := random.IntN(2) == 0
 			for _, b := range others {
@@ -92,7 +95,7 @@ func partitioning(s *sim, random *rand.Rand) {
 	}
 }
 
-// losing has links lose messages, and deliver some of them once more, late.
+// losing makes all links lose some messages, and deliver some once more, later.
 func losing(s *sim, random *rand.Rand) {
 	for s.sleep(time.Duration(200+random.IntN(3000)) * time.Millisecond) {
 		lost, again := random.IntN(30), random.IntN(50)
@@ -116,26 +119,21 @@ func losing(s *sim, random *rand.Rand) {
 	s.fate(nil)
 }
 
-// slowFollowers delays what goes to and from one store after the other, so that it applies late what the others have acknowledged.
+// slowFollowers delays the messages of one store after the other, so that it applies late what the others have
+// acknowledged.
 func slowFollowers(s *sim, random *rand.Rand) {
 	for s.sleep(time.Duration(20+random.IntN(200)) * time.Millisecond) {
 		a := s.nodes[random.IntN(3)]
 		d := time.Duration(5+random.IntN(60)) * time.Millisecond
-		for _, b := range s.others(a) {
-			s.h.note("delay %d <-> %d by %s", a.ID(), b.ID(), d)
-			s.network.Delay(a.ID(), b.ID(), d)
-			s.network.Delay(b.ID(), a.ID(), d)
-		}
+		s.h.note("delay all messages of store %d by %s", a.ID(), d)
+		s.delay(a, d)
 		s.sleep(time.Duration(100+random.IntN(500)) * time.Millisecond)
-		for _, b := range s.others(a) {
-			s.network.Delay(a.ID(), b.ID(), 0)
-			s.network.Delay(b.ID(), a.ID(), 0)
-		}
+		s.delay(a, 0)
 	}
 }
 
-// watched runs during while clients read a register from its leader, every few milliseconds, so that its lease stays young, and write
-// it at the other stores. None of them follows redirections.
+// watched runs during while one client reads a register at its leader every few milliseconds, so that the lease stays
+// young, and others write the register at the other stores. None of these clients follows redirections.
 func (s *sim) watched(random *rand.Rand, during func(region topology.RegionID, leader seam.Node)) {
 	region := topology.RegionID(1 + random.IntN(simRegions))
 	leader, _ := s.leader(region)
@@ -173,7 +171,7 @@ func (s *sim) watched(random *rand.Rand, during func(region topology.RegionID, l
 	wg.Wait()
 }
 
-// lonelyLeaders cuts a leader off while clients still read from it.
+// lonelyLeaders cuts a leader off while a client still reads from it.
 func lonelyLeaders(s *sim, random *rand.Rand) {
 	for s.sleep(time.Duration(300+random.IntN(500)) * time.Millisecond) {
 		s.watched(random, func(_ topology.RegionID, leader seam.Node) {
@@ -185,8 +183,9 @@ func lonelyLeaders(s *sim, random *rand.Rand) {
 	}
 }
 
-// forgetfulVoters cuts one follower off from the leader, so that it wants to be elected and is refused by the other, which hears the
-// leader; then it restarts that other one, which has forgotten whom it follows, and cuts it off from the leader, too.
+// forgetfulVoters cuts one of two followers off from the leader, so that it stands for election, and the other one,
+// which hears the leader, refuses its vote. Then it kills the other one, starts it again, which makes it forget whom
+// it follows, and cuts it off from the leader, too.
 func forgetfulVoters(s *sim, random *rand.Rand) {
 	for s.sleep(time.Duration(300+random.IntN(500)) * time.Millisecond) {
 		s.watched(random, func(_ topology.RegionID, leader seam.Node) {

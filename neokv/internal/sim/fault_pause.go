@@ -9,13 +9,13 @@ import (
 	"neokv.dev/neokv/internal/topology"
 )
 
-// slowDisk is what is wrong with a store's disk.
+// slowDisk says what is wrong with the disk of a store.
 type slowDisk struct {
-	until atomic.Int64 // it hangs until then, Unix ns
-	each  atomic.Int64 // what each write of the log takes, ns
+	until atomic.Int64 // it hangs until this instant, Unix ns
+	each  atomic.Int64 // each write of the log takes so many ns
 }
 
-// slowDisks plants the seam by which disks are slow.
+// slowDisks plants the hook that makes disks hang or slow.
 func (s *sim) slowDisks(f *store.Faults) {
 	f.BeforeSave = func(id topology.StoreID) {
 		d := &s.disks[id-1]
@@ -23,7 +23,8 @@ func (s *sim) slowDisks(f *store.Faults) {
 	}
 }
 
-// pausing stops stores for a while, of which nothing arrives or leaves meanwhile and whose disks hang; or has a disk hang alone, or be slow.
+// pausing pauses a store for a while: its disk hangs, and no message reaches or leaves it. Or only its disk hangs, or
+// is slow.
 func pausing(s *sim, random *rand.Rand) {
 	for s.sleep(time.Duration(300+random.IntN(4000)) * time.Millisecond) {
 		n := s.nodes[random.IntN(len(s.nodes))]

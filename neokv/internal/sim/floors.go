@@ -1,6 +1,6 @@
 package sim
 
-// counted lists what runs count.
+// counted lists the counters of a run.
 var counted = []struct {
 	what string
 	in   func(*simStats) *int
@@ -16,8 +16,9 @@ var counted = []struct {
 	{"elements reclaimed", func(s *simStats) *int { return &s.Reclaimed }},
 }
 
-// least is what the runs of a plan must reach without a mistake in 100 s of virtual time, together, and of the operations a quarter in each: it is
-// half, or less, of what they do. Runs that do next to nothing prove nothing.
+// least has the floors of each plan in plans.txt: what its runs must reach together in 100 s of virtual time, without
+// a planted mistake. Each single run must acknowledge a quarter of its share of the operations. Runs that do next to
+// nothing prove nothing; the floors are half of what runs do, or less.
 var least = map[string]simStats{
 	"chaos":                {Acknowledged: 1200, Kills: 20, Ends: 2, Cuts: 5, Transfers: 4, Compared: 15},
 	"tcp":                  {Acknowledged: 1200, Kills: 20, Ends: 2, Cuts: 5, Transfers: 4, Compared: 15},

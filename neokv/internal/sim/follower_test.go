@@ -63,7 +63,8 @@ func TestFollowerReads(t *testing.T) {
 	})
 }
 
-// TestFollowerReadsAndExpiry has followers answer for what has expired in the log, and send to the leader for what has only by the clock.
+// TestFollowerReadsAndExpiry has followers answer for what has expired in the log, and send to the leader for what
+// has only by the clock.
 func TestFollowerReadsAndExpiry(t *testing.T) {
 	k := simSettings()
 	k.Redis.ExpireInterval, k.Redis.ExpireSample = 0, 0 // nothing but readers moves the region time
@@ -87,7 +88,8 @@ func TestFollowerReadsAndExpiry(t *testing.T) {
 	})
 }
 
-// TestFollowerReadsAtALeaderChange reads at followers while leadership moves and while the leader is cut off: held, then answered.
+// TestFollowerReadsAtALeaderChange reads at followers while leadership moves and while the leader is cut off: held,
+// then answered.
 func TestFollowerReadsAtALeaderChange(t *testing.T) {
 	inBubble(t, store.Faults{}, func(t *testing.T, s *sim, _ *caller) {
 		const region = topology.RegionID(1)

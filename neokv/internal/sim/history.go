@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// kind is what an operation does; its name is the command's.
+// kind is what an operation does, by the name of the command.
 type kind string
 
 const (
@@ -21,12 +21,12 @@ const (
 	del   kind = "DEL"
 	keep  kind = "PERSIST"
 
-	// On a field of a hash, always the same.
+	// On a field of a hash, always the same one.
 	hincr kind = "HINCRBY"
 	hget  kind = "HGET"
 	hdel  kind = "HDEL"
 
-	// On lists, sets and sorted sets, whose elements are words.
+	// On lists, sets and sorted sets. Their elements are words.
 	lpush    kind = "LPUSH"
 	rpush    kind = "RPUSH"
 	lpop     kind = "LPOP"
@@ -35,23 +35,23 @@ const (
 	sadd     kind = "SADD"
 	spop     kind = "SPOP"
 	smembers kind = "SMEMBERS"
-	zadd     kind = "ZADD" // value: score, of one digit, and member
+	zadd     kind = "ZADD" // value: a score of one digit, and a member
 	zpopmin  kind = "ZPOPMIN"
 	zrange   kind = "ZRANGE" // all of it, with scores
 
-	fade kind = "PEXPIRE" // in so many ms
+	fade kind = "PEXPIRE" // value, or ttl: in so many ms
 
-	// On hashes that are not checked key by key.
-	hfill  kind = "HSET" // so many fields
-	copyTo kind = "COPY" // over another one
+	// On hashes whose histories are not checked.
+	hfill  kind = "HSET" // value: so many fields
+	copyTo kind = "COPY" // value: the key that it replaces
 )
 
-// reads reports whether it changes nothing.
+// reads reports whether operations of this kind change nothing.
 func (k kind) reads() bool {
 	return k == get || k == mget || k == hmget || k == hget || k == lrange || k == smembers || k == zrange
 }
 
-// unchecked reports whether operations on a key are there for the work that they make, not for their replies.
+// unchecked reports whether clients use a key for the work that it makes, and not for the replies.
 func unchecked(key string) bool { return key[0] == 'o' || key[0] == 'p' }
 
 // op is one command as its client saw it.
@@ -59,20 +59,21 @@ type op struct {
 	client int
 	kind   kind
 	key    string
-	value  string // that is written
-	// call and end are instants of the history's clock, a counter: in virtual time much happens in no time at all. end is 0
-	// while the outcome is unknown, which may be for ever.
+	value  string // what the client writes; see kind
+	// call and end are instants of the history's clock, which counts: in virtual time many things happen at the same
+	// time. end is 0 as long as the outcome is unknown, which may be for ever.
 	call, end int64
 	reply     string // "" for null
-	// Operations on a key with the same line, unless that is 0, are of one pipeline, and took effect in the order of their turns; see inTurn.
+	// Operations with the same line, unless it is 0, are of one pipeline. Those on one key take effect in the order
+	// of their turns; see inTurn.
 	line uint64
 	turn int
-	// changesNothing says that its reply is looked at, and its effect is left out; see past.
+	// changesNothing makes the models judge the reply and leave out the effect; see past.
 	changesNothing bool
 	expiry
 }
 
-// args is the command.
+// args are the words of the command.
 func (o *op) args() []string {
 	if o.ofCells() {
 		return o.cellArgs()
@@ -126,30 +127,32 @@ func (o *op) String() string {
 	return s + fmt.Sprintf(" = %q", o.reply)
 }
 
-// history is what all clients of a cluster did. It writes itself down as it grows, so that it survives a panic of the process.
+// history is what all clients of a cluster did. It writes each line to out at once, so that it survives a panic of
+// the process.
 type history struct {
 	start time.Time
-	skew  time.Duration // no store's clock is ever further off than this
+	skew  time.Duration // no store's clock is ever further off than this, ahead or behind
 
 	mu    sync.Mutex
 	out   io.Writer
 	clock int64
-	lines uint64 // pipelines
+	lines uint64 // how many pipelines there were
 	ops   []*op
 }
 
 func newHistory(out io.Writer) *history { return &history{out: out, start: time.Now()} }
 
-// note writes a line beside the operations: a fault, mostly.
+// note writes a line that is no operation, such as a fault.
 func (h *history) note(format string, args ...any) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.line(fmt.Sprintf(format, args...))
 }
 
+// line writes a line with the time since the start.
 func (h *history) line(s string) { fmt.Fprintf(h.out, "%12s %s\n", time.Since(h.start), s) }
 
-// begin enters an operation whose outcome is not known yet.
+// begin enters an operation that a client is about to send.
 func (h *history) begin(client int, k kind, key, value string) *op {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -159,7 +162,7 @@ func (h *history) begin(client int, k kind, key, value string) *op {
 	return o
 }
 
-// pipeline enters operations that are sent together.
+// pipeline enters operations that a client is about to send together.
 func (h *history) pipeline(client int, requests []request) (ops []*op) {
 	h.mu.Lock()
 	h.lines++
@@ -173,12 +176,12 @@ func (h *history) pipeline(client int, requests []request) (ops []*op) {
 	return ops
 }
 
-// done enters an operation's reply.
+// done enters the reply to an operation.
 func (h *history) done(o *op, reply string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.clock++
-	if o.kind == smembers { // in any order
+	if o.kind == smembers { // whose reply has any order
 		members := strings.Fields(reply)
 		slices.Sort(members)
 		reply = strings.Join(members, " ")
@@ -188,14 +191,14 @@ func (h *history) done(o *op, reply string) {
 	h.line(o.String())
 }
 
-// lost notes that an operation's outcome stays unknown.
+// lost writes down that the outcome of an operation stays unknown.
 func (h *history) lost(o *op, why error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.line(fmt.Sprintf("%s (%v)", o, why))
 }
 
-// drop takes an operation out that provably never happens.
+// drop takes an operation out which, provably, never took effect and never will.
 func (h *history) drop(o *op, why error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -203,7 +206,7 @@ func (h *history) drop(o *op, why error) {
 	h.line(fmt.Sprintf("%s: not applied (%v)", o, why))
 }
 
-// count returns how many operations were acknowledged and how many have an unknown outcome.
+// count returns how many operations have a reply, and how many an unknown outcome.
 func (h *history) count() (acknowledged, unknown int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

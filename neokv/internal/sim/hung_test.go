@@ -41,9 +41,10 @@ func (h *hang) release() {
 // hungLater is how much later than redis.leaderless_wait behind its arrival a pipeline is answered, at most.
 const hungLater = 500 * time.Millisecond
 
-// TestHung lets something below the commands of one store hang: the disk's syncs, the calls that propose to Raft, or apply. Every command
-// has its reply within one deadline all the same, alone or behind others in a pipeline; a write whose entry may be in the log has an
-// unknown outcome. When it hangs no more, the connections that are left read and write as before, and nothing is held for clients.
+// TestHung lets something below the commands of one store hang: the disk's syncs, the calls that propose to Raft, or
+// apply. Every command has its reply within one deadline all the same, alone or behind others in a pipeline; a write
+// whose entry may be in the log has an unknown outcome. When it hangs no more, the connections that are left read and
+// write as before, and nothing is held for clients.
 func TestHung(t *testing.T) {
 	for _, x := range []struct {
 		name string
@@ -172,8 +173,8 @@ func testHung(t *testing.T, s *sim, h *hang, home seam.Node, unknown string) {
 	}
 }
 
-// TestSlowPipeline has apply take its time for each entry, so that a pipeline takes several times redis.leaderless_wait. It goes on all the time,
-// so every command is served.
+// TestSlowPipeline has apply take its time for each entry, so that a pipeline takes several times
+// redis.leaderless_wait. It goes on all the time, so every command is served.
 func TestSlowPipeline(t *testing.T) {
 	var slow atomic.Bool
 	var faults store.Faults

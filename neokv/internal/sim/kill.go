@@ -10,10 +10,11 @@ import (
 	"neokv.dev/neokv/internal/seam"
 )
 
-// Killing. What is not synced is gone, log and data of a store at the same instant. A store that is killed alone leaves its part of the journal,
-// which the others go on using. All of them are the process: then the journal ends with them, and is opened anew from what it had synced.
+// A kill takes the writes that a store has not synced, of its log and of its data at the same instant. A store that
+// is killed alone leaves its part of the journal, which the other stores go on using. A kill of all stores is one of
+// the process: then the journal loses what it has not synced, too, and the next start opens it again.
 
-// cut is the instant of a kill. It may be called from the middle of a sync.
+// cut is the instant of a kill: from now on clients have no answer of the store. It may run in the middle of a sync.
 func (s *sim) cut(n seam.Node) *disk.FS {
 	if s.alive(n) {
 		s.lives[n.ID()-1].Add(1)
@@ -22,16 +23,17 @@ func (s *sim) cut(n seam.Node) *disk.FS {
 	return n.FS()
 }
 
+// alive reports whether a store is between a start and the next kill.
 func (s *sim) alive(n seam.Node) bool { return s.lives[n.ID()-1].Load()%2 == 0 }
 
 // remains is what kills leave.
 type remains struct {
 	victims []seam.Node
-	disks   []*disk.FS // theirs
-	journal *disk.FS   // where the whole process was killed, and had one
+	disks   []*disk.FS // of the victims, by their order
+	journal *disk.FS   // nil unless the whole process was killed, and had a journal
 }
 
-// end kills stores at this instant. It may be called from the middle of a sync.
+// end kills stores at this instant; percent of their unsynced data stays. It may run in the middle of a sync.
 func (s *sim) end(percent int, random *rand.Rand, victims ...seam.Node) remains {
 	left := remains{victims: victims}
 	for _, n := range victims {
@@ -47,7 +49,7 @@ func (s *sim) end(percent int, random *rand.Rand, victims ...seam.Node) remains 
 	return left
 }
 
-// bury ends what is left of killed stores and gives their places the disks that they left behind.
+// bury ends the goroutines of killed stores and gives their places the disks that they left.
 func (s *sim) bury(left remains) {
 	for i, n := range left.victims {
 		s.tally(n)
@@ -62,8 +64,8 @@ func (s *sim) bury(left remains) {
 	}
 }
 
-// openJournal is how a process starts again: now and then with another size of the journal, or without one, and now and then it is killed on the
-// way.
+// openJournal starts the process again if it was killed: with another size of the journal each time, in one of four
+// without a journal, and in some the process is killed while it starts.
 func (s *sim) openJournal() {
 	for s.ended {
 		bytes, shared := journalBytes(s.starts), s.starts.IntN(4) > 0
@@ -103,7 +105,7 @@ func (s *sim) restart(n seam.Node) {
 	s.lives[n.ID()-1].Add(1)
 }
 
-// kill kills stores at this instant, when nothing moves.
+// kill kills stores at this instant, which is between the steps of other goroutines.
 func (s *sim) kill(percent int, random *rand.Rand, victims ...seam.Node) {
 	for _, n := range victims {
 		s.h.note("kill %d, %d%% of the unsynced stays", n.ID(), percent)
@@ -111,14 +113,15 @@ func (s *sim) kill(percent int, random *rand.Rand, victims ...seam.Node) {
 	s.bury(s.end(percent, random, victims...))
 }
 
-// trap kills stores at the k-th sync from now of a file system, before that sync takes effect.
+// trap kills stores at the k-th sync of a file system, before that sync takes effect.
 type trap struct {
 	fs    *disk.FS
 	k     int64
 	count atomic.Int64
-	left  chan *remains // once
+	left  chan *remains // receives once
 }
 
+// setTrap sets a trap that counts syncs from now on.
 func (s *sim) setTrap(at *disk.FS, k int64, percent int, random *rand.Rand, victims ...seam.Node) *trap {
 	x := &trap{fs: at, k: k, left: make(chan *remains, 1)}
 	x.fs.BeforeSync(func(int64) {
@@ -130,7 +133,7 @@ func (s *sim) setTrap(at *disk.FS, k int64, percent int, random *rand.Rand, vict
 	return x
 }
 
-// disarm returns what the trap has left of its victims, nil if it has not sprung and never will.
+// disarm returns what the trap has left of its victims, or nil if it has not sprung; then it never will.
 func (x *trap) disarm() *remains {
 	x.fs.BeforeSync(nil)
 	if x.count.Add(1<<40)-1<<40 < x.k {
@@ -139,8 +142,8 @@ func (x *trap) disarm() *remains {
 	return <-x.left
 }
 
-// killAtSync kills stores at the k-th sync from now of the first of them or, where that is the whole process, of its journal. It reports false
-// when there were not that many syncs within two seconds.
+// killAtSync kills stores at the k-th sync of the first of them or, if they are the whole process, perhaps of its
+// journal. It reports false if there were fewer syncs within two seconds.
 func (s *sim) killAtSync(k int64, percent int, random *rand.Rand, victims ...seam.Node) bool {
 	at, whose := victims[0].FS(), fmt.Sprintf("store %d", victims[0].ID())
 	if fs, open := s.inside.Journal(); len(victims) == len(s.nodes) && open && random.IntN(2) == 0 {
@@ -164,10 +167,10 @@ func (s *sim) killAtSync(k int64, percent int, random *rand.Rand, victims ...sea
 	return true
 }
 
-// killRestarting restarts a store and kills it at the k-th sync of that, or soon after, if there are so many.
+// killRestarting starts a store and kills it at the k-th sync of the start, if there are so many.
 func (s *sim) killRestarting(n seam.Node, k int64, percent int, random *rand.Rand) {
 	s.openJournal()
-	s.lives[n.ID()-1].Add(1) // its next life, which may end before anybody is asked
+	s.lives[n.ID()-1].Add(1) // before the trap, which may spring at any moment
 	x := s.setTrap(n.FS(), k, percent, random, n)
 	err := n.Start()
 	left := x.disarm()

@@ -55,8 +55,8 @@ func TestLeaseReads(t *testing.T) {
 	})
 }
 
-// TestExpiryBehindASlowClock moves leadership from a store whose clock is fast to stores whose clocks are behind: what has expired
-// stays so, and what has not goes on expiring as of the last write.
+// TestExpiryBehindASlowClock moves leadership from a store whose clock is fast to stores whose clocks are behind:
+// what has expired stays so, and what has not goes on expiring as of the last write.
 func TestExpiryBehindASlowClock(t *testing.T) {
 	const fast, region = topology.StoreID(2), topology.RegionID(1)
 	var faults store.Faults

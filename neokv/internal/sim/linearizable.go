@@ -10,10 +10,10 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// checkTime bounds the search for one key, in real time. Call check outside of a bubble.
+// checkTime bounds the search in the history of one key, in real time: a history is checked outside of virtual time.
 const checkTime = 30 * time.Second
 
-// check returns what is wrong with the history, nil if it is linearizable key by key.
+// check returns the first problem of the history, nil if it is linearizable key by key.
 func (h *history) check() error {
 	if all := h.problems(1); len(all) > 0 {
 		return all[0]
@@ -21,7 +21,7 @@ func (h *history) check() error {
 	return nil
 }
 
-// problems returns what is wrong with the first most keys of which something is.
+// problems checks key by key, and returns a problem of each key that has one, of the first most of these keys.
 func (h *history) problems(most int) (all []error) {
 	byKey := map[string][]*op{}
 	for _, o := range h.ops {
@@ -46,7 +46,7 @@ func (h *history) problems(most int) (all []error) {
 	return all
 }
 
-// upTo prints the last lines of a key's history up to the end of an operation.
+// upTo prints the last 30 operations of a key up to the end of one of them.
 func upTo(ops []*op, last *op) string {
 	ops = slices.DeleteFunc(slices.Clone(ops), func(o *op) bool { return o.call > last.end })
 	slices.SortFunc(ops, func(a, b *op) int { return int(a.call - b.call) })
@@ -57,8 +57,9 @@ func upTo(ops []*op, last *op) string {
 	return b.String()
 }
 
-// forPorcupine turns one key's history into porcupine's. Unknown outcomes stay open to the end. Two sorts of them say nothing and
-// are left out: reads; and, where a key is only set and read, values that nobody has read.
+// forPorcupine makes the history of a key one for porcupine. Operations of unknown outcome stay open to the end. Two
+// sorts of them say nothing, and are left out: reads and, if clients only set and read the key, writes of values that
+// no client has read.
 func forPorcupine(ops []*op) []porcupine.Operation {
 	register := true
 	read := map[string]bool{}

@@ -4,7 +4,8 @@ import (
 	"time"
 )
 
-// client runs operations of the scenario until the schedule is over. Every third client reads from followers, too.
+// client runs operations of the scenario until the schedule is over, with pauses of think on average. Every third
+// client reads from followers, too.
 func (s *sim) client(id int, x scenario, think time.Duration) {
 	c := s.newCaller(id)
 	defer c.close()
@@ -20,8 +21,8 @@ func (s *sim) client(id int, x scenario, think time.Duration) {
 	}
 }
 
-// finalReads reads every key: with them an acknowledged write that is lost shows up in the history, and a cluster that does not serve
-// again is found.
+// finalReads reads every key. So the history shows a lost write that no client has read since, and a cluster that
+// does not serve again is found.
 func (s *sim) finalReads() {
 	c := s.newCaller(99)
 	defer c.close()

@@ -7,17 +7,18 @@ import (
 	"neokv.dev/neokv/internal/topology"
 )
 
-// entry is what a replica did with an entry of the log.
+// entry is what a replica made of one entry of the log.
 type entry struct {
 	tag     uint64
-	payload uint64 // its hash
-	applied bool
+	payload uint64 // hash of the payload
+	applied bool   // it took effect
 }
 
-// payloads is how payloads are hashed.
+// payloads hashes payloads.
 var payloads = maphash.MakeSeed()
 
-// observe is told of every entry that reaches apply. Replicas, and a replica's lives, must agree on each.
+// observe hears of every entry that reaches apply. All replicas must make the same of an entry, and a replica that
+// applies it again after a restart, too.
 func (s *sim) observe(st topology.StoreID, r topology.RegionID, index, tag uint64, payload []byte, applied bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -26,12 +27,14 @@ func (s *sim) observe(st topology.StoreID, r topology.RegionID, index, tag uint6
 	}
 	e := entry{tag, maphash.Bytes(payloads, payload), applied}
 	if other, ok := s.entries[r][index]; ok && other != e {
-		s.keepLocked(found(logsDiffer, "region %d: index %d: store %d has %+v, another replica had %+v", r, index, st, e, other))
+		s.keepLocked(found(logsDiffer, "region %d: index %d: store %d has %+v, another replica had %+v",
+			r, index, st, e, other))
 	}
 	s.entries[r][index] = e
 }
 
-// checkEntries checks that after a barrier of a term nothing with a smaller tag takes effect, on any replica.
+// checkEntries checks that behind the first entry of a term no entry with the tag of an earlier one took effect, on any
+// replica.
 func (s *sim) checkEntries() error {
 	for r, entries := range s.entries {
 		indexes := make([]uint64, 0, len(entries))

@@ -9,17 +9,18 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// overwritten is the string that is set over collections.
+// overwritten is the string that clients set over collections.
 const overwritten = "="
 
-// What callers make of Redis's errors.
+// What a reply is in the history where Redis answers with these errors.
 const (
 	wrongType = "WRONGTYPE"
 	noSuchKey = "no such key"
 )
 
-// effect is what an operation does to a key: what it holds then, and the reply. A key holds a string, a hash of one field, or the elements of a
-// list, set or sorted set as a reply has them; it is "" while it is absent. SPOP takes the member that it is given as the reply.
+// effect is what an operation does to a key: what the key holds after it, and the reply. A key holds a string, the
+// field of a hash, or the elements of a list, set or sorted set as a reply lists them; it is "" while the key is
+// absent. SPOP may take any member: it takes the one that got names.
 func (o *op) effect(before, got string) (after, want string) {
 	if o.changesNothing {
 		defer func() { after = before }()
@@ -101,7 +102,8 @@ func (o *op) effect(before, got string) (after, want string) {
 	return after, want
 }
 
-// model is a key of which operations without an output, which may have had any, have one effect, and which does not expire.
+// model is the model of a key that does not expire. An operation without an output, of which no reply is known, has
+// the same effect whatever the reply was.
 var model = porcupine.Model{
 	Init: func() any { return "" },
 	Step: func(state, input, output any) (bool, any) {
@@ -116,26 +118,28 @@ var model = porcupine.Model{
 	Equal: func(a, b any) bool { return a == b },
 }
 
-// inTurn is a model's state, and how far each pipeline has come on the key.
+// inTurn is the state of another model, with how far each pipeline has come on the key.
 type inTurn struct {
 	state any
-	lines []lineTurn // by line
+	lines []lineTurn // sorted by line
 }
 
 type lineTurn struct {
 	line uint64
-	next int // the least turn that may still take effect
+	next int // no operation with a smaller turn may take effect any more
 }
 
-// ordered is a model in which the operations of a pipeline take effect in turn. One of unknown outcome has had its last chance when a
-// later one has taken effect.
+// ordered adds to a model that the operations of a pipeline take effect in turn. When one has taken effect, earlier
+// ones of unknown outcome never will.
 func ordered(m porcupine.Model) porcupine.Model {
 	return porcupine.Model{
 		Init: func() any { return inTurn{state: m.Init()} },
 		Step: func(state, input, output any) (bool, any) {
 			s, o := state.(inTurn), input.(*op)
 			if o.line != 0 {
-				i, there := slices.BinarySearchFunc(s.lines, o.line, func(l lineTurn, line uint64) int { return cmp.Compare(l.line, line) })
+				i, there := slices.BinarySearchFunc(s.lines, o.line, func(l lineTurn, line uint64) int {
+					return cmp.Compare(l.line, line)
+				})
 				switch {
 				case !there:
 					s.lines = slices.Insert(slices.Clone(s.lines), i, lineTurn{o.line, o.turn + 1})
@@ -157,7 +161,7 @@ func ordered(m porcupine.Model) porcupine.Model {
 	}
 }
 
-// modelOf is the model of a key's history.
+// modelOf chooses the model for the history of a key.
 func modelOf(ops []*op) porcupine.Model {
 	m := model
 	if slices.ContainsFunc(ops, func(o *op) bool { return o.ttl > 0 || o.kind == keep || o.kind == spop && o.end == 0 }) {

@@ -6,12 +6,33 @@ import (
 	"neokv.dev/neokv/internal/topology"
 )
 
-// simRegions is how many regions there are; each has a register, a counter and a lock per epoch.
+// simRegions is how many regions a cluster has.
 const simRegions = 4
 
-// Keys: r, c, n, e, h, l, s or z (register, counter, lock, what expires, hash, list, set, sorted set), g or j (see mset), or o or p (hashes that make work), the
-// epoch, and a tag that lies in the region.
+// simKey is the key of a sort in a region: a letter, the epoch, and a hash tag of the region. Each region has one key
+// of each sort in an epoch:
+//
+//	r     a register, which clients read and write
+//	c     a counter
+//	n     a lock, which a client sets if it is free
+//	e     a string that expires
+//	h     a hash with one field
+//	l     a list
+//	s, z  a set, a sorted set
+//	g, j  the cells: strings, and fields of a hash, that commands name together; see cells.go
+//	o, p  hashes of many fields, which make work and whose histories are not checked
+func simKey(sort byte, epoch string, region int) string {
+	return fmt.Sprintf("%c%s{%s}", sort, epoch, regionTags[region])
+}
 
+// key is the simKey of the present epoch.
+func (s *sim) key(sort byte, region int) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return simKey(sort, s.epoch, region)
+}
+
+// nextEpoch lets clients go on with new keys: the checker takes too long for a key with a long history.
 func (s *sim) nextEpoch(i int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -19,11 +40,7 @@ func (s *sim) nextEpoch(i int) {
 	s.epochs = append(s.epochs, s.epoch)
 }
 
-func simKey(sort byte, epoch string, region int) string {
-	return fmt.Sprintf("%c%s{%s}", sort, epoch, regionTags[region])
-}
-
-// regionTags has a hash tag for each region.
+// regionTags has a hash tag of each region.
 var regionTags = func() (tags [simRegions]string) {
 	for i, slots := range topology.SplitEvenly(simRegions) {
 		for n := 0; tags[i] == ""; n++ {
@@ -34,9 +51,3 @@ var regionTags = func() (tags [simRegions]string) {
 	}
 	return tags
 }()
-
-func (s *sim) key(sort byte, region int) string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return simKey(sort, s.epoch, region)
-}

@@ -12,8 +12,9 @@ import (
 	"neokv.dev/neokv/internal/store"
 )
 
-// TestOrderSurvivesHolding pipelines appends to one key through transfers, cuts and elections. What a connection has sent takes effect in the
-// order sent, each at most once: all that were acknowledged, none that was refused, perhaps those of unknown outcome.
+// TestOrderSurvivesHolding pipelines appends to one key through transfers, cuts and elections. What a connection has
+// sent takes effect in the order sent, each at most once: all that were acknowledged, none that was refused, perhaps
+// those of unknown outcome.
 func TestOrderSurvivesHolding(t *testing.T) {
 	cut := simSettings()
 	cut.Raft.BatchMaxOps, cut.Raft.MaxInflight = 4, 2 // runs take several entries

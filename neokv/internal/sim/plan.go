@@ -30,8 +30,8 @@ func (p *plan) special() bool { return p.name == p.mistake.name }
 //go:embed plans.txt
 var plansText string
 
-// plans are the plans of plans.txt. Behind each come those that are the same with a mistake to find, which have its name too:
-// chaos, then chaos-log-unsynced. A special plan stands there once.
+// plans are the plans of plans.txt. Behind each come those that are the same with a mistake to find, which have its
+// name too: chaos, then chaos-log-unsynced. A special plan stands there once.
 var plans = func() []plan {
 	all, err := parsePlans(plansText)
 	if err != nil {
@@ -42,7 +42,8 @@ var plans = func() []plan {
 
 var findsLine = regexp.MustCompile(`^finds (\S+) by (.+) within (\d+) seeds$`)
 
-// parsePlans reads plans: a line with the name and a colon, and indented lines with the scenario and with what the plan finds.
+// parsePlans reads plans: a line with the name and a colon, and indented lines with the scenario and with what the
+// plan finds.
 func parsePlans(text string) (all []plan, err error) {
 	for _, section := range strings.Split(text, "\n\n") {
 		name, lines := "", []string(nil)

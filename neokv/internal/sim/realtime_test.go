@@ -12,8 +12,8 @@ import (
 
 var linearizableTime = flag.Duration("linearizable.time", 8*time.Second, "length of TestLinearizable on each transport, in real time")
 
-// TestLinearizable runs a cluster on real files and sockets in real time, with links cut and leaders moved, while other processes keep
-// all cores busy: late ticks, late messages and slow disks do not occur in virtual time.
+// TestLinearizable runs a cluster on real files and sockets in real time, with links cut and leaders moved, while
+// other processes keep all cores busy: late ticks, late messages and slow disks do not occur in virtual time.
 func TestLinearizable(t *testing.T) {
 	for range runtime.NumCPU() {
 		startRole(t, "burn")

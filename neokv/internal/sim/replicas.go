@@ -14,7 +14,7 @@ import (
 	"neokv.dev/neokv/internal/topology"
 )
 
-// compareReplicas waits until all replicas have applied the same, and compares what they hold.
+// compareReplicas waits until all replicas have applied the same entries, and then compares what they hold.
 func (s *sim) compareReplicas() {
 	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(50 * time.Millisecond) {
 		err := s.replicasDiffer()
@@ -30,15 +30,15 @@ func (s *sim) compareReplicas() {
 	}
 }
 
-// comparing compares a region's replicas now and then, as of an entry between others: a difference that a snapshot would heal before the
-// end is found, too.
+// comparing compares the replicas of a region now and then while clients write, as of one entry of the log. So a
+// difference is found even if a snapshot heals it before the end.
 func (s *sim) comparing(random *rand.Rand) {
 	for s.sleep(time.Duration(100+random.IntN(900)) * time.Millisecond) {
 		s.fail(s.compare(topology.RegionID(1+random.IntN(simRegions)), s.nodes[random.IntN(len(s.nodes))]))
 	}
 }
 
-// compare asks a store, if it runs, for the checksums of a region's replicas. Some may be missing.
+// compare asks a store, if it runs, for the checksums of a region's replicas. Replicas that do not answer are left out.
 func (s *sim) compare(r topology.RegionID, asked seam.Node) error {
 	st := asked.Store()
 	if st == nil || st.Failed() != nil {
@@ -48,7 +48,7 @@ func (s *sim) compare(r topology.RegionID, asked seam.Node) error {
 	defer cancel()
 	got, err := st.Compare(ctx, r)
 	if err != nil {
-		return nil // no leader, or not for long enough
+		return nil // no store led for long enough
 	}
 	known := 0
 	for _, replica := range got.Replicas {
@@ -67,7 +67,8 @@ func (s *sim) compare(r topology.RegionID, asked seam.Node) error {
 	return nil
 }
 
-// checksumsDiffer asks the stores for what replicasDiffer has read in their engines.
+// checksumsDiffer asks the stores how the replicas of each region compare. Before it, replicasDiffer has found them
+// equal.
 func (s *sim) checksumsDiffer() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
@@ -83,16 +84,17 @@ func (s *sim) checksumsDiffer() error {
 	return nil
 }
 
-// lagging says that a replica has not applied what another has.
+// lagging is the error of a replica that has not applied what another one has.
 type lagging struct{ error }
 
 func (*lagging) evidence() evidence { return lags }
 
+// replicasDiffer reads the replicas of all regions in the engines and returns the first difference.
 func (s *sim) replicasDiffer() error {
 	for r := topology.RegionID(1); r <= simRegions; r++ {
 		var first [][]byte
 		var state keys.RegionState
-		one := topology.StoreID(0) // that has first
+		one := topology.StoreID(0) // the store that first is of
 		for _, n := range s.nodes {
 			st := n.Store()
 			if st == nil || st.Failed() != nil {
@@ -117,7 +119,8 @@ func (s *sim) replicasDiffer() error {
 				continue
 			}
 			if own.ApplyIndex != state.ApplyIndex {
-				return &lagging{fmt.Errorf("region %d: store %d is at apply index %d, store %d at %d", r, n.ID(), own.ApplyIndex, one, state.ApplyIndex)}
+				return &lagging{fmt.Errorf("region %d: store %d is at apply index %d, store %d at %d",
+					r, n.ID(), own.ApplyIndex, one, state.ApplyIndex)}
 			}
 			if len(content) != len(first) {
 				return found(replicasDiffer, "region %d: apply index %d: store %d has %d keys, store %d has %d",

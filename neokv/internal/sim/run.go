@@ -19,51 +19,58 @@ import (
 	"neokv.dev/neokv/internal/transport"
 )
 
-// sim is a cluster, of three stores mostly, in virtual time, with clients, under faults. A seed fixes the schedule of faults and operations, not
-// the interleaving: equal seeds give nearly equal runs.
+// sim is one run: a cluster, mostly of three stores, with its clients, under faults.
 type sim struct {
-	seed    uint64
-	config  neokv.Config
+	seed   uint64
+	config neokv.Config
+	h      *history
+	keep   bool // record keeps the file of the history even if it finds no problem
+
 	c       *neokv.Cluster
 	inside  seam.Cluster
-	h       *history
-	epoch   string // names the keys in use; a new one keeps histories of a key short
-	epochs  []string
 	nodes   []seam.Node
 	network *transport.Network
 
-	lives  []atomic.Uint64 // by store: odd while it is dead
 	over   chan struct{}   // closed when the schedule ends
+	epoch  string          // in the names of the keys in use; see nextEpoch
+	epochs []string        // all so far
+	lives  []atomic.Uint64 // by store: counts its starts and kills, so it is odd while the store is dead
 	starts *rand.Rand      // how the process starts again
-	ended  bool            // the whole process has, and no store has started since
-	keep   bool            // the history, though nothing was found
+	ended  bool            // the whole process was killed, and no store has started since
+
+	gate  *writeGate // for the faults that hold writes
+	disks [maxStores]slowDisk
+	skews [maxStores]atomic.Int64 // by store: how many ns its clock is ahead
 
 	mu      sync.Mutex
-	problem error      // the first
+	problem error      // the first one
 	kinds   []evidence // of all problems, each once
 	entries map[topology.RegionID]map[uint64]entry
 	stats   simStats
-	gate    *writeGate // of the plan that needs one
-	disks   [maxStores]slowDisk
-	skews   [maxStores]atomic.Int64 // by store: how far its clock is ahead, ns, where the plan has clocks that disagree
 }
 
-// simStats is what a run consisted of.
+// simStats counts what happened in a run.
 type simStats struct {
-	Acknowledged, Unknown, Kills, Cuts, Transfers int
-	Ends                                          int // of the whole process, its journal included
-	Compared                                      int // times that two replicas and more were compared while the plan ran
-	Snapshots, Reclaimed                          int // region snapshots installed, elements of orphans deleted
+	Acknowledged, Unknown int // operations
+	Kills                 int // of stores
+	Ends                  int // kills of the whole process, its journal included
+	Cuts, Transfers       int // of links, of leadership
+	Compared              int // comparisons of two replicas or more while the plan ran
+	Snapshots             int // of regions, installed
+	Reclaimed             int // elements of deleted collections
 }
 
-// record runs a plan and checks its history, which is written to a file; it is removed if all went well.
+// record runs a plan for a while and checks its history. It writes the history to a file, which stays if there is a
+// problem. inside runs its argument in virtual time, or just so.
 func (s *sim) record(p plan, planted bool, d time.Duration, inside func(run func())) error {
-	out, err := os.Create(filepath.Join(os.TempDir(), fmt.Sprintf("neokv-%s-%d-%d.history", cmp.Or(p.name, "scenario"), s.seed, os.Getpid())))
+	name := fmt.Sprintf("neokv-%s-%d-%d.history", cmp.Or(p.name, "scenario"), s.seed, os.Getpid())
+	out, err := os.Create(filepath.Join(os.TempDir(), name))
 	if err != nil {
 		return err
 	}
 	defer out.Close()
-	// Virtual time stands still for ever when somebody waits where it does not count as waiting.
+	// Virtual time stands still for ever when a goroutine waits in a way that the bubble does not know, such as in a
+	// system call.
 	patience := d + 10*time.Minute // a race build on a busy machine takes minutes
 	watchdog := time.AfterFunc(patience, func() {
 		fmt.Fprintf(os.Stderr, "plan %s, seed %d: still running after %s of real time\n", p.flag(), s.seed, patience)
@@ -92,7 +99,7 @@ func (s *sim) record(p plan, planted bool, d time.Duration, inside func(run func
 	return os.Remove(out.Name())
 }
 
-// fail keeps the first problem, and the kinds of all.
+// fail takes note of a problem, if err is one: the first one, and the kinds of all.
 func (s *sim) fail(err error) {
 	if err == nil {
 		return
@@ -103,6 +110,7 @@ func (s *sim) fail(err error) {
 	s.keepLocked(err)
 }
 
+// keepLocked is fail for a caller that holds mu.
 func (s *sim) keepLocked(err error) {
 	if s.problem == nil {
 		s.problem = err
@@ -112,10 +120,10 @@ func (s *sim) keepLocked(err error) {
 	}
 }
 
-// random returns a source of its own for each purpose, so that one does not shift the other's choices.
+// random returns a random source for one purpose, so that what one draws does not shift the choices of another.
 func (s *sim) random(purpose uint64) *rand.Rand { return rand.New(rand.NewPCG(s.seed, purpose)) }
 
-// run is a whole run, from boot to Close.
+// run is the whole run, from boot to Close, with the faults and clients of the plan in between for a time d.
 func (s *sim) run(p plan, planted bool, d time.Duration) {
 	s.h.note("scenario:\n%s", p.scenario)
 	hooks := new(seam.Hooks)
@@ -185,12 +193,12 @@ func (s *sim) run(p plan, planted bool, d time.Duration) {
 	s.fail(c.Close())
 }
 
-// attach gives the run its cluster, and its hold of the inside.
+// attach gives the run its cluster, and what hooks hold of its inside.
 func (s *sim) attach(c *neokv.Cluster, hooks *seam.Hooks) {
 	s.c, s.inside, s.nodes, s.network = c, hooks.Cluster, hooks.Cluster.Nodes(), hooks.Cluster.Network()
 }
 
-// sleep reports false when the schedule is over.
+// sleep waits and reports true, or returns false at once when the schedule is over.
 func (s *sim) sleep(d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -202,7 +210,7 @@ func (s *sim) sleep(d time.Duration) bool {
 	}
 }
 
-// tally takes down what a store has counted in its life.
+// tally adds what a store has counted since its start.
 func (s *sim) tally(n seam.Node) {
 	st := n.Store()
 	if st == nil {

@@ -149,8 +149,9 @@ func (x *scanner) churn(random *rand.Rand, stop <-chan struct{}) {
 	}
 }
 
-// TestScanWhileLeadersMove: SCAN on the proxy port returns what is there throughout, and so does a store's port for the slots that the
-// store leads throughout, while leaders move, a store dies, and other keys of the same slots come and go.
+// TestScanWhileLeadersMove: SCAN on the proxy port returns what is there throughout, and so does a store's port for
+// the slots that the store leads throughout, while leaders move, a store dies, and other keys of the same slots come
+// and go.
 func TestScanWhileLeadersMove(t *testing.T) {
 	for seed := range uint64(3) {
 		t.Run(fmt.Sprintf("seed%d", seed), func(t *testing.T) {
@@ -220,8 +221,8 @@ func TestScanWhileLeadersMove(t *testing.T) {
 	}
 }
 
-// TestScanGoesOnAfterRestart: a cursor from the middle of a large slot is as good in the next life of the cluster, where nobody
-// remembers it; and if its key is gone too, the slot is begun anew.
+// TestScanGoesOnAfterRestart: a cursor from the middle of a large slot is as good in the next life of the cluster,
+// where nobody remembers it; and if its key is gone too, the slot is begun anew.
 func TestScanGoesOnAfterRestart(t *testing.T) {
 	dir, random := t.TempDir(), rand.New(rand.NewPCG(1, 1))
 	open := func() (*neokv.Cluster, *scanner) {
@@ -282,7 +283,8 @@ func TestScanGoesOnAfterRestart(t *testing.T) {
 	}
 }
 
-// TestKeysAreCountedOnce: DBSIZE and INFO are exact, also about what expires, and do not walk what nobody has written to since.
+// TestKeysAreCountedOnce: DBSIZE and INFO are exact, also about what expires, and do not walk what nobody has written
+// to since.
 func TestKeysAreCountedOnce(t *testing.T) {
 	inBubble(t, store.Faults{}, func(t *testing.T, s *sim, _ *caller) {
 		x := &scanner{t, func() (net.Conn, error) { return s.c.Dial(t.Context(), s.c.ProxyAddr()) }}
@@ -331,7 +333,8 @@ func TestKeysAreCountedOnce(t *testing.T) {
 	})
 }
 
-// TestKeysAreEstimated: where there is no time to walk, the first slots of each region stand for all of them, and INFO says so.
+// TestKeysAreEstimated: where there is no time to walk, the first slots of each region stand for all of them, and
+// INFO says so.
 func TestKeysAreEstimated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hurried := simSettings()

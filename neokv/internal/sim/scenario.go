@@ -10,16 +10,16 @@ import (
 	"neokv.dev/neokv/settings"
 )
 
-// A scenario is what happens to a cluster: how it is made, what its clients do, and which faults happen. Its text is a list of
-// phrases between commas or line ends, and String gives the same list back:
+// A scenario is what happens to a cluster: how it is made, what its clients do, and which faults happen. Its text is
+// a list of phrases between commas or line ends, and String gives the same list back:
 //
 //	any shape, raft.max_inflight 8
 //	6 clients, an operation every 10ms, one in three through the proxy
 //	reads 3, writes 2, pipelines 1
 //	kill stores, lose messages
 //
-// The number behind an operation is its weight among the operations: clients choose at random. The numbers of clients and
-// operations set the rate of the load; without "an operation every" the seed chooses one between 5 and 50 ms.
+// The number behind an operation is its weight among the operations: clients choose at random. The numbers of clients
+// and operations set the rate of the load; without "an operation every" the seed chooses one between 5 and 50 ms.
 type scenario struct {
 	anyShape bool // the seed chooses the shape of the cluster, and how writes share entries
 	tcp      bool // stores send messages on connections, which are in memory in virtual time

@@ -43,9 +43,10 @@ func stages(fs *disk.FS, path string, found map[string]bool) {
 	}
 }
 
-// TestSnapshotKills has a store that was away catch up by snapshots and kills it, or the store that sends them, at every sync of that, one run
-// each: what it has received is written, the record of that is saved, half of it is recovered, it is recovered and not synced. Each time the
-// store starts again, every other time in another folder, catches up and holds what the others hold.
+// TestSnapshotKills has a store that was away catch up by snapshots and kills it, or the store that sends them, at
+// every sync of that, one run each: what it has received is written, the record of that is saved, half of it is
+// recovered, it is recovered and not synced. Each time the store starts again, every other time in another folder,
+// catches up and holds what the others hold.
 func TestSnapshotKills(t *testing.T) {
 	for _, whose := range []struct {
 		name    string
@@ -108,9 +109,9 @@ func TestSnapshotKills(t *testing.T) {
 	}
 }
 
-// killCatchingUp has store 3 catch up by snapshots and kills it, or the leader of most of the regions, at the k-th sync of that, unless it has
-// fewer. stages are those in which the kill has left the installations; early is 1 if the kill came before all of them were complete, and
-// installed counts those of the life behind it.
+// killCatchingUp has store 3 catch up by snapshots and kills it, or the leader of most of the regions, at the k-th
+// sync of that, unless it has fewer. stages are those in which the kill has left the installations; early is 1 if the
+// kill came before all of them were complete, and installed counts those of the life behind it.
 func (s *sim) killCatchingUp(t *testing.T, c *caller, sender bool, k int64, found map[string]bool) (sprung bool, early int, installed uint64) {
 	s.epochs = []string{""}
 	receiver := s.nodes[2]
@@ -196,8 +197,9 @@ func received(fs *disk.FS, path string) (files []string) {
 	return files
 }
 
-// TestSnapshotDamaged kills a store between the reception and the end of the installation of snapshots, damages the files that it has received, and
-// starts it again. It stops, and says why, or it did not need them; the others go on, and so does the process.
+// TestSnapshotDamaged kills a store between the reception and the end of the installation of snapshots, damages the
+// files that it has received, and starts it again. It stops, and says why, or it did not need them; the others go on,
+// and so does the process.
 func TestSnapshotDamaged(t *testing.T) {
 	const seed = 4
 	stopped, unharmed := 0, 0

@@ -21,7 +21,8 @@ import (
 	"neokv.dev/neokv/internal/topology"
 )
 
-// away runs a store's absence: it is killed, the others go on until their logs no longer hold what it lacks, and it starts again.
+// away runs a store's absence: it is killed, the others go on until their logs no longer hold what it lacks, and it
+// starts again.
 func (s *sim) away(c *caller, n seam.Node, writes int) error {
 	s.kill(100, s.random(1), n)
 	for i := range writes {
@@ -40,7 +41,8 @@ func (s *sim) away(c *caller, n seam.Node, writes int) error {
 	return nil
 }
 
-// healed lets every other replica of region 1 be brought up to date by a snapshot of the leader's, and reports what a comparison at the end finds.
+// healed lets every other replica of region 1 be brought up to date by a snapshot of the leader's, and reports what a
+// comparison at the end finds.
 func (s *sim) healed(t *testing.T, c *caller) error {
 	leader, _ := s.leader(1)
 	for _, n := range s.others(leader) {
@@ -62,7 +64,8 @@ func (s *sim) healed(t *testing.T, c *caller) error {
 	return s.problem
 }
 
-// TestDifferenceBeforeASnapshot has replicas differ, and snapshots heal that: a comparison while they do finds it, and one at the end does not.
+// TestDifferenceBeforeASnapshot has replicas differ, and snapshots heal that: a comparison while they do finds it,
+// and one at the end does not.
 func TestDifferenceBeforeASnapshot(t *testing.T) {
 	k := simSettings()
 	k.Raft.ReadSets = false // which would tell the followers what SPOP took
@@ -89,7 +92,8 @@ func TestDifferenceBeforeASnapshot(t *testing.T) {
 	})
 }
 
-// TestPayloadThatDiffers has the payload of an entry change on its way to a follower, which a snapshot heals: apply's witness finds it.
+// TestPayloadThatDiffers has the payload of an entry change on its way to a follower, which a snapshot heals: apply's
+// witness finds it.
 func TestPayloadThatDiffers(t *testing.T) {
 	var witness atomic.Pointer[sim]
 	var faults store.Faults
@@ -132,8 +136,8 @@ func TestPayloadThatDiffers(t *testing.T) {
 	})
 }
 
-// TestSnapshotBySize has the log cut because of the bytes that were applied, long before there are as many entries as cut it, so that a store that
-// was away needs snapshots.
+// TestSnapshotBySize has the log cut because of the bytes that were applied, long before there are as many entries as
+// cut it, so that a store that was away needs snapshots.
 func TestSnapshotBySize(t *testing.T) {
 	k := simSettings()
 	k.Raft.SnapshotEntries, k.Raft.SnapshotBytes, k.Raft.CompactionOverhead = 1_000_000, 64<<10, 5
@@ -165,8 +169,8 @@ func TestSnapshotBySize(t *testing.T) {
 	})
 }
 
-// TestLogsAtRest: the log of a region in which nothing happens any more goes where it takes twice the space of the region's data, and
-// stays where it does not. A store that was away then is brought up to date all the same.
+// TestLogsAtRest: the log of a region in which nothing happens any more goes where it takes twice the space of the
+// region's data, and stays where it does not. A store that was away then is brought up to date all the same.
 func TestLogsAtRest(t *testing.T) {
 	k := simSettings()
 	k.Raft.SnapshotEntries, k.Raft.CompactionOverhead = 10_000, 2000

@@ -9,7 +9,8 @@ import (
 	"neokv.dev/neokv/internal/topology"
 )
 
-// TestStalledDisk has the disk that all stores share take half a second for a sync, under load: the leaders are there, and stay.
+// TestStalledDisk has the disk that all stores share take half a second for a sync, under load: the leaders are
+// there, and stay.
 func TestStalledDisk(t *testing.T) {
 	var until atomic.Int64 // Unix ns
 	var faults store.Faults
@@ -38,7 +39,8 @@ func TestStalledDisk(t *testing.T) {
 	})
 }
 
-// TestSlowDisk has every sync take longer than a stall is, and kills a store under load: the others elect leaders all the same.
+// TestSlowDisk has every sync take longer than a stall is, and kills a store under load: the others elect leaders all
+// the same.
 func TestSlowDisk(t *testing.T) {
 	var slow atomic.Bool
 	var faults store.Faults

@@ -110,7 +110,8 @@ func reclaimedVirtually(t *testing.T, name string) {
 	}
 }
 
-// simulate runs a plan with a seed in a bubble and returns what went wrong. The plan's mistake is planted if planted is set.
+// simulate runs a plan with a seed in a bubble and returns what went wrong. The plan's mistake is planted if planted
+// is set.
 func simulate(t *testing.T, p plan, planted bool, seed uint64, virtual time.Duration) (simStats, []evidence, error) {
 	s := &sim{seed: seed, keep: *simKeep, config: neokv.Config{InMemory: true, NoSockets: true}}
 	err := s.record(p, planted, virtual, func(run func()) { synctest.Test(t, func(*testing.T) { run() }) })

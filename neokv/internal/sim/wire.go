@@ -17,7 +17,8 @@ type wire struct {
 
 func newWire(nc net.Conn) *wire { return &wire{nc: nc, r: bufio.NewReaderSize(nc, 512)} }
 
-// call sends one command and reads its reply: a status, a number, a string, or the elements of an array with spaces between them; "" for null.
+// call sends one command and reads its reply: a status, a number, a string, or the elements of an array with spaces
+// between them. Null is "".
 func (w *wire) call(args ...string) (string, error) {
 	if _, err := w.nc.Write(appendCommand(nil, args)); err != nil {
 		return "", err
@@ -25,6 +26,7 @@ func (w *wire) call(args ...string) (string, error) {
 	return w.read()
 }
 
+// appendCommand appends a command as RESP.
 func appendCommand(b []byte, args []string) []byte {
 	b = fmt.Appendf(b, "*%d\r\n", len(args))
 	for _, a := range args {
@@ -33,7 +35,8 @@ func appendCommand(b []byte, args []string) []byte {
 	return b
 }
 
-// read reads the next reply.
+// read reads the next reply. An error reply is a refusal or unknown, or errUnexpected; two errors of Redis are
+// replies like any other.
 func (w *wire) read() (string, error) {
 	line, err := w.r.ReadString('\n')
 	if err != nil {
@@ -74,7 +77,7 @@ func (w *wire) read() (string, error) {
 				return "", refusal(line[1:])
 			}
 		}
-		switch { // replies like any other
+		switch {
 		case strings.HasPrefix(line[1:], "WRONGTYPE "):
 			return wrongType, nil
 		case line[1:] == "ERR no such key":
