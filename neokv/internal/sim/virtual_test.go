@@ -105,7 +105,8 @@ func reclaimedVirtually(t *testing.T, name string) {
 	b := newBatch(t, named(t, name), false, 15*time.Second)
 	b.run(1, 40, false)
 	b.report()
-	if b.stats.Snapshots == 0 || b.stats.Reclaimed == 0 {
+	// With -short there is one seed, and its cluster may have a single store.
+	if !testing.Short() && (b.stats.Snapshots == 0 || b.stats.Reclaimed == 0) {
 		t.Error("no snapshot has been installed, or nothing has been reclaimed")
 	}
 }
