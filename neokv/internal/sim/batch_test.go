@@ -63,7 +63,8 @@ func newBatch(t *testing.T, p plan, planted bool, virtual time.Duration) *simBat
 
 // again returns the command that runs a seed again.
 func (b *simBatch) again(seed uint64) string {
-	s := fmt.Sprintf("GOMAXPROCS=1 go test ./neokv/internal/sim -run 'TestVirtual$' -sim.seed=%d -sim.virtual=%s -v", seed, b.virtual)
+	s := fmt.Sprintf("GOMAXPROCS=1 go test ./neokv/internal/sim -run 'TestVirtual$' -sim.seed=%d -sim.virtual=%s -v",
+		seed, b.virtual)
 	if b.plan.name != general {
 		s += fmt.Sprintf(" -sim.plan='%s'", b.plan.flag())
 	}
@@ -109,7 +110,8 @@ func (b *simBatch) missing() (short []string) {
 	for _, c := range counted {
 		got, need := *c.in(&b.stats), b.share(*c.in(&want), b.seeds)
 		if got < need {
-			short = append(short, fmt.Sprintf("%d %s in %d seeds of %s; want at least %d", got, c.what, b.seeds, b.virtual, need))
+			short = append(short, fmt.Sprintf("%d %s in %d seeds of %s; want at least %d",
+				got, c.what, b.seeds, b.virtual, need))
 		}
 	}
 	return short
@@ -230,7 +232,8 @@ func (b *simBatch) add(r simReport) {
 	if r.Problem != "" {
 		b.failed = append(b.failed, r)
 	}
-	if slices.ContainsFunc(r.Kinds, func(k evidence) bool { return slices.Contains(b.plan.shows, k) }) && (b.shown == nil || b.shown.Seed > r.Seed) {
+	shows := slices.ContainsFunc(r.Kinds, func(k evidence) bool { return slices.Contains(b.plan.shows, k) })
+	if shows && (b.shown == nil || b.shown.Seed > r.Seed) {
 		b.shown = &r
 	}
 }

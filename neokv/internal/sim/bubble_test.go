@@ -20,7 +20,7 @@ import (
 	"neokv.dev/neokv/settings"
 )
 
-// start boots a cluster that is closed with the test.
+// start boots a cluster and closes it at the end of the test.
 func start(t *testing.T, c neokv.Config) *neokv.Cluster {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
@@ -47,11 +47,12 @@ func until(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// inBubble runs a test on a cluster in virtual time, without a schedule of faults.
+// inBubble runs a test on a cluster in virtual time. No faults happen but those that the test makes.
 func inBubble(t *testing.T, faults store.Faults, test func(t *testing.T, s *sim, c *caller)) {
 	inBubbleWith(t, simSettings(), faults, test)
 }
 
+// inBubbleWith is inBubble with other settings.
 func inBubbleWith(t *testing.T, k *settings.Settings, faults store.Faults, test func(t *testing.T, s *sim, c *caller)) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &sim{seed: 1, config: neokv.Config{NoSockets: true}, h: newHistory(io.Discard)}
@@ -68,7 +69,7 @@ func inBubbleWith(t *testing.T, k *settings.Settings, faults store.Faults, test 
 	})
 }
 
-// ask runs a command on one store and returns its reply.
+// ask runs a command on one store, on a new connection, and returns its reply.
 func (s *sim) ask(t *testing.T, at seam.Node, args ...string) string {
 	t.Helper()
 	nc, err := s.c.Dial(t.Context(), at.Addr())
@@ -83,12 +84,13 @@ func (s *sim) ask(t *testing.T, at seam.Node, args ...string) string {
 	return reply
 }
 
-// session is one connection that is used for one command after the other.
+// session is a connection on which a test runs one command after the other.
 type session struct {
 	t *testing.T
 	w *wire
 }
 
+// session connects to a store.
 func (s *sim) session(t *testing.T, at seam.Node) *session {
 	t.Helper()
 	nc, err := s.c.Dial(t.Context(), at.Addr())
@@ -99,7 +101,7 @@ func (s *sim) session(t *testing.T, at seam.Node) *session {
 	return &session{t, newWire(nc)}
 }
 
-// ask returns a command's reply, or its error as text.
+// ask runs a command and returns its reply, or its error as text.
 func (x *session) ask(args ...string) string {
 	reply, err := x.w.call(args...)
 	if err != nil {
@@ -108,7 +110,7 @@ func (x *session) ask(args ...string) string {
 	return reply
 }
 
-// want runs a command and compares its reply; of one that ends with "..." a part is wanted.
+// want runs a command and compares its reply. A wanted reply that ends with "..." is a part of the reply.
 func (x *session) want(want string, args ...string) {
 	x.t.Helper()
 	if got := x.ask(args...); !like(got, want) {
@@ -116,6 +118,7 @@ func (x *session) want(want string, args ...string) {
 	}
 }
 
+// like reports whether a reply is the wanted one; see want.
 func like(got, want string) bool {
 	part, open := strings.CutSuffix(want, "...")
 	return got == want || open && strings.Contains(got, part)
@@ -145,7 +148,7 @@ func pipeline(t *testing.T, nc net.Conn, commands ...[]string) (replies []string
 	return replies
 }
 
-// writers keep all regions busy until stop has returned; they count their writes, and those of them without success.
+// writers keep all regions busy until stop has returned. They count their writes, and the writes that failed.
 func (s *sim) writers() (writes, refused *atomic.Int64, stop func()) {
 	writes, refused = new(atomic.Int64), new(atomic.Int64)
 	over := make(chan struct{})
@@ -175,7 +178,7 @@ func (s *sim) writers() (writes, refused *atomic.Int64, stop func()) {
 	}
 }
 
-// leads is the store that leads the region of the keys of nearby.
+// leads is the store that leads region 1.
 func (s *sim) leads(t *testing.T) seam.Node {
 	n, _ := s.leader(1)
 	if n == nil {
@@ -184,7 +187,7 @@ func (s *sim) leads(t *testing.T) seam.Node {
 	return n
 }
 
-// nearby names keys of region 1, in slots of their own.
+// nearby names keys of region 1, each in another slot.
 func (s *sim) nearby(i int) string {
 	slots := topology.SplitEvenly(simRegions)[0]
 	for n := i; ; n += 100_000 {

@@ -23,7 +23,8 @@ import (
 	"neokv.dev/neokv/settings"
 )
 
-// verdicts asks by NEOKV CHECKSUM how a cluster's replicas compare, and returns what is said of each region.
+// verdicts asks by NEOKV CHECKSUM how the replicas compare, and returns the answer for each region, and the whole
+// reply.
 func verdicts(t testing.TB, c *neokv.Cluster, addr string) (said []string, reply any) {
 	t.Helper()
 	client := redis.NewClient(&redis.Options{
@@ -41,7 +42,7 @@ func verdicts(t testing.TB, c *neokv.Cluster, addr string) (said []string, reply
 	return said, reply
 }
 
-// replicaOn returns a store's replica of a region, nil while there is none.
+// replicaOn returns the replica of a region on a store, nil while there is none.
 func replicaOn(n seam.Node, id topology.RegionID) *region.Replica {
 	if s := n.Store(); s != nil {
 		return s.Replica(id)
@@ -49,9 +50,9 @@ func replicaOn(n seam.Node, id topology.RegionID) *region.Replica {
 	return nil
 }
 
-// TestCatchUp has a store away, stopped or cut off, until the others' logs no longer hold what it lacks. It comes
-// back under load, which goes on, and catches up by snapshots, in real time: its replicas are equal to the others'
-// while they go on changing.
+// TestCatchUp keeps a store away, stopped or cut off, until the logs of the others no longer hold the entries that it
+// lacks. Then the store catches up by snapshots, while clients go on writing, in real time. Its replicas are equal to
+// the others' while all of them change.
 func TestCatchUp(t *testing.T) {
 	const regions = 2
 	for _, x := range []struct {
@@ -108,7 +109,7 @@ func TestCatchUp(t *testing.T) {
 							return
 						default:
 						}
-						// A write under way when its leader goes away has an unknown outcome, which is as it should be.
+						// A write that is under way when its leader goes has an unknown outcome, rightly.
 						if _, err := w.call("SET", fmt.Sprint("k", random.IntN(5000)), fmt.Sprint(value, random.IntN(1000))); err == nil {
 							written.Add(1)
 						}
@@ -144,7 +145,7 @@ func TestCatchUp(t *testing.T) {
 			for r := topology.RegionID(1); r <= regions; r++ {
 				until(t, "snapshot", func() bool {
 					replica := replicaOn(victim, r)
-					// A store that was stopped counts from nothing.
+					// A store that was stopped has counted from 0 since.
 					return replica != nil && replica.Applied() > at[r]+400 && replica.Counters().SnapshotsReceived.Load() > 0
 				})
 			}
@@ -166,15 +167,16 @@ func TestCatchUp(t *testing.T) {
 	}
 }
 
-// TestChecksumTells asks a running cluster whose replicas differ in one record, of which commands read the same at
-// the leader.
+// TestChecksumTells asks a cluster for checksums, while replicas differ in one record and the leader's is as clients
+// left it.
 func TestChecksumTells(t *testing.T) {
 	inBubble(t, store.Faults{}, func(t *testing.T, s *sim, c *caller) {
 		home, _ := s.leader(1)
 		b := s.others(home)[0].Store().Engine().NewBatch()
 		held, _ := home.Store().Replica(1).Region()
 		space := keys.Space{Region: 1, Index: 1}
-		if err := b.Set(space.AppendMetadata(nil, held.Slots.First, []byte("k")), keys.AppendString(nil, 0, []byte("v"))); err != nil {
+		key := space.AppendMetadata(nil, held.Slots.First, []byte("k"))
+		if err := b.Set(key, keys.AppendString(nil, 0, []byte("v"))); err != nil {
 			t.Fatal(err)
 		}
 		if err := b.Commit(false); err != nil {

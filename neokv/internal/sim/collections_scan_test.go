@@ -17,31 +17,35 @@ import (
 	"neokv.dev/neokv/internal/topology"
 )
 
-// scannedElements is how many elements there are at most: e and a number. Those of even numbers are there throughout,
-// the others come and go.
+// scannedElements is how many elements a collection has at most. An element is e and a number. Elements of even
+// numbers are there all the time; the others come and go.
 const scannedElements = 10_000
 
-// stays reports whether an element is there throughout.
+// stays reports whether an element is there all the time.
 func stays(element string) bool {
 	i, err := strconv.Atoi(element[1:])
 	return err == nil && i%2 == 0
 }
 
-// scanned is a large collection. The value or the score of an element is its number.
+// scanned is a large collection. The value or score of an element is its number.
 type scanned struct {
 	region            topology.RegionID
 	key               string
 	add, remove, scan string
-	arguments         func(i int) []string // of add, for an element; as many as a scan returns for it
+	arguments         func(i int) []string // the arguments of add for an element; a scan returns as many
 }
 
 var allScanned = []scanned{
-	{1, "h{" + regionTags[0] + "}", "HSET", "HDEL", "HSCAN", func(i int) []string { return []string{fmt.Sprint("e", i), fmt.Sprint(i)} }},
+	{1, "h{" + regionTags[0] + "}", "HSET", "HDEL", "HSCAN", func(i int) []string {
+		return []string{fmt.Sprint("e", i), fmt.Sprint(i)}
+	}},
 	{2, "s{" + regionTags[1] + "}", "SADD", "SREM", "SSCAN", func(i int) []string { return []string{fmt.Sprint("e", i)} }},
-	{3, "z{" + regionTags[2] + "}", "ZADD", "ZREM", "ZSCAN", func(i int) []string { return []string{fmt.Sprint(i), fmt.Sprint("e", i)} }},
+	{3, "z{" + regionTags[2] + "}", "ZADD", "ZREM", "ZSCAN", func(i int) []string {
+		return []string{fmt.Sprint(i), fmt.Sprint("e", i)}
+	}},
 }
 
-// adding and removing are calls.
+// adding is the call that adds elements.
 func (c *scanned) adding(elements ...int) []string {
 	call := []string{c.add, c.key}
 	for _, i := range elements {
@@ -50,6 +54,7 @@ func (c *scanned) adding(elements ...int) []string {
 	return call
 }
 
+// removing is the call that removes elements.
 func (c *scanned) removing(elements ...int) []string {
 	call := []string{c.remove, c.key}
 	for _, i := range elements {
@@ -83,7 +88,7 @@ type listing struct {
 	*scanned
 	pattern string // of MATCH, empty for none
 	cursor  string // 0 at the end
-	last    string // element that has been returned
+	last    string // the last element that a call returned
 	found   map[string]bool
 }
 
@@ -108,7 +113,7 @@ func (l *listing) part(x *scanner, count int) {
 	}
 }
 
-// check reports which elements have been left out, after the end.
+// check reports elements that the iteration, which is at its end, has left out.
 func (l *listing) check(t *testing.T, step string) {
 	t.Helper()
 	var missing []string
@@ -118,7 +123,8 @@ func (l *listing) check(t *testing.T, step string) {
 		}
 	}
 	if len(missing) > 0 {
-		t.Errorf("%s: %s, pattern %q, left out %d elements that were there all the time, among them %q", step, l.scan, l.pattern, len(missing), missing[:min(5, len(missing))])
+		t.Errorf("%s: %s, pattern %q, left out %d elements that were there all the time, among them %q",
+			step, l.scan, l.pattern, len(missing), missing[:min(5, len(missing))])
 	}
 	for e := range l.found {
 		if !strings.Contains(e, strings.Trim(l.pattern, "*")) {
@@ -127,9 +133,9 @@ func (l *listing) check(t *testing.T, step string) {
 	}
 }
 
-// TestScanOfLargeCollections: HSCAN, SSCAN and ZSCAN return what is there throughout while other elements come and
-// go, also where a leader moves or the cluster begins anew between two parts, so that the cursor is not remembered,
-// and where the element behind which it goes on is gone as well.
+// TestScanOfLargeCollections: HSCAN, SSCAN and ZSCAN return every element that is there all the time, while others
+// come and go. They do so, too, if a leader moves or the cluster restarts between two calls, so that no store
+// remembers the cursor, and if the element behind which the next call goes on is gone.
 func TestScanOfLargeCollections(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -161,11 +167,16 @@ func TestScanOfLargeCollections(t *testing.T) {
 	for _, step := range []struct {
 		name          string
 		restart, gone bool
-	}{{"leaders move", false, false}, {"leaders move, elements are gone", false, true}, {"restart", true, false}, {"restart, elements are gone", true, true}} {
+	}{
+		{"leaders move", false, false}, {"leaders move, elements are gone", false, true},
+		{"restart", true, false}, {"restart, elements are gone", true, true},
+	} {
 		var listings []*listing
 		for i := range allScanned {
 			for _, pattern := range []string{"", "*7*"} {
-				listings = append(listings, &listing{scanned: &allScanned[i], pattern: pattern, cursor: "0", found: make(map[string]bool)})
+				listings = append(listings, &listing{
+					scanned: &allScanned[i], pattern: pattern, cursor: "0", found: make(map[string]bool),
+				})
 			}
 		}
 		end := churn()
@@ -202,7 +213,7 @@ func TestScanOfLargeCollections(t *testing.T) {
 			}
 		}
 		if step.gone {
-			for _, l := range listings { // before anybody brings the element back
+			for _, l := range listings { // before churn adds the element again
 				l.part(x, 100)
 			}
 		}
@@ -223,15 +234,15 @@ func TestScanOfLargeCollections(t *testing.T) {
 	t.Logf("%d calls behind the changes", calls)
 }
 
-// moveLeader has another store lead a region.
+// moveLeader moves the leadership of a region to another store.
 func (s *sim) moveLeader(t *testing.T, r topology.RegionID) {
 	t.Helper()
 	var from seam.Node
 	until(t, "leader", func() bool { from, _ = s.leader(r); return from != nil })
-	to := s.nodes[int(from.ID())%len(s.nodes)] // each in turn: who led before may know cursors
+	to := s.nodes[int(from.ID())%len(s.nodes)] // each store in turn: one that has led before may know cursors
 	var asked time.Time
 	until(t, "other leader", func() bool {
-		if time.Since(asked) > 500*time.Millisecond { // Raft may ignore it
+		if time.Since(asked) > 500*time.Millisecond { // Raft may ignore a request
 			s.transfer(r, to)
 			asked = time.Now()
 		}

@@ -9,12 +9,12 @@ import (
 	"neokv.dev/neokv/internal/store"
 )
 
-// TestSweeps: a region that has held collections knows it as long as it holds any, whether they are deleted or
-// expire, and forgets it soon after the last.
+// TestSweeps: a region knows that it has held collections as long as it holds any, deleted or expiring ones included,
+// and forgets it soon after the last one.
 func TestSweeps(t *testing.T) {
 	inBubble(t, store.Faults{}, func(t *testing.T, s *sim, _ *caller) {
 		at := s.session(t, s.leads(t))
-		const strings = 3000 // more than a step looks at
+		const strings = 3000 // more than one step of a sweep looks at
 		for i := range strings {
 			at.w.call("SET", s.nearby(i), "v")
 		}
@@ -22,7 +22,8 @@ func TestSweeps(t *testing.T) {
 			t.Helper()
 			s.onAll(t, when, func(_ [][]byte, state keys.RegionState) string {
 				if state.CollectedAt != 0 != want || state.CollectedIn != 0 != want {
-					return fmt.Sprintf("last write of a collection at index %d, in %#x; want any %v", state.CollectedAt, state.CollectedIn, want)
+					return fmt.Sprintf("last write of a collection at index %d, in %#x; want any %v",
+						state.CollectedAt, state.CollectedIn, want)
 				}
 				return ""
 			})
@@ -31,15 +32,15 @@ func TestSweeps(t *testing.T) {
 		at.ask("HSET", first, "f", "v")
 		at.ask("HSET", second, "f", "v")
 		at.ask("PEXPIRE", second, "200000")
-		time.Sleep(3 * time.Minute) // in which nothing is to change
+		time.Sleep(3 * time.Minute) // sweeps must change nothing
 		held(true, "with two hashes")
 		if got := at.ask("DEL", first); got != "1" {
 			t.Errorf("DEL = %s", got)
 		}
-		time.Sleep(10 * time.Second) // likewise
+		time.Sleep(10 * time.Second) // as above
 		held(true, "with one that expires soon")
 		held(false, "with none")
-		at.ask("SET", first, "v") // blindly
+		at.ask("SET", first, "v") // does not look for a collection
 		at.ask("HSET", second, "f", "v")
 		held(true, "with one again")
 		if got := at.ask("HGET", second, "f"); got != "v" {
@@ -48,7 +49,7 @@ func TestSweeps(t *testing.T) {
 	})
 }
 
-// onAll waits until wrong finds nothing wrong with what any store has of region 1, for ten minutes at most.
+// onAll waits until wrong finds nothing wrong with region 1 on any store, for ten minutes at most.
 func (s *sim) onAll(t *testing.T, when string, wrong func(content [][]byte, state keys.RegionState) string) {
 	t.Helper()
 	for _, n := range s.nodes {
@@ -72,8 +73,8 @@ func (s *sim) onAll(t *testing.T, when string, wrong func(content [][]byte, stat
 	}
 }
 
-// TestLegacyStrings: strings of phase 1 are read, migrated and cleared through the log, alike on all stores, and the
-// region forgets them when there are none left.
+// TestLegacyStrings: legacy strings are read, migrated and cleared through the log, alike on all stores, and the
+// region forgets them when none is left.
 func TestLegacyStrings(t *testing.T) {
 	inBubble(t, store.Faults{}, func(t *testing.T, s *sim, _ *caller) {
 		at := s.session(t, s.leads(t))
@@ -93,7 +94,8 @@ func TestLegacyStrings(t *testing.T) {
 					}
 				}
 				if have != want || state.LegacyAt != 0 != any {
-					return fmt.Sprintf("%d legacy strings, last write of one at index %d; want %d, and any %v", have, state.LegacyAt, want, any)
+					return fmt.Sprintf("%d legacy strings, last write of one at index %d; want %d, and any %v",
+						have, state.LegacyAt, want, any)
 				}
 				return ""
 			})
@@ -116,7 +118,7 @@ func TestLegacyStrings(t *testing.T) {
 		held(2, true, "when two are migrated")
 		expect("1", "DEL", h)
 		expect("OK", "SET", b, "new")
-		time.Sleep(5 * time.Minute) // of sweeps that must not take it for none
+		time.Sleep(5 * time.Minute) // sweeps must not overlook it
 		held(1, true, "with one that has expired")
 		expect("OK", "SET", brief, "new")
 		held(0, false, "with none")

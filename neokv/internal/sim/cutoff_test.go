@@ -13,9 +13,9 @@ import (
 	"neokv.dev/neokv/internal/topology"
 )
 
-// TestPipelineAcrossACutLeader sends one pipeline to a store that leads two regions of which one has lost its quorum:
-// the other's commands are served though their turn comes after the deadline, and all of it takes no longer than the
-// deadline.
+// TestPipelineAcrossACutLeader sends one pipeline to a store that leads two regions, one of which has lost its
+// quorum. The store serves the commands of the other region though their turn comes after the deadline, and answers
+// all of it within the deadline.
 func TestPipelineAcrossACutLeader(t *testing.T) {
 	inBubble(t, store.Faults{}, func(t *testing.T, s *sim, _ *caller) {
 		home := s.nodes[0]
@@ -24,7 +24,7 @@ func TestPipelineAcrossACutLeader(t *testing.T) {
 		}
 		stuck, fine := "r{"+regionTags[0]+"}", "r{"+regionTags[1]+"}"
 		time.Sleep(time.Second)
-		for _, a := range s.nodes { // nothing of region 1 arrives in time, all else does
+		for _, a := range s.nodes { // messages of region 1 come too late, all others in time
 			for _, b := range s.others(a) {
 				s.network.Hold(a.ID(), b.ID(), 10*time.Second, func(m *pb.Message) bool { return m.ShardID == 1 })
 			}
@@ -35,10 +35,14 @@ func TestPipelineAcrossACutLeader(t *testing.T) {
 		}
 		defer nc.Close()
 		begin := time.Now()
-		got := pipeline(t, nc, []string{"SET", stuck, "a"}, []string{"SET", fine, "b"}, []string{"GET", fine}, []string{"GET", stuck},
+		got := pipeline(t, nc,
+			[]string{"SET", stuck, "a"}, []string{"SET", fine, "b"}, []string{"GET", fine}, []string{"GET", stuck},
 			[]string{"SET", fine, "c"}, []string{"GET", fine}, []string{"SET", stuck, "d"}, []string{"GET", fine})
 		took := time.Since(begin)
-		for i, want := range []string{"write outcome unknown: ...", "OK", "b", "CLUSTERDOWN ...", "OK", "c", "CLUSTERDOWN ...", "c"} {
+		wants := []string{
+			"write outcome unknown: ...", "OK", "b", "CLUSTERDOWN ...", "OK", "c", "CLUSTERDOWN ...", "c",
+		}
+		for i, want := range wants {
 			if !like(got[i], want) {
 				t.Errorf("reply %d = %q; want %q", i, got[i], want)
 			}
@@ -49,8 +53,8 @@ func TestPipelineAcrossACutLeader(t *testing.T) {
 	})
 }
 
-// TestPipelineOnAStuckLeader has a deadline that passes before a leader without a quorum steps down: a pipeline for
-// its region does not wait longer than that.
+// TestPipelineOnAStuckLeader has a deadline that passes before a leader without a quorum steps down. A pipeline for
+// its region waits no longer than the deadline.
 func TestPipelineOnAStuckLeader(t *testing.T) {
 	const wait = 100 * time.Millisecond
 	short := simSettings()
@@ -78,7 +82,7 @@ func TestPipelineOnAStuckLeader(t *testing.T) {
 	})
 }
 
-// TestCutOffStore asks a store that hears nobody, and then one that does not hear the leader alone.
+// TestCutOffStore asks a store that is cut off from all others, and then one that is cut off from the leader only.
 func TestCutOffStore(t *testing.T) {
 	inBubble(t, store.Faults{}, func(t *testing.T, s *sim, _ *caller) {
 		key := "r{" + regionTags[0] + "}"
@@ -103,7 +107,9 @@ func TestCutOffStore(t *testing.T) {
 			time.Sleep(2 * time.Second)
 			x := s.session(t, deaf)
 			var replies []string
-			alone, dead := false, false // meta's leader is the store that is not heard, or the one that does not hear it
+			// Meta's leader may be the leader that is cut off, and then the deaf store is alone; or it may be the
+			// deaf store, and then that takes the leader for dead.
+			alone, dead := false, false
 			for range 3 {
 				replies = append(replies, x.ask("GET", key))
 				table := deaf.Store().Table()
@@ -111,7 +117,8 @@ func TestCutOffStore(t *testing.T) {
 			}
 			now, _ := s.leader(1)
 			want := fmt.Sprintf("MOVED %d %s", topology.SlotOf([]byte(key)), now.Addr())
-			if n := len(slices.DeleteFunc(slices.Clone(replies), func(r string) bool { return r != want })); !dead && (n == 0 || n < 3 && !alone) {
+			n := len(slices.DeleteFunc(slices.Clone(replies), func(r string) bool { return r != want }))
+			if !dead && (n == 0 || n < 3 && !alone) {
 				t.Errorf("store %d, which does not hear store %d: %q; want %q", deaf.ID(), leader.ID(), replies, want)
 			}
 			s.link(true, true, true, deaf, leader)
@@ -120,17 +127,18 @@ func TestCutOffStore(t *testing.T) {
 	})
 }
 
-// oneRound is longer than a command waits for a replica that leads before it looks whether the server closes.
+// oneRound is longer than the time for which a command waits for a replica before it looks whether the server is
+// closing.
 const oneRound = 500 * time.Millisecond
 
 // TestCloseWithoutQuorum closes a cluster while commands wait for a region that has lost its quorum.
 func TestCloseWithoutQuorum(t *testing.T) {
 	late := simSettings()
-	late.Raft.ElectionTicks = 100 // the leader does not step down meanwhile
+	late.Raft.ElectionTicks = 100 // the leader does not step down during the test
 	inBubbleWith(t, late, store.Faults{}, func(t *testing.T, s *sim, _ *caller) {
 		home, _ := s.leader(1)
 		key := "r{" + regionTags[0] + "}"
-		time.Sleep(3 * time.Second) // no lease is left
+		time.Sleep(3 * time.Second) // leases end
 		s.link(false, true, true, home, s.others(home)...)
 		for _, command := range []string{"SET " + key + " v\r\n", "GET " + key + "\r\n", "INCR " + key + "\r\n"} {
 			nc, err := s.c.Dial(context.Background(), home.Addr())

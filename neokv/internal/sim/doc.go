@@ -18,5 +18,7 @@
 //	go test ./neokv/internal/sim -run 'TestVirtual$'                                a fixed batch of seeds
 //	go test ./neokv/internal/sim -run 'TestVirtual$' -sim.seeds=1000 -timeout=2h    more of them, from -sim.first on
 //	go test ./neokv/internal/sim -run 'TestVirtual$' -sim.seed=123 -v               one seed; -count=20 repeats it
+//	go test ./neokv/internal/sim -run 'TestVirtual$' -sim.plan='3 clients, reads 1, writes 1, kill stores'
+//	go test ./neokv/internal/sim -run 'TestVirtual$' -sim.plan=lease-promise -sim.planted -sim.seed=2 -v
 //	go test ./neokv/internal/sim -run TestExplore -sim.explore=1h -timeout=2h -v    fresh seeds of all plans
 package sim

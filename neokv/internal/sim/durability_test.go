@@ -32,8 +32,8 @@ func serveRole() {
 	untilOrphaned()
 }
 
-// TestKillNine kills the process of a cluster at random moments and starts it again on the same folder: no
-// acknowledged write is lost, and the history of all its lives together is linearizable.
+// TestKillNine kills the process of a cluster at random moments and starts it again on the same folder. No
+// acknowledged write is lost, and the history of all lives together is linearizable.
 func TestKillNine(t *testing.T) {
 	seed := rand.Uint64()
 	random := rand.New(rand.NewPCG(seed, 1))
@@ -72,8 +72,9 @@ func TestKillNine(t *testing.T) {
 		}
 		for range clients {
 			id++
-			c := &caller{id: id, h: h, addrs: addrs, dial: dialTCP, random: rand.New(rand.NewPCG(seed, uint64(100+id))), over: dead}
-			c.life = func(string) uint64 { // an answer may be read after the kill, but nobody is asked then
+			c := &caller{id: id, h: h, addrs: addrs, dial: dialTCP, over: dead}
+			c.random = rand.New(rand.NewPCG(seed, uint64(100+id)))
+			c.life = func(string) uint64 { // a caller may read an answer after the kill, but sends nothing then
 				select {
 				case <-dead:
 					return 1
@@ -102,7 +103,7 @@ func TestKillNine(t *testing.T) {
 					_, err = c.do(set, key('r', life, region), fmt.Sprintf("%d-%d", c.id, n))
 				case 2:
 					_, err = c.do(incr, key('c', life, region), "")
-				case 3: // written once: nothing but the kill can take it away
+				case 3: // a key that no other operation writes
 					_, err = c.do(set, fmt.Sprintf("k%d-%d", c.id, n), "there")
 				}
 				if err != nil {
@@ -127,15 +128,15 @@ func TestKillNine(t *testing.T) {
 		t.Errorf("seed %d: %v\nhistory: %s", seed, err, out.Name())
 	}
 	acknowledged, unknown := h.count()
-	t.Logf("seed %d: %d kills, %d operations acknowledged, %d unknown, %d keys", seed, lives, acknowledged, unknown, len(written))
+	t.Logf("seed %d: %d kills, %d operations acknowledged, %d unknown, %d keys",
+		seed, lives, acknowledged, unknown, len(written))
 	if acknowledged < 100 {
 		t.Errorf("only %d operations acknowledged", acknowledged)
 	}
 }
 
-// TestSyncBeforeAcknowledgement counts at the file system: each acknowledged SET of a single client is preceded by a
-// completed sync on a majority of stores. With the sync of the log planted out the same count finds that there is
-// none.
+// TestSyncBeforeAcknowledgement counts syncs in the file systems: before each SET of a single client is acknowledged,
+// a majority of stores has completed a sync. Where the log is not synced, the same count finds writes without.
 func TestSyncBeforeAcknowledgement(t *testing.T) {
 	const writes = 100
 	if lacking := countUnsynced(t, store.Faults{}, writes); lacking > 0 {
@@ -148,14 +149,14 @@ func TestSyncBeforeAcknowledgement(t *testing.T) {
 	}
 }
 
-// countUnsynced returns how many of the writes were acknowledged before two of three stores had completed a sync.
+// countUnsynced returns how many writes were acknowledged before two of three stores had completed a sync.
 func countUnsynced(t *testing.T, f store.Faults, writes int) (lacking int) {
 	t.Helper()
 	hooks := &seam.Hooks{Store: f}
 	c := start(t, neokv.Config{Dir: t.TempDir(), Settings: simSettings(), Hooks: hooks})
 	user := &caller{h: newHistory(io.Discard), addrs: c.Addrs(), dial: dialTCP, random: rand.New(rand.NewPCG(1, 1))}
 	defer user.close()
-	var completed [3]atomic.Int64 // also of what one sync of a journal made durable
+	var completed [3]atomic.Int64 // by store; a sync of the journal counts for each store that it served
 	for i, node := range hooks.Cluster.Nodes() {
 		node.FS().AfterSync(completed[i].Store)
 	}

@@ -12,8 +12,8 @@ import (
 	"neokv.dev/neokv/settings"
 )
 
-// TestExpiredKeysVanish: what has expired leaves the disks of all stores soon, with nobody asking for it, and nothing
-// else does. Then the cleaner has nothing to do, and does nothing.
+// TestExpiredKeysVanish: expired keys leave the disks of all stores soon, though no client asks for them, and other
+// keys stay. Then the cleaner proposes nothing.
 func TestExpiredKeysVanish(t *testing.T) {
 	inBubble(t, store.Faults{}, func(t *testing.T, s *sim, _ *caller) {
 		const expiring, staying = 400, 100
@@ -28,7 +28,7 @@ func TestExpiredKeysVanish(t *testing.T) {
 		if got := at.ask("DBSIZE"); got != strconv.Itoa(expiring+staying+1) {
 			t.Fatalf("DBSIZE = %s before anything expires", got)
 		}
-		s.records(t, 70*time.Second, staying+1) // samples may miss the last few; the next round does not
+		s.records(t, 70*time.Second, staying+1) // samples may miss a few keys; the next round finds them
 		if got := at.ask("DBSIZE"); got != strconv.Itoa(staying+1) {
 			t.Errorf("DBSIZE = %s, want %d", got, staying+1)
 		}
@@ -43,8 +43,8 @@ func TestExpiredKeysVanish(t *testing.T) {
 	})
 }
 
-// TestCleanerRounds: without samples a round deletes what has expired among expire_keys keys of a region, the next
-// round goes on from there, and the records behind are as safe as they were.
+// TestCleanerRounds: without samples, a round of the cleaner looks at expire_keys keys of a region and deletes those
+// that have expired. The next round goes on from there.
 func TestCleanerRounds(t *testing.T) {
 	k := simSettings()
 	k.Redis.ExpireSample, k.Redis.ExpireKeys, k.Redis.ExpireInterval = 0, 100, 5*time.Second
@@ -65,11 +65,12 @@ func TestCleanerRounds(t *testing.T) {
 	})
 }
 
-// TestManyExpiredKeysGiveSpaceBack: where many keys have vanished every store flushes its memtable, though nothing is
-// written any more, and does so once.
+// TestManyExpiredKeysGiveSpaceBack: where many keys have expired, each store flushes its memtable once, though no
+// client writes.
 func TestManyExpiredKeysGiveSpaceBack(t *testing.T) {
 	k := simSettings()
-	k.Engine.MemtableSize, k.Raft.SnapshotEntries = 96<<20, 1_000_000 // nothing is flushed for want of room, or because the log is cut
+	// No memtable is full, and no log is cut, so neither is a reason to flush.
+	k.Engine.MemtableSize, k.Raft.SnapshotEntries = 96<<20, 1_000_000
 	inBubbleWith(t, k, store.Faults{}, func(t *testing.T, s *sim, _ *caller) {
 		const n = 12_000
 		at := s.session(t, s.leads(t))
@@ -104,8 +105,8 @@ func TestManyExpiredKeysGiveSpaceBack(t *testing.T) {
 	})
 }
 
-// TestExpirySwitchedOff: nothing is deleted while the switch is off, or by settings that say so; nobody sees an
-// expired key all the same.
+// TestExpirySwitchedOff: the cleaner deletes nothing while DEBUG or the settings switch it off. Clients do not see
+// expired keys even so.
 func TestExpirySwitchedOff(t *testing.T) {
 	never := simSettings()
 	never.Redis.ExpireSample, never.Redis.ExpireInterval = 0, 0
@@ -139,7 +140,7 @@ func TestExpirySwitchedOff(t *testing.T) {
 	}
 }
 
-// records waits until every store's engine holds so many records of keys of region 1.
+// records waits until the engine of each store holds so many records of region 1.
 func (s *sim) records(t *testing.T, patience time.Duration, want int) {
 	t.Helper()
 	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
@@ -147,7 +148,7 @@ func (s *sim) records(t *testing.T, patience time.Duration, want int) {
 		good := true
 		for _, n := range s.nodes {
 			content, err := regionContent(n.Store(), 1)
-			if late := (*lagging)(nil); err != nil && !errors.As(err, &late) { // a follower hears later what it may apply
+			if late := (*lagging)(nil); err != nil && !errors.As(err, &late) { // a follower may not have applied the writes yet
 				t.Fatal(err)
 			}
 			have = append(have, len(content)/2)
@@ -162,7 +163,7 @@ func (s *sim) records(t *testing.T, patience time.Duration, want int) {
 	}
 }
 
-// expired sums the stores' counters.
+// expired sums the keys that the stores have counted as expired.
 func (s *sim) expired() (n uint64) {
 	for _, node := range s.nodes {
 		for _, c := range node.Store().Counters().Regions {
@@ -172,6 +173,7 @@ func (s *sim) expired() (n uint64) {
 	return n
 }
 
+// appliedEntries sums the entries that the stores have applied.
 func (s *sim) appliedEntries() (n uint64) {
 	for _, node := range s.nodes {
 		for _, c := range node.Store().Counters().Regions {

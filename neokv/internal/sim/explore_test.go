@@ -10,8 +10,8 @@ import (
 
 var simExplore = flag.Duration("sim.explore", 20*time.Second, "how long TestExplore runs fresh seeds")
 
-// TestExplore runs seeds that nobody has chosen, of all plans in turn, without the mistakes that some are made to find.
-// The seeds of a run are printed, and of one that fails the command that runs it again.
+// TestExplore runs fresh seeds of all plans in turn, without planted mistakes. It prints the seeds and, for a seed
+// that fails, the command that runs it again.
 func TestExplore(t *testing.T) {
 	end := time.Now().Add(*simExplore)
 	for i := rand.IntN(len(plans)); time.Now().Before(end); i++ {

@@ -5,12 +5,12 @@ import (
 	"time"
 )
 
-// TestIdleRunsFail: a batch whose runs do next to nothing fails, whatever the plan.
+// TestIdleRunsFail: a batch fails whose runs do next to nothing, or one thing too seldom, whatever the plan.
 func TestIdleRunsFail(t *testing.T) {
 	for _, p := range plans {
 		b := simBatch{plan: p, virtual: 10 * time.Second}
 		most := least[p.floors]
-		for range 10 { // 100 s
+		for range 10 { // 100 s of virtual time
 			b.add(simReport{simStats: simStats{Acknowledged: most.Acknowledged / 10}})
 		}
 		b.stats = most

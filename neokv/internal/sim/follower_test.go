@@ -9,7 +9,7 @@ import (
 	"neokv.dev/neokv/internal/topology"
 )
 
-// TestFollowerReads reads from followers what the leader has just acknowledged, with and without READONLY.
+// TestFollowerReads reads at followers the value that the leader has just acknowledged, with and without READONLY.
 func TestFollowerReads(t *testing.T) {
 	inBubble(t, store.Faults{}, func(t *testing.T, s *sim, _ *caller) {
 		const region = topology.RegionID(1)
@@ -22,7 +22,7 @@ func TestFollowerReads(t *testing.T) {
 			reader := s.session(t, at)
 			reader.want(moved, "GET", key)
 			reader.want("OK", "READONLY")
-			// The follower hears of a commit later than the client does.
+			// The follower learns of a commit later than the client.
 			s.network.Delay(home.ID(), at.ID(), 30*time.Millisecond)
 			before := n.FollowerReads.Load()
 			for i := range 20 {
@@ -48,7 +48,7 @@ func TestFollowerReads(t *testing.T) {
 				t.Errorf("store %d leads nothing", at.ID())
 			}
 		}
-		// The keys that a store counts are those that it leads.
+		// A store counts the keys of the regions that it leads.
 		sum := 0
 		for _, at := range s.nodes {
 			x := s.session(t, at)
@@ -63,11 +63,11 @@ func TestFollowerReads(t *testing.T) {
 	})
 }
 
-// TestFollowerReadsAndExpiry has followers answer for what has expired in the log, and send to the leader for what
-// has only by the clock.
+// TestFollowerReadsAndExpiry: a follower answers for a key that has expired by the region time of the log, and
+// redirects a reader to the leader if the key has expired only by the clock.
 func TestFollowerReadsAndExpiry(t *testing.T) {
 	k := simSettings()
-	k.Redis.ExpireInterval, k.Redis.ExpireSample = 0, 0 // nothing but readers moves the region time
+	k.Redis.ExpireInterval, k.Redis.ExpireSample = 0, 0 // only readers move the region time
 	inBubbleWith(t, k, store.Faults{}, func(t *testing.T, s *sim, _ *caller) {
 		key := func(name string) string { return name + "{" + regionTags[0] + "}" }
 		home, _ := s.leader(1)
@@ -81,15 +81,15 @@ func TestFollowerReadsAndExpiry(t *testing.T) {
 		follower.want("MOVED ...", "GET", key("a"))
 		follower.want("MOVED ...", "EXISTS", key("b"), key("a"))
 		follower.want("v", "GET", key("b"))
-		follower.want("MOVED ...", "GET", key("a")) // nobody has asked the leader
+		follower.want("MOVED ...", "GET", key("a")) // no client has asked the leader
 		leader.want("", "GET", key("a"))
 		follower.want("", "GET", key("a"))
 		follower.want("1", "EXISTS", key("b"), key("a"))
 	})
 }
 
-// TestFollowerReadsAtALeaderChange reads at followers while leadership moves and while the leader is cut off: held,
-// then answered.
+// TestFollowerReadsAtALeaderChange reads at followers while leadership moves, and while the leader is cut off. The
+// followers hold the reads, and then answer.
 func TestFollowerReadsAtALeaderChange(t *testing.T) {
 	inBubble(t, store.Faults{}, func(t *testing.T, s *sim, _ *caller) {
 		const region = topology.RegionID(1)

@@ -14,10 +14,10 @@ import (
 	"neokv.dev/neokv/internal/topology"
 )
 
-// hang makes what passes it wait, while it is shut.
+// hang makes goroutines that pass it wait while it is shut.
 type hang struct {
 	open atomic.Pointer[chan struct{}]
-	held atomic.Int64 // that have waited, or do
+	held atomic.Int64 // goroutines that have waited
 }
 
 func (h *hang) pass() {
@@ -38,13 +38,13 @@ func (h *hang) release() {
 	}
 }
 
-// hungLater is how much later than redis.leaderless_wait behind its arrival a pipeline is answered, at most.
+// hungLater is how long after redis.leaderless_wait a pipeline may be answered.
 const hungLater = 500 * time.Millisecond
 
-// TestHung lets something below the commands of one store hang: the disk's syncs, the calls that propose to Raft, or
-// apply. Every command has its reply within one deadline all the same, alone or behind others in a pipeline; a write
-// whose entry may be in the log has an unknown outcome. When it hangs no more, the connections that are left read and
-// write as before, and nothing is held for clients.
+// TestHung makes something hang below the commands of one store: the syncs of the disk, the calls that propose to
+// Raft, or apply. Each command is answered within one deadline even so, alone or in a pipeline. A write whose entry
+// may be in the log has an unknown outcome. When nothing hangs any more, the connections read and write as before,
+// and the server holds nothing for clients.
 func TestHung(t *testing.T) {
 	for _, x := range []struct {
 		name string
@@ -87,6 +87,7 @@ func TestHung(t *testing.T) {
 	}
 }
 
+// testHung is TestHung for one place to hang.
 func testHung(t *testing.T, s *sim, h *hang, home seam.Node, unknown string) {
 	key := func(i int) string { return fmt.Sprintf("k%d{%s}", i, regionTags[i%simRegions]) }
 	var many, large [][]string
@@ -114,7 +115,9 @@ func testHung(t *testing.T, s *sim, h *hang, home seam.Node, unknown string) {
 		{home.Addr(), large},
 		{home.Addr(), [][]string{{"GET", key(0)}, {"GET", key(1)}}},
 		{home.Addr(), [][]string{{"FLUSHALL"}, {"DBSIZE"}, {"SCAN", "0"}, {"RANDOMKEY"}, {"KEYS", "*"}, {"INFO"}}},
-		{s.c.ProxyAddr(), [][]string{append([]string{"MSET"}, pairs...), {"MGET", key(0), key(1), key(2)}, {"DEL", key(0), key(1), key(2)}}},
+		{s.c.ProxyAddr(), [][]string{
+			append([]string{"MSET"}, pairs...), {"MGET", key(0), key(1), key(2)}, {"DEL", key(0), key(1), key(2)},
+		}},
 		{s.c.ProxyAddr(), [][]string{{"FLUSHALL"}, {"DBSIZE"}, {"SCAN", "0"}}},
 	}
 	for _, x := range users {
@@ -124,7 +127,7 @@ func testHung(t *testing.T, s *sim, h *hang, home seam.Node, unknown string) {
 		}
 		defer nc.Close()
 		conns = append(conns, nc)
-		for n := 0; n < 3 && len(x.commands) > 100; n++ { // the server then reads all of it at once
+		for n := 0; n < 3 && len(x.commands) > 100; n++ { // so that the server reads it all at once later
 			pipeline(t, nc, x.commands...)
 		}
 	}
@@ -135,13 +138,14 @@ func testHung(t *testing.T, s *sim, h *hang, home seam.Node, unknown string) {
 			conns[i].SetDeadline(begin.Add(time.Minute))
 			replies := pipeline(t, conns[i], x.commands...)
 			if took := time.Since(begin); took > most {
-				t.Errorf("%.60q...: %d replies after %v, want within %v: %.200q", fmt.Sprint(x.commands), len(replies), took, most, replies)
+				t.Errorf("%.60q...: %d replies after %v, want within %v: %.200q",
+					fmt.Sprint(x.commands), len(replies), took, most, replies)
 			}
 			if i == 0 && !like(replies[0], unknown) {
 				t.Errorf("SET: %q, want %q", replies[0], unknown)
 			}
 		})
-		time.Sleep(10 * time.Millisecond) // the first SET has an entry to itself
+		time.Sleep(10 * time.Millisecond) // so that the first SET has an entry of its own
 	}
 	wg.Wait()
 	if h.held.Load() == 0 {
@@ -173,8 +177,8 @@ func testHung(t *testing.T, s *sim, h *hang, home seam.Node, unknown string) {
 	}
 }
 
-// TestSlowPipeline has apply take its time for each entry, so that a pipeline takes several times
-// redis.leaderless_wait. It goes on all the time, so every command is served.
+// TestSlowPipeline makes apply slow, so that a pipeline takes several times redis.leaderless_wait. It makes progress
+// all the time, so every command is served.
 func TestSlowPipeline(t *testing.T) {
 	var slow atomic.Bool
 	var faults store.Faults
@@ -185,7 +189,7 @@ func TestSlowPipeline(t *testing.T) {
 	}
 	inBubble(t, faults, func(t *testing.T, s *sim, c *caller) {
 		key := "k{" + regionTags[0] + "}"
-		if _, err := c.do(set, key, "v"); err != nil { // it has a leader
+		if _, err := c.do(set, key, "v"); err != nil { // the region has a leader now
 			t.Fatal(err)
 		}
 		nc, err := s.c.Dial(t.Context(), s.c.ProxyAddr())

@@ -9,7 +9,8 @@ import (
 	"neokv.dev/neokv/internal/topology"
 )
 
-// TestLeaseReads has reads that need no round, which end with leadership and begin anew at the next leader.
+// TestLeaseReads: a leader serves reads under its lease without a round, until its leadership ends. The next leader
+// does the same.
 func TestLeaseReads(t *testing.T) {
 	inBubble(t, store.Faults{}, func(t *testing.T, s *sim, c *caller) {
 		const region, reads = topology.RegionID(1), 200
@@ -33,7 +34,8 @@ func TestLeaseReads(t *testing.T) {
 			s.move(region, at)
 			lease, index, rounds, answered := read(at)
 			if answered != reads || lease < reads*9/10 || lease+index != reads {
-				t.Errorf("store %d: %d of %d reads answered, %d under a lease, %d behind a round", at.ID(), answered, reads, lease, index)
+				t.Errorf("store %d: %d of %d reads answered, %d under a lease, %d behind a round",
+					at.ID(), answered, reads, lease, index)
 			}
 			if rounds == 0 || rounds > reads/5 {
 				t.Errorf("store %d: %d reads took %d rounds", at.ID(), reads, rounds)
@@ -44,7 +46,7 @@ func TestLeaseReads(t *testing.T) {
 				}
 			}
 		}
-		// Renewed only while reads arrive.
+		// A leader renews its lease only while reads arrive.
 		n := away.Store().Replica(region).Counters()
 		time.Sleep(time.Second)
 		before := n.ReadIndexRounds.Load()
@@ -55,8 +57,8 @@ func TestLeaseReads(t *testing.T) {
 	})
 }
 
-// TestExpiryBehindASlowClock moves leadership from a store whose clock is fast to stores whose clocks are behind:
-// what has expired stays so, and what has not goes on expiring as of the last write.
+// TestExpiryBehindASlowClock moves leadership from a store whose clock is fast to stores whose clocks are slower.
+// Keys that have expired stay so, and the others expire as the last write says.
 func TestExpiryBehindASlowClock(t *testing.T) {
 	const fast, region = topology.StoreID(2), topology.RegionID(1)
 	var faults store.Faults
@@ -87,7 +89,7 @@ func TestExpiryBehindASlowClock(t *testing.T) {
 			expect(at, "v", "GET", key("long"))
 			if i == 0 {
 				time.Sleep(3 * time.Second)
-				expect(at, "OK", "SET", key("tick"), "v") // the region time travels with writes
+				expect(at, "OK", "SET", key("tick"), "v") // a write carries the region time
 			}
 		}
 		time.Sleep(time.Second)

@@ -12,7 +12,7 @@ import (
 	"neokv.dev/neokv"
 )
 
-// roles are the other processes that tests need: the test binary with the role's name in its environment.
+// roles are the child processes that tests start: the test binary, with the name of the role in its environment.
 var roles = map[string]func(){"serve": serveRole, "burn": burnRole}
 
 const roleVariable = "NEOKV_TEST_ROLE"
@@ -26,14 +26,14 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// process is a child in a role. It is killed at the end of the test, and when the parent is gone its input ends.
+// process is a child in a role. The end of the test kills it; if the parent dies, the input of the child ends.
 type process struct {
 	cmd   *exec.Cmd
 	stdin io.WriteCloser
-	line  string // the first line that it printed
+	line  string // the first that the child printed
 }
 
-// startRole starts a child and waits for its first line.
+// startRole starts a child and waits for the first line that it prints.
 func startRole(t *testing.T, role string, env ...string) *process {
 	t.Helper()
 	p := &process{cmd: exec.Command(os.Args[0])}
@@ -63,7 +63,7 @@ func (p *process) kill() {
 	p.cmd.Wait()
 }
 
-// untilOrphaned returns when the parent is gone.
+// untilOrphaned returns when the parent has died.
 func untilOrphaned() { io.Copy(io.Discard, os.Stdin) }
 
 // burnRole keeps a core busy.

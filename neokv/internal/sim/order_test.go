@@ -12,12 +12,12 @@ import (
 	"neokv.dev/neokv/internal/store"
 )
 
-// TestOrderSurvivesHolding pipelines appends to one key through transfers, cuts and elections. What a connection has
-// sent takes effect in the order sent, each at most once: all that were acknowledged, none that was refused, perhaps
-// those of unknown outcome.
+// TestOrderSurvivesHolding pipelines appends to one key through transfers, cuts and elections. The appends of a
+// connection take effect in the order sent, each at most once: all that were acknowledged, none that was refused, and
+// perhaps those of unknown outcome.
 func TestOrderSurvivesHolding(t *testing.T) {
 	cut := simSettings()
-	cut.Raft.BatchMaxOps, cut.Raft.MaxInflight = 4, 2 // runs take several entries
+	cut.Raft.BatchMaxOps, cut.Raft.MaxInflight = 4, 2 // so that a pipeline takes several entries
 	for seed := uint64(1); seed <= 20; seed++ {
 		inBubbleWith(t, cut, store.Faults{}, func(t *testing.T, s *sim, _ *caller) {
 			s.seed = seed
@@ -67,7 +67,7 @@ func TestOrderSurvivesHolding(t *testing.T) {
 				if err != nil {
 					t.Fatalf("seed %d: %q", seed, word)
 				}
-				if n < last && outcome[n] != '?' { // an unknown one may come late, behind what another connection sent
+				if n < last && outcome[n] != '?' { // one of unknown outcome may come behind those of the next connection
 					t.Errorf("seed %d: %d stands behind %d", seed, n, last)
 				}
 				if seen[n] || outcome[n] == '-' {
@@ -84,7 +84,7 @@ func TestOrderSurvivesHolding(t *testing.T) {
 	}
 }
 
-// disturb does something to region 1 while a pipeline is under way.
+// disturb transfers or cuts off the leader of region 1, or does nothing, while a pipeline is under way.
 func (s *sim) disturb(random *rand.Rand) {
 	time.Sleep(time.Duration(random.IntN(3000)) * time.Microsecond)
 	leader, _ := s.leader(1)

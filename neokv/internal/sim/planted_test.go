@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// TestPlanted plants each mistake and counts the seeds until it is found; then it runs the same seeds without it.
+// TestPlanted plants each mistake and runs seeds until one shows it. Then it runs seeds of the same plan without the
+// mistake.
 func TestPlanted(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a search for planted mistakes has no shorter form")
@@ -26,7 +27,7 @@ func TestPlanted(t *testing.T) {
 			} else {
 				t.Logf("%s: found by seed %d: %q: %.300s", p.mistake.what, b.shown.Seed, b.shown.Kinds, b.shown.Problem)
 			}
-			if !p.special() { // more seeds without the mistake run elsewhere
+			if !p.special() { // TestVirtual and others run more seeds without the mistake
 				return
 			}
 			b = newBatch(t, p, false, virtual)

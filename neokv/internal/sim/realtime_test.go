@@ -10,10 +10,12 @@ import (
 	"neokv.dev/neokv"
 )
 
-var linearizableTime = flag.Duration("linearizable.time", 8*time.Second, "length of TestLinearizable on each transport, in real time")
+var linearizableTime = flag.Duration("linearizable.time", 8*time.Second,
+	"length of TestLinearizable on each transport, in real time")
 
-// TestLinearizable runs a cluster on real files and sockets in real time, with links cut and leaders moved, while
-// other processes keep all cores busy: late ticks, late messages and slow disks do not occur in virtual time.
+// TestLinearizable runs a cluster on real files and sockets in real time, while links are cut and leaders move, and
+// other processes keep all cores busy. Late ticks, late messages and slow disks of this sort do not occur in virtual
+// time.
 func TestLinearizable(t *testing.T) {
 	for range runtime.NumCPU() {
 		startRole(t, "burn")
@@ -26,7 +28,8 @@ func TestLinearizable(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			x, err := parseScenario(`
 				8 clients, an operation every 2ms
-				reads 3, writes 3, increments 4, counter reads 1, locks 2, unlocks 1, lock reads 1, expiring writes 2, expiring reads 3
+				reads 3, writes 3, increments 4, counter reads 1, locks 2, unlocks 1, lock reads 1, expiring writes 2,
+				expiring reads 3
 				cut links and move leaders, cut leaders off`)
 			if err != nil {
 				t.Fatal(err)

@@ -20,13 +20,13 @@ import (
 	"neokv.dev/neokv/internal/topology"
 )
 
-// scanner is a client that sees replies of any kind, on a new connection for each call.
+// scanner is a client that sees replies of any kind. It makes a new connection for each call.
 type scanner struct {
 	t    *testing.T
 	dial func() (net.Conn, error)
 }
 
-// call returns the reply; ok is false where there was none, or the command has to be sent again.
+// call runs a command and returns its reply. ok is false if there was none, or if the command has to be sent again.
 func (x *scanner) call(args ...string) (v redistest.Value, ok bool) {
 	x.t.Helper()
 	nc, err := x.dial()
@@ -47,13 +47,14 @@ func (x *scanner) call(args ...string) (v redistest.Value, ok bool) {
 	if v.Kind != '-' {
 		return v, true
 	}
-	if e := string(v.Text); !strings.HasPrefix(e, "CLUSTERDOWN ") && !strings.HasPrefix(e, "ERR write outcome unknown") && !strings.HasPrefix(e, "ERR partly applied") {
+	again := []string{"CLUSTERDOWN ", "ERR write outcome unknown", "ERR partly applied"}
+	if e := string(v.Text); !slices.ContainsFunc(again, func(p string) bool { return strings.HasPrefix(e, p) }) {
 		x.t.Errorf("%.40q: %s", args, e)
 	}
 	return v, false
 }
 
-// must calls until there is a reply.
+// must sends a command again until there is a reply.
 func (x *scanner) must(args ...string) redistest.Value {
 	x.t.Helper()
 	for range 100 {
@@ -88,7 +89,7 @@ func (x *scanner) scan(cursor string, options ...string) (next string, keys []st
 	return string(v.Items[0].Text), keys
 }
 
-// all scans from a cursor to the end, with a pause between two calls, and adds what it meets to found.
+// all scans from a cursor to the end, with a pause between two calls, and adds the keys to found.
 func (x *scanner) all(cursor string, random *rand.Rand, pause func(), found map[string]bool) (calls int) {
 	x.t.Helper()
 	for calls = 1; calls < 20_000; calls++ {
@@ -106,6 +107,7 @@ func (x *scanner) all(cursor string, random *rand.Rand, pause func(), found map[
 	return 0
 }
 
+// expect reports wanted keys that were not found.
 func (x *scanner) expect(found map[string]bool, want []string) {
 	x.t.Helper()
 	var missing []string
@@ -115,11 +117,13 @@ func (x *scanner) expect(found map[string]bool, want []string) {
 		}
 	}
 	if len(missing) > 0 {
-		x.t.Errorf("SCAN left out %d of %d keys that were there all the time, among them %.200q", len(missing), len(want), missing[:min(5, len(missing))])
+		x.t.Errorf("SCAN left out %d of %d keys that were there all the time, among them %.200q",
+			len(missing), len(want), missing[:min(5, len(missing))])
 	}
 }
 
-// scanKeys makes keys in all slots, and many of some slots: one that a call of SCAN returns whole, and two larger ones.
+// scanKeys names keys in all slots, and many in three slots: one call of SCAN returns the smallest of these whole,
+// but not the other two.
 func scanKeys() (stable []string) {
 	for i := range 600 {
 		stable = append(stable, fmt.Sprintf("stable:%d", i))
@@ -132,7 +136,7 @@ func scanKeys() (stable []string) {
 	return stable
 }
 
-// churn writes and deletes other keys of the same slots until stop is closed.
+// churn writes and deletes other keys in the three large slots until stop is closed.
 func (x *scanner) churn(random *rand.Rand, stop <-chan struct{}) {
 	for {
 		select {
@@ -149,14 +153,14 @@ func (x *scanner) churn(random *rand.Rand, stop <-chan struct{}) {
 	}
 }
 
-// TestScanWhileLeadersMove: SCAN on the proxy port returns what is there throughout, and so does a store's port for
-// the slots that the store leads throughout, while leaders move, a store dies, and other keys of the same slots come
-// and go.
+// TestScanWhileLeadersMove: SCAN on the proxy port returns every key that is there all the time, and SCAN on a
+// store's port every such key of a region that the store leads all the time. Meanwhile leaders move, a store dies,
+// and other keys of the same slots come and go.
 func TestScanWhileLeadersMove(t *testing.T) {
 	for seed := range uint64(3) {
 		t.Run(fmt.Sprintf("seed%d", seed), func(t *testing.T) {
 			inBubble(t, store.Faults{}, func(t *testing.T, s *sim, _ *caller) {
-				const pinned = topology.RegionID(2) // it stays where it is, with one of the large slots
+				const pinned = topology.RegionID(2) // its leader does not move; it has one of the large slots
 				home, _ := s.leader(pinned)
 				proxy := &scanner{t, func() (net.Conn, error) { return s.c.Dial(t.Context(), s.c.ProxyAddr()) }}
 				own := &scanner{t, func() (net.Conn, error) { return s.c.Dial(t.Context(), home.Addr()) }}
@@ -186,7 +190,7 @@ func TestScanWhileLeadersMove(t *testing.T) {
 				})
 				pause := func() { time.Sleep(time.Duration(random.IntN(20)) * time.Millisecond) }
 				found, calls := make(map[string]bool), 0
-				for calls < 300 { // some rounds: each meets other leaders
+				for calls < 300 { // several rounds, each with other leaders
 					clear(found)
 					calls += proxy.all("0", random, pause, found)
 					proxy.expect(found, stable)
@@ -198,7 +202,7 @@ func TestScanWhileLeadersMove(t *testing.T) {
 					t.Fatalf("region %d has moved", pinned)
 				}
 
-				// A store dies in the middle.
+				// A store dies in the middle of a scan.
 				victim := s.others(home)[0]
 				clear(found)
 				cursor, keys := proxy.scan("0", "COUNT", "10")
@@ -221,8 +225,8 @@ func TestScanWhileLeadersMove(t *testing.T) {
 	}
 }
 
-// TestScanGoesOnAfterRestart: a cursor from the middle of a large slot is as good in the next life of the cluster,
-// where nobody remembers it; and if its key is gone too, the slot is begun anew.
+// TestScanGoesOnAfterRestart: a cursor from the middle of a large slot is good after a restart of the cluster, when
+// no store remembers it. If its key is gone, too, SCAN begins the slot anew.
 func TestScanGoesOnAfterRestart(t *testing.T) {
 	dir, random := t.TempDir(), rand.New(rand.NewPCG(1, 1))
 	open := func() (*neokv.Cluster, *scanner) {
@@ -239,7 +243,7 @@ func TestScanGoesOnAfterRestart(t *testing.T) {
 	x.store(stable)
 	tag := "{" + regionTags[1] + "}"
 	found, seen, cursor := make(map[string]bool), 0, "0"
-	for seen < 1500 { // of 2600
+	for seen < 1500 { // of the 2600 in the slot
 		var keys []string
 		cursor, keys = x.scan(cursor)
 		for _, k := range keys {
@@ -258,7 +262,7 @@ func TestScanGoesOnAfterRestart(t *testing.T) {
 			t.Fatal(err)
 		}
 		c, x = open()
-		if gone { // with everything of the slot that was seen, so with the key behind which to go on
+		if gone { // all keys of the slot that were seen, and so the key behind which SCAN goes on
 			for k := range before {
 				if strings.Contains(k, tag) {
 					x.must("DEL", k)
@@ -283,8 +287,8 @@ func TestScanGoesOnAfterRestart(t *testing.T) {
 	}
 }
 
-// TestKeysAreCountedOnce: DBSIZE and INFO are exact, also about what expires, and do not walk what nobody has written
-// to since.
+// TestKeysAreCountedOnce: DBSIZE and INFO are exact, about keys that expire, too, and walk only regions that have
+// been written to since the last count.
 func TestKeysAreCountedOnce(t *testing.T) {
 	inBubble(t, store.Faults{}, func(t *testing.T, s *sim, _ *caller) {
 		x := &scanner{t, func() (net.Conn, error) { return s.c.Dial(t.Context(), s.c.ProxyAddr()) }}
@@ -325,7 +329,7 @@ func TestKeysAreCountedOnce(t *testing.T) {
 			}
 		}
 		keyspace(fmt.Sprintf("db0:keys=%d,expires=1,avg_ttl=", n+1))
-		time.Sleep(6 * time.Second) // nobody writes: the key expires by itself
+		time.Sleep(6 * time.Second) // no client writes: the key expires by itself
 		steps(n)
 		keyspace(fmt.Sprintf("db0:keys=%d,expires=0,avg_ttl=0\r\n", n))
 		x.must("FLUSHALL")
@@ -333,8 +337,7 @@ func TestKeysAreCountedOnce(t *testing.T) {
 	})
 }
 
-// TestKeysAreEstimated: where there is no time to walk, the first slots of each region stand for all of them, and
-// INFO says so.
+// TestKeysAreEstimated: if there is no time to walk a region, its first slots stand for all of them, and INFO says so.
 func TestKeysAreEstimated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hurried := simSettings()
@@ -353,7 +356,7 @@ func TestKeysAreEstimated(t *testing.T) {
 			t.Errorf("INFO keyspace: %q, want estimated=1 in it", info)
 		}
 		x.must(append([]string{"DEL"}, all[3000:]...)...)
-		if got, _ := x.must("DBSIZE").Int(); got != 3000 { // one step sees a region whole
+		if got, _ := x.must("DBSIZE").Int(); got != 3000 { // one step counts all of a region
 			t.Errorf("DBSIZE = %d; want 3000", got)
 		}
 		if info := string(x.must("INFO", "keyspace").Text); strings.Contains(info, "estimated") {

@@ -10,7 +10,8 @@ import (
 func TestScenariosPrintBack(t *testing.T) {
 	for _, p := range plans {
 		text := p.scenario.String()
-		if written := "\t" + strings.ReplaceAll(text, "\n", "\n\t") + "\n"; !strings.Contains(plansText, "\n"+p.floors+":\n"+written) {
+		written := "\n" + p.floors + ":\n\t" + strings.ReplaceAll(text, "\n", "\n\t") + "\n"
+		if !strings.Contains(plansText, written) {
 			t.Errorf("plan %s prints as\n%s", p.name, text)
 		}
 		again, err := parseScenario(strings.ReplaceAll(text, "\n", ", "))

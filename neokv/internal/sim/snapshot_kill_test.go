@@ -17,7 +17,7 @@ import (
 	"neokv.dev/neokv/internal/topology"
 )
 
-// stages says how far installations had come on the disk that a kill left.
+// stages adds to found how far installations of snapshots had come on a disk that a kill left.
 func stages(fs *disk.FS, path string, found map[string]bool) {
 	list, err := fs.List(path)
 	if err != nil {
@@ -34,7 +34,7 @@ func stages(fs *disk.FS, path string, found map[string]bool) {
 			found["complete, not recorded"] = true
 		case strings.Contains(full, "/incoming/"):
 			found["half recovered"] = true
-		case strings.HasSuffix(name, ".gbsnap") && info.Size() > 4096: // it shrinks when the recovery is synced
+		case strings.HasSuffix(name, ".gbsnap") && info.Size() > 4096: // dragonboat shrinks it once the recovery is synced
 			found["received and kept"] = true
 		}
 		if err == nil && info.IsDir() {
@@ -43,15 +43,15 @@ func stages(fs *disk.FS, path string, found map[string]bool) {
 	}
 }
 
-// TestSnapshotKills has a store that was away catch up by snapshots and kills it, or the store that sends them, at
-// every sync of that, one run each: what it has received is written, the record of that is saved, half of it is
-// recovered, it is recovered and not synced. Each time the store starts again, every other time in another folder,
-// catches up and holds what the others hold.
+// TestSnapshotKills makes a store that was away catch up by snapshots, and kills it, or the store that sends them, at
+// each sync of that, one run each. The kills come when the file has been written, when the store has recorded it,
+// when half of it is in the engine, and when all of it is there but not synced. Each time the store starts again,
+// every other time in another folder, catches up, and holds what the others hold.
 func TestSnapshotKills(t *testing.T) {
 	for _, whose := range []struct {
 		name    string
-		atLeast int // so many syncs
-		during  int // kills while a snapshot was still to be installed
+		atLeast int // kills, one at each sync
+		during  int // of them before all snapshots were installed
 		sends   bool
 	}{
 		{name: "receiver", atLeast: 90, during: 60},
@@ -90,7 +90,8 @@ func TestSnapshotKills(t *testing.T) {
 					})
 				}
 			})
-			t.Logf("%d kills, %d of them while snapshots were to be installed; %d snapshots installed behind them", kills, during, installed)
+			t.Logf("%d kills, %d of them before all snapshots were installed; %d snapshots installed after kills",
+				kills, during, installed)
 			if testing.Short() {
 				return
 			}
@@ -109,10 +110,12 @@ func TestSnapshotKills(t *testing.T) {
 	}
 }
 
-// killCatchingUp has store 3 catch up by snapshots and kills it, or the leader of most of the regions, at the k-th
-// sync of that, unless it has fewer. stages are those in which the kill has left the installations; early is 1 if the
-// kill came before all of them were complete, and installed counts those of the life behind it.
-func (s *sim) killCatchingUp(t *testing.T, c *caller, sender bool, k int64, found map[string]bool) (sprung bool, early int, installed uint64) {
+// killCatchingUp makes store 3 catch up by snapshots, and kills it, or the leader of most regions, at the k-th sync
+// of that; sprung is false if there were fewer. It adds to found how far the installations had come. early is 1 if
+// some were not complete, and installed counts those after the kill.
+func (s *sim) killCatchingUp(
+	t *testing.T, c *caller, sender bool, k int64, found map[string]bool,
+) (sprung bool, early int, installed uint64) {
 	s.epochs = []string{""}
 	receiver := s.nodes[2]
 	if err := s.away(c, receiver, 50); err != nil {
@@ -159,10 +162,11 @@ func (s *sim) killCatchingUp(t *testing.T, c *caller, sender bool, k int64, foun
 		s.bury(*killed)
 		if k/3%2 == 0 {
 			elsewhere := "/elsewhere" + victim.Dir()
-			if err := errors.Join(victim.FS().MkdirAll("/elsewhere", 0o755), victim.FS().Rename(victim.Dir(), elsewhere)); err != nil {
+			fs := victim.FS()
+			if err := errors.Join(fs.MkdirAll("/elsewhere", 0o755), fs.Rename(victim.Dir(), elsewhere)); err != nil {
 				t.Fatal(err)
 			}
-			victim.Move(victim.FS(), elsewhere)
+			victim.Move(fs, elsewhere)
 		}
 		s.restart(victim)
 		if victim != receiver {
@@ -178,7 +182,7 @@ func (s *sim) killCatchingUp(t *testing.T, c *caller, sender bool, k int64, foun
 	return sprung, early, installed
 }
 
-// received finds the files of snapshots that a store has received and not installed.
+// received finds the files of snapshots that a store has received and not yet installed.
 func received(fs *disk.FS, path string) (files []string) {
 	list, err := fs.List(path)
 	if err != nil {
@@ -197,9 +201,9 @@ func received(fs *disk.FS, path string) (files []string) {
 	return files
 }
 
-// TestSnapshotDamaged kills a store between the reception and the end of the installation of snapshots, damages the
-// files that it has received, and starts it again. It stops, and says why, or it did not need them; the others go on,
-// and so does the process.
+// TestSnapshotDamaged kills a store after it has received snapshots and before it has installed them, damages the
+// files, and starts the store again. Either the store stops and says why, or it did not need the files. The others go
+// on, and so does the process.
 func TestSnapshotDamaged(t *testing.T) {
 	const seed = 4
 	stopped, unharmed := 0, 0
@@ -228,7 +232,7 @@ func TestSnapshotDamaged(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				at := random.Int64N(2048) // header, or first block
+				at := random.Int64N(2048) // in the header, or the first block
 				var b [1]byte
 				f.ReadAt(b[:], at)
 				b[0] ^= 1 << random.IntN(8)
@@ -240,9 +244,10 @@ func TestSnapshotDamaged(t *testing.T) {
 				}
 			}
 			s.bury(*killed)
-			failure := victim.Start() // it may notice on the way, or later
+			failure := victim.Start() // the store may notice the damage while it starts, or later
 			s.lives[victim.ID()-1].Add(1)
-			for end := time.Now().Add(3 * time.Second); failure == nil && time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+			for end := time.Now().Add(3 * time.Second); failure == nil && time.Now().Before(end); {
+				time.Sleep(10 * time.Millisecond)
 				failure = victim.Failure()
 			}
 			switch {

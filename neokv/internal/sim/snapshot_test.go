@@ -21,8 +21,7 @@ import (
 	"neokv.dev/neokv/internal/topology"
 )
 
-// away runs a store's absence: it is killed, the others go on until their logs no longer hold what it lacks, and it
-// starts again.
+// away kills a store, and has clients write until the logs of the others no longer hold the entries that it lacks.
 func (s *sim) away(c *caller, n seam.Node, writes int) error {
 	s.kill(100, s.random(1), n)
 	for i := range writes {
@@ -41,8 +40,8 @@ func (s *sim) away(c *caller, n seam.Node, writes int) error {
 	return nil
 }
 
-// healed lets every other replica of region 1 be brought up to date by a snapshot of the leader's, and reports what a
-// comparison at the end finds.
+// healed kills each other store in turn, and starts it when it needs a snapshot of region 1 from the leader. It
+// returns what a comparison finds when all have installed one.
 func (s *sim) healed(t *testing.T, c *caller) error {
 	leader, _ := s.leader(1)
 	for _, n := range s.others(leader) {
@@ -51,10 +50,11 @@ func (s *sim) healed(t *testing.T, c *caller) error {
 		}
 		s.restart(n)
 		replica := n.Store().Replica(1)
-		for end := time.Now().Add(10 * time.Second); replica.Counters().SnapshotsReceived.Load() == 0; time.Sleep(10 * time.Millisecond) {
+		for end := time.Now().Add(10 * time.Second); replica.Counters().SnapshotsReceived.Load() == 0; {
 			if time.Now().After(end) {
 				t.Fatalf("store %d: no snapshot of region 1 in 10s", n.ID())
 			}
+			time.Sleep(10 * time.Millisecond)
 		}
 		if now, _ := s.leader(1); now != leader {
 			t.Fatalf("region 1 is led by store %d, and was by store %d", now.ID(), leader.ID())
@@ -64,11 +64,11 @@ func (s *sim) healed(t *testing.T, c *caller) error {
 	return s.problem
 }
 
-// TestDifferenceBeforeASnapshot has replicas differ, and snapshots heal that: a comparison while they do finds it,
-// and one at the end does not.
+// TestDifferenceBeforeASnapshot: a comparison finds that replicas differ, though later snapshots heal the difference,
+// so that a comparison at the end finds none.
 func TestDifferenceBeforeASnapshot(t *testing.T) {
 	k := simSettings()
-	k.Raft.ReadSets = false // which would tell the followers what SPOP took
+	k.Raft.ReadSets = false // a read set would tell the followers what SPOP took
 	var faults store.Faults
 	faults.Region.MapOrder = true
 	inBubbleWith(t, k, faults, func(t *testing.T, s *sim, c *caller) {
@@ -92,12 +92,14 @@ func TestDifferenceBeforeASnapshot(t *testing.T) {
 	})
 }
 
-// TestPayloadThatDiffers has the payload of an entry change on its way to a follower, which a snapshot heals: apply's
-// witness finds it.
+// TestPayloadThatDiffers changes the payload of an entry on its way to a follower. The witness in apply finds it,
+// though a snapshot heals it later.
 func TestPayloadThatDiffers(t *testing.T) {
 	var witness atomic.Pointer[sim]
 	var faults store.Faults
-	faults.Region.Observe = func(st topology.StoreID, r topology.RegionID, index, tag uint64, payload []byte, applied bool) {
+	faults.Region.Observe = func(
+		st topology.StoreID, r topology.RegionID, index, tag uint64, payload []byte, applied bool,
+	) {
 		if s := witness.Load(); s != nil {
 			s.observe(st, r, index, tag, payload, applied)
 		}
@@ -113,7 +115,7 @@ func TestPayloadThatDiffers(t *testing.T) {
 		}
 		follower := s.others(leader)[0]
 		s.network.Hold(leader.ID(), follower.ID(), time.Millisecond, func(m *pb.Message) bool {
-			m.Entries = slices.Clone(m.Entries) // the log has them, too
+			m.Entries = slices.Clone(m.Entries) // the sender's log shares them
 			for i := range m.Entries {
 				m.Entries[i].Cmd = bytes.ReplaceAll(m.Entries[i].Cmd, []byte("sent"), []byte("seen"))
 			}
@@ -136,8 +138,8 @@ func TestPayloadThatDiffers(t *testing.T) {
 	})
 }
 
-// TestSnapshotBySize has the log cut because of the bytes that were applied, long before there are as many entries as
-// cut it, so that a store that was away needs snapshots.
+// TestSnapshotBySize: the bytes applied make a region cut its log, long before the number of entries does, so that a
+// store that was away needs snapshots.
 func TestSnapshotBySize(t *testing.T) {
 	k := simSettings()
 	k.Raft.SnapshotEntries, k.Raft.SnapshotBytes, k.Raft.CompactionOverhead = 1_000_000, 64<<10, 5
@@ -169,8 +171,8 @@ func TestSnapshotBySize(t *testing.T) {
 	})
 }
 
-// TestLogsAtRest: the log of a region in which nothing happens any more goes where it takes twice the space of the
-// region's data, and stays where it does not. A store that was away then is brought up to date all the same.
+// TestLogsAtRest: the log of a region without writes is cut if it takes more than twice the space of the region's
+// data, and stays otherwise. A store that is away then catches up all the same.
 func TestLogsAtRest(t *testing.T) {
 	k := simSettings()
 	k.Raft.SnapshotEntries, k.Raft.CompactionOverhead = 10_000, 2000
@@ -192,7 +194,7 @@ func TestLogsAtRest(t *testing.T) {
 		value := make([]byte, 50_000)
 		for i := range 120 {
 			for j := range value {
-				value[j] = byte(rng.Uint32()) // does not compress
+				value[j] = byte(rng.Uint32()) // random bytes do not compress
 			}
 			at.ask("HSET", s.nearby(0), strconv.Itoa(i), string(value))
 		}

@@ -11,15 +11,7 @@ import (
 	"neokv.dev/neokv"
 )
 
-// The cluster in virtual time:
-//
-//	go test ./neokv/internal/sim -run 'TestVirtual$'                                a fixed batch of seeds
-//	go test ./neokv/internal/sim -run 'TestVirtual$' -sim.seeds=1000 -timeout=2h    more of them, from -sim.first on
-//	go test ./neokv/internal/sim -run 'TestVirtual$' -sim.seed=123 -v               one seed; -count=20 runs it again and again
-//	go test ./neokv/internal/sim -run TestExplore -sim.explore=1h -timeout=2h -v    fresh seeds of all plans, for so long
-//	go test ./neokv/internal/sim -run 'TestVirtual$' -sim.plan=lease-promise -sim.planted -sim.seed=2 -v
-//
-// Seeds run in child processes, one per core: a panic on any goroutine ends a process.
+// The flags of runs; doc.go has examples.
 var (
 	simSeed    = flag.Uint64("sim.seed", 0, "run this seed alone, in this process")
 	simSeeds   = flag.Int("sim.seeds", 60, "how many seeds a batch runs")
@@ -43,7 +35,7 @@ func named(t *testing.T, name string) plan {
 	return p
 }
 
-// TestVirtual runs seeds of a plan; see above.
+// TestVirtual runs seeds of one plan: a batch in child processes, or the seed of -sim.seed in this one.
 func TestVirtual(t *testing.T) {
 	p, err := planOf(*simPlan)
 	if err == nil && *simPlanted && p.mistake.plant == nil {
@@ -80,27 +72,27 @@ func TestVirtual(t *testing.T) {
 	}
 }
 
-// TestVirtualTCP runs some seeds of the general plan with messages between stores on connections.
+// TestVirtualTCP runs some seeds of the general plan in which stores send messages on connections.
 func TestVirtualTCP(t *testing.T) {
 	b := newBatch(t, named(t, "tcp"), false, *simVirtual)
 	b.run(1, 40, false)
 	b.report()
 }
 
-// TestExpiriesVirtual runs seeds of the plan.
+// TestExpiriesVirtual runs seeds with keys that expire.
 func TestExpiriesVirtual(t *testing.T) {
 	b := newBatch(t, named(t, "expiries"), false, 15*time.Second)
 	b.run(1, 40, false)
 	b.report()
 }
 
-// TestMembersVirtual runs seeds of the plan.
+// TestMembersVirtual runs seeds with lists, sets and sorted sets.
 func TestMembersVirtual(t *testing.T) { reclaimedVirtually(t, "members") }
 
-// TestCollectionsVirtual runs seeds of the plan.
+// TestCollectionsVirtual runs seeds with large hashes.
 func TestCollectionsVirtual(t *testing.T) { reclaimedVirtually(t, "collections") }
 
-// reclaimedVirtually runs seeds of a plan in which the reclaimers have work.
+// reclaimedVirtually runs seeds of a plan that gives the reclaimers work.
 func reclaimedVirtually(t *testing.T, name string) {
 	b := newBatch(t, named(t, name), false, 15*time.Second)
 	b.run(1, 40, false)
@@ -111,8 +103,8 @@ func reclaimedVirtually(t *testing.T, name string) {
 	}
 }
 
-// simulate runs a plan with a seed in a bubble and returns what went wrong. The plan's mistake is planted if planted
-// is set.
+// simulate runs a seed of a plan in virtual time, with the mistake of the plan if planted is set. It returns what
+// went wrong.
 func simulate(t *testing.T, p plan, planted bool, seed uint64, virtual time.Duration) (simStats, []evidence, error) {
 	s := &sim{seed: seed, keep: *simKeep, config: neokv.Config{InMemory: true, NoSockets: true}}
 	err := s.record(p, planted, virtual, func(run func()) { synctest.Test(t, func(*testing.T) { run() }) })
