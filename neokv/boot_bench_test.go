@@ -39,8 +39,8 @@ func BenchmarkBoot(b *testing.B) {
 	}
 }
 
-// BenchmarkFailOver kills one of three stores, with default settings and on disk, and measures until every slot that it led accepts a
-// write again, from a client's point of view:
+// BenchmarkFailOver kills one of three stores, with default settings and on disk, and measures how long a client
+// waits until every slot that the store led accepts a write again:
 //
 //	go test ./neokv -run '^$' -bench FailOver -benchtime 30x
 func BenchmarkFailOver(b *testing.B) {
@@ -63,7 +63,8 @@ func BenchmarkFailOver(b *testing.B) {
 			}
 			clients.Go(func() {
 				r := redis.NewClient(&redis.Options{
-					Addr: c.ProxyAddr(), Dialer: func(ctx context.Context, _, addr string) (net.Conn, error) { return c.Dial(ctx, addr) },
+					Addr:       c.ProxyAddr(),
+					Dialer:     func(ctx context.Context, _, addr string) (net.Conn, error) { return c.Dial(ctx, addr) },
 					MaxRetries: -1, ContextTimeoutEnabled: true,
 				})
 				defer r.Close()
@@ -88,5 +89,5 @@ func BenchmarkFailOver(b *testing.B) {
 	b.ReportMetric(took[len(took)/2].Seconds(), "s-p50")
 	b.ReportMetric(took[len(took)*99/100].Seconds(), "s-p99")
 	b.ReportMetric(took[len(took)-1].Seconds(), "s-max")
-	b.ReportMetric(0, "ns/op") // boots and ends are in it
+	b.ReportMetric(0, "ns/op") // it has the boots and ends in it
 }

@@ -17,17 +17,7 @@ import (
 
 var catchUpMB = flag.Int("catchup.mb", 100, "how large the region is in BenchmarkCatchUp")
 
-// until waits for a condition, with a bound.
-func until(t testing.TB, what string, ok func() bool) {
-	t.Helper()
-	for end := time.Now().Add(time.Minute); !ok(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("no %s in a minute", what)
-		}
-	}
-}
-
-// replicaOn returns a store's replica of a region, nil while there is none.
+// replicaOn returns the replica of a region on a store, nil while there is none.
 func (n *node) replicaOn(id topology.RegionID) *region.Replica {
 	if s := n.store.Load(); s != nil {
 		return s.Replica(id)
@@ -35,19 +25,20 @@ func (n *node) replicaOn(id topology.RegionID) *region.Replica {
 	return nil
 }
 
-// BenchmarkCatchUp measures how long a store that was away takes until it has a region back, by snapshot, while clients read and write, on disk, and the
-// most memory that the process has in objects meanwhile:
+// BenchmarkCatchUp measures how long a store that was away takes to catch up with a region by a snapshot, on disk,
+// while clients read and write, and the most memory that the process has in objects meanwhile:
 //
 //	go test ./neokv -run '^$' -bench CatchUp -benchtime 1x
 //
-// Memory is that of three stores and their clients. What the transfer adds is bounded, whatever the region's size: by a few
-// blocks of 2 MiB on each side, the index and the filter of a table of 32 MiB on each side, and the garbage that the runtime allows.
+// The memory is that of three stores and their clients. The transfer adds a bounded amount, whatever the size of the
+// region: on each side a few blocks of 2 MiB, and the index and the filter of a table of 32 MiB, with the garbage
+// that the runtime allows.
 func BenchmarkCatchUp(b *testing.B) {
 	for b.Loop() {
 		b.StopTimer()
 		k := settings.Default()
 		k.Cluster = settings.Cluster{Stores: 3, Replicas: 3, Regions: 1}
-		k.Raft.SnapshotBytes = 8 << 20 // the log behind the last two records stays: by default, about as much as there is here
+		k.Raft.SnapshotBytes = 8 << 20 // by default the logs would keep about as much as is written here
 		c, err := Start(b.Context(), Config{Dir: b.TempDir(), Settings: &k})
 		if err != nil {
 			b.Fatal(err)
@@ -68,7 +59,7 @@ func BenchmarkCatchUp(b *testing.B) {
 		if err := away.Start(); err != nil {
 			b.Fatal(err)
 		}
-		until(b, "catching up", func() bool {
+		waitFor(b, time.Minute, "the store to catch up", func() bool {
 			r := away.replicaOn(1)
 			return r != nil && r.Applied() >= goal && r.Counters().SnapshotsReceived.Load() > 0
 		})
@@ -109,7 +100,7 @@ func fill(b *testing.B, c *Cluster, total int) {
 	})
 }
 
-// heap is what the process has in objects, garbage included.
+// heap is how many bytes the process has in objects, garbage included.
 func heap() uint64 {
 	s := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}
 	metrics.Read(s)

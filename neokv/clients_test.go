@@ -18,7 +18,7 @@ import (
 	"neokv.dev/neokv/settings"
 )
 
-// forward makes every connection to ln one to target, until the test ends.
+// forward connects every connection to ln with one to target, until the test ends.
 func forward(t *testing.T, ln net.Listener, target string, passed *atomic.Int64) {
 	var wg sync.WaitGroup
 	var mu sync.Mutex
@@ -57,7 +57,7 @@ func forward(t *testing.T, ln net.Listener, target string, passed *atomic.Int64)
 	})
 }
 
-// listenInARow listens on n ports that follow each other.
+// listenInARow listens on n ports in a row.
 func listenInARow(t *testing.T, n int) (lns []net.Listener, first int) {
 	for range 100 {
 		ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -83,8 +83,8 @@ func listenInARow(t *testing.T, n int) (lns []net.Listener, first int) {
 	return nil, 0
 }
 
-// TestAdvertised reaches a cluster with a password only through forwarded ports: its stores listen elsewhere, on ports that the client
-// refuses to dial.
+// TestAdvertised reaches a cluster with a password through forwarded ports only. The stores listen on other ports,
+// which the client refuses to dial.
 func TestAdvertised(t *testing.T) {
 	const stores = 3
 	lns, first := listenInARow(t, stores)
@@ -152,7 +152,7 @@ func TestAdvertised(t *testing.T) {
 	}
 }
 
-// rawReply sends requests that end with QUIT and returns all that comes back.
+// rawReply sends requests that end with QUIT, and returns all that comes back.
 func rawReply(t *testing.T, addr, requests string) string {
 	t.Helper()
 	nc, err := net.Dial("tcp", addr)
@@ -183,7 +183,8 @@ func TestBindBeyondLoopback(t *testing.T) {
 	}{
 		{"127.0.0.1", settings.Default(), ""},
 		{"::1", settings.Default(), ""},
-		{"10.1.2.3", settings.Default(), "want a loopback address such as 127.0.0.1 or ::1, or a password in redis.requirepass"},
+		{"10.1.2.3", settings.Default(),
+			"want a loopback address such as 127.0.0.1 or ::1, or a password in redis.requirepass"},
 		{"10.1.2.3", password, ""},
 		{"0.0.0.0", password, "want redis.advertise_ip too, the host that clients are sent to"},
 		{"::", both, ""},
@@ -199,7 +200,8 @@ func TestBindBeyondLoopback(t *testing.T) {
 	}
 }
 
-// TestWaitForReplicas writes and waits for all replicas, on a store's port and on the proxy's; with a store cut off it gets the others.
+// TestWaitForReplicas writes and WAITs for all replicas, on a store's port and on the proxy's. While a store is cut
+// off, WAIT returns the number of the others.
 func TestWaitForReplicas(t *testing.T) {
 	c := start(t, Config{InMemory: true})
 	reply := rawReply(t, c.ProxyAddr(), "SET a 1\r\nWAIT 2 30000\r\nMSET b 1 c 1 d 1 e 1\r\nWAIT 2 30000\r\nQUIT\r\n")
@@ -228,7 +230,7 @@ func TestWaitForReplicas(t *testing.T) {
 	defer nc.Close()
 	nc.SetDeadline(time.Now().Add(60 * time.Second))
 	r := bufio.NewReader(nc)
-	for end := time.Now().Add(30 * time.Second); ; { // its regions elect other leaders
+	for end := time.Now().Add(30 * time.Second); ; { // until its regions have other leaders
 		fmt.Fprint(nc, "SET a 2\r\n")
 		line, err := r.ReadString('\n')
 		if err != nil {
@@ -249,8 +251,8 @@ func TestWaitForReplicas(t *testing.T) {
 	}
 }
 
-// TestLargeRepliesNobodyReads has many clients ask for large values, in pipelines and in one command, and read nothing. What they hold
-// stays within the bound, and others read and write all the while.
+// TestLargeRepliesNobodyReads: many clients ask for large values, in pipelines and in one command, and read no reply.
+// The server stays within the bound of what it holds for them, and serves others all the time.
 func TestLargeRepliesNobodyReads(t *testing.T) {
 	k := settings.Default()
 	k.Redis.ClientMemory = 64 << 20
@@ -264,7 +266,10 @@ func TestLargeRepliesNobodyReads(t *testing.T) {
 		}
 		return nc
 	}
-	good := redis.NewClient(&redis.Options{Addr: c.ProxyAddr(), Dialer: func(ctx context.Context, _, addr string) (net.Conn, error) { return c.Dial(ctx, addr) }})
+	good := redis.NewClient(&redis.Options{
+		Addr:   c.ProxyAddr(),
+		Dialer: func(ctx context.Context, _, addr string) (net.Conn, error) { return c.Dial(ctx, addr) },
+	})
 	defer good.Close()
 	value := strings.Repeat("v", 1<<20)
 	for i := range 8 {
@@ -274,7 +279,7 @@ func TestLargeRepliesNobodyReads(t *testing.T) {
 	}
 	pipeline := strings.Repeat("GET big0\r\nGET big1\r\nGET big2\r\nGET big3\r\n", 20)
 	all := "MGET" + strings.Repeat(" big0 big1 big2 big3 big4 big5 big6 big7", 2) + "\r\n"
-	greedy := "MGET" + strings.Repeat(" big0 big1 big2 big3 big4 big5 big6 big7", 20) + "\r\n" // more than the bound by itself
+	greedy := "MGET" + strings.Repeat(" big0 big1 big2 big3 big4 big5 big6 big7", 20) + "\r\n" // alone more than the bound
 	var most int64
 	var idle []net.Conn
 	for i := range 200 {
@@ -306,7 +311,7 @@ func TestLargeRepliesNobodyReads(t *testing.T) {
 			t.Fatalf("%d bytes are held for clients that have gone", c.clients.Used())
 		}
 	}
-	// A pipeline of large reads that is read comes whole and in order.
+	// A client that reads its replies gets all of a pipeline, in order.
 	nc := dial()
 	defer nc.Close()
 	go io.WriteString(nc, strings.Repeat("GET big0\r\nSET x 1\r\nGET big1\r\nGET small\r\nGET big2\r\n", 10)+"QUIT\r\n")
@@ -317,14 +322,17 @@ func TestLargeRepliesNobodyReads(t *testing.T) {
 	}
 }
 
-// TestPipelinesNobodyReads has clients ask for pipelines of large values and read nothing: each makes the server hold little more than the
-// replies of one batch, no leader changes, and another client is served.
+// TestPipelinesNobodyReads: clients send pipelines that ask for large values, and read no reply. For each the server
+// holds little more than the replies of one batch, no leader changes, and another client is served.
 func TestPipelinesNobodyReads(t *testing.T) {
 	const clients, most = 100, 512 << 10
 	c := start(t, Config{InMemory: true, NoSockets: true})
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	good := redis.NewClient(&redis.Options{Addr: c.ProxyAddr(), Dialer: func(ctx context.Context, _, addr string) (net.Conn, error) { return c.Dial(ctx, addr) }})
+	good := redis.NewClient(&redis.Options{
+		Addr:   c.ProxyAddr(),
+		Dialer: func(ctx context.Context, _, addr string) (net.Conn, error) { return c.Dial(ctx, addr) },
+	})
 	defer good.Close()
 	var pipeline strings.Builder
 	for i := range 50 {
@@ -356,7 +364,7 @@ func TestPipelinesNobodyReads(t *testing.T) {
 		}
 		highest = max(highest, c.clients.Used()-held)
 	}
-	for range 100 { // what the last of them ask for is served, too
+	for range 100 { // the server serves the last of them, too
 		if err := good.Get(ctx, "big0").Err(); err != nil {
 			t.Fatal(err)
 		}

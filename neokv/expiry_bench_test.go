@@ -24,21 +24,25 @@ import (
 )
 
 var (
-	expiryKeys   = flag.Int("expiry.keys", 1_000_000, "how many keys expire in BenchmarkExpiry")
-	expiryPause  = flag.Duration("expiry.pause", 0, "how long, again and again, BenchmarkExpiry lets the cleaner work and then rest; 0 for no rest")
+	expiryKeys  = flag.Int("expiry.keys", 1_000_000, "how many keys expire in BenchmarkExpiry")
+	expiryPause = flag.Duration("expiry.pause", 0,
+		"how long BenchmarkExpiry lets the cleaner work and then rest, by turns; 0 for no rest")
 	expirySettle = flag.Duration("expiry.settle", 0, "how long BenchmarkExpiry watches the folder when all is over")
 )
 
-// BenchmarkExpiry has a million keys expire at one instant, on disk, while clients read and write others on a schedule, and measures how
-// long the keys take to vanish from all disks, what that does to the clients' response times, and what the folder's size is:
+// BenchmarkExpiry lets a million keys expire at one instant, on disk, while clients read and write others on a
+// schedule. It measures how long the keys take to vanish from all disks, how the response times of the clients
+// change, and the size of the folder:
 //
 //	go test ./neokv -run '^$' -bench Expiry -benchtime 1x
 //
-// The ratio compares the times while keys are deleted with those before and after. Where other programs disturb the machine, -expiry.pause
-// compares with pauses in between, too: what a second is worth there, both have.
+// The ratio compares response times while the cleaner deletes keys with those before and after. With -expiry.pause
+// the cleaner rests in between, and the ratio compares with those times, too: so a disturbed machine disturbs both
+// alike.
 func BenchmarkExpiry(b *testing.B) {
 	const calm = 15 * time.Second
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(max(8, runtime.GOMAXPROCS(0)))) // as the program runs: a sync must not stall the others
+	// As in the program: a sync must not stall the other stores.
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(max(8, runtime.GOMAXPROCS(0))))
 	for b.Loop() {
 		dir := b.TempDir()
 		c, err := Start(b.Context(), Config{Dir: dir})
@@ -50,7 +54,8 @@ func BenchmarkExpiry(b *testing.B) {
 		pxat := strconv.FormatInt(at.UnixMilli(), 10)
 		load(b, c, *expiryKeys, 8, 500, func(out []byte, _, k int) []byte {
 			key := "x" + strconv.Itoa(k)
-			return fmt.Appendf(out, "*5\r\n$3\r\nSET\r\n$%d\r\n%s\r\n$5\r\nvalue\r\n$4\r\nPXAT\r\n$%d\r\n%s\r\n", len(key), key, len(pxat), pxat)
+			return fmt.Appendf(out, "*5\r\n$3\r\nSET\r\n$%d\r\n%s\r\n$5\r\nvalue\r\n$4\r\nPXAT\r\n$%d\r\n%s\r\n",
+				len(key), key, len(pxat), pxat)
 		})
 		disk = append(disk, folderMB(b, dir))
 		if late := calm - time.Until(at); late > 0 {
@@ -80,13 +85,14 @@ func BenchmarkExpiry(b *testing.B) {
 		for expired() < *expiryKeys && busy < 10*time.Minute {
 			now.Store(during)
 			from := time.Now()
-			for expired() < *expiryKeys && (*expiryPause == 0 || time.Since(from) < *expiryPause) && time.Since(from) < 10*time.Minute {
+			for expired() < *expiryKeys && time.Since(from) < 10*time.Minute &&
+				(*expiryPause == 0 || time.Since(from) < *expiryPause) {
 				time.Sleep(100 * time.Millisecond)
 			}
 			busy += time.Since(from)
 			if *expiryPause > 0 {
 				active(false)
-				time.Sleep(100 * time.Millisecond) // the step under way
+				time.Sleep(100 * time.Millisecond) // until the step under way has ended
 				now.Store(paused)
 				time.Sleep(*expiryPause)
 				active(true)
@@ -117,7 +123,8 @@ func BenchmarkExpiry(b *testing.B) {
 		b.Logf("folder, MB: %.0f", disk)
 		for i, name := range []string{"before", "during", "paused", "after"} {
 			x := times[i]
-			b.Logf("%s: %d operations, p50 %s, p90 %s, p99 %s, p99.9 %s", name, len(x), percentile(x, 50), percentile(x, 90), percentile(x, 99), percentile(x, 99.9))
+			b.Logf("%s: %d operations, p50 %s, p90 %s, p99 %s, p99.9 %s", name, len(x),
+				percentile(x, 50), percentile(x, 90), percentile(x, 99), percentile(x, 99.9))
 		}
 		if err := c.Close(); err != nil {
 			b.Fatal(err)
@@ -125,8 +132,8 @@ func BenchmarkExpiry(b *testing.B) {
 	}
 }
 
-// clients sends 1,000 operations a second, on a schedule, until the function that it returns is called, and tells, one call at a time,
-// how long each has taken from the moment that the schedule names.
+// clients sends 1,000 operations a second, on a schedule, until the caller calls stop. It tells how long each
+// operation took from its intended start, one call at a time.
 func clients(b *testing.B, c *Cluster, tell func(time.Duration)) (stop func()) {
 	const clients, pause = 32, 32 * time.Millisecond
 	over := make(chan struct{})
@@ -198,7 +205,7 @@ func filesMB(b *testing.B, dir, ending string) float64 {
 	var sum int64
 	err := filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
 		if err == nil && !d.IsDir() && strings.HasSuffix(d.Name(), ending) {
-			if info, err := d.Info(); err == nil { // a file may go at any moment
+			if info, err := d.Info(); err == nil { // the file may have gone
 				sum += info.Size()
 			}
 		}
@@ -218,7 +225,7 @@ func percentile(x []time.Duration, p float64) time.Duration {
 	return x[min(len(x)-1, int(float64(len(x))*p/100))]
 }
 
-// load writes keys in pipelines, n in all; appendSet appends the SET of the k-th, for one of the loaders.
+// load writes n keys in pipelines. appendSet appends the SET of the k-th key, for one of the loaders.
 func load(b *testing.B, c *Cluster, n, loaders, pipeline int, appendSet func(out []byte, loader, k int) []byte) {
 	var wg sync.WaitGroup
 	for i := range loaders {

@@ -14,7 +14,8 @@ import (
 	"neokv.dev/neokv/settings"
 )
 
-// A folder whose write-ahead logs are apart finds them again, also when it was moved, and is refused where they are not its own.
+// TestLogsApart: a folder with its write-ahead logs elsewhere finds them again, also after it was moved. It is
+// refused if the logs belong to another folder.
 func TestLogsApart(t *testing.T) {
 	base := t.TempDir()
 	dir, wal, moved := filepath.Join(base, "data"), filepath.Join(base, "fast", "wal"), filepath.Join(base, "moved")
@@ -39,14 +40,15 @@ func TestLogsApart(t *testing.T) {
 			t.Errorf("store %d: logs %v, %v, beside the data %v; want all of them apart", store, logs, err, beside)
 		}
 	}
-	c = write(Config{Dir: dir}, 2) // as recorded, without the setting
+	c = write(Config{Dir: dir}, 2) // where the record says, without the setting
 	if got := c.Settings().Engine.WALDir; got != wal {
 		t.Errorf("engine.wal_dir in effect: %q; want %q", got, wal)
 	}
 
 	other := small()
 	other.Engine.WALDir = base
-	startRefused(t, Config{Dir: dir, Settings: other}, "folder "+dir+" keeps its write-ahead logs in "+wal+", asked for engine.wal_dir "+base)
+	startRefused(t, Config{Dir: dir, Settings: other},
+		"folder "+dir+" keeps its write-ahead logs in "+wal+", asked for engine.wal_dir "+base)
 	startRefused(t, Config{Stores: 1, Settings: with}, "need a data folder that stays")
 	startRefused(t, Config{Stores: 1, Settings: with, InMemory: true}, "need a data folder that stays")
 	plain := t.TempDir()
@@ -68,7 +70,7 @@ func TestLogsApart(t *testing.T) {
 	startRefused(t, Config{Dir: moved}, "folder "+moved+" keeps its write-ahead logs elsewhere: open ")
 }
 
-// --discard empties the logs apart too: they would be replayed into the new data.
+// TestDiscardLogsApart: --discard empties logs elsewhere, too. Otherwise a start would replay them into the new data.
 func TestDiscardLogsApart(t *testing.T) {
 	dir, s := t.TempDir(), small()
 	s.Engine.WALDir, s.Engine.WALSync = t.TempDir(), "none"
@@ -87,7 +89,7 @@ func TestDiscardLogsApart(t *testing.T) {
 	}
 }
 
-// --discard of a copy leaves the original its logs.
+// TestDiscardOfACopy: --discard of a copy leaves the original its logs.
 func TestDiscardOfACopy(t *testing.T) {
 	base := t.TempDir()
 	dir, twin, s := filepath.Join(base, "data"), filepath.Join(base, "copy"), small()
@@ -112,7 +114,8 @@ func TestDiscardOfACopy(t *testing.T) {
 	}
 }
 
-// --discard removes the logs apart whose OWNER names the folder, and no others. It refuses where OWNER cannot be read.
+// TestDiscardLooksAtTheOwner: --discard removes logs elsewhere only if their OWNER names the folder. It refuses if
+// OWNER cannot be read.
 func TestDiscardLooksAtTheOwner(t *testing.T) {
 	const dir, wal = "/srv/data", "/fast/wal"
 	id := [16]byte{1, 2, 3}
@@ -173,7 +176,8 @@ func TestDiscardLooksAtTheOwner(t *testing.T) {
 	}
 }
 
-// A start under engine.wal_sync none that is refused leaves a folder that was closed cleanly as it was.
+// TestRefusedWithoutSync: a start under engine.wal_sync none that is refused does not mark a folder that was closed
+// cleanly.
 func TestRefusedWithoutSync(t *testing.T) {
 	dir, unsynced := t.TempDir(), small()
 	unsynced.Engine.WALSync = "none"
@@ -186,8 +190,8 @@ func TestRefusedWithoutSync(t *testing.T) {
 	start(t, Config{Dir: dir})
 }
 
-// TestNewFolderIsDurable cuts the power when a new folder has been opened, with folders above it and above its logs
-// that had to be made: the folder, its logs and their owner are there.
+// TestNewFolderIsDurable cuts the power after openFolder has made a new folder, and folders above it and above its
+// logs. The folder, its logs and their owner are there.
 func TestNewFolderIsDurable(t *testing.T) {
 	for _, wal := range []string{"", "/fast/a/b/wal"} {
 		fs, s, id := disk.Mem(), *small(), [16]byte{1, 2, 3}
@@ -200,13 +204,14 @@ func TestNewFolderIsDurable(t *testing.T) {
 		}
 		f, err := open(fs.Crash(0, nil), [16]byte{9})
 		if err != nil || f.cluster != id || f.walDir != wal {
-			t.Errorf("engine.wal_dir %q: behind a power cut: cluster %x, logs in %q, %v; want %x", wal, f.cluster, f.walDir, err, id)
+			t.Errorf("engine.wal_dir %q: after a power cut: cluster %x, logs in %q, %v; want %x",
+				wal, f.cluster, f.walDir, err, id)
 		}
 	}
 }
 
-// A folder of an older format keeps its data, and is of the present format from its first start on: a program that knows the older ones
-// alone then refuses it.
+// TestOlderFolder: a folder of an older format keeps its data. Its first start gives it the present format, so that
+// an older program refuses it.
 func TestOlderFolder(t *testing.T) {
 	dir := t.TempDir()
 	c := start(t, Config{Stores: 2, Regions: 1, Dir: dir})
@@ -246,5 +251,6 @@ func TestDurableWantsAFolder(t *testing.T) {
 	startRefused(t, Config{Stores: 1, Settings: s, InMemory: true}, "engine.durable true")
 	start(t, Config{Stores: 1, Regions: 1, Settings: s, Dir: t.TempDir()})
 	s.Engine.WALSync = "none"
-	startRefused(t, Config{Stores: 1, Settings: s, Dir: t.TempDir()}, "engine.wal_sync: none: want always with engine.durable")
+	startRefused(t, Config{Stores: 1, Settings: s, Dir: t.TempDir()},
+		"engine.wal_sync: none: want always with engine.durable")
 }

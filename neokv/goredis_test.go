@@ -22,7 +22,7 @@ type failedCall struct {
 	err   error
 }
 
-// callers read, write and count over all regions, through one go-redis client with default settings.
+// callers read, write and count in all regions, through one go-redis client with default settings.
 type callers struct {
 	client *redis.ClusterClient
 	keys   []string // one per region
@@ -57,7 +57,7 @@ func startCallers(t *testing.T, c *Cluster, n int) *callers {
 	return l
 }
 
-// call does one operation after the other, at most a few hundred a second.
+// call does one operation after the other, some hundred a second.
 func (l *callers) call(id int, random *rand.Rand) {
 	for n := 0; ; n++ {
 		select {
@@ -95,7 +95,8 @@ func (l *callers) call(id int, random *rand.Rand) {
 	}
 }
 
-// end stops the callers and checks that every acknowledged count is there, and at most as many as were asked for.
+// end stops the callers and checks the counters: each has every acknowledged count, and no count that no caller asked
+// for.
 func (l *callers) end(t *testing.T) {
 	close(l.stop)
 	l.wg.Wait()
@@ -108,10 +109,12 @@ func (l *callers) end(t *testing.T) {
 	for i := range l.keys {
 		n, err := l.client.Get(t.Context(), fmt.Sprintf("count{%s}", l.keys[i])).Int64()
 		if got := l.counted[i].Load(); err != nil || n < got || n > got+unknown {
-			t.Errorf("region %d: counted to %d, %v; %d were acknowledged, %d writes have an unknown outcome", i+1, n, err, got, unknown)
+			t.Errorf("region %d: counted to %d, %v; %d were acknowledged, %d writes have an unknown outcome",
+				i+1, n, err, got, unknown)
 		}
 	}
-	t.Logf("%d operations acknowledged, the slowest in %v; %d errors", l.acknowledged.Load(), time.Duration(l.slowest.Load()), len(l.failed))
+	t.Logf("%d operations acknowledged, the slowest in %v; %d errors",
+		l.acknowledged.Load(), time.Duration(l.slowest.Load()), len(l.failed))
 	l.client.Close()
 }
 
@@ -122,8 +125,8 @@ func (l *callers) progress(t *testing.T, n int64) {
 	waitFor(t, time.Minute, fmt.Sprintf("%d more operations", n), func() bool { return l.acknowledged.Load() >= want })
 }
 
-// waitFor returns when a condition holds.
-func waitFor(t *testing.T, limit time.Duration, what string, ok func() bool) {
+// waitFor waits for a condition, with a bound.
+func waitFor(t testing.TB, limit time.Duration, what string, ok func() bool) {
 	t.Helper()
 	for end := time.Now().Add(limit); !ok(); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
@@ -142,7 +145,7 @@ func onBothTransports(t *testing.T, test func(t *testing.T, c *Cluster)) {
 	}
 }
 
-// TestGoRedisThroughTransfers moves leaders while go-redis works: no error reaches its callers.
+// TestGoRedisThroughTransfers moves leaders while go-redis works. No error reaches its callers.
 func TestGoRedisThroughTransfers(t *testing.T) {
 	onBothTransports(t, func(t *testing.T, c *Cluster) {
 		l := startCallers(t, c, 16)
@@ -184,8 +187,9 @@ func TestGoRedisThroughTransfers(t *testing.T) {
 	})
 }
 
-// TestGoRedisThroughACut cuts a store off from the others, not from its clients. Reads go on without an error. Writes have an unknown
-// outcome if they were in flight at the store, or sent to it before it stepped down; no other error reaches a caller.
+// TestGoRedisThroughACut cuts a store off from the others, but not from its clients. Reads go on without an error. A
+// write has an unknown outcome if it was in flight at the store, or reached it before it stepped down. No other error
+// reaches a caller.
 func TestGoRedisThroughACut(t *testing.T) {
 	onBothTransports(t, func(t *testing.T, c *Cluster) {
 		l := startCallers(t, c, 16)
@@ -215,7 +219,7 @@ func TestGoRedisThroughACut(t *testing.T) {
 		})
 		elected := time.Now()
 		l.progress(t, 2000)
-		// Until clients are told that the store is dead, and longer.
+		// By then clients have been told that the store is dead.
 		waitFor(t, 20*time.Second, "the pause", func() bool { return time.Since(elected) > 8*time.Second })
 		l.progress(t, 500)
 		both(c.network.Heal)

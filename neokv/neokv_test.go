@@ -24,7 +24,7 @@ func small() *settings.Settings {
 	return &s
 }
 
-// start boots a cluster that is closed with the test.
+// start boots a cluster, and closes it at the end of the test.
 func start(t *testing.T, c Config) *Cluster {
 	t.Helper()
 	if c.Settings == nil {
@@ -47,7 +47,7 @@ func start(t *testing.T, c Config) *Cluster {
 	return cluster
 }
 
-// startRefused tries to boot a cluster that must not.
+// startRefused expects Start to refuse a configuration.
 func startRefused(t *testing.T, c Config, want string) {
 	t.Helper()
 	if c.Settings == nil {
@@ -91,7 +91,7 @@ func TestStartInMemory(t *testing.T) {
 	if dir, _ := c.Dir(); dir != "" {
 		t.Errorf("a cluster in memory has the folder %s", dir)
 	}
-	// The sockets beside the connections in memory serve the same.
+	// Sockets serve the same as connections in memory.
 	p := redis.NewClient(&redis.Options{Addr: c.ProxyAddr()})
 	defer p.Close()
 	if n, err := p.DBSize(t.Context()).Result(); err != nil || n != 100 {
@@ -99,13 +99,15 @@ func TestStartInMemory(t *testing.T) {
 	}
 }
 
-// TestEveryStoreLeads boots shapes with uneven numbers of regions and replicas.
+// TestEveryStoreLeads boots clusters whose numbers of regions and replicas do not divide evenly among the stores.
 func TestEveryStoreLeads(t *testing.T) {
 	for _, shape := range []settings.Cluster{
 		{Stores: 1, Replicas: 1, Regions: 1}, {Stores: 2, Replicas: 2, Regions: 3}, {Stores: 3, Replicas: 1, Regions: 3},
 		{Stores: 5, Replicas: 3, Regions: 7}, {Stores: 4, Replicas: 2, Regions: 2},
 	} {
-		c := start(t, Config{Stores: shape.Stores, Replicas: shape.Replicas, Regions: shape.Regions, InMemory: true, NoSockets: true})
+		c := start(t, Config{
+			Stores: shape.Stores, Replicas: shape.Replicas, Regions: shape.Regions, InMemory: true, NoSockets: true,
+		})
 		leads := 0
 		for _, n := range c.nodes {
 			if len(n.store.Load().Leads()) > 0 {
@@ -135,10 +137,11 @@ func TestFolderKeepsDataAndShape(t *testing.T) {
 	if err := c.Close(); err != nil {
 		t.Fatal(err)
 	}
-	startRefused(t, Config{Dir: dir, Stores: 4, Regions: 6}, "was made with 3 stores, asked for 4\nfolder "+dir+" was made with 5 regions, asked for 6")
+	startRefused(t, Config{Dir: dir, Stores: 4, Regions: 6},
+		"was made with 3 stores, asked for 4\nfolder "+dir+" was made with 5 regions, asked for 6")
 	startRefused(t, Config{Dir: dir, InMemory: true}, "a cluster in memory has none")
 
-	// Copied elsewhere it boots on other ports, and with the other transport, with the same data and the same names.
+	// A copy of the folder boots on other ports, and with the other transport, with the same data and names.
 	other := filepath.Join(t.TempDir(), "copy")
 	if err := os.CopyFS(other, os.DirFS(dir)); err != nil {
 		t.Fatal(err)
@@ -266,10 +269,11 @@ func TestRefusedConfigs(t *testing.T) {
 	}
 }
 
-// TestStoreFailureStopsThatStoreOnly makes a store's disk fail under load: the others go on, and nothing acknowledged is lost.
+// TestStoreFailureStopsThatStoreOnly makes the disk of a store fail under load. The others go on, and no acknowledged
+// write is lost.
 func TestStoreFailureStopsThatStoreOnly(t *testing.T) {
 	c := start(t, Config{InMemory: true, NoSockets: true})
-	r := redis.NewClient(&redis.Options{ // the proxy port outlives any store
+	r := redis.NewClient(&redis.Options{ // the proxy port outlives the store
 		Addr: c.ProxyAddr(), Dialer: func(ctx context.Context, _, addr string) (net.Conn, error) { return c.Dial(ctx, addr) },
 	})
 	defer r.Close()
@@ -309,7 +313,8 @@ func TestStoreFailureStopsThatStoreOnly(t *testing.T) {
 	}
 }
 
-// TestUnsyncedMarkerSurvivesAFailure has a disk fail under engine.wal_sync none: the folder is not clean, whatever Close says.
+// TestUnsyncedMarkerSurvivesAFailure makes a disk fail under engine.wal_sync none. The folder is not clean, whatever
+// Close returns.
 func TestUnsyncedMarkerSurvivesAFailure(t *testing.T) {
 	dir := t.TempDir()
 	s := small()

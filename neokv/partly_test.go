@@ -13,9 +13,9 @@ import (
 	"neokv.dev/neokv/settings"
 )
 
-// TestPartlyApplied sends commands for all regions through the proxy port while two of five stores are down, so that some of the regions
-// have no quorum: what could be done is done, and the reply says that it was a part; a read is an error as a whole. Every reply comes
-// within one deadline, however many regions wait.
+// TestPartlyApplied sends commands for all regions through the proxy port while two of five stores are down, so that
+// some regions have no quorum. A write is done where it can be, and the reply says that it was done in part; a read
+// is an error as a whole. Each reply comes within one deadline, however many regions wait.
 func TestPartlyApplied(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := context.Background()
@@ -44,7 +44,7 @@ func TestPartlyApplied(t *testing.T) {
 			return strings.TrimSpace(line), time.Since(begin)
 		}
 		var pairs, names string
-		for i := range 40 { // of every region some
+		for i := range 40 { // some of each region
 			pairs += fmt.Sprintf(" k%d %d", i, i)
 			names += fmt.Sprintf(" k%d", i)
 		}
@@ -56,7 +56,7 @@ func TestPartlyApplied(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		time.Sleep(10 * time.Second) // the stores that are left have leaders again, where that is possible
+		time.Sleep(10 * time.Second) // the regions with a quorum have leaders again
 		const unserved = "CLUSTERDOWN Hash slot not served"
 		for _, x := range []struct{ request, want string }{
 			{"MSET" + strings.ReplaceAll(pairs, " k", " new:k"), "-ERR partly applied: " + unserved},
@@ -86,8 +86,9 @@ func TestPartlyApplied(t *testing.T) {
 	})
 }
 
-// TestPipelinesOfCutWrites sends pipelines of writes through the proxy port, many of them for several regions, and compares replies and
-// what is there afterwards with a map: writes of a pipeline take effect in order, whatever they are cut into.
+// TestPipelinesOfCutWrites sends pipelines of writes through the proxy port, many of them for several regions, and
+// compares the replies and the keys with a map: the writes of a pipeline take effect in order, though the proxy cuts
+// them up by region.
 func TestPipelinesOfCutWrites(t *testing.T) {
 	c := start(t, Config{InMemory: true})
 	nc, err := c.Dial(context.Background(), c.ProxyAddr())

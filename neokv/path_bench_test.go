@@ -24,20 +24,22 @@ const (
 	pathValue = 64
 )
 
-// BenchmarkSet is the whole path of a SET: clients on sockets, three stores on disk with default settings, in this process.
+// BenchmarkSet measures the whole path of a SET: clients on sockets and three stores on disk with default settings,
+// all in this process.
 //
 //	go test ./neokv -run '^$' -bench 'BenchmarkSet$|BenchmarkGet$' -benchtime 3s
 //
-// Time, CPU, allocations and bytes are of the whole process; clients allocate nothing. Reads and writes are the servers' system calls of
-// these kinds, on sockets and files: those of the process as Linux counts them less those that the clients have made. Other kinds are
-// not counted, but for syncs, which INFO has.
+// Time, CPU, allocations and bytes are of the whole process; clients allocate nothing. Reads and writes are system
+// calls of the servers on sockets and files: those that Linux counts for the process, less those that the clients
+// have made. Syncs are from INFO. Other system calls are not counted.
 func BenchmarkSet(b *testing.B) { benchmarkPath(b, true) }
 
-// BenchmarkGet is that of a GET, of keys that are there.
+// BenchmarkGet measures the path of a GET of a key that exists.
 func BenchmarkGet(b *testing.B) { benchmarkPath(b, false) }
 
 func benchmarkPath(b *testing.B, write bool) {
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(max(8, runtime.GOMAXPROCS(0)))) // as the program runs: a sync must not stall the others
+	// As in the program: a sync must not stall the other stores.
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(max(8, runtime.GOMAXPROCS(0))))
 	c, err := Start(b.Context(), Config{Dir: b.TempDir()})
 	if err != nil {
 		b.Fatal(err)
@@ -58,7 +60,7 @@ func benchmarkPath(b *testing.B, write bool) {
 				defer clients[i].nc.Close()
 			}
 			for _, client := range clients {
-				client.batch(b) // a lease, buffers
+				client.batch(b) // makes leases and buffers
 			}
 			before := pathCounts(b, c, clients)
 			var left atomic.Int64
@@ -111,7 +113,7 @@ type pathClient struct {
 	pipeline int
 	want     []byte // the replies
 
-	out, in       []byte // the rest of what is to be sent, the room for what is to come
+	out, in       []byte // the bytes still to send, and room for the replies
 	reply         []byte
 	err           error
 	send, receive func(fd uintptr) bool

@@ -20,10 +20,11 @@ var (
 	reclaimSmall  = flag.Int("reclaim.small", 50_000, "hashes of 10 fields in BenchmarkReclaim")
 )
 
-// BenchmarkReclaim fills hashes on disk, deletes them all at once while clients read and write other keys on a schedule, and measures what
-// the deletion costs, how long it takes until their elements are deleted on all stores and until 95 % of what they took in tables is back (Raft's
-// log keeps its own share until it is cut), and what that does to the clients' response times. Then the clients end, and how long it takes,
-// a minute at most, until 95 % of the whole folder is back, logs and journal included:
+// BenchmarkReclaim fills hashes on disk and deletes them all at once, while clients read and write other keys on a
+// schedule. It measures what the deletion costs, how long the stores take to delete the elements, how long it takes
+// until 95 % of their space in tables is free (Raft's log keeps its own part until it is cut), and how the response
+// times of the clients change. Then the clients end, and it measures how long it takes, a minute at most, until 95 %
+// of the whole folder is free, logs and journal included:
 //
 //	go test ./neokv -run '^$' -bench Reclaim -benchtime 1x
 func BenchmarkReclaim(b *testing.B) {
@@ -78,7 +79,8 @@ func BenchmarkReclaim(b *testing.B) {
 		}
 		time.Sleep(calm)
 		disk := func() string {
-			return fmt.Sprintf("%.0f MB of elements in tables, %.0f MB of Raft's log there, %.0f MB of tables, %.0f MB of WALs, %.0f MB in all",
+			return fmt.Sprintf("%.0f MB of elements in tables, %.0f MB of Raft's log there, %.0f MB of tables, "+
+				"%.0f MB of WALs, %.0f MB in all",
 				tables(keys.Data), tables(keys.RaftLog), filesMB(b, dir, ".sst"), filesMB(b, dir, ".log"), folderMB(b, dir))
 		}
 		before, full, whole := disk(), tables(keys.Data), folderMB(b, dir)
@@ -143,7 +145,8 @@ func BenchmarkReclaim(b *testing.B) {
 		b.Logf("before: %s", before)
 		b.Logf("%s behind the last deletion: %s", stopped.Sub(deleted).Round(time.Second), behind)
 		b.Logf("%s at rest: %s", folder.Round(time.Second), disk())
-		b.Logf("DEL of a string %s, of a hash of %d fields %s, medians", percentile(ofStrings, 50), *reclaimFields, percentile(ofHashes, 50))
+		b.Logf("DEL of a string %s, of a hash of %d fields %s, medians",
+			percentile(ofStrings, 50), *reclaimFields, percentile(ofHashes, 50))
 		if err := c.Close(); err != nil {
 			b.Fatal(err)
 		}
@@ -153,7 +156,7 @@ func BenchmarkReclaim(b *testing.B) {
 // fillHashes makes hashes of so many fields with values of so many bytes.
 func fillHashes(b *testing.B, c *Cluster, keys []string, fields, bytes int) {
 	const loaders, most = 8, 500
-	noise := make([]byte, 1<<20) // that does not compress
+	noise := make([]byte, 1<<20) // random bytes do not compress
 	for i, random := 0, rand.New(rand.NewPCG(1, 1)); i < len(noise); i++ {
 		noise[i] = byte(random.Uint32())
 	}

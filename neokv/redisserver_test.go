@@ -40,7 +40,7 @@ func redisServer(t *testing.T, cluster bool) func() (net.Conn, error) {
 	return dial
 }
 
-// serveAllSlots makes a redis-server a cluster of one, and waits until it has noticed.
+// serveAllSlots makes a redis-server a cluster of one, and waits until it serves all slots.
 func serveAllSlots(t *testing.T, c net.Conn) {
 	r := bufio.NewReader(c)
 	ask := func(command string) string {
@@ -72,15 +72,17 @@ var (
 	compareSeed  = flag.Uint64("compare.seed", 1, "seed of the random calls, 0 for a fresh one")
 )
 
-// TestRepliesOfTheCluster compares replies with a real redis-server's, through sockets, Raft and apply: on the proxy port with
-// keys of all regions, on that of a cluster of one region, and on a store's port with keys of one slot that it leads.
+// TestRepliesOfTheCluster compares replies with those of a real redis-server, through sockets, Raft and apply: on the
+// proxy port with keys of all regions, on the proxy port of a cluster of one region, and on a store's port with keys of
+// one slot that the store leads.
 //
 //	go test -tags redisserver ./neokv -run TestRepliesOfTheCluster -compare.calls=50000 -compare.seed=7 -v
 func TestRepliesOfTheCluster(t *testing.T) {
 	seed := cmp.Or(*compareSeed, 1+uint64(rand.Uint32()))
 	defer func() {
 		if t.Failed() {
-			t.Logf("again: go test -tags redisserver ./neokv -run TestRepliesOfTheCluster -compare.calls=%d -compare.seed=%d", *compareCalls, seed)
+			t.Logf("again: go test -tags redisserver ./neokv -run TestRepliesOfTheCluster -compare.calls=%d -compare.seed=%d",
+				*compareCalls, seed)
 		}
 	}()
 	calls := *compareCalls
@@ -94,7 +96,7 @@ func TestRepliesOfTheCluster(t *testing.T) {
 	table := c.nodes[0].store.Load().Table()
 	first, _ := table.Region(0)
 	var tag string
-	var store topology.StoreID // not that of slot 0: calls without a key must not go there
+	var store topology.StoreID // not the leader of slot 0, which serves calls without a key
 	for i := 0; tag == ""; i++ {
 		if r, _ := table.Region(topology.SlotOf(fmt.Append(nil, i))); r.Leader != first.Leader {
 			tag, store = fmt.Sprintf("{%d}", i), r.Leader
@@ -104,8 +106,11 @@ func TestRepliesOfTheCluster(t *testing.T) {
 		name, addr, tag string
 		spread, cluster bool
 	}{
-		// The store is first: the proxy's keys of another store's slots would be in its answers as soon as it comes to lead them.
-		{"store", c.Addrs()[store-1], tag, false, true}, {"proxy", c.ProxyAddr(), "", true, false}, {"one region", whole.ProxyAddr(), "", false, false},
+		// The store is first: if it came to lead other slots, its answers would have keys that were written through
+		// the proxy.
+		{"store", c.Addrs()[store-1], tag, false, true},
+		{"proxy", c.ProxyAddr(), "", true, false},
+		{"one region", whole.ProxyAddr(), "", false, false},
 	} {
 		want := redisServer(t, x.cluster)
 		for _, proto := range []int{2, 3} {
@@ -122,13 +127,15 @@ func TestRepliesOfTheCluster(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				t.Logf("seed %d: %d calls, %d of them answered with the same error, excepted %v", seed, report.Calls, report.Errors, report.Excepted)
+				t.Logf("seed %d: %d calls, %d of them answered with the same error, excepted %v",
+					seed, report.Calls, report.Errors, report.Excepted)
 			})
 		}
 	}
 }
 
-// TestRedisTools runs redis-cli's cluster check, and all of redis-benchmark's tests, the last of which is MSET, against the cluster and its proxy port.
+// TestRedisTools runs the cluster check of redis-cli, and all tests of redis-benchmark, of which MSET is the last,
+// against the cluster and its proxy port.
 func TestRedisTools(t *testing.T) {
 	c := start(t, Config{InMemory: true})
 	host, port, err := net.SplitHostPort(c.Addrs()[0])
@@ -140,9 +147,13 @@ func TestRedisTools(t *testing.T) {
 		args []string
 	}{
 		{"All 16384 slots covered", []string{"redis-cli", "--cluster", "check", net.JoinHostPort(host, port)}},
-		{"bar", []string{"sh", "-c", fmt.Sprintf("redis-cli -c -p %s set foo bar && redis-cli -c -p %s get foo", port, port)}},
+		{"bar", []string{
+			"sh", "-c", fmt.Sprintf("redis-cli -c -p %s set foo bar && redis-cli -c -p %s get foo", port, port),
+		}},
 		{"MSET (10 keys)", []string{"redis-benchmark", "--cluster", "-p", port, "-n", "2000", "-q", "-P", "4"}},
-		{"MSET (10 keys)", []string{"redis-benchmark", "-p", strings.TrimPrefix(c.ProxyAddr(), host+":"), "-n", "2000", "-q"}},
+		{"MSET (10 keys)", []string{
+			"redis-benchmark", "-p", strings.TrimPrefix(c.ProxyAddr(), host+":"), "-n", "2000", "-q",
+		}},
 	} {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		out, err := exec.CommandContext(ctx, x.args[0], x.args[1:]...).CombinedOutput()
