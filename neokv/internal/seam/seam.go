@@ -25,7 +25,8 @@ type Hooks struct {
 	Cluster Cluster
 }
 
-// Cluster is the inside of a running cluster. A caller kills all stores before it ends the journal or opens it.
+// Cluster is the inside of a running cluster. It and Node are interfaces because package neokv, which has the types,
+// stands above this one. A caller kills all stores before it ends the journal or opens it.
 type Cluster interface {
 	// Nodes are the places of the stores, by store number. They are the same as long as the cluster exists.
 	Nodes() []Node
