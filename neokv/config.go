@@ -103,8 +103,8 @@ func shape(asked, from settings.Cluster) settings.Cluster {
 	return asked
 }
 
-// CheckPorts returns why a cluster of so many stores may not listen on these ports, nil if it may. Store 1 has port, and
-// the others have those that follow; 0 stands for free ports.
+// CheckPorts returns why a cluster of so many stores may not listen on these ports, nil if it may. Store 1 has port,
+// and the others have those that follow; 0 stands for free ports.
 func CheckPorts(port, proxyPort, stores int) error {
 	last := port + stores - 1
 	switch {
