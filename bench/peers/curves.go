@@ -64,8 +64,6 @@ var curves = []curve{
 		points: settingPoints("raft.batch_max_ops", []string{"1", "16", "128", "512", "4096"}, 16)},
 	{name: "bytes", doc: "raft.batch_max_bytes, bytes in an entry",
 		points: settingPoints("raft.batch_max_bytes", []string{"1KiB", "16KiB", "256KiB", "4MiB"}, 16)},
-	{name: "interval", doc: "engine.wal_min_sync_interval, the shortest time between two syncs",
-		points: settingPoints("engine.wal_min_sync_interval", []string{"0s", "500us", "2ms"}, 1, 16)},
 	{name: "sync", doc: "engine.wal_sync; with none acknowledged writes can be lost",
 		points: settingPoints("engine.wal_sync", []string{"always", "none"}, 1, 16)},
 	{name: "shared", doc: "engine.shared_sync, one sync for the logs of all stores of the process",

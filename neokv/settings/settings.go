@@ -22,25 +22,24 @@ type Cluster struct {
 
 // Engine holds the storage knobs. Sizes of memory are for the whole process and divided between the stores.
 type Engine struct {
-	MemtableSize          Bytes         `key:"memtable_size" min:"1MiB" max:"16GiB" help:"write buffers of the process; each store's memtable has its share, or up to 3/8 less, so that not all are full at once"`
-	MemtableCount         int           `key:"memtable_count" min:"2" max:"32" help:"memtables per store, queued for flush included, before writes stall"`
-	BloomBits             int           `key:"bloom_bits" min:"0" max:"32" help:"bloom filter bits per key, 0 for no filters"`
-	BloomPrefix           string        `key:"bloom_prefix" oneof:"region,collection,key" help:"how much of a key the bloom filters see"`
-	BlockCache            Bytes         `key:"block_cache" min:"1MiB" max:"1TiB" help:"block cache of the process, memtables not included"`
-	RowCache              Bytes         `key:"row_cache" min:"0" max:"1TiB" help:"row cache of the process: records that leaders have written or read last, found without a look into Pebble by commands that read a single key; 0 for none"`
-	BlockSize             Bytes         `key:"block_size" min:"1KiB" max:"1MiB" help:"size of a data block before compression"`
-	L0Compaction          int           `key:"l0_compaction" min:"1" max:"100" help:"a compaction starts at half as many L0 sublevels"`
-	L0Stop                int           `key:"l0_stop" min:"2" max:"1000" help:"L0 sublevels at which writes stop"`
-	CompactionConcurrency int           `key:"compaction_concurrency" min:"1" max:"64" help:"compactions at once in the process, at least one per store"`
-	TargetFileSize        Bytes         `key:"target_file_size" min:"64KiB" max:"4GiB" help:"size of a table in L0; it doubles per level"`
-	LevelBase             Bytes         `key:"level_base" min:"1MiB" max:"64GiB" help:"bytes in the base level before it is compacted"`
-	Compression           string        `key:"compression" oneof:"none,snappy,minlz,zstd,tiered" help:"block compression of data, tiered: none in the upper two levels, zstd at the bottom, minlz between; the Raft log is never compressed harder than snappy"`
-	OpenFiles             int           `key:"open_files" min:"128" max:"1000000" help:"tables kept open in the process, at least 128 per store"`
-	WALSync               string        `key:"wal_sync" oneof:"always,none" help:"whether a write is on disk before it is acknowledged"`
-	SharedSync            bool          `key:"shared_sync" help:"true: one sync makes the write-ahead logs of all stores of the process durable, through a journal that they share; false: a sync each"`
-	WALDir                string        `key:"wal_dir" help:"folder on another disk for the write-ahead logs, empty to keep them beside the data; recorded in the data folder at first boot"`
-	Durable               bool          `key:"durable" help:"true: refuse what lets acknowledged writes get lost: memory, a temporary folder, engine.wal_sync none"`
-	WALMinSyncInterval    time.Duration `key:"wal_min_sync_interval" min:"0s" max:"1s" help:"shortest time between two syncs of a WAL"`
+	MemtableSize          Bytes  `key:"memtable_size" min:"1MiB" max:"16GiB" help:"write buffers of the process; each store's memtable has its share, or up to 3/8 less, so that not all are full at once"`
+	MemtableCount         int    `key:"memtable_count" min:"2" max:"32" help:"memtables per store, queued for flush included, before writes stall"`
+	BloomBits             int    `key:"bloom_bits" min:"0" max:"32" help:"bloom filter bits per key, 0 for no filters"`
+	BloomPrefix           string `key:"bloom_prefix" oneof:"region,collection,key" help:"how much of a key the bloom filters see"`
+	BlockCache            Bytes  `key:"block_cache" min:"1MiB" max:"1TiB" help:"block cache of the process, memtables not included"`
+	RowCache              Bytes  `key:"row_cache" min:"0" max:"1TiB" help:"row cache of the process: records that leaders have written or read last, found without a look into Pebble by commands that read a single key; 0 for none"`
+	BlockSize             Bytes  `key:"block_size" min:"1KiB" max:"1MiB" help:"size of a data block before compression"`
+	L0Compaction          int    `key:"l0_compaction" min:"1" max:"100" help:"a compaction starts at half as many L0 sublevels"`
+	L0Stop                int    `key:"l0_stop" min:"2" max:"1000" help:"L0 sublevels at which writes stop"`
+	CompactionConcurrency int    `key:"compaction_concurrency" min:"1" max:"64" help:"compactions at once in the process, at least one per store"`
+	TargetFileSize        Bytes  `key:"target_file_size" min:"64KiB" max:"4GiB" help:"size of a table in L0; it doubles per level"`
+	LevelBase             Bytes  `key:"level_base" min:"1MiB" max:"64GiB" help:"bytes in the base level before it is compacted"`
+	Compression           string `key:"compression" oneof:"none,snappy,minlz,zstd,tiered" help:"block compression of data, tiered: none in the upper two levels, zstd at the bottom, minlz between; the Raft log is never compressed harder than snappy"`
+	OpenFiles             int    `key:"open_files" min:"128" max:"1000000" help:"tables kept open in the process, at least 128 per store"`
+	WALSync               string `key:"wal_sync" oneof:"always,none" help:"whether a write is on disk before it is acknowledged"`
+	SharedSync            bool   `key:"shared_sync" help:"true: one sync makes the write-ahead logs of all stores of the process durable, through a journal that they share; false: a sync each"`
+	WALDir                string `key:"wal_dir" help:"folder on another disk for the write-ahead logs, empty to keep them beside the data; recorded in the data folder at first boot"`
+	Durable               bool   `key:"durable" help:"true: refuse what lets acknowledged writes get lost: memory, a temporary folder, engine.wal_sync none"`
 }
 
 // Raft holds the knobs of replication and batching.

@@ -35,7 +35,7 @@ func TestFieldsSayWhatTheyAre(t *testing.T) {
 			t.Errorf("%s: Set(%q) = %v and %v, want no change", f.Name, f.Get(), err, s)
 		}
 	}
-	for _, name := range []string{"cluster.stores", "engine.memtable_size", "engine.wal_min_sync_interval", "raft.rtt", "redis.cluster_enabled"} {
+	for _, name := range []string{"cluster.stores", "engine.memtable_size", "engine.wal_sync", "raft.rtt", "redis.cluster_enabled"} {
 		if !seen[name] {
 			t.Errorf("no setting %s", name)
 		}
@@ -112,11 +112,11 @@ func TestValidate(t *testing.T) {
 		{"one out of range", func(s *Settings) { s.Engine.BloomBits = 99 }, []string{"engine.bloom_bits: 99: want 0 to 32"}},
 		{"limits are allowed", func(s *Settings) { s.Engine.BloomBits, s.Raft.ElectionTicks = 32, 5 }, nil},
 		{"all problems at once", func(s *Settings) {
-			s.Engine.MemtableSize, s.Engine.Compression, s.Engine.WALMinSyncInterval, s.Raft.Transport = 1, "lz4", -1, ""
+			s.Engine.MemtableSize, s.Engine.Compression, s.Raft.BatchMaxDelay, s.Raft.Transport = 1, "lz4", -1, ""
 		}, []string{
 			"engine.memtable_size: 1B: want 1MiB to 16GiB",
 			"engine.compression: lz4: want one of none, snappy, minlz, zstd, tiered",
-			"engine.wal_min_sync_interval: -1ns: want 0s to 1s",
+			"raft.batch_max_delay: -1ns: want 0s to 100ms",
 			`raft.transport: "": want one of memory, tcp`,
 		}},
 		{"no regions", func(s *Settings) { s.Cluster.Regions = 0 }, []string{"cluster.regions: 0: want 1 to 1024"}},

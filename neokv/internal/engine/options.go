@@ -113,7 +113,6 @@ func pebbleOptions(o Options, share Share, ev *events) *pebble.Options {
 		LBaseMaxBytes:               int64(k.LevelBase),
 		MaxOpenFiles:                share.OpenFiles,
 		CompactionConcurrencyRange:  func() (int, int) { return 1, share.Compactions },
-		WALMinSyncInterval:          func() time.Duration { return k.WALMinSyncInterval },
 		FlushDelayDeleteRange:       deleteRangeDelay,
 
 		Cleaner:       remover{},
