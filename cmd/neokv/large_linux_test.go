@@ -292,9 +292,12 @@ type largeClient struct {
 
 func (l *limited) dial() (*largeClient, error) {
 	nc, err := net.Dial("tcp", l.proxy)
+	if err != nil {
+		return nil, err
+	}
 	c := &largeClient{Conn: nc}
 	c.r = bufio.NewReader(c)
-	return c, err
+	return c, nil
 }
 
 // Read waits for silence to end.
