@@ -226,7 +226,11 @@ func TestAnswersAreNoTrouble(t *testing.T) {
 // The hook crashes the file system at its k-th sync, from within the sync: nothing acknowledged is lost, and time can stand still.
 func TestCrashAtEverySync(t *testing.T) {
 	rng := randomSource(t)
-	for k := int64(1); k <= 60; k++ {
+	step := int64(1)
+	if testing.Short() {
+		step = 4
+	}
+	for k := int64(1); k <= 60; k += step {
 		seed := rng.Uint64()
 		percent := []int{0, 50, 100}[k%3]
 		synctest.Test(t, func(t *testing.T) {
@@ -257,8 +261,11 @@ func TestCrashAtEverySync(t *testing.T) {
 func TestCrashUnderLoad(t *testing.T) {
 	rng := randomSource(t)
 	fs, acked := Mem(), map[string]string{}
-	total := 0
-	for range 20 {
+	total, lives := 0, 20
+	if testing.Short() {
+		lives /= 4
+	}
+	for range lives {
 		l := &load{db: openPebble(t, fs, "/db"), fs: fs, acked: map[string]string{}}
 		verify(t, l.db, acked)
 		at := fs.Stats().Syncs + 1 + rng.Int64N(800)

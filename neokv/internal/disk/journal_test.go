@@ -306,7 +306,11 @@ func TestJournalKeepsWhatWasSynced(t *testing.T) {
 	random := randomSource(t)
 	c := newJournalled(t, random, 3)
 	var turns uint64
-	for round := range 40 {
+	rounds := 40
+	if testing.Short() {
+		rounds /= 4
+	}
+	for round := range rounds {
 		left := c.run(1+random.Int64N(1500), []int{0, 50, 100, random.IntN(101)}[round%4])
 		if round%5 == 4 {
 			left = c.disk.memory
@@ -342,7 +346,7 @@ func TestJournalMistakesAreFound(t *testing.T) {
 	for _, suffix := range []string{"journal-0", ".log"} {
 		random := randomSource(t)
 		found := 0
-		for range 10 {
+		for round := 0; round < 10 && (found == 0 || !testing.Short()); round++ {
 			c := newJournalled(t, random, 3)
 			c.disk.hook = func(op Op, name string) (bool, error) { return op == OpSync && strings.HasSuffix(name, suffix), nil }
 			left := c.run(800+random.Int64N(800), 0)
@@ -363,6 +367,10 @@ func TestJournalMistakesAreFound(t *testing.T) {
 func TestJournalOutlivesAStore(t *testing.T) {
 	random := randomSource(t)
 	seed := random.Uint64()
+	lives := 30
+	if testing.Short() {
+		lives /= 3
+	}
 	synctest.Test(t, func(t *testing.T) {
 		random := rand.New(rand.NewPCG(seed, 0))
 		c := &journalled{t: t, random: random}
@@ -378,7 +386,7 @@ func TestJournalOutlivesAStore(t *testing.T) {
 			must(t, w.fs.MkdirAll(w.dir(), 0o755))
 			syncDir(t, w.fs, filepath.Dir(w.dir()))
 			running.Go(func() {
-				for life := range 30 {
+				for life := range lives {
 					must(t, w.fs.Share(c.journal, w.id, w.dir()))
 					left := make(chan *FS, 1)
 					at := 1 + w.random.Int64N(300)
@@ -431,9 +439,13 @@ func TestJournalForgetsAFormerLife(t *testing.T) {
 
 // When the journal's disk fails, each store syncs for itself, and nothing is lost.
 func TestJournalFails(t *testing.T) {
+	rounds := 10
+	if testing.Short() {
+		rounds = 3
+	}
 	for _, op := range []Op{OpWrite, OpSync} {
 		random := randomSource(t)
-		for round := range 10 {
+		for round := range rounds {
 			c := newJournalled(t, random, 3)
 			var count atomic.Int64
 			at := 1 + random.Int64N(500)
@@ -467,7 +479,11 @@ func TestJournalFails(t *testing.T) {
 func TestJournalFencesOneStore(t *testing.T) {
 	random := randomSource(t)
 	var others [4]atomic.Int64 // syncs of their logs since then
-	for round := range 10 {
+	rounds := 10
+	if testing.Short() {
+		rounds = 3
+	}
+	for round := range rounds {
 		c := newJournalled(t, random, 3)
 		var failed atomic.Bool
 		c.disk.hook = func(op Op, name string) (bool, error) {

@@ -22,7 +22,11 @@ func TestBatchAgainstModel(t *testing.T) {
 	key := func(i int) []byte { return fmt.Appendf([]byte{byte(keys.RedisMetadata)}, "%02d", i) }
 	committed := map[int]string{}
 
-	for n := range 400 {
+	batches := 400
+	if testing.Short() {
+		batches /= 4
+	}
+	for n := range batches {
 		b := e.NewBatch()
 		model := make(map[int]string)
 		for i, v := range committed {

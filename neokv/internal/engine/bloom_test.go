@@ -10,6 +10,7 @@ import (
 
 	"neokv.dev/neokv/internal/keys"
 	"neokv.dev/neokv/internal/topology"
+	"neokv.dev/neokv/settings"
 )
 
 // compact brings everything to the last level.
@@ -44,7 +45,10 @@ func lookups(t *testing.T, e *Engine, want bool, all ...[]byte) (filterHits, blo
 // data ten times the block cache and in the last level too, where Pebble's Get would not ask the filters. With only the
 // region in the filters they cost as much as without any, and the filters next to no space.
 func TestBloomBits(t *testing.T) {
-	const n, probes = 100_000, 4_000
+	n, probes, long := 100_000, 4_000, 1
+	if testing.Short() { // as many bytes in fewer keys
+		n, probes, long = n/8, probes/4, 8
+	}
 	type cost struct{ hits, reads, bytes int64 }
 	costs := map[string]cost{}
 	for _, c := range []struct {
@@ -53,10 +57,10 @@ func TestBloomBits(t *testing.T) {
 	}{{"key", 0}, {"key", 10}, {"region", 10}} {
 		name := fmt.Sprint(c.prefix, " ", c.bits)
 		o := testOptions(t, vfs.NewMem())
-		o.Knobs.BloomBits, o.Knobs.BloomPrefix, o.Knobs.BlockSize, o.Knobs.TargetFileSize = c.bits, c.prefix, 4<<10, 64<<10
+		o.Knobs.BloomBits, o.Knobs.BloomPrefix, o.Knobs.BlockSize, o.Knobs.TargetFileSize = c.bits, c.prefix, 4<<10, settings.Bytes(long)*64<<10
 		o.Knobs.MemtableSize, o.Knobs.BlockCache, o.Knobs.Compression = minMemtable, 512<<10, "none"
 		e := open(t, o)
-		value := make([]byte, 100)
+		value := make([]byte, long*100)
 		for i := 0; i < n; {
 			b := e.NewBatch()
 			for range 500 {
@@ -86,16 +90,16 @@ func TestBloomBits(t *testing.T) {
 		must(t, e.Close())
 	}
 	none, key, region := costs["key 0"], costs["key 10"], costs["region 10"]
-	if none.hits != 0 || none.reads < probes/2 {
+	if none.hits != 0 || none.reads < int64(probes/2) {
 		t.Errorf("without filters %d filter hits, %d block reads; want 0 and at least %d", none.hits, none.reads, probes/2)
 	}
-	if key.hits < probes*95/100 || key.reads*10 > none.reads*3 {
+	if key.hits < int64(probes*95/100) || key.reads*10 > none.reads*3 {
 		t.Errorf("10 bits per key: %d filter hits, %d block reads; want at least %d, at most 0.3 of %d", key.hits, key.reads, probes*95/100, none.reads)
 	}
 	if region.hits != 0 || region.reads < none.reads*95/100 {
 		t.Errorf("10 bits per region: %d filter hits, %d block reads; want no use, as the %d without filters", region.hits, region.reads, none.reads)
 	}
-	if over, most := key.bytes-none.bytes, int64(n*12/8); over < n*10/8 || over > most || (region.bytes-none.bytes)*4 > over {
+	if over, most := key.bytes-none.bytes, int64(n*12/8); over < int64(n*10/8) || over > most || (region.bytes-none.bytes)*4 > over {
 		t.Errorf("filters of keys take %d bytes, of regions %d; want %d to %d, and less than a quarter of that", over, region.bytes-none.bytes, n*10/8, most)
 	}
 }

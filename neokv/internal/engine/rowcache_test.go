@@ -173,7 +173,11 @@ func TestRowsAreBounded(t *testing.T) {
 // deletion, and read by many, with rows and without: nobody reads what is older than what was acknowledged, or read by
 // anybody, before it began.
 func TestRowsBesideWrites(t *testing.T) {
-	const registers, batches = 40, 1500
+	const registers = 40
+	batches := 1500
+	if testing.Short() {
+		batches /= 5
+	}
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	for _, limit := range []int64{1 << 10, 1 << 20} {

@@ -175,7 +175,10 @@ func TestReadsNeverGoBack(t *testing.T) {
 // TestReadsAndWrites has views opened, taken again and outdated at any moment: a read finds at least what was answered
 // or read before it began.
 func TestReadsAndWrites(t *testing.T) {
-	const writes = 20_000
+	writes := 20_000
+	if testing.Short() {
+		writes /= 10
+	}
 	e := open(t, testOptions(t, vfs.NewMem()))
 	defer func() { must(t, e.Close()) }()
 	key := metadataKey(1)
@@ -184,7 +187,7 @@ func TestReadsAndWrites(t *testing.T) {
 	var wg sync.WaitGroup
 	for range 4 {
 		wg.Go(func() {
-			for least := known.Load(); least < writes && !t.Failed(); least = known.Load() {
+			for least := known.Load(); least < int64(writes) && !t.Failed(); least = known.Load() {
 				v := e.NewView()
 				value, _, err := v.Get(key)
 				n, _ := strconv.ParseInt(string(value), 10, 64)
