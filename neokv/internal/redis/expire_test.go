@@ -77,7 +77,11 @@ func TestSoonest(t *testing.T) {
 // TestExpirySearch compares steps over random regions with a list: the records of a step are those that follow its position, going round
 // at the end, and steps from Next to Next miss none.
 func TestExpirySearch(t *testing.T) {
-	for seed := range uint64(40) {
+	seeds := uint64(40)
+	if testing.Short() {
+		seeds /= 4
+	}
+	for seed := range seeds {
 		rng := rand.New(rand.NewPCG(seed, 0))
 		d := newRegion(t)
 		type record struct {

@@ -51,7 +51,11 @@ func (d *region) list(key string) (m keys.Metadata, elements []string) {
 
 // TestListModel has calls, several of them in one batch, change a list and a slice, and compares what the engine holds with that.
 func TestListModel(t *testing.T) {
-	for seed := range uint64(4) {
+	seeds := uint64(4)
+	if testing.Short() {
+		seeds = 1
+	}
+	for seed := range seeds {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			random := rand.New(rand.NewPCG(seed, 0))
 			d := newRegion(t)

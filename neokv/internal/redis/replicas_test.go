@@ -592,6 +592,10 @@ func TestReplicasStoreTheSame(t *testing.T) {
 	}
 	w.write(calls)
 	w.compare()
+	t.Logf("%d calls, %d of them without room for the reply; %d reads in read sets", w.calls, w.full, w.reads)
+	if testing.Short() {
+		return // too few calls to reach every command
+	}
 	for _, row := range Rows() {
 		for _, c := range append([]*Command{row}, row.Sub...) {
 			switch {
@@ -607,7 +611,6 @@ func TestReplicasStoreTheSame(t *testing.T) {
 			t.Errorf("%s has never changed anything", c.Name)
 		}
 	}
-	t.Logf("%d calls, %d of them without room for the reply; %d reads in read sets", w.calls, w.full, w.reads)
 }
 
 // sure are calls of which the last one changes something, of each command that writes; the test makes all of them now and then.

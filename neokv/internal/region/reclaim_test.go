@@ -75,7 +75,11 @@ func reachable(t testing.TB, all map[string]string) map[string]string {
 // times, lose what was not synced, are replaced by snapshots of each other, and reclaim also what they have looked at before all
 // that. What can be read is the same everywhere, and when the reclaimers have come to an end there is nothing else.
 func TestReclaimAgainstModel(t *testing.T) {
-	for range 4 {
+	seeds := 4
+	if testing.Short() {
+		seeds = 1
+	}
+	for range seeds {
 		seed := rand.Uint64()
 		t.Run(fmt.Sprint(seed), func(t *testing.T) { reclaimAgainstModel(t, rand.New(rand.NewPCG(seed, 0))) })
 	}
