@@ -72,12 +72,22 @@ var (
 	compareSeed  = flag.Uint64("compare.seed", 1, "seed of the random calls, 0 for a fresh one")
 )
 
+// skipInRaceBuild skips a test that takes the cluster in real time. The race detector, and the checks that Pebble makes in
+// race builds, make the process so slow that leaders are lost. The packages redis and server compare the same replies
+// under the race detector.
+func skipInRaceBuild(t *testing.T) {
+	if raceBuild {
+		t.Skip("a race build is too slow for leaders to be heard in time")
+	}
+}
+
 // TestRepliesOfTheCluster compares replies with those of a real redis-server, through sockets, Raft and apply: on the
 // proxy port with keys of all regions, on the proxy port of a cluster of one region, and on a store's port with keys of
 // one slot that the store leads.
 //
 //	go test -tags redisserver ./neokv -run TestRepliesOfTheCluster -compare.calls=50000 -compare.seed=7 -v
 func TestRepliesOfTheCluster(t *testing.T) {
+	skipInRaceBuild(t)
 	seed := cmp.Or(*compareSeed, 1+uint64(rand.Uint32()))
 	defer func() {
 		if t.Failed() {
@@ -137,6 +147,7 @@ func TestRepliesOfTheCluster(t *testing.T) {
 // TestRedisTools runs the cluster check of redis-cli, and all tests of redis-benchmark, of which MSET is the last,
 // against the cluster and its proxy port.
 func TestRedisTools(t *testing.T) {
+	skipInRaceBuild(t)
 	c := start(t, Config{InMemory: true})
 	host, port, err := net.SplitHostPort(c.Addrs()[0])
 	if err != nil {

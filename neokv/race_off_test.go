@@ -1,0 +1,6 @@
+//go:build redisserver && !race
+
+package neokv
+
+// raceBuild says whether the race detector is part of the test binary.
+const raceBuild = false
