@@ -122,8 +122,8 @@ func TestPayloadThatDiffers(t *testing.T) {
 			return false
 		})
 		at.ask("SET", s.nearby(0), "sent")
+		time.Sleep(time.Second) // the other follower acknowledges the write, perhaps before this one gets it
 		s.network.Hold(leader.ID(), follower.ID(), 0, nil)
-		time.Sleep(time.Second)
 		s.mu.Lock()
 		problem := s.problem
 		s.problem = nil
