@@ -132,7 +132,7 @@ func (m *machine) Update(entries []sm.Entry) ([]sm.Entry, error) {
 	m.settle()
 	w.Release()
 	m.publish()
-	r.notice(w.SoonestMS)
+	r.expiry.Notice(w.SoonestMS)
 	r.orphaned(w.Orphans, w.Flushed)
 	var failed error
 	if r.o.Failed() != nil {
@@ -372,6 +372,20 @@ func (m *machine) run(w *redis.Writer, h *entryHeader, commands []byte, b *batch
 		m.args = nil
 	}
 	return nil
+}
+
+// internal finds a command that regions propose to themselves, nil if there is none of the name.
+func (m *machine) internal(name []byte) *redis.Command {
+	row := redis.LookupInternal(name)
+	if row == nil || !m.r.o.Faults.LocalClock {
+		return row
+	}
+	return &redis.Command{Name: row.Name, Write: func(w *redis.Writer, args [][]byte, out *redis.Reply) error {
+		agreed := w.State.TimeMS
+		defer func() { w.State.TimeMS = agreed }()
+		w.State.TimeMS = m.r.localTime(time.Now())
+		return row.Write(w, args, out)
+	}}
 }
 
 // keptArgs bounds what the arguments of one large command leave behind for the next, keptReplyBytes the bulk strings of a reply that nobody

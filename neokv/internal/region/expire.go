@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"neokv.dev/neokv/internal/engine"
 	"neokv.dev/neokv/internal/redis"
 	"neokv.dev/neokv/internal/topology"
 	"neokv.dev/neokv/settings"
@@ -51,7 +52,10 @@ type CleanerOptions struct {
 	Knobs settings.Redis
 	// Replicas returns the store's replicas; it is not changed any more.
 	Replicas func() map[topology.RegionID]*Replica
-	Rand     *rand.Rand // its own
+	Rand     *rand.Rand     // its own
+	Engine   *engine.Engine // of the store
+	Failed   func() error   // why the store has failed, nil while it has not
+	Fence    func(error)    // makes the store fail
 }
 
 // site is how far the cleaner is in a region that its store leads.
@@ -132,8 +136,8 @@ func (c *Cleaner) pass(ctx context.Context) (busy bool) {
 		return false
 	}
 	for id, r := range c.o.Replicas() {
-		term := r.servingTerm.Load()
-		if term == 0 || !r.leads(term) {
+		_, term, serving := r.Leading()
+		if !serving {
 			delete(c.sites, id)
 			continue
 		}
@@ -144,7 +148,7 @@ func (c *Cleaner) pass(ctx context.Context) (busy bool) {
 			s = &site{replica: r, term: term, round: now.Add(time.Duration(c.o.Rand.Float64() * float64(c.o.Knobs.ExpireInterval)))}
 			s.sweep = s.round
 			c.sites[id] = s
-			r.notice(0)
+			r.Expiry().Notice(0)
 		}
 		if !c.step(s, now) {
 			continue
@@ -164,7 +168,7 @@ func (c *Cleaner) pass(ctx context.Context) (busy bool) {
 // step takes the next step in a region, if one is due, and reports whether it was.
 func (c *Cleaner) step(s *site, now time.Time) bool {
 	r, k := s.replica, c.o.Knobs
-	instant := r.leaderTime(now)
+	instant := r.LeaderTimeMS(now)
 	switch {
 	case k.ExpireInterval > 0 && !now.Before(s.round):
 		s.round, s.left = now.Add(k.ExpireInterval), k.ExpireKeys
@@ -182,10 +186,10 @@ func (c *Cleaner) step(s *site, now time.Time) bool {
 		if c.search.All || c.search.Next == nil {
 			s.left = 0
 		}
-		r.notice(c.search.SoonestMS)
+		r.Expiry().Notice(c.search.SoonestMS)
 		return true
-	case k.ExpireSample > 0 && (s.more || r.soonest.Load() <= instant):
-		r.soonest.Store(redis.NoExpiry) // what is written from here on is noticed again
+	case k.ExpireSample > 0 && (s.more || r.Expiry().Passed(instant)):
+		r.Expiry().Forget() // what is written from here on is noticed again
 		c.sample(s, now, instant)
 		return true
 	}
@@ -202,34 +206,35 @@ func (c *Cleaner) sample(s *site, now time.Time, instant uint64) {
 		s.since = now
 	}
 	if from == nil {
-		slots := r.o.Region.Slots
 		c.aim(r)
+		slots := x.Slots
 		from = bytes.Clone(x.At(slots.First + topology.Slot(c.o.Rand.IntN(int(slots.Last-slots.First)+1))))
 	}
 	s.more, s.sampled = false, nil
 	if !c.look(r, from, looks, most, instant) {
-		r.notice(instant + uint64(sampleAgain.Milliseconds()))
+		r.Expiry().Notice(instant + uint64(sampleAgain.Milliseconds()))
 		return
 	}
 	again := instant + uint64(sampleAgain.Milliseconds())
 	switch {
 	case x.All: // so far nothing else can expire
-		r.notice(x.SoonestMS)
+		r.Expiry().Notice(x.SoonestMS)
 	case 10*len(x.Expired) > x.Volatile:
 		s.more = true
 		s.sampled = bytes.Clone(x.Next)
 	case x.Looked == 0: // among records that are deleted already: on from here, but later
 		s.sampled = bytes.Clone(x.Next)
-		r.notice(again)
+		r.Expiry().Notice(again)
 	case x.Volatile > 0:
 		most := instant + uint64(max(c.o.Knobs.ExpireInterval, sampleAgain).Milliseconds())
-		r.notice(min(max(x.SoonestMS, again), most))
+		r.Expiry().Notice(min(max(x.SoonestMS, again), most))
 	}
 }
 
 // aim points the search at a region.
 func (c *Cleaner) aim(r *Replica) {
-	c.search.Space, c.search.Slots = r.machine.space, r.o.Region.Slots
+	region, _ := r.Region()
+	c.search.Space, c.search.Slots = r.Space(), region.Slots
 }
 
 // look looks at some records of a region from a position on, until it has found most that are expired at instant, and deletes those. It
@@ -238,18 +243,7 @@ func (c *Cleaner) look(r *Replica, from []byte, limit, most int, instant uint64)
 	x := &c.search
 	c.aim(r)
 	x.Limit, x.Most = limit, most
-	if !r.gate.enter() {
-		return false
-	}
-	view := r.o.Engine.NewView()
-	err := x.Step(view, from, instant)
-	view.Close()
-	r.gate.leave()
-	if r.o.Failed() != nil {
-		return false
-	}
-	if err != nil {
-		r.o.Fence(err)
+	if !r.Inspect(func(view *engine.View) error { return x.Step(view, from, instant) }) {
 		return false
 	}
 	if len(x.Expired) == 0 {
@@ -259,7 +253,7 @@ func (c *Cleaner) look(r *Replica, from []byte, limit, most int, instant uint64)
 		return false
 	}
 	if n, err := strconv.ParseUint(string(bytes.Trim(c.pending.Run.Out.Buf, ":\r\n")), 10, 64); err == nil {
-		r.counters.ExpiredKeys.Add(n)
+		r.Counters().ExpiredKeys.Add(n)
 	}
 	return true
 }
@@ -286,24 +280,23 @@ func (c *Cleaner) propose(r *Replica, call redis.Call) bool {
 // which the entry at the end compares with that of the sweep's beginning.
 func (c *Cleaner) sweepStep(s *site, now time.Time) bool {
 	r := s.replica
-	may := redis.Unblinding{Collections: r.collectedAt.Load() != 0, Legacy: r.legacyAt.Load() != 0}
-	if !may.Any() || now.Before(s.sweep) || !r.gate.enter() {
+	may := r.MayHold()
+	if !may.Any() || now.Before(s.sweep) {
 		return false
 	}
 	if !s.sweeping {
-		s.sweeping, s.swept, s.begun, s.index = true, nil, now, r.applied.Load()
+		s.sweeping, s.swept, s.begun, s.index = true, nil, now, r.Applied()
 	}
 	x := &c.records
-	x.Space, x.Slots, x.Limit, x.Most = r.machine.space, r.o.Region.Slots, cleanerLooks, cleanerLooks
-	view := r.o.Engine.NewView()
-	gone, err := x.Sweep(view, s.swept, may)
-	view.Close()
-	r.gate.leave()
+	region, _ := r.Region()
+	x.Space, x.Slots, x.Limit, x.Most = r.Space(), region.Slots, cleanerLooks, cleanerLooks
+	var gone redis.Unblinding
+	ok := r.Inspect(func(view *engine.View) (err error) {
+		gone, err = x.Sweep(view, s.swept, may)
+		return err
+	})
 	switch {
-	case r.o.Failed() != nil:
-		return false
-	case err != nil:
-		r.o.Fence(err)
+	case !ok:
 		return false
 	case x.Collections == 0 && x.Next != nil:
 		s.swept = append(s.swept[:0], x.Next...)
@@ -323,37 +316,11 @@ func (c *Cleaner) reclaim(now time.Time) {
 		return
 	}
 	c.flush = now.Add(flushEvery/2 + time.Duration(c.o.Rand.Float64()*float64(flushEvery)))
-	for _, r := range c.o.Replicas() { // all of a store share its engine
-		if deleted := r.o.Engine.Deleted(); deleted-c.flushed >= flushDeleted && r.o.Failed() == nil {
-			c.flushed = deleted
-			if err := r.o.Engine.Flush(); err != nil {
-				r.o.Fence(err)
-			}
-		}
-		return
-	}
-}
-
-// internal finds a command that regions propose to themselves, nil if there is none of the name.
-func (m *machine) internal(name []byte) *redis.Command {
-	row := redis.LookupInternal(name)
-	if row == nil || !m.r.o.Faults.LocalClock {
-		return row
-	}
-	return &redis.Command{Name: row.Name, Write: func(w *redis.Writer, args [][]byte, out *redis.Reply) error {
-		agreed := w.State.TimeMS
-		defer func() { w.State.TimeMS = agreed }()
-		w.State.TimeMS = m.r.localTime(time.Now())
-		return row.Write(w, args, out)
-	}}
-}
-
-// notice tells the cleaner that a record may expire at an instant of the region time.
-func (r *Replica) notice(expireMS uint64) {
-	for {
-		known := r.soonest.Load()
-		if expireMS >= known || r.soonest.CompareAndSwap(known, expireMS) {
-			return
+	e := c.o.Engine
+	if deleted := e.Deleted(); deleted-c.flushed >= flushDeleted && c.o.Failed() == nil {
+		c.flushed = deleted
+		if err := e.Flush(); err != nil {
+			c.o.Fence(err)
 		}
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -46,8 +45,16 @@ type ReclaimerOptions struct {
 	Knobs settings.Redis
 	// Replicas returns the store's replicas; it is not changed any more.
 	Replicas func() map[topology.RegionID]*Replica
-	// Rest is called every engine.UpkeepPause.
-	Rest func()
+	Engine   *engine.Engine // of the store
+	Failed   func() error   // why the store has failed, nil while it has not
+	Fence    func(error)    // makes the store fail
+	Faults   ReclaimerFaults
+}
+
+// ReclaimerFaults are planted mistakes, for tests that must catch them; the zero value plants none.
+type ReclaimerFaults struct {
+	AnyVersion bool // elements of all versions of a key are deleted
+	NoLimits   bool // iterators take no notice of limits, as Pebble's may
 }
 
 // orphanage is how far the reclaimer is in a region.
@@ -56,31 +63,12 @@ type orphanage struct {
 	epoch   uint64    // of the replica, as of when counted was
 	counted bool      // the orphan records that it began with are
 	place   []byte    // the pass goes on behind this orphan record; nil: between two passes
-	begun   uint64    // orphans.batches when the pass began
+	begun   uint64    // Replica.OrphanWrites when the pass began
 	done    uint64    // and when the last one began that went to the end
 	next    time.Time // the next pass is not to begin before, so that it finds more than one orphan to delete
 
 	applied uint64 // the apply index when the logs were looked at last
 	trimmed bool   // the log has been cut since then
-}
-
-// orphans is what a replica tells the reclaimer and INFO of its orphan records. The counts are right whenever the reclaimer has nothing
-// to do; until then they may be a little off.
-type orphans struct {
-	batches atomic.Uint64 // that wrote some, or removed all
-}
-
-// OrphanCounters are how many orphan records a replica has, and the elements of theirs.
-type OrphanCounters struct{ Collections, Elements atomic.Int64 }
-
-func (c *OrphanCounters) set(collections, elements int64) {
-	c.Collections.Store(collections)
-	c.Elements.Store(elements)
-}
-
-func (c *OrphanCounters) add(collections, elements int64) {
-	c.Collections.Add(collections)
-	c.Elements.Add(elements)
 }
 
 const (
@@ -122,7 +110,7 @@ func (x *Reclaimer) run(ctx context.Context) {
 		}
 		if !now.Before(x.rest) {
 			x.rest = now.Add(engine.UpkeepPause)
-			x.o.Rest()
+			x.o.Engine.IdleUpkeep()
 		}
 		if !x.pass(ctx) {
 			select {
@@ -137,6 +125,9 @@ func (x *Reclaimer) run(ctx context.Context) {
 func (x *Reclaimer) pass(ctx context.Context) (busy bool) {
 	for id, r := range x.o.Replicas() {
 		begin := time.Now()
+		if !r.Running() {
+			continue
+		}
 		s := x.site(id, r)
 		if s.place == nil && begin.Before(s.next) || !x.step(s) {
 			continue
@@ -170,39 +161,36 @@ func (x *Reclaimer) site(id topology.RegionID, r *Replica) *orphanage {
 func (x *Reclaimer) trimLogs() {
 	for id, r := range x.o.Replicas() {
 		s := x.site(id, r)
-		if applied := r.applied.Load(); applied != s.applied {
+		if applied := r.Applied(); applied != s.applied {
 			s.applied, s.trimmed = applied, false
 			continue
 		}
-		if s.trimmed || r.o.Failed() != nil || !r.running.Load() || !r.gate.enter() {
+		if s.trimmed || !r.Running() {
 			continue
 		}
-		worth, err := r.logOutweighs()
-		r.gate.leave()
-		switch {
-		case err != nil && r.o.Failed() == nil:
-			r.o.Fence(fmt.Errorf("region %d: size of its log: %w", id, err))
-		case worth:
-			select {
-			case r.cut <- 1: // the last entry stays, for its term
-				s.trimmed = true
-			default:
+		worth := false
+		r.Inspect(func(*engine.View) (err error) {
+			if worth, err = x.logOutweighs(r); err != nil {
+				return fmt.Errorf("size of its log: %w", err)
 			}
-		}
+			return nil
+		})
+		s.trimmed = worth && r.CutLog(1) // the last entry stays, for its term
 	}
 }
 
 // logOutweighs reports whether the region's log takes logWorth and twice what the region's data takes, in tables: what is in memtables does not count.
-func (r *Replica) logOutweighs() (bool, error) {
-	lower, upper := keys.RaftBounds(r.o.Region.ID)
-	log, err := r.o.Engine.TableBytes(engine.Span{Lower: lower, Upper: upper})
+func (x *Reclaimer) logOutweighs(r *Replica) (bool, error) {
+	region, _ := r.Region()
+	lower, upper := keys.RaftBounds(region.ID)
+	log, err := x.o.Engine.TableBytes(engine.Span{Lower: lower, Upper: upper})
 	if err != nil || log < logWorth {
 		return false, err
 	}
 	data := uint64(0)
 	for _, ks := range keys.RegionKeyspaces {
-		lower, upper := r.machine.space.Bounds(ks, r.o.Region.Slots)
-		n, err := r.o.Engine.TableBytes(engine.Span{Lower: lower, Upper: upper})
+		lower, upper := r.Space().Bounds(ks, region.Slots)
+		n, err := x.o.Engine.TableBytes(engine.Span{Lower: lower, Upper: upper})
 		if err != nil {
 			return false, err
 		}
@@ -214,38 +202,34 @@ func (r *Replica) logOutweighs() (bool, error) {
 // step takes the next step in a region, and reports whether there was one to take.
 func (x *Reclaimer) step(s *orphanage) bool {
 	r := s.replica
-	if r.o.Failed() != nil || !r.running.Load() || !r.gate.enter() {
-		return false
-	}
-	defer r.gate.leave()
-	if epoch := r.epoch.Load(); epoch != s.epoch {
+	if epoch := r.Epoch(); epoch != s.epoch {
 		s.epoch, s.counted, s.place = epoch, false, nil
 	}
 	if s.place == nil {
-		batches := r.orphans.batches.Load() // before the view is opened
-		if s.counted && s.done == batches {
+		writes := r.OrphanWrites() // before the view is opened
+		if s.counted && s.done == writes {
 			return false
 		}
-		s.begun = batches
+		s.begun = writes
 	}
 	work := x.reclaim
 	if !s.counted {
 		work = x.count
 	}
-	view := r.o.Engine.NewView()
-	err := work(s, view)
-	view.Close()
-	if err != nil && r.o.Failed() == nil {
-		r.o.Fence(fmt.Errorf("region %d: reclaim: %w", r.o.Region.ID, err))
-	}
-	return true
+	return r.Inspect(func(view *engine.View) error {
+		if err := work(s, view); err != nil {
+			return fmt.Errorf("reclaim: %w", err)
+		}
+		return nil
+	})
 }
 
 // each calls f with orphan records of a region, from where the pass is on, until it reports false, and moves on. At the end the pass is
 // over.
 func (s *orphanage) each(view *engine.View, f func(o *keys.Orphan, key []byte) (bool, error)) (err error) {
 	r := s.replica
-	lower, upper := r.machine.space.OrphanBounds(r.o.Region.Slots)
+	region, _ := r.Region()
+	lower, upper := r.Space().OrphanBounds(region.Slots)
 	if s.place != nil {
 		lower = append(s.place, 0) // the next key there can be
 	}
@@ -280,13 +264,13 @@ func (s *orphanage) each(view *engine.View, f func(o *keys.Orphan, key []byte) (
 
 // count is a step of the pass that counts the orphans with which a replica begins.
 func (x *Reclaimer) count(s *orphanage, view *engine.View) error {
-	c := &s.replica.counters.Orphans
+	c := &s.replica.Counters().Orphans
 	if s.place == nil {
-		c.set(0, 0)
+		c.Set(0, 0)
 	}
 	n := 0
 	err := s.each(view, func(o *keys.Orphan, _ []byte) (bool, error) {
-		c.add(1, int64(o.Size))
+		c.Add(1, int64(o.Size))
 		n++
 		return n < reclaimLooks, nil
 	})
@@ -299,9 +283,9 @@ func (x *Reclaimer) count(s *orphanage, view *engine.View) error {
 // reclaim is a step of a pass that deletes orphans.
 func (x *Reclaimer) reclaim(s *orphanage, view *engine.View) (err error) {
 	r := s.replica
-	b := r.o.Engine.NewBatch()
-	d := deletion{x: x, view: view, batch: b, space: r.machine.space, slots: r.o.Region.Slots, left: x.o.Knobs.ReclaimKeys,
-		anyVersion: r.o.Faults.AnyVersion, noLimits: r.o.Faults.NoLimits}
+	b := x.o.Engine.NewBatch()
+	region, _ := r.Region()
+	d := deletion{x: x, view: view, batch: b, space: r.Space(), slots: region.Slots, left: x.o.Knobs.ReclaimKeys}
 	defer func() { err = errors.Join(err, d.close()) }()
 	n, collections, elements := 0, int64(0), int64(0)
 	err = s.each(view, func(o *keys.Orphan, key []byte) (bool, error) {
@@ -312,20 +296,20 @@ func (x *Reclaimer) reclaim(s *orphanage, view *engine.View) (err error) {
 		n++
 		return n < reclaimLooks && d.left > 0 && d.bytes < reclaimBytes, b.Delete(key)
 	})
-	if err != nil || r.o.Failed() != nil {
+	if err != nil || x.o.Failed() != nil {
 		b.Close()
 		return err
 	}
 	if err := b.Commit(false); err != nil {
 		return err
 	}
-	c := &r.counters.Orphans
-	c.add(-collections, -elements)
-	r.counters.ReclaimedElements.Add(uint64(elements))
+	c := &r.Counters().Orphans
+	c.Add(-collections, -elements)
+	r.Counters().ReclaimedElements.Add(uint64(elements))
 	if s.place == nil {
 		s.done = s.begun
-		if r.orphans.batches.Load() == s.done { // nothing has come in meanwhile
-			c.set(0, 0)
+		if r.OrphanWrites() == s.done { // nothing has come in meanwhile
+			c.Set(0, 0)
 		}
 	}
 	return nil
@@ -341,8 +325,6 @@ type deletion struct {
 	iters [len(keys.RegionKeyspaces)]*engine.Iter // by place in keys.RegionKeyspaces, opened when needed
 	left  int                                     // of ReclaimKeys
 	bytes int                                     // passed over
-
-	anyVersion, noLimits bool // planted
 }
 
 func (d *deletion) close() (err error) {
@@ -359,7 +341,7 @@ func (d *deletion) orphan(o *keys.Orphan) error {
 	for _, ks := range redis.Spaces(o.Type, o.Size) {
 		x := d.x
 		x.lower = d.space.AppendCollection(x.lower[:0], ks, o.Slot, o.User, o.Version)
-		if d.anyVersion {
+		if d.x.o.Faults.AnyVersion {
 			x.lower = x.lower[:len(x.lower)-keys.VersionLen]
 		}
 		x.upper = keys.Successor(append(x.upper[:0], x.lower...))
@@ -388,7 +370,7 @@ func (d *deletion) oneByOne(ks keys.Keyspace) (whole bool, err error) {
 		return false, err
 	}
 	limit := d.x.upper
-	if d.noLimits {
+	if d.x.o.Faults.NoLimits {
 		limit = nil
 	}
 	n, passed := 0, 0
@@ -428,17 +410,4 @@ func (d *deletion) iter(ks keys.Keyspace) (*engine.Iter, error) {
 		return d.iters[i], nil
 	}
 	panic(fmt.Sprintf("no data of a region is in %v", ks))
-}
-
-// orphaned tells the reclaimer of what a batch that is committed has left to it; flushed says that all before it is gone.
-func (r *Replica) orphaned(o redis.Orphans, flushed bool) {
-	if o.Collections == 0 && !flushed {
-		return
-	}
-	c := &r.counters.Orphans
-	if flushed {
-		c.set(0, 0)
-	}
-	c.add(int64(o.Collections), int64(o.Elements))
-	r.orphans.batches.Add(1)
 }

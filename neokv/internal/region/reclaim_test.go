@@ -26,10 +26,9 @@ type reclaimed struct {
 func openReclaimed(t testing.TB, fs *disk.FS) *reclaimed {
 	r := openStill(t, fs)
 	r.gate = newGate()
-	r.running.Store(true)
 	k := settings.Default().Redis
 	k.ReclaimKeys, k.ReclaimRange = 20, 15
-	return &reclaimed{r, NewReclaimer(ReclaimerOptions{Knobs: k}), &orphanage{replica: r.Replica}}
+	return &reclaimed{r, NewReclaimer(ReclaimerOptions{Knobs: k, Engine: r.o.Engine, Failed: fs.Failed, Fence: fs.Fence}), &orphanage{replica: r.Replica}}
 }
 
 // run lets the reclaimer do all there is to do.
@@ -278,16 +277,16 @@ func orphaning(random *rand.Rand, now uint64) (args [][]byte) {
 // the versions before and behind them stay. A replica counts what it begins with, also when a snapshot has brought it. All that holds where
 // the engine's iterators take no notice of limits, too.
 func TestReclaimForms(t *testing.T) {
-	for _, f := range []Faults{{}, {NoLimits: true}} {
+	for _, f := range []ReclaimerFaults{{}, {NoLimits: true}} {
 		t.Run(fmt.Sprintf("limits ignored %v", f.NoLimits), func(t *testing.T) { reclaimForms(t, f) })
 	}
 }
 
-func reclaimForms(t *testing.T, f Faults) {
+func reclaimForms(t *testing.T, f ReclaimerFaults) {
 	from, to := openReclaimed(t, disk.Mem()), openReclaimed(t, disk.Mem())
 	defer from.close(t)
 	defer to.close(t)
-	from.o.Faults, to.o.Faults = f, f
+	from.x.o.Faults, to.x.o.Faults = f, f
 	s, slot := from.machine.space, snapshotRegion.Slots.First
 	b := from.o.Engine.NewBatch()
 	set := func(key []byte, bytes int) {
@@ -350,7 +349,7 @@ func reclaimForms(t *testing.T, f Faults) {
 		t.Fatal(err)
 	}
 	for i, r := range []*reclaimed{from, to} {
-		for !r.s.counted || r.s.epoch != r.epoch.Load() {
+		for !r.s.counted || r.s.epoch != r.Epoch() {
 			if !r.x.step(r.s) {
 				t.Fatalf("replica %d: nothing is counted", i)
 			}

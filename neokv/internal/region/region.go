@@ -73,7 +73,6 @@ type Faults struct {
 	SameVersions bool                            // a new leader counts versions from the same one as the last
 	AnyBase      bool                            // a read set is taken for good whatever has been applied since it was made
 	AnyVersion   bool                            // the reclaimer deletes elements of all versions of a key
-	NoLimits     bool                            // iterators take no notice of the reclaimer's limits, as Pebble's may
 	KeptRows     bool                            // rows outlast a term; entries of other leaders leave them alone
 	MapOrder     bool                            // what a write chooses at random follows from the order of a Go map
 	LocalClock   bool                            // readers and apply judge expiry by their store's own clock alone
@@ -101,20 +100,20 @@ type Replica struct {
 	unblind     atomic.Uint64 // RegionState.Unblind
 	applied     atomic.Uint64 // the apply index
 	clock       atomic.Pointer[clockBase]
-	soonest     atomic.Uint64 // no record is known that expires before this instant, ms; see Cleaner
+	expiry      ExpiryBound
 	servingTerm atomic.Uint64 // the term whose barrier has been applied here; 0 while this replica may not serve
 	// epoch rises, by any step, whenever the region's data or bounds have been replaced other than by an entry, behind what is
 	// published above, and before an entry's first legacy string can be seen, behind legacyAt: a read that sees it move is thrown
 	// away and begins anew.
 	epoch atomic.Uint64
 
-	rows     *engine.Rows // nil for none; open while it serves
-	proposer proposer
-	reads    reads
-	sums     sums
-	orphans  orphans
-	cursors  redis.Cursors
-	counters *Counters
+	rows         *engine.Rows // nil for none; open while it serves
+	proposer     proposer
+	reads        reads
+	sums         sums
+	orphanWrites atomic.Uint64
+	cursors      redis.Cursors
+	counters     *Counters
 
 	told    atomic.Pointer[raftio.LeaderInfo] // dragonboat's latest event
 	running atomic.Bool                       // Raft has it
@@ -150,7 +149,7 @@ type Counters struct {
 // New returns a replica that does not run yet.
 func New(o Options) *Replica {
 	r := &Replica{
-		o: o, shard: uint64(o.Region.ID), session: o.Host.GetNoOPSession(uint64(o.Region.ID)),
+		o: o, shard: uint64(o.Region.ID),
 		gate: newGate(), base: time.Now(),
 		rows: o.Engine.NewRows(), nudge: make(chan struct{}, 1), cut: make(chan uint64, 1), stop: make(chan struct{}), counters: o.Counters,
 	}
@@ -162,9 +161,10 @@ func New(o Options) *Replica {
 	return r
 }
 
-// Start starts the replica under its NodeHost. members is empty when the replica has run before.
+// Start starts the replica under its NodeHost, which only a test may leave out of the Options. members is empty when the replica has run before.
 func (r *Replica) Start(members map[uint64]dragonboat.Target) error {
 	k := r.o.Knobs
+	r.session = r.o.Host.GetNoOPSession(r.shard)
 	err := r.o.Host.StartOnDiskReplica(members, false, func(uint64, uint64) sm.IOnDiskStateMachine { return r.machine },
 		RaftConfig(r.o.Region.ID, r.o.Replica, k))
 	if err != nil {

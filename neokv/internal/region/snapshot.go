@@ -500,10 +500,8 @@ func (m *machine) count(bytes int) {
 	if c.bytes < uint64(m.r.o.Knobs.SnapshotBytes) {
 		return
 	}
-	select {
-	case m.r.cut <- c.entries:
+	if m.r.CutLog(c.entries) {
 		*c = cutting{}
-	default: // the last one is still being asked for
 	}
 }
 

@@ -125,14 +125,6 @@ func Open(o Options) (s *Store, err error) {
 		counters: counters{disk: o.FS.Stats(), regions: make(map[topology.RegionID]*region.Counters)},
 	}
 	s.replicas.Store(new(map[topology.RegionID]*region.Replica))
-	replicas := func() map[topology.RegionID]*region.Replica { return *s.replicas.Load() }
-	s.cleaner = region.NewCleaner(region.CleanerOptions{
-		Knobs: o.Settings.Redis, Replicas: replicas,
-		Rand: rand.New(rand.NewPCG(o.Rand.Uint64(), o.Rand.Uint64())),
-	})
-	s.reclaim = region.NewReclaimer(region.ReclaimerOptions{
-		Knobs: o.Settings.Redis, Replicas: replicas, Rest: func() { s.engine.IdleUpkeep() },
-	})
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.stalls = raftlog.NewStalls(o.Settings.Raft.RTT * time.Duration(o.Settings.Raft.ElectionTicks) / 3)
 	// First what cuts a store off whose disk fails, as it may at any moment from here on.
@@ -157,6 +149,15 @@ func Open(o Options) (s *Store, err error) {
 	if err != nil {
 		return s, err
 	}
+	replicas := func() map[topology.RegionID]*region.Replica { return *s.replicas.Load() }
+	s.cleaner = region.NewCleaner(region.CleanerOptions{
+		Knobs: o.Settings.Redis, Replicas: replicas, Rand: rand.New(rand.NewPCG(o.Rand.Uint64(), o.Rand.Uint64())),
+		Engine: s.engine, Failed: o.FS.Failed, Fence: o.FS.Fence,
+	})
+	s.reclaim = region.NewReclaimer(region.ReclaimerOptions{
+		Knobs: o.Settings.Redis, Replicas: replicas, Engine: s.engine, Failed: o.FS.Failed, Fence: o.FS.Fence,
+		Faults: region.ReclaimerFaults{AnyVersion: o.Faults.Region.AnyVersion},
+	})
 	if err := s.identify(); err != nil {
 		return s, err
 	}
@@ -447,8 +448,10 @@ func (s *Store) Close() error {
 	for _, r := range replicas {
 		r.Stop()
 	}
-	s.cleaner.Join()
-	s.reclaim.Join()
+	if s.cleaner != nil {
+		s.cleaner.Join()
+		s.reclaim.Join()
+	}
 	if s.host != nil {
 		s.host.Close()
 	}

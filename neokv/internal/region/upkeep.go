@@ -1,0 +1,121 @@
+package region
+
+import (
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	sm "github.com/lni/dragonboat/v4/statemachine"
+
+	"neokv.dev/neokv/internal/engine"
+	"neokv.dev/neokv/internal/keys"
+	"neokv.dev/neokv/internal/redis"
+)
+
+// This file is what the background work of a store needs of a replica. None of it is on the path of a command.
+
+// Space says where the region's keys stand in the engine.
+func (r *Replica) Space() keys.Space { return r.machine.space }
+
+// StateMachine is what Start hands to Raft. A test may drive it without Raft, from one goroutine.
+func (r *Replica) StateMachine() sm.IOnDiskStateMachine { return r.machine }
+
+// Inspect runs f over a view of the store's engine and reports whether f succeeded. It does not run f on a replica that is stopped or a
+// store that has failed. Stop waits until f has returned. An error of f makes the store fail.
+func (r *Replica) Inspect(f func(view *engine.View) error) bool {
+	if r.o.Failed() != nil || !r.gate.enter() {
+		return false
+	}
+	defer r.gate.leave()
+	view := r.o.Engine.NewView()
+	err := f(view)
+	view.Close()
+	if r.o.Failed() != nil {
+		return false
+	}
+	if err != nil {
+		r.o.Fence(fmt.Errorf("region %d: %w", r.o.Region.ID, err))
+	}
+	return err == nil
+}
+
+// Epoch changes whenever something other than an entry has replaced the region's data. A caller loads it before it opens a view: while
+// the epoch stays the same, what the caller has found there is changed by entries alone.
+func (r *Replica) Epoch() uint64 { return r.epoch.Load() }
+
+// MayHold names the kinds of records of which the region may hold some. It names too many rather than too few.
+func (r *Replica) MayHold() redis.Unblinding {
+	return redis.Unblinding{Collections: r.collectedAt.Load() != 0, Legacy: r.legacyAt.Load() != 0}
+}
+
+// LeaderTimeMS is the instant by which a leader judges expiry at now, in ms: the larger of its clock and the region time, carried on by the
+// monotonic clock. It never goes back.
+func (r *Replica) LeaderTimeMS(now time.Time) uint64 { return r.leaderTime(now) }
+
+// CutLog asks for the region's log to be cut, so that about so many entries stay. It reports false while an earlier request waits. Nobody is
+// told when the log has been cut; Raft may refuse to.
+func (r *Replica) CutLog(entries uint64) bool {
+	select {
+	case r.cut <- entries:
+		return true
+	default:
+		return false
+	}
+}
+
+// ExpiryBound is an instant before which no record of a replica is known to expire, in ms of the region time. The zero value says that
+// nothing is known. Apply lowers the bound to the expiry of what it has committed. Whoever searches the region calls Forget before it opens
+// a view, so that it misses nothing that is written meanwhile, and notices behind the search what it has found.
+type ExpiryBound struct{ ms atomic.Uint64 }
+
+// Expiry returns the replica's bound.
+func (r *Replica) Expiry() *ExpiryBound { return &r.expiry }
+
+// Passed reports whether a record may have expired at an instant.
+func (b *ExpiryBound) Passed(instantMS uint64) bool { return b.ms.Load() <= instantMS }
+
+// Forget says that no record is known to expire.
+func (b *ExpiryBound) Forget() { b.ms.Store(redis.NoExpiry) }
+
+// Notice says that a record may expire at an instant.
+func (b *ExpiryBound) Notice(expireMS uint64) {
+	for {
+		known := b.ms.Load()
+		if expireMS >= known || b.ms.CompareAndSwap(known, expireMS) {
+			return
+		}
+	}
+}
+
+// OrphanCounters are how many orphan records a replica has, and how many elements those stand for. The reclaimer corrects them when it has
+// nothing left to do; until then they may be a little off.
+type OrphanCounters struct{ Collections, Elements atomic.Int64 }
+
+// Set replaces both counts.
+func (c *OrphanCounters) Set(collections, elements int64) {
+	c.Collections.Store(collections)
+	c.Elements.Store(elements)
+}
+
+// Add adds to both counts.
+func (c *OrphanCounters) Add(collections, elements int64) {
+	c.Collections.Add(collections)
+	c.Elements.Add(elements)
+}
+
+// OrphanWrites counts the batches that have written orphan records or removed all of them, each after its commit. A caller loads it before it
+// opens a view: while the count stays the same, the view has shown every orphan record.
+func (r *Replica) OrphanWrites() uint64 { return r.orphanWrites.Load() }
+
+// orphaned counts the orphan records of a committed batch. flushed says that the batch has removed all earlier ones.
+func (r *Replica) orphaned(o redis.Orphans, flushed bool) {
+	if o.Collections == 0 && !flushed {
+		return
+	}
+	c := &r.counters.Orphans
+	if flushed {
+		c.Set(0, 0)
+	}
+	c.Add(int64(o.Collections), int64(o.Elements))
+	r.orphanWrites.Add(1)
+}
