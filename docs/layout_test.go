@@ -34,6 +34,7 @@ var (
 		"neokv/internal/redis/redistest",
 		"neokv/internal/redis",
 		"neokv/internal/region",
+		"neokv/internal/janitor", // above region: it works over all replicas of a store
 		"neokv/internal/route",
 		"neokv/internal/meta",
 		"neokv/internal/store",

@@ -72,6 +72,17 @@ func (h *entryHeader) put(b []byte) {
 	binary.BigEndian.PutUint64(b[37:], h.sequence)
 }
 
+// EncodeEntry returns an entry without a read set, as a store proposes it in a term. Tests feed a StateMachine with such entries.
+func EncodeEntry(store topology.StoreID, term, timeMS, version uint64, calls ...redis.Call) []byte {
+	entry := make([]byte, entryHeaderBytes)
+	h := entryHeader{term: term, timeMS: timeMS, version: version, store: store}
+	h.put(entry)
+	for i := range calls {
+		entry = appendCall(entry, &calls[i])
+	}
+	return entry
+}
+
 // appendReads ends an entry that has its header and commands with a read set.
 func appendReads(entry, set []byte, base uint64) []byte {
 	entry[0] = readsEntryFormat

@@ -20,6 +20,7 @@ import (
 
 	"neokv.dev/neokv/internal/disk"
 	"neokv.dev/neokv/internal/engine"
+	"neokv.dev/neokv/internal/janitor"
 	"neokv.dev/neokv/internal/keys"
 	"neokv.dev/neokv/internal/meta"
 	"neokv.dev/neokv/internal/raftlog"
@@ -85,8 +86,8 @@ type Store struct {
 	counters counters
 	popped   redis.PopMemory
 	stalls   *raftlog.Stalls
-	cleaner  *region.Cleaner
-	reclaim  *region.Reclaimer
+	cleaner  *janitor.Cleaner
+	reclaim  *janitor.Reclaimer
 	table    atomic.Pointer[route.Table]
 
 	mu        sync.Mutex
@@ -150,13 +151,13 @@ func Open(o Options) (s *Store, err error) {
 		return s, err
 	}
 	replicas := func() map[topology.RegionID]*region.Replica { return *s.replicas.Load() }
-	s.cleaner = region.NewCleaner(region.CleanerOptions{
+	s.cleaner = janitor.NewCleaner(janitor.CleanerOptions{
 		Knobs: o.Settings.Redis, Replicas: replicas, Rand: rand.New(rand.NewPCG(o.Rand.Uint64(), o.Rand.Uint64())),
 		Engine: s.engine, Failed: o.FS.Failed, Fence: o.FS.Fence,
 	})
-	s.reclaim = region.NewReclaimer(region.ReclaimerOptions{
+	s.reclaim = janitor.NewReclaimer(janitor.ReclaimerOptions{
 		Knobs: o.Settings.Redis, Replicas: replicas, Engine: s.engine, Failed: o.FS.Failed, Fence: o.FS.Fence,
-		Faults: region.ReclaimerFaults{AnyVersion: o.Faults.Region.AnyVersion},
+		Faults: janitor.ReclaimerFaults{AnyVersion: o.Faults.Region.AnyVersion},
 	})
 	if err := s.identify(); err != nil {
 		return s, err

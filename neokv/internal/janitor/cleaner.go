@@ -1,4 +1,6 @@
-package region
+// Package janitor does the background work of a store over all of its replicas: the cleaner deletes expired records,
+// and the reclaimer gives the space of deleted collections back.
+package janitor
 
 import (
 	"bytes"
@@ -11,6 +13,7 @@ import (
 
 	"neokv.dev/neokv/internal/engine"
 	"neokv.dev/neokv/internal/redis"
+	"neokv.dev/neokv/internal/region"
 	"neokv.dev/neokv/internal/topology"
 	"neokv.dev/neokv/settings"
 )
@@ -41,7 +44,7 @@ type Cleaner struct {
 
 	search  redis.ExpirySearch
 	records redis.ExpirySearch // of sweeps
-	pending Pending
+	pending region.Pending
 	flush   time.Time // when the engine is to be flushed if enough has been deleted by then
 	flushed uint64    // what it had deleted when it was flushed last
 	wg      sync.WaitGroup
@@ -51,7 +54,7 @@ type Cleaner struct {
 type CleanerOptions struct {
 	Knobs settings.Redis
 	// Replicas returns the store's replicas; it is not changed any more.
-	Replicas func() map[topology.RegionID]*Replica
+	Replicas func() map[topology.RegionID]*region.Replica
 	Rand     *rand.Rand     // its own
 	Engine   *engine.Engine // of the store
 	Failed   func() error   // why the store has failed, nil while it has not
@@ -60,7 +63,7 @@ type CleanerOptions struct {
 
 // site is how far the cleaner is in a region that its store leads.
 type site struct {
-	replica *Replica
+	replica *region.Replica
 	term    uint64
 	round   time.Time // when the next round begins
 	left    int       // records that the present round has not looked at yet
@@ -101,7 +104,7 @@ const (
 
 // NewCleaner returns a cleaner that does not run yet.
 func NewCleaner(o CleanerOptions) *Cleaner {
-	return &Cleaner{o: o, sites: make(map[topology.RegionID]*site), pending: Pending{Run: new(redis.Run)}}
+	return &Cleaner{o: o, sites: make(map[topology.RegionID]*site), pending: region.Pending{Run: new(redis.Run)}}
 }
 
 // Start starts the cleaner. It ends with ctx; what waits then for a replica ends when the replica stops.
@@ -232,14 +235,14 @@ func (c *Cleaner) sample(s *site, now time.Time, instant uint64) {
 }
 
 // aim points the search at a region.
-func (c *Cleaner) aim(r *Replica) {
-	region, _ := r.Region()
-	c.search.Space, c.search.Slots = r.Space(), region.Slots
+func (c *Cleaner) aim(r *region.Replica) {
+	desc, _ := r.Region()
+	c.search.Space, c.search.Slots = r.Space(), desc.Slots
 }
 
 // look looks at some records of a region from a position on, until it has found most that are expired at instant, and deletes those. It
 // reports false where the region cannot be read or written now.
-func (c *Cleaner) look(r *Replica, from []byte, limit, most int, instant uint64) bool {
+func (c *Cleaner) look(r *region.Replica, from []byte, limit, most int, instant uint64) bool {
 	x := &c.search
 	c.aim(r)
 	x.Limit, x.Most = limit, most
@@ -259,7 +262,7 @@ func (c *Cleaner) look(r *Replica, from []byte, limit, most int, instant uint64)
 }
 
 // propose has a region apply a call, and reports whether it has.
-func (c *Cleaner) propose(r *Replica, call redis.Call) bool {
+func (c *Cleaner) propose(r *region.Replica, call redis.Call) bool {
 	p := &c.pending
 	p.Run.Reset()
 	p.Run.Calls = append(p.Run.Calls, call)
@@ -267,7 +270,7 @@ func (c *Cleaner) propose(r *Replica, call redis.Call) bool {
 	r.Propose(p)
 	p.Wait()
 	if p.Lost {
-		*p = Pending{Run: new(redis.Run)}
+		*p = region.Pending{Run: new(redis.Run)}
 		return false
 	}
 	return p.Err == nil
@@ -288,8 +291,8 @@ func (c *Cleaner) sweepStep(s *site, now time.Time) bool {
 		s.sweeping, s.swept, s.begun, s.index = true, nil, now, r.Applied()
 	}
 	x := &c.records
-	region, _ := r.Region()
-	x.Space, x.Slots, x.Limit, x.Most = r.Space(), region.Slots, cleanerLooks, cleanerLooks
+	desc, _ := r.Region()
+	x.Space, x.Slots, x.Limit, x.Most = r.Space(), desc.Slots, cleanerLooks, cleanerLooks
 	var gone redis.Unblinding
 	ok := r.Inspect(func(view *engine.View) (err error) {
 		gone, err = x.Sweep(view, s.swept, may)

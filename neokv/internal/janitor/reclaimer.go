@@ -1,4 +1,4 @@
-package region
+package janitor
 
 import (
 	"bytes"
@@ -13,6 +13,7 @@ import (
 	"neokv.dev/neokv/internal/engine"
 	"neokv.dev/neokv/internal/keys"
 	"neokv.dev/neokv/internal/redis"
+	"neokv.dev/neokv/internal/region"
 	"neokv.dev/neokv/internal/topology"
 	"neokv.dev/neokv/settings"
 )
@@ -44,7 +45,7 @@ type Reclaimer struct {
 type ReclaimerOptions struct {
 	Knobs settings.Redis
 	// Replicas returns the store's replicas; it is not changed any more.
-	Replicas func() map[topology.RegionID]*Replica
+	Replicas func() map[topology.RegionID]*region.Replica
 	Engine   *engine.Engine // of the store
 	Failed   func() error   // why the store has failed, nil while it has not
 	Fence    func(error)    // makes the store fail
@@ -59,7 +60,7 @@ type ReclaimerFaults struct {
 
 // orphanage is how far the reclaimer is in a region.
 type orphanage struct {
-	replica *Replica
+	replica *region.Replica
 	epoch   uint64    // of the replica, as of when counted was
 	counted bool      // the orphan records that it began with are
 	place   []byte    // the pass goes on behind this orphan record; nil: between two passes
@@ -147,7 +148,7 @@ func (x *Reclaimer) pass(ctx context.Context) (busy bool) {
 	return busy
 }
 
-func (x *Reclaimer) site(id topology.RegionID, r *Replica) *orphanage {
+func (x *Reclaimer) site(id topology.RegionID, r *region.Replica) *orphanage {
 	s := x.sites[id]
 	if s == nil || s.replica != r {
 		s = &orphanage{replica: r}
@@ -180,16 +181,16 @@ func (x *Reclaimer) trimLogs() {
 }
 
 // logOutweighs reports whether the region's log takes logWorth and twice what the region's data takes, in tables: what is in memtables does not count.
-func (x *Reclaimer) logOutweighs(r *Replica) (bool, error) {
-	region, _ := r.Region()
-	lower, upper := keys.RaftBounds(region.ID)
+func (x *Reclaimer) logOutweighs(r *region.Replica) (bool, error) {
+	desc, _ := r.Region()
+	lower, upper := keys.RaftBounds(desc.ID)
 	log, err := x.o.Engine.TableBytes(engine.Span{Lower: lower, Upper: upper})
 	if err != nil || log < logWorth {
 		return false, err
 	}
 	data := uint64(0)
 	for _, ks := range keys.RegionKeyspaces {
-		lower, upper := r.Space().Bounds(ks, region.Slots)
+		lower, upper := r.Space().Bounds(ks, desc.Slots)
 		n, err := x.o.Engine.TableBytes(engine.Span{Lower: lower, Upper: upper})
 		if err != nil {
 			return false, err
@@ -228,8 +229,8 @@ func (x *Reclaimer) step(s *orphanage) bool {
 // over.
 func (s *orphanage) each(view *engine.View, f func(o *keys.Orphan, key []byte) (bool, error)) (err error) {
 	r := s.replica
-	region, _ := r.Region()
-	lower, upper := r.Space().OrphanBounds(region.Slots)
+	desc, _ := r.Region()
+	lower, upper := r.Space().OrphanBounds(desc.Slots)
 	if s.place != nil {
 		lower = append(s.place, 0) // the next key there can be
 	}
@@ -284,8 +285,8 @@ func (x *Reclaimer) count(s *orphanage, view *engine.View) error {
 func (x *Reclaimer) reclaim(s *orphanage, view *engine.View) (err error) {
 	r := s.replica
 	b := x.o.Engine.NewBatch()
-	region, _ := r.Region()
-	d := deletion{x: x, view: view, batch: b, space: r.Space(), slots: region.Slots, left: x.o.Knobs.ReclaimKeys}
+	desc, _ := r.Region()
+	d := deletion{x: x, view: view, batch: b, space: r.Space(), slots: desc.Slots, left: x.o.Knobs.ReclaimKeys}
 	defer func() { err = errors.Join(err, d.close()) }()
 	n, collections, elements := 0, int64(0), int64(0)
 	err = s.each(view, func(o *keys.Orphan, key []byte) (bool, error) {

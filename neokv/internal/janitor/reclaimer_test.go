@@ -1,4 +1,4 @@
-package region
+package janitor
 
 import (
 	"bytes"
@@ -11,24 +11,92 @@ import (
 	sm "github.com/lni/dragonboat/v4/statemachine"
 
 	"neokv.dev/neokv/internal/disk"
+	"neokv.dev/neokv/internal/engine"
 	"neokv.dev/neokv/internal/keys"
 	"neokv.dev/neokv/internal/redis"
+	"neokv.dev/neokv/internal/region"
+	"neokv.dev/neokv/internal/topology"
 	"neokv.dev/neokv/settings"
 )
 
 // reclaimed is a replica that no Raft drives, with a reclaimer that tests step.
 type reclaimed struct {
-	still
-	x *Reclaimer
-	s *orphanage
+	*region.Replica
+	machine sm.IOnDiskStateMachine
+	engine  *engine.Engine
+	fs      *disk.FS
+	x       *Reclaimer
+	s       *orphanage
 }
 
+var testRegion = topology.Region{ID: 3, Slots: topology.SlotRange{First: 4096, Last: 12287}}
+
 func openReclaimed(t testing.TB, fs *disk.FS) *reclaimed {
-	r := openStill(t, fs)
-	r.gate = newGate()
+	t.Helper()
+	k := settings.Default().Engine
+	k.MemtableSize, k.BlockCache = 4<<20, 1<<20
+	e, err := engine.Open(engine.Options{Dir: "/store", FS: fs, Knobs: k, Stores: 1, Fatal: fs.Fence})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return reclaimedOver(t, e, fs)
+}
+
+// reclaimedOver returns a replica that begins with what an engine holds.
+func reclaimedOver(t testing.TB, e *engine.Engine, fs *disk.FS) *reclaimed {
+	t.Helper()
+	r := region.New(region.Options{
+		Region: testRegion, Index: 1, Store: 1, Engine: e, Failed: fs.Failed, Fence: fs.Fence,
+		Knobs: settings.Raft{RaftConstants: settings.RaftConstants{SnapshotBytes: 1 << 30}},
+	})
+	if _, err := r.StateMachine().Open(nil); err != nil {
+		t.Fatal(err)
+	}
 	k := settings.Default().Redis
 	k.ReclaimKeys, k.ReclaimRange = 20, 15
-	return &reclaimed{r, NewReclaimer(ReclaimerOptions{Knobs: k, Engine: r.o.Engine, Failed: fs.Failed, Fence: fs.Fence}), &orphanage{replica: r.Replica}}
+	x := NewReclaimer(ReclaimerOptions{Knobs: k, Engine: e, Failed: fs.Failed, Fence: fs.Fence})
+	return &reclaimed{r, r.StateMachine(), e, fs, x, &orphanage{replica: r}}
+}
+
+// content returns all that the replica's engine holds.
+func (r *reclaimed) content(t testing.TB) map[string]string {
+	t.Helper()
+	v := r.engine.NewView()
+	defer v.Close()
+	it, err := v.Iter(nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer it.Close()
+	out := map[string]string{}
+	for ok := it.First(); ok; ok = it.Next() {
+		out[string(it.Key())] = string(it.Value())
+	}
+	if err := it.Error(); err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// snapshot returns the replica's snapshot as a stream.
+func (r *reclaimed) snapshot(t testing.TB) []byte {
+	t.Helper()
+	prepared, err := r.machine.PrepareSnapshot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	if err := r.machine.SaveSnapshot(prepared, &out, nil); err != nil {
+		t.Fatal(err)
+	}
+	return out.Bytes()
+}
+
+func (r *reclaimed) close(t testing.TB) {
+	t.Helper()
+	if err := r.engine.Close(); err != nil {
+		t.Error(err)
+	}
 }
 
 // run lets the reclaimer do all there is to do.
@@ -85,7 +153,7 @@ func TestReclaimAgainstModel(t *testing.T) {
 }
 
 func reclaimAgainstModel(t *testing.T, random *rand.Rand) {
-	model := openStill(t, disk.Mem())
+	model := openReclaimed(t, disk.Mem())
 	both := [2]*reclaimed{openReclaimed(t, disk.Mem()), openReclaimed(t, disk.Mem())}
 	defer func() {
 		model.close(t)
@@ -93,9 +161,9 @@ func reclaimAgainstModel(t *testing.T, random *rand.Rand) {
 		both[1].close(t)
 	}()
 	var log []sm.Entry
-	apply := func(r still, to int) {
+	apply := func(r *reclaimed, to int) {
 		t.Helper()
-		from := int(r.machine.state.ApplyIndex)
+		from := int(r.Applied())
 		if from >= to {
 			return
 		}
@@ -111,7 +179,7 @@ func reclaimAgainstModel(t *testing.T, random *rand.Rand) {
 		want := reachable(t, all)
 		garbage = max(garbage, len(all)-len(want))
 		for i, r := range both {
-			apply(r.still, len(log))
+			apply(r, len(log))
 			if got := reachable(t, r.content(t)); !maps.Equal(got, want) {
 				t.Fatalf("%s: replica %d has %d records that can be read, want %d, or they differ", when, i, len(got), len(want))
 			}
@@ -122,30 +190,30 @@ func reclaimAgainstModel(t *testing.T, random *rand.Rand) {
 	for range 300 {
 		for range random.IntN(8) {
 			now += random.Uint64N(20)
-			cmd := make([]byte, entryHeaderBytes)
-			h := entryHeader{term: 3, timeMS: now, version: random.Uint64N(1000), store: 9}
-			h.put(cmd)
+			version := random.Uint64N(1000)
+			var calls []redis.Call
 			for range 1 + random.IntN(3) {
-				cmd = appendCall(cmd, &redis.Call{Args: orphaning(random, now)})
+				calls = append(calls, redis.Call{Args: orphaning(random, now)})
 			}
+			cmd := region.EncodeEntry(9, 3, now, version, calls...)
 			log = append(log, sm.Entry{Index: uint64(len(log) + 1), Cmd: cmd})
 		}
 		i := random.IntN(2)
 		r, other := both[i], both[1-i]
 		switch random.IntN(10) {
 		case 0:
-			apply(r.still, len(log))
+			apply(r, len(log))
 		case 1, 2:
-			from := int(r.machine.state.ApplyIndex)
-			apply(r.still, from+random.IntN(len(log)-from+1))
+			from := int(r.Applied())
+			apply(r, from+random.IntN(len(log)-from+1))
 		case 3, 4:
 			r.x.step(r.s)
 		case 5, 9: // what it has looked at, it deletes later
 			if !r.s.counted || r.s.place != nil {
 				break
 			}
-			view := r.o.Engine.NewView()
-			apply(r.still, len(log))
+			view := r.engine.NewView()
+			apply(r, len(log))
 			if stream := other.snapshotBehind(t, r); stream != nil {
 				if err := r.machine.RecoverFromSnapshot(bytes.NewReader(stream), nil); err != nil || r.fs.Failed() != nil {
 					t.Fatal(err, r.fs.Failed())
@@ -183,7 +251,7 @@ func reclaimAgainstModel(t *testing.T, random *rand.Rand) {
 		if got, want := r.content(t), reachable(t, model.content(t)); !maps.Equal(got, want) {
 			t.Errorf("replica %d holds %d records, want %d and nothing else", i, len(got), len(want))
 		}
-		if c := &r.counters.Orphans; c.Collections.Load() != 0 || c.Elements.Load() != 0 {
+		if c := &r.Counters().Orphans; c.Collections.Load() != 0 || c.Elements.Load() != 0 {
 			t.Errorf("replica %d counts %d orphans with %d elements, want none", i, c.Collections.Load(), c.Elements.Load())
 		}
 	}
@@ -194,7 +262,7 @@ func reclaimAgainstModel(t *testing.T, random *rand.Rand) {
 
 // snapshotBehind is a snapshot of the replica where it is ahead of another one, else nil.
 func (r *reclaimed) snapshotBehind(t testing.TB, other *reclaimed) []byte {
-	if r.machine.state.ApplyIndex <= other.machine.state.ApplyIndex {
+	if r.Applied() <= other.Applied() {
 		return nil
 	}
 	return r.snapshot(t)
@@ -286,9 +354,8 @@ func reclaimForms(t *testing.T, f ReclaimerFaults) {
 	from, to := openReclaimed(t, disk.Mem()), openReclaimed(t, disk.Mem())
 	defer from.close(t)
 	defer to.close(t)
-	from.x.o.Faults, to.x.o.Faults = f, f
-	s, slot := from.machine.space, snapshotRegion.Slots.First
-	b := from.o.Engine.NewBatch()
+	s, slot := from.Space(), testRegion.Slots.First
+	b := from.engine.NewBatch()
 	set := func(key []byte, bytes int) {
 		t.Helper()
 		if err := b.Set(key, make([]byte, bytes)); err != nil {
@@ -325,19 +392,22 @@ func reclaimForms(t *testing.T, f ReclaimerFaults) {
 			t.Fatal(err)
 		}
 	}
-	from.machine.state = keys.RegionState{ApplyIndex: 5}
-	from.machine.writer.Batch = b
-	if err := from.machine.commit(); err != nil {
+	state := keys.RegionState{ApplyIndex: 5}
+	if err := b.Set(keys.AppendRegionState(nil, s.Region), state.Append(nil)); err != nil {
 		t.Fatal(err)
 	}
-	from.machine.publish()
+	if err := b.Commit(false); err != nil {
+		t.Fatal(err)
+	}
+	from = reclaimedOver(t, from.engine, from.fs)
+	from.x.o.Faults, to.x.o.Faults = f, f
 	want := from.content(t)
 	for key := range want {
 		if keys.Keyspace(key[0]) == keys.MetaInfo && keys.Category(key[1]) == keys.CategoryOrphan {
 			delete(want, key)
 		}
 	}
-	b = from.o.Engine.NewBatch()
+	b = from.engine.NewBatch()
 	for _, c := range forms {
 		collection(c.user, c.ty, live, c.n, c.bytes)
 	}
@@ -354,7 +424,7 @@ func reclaimForms(t *testing.T, f ReclaimerFaults) {
 				t.Fatalf("replica %d: nothing is counted", i)
 			}
 		}
-		if c := &r.counters.Orphans; c.Collections.Load() != int64(len(forms)) || c.Elements.Load() != elements {
+		if c := &r.Counters().Orphans; c.Collections.Load() != int64(len(forms)) || c.Elements.Load() != elements {
 			t.Errorf("replica %d counts %d orphans with %d elements, want %d with %d", i, c.Collections.Load(), c.Elements.Load(), len(forms), elements)
 		}
 		r.run(t)
