@@ -25,9 +25,10 @@ import (
 // Stages are committed without sync: the Raft log is the journal, and it is on the same WAL, so that what a crash takes from the data is a
 // suffix that the log replays. Replicas may end their stages at different calls, since what a call does never depends on it.
 type machine struct {
-	r     *Replica
-	space keys.Space
-	state keys.RegionState
+	*core
+	proposer *proposer // is told of the entries that were proposed here
+	sums     *sums
+	state    keys.RegionState
 
 	// Scratch of Update.
 	writer  redis.Writer
@@ -45,13 +46,13 @@ type machine struct {
 	lazy    func() error // planted: what Faults.LazyInstall has left to do
 }
 
-func newMachine(r *Replica, space keys.Space) *machine {
-	return &machine{r: r, space: space, stageBytes: stageBytes}
+func newMachine(c *core, p *proposer, s *sums) *machine {
+	return &machine{core: c, proposer: p, sums: s, stageBytes: stageBytes}
 }
 
 // Open implements sm.IOnDiskStateMachine: it returns the apply index found in the engine.
 func (m *machine) Open(<-chan struct{}) (uint64, error) {
-	state, ok, err := readState(m.r.o.Engine, m.space)
+	state, ok, err := readState(m.o.Engine, m.space)
 	if err != nil {
 		return 0, fmt.Errorf("region %d: open: %w", m.space.Region, err)
 	}
@@ -61,7 +62,7 @@ func (m *machine) Open(<-chan struct{}) (uint64, error) {
 	} else {
 		m.state.KeysExact = true // none
 	}
-	if m.stage, m.staged, err = readStage(m.r.o.Engine, m.space.Region); err != nil {
+	if m.stage, m.staged, err = readStage(m.o.Engine, m.space.Region); err != nil {
 		return 0, fmt.Errorf("region %d: open: %w", m.space.Region, err)
 	}
 	return m.state.ApplyIndex, nil
@@ -97,26 +98,25 @@ func readStage(e *engine.Engine, id topology.RegionID) (stage keys.Stage, ok boo
 
 // Update implements sm.IOnDiskStateMachine. A failed store applies nothing any more: nothing can leave it.
 func (m *machine) Update(entries []sm.Entry) ([]sm.Entry, error) {
-	r := m.r
-	if r.o.Failed() != nil {
+	if m.o.Failed() != nil {
 		return entries, nil
 	}
 	if m.lazy != nil {
 		if err := m.lazy(); err != nil {
-			r.o.Fence(err)
+			m.o.Fence(err)
 		}
 		m.lazy = nil
 	}
 	w := &m.writer
 	w.Batch, w.Space, w.State, w.SoonestMS = m.newBatch(), m.space, &m.state, redis.NoExpiry
 	w.Orphans, w.Flushed = redis.Orphans{}, false
-	w.PopMemory, w.MapOrder = r.o.PopMemory, r.o.Faults.MapOrder
+	w.PopMemory, w.MapOrder = m.o.PopMemory, m.o.Faults.MapOrder
 	for i := range entries {
 		if err := m.apply(w, &entries[i]); err != nil {
 			if w.Batch != nil {
 				w.Batch.Close()
 			}
-			r.o.Fence(fmt.Errorf("region %d: apply index %d: %w", m.space.Region, entries[i].Index, err))
+			m.o.Fence(fmt.Errorf("region %d: apply index %d: %w", m.space.Region, entries[i].Index, err))
 			m.finish(&UnknownOutcome{"store failed"})
 			return entries, nil
 		}
@@ -132,10 +132,10 @@ func (m *machine) Update(entries []sm.Entry) ([]sm.Entry, error) {
 	m.settle()
 	w.Release()
 	m.publish()
-	r.expiry.Notice(w.SoonestMS)
-	r.orphaned(w.Orphans, w.Flushed)
+	m.expiry.Notice(w.SoonestMS)
+	m.orphaned(w.Orphans, w.Flushed)
 	var failed error
-	if r.o.Failed() != nil {
+	if m.o.Failed() != nil {
 		failed = &UnknownOutcome{"store failed"}
 	}
 	m.finish(failed)
@@ -144,9 +144,9 @@ func (m *machine) Update(entries []sm.Entry) ([]sm.Entry, error) {
 
 // newBatch returns a batch for the region's data.
 func (m *machine) newBatch() *engine.Batch {
-	b := m.r.o.Engine.NewBatch()
-	if !m.r.o.Faults.KeptRows || m.r.servingTerm.Load() != 0 {
-		b.Keep(m.r.rows)
+	b := m.o.Engine.NewBatch()
+	if !m.o.Faults.KeptRows || m.servingTerm.Load() != 0 {
+		b.Keep(m.rows)
 	}
 	return b
 }
@@ -154,7 +154,7 @@ func (m *machine) newBatch() *engine.Batch {
 // settle ends the last stage of an update, or fences the store.
 func (m *machine) settle() {
 	if err := m.commit(); err != nil {
-		m.r.o.Fence(fmt.Errorf("region %d: commit: %w", m.space.Region, err))
+		m.o.Fence(fmt.Errorf("region %d: commit: %w", m.space.Region, err))
 	}
 }
 
@@ -211,9 +211,9 @@ func (m *machine) finish(err error) {
 		c.applied = true
 		m.claimed[i] = nil
 		if c.err != nil {
-			m.r.finish(c, c.err)
+			m.proposer.finish(c, c.err)
 		} else {
-			m.r.finish(c, err)
+			m.proposer.finish(c, err)
 		}
 	}
 	m.claimed = m.claimed[:0]
@@ -221,7 +221,7 @@ func (m *machine) finish(err error) {
 
 // commit writes the region state into the writer's batch and commits it. The batch is gone afterwards.
 func (m *machine) commit() error {
-	m.r.counters.Stages.Add(1)
+	m.counters.Stages.Add(1)
 	b := m.writer.Batch
 	err := m.writer.Finish()
 	m.writer.Batch = nil
@@ -229,15 +229,15 @@ func (m *machine) commit() error {
 		b.Close()
 		return err
 	}
-	if m.r.o.Faults.SplitApply {
+	if m.o.Faults.SplitApply {
 		if err := b.Commit(false); err != nil {
 			return err
 		}
-		b = m.r.o.Engine.NewBatch()
+		b = m.o.Engine.NewBatch()
 	}
-	if at := m.state.LegacyAt; at != 0 && m.r.legacyAt.Swap(at) == 0 {
+	if at := m.state.LegacyAt; at != 0 && m.legacyAt.Swap(at) == 0 {
 		// The batch may turn a record into a legacy string. Reads under way do not look for one, so they begin anew.
-		m.r.epoch.Add(1)
+		m.epoch.Add(1)
 	}
 	key := keys.AppendRegionState(m.buf[:0], m.space.Region)
 	m.buf = m.state.Append(key)
@@ -251,7 +251,6 @@ func (m *machine) commit() error {
 // apply runs one entry in the present stage, and in others as far as it needs them. Its replies go to the runs that wait for it, if it was
 // proposed here.
 func (m *machine) apply(w *redis.Writer, e *sm.Entry) error {
-	r := m.r
 	w.Follow(e.Index)
 	m.count(len(e.Cmd))
 	h, commands, err := parseEntry(e.Cmd)
@@ -259,24 +258,24 @@ func (m *machine) apply(w *redis.Writer, e *sm.Entry) error {
 		return err
 	}
 	var b *batch
-	if h.store == r.o.Store && h.incarnation == r.o.Incarnation {
-		if b = r.claim(h.sequence); b != nil {
+	if h.store == m.o.Store && h.incarnation == m.o.Incarnation {
+		if b = m.proposer.claim(h.sequence); b != nil {
 			m.claimed = append(m.claimed, b)
 		}
 	}
-	r.counters.AppliedEntries.Add(1)
-	refused := h.term < m.state.TermTag && !r.o.Faults.NoTermTag
-	if f := r.o.Faults.Observe; f != nil {
-		f(r.o.Store, m.space.Region, e.Index, h.term, e.Cmd, !refused)
+	m.counters.AppliedEntries.Add(1)
+	refused := h.term < m.state.TermTag && !m.o.Faults.NoTermTag
+	if f := m.o.Faults.Observe; f != nil {
+		f(m.o.Store, m.space.Region, e.Index, h.term, e.Cmd, !refused)
 	}
 	if refused {
-		r.counters.RefusedEntries.Add(1)
+		m.counters.RefusedEntries.Add(1)
 		if b != nil {
 			b.err = ErrNotLeader
 		}
 		return nil
 	}
-	if r.o.Faults.SameVersions {
+	if m.o.Faults.SameVersions {
 		if h.version = 0; h.term > m.state.TermTag {
 			m.state.LastVersion = 0
 		}
@@ -284,13 +283,13 @@ func (m *machine) apply(w *redis.Writer, e *sm.Entry) error {
 	m.state.TermTag = max(m.state.TermTag, h.term)
 	m.state.TimeMS = max(m.state.TimeMS, h.timeMS)
 	if b != nil {
-		if c := r.clock.Load(); c == nil || c.term < h.term { // the first of this replica's entries in its term
-			r.clock.Store(&clockBase{term: h.term, ms: m.state.TimeMS, at: time.Now()})
+		if c := m.clock.Load(); c == nil || c.term < h.term { // the first of this replica's entries in its term
+			m.clock.Store(&clockBase{term: h.term, ms: m.state.TimeMS, at: time.Now()})
 		}
 		b.index = e.Index
 	}
 	w.Index, w.VersionBase, w.Rules = e.Index, h.version, h.rules
-	if h.base != e.Index-1 && !r.o.Faults.AnyBase {
+	if h.base != e.Index-1 && !m.o.Faults.AnyBase {
 		h.reads = nil
 	}
 	if err := m.run(w, &h, commands, b); err != nil {
@@ -312,7 +311,7 @@ func (m *machine) run(w *redis.Writer, h *entryHeader, commands []byte, b *batch
 		}
 	}
 	if len(reads) > 0 {
-		m.r.counters.ReadSetsUsed.Add(1)
+		m.counters.ReadSetsUsed.Add(1)
 	}
 	out := &m.discard
 	part, call, n := 0, 0, uint64(0)
@@ -367,7 +366,7 @@ func (m *machine) run(w *redis.Writer, h *entryHeader, commands []byte, b *batch
 	if len(reads) > 0 {
 		return fmt.Errorf("decode entry: %d bytes of the read set are left over", len(reads))
 	}
-	m.r.counters.AppliedCommands.Add(n - applied)
+	m.counters.AppliedCommands.Add(n - applied)
 	if cap(m.args) > keptArgs {
 		m.args = nil
 	}
@@ -377,13 +376,13 @@ func (m *machine) run(w *redis.Writer, h *entryHeader, commands []byte, b *batch
 // internal finds a command that regions propose to themselves, nil if there is none of the name.
 func (m *machine) internal(name []byte) *redis.Command {
 	row := redis.LookupInternal(name)
-	if row == nil || !m.r.o.Faults.LocalClock {
+	if row == nil || !m.o.Faults.LocalClock {
 		return row
 	}
 	return &redis.Command{Name: row.Name, Write: func(w *redis.Writer, args [][]byte, out *redis.Reply) error {
 		agreed := w.State.TimeMS
 		defer func() { w.State.TimeMS = agreed }()
-		w.State.TimeMS = m.r.localTime(time.Now())
+		w.State.TimeMS = m.localTime(time.Now())
 		return row.Write(w, args, out)
 	}}
 }
@@ -394,11 +393,11 @@ const keptArgs, keptReplyBytes = 1 << 12, 64 << 10
 
 // publish makes the applied state visible to readers.
 func (m *machine) publish() {
-	m.r.legacyAt.Store(m.state.LegacyAt)
-	m.r.collectedAt.Store(m.state.CollectedAt)
-	m.r.unblind.Store(m.state.Unblind())
-	m.r.regionTime.Store(m.state.TimeMS)
-	m.r.applied.Store(m.state.ApplyIndex)
+	m.legacyAt.Store(m.state.LegacyAt)
+	m.collectedAt.Store(m.state.CollectedAt)
+	m.unblind.Store(m.state.Unblind())
+	m.regionTime.Store(m.state.TimeMS)
+	m.applied.Store(m.state.ApplyIndex)
 }
 
 // Lookup implements sm.IOnDiskStateMachine; reads do not come this way.
@@ -406,10 +405,10 @@ func (m *machine) Lookup(any) (any, error) { return nil, errors.New("reads go to
 
 // Sync implements sm.IOnDiskStateMachine.
 func (m *machine) Sync() error {
-	if m.r.o.Failed() != nil {
+	if m.o.Failed() != nil {
 		return nil
 	}
-	return m.r.o.Engine.Sync()
+	return m.o.Engine.Sync()
 }
 
 // Close implements sm.IOnDiskStateMachine; the engine is the store's, and so is what the writer has kept in memory.

@@ -85,6 +85,7 @@ const (
 
 // sums are the checksums that a replica has made or is to make, by index.
 type sums struct {
+	*core
 	mu      sync.Mutex
 	kept    []*sum
 	running bool // a goroutine makes them
@@ -116,7 +117,7 @@ func (m *machine) own(name []byte) *redis.Command {
 
 // pin begins the checksum at the present apply index: the region's state up to there is in the engine, and nothing behind it.
 func (m *machine) pin() {
-	r, x := m.r, &m.r.sums
+	x := m.sums
 	s := &sum{index: m.state.ApplyIndex, state: m.state.Append(nil)}
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -127,7 +128,7 @@ func (m *machine) pin() {
 		}
 	}
 	if waiting < maxWaitingSums {
-		s.pinned = r.o.Engine.NewSnapshot()
+		s.pinned = m.o.Engine.NewSnapshot()
 	} else {
 		s.missing = "too many checksums at once"
 	}
@@ -138,13 +139,12 @@ func (m *machine) pin() {
 	x.kept = append(x.kept, s)
 	if !x.running && s.pinned != nil {
 		x.running = true
-		r.wg.Go(r.sumUp)
+		x.wg.Go(x.sumUp)
 	}
 }
 
 // sumUp makes checksums as long as there are any to make. A replica that is stopped gives them up.
-func (r *Replica) sumUp() {
-	x := &r.sums
+func (x *sums) sumUp() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	for {
@@ -160,10 +160,10 @@ func (r *Replica) sumUp() {
 			return
 		}
 		x.mu.Unlock()
-		result, err := r.sumOf(s)
+		result, err := x.sumOf(s)
 		err = errors.Join(err, s.pinned.Close())
 		if err != nil && !errors.Is(err, ErrStopped) {
-			r.o.Fence(fmt.Errorf("region %d: checksum at apply index %d: %w", r.o.Region.ID, s.index, err))
+			x.o.Fence(fmt.Errorf("region %d: checksum at apply index %d: %w", x.o.Region.ID, s.index, err))
 		}
 		x.mu.Lock()
 		s.pinned, s.state, s.result = nil, nil, result
@@ -174,11 +174,11 @@ func (r *Replica) sumUp() {
 }
 
 // sumOf makes one checksum.
-func (r *Replica) sumOf(s *sum) (string, error) {
+func (x *sums) sumOf(s *sum) (string, error) {
 	d := &digest{pinned: s.pinned, hash: sha256.New()}
-	d.add(keys.AppendRegionState(nil, r.o.Region.ID), s.state)
+	d.add(keys.AppendRegionState(nil, x.o.Region.ID), s.state)
 	for _, ks := range []keys.Keyspace{keys.RedisMetadata, keys.Data, keys.ZSetScore} {
-		lower, upper := r.machine.space.Bounds(ks, r.o.Region.Slots)
+		lower, upper := x.space.Bounds(ks, x.o.Region.Slots)
 		for lower != nil {
 			begin := time.Now()
 			next, err := d.step(lower, upper)
@@ -186,15 +186,15 @@ func (r *Replica) sumOf(s *sum) (string, error) {
 				return "", err
 			}
 			lower = next
-			r.sums.mu.Lock()
+			x.mu.Lock()
 			s.progress++
-			r.sums.mu.Unlock()
-			if r.o.Failed() != nil {
+			x.mu.Unlock()
+			if x.o.Failed() != nil {
 				return "", ErrStopped
 			}
 			rest := time.NewTimer(time.Since(begin))
 			select {
-			case <-r.stop:
+			case <-x.stop:
 				rest.Stop()
 				return "", ErrStopped
 			case <-rest.C:

@@ -105,7 +105,7 @@ func TestOldEntries(t *testing.T) {
 			if err := b.Commit(false); err != nil {
 				t.Fatal(err)
 			}
-			r.machine = newMachine(r.Replica, r.machine.space)
+			r.machine = newMachine(&r.core, &r.proposer, &r.sums)
 			if _, err := r.machine.Open(nil); err != nil || r.machine.state != states[cut] {
 				t.Fatalf("opened with state %+v, %v; want %+v", r.machine.state, err, states[cut])
 			}

@@ -7,11 +7,11 @@ import (
 	"time"
 
 	"github.com/lni/dragonboat/v4"
+	"github.com/lni/dragonboat/v4/client"
 	pb "github.com/lni/dragonboat/v4/raftpb"
 
 	"neokv.dev/neokv/internal/keys"
 	"neokv.dev/neokv/internal/redis"
-	"neokv.dev/neokv/settings"
 )
 
 // maxEntryBytes bounds a Raft entry: an entry of this size still fits in every buffer on its way, and does not hold up the log so long
@@ -100,6 +100,9 @@ type part struct {
 // Raft's own deadlines pass in the goroutine that also waits for the disk, and apply has none. So a timer of the proposer's own answers every
 // run at its deadline (overdue), whatever hangs; the place in flight stays taken, so that no more is handed to what hangs.
 type proposer struct {
+	*core
+	session *client.Session // set before the first entry
+
 	mu       sync.Mutex
 	queue    []*Pending
 	inflight int
@@ -119,49 +122,48 @@ type proposer struct {
 	watched time.Time
 }
 
-func (x *proposer) init(k settings.Raft) {
-	x.open, x.gathered = make(map[uint64]*batch), make(chan struct{}, k.MaxInflight)
+func (x *proposer) init(c *core) {
+	x.core, x.open, x.gathered = c, make(map[uint64]*batch), make(chan struct{}, c.o.Knobs.MaxInflight)
 }
 
 // Propose hands a run of writes to the region. It does not wait. The run travels in one Raft entry, or, when it is larger than
 // raft.batch_max_ops or raft.batch_max_bytes allow, in several, one after the other.
-func (r *Replica) Propose(p *Pending) {
+func (x *proposer) propose(p *Pending) {
 	if p.done == nil {
 		p.done = make(chan struct{}, 1)
 	}
 	p.Err, p.Index, p.Lost, p.next = nil, 0, false, 0
-	x := &r.proposer
 	x.mu.Lock()
 	if x.stopped {
 		x.mu.Unlock()
 		p.finish(ErrStopped)
 		return
 	}
-	if r.servingTerm.Load() == 0 {
+	if x.servingTerm.Load() == 0 {
 		x.mu.Unlock()
 		p.finish(ErrNotLeader)
 		return
 	}
 	x.queue = append(x.queue, p)
-	r.expect(p.Deadline)
+	x.expect(p.Deadline)
 	if x.wanted > 0 && len(x.queue) >= x.wanted {
 		x.wanted = 0
 		x.gathered <- struct{}{}
 	}
-	r.counters.Proposals.Add(1)
-	if x.inflight >= r.o.Knobs.MaxInflight {
+	x.counters.Proposals.Add(1)
+	if x.inflight >= x.o.Knobs.MaxInflight {
 		x.mu.Unlock()
 		return
 	}
-	b := r.form()
+	b := x.form()
 	if b == nil {
 		x.mu.Unlock()
 		return
 	}
 	x.inflight++
-	r.wg.Add(1)
+	x.wg.Add(1)
 	x.mu.Unlock()
-	go r.see(b) // also to send it: that looks things up, and nobody knows how long the disk takes for them
+	go x.drive(b) // also to send it: that looks things up, and nobody knows how long the disk takes for them
 }
 
 // Wait returns when the outcome is known, or unknown for good, at Deadline at the latest.
@@ -183,8 +185,7 @@ func (p *Pending) finish(err error) {
 }
 
 // register gives a batch its sequence; from now on it can be claimed. mu is held.
-func (r *Replica) register(b *batch) {
-	x := &r.proposer
+func (x *proposer) register(b *batch) {
 	x.sequence++
 	b.sequence = x.sequence
 	x.open[b.sequence] = b
@@ -192,8 +193,7 @@ func (r *Replica) register(b *batch) {
 }
 
 // form takes the next batch from the queue, nil if there is nothing to take. mu is held.
-func (r *Replica) form() *batch {
-	x := &r.proposer
+func (x *proposer) form() *batch {
 	if len(x.queue) == 0 {
 		return nil
 	}
@@ -203,7 +203,7 @@ func (r *Replica) form() *batch {
 	} else {
 		b = newBatch()
 	}
-	limit := entryHeaderBytes + int(r.o.Knobs.BatchMaxBytes)
+	limit := entryHeaderBytes + int(x.o.Knobs.BatchMaxBytes)
 	taken := 0
 	for _, p := range x.queue {
 		if len(b.buf) > limit || b.tooLarge != nil { // a single large command: nobody shares its fate
@@ -212,7 +212,7 @@ func (r *Replica) form() *batch {
 		from := p.next
 		for p.next < len(p.Run.Calls) {
 			c := &p.Run.Calls[p.next]
-			full := b.commands >= r.o.Knobs.BatchMaxOps || len(b.buf)+callBytes(c) > limit
+			full := b.commands >= x.o.Knobs.BatchMaxOps || len(b.buf)+callBytes(c) > limit
 			if full && (b.commands > 0 || len(b.parts) > 0) { // also behind an empty run, whose readers have nothing to do with it
 				break
 			}
@@ -242,35 +242,35 @@ func (r *Replica) form() *batch {
 	n := copy(x.queue, x.queue[taken:])
 	clear(x.queue[n:])
 	x.queue = x.queue[:n]
-	r.register(b)
+	x.register(b)
 	return b
 }
 
 // send stamps the batch and proposes it. On an error it is certain that the entry is in no log.
-func (r *Replica) send(b *batch, term uint64, timeout time.Duration) (*dragonboat.RequestState, error) {
+func (x *proposer) send(b *batch, term uint64, timeout time.Duration) (*dragonboat.RequestState, error) {
 	if term == 0 {
 		return nil, ErrNotLeader
 	}
 	if b.tooLarge != nil {
 		return nil, b.tooLarge
 	}
-	if timeout < r.o.Knobs.RTT {
+	if timeout < x.o.Knobs.RTT {
 		return nil, ErrDeadline
 	}
-	base, ahead := r.readAhead(b)
-	if f := r.o.Faults.BeforeWrite; f != nil {
-		f(r.o.Region.ID, term)
+	base, ahead := x.readAhead(b)
+	if f := x.o.Faults.BeforeWrite; f != nil {
+		f(x.o.Region.ID, term)
 	}
 	now := time.Now()
 	h := entryHeader{
-		term: term, timeMS: r.leaderTime(now), version: keys.Version(uint64(now.UnixMicro()), b.sequence),
-		store: r.o.Store, incarnation: r.o.Incarnation, sequence: b.sequence,
+		term: term, timeMS: x.leaderTime(now), version: keys.Version(uint64(now.UnixMicro()), b.sequence),
+		store: x.o.Store, incarnation: x.o.Incarnation, sequence: b.sequence,
 	}
 	h.put(b.buf)
 	if ahead {
 		b.buf = appendReads(b.buf, b.reads.Bytes, base)
 	}
-	rs, err := r.o.Host.Propose(r.session, b.buf, timeout)
+	rs, err := x.o.Host.Propose(x.session, b.buf, timeout)
 	if err != nil {
 		if err == dragonboat.ErrClosed || err == dragonboat.ErrShardClosed || err == dragonboat.ErrShardNotFound {
 			return nil, ErrStopped
@@ -278,28 +278,28 @@ func (r *Replica) send(b *batch, term uint64, timeout time.Duration) (*dragonboa
 		return nil, ErrNotLeader // busy or not ready: it may be tried again
 	}
 	if ahead {
-		r.counters.ReadSets.Add(1)
-		r.counters.ReadSetReads.Add(uint64(b.reads.Reads))
+		x.counters.ReadSets.Add(1)
+		x.counters.ReadSetReads.Add(uint64(b.reads.Reads))
 	}
-	r.counters.Entries.Add(1)
-	r.counters.EntryBytes.Add(uint64(len(b.buf)))
-	r.counters.Commands.Add(uint64(b.commands))
+	x.counters.Entries.Add(1)
+	x.counters.EntryBytes.Add(uint64(len(b.buf)))
+	x.counters.Commands.Add(uint64(b.commands))
 	return rs, nil
 }
 
 // readAhead looks up what the batch's commands will, so that the replicas need not, into b.reads, and returns the apply index that it holds
 // behind. It is not ok where there is nothing to send along; so where another batch is open, which comes between. The commands are read from the
 // entry: the runs may be back with their owners, if the batch has been claimed meanwhile.
-func (r *Replica) readAhead(b *batch) (base uint64, ok bool) {
-	unblind := r.unblind.Load()
-	if !b.looks && (!b.looksUnblind || unblind == 0) || !r.o.Knobs.ReadSets || !b.alone ||
-		len(b.buf) > entryHeaderBytes+int(r.o.Knobs.BatchMaxBytes) {
+func (x *proposer) readAhead(b *batch) (base uint64, ok bool) {
+	unblind := x.unblind.Load()
+	if !b.looks && (!b.looksUnblind || unblind == 0) || !x.o.Knobs.ReadSets || !b.alone ||
+		len(b.buf) > entryHeaderBytes+int(x.o.Knobs.BatchMaxBytes) {
 		return 0, false
 	}
-	base = r.applied.Load() // before the view: should that show more, another entry is the one behind base
-	view := r.o.Engine.NewLazyView(r.rows)
+	base = x.applied.Load() // before the view: should that show more, another entry is the one behind base
+	view := x.o.Engine.NewLazyView(x.rows)
 	defer view.Close()
-	b.reads.Begin(view, r.machine.space, unblind)
+	b.reads.Begin(view, x.space, unblind)
 	for rest := b.buf[entryHeaderBytes:]; len(rest) > 0; {
 		var err error
 		if b.args, rest, err = parseCall(rest, b.args[:0]); err == nil {
@@ -312,19 +312,18 @@ func (r *Replica) readAhead(b *batch) (base uint64, ok bool) {
 	return base, b.reads.Reads > 0
 }
 
-// see sees one place in flight through: its batch, and then batch after batch as long as runs wait.
-func (r *Replica) see(b *batch) {
-	defer r.wg.Done()
-	x := &r.proposer
+// drive drives one place in flight: its batch, and then batch after batch as long as runs wait.
+func (x *proposer) drive(b *batch) {
+	defer x.wg.Done()
 	for {
-		rs, err := r.send(b, r.servingTerm.Load(), time.Until(b.deadline))
+		rs, err := x.send(b, x.servingTerm.Load(), time.Until(b.deadline))
 		sent := time.Now()
-		r.await(b, rs, err)
+		x.await(b, rs, err)
 		x.mu.Lock()
 		answered := len(b.parts)
-		r.recycle(b)
-		r.gather(answered, time.Since(sent))
-		if b = r.form(); b == nil {
+		x.recycle(b)
+		x.gather(answered, time.Since(sent))
+		if b = x.form(); b == nil {
 			x.inflight--
 			x.mu.Unlock()
 			return
@@ -333,16 +332,15 @@ func (r *Replica) see(b *batch) {
 	}
 }
 
-// companions is how many runs an entry must have had for the next one to wait for theirs.
-const companions = 4
+// minToGather is how many runs an entry must have had for the next one to wait for theirs.
+const minToGather = 4
 
 // gather waits, after an entry of some runs, until about as many are waiting as there were in all: those that do not come back are why it
 // does not ask for every one. It waits no longer than the entry took, nor than raft.batch_max_delay. mu is held, but given up meanwhile.
-func (r *Replica) gather(answered int, took time.Duration) {
-	x := &r.proposer
-	most := min(took, r.o.Knobs.BatchMaxDelay)
+func (x *proposer) gather(answered int, took time.Duration) {
+	most := min(took, x.o.Knobs.BatchMaxDelay)
 	wanted := (len(x.queue) + answered) * 7 / 8
-	if answered < companions || wanted <= len(x.queue) || x.wanted > 0 || x.stopped || most <= 0 {
+	if answered < minToGather || wanted <= len(x.queue) || x.wanted > 0 || x.stopped || most <= 0 {
 		return
 	}
 	x.wanted = wanted
@@ -362,31 +360,30 @@ func (r *Replica) gather(answered int, took time.Duration) {
 }
 
 // await returns when a batch that was sent is finished, and finishes it if nobody else does. err is that of sending it.
-func (r *Replica) await(b *batch, rs *dragonboat.RequestState, err error) {
+func (x *proposer) await(b *batch, rs *dragonboat.RequestState, err error) {
 	var res dragonboat.RequestResult
-	if err == nil && r.o.Faults.EarlyReply {
-		r.replyEarly(b)
+	if err == nil && x.o.Faults.EarlyReply {
+		x.replyEarly(b)
 	}
 	if err == nil {
 		select {
 		case res = <-rs.AppliedC():
 			rs.Release()
 		case <-b.returned: // claimed; what Raft says in the end nobody waits for
-		case <-r.stop: // as well, unless a barrier has come in behind Stop
+		case <-x.stop: // as well, unless a barrier has come in behind Stop
 		}
 	}
-	if r.claim(b.sequence) != nil {
+	if x.claim(b.sequence) != nil {
 		if err == nil {
 			err = outcome(res)
 		}
-		r.finish(b, err)
+		x.finish(b, err)
 	}
 	<-b.finished
 }
 
 // replyEarly is what Faults.EarlyReply plants: it answers a batch of nothing but SETs.
-func (r *Replica) replyEarly(b *batch) {
-	x := &r.proposer
+func (x *proposer) replyEarly(b *batch) {
 	x.mu.Lock()
 	early := x.open[b.sequence] == b && !b.claimed && len(b.parts) > 0
 	for i := 0; early && i < len(b.parts); i++ {
@@ -406,7 +403,7 @@ func (r *Replica) replyEarly(b *batch) {
 			run.Ends = append(run.Ends, len(run.Out.Buf))
 		}
 	}
-	r.finish(b, nil)
+	x.finish(b, nil)
 }
 
 // outcome is what Raft's answer says of an entry that was not applied here, or not while it was this replica's.
@@ -430,13 +427,12 @@ var (
 )
 
 // expect sees to it that overdue is called at a deadline, or before it. mu is held.
-func (r *Replica) expect(deadline time.Time) {
-	x := &r.proposer
+func (x *proposer) expect(deadline time.Time) {
 	switch {
 	case !x.watched.IsZero() && !deadline.Before(x.watched):
 		return
 	case x.watch == nil:
-		x.watch = time.AfterFunc(time.Until(deadline), r.overdue)
+		x.watch = time.AfterFunc(time.Until(deadline), x.overdue)
 	default:
 		x.watch.Reset(time.Until(deadline))
 	}
@@ -445,8 +441,7 @@ func (r *Replica) expect(deadline time.Time) {
 
 // overdue answers the runs whose deadline has passed. Of one that waits, the calls that are in no entry are not applied. One whose entry is under way
 // is taken out of its batch; but apply writes replies into the runs of a batch that it has claimed, so one of those is lost.
-func (r *Replica) overdue() {
-	x := &r.proposer
+func (x *proposer) overdue() {
 	var late []*Pending
 	var next time.Time
 	x.mu.Lock()
@@ -486,7 +481,7 @@ func (r *Replica) overdue() {
 	}
 	x.watched = time.Time{}
 	if !next.IsZero() {
-		r.expect(next)
+		x.expect(next)
 	}
 	x.mu.Unlock()
 	for _, p := range late {
@@ -495,8 +490,8 @@ func (r *Replica) overdue() {
 }
 
 // recycle keeps a finished batch for reuse. mu is held.
-func (r *Replica) recycle(b *batch) {
-	if cap(b.buf) > 4*int(r.o.Knobs.BatchMaxBytes) {
+func (x *proposer) recycle(b *batch) {
+	if cap(b.buf) > 4*int(x.o.Knobs.BatchMaxBytes) {
 		return
 	}
 	select {
@@ -510,12 +505,11 @@ func (r *Replica) recycle(b *batch) {
 	clear(b.args[:cap(b.args)])
 	b.reads.Recycle()
 	*b = batch{buf: b.buf[:entryHeaderBytes], parts: b.parts[:0], reads: b.reads, args: b.args, finished: b.finished, returned: b.returned}
-	r.proposer.free = append(r.proposer.free, b)
+	x.free = append(x.free, b)
 }
 
 // claim makes the caller the one who finishes a batch; nil if another one is.
-func (r *Replica) claim(sequence uint64) *batch {
-	x := &r.proposer
+func (x *proposer) claim(sequence uint64) *batch {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	b := x.open[sequence]
@@ -528,9 +522,8 @@ func (r *Replica) claim(sequence uint64) *batch {
 
 // finish hands a claimed batch's outcome to its runs. A run of which calls are left goes back to the front of the queue, from
 // where this batch's place takes it next. The batch is not the caller's any more afterwards.
-func (r *Replica) finish(b *batch, err error) {
+func (x *proposer) finish(b *batch, err error) {
 	b.err = err
-	x := &r.proposer
 	x.mu.Lock()
 	delete(x.open, b.sequence) // its runs are not overdue any more
 	x.mu.Unlock()
@@ -545,12 +538,12 @@ func (r *Replica) finish(b *batch, err error) {
 			continue
 		}
 		x.mu.Lock()
-		serving, stopped := r.servingTerm.Load() != 0, x.stopped
+		serving, stopped := x.servingTerm.Load() != 0, x.stopped
 		if serving && !stopped {
 			x.queue = append(x.queue, nil)
 			copy(x.queue[1:], x.queue)
 			x.queue[0] = p
-			r.expect(p.Deadline)
+			x.expect(p.Deadline)
 		}
 		x.mu.Unlock()
 		switch {
@@ -564,8 +557,7 @@ func (r *Replica) finish(b *batch, err error) {
 }
 
 // rejectQueue answers the runs that are in no batch.
-func (r *Replica) rejectQueue(err error) {
-	x := &r.proposer
+func (x *proposer) rejectQueue(err error) {
 	x.mu.Lock()
 	queue := x.queue
 	x.queue = nil
@@ -576,8 +568,7 @@ func (r *Replica) rejectQueue(err error) {
 }
 
 // abandon stops the proposer: waiting runs are answered with err, runs in flight with an unknown outcome.
-func (r *Replica) abandon(err error) {
-	x := &r.proposer
+func (x *proposer) abandon(err error) {
 	x.mu.Lock()
 	x.stopped = true
 	open := make([]uint64, 0, len(x.open))
@@ -585,29 +576,57 @@ func (r *Replica) abandon(err error) {
 		open = append(open, s)
 	}
 	x.mu.Unlock()
-	r.rejectQueue(err)
+	x.rejectQueue(err)
 	for _, s := range open {
-		if b := r.claim(s); b != nil {
-			r.finish(b, &UnknownOutcome{err.Error()})
+		if b := x.claim(s); b != nil {
+			x.finish(b, &UnknownOutcome{err.Error()})
 		}
 	}
 }
 
 // Dropped is told of entries that dragonboat wanted to forward and the transport has dropped: they are in no log and never will
 // be, since this replica was not the leader when they reached Raft.
-func (r *Replica) Dropped(entries []pb.Entry) {
+func (x *proposer) dropped(entries []pb.Entry) {
 	for i := range entries {
 		cmd := entries[i].Cmd
 		if entries[i].Type == pb.EncodedEntry && len(cmd) > 0 {
 			cmd = cmd[1:] // dragonboat's one-byte payload header, uncompressed
 		}
 		h, _, err := parseEntry(cmd)
-		if err != nil || h.store != r.o.Store || h.incarnation != r.o.Incarnation {
+		if err != nil || h.store != x.o.Store || h.incarnation != x.o.Incarnation {
 			continue
 		}
-		if b := r.claim(h.sequence); b != nil {
+		if b := x.claim(h.sequence); b != nil {
 			b.returned <- struct{}{}
-			r.finish(b, ErrNotLeader)
+			x.finish(b, ErrNotLeader)
+		}
+	}
+}
+
+// barrier proposes an empty entry of the term and reports whether it has been applied here, and no later term with it.
+func (x *proposer) barrier(term uint64) bool {
+	b := newBatch()
+	x.mu.Lock()
+	x.register(b)
+	x.mu.Unlock()
+	rs, err := x.send(b, term, time.Duration(x.o.Knobs.ElectionTicks)*x.o.Knobs.RTT)
+	x.await(b, rs, err)
+	return b.applied && b.err == nil
+}
+
+// disown ends the wait of the batches that were proposed here and that apply has not seen: what the snapshot stands for
+// apply never sees.
+func (x *proposer) disown() {
+	x.mu.Lock()
+	open := make([]uint64, 0, len(x.open))
+	for s := range x.open {
+		open = append(open, s)
+	}
+	x.mu.Unlock()
+	for _, s := range open {
+		if b := x.claim(s); b != nil {
+			b.returned <- struct{}{}
+			x.finish(b, &UnknownOutcome{"the region was replaced by a snapshot"})
 		}
 	}
 }

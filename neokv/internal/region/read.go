@@ -13,16 +13,21 @@ import (
 // lease lets the leader of a term read without asking anybody until an instant of the replica's monotonic clock.
 type lease struct {
 	term  uint64
-	since time.Duration // when its round was sent, since Replica.base
+	since time.Duration // when its round was sent, since reader.base
 	until time.Duration
 }
 
-// reads is the replica's part in linearizable reads.
+// reader is the replica's part in linearizable reads.
 //
 // A lease begins before its read index round is sent and ends before any voter of that round lets a vote out again (the
 // transport's filter holds the voters to it). It is void in another term, and revoked for good before a message that makes it
 // unsafe leaves the store.
-type reads struct {
+type reader struct {
+	*core
+	proposer *proposer // moves the region time
+	base     time.Time // origin of the times in leases
+	cursors  redis.Cursors
+
 	lease atomic.Pointer[lease]
 	busy  atomic.Bool // a round is running
 
@@ -34,6 +39,8 @@ type reads struct {
 	advance   sync.Mutex
 	advancing *advance
 }
+
+func (x *reader) init(c *core, p *proposer) { x.core, x.proposer, x.base = c, p, time.Now() }
 
 // round is one read index round and who waits for it.
 type round struct {
@@ -53,92 +60,71 @@ const roundTimeout = 150 * time.Millisecond
 // readers keeps Readers, whose scratch is what they cost.
 var readers = sync.Pool{New: func() any { return new(redis.Reader) }}
 
-// Read runs a run of reads on the local replica, which must lead, linearizably, and returns nil; or one of the errors above, with run
-// as it was.
-func (r *Replica) Read(run *redis.Run, deadline time.Time) error { return r.read(run, deadline, false) }
-
-// ReadFollowing is Read on a replica that need not lead: behind a read index where it does not. ErrAtLeader says that a record
-// was met of which only the leader can tell whether it has expired.
-//
-// A record that has not expired by this store's clock is there, though the leader's clock may be ahead: who was told otherwise
-// was told so behind an entry that moved the region time, and that entry is applied here before this read.
-func (r *Replica) ReadFollowing(run *redis.Run, deadline time.Time) error {
-	return r.read(run, deadline, true)
-}
-
-// Prepare begins a read index round in the background if a Read would have to wait for one, so that those of several regions
-// run side by side.
-func (r *Replica) Prepare() {
-	if r.servingTerm.Load() != 0 && r.validLease(time.Now()) == nil {
-		r.renew()
-	}
-}
-
-func (r *Replica) read(run *redis.Run, deadline time.Time, anywhere bool) error {
+func (x *reader) read(run *redis.Run, deadline time.Time, anywhere bool) error {
 	out, ends := len(run.Out.Buf), len(run.Ends)
 	byRegionTime := false // the region time has passed the instant of a read that was ahead of it
 	lost := false         // a read under a lease was thrown away
 	for {
-		if !r.gate.enter() {
+		if !x.gate.enter() {
 			return ErrStopped
 		}
 		now := time.Now()
-		l := r.validLease(now)
+		l := x.validLease(now)
 		if lost {
 			l = nil
 		}
 		following := false
 		if l == nil {
-			r.gate.leave()
-			following = anywhere && r.servingTerm.Load() == 0
-			if !following || !r.o.Faults.NoReadIndex {
-				if err := r.readIndex(deadline, anywhere); err != nil {
+			x.gate.leave()
+			following = anywhere && x.servingTerm.Load() == 0
+			if !following || !x.o.Faults.NoReadIndex {
+				if err := x.readIndex(deadline, anywhere); err != nil {
 					return err
 				}
 			}
-			if !r.gate.enter() {
+			if !x.gate.enter() {
 				return ErrStopped
 			}
 		}
-		epoch := r.epoch.Load()
+		epoch := x.epoch.Load()
 		rd := readers.Get().(*redis.Reader)
-		rd.Space, rd.Legacy, rd.Cursors = r.machine.space, r.legacyAt.Load() != 0, &r.cursors
+		rd.Space, rd.Legacy, rd.Cursors = x.space, x.legacyAt.Load() != 0, &x.cursors
 		rd.Ahead, rd.Hits, rd.Misses = false, 0, 0
-		rd.RegionTimeMS, rd.Index = r.regionTime.Load(), r.applied.Load()
+		rd.RegionTimeMS, rd.Index = x.regionTime.Load(), x.applied.Load()
 		rd.InstantMS = rd.RegionTimeMS
 		if !byRegionTime {
-			rd.InstantMS = r.leaderTime(now)
+			rd.InstantMS = x.leaderTime(now)
 		}
-		if r.o.Faults.LocalClock {
-			rd.InstantMS = r.localTime(now)
+		if x.o.Faults.LocalClock {
+			rd.InstantMS = x.localTime(now)
 			rd.RegionTimeMS = rd.InstantMS
 		}
-		rd.View = r.o.Engine.NewLazyView(r.rows)
+		rd.View = x.o.Engine.NewLazyView(x.rows)
 		err := rd.Execute(run)
 		rd.View.Close()
-		good := (l == nil || r.stillValid(l)) && r.epoch.Load() == epoch
-		r.gate.leave()
+		good := (l == nil || x.stillValid(l)) && x.epoch.Load() == epoch
+		x.gate.leave()
 		ahead, instant, hits, misses := rd.Ahead, rd.InstantMS, rd.Hits, rd.Misses
 		rd.View, rd.Cursors = nil, nil
 		readers.Put(rd)
-		if failed := r.o.Failed(); failed != nil {
+		if failed := x.o.Failed(); failed != nil {
 			err = ErrStopped
 		} else if err != nil {
-			r.o.Fence(err)
+			x.o.Fence(err)
 			err = ErrStopped
 		}
 		if err == nil && good && !ahead {
-			r.counters.KeysFound.Add(uint64(hits))
-			r.counters.KeysMissed.Add(uint64(misses))
+			x.counters.KeysFound.Add(uint64(hits))
+			x.counters.KeysMissed.Add(uint64(misses))
 			switch {
 			case following:
-				r.counters.FollowerReads.Add(1)
+				x.counters.FollowerReads.Add(1)
 			case l == nil:
-				r.counters.IndexReads.Add(1)
+				x.counters.IndexReads.Add(1)
 			default:
-				r.counters.LeaseReads.Add(1)
-				if now.Sub(r.base)-l.since > (l.until-l.since)/4 {
-					r.renew()
+				x.counters.LeaseReads.Add(1)
+				if now.Sub(x.base)-l.since > (l.until-l.since)/4 {
+					x.renew()
 				}
 			}
 			return nil
@@ -149,10 +135,10 @@ func (r *Replica) read(run *redis.Run, deadline time.Time, anywhere bool) error 
 		}
 		lost = !good
 		if good && ahead {
-			if anywhere && r.servingTerm.Load() == 0 {
+			if anywhere && x.servingTerm.Load() == 0 {
 				return ErrAtLeader
 			}
-			if err := r.advanceTo(instant, deadline); err != nil {
+			if err := x.advanceTo(instant, deadline); err != nil {
 				return err
 			}
 			byRegionTime = true
@@ -161,9 +147,9 @@ func (r *Replica) read(run *redis.Run, deadline time.Time, anywhere bool) error 
 }
 
 // validLease returns the lease that holds at now, nil if none does.
-func (r *Replica) validLease(now time.Time) *lease {
-	l := r.reads.lease.Load()
-	if l == nil || now.Sub(r.base) >= l.until && !r.o.Faults.TrustLease {
+func (x *reader) validLease(now time.Time) *lease {
+	l := x.lease.Load()
+	if l == nil || now.Sub(x.base) >= l.until && !x.o.Faults.TrustLease {
 		return nil
 	}
 	return l
@@ -171,26 +157,26 @@ func (r *Replica) validLease(now time.Time) *lease {
 
 // stillValid reports whether a read that began under l may be answered: neither has time run out, nor has the lease been
 // revoked, nor has leadership changed meanwhile.
-func (r *Replica) stillValid(l *lease) bool {
-	if r.o.Faults.TrustLease {
+func (x *reader) stillValid(l *lease) bool {
+	if x.o.Faults.TrustLease {
 		return true
 	}
-	c := r.reads.lease.Load()
-	return c != nil && c.term == l.term && time.Since(r.base) < c.until && r.leads(l.term)
+	c := x.lease.Load()
+	return c != nil && c.term == l.term && time.Since(x.base) < c.until && x.leads(l.term)
 }
 
 // readIndex returns once a read index round that began after the call has completed, and this replica has applied that far.
 // Unless anywhere is set it ends when this replica does not lead.
-func (r *Replica) readIndex(deadline time.Time, anywhere bool) error {
+func (x *reader) readIndex(deadline time.Time, anywhere bool) error {
 	for {
-		if !anywhere && r.servingTerm.Load() == 0 {
+		if !anywhere && x.servingTerm.Load() == 0 {
 			return ErrNotLeader
 		}
 		now := time.Now()
 		if !now.Before(deadline) {
 			return ErrDeadline
 		}
-		w := r.join()
+		w := x.join()
 		if w == nil {
 			return ErrStopped
 		}
@@ -208,15 +194,14 @@ func (r *Replica) readIndex(deadline time.Time, anywhere bool) error {
 }
 
 // renew starts a round in the background unless one is running.
-func (r *Replica) renew() {
-	if !r.reads.busy.Load() {
-		r.join()
+func (x *reader) renew() {
+	if !x.busy.Load() {
+		x.join()
 	}
 }
 
 // join returns the next round to begin, and sees to it that it does; nil when the replica stops.
-func (r *Replica) join() *round {
-	x := &r.reads
+func (x *reader) join() *round {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if x.next == nil {
@@ -225,23 +210,22 @@ func (r *Replica) join() *round {
 	w := x.next
 	if !x.running {
 		select {
-		case <-r.stop:
+		case <-x.stop:
 			x.next = nil
 			return nil
 		default:
 		}
 		x.running = true
 		x.busy.Store(true)
-		r.wg.Add(1)
-		go r.rounds()
+		x.wg.Add(1)
+		go x.rounds()
 	}
 	return w
 }
 
 // rounds runs rounds as long as somebody has joined the next one.
-func (r *Replica) rounds() {
-	defer r.wg.Done()
-	x := &r.reads
+func (x *reader) rounds() {
+	defer x.wg.Done()
 	for {
 		x.mu.Lock()
 		w := x.next
@@ -253,7 +237,7 @@ func (r *Replica) rounds() {
 			return
 		}
 		x.mu.Unlock()
-		w.err = r.round()
+		w.err = x.round()
 		close(w.done)
 	}
 }
@@ -267,27 +251,27 @@ const errRoundLost = roundError("read index round lost")
 
 // round runs one read index round, through the leader where another replica leads, and extends the lease if it completes in the
 // term that was served here when it began.
-func (r *Replica) round() error {
-	term := r.servingTerm.Load()
-	since := time.Since(r.base)
-	rs, err := r.o.Host.ReadIndex(r.shard, roundTimeout)
+func (x *reader) round() error {
+	term := x.servingTerm.Load()
+	since := time.Since(x.base)
+	rs, err := x.o.Host.ReadIndex(x.shard, roundTimeout)
 	if err != nil {
 		select {
-		case <-r.stop:
+		case <-x.stop:
 			return ErrStopped
-		case <-time.After(r.o.Knobs.RTT): // too busy, or not ready
+		case <-time.After(x.o.Knobs.RTT): // too busy, or not ready
 			return errRoundLost
 		}
 	}
 	answer := rs.ResultC()
-	if r.o.Faults.LostRounds {
+	if x.o.Faults.LostRounds {
 		answer = nil
 	}
 	var res dragonboat.RequestResult
 	select {
 	case res = <-answer:
 		rs.Release()
-	case <-r.stop: // the library gives no answer to a request that it takes up while it closes
+	case <-x.stop: // the library gives no answer to a request that it takes up while it closes
 		return ErrStopped
 	}
 	if !res.Completed() {
@@ -296,18 +280,17 @@ func (r *Replica) round() error {
 		}
 		if res.Dropped() || res.Aborted() {
 			select {
-			case <-r.stop:
-			case <-time.After(r.o.Knobs.RTT):
+			case <-x.stop:
+			case <-time.After(x.o.Knobs.RTT):
 			}
 		}
 		return errRoundLost
 	}
-	r.counters.ReadIndexRounds.Add(1)
-	if term == 0 || !r.leads(term) {
+	x.counters.ReadIndexRounds.Add(1)
+	if term == 0 || !x.leads(term) {
 		return nil // the round itself is good; whoever waited for it may read
 	}
-	if d := r.o.Knobs.Lease(); d > 0 {
-		x := &r.reads
+	if d := x.o.Knobs.Lease(); d > 0 {
 		x.mu.Lock()
 		if term > x.revoked {
 			x.lease.Store(&lease{term: term, since: since, until: since + d})
@@ -317,15 +300,7 @@ func (r *Replica) round() error {
 	return nil
 }
 
-// Revoke ends the lease for all terms up to term. It is called before the message that makes it unsafe leaves the store.
-func (r *Replica) Revoke(term uint64) {
-	if !r.o.Faults.TrustLease {
-		r.revoke(term)
-	}
-}
-
-func (r *Replica) revoke(term uint64) {
-	x := &r.reads
+func (x *reader) revoke(term uint64) {
 	x.mu.Lock()
 	x.revoked = max(x.revoked, term)
 	if l := x.lease.Load(); l != nil && l.term <= x.revoked {
@@ -335,9 +310,8 @@ func (r *Replica) revoke(term uint64) {
 }
 
 // advanceTo returns once the region time has reached instant: an empty entry carries it there, one at a time for all readers.
-func (r *Replica) advanceTo(instant uint64, deadline time.Time) error {
-	x := &r.reads
-	for r.regionTime.Load() < instant {
+func (x *reader) advanceTo(instant uint64, deadline time.Time) error {
+	for x.regionTime.Load() < instant {
 		x.advance.Lock()
 		a := x.advancing
 		if a != nil {
@@ -357,11 +331,11 @@ func (r *Replica) advanceTo(instant uint64, deadline time.Time) error {
 		a = &advance{done: make(chan struct{})}
 		x.advancing = a
 		x.advance.Unlock()
-		if now := time.Now(); r.leaderTime(now) < instant { // the clock was set back meanwhile
-			r.clock.Store(&clockBase{term: r.servingTerm.Load(), ms: instant, at: now})
+		if now := time.Now(); x.leaderTime(now) < instant { // the clock was set back meanwhile
+			x.clock.Store(&clockBase{term: x.servingTerm.Load(), ms: instant, at: now})
 		}
 		p := Pending{Run: new(redis.Run), Deadline: deadline}
-		r.Propose(&p)
+		x.proposer.propose(&p)
 		p.Wait()
 		a.err = p.Err
 		if _, unknown := p.Err.(*UnknownOutcome); unknown {

@@ -7,18 +7,16 @@ package region
 import (
 	"errors"
 	"fmt"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/lni/dragonboat/v4"
-	"github.com/lni/dragonboat/v4/client"
 	"github.com/lni/dragonboat/v4/config"
 	"github.com/lni/dragonboat/v4/raftio"
+	pb "github.com/lni/dragonboat/v4/raftpb"
 	sm "github.com/lni/dragonboat/v4/statemachine"
 
 	"neokv.dev/neokv/internal/engine"
-	"neokv.dev/neokv/internal/keys"
 	"neokv.dev/neokv/internal/redis"
 	"neokv.dev/neokv/internal/topology"
 	"neokv.dev/neokv/settings"
@@ -84,44 +82,19 @@ type Faults struct {
 	Observe func(store topology.StoreID, region topology.RegionID, index, tag uint64, payload []byte, applied bool)
 }
 
-// Replica is a region's replica on this store. All methods may run concurrently.
+// Replica is a region's replica on this store. All methods may run concurrently. It consists of parts that share a core, each of which
+// uses those before it: the proposer turns runs of writes into entries, the machine applies the entries of the log, the reader serves
+// reads. The replica itself watches who leads.
 type Replica struct {
-	o       Options
-	shard   uint64
-	session *client.Session
-	machine *machine
-	gate    *gate
-	base    time.Time // origin of the monotonic times below
-
-	// What apply publishes, and readers load.
-	regionTime  atomic.Uint64 // ms
-	legacyAt    atomic.Uint64
-	collectedAt atomic.Uint64
-	unblind     atomic.Uint64 // RegionState.Unblind
-	applied     atomic.Uint64 // the apply index
-	clock       atomic.Pointer[clockBase]
-	expiry      ExpiryBound
-	servingTerm atomic.Uint64 // the term whose barrier has been applied here; 0 while this replica may not serve
-	// epoch rises, by any step, whenever the region's data or bounds have been replaced other than by an entry, behind what is
-	// published above, and before an entry's first legacy string can be seen, behind legacyAt: a read that sees it move is thrown
-	// away and begins anew.
-	epoch atomic.Uint64
-
-	rows         *engine.Rows // nil for none; open while it serves
-	proposer     proposer
-	reads        reads
-	sums         sums
-	orphanWrites atomic.Uint64
-	cursors      redis.Cursors
-	counters     *Counters
+	core
+	proposer proposer
+	sums     sums
+	machine  *machine
+	reader   reader
 
 	told    atomic.Pointer[raftio.LeaderInfo] // dragonboat's latest event
 	running atomic.Bool                       // Raft has it
-
-	nudge chan struct{}
-	cut   chan uint64 // see machine.count
-	stop  chan struct{}
-	wg    sync.WaitGroup
+	nudge   chan struct{}
 }
 
 // Counters of a region on one store. They go on where another replica takes the place of the one before.
@@ -148,23 +121,19 @@ type Counters struct {
 
 // New returns a replica that does not run yet.
 func New(o Options) *Replica {
-	r := &Replica{
-		o: o, shard: uint64(o.Region.ID),
-		gate: newGate(), base: time.Now(),
-		rows: o.Engine.NewRows(), nudge: make(chan struct{}, 1), cut: make(chan uint64, 1), stop: make(chan struct{}), counters: o.Counters,
-	}
-	if r.counters == nil {
-		r.counters = new(Counters)
-	}
-	r.machine = newMachine(r, keys.Space{Region: o.Region.ID, Index: o.Index})
-	r.proposer.init(r.o.Knobs)
+	r := &Replica{nudge: make(chan struct{}, 1)}
+	r.core.init(o)
+	r.proposer.init(&r.core)
+	r.sums.core = &r.core
+	r.machine = newMachine(&r.core, &r.proposer, &r.sums)
+	r.reader.init(&r.core, &r.proposer)
 	return r
 }
 
 // Start starts the replica under its NodeHost, which only a test may leave out of the Options. members is empty when the replica has run before.
 func (r *Replica) Start(members map[uint64]dragonboat.Target) error {
 	k := r.o.Knobs
-	r.session = r.o.Host.GetNoOPSession(r.shard)
+	r.proposer.session = r.o.Host.GetNoOPSession(r.shard)
 	err := r.o.Host.StartOnDiskReplica(members, false, func(uint64, uint64) sm.IOnDiskStateMachine { return r.machine },
 		RaftConfig(r.o.Region.ID, r.o.Replica, k))
 	if err != nil {
@@ -191,10 +160,10 @@ func (r *Replica) Running() bool { return r.running.Load() }
 // Stop makes the replica serve nobody any more: runs that wait are answered, readers are out when it returns.
 // The NodeHost is closed after it, then Join waits for what is left.
 func (r *Replica) Stop() {
-	r.abandon(ErrStopped) // first: who waits for the library's answer to a batch leaves the batch to it
-	r.reads.mu.Lock()     // no round begins behind it
+	r.proposer.abandon(ErrStopped) // first: who waits for the library's answer to a batch leaves the batch to it
+	r.reader.mu.Lock()             // no round begins behind it
 	close(r.stop)
-	r.reads.mu.Unlock()
+	r.reader.mu.Unlock()
 	r.gate.shut()
 }
 
@@ -203,8 +172,8 @@ func (r *Replica) Join() { r.wg.Wait() }
 
 // Release answers every waiting run: the store has failed, and whatever is in flight has an unknown outcome.
 func (r *Replica) Release() {
-	r.revoke(^uint64(0))
-	r.abandon(ErrStopped)
+	r.reader.revoke(^uint64(0))
+	r.proposer.abandon(ErrStopped)
 }
 
 // LeaderChanged takes dragonboat's event. It does not block.
@@ -244,12 +213,6 @@ func (r *Replica) Applied() uint64 { return r.applied.Load() }
 // TimeMS is the region time.
 func (r *Replica) TimeMS() uint64 { return r.regionTime.Load() }
 
-// leads reports whether Raft has this replica as the leader of term. It takes no lock.
-func (r *Replica) leads(term uint64) bool {
-	id, t, ok, err := r.o.Host.GetLeaderID(r.shard)
-	return err == nil && ok && id == uint64(r.o.Replica) && t == term
-}
-
 // lead watches who leads. A new leader applies a barrier, an empty entry with its own term, before it serves.
 func (r *Replica) lead() {
 	for {
@@ -288,7 +251,7 @@ func (r *Replica) settleLeadership() bool {
 	case self:
 		r.stepDown()
 		r.o.Changed() // until the barrier is applied clients wait here: sent to the leader before, they would be sent back
-		if !r.barrier(term) {
+		if !r.proposer.barrier(term) {
 			return false
 		}
 		if !r.leads(term) {
@@ -312,44 +275,8 @@ func (r *Replica) stepDown() {
 		r.rows.Close()
 	}
 	if r.servingTerm.Swap(0) != 0 {
-		r.rejectQueue(ErrNotLeader)
+		r.proposer.rejectQueue(ErrNotLeader)
 	}
-}
-
-// barrier proposes an empty entry of the term and reports whether it has been applied here, and no later term with it.
-func (r *Replica) barrier(term uint64) bool {
-	b := newBatch()
-	x := &r.proposer
-	x.mu.Lock()
-	r.register(b)
-	x.mu.Unlock()
-	rs, err := r.send(b, term, time.Duration(r.o.Knobs.ElectionTicks)*r.o.Knobs.RTT)
-	r.await(b, rs, err)
-	return b.applied && b.err == nil
-}
-
-// clockBase is the leader's time source: the region time at an instant of the monotonic clock.
-type clockBase struct {
-	term uint64
-	ms   uint64
-	at   time.Time
-}
-
-// localTime is what the store's own clock says, in ms.
-func (r *Replica) localTime(now time.Time) uint64 {
-	if f := r.o.Faults.Skew; f != nil {
-		now = now.Add(f(r.o.Store))
-	}
-	return uint64(now.UnixMilli())
-}
-
-// leaderTime is the larger of the wall clock and the region time plus the monotonic time since, in ms: it never stands still and never goes back.
-func (r *Replica) leaderTime(now time.Time) uint64 {
-	ms := r.localTime(now)
-	if c := r.clock.Load(); c != nil {
-		ms = max(ms, c.ms+uint64(now.Sub(c.at).Milliseconds()))
-	}
-	return max(ms, r.regionTime.Load())
 }
 
 var _ raftio.IRaftEventListener = Listener(nil)
@@ -359,3 +286,41 @@ type Listener func(raftio.LeaderInfo)
 
 // LeaderUpdated implements raftio.IRaftEventListener.
 func (l Listener) LeaderUpdated(i raftio.LeaderInfo) { l(i) }
+
+// Read runs a run of reads on the local replica, which must lead, linearizably, and returns nil; or one of the errors above, with run
+// as it was.
+func (r *Replica) Read(run *redis.Run, deadline time.Time) error {
+	return r.reader.read(run, deadline, false)
+}
+
+// ReadFollowing is Read on a replica that need not lead: behind a read index where it does not. ErrAtLeader says that a record
+// was met of which only the leader can tell whether it has expired.
+//
+// A record that has not expired by this store's clock is there, though the leader's clock may be ahead: who was told otherwise
+// was told so behind an entry that moved the region time, and that entry is applied here before this read.
+func (r *Replica) ReadFollowing(run *redis.Run, deadline time.Time) error {
+	return r.reader.read(run, deadline, true)
+}
+
+// Prepare begins a read index round in the background if a Read would have to wait for one, so that those of several regions
+// run side by side.
+func (r *Replica) Prepare() {
+	if r.servingTerm.Load() != 0 && r.reader.validLease(time.Now()) == nil {
+		r.reader.renew()
+	}
+}
+
+// Revoke ends the lease for all terms up to term. It is called before the message that makes it unsafe leaves the store.
+func (r *Replica) Revoke(term uint64) {
+	if !r.o.Faults.TrustLease {
+		r.reader.revoke(term)
+	}
+}
+
+// Propose hands a run of writes to the region. It does not wait. The run travels in one Raft entry, or, when it is larger than
+// raft.batch_max_ops or raft.batch_max_bytes allow, in several, one after the other.
+func (r *Replica) Propose(p *Pending) { r.proposer.propose(p) }
+
+// Dropped is told of entries that dragonboat wanted to forward and the transport has dropped: they are in no log and never will
+// be, since this replica was not the leader when they reached Raft.
+func (r *Replica) Dropped(entries []pb.Entry) { r.proposer.dropped(entries) }

@@ -138,9 +138,7 @@ func TestGateShutWaits(t *testing.T) {
 
 // queued returns a replica whose proposer can be looked at without Raft.
 func queued(knobs settings.Raft) *Replica {
-	r := &Replica{o: Options{Knobs: knobs}}
-	r.proposer.init(knobs)
-	return r
+	return New(Options{Knobs: knobs})
 }
 
 func pending(n int, size int) *Pending {
@@ -176,11 +174,11 @@ func TestFormFillsBatches(t *testing.T) {
 		}
 		r.proposer.queue = slices.Clone(runs)
 		for i, want := range x.want {
-			b := r.form()
+			b := r.proposer.form()
 			if b == nil || b.commands != want {
 				t.Fatalf("%s: batch %d = %+v; want %d commands", x.name, i, b, want)
 			}
-			r.finish(b, nil)
+			r.proposer.finish(b, nil)
 			<-b.finished
 			done := 0
 			for _, p := range runs {
@@ -189,9 +187,9 @@ func TestFormFillsBatches(t *testing.T) {
 			if done != x.finished[i] {
 				t.Errorf("%s: %d runs done after batch %d; want %d", x.name, done, i, x.finished[i])
 			}
-			r.recycle(b)
+			r.proposer.recycle(b)
 		}
-		if b := r.form(); b != nil {
+		if b := r.proposer.form(); b != nil {
 			t.Errorf("%s: one batch too many, of %d commands", x.name, b.commands)
 		}
 	}
@@ -205,25 +203,25 @@ func TestTooLarge(t *testing.T) {
 	part := make([]byte, maxEntryBytes/4)
 	p.Run.Calls[1].Args = [][]byte{[]byte("mset"), part, part, part, part}
 	r.proposer.queue = []*Pending{p, pending(1, 1)}
-	if b := r.form(); b == nil || b.commands != 1 || b.tooLarge != nil {
+	if b := r.proposer.form(); b == nil || b.commands != 1 || b.tooLarge != nil {
 		t.Fatalf("first batch %+v; want the command ahead of the large one", b)
 	} else {
-		r.finish(b, nil)
+		r.proposer.finish(b, nil)
 	}
-	b := r.form()
+	b := r.proposer.form()
 	if b == nil || b.commands != 1 || len(b.buf) > 1<<10 {
 		t.Fatalf("second batch: want the large command alone, not copied")
 	}
-	_, err := r.send(b, 1, time.Second)
+	_, err := r.proposer.send(b, 1, time.Second)
 	if !errors.Is(err, ErrTooLarge) || !strings.HasSuffix(err.Error(), "bytes, at most 67108864") {
 		t.Errorf("sending %v: %v", b.tooLarge, err)
 	}
-	r.finish(b, err)
+	r.proposer.finish(b, err)
 	if len(p.done) != 1 || p.Err != err {
 		t.Errorf("the run: done %d, %v; want %v", len(p.done), p.Err, err)
 	}
-	r.recycle(b)
-	if b := r.form(); b == nil || b.commands != 1 || b.tooLarge != nil {
+	r.proposer.recycle(b)
+	if b := r.proposer.form(); b == nil || b.commands != 1 || b.tooLarge != nil {
 		t.Errorf("batch behind it: %+v; want the other run's command", b)
 	}
 }
@@ -242,7 +240,7 @@ func TestTooLargeIsAlone(t *testing.T) {
 		}
 		r.proposer.queue = append(r.proposer.queue, large, pending(0, 0))
 		for i, want := range []struct{ tooLarge bool }{{false}, {true}, {false}} {
-			b := r.form()
+			b := r.proposer.form()
 			if b == nil || (b.tooLarge != nil) != want.tooLarge {
 				t.Fatalf("batch %d behind %d empty runs: %+v; want one too large: %v", i, runs, b, want.tooLarge)
 			}
@@ -251,9 +249,9 @@ func TestTooLargeIsAlone(t *testing.T) {
 					t.Errorf("batch %d has %d runs; want the large one alone", i, len(b.parts))
 				}
 			}
-			r.finish(b, nil)
+			r.proposer.finish(b, nil)
 			<-b.finished
-			r.recycle(b)
+			r.proposer.recycle(b)
 		}
 	}
 }
@@ -263,7 +261,6 @@ func TestTooLargeIsAlone(t *testing.T) {
 func TestAdvanceOutlivesItsReader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := queued(settings.Raft{}) // no place in flight: what is proposed waits
-		r.counters = new(Counters)
 		r.servingTerm.Store(1)
 		instant := uint64(time.Now().UnixMilli())
 		begin := time.Now()
@@ -273,7 +270,7 @@ func TestAdvanceOutlivesItsReader(t *testing.T) {
 			want       error
 		}{{100 * time.Millisecond, 100 * time.Millisecond, ErrDeadline}, {time.Second, 500 * time.Millisecond, nil}} {
 			wg.Go(func() {
-				if err := r.advanceTo(instant, begin.Add(x.wait)); err != x.want || time.Since(begin) != x.took {
+				if err := r.reader.advanceTo(instant, begin.Add(x.wait)); err != x.want || time.Since(begin) != x.took {
 					t.Errorf("a reader that waits %v: %v after %v; want %v after %v", x.wait, err, time.Since(begin), x.want, x.took)
 				}
 			})
@@ -281,7 +278,7 @@ func TestAdvanceOutlivesItsReader(t *testing.T) {
 		}
 		time.Sleep(500 * time.Millisecond)
 		r.regionTime.Store(instant)
-		r.rejectQueue(nil)
+		r.proposer.rejectQueue(nil)
 		wg.Wait()
 	})
 }
@@ -321,8 +318,8 @@ func TestFinishOfACutRunWithoutLeader(t *testing.T) {
 	r := queued(settings.Raft{BatchMaxOps: 10, BatchMaxBytes: 1 << 20})
 	p := pending(25, 1)
 	r.proposer.queue = []*Pending{p}
-	b := r.form()
-	r.finish(b, nil)
+	b := r.proposer.form()
+	r.proposer.finish(b, nil)
 	if len(p.done) != 1 || p.Err != ErrNotLeader {
 		t.Errorf("a run of which the rest cannot be proposed: done %d, %v; want %v", len(p.done), p.Err, ErrNotLeader)
 	}
@@ -331,12 +328,11 @@ func TestFinishOfACutRunWithoutLeader(t *testing.T) {
 // TestStopWithoutAnAnswer stops a replica while the library owes it the answer to a proposal: nobody waits for that.
 func TestStopWithoutAnAnswer(t *testing.T) {
 	r := queued(settings.Raft{BatchMaxOps: 10, BatchMaxBytes: 1 << 20})
-	r.stop, r.gate = make(chan struct{}), newGate()
 	p := pending(1, 1)
 	r.proposer.queue = []*Pending{p}
-	b, awaited := r.form(), make(chan struct{})
+	b, awaited := r.proposer.form(), make(chan struct{})
 	go func() {
-		r.await(b, new(dragonboat.RequestState), nil)
+		r.proposer.await(b, new(dragonboat.RequestState), nil)
 		close(awaited)
 	}()
 	r.Stop()
@@ -378,25 +374,23 @@ func TestLeaderTimeNeverGoesBack(t *testing.T) {
 
 func TestRevokeIsForGood(t *testing.T) {
 	r := queued(settings.Raft{})
-	r.base = time.Now()
-	r.reads.lease.Store(&lease{term: 4, until: time.Hour})
+	r.reader.lease.Store(&lease{term: 4, until: time.Hour})
 	r.Revoke(3)
-	if r.validLease(time.Now()) == nil {
+	if r.reader.validLease(time.Now()) == nil {
 		t.Error("a lease of term 4 did not survive the revocation of term 3")
 	}
 	r.Revoke(4)
-	if r.validLease(time.Now()) != nil {
+	if r.reader.validLease(time.Now()) != nil {
 		t.Error("a lease of term 4 survived the revocation of term 4")
 	}
-	if r.reads.revoked != 4 {
-		t.Errorf("revoked = %d; want 4", r.reads.revoked)
+	if r.reader.revoked != 4 {
+		t.Errorf("revoked = %d; want 4", r.reader.revoked)
 	}
 }
 
 // TestGatherings: with several entries under way one gathering may begin while who waits in another has not heard yet that it has ended.
 func TestGatherings(t *testing.T) {
 	r := queued(settings.Raft{MaxInflight: 3})
-	r.counters = new(Counters)
 	r.servingTerm.Store(1)
 	x := &r.proposer
 	x.inflight = 3

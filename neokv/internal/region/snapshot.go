@@ -64,10 +64,10 @@ type export struct {
 
 // PrepareSnapshot implements sm.IOnDiskStateMachine: it pins the present state. No Update is under way.
 func (m *machine) PrepareSnapshot() (any, error) {
-	if m.r.o.Failed() != nil {
+	if m.o.Failed() != nil {
 		return (*export)(nil), nil
 	}
-	x := &export{state: m.state, pinned: m.r.o.Engine.NewSnapshot()}
+	x := &export{state: m.state, pinned: m.o.Engine.NewSnapshot()}
 	if m.insideEntry() {
 		x.stage = m.stage.Append(nil)
 	}
@@ -88,7 +88,7 @@ func (m *machine) SaveSnapshot(prepared any, w io.Writer, stop <-chan struct{}) 
 			return known
 		}
 	}
-	m.r.o.Fence(fmt.Errorf("region %d: read a snapshot: %w", m.space.Region, err))
+	m.o.Fence(fmt.Errorf("region %d: read a snapshot: %w", m.space.Region, err))
 	return sm.ErrSnapshotAborted
 }
 
@@ -120,7 +120,7 @@ func (m *machine) save(x *export, out io.Writer, stop <-chan struct{}) (err erro
 		if err != nil {
 			return err
 		}
-		return m.r.o.Engine.WriteTable(table, key, value)
+		return m.o.Engine.WriteTable(table, key, value)
 	}
 	err = one(keys.AppendRegionState(nil, m.space.Region), x.state.Append(nil))
 	if err == nil && x.stage != nil {
@@ -132,14 +132,14 @@ func (m *machine) save(x *export, out io.Writer, stop <-chan struct{}) (err erro
 	if err != nil {
 		return err
 	}
-	m.r.counters.SnapshotsSent.Add(1)
-	m.r.counters.SnapshotBytes.Add(w.total)
+	m.counters.SnapshotsSent.Add(1)
+	m.counters.SnapshotBytes.Add(w.total)
 	return nil
 }
 
 // spans are the ranges that a snapshot replaces. The region state is one key beside them.
 func (m *machine) spans() (spans []engine.Span) {
-	slots := m.r.o.Region.Slots
+	slots := m.o.Region.Slots
 	add := func(lower, upper []byte) { spans = append(spans, engine.Span{Lower: lower, Upper: upper}) }
 	for _, ks := range keys.RegionKeyspaces {
 		add(m.space.Bounds(ks, slots))
@@ -149,14 +149,13 @@ func (m *machine) spans() (spans []engine.Span) {
 }
 
 func (m *machine) header(applyIndex uint64) snapshotHeader {
-	return snapshotHeader{space: m.space, slots: m.r.o.Region.Slots, applyIndex: applyIndex}
+	return snapshotHeader{space: m.space, slots: m.o.Region.Slots, applyIndex: applyIndex}
 }
 
 // RecoverFromSnapshot implements sm.IOnDiskStateMachine: it replaces the region by a received snapshot, or leaves it alone. One that
 // does not read as it should fences the store, since the library ends the process on an error.
 func (m *machine) RecoverFromSnapshot(in io.Reader, stop <-chan struct{}) error {
-	r := m.r
-	if r.o.Failed() != nil {
+	if m.o.Failed() != nil {
 		return nil
 	}
 	err := m.install(in, stop)
@@ -164,14 +163,13 @@ func (m *machine) RecoverFromSnapshot(in io.Reader, stop <-chan struct{}) error 
 		return sm.ErrSnapshotStopped
 	}
 	if err != nil {
-		r.o.Fence(fmt.Errorf("region %d: install a snapshot: %w", m.space.Region, err))
+		m.o.Fence(fmt.Errorf("region %d: install a snapshot: %w", m.space.Region, err))
 	}
 	return nil
 }
 
 func (m *machine) install(in io.Reader, stop <-chan struct{}) (err error) {
-	r := m.r
-	tables, err := r.o.Engine.NewIngestion(fmt.Sprintf("region-%d", m.space.Region))
+	tables, err := m.o.Engine.NewIngestion(fmt.Sprintf("region-%d", m.space.Region))
 	if err != nil {
 		return err
 	}
@@ -191,7 +189,7 @@ func (m *machine) install(in io.Reader, stop <-chan struct{}) (err error) {
 	if h.applyIndex <= m.state.ApplyIndex {
 		return fmt.Errorf("it is of apply index %d, the region is at %d", h.applyIndex, m.state.ApplyIndex)
 	}
-	if r.o.Faults.LazyInstall {
+	if m.o.Faults.LazyInstall {
 		m.lazy = func() error { return m.replace(tables, h) }
 		m.state.ApplyIndex = h.applyIndex
 		return nil
@@ -199,8 +197,8 @@ func (m *machine) install(in io.Reader, stop <-chan struct{}) (err error) {
 	if err := m.replace(tables, h); err != nil {
 		return err
 	}
-	r.counters.SnapshotsReceived.Add(1)
-	r.counters.SnapshotBytes.Add(size)
+	m.counters.SnapshotsReceived.Add(1)
+	m.counters.SnapshotBytes.Add(size)
 	return nil
 }
 
@@ -208,13 +206,12 @@ func (m *machine) install(in io.Reader, stop <-chan struct{}) (err error) {
 // risen when the last of it is there; one that sees the tables and not yet what is published judges by an older region time, as every
 // read does that begins before an entry is applied.
 func (m *machine) replace(tables *engine.Ingestion, h snapshotHeader) error {
-	r := m.r
-	r.legacyAt.Store(math.MaxUint64) // the tables may hold legacy strings: from now on reads look for them,
-	r.epoch.Add(1)                   // and those under way begin anew
-	if err := tables.Commit(r.rows); err != nil {
+	m.legacyAt.Store(math.MaxUint64) // the tables may hold legacy strings: from now on reads look for them,
+	m.epoch.Add(1)                   // and those under way begin anew
+	if err := tables.Commit(m.rows); err != nil {
 		return err
 	}
-	state, ok, err := readState(r.o.Engine, m.space)
+	state, ok, err := readState(m.o.Engine, m.space)
 	if err == nil && (!ok || state.ApplyIndex != h.applyIndex) {
 		err = fmt.Errorf("its region state is of apply index %d, its header of %d", state.ApplyIndex, h.applyIndex)
 	}
@@ -222,31 +219,13 @@ func (m *machine) replace(tables *engine.Ingestion, h snapshotHeader) error {
 		return err
 	}
 	m.state = state
-	if m.stage, m.staged, err = readStage(r.o.Engine, m.space.Region); err != nil {
+	if m.stage, m.staged, err = readStage(m.o.Engine, m.space.Region); err != nil {
 		return err
 	}
 	m.publish()
-	r.epoch.Add(1)
-	r.disown()
+	m.epoch.Add(1)
+	m.proposer.disown()
 	return nil
-}
-
-// disown ends the wait of the batches that were proposed here and that apply has not seen: what the snapshot stands for
-// apply never sees.
-func (r *Replica) disown() {
-	x := &r.proposer
-	x.mu.Lock()
-	open := make([]uint64, 0, len(x.open))
-	for s := range x.open {
-		open = append(open, s)
-	}
-	x.mu.Unlock()
-	for _, s := range open {
-		if b := r.claim(s); b != nil {
-			b.returned <- struct{}{}
-			r.finish(b, &UnknownOutcome{"the region was replaced by a snapshot"})
-		}
-	}
 }
 
 // receive writes the tables of a stream and returns its header and their bytes.
@@ -497,10 +476,10 @@ func (m *machine) count(bytes int) {
 	c := &m.cutting
 	c.entries++
 	c.bytes += uint64(bytes)
-	if c.bytes < uint64(m.r.o.Knobs.SnapshotBytes) {
+	if c.bytes < uint64(m.o.Knobs.SnapshotBytes) {
 		return
 	}
-	if m.r.CutLog(c.entries) {
+	if m.askCut(c.entries) {
 		*c = cutting{}
 	}
 }

@@ -36,15 +36,10 @@ func openStill(t testing.TB, fs *disk.FS) still {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &Replica{
-		o: Options{
-			Region: snapshotRegion, Index: 1, Store: 1, Engine: e, Failed: fs.Failed, Fence: fs.Fence,
-			Knobs: settings.Raft{RaftConstants: settings.RaftConstants{SnapshotBytes: 1 << 30}},
-		},
-		counters: new(Counters),
-	}
-	r.proposer.init(r.o.Knobs)
-	r.machine = newMachine(r, keys.Space{Region: snapshotRegion.ID, Index: 1})
+	r := New(Options{
+		Region: snapshotRegion, Index: 1, Store: 1, Engine: e, Failed: fs.Failed, Fence: fs.Fence,
+		Knobs: settings.Raft{RaftConstants: settings.RaftConstants{SnapshotBytes: 1 << 30}},
+	})
 	if _, err := r.machine.Open(nil); err != nil {
 		t.Fatal(err)
 	}
@@ -165,7 +160,7 @@ func TestSnapshot(t *testing.T) {
 	stream := from.snapshot(t)
 
 	b := newBatch()
-	to.register(b)
+	to.proposer.register(b)
 	if err := to.machine.RecoverFromSnapshot(bytes.NewReader(stream), nil); err != nil || to.fs.Failed() != nil {
 		t.Fatal(err, to.fs.Failed())
 	}
@@ -365,7 +360,6 @@ func TestCutBySize(t *testing.T) {
 	r := openStill(t, disk.Mem())
 	defer r.close(t)
 	r.o.Knobs.SnapshotBytes = 1000
-	r.cut = make(chan uint64, 1)
 	asked := func() (n uint64) {
 		select {
 		case n = <-r.cut:

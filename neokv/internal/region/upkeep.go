@@ -15,7 +15,7 @@ import (
 // This file is what the background work of a store needs of a replica. None of it is on the path of a command.
 
 // Space says where the region's keys stand in the engine.
-func (r *Replica) Space() keys.Space { return r.machine.space }
+func (r *Replica) Space() keys.Space { return r.space }
 
 // StateMachine is what Start hands to Raft. A test may drive it without Raft, from one goroutine.
 func (r *Replica) StateMachine() sm.IOnDiskStateMachine { return r.machine }
@@ -54,14 +54,7 @@ func (r *Replica) LeaderTimeMS(now time.Time) uint64 { return r.leaderTime(now) 
 
 // CutLog asks for the region's log to be cut, so that about so many entries stay. It reports false while an earlier request waits. Nobody is
 // told when the log has been cut; Raft may refuse to.
-func (r *Replica) CutLog(entries uint64) bool {
-	select {
-	case r.cut <- entries:
-		return true
-	default:
-		return false
-	}
-}
+func (r *Replica) CutLog(entries uint64) bool { return r.askCut(entries) }
 
 // ExpiryBound is an instant before which no record of a replica is known to expire, in ms of the region time. The zero value says that
 // nothing is known. Apply lowers the bound to the expiry of what it has committed. Whoever searches the region calls Forget before it opens
@@ -106,16 +99,3 @@ func (c *OrphanCounters) Add(collections, elements int64) {
 // OrphanWrites counts the batches that have written orphan records or removed all of them, each after its commit. A caller loads it before it
 // opens a view: while the count stays the same, the view has shown every orphan record.
 func (r *Replica) OrphanWrites() uint64 { return r.orphanWrites.Load() }
-
-// orphaned counts the orphan records of a committed batch. flushed says that the batch has removed all earlier ones.
-func (r *Replica) orphaned(o redis.Orphans, flushed bool) {
-	if o.Collections == 0 && !flushed {
-		return
-	}
-	c := &r.counters.Orphans
-	if flushed {
-		c.Set(0, 0)
-	}
-	c.Add(int64(o.Collections), int64(o.Elements))
-	r.orphanWrites.Add(1)
-}

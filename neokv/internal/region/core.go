@@ -1,0 +1,106 @@
+package region
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"neokv.dev/neokv/internal/engine"
+	"neokv.dev/neokv/internal/keys"
+	"neokv.dev/neokv/internal/redis"
+)
+
+// core is what the parts of a replica share. Each field that changes is atomic and says who writes it; all parts load it without a lock.
+type core struct {
+	o        Options
+	shard    uint64 // the region's number in Raft
+	space    keys.Space
+	gate     *gate
+	rows     *engine.Rows // nil for none; open while the replica serves
+	counters *Counters
+	stop     chan struct{} // closed by Replica.Stop
+	cut      chan uint64   // requests to cut the log, see askCut
+	wg       sync.WaitGroup
+
+	// servingTerm is the term whose barrier has been applied here, 0 while this replica may not serve. Only Replica.lead writes it.
+	servingTerm atomic.Uint64
+	clock       atomic.Pointer[clockBase]
+
+	// Apply publishes these when it has committed a batch.
+	regionTime   atomic.Uint64 // ms
+	legacyAt     atomic.Uint64 // RegionState.LegacyAt
+	collectedAt  atomic.Uint64 // RegionState.CollectedAt
+	unblind      atomic.Uint64 // RegionState.Unblind
+	applied      atomic.Uint64 // the apply index
+	expiry       ExpiryBound
+	orphanWrites atomic.Uint64
+
+	// epoch rises, by any step, in two cases. When something other than an entry has replaced the region's data, it rises behind what is
+	// published above. Before readers can see an entry's first legacy string, it rises behind legacyAt. A read that sees the epoch move is
+	// thrown away and begins anew.
+	epoch atomic.Uint64
+}
+
+func (c *core) init(o Options) {
+	c.o, c.shard, c.space = o, uint64(o.Region.ID), keys.Space{Region: o.Region.ID, Index: o.Index}
+	c.gate, c.stop, c.cut = newGate(), make(chan struct{}), make(chan uint64, 1)
+	if o.Engine != nil {
+		c.rows = o.Engine.NewRows()
+	}
+	if c.counters = o.Counters; c.counters == nil {
+		c.counters = new(Counters)
+	}
+}
+
+// leads reports whether Raft has this replica as the leader of term. It takes no lock.
+func (c *core) leads(term uint64) bool {
+	id, t, ok, err := c.o.Host.GetLeaderID(c.shard)
+	return err == nil && ok && id == uint64(c.o.Replica) && t == term
+}
+
+// clockBase is the leader's time source: the region time at an instant of the monotonic clock.
+type clockBase struct {
+	term uint64
+	ms   uint64
+	at   time.Time
+}
+
+// localTime is what the store's own clock says, in ms.
+func (c *core) localTime(now time.Time) uint64 {
+	if f := c.o.Faults.Skew; f != nil {
+		now = now.Add(f(c.o.Store))
+	}
+	return uint64(now.UnixMilli())
+}
+
+// leaderTime is the larger of the wall clock and the region time plus the monotonic time since, in ms: it never stands still and never goes back.
+func (c *core) leaderTime(now time.Time) uint64 {
+	ms := c.localTime(now)
+	if b := c.clock.Load(); b != nil {
+		ms = max(ms, b.ms+uint64(now.Sub(b.at).Milliseconds()))
+	}
+	return max(ms, c.regionTime.Load())
+}
+
+// orphaned counts the orphan records of a committed batch. flushed says that the batch has removed all earlier ones.
+func (c *core) orphaned(o redis.Orphans, flushed bool) {
+	if o.Collections == 0 && !flushed {
+		return
+	}
+	counts := &c.counters.Orphans
+	if flushed {
+		counts.Set(0, 0)
+	}
+	counts.Add(int64(o.Collections), int64(o.Elements))
+	c.orphanWrites.Add(1)
+}
+
+// askCut is Replica.CutLog.
+func (c *core) askCut(entries uint64) bool {
+	select {
+	case c.cut <- entries:
+		return true
+	default:
+		return false
+	}
+}
