@@ -25,8 +25,8 @@ type reclaimed struct {
 	machine sm.IOnDiskStateMachine
 	engine  *engine.Engine
 	fs      *disk.FS
-	x       *Reclaimer
-	s       *orphanage
+	x       *reclaimer
+	s       *reclaiming
 }
 
 var testRegion = topology.Region{ID: 3, Slots: topology.SlotRange{First: 4096, Last: 12287}}
@@ -54,8 +54,8 @@ func reclaimedOver(t testing.TB, e *engine.Engine, fs *disk.FS) *reclaimed {
 	}
 	k := settings.Default().Redis
 	k.ReclaimKeys, k.ReclaimRange = 20, 15
-	x := NewReclaimer(ReclaimerOptions{Knobs: k, Engine: e, Failed: fs.Failed, Fence: fs.Fence})
-	return &reclaimed{r, r.StateMachine(), e, fs, x, &orphanage{replica: r}}
+	x := newReclaimer(Options{Knobs: k, Engine: e, Failed: fs.Failed, Fence: fs.Fence})
+	return &reclaimed{r, r.StateMachine(), e, fs, x, &reclaiming{replica: r}}
 }
 
 // content returns all that the replica's engine holds.
@@ -112,7 +112,8 @@ func (r *reclaimed) run(t testing.TB) {
 	}
 }
 
-// reachable is what of a store's content can be read: all but orphan records and elements of versions that no record names.
+// reachable is what of a store's content can be read: all but orphan records and elements of versions that no record
+// names.
 func reachable(t testing.TB, all map[string]string) map[string]string {
 	t.Helper()
 	out := maps.Clone(all)
@@ -138,9 +139,10 @@ func reachable(t testing.TB, all map[string]string) map[string]string {
 	return out
 }
 
-// TestReclaimAgainstModel applies one random log to a replica that never reclaims, which is the model, and to two that do: they are behind at
-// times, lose what was not synced, are replaced by snapshots of each other, and reclaim also what they have looked at before all
-// that. What can be read is the same everywhere, and when the reclaimers have come to an end there is nothing else.
+// TestReclaimAgainstModel applies one random log to a replica that never reclaims, which is the model, and to two that
+// do: they are behind at times, lose what was not synced, are replaced by snapshots of each other, and reclaim also
+// what they have looked at before all that. What can be read is the same everywhere, and when the reclaimers have come
+// to an end there is nothing else.
 func TestReclaimAgainstModel(t *testing.T) {
 	seeds := 4
 	if testing.Short() {
@@ -341,16 +343,16 @@ func orphaning(random *rand.Rand, now uint64) (args [][]byte) {
 	return args
 }
 
-// TestReclaimForms: orphans of every type, few and many elements, small and large ones, none at all, or more than their record says, go wholly, and
-// the versions before and behind them stay. A replica counts what it begins with, also when a snapshot has brought it. All that holds where
-// the engine's iterators take no notice of limits, too.
+// TestReclaimForms: orphans of every type, few and many elements, small and large ones, none at all, or more than their
+// record says, go wholly, and the versions before and behind them stay. A replica counts what it begins with, also when
+// a snapshot has brought it. All that holds where the engine's iterators take no notice of limits, too.
 func TestReclaimForms(t *testing.T) {
-	for _, f := range []ReclaimerFaults{{}, {NoLimits: true}} {
+	for _, f := range []Faults{{}, {NoLimits: true}} {
 		t.Run(fmt.Sprintf("limits ignored %v", f.NoLimits), func(t *testing.T) { reclaimForms(t, f) })
 	}
 }
 
-func reclaimForms(t *testing.T, f ReclaimerFaults) {
+func reclaimForms(t *testing.T, f Faults) {
 	from, to := openReclaimed(t, disk.Mem()), openReclaimed(t, disk.Mem())
 	defer from.close(t)
 	defer to.close(t)

@@ -86,8 +86,7 @@ type Store struct {
 	counters counters
 	popped   redis.PopMemory
 	stalls   *raftlog.Stalls
-	cleaner  *janitor.Cleaner
-	reclaim  *janitor.Reclaimer
+	janitor  *janitor.Janitor // nil until Open is through
 	table    atomic.Pointer[route.Table]
 
 	mu        sync.Mutex
@@ -150,15 +149,7 @@ func Open(o Options) (s *Store, err error) {
 	if err != nil {
 		return s, err
 	}
-	replicas := func() map[topology.RegionID]*region.Replica { return *s.replicas.Load() }
-	s.cleaner = janitor.NewCleaner(janitor.CleanerOptions{
-		Knobs: o.Settings.Redis, Replicas: replicas, Rand: rand.New(rand.NewPCG(o.Rand.Uint64(), o.Rand.Uint64())),
-		Engine: s.engine, Failed: o.FS.Failed, Fence: o.FS.Fence,
-	})
-	s.reclaim = janitor.NewReclaimer(janitor.ReclaimerOptions{
-		Knobs: o.Settings.Redis, Replicas: replicas, Engine: s.engine, Failed: o.FS.Failed, Fence: o.FS.Fence,
-		Faults: janitor.ReclaimerFaults{AnyVersion: o.Faults.Region.AnyVersion},
-	})
+	forJanitor := rand.New(rand.NewPCG(o.Rand.Uint64(), o.Rand.Uint64())) // while nobody else draws from o.Rand
 	if err := s.identify(); err != nil {
 		return s, err
 	}
@@ -182,8 +173,11 @@ func Open(o Options) (s *Store, err error) {
 	}
 	s.wg.Go(s.run)
 	s.wg.Go(s.bridgeStalls)
-	s.cleaner.Start(s.ctx)
-	s.reclaim.Start(s.ctx)
+	s.janitor = janitor.Start(s.ctx, janitor.Options{
+		Knobs: o.Settings.Redis, Engine: s.engine, Rand: forJanitor, Failed: o.FS.Failed, Fence: o.FS.Fence,
+		Replicas: func() map[topology.RegionID]*region.Replica { return *s.replicas.Load() },
+		Faults:   janitor.Faults{AnyVersion: o.Faults.Region.AnyVersion},
+	})
 	return s, nil
 }
 
@@ -449,9 +443,8 @@ func (s *Store) Close() error {
 	for _, r := range replicas {
 		r.Stop()
 	}
-	if s.cleaner != nil {
-		s.cleaner.Join()
-		s.reclaim.Join()
+	if s.janitor != nil {
+		s.janitor.Join()
 	}
 	if s.host != nil {
 		s.host.Close()
@@ -484,7 +477,7 @@ func (s *Store) Changed() <-chan struct{} {
 
 // SetActiveExpire switches the background deletion of expired keys on, as it is at first, or off. Nobody sees an expired key in
 // either case.
-func (s *Store) SetActiveExpire(on bool) { s.cleaner.SetActive(on) }
+func (s *Store) SetActiveExpire(on bool) { s.janitor.SetActiveExpire(on) }
 
 // Failed returns why the store has failed, nil while it has not.
 func (s *Store) Failed() error { return s.o.FS.Failed() }

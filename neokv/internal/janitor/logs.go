@@ -1,0 +1,61 @@
+package janitor
+
+import (
+	"fmt"
+	"time"
+
+	"neokv.dev/neokv/internal/engine"
+	"neokv.dev/neokv/internal/keys"
+	"neokv.dev/neokv/internal/region"
+)
+
+const (
+	// trimPause is how often logs are looked at. A region where nothing has been applied meanwhile is at rest.
+	trimPause = 10 * time.Second
+	// trimBytes is how many bytes of a log are worth a cut.
+	trimBytes = 64 << 10
+)
+
+// trimLogs cuts the logs of regions at rest that take more than twice the space of the region's data. A snapshot then
+// costs less than such a log to bring a replica up to date that has missed what was in it.
+func (x *reclaimer) trimLogs() {
+	for id, r := range x.o.Replicas() {
+		s := x.progress(id, r)
+		if applied := r.Applied(); applied != s.applied {
+			s.applied, s.trimmed = applied, false
+			continue
+		}
+		if s.trimmed || !r.Running() {
+			continue
+		}
+		worth := false
+		r.Inspect(func(*engine.View) (err error) {
+			if worth, err = x.logOutweighs(r); err != nil {
+				return fmt.Errorf("size of its log: %w", err)
+			}
+			return nil
+		})
+		s.trimmed = worth && r.CutLog(1) // the last entry stays, for its term
+	}
+}
+
+// logOutweighs reports whether the region's log takes trimBytes and more than twice what the region's data takes, in
+// tables. What is in memtables does not count.
+func (x *reclaimer) logOutweighs(r *region.Replica) (bool, error) {
+	desc, _ := r.Region()
+	lower, upper := keys.RaftBounds(desc.ID)
+	log, err := x.o.Engine.TableBytes(engine.Span{Lower: lower, Upper: upper})
+	if err != nil || log < trimBytes {
+		return false, err
+	}
+	data := uint64(0)
+	for _, ks := range keys.RegionKeyspaces {
+		lower, upper := r.Space().Bounds(ks, desc.Slots)
+		n, err := x.o.Engine.TableBytes(engine.Span{Lower: lower, Upper: upper})
+		if err != nil {
+			return false, err
+		}
+		data += n
+	}
+	return log > 2*data, nil
+}

@@ -1,0 +1,59 @@
+package janitor
+
+import (
+	"time"
+
+	"neokv.dev/neokv/internal/engine"
+	"neokv.dev/neokv/internal/redis"
+)
+
+// sweep is a walk over all records of a region that has held collections or legacy strings, to find out that it does
+// not any more: then a SET need not read what it replaces. A sweep ends at the first collection that it meets.
+//
+// A collection that the sweep has not met was not there when the sweep began, or has gone since, or has been written
+// since. Such a write has raised an index in the region state. The entry at the end of a sweep carries the apply index
+// of its beginning, and apply compares the two.
+type sweep struct {
+	running bool
+	place   []byte    // where it goes on, nil for the region's beginning
+	began   time.Time // when it began
+	index   uint64    // the apply index by then
+	next    time.Time // when the next one may begin
+}
+
+// sweepRest is how many times as long as a sweep took the next one waits. A sweep of a region that still has
+// collections may go far before it meets the first.
+const sweepRest = 10
+
+// sweepStep takes the next step of a region's sweep, if one is due, and reports whether it was.
+func (c *cleaner) sweepStep(s *cleaning, now time.Time) bool {
+	r, w := s.replica, &s.sweep
+	may := r.MayHold()
+	if !may.Any() || now.Before(w.next) {
+		return false
+	}
+	if !w.running {
+		w.running, w.place, w.began, w.index = true, nil, now, r.Applied()
+	}
+	x := &c.records
+	aim(x, r)
+	x.Limit, x.Most = cleanerLooks, cleanerLooks
+	var gone redis.Unblinding
+	ok := r.Inspect(func(view *engine.View) (err error) {
+		gone, err = x.Sweep(view, w.place, may)
+		return err
+	})
+	switch {
+	case !ok:
+		return false
+	case x.Collections == 0 && x.Next != nil:
+		w.place = append(w.place[:0], x.Next...)
+		return true
+	}
+	if gone.Any() {
+		c.propose(r, redis.Swept(w.index, gone))
+	}
+	w.running = false
+	w.next = time.Now().Add(max(c.o.Knobs.ExpireInterval, sweepRest*time.Since(w.began)))
+	return true
+}
