@@ -333,9 +333,9 @@ func orphaning(random *rand.Rand, now uint64) (args [][]byte) {
 	case 14, 15:
 		line = fmt.Sprint("setrange ", key(), " ", random.IntN(300_000), " x")
 	case 16:
-		line = "append " + key() + " " + strings.Repeat(fmt.Sprint(now), random.IntN(10_000))
+		line = "append " + key() + " " + strings.Repeat(fmt.Sprint(now), 1+random.IntN(10_000))
 	case 17:
-		line = "set " + key() + " " + strings.Repeat(fmt.Sprint(now), random.IntN(50_000))
+		line = "set " + key() + " " + strings.Repeat(fmt.Sprint(now), 1+random.IntN(50_000))
 	}
 	for _, word := range strings.Fields(line) {
 		args = append(args, []byte(word))
