@@ -11,7 +11,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-	_ "unsafe" // for the two variables of dragonboat's
 
 	"github.com/lni/dragonboat/v4"
 	"github.com/lni/dragonboat/v4/config"
@@ -223,18 +222,6 @@ func (s *Store) put(key, value []byte, sync bool) error {
 	}
 	return b.Commit(sync)
 }
-
-// dragonboat makes a new slice of this many entries of 96 bytes whenever all entries of a region that are in memory have been applied,
-// or fewer places than the second are left: 512 and 96, 48 KiB per entry and replica where one is in flight. It takes them from a
-// file in the working directory or not at all.
-var (
-	//go:linkname entrySliceSize github.com/lni/dragonboat/v4/internal/raft.entrySliceSize
-	entrySliceSize uint64
-	//go:linkname minEntrySliceSize github.com/lni/dragonboat/v4/internal/raft.minEntrySliceSize
-	minEntrySliceSize uint64
-)
-
-func init() { entrySliceSize, minEntrySliceSize = 32, 8 }
 
 func (s *Store) startHost() error {
 	knobs := s.o.Settings.Raft
