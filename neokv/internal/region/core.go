@@ -3,7 +3,6 @@ package region
 import (
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"neokv.dev/neokv/internal/engine"
 	"neokv.dev/neokv/internal/keys"
@@ -52,36 +51,6 @@ func (c *core) init(o Options) {
 	}
 }
 
-// leads reports whether Raft has this replica as the leader of term. It takes no lock.
-func (c *core) leads(term uint64) bool {
-	id, t, ok, err := c.o.Host.GetLeaderID(c.shard)
-	return err == nil && ok && id == uint64(c.o.Replica) && t == term
-}
-
-// clockBase is the leader's time source: the region time at an instant of the monotonic clock.
-type clockBase struct {
-	term uint64
-	ms   uint64
-	at   time.Time
-}
-
-// localTime is what the store's own clock says, in ms.
-func (c *core) localTime(now time.Time) uint64 {
-	if f := c.o.Faults.Skew; f != nil {
-		now = now.Add(f(c.o.Store))
-	}
-	return uint64(now.UnixMilli())
-}
-
-// leaderTime is the larger of the wall clock and the region time plus the monotonic time since, in ms: it never stands still and never goes back.
-func (c *core) leaderTime(now time.Time) uint64 {
-	ms := c.localTime(now)
-	if b := c.clock.Load(); b != nil {
-		ms = max(ms, b.ms+uint64(now.Sub(b.at).Milliseconds()))
-	}
-	return max(ms, c.regionTime.Load())
-}
-
 // orphaned counts the orphan records of a committed batch. flushed says that the batch has removed all earlier ones.
 func (c *core) orphaned(o redis.Orphans, flushed bool) {
 	if o.Collections == 0 && !flushed {
@@ -93,14 +62,4 @@ func (c *core) orphaned(o redis.Orphans, flushed bool) {
 	}
 	counts.Add(int64(o.Collections), int64(o.Elements))
 	c.orphanWrites.Add(1)
-}
-
-// askCut is Replica.CutLog.
-func (c *core) askCut(entries uint64) bool {
-	select {
-	case c.cut <- entries:
-		return true
-	default:
-		return false
-	}
 }

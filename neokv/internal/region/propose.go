@@ -1,8 +1,6 @@
 package region
 
 import (
-	"fmt"
-	"slices"
 	"sync"
 	"time"
 
@@ -13,79 +11,6 @@ import (
 	"neokv.dev/neokv/internal/keys"
 	"neokv.dev/neokv/internal/redis"
 )
-
-// maxEntryBytes bounds a Raft entry: an entry of this size still fits in every buffer on its way, and does not hold up the log so long
-// that the leader is taken for dead.
-const maxEntryBytes = 64 << 20
-
-// maxWrittenBytes bounds what one command may write into the batches of its region's replicas, all of it at once.
-const maxWrittenBytes = 256 << 20
-
-// tooLarge says why no entry has room for a command, nil where one has.
-func tooLarge(c *redis.Call) error {
-	n := callBytes(c)
-	if entry := entryHeaderBytes + n; entry > maxEntryBytes {
-		return fmt.Errorf("%w: %d bytes, at most %d", ErrTooLarge, entry, maxEntryBytes)
-	}
-	if writes := c.Writes(n); writes > maxWrittenBytes {
-		return fmt.Errorf("%w: it may write %d bytes at once, at most %d", ErrTooLarge, writes, maxWrittenBytes)
-	}
-	return nil
-}
-
-// Pending is a run of writes on its way through Raft. The caller fills Run and Deadline, calls Propose, then Wait; until Wait
-// returns the run belongs to the region. A Pending may be reused afterwards, unless it is Lost.
-type Pending struct {
-	Run      *redis.Run
-	Deadline time.Time
-	// Err is valid after Wait: nil when all calls are applied, their replies in Run.Out. Else the calls before len(Run.Ends)
-	// are applied, and the others are not (one of the errors above) or nobody knows (an *UnknownOutcome).
-	Err error
-	// Index is the apply index of the last entry that a part of the run travelled in, 0 if nothing of it was applied.
-	Index uint64
-	// Lost is valid after Wait: the deadline has passed while the run was being applied. Err is then an *UnknownOutcome for all of its calls,
-	// and neither the Pending nor its Run may be touched again: apply still writes replies into them.
-	Lost bool
-
-	next int           // first call that is in no batch yet
-	done chan struct{} // capacity 1; made once
-}
-
-// batch is one Raft entry, from the moment that its sequence is given out until its outcome is known.
-type batch struct {
-	buf      []byte // header and commands
-	parts    []part
-	commands int
-	deadline time.Time
-	sequence uint64
-	tooLarge error // of its only command, which no entry has room for; nil: there is none in it
-	alone    bool  // no other one was open when it was formed
-	claimed  bool  // somebody finishes it, or has
-	// Whether there are commands in it that look something up, and such that do where their slot may hold a collection.
-	looks, looksUnblind bool
-	reads               redis.ReadSet
-	args                [][]byte // scratch
-	// applied and err are written by whoever claims the batch, and may be read after finished.
-	applied bool
-	index   uint64 // of the entry, once it is applied
-	err     error
-
-	finished chan struct{} // capacity 1: the outcome is known, and whoever claimed the batch is through with it
-	returned chan struct{} // capacity 1: the transport has dropped it, so no answer of Raft is worth waiting for
-}
-
-func newBatch() *batch {
-	return &batch{
-		buf: make([]byte, entryHeaderBytes, 4096), finished: make(chan struct{}, 1), returned: make(chan struct{}, 1),
-	}
-}
-
-// part is the stretch of a pending run that travels in a batch: calls [from, to).
-type part struct {
-	p        *Pending
-	from, to int
-	answered bool // at its deadline, before the batch was finished
-}
 
 // proposer turns runs into entries. A batch leaves as soon as one of max_inflight places is free; what arrives meanwhile shares
 // the next one.
@@ -164,24 +89,6 @@ func (x *proposer) propose(p *Pending) {
 	x.wg.Add(1)
 	x.mu.Unlock()
 	go x.drive(b) // also to send it: that looks things up, and nobody knows how long the disk takes for them
-}
-
-// Wait returns when the outcome is known, or unknown for good, at Deadline at the latest.
-func (p *Pending) Wait() { <-p.done }
-
-// WaitUnless is Wait that gives up when a channel is closed, and then reports false: the run belongs to the region for good.
-func (p *Pending) WaitUnless(gone <-chan struct{}) bool {
-	select {
-	case <-p.done:
-		return true
-	case <-gone:
-		return false
-	}
-}
-
-func (p *Pending) finish(err error) {
-	p.Err = err
-	p.done <- struct{}{}
 }
 
 // register gives a batch its sequence; from now on it can be claimed. mu is held.
@@ -406,156 +313,6 @@ func (x *proposer) replyEarly(b *batch) {
 	x.finish(b, nil)
 }
 
-// outcome is what Raft's answer says of an entry that was not applied here, or not while it was this replica's.
-func outcome(res dragonboat.RequestResult) error {
-	switch {
-	case res.Completed():
-		return &UnknownOutcome{"applied without an answer"}
-	case res.Dropped():
-		return ErrNotLeader
-	case res.Terminated():
-		return &UnknownOutcome{"store stopped"}
-	default:
-		return errNoQuorum
-	}
-}
-
-// What is known of a run at its deadline: while its entry is in Raft, and while that is applied.
-var (
-	errNoQuorum = &UnknownOutcome{"no answer from a quorum in time"}
-	errApplying = &UnknownOutcome{"not applied in time"}
-)
-
-// expect sees to it that overdue is called at a deadline, or before it. mu is held.
-func (x *proposer) expect(deadline time.Time) {
-	switch {
-	case !x.watched.IsZero() && !deadline.Before(x.watched):
-		return
-	case x.watch == nil:
-		x.watch = time.AfterFunc(time.Until(deadline), x.overdue)
-	default:
-		x.watch.Reset(time.Until(deadline))
-	}
-	x.watched = deadline
-}
-
-// overdue answers the runs whose deadline has passed. Of one that waits, the calls that are in no entry are not applied. One whose entry is under way
-// is taken out of its batch; but apply writes replies into the runs of a batch that it has claimed, so one of those is lost.
-func (x *proposer) overdue() {
-	var late []*Pending
-	var next time.Time
-	x.mu.Lock()
-	now := time.Now()
-	over := func(p *Pending) bool {
-		if !p.Deadline.After(now) {
-			return true
-		}
-		if next.IsZero() || p.Deadline.Before(next) {
-			next = p.Deadline
-		}
-		return false
-	}
-	x.queue = slices.DeleteFunc(x.queue, func(p *Pending) bool {
-		if !over(p) {
-			return false
-		}
-		p.Err = ErrDeadline
-		late = append(late, p)
-		return true
-	})
-	for _, b := range x.open {
-		for i := range b.parts {
-			part := &b.parts[i]
-			if part.answered || !over(part.p) {
-				continue
-			}
-			late = append(late, part.p)
-			part.answered = true
-			if b.claimed {
-				part.p.Err, part.p.Lost = errApplying, true
-			} else {
-				part.p.Err = errNoQuorum
-				part.p = &Pending{Run: &redis.Run{Out: redis.Reply{More: func(int) int { return 0 }}}} // nobody's
-			}
-		}
-	}
-	x.watched = time.Time{}
-	if !next.IsZero() {
-		x.expect(next)
-	}
-	x.mu.Unlock()
-	for _, p := range late {
-		p.done <- struct{}{}
-	}
-}
-
-// recycle keeps a finished batch for reuse. mu is held.
-func (x *proposer) recycle(b *batch) {
-	if cap(b.buf) > 4*int(x.o.Knobs.BatchMaxBytes) {
-		return
-	}
-	select {
-	case <-b.returned:
-	default:
-	}
-	clear(b.parts)
-	if cap(b.args) > keptArgs {
-		b.args = nil
-	}
-	clear(b.args[:cap(b.args)])
-	b.reads.Recycle()
-	*b = batch{buf: b.buf[:entryHeaderBytes], parts: b.parts[:0], reads: b.reads, args: b.args, finished: b.finished, returned: b.returned}
-	x.free = append(x.free, b)
-}
-
-// claim makes the caller the one who finishes a batch; nil if another one is.
-func (x *proposer) claim(sequence uint64) *batch {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	b := x.open[sequence]
-	if b == nil || b.claimed {
-		return nil
-	}
-	b.claimed = true
-	return b
-}
-
-// finish hands a claimed batch's outcome to its runs. A run of which calls are left goes back to the front of the queue, from
-// where this batch's place takes it next. The batch is not the caller's any more afterwards.
-func (x *proposer) finish(b *batch, err error) {
-	b.err = err
-	x.mu.Lock()
-	delete(x.open, b.sequence) // its runs are not overdue any more
-	x.mu.Unlock()
-	for _, part := range b.parts {
-		p := part.p
-		if part.answered {
-			continue
-		}
-		p.Index = max(p.Index, b.index)
-		if err != nil || p.next == len(p.Run.Calls) {
-			p.finish(err)
-			continue
-		}
-		x.mu.Lock()
-		serving, stopped := x.servingTerm.Load() != 0, x.stopped
-		if serving && !stopped {
-			x.queue = append(x.queue, nil)
-			copy(x.queue[1:], x.queue)
-			x.queue[0] = p
-			x.expect(p.Deadline)
-		}
-		x.mu.Unlock()
-		switch {
-		case stopped:
-			p.finish(ErrStopped)
-		case !serving:
-			p.finish(ErrNotLeader)
-		}
-	}
-	b.finished <- struct{}{}
-}
-
 // rejectQueue answers the runs that are in no batch.
 func (x *proposer) rejectQueue(err error) {
 	x.mu.Lock()
@@ -601,17 +358,6 @@ func (x *proposer) dropped(entries []pb.Entry) {
 			x.finish(b, ErrNotLeader)
 		}
 	}
-}
-
-// barrier proposes an empty entry of the term and reports whether it has been applied here, and no later term with it.
-func (x *proposer) barrier(term uint64) bool {
-	b := newBatch()
-	x.mu.Lock()
-	x.register(b)
-	x.mu.Unlock()
-	rs, err := x.send(b, term, time.Duration(x.o.Knobs.ElectionTicks)*x.o.Knobs.RTT)
-	x.await(b, rs, err)
-	return b.applied && b.err == nil
 }
 
 // disown ends the wait of the batches that were proposed here and that apply has not seen: what the snapshot stands for

@@ -97,28 +97,6 @@ type Replica struct {
 	nudge   chan struct{}
 }
 
-// Counters of a region on one store. They go on where another replica takes the place of the one before.
-type Counters struct {
-	Proposals                       atomic.Uint64 // runs of writes handed over while this replica led
-	Entries, EntryBytes, Commands   atomic.Uint64 // proposed here
-	AppliedEntries, AppliedCommands atomic.Uint64
-	Stages                          atomic.Uint64 // batches that apply has committed
-	RefusedEntries                  atomic.Uint64 // by their term tag
-	ReadSets, ReadSetReads          atomic.Uint64 // proposed here, and the reads in them
-	ReadSetsUsed                    atomic.Uint64 // applied here with nothing between the read and the entry
-	ReadIndexRounds                 atomic.Uint64
-	LeaseReads, IndexReads          atomic.Uint64 // runs
-	KeysFound, KeysMissed           atomic.Uint64 // keys that reads looked up
-	FollowerReads                   atomic.Uint64 // runs, by read index, while another replica led
-	LeaderChanges                   atomic.Uint64 // terms served here
-	SnapshotsSent                   atomic.Uint64 // region snapshots streamed to another replica
-	SnapshotsReceived               atomic.Uint64 // region snapshots installed
-	SnapshotBytes                   atomic.Uint64 // their bytes, sent and received
-	ExpiredKeys                     atomic.Uint64 // deleted by the background passes, counted where their deletion was proposed
-	Orphans                         OrphanCounters
-	ReclaimedElements               atomic.Uint64 // of orphans, as their records count them
-}
-
 // New returns a replica that does not run yet.
 func New(o Options) *Replica {
 	r := &Replica{nudge: make(chan struct{}, 1)}
@@ -176,31 +154,6 @@ func (r *Replica) Release() {
 	r.proposer.abandon(ErrStopped)
 }
 
-// LeaderChanged takes dragonboat's event. It does not block.
-func (r *Replica) LeaderChanged(i raftio.LeaderInfo) {
-	r.told.Store(&i)
-	select {
-	case r.nudge <- struct{}{}:
-	default:
-	}
-}
-
-// Leading reports whether this replica serves its region, and the term of its leader.
-// leader is the replica that Raft knows as leader, 0 if none; a leader that does not serve yet is not told of.
-func (r *Replica) Leading() (leader topology.ReplicaID, term uint64, serving bool) {
-	id, term, ok, err := r.o.Host.GetLeaderID(r.shard)
-	if err != nil || !ok {
-		return 0, term, false
-	}
-	if topology.ReplicaID(id) == r.o.Replica {
-		if r.servingTerm.Load() != term {
-			return 0, term, false
-		}
-		return r.o.Replica, term, true
-	}
-	return topology.ReplicaID(id), term, false
-}
-
 // Region returns the region as this replica knows it, and the replica's id.
 func (r *Replica) Region() (topology.Region, topology.ReplicaID) { return r.o.Region, r.o.Replica }
 
@@ -212,80 +165,6 @@ func (r *Replica) Applied() uint64 { return r.applied.Load() }
 
 // TimeMS is the region time.
 func (r *Replica) TimeMS() uint64 { return r.regionTime.Load() }
-
-// lead watches who leads. A new leader applies a barrier, an empty entry with its own term, before it serves.
-func (r *Replica) lead() {
-	for {
-		select {
-		case <-r.stop:
-			return
-		case entries := <-r.cut:
-			r.cutLog(entries)
-			continue
-		case <-r.nudge:
-		}
-		for wait := 100 * time.Microsecond; !r.settleLeadership(); wait = min(2*wait, r.o.Knobs.RTT) {
-			select {
-			case <-r.stop:
-				return
-			case <-time.After(wait):
-			}
-		}
-	}
-}
-
-// settleLeadership brings servingTerm in line with what Raft says; false means it has to be tried again. The event comes a
-// little before GetLeaderID agrees with it.
-func (r *Replica) settleLeadership() bool {
-	id, term, ok, err := r.o.Host.GetLeaderID(r.shard)
-	if err == nil {
-		if told := r.told.Load(); term < told.Term || term == told.Term && id != told.LeaderID {
-			return false
-		}
-	}
-	self := err == nil && ok && topology.ReplicaID(id) == r.o.Replica
-	serving := r.servingTerm.Load()
-	switch {
-	case self && serving == term:
-		return true
-	case self:
-		r.stepDown()
-		r.o.Changed() // until the barrier is applied clients wait here: sent to the leader before, they would be sent back
-		if !r.proposer.barrier(term) {
-			return false
-		}
-		if !r.leads(term) {
-			return false
-		}
-		r.counters.LeaderChanges.Add(1)
-		if !r.o.Faults.KeptRows || r.counters.LeaderChanges.Load() == 1 {
-			r.rows.Open()
-		}
-		r.servingTerm.Store(term)
-	case serving != 0:
-		r.stepDown()
-	}
-	r.o.Changed()
-	return true
-}
-
-// stepDown ends serving: what waits to be proposed is answered, what is in flight goes on.
-func (r *Replica) stepDown() {
-	if !r.o.Faults.KeptRows {
-		r.rows.Close()
-	}
-	if r.servingTerm.Swap(0) != 0 {
-		r.proposer.rejectQueue(ErrNotLeader)
-	}
-}
-
-var _ raftio.IRaftEventListener = Listener(nil)
-
-// Listener takes dragonboat's leader events of all regions of a store; it must not block.
-type Listener func(raftio.LeaderInfo)
-
-// LeaderUpdated implements raftio.IRaftEventListener.
-func (l Listener) LeaderUpdated(i raftio.LeaderInfo) { l(i) }
 
 // Read runs a run of reads on the local replica, which must lead, linearizably, and returns nil; or one of the errors above, with run
 // as it was.

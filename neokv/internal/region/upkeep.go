@@ -80,22 +80,6 @@ func (b *ExpiryBound) Notice(expireMS uint64) {
 	}
 }
 
-// OrphanCounters are how many orphan records a replica has, and how many elements those stand for. The reclaimer corrects them when it has
-// nothing left to do; until then they may be a little off.
-type OrphanCounters struct{ Collections, Elements atomic.Int64 }
-
-// Set replaces both counts.
-func (c *OrphanCounters) Set(collections, elements int64) {
-	c.Collections.Store(collections)
-	c.Elements.Store(elements)
-}
-
-// Add adds to both counts.
-func (c *OrphanCounters) Add(collections, elements int64) {
-	c.Collections.Add(collections)
-	c.Elements.Add(elements)
-}
-
 // OrphanWrites counts the batches that have written orphan records or removed all of them, each after its commit. A caller loads it before it
 // opens a view: while the count stays the same, the view has shown every orphan record.
 func (r *Replica) OrphanWrites() uint64 { return r.orphanWrites.Load() }

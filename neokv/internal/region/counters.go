@@ -1,0 +1,43 @@
+package region
+
+import (
+	"sync/atomic"
+)
+
+// Counters of a region on one store. They go on where another replica takes the place of the one before.
+type Counters struct {
+	Proposals                       atomic.Uint64 // runs of writes handed over while this replica led
+	Entries, EntryBytes, Commands   atomic.Uint64 // proposed here
+	AppliedEntries, AppliedCommands atomic.Uint64
+	Stages                          atomic.Uint64 // batches that apply has committed
+	RefusedEntries                  atomic.Uint64 // by their term tag
+	ReadSets, ReadSetReads          atomic.Uint64 // proposed here, and the reads in them
+	ReadSetsUsed                    atomic.Uint64 // applied here with nothing between the read and the entry
+	ReadIndexRounds                 atomic.Uint64
+	LeaseReads, IndexReads          atomic.Uint64 // runs
+	KeysFound, KeysMissed           atomic.Uint64 // keys that reads looked up
+	FollowerReads                   atomic.Uint64 // runs, by read index, while another replica led
+	LeaderChanges                   atomic.Uint64 // terms served here
+	SnapshotsSent                   atomic.Uint64 // region snapshots streamed to another replica
+	SnapshotsReceived               atomic.Uint64 // region snapshots installed
+	SnapshotBytes                   atomic.Uint64 // their bytes, sent and received
+	ExpiredKeys                     atomic.Uint64 // deleted by the background passes, counted where their deletion was proposed
+	Orphans                         OrphanCounters
+	ReclaimedElements               atomic.Uint64 // of orphans, as their records count them
+}
+
+// OrphanCounters are how many orphan records a replica has, and how many elements those stand for. The reclaimer corrects them when it has
+// nothing left to do; until then they may be a little off.
+type OrphanCounters struct{ Collections, Elements atomic.Int64 }
+
+// Set replaces both counts.
+func (c *OrphanCounters) Set(collections, elements int64) {
+	c.Collections.Store(collections)
+	c.Elements.Store(elements)
+}
+
+// Add adds to both counts.
+func (c *OrphanCounters) Add(collections, elements int64) {
+	c.Collections.Add(collections)
+	c.Elements.Add(elements)
+}

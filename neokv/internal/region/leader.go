@@ -1,0 +1,125 @@
+package region
+
+import (
+	"time"
+
+	"github.com/lni/dragonboat/v4/raftio"
+
+	"neokv.dev/neokv/internal/topology"
+)
+
+// LeaderChanged takes dragonboat's event. It does not block.
+func (r *Replica) LeaderChanged(i raftio.LeaderInfo) {
+	r.told.Store(&i)
+	select {
+	case r.nudge <- struct{}{}:
+	default:
+	}
+}
+
+// Leading reports whether this replica serves its region, and the term of its leader.
+// leader is the replica that Raft knows as leader, 0 if none; a leader that does not serve yet is not told of.
+func (r *Replica) Leading() (leader topology.ReplicaID, term uint64, serving bool) {
+	id, term, ok, err := r.o.Host.GetLeaderID(r.shard)
+	if err != nil || !ok {
+		return 0, term, false
+	}
+	if topology.ReplicaID(id) == r.o.Replica {
+		if r.servingTerm.Load() != term {
+			return 0, term, false
+		}
+		return r.o.Replica, term, true
+	}
+	return topology.ReplicaID(id), term, false
+}
+
+// lead watches who leads. A new leader applies a barrier, an empty entry with its own term, before it serves.
+func (r *Replica) lead() {
+	for {
+		select {
+		case <-r.stop:
+			return
+		case entries := <-r.cut:
+			r.cutLog(entries)
+			continue
+		case <-r.nudge:
+		}
+		for wait := 100 * time.Microsecond; !r.settleLeadership(); wait = min(2*wait, r.o.Knobs.RTT) {
+			select {
+			case <-r.stop:
+				return
+			case <-time.After(wait):
+			}
+		}
+	}
+}
+
+// settleLeadership brings servingTerm in line with what Raft says; false means it has to be tried again. The event comes a
+// little before GetLeaderID agrees with it.
+func (r *Replica) settleLeadership() bool {
+	id, term, ok, err := r.o.Host.GetLeaderID(r.shard)
+	if err == nil {
+		if told := r.told.Load(); term < told.Term || term == told.Term && id != told.LeaderID {
+			return false
+		}
+	}
+	self := err == nil && ok && topology.ReplicaID(id) == r.o.Replica
+	serving := r.servingTerm.Load()
+	switch {
+	case self && serving == term:
+		return true
+	case self:
+		r.stepDown()
+		r.o.Changed() // until the barrier is applied clients wait here: sent to the leader before, they would be sent back
+		if !r.proposer.barrier(term) {
+			return false
+		}
+		if !r.leads(term) {
+			return false
+		}
+		r.counters.LeaderChanges.Add(1)
+		if !r.o.Faults.KeptRows || r.counters.LeaderChanges.Load() == 1 {
+			r.rows.Open()
+		}
+		r.servingTerm.Store(term)
+	case serving != 0:
+		r.stepDown()
+	}
+	r.o.Changed()
+	return true
+}
+
+// stepDown ends serving: what waits to be proposed is answered, what is in flight goes on.
+func (r *Replica) stepDown() {
+	if !r.o.Faults.KeptRows {
+		r.rows.Close()
+	}
+	if r.servingTerm.Swap(0) != 0 {
+		r.proposer.rejectQueue(ErrNotLeader)
+	}
+}
+
+var _ raftio.IRaftEventListener = Listener(nil)
+
+// Listener takes dragonboat's leader events of all regions of a store; it must not block.
+type Listener func(raftio.LeaderInfo)
+
+// LeaderUpdated implements raftio.IRaftEventListener.
+func (l Listener) LeaderUpdated(i raftio.LeaderInfo) { l(i) }
+
+// barrier proposes an empty entry of the term and reports whether it has been applied here, and no later term with it.
+func (x *proposer) barrier(term uint64) bool {
+	b := newBatch()
+	x.mu.Lock()
+	x.register(b)
+	x.mu.Unlock()
+	rs, err := x.send(b, term, time.Duration(x.o.Knobs.ElectionTicks)*x.o.Knobs.RTT)
+	x.await(b, rs, err)
+	return b.applied && b.err == nil
+}
+
+// leads reports whether Raft has this replica as the leader of term. It takes no lock.
+func (c *core) leads(term uint64) bool {
+	id, t, ok, err := c.o.Host.GetLeaderID(c.shard)
+	return err == nil && ok && id == uint64(c.o.Replica) && t == term
+}

@@ -1,0 +1,290 @@
+package region
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+
+	sm "github.com/lni/dragonboat/v4/statemachine"
+
+	"neokv.dev/neokv/internal/engine"
+	"neokv.dev/neokv/internal/keys"
+	"neokv.dev/neokv/internal/topology"
+)
+
+// A region's snapshot is what another replica needs to go on from an apply index: the region's ranges of all keyspaces and of the
+// orphan records, the region state, and the stage if the sender is inside an entry, as tables of the engine. It travels as a stream
+// of frames behind a header:
+//
+//	header  format u8 = 1, region i64, index i64, first slot u16, last slot u16, apply index u64, checksum u32
+//	frame   kind u8, length u32, payload, checksum u32
+//
+//	kind 1  bytes of a table
+//	kind 2  the table is complete; no payload
+//	kind 3  the stream is complete; payload: number of tables u32, their bytes u64
+//
+// Integers are big-endian. A checksum is CRC-32C over all that precedes it in the stream but for the checksums, so that a frame
+// that is missing, twice there or in another place does not pass.
+//
+// dragonboat keeps what it has received in a file until RecoverFromSnapshot has put it into the engine and Sync has returned: the
+// file is part of the durable state until then. The tables are written beside the engine's own and put in by one step; a
+// store that dies before starts over from the file, one that dies behind it finds an apply index that needs none.
+const (
+	snapshotFormat = 1
+
+	snapshotHeaderBytes = 1 + 8 + 8 + 2 + 2 + 8
+	frameHeaderBytes    = 1 + 4
+	snapshotEndBytes    = 4 + 8
+
+	frameTable    = 1
+	frameTableEnd = 2
+	frameEnd      = 3
+
+	// maxFrameBytes bounds what either side holds of the stream.
+	maxFrameBytes = 128 << 10
+	// snapshotTableBytes is how large tables get, about.
+	snapshotTableBytes = 32 << 20
+	// maxSnapshotTables bounds the tables of a snapshot: a damaged stream must not fill the disk with empty files.
+	maxSnapshotTables = 1 << 20
+)
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// receive writes the tables of a stream and returns its header and their bytes.
+func receive(in io.Reader, tables *engine.Ingestion, stop <-chan struct{}) (h snapshotHeader, size uint64, err error) {
+	r := &frameReader{in: in}
+	if h, err = r.header(); err != nil {
+		return h, 0, err
+	}
+	var table io.WriteCloser
+	defer func() {
+		if table != nil {
+			_ = table.Close() // of a stream that is refused
+		}
+	}()
+	n := uint32(0)
+	for {
+		select {
+		case <-stop:
+			return h, 0, sm.ErrSnapshotStopped
+		default:
+		}
+		kind, payload, err := r.frame()
+		if err != nil {
+			return h, 0, err
+		}
+		if table == nil && kind != frameEnd {
+			if n++; n > maxSnapshotTables {
+				return h, 0, fmt.Errorf("more than %d tables", maxSnapshotTables)
+			}
+			if table, err = tables.Create(); err != nil {
+				return h, 0, err
+			}
+		}
+		switch {
+		case kind == frameTable:
+			if _, err := table.Write(payload); err != nil {
+				return h, 0, err
+			}
+			size += uint64(len(payload))
+		case kind == frameTableEnd && len(payload) == 0:
+			err := table.Close()
+			if table = nil; err != nil {
+				return h, 0, err
+			}
+		case kind == frameEnd && table == nil && len(payload) == snapshotEndBytes:
+			if tables, bytes := binary.BigEndian.Uint32(payload), binary.BigEndian.Uint64(payload[4:]); tables != n || bytes != size {
+				return h, 0, fmt.Errorf("%d tables of %d bytes came, %d of %d were sent", n, size, tables, bytes)
+			}
+			return h, size, r.atEnd()
+		default:
+			return h, 0, fmt.Errorf("frame %d of kind %d and %d bytes in table %d", r.frames, kind, len(payload), n)
+		}
+	}
+}
+
+// snapshotHeader says what a snapshot is of.
+type snapshotHeader struct {
+	space      keys.Space
+	slots      topology.SlotRange
+	applyIndex uint64
+}
+
+func (h *snapshotHeader) append(dst []byte) []byte {
+	dst = append(dst, snapshotFormat)
+	dst = keys.AppendI64(dst, int64(h.space.Region))
+	dst = keys.AppendI64(dst, int64(h.space.Index))
+	dst = binary.BigEndian.AppendUint16(dst, uint16(h.slots.First))
+	dst = binary.BigEndian.AppendUint16(dst, uint16(h.slots.Last))
+	return binary.BigEndian.AppendUint64(dst, h.applyIndex)
+}
+
+func parseSnapshotHeader(b []byte) snapshotHeader {
+	return snapshotHeader{
+		space: keys.Space{Region: topology.RegionID(keys.I64(b[1:])), Index: topology.IndexID(keys.I64(b[9:]))},
+		slots: topology.SlotRange{
+			First: topology.Slot(binary.BigEndian.Uint16(b[17:])), Last: topology.Slot(binary.BigEndian.Uint16(b[19:])),
+		},
+		applyIndex: binary.BigEndian.Uint64(b[21:]),
+	}
+}
+
+// frameWriter sends a stream. Its tables are written one after the other.
+type frameWriter struct {
+	out    io.Writer
+	crc    uint32
+	buf    []byte // the frame being filled, its header in front
+	tables uint32
+	total  uint64 // bytes of tables
+	err    error  // of sending, the first
+}
+
+func newFrameWriter(out io.Writer) *frameWriter {
+	return &frameWriter{out: out, buf: make([]byte, frameHeaderBytes, frameHeaderBytes+maxFrameBytes+crc32.Size)}
+}
+
+func (w *frameWriter) header(h snapshotHeader) error { return w.send(h.append(nil)) }
+
+// send sends bytes and the checksum of the stream so far.
+func (w *frameWriter) send(b []byte) error {
+	if w.err == nil {
+		w.crc = crc32.Update(w.crc, castagnoli, b)
+		_, w.err = w.out.Write(binary.BigEndian.AppendUint32(b, w.crc))
+	}
+	return w.err
+}
+
+// frame sends what buf holds.
+func (w *frameWriter) frame(kind byte) error {
+	w.buf[0] = kind
+	binary.BigEndian.PutUint32(w.buf[1:], uint32(len(w.buf)-frameHeaderBytes))
+	err := w.send(w.buf)
+	w.buf = w.buf[:frameHeaderBytes]
+	return err
+}
+
+// table begins a table. It has the form that engine.Snapshot.WriteTables wants.
+func (w *frameWriter) table() (io.WriteCloser, error) {
+	w.tables++
+	return w, nil
+}
+
+// Write takes bytes of the present table.
+func (w *frameWriter) Write(p []byte) (n int, err error) {
+	w.total += uint64(len(p))
+	for len(p) > 0 {
+		k := min(len(p), frameHeaderBytes+maxFrameBytes-len(w.buf))
+		w.buf = append(w.buf, p[:k]...)
+		p = p[k:]
+		n += k
+		if len(w.buf) == frameHeaderBytes+maxFrameBytes {
+			if err := w.frame(frameTable); err != nil {
+				return n, err
+			}
+		}
+	}
+	return n, nil
+}
+
+// Close ends the present table.
+func (w *frameWriter) Close() error {
+	if len(w.buf) > frameHeaderBytes {
+		if err := w.frame(frameTable); err != nil {
+			return err
+		}
+	}
+	return w.frame(frameTableEnd)
+}
+
+func (w *frameWriter) end() error {
+	w.buf = binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint32(w.buf, w.tables), w.total)
+	return w.frame(frameEnd)
+}
+
+// frameReader reads a stream. The library's reader panics on damaged bytes; here that is an error.
+type frameReader struct {
+	in     io.Reader
+	crc    uint32
+	buf    []byte
+	frames int
+}
+
+// take reads n bytes behind those of buf that are kept.
+func (r *frameReader) take(keep, n int) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("read: %v", p)
+		}
+	}()
+	if need := keep + n; cap(r.buf) < need {
+		r.buf = append(make([]byte, 0, need), r.buf[:keep]...)
+	}
+	r.buf = r.buf[:keep+n]
+	if _, err := io.ReadFull(r.in, r.buf[keep:]); err != nil {
+		if errors.Is(err, io.EOF) {
+			err = io.ErrUnexpectedEOF
+		}
+		return fmt.Errorf("read: %w", err)
+	}
+	return nil
+}
+
+// check compares the last 4 bytes of buf with the checksum of the stream up to them.
+func (r *frameReader) check() error {
+	end := len(r.buf) - crc32.Size
+	r.crc = crc32.Update(r.crc, castagnoli, r.buf[:end])
+	if want := binary.BigEndian.Uint32(r.buf[end:]); r.crc != want {
+		return fmt.Errorf("checksum %08x, want %08x", r.crc, want)
+	}
+	return nil
+}
+
+func (r *frameReader) header() (h snapshotHeader, err error) {
+	if err := r.take(0, 1); err != nil {
+		return h, fmt.Errorf("header: %w", err)
+	}
+	if r.buf[0] != snapshotFormat {
+		return h, fmt.Errorf("header: format %d, want %d", r.buf[0], snapshotFormat)
+	}
+	if err = r.take(1, snapshotHeaderBytes-1+crc32.Size); err == nil {
+		err = r.check()
+	}
+	if err != nil {
+		return h, fmt.Errorf("header: %w", err)
+	}
+	return parseSnapshotHeader(r.buf), nil
+}
+
+// frame returns the next frame; payload is valid until the next call.
+func (r *frameReader) frame() (kind byte, payload []byte, err error) {
+	r.frames++
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("frame %d: %w", r.frames, err)
+		}
+	}()
+	if err := r.take(0, frameHeaderBytes); err != nil {
+		return 0, nil, err
+	}
+	n := binary.BigEndian.Uint32(r.buf[1:])
+	if n > maxFrameBytes {
+		return 0, nil, fmt.Errorf("%d bytes, want at most %d", n, maxFrameBytes)
+	}
+	if err := r.take(frameHeaderBytes, int(n)+crc32.Size); err != nil {
+		return 0, nil, err
+	}
+	if err := r.check(); err != nil {
+		return 0, nil, err
+	}
+	return r.buf[0], r.buf[frameHeaderBytes : frameHeaderBytes+n], nil
+}
+
+// atEnd checks that nothing follows.
+func (r *frameReader) atEnd() error {
+	if n, err := io.ReadFull(r.in, make([]byte, 1)); n > 0 || !errors.Is(err, io.EOF) {
+		return fmt.Errorf("bytes behind the end: %v", err)
+	}
+	return nil
+}
