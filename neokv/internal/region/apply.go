@@ -14,26 +14,29 @@ import (
 	"neokv.dev/neokv/internal/topology"
 )
 
-// machine is the replica's state machine on disk. dragonboat calls it from one apply worker at a time.
+// machine is the replica's state machine on disk: it applies the entries of the log. dragonboat calls it
+// from one apply worker at a time.
 //
-// Entries are applied in stages. A stage is a run of calls, of one entry or of many, whose writes are one engine batch, together with the
-// region state and thus the apply index. It ends with the entries that the library hands over, or behind the call that brings the batch
-// to stageBytes: so no log, however it came about, needs more memory than a stage and the largest single call. A stage that ends inside
-// an entry says in its batch how many of the entry's calls are applied (keys.Stage). A replica that starts from there passes over those:
-// nothing is applied twice, and nothing is skipped.
+// Apply works in stages. A stage is a run of calls, of one entry or of many, whose writes are one engine batch together
+// with the region state, and thus with the apply index. A stage ends with the entries that the library hands over, or
+// behind the call that brings the batch to stageBytes. So no log needs more memory than a stage and the largest single
+// call, however it came about. A stage that ends inside an entry says in its batch how many calls of the entry are
+// applied (keys.Stage). A replica that starts from there passes over those calls: it applies nothing twice and skips
+// nothing.
 //
-// Stages are committed without sync: the Raft log is the journal, and it is on the same WAL, so that what a crash takes from the data is a
-// suffix that the log replays. Replicas may end their stages at different calls, since what a call does never depends on it.
+// Stages are committed without sync. The Raft log is the journal, and it is on the same WAL: what a crash takes from
+// the data is a suffix that the log replays. Replicas may end their stages at different calls, since what a call does
+// never depends on it.
 type machine struct {
 	*core
-	proposer *proposer // is told of the entries that were proposed here
+	proposer *proposer // whose proposals the machine claims and finishes
 	sums     *sums
 	state    keys.RegionState
 
 	// Scratch of Update.
 	writer  redis.Writer
 	args    [][]byte
-	claimed []*batch
+	claimed []*proposal
 	discard redis.Reply
 	buf     []byte
 
@@ -96,7 +99,8 @@ func readStage(e *engine.Engine, id topology.RegionID) (stage keys.Stage, ok boo
 	return stage, err == nil, err
 }
 
-// Update implements sm.IOnDiskStateMachine. A failed store applies nothing any more: nothing can leave it.
+// Update implements sm.IOnDiskStateMachine. A store that has failed applies nothing any more, since nothing can leave
+// it.
 func (m *machine) Update(entries []sm.Entry) ([]sm.Entry, error) {
 	if m.o.Failed() != nil {
 		return entries, nil
@@ -158,27 +162,28 @@ func (m *machine) settle() {
 	}
 }
 
-// stageBytes is how large a stage's batch gets before its stage ends, but for what its last call adds: large enough that next to no
-// update of small writes is cut, and small beside a memtable.
+// stageBytes is how large the batch of a stage gets before the stage ends, but for what its last call adds. Next to no
+// update of small writes is cut at this size, and it is small beside a memtable.
 const stageBytes = 4 << 20
 
-// insideEntry reports whether the replica has applied some calls of the next entry, and is between two updates: it stopped there, or has been
-// sent a snapshot by a replica that did.
+// insideEntry reports whether some calls of the next entry are applied between two updates: the replica has stopped
+// inside the entry, or was sent a snapshot by a replica that had.
 func (m *machine) insideEntry() bool { return m.staged && m.stage.Index > m.state.ApplyIndex }
 
-// unappliable is how much redis.Call.Writes says, at least, of a command that no batch of the engine holds: the bound is less than 4 times
-// too high, and batches end at 4 GiB. No such command is proposed (maxWrittenBytes). One that an older program has left in the log
-// cannot have been applied anywhere, and is refused.
+// unappliable is the least value of redis.Call.Writes for which no engine batch holds what a command writes. Writes is
+// less than 4 times too high, and batches end at 4 GiB. No such command is proposed (maxWrittenBytes). If an older
+// program has left one in the log it cannot have been applied anywhere, and apply refuses it.
 const unappliable = 16 << 30
 
-// full reports whether the present stage should end. Range deletions end it, too: what a later call of the batch writes ahead would have
-// to wait for them (engine.Batch.SetAhead).
+// full reports whether the present stage should end. A range deletion ends it as well: what a later call of the batch
+// writes ahead would have to wait for it (engine.Batch.SetAhead).
 func (m *machine) full() bool {
 	b := m.writer.Batch
 	return b.Len() >= m.stageBytes || b.HasRanges()
 }
 
-// endStage commits the present stage, behind so many calls of the entry of an index, and begins the next one.
+// endStage commits the present stage, behind as many calls of the entry at index as calls says, and begins the next
+// one.
 func (m *machine) endStage(index, calls uint64) error {
 	if calls > 0 {
 		m.stage.Index, m.stage.Calls = index, calls
@@ -197,7 +202,7 @@ func (m *machine) endStage(index, calls uint64) error {
 	return nil
 }
 
-// leaveStage takes the record of a stage away behind the last call of its entry.
+// leaveStage deletes the record of a stage behind the last call of its entry.
 func (m *machine) leaveStage() error {
 	m.staged = false
 	key := keys.AppendStage(m.buf[:0], m.space.Region)
@@ -205,7 +210,7 @@ func (m *machine) leaveStage() error {
 	return m.writer.Batch.Delete(key)
 }
 
-// finish finishes the batches that this update has claimed: with err, unless they were refused.
+// finish finishes the proposals that this update has claimed. Each gets err, unless it was refused.
 func (m *machine) finish(err error) {
 	for i, c := range m.claimed {
 		c.applied = true
@@ -248,8 +253,8 @@ func (m *machine) commit() error {
 	return b.Commit(false)
 }
 
-// apply runs one entry in the present stage, and in others as far as it needs them. Its replies go to the runs that wait for it, if it was
-// proposed here.
+// apply runs one entry in the present stage, and in further ones if it needs them. If the entry was proposed here, its
+// replies go to the runs that wait for it.
 func (m *machine) apply(w *redis.Writer, e *sm.Entry) error {
 	w.Follow(e.Index)
 	m.count(len(e.Cmd))
@@ -257,7 +262,7 @@ func (m *machine) apply(w *redis.Writer, e *sm.Entry) error {
 	if err != nil {
 		return err
 	}
-	var b *batch
+	var b *proposal
 	if h.store == m.o.Store && h.incarnation == m.o.Incarnation {
 		if b = m.proposer.claim(h.sequence); b != nil {
 			m.claimed = append(m.claimed, b)
@@ -301,10 +306,10 @@ func (m *machine) apply(w *redis.Writer, e *sm.Entry) error {
 	return nil
 }
 
-// run runs an entry's calls. b is the batch that waits for the replies, nil for none.
-func (m *machine) run(w *redis.Writer, h *entryHeader, commands []byte, b *batch) (err error) {
+// run runs the calls of an entry. b is the proposal that waits for the replies, nil for none.
+func (m *machine) run(w *redis.Writer, h *entryHeader, commands []byte, b *proposal) (err error) {
 	reads, applied := h.reads, uint64(0)
-	if m.staged && m.stage.Index == w.Index { // the replica stopped inside this entry; nobody waits for that
+	if m.staged && m.stage.Index == w.Index { // the replica stopped inside this entry, so no run waits for it
 		applied, reads = m.stage.Calls, nil
 		if err := w.RestoreChoice(m.stage.Choice); err != nil {
 			return err
@@ -373,7 +378,7 @@ func (m *machine) run(w *redis.Writer, h *entryHeader, commands []byte, b *batch
 	return nil
 }
 
-// internal finds a command that regions propose to themselves, nil if there is none of the name.
+// internal returns a command that regions propose to themselves, nil if there is none of the name.
 func (m *machine) internal(name []byte) *redis.Command {
 	row := redis.LookupInternal(name)
 	if row == nil || !m.o.Faults.LocalClock {
@@ -387,8 +392,8 @@ func (m *machine) internal(name []byte) *redis.Command {
 	}}
 }
 
-// keptArgs bounds what the arguments of one large command leave behind for the next, keptReplyBytes the bulk strings of a reply that nobody
-// waits for.
+// keptArgs bounds the array that the arguments of one large command leave behind for the next. keptReplyBytes bounds
+// likewise the bulk strings of a reply that nobody waits for.
 const keptArgs, keptReplyBytes = 1 << 12, 64 << 10
 
 // publish makes the applied state visible to readers.
@@ -411,7 +416,8 @@ func (m *machine) Sync() error {
 	return m.o.Engine.Sync()
 }
 
-// Close implements sm.IOnDiskStateMachine; the engine is the store's, and so is what the writer has kept in memory.
+// Close implements sm.IOnDiskStateMachine. The engine belongs to the store, and so does what the writer has kept in
+// memory.
 func (m *machine) Close() error {
 	m.writer.Forget()
 	return nil

@@ -20,8 +20,8 @@ import (
 	"neokv.dev/neokv/internal/topology"
 )
 
-// A replica's checksum says what the region holds as of an apply index: an entry of the log asks for it, so that all replicas sum up the
-// same. Apply only pins the engine's state; a goroutine of the replica reads it, step by step.
+// A replica's checksum says what the region holds as of an apply index: an entry of the log asks for it, so that all
+// replicas sum up the same. Apply only pins the engine's state; a goroutine of the replica reads it, step by step.
 //
 // The sum is the front of a SHA-256 over, each key and value behind its length (uvarint):
 //
@@ -54,8 +54,7 @@ type ReplicaSum struct {
 	Sum, Missing string
 }
 
-// Verdict is "equal" where all replicas have the same checksum, "different" where any two have not, "incomplete" where those that are known
-// are the same.
+// Verdict is "different" where any two known checksums differ, else "incomplete" where one is not known, else "equal".
 func (c *Comparison) Verdict() string {
 	verdict, first := "equal", ""
 	for _, r := range c.Replicas {
@@ -76,7 +75,8 @@ const (
 	keptSums = 8
 	// maxWaitingSums is how many may wait to be made; each holds a state of the engine.
 	maxWaitingSums = 4
-	// A step of summing reads so much, at most, but for a single larger record; then the store belongs to others for as long as it took.
+	// A step of summing reads so much, at most, but for a single larger record; then the store belongs to others for as
+	// long as it took.
 	sumStepBytes   = 1 << 20
 	sumStepRecords = 4096
 
@@ -103,7 +103,7 @@ type sum struct {
 // sumCommand is the internal command that asks for a checksum; its reply is the apply index. It writes nothing.
 const sumCommand = "checksum"
 
-// own finds a command that the machine itself runs, nil if there is none of the name.
+// own returns a command that the machine itself runs, nil if there is none of the name.
 func (m *machine) own(name []byte) *redis.Command {
 	if string(name) != sumCommand {
 		return nil
@@ -115,7 +115,8 @@ func (m *machine) own(name []byte) *redis.Command {
 	}}
 }
 
-// pin begins the checksum at the present apply index: the region's state up to there is in the engine, and nothing behind it.
+// pin begins the checksum at the present apply index. The engine holds the region's state up to there and nothing
+// behind it.
 func (m *machine) pin() {
 	x := m.sums
 	s := &sum{index: m.state.ApplyIndex, state: m.state.Append(nil)}
@@ -225,8 +226,8 @@ func (d *digest) add(key, value []byte) {
 	d.bytes += len(key) + len(value)
 }
 
-// step adds the records from lower on, as many as a step may, and returns where the next one begins, nil at the end. Its iterators are its own,
-// so that they do not keep memtables and tables for long.
+// step adds the records from lower on, as many as a step may, and returns where the next one begins, nil at the end. It
+// opens iterators of its own, so that they do not keep memtables and tables for long.
 func (d *digest) step(lower, upper []byte) (next []byte, err error) {
 	it, err := d.pinned.Iter(lower, upper)
 	if err != nil {
@@ -297,8 +298,8 @@ func named(metadata *pebble.Iterator, key []byte) (uint64, keys.Type, error) {
 	return m.Version, m.Type, err
 }
 
-// Checksum says what is known of the checksum at an apply index. A replica that has not applied it, or has it still to sum up, has neither a
-// sum nor a reason for none yet; it takes no lock that apply holds for long.
+// Checksum says what is known of the checksum at an apply index. A replica that has not applied that entry yet, or is
+// still summing up, has neither a sum nor a reason for none. Checksum takes no lock that apply holds for long.
 func (r *Replica) Checksum(index uint64) Checksum {
 	if r.o.Failed() != nil {
 		return Checksum{Missing: "store stopped"}
@@ -318,8 +319,9 @@ func (r *Replica) Checksum(index uint64) Checksum {
 	return Checksum{Progress: applied}
 }
 
-// BeginChecksum puts an entry into the region's log that has every replica make its checksum, and returns the entry's index. The replica must
-// lead. It changes nothing that clients see, so that it may be repeated whatever the error.
+// BeginChecksum puts an entry into the region's log that makes every replica sum up what it holds, and returns the
+// entry's index. The replica must lead. The entry changes nothing that clients see, so the caller may try again after
+// any error.
 func (r *Replica) BeginChecksum(ctx context.Context, deadline time.Time) (index uint64, err error) {
 	p := &Pending{Run: &redis.Run{Calls: []redis.Call{{Args: [][]byte{[]byte(sumCommand)}}}}, Deadline: deadline}
 	r.Propose(p)

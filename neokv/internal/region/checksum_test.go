@@ -43,7 +43,8 @@ func (r still) checksum(t testing.TB, index uint64) string {
 	}
 }
 
-// records writes records past the log and returns the checksum after that, at an index. Version 5 of each collection is alive.
+// records writes records past the log and returns the checksum after that, at an index. Version 5 of each collection is
+// alive.
 func (r still) records(t testing.TB, index uint64, records map[string]string) string {
 	t.Helper()
 	b := r.o.Engine.NewBatch()
@@ -136,8 +137,8 @@ func TestChecksumCounts(t *testing.T) {
 	}
 }
 
-// TestChecksumAtItsIndex has entries before and behind that of the checksum applied in the same run, and the rest of the log later: replicas that took the
-// log in other portions have the same sum, and others at other indexes.
+// TestChecksumAtItsIndex has entries before and behind that of the checksum applied in the same run, and the rest of
+// the log later: replicas that took the log in other portions have the same sum, and others at other indexes.
 func TestChecksumAtItsIndex(t *testing.T) {
 	const seed = 11
 	random := rand.New(rand.NewPCG(seed, 0))

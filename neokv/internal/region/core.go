@@ -9,7 +9,8 @@ import (
 	"neokv.dev/neokv/internal/redis"
 )
 
-// core is what the parts of a replica share. Each field that changes is atomic and says who writes it; all parts load it without a lock.
+// core is what the parts of a replica share. Each field that changes is atomic and says who writes it; all parts load
+// it without a lock.
 type core struct {
 	o        Options
 	shard    uint64 // the region's number in Raft
@@ -21,7 +22,8 @@ type core struct {
 	cut      chan uint64   // requests to cut the log, see askCut
 	wg       sync.WaitGroup
 
-	// servingTerm is the term whose barrier has been applied here, 0 while this replica may not serve. Only Replica.lead writes it.
+	// servingTerm is the term whose barrier has been applied here, 0 while this replica may not serve. Only
+	// Replica.lead writes it.
 	servingTerm atomic.Uint64
 	clock       atomic.Pointer[clockBase]
 
@@ -34,9 +36,9 @@ type core struct {
 	expiry       ExpiryBound
 	orphanWrites atomic.Uint64
 
-	// epoch rises, by any step, in two cases. When something other than an entry has replaced the region's data, it rises behind what is
-	// published above. Before readers can see an entry's first legacy string, it rises behind legacyAt. A read that sees the epoch move is
-	// thrown away and begins anew.
+	// epoch rises, by any step, in two cases. When something other than an entry has replaced the region's data, it
+	// rises behind what is published above. Before readers can see an entry's first legacy string, it rises behind
+	// legacyAt. A read that sees the epoch move is thrown away and begins anew.
 	epoch atomic.Uint64
 }
 

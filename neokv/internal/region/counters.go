@@ -4,7 +4,7 @@ import (
 	"sync/atomic"
 )
 
-// Counters of a region on one store. They go on where another replica takes the place of the one before.
+// Counters are a region's counters on one store. When another replica takes the place of this one there, it counts on.
 type Counters struct {
 	Proposals                       atomic.Uint64 // runs of writes handed over while this replica led
 	Entries, EntryBytes, Commands   atomic.Uint64 // proposed here
@@ -21,13 +21,13 @@ type Counters struct {
 	SnapshotsSent                   atomic.Uint64 // region snapshots streamed to another replica
 	SnapshotsReceived               atomic.Uint64 // region snapshots installed
 	SnapshotBytes                   atomic.Uint64 // their bytes, sent and received
-	ExpiredKeys                     atomic.Uint64 // deleted by the background passes, counted where their deletion was proposed
+	ExpiredKeys                     atomic.Uint64 // deleted by the cleaner, counted where it proposed that
 	Orphans                         OrphanCounters
 	ReclaimedElements               atomic.Uint64 // of orphans, as their records count them
 }
 
-// OrphanCounters are how many orphan records a replica has, and how many elements those stand for. The reclaimer corrects them when it has
-// nothing left to do; until then they may be a little off.
+// OrphanCounters are how many orphan records a replica has, and how many elements those stand for. The reclaimer
+// corrects them when it has nothing left to do; until then they may be a little off.
 type OrphanCounters struct{ Collections, Elements atomic.Int64 }
 
 // Set replaces both counts.

@@ -6,13 +6,13 @@ import (
 	"github.com/lni/dragonboat/v4"
 )
 
-// cutting is how much has been applied since the last snapshot record that was taken before its time.
+// cutting is how much has been applied since the machine last asked for the log to be cut.
 type cutting struct {
 	entries, bytes uint64
 }
 
-// count adds an applied entry, and asks for a snapshot record when SnapshotBytes have been applied: the library
-// counts entries alone, and those of large values fill a disk before there are raft.snapshot_entries of them.
+// count adds an applied entry, and asks for a snapshot record when SnapshotBytes have been applied. The library counts
+// entries alone, and large ones may fill a disk before there are raft.snapshot_entries of them.
 func (m *machine) count(bytes int) {
 	c := &m.cutting
 	c.entries++
@@ -25,7 +25,8 @@ func (m *machine) count(bytes int) {
 	}
 }
 
-// cutLog asks for a snapshot record behind which so many entries stay in the log. Nobody waits for it; if it is refused, the next one comes.
+// cutLog asks for a snapshot record behind which so many entries stay in the log. Nobody waits for it: if Raft refuses,
+// the next request comes.
 func (r *Replica) cutLog(entries uint64) {
 	rs, err := r.o.Host.RequestSnapshot(r.shard, dragonboat.SnapshotOption{
 		OverrideCompactionOverhead: true, CompactionOverhead: min(entries, uint64(r.o.Knobs.CompactionOverhead)),

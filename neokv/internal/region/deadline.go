@@ -9,7 +9,7 @@ import (
 	"neokv.dev/neokv/internal/redis"
 )
 
-// outcome is what Raft's answer says of an entry that was not applied here, or not while it was this replica's.
+// outcome turns the answer of Raft into an error. It is called for a proposal that apply has not claimed.
 func outcome(res dragonboat.RequestResult) error {
 	switch {
 	case res.Completed():
@@ -23,13 +23,13 @@ func outcome(res dragonboat.RequestResult) error {
 	}
 }
 
-// What is known of a run at its deadline: while its entry is in Raft, and while that is applied.
+// What is known of a run at its deadline, while Raft has its entry and while apply works on it.
 var (
 	errNoQuorum = &UnknownOutcome{"no answer from a quorum in time"}
 	errApplying = &UnknownOutcome{"not applied in time"}
 )
 
-// expect sees to it that overdue is called at a deadline, or before it. mu is held.
+// expect sets the timer so that overdue is called at a deadline, or before it. The caller holds mu.
 func (x *proposer) expect(deadline time.Time) {
 	switch {
 	case !x.watched.IsZero() && !deadline.Before(x.watched):
@@ -42,8 +42,9 @@ func (x *proposer) expect(deadline time.Time) {
 	x.watched = deadline
 }
 
-// overdue answers the runs whose deadline has passed. Of one that waits, the calls that are in no entry are not applied. One whose entry is under way
-// is taken out of its batch; but apply writes replies into the runs of a batch that it has claimed, so one of those is lost.
+// overdue answers the runs whose deadline has passed. For a run in the queue it is certain that the calls which are in
+// no entry are not applied. A run whose entry is under way is taken out of its proposal. If apply has claimed the
+// proposal, it writes replies into the run, so that run is lost.
 func (x *proposer) overdue() {
 	var late []*Pending
 	var next time.Time

@@ -19,7 +19,8 @@ import (
 //	sequence    u64  /
 //	command*         argument count uvarint, then each argument as length uvarint and bytes
 //
-// An entry of a format with reads goes on with what its commands look up, as the proposer has found it when the apply index was base:
+// An entry of a format with reads goes on with what its commands look up, as the proposer has found it when the apply
+// index was base:
 //
 //	read set         see redis.ReadSet
 //	base        u64
@@ -72,7 +73,8 @@ func (h *entryHeader) put(b []byte) {
 	binary.BigEndian.PutUint64(b[37:], h.sequence)
 }
 
-// EncodeEntry returns an entry without a read set, as a store proposes it in a term. Tests feed a StateMachine with such entries.
+// EncodeEntry returns an entry without a read set, as a store proposes it in a term. Tests feed a StateMachine with
+// such entries.
 func EncodeEntry(store topology.StoreID, term, timeMS, version uint64, calls ...redis.Call) []byte {
 	entry := make([]byte, entryHeaderBytes)
 	h := entryHeader{term: term, timeMS: timeMS, version: version, store: store}

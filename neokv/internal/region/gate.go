@@ -5,8 +5,8 @@ import (
 	"sync/atomic"
 )
 
-// gate counts the readers inside a replica, so that the engine is closed behind the last of them. To enter and to leave is one
-// atomic addition; nobody waits inside.
+// gate counts the readers inside a replica, so that the engine is closed after the last of them has left. To enter or
+// to leave is one atomic addition, and nobody waits inside.
 type gate struct {
 	n       atomic.Int64 // readers inside, plus gateShut once shut
 	drained chan struct{}
@@ -17,7 +17,7 @@ const gateShut = 1 << 62
 
 func newGate() *gate { return &gate{drained: make(chan struct{})} }
 
-// enter reports whether the caller is inside; it must then leave.
+// enter reports whether the caller is inside. If so, the caller must leave.
 func (g *gate) enter() bool {
 	if g.n.Add(1) >= gateShut {
 		g.leave()
@@ -32,7 +32,7 @@ func (g *gate) leave() {
 	}
 }
 
-// shut lets nobody in any more and returns when the last has left. It may be called once.
+// shut lets nobody in any more, and returns when the last reader has left. It may be called once.
 func (g *gate) shut() {
 	if g.n.Add(gateShut) == gateShut {
 		g.once.Do(func() { close(g.drained) })

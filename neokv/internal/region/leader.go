@@ -17,8 +17,8 @@ func (r *Replica) LeaderChanged(i raftio.LeaderInfo) {
 	}
 }
 
-// Leading reports whether this replica serves its region, and the term of its leader.
-// leader is the replica that Raft knows as leader, 0 if none; a leader that does not serve yet is not told of.
+// Leading returns the replica that Raft knows as leader, its term, and whether it is this replica and serves. leader is
+// 0 if Raft knows none, and if it is this replica but does not serve yet.
 func (r *Replica) Leading() (leader topology.ReplicaID, term uint64, serving bool) {
 	id, term, ok, err := r.o.Host.GetLeaderID(r.shard)
 	if err != nil || !ok {
@@ -33,7 +33,7 @@ func (r *Replica) Leading() (leader topology.ReplicaID, term uint64, serving boo
 	return topology.ReplicaID(id), term, false
 }
 
-// lead watches who leads. A new leader applies a barrier, an empty entry with its own term, before it serves.
+// lead watches who leads. A new leader applies a barrier before it serves: an empty entry of its own term.
 func (r *Replica) lead() {
 	for {
 		select {
@@ -54,8 +54,8 @@ func (r *Replica) lead() {
 	}
 }
 
-// settleLeadership brings servingTerm in line with what Raft says; false means it has to be tried again. The event comes a
-// little before GetLeaderID agrees with it.
+// settleLeadership brings servingTerm in line with what Raft says. If it returns false the caller must try again: the
+// event comes a little before GetLeaderID agrees with it.
 func (r *Replica) settleLeadership() bool {
 	id, term, ok, err := r.o.Host.GetLeaderID(r.shard)
 	if err == nil {
@@ -70,7 +70,7 @@ func (r *Replica) settleLeadership() bool {
 		return true
 	case self:
 		r.stepDown()
-		r.o.Changed() // until the barrier is applied clients wait here: sent to the leader before, they would be sent back
+		r.o.Changed() // clients wait here until the barrier is applied: the old leader would send them back
 		if !r.proposer.barrier(term) {
 			return false
 		}
@@ -89,7 +89,7 @@ func (r *Replica) settleLeadership() bool {
 	return true
 }
 
-// stepDown ends serving: what waits to be proposed is answered, what is in flight goes on.
+// stepDown ends serving. It answers the runs that wait to be proposed; proposals in flight go on.
 func (r *Replica) stepDown() {
 	if !r.o.Faults.KeptRows {
 		r.rows.Close()
@@ -107,9 +107,10 @@ type Listener func(raftio.LeaderInfo)
 // LeaderUpdated implements raftio.IRaftEventListener.
 func (l Listener) LeaderUpdated(i raftio.LeaderInfo) { l(i) }
 
-// barrier proposes an empty entry of the term and reports whether it has been applied here, and no later term with it.
+// barrier proposes an empty entry of the term. It reports whether the entry has been applied here, and no entry of a
+// later term before it.
 func (x *proposer) barrier(term uint64) bool {
-	b := newBatch()
+	b := newProposal()
 	x.mu.Lock()
 	x.register(b)
 	x.mu.Unlock()

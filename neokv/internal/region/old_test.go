@@ -13,8 +13,9 @@ import (
 	"neokv.dev/neokv/internal/keys"
 )
 
-// TestOldEntries applies a log that begins with entries of the old format to a replica that has it all to apply, and to others that have applied
-// less or more of that beginning by a program of that time, which has left a region state of the old format. They are equal throughout.
+// TestOldEntries applies a log that begins with entries of the old format to a replica that has it all to apply, and to
+// others that have applied less or more of that beginning by a program of that time, which has left a region state of
+// the old format. They are equal throughout.
 func TestOldEntries(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)

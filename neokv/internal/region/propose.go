@@ -12,18 +12,23 @@ import (
 	"neokv.dev/neokv/internal/redis"
 )
 
-// proposer turns runs into entries. A batch leaves as soon as one of max_inflight places is free; what arrives meanwhile shares
-// the next one.
+// proposer turns runs of writes into Raft entries. It has places for raft.max_inflight proposals, each driven by one
+// goroutine. A proposal leaves as soon as a place is free. The runs that arrive meanwhile share the next one.
 //
-// A place that an entry of several runs has given up stays empty for a moment (gather): whoever was just answered is about to send
-// again, and entries that all of them share cost less than two halves that take turns. A lone client never waits for that, nor do few.
+// When a proposal of several runs is finished, its place stays empty for a moment (gather). The callers that were just
+// answered are about to send again, and one entry for all of them costs less than two halves that take turns. A lone
+// client never waits for that, nor do few.
 //
-// Invariants: a Pending is in queue, in exactly one batch of open, or answered. Who claims a batch, and that is one alone, finishes
-// it: apply, the transport that has dropped it, the replica's end, or the goroutine that sees its place through. A batch is open until it is
-// finished. A place is given up, and a batch reused, only behind finished.
+// Invariants:
 //
-// Raft's own deadlines pass in the goroutine that also waits for the disk, and apply has none. So a timer of the proposer's own answers every
-// run at its deadline (overdue), whatever hangs; the place in flight stays taken, so that no more is handed to what hangs.
+//   - A Pending is in queue, in exactly one open proposal, or answered.
+//   - A proposal is open until it is finished. One goroutine claims it, and that one finishes it: apply, the transport
+//     that has dropped the entry, the end of the replica, or the goroutine that drives its place.
+//   - A place is given up, and a proposal used again, only after it is finished.
+//
+// Raft checks its deadlines in the goroutine that also waits for the disk, and apply has no deadlines. So a timer of
+// the proposer's own answers every run at its deadline, whatever hangs (overdue). The place of the proposal stays
+// taken, so the proposer hands no more to what hangs.
 type proposer struct {
 	*core
 	session *client.Session // set before the first entry
@@ -31,28 +36,28 @@ type proposer struct {
 	mu       sync.Mutex
 	queue    []*Pending
 	inflight int
-	open     map[uint64]*batch // by sequence
+	open     map[uint64]*proposal // by sequence; those that are not finished
 	sequence uint64
-	free     []*batch
+	free     []*proposal
 	stopped  bool
 
-	// wanted is how many waiting runs end the gathering under way, 0: there is none, or it has ended; gathered is told then. Another gathering may begin
-	// before who waits in the one that has ended has received that, as many as there are places.
+	// wanted is how many waiting runs end the present gathering, 0 if there is none or it has ended. The goroutine that
+	// ends it tells gathered. Another gathering may begin before the waiter of the last one has received that. There
+	// are at most as many such waiters as places.
 	wanted   int
 	gathered chan struct{} // capacity max_inflight
 
-	// watch calls overdue at the instant watched, the earliest deadline of all runs or before it; zero: it is not set. It is not set anew when runs
-	// are finished, so that runs which are answered in time cost no timer.
+	// watch calls overdue at the instant watched, which is zero while the timer is not set. No run has an earlier
+	// deadline. The timer is not moved when runs are finished, so a run that is answered in time does not touch it.
 	watch   *time.Timer
 	watched time.Time
 }
 
 func (x *proposer) init(c *core) {
-	x.core, x.open, x.gathered = c, make(map[uint64]*batch), make(chan struct{}, c.o.Knobs.MaxInflight)
+	x.core, x.open, x.gathered = c, make(map[uint64]*proposal), make(chan struct{}, c.o.Knobs.MaxInflight)
 }
 
-// Propose hands a run of writes to the region. It does not wait. The run travels in one Raft entry, or, when it is larger than
-// raft.batch_max_ops or raft.batch_max_bytes allow, in several, one after the other.
+// propose is Replica.Propose.
 func (x *proposer) propose(p *Pending) {
 	if p.done == nil {
 		p.done = make(chan struct{}, 1)
@@ -88,39 +93,40 @@ func (x *proposer) propose(p *Pending) {
 	x.inflight++
 	x.wg.Add(1)
 	x.mu.Unlock()
-	go x.drive(b) // also to send it: that looks things up, and nobody knows how long the disk takes for them
+	go x.drive(b) // which also sends it: that may read from the disk, which may take long
 }
 
-// register gives a batch its sequence; from now on it can be claimed. mu is held.
-func (x *proposer) register(b *batch) {
+// register gives a proposal its sequence. From then on it can be claimed. The caller holds mu.
+func (x *proposer) register(b *proposal) {
 	x.sequence++
 	b.sequence = x.sequence
 	x.open[b.sequence] = b
 	b.alone = len(x.open) == 1
 }
 
-// form takes the next batch from the queue, nil if there is nothing to take. mu is held.
-func (x *proposer) form() *batch {
+// form makes the next proposal of runs in the queue, nil if there are none. The caller holds mu.
+func (x *proposer) form() *proposal {
 	if len(x.queue) == 0 {
 		return nil
 	}
-	var b *batch
+	var b *proposal
 	if n := len(x.free); n > 0 {
 		b, x.free = x.free[n-1], x.free[:n-1]
 	} else {
-		b = newBatch()
+		b = newProposal()
 	}
 	limit := entryHeaderBytes + int(x.o.Knobs.BatchMaxBytes)
 	taken := 0
 	for _, p := range x.queue {
-		if len(b.buf) > limit || b.tooLarge != nil { // a single large command: nobody shares its fate
+		if len(b.buf) > limit || b.tooLarge != nil { // a single large command: no other run shares its fate
 			break
 		}
 		from := p.next
 		for p.next < len(p.Run.Calls) {
 			c := &p.Run.Calls[p.next]
 			full := b.commands >= x.o.Knobs.BatchMaxOps || len(b.buf)+callBytes(c) > limit
-			if full && (b.commands > 0 || len(b.parts) > 0) { // also behind an empty run, whose readers have nothing to do with it
+			// An empty run before a large command travels alone as well: its readers must not share the command's fate.
+			if full && (b.commands > 0 || len(b.parts) > 0) {
 				break
 			}
 			if b.tooLarge = tooLarge(c); b.tooLarge == nil {
@@ -153,8 +159,8 @@ func (x *proposer) form() *batch {
 	return b
 }
 
-// send stamps the batch and proposes it. On an error it is certain that the entry is in no log.
-func (x *proposer) send(b *batch, term uint64, timeout time.Duration) (*dragonboat.RequestState, error) {
+// send stamps a proposal and hands it to Raft. If it returns an error, the entry is in no log and never will be.
+func (x *proposer) send(b *proposal, term uint64, timeout time.Duration) (*dragonboat.RequestState, error) {
 	if term == 0 {
 		return nil, ErrNotLeader
 	}
@@ -194,10 +200,13 @@ func (x *proposer) send(b *batch, term uint64, timeout time.Duration) (*dragonbo
 	return rs, nil
 }
 
-// readAhead looks up what the batch's commands will, so that the replicas need not, into b.reads, and returns the apply index that it holds
-// behind. It is not ok where there is nothing to send along; so where another batch is open, which comes between. The commands are read from the
-// entry: the runs may be back with their owners, if the batch has been claimed meanwhile.
-func (x *proposer) readAhead(b *batch) (base uint64, ok bool) {
+// readAhead looks up what the proposal's commands will look up, into b.reads, so that the replicas need not. It returns
+// the apply index as of which that holds. ok is false where there is nothing to send along, and where another proposal
+// is open, whose entry would come between.
+//
+// The commands are read from the entry rather than from the runs: if the proposal has been claimed meanwhile, the
+// callers may have their runs back.
+func (x *proposer) readAhead(b *proposal) (base uint64, ok bool) {
 	unblind := x.unblind.Load()
 	if !b.looks && (!b.looksUnblind || unblind == 0) || !x.o.Knobs.ReadSets || !b.alone ||
 		len(b.buf) > entryHeaderBytes+int(x.o.Knobs.BatchMaxBytes) {
@@ -219,8 +228,8 @@ func (x *proposer) readAhead(b *batch) (base uint64, ok bool) {
 	return base, b.reads.Reads > 0
 }
 
-// drive drives one place in flight: its batch, and then batch after batch as long as runs wait.
-func (x *proposer) drive(b *batch) {
+// drive drives one place in flight: its proposal, and then the next one as long as runs wait.
+func (x *proposer) drive(b *proposal) {
 	defer x.wg.Done()
 	for {
 		rs, err := x.send(b, x.servingTerm.Load(), time.Until(b.deadline))
@@ -239,11 +248,12 @@ func (x *proposer) drive(b *batch) {
 	}
 }
 
-// minToGather is how many runs an entry must have had for the next one to wait for theirs.
+// minToGather is how many runs a proposal must have had for its place to wait for them to come again.
 const minToGather = 4
 
-// gather waits, after an entry of some runs, until about as many are waiting as there were in all: those that do not come back are why it
-// does not ask for every one. It waits no longer than the entry took, nor than raft.batch_max_delay. mu is held, but given up meanwhile.
+// gather waits, after a proposal of several runs, until about as many runs wait as there were in all. It does not ask
+// for every one, since some callers do not send again. It waits no longer than the proposal took, nor than
+// raft.batch_max_delay. The caller holds mu, which gather gives up while it waits.
 func (x *proposer) gather(answered int, took time.Duration) {
 	most := min(took, x.o.Knobs.BatchMaxDelay)
 	wanted := (len(x.queue) + answered) * 7 / 8
@@ -266,8 +276,8 @@ func (x *proposer) gather(answered int, took time.Duration) {
 	}
 }
 
-// await returns when a batch that was sent is finished, and finishes it if nobody else does. err is that of sending it.
-func (x *proposer) await(b *batch, rs *dragonboat.RequestState, err error) {
+// await returns when a proposal is finished, and finishes it if no other goroutine does. err is the error of send.
+func (x *proposer) await(b *proposal, rs *dragonboat.RequestState, err error) {
 	var res dragonboat.RequestResult
 	if err == nil && x.o.Faults.EarlyReply {
 		x.replyEarly(b)
@@ -289,8 +299,9 @@ func (x *proposer) await(b *batch, rs *dragonboat.RequestState, err error) {
 	<-b.finished
 }
 
-// replyEarly is what Faults.EarlyReply plants: it answers a batch of nothing but SETs.
-func (x *proposer) replyEarly(b *batch) {
+// replyEarly is the mistake that Faults.EarlyReply plants: it answers a proposal that consists of SETs before it is
+// applied.
+func (x *proposer) replyEarly(b *proposal) {
 	x.mu.Lock()
 	early := x.open[b.sequence] == b && !b.claimed && len(b.parts) > 0
 	for i := 0; early && i < len(b.parts); i++ {
@@ -313,7 +324,7 @@ func (x *proposer) replyEarly(b *batch) {
 	x.finish(b, nil)
 }
 
-// rejectQueue answers the runs that are in no batch.
+// rejectQueue answers the runs that are in no proposal.
 func (x *proposer) rejectQueue(err error) {
 	x.mu.Lock()
 	queue := x.queue
@@ -324,7 +335,7 @@ func (x *proposer) rejectQueue(err error) {
 	}
 }
 
-// abandon stops the proposer: waiting runs are answered with err, runs in flight with an unknown outcome.
+// abandon stops the proposer. It answers waiting runs with err, and runs in flight with an unknown outcome.
 func (x *proposer) abandon(err error) {
 	x.mu.Lock()
 	x.stopped = true
@@ -341,8 +352,7 @@ func (x *proposer) abandon(err error) {
 	}
 }
 
-// Dropped is told of entries that dragonboat wanted to forward and the transport has dropped: they are in no log and never will
-// be, since this replica was not the leader when they reached Raft.
+// dropped is Replica.Dropped.
 func (x *proposer) dropped(entries []pb.Entry) {
 	for i := range entries {
 		cmd := entries[i].Cmd
@@ -360,8 +370,7 @@ func (x *proposer) dropped(entries []pb.Entry) {
 	}
 }
 
-// disown ends the wait of the batches that were proposed here and that apply has not seen: what the snapshot stands for
-// apply never sees.
+// disown finishes the proposals that apply has not seen. Apply never sees an entry that an installed snapshot contains.
 func (x *proposer) disown() {
 	x.mu.Lock()
 	open := make([]uint64, 0, len(x.open))

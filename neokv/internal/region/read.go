@@ -10,18 +10,21 @@ import (
 	"neokv.dev/neokv/internal/redis"
 )
 
-// lease lets the leader of a term read without asking anybody until an instant of the replica's monotonic clock.
+// lease lets the leader of a term read without asking the other replicas, until an instant of its monotonic clock.
 type lease struct {
 	term  uint64
-	since time.Duration // when its round was sent, since reader.base
-	until time.Duration
+	since time.Duration // from reader.base until its round was sent
+	until time.Duration // from reader.base until it ends
 }
 
-// reader is the replica's part in linearizable reads.
+// reader serves linearizable reads by lease or read index.
 //
-// A lease begins before its read index round is sent and ends before any voter of that round lets a vote out again (the
-// transport's filter holds the voters to it). It is void in another term, and revoked for good before a message that makes it
-// unsafe leaves the store.
+// A lease begins before its read index round is sent. It ends before any voter of that round grants a vote again; the
+// transport's filter holds the voters to that. It is void in another term, and it is revoked for good before a message
+// that makes it unsafe leaves the store.
+//
+// A read under a lease looks at the lease, the term and the epoch again after it has read. If one of them has changed,
+// it throws its replies away and begins anew.
 type reader struct {
 	*core
 	proposer *proposer // moves the region time
@@ -29,20 +32,20 @@ type reader struct {
 	cursors  redis.Cursors
 
 	lease atomic.Pointer[lease]
-	busy  atomic.Bool // a round is running
+	busy  atomic.Bool // running, for readers without mu
 
 	mu      sync.Mutex
 	revoked uint64 // no lease in terms up to this one
 	next    *round // the round that readers may still join, nil if none
-	running bool   // a goroutine works on rounds
+	running bool   // a goroutine runs rounds
 
 	advance   sync.Mutex
-	advancing *advance
+	advancing *advance // the entry in flight, nil if none
 }
 
 func (x *reader) init(c *core, p *proposer) { x.core, x.proposer, x.base = c, p, time.Now() }
 
-// round is one read index round and who waits for it.
+// round is one read index round. Readers that have joined it wait for done.
 type round struct {
 	done chan struct{}
 	err  error
@@ -54,12 +57,13 @@ type advance struct {
 	err  error
 }
 
-// roundTimeout bounds a read index round: what is in flight at a change of leader hangs until then.
+// roundTimeout bounds a read index round. A round that is in flight when the leader changes hangs until then.
 const roundTimeout = 150 * time.Millisecond
 
-// readers keeps Readers, whose scratch is what they cost.
+// readers keeps Readers, whose scratch space is what is dear about them.
 var readers = sync.Pool{New: func() any { return new(redis.Reader) }}
 
+// read is Replica.Read, or Replica.ReadFollowing if anywhere is set.
 func (x *reader) read(run *redis.Run, deadline time.Time, anywhere bool) error {
 	out, ends := len(run.Out.Buf), len(run.Ends)
 	byRegionTime := false // the region time has passed the instant of a read that was ahead of it
@@ -146,7 +150,7 @@ func (x *reader) read(run *redis.Run, deadline time.Time, anywhere bool) error {
 	}
 }
 
-// validLease returns the lease that holds at now, nil if none does.
+// validLease returns the lease that holds at now, nil if there is none.
 func (x *reader) validLease(now time.Time) *lease {
 	l := x.lease.Load()
 	if l == nil || now.Sub(x.base) >= l.until && !x.o.Faults.TrustLease {
@@ -155,8 +159,8 @@ func (x *reader) validLease(now time.Time) *lease {
 	return l
 }
 
-// stillValid reports whether a read that began under l may be answered: neither has time run out, nor has the lease been
-// revoked, nor has leadership changed meanwhile.
+// stillValid reports whether a read that began under l may be answered: time has not run out, the lease has not been
+// revoked, and leadership has not changed meanwhile.
 func (x *reader) stillValid(l *lease) bool {
 	if x.o.Faults.TrustLease {
 		return true
@@ -165,8 +169,8 @@ func (x *reader) stillValid(l *lease) bool {
 	return c != nil && c.term == l.term && time.Since(x.base) < c.until && x.leads(l.term)
 }
 
-// readIndex returns once a read index round that began after the call has completed, and this replica has applied that far.
-// Unless anywhere is set it ends when this replica does not lead.
+// readIndex returns when a read index round that began after the call has completed and this replica has applied the
+// log that far. Unless anywhere is set, it returns ErrNotLeader when this replica does not lead.
 func (x *reader) readIndex(deadline time.Time, anywhere bool) error {
 	for {
 		if !anywhere && x.servingTerm.Load() == 0 {
@@ -200,7 +204,7 @@ func (x *reader) renew() {
 	}
 }
 
-// join returns the next round to begin, and sees to it that it does; nil when the replica stops.
+// join returns the next round to begin, and makes sure that it does begin. It returns nil when the replica stops.
 func (x *reader) join() *round {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -223,7 +227,7 @@ func (x *reader) join() *round {
 	return w
 }
 
-// rounds runs rounds as long as somebody has joined the next one.
+// rounds runs rounds as long as a reader has joined the next one.
 func (x *reader) rounds() {
 	defer x.wg.Done()
 	for {
@@ -249,8 +253,8 @@ func (e roundError) Error() string { return string(e) }
 // errRoundLost is the error of a round that got no answer; another may.
 const errRoundLost = roundError("read index round lost")
 
-// round runs one read index round, through the leader where another replica leads, and extends the lease if it completes in the
-// term that was served here when it began.
+// round runs one read index round. If another replica leads, it goes through that one. If this replica serves, and
+// still leads in the same term afterwards, round extends the lease.
 func (x *reader) round() error {
 	term := x.servingTerm.Load()
 	since := time.Since(x.base)
@@ -288,7 +292,7 @@ func (x *reader) round() error {
 	}
 	x.counters.ReadIndexRounds.Add(1)
 	if term == 0 || !x.leads(term) {
-		return nil // the round itself is good; whoever waited for it may read
+		return nil // the round itself is good: its readers may read
 	}
 	if d := x.o.Knobs.Lease(); d > 0 {
 		x.mu.Lock()
@@ -300,6 +304,7 @@ func (x *reader) round() error {
 	return nil
 }
 
+// revoke is Replica.Revoke.
 func (x *reader) revoke(term uint64) {
 	x.mu.Lock()
 	x.revoked = max(x.revoked, term)
@@ -309,7 +314,8 @@ func (x *reader) revoke(term uint64) {
 	x.mu.Unlock()
 }
 
-// advanceTo returns once the region time has reached instant: an empty entry carries it there, one at a time for all readers.
+// advanceTo returns when the region time has reached instant. An empty entry carries it there, one at a time for all
+// readers.
 func (x *reader) advanceTo(instant uint64, deadline time.Time) error {
 	for x.regionTime.Load() < instant {
 		x.advance.Lock()
@@ -320,7 +326,7 @@ func (x *reader) advanceTo(instant uint64, deadline time.Time) error {
 			select {
 			case <-a.done:
 				t.Stop()
-				if a.err != nil && a.err != ErrDeadline { // else that of another reader, whose deadline it was
+				if a.err != nil && a.err != ErrDeadline { // ErrDeadline is that of the reader which proposed the entry
 					return a.err
 				}
 			case <-t.C:

@@ -1,7 +1,7 @@
-// Package region is one replica of one region: proposal batching, apply, linearizable reads by lease or read index.
+// Package region is one replica of one region: proposals, apply, and linearizable reads by lease or read index.
 //
-// A write takes the way propose -> Raft -> apply and comes back from there: the proposing replica encodes the reply while it
-// applies the entry. A read takes the way gate -> lease (or read index) -> engine, on the caller's goroutine.
+// A write takes the way propose -> Raft -> apply and comes back from there: the proposing replica encodes the reply
+// while it applies the entry. A read takes the way gate -> lease (or read index) -> engine, on the caller's goroutine.
 package region
 
 import (
@@ -24,7 +24,7 @@ import (
 
 // Why a run was not served. All of them leave the region's data untouched, provably.
 var (
-	ErrNotLeader = errors.New("not leader")    // this replica does not lead, or stopped leading: look at the slot table again
+	ErrNotLeader = errors.New("not leader")    // this replica does not lead, or no longer: look at the slot table again
 	ErrStopped   = errors.New("store stopped") // the store is closing or has failed
 	ErrDeadline  = errors.New("no leader in time")
 	ErrAtLeader  = errors.New("only the leader can tell") // a follower read met a record that may have expired
@@ -65,11 +65,11 @@ type Faults struct {
 	SplitApply   bool                            // the apply index is committed in a batch of its own
 	TrustLease   bool                            // a lease, once held, is never checked again
 	NoReadIndex  bool                            // a follower reads what it has, without asking the leader
-	LostRounds   bool                            // read index rounds get no answer, as those that the library's end overtakes
+	LostRounds   bool                            // read index rounds get no answer, as when the library is closed
 	NoTermTag    bool                            // apply takes entries of every term
-	LazyInstall  bool                            // a received snapshot is put in with the next entry, when its file is gone
+	LazyInstall  bool                            // a snapshot is put in with the next entry, when its file is gone
 	SameVersions bool                            // a new leader counts versions from the same one as the last
-	AnyBase      bool                            // a read set is taken for good whatever has been applied since it was made
+	AnyBase      bool                            // apply takes a read set whatever was applied since it was made
 	AnyVersion   bool                            // the reclaimer deletes elements of all versions of a key
 	KeptRows     bool                            // rows outlast a term; entries of other leaders leave them alone
 	MapOrder     bool                            // what a write chooses at random follows from the order of a Go map
@@ -77,14 +77,14 @@ type Faults struct {
 	BeforeWrite  func(topology.RegionID, uint64) // runs between the reading of the term and the proposal
 	// Skew is how far a store's clock is ahead; nil for clocks that agree.
 	Skew func(topology.StoreID) time.Duration
-	// Observe is no mistake but a witness: it is told of every entry that reaches apply, and whether it takes effect. payload is valid until it
-	// returns.
+	// Observe is no mistake but a witness: it is told of every entry that reaches apply, and whether it takes effect.
+	// payload is valid until it returns.
 	Observe func(store topology.StoreID, region topology.RegionID, index, tag uint64, payload []byte, applied bool)
 }
 
-// Replica is a region's replica on this store. All methods may run concurrently. It consists of parts that share a core, each of which
-// uses those before it: the proposer turns runs of writes into entries, the machine applies the entries of the log, the reader serves
-// reads. The replica itself watches who leads.
+// Replica is a region's replica on this store. All methods may run concurrently. It consists of parts that share a
+// core. The proposer turns runs of writes into entries, the machine applies the entries of the log, the reader serves
+// reads. The machine and the reader use the proposer, which knows neither. The replica itself watches who leads.
 type Replica struct {
 	core
 	proposer proposer
@@ -108,7 +108,8 @@ func New(o Options) *Replica {
 	return r
 }
 
-// Start starts the replica under its NodeHost, which only a test may leave out of the Options. members is empty when the replica has run before.
+// Start starts the replica under its NodeHost. members is empty when the replica has run before. A test that never
+// calls Start may leave Host out of the Options.
 func (r *Replica) Start(members map[uint64]dragonboat.Target) error {
 	k := r.o.Knobs
 	r.proposer.session = r.o.Host.GetNoOPSession(r.shard)
@@ -135,20 +136,20 @@ func RaftConfig(id topology.RegionID, replica topology.ReplicaID, k settings.Raf
 // Running reports whether Start has succeeded.
 func (r *Replica) Running() bool { return r.running.Load() }
 
-// Stop makes the replica serve nobody any more: runs that wait are answered, readers are out when it returns.
-// The NodeHost is closed after it, then Join waits for what is left.
+// Stop makes the replica serve nobody any more. When it returns, all waiting runs are answered and all readers are out.
+// The caller then closes the NodeHost, and calls Join to wait for the rest.
 func (r *Replica) Stop() {
-	r.proposer.abandon(ErrStopped) // first: who waits for the library's answer to a batch leaves the batch to it
-	r.reader.mu.Lock()             // no round begins behind it
+	r.proposer.abandon(ErrStopped) // first: await leaves open proposals to it
+	r.reader.mu.Lock()             // no round begins from here on
 	close(r.stop)
 	r.reader.mu.Unlock()
 	r.gate.shut()
 }
 
-// Join returns when all goroutines of the replica have ended; the NodeHost must be closed before.
+// Join returns when all goroutines of the replica have ended. The NodeHost must be closed before.
 func (r *Replica) Join() { r.wg.Wait() }
 
-// Release answers every waiting run: the store has failed, and whatever is in flight has an unknown outcome.
+// Release answers every waiting run after the store has failed. Runs in flight get an unknown outcome.
 func (r *Replica) Release() {
 	r.reader.revoke(^uint64(0))
 	r.proposer.abandon(ErrStopped)
@@ -166,40 +167,42 @@ func (r *Replica) Applied() uint64 { return r.applied.Load() }
 // TimeMS is the region time.
 func (r *Replica) TimeMS() uint64 { return r.regionTime.Load() }
 
-// Read runs a run of reads on the local replica, which must lead, linearizably, and returns nil; or one of the errors above, with run
-// as it was.
+// Read runs a run of reads linearizably on this replica, which must lead. It returns nil, or one of the errors above
+// and leaves run as it was.
 func (r *Replica) Read(run *redis.Run, deadline time.Time) error {
 	return r.reader.read(run, deadline, false)
 }
 
-// ReadFollowing is Read on a replica that need not lead: behind a read index where it does not. ErrAtLeader says that a record
-// was met of which only the leader can tell whether it has expired.
+// ReadFollowing is Read on a replica that need not lead. A follower reads behind a read index. It returns ErrAtLeader
+// if it meets a record of which only the leader can tell whether it has expired.
 //
-// A record that has not expired by this store's clock is there, though the leader's clock may be ahead: who was told otherwise
-// was told so behind an entry that moved the region time, and that entry is applied here before this read.
+// A record that has not expired by this store's clock is there for the reader, though the leader's clock may be ahead.
+// If the leader has told another client that the record is gone, it has done so behind an entry that moved the region
+// time, and that entry is applied here before this read.
 func (r *Replica) ReadFollowing(run *redis.Run, deadline time.Time) error {
 	return r.reader.read(run, deadline, true)
 }
 
-// Prepare begins a read index round in the background if a Read would have to wait for one, so that those of several regions
-// run side by side.
+// Prepare begins a read index round in the background if a Read would have to wait for one. A caller that reads from
+// several regions prepares all of them first, so that their rounds run side by side.
 func (r *Replica) Prepare() {
 	if r.servingTerm.Load() != 0 && r.reader.validLease(time.Now()) == nil {
 		r.reader.renew()
 	}
 }
 
-// Revoke ends the lease for all terms up to term. It is called before the message that makes it unsafe leaves the store.
+// Revoke ends the lease for all terms up to term. The transport calls it before a message that makes the lease unsafe
+// leaves the store.
 func (r *Replica) Revoke(term uint64) {
 	if !r.o.Faults.TrustLease {
 		r.reader.revoke(term)
 	}
 }
 
-// Propose hands a run of writes to the region. It does not wait. The run travels in one Raft entry, or, when it is larger than
-// raft.batch_max_ops or raft.batch_max_bytes allow, in several, one after the other.
+// Propose hands a run of writes to the region and does not wait. The run travels in one Raft entry, or in several, one
+// after the other, if it is larger than raft.batch_max_ops or raft.batch_max_bytes allow.
 func (r *Replica) Propose(p *Pending) { r.proposer.propose(p) }
 
-// Dropped is told of entries that dragonboat wanted to forward and the transport has dropped: they are in no log and never will
-// be, since this replica was not the leader when they reached Raft.
+// Dropped takes entries that dragonboat wanted to forward and that the transport has dropped. They are in no log and
+// never will be, since this replica did not lead when they reached Raft.
 func (r *Replica) Dropped(entries []pb.Entry) { r.proposer.dropped(entries) }

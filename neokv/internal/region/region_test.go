@@ -149,22 +149,22 @@ func pending(n int, size int) *Pending {
 	return p
 }
 
-func TestFormFillsBatches(t *testing.T) {
+func TestFormFillsProposals(t *testing.T) {
 	for _, x := range []struct {
 		name     string
 		ops      int
 		bytes    settings.Bytes
 		runs     []int // calls of each waiting run
 		value    int
-		want     []int // commands of each batch
-		finished []int // runs done after each batch
+		want     []int // commands of each proposal
+		finished []int // runs done after each proposal
 	}{
-		{"runs share a batch", 100, 1 << 20, []int{1, 1, 16}, 10, []int{18}, []int{3}},
+		{"runs share a proposal", 100, 1 << 20, []int{1, 1, 16}, 10, []int{18}, []int{3}},
 		{"a run is cut at the limit of commands", 10, 1 << 20, []int{25}, 10, []int{10, 10, 5}, []int{0, 0, 1}},
 		{"what does not fit waits for the next", 10, 1 << 20, []int{8, 8}, 10, []int{10, 6}, []int{1, 2}},
 		{"bytes count", 100, 1024, []int{2, 2}, 400, []int{2, 2}, []int{1, 2}},
 		{"a large command goes alone", 100, 1024, []int{1, 1}, 5000, []int{1, 1}, []int{1, 2}},
-		{"an empty run is a batch", 100, 1024, []int{0}, 0, []int{0}, []int{1}},
+		{"an empty run is a proposal", 100, 1024, []int{0}, 0, []int{0}, []int{1}},
 	} {
 		r := queued(settings.Raft{BatchMaxOps: x.ops, BatchMaxBytes: x.bytes})
 		r.servingTerm.Store(1)
@@ -176,7 +176,7 @@ func TestFormFillsBatches(t *testing.T) {
 		for i, want := range x.want {
 			b := r.proposer.form()
 			if b == nil || b.commands != want {
-				t.Fatalf("%s: batch %d = %+v; want %d commands", x.name, i, b, want)
+				t.Fatalf("%s: proposal %d = %+v; want %d commands", x.name, i, b, want)
 			}
 			r.proposer.finish(b, nil)
 			<-b.finished
@@ -185,12 +185,12 @@ func TestFormFillsBatches(t *testing.T) {
 				done += len(p.done)
 			}
 			if done != x.finished[i] {
-				t.Errorf("%s: %d runs done after batch %d; want %d", x.name, done, i, x.finished[i])
+				t.Errorf("%s: %d runs done after proposal %d; want %d", x.name, done, i, x.finished[i])
 			}
 			r.proposer.recycle(b)
 		}
 		if b := r.proposer.form(); b != nil {
-			t.Errorf("%s: one batch too many, of %d commands", x.name, b.commands)
+			t.Errorf("%s: one proposal too many, of %d commands", x.name, b.commands)
 		}
 	}
 }
@@ -204,13 +204,13 @@ func TestTooLarge(t *testing.T) {
 	p.Run.Calls[1].Args = [][]byte{[]byte("mset"), part, part, part, part}
 	r.proposer.queue = []*Pending{p, pending(1, 1)}
 	if b := r.proposer.form(); b == nil || b.commands != 1 || b.tooLarge != nil {
-		t.Fatalf("first batch %+v; want the command ahead of the large one", b)
+		t.Fatalf("first proposal %+v; want the command ahead of the large one", b)
 	} else {
 		r.proposer.finish(b, nil)
 	}
 	b := r.proposer.form()
 	if b == nil || b.commands != 1 || len(b.buf) > 1<<10 {
-		t.Fatalf("second batch: want the large command alone, not copied")
+		t.Fatalf("second proposal: want the large command alone, not copied")
 	}
 	_, err := r.proposer.send(b, 1, time.Second)
 	if !errors.Is(err, ErrTooLarge) || !strings.HasSuffix(err.Error(), "bytes, at most 67108864") {
@@ -222,12 +222,12 @@ func TestTooLarge(t *testing.T) {
 	}
 	r.proposer.recycle(b)
 	if b := r.proposer.form(); b == nil || b.commands != 1 || b.tooLarge != nil {
-		t.Errorf("batch behind it: %+v; want the other run's command", b)
+		t.Errorf("proposal behind it: %+v; want the other run's command", b)
 	}
 }
 
-// TestTooLargeIsAlone puts the empty run of readers that wait for the region time ahead of a command that no entry has room for: it is not refused
-// with that.
+// TestTooLargeIsAlone puts the empty run of readers that wait for the region time ahead of a command that no entry has
+// room for: it is not refused with that.
 func TestTooLargeIsAlone(t *testing.T) {
 	for _, runs := range []int{1, 3} {
 		r := queued(settings.Raft{BatchMaxOps: 10, BatchMaxBytes: 1 << 20})
@@ -242,11 +242,11 @@ func TestTooLargeIsAlone(t *testing.T) {
 		for i, want := range []struct{ tooLarge bool }{{false}, {true}, {false}} {
 			b := r.proposer.form()
 			if b == nil || (b.tooLarge != nil) != want.tooLarge {
-				t.Fatalf("batch %d behind %d empty runs: %+v; want one too large: %v", i, runs, b, want.tooLarge)
+				t.Fatalf("proposal %d behind %d empty runs: %+v; want one too large: %v", i, runs, b, want.tooLarge)
 			}
 			for _, part := range b.parts {
 				if (part.p == large) != want.tooLarge {
-					t.Errorf("batch %d has %d runs; want the large one alone", i, len(b.parts))
+					t.Errorf("proposal %d has %d runs; want the large one alone", i, len(b.parts))
 				}
 			}
 			r.proposer.finish(b, nil)
@@ -256,8 +256,8 @@ func TestTooLargeIsAlone(t *testing.T) {
 	}
 }
 
-// TestAdvanceOutlivesItsReader has two readers wait for the region time, of which the one that proposes the entry has less time: the other goes on
-// without it.
+// TestAdvanceOutlivesItsReader has two readers wait for the region time, of which the one that proposes the entry has
+// less time: the other goes on without it.
 func TestAdvanceOutlivesItsReader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := queued(settings.Raft{}) // no place in flight: what is proposed waits
@@ -388,7 +388,8 @@ func TestRevokeIsForGood(t *testing.T) {
 	}
 }
 
-// TestGatherings: with several entries under way one gathering may begin while who waits in another has not heard yet that it has ended.
+// TestGatherings: with several entries under way one gathering may begin while who waits in another has not heard yet
+// that it has ended.
 func TestGatherings(t *testing.T) {
 	r := queued(settings.Raft{MaxInflight: 3})
 	r.servingTerm.Store(1)

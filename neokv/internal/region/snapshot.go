@@ -31,8 +31,8 @@ func (m *machine) PrepareSnapshot() (any, error) {
 	return x, nil
 }
 
-// SaveSnapshot implements sm.IOnDiskStateMachine: it sends a prepared snapshot. A store that has failed sends nothing any more, and its
-// receiver drops what it has got.
+// SaveSnapshot implements sm.IOnDiskStateMachine: it sends a prepared snapshot. A store that has failed sends nothing
+// any more, and the receiver drops what it has got.
 func (m *machine) SaveSnapshot(prepared any, w io.Writer, stop <-chan struct{}) error {
 	x := prepared.(*export)
 	if x == nil {
@@ -109,8 +109,9 @@ func (m *machine) header(applyIndex uint64) snapshotHeader {
 	return snapshotHeader{space: m.space, slots: m.o.Region.Slots, applyIndex: applyIndex}
 }
 
-// RecoverFromSnapshot implements sm.IOnDiskStateMachine: it replaces the region by a received snapshot, or leaves it alone. One that
-// does not read as it should fences the store, since the library ends the process on an error.
+// RecoverFromSnapshot implements sm.IOnDiskStateMachine. It replaces the region by a received snapshot, or leaves the
+// region as it is. A damaged snapshot makes the store fail: if this returned an error, the library would end the
+// process.
 func (m *machine) RecoverFromSnapshot(in io.Reader, stop <-chan struct{}) error {
 	if m.o.Failed() != nil {
 		return nil
@@ -159,9 +160,9 @@ func (m *machine) install(in io.Reader, stop <-chan struct{}) (err error) {
 	return nil
 }
 
-// replace puts the tables in and makes what they hold known. A read that sees only a part of that is thrown away, since the epoch has
-// risen when the last of it is there; one that sees the tables and not yet what is published judges by an older region time, as every
-// read does that begins before an entry is applied.
+// replace puts the tables in and publishes what they hold. A read that sees only a part of that is thrown away, since
+// the epoch rises again when the last part is there. A read that sees the tables, but not yet what is published, judges
+// expiry by an older region time, as does every read that begins before an entry is applied.
 func (m *machine) replace(tables *engine.Ingestion, h snapshotHeader) error {
 	m.legacyAt.Store(math.MaxUint64) // the tables may hold legacy strings: from now on reads look for them,
 	m.epoch.Add(1)                   // and those under way begin anew

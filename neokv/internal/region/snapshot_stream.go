@@ -14,9 +14,9 @@ import (
 	"neokv.dev/neokv/internal/topology"
 )
 
-// A region's snapshot is what another replica needs to go on from an apply index: the region's ranges of all keyspaces and of the
-// orphan records, the region state, and the stage if the sender is inside an entry, as tables of the engine. It travels as a stream
-// of frames behind a header:
+// A region's snapshot is what another replica needs to go on from an apply index: the region's ranges of all keyspaces
+// and of the orphan records, the region state, and the stage if the sender is inside an entry, as tables of the engine.
+// It travels as a stream of frames behind a header:
 //
 //	header  format u8 = 1, region i64, index i64, first slot u16, last slot u16, apply index u64, checksum u32
 //	frame   kind u8, length u32, payload, checksum u32
@@ -25,12 +25,13 @@ import (
 //	kind 2  the table is complete; no payload
 //	kind 3  the stream is complete; payload: number of tables u32, their bytes u64
 //
-// Integers are big-endian. A checksum is CRC-32C over all that precedes it in the stream but for the checksums, so that a frame
-// that is missing, twice there or in another place does not pass.
+// Integers are big-endian. A checksum is CRC-32C over all that precedes it in the stream but for the checksums, so that
+// a frame that is missing, twice there or in another place does not pass.
 //
-// dragonboat keeps what it has received in a file until RecoverFromSnapshot has put it into the engine and Sync has returned: the
-// file is part of the durable state until then. The tables are written beside the engine's own and put in by one step; a
-// store that dies before starts over from the file, one that dies behind it finds an apply index that needs none.
+// dragonboat keeps what it has received in a file until RecoverFromSnapshot has put it into the engine and Sync has
+// returned: the file is part of the durable state until then. The tables are written beside the engine's own and put in
+// by one step; a store that dies before starts over from the file, one that dies behind it finds an apply index that
+// needs none.
 const (
 	snapshotFormat = 1
 
@@ -95,7 +96,8 @@ func receive(in io.Reader, tables *engine.Ingestion, stop <-chan struct{}) (h sn
 				return h, 0, err
 			}
 		case kind == frameEnd && table == nil && len(payload) == snapshotEndBytes:
-			if tables, bytes := binary.BigEndian.Uint32(payload), binary.BigEndian.Uint64(payload[4:]); tables != n || bytes != size {
+			tables, bytes := binary.BigEndian.Uint32(payload), binary.BigEndian.Uint64(payload[4:])
+			if tables != n || bytes != size {
 				return h, 0, fmt.Errorf("%d tables of %d bytes came, %d of %d were sent", n, size, tables, bytes)
 			}
 			return h, size, r.atEnd()

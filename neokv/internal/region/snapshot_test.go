@@ -159,7 +159,7 @@ func TestSnapshot(t *testing.T) {
 	want := merged(to.machine, to.content(t), from.content(t))
 	stream := from.snapshot(t)
 
-	b := newBatch()
+	b := newProposal()
 	to.proposer.register(b)
 	if err := to.machine.RecoverFromSnapshot(bytes.NewReader(stream), nil); err != nil || to.fs.Failed() != nil {
 		t.Fatal(err, to.fs.Failed())
@@ -297,8 +297,8 @@ func (d *dead) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestSnapshotPowerCut cuts the power at every sync of an installation, and behind it. The region is what it was or what it
-// should become, all of it, and the latter once RecoverFromSnapshot has returned.
+// TestSnapshotPowerCut cuts the power at every sync of an installation, and behind it. The region is what it was or
+// what it should become, all of it, and the latter once RecoverFromSnapshot has returned.
 func TestSnapshotPowerCut(t *testing.T) {
 	const seed = 3
 	random := rand.New(rand.NewPCG(seed, 0))
@@ -354,8 +354,8 @@ func TestSnapshotPowerCut(t *testing.T) {
 	}
 }
 
-// TestCutBySize counts what is applied: a snapshot record is asked for each time when SnapshotBytes of it are reached, once, behind as many entries
-// as that took.
+// TestCutBySize counts what is applied: a snapshot record is asked for each time when SnapshotBytes of it are reached,
+// once, behind as many entries as that took.
 func TestCutBySize(t *testing.T) {
 	r := openStill(t, disk.Mem())
 	defer r.close(t)

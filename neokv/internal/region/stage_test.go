@@ -44,7 +44,8 @@ func (r still) apply(t testing.TB, random *rand.Rand, log []sm.Entry) {
 	}
 }
 
-// stagedCall makes a call whose effect shows whether it ran once, or at another place: counters, lists, random members, versions.
+// stagedCall makes a call whose effect shows whether it ran once, or at another place: counters, lists, random members,
+// versions.
 func stagedCall(random *rand.Rand) [][]byte {
 	n := random.IntN(4)
 	switch random.IntN(12) {
@@ -82,9 +83,10 @@ func stagedCall(random *rand.Rand) [][]byte {
 	return words(fmt.Sprintf("getset {foo}g%d %d", n, random.IntN(1000)))
 }
 
-// TestStages applies one random log whose entries have many calls. The model applies each update as one stage. The other replica has stages of
-// some hundred bytes, is cut off at random bytes of its write-ahead log, and goes on from there, often inside an entry. Both hold the
-// same in the end, and no record of a stage is left. So does a replica that got a snapshot from inside an entry.
+// TestStages applies one random log whose entries have many calls. The model applies each update as one stage. The
+// other replica has stages of some hundred bytes, is cut off at random bytes of its write-ahead log, and goes on from
+// there, often inside an entry. Both hold the same in the end, and no record of a stage is left. So does a replica that
+// got a snapshot from inside an entry.
 func TestStages(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -143,7 +145,8 @@ func TestStages(t *testing.T) {
 	t.Logf("%d starts inside an entry", inside)
 }
 
-// TestStagesBoundBatches has one entry write 100 times as much as a stage holds, and delete ranges a hundred times. Each ends a stage.
+// TestStagesBoundBatches has one entry write 100 times as much as a stage holds, and delete ranges a hundred times.
+// Each ends a stage.
 func TestStagesBoundBatches(t *testing.T) {
 	r := openStill(t, disk.Mem())
 	defer r.close(t)

@@ -20,8 +20,8 @@ func (r *Replica) Space() keys.Space { return r.space }
 // StateMachine is what Start hands to Raft. A test may drive it without Raft, from one goroutine.
 func (r *Replica) StateMachine() sm.IOnDiskStateMachine { return r.machine }
 
-// Inspect runs f over a view of the store's engine and reports whether f succeeded. It does not run f on a replica that is stopped or a
-// store that has failed. Stop waits until f has returned. An error of f makes the store fail.
+// Inspect runs f over a view of the store's engine and reports whether f succeeded. It does not run f on a replica that
+// is stopped or a store that has failed. Stop waits until f has returned. An error of f makes the store fail.
 func (r *Replica) Inspect(f func(view *engine.View) error) bool {
 	if r.o.Failed() != nil || !r.gate.enter() {
 		return false
@@ -39,8 +39,8 @@ func (r *Replica) Inspect(f func(view *engine.View) error) bool {
 	return err == nil
 }
 
-// Epoch changes whenever something other than an entry has replaced the region's data. A caller loads it before it opens a view: while
-// the epoch stays the same, what the caller has found there is changed by entries alone.
+// Epoch changes whenever something other than an entry has replaced the region's data. A caller loads it before it
+// opens a view: while the epoch stays the same, what the caller has found there is changed by entries alone.
 func (r *Replica) Epoch() uint64 { return r.epoch.Load() }
 
 // MayHold names the kinds of records of which the region may hold some. It names too many rather than too few.
@@ -48,17 +48,18 @@ func (r *Replica) MayHold() redis.Unblinding {
 	return redis.Unblinding{Collections: r.collectedAt.Load() != 0, Legacy: r.legacyAt.Load() != 0}
 }
 
-// LeaderTimeMS is the instant by which a leader judges expiry at now, in ms: the larger of its clock and the region time, carried on by the
-// monotonic clock. It never goes back.
+// LeaderTimeMS is the instant by which a leader judges expiry at now, in ms: the larger of its clock and the region
+// time, carried on by the monotonic clock. It never goes back.
 func (r *Replica) LeaderTimeMS(now time.Time) uint64 { return r.leaderTime(now) }
 
-// CutLog asks for the region's log to be cut, so that about so many entries stay. It reports false while an earlier request waits. Nobody is
-// told when the log has been cut; Raft may refuse to.
+// CutLog asks for the region's log to be cut, so that about so many entries stay. It reports false while an earlier
+// request waits. Nobody is told when the log has been cut; Raft may refuse to.
 func (r *Replica) CutLog(entries uint64) bool { return r.askCut(entries) }
 
-// ExpiryBound is an instant before which no record of a replica is known to expire, in ms of the region time. The zero value says that
-// nothing is known. Apply lowers the bound to the expiry of what it has committed. Whoever searches the region calls Forget before it opens
-// a view, so that it misses nothing that is written meanwhile, and notices behind the search what it has found.
+// ExpiryBound is an instant before which no record of a replica is known to expire, in ms of the region time. The zero
+// value says that nothing is known. Apply lowers the bound to the expiry of what it has committed. Whoever searches the
+// region calls Forget before it opens a view, so that it misses nothing that is written meanwhile, and notices behind
+// the search what it has found.
 type ExpiryBound struct{ ms atomic.Uint64 }
 
 // Expiry returns the replica's bound.
@@ -80,6 +81,6 @@ func (b *ExpiryBound) Notice(expireMS uint64) {
 	}
 }
 
-// OrphanWrites counts the batches that have written orphan records or removed all of them, each after its commit. A caller loads it before it
-// opens a view: while the count stays the same, the view has shown every orphan record.
+// OrphanWrites counts the batches that have written orphan records or removed all of them, each after its commit. A
+// caller loads it before it opens a view: while the count stays the same, the view has shown every orphan record.
 func (r *Replica) OrphanWrites() uint64 { return r.orphanWrites.Load() }

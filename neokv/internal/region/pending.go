@@ -1,0 +1,173 @@
+package region
+
+import (
+	"fmt"
+	"time"
+
+	"neokv.dev/neokv/internal/redis"
+)
+
+// maxEntryBytes bounds a Raft entry. An entry of this size still fits in every buffer on its way, and does not hold up
+// the log so long that followers take the leader for dead.
+const maxEntryBytes = 64 << 20
+
+// maxWrittenBytes bounds what one command may write at once into the batch of the region on each replica.
+const maxWrittenBytes = 256 << 20
+
+// tooLarge returns an error if no entry has room for a command, else nil.
+func tooLarge(c *redis.Call) error {
+	n := callBytes(c)
+	if entry := entryHeaderBytes + n; entry > maxEntryBytes {
+		return fmt.Errorf("%w: %d bytes, at most %d", ErrTooLarge, entry, maxEntryBytes)
+	}
+	if writes := c.Writes(n); writes > maxWrittenBytes {
+		return fmt.Errorf("%w: it may write %d bytes at once, at most %d", ErrTooLarge, writes, maxWrittenBytes)
+	}
+	return nil
+}
+
+// Pending is a run of writes on its way through Raft. The caller fills Run and Deadline, calls Propose, then Wait.
+// Until Wait returns, the run belongs to the region. A Pending may be used again afterwards, unless it is Lost.
+type Pending struct {
+	Run      *redis.Run
+	Deadline time.Time
+	// Err is valid after Wait. It is nil when all calls are applied and their replies are in Run.Out. Else the calls
+	// before len(Run.Ends) are applied. Of the others none is applied, if Err is one of the errors above; if it is an
+	// *UnknownOutcome nobody knows.
+	Err error
+	// Index is the apply index of the last entry that carried a part of the run, 0 if no part was applied.
+	Index uint64
+	// Lost is valid after Wait. It says that the deadline has passed while apply was working on the run. Err is then an
+	// *UnknownOutcome for all of its calls. The caller must not touch the Pending or its Run again, since apply still
+	// writes replies into them.
+	Lost bool
+
+	next int           // the first call that is in no proposal yet
+	done chan struct{} // capacity 1; made once
+}
+
+// Wait returns when the outcome is known, or will never be known: at Deadline at the latest.
+func (p *Pending) Wait() { <-p.done }
+
+// WaitUnless is Wait, but gives up when a channel is closed. Then it reports false, and the run belongs to the region
+// for good.
+func (p *Pending) WaitUnless(gone <-chan struct{}) bool {
+	select {
+	case <-p.done:
+		return true
+	case <-gone:
+		return false
+	}
+}
+
+func (p *Pending) finish(err error) {
+	p.Err = err
+	p.done <- struct{}{}
+}
+
+// proposal is one Raft entry, from the moment that it gets its sequence until its outcome is known. Fields below
+// claimed belong to the goroutine that has claimed it.
+type proposal struct {
+	buf      []byte // header and commands
+	parts    []part
+	commands int
+	deadline time.Time
+	sequence uint64
+	tooLarge error // not nil: its only command is one that no entry has room for
+	alone    bool  // no other proposal was open when it was formed
+	claimed  bool  // some goroutine finishes it, or has finished it
+	// looks says that a command looks something up; looksUnblind that one does if its slot may hold a collection.
+	looks, looksUnblind bool
+	reads               redis.ReadSet
+	args                [][]byte // scratch
+	// The goroutine that claims the proposal writes these. All may read them behind finished.
+	applied bool
+	index   uint64 // of the entry, once it is applied
+	err     error
+
+	finished chan struct{} // capacity 1: told when the outcome is known and the claimer has done its work
+	returned chan struct{} // capacity 1: told when Raft will give no answer that is worth waiting for
+}
+
+func newProposal() *proposal {
+	return &proposal{
+		buf: make([]byte, entryHeaderBytes, 4096), finished: make(chan struct{}, 1), returned: make(chan struct{}, 1),
+	}
+}
+
+// part is the stretch of a pending run that travels in one proposal: the calls [from, to).
+type part struct {
+	p        *Pending
+	from, to int
+	answered bool // at its deadline, before the proposal was finished
+}
+
+// recycle keeps a finished proposal for reuse. The caller holds mu.
+func (x *proposer) recycle(b *proposal) {
+	if cap(b.buf) > 4*int(x.o.Knobs.BatchMaxBytes) {
+		return
+	}
+	select {
+	case <-b.returned:
+	default:
+	}
+	clear(b.parts)
+	if cap(b.args) > keptArgs {
+		b.args = nil
+	}
+	clear(b.args[:cap(b.args)])
+	b.reads.Recycle()
+	*b = proposal{
+		buf: b.buf[:entryHeaderBytes], parts: b.parts[:0], reads: b.reads, args: b.args,
+		finished: b.finished, returned: b.returned,
+	}
+	x.free = append(x.free, b)
+}
+
+// claim makes the caller the one goroutine that finishes a proposal. It returns nil if another has claimed it.
+func (x *proposer) claim(sequence uint64) *proposal {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	b := x.open[sequence]
+	if b == nil || b.claimed {
+		return nil
+	}
+	b.claimed = true
+	return b
+}
+
+// finish hands the outcome of a claimed proposal to its runs. A run that has calls left goes back to the front of the
+// queue, from where the place of this proposal takes it next. The caller must not touch the proposal afterwards.
+func (x *proposer) finish(b *proposal, err error) {
+	b.err = err
+	x.mu.Lock()
+	delete(x.open, b.sequence) // its runs are not overdue any more
+	x.mu.Unlock()
+	for _, part := range b.parts {
+		p := part.p
+		if part.answered {
+			continue
+		}
+		p.Index = max(p.Index, b.index)
+		if err != nil || p.next == len(p.Run.Calls) {
+			p.finish(err)
+			continue
+		}
+		x.mu.Lock()
+		serving, stopped := x.servingTerm.Load() != 0, x.stopped
+		if serving && !stopped {
+			x.queue = append(x.queue, nil)
+			copy(x.queue[1:], x.queue)
+			x.queue[0] = p
+			x.expect(p.Deadline)
+		}
+		x.mu.Unlock()
+		switch {
+		case stopped:
+			p.finish(ErrStopped)
+		case !serving:
+			p.finish(ErrNotLeader)
+		}
+	}
+	b.finished <- struct{}{}
+}
