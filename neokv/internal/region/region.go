@@ -70,7 +70,6 @@ type Faults struct {
 	LazyInstall  bool                            // a snapshot is put in with the next entry, when its file is gone
 	SameVersions bool                            // a new leader counts versions from the same one as the last
 	AnyBase      bool                            // apply takes a read set whatever was applied since it was made
-	AnyVersion   bool                            // the reclaimer deletes elements of all versions of a key
 	KeptRows     bool                            // rows outlast a term; entries of other leaders leave them alone
 	MapOrder     bool                            // what a write chooses at random follows from the order of a Go map
 	LocalClock   bool                            // readers and apply judge expiry by their store's own clock alone

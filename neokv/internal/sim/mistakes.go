@@ -53,5 +53,5 @@ var mistakes = []mistake{
 	{"version-repeated", "after a change of leader a new collection gets a version that has been in use",
 		func(h *seam.Hooks) { h.Store.Region.SameVersions = true }},
 	{"live-reclaimed", "the reclaimer deletes elements that a key still holds",
-		func(h *seam.Hooks) { h.Store.Region.AnyVersion = true }},
+		func(h *seam.Hooks) { h.Store.Janitor.AnyVersion = true }},
 }

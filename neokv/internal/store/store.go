@@ -64,6 +64,7 @@ type Options struct {
 type Faults struct {
 	Log       raftlog.Faults
 	Region    region.Faults
+	Janitor   janitor.Faults
 	Transport transport.Faults
 	Journal   disk.JournalFaults // of the journal that the stores share; its owner plants them
 	// BeforeSave is Log.BeforeSave that is told which store's log it is.
@@ -175,7 +176,7 @@ func Open(o Options) (s *Store, err error) {
 	s.janitor = janitor.Start(s.ctx, janitor.Options{
 		Knobs: o.Settings.Redis, Engine: s.engine, Rand: forJanitor, Failed: o.FS.Failed, Fence: o.FS.Fence,
 		Replicas: func() map[topology.RegionID]*region.Replica { return *s.replicas.Load() },
-		Faults:   janitor.Faults{AnyVersion: o.Faults.Region.AnyVersion},
+		Faults:   o.Faults.Janitor,
 	})
 	return s, nil
 }
