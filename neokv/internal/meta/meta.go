@@ -21,7 +21,7 @@ import (
 
 	"neokv.dev/neokv/internal/engine"
 	"neokv.dev/neokv/internal/keys"
-	"neokv.dev/neokv/internal/region"
+	"neokv.dev/neokv/internal/raftlog"
 	"neokv.dev/neokv/internal/topology"
 	"neokv.dev/neokv/settings"
 )
@@ -127,7 +127,7 @@ func Start(o Options, members map[uint64]dragonboat.Target) (*Group, error) {
 	g := &Group{host: o.Host, machine: &machine{o: o}}
 	g.machine.current.Store(new(Map))
 	err := o.Host.StartOnDiskReplica(members, false, func(uint64, uint64) sm.IOnDiskStateMachine { return g.machine },
-		region.RaftConfig(topology.MetaRegion, topology.ReplicaID(o.Store), o.Knobs))
+		raftlog.GroupConfig(topology.MetaRegion, topology.ReplicaID(o.Store), o.Knobs))
 	if err != nil {
 		return nil, fmt.Errorf("meta: start replica %d: %w", o.Store, err)
 	}

@@ -11,12 +11,12 @@ import (
 	"time"
 
 	"github.com/lni/dragonboat/v4"
-	"github.com/lni/dragonboat/v4/config"
 	"github.com/lni/dragonboat/v4/raftio"
 	pb "github.com/lni/dragonboat/v4/raftpb"
 	sm "github.com/lni/dragonboat/v4/statemachine"
 
 	"neokv.dev/neokv/internal/engine"
+	"neokv.dev/neokv/internal/raftlog"
 	"neokv.dev/neokv/internal/redis"
 	"neokv.dev/neokv/internal/topology"
 	"neokv.dev/neokv/settings"
@@ -110,26 +110,15 @@ func New(o Options) *Replica {
 // Start starts the replica under its NodeHost. members is empty when the replica has run before. A test that never
 // calls Start may leave Host out of the Options.
 func (r *Replica) Start(members map[uint64]dragonboat.Target) error {
-	k := r.o.Knobs
 	r.proposer.session = r.o.Host.GetNoOPSession(r.shard)
 	err := r.o.Host.StartOnDiskReplica(members, false, func(uint64, uint64) sm.IOnDiskStateMachine { return r.machine },
-		RaftConfig(r.o.Region.ID, r.o.Replica, k))
+		raftlog.GroupConfig(r.o.Region.ID, r.o.Replica, r.o.Knobs))
 	if err != nil {
 		return fmt.Errorf("region %d: start replica %d: %w", r.o.Region.ID, r.o.Replica, err)
 	}
 	r.running.Store(true)
 	r.wg.Go(r.lead)
 	return nil
-}
-
-// RaftConfig is how every Raft group of a cluster runs, the meta group included.
-func RaftConfig(id topology.RegionID, replica topology.ReplicaID, k settings.Raft) config.Config {
-	return config.Config{
-		ShardID: uint64(id), ReplicaID: uint64(replica),
-		CheckQuorum: true, PreVote: true,
-		ElectionRTT: uint64(k.ElectionTicks), HeartbeatRTT: uint64(max(1, k.ElectionTicks/5)),
-		SnapshotEntries: uint64(k.SnapshotEntries), CompactionOverhead: uint64(k.CompactionOverhead),
-	}
 }
 
 // Running reports whether Start has succeeded.

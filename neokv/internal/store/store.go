@@ -384,7 +384,7 @@ func (s *Store) campaign(id topology.RegionID, replica topology.ReplicaID, voter
 // against leaders whose heartbeats are the next that they read, or which wait for the same disk. It speaks only for those who were there when the
 // stall began: who is silent between two stalls is taken for dead as ever, by a store whose disk is always slow, too.
 func (s *Store) bridgeStalls() {
-	c := region.RaftConfig(0, 0, s.o.Settings.Raft)
+	c := raftlog.GroupConfig(0, 0, s.o.Settings.Raft)
 	heartbeat := time.Duration(c.HeartbeatRTT) * s.o.Settings.Raft.RTT
 	election := time.Duration(c.ElectionRTT) * s.o.Settings.Raft.RTT
 	tick := time.NewTicker(heartbeat)

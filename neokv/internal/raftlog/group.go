@@ -1,0 +1,19 @@
+package raftlog
+
+import (
+	"github.com/lni/dragonboat/v4/config"
+
+	"neokv.dev/neokv/internal/topology"
+	"neokv.dev/neokv/settings"
+)
+
+// GroupConfig is how every Raft group of a cluster runs, the meta group included: when its replicas elect, and how much
+// of its log they keep.
+func GroupConfig(id topology.RegionID, replica topology.ReplicaID, k settings.Raft) config.Config {
+	return config.Config{
+		ShardID: uint64(id), ReplicaID: uint64(replica),
+		CheckQuorum: true, PreVote: true,
+		ElectionRTT: uint64(k.ElectionTicks), HeartbeatRTT: uint64(max(1, k.ElectionTicks/5)),
+		SnapshotEntries: uint64(k.SnapshotEntries), CompactionOverhead: uint64(k.CompactionOverhead),
+	}
+}
