@@ -92,6 +92,14 @@ func (r *reclaimed) snapshot(t testing.TB) []byte {
 	return out.Bytes()
 }
 
+// install puts a snapshot of another replica in.
+func (r *reclaimed) install(t testing.TB, stream []byte) {
+	t.Helper()
+	if err := r.machine.RecoverFromSnapshot(bytes.NewReader(stream), nil); err != nil || r.fs.Failed() != nil {
+		t.Fatal(err, r.fs.Failed())
+	}
+}
+
 func (r *reclaimed) close(t testing.TB) {
 	t.Helper()
 	if err := r.engine.Close(); err != nil {
@@ -112,8 +120,8 @@ func (r *reclaimed) run(t testing.TB) {
 	}
 }
 
-// reachable is what of a store's content can be read: all but orphan records and elements of versions that no record
-// names.
+// reachable returns the part of a store's content that readers can reach: all but orphan records and elements of
+// versions that no record names.
 func reachable(t testing.TB, all map[string]string) map[string]string {
 	t.Helper()
 	out := maps.Clone(all)
@@ -140,9 +148,9 @@ func reachable(t testing.TB, all map[string]string) map[string]string {
 }
 
 // TestReclaimAgainstModel applies one random log to a replica that never reclaims, which is the model, and to two that
-// do: they are behind at times, lose what was not synced, are replaced by snapshots of each other, and reclaim also
-// what they have looked at before all that. What can be read is the same everywhere, and when the reclaimers have come
-// to an end there is nothing else.
+// do. Those two fall behind at times, lose what was not synced, and are replaced by snapshots of each other. They also
+// delete orphans that they had looked at before all that. Readers can see the same everywhere, and when the reclaimers
+// have come to an end nothing else is left.
 func TestReclaimAgainstModel(t *testing.T) {
 	seeds := 4
 	if testing.Short() {
@@ -183,7 +191,8 @@ func reclaimAgainstModel(t *testing.T, random *rand.Rand) {
 		for i, r := range both {
 			apply(r, len(log))
 			if got := reachable(t, r.content(t)); !maps.Equal(got, want) {
-				t.Fatalf("%s: replica %d has %d records that can be read, want %d, or they differ", when, i, len(got), len(want))
+				t.Fatalf("%s: replica %d has %d records that can be read, want %d, or they differ",
+					when, i, len(got), len(want))
 			}
 		}
 	}
@@ -217,9 +226,7 @@ func reclaimAgainstModel(t *testing.T, random *rand.Rand) {
 			view := r.engine.NewView()
 			apply(r, len(log))
 			if stream := other.snapshotBehind(t, r); stream != nil {
-				if err := r.machine.RecoverFromSnapshot(bytes.NewReader(stream), nil); err != nil || r.fs.Failed() != nil {
-					t.Fatal(err, r.fs.Failed())
-				}
+				r.install(t, stream)
 			}
 			if err := r.x.reclaim(r.s, view); err != nil {
 				t.Fatal(err)
@@ -228,9 +235,7 @@ func reclaimAgainstModel(t *testing.T, random *rand.Rand) {
 			late++
 		case 6:
 			if stream := other.snapshotBehind(t, r); stream != nil {
-				if err := r.machine.RecoverFromSnapshot(bytes.NewReader(stream), nil); err != nil || r.fs.Failed() != nil {
-					t.Fatal(err, r.fs.Failed())
-				}
+				r.install(t, stream)
 				snapshots++
 			}
 		case 7:
@@ -254,15 +259,17 @@ func reclaimAgainstModel(t *testing.T, random *rand.Rand) {
 			t.Errorf("replica %d holds %d records, want %d and nothing else", i, len(got), len(want))
 		}
 		if c := &r.Counters().Orphans; c.Collections.Load() != 0 || c.Elements.Load() != 0 {
-			t.Errorf("replica %d counts %d orphans with %d elements, want none", i, c.Collections.Load(), c.Elements.Load())
+			t.Errorf("replica %d counts %d orphans with %d elements, want none",
+				i, c.Collections.Load(), c.Elements.Load())
 		}
 	}
 	if garbage < 300 || crashes < 5 || snapshots < 2 || late < 1 {
-		t.Errorf("%d records of garbage at most, %d crashes, %d snapshots, %d late steps: too few to mean much", garbage, crashes, snapshots, late)
+		t.Errorf("%d records of garbage at most, %d crashes, %d snapshots, %d late steps: too few to mean much",
+			garbage, crashes, snapshots, late)
 	}
 }
 
-// snapshotBehind is a snapshot of the replica where it is ahead of another one, else nil.
+// snapshotBehind returns a snapshot of the replica if it is ahead of another one, else nil.
 func (r *reclaimed) snapshotBehind(t testing.TB, other *reclaimed) []byte {
 	if r.Applied() <= other.Applied() {
 		return nil
@@ -270,7 +277,7 @@ func (r *reclaimed) snapshotBehind(t testing.TB, other *reclaimed) []byte {
 	return r.snapshot(t)
 }
 
-// orphaning makes a call that builds collections and long strings up, or leaves orphans, of few keys.
+// orphaning makes a call that builds up collections and long strings, or leaves orphans, among a few keys.
 func orphaning(random *rand.Rand, now uint64) (args [][]byte) {
 	key := func() string { return fmt.Sprint("{foo}", random.IntN(8)) }
 	line := ""
@@ -323,7 +330,8 @@ func orphaning(random *rand.Rand, now uint64) (args [][]byte) {
 			line += fmt.Sprint(" ", random.IntN(50), " m", random.IntN(10_000))
 		}
 	case 13:
-		line = fmt.Sprint([]string{"zpopmin", "zpopmax"}[random.IntN(2)], " {foo}z", random.IntN(2), " ", random.IntN(300))
+		pop := []string{"zpopmin", "zpopmax"}[random.IntN(2)]
+		line = fmt.Sprint(pop, " {foo}z", random.IntN(2), " ", random.IntN(300))
 		switch random.IntN(6) {
 		case 0:
 			line = "del {foo}z1"
@@ -343,9 +351,10 @@ func orphaning(random *rand.Rand, now uint64) (args [][]byte) {
 	return args
 }
 
-// TestReclaimForms: orphans of every type, few and many elements, small and large ones, none at all, or more than their
-// record says, go wholly, and the versions before and behind them stay. A replica counts what it begins with, also when
-// a snapshot has brought it. All that holds where the engine's iterators take no notice of limits, too.
+// TestReclaimForms reclaims orphans of every type: of few and of many elements, of small and of large ones, of none at
+// all, and of more than their record says. Each goes as a whole, and the versions before and behind it stay. A replica
+// counts the orphans that it begins with, also when a snapshot has brought them. All of that holds where the iterators
+// of the engine take no notice of limits, too.
 func TestReclaimForms(t *testing.T) {
 	for _, f := range []Faults{{}, {NoLimits: true}} {
 		t.Run(fmt.Sprintf("limits ignored %v", f.NoLimits), func(t *testing.T) { reclaimForms(t, f) })
@@ -380,12 +389,15 @@ func reclaimForms(t *testing.T, f Faults) {
 		ty                keys.Type
 		n, counted, bytes int
 	}{
-		{"small", keys.Hash, size, size, 10}, {"large", keys.Set, 400, 400, 0}, {"heavy", keys.List, 5, 5, 600 << 10}, {"scored", keys.ZSet, size, size, 8},
-		{"many scored", keys.ZSet, 100, 100, 8}, {"miscounted", keys.Hash, 200, 3, 5}, {"none", keys.Hash, 0, 3, 0}, {"\xff", keys.Hash, 1, 1, 1},
-		{"pieces", keys.String, 3, 4, 64 << 10}, {"holes", keys.String, 5, 400, 100}, {"many pieces", keys.String, 40, 40, 64 << 10},
+		{"small", keys.Hash, size, size, 10}, {"large", keys.Set, 400, 400, 0}, {"heavy", keys.List, 5, 5, 600 << 10},
+		{"scored", keys.ZSet, size, size, 8}, {"many scored", keys.ZSet, 100, 100, 8},
+		{"miscounted", keys.Hash, 200, 3, 5}, {"none", keys.Hash, 0, 3, 0}, {"\xff", keys.Hash, 1, 1, 1},
+		{"pieces", keys.String, 3, 4, 64 << 10}, {"holes", keys.String, 5, 400, 100},
+		{"many pieces", keys.String, 40, 40, 64 << 10},
 	}
 	for _, c := range forms {
-		for _, version := range []uint64{live - 1, live + 1} { // not named by an orphan record, nor by metadata: not our business
+		// No orphan record names these versions, and no metadata: the reclaimer leaves them alone.
+		for _, version := range []uint64{live - 1, live + 1} {
 			collection(c.user, c.ty, version, 3, 1)
 		}
 		o := keys.Orphan{Space: s, Slot: slot, User: []byte(c.user), Version: live, Type: c.ty, Size: uint64(c.counted)}
@@ -427,7 +439,8 @@ func reclaimForms(t *testing.T, f Faults) {
 			}
 		}
 		if c := &r.Counters().Orphans; c.Collections.Load() != int64(len(forms)) || c.Elements.Load() != elements {
-			t.Errorf("replica %d counts %d orphans with %d elements, want %d with %d", i, c.Collections.Load(), c.Elements.Load(), len(forms), elements)
+			t.Errorf("replica %d counts %d orphans with %d elements, want %d with %d",
+				i, c.Collections.Load(), c.Elements.Load(), len(forms), elements)
 		}
 		r.run(t)
 		if got := r.content(t); !maps.Equal(got, want) {
