@@ -32,8 +32,8 @@ type Pending struct {
 	Run      *redis.Run
 	Deadline time.Time
 	// Err is valid after Wait. It is nil when all calls are applied and their replies are in Run.Out. Else the calls
-	// before len(Run.Ends) are applied. Of the others none is applied, if Err is one of the errors above; if it is an
-	// *UnknownOutcome nobody knows.
+	// before len(Run.Ends) are applied. None of the others is applied if Err is one of the errors in region.go; if it
+	// is an *UnknownOutcome nobody knows.
 	Err error
 	// Index is the apply index of the last entry that carried a part of the run, 0 if no part was applied.
 	Index uint64
