@@ -27,6 +27,7 @@ var (
 		"neokv/settings",
 		"neokv/internal/topology",
 		"neokv/internal/keys",
+		"neokv/internal/memconn",
 		"neokv/internal/disk",
 		"neokv/internal/engine",
 		"neokv/internal/transport",

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"neokv.dev/neokv/internal/disk"
+	"neokv.dev/neokv/internal/memconn"
 	"neokv.dev/neokv/internal/seam"
 	"neokv.dev/neokv/internal/server"
 	"neokv.dev/neokv/internal/transport"
@@ -67,7 +68,7 @@ type Cluster struct {
 	journalFS *disk.FS      // its disk, in memory; nil otherwise
 	proxy     *server.Server
 	proxyAddr string
-	proxyPipe *server.Pipe
+	proxyPipe *memconn.Pipe
 	proxied   atomic.Pointer[proxied]
 	clients   *server.Memory // bounds what all stores and the proxy hold for their clients
 	boot      time.Duration

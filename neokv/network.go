@@ -9,6 +9,7 @@ import (
 	"sync"
 	"syscall"
 
+	"neokv.dev/neokv/internal/memconn"
 	"neokv.dev/neokv/internal/server"
 	"neokv.dev/neokv/internal/transport"
 )
@@ -28,12 +29,12 @@ func (c *Cluster) newNetwork(identity [16]byte) *transport.Network {
 	}
 	if c.config.NoSockets {
 		var mu sync.Mutex
-		pipes := make(map[string]*server.Pipe)
+		pipes := make(map[string]*memconn.Pipe)
 		t.Listen = func() (net.Listener, error) {
 			mu.Lock()
 			defer mu.Unlock()
 			addr := fmt.Sprintf("raft-%d", len(pipes))
-			pipes[addr] = server.NewPipe(memoryAddr(addr))
+			pipes[addr] = memconn.NewPipe(memoryAddr(addr))
 			return pipes[addr], nil
 		}
 		t.Dial = func(ctx context.Context, addr string) (net.Conn, error) {
@@ -92,7 +93,7 @@ func (c *Cluster) listen(port, i int) (net.Listener, string, error) {
 }
 
 // serve lets a server accept clients from a pipe and, unless it is nil, from a listener.
-func (c *Cluster) serve(s *server.Server, pipe *server.Pipe, ln net.Listener) {
+func (c *Cluster) serve(s *server.Server, pipe *memconn.Pipe, ln net.Listener) {
 	c.wg.Go(func() { s.Serve(pipe) })
 	if ln != nil {
 		c.wg.Go(func() { s.Serve(ln) })

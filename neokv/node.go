@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 
 	"neokv.dev/neokv/internal/disk"
+	"neokv.dev/neokv/internal/memconn"
 	"neokv.dev/neokv/internal/meta"
 	"neokv.dev/neokv/internal/region"
 	"neokv.dev/neokv/internal/server"
@@ -35,7 +36,7 @@ type node struct {
 	mu      sync.Mutex
 	fs      *disk.FS
 	server  *server.Server
-	pipe    *server.Pipe
+	pipe    *memconn.Pipe
 	down    bool          // the store refuses clients: it has stopped, or is about to
 	failure error         // why the store has failed, nil while it has not
 	stopped chan struct{} // nil until somebody stops the store, closed when it has ended
@@ -99,7 +100,7 @@ func (n *node) start(ln net.Listener, booting bool) error {
 		Info:   func() []server.Section { return n.info(s) },
 		Faults: c.hooks.Server,
 	})
-	pipe := server.NewPipe(memoryAddr(n.addr))
+	pipe := memconn.NewPipe(memoryAddr(n.addr))
 	n.mu.Lock()
 	n.server, n.pipe, n.down, n.failure, n.stopped = srv, pipe, false, nil, nil
 	n.mu.Unlock()

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 
+	"neokv.dev/neokv/internal/memconn"
 	"neokv.dev/neokv/internal/region"
 	"neokv.dev/neokv/internal/route"
 	"neokv.dev/neokv/internal/server"
@@ -18,7 +19,7 @@ func (c *Cluster) startProxy(ln net.Listener) {
 		Replicated: c.replicated, Compare: c.compare, ActiveExpire: c.setActiveExpire,
 		Memory: c.clients, Exposed: c.exposed(), Faults: c.hooks.Server,
 	})
-	c.proxyPipe = server.NewPipe(memoryAddr(c.proxyAddr))
+	c.proxyPipe = memconn.NewPipe(memoryAddr(c.proxyAddr))
 	c.serve(c.proxy, c.proxyPipe, ln)
 }
 

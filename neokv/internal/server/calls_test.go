@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"neokv.dev/neokv/internal/memconn"
 	"neokv.dev/neokv/settings"
 )
 
@@ -191,7 +192,7 @@ func TestMonitorThatDoesNotRead(t *testing.T) {
 	word := strings.Repeat("a", monitorArgBytes)
 	sent := 0
 	for ; s.count() == 2; sent++ {
-		if sent*monitorArgBytes > 4*monitorBytes+pipeBytes {
+		if sent*monitorArgBytes > 4*monitorBytes+memconn.BufferBytes {
 			t.Fatalf("%d lines of %d bytes wait for a monitor that does not read", sent, len(word))
 		}
 		ask(t, c, "echo "+word)

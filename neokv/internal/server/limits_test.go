@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"neokv.dev/neokv/internal/memconn"
 	"neokv.dev/neokv/internal/topology"
 	"neokv.dev/neokv/settings"
 )
@@ -21,7 +22,7 @@ import (
 func serve(t *testing.T, o Options) (s *Server, dial func() net.Conn, stop func()) {
 	o.Self, o.Table = 1, testTable
 	s = New(o)
-	p := NewPipe(pipeAddr{})
+	p := memconn.NewPipe(testAddr{})
 	go s.Serve(p)
 	return s, func() net.Conn {
 		c, err := p.Dial(context.Background())
@@ -175,9 +176,9 @@ func TestLimitsOfOneClient(t *testing.T) {
 	}{
 		{"hard output limit", `client-output-buffer-limit "normal 1mb 0 0"`, echo(1 << 20), 0, 0, 0, 1},
 		{"below the hard output limit", `client-output-buffer-limit "normal 1mb 0 0"`, echo(1<<20 - 100), time.Hour, 1 << 20, 0, 0},
-		{"soft output limit", `client-output-buffer-limit "normal 0 500kb 7"`, echo(1 << 20), 7 * time.Second, pipeBytes, 0, 1},
+		{"soft output limit", `client-output-buffer-limit "normal 0 500kb 7"`, echo(1 << 20), 7 * time.Second, memconn.BufferBytes, 0, 1},
 		{"soft output limit, caught up in time", `client-output-buffer-limit "normal 0 900kb 7"`, echo(1 << 20), time.Hour, 1 << 21, 0, 0},
-		{"time-out of a client that does not read", "timeout 9", echo(1 << 20), 9 * time.Second, pipeBytes, 0, 0},
+		{"time-out of a client that does not read", "timeout 9", echo(1 << 20), 9 * time.Second, memconn.BufferBytes, 0, 0},
 		{"time-out of half a command", "timeout 9", "*2\r\n$4\r\nECHO\r\n$10\r\nabc", 9 * time.Second, 0, 0, 0},
 		{"query buffer", "client-query-buffer-limit 1mb", echo(2 << 20), 0, 0, 1, 0},
 		{"within the query buffer", "client-query-buffer-limit 1mb", echo(1<<20-100) + "QUIT\r\n", time.Hour, 1 << 21, 0, 0},

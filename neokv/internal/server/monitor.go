@@ -71,7 +71,7 @@ func (c *conn) endMonitor() {
 	m.mu.Lock()
 	m.ended = true
 	m.mu.Unlock()
-	leaveToken(m.more)
+	m.wake()
 	<-m.written
 	c.monitor = nil
 	c.watches.Store(false)
@@ -112,8 +112,16 @@ func (m *monitor) put(b []byte) bool {
 		}
 		return false
 	}
-	leaveToken(m.more)
+	m.wake()
 	return true
+}
+
+// wake tells the writing goroutine that there is something to do.
+func (m *monitor) wake() {
+	select {
+	case m.more <- struct{}{}:
+	default: // it has been told
+	}
 }
 
 // write sends what there is until the monitor ends or its connection does.

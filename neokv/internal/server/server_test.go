@@ -17,6 +17,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"neokv.dev/neokv/internal/memconn"
 	"neokv.dev/neokv/internal/redis"
 	"neokv.dev/neokv/internal/region"
 	"neokv.dev/neokv/internal/route"
@@ -41,6 +42,12 @@ func testTable() *route.Table {
 	return route.NewTable(9, stores, regions)
 }
 
+// testAddr is the address that the tests' servers listen at.
+type testAddr struct{}
+
+func (testAddr) Network() string { return "pipe" }
+func (testAddr) String() string  { return "pipe:0" }
+
 // start serves over a Pipe and returns its dialler.
 func start(t testing.TB, o Options) (s *Server, dial func() net.Conn) {
 	if o.Settings.Redis.MaxBulkLen == 0 {
@@ -54,7 +61,7 @@ func start(t testing.TB, o Options) (s *Server, dial func() net.Conn) {
 		o.Replica = func(topology.StoreID, topology.RegionID) *region.Replica { return nil }
 	}
 	s = New(o)
-	p := NewPipe(pipeAddr{})
+	p := memconn.NewPipe(testAddr{})
 	served := make(chan error, 1)
 	go func() { served <- s.Serve(p) }()
 	t.Cleanup(func() {
@@ -393,7 +400,7 @@ func TestHolding(t *testing.T) {
 			Self: 1, Settings: settings.Default(), Table: table.Load,
 			Replica: func(topology.StoreID, topology.RegionID) *region.Replica { return nil },
 		})
-		p := NewPipe(pipeAddr{})
+		p := memconn.NewPipe(testAddr{})
 		go s.Serve(p)
 		defer s.Close()
 		c, err := p.Dial(context.Background())
@@ -445,7 +452,7 @@ func TestHeldBytes(t *testing.T) {
 		o := Options{Self: 1, Settings: settings.Default(), Table: testTable}
 		o.Settings.Redis.MaxHeldBytes = 2*firstBuffer + firstBuffer/2
 		s := New(o)
-		p := NewPipe(pipeAddr{})
+		p := memconn.NewPipe(testAddr{})
 		go s.Serve(p)
 		defer s.Close()
 		begin := time.Now()
@@ -541,7 +548,7 @@ func TestCloseEndsConnections(t *testing.T) {
 func TestIdleTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := New(Options{Self: 1, Settings: settings.Default(), Table: testTable})
-		p := NewPipe(pipeAddr{})
+		p := memconn.NewPipe(testAddr{})
 		go s.Serve(p)
 		defer s.Close()
 		c, err := p.Dial(context.Background())
@@ -622,7 +629,7 @@ func FuzzServer(f *testing.F) {
 		c.SetDeadline(time.Now().Add(20 * time.Second))
 		go func() {
 			c.Write(in)
-			c.(*pipeConn).out.end(true) // as a TCP client that closes its half
+			c.(interface{ CloseWrite() error }).CloseWrite()
 		}()
 		if _, err := io.Copy(io.Discard, c); err != nil {
 			t.Fatal(err)

@@ -14,7 +14,7 @@ import (
 	"github.com/lni/dragonboat/v4/raftio"
 	pb "github.com/lni/dragonboat/v4/raftpb"
 
-	"neokv.dev/neokv/internal/server"
+	"neokv.dev/neokv/internal/memconn"
 	"neokv.dev/neokv/internal/topology"
 	"neokv.dev/neokv/internal/transport"
 )
@@ -45,12 +45,12 @@ func (a pipeAddr) String() string { return string(a) }
 // pipes connects endpoints through memory.
 func pipes() transport.TCP {
 	var mu sync.Mutex
-	all := map[string]*server.Pipe{}
+	all := map[string]*memconn.Pipe{}
 	return transport.TCP{
 		Listen: func() (net.Listener, error) {
 			mu.Lock()
 			defer mu.Unlock()
-			p := server.NewPipe(pipeAddr(fmt.Sprint(len(all))))
+			p := memconn.NewPipe(pipeAddr(fmt.Sprint(len(all))))
 			all[p.Addr().String()] = p
 			return p, nil
 		},

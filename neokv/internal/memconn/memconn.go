@@ -1,4 +1,5 @@
-package server
+// Package memconn connects a client and a server of one process through memory, by buffered net.Conns.
+package memconn
 
 import (
 	"context"
@@ -10,8 +11,11 @@ import (
 	"time"
 )
 
-// pipeBytes is how much a connection in memory holds in each direction before its writer has to wait.
-const pipeBytes = 256 << 10
+// BufferBytes is how much a connection holds in each direction before its writer has to wait.
+const BufferBytes = 256 << 10
+
+// firstBuffer is how much an idle connection keeps in each direction.
+const firstBuffer = 4 << 10
 
 // Pipe is a listener in memory: Dial makes a pair of connected, buffered net.Conns and hands one to Accept. The addresses of
 // the pair are the listener's and `pipe`.
@@ -189,6 +193,12 @@ func (c *pipeConn) Close() error {
 	return nil
 }
 
+// CloseWrite lets the other end read what was written, and then io.EOF, as that of a net.TCPConn does.
+func (c *pipeConn) CloseWrite() error {
+	c.out.end(true)
+	return nil
+}
+
 func (c *pipeConn) LocalAddr() net.Addr  { return c.local }
 func (c *pipeConn) RemoteAddr() net.Addr { return c.remote }
 
@@ -206,7 +216,7 @@ func (c *pipeConn) SetWriteDeadline(t time.Time) error {
 	return nil
 }
 
-// stream is one direction of a connection: a ring of bytes that grows up to pipeBytes. One reader and one writer use it at a time.
+// stream is one direction of a connection: a ring of bytes that grows up to BufferBytes. One reader and one writer use it at a time.
 // They wait outside of its lock, for a token that the other leaves behind.
 type stream struct {
 	filled, drained chan struct{} // capacity 1
@@ -248,8 +258,8 @@ func (s *stream) put(b []byte) (n int, broken bool) {
 		s.mu.Unlock()
 		return 0, true
 	}
-	if need := min(s.n+len(b), pipeBytes); need > len(s.ring) {
-		ring := make([]byte, min(max(need, 2*len(s.ring), 512), pipeBytes))
+	if need := min(s.n+len(b), BufferBytes); need > len(s.ring) {
+		ring := make([]byte, min(max(need, 2*len(s.ring), 512), BufferBytes))
 		for at := 0; at < s.n; {
 			m := copy(ring[at:s.n], s.ring[s.from:])
 			at += m

@@ -1,4 +1,4 @@
-package server
+package memconn
 
 import (
 	"bytes"
@@ -42,8 +42,8 @@ func TestPipeInVirtualTime(t *testing.T) {
 		defer stop()
 		begin := time.Now()
 		a.SetWriteDeadline(begin.Add(time.Hour))
-		n, err := a.Write(make([]byte, 2*pipeBytes))
-		if n != pipeBytes || !errors.Is(err, os.ErrDeadlineExceeded) || time.Since(begin) != time.Hour {
+		n, err := a.Write(make([]byte, 2*BufferBytes))
+		if n != BufferBytes || !errors.Is(err, os.ErrDeadlineExceeded) || time.Since(begin) != time.Hour {
 			t.Fatalf("writing into a full connection: %d, %v after %v", n, err, time.Since(begin))
 		}
 		a.SetWriteDeadline(time.Time{})
@@ -57,7 +57,7 @@ func TestPipeInVirtualTime(t *testing.T) {
 		})
 		got, err := io.ReadAll(b)
 		wg.Wait()
-		if err != nil || len(got) != pipeBytes+2_000_000 || !bytes.Equal(got[pipeBytes:], bytes.Repeat([]byte("0123456789"), 200_000)) {
+		if err != nil || len(got) != BufferBytes+2_000_000 || !bytes.Equal(got[BufferBytes:], bytes.Repeat([]byte("0123456789"), 200_000)) {
 			t.Fatalf("read %d bytes, %v", len(got), err)
 		}
 		if _, err := b.Write([]byte("x")); !errors.Is(err, io.ErrClosedPipe) {
