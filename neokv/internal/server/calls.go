@@ -42,7 +42,7 @@ func newCallCounts() (c callCounts) {
 		c.of[row] = &callCount{row: row}
 		c.all = append(c.all, c.of[row])
 	}
-	for _, r := range table.Rows() {
+	for _, r := range commands.Rows() {
 		add(r)
 		for _, s := range r.Sub {
 			add(s)
@@ -284,7 +284,7 @@ func runLatencyHistogram(c *conn, args [][]byte) {
 		found = slices.Clone(c.s.calls.all)
 	}
 	for _, name := range args[2:] {
-		if row := table.Named(name); row != nil {
+		if row := commands.Named(name); row != nil {
 			for _, x := range append([]*redis.Command{row}, row.Sub...) {
 				found = append(found, c.s.calls.of[x])
 			}

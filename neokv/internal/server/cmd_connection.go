@@ -33,7 +33,7 @@ func runPing(c *conn, args [][]byte) {
 	case 2:
 		c.out.Bulk(args[1])
 	default:
-		c.out.WrongArity(table.Lookup(args[0]))
+		c.out.WrongArity(commands.Lookup(args[0]))
 	}
 }
 
@@ -230,14 +230,14 @@ func runAsking(c *conn, args [][]byte) {
 	c.out.OK()
 }
 
-func runCommand(c *conn, args [][]byte)        { table.WriteInfo(&c.out, nil) }
-func runCommandInfo(c *conn, args [][]byte)    { table.WriteInfo(&c.out, args[2:]) }
-func runCommandDocs(c *conn, args [][]byte)    { table.WriteDocs(&c.out, args[2:]) }
-func runCommandGetKeys(c *conn, args [][]byte) { table.WriteGetKeys(&c.out, args[2:]) }
+func runCommand(c *conn, args [][]byte)        { commands.WriteInfo(&c.out, nil) }
+func runCommandInfo(c *conn, args [][]byte)    { commands.WriteInfo(&c.out, args[2:]) }
+func runCommandDocs(c *conn, args [][]byte)    { commands.WriteDocs(&c.out, args[2:]) }
+func runCommandGetKeys(c *conn, args [][]byte) { commands.WriteGetKeys(&c.out, args[2:]) }
 func runCommandGetKeysAndFlags(c *conn, args [][]byte) {
-	table.WriteGetKeysAndFlags(&c.out, args[2:])
+	commands.WriteGetKeysAndFlags(&c.out, args[2:])
 }
-func runCommandCount(c *conn, args [][]byte) { c.out.Int(int64(len(table.Rows()))) }
+func runCommandCount(c *conn, args [][]byte) { c.out.Int(int64(len(commands.Rows()))) }
 
 func runCommandList(c *conn, args [][]byte) {
 	keep := func(*redis.Command) bool { return true }
@@ -257,7 +257,7 @@ func runCommandList(c *conn, args [][]byte) {
 		return
 	}
 	var names []string
-	for _, r := range table.Rows() {
+	for _, r := range commands.Rows() {
 		for _, x := range append([]*redis.Command{r}, r.Sub...) {
 			if keep(x) {
 				names = append(names, x.FullName())

@@ -9,7 +9,7 @@ import (
 
 // This file is HELP of the containers of data commands, and the rest of MEMORY: what Redis tells about its allocator, told about Go's.
 
-func runHelp(c *conn, args [][]byte) { table.Lookup(args[0]).WriteHelp(&c.out) }
+func runHelp(c *conn, args [][]byte) { commands.Lookup(args[0]).WriteHelp(&c.out) }
 
 func runMemoryDoctor(c *conn, args [][]byte) {
 	c.out.Verbatim("txt", "Memory is looked after by the Go runtime, whose limits are the process's. INFO memory and MEMORY STATS have the figures.")

@@ -290,7 +290,7 @@ func (c *conn) take() bool {
 
 // classify finds a command's row and how it is run. What is wrong with its name or arity is answered in its turn, by runOwn.
 func (c *conn) classify(args [][]byte) command {
-	row := table.Lookup(args[0])
+	row := commands.Lookup(args[0])
 	if row != nil && len(row.Sub) > 0 && len(args) > 1 {
 		row = row.Subcommand(args[1])
 	}
@@ -304,7 +304,7 @@ func (c *conn) classify(args [][]byte) command {
 		}
 	}
 	switch {
-	case runs[row] != nil:
+	case row.Read == nil && row.Write == nil:
 	case row.Everywhere, row.Split != redis.NoSplit && row.Read != nil && c.s.proxy():
 		cmd.kind = spread
 	case row.Write != nil:
@@ -375,7 +375,7 @@ func (c *conn) runOwn(cmd *command) {
 	start := len(c.out.Buf)
 	switch {
 	case cmd.row == nil:
-		if row := table.Find(cmd.args, &c.out); row != nil {
+		if row := commands.Find(cmd.args, &c.out); row != nil {
 			panic("a command was found the second time: " + row.Name)
 		}
 		c.answered(cmd, start, false)
@@ -386,7 +386,7 @@ func (c *conn) runOwn(cmd *command) {
 		c.out.WrongArity(cmd.row)
 		c.answered(cmd, start, false)
 	default:
-		runs[cmd.row](c, cmd.args)
+		runners[cmd.row](c, cmd.args)
 		c.answered(cmd, min(start, len(c.out.Buf)), true) // it may have sent what came before it
 	}
 }

@@ -214,12 +214,35 @@ func TestProxyAnswersAsStandalone(t *testing.T) {
 	}
 }
 
-// TestEveryContainerHelps: the error of an unknown subcommand says so.
+// TestEveryCommandHasOneFunction looks for rows that nobody would run, and for runners that no call would reach.
+func TestEveryCommandHasOneFunction(t *testing.T) {
+	used := 0
+	for _, r := range commands.Rows() {
+		for _, row := range append([]*redis.Command{r}, r.Sub...) {
+			run, container := runners[row] != nil, len(row.Sub) > 0
+			if run {
+				used++
+			}
+			if inRegion := row.Read != nil || row.Write != nil; inRegion == run && !(container && !run) {
+				t.Errorf("%s: run in a region %v, by the server %v", row.FullName(), inRegion, run)
+			}
+		}
+	}
+	if used != len(runners) {
+		t.Errorf("%d runners, of which the table has %d", len(runners), used)
+	}
+	for name := range runnersOfRedis {
+		if row := commands.Named([]byte(name)); row == nil || runners[row] == nil {
+			t.Errorf("package redis has no row %s", name)
+		}
+	}
+}
+
 // TestCommandListNamesSubcommands: COMMAND LIST names every command that COMMAND INFO knows, subcommands too.
 func TestCommandListNamesSubcommands(t *testing.T) {
 	_, dial := start(t, Options{Self: 1})
 	list := strings.Split(ask(t, dial(), "command list"), "\r\n")
-	for _, r := range table.Rows() {
+	for _, r := range commands.Rows() {
 		for _, x := range append([]*redis.Command{r}, r.Sub...) {
 			if !slices.Contains(list, x.FullName()) {
 				t.Errorf("COMMAND LIST leaves out %q", x.FullName())
@@ -228,8 +251,9 @@ func TestCommandListNamesSubcommands(t *testing.T) {
 	}
 }
 
+// TestEveryContainerHelps, as the error of an unknown subcommand says.
 func TestEveryContainerHelps(t *testing.T) {
-	for _, row := range table.Rows() {
+	for _, row := range commands.Rows() {
 		if len(row.Sub) > 0 && row.Subcommand([]byte("help")) == nil {
 			t.Errorf("%s has subcommands, and no HELP", row.Name)
 		}
@@ -611,7 +635,7 @@ func FuzzServer(f *testing.F) {
 	for _, c := range readerCases {
 		f.Add([]byte(c.in))
 	}
-	for _, r := range table.Rows() {
+	for _, r := range commands.Rows() {
 		f.Add([]byte(r.Name + "\r\n" + r.Name + " a b c\r\n"))
 		for _, s := range r.Sub {
 			f.Add([]byte(r.Name + " " + s.Name + "\r\n" + r.Name + " " + s.Name + " 1 a\r\n"))
