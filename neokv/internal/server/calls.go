@@ -6,7 +6,6 @@ import (
 	"maps"
 	"math/bits"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -250,67 +249,4 @@ func (h *histogramNow) percentile(percent float64) uint64 {
 		}
 	}
 	return 0
-}
-
-// write appends what LATENCY HISTOGRAM says: how many calls took at most 1, 2, 4 .. microseconds of 1024
-// nanoseconds, each where it is more than the one before it. The times are printed as Redis's histogram does, whose
-// buckets are a 128th wide.
-func (h *histogramNow) write(out *redis.Reply) {
-	out.Map(2)
-	out.BulkString("calls")
-	out.Int(int64(h.total))
-	out.BulkString("histogram_usec")
-	var pairs []int64
-	seen, told, i := uint64(0), uint64(0), 0
-	for limit := uint64(1024); told < h.total; limit *= 2 {
-		for ; i < buckets && bucketEnd(i) < limit; i++ {
-			seen += h.counts[i]
-		}
-		if seen > told {
-			pairs = append(pairs, int64(limit+limit/128-1)/1000, int64(seen))
-			told = seen
-		}
-	}
-	out.Map(len(pairs) / 2)
-	for _, n := range pairs {
-		out.Int(n)
-	}
-}
-
-// runLatencyHistogram answers about the commands that are named, a container's subcommands with it, or about all.
-func runLatencyHistogram(c *conn, args [][]byte) {
-	var found []*callCount
-	if len(args) == 2 {
-		found = slices.Clone(c.s.calls.all)
-	}
-	for _, name := range args[2:] {
-		if row := commands.Named(name); row != nil {
-			for _, x := range append([]*redis.Command{row}, row.Sub...) {
-				found = append(found, c.s.calls.of[x])
-			}
-		}
-	}
-	found = slices.DeleteFunc(found, func(x *callCount) bool { return x.times.Load() == nil })
-	c.out.Map(len(found))
-	for _, x := range found {
-		c.out.BulkString(x.row.FullName())
-		if h := x.times.Load(); h != nil {
-			h.load().write(&c.out)
-		} else { // CONFIG RESETSTAT has come between
-			new(histogramNow).write(&c.out)
-		}
-	}
-}
-
-// What is left of LATENCY is about events that took longer than latency-monitor-threshold, which is 0: none is noted.
-
-func runLatencyNone(c *conn, args [][]byte)  { c.out.Array(0) }
-func runLatencyReset(c *conn, args [][]byte) { c.out.Int(0) }
-
-func runLatencyGraph(c *conn, args [][]byte) {
-	c.out.Error("ERR No samples available for event '" + strings.TrimRight(oneLine(args[2]), "\x00") + "'")
-}
-
-func runLatencyDoctor(c *conn, args [][]byte) {
-	c.out.Verbatim("txt", "Events are not watched. INFO latencystats, LATENCY HISTOGRAM and SLOWLOG GET tell how long commands take.\n")
 }

@@ -230,3 +230,39 @@ func runRole(c *conn, args [][]byte) {
 
 // runLastSave answers as a Redis that has not saved since its start: no snapshot of all data is ever written.
 func runLastSave(c *conn, args [][]byte) { c.out.Int(c.s.started.Unix()) }
+
+const (
+	lolwutColumns = 64
+	lolwutRows    = 8
+)
+
+// runLolwut draws the slots in rows, each place with the number of the store that leads the first of its slots.
+func runLolwut(c *conn, args [][]byte) {
+	if len(args) > 2 && redis.IsOption(args[1], "version") {
+		if _, ok := redis.ParseInt(args[2]); !ok {
+			c.out.Error(redis.ErrNotInteger)
+			return
+		}
+	}
+	var picture []byte
+	t := c.s.o.Table()
+	for i := range lolwutRows * lolwutColumns {
+		place := byte('.')
+		if t != nil {
+			if r, _ := t.Region(topology.Slot(i * topology.SlotCount / (lolwutRows * lolwutColumns))); r != nil && r.Leader != 0 {
+				place = "0123456789"[r.Leader%10]
+			}
+		}
+		if picture = append(picture, place); (i+1)%lolwutColumns == 0 {
+			picture = append(picture, '\n')
+		}
+	}
+	c.out.Verbatim("txt", string(picture)+"\nNeoKV ver. "+c.s.o.Version+"\n")
+}
+
+func runTime(c *conn, args [][]byte) {
+	us := time.Now().UnixMicro()
+	c.out.Array(2)
+	c.out.BulkString(strconv.FormatInt(us/1e6, 10))
+	c.out.BulkString(strconv.FormatInt(us%1e6, 10))
+}

@@ -361,15 +361,3 @@ func runConfigResetStat(c *conn, args [][]byte) {
 	c.s.calls.reset()
 	c.out.OK()
 }
-
-func (s *stats) reset() {
-	s.connections.Store(0)
-	s.rejected.Store(0)
-	s.commands.Store(0)
-	s.errors.byWord.Store(nil)
-	s.bytesIn.Store(0)
-	s.bytesOut.Store(0)
-	s.evicted.Store(0)
-	s.queryClosed.Store(0)
-	s.outputClosed.Store(0)
-}

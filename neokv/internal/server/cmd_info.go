@@ -1,7 +1,6 @@
 package server
 
 import (
-	"bytes"
 	"crypto/rand"
 	"encoding/hex"
 	"fmt"
@@ -10,12 +9,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"syscall"
 	"time"
-
-	"neokv.dev/neokv/internal/redis"
 )
 
 // This file is INFO, but for the section keyspace (keywalk.go) and those about commands (calls.go). A line of
@@ -212,97 +207,4 @@ func humanBytes(n int64) string {
 		size, unit = size/1024, unit+1
 	}
 	return fmt.Sprintf("%.2f%c", size, "KMGTP"[unit])
-}
-
-// CPUTime is how long the process has used processors, for itself and in the system.
-func CPUTime() (user, sys time.Duration) {
-	var u syscall.Rusage
-	if syscall.Getrusage(syscall.RUSAGE_SELF, &u) != nil {
-		return 0, 0
-	}
-	return timeval(u.Utime), timeval(u.Stime)
-}
-
-func timeval(t syscall.Timeval) time.Duration {
-	return time.Duration(t.Sec)*time.Second + time.Duration(t.Usec)*time.Microsecond
-}
-
-// ResidentBytes is the process's memory in use as the system sees it; on macOS the most so far.
-func ResidentBytes() int64 {
-	if text, err := os.ReadFile("/proc/self/statm"); err == nil {
-		if fields := bytes.Fields(text); len(fields) > 1 {
-			pages, _ := redis.ParseInt(fields[1])
-			return pages * int64(os.Getpagesize())
-		}
-	}
-	var u syscall.Rusage
-	if syscall.Getrusage(syscall.RUSAGE_SELF, &u) != nil {
-		return 0
-	}
-	return int64(u.Maxrss)
-}
-
-// systemMemory is how much memory the machine has, 0 where there is no /proc to tell it.
-var systemMemory = sync.OnceValue(func() int64 {
-	text, _ := os.ReadFile("/proc/meminfo")
-	for line := range bytes.Lines(text) {
-		if fields := bytes.Fields(line); len(fields) > 1 && string(fields[0]) == "MemTotal:" {
-			kb, _ := redis.ParseInt(fields[1])
-			return kb << 10
-		}
-	}
-	return 0
-})
-
-// The rates of INFO are those of the last rateSamples*sampleEvery, or of the time since the last pipeline before.
-const (
-	rateSamples = 16
-	sampleEvery = 100 * time.Millisecond
-)
-
-// rates remembers what the counters of stats were. Pipelines take the samples as they arrive, so that no timer runs.
-type rates struct {
-	next atomic.Int64 // Unix ns from which on a sample is due
-
-	mu      sync.Mutex
-	samples [rateSamples]sample // the oldest at first
-}
-
-type sample struct {
-	at                time.Time
-	commands, in, out float64
-}
-
-func (s *stats) sample(at time.Time) sample {
-	return sample{at, float64(s.commands.Load()), float64(s.bytesIn.Load()), float64(s.bytesOut.Load())}
-}
-
-// note takes a sample if one is due. nowNS is now.
-func (r *rates) note(s *stats, now time.Time, nowNS int64) {
-	next := r.next.Load()
-	if nowNS < next || !r.next.CompareAndSwap(next, nowNS+int64(sampleEvery)) {
-		return
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	copy(r.samples[:], r.samples[1:])
-	r.samples[rateSamples-1] = s.sample(now)
-}
-
-// since returns the rates per second now.
-func (r *rates) since(s *stats, now time.Time) sample {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	from := r.samples[rateSamples-1]
-	for _, x := range r.samples {
-		if now.Sub(x.at) <= rateSamples*sampleEvery {
-			from = x
-			break
-		}
-	}
-	to, seconds := s.sample(now), now.Sub(from.at).Seconds()
-	if from.at.IsZero() || seconds <= 0 || to.commands < from.commands { // nothing yet, or CONFIG RESETSTAT has come between
-		return sample{}
-	}
-	return sample{now, (to.commands - from.commands) / seconds, (to.in - from.in) / seconds, (to.out - from.out) / seconds}
 }

@@ -90,15 +90,6 @@ type Server struct {
 	lastID    uint64
 }
 
-// stats are INFO's counters.
-type stats struct {
-	connections, rejected, commands    atomic.Uint64
-	bytesIn, bytesOut                  atomic.Uint64
-	evicted, queryClosed, outputClosed atomic.Uint64 // clients closed for what they held
-	errors                             errorCounts
-	rates                              rates
-}
-
 // New returns a server that serves nothing yet.
 func New(o Options) *Server {
 	if o.Failed == nil {

@@ -1,0 +1,62 @@
+package server
+
+import (
+	"bytes"
+
+	"neokv.dev/neokv/internal/redis"
+)
+
+func runCommand(c *conn, args [][]byte)        { commands.WriteInfo(&c.out, nil) }
+func runCommandInfo(c *conn, args [][]byte)    { commands.WriteInfo(&c.out, args[2:]) }
+func runCommandDocs(c *conn, args [][]byte)    { commands.WriteDocs(&c.out, args[2:]) }
+func runCommandGetKeys(c *conn, args [][]byte) { commands.WriteGetKeys(&c.out, args[2:]) }
+func runCommandGetKeysAndFlags(c *conn, args [][]byte) {
+	commands.WriteGetKeysAndFlags(&c.out, args[2:])
+}
+func runCommandCount(c *conn, args [][]byte) { c.out.Int(int64(len(commands.Rows()))) }
+
+func runCommandList(c *conn, args [][]byte) {
+	keep := func(*redis.Command) bool { return true }
+	switch {
+	case len(args) == 2:
+	case len(args) != 5 || !redis.IsOption(args[2], "filterby"):
+		c.out.Error(redis.ErrSyntax)
+		return
+	case redis.IsOption(args[3], "pattern"):
+		keep = func(r *redis.Command) bool { return redis.Match(bytes.ToLower(args[4]), []byte(r.FullName())) }
+	case redis.IsOption(args[3], "aclcat"):
+		keep = func(r *redis.Command) bool { return inCategory(r, string(bytes.ToLower(args[4]))) }
+	case redis.IsOption(args[3], "module"):
+		keep = func(*redis.Command) bool { return false }
+	default:
+		c.out.Error(redis.ErrSyntax)
+		return
+	}
+	var names []string
+	for _, r := range commands.Rows() {
+		for _, x := range append([]*redis.Command{r}, r.Sub...) {
+			if keep(x) {
+				names = append(names, x.FullName())
+			}
+		}
+	}
+	if len(args) == 2 {
+		c.out.Set(len(names))
+	} else {
+		c.out.Array(len(names))
+	}
+	for _, n := range names {
+		c.out.BulkString(n)
+	}
+}
+
+// inCategory reports whether COMMAND INFO lists an ACL category for the row itself.
+func inCategory(r *redis.Command, category string) bool {
+	alone := *r
+	alone.Sub = nil
+	var o redis.Reply
+	alone.WriteInfo(&o)
+	return bytes.Contains(o.Buf, []byte("+@"+category+"\r\n"))
+}
+
+func runHelp(c *conn, args [][]byte) { commands.Lookup(args[0]).WriteHelp(&c.out) }

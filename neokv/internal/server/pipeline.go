@@ -1,0 +1,264 @@
+package server
+
+import (
+	"slices"
+	"time"
+
+	"neokv.dev/neokv/internal/redis"
+	"neokv.dev/neokv/internal/topology"
+)
+
+// command is one command of a pipeline.
+type command struct {
+	row  *redis.Command // nil if there is none of that name
+	kind kind
+	cut  bool // a write that the proxy port cuts
+	// rejected says that it was answered with an error instead of being run, or that nobody knows whether it has run.
+	rejected bool
+	args     [][]byte
+}
+
+// kind says how a command is run.
+type kind byte
+
+const (
+	own    kind = iota // by the server itself, or answered with an error
+	read               // in one region, with other reads
+	write              // with other writes, in one region, or in several where it is cut
+	spread             // in several regions, alone
+)
+
+// take makes commands of all that the reader has complete; false when their arguments are more than clients may hold, which has
+// closed the connection.
+func (c *conn) take() bool {
+	clear(c.cmds)
+	c.cmds = c.cmds[:0]
+	if cap(c.argv) > 1<<14 {
+		c.argv = nil
+	}
+	clear(c.argv)
+	c.argv = c.argv[:0]
+	if words := c.rd.words; words > cap(c.argv) {
+		if !c.hold(argBytes * int64(words-cap(c.argv))) {
+			return false
+		}
+		c.argv = make([][]byte, 0, max(words, 16))
+	}
+	for {
+		n := len(c.argv)
+		args, ok := c.rd.next(c.argv[n:n])
+		if !ok {
+			break
+		}
+		c.argv = c.argv[:n+len(args)]
+		c.cmds = append(c.cmds, c.classify(args[:len(args):len(args)]))
+	}
+	now := c.arrived.UnixNano()
+	c.s.stats.rates.note(&c.s.stats, c.arrived, now)
+	c.s.stats.commands.Add(uint64(len(c.cmds)))
+	if n := len(c.cmds); n > 0 {
+		c.last.Store(c.cmds[n-1].row)
+		c.seen.Store(now)
+	}
+	return true
+}
+
+// classify finds a command's row and how it is run. What is wrong with its name or arity is answered in its turn, by runOwn.
+func (c *conn) classify(args [][]byte) command {
+	row := commands.Lookup(args[0])
+	if row != nil && len(row.Sub) > 0 && len(args) > 1 {
+		row = row.Subcommand(args[1])
+	}
+	cmd := command{row: row, args: args}
+	if row == nil || !row.CheckArity(len(args)) {
+		return cmd
+	}
+	if row.ReadBy != nil {
+		if r := row.ReadBy(args); r != nil {
+			row, cmd.row = r, r
+		}
+	}
+	switch {
+	case row.Read == nil && row.Write == nil:
+	case row.Everywhere, row.Split != redis.NoSplit && row.Read != nil && c.s.proxy():
+		cmd.kind = spread
+	case row.Write != nil:
+		cmd.kind, cmd.cut = write, row.Split != redis.NoSplit && c.s.proxy()
+	case row.Read != nil:
+		cmd.kind = read
+	}
+	return cmd
+}
+
+// run runs the pipeline's commands.
+func (c *conn) run() {
+	c.since = c.arrived
+	for i := 0; i < len(c.cmds) && !c.closing; {
+		if len(c.out.Buf) >= flushBytes {
+			if !c.flush() {
+				c.closing = true
+				return
+			}
+			c.since = time.Now()
+		}
+		if p := c.s.pause.Load(); p != nil {
+			if !c.awaitUnpause(p, &c.cmds[i]) {
+				return
+			}
+			c.since = time.Now()
+		}
+		start, n := len(c.out.Buf), 1
+		switch k := c.cmds[i].kind; {
+		case c.locked() && !c.cmds[i].open():
+			c.out.Error(redis.ErrNoAuth)
+			c.answered(&c.cmds[i], start, false)
+		case c.monitor != nil && c.cmds[i].touchesKeys():
+			c.out.Error(errMonitor)
+			c.answered(&c.cmds[i], start, false)
+		case k == read || k == write:
+			if !c.quiet.skip {
+				for limit := c.batch.limit(k); n < limit && i+n < len(c.cmds) && c.cmds[i+n].kind == k; n++ {
+				}
+			}
+			n = c.batch.runTogether(c.cmds[i:i+n], k)
+		case k == spread:
+			c.runSpread(&c.cmds[i])
+			c.answered(&c.cmds[i], start, true)
+		default:
+			c.runOwn(&c.cmds[i])
+		}
+		c.endTurn()
+		if c.quiet.holds() {
+			c.out.Buf = c.out.Buf[:min(start, len(c.out.Buf))]
+		}
+		c.quiet.next()
+		if c.out.Full {
+			c.overflow()
+		}
+		c.ran(c.cmds[i : i+n])
+		i += n
+	}
+}
+
+// open reports whether a command may be run, or refused for another reason, before the client has given the password.
+func (cmd *command) open() bool {
+	return cmd.row == nil || !cmd.row.CheckArity(len(cmd.args)) || cmd.row.Flags&redis.FlagNoAuth != 0
+}
+
+// runOwn runs a command of the server's own, or answers why there is none.
+func (c *conn) runOwn(cmd *command) {
+	start := len(c.out.Buf)
+	switch {
+	case cmd.row == nil:
+		if row := commands.Find(cmd.args, &c.out); row != nil {
+			panic("a command was found the second time: " + row.Name)
+		}
+		c.answered(cmd, start, false)
+		if isHTTP(cmd.args[0]) {
+			c.out.Buf, c.closing = c.out.Buf[:0], true
+		}
+	case !cmd.row.CheckArity(len(cmd.args)):
+		c.out.WrongArity(cmd.row)
+		c.answered(cmd, start, false)
+	default:
+		runners[cmd.row](c, cmd.args)
+		c.answered(cmd, min(start, len(c.out.Buf)), true) // it may have sent what came before it
+	}
+}
+
+// isHTTP recognizes a browser that was lured into talking to this port; as in Redis it gets no answer.
+func isHTTP(name []byte) bool {
+	return len(name) <= 5 && (redis.IsOption(name, "post") || redis.IsOption(name, "host:"))
+}
+
+// limit is how many commands of a kind make a batch.
+func (b *batch) limit(k kind) int {
+	if k == read {
+		return b.readLimit
+	}
+	return maxWrites
+}
+
+// runTogether runs reads or writes of the pipeline and appends their replies in order; writes that concern several regions are cut. It
+// returns how many it has run: of reads with large replies not all, but one at least.
+func (b *batch) runTogether(cmds []command, k kind) (ran int) {
+	b.reset()
+	b.follow = k == read && b.c.s.o.Settings.Redis.FollowerRead && b.c.info.Load().readOnly
+	b.ends = b.ends[:0]
+	for i := range cmds {
+		switch cmd := &cmds[i]; {
+		case !cmd.cut:
+			b.add(cmd)
+		default:
+			if t := b.c.awaitTable(); t != nil {
+				b.addCut(t, cmd)
+			} else {
+				b.tasks = append(b.tasks, task{})
+				b.fail(&b.tasks[len(b.tasks)-1], redis.ErrClusterDown)
+			}
+		}
+		b.ends = append(b.ends, len(b.tasks))
+	}
+	b.follow = false
+	b.bounded = k == read
+	b.exec(k == write)
+	b.bounded = false
+	before := len(b.c.out.Buf)
+	if b.full() { // the connection ends
+		b.c.out.Full = true
+		return len(cmds)
+	}
+	if b.takeReply() {
+		b.c.answered(&cmds[0], 0, true)
+		b.readLimit = 1
+		return 1
+	}
+	size := 0
+	for i := range b.tasks {
+		size += len(b.tasks[i].reply)
+	}
+	b.c.out.Buf = slices.Grow(b.c.out.Buf, size) // else large replies are copied several times while it grows
+	from := 0
+	for ; ran < len(b.ends) && !b.tasks[from].later; ran++ {
+		tasks, start := b.tasks[from:b.ends[ran]], len(b.c.out.Buf)
+		b.answer(&cmds[ran], tasks, nil, &b.c.out)
+		b.c.answered(&cmds[ran], start, len(tasks) > 1 || !tasks[0].err)
+		from = b.ends[ran]
+	}
+	if k == read {
+		perRead := (len(b.c.out.Buf)-before)/ran + 1
+		b.readLimit = max(1, min(maxReads, wantReplies/perRead, 4*b.readLimit))
+	} else {
+		b.note()
+	}
+	kept := 0
+	for _, p := range b.parts[:b.used] { // the replies have been copied
+		if kept += cap(p.run.Out.Buf); kept > wantReplies {
+			p.run.Out.Buf = nil
+		}
+	}
+	return ran
+}
+
+// takeReply makes a single large reply of a read the connection's without a copy, and reports whether it did.
+func (b *batch) takeReply() bool {
+	if b.c.turn == nil || len(b.tasks) != 1 || b.tasks[0].err || b.tasks[0].gone || b.used != 1 || len(b.c.out.Buf) > 0 {
+		return false
+	}
+	b.c.out.Buf = b.parts[0].run.Out.Buf
+	b.parts[0].run.Out.Buf = nil
+	return true
+}
+
+// note remembers where the writes of the batch went, for WAIT.
+func (b *batch) note() {
+	for _, p := range b.parts[:b.used] {
+		if p.pending.Index == 0 {
+			continue
+		}
+		if b.c.wrote == nil {
+			b.c.wrote = make(map[topology.RegionID]uint64)
+		}
+		b.c.wrote[p.id] = max(b.c.wrote[p.id], p.pending.Index)
+	}
+}
