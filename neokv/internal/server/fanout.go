@@ -13,8 +13,8 @@ import (
 
 // This file is the commands that concern several regions: those that the proxy port cuts, and those that run in each region.
 
-// runSpread runs a command in every region that its keys lie in, or that this server covers, and joins the replies.
-func (c *conn) runSpread(cmd *command) {
+// runFanOut runs a command in every region that its keys lie in, or that this server covers, and joins the replies.
+func (c *conn) runFanOut(cmd *command) {
 	b := &c.batch
 	b.reset()
 	t := c.awaitTable()

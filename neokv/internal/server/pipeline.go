@@ -25,7 +25,7 @@ const (
 	own    kind = iota // by the server itself, or answered with an error
 	read               // in one region, with other reads
 	write              // with other writes, in one region, or in several where it is cut
-	spread             // in several regions, alone
+	fanOut             // in several regions, alone
 )
 
 // take makes commands of all that the reader has complete; false when their arguments are more than clients may hold, which has
@@ -81,7 +81,7 @@ func (c *conn) classify(args [][]byte) command {
 	switch {
 	case row.Read == nil && row.Write == nil:
 	case row.Everywhere, row.Split != redis.NoSplit && row.Read != nil && c.s.proxy():
-		cmd.kind = spread
+		cmd.kind = fanOut
 	case row.Write != nil:
 		cmd.kind, cmd.cut = write, row.Split != redis.NoSplit && c.s.proxy()
 	case row.Read != nil:
@@ -121,8 +121,8 @@ func (c *conn) run() {
 				}
 			}
 			n = c.batch.runTogether(c.cmds[i:i+n], k)
-		case k == spread:
-			c.runSpread(&c.cmds[i])
+		case k == fanOut:
+			c.runFanOut(&c.cmds[i])
 			c.answered(&c.cmds[i], start, true)
 		default:
 			c.runOwn(&c.cmds[i])
