@@ -209,7 +209,7 @@ func runClusterCountKeys(c *conn, args [][]byte) {
 	}
 	n := 0
 	w := redis.KeyWalk{CountOnly: true}
-	failure := c.walkSlots(topology.SlotRange{First: topology.Slot(slot), Last: topology.Slot(slot)}, &w, func() bool {
+	failure := c.walkSlots(reads, topology.SlotRange{First: topology.Slot(slot), Last: topology.Slot(slot)}, &w, func() bool {
 		n += w.Count
 		return true
 	})
@@ -237,7 +237,7 @@ func runClusterGetKeys(c *conn, args [][]byte) {
 	found := c.collected()
 	n := 0
 	w := redis.KeyWalk{Limit: int(min(max(most, 1), redis.MaxWalk))}
-	failure := c.walkSlots(topology.SlotRange{First: topology.Slot(slot), Last: topology.Slot(slot)}, &w, func() bool {
+	failure := c.walkSlots(reads, topology.SlotRange{First: topology.Slot(slot), Last: topology.Slot(slot)}, &w, func() bool {
 		for _, k := range w.Keys {
 			if int64(n) < most {
 				found.Bulk(k.Key)

@@ -17,8 +17,8 @@ import (
 
 // walkSlots walks the part of a slot range that this server covers, in order, and calls step after each step of w while step says so.
 // w.Slots is set here. It returns nil, or the error reply of what could not be read.
-func (c *conn) walkSlots(slots topology.SlotRange, w *redis.KeyWalk, step func() bool) (failure []byte) {
-	t := c.awaitTable()
+func (c *conn) walkSlots(m mode, slots topology.SlotRange, w *redis.KeyWalk, step func() bool) (failure []byte) {
+	t := c.awaitTable(m)
 	if t == nil {
 		return []byte("-" + redis.ErrClusterDown + "\r\n")
 	}
@@ -31,8 +31,8 @@ func (c *conn) walkSlots(slots topology.SlotRange, w *redis.KeyWalk, step func()
 		if first != slots.First {
 			w.After = nil
 		}
-		gone, failure := c.walkStep(w)
-		for ; failure == nil && !gone; gone, failure = c.walkStep(w) {
+		left, failure := c.walkStep(m, w)
+		for ; failure == nil && !left; left, failure = c.walkStep(m, w) {
 			if !step() {
 				return nil
 			}
@@ -48,17 +48,17 @@ func (c *conn) walkSlots(slots topology.SlotRange, w *redis.KeyWalk, step func()
 	return nil
 }
 
-// walkStep runs a walk's next step; gone says that this store leads the slots no more.
-func (c *conn) walkStep(w *redis.KeyWalk) (gone bool, failure []byte) {
+// walkStep runs a walk's next step. It returns true if this store no longer leads the slots.
+func (c *conn) walkStep(m mode, w *redis.KeyWalk) (left bool, failure []byte) {
 	b := &c.batch
 	b.reset()
-	b.tasks = append(b.tasks, task{call: w.Call(), slot: w.Slots.First, led: !c.s.proxy()})
-	b.exec(false)
+	b.tasks = append(b.tasks, task{call: w.Call(), slot: w.Slots.First, ledOnly: !c.s.proxy()})
+	b.exec(m)
 	x := &b.tasks[0]
-	if x.err {
+	if x.outcome == failed {
 		return false, bytes.Clone(x.reply)
 	}
-	return x.gone, nil
+	return x.outcome == gone, nil
 }
 
 var allSlots = topology.SlotRange{First: 0, Last: topology.SlotCount - 1}
@@ -67,7 +67,7 @@ func runKeys(c *conn, args [][]byte) {
 	found := c.collected()
 	n := 0
 	w := redis.KeyWalk{}
-	failure := c.walkSlots(allSlots, &w, func() bool {
+	failure := c.walkSlots(reads, allSlots, &w, func() bool {
 		for _, k := range w.Keys {
 			if redis.Match(args[1], k.Key) {
 				found.Bulk(k.Key)
@@ -105,10 +105,11 @@ func (x *counts) keep(r topology.RegionID, n *redis.KeyCount) {
 	x.last[r] = n
 }
 
-// count counts the keys that this server covers. A region that nobody has written to since it was counted is not walked again. Where the
-// time (CountTime) is over, the slots of a region that were walked stand for all of it: CRC16 spreads keys evenly.
-func (c *conn) count() (sum redis.KeyCount, estimated bool, failure []byte) {
-	t := c.awaitTable()
+// count counts the keys that this server covers. It does not walk a region again that nobody has written to since it was
+// counted. When the time is over (CountTime), the slots of a region that have been walked stand for all of it, since
+// CRC16 spreads keys evenly.
+func (c *conn) count(m mode) (sum redis.KeyCount, estimated bool, failure []byte) {
+	t := c.awaitTable(m)
 	if t == nil {
 		return sum, false, []byte("-" + redis.ErrClusterDown + "\r\n")
 	}
@@ -117,26 +118,28 @@ func (c *conn) count() (sum redis.KeyCount, estimated bool, failure []byte) {
 		if !c.s.proxy() && r.Leader != c.s.o.Self {
 			continue
 		}
-		n, part, failure := c.countRegion(r.ID, r.Slots, end)
+		n, partly, failure := c.countRegion(m, r.ID, r.Slots, end)
 		if failure != nil {
 			return sum, false, failure
 		}
 		sum.Keys, sum.Expires, sum.ExpireMS = sum.Keys+n.Keys, sum.Expires+n.Expires, sum.ExpireMS+n.ExpireMS
-		estimated = estimated || part
+		estimated = estimated || partly
 	}
 	return sum, estimated, nil
 }
 
-// countRegion counts a region's keys. The region has none for a store that does not lead it any more.
-func (c *conn) countRegion(r topology.RegionID, slots topology.SlotRange, end time.Time) (n *redis.KeyCount, estimated bool, failure []byte) {
+// countRegion counts a region's keys. A store that no longer leads the region counts none.
+func (c *conn) countRegion(
+	m mode, r topology.RegionID, slots topology.SlotRange, end time.Time,
+) (n *redis.KeyCount, estimated bool, failure []byte) {
 	n = new(redis.KeyCount)
 	w := redis.KeyWalk{Slots: slots, CountOnly: true, Known: c.s.counts.of(r)}
 	for {
-		gone, failure := c.walkStep(&w)
+		left, failure := c.walkStep(m, &w)
 		switch {
 		case failure != nil:
 			return nil, false, failure
-		case gone:
+		case left:
 			return new(redis.KeyCount), false, nil
 		case w.Unchanged:
 			return w.Known, false, nil
@@ -152,16 +155,16 @@ func (c *conn) countRegion(r topology.RegionID, slots topology.SlotRange, end ti
 			if w.After != nil || seen == 0 {
 				seen++
 			}
-			share := float64(slots.Count()) / float64(seen)
+			scale := float64(slots.Count()) / float64(seen)
 			return &redis.KeyCount{
-				Keys: int(float64(n.Keys) * share), Expires: int(float64(n.Expires) * share), ExpireMS: n.ExpireMS * share,
+				Keys: int(float64(n.Keys) * scale), Expires: int(float64(n.Expires) * scale), ExpireMS: n.ExpireMS * scale,
 			}, true, nil
 		}
 	}
 }
 
 func runDBSize(c *conn, args [][]byte) {
-	n, _, failure := c.count()
+	n, _, failure := c.count(reads)
 	if failure != nil {
 		c.out.Buf = append(c.out.Buf, failure...)
 		return
@@ -171,9 +174,7 @@ func runDBSize(c *conn, args [][]byte) {
 
 // keyspace is INFO's section about the keys, which also answers while there is an election.
 func (c *conn) keyspace() []string {
-	c.batch.impatient = true
-	defer func() { c.batch.impatient = false }()
-	n, estimated, failure := c.count()
+	n, estimated, failure := c.count(promptReads)
 	if failure != nil || n.Keys == 0 {
 		return nil
 	}
@@ -194,7 +195,7 @@ func runRandomKey(c *conn, args [][]byte) {
 	for _, slots := range []topology.SlotRange{{First: from, Last: topology.SlotCount - 1}, {First: 0, Last: from}} {
 		var key []byte
 		w := redis.KeyWalk{}
-		failure := c.walkSlots(slots, &w, func() bool {
+		failure := c.walkSlots(reads, slots, &w, func() bool {
 			if len(w.Keys) == 0 {
 				return true
 			}
@@ -249,7 +250,7 @@ func (c *conn) place(cursor uint64) (slot topology.Slot, after, failure []byte) 
 		return slot, after, nil
 	}
 	w := redis.KeyWalk{}
-	failure = c.walkSlots(topology.SlotRange{First: slot, Last: slot}, &w, func() bool {
+	failure = c.walkSlots(reads, topology.SlotRange{First: slot, Last: slot}, &w, func() bool {
 		for _, k := range w.Keys {
 			if cursorBehind(slot, k.Key) == cursor {
 				after = append([]byte{}, k.Key...) // not nil for the empty key
@@ -299,7 +300,7 @@ func runScan(c *conn, args [][]byte) {
 	found := c.collected()
 	n, looked, steps := 0, 0, 0
 	next := uint64(0)
-	failure = c.walkSlots(topology.SlotRange{First: from, Last: topology.SlotCount - 1}, &w, func() bool {
+	failure = c.walkSlots(reads, topology.SlotRange{First: from, Last: topology.SlotCount - 1}, &w, func() bool {
 		for _, k := range w.Keys {
 			if (pattern == nil || redis.Match(pattern, k.Key)) && (kind == nil || redis.IsOption(kind, k.Type.String())) {
 				found.Bulk(k.Key)

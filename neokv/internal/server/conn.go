@@ -38,7 +38,7 @@ type conn struct {
 	monitor *monitor                     // set while it is one
 	wrote   map[topology.RegionID]uint64 // apply index of its last write in each region that it wrote to
 
-	batch
+	batch batch
 
 	turns     chan struct{} // of the store that it reads from
 	turn      chan struct{} // of which it has one, and so may make large replies; else nil

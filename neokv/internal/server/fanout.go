@@ -11,25 +11,31 @@ import (
 	"neokv.dev/neokv/internal/topology"
 )
 
-// This file is the commands that concern several regions: those that the proxy port cuts, and those that run in each region.
+// This file is the commands that concern several regions: those that the proxy port cuts, and those that run in each
+// region.
 
 // runFanOut runs a command in every region that its keys lie in, or that this server covers, and joins the replies.
 func (c *conn) runFanOut(cmd *command) {
+	m := reads
+	if cmd.row.Write != nil {
+		m = writes
+	}
 	b := &c.batch
 	b.reset()
-	t := c.awaitTable()
+	t := c.awaitTable(m)
 	if t == nil {
 		c.out.Error(redis.ErrClusterDown)
 		return
 	}
 	if cmd.row.Everywhere {
 		for _, r := range c.covered(t) {
-			b.tasks = append(b.tasks, task{call: redis.Call{Command: cmd.row, Args: cmd.args}, slot: r.First, led: !c.s.proxy()})
+			call := redis.Call{Command: cmd.row, Args: cmd.args}
+			b.tasks = append(b.tasks, task{call: call, slot: r.First, ledOnly: !c.s.proxy()})
 		}
 	} else {
 		b.addCut(t, cmd)
 	}
-	b.exec(cmd.row.Write != nil)
+	b.exec(m)
 	if b.note(); b.full() {
 		c.out.Full = true
 		return
@@ -44,22 +50,22 @@ func (b *batch) addCut(t *route.Table, cmd *command) {
 	if b.order = b.cut(t, cmd); b.order != nil {
 		return
 	}
-	b.add(cmd) // all in one region
+	b.add(cmd, false) // all in one region
 	if b.lacksValue(cmd) {
-		b.tasks[len(b.tasks)-1].slots = nil // wrong as a whole, as its function says in any region
+		b.tasks[len(b.tasks)-1].slots = nil // its function says in any region that a value is missing
 	}
 }
 
 // answer appends the reply of a command to which the replies of its tasks are joined.
 func (b *batch) answer(cmd *command, tasks []task, order []int, out *redis.Reply) {
-	if len(tasks) == 1 && !tasks[0].gone {
+	if len(tasks) == 1 && tasks[0].outcome != gone {
 		out.Buf = append(out.Buf, tasks[0].reply...)
 		return
 	}
 	failure, succeeded := []byte(nil), 0
 	for i := range tasks {
 		switch x := &tasks[i]; {
-		case x.gone:
+		case x.outcome == gone:
 		case x.reply[0] != '-':
 			succeeded++
 		case failure == nil:
@@ -77,8 +83,8 @@ func (b *batch) answer(cmd *command, tasks []task, order []int, out *redis.Reply
 	}
 }
 
-// awaitTable returns the slot table, nil if there is none by the pipeline's deadline.
-func (c *conn) awaitTable() *route.Table {
+// awaitTable returns the slot table. It returns nil if there is none by the pipeline's deadline, or, for prompt reads, now.
+func (c *conn) awaitTable(m mode) *route.Table {
 	deadline := c.arrived.Add(c.s.o.Settings.Redis.LeaderlessWait)
 	for {
 		var changed <-chan struct{}
@@ -86,7 +92,7 @@ func (c *conn) awaitTable() *route.Table {
 			changed = c.s.o.Changed()
 		}
 		t := c.s.o.Table()
-		if t != nil || c.batch.impatient || !c.batch.wait(changed, deadline) {
+		if t != nil || m == promptReads || !c.batch.wait(changed, deadline) {
 			return t
 		}
 	}
@@ -177,7 +183,7 @@ func join(how redis.Split, tasks []task, order []int, out *redis.Reply) {
 	case redis.SplitSum:
 		sum := int64(0)
 		for i := range tasks {
-			if !tasks[i].gone {
+			if tasks[i].outcome != gone {
 				n, _ := strconv.ParseInt(string(bytes.TrimSpace(tasks[i].reply[1:])), 10, 64)
 				sum += n
 			}
@@ -197,20 +203,20 @@ func join(how redis.Split, tasks []task, order []int, out *redis.Reply) {
 	case redis.SplitJoin:
 		sum := 0
 		for i := range tasks {
-			if !tasks[i].gone {
+			if tasks[i].outcome != gone {
 				n, _ := header(tasks[i].reply)
 				sum += n
 			}
 		}
 		out.Array(sum)
 		for i := range tasks {
-			if !tasks[i].gone {
+			if tasks[i].outcome != gone {
 				_, rest := header(tasks[i].reply)
 				out.Buf = append(out.Buf, rest...)
 			}
 		}
 	default:
-		panic("a command that is not split came in parts")
+		panic("a command that is not split has several tasks")
 	}
 }
 

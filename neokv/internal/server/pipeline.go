@@ -179,30 +179,15 @@ func (b *batch) limit(k kind) int {
 	return maxWrites
 }
 
-// runTogether runs reads or writes of the pipeline and appends their replies in order; writes that concern several regions are cut. It
-// returns how many it has run: of reads with large replies not all, but one at least.
+// runTogether runs reads or writes of the pipeline and appends their replies in order. Writes that concern several
+// regions are cut. It returns how many commands it has run: of reads with large replies not all, but at least one.
 func (b *batch) runTogether(cmds []command, k kind) (ran int) {
-	b.reset()
-	b.follow = k == read && b.c.s.o.Settings.Redis.FollowerRead && b.c.info.Load().readOnly
-	b.ends = b.ends[:0]
-	for i := range cmds {
-		switch cmd := &cmds[i]; {
-		case !cmd.cut:
-			b.add(cmd)
-		default:
-			if t := b.c.awaitTable(); t != nil {
-				b.addCut(t, cmd)
-			} else {
-				b.tasks = append(b.tasks, task{})
-				b.fail(&b.tasks[len(b.tasks)-1], redis.ErrClusterDown)
-			}
-		}
-		b.ends = append(b.ends, len(b.tasks))
+	b.prepare(cmds, k)
+	if k == read {
+		b.exec(someReads)
+	} else {
+		b.exec(writes)
 	}
-	b.follow = false
-	b.bounded = k == read
-	b.exec(k == write)
-	b.bounded = false
 	before := len(b.c.out.Buf)
 	if b.full() { // the connection ends
 		b.c.out.Full = true
@@ -213,18 +198,7 @@ func (b *batch) runTogether(cmds []command, k kind) (ran int) {
 		b.readLimit = 1
 		return 1
 	}
-	size := 0
-	for i := range b.tasks {
-		size += len(b.tasks[i].reply)
-	}
-	b.c.out.Buf = slices.Grow(b.c.out.Buf, size) // else large replies are copied several times while it grows
-	from := 0
-	for ; ran < len(b.ends) && !b.tasks[from].later; ran++ {
-		tasks, start := b.tasks[from:b.ends[ran]], len(b.c.out.Buf)
-		b.answer(&cmds[ran], tasks, nil, &b.c.out)
-		b.c.answered(&cmds[ran], start, len(tasks) > 1 || !tasks[0].err)
-		from = b.ends[ran]
-	}
+	ran = b.answerAll(cmds)
 	if k == read {
 		perRead := (len(b.c.out.Buf)-before)/ran + 1
 		b.readLimit = max(1, min(maxReads, wantReplies/perRead, 4*b.readLimit))
@@ -240,9 +214,44 @@ func (b *batch) runTogether(cmds []command, k kind) (ran int) {
 	return ran
 }
 
+// prepare makes tasks of commands that run together.
+func (b *batch) prepare(cmds []command, k kind) {
+	b.reset()
+	follow := k == read && b.c.s.o.Settings.Redis.FollowerRead && b.c.info.Load().readOnly
+	b.ends = b.ends[:0]
+	for i := range cmds {
+		if cmd := &cmds[i]; !cmd.cut {
+			b.add(cmd, follow)
+		} else if t := b.c.awaitTable(writes); t != nil {
+			b.addCut(t, cmd)
+		} else {
+			b.tasks = append(b.tasks, task{})
+			b.fail(&b.tasks[len(b.tasks)-1], redis.ErrClusterDown)
+		}
+		b.ends = append(b.ends, len(b.tasks))
+	}
+}
+
+// answerAll appends the replies of commands that ran together, up to the first that was postponed, and counts them.
+func (b *batch) answerAll(cmds []command) (ran int) {
+	size := 0
+	for i := range b.tasks {
+		size += len(b.tasks[i].reply)
+	}
+	b.c.out.Buf = slices.Grow(b.c.out.Buf, size) // else large replies are copied several times while it grows
+	from := 0
+	for ; ran < len(b.ends) && b.tasks[from].outcome != postponed; ran++ {
+		tasks, start := b.tasks[from:b.ends[ran]], len(b.c.out.Buf)
+		b.answer(&cmds[ran], tasks, nil, &b.c.out)
+		b.c.answered(&cmds[ran], start, len(tasks) > 1 || tasks[0].outcome != failed)
+		from = b.ends[ran]
+	}
+	return ran
+}
+
 // takeReply makes a single large reply of a read the connection's without a copy, and reports whether it did.
 func (b *batch) takeReply() bool {
-	if b.c.turn == nil || len(b.tasks) != 1 || b.tasks[0].err || b.tasks[0].gone || b.used != 1 || len(b.c.out.Buf) > 0 {
+	if b.c.turn == nil || len(b.tasks) != 1 || b.tasks[0].outcome != executed || b.used != 1 || len(b.c.out.Buf) > 0 {
 		return false
 	}
 	b.c.out.Buf = b.parts[0].run.Out.Buf

@@ -96,7 +96,7 @@ var readerCases = []struct {
 	{"*1\r\n$4\r\nPI", `EOF`},
 }
 
-func outcome(commands [][]string, err error) string {
+func readerOutcome(commands [][]string, err error) string {
 	s := ""
 	for _, c := range commands {
 		s += fmt.Sprint(c) + " "
@@ -106,14 +106,14 @@ func outcome(commands [][]string, err error) string {
 
 func TestReader(t *testing.T) {
 	for _, c := range readerCases {
-		if got := outcome(readAll(100, []byte(c.in))); got != c.want {
+		if got := readerOutcome(readAll(100, []byte(c.in))); got != c.want {
 			t.Errorf("%.60q: got %.100q, want %q", c.in, got, c.want)
 		}
 		if len(c.in) > 1000 {
 			continue
 		}
 		for i := range len(c.in) { // the same, whatever the bytes come in
-			if got := outcome(readAll(100, []byte(c.in[:i]), []byte(c.in[i:]))); got != c.want {
+			if got := readerOutcome(readAll(100, []byte(c.in[:i]), []byte(c.in[i:]))); got != c.want {
 				t.Errorf("%.60q cut at %d: got %.100q, want %q", c.in, i, got, c.want)
 			}
 		}
@@ -121,7 +121,7 @@ func TestReader(t *testing.T) {
 		for i := range len(c.in) {
 			bytes = append(bytes, []byte{c.in[i]})
 		}
-		if got := outcome(readAll(100, bytes...)); got != c.want {
+		if got := readerOutcome(readAll(100, bytes...)); got != c.want {
 			t.Errorf("%.60q byte by byte: got %.100q, want %q", c.in, got, c.want)
 		}
 	}
@@ -192,9 +192,9 @@ func FuzzReader(f *testing.F) {
 		f.Add([]byte(c.in), uint16(3))
 	}
 	f.Fuzz(func(t *testing.T, in []byte, cut uint16) {
-		whole := outcome(readAll(1000, bytes.Clone(in)))
+		whole := readerOutcome(readAll(1000, bytes.Clone(in)))
 		at := int(cut) % (len(in) + 1)
-		if parts := outcome(readAll(1000, bytes.Clone(in[:at]), bytes.Clone(in[at:]))); parts != whole {
+		if parts := readerOutcome(readAll(1000, bytes.Clone(in[:at]), bytes.Clone(in[at:]))); parts != whole {
 			t.Errorf("%q whole: %q, cut at %d: %q", in, whole, at, parts)
 		}
 		r := newReader(&pieces{left: [][]byte{bytes.Clone(in)}}, testLimits(512<<20))

@@ -10,12 +10,30 @@ import (
 	"neokv.dev/neokv/internal/topology"
 )
 
-// oneTry is how long a replica that is known to lead is given at least for commands that wait for no other reason, and at most
-// before a batch of reads looks at its other regions. It is longer than two read index rounds of which the first gets no answer.
+// This file is how a batch runs its tasks, round after round:
+//
+//	decide  every open task gets a part, an error that is its reply, or has to wait
+//	write   the parts go to their regions all at once; or read: one after the other
+//	collect the tasks get their replies, or stay open
+//	wait    for another slot table, or a moment
+//
+// A batch runs in one mode, which says what its tasks are and how long they are tried.
+type mode byte
+
+const (
+	writes      mode = iota // all tasks are writes
+	reads                   // all tasks are reads
+	someReads               // reads, until their replies have wantReplies bytes; the others are postponed
+	promptReads             // reads that have one round: what finds no leader in it is given up
+)
+
+// oneTry is how long a replica that is known to lead is given at least for commands that wait for no other reason. It is
+// also how long a batch of reads waits at most for one region before it looks at its others. It is longer than two read
+// index rounds of which the first gets no answer.
 const oneTry = 400 * time.Millisecond
 
-// exec runs the tasks, all of them writes or all reads, and returns when each is done.
-func (b *batch) exec(writes bool) {
+// exec runs the tasks and returns when each has an outcome.
+func (b *batch) exec(m mode) {
 	s := b.c.s
 	if !b.waited.Equal(b.c.arrived) {
 		clear(b.overdue)
@@ -30,47 +48,31 @@ func (b *batch) exec(writes bool) {
 		}
 		t := s.o.Table()
 		first := b.used
-		open := b.decide(t)
-		if first < b.used {
-			if !b.handOver(b.parts[first:b.used], writes, fresh) {
+		waiting := b.decide(t)
+		if parts := b.parts[first:b.used]; len(parts) > 0 {
+			now := time.Now()
+			b.setDeadlines(parts, m, now, fresh)
+			if m != writes {
+				b.read(parts, m)
+			} else if !b.write(parts, now) {
 				b.abandon()
 				return
 			}
-			open = b.collect(t, first, writes)
+			waiting = b.collect(t, parts, m)
 		}
-		if open == 0 {
+		if waiting == 0 {
 			return
 		}
 		b.c.endTurn()
-		if b.impatient || !b.wait(changed, b.deadline) {
+		if m == promptReads || !b.wait(changed, b.deadline) {
 			b.giveUp(t)
 			return
 		}
 	}
 }
 
-// late notes that a region has used up the pipeline's time.
-func (b *batch) late(id topology.RegionID) {
-	if b.overdue == nil {
-		b.overdue = make(map[topology.RegionID]bool)
-	}
-	b.overdue[id], b.waited = true, b.c.arrived
-}
-
-// abandon answers the writes that are open when the server closes, mostly to nobody. Runs that were handed over belong to their
-// regions for good: the connection ends, and none of its memory is used again.
-func (b *batch) abandon() {
-	for i := range b.tasks {
-		if x := &b.tasks[i]; !x.done {
-			b.fail(x, "ERR "+(&region.UnknownOutcome{Reason: "store stopped"}).Error())
-		}
-	}
-	b.parts, b.used = nil, 0
-	b.c.closing = true
-}
-
-// decide gives every open task its answer or its part, and returns how many have neither.
-func (b *batch) decide(t *route.Table) (open int) {
+// decide gives every open task its error or its part, and returns how many have neither.
+func (b *batch) decide(t *route.Table) (waiting int) {
 	s := b.c.s
 	first := b.used
 	if t != nil && len(b.partOf) < len(t.Regions) {
@@ -82,7 +84,7 @@ func (b *batch) decide(t *route.Table) (open int) {
 			i = len(b.tasks) - 1 - i
 		}
 		x := &b.tasks[i]
-		if x.done {
+		if x.outcome != open {
 			continue
 		}
 		slots := x.slots
@@ -95,15 +97,15 @@ func (b *batch) decide(t *route.Table) (open int) {
 		case d.Action == route.Serve:
 			p := b.partFor(t, d)
 			if p == nil {
-				open++
+				waiting++
 				continue
 			}
 			p.run.Calls = append(p.run.Calls, x.call)
 			p.tasks = append(p.tasks, i)
 		case d.Action == route.Wait:
-			open++
-		case d.Action == route.Moved && x.led:
-			x.done, x.gone = true, true
+			waiting++
+		case d.Action == route.Moved && x.ledOnly:
+			x.outcome = gone
 		default:
 			b.refuse(x, d)
 		}
@@ -111,10 +113,10 @@ func (b *batch) decide(t *route.Table) (open int) {
 	for _, p := range b.parts[first:b.used] {
 		b.partOf[p.region] = 0
 	}
-	return open
+	return waiting
 }
 
-// partFor returns this round's part for a region, nil if its leader is not to be found in this process.
+// partFor returns this round's part for a region. It returns nil if no store of this process has the region's leader.
 func (b *batch) partFor(t *route.Table, d route.Decision) *part {
 	if i := b.partOf[d.Index]; i > 0 {
 		return b.parts[i-1]
@@ -140,10 +142,8 @@ func (b *batch) partFor(t *route.Table, d route.Decision) *part {
 	return p
 }
 
-// handOver runs the parts; each part's Err says how that went. Fresh parts have waited for nothing yet. It reports false when the server
-// closes meanwhile: the parts are lost.
-func (b *batch) handOver(parts []*part, writes, fresh bool) bool {
-	now := time.Now()
+// setDeadlines gives the parts their time. In a fresh round the batch has waited for nothing yet.
+func (b *batch) setDeadlines(parts []*part, m mode, now time.Time, fresh bool) {
 	try, last := now.Add(oneTry), b.deadline.Add(oneTry)
 	for _, p := range parts {
 		p.pending.Deadline = b.deadline
@@ -152,28 +152,15 @@ func (b *batch) handOver(parts []*part, writes, fresh bool) bool {
 			if fresh && len(b.overdue) > 0 && !b.overdue[p.id] {
 				p.pending.Deadline = last
 			}
-		case !writes:
+		case m != writes:
 			p.pending.Deadline = try
 		}
-		if !writes && len(parts) > 1 {
-			p.replica.Prepare()
-		}
 	}
-	if !writes {
-		left := wantReplies
-		for _, p := range parts {
-			if b.bounded {
-				if left <= 0 {
-					p.pending.Err = nil
-					continue
-				}
-				p.run.Limit = left
-			}
-			b.read(p)
-			left -= len(p.run.Out.Buf)
-		}
-		return true
-	}
+}
+
+// write proposes the parts and waits for them. Each part's pending.Err then says how that went. It returns false when the
+// server closes meanwhile: the parts are lost.
+func (b *batch) write(parts []*part, now time.Time) bool {
 	for _, p := range parts {
 		if p.pending.Run = &p.run; p.pending.Deadline.After(now) {
 			p.replica.Propose(&p.pending)
@@ -190,9 +177,30 @@ func (b *batch) handOver(parts []*part, writes, fresh bool) bool {
 	return true
 }
 
-// read runs a part's reads. Where their replies are large and the connection has no turn it waits for one, outside of the region, and
-// runs them again. That time is not the region's.
-func (b *batch) read(p *part) {
+// read runs the parts one after the other. Each part's pending.Err then says how that went.
+func (b *batch) read(parts []*part, m mode) {
+	if len(parts) > 1 {
+		for _, p := range parts {
+			p.replica.Prepare()
+		}
+	}
+	left := wantReplies
+	for _, p := range parts {
+		if m == someReads {
+			if left <= 0 {
+				p.pending.Err = nil
+				continue
+			}
+			p.run.Limit = left
+		}
+		b.readPart(p)
+		left -= len(p.run.Out.Buf)
+	}
+}
+
+// readPart runs a part's reads. Where their replies are large and the connection has no turn, it waits for one outside of
+// the region, and runs them again. That time does not count as the region's.
+func (b *batch) readPart(p *part) {
 	p.run.Out.More = b.more
 	if b.c.turns = b.c.s.o.Memory.turns[p.store]; b.c.turn != b.c.turns {
 		b.c.endTurn()
@@ -208,7 +216,7 @@ func (b *batch) read(p *part) {
 		}
 		begin := time.Now()
 		if !b.c.awaitTurn() {
-			return // as full as it is: the connection ends
+			return // the replies stay as full as they are: the connection ends
 		}
 		waited := time.Since(begin)
 		b.deadline, p.pending.Deadline = b.deadline.Add(waited), p.pending.Deadline.Add(waited)
@@ -217,57 +225,57 @@ func (b *batch) read(p *part) {
 	}
 }
 
-// collect gives the tasks of the parts from first on their replies, and returns how many tasks of the batch are still open.
-func (b *batch) collect(t *route.Table, first int, writes bool) (open int) {
-	for n, p := range b.parts[first:b.used] {
-		if writes && p.pending.Lost {
+// collect gives the tasks of the round's parts their replies, and returns how many tasks of the batch are still open.
+func (b *batch) collect(t *route.Table, parts []*part, m mode) (waiting int) {
+	for n, p := range parts {
+		if m == writes && p.pending.Lost {
 			b.failAll(p.tasks, "ERR "+p.pending.Err.Error())
 			b.late(p.id)
-			b.parts[first+n] = &part{} // that one is the region's
+			parts[n] = &part{} // the region keeps the lost one
 			continue
 		}
-		if p.pending.Err != nil && !writes {
+		if m != writes && p.pending.Err != nil {
 			p.run.Ends = p.run.Ends[:0]
 		}
 		from := 0
 		for i, end := range p.run.Ends {
 			x := &b.tasks[p.tasks[i]]
-			x.reply, x.done = p.run.Out.Buf[from:end:end], true
+			x.reply, x.outcome = p.run.Out.Buf[from:end:end], executed
 			from = end
 		}
-		rest := p.tasks[len(p.run.Ends):]
-		if p.pending.Err == nil {
-			for _, i := range rest { // of reads
-				b.tasks[i].done, b.tasks[i].later = true, true
-			}
-		}
-		if p.pending.Err == nil || len(rest) == 0 {
-			continue
-		}
-		var unknown *region.UnknownOutcome
-		switch err := p.pending.Err; {
-		case errors.As(err, &unknown) && b.c.s.o.Faults.RetryUnknown:
-		case errors.As(err, &unknown):
-			b.failAll(rest, "ERR "+unknown.Error())
-			b.late(p.id)
-		case errors.Is(err, region.ErrAtLeader):
-			b.toLeader(t, rest)
-		case errors.Is(err, region.ErrNotLeader), errors.Is(err, region.ErrStopped), errors.Is(err, region.ErrDeadline):
-		case errors.Is(err, region.ErrTooLarge):
-			b.fail(&b.tasks[rest[0]], "ERR "+err.Error()) // the others are tried again, without it
-		default:
-			b.failAll(rest, "ERR "+err.Error())
+		if rest := p.tasks[len(p.run.Ends):]; len(rest) > 0 {
+			b.collectRest(t, p, rest)
 		}
 	}
-	for i := range b.tasks {
-		if !b.tasks[i].done {
-			open++
-		}
-	}
-	return open
+	return b.open()
 }
 
-// toLeader sends reads that only the leader can answer there. Where that is this store by now, or nobody, they are tried again.
+// collectRest decides about the tasks of a part that were not executed: what follows from why they were not.
+func (b *batch) collectRest(t *route.Table, p *part, rest []int) {
+	var unknown *region.UnknownOutcome
+	switch err := p.pending.Err; {
+	case err == nil: // of reads
+		for _, i := range rest {
+			b.tasks[i].outcome = postponed
+		}
+	case errors.As(err, &unknown):
+		if !b.c.s.o.Faults.RetryUnknown {
+			b.failAll(rest, "ERR "+unknown.Error())
+			b.late(p.id)
+		}
+	case errors.Is(err, region.ErrAtLeader):
+		b.toLeader(t, rest)
+	case errors.Is(err, region.ErrNotLeader), errors.Is(err, region.ErrStopped), errors.Is(err, region.ErrDeadline):
+		// They stay open: the next round tries them again.
+	case errors.Is(err, region.ErrTooLarge):
+		b.fail(&b.tasks[rest[0]], "ERR "+err.Error()) // the next round tries the others without it
+	default:
+		b.failAll(rest, "ERR "+err.Error())
+	}
+}
+
+// toLeader sends clients to the leader for reads that only the leader can answer. Where this store leads by now, or
+// nobody does, the next round tries the reads again.
 func (b *batch) toLeader(t *route.Table, tasks []int) {
 	for _, i := range tasks {
 		x := &b.tasks[i]
@@ -278,7 +286,8 @@ func (b *batch) toLeader(t *route.Table, tasks []int) {
 	}
 }
 
-// wait returns when it is time to look at the slot table again, or false when there is no time left.
+// wait returns true when it is time to look at the slot table again, or false when no time is left or the commands that
+// wait for a leader have too many bytes.
 func (b *batch) wait(changed <-chan struct{}, deadline time.Time) bool {
 	s := b.c.s
 	left := time.Until(deadline)
@@ -309,12 +318,20 @@ func (b *batch) wait(changed <-chan struct{}, deadline time.Time) bool {
 	return true
 }
 
+// late notes that a region has used up the pipeline's time.
+func (b *batch) late(id topology.RegionID) {
+	if b.overdue == nil {
+		b.overdue = make(map[topology.RegionID]bool)
+	}
+	b.overdue[id], b.waited = true, b.c.arrived
+}
+
 // giveUp answers what is still open.
 func (b *batch) giveUp(t *route.Table) {
 	turn := uint64(0)
 	for i := range b.tasks {
 		x := &b.tasks[i]
-		if x.done {
+		if x.outcome != open {
 			continue
 		}
 		if t != nil {
@@ -325,10 +342,22 @@ func (b *batch) giveUp(t *route.Table) {
 		if turn == 0 {
 			turn = b.c.s.turn.Add(1)
 		}
-		if x.led {
+		if x.ledOnly {
 			b.fail(x, redis.ErrClusterDown)
 			continue
 		}
 		b.refuse(x, route.Unserved(t, b.c.s.self(), x.slot, turn-1))
 	}
+}
+
+// abandon answers the writes that are open when the server closes, mostly to nobody. The runs that were handed over
+// belong to their regions for good. So the connection ends, and uses none of their memory again.
+func (b *batch) abandon() {
+	for i := range b.tasks {
+		if x := &b.tasks[i]; x.outcome == open {
+			b.fail(x, "ERR "+(&region.UnknownOutcome{Reason: "store stopped"}).Error())
+		}
+	}
+	b.parts, b.used = nil, 0
+	b.c.closing = true
 }

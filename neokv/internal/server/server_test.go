@@ -281,7 +281,7 @@ func TestGrouping(t *testing.T) {
 		if cmds[i].kind != write {
 			t.Fatalf("SET is of kind %d", cmds[i].kind)
 		}
-		c.batch.add(&cmds[i])
+		c.batch.add(&cmds[i], false)
 	}
 	if open := c.batch.decide(testTable()); open != 1 {
 		t.Errorf("%d tasks without an answer, want 1: the region without a leader", open)
@@ -299,7 +299,7 @@ func TestGrouping(t *testing.T) {
 	if reply := string(c.batch.tasks[2].reply); !strings.HasPrefix(reply, "-MOVED") {
 		t.Errorf("the other store's command was answered %q", reply)
 	}
-	if c.batch.tasks[4].done {
+	if c.batch.tasks[4].outcome != open {
 		t.Error("the command of a region without a leader was answered")
 	}
 }
@@ -308,35 +308,35 @@ func TestCollect(t *testing.T) {
 	s := New(Options{Self: 1, Settings: settings.Default()})
 	unknown := &region.UnknownOutcome{Reason: "leader lost"}
 	for _, x := range []struct {
-		err    error
-		ends   []int
-		writes bool
-		want   []string // "" for a task that is still open
+		err  error
+		ends []int
+		mode mode
+		want []string // "" for a task that is still open
 	}{
-		{nil, []int{5, 10, 15}, true, []string{"+OK\r\n", "+NO\r\n", "+HM\r\n"}},
-		{region.ErrNotLeader, nil, true, []string{"", "", ""}},
-		{region.ErrNotLeader, []int{5}, true, []string{"+OK\r\n", "", ""}},
-		{region.ErrNotLeader, []int{5}, false, []string{"", "", ""}},
-		{region.ErrStopped, nil, true, []string{"", "", ""}},
-		{unknown, []int{5}, true, []string{"+OK\r\n", "-ERR write outcome unknown: leader lost\r\n", "-ERR write outcome unknown: leader lost\r\n"}},
-		{region.ErrTooLarge, []int{5}, true, []string{"+OK\r\n", "-ERR command too large for a raft entry\r\n", ""}},
-		{errors.New("disk"), nil, false, []string{"-ERR disk\r\n", "-ERR disk\r\n", "-ERR disk\r\n"}},
+		{nil, []int{5, 10, 15}, writes, []string{"+OK\r\n", "+NO\r\n", "+HM\r\n"}},
+		{region.ErrNotLeader, nil, writes, []string{"", "", ""}},
+		{region.ErrNotLeader, []int{5}, writes, []string{"+OK\r\n", "", ""}},
+		{region.ErrNotLeader, []int{5}, reads, []string{"", "", ""}},
+		{region.ErrStopped, nil, writes, []string{"", "", ""}},
+		{unknown, []int{5}, writes, []string{"+OK\r\n", "-ERR write outcome unknown: leader lost\r\n", "-ERR write outcome unknown: leader lost\r\n"}},
+		{region.ErrTooLarge, []int{5}, writes, []string{"+OK\r\n", "-ERR command too large for a raft entry\r\n", ""}},
+		{errors.New("disk"), nil, reads, []string{"-ERR disk\r\n", "-ERR disk\r\n", "-ERR disk\r\n"}},
 	} {
 		c := newConn(s, &pieces{}, 1)
 		p := &part{tasks: []int{0, 1, 2}}
 		p.run.Out.Buf, p.run.Ends, p.pending.Err = []byte("+OK\r\n+NO\r\n+HM\r\n"), x.ends, x.err
 		c.batch.tasks, c.batch.parts, c.batch.used = make([]task, 3), []*part{p}, 1
-		open := c.batch.collect(testTable(), 0, x.writes)
+		waiting := c.batch.collect(testTable(), c.batch.parts, x.mode)
 		var got []string
 		for _, task := range c.batch.tasks {
 			got = append(got, string(task.reply))
-			if task.done == (len(task.reply) == 0) {
-				t.Errorf("%v: done is %v with reply %q", x.err, task.done, task.reply)
+			if (task.outcome == open) != (len(task.reply) == 0) {
+				t.Errorf("%v: outcome %v with reply %q", x.err, task.outcome, task.reply)
 			}
 		}
 		wantOpen := len(slices.DeleteFunc(slices.Clone(x.want), func(s string) bool { return s != "" }))
-		if !reflect.DeepEqual(got, x.want) || open != wantOpen {
-			t.Errorf("%v, ends %v: replies %q, %d open; want %q, %d", x.err, x.ends, got, open, x.want, wantOpen)
+		if !reflect.DeepEqual(got, x.want) || waiting != wantOpen {
+			t.Errorf("%v, ends %v: replies %q, %d open; want %q, %d", x.err, x.ends, got, waiting, x.want, wantOpen)
 		}
 	}
 }
@@ -385,7 +385,7 @@ func TestCutAndJoin(t *testing.T) {
 	} {
 		b.reset()
 		for _, r := range x.replies {
-			b.tasks = append(b.tasks, task{done: true, reply: []byte(r)})
+			b.tasks = append(b.tasks, task{outcome: executed, reply: []byte(r)})
 		}
 		var out redis.Reply
 		join(x.how, b.tasks, x.order, &out)
