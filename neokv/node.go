@@ -12,7 +12,6 @@ import (
 	"neokv.dev/neokv/internal/disk"
 	"neokv.dev/neokv/internal/memconn"
 	"neokv.dev/neokv/internal/meta"
-	"neokv.dev/neokv/internal/region"
 	"neokv.dev/neokv/internal/server"
 	"neokv.dev/neokv/internal/store"
 	"neokv.dev/neokv/internal/topology"
@@ -88,16 +87,7 @@ func (n *node) start(ln net.Listener, booting bool) error {
 		return err
 	}
 	srv := server.New(server.Options{
-		Self: n.id, Settings: c.settings, Table: s.Table, Changed: s.Changed, Failed: s.Failed, Version: Version,
-		Replicated: s.Replicated, Compare: s.Compare, ActiveExpire: s.SetActiveExpire,
-		Memory: c.clients, Exposed: c.exposed(),
-		Replica: func(id topology.StoreID, r topology.RegionID) *region.Replica {
-			if id == n.id {
-				return s.Replica(r)
-			}
-			return c.replica(id, r) // redis.cluster_enabled false: this store passes the command on inside the process
-		},
-		Info:   func() []server.Section { return n.info(s) },
+		Node: &storePort{s, n}, Self: n.id, Settings: c.settings, Memory: c.clients, Exposed: c.exposed(), Version: Version,
 		Faults: c.hooks.Server,
 	})
 	pipe := memconn.NewPipe(memoryAddr(n.addr))

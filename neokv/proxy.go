@@ -15,9 +15,8 @@ import (
 // startProxy serves the clients of the proxy port, in memory and, unless it is nil, on ln.
 func (c *Cluster) startProxy(ln net.Listener) {
 	c.proxy = server.New(server.Options{
-		Settings: c.settings, Table: c.proxyTable, Replica: c.replica, Version: Version, Info: c.info,
-		Replicated: c.replicated, Compare: c.compare, ActiveExpire: c.setActiveExpire,
-		Memory: c.clients, Exposed: c.exposed(), Faults: c.hooks.Server,
+		Node: &proxyPort{c}, Settings: c.settings, Memory: c.clients, Exposed: c.exposed(), Version: Version,
+		Faults: c.hooks.Server,
 	})
 	c.proxyPipe = memconn.NewPipe(memoryAddr(c.proxyAddr))
 	c.serve(c.proxy, c.proxyPipe, ln)

@@ -163,7 +163,7 @@ func (b *batch) add(cmd *command, follow bool) {
 
 // anySlot is a slot that this store serves, or 0 where it leads none.
 func (b *batch) anySlot() topology.Slot {
-	if t := b.c.s.o.Table(); t != nil {
+	if t := b.c.s.o.Node.Table(); t != nil {
 		if led := t.Led(b.c.s.self()); len(led) > 0 {
 			return led[0].First
 		}

@@ -51,12 +51,12 @@ func runWait(c *conn, args [][]byte) {
 	for id, index := range c.wrote {
 		regions = append(regions, written{id, index, -1})
 	}
-	if t := c.s.o.Table(); len(regions) == 0 && t != nil && len(t.Regions) > 0 { // nothing written: count the replicas that answer
+	if t := c.s.o.Node.Table(); len(regions) == 0 && t != nil && len(t.Regions) > 0 { // nothing written: count the replicas that answer
 		regions = []written{{t.Regions[0].ID, 0, -1}}
 	}
 	have := int64(0)
 	for pause := waitPause; ; pause = min(2*pause, maxWaitPause) {
-		if c.s.o.Replicated != nil && len(regions) > 0 {
+		if len(regions) > 0 {
 			ctx, cancel := context.WithDeadline(c.ctx, until)
 			have = c.replicated(ctx, regions, want)
 			cancel()
@@ -86,7 +86,7 @@ func (c *conn) replicated(ctx context.Context, regions []written, enough int64) 
 	var wg sync.WaitGroup
 	for i := range regions {
 		if r := &regions[i]; r.have < 0 || int64(r.have) < enough {
-			wg.Go(func() { r.have = max(r.have, c.s.o.Replicated(ctx, r.region, r.index)) })
+			wg.Go(func() { r.have = max(r.have, c.s.o.Node.Replicated(ctx, r.region, r.index)) })
 		}
 	}
 	wg.Wait()
@@ -111,8 +111,8 @@ func runDebug(c *conn, args [][]byte) {
 		}
 		c.out.OK()
 	case len(args) == 3 && redis.IsOption(args[1], "set-active-expire"):
-		if on, err := strconv.Atoi(string(args[2])); err == nil && c.s.o.ActiveExpire != nil {
-			c.s.o.ActiveExpire(on != 0)
+		if on, err := strconv.Atoi(string(args[2])); err == nil {
+			c.s.o.Node.SetActiveExpire(on != 0)
 		}
 		c.out.OK()
 	default:
@@ -125,8 +125,8 @@ const comparedAtOnce = 4
 
 // runChecksum compares the replicas of regions. Its reply is an array of maps.
 func runChecksum(c *conn, args [][]byte) {
-	t := c.s.o.Table()
-	if t == nil || c.s.o.Compare == nil {
+	t := c.s.o.Node.Table()
+	if t == nil {
 		c.out.Error("ERR no cluster map yet")
 		return
 	}
@@ -157,7 +157,7 @@ func runChecksum(c *conn, args [][]byte) {
 	for i, id := range ids {
 		places <- struct{}{}
 		wg.Go(func() {
-			all[i], failed[i] = c.s.o.Compare(c.ctx, id)
+			all[i], failed[i] = c.s.o.Node.Compare(c.ctx, id)
 			<-places
 		})
 	}
@@ -245,7 +245,7 @@ func runLolwut(c *conn, args [][]byte) {
 		}
 	}
 	var picture []byte
-	t := c.s.o.Table()
+	t := c.s.o.Node.Table()
 	for i := range lolwutRows * lolwutColumns {
 		place := byte('.')
 		if t != nil {

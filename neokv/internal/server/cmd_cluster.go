@@ -17,7 +17,7 @@ func (c *conn) clusterTable() *route.Table {
 		c.out.Error(errNoCluster)
 		return nil
 	}
-	if t := c.s.o.Table(); t != nil {
+	if t := c.s.o.Node.Table(); t != nil {
 		return t
 	}
 	return route.NewTable(0, nil, nil)

@@ -273,7 +273,7 @@ func (s *Server) port() int {
 		}
 	}
 	s.mu.Unlock()
-	if t := s.o.Table(); t != nil {
+	if t := s.o.Node.Table(); t != nil {
 		if x := t.Store(s.o.Self); x != nil {
 			return x.Port
 		}

@@ -58,10 +58,7 @@ func runInfo(c *conn, args [][]byte) {
 			named[name] = true
 		}
 	}
-	var own []Section
-	if c.s.o.Info != nil {
-		own = c.s.o.Info()
-	}
+	own := c.s.o.Node.Info()
 	var b strings.Builder
 	write := func(name string, lines []string) {
 		if b.Len() > 0 {

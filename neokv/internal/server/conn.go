@@ -151,7 +151,7 @@ func idleUntil(seconds int64) time.Time {
 
 // flush sends the replies so far; false when the connection is over. Nothing leaves a store that has failed.
 func (c *conn) flush() bool {
-	if c.s.o.Failed() != nil {
+	if c.s.o.Node.Failed() != nil {
 		return false
 	}
 	if c.monitor != nil {

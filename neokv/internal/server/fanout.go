@@ -87,11 +87,8 @@ func (b *batch) answer(cmd *command, tasks []task, order []int, out *redis.Reply
 func (c *conn) awaitTable(m mode) *route.Table {
 	deadline := c.arrived.Add(c.s.o.Settings.Redis.LeaderlessWait)
 	for {
-		var changed <-chan struct{}
-		if c.s.o.Changed != nil {
-			changed = c.s.o.Changed()
-		}
-		t := c.s.o.Table()
+		changed := c.s.o.Node.Changed()
+		t := c.s.o.Node.Table()
 		if t != nil || m == promptReads || !c.batch.wait(changed, deadline) {
 			return t
 		}

@@ -20,7 +20,10 @@ import (
 
 // serve is start for the inside of a bubble: stop ends what it started.
 func serve(t *testing.T, o Options) (s *Server, dial func() net.Conn, stop func()) {
-	o.Self, o.Table = 1, testTable
+	o.Self = 1
+	if o.Node == nil {
+		o.Node = &fakeNode{}
+	}
 	s = New(o)
 	p := memconn.NewPipe(testAddr{})
 	go s.Serve(p)
@@ -372,14 +375,15 @@ func TestWait(t *testing.T) {
 		var lags atomic.Bool
 		lags.Store(true)
 		const lagging = topology.RegionID(5)
-		s, dial, stop := serve(t, Options{Settings: settings.Default(),
-			Replicated: func(_ context.Context, r topology.RegionID, index uint64) int {
+		s, dial, stop := serve(t, Options{Settings: settings.Default(), Node: &fakeNode{
+			replicated: func(_ context.Context, r topology.RegionID, index uint64) int {
 				if r == lagging && lags.Load() {
 					return 0
 				}
 				asked.Store(uint64(r)<<32 | index)
 				return int(have.Load())
-			}})
+			},
+		}})
 		defer stop()
 		c := dial()
 		check := func(request, want string, after time.Duration) {

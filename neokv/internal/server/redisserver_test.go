@@ -171,7 +171,7 @@ func TestLikeRedisCluster(t *testing.T) {
 	}
 	table := route.NewTable(1, []route.Store{{ID: 1, NodeID: id, Port: port, Alive: true}},
 		[]route.Region{{Region: topology.Region{ID: 1, Slots: topology.SlotRange{Last: topology.SlotCount - 1}}, Leader: 1}})
-	_, dial := start(t, Options{Self: 1, Table: func() *route.Table { return table }})
+	_, dial := start(t, Options{Self: 1, Node: &fakeNode{table: func() *route.Table { return table }}})
 	compare(t, addr, dial, everywhere)
 	compare(t, addr, dial, []string{
 		"SELECT 1\r\n", "SELECT -1\r\n", "READONLY\r\n", "READWRITE\r\n", "ASKING\r\n", "CLUSTER SLOTS\r\n", "CLUSTER SHARDS\r\n", "CLUSTER NODES\r\n", "CLUSTER INFO\r\n",
@@ -189,7 +189,7 @@ func TestInfoLikeRedis(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer theirs.Close()
-	_, dial := start(t, Options{Info: func() []Section { return []Section{{"Neokv", []string{"x:1"}}} }})
+	_, dial := start(t, Options{Node: &fakeNode{info: []Section{{"Neokv", []string{"x:1"}}}}})
 	ours := dial()
 	sections := func(c net.Conn, request string) (names, fields []string) {
 		text := ask(t, c, request)

@@ -42,11 +42,8 @@ func (b *batch) exec(m mode) {
 		b.deadline = time.Now().Add(s.o.Settings.Redis.LeaderlessWait)
 	}
 	for fresh := true; ; fresh = false {
-		var changed <-chan struct{}
-		if s.o.Changed != nil {
-			changed = s.o.Changed()
-		}
-		t := s.o.Table()
+		changed := s.o.Node.Changed()
+		t := s.o.Node.Table()
 		first := b.used
 		waiting := b.decide(t)
 		if parts := b.parts[first:b.used]; len(parts) > 0 {
@@ -126,7 +123,7 @@ func (b *batch) partFor(t *route.Table, d route.Decision) *part {
 	if d.Follow {
 		at = b.c.s.o.Self
 	}
-	replica := b.c.s.o.Replica(at, r.ID)
+	replica := b.c.s.o.Node.Replica(at, r.ID)
 	if replica == nil {
 		return nil
 	}

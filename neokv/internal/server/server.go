@@ -27,29 +27,35 @@ type Section struct {
 	Lines []string
 }
 
+// Node is what a server stands for: a store, or the whole cluster behind the proxy port. All methods may run
+// concurrently. Those that a GET or a SET calls (Table, Changed, Replica, Failed) return at once.
+type Node interface {
+	// Table returns the present slot table, or nil before there is one.
+	Table() *route.Table
+	// Changed returns a channel that is closed when Table next returns another table. It returns nil where nobody can
+	// tell: the server then looks at tables every few milliseconds while a command waits for a leader.
+	Changed() <-chan struct{}
+	// Replica returns the replica of a region on a store of this process, or nil if there is none.
+	Replica(topology.StoreID, topology.RegionID) *region.Replica
+	// Failed returns why the node has failed, or nil while it has not. The server then closes connections without a reply.
+	Failed() error
+	// Info returns what the node adds to INFO. A section named as one of the server's own is appended to it.
+	Info() []Section
+	// Replicated counts the other stores that have applied an entry of a region, as far as they answer before ctx ends.
+	Replicated(ctx context.Context, r topology.RegionID, index uint64) int
+	// Compare compares the replicas of a region by their checksums at one apply index.
+	Compare(ctx context.Context, r topology.RegionID) (region.Comparison, error)
+	// SetActiveExpire switches the background deletion of expired keys on or off.
+	SetActiveExpire(on bool)
+}
+
 // Options of a server: one per store, and one for the proxy port.
 type Options struct {
-	// Self is the store that this server belongs to, 0 for the proxy port, which takes any key and passes commands on.
+	Node Node
+	// Self is the store that Node is. It is 0 for the proxy port, which takes any key and passes commands on.
 	Self     topology.StoreID
 	Settings settings.Settings
-	// Table returns the present slot table, nil before there is one.
-	Table func() *route.Table
-	// Changed returns a channel that is closed when Table next returns another table. It may be nil: tables are then looked at
-	// every few milliseconds while a command waits for a leader.
-	Changed func() <-chan struct{}
-	// Replica returns the replica of a region on a store of this process, nil if there is none.
-	Replica func(topology.StoreID, topology.RegionID) *region.Replica
-	// Info adds sections to INFO; it may be nil. A section named as one of the server's own is appended to it.
-	Info func() []Section
-	// Failed returns why the store has failed, nil while it has not. Connections are then closed without a reply. It may be nil.
-	Failed func() error
-	// Replicated counts the other stores that have applied an entry of a region, as far as they answer before ctx ends. It may be nil.
-	Replicated func(ctx context.Context, r topology.RegionID, index uint64) int
-	// Compare compares the replicas of a region by their checksums at one apply index. It may be nil.
-	Compare func(ctx context.Context, r topology.RegionID) (region.Comparison, error)
-	// ActiveExpire switches the background deletion of expired keys on or off; it may be nil.
-	ActiveExpire func(on bool)
-	// Exposed is set where the server can be reached from beyond loopback: the password cannot be taken away then.
+	// Exposed is set where clients can reach the server from beyond loopback. CONFIG SET cannot take the password away then.
 	Exposed bool
 	// Memory bounds what clients hold in buffers, together with those of other servers; nil makes one of the settings.
 	Memory  *Memory
@@ -92,9 +98,6 @@ type Server struct {
 
 // New returns a server that serves nothing yet.
 func New(o Options) *Server {
-	if o.Failed == nil {
-		o.Failed = func() error { return nil }
-	}
 	s := &Server{o: o, started: time.Now(), runID: newRunID(), closing: make(chan struct{}), clients: map[uint64]*conn{}, calls: newCallCounts()}
 	s.slow.limit.Store(slowMicros)
 	s.slow.length.Store(slowCalls)

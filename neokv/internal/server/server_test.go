@@ -42,6 +42,56 @@ func testTable() *route.Table {
 	return route.NewTable(9, stores, regions)
 }
 
+// fakeNode is a Node without replicas. What it does not set has a plain answer: the slot table is testTable's, no store
+// fails, and no replica has applied anything.
+type fakeNode struct {
+	table      func() *route.Table
+	replica    func(topology.StoreID, topology.RegionID) *region.Replica
+	failed     func() error
+	replicated func(context.Context, topology.RegionID, uint64) int
+	info       []Section
+}
+
+var fixedTable = testTable()
+
+func (n *fakeNode) Table() *route.Table {
+	if n.table == nil {
+		return fixedTable
+	}
+	return n.table()
+}
+
+func (n *fakeNode) Changed() <-chan struct{} { return nil }
+
+func (n *fakeNode) Replica(id topology.StoreID, r topology.RegionID) *region.Replica {
+	if n.replica == nil {
+		return nil
+	}
+	return n.replica(id, r)
+}
+
+func (n *fakeNode) Failed() error {
+	if n.failed == nil {
+		return nil
+	}
+	return n.failed()
+}
+
+func (n *fakeNode) Info() []Section { return n.info }
+
+func (n *fakeNode) Replicated(ctx context.Context, r topology.RegionID, index uint64) int {
+	if n.replicated == nil {
+		return 0
+	}
+	return n.replicated(ctx, r, index)
+}
+
+func (n *fakeNode) Compare(context.Context, topology.RegionID) (region.Comparison, error) {
+	return region.Comparison{}, errors.New("no replicas")
+}
+
+func (n *fakeNode) SetActiveExpire(bool) {}
+
 // testAddr is the address that the tests' servers listen at.
 type testAddr struct{}
 
@@ -53,12 +103,8 @@ func start(t testing.TB, o Options) (s *Server, dial func() net.Conn) {
 	if o.Settings.Redis.MaxBulkLen == 0 {
 		o.Settings = settings.Default()
 	}
-	if o.Table == nil {
-		x := testTable()
-		o.Table = func() *route.Table { return x }
-	}
-	if o.Replica == nil {
-		o.Replica = func(topology.StoreID, topology.RegionID) *region.Replica { return nil }
+	if o.Node == nil {
+		o.Node = &fakeNode{}
 	}
 	s = New(o)
 	p := memconn.NewPipe(testAddr{})
@@ -185,7 +231,7 @@ func TestReplies(t *testing.T) {
 func TestDeadStore(t *testing.T) {
 	table := testTable()
 	table.Stores[1].Alive = false
-	_, dial := start(t, Options{Self: 1, Table: func() *route.Table { return table }})
+	_, dial := start(t, Options{Self: 1, Node: &fakeNode{table: func() *route.Table { return table }}})
 	c := dial()
 	if got := ask(t, c, "cluster slots"); strings.Contains(got, "7002") || !strings.HasPrefix(got, "*2\r\n") {
 		t.Errorf("cluster slots with a dead store: %q", got)
@@ -264,13 +310,13 @@ func TestEveryContainerHelps(t *testing.T) {
 func TestGrouping(t *testing.T) {
 	here := &region.Replica{}
 	s := New(Options{
-		Self: 1, Settings: settings.Default(), Table: testTable,
-		Replica: func(id topology.StoreID, r topology.RegionID) *region.Replica {
+		Self: 1, Settings: settings.Default(),
+		Node: &fakeNode{replica: func(id topology.StoreID, r topology.RegionID) *region.Replica {
 			if id != 1 {
 				t.Errorf("asked for region %d on store %d", r, id)
 			}
 			return here
-		},
+		}},
 	})
 	c := newConn(s, &pieces{}, 1)
 	var cmds []command
@@ -342,7 +388,7 @@ func TestCollect(t *testing.T) {
 }
 
 func TestCutAndJoin(t *testing.T) {
-	s := New(Options{Settings: settings.Default(), Table: testTable})
+	s := New(Options{Settings: settings.Default(), Node: &fakeNode{}})
 	c := newConn(s, &pieces{}, 1)
 	call := func(words ...string) *command {
 		var args [][]byte
@@ -356,7 +402,7 @@ func TestCutAndJoin(t *testing.T) {
 		return &cmd
 	}
 	b := &c.batch
-	order := b.cut(c.s.o.Table(), call("MSET", key(1), "a", key(0), "b", key(1)+"{"+key(1)+"}", "c", key(3), "d"))
+	order := b.cut(c.s.o.Node.Table(), call("MSET", key(1), "a", key(0), "b", key(1)+"{"+key(1)+"}", "c", key(3), "d"))
 	var got []string
 	for _, x := range b.tasks {
 		got = append(got, fmt.Sprintf("%s", x.call.Args))
@@ -365,10 +411,10 @@ func TestCutAndJoin(t *testing.T) {
 	if !reflect.DeepEqual(got, want) || !reflect.DeepEqual(order, []int{0, 1, 0, 2}) {
 		t.Errorf("cut: %q in order %v, want %q", got, order, want)
 	}
-	if order := b.cut(c.s.o.Table(), call("MSET", key(1), "a", key(0))); order != nil {
+	if order := b.cut(c.s.o.Node.Table(), call("MSET", key(1), "a", key(0))); order != nil {
 		t.Errorf("MSET without a value was cut: %v", order)
 	}
-	if order := b.cut(c.s.o.Table(), call("DEL", key(1), key(1))); order != nil {
+	if order := b.cut(c.s.o.Node.Table(), call("DEL", key(1), key(1))); order != nil {
 		t.Errorf("DEL within a region was cut: %v", order)
 	}
 	for _, x := range []struct {
@@ -397,7 +443,7 @@ func TestCutAndJoin(t *testing.T) {
 
 // BenchmarkCut cuts a pipeline of 16 MSETs of 10 keys, as the proxy port does.
 func BenchmarkCut(b *testing.B) {
-	c := newConn(New(Options{Settings: settings.Default(), Table: testTable}), &pieces{}, 1)
+	c := newConn(New(Options{Settings: settings.Default(), Node: &fakeNode{}}), &pieces{}, 1)
 	t := testTable()
 	args := [][]byte{[]byte("MSET")}
 	for i := range 10 {
@@ -421,8 +467,7 @@ func TestHolding(t *testing.T) {
 		cutOff.Alone = true
 		table.Store(cutOff)
 		s := New(Options{
-			Self: 1, Settings: settings.Default(), Table: table.Load,
-			Replica: func(topology.StoreID, topology.RegionID) *region.Replica { return nil },
+			Self: 1, Settings: settings.Default(), Node: &fakeNode{table: table.Load},
 		})
 		p := memconn.NewPipe(testAddr{})
 		go s.Serve(p)
@@ -473,7 +518,7 @@ func TestHolding(t *testing.T) {
 // TestHeldBytes has one command more wait than there is room for: it is answered at once, the others at their deadline.
 func TestHeldBytes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		o := Options{Self: 1, Settings: settings.Default(), Table: testTable}
+		o := Options{Self: 1, Settings: settings.Default(), Node: &fakeNode{}}
 		o.Settings.Redis.MaxHeldBytes = 2*firstBuffer + firstBuffer/2
 		s := New(o)
 		p := memconn.NewPipe(testAddr{})
@@ -541,12 +586,12 @@ func TestMaxClients(t *testing.T) {
 // TestFailedStore closes connections without a reply.
 func TestFailedStore(t *testing.T) {
 	var failed atomic.Bool
-	_, dial := start(t, Options{Self: 1, Failed: func() error {
+	_, dial := start(t, Options{Self: 1, Node: &fakeNode{failed: func() error {
 		if failed.Load() {
 			return errors.New("disk")
 		}
 		return nil
-	}})
+	}}})
 	c := dial()
 	ask(t, c, "ping")
 	failed.Store(true)
@@ -571,7 +616,7 @@ func TestCloseEndsConnections(t *testing.T) {
 
 func TestIdleTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := New(Options{Self: 1, Settings: settings.Default(), Table: testTable})
+		s := New(Options{Self: 1, Settings: settings.Default(), Node: &fakeNode{}})
 		p := memconn.NewPipe(testAddr{})
 		go s.Serve(p)
 		defer s.Close()
@@ -722,11 +767,14 @@ func TestEverywhereWaitsForATable(t *testing.T) {
 	asked := map[topology.RegionID]bool{}
 	s := settings.Default()
 	s.Redis.LeaderlessWait = 300 * time.Millisecond
-	_, dial := start(t, Options{Settings: s, Table: table.Load, Replica: func(_ topology.StoreID, r topology.RegionID) *region.Replica {
-		mu.Lock()
-		defer mu.Unlock()
-		asked[r] = true
-		return nil
+	_, dial := start(t, Options{Settings: s, Node: &fakeNode{
+		table: table.Load,
+		replica: func(_ topology.StoreID, r topology.RegionID) *region.Replica {
+			mu.Lock()
+			defer mu.Unlock()
+			asked[r] = true
+			return nil
+		},
 	}})
 	c := dial()
 	if got, want := ask(t, c, "flushall"), "-CLUSTERDOWN Hash slot not served\r\n"; got != want {

@@ -1,0 +1,57 @@
+package neokv
+
+import (
+	"context"
+
+	"neokv.dev/neokv/internal/region"
+	"neokv.dev/neokv/internal/route"
+	"neokv.dev/neokv/internal/server"
+	"neokv.dev/neokv/internal/store"
+	"neokv.dev/neokv/internal/topology"
+)
+
+// This file is what the servers of clients stand for: a store, or the whole cluster.
+
+var (
+	_ server.Node = (*storePort)(nil)
+	_ server.Node = (*proxyPort)(nil)
+)
+
+// storePort is the node of the server at a store's port.
+type storePort struct {
+	*store.Store
+	n *node
+}
+
+// Replica returns a replica of another store where redis.cluster_enabled is false: the server then passes commands on.
+func (p *storePort) Replica(id topology.StoreID, r topology.RegionID) *region.Replica {
+	if id == p.n.id {
+		return p.Store.Replica(r)
+	}
+	return p.n.c.replica(id, r)
+}
+
+func (p *storePort) Info() []server.Section { return p.n.info(p.Store) }
+
+// proxyPort is the node of the server at the proxy port. It does not fail as long as the process runs.
+type proxyPort struct{ c *Cluster }
+
+func (p *proxyPort) Table() *route.Table { return p.c.proxyTable() }
+
+// Changed returns nil: the proxy's table is made of the stores' tables when it is asked for.
+func (p *proxyPort) Changed() <-chan struct{} { return nil }
+
+func (p *proxyPort) Replica(id topology.StoreID, r topology.RegionID) *region.Replica {
+	return p.c.replica(id, r)
+}
+func (p *proxyPort) Failed() error           { return nil }
+func (p *proxyPort) Info() []server.Section  { return p.c.info() }
+func (p *proxyPort) SetActiveExpire(on bool) { p.c.setActiveExpire(on) }
+
+func (p *proxyPort) Replicated(ctx context.Context, r topology.RegionID, index uint64) int {
+	return p.c.replicated(ctx, r, index)
+}
+
+func (p *proxyPort) Compare(ctx context.Context, r topology.RegionID) (region.Comparison, error) {
+	return p.c.compare(ctx, r)
+}
