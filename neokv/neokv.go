@@ -68,9 +68,9 @@ type Cluster struct {
 	journalFS *disk.FS      // its disk, in memory; nil otherwise
 	proxy     *server.Server
 	proxyAddr string
-	proxyPipe *memconn.Pipe
+	proxyPipe *memconn.Listener
 	proxied   atomic.Pointer[proxied]
-	clients   *server.Memory // bounds what all stores and the proxy hold for their clients
+	clients   *server.ClientMemory // bounds what all stores and the proxy hold for their clients
 	boot      time.Duration
 	failed    chan error
 	anyFailed atomic.Bool // a store has failed since Start, so its disk may lack acknowledged writes

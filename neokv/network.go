@@ -29,12 +29,12 @@ func (c *Cluster) newNetwork(identity [16]byte) *transport.Network {
 	}
 	if c.config.NoSockets {
 		var mu sync.Mutex
-		pipes := make(map[string]*memconn.Pipe)
+		pipes := make(map[string]*memconn.Listener)
 		t.Listen = func() (net.Listener, error) {
 			mu.Lock()
 			defer mu.Unlock()
 			addr := fmt.Sprintf("raft-%d", len(pipes))
-			pipes[addr] = memconn.NewPipe(memoryAddr(addr))
+			pipes[addr] = memconn.Listen(memoryAddr(addr))
 			return pipes[addr], nil
 		}
 		t.Dial = func(ctx context.Context, addr string) (net.Conn, error) {
@@ -93,7 +93,7 @@ func (c *Cluster) listen(port, i int) (net.Listener, string, error) {
 }
 
 // serve lets a server accept clients from a pipe and, unless it is nil, from a listener.
-func (c *Cluster) serve(s *server.Server, pipe *memconn.Pipe, ln net.Listener) {
+func (c *Cluster) serve(s *server.Server, pipe *memconn.Listener, ln net.Listener) {
 	c.wg.Go(func() { s.Serve(pipe) })
 	if ln != nil {
 		c.wg.Go(func() { s.Serve(ln) })

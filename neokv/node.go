@@ -35,7 +35,7 @@ type node struct {
 	mu      sync.Mutex
 	fs      *disk.FS
 	server  *server.Server
-	pipe    *memconn.Pipe
+	pipe    *memconn.Listener
 	down    bool          // the store refuses clients: it has stopped, or is about to
 	failure error         // why the store has failed, nil while it has not
 	stopped chan struct{} // nil until somebody stops the store, closed when it has ended
@@ -87,10 +87,10 @@ func (n *node) start(ln net.Listener, booting bool) error {
 		return err
 	}
 	srv := server.New(server.Options{
-		Node: &storePort{s, n}, Self: n.id, Settings: c.settings, Memory: c.clients, Exposed: c.exposed(), Version: Version,
+		Node: &storePort{s, n}, Self: n.id, Settings: c.settings, ClientMemory: c.clients, Exposed: c.exposed(), Version: Version,
 		Faults: c.hooks.Server,
 	})
-	pipe := memconn.NewPipe(memoryAddr(n.addr))
+	pipe := memconn.Listen(memoryAddr(n.addr))
 	n.mu.Lock()
 	n.server, n.pipe, n.down, n.failure, n.stopped = srv, pipe, false, nil, nil
 	n.mu.Unlock()

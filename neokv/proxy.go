@@ -15,10 +15,10 @@ import (
 // startProxy serves the clients of the proxy port, in memory and, unless it is nil, on ln.
 func (c *Cluster) startProxy(ln net.Listener) {
 	c.proxy = server.New(server.Options{
-		Node: &proxyPort{c}, Settings: c.settings, Memory: c.clients, Exposed: c.exposed(), Version: Version,
+		Node: &proxyPort{c}, Settings: c.settings, ClientMemory: c.clients, Exposed: c.exposed(), Version: Version,
 		Faults: c.hooks.Server,
 	})
-	c.proxyPipe = memconn.NewPipe(memoryAddr(c.proxyAddr))
+	c.proxyPipe = memconn.Listen(memoryAddr(c.proxyAddr))
 	c.serve(c.proxy, c.proxyPipe, ln)
 }
 

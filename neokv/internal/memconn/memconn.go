@@ -17,22 +17,22 @@ const BufferBytes = 256 << 10
 // firstBuffer is how much an idle connection keeps in each direction.
 const firstBuffer = 4 << 10
 
-// Pipe is a listener in memory: Dial makes a pair of connected, buffered net.Conns and hands one to Accept. The addresses of
+// Listener is a listener in memory: Dial makes a pair of connected, buffered net.Conns and hands one to Accept. The addresses of
 // the pair are the listener's and `pipe`.
-type Pipe struct {
+type Listener struct {
 	addr   net.Addr
 	conns  chan net.Conn
 	closed chan struct{}
 	once   sync.Once
 }
 
-// NewPipe returns a listener that answers to the given address.
-func NewPipe(addr net.Addr) *Pipe {
-	return &Pipe{addr: addr, conns: make(chan net.Conn), closed: make(chan struct{})}
+// Listen returns a listener that answers to the given address.
+func Listen(addr net.Addr) *Listener {
+	return &Listener{addr: addr, conns: make(chan net.Conn), closed: make(chan struct{})}
 }
 
 // Accept returns the other end of the next Dial, or net.ErrClosed.
-func (p *Pipe) Accept() (net.Conn, error) {
+func (p *Listener) Accept() (net.Conn, error) {
 	select {
 	case c := <-p.conns:
 		return c, nil
@@ -41,18 +41,18 @@ func (p *Pipe) Accept() (net.Conn, error) {
 	}
 }
 
-// Addr returns the address given to NewPipe.
-func (p *Pipe) Addr() net.Addr { return p.addr }
+// Addr returns the address given to Listen.
+func (p *Listener) Addr() net.Addr { return p.addr }
 
 // Close ends Accept and Dial; connections stay.
-func (p *Pipe) Close() error {
+func (p *Listener) Close() error {
 	p.once.Do(func() { close(p.closed) })
 	return nil
 }
 
 // Dial connects. It returns when the connection has been accepted.
-func (p *Pipe) Dial(ctx context.Context) (net.Conn, error) {
-	client, server := pipeConns(p.addr)
+func (p *Listener) Dial(ctx context.Context) (net.Conn, error) {
+	client, server := connPair(p.addr)
 	select {
 	case p.conns <- server:
 		return client, nil
@@ -65,14 +65,14 @@ func (p *Pipe) Dial(ctx context.Context) (net.Conn, error) {
 
 var errRefused = errors.New("connection refused")
 
-func (p *Pipe) error(op string, err error) error {
+func (p *Listener) error(op string, err error) error {
 	return &net.OpError{Op: op, Net: p.addr.Network(), Addr: p.addr, Err: err}
 }
 
-// pipeConns returns the two ends of a connection in memory.
-func pipeConns(server net.Addr) (client, accepted net.Conn) {
+// connPair returns the two ends of a connection in memory.
+func connPair(server net.Addr) (client, accepted net.Conn) {
 	up, down := newStream(), newStream()
-	return newPipeConn(down, up, pipeAddr{}, server), newPipeConn(up, down, server, pipeAddr{})
+	return newConn(down, up, pipeAddr{}, server), newConn(up, down, server, pipeAddr{})
 }
 
 // pipeAddr is the address of the end that dialled.
@@ -81,8 +81,8 @@ type pipeAddr struct{}
 func (pipeAddr) Network() string { return "pipe" }
 func (pipeAddr) String() string  { return "pipe:0" }
 
-// pipeConn is one end. All methods may run concurrently.
-type pipeConn struct {
+// conn is one end. All methods may run concurrently.
+type conn struct {
 	in, out               *stream
 	local, remote         net.Addr
 	reading, writing      chan struct{} // capacity 1: held by the one that reads, or writes, so that writes stay together
@@ -91,8 +91,8 @@ type pipeConn struct {
 	once                  sync.Once
 }
 
-func newPipeConn(in, out *stream, local, remote net.Addr) *pipeConn {
-	c := &pipeConn{
+func newConn(in, out *stream, local, remote net.Addr) *conn {
+	c := &conn{
 		in: in, out: out, local: local, remote: remote,
 		reading: make(chan struct{}, 1), writing: make(chan struct{}, 1), closed: make(chan struct{}),
 	}
@@ -101,7 +101,7 @@ func newPipeConn(in, out *stream, local, remote net.Addr) *pipeConn {
 }
 
 // Read reads what there is, up to len(b) bytes, and waits while there is nothing.
-func (c *pipeConn) Read(b []byte) (int, error) {
+func (c *conn) Read(b []byte) (int, error) {
 	n, err := c.read(b)
 	if err != nil && err != io.EOF {
 		err = &net.OpError{Op: "read", Net: "pipe", Source: c.local, Addr: c.remote, Err: err}
@@ -109,7 +109,7 @@ func (c *pipeConn) Read(b []byte) (int, error) {
 	return n, err
 }
 
-func (c *pipeConn) read(b []byte) (int, error) {
+func (c *conn) read(b []byte) (int, error) {
 	if err := c.await(c.reading, nil, &c.readLimit); err != nil {
 		return 0, err
 	}
@@ -129,7 +129,7 @@ func (c *pipeConn) read(b []byte) (int, error) {
 }
 
 // Write returns when all of b is in the buffer.
-func (c *pipeConn) Write(b []byte) (int, error) {
+func (c *conn) Write(b []byte) (int, error) {
 	n, err := c.write(b)
 	if err != nil {
 		err = &net.OpError{Op: "write", Net: "pipe", Source: c.local, Addr: c.remote, Err: err}
@@ -137,7 +137,7 @@ func (c *pipeConn) Write(b []byte) (int, error) {
 	return n, err
 }
 
-func (c *pipeConn) write(b []byte) (n int, err error) {
+func (c *conn) write(b []byte) (n int, err error) {
 	if err := c.await(c.writing, nil, &c.writeLimit); err != nil {
 		return 0, err
 	}
@@ -159,7 +159,7 @@ func (c *pipeConn) write(b []byte) (n int, err error) {
 
 // await returns when a token could be put into one channel or taken from the other, unless the connection is closed or
 // the time is over, which count first.
-func (c *pipeConn) await(put chan<- struct{}, take <-chan struct{}, limit *deadline) error {
+func (c *conn) await(put chan<- struct{}, take <-chan struct{}, limit *deadline) error {
 	expired := limit.channel()
 	select {
 	case <-c.closed:
@@ -183,7 +183,7 @@ func (c *pipeConn) await(put chan<- struct{}, take <-chan struct{}, limit *deadl
 }
 
 // Close lets the other end read what was written, and then io.EOF; its writes fail.
-func (c *pipeConn) Close() error {
+func (c *conn) Close() error {
 	c.once.Do(func() {
 		close(c.closed)
 		c.out.end(true)
@@ -194,24 +194,24 @@ func (c *pipeConn) Close() error {
 }
 
 // CloseWrite lets the other end read what was written, and then io.EOF, as that of a net.TCPConn does.
-func (c *pipeConn) CloseWrite() error {
+func (c *conn) CloseWrite() error {
 	c.out.end(true)
 	return nil
 }
 
-func (c *pipeConn) LocalAddr() net.Addr  { return c.local }
-func (c *pipeConn) RemoteAddr() net.Addr { return c.remote }
+func (c *conn) LocalAddr() net.Addr  { return c.local }
+func (c *conn) RemoteAddr() net.Addr { return c.remote }
 
-func (c *pipeConn) SetDeadline(t time.Time) error {
+func (c *conn) SetDeadline(t time.Time) error {
 	return errors.Join(c.SetReadDeadline(t), c.SetWriteDeadline(t))
 }
 
-func (c *pipeConn) SetReadDeadline(t time.Time) error {
+func (c *conn) SetReadDeadline(t time.Time) error {
 	c.readLimit.set(t)
 	return nil
 }
 
-func (c *pipeConn) SetWriteDeadline(t time.Time) error {
+func (c *conn) SetWriteDeadline(t time.Time) error {
 	c.writeLimit.set(t)
 	return nil
 }

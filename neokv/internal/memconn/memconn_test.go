@@ -15,8 +15,8 @@ import (
 	"golang.org/x/net/nettest"
 )
 
-func pipePair() (a, b net.Conn, stop func(), err error) {
-	p := NewPipe(pipeAddr{})
+func testPair() (a, b net.Conn, stop func(), err error) {
+	p := Listen(pipeAddr{})
 	accepted := make(chan net.Conn, 1)
 	go func() {
 		c, err := p.Accept()
@@ -30,12 +30,12 @@ func pipePair() (a, b net.Conn, stop func(), err error) {
 	return a, b, func() { a.Close(); b.Close(); p.Close() }, err
 }
 
-func TestPipeIsANetConn(t *testing.T) { nettest.TestConn(t, pipePair) }
+func TestConnIsANetConn(t *testing.T) { nettest.TestConn(t, testPair) }
 
-// TestPipeInVirtualTime fills a connection, waits out deadlines and closes, in a bubble.
-func TestPipeInVirtualTime(t *testing.T) {
+// TestConnInVirtualTime fills a connection, waits out deadlines and closes, in a bubble.
+func TestConnInVirtualTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a, b, stop, err := pipePair()
+		a, b, stop, err := testPair()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -66,8 +66,8 @@ func TestPipeInVirtualTime(t *testing.T) {
 	})
 }
 
-func TestPipeClosed(t *testing.T) {
-	p := NewPipe(pipeAddr{})
+func TestConnClosed(t *testing.T) {
+	p := Listen(pipeAddr{})
 	p.Close()
 	if _, err := p.Accept(); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("Accept = %v", err)
@@ -77,13 +77,13 @@ func TestPipeClosed(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	if _, err := NewPipe(pipeAddr{}).Dial(ctx); !errors.Is(err, context.Canceled) {
+	if _, err := Listen(pipeAddr{}).Dial(ctx); !errors.Is(err, context.Canceled) {
 		t.Errorf("Dial that nobody accepts = %v", err)
 	}
 }
 
-func BenchmarkPipe(b *testing.B) {
-	x, y, stop, err := pipePair()
+func BenchmarkConn(b *testing.B) {
+	x, y, stop, err := testPair()
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -12,9 +12,9 @@ import (
 	"neokv.dev/neokv/settings"
 )
 
-// Memory bounds what the clients of several servers hold together. When it is exceeded, the clients that hold most are closed, as
+// ClientMemory bounds what the clients of several servers hold together. When it is exceeded, the clients that hold most are closed, as
 // Redis does under maxmemory-clients; those that asked for CLIENT NO-EVICT are spared.
-type Memory struct {
+type ClientMemory struct {
 	limit   atomic.Int64 // bytes, 0 for none
 	percent atomic.Int64 // of the machine's memory, where the limit was given so; else 0
 	used    atomic.Int64
@@ -25,9 +25,9 @@ type Memory struct {
 	servers []*Server
 }
 
-// NewMemory returns a bound for the servers that are given it, which read from so many stores. 0 is no limit.
-func NewMemory(limit settings.Bytes, stores int) *Memory {
-	m := &Memory{turns: make([]chan struct{}, stores+1), moves: make(chan struct{}, max(1, runtime.NumCPU()/2))}
+// NewClientMemory returns a bound for the servers that are given it, which read from so many stores. 0 is no limit.
+func NewClientMemory(limit settings.Bytes, stores int) *ClientMemory {
+	m := &ClientMemory{turns: make([]chan struct{}, stores+1), moves: make(chan struct{}, max(1, runtime.NumCPU()/2))}
 	for i := range m.turns {
 		m.turns[i] = make(chan struct{}, max(1, runtime.NumCPU()/(2*stores)))
 	}
@@ -37,7 +37,7 @@ func NewMemory(limit settings.Bytes, stores int) *Memory {
 
 // set changes the limit to so many bytes, or, where percent is not 0, to that part of the machine's memory: there is no
 // maxmemory that it could be a part of.
-func (m *Memory) set(bytes, percent int64) {
+func (m *ClientMemory) set(bytes, percent int64) {
 	if percent > 0 {
 		bytes = max(1, systemMemory()/100*percent)
 	}
@@ -46,7 +46,7 @@ func (m *Memory) set(bytes, percent int64) {
 }
 
 // text is the limit as it was given.
-func (m *Memory) text() string {
+func (m *ClientMemory) text() string {
 	if percent := m.percent.Load(); percent > 0 {
 		return strconv.FormatInt(percent, 10) + "%"
 	}
@@ -54,37 +54,37 @@ func (m *Memory) text() string {
 }
 
 // tell makes a setting of the limit.
-func (m *Memory) tell(k *settings.Redis) { k.ClientMemory = settings.Bytes(m.limit.Load()) }
+func (m *ClientMemory) tell(k *settings.Redis) { k.ClientMemory = settings.Bytes(m.limit.Load()) }
 
 // Used is how many bytes clients hold.
-func (m *Memory) Used() int64 { return m.used.Load() }
+func (m *ClientMemory) Used() int64 { return m.used.Load() }
 
-func (m *Memory) join(s *Server) {
+func (m *ClientMemory) join(s *Server) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.servers = append(m.servers, s)
 }
 
-func (m *Memory) leave(s *Server) {
+func (m *ClientMemory) leave(s *Server) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.servers = slices.DeleteFunc(m.servers, func(x *Server) bool { return x == s })
 }
 
 // lacks reports whether n bytes more are too many.
-func (m *Memory) lacks(n int64) bool {
+func (m *ClientMemory) lacks(n int64) bool {
 	limit := m.limit.Load()
 	return limit > 0 && m.used.Load()+n > limit
 }
 
 // tight reports whether clients hold more than half of what they may: connections then keep no buffers that they do not need.
-func (m *Memory) tight() bool {
+func (m *ClientMemory) tight() bool {
 	limit := m.limit.Load()
 	return limit > 0 && m.used.Load() > limit/2
 }
 
 // evict closes clients until one of them may hold n bytes more, or nobody is left to close.
-func (m *Memory) evict(asks *conn, n int64) {
+func (m *ClientMemory) evict(asks *conn, n int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for m.lacks(n) && !asks.killed.Load() {
@@ -120,7 +120,7 @@ func (c *conn) hold(n int64) bool {
 	if c.killed.Load() {
 		return false
 	}
-	m := c.s.o.Memory
+	m := c.s.o.ClientMemory
 	if n > 0 && m.lacks(n) {
 		if m.evict(c, n); c.killed.Load() {
 			return false
@@ -136,7 +136,7 @@ func (c *conn) hold(n int64) bool {
 }
 
 // release takes what the connection holds off the count.
-func (c *conn) release() { c.s.o.Memory.used.Add(-c.held.Swap(0)) }
+func (c *conn) release() { c.s.o.ClientMemory.used.Add(-c.held.Swap(0)) }
 
 // What a connection keeps for an argument, beside its bytes, and for a command.
 const (
@@ -179,7 +179,7 @@ func (c *conn) enlarge(r *reader, size int) bool {
 		return false
 	}
 	if size > freeRoom {
-		moves := c.s.o.Memory.moves
+		moves := c.s.o.ClientMemory.moves
 		moves <- struct{}{}
 		defer func() { <-moves }()
 	}

@@ -44,7 +44,7 @@ func (s *Server) parameters() []parameter {
 	}
 	now := s.o.Settings
 	s.limits.tell(&now.Redis)
-	s.o.Memory.tell(&now.Redis)
+	s.o.ClientMemory.tell(&now.Redis)
 	out := []parameter{
 		only("appendfsync", map[bool]string{true: "always", false: "no"}[now.Engine.WALSync == "always"],
 			"it follows from the setting engine.wal_sync"),
@@ -69,7 +69,7 @@ func (s *Server) parameters() []parameter {
 		only("maxmemory", "0", "there is no bound that keys could be evicted for"),
 		{
 			name: "maxmemory-clients",
-			get:  func(s *Server) string { return s.o.Memory.text() },
+			get:  func(s *Server) string { return s.o.ClientMemory.text() },
 			check: func(_ *Server, v string) string {
 				_, percent, problem := parseShare(v)
 				if percent > 0 && systemMemory() == 0 {
@@ -79,7 +79,7 @@ func (s *Server) parameters() []parameter {
 			},
 			apply: func(s *Server, v string) {
 				bytes, percent, _ := parseShare(v)
-				s.o.Memory.set(bytes, percent)
+				s.o.ClientMemory.set(bytes, percent)
 			},
 		},
 		only("maxmemory-policy", "noeviction", "no key is ever evicted"),

@@ -139,7 +139,7 @@ func infoMemory(c *conn) []string {
 		"mem_fragmentation_ratio", fmt.Sprintf("%.2f", float64(resident)/float64(used)),
 		"mem_fragmentation_bytes", resident-used,
 		"mem_not_counted_for_evict", 0, "mem_replication_backlog", 0, "mem_clients_slaves", 0,
-		"mem_clients_normal", c.s.o.Memory.Used(),
+		"mem_clients_normal", c.s.o.ClientMemory.Used(),
 		"mem_cluster_links", 0, "mem_aof_buffer", 0, "mem_allocator", "go", "active_defrag_running", 0,
 		"lazyfree_pending_objects", 0, "lazyfreed_objects", 0)...)
 }

@@ -84,19 +84,19 @@ func runKeys(c *conn, args [][]byte) {
 	c.append(&found)
 }
 
-// counts keeps what was counted last, by region.
-type counts struct {
+// keyCounts keeps what was counted last, by region.
+type keyCounts struct {
 	mu   sync.Mutex
 	last map[topology.RegionID]*redis.KeyCount
 }
 
-func (x *counts) of(r topology.RegionID) *redis.KeyCount {
+func (x *keyCounts) of(r topology.RegionID) *redis.KeyCount {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	return x.last[r]
 }
 
-func (x *counts) keep(r topology.RegionID, n *redis.KeyCount) {
+func (x *keyCounts) keep(r topology.RegionID, n *redis.KeyCount) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if x.last == nil {
@@ -133,7 +133,7 @@ func (c *conn) countRegion(
 	m mode, r topology.RegionID, slots topology.SlotRange, end time.Time,
 ) (n *redis.KeyCount, estimated bool, failure []byte) {
 	n = new(redis.KeyCount)
-	w := redis.KeyWalk{Slots: slots, CountOnly: true, Known: c.s.counts.of(r)}
+	w := redis.KeyWalk{Slots: slots, CountOnly: true, Known: c.s.keyCounts.of(r)}
 	for {
 		left, failure := c.walkStep(m, &w)
 		switch {
@@ -148,7 +148,7 @@ func (c *conn) countRegion(
 		n.Add(&w)
 		switch more := w.Advance(); {
 		case !more:
-			c.s.counts.keep(r, n)
+			c.s.keyCounts.keep(r, n)
 			return n, false, nil
 		case !time.Now().Before(end):
 			seen := int(w.Slots.First - slots.First)

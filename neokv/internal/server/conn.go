@@ -49,7 +49,7 @@ type conn struct {
 	killed  atomic.Bool
 	noEvict atomic.Bool
 	watches atomic.Bool  // it is a monitor
-	held    atomic.Int64 // bytes that Memory counts for it
+	held    atomic.Int64 // bytes that ClientMemory counts for it
 
 	// For CLIENT INFO and LIST.
 	info atomic.Pointer[clientInfo]
@@ -94,7 +94,7 @@ func (c *conn) serve() {
 	c.account()
 	for !c.closing {
 		c.rd.strange = c.locked()
-		if c.rd.tight = c.s.o.Memory.tight(); c.rd.tight {
+		if c.rd.tight = c.s.o.ClientMemory.tight(); c.rd.tight {
 			c.cmds, c.argv = nil, nil
 			c.batch.shed()
 		}
@@ -198,7 +198,7 @@ func (c *conn) flush() bool {
 	if timed {
 		c.nc.SetWriteDeadline(time.Time{})
 	}
-	if cap(c.out.Buf) > keepBytes || c.s.o.Memory.tight() {
+	if cap(c.out.Buf) > keepBytes || c.s.o.ClientMemory.tight() {
 		c.out.Buf = nil
 	}
 	c.out.Buf, c.out.Room, c.out.Full = c.out.Buf[:0], freeRoom, false

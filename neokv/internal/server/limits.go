@@ -11,7 +11,7 @@ import (
 //
 // Of a client that sends, the server holds one command that is not complete, bounded by the limits on its length, and a pipeline of
 // maxPipeline bytes. Of a client that does not read, it holds the replies of one batch: nothing more is executed until they are sent.
-// A batch of reads ends when it has wantReplies bytes; a single reply is as large as it is. All this counts against Memory.
+// A batch of reads ends when it has wantReplies bytes; a single reply is as large as it is. All this counts against ClientMemory.
 //
 // Reads with large replies take turns: a connection that needs more than freeRoom for a reply must have one of the few turns of the store
 // that it reads from. So hundreds of clients that ask for much at once leave the processors to the others, and no more memory grows at a

@@ -25,7 +25,7 @@ func serve(t *testing.T, o Options) (s *Server, dial func() net.Conn, stop func(
 		o.Node = &fakeNode{}
 	}
 	s = New(o)
-	p := memconn.NewPipe(testAddr{})
+	p := memconn.Listen(testAddr{})
 	go s.Serve(p)
 	return s, func() net.Conn {
 		c, err := p.Dial(context.Background())
@@ -57,7 +57,7 @@ func TestClientsThatNeverRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := Options{Settings: settings.Default()}
 		const bound = 64 << 20
-		o.Memory = NewMemory(bound, 3)
+		o.ClientMemory = NewClientMemory(bound, 3)
 		s, dial, stop := serve(t, o)
 		defer stop()
 		spared := dial()
@@ -65,7 +65,7 @@ func TestClientsThatNeverRead(t *testing.T) {
 		request := strings.Repeat(echo(1<<20), 3)
 		send(spared, request)
 		synctest.Wait()
-		alone := o.Memory.Used()
+		alone := o.ClientMemory.Used()
 		if alone < 1<<20 || alone > 8<<20 {
 			t.Errorf("a client that does not read 3 MiB holds %d bytes", alone)
 		}
@@ -77,7 +77,7 @@ func TestClientsThatNeverRead(t *testing.T) {
 					t.Fatalf("another client behind %d: %q", i, got)
 				}
 				synctest.Wait()
-				if used := o.Memory.Used(); used > bound {
+				if used := o.ClientMemory.Used(); used > bound {
 					t.Fatalf("%d clients hold %d bytes, want at most %d", i+1, used, bound)
 				}
 			}
@@ -86,7 +86,7 @@ func TestClientsThatNeverRead(t *testing.T) {
 		if n := s.stats.evicted.Load(); n < 900 || n >= 1000 {
 			t.Errorf("%d of 1000 clients were closed", n)
 		}
-		if used := o.Memory.Used(); used > bound || used < bound/2 {
+		if used := o.ClientMemory.Used(); used > bound || used < bound/2 {
 			t.Errorf("clients hold %d bytes, want up to %d", used, bound)
 		}
 		go func() { // the one that was spared gets everything
@@ -97,7 +97,7 @@ func TestClientsThatNeverRead(t *testing.T) {
 			t.Errorf("the client with NO-EVICT got %d bytes of 3 MiB", n)
 		}
 		stop()
-		if used := o.Memory.Used(); used != 0 {
+		if used := o.ClientMemory.Used(); used != 0 {
 			t.Errorf("after all have gone %d bytes are counted", used)
 		}
 	})
@@ -108,21 +108,21 @@ func TestClientsThatNeverRead(t *testing.T) {
 func TestHalfCommands(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := Options{Settings: settings.Default()}
-		o.Memory = NewMemory(32<<20, 3)
+		o.ClientMemory = NewClientMemory(32<<20, 3)
 		s, dial, stop := serve(t, o)
 		defer stop()
 		const half = "*1000000\r\n$4\r\nMSET\r\n$500000000\r\n"
 		for i := range 200 {
 			send(dial(), half+strings.Repeat("x", 1000))
 			synctest.Wait()
-			if used := o.Memory.Used(); used > int64(i+1)*8<<10 {
+			if used := o.ClientMemory.Used(); used > int64(i+1)*8<<10 {
 				t.Fatalf("%d clients that sent 1 kB each hold %d bytes", i+1, used)
 			}
 		}
 		for range 100 {
 			send(dial(), half+strings.Repeat("x", 1<<20))
 			synctest.Wait()
-			if used := o.Memory.Used(); used > 32<<20 {
+			if used := o.ClientMemory.Used(); used > 32<<20 {
 				t.Fatalf("clients hold %d bytes, want at most 32 MiB", used)
 			}
 		}
@@ -140,7 +140,7 @@ func TestHalfCommands(t *testing.T) {
 func TestShortArguments(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := Options{Settings: settings.Default()}
-		o.Memory = NewMemory(16<<20, 3)
+		o.ClientMemory = NewClientMemory(16<<20, 3)
 		s, dial, stop := serve(t, o)
 		defer stop()
 		c := dial()
@@ -150,10 +150,10 @@ func TestShortArguments(t *testing.T) {
 		}
 		c = dial()
 		synctest.Wait()
-		idle := o.Memory.Used()
+		idle := o.ClientMemory.Used()
 		send(c, strings.Repeat("a\n", 1<<20))
 		synctest.Wait()
-		if used := o.Memory.Used() - idle; used < maxCommands*(cmdBytes+argBytes) || used > 2<<20 {
+		if used := o.ClientMemory.Used() - idle; used < maxCommands*(cmdBytes+argBytes) || used > 2<<20 {
 			t.Errorf("a client with a flood of commands of two bytes holds %d bytes, want what %d commands take, and not much more", used, maxCommands)
 		}
 		done := make(chan int64)

@@ -199,7 +199,7 @@ func (b *batch) read(parts []*part, m mode) {
 // the region, and runs them again. That time does not count as the region's.
 func (b *batch) readPart(p *part) {
 	p.run.Out.More = b.more
-	if b.c.turns = b.c.s.o.Memory.turns[p.store]; b.c.turn != b.c.turns {
+	if b.c.turns = b.c.s.o.ClientMemory.turns[p.store]; b.c.turn != b.c.turns {
 		b.c.endTurn()
 	}
 	for {
@@ -292,8 +292,8 @@ func (b *batch) wait(changed <-chan struct{}, deadline time.Time) bool {
 		return false
 	}
 	bytes := int64(len(b.c.rd.buf))
-	defer s.held.Add(-bytes)
-	if s.held.Add(bytes) > int64(s.o.Settings.Redis.MaxHeldBytes) {
+	defer s.waitingBytes.Add(-bytes)
+	if s.waitingBytes.Add(bytes) > int64(s.o.Settings.Redis.MaxHeldBytes) {
 		return false
 	}
 	// Also without a change: a leader serves some time after it is known.
@@ -337,7 +337,7 @@ func (b *batch) giveUp(t *route.Table) {
 			}
 		}
 		if turn == 0 {
-			turn = b.c.s.turn.Add(1)
+			turn = b.c.s.unserved.Add(1)
 		}
 		if x.ledOnly {
 			b.fail(x, redis.ErrClusterDown)

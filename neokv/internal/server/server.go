@@ -57,10 +57,10 @@ type Options struct {
 	Settings settings.Settings
 	// Exposed is set where clients can reach the server from beyond loopback. CONFIG SET cannot take the password away then.
 	Exposed bool
-	// Memory bounds what clients hold in buffers, together with those of other servers; nil makes one of the settings.
-	Memory  *Memory
-	Version string
-	Faults  Faults
+	// ClientMemory bounds what clients hold in buffers, together with those of other servers; nil makes one of the settings.
+	ClientMemory *ClientMemory
+	Version      string
+	Faults       Faults
 }
 
 // Faults are planted mistakes, for tests that must catch them; the zero value plants none.
@@ -71,23 +71,23 @@ type Faults struct {
 
 // Server serves one or several listeners.
 type Server struct {
-	o       Options
-	started time.Time
-	runID   string
-	limits  limits
-	stats   stats
-	scans   redis.Cursors
-	counts  counts
-	calls   callCounts
-	slow    slowLog
-	pause   atomic.Pointer[pause]
+	o         Options
+	started   time.Time
+	runID     string
+	limits    limits
+	stats     stats
+	scans     redis.Cursors
+	keyCounts keyCounts
+	calls     callCounts
+	slow      slowLog
+	pause     atomic.Pointer[pause]
 
 	monitors monitors
 
-	held    atomic.Int64  // bytes of commands that wait for a leader
-	turn    atomic.Uint64 // counts answers to commands that nobody served
-	closing chan struct{}
-	wg      sync.WaitGroup
+	waitingBytes atomic.Int64  // bytes of commands that wait for a leader
+	unserved     atomic.Uint64 // counts answers to commands that nobody served
+	closing      chan struct{}
+	wg           sync.WaitGroup
 
 	mu        sync.Mutex
 	closed    bool
@@ -102,10 +102,10 @@ func New(o Options) *Server {
 	s.slow.limit.Store(slowMicros)
 	s.slow.length.Store(slowCalls)
 	s.limits.set(&s.o.Settings.Redis)
-	if o.Memory == nil {
-		s.o.Memory = NewMemory(o.Settings.Redis.ClientMemory, o.Settings.Cluster.Stores)
+	if o.ClientMemory == nil {
+		s.o.ClientMemory = NewClientMemory(o.Settings.Redis.ClientMemory, o.Settings.Cluster.Stores)
 	}
-	s.o.Memory.join(s)
+	s.o.ClientMemory.join(s)
 	return s
 }
 
@@ -217,6 +217,6 @@ func (s *Server) Close() error {
 	}
 	s.mu.Unlock()
 	s.wg.Wait()
-	s.o.Memory.leave(s)
+	s.o.ClientMemory.leave(s)
 	return nil
 }

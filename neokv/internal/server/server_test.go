@@ -107,7 +107,7 @@ func start(t testing.TB, o Options) (s *Server, dial func() net.Conn) {
 		o.Node = &fakeNode{}
 	}
 	s = New(o)
-	p := memconn.NewPipe(testAddr{})
+	p := memconn.Listen(testAddr{})
 	served := make(chan error, 1)
 	go func() { served <- s.Serve(p) }()
 	t.Cleanup(func() {
@@ -469,7 +469,7 @@ func TestHolding(t *testing.T) {
 		s := New(Options{
 			Self: 1, Settings: settings.Default(), Node: &fakeNode{table: table.Load},
 		})
-		p := memconn.NewPipe(testAddr{})
+		p := memconn.Listen(testAddr{})
 		go s.Serve(p)
 		defer s.Close()
 		c, err := p.Dial(context.Background())
@@ -521,7 +521,7 @@ func TestHeldBytes(t *testing.T) {
 		o := Options{Self: 1, Settings: settings.Default(), Node: &fakeNode{}}
 		o.Settings.Redis.MaxHeldBytes = 2*firstBuffer + firstBuffer/2
 		s := New(o)
-		p := memconn.NewPipe(testAddr{})
+		p := memconn.Listen(testAddr{})
 		go s.Serve(p)
 		defer s.Close()
 		begin := time.Now()
@@ -548,7 +548,7 @@ func TestHeldBytes(t *testing.T) {
 		if want := []time.Duration{0, 2 * time.Second, 2 * time.Second}; !slices.Equal(answered, want) {
 			t.Errorf("answered after %v, want %v", answered, want)
 		}
-		if n := s.held.Load(); n != 0 {
+		if n := s.waitingBytes.Load(); n != 0 {
 			t.Errorf("%d bytes are held by nobody", n)
 		}
 	})
@@ -617,7 +617,7 @@ func TestCloseEndsConnections(t *testing.T) {
 func TestIdleTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := New(Options{Self: 1, Settings: settings.Default(), Node: &fakeNode{}})
-		p := memconn.NewPipe(testAddr{})
+		p := memconn.Listen(testAddr{})
 		go s.Serve(p)
 		defer s.Close()
 		c, err := p.Dial(context.Background())

@@ -45,12 +45,12 @@ func (a pipeAddr) String() string { return string(a) }
 // pipes connects endpoints through memory.
 func pipes() transport.TCP {
 	var mu sync.Mutex
-	all := map[string]*memconn.Pipe{}
+	all := map[string]*memconn.Listener{}
 	return transport.TCP{
 		Listen: func() (net.Listener, error) {
 			mu.Lock()
 			defer mu.Unlock()
-			p := memconn.NewPipe(pipeAddr(fmt.Sprint(len(all))))
+			p := memconn.Listen(pipeAddr(fmt.Sprint(len(all))))
 			all[p.Addr().String()] = p
 			return p, nil
 		},
