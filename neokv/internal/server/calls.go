@@ -13,19 +13,19 @@ import (
 	"neokv.dev/neokv/internal/redis"
 )
 
-// This file is what is counted about commands: INFO's sections commandstats, errorstats and latencystats, and LATENCY.
+// This file counts commands, for INFO's sections commandstats, errorstats and latencystats, and for LATENCY.
 //
-// Commands of a pipeline run together. What each of them took is the time that all of them took: from when the
-// first of them could run until the replies of all were there, waits for Raft included. So usec over calls is the
-// mean of the times whose percentiles latencystats has.
+// Commands of a pipeline run together. Each of them counts with the time that all of them took: from when the first
+// could run until all replies were there, waits for Raft included. So usec over calls is the mean of the times whose
+// percentiles latencystats shows.
 
-// callCounts are those of one server's commands.
+// callCounts counts the commands of one server.
 type callCounts struct {
 	all []*callCount // in the order of the table
 	of  map[*redis.Command]*callCount
 }
 
-// callCount is what the calls of one command did.
+// callCount counts the calls of one command.
 type callCount struct {
 	row      *redis.Command
 	made     atomic.Uint64
@@ -72,8 +72,7 @@ func (c *callCount) add(n int, took time.Duration) {
 	h[bucketOf(took)].Add(uint64(n))
 }
 
-// answered looks at the reply to a command, which begins at start, and counts it if it is an error; made says
-// whether the command ran.
+// answered counts the reply to a command, which begins at start, if it is an error. made says whether the command ran.
 func (c *conn) answered(cmd *command, start int, made bool) {
 	if start >= len(c.out.Buf) || c.out.Buf[start] != '-' {
 		return
@@ -89,7 +88,7 @@ func (c *conn) answered(cmd *command, start int, made bool) {
 	}
 }
 
-// ran counts commands that have been run together, from the time on that the last ones were done, and tells the
+// ran counts commands that ran together. Their time begins when the last ones before them were done. It also tells the
 // slow log and the monitors.
 func (c *conn) ran(cmds []command) {
 	now := time.Now()
@@ -122,14 +121,16 @@ func (c *callCounts) stats() (out []string) {
 	for _, x := range c.all {
 		made, micros, rejected, failed := x.made.Load(), x.micros.Load(), x.rejected.Load(), x.failed.Load()
 		if made+rejected+failed > 0 {
-			out = append(out, fmt.Sprintf("cmdstat_%s:calls=%d,usec=%d,usec_per_call=%.2f,rejected_calls=%d,failed_calls=%d",
-				x.row.FullName(), made, micros, float64(micros)/float64(max(1, made)), rejected, failed))
+			perCall := float64(micros) / float64(max(1, made))
+			out = append(out, fmt.Sprintf(
+				"cmdstat_%s:calls=%d,usec=%d,usec_per_call=%.2f,rejected_calls=%d,failed_calls=%d",
+				x.row.FullName(), made, micros, perCall, rejected, failed))
 		}
 	}
 	return out
 }
 
-// The parameter latency-tracking-info-percentiles, which cannot be changed.
+// latencyPercentiles is the parameter latency-tracking-info-percentiles. CONFIG SET cannot change it.
 const latencyPercentiles = "50 99 99.9"
 
 // latencies are the lines of INFO latencystats.
@@ -147,13 +148,13 @@ func (c *callCounts) latencies() (out []string) {
 	return out
 }
 
-// errorCounts counts error replies by their first word, of which there are few: all are words of this program.
+// errorCounts counts error replies by their first word. There are few, since all are words of this program.
 type errorCounts struct {
 	mu     sync.Mutex // held to change words
 	byWord atomic.Pointer[map[string]*atomic.Uint64]
 }
 
-// add counts an error reply, which is given without its '-'.
+// add counts an error reply. line is the reply without its '-'.
 func (e *errorCounts) add(line []byte) {
 	if end := bytes.IndexAny(line, " \r"); end >= 0 {
 		line = line[:end]
@@ -196,8 +197,8 @@ func (e *errorCounts) stats() (out []string) {
 	return out
 }
 
-// A histogram counts durations in buckets. Each power of two nanoseconds has bucketsOfTwo of the same width, so
-// that a bucket's end is at most 1/bucketsOfTwo above what is in it; the last one has all that took longer.
+// A histogram counts durations in buckets. Each power of two nanoseconds has bucketsOfTwo buckets of the same width. So
+// the end of a bucket is at most 1/bucketsOfTwo above any duration in it. The last bucket has all that took longer.
 type histogram [buckets]atomic.Uint64
 
 const (
@@ -225,7 +226,7 @@ func bucketEnd(bucket int) uint64 {
 	return uint64(bucket-shift*bucketsOfTwo+1)<<shift - 1
 }
 
-// histogramNow is a histogram as of one time, which others go on counting in.
+// histogramNow is a copy of a histogram in which others go on counting.
 type histogramNow struct {
 	counts [buckets]uint64
 	total  uint64
@@ -240,7 +241,7 @@ func (h *histogram) load() *histogramNow {
 	return now
 }
 
-// percentile is how long so many of a hundred took at most, in nanoseconds.
+// percentile is the time in nanoseconds within which so many of a hundred calls were done.
 func (h *histogramNow) percentile(percent float64) uint64 {
 	seen := uint64(0)
 	for i, n := range h.counts {

@@ -12,8 +12,18 @@ import (
 	"neokv.dev/neokv/settings"
 )
 
-// ClientMemory bounds what the clients of several servers hold together. When it is exceeded, the clients that hold most are closed, as
-// Redis does under maxmemory-clients; those that asked for CLIENT NO-EVICT are spared.
+// ClientMemory bounds what the clients of several servers hold together. When they hold more, it closes those that hold
+// most, as Redis does under maxmemory-clients, but none that asked for CLIENT NO-EVICT.
+//
+// For a client that sends, a server holds one incomplete command, which the limits on its length bound, and a pipeline
+// of maxPipeline bytes. For a client that does not read, it holds the replies of one batch, since it executes nothing
+// more until these are sent. A batch of reads ends when its replies have wantReplies bytes; a single reply is as large
+// as it is.
+//
+// Reads with large replies take turns. A connection that needs more than freeRoom for a reply must have one of the few
+// turns of the store that it reads from. So hundreds of clients that ask for much at once leave the processors to the
+// others, and only a few replies grow at a time. Each store has turns of its own, since a store whose disk hangs does
+// not give them back.
 type ClientMemory struct {
 	limit   atomic.Int64 // bytes, 0 for none
 	percent atomic.Int64 // of the machine's memory, where the limit was given so; else 0
@@ -25,7 +35,7 @@ type ClientMemory struct {
 	servers []*Server
 }
 
-// NewClientMemory returns a bound for the servers that are given it, which read from so many stores. 0 is no limit.
+// NewClientMemory returns a bound for servers that read from so many stores. A limit of 0 is none.
 func NewClientMemory(limit settings.Bytes, stores int) *ClientMemory {
 	m := &ClientMemory{turns: make([]chan struct{}, stores+1), moves: make(chan struct{}, max(1, runtime.NumCPU()/2))}
 	for i := range m.turns {
@@ -35,8 +45,8 @@ func NewClientMemory(limit settings.Bytes, stores int) *ClientMemory {
 	return m
 }
 
-// set changes the limit to so many bytes, or, where percent is not 0, to that part of the machine's memory: there is no
-// maxmemory that it could be a part of.
+// set changes the limit to so many bytes, or, where percent is not 0, to so much of the machine's memory. Redis takes
+// percents of maxmemory, which does not exist here.
 func (m *ClientMemory) set(bytes, percent int64) {
 	if percent > 0 {
 		bytes = max(1, systemMemory()/100*percent)
@@ -45,7 +55,7 @@ func (m *ClientMemory) set(bytes, percent int64) {
 	m.limit.Store(bytes)
 }
 
-// text is the limit as it was given.
+// text is the limit as CONFIG SET or the settings gave it.
 func (m *ClientMemory) text() string {
 	if percent := m.percent.Load(); percent > 0 {
 		return strconv.FormatInt(percent, 10) + "%"
@@ -53,7 +63,7 @@ func (m *ClientMemory) text() string {
 	return strconv.FormatInt(m.limit.Load(), 10)
 }
 
-// tell makes a setting of the limit.
+// tell puts the limit into settings.
 func (m *ClientMemory) tell(k *settings.Redis) { k.ClientMemory = settings.Bytes(m.limit.Load()) }
 
 // Used is how many bytes clients hold.
@@ -77,13 +87,14 @@ func (m *ClientMemory) lacks(n int64) bool {
 	return limit > 0 && m.used.Load()+n > limit
 }
 
-// tight reports whether clients hold more than half of what they may: connections then keep no buffers that they do not need.
+// tight reports whether clients hold more than half of what they may. Connections then keep no buffer that they do not
+// need.
 func (m *ClientMemory) tight() bool {
 	limit := m.limit.Load()
 	return limit > 0 && m.used.Load() > limit/2
 }
 
-// evict closes clients until one of them may hold n bytes more, or nobody is left to close.
+// evict closes clients until asks may hold n bytes more, or no client is left to close.
 func (m *ClientMemory) evict(asks *conn, n int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -114,8 +125,8 @@ func (m *ClientMemory) evict(asks *conn, n int64) {
 	}
 }
 
-// hold counts n bytes more, or fewer, for the connection; false when that has closed it. A run that the connection has given up may come
-// here after its end.
+// hold counts n bytes more for the connection, or fewer. It returns false when the connection is closed, perhaps for
+// these bytes. Apply may call it for a run that the connection has given up, even after the connection's end.
 func (c *conn) hold(n int64) bool {
 	if c.killed.Load() {
 		return false
@@ -138,13 +149,13 @@ func (c *conn) hold(n int64) bool {
 // release takes what the connection holds off the count.
 func (c *conn) release() { c.s.o.ClientMemory.used.Add(-c.held.Swap(0)) }
 
-// What a connection keeps for an argument, beside its bytes, and for a command.
+// What a connection keeps for an argument beside its bytes, and for a command.
 const (
 	argBytes = int64(unsafe.Sizeof([]byte(nil)))
 	cmdBytes = int64(unsafe.Sizeof(command{}))
 )
 
-// account counts what the connection's buffers hold now; false when that has closed it.
+// account counts what the connection's buffers hold now. It returns false when that has closed the connection.
 func (c *conn) account() bool {
 	n := int64(0)
 	if c.monitor != nil {
@@ -158,12 +169,12 @@ func (c *conn) account() bool {
 }
 
 const (
-	freeRoom = 64 << 10  // for replies, that nobody is asked for
-	moreStep = 256 << 10 // that are asked for at once
+	freeRoom = 64 << 10  // for replies, before the connection has to ask
+	moreStep = 256 << 10 // at least, that it asks for at once
 )
 
-// more is a Reply's: it counts bytes before they are held. The connection's goroutine calls it, or, while that waits, the one that
-// applies its writes.
+// more is the function More of the connection's replies: it counts bytes before the reply holds them. The connection's
+// goroutine calls it or, while that waits, the goroutine that applies its writes.
 func (c *conn) more(n int) int {
 	n = max(n, moreStep)
 	if !c.hold(int64(n)) {
@@ -172,8 +183,9 @@ func (c *conn) more(n int) int {
 	return n
 }
 
-// enlarge gives the reader a buffer of so many bytes; false when that is more than clients may hold. Large buffers are filled a few at a time,
-// so that hundreds of clients that send much leave the processors to the others.
+// enlarge gives the reader a buffer of so many bytes. It returns false when clients may not hold that much. Only a few
+// connections at a time fill large buffers, so that hundreds of clients that send much leave the processors to the
+// others.
 func (c *conn) enlarge(r *reader, size int) bool {
 	if !c.hold(int64(size - len(r.buf))) {
 		return false
@@ -186,7 +198,8 @@ func (c *conn) enlarge(r *reader, size int) bool {
 	return !c.killed.Load() && r.move(size)
 }
 
-// moreOfReads is more for a batch of reads. Without a turn there is nothing more: the batch then waits for one, and runs again.
+// moreOfReads is more for a batch of reads. Without a turn it returns 0: the batch then waits for a turn and runs
+// again.
 func (c *conn) moreOfReads(n int) int {
 	if c.turn == nil {
 		select {
@@ -200,7 +213,7 @@ func (c *conn) moreOfReads(n int) int {
 	return c.more(n)
 }
 
-// awaitTurn waits for a turn; false when the connection ends before.
+// awaitTurn waits for a turn. It returns false when the connection or the server ends before.
 func (c *conn) awaitTurn() bool {
 	c.wantsTurn = false
 	select {
@@ -220,10 +233,10 @@ func (c *conn) endTurn() {
 	}
 }
 
-// collected is a Reply to collect keys in, before it is known how many there are.
+// collected is a Reply that collects keys before the caller knows how many there are.
 func (c *conn) collected() redis.Reply { return redis.Reply{More: c.more} }
 
-// append adds what has been collected to the replies.
+// append adds what was collected to the replies.
 func (c *conn) append(r *redis.Reply) {
 	c.out.Buf, c.out.Full = append(c.out.Buf, r.Buf...), c.out.Full || r.Full
 }

@@ -12,27 +12,29 @@ import (
 	"neokv.dev/neokv/internal/topology"
 )
 
-// This file is WAIT, ROLE, LASTSAVE, NEOKV, DEBUG and SHUTDOWN.
+// This file is the commands about the server and its data as a whole: WAIT, ROLE, LASTSAVE, NEOKV, DEBUG, SHUTDOWN,
+// LOLWUT and TIME.
 
 const (
-	errDebug = "ERR DEBUG command not allowed. If the enable-debug-command option is set to \"local\", you can run it from a local connection, " +
-		"otherwise you need to set this option in the configuration file, and then restart the server."
+	errDebug = "ERR DEBUG command not allowed. If the enable-debug-command option is set to \"local\", " +
+		"you can run it from a local connection, otherwise you need to set this option in the configuration file, " +
+		"and then restart the server."
 	errShutdown = "ERR SHUTDOWN is not for clients: end the process that serves the cluster, with SIGTERM"
 )
 
-// waitPause is how long WAIT waits before it asks the other stores again, at first and at most.
+// waitPause is how long WAIT first waits before it asks the other stores again, maxWaitPause how long it waits at most.
 const waitPause, maxWaitPause = time.Millisecond, 50 * time.Millisecond
 
-// written is a region that a connection has written to, as WAIT looks at it.
+// written is a region that a connection has written to, for WAIT.
 type written struct {
 	region topology.RegionID
 	index  uint64 // of the last write
-	have   int    // replicas that have applied it, as far as is known; -1: nobody has been asked
+	have   int    // replicas known to have applied it; -1 while no store has been asked
 }
 
-// runWait counts the replicas that have applied all writes of this connection, and waits until there are enough or the time is over. Where
-// it has written to several regions, the region counts that the fewest replicas have. The writes themselves were acknowledged
-// when a majority had them on disk, so that WAIT adds nothing to their safety.
+// runWait counts the replicas that have applied all writes of this connection, and waits until there are enough or its
+// time is over. If the connection has written to several regions, the region with the fewest such replicas counts. WAIT
+// adds nothing to the safety of the writes: each was acknowledged when a majority had it on disk.
 func runWait(c *conn, args [][]byte) {
 	want, ok := redis.ParseInt(args[1])
 	if !ok {
@@ -51,7 +53,8 @@ func runWait(c *conn, args [][]byte) {
 	for id, index := range c.wrote {
 		regions = append(regions, written{id, index, -1})
 	}
-	if t := c.s.o.Node.Table(); len(regions) == 0 && t != nil && len(t.Regions) > 0 { // nothing written: count the replicas that answer
+	if t := c.s.o.Node.Table(); len(regions) == 0 && t != nil && len(t.Regions) > 0 {
+		// The connection has written nothing: the replicas that answer count.
 		regions = []written{{t.Regions[0].ID, 0, -1}}
 	}
 	have := int64(0)
@@ -78,10 +81,11 @@ func runWait(c *conn, args [][]byte) {
 		}
 	}
 	c.out.Int(have)
-	c.since = time.Now() // what has been waited for counts for nobody
+	c.since = time.Now() // the wait is no command's time
 }
 
-// replicated asks about the regions, all at once, of which less than enough replicas are known, and returns the least of all.
+// replicated asks, all at once, about the regions that are not yet known to have enough replicas. It returns the
+// smallest count of all regions.
 func (c *conn) replicated(ctx context.Context, regions []written, enough int64) int64 {
 	var wg sync.WaitGroup
 	for i := range regions {
@@ -97,8 +101,8 @@ func (c *conn) replicated(ctx context.Context, regions []written, enough int64) 
 	return int64(least)
 }
 
-// runDebug is DEBUG as a Redis answers it that was not told to allow it, but for what test suites cannot do without: SLEEP, which holds
-// up this connection alone, and SET-ACTIVE-EXPIRE, which changes nothing that a client sees.
+// runDebug answers DEBUG as a Redis that does not allow it. It runs only what test suites need: SLEEP, which holds up
+// this connection alone, and SET-ACTIVE-EXPIRE, which changes nothing that a client sees.
 func runDebug(c *conn, args [][]byte) {
 	switch {
 	case len(args) == 3 && redis.IsOption(args[1], "sleep"):
@@ -120,7 +124,7 @@ func runDebug(c *conn, args [][]byte) {
 	}
 }
 
-// comparedAtOnce is of how many regions one command compares the replicas at the same time.
+// comparedAtOnce is how many regions one command compares at the same time.
 const comparedAtOnce = 4
 
 // runChecksum compares the replicas of regions. Its reply is an array of maps.
@@ -192,7 +196,7 @@ func runChecksum(c *conn, args [][]byte) {
 	}
 }
 
-// runShutdown ends nothing: a store is a part of a process that others use, too.
+// runShutdown ends nothing: a store is part of a process that serves other stores, too.
 func runShutdown(c *conn, args [][]byte) {
 	abort, save, noSave, other := false, false, false, false
 	for _, a := range args[1:] {
@@ -220,7 +224,7 @@ func runShutdown(c *conn, args [][]byte) {
 	}
 }
 
-// runRole is ROLE of a master without replicas of its own: those of regions are Raft's.
+// runRole answers as a master without replicas: those of regions are Raft's.
 func runRole(c *conn, args [][]byte) {
 	c.out.Array(3)
 	c.out.BulkString("master")
@@ -228,7 +232,7 @@ func runRole(c *conn, args [][]byte) {
 	c.out.Array(0)
 }
 
-// runLastSave answers as a Redis that has not saved since its start: no snapshot of all data is ever written.
+// runLastSave answers as a Redis that has not saved since its start: NeoKV never writes a snapshot of all data.
 func runLastSave(c *conn, args [][]byte) { c.out.Int(c.s.started.Unix()) }
 
 const (
@@ -236,7 +240,7 @@ const (
 	lolwutRows    = 8
 )
 
-// runLolwut draws the slots in rows, each place with the number of the store that leads the first of its slots.
+// runLolwut draws the slots, each place with the number of the store that leads the first of the place's slots.
 func runLolwut(c *conn, args [][]byte) {
 	if len(args) > 2 && redis.IsOption(args[1], "version") {
 		if _, ok := redis.ParseInt(args[2]); !ok {
@@ -249,7 +253,8 @@ func runLolwut(c *conn, args [][]byte) {
 	for i := range lolwutRows * lolwutColumns {
 		place := byte('.')
 		if t != nil {
-			if r, _ := t.Region(topology.Slot(i * topology.SlotCount / (lolwutRows * lolwutColumns))); r != nil && r.Leader != 0 {
+			slot := topology.Slot(i * topology.SlotCount / (lolwutRows * lolwutColumns))
+			if r, _ := t.Region(slot); r != nil && r.Leader != 0 {
 				place = "0123456789"[r.Leader%10]
 			}
 		}

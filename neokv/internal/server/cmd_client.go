@@ -62,7 +62,8 @@ func runClientList(c *conn, args [][]byte) {
 	case len(args) == 4 && redis.IsOption(args[2], "type"):
 		switch kind := args[3]; {
 		case redis.IsOption(kind, "normal"):
-		case redis.IsOption(kind, "master"), redis.IsOption(kind, "replica"), redis.IsOption(kind, "slave"), redis.IsOption(kind, "pubsub"):
+		case redis.IsOption(kind, "master"), redis.IsOption(kind, "replica"), redis.IsOption(kind, "slave"),
+			redis.IsOption(kind, "pubsub"):
 			want = func(*conn) bool { return false }
 		default:
 			c.out.Error("ERR Unknown client type '" + oneLine(kind) + "'")
@@ -100,7 +101,7 @@ func runClientList(c *conn, args [][]byte) {
 	c.out.Verbatim("txt", string(text))
 }
 
-// describe appends the connection's line of CLIENT LIST. Figures that have no counterpart here are 0.
+// describe appends the connection's line of CLIENT LIST. Figures without a counterpart here are 0.
 func (c *conn) describe(b []byte, now time.Time) []byte {
 	i := c.info.Load()
 	flags, name := "", "NULL"
@@ -118,8 +119,9 @@ func (c *conn) describe(b []byte, now time.Time) []byte {
 	if last := c.last.Load(); last != nil {
 		name = last.FullName()
 	}
-	b = fmt.Appendf(b, "id=%d addr=%v laddr=%v fd=0 name=%s age=%d idle=%d flags=%s db=0 sub=0 psub=0 ssub=0 multi=-1 qbuf=0 qbuf-free=0"+
-		" argv-mem=0 multi-mem=0 rbs=0 rbp=0 obl=0 oll=0 omem=0 tot-mem=%d events=r cmd=%s user=default redir=-1 resp=%d",
+	b = fmt.Appendf(b, "id=%d addr=%v laddr=%v fd=0 name=%s age=%d idle=%d flags=%s db=0 sub=0 psub=0 ssub=0 multi=-1"+
+		" qbuf=0 qbuf-free=0 argv-mem=0 multi-mem=0 rbs=0 rbp=0 obl=0 oll=0 omem=0 tot-mem=%d events=r cmd=%s"+
+		" user=default redir=-1 resp=%d",
 		c.id, c.nc.RemoteAddr(), c.nc.LocalAddr(), i.name, int64(now.Sub(c.created).Seconds()),
 		int64(now.Sub(time.Unix(0, c.seen.Load())).Seconds()), flags, c.held.Load(), name, i.proto)
 	if i.libName != "" || i.libVer != "" {
@@ -128,7 +130,7 @@ func (c *conn) describe(b []byte, now time.Time) []byte {
 	return append(b, '\n')
 }
 
-// clientKinds are the types of clients that Redis knows; here all are normal.
+// isClientKind reports whether Redis knows a type of clients, and whether it is the only one here, normal.
 func isClientKind(kind []byte) (known, normal bool) {
 	for _, k := range []string{"normal", "slave", "replica", "pubsub", "master"} {
 		if redis.IsOption(kind, k) {
@@ -138,7 +140,7 @@ func isClientKind(kind []byte) (known, normal bool) {
 	return false, false
 }
 
-// runClientKill closes connections: one by its address, in the old form, or all that the filters let through.
+// runClientKill closes connections: one by its address, in the old form, or all that match the filters.
 func runClientKill(c *conn, args [][]byte) {
 	old := len(args) == 3
 	var id int64
@@ -266,8 +268,8 @@ func runClientUnpause(c *conn, args [][]byte) {
 	c.out.OK()
 }
 
-// awaitUnpause holds a command back while clients are paused; false when the connection has ended meanwhile. What is wrong with a
-// command is answered at once.
+// awaitUnpause holds a command back while clients are paused. It returns false when the connection has ended meanwhile.
+// A command that is wrong is answered at once.
 func (c *conn) awaitUnpause(p *pause, cmd *command) bool {
 	for ; p != nil; p = c.s.pause.Load() {
 		if !p.all && (cmd.row == nil || cmd.row.Write == nil) || !time.Now().Before(p.until) {
@@ -294,7 +296,7 @@ func (c *conn) awaitUnpause(p *pause, cmd *command) bool {
 	return true
 }
 
-// timeout parses a time-out in milliseconds as Redis does, or answers what is wrong with it.
+// timeout parses a time-out in milliseconds as Redis does, or answers with what is wrong with it.
 func (c *conn) timeout(arg []byte) (ms int64, ok bool) {
 	ms, ok = redis.ParseInt(arg)
 	switch {
@@ -307,7 +309,7 @@ func (c *conn) timeout(arg []byte) (ms int64, ok bool) {
 	return ms, ok
 }
 
-// after is the instant so many milliseconds from now; what a time.Duration cannot hold is as good as never.
+// after is the instant so many milliseconds from now. What a time.Duration cannot hold is as good as never.
 func after(ms int64) time.Time {
 	return time.Now().Add(time.Duration(min(ms, math.MaxInt64/2/int64(time.Millisecond))) * time.Millisecond)
 }
@@ -354,7 +356,7 @@ func (c *conn) onOff(arg []byte) (on, ok bool) {
 	return on, true
 }
 
-// runClientUnblock finds nobody: WAIT is over when its time is.
+// runClientUnblock finds no client to unblock: only the end of its time ends a WAIT.
 func runClientUnblock(c *conn, args [][]byte) {
 	switch {
 	case len(args) > 4:
@@ -371,9 +373,10 @@ func runClientUnblock(c *conn, args [][]byte) {
 	c.out.Int(0)
 }
 
-// unknownUse is the error of a container for a subcommand with more arguments than any of its forms has.
+// unknownUse is the error of a subcommand that has more arguments than any of its forms.
 func (c *conn) unknownUse(args [][]byte) {
-	c.out.Error("ERR unknown subcommand or wrong number of arguments for '" + oneLine(args[1]) + "'. Try " + strings.ToUpper(string(args[0])) + " HELP.")
+	c.out.Error("ERR unknown subcommand or wrong number of arguments for '" + oneLine(args[1]) + "'. Try " +
+		strings.ToUpper(string(args[0])) + " HELP.")
 }
 
 // runClientTrackingInfo tells that nothing is tracked: there is no CLIENT TRACKING.

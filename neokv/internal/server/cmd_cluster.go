@@ -8,10 +8,11 @@ import (
 	"neokv.dev/neokv/internal/topology"
 )
 
-// This file is CLUSTER. Every answer comes from the slot table alone, so that it is the same whichever store is asked. All
-// stores are masters; the replicas of regions appear nowhere.
+// This file is CLUSTER. Every answer comes from the slot table alone, so that it is the same whichever store is asked.
+// All stores are masters. The replicas of regions appear nowhere.
 
-// clusterTable returns the slot table, empty while there is none; nil, and the answer is written, on the proxy port.
+// clusterTable returns the slot table, which is empty before there is one. On the proxy port it returns nil and has
+// answered with the error.
 func (c *conn) clusterTable() *route.Table {
 	if c.s.proxy() {
 		c.out.Error(errNoCluster)
@@ -23,7 +24,8 @@ func (c *conn) clusterTable() *route.Table {
 	return route.NewTable(0, nil, nil)
 }
 
-// serves returns the slot ranges that clients find at a store: none at a dead one, even while it is still taken for a leader.
+// serves returns the slot ranges that clients find at a store: none at a dead one, even while it still counts as a
+// leader.
 func serves(t *route.Table, s *route.Store) []topology.SlotRange {
 	if !s.Alive {
 		return nil
@@ -135,7 +137,8 @@ func runClusterShards(c *conn, args [][]byte) {
 	}
 }
 
-// runClusterNodes names no bus port: there is none. A store's configuration epoch is its number, so that no two are equal.
+// runClusterNodes names no bus port, since there is none. A store's configuration epoch is its number, so no two are
+// equal.
 func runClusterNodes(c *conn, args [][]byte) {
 	t := c.clusterTable()
 	if t == nil {
@@ -182,9 +185,11 @@ func runClusterInfo(c *conn, args [][]byte) {
 	if served < topology.SlotCount {
 		state = "fail"
 	}
-	c.out.Verbatim("txt", fmt.Sprintf("cluster_state:%s\r\ncluster_slots_assigned:%d\r\ncluster_slots_ok:%d\r\ncluster_slots_pfail:0\r\n"+
-		"cluster_slots_fail:%d\r\ncluster_known_nodes:%d\r\ncluster_size:%d\r\ncluster_current_epoch:%d\r\ncluster_my_epoch:%d\r\n"+
-		"cluster_stats_messages_sent:0\r\ncluster_stats_messages_received:0\r\ntotal_cluster_links_buffer_limit_exceeded:0\r\n",
+	c.out.Verbatim("txt", fmt.Sprintf("cluster_state:%s\r\ncluster_slots_assigned:%d\r\ncluster_slots_ok:%d\r\n"+
+		"cluster_slots_pfail:0\r\ncluster_slots_fail:%d\r\ncluster_known_nodes:%d\r\ncluster_size:%d\r\n"+
+		"cluster_current_epoch:%d\r\ncluster_my_epoch:%d\r\n"+
+		"cluster_stats_messages_sent:0\r\ncluster_stats_messages_received:0\r\n"+
+		"total_cluster_links_buffer_limit_exceeded:0\r\n",
 		state, assigned, served, assigned-served, len(t.Stores), size, max(t.Epoch, uint64(len(t.Stores))), c.s.o.Self))
 }
 
@@ -209,7 +214,7 @@ func runClusterCountKeys(c *conn, args [][]byte) {
 	}
 	n := 0
 	w := redis.KeyWalk{CountOnly: true}
-	failure := c.walkSlots(reads, topology.SlotRange{First: topology.Slot(slot), Last: topology.Slot(slot)}, &w, func() bool {
+	failure := c.walkSlots(reads, oneSlot(topology.Slot(slot)), &w, func() bool {
 		n += w.Count
 		return true
 	})
@@ -237,7 +242,7 @@ func runClusterGetKeys(c *conn, args [][]byte) {
 	found := c.collected()
 	n := 0
 	w := redis.KeyWalk{Limit: int(min(max(most, 1), redis.MaxWalk))}
-	failure := c.walkSlots(reads, topology.SlotRange{First: topology.Slot(slot), Last: topology.Slot(slot)}, &w, func() bool {
+	failure := c.walkSlots(reads, oneSlot(topology.Slot(slot)), &w, func() bool {
 		for _, k := range w.Keys {
 			if int64(n) < most {
 				found.Bulk(k.Key)

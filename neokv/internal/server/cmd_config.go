@@ -22,12 +22,14 @@ import (
 type parameter struct {
 	name string
 	get  func(s *Server) string
-	// check returns what CONFIG SET says against a value, empty if it may be set; apply then sets it, nil if there is nothing to do.
+	// check returns CONFIG SET's objection to a value, or nothing if it may be set. apply then sets it; nil does
+	// nothing.
 	check func(s *Server, value string) string
 	apply func(s *Server, value string)
 }
 
-// parameters are those that clients ask for, under Redis's names; then the settings, which are fixed, under their own.
+// parameters are those that clients ask for under Redis's names, and then the settings, which are fixed, under their
+// own.
 func (s *Server) parameters() []parameter {
 	fixed := func(name, value string) parameter {
 		return parameter{name: name, get: func(*Server) string { return value }}
@@ -71,14 +73,14 @@ func (s *Server) parameters() []parameter {
 			name: "maxmemory-clients",
 			get:  func(s *Server) string { return s.o.ClientMemory.text() },
 			check: func(_ *Server, v string) string {
-				_, percent, problem := parseShare(v)
+				_, percent, problem := parseSizeOrPercent(v)
 				if percent > 0 && systemMemory() == 0 {
 					return "how much memory there is to have percents of is not known"
 				}
 				return problem
 			},
 			apply: func(s *Server, v string) {
-				bytes, percent, _ := parseShare(v)
+				bytes, percent, _ := parseSizeOrPercent(v)
 				s.o.ClientMemory.set(bytes, percent)
 			},
 		},
@@ -120,7 +122,7 @@ func (s *Server) parameters() []parameter {
 	return out
 }
 
-// setTimeout changes how long connections may be idle, for those that are idle now, too. Monitors may be for ever.
+// setTimeout changes how long connections may be idle, also those that are idle now. Monitors may idle for ever.
 func (s *Server) setTimeout(value string) {
 	s.limits.timeout.Store(mustInt(value))
 	s.mu.Lock()
@@ -164,8 +166,8 @@ func bytesOf(name string, at *atomic.Int64, low, high int64) parameter {
 	}
 }
 
-// parseShare parses a size, or a percentage.
-func parseShare(text string) (bytes, percent int64, problem string) {
+// parseSizeOrPercent parses a size, or a percentage.
+func parseSizeOrPercent(text string) (bytes, percent int64, problem string) {
 	const neither = "argument must be a memory or percent value"
 	if digits, ok := strings.CutSuffix(text, "%"); ok {
 		percent, ok = redis.ParseInt([]byte(digits))
@@ -191,7 +193,9 @@ func parseShare(text string) (bytes, percent int64, problem string) {
 func parseMemory(text string) (bytes int64, ok bool) {
 	digits := strings.TrimRight(strings.ToLower(text), "bkmg")
 	unit, ok := map[string]int64{
-		"": 1, "b": 1, "k": 1000, "kb": 1 << 10, "m": 1000 * 1000, "mb": 1 << 20, "g": 1000 * 1000 * 1000, "gb": 1 << 30,
+		"": 1, "b": 1,
+		"k": 1000, "m": 1000 * 1000, "g": 1000 * 1000 * 1000,
+		"kb": 1 << 10, "mb": 1 << 20, "gb": 1 << 30,
 	}[strings.ToLower(text)[len(digits):]]
 	if digits == "" { // as Redis reads it
 		digits = "0"
@@ -206,13 +210,15 @@ func parseMemory(text string) (bytes int64, ok bool) {
 	return n * unit, true
 }
 
-// outputLimits lists the limits by class of client, of which only normal ones exist.
+// outputLimits lists the limits by class of client. Only normal clients exist.
 func outputLimits(s *Server) string {
 	l := s.limits.output.Load()
-	return fmt.Sprintf("normal %d %d %d slave 268435456 67108864 60 pubsub 33554432 8388608 60", l.hard, l.soft, int64(l.softTime.Seconds()))
+	return fmt.Sprintf("normal %d %d %d slave 268435456 67108864 60 pubsub 33554432 8388608 60",
+		l.hard, l.soft, int64(l.softTime.Seconds()))
 }
 
-// parseOutputLimits parses what outputLimits lists. It returns the limits of normal clients, those given when the text has none.
+// parseOutputLimits parses what outputLimits lists. It returns the limits of normal clients, or old when the text has
+// none.
 func parseOutputLimits(old *outputLimit, text string) (next *outputLimit, problem string) {
 	words := strings.Fields(text)
 	if len(words)%4 != 0 {
@@ -263,7 +269,7 @@ func mustInt(value string) int64 {
 	return n
 }
 
-// port is what the server listens on; where that is in memory, what the store advertises.
+// port is the port that the server listens on or, where it listens in memory, the one that its store advertises.
 func (s *Server) port() int {
 	s.mu.Lock()
 	for _, ln := range s.listeners {
@@ -281,7 +287,7 @@ func (s *Server) port() int {
 	return 0
 }
 
-// runConfigGet answers a parameter asked for by its name under the name as it was asked for, as Redis does.
+// runConfigGet answers under the name as the client wrote it, as Redis does, unless that was a pattern.
 func runConfigGet(c *conn, args [][]byte) {
 	all := c.s.parameters()
 	var found []parameter

@@ -11,17 +11,20 @@ import (
 
 // This file is the commands about the connection.
 
-// redisVersion is the version whose replies these are; clients decide by it what they may send.
+// redisVersion is the version whose replies these are. Clients decide by it what they may send.
 const redisVersion = "7.0.15"
 
 const (
 	errClientName = "ERR Client names cannot contain spaces, newlines or special characters."
 	errWrongPass  = "WRONGPASS invalid username-password pair or user is disabled."
-	errNoPassword = "ERR AUTH <password> called without any password configured for the default user. Are you sure your configuration is correct?"
-	errNotInt32   = "ERR value is out of range, value must between -2147483648 and 2147483647"
-	errSelect     = "ERR SELECT is not allowed in cluster mode"
-	errHelloAuth  = "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO AUTH <user> <pass> option can be used to authenticate the client and select the RESP protocol version at the same time"
-	errNoCluster  = "ERR This instance has cluster support disabled"
+	errNoPassword = "ERR AUTH <password> called without any password configured for the default user. " +
+		"Are you sure your configuration is correct?"
+	errNotInt32  = "ERR value is out of range, value must between -2147483648 and 2147483647"
+	errSelect    = "ERR SELECT is not allowed in cluster mode"
+	errHelloAuth = "NOAUTH HELLO must be called with the client already authenticated, " +
+		"otherwise the HELLO AUTH <user> <pass> option can be used to authenticate the client " +
+		"and select the RESP protocol version at the same time"
+	errNoCluster = "ERR This instance has cluster support disabled"
 )
 
 func runPing(c *conn, args [][]byte) {
@@ -87,7 +90,7 @@ func runAuth(c *conn, args [][]byte) {
 	c.out.OK()
 }
 
-// authenticate reports whether the password is right. The only user is default; without a password set any will do.
+// authenticate reports whether the password is right. The only user is default. While no password is set, any is right.
 func (c *conn) authenticate(user, password []byte) bool {
 	want := *c.s.limits.password.Load()
 	if string(user) != "default" {
@@ -187,7 +190,7 @@ func plain(name []byte) bool {
 	return !slices.ContainsFunc(name, func(x byte) bool { return x < '!' || x > '~' })
 }
 
-// setName names the connection; an empty name takes the name away.
+// setName names the connection. An empty name removes its name.
 func (c *conn) setName(name []byte) bool {
 	if !plain(name) {
 		return false
@@ -212,7 +215,7 @@ func (c *conn) setReadOnly(readOnly bool) {
 	c.out.OK()
 }
 
-// runAsking answers only: nothing moves between regions yet, so that no store ever answers ASK.
+// runAsking only answers: nothing moves between regions yet, so no store ever answers ASK.
 func runAsking(c *conn, args [][]byte) {
 	if c.s.proxy() {
 		c.out.Error(errNoCluster)

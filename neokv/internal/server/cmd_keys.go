@@ -13,10 +13,11 @@ import (
 	"neokv.dev/neokv/internal/topology"
 )
 
-// This file is the commands that go over the keys in bounded steps: KEYS, DBSIZE, RANDOMKEY, SCAN, and the keyspace section of INFO.
+// This file is the commands that go over the keys in bounded steps: KEYS, DBSIZE, RANDOMKEY, SCAN, and INFO's section
+// keyspace.
 
-// walkSlots walks the part of a slot range that this server covers, in order, and calls step after each step of w while step says so.
-// w.Slots is set here. It returns nil, or the error reply of what could not be read.
+// walkSlots walks the part of a slot range that this server covers, in order. It sets w.Slots and calls step after each
+// step of w, until step returns false. It returns nil, or the error reply of what it could not read.
 func (c *conn) walkSlots(m mode, slots topology.SlotRange, w *redis.KeyWalk, step func() bool) (failure []byte) {
 	t := c.awaitTable(m)
 	if t == nil {
@@ -63,6 +64,10 @@ func (c *conn) walkStep(m mode, w *redis.KeyWalk) (left bool, failure []byte) {
 
 var allSlots = topology.SlotRange{First: 0, Last: topology.SlotCount - 1}
 
+func oneSlot(slot topology.Slot) topology.SlotRange {
+	return topology.SlotRange{First: slot, Last: slot}
+}
+
 func runKeys(c *conn, args [][]byte) {
 	found := c.collected()
 	n := 0
@@ -84,7 +89,7 @@ func runKeys(c *conn, args [][]byte) {
 	c.append(&found)
 }
 
-// keyCounts keeps what was counted last, by region.
+// keyCounts keeps the last count of each region.
 type keyCounts struct {
 	mu   sync.Mutex
 	last map[topology.RegionID]*redis.KeyCount
@@ -105,9 +110,9 @@ func (x *keyCounts) keep(r topology.RegionID, n *redis.KeyCount) {
 	x.last[r] = n
 }
 
-// count counts the keys that this server covers. It does not walk a region again that nobody has written to since it was
-// counted. When the time is over (CountTime), the slots of a region that have been walked stand for all of it, since
-// CRC16 spreads keys evenly.
+// count counts the keys that this server covers. It does not walk a region again that nobody has written to since it
+// was counted. When the time is over (CountTime), the slots of a region that have been walked stand for all of it,
+// since CRC16 spreads keys evenly.
 func (c *conn) count(m mode) (sum redis.KeyCount, estimated bool, failure []byte) {
 	t := c.awaitTable(m)
 	if t == nil {
@@ -157,7 +162,9 @@ func (c *conn) countRegion(
 			}
 			scale := float64(slots.Count()) / float64(seen)
 			return &redis.KeyCount{
-				Keys: int(float64(n.Keys) * scale), Expires: int(float64(n.Expires) * scale), ExpireMS: n.ExpireMS * scale,
+				Keys:     int(float64(n.Keys) * scale),
+				Expires:  int(float64(n.Expires) * scale),
+				ExpireMS: n.ExpireMS * scale,
 			}, true, nil
 		}
 	}
@@ -172,7 +179,7 @@ func runDBSize(c *conn, args [][]byte) {
 	c.out.Int(int64(n.Keys))
 }
 
-// keyspace is INFO's section about the keys, which also answers while there is an election.
+// keyspace is INFO's section about the keys. It waits for no leader, so that during an election it may be empty.
 func (c *conn) keyspace() []string {
 	n, estimated, failure := c.count(promptReads)
 	if failure != nil || n.Keys == 0 {
@@ -189,7 +196,7 @@ func (c *conn) keyspace() []string {
 	return []string{line}
 }
 
-// runRandomKey picks one of the first keys behind a random slot's beginning.
+// runRandomKey picks one of the first keys at or behind the beginning of a random slot.
 func runRandomKey(c *conn, args [][]byte) {
 	from := topology.Slot(rand.N(topology.SlotCount))
 	for _, slots := range []topology.SlotRange{{First: from, Last: topology.SlotCount - 1}, {First: 0, Last: from}} {
@@ -214,18 +221,18 @@ func runRandomKey(c *conn, args [][]byte) {
 	c.out.Null()
 }
 
-// A cursor of SCAN is the slot to go on with and, in multiples of 2^14, a hash of the key to go on behind, 0 for the slot's beginning. Only
-// a slot of more than redis.WholeSlotKeys keys is left in the middle. All servers make and understand the same cursors, so
-// they outlive restarts.
+// A cursor of SCAN has the slot to go on with and, in multiples of 2^14, a hash of the key to go on behind, or 0 for
+// the slot's beginning. SCAN stops within a slot only if the slot has more than redis.WholeSlotKeys keys. All servers
+// make and understand the same cursors, so that cursors outlive restarts.
 //
-// The server remembers the keys that hashes stand for (redis.Cursors). A hash that it does not know is looked for
-// among the slot's keys; if that key is gone too, the slot is begun anew, so that keys come twice but none is left out.
+// The server remembers which keys the hashes stand for (redis.Cursors). It looks for an unknown hash among the slot's
+// keys. If that key is gone too, SCAN begins the slot again, so that keys may come twice, but none is left out.
 const (
 	slotBits   = 14
 	scanBudget = 16 // steps of one SCAN that find nothing
 )
 
-// cursorBehind returns the cursor for what follows a key of a slot, nil for all of the slot.
+// cursorBehind returns the cursor for what follows a key of a slot, or, for nil, for all of the slot.
 func cursorBehind(slot topology.Slot, key []byte) uint64 {
 	if key == nil {
 		return uint64(slot)
@@ -240,7 +247,8 @@ func slotOf(cursor uint64) (slot topology.Slot, whole bool) {
 	return topology.Slot(cursor % topology.SlotCount), cursor>>slotBits == 0
 }
 
-// place returns where a cursor goes on: behind the key after of the slot, or with all of the slot if it is nil.
+// place returns where a cursor goes on: behind the key after of the slot, or, where after is nil, at the slot's
+// beginning.
 func (c *conn) place(cursor uint64) (slot topology.Slot, after, failure []byte) {
 	slot, whole := slotOf(cursor)
 	if whole {
@@ -250,7 +258,7 @@ func (c *conn) place(cursor uint64) (slot topology.Slot, after, failure []byte) 
 		return slot, after, nil
 	}
 	w := redis.KeyWalk{}
-	failure = c.walkSlots(reads, topology.SlotRange{First: slot, Last: slot}, &w, func() bool {
+	failure = c.walkSlots(reads, oneSlot(slot), &w, func() bool {
 		for _, k := range w.Keys {
 			if cursorBehind(slot, k.Key) == cursor {
 				after = append([]byte{}, k.Key...) // not nil for the empty key
@@ -302,7 +310,8 @@ func runScan(c *conn, args [][]byte) {
 	next := uint64(0)
 	failure = c.walkSlots(reads, topology.SlotRange{First: from, Last: topology.SlotCount - 1}, &w, func() bool {
 		for _, k := range w.Keys {
-			if (pattern == nil || redis.Match(pattern, k.Key)) && (kind == nil || redis.IsOption(kind, k.Type.String())) {
+			matches := pattern == nil || redis.Match(pattern, k.Key)
+			if matches && (kind == nil || redis.IsOption(kind, k.Type.String())) {
 				found.Bulk(k.Key)
 				n++
 			}

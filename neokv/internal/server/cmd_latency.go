@@ -7,7 +7,7 @@ import (
 	"neokv.dev/neokv/internal/redis"
 )
 
-// runLatencyHistogram answers about the commands that are named, a container's subcommands with it, or about all.
+// runLatencyHistogram answers about the commands that args name, with the subcommands of containers, or about all.
 func runLatencyHistogram(c *conn, args [][]byte) {
 	var found []*callCount
 	if len(args) == 2 {
@@ -32,9 +32,9 @@ func runLatencyHistogram(c *conn, args [][]byte) {
 	}
 }
 
-// write appends what LATENCY HISTOGRAM says: how many calls took at most 1, 2, 4 .. microseconds of 1024
-// nanoseconds, each where it is more than the one before it. The times are printed as Redis's histogram does, whose
-// buckets are a 128th wide.
+// write appends what LATENCY HISTOGRAM says: how many calls took at most 1, 2, 4 .. microseconds of 1024 nanoseconds,
+// each where it is more than the one before it. It prints the times as Redis's histogram does, whose buckets are a
+// 128th wide.
 func (h *histogramNow) write(out *redis.Reply) {
 	out.Map(2)
 	out.BulkString("calls")
@@ -57,7 +57,7 @@ func (h *histogramNow) write(out *redis.Reply) {
 	}
 }
 
-// What is left of LATENCY is about events that took longer than latency-monitor-threshold, which is 0: none is noted.
+// The rest of LATENCY is about events that took longer than latency-monitor-threshold. That is 0: no event is noted.
 
 func runLatencyNone(c *conn, args [][]byte)  { c.out.Array(0) }
 func runLatencyReset(c *conn, args [][]byte) { c.out.Int(0) }
@@ -67,5 +67,6 @@ func runLatencyGraph(c *conn, args [][]byte) {
 }
 
 func runLatencyDoctor(c *conn, args [][]byte) {
-	c.out.Verbatim("txt", "Events are not watched. INFO latencystats, LATENCY HISTOGRAM and SLOWLOG GET tell how long commands take.\n")
+	c.out.Verbatim("txt", "Events are not watched. INFO latencystats, LATENCY HISTOGRAM and SLOWLOG GET tell "+
+		"how long commands take.\n")
 }

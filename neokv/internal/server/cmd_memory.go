@@ -4,10 +4,11 @@ import (
 	"runtime"
 )
 
-// This file is HELP of the containers of data commands, and the rest of MEMORY: what Redis tells about its allocator, told about Go's.
+// This file is the part of MEMORY in which Redis tells about its allocator. Here it tells about Go's.
 
 func runMemoryDoctor(c *conn, args [][]byte) {
-	c.out.Verbatim("txt", "Memory is looked after by the Go runtime, whose limits are the process's. INFO memory and MEMORY STATS have the figures.")
+	c.out.Verbatim("txt", "Memory is looked after by the Go runtime, whose limits are the process's. "+
+		"INFO memory and MEMORY STATS have the figures.")
 }
 
 func runMallocStats(c *conn, args [][]byte) {
@@ -24,7 +25,8 @@ func runMemoryStats(c *conn, args [][]byte) {
 		name  string
 		bytes uint64
 	}{
-		{"total.allocated", m.HeapAlloc}, {"allocator.allocated", m.HeapAlloc}, {"allocator.active", m.HeapInuse}, {"allocator.resident", m.Sys - m.HeapReleased},
+		{"total.allocated", m.HeapAlloc}, {"allocator.allocated", m.HeapAlloc},
+		{"allocator.active", m.HeapInuse}, {"allocator.resident", m.Sys - m.HeapReleased},
 	}
 	c.out.Map(len(stats))
 	for _, s := range stats {

@@ -11,13 +11,12 @@ import (
 	"neokv.dev/neokv/internal/redis"
 )
 
-// This file is MONITOR: a connection that asked for it is sent a line for each command of its port, until it says
-// RESET.
+// This file is MONITOR. A connection that asks for it is sent a line for each command of its port, until it says RESET.
 //
-// A line is made once, by the connection that ran the command, and put into the buffer of each monitor. One
-// goroutine for each monitor writes the buffer to the socket, the monitor's own replies included, so that lines and
-// replies stay whole. A monitor that is monitorBytes behind is closed: it never holds commands up, and never holds
-// more than two buffers.
+// The connection that runs a command makes the line once and puts it into the buffer of each monitor. Each monitor has
+// one goroutine that writes its buffer to the socket, the monitor's own replies included, so that lines and replies
+// stay whole. A monitor that is monitorBytes behind is closed: it never holds commands up, and never holds more than
+// two buffers.
 
 const (
 	monitorBytes     = 1 << 20
@@ -25,13 +24,13 @@ const (
 	monitorArgBytes  = 16 << 10 // of an argument
 )
 
-// monitors are those of a server.
+// monitors are the monitors of a server.
 type monitors struct {
 	mu  sync.Mutex // held to change all
 	all atomic.Pointer[[]*monitor]
 }
 
-// monitor is what is to be sent to one.
+// monitor has what a monitoring connection is to be sent.
 type monitor struct {
 	c       *conn
 	more    chan struct{} // capacity 1: there is something, or no more will come
@@ -42,7 +41,7 @@ type monitor struct {
 	ended bool
 }
 
-// runMonitor makes the connection a monitor. What was answered before it has been sent when lines come.
+// runMonitor makes the connection a monitor. It sends all earlier replies before the first line comes.
 func runMonitor(c *conn, args [][]byte) {
 	if c.monitor != nil {
 		return // as Redis answers it: not at all
@@ -59,7 +58,7 @@ func runMonitor(c *conn, args [][]byte) {
 	c.s.monitors.change(func(all []*monitor) []*monitor { return append(all, m) })
 }
 
-// endMonitor makes the connection one like others. It waits until what is to be sent has been sent.
+// endMonitor makes the connection an ordinary one. It returns when all lines so far have been sent.
 func (c *conn) endMonitor() {
 	m := c.monitor
 	if m == nil {
@@ -98,7 +97,7 @@ func (m *monitor) take(out *redis.Reply) bool {
 	return ok
 }
 
-// put appends what is to be sent. A monitor for which that is too much is closed.
+// put appends bytes that are to be sent. It closes a monitor for which these are too many, and returns false.
 func (m *monitor) put(b []byte) bool {
 	m.mu.Lock()
 	full := len(m.buf) > 0 && len(m.buf)+len(b) > monitorBytes
@@ -152,10 +151,11 @@ const errMonitor = "ERR Replica can't interact with the keyspace" // for Redis a
 
 // touchesKeys reports whether a command is one about data.
 func (cmd *command) touchesKeys() bool {
-	return cmd.row != nil && cmd.row.CheckArity(len(cmd.args)) && cmd.row.Flags&(redis.FlagWrite|redis.FlagReadonly) != 0
+	return cmd.row != nil && cmd.row.CheckArity(len(cmd.args)) &&
+		cmd.row.Flags&(redis.FlagWrite|redis.FlagReadonly) != 0
 }
 
-// show sends monitors the commands that have been run, but for those that only administrators should see.
+// show sends monitors the commands that ran, except those that only administrators should see.
 func (c *conn) show(all []*monitor, cmds []command, now time.Time) {
 	var line []byte
 	for i := range cmds {

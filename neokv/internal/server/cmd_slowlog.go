@@ -10,7 +10,7 @@ import (
 	"neokv.dev/neokv/internal/redis"
 )
 
-// This file is SLOWLOG: the commands that took longest, as calls.go measures it. Of those that ran together it has
+// This file is SLOWLOG: the commands that took longest, as calls.go measures it. Of commands that ran together it keeps
 // the first of each name.
 
 const (
@@ -21,7 +21,7 @@ const (
 	maxSlowCalls = 10_000
 )
 
-// slowLog keeps the last slow calls, of bounded size each.
+// slowLog keeps the last slow calls. Each has a bounded size.
 type slowLog struct {
 	limit  atomic.Int64 // microseconds from which on a call is slow; negative: none is
 	length atomic.Int64 // calls that are kept
@@ -44,7 +44,8 @@ func (l *slowLog) add(c *conn, cmds []command, now time.Time, took time.Duration
 	var rows []*redis.Command
 	for i := range cmds {
 		cmd := &cmds[i]
-		if cmd.rejected || cmd.row == nil || cmd.row.Flags&redis.FlagSkipSlowlog != 0 || slices.Contains(rows, cmd.row) {
+		if cmd.rejected || cmd.row == nil || cmd.row.Flags&redis.FlagSkipSlowlog != 0 ||
+			slices.Contains(rows, cmd.row) {
 			continue
 		}
 		rows = append(rows, cmd.row)
@@ -85,7 +86,7 @@ func shorten(args [][]byte) [][]byte {
 
 var redacted = []byte("(redacted)")
 
-// shown are the arguments as others may see them: without passwords.
+// shown are the arguments as other clients may see them, without passwords.
 func (cmd *command) shown() [][]byte {
 	hide := func(first, n int) [][]byte {
 		args := slices.Clone(cmd.args)

@@ -18,7 +18,7 @@ const (
 	sendBytes  = 256 << 10 // that are sent before the limits on time are looked at again
 )
 
-// conn is one client's connection. Its goroutine owns it; what other connections may read (CLIENT LIST) is atomic.
+// conn is one client's connection. Its goroutine owns it. What other connections may read (CLIENT LIST) is atomic.
 type conn struct {
 	s       *Server
 	nc      net.Conn
@@ -70,11 +70,12 @@ type silence struct{ off, skip, skipNext bool }
 
 func (q *silence) holds() bool { return q.off || q.skip }
 
-// next is called behind each command.
+// next is called after each command.
 func (q *silence) next() { q.skip, q.skipNext = q.skipNext, false }
 
 func newConn(s *Server, nc net.Conn, id uint64) *conn {
-	c := &conn{s: s, nc: nc, id: id, created: time.Now(), rd: newReader(nc, &s.limits), authed: *s.limits.password.Load() == ""}
+	c := &conn{s: s, nc: nc, id: id, created: time.Now(), rd: newReader(nc, &s.limits)}
+	c.authed = *s.limits.password.Load() == ""
 	c.ctx, c.hangUp = context.WithCancel(context.Background())
 	c.rd.before = c.setReadDeadline
 	c.rd.grow = c.enlarge
@@ -127,7 +128,7 @@ func (c *conn) setReadDeadline() {
 	}
 }
 
-// refuse tells the client what is wrong with what it sends, if it is the protocol.
+// refuse tells the client what is wrong with what it sends, if that is an error of the protocol.
 func (c *conn) refuse(err error) {
 	if errors.Is(err, errQueryTooLong) {
 		c.s.stats.queryClosed.Add(1)
@@ -149,7 +150,7 @@ func idleUntil(seconds int64) time.Time {
 	return time.Now().Add(time.Duration(seconds) * time.Second)
 }
 
-// flush sends the replies so far; false when the connection is over. Nothing leaves a store that has failed.
+// flush sends the replies so far. It returns false when the connection is over. Nothing leaves a store that has failed.
 func (c *conn) flush() bool {
 	if c.s.o.Node.Failed() != nil {
 		return false
@@ -205,7 +206,8 @@ func (c *conn) flush() bool {
 	return true
 }
 
-// linger waits until the given time, and reports false when the connection ends before it. What the client sends meanwhile is kept.
+// linger waits until the given time. It returns false when the connection ends before. The reader keeps what the client
+// sends meanwhile.
 func (c *conn) linger(until time.Time) bool {
 	c.limited = true
 	for c.rd.room() {

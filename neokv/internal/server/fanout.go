@@ -56,7 +56,7 @@ func (b *batch) addCut(t *route.Table, cmd *command) {
 	}
 }
 
-// answer appends the reply of a command to which the replies of its tasks are joined.
+// answer appends the reply of a command: it joins those of the command's tasks.
 func (b *batch) answer(cmd *command, tasks []task, order []int, out *redis.Reply) {
 	if len(tasks) == 1 && tasks[0].outcome != gone {
 		out.Buf = append(out.Buf, tasks[0].reply...)
@@ -83,7 +83,8 @@ func (b *batch) answer(cmd *command, tasks []task, order []int, out *redis.Reply
 	}
 }
 
-// awaitTable returns the slot table. It returns nil if there is none by the pipeline's deadline, or, for prompt reads, now.
+// awaitTable returns the slot table. It returns nil if there is none by the pipeline's deadline, or, for prompt reads,
+// now.
 func (c *conn) awaitTable(m mode) *route.Table {
 	deadline := c.arrived.Add(c.s.o.Settings.Redis.LeaderlessWait)
 	for {
@@ -95,8 +96,8 @@ func (c *conn) awaitTable(m mode) *route.Table {
 	}
 }
 
-// covered returns the slot ranges of the regions that commands without keys cover: those that this store leads, as a Redis
-// Cluster node covers its slots; on the proxy port all.
+// covered returns the slot ranges of the regions that commands without keys cover. At a store's port these are the
+// regions that the store leads, as a Redis Cluster node covers its slots; at the proxy port all.
 func (c *conn) covered(t *route.Table) (ranges []topology.SlotRange) {
 	for i := range t.Regions {
 		if r := &t.Regions[i]; c.s.proxy() || r.Leader == c.s.o.Self {
@@ -106,8 +107,8 @@ func (c *conn) covered(t *route.Table) (ranges []topology.SlotRange) {
 	return ranges
 }
 
-// cut makes one task per region of a command whose arguments are all keys, or keys with values. It returns the task of each key,
-// counted from the command's first, until the next call; nil when one region has all keys.
+// cut makes one task per region of a command whose arguments are all keys, or keys with values. It returns the task of
+// each key, counted from the command's first and valid until the next call, or nil when one region has all keys.
 func (b *batch) cut(t *route.Table, cmd *command) (order []int) {
 	b.positions = cmd.row.AppendKeys(b.positions[:0], cmd.args)
 	if len(b.positions) < 2 || b.lacksValue(cmd) {
@@ -166,7 +167,7 @@ func (b *batch) cut(t *route.Table, cmd *command) (order []int) {
 	return b.order
 }
 
-// lacksValue reports whether the last key, of those in positions, has no value (MSET).
+// lacksValue reports whether the last key in positions has no value (MSET).
 func (b *batch) lacksValue(cmd *command) bool {
 	n := len(b.positions)
 	return n > 0 && b.positions[n-1]+cmd.row.Keys[0].Step != len(cmd.args)
@@ -224,7 +225,7 @@ func header(reply []byte) (n int, rest []byte) {
 	return n, reply[end+1:]
 }
 
-// replyLen is the length in bytes of the first reply in b, which is well formed.
+// replyLen is the length in bytes of the first reply in b. The reply is well formed.
 func replyLen(b []byte) int {
 	n, rest := header(b)
 	at := len(b) - len(rest)

@@ -7,17 +7,10 @@ import (
 	"neokv.dev/neokv/settings"
 )
 
-// This file is what a client can make the server hold, and when it is closed for it.
-//
-// Of a client that sends, the server holds one command that is not complete, bounded by the limits on its length, and a pipeline of
-// maxPipeline bytes. Of a client that does not read, it holds the replies of one batch: nothing more is executed until they are sent.
-// A batch of reads ends when it has wantReplies bytes; a single reply is as large as it is. All this counts against ClientMemory.
-//
-// Reads with large replies take turns: a connection that needs more than freeRoom for a reply must have one of the few turns of the store
-// that it reads from. So hundreds of clients that ask for much at once leave the processors to the others, and no more memory grows at a
-// time than a few replies. Each store has turns of its own, since one with a disk that hangs does not give them back.
+// This file is the limits of one client, and how a connection is closed that exceeds one. client_memory.go bounds what
+// all clients hold.
 
-// limits are the settings that CONFIG SET can change. They are read without a lock.
+// limits are the settings that CONFIG SET can change. Connections read them without a lock.
 type limits struct {
 	clients   atomic.Int64
 	timeout   atomic.Int64 // seconds that a connection may be idle, 0 for ever
@@ -44,7 +37,7 @@ func (l *limits) set(k *settings.Redis) {
 	l.password.Store(&k.RequirePass)
 }
 
-// tell is the reverse of set: it makes settings of what the limits are now.
+// tell is the reverse of set: it puts the limits in force into settings.
 func (l *limits) tell(k *settings.Redis) {
 	k.MaxClients = int(l.clients.Load())
 	k.Timeout = time.Duration(l.timeout.Load()) * time.Second
@@ -57,7 +50,7 @@ func (l *limits) tell(k *settings.Redis) {
 	k.RequirePass = *l.password.Load()
 }
 
-// kill closes the connection from outside, or because of a limit; false if that has been done.
+// kill closes the connection from outside, or because of a limit. It returns false if somebody has done that already.
 func (c *conn) kill() bool {
 	if c.killed.Swap(true) {
 		return false
@@ -66,7 +59,7 @@ func (c *conn) kill() bool {
 	return true
 }
 
-// end closes the connection for whoever has set killed.
+// end closes the connection. Only the caller that has set killed calls it.
 func (c *conn) end() {
 	c.hangUp()
 	c.nc.Close()

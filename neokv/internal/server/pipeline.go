@@ -13,7 +13,7 @@ type command struct {
 	row  *redis.Command // nil if there is none of that name
 	kind kind
 	cut  bool // a write that the proxy port cuts
-	// rejected says that it was answered with an error instead of being run, or that nobody knows whether it has run.
+	// rejected says that an error was the answer instead of running the command, or that nobody knows whether it ran.
 	rejected bool
 	args     [][]byte
 }
@@ -28,8 +28,8 @@ const (
 	fanOut             // in several regions, alone
 )
 
-// take makes commands of all that the reader has complete; false when their arguments are more than clients may hold, which has
-// closed the connection.
+// take makes commands of all that the reader has complete. It returns false when their arguments are more than clients
+// may hold, which has closed the connection.
 func (c *conn) take() bool {
 	clear(c.cmds)
 	c.cmds = c.cmds[:0]
@@ -63,7 +63,8 @@ func (c *conn) take() bool {
 	return true
 }
 
-// classify finds a command's row and how it is run. What is wrong with its name or arity is answered in its turn, by runOwn.
+// classify finds a command's row and how the command is run. runOwn answers, in the command's turn, what is wrong with
+// its name or arity.
 func (c *conn) classify(args [][]byte) command {
 	row := commands.Lookup(args[0])
 	if row != nil && len(row.Sub) > 0 && len(args) > 1 {
@@ -140,7 +141,8 @@ func (c *conn) run() {
 	}
 }
 
-// open reports whether a command may be run, or refused for another reason, before the client has given the password.
+// open reports whether the server may run a command, or refuse it for another reason, before the client has given the
+// password.
 func (cmd *command) open() bool {
 	return cmd.row == nil || !cmd.row.CheckArity(len(cmd.args)) || cmd.row.Flags&redis.FlagNoAuth != 0
 }
@@ -166,7 +168,7 @@ func (c *conn) runOwn(cmd *command) {
 	}
 }
 
-// isHTTP recognizes a browser that was lured into talking to this port; as in Redis it gets no answer.
+// isHTTP recognizes a browser that somebody has lured into talking to this port. As in Redis it gets no answer.
 func isHTTP(name []byte) bool {
 	return len(name) <= 5 && (redis.IsOption(name, "post") || redis.IsOption(name, "host:"))
 }

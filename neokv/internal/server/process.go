@@ -10,7 +10,7 @@ import (
 	"neokv.dev/neokv/internal/redis"
 )
 
-// CPUTime is how long the process has used processors, for itself and in the system.
+// CPUTime is how long the process has used processors: its own code, and the system for it.
 func CPUTime() (user, sys time.Duration) {
 	var u syscall.Rusage
 	if syscall.Getrusage(syscall.RUSAGE_SELF, &u) != nil {
@@ -23,7 +23,7 @@ func timeval(t syscall.Timeval) time.Duration {
 	return time.Duration(t.Sec)*time.Second + time.Duration(t.Usec)*time.Microsecond
 }
 
-// ResidentBytes is the process's memory in use as the system sees it; on macOS the most so far.
+// ResidentBytes is how much memory the process uses as the system sees it, or on macOS the most that it has used.
 func ResidentBytes() int64 {
 	if text, err := os.ReadFile("/proc/self/statm"); err == nil {
 		if fields := bytes.Fields(text); len(fields) > 1 {
@@ -38,7 +38,7 @@ func ResidentBytes() int64 {
 	return int64(u.Maxrss)
 }
 
-// systemMemory is how much memory the machine has, 0 where there is no /proc to tell it.
+// systemMemory is how much memory the machine has, or 0 where no /proc tells.
 var systemMemory = sync.OnceValue(func() int64 {
 	text, _ := os.ReadFile("/proc/meminfo")
 	for line := range bytes.Lines(text) {

@@ -15,24 +15,25 @@ const (
 	maxPipeline  = 256 << 10 // bytes of a pipeline that are read at once
 	maxLine      = 64 << 10  // an inline request, or the line of a length
 	maxMultibulk = math.MaxInt32
-	maxCommands  = 4 << 10 // that are taken at once: two bytes may be a command, and what is kept for each takes a hundred times that
+	maxCommands  = 4 << 10 // of one fill: a command may be two bytes, and takes a hundred times that here
 
-	// Of a client that has not given the password.
+	// For a client that has not given the password.
 	strangeMultibulk = 10
 	strangeBulk      = 16384
 )
 
-// errQueryTooLong ends a connection without a word, as in Redis.
+// errQueryTooLong ends a connection without a reply, as in Redis.
 var errQueryTooLong = errors.New("command longer than the query buffer may be")
 
-// protocolError ends a connection; its text is sent first.
+// protocolError ends a connection. The client is sent its text first.
 type protocolError string
 
 func (e protocolError) Error() string { return "Protocol error: " + string(e) }
 
-// reader reads pipelines from a connection into one buffer and hands out the commands, whose arguments alias it. It follows the
-// frames as bytes arrive, each byte once, so that nothing is parsed before it is complete and a half command costs no more than its
-// bytes. Its rules and errors are Redis's (networking.c, processMultibulkBuffer and processInlineBuffer).
+// reader reads pipelines from a connection into one buffer and hands out the commands, whose arguments alias the
+// buffer. It follows the frames as bytes arrive and looks at each byte once. So it parses nothing that is not complete,
+// and a half command costs no more than its bytes. Its rules and errors are Redis's (networking.c,
+// processMultibulkBuffer and processInlineBuffer).
 //
 //	0        start         ready           scan       end       len(buf)
 //	| done   | complete    | of a command that is ... | free    |
@@ -42,7 +43,8 @@ type reader struct {
 	limits *limits
 	before func()                         // called before each read of fill; may be nil
 	grow   func(r *reader, size int) bool // calls move, or reports false where the client may not hold that
-	// strange: the client has not given the password. Its commands are framed one by one, since each may change that.
+	// strange is set while the client has not given the password. The reader then frames commands one by one, since
+	// each may change that.
 	strange bool
 	tight   bool // memory is: an empty buffer shrinks
 
@@ -61,8 +63,8 @@ func newReader(conn net.Conn, l *limits) reader {
 	return reader{conn: conn, limits: l, grow: (*reader).move, buf: make([]byte, firstBuffer), bulk: -1}
 }
 
-// fill returns when at least one command is complete, with how many bytes it has read. All commands of the last fill must have
-// been taken by next, and their arguments are not valid any more.
+// fill returns when at least one command is complete, with the number of bytes it has read. The caller must have taken
+// all commands of the last fill with next; their arguments are no longer valid.
 func (r *reader) fill() (n int, err error) {
 	r.compact()
 	r.commands, r.words = 0, 0
@@ -95,7 +97,7 @@ func (r *reader) fill() (n int, err error) {
 	return n, nil
 }
 
-// read reads what has arrived, once, and waits while there is nothing. There must be room.
+// read reads what has arrived, once, and waits while there is nothing. The buffer must have room.
 func (r *reader) read() (n int, err error) {
 	n, err = r.conn.Read(r.buf[r.end:])
 	r.end += n
@@ -103,7 +105,7 @@ func (r *reader) read() (n int, err error) {
 	return n, err
 }
 
-// room reports whether there is room to read into between two fills. The arguments handed out stay valid.
+// room reports whether the buffer has room between two fills, and may enlarge it. The arguments handed out stay valid.
 func (r *reader) room() bool {
 	if r.end == len(r.buf) && len(r.buf) < maxPipeline {
 		r.move(2 * len(r.buf))
@@ -125,7 +127,7 @@ func (r *reader) compact() {
 	r.full = false
 }
 
-// move goes on in a buffer of the given size, and reports true.
+// move goes on in a new buffer of the given size, and returns true.
 func (r *reader) move(size int) bool {
 	buf := make([]byte, size)
 	copy(buf, r.buf[r.start:r.end])
@@ -231,7 +233,7 @@ func (r *reader) fail(reason string) bool {
 	return false
 }
 
-// printable is what an error line can show of a byte.
+// printable is how an error line shows a byte.
 func printable(c byte) string {
 	if c == '\r' || c == '\n' {
 		return " "
@@ -264,15 +266,15 @@ func length(line []byte) (n int64, ok bool) {
 	return n, true
 }
 
-// next returns the next complete command's arguments, at least one, appended to into (usually empty, with room); false when
-// there is none. The arguments are valid until the next fill.
+// next returns the arguments of the next complete command, at least one, or false when there is none. It appends them
+// to into, which is usually empty and has room. They are valid until the next fill.
 func (r *reader) next(into [][]byte) (args [][]byte, ok bool) {
 	for r.start < r.ready {
 		b := r.buf[r.start:r.ready]
 		if b[0] == '*' && '1' <= b[1] && b[1] <= '9' {
 			_, args, _, rest, err := redcon.ReadNextCommand(b, into)
-			if err != nil || len(rest) >= len(b) {
-				panic(fmt.Sprintf("a complete command is none: %v: %q", err, b[:min(len(b), 100)])) // frame has checked it
+			if err != nil || len(rest) >= len(b) { // frame has checked it
+				panic(fmt.Sprintf("a complete command is none: %v: %q", err, b[:min(len(b), 100)]))
 			}
 			r.start = r.ready - len(rest)
 			return args, true
@@ -289,8 +291,8 @@ func (r *reader) next(into [][]byte) (args [][]byte, ok bool) {
 	return nil, false
 }
 
-// splitInline splits an inline request into words as Redis's sdssplitargs does; ok is false when quotes are not closed or a
-// closing quote is not followed by a space.
+// splitInline splits an inline request into words as Redis's sdssplitargs does. It returns false when a quote is not
+// closed, or when no space follows a closing quote.
 func splitInline(line []byte) (words [][]byte, ok bool) {
 	line = bytes.TrimSuffix(line, []byte{'\r'})
 	for i := 0; ; {

@@ -27,9 +27,9 @@ const (
 	promptReads             // reads that have one round: what finds no leader in it is given up
 )
 
-// oneTry is how long a replica that is known to lead is given at least for commands that wait for no other reason. It is
-// also how long a batch of reads waits at most for one region before it looks at its others. It is longer than two read
-// index rounds of which the first gets no answer.
+// oneTry is how long a replica that is known to lead is given at least for commands that wait for no other reason. It
+// is also how long a batch of reads waits at most for one region before it looks at its others. It is longer than two
+// read index rounds of which the first gets no answer.
 const oneTry = 400 * time.Millisecond
 
 // exec runs the tasks and returns when each has an outcome.
@@ -155,8 +155,8 @@ func (b *batch) setDeadlines(parts []*part, m mode, now time.Time, fresh bool) {
 	}
 }
 
-// write proposes the parts and waits for them. Each part's pending.Err then says how that went. It returns false when the
-// server closes meanwhile: the parts are lost.
+// write proposes the parts and waits for them. Each part's pending.Err then says how that went. It returns false when
+// the server closes meanwhile: the parts are lost.
 func (b *batch) write(parts []*part, now time.Time) bool {
 	for _, p := range parts {
 		if p.pending.Run = &p.run; p.pending.Deadline.After(now) {
@@ -195,8 +195,8 @@ func (b *batch) read(parts []*part, m mode) {
 	}
 }
 
-// readPart runs a part's reads. Where their replies are large and the connection has no turn, it waits for one outside of
-// the region, and runs them again. That time does not count as the region's.
+// readPart runs a part's reads. Where their replies are large and the connection has no turn, it waits for one outside
+// of the region, and runs them again. That time does not count as the region's.
 func (b *batch) readPart(p *part) {
 	p.run.Out.More = b.more
 	if b.c.turns = b.c.s.o.ClientMemory.turns[p.store]; b.c.turn != b.c.turns {

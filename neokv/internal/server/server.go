@@ -1,8 +1,10 @@
-// Package server speaks RESP to clients: connections, limits, pipelines, redirections, and the commands that are about the
-// connection, the server or the cluster rather than about data.
+// Package server speaks RESP to clients: connections, limits, pipelines, redirections, and the commands that are about
+// the connection, the server or the cluster rather than about data.
 //
-// A connection is one goroutine. It takes whole pipelines from its reader, cuts them into batches of writes and of reads, groups
-// a batch by region, hands all groups over before it waits for the first, and answers in request order.
+// A connection is one goroutine. It takes whole pipelines from its reader (reader.go) and cuts them into batches of
+// writes and of reads (pipeline.go). A batch goes to its regions side by side (batch.go, round.go), and the connection
+// answers in request order. Commands that concern several regions fan out (fanout.go). The command table is in
+// commands.go, the server's own commands are in the files cmd_*.go.
 package server
 
 import (
@@ -37,7 +39,8 @@ type Node interface {
 	Changed() <-chan struct{}
 	// Replica returns the replica of a region on a store of this process, or nil if there is none.
 	Replica(topology.StoreID, topology.RegionID) *region.Replica
-	// Failed returns why the node has failed, or nil while it has not. The server then closes connections without a reply.
+	// Failed returns why the node has failed, or nil while it has not. The server of a failed node closes connections
+	// without a reply.
 	Failed() error
 	// Info returns what the node adds to INFO. A section named as one of the server's own is appended to it.
 	Info() []Section
@@ -55,15 +58,17 @@ type Options struct {
 	// Self is the store that Node is. It is 0 for the proxy port, which takes any key and passes commands on.
 	Self     topology.StoreID
 	Settings settings.Settings
-	// Exposed is set where clients can reach the server from beyond loopback. CONFIG SET cannot take the password away then.
+	// Exposed is set where clients can reach the server from beyond loopback. CONFIG SET then cannot take the password
+	// away.
 	Exposed bool
-	// ClientMemory bounds what clients hold in buffers, together with those of other servers; nil makes one of the settings.
+	// ClientMemory bounds what clients hold in buffers. Servers may share one; for nil the server makes one of the
+	// settings.
 	ClientMemory *ClientMemory
 	Version      string
 	Faults       Faults
 }
 
-// Faults are planted mistakes, for tests that must catch them; the zero value plants none.
+// Faults are planted mistakes that tests must find. The zero value plants none.
 type Faults struct {
 	RetryUnknown  bool // a write of unknown outcome is tried again
 	RetryBackward bool // what is tried again goes in the reverse order
@@ -98,7 +103,10 @@ type Server struct {
 
 // New returns a server that serves nothing yet.
 func New(o Options) *Server {
-	s := &Server{o: o, started: time.Now(), runID: newRunID(), closing: make(chan struct{}), clients: map[uint64]*conn{}, calls: newCallCounts()}
+	s := &Server{
+		o: o, started: time.Now(), runID: newRunID(), closing: make(chan struct{}), clients: map[uint64]*conn{},
+		calls: newCallCounts(),
+	}
 	s.slow.limit.Store(slowMicros)
 	s.slow.length.Store(slowCalls)
 	s.limits.set(&s.o.Settings.Redis)
@@ -112,7 +120,7 @@ func New(o Options) *Server {
 // proxy reports whether the server passes commands on instead of redirecting clients.
 func (s *Server) proxy() bool { return s.o.Self == 0 || !s.o.Settings.Redis.ClusterEnabled }
 
-// self is the store that routing is done for, 0 where nothing is redirected.
+// self is the store that routing is done for, or 0 where the server redirects nobody.
 func (s *Server) self() topology.StoreID {
 	if s.proxy() {
 		return 0
@@ -120,7 +128,8 @@ func (s *Server) self() topology.StoreID {
 	return s.o.Self
 }
 
-// Serve accepts connections until the listener is closed or Close is called, and then returns nil. It closes the listener.
+// Serve accepts connections until the listener is closed or Close is called, and then returns nil. It closes the
+// listener.
 func (s *Server) Serve(ln net.Listener) error {
 	s.mu.Lock()
 	if s.closed {
@@ -199,7 +208,9 @@ func (s *Server) take(nc net.Conn) {
 // keepAlive probes a silent client as Redis does: at the interval, then three times within another.
 func (s *Server) keepAlive(tcp *net.TCPConn) {
 	every := time.Duration(s.limits.keepalive.Load()) * time.Second
-	tcp.SetKeepAliveConfig(net.KeepAliveConfig{Enable: every > 0, Idle: every, Interval: max(every/3, time.Second), Count: 3})
+	tcp.SetKeepAliveConfig(net.KeepAliveConfig{
+		Enable: every > 0, Idle: every, Interval: max(every/3, time.Second), Count: 3,
+	})
 }
 
 // Close closes listeners and connections and returns when their goroutines have ended.

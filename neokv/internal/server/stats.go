@@ -27,13 +27,13 @@ func (s *stats) reset() {
 	s.outputClosed.Store(0)
 }
 
-// The rates of INFO are those of the last rateSamples*sampleEvery, or of the time since the last pipeline before.
+// INFO shows rates over the last rateSamples*sampleEvery, or since the last pipeline before that.
 const (
 	rateSamples = 16
 	sampleEvery = 100 * time.Millisecond
 )
 
-// rates remembers what the counters of stats were. Pipelines take the samples as they arrive, so that no timer runs.
+// rates remembers earlier values of the counters. Pipelines take the samples when they arrive, so that no timer runs.
 type rates struct {
 	next atomic.Int64 // Unix ns from which on a sample is due
 
@@ -50,7 +50,7 @@ func (s *stats) sample(at time.Time) sample {
 	return sample{at, float64(s.commands.Load()), float64(s.bytesIn.Load()), float64(s.bytesOut.Load())}
 }
 
-// note takes a sample if one is due. nowNS is now.
+// note takes a sample if one is due. nowNS is now in Unix nanoseconds.
 func (r *rates) note(s *stats, now time.Time, nowNS int64) {
 	next := r.next.Load()
 	if nowNS < next || !r.next.CompareAndSwap(next, nowNS+int64(sampleEvery)) {
@@ -74,8 +74,9 @@ func (r *rates) since(s *stats, now time.Time) sample {
 		}
 	}
 	to, seconds := s.sample(now), now.Sub(from.at).Seconds()
-	if from.at.IsZero() || seconds <= 0 || to.commands < from.commands { // nothing yet, or CONFIG RESETSTAT has come between
-		return sample{}
+	if from.at.IsZero() || seconds <= 0 || to.commands < from.commands {
+		return sample{} // nothing yet, or CONFIG RESETSTAT has come between
 	}
-	return sample{now, (to.commands - from.commands) / seconds, (to.in - from.in) / seconds, (to.out - from.out) / seconds}
+	return sample{now, (to.commands - from.commands) / seconds, (to.in - from.in) / seconds,
+		(to.out - from.out) / seconds}
 }
