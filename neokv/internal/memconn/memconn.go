@@ -17,8 +17,8 @@ const BufferBytes = 256 << 10
 // firstBuffer is how much an idle connection keeps in each direction.
 const firstBuffer = 4 << 10
 
-// Listener is a listener in memory: Dial makes a pair of connected, buffered net.Conns and hands one to Accept. The addresses of
-// the pair are the listener's and `pipe`.
+// Listener is a listener in memory. Dial makes a pair of connected, buffered net.Conns and hands one to Accept. The
+// addresses of the pair are the listener's and `pipe:0`.
 type Listener struct {
 	addr   net.Addr
 	conns  chan net.Conn
@@ -44,13 +44,13 @@ func (p *Listener) Accept() (net.Conn, error) {
 // Addr returns the address given to Listen.
 func (p *Listener) Addr() net.Addr { return p.addr }
 
-// Close ends Accept and Dial; connections stay.
+// Close ends Accept and Dial. Connections stay open.
 func (p *Listener) Close() error {
 	p.once.Do(func() { close(p.closed) })
 	return nil
 }
 
-// Dial connects. It returns when the connection has been accepted.
+// Dial connects. It returns when Accept has the other end.
 func (p *Listener) Dial(ctx context.Context) (net.Conn, error) {
 	client, server := connPair(p.addr)
 	select {
@@ -85,7 +85,7 @@ func (pipeAddr) String() string  { return "pipe:0" }
 type conn struct {
 	in, out               *stream
 	local, remote         net.Addr
-	reading, writing      chan struct{} // capacity 1: held by the one that reads, or writes, so that writes stay together
+	reading, writing      chan struct{} // capacity 1: held by a call of Read, of Write
 	readLimit, writeLimit deadline
 	closed                chan struct{}
 	once                  sync.Once
@@ -157,8 +157,8 @@ func (c *conn) write(b []byte) (n int, err error) {
 	}
 }
 
-// await returns when a token could be put into one channel or taken from the other, unless the connection is closed or
-// the time is over, which count first.
+// await returns when it could put a token into one channel or take one from the other. A closed connection and a passed
+// deadline come first.
 func (c *conn) await(put chan<- struct{}, take <-chan struct{}, limit *deadline) error {
 	expired := limit.channel()
 	select {
@@ -216,8 +216,8 @@ func (c *conn) SetWriteDeadline(t time.Time) error {
 	return nil
 }
 
-// stream is one direction of a connection: a ring of bytes that grows up to BufferBytes. One reader and one writer use it at a time.
-// They wait outside of its lock, for a token that the other leaves behind.
+// stream is one direction of a connection: a ring of bytes that grows up to BufferBytes. One reader and one writer use
+// it at a time. Each waits outside of its lock for a token that the other leaves.
 type stream struct {
 	filled, drained chan struct{} // capacity 1
 
@@ -231,7 +231,7 @@ func newStream() *stream {
 	return &stream{filled: make(chan struct{}, 1), drained: make(chan struct{}, 1)}
 }
 
-// take moves bytes out of the ring; eof is true when there are none and will be none.
+// take moves bytes out of the ring. eof says that there are none and that none will come.
 func (s *stream) take(b []byte) (n int, eof bool) {
 	s.mu.Lock()
 	for n < len(b) && s.n > 0 {

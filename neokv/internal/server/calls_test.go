@@ -137,7 +137,8 @@ func TestRates(t *testing.T) {
 	})
 }
 
-// TestMonitor: what others run comes in order, until RESET; a monitor that does not read is closed, and holds nobody up.
+// TestMonitor: what other clients run comes in order, until RESET. A monitor that does not read is closed and holds
+// nobody up.
 func TestMonitor(t *testing.T) {
 	s, dial := start(t, Options{Self: 1})
 	c, watcher := dial(), dial()

@@ -51,8 +51,8 @@ func closed(c net.Conn) (got int64, over bool) {
 	return got, err == nil
 }
 
-// TestClientsThatNeverRead lets 1,000 clients ask for more than they take. Memory stays within its bound, the largest are closed for
-// it, and another client is served.
+// TestClientsThatNeverRead lets 1,000 clients ask for more than they take. Memory stays within its bound, the server
+// closes the largest of them for it, and it serves another client.
 func TestClientsThatNeverRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := Options{Settings: settings.Default()}
@@ -135,8 +135,8 @@ func TestHalfCommands(t *testing.T) {
 	})
 }
 
-// TestShortArguments sends what is small on the wire and large in memory: a command of a million empty arguments, and a pipeline of
-// the shortest commands, of a client that does not read.
+// TestShortArguments sends what is small on the wire and large in memory: a command of a million empty arguments, and a
+// pipeline of the shortest commands from a client that does not read.
 func TestShortArguments(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := Options{Settings: settings.Default()}

@@ -181,7 +181,8 @@ func TestLikeRedisCluster(t *testing.T) {
 	})
 }
 
-// TestInfoLikeRedis: the same sections as redis-server's for whatever is asked, our own behind them, and no line that Redis has not but those named here.
+// TestInfoLikeRedis wants the same sections as redis-server's for whatever a client asks, our own after them, and no
+// line that Redis does not have but those named here.
 func TestInfoLikeRedis(t *testing.T) {
 	addr := redistest.RedisServer(t)
 	theirs, err := net.Dial("tcp", addr)
