@@ -112,6 +112,25 @@ func (c *Call) Writes(argBytes int) int {
 	return 2*argBytes + len(c.Args)*each + (len(c.Args)-1-len(places))*2*key
 }
 
+// LongestName is the length of the longest argument of a write that becomes a part of a storage key: a key, or a field or
+// member of a collection.
+func (c *Call) LongestName() (longest int) {
+	if c.Command == nil {
+		return 0
+	}
+	var room [8]int
+	for _, p := range c.Command.AppendKeys(room[:0], c.Args) {
+		longest = max(longest, len(c.Args[p]))
+	}
+	if elements := c.Command.Reads.Elements; elements != nil {
+		from, step := elements(c.Args)
+		for i := from; i < len(c.Args); i += step {
+			longest = max(longest, len(c.Args[i]))
+		}
+	}
+	return longest
+}
+
 // fewBytes is the estimate up to which Writes does not look closer.
 const fewBytes = 1 << 20
 

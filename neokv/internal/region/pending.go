@@ -14,6 +14,10 @@ const maxEntryBytes = 64 << 20
 // maxWrittenBytes bounds what one command may write at once into the batch of the region on each replica.
 const maxWrittenBytes = 256 << 20
 
+// maxNameBytes bounds a key, and a field or member of a collection. A flush or compaction of Pebble holds some nine copies of
+// a storage key in memory, and each of a process's stores may run one of both at a time.
+const maxNameBytes = 8 << 20
+
 // tooLarge returns an error if no entry has room for a command, else nil.
 func tooLarge(c *redis.Call) error {
 	n := callBytes(c)
@@ -22,6 +26,11 @@ func tooLarge(c *redis.Call) error {
 	}
 	if writes := c.Writes(n); writes > maxWrittenBytes {
 		return fmt.Errorf("%w: it may write %d bytes at once, at most %d", ErrTooLarge, writes, maxWrittenBytes)
+	}
+	if n > maxNameBytes {
+		if name := c.LongestName(); name > maxNameBytes {
+			return fmt.Errorf("%w: a key, field or member of %d bytes, at most %d", ErrTooLarge, name, maxNameBytes)
+		}
 	}
 	return nil
 }

@@ -283,7 +283,8 @@ func TestAdvanceOutlivesItsReader(t *testing.T) {
 	})
 }
 
-// TestTooLargeByItsKey refuses what is short and writes much: many elements under a long key, or very many under any.
+// TestTooLargeByItsKey refuses what is short and writes much: many elements under a long key, or very many under any. It also
+// refuses long keys, fields and members.
 func TestTooLargeByItsKey(t *testing.T) {
 	elements := func(name string, key, n int) *redis.Call {
 		args := [][]byte{[]byte(name), make([]byte, key)}
@@ -292,6 +293,15 @@ func TestTooLargeByItsKey(t *testing.T) {
 		}
 		return &redis.Call{Command: redis.Lookup(args[0]), Args: args}
 	}
+	with := func(args ...string) *redis.Call {
+		c := new(redis.Call)
+		for _, a := range args {
+			c.Args = append(c.Args, []byte(a))
+		}
+		c.Command = redis.Lookup(c.Args[0])
+		return c
+	}
+	long := strings.Repeat("n", maxNameBytes+1)
 	const million = 1_000_000
 	for _, c := range []struct {
 		call    *redis.Call
@@ -304,8 +314,20 @@ func TestTooLargeByItsKey(t *testing.T) {
 		{elements("zadd", 10, 2*million), false},
 		{elements("sadd", 10, 8*million), true},
 		{elements("mset", 1<<20, 1001), false},
-		{elements("set", 60<<20, 1), false},
+		{elements("set", maxNameBytes, 1), false},
+		{elements("set", maxNameBytes+1, 1), true},
 		{elements("del", 10, million), false},
+		{with("sadd", "s", "e", long), true},
+		{with("hset", "h", "f", long), false},
+		{with("hset", "h", "f", "v", long, "v"), true},
+		{with("hmset", "h", long, "v"), true},
+		{with("hsetnx", "h", long, "v"), true},
+		{with("hincrby", "h", long, "1"), true},
+		{with("zadd", "z", "NX", "1", long), true},
+		{with("zincrby", "z", "1", long), true},
+		{with("rpush", "l", long), false},
+		{with("rename", "k", long), true},
+		{with("sunionstore", "d", "s", long), true},
 	} {
 		if err := tooLarge(c.call); errors.Is(err, ErrTooLarge) != c.refused {
 			t.Errorf("%s of %d arguments, key of %d bytes: %v; want refused %v",
