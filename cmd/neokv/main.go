@@ -29,12 +29,10 @@ func stopSignals(parent context.Context) context.Context {
 	stopping := []os.Signal{os.Interrupt, syscall.SIGTERM}
 	if !signal.Ignored(syscall.SIGHUP) {
 		stopping = append(stopping, syscall.SIGHUP)
+		signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP) // nobody listens, but a second one does not end the process
 	}
 	ctx, stop := signal.NotifyContext(parent, stopping...)
-	context.AfterFunc(ctx, func() {
-		signal.Ignore(syscall.SIGHUP)
-		stop()
-	})
+	context.AfterFunc(ctx, stop)
 	return ctx
 }
 
