@@ -72,9 +72,9 @@ var (
 	compareSeed  = flag.Uint64("compare.seed", 1, "seed of the random calls, 0 for a fresh one")
 )
 
-// skipInRaceBuild skips a test that takes the cluster in real time. The race detector, and the checks that Pebble makes in
-// race builds, make the process so slow that leaders are lost. The packages redis and server compare the same replies
-// under the race detector.
+// skipInRaceBuild skips a test that takes the cluster in real time. The race detector, and the checks that Pebble makes
+// in race builds, make the process so slow that leaders are lost. The packages redis and server compare the same
+// replies under the race detector.
 func skipInRaceBuild(t *testing.T) {
 	if raceBuild {
 		t.Skip("a race build is too slow for leaders to be heard in time")

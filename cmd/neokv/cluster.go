@@ -41,7 +41,8 @@ func (f *clusterFlags) resolve(c *cobra.Command, env []string) (*profiles.Resolv
 	return profiles.Resolve(profiles.Request{Profile: f.profile, Env: env, Set: f.set, Flags: givenSettings(c.Flags())})
 }
 
-// config makes of flags and settings what to boot. A shape is handed on only if it was asked for: a data folder knows its own.
+// config makes of flags and settings what to boot. A shape is handed on only if it was asked for: a data folder knows
+// its own.
 func (f *clusterFlags) config(c *cobra.Command, r *profiles.Resolved, progress func(string)) (neokv.Config, error) {
 	if f.port == 0 && !c.Flags().Changed("proxy-port") {
 		f.proxyPort = 0

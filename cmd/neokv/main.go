@@ -23,8 +23,8 @@ func main() {
 	os.Exit(run(ctx, process{os.Environ(), os.Stdin, os.Stdout, os.Stderr}, os.Args[1:]))
 }
 
-// stopSignals returns a context that ends with the first SIGINT, SIGTERM or SIGHUP. The second SIGINT or SIGTERM ends the
-// process at once. A terminal that closes may send SIGHUP twice, and nohup ignores it: both do no harm.
+// stopSignals returns a context that ends with the first SIGINT, SIGTERM or SIGHUP. The second SIGINT or SIGTERM ends
+// the process at once. A terminal that closes may send SIGHUP twice, and nohup ignores it: both do no harm.
 func stopSignals(parent context.Context) context.Context {
 	stopping := []os.Signal{os.Interrupt, syscall.SIGTERM}
 	if !signal.Ignored(syscall.SIGHUP) {

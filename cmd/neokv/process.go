@@ -13,12 +13,14 @@ import (
 
 // Settings of the whole process. Only this binary touches them; the library leaves its host process as it is.
 const (
-	// minProcs is the least GOMAXPROCS: a thread blocked in fdatasync keeps its P until the scheduler takes notice, and when it returns it
-	// needs one that no flush or long apply holds, for up to 10 ms each. On two cores 2 -> 4 tripled the writes of 16 regions; 4 -> 8 took the
-	// p99 of pipelined writes from 27 to 23 ms and that of pipelined reads from 13 to 7, and 16 adds nothing. Where nothing is synced they cost, for threads that
-	// look for work: 50 clients that only read get 68,000 GETs a second with 2, 63,000 with 3, 58,000 with 4 and 52,000 with 8.
+	// minProcs is the least GOMAXPROCS: a thread blocked in fdatasync keeps its P until the scheduler takes notice, and
+	// when it returns it needs one that no flush or long apply holds, for up to 10 ms each. On two cores 2 -> 4 tripled
+	// the writes of 16 regions; 4 -> 8 took the p99 of pipelined writes from 27 to 23 ms and that of pipelined reads
+	// from 13 to 7, and 16 adds nothing. Where nothing is synced they cost, for threads that look for work: 50 clients
+	// that only read get 68,000 GETs a second with 2, 63,000 with 3, 58,000 with 4 and 52,000 with 8.
 	minProcs = 8
-	// gcPercent trades memory, of which the process has little on the Go heap but rows, for fewer collections; see limitHeap.
+	// gcPercent trades memory, of which the process has little on the Go heap but rows, for fewer collections; see
+	// limitHeap.
 	gcPercent = 400
 )
 
@@ -39,8 +41,8 @@ const (
 	quietTicks = 6 // without, before Ps are given up
 )
 
-// syncsSeen decides, tick by tick, from how many syncs there have been, and whether one is waited for, whether to have Ps for threads that are blocked
-// in one.
+// syncsSeen decides, tick by tick, from how many syncs there have been, and whether one is waited for, whether to have
+// Ps for threads that are blocked in one.
 type syncsSeen struct {
 	last  int64
 	quiet int // ticks without many
@@ -55,8 +57,8 @@ func (s *syncsSeen) busy(syncs int64, waiting bool) bool {
 	return s.quiet < quietTicks
 }
 
-// followSyncs gives the process a P per core where stores sync next to nothing, and minProcs where they do, until stop is called, unless the
-// environment says how many, or there are as many cores.
+// followSyncs gives the process a P per core where stores sync next to nothing, and minProcs where they do, until stop
+// is called, unless the environment says how many, or there are as many cores.
 func followSyncs(getenv func(string) string, syncs func() (made int64, waiting bool)) (stop func()) {
 	few := runtime.NumCPU()
 	if getenv("GOMAXPROCS") != "" || few >= minProcs {
@@ -94,9 +96,10 @@ func followSyncs(getenv func(string) string, syncs func() (made int64, waiting b
 // heapTick is how often limitHeap looks at the heap.
 const heapTick = 100 * time.Millisecond
 
-// limitHeap keeps gcPercent from multiplying data in memory and what clients and caches hold, until stop is called: from the live heap of the
-// last collection on, the heap grows by no more than clients may hold before there is another. So the process has what is live, clients'
-// buffers among it, and at most as much again as those may be, however much data there is.
+// limitHeap keeps gcPercent from multiplying data in memory and what clients and caches hold, until stop is called:
+// from the live heap of the last collection on, the heap grows by no more than clients may hold before there is
+// another. So the process has what is live, clients' buffers among it, and at most as much again as those may be,
+// however much data there is.
 func limitHeap(getenv func(string) string, c neokv.Config) (stop func()) {
 	if getenv("GOMEMLIMIT") != "" {
 		return func() {}

@@ -12,8 +12,8 @@ import (
 // linePause is the time between two lines of progress where it is no terminal that shows them.
 const linePause = 5 * time.Second
 
-// progress shows how far a run is: on a terminal one line that changes, else a line every few seconds, and the first and
-// the last of each phase.
+// progress shows how far a run is: on a terminal one line that changes, else a line every few seconds, and the first
+// and the last of each phase.
 type progress struct {
 	w     io.Writer
 	live  bool

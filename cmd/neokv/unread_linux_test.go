@@ -20,9 +20,9 @@ import (
 	"neokv.dev/neokv/settings"
 )
 
-// TestClientsThatDoNotRead has 400 clients ask for much and read nothing, or send much and never finish. The process then holds no more
-// memory than it did before, twice what clients may, and caches, which fill; no leader changes, and other clients are served. The test logs
-// how fast.
+// TestClientsThatDoNotRead has 400 clients ask for much and read nothing, or send much and never finish. The process
+// then holds no more memory than it did before, twice what clients may, and caches, which fill; no leader changes, and
+// other clients are served. The test logs how fast.
 func TestClientsThatDoNotRead(t *testing.T) {
 	const clients, probes = 400, 300
 	for _, mode := range []string{"--mem", "--port=0"} {

@@ -7,7 +7,8 @@ import (
 	"strings"
 )
 
-// Bytes is a size in bytes. It is written with a binary unit (64MiB, also 64MB and 64m) and prints in the largest one that divides it.
+// Bytes is a size in bytes. It is written with a binary unit (64MiB, also 64MB and 64m) and prints in the largest one
+// that divides it.
 type Bytes int64
 
 // The units from the largest; each is written with its first letter, alone or followed by "b" or "ib", in any case.

@@ -39,7 +39,8 @@ var (
 	durationType = reflect.TypeFor[time.Duration]()
 )
 
-// Fields lists the settings of a struct in the order of its declaration; s is a pointer to it. A field takes part if it has a
+// Fields lists the settings of a struct in the order of its declaration; s is a pointer to it. A field takes part if it
+// has a
 // `key` tag; a struct inside adds its key to the names of its fields, an embedded one nothing. The fields stay bound to s.
 // A tag that does not fit its field panics.
 func Fields(s any) []Field {

@@ -1,4 +1,5 @@
-// Package settings holds every knob of a cluster as fields of one struct. A knob has one name everywhere: in profiles, in
+// Package settings holds every knob of a cluster as fields of one struct. A knob has one name everywhere: in profiles,
+// in
 // --set, in the environment, in results and in messages. The name is the `key` tag, joined with dots down the struct; `help`
 // says what it does and in which unit, `min`, `max` and `oneof` what is allowed.
 package settings
@@ -84,33 +85,35 @@ type Redis struct {
 
 // RaftConstants are what nobody tunes, so they have no key. Tests make them small.
 type RaftConstants struct {
-	// SnapshotBytes of applied entries make a replica take the next snapshot record early. With 64 MiB a log of large entries does
-	// not grow far beyond what a follower's start should read.
+	// SnapshotBytes of applied entries make a replica take the next snapshot record early. With 64 MiB a log of large
+	// entries does not grow far beyond what a follower's start should read.
 	SnapshotBytes Bytes
-	// CompactionOverhead is how many entries stay in the log behind a snapshot record, for replicas that are a little behind. With
-	// 2000 a follower that was away for a moment needs no snapshot.
+	// CompactionOverhead is how many entries stay in the log behind a snapshot record, for replicas that are a little
+	// behind. With 2000 a follower that was away for a moment needs no snapshot.
 	CompactionOverhead int
 }
 
 // RedisConstants are what nobody tunes, so they have no key. Tests make them small.
 type RedisConstants struct {
-	// CountTime bounds the walk of DBSIZE and INFO keyspace over the keys. They estimate what they have not seen by then. After 200 ms a
-	// dashboard still gets its answer in time.
+	// CountTime bounds the walk of DBSIZE and INFO keyspace over the keys. They estimate what they have not seen by
+	// then. After 200 ms a dashboard still gets its answer in time.
 	CountTime time.Duration
-	// MaxHeldBytes bounds the commands of one listener that wait for a leader. Beyond it the server answers them at once: 64 MiB are
-	// 10,000 clients with 6 KiB each.
+	// MaxHeldBytes bounds the commands of one listener that wait for a leader. Beyond it the server answers them at
+	// once: 64 MiB are 10,000 clients with 6 KiB each.
 	MaxHeldBytes Bytes
 	// ExpireKeys is how many keys of a region the leader looks at in each round of ExpireInterval.
 	ExpireKeys int
-	// ExpireSample is how many keys the leader looks at from a random place on where some may have expired, as Redis does with 20;
-	// it goes on while many have. 0 is for no samples.
+	// ExpireSample is how many keys the leader looks at from a random place on where some may have expired, as Redis
+	// does with 20; it goes on while many have. 0 is for no samples.
 	ExpireSample int
-	// ReclaimKeys is about how many elements of deleted collections a store deletes in one step, which is one batch of the engine.
+	// ReclaimKeys is about how many elements of deleted collections a store deletes in one step, which is one batch of
+	// the engine.
 	ReclaimKeys int
-	// ReclaimRange is the size from which on a store deletes the elements of a deleted collection by range, not one by one: range
-	// deletions make reads of their memtable slower, so small collections do not get one.
+	// ReclaimRange is the size from which on a store deletes the elements of a deleted collection by range, not one by
+	// one: range deletions make reads of their memtable slower, so small collections do not get one.
 	ReclaimRange int
-	// ReclaimRest is how many times as long as a step the store rests behind it, so that deleting takes an eighth of a core at most.
+	// ReclaimRest is how many times as long as a step the store rests behind it, so that deleting takes an eighth of a
+	// core at most.
 	ReclaimRest int
 }
 

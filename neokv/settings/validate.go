@@ -84,7 +84,8 @@ func Problems(fields []Field) Invalid {
 	return out
 }
 
-// Set parses a value and stores it under its name. It does not check the range: Validate does, when all are set. The error is a *Problem.
+// Set parses a value and stores it under its name. It does not check the range: Validate does, when all are set. The
+// error is a *Problem.
 func (s *Settings) Set(name, value string) error {
 	f, err := Find(Fields(s), name)
 	if err != nil {
@@ -107,8 +108,8 @@ func Find(fields []Field, name string) (*Field, error) {
 	return nil, &Problem{name, "unknown setting: " + name + DidYouMean(name, names)}
 }
 
-// DidYouMean returns "; did you mean X?" with the nearest of the known names, or nothing where more than half of the name would have
-// to change.
+// DidYouMean returns "; did you mean X?" with the nearest of the known names, or nothing where more than half of the
+// name would have to change.
 func DidYouMean(name string, known []string) string {
 	best, least := "", 0
 	for _, k := range known {
@@ -122,7 +123,8 @@ func DidYouMean(name string, known []string) string {
 	return "; did you mean " + best + "?"
 }
 
-// editDistance counts the insertions, deletions and substitutions of bytes between a and b (Wagner and Fischer 1974), one row at a time.
+// editDistance counts the insertions, deletions and substitutions of bytes between a and b (Wagner and Fischer 1974),
+// one row at a time.
 func editDistance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {

@@ -1,14 +1,14 @@
-// Package disk is a store's file system: one door for Pebble and for dragonboat's own files. It counts syncs, fences the
-// store on the first failed write, and, in memory, can be crashed: what was not synced is gone.
+// Package disk is a store's file system: one door for Pebble and for dragonboat's own files. It counts syncs, fences
+// the store on the first failed write, and, in memory, can be crashed: what was not synced is gone.
 //
 // The fence. Both libraries kill the process when a write fails, so neither ever sees a write error:
 //
 //	live ──first failed change, Fence or Crash──▶ failing ──OnFence's function has returned──▶ fenced
 //
-// While failing, calls that do not fail themselves go on to the disk and their answers are true; the one that failed waits for
-// OnFence's function, and from then on everything that would change the disk happens in an overlay in memory. So whoever is told
-// a success that is none is told so after the store was marked failed. What is on the disk is closed under cause and effect:
-// nothing that followed from a lost operation is there.
+// While failing, calls that do not fail themselves go on to the disk and their answers are true; the one that failed
+// waits for OnFence's function, and from then on everything that would change the disk happens in an overlay in memory.
+// So whoever is told a success that is none is told so after the store was marked failed. What is on the disk is closed
+// under cause and effect: nothing that followed from a lost operation is there.
 package disk
 
 import (
@@ -27,11 +27,11 @@ import (
 // ErrKilled is what a crashed file system has failed with.
 var ErrKilled = errors.New("disk: killed")
 
-// FS is the file system of one store. It implements Pebble's vfs.FS; Raft gives dragonboat's view of it. All methods may run
-// concurrently.
+// FS is the file system of one store. It implements Pebble's vfs.FS; Raft gives dragonboat's view of it. All methods
+// may run concurrently.
 //
-// Once it is fenced, reading finds what was written through it, before and after, but the disk no longer changes: open a new FS to
-// see what is really there.
+// Once it is fenced, reading finds what was written through it, before and after, but the disk no longer changes: open
+// a new FS to see what is really there.
 type FS struct {
 	base vfs.FS
 	mem  *memory // base, where it is in memory
@@ -62,17 +62,18 @@ func Mem() *FS { return inMemory(newMemory()) }
 
 func inMemory(mem *memory) *FS { return &FS{base: mem, mem: mem} }
 
-// OnFence sets what is called once, before the failing call returns, when the first write or sync fails or Fence is called. It may
-// be called from any goroutine, also from one that holds Pebble's locks: it must return soon, and must not use the file
-// system or call Fence.
+// OnFence sets what is called once, before the failing call returns, when the first write or sync fails or Fence is
+// called. It may be called from any goroutine, also from one that holds Pebble's locks: it must return soon, and must
+// not use the file system or call Fence.
 func (f *FS) OnFence(fn func(error)) { f.onFence.Store(&fn) }
 
-// Fence marks the file system failed: from now on writes succeed into memory only and nothing reaches the disk. It returns when
-// OnFence's function has returned, whoever called it. Only the first cause counts.
+// Fence marks the file system failed: from now on writes succeed into memory only and nothing reaches the disk. It
+// returns when OnFence's function has returned, whoever called it. Only the first cause counts.
 func (f *FS) Fence(cause error) { f.fail(cause) }
 
-// Failed returns why the file system is fenced, nil while it is not. One atomic load. It is set before OnFence's function runs.
-// Whoever opens a database here checks it afterwards: a folder that cannot be written shows itself in no other way.
+// Failed returns why the file system is fenced, nil while it is not. One atomic load. It is set before OnFence's
+// function runs. Whoever opens a database here checks it afterwards: a folder that cannot be written shows itself in no
+// other way.
 func (f *FS) Failed() error {
 	if err := f.failed.Load(); err != nil {
 		return *err
@@ -92,12 +93,12 @@ func (f *FS) fail(cause error) *overlay {
 	return f.fenced.Load()
 }
 
-// BeforeSync sets a hook that runs before every sync is passed on, with the number of syncs begun so far, from 1. It may call Crash
-// or Fence: then the sync is not passed on. nil takes the hook away.
+// BeforeSync sets a hook that runs before every sync is passed on, with the number of syncs begun so far, from 1. It
+// may call Crash or Fence: then the sync is not passed on. nil takes the hook away.
 func (f *FS) BeforeSync(fn func(n int64)) { setHook(&f.beforeSync, fn) }
 
-// AfterSync sets a hook that runs after every completed sync, before the caller learns of it, with the number of syncs completed
-// so far, from 1. nil takes the hook away.
+// AfterSync sets a hook that runs after every completed sync, before the caller learns of it, with the number of syncs
+// completed so far, from 1. nil takes the hook away.
 func (f *FS) AfterSync(fn func(n int64)) { setHook(&f.afterSync, fn) }
 
 func setHook(hook *atomic.Pointer[func(int64)], fn func(int64)) {
@@ -134,9 +135,9 @@ func (f *FS) Crash(unsyncedPercent int, rng *rand.Rand) *FS {
 	return inMemory(left)
 }
 
-// CrashTogether returns what an end of the whole machine at this instant leaves of stores and of the journal that they share, each on a file
-// system in memory of its own; the journal's comes first. It is Crash for each, but the logs lack what only the journal has: OpenJournal
-// makes them whole.
+// CrashTogether returns what an end of the whole machine at this instant leaves of stores and of the journal that they
+// share, each on a file system in memory of its own; the journal's comes first. It is Crash for each, but the logs lack
+// what only the journal has: OpenJournal makes them whole.
 func CrashTogether(unsyncedPercent int, rng *rand.Rand, journal *FS, stores ...*FS) (journalLeft *FS, storesLeft []*FS) {
 	for _, f := range stores {
 		f.fail(ErrKilled) // before the journal's clone: what is acknowledged is in it, or was synced in a log
@@ -181,8 +182,8 @@ const (
 	OpMkdir  Op = "mkdir"
 )
 
-// change runs an operation on the names of the base. Where the file system is fenced, or is so because do failed, it returns
-// the overlay instead, and the caller does the same there.
+// change runs an operation on the names of the base. Where the file system is fenced, or is so because do failed, it
+// returns the overlay instead, and the caller does the same there.
 func (f *FS) change(op Op, name string, do func() error) (*overlay, error) {
 	if over := f.fenced.Load(); over != nil {
 		return over, nil
@@ -197,8 +198,8 @@ func (f *FS) change(op Op, name string, do func() error) (*overlay, error) {
 	return f.fail(fmt.Errorf("%s %s: %w", op, name, err)), nil
 }
 
-// isAnswer tells errors that say how things stand from trouble with the disk. To create a file in a folder that is gone is
-// trouble: neither library goes on after that.
+// isAnswer tells errors that say how things stand from trouble with the disk. To create a file in a folder that is gone
+// is trouble: neither library goes on after that.
 func isAnswer(op Op, err error) bool {
 	switch op {
 	case OpRemove:

@@ -6,7 +6,8 @@ import (
 	"sync/atomic"
 )
 
-// Fault makes an operation that changes the disk fail, and so fences the file system. A write that fails has written half of its bytes.
+// Fault makes an operation that changes the disk fail, and so fences the file system. A write that fails has written
+// half of its bytes.
 type Fault struct {
 	Op   Op     // which operations
 	Path string // whose file's name, without the folder, matches this pattern of filepath.Match; empty means all

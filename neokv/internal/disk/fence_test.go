@@ -70,7 +70,8 @@ func verify(t *testing.T, db *pebble.DB, acked map[string]string) {
 	}
 }
 
-// Whatever fails under a busy Pebble, it goes on, flushes, reads what it wrote and closes; and the disk has all that was acknowledged.
+// Whatever fails under a busy Pebble, it goes on, flushes, reads what it wrote and closes; and the disk has all that
+// was acknowledged.
 func TestPebbleNeverSeesAFailure(t *testing.T) {
 	faults := []*Fault{
 		{Op: OpSync, Path: "*.log", Skip: 200, Err: syscall.EIO},
@@ -223,7 +224,8 @@ func TestAnswersAreNoTrouble(t *testing.T) {
 	}
 }
 
-// The hook crashes the file system at its k-th sync, from within the sync: nothing acknowledged is lost, and time can stand still.
+// The hook crashes the file system at its k-th sync, from within the sync: nothing acknowledged is lost, and time can
+// stand still.
 func TestCrashAtEverySync(t *testing.T) {
 	rng := randomSource(t)
 	step := int64(1)
@@ -286,7 +288,8 @@ func TestCrashUnderLoad(t *testing.T) {
 		writers.Wait()
 		must(t, l.db.Close())
 		maps.Copy(acked, l.acked)
-		// A write in flight at the crash may have taken effect: the next life's verify must not mind, so it is read back here.
+		// A write in flight at the crash may have taken effect: the next life's verify must not mind, so it is read
+		// back here.
 		db := openPebble(t, left, "/db")
 		verify(t, db, l.acked)
 		for key := range acked {

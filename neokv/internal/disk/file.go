@@ -62,8 +62,8 @@ func (x *file) WriteAt(p []byte, off int64) (int, error) {
 	return n + m, err
 }
 
-// pass hands a write on to the base and fences the file system when it fails. An injected error comes, as a full disk's does, after half of
-// the bytes.
+// pass hands a write on to the base and fences the file system when it fails. An injected error comes, as a full disk's
+// does, after half of the bytes.
 func (x *file) pass(p []byte, off int64, write func([]byte) (int, error)) (int, error) {
 	injected := x.fs.injected(OpWrite, x.name)
 	if injected != nil {
@@ -191,8 +191,8 @@ func (x *file) synced() {
 	}
 }
 
-// SyncTo is part of vfs.File. It is a sync, and counts as one, only where the base makes it one. BeforeSync's hook does not run, since
-// nobody may rely on it.
+// SyncTo is part of vfs.File. It is a sync, and counts as one, only where the base makes it one. BeforeSync's hook does
+// not run, since nobody may rely on it.
 func (x *file) SyncTo(length int64) (fullSync bool, err error) {
 	if x.fs.fenced.Load() != nil {
 		return true, nil
@@ -210,8 +210,8 @@ func (x *file) SyncTo(length int64) (fullSync bool, err error) {
 	return fullSync, nil
 }
 
-// Preallocate is part of vfs.File. It is advice, which Write follows in steps, so that a file in which hardly anything is written stays small,
-// and not at all where the journal syncs in the file's place.
+// Preallocate is part of vfs.File. It is advice, which Write follows in steps, so that a file in which hardly anything
+// is written stays small, and not at all where the journal syncs in the file's place.
 func (x *file) Preallocate(offset, length int64) error {
 	if x.log == nil {
 		x.wanted = offset + length
@@ -222,9 +222,10 @@ func (x *file) Preallocate(offset, length int64) error {
 // extendBytes is by how much a file is made longer at once.
 const extendBytes = 1 << 20
 
-// extend makes a file longer, with zeros, than the given end of what is about to be written, and returns its new length and whether
-// the disk has made room for it. To sync what is written need not sync the file's length then, which costs the disk another write. It is
-// advice: whether the disk is full, the write will tell. Only of files whose reader stops at zeros.
+// extend makes a file longer, with zeros, than the given end of what is about to be written, and returns its new length
+// and whether the disk has made room for it. To sync what is written need not sync the file's length then, which costs
+// the disk another write. It is advice: whether the disk is full, the write will tell. Only of files whose reader stops
+// at zeros.
 func extend(f vfs.File, length, end int64) (to int64, made bool) {
 	to = (end + extendBytes) / extendBytes * extendBytes
 	if fd := f.Fd(); fd != vfs.InvalidFd && allocate(fd, length, to) == nil {

@@ -8,11 +8,12 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// A name is durable when the folder that it stands in has been synced. The functions here see to that for folders and for
-// small files, on any file system.
+// A name is durable when the folder that it stands in has been synced. The functions here see to that for folders and
+// for small files, on any file system.
 
-// MakeDir makes a folder, with its parents, durable. It makes no folder in one that a power cut could take away. So of the
-// folders that a call has left whose process was killed only the last may not be durable, and the next call syncs that one too.
+// MakeDir makes a folder, with its parents, durable. It makes no folder in one that a power cut could take away. So of
+// the folders that a call has left whose process was killed only the last may not be durable, and the next call syncs
+// that one too.
 func MakeDir(fs vfs.FS, dir string) error {
 	parent := fs.PathDir(dir)
 	if parent == dir {

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestMakeDir cuts the power when a folder has been made, where a process that was killed has left one of its parents, or
-// the folder itself, unsynced.
+// TestMakeDir cuts the power when a folder has been made, where a process that was killed has left one of its parents,
+// or the folder itself, unsynced.
 func TestMakeDir(t *testing.T) {
 	const dir = "/top/a/b/c"
 	for _, left := range []string{"/top", "/top/a", "/top/a/b", dir} {

@@ -15,8 +15,9 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// Journal makes the write-ahead logs of several stores durable with one sync: what is written to any of them is also handed to the
-// journal, and to sync a log is to sync the journal. It is two files, the segments journal-0 and journal-1, used in turn.
+// Journal makes the write-ahead logs of several stores durable with one sync: what is written to any of them is also
+// handed to the journal, and to sync a log is to sync the journal. It is two files, the segments journal-0 and
+// journal-1, used in turn.
 //
 // Why what was acknowledged is there after a crash:
 //   - A group is written when the one before it is synced. So of a segment's groups all but the last are whole, and if the last is
@@ -32,14 +33,17 @@ import (
 //     synced the folder with the name in it before, and its manifest before it removes the log. In a log itself every byte is written
 //     once, so that it does no harm if what was synced long ago is written again.
 //
-// If a segment cannot be written or synced, or a log cannot, the journal is broken for good: from then on each log is synced itself. What
-// was acknowledged through the journal stays in the segments, which are not used again. Nobody but the store whose log it is is fenced.
+// If a segment cannot be written or synced, or a log cannot, the journal is broken for good: from then on each log is
+// synced itself. What was acknowledged through the journal stays in the segments, which are not used again. Nobody but
+// the store whose log it is is fenced.
 //
-// A segment that was left is made free when the one in use is three quarters full, and not at once: of the logs with bytes in it, those
-// that have been removed by then need no sync, and those are most if a segment is larger than what the stores write before they remove a
-// log. The others are written in parts, so that no group has to wait until the disk has written all of them.
+// A segment that was left is made free when the one in use is three quarters full, and not at once: of the logs with
+// bytes in it, those that have been removed by then need no sync, and those are most if a segment is larger than what
+// the stores write before they remove a log. The others are written in parts, so that no group has to wait until the
+// disk has written all of them.
 //
-// The segments' files grow with what is written. When hardly anything is, the segments are used in turn until both are small again.
+// The segments' files grow with what is written. When hardly anything is, the segments are used in turn until both are
+// small again.
 type Journal struct {
 	bytes int64 // of a segment
 	group int64 // bytes of a group, about, from which on who writes waits for it
@@ -65,7 +69,8 @@ type Journal struct {
 	settler  sync.WaitGroup
 }
 
-// restTime is how often the journal looks whether hardly anything is written: so much, or less, that a segment grows once.
+// restTime is how often the journal looks whether hardly anything is written: so much, or less, that a segment grows
+// once.
 const restTime = 10 * time.Second
 
 const (
@@ -118,8 +123,8 @@ func (o *JournalOptions) segment(i int) string {
 	return o.FS.PathJoin(o.Dir, fmt.Sprintf("journal-%d", i))
 }
 
-// OpenJournal makes the logs whole with what the journal in the folder holds, and opens it empty; it is made if it is not there. No
-// store may be open.
+// OpenJournal makes the logs whole with what the journal in the folder holds, and opens it empty; it is made if it is
+// not there. No store may be open.
 func OpenJournal(o JournalOptions) (*Journal, error) {
 	o.defaults()
 	j, err := recoverJournal(o)
@@ -230,8 +235,8 @@ func (j *Journal) older() int {
 	return 0
 }
 
-// Close empties the journal, when the stores that share it have been closed: it syncs what they have written to their logs. An error
-// means that it could not, and that the next OpenJournal has to make the logs whole.
+// Close empties the journal, when the stores that share it have been closed: it syncs what they have written to their
+// logs. An error means that it could not, and that the next OpenJournal has to make the logs whole.
 func (j *Journal) Close() error {
 	j.mu.Lock()
 	j.cancel()
@@ -255,8 +260,8 @@ func (j *Journal) Close() error {
 	return errors.Join(err, j.closeSegments())
 }
 
-// empty starts both segments anew, small. What they hold must be in the logs, synced. The older one goes first, so that at any time the
-// largest epoch can be read.
+// empty starts both segments anew, small. What they hold must be in the logs, synced. The older one goes first, so that
+// at any time the largest epoch can be read.
 func (j *Journal) empty() error {
 	j.quiet = true
 	defer func() { j.quiet = false }()
@@ -269,8 +274,8 @@ func (j *Journal) empty() error {
 	return j.clear(second, first.epoch+1)
 }
 
-// clear overwrites the first group of a segment that nobody needs any more by an empty one of a new epoch, and makes it small if hardly
-// anything is written. It releases the mutex meanwhile.
+// clear overwrites the first group of a segment that nobody needs any more by an empty one of a new epoch, and makes it
+// small if hardly anything is written. It releases the mutex meanwhile.
 func (j *Journal) clear(s *segment, epoch uint64) error {
 	logs := s.logs
 	s.logs, s.end, s.epoch, s.sequence = nil, 0, epoch, 0
@@ -307,9 +312,9 @@ type share struct {
 	logs  map[string]*walFile // by name, those that are there; protected by the journal's mutex
 }
 
-// Share has the journal make the logs of this store durable: the files called *.log directly in dir that are created, or reused, from
-// now on. It comes before anything is opened for writing. A store that has shared the journal before, through another FS, must have been
-// closed, or crashed in memory.
+// Share has the journal make the logs of this store durable: the files called *.log directly in dir that are created,
+// or reused, from now on. It comes before anything is opened for writing. A store that has shared the journal before,
+// through another FS, must have been closed, or crashed in memory.
 func (f *FS) Share(j *Journal, store uint16, dir string) error {
 	j.mu.Lock()
 	former := j.stores[store]
@@ -412,7 +417,8 @@ func (j *Journal) append(kind byte, store uint16, name string, off int64, p []by
 	j.pending = append(b, p...)
 }
 
-// wrote hands over what was written to a log. It waits only when much more is pending than a store writes between two syncs.
+// wrote hands over what was written to a log. It waits only when much more is pending than a store writes between two
+// syncs.
 func (w *walFile) wrote(off int64, p []byte) {
 	j := w.fs.share.j
 	for len(p) > 0 {
@@ -454,9 +460,9 @@ func (j *Journal) endsAt() int64 {
 	return int64(binary.BigEndian.Uint64(r[8:])) + int64(binary.BigEndian.Uint32(r[4:]))
 }
 
-// sync returns when all that was handed over before is durable. The first who asks leads: he writes and syncs a group with what
-// everybody has handed over. Who comes meanwhile waits, and one of those leads the next. led says that this caller did, and took how long
-// the disk took. An error says that the journal is broken: the log itself must be synced.
+// sync returns when all that was handed over before is durable. The first who asks leads: he writes and syncs a group
+// with what everybody has handed over. Who comes meanwhile waits, and one of those leads the next. led says that this
+// caller did, and took how long the disk took. An error says that the journal is broken: the log itself must be synced.
 func (j *Journal) sync() (took time.Duration, led bool, err error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -474,7 +480,8 @@ func (j *Journal) sync() (took time.Duration, led bool, err error) {
 	return took, led, j.err
 }
 
-// lead writes and syncs the pending group, and reports how long that took, if it could. It releases the mutex meanwhile.
+// lead writes and syncs the pending group, and reports how long that took, if it could. It releases the mutex
+// meanwhile.
 func (j *Journal) lead() (took time.Duration, ok bool) {
 	j.leading = true
 	j.gather()
@@ -518,8 +525,8 @@ func (j *Journal) lead() (took time.Duration, ok bool) {
 	return took, true
 }
 
-// gather gives those who are about to sync a chance to share the group: as long as somebody comes, and not everybody is there. It
-// waits for no time to pass, so that a lone caller pays some calls of the scheduler only.
+// gather gives those who are about to sync a chance to share the group: as long as somebody comes, and not everybody is
+// there. It waits for no time to pass, so that a lone caller pays some calls of the scheduler only.
 func (j *Journal) gather() {
 	for before := 0; before < j.waiting && j.waiting < len(j.stores); {
 		before = j.waiting
@@ -562,8 +569,8 @@ func (j *Journal) turn() bool {
 	return true
 }
 
-// rest has the segments given back what space they do not need, if hardly anything has been written since seen bytes were. It returns
-// how many have been now.
+// rest has the segments given back what space they do not need, if hardly anything has been written since seen bytes
+// were. It returns how many have been now.
 func (j *Journal) rest(seen int64) int64 {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -586,8 +593,8 @@ func (j *Journal) fail(err error) {
 	j.changed.Broadcast()
 }
 
-// due reports whether the segment that was left is to be made free: the other will soon be full, with what is pending, or must not keep
-// it large.
+// due reports whether the segment that was left is to be made free: the other will soon be full, with what is pending,
+// or must not keep it large.
 func (j *Journal) due() bool {
 	s := &j.segments[j.current]
 	return j.err == nil && !j.segments[1-j.current].free && (j.quiet || s.end+pages(len(j.pending)) >= j.bytes/4*3)
@@ -656,9 +663,9 @@ func (j *Journal) syncLog(w *walFile) (err error) {
 	return err
 }
 
-// syncParts syncs a log of the given length, unless it is removed meanwhile. It is written in parts first, where the file's system knows
-// how to, each when the one before it is, since a group's sync waits for all that the disk has been told to write by then. The system tells
-// an error once: that of a part is the log's.
+// syncParts syncs a log of the given length, unless it is removed meanwhile. It is written in parts first, where the
+// file's system knows how to, each when the one before it is, since a group's sync waits for all that the disk has been
+// told to write by then. The system tells an error once: that of a part is the log's.
 func (j *Journal) syncParts(w *walFile, length int64) error {
 	for at := int64(partBytes); at < length; at += partBytes {
 		j.mu.Lock()

@@ -242,7 +242,8 @@ func (c *journalled) boot(m *memory) {
 	}
 }
 
-// run has all stores write, side by side, until there were so many syncs or steps, and returns what a power cut leaves then.
+// run has all stores write, side by side, until there were so many syncs or steps, and returns what a power cut leaves
+// then.
 func (c *journalled) run(syncs int64, percent int) *memory {
 	var left *memory
 	var once sync.Once
@@ -280,7 +281,8 @@ func (c *journalled) check(fs vfs.FS) (err error) {
 	return err
 }
 
-// recovered opens the journal of a disk and closes or drops it, and returns what a power cut leaves that may come in the middle.
+// recovered opens the journal of a disk and closes or drops it, and returns what a power cut leaves that may come in
+// the middle.
 func (c *journalled) recovered(m *memory) (left *memory) {
 	left = m
 	at, percent := c.random.IntN(40), c.random.IntN(101)
@@ -300,8 +302,8 @@ func (c *journalled) recovered(m *memory) (left *memory) {
 	return left
 }
 
-// A power cut takes stores and journal at one instant, again and again, some while the logs are made whole; in between the journal is
-// closed cleanly, too.
+// A power cut takes stores and journal at one instant, again and again, some while the logs are made whole; in between
+// the journal is closed cleanly, too.
 func TestJournalKeepsWhatWasSynced(t *testing.T) {
 	random := randomSource(t)
 	c := newJournalled(t, random, 3)
@@ -411,7 +413,8 @@ func TestJournalOutlivesAStore(t *testing.T) {
 	})
 }
 
-// What a killed store had handed over and not synced may be synced later by another: it is no part of the store's next life.
+// What a killed store had handed over and not synced may be synced later by another: it is no part of the store's next
+// life.
 func TestJournalForgetsAFormerLife(t *testing.T) {
 	o := JournalOptions{FS: newMemory(), Dir: "/", Bytes: 64 << 10, Logs: map[uint16]string{1: "/", 2: "/"}}
 	j, err := OpenJournal(o)
@@ -474,8 +477,8 @@ func TestJournalFails(t *testing.T) {
 	}
 }
 
-// A log that cannot be synced when its segment is left fences its store alone; what was acknowledged stays in the journal, and the others
-// sync for themselves.
+// A log that cannot be synced when its segment is left fences its store alone; what was acknowledged stays in the
+// journal, and the others sync for themselves.
 func TestJournalFencesOneStore(t *testing.T) {
 	random := randomSource(t)
 	var others [4]atomic.Int64 // syncs of their logs since then
@@ -578,7 +581,8 @@ func TestJournalOnDisk(t *testing.T) {
 	}
 }
 
-// A group that was synced and is damaged is not taken for the torn end of its segment as long as another stands behind it.
+// A group that was synced and is damaged is not taken for the torn end of its segment as long as another stands behind
+// it.
 func TestJournalDamagedInTheMiddle(t *testing.T) {
 	random := randomSource(t)
 	const groups = 5
@@ -617,8 +621,8 @@ func TestJournalDamagedInTheMiddle(t *testing.T) {
 	}
 }
 
-// The segments grow with what is written, are as large as they were while writing goes on, and small again when it rests; so is a log whose
-// space was asked for beforehand.
+// The segments grow with what is written, are as large as they were while writing goes on, and small again when it
+// rests; so is a log whose space was asked for beforehand.
 func TestJournalGivesSpaceBack(t *testing.T) {
 	dir := t.TempDir()
 	o := JournalOptions{FS: vfs.Default, Dir: dir, Logs: map[uint16]string{1: dir, 2: dir}, Bytes: 8 << 20}
@@ -708,8 +712,8 @@ func (s *synced) take() []string {
 	return names
 }
 
-// The logs of a segment that was left are not synced before the other is three quarters full, and then only those that are still there. When
-// the journal rests, they are at once.
+// The logs of a segment that was left are not synced before the other is three quarters full, and then only those that
+// are still there. When the journal rests, they are at once.
 func TestJournalSettlesLate(t *testing.T) {
 	const bytes, part = 256 << 10, 16 << 10
 	synctest.Test(t, func(t *testing.T) {
@@ -781,8 +785,8 @@ func TestJournalSettlesLate(t *testing.T) {
 	})
 }
 
-// A group for which the last quarter of a segment, or more, is not enough waits for the other segment, which is not due before, and for no
-// time to pass.
+// A group for which the last quarter of a segment, or more, is not enough waits for the other segment, which is not due
+// before, and for no time to pass.
 func TestJournalLargeGroup(t *testing.T) {
 	const bytes = 64 << 10
 	synctest.Test(t, func(t *testing.T) {
@@ -816,8 +820,8 @@ func TestJournalLargeGroup(t *testing.T) {
 	})
 }
 
-// A log is synced in parts, and not at all any more once it is removed. A part that the disk cannot write fences the store, since the sync
-// that comes behind it would not tell.
+// A log is synced in parts, and not at all any more once it is removed. A part that the disk cannot write fences the
+// store, since the sync that comes behind it would not tell.
 func TestJournalSyncsInParts(t *testing.T) {
 	const size = 3*partBytes + 100
 	parts := []string{"/1.log to 1048576", "/1.log to 2097152", "/1.log to 3145728", "/1.log"}

@@ -16,9 +16,9 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// memory is a file system in memory that knows what a power cut would leave: of each file the bytes, of each folder the names, as of
-// its last sync. To sync is cheap whatever the file's size, which Pebble's own crashable file system is not: it copies the whole
-// file every time.
+// memory is a file system in memory that knows what a power cut would leave: of each file the bytes, of each folder the
+// names, as of its last sync. To sync is cheap whatever the file's size, which Pebble's own crashable file system is
+// not: it copies the whole file every time.
 type memory struct {
 	mu     sync.RWMutex // held for writing where names change and while cloning, for reading where bytes change
 	root   *node
@@ -58,13 +58,14 @@ func (n *node) enter(name string, child *node) {
 	n.entered = append(n.entered, name)
 }
 
-// crash returns what a power cut at this instant leaves. What was not synced survives with the given percentage, decided by rng, in
-// an order that depends on nothing else: each of a file's sectors, and each of a folder's new names as long as those before it
-// do. File systems journal a folder's names in order, and Pebble relies on that: a manifest and the marker that names it become
-// durable with the same sync. With 100 nothing is lost. The names in the root are always synced: there is no folder above to say them in.
+// crash returns what a power cut at this instant leaves. What was not synced survives with the given percentage,
+// decided by rng, in an order that depends on nothing else: each of a file's sectors, and each of a folder's new names
+// as long as those before it do. File systems journal a folder's names in order, and Pebble relies on that: a manifest
+// and the marker that names it become durable with the same sync. With 100 nothing is lost. The names in the root are
+// always synced: there is no folder above to say them in.
 //
-// The removal of a name that was not synced is undone, unless unsyncedPercent is 100. To undo only some would take a renamed file away under
-// both names, which no file system does.
+// The removal of a name that was not synced is undone, unless unsyncedPercent is 100. To undo only some would take a
+// renamed file away under both names, which no file system does.
 func (m *memory) crash(unsyncedPercent int, rng *rand.Rand) *memory {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -227,8 +228,8 @@ func (m *memory) OpenReadWrite(name string, _ vfs.DiskWriteCategory, _ ...vfs.Op
 // OpenDir is part of vfs.FS.
 func (m *memory) OpenDir(name string) (vfs.File, error) { return m.Open(name) }
 
-// ReuseForWrite is part of vfs.FS. The old file is removed and a new one made: a crash then cuts each file to its own synced bytes and
-// never leaves a former life's.
+// ReuseForWrite is part of vfs.FS. The old file is removed and a new one made: a crash then cuts each file to its own
+// synced bytes and never leaves a former life's.
 func (m *memory) ReuseForWrite(oldname, newname string, _ vfs.DiskWriteCategory) (vfs.File, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -125,7 +125,8 @@ func TestCrashKeepsWhatWasSynced(t *testing.T) {
 	}
 }
 
-// Crashes with a percentage between lose whole blocks of what was not synced, depend on the seed alone, and touch nothing synced.
+// Crashes with a percentage between lose whole blocks of what was not synced, depend on the seed alone, and touch
+// nothing synced.
 func TestCrashLosesBlocksBySeed(t *testing.T) {
 	fs := Mem()
 	const blocks, syncedBlocks = 64, 16
@@ -375,8 +376,8 @@ func TestFenceGoesOnInMemory(t *testing.T) {
 	}
 }
 
-// TestCrashTogether kills stores and their journal at one instant, each on a disk of its own: what was synced is in the journal alone, until it is
-// opened on what is left.
+// TestCrashTogether kills stores and their journal at one instant, each on a disk of its own: what was synced is in the
+// journal alone, until it is opened on what is left.
 func TestCrashTogether(t *testing.T) {
 	journal, stores := Mem(), []*FS{Mem(), Mem()}
 	options := func() JournalOptions {

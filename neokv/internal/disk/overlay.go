@@ -12,11 +12,11 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// overlay is a file system in memory over a base that no longer changes. Since nothing reaches the base any more, a path of it
-// names the same bytes for ever, and to rename or link is to note where they are.
+// overlay is a file system in memory over a base that no longer changes. Since nothing reaches the base any more, a
+// path of it names the same bytes for ever, and to rename or link is to note where they are.
 //
-// What neither library does it does not follow: to rename a file that is open for writing, to write to one of two names of
-// a file, or to rename one to the other.
+// What neither library does it does not follow: to rename a file that is open for writing, to write to one of two names
+// of a file, or to rename one to the other.
 type overlay struct {
 	base vfs.FS
 	mem  *memory // of which only open files are used
@@ -25,8 +25,8 @@ type overlay struct {
 	entries map[string]origin // by clean path; a path without an entry is where its nearest ancestor with one says
 }
 
-// origin says where the bytes of a path are: in a path of the base, which for a folder speaks for all paths beneath, too; or in a node
-// made here; with neither, nothing is there.
+// origin says where the bytes of a path are: in a path of the base, which for a folder speaks for all paths beneath,
+// too; or in a node made here; with neither, nothing is there.
 type origin struct {
 	path string
 	node *node

@@ -29,11 +29,11 @@ type raftFS struct {
 
 var _ lvfs.FS = (*raftFS)(nil)
 
-// Raft is the same file system as dragonboat wants it. dragonboat.ds, NODEHOST.ID and LOCK of a NodeHost are kept in memory, as long
-// as the value returned, and the host name in paths is a fixed one.
+// Raft is the same file system as dragonboat wants it. dragonboat.ds, NODEHOST.ID and LOCK of a NodeHost are kept in
+// memory, as long as the value returned, and the host name in paths is a fixed one.
 //
-// spare tells of a received snapshot whose file is damaged whether its region is as new without it; nil if none is. Where it is not, the file
-// system is fenced.
+// spare tells of a received snapshot whose file is damaged whether its region is as new without it; nil if none is.
+// Where it is not, the file system is fenced.
 func (f *FS) Raft(spare func(region, index uint64) bool) lvfs.FS {
 	host, _ := os.Hostname() // dragonboat asks too, and refuses to start on an error
 	r := f.raft(host)
@@ -45,8 +45,8 @@ func (f *FS) raft(host string) *raftFS {
 	return &raftFS{fs: f, host: host, flags: lvfs.NewMem()}
 }
 
-// path puts raftHost in the place of the host name. That is the component before a deployment id, 20 digits; at the end of a path
-// it is taken for one unless a folder of that name exists, since a data folder may lie beneath one.
+// path puts raftHost in the place of the host name. That is the component before a deployment id, 20 digits; at the end
+// of a path it is taken for one unless a folder of that name exists, since a data folder may lie beneath one.
 func (r *raftFS) path(name string) string {
 	parts := strings.Split(filepath.ToSlash(name), "/")
 	for i, part := range parts {

@@ -16,9 +16,9 @@ import (
 //	group    magic u32 | CRC-32C u32 of what follows | epoch u64 | sequence u64 | length u32 of the records | record*
 //	record   kind u8 | length u8 of the name | store u16 | length u32 of the bytes | offset u64 | name | bytes
 //
-// A record of kind 1 says what was written to a log. One of kind 2 says that records before it, of that log or, without a name, of all the
-// store's logs, count no more. A store is named by its number and a log by its name in the store's folder, so that folders can be
-// moved.
+// A record of kind 1 says what was written to a log. One of kind 2 says that records before it, of that log or, without
+// a name, of all the store's logs, count no more. A store is named by its number and a log by its name in the store's
+// folder, so that folders can be moved.
 type segment struct {
 	file            vfs.File
 	epoch, sequence uint64     // of the next group
@@ -56,8 +56,9 @@ func (s *segment) seal(group []byte) []byte {
 	return append(group, zeros[:pages(len(group))-int64(len(group))]...)
 }
 
-// write writes a sealed group and syncs it. With a small one go zeros for those that come next: to sync what is written where the disk has
-// room, and no bytes, takes a third longer, and many small groups go into as much room as is made at once.
+// write writes a sealed group and syncs it. With a small one go zeros for those that come next: to sync what is written
+// where the disk has room, and no bytes, takes a third longer, and many small groups go into as much room as is made at
+// once.
 func (s *segment) write(group []byte) error {
 	if end := s.end + int64(len(group)); end > s.size {
 		var made bool
@@ -79,8 +80,8 @@ func (s *segment) shrink() {
 	}
 }
 
-// read returns the sequence and the records of the group of the segment's epoch at an offset, and where the next one goes; ok is false if
-// there is no such group. The records lie in buf, which may be nil, or in new memory.
+// read returns the sequence and the records of the group of the segment's epoch at an offset, and where the next one
+// goes; ok is false if there is no such group. The records lie in buf, which may be nil, or in new memory.
 func (s *segment) read(at int64, buf []byte) (sequence uint64, records []byte, next int64, ok bool, err error) {
 	if at+pageBytes > s.size {
 		return 0, buf, 0, false, nil
@@ -108,8 +109,8 @@ func (s *segment) read(at int64, buf []byte) (sequence uint64, records []byte, n
 
 // measure finds the segment's epoch and where its groups end. A new segment has the epoch 0.
 //
-// Behind the end there may be a group that was never acknowledged, in part, but no other of this epoch: where there is one, a group
-// that was acknowledged has been damaged, which is an error.
+// Behind the end there may be a group that was never acknowledged, in part, but no other of this epoch: where there is
+// one, a group that was acknowledged has been damaged, which is an error.
 func (s *segment) measure() error {
 	info, err := s.file.Stat()
 	if err != nil {
@@ -194,8 +195,8 @@ func (s *segment) each(fn func(record) error) error {
 	return nil
 }
 
-// replay writes records to those logs that exist, and syncs these. each is called twice, and must call its function with the same
-// records.
+// replay writes records to those logs that exist, and syncs these. each is called twice, and must call its function
+// with the same records.
 func replay(each func(func(record) error) error, o *JournalOptions) error {
 	type log struct {
 		store uint16

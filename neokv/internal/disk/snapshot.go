@@ -14,8 +14,8 @@ import (
 	lvfs "github.com/lni/vfs"
 )
 
-// dragonboat opens a received snapshot's file whenever a replica starts and when it installs the snapshot, and ends the process if the file's
-// beginning is damaged. So the beginning is read and checked here first:
+// dragonboat opens a received snapshot's file whenever a replica starts and when it installs the snapshot, and ends the
+// process if the file's beginning is damaged. So the beginning is read and checked here first:
 //
 //	offset 0    length u64, little-endian, of the header that follows
 //	       8    header, a protobuf message; behind it its CRC-32 u32, or 0 for none; zeros
@@ -32,9 +32,9 @@ const (
 // snapshotName is how a snapshot's path ends: region, replica, index.
 var snapshotName = regexp.MustCompile(`snapshot-(\d+)-\d+/snapshot-([0-9A-F]{16})/snapshot-[0-9A-F]{16}\.gbsnap$`)
 
-// openSnapshot opens a snapshot's file to be read. In the place of one that is damaged comes one that the library reads without an end of the
-// process: where the snapshot has been installed long since, one that says so; else the store is fenced, and what the library makes of the file
-// that it gets has no effect any more.
+// openSnapshot opens a snapshot's file to be read. In the place of one that is damaged comes one that the library reads
+// without an end of the process: where the snapshot has been installed long since, one that says so; else the store is
+// fenced, and what the library makes of the file that it gets has no effect any more.
 func (r *raftFS) openSnapshot(name string) (lvfs.File, error) {
 	f, err := r.fs.Open(r.path(name))
 	if err != nil {
@@ -95,7 +95,8 @@ func snapshotHead(f *raftFile) ([]byte, error) {
 	return head, nil
 }
 
-// standIn makes a snapshot's file of no sessions and some data. One without data is what the library leaves of a snapshot that has been installed.
+// standIn makes a snapshot's file of no sessions and some data. One without data is what the library leaves of a
+// snapshot that has been installed.
 func (r *raftFS) standIn(data []byte) (lvfs.File, error) {
 	h := pb.SnapshotHeader{Version: 2, ChecksumType: pb.CRC32IEEE}
 	header, err := h.Marshal()

@@ -1,9 +1,9 @@
-// Package keys is the codec of everything that is stored: keys, values, region state. It appends to byte slices and does no
-// I/O. docs/storage.md is its specification; testdata/vectors.json holds golden vectors.
+// Package keys is the codec of everything that is stored: keys, values, region state. It appends to byte slices and
+// does no I/O. docs/storage.md is its specification; testdata/vectors.json holds golden vectors.
 //
-// There is one form of key: the engine's, the keyspace tag first. Every Append function for keys appends the tag and then the
-// form of the specification, so the golden vector of a key is key[1:]. Parse functions take the same form, check it, and return
-// slices that alias their argument; none of them copies or panics.
+// There is one form of key: the engine's, the keyspace tag first. Every Append function for keys appends the tag and
+// then the form of the specification, so the golden vector of a key is key[1:]. Parse functions take the same form,
+// check it, and return slices that alias their argument; none of them copies or panics.
 //
 // Integers are big-endian. AppendI64 and AppendScore make byte order equal numeric order.
 package keys
@@ -56,8 +56,8 @@ func AppendI64(dst []byte, v int64) []byte {
 // I64 is the inverse of AppendI64. b has at least 8 bytes.
 func I64(b []byte) int64 { return int64(binary.BigEndian.Uint64(b) ^ 1<<63) }
 
-// AppendScore appends a score as 8 bytes whose order is numeric order from -inf to +inf, with -0.0 just below +0.0. NaN has no
-// place in that order: callers refuse it before.
+// AppendScore appends a score as 8 bytes whose order is numeric order from -inf to +inf, with -0.0 just below +0.0. NaN
+// has no place in that order: callers refuse it before.
 func AppendScore(dst []byte, score float64) []byte {
 	bits := math.Float64bits(score)
 	if bits>>63 != 0 {
@@ -79,12 +79,12 @@ func Score(b []byte) float64 {
 	return math.Float64frombits(bits)
 }
 
-// Version is the base from which an entry's proposer numbers new collections: microseconds since 1970 and a counter, of which
-// the low 11 bits count.
+// Version is the base from which an entry's proposer numbers new collections: microseconds since 1970 and a counter, of
+// which the low 11 bits count.
 func Version(timestampUS, counter uint64) uint64 { return timestampUS<<11 + counter%2048 }
 
-// Successor increments prefix in place, as a number, and returns it: the upper bound of the range of keys that begin with it.
-// A prefix of 0xff bytes alone has no successor; no key begins so, because tags are small.
+// Successor increments prefix in place, as a number, and returns it: the upper bound of the range of keys that begin
+// with it. A prefix of 0xff bytes alone has no successor; no key begins so, because tags are small.
 func Successor(prefix []byte) []byte {
 	for i := len(prefix) - 1; i >= 0; i-- {
 		prefix[i]++

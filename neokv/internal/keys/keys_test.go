@@ -59,8 +59,8 @@ func TestByteOrderOfNumbers(t *testing.T) {
 	}
 }
 
-// TestByteOrderOfKeys compares the order of encoded keys with that of their parts: region, index, slot, length of the user key,
-// user key, version, score, member.
+// TestByteOrderOfKeys compares the order of encoded keys with that of their parts: region, index, slot, length of the
+// user key, user key, version, score, member.
 func TestByteOrderOfKeys(t *testing.T) {
 	type parts struct {
 		space   Space

@@ -17,8 +17,8 @@ import (
 //	[tag][5][metadata key][version u64]  orphan record     Orphan
 //	[tag][6][region i64]               stage               Stage
 //
-// The metadata key in an orphan record's key is in the form of the specification, without its tag; since it begins with the
-// region, a region's orphan records are one range. Every value begins with a format byte.
+// The metadata key in an orphan record's key is in the form of the specification, without its tag; since it begins with
+// the region, a region's orphan records are one range. Every value begins with a format byte.
 type Category byte
 
 const (
@@ -83,7 +83,8 @@ func (s *StoreIdentity) Append(dst []byte) []byte {
 	return binary.BigEndian.AppendUint32(dst, uint32(s.Store))
 }
 
-// ParseStoreIdentity decodes the record. It returns what it could read together with the error for another storage format.
+// ParseStoreIdentity decodes the record. It returns what it could read together with the error for another storage
+// format.
 func ParseStoreIdentity(b []byte) (s StoreIdentity, err error) {
 	if len(b) < 1+4 {
 		return s, fmt.Errorf("store identity: %d bytes, want %d", len(b), storeIdentityLen)
@@ -130,8 +131,8 @@ type RegionState struct {
 	CollectedIn uint64 // SlotBit of every slot that may hold a collection, 0 where CollectedAt is
 }
 
-// Unblind has the SlotBit of every slot that may hold something other than short strings in redis_metadata. A write that
-// replaces a key there has to look at the key first.
+// Unblind has the SlotBit of every slot that may hold something other than short strings in redis_metadata. A write
+// that replaces a key there has to look at the key first.
 func (s *RegionState) Unblind() uint64 {
 	if s.LegacyAt != 0 {
 		return AllSlots
@@ -205,8 +206,8 @@ func AppendStage(dst []byte, region topology.RegionID) []byte {
 	return appendRegion(appendCategory(dst, CategoryStage), region)
 }
 
-// Stage says that a replica has applied some calls of an entry, and not yet the others. The region state then counts the entry as not
-// applied. A record whose index is not above the apply index means nothing.
+// Stage says that a replica has applied some calls of an entry, and not yet the others. The region state then counts
+// the entry as not applied. A record whose index is not above the apply index means nothing.
 //
 //	[format u8 = 1][index u64][calls u64][choice]   17 bytes and the choice
 type Stage struct {
@@ -234,8 +235,8 @@ func ParseStage(b []byte) (s Stage, err error) {
 	return Stage{Index: binary.BigEndian.Uint64(b[1:]), Calls: binary.BigEndian.Uint64(b[9:]), Choice: b[stageLen:]}, nil
 }
 
-// Orphan is a version of a collection, or of a long string, that no metadata names any more: work for the reclaimer. Size is how many
-// elements or pieces it has; pieces may be missing.
+// Orphan is a version of a collection, or of a long string, that no metadata names any more: work for the reclaimer.
+// Size is how many elements or pieces it has; pieces may be missing.
 //
 //	key    [tag][5][region i64][index i64][slot u16][user key length u32][user key][version u64]
 //	value  [format u8 = 1][type u8][size u64]   10 bytes

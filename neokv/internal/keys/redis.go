@@ -15,8 +15,8 @@ import (
 //	redis_zset_score  ... the same with tag 6 ...  [version u64][score 8][member]
 //	redis_zset_rank   ... the same with tag 9 ...  [version u64][kind u8][score 8][member]
 //
-// The length before the user key keeps keys of one slot from being prefixes of each other; so the subkeys of one version of one
-// collection are one contiguous range.
+// The length before the user key keeps keys of one slot from being prefixes of each other; so the subkeys of one
+// version of one collection are one contiguous range.
 type Space struct {
 	Region topology.RegionID
 	Index  topology.IndexID
@@ -60,8 +60,9 @@ func (s Space) AppendMetadataOf(dst []byte, user []byte) []byte {
 	return s.AppendMetadata(dst, topology.SlotOf(user), user)
 }
 
-// AppendCollection appends what all keys of one version of a collection begin with, in Data, ZSetScore or ZSetRank. Subkeys and score
-// keys follow by appending: the field or member, the index of a list or of a piece (AppendListIndex), or score and member.
+// AppendCollection appends what all keys of one version of a collection begin with, in Data, ZSetScore or ZSetRank.
+// Subkeys and score keys follow by appending: the field or member, the index of a list or of a piece (AppendListIndex),
+// or score and member.
 func (s Space) AppendCollection(dst []byte, ks Keyspace, slot topology.Slot, user []byte, version uint64) []byte {
 	return binary.BigEndian.AppendUint64(s.AppendUserKey(dst, ks, slot, user), version)
 }
@@ -139,7 +140,8 @@ func AppendStartKey(dst []byte, r topology.SlotRange) []byte {
 	return binary.BigEndian.AppendUint16(dst, uint16(r.First))
 }
 
-// AppendEndKey appends a slot range's upper bound in suffix space, exclusive; nothing for a range that ends with the last slot.
+// AppendEndKey appends a slot range's upper bound in suffix space, exclusive; nothing for a range that ends with the
+// last slot.
 func AppendEndKey(dst []byte, r topology.SlotRange) []byte {
 	if r.Last == topology.SlotCount-1 {
 		return dst
@@ -147,8 +149,8 @@ func AppendEndKey(dst []byte, r topology.SlotRange) []byte {
 	return binary.BigEndian.AppendUint16(dst, uint16(r.Last)+1)
 }
 
-// Bounds returns the range [lower, upper) of engine keys of the slots r in keyspace ks. The range of the tail region ends where
-// the space does.
+// Bounds returns the range [lower, upper) of engine keys of the slots r in keyspace ks. The range of the tail region
+// ends where the space does.
 func (s Space) Bounds(ks Keyspace, r topology.SlotRange) (lower, upper []byte) {
 	lower = AppendStartKey(s.AppendPrefix(nil, ks), r)
 	upper = AppendEndKey(s.AppendPrefix(nil, ks), r)
@@ -161,12 +163,12 @@ func (s Space) Bounds(ks Keyspace, r topology.SlotRange) (lower, upper []byte) {
 // RegionKeyspaces are the keyspaces in which a region has Redis data, all of them with keys that begin with its Space.
 var RegionKeyspaces = [...]Keyspace{Data, RedisMetadata, ZSetScore, ZSetRank}
 
-// CollectionLen is the length of a key's front up to and including the version, or of the whole key where that is shorter or the
-// key is none of Redis data. It takes any bytes.
+// CollectionLen is the length of a key's front up to and including the version, or of the whole key where that is
+// shorter or the key is none of Redis data. It takes any bytes.
 func CollectionLen(key []byte) int { return min(UserKeyEnd(key)+VersionLen, len(key)) }
 
-// UserKeyEnd is the length of a key's front up to and including the user key, or of the whole key where it has none or less. It
-// takes any bytes, and reads no further than the length.
+// UserKeyEnd is the length of a key's front up to and including the user key, or of the whole key where it has none or
+// less. It takes any bytes, and reads no further than the length.
 func UserKeyEnd(key []byte) int {
 	if len(key) < UserKeyOffset {
 		return len(key)

@@ -36,15 +36,16 @@ func (t Type) String() string {
 // ListStart is head and tail of an empty list. Head moves down, tail up.
 const ListStart uint64 = 1<<63 - 1
 
-// Metadata is a decoded record of redis_metadata. Value is set for short strings (it aliases the record), the other fields for what lies apart.
+// Metadata is a decoded record of redis_metadata. Value is set for short strings (it aliases the record), the other
+// fields for what lies apart.
 //
 //	short string    [flags u8][expire ms u64] [value]
 //	long string     [flags u8][expire ms u64] [version u64][size u64]
 //	hash, set, zset [flags u8][expire ms u64] [version u64][size u64]
 //	list            [flags u8][expire ms u64] [version u64][size u64][head u64][tail u64]
 //
-// flags: bit 7 set, bits 5 and 6 zero, bit 4 set for a long string alone, bits 0-3 the type. The size of a long string is its length in bytes,
-// that of the others counts elements.
+// flags: bit 7 set, bits 5 and 6 zero, bit 4 set for a long string alone, bits 0-3 the type. The size of a long string
+// is its length in bytes, that of the others counts elements.
 type Metadata struct {
 	Type     Type
 	ExpireMS uint64 // absolute Unix time in ms, 0 for never
@@ -68,7 +69,8 @@ const (
 // Long reports whether it is a string that lies apart from its record, in pieces.
 func (m *Metadata) Long() bool { return m.Type == String && m.Version != 0 }
 
-// Apart reports whether what the key holds lies apart from its record, in the data keyspace under a version: all but short strings.
+// Apart reports whether what the key holds lies apart from its record, in the data keyspace under a version: all but
+// short strings.
 func (m *Metadata) Apart() bool { return m.Type != String || m.Version != 0 }
 
 func appendHeader(dst []byte, flags byte, expireMS uint64) []byte {
@@ -142,14 +144,14 @@ func ParseMetadata(record []byte) (m Metadata, err error) {
 	return m, nil
 }
 
-// RankKind is the byte behind the version in keys of redis_zset_rank, in which the counts of a large sorted set are. Its members in the order
-// of the score index are cut into blocks, and the blocks into groups:
+// RankKind is the byte behind the version in keys of redis_zset_rank, in which the counts of a large sorted set are.
+// Its members in the order of the score index are cut into blocks, and the blocks into groups:
 //
 //	group  [...][version u64][1] [score 8][member]  ->  [format u8 = 1] then for each block how many members it has, uvarint
 //	block  [...][version u64][2] [score 8][member]  ->  [format u8 = 1]
 //
-// Score and member are those of the first member of the group or block. The first group begins before all members: nothing follows its kind. The
-// first block of a group has no record of its own.
+// Score and member are those of the first member of the group or block. The first group begins before all members:
+// nothing follows its kind. The first block of a group has no record of its own.
 type RankKind byte
 
 const (

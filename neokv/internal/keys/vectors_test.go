@@ -110,8 +110,8 @@ func equal(t *testing.T, what string, got, want []byte) {
 	}
 }
 
-// tagged checks a key against its golden vector: the keyspace's tag, then the vector. It is appended behind other bytes, which
-// must stay.
+// tagged checks a key against its golden vector: the keyspace's tag, then the vector. It is appended behind other
+// bytes, which must stay.
 func tagged(t *testing.T, what string, ks Keyspace, appendKey func(dst []byte) []byte, vector []byte) []byte {
 	t.Helper()
 	key := appendKey([]byte("before"))

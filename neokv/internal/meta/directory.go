@@ -7,8 +7,8 @@ import (
 	"neokv.dev/neokv/internal/topology"
 )
 
-// Directory is the soft state of meta's leader: the last heartbeat of each store. It starts empty with each leader and fills
-// within one heartbeat. It is a value driven from outside: the caller gives the time and keeps others out.
+// Directory is the soft state of meta's leader: the last heartbeat of each store. It starts empty with each leader and
+// fills within one heartbeat. It is a value driven from outside: the caller gives the time and keeps others out.
 type Directory struct {
 	interval time.Duration
 	stores   map[topology.StoreID]*heard

@@ -1,6 +1,7 @@
-// Package meta is the cluster's map: which stores there are, which regions with which bounds and peers, and the ids that are
-// handed out. The map is the state of a Raft group of its own, region 0, replicated over up to three stores. What stores tell
-// every second, who lives and who leads, is kept by meta's leader in memory (Directory) and is never decided from alone.
+// Package meta is the cluster's map: which stores there are, which regions with which bounds and peers, and the ids
+// that are handed out. The map is the state of a Raft group of its own, region 0, replicated over up to three stores.
+// What stores tell every second, who lives and who leads, is kept by meta's leader in memory (Directory) and is never
+// decided from alone.
 package meta
 
 import (
@@ -74,8 +75,8 @@ func (m *Map) Region(id topology.RegionID) *topology.Region {
 	return nil
 }
 
-// Initial is the map of a new cluster: the slots split evenly over the regions, each region on consecutive stores, the first of
-// which is to lead it, so that leaders and replicas are spread evenly.
+// Initial is the map of a new cluster: the slots split evenly over the regions, each region on consecutive stores, the
+// first of which is to lead it, so that leaders and replicas are spread evenly.
 func Initial(cluster string, shape settings.Cluster) *Map {
 	m := &Map{Cluster: cluster, Tables: []Table{{Name: RedisTable, Index: 1}}, NextReplica: 1}
 	for i := range shape.Stores {
@@ -94,7 +95,8 @@ func Initial(cluster string, shape settings.Cluster) *Map {
 	return m
 }
 
-// Members are the stores that hold the meta group in a cluster of n stores. A member's replica id is its store's number.
+// Members are the stores that hold the meta group in a cluster of n stores. A member's replica id is its store's
+// number.
 func Members(n int) map[uint64]dragonboat.Target {
 	m := make(map[uint64]dragonboat.Target)
 	for i := range min(n, MaxReplicas) {
@@ -137,7 +139,8 @@ func Start(o Options, members map[uint64]dragonboat.Target) (*Group, error) {
 // Map returns the map as applied here; Version 0 means that there is none yet.
 func (g *Group) Map() *Map { return g.machine.current.Load() }
 
-// Bootstrap makes m the map of a cluster that has none. That another map is there already is no error: the first one wins.
+// Bootstrap makes m the map of a cluster that has none. That another map is there already is no error: the first one
+// wins.
 func (g *Group) Bootstrap(ctx context.Context, m *Map) error {
 	cmd, err := json.Marshal(change{Bootstrap: m})
 	if err != nil {
@@ -283,8 +286,8 @@ func (m *machine) SaveSnapshot(prepared any, w io.Writer, _ <-chan struct{}) err
 	return err // the library's own
 }
 
-// RecoverFromSnapshot implements sm.IOnDiskStateMachine. A snapshot that does not read as it should fences the store and changes
-// nothing.
+// RecoverFromSnapshot implements sm.IOnDiskStateMachine. A snapshot that does not read as it should fences the store
+// and changes nothing.
 func (m *machine) RecoverFromSnapshot(r io.Reader, _ <-chan struct{}) error {
 	if m.o.Failed() != nil {
 		return nil

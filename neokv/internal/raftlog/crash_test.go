@@ -14,7 +14,8 @@ import (
 	"neokv.dev/neokv/internal/topology"
 )
 
-// model is what the log store should hold: a value that is copied per step, so that a crash can be compared with every past.
+// model is what the log store should hold: a value that is copied per step, so that a crash can be compared with every
+// past.
 type model [4]modelReplica
 
 type modelReplica struct {
@@ -79,8 +80,8 @@ func (s *store) found(m *model) string {
 	return strings.Join(out, " | ")
 }
 
-// seen is the model as ReadRaftState shows it after a start: the commit index is what it was along with the latest term and vote, but not
-// below the snapshot; entries below that are out of sight.
+// seen is the model as ReadRaftState shows it after a start: the commit index is what it was along with the latest term
+// and vote, but not below the snapshot; entries below that are out of sight.
 func (m model) seen() model {
 	for i := range m {
 		r := &m[i]
@@ -180,8 +181,8 @@ func (s *store) step(m *model, rng *rand.Rand, nextID *uint64) (durable bool) {
 	}
 }
 
-// crashRun does steps until the power fails within one, at a random sync, and reports whether what is found afterwards is a
-// past from the last durable one on.
+// crashRun does steps until the power fails within one, at a random sync, and reports whether what is found afterwards
+// is a past from the last durable one on.
 func crashRun(t *testing.T, seed uint64, faults Faults) (err error) {
 	rng := rand.New(rand.NewPCG(seed, 1))
 	s := &store{t: t, fs: disk.Mem()}

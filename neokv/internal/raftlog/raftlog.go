@@ -1,7 +1,7 @@
 // Package raftlog is dragonboat's log store (raftio.ILogDB) on the store's shared engine, keyspace raft_log.
 //
-// All regions of a store share one WAL: what one round of a step worker saves, for many regions, is one batch with at most one
-// sync. docs/storage.md, "Raft log", gives the keys. The values:
+// All regions of a store share one WAL: what one round of a step worker saves, for many regions, is one batch with at
+// most one sync. docs/storage.md, "Raft log", gives the keys. The values:
 //
 //	log meta    [first index u64]               absent: the log begins with its first entry
 //	log entry   dragonboat's entry
@@ -9,8 +9,9 @@
 //	bootstrap   [replica u64][dragonboat's bootstrap]
 //	snapshot    [replica u64][dragonboat's snapshot]
 //
-// Nothing here returns an error to dragonboat, which ends the process on one: trouble fences the store (Options.Fence), and from
-// then on answers are placeholders, which cannot leave a fenced store. Check finds trouble while an error still is one.
+// Nothing here returns an error to dragonboat, which ends the process on one: trouble fences the store (Options.Fence),
+// and from then on answers are placeholders, which cannot leave a fenced store. Check finds trouble while an error
+// still is one.
 package raftlog
 
 import (
@@ -54,8 +55,8 @@ type Faults struct {
 	BeforeSave func()
 }
 
-// Log is the log store of all regions of a store. Methods that raftio.ILogDB has are documented there. All may run concurrently, as
-// long as one region is saved by one caller at a time.
+// Log is the log store of all regions of a store. Methods that raftio.ILogDB has are documented there. All may run
+// concurrently, as long as one region is saved by one caller at a time.
 type Log struct {
 	engine *engine.Engine
 	o      Options
@@ -119,7 +120,8 @@ func (l *Log) BinaryFormat() uint32 { return 1 }
 // Close leaves the engine open: it is shared.
 func (l *Log) Close() error { return nil }
 
-// fenced reports whether the store has failed. If so it is silent when fenced returns: nothing that is pretended can leave it.
+// fenced reports whether the store has failed. If so it is silent when fenced returns: nothing that is pretended can
+// leave it.
 func (l *Log) fenced() bool {
 	err := l.o.Failed()
 	if err != nil {
@@ -141,9 +143,9 @@ func (l *Log) commit(b *engine.Batch, durable bool) error {
 	return b.Commit(durable)
 }
 
-// SaveRaftState saves a round's updates, one per region, in one batch, synced: entries, a changed term or vote, snapshots. These
-// promise something to other replicas. The commit index promises nothing, and who forgets it learns it again: it is written only along
-// with a term or vote, and read back as the apply index at least (Options.Applied).
+// SaveRaftState saves a round's updates, one per region, in one batch, synced: entries, a changed term or vote,
+// snapshots. These promise something to other replicas. The commit index promises nothing, and who forgets it learns it
+// again: it is written only along with a term or vote, and read back as the apply index at least (Options.Applied).
 func (l *Log) SaveRaftState(updates []pb.Update, _ uint64) error {
 	l.rounds.Add(1)
 	if l.fenced() {
@@ -230,9 +232,11 @@ func (l *Log) pretend(updates []pb.Update) {
 	}
 }
 
-// IterateEntries reads entries. A single one of size 0 is how dragonboat's LogReader.Term asks for a term, several times at each election: what
-// is answered then has no payload and is not read, since an entry may be as long as a pipeline of large calls. One that should be there and is not, or does not read as it should, fences the store; it and
-// those after it are answered with empty entries, of the terms that they are of: Raft ends the process where it finds others in its memory.
+// IterateEntries reads entries. A single one of size 0 is how dragonboat's LogReader.Term asks for a term, several
+// times at each election: what is answered then has no payload and is not read, since an entry may be as long as a
+// pipeline of large calls. One that should be there and is not, or does not read as it should, fences the store; it and
+// those after it are answered with empty entries, of the terms that they are of: Raft ends the process where it finds
+// others in its memory.
 func (l *Log) IterateEntries(
 	ents []pb.Entry, size, shard, id, low, high, maxSize uint64,
 ) ([]pb.Entry, uint64, error) {
@@ -296,8 +300,8 @@ func (l *Log) ReadRaftState(shard, id, lastIndex uint64) (raftio.RaftState, erro
 	return rs, nil
 }
 
-// RemoveEntriesTo moves the log's first index behind index, without sync: a truncation that is lost is made again. The entries
-// are deleted a thousand at a time, since a range deletion slows reads of its memtable down.
+// RemoveEntriesTo moves the log's first index behind index, without sync: a truncation that is lost is made again. The
+// entries are deleted a thousand at a time, since a range deletion slows reads of its memtable down.
 func (l *Log) RemoveEntriesTo(shard, id, index uint64) error {
 	if err := l.remove(shard, id, index); err != nil {
 		l.fail(fmt.Errorf("region %d: truncate to %d: %w", int64(shard), index, err))
@@ -333,8 +337,8 @@ func (l *Log) CompactEntriesTo(uint64, uint64, uint64) (<-chan struct{}, error) 
 	return done, nil
 }
 
-// SaveSnapshots saves snapshot records and leaves the logs alone. A record never goes back: it is committed under the lock that
-// SaveRaftState holds for a snapshot.
+// SaveSnapshots saves snapshot records and leaves the logs alone. A record never goes back: it is committed under the
+// lock that SaveRaftState holds for a snapshot.
 func (l *Log) SaveSnapshots(updates []pb.Update) error {
 	for i := range updates {
 		ud := &updates[i]

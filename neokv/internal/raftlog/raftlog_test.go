@@ -345,7 +345,8 @@ func TestRemoveEntriesTo(t *testing.T) {
 	})
 }
 
-// TestRemoveLargeEntries truncates a log of large entries: they are deleted as soon as 16 MiB were written since the last time, few as they are.
+// TestRemoveLargeEntries truncates a log of large entries: they are deleted as soon as 16 MiB were written since the
+// last time, few as they are.
 func TestRemoveLargeEntries(t *testing.T) {
 	s := newStore(t)
 	defer func() { s.close() }()
@@ -577,8 +578,8 @@ func TestFenced(t *testing.T) {
 	}
 }
 
-// TestPlaceholderTerms has a fenced store say of which terms its entries were: Raft ends the process where they do not fit those that it has
-// in memory.
+// TestPlaceholderTerms has a fenced store say of which terms its entries were: Raft ends the process where they do not
+// fit those that it has in memory.
 func TestPlaceholderTerms(t *testing.T) {
 	s := newStore(t)
 	defer func() { s.close() }()

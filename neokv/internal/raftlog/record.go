@@ -90,9 +90,9 @@ func (l *Log) walk(region topology.RegionID, low, high uint64, visit func(pb.Ent
 	return nil
 }
 
-// Check reads all records of a replica before it starts, while an error still is an error: later one would fence the store. A replica
-// without records passes. Its cost is that of reading the log,
-// and what it learns is the terms of its entries.
+// Check reads all records of a replica before it starts, while an error still is an error: later one would fence the
+// store. A replica without records passes. Its cost is that of reading the log, and what it learns is the terms of its
+// entries.
 func (l *Log) Check(region topology.RegionID, id topology.ReplicaID) error {
 	r, err := l.lock(uint64(region))
 	if err != nil {

@@ -15,7 +15,8 @@ import (
 	"neokv.dev/neokv/internal/topology"
 )
 
-// replica is what is kept in memory of a region's records. It runs ahead of the engine by the batch that is being committed.
+// replica is what is kept in memory of a region's records. It runs ahead of the engine by the batch that is being
+// committed.
 type replica struct {
 	region topology.RegionID
 
@@ -43,8 +44,8 @@ type termStart struct{ index, term uint64 }
 
 var none = records{stored: 1, first: 1}
 
-// Truncated entries are deleted together when there are deleteStep of them, deleteBytes were written since the last time, or the log is cut
-// to its last entry.
+// Truncated entries are deleted together when there are deleteStep of them, deleteBytes were written since the last
+// time, or the log is cut to its last entry.
 const (
 	deleteStep  = 1024
 	deleteBytes = 16 << 20
@@ -183,8 +184,8 @@ func (r *replica) loadBounds(v *engine.View) error {
 	return it.Error()
 }
 
-// claim makes the records those of a replica. Ids are handed out upwards and never again, so a larger one takes over, and
-// what is left of the smaller one goes; a smaller one is that of a replica which was removed.
+// claim makes the records those of a replica. Ids are handed out upwards and never again, so a larger one takes over,
+// and what is left of the smaller one goes; a smaller one is that of a replica which was removed.
 func (r *replica) claim(b *engine.Batch, id uint64) error {
 	switch {
 	case r.id == id:
@@ -286,8 +287,8 @@ func (r *replica) append(b *engine.Batch, ents []pb.Entry, l *Log) error {
 			return err
 		}
 	case high < r.last:
-		// A conflicting suffix that reaches further than what replaces it: the rest must go too, or it would be found as the
-		// end of the log at the next start.
+		// A conflicting suffix that reaches further than what replaces it: the rest must go too, or it would be found
+		// as the end of the log at the next start.
 		if err := b.DeleteRange(keys.LogBounds(r.region, high+1, r.last+1)); err != nil {
 			return err
 		}

@@ -104,7 +104,8 @@ func TestStoredBytes(t *testing.T) {
 	}
 }
 
-// TestRenew: a collection takes the place of whatever the key holds, also of one that it is made from, and closed empty it removes the key.
+// TestRenew: a collection takes the place of whatever the key holds, also of one that it is made from, and closed empty
+// it removes the key.
 func TestRenew(t *testing.T) {
 	for _, c := range []struct {
 		before string // calls
@@ -172,8 +173,8 @@ func TestRenew(t *testing.T) {
 	}
 }
 
-// TestRunsOfCommands executes random calls in two regions, an entry each: in one of them a batch takes one entry, in the other several, up
-// to the next read. Replies and what is stored are the same.
+// TestRunsOfCommands executes random calls in two regions, an entry each: in one of them a batch takes one entry, in
+// the other several, up to the next read. Replies and what is stored are the same.
 func TestRunsOfCommands(t *testing.T) {
 	seed := rand.Uint64()
 	random := rand.New(rand.NewPCG(seed, 0))
@@ -238,8 +239,8 @@ func TestRunsOfCommands(t *testing.T) {
 	}
 }
 
-// TestCallsAreBounded runs calls that touch 100 MB, or a smaller part with a lower limit: what they put into the batch stays small, and they do
-// what a client expects.
+// TestCallsAreBounded runs calls that touch 100 MB, or a smaller part with a lower limit: what they put into the batch
+// stays small, and they do what a client expects.
 func TestCallsAreBounded(t *testing.T) {
 	const n = 1600
 	for _, c := range []struct {

@@ -74,8 +74,8 @@ func TestSoonest(t *testing.T) {
 	}
 }
 
-// TestExpirySearch compares steps over random regions with a list: the records of a step are those that follow its position, going round
-// at the end, and steps from Next to Next miss none.
+// TestExpirySearch compares steps over random regions with a list: the records of a step are those that follow its
+// position, going round at the end, and steps from Next to Next miss none.
 func TestExpirySearch(t *testing.T) {
 	seeds := uint64(40)
 	if testing.Short() {
@@ -156,7 +156,8 @@ func TestExpirySearch(t *testing.T) {
 	}
 }
 
-// TestExpirySearchIsBounded: a step among records that are deleted, but still in the engine, ends after a while, and the next one goes on.
+// TestExpirySearchIsBounded: a step among records that are deleted, but still in the engine, ends after a while, and
+// the next one goes on.
 func TestExpirySearchIsBounded(t *testing.T) {
 	const deleted = 100_000
 	d := newRegion(t)

@@ -38,8 +38,8 @@ type region struct {
 	wrote int  // bytes of the last write's batch
 }
 
-// limit sets how many bytes of what they touch calls write and remember, until the end of the test. Where that is little, they also go through few
-// collections at a time.
+// limit sets how many bytes of what they touch calls write and remember, until the end of the test. Where that is
+// little, they also go through few collections at a time.
 func limit(t testing.TB, bytes int) {
 	touched, window, side := touchedBytes, windowBytes, maxSideBySide
 	t.Cleanup(func() { touchedBytes, windowBytes, maxSideBySide = touched, window, side })
@@ -230,7 +230,8 @@ func (d *region) has(key []byte) (string, bool) {
 	return string(b), ok
 }
 
-// serve answers calls that arrive on the connection until it is closed. Only HELLO is known besides the table's commands.
+// serve answers calls that arrive on the connection until it is closed. Only HELLO is known besides the table's
+// commands.
 func (d *region) serve(conn net.Conn) error {
 	in := bufio.NewReader(conn)
 	out := Reply{}

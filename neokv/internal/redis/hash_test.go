@@ -156,7 +156,8 @@ func TestObjectOfHash(t *testing.T) {
 	}
 }
 
-// TestDuplicate: RENAME and COPY of a hash whose elements do not fit into a batch, in one batch with what else refers to them.
+// TestDuplicate: RENAME and COPY of a hash whose elements do not fit into a batch, in one batch with what else refers
+// to them.
 func TestDuplicate(t *testing.T) {
 	d := newRegion(t)
 	const n = 3000
@@ -284,8 +285,8 @@ func TestRandomFields(t *testing.T) {
 	}
 }
 
-// TestHashScan: a hash of up to 1,024 fields is one part. Of a larger one what is there throughout is returned, whatever else comes and
-// goes, whether cursors are remembered or not.
+// TestHashScan: a hash of up to 1,024 fields is one part. Of a larger one what is there throughout is returned,
+// whatever else comes and goes, whether cursors are remembered or not.
 func TestHashScan(t *testing.T) {
 	d := newRegion(t)
 	d.fill("small", scanWhole)
@@ -366,7 +367,8 @@ func TestWritesChooseByTheEntry(t *testing.T) {
 	}
 }
 
-// BenchmarkHash counts commands, 64 of them in an entry or a read, on a hash of 100,000 fields; half of the fields asked for are there.
+// BenchmarkHash counts commands, 64 of them in an entry or a read, on a hash of 100,000 fields; half of the fields
+// asked for are there.
 func BenchmarkHash(b *testing.B) {
 	for _, name := range []string{"hset", "hincrby", "hget"} {
 		b.Run(name, func(b *testing.B) {

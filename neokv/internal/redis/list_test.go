@@ -14,7 +14,8 @@ import (
 	"neokv.dev/neokv/internal/topology"
 )
 
-// list is what the engine holds of a list: its record and its elements, which have to be those that the record counts, and no others.
+// list is what the engine holds of a list: its record and its elements, which have to be those that the record counts,
+// and no others.
 func (d *region) list(key string) (m keys.Metadata, elements []string) {
 	d.t.Helper()
 	found := map[uint64]string{}
@@ -49,7 +50,8 @@ func (d *region) list(key string) (m keys.Metadata, elements []string) {
 	return m, elements
 }
 
-// TestListModel has calls, several of them in one batch, change a list and a slice, and compares what the engine holds with that.
+// TestListModel has calls, several of them in one batch, change a list and a slice, and compares what the engine holds
+// with that.
 func TestListModel(t *testing.T) {
 	seeds := uint64(4)
 	if testing.Short() {
@@ -190,7 +192,8 @@ func TestListModel(t *testing.T) {
 	}
 }
 
-// TestListMovesTheFewer: what comes or goes between others moves the shorter side, or leaves the longest run where it is.
+// TestListMovesTheFewer: what comes or goes between others moves the shorter side, or leaves the longest run where it
+// is.
 func TestListMovesTheFewer(t *testing.T) {
 	d := newRegion(t)
 	args := []string{"rpush", "l"}
@@ -236,7 +239,8 @@ func TestListMovesTheFewer(t *testing.T) {
 	}
 }
 
-// TestListRewritten: where many elements would have to move, the list gets a new version and the old one is left to the reclaimer.
+// TestListRewritten: where many elements would have to move, the list gets a new version and the old one is left to the
+// reclaimer.
 func TestListRewritten(t *testing.T) {
 	d := newRegion(t)
 	const rewriteFrom = 1000 // so many of the first elements may be moved
@@ -314,7 +318,8 @@ func TestListGap(t *testing.T) {
 	}
 }
 
-// BenchmarkList counts commands, 64 of them in an entry or a read, on a list of 100,000 elements; LPOP and RPUSH take turns.
+// BenchmarkList counts commands, 64 of them in an entry or a read, on a list of 100,000 elements; LPOP and RPUSH take
+// turns.
 func BenchmarkList(b *testing.B) {
 	for _, lines := range []string{"lpush l 12345", "lpop l\nrpush l 12345", "lindex l 50000", "lset l 50000 12345", "lrange l 50000 50099"} {
 		b.Run(strings.ReplaceAll(strings.ReplaceAll(lines, " l", ""), "\n", " "), func(b *testing.B) {

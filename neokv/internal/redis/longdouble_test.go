@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// TestLongDouble has the limits of the x87 format: 2^16384 is too large, half of 2^-16445 is 0, 64 bits of precision, ties to even.
+// TestLongDouble has the limits of the x87 format: 2^16384 is too large, half of 2^-16445 is 0, 64 bits of precision,
+// ties to even.
 func TestLongDouble(t *testing.T) {
 	for _, c := range []struct{ x, y, sum string }{
 		{"0.1", "0.2", "0.3"},

@@ -65,8 +65,8 @@ func toArgs(words ...string) [][]byte {
 	return args
 }
 
-// TestPiecesAreStrings runs random calls on two regions: one has its strings in short pieces, the other all of them in records. They reply
-// the same:
+// TestPiecesAreStrings runs random calls on two regions: one has its strings in short pieces, the other all of them in
+// records. They reply the same:
 //
 //	go test ./neokv/internal/redis -run TestPiecesAreStrings -pieces.calls=1000000 -pieces.seed=7
 func TestPiecesAreStrings(t *testing.T) {
@@ -207,7 +207,8 @@ func (g *pieceCaller) call() [][]byte {
 	return toArgs("get", key)
 }
 
-// TestHoles: what has not been written of a string reads as zero bytes, wherever it ends within a piece, and nothing is stored for it.
+// TestHoles: what has not been written of a string reads as zero bytes, wherever it ends within a piece, and nothing is
+// stored for it.
 func TestHoles(t *testing.T) {
 	shortPieces(t, 8)
 	d := newRegion(t)
@@ -238,7 +239,8 @@ func TestHoles(t *testing.T) {
 	}
 }
 
-// TestInlineBecomesPieces: a string of before there were pieces is read where it is, and moves with the first write that would write it anew.
+// TestInlineBecomesPieces: a string of before there were pieces is read where it is, and moves with the first write
+// that would write it anew.
 func TestInlineBecomesPieces(t *testing.T) {
 	shortPieces(t, 8)
 	value := strings.Repeat("0123456789", 5)
@@ -278,7 +280,8 @@ func TestInlineBecomesPieces(t *testing.T) {
 	}
 }
 
-// TestLongStringsAreNotOverwrittenBlindly: a SET that replaces a long string leaves its orphan record, also where it would be blind without.
+// TestLongStringsAreNotOverwrittenBlindly: a SET that replaces a long string leaves its orphan record, also where it
+// would be blind without.
 func TestLongStringsAreNotOverwrittenBlindly(t *testing.T) {
 	shortPieces(t, 8)
 	for _, c := range []struct {
@@ -331,8 +334,8 @@ func TestNoRoomForALongString(t *testing.T) {
 	}
 }
 
-// TestLongStringsAreReadWhole reads a string while others take its place and their pieces are reclaimed at once: a reader has the bytes of one of
-// them, all as long as its record says, also where it has found the record among rows.
+// TestLongStringsAreReadWhole reads a string while others take its place and their pieces are reclaimed at once: a
+// reader has the bytes of one of them, all as long as its record says, also where it has found the record among rows.
 func TestLongStringsAreReadWhole(t *testing.T) {
 	shortPieces(t, 64)
 	d := newRegion(t)

@@ -71,7 +71,8 @@ func TestSubkeyList(t *testing.T) {
 	}
 }
 
-// TestExtractsChangeNothing: pops return the same whether anything is kept in memory or not, and what is kept is what is there.
+// TestExtractsChangeNothing: pops return the same whether anything is kept in memory or not, and what is kept is what
+// is there.
 func TestExtractsChangeNothing(t *testing.T) {
 	seed := rand.Uint64()
 	random := rand.New(rand.NewPCG(seed, 0))
@@ -149,8 +150,8 @@ func TestExtractsAreBounded(t *testing.T) {
 	}
 }
 
-// BenchmarkDrain counts pops, 64 of them in an entry, while a collection of 200,000 elements is emptied: of the first half, of the last tenth but for
-// the last hundredth, and of that.
+// BenchmarkDrain counts pops, 64 of them in an entry, while a collection of 200,000 elements is emptied: of the first
+// half, of the last tenth but for the last hundredth, and of that.
 func BenchmarkDrain(b *testing.B) {
 	for _, c := range []struct{ pop, add string }{{"spop", "sadd"}, {"zpopmin", "zadd"}, {"lpop", "rpush"}} {
 		b.Run(c.pop, func(b *testing.B) {

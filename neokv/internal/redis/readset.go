@@ -10,10 +10,11 @@ import (
 	"neokv.dev/neokv/internal/topology"
 )
 
-// This file is read sets. Most writes look something up before they write: the record of their key, the field that they set. All replicas
-// look up the same. So the leader does it for all of them, with a ReadSet, before it proposes the writes, and sends along what it has found;
-// whoever applies them tells the Writer, with Expect. That is as good as a look of its own where nothing has been applied between the state
-// that the leader has read and the writes. What the writes themselves, and others in the same batch, have changed is found before it.
+// This file is read sets. Most writes look something up before they write: the record of their key, the field that they
+// set. All replicas look up the same. So the leader does it for all of them, with a ReadSet, before it proposes the
+// writes, and sends along what it has found; whoever applies them tells the Writer, with Expect. That is as good as a
+// look of its own where nothing has been applied between the state that the leader has read and the writes. What the
+// writes themselves, and others in the same batch, have changed is found before it.
 //
 // A read set has for each call, in their order:
 //
@@ -27,15 +28,17 @@ import (
 // Reads says what a write command looks up that its arguments name.
 type Reads struct {
 	Records bool // the records of its keys
-	// Blind is whether it looks those up only where its slot may hold a collection, or a legacy string, and then not at what strings hold.
+	// Blind is whether it looks those up only where its slot may hold a collection, or a legacy string, and then not at
+	// what strings hold.
 	Blind bool
-	// Elements, if it is not nil, returns where elements of the first key are named: from an argument on, every step-th.
+	// Elements, if it is not nil, returns where elements of the first key are named: from an argument on, every
+	// step-th.
 	Elements func(args [][]byte) (from, step int)
 	Values   bool // what the elements hold, and not only whether they are there
 }
 
-// LooksUp reports whether the call looks something up that its arguments name. unblind has the bits (keys.SlotBit) of the slots that may
-// hold a collection or a legacy string.
+// LooksUp reports whether the call looks something up that its arguments name. unblind has the bits (keys.SlotBit) of
+// the slots that may hold a collection or a legacy string.
 func (c *Call) LooksUp(unblind uint64) bool {
 	return c.Command != nil && c.Command.Reads.Records && (unblind != 0 || !c.Command.Reads.Blind)
 }
@@ -209,8 +212,8 @@ func (s *ReadSet) found(value []byte, there bool) {
 
 var errReadSet = errors.New("read set is cut short")
 
-// Expect tells the writer what the next call will find, which is what the read set says first, and returns the rest of the read set. Without
-// a read set the call looks for itself.
+// Expect tells the writer what the next call will find, which is what the read set says first, and returns the rest of
+// the read set. Without a read set the call looks for itself.
 func (w *Writer) Expect(args [][]byte, set []byte) (rest []byte, err error) {
 	w.expected = w.expected[:0]
 	if len(set) == 0 {

@@ -112,8 +112,8 @@ func (c *Call) Writes(argBytes int) int {
 	return 2*argBytes + len(c.Args)*each + (len(c.Args)-1-len(places))*2*key
 }
 
-// LongestName is the length of the longest argument of a write that becomes a part of a storage key: a key, or a field or
-// member of a collection.
+// LongestName is the length of the longest argument of a write that becomes a part of a storage key: a key, or a field
+// or member of a collection.
 func (c *Call) LongestName() (longest int) {
 	if c.Command == nil {
 		return 0

@@ -383,8 +383,8 @@ func TestWrongType(t *testing.T) {
 
 func ptr[T any](v T) *T { return &v }
 
-// TestOrphans: whatever replaces or removes a collection's record, expired or not, leaves the record of its orphans; what changes
-// the expire time alone does not.
+// TestOrphans: whatever replaces or removes a collection's record, expired or not, leaves the record of its orphans;
+// what changes the expire time alone does not.
 func TestOrphans(t *testing.T) {
 	for _, c := range []struct {
 		call     string
@@ -475,7 +475,8 @@ func TestLegacyStrings(t *testing.T) {
 		keys * => ["old" "new"]`)
 }
 
-// TestBlindSet: a plain SET reads nothing where there is nothing to find. A record that cannot be decoded shows who reads.
+// TestBlindSet: a plain SET reads nothing where there is nothing to find. A record that cannot be decoded shows who
+// reads.
 func TestBlindSet(t *testing.T) {
 	for _, c := range []struct {
 		call  string
@@ -509,8 +510,8 @@ func TestBlindSet(t *testing.T) {
 
 func slotOf(key string) topology.Slot { return topology.SlotOf([]byte(key)) }
 
-// TestCollectedIn: what makes a collection in a slot has SETs look there, and in slots of the same remainder by 64; those over a collection
-// leave its orphan record.
+// TestCollectedIn: what makes a collection in a slot has SETs look there, and in slots of the same remainder by 64;
+// those over a collection leave its orphan record.
 func TestCollectedIn(t *testing.T) {
 	same := func(n int) string { // another key in whose slot there may be a collection if there is one under "k"
 		for i := 0; ; i++ {
@@ -713,8 +714,9 @@ func TestAppendKeys(t *testing.T) {
 	}
 }
 
-// BenchmarkSetApply sets strings in a region that holds nothing else, where SET reads nothing, beside one hash, where it looks at what it
-// replaces in one slot of 64, and among hashes in slots of all sorts, where it always looks: at strings that are there, or nothing.
+// BenchmarkSetApply sets strings in a region that holds nothing else, where SET reads nothing, beside one hash, where
+// it looks at what it replaces in one slot of 64, and among hashes in slots of all sorts, where it always looks: at
+// strings that are there, or nothing.
 func BenchmarkSetApply(b *testing.B) {
 	for _, c := range []struct {
 		name   string
@@ -757,7 +759,8 @@ func BenchmarkSetApply(b *testing.B) {
 	}
 }
 
-// BenchmarkDeletion deletes strings, and hashes of a million fields that are made by their records alone: a deletion does not look at fields.
+// BenchmarkDeletion deletes strings, and hashes of a million fields that are made by their records alone: a deletion
+// does not look at fields.
 func BenchmarkDeletion(b *testing.B) {
 	for _, m := range []keys.Metadata{{Type: keys.String, Value: []byte("v")}, {Type: keys.Hash, Version: 1, Size: 1_000_000}} {
 		b.Run(m.Type.String(), func(b *testing.B) {

@@ -24,9 +24,9 @@ var (
 	replicaSeed  = flag.Uint64("replicas.seed", 0, "seed of its random choices; 0 for any")
 )
 
-// replicas are one region on several stores that apply the same log, and should store the same. The leader applies each entry when it comes, for a
-// client that may have no room for the reply. Each follower is behind in its own way; it throws the replies away, flushes its engine, and
-// forgets what a restart would have it forget.
+// replicas are one region on several stores that apply the same log, and should store the same. The leader applies each
+// entry when it comes, for a client that may have no room for the reply. Each follower is behind in its own way; it
+// throws the replies away, flushes its engine, and forgets what a restart would have it forget.
 type replicas struct {
 	testing.TB
 	*rand.Rand
@@ -69,9 +69,9 @@ func newReplicas(t testing.TB, random *rand.Rand) *replicas {
 	}}
 }
 
-// apply runs an entry on a replica, and calls each with the replies and with the batch. No call may return an error: it would fence every
-// store. Where each reports true the batch is committed and another one begun, as apply does in the middle of a long entry; the read set does not
-// hold behind that.
+// apply runs an entry on a replica, and calls each with the replies and with the batch. No call may return an error: it
+// would fence every store. Where each reports true the batch is committed and another one begun, as apply does in the
+// middle of a long entry; the read set does not hold behind that.
 func (w *replicas) apply(d *region, b *engine.Batch, e *entry, out *Reply, each func(i int, reply []byte, b *engine.Batch) (cut bool)) *engine.Batch {
 	d.state.ApplyIndex, d.state.TimeMS = e.index, max(d.state.TimeMS, e.timeMS)
 	reads := e.reads
@@ -174,7 +174,8 @@ func (w *replicas) closeFailed(b *engine.Batch) {
 	}
 }
 
-// read runs a call that reads on the leader. Of some elements there may be as many replies as the caller likes, so room is bounded.
+// read runs a call that reads on the leader. Of some elements there may be as many replies as the caller likes, so room
+// is bounded.
 func (w *replicas) read(call Call) {
 	run := Run{Calls: []Call{call}, Out: Reply{Proto: 2 + w.IntN(2), Room: 1 << 20, More: func(int) int { return 0 }}}
 	if w.IntN(8) == 0 {
@@ -239,8 +240,8 @@ func (w *replicas) applyGroup(f *follower, entries []entry) {
 	w.commit(f.region, b)
 }
 
-// TestReadSetIsHeeded applies calls with the read set of a region that holds something else than the one they are applied to: what they reply
-// follows from the read set, so they have not looked for themselves.
+// TestReadSetIsHeeded applies calls with the read set of a region that holds something else than the one they are
+// applied to: what they reply follows from the read set, so they have not looked for themselves.
 func TestReadSetIsHeeded(t *testing.T) {
 	other, here := newRegion(t), newRegion(t)
 	run := func(d *region, line string) string {
@@ -366,7 +367,8 @@ func FuzzReadSet(f *testing.F) {
 	})
 }
 
-// compare has the followers catch up, and checks that all store the same, and nothing that neither a record nor an orphan record names.
+// compare has the followers catch up, and checks that all store the same, and nothing that neither a record nor an
+// orphan record names.
 func (w *replicas) compare() {
 	leader := w.kept(w.leader)
 	for _, f := range w.followers {
@@ -398,8 +400,8 @@ func (w *replicas) all() []*region {
 	return all
 }
 
-// kept is what a replica stores and all others have to. Counts of a sorted set that goes in the batch in which they are made are never
-// written.
+// kept is what a replica stores and all others have to. Counts of a sorted set that goes in the batch in which they are
+// made are never written.
 func (w *replicas) kept(d *region) map[string]string {
 	all := d.stored()
 	if err := sound(all); err != nil {
@@ -421,7 +423,8 @@ func orphan(all map[string]string, key string) bool {
 	return ok && deleted
 }
 
-// sound says what is wrong with all that a region stores: elements that nothing names, or records that count them wrongly.
+// sound says what is wrong with all that a region stores: elements that nothing names, or records that count them
+// wrongly.
 func sound(all map[string]string) error {
 	type collection struct {
 		keys.Metadata
@@ -518,7 +521,8 @@ func sound(all map[string]string) error {
 	return nil
 }
 
-// TestReplicasStoreTheSame runs random calls of every command, most of them with some arguments that make no sense there:
+// TestReplicasStoreTheSame runs random calls of every command, most of them with some arguments that make no sense
+// there:
 //
 //	go test ./neokv/internal/redis -run TestReplicasStoreTheSame -replicas.calls=1000000 -replicas.seed=7
 func TestReplicasStoreTheSame(t *testing.T) {
@@ -613,7 +617,8 @@ func TestReplicasStoreTheSame(t *testing.T) {
 	}
 }
 
-// sure are calls of which the last one changes something, of each command that writes; the test makes all of them now and then.
+// sure are calls of which the last one changes something, of each command that writes; the test makes all of them now
+// and then.
 var sure = strings.Split(strings.TrimSpace(`
 set {t}a 5; append {t}a 1
 set {t}a 5; decr {t}a
@@ -677,8 +682,9 @@ del {t}zset1 {t}zset2; zadd {t}zset1 1 a 2 b; zadd {t}zset2 3 b 4 c; zinterstore
 del {t}zset1 {t}zset2; zadd {t}zset1 1 a 2 b; zadd {t}zset2 3 b 4 c; zdiffstore {t}zset3 2 {t}zset1 {t}zset2
 `), "\n")
 
-// deep makes a call that looks for a place far inside a large collection, or changes much of one, mostly behind one that adds to it. Of the
-// collections {t}zset8, {t}zset9 and so on no other calls take anything but those that remove all keys, so they grow large and stay.
+// deep makes a call that looks for a place far inside a large collection, or changes much of one, mostly behind one
+// that adds to it. Of the collections {t}zset8, {t}zset9 and so on no other calls take anything but those that remove
+// all keys, so they grow large and stay.
 func deep(g *redistest.Generator) (calls [][][]byte) {
 	from := g.IntN(1500)
 	to := from + g.IntN(50)

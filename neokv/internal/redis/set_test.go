@@ -32,8 +32,9 @@ func randomMembers(random *rand.Rand, n int) (members []string) {
 	return members
 }
 
-// TestCombinations compares unions, intersections and differences, replied and stored, with those of a model: of one set to more than are
-// gone through at once, some of them absent, one named twice, and the key that is made being one of them.
+// TestCombinations compares unions, intersections and differences, replied and stored, with those of a model: of one
+// set to more than are gone through at once, some of them absent, one named twice, and the key that is made being one
+// of them.
 func TestCombinations(t *testing.T) {
 	seed := rand.Uint64()
 	random := rand.New(rand.NewPCG(seed, 0))
@@ -123,8 +124,8 @@ func TestCombinations(t *testing.T) {
 	}
 }
 
-// TestScoredCombinations has unions, intersections and differences of sorted sets and sets reply and store the same whether they are made at once or in
-// many windows, of few inputs at a time: scores are added up in the same order.
+// TestScoredCombinations has unions, intersections and differences of sorted sets and sets reply and store the same
+// whether they are made at once or in many windows, of few inputs at a time: scores are added up in the same order.
 func TestScoredCombinations(t *testing.T) {
 	seed := rand.Uint64()
 	random := rand.New(rand.NewPCG(seed, 0))
@@ -173,8 +174,8 @@ func TestScoredCombinations(t *testing.T) {
 	}
 }
 
-// TestPop: what SPOP removes is what it returns, and follows from the log entry alone: neither another replica's memory nor the room
-// for the reply matters.
+// TestPop: what SPOP removes is what it returns, and follows from the log entry alone: neither another replica's memory
+// nor the room for the reply matters.
 func TestPop(t *testing.T) {
 	a, b := newRegion(t), newRegion(t)
 	b.w.random().Uint64() // of another entry
@@ -241,8 +242,8 @@ func TestStoreLarge(t *testing.T) {
 	}
 }
 
-// BenchmarkSet counts commands, 64 of them in an entry or a read: on a set of 100,000 members, half of those named being there, or on
-// two sets of 1,000 that share half of them.
+// BenchmarkSet counts commands, 64 of them in an entry or a read: on a set of 100,000 members, half of those named
+// being there, or on two sets of 1,000 that share half of them.
 func BenchmarkSet(b *testing.B) {
 	for _, call := range []string{"sadd s %d", "sismember s %d", "spop s", "srandmember s", "sinter a b", "sunion a b", "sdiff a b", "sunionstore c a b", "smembers a"} {
 		b.Run(strings.ReplaceAll(call, " ", "_"), func(b *testing.B) {

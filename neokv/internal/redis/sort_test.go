@@ -55,7 +55,8 @@ func TestSortIsReadOrWrite(t *testing.T) {
 	}
 }
 
-// TestStoredSorts has one replica run random calls in one batch each, and another one several in a batch: replies and bytes are the same.
+// TestStoredSorts has one replica run random calls in one batch each, and another one several in a batch: replies and
+// bytes are the same.
 func TestStoredSorts(t *testing.T) {
 	seed := rand.Uint64()
 	random := rand.New(rand.NewPCG(seed, 1))

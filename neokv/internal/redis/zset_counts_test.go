@@ -15,7 +15,8 @@ import (
 	"neokv.dev/neokv/internal/topology"
 )
 
-// recount returns what redis_zset_rank must hold of a version with these members, in order: the rules of zset_counts.go once more.
+// recount returns what redis_zset_rank must hold of a version with these members, in order: the rules of zset_counts.go
+// once more.
 func recount(slot topology.Slot, user []byte, version uint64, order []string, scores map[string]float64) map[string]string {
 	want := map[string]string{}
 	at := func(kind keys.RankKind) []byte {
@@ -68,8 +69,8 @@ func (d *region) reclaim() {
 	}
 }
 
-// ranked checks the counts of all sorted sets against a recount, and that there are no others. Orphans have been reclaimed. It returns the
-// sorted sets, by key, and the members in order.
+// ranked checks the counts of all sorted sets against a recount, and that there are no others. Orphans have been
+// reclaimed. It returns the sorted sets, by key, and the members in order.
 func (d *region) ranked() (all map[string]map[string]float64, orders map[string][]string) {
 	d.t.Helper()
 	all, orders = d.zsets(), map[string][]string{}
@@ -110,8 +111,9 @@ func (d *region) ranked() (all map[string]map[string]float64, orders map[string]
 	return all, orders
 }
 
-// TestRanks runs random batches of calls on sorted sets that grow and shrink beyond all limits of the counts. After each the counts are
-// those of a recount, and what is read by them is what the order says. Many members begin blocks and groups.
+// TestRanks runs random batches of calls on sorted sets that grow and shrink beyond all limits of the counts. After
+// each the counts are those of a recount, and what is read by them is what the order says. Many members begin blocks
+// and groups.
 func TestRanks(t *testing.T) {
 	seed := rand.Uint64()
 	random := rand.New(rand.NewPCG(seed, 0))
@@ -319,8 +321,8 @@ func TestRanks(t *testing.T) {
 	}
 }
 
-// TestRanksWithinABatch reads places of a large sorted set in the batch in which members have come: a command finds its members by the counts of
-// that moment, whatever the batch has yet to be told.
+// TestRanksWithinABatch reads places of a large sorted set in the batch in which members have come: a command finds its
+// members by the counts of that moment, whatever the batch has yet to be told.
 func TestRanksWithinABatch(t *testing.T) {
 	for _, c := range []struct{ call, want string }{
 		{"sort {a}z by nosort limit 3500 10 store {a}d", "10"},
@@ -389,9 +391,9 @@ func TestBegins(t *testing.T) {
 	}
 }
 
-// BenchmarkRank is what places in the order of a sorted set cost by its size, and what knowing them costs those who change it: members
-// with random scores, put there in random order, 64 commands in an entry. move gives a member another score, swap adds one and
-// removes another. Reads are one by one, each in a view of its own.
+// BenchmarkRank is what places in the order of a sorted set cost by its size, and what knowing them costs those who
+// change it: members with random scores, put there in random order, 64 commands in an entry. move gives a member
+// another score, swap adds one and removes another. Reads are one by one, each in a view of its own.
 func BenchmarkRank(b *testing.B) {
 	for _, size := range []int{100, 10_000, 1_000_000} {
 		var d *region // one for all that follow, made when the first of them runs

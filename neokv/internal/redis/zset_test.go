@@ -14,8 +14,8 @@ import (
 	"neokv.dev/neokv/internal/redis/redistest"
 )
 
-// zsets returns what is stored of sorted sets that are live, by key: members with their scores; it checks that the record counts them and
-// that the score index has the same.
+// zsets returns what is stored of sorted sets that are live, by key: members with their scores; it checks that the
+// record counts them and that the score index has the same.
 func (d *region) zsets() map[string]map[string]float64 {
 	d.t.Helper()
 	type version struct {
@@ -79,8 +79,8 @@ func (d *region) zsets() map[string]map[string]float64 {
 	return all
 }
 
-// TestStoredZSets: after random calls records, members and score index agree, nothing but orphans is left beside them, and another
-// replica has the same bytes.
+// TestStoredZSets: after random calls records, members and score index agree, nothing but orphans is left beside them,
+// and another replica has the same bytes.
 func TestStoredZSets(t *testing.T) {
 	seed := rand.Uint64()
 	a, b := newRegion(t), newRegion(t)
@@ -226,8 +226,8 @@ func TestZSetRanges(t *testing.T) {
 	}
 }
 
-// TestPopsFindTheEnds: whatever comes between them, pops return the lowest and the highest members; also where entries have been passed over
-// that brought a member below what is remembered, as a region snapshot does.
+// TestPopsFindTheEnds: whatever comes between them, pops return the lowest and the highest members; also where entries
+// have been passed over that brought a member below what is remembered, as a region snapshot does.
 func TestPopsFindTheEnds(t *testing.T) {
 	d := newRegion(t)
 	seed := rand.Uint64()

@@ -14,8 +14,8 @@ const maxEntryBytes = 64 << 20
 // maxWrittenBytes bounds what one command may write at once into the batch of the region on each replica.
 const maxWrittenBytes = 256 << 20
 
-// maxNameBytes bounds a key, and a field or member of a collection. A flush or compaction of Pebble holds some nine copies of
-// a storage key in memory, and each of a process's stores may run one of both at a time.
+// maxNameBytes bounds a key, and a field or member of a collection. A flush or compaction of Pebble holds some nine
+// copies of a storage key in memory, and each of a process's stores may run one of both at a time.
 const maxNameBytes = 8 << 20
 
 // tooLarge returns an error if no entry has room for a command, else nil.

@@ -283,8 +283,8 @@ func TestAdvanceOutlivesItsReader(t *testing.T) {
 	})
 }
 
-// TestTooLargeByItsKey refuses what is short and writes much: many elements under a long key, or very many under any. It also
-// refuses long keys, fields and members.
+// TestTooLargeByItsKey refuses what is short and writes much: many elements under a long key, or very many under any.
+// It also refuses long keys, fields and members.
 func TestTooLargeByItsKey(t *testing.T) {
 	elements := func(name string, key, n int) *redis.Call {
 		args := [][]byte{[]byte(name), make([]byte, key)}

@@ -27,9 +27,10 @@ type Decision struct {
 	Port   int           // Moved
 }
 
-// Decide says where a command is served whose keys have the given slots, at least one. Self is the store that was asked: it
-// takes commands whose keys are all in one slot of a region that it leads. Self 0 is the proxy port, or a store that does not
-// redirect: it serves every region, and needs the keys in one region only. With follow any replica on self will do.
+// Decide says where a command is served whose keys have the given slots, at least one. Self is the store that was
+// asked: it takes commands whose keys are all in one slot of a region that it leads. Self 0 is the proxy port, or a
+// store that does not redirect: it serves every region, and needs the keys in one region only. With follow any replica
+// on self will do.
 func Decide(t *Table, self topology.StoreID, slots []topology.Slot, follow bool) Decision {
 	d := Decision{Slot: slots[0], Index: -1}
 	if self != 0 {
@@ -79,11 +80,12 @@ func holds(r *Region, s topology.StoreID) bool {
 	return ok
 }
 
-// Unserved says what to answer when the time for waiting is over. Where another store leads by all that is known the client is sent
-// there. A store that otherwise hears a quorum of the region knows that nobody serves the slot. One that does not may be the
-// one that is cut off: it sends clients to the region's other voters, a leader first even if it is held to be dead, one after the
-// other as turn counts up. Where it hears meta, which counts too few alive, it sends them to nobody once in each round, so that a client
-// of a region without a quorum is told; where it hears nobody it does not, since a client that is told tries the same store again.
+// Unserved says what to answer when the time for waiting is over. Where another store leads by all that is known the
+// client is sent there. A store that otherwise hears a quorum of the region knows that nobody serves the slot. One that
+// does not may be the one that is cut off: it sends clients to the region's other voters, a leader first even if it is
+// held to be dead, one after the other as turn counts up. Where it hears meta, which counts too few alive, it sends
+// them to nobody once in each round, so that a client of a region without a quorum is told; where it hears nobody it
+// does not, since a client that is told tries the same store again.
 func Unserved(t *Table, self topology.StoreID, slot topology.Slot, turn uint64) Decision {
 	d := Decision{Action: ClusterDown, Slot: slot, Index: -1}
 	if t == nil || self == 0 {
@@ -130,8 +132,8 @@ func Unserved(t *Table, self topology.StoreID, slot topology.Slot, turn uint64) 
 	return d
 }
 
-// AppendError appends the text of a redirection or refusal as it goes on the wire, without the leading '-' and the line's end.
-// It panics for Serve and Wait, which are no answers.
+// AppendError appends the text of a redirection or refusal as it goes on the wire, without the leading '-' and the
+// line's end. It panics for Serve and Wait, which are no answers.
 func (d Decision) AppendError(b []byte) []byte {
 	switch d.Action {
 	case Moved:

@@ -1,4 +1,5 @@
-// Package route decides where a command is served. The slot table is immutable and swapped atomically; Decide is a pure function of it.
+// Package route decides where a command is served. The slot table is immutable and swapped atomically; Decide is a pure
+// function of it.
 package route
 
 import (
@@ -37,8 +38,8 @@ type Table struct {
 	slots [topology.SlotCount]uint16 // index in Regions plus one, 0 where no region covers the slot
 }
 
-// NewTable returns the table of the given stores and regions, in any order; it copies both. Regions that overlap are a broken
-// invariant of the cluster map, and it panics.
+// NewTable returns the table of the given stores and regions, in any order; it copies both. Regions that overlap are a
+// broken invariant of the cluster map, and it panics.
 func NewTable(epoch uint64, stores []Store, regions []Region) *Table {
 	t := &Table{Epoch: epoch, Stores: slices.Clone(stores), Regions: slices.Clone(regions)}
 	slices.SortFunc(t.Stores, func(a, b Store) int { return cmp.Compare(a.ID, b.ID) })

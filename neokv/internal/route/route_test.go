@@ -6,7 +6,8 @@ import (
 	"neokv.dev/neokv/internal/topology"
 )
 
-// table has three stores and four regions: led by 1, led by 2, led by nobody, led by 3, which is dead. Slots from 16000 are in none.
+// table has three stores and four regions: led by 1, led by 2, led by nobody, led by 3, which is dead. Slots from 16000
+// are in none.
 func table() *Table {
 	peers := []topology.Peer{{Store: 1, Replica: 1}, {Store: 2, Replica: 2}, {Store: 3, Replica: 3}}
 	region := func(id topology.RegionID, first, last topology.Slot, leader topology.StoreID) Region {

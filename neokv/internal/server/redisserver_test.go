@@ -43,7 +43,8 @@ func converse(t *testing.T, c net.Conn, requests string) string {
 	return string(got)
 }
 
-// numbers is what differs from server to server: connection ids, bus ports, and with them the lengths of lines, times and addresses.
+// numbers is what differs from server to server: connection ids, bus ports, and with them the lengths of lines, times
+// and addresses.
 var numbers = regexp.MustCompile(`(\$2\r\nid\r\n:)\d+|[$=]\d+(\r\n(?:txt:)?[0-9a-f]{40} :\d+@)\d+|()\*2\r\n\$10\r\n\d+\r\n\$\d\r\n\d+|()\+\d+\.\d{6} \[0 \S+\]`)
 
 func compare(t *testing.T, redis string, ours func() net.Conn, sessions []string) {

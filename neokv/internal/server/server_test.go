@@ -671,9 +671,9 @@ func TestScanPlaces(t *testing.T) {
 	}
 }
 
-// FuzzServer sends anything to a server. It must answer or close, and serve others unharmed.
-// FuzzServer sends bytes to a server. The server's goroutines make the coverage of an input vary, so that Go's fuzzer would
-// spend a minute on minimizing each find, with a rate of 0 in its reports:
+// FuzzServer sends anything to a server. It must answer or close, and serve others unharmed. FuzzServer sends bytes to
+// a server. The server's goroutines make the coverage of an input vary, so that Go's fuzzer would spend a minute on
+// minimizing each find, with a rate of 0 in its reports:
 //
 //	go test ./neokv/internal/server -run '^$' -fuzz FuzzServer -fuzztime 1m -fuzzminimizetime 20x
 func FuzzServer(f *testing.F) {

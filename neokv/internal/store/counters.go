@@ -13,7 +13,8 @@ import (
 	"neokv.dev/neokv/internal/transport"
 )
 
-// Counters are what a store has done since it was opened. What counts in them never falls, whichever replicas come and go.
+// Counters are what a store has done since it was opened. What counts in them never falls, whichever replicas come and
+// go.
 type Counters struct {
 	Regions   []*region.Counters // of every region that has had a replica here, in no order; they go on counting
 	Engine    engine.Metrics

@@ -188,8 +188,8 @@ func pair(c *cluster) (leader *Store, follower int) {
 	return leader, follower
 }
 
-// TestFailingFollowerPromisesNothing holds a follower at the instant when its disk has failed and it is not cut off yet: what it
-// cannot write it must not confirm.
+// TestFailingFollowerPromisesNothing holds a follower at the instant when its disk has failed and it is not cut off
+// yet: what it cannot write it must not confirm.
 func TestFailingFollowerPromisesNothing(t *testing.T) {
 	c := newCluster(t, settings.Cluster{Stores: 3, Replicas: 3, Regions: 1})
 	defer c.close()
@@ -232,8 +232,8 @@ func (s *heldSource) Uint64() uint64 {
 	return s.Source.Uint64()
 }
 
-// TestOpenOnAFailingDisk starts a store again whose disk is full: it takes no part in Raft on the way to its error, however long
-// that is. The way is held up between the start of its first replica and that of its second.
+// TestOpenOnAFailingDisk starts a store again whose disk is full: it takes no part in Raft on the way to its error,
+// however long that is. The way is held up between the start of its first replica and that of its second.
 func TestOpenOnAFailingDisk(t *testing.T) {
 	c := newCluster(t, settings.Cluster{Stores: 3, Replicas: 3, Regions: 2})
 	defer c.close()
@@ -283,8 +283,8 @@ func TestOpenOnAFailingDisk(t *testing.T) {
 	}
 }
 
-// TestCutRunBehindAStall has a run of two entries whose first is applied long after its deadline: the run is answered at its deadline, and the
-// replica serves others afterwards.
+// TestCutRunBehindAStall has a run of two entries whose first is applied long after its deadline: the run is answered
+// at its deadline, and the replica serves others afterwards.
 func TestCutRunBehindAStall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var armed atomic.Bool
@@ -322,8 +322,8 @@ func TestCutRunBehindAStall(t *testing.T) {
 	})
 }
 
-// TestReturnedProposalsFreeTheirPlaces has all places of a leader in flight when it loses the lead, between stamp and proposal:
-// the transport drops what they then propose, and when the lead is back nobody has to wait for them.
+// TestReturnedProposalsFreeTheirPlaces has all places of a leader in flight when it loses the lead, between stamp and
+// proposal: the transport drops what they then propose, and when the lead is back nobody has to wait for them.
 func TestReturnedProposalsFreeTheirPlaces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var held atomic.Int64

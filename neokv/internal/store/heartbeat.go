@@ -135,7 +135,8 @@ func (s *Store) setAlone(alone bool) {
 	}
 }
 
-// serveMeta is meta's leader's own heartbeat: it makes the map of a new cluster, hears itself, and tells the others what is new.
+// serveMeta is meta's leader's own heartbeat: it makes the map of a new cluster, hears itself, and tells the others
+// what is new.
 func (s *Store) serveMeta(b meta.Beat) {
 	m := s.group.Load().Map()
 	if m.Version == 0 && s.o.Initial != nil {
@@ -232,7 +233,8 @@ func (s *Store) runs(ctx context.Context, on topology.StoreID, id topology.Regio
 	return err == nil && json.Unmarshal(reply, &yes) == nil && yes
 }
 
-// Replicated counts the other stores whose replica of a region has applied an entry, as far as they answer before ctx ends.
+// Replicated counts the other stores whose replica of a region has applied an entry, as far as they answer before ctx
+// ends.
 func (s *Store) Replicated(ctx context.Context, id topology.RegionID, index uint64) int {
 	t := s.Table()
 	if t == nil || t.ByID(id) == nil {
@@ -296,7 +298,8 @@ func (s *Store) learn(v *meta.View) {
 	s.publish()
 }
 
-// adopt makes m the store's map: it is kept for the next start, and the replicas that it gives to this store are started.
+// adopt makes m the store's map: it is kept for the next start, and the replicas that it gives to this store are
+// started.
 func (s *Store) adopt(m *meta.Map) error {
 	text, err := json.Marshal(m)
 	if err != nil {
@@ -336,8 +339,8 @@ func (s *Store) cachedMap() (*meta.Map, error) {
 	return m, nil
 }
 
-// publish makes a slot table of what the store knows, and swaps it in if it differs from the present one. Of regions held
-// here Raft itself tells the leader; of the others meta's leader does.
+// publish makes a slot table of what the store knows, and swaps it in if it differs from the present one. Of regions
+// held here Raft itself tells the leader; of the others meta's leader does.
 func (s *Store) publish() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

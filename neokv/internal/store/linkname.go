@@ -5,9 +5,9 @@ import _ "unsafe" // for go:linkname
 // This file holds all that NeoKV reaches of the Raft library past its exported names.
 //
 // Dragonboat keeps the entries of a region that are not applied yet in a slice. It makes a new slice of entrySliceSize
-// entries, of 96 bytes each, whenever all of them have been applied or fewer than minEntrySliceSize places are left. Its
-// own values are 512 and 96: where one entry is in flight, each entry costs every replica 48 KiB. Dragonboat reads other
-// values only from a file in the working directory, and a program that embeds NeoKV need not have one.
+// entries, of 96 bytes each, whenever all of them have been applied or fewer than minEntrySliceSize places are left.
+// Its own values are 512 and 96: where one entry is in flight, each entry costs every replica 48 KiB. Dragonboat reads
+// other values only from a file in the working directory, and a program that embeds NeoKV need not have one.
 //
 // If dragonboat gives these variables up, the program still builds and runs, and the values below have no effect.
 // TestLinkedNames fails then. Delete this file, or find the new place of the two sizes.

@@ -1,5 +1,6 @@
-// Package store is one logical node: a NodeHost, an engine, and replicas of many regions. It tells meta's leader every second
-// what it has and leads, learns the cluster map from it, and publishes the slot table that its clients are served by.
+// Package store is one logical node: a NodeHost, an engine, and replicas of many regions. It tells meta's leader every
+// second what it has and leads, learns the cluster map from it, and publishes the slot table that its clients are
+// served by.
 package store
 
 import (
@@ -48,11 +49,12 @@ type Options struct {
 	// Host and Port are what Redis clients are told.
 	Host string
 	Port int
-	// Cluster identifies the cluster that the folder belongs to. Initial is the map that meta's leader proposes if there is none.
+	// Cluster identifies the cluster that the folder belongs to. Initial is the map that meta's leader proposes if
+	// there is none.
 	Cluster [16]byte
 	Initial *meta.Map
-	// Booting says that all stores of the cluster start at this moment: no lease can be held anywhere, so the store that is to
-	// lead a region campaigns at once.
+	// Booting says that all stores of the cluster start at this moment: no lease can be held anywhere, so the store
+	// that is to lead a region campaigns at once.
 	Booting bool
 	Rand    *rand.Rand
 	// OnFail is told once why the store has failed. It must not block.
@@ -257,7 +259,8 @@ func (s *Store) startHost() error {
 	return nil
 }
 
-// spare reports whether a replica has what a received snapshot holds, so that the snapshot's file is not needed any more.
+// spare reports whether a replica has what a received snapshot holds, so that the snapshot's file is not needed any
+// more.
 func (s *Store) spare(shard, index uint64) bool {
 	applied, err := s.applied(topology.RegionID(shard))
 	return err == nil && applied >= index
@@ -345,9 +348,9 @@ func (s *Store) startReplica(m *meta.Map, r topology.Region) error {
 	return nil
 }
 
-// campaign makes the store's replica stand for election, once the other voters run, until the region has a leader: a candidate
-// whose requests were lost does not listen until its next time-out, and a replica ignores the call while it has bootstrap
-// entries to apply. After a while it is left to Raft's own time-outs.
+// campaign makes the store's replica stand for election, once the other voters run, until the region has a leader: a
+// candidate whose requests were lost does not listen until its next time-out, and a replica ignores the call while it
+// has bootstrap entries to apply. After a while it is left to Raft's own time-outs.
 func (s *Store) campaign(id topology.RegionID, replica topology.ReplicaID, voters []topology.StoreID) {
 	ctx, cancel := context.WithTimeout(s.ctx, 2*time.Second)
 	defer cancel()
@@ -379,10 +382,11 @@ func (s *Store) campaign(id topology.RegionID, replica topology.ReplicaID, voter
 	}
 }
 
-// bridgeStalls keeps leaders and followers what they are while the store's disk takes long for a sync. Raft waits for it, and handles no
-// messages; but its ticks add up, and behind the stall they would end the rule of leaders who have lost nobody, or make followers campaign
-// against leaders whose heartbeats are the next that they read, or which wait for the same disk. It speaks only for those who were there when the
-// stall began: who is silent between two stalls is taken for dead as ever, by a store whose disk is always slow, too.
+// bridgeStalls keeps leaders and followers what they are while the store's disk takes long for a sync. Raft waits for
+// it, and handles no messages; but its ticks add up, and behind the stall they would end the rule of leaders who have
+// lost nobody, or make followers campaign against leaders whose heartbeats are the next that they read, or which wait
+// for the same disk. It speaks only for those who were there when the stall began: who is silent between two stalls is
+// taken for dead as ever, by a store whose disk is always slow, too.
 func (s *Store) bridgeStalls() {
 	c := raftlog.GroupConfig(0, 0, s.o.Settings.Raft)
 	heartbeat := time.Duration(c.HeartbeatRTT) * s.o.Settings.Raft.RTT
@@ -463,8 +467,8 @@ func (s *Store) Changed() <-chan struct{} {
 	return s.changed
 }
 
-// SetActiveExpire switches the background deletion of expired keys on, as it is at first, or off. Nobody sees an expired key in
-// either case.
+// SetActiveExpire switches the background deletion of expired keys on, as it is at first, or off. Nobody sees an
+// expired key in either case.
 func (s *Store) SetActiveExpire(on bool) { s.janitor.SetActiveExpire(on) }
 
 // Failed returns why the store has failed, nil while it has not.
@@ -494,7 +498,8 @@ func (s *Store) TimeAhead() (ahead time.Duration) {
 	return ahead
 }
 
-// Transfer asks for the leadership of a region to go from this store to another. Raft may ignore it: look and ask again.
+// Transfer asks for the leadership of a region to go from this store to another. Raft may ignore it: look and ask
+// again.
 func (s *Store) Transfer(id topology.RegionID, to topology.StoreID) error {
 	r := s.Replica(id)
 	if r == nil {
@@ -508,8 +513,8 @@ func (s *Store) Transfer(id topology.RegionID, to topology.StoreID) error {
 	return s.host.RequestLeaderTransfer(uint64(id), uint64(peer.Replica))
 }
 
-// fenced runs when the store's file system has failed or been killed, before the failing call returns: nothing leaves the store
-// any more, and whoever waits for it is answered.
+// fenced runs when the store's file system has failed or been killed, before the failing call returns: nothing leaves
+// the store any more, and whoever waits for it is answered.
 func (s *Store) fenced(cause error) {
 	s.endpoint.Isolate()
 	for _, r := range *s.replicas.Load() {

@@ -201,7 +201,8 @@ func testServes(t *testing.T) {
 func TestServes(t *testing.T)              { testServes(t) }
 func TestServesInVirtualTime(t *testing.T) { synctest.Test(t, testServes) }
 
-// TestEntrySlices looks whether dragonboat makes its slices of entries as small as it is told to through variables of its own.
+// TestEntrySlices looks whether dragonboat makes its slices of entries as small as it is told to through variables of
+// its own.
 func TestEntrySlices(t *testing.T) {
 	defer func(rate int) { runtime.MemProfileRate = rate }(runtime.MemProfileRate)
 	runtime.MemProfileRate = 1
@@ -293,7 +294,8 @@ func TestSurvivesCrashes(t *testing.T) {
 	})
 }
 
-// TestMoreStoresThanReplicas has stores that hold no replica of some regions, and none of meta: they learn the leaders from meta's.
+// TestMoreStoresThanReplicas has stores that hold no replica of some regions, and none of meta: they learn the leaders
+// from meta's.
 func TestMoreStoresThanReplicas(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, settings.Cluster{Stores: 5, Replicas: 3, Regions: 10})
@@ -312,7 +314,8 @@ func TestMoreStoresThanReplicas(t *testing.T) {
 	})
 }
 
-// TestMetaCatchesUp has a store that never heard of the map away until meta's log is cut: it is sent the map as a snapshot, and keeps it over a crash.
+// TestMetaCatchesUp has a store that never heard of the map away until meta's log is cut: it is sent the map as a
+// snapshot, and keeps it over a crash.
 func TestMetaCatchesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &cluster{t: t, network: transport.NewNetwork(), shape: settings.Cluster{Stores: 3, Replicas: 3, Regions: 2}}
@@ -374,8 +377,8 @@ func TestRefusesAnotherStoresFolder(t *testing.T) {
 	}
 }
 
-// TestFirstLegacyWriteUnderARead makes a key's record a legacy string, the first of its region, while a read is under way
-// that began without any. Behind the read's view a write and a sweep take it away again. The read finds the key.
+// TestFirstLegacyWriteUnderARead makes a key's record a legacy string, the first of its region, while a read is under
+// way that began without any. Behind the read's view a write and a sweep take it away again. The read finds the key.
 func TestFirstLegacyWriteUnderARead(t *testing.T) {
 	store, r := alone(t, func(*Options) {})
 	defer func() {

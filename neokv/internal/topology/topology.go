@@ -1,4 +1,5 @@
-// Package topology holds the nouns of placement: slots, regions, stores and replicas. It does no I/O and imports only std.
+// Package topology holds the nouns of placement: slots, regions, stores and replicas. It does no I/O and imports only
+// std.
 package topology
 
 import (
@@ -58,8 +59,8 @@ func (s StoreID) RaftAddress() string { return raftAddress + strconv.FormatUint(
 
 const raftAddress = "store-"
 
-// StoreOf is the inverse of RaftAddress; ok is false for any other string. It does not allocate: the Raft library has every address
-// checked that it meets, on every message.
+// StoreOf is the inverse of RaftAddress; ok is false for any other string. It does not allocate: the Raft library has
+// every address checked that it meets, on every message.
 func StoreOf(address string) (s StoreID, ok bool) {
 	digits, ok := strings.CutPrefix(address, raftAddress)
 	if !ok || len(digits) > 1 && digits[0] == '0' {
@@ -81,7 +82,8 @@ type Peer struct {
 	Replica ReplicaID `json:"replica"`
 }
 
-// Region is a slot range served by one Raft group. Version counts changes of the bounds, ConfVersion changes of the peers.
+// Region is a slot range served by one Raft group. Version counts changes of the bounds, ConfVersion changes of the
+// peers.
 type Region struct {
 	ID          RegionID  `json:"id"`
 	Slots       SlotRange `json:"slots"`
@@ -109,14 +111,14 @@ func (r *Region) StoreOf(id ReplicaID) StoreID {
 	return 0
 }
 
-// SlotOf returns the slot of a Redis key: CRC16 of the hash tag, which is what stands between the first '{' and the next '}' when
-// that is not empty, else of the whole key (Redis Cluster specification, "Key distribution model").
+// SlotOf returns the slot of a Redis key: CRC16 of the hash tag, which is what stands between the first '{' and the
+// next '}' when that is not empty, else of the whole key (Redis Cluster specification, "Key distribution model").
 func SlotOf(key []byte) Slot {
 	return Slot(crc16(hashTag(key)) % SlotCount)
 }
 
-// SlotOfAll returns the slot of all keys that begin with a prefix. It is not ok where they have no slot in common: the prefix has no
-// whole hash tag.
+// SlotOfAll returns the slot of all keys that begin with a prefix. It is not ok where they have no slot in common: the
+// prefix has no whole hash tag.
 func SlotOfAll(prefix []byte) (s Slot, ok bool) {
 	return SlotOf(prefix), len(hashTag(prefix)) < len(prefix)
 }

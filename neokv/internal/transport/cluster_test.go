@@ -272,8 +272,8 @@ func (w *watch) forwarded(n int) {
 	w.forward += n
 }
 
-// held takes note of a lease of a leader that was confirmed now for a read index issued at issued, and looks at the time from
-// now to its end.
+// held takes note of a lease of a leader that was confirmed now for a read index issued at issued, and looks at the
+// time from now to its end.
 func (w *watch) held(t tenure, issued time.Time) {
 	confirmed := time.Now()
 	until := issued.Add(lease)
@@ -487,8 +487,8 @@ func leaseRun(t *testing.T, newNet func() *transport.Network, seed uint64) (bad 
 	return bad, leases, withheld
 }
 
-// TestNoLeaderWithinALease looks for a leader elected while another's lease holds, under cuts, delays, single kinds of messages
-// held back, transfers and restarts.
+// TestNoLeaderWithinALease looks for a leader elected while another's lease holds, under cuts, delays, single kinds of
+// messages held back, transfers and restarts.
 func TestNoLeaderWithinALease(t *testing.T) {
 	seed := *seedFlag
 	if seed == 0 {
@@ -512,8 +512,8 @@ func TestNoLeaderWithinALease(t *testing.T) {
 	}
 }
 
-// A voter that restarts forgets whom it follows. It has just confirmed a leader, which is then cut off; the third store asks it
-// for its vote. The promise must hold it back, and the scenario must find it when it does not.
+// A voter that restarts forgets whom it follows. It has just confirmed a leader, which is then cut off; the third store
+// asks it for its vote. The promise must hold it back, and the scenario must find it when it does not.
 func forgetful(t *testing.T, newNet func() *transport.Network, faults transport.Faults) (bad int, withheld int64) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, newNet(), 1, faults)

@@ -7,7 +7,8 @@ import (
 	pb "github.com/lni/dragonboat/v4/raftpb"
 )
 
-// TestCommits: per follower and interval one message may say what is committed; the others go without, or stay if they say nothing else.
+// TestCommits: per follower and interval one message may say what is committed; the others go without, or stay if they
+// say nothing else.
 func TestCommits(t *testing.T) {
 	const ms = time.Millisecond
 	c := commits{interval: 20 * ms}

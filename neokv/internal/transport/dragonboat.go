@@ -24,8 +24,8 @@ func (f factory) Validate(address string) bool {
 	return ok
 }
 
-// raftTransport is raftio.ITransport. Apart from Start it returns no errors for messages: one would trip dragonboat's circuit
-// breaker, which stays open for seconds after the link is back.
+// raftTransport is raftio.ITransport. Apart from Start it returns no errors for messages: one would trip dragonboat's
+// circuit breaker, which stays open for seconds after the link is back.
 type raftTransport struct {
 	e          *Endpoint
 	address    string

@@ -16,8 +16,8 @@ import (
 	"neokv.dev/neokv/internal/topology"
 )
 
-// Endpoint is a store's place in the network, one per incarnation of the store: NewEndpoint at each start, Close at its end.
-// All methods may run concurrently.
+// Endpoint is a store's place in the network, one per incarnation of the store: NewEndpoint at each start, Close at its
+// end. All methods may run concurrently.
 type Endpoint struct {
 	o       Options
 	net     *Network
@@ -25,7 +25,8 @@ type Endpoint struct {
 	filter  *filter
 	commits commits
 	wire    wire
-	// address is where the other endpoints of a TCP network dial, empty in memory; unreachable is why it could not be listened on.
+	// address is where the other endpoints of a TCP network dial, empty in memory; unreachable is why it could not be
+	// listened on.
 	address     string
 	unreachable error
 
@@ -47,8 +48,8 @@ type Endpoint struct {
 	batches, messages, withheld, returned, lost, delivered atomic.Int64
 }
 
-// wire carries what has passed the filter and the link to other endpoints: by reference, or over connections. The receiving side
-// asks whether it is silent, and over connections whether the link has been cut meanwhile.
+// wire carries what has passed the filter and the link to other endpoints: by reference, or over connections. The
+// receiving side asks whether it is silent, and over connections whether the link has been cut meanwhile.
 type wire interface {
 	// send hands a batch over, without waiting, and keeps nothing of it. What cannot be delivered is lost silently.
 	send(l *line, b pb.MessageBatch)
@@ -66,8 +67,9 @@ type answer struct {
 	err   error
 }
 
-// NewEndpoint registers a store. Until Fresh says otherwise it withholds votes for one lease, since a store that starts has lost
-// its promises. An endpoint of the same store that is still there is isolated. If its listener does not open, NewNodeHost says so.
+// NewEndpoint registers a store. Until Fresh says otherwise it withholds votes for one lease, since a store that starts
+// has lost its promises. An endpoint of the same store that is still there is isolated. If its listener does not open,
+// NewNodeHost says so.
 func (n *Network) NewEndpoint(o Options) *Endpoint {
 	e := &Endpoint{o: o, net: n, place: n.place(o.Store), commits: commits{interval: o.CommitInterval}, lines: make(map[topology.StoreID]*line)}
 	if old := e.place.now.Load(); old != nil {
@@ -91,19 +93,19 @@ func (e *Endpoint) Fresh(region topology.RegionID) { e.filter.fresh(region) }
 // Factory is what dragonboat is configured with (Expert.TransportFactory); RaftAddress is the store's fixed name.
 func (e *Endpoint) Factory() config.TransportFactory { return factory{e} }
 
-// Campaign makes this store's replica stand for election at once, without a pre-vote and without waiting for what the stores may
-// have promised before they started: only at the boot of a whole cluster, where no lease can be left. A promise made since holds
-// against it. A replica that has not yet applied its first membership lets it pass: repeat it until there is a leader. A leader or a
-// candidate ignores it.
+// Campaign makes this store's replica stand for election at once, without a pre-vote and without waiting for what the
+// stores may have promised before they started: only at the boot of a whole cluster, where no lease can be left. A
+// promise made since holds against it. A replica that has not yet applied its first membership lets it pass: repeat it
+// until there is a leader. A leader or a candidate ignores it.
 func (e *Endpoint) Campaign(region topology.RegionID, replica topology.ReplicaID) {
 	e.receive(pb.MessageBatch{Requests: []pb.Message{{
 		Type: pb.TimeoutNow, ShardID: uint64(region), From: uint64(replica), To: uint64(replica),
 	}}})
 }
 
-// Reassure tells this store's replica of a region, which cannot listen, that nothing is wrong, on behalf of those that have been heard of since an
-// instant: a follower hears from its leader, a leader from its followers. It is as if they had said no more than that they are there, and no
-// lease follows from it.
+// Reassure tells this store's replica of a region, which cannot listen, that nothing is wrong, on behalf of those that
+// have been heard of since an instant: a follower hears from its leader, a leader from its followers. It is as if they
+// had said no more than that they are there, and no lease follows from it.
 func (e *Endpoint) Reassure(region topology.RegionID, replica, leader topology.ReplicaID, term uint64, followers []topology.ReplicaID, since time.Time) {
 	var b pb.MessageBatch
 	add := func(t pb.MessageType, from topology.ReplicaID) {
@@ -126,7 +128,8 @@ func (e *Endpoint) Reassure(region topology.RegionID, replica, leader topology.R
 // Isolate drops everything to and from the endpoint for good: the store has failed or was killed. It does not wait.
 func (e *Endpoint) Isolate() { e.silent.Store(true) }
 
-// Close removes the endpoint, cancels calls, and waits for deliveries to it and for the calls that it answers to end. A handler of a call must not call it.
+// Close removes the endpoint, cancels calls, and waits for deliveries to it and for the calls that it answers to end. A
+// handler of a call must not call it.
 func (e *Endpoint) Close() {
 	e.silent.Store(true)
 	e.mu.Lock()
@@ -339,9 +342,9 @@ func (e *Endpoint) take(c pb.Chunk) error {
 
 func notRunning(s topology.StoreID) error { return fmt.Errorf("%s: not running", s.RaftAddress()) }
 
-// Call sends a request to another store (or to this one) and waits for the answer, which may be shared with the store that gave it. A
-// cut link, either way, means no answer until ctx ends; a store that is not there is an error at once. After an error the request may
-// have been carried out.
+// Call sends a request to another store (or to this one) and waits for the answer, which may be shared with the store
+// that gave it. A cut link, either way, means no answer until ctx ends; a store that is not there is an error at once.
+// After an error the request may have been carried out.
 func (e *Endpoint) Call(ctx context.Context, to topology.StoreID, request []byte) ([]byte, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -11,15 +11,15 @@ import (
 	"neokv.dev/neokv/internal/topology"
 )
 
-// filter decides which Raft messages of one store leave it. It keeps the voters' side of the leader leases, and it keeps
-// proposals where they were made. It does no I/O and reads no clock; all methods may run concurrently.
+// filter decides which Raft messages of one store leave it. It keeps the voters' side of the leader leases, and it
+// keeps proposals where they were made. It does no I/O and reads no clock; all methods may run concurrently.
 //
 // # Why a read under a lease is never stale
 //
-// A leader L of term T issues a read index at t0 and, once a quorum Q has confirmed it, reads locally until t0+Lease. Voters confirm
-// with a HeartbeatResp that carries the read's hint; L confirms without a message. For a region, a store's filter sees two
-// kinds of messages leave, in one order, since both are judged under the record's lock (they wait in different send queues, so
-// Raft's own order means nothing here):
+// A leader L of term T issues a read index at t0 and, once a quorum Q has confirmed it, reads locally until t0+Lease.
+// Voters confirm with a HeartbeatResp that carries the read's hint; L confirms without a message. For a region, a
+// store's filter sees two kinds of messages leave, in one order, since both are judged under the record's lock (they
+// wait in different send queues, so Raft's own order means nothing here):
 //
 //	H(T)  a hinted HeartbeatResp of term T
 //	S(G)  support for a leader of term G: a granted RequestVoteResp, or a RequestVote, since a candidate has voted for itself
@@ -30,8 +30,9 @@ import (
 //  2. For Lease after an H no S leaves, nor does a granted pre-vote or a RequestPreVote; unless the campaign is a leader transfer.
 //  3. Before S(G) leaves, the store's own leases of terms below G are revoked; before TimeoutNow of term T leaves, those up to T.
 //
-// Let a replica become leader of a term G > T with the votes of a quorum Q'. Some voter v is in Q and Q', and S(G) has left v: by
-// message if v voted for another; if v is the new leader itself, it asked somebody else, unless it is the only voter.
+// Let a replica become leader of a term G > T with the votes of a quorum Q'. Some voter v is in Q and Q', and S(G) has
+// left v: by message if v voted for another; if v is the new leader itself, it asked somebody else, unless it is the
+// only voter.
 //
 //   - v is L. By rule 3 L's lease had been revoked before.
 //   - v confirmed with H(T), at h >= t0. By rule 1 S(G) came after it, by rule 2 not before h+Lease >= t0+Lease: the lease is over.
@@ -39,29 +40,31 @@ import (
 //     receiver, a newer one makes it campaign for a later term), so the leader of G-1 has revoked its lease for that whole term.
 //     If T < G-1, the lease of T was over or revoked already when G-1's leader was elected, by this same argument.
 //
-// A campaign that Endpoint.Campaign has started is marked by the replica like a transfer, but nobody revoked anything for it. The filter
-// tells the two apart by the TimeoutNow that came in, and gives the former a mark of its own: at an endpoint that boots with the whole
-// cluster it need not wait for what an earlier endpoint may have promised, but promises of this one, and Raft's own rule for voters that
-// know a leader, stand against it. At any other endpoint the mark means nothing: the campaign may have been under way for long, and
-// leases have been held since.
+// A campaign that Endpoint.Campaign has started is marked by the replica like a transfer, but nobody revoked anything
+// for it. The filter tells the two apart by the TimeoutNow that came in, and gives the former a mark of its own: at an
+// endpoint that boots with the whole cluster it need not wait for what an earlier endpoint may have promised, but
+// promises of this one, and Raft's own rule for voters that know a leader, stand against it. At any other endpoint the
+// mark means nothing: the campaign may have been under way for long, and leases have been held since.
 //
-// A promise binds the store, not the replica's memory: what a restarted replica has forgotten the next endpoint keeps by
-// rule 2, as if it had sent H when it was made; the one before it was silent by then, or in another process. Rule 1 needs no memory across restarts:
-// before S(G) is handed to the transport term G is durable. Delay after leaving is harmless, as the lease counts from t0 and the promise
-// from h: what counts is when a message is judged, and in which order. So messages may wait in queues and sockets, and arrive when the
-// endpoint that sent them, or the one that they were meant for, has long been followed by another: the next endpoint starts after they were
-// judged, and keeps rule 2 from its own start; and a transfer's revocation holds for ever. Only the mark of a booting campaign says something
-// about its time, which is why the receiver judges it by its own start. Clocks are only used for durations; a store whose clock runs fast by
-// more than the lease's margin below the shortest election time-out is not covered.
+// A promise binds the store, not the replica's memory: what a restarted replica has forgotten the next endpoint keeps
+// by rule 2, as if it had sent H when it was made; the one before it was silent by then, or in another process. Rule 1
+// needs no memory across restarts: before S(G) is handed to the transport term G is durable. Delay after leaving is
+// harmless, as the lease counts from t0 and the promise from h: what counts is when a message is judged, and in which
+// order. So messages may wait in queues and sockets, and arrive when the endpoint that sent them, or the one that they
+// were meant for, has long been followed by another: the next endpoint starts after they were judged, and keeps rule 2
+// from its own start; and a transfer's revocation holds for ever. Only the mark of a booting campaign says something
+// about its time, which is why the receiver judges it by its own start. Clocks are only used for durations; a store
+// whose clock runs fast by more than the lease's margin below the shortest election time-out is not covered.
 //
-// Quorums of memberships one step apart intersect. A lease must not outlive a change of membership (its region drops it): two steps later they
-// need not, and a sole voter elects itself without a message. Non-voters are sent no hints and are not counted, witnesses are voters.
+// Quorums of memberships one step apart intersect. A lease must not outlive a change of membership (its region drops
+// it): two steps later they need not, and a sole voter elects itself without a message. Non-voters are sent no hints
+// and are not counted, witnesses are voters.
 //
-// What the rules cost: a voter follows a leader it hears, and campaigns after an election time-out, which is longer than Lease.
-// So where nothing was forgotten and no message was late there is nothing to withhold. A granted vote that is withheld is spent all the same; the
-// candidate asks again in its next term. Pre-votes bind nobody (a voter that granted one goes on confirming its leader), they are withheld
-// so that a hopeless candidate does not raise its term; for rule 1 they do not count, else a leader could lose its
-// followers' confirmations for ever.
+// What the rules cost: a voter follows a leader it hears, and campaigns after an election time-out, which is longer
+// than Lease. So where nothing was forgotten and no message was late there is nothing to withhold. A granted vote that
+// is withheld is spent all the same; the candidate asks again in its next term. Pre-votes bind nobody (a voter that
+// granted one goes on confirming its leader), they are withheld so that a hopeless candidate does not raise its term;
+// for rule 1 they do not count, else a leader could lose its followers' confirmations for ever.
 type filter struct {
 	lease     time.Duration
 	start     time.Time
@@ -100,7 +103,8 @@ const (
 // bootHint marks requests for votes of kind booting. No replica has this id, which is what a transfer's would say.
 const bootHint = math.MaxUint64
 
-// kindOf reads the mark of a request for votes. A replica marks what TimeoutNow made it do with its own id (Raft thesis, 4.2.3); pre-votes are never part of it.
+// kindOf reads the mark of a request for votes. A replica marks what TimeoutNow made it do with its own id (Raft
+// thesis, 4.2.3); pre-votes are never part of it.
 func kindOf(m *pb.Message) campaign {
 	switch m.Hint {
 	case bootHint:
@@ -165,7 +169,8 @@ func (f *filter) in(m *pb.Message, now time.Time) {
 	}
 }
 
-// out judges a message that is about to leave at now, and may change its mark. If it passes it must leave at once, or be lost.
+// out judges a message that is about to leave at now, and may change its mark. If it passes it must leave at once, or
+// be lost.
 func (f *filter) out(m *pb.Message, now time.Time) verdict {
 	region := topology.RegionID(m.ShardID)
 	switch m.Type {
@@ -276,7 +281,8 @@ func (s *support) bound(c campaign, now time.Time) bool {
 	}
 }
 
-// of returns the record of a region. One that was never heard of starts with the promise that an earlier start of the store may have left.
+// of returns the record of a region. One that was never heard of starts with the promise that an earlier start of the
+// store may have left.
 func (f *filter) of(region topology.RegionID) *support {
 	f.mu.RLock()
 	s := f.regions[region]

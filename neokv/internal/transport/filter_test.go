@@ -237,7 +237,8 @@ func TestFilterMarksBootingCampaign(t *testing.T) {
 	}
 }
 
-// A booting campaign that arrives when the store has been restarted since is bound by what it may have promised meanwhile.
+// A booting campaign that arrives when the store has been restarted since is bound by what it may have promised
+// meanwhile.
 func TestFilterBootingCampaignArrivesLate(t *testing.T) {
 	start := time.Unix(1000, 0)
 	for _, c := range []struct {

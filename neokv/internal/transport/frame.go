@@ -14,8 +14,8 @@ import (
 //
 //	[length u32][checksum u32][kind u8][payload]
 //
-// length counts kind and payload, and the checksum (CRC-32C) covers them. A frame that is damaged, too long or out of place ends its
-// connection, and nothing else.
+// length counts kind and payload, and the checksum (CRC-32C) covers them. A frame that is damaged, too long or out of
+// place ends its connection, and nothing else.
 type frameKind byte
 
 const (
@@ -32,8 +32,8 @@ const (
 
 const (
 	frameHeader = 9
-	// maxBatch has room for an entry of the largest size and the entries before it: dragonboat packs up to 64 MiB of messages into a batch,
-	// and a larger message has a batch to itself.
+	// maxBatch has room for an entry of the largest size and the entries before it: dragonboat packs up to 64 MiB of
+	// messages into a batch, and a larger message has a batch to itself.
 	maxBatch = 256 << 20
 	maxOther = 16 << 20
 	// maxHello bounds what a stranger can make us read.
@@ -56,7 +56,8 @@ func (k frameKind) limit() int {
 	}
 }
 
-// beginFrame appends a header, which endFrame fills in once the payload has been appended behind it; at is where the frame begins.
+// beginFrame appends a header, which endFrame fills in once the payload has been appended behind it; at is where the
+// frame begins.
 func beginFrame(b []byte, kind frameKind) (frame []byte, at int) {
 	return append(b, 0, 0, 0, 0, 0, 0, 0, 0, byte(kind)), len(b)
 }
@@ -87,8 +88,8 @@ type frameReader struct {
 
 const firstBuffer = 16 << 10
 
-// next returns the next frame, which must be of one of the given kinds. The payload is valid until the next call. A length that
-// was merely announced takes no memory: the buffer grows with the bytes that arrive.
+// next returns the next frame, which must be of one of the given kinds. The payload is valid until the next call. A
+// length that was merely announced takes no memory: the buffer grows with the bytes that arrive.
 func (f *frameReader) next(kinds ...frameKind) (frameKind, []byte, error) {
 	if err := f.fill(frameHeader); err != nil {
 		return 0, nil, err
@@ -155,8 +156,8 @@ func (f *frameReader) fill(n int) error {
 //	         entries, bytes of their commands, each entry
 //	entry    term, index, type, key, client, series, responded to, bytes of the command, command
 //
-// The snapshot of a message is not there: InstallSnapshot travels as chunks. Region by region a decoded message has its memory to
-// itself, since logs keep it for different times: one slice of entries, and one for all their commands.
+// The snapshot of a message is not there: InstallSnapshot travels as chunks. Region by region a decoded message has its
+// memory to itself, since logs keep it for different times: one slice of entries, and one for all their commands.
 
 // The smallest a message and an entry can be, in bytes.
 const (

@@ -119,8 +119,8 @@ type iotestReader struct{ r io.Reader }
 
 func (r iotestReader) Read(b []byte) (int, error) { return r.r.Read(b[:min(len(b), 1000)]) }
 
-// FuzzFrames reads any bytes as a stream of frames, and any payload as what it may be: never a panic, never more memory than a small
-// multiple of what arrived; and what decodes encodes again to something that decodes to the same.
+// FuzzFrames reads any bytes as a stream of frames, and any payload as what it may be: never a panic, never more memory
+// than a small multiple of what arrived; and what decodes encodes again to something that decodes to the same.
 func FuzzFrames(f *testing.F) {
 	whole, _ := appendFrame(nil, batchFrame, appendBatch(nil, sampleBatch()))
 	f.Add(whole)

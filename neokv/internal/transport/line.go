@@ -33,7 +33,8 @@ func (e *Endpoint) line(to topology.StoreID) *line {
 	return l
 }
 
-// queue forwards batches in order, each when its time has come, on a goroutine that starts with the first and ends with the endpoint.
+// queue forwards batches in order, each when its time has come, on a goroutine that starts with the first and ends with
+// the endpoint.
 type queue struct {
 	forward func(pb.MessageBatch)
 	waiting atomic.Int64 // batches put and not yet forwarded

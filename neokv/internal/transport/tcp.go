@@ -28,12 +28,13 @@ type TCP struct {
 	Dial   func(ctx context.Context, address string) (net.Conn, error)
 }
 
-// NewTCP returns a network whose stores talk over connections, with the same filter and links as in memory. Who wants to take part has
-// to know a secret that the network makes for itself; it is proved, never sent.
+// NewTCP returns a network whose stores talk over connections, with the same filter and links as in memory. Who wants
+// to take part has to know a secret that the network makes for itself; it is proved, never sent.
 //
-// Every endpoint has a listener of its own, so nothing on a connection to one reaches the next endpoint of the store. Messages have a
-// connection per direction, chunks of snapshots have their own, since they are large, and so has a call while it runs. What is
-// queued for a connection is lost with it, as messages are in any network; nothing is ever sent twice.
+// Every endpoint has a listener of its own, so nothing on a connection to one reaches the next endpoint of the store.
+// Messages have a connection per direction, chunks of snapshots have their own, since they are large, and so has a call
+// while it runs. What is queued for a connection is lost with it, as messages are in any network; nothing is ever sent
+// twice.
 func NewTCP(t TCP) *Network {
 	n := NewNetwork()
 	n.tcp = &t
@@ -43,8 +44,8 @@ func NewTCP(t TCP) *Network {
 }
 
 const (
-	// helloTime bounds dialling and introducing oneself; writeTime is how long a peer may take nothing; chunkTime is how long it may take to
-	// keep a chunk.
+	// helloTime bounds dialling and introducing oneself; writeTime is how long a peer may take nothing; chunkTime is
+	// how long it may take to keep a chunk.
 	helloTime = 2 * time.Second
 	writeTime = 5 * time.Second
 	chunkTime = 30 * time.Second
@@ -53,8 +54,8 @@ const (
 	redialMax = 100 * time.Millisecond
 	// maxQueued bytes may wait for a connection; beyond, batches are lost.
 	maxQueued = 32 << 20
-	// maxStrangers is how many connections may be at their introduction. The oldest makes room for a new one: a store's takes no time, so
-	// whoever connects and says nothing keeps none out.
+	// maxStrangers is how many connections may be at their introduction. The oldest makes room for a new one: a store's
+	// takes no time, so whoever connects and says nothing keeps none out.
 	maxStrangers = 64
 	// maxIdle connections for calls are kept per store.
 	maxIdle = 2
@@ -155,7 +156,8 @@ func (w *sockets) drop(c net.Conn) {
 //
 //	["neokv" version u8][purpose u8][cluster 16][from u64][to u64][nonce 16]
 //
-// The acceptor answers with a nonce of its own and an HMAC-SHA256 of both under the network's secret, the dialler with another.
+// The acceptor answers with a nonce of its own and an HMAC-SHA256 of both under the network's secret, the dialler with
+// another.
 const (
 	helloVersion = 1
 	helloMark    = "neokv"
@@ -377,7 +379,8 @@ func (w *sockets) hear(c *conn, from topology.StoreID) {
 	}
 }
 
-// outbox holds the batches for one store, encoded, until the connection takes them: all that have come in meanwhile leave in one write.
+// outbox holds the batches for one store, encoded, until the connection takes them: all that have come in meanwhile
+// leave in one write.
 type outbox struct {
 	w    *sockets
 	to   topology.StoreID
@@ -478,8 +481,8 @@ func (o *outbox) run() {
 	}
 }
 
-// write sends until the connection or the endpoint ends. The other side sends nothing, so a read ends only with the connection: it tells
-// at once that the store has gone, where a write would be lost first.
+// write sends until the connection or the endpoint ends. The other side sends nothing, so a read ends only with the
+// connection: it tells at once that the store has gone, where a write would be lost first.
 func (o *outbox) write(c *conn) {
 	ended := make(chan struct{})
 	go func() {
@@ -576,8 +579,8 @@ func (w *sockets) takeChunks(c *conn, from topology.StoreID) {
 	}
 }
 
-// call sends a request on an idle connection, or on a new one, which is closed if ctx ends before the answer: that ends the handler's
-// context, too.
+// call sends a request on an idle connection, or on a new one, which is closed if ctx ends before the answer: that ends
+// the handler's context, too.
 func (w *sockets) call(ctx context.Context, to topology.StoreID, request []byte) (answer, error) {
 	c, err := w.idleConn(ctx, to)
 	if err != nil {
@@ -643,7 +646,8 @@ func (w *sockets) rest(c *conn, to topology.StoreID) {
 	c.release()
 }
 
-// answerCalls answers one call after the other. While a handler runs the connection is read on, so that its end ends the call.
+// answerCalls answers one call after the other. While a handler runs the connection is read on, so that its end ends
+// the call.
 func (w *sockets) answerCalls(c *conn, from topology.StoreID) {
 	ctx, cancel := context.WithCancel(w.e.ctx)
 	var answering sync.WaitGroup

@@ -29,7 +29,8 @@ func echo(_ context.Context, _ topology.StoreID, request []byte) ([]byte, error)
 	return request, nil
 }
 
-// TestStrangers connects to a store without knowing the secret: nothing is answered but the introduction, and the store works on.
+// TestStrangers connects to a store without knowing the secret: nothing is answered but the introduction, and the store
+// works on.
 func TestStrangers(t *testing.T) {
 	wire := loopback()
 	var address string
@@ -160,8 +161,8 @@ func TestListenFails(t *testing.T) {
 	}
 }
 
-// TestDeadPeers sends to a store that does not run, and to one that reads nothing: nobody waits, what does not fit is lost, and when the
-// store is there messages arrive again.
+// TestDeadPeers sends to a store that does not run, and to one that reads nothing: nobody waits, what does not fit is
+// lost, and when the store is there messages arrive again.
 func TestDeadPeers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		network := transport.NewTCP(pipes())

@@ -1,5 +1,6 @@
-// Package transport carries Raft messages, and the stores' own calls, between stores. Every Raft message passes one filter on
-// its way out and in: it holds the voters' lease promises, drops forwarded proposals and knows the state of the links.
+// Package transport carries Raft messages, and the stores' own calls, between stores. Every Raft message passes one
+// filter on its way out and in: it holds the voters' lease promises, drops forwarded proposals and knows the state of
+// the links.
 //
 // A message goes from dragonboat's send queue through these stages:
 //
@@ -17,8 +18,8 @@ import (
 	"neokv.dev/neokv/internal/topology"
 )
 
-// Network connects the stores of one process, through memory or over TCP. In memory messages are handed over by reference, on the
-// sender's goroutine unless the link delays them. All methods may run concurrently.
+// Network connects the stores of one process, through memory or over TCP. In memory messages are handed over by
+// reference, on the sender's goroutine unless the link delays them. All methods may run concurrently.
 type Network struct {
 	tcp    *TCP // nil in memory
 	secret []byte
@@ -62,14 +63,15 @@ func (n *Network) Cut(from, to topology.StoreID) { n.link(from, to).cut.Store(tr
 // Heal lets messages from one store to another pass again.
 func (n *Network) Heal(from, to topology.StoreID) { n.link(from, to).cut.Store(false) }
 
-// Delay makes messages from one store to another arrive d later, in order; 0 turns it off. Calls, their answers and chunks of
-// snapshots take d longer, too.
+// Delay makes messages from one store to another arrive d later, in order; 0 turns it off. Calls, their answers and
+// chunks of snapshots take d longer, too.
 func (n *Network) Delay(from, to topology.StoreID, d time.Duration) {
 	n.link(from, to).delay.Store(int64(d))
 }
 
-// Hold keeps the Raft messages that match in the sender's hands for d, in order, before they pass the filter and leave, while others
-// overtake them: what a slow send queue does. d = 0 turns it off for messages to come. match runs on the senders' goroutines.
+// Hold keeps the Raft messages that match in the sender's hands for d, in order, before they pass the filter and leave,
+// while others overtake them: what a slow send queue does. d = 0 turns it off for messages to come. match runs on the
+// senders' goroutines.
 func (n *Network) Hold(from, to topology.StoreID, d time.Duration, match func(*pb.Message) bool) {
 	if d == 0 {
 		n.link(from, to).hold.Store(nil)
@@ -78,8 +80,8 @@ func (n *Network) Hold(from, to topology.StoreID, d time.Duration, match func(*p
 	n.link(from, to).hold.Store(&hold{d, match})
 }
 
-// Disturb has fate say what becomes of each Raft message from one store to another that has left its sender; nil turns it off. fate runs on the
-// senders' goroutines.
+// Disturb has fate say what becomes of each Raft message from one store to another that has left its sender; nil turns
+// it off. fate runs on the senders' goroutines.
 func (n *Network) Disturb(from, to topology.StoreID, fate func(*pb.Message) Fate) {
 	if fate == nil {
 		n.link(from, to).fate.Store(nil)
@@ -143,19 +145,21 @@ type Options struct {
 	Store topology.StoreID
 	// Lease is the voters' promise, 0 for none.
 	Lease time.Duration
-	// CommitInterval is how often a leader tells a follower what is committed, at most, 0 for each time; heartbeats say it besides.
+	// CommitInterval is how often a leader tells a follower what is committed, at most, 0 for each time; heartbeats say
+	// it besides.
 	CommitInterval time.Duration
-	// Booting says that all stores of the cluster start at this moment, so that no lease of an earlier run can be left anywhere: what
-	// Campaign starts need not wait for it.
+	// Booting says that all stores of the cluster start at this moment, so that no lease of an earlier run can be left
+	// anywhere: what Campaign starts need not wait for it.
 	Booting bool
 	// Revoke ends the leader lease of a region for all terms up to term. It is called before the message that makes it
-	// unsafe leaves: TimeoutNow, a vote granted to another replica, and a request for votes. It must not wait for anything, nor use the endpoint.
+	// unsafe leaves: TimeoutNow, a vote granted to another replica, and a request for votes. It must not wait for
+	// anything, nor use the endpoint.
 	Revoke func(region topology.RegionID, term uint64)
-	// Forwarded is told of proposals that dragonboat wanted to pass on to another store; they are dropped and will never be applied.
-	// Changes of membership are proposals, too: they have to be asked for at the leader's store.
+	// Forwarded is told of proposals that dragonboat wanted to pass on to another store; they are dropped and will
+	// never be applied. Changes of membership are proposals, too: they have to be asked for at the leader's store.
 	Forwarded func(region topology.RegionID, entries []pb.Entry)
-	// Handle answers calls of other stores, on the caller's goroutine. ctx ends with the call, and when either endpoint closes. Nobody
-	// changes request or the answer after handing it over.
+	// Handle answers calls of other stores, on the caller's goroutine. ctx ends with the call, and when either endpoint
+	// closes. Nobody changes request or the answer after handing it over.
 	Handle func(ctx context.Context, from topology.StoreID, request []byte) ([]byte, error)
 	// Faults plants mistakes for tests that must catch them.
 	Faults Faults

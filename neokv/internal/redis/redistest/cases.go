@@ -7,13 +7,14 @@ import (
 	"strings"
 )
 
-// Case is a sequence of calls whose replies are the same at any time of day. Each case begins on an empty server by its first call.
+// Case is a sequence of calls whose replies are the same at any time of day. Each case begins on an empty server by its
+// first call.
 type Case struct {
 	Name string
 	// Calls is one call per line; arguments are separated by spaces, or quoted as in Go. {t} stands for the tag.
 	Calls string
-	// Scans are calls of HSCAN, SSCAN or ZSCAN behind those, each followed from its cursor to the end. Cursors are a server's own, so what is
-	// compared is all that the replies held together.
+	// Scans are calls of HSCAN, SSCAN or ZSCAN behind those, each followed from its cursor to the end. Cursors are a
+	// server's own, so what is compared is all that the replies held together.
 	Scans []string
 	// Server marks a case that needs a whole server, not only commands about data.
 	Server bool

@@ -1,8 +1,8 @@
 package redistest
 
-// connectionCall makes calls about the connection and the server. Replies to what stands behind CLIENT REPLY may be missing; the frame
-// sends such calls alone, switches replies on again behind them, and compares all replies together. Other calls must leave the connection as
-// it was: what changes the protocol is followed by HELLO with g.Proto.
+// connectionCall makes calls about the connection and the server. Replies to what stands behind CLIENT REPLY may be
+// missing; the frame sends such calls alone, switches replies on again behind them, and compares all replies together.
+// Other calls must leave the connection as it was: what changes the protocol is followed by HELLO with g.Proto.
 func connectionCall(g *Generator) [][]string {
 	switch g.IntN(14) {
 	case 0:

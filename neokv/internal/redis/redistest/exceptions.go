@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// This file is what two servers that are equal may answer differently: orders, times, and the differences that are meant.
+// This file is what two servers that are equal may answer differently: orders, times, and the differences that are
+// meant.
 
 // Exception is a difference that is meant.
 type Exception struct {
@@ -83,8 +84,8 @@ func isCall(call [][]byte, words ...string) bool {
 	return true
 }
 
-// unordered says which replies have no order: of what size the pieces are that may come in any. The reply of a scan, a cursor and an
-// array, has them in the array.
+// unordered says which replies have no order: of what size the pieces are that may come in any. The reply of a scan, a
+// cursor and an array, has them in the array.
 var unordered = map[string]struct {
 	piece int
 	scan  bool
@@ -134,8 +135,8 @@ func (v *Value) sort(piece int) {
 	v.Items = slices.Concat(pieces...)
 }
 
-// samples are the commands that choose at random: the call behind them, or before those that remove what they choose, returns all
-// that they could choose from, as names or, where that is what the option asks for, as names with values.
+// samples are the commands that choose at random: the call behind them, or before those that remove what they choose,
+// returns all that they could choose from, as names or, where that is what the option asks for, as names with values.
 var samples = map[string]struct {
 	option, all string
 	removes     bool
@@ -146,9 +147,9 @@ var samples = map[string]struct {
 	"zrandmember": {"withscores", "zrange", false}, // from 0 to -1 withscores
 }
 
-// chosen reports whether both answers are random choices of the same kind, and ours, which may differ, is one of the elements there
-// are, as the reply of the call beside it says: as many, and different ones where that was asked for. Beside RANDOMKEY that is a call
-// of KEYS.
+// chosen reports whether both answers are random choices of the same kind, and ours, which may differ, is one of the
+// elements there are, as the reply of the call beside it says: as many, and different ones where that was asked for.
+// Beside RANDOMKEY that is a call of KEYS.
 func (d *Difference) chosen() bool {
 	if d.name() == "randomkey" {
 		all := d.Behind

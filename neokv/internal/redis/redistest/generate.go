@@ -10,7 +10,8 @@ import (
 // Generator makes calls. A family of commands is a Family in Families.
 type Generator struct {
 	*rand.Rand
-	// Tag stands in front of every key: "{t}" keeps all of them in one slot. Without it one of the keys is the empty one.
+	// Tag stands in front of every key: "{t}" keeps all of them in one slot. Without it one of the keys is the empty
+	// one.
 	Tag string
 	// Spread says that keys may lie in several regions: commands that need one draw their keys from near.
 	Spread bool
@@ -22,7 +23,8 @@ type Generator struct {
 	Piece int
 }
 
-// Family makes one random call, valid, odd or invalid, and possibly more calls that make its effect the same on every server.
+// Family makes one random call, valid, odd or invalid, and possibly more calls that make its effect the same on every
+// server.
 type Family func(g *Generator) [][]string
 
 // Families are all families of commands that calls are drawn from, with their weights.
@@ -142,8 +144,8 @@ func (g *Generator) Number() string {
 		"0x10", "abc", "1\x00", "١")
 }
 
-// Time draws an argument of an expire option: far enough away not to pass while calls are compared, and never twice the same, since
-// GT and LT would see the time between two calls; or passed long ago; or no time at all.
+// Time draws an argument of an expire option: far enough away not to pass while calls are compared, and never twice the
+// same, since GT and LT would see the time between two calls; or passed long ago; or no time at all.
 func (g *Generator) Time(unit string) string {
 	switch n := g.IntN(10); {
 	case n < 6:
@@ -316,8 +318,9 @@ func (g *Generator) keys(most int) []string {
 	return keys
 }
 
-// set makes a SET with any options. Where the new value may have expired at once, EXISTS follows: Redis counts such keys until
-// somebody looks. A number in the place of an option is a time of every unit, for it may follow an option whose value is left out.
+// set makes a SET with any options. Where the new value may have expired at once, EXISTS follows: Redis counts such
+// keys until somebody looks. A number in the place of an option is a time of every unit, for it may follow an option
+// whose value is left out.
 func (g *Generator) set() [][]string {
 	key := g.Key()
 	args := []string{"set", key, g.Value()}

@@ -71,8 +71,8 @@ func hashCall(g *Generator) [][]string {
 	return [][]string{args}
 }
 
-// sample makes a HRANDFIELD, SRANDMEMBER or ZRANDMEMBER; option is what may follow the count, empty for nothing. The call that follows
-// has to return all elements: see Difference.chosen. No count makes a huge reply.
+// sample makes a HRANDFIELD, SRANDMEMBER or ZRANDMEMBER; option is what may follow the count, empty for nothing. The
+// call that follows has to return all elements: see Difference.chosen. No count makes a huge reply.
 func (g *Generator) sample(name, key, option string) []string {
 	args := []string{name, key}
 	switch g.IntN(6) {

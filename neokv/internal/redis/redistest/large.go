@@ -7,8 +7,9 @@ import (
 	"strings"
 )
 
-// largeSize is how many elements the collections of largeCases have: more than NeoKV returns by one HSCAN, SSCAN or ZSCAN, samples at once,
-// keeps without counts of their ranks, or takes from a list one by one. Redis keeps none of them as a listpack or an intset.
+// largeSize is how many elements the collections of largeCases have: more than NeoKV returns by one HSCAN, SSCAN or
+// ZSCAN, samples at once, keeps without counts of their ranks, or takes from a list one by one. Redis keeps none of
+// them as a listpack or an intset.
 const largeSize = 3000
 
 // perCall is how many elements a call adds to a large collection.

@@ -1,5 +1,5 @@
-// Package redistest compares two servers that speak Redis's protocol: the same calls to both, the replies byte for byte. The calls are
-// written cases and random ones from a seed; either side may be anything that a net.Conn leads to.
+// Package redistest compares two servers that speak Redis's protocol: the same calls to both, the replies byte for
+// byte. The calls are written cases and random ones from a seed; either side may be anything that a net.Conn leads to.
 package redistest
 
 import (
@@ -43,8 +43,8 @@ type Difference struct {
 	Want, Got Value
 	Before    *Difference // the call before it in the same pipeline, nil for none; it need not be different
 	Behind    *Difference // so is the call behind it
-	// History are the last calls before it that named its keys, or, where it names none, the keys that one reply has and the other has not;
-	// they need not be different.
+	// History are the last calls before it that named its keys, or, where it names none, the keys that one reply has
+	// and the other has not; they need not be different.
 	History []Difference
 }
 
@@ -77,8 +77,8 @@ const pipelined = 64
 // callTimeout bounds the wait for replies.
 const callTimeout = 30 * time.Second
 
-// Run empties both servers, then compares the written cases and at least o.Calls random calls. An error is one of the connection or
-// of the protocol, with the calls that were under way; differences are in the report.
+// Run empties both servers, then compares the written cases and at least o.Calls random calls. An error is one of the
+// connection or of the protocol, with the calls that were under way; differences are in the report.
 func Run(o Options) (*Report, error) {
 	c, err := connect(o)
 	if err != nil {
@@ -316,8 +316,8 @@ func (p peer) exchange(calls [][][]byte, silent bool) ([]Value, error) {
 // maxScan is how many calls a scan may take.
 const maxScan = 10_000
 
-// scan sends a call of a scan and follows its cursors to the end. It returns the last reply with what all of them held, each element once: it
-// may come again. A reply that is none of a scan's is returned as it is.
+// scan sends a call of a scan and follows its cursors to the end. It returns the last reply with what all of them held,
+// each element once: it may come again. A reply that is none of a scan's is returned as it is.
 func (p peer) scan(call [][]byte) (Value, error) {
 	piece := unordered[strings.ToLower(string(call[0]))].piece
 	call = slices.Clone(call)

@@ -134,7 +134,8 @@ func TestSameSeedSameCalls(t *testing.T) {
 	}
 }
 
-// TestNoDeadlinePasses: what a call that sets a deadline says is no time at all, has passed long ago, or does not pass while calls are compared.
+// TestNoDeadlinePasses: what a call that sets a deadline says is no time at all, has passed long ago, or does not pass
+// while calls are compared.
 func TestNoDeadlinePasses(t *testing.T) {
 	g := Generator{Rand: rand.New(rand.NewPCG(9401, 0))}
 	times := 0
@@ -221,7 +222,8 @@ func TestHistory(t *testing.T) {
 	}
 }
 
-// TestNegativeZero: Redis's -0 may be our 0, beside a member of that name and beside a large score, and never the other way round.
+// TestNegativeZero: Redis's -0 may be our 0, beside a member of that name and beside a large score, and never the other
+// way round.
 func TestNegativeZero(t *testing.T) {
 	for _, c := range []struct {
 		call, want, got string
@@ -424,7 +426,8 @@ func TestWhatFollowsFromCalls(t *testing.T) {
 	}
 }
 
-// TestScansToTheEnd: scans are the same if they return the same in the end, however they are cut, and whatever comes twice.
+// TestScansToTheEnd: scans are the same if they return the same in the end, however they are cut, and whatever comes
+// twice.
 func TestScansToTheEnd(t *testing.T) {
 	scan := func(parts ...string) func(call string) string { // the cursor of part i is i
 		return func(call string) string {

@@ -11,8 +11,9 @@ import (
 	"time"
 )
 
-// RedisServer starts a real redis-server on a free port of loopback, without files, for as long as the test runs, and returns
-// its address. More arguments are redis-server's. That there is none, or that it does not come up, fails the test.
+// RedisServer starts a real redis-server on a free port of loopback, without files, for as long as the test runs, and
+// returns its address. More arguments are redis-server's. That there is none, or that it does not come up, fails the
+// test.
 func RedisServer(t testing.TB, args ...string) (addr string) {
 	t.Helper()
 	bin, err := exec.LookPath("redis-server")
@@ -51,7 +52,8 @@ func RedisServer(t testing.TB, args ...string) (addr string) {
 	return addr
 }
 
-// answers waits until a redis-server answers a ping; it reports false when the process ends first or a minute has passed.
+// answers waits until a redis-server answers a ping; it reports false when the process ends first or a minute has
+// passed.
 func answers(addr string, ended <-chan struct{}) bool {
 	for end := time.Now().Add(time.Minute); time.Now().Before(end); {
 		if pong(addr) {
@@ -85,7 +87,8 @@ func pong(addr string) bool {
 	return err == nil && line == "+PONG\r\n"
 }
 
-// freePort returns a port that nobody listens on at this moment, with room for the port of the cluster's bus 10,000 above.
+// freePort returns a port that nobody listens on at this moment, with room for the port of the cluster's bus 10,000
+// above.
 func freePort(t testing.TB) int {
 	for {
 		ln, err := net.Listen("tcp", "127.0.0.1:0")

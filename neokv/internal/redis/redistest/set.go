@@ -77,7 +77,8 @@ func (g *Generator) sets(most int) []string {
 	return names
 }
 
-// pop makes a SPOP. What it could choose from stands before it; what is left differs from server to server, so it is counted, and goes.
+// pop makes a SPOP. What it could choose from stands before it; what is left differs from server to server, so it is
+// counted, and goes.
 func (g *Generator) pop(key string) [][]string {
 	args := []string{"spop", key}
 	if !g.one(3) {

@@ -5,11 +5,12 @@ import (
 	"slices"
 )
 
-// sortCall makes a SORT or a SORT_RO, or something to sort. What is sorted by patterns, and what these lead to, is in one slot; where
-// the server that is right is a cluster, it refuses them.
+// sortCall makes a SORT or a SORT_RO, or something to sort. What is sorted by patterns, and what these lead to, is in
+// one slot; where the server that is right is a cluster, it refuses them.
 //
-// In front of each stand calls that have Redis forget the last error of a number, which it takes for one of the sort (see forgetError), and one that
-// tells the type of the key; behind it one that tells what each element is sorted by (see sorted).
+// In front of each stand calls that have Redis forget the last error of a number, which it takes for one of the sort
+// (see forgetError), and one that tells the type of the key; behind it one that tells what each element is sorted by
+// (see sorted).
 func sortCall(g *Generator) [][]string {
 	near := g.Tag
 	if near == "" {
@@ -153,15 +154,16 @@ func (g *Generator) sort(near string) [][]string {
 	return append(forgetError(near, key), []string{"type", key}, g.callWith(g.pick("x", "store"), args...), told)
 }
 
-// forgetError are calls without effect, but that Redis unpacks the scores of a sorted set for the first sort, and so parses them; and that
-// it parses a number that is none too large or small.
+// forgetError are calls without effect, but that Redis unpacks the scores of a sorted set for the first sort, and so
+// parses them; and that it parses a number that is none too large or small.
 func forgetError(near, key string) [][]string {
 	return [][]string{{"sort_ro", key, "by", "nosort", "limit", "0", "0"}, {"zadd", near + "sort:none", "xx", "1", "a"}}
 }
 
-// sorted reports whether both answers are of a sort whose order leaves something open: the elements of a set without sorting, and elements with
-// the same text to be sorted by, unless they are of a list of which all is asked for. Ours must be elements there are, each as often as it
-// is there at most, and the same as the other answer in all that is not open.
+// sorted reports whether both answers are of a sort whose order leaves something open: the elements of a set without
+// sorting, and elements with the same text to be sorted by, unless they are of a list of which all is asked for. Ours
+// must be elements there are, each as often as it is there at most, and the same as the other answer in all that is not
+// open.
 func (d *Difference) sorted() bool {
 	told, kind := d.Behind, d.Before
 	if d.name() != "sort" && d.name() != "sort_ro" || told == nil || kind == nil || d.Want.Kind != '*' || d.Got.Kind != '*' || len(d.Want.Items) != len(d.Got.Items) {

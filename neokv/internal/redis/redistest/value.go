@@ -143,8 +143,8 @@ func (v Value) Int() (n int64, ok bool) {
 	return n, err == nil
 }
 
-// String prints a value for people: OK, "bulk", 12, (nil), [a b], map{k v}, or an error's line as it is. Statuses and errors
-// look alike but for their text.
+// String prints a value for people: OK, "bulk", 12, (nil), [a b], map{k v}, or an error's line as it is. Statuses and
+// errors look alike but for their text.
 func (v Value) String() string {
 	if v.Null {
 		return "(nil)"
