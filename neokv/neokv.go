@@ -144,20 +144,6 @@ func (c *Cluster) Seed() uint64 { return c.config.Seed }
 // BootTime is how long Start took.
 func (c *Cluster) BootTime() time.Duration { return c.boot }
 
-// Syncs returns how many syncs the disks of the running stores have made, and whether a store waits for one now. The
-// call is cheap.
-func (c *Cluster) Syncs() (made int64, waiting bool) {
-	for _, node := range c.nodes {
-		node.mu.Lock()
-		if node.fs != nil {
-			s := node.fs.Stats()
-			made, waiting = made+s.Syncs, waiting || s.Syncing > 0
-		}
-		node.mu.Unlock()
-	}
-	return made, waiting
-}
-
 // Failed delivers the error of each store that stops because it has failed, mostly because of its disk.
 func (c *Cluster) Failed() <-chan error { return c.failed }
 

@@ -92,7 +92,6 @@ func (f *benchFlags) run(c *cobra.Command, p process) (err error) {
 			return err
 		}
 		stop := watch(cluster, p)
-		defer followSyncs(os.Getenv, cluster.Syncs)()
 		defer func() { err = errors.Join(err, stop()) }()
 		o.Targets = cluster.Addrs()
 		shape := cluster.Shape()

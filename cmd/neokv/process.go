@@ -13,12 +13,12 @@ import (
 
 // Settings of the whole process. Only this binary touches them; the library leaves its host process as it is.
 const (
-	// minProcs is the least GOMAXPROCS: a thread blocked in fdatasync keeps its P until the scheduler takes notice, and
-	// when it returns it needs one that no flush or long apply holds, for up to 10 ms each. On two cores 2 -> 4 tripled
-	// the writes of 16 regions; 4 -> 8 took the p99 of pipelined writes from 27 to 23 ms and that of pipelined reads
-	// from 13 to 7, and 16 adds nothing. Where nothing is synced they cost, for threads that look for work: 50 clients
-	// that only read get 68,000 GETs a second with 2, 63,000 with 3, 58,000 with 4 and 52,000 with 8.
-	minProcs = 8
+	// minProcs is the least GOMAXPROCS. A thread blocked in fdatasync keeps its P until the scheduler takes notice, and
+	// when it returns it needs one that no flush or long apply holds, for up to 10 ms each. More of them cost where nothing
+	// is synced, for threads that look for work. On two cores 4 beside 8, over all keys, medians of five rounds in turn: SET 1.04x with 50
+	// clients, 1.18x with pipelines of 16, GET 1.06x. A value that followed the syncs (2 or 8) bought nothing beside a fixed
+	// 4: GET 0.90x of it, SET 1.02x and 0.98x, YCSB-B 1.01x.
+	minProcs = 4
 	// gcPercent trades memory, of which the process has little on the Go heap but rows, for fewer collections; see
 	// limitHeap.
 	gcPercent = 400
@@ -33,64 +33,6 @@ func tuneProcess(getenv func(string) string, stderr io.Writer) {
 		debug.SetGCPercent(gcPercent)
 	}
 	neokv.LogRaft(stderr)
-}
-
-const (
-	syncsTick  = 50 * time.Millisecond
-	manySyncs  = 4 // in a tick
-	quietTicks = 6 // without, before Ps are given up
-)
-
-// syncsSeen decides, tick by tick, from how many syncs there have been, and whether one is waited for, whether to have
-// Ps for threads that are blocked in one.
-type syncsSeen struct {
-	last  int64
-	quiet int // ticks without many
-}
-
-func (s *syncsSeen) busy(syncs int64, waiting bool) bool {
-	s.quiet++
-	if d := syncs - s.last; waiting || d >= manySyncs || d < 0 { // less than before: a store has gone
-		s.quiet = 0
-	}
-	s.last = syncs
-	return s.quiet < quietTicks
-}
-
-// followSyncs gives the process a P per core where stores sync next to nothing, and minProcs where they do, until stop
-// is called, unless the environment says how many, or there are as many cores.
-func followSyncs(getenv func(string) string, syncs func() (made int64, waiting bool)) (stop func()) {
-	few := runtime.NumCPU()
-	if getenv("GOMAXPROCS") != "" || few >= minProcs {
-		return func() {}
-	}
-	done := make(chan struct{})
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		var seen syncsSeen
-		tick := time.NewTicker(syncsTick)
-		defer tick.Stop()
-		for now := minProcs; ; {
-			select {
-			case <-done:
-				runtime.GOMAXPROCS(minProcs)
-				return
-			case <-tick.C:
-			}
-			n := few
-			if seen.busy(syncs()) {
-				n = minProcs
-			}
-			if n != now { // it stops the world
-				runtime.GOMAXPROCS(n)
-				now = n
-			}
-		}
-	})
-	return func() {
-		close(done)
-		wg.Wait()
-	}
 }
 
 // heapTick is how often limitHeap looks at the heap.

@@ -51,7 +51,6 @@ func serve(c *cobra.Command, p process, f *clusterFlags) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, cluster.Close()) }()
-	defer followSyncs(os.Getenv, cluster.Syncs)()
 	if where := whereData(cluster.Dir()); where != "" {
 		fmt.Fprintln(p.stderr, "neokv:", where)
 	}

@@ -48,7 +48,6 @@ type FS struct {
 	share *share // in a journal; nil for none
 
 	begun, completed        atomic.Int64 // syncs of files and folders
-	syncing                 atomic.Int64 // callers who wait for one
 	syncs, syncNanos, bytes atomic.Int64 // what reached the disk
 }
 
@@ -154,13 +153,12 @@ func CrashTogether(unsyncedPercent int, rng *rand.Rand, journal *FS, stores ...*
 type Stats struct {
 	Syncs        int64 // syncs of files and folders that the disk has made; one of a journal counts where it was asked for first
 	SyncNanos    int64 // time spent in them
-	Syncing      int64 // callers who wait for one now
 	BytesWritten int64
 }
 
 // Stats returns the counters so far. What went into memory behind the fence is not counted.
 func (f *FS) Stats() Stats {
-	return Stats{Syncs: f.syncs.Load(), SyncNanos: f.syncNanos.Load(), Syncing: f.syncing.Load(), BytesWritten: f.bytes.Load()}
+	return Stats{Syncs: f.syncs.Load(), SyncNanos: f.syncNanos.Load(), BytesWritten: f.bytes.Load()}
 }
 
 // Free returns how many bytes can still be written in the folder dir; ok is false where nobody knows, as in memory.

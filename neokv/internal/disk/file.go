@@ -154,8 +154,6 @@ func (x *file) sync(dataOnly bool) error {
 
 // reach syncs the file, or the journal in its place.
 func (x *file) reach(dataOnly bool) (err error) {
-	x.fs.syncing.Add(1)
-	defer x.fs.syncing.Add(-1)
 	if x.log != nil {
 		took, led, broken := x.fs.share.j.sync()
 		if led {
