@@ -59,7 +59,8 @@ func open(config Config) (*Cluster, error) {
 		}
 		return nil, err
 	}
-	c.failed, c.clients = make(chan error, s.Cluster.Stores), server.NewClientMemory(s.Redis.ClientMemory, s.Cluster.Stores)
+	c.failed = make(chan error, s.Cluster.Stores)
+	c.clients = server.NewClientMemory(s.Redis.ClientMemory, s.Cluster.Stores)
 	return c, nil
 }
 

@@ -202,7 +202,7 @@ func (l *limited) killDuring(calls []largeCall) {
 // sameReplicas wants the replicas of all regions to be equal.
 func (l *limited) sameReplicas() {
 	l.Helper()
-	c := redis.NewClient(&redis.Options{Addr: l.proxy, Protocol: 2, ReadTimeout: silence, DisableIdentity: true})
+	c := client(l.proxy)
 	defer c.Close()
 	for end := time.Now().Add(silence); ; {
 		got, err := c.Do(l.Context(), "NEOKV", "CHECKSUM").Result()

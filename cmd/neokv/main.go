@@ -29,7 +29,8 @@ func stopSignals(parent context.Context) context.Context {
 	stopping := []os.Signal{os.Interrupt, syscall.SIGTERM}
 	if !signal.Ignored(syscall.SIGHUP) {
 		stopping = append(stopping, syscall.SIGHUP)
-		signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP) // nobody listens, but a second one does not end the process
+		// Nobody listens here, but a second SIGHUP does not end the process.
+		signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
 	}
 	ctx, stop := signal.NotifyContext(parent, stopping...)
 	context.AfterFunc(ctx, stop)

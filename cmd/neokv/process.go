@@ -14,10 +14,10 @@ import (
 // Settings of the whole process. Only this binary touches them; the library leaves its host process as it is.
 const (
 	// minProcs is the least GOMAXPROCS. A thread blocked in fdatasync keeps its P until the scheduler takes notice, and
-	// when it returns it needs one that no flush or long apply holds, for up to 10 ms each. More of them cost where nothing
-	// is synced, for threads that look for work. On two cores 4 beside 8, over all keys, medians of five rounds in turn: SET 1.04x with 50
-	// clients, 1.18x with pipelines of 16, GET 1.06x. A value that followed the syncs (2 or 8) bought nothing beside a fixed
-	// 4: GET 0.90x of it, SET 1.02x and 0.98x, YCSB-B 1.01x.
+	// when it returns it needs one that no flush or long apply holds, for up to 10 ms each. More of them cost where
+	// nothing is synced, for threads that look for work. On two cores 4 beside 8, over all keys, medians of five rounds
+	// in turn: SET 1.04x with 50 clients, 1.18x with pipelines of 16, GET 1.06x. A value that followed the syncs (2 or
+	// 8) bought nothing beside a fixed 4: GET 0.90x of it, SET 1.02x and 0.98x, YCSB-B 1.01x.
 	minProcs = 4
 	// gcPercent trades memory, of which the process has little on the Go heap but rows, for fewer collections; see
 	// limitHeap.
