@@ -377,3 +377,42 @@ func TestPipelinesNobodyReads(t *testing.T) {
 		t.Errorf("%d changes of leader", after-before)
 	}
 }
+
+// TestLargeRepliesInTurn has many clients read large replies at the same time, so that most of them wait for a turn and
+// read again. Each gets its own replies, whole and in order.
+func TestLargeRepliesInTurn(t *testing.T) {
+	c := start(t, Config{InMemory: true, NoSockets: true})
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	dialer := func(ctx context.Context, _, addr string) (net.Conn, error) { return c.Dial(ctx, addr) }
+	good := redis.NewClient(&redis.Options{Addr: c.ProxyAddr(), Dialer: dialer})
+	defer good.Close()
+	const values = 8
+	mget, sent, want, all := "MGET", "", "", fmt.Sprintf("*%d\r\n", values)
+	for i := range values {
+		value := strings.Repeat(string(rune('a'+i)), 100_000+i)
+		if err := good.Set(ctx, fmt.Sprint("{t}big", i), value, 0).Err(); err != nil {
+			t.Fatal(err)
+		}
+		bulk := fmt.Sprintf("$%d\r\n%s\r\n", len(value), value)
+		mget, all = mget+fmt.Sprint(" {t}big", i), all+bulk
+		sent, want = sent+fmt.Sprintf("GET {t}big%d\r\n", i), want+bulk
+	}
+	sent, want = sent+mget+"\r\nPING\r\nQUIT\r\n", want+all+"+PONG\r\n+OK\r\n"
+	var clients sync.WaitGroup
+	for range 30 {
+		clients.Go(func() {
+			nc, err := c.Dial(ctx, c.ProxyAddr())
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer nc.Close()
+			go io.WriteString(nc, sent)
+			if got, err := io.ReadAll(nc); string(got) != want || err != nil {
+				t.Errorf("%d bytes and %v, want %d bytes, perhaps others", len(got), err, len(want))
+			}
+		})
+	}
+	clients.Wait()
+}
