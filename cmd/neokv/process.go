@@ -39,14 +39,16 @@ func tuneProcess(getenv func(string) string, stderr io.Writer) {
 const heapTick = 100 * time.Millisecond
 
 // limitHeap keeps gcPercent from multiplying data in memory and what clients and caches hold, until stop is called:
-// from the live heap of the last collection on, the heap grows by no more than clients may hold before there is
-// another. So the process has what is live, clients' buffers among it, and at most as much again as those may be,
-// however much data there is.
+// from the live heap of the last collection on, the heap grows by no more than half of what clients may hold before
+// there is another. So the process has what is live, clients' buffers among it, and at most half as much again as those
+// may be, however much data there is. What is allocated while a collection runs comes on top: where clients ask for
+// large replies as fast as they can, that is about the other half. Room for all of it bought nothing beside this: over
+// all keys, medians of five rounds in turn, SET 0.99x and in pipelines of 16 1.01x, GET in pipelines 0.87x.
 func limitHeap(getenv func(string) string, c neokv.Config) (stop func()) {
 	if getenv("GOMEMLIMIT") != "" {
 		return func() {}
 	}
-	room := int64(c.Settings.Redis.ClientMemory)
+	room := int64(c.Settings.Redis.ClientMemory / 2)
 	if room == 0 { // no limit
 		room = int64(c.Settings.Engine.BlockCache + c.Settings.Engine.RowCache + c.Settings.Engine.MemtableSize)
 	}

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"sync"
 	"sync/atomic"
+	"time"
 	"unsafe"
 
 	"neokv.dev/neokv/internal/redis"
@@ -28,18 +29,24 @@ type ClientMemory struct {
 	limit   atomic.Int64 // bytes, 0 for none
 	percent atomic.Int64 // of the machine's memory, where the limit was given so; else 0
 	used    atomic.Int64
-	turns   []chan struct{} // by store, counted from 1: holds one for each connection that has a turn
-	moves   chan struct{}   // holds one for each connection that moves what it has read into a larger buffer
+	turns   []*turns      // by store, counted from 1
+	moves   chan struct{} // holds one for each connection that moves what it has read into a larger buffer
 
 	mu      sync.Mutex
 	servers []*Server
 }
 
+// turns are those of one store.
+type turns struct {
+	taken chan struct{} // holds one for each connection that has a turn
+	ended atomic.Uint64 // how many turns have ended so far
+}
+
 // NewClientMemory returns a bound for servers that read from so many stores. A limit of 0 is none.
 func NewClientMemory(limit settings.Bytes, stores int) *ClientMemory {
-	m := &ClientMemory{turns: make([]chan struct{}, stores+1), moves: make(chan struct{}, max(1, runtime.NumCPU()/2))}
+	m := &ClientMemory{turns: make([]*turns, stores+1), moves: make(chan struct{}, max(1, runtime.NumCPU()/2))}
 	for i := range m.turns {
-		m.turns[i] = make(chan struct{}, max(1, runtime.NumCPU()/(2*stores)))
+		m.turns[i] = &turns{taken: make(chan struct{}, max(1, runtime.NumCPU()/(2*stores)))}
 	}
 	m.limit.Store(int64(limit))
 	return m
@@ -203,7 +210,7 @@ func (c *conn) enlarge(r *reader, size int) bool {
 func (c *conn) moreOfReads(n int) int {
 	if c.turn == nil {
 		select {
-		case c.turns <- struct{}{}:
+		case c.turns.taken <- struct{}{}:
 			c.turn = c.turns
 		default:
 			c.wantsTurn = true
@@ -213,22 +220,37 @@ func (c *conn) moreOfReads(n int) int {
 	return c.more(n)
 }
 
-// awaitTurn waits for a turn. It returns false when the connection or the server ends before.
+// awaitTurn waits for a turn. It returns false when the connection or the server ends before, or when no turn has ended
+// for redis.leaderless_wait: the store's disk hangs.
 func (c *conn) awaitTurn() bool {
 	c.wantsTurn = false
-	select {
-	case c.turns <- struct{}{}:
-		c.turn = c.turns
-	case <-c.ctx.Done():
-	case <-c.s.closing:
+	patience := c.s.o.Settings.Redis.LeaderlessWait
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	for {
+		ended := c.turns.ended.Load()
+		select {
+		case c.turns.taken <- struct{}{}:
+			c.turn = c.turns
+			return true
+		case <-timer.C:
+			if c.turns.ended.Load() == ended {
+				return false
+			}
+			timer.Reset(patience)
+		case <-c.ctx.Done():
+			return false
+		case <-c.s.closing:
+			return false
+		}
 	}
-	return c.turn != nil
 }
 
 // endTurn gives the connection's turn back, if it has one.
 func (c *conn) endTurn() {
 	if c.turn != nil {
-		<-c.turn
+		c.turn.ended.Add(1)
+		<-c.turn.taken
 		c.turn = nil
 	}
 }

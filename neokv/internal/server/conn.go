@@ -40,9 +40,9 @@ type conn struct {
 
 	batch batch
 
-	turns     chan struct{} // of the store that it reads from
-	turn      chan struct{} // of which it has one, and so may make large replies; else nil
-	wantsTurn bool          // a reply ended for want of one
+	turns     *turns // of the store that it reads from
+	turn      *turns // of which it has one, and so may make large replies; else nil
+	wantsTurn bool   // a reply ended for want of one
 
 	ctx     context.Context // ends when the connection is killed
 	hangUp  context.CancelFunc

@@ -473,3 +473,40 @@ func TestConfigOfLimits(t *testing.T) {
 		}
 	}
 }
+
+// TestTurnsOfHungStore: a connection waits for a turn as long as turns end. Where none does for redis.leaderless_wait,
+// it gives up.
+func TestTurnsOfHungStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := settings.Default()
+		k.Redis.LeaderlessWait = 3 * time.Second
+		s, _ := start(t, Options{Settings: k, ClientMemory: NewClientMemory(0, 1)})
+		of := s.o.ClientMemory.turns[1]
+		var hung []*conn
+		for range cap(of.taken) {
+			c := newConn(s, nil, 1)
+			if c.turns = of; c.moreOfReads(1) == 0 {
+				t.Fatal("no turn, though there are some left")
+			}
+			hung = append(hung, c)
+		}
+		c := newConn(s, nil, 2)
+		if c.turns = of; c.moreOfReads(1) != 0 || !c.wantsTurn {
+			t.Fatal("a turn more than there are")
+		}
+		for i := range 5 { // other connections have turns, one every two seconds
+			time.AfterFunc(time.Duration(i+1)*2*time.Second, func() { of.ended.Add(1) })
+		}
+		begin := time.Now()
+		if c.awaitTurn() {
+			t.Error("a turn more than there are")
+		}
+		if got := time.Since(begin); got <= 10*time.Second || got > 10*time.Second+2*k.Redis.LeaderlessWait {
+			t.Errorf("turns ended for 10 s, and the connection gave up after %s", got)
+		}
+		time.AfterFunc(time.Second, hung[0].endTurn)
+		if !c.awaitTurn() {
+			t.Error("no turn, though one has ended")
+		}
+	})
+}

@@ -196,7 +196,7 @@ func (b *batch) read(parts []*part, m mode) {
 }
 
 // readPart runs a part's reads. Where their replies are large and the connection has no turn, it waits for one outside
-// of the region, and runs them again. That time does not count as the region's.
+// of the region, and runs them again. That time does not count as the region's. Without a turn the tasks stay open.
 func (b *batch) readPart(p *part) {
 	p.run.Out.More = b.more
 	if b.c.turns = b.c.s.o.ClientMemory.turns[p.store]; b.c.turn != b.c.turns {
@@ -212,13 +212,15 @@ func (b *batch) readPart(p *part) {
 			return
 		}
 		begin := time.Now()
-		if !b.c.awaitTurn() {
-			return // the replies stay as full as they are: the connection ends
+		got := b.c.awaitTurn()
+		p.run.Ends = p.run.Ends[:0]
+		p.run.Out.Buf, p.run.Out.Room, p.run.Out.Full = p.run.Out.Buf[:0], freeRoom, false
+		if !got {
+			p.pending.Err = region.ErrDeadline
+			return
 		}
 		waited := time.Since(begin)
 		b.deadline, p.pending.Deadline = b.deadline.Add(waited), p.pending.Deadline.Add(waited)
-		p.run.Ends = p.run.Ends[:0]
-		p.run.Out.Buf, p.run.Out.Room, p.run.Out.Full = p.run.Out.Buf[:0], freeRoom, false
 	}
 }
 
@@ -283,8 +285,8 @@ func (b *batch) toLeader(t *route.Table, tasks []int) {
 	}
 }
 
-// wait returns true when it is time to look at the slot table again, or false when no time is left or the commands that
-// wait for a leader have too many bytes.
+// wait returns true when it is time to look at the slot table again. It returns false when no time is left, when the
+// connection has been closed, or when the commands that wait for a leader have too many bytes.
 func (b *batch) wait(changed <-chan struct{}, deadline time.Time) bool {
 	s := b.c.s
 	left := time.Until(deadline)
@@ -309,6 +311,8 @@ func (b *batch) wait(changed <-chan struct{}, deadline time.Time) bool {
 	select {
 	case <-changed:
 	case <-b.timer.C:
+	case <-b.c.ctx.Done():
+		return false
 	case <-s.closing:
 		return false
 	}
