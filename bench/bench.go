@@ -160,7 +160,7 @@ type run struct {
 	src      *workloads.Source
 	ledger   *ledger // nil without Verify
 	target   *target
-	out      *results.Writer
+	out      *results.RecordWriter
 	epoch    time.Time
 	workers  []*worker
 	spare    *tally // empty, to be exchanged for that of a worker
@@ -191,7 +191,7 @@ type run struct {
 // Run sends the load and writes the record to out, which may be nil. It returns a summary also when ctx ends early,
 // marked interrupted and without an error, and when the target dies, with the error. When Run returns, all its
 // goroutines have ended.
-func Run(ctx context.Context, o Options, out *results.Writer) (results.Summary, error) {
+func Run(ctx context.Context, o Options, out *results.RecordWriter) (results.Summary, error) {
 	sockets := o.Dial == nil
 	o, w, err := o.complete()
 	if err != nil {
@@ -264,19 +264,19 @@ func (r *run) phases(ctx context.Context) (s results.Summary, err error) {
 		}
 	}()
 	if r.workload.Load {
-		loading := segment{name: results.PhaseLoad, ops: []workloads.Op{r.workload.Loading()}, items: r.o.Records}
+		loading := phaseSegment{name: results.PhaseLoad, ops: []workloads.Op{r.workload.Loading()}, items: r.o.Records}
 		total, took, err := r.phase(ctx, (*worker).load, loading)
 		ops, _ := total.stats(loading.names(), took.Seconds(), true)
-		s.Inserted = &results.Inserted{Seconds: took.Seconds(), Counters: total.counters(), Insert: ops[0]}
+		s.Inserted = &results.Inserted{Seconds: took.Seconds(), Incidents: total.counters(), Insert: ops[0]}
 		if err != nil || r.stopped() {
 			s.Interrupted = err == nil
 			return s, err
 		}
 	}
-	measured := segment{name: results.PhaseRun, length: r.o.Duration, ops: r.workload.Ops}
-	segments := []segment{measured}
+	measured := phaseSegment{name: results.PhaseRun, length: r.o.Duration, ops: r.workload.Ops}
+	segments := []phaseSegment{measured}
 	if r.o.Warmup > 0 {
-		segments = []segment{{name: results.PhaseWarmup, length: r.o.Warmup, ops: r.workload.Ops}, measured}
+		segments = []phaseSegment{{name: results.PhaseWarmup, length: r.o.Warmup, ops: r.workload.Ops}, measured}
 	}
 	work := (*worker).closed
 	if r.o.Rate > 0 {
@@ -284,7 +284,7 @@ func (r *run) phases(ctx context.Context) (s results.Summary, err error) {
 	}
 	total, took, err := r.phase(ctx, work, segments...)
 	s.Seconds = took.Seconds()
-	s.Counters, s.Work = total.counters(), r.work
+	s.Incidents, s.Work = total.counters(), r.work
 	s.Ops, s.Total = total.stats(measured.names(), s.Seconds, true)
 	s.Interrupted = err == nil && ctx.Err() != nil
 	if r.o.Rate > 0 {

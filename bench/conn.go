@@ -9,11 +9,11 @@ import (
 	"time"
 )
 
-// conn is one connection, and just enough of RESP2 to drive it. A conn appends requests to a buffer and sends them in
-// one write; it recognises replies in its read buffer and skips them there. A full client library would copy, allocate
-// and change goroutines for every operation. On a machine shared with the target, its cost would be most of what is
-// measured.
-type conn struct {
+// loadConn is one connection, and just enough of RESP2 to drive it. A loadConn appends requests to a buffer and sends
+// them in one write; it recognises replies in its read buffer and skips them there. A full client library would copy,
+// allocate and change goroutines for every operation. On a machine shared with the target, its cost would be most of
+// what is measured.
+type loadConn struct {
 	nc    net.Conn // nil while not connected
 	epoch time.Time
 	// timeout bounds a write or a read. The conn renews the deadline only when a quarter of it has passed, not at every
@@ -52,10 +52,10 @@ type reply struct {
 	text []byte // the line after the type byte; of a string its bytes, where they are wanted, for good
 }
 
-func (c *conn) now() time.Duration { return time.Since(c.epoch) }
+func (c *loadConn) now() time.Duration { return time.Since(c.epoch) }
 
 // attach makes the conn use a new connection.
-func (c *conn) attach(nc net.Conn) {
+func (c *loadConn) attach(nc net.Conn) {
 	c.nc, c.r, c.w = nc, 0, 0
 	c.out, c.queue = c.out[:0], c.queue[:0]
 	if c.in == nil {
@@ -64,13 +64,13 @@ func (c *conn) attach(nc net.Conn) {
 	c.renew(c.now())
 }
 
-func (c *conn) renew(now time.Duration) {
+func (c *loadConn) renew(now time.Duration) {
 	c.deadline = now
 	_ = c.nc.SetDeadline(c.epoch.Add(now + c.timeout)) // a connection without deadlines is used without
 }
 
 // flush sends the buffered requests.
-func (c *conn) flush(now time.Duration) error {
+func (c *loadConn) flush(now time.Duration) error {
 	if now-c.deadline > c.timeout/4 {
 		c.renew(now)
 	}
@@ -80,7 +80,7 @@ func (c *conn) flush(now time.Duration) error {
 }
 
 // fill reads more from the network behind in[r:w].
-func (c *conn) fill() error {
+func (c *loadConn) fill() error {
 	if c.r == c.w {
 		c.r, c.w = 0, 0
 	} else if c.w == len(c.in) {
@@ -100,7 +100,7 @@ func (c *conn) fill() error {
 }
 
 // line returns the next line without its end.
-func (c *conn) line() ([]byte, error) {
+func (c *loadConn) line() ([]byte, error) {
 	for seen := 0; ; {
 		if i := bytes.IndexByte(c.in[c.r+seen:c.w], '\n'); i >= 0 {
 			line := c.in[c.r : c.r+seen+i]
@@ -118,7 +118,7 @@ func (c *conn) line() ([]byte, error) {
 }
 
 // skip consumes n bytes.
-func (c *conn) skip(n int) error {
+func (c *loadConn) skip(n int) error {
 	for n > c.w-c.r {
 		n -= c.w - c.r
 		c.r = c.w
@@ -131,7 +131,7 @@ func (c *conn) skip(n int) error {
 }
 
 // read consumes one reply. It skips the bytes of strings, unless the caller keeps them.
-func (c *conn) read(depth int, keep bool) (reply, error) {
+func (c *loadConn) read(depth int, keep bool) (reply, error) {
 	line, err := c.line()
 	if err != nil {
 		return reply{}, err
@@ -172,7 +172,7 @@ func (c *conn) read(depth int, keep bool) (reply, error) {
 }
 
 // bytes consumes a string of n bytes and its end.
-func (c *conn) bytes(n int) ([]byte, error) {
+func (c *loadConn) bytes(n int) ([]byte, error) {
 	b := make([]byte, 0, min(n+2, 1<<20))
 	for len(b) < n+2 {
 		if c.r == c.w {
@@ -221,7 +221,7 @@ func appendLength(dst []byte, kind byte, n int) []byte {
 
 // call sends one request and returns its whole reply: nil, string, int64 or []any. Bench asks about the target with it;
 // load does not use it. An error reply is a serverError.
-func (c *conn) call(args ...string) (any, error) {
+func (c *loadConn) call(args ...string) (any, error) {
 	if err := c.ask(args...); err != nil {
 		return nil, err
 	}
@@ -229,7 +229,7 @@ func (c *conn) call(args ...string) (any, error) {
 }
 
 // ask sends one request; value reads its reply.
-func (c *conn) ask(args ...string) error {
+func (c *loadConn) ask(args ...string) error {
 	request := make([][]byte, len(args))
 	for i, a := range args {
 		request[i] = []byte(a)
@@ -245,7 +245,7 @@ type serverError string
 
 func (e serverError) Error() string { return string(e) }
 
-func (c *conn) value(depth int) (any, error) {
+func (c *loadConn) value(depth int) (any, error) {
 	line, err := c.line()
 	if err != nil {
 		return nil, err

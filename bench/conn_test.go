@@ -29,8 +29,8 @@ func (s *script) SetDeadline(time.Time) error      { return nil }
 func (s *script) SetReadDeadline(time.Time) error  { return nil }
 func (s *script) SetWriteDeadline(time.Time) error { return nil }
 
-func reading(r io.Reader) *conn {
-	c := &conn{epoch: time.Now(), timeout: time.Minute}
+func reading(r io.Reader) *loadConn {
+	c := &loadConn{epoch: time.Now(), timeout: time.Minute}
 	c.attach(&script{Reader: r})
 	return c
 }
@@ -90,9 +90,9 @@ func TestBadReplies(t *testing.T) {
 		"\r\n", "\n", "+OK\n", "OK\r\n", "%1\r\n", "$x\r\n", "$\r\n", "$-2\r\n", "$99999999999999999999\r\n", "*x\r\n",
 		strings.Repeat("*1\r\n", maxDepth+2), "+" + strings.Repeat("x", readBuffer+1) + "\r\n",
 	} {
-		for _, read := range []func(*conn) error{
-			func(c *conn) error { _, err := c.read(maxDepth, false); return err },
-			func(c *conn) error { _, err := c.value(maxDepth); return err },
+		for _, read := range []func(*loadConn) error{
+			func(c *loadConn) error { _, err := c.read(maxDepth, false); return err },
+			func(c *loadConn) error { _, err := c.value(maxDepth); return err },
 		} {
 			if err := read(reading(strings.NewReader(in))); !errors.Is(err, errProtocol) {
 				t.Errorf("%.40q: %v, want a protocol error", in, err)
@@ -169,13 +169,13 @@ func nullWorker(workload string, pipeline int) *worker {
 		gen: r.src.Generator(rand.New(rand.NewPCG(1, 1))),
 	}
 	w.rec.current.Store(newTally(len(wl.Ops)))
-	c := &conn{epoch: r.epoch, timeout: time.Minute}
+	c := &loadConn{epoch: r.epoch, timeout: time.Minute}
 	reply := "+OK\r\n"
 	if workload == "incr" {
 		reply = ":1234567\r\n"
 	}
 	c.attach(&null{replies: bytes.Repeat([]byte(reply), pipeline)})
-	w.conns = []*conn{c}
+	w.conns = []*loadConn{c}
 	return w
 }
 

@@ -17,15 +17,15 @@ import (
 // goroutine uses it.
 type sampler struct {
 	r     *run
-	nodes []*node
+	nodes []*sampledNode
 	// processes has the last values of the counters that several nodes of one process share, by process.
 	processes map[string]map[string]int64
 }
 
-// node is one address that the sampler asks.
-type node struct {
+// sampledNode is one address that the sampler asks.
+type sampledNode struct {
 	addr    string
-	c       *conn
+	c       *loadConn
 	process string   // host and process id of the program that answers
 	section []string // the INFO section to ask for; nil if the node has none that we know
 	sampled bool     // at least once
@@ -51,13 +51,13 @@ func newSampler(r *run) *sampler { return &sampler{r: r, processes: map[string]m
 // tells.
 func (s *sampler) sample(ctx context.Context) results.Work {
 	for _, addr := range s.r.target.members() {
-		if !slices.ContainsFunc(s.nodes, func(n *node) bool { return n.addr == addr }) {
-			s.nodes = append(s.nodes, &node{addr: addr, section: askNeoKV, last: map[string]int64{}})
+		if !slices.ContainsFunc(s.nodes, func(n *sampledNode) bool { return n.addr == addr }) {
+			s.nodes = append(s.nodes, &sampledNode{addr: addr, section: askNeoKV, last: map[string]int64{}})
 		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, sampleTimeout)
 	defer cancel()
-	var asked []*node
+	var asked []*sampledNode
 	for _, n := range s.nodes {
 		if n.section != nil && s.connect(ctx, n) && s.try(n, n.c.ask(n.section...)) {
 			asked = append(asked, n)
@@ -94,7 +94,7 @@ func (s *sampler) sample(ctx context.Context) results.Work {
 }
 
 // take adds to work what a node has done since its last sample. The first sample of a counter adds nothing.
-func (s *sampler) take(work results.Work, n *node, now map[string]int64, ofProcess bool) {
+func (s *sampler) take(work results.Work, n *sampledNode, now map[string]int64, ofProcess bool) {
 	shared := s.processes[n.process]
 	if shared == nil {
 		shared = map[string]int64{}
@@ -159,9 +159,9 @@ func readCounts(info string) map[string]int64 {
 }
 
 // connect makes sure that the node has a connection, and finds out which process answers on it.
-func (s *sampler) connect(ctx context.Context, n *node) bool {
+func (s *sampler) connect(ctx context.Context, n *sampledNode) bool {
 	if n.c == nil {
-		n.c = &conn{epoch: s.r.epoch, timeout: sampleTimeout}
+		n.c = &loadConn{epoch: s.r.epoch, timeout: sampleTimeout}
 	}
 	if n.c.nc != nil {
 		return true
@@ -190,7 +190,7 @@ func (s *sampler) connect(ctx context.Context, n *node) bool {
 }
 
 // try closes the connection of a node if there is an error, and keeps it closed for a while.
-func (s *sampler) try(n *node, err error) bool {
+func (s *sampler) try(n *sampledNode, err error) bool {
 	if err != nil {
 		s.drop(n)
 		n.c.retryAt = s.r.now() + sampleRetry
@@ -198,7 +198,7 @@ func (s *sampler) try(n *node, err error) bool {
 	return err == nil
 }
 
-func (s *sampler) drop(n *node) {
+func (s *sampler) drop(n *sampledNode) {
 	if n.c.nc != nil {
 		n.c.nc.Close()
 		n.c.nc = nil

@@ -13,7 +13,7 @@ import (
 )
 
 // say sets what INFO tells from now on: two stores of one process answer the same.
-func (m *memory) say(syncs, cpu, goroutines int) {
+func (m *memoryServer) say(syncs, cpu, goroutines int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.info["server"] = "# Server\r\nprocess_id:77\r\n"
@@ -73,7 +73,7 @@ func TestCountersOfRestartedStore(t *testing.T) {
 		}
 	}
 	s := newSampler(nil)
-	n := &node{process: "host 1", last: map[string]int64{}}
+	n := &sampledNode{process: "host 1", last: map[string]int64{}}
 	take := func(process string, anew bool, now map[string]int64) results.Work {
 		n.process, n.anew = process, anew
 		work := results.Work{}

@@ -11,9 +11,9 @@ import (
 	"neokv.dev/workloads"
 )
 
-// segment is a part of a phase with a name of its own in the record. Warm-up and run are two segments of one phase,
-// since the load does not pause between them.
-type segment struct {
+// phaseSegment is a part of a phase with a name of its own in the record. Warm-up and run are two segments of one
+// phase, since the load does not pause between them.
+type phaseSegment struct {
 	name   string
 	length time.Duration // 0: until the work is done
 	items  uint64        // in that case, how many operations that takes
@@ -21,7 +21,7 @@ type segment struct {
 }
 
 // names lists the operations.
-func (s segment) names() (names []string) {
+func (s phaseSegment) names() (names []string) {
 	for _, op := range s.ops {
 		names = append(names, op.Name)
 	}
@@ -70,7 +70,7 @@ func (r *run) abort() {
 // phase lets all workers do the work of some segments, which have the same operations, and reports an interval a
 // second. It returns, once all workers have ended, the tally of the last segment and how long that took. The workers
 // end before the last interval is reported, so that it has every operation.
-func (r *run) phase(ctx context.Context, work func(*worker), segments ...segment) (*tally, time.Duration, error) {
+func (r *run) phase(ctx context.Context, work func(*worker), segments ...phaseSegment) (*tally, time.Duration, error) {
 	start := r.now()
 	r.plan(start, segments)
 	r.answered, r.failing, r.reached = start, false, 0
@@ -141,7 +141,7 @@ func (r *run) tookOf(last bool, start, now time.Duration) time.Duration {
 }
 
 // plan gives each worker its place in the schedule.
-func (r *run) plan(start time.Duration, segments []segment) {
+func (r *run) plan(start time.Duration, segments []phaseSegment) {
 	var length time.Duration
 	for _, s := range segments {
 		length += s.length
@@ -214,10 +214,10 @@ func (r *run) collect() *tally {
 }
 
 // report writes an interval and reports the progress. It returns an error if the target is dead.
-func (r *run) report(seg segment, t *tally, start, from, now time.Duration) error {
+func (r *run) report(seg phaseSegment, t *tally, start, from, now time.Duration) error {
 	iv := results.Interval{
 		Phase: seg.name, At: r.epoch.Add(now).UTC(), Since: (from - start).Seconds(), Seconds: (now - from).Seconds(),
-		Counters: t.counters(),
+		Incidents: t.counters(),
 	}
 	if iv.Work = r.sampler.sample(r.ctx); seg.name == results.PhaseRun && iv.Work != nil {
 		if r.work == nil {

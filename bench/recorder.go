@@ -120,8 +120,8 @@ func (o *opTally) stats(name string, seconds float64, encode bool) results.OpSta
 	return s
 }
 
-func (t *tally) counters() results.Counters {
-	return results.Counters{Errors: maps.Clone(t.errors), Moved: t.moved, Asked: t.asked}
+func (t *tally) counters() results.Incidents {
+	return results.Incidents{Errors: maps.Clone(t.errors), Moved: t.moved, Asked: t.asked}
 }
 
 // recorder is where one worker counts. A collector takes the counts away and never makes the worker wait: the worker

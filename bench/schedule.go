@@ -33,8 +33,8 @@ func (s schedule) due(t time.Duration) int64 {
 	return n
 }
 
-// place is how far one client of an open loop is in the schedule.
-type place struct {
+// schedulePlace is how far one client of an open loop is in the schedule.
+type schedulePlace struct {
 	plan  schedule
 	start time.Duration // of the plan, since the run's epoch
 	n     int64         // the client's next operation
@@ -43,12 +43,12 @@ type place struct {
 }
 
 // next returns the intended start of the next operation, since the run's epoch, and whether there is one.
-func (p *place) next() (time.Duration, bool) {
+func (p *schedulePlace) next() (time.Duration, bool) {
 	at := p.plan.at(p.n)
 	return p.start + at, at < p.plan.length
 }
 
-func (p *place) advance() {
+func (p *schedulePlace) advance() {
 	p.n += p.step
 	p.sent.Add(1)
 }

@@ -65,7 +65,7 @@ func TestScheduleAgreesWithItself(t *testing.T) {
 	seen := map[time.Duration]bool{}
 	const clients = 7
 	for i := range int64(clients) {
-		p := place{plan: s, n: i, step: clients}
+		p := schedulePlace{plan: s, n: i, step: clients}
 		last := time.Duration(-1)
 		for at, ok := p.next(); ok; at, ok = p.next() {
 			if at <= last || seen[at] {

@@ -93,7 +93,7 @@ func authenticated(ctx context.Context, dial func(context.Context, string) (net.
 	if err != nil {
 		return nil, err
 	}
-	c := conn{epoch: time.Now(), timeout: askTimeout}
+	c := loadConn{epoch: time.Now(), timeout: askTimeout}
 	c.attach(nc)
 	stop := context.AfterFunc(ctx, func() { nc.Close() })
 	_, err = c.call("AUTH", password)
@@ -224,7 +224,7 @@ func (t *target) ask(ctx context.Context, addr string, args ...string) (any, err
 	}
 	defer nc.Close()
 	defer context.AfterFunc(ctx, func() { nc.Close() })()
-	c := conn{epoch: time.Now(), timeout: askTimeout}
+	c := loadConn{epoch: time.Now(), timeout: askTimeout}
 	c.attach(nc)
 	v, err := c.call(args...)
 	if err != nil {

@@ -52,7 +52,7 @@ type ledger struct {
 
 type shard struct {
 	mu       sync.Mutex
-	records  map[cell]*history
+	records  map[cell]*recordHistory
 	counters map[cell]*counter
 	sizes    map[cell]*size
 }
@@ -63,16 +63,16 @@ type cell struct {
 	element int
 }
 
-// history is what the ledger knows of one record.
-type history struct {
+// recordHistory is what the ledger knows of one record.
+type recordHistory struct {
 	acknowledged bool
 	open         bool          // too many in question
 	since        time.Duration // the latest start of an acknowledged write
-	writes       []write       // in question
+	writes       []openWrite   // in question
 }
 
-// write is a write in question.
-type write struct {
+// openWrite is a write in question.
+type openWrite struct {
 	done   time.Duration // when it was acknowledged, never if it was not
 	value  workloads.ValueID
 	absent bool // it removed the record
@@ -98,7 +98,7 @@ type size struct {
 func newLedger(w *workloads.Workload, elements int) *ledger {
 	l := &ledger{counts: w.Counts(), elements: elements}
 	for i := range l.shards {
-		l.shards[i] = shard{records: map[cell]*history{}, counters: map[cell]*counter{}, sizes: map[cell]*size{}}
+		l.shards[i] = shard{records: map[cell]*recordHistory{}, counters: map[cell]*counter{}, sizes: map[cell]*size{}}
 	}
 	return l
 }
@@ -116,7 +116,7 @@ func (l *ledger) what() string {
 
 // note takes in how an operation ended. The ledger counts p.sent, when the operation was sent for the first time, as
 // its start. That may be too early, which only rules out less.
-func (l *ledger) note(p *operation, op workloads.Op) {
+func (l *ledger) note(p *sentOp, op workloads.Op) {
 	if p.failure != "" && (!maybeDone(p.failure) || op.Kind == workloads.Write && op.Then != "" && !p.second) {
 		return // it did not take effect
 	}
@@ -130,7 +130,7 @@ func (l *ledger) note(p *operation, op workloads.Op) {
 			c.add(p)
 		}
 	case workloads.Write, workloads.WriteFading, workloads.Insert, workloads.Delete:
-		s.note(l, at, p, write{value: p.value, absent: op.Kind == workloads.Delete, fades: op.Kind == workloads.WriteFading})
+		s.note(l, at, p, openWrite{value: p.value, absent: op.Kind == workloads.Delete, fades: op.Kind == workloads.WriteFading})
 	case workloads.Fill:
 		if l.counts {
 			s.resized(l, at, p, op.Kind)
@@ -138,9 +138,9 @@ func (l *ledger) note(p *operation, op workloads.Op) {
 		}
 		for at.element = range l.elements {
 			if p.failure != "" { // it begins by removing them all
-				s.note(l, at, p, write{absent: true})
+				s.note(l, at, p, openWrite{absent: true})
 			}
-			s.note(l, at, p, write{value: workloads.ElementValue(p.value, at.element)})
+			s.note(l, at, p, openWrite{value: workloads.ElementValue(p.value, at.element)})
 		}
 	case workloads.Push, workloads.Pop:
 		s.resized(l, at, p, op.Kind)
@@ -148,7 +148,7 @@ func (l *ledger) note(p *operation, op workloads.Op) {
 }
 
 // note takes in how a write ended.
-func (s *shard) note(l *ledger, at cell, p *operation, w write) {
+func (s *shard) note(l *ledger, at cell, p *sentOp, w openWrite) {
 	if h := follow(l, s.records, at, p); h != nil {
 		if w.done = p.done; p.failure != "" {
 			w.done = never
@@ -158,14 +158,14 @@ func (s *shard) note(l *ledger, at cell, p *operation, w write) {
 }
 
 // resized takes in how an operation ended that changes the number of elements.
-func (s *shard) resized(l *ledger, at cell, p *operation, kind workloads.Kind) {
+func (s *shard) resized(l *ledger, at cell, p *sentOp, kind workloads.OpKind) {
 	if n := follow(l, s.sizes, at, p); n != nil {
 		n.add(p, kind, int64(l.elements))
 	}
 }
 
 // follow returns the history of a cell that an operation changes, nil if there are too many.
-func follow[T any](l *ledger, entries map[cell]*T, at cell, p *operation) *T {
+func follow[T any](l *ledger, entries map[cell]*T, at cell, p *sentOp) *T {
 	if e, ok := entries[at]; ok {
 		return e
 	}
@@ -181,7 +181,7 @@ func follow[T any](l *ledger, entries map[cell]*T, at cell, p *operation) *T {
 	return e
 }
 
-func (h *history) add(w write, sent time.Duration) {
+func (h *recordHistory) add(w openWrite, sent time.Duration) {
 	if w.done != never {
 		h.acknowledged = true
 		if sent > h.since {
@@ -205,7 +205,7 @@ func (h *history) add(w write, sent time.Duration) {
 	h.writes = append(h.writes, w)
 }
 
-func (c *counter) add(p *operation) {
+func (c *counter) add(p *sentOp) {
 	if p.failure != "" {
 		c.unknown++
 		return
@@ -216,7 +216,7 @@ func (c *counter) add(p *operation) {
 	c.lowest, c.highest = min(c.lowest, p.number), max(c.highest, p.number)
 }
 
-func (n *size) add(p *operation, kind workloads.Kind, elements int64) {
+func (n *size) add(p *sentOp, kind workloads.OpKind, elements int64) {
 	known := p.failure == ""
 	switch {
 	case kind == workloads.Fill && !known:
@@ -235,7 +235,7 @@ func (n *size) add(p *operation, kind workloads.Kind, elements int64) {
 }
 
 // check says what is wrong with a record that holds text; nil stands for an absent one.
-func (h *history) check(text []byte, src *workloads.Source) (wrong string) {
+func (h *recordHistory) check(text []byte, src *workloads.Source) (wrong string) {
 	for _, w := range h.writes {
 		if text == nil && (w.absent || w.fades) || text != nil && !w.absent && src.Is(text, w.value) {
 			return ""
@@ -280,28 +280,28 @@ func (n *size) check(answer int64) (wrong string) {
 	return ""
 }
 
-// entry is one thing to read back: a history, a counter, or the size of a record.
-type entry struct {
+// toRead is one thing to read back: a history, a counter, or the size of a record.
+type toRead struct {
 	cell
-	history *history
+	history *recordHistory
 	counter *counter
 	size    *size
 }
 
 // entries lists what can be judged. unjudged counts records with acknowledged writes of which too many are in question.
-func (l *ledger) entries() (list []entry, unjudged int64) {
+func (l *ledger) entries() (list []toRead, unjudged int64) {
 	for i := range l.shards {
 		for at, h := range l.shards[i].records {
 			switch {
 			case h.open && h.acknowledged:
 				unjudged++
 			case h.acknowledged:
-				list = append(list, entry{cell: at, history: h})
+				list = append(list, toRead{cell: at, history: h})
 			}
 		}
 		for at, c := range l.shards[i].counters {
 			if c.acknowledged > 0 {
-				list = append(list, entry{cell: at, counter: c})
+				list = append(list, toRead{cell: at, counter: c})
 			}
 		}
 		for at, n := range l.shards[i].sizes {
@@ -309,7 +309,7 @@ func (l *ledger) entries() (list []entry, unjudged int64) {
 			case n.open && n.acknowledged:
 				unjudged++
 			case n.acknowledged:
-				list = append(list, entry{cell: at, size: n})
+				list = append(list, toRead{cell: at, size: n})
 			}
 		}
 	}
@@ -318,7 +318,7 @@ func (l *ledger) entries() (list []entry, unjudged int64) {
 
 // readBack is the phase that compares.
 type readBack struct {
-	entries []entry
+	entries []toRead
 	next    atomic.Int64
 
 	mu       sync.Mutex
@@ -338,7 +338,7 @@ func (r *run) verify(ctx context.Context) (*results.Verified, error) {
 	b := &readBack{entries: entries}
 	r.resume()
 	total, took, err := r.phase(ctx, func(w *worker) { w.verify(b) },
-		segment{name: results.PhaseVerify, ops: []workloads.Op{verifying}, items: uint64(len(entries))})
+		phaseSegment{name: results.PhaseVerify, ops: []workloads.Op{verifying}, items: uint64(len(entries))})
 	ops, _ := total.stats([]string{verifying.Name}, took.Seconds(), false)
 	v := &results.Verified{
 		Seconds: took.Seconds(), What: r.ledger.what(), Checked: ops[0].Count, Lost: b.lost, Examples: b.examples,
@@ -369,12 +369,12 @@ func (w *worker) verify(b *readBack) {
 			w.req.Record = uint64(i)
 			w.append(-1)
 		}
-		w.insist(func(p *operation) { b.judge(w.run.src, p) })
+		w.insist(func(p *sentOp) { b.judge(w.run.src, p) })
 	}
 }
 
 // judge compares an answer with what the ledger knows.
-func (b *readBack) judge(src *workloads.Source, p *operation) {
+func (b *readBack) judge(src *workloads.Source, p *sentOp) {
 	e := b.entries[p.record]
 	var wrong string
 	text := p.text

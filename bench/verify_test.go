@@ -56,7 +56,7 @@ func TestHistory(t *testing.T) {
 	} {
 		l := newLedger(w, 0)
 		for _, x := range c.writes {
-			p := &operation{value: x.value, sent: x.sent, done: x.done, failure: x.failure, second: x.failure == ""}
+			p := &sentOp{value: x.value, sent: x.sent, done: x.done, failure: x.failure, second: x.failure == ""}
 			l.note(p, x.op)
 		}
 		entries, unjudged := l.entries()
@@ -83,15 +83,15 @@ func TestHistory(t *testing.T) {
 		}
 	}
 	l := newLedger(w, 0)
-	l.note(&operation{value: 1, done: 1}, set)
+	l.note(&sentOp{value: 1, done: 1}, set)
 	for i := range 2 * maxInQuestion {
-		l.note(&operation{value: workloads.ValueID(i), sent: 2, failure: kindTimeout}, set)
+		l.note(&sentOp{value: workloads.ValueID(i), sent: 2, failure: kindTimeout}, set)
 	}
 	if entries, unjudged := l.entries(); len(entries) != 0 || unjudged != 1 {
 		t.Errorf("%d entries and %d unjudged after many unknown outcomes; want 0 and 1", len(entries), unjudged)
 	}
 	l.followed.Store(maxFollowed)
-	l.note(&operation{record: 1, value: 1, done: 1}, set)
+	l.note(&sentOp{record: 1, value: 1, done: 1}, set)
 	if entries, _ := l.entries(); len(entries) != 0 || l.ignored.Load() != 1 {
 		t.Errorf("a record too many is followed")
 	}
@@ -113,7 +113,7 @@ func TestCounterHistory(t *testing.T) {
 	} {
 		l := newLedger(w, 0)
 		for _, n := range c.answers {
-			p := &operation{number: n}
+			p := &sentOp{number: n}
 			if n == 0 {
 				p.failure = kindTimeout
 			}

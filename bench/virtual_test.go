@@ -19,9 +19,9 @@ import (
 	"neokv.dev/results"
 )
 
-// memory is a plain server on connections in memory, for bubbles of virtual time. Every command takes the time that
-// delay says when it arrives; a negative one closes the connection.
-type memory struct {
+// memoryServer is a plain server on connections in memory, for bubbles of virtual time. Every command takes the time
+// that delay says when it arrives; a negative one closes the connection.
+type memoryServer struct {
 	delay func(at time.Duration) time.Duration
 	start time.Time
 
@@ -33,12 +33,12 @@ type memory struct {
 	wg   sync.WaitGroup
 }
 
-func newMemory(delay func(at time.Duration) time.Duration) *memory {
-	return &memory{delay: delay, start: time.Now(), data: map[string]string{}, past: map[string]string{},
+func newMemory(delay func(at time.Duration) time.Duration) *memoryServer {
+	return &memoryServer{delay: delay, start: time.Now(), data: map[string]string{}, past: map[string]string{},
 		info: map[string]string{}}
 }
 
-func (m *memory) dial(context.Context, string) (net.Conn, error) {
+func (m *memoryServer) dial(context.Context, string) (net.Conn, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.refu {
@@ -49,15 +49,15 @@ func (m *memory) dial(context.Context, string) (net.Conn, error) {
 	return client, nil
 }
 
-func (m *memory) refuse() {
+func (m *memoryServer) refuse() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.refu = true
 }
 
-func (m *memory) serve(nc net.Conn) {
+func (m *memoryServer) serve(nc net.Conn) {
 	defer nc.Close()
-	c := &conn{epoch: m.start, timeout: time.Hour}
+	c := &loadConn{epoch: m.start, timeout: time.Hour}
 	c.attach(nc)
 	for {
 		v, err := c.value(maxDepth)
@@ -75,7 +75,7 @@ func (m *memory) serve(nc net.Conn) {
 	}
 }
 
-func (m *memory) answer(args []any) string {
+func (m *memoryServer) answer(args []any) string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if len(args) > 1 {
@@ -102,7 +102,7 @@ func (m *memory) answer(args []any) string {
 }
 
 // other answers what workloads beside GET and SET send.
-func (m *memory) other(args []any) string {
+func (m *memoryServer) other(args []any) string {
 	key := args[1].(string)
 	v, there := m.data[key]
 	n := 0
@@ -136,7 +136,7 @@ func (m *memory) other(args []any) string {
 
 // collection answers what workloads of collections send. Elements of hashes and sorted sets are kept under key and
 // name, of the others only how many there are, under the key; removing a key leaves the former.
-func (m *memory) collection(args []any) string {
+func (m *memoryServer) collection(args []any) string {
 	key := args[1].(string)
 	n, _ := strconv.Atoi(m.data[key])
 	element := func(name any) string { return key + " " + name.(string) }
@@ -177,7 +177,7 @@ func (m *memory) collection(args []any) string {
 }
 
 // remember keeps what a key held before a write.
-func (m *memory) remember(command, key string) {
+func (m *memoryServer) remember(command, key string) {
 	switch command {
 	case "SET", "DEL", "INCR", "RPUSH", "LPUSH", "SADD", "LPOP", "SPOP":
 		m.past[key] = m.data[key]
@@ -185,7 +185,7 @@ func (m *memory) remember(command, key string) {
 }
 
 // loseWrites brings one key of n back to what it held before its last write.
-func (m *memory) loseWrites(n int) {
+func (m *memoryServer) loseWrites(n int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	i := 0
@@ -209,7 +209,7 @@ func usual(o Options) Options {
 }
 
 // inBubble runs a benchmark against a memory server in virtual time and reads its record back.
-func inBubble(t *testing.T, m *memory, ctx context.Context, o Options) (results.Summary, *results.Result, error) {
+func inBubble(t *testing.T, m *memoryServer, ctx context.Context, o Options) (results.Summary, *results.Result, error) {
 	t.Helper()
 	if o.Targets == nil {
 		o.Targets = []string{"memory:1"}

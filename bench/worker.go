@@ -26,21 +26,21 @@ type worker struct {
 
 	ops   []workloads.Op // of the phase
 	keep  bool           // the texts of replies are wanted
-	conns []*conn        // by nodeID, nil where none was needed
+	conns []*loadConn    // by nodeID, nil where none was needed
 	timer *time.Timer
 	pause bool // before the next round: the cluster is changing its mind
 
-	batch  []operation
-	arena  []byte  // the encoded requests of the batch
-	todo   []int32 // operations of the batch still to send
-	active []*conn // connections that the current round uses, in the order of their first operation
+	batch  []sentOp
+	arena  []byte      // the encoded requests of the batch
+	todo   []int32     // operations of the batch still to send
+	active []*loadConn // connections that the current round uses, in the order of their first operation
 	kinds  map[string]string
 
-	place place // in the schedule of an open loop
+	place schedulePlace // in the schedule of an open loop
 }
 
-// operation is one operation of a batch.
-type operation struct {
+// sentOp is one operation of a batch.
+type sentOp struct {
 	// arena[from:to] is the request, and arena[to:end] the second one, sent when the first is answered; end is to if
 	// there is none.
 	from, to, end int
@@ -110,13 +110,13 @@ func (w *worker) load() {
 			w.gen.Load(&w.req, n)
 			w.append(-1)
 		}
-		w.insist(func(*operation) {})
+		w.insist(func(*sentOp) {})
 	}
 }
 
 // insist sends the batch until the target has answered all of it or the run stops. It calls answered for each operation
 // that the target has answered.
-func (w *worker) insist(answered func(*operation)) {
+func (w *worker) insist(answered func(*sentOp)) {
 	for len(w.batch) > 0 && !w.run.stopped() {
 		w.exchange()
 		w.count()
@@ -200,7 +200,7 @@ func (w *worker) append(planned time.Duration) {
 	if len(w.req.Then) > 0 {
 		w.arena = appendRequest(w.arena, w.req.Then...)
 	}
-	p := operation{
+	p := sentOp{
 		from: from, to: to, end: len(w.arena), op: uint8(w.req.Op), record: w.req.Record, element: w.req.Element,
 		value: w.req.Value, redirect: noNode, planned: planned,
 	}
@@ -268,7 +268,7 @@ func (w *worker) send() {
 }
 
 // receive reads the replies that a connection still has to deliver.
-func (w *worker) receive(c *conn) {
+func (w *worker) receive(c *loadConn) {
 	for k, i := range c.queue {
 		rep, err := c.read(maxDepth, w.keep)
 		if err != nil {
@@ -302,7 +302,7 @@ func (w *worker) receive(c *conn) {
 }
 
 // refused handles an error reply: a redirection to follow, or a failure.
-func (w *worker) refused(p *operation, i int32, text []byte) {
+func (w *worker) refused(p *sentOp, i int32, text []byte) {
 	code, rest, _ := bytes.Cut(text, []byte(" "))
 	moved, ask := string(code) == "MOVED", string(code) == "ASK"
 	if t := w.run.target; (moved || ask) && t.table.Load() != nil {
@@ -357,7 +357,7 @@ func (w *worker) kindOf(code, text []byte) string {
 }
 
 // broken closes a connection. The operations from place k of its queue on have failed.
-func (w *worker) broken(c *conn, k int, err error) {
+func (w *worker) broken(c *loadConn, k int, err error) {
 	kind := kindConnection
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded):
@@ -376,7 +376,7 @@ func (w *worker) broken(c *conn, k int, err error) {
 }
 
 // backOff notes that a connection failed, or could not be made.
-func (w *worker) backOff(c *conn, kind string, err error) {
+func (w *worker) backOff(c *loadConn, kind string, err error) {
 	w.run.firstError(kind, err.Error())
 	c.retryAt = w.run.now() + min(lastBackoff, firstBackoff<<min(c.failures, 10))
 	c.failures++
@@ -384,7 +384,7 @@ func (w *worker) backOff(c *conn, kind string, err error) {
 }
 
 // route returns the node to which an operation goes now.
-func (w *worker) route(p *operation) nodeID {
+func (w *worker) route(p *sentOp) nodeID {
 	if p.redirect != noNode {
 		return p.redirect
 	}
@@ -400,7 +400,7 @@ func (w *worker) route(p *operation) nodeID {
 
 // connect returns a connection for an operation, after the pause that the last failure of the node asks for; or nil and
 // the kind of error with which the operation fails.
-func (w *worker) connect(p *operation) (*conn, string) {
+func (w *worker) connect(p *sentOp) (*loadConn, string) {
 	for {
 		id := w.route(p)
 		for int(id) >= len(w.conns) {
@@ -408,7 +408,7 @@ func (w *worker) connect(p *operation) (*conn, string) {
 		}
 		c := w.conns[id]
 		if c == nil {
-			c = &conn{epoch: w.run.epoch, timeout: w.run.o.Timeout}
+			c = &loadConn{epoch: w.run.epoch, timeout: w.run.o.Timeout}
 			w.conns[id] = c
 		}
 		if c.nc != nil {
@@ -456,7 +456,7 @@ func (w *worker) count() {
 }
 
 // ended tells the ledger and the inserts how an operation ended.
-func (w *worker) ended(p *operation, op workloads.Op) {
+func (w *worker) ended(p *sentOp, op workloads.Op) {
 	if op.Kind == workloads.Insert {
 		w.run.src.Inserts().Done(p.record, p.failure == "")
 	}

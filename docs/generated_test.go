@@ -78,13 +78,13 @@ func row(b *strings.Builder, cells ...string) {
 }
 
 func TestKnobs(t *testing.T) {
-	base, err := profiles.Resolve(profiles.Request{})
+	base, err := profiles.Resolve(profiles.ValueSources{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	var others []*profiles.Resolved
 	for _, name := range profiles.Names()[1:] {
-		r, err := profiles.Resolve(profiles.Request{Profile: name})
+		r, err := profiles.Resolve(profiles.ValueSources{Profile: name})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -52,7 +52,7 @@ func (c *Cluster) start(ctx context.Context) error {
 func (c *Cluster) makeNodes(identity [16]byte) {
 	initial := meta.Initial(fmt.Sprintf("%x", identity), c.settings.Cluster)
 	for i := range c.settings.Cluster.Stores {
-		n := &node{c: c, id: topology.StoreID(i + 1), cluster: identity, initial: initial}
+		n := &storePlace{c: c, id: topology.StoreID(i + 1), cluster: identity, initial: initial}
 		if c.folder != nil {
 			n.dir, n.walDir = c.folder.store(n.id), c.folder.wal(n.id)
 		} else {

@@ -18,7 +18,7 @@ import (
 var catchUpMB = flag.Int("catchup.mb", 100, "how large the region is in BenchmarkCatchUp")
 
 // replicaOn returns the replica of a region on a store, nil while there is none.
-func (n *node) replicaOn(id topology.RegionID) *region.Replica {
+func (n *storePlace) replicaOn(id topology.RegionID) *region.Replica {
 	if s := n.store.Load(); s != nil {
 		return s.Replica(id)
 	}
@@ -37,7 +37,7 @@ func BenchmarkCatchUp(b *testing.B) {
 	for b.Loop() {
 		b.StopTimer()
 		k := settings.Default()
-		k.Cluster = settings.Cluster{Stores: 3, Replicas: 3, Regions: 1}
+		k.Cluster = settings.ClusterKnobs{Stores: 3, Replicas: 3, Regions: 1}
 		k.Raft.SnapshotBytes = 8 << 20 // by default the logs would keep about as much as is written here
 		c, err := Start(b.Context(), Config{Dir: b.TempDir(), Settings: &k})
 		if err != nil {

@@ -31,7 +31,7 @@ func open(config Config) (*Cluster, error) {
 	if config.Hooks != nil {
 		c.hooks = *config.Hooks
 	}
-	asked := settings.Cluster{Stores: config.Stores, Replicas: config.Replicas, Regions: config.Regions}
+	asked := settings.ClusterKnobs{Stores: config.Stores, Replicas: config.Replicas, Regions: config.Regions}
 	if config.Dir == "" {
 		if err := CheckNoDir(s.Engine); err != nil {
 			return nil, err
@@ -66,7 +66,7 @@ func open(config Config) (*Cluster, error) {
 
 // CheckBind returns why a cluster with these settings may not listen on an address, nil if it may. Beyond loopback it
 // needs a password; on all addresses of the machine it needs one that it can tell clients.
-func CheckBind(addr string, k settings.Redis) error {
+func CheckBind(addr string, k settings.RedisKnobs) error {
 	switch ip := net.ParseIP(addr); {
 	case ip == nil:
 		return errors.New("want an IP address such as 127.0.0.1 or ::1")
@@ -79,7 +79,7 @@ func CheckBind(addr string, k settings.Redis) error {
 }
 
 // CheckNoDir returns why a cluster with these settings needs a folder that outlives it, nil if it needs none.
-func CheckNoDir(k settings.Engine) error {
+func CheckNoDir(k settings.EngineKnobs) error {
 	switch {
 	case k.Durable:
 		return errors.New("engine.durable true: the data needs a folder that stays, not memory or a temporary one")
@@ -91,7 +91,7 @@ func CheckNoDir(k settings.Engine) error {
 
 // shape is the shape that the caller asked for, with numbers from the settings in place of zeros. A number of
 // replicas from the settings is cut to the number of stores.
-func shape(asked, from settings.Cluster) settings.Cluster {
+func shape(asked, from settings.ClusterKnobs) settings.ClusterKnobs {
 	if asked.Stores == 0 {
 		asked.Stores = from.Stores
 	}

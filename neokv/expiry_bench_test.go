@@ -179,15 +179,15 @@ func clients(b *testing.B, c *Cluster, tell func(time.Duration)) (stop func()) {
 }
 
 // commands returns a function that runs one command after the other on a connection. An error reply is an error.
-func commands(nc net.Conn) func(args ...string) (redistest.Value, error) {
+func commands(nc net.Conn) func(args ...string) (redistest.ReplyValue, error) {
 	in := bufio.NewReader(nc)
-	return func(args ...string) (redistest.Value, error) {
+	return func(args ...string) (redistest.ReplyValue, error) {
 		raw := make([][]byte, len(args))
 		for i, a := range args {
 			raw[i] = []byte(a)
 		}
 		if _, err := nc.Write(redistest.AppendCall(nil, raw...)); err != nil {
-			return redistest.Value{}, err
+			return redistest.ReplyValue{}, err
 		}
 		v, err := redistest.Read(in)
 		if err == nil && v.Kind == '-' {

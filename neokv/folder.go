@@ -40,7 +40,7 @@ type folder struct {
 	dir       string
 	temporary bool
 	cluster   [16]byte
-	shape     settings.Cluster
+	shape     settings.ClusterKnobs
 	lock      io.Closer
 	unsynced  bool
 	walDir    string // engine.wal_dir as recorded, absolute; empty for none
@@ -58,8 +58,8 @@ const (
 	folderFormat    = 5
 )
 
-// record is the content of cluster.json.
-type record struct {
+// folderRecord is the content of cluster.json.
+type folderRecord struct {
 	Format   int    `json:"format"`
 	Cluster  string `json:"cluster"`
 	Stores   int    `json:"stores"`
@@ -78,7 +78,7 @@ const (
 // openFolder locks dir, or a new temporary folder of the machine if dir is empty, and reads its record; a new folder
 // gets one. The record is synced when openFolder returns. fsys is the machine's file system, except in tests.
 func openFolder(
-	fsys vfs.FS, dir string, asked settings.Cluster, s settings.Settings, discard bool, identity func() [16]byte,
+	fsys vfs.FS, dir string, asked settings.ClusterKnobs, s settings.Settings, discard bool, identity func() [16]byte,
 ) (f *folder, err error) {
 	f = &folder{fs: fsys, dir: dir}
 	if dir == "" {
@@ -128,7 +128,7 @@ func openFolder(
 }
 
 // create gives a new folder its record.
-func (f *folder) create(asked settings.Cluster, s settings.Settings, identity [16]byte) error {
+func (f *folder) create(asked settings.ClusterKnobs, s settings.Settings, identity [16]byte) error {
 	f.shape = shape(asked, s.Cluster)
 	s.Cluster = f.shape
 	if err := s.Validate(); err != nil {
@@ -212,7 +212,7 @@ func storeFolders(fsys vfs.FS, dir string) ([]string, error) {
 }
 
 // readRecord returns the folder's record, nil if it has none.
-func readRecord(fsys vfs.FS, dir string) (*record, error) {
+func readRecord(fsys vfs.FS, dir string) (*folderRecord, error) {
 	path := filepath.Join(dir, recordName)
 	text, err := disk.ReadFile(fsys, path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -225,7 +225,7 @@ func readRecord(fsys vfs.FS, dir string) (*record, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := new(record)
+	r := new(folderRecord)
 	if err := json.Unmarshal(text, r); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
@@ -234,7 +234,7 @@ func readRecord(fsys vfs.FS, dir string) (*record, error) {
 
 // take gives the folder the shape of its record, finds its logs, and writes the record anew if its format is an older
 // one. The caller must ask for the same shape and logs.
-func (f *folder) take(r *record, asked settings.Cluster, walDir string) error {
+func (f *folder) take(r *folderRecord, asked settings.ClusterKnobs, walDir string) error {
 	if r.Format < oldFolderFormat || r.Format > folderFormat {
 		return fmt.Errorf("folder %s has format %d, this program reads %d to %d, and writes %d",
 			f.dir, r.Format, oldFolderFormat, folderFormat, folderFormat)
@@ -245,7 +245,7 @@ func (f *folder) take(r *record, asked settings.Cluster, walDir string) error {
 			filepath.Join(f.dir, recordName), r.Cluster, 2*len(f.cluster))
 	}
 	copy(f.cluster[:], id)
-	f.shape, f.walDir = settings.Cluster{Stores: r.Stores, Replicas: r.Replicas, Regions: r.Regions}, r.WALDir
+	f.shape, f.walDir = settings.ClusterKnobs{Stores: r.Stores, Replicas: r.Replicas, Regions: r.Regions}, r.WALDir
 	var errs []error
 	check := func(name string, asked, have int) {
 		if asked != 0 && asked != have {
@@ -324,7 +324,7 @@ func (f *folder) journal() string {
 
 // write writes the folder's record, in the present format.
 func (f *folder) write() error {
-	text, err := json.MarshalIndent(record{
+	text, err := json.MarshalIndent(folderRecord{
 		Format: folderFormat, Cluster: hex.EncodeToString(f.cluster[:]),
 		Stores: f.shape.Stores, Replicas: f.shape.Replicas, Regions: f.shape.Regions, WALDir: f.walDir,
 	}, "", "  ")

@@ -143,7 +143,7 @@ func TestDiscardLooksAtTheOwner(t *testing.T) {
 		fs, s, ids := disk.Mem(), *small(), byte(0)
 		s.Engine.WALDir = wal
 		open := func(dir string, discard bool) error {
-			f, err := openFolder(fs, dir, settings.Cluster{}, s, discard, func() [16]byte { ids++; return [16]byte{ids, 2, 3} })
+			f, err := openFolder(fs, dir, settings.ClusterKnobs{}, s, discard, func() [16]byte { ids++; return [16]byte{ids, 2, 3} })
 			if err == nil {
 				err = f.close(true)
 			}
@@ -197,7 +197,7 @@ func TestNewFolderIsDurable(t *testing.T) {
 		fs, s, id := disk.Mem(), *small(), [16]byte{1, 2, 3}
 		s.Engine.WALDir = wal
 		open := func(fs *disk.FS, id [16]byte) (*folder, error) {
-			return openFolder(fs, "/srv/a/b/data", settings.Cluster{}, s, false, func() [16]byte { return id })
+			return openFolder(fs, "/srv/a/b/data", settings.ClusterKnobs{}, s, false, func() [16]byte { return id })
 		}
 		if _, err := open(fs, id); err != nil {
 			t.Fatal(err)

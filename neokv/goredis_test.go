@@ -155,7 +155,7 @@ func TestGoRedisThroughTransfers(t *testing.T) {
 		for i := range transfers {
 			region := topology.RegionID(1 + i%c.Shape().Regions)
 			to := c.nodes[(i/c.Shape().Regions+i)%len(c.nodes)]
-			leads := func(n *node) bool {
+			leads := func(n *storePlace) bool {
 				for _, lead := range n.store.Load().Leads() {
 					if lead.Region == region {
 						return true

@@ -18,7 +18,7 @@ import (
 // asked is where INFO is asked: a store's port, or the proxy port, where node and store are nil.
 type asked struct {
 	c     *Cluster
-	node  *node
+	node  *storePlace
 	store *store.Store
 }
 
@@ -163,7 +163,7 @@ func cpuMicros() int64 {
 }
 
 // info is the section at a store's port.
-func (n *node) info(s *store.Store) []server.Section {
+func (n *storePlace) info(s *store.Store) []server.Section {
 	now := s.Counters()
 	return asked{n.c, n, s}.section(values(&now))
 }
@@ -221,14 +221,14 @@ func (a asked) section(counted []int64) []server.Section {
 }
 
 // counted returns what the node's stores have counted so far: the one that runs and those before it.
-func (n *node) counted() []int64 {
+func (n *storePlace) counted() []int64 {
 	n.countMu.Lock()
 	defer n.countMu.Unlock()
 	return n.count()
 }
 
 // count is counted for a caller that holds countMu.
-func (n *node) count() []int64 {
+func (n *storePlace) count() []int64 {
 	sum := make([]int64, len(counters.All))
 	copy(sum, n.past)
 	if s := n.store.Load(); s != nil {
@@ -242,7 +242,7 @@ func (n *node) count() []int64 {
 
 // retire takes the node's store out of service, keeps what it has counted, and returns it, or nil if there is none.
 // Nobody reads the store's counters from then on, so the caller may close it.
-func (n *node) retire() *store.Store {
+func (n *storePlace) retire() *store.Store {
 	n.countMu.Lock()
 	defer n.countMu.Unlock()
 	n.past = n.count()

@@ -63,7 +63,7 @@ type Cluster struct {
 	hooks     seam.Hooks
 	folder    *folder // nil in memory
 	network   *transport.Network
-	nodes     []*node
+	nodes     []*storePlace
 	journal   *disk.Journal // nil where each store syncs for itself
 	journalFS *disk.FS      // its disk, in memory; nil otherwise
 	proxy     *server.Server
@@ -136,7 +136,7 @@ func (c *Cluster) Dir() (dir string, temporary bool) {
 func (c *Cluster) Settings() settings.Settings { return c.settings }
 
 // Shape returns how many stores, replicas and regions the cluster has.
-func (c *Cluster) Shape() settings.Cluster { return c.settings.Cluster }
+func (c *Cluster) Shape() settings.ClusterKnobs { return c.settings.Cluster }
 
 // Seed returns the seed of every random choice that NeoKV makes.
 func (c *Cluster) Seed() uint64 { return c.config.Seed }

@@ -85,7 +85,7 @@ func TestStartInMemory(t *testing.T) {
 			t.Errorf("k%d = %d, %v", i, v, err)
 		}
 	}
-	if got, want := c.Shape(), (settings.Cluster{Stores: 3, Replicas: 3, Regions: 8}); got != want {
+	if got, want := c.Shape(), (settings.ClusterKnobs{Stores: 3, Replicas: 3, Regions: 8}); got != want {
 		t.Errorf("shape %+v; want %+v", got, want)
 	}
 	if dir, _ := c.Dir(); dir != "" {
@@ -101,7 +101,7 @@ func TestStartInMemory(t *testing.T) {
 
 // TestEveryStoreLeads boots clusters whose numbers of regions and replicas do not divide evenly among the stores.
 func TestEveryStoreLeads(t *testing.T) {
-	for _, shape := range []settings.Cluster{
+	for _, shape := range []settings.ClusterKnobs{
 		{Stores: 1, Replicas: 1, Regions: 1}, {Stores: 2, Replicas: 2, Regions: 3}, {Stores: 3, Replicas: 1, Regions: 3},
 		{Stores: 5, Replicas: 3, Regions: 7}, {Stores: 4, Replicas: 2, Regions: 2},
 	} {

@@ -17,8 +17,8 @@ import (
 	"neokv.dev/neokv/internal/topology"
 )
 
-// node is a store's place in the cluster. It outlives the store, which may stop and start again.
-type node struct {
+// storePlace is a store's place in the cluster. It outlives the store, which may stop and start again.
+type storePlace struct {
 	c       *Cluster
 	id      topology.StoreID
 	dir     string
@@ -44,7 +44,7 @@ type node struct {
 
 // start opens the store and serves its clients, in memory and, unless it is nil, on ln. booting says that the whole
 // cluster starts.
-func (n *node) start(ln net.Listener, booting bool) error {
+func (n *storePlace) start(ln net.Listener, booting bool) error {
 	if n.fs == nil {
 		n.fs = disk.OS()
 	}
@@ -104,7 +104,7 @@ func (n *node) start(ln net.Listener, booting bool) error {
 
 // fail takes note that the store has failed; the failing call runs it. It tells Failed, and has the store stopped,
 // which cuts its clients off.
-func (n *node) fail(fs *disk.FS, err error) {
+func (n *storePlace) fail(fs *disk.FS, err error) {
 	n.mu.Lock()
 	news := n.fs == fs && !n.down && n.failure == nil
 	if news {
@@ -123,7 +123,7 @@ func (n *node) fail(fs *disk.FS, err error) {
 }
 
 // dial connects to the store through memory.
-func (n *node) dial(ctx context.Context) (net.Conn, error) {
+func (n *storePlace) dial(ctx context.Context) (net.Conn, error) {
 	n.mu.Lock()
 	pipe, down := n.pipe, n.down
 	n.mu.Unlock()
@@ -134,7 +134,7 @@ func (n *node) dial(ctx context.Context) (net.Conn, error) {
 }
 
 // hangUp closes the store's listeners and the connections of its clients.
-func (n *node) hangUp() {
+func (n *storePlace) hangUp() {
 	n.mu.Lock()
 	srv := n.server
 	n.server, n.down = nil, true
@@ -145,7 +145,7 @@ func (n *node) hangUp() {
 }
 
 // stop closes the store, if it runs, and returns when it has ended, whoever began to stop it.
-func (n *node) stop() error {
+func (n *storePlace) stop() error {
 	n.mu.Lock()
 	ended := n.stopped
 	first := ended == nil

@@ -20,7 +20,7 @@ func TestPartlyApplied(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := context.Background()
 		k := settings.Default()
-		k.Cluster = settings.Cluster{Stores: 5, Replicas: 3, Regions: 5}
+		k.Cluster = settings.ClusterKnobs{Stores: 5, Replicas: 3, Regions: 5}
 		k.Engine.MemtableSize, k.Engine.BlockCache = 5<<20, 1<<20
 		c, err := Start(ctx, Config{InMemory: true, NoSockets: true, Settings: &k})
 		if err != nil {

@@ -20,7 +20,7 @@ var (
 // storePort is the node of the server at a store's port.
 type storePort struct {
 	*store.Store
-	n *node
+	n *storePlace
 }
 
 // Replica returns a replica of another store where redis.cluster_enabled is false: the server then passes commands on.

@@ -92,7 +92,7 @@ func (c *Cluster) proxyTable() *route.Table {
 	}
 	next := &proxied{from: make([]*route.Table, len(c.nodes))}
 	var best *route.Table
-	leaders := make(map[topology.RegionID]route.Region)
+	leaders := make(map[topology.RegionID]route.LedRegion)
 	for i, n := range c.nodes {
 		s := n.store.Load()
 		if s == nil || s.Failed() != nil {
@@ -114,7 +114,7 @@ func (c *Cluster) proxyTable() *route.Table {
 	if best == nil {
 		return nil
 	}
-	regions := make([]route.Region, len(best.Regions))
+	regions := make([]route.LedRegion, len(best.Regions))
 	for i, r := range best.Regions {
 		r.Leader, r.Term = leaders[r.ID].Leader, leaders[r.ID].Term
 		regions[i] = r

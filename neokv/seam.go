@@ -13,8 +13,8 @@ import (
 // inside is the cluster as package seam shows it to tests; node is a seam.Node.
 type inside struct{ c *Cluster }
 
-func (i inside) Nodes() []seam.Node {
-	out := make([]seam.Node, len(i.c.nodes))
+func (i inside) Nodes() []seam.StorePlace {
+	out := make([]seam.StorePlace, len(i.c.nodes))
 	for n, node := range i.c.nodes {
 		out[n] = node
 	}
@@ -40,41 +40,41 @@ func (i inside) OpenJournal(bytes int64, shared bool) error {
 	return i.c.openJournal()
 }
 
-func (n *node) ID() topology.StoreID { return n.id }
+func (n *storePlace) ID() topology.StoreID { return n.id }
 
-func (n *node) Addr() string { return n.addr }
+func (n *storePlace) Addr() string { return n.addr }
 
-func (n *node) Store() *store.Store { return n.store.Load() }
+func (n *storePlace) Store() *store.Store { return n.store.Load() }
 
-func (n *node) Failure() error {
+func (n *storePlace) Failure() error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.failure
 }
 
-func (n *node) FS() *disk.FS {
+func (n *storePlace) FS() *disk.FS {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.fs
 }
 
-func (n *node) Dir() string { return n.dir }
+func (n *storePlace) Dir() string { return n.dir }
 
-func (n *node) Move(fs *disk.FS, dir string) {
+func (n *storePlace) Move(fs *disk.FS, dir string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.fs, n.dir = fs, dir
 }
 
-func (n *node) Condemn() {
+func (n *storePlace) Condemn() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.down = true
 }
 
-func (n *node) Stop() error { return n.stop() }
+func (n *storePlace) Stop() error { return n.stop() }
 
-func (n *node) Start() error {
+func (n *storePlace) Start() error {
 	var ln net.Listener
 	if !n.c.config.NoSockets {
 		var err error

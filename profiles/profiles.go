@@ -33,11 +33,11 @@ var embedded embed.FS
 // Profile is everything that a profile sets.
 type Profile struct {
 	settings.Settings
-	Load Load `key:"load"`
+	Load LoadKnobs `key:"load"`
 }
 
-// Load is what `neokv bench` sends. The values in default.yaml are the defaults.
-type Load struct {
+// LoadKnobs is what `neokv bench` sends. The values in default.yaml are the defaults.
+type LoadKnobs struct {
 	Workload  string         `key:"workload" help:"what to send"` // one of workloads.Names
 	Clients   int            `key:"clients" min:"1" max:"10000" help:"connections that send at the same time"`
 	Pipeline  int            `key:"pipeline" min:"1" max:"10000" help:"commands that a client sends at once"`
@@ -62,8 +62,8 @@ func (p *Profile) Fields() []settings.Field {
 	return fields
 }
 
-// Request says where values come from.
-type Request struct {
+// ValueSources says where values come from.
+type ValueSources struct {
 	Profile string   // name of an embedded profile, or the path of a YAML file; empty for `default`
 	Env     []string // NAME=value, as os.Environ returns them
 	Set     []string // name=value, as --set takes them
@@ -81,11 +81,11 @@ type Resolved struct {
 	// Notes say what the profile stands for and cannot set.
 	Notes []string
 
-	from map[string]origin
+	from map[string]valueOrigin
 }
 
-// origin says which layer a value came from. A layer of a higher rank wins.
-type origin struct {
+// valueOrigin says which layer a value came from. A layer of a higher rank wins.
+type valueOrigin struct {
 	rank int
 	text string
 }
@@ -113,23 +113,23 @@ func Names() []string {
 }
 
 // Resolve works out every value. Its error is a settings.Invalid, with all problems.
-func Resolve(q Request) (*Resolved, error) {
-	r := &resolver{Resolved: &Resolved{Name: cmp.Or(q.Profile, "default"), from: map[string]origin{}, Profile: Profile{Settings: settings.Constants()}}}
+func Resolve(q ValueSources) (*Resolved, error) {
+	r := &resolver{Resolved: &Resolved{Name: cmp.Or(q.Profile, "default"), from: map[string]valueOrigin{}, Profile: Profile{Settings: settings.Constants()}}}
 	r.fields = r.Fields()
-	r.file("default", origin{rankDefault, "default"})
+	r.file("default", valueOrigin{rankDefault, "default"})
 	if r.Name != "default" {
-		r.file(r.Name, origin{rankProfile, "profile " + r.Name})
+		r.file(r.Name, valueOrigin{rankProfile, "profile " + r.Name})
 	}
 	r.env(q.Env)
 	for _, s := range q.Set {
 		if name, value, ok := strings.Cut(s, "="); ok {
-			r.set(strings.TrimSpace(name), strings.TrimSpace(value), origin{rankCommandLine, "--set"})
+			r.set(strings.TrimSpace(name), strings.TrimSpace(value), valueOrigin{rankCommandLine, "--set"})
 		} else {
 			r.complain("--set "+s, "want name=value")
 		}
 	}
 	for _, f := range q.Flags {
-		r.set(f.Setting, f.Value, origin{rankCommandLine, f.Flag})
+		r.set(f.Setting, f.Value, valueOrigin{rankCommandLine, f.Flag})
 	}
 	r.followStores()
 	r.followWorkload()
@@ -152,7 +152,7 @@ func (r *resolver) complain(where, text string) {
 }
 
 // set stores one value, if the setting exists and the value parses.
-func (r *resolver) set(name, value string, from origin) {
+func (r *resolver) set(name, value string, from valueOrigin) {
 	f, err := settings.Find(r.fields, name)
 	if err == nil {
 		err = f.Set(value)
@@ -165,7 +165,7 @@ func (r *resolver) set(name, value string, from origin) {
 }
 
 // file takes the values of a YAML file. The name is that of an embedded profile, or a path.
-func (r *resolver) file(name string, from origin) {
+func (r *resolver) file(name string, from valueOrigin) {
 	where := "profile " + name
 	text, err := read(name)
 	if err != nil {
@@ -176,7 +176,7 @@ func (r *resolver) file(name string, from origin) {
 }
 
 // text takes the values of a YAML text. Beside settings the text may have `about` and a list `notes`.
-func (r *resolver) text(where string, text []byte, from origin) {
+func (r *resolver) text(where string, text []byte, from valueOrigin) {
 	v := viper.New()
 	v.SetConfigType("yaml")
 	if err := v.ReadConfig(bytes.NewReader(text)); err != nil {
@@ -225,7 +225,7 @@ func (r *resolver) env(environ []string) {
 			continue
 		}
 		if name, ok := settingOf[variable]; ok {
-			r.set(name, value, origin{rankEnv, "env " + variable})
+			r.set(name, value, valueOrigin{rankEnv, "env " + variable})
 		} else {
 			r.complain("env "+variable, "unknown setting"+settings.DidYouMean(variable, known))
 		}
@@ -242,7 +242,7 @@ func (r *resolver) followStores() {
 	stores, replicas := r.from["cluster.stores"], r.from["cluster.replicas"]
 	if r.Cluster.Replicas > r.Cluster.Stores && replicas.rank < stores.rank && replicas.rank < rankEnv {
 		r.Cluster.Replicas = r.Cluster.Stores
-		r.from["cluster.replicas"] = origin{replicas.rank, "as cluster.stores"}
+		r.from["cluster.replicas"] = valueOrigin{replicas.rank, "as cluster.stores"}
 	}
 }
 
@@ -256,7 +256,7 @@ func (r *resolver) followWorkload() {
 	workload, cache := r.from["load.workload"], r.from["engine.row_cache"]
 	if cache.rank < workload.rank && cache.rank < rankEnv {
 		r.Engine.RowCache = 0
-		r.from["engine.row_cache"] = origin{cache.rank, "as load.workload " + w.Name}
+		r.from["engine.row_cache"] = valueOrigin{cache.rank, "as load.workload " + w.Name}
 	}
 }
 
@@ -275,17 +275,17 @@ func (r *resolver) validate() {
 	}
 }
 
-// Value is one resolved setting.
-type Value struct {
+// ResolvedValue is one resolved setting.
+type ResolvedValue struct {
 	Name, Value, From string
 }
 
 // Values lists every setting in the order of the struct.
-func (r *Resolved) Values() []Value {
+func (r *Resolved) Values() []ResolvedValue {
 	fields := r.Fields()
-	out := make([]Value, len(fields))
+	out := make([]ResolvedValue, len(fields))
 	for i, f := range fields {
-		out[i] = Value{f.Name, f.Shown(), r.from[f.Name].text}
+		out[i] = ResolvedValue{f.Name, f.Shown(), r.from[f.Name].text}
 	}
 	return out
 }

@@ -12,7 +12,7 @@ import (
 	"neokv.dev/neokv/settings"
 )
 
-func resolve(t *testing.T, q Request) *Resolved {
+func resolve(t *testing.T, q ValueSources) *Resolved {
 	t.Helper()
 	r, err := Resolve(q)
 	if err != nil {
@@ -22,14 +22,14 @@ func resolve(t *testing.T, q Request) *Resolved {
 }
 
 func TestDefaultIsTheLibrarysDefault(t *testing.T) {
-	if got, want := resolve(t, Request{}).Settings, settings.Default(); !reflect.DeepEqual(got, want) {
+	if got, want := resolve(t, ValueSources{}).Settings, settings.Default(); !reflect.DeepEqual(got, want) {
 		t.Errorf("default.yaml gives\n%+v\nsettings.Default\n%+v", got, want)
 	}
 }
 
 // default.yaml is the one place where a reader finds every setting.
 func TestDefaultSetsEverything(t *testing.T) {
-	for _, v := range resolve(t, Request{}).Values() {
+	for _, v := range resolve(t, ValueSources{}).Values() {
 		if v.From != "default" {
 			t.Errorf("%s comes from %q, want default", v.Name, v.From)
 		}
@@ -41,7 +41,7 @@ func TestEmbeddedProfiles(t *testing.T) {
 		t.Errorf("Names() = %v; want default first, and more", names)
 	}
 	for _, name := range Names() {
-		r := resolve(t, Request{Profile: name})
+		r := resolve(t, ValueSources{Profile: name})
 		if r.Name != name || !strings.HasPrefix(r.About, "Take it ") || !strings.HasSuffix(r.About, ".") {
 			t.Errorf("profile %s: about %q: want a sentence on when to take it", r.Name, r.About)
 		}
@@ -51,7 +51,7 @@ func TestEmbeddedProfiles(t *testing.T) {
 // The names of two settings must not meet in one environment variable.
 func TestEnvNamesAreUnique(t *testing.T) {
 	seen := map[string]string{}
-	for _, v := range resolve(t, Request{}).Values() {
+	for _, v := range resolve(t, ValueSources{}).Values() {
 		env := EnvName(v.Name)
 		if other, ok := seen[env]; ok {
 			t.Errorf("%s is both %s and %s", env, other, v.Name)
@@ -66,13 +66,13 @@ func TestEnvNamesAreUnique(t *testing.T) {
 func TestPrecedence(t *testing.T) {
 	mine := write(t, "engine:\n  bloom_bits: 11\n  l0_compaction: 11\nload:\n  rate: 1000000\n  duration: 20s"+
 		"\nraft.rtt: 20ms\n")
-	r := resolve(t, Request{
+	r := resolve(t, ValueSources{
 		Profile: mine,
 		Env:     []string{"NEOKV_ENGINE_L0_COMPACTION=12", "NEOKV_ENGINE_L0_STOP=50", "HOME=/", "NEOKVISH=1"},
 		Set:     []string{"engine.l0_stop=60", "raft.max_inflight = 8"},
 		Flags:   []Flag{{"--stores", "cluster.stores", "5"}},
 	})
-	want := map[string]Value{
+	want := map[string]ResolvedValue{
 		"engine.bloom_bits":    {Value: "11", From: "profile " + mine},
 		"raft.rtt":             {Value: "20ms", From: "profile " + mine},
 		"load.rate":            {Value: "1000000", From: "profile " + mine},
@@ -107,19 +107,19 @@ func TestRowCacheFollowsWorkload(t *testing.T) {
 	absent := []Flag{{"--workload", "load.workload", "get-absent"}}
 	for _, c := range []struct {
 		what string
-		q    Request
+		q    ValueSources
 		want string
 	}{
-		{"the default workload", Request{}, "64MiB default"},
-		{"another workload", Request{Flags: []Flag{{"--workload", "load.workload", "get"}}}, "64MiB default"},
-		{"get-absent", Request{Flags: absent}, "0B as load.workload get-absent"},
-		{"get-absent with a profile", Request{Profile: "small", Flags: absent}, "0B as load.workload get-absent"},
-		{"in a file", Request{Profile: write(t, "load: {workload: get-absent}")}, "0B as load.workload get-absent"},
-		{"both in a file", Request{Profile: write(t, "{load: {workload: get-absent}, engine: {row_cache: 2MiB}}")}, ""},
-		{"a row cache asked for", Request{Set: []string{"engine.row_cache=2MiB"}, Flags: absent}, "2MiB --set"},
-		{"in the environment", Request{Env: []string{"NEOKV_ENGINE_ROW_CACHE=2MiB"}, Flags: absent},
+		{"the default workload", ValueSources{}, "64MiB default"},
+		{"another workload", ValueSources{Flags: []Flag{{"--workload", "load.workload", "get"}}}, "64MiB default"},
+		{"get-absent", ValueSources{Flags: absent}, "0B as load.workload get-absent"},
+		{"get-absent with a profile", ValueSources{Profile: "small", Flags: absent}, "0B as load.workload get-absent"},
+		{"in a file", ValueSources{Profile: write(t, "load: {workload: get-absent}")}, "0B as load.workload get-absent"},
+		{"both in a file", ValueSources{Profile: write(t, "{load: {workload: get-absent}, engine: {row_cache: 2MiB}}")}, ""},
+		{"a row cache asked for", ValueSources{Set: []string{"engine.row_cache=2MiB"}, Flags: absent}, "2MiB --set"},
+		{"in the environment", ValueSources{Env: []string{"NEOKV_ENGINE_ROW_CACHE=2MiB"}, Flags: absent},
 			"2MiB env NEOKV_ENGINE_ROW_CACHE"},
-		{"the profile reference", Request{Profile: "reference"}, "0B profile reference"},
+		{"the profile reference", ValueSources{Profile: "reference"}, "0B profile reference"},
 	} {
 		if c.want == "" {
 			c.want = "2MiB profile " + c.q.Profile
@@ -135,20 +135,20 @@ func TestRowCacheFollowsWorkload(t *testing.T) {
 func TestReplicasFollowStores(t *testing.T) {
 	for _, c := range []struct {
 		what string
-		q    Request
+		q    ValueSources
 		want string
 	}{
-		{"fewer stores on the command line", Request{Flags: []Flag{{"--stores", "cluster.stores", "2"}}},
+		{"fewer stores on the command line", ValueSources{Flags: []Flag{{"--stores", "cluster.stores", "2"}}},
 			"2 as cluster.stores"},
-		{"more stores", Request{Flags: []Flag{{"--stores", "cluster.stores", "5"}}}, "3 default"},
-		{"fewer stores in a file", Request{Profile: write(t, "cluster: {stores: 1}")}, "1 as cluster.stores"},
-		{"replicas asked for", Request{Set: []string{"cluster.replicas=3"},
+		{"more stores", ValueSources{Flags: []Flag{{"--stores", "cluster.stores", "5"}}}, "3 default"},
+		{"fewer stores in a file", ValueSources{Profile: write(t, "cluster: {stores: 1}")}, "1 as cluster.stores"},
+		{"replicas asked for", ValueSources{Set: []string{"cluster.replicas=3"},
 			Flags: []Flag{{"--stores", "cluster.stores", "2"}}},
 			"! --set: cluster.replicas: 3: want at most cluster.stores (2)"},
-		{"replicas in the environment", Request{Env: []string{"NEOKV_CLUSTER_REPLICAS=3"},
+		{"replicas in the environment", ValueSources{Env: []string{"NEOKV_CLUSTER_REPLICAS=3"},
 			Flags: []Flag{{"--stores", "cluster.stores", "2"}}},
 			"! env NEOKV_CLUSTER_REPLICAS: cluster.replicas: 3: want at most cluster.stores (2)"},
-		{"no stores", Request{Flags: []Flag{{"--stores", "cluster.stores", "0"}}},
+		{"no stores", ValueSources{Flags: []Flag{{"--stores", "cluster.stores", "0"}}},
 			"! --stores: cluster.stores: 0: want 1 to 9\ncluster.replicas: 0: want 1 to 9"},
 	} {
 		got := ""
@@ -170,7 +170,7 @@ func TestReplicasFollowStores(t *testing.T) {
 func TestProblems(t *testing.T) {
 	file := write(t, "about: mine\nengine:\n  blom_bits: 3\n  block_size: 3x\n  bloom_prefix: [key]\n"+
 		"raft: 5\ncluster:\n  stores: 99\nload:\n  clients:\n")
-	_, err := Resolve(Request{
+	_, err := Resolve(ValueSources{
 		Profile: file,
 		Env:     []string{"NEOKV_ENGINE_L0STOP=9", "NEOKV_RAFT_RTT=fast"},
 		Set:     []string{"raft.tick=1", "raft.rtt", "engine.bloom_bits=33"},
@@ -204,7 +204,7 @@ func TestUnreadableProfiles(t *testing.T) {
 		{write(t, "engine:\n  bloom_bits: 1\n  bloom_bits: 2\n"), "profile FILE: yaml: "},
 		{write(t, "- a\n- b\n"), "profile FILE: yaml: "},
 	} {
-		_, err := Resolve(Request{Profile: c.profile})
+		_, err := Resolve(ValueSources{Profile: c.profile})
 		if want := strings.ReplaceAll(c.want, "FILE", c.profile); err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("profile %s: %v; want %s...", c.profile, err, want)
 		}
@@ -239,10 +239,10 @@ func FuzzProfile(f *testing.F) {
 		f.Add([]byte(text))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
-		r := &resolver{Resolved: &Resolved{Name: "fuzz", from: map[string]origin{}, Profile: Profile{Settings: settings.Constants()}}}
+		r := &resolver{Resolved: &Resolved{Name: "fuzz", from: map[string]valueOrigin{}, Profile: Profile{Settings: settings.Constants()}}}
 		r.fields = r.Fields()
-		r.file("default", origin{rankDefault, "default"})
-		r.text("profile fuzz", text, origin{rankProfile, "profile fuzz"})
+		r.file("default", valueOrigin{rankDefault, "default"})
+		r.text("profile fuzz", text, valueOrigin{rankProfile, "profile fuzz"})
 		r.followStores()
 		r.validate()
 		if err := r.problems.Err(); err != nil {

@@ -25,44 +25,44 @@ func DefaultPath(workload string, t time.Time) string {
 	return fmt.Sprintf("neokv-%s-%s.jsonl", workload, t.UTC().Format("20060102T150405Z"))
 }
 
-// Writer writes a record line by line. Each line is one write, so a run that is killed leaves whole lines behind. A
-// Writer is not safe for concurrent use.
-type Writer struct {
+// RecordWriter writes a record line by line. Each line is one write, so a run that is killed leaves whole lines behind.
+// A RecordWriter is not safe for concurrent use.
+type RecordWriter struct {
 	w      io.Writer
 	file   *os.File
 	header Header
 }
 
 // Create makes a file for a record; it empties a file that is there.
-func Create(path string) (*Writer, error) {
+func Create(path string) (*RecordWriter, error) {
 	f, err := os.Create(path)
 	if err != nil {
 		return nil, fmt.Errorf("result file: %w", err)
 	}
-	return &Writer{w: f, file: f}, nil
+	return &RecordWriter{w: f, file: f}, nil
 }
 
 // NewWriter writes a record to w.
-func NewWriter(w io.Writer) *Writer { return &Writer{w: w} }
+func NewWriter(w io.Writer) *RecordWriter { return &RecordWriter{w: w} }
 
 // Begin writes the header.
-func (w *Writer) Begin(h Header) error {
+func (w *RecordWriter) Begin(h Header) error {
 	h.Format = Format
 	w.header = h
 	return w.write(line{Header: &h})
 }
 
 // Header returns the header that Begin wrote.
-func (w *Writer) Header() Header { return w.header }
+func (w *RecordWriter) Header() Header { return w.header }
 
 // Interval writes one interval.
-func (w *Writer) Interval(iv Interval) error { return w.write(line{Interval: &iv}) }
+func (w *RecordWriter) Interval(iv Interval) error { return w.write(line{Interval: &iv}) }
 
 // End writes the summary.
-func (w *Writer) End(s Summary) error { return w.write(line{Summary: &s}) }
+func (w *RecordWriter) End(s Summary) error { return w.write(line{Summary: &s}) }
 
 // Close syncs and closes the file that Create made.
-func (w *Writer) Close() error {
+func (w *RecordWriter) Close() error {
 	if w.file == nil {
 		return nil
 	}
@@ -73,7 +73,7 @@ func (w *Writer) Close() error {
 	return nil
 }
 
-func (w *Writer) write(l line) error {
+func (w *RecordWriter) write(l line) error {
 	b, err := json.Marshal(l)
 	if err != nil {
 		return fmt.Errorf("result file: %w", err)

@@ -28,10 +28,10 @@ type Header struct {
 	Load     Load              `json:"load"`
 
 	// On what. NewHeader fills in Build and Machine, the run fills in Target.
-	Build   Build   `json:"build"`
-	Machine Machine `json:"machine"`
-	Cluster Cluster `json:"cluster"`
-	Target  Target  `json:"target"`
+	Build   Build        `json:"build"`
+	Machine Machine      `json:"machine"`
+	Cluster ClusterShape `json:"cluster"`
+	Target  Target       `json:"target"`
 }
 
 // Load is the load that was asked for, with its defaults filled in.
@@ -75,8 +75,9 @@ type Machine struct {
 	Arch        string `json:"arch"`
 }
 
-// Cluster describes the cluster that was booted in this process for the run. It is zero for a target that ran already.
-type Cluster struct {
+// ClusterShape describes the cluster that was booted in this process for the run. It is zero for a target that ran
+// already.
+type ClusterShape struct {
 	InProcess bool       `json:"in_process"`
 	Stores    int        `json:"stores,omitempty"`
 	Replicas  int        `json:"replicas,omitempty"`
@@ -89,7 +90,7 @@ type Cluster struct {
 }
 
 // Synced returns the folder whose syncs a write waits for.
-func (c Cluster) Synced() DataFolder {
+func (c ClusterShape) Synced() DataFolder {
 	if c.Logs != (DataFolder{}) {
 		return c.Logs
 	}
@@ -140,14 +141,14 @@ type Interval struct {
 	At      time.Time `json:"at"`      // when it ended
 	Since   float64   `json:"since"`   // seconds from the phase's start to its own
 	Seconds float64   `json:"seconds"` // its length
-	Counters
+	Incidents
 	Ops   []OpStats `json:"ops"`
 	Total OpStats   `json:"total"`
 	Work  Work      `json:"work,omitempty"` // what the target did meanwhile
 }
 
-// Counters count what happened beside the answers.
-type Counters struct {
+// Incidents count what happened beside the answers.
+type Incidents struct {
 	// Errors counts failed operations by kind: the first word of an error reply; "unknown outcome"; or what happened to
 	// the connection: "connect", "connection", "timeout", "protocol".
 	Errors map[string]int64 `json:"errors,omitempty"`
@@ -185,7 +186,7 @@ type Latency struct {
 // Summary is the last line.
 type Summary struct {
 	Seconds float64 `json:"seconds"` // of the measured part: warm-up excluded
-	Counters
+	Incidents
 	Ops   []OpStats `json:"ops"`
 	Total OpStats   `json:"total"`
 	Work  Work      `json:"work,omitempty"` // what the target did in the measured part
@@ -206,7 +207,7 @@ type Summary struct {
 // Inserted are the figures of the load phase.
 type Inserted struct {
 	Seconds float64 `json:"seconds"`
-	Counters
+	Incidents
 	Insert OpStats `json:"insert"`
 }
 

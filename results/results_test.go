@@ -28,7 +28,7 @@ func sample(open bool) (Header, []Interval, Summary) {
 		},
 		Machine: Machine{CPU: "a CPU", Cores: 2, GOMAXPROCS: 4, MemoryBytes: 8 << 30, OS: "an OS", Kernel: "1.2",
 			Arch: "amd64"},
-		Cluster: Cluster{
+		Cluster: ClusterShape{
 			InProcess: true, Stores: 3, Replicas: 3, Regions: 8, Sync: "always", Transport: "memory",
 			Data: DataFolder{Path: "/data", FileSystem: "ext4", SyncP50: 874 * time.Microsecond},
 		},
@@ -43,7 +43,7 @@ func sample(open bool) (Header, []Interval, Summary) {
 		Record(all, fast)
 	}
 	s := Summary{
-		Seconds: 30.0004, Counters: Counters{Errors: map[string]int64{"timeout": 2, "CLUSTERDOWN": 11}, Moved: 1234},
+		Seconds: 30.0004, Incidents: Incidents{Errors: map[string]int64{"timeout": 2, "CLUSTERDOWN": 11}, Moved: 1234},
 		Ops: []OpStats{
 			{Name: "read", Count: 1000, Errors: 13, Misses: 5, PerSecond: 12345.4, Service: LatencyOf(reads, true)},
 			{Name: "update", Count: 1000, PerSecond: 987.6, Service: LatencyOf(updates, true)},
@@ -66,7 +66,7 @@ func sample(open bool) (Header, []Interval, Summary) {
 	intervals := []Interval{
 		{Phase: PhaseLoad, At: h.Started, Seconds: 1, Ops: []OpStats{{Name: "insert", Count: 3}},
 			Total: OpStats{Name: "total", Count: 3}},
-		{Phase: PhaseRun, At: h.Started.Add(time.Second), Since: 1, Seconds: 1, Counters: Counters{Asked: 1, Behind: 2},
+		{Phase: PhaseRun, At: h.Started.Add(time.Second), Since: 1, Seconds: 1, Incidents: Incidents{Asked: 1, Behind: 2},
 			Work:  Work{"sync_calls": 3},
 			Ops:   []OpStats{{Name: "read", Count: 1, Service: LatencyOf(reads, false)}, {Name: "update", Count: 2}},
 			Total: OpStats{Name: "total", Count: 3}},
@@ -74,7 +74,7 @@ func sample(open bool) (Header, []Interval, Summary) {
 	return h, intervals, s
 }
 
-func write(t *testing.T, w *Writer, h Header, ivs []Interval, s Summary) {
+func write(t *testing.T, w *RecordWriter, h Header, ivs []Interval, s Summary) {
 	t.Helper()
 	if err := w.Begin(h); err != nil {
 		t.Fatal(err)
@@ -229,7 +229,7 @@ func TestTable(t *testing.T) {
 	memory.Cluster.InMemory = true
 	ms.Errors, ms.FirstErrors, ms.Moved, ms.Interrupted = nil, nil, 0, true
 	foreign, _, _ := sample(false)
-	foreign.Cluster, foreign.Load.Workload, foreign.Load.Clients = Cluster{}, "get", 1
+	foreign.Cluster, foreign.Load.Workload, foreign.Load.Clients = ClusterShape{}, "get", 1
 	fs := Summary{Seconds: 1, Ops: []OpStats{{Name: "get"}}, Total: OpStats{Name: "total"}, Failure: "target dead"}
 	cs.Work = Work{
 		"sync_calls": 400, "raft_entries": 500, "raft_commands": 1000, "wal_bytes": 2_469_000, "memtable_flush_bytes": 33,
@@ -273,15 +273,15 @@ func TestTable(t *testing.T) {
 }
 
 func TestNotDurable(t *testing.T) {
-	disk := Cluster{InProcess: true, Sync: "always", Data: DataFolder{FileSystem: "ext4"}}
+	disk := ClusterShape{InProcess: true, Sync: "always", Data: DataFolder{FileSystem: "ext4"}}
 	ram, none, memory := disk, disk, disk
 	ram.Data.FileSystem = "tmpfs"
 	none.Sync = "none"
 	memory.InMemory = true
 	for _, c := range []struct {
-		c    Cluster
+		c    ClusterShape
 		want string
-	}{{disk, ""}, {ram, "tmpfs is a RAM disk"}, {none, "sync none"}, {memory, "in memory"}, {Cluster{}, ""}} {
+	}{{disk, ""}, {ram, "tmpfs is a RAM disk"}, {none, "sync none"}, {memory, "in memory"}, {ClusterShape{}, ""}} {
 		h := Header{Cluster: c.c}
 		if got := h.NotDurable(); got != c.want {
 			t.Errorf("%+v: %q, want %q", c.c, got, c.want)

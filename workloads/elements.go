@@ -6,9 +6,9 @@ import (
 	"strconv"
 )
 
-// Type is a type of collection. The elements of a record are numbered from 0. Those that are loaded are there when the
-// run phase begins.
-type Type struct {
+// CollectionType is a type of collection. The elements of a record are numbered from 0. Those that are loaded are there
+// when the run phase begins.
+type CollectionType struct {
 	prefix string // of keys
 	// add is the command that adds elements, and element the words for one of them, as in Op.
 	add, element string
@@ -18,10 +18,10 @@ type Type struct {
 }
 
 var (
-	hash      = &Type{prefix: "hash:", add: "HSET", element: "member value", read: "HGET", count: "HLEN"}
-	list      = &Type{prefix: "list:", add: "RPUSH", element: "value", count: "LLEN"}
-	set       = &Type{prefix: "set:", add: "SADD", element: "member", count: "SCARD"}
-	sortedSet = &Type{prefix: "zset:", add: "ZADD", element: "score member", read: "ZSCORE", count: "ZCARD"}
+	hash      = &CollectionType{prefix: "hash:", add: "HSET", element: "member value", read: "HGET", count: "HLEN"}
+	list      = &CollectionType{prefix: "list:", add: "RPUSH", element: "value", count: "LLEN"}
+	set       = &CollectionType{prefix: "set:", add: "SADD", element: "member", count: "SCARD"}
+	sortedSet = &CollectionType{prefix: "zset:", add: "ZADD", element: "score member", read: "ZSCORE", count: "ZCARD"}
 )
 
 // PageElements is how many elements an operation of kind ReadPage reads.

@@ -30,7 +30,7 @@ type Workload struct {
 	// name appends the key of a record, where records are strings.
 	name func(dst []byte, record uint64) []byte
 	// of is the type of the records, nil for strings.
-	of *Type
+	of *CollectionType
 }
 
 // Op is one kind of operation: a command on one key, or on several of one slot.
@@ -41,24 +41,24 @@ type Op struct {
 	// there) and `score` stand for such arguments; any other word stands for itself.
 	Args  string
 	Share float64 // of all operations of the run phase
-	Kind  Kind
+	Kind  OpKind
 	// Then is a second command on the same key, sent when the first is answered; Args are then those of the second.
 	// Empty for none.
 	Then string
 }
 
-// Kind says what an operation does to its record.
-type Kind uint8
+// OpKind says what an operation does to its record.
+type OpKind uint8
 
 const (
-	Read        Kind = iota
-	ReadAbsent       // reads a key that nobody writes
-	Scan             // reads some neighbours in the thread of the chosen record
-	ReadPage         // reads PageElements elements, or all where there are fewer
-	ReadAll          // reads all elements
-	Write            // the record or element then holds the value or score
-	WriteFading      // as Write, until the record expires
-	Insert           // as Write, of a record that is not there
+	Read        OpKind = iota
+	ReadAbsent         // reads a key that nobody writes
+	Scan               // reads some neighbours in the thread of the chosen record
+	ReadPage           // reads PageElements elements, or all where there are fewer
+	ReadAll            // reads all elements
+	Write              // the record or element then holds the value or score
+	WriteFading        // as Write, until the record expires
+	Insert             // as Write, of a record that is not there
 	Delete
 	Increment // of the counter of the record, under a key of its own
 	Fill      // the record then has the elements that are loaded, and no others

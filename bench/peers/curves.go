@@ -35,11 +35,11 @@ func (c curve) about() string { return c.doc }
 type point struct {
 	label string
 	serve []string // flags of neokv serve beside those of the target neokv
-	load
+	benchLoad
 }
 
 // usual is the load of a point, unless the point says otherwise.
-var usual = load{clients: 50, pipeline: 16, records: keysPerTag, valueBytes: valueBytes}
+var usual = benchLoad{clients: 50, pipeline: 16, records: keysPerTag, valueBytes: valueBytes}
 
 // curves are in the order of the tables.
 var curves = []curve{
@@ -81,7 +81,7 @@ var curves = []curve{
 func points(numbers []int, set func(n int, p *point), pipelines ...int) (all []point) {
 	for _, n := range numbers {
 		for _, pipeline := range pipelines {
-			p := point{label: results.Count(int64(n)), load: usual}
+			p := point{label: results.Count(int64(n)), benchLoad: usual}
 			if pipeline > 0 {
 				p.pipeline = pipeline
 			}
@@ -96,7 +96,7 @@ func points(numbers []int, set func(n int, p *point), pipelines ...int) (all []p
 func settingPoints(name string, values []string, pipelines ...int) (all []point) {
 	for _, v := range values {
 		for _, pipeline := range pipelines {
-			p := point{label: v, serve: []string{"--set", name + "=" + v}, load: usual}
+			p := point{label: v, serve: []string{"--set", name + "=" + v}, benchLoad: usual}
 			p.pipeline = pipeline
 			all = append(all, p)
 		}
@@ -120,7 +120,7 @@ func usualCurves() (out []string) {
 }
 
 func curvesCommand() *cobra.Command {
-	var p plan
+	var p measurePlan
 	var chosen []string
 	c := &cobra.Command{
 		Use:   "curves",
@@ -138,7 +138,7 @@ func curvesCommand() *cobra.Command {
 			}
 			return p.bench(c.Context(), kindCurves, func(x *bench, h header) (err error) {
 				s := &samples{header: h}
-				if s.file, err = os.Create(x.plan.out); err != nil {
+				if s.file, err = os.Create(x.measurePlan.out); err != nil {
 					return err
 				}
 				err = x.curves(c.Context(), chosen, s)
@@ -158,7 +158,7 @@ func curvesCommand() *cobra.Command {
 }
 
 // checkCurves finds all that is wrong with the command line.
-func checkCurves(chosen []string, p plan) error {
+func checkCurves(chosen []string, p measurePlan) error {
 	var wrong []error
 	for _, name := range chosen {
 		if !slices.Contains(names(curves), name) {
@@ -176,11 +176,11 @@ func checkCurves(chosen []string, p plan) error {
 
 // sample is one run of neokv bench: a line of the file behind the header.
 type sample struct {
-	Curve string       `json:"curve"`
-	Point int          `json:"point"` // its place in the curve
-	run                // Test is the command; CPU, like Work, is by the account of the servers
-	Work  results.Work `json:"work,omitempty"`
-	Ops   int64        `json:"ops"`
+	Curve       string       `json:"curve"`
+	Point       int          `json:"point"` // its place in the curve
+	measurement              // Test is the command; CPU, like Work, is by the account of the servers
+	Work        results.Work `json:"work,omitempty"`
+	Ops         int64        `json:"ops"`
 	// DiskBytes is what the system fetched from a disk for the servers meanwhile. The page cache had what they read
 	// beyond that.
 	DiskBytes int64 `json:"disk_bytes"`
@@ -201,19 +201,19 @@ func (x *bench) curves(ctx context.Context, chosen []string, s *samples) error {
 	if err := to.Encode(s.header); err != nil {
 		return err
 	}
-	type place struct {
+	type regionPlace struct {
 		curve
 		point int
 	}
-	var all []place
+	var all []regionPlace
 	for _, c := range curves {
 		for i := range c.points {
 			if slices.Contains(chosen, c.name) {
-				all = append(all, place{c, i})
+				all = append(all, regionPlace{c, i})
 			}
 		}
 	}
-	for round := range x.plan.rounds {
+	for round := range x.measurePlan.rounds {
 		for i, at := range all {
 			p := at.points[at.point]
 			for _, r := range x.point(ctx, p) {
@@ -225,7 +225,7 @@ func (x *bench) curves(ctx context.Context, chosen []string, s *samples) error {
 				if err := to.Encode(r); err != nil {
 					return err
 				}
-				fmt.Fprintf(os.Stderr, "%d/%d %-9s %8s  pipeline %-3d %v\n", round*len(all)+i+1, x.plan.rounds*len(all), at.name,
+				fmt.Fprintf(os.Stderr, "%d/%d %-9s %8s  pipeline %-3d %v\n", round*len(all)+i+1, x.measurePlan.rounds*len(all), at.name,
 					p.label, p.pipeline, r)
 			}
 		}
@@ -238,14 +238,14 @@ func (x *bench) curves(ctx context.Context, chosen []string, s *samples) error {
 func (x *bench) point(ctx context.Context, p point) (out []sample) {
 	t := targets[0]
 	t.serve = p.serve
-	r := sample{run: run{Target: t.name, Test: "start", Load: loadAverage()}}
+	r := sample{measurement: measurement{Target: t.name, Test: "start", Load: loadAverage()}}
 	in, err := x.start(ctx, t, start{})
 	defer func() { in.stop() }()
 	for _, command := range []string{"get", "set"} {
 		if err == nil {
-			r = sample{run: run{Target: t.name, Test: command, Load: loadAverage()}}
+			r = sample{measurement: measurement{Target: t.name, Test: command, Load: loadAverage()}}
 			p.workload = command
-			err = x.sample(ctx, in, p.load, &r)
+			err = x.sample(ctx, in, p.benchLoad, &r)
 		}
 		if err != nil {
 			r.Failure = err.Error()
@@ -258,7 +258,7 @@ func (x *bench) point(ctx context.Context, p point) (out []sample) {
 
 // sample sends a load once the target has nothing else to do. A load that reads writes the records first. Work that
 // follows from that, such as compactions, gets some time before the run counts.
-func (x *bench) sample(ctx context.Context, in *instance, l load, r *sample) error {
+func (x *bench) sample(ctx context.Context, in *instance, l benchLoad, r *sample) error {
 	if err := in.settle(ctx); err != nil {
 		return err
 	}

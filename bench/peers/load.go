@@ -30,8 +30,8 @@ type test struct {
 	optional          bool // not in the requirement
 	ownStart          bool // starts the target itself
 	keys              bool // wants keys loaded
-	fits              func(target) bool
-	run               func(ctx context.Context, x *bench, t target, in *instance, r *run) error
+	fits              func(peerTarget) bool
+	run               func(ctx context.Context, x *bench, t peerTarget, in *instance, r *measurement) error
 	clients, pipeline int
 	write             bool
 
@@ -69,10 +69,10 @@ const (
 var tests = slices.Concat([]test{
 	{name: "boot", doc: "start in memory until every slot takes a write", unit: unitSeconds, ownStart: true,
 		run:  measureBoot,
-		fits: func(t target) bool { return t.redis && t.name != "redcon" }},
+		fits: func(t peerTarget) bool { return t.redis && t.name != "redcon" }},
 	{name: "failover", doc: "kill -9 of a master of Redis Cluster at a node time-out of 1 s until its slots take writes",
 		unit:     unitSeconds,
-		ownStart: true, run: measureFailover, fits: func(t target) bool { return t.name == "redis-cluster" }},
+		ownStart: true, run: measureFailover, fits: func(t peerTarget) bool { return t.name == "redis-cluster" }},
 	{name: "memory", doc: "resident memory of all processes after boot", unit: unitBytes, run: measureMemory,
 		fits: anyTarget},
 	{name: "idle", doc: "CPU of all processes with no clients", unit: unitCPU, run: measureIdle, fits: anyTarget},
@@ -83,14 +83,14 @@ var tests = slices.Concat([]test{
 	sendTest("get-50-16", "redis-benchmark: GET -c 50 -P 16", 50, 16, false),
 }, allStringTests(), allTypeTests(), typeTests())
 
-func anyTarget(target) bool { return true }
+func anyTarget(peerTarget) bool { return true }
 
 // sendTest makes a test with redis-benchmark, or for etcd with the loop of this program. redis-benchmark --cluster
 // wants slots on every node; NeoKV has those from three regions on.
 func sendTest(name, doc string, clients, pipeline int, write bool) test {
 	t := test{name: name, doc: doc, unit: unitRate, keys: true, clients: clients, pipeline: pipeline, write: write}
-	t.fits = func(t target) bool { return t.regions == 0 || t.regions >= clientThreads }
-	t.run = func(ctx context.Context, x *bench, to target, in *instance, r *run) error {
+	t.fits = func(t peerTarget) bool { return t.regions == 0 || t.regions >= clientThreads }
+	t.run = func(ctx context.Context, x *bench, to peerTarget, in *instance, r *measurement) error {
 		return x.send(ctx, t, to, in, r)
 	}
 	return t
@@ -103,8 +103,8 @@ func neokvBenchTest(workload string, clients, pipeline, records int) test {
 		doc:  fmt.Sprintf("neokv bench, keys of all slots: %s, %d clients, pipeline %d", workload, clients, pipeline),
 		unit: unitRate, optional: true, clients: clients, pipeline: pipeline, workload: workload, records: records,
 	}
-	t.fits = func(t target) bool { return t.redis }
-	t.run = func(ctx context.Context, x *bench, to target, in *instance, r *run) error {
+	t.fits = func(t peerTarget) bool { return t.redis }
+	t.run = func(ctx context.Context, x *bench, to peerTarget, in *instance, r *measurement) error {
 		return x.sendAll(ctx, t, to, in, r)
 	}
 	return t
@@ -134,7 +134,7 @@ func allTypeTests() []test {
 
 // elements returns how many elements neokv bench loads into each collection. For pops these are more than a run takes.
 // For other commands they are few, since the compactions of what is loaded go on into the run.
-func (x *bench) elements(t test, to target) int {
+func (x *bench) elements(t test, to peerTarget) int {
 	if !strings.Contains(t.workload, "pop") {
 		return elementsPerKey
 	}
@@ -152,7 +152,7 @@ func (t test) command() string {
 	return "get"
 }
 
-func measureBoot(ctx context.Context, x *bench, t target, _ *instance, r *run) error {
+func measureBoot(ctx context.Context, x *bench, t peerTarget, _ *instance, r *measurement) error {
 	in, err := x.start(ctx, t, start{memory: true})
 	if err != nil {
 		return err
@@ -162,13 +162,13 @@ func measureBoot(ctx context.Context, x *bench, t target, _ *instance, r *run) e
 	return nil
 }
 
-func measureMemory(_ context.Context, _ *bench, _ target, in *instance, r *run) error {
+func measureMemory(_ context.Context, _ *bench, _ peerTarget, in *instance, r *measurement) error {
 	bytes, _, err := in.use()
 	r.Value = float64(bytes) / 1e6
 	return err
 }
 
-func measureIdle(ctx context.Context, x *bench, _ target, in *instance, r *run) error {
+func measureIdle(ctx context.Context, x *bench, _ peerTarget, in *instance, r *measurement) error {
 	_, before, err := in.use()
 	if err != nil {
 		return err
@@ -198,7 +198,7 @@ func (in *instance) use() (bytes int64, cpu time.Duration, err error) {
 	return bytes, cpu, nil
 }
 
-func measureFailover(ctx context.Context, x *bench, t target, _ *instance, r *run) error {
+func measureFailover(ctx context.Context, x *bench, t peerTarget, _ *instance, r *measurement) error {
 	in, err := x.start(ctx, t, start{nodeTimeout: time.Second})
 	if err != nil {
 		return err
@@ -284,7 +284,7 @@ func (in *instance) taggedPrefixes(ctx context.Context) ([]string, error) {
 // around it. The run before tells how many operations that takes; a run that was less than half as long is repeated.
 // redis-benchmark with threads looks only every quarter of a second whether it is done, so a short run would have a
 // wrong rate.
-func (x *bench) send(ctx context.Context, t test, to target, in *instance, r *run) error {
+func (x *bench) send(ctx context.Context, t test, to peerTarget, in *instance, r *measurement) error {
 	load := redisBenchmark
 	if in.etcd != nil {
 		load = loopEtcd
@@ -331,19 +331,19 @@ func (x *bench) send(ctx context.Context, t test, to target, in *instance, r *ru
 	}
 }
 
-// rates is the result of a run of load; latencies are in milliseconds.
-type rates struct {
+// loadResult is the result of a run of load; latencies are in milliseconds.
+type loadResult struct {
 	perSecond, p50, p95, p99 float64
 	misses, errors           int64
 }
 
-// counters are the sums over all nodes. misses is -1 if a node does not count them.
-type counters struct {
+// nodeCounters are the sums over all nodes. misses is -1 if a node does not count them.
+type nodeCounters struct {
 	misses, errors int64
 	cpu            time.Duration
 }
 
-func (in *instance) counters(ctx context.Context) (sum counters, err error) {
+func (in *instance) counters(ctx context.Context) (sum nodeCounters, err error) {
 	if _, sum.cpu, err = in.use(); err != nil {
 		return sum, err
 	}
@@ -367,7 +367,7 @@ func (in *instance) counters(ctx context.Context) (sum counters, err error) {
 }
 
 // redisBenchmark sends n operations on keys below limit.
-func redisBenchmark(ctx context.Context, in *instance, t test, n, limit int) (rates, error) {
+func redisBenchmark(ctx context.Context, in *instance, t test, n, limit int) (loadResult, error) {
 	at := in.addrs[0]
 	if t.proxy && in.proxy != "" {
 		at = in.proxy
@@ -388,13 +388,13 @@ func redisBenchmark(ctx context.Context, in *instance, t test, n, limit int) (ra
 	c.Stderr = &errs
 	out, err := c.Output()
 	if err != nil {
-		return rates{}, fmt.Errorf("redis-benchmark %s: %w: %s", strings.Join(short(args), " "), err, errs.String())
+		return loadResult{}, fmt.Errorf("redis-benchmark %s: %w: %s", strings.Join(short(args), " "), err, errs.String())
 	}
 	return parseCSV(string(out))
 }
 
 // parseCSV reads the one line of figures that redis-benchmark --csv prints.
-func parseCSV(out string) (r rates, err error) {
+func parseCSV(out string) (r loadResult, err error) {
 	at := strings.Index(out, `"test","rps"`)
 	if at < 0 {
 		return r, fmt.Errorf("redis-benchmark printed no table: %q", out)
@@ -417,8 +417,8 @@ func parseCSV(out string) (r rates, err error) {
 }
 
 // sendAll runs neokv bench against a target that runs.
-func (x *bench) sendAll(ctx context.Context, t test, to target, in *instance, r *run) error {
-	s, err := x.neokvBench(ctx, in, load{
+func (x *bench) sendAll(ctx context.Context, t test, to peerTarget, in *instance, r *measurement) error {
+	s, err := x.neokvBench(ctx, in, benchLoad{
 		workload: t.workload, clients: t.clients, pipeline: t.pipeline, records: t.records, elements: x.elements(t, to),
 		valueBytes: valueBytes, warmup: time.Second,
 	})
@@ -430,7 +430,7 @@ func (x *bench) sendAll(ctx context.Context, t test, to target, in *instance, r 
 }
 
 // measured takes the figures of neokv bench into the run.
-func (r *run) measured(s *results.Summary) {
+func (r *measurement) measured(s *results.Summary) {
 	ms := func(us int64) float64 { return float64(us) / 1e3 }
 	total := s.Total
 	r.Value, r.P50, r.P95, r.P99 = total.PerSecond/1e3, ms(total.Service.P50), ms(total.Service.P95), ms(total.Service.P99)
@@ -440,8 +440,8 @@ func (r *run) measured(s *results.Summary) {
 	}
 }
 
-// load is what neokv bench sends.
-type load struct {
+// benchLoad is what neokv bench sends.
+type benchLoad struct {
 	workload                               string
 	clients, pipeline, records, valueBytes int
 	elements                               int           // of each record that is a collection, 0 for neokv bench's own
@@ -449,7 +449,7 @@ type load struct {
 }
 
 // neokvBench sends a load to a target that runs and returns the summary.
-func (x *bench) neokvBench(ctx context.Context, in *instance, l load) (*results.Summary, error) {
+func (x *bench) neokvBench(ctx context.Context, in *instance, l benchLoad) (*results.Summary, error) {
 	file := filepath.Join(in.dir, "bench.jsonl")
 	args := []string{"bench", "--target", strings.Join(in.addrs, ","), "--workload", l.workload, "--clients",
 		strconv.Itoa(l.clients),
@@ -505,7 +505,7 @@ func loadEtcd(ctx context.Context, in *instance) error {
 
 // loopEtcd sends n operations on keys below limit in a closed loop. The protocol of etcd has no pipelines, so as many
 // operations are under way as the pipelines of all clients would hold.
-func loopEtcd(ctx context.Context, in *instance, t test, n, limit int) (rates, error) {
+func loopEtcd(ctx context.Context, in *instance, t test, n, limit int) (loadResult, error) {
 	var mu sync.Mutex
 	all := results.NewHistogram()
 	var left, misses, failed atomic.Int64
@@ -534,7 +534,7 @@ func loopEtcd(ctx context.Context, in *instance, t test, n, limit int) (rates, e
 	})
 	took := time.Since(begin)
 	ms := func(percentile float64) float64 { return float64(all.ValueAtQuantile(percentile)) / 1e3 }
-	return rates{
+	return loadResult{
 		perSecond: float64(n) / took.Seconds(), p50: ms(50), p95: ms(95), p99: ms(99), misses: misses.Load(),
 		errors: failed.Load(),
 	}, err

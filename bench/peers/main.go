@@ -30,8 +30,8 @@ const (
 
 const dirUsage = "`folder` for data, on the disk to measure (default the system's one for temporary files)"
 
-// plan is what the command line asks for.
-type plan struct {
+// measurePlan is what the command line asks for.
+type measurePlan struct {
 	targets, tests []string
 	regions        []int
 	rounds         int
@@ -44,7 +44,7 @@ type plan struct {
 func main() {
 	// A child dies with the thread that started it. This thread starts all children, and lasts as long as the process.
 	runtime.LockOSThread()
-	redis.SetLogger(silence{}) // a server that does not listen yet is no news
+	redis.SetLogger(redisLogger{}) // a server that does not listen yet is no news
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if err := command().ExecuteContext(ctx); err != nil {
@@ -53,12 +53,12 @@ func main() {
 	}
 }
 
-type silence struct{}
+type redisLogger struct{}
 
-func (silence) Printf(context.Context, string, ...any) {}
+func (redisLogger) Printf(context.Context, string, ...any) {}
 
 func command() *cobra.Command {
-	var p plan
+	var p measurePlan
 	c := &cobra.Command{
 		Use:               "peers",
 		Short:             "Measure NeoKV beside other stores on this machine, interleaved, and print ratios",
@@ -75,7 +75,7 @@ func command() *cobra.Command {
   go run . --out results/2026-11-23.jsonl
   go run . report results/2026-11-23.jsonl > results/2026-11-23.md`,
 		Long: "Measure NeoKV beside other stores on this machine, interleaved, and print Markdown tables.\n\n" + cheaper +
-			"\n\nTargets:\n" + list(targets, target.about) +
+			"\n\nTargets:\n" + list(targets, peerTarget.about) +
 			"\nTests (--tests all for all of them, types for those of hashes, sets, lists, sorted sets, INCR and MSET,\n" +
 			"all-types for the same with neokv bench):\n" + list(tests, test.about),
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -113,7 +113,7 @@ func reportCommand() *cobra.Command {
 }
 
 // check finds all that is wrong with the command line.
-func (p *plan) check() error {
+func (p *measurePlan) check() error {
 	var wrong []error
 	if slices.Equal(p.tests, []string{"all"}) {
 		p.tests = names(tests)
@@ -155,9 +155,9 @@ func (p *plan) check() error {
 }
 
 // run measures and prints. It prints what it has also when it is interrupted, or when something fails.
-func (p *plan) run(ctx context.Context) error {
+func (p *measurePlan) run(ctx context.Context) error {
 	return p.bench(ctx, kindPeers, func(x *bench, h header) (err error) {
-		if x.out, err = createRecord(x.plan.out, h); err != nil {
+		if x.out, err = createRecord(x.measurePlan.out, h); err != nil {
 			return err
 		}
 		err = x.rounds(ctx)
@@ -166,13 +166,13 @@ func (p *plan) run(ctx context.Context) error {
 }
 
 // bench builds the programs, makes a folder for data, looks at the machine, measures, and removes the folder.
-func (p *plan) bench(ctx context.Context, kind string, measure func(*bench, header) error) (err error) {
+func (p *measurePlan) bench(ctx context.Context, kind string, measure func(*bench, header) error) (err error) {
 	dir, err := os.MkdirTemp(p.dir, kind+"-")
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	x := &bench{plan: *p, dir: dir, rates: map[string]float64{}}
+	x := &bench{measurePlan: *p, dir: dir, rates: map[string]float64{}}
 	if err := x.build(ctx); err != nil {
 		return err
 	}
@@ -180,19 +180,19 @@ func (p *plan) bench(ctx context.Context, kind string, measure func(*bench, head
 	if err != nil {
 		return err
 	}
-	if x.plan.out == "" {
-		x.plan.out = kind + "-" + h.Started.Format("20060102T150405Z") + ".jsonl"
+	if x.measurePlan.out == "" {
+		x.measurePlan.out = kind + "-" + h.Started.Format("20060102T150405Z") + ".jsonl"
 	}
 	return measure(x, h)
 }
 
 // bench is a measurement under way.
 type bench struct {
-	plan
+	measurePlan
 	dir   string
 	etcd  string             // the program
 	rates map[string]float64 // operations per second of the last run, by target and test
-	out   *record
+	out   *resultFile
 }
 
 // build builds the programs that the command line does not name.
@@ -229,7 +229,7 @@ func commit(ctx context.Context) string {
 
 // rounds goes through the targets in each round, and each time begins with another one.
 func (x *bench) rounds(ctx context.Context) error {
-	var all []target
+	var all []peerTarget
 	for _, t := range targets {
 		switch {
 		case !slices.Contains(x.targets, t.name):
@@ -249,7 +249,7 @@ func (x *bench) rounds(ctx context.Context) error {
 			}
 		}
 	}
-	for round := range x.plan.rounds {
+	for round := range x.measurePlan.rounds {
 		for i := range all {
 			if err := x.measure(ctx, round, all[(round+i)%len(all)]); err != nil {
 				return err
@@ -262,7 +262,7 @@ func (x *bench) rounds(ctx context.Context) error {
 // measure runs all tests of one target, in their own order. A test may start the target itself, or have an instance of
 // its own, as those of neokv bench do. The others share an instance; its keys are loaded behind the tests without load.
 // A test that fails is recorded as such.
-func (x *bench) measure(ctx context.Context, round int, t target) error {
+func (x *bench) measure(ctx context.Context, round int, t peerTarget) error {
 	var in *instance
 	own := false // the instance was for one test alone
 	defer func() { in.stop() }()
@@ -270,7 +270,7 @@ func (x *bench) measure(ctx context.Context, round int, t target) error {
 		if !slices.Contains(x.tests, test.name) || !test.fits(t) {
 			continue
 		}
-		r := run{Round: round, Target: t.name, Test: test.name, Load: loadAverage()}
+		r := measurement{Round: round, Target: t.name, Test: test.name, Load: loadAverage()}
 		var err error
 		if own = own || test.workload != ""; own { // what other tests have loaded would be compacted meanwhile
 			in.stop()

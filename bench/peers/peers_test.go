@@ -21,7 +21,7 @@ func TestParseCSV(t *testing.T) {
 		"\n" +
 		`"SET","46511.63","1.005","0.216","0.935","1.687","2.215","6.311"` + "\n"
 	got, err := parseCSV(out)
-	if want := (rates{perSecond: 46511.63, p50: 0.935, p95: 1.687, p99: 2.215}); err != nil || got != want {
+	if want := (loadResult{perSecond: 46511.63, p50: 0.935, p95: 1.687, p99: 2.215}); err != nil || got != want {
 		t.Errorf("parseCSV = %+v, %v; want %+v", got, err, want)
 	}
 	for _, bad := range []string{"", out[:strings.Index(out, `"SET"`)], out + out[strings.Index(out, `"SET"`):],
@@ -45,7 +45,7 @@ func TestCRC16(t *testing.T) {
 }
 
 // rounds makes runs of one test, one per round.
-func rounds(target, test string, runs ...run) (out []run) {
+func rounds(target, test string, runs ...measurement) (out []measurement) {
 	for i, r := range runs {
 		r.Round, r.Target, r.Test = i, target, test
 		out = append(out, r)
@@ -54,23 +54,23 @@ func rounds(target, test string, runs ...run) (out []run) {
 }
 
 func TestReport(t *testing.T) {
-	at := func(rates ...float64) (out []run) {
+	at := func(rates ...float64) (out []measurement) {
 		for _, rate := range rates {
-			out = append(out, run{Value: rate, P50: 2, P99: 7, CPU: 30 + rate/100})
+			out = append(out, measurement{Value: rate, P50: 2, P99: 7, CPU: 30 + rate/100})
 		}
 		return out
 	}
-	rec := record{header: header{Rounds: 3, Commit: "abc"}, runs: slices.Concat(
+	rec := resultFile{header: header{Rounds: 3, Commit: "abc"}, runs: slices.Concat(
 		rounds("neokv", "set-50-16", at(100, 300, 200)...),
 		rounds("neokv", "hset-50-16", at(60, 60, 60)...),
 		rounds("neokv", "all-set-50-16", at(50, 50, 50)...),
 		rounds("neokv-apart", "all-set-50-16", at(40, 30, 20)...),
 		rounds("redis-cluster", "set-50-16", at(200, 200, 200)...),
 		rounds("redis-cluster", "all-set-50-16", at(100, 50, 25)...),
-		rounds("neokv", "get-50-16", run{Value: 1000, Misses: 1}),
-		rounds("redcon", "get-50-16", run{Value: 2000}),
-		rounds("neokv", "boot", run{Value: 0.3}),
-		rounds("neokv/32", "set-50-16", run{Failure: "ERR broken"}),
+		rounds("neokv", "get-50-16", measurement{Value: 1000, Misses: 1}),
+		rounds("redcon", "get-50-16", measurement{Value: 2000}),
+		rounds("neokv", "boot", measurement{Value: 0.3}),
+		rounds("neokv/32", "set-50-16", measurement{Failure: "ERR broken"}),
 	)}
 	var b strings.Builder
 	if err := rec.print(&b); err != nil {
@@ -211,13 +211,13 @@ func TestCurves(t *testing.T) {
 	}
 	for _, bad := range []struct {
 		chosen []string
-		plan   plan
-	}{{[]string{"regions", "colour"}, plan{rounds: 1, length: 1}}, {nil, plan{length: 1}}, {nil, plan{rounds: 1}}} {
+		plan   measurePlan
+	}{{[]string{"regions", "colour"}, measurePlan{rounds: 1, length: 1}}, {nil, measurePlan{length: 1}}, {nil, measurePlan{rounds: 1}}} {
 		if checkCurves(bad.chosen, bad.plan) == nil {
 			t.Errorf("checkCurves(%v, %+v) = nil; want an error", bad.chosen, bad.plan)
 		}
 	}
-	if err := checkCurves(usualCurves(), plan{rounds: 1, length: 1}); err != nil ||
+	if err := checkCurves(usualCurves(), measurePlan{rounds: 1, length: 1}); err != nil ||
 		slices.Contains(usualCurves(), "data-10m") {
 		t.Errorf("the usual curves are %v: %v", usualCurves(), err)
 	}
@@ -227,14 +227,14 @@ func TestCurvesReport(t *testing.T) {
 	rec := samples{header: header{Commit: "abc", Rounds: 2}}
 	for round, rate := range []float64{100, 300} {
 		rec.all = append(rec.all,
-			sample{Curve: "data", Point: 1, run: run{Round: round, Test: "get", Value: rate, P50: 2, P99: 7, CPU: 30},
+			sample{Curve: "data", Point: 1, measurement: measurement{Round: round, Test: "get", Value: rate, P50: 2, P99: 7, CPU: 30},
 				Work: results.Work{"block_cache_misses": 50}, Ops: 100, DiskBytes: 400},
-			sample{Curve: "data", Point: 1, run: run{Round: round, Test: "set", Value: 60, P50: 1, P99: 3, CPU: 40},
+			sample{Curve: "data", Point: 1, measurement: measurement{Round: round, Test: "set", Value: 60, P50: 1, P99: 3, CPU: 40},
 				Work: results.Work{"raft_commands": 100, "raft_entries": 10, "sync_calls": 2, "wal_bytes": 123_000,
 					"compaction_bytes": 400}, Ops: 100})
 	}
-	rec.all = append(rec.all, sample{Curve: "data", run: run{Test: "get", Value: 77, Misses: 3}},
-		sample{Curve: "stores", Point: 2, run: run{Test: "start", Failure: "no disk"}})
+	rec.all = append(rec.all, sample{Curve: "data", measurement: measurement{Test: "get", Value: 77, Misses: 3}},
+		sample{Curve: "stores", Point: 2, measurement: measurement{Test: "start", Failure: "no disk"}})
 	var b strings.Builder
 	if err := rec.print(&b); err != nil {
 		t.Fatal(err)

@@ -14,10 +14,10 @@ import (
 	"neokv.dev/results"
 )
 
-// A record is JSON Lines: a header, then a line per run.
-type record struct {
+// A resultFile is JSON Lines: a header, then a line per run.
+type resultFile struct {
 	header
-	runs []run
+	runs []measurement
 	file *os.File
 }
 
@@ -79,8 +79,8 @@ func (h header) warning() string {
 	return fmt.Sprintf("\nFewer than %d rounds: the ranges are too narrow to draw conclusions.\n", enoughRounds)
 }
 
-// run is one measurement.
-type run struct {
+// measurement is a test of one target in one round.
+type measurement struct {
 	Round  int     `json:"round"`
 	Target string  `json:"target"`
 	Test   string  `json:"test"`
@@ -97,9 +97,9 @@ type run struct {
 }
 
 // valid reports whether the run did what it should. The figures of other runs count nowhere.
-func (r run) valid() bool { return r.Misses <= 0 && r.Errors == 0 && r.Failure == "" }
+func (r measurement) valid() bool { return r.Misses <= 0 && r.Errors == 0 && r.Failure == "" }
 
-func (r run) String() string {
+func (r measurement) String() string {
 	s := fmt.Sprintf("round %d  %-14s %-14s %8.4g %s", r.Round, r.Target, r.Test, r.Value, find(r.Test).unit)
 	if r.P50 > 0 {
 		s += fmt.Sprintf("  p50 %.3g p99 %.3g ms", r.P50, r.P99)
@@ -121,20 +121,20 @@ func find(name string) test {
 	return tests[slices.IndexFunc(tests, func(t test) bool { return t.name == name })]
 }
 
-func createRecord(path string, h header) (*record, error) {
+func createRecord(path string, h header) (*resultFile, error) {
 	f, err := os.Create(path)
 	if err != nil {
 		return nil, err
 	}
-	return &record{header: h, file: f}, json.NewEncoder(f).Encode(h)
+	return &resultFile{header: h, file: f}, json.NewEncoder(f).Encode(h)
 }
 
-func (rec *record) add(r run) error {
+func (rec *resultFile) add(r measurement) error {
 	rec.runs = append(rec.runs, r)
 	return json.NewEncoder(rec.file).Encode(r)
 }
 
-func (rec *record) close() error { return rec.file.Close() }
+func (rec *resultFile) close() error { return rec.file.Close() }
 
 // report prints the tables of a file of raw figures, of either kind.
 func report(path string, to io.Writer) error {
@@ -164,10 +164,10 @@ func report(path string, to io.Writer) error {
 }
 
 // readRecord reads what follows the header.
-func readRecord(h header, d *json.Decoder) (*record, error) {
-	rec := &record{header: h}
+func readRecord(h header, d *json.Decoder) (*resultFile, error) {
+	rec := &resultFile{header: h}
 	for {
-		var r run
+		var r measurement
 		switch err := d.Decode(&r); {
 		case err == io.EOF:
 			return rec, nil
@@ -229,7 +229,7 @@ func (q requirement) String() string {
 }
 
 // figures returns the values of the figure, one per round, sorted.
-func (q requirement) figures(rec *record) spread {
+func (q requirement) figures(rec *resultFile) spread {
 	of := rec.values(q.test, "neokv", value)
 	switch {
 	case q.peer != "":
@@ -293,7 +293,7 @@ func (s spread) beside(bound float64) string {
 }
 
 // values returns a figure of the valid runs of a test, by round.
-func (rec *record) values(test, target string, figure func(run) float64) map[int]float64 {
+func (rec *resultFile) values(test, target string, figure func(measurement) float64) map[int]float64 {
 	out := map[int]float64{}
 	for _, r := range rec.runs {
 		if r.Test == test && r.Target == target && r.valid() {
@@ -322,19 +322,19 @@ func ratios(of, by map[int]float64) (s spread) {
 	return s
 }
 
-func value(r run) float64 { return r.Value }
+func value(r measurement) float64 { return r.Value }
 
-func p50(r run) float64 { return r.P50 }
+func p50(r measurement) float64 { return r.P50 }
 
-func p99(r run) float64 { return r.P99 }
+func p99(r measurement) float64 { return r.P99 }
 
-func cpu(r run) float64 { return r.CPU }
+func cpu(r measurement) float64 { return r.CPU }
 
-func tail(r run) float64 { return r.P99 / r.P50 }
+func tail(r measurement) float64 { return r.P99 / r.P50 }
 
 // columns lists the targets that were measured, in the order of targets. NeoKVs with other numbers of regions follow
 // neokv.
-func (rec *record) columns() (out []string) {
+func (rec *resultFile) columns() (out []string) {
 	for _, t := range targets {
 		for _, r := range rec.runs {
 			if (r.Target == t.name || strings.HasPrefix(r.Target, t.name+"/")) && !slices.Contains(out, r.Target) {
@@ -366,7 +366,7 @@ messages stay in memory, and one sync makes the logs of all three durable. The t
 over TCP and syncs each store's log by itself; it is one process, too.`
 
 // print writes the tables, as Markdown.
-func (rec *record) print(to io.Writer) error {
+func (rec *resultFile) print(to io.Writer) error {
 	w := bufio.NewWriter(to)
 	var loads spread
 	for _, r := range rec.runs {
@@ -378,7 +378,7 @@ func (rec *record) print(to io.Writer) error {
 	fmt.Fprintln(w, "`~` stands where they lie on both sides of 1.")
 	columns := rec.columns()
 	for _, s := range sections {
-		if !slices.ContainsFunc(rec.runs, func(r run) bool { return s.has(find(r.Test)) }) {
+		if !slices.ContainsFunc(rec.runs, func(r measurement) bool { return s.has(find(r.Test)) }) {
 			continue
 		}
 		fmt.Fprintf(w, "\n## %s\n", s.title)
@@ -408,8 +408,8 @@ func (rec *record) print(to io.Writer) error {
 }
 
 // rates writes the tables of the tests of a section that send a load.
-func (rec *record) rates(w io.Writer, s section, columns []string) {
-	of := func(figure func(run) float64) func(test, string) string {
+func (rec *resultFile) rates(w io.Writer, s section, columns []string) {
+	of := func(figure func(measurement) float64) func(test, string) string {
 		return func(t test, target string) string {
 			values := sorted(rec.values(t.name, target, figure))
 			if len(values) == 0 || values[len(values)-1] == 0 {
@@ -435,7 +435,7 @@ func (rec *record) rates(w io.Writer, s section, columns []string) {
 }
 
 // table writes a row for each test of a section and a column for each target. Rows of nothing are left out.
-func (rec *record) table(w io.Writer, s section, title string, columns []string, label func(test) string,
+func (rec *resultFile) table(w io.Writer, s section, title string, columns []string, label func(test) string,
 	cell func(t test, target string) string) {
 	rows := [][]string{append([]string{title}, columns...)}
 	for _, t := range tests {
@@ -481,7 +481,7 @@ func markdown(w io.Writer, rows [][]string) {
 }
 
 // remarks lists the runs that do not count.
-func (rec *record) remarks(w io.Writer) {
+func (rec *resultFile) remarks(w io.Writer) {
 	invalid := 0
 	var uncounted []string
 	for _, r := range rec.runs {

@@ -15,22 +15,22 @@ import (
 	"go.uber.org/zap"
 )
 
-// target is one of the stores that are measured.
-type target struct {
+// peerTarget is one of the stores that are measured.
+type peerTarget struct {
 	name, doc string
 	redis     bool     // speaks Redis
 	regions   int      // of NeoKV
 	proxy     bool     // has a port that takes any key
 	serve     []string // further flags of neokv serve, which win over those that it has here
-	start     func(ctx context.Context, x *bench, t target, s start, in *instance) error
+	start     func(ctx context.Context, x *bench, t peerTarget, s start, in *instance) error
 }
 
-func (t target) key() string { return t.name }
+func (t peerTarget) key() string { return t.name }
 
-func (t target) about() string { return t.doc }
+func (t peerTarget) about() string { return t.doc }
 
 // targets are in the order of the tables.
-var targets = []target{
+var targets = []peerTarget{
 	{name: "neokv", doc: "3 stores in one process, 3 replicas, 8 regions, on disk, WAL sync always, linearizable reads",
 		redis: true, regions: 8,
 		proxy: true, start: startNeoKV},
@@ -70,7 +70,7 @@ type instance struct {
 }
 
 // start starts a target in a new folder, and returns once it takes writes everywhere.
-func (x *bench) start(ctx context.Context, t target, s start) (in *instance, err error) {
+func (x *bench) start(ctx context.Context, t peerTarget, s start) (in *instance, err error) {
 	dir, err := os.MkdirTemp(x.dir, strings.ReplaceAll(t.name, "/", "-")+"-")
 	if err != nil {
 		return nil, err
@@ -127,7 +127,7 @@ func (in *instance) connect(ports ...int) {
 	}
 }
 
-func startNeoKV(ctx context.Context, x *bench, t target, s start, in *instance) error {
+func startNeoKV(ctx context.Context, x *bench, t peerTarget, s start, in *instance) error {
 	program, where := x.neokv, []string{"--dir", filepath.Join(in.dir, "data")}
 	if s.memory {
 		where = []string{"--mem"}
@@ -181,7 +181,7 @@ func redisServer(ctx context.Context, in *instance, s start, port int, more ...s
 	return err
 }
 
-func startRedis(ctx context.Context, _ *bench, _ target, s start, in *instance) error {
+func startRedis(ctx context.Context, _ *bench, _ peerTarget, s start, in *instance) error {
 	ports, err := freePorts(1)
 	if err != nil {
 		return err
@@ -191,7 +191,7 @@ func startRedis(ctx context.Context, _ *bench, _ target, s start, in *instance) 
 
 // startRedisCluster does what redis-cli --cluster create does, but without its pauses: slots, epochs, acquaintance,
 // replicas.
-func startRedisCluster(ctx context.Context, _ *bench, _ target, s start, in *instance) error {
+func startRedisCluster(ctx context.Context, _ *bench, _ peerTarget, s start, in *instance) error {
 	ports, err := freePorts(12)
 	if err != nil {
 		return err
@@ -260,7 +260,7 @@ func startRedisCluster(ctx context.Context, _ *bench, _ target, s start, in *ins
 	return nil
 }
 
-func startRedcon(ctx context.Context, _ *bench, _ target, _ start, in *instance) error {
+func startRedcon(ctx context.Context, _ *bench, _ peerTarget, _ start, in *instance) error {
 	ports, err := freePorts(1)
 	if err != nil {
 		return err
@@ -274,7 +274,7 @@ func startRedcon(ctx context.Context, _ *bench, _ target, _ start, in *instance)
 	return err
 }
 
-func startEtcd(ctx context.Context, x *bench, _ target, _ start, in *instance) error {
+func startEtcd(ctx context.Context, x *bench, _ peerTarget, _ start, in *instance) error {
 	ports, err := freePorts(6)
 	if err != nil {
 		return err

@@ -65,8 +65,8 @@ func typeTests() (all []test) {
 				doc:  fmt.Sprintf("redis-benchmark: %s -c 50 -P %d", strings.Join(short(words), " "), pipeline),
 				unit: unitRate, optional: true, types: true, clients: 50, pipeline: pipeline, write: true, words: words, fill: f,
 			}
-			t.fits = func(t target) bool { return t.proxy || t.name == "redis" || t.name == "redis-cluster" }
-			t.run = func(ctx context.Context, x *bench, to target, in *instance, r *run) error {
+			t.fits = func(t peerTarget) bool { return t.proxy || t.name == "redis" || t.name == "redis-cluster" }
+			t.run = func(ctx context.Context, x *bench, to peerTarget, in *instance, r *measurement) error {
 				return x.send(ctx, t, to, in, r)
 			}
 			all = append(all, t)
@@ -74,8 +74,8 @@ func typeTests() (all []test) {
 				p := t
 				p.name, p.doc, p.proxy = name+"-proxy-50-"+fmt.Sprint(pipeline), t.doc+" on the proxy port: one key, so one region",
 					true
-				p.fits = func(t target) bool { return t.proxy || t.name == "redis" }
-				p.run = func(ctx context.Context, x *bench, to target, in *instance, r *run) error {
+				p.fits = func(t peerTarget) bool { return t.proxy || t.name == "redis" }
+				p.run = func(ctx context.Context, x *bench, to peerTarget, in *instance, r *measurement) error {
 					return x.send(ctx, p, to, in, r)
 				}
 				all = append(all, p)
@@ -111,8 +111,8 @@ func typeTests() (all []test) {
 			doc:  fmt.Sprintf("redis-benchmark: MSET of 10 keys -c 50 -P %d on the proxy port", pipeline),
 			unit: unitRate, optional: true, types: true, clients: 50, pipeline: pipeline, write: true, words: mset, proxy: true,
 		}
-		t.fits = func(t target) bool { return t.proxy || t.name == "redis" }
-		t.run = func(ctx context.Context, x *bench, to target, in *instance, r *run) error {
+		t.fits = func(t peerTarget) bool { return t.proxy || t.name == "redis" }
+		t.run = func(ctx context.Context, x *bench, to peerTarget, in *instance, r *measurement) error {
 			return x.send(ctx, t, to, in, r)
 		}
 		all = append(all, t)

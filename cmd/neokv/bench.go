@@ -111,7 +111,7 @@ func (f *benchFlags) parse(c *cobra.Command, p process) (r *profiles.Resolved, c
 	if r, wrong[0] = f.resolve(c, p.env); wrong[0] == nil {
 		config, wrong[1] = f.config(c, r, func(step string) { fmt.Fprintln(p.stderr, "neokv:", step) })
 	} else {
-		wrong[1] = f.check(settings.Settings{Cluster: settings.Cluster{Stores: 1}})
+		wrong[1] = f.check(settings.Settings{Cluster: settings.ClusterKnobs{Stores: 1}})
 	}
 	targets, wrong[2] = f.targets(c)
 	return r, config, targets, errors.Join(wrong[:]...)
@@ -140,7 +140,7 @@ func workloadList() string {
 }
 
 // load runs the load and prints what there is to print, of a run that failed or was interrupted too.
-func load(ctx context.Context, p process, o bench.Options, out *results.Writer, path string) error {
+func load(ctx context.Context, p process, o bench.Options, out *results.RecordWriter, path string) error {
 	show := newProgress(p.stderr)
 	o.Progress = show.tick
 	s, err := bench.Run(ctx, o, out)
@@ -164,7 +164,7 @@ func load(ctx context.Context, p process, o bench.Options, out *results.Writer, 
 
 // loadOptions makes options of the settings. It picks the seed where none is given: the cluster that is booted uses it
 // too.
-func loadOptions(l profiles.Load) bench.Options {
+func loadOptions(l profiles.LoadKnobs) bench.Options {
 	for l.Seed == 0 {
 		l.Seed = rand.Uint64() >> 11 // exact also where JSON's numbers are doubles
 	}
@@ -212,7 +212,7 @@ func header(cluster *neokv.Cluster, r *profiles.Resolved) (results.Header, error
 			h.Settings[v.Name] = v.Value
 		}
 	}
-	h.Cluster = results.Cluster{
+	h.Cluster = results.ClusterShape{
 		InProcess: true, Stores: r.Cluster.Stores, Replicas: r.Cluster.Replicas, Regions: r.Cluster.Regions,
 		Sync: r.Engine.WALSync, Transport: r.Raft.Transport,
 	}

@@ -38,7 +38,7 @@ func (f *clusterFlags) register(c *cobra.Command, port, proxyPort int) {
 
 // resolve works out the settings from the profile, the environment and the flags.
 func (f *clusterFlags) resolve(c *cobra.Command, env []string) (*profiles.Resolved, error) {
-	return profiles.Resolve(profiles.Request{Profile: f.profile, Env: env, Set: f.set, Flags: givenSettings(c.Flags())})
+	return profiles.Resolve(profiles.ValueSources{Profile: f.profile, Env: env, Set: f.set, Flags: givenSettings(c.Flags())})
 }
 
 // config makes of flags and settings what to boot. A shape is handed on only if it was asked for: a data folder knows
@@ -104,7 +104,7 @@ func whereData(dir string, temporary bool) string {
 
 // settingFlag adds a flag that stands for a setting: its help, its range and its default are the setting's.
 func settingFlag(flags *pflag.FlagSet, name, setting string) {
-	r, err := profiles.Resolve(profiles.Request{})
+	r, err := profiles.Resolve(profiles.ValueSources{})
 	if err != nil {
 		panic(err) // the embedded profile is tested
 	}
@@ -119,7 +119,7 @@ func settingFlag(flags *pflag.FlagSet, name, setting string) {
 type settingValue struct{ setting, kind, text string }
 
 // placeholders stand for a setting's value in help.
-var placeholders = map[settings.Kind]string{
+var placeholders = map[settings.ValueKind]string{
 	settings.KindInt: "n", settings.KindText: "name", settings.KindBool: "bool", settings.KindBytes: "size", settings.KindDuration: "duration",
 }
 

@@ -32,7 +32,7 @@ func profilesCommand(p process) *cobra.Command {
 func listProfiles(p process) error {
 	w := tabwriter.NewWriter(p.stdout, 0, 0, 2, ' ', 0)
 	for _, name := range profiles.Names() {
-		r, err := profiles.Resolve(profiles.Request{Profile: name})
+		r, err := profiles.Resolve(profiles.ValueSources{Profile: name})
 		if err != nil {
 			return err
 		}
@@ -56,7 +56,7 @@ func showProfileCommand(p process) *cobra.Command {
 			return nil
 		},
 		RunE: func(_ *cobra.Command, args []string) error {
-			r, err := profiles.Resolve(profiles.Request{Profile: args[0], Env: p.env, Set: set})
+			r, err := profiles.Resolve(profiles.ValueSources{Profile: args[0], Env: p.env, Set: set})
 			if err != nil {
 				return err
 			}

@@ -6,18 +6,18 @@ package counters
 // Line describes a line of the section, which reads name:value. A name ends with the unit, if there is one.
 type Line struct {
 	Name  string
-	Kind  Kind
+	Kind  MetricKind
 	Scope Scope
 	Help  string
 }
 
-// Kind says how the value of a line behaves.
-type Kind string
+// MetricKind says how the value of a line behaves.
+type MetricKind string
 
 const (
-	Fact    Kind = "fact"    // text, or a number that nobody would add up
-	Counter Kind = "counter" // a whole number that never falls
-	Gauge   Kind = "gauge"   // a whole number as of now
+	Fact    MetricKind = "fact"    // text, or a number that nobody would add up
+	Counter MetricKind = "counter" // a whole number that never falls
+	Gauge   MetricKind = "gauge"   // a whole number as of now
 )
 
 // Scope says whom a line is about.

@@ -9,22 +9,22 @@ import (
 	"time"
 )
 
-// Kind is what sort of value a setting takes, as a message names it.
-type Kind string
+// ValueKind is what sort of value a setting takes, as a message names it.
+type ValueKind string
 
 const (
-	KindInt      Kind = "a whole number"
-	KindText     Kind = "text"
-	KindBool     Kind = "true or false"
-	KindBytes    Kind = "a size such as 64MiB"
-	KindDuration Kind = "a duration such as 10ms"
+	KindInt      ValueKind = "a whole number"
+	KindText     ValueKind = "text"
+	KindBool     ValueKind = "true or false"
+	KindBytes    ValueKind = "a size such as 64MiB"
+	KindDuration ValueKind = "a duration such as 10ms"
 )
 
 // Field is one setting of a struct: what its tags say, and the door to its value.
 type Field struct {
 	Name  string // the keys down the struct, joined with dots
 	Help  string
-	Kind  Kind
+	Kind  ValueKind
 	Range string // what is allowed, as a message puts it: "0 to 32", "one of key, region"
 	// Secret marks a value that nobody is shown: see Shown.
 	Secret bool

@@ -1,28 +1,27 @@
 // Package settings holds every knob of a cluster as fields of one struct. A knob has one name everywhere: in profiles,
-// in
-// --set, in the environment, in results and in messages. The name is the `key` tag, joined with dots down the struct; `help`
-// says what it does and in which unit, `min`, `max` and `oneof` what is allowed.
+// in --set, in the environment, in results and in messages. The name is the `key` tag, joined with dots down the
+// struct; `help` says what it does and in which unit, `min`, `max` and `oneof` what is allowed.
 package settings
 
 import "time"
 
 // Settings is everything that shapes a cluster. The zero value is not valid: begin with Default.
 type Settings struct {
-	Cluster Cluster `key:"cluster"`
-	Engine  Engine  `key:"engine"`
-	Raft    Raft    `key:"raft"`
-	Redis   Redis   `key:"redis"`
+	Cluster ClusterKnobs `key:"cluster"`
+	Engine  EngineKnobs  `key:"engine"`
+	Raft    RaftKnobs    `key:"raft"`
+	Redis   RedisKnobs   `key:"redis"`
 }
 
-// Cluster is the cluster's shape, recorded in its data folder.
-type Cluster struct {
+// ClusterKnobs is the cluster's shape, recorded in its data folder.
+type ClusterKnobs struct {
 	Stores   int `key:"stores" min:"1" max:"9" help:"logical store nodes"`
 	Replicas int `key:"replicas" min:"1" max:"9" help:"replicas of each region, at most one per store"`
 	Regions  int `key:"regions" min:"1" max:"1024" help:"regions that the 16384 slots are split into at first boot"`
 }
 
-// Engine holds the storage knobs. Sizes of memory are for the whole process and divided between the stores.
-type Engine struct {
+// EngineKnobs holds the storage knobs. Sizes of memory are for the whole process and divided between the stores.
+type EngineKnobs struct {
 	MemtableSize          Bytes  `key:"memtable_size" min:"1MiB" max:"16GiB" help:"write buffers of the process; each store's memtable has its share, or up to 3/8 less, so that not all are full at once"`
 	MemtableCount         int    `key:"memtable_count" min:"2" max:"32" help:"memtables per store, queued for flush included, before writes stall"`
 	BloomBits             int    `key:"bloom_bits" min:"0" max:"32" help:"bloom filter bits per key, 0 for no filters"`
@@ -43,8 +42,8 @@ type Engine struct {
 	Durable               bool   `key:"durable" help:"true: refuse what lets acknowledged writes get lost: memory, a temporary folder, engine.wal_sync none"`
 }
 
-// Raft holds the knobs of replication and batching.
-type Raft struct {
+// RaftKnobs holds the knobs of replication and batching.
+type RaftKnobs struct {
 	BatchMaxOps     int           `key:"batch_max_ops" min:"1" max:"65536" help:"commands in one Raft entry"`
 	BatchMaxBytes   Bytes         `key:"batch_max_bytes" min:"1KiB" max:"64MiB" help:"bytes of commands in one Raft entry; a larger single command has an entry of its own"`
 	BatchMaxDelay   time.Duration `key:"batch_max_delay" min:"0s" max:"100ms" help:"longest time that an entry waits for the runs of the one before it, where those were at least four, to come again, if that one took as long; 0s: it never waits"`
@@ -58,8 +57,8 @@ type Raft struct {
 	RaftConstants
 }
 
-// Redis holds the knobs of the Redis protocol side.
-type Redis struct {
+// RedisKnobs holds the knobs of the Redis protocol side.
+type RedisKnobs struct {
 	ClusterEnabled bool          `key:"cluster_enabled" help:"false: stores take any key and pass commands on instead of redirecting"`
 	LeaderlessWait time.Duration `key:"leaderless_wait" min:"0s" max:"60s" help:"how long a command waits for its region to have a leader and to be applied"`
 	FollowerRead   bool          `key:"follower_read" help:"true: a store also serves reads of regions that it only follows to connections that sent READONLY"`
@@ -129,25 +128,25 @@ func Constants() (s Settings) {
 
 // Lease is how long a read index round lets a leader answer reads without another: shorter than the shortest election
 // time-out by two ticks and 20 ms. It is 0, and every read takes a round, when the settings leave no room.
-func (r Raft) Lease() time.Duration {
+func (r RaftKnobs) Lease() time.Duration {
 	return max(0, time.Duration(r.ElectionTicks-2)*r.RTT-20*time.Millisecond)
 }
 
 // Default returns the settings of the profile `default`: on disk, synced, for a laptop.
 func Default() Settings {
 	s := Constants()
-	s.Cluster = Cluster{Stores: 3, Replicas: 3, Regions: 8}
-	s.Engine = Engine{
+	s.Cluster = ClusterKnobs{Stores: 3, Replicas: 3, Regions: 8}
+	s.Engine = EngineKnobs{
 		MemtableSize: 48 << 20, MemtableCount: 4, BloomBits: 10, BloomPrefix: "key",
 		BlockCache: 256 << 20, RowCache: 64 << 20, BlockSize: 16 << 10, L0Compaction: 16, L0Stop: 64, CompactionConcurrency: 3,
 		TargetFileSize: 4 << 20, LevelBase: 64 << 20, Compression: "snappy", OpenFiles: 1024, WALSync: "always", SharedSync: true,
 	}
-	s.Raft = Raft{
+	s.Raft = RaftKnobs{
 		BatchMaxOps: 512, BatchMaxBytes: 256 << 10, BatchMaxDelay: 3 * time.Millisecond, MaxInflight: 1, ReadSets: true,
 		RTT: 30 * time.Millisecond, ElectionTicks: 10, Transport: "memory", SnapshotEntries: 10000,
 		RaftConstants: s.Raft.RaftConstants,
 	}
-	s.Redis = Redis{
+	s.Redis = RedisKnobs{
 		ClusterEnabled: true, LeaderlessWait: 2 * time.Second, MaxClients: 10000, MaxBulkLen: 512 << 20, ExpireInterval: time.Minute,
 		QueryBufferLimit: 1 << 30, ClientMemory: 512 << 20, TCPKeepalive: 300 * time.Second,
 		RedisConstants: s.Redis.RedisConstants,

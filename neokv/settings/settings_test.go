@@ -216,7 +216,7 @@ func TestLease(t *testing.T) {
 		ticks int
 		want  time.Duration
 	}{{10 * time.Millisecond, 30, 260 * time.Millisecond}, {time.Millisecond, 5, 0}} {
-		if got := (Raft{RTT: c.rtt, ElectionTicks: c.ticks}).Lease(); got != c.want {
+		if got := (RaftKnobs{RTT: c.rtt, ElectionTicks: c.ticks}).Lease(); got != c.want {
 			t.Errorf("Lease at %v x %d = %v; want %v", c.rtt, c.ticks, got, c.want)
 		}
 	}

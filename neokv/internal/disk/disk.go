@@ -34,7 +34,7 @@ var ErrKilled = errors.New("disk: killed")
 // a new FS to see what is really there.
 type FS struct {
 	base vfs.FS
-	mem  *memory // base, where it is in memory
+	mem  *memoryFS // base, where it is in memory
 
 	fence  sync.Once
 	failed atomic.Pointer[error]   // set when failing
@@ -59,7 +59,7 @@ func OS() *FS { return &FS{base: vfs.Default} }
 // Mem returns an empty file system in memory that can be crashed.
 func Mem() *FS { return inMemory(newMemory()) }
 
-func inMemory(mem *memory) *FS { return &FS{base: mem, mem: mem} }
+func inMemory(mem *memoryFS) *FS { return &FS{base: mem, mem: mem} }
 
 // OnFence sets what is called once, before the failing call returns, when the first write or sync fails or Fence is
 // called. It may be called from any goroutine, also from one that holds Pebble's locks: it must return soon, and must
@@ -122,7 +122,7 @@ func (f *FS) Crash(unsyncedPercent int, rng *rand.Rand) *FS {
 	}
 	records := f.share.synced() // before the clone: what leaves the journal later was synced before the clone
 	left := f.mem.crash(unsyncedPercent, rng)
-	each := func(fn func(record) error) (err error) {
+	each := func(fn func(journalRecord) error) (err error) {
 		for i := 0; i < len(records) && err == nil; i++ {
 			err = fn(records[i])
 		}
@@ -167,22 +167,22 @@ func (f *FS) Free(dir string) (bytes int64, ok bool) {
 	return int64(usage.AvailBytes), err == nil
 }
 
-// Op is a kind of operation that changes the disk.
-type Op string
+// FileOp is a kind of operation that changes the disk.
+type FileOp string
 
 const (
-	OpCreate Op = "create" // also opening for writing, and reusing
-	OpWrite  Op = "write"
-	OpSync   Op = "sync"
-	OpLink   Op = "link"
-	OpRename Op = "rename"
-	OpRemove Op = "remove"
-	OpMkdir  Op = "mkdir"
+	OpCreate FileOp = "create" // also opening for writing, and reusing
+	OpWrite  FileOp = "write"
+	OpSync   FileOp = "sync"
+	OpLink   FileOp = "link"
+	OpRename FileOp = "rename"
+	OpRemove FileOp = "remove"
+	OpMkdir  FileOp = "mkdir"
 )
 
 // change runs an operation on the names of the base. Where the file system is fenced, or is so because do failed, it
 // returns the overlay instead, and the caller does the same there.
-func (f *FS) change(op Op, name string, do func() error) (*overlay, error) {
+func (f *FS) change(op FileOp, name string, do func() error) (*overlay, error) {
 	if over := f.fenced.Load(); over != nil {
 		return over, nil
 	}
@@ -198,7 +198,7 @@ func (f *FS) change(op Op, name string, do func() error) (*overlay, error) {
 
 // isAnswer tells errors that say how things stand from trouble with the disk. To create a file in a folder that is gone
 // is trouble: neither library goes on after that.
-func isAnswer(op Op, err error) bool {
+func isAnswer(op FileOp, err error) bool {
 	switch op {
 	case OpRemove:
 		return errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ENOTEMPTY)

@@ -9,7 +9,7 @@ import (
 // Fault makes an operation that changes the disk fail, and so fences the file system. A write that fails has written
 // half of its bytes.
 type Fault struct {
-	Op   Op     // which operations
+	Op   FileOp // which operations
 	Path string // whose file's name, without the folder, matches this pattern of filepath.Match; empty means all
 	Skip int64  // after so many that still succeed
 	Err  error  // what they fail with
@@ -29,7 +29,7 @@ func (t *Fault) String() string {
 // Inject sets the fault; nil takes it away. One fault at a time: the file system is fenced by the first.
 func (f *FS) Inject(t *Fault) { f.fault.Store(t) }
 
-func (f *FS) injected(op Op, name string) error {
+func (f *FS) injected(op FileOp, name string) error {
 	t := f.fault.Load()
 	if t == nil || t.Op != op {
 		return nil

@@ -25,8 +25,8 @@ func openPebble(t *testing.T, fs vfs.FS, dir string) *pebble.DB {
 	return db
 }
 
-// load writes to a database and knows what was acknowledged.
-type load struct {
+// loader writes to a database and knows what was acknowledged.
+type loader struct {
 	db    *pebble.DB
 	fs    *FS
 	mu    sync.Mutex
@@ -35,7 +35,7 @@ type load struct {
 }
 
 // write sets keys of its own until n are written or stop says so.
-func (l *load) write(t *testing.T, writer, n int, rng *rand.Rand, stop func() bool) {
+func (l *loader) write(t *testing.T, writer, n int, rng *rand.Rand, stop func() bool) {
 	for i := 0; i < n && !stop(); i++ {
 		key := fmt.Sprintf("writer %d key %d", writer, i)
 		value := fmt.Sprintf("%s %0*d", key, 1+rng.IntN(2000), i)
@@ -100,7 +100,7 @@ func TestPebbleNeverSeesAFailure(t *testing.T) {
 					}
 					fences.Add(1)
 				})
-				l := &load{db: openPebble(t, fs, dir), fs: fs, acked: map[string]string{}}
+				l := &loader{db: openPebble(t, fs, dir), fs: fs, acked: map[string]string{}}
 				fs.Inject(&Fault{Op: fault.Op, Path: fault.Path, Skip: fault.Skip, Err: fault.Err})
 				t.Log(fault)
 				var writers sync.WaitGroup
@@ -244,7 +244,7 @@ func TestCrashAtEverySync(t *testing.T) {
 					left <- fs.Crash(percent, rng)
 				}
 			})
-			l := &load{db: openPebble(t, fs, "/db"), fs: fs, acked: map[string]string{}}
+			l := &loader{db: openPebble(t, fs, "/db"), fs: fs, acked: map[string]string{}}
 			var writers sync.WaitGroup
 			for w := range 3 {
 				rng := rand.New(rand.NewPCG(seed, uint64(w)))
@@ -268,7 +268,7 @@ func TestCrashUnderLoad(t *testing.T) {
 		lives /= 4
 	}
 	for range lives {
-		l := &load{db: openPebble(t, fs, "/db"), fs: fs, acked: map[string]string{}}
+		l := &loader{db: openPebble(t, fs, "/db"), fs: fs, acked: map[string]string{}}
 		verify(t, l.db, acked)
 		at := fs.Stats().Syncs + 1 + rng.Int64N(800)
 		enough := make(chan struct{})

@@ -220,7 +220,7 @@ func (j *Journal) closeSegments() (err error) {
 }
 
 // each calls fn with every record of both segments, those of the older one first.
-func (j *Journal) each(fn func(record) error) error {
+func (j *Journal) each(fn func(journalRecord) error) error {
 	older := j.older()
 	if err := j.segments[older].each(fn); err != nil {
 		return err
@@ -386,10 +386,10 @@ func (f *FS) forget(name string) {
 }
 
 // synced returns what the journal, which is in memory, holds of the store's logs.
-func (s *share) synced() (records []record) {
+func (s *share) synced() (records []journalRecord) {
 	s.j.mu.Lock()
 	defer s.j.mu.Unlock()
-	err := s.j.each(func(r record) error {
+	err := s.j.each(func(r journalRecord) error {
 		if r.store == s.store {
 			r.data = slices.Clone(r.data)
 			records = append(records, r)

@@ -23,8 +23,8 @@ import (
 
 // hooked is a file system in memory of which syncs and writes can be left out, or fail.
 type hooked struct {
-	*memory
-	hook func(op Op, name string) (skip bool, err error)
+	*memoryFS
+	hook func(op FileOp, name string) (skip bool, err error)
 }
 
 type hookedFile struct {
@@ -38,17 +38,17 @@ func (h *hooked) opened(f vfs.File, name string, err error) (vfs.File, error) {
 }
 
 func (h *hooked) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) {
-	f, err := h.memory.Create(name, c)
+	f, err := h.memoryFS.Create(name, c)
 	return h.opened(f, name, err)
 }
 
 func (h *hooked) OpenReadWrite(name string, c vfs.DiskWriteCategory, _ ...vfs.OpenOption) (vfs.File, error) {
-	f, err := h.memory.OpenReadWrite(name, c)
+	f, err := h.memoryFS.OpenReadWrite(name, c)
 	return h.opened(f, name, err)
 }
 
 func (h *hooked) ReuseForWrite(old, name string, c vfs.DiskWriteCategory) (vfs.File, error) {
-	f, err := h.memory.ReuseForWrite(old, name, c)
+	f, err := h.memoryFS.ReuseForWrite(old, name, c)
 	return h.opened(f, name, err)
 }
 
@@ -219,10 +219,10 @@ func (c *journalled) options(fs vfs.FS) JournalOptions {
 }
 
 // boot opens journal and stores on a disk. The journal looks again and again whether it rests, while it is written.
-func (c *journalled) boot(m *memory) {
+func (c *journalled) boot(m *memoryFS) {
 	var open atomic.Pointer[Journal]
 	var syncs atomic.Int64
-	c.disk = &hooked{memory: m, hook: func(op Op, name string) (bool, error) {
+	c.disk = &hooked{memoryFS: m, hook: func(op FileOp, name string) (bool, error) {
 		if j := open.Load(); j != nil && op == OpSync && strings.Contains(name, "journal-") && syncs.Add(1)%10 == 0 {
 			j.rest(0)
 			for range 50 { // the settler's chance to come in between
@@ -244,14 +244,14 @@ func (c *journalled) boot(m *memory) {
 
 // run has all stores write, side by side, until there were so many syncs or steps, and returns what a power cut leaves
 // then.
-func (c *journalled) run(syncs int64, percent int) *memory {
-	var left *memory
+func (c *journalled) run(syncs int64, percent int) *memoryFS {
+	var left *memoryFS
 	var once sync.Once
 	var count atomic.Int64
 	crash := func() {
 		once.Do(func() {
 			c.over.Store(true) // first: what is acknowledged is there
-			left = c.disk.memory.crash(percent, c.random)
+			left = c.disk.memoryFS.crash(percent, c.random)
 		})
 	}
 	var running sync.WaitGroup
@@ -283,10 +283,10 @@ func (c *journalled) check(fs vfs.FS) (err error) {
 
 // recovered opens the journal of a disk and closes or drops it, and returns what a power cut leaves that may come in
 // the middle.
-func (c *journalled) recovered(m *memory) (left *memory) {
+func (c *journalled) recovered(m *memoryFS) (left *memoryFS) {
 	left = m
 	at, percent := c.random.IntN(40), c.random.IntN(101)
-	o := c.options(&hooked{memory: m, hook: func(Op, string) (bool, error) {
+	o := c.options(&hooked{memoryFS: m, hook: func(FileOp, string) (bool, error) {
 		if at--; at == 0 {
 			left = m.crash(percent, c.random)
 		}
@@ -315,7 +315,7 @@ func TestJournalKeepsWhatWasSynced(t *testing.T) {
 	for round := range rounds {
 		left := c.run(1+random.Int64N(1500), []int{0, 50, 100, random.IntN(101)}[round%4])
 		if round%5 == 4 {
-			left = c.disk.memory
+			left = c.disk.memoryFS
 			must(t, c.journal.Close())
 		} else {
 			turns += c.journal.segments[c.journal.current].epoch
@@ -350,7 +350,9 @@ func TestJournalMistakesAreFound(t *testing.T) {
 		found := 0
 		for round := 0; round < 10 && (found == 0 || !testing.Short()); round++ {
 			c := newJournalled(t, random, 3)
-			c.disk.hook = func(op Op, name string) (bool, error) { return op == OpSync && strings.HasSuffix(name, suffix), nil }
+			c.disk.hook = func(op FileOp, name string) (bool, error) {
+				return op == OpSync && strings.HasSuffix(name, suffix), nil
+			}
 			left := c.run(800+random.Int64N(800), 0)
 			c.end()
 			c.boot(left)
@@ -446,13 +448,13 @@ func TestJournalFails(t *testing.T) {
 	if testing.Short() {
 		rounds = 3
 	}
-	for _, op := range []Op{OpWrite, OpSync} {
+	for _, op := range []FileOp{OpWrite, OpSync} {
 		random := randomSource(t)
 		for round := range rounds {
 			c := newJournalled(t, random, 3)
 			var count atomic.Int64
 			at := 1 + random.Int64N(500)
-			c.disk.hook = func(o Op, name string) (bool, error) {
+			c.disk.hook = func(o FileOp, name string) (bool, error) {
 				if o == op && strings.HasPrefix(filepath.Base(name), "journal") && count.Add(1) >= at {
 					return false, syscall.EIO
 				}
@@ -489,7 +491,7 @@ func TestJournalFencesOneStore(t *testing.T) {
 	for round := range rounds {
 		c := newJournalled(t, random, 3)
 		var failed atomic.Bool
-		c.disk.hook = func(op Op, name string) (bool, error) {
+		c.disk.hook = func(op FileOp, name string) (bool, error) {
 			var store int
 			if _, err := fmt.Sscanf(name, "/store-%d/", &store); err != nil || op != OpSync {
 				return false, nil
@@ -512,7 +514,7 @@ func TestJournalFencesOneStore(t *testing.T) {
 		if err := c.journal.Close(); !errors.Is(err, syscall.EIO) {
 			t.Errorf("the journal closes with %v; want %v", err, syscall.EIO)
 		}
-		for _, m := range []*memory{c.disk.memory.crash(0, random), left} {
+		for _, m := range []*memoryFS{c.disk.memoryFS.crash(0, random), left} {
 			c.boot(m)
 			if err := c.check(m); err != nil {
 				t.Fatal(err)
@@ -695,7 +697,7 @@ type synced struct {
 	names []string
 }
 
-func (s *synced) hook(op Op, name string) (bool, error) {
+func (s *synced) hook(op FileOp, name string) (bool, error) {
 	if strings.Contains(name, ".log") && op != OpWrite {
 		s.mu.Lock()
 		s.names = append(s.names, name)
@@ -718,10 +720,10 @@ func TestJournalSettlesLate(t *testing.T) {
 	const bytes, part = 256 << 10, 16 << 10
 	synctest.Test(t, func(t *testing.T) {
 		var seen synced
-		d := &hooked{memory: newMemory(), hook: seen.hook}
+		d := &hooked{memoryFS: newMemory(), hook: seen.hook}
 		j, err := OpenJournal(JournalOptions{FS: d, Dir: "/", Bytes: bytes, Logs: map[uint16]string{1: "/"}})
 		must(t, err)
-		fs := &FS{base: d, mem: d.memory}
+		fs := &FS{base: d, mem: d.memoryFS}
 		must(t, fs.Share(j, 1, "/"))
 		seen.take()
 		number := 0
@@ -837,8 +839,8 @@ func TestJournalSyncsInParts(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			var seen synced
 			var fs *FS
-			d := &hooked{memory: newMemory()}
-			d.hook = func(op Op, name string) (bool, error) {
+			d := &hooked{memoryFS: newMemory()}
+			d.hook = func(op FileOp, name string) (bool, error) {
 				seen.hook(op, name)
 				if name == parts[1] {
 					return false, c.at(fs)
@@ -847,7 +849,7 @@ func TestJournalSyncsInParts(t *testing.T) {
 			}
 			j, err := OpenJournal(JournalOptions{FS: d, Dir: "/", Logs: map[uint16]string{1: "/"}})
 			must(t, err)
-			fs = &FS{base: d, mem: d.memory}
+			fs = &FS{base: d, mem: d.memoryFS}
 			must(t, fs.Share(j, 1, "/"))
 			f := put(t, fs, "/1.log", strings.Repeat("x", size))
 			must(t, f.Close())

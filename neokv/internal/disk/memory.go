@@ -16,20 +16,20 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// memory is a file system in memory that knows what a power cut would leave: of each file the bytes, of each folder the
-// names, as of its last sync. To sync is cheap whatever the file's size, which Pebble's own crashable file system is
-// not: it copies the whole file every time.
-type memory struct {
+// memoryFS is a file system in memory that knows what a power cut would leave: of each file the bytes, of each folder
+// the names, as of its last sync. To sync is cheap whatever the file's size, which Pebble's own crashable file system
+// is not: it copies the whole file every time.
+type memoryFS struct {
 	mu     sync.RWMutex // held for writing where names change and while cloning, for reading where bytes change
-	root   *node
+	root   *inode
 	locked map[string]bool
 }
 
-// node is a file or a folder.
-type node struct {
-	children map[string]*node // a folder's names; nil in a file
-	synced   map[string]*node // the names as of the last sync
-	entered  []string         // the names entered since then, oldest first
+// inode is a file or a folder.
+type inode struct {
+	children map[string]*inode // a folder's names; nil in a file
+	synced   map[string]*inode // the names as of the last sync
+	entered  []string          // the names entered since then, oldest first
 
 	mu      sync.RWMutex
 	data    []byte    // a file's bytes
@@ -44,16 +44,16 @@ type replace struct {
 	old []byte
 }
 
-var _ vfs.FS = (*memory)(nil)
+var _ vfs.FS = (*memoryFS)(nil)
 
-func newMemory() *memory { return &memory{root: newFolder(), locked: map[string]bool{}} }
+func newMemory() *memoryFS { return &memoryFS{root: newFolder(), locked: map[string]bool{}} }
 
-func newFolder() *node { return &node{children: map[string]*node{}, modTime: time.Now()} }
+func newFolder() *inode { return &inode{children: map[string]*inode{}, modTime: time.Now()} }
 
-func (n *node) isDir() bool { return n.children != nil }
+func (n *inode) isDir() bool { return n.children != nil }
 
 // enter gives a folder a name.
-func (n *node) enter(name string, child *node) {
+func (n *inode) enter(name string, child *inode) {
 	n.children[name] = child
 	n.entered = append(n.entered, name)
 }
@@ -66,7 +66,7 @@ func (n *node) enter(name string, child *node) {
 //
 // The removal of a name that was not synced is undone, unless unsyncedPercent is 100. To undo only some would take a
 // renamed file away under both names, which no file system does.
-func (m *memory) crash(unsyncedPercent int, rng *rand.Rand) *memory {
+func (m *memoryFS) crash(unsyncedPercent int, rng *rand.Rand) *memoryFS {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	survives := func() bool {
@@ -74,22 +74,22 @@ func (m *memory) crash(unsyncedPercent int, rng *rand.Rand) *memory {
 	}
 	m.root.synced = maps.Clone(m.root.children)
 	left := newMemory()
-	left.root = m.root.crash(unsyncedPercent >= 100, survives, map[*node]*node{})
+	left.root = m.root.crash(unsyncedPercent >= 100, survives, map[*inode]*inode{})
 	return left
 }
 
-func (n *node) crash(all bool, survives func() bool, done map[*node]*node) *node {
+func (n *inode) crash(all bool, survives func() bool, done map[*inode]*inode) *inode {
 	if left := done[n]; left != nil { // another name of the same file
 		return left
 	}
-	left := &node{modTime: n.modTime}
+	left := &inode{modTime: n.modTime}
 	done[n] = left
 	if !n.isDir() {
 		left.data = n.lost(survives)
 		left.durable = len(left.data)
 		return left
 	}
-	names := map[string]*node{}
+	names := map[string]*inode{}
 	if all {
 		maps.Copy(names, n.children)
 	} else {
@@ -105,7 +105,7 @@ func (n *node) crash(all bool, survives func() bool, done map[*node]*node) *node
 			names[name] = child
 		}
 	}
-	left.children = map[string]*node{}
+	left.children = map[string]*inode{}
 	for _, name := range slices.Sorted(maps.Keys(names)) {
 		left.children[name] = names[name].crash(all, survives, done)
 	}
@@ -117,7 +117,7 @@ func (n *node) crash(all bool, survives func() bool, done map[*node]*node) *node
 const sectorBytes = 512
 
 // lost returns a file's bytes as of its last sync, with those later blocks that survive.
-func (n *node) lost(survives func() bool) []byte {
+func (n *inode) lost(survives func() bool) []byte {
 	left := slices.Clone(n.data[:n.durable])
 	for _, r := range slices.Backward(n.undo) {
 		copy(left[r.off:], r.old)
@@ -145,7 +145,7 @@ func split(name string) []string {
 }
 
 // find returns the node of a path, nil if there is none.
-func (m *memory) find(name string) *node {
+func (m *memoryFS) find(name string) *inode {
 	n := m.root
 	for _, part := range split(name) {
 		if n = n.children[part]; n == nil {
@@ -156,7 +156,7 @@ func (m *memory) find(name string) *node {
 }
 
 // folder returns the folder that a path is or would be in, and its name there.
-func (m *memory) folder(op, name string) (dir *node, base string, err error) {
+func (m *memoryFS) folder(op, name string) (dir *inode, base string, err error) {
 	parts := split(name)
 	if len(parts) == 0 {
 		return nil, "", &os.PathError{Op: op, Path: name, Err: os.ErrInvalid}
@@ -176,13 +176,13 @@ func (m *memory) folder(op, name string) (dir *node, base string, err error) {
 func notExist(op, name string) error { return &os.PathError{Op: op, Path: name, Err: os.ErrNotExist} }
 
 // Create is part of vfs.FS.
-func (m *memory) Create(name string, _ vfs.DiskWriteCategory) (vfs.File, error) {
+func (m *memoryFS) Create(name string, _ vfs.DiskWriteCategory) (vfs.File, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.create(name)
 }
 
-func (m *memory) create(name string) (vfs.File, error) {
+func (m *memoryFS) create(name string) (vfs.File, error) {
 	dir, base, err := m.folder("create", name)
 	if err != nil {
 		return nil, err
@@ -190,18 +190,18 @@ func (m *memory) create(name string) (vfs.File, error) {
 	if old := dir.children[base]; old != nil && old.isDir() {
 		return nil, &os.PathError{Op: "create", Path: name, Err: syscall.EISDIR}
 	}
-	n := &node{modTime: time.Now()}
+	n := &inode{modTime: time.Now()}
 	dir.enter(base, n)
 	return m.file(n, name, true), nil
 }
 
 // file returns an open file of the node.
-func (m *memory) file(n *node, name string, writable bool) *memFile {
+func (m *memoryFS) file(n *inode, name string, writable bool) *memFile {
 	return &memFile{fs: m, node: n, name: path.Base(name), writable: writable}
 }
 
 // Open is part of vfs.FS.
-func (m *memory) Open(name string, _ ...vfs.OpenOption) (vfs.File, error) {
+func (m *memoryFS) Open(name string, _ ...vfs.OpenOption) (vfs.File, error) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	n := m.find(name)
@@ -212,7 +212,7 @@ func (m *memory) Open(name string, _ ...vfs.OpenOption) (vfs.File, error) {
 }
 
 // OpenReadWrite is part of vfs.FS.
-func (m *memory) OpenReadWrite(name string, _ vfs.DiskWriteCategory, _ ...vfs.OpenOption) (vfs.File, error) {
+func (m *memoryFS) OpenReadWrite(name string, _ vfs.DiskWriteCategory, _ ...vfs.OpenOption) (vfs.File, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	n := m.find(name)
@@ -226,11 +226,11 @@ func (m *memory) OpenReadWrite(name string, _ vfs.DiskWriteCategory, _ ...vfs.Op
 }
 
 // OpenDir is part of vfs.FS.
-func (m *memory) OpenDir(name string) (vfs.File, error) { return m.Open(name) }
+func (m *memoryFS) OpenDir(name string) (vfs.File, error) { return m.Open(name) }
 
 // ReuseForWrite is part of vfs.FS. The old file is removed and a new one made: a crash then cuts each file to its own
 // synced bytes and never leaves a former life's.
-func (m *memory) ReuseForWrite(oldname, newname string, _ vfs.DiskWriteCategory) (vfs.File, error) {
+func (m *memoryFS) ReuseForWrite(oldname, newname string, _ vfs.DiskWriteCategory) (vfs.File, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if err := m.remove(oldname); err != nil {
@@ -240,7 +240,7 @@ func (m *memory) ReuseForWrite(oldname, newname string, _ vfs.DiskWriteCategory)
 }
 
 // Link is part of vfs.FS.
-func (m *memory) Link(oldname, newname string) error {
+func (m *memoryFS) Link(oldname, newname string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	n := m.find(oldname)
@@ -262,13 +262,13 @@ func (m *memory) Link(oldname, newname string) error {
 }
 
 // Remove is part of vfs.FS.
-func (m *memory) Remove(name string) error {
+func (m *memoryFS) Remove(name string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.remove(name)
 }
 
-func (m *memory) remove(name string) error {
+func (m *memoryFS) remove(name string) error {
 	dir, base, err := m.folder("remove", name)
 	if err != nil {
 		return err
@@ -284,7 +284,7 @@ func (m *memory) remove(name string) error {
 }
 
 // RemoveAll is part of vfs.FS.
-func (m *memory) RemoveAll(name string) error {
+func (m *memoryFS) RemoveAll(name string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	dir, base, err := m.folder("remove", name)
@@ -298,7 +298,7 @@ func (m *memory) RemoveAll(name string) error {
 }
 
 // Rename is part of vfs.FS.
-func (m *memory) Rename(oldname, newname string) error {
+func (m *memoryFS) Rename(oldname, newname string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	from, oldbase, err := m.folder("rename", oldname)
@@ -326,7 +326,7 @@ func (m *memory) Rename(oldname, newname string) error {
 }
 
 // MkdirAll is part of vfs.FS.
-func (m *memory) MkdirAll(name string, _ os.FileMode) error {
+func (m *memoryFS) MkdirAll(name string, _ os.FileMode) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	dir := m.root
@@ -344,7 +344,7 @@ func (m *memory) MkdirAll(name string, _ os.FileMode) error {
 }
 
 // Lock is part of vfs.FS.
-func (m *memory) Lock(name string) (io.Closer, error) {
+func (m *memoryFS) Lock(name string) (io.Closer, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.locked[name] {
@@ -358,7 +358,7 @@ func (m *memory) Lock(name string) (io.Closer, error) {
 }
 
 type memLock struct {
-	fs   *memory
+	fs   *memoryFS
 	name string
 }
 
@@ -371,7 +371,7 @@ func (l *memLock) Close() error {
 }
 
 // List is part of vfs.FS.
-func (m *memory) List(dir string) ([]string, error) {
+func (m *memoryFS) List(dir string) ([]string, error) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	switch n := m.find(dir); {
@@ -385,7 +385,7 @@ func (m *memory) List(dir string) ([]string, error) {
 }
 
 // Stat is part of vfs.FS.
-func (m *memory) Stat(name string) (vfs.FileInfo, error) {
+func (m *memoryFS) Stat(name string) (vfs.FileInfo, error) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	n := m.find(name)
@@ -396,26 +396,26 @@ func (m *memory) Stat(name string) (vfs.FileInfo, error) {
 }
 
 // PathBase is part of vfs.FS.
-func (m *memory) PathBase(p string) string { return path.Base(p) }
+func (m *memoryFS) PathBase(p string) string { return path.Base(p) }
 
 // PathJoin is part of vfs.FS.
-func (m *memory) PathJoin(elem ...string) string { return path.Join(elem...) }
+func (m *memoryFS) PathJoin(elem ...string) string { return path.Join(elem...) }
 
 // PathDir is part of vfs.FS.
-func (m *memory) PathDir(p string) string { return path.Dir(p) }
+func (m *memoryFS) PathDir(p string) string { return path.Dir(p) }
 
 // GetDiskUsage is part of vfs.FS.
-func (m *memory) GetDiskUsage(string) (vfs.DiskUsage, error) {
+func (m *memoryFS) GetDiskUsage(string) (vfs.DiskUsage, error) {
 	return vfs.DiskUsage{}, vfs.ErrUnsupported
 }
 
 // Unwrap is part of vfs.FS.
-func (m *memory) Unwrap() vfs.FS { return nil }
+func (m *memoryFS) Unwrap() vfs.FS { return nil }
 
 // memFile is an open file or folder of a memory.
 type memFile struct {
-	fs       *memory
-	node     *node
+	fs       *memoryFS
+	node     *inode
 	name     string
 	writable bool
 	closed   bool
@@ -444,7 +444,7 @@ func (f *memFile) WriteAt(p []byte, off int64) (int, error) {
 	return len(p), nil
 }
 
-func (n *node) write(p []byte, off int) {
+func (n *inode) write(p []byte, off int) {
 	if old := min(off+len(p), n.durable); off < old {
 		n.undo = append(n.undo, replace{off, slices.Clone(n.data[off:old])})
 	}
@@ -527,7 +527,7 @@ func (f *memFile) Close() error {
 	return nil
 }
 
-func (n *node) info(name string) memInfo {
+func (n *inode) info(name string) memInfo {
 	n.mu.RLock()
 	defer n.mu.RUnlock()
 	return memInfo{name: name, size: int64(len(n.data)), modTime: n.modTime, dir: n.isDir()}

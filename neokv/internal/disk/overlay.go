@@ -19,50 +19,50 @@ import (
 // of a file, or to rename one to the other.
 type overlay struct {
 	base vfs.FS
-	mem  *memory // of which only open files are used
+	mem  *memoryFS // of which only open files are used
 
 	mu      sync.Mutex
-	entries map[string]origin // by clean path; a path without an entry is where its nearest ancestor with one says
+	entries map[string]pathOrigin // by clean path; a path without an entry is where its nearest ancestor with one says
 }
 
-// origin says where the bytes of a path are: in a path of the base, which for a folder speaks for all paths beneath,
-// too; or in a node made here; with neither, nothing is there.
-type origin struct {
+// pathOrigin says where the bytes of a path are: in a path of the base, which for a folder speaks for all paths
+// beneath, too; or in a node made here; with neither, nothing is there.
+type pathOrigin struct {
 	path string
-	node *node
+	node *inode
 }
 
 func newOverlay(base vfs.FS) *overlay {
-	return &overlay{base: base, mem: newMemory(), entries: map[string]origin{}}
+	return &overlay{base: base, mem: newMemory(), entries: map[string]pathOrigin{}}
 }
 
 // clean is the key of a path. In memory "/a" and "a" are the same.
 func (o *overlay) clean(name string) string {
-	if _, ok := o.base.(*memory); ok {
+	if _, ok := o.base.(*memoryFS); ok {
 		return filepath.Clean("/" + name)
 	}
 	return filepath.Clean(name)
 }
 
 // find returns where a clean path's bytes are. What it says of the base's paths may not exist there.
-func (o *overlay) find(path string) origin {
+func (o *overlay) find(path string) pathOrigin {
 	for at := path; ; at = filepath.Dir(at) {
 		e, ok := o.entries[at]
 		switch {
 		case ok && at == path:
 			return e
 		case ok && e.path != "":
-			return origin{path: filepath.Join(e.path, path[len(at):])}
+			return pathOrigin{path: filepath.Join(e.path, path[len(at):])}
 		case ok:
-			return origin{}
+			return pathOrigin{}
 		case at == filepath.Dir(at):
-			return origin{path: path}
+			return pathOrigin{path: path}
 		}
 	}
 }
 
 // lookup is find with an error for what does not exist.
-func (o *overlay) lookup(op, name string) (origin, error) {
+func (o *overlay) lookup(op, name string) (pathOrigin, error) {
 	e := o.find(o.clean(name))
 	if e.path != "" {
 		_, err := o.base.Stat(e.path)
@@ -81,8 +81,8 @@ func beneath(path, dir string) (rest string, ok bool) {
 }
 
 // take forgets all entries at and beneath a clean path and returns them by what follows it.
-func (o *overlay) take(path string) map[string]origin {
-	taken := map[string]origin{}
+func (o *overlay) take(path string) map[string]pathOrigin {
+	taken := map[string]pathOrigin{}
 	for at, e := range o.entries {
 		if rest, ok := beneath(at, path); ok {
 			taken[rest] = e
@@ -95,8 +95,8 @@ func (o *overlay) take(path string) map[string]origin {
 func (o *overlay) create(name string) vfs.File {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	n := &node{}
-	o.entries[o.clean(name)] = origin{node: n}
+	n := &inode{}
+	o.entries[o.clean(name)] = pathOrigin{node: n}
 	return o.mem.file(n, name, true)
 }
 
@@ -194,7 +194,7 @@ func (o *overlay) rename(oldname, newname string) error {
 		o.entries[to+rest] = e
 	}
 	o.entries[to] = e
-	o.entries[from] = origin{}
+	o.entries[from] = pathOrigin{}
 	return nil
 }
 
@@ -208,7 +208,7 @@ func (o *overlay) remove(name string) error {
 		return &os.PathError{Op: "remove", Path: name, Err: syscall.ENOTEMPTY}
 	}
 	o.take(o.clean(name))
-	o.entries[o.clean(name)] = origin{}
+	o.entries[o.clean(name)] = pathOrigin{}
 	return nil
 }
 
@@ -216,7 +216,7 @@ func (o *overlay) removeAll(name string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.take(o.clean(name))
-	o.entries[o.clean(name)] = origin{}
+	o.entries[o.clean(name)] = pathOrigin{}
 }
 
 func (o *overlay) mkdirAll(dir string) error {
@@ -229,7 +229,7 @@ func (o *overlay) mkdirAll(dir string) error {
 		case err == nil, at == filepath.Dir(at):
 			return nil
 		}
-		o.entries[at] = origin{node: newFolder()}
+		o.entries[at] = pathOrigin{node: newFolder()}
 	}
 }
 
@@ -258,7 +258,7 @@ func (o *overlay) names(dir string) ([]string, error) {
 		return noted
 	})
 	for at, e := range o.entries {
-		if at != path && filepath.Dir(at) == path && e != (origin{}) {
+		if at != path && filepath.Dir(at) == path && e != (pathOrigin{}) {
 			names = append(names, filepath.Base(at))
 		}
 	}

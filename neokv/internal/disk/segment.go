@@ -147,8 +147,8 @@ func (s *segment) measure() error {
 	return nil
 }
 
-// record is one of a group, as read back.
-type record struct {
+// journalRecord is one of a group, as read back.
+type journalRecord struct {
 	kind  byte
 	store uint16
 	off   int64
@@ -157,11 +157,11 @@ type record struct {
 }
 
 // parseRecord takes the first record off a group's.
-func parseRecord(b []byte) (r record, rest []byte, ok bool) {
+func parseRecord(b []byte) (r journalRecord, rest []byte, ok bool) {
 	if len(b) < recordHeader {
 		return r, nil, false
 	}
-	r = record{kind: b[0], store: binary.BigEndian.Uint16(b[2:]), off: int64(binary.BigEndian.Uint64(b[8:]))}
+	r = journalRecord{kind: b[0], store: binary.BigEndian.Uint16(b[2:]), off: int64(binary.BigEndian.Uint64(b[8:]))}
 	name, size := int(b[1]), int(binary.BigEndian.Uint32(b[4:]))
 	if b = b[recordHeader:]; name+size > len(b) {
 		return r, nil, false
@@ -171,7 +171,7 @@ func parseRecord(b []byte) (r record, rest []byte, ok bool) {
 }
 
 // each calls fn with every record before the segment's end.
-func (s *segment) each(fn func(record) error) error {
+func (s *segment) each(fn func(journalRecord) error) error {
 	var buf []byte
 	for at, sequence := int64(0), uint64(0); at < s.end; sequence++ {
 		found, records, next, ok, err := s.read(at, buf)
@@ -182,7 +182,7 @@ func (s *segment) each(fn func(record) error) error {
 			return fmt.Errorf("damaged at %d", at)
 		}
 		for rest := records; len(rest) > 0; {
-			var r record
+			var r journalRecord
 			if r, rest, ok = parseRecord(rest); !ok {
 				return fmt.Errorf("damaged at %d: a record of group %d is cut short", at, sequence)
 			}
@@ -197,14 +197,14 @@ func (s *segment) each(fn func(record) error) error {
 
 // replay writes records to those logs that exist, and syncs these. each is called twice, and must call its function
 // with the same records.
-func replay(each func(func(record) error) error, o *JournalOptions) error {
+func replay(each func(func(journalRecord) error) error, o *JournalOptions) error {
 	type log struct {
 		store uint16
 		name  string
 	}
 	forgotten := map[log]int{} // the number of the last record that counts no more
 	n := 0
-	err := each(func(r record) error {
+	err := each(func(r journalRecord) error {
 		if n++; r.kind == recordForget {
 			forgotten[log{r.store, r.name}] = n
 		}
@@ -230,7 +230,7 @@ func replay(each func(func(record) error) error, o *JournalOptions) error {
 		return fs.OpenReadWrite(path, "journal")
 	}
 	n = 0
-	err = each(func(r record) (err error) {
+	err = each(func(r journalRecord) (err error) {
 		l := log{r.store, r.name}
 		if n++; r.kind != recordBytes || n < max(forgotten[l], forgotten[log{store: r.store}]) {
 			return nil

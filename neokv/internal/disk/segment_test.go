@@ -36,7 +36,7 @@ func FuzzSegment(f *testing.F) {
 				return nil, err
 			}
 			j := &Journal{}
-			err = s.each(func(r record) error {
+			err = s.each(func(r journalRecord) error {
 				j.append(r.kind, r.store, r.name, r.off, r.data)
 				return nil
 			})

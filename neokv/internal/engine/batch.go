@@ -24,7 +24,7 @@ type Batch struct {
 	engine *Engine
 	batch  *pebble.Batch
 	view   *View // from the first read that got past the overlay
-	over   overlay
+	over   writeIndex
 	sorter sorter
 
 	indexed bool // batch keeps its writes in order, for Iter
@@ -46,7 +46,7 @@ type Batch struct {
 func newBatch(e *Engine) *Batch {
 	seed := maphash.MakeSeed()
 	hash := func(key []byte) uint64 { return maphash.Bytes(seed, key) }
-	return &Batch{engine: e, over: overlay{heads: make(map[uint64]int32), hash: hash}}
+	return &Batch{engine: e, over: writeIndex{heads: make(map[uint64]int32), hash: hash}}
 }
 
 // NewBatch returns an empty batch. Its reads see the batch's own writes over the engine as of the first read.
@@ -304,33 +304,33 @@ func (b *Batch) Close() {
 	b.engine.batches.Put(b)
 }
 
-// overlay finds a batch's own writes by key. It is read from the batch's bytes when somebody asks, not kept while
+// writeIndex finds a batch's own writes by key. It is read from the batch's bytes when somebody asks, not kept while
 // writing, so that batches without reads do not pay for it. It holds offsets into the bytes, since they move when the
 // batch grows.
-type overlay struct {
+type writeIndex struct {
 	done   int                     // bytes of the batch that have been read
 	order  int32                   // writes that have been read
 	hash   func(key []byte) uint64 // its seed is random; no answer depends on it
 	heads  map[uint64]int32        // hash of a key -> the last of the points that share it
-	points []point
+	points []writePoint
 	ranges []span
 }
 
-type point struct {
-	write       // the last one of the key
-	order int32 // its
-	next  int32 // another key of the same hash, or -1
+type writePoint struct {
+	writeSpan       // the last one of the key
+	order     int32 // its
+	next      int32 // another key of the same hash, or -1
 }
 
 type span struct {
-	write
+	writeSpan
 	order int32
 }
 
 // maxPoints is how much memory of an overlay is kept for the next batch.
 const maxPoints = 1 << 14
 
-func (o *overlay) reset() {
+func (o *writeIndex) reset() {
 	if o.done == 0 {
 		return
 	}
@@ -342,7 +342,7 @@ func (o *overlay) reset() {
 }
 
 // read takes in the writes that repr has got since the last call.
-func (o *overlay) read(repr []byte) {
+func (o *writeIndex) read(repr []byte) {
 	if o.done == 0 {
 		o.done = batchrepr.HeaderLen
 	}
@@ -352,7 +352,7 @@ func (o *overlay) read(repr []byte) {
 		o.order++
 		switch w.kind {
 		case pebble.InternalKeyKindDelete, pebble.InternalKeyKindSet:
-			o.put(repr, point{write: w, order: o.order})
+			o.put(repr, writePoint{writeSpan: w, order: o.order})
 		case pebble.InternalKeyKindRangeDelete:
 			o.ranges = append(o.ranges, span{w, o.order})
 		default:
@@ -361,22 +361,22 @@ func (o *overlay) read(repr []byte) {
 	}
 }
 
-// write says where the key and the value of one of a batch's writes lie in its bytes. The value of a range deletion is
-// its end; that of a deletion is empty.
-type write struct {
+// writeSpan says where the key and the value of one of a batch's writes lie in its bytes. The value of a range deletion
+// is its end; that of a deletion is empty.
+type writeSpan struct {
 	key, keyEnd, value, valueEnd uint32
 	kind                         pebble.InternalKeyKind
 }
 
 // readWrite reads the write at an offset into a batch's bytes, and returns where the next one begins.
-func readWrite(repr []byte, at int) (w write, next int) {
+func readWrite(repr []byte, at int) (w writeSpan, next int) {
 	r := batchrepr.Reader(repr[at:])
 	kind, key, value, ok, err := r.Next()
 	if err != nil || !ok {
 		panic(fmt.Sprintf("engine: batch of %d bytes: at %d: %v", len(repr), at, err))
 	}
 	end := uint32(len(repr) - len(r))
-	w = write{kind: kind, value: end - uint32(len(value)), valueEnd: end, keyEnd: end}
+	w = writeSpan{kind: kind, value: end - uint32(len(value)), valueEnd: end, keyEnd: end}
 	if kind != pebble.InternalKeyKindDelete {
 		w.keyEnd = w.value - uvarintLen(uint32(len(value)))
 	}
@@ -386,7 +386,7 @@ func readWrite(repr []byte, at int) (w write, next int) {
 
 func uvarintLen(n uint32) uint32 { return uint32(bits.Len32(n|1)+6) / 7 }
 
-func (o *overlay) put(repr []byte, p point) {
+func (o *writeIndex) put(repr []byte, p writePoint) {
 	key := repr[p.key:p.keyEnd]
 	h := o.hash(key)
 	head, ok := o.heads[h]
@@ -406,8 +406,8 @@ func (o *overlay) put(repr []byte, p point) {
 }
 
 // get says what the batch has written of key; known is false when it has nothing to say.
-func (o *overlay) get(repr, key []byte) (value []byte, ok, known bool) {
-	var last *point
+func (o *writeIndex) get(repr, key []byte) (value []byte, ok, known bool) {
+	var last *writePoint
 	if i, found := o.heads[o.hash(key)]; found {
 		for ; i >= 0; i = o.points[i].next {
 			if p := &o.points[i]; bytes.Equal(repr[p.key:p.keyEnd], key) {

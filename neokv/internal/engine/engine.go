@@ -21,7 +21,7 @@ type Options struct {
 	// WALDir is where the write-ahead log is, empty for Dir. It must stay what it was when the database was made.
 	WALDir string
 	FS     vfs.FS
-	Knobs  settings.Engine
+	Knobs  settings.EngineKnobs
 	// Stores is how many engines share the process; memory and compaction slots are divided by it. Nth says which of
 	// them this one is, from 0.
 	Stores, Nth int

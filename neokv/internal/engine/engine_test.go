@@ -629,7 +629,7 @@ func TestShareOf(t *testing.T) {
 		t.Errorf("ShareOf(0 stores): %v", err)
 	}
 
-	bad := settings.Engine{MemtableSize: 1 << 20, MemtableCount: 1, L0Compaction: 4, L0Stop: 4, Compression: "lz4", BloomPrefix: "slot"}
+	bad := settings.EngineKnobs{MemtableSize: 1 << 20, MemtableCount: 1, L0Compaction: 4, L0Stop: 4, Compression: "lz4", BloomPrefix: "slot"}
 	_, err := ShareOf(bad, 9)
 	for _, want := range []string{
 		"engine.memtable_size (1048576 bytes) is 116508 bytes for each of 9 stores; allowed 262144 to 4294967294",

@@ -32,7 +32,7 @@ const (
 
 // ShareOf divides the knobs between the given number of stores. Its error names every knob of which a share is too
 // small or too large.
-func ShareOf(k settings.Engine, stores int) (Share, error) {
+func ShareOf(k settings.EngineKnobs, stores int) (Share, error) {
 	if stores < 1 {
 		return Share{}, fmt.Errorf("engine: stores (%d) must be >= 1", stores)
 	}

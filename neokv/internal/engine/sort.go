@@ -24,15 +24,15 @@ const sortBytes = 4 << 20
 // in the processor's caches, and takes most of the time of a small write; what the search for the key before has
 // touched is there. So the denser a batch's keys are among those of the memtable, the more it saves (BenchmarkCommit).
 type sorter struct {
-	writes []write
+	writes []writeSpan
 	// order has for each write, from the top: its keyspace's tag, the five bytes of its key behind those that all keys
 	// of the batch in this keyspace begin with, and its number. The bytes decide nearly always.
 	order  []uint64
-	groups [keys.ZSetRank + 1]group // by keyspace, those of an unknown one in the last
+	groups [keys.ZSetRank + 1]prefixGroup // by keyspace, those of an unknown one in the last
 }
 
-// group is what the keys of a batch in one keyspace begin with.
-type group struct {
+// prefixGroup is what the keys of a batch in one keyspace begin with.
+type prefixGroup struct {
 	first  []byte // key
 	common int    // how much of it the others begin with, too
 }
@@ -61,7 +61,7 @@ func (s *sorter) reset() {
 	clear(s.groups[:])
 }
 
-func (s *sorter) group(key []byte) *group { return &s.groups[min(int(key[0]), len(s.groups)-1)] }
+func (s *sorter) group(key []byte) *prefixGroup { return &s.groups[min(int(key[0]), len(s.groups)-1)] }
 
 // read takes in a batch's writes.
 func (s *sorter) read(repr []byte) {
@@ -85,7 +85,7 @@ func (s *sorter) read(repr []byte) {
 }
 
 // at is the write of a place in the order.
-func (s *sorter) at(order uint64) *write { return &s.writes[order%sortMax] }
+func (s *sorter) at(order uint64) *writeSpan { return &s.writes[order%sortMax] }
 
 // sort puts order in order. Writes of the same key stay as they were made.
 func (s *sorter) sort(repr []byte) {

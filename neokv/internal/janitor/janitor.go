@@ -17,7 +17,7 @@ import (
 
 // Options of a store's janitor.
 type Options struct {
-	Knobs  settings.Redis
+	Knobs  settings.RedisKnobs
 	Engine *engine.Engine
 	// Replicas returns the store's replicas. Nobody changes the map afterwards.
 	Replicas func() map[topology.RegionID]*region.Replica

@@ -47,7 +47,7 @@ func reclaimedOver(t testing.TB, e *engine.Engine, fs *disk.FS) *reclaimed {
 	t.Helper()
 	r := region.New(region.Options{
 		Region: testRegion, Index: 1, Store: 1, Engine: e, Failed: fs.Failed, Fence: fs.Fence,
-		Knobs: settings.Raft{RaftConstants: settings.RaftConstants{SnapshotBytes: 1 << 30}},
+		Knobs: settings.RaftKnobs{RaftConstants: settings.RaftConstants{SnapshotBytes: 1 << 30}},
 	})
 	if _, err := r.StateMachine().Open(nil); err != nil {
 		t.Fatal(err)

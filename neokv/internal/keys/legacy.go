@@ -20,7 +20,7 @@ func (s Space) AppendLegacy(dst []byte, slot topology.Slot, user []byte) []byte 
 }
 
 // Legacy reports whether the key is that of a legacy string. Subkeys are longer: their version alone has 8 bytes.
-func (k Redis) Legacy() bool { return len(k.Rest) == 1 && k.Rest[0] == legacyTag }
+func (k RedisKey) Legacy() bool { return len(k.Rest) == 1 && k.Rest[0] == legacyTag }
 
 // AppendLegacyString appends the value.
 func AppendLegacyString(dst []byte, expireMS uint64, payload []byte) []byte {

@@ -83,8 +83,8 @@ func (s Space) AppendScoreKey(dst []byte, slot topology.Slot, user []byte, versi
 	return append(AppendScore(dst, score), member...)
 }
 
-// Redis is the decoded front of a key of the keyspaces of RegionKeyspaces. Slices alias the key.
-type Redis struct {
+// RedisKey is the decoded front of a key of the keyspaces of RegionKeyspaces. Slices alias the key.
+type RedisKey struct {
 	Keyspace Keyspace
 	Space    Space
 	Slot     topology.Slot
@@ -93,23 +93,23 @@ type Redis struct {
 }
 
 // ParseRedis decodes a key of Redis data. The slot is the stored one; it is not computed again.
-func ParseRedis(key []byte) (Redis, error) {
+func ParseRedis(key []byte) (RedisKey, error) {
 	if len(key) < UserKeyOffset {
-		return Redis{}, fmt.Errorf("redis key: %d bytes, want at least %d", len(key), UserKeyOffset)
+		return RedisKey{}, fmt.Errorf("redis key: %d bytes, want at least %d", len(key), UserKeyOffset)
 	}
 	ks := Keyspace(key[0])
 	if ks != RedisMetadata && ks != Data && ks != ZSetScore && ks != ZSetRank && ks != ColdData {
-		return Redis{}, fmt.Errorf("redis key: in %v", ks)
+		return RedisKey{}, fmt.Errorf("redis key: in %v", ks)
 	}
 	n := uint64(binary.BigEndian.Uint32(key[PrefixLen+2:]))
 	if rest := uint64(len(key) - UserKeyOffset); rest < n {
-		return Redis{}, fmt.Errorf("redis key: user key: %d bytes, want %d", rest, n)
+		return RedisKey{}, fmt.Errorf("redis key: user key: %d bytes, want %d", rest, n)
 	}
 	end := UserKeyOffset + int(n)
 	if ks == RedisMetadata && end != len(key) {
-		return Redis{}, fmt.Errorf("redis key: %d bytes behind the user key, want none", len(key)-end)
+		return RedisKey{}, fmt.Errorf("redis key: %d bytes behind the user key, want none", len(key)-end)
 	}
-	return Redis{
+	return RedisKey{
 		Keyspace: ks,
 		Space:    Space{Region: topology.RegionID(I64(key[1:])), Index: topology.IndexID(I64(key[9:]))},
 		Slot:     topology.Slot(binary.BigEndian.Uint16(key[PrefixLen:])),
@@ -119,7 +119,7 @@ func ParseRedis(key []byte) (Redis, error) {
 }
 
 // Subkey returns version and subkey; ok is false where there is no room for them.
-func (k Redis) Subkey() (version uint64, sub []byte, ok bool) {
+func (k RedisKey) Subkey() (version uint64, sub []byte, ok bool) {
 	if len(k.Rest) < VersionLen {
 		return 0, nil, false
 	}
@@ -127,7 +127,7 @@ func (k Redis) Subkey() (version uint64, sub []byte, ok bool) {
 }
 
 // ScoreKey returns version, score and member of a key of redis_zset_score; ok is false where there is no room for them.
-func (k Redis) ScoreKey() (version uint64, score float64, member []byte, ok bool) {
+func (k RedisKey) ScoreKey() (version uint64, score float64, member []byte, ok bool) {
 	version, rest, ok := k.Subkey()
 	if !ok || len(rest) < 8 {
 		return 0, 0, nil, false

@@ -81,8 +81,8 @@ type pipeAddr struct{}
 func (pipeAddr) Network() string { return "pipe" }
 func (pipeAddr) String() string  { return "pipe:0" }
 
-// conn is one end. All methods may run concurrently.
-type conn struct {
+// pipeEnd is one end of a connection. All methods may run concurrently.
+type pipeEnd struct {
 	in, out               *stream
 	local, remote         net.Addr
 	reading, writing      chan struct{} // capacity 1: held by a call of Read, of Write
@@ -91,8 +91,8 @@ type conn struct {
 	once                  sync.Once
 }
 
-func newConn(in, out *stream, local, remote net.Addr) *conn {
-	c := &conn{
+func newConn(in, out *stream, local, remote net.Addr) *pipeEnd {
+	c := &pipeEnd{
 		in: in, out: out, local: local, remote: remote,
 		reading: make(chan struct{}, 1), writing: make(chan struct{}, 1), closed: make(chan struct{}),
 	}
@@ -101,7 +101,7 @@ func newConn(in, out *stream, local, remote net.Addr) *conn {
 }
 
 // Read reads what there is, up to len(b) bytes, and waits while there is nothing.
-func (c *conn) Read(b []byte) (int, error) {
+func (c *pipeEnd) Read(b []byte) (int, error) {
 	n, err := c.read(b)
 	if err != nil && err != io.EOF {
 		err = &net.OpError{Op: "read", Net: "pipe", Source: c.local, Addr: c.remote, Err: err}
@@ -109,7 +109,7 @@ func (c *conn) Read(b []byte) (int, error) {
 	return n, err
 }
 
-func (c *conn) read(b []byte) (int, error) {
+func (c *pipeEnd) read(b []byte) (int, error) {
 	if err := c.await(c.reading, nil, &c.readLimit); err != nil {
 		return 0, err
 	}
@@ -129,7 +129,7 @@ func (c *conn) read(b []byte) (int, error) {
 }
 
 // Write returns when all of b is in the buffer.
-func (c *conn) Write(b []byte) (int, error) {
+func (c *pipeEnd) Write(b []byte) (int, error) {
 	n, err := c.write(b)
 	if err != nil {
 		err = &net.OpError{Op: "write", Net: "pipe", Source: c.local, Addr: c.remote, Err: err}
@@ -137,7 +137,7 @@ func (c *conn) Write(b []byte) (int, error) {
 	return n, err
 }
 
-func (c *conn) write(b []byte) (n int, err error) {
+func (c *pipeEnd) write(b []byte) (n int, err error) {
 	if err := c.await(c.writing, nil, &c.writeLimit); err != nil {
 		return 0, err
 	}
@@ -159,7 +159,7 @@ func (c *conn) write(b []byte) (n int, err error) {
 
 // await returns when it could put a token into one channel or take one from the other. A closed connection and a passed
 // deadline come first.
-func (c *conn) await(put chan<- struct{}, take <-chan struct{}, limit *deadline) error {
+func (c *pipeEnd) await(put chan<- struct{}, take <-chan struct{}, limit *deadline) error {
 	expired := limit.channel()
 	select {
 	case <-c.closed:
@@ -183,7 +183,7 @@ func (c *conn) await(put chan<- struct{}, take <-chan struct{}, limit *deadline)
 }
 
 // Close lets the other end read what was written, and then io.EOF; its writes fail.
-func (c *conn) Close() error {
+func (c *pipeEnd) Close() error {
 	c.once.Do(func() {
 		close(c.closed)
 		c.out.end(true)
@@ -194,24 +194,24 @@ func (c *conn) Close() error {
 }
 
 // CloseWrite lets the other end read what was written, and then io.EOF, as that of a net.TCPConn does.
-func (c *conn) CloseWrite() error {
+func (c *pipeEnd) CloseWrite() error {
 	c.out.end(true)
 	return nil
 }
 
-func (c *conn) LocalAddr() net.Addr  { return c.local }
-func (c *conn) RemoteAddr() net.Addr { return c.remote }
+func (c *pipeEnd) LocalAddr() net.Addr  { return c.local }
+func (c *pipeEnd) RemoteAddr() net.Addr { return c.remote }
 
-func (c *conn) SetDeadline(t time.Time) error {
+func (c *pipeEnd) SetDeadline(t time.Time) error {
 	return errors.Join(c.SetReadDeadline(t), c.SetWriteDeadline(t))
 }
 
-func (c *conn) SetReadDeadline(t time.Time) error {
+func (c *pipeEnd) SetReadDeadline(t time.Time) error {
 	c.readLimit.set(t)
 	return nil
 }
 
-func (c *conn) SetWriteDeadline(t time.Time) error {
+func (c *pipeEnd) SetWriteDeadline(t time.Time) error {
 	c.writeLimit.set(t)
 	return nil
 }

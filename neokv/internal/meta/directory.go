@@ -58,8 +58,8 @@ func (d *Directory) Expire(now time.Time) (changed bool) {
 }
 
 // View returns what a store is told that has version of the map.
-func (d *Directory) View(m *Map, version uint64) View {
-	var v View
+func (d *Directory) View(m *Map, version uint64) ClusterView {
+	var v ClusterView
 	if m.Version > version {
 		v.Map = m
 	}

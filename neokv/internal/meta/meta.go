@@ -37,20 +37,20 @@ const MaxReplicas = 3
 type Map struct {
 	Version     uint64             `json:"version"` // grows with every change
 	Cluster     string             `json:"cluster"` // hex, made at first boot
-	Stores      []Store            `json:"stores"`
+	Stores      []Member           `json:"stores"`
 	Regions     []topology.Region  `json:"regions"` // by first slot
-	Tables      []Table            `json:"tables"`
+	Tables      []SystemTable      `json:"tables"`
 	NextReplica topology.ReplicaID `json:"next_replica"` // the next replica id to hand out
 }
 
-// Store is a member of the cluster.
-type Store struct {
+// Member is a store that belongs to the cluster.
+type Member struct {
 	ID     topology.StoreID `json:"id"`
 	NodeID string           `json:"node_id"` // 40 hex characters; what Redis clients know it by
 }
 
-// Table is an internal table and its primary index.
-type Table struct {
+// SystemTable is an internal table and its primary index.
+type SystemTable struct {
 	Name  string           `json:"name"`
 	Index topology.IndexID `json:"index"`
 }
@@ -77,12 +77,12 @@ func (m *Map) Region(id topology.RegionID) *topology.Region {
 
 // Initial is the map of a new cluster: the slots split evenly over the regions, each region on consecutive stores, the
 // first of which is to lead it, so that leaders and replicas are spread evenly.
-func Initial(cluster string, shape settings.Cluster) *Map {
-	m := &Map{Cluster: cluster, Tables: []Table{{Name: RedisTable, Index: 1}}, NextReplica: 1}
+func Initial(cluster string, shape settings.ClusterKnobs) *Map {
+	m := &Map{Cluster: cluster, Tables: []SystemTable{{Name: RedisTable, Index: 1}}, NextReplica: 1}
 	for i := range shape.Stores {
 		id := topology.StoreID(i + 1)
 		sum := sha1.Sum(fmt.Appendf(nil, "%s store %d", cluster, id))
-		m.Stores = append(m.Stores, Store{ID: id, NodeID: hex.EncodeToString(sum[:])})
+		m.Stores = append(m.Stores, Member{ID: id, NodeID: hex.EncodeToString(sum[:])})
 	}
 	for i, slots := range topology.SplitEvenly(shape.Regions) {
 		r := topology.Region{ID: topology.RegionID(i + 1), Slots: slots, Version: 1, ConfVersion: 1}
@@ -109,7 +109,7 @@ func Members(n int) map[uint64]dragonboat.Target {
 // Group is this store's replica of the meta group.
 type Group struct {
 	host    *dragonboat.NodeHost
-	machine *machine
+	machine *metaMachine
 }
 
 // Options of a replica of the meta group.
@@ -117,7 +117,7 @@ type Options struct {
 	Store  topology.StoreID
 	Engine *engine.Engine
 	Host   *dragonboat.NodeHost
-	Knobs  settings.Raft
+	Knobs  settings.RaftKnobs
 	Failed func() error
 	Fence  func(error)
 	// Changed is called after a change of the map has been applied; it must not block.
@@ -126,7 +126,7 @@ type Options struct {
 
 // Start starts the replica; members is empty when it has run before.
 func Start(o Options, members map[uint64]dragonboat.Target) (*Group, error) {
-	g := &Group{host: o.Host, machine: &machine{o: o}}
+	g := &Group{host: o.Host, machine: &metaMachine{o: o}}
 	g.machine.current.Store(new(Map))
 	err := o.Host.StartOnDiskReplica(members, false, func(uint64, uint64) sm.IOnDiskStateMachine { return g.machine },
 		raftlog.GroupConfig(topology.MetaRegion, topology.ReplicaID(o.Store), o.Knobs))
@@ -168,8 +168,8 @@ func (c *change) apply(m *Map) *Map {
 // stateFormat is the first byte of the meta group's record: [format u8][apply index u64][map as JSON].
 const stateFormat = 1
 
-// machine is the meta group's state machine on disk: one record, rewritten by every change.
-type machine struct {
+// metaMachine is the meta group's state machine on disk: one record, rewritten by every change.
+type metaMachine struct {
 	o       Options
 	current atomic.Pointer[Map]
 }
@@ -177,7 +177,7 @@ type machine struct {
 func stateKey() []byte { return keys.AppendMetaState(nil, "map") }
 
 // Open implements sm.IOnDiskStateMachine.
-func (m *machine) Open(<-chan struct{}) (uint64, error) {
+func (m *metaMachine) Open(<-chan struct{}) (uint64, error) {
 	saved, index, err := readState(m.o.Engine)
 	if err == nil && saved != nil {
 		m.current.Store(saved)
@@ -218,7 +218,7 @@ func parseState(value []byte) (m *Map, applyIndex uint64, err error) {
 }
 
 // Update implements sm.IOnDiskStateMachine.
-func (m *machine) Update(entries []sm.Entry) ([]sm.Entry, error) {
+func (m *metaMachine) Update(entries []sm.Entry) ([]sm.Entry, error) {
 	if m.o.Failed() != nil {
 		return entries, nil
 	}
@@ -248,10 +248,10 @@ func (m *machine) Update(entries []sm.Entry) ([]sm.Entry, error) {
 }
 
 // Lookup implements sm.IOnDiskStateMachine.
-func (m *machine) Lookup(any) (any, error) { return m.current.Load(), nil }
+func (m *metaMachine) Lookup(any) (any, error) { return m.current.Load(), nil }
 
 // Sync implements sm.IOnDiskStateMachine.
-func (m *machine) Sync() error {
+func (m *metaMachine) Sync() error {
 	if m.o.Failed() != nil {
 		return nil
 	}
@@ -262,7 +262,7 @@ func (m *machine) Sync() error {
 const maxStateBytes = 64 << 20
 
 // PrepareSnapshot implements sm.IOnDiskStateMachine: it returns the record, which is small.
-func (m *machine) PrepareSnapshot() (any, error) {
+func (m *metaMachine) PrepareSnapshot() (any, error) {
 	if m.o.Failed() != nil {
 		return []byte(nil), nil
 	}
@@ -276,7 +276,7 @@ func (m *machine) PrepareSnapshot() (any, error) {
 }
 
 // SaveSnapshot implements sm.IOnDiskStateMachine. A snapshot is [record][CRC-32C of it u32].
-func (m *machine) SaveSnapshot(prepared any, w io.Writer, _ <-chan struct{}) error {
+func (m *metaMachine) SaveSnapshot(prepared any, w io.Writer, _ <-chan struct{}) error {
 	value := prepared.([]byte)
 	if m.o.Failed() != nil {
 		return sm.ErrSnapshotAborted
@@ -288,7 +288,7 @@ func (m *machine) SaveSnapshot(prepared any, w io.Writer, _ <-chan struct{}) err
 
 // RecoverFromSnapshot implements sm.IOnDiskStateMachine. A snapshot that does not read as it should fences the store
 // and changes nothing.
-func (m *machine) RecoverFromSnapshot(r io.Reader, _ <-chan struct{}) error {
+func (m *metaMachine) RecoverFromSnapshot(r io.Reader, _ <-chan struct{}) error {
 	if m.o.Failed() != nil {
 		return nil
 	}
@@ -298,7 +298,7 @@ func (m *machine) RecoverFromSnapshot(r io.Reader, _ <-chan struct{}) error {
 	return nil
 }
 
-func (m *machine) install(r io.Reader) (err error) {
+func (m *metaMachine) install(r io.Reader) (err error) {
 	defer func() {
 		if p := recover(); p != nil { // the library's reader panics on damaged bytes
 			err = fmt.Errorf("read: %v", p)
@@ -330,7 +330,7 @@ func (m *machine) install(r io.Reader) (err error) {
 }
 
 // Close implements sm.IOnDiskStateMachine.
-func (m *machine) Close() error { return nil }
+func (m *metaMachine) Close() error { return nil }
 
 // deadAfter is how many heartbeats a store may miss before it counts as dead.
 const deadAfter = 3
@@ -351,8 +351,8 @@ type Lead struct {
 	Term   uint64            `json:"term"`
 }
 
-// View is what meta's leader answers, and pushes to all stores when something has changed.
-type View struct {
+// ClusterView is what meta's leader answers, and pushes to all stores when something has changed.
+type ClusterView struct {
 	Map    *Map     `json:"map,omitempty"` // when it is newer than the asker's
 	Stores []Status `json:"stores"`
 	Leads  []Lead   `json:"leads"`

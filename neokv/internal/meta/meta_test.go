@@ -19,7 +19,7 @@ import (
 )
 
 func TestInitialSpreadsEvenly(t *testing.T) {
-	for _, shape := range []settings.Cluster{
+	for _, shape := range []settings.ClusterKnobs{
 		{Stores: 1, Replicas: 1, Regions: 1}, {Stores: 3, Replicas: 3, Regions: 8}, {Stores: 5, Replicas: 3, Regions: 7}, {Stores: 9, Replicas: 2, Regions: 128},
 	} {
 		m := Initial("c", shape)
@@ -68,13 +68,13 @@ func TestInitialSpreadsEvenly(t *testing.T) {
 	}
 }
 
-func openMachine(t *testing.T, fs vfs.FS) (*machine, uint64, *engine.Engine) {
+func openMachine(t *testing.T, fs vfs.FS) (*metaMachine, uint64, *engine.Engine) {
 	t.Helper()
 	e, err := engine.Open(engine.Options{Dir: "/e", FS: fs, Knobs: settings.Default().Engine, Stores: 3, Fatal: func(err error) { t.Error(err) }})
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := &machine{o: Options{
+	m := &metaMachine{o: Options{
 		Engine: e, Failed: func() error { return nil }, Fence: func(err error) { t.Error(err) }, Changed: func() {},
 	}}
 	m.current.Store(new(Map))
@@ -92,7 +92,7 @@ func TestFirstBootstrapWins(t *testing.T) {
 	if index != 0 {
 		t.Errorf("a new machine is at index %d", index)
 	}
-	shape := settings.Cluster{Stores: 3, Replicas: 3, Regions: 4}
+	shape := settings.ClusterKnobs{Stores: 3, Replicas: 3, Regions: 4}
 	first, second := Initial("first", shape), Initial("second", shape)
 	for i, x := range []*Map{first, second} {
 		cmd, err := json.Marshal(change{Bootstrap: x})
@@ -123,7 +123,7 @@ func TestFirstBootstrapWins(t *testing.T) {
 func TestSnapshot(t *testing.T) {
 	from, _, e := openMachine(t, vfs.NewMem())
 	defer e.Close()
-	cmd, err := json.Marshal(change{Bootstrap: Initial("c", settings.Cluster{Stores: 3, Replicas: 3, Regions: 4})})
+	cmd, err := json.Marshal(change{Bootstrap: Initial("c", settings.ClusterKnobs{Stores: 3, Replicas: 3, Regions: 4})})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -222,7 +222,7 @@ func TestDirectory(t *testing.T) {
 
 // FuzzState reads any bytes as the record of the meta group, and what it takes comes back.
 func FuzzState(f *testing.F) {
-	text, err := json.Marshal(&Map{Version: 3, Cluster: "ab", Stores: []Store{{ID: 1, NodeID: "c"}}, Regions: []topology.Region{{}}, NextReplica: 4})
+	text, err := json.Marshal(&Map{Version: 3, Cluster: "ab", Stores: []Member{{ID: 1, NodeID: "c"}}, Regions: []topology.Region{{}}, NextReplica: 4})
 	if err != nil {
 		f.Fatal(err)
 	}

@@ -9,7 +9,7 @@ import (
 
 // GroupConfig is how every Raft group of a cluster runs, the meta group included: when its replicas elect, and how much
 // of its log they keep.
-func GroupConfig(id topology.RegionID, replica topology.ReplicaID, k settings.Raft) config.Config {
+func GroupConfig(id topology.RegionID, replica topology.ReplicaID, k settings.RaftKnobs) config.Config {
 	return config.Config{
 		ShardID: uint64(id), ReplicaID: uint64(replica),
 		CheckQuorum: true, PreVote: true,

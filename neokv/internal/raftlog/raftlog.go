@@ -96,15 +96,15 @@ func New(e *engine.Engine, o Options) *Log {
 }
 
 // Factory returns what dragonboat is configured with (Expert.LogDBFactory); it hands out this log store.
-func (l *Log) Factory() config.LogDBFactory { return factory{l} }
+func (l *Log) Factory() config.LogDBFactory { return logFactory{l} }
 
-type factory struct{ l *Log }
+type logFactory struct{ l *Log }
 
-func (f factory) Create(config.NodeHostConfig, config.LogDBCallback, []string, []string) (raftio.ILogDB, error) {
+func (f logFactory) Create(config.NodeHostConfig, config.LogDBCallback, []string, []string) (raftio.ILogDB, error) {
 	return f.l, nil
 }
 
-func (f factory) Name() string { return f.l.Name() }
+func (f logFactory) Name() string { return f.l.Name() }
 
 // Stats returns the counters so far.
 func (l *Log) Stats() Stats {

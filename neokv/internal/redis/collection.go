@@ -39,16 +39,16 @@ type source interface {
 
 var (
 	_ source = (*engine.View)(nil)
-	_ source = (*written)(nil)
+	_ source = (*writtenSource)(nil)
 )
 
-// written is a Writer as a source. Before anybody reads the counts of sorted sets it gives the batch those that the
-// Writer has kept back.
-type written Writer
+// writtenSource is a Writer as a source. Before anybody reads the counts of sorted sets it gives the batch those that
+// the Writer has kept back.
+type writtenSource Writer
 
-func (x *written) Get(key []byte) (value []byte, ok bool, err error) { return x.Batch.Get(key) }
+func (x *writtenSource) Get(key []byte) (value []byte, ok bool, err error) { return x.Batch.Get(key) }
 
-func (x *written) Iter(lower, upper []byte) (*engine.Iter, error) {
+func (x *writtenSource) Iter(lower, upper []byte) (*engine.Iter, error) {
 	if keys.Keyspace(lower[0]) == keys.ZSetRank {
 		if err := (*Writer)(x).settleCounts(); err != nil {
 			return nil, err
@@ -163,7 +163,7 @@ func (r *Reader) begin(c *collection, slot topology.Slot, key []byte, rec *recor
 // begin opens, only to read it, the collection of a loaded record as the writes so far leave it.
 func (w *Writer) begin(c *collection, slot topology.Slot, key []byte, rec *record, s *scratch) {
 	c.start(w.Space, slot, key, rec.Type, rec, s)
-	c.from = (*written)(w)
+	c.from = (*writtenSource)(w)
 }
 
 // open reads what a key holds of a type, to change it. If the key holds another type it returns false, and appends
@@ -181,7 +181,7 @@ func (w *Writer) open(c *collection, key []byte, t keys.Type, out *Reply) (ok bo
 // change is open for a record that has been loaded, and is of no other type.
 func (w *Writer) change(c *collection, slot topology.Slot, key []byte, t keys.Type, rec *record) {
 	c.start(w.Space, slot, key, t, rec, &w.opened)
-	c.from, c.old = (*written)(w), *rec
+	c.from, c.old = (*writtenSource)(w), *rec
 }
 
 // renew begins an empty collection, which takes the place of whatever the key holds when it is closed. Closed without
@@ -198,7 +198,7 @@ func (w *Writer) renew(c *collection, key []byte, t keys.Type) error {
 // renewOver is renew for a record that has been loaded.
 func (w *Writer) renewOver(c *collection, key []byte, t keys.Type, old *record) {
 	c.start(w.Space, topology.SlotOf(key), key, t, &record{}, &w.opened)
-	c.from, c.old, c.renewed = (*written)(w), *old, true
+	c.from, c.old, c.renewed = (*writtenSource)(w), *old, true
 	c.old.Value = nil // not valid for long
 }
 
@@ -425,7 +425,7 @@ func (w *Writer) close(c *collection) error {
 func (w *Writer) duplicate(user []byte, source *record, key []byte, old *record) error {
 	var from, to collection
 	from.start(w.Space, topology.SlotOf(user), user, source.Type, source, &w.opened)
-	from.from = (*written)(w)
+	from.from = (*writtenSource)(w)
 	w.renewOver(&to, key, source.Type, old)
 	w.grow(&to, source.Size)
 	to.ExpireMS, to.Head, to.Tail = source.ExpireMS, source.Head, source.Tail

@@ -24,12 +24,12 @@ func TestStoredBytes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	type record struct {
+	type storedElement struct {
 		Type, Version, Size, Hex string
 		ExpireMS                 string `json:"expire_ms"`
 	}
 	var vectors struct {
-		MetadataValue []record `json:"metadata_value"`
+		MetadataValue []storedElement `json:"metadata_value"`
 		Subkey        []struct {
 			Type, Version, Hex, Value string
 			UserKey                   string `json:"user_key"`
@@ -72,7 +72,7 @@ func TestStoredBytes(t *testing.T) {
 		if add == nil {
 			continue
 		}
-		i := slices.IndexFunc(vectors.MetadataValue, func(m record) bool {
+		i := slices.IndexFunc(vectors.MetadataValue, func(m storedElement) bool {
 			return m.Type == v.Type && m.ExpireMS == "0" && m.Version == v.Version
 		})
 		if i < 0 {
@@ -178,7 +178,7 @@ func TestRenew(t *testing.T) {
 func TestRunsOfCommands(t *testing.T) {
 	seed := rand.Uint64()
 	random := rand.New(rand.NewPCG(seed, 0))
-	g := redistest.Generator{Rand: random}
+	g := redistest.CallGenerator{Rand: random}
 	single, several := newRegion(t), newRegion(t)
 	now := uint64(start)
 	single.now = func() uint64 { return now }

@@ -9,7 +9,7 @@ import (
 
 // Named finds a command by its full name in any case, such as "get" or "client|setname". It returns nil if there is
 // none.
-func (t *Table) Named(name []byte) *Command {
+func (t *CommandTable) Named(name []byte) *Command {
 	for i, b := range name {
 		if b == '|' {
 			if c := t.Lookup(name[:i]); c != nil {
@@ -23,7 +23,7 @@ func (t *Table) Named(name []byte) *Command {
 
 // WriteInfo appends what COMMAND INFO says about each of the named commands, null for an unknown one. Without names it
 // does so for all commands, which is also the reply of COMMAND alone.
-func (t *Table) WriteInfo(out *Reply, names [][]byte) {
+func (t *CommandTable) WriteInfo(out *Reply, names [][]byte) {
 	if len(names) == 0 {
 		out.Array(len(t.rows))
 		for _, c := range t.rows {
@@ -43,7 +43,7 @@ func (t *Table) WriteInfo(out *Reply, names [][]byte) {
 
 // WriteDocs appends what COMMAND DOCS says about the named commands, and leaves unknown ones out. Without names it does
 // so for all commands.
-func (t *Table) WriteDocs(out *Reply, names [][]byte) {
+func (t *CommandTable) WriteDocs(out *Reply, names [][]byte) {
 	if len(names) == 0 {
 		out.Map(len(t.rows))
 		for _, c := range t.rows {
@@ -66,7 +66,7 @@ func (t *Table) WriteDocs(out *Reply, names [][]byte) {
 }
 
 // WriteGetKeys appends what COMMAND GETKEYS says about a call. args begin with the command's name.
-func (t *Table) WriteGetKeys(out *Reply, args [][]byte) {
+func (t *CommandTable) WriteGetKeys(out *Reply, args [][]byte) {
 	if _, positions := t.keysOf(out, args); positions != nil {
 		out.Array(len(positions))
 		for _, p := range positions {
@@ -76,7 +76,7 @@ func (t *Table) WriteGetKeys(out *Reply, args [][]byte) {
 }
 
 // WriteGetKeysAndFlags appends what COMMAND GETKEYSANDFLAGS says about such a call.
-func (t *Table) WriteGetKeysAndFlags(out *Reply, args [][]byte) {
+func (t *CommandTable) WriteGetKeysAndFlags(out *Reply, args [][]byte) {
 	c, positions := t.keysOf(out, args)
 	if positions == nil {
 		return
@@ -95,7 +95,7 @@ func (t *Table) WriteGetKeysAndFlags(out *Reply, args [][]byte) {
 
 // keysOf finds the command that args call and the positions of its keys. Where it finds none it appends the reason, and
 // returns nil.
-func (t *Table) keysOf(out *Reply, args [][]byte) (c *Command, positions []int) {
+func (t *CommandTable) keysOf(out *Reply, args [][]byte) (c *Command, positions []int) {
 	c = t.Lookup(args[0])
 	if c != nil && len(c.Sub) > 0 && len(args) > 1 {
 		c = c.Subcommand(args[1])

@@ -84,11 +84,11 @@ func TestExpirySearch(t *testing.T) {
 	for seed := range seeds {
 		rng := rand.New(rand.NewPCG(seed, 0))
 		d := newRegion(t)
-		type record struct {
+		type expiringKey struct {
 			key      []byte // in the engine
 			expireMS uint64
 		}
-		var all []record
+		var all []expiringKey
 		for i := range rng.IntN(400) {
 			name := fmt.Sprintf("%d%s", i, strings.Repeat("x", rng.IntN(3)))
 			if rng.IntN(3) == 0 {
@@ -101,9 +101,9 @@ func TestExpirySearch(t *testing.T) {
 				d.must(2, "del", name)
 				continue
 			}
-			all = append(all, record{testSpace.AppendMetadataOf(nil, []byte(name)), m.ExpireMS})
+			all = append(all, expiringKey{testSpace.AppendMetadataOf(nil, []byte(name)), m.ExpireMS})
 		}
-		slices.SortFunc(all, func(a, b record) int { return bytes.Compare(a.key, b.key) })
+		slices.SortFunc(all, func(a, b expiringKey) int { return bytes.Compare(a.key, b.key) })
 		x := ExpirySearch{Space: testSpace, Slots: allSlots, Limit: 1 + rng.IntN(150), Most: 1 + rng.IntN(50)}
 		v := d.e.NewView()
 		for range 20 {
@@ -113,7 +113,7 @@ func TestExpirySearch(t *testing.T) {
 			}
 			first := 0
 			if from != nil {
-				first, _ = slices.BinarySearchFunc(all, from, func(r record, key []byte) int { return bytes.Compare(r.key, key) })
+				first, _ = slices.BinarySearchFunc(all, from, func(r expiringKey, key []byte) int { return bytes.Compare(r.key, key) })
 			}
 			for seen := 0; ; {
 				if err := x.Step(v, from, start); err != nil {

@@ -154,7 +154,7 @@ func (d *region) walk(w KeyWalk, each func(*KeyWalk)) error {
 }
 
 // must runs a call and returns its reply, which has to be one value.
-func (d *region) must(proto int, args ...string) redistest.Value {
+func (d *region) must(proto int, args ...string) redistest.ReplyValue {
 	d.t.Helper()
 	b := make([][]byte, len(args))
 	for i, a := range args {

@@ -15,7 +15,7 @@ import (
 )
 
 // texts are the texts of a reply's elements.
-func texts(v redistest.Value) (all []string) {
+func texts(v redistest.ReplyValue) (all []string) {
 	for _, item := range v.Items {
 		all = append(all, string(item.Text))
 	}

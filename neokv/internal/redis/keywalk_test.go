@@ -30,12 +30,12 @@ func TestWalkSeesEveryKeyOnce(t *testing.T) {
 	for seed := range uint64(30) {
 		rng := rand.New(rand.NewPCG(seed, 0))
 		d := newRegion(t)
-		type entry struct {
+		type walkedKey struct {
 			slot topology.Slot
 			key  string
 			kind keys.Type
 		}
-		var want []entry
+		var want []walkedKey
 		tags := []string{"{a}", "{b}", "{c}", ""}
 		names := map[string]bool{"": true}
 		for range rng.IntN(120) {
@@ -50,7 +50,7 @@ func TestWalkSeesEveryKeyOnce(t *testing.T) {
 			slot := topology.SlotOf([]byte(name))
 			expireMS := []uint64{0, start + 5000, start - 1, start}[rng.IntN(4)]
 			live := expireMS == 0 || expireMS > start
-			e := entry{slot, name, keys.String}
+			e := walkedKey{slot, name, keys.String}
 			switch rng.IntN(5) {
 			case 0, 1:
 				d.plant(name, keys.Metadata{Type: keys.String, ExpireMS: expireMS, Value: []byte("v")})
@@ -72,16 +72,16 @@ func TestWalkSeesEveryKeyOnce(t *testing.T) {
 				want = append(want, e)
 			}
 		}
-		slices.SortFunc(want, func(a, b entry) int {
+		slices.SortFunc(want, func(a, b walkedKey) int {
 			return bytes.Compare(testSpace.AppendMetadata(nil, a.slot, []byte(a.key)), testSpace.AppendMetadata(nil, b.slot, []byte(b.key)))
 		})
 		slots := allSlots
 		if len(want) > 0 && rng.IntN(2) == 0 { // only some of them
 			slots = topology.SlotRange{First: want[len(want)/3].slot, Last: want[len(want)*2/3].slot}
-			want = slices.DeleteFunc(want, func(e entry) bool { return !slots.Contains(e.slot) })
+			want = slices.DeleteFunc(want, func(e walkedKey) bool { return !slots.Contains(e.slot) })
 		}
 		for _, w := range []KeyWalk{{Slots: slots}, {Slots: slots, Limit: 1}, {Slots: slots, Limit: 7}, {Slots: slots, Limit: 3, WholeSlots: true}} {
-			var got []entry
+			var got []walkedKey
 			kind, whole := fmt.Sprintf("seed %d, limit %d, whole slots %v", seed, w.Limit, w.WholeSlots), w.WholeSlots
 			if err := d.walk(w, func(w *KeyWalk) {
 				if w.Count != len(w.Keys) {
@@ -91,7 +91,7 @@ func TestWalkSeesEveryKeyOnce(t *testing.T) {
 					t.Errorf("%s: slot %d in two steps", kind, w.Keys[0].Slot)
 				}
 				for _, k := range w.Keys {
-					got = append(got, entry{k.Slot, string(k.Key), k.Type})
+					got = append(got, walkedKey{k.Slot, string(k.Key), k.Type})
 				}
 			}); err != nil {
 				t.Fatal(err)

@@ -60,7 +60,7 @@ func (w *Writer) removeLegacy(slot topology.Slot, key []byte) error {
 
 // legacy returns the record for a user key that the data side of a recordIter has met: that of its legacy string, or
 // one that is not stored.
-func (s *side) legacy(k keys.Redis) (rec record, err error) {
+func (s *side) legacy(k keys.RedisKey) (rec record, err error) {
 	s.seek = k.Space.AppendLegacy(s.seek[:0], k.Slot, k.User)
 	if !s.iter.SeekGE(s.seek) || !bytes.Equal(s.iter.Key(), s.seek) {
 		return rec, s.iter.Error()

@@ -114,8 +114,8 @@ func TestRowsAreRedis(t *testing.T) {
 					if err != nil {
 						t.Fatal(err)
 					}
-					for _, v := range []redistest.Value{got, want} {
-						slices.SortFunc(v.Items[0].Items[9].Items, func(a, b redistest.Value) int { return bytes.Compare(a.Items[0].Text, b.Items[0].Text) })
+					for _, v := range []redistest.ReplyValue{got, want} {
+						slices.SortFunc(v.Items[0].Items[9].Items, func(a, b redistest.ReplyValue) int { return bytes.Compare(a.Items[0].Text, b.Items[0].Text) })
 					}
 					if !got.Equal(want) {
 						t.Errorf("RESP%d %s:\n got %v\nwant %v", proto, c.Name, got, want)

@@ -32,7 +32,7 @@ type replicas struct {
 	*rand.Rand
 	leader    *region
 	out       Reply // of the leader
-	followers []*follower
+	followers []*lateReplica
 	now       uint64
 	calls     int
 	full      int
@@ -41,18 +41,18 @@ type replicas struct {
 	done      map[*Command]int // calls that have changed what is stored
 }
 
-// follower is a replica that groups the log for its batches.
-type follower struct {
+// lateReplica is a replica that groups the log for its batches.
+type lateReplica struct {
 	*region
 	name   string
-	log    []entry // not applied yet
-	groups bool    // of random lengths; else all that there is makes a batch
-	pieces int     // one of so many calls has a batch end behind it, within an entry; 0 for none
+	log    []logEntry // not applied yet
+	groups bool       // of random lengths; else all that there is makes a batch
+	pieces int        // one of so many calls has a batch end behind it, within an entry; 0 for none
 	out    Reply
 }
 
-// entry is one of the log: some calls, at a time.
-type entry struct {
+// logEntry is one of the log: some calls, at a time.
+type logEntry struct {
 	index, timeMS, version uint64
 	calls                  []Call
 	reads                  []byte   // the leader's read set, nil for none
@@ -62,7 +62,7 @@ type entry struct {
 }
 
 func newReplicas(t testing.TB, random *rand.Rand) *replicas {
-	return &replicas{TB: t, Rand: random, leader: newRegion(t), now: start, done: map[*Command]int{}, followers: []*follower{
+	return &replicas{TB: t, Rand: random, leader: newRegion(t), now: start, done: map[*Command]int{}, followers: []*lateReplica{
 		{region: newRegion(t), name: "all at once"},
 		{region: newRegion(t), name: "in groups", groups: true},
 		{region: newRegion(t), name: "in pieces", groups: true, pieces: 4},
@@ -72,7 +72,7 @@ func newReplicas(t testing.TB, random *rand.Rand) *replicas {
 // apply runs an entry on a replica, and calls each with the replies and with the batch. No call may return an error: it
 // would fence every store. Where each reports true the batch is committed and another one begun, as apply does in the
 // middle of a long entry; the read set does not hold behind that.
-func (w *replicas) apply(d *region, b *engine.Batch, e *entry, out *Reply, each func(i int, reply []byte, b *engine.Batch) (cut bool)) *engine.Batch {
+func (w *replicas) apply(d *region, b *engine.Batch, e *logEntry, out *Reply, each func(i int, reply []byte, b *engine.Batch) (cut bool)) *engine.Batch {
 	d.state.ApplyIndex, d.state.TimeMS = e.index, max(d.state.TimeMS, e.timeMS)
 	reads := e.reads
 	for i := range e.calls {
@@ -107,7 +107,7 @@ func (w *replicas) write(calls []Call) {
 	if w.IntN(8) == 0 {
 		rules = RulesOfRecords
 	}
-	e := entry{w.leader.state.ApplyIndex + 1, w.now, w.Uint64N(1000), calls, w.readAhead(calls), make([][]byte, len(calls)), 2 + w.IntN(2), rules}
+	e := logEntry{w.leader.state.ApplyIndex + 1, w.now, w.Uint64N(1000), calls, w.readAhead(calls), make([][]byte, len(calls)), 2 + w.IntN(2), rules}
 	out := &w.out
 	*out = Reply{Buf: out.Buf, Proto: e.proto}
 	if w.IntN(2) == 0 {
@@ -203,7 +203,7 @@ func (w *replicas) one(call *Call, reply []byte) {
 }
 
 // catchUp has a follower apply what it has not yet.
-func (w *replicas) catchUp(f *follower) {
+func (w *replicas) catchUp(f *lateReplica) {
 	for len(f.log) > 0 {
 		n := len(f.log)
 		if f.groups {
@@ -223,7 +223,7 @@ func (w *replicas) catchUp(f *follower) {
 }
 
 // applyGroup has a follower apply some entries in one batch, or in several if it applies in pieces.
-func (w *replicas) applyGroup(f *follower, entries []entry) {
+func (w *replicas) applyGroup(f *lateReplica, entries []logEntry) {
 	b := f.e.NewBatch()
 	defer func() { w.closeFailed(b) }()
 	for i := range entries {
@@ -426,12 +426,12 @@ func orphan(all map[string]string, key string) bool {
 // sound says what is wrong with all that a region stores: elements that nothing names, or records that count them
 // wrongly.
 func sound(all map[string]string) error {
-	type collection struct {
+	type heldKey struct {
 		keys.Metadata
 		elements, scores uint64
 		orphan           bool
 	}
-	named := map[string]*collection{} // by data key and version
+	named := map[string]*heldKey{} // by data key and version
 	name := func(k []byte, version uint64) string {
 		return string(binary.BigEndian.AppendUint64(append([]byte{byte(keys.Data)}, k[1:]...), version))
 	}
@@ -443,7 +443,7 @@ func sound(all map[string]string) error {
 				return err
 			}
 			if m.Apart() {
-				named[name([]byte(key), m.Version)] = &collection{Metadata: m}
+				named[name([]byte(key), m.Version)] = &heldKey{Metadata: m}
 			}
 		case ks == keys.MetaInfo && keys.Category(key[1]) == keys.CategoryOrphan:
 			o, err := keys.ParseOrphan([]byte(key), []byte(value))
@@ -454,7 +454,7 @@ func sound(all map[string]string) error {
 			if named[id] != nil {
 				return fmt.Errorf("key %q: version %d is named twice", o.User, o.Version)
 			}
-			named[id] = &collection{Metadata: keys.Metadata{Type: o.Type, Size: o.Size}, orphan: true}
+			named[id] = &heldKey{Metadata: keys.Metadata{Type: o.Type, Size: o.Size}, orphan: true}
 		}
 	}
 	for key, value := range all {
@@ -534,7 +534,7 @@ func TestReplicasStoreTheSame(t *testing.T) {
 	limit(t, 20<<10)
 	w := newReplicas(t, rand.New(rand.NewPCG(seed, 0)))
 	shortPieces(t, 1+w.IntN(40))
-	g := &redistest.Generator{Rand: w.Rand, Tag: "{t}", Piece: pieceBytes}
+	g := &redistest.CallGenerator{Rand: w.Rand, Tag: "{t}", Piece: pieceBytes}
 	seen := map[string]int{}
 	var calls []Call
 	most := *replicaCalls
@@ -685,7 +685,7 @@ del {t}zset1 {t}zset2; zadd {t}zset1 1 a 2 b; zadd {t}zset2 3 b 4 c; zdiffstore 
 // deep makes a call that looks for a place far inside a large collection, or changes much of one, mostly behind one
 // that adds to it. Of the collections {t}zset8, {t}zset9 and so on no other calls take anything but those that remove
 // all keys, so they grow large and stay.
-func deep(g *redistest.Generator) (calls [][][]byte) {
+func deep(g *redistest.CallGenerator) (calls [][][]byte) {
 	from := g.IntN(1500)
 	to := from + g.IntN(50)
 	if g.IntN(8) == 0 {
@@ -729,7 +729,7 @@ func deep(g *redistest.Generator) (calls [][][]byte) {
 }
 
 // odd makes a call, mostly a random one of the comparison with Redis with some arguments replaced.
-func odd(g *redistest.Generator) [][][]byte {
+func odd(g *redistest.CallGenerator) [][][]byte {
 	switch g.IntN(100) {
 	case 0:
 		return [][][]byte{large(g, g.IntN(4), 1+g.IntN(3))}
@@ -772,7 +772,7 @@ var oddWords = strings.Fields(`nx xx gt lt ch incr get ex px exat pxat keepttl p
 	left right before after match type rank maxlen replace db store asc desc alpha by get # * samples idx len withmatchlen minmatchlen encoding string list
 	{t}hash1 {t}set1 {t}list1 {t}zset1 {t}a {t}b {t}hash2 {t}set2 {t}list2 {t}zset2 {s}zset {t}`)
 
-func oddArgument(g *redistest.Generator) []byte {
+func oddArgument(g *redistest.CallGenerator) []byte {
 	switch g.IntN(5) {
 	case 0, 1:
 		return []byte(oddNumbers[g.IntN(len(oddNumbers))])
@@ -795,7 +795,7 @@ const (
 )
 
 // large makes a call that adds many elements to a collection.
-func large(g *redistest.Generator, kind, number int) [][]byte {
+func large(g *redistest.CallGenerator, kind, number int) [][]byte {
 	args := bytes.Fields(fmt.Append(nil, []string{"hset {t}hash", "sadd {t}set", "zadd {t}zset", "rpush {t}list"}[kind], number))
 	for range 100 + g.IntN(1500) {
 		if kind == inZSet {

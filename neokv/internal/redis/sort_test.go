@@ -61,7 +61,7 @@ func TestStoredSorts(t *testing.T) {
 	seed := rand.Uint64()
 	random := rand.New(rand.NewPCG(seed, 1))
 	a, b := newRegion(t), newRegion(t)
-	g := redistest.Generator{Rand: rand.New(rand.NewPCG(seed, 0))}
+	g := redistest.CallGenerator{Rand: rand.New(rand.NewPCG(seed, 0))}
 	run := func(w *Writer, call [][]byte, out *Reply) {
 		c := Lookup(call[0])
 		if c == nil || c.Write == nil || !c.CheckArity(len(call)) {

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// Table finds commands by name. It does not change once it is made, and goroutines may share it.
-type Table struct {
+// CommandTable finds commands by name. It does not change once it is made, and goroutines may share it.
+type CommandTable struct {
 	rows   []*Command
 	byName map[string]*Command
 }
@@ -18,8 +18,8 @@ type Table struct {
 const maxNameBytes = 32
 
 // NewTable makes a table of the rows and keeps their order. Names must be distinct and lower case.
-func NewTable(rows ...*Command) *Table {
-	t := &Table{rows: rows, byName: make(map[string]*Command, len(rows))}
+func NewTable(rows ...*Command) *CommandTable {
+	t := &CommandTable{rows: rows, byName: make(map[string]*Command, len(rows))}
 	for _, c := range rows {
 		if len(c.Name) > maxNameBytes || t.byName[c.Name] != nil || strings.ToLower(c.Name) != c.Name {
 			panic(fmt.Sprintf("command table: name %q is taken, not lower case or longer than %d bytes",
@@ -36,10 +36,10 @@ func NewTable(rows ...*Command) *Table {
 }
 
 // Rows returns the top-level commands in order. The caller must not change them.
-func (t *Table) Rows() []*Command { return t.rows }
+func (t *CommandTable) Rows() []*Command { return t.rows }
 
 // Lookup finds a top-level command by its name in any case. It returns nil if there is none. It does not allocate.
-func (t *Table) Lookup(name []byte) *Command {
+func (t *CommandTable) Lookup(name []byte) *Command {
 	var room [maxNameBytes]byte
 	if len(name) > maxNameBytes {
 		return nil
@@ -55,7 +55,7 @@ func (t *Table) Lookup(name []byte) *Command {
 
 // Find finds the command that args call: the row itself, or the subcommand that args[1] names if the row is a container
 // and has arguments. If there is none it appends Redis's error to out and returns nil. It does not check the arity.
-func (t *Table) Find(args [][]byte, out *Reply) *Command {
+func (t *CommandTable) Find(args [][]byte, out *Reply) *Command {
 	c := t.Lookup(args[0])
 	switch {
 	case c == nil:

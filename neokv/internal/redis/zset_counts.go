@@ -60,20 +60,20 @@ func begins(version uint64, member []byte) (block, group bool) {
 type counts struct {
 	index  uint64 // apply index of the entry run last
 	sets   map[uint64]*counted
-	groups int      // how many are known, of all sets
-	bytes  int      // about how much memory they take
-	unsaid []*group // those with counts that the batch does not have yet
-	values []uint64 // scratch
+	groups int           // how many are known, of all sets
+	bytes  int           // about how much memory they take
+	unsaid []*scoreGroup // those with counts that the batch does not have yet
+	values []uint64      // scratch
 }
 
 // counted is one version.
 type counted struct {
-	front  []byte   // of its keys in redis_zset_rank; nil if it is not counted
-	groups []*group // in order, those that are known
+	front  []byte        // of its keys in redis_zset_rank; nil if it is not counted
+	groups []*scoreGroup // in order, those that are known
 }
 
-// group is a stretch of the score index. Where one group ends the next one begins.
-type group struct {
+// scoreGroup is a stretch of the score index. Where one group ends the next one begins.
+type scoreGroup struct {
 	set    *counted
 	blocks []block // the first begins where the group does
 	end    []byte  // nil for the last group
@@ -112,7 +112,7 @@ func (x *counts) forget(version uint64) {
 }
 
 // change notes that the batch has other counts of a group.
-func (x *counts) change(g *group) {
+func (x *counts) change(g *scoreGroup) {
 	if !g.unsaid {
 		g.unsaid = true
 		x.unsaid = append(x.unsaid, g)
@@ -120,7 +120,7 @@ func (x *counts) change(g *group) {
 }
 
 // add makes a group known, behind the first i groups of its set.
-func (x *counts) add(s *counted, i int, g *group) {
+func (x *counts) add(s *counted, i int, g *scoreGroup) {
 	s.groups = slices.Insert(s.groups, i, g)
 	x.groups++
 	for _, b := range g.blocks {
@@ -235,7 +235,7 @@ func (w *Writer) countIn(c *collection, score float64, member []byte) error {
 		w.value = keys.AppendRankBlock(w.value[:0])
 		return w.Batch.Set(w.key, w.value)
 	}
-	behind := &group{set: s, blocks: slices.Clone(g.blocks[i+1:]), end: g.end}
+	behind := &scoreGroup{set: s, blocks: slices.Clone(g.blocks[i+1:]), end: g.end}
 	g.blocks, g.end = g.blocks[:i+1], place
 	w.counts.add(s, slices.Index(s.groups, g)+1, behind)
 	w.counts.change(behind)
@@ -293,7 +293,7 @@ func (w *Writer) placeOf(score float64, member []byte) []byte {
 }
 
 // find returns the index of the group's block that has a place.
-func (g *group) find(place []byte) int {
+func (g *scoreGroup) find(place []byte) int {
 	order := func(b block, place []byte) int { return bytes.Compare(b.first, place) }
 	i, is := slices.BinarySearchFunc(g.blocks[1:], place, order)
 	if is {
@@ -303,8 +303,8 @@ func (g *group) find(place []byte) int {
 }
 
 // groupBelow returns the group that has the last place below limit.
-func (w *Writer) groupBelow(c *collection, s *counted, limit []byte) (*group, error) {
-	order := func(g *group, limit []byte) int { return bytes.Compare(g.blocks[0].first, limit) }
+func (w *Writer) groupBelow(c *collection, s *counted, limit []byte) (*scoreGroup, error) {
+	order := func(g *scoreGroup, limit []byte) int { return bytes.Compare(g.blocks[0].first, limit) }
 	i, _ := slices.BinarySearchFunc(s.groups, limit, order)
 	if i > 0 {
 		if g := s.groups[i-1]; g.end == nil || bytes.Compare(limit, g.end) <= 0 {
@@ -323,7 +323,7 @@ func (w *Writer) groupBelow(c *collection, s *counted, limit []byte) (*group, er
 }
 
 // readGroup is groupBelow for a group that is not known.
-func (c *collection) readGroup(limit []byte) (*group, error) {
+func (c *collection) readGroup(limit []byte) (*scoreGroup, error) {
 	e, err := c.countKeys(keys.RankGroup, nil, nil)
 	if err != nil {
 		return nil, err
@@ -350,13 +350,13 @@ func (c *collection) readGroup(limit []byte) (*group, error) {
 
 // groupAt finds the last group that begins below a place, with an iterator over all groups. It returns the group with
 // its first place and its end, but without its other blocks, and its counts.
-func (c *collection) groupAt(e *elements, limit []byte) (*group, []uint64, error) {
+func (c *collection) groupAt(e *elements, limit []byte) (*scoreGroup, []uint64, error) {
 	c.key = append(append(c.key[:c.front], byte(keys.RankGroup)), limit...)
 	c.key[0] = byte(keys.ZSetRank)
 	if !e.SeekLT(c.key) {
 		return nil, nil, errors.Join(e.Error(), c.miscounts(limit))
 	}
-	g := &group{blocks: make([]block, 1, groupBlocks)}
+	g := &scoreGroup{blocks: make([]block, 1, groupBlocks)}
 	if first := e.sub()[1:]; len(first) > 0 {
 		g.blocks[0].first = bytes.Clone(first)
 	}

@@ -84,7 +84,7 @@ func (d *region) zsets() map[string]map[string]float64 {
 func TestStoredZSets(t *testing.T) {
 	seed := rand.Uint64()
 	a, b := newRegion(t), newRegion(t)
-	g := redistest.Generator{Rand: rand.New(rand.NewPCG(seed, 0)), Tag: "{t}"}
+	g := redistest.CallGenerator{Rand: rand.New(rand.NewPCG(seed, 0)), Tag: "{t}"}
 	for _, f := range redistest.Families {
 		if f.Name != "zset" {
 			continue
@@ -126,7 +126,7 @@ func TestStoredZSets(t *testing.T) {
 func TestZSetBytes(t *testing.T) {
 	d := newRegion(t)
 	d.w.VersionBase = 1000
-	slot := keys.Redis{}.Slot
+	slot := keys.RedisKey{}.Slot
 	if k, err := keys.ParseRedis(testSpace.AppendMetadataOf(nil, []byte("z"))); err == nil {
 		slot = k.Slot
 	}

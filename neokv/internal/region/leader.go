@@ -99,13 +99,13 @@ func (r *Replica) stepDown() {
 	}
 }
 
-var _ raftio.IRaftEventListener = Listener(nil)
+var _ raftio.IRaftEventListener = LeaderListener(nil)
 
-// Listener takes dragonboat's leader events of all regions of a store; it must not block.
-type Listener func(raftio.LeaderInfo)
+// LeaderListener takes dragonboat's leader events of all regions of a store; it must not block.
+type LeaderListener func(raftio.LeaderInfo)
 
 // LeaderUpdated implements raftio.IRaftEventListener.
-func (l Listener) LeaderUpdated(i raftio.LeaderInfo) { l(i) }
+func (l LeaderListener) LeaderUpdated(i raftio.LeaderInfo) { l(i) }
 
 // barrier proposes an empty entry of the term. It reports whether the entry has been applied here, and no entry of a
 // later term before it.

@@ -78,7 +78,7 @@ func (p *Pending) finish(err error) {
 // claimed belong to the goroutine that has claimed it.
 type proposal struct {
 	buf      []byte // header and commands
-	parts    []part
+	parts    []stretch
 	commands int
 	deadline time.Time
 	sequence uint64
@@ -104,8 +104,8 @@ func newProposal() *proposal {
 	}
 }
 
-// part is the stretch of a pending run that travels in one proposal: the calls [from, to).
-type part struct {
+// stretch is what of a pending run travels in one proposal: the calls [from, to).
+type stretch struct {
 	p        *Pending
 	from, to int
 	answered bool // at its deadline, before the proposal was finished

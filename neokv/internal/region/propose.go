@@ -143,7 +143,7 @@ func (x *proposer) form() *proposal {
 		if from == p.next && len(p.Run.Calls) > 0 {
 			break
 		}
-		b.parts = append(b.parts, part{p: p, from: from, to: p.next})
+		b.parts = append(b.parts, stretch{p: p, from: from, to: p.next})
 		if p.Deadline.After(b.deadline) {
 			b.deadline = p.Deadline
 		}

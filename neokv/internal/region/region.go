@@ -44,7 +44,7 @@ type Options struct {
 	Replica topology.ReplicaID
 	Engine  *engine.Engine
 	Host    *dragonboat.NodeHost
-	Knobs   settings.Raft
+	Knobs   settings.RaftKnobs
 	// Incarnation tells this start of the store from all others; entries of an earlier one find no waiters.
 	Incarnation uint64
 	// Failed returns why the store has failed, nil while it has not; Fence makes it fail.

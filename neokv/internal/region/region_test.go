@@ -137,7 +137,7 @@ func TestGateShutWaits(t *testing.T) {
 }
 
 // queued returns a replica whose proposer can be looked at without Raft.
-func queued(knobs settings.Raft) *Replica {
+func queued(knobs settings.RaftKnobs) *Replica {
 	return New(Options{Knobs: knobs})
 }
 
@@ -166,7 +166,7 @@ func TestFormFillsProposals(t *testing.T) {
 		{"a large command goes alone", 100, 1024, []int{1, 1}, 5000, []int{1, 1}, []int{1, 2}},
 		{"an empty run is a proposal", 100, 1024, []int{0}, 0, []int{0}, []int{1}},
 	} {
-		r := queued(settings.Raft{BatchMaxOps: x.ops, BatchMaxBytes: x.bytes})
+		r := queued(settings.RaftKnobs{BatchMaxOps: x.ops, BatchMaxBytes: x.bytes})
 		r.servingTerm.Store(1)
 		var runs []*Pending
 		for _, n := range x.runs {
@@ -197,7 +197,7 @@ func TestFormFillsProposals(t *testing.T) {
 
 // TestTooLarge refuses a command that no entry has room for, alone, and without a copy of it.
 func TestTooLarge(t *testing.T) {
-	r := queued(settings.Raft{BatchMaxOps: 10, BatchMaxBytes: 1 << 20})
+	r := queued(settings.RaftKnobs{BatchMaxOps: 10, BatchMaxBytes: 1 << 20})
 	r.servingTerm.Store(1)
 	p := pending(3, 1)
 	part := make([]byte, maxEntryBytes/4)
@@ -230,7 +230,7 @@ func TestTooLarge(t *testing.T) {
 // room for: it is not refused with that.
 func TestTooLargeIsAlone(t *testing.T) {
 	for _, runs := range []int{1, 3} {
-		r := queued(settings.Raft{BatchMaxOps: 10, BatchMaxBytes: 1 << 20})
+		r := queued(settings.RaftKnobs{BatchMaxOps: 10, BatchMaxBytes: 1 << 20})
 		r.servingTerm.Store(1)
 		large := pending(1, 1)
 		part := make([]byte, maxEntryBytes/4)
@@ -260,7 +260,7 @@ func TestTooLargeIsAlone(t *testing.T) {
 // less time: the other goes on without it.
 func TestAdvanceOutlivesItsReader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := queued(settings.Raft{}) // no place in flight: what is proposed waits
+		r := queued(settings.RaftKnobs{}) // no place in flight: what is proposed waits
 		r.servingTerm.Store(1)
 		instant := uint64(time.Now().UnixMilli())
 		begin := time.Now()
@@ -337,7 +337,7 @@ func TestTooLargeByItsKey(t *testing.T) {
 }
 
 func TestFinishOfACutRunWithoutLeader(t *testing.T) {
-	r := queued(settings.Raft{BatchMaxOps: 10, BatchMaxBytes: 1 << 20})
+	r := queued(settings.RaftKnobs{BatchMaxOps: 10, BatchMaxBytes: 1 << 20})
 	p := pending(25, 1)
 	r.proposer.queue = []*Pending{p}
 	b := r.proposer.form()
@@ -349,7 +349,7 @@ func TestFinishOfACutRunWithoutLeader(t *testing.T) {
 
 // TestStopWithoutAnAnswer stops a replica while the library owes it the answer to a proposal: nobody waits for that.
 func TestStopWithoutAnAnswer(t *testing.T) {
-	r := queued(settings.Raft{BatchMaxOps: 10, BatchMaxBytes: 1 << 20})
+	r := queued(settings.RaftKnobs{BatchMaxOps: 10, BatchMaxBytes: 1 << 20})
 	p := pending(1, 1)
 	r.proposer.queue = []*Pending{p}
 	b, awaited := r.proposer.form(), make(chan struct{})
@@ -372,7 +372,7 @@ func TestStopWithoutAnAnswer(t *testing.T) {
 // TestLeaderTimeNeverGoesBack puts the region time ahead of a clock that stands behind.
 func TestLeaderTimeNeverGoesBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := queued(settings.Raft{})
+		r := queued(settings.RaftKnobs{})
 		start := uint64(time.Now().UnixMilli())
 		if got := r.leaderTime(time.Now()); got != start {
 			t.Errorf("leaderTime = %d; want the clock's %d", got, start)
@@ -395,7 +395,7 @@ func TestLeaderTimeNeverGoesBack(t *testing.T) {
 }
 
 func TestRevokeIsForGood(t *testing.T) {
-	r := queued(settings.Raft{})
+	r := queued(settings.RaftKnobs{})
 	r.reader.lease.Store(&lease{term: 4, until: time.Hour})
 	r.Revoke(3)
 	if r.reader.validLease(time.Now()) == nil {
@@ -413,7 +413,7 @@ func TestRevokeIsForGood(t *testing.T) {
 // TestGatherings: with several entries under way one gathering may begin while who waits in another has not heard yet
 // that it has ended.
 func TestGatherings(t *testing.T) {
-	r := queued(settings.Raft{MaxInflight: 3})
+	r := queued(settings.RaftKnobs{MaxInflight: 3})
 	r.servingTerm.Store(1)
 	x := &r.proposer
 	x.inflight = 3

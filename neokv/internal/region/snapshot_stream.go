@@ -55,7 +55,7 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // receive writes the tables of a stream and returns its header and their bytes.
 func receive(in io.Reader, tables *engine.Ingestion, stop <-chan struct{}) (h snapshotHeader, size uint64, err error) {
-	r := &frameReader{in: in}
+	r := &streamReader{in: in}
 	if h, err = r.header(); err != nil {
 		return h, 0, err
 	}
@@ -205,8 +205,8 @@ func (w *frameWriter) end() error {
 	return w.frame(frameEnd)
 }
 
-// frameReader reads a stream. The library's reader panics on damaged bytes; here that is an error.
-type frameReader struct {
+// streamReader reads a stream. The library's reader panics on damaged bytes; here that is an error.
+type streamReader struct {
 	in     io.Reader
 	crc    uint32
 	buf    []byte
@@ -214,7 +214,7 @@ type frameReader struct {
 }
 
 // take reads n bytes behind those of buf that are kept.
-func (r *frameReader) take(keep, n int) (err error) {
+func (r *streamReader) take(keep, n int) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("read: %v", p)
@@ -234,7 +234,7 @@ func (r *frameReader) take(keep, n int) (err error) {
 }
 
 // check compares the last 4 bytes of buf with the checksum of the stream up to them.
-func (r *frameReader) check() error {
+func (r *streamReader) check() error {
 	end := len(r.buf) - crc32.Size
 	r.crc = crc32.Update(r.crc, castagnoli, r.buf[:end])
 	if want := binary.BigEndian.Uint32(r.buf[end:]); r.crc != want {
@@ -243,7 +243,7 @@ func (r *frameReader) check() error {
 	return nil
 }
 
-func (r *frameReader) header() (h snapshotHeader, err error) {
+func (r *streamReader) header() (h snapshotHeader, err error) {
 	if err := r.take(0, 1); err != nil {
 		return h, fmt.Errorf("header: %w", err)
 	}
@@ -260,7 +260,7 @@ func (r *frameReader) header() (h snapshotHeader, err error) {
 }
 
 // frame returns the next frame; payload is valid until the next call.
-func (r *frameReader) frame() (kind byte, payload []byte, err error) {
+func (r *streamReader) frame() (kind byte, payload []byte, err error) {
 	r.frames++
 	defer func() {
 		if err != nil {
@@ -284,7 +284,7 @@ func (r *frameReader) frame() (kind byte, payload []byte, err error) {
 }
 
 // atEnd checks that nothing follows.
-func (r *frameReader) atEnd() error {
+func (r *streamReader) atEnd() error {
 	if n, err := io.ReadFull(r.in, make([]byte, 1)); n > 0 || !errors.Is(err, io.EOF) {
 		return fmt.Errorf("bytes behind the end: %v", err)
 	}

@@ -38,7 +38,7 @@ func openStill(t testing.TB, fs *disk.FS) still {
 	}
 	r := New(Options{
 		Region: snapshotRegion, Index: 1, Store: 1, Engine: e, Failed: fs.Failed, Fence: fs.Fence,
-		Knobs: settings.Raft{RaftConstants: settings.RaftConstants{SnapshotBytes: 1 << 30}},
+		Knobs: settings.RaftKnobs{RaftConstants: settings.RaftConstants{SnapshotBytes: 1 << 30}},
 	})
 	if _, err := r.machine.Open(nil); err != nil {
 		t.Fatal(err)

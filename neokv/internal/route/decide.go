@@ -75,7 +75,7 @@ func Decide(t *Table, self topology.StoreID, slots []topology.Slot, follow bool)
 	return d
 }
 
-func holds(r *Region, s topology.StoreID) bool {
+func holds(r *LedRegion, s topology.StoreID) bool {
 	_, ok := r.PeerOn(s)
 	return ok
 }
@@ -104,7 +104,7 @@ func Unserved(t *Table, self topology.StoreID, slot topology.Slot, turn uint64) 
 		d.Action, d.Host, d.Port = Moved, s.Host, s.Port
 		return d
 	}
-	var others []*Store
+	var others []*PublicStore
 	heard := 0
 	for _, p := range region.Peers {
 		s := t.Store(p.Store)
@@ -114,7 +114,7 @@ func Unserved(t *Table, self topology.StoreID, slot topology.Slot, turn uint64) 
 		switch {
 		case s == nil || s.ID == self:
 		case s.ID == leader:
-			others = append([]*Store{s}, others...)
+			others = append([]*PublicStore{s}, others...)
 		case s.Alive:
 			others = append(others, s)
 		}

@@ -10,8 +10,8 @@ import (
 	"neokv.dev/neokv/internal/topology"
 )
 
-// Store is one store as clients and other stores see it.
-type Store struct {
+// PublicStore is one store as clients and other stores see it.
+type PublicStore struct {
 	ID     topology.StoreID `json:"id"`
 	NodeID string           `json:"node_id"` // 40 hex characters, survives restarts
 	Host   string           `json:"host"`    // as advertised to clients
@@ -19,8 +19,8 @@ type Store struct {
 	Alive  bool             `json:"alive"`
 }
 
-// Region is a region with who leads it as far as is known.
-type Region struct {
+// LedRegion is a region with who leads it as far as is known.
+type LedRegion struct {
 	topology.Region
 	Leader topology.StoreID `json:"leader"` // 0 while none is known
 	Term   uint64           `json:"term"`
@@ -30,20 +30,20 @@ type Region struct {
 
 // Table maps slots to regions, leaders and stores. It is never changed once published.
 type Table struct {
-	Epoch   uint64   // grows with every change of the map or of a leader
-	Stores  []Store  // by id
-	Regions []Region // by first slot
-	Alone   bool     // the store that made the table got no answer when it last reported: who is alive it does not know
+	Epoch   uint64        // grows with every change of the map or of a leader
+	Stores  []PublicStore // by id
+	Regions []LedRegion   // by first slot
+	Alone   bool          // the store that made the table got no answer when it last reported: who is alive it does not know
 
 	slots [topology.SlotCount]uint16 // index in Regions plus one, 0 where no region covers the slot
 }
 
 // NewTable returns the table of the given stores and regions, in any order; it copies both. Regions that overlap are a
 // broken invariant of the cluster map, and it panics.
-func NewTable(epoch uint64, stores []Store, regions []Region) *Table {
+func NewTable(epoch uint64, stores []PublicStore, regions []LedRegion) *Table {
 	t := &Table{Epoch: epoch, Stores: slices.Clone(stores), Regions: slices.Clone(regions)}
-	slices.SortFunc(t.Stores, func(a, b Store) int { return cmp.Compare(a.ID, b.ID) })
-	slices.SortFunc(t.Regions, func(a, b Region) int { return cmp.Compare(a.Slots.First, b.Slots.First) })
+	slices.SortFunc(t.Stores, func(a, b PublicStore) int { return cmp.Compare(a.ID, b.ID) })
+	slices.SortFunc(t.Regions, func(a, b LedRegion) int { return cmp.Compare(a.Slots.First, b.Slots.First) })
 	for i, r := range t.Regions {
 		for s := int(r.Slots.First); s <= int(r.Slots.Last); s++ {
 			if other := t.slots[s]; other != 0 {
@@ -56,7 +56,7 @@ func NewTable(epoch uint64, stores []Store, regions []Region) *Table {
 }
 
 // Region returns the region that covers a slot and its index in Regions; nil and -1 if there is none.
-func (t *Table) Region(s topology.Slot) (*Region, int) {
+func (t *Table) Region(s topology.Slot) (*LedRegion, int) {
 	i := int(t.slots[s]) - 1
 	if i < 0 {
 		return nil, -1
@@ -65,8 +65,8 @@ func (t *Table) Region(s topology.Slot) (*Region, int) {
 }
 
 // ByID returns the region with the given id, nil if there is none.
-func (t *Table) ByID(id topology.RegionID) *Region {
-	i := slices.IndexFunc(t.Regions, func(r Region) bool { return r.ID == id })
+func (t *Table) ByID(id topology.RegionID) *LedRegion {
+	i := slices.IndexFunc(t.Regions, func(r LedRegion) bool { return r.ID == id })
 	if i < 0 {
 		return nil
 	}
@@ -74,8 +74,8 @@ func (t *Table) ByID(id topology.RegionID) *Region {
 }
 
 // Store returns the store with the given id, nil if there is none.
-func (t *Table) Store(id topology.StoreID) *Store {
-	i, ok := slices.BinarySearchFunc(t.Stores, id, func(s Store, id topology.StoreID) int { return cmp.Compare(s.ID, id) })
+func (t *Table) Store(id topology.StoreID) *PublicStore {
+	i, ok := slices.BinarySearchFunc(t.Stores, id, func(s PublicStore, id topology.StoreID) int { return cmp.Compare(s.ID, id) })
 	if !ok {
 		return nil
 	}

@@ -10,12 +10,12 @@ import (
 // are in none.
 func table() *Table {
 	peers := []topology.Peer{{Store: 1, Replica: 1}, {Store: 2, Replica: 2}, {Store: 3, Replica: 3}}
-	region := func(id topology.RegionID, first, last topology.Slot, leader topology.StoreID) Region {
-		return Region{Region: topology.Region{ID: id, Slots: topology.SlotRange{First: first, Last: last}, Peers: peers}, Leader: leader}
+	region := func(id topology.RegionID, first, last topology.Slot, leader topology.StoreID) LedRegion {
+		return LedRegion{Region: topology.Region{ID: id, Slots: topology.SlotRange{First: first, Last: last}, Peers: peers}, Leader: leader}
 	}
 	return NewTable(7,
-		[]Store{{ID: 3, Host: "h3", Port: 7003}, {ID: 1, Host: "h1", Port: 7001, Alive: true}, {ID: 2, Host: "h2", Port: 7002, Alive: true}},
-		[]Region{region(2, 4096, 8191, 2), region(1, 0, 4095, 1), region(3, 8192, 12287, 0), region(4, 12288, 15999, 3)})
+		[]PublicStore{{ID: 3, Host: "h3", Port: 7003}, {ID: 1, Host: "h1", Port: 7001, Alive: true}, {ID: 2, Host: "h2", Port: 7002, Alive: true}},
+		[]LedRegion{region(2, 4096, 8191, 2), region(1, 0, 4095, 1), region(3, 8192, 12287, 0), region(4, 12288, 15999, 3)})
 }
 
 func (d Decision) text() string {
@@ -148,7 +148,7 @@ func TestTable(t *testing.T) {
 	if x.Store(3).Port != 7003 || x.Store(4) != nil || x.Store(0) != nil {
 		t.Error("Store")
 	}
-	y := NewTable(1, nil, []Region{
+	y := NewTable(1, nil, []LedRegion{
 		{Region: topology.Region{ID: 1, Slots: topology.SlotRange{First: 0, Last: 9}}, Leader: 1},
 		{Region: topology.Region{ID: 2, Slots: topology.SlotRange{First: 10, Last: 19}}, Leader: 1},
 		{Region: topology.Region{ID: 3, Slots: topology.SlotRange{First: 20, Last: 29}}},
@@ -165,7 +165,7 @@ func TestTable(t *testing.T) {
 			t.Error("overlapping regions did not panic")
 		}
 	}()
-	NewTable(1, nil, []Region{
+	NewTable(1, nil, []LedRegion{
 		{Region: topology.Region{ID: 1, Slots: topology.SlotRange{First: 0, Last: 9}}},
 		{Region: topology.Region{ID: 2, Slots: topology.SlotRange{First: 9, Last: 19}}},
 	})

@@ -22,14 +22,14 @@ type Hooks struct {
 	JournalBytes int64
 
 	// Cluster is set by Start before it opens the first store.
-	Cluster Cluster
+	Cluster Inside
 }
 
-// Cluster is the inside of a running cluster. It and Node are interfaces because package neokv, which has the types,
-// stands above this one. A caller kills all stores before it ends the journal or opens it.
-type Cluster interface {
+// Inside is the inside of a running cluster. Inside and StorePlace are interfaces because package neokv, which has the
+// types, stands above this one. A caller kills all stores before it ends the journal or opens it.
+type Inside interface {
 	// Nodes are the places of the stores, by store number. They are the same as long as the cluster exists.
-	Nodes() []Node
+	Nodes() []StorePlace
 	// Network carries the messages between stores; links are cut, delayed and disturbed there.
 	Network() *transport.Network
 	// HeldForClients is how many bytes the stores and the proxy hold for their clients.
@@ -44,8 +44,8 @@ type Cluster interface {
 	OpenJournal(bytes int64, shared bool) error
 }
 
-// Node is a store's place in a cluster. It outlives the store, which may be killed and started again.
-type Node interface {
+// StorePlace is a store's place in a cluster. It outlives the store, which may be killed and started again.
+type StorePlace interface {
 	ID() topology.StoreID
 	// Addr is where clients reach the store.
 	Addr() string

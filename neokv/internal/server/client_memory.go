@@ -71,7 +71,7 @@ func (m *ClientMemory) text() string {
 }
 
 // tell puts the limit into settings.
-func (m *ClientMemory) tell(k *settings.Redis) { k.ClientMemory = settings.Bytes(m.limit.Load()) }
+func (m *ClientMemory) tell(k *settings.RedisKnobs) { k.ClientMemory = settings.Bytes(m.limit.Load()) }
 
 // Used is how many bytes clients hold.
 func (m *ClientMemory) Used() int64 { return m.used.Load() }
@@ -193,7 +193,7 @@ func (c *conn) more(n int) int {
 // enlarge gives the reader a buffer of so many bytes. It returns false when clients may not hold that much. Only a few
 // connections at a time fill large buffers, so that hundreds of clients that send much leave the processors to the
 // others.
-func (c *conn) enlarge(r *reader, size int) bool {
+func (c *conn) enlarge(r *requestReader, size int) bool {
 	if !c.hold(int64(size - len(r.buf))) {
 		return false
 	}

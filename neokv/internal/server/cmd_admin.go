@@ -25,8 +25,8 @@ const (
 // waitPause is how long WAIT first waits before it asks the other stores again, maxWaitPause how long it waits at most.
 const waitPause, maxWaitPause = time.Millisecond, 50 * time.Millisecond
 
-// written is a region that a connection has written to, for WAIT.
-type written struct {
+// writtenRegion is a region that a connection has written to, for WAIT.
+type writtenRegion struct {
 	region topology.RegionID
 	index  uint64 // of the last write
 	have   int    // replicas known to have applied it; -1 while no store has been asked
@@ -49,13 +49,13 @@ func runWait(c *conn, args [][]byte) {
 	if ms == 0 {
 		until = after(math.MaxInt64)
 	}
-	var regions []written
+	var regions []writtenRegion
 	for id, index := range c.wrote {
-		regions = append(regions, written{id, index, -1})
+		regions = append(regions, writtenRegion{id, index, -1})
 	}
 	if t := c.s.o.Node.Table(); len(regions) == 0 && t != nil && len(t.Regions) > 0 {
 		// The connection has written nothing: the replicas that answer count.
-		regions = []written{{t.Regions[0].ID, 0, -1}}
+		regions = []writtenRegion{{t.Regions[0].ID, 0, -1}}
 	}
 	have := int64(0)
 	for pause := waitPause; ; pause = min(2*pause, maxWaitPause) {
@@ -86,7 +86,7 @@ func runWait(c *conn, args [][]byte) {
 
 // replicated asks, all at once, about the regions that are not yet known to have enough replicas. It returns the
 // smallest count of all regions.
-func (c *conn) replicated(ctx context.Context, regions []written, enough int64) int64 {
+func (c *conn) replicated(ctx context.Context, regions []writtenRegion, enough int64) int64 {
 	var wg sync.WaitGroup
 	for i := range regions {
 		if r := &regions[i]; r.have < 0 || int64(r.have) < enough {

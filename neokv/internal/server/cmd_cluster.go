@@ -26,7 +26,7 @@ func (c *conn) clusterTable() *route.Table {
 
 // serves returns the slot ranges that clients find at a store: none at a dead one, even while it still counts as a
 // leader.
-func serves(t *route.Table, s *route.Store) []topology.SlotRange {
+func serves(t *route.Table, s *route.PublicStore) []topology.SlotRange {
 	if !s.Alive {
 		return nil
 	}
@@ -68,7 +68,7 @@ func runClusterSlots(c *conn, args [][]byte) {
 	}
 	o := &c.out
 	o.Array(n)
-	var last *route.Store // the ranges go out by slot; t.Led joins neighbours, so a change of the leader begins a range
+	var last *route.PublicStore // the ranges go out by slot; t.Led joins neighbours, so a change of the leader begins a range
 	for i := range t.Regions {
 		s := t.Store(t.Regions[i].Leader)
 		if s == nil || !s.Alive {

@@ -35,7 +35,7 @@ var runnersOfRedis = map[string]runner{
 }
 
 var (
-	commands *redis.Table
+	commands *redis.CommandTable
 	runners  = map[*redis.Command]runner{} // of each row without Read and Write, containers excepted
 )
 

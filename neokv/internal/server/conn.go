@@ -25,7 +25,7 @@ type conn struct {
 	id      uint64
 	created time.Time
 
-	rd      reader
+	rd      requestReader
 	argv    [][]byte // arguments of the pipeline's commands, one behind the other
 	cmds    []command
 	arrived time.Time // of the pipeline
@@ -34,7 +34,7 @@ type conn struct {
 	closing bool // after the replies so far
 	limited bool // a read deadline is set
 	authed  bool
-	quiet   silence
+	quiet   replySilence
 	monitor *monitor                     // set while it is one
 	wrote   map[topology.RegionID]uint64 // apply index of its last write in each region that it wrote to
 
@@ -65,13 +65,13 @@ type clientInfo struct {
 	proto           int
 }
 
-// silence says which replies CLIENT REPLY keeps back.
-type silence struct{ off, skip, skipNext bool }
+// replySilence says which replies CLIENT REPLY keeps back.
+type replySilence struct{ off, skip, skipNext bool }
 
-func (q *silence) holds() bool { return q.off || q.skip }
+func (q *replySilence) holds() bool { return q.off || q.skip }
 
 // next is called after each command.
-func (q *silence) next() { q.skip, q.skipNext = q.skipNext, false }
+func (q *replySilence) next() { q.skip, q.skipNext = q.skipNext, false }
 
 func newConn(s *Server, nc net.Conn, id uint64) *conn {
 	c := &conn{s: s, nc: nc, id: id, created: time.Now(), rd: newReader(nc, &s.limits)}

@@ -27,7 +27,7 @@ type outputLimit struct {
 	softTime   time.Duration
 }
 
-func (l *limits) set(k *settings.Redis) {
+func (l *limits) set(k *settings.RedisKnobs) {
 	l.clients.Store(int64(k.MaxClients))
 	l.timeout.Store(int64(k.Timeout / time.Second))
 	l.keepalive.Store(int64(k.TCPKeepalive / time.Second))
@@ -38,7 +38,7 @@ func (l *limits) set(k *settings.Redis) {
 }
 
 // tell is the reverse of set: it puts the limits in force into settings.
-func (l *limits) tell(k *settings.Redis) {
+func (l *limits) tell(k *settings.RedisKnobs) {
 	k.MaxClients = int(l.clients.Load())
 	k.Timeout = time.Duration(l.timeout.Load()) * time.Second
 	k.TCPKeepalive = time.Duration(l.keepalive.Load()) * time.Second

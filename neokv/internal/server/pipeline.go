@@ -11,21 +11,21 @@ import (
 // command is one command of a pipeline.
 type command struct {
 	row  *redis.Command // nil if there is none of that name
-	kind kind
+	kind runKind
 	cut  bool // a write that the proxy port cuts
 	// rejected says that an error was the answer instead of running the command, or that nobody knows whether it ran.
 	rejected bool
 	args     [][]byte
 }
 
-// kind says how a command is run.
-type kind byte
+// runKind says how a command is run.
+type runKind byte
 
 const (
-	own    kind = iota // by the server itself, or answered with an error
-	read               // in one region, with other reads
-	write              // with other writes, in one region, or in several where it is cut
-	fanOut             // in several regions, alone
+	own    runKind = iota // by the server itself, or answered with an error
+	read                  // in one region, with other reads
+	write                 // with other writes, in one region, or in several where it is cut
+	fanOut                // in several regions, alone
 )
 
 // take makes commands of all that the reader has complete. It returns false when their arguments are more than clients
@@ -174,7 +174,7 @@ func isHTTP(name []byte) bool {
 }
 
 // limit is how many commands of a kind make a batch.
-func (b *batch) limit(k kind) int {
+func (b *batch) limit(k runKind) int {
 	if k == read {
 		return b.readLimit
 	}
@@ -183,7 +183,7 @@ func (b *batch) limit(k kind) int {
 
 // runTogether runs reads or writes of the pipeline and appends their replies in order. Writes that concern several
 // regions are cut. It returns how many commands it has run: of reads with large replies not all, but at least one.
-func (b *batch) runTogether(cmds []command, k kind) (ran int) {
+func (b *batch) runTogether(cmds []command, k runKind) (ran int) {
 	b.prepare(cmds, k)
 	if k == read {
 		b.exec(someReads)
@@ -217,7 +217,7 @@ func (b *batch) runTogether(cmds []command, k kind) (ran int) {
 }
 
 // prepare makes tasks of commands that run together.
-func (b *batch) prepare(cmds []command, k kind) {
+func (b *batch) prepare(cmds []command, k runKind) {
 	b.reset()
 	follow := k == read && b.c.s.o.Settings.Redis.FollowerRead && b.c.info.Load().readOnly
 	b.ends = b.ends[:0]

@@ -30,7 +30,7 @@ type protocolError string
 
 func (e protocolError) Error() string { return "Protocol error: " + string(e) }
 
-// reader reads pipelines from a connection into one buffer and hands out the commands, whose arguments alias the
+// requestReader reads pipelines from a connection into one buffer and hands out the commands, whose arguments alias the
 // buffer. It follows the frames as bytes arrive and looks at each byte once. So it parses nothing that is not complete,
 // and a half command costs no more than its bytes. Its rules and errors are Redis's (networking.c,
 // processMultibulkBuffer and processInlineBuffer).
@@ -38,11 +38,11 @@ func (e protocolError) Error() string { return "Protocol error: " + string(e) }
 //	0        start         ready           scan       end       len(buf)
 //	| done   | complete    | of a command that is ... | free    |
 //	|        | commands    | seen          not seen   |         |
-type reader struct {
+type requestReader struct {
 	conn   net.Conn
 	limits *limits
-	before func()                         // called before each read of fill; may be nil
-	grow   func(r *reader, size int) bool // calls move, or reports false where the client may not hold that
+	before func()                                // called before each read of fill; may be nil
+	grow   func(r *requestReader, size int) bool // calls move, or reports false where the client may not hold that
 	// strange is set while the client has not given the password. The reader then frames commands one by one, since
 	// each may change that.
 	strange bool
@@ -59,13 +59,13 @@ type reader struct {
 	commands, words int // the last fill has completed, and the arguments of all of them
 }
 
-func newReader(conn net.Conn, l *limits) reader {
-	return reader{conn: conn, limits: l, grow: (*reader).move, buf: make([]byte, firstBuffer), bulk: -1}
+func newReader(conn net.Conn, l *limits) requestReader {
+	return requestReader{conn: conn, limits: l, grow: (*requestReader).move, buf: make([]byte, firstBuffer), bulk: -1}
 }
 
 // fill returns when at least one command is complete, with the number of bytes it has read. The caller must have taken
 // all commands of the last fill with next; their arguments are no longer valid.
-func (r *reader) fill() (n int, err error) {
+func (r *requestReader) fill() (n int, err error) {
 	r.compact()
 	r.commands, r.words = 0, 0
 	for r.frame(); r.ready == r.start; r.frame() {
@@ -98,7 +98,7 @@ func (r *reader) fill() (n int, err error) {
 }
 
 // read reads what has arrived, once, and waits while there is nothing. The buffer must have room.
-func (r *reader) read() (n int, err error) {
+func (r *requestReader) read() (n int, err error) {
 	n, err = r.conn.Read(r.buf[r.end:])
 	r.end += n
 	r.full = r.end == len(r.buf)
@@ -106,7 +106,7 @@ func (r *reader) read() (n int, err error) {
 }
 
 // room reports whether the buffer has room between two fills, and may enlarge it. The arguments handed out stay valid.
-func (r *reader) room() bool {
+func (r *requestReader) room() bool {
 	if r.end == len(r.buf) && len(r.buf) < maxPipeline {
 		r.move(2 * len(r.buf))
 	}
@@ -114,7 +114,7 @@ func (r *reader) room() bool {
 }
 
 // compact makes room for the next pipeline.
-func (r *reader) compact() {
+func (r *requestReader) compact() {
 	switch {
 	case r.full && len(r.buf) < maxPipeline:
 		r.move(2 * len(r.buf))
@@ -128,7 +128,7 @@ func (r *reader) compact() {
 }
 
 // move goes on in a new buffer of the given size, and returns true.
-func (r *reader) move(size int) bool {
+func (r *requestReader) move(size int) bool {
 	buf := make([]byte, size)
 	copy(buf, r.buf[r.start:r.end])
 	r.buf = buf
@@ -136,7 +136,7 @@ func (r *reader) move(size int) bool {
 	return true
 }
 
-func (r *reader) shift() {
+func (r *requestReader) shift() {
 	r.ready -= r.start
 	r.scan -= r.start
 	r.end -= r.start
@@ -144,20 +144,20 @@ func (r *reader) shift() {
 }
 
 // frame moves scan over what has arrived, and ready behind each complete command, up to the first error.
-func (r *reader) frame() {
+func (r *requestReader) frame() {
 	for r.failed == nil && !(r.strange && r.ready > r.start) && r.commands < maxCommands && r.step() {
 	}
 }
 
 // complete moves ready behind the command that scan has passed.
-func (r *reader) complete() {
+func (r *requestReader) complete() {
 	r.ready = r.scan
 	r.commands++
 	r.words += r.count
 }
 
 // step moves scan over one line or one argument, and reports whether it could.
-func (r *reader) step() bool {
+func (r *requestReader) step() bool {
 	if r.bulk >= 0 {
 		n := r.bulk + 2
 		if r.end-r.scan < n {
@@ -228,7 +228,7 @@ func (r *reader) step() bool {
 	return true
 }
 
-func (r *reader) fail(reason string) bool {
+func (r *requestReader) fail(reason string) bool {
 	r.failed = protocolError(reason)
 	return false
 }
@@ -268,7 +268,7 @@ func length(line []byte) (n int64, ok bool) {
 
 // next returns the arguments of the next complete command, at least one, or false when there is none. It appends them
 // to into, which is usually empty and has room. They are valid until the next fill.
-func (r *reader) next(into [][]byte) (args [][]byte, ok bool) {
+func (r *requestReader) next(into [][]byte) (args [][]byte, ok bool) {
 	for r.start < r.ready {
 		b := r.buf[r.start:r.ready]
 		if b[0] == '*' && '1' <= b[1] && b[1] <= '9' {

@@ -178,7 +178,7 @@ func TestReaderTakesNoMoreThanALargeArgument(t *testing.T) {
 	in := fmt.Appendf(nil, "*3\r\n$3\r\nSET\r\n$1\r\na\r\n$%d\r\n%s\r\n", 5<<20, strings.Repeat("x", 5<<20))
 	r := newReader(&pieces{left: [][]byte{in}}, testLimits(64<<20))
 	grown := firstBuffer
-	r.grow = func(r *reader, size int) bool { grown += size - len(r.buf); return r.move(size) }
+	r.grow = func(r *requestReader, size int) bool { grown += size - len(r.buf); return r.move(size) }
 	if _, err := r.fill(); err != nil || len(r.buf) != len(in) || grown != len(in) {
 		t.Fatalf("a command of %d bytes: error %v, buffer of %d, asked for %d", len(in), err, len(r.buf), grown)
 	}

@@ -170,8 +170,8 @@ func TestLikeRedisCluster(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	table := route.NewTable(1, []route.Store{{ID: 1, NodeID: id, Port: port, Alive: true}},
-		[]route.Region{{Region: topology.Region{ID: 1, Slots: topology.SlotRange{Last: topology.SlotCount - 1}}, Leader: 1}})
+	table := route.NewTable(1, []route.PublicStore{{ID: 1, NodeID: id, Port: port, Alive: true}},
+		[]route.LedRegion{{Region: topology.Region{ID: 1, Slots: topology.SlotRange{Last: topology.SlotCount - 1}}, Leader: 1}})
 	_, dial := start(t, Options{Self: 1, Node: &fakeNode{table: func() *route.Table { return table }}})
 	compare(t, addr, dial, everywhere)
 	compare(t, addr, dial, []string{

@@ -27,15 +27,15 @@ import (
 
 // testTable has three stores and four regions, led by 1, 2, nobody and 1.
 func testTable() *route.Table {
-	var stores []route.Store
+	var stores []route.PublicStore
 	var peers []topology.Peer
 	for i := 1; i <= 3; i++ {
-		stores = append(stores, route.Store{ID: topology.StoreID(i), NodeID: strings.Repeat(fmt.Sprint(i), 40), Host: "127.0.0.1", Port: 7000 + i, Alive: true})
+		stores = append(stores, route.PublicStore{ID: topology.StoreID(i), NodeID: strings.Repeat(fmt.Sprint(i), 40), Host: "127.0.0.1", Port: 7000 + i, Alive: true})
 		peers = append(peers, topology.Peer{Store: topology.StoreID(i), Replica: topology.ReplicaID(i)})
 	}
-	var regions []route.Region
+	var regions []route.LedRegion
 	for i, leader := range []topology.StoreID{1, 2, 0, 1} {
-		regions = append(regions, route.Region{
+		regions = append(regions, route.LedRegion{
 			Region: topology.Region{ID: topology.RegionID(i + 1), Slots: topology.SplitEvenly(4)[i], Peers: peers}, Leader: leader,
 		})
 	}

@@ -38,16 +38,16 @@ type rates struct {
 	next atomic.Int64 // Unix ns from which on a sample is due
 
 	mu      sync.Mutex
-	samples [rateSamples]sample // the oldest at first
+	samples [rateSamples]rateSample // the oldest at first
 }
 
-type sample struct {
+type rateSample struct {
 	at                time.Time
 	commands, in, out float64
 }
 
-func (s *stats) sample(at time.Time) sample {
-	return sample{at, float64(s.commands.Load()), float64(s.bytesIn.Load()), float64(s.bytesOut.Load())}
+func (s *stats) sample(at time.Time) rateSample {
+	return rateSample{at, float64(s.commands.Load()), float64(s.bytesIn.Load()), float64(s.bytesOut.Load())}
 }
 
 // note takes a sample if one is due. nowNS is now in Unix nanoseconds.
@@ -63,7 +63,7 @@ func (r *rates) note(s *stats, now time.Time, nowNS int64) {
 }
 
 // since returns the rates per second now.
-func (r *rates) since(s *stats, now time.Time) sample {
+func (r *rates) since(s *stats, now time.Time) rateSample {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	from := r.samples[rateSamples-1]
@@ -75,8 +75,8 @@ func (r *rates) since(s *stats, now time.Time) sample {
 	}
 	to, seconds := s.sample(now), now.Sub(from.at).Seconds()
 	if from.at.IsZero() || seconds <= 0 || to.commands < from.commands {
-		return sample{} // nothing yet, or CONFIG RESETSTAT has come between
+		return rateSample{} // nothing yet, or CONFIG RESETSTAT has come between
 	}
-	return sample{now, (to.commands - from.commands) / seconds, (to.in - from.in) / seconds,
+	return rateSample{now, (to.commands - from.commands) / seconds, (to.in - from.in) / seconds,
 		(to.out - from.out) / seconds}
 }

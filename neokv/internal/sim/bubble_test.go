@@ -70,7 +70,7 @@ func inBubbleWith(t *testing.T, k *settings.Settings, faults store.Faults, test 
 }
 
 // ask runs a command on one store, on a new connection, and returns its reply.
-func (s *sim) ask(t *testing.T, at seam.Node, args ...string) string {
+func (s *sim) ask(t *testing.T, at seam.StorePlace, args ...string) string {
 	t.Helper()
 	nc, err := s.c.Dial(t.Context(), at.Addr())
 	if err != nil {
@@ -87,11 +87,11 @@ func (s *sim) ask(t *testing.T, at seam.Node, args ...string) string {
 // session is a connection on which a test runs one command after the other.
 type session struct {
 	t *testing.T
-	w *wire
+	w *respConn
 }
 
 // session connects to a store.
-func (s *sim) session(t *testing.T, at seam.Node) *session {
+func (s *sim) session(t *testing.T, at seam.StorePlace) *session {
 	t.Helper()
 	nc, err := s.c.Dial(t.Context(), at.Addr())
 	if err != nil {
@@ -179,7 +179,7 @@ func (s *sim) writers() (writes, refused *atomic.Int64, stop func()) {
 }
 
 // leads is the store that leads region 1.
-func (s *sim) leads(t *testing.T) seam.Node {
+func (s *sim) leads(t *testing.T) seam.StorePlace {
 	n, _ := s.leader(1)
 	if n == nil {
 		t.Fatal("region 1 has no leader")

@@ -49,7 +49,7 @@ type caller struct {
 	readOnly bool
 
 	over  <-chan struct{} // nil, or closed when the caller is to try nothing again
-	conns map[string]*wire
+	conns map[string]*respConn
 	led   map[topology.Slot]string
 }
 
@@ -86,12 +86,12 @@ func (c *caller) close() {
 
 // do runs an operation on the store that serves its key, and enters it in the history. An error is a reply that no
 // client should see. An operation that was not acknowledged is no error.
-func (c *caller) do(k kind, key, value string) (acknowledged bool, err error) {
+func (c *caller) do(k opName, key, value string) (acknowledged bool, err error) {
 	return c.doFor(k, key, value, 0)
 }
 
 // doFor is do with a time to live, 0 for none.
-func (c *caller) doFor(k kind, key, value string, ttl time.Duration) (acknowledged bool, err error) {
+func (c *caller) doFor(k opName, key, value string, ttl time.Duration) (acknowledged bool, err error) {
 	o := c.h.begin(c.id, k, key, value)
 	o.lives(ttl, c.h.skew)
 	deadline := time.Now().Add(opTime)
@@ -146,7 +146,7 @@ func (c *caller) doFor(k kind, key, value string, ttl time.Duration) (acknowledg
 
 // at runs an operation once, on one store, and follows no redirection. It reports whether the store acknowledged the
 // operation.
-func (c *caller) at(addr string, k kind, key, value string) (acknowledged bool, err error) {
+func (c *caller) at(addr string, k opName, key, value string) (acknowledged bool, err error) {
 	o := c.h.begin(c.id, k, key, value)
 	reply, err := c.ask(addr, o, time.Now().Add(opTime))
 	var no refusal
@@ -190,7 +190,7 @@ func (c *caller) ask(addr string, o *op, deadline time.Time) (string, error) {
 }
 
 // connect returns a connection to a store, and the store's life before it connected. The error is errNotSent.
-func (c *caller) connect(addr string, deadline time.Time) (w *wire, life uint64, err error) {
+func (c *caller) connect(addr string, deadline time.Time) (w *respConn, life uint64, err error) {
 	if c.life != nil {
 		if life = c.life(addr); life%2 == 1 {
 			return nil, 0, errNotSent
@@ -205,7 +205,7 @@ func (c *caller) connect(addr string, deadline time.Time) (w *wire, life uint64,
 		}
 		w = newWire(nc)
 		if c.conns == nil {
-			c.conns = map[string]*wire{}
+			c.conns = map[string]*respConn{}
 		}
 		c.conns[addr] = w
 		if c.readOnly {
@@ -223,7 +223,7 @@ func (c *caller) connect(addr string, deadline time.Time) (w *wire, life uint64,
 
 // request is an operation that has not begun.
 type request struct {
-	kind       kind
+	kind       opName
 	key, value string
 }
 

@@ -43,7 +43,7 @@ func verdicts(t testing.TB, c *neokv.Cluster, addr string) (said []string, reply
 }
 
 // replicaOn returns the replica of a region on a store, nil while there is none.
-func replicaOn(n seam.Node, id topology.RegionID) *region.Replica {
+func replicaOn(n seam.StorePlace, id topology.RegionID) *region.Replica {
 	if s := n.Store(); s != nil {
 		return s.Replica(id)
 	}
@@ -57,23 +57,23 @@ func TestCatchUp(t *testing.T) {
 	const regions = 2
 	for _, x := range []struct {
 		name         string
-		leave, enter func(t *testing.T, c seam.Cluster, n seam.Node)
+		leave, enter func(t *testing.T, c seam.Inside, n seam.StorePlace)
 	}{
-		{"stopped", func(t *testing.T, _ seam.Cluster, n seam.Node) {
+		{"stopped", func(t *testing.T, _ seam.Inside, n seam.StorePlace) {
 			if err := n.Stop(); err != nil {
 				t.Fatal(err)
 			}
-		}, func(t *testing.T, _ seam.Cluster, n seam.Node) {
+		}, func(t *testing.T, _ seam.Inside, n seam.StorePlace) {
 			if err := n.Start(); err != nil {
 				t.Fatal(err)
 			}
 		}},
-		{"cut off", func(_ *testing.T, c seam.Cluster, n seam.Node) {
+		{"cut off", func(_ *testing.T, c seam.Inside, n seam.StorePlace) {
 			for _, o := range c.Nodes()[:2] {
 				c.Network().Cut(n.ID(), o.ID())
 				c.Network().Cut(o.ID(), n.ID())
 			}
-		}, func(_ *testing.T, c seam.Cluster, n seam.Node) {
+		}, func(_ *testing.T, c seam.Inside, n seam.StorePlace) {
 			for _, o := range c.Nodes()[:2] {
 				c.Network().Heal(n.ID(), o.ID())
 				c.Network().Heal(o.ID(), n.ID())
@@ -83,7 +83,7 @@ func TestCatchUp(t *testing.T) {
 		t.Run(x.name, func(t *testing.T) {
 			k := settings.Default()
 			k.Engine.MemtableSize, k.Engine.BlockCache = 12<<20, 12<<20
-			k.Cluster = settings.Cluster{Stores: 3, Replicas: 3, Regions: regions}
+			k.Cluster = settings.ClusterKnobs{Stores: 3, Replicas: 3, Regions: regions}
 			k.Raft.SnapshotEntries, k.Raft.CompactionOverhead = 100, 10
 			hooks := new(seam.Hooks)
 			c := start(t, neokv.Config{Dir: t.TempDir(), Settings: &k, Hooks: hooks})

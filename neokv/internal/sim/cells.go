@@ -9,11 +9,11 @@ import (
 // one hash. These are its cells a, b and c. A command on several cells takes effect on all of them at once. The value
 // of an operation names cells and, behind each one that it writes, what it writes.
 const (
-	mset   kind = "MSET" // value: cell text ...
-	msetNX kind = "MSETNX"
-	mget   kind = "MGET"   // all cells
-	rename kind = "RENAME" // value: cell cell
-	hmget  kind = "HMGET"
+	mset   opName = "MSET" // value: cell text ...
+	msetNX opName = "MSETNX"
+	mget   opName = "MGET"   // all cells
+	rename opName = "RENAME" // value: cell cell
+	hmget  opName = "HMGET"
 )
 
 const cellNames = "abc"

@@ -14,7 +14,7 @@ import (
 // simSettings are small, because boots and restarts are most of the cost of a run.
 func simSettings() *settings.Settings {
 	s := settings.Default()
-	s.Cluster = settings.Cluster{Stores: 3, Replicas: 3, Regions: simRegions}
+	s.Cluster = settings.ClusterKnobs{Stores: 3, Replicas: 3, Regions: simRegions}
 	s.Engine.MemtableSize, s.Engine.BlockCache = 3<<20, 1<<20
 	s.Raft.SnapshotEntries, s.Raft.CompactionOverhead = 30, 10 // a store that is away for a second or two needs a snapshot
 	s.Raft.MaxInflight = 4                                     // a fault hits several entries of a region at once
@@ -26,7 +26,7 @@ func simSettings() *settings.Settings {
 const maxStores = 5
 
 // shapes are the clusters of plans with "any shape". Half of the runs have the first one.
-var shapes = []settings.Cluster{
+var shapes = []settings.ClusterKnobs{
 	{Stores: 3, Replicas: 3, Regions: simRegions},
 	{Stores: 5, Replicas: 3, Regions: simRegions},
 	{Stores: 5, Replicas: 5, Regions: simRegions},
@@ -53,7 +53,7 @@ func (s *sim) vary(k *settings.Settings) {
 func journalBytes(random *rand.Rand) int64 { return 64 << 10 << random.IntN(4) }
 
 // leader returns the store that serves a region, and its term. It is nil if no store does.
-func (s *sim) leader(r topology.RegionID) (leader seam.Node, term uint64) {
+func (s *sim) leader(r topology.RegionID) (leader seam.StorePlace, term uint64) {
 	for _, n := range s.nodes {
 		st := n.Store()
 		if st == nil || st.Failed() != nil {
@@ -69,12 +69,12 @@ func (s *sim) leader(r topology.RegionID) (leader seam.Node, term uint64) {
 }
 
 // others are all nodes but n.
-func (s *sim) others(n seam.Node) []seam.Node {
-	return slices.DeleteFunc(slices.Clone(s.nodes), func(o seam.Node) bool { return o == n })
+func (s *sim) others(n seam.StorePlace) []seam.StorePlace {
+	return slices.DeleteFunc(slices.Clone(s.nodes), func(o seam.StorePlace) bool { return o == n })
 }
 
 // transfer asks the leader of a region to hand over to a store.
-func (s *sim) transfer(r topology.RegionID, to seam.Node) {
+func (s *sim) transfer(r topology.RegionID, to seam.StorePlace) {
 	from, _ := s.leader(r)
 	if from == nil || from == to {
 		return
@@ -88,7 +88,7 @@ func (s *sim) transfer(r topology.RegionID, to seam.Node) {
 }
 
 // move hands the leadership of a region over to a store. It asks again and again, since Raft may ignore a request.
-func (s *sim) move(r topology.RegionID, to seam.Node) {
+func (s *sim) move(r topology.RegionID, to seam.StorePlace) {
 	for range 100 {
 		if leader, _ := s.leader(r); leader == to {
 			return

@@ -237,7 +237,7 @@ func TestScanOfLargeCollections(t *testing.T) {
 // moveLeader moves the leadership of a region to another store.
 func (s *sim) moveLeader(t *testing.T, r topology.RegionID) {
 	t.Helper()
-	var from seam.Node
+	var from seam.StorePlace
 	until(t, "leader", func() bool { from, _ = s.leader(r); return from != nil })
 	to := s.nodes[int(from.ID())%len(s.nodes)] // each store in turn: one that has led before may know cursors
 	var asked time.Time

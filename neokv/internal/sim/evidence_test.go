@@ -6,7 +6,7 @@ import (
 
 // TestEvidence gives the checker histories that are not linearizable and whose kind is plain.
 func TestEvidence(t *testing.T) {
-	o := func(k kind, value string, call, end int64, reply string) *op {
+	o := func(k opName, value string, call, end int64, reply string) *op {
 		return &op{kind: k, key: "k", value: value, call: call, end: end, reply: reply, expiry: expiry{ended: forever}}
 	}
 	in := func(line uint64, turn int, o *op) *op {

@@ -18,7 +18,7 @@ func TestExpiryIsChecked(t *testing.T) {
 		}
 		return o
 	}
-	ask := func(k kind, at time.Duration, reply string) *op {
+	ask := func(k opName, at time.Duration, reply string) *op {
 		o := &op{kind: k, key: "k", call: int64(at), end: int64(at + second), reply: reply, expiry: begun(at)}
 		o.done(at+second, second)
 		return o

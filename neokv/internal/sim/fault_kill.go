@@ -12,7 +12,7 @@ import (
 // killing kills one store, or the whole process, and starts the stores again, sooner or later.
 func killing(s *sim, random *rand.Rand) {
 	for s.sleep(time.Duration(100+random.IntN(2500)) * time.Millisecond) {
-		victims := []seam.Node{s.nodes[random.IntN(len(s.nodes))]}
+		victims := []seam.StorePlace{s.nodes[random.IntN(len(s.nodes))]}
 		if random.IntN(4) == 0 { // all of them, in any order
 			victims = nil
 			for _, i := range random.Perm(len(s.nodes)) {
@@ -36,7 +36,7 @@ func killing(s *sim, random *rand.Rand) {
 }
 
 // killSomehow kills stores in the middle of a sync or between steps, and returns those that it has killed.
-func (s *sim) killSomehow(percent int, random *rand.Rand, victims []seam.Node) []seam.Node {
+func (s *sim) killSomehow(percent int, random *rand.Rand, victims []seam.StorePlace) []seam.StorePlace {
 	if random.IntN(4) > 0 {
 		if !s.killAtSync(int64(1+random.IntN(30)), percent, random, victims...) {
 			return nil

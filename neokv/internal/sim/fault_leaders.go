@@ -32,7 +32,7 @@ func returning(s *sim, random *rand.Rand) {
 			continue
 		}
 		key := s.key('r', int(region)-1)
-		do := func(k kind, value string) {
+		do := func(k opName, value string) {
 			_, err := c.do(k, key, value)
 			s.fail(err)
 		}

@@ -15,7 +15,7 @@ import (
 
 // link heals the links between a and others, or cuts them: those towards a if to is set, and those from a if from is
 // set.
-func (s *sim) link(heal, to, from bool, a seam.Node, others ...seam.Node) {
+func (s *sim) link(heal, to, from bool, a seam.StorePlace, others ...seam.StorePlace) {
 	f, what := s.network.Cut, "cut"
 	if heal {
 		f, what = s.network.Heal, "heal"
@@ -46,7 +46,7 @@ func (s *sim) fate(of func(*pb.Message) transport.Fate) {
 }
 
 // delay delays all messages to a store and from it; 0 ends that.
-func (s *sim) delay(n seam.Node, d time.Duration) {
+func (s *sim) delay(n seam.StorePlace, d time.Duration) {
 	for _, o := range s.others(n) {
 		s.network.Delay(n.ID(), o.ID(), d)
 		s.network.Delay(o.ID(), n.ID(), d)
@@ -134,7 +134,7 @@ func slowFollowers(s *sim, random *rand.Rand) {
 
 // watched runs during while one client reads a register at its leader every few milliseconds, so that the lease stays
 // young, and others write the register at the other stores. None of these clients follows redirections.
-func (s *sim) watched(random *rand.Rand, during func(region topology.RegionID, leader seam.Node)) {
+func (s *sim) watched(random *rand.Rand, during func(region topology.RegionID, leader seam.StorePlace)) {
 	region := topology.RegionID(1 + random.IntN(simRegions))
 	leader, _ := s.leader(region)
 	if leader == nil {
@@ -143,7 +143,7 @@ func (s *sim) watched(random *rand.Rand, during func(region topology.RegionID, l
 	key := s.key('r', int(region)-1)
 	stop := make(chan struct{})
 	var wg sync.WaitGroup
-	repeat := func(id int, pause time.Duration, at seam.Node, k kind) {
+	repeat := func(id int, pause time.Duration, at seam.StorePlace, k opName) {
 		wg.Go(func() {
 			c := s.newCaller(id)
 			defer c.close()
@@ -174,7 +174,7 @@ func (s *sim) watched(random *rand.Rand, during func(region topology.RegionID, l
 // lonelyLeaders cuts a leader off while a client still reads from it.
 func lonelyLeaders(s *sim, random *rand.Rand) {
 	for s.sleep(time.Duration(300+random.IntN(500)) * time.Millisecond) {
-		s.watched(random, func(_ topology.RegionID, leader seam.Node) {
+		s.watched(random, func(_ topology.RegionID, leader seam.StorePlace) {
 			s.sleep(time.Duration(100+random.IntN(200)) * time.Millisecond)
 			s.link(false, true, true, leader, s.others(leader)...)
 			s.sleep(time.Second)
@@ -188,7 +188,7 @@ func lonelyLeaders(s *sim, random *rand.Rand) {
 // it follows, and cuts it off from the leader, too.
 func forgetfulVoters(s *sim, random *rand.Rand) {
 	for s.sleep(time.Duration(300+random.IntN(500)) * time.Millisecond) {
-		s.watched(random, func(_ topology.RegionID, leader seam.Node) {
+		s.watched(random, func(_ topology.RegionID, leader seam.StorePlace) {
 			others := s.others(leader)
 			i := random.IntN(2)
 			eager, forgetful := others[i], others[1-i]

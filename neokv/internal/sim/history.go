@@ -10,44 +10,44 @@ import (
 	"time"
 )
 
-// kind is what an operation does, by the name of the command.
-type kind string
+// opName is what an operation does, by the name of the command.
+type opName string
 
 const (
-	get   kind = "GET"
-	set   kind = "SET"
-	setNX kind = "SETNX"
-	incr  kind = "INCR"
-	del   kind = "DEL"
-	keep  kind = "PERSIST"
+	get   opName = "GET"
+	set   opName = "SET"
+	setNX opName = "SETNX"
+	incr  opName = "INCR"
+	del   opName = "DEL"
+	keep  opName = "PERSIST"
 
 	// On a field of a hash, always the same one.
-	hincr kind = "HINCRBY"
-	hget  kind = "HGET"
-	hdel  kind = "HDEL"
+	hincr opName = "HINCRBY"
+	hget  opName = "HGET"
+	hdel  opName = "HDEL"
 
 	// On lists, sets and sorted sets. Their elements are words.
-	lpush    kind = "LPUSH"
-	rpush    kind = "RPUSH"
-	lpop     kind = "LPOP"
-	rpop     kind = "RPOP"
-	lrange   kind = "LRANGE" // all of it
-	sadd     kind = "SADD"
-	spop     kind = "SPOP"
-	smembers kind = "SMEMBERS"
-	zadd     kind = "ZADD" // value: a score of one digit, and a member
-	zpopmin  kind = "ZPOPMIN"
-	zrange   kind = "ZRANGE" // all of it, with scores
+	lpush    opName = "LPUSH"
+	rpush    opName = "RPUSH"
+	lpop     opName = "LPOP"
+	rpop     opName = "RPOP"
+	lrange   opName = "LRANGE" // all of it
+	sadd     opName = "SADD"
+	spop     opName = "SPOP"
+	smembers opName = "SMEMBERS"
+	zadd     opName = "ZADD" // value: a score of one digit, and a member
+	zpopmin  opName = "ZPOPMIN"
+	zrange   opName = "ZRANGE" // all of it, with scores
 
-	fade kind = "PEXPIRE" // value, or ttl: in so many ms
+	fade opName = "PEXPIRE" // value, or ttl: in so many ms
 
 	// On hashes whose histories are not checked.
-	hfill  kind = "HSET" // value: so many fields
-	copyTo kind = "COPY" // value: the key that it replaces
+	hfill  opName = "HSET" // value: so many fields
+	copyTo opName = "COPY" // value: the key that it replaces
 )
 
 // reads reports whether operations of this kind change nothing.
-func (k kind) reads() bool {
+func (k opName) reads() bool {
 	return k == get || k == mget || k == hmget || k == hget || k == lrange || k == smembers || k == zrange
 }
 
@@ -57,7 +57,7 @@ func unchecked(key string) bool { return key[0] == 'o' || key[0] == 'p' }
 // op is one command as its client saw it.
 type op struct {
 	client int
-	kind   kind
+	kind   opName
 	key    string
 	value  string // what the client writes; see kind
 	// call and end are instants of the history's clock, which counts: in virtual time many things happen at the same
@@ -153,7 +153,7 @@ func (h *history) note(format string, args ...any) {
 func (h *history) line(s string) { fmt.Fprintf(h.out, "%12s %s\n", time.Since(h.start), s) }
 
 // begin enters an operation that a client is about to send.
-func (h *history) begin(client int, k kind, key, value string) *op {
+func (h *history) begin(client int, k opName, key, value string) *op {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.clock++

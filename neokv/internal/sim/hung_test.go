@@ -88,7 +88,7 @@ func TestHung(t *testing.T) {
 }
 
 // testHung is TestHung for one place to hang.
-func testHung(t *testing.T, s *sim, h *hang, home seam.Node, unknown string) {
+func testHung(t *testing.T, s *sim, h *hang, home seam.StorePlace, unknown string) {
 	key := func(i int) string { return fmt.Sprintf("k%d{%s}", i, regionTags[i%simRegions]) }
 	var many, large [][]string
 	for i := range 512 {

@@ -15,7 +15,7 @@ import (
 // the process: then the journal loses what it has not synced, too, and the next start opens it again.
 
 // cut is the instant of a kill: from now on clients have no answer of the store. It may run in the middle of a sync.
-func (s *sim) cut(n seam.Node) *disk.FS {
+func (s *sim) cut(n seam.StorePlace) *disk.FS {
 	if s.alive(n) {
 		s.lives[n.ID()-1].Add(1)
 	}
@@ -24,17 +24,17 @@ func (s *sim) cut(n seam.Node) *disk.FS {
 }
 
 // alive reports whether a store is between a start and the next kill.
-func (s *sim) alive(n seam.Node) bool { return s.lives[n.ID()-1].Load()%2 == 0 }
+func (s *sim) alive(n seam.StorePlace) bool { return s.lives[n.ID()-1].Load()%2 == 0 }
 
 // remains is what kills leave.
 type remains struct {
-	victims []seam.Node
+	victims []seam.StorePlace
 	disks   []*disk.FS // of the victims, by their order
 	journal *disk.FS   // nil unless the whole process was killed, and had a journal
 }
 
 // end kills stores at this instant; percent of their unsynced data stays. It may run in the middle of a sync.
-func (s *sim) end(percent int, random *rand.Rand, victims ...seam.Node) remains {
+func (s *sim) end(percent int, random *rand.Rand, victims ...seam.StorePlace) remains {
 	left := remains{victims: victims}
 	for _, n := range victims {
 		left.disks = append(left.disks, s.cut(n))
@@ -95,7 +95,7 @@ func (s *sim) openJournal() {
 }
 
 // restart starts a store that was killed.
-func (s *sim) restart(n seam.Node) {
+func (s *sim) restart(n seam.StorePlace) {
 	s.openJournal()
 	s.h.note("restart %d", n.ID())
 	if err := n.Start(); err != nil {
@@ -106,7 +106,7 @@ func (s *sim) restart(n seam.Node) {
 }
 
 // kill kills stores at this instant, which is between the steps of other goroutines.
-func (s *sim) kill(percent int, random *rand.Rand, victims ...seam.Node) {
+func (s *sim) kill(percent int, random *rand.Rand, victims ...seam.StorePlace) {
 	for _, n := range victims {
 		s.h.note("kill %d, %d%% of the unsynced stays", n.ID(), percent)
 	}
@@ -122,7 +122,7 @@ type trap struct {
 }
 
 // setTrap sets a trap that counts syncs from now on.
-func (s *sim) setTrap(at *disk.FS, k int64, percent int, random *rand.Rand, victims ...seam.Node) *trap {
+func (s *sim) setTrap(at *disk.FS, k int64, percent int, random *rand.Rand, victims ...seam.StorePlace) *trap {
 	x := &trap{fs: at, k: k, left: make(chan *remains, 1)}
 	x.fs.BeforeSync(func(int64) {
 		if x.count.Add(1) == k {
@@ -144,7 +144,7 @@ func (x *trap) disarm() *remains {
 
 // killAtSync kills stores at the k-th sync of the first of them or, if they are the whole process, perhaps of its
 // journal. It reports false if there were fewer syncs within two seconds.
-func (s *sim) killAtSync(k int64, percent int, random *rand.Rand, victims ...seam.Node) bool {
+func (s *sim) killAtSync(k int64, percent int, random *rand.Rand, victims ...seam.StorePlace) bool {
 	at, whose := victims[0].FS(), fmt.Sprintf("store %d", victims[0].ID())
 	if fs, open := s.inside.Journal(); len(victims) == len(s.nodes) && open && random.IntN(2) == 0 {
 		at, whose = fs, "the journal"
@@ -168,7 +168,7 @@ func (s *sim) killAtSync(k int64, percent int, random *rand.Rand, victims ...sea
 }
 
 // killRestarting starts a store and kills it at the k-th sync of the start, if there are so many.
-func (s *sim) killRestarting(n seam.Node, k int64, percent int, random *rand.Rand) {
+func (s *sim) killRestarting(n seam.StorePlace, k int64, percent int, random *rand.Rand) {
 	s.openJournal()
 	s.lives[n.ID()-1].Add(1) // before the trap, which may spring at any moment
 	x := s.setTrap(n.FS(), k, percent, random, n)

@@ -17,7 +17,7 @@ func TestLeaseReads(t *testing.T) {
 		key := "r{" + regionTags[0] + "}"
 		home, _ := s.leader(region)
 		away := s.others(home)[0]
-		read := func(at seam.Node) (lease, index, rounds uint64, answered int) {
+		read := func(at seam.StorePlace) (lease, index, rounds uint64, answered int) {
 			n := at.Store().Replica(region).Counters()
 			lease, index, rounds = n.LeaseReads.Load(), n.IndexReads.Load(), n.ReadIndexRounds.Load()
 			for range reads {
@@ -30,7 +30,7 @@ func TestLeaseReads(t *testing.T) {
 			}
 			return n.LeaseReads.Load() - lease, n.IndexReads.Load() - index, n.ReadIndexRounds.Load() - rounds, answered
 		}
-		for _, at := range []seam.Node{home, away} {
+		for _, at := range []seam.StorePlace{home, away} {
 			s.move(region, at)
 			lease, index, rounds, answered := read(at)
 			if answered != reads || lease < reads*9/10 || lease+index != reads {
@@ -72,7 +72,7 @@ func TestExpiryBehindASlowClock(t *testing.T) {
 		home, slow := s.nodes[fast-1], s.others(s.nodes[fast-1])
 		s.move(region, home)
 		key := func(name string) string { return name + "{" + regionTags[0] + "}" }
-		expect := func(at seam.Node, want string, args ...string) {
+		expect := func(at seam.StorePlace, want string, args ...string) {
 			t.Helper()
 			if got := s.ask(t, at, args...); got != want {
 				t.Errorf("store %d: %s = %q; want %q", at.ID(), args, got, want)

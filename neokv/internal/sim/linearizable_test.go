@@ -6,17 +6,17 @@ import (
 
 // TestHistoryIsChecked gives the checker histories whose verdict is plain.
 func TestHistoryIsChecked(t *testing.T) {
-	o := func(k kind, value string, call, end int64, reply string) *op {
+	o := func(k opName, value string, call, end int64, reply string) *op {
 		return &op{kind: k, key: "k", value: value, call: call, end: end, reply: reply}
 	}
 	in := func(turn int, o *op) *op {
 		o.line, o.turn = 1, turn
 		return o
 	}
-	cell := func(k kind, value string, call, end int64, reply string) *op {
+	cell := func(k opName, value string, call, end int64, reply string) *op {
 		return &op{kind: k, key: "g", value: value, call: call, end: end, reply: reply}
 	}
-	field := func(k kind, value string, call, end int64, reply string) *op {
+	field := func(k opName, value string, call, end int64, reply string) *op {
 		return &op{kind: k, key: "j", value: value, call: call, end: end, reply: reply}
 	}
 	for _, x := range []struct {

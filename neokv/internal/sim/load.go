@@ -28,7 +28,7 @@ func (s *sim) finalReads() {
 	defer c.close()
 	for _, epoch := range s.epochs {
 		for region := range simRegions {
-			for i, k := range []kind{get, get, get, get, hget, lrange, smembers, zrange, mget, hmget} {
+			for i, k := range []opName{get, get, get, get, hget, lrange, smembers, zrange, mget, hmget} {
 				key, ok := simKey("rcnehlszgj"[i], epoch, region), false
 				for deadline := time.Now().Add(20 * time.Second); !ok && time.Now().Before(deadline); {
 					var err error

@@ -7,8 +7,8 @@ import (
 	"neokv.dev/neokv/internal/topology"
 )
 
-// entry is what a replica made of one entry of the log.
-type entry struct {
+// appliedEntry is what a replica made of one entry of the log.
+type appliedEntry struct {
 	tag     uint64
 	payload uint64 // hash of the payload
 	applied bool   // it took effect
@@ -23,9 +23,9 @@ func (s *sim) observe(st topology.StoreID, r topology.RegionID, index, tag uint6
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.entries[r] == nil {
-		s.entries[r] = make(map[uint64]entry)
+		s.entries[r] = make(map[uint64]appliedEntry)
 	}
-	e := entry{tag, maphash.Bytes(payloads, payload), applied}
+	e := appliedEntry{tag, maphash.Bytes(payloads, payload), applied}
 	if other, ok := s.entries[r][index]; ok && other != e {
 		s.keepLocked(found(logsDiffer, "region %d: index %d: store %d has %+v, another replica had %+v",
 			r, index, st, e, other))

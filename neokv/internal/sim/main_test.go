@@ -26,17 +26,17 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// process is a child in a role. The end of the test kills it; if the parent dies, the input of the child ends.
-type process struct {
+// childProcess is a child in a role. The end of the test kills it; if the parent dies, the input of the child ends.
+type childProcess struct {
 	cmd   *exec.Cmd
 	stdin io.WriteCloser
 	line  string // the first that the child printed
 }
 
 // startRole starts a child and waits for the first line that it prints.
-func startRole(t *testing.T, role string, env ...string) *process {
+func startRole(t *testing.T, role string, env ...string) *childProcess {
 	t.Helper()
-	p := &process{cmd: exec.Command(os.Args[0])}
+	p := &childProcess{cmd: exec.Command(os.Args[0])}
 	p.cmd.Env = append(append(os.Environ(), roleVariable+"="+role), env...)
 	p.cmd.Stderr = os.Stderr
 	out, err := p.cmd.StdoutPipe()
@@ -58,7 +58,7 @@ func startRole(t *testing.T, role string, env ...string) *process {
 }
 
 // kill is kill -9. It may be called again.
-func (p *process) kill() {
+func (p *childProcess) kill() {
 	p.cmd.Process.Kill()
 	p.cmd.Wait()
 }

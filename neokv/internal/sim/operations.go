@@ -82,10 +82,10 @@ var operations = []operation{
 }
 
 // do runs one command on the key of a sort.
-func (u *user) do(k kind, sort byte, value string) error { return u.doFor(k, sort, value, 0) }
+func (u *user) do(k opName, sort byte, value string) error { return u.doFor(k, sort, value, 0) }
 
 // doFor is do with a time to live, 0 for none.
-func (u *user) doFor(k kind, sort byte, value string, ttl time.Duration) error {
+func (u *user) doFor(k opName, sort byte, value string, ttl time.Duration) error {
 	_, err := u.c.doFor(k, u.key(sort, u.region), value, ttl)
 	return err
 }

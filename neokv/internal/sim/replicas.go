@@ -39,7 +39,7 @@ func (s *sim) comparing(random *rand.Rand) {
 }
 
 // compare asks a store, if it runs, for the checksums of a region's replicas. Replicas that do not answer are left out.
-func (s *sim) compare(r topology.RegionID, asked seam.Node) error {
+func (s *sim) compare(r topology.RegionID, asked seam.StorePlace) error {
 	st := asked.Store()
 	if st == nil || st.Failed() != nil {
 		return nil

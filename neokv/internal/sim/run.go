@@ -27,8 +27,8 @@ type sim struct {
 	keep   bool // record keeps the file of the history even if it finds no problem
 
 	c       *neokv.Cluster
-	inside  seam.Cluster
-	nodes   []seam.Node
+	inside  seam.Inside
+	nodes   []seam.StorePlace
 	network *transport.Network
 
 	over   chan struct{}   // closed when the schedule ends
@@ -45,7 +45,7 @@ type sim struct {
 	mu      sync.Mutex
 	problem error      // the first one
 	kinds   []evidence // of all problems, each once
-	entries map[topology.RegionID]map[uint64]entry
+	entries map[topology.RegionID]map[uint64]appliedEntry
 	stats   simStats
 }
 
@@ -79,7 +79,7 @@ func (s *sim) record(p plan, planted bool, d time.Duration, inside func(run func
 	})
 	defer watchdog.Stop()
 	s.lives = make([]atomic.Uint64, maxStores)
-	s.entries = make(map[topology.RegionID]map[uint64]entry)
+	s.entries = make(map[topology.RegionID]map[uint64]appliedEntry)
 	inside(func() {
 		s.over = make(chan struct{})
 		s.h = newHistory(out)
@@ -211,7 +211,7 @@ func (s *sim) sleep(d time.Duration) bool {
 }
 
 // tally adds what a store has counted since its start.
-func (s *sim) tally(n seam.Node) {
+func (s *sim) tally(n seam.StorePlace) {
 	st := n.Store()
 	if st == nil {
 		return

@@ -27,7 +27,7 @@ type scanner struct {
 }
 
 // call runs a command and returns its reply. ok is false if there was none, or if the command has to be sent again.
-func (x *scanner) call(args ...string) (v redistest.Value, ok bool) {
+func (x *scanner) call(args ...string) (v redistest.ReplyValue, ok bool) {
 	x.t.Helper()
 	nc, err := x.dial()
 	if err != nil {
@@ -55,7 +55,7 @@ func (x *scanner) call(args ...string) (v redistest.Value, ok bool) {
 }
 
 // must sends a command again until there is a reply.
-func (x *scanner) must(args ...string) redistest.Value {
+func (x *scanner) must(args ...string) redistest.ReplyValue {
 	x.t.Helper()
 	for range 100 {
 		if v, ok := x.call(args...); ok {
@@ -64,7 +64,7 @@ func (x *scanner) must(args ...string) redistest.Value {
 		time.Sleep(20 * time.Millisecond)
 	}
 	x.t.Fatalf("%.40q: no answer", args)
-	return redistest.Value{}
+	return redistest.ReplyValue{}
 }
 
 // store writes keys.

@@ -22,7 +22,7 @@ import (
 )
 
 // away kills a store, and has clients write until the logs of the others no longer hold the entries that it lacks.
-func (s *sim) away(c *caller, n seam.Node, writes int) error {
+func (s *sim) away(c *caller, n seam.StorePlace, writes int) error {
 	s.kill(100, s.random(1), n)
 	for i := range writes {
 		for r := range simRegions {
@@ -105,7 +105,7 @@ func TestPayloadThatDiffers(t *testing.T) {
 		}
 	}
 	inBubble(t, faults, func(t *testing.T, s *sim, c *caller) {
-		s.entries = make(map[topology.RegionID]map[uint64]entry)
+		s.entries = make(map[topology.RegionID]map[uint64]appliedEntry)
 		witness.Store(s)
 		leader, _ := s.leader(1)
 		at := s.session(t, leader)

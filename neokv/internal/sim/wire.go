@@ -9,17 +9,17 @@ import (
 	"strings"
 )
 
-// wire is a connection that speaks RESP2.
-type wire struct {
+// respConn is a connection that speaks RESP2.
+type respConn struct {
 	nc net.Conn
 	r  *bufio.Reader
 }
 
-func newWire(nc net.Conn) *wire { return &wire{nc: nc, r: bufio.NewReaderSize(nc, 512)} }
+func newWire(nc net.Conn) *respConn { return &respConn{nc: nc, r: bufio.NewReaderSize(nc, 512)} }
 
 // call sends one command and reads its reply: a status, a number, a string, or the elements of an array with spaces
 // between them. Null is "".
-func (w *wire) call(args ...string) (string, error) {
+func (w *respConn) call(args ...string) (string, error) {
 	if _, err := w.nc.Write(appendCommand(nil, args)); err != nil {
 		return "", err
 	}
@@ -37,7 +37,7 @@ func appendCommand(b []byte, args []string) []byte {
 
 // read reads the next reply. An error reply is a refusal or unknown, or errUnexpected; two errors of Redis are
 // replies like any other.
-func (w *wire) read() (string, error) {
+func (w *respConn) read() (string, error) {
 	line, err := w.r.ReadString('\n')
 	if err != nil {
 		return "", err

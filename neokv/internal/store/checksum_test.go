@@ -14,7 +14,7 @@ import (
 // TestCompare compares the replicas of regions that are equal, that differ in one byte, and of which one is away.
 func TestCompare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newCluster(t, settings.Cluster{Stores: 4, Replicas: 3, Regions: 4})
+		c := newCluster(t, settings.ClusterKnobs{Stores: 4, Replicas: 3, Regions: 4})
 		defer c.close()
 		c.untilServing()
 		for i := range 40 {

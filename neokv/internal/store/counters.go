@@ -34,8 +34,8 @@ func (s *Store) Counters() Counters {
 	}
 }
 
-// counters is what the store keeps for them.
-type counters struct {
+// regionCounters is what the store keeps for them.
+type regionCounters struct {
 	disk disk.Stats // when the store was opened: its file system may be older
 
 	mu      sync.Mutex
@@ -43,7 +43,7 @@ type counters struct {
 }
 
 // of returns the counters of a region, the same for each replica that it has here.
-func (c *counters) of(id topology.RegionID) *region.Counters {
+func (c *regionCounters) of(id topology.RegionID) *region.Counters {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	r := c.regions[id]
@@ -54,7 +54,7 @@ func (c *counters) of(id topology.RegionID) *region.Counters {
 	return r
 }
 
-func (c *counters) list() []*region.Counters {
+func (c *regionCounters) list() []*region.Counters {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return slices.Collect(maps.Values(c.regions))

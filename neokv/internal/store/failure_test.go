@@ -23,7 +23,7 @@ import (
 func alone(t testing.TB, change func(*Options)) (*Store, *region.Replica) {
 	t.Helper()
 	s := settings.Default()
-	s.Cluster = settings.Cluster{Stores: 1, Replicas: 1, Regions: 1}
+	s.Cluster = settings.ClusterKnobs{Stores: 1, Replicas: 1, Regions: 1}
 	o := Options{
 		ID: 1, FS: disk.Mem(), Dir: "/data", Network: transport.NewNetwork(), Settings: s, Host: "h", Port: 7001,
 		Initial: meta.Initial("00", s.Cluster), Booting: true, Rand: rand.New(rand.NewPCG(1, 1)),
@@ -177,7 +177,7 @@ func TestCloseWithALostRound(t *testing.T) {
 }
 
 // pair cuts the third store off from the leader of region 1 and one follower, and returns the numbers of the three.
-func pair(c *cluster) (leader *Store, follower int) {
+func pair(c *testStores) (leader *Store, follower int) {
 	leader = c.leader(1)
 	l := int(leader.ID())
 	follower, third := 1+l%3, 1+(l+1)%3
@@ -191,7 +191,7 @@ func pair(c *cluster) (leader *Store, follower int) {
 // TestFailingFollowerPromisesNothing holds a follower at the instant when its disk has failed and it is not cut off
 // yet: what it cannot write it must not confirm.
 func TestFailingFollowerPromisesNothing(t *testing.T) {
-	c := newCluster(t, settings.Cluster{Stores: 3, Replicas: 3, Regions: 1})
+	c := newCluster(t, settings.ClusterKnobs{Stores: 3, Replicas: 3, Regions: 1})
 	defer c.close()
 	c.untilServing()
 	leader, f := pair(c)
@@ -235,7 +235,7 @@ func (s *heldSource) Uint64() uint64 {
 // TestOpenOnAFailingDisk starts a store again whose disk is full: it takes no part in Raft on the way to its error,
 // however long that is. The way is held up between the start of its first replica and that of its second.
 func TestOpenOnAFailingDisk(t *testing.T) {
-	c := newCluster(t, settings.Cluster{Stores: 3, Replicas: 3, Regions: 2})
+	c := newCluster(t, settings.ClusterKnobs{Stores: 3, Replicas: 3, Regions: 2})
 	defer c.close()
 	c.untilServing()
 	f := 1 + int(c.leader(1).ID())%3
@@ -329,7 +329,7 @@ func TestReturnedProposalsFreeTheirPlaces(t *testing.T) {
 		var held atomic.Int64
 		letGo := make(chan struct{})
 		var armed atomic.Bool
-		c := &cluster{t: t, network: transport.NewNetwork(), shape: settings.Cluster{Stores: 3, Replicas: 3, Regions: 1}}
+		c := &testStores{t: t, network: transport.NewNetwork(), shape: settings.ClusterKnobs{Stores: 3, Replicas: 3, Regions: 1}}
 		c.initial = meta.Initial("00", c.shape)
 		c.faults.Region.BeforeWrite = func(topology.RegionID, uint64) {
 			if armed.Load() {

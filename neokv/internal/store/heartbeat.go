@@ -20,8 +20,8 @@ const callTimeout = Heartbeat / 2
 
 // message is what stores call each other with; exactly one field is set. Its JSON is the wire format.
 type message struct {
-	Beat *meta.Beat `json:"beat,omitempty"` // to meta's leader, answered with an answer
-	View *meta.View `json:"view,omitempty"` // from meta's leader, not answered
+	Beat *meta.Beat        `json:"beat,omitempty"` // to meta's leader, answered with an answer
+	View *meta.ClusterView `json:"view,omitempty"` // from meta's leader, not answered
 	// Runs asks whether the store's replica of a region runs, at the boot of a whole cluster; the answer is a bool.
 	Runs *topology.RegionID `json:"runs,omitempty"`
 	// Applied asks for the apply index of the store's replica of a region; the answer is a number, 0 without a replica.
@@ -30,10 +30,10 @@ type message struct {
 	Checksum *checksumCall `json:"checksum,omitempty"`
 }
 
-// answer is the answer to a heartbeat.
-type answer struct {
-	Leader topology.StoreID `json:"leader"` // who leads meta as far as the asked store knows
-	View   *meta.View       `json:"view,omitempty"`
+// heartbeatAnswer is the answer to a heartbeat.
+type heartbeatAnswer struct {
+	Leader topology.StoreID  `json:"leader"` // who leads meta as far as the asked store knows
+	View   *meta.ClusterView `json:"view,omitempty"`
 }
 
 // run reports to meta's leader, every second and whenever something has changed here, and adopts the maps that come in.
@@ -98,7 +98,7 @@ func (s *Store) report() {
 		ctx, cancel := context.WithTimeout(s.ctx, callTimeout)
 		reply, err := s.endpoint.Call(ctx, target, request)
 		cancel()
-		var a answer
+		var a heartbeatAnswer
 		if err == nil {
 			err = json.Unmarshal(reply, &a)
 		}
@@ -205,7 +205,7 @@ func (s *Store) handle(ctx context.Context, from topology.StoreID, request []byt
 	case m.Runs != nil:
 		return json.Marshal(s.running(*m.Runs))
 	case m.Beat != nil:
-		a := answer{Leader: s.metaLead()}
+		a := heartbeatAnswer{Leader: s.metaLead()}
 		if a.Leader == s.o.ID {
 			s.mu.Lock()
 			d := s.heardDirectory()
@@ -280,7 +280,7 @@ func (s *Store) running(id topology.RegionID) bool {
 }
 
 // learn takes what meta's leader tells. A newer map is left to run, since to start replicas takes a while.
-func (s *Store) learn(v *meta.View) {
+func (s *Store) learn(v *meta.ClusterView) {
 	s.mu.Lock()
 	if v.Map != nil && v.Map.Version > s.current.Version && (s.newer == nil || v.Map.Version > s.newer.Version) {
 		s.newer = v.Map
@@ -347,19 +347,19 @@ func (s *Store) publish() {
 	if s.current.Version == 0 {
 		return
 	}
-	stores := make([]route.Store, 0, len(s.current.Stores))
+	stores := make([]route.PublicStore, 0, len(s.current.Stores))
 	for _, st := range s.current.Stores {
 		known, ok := s.statuses[st.ID]
 		if st.ID == s.o.ID {
 			known, ok = meta.Status{Host: s.o.Host, Port: s.o.Port, Alive: true}, true
 		}
 		if ok {
-			stores = append(stores, route.Store{ID: st.ID, NodeID: st.NodeID, Host: known.Host, Port: known.Port, Alive: known.Alive})
+			stores = append(stores, route.PublicStore{ID: st.ID, NodeID: st.NodeID, Host: known.Host, Port: known.Port, Alive: known.Alive})
 		}
 	}
-	regions := make([]route.Region, 0, len(s.current.Regions))
+	regions := make([]route.LedRegion, 0, len(s.current.Regions))
 	for _, r := range s.current.Regions {
-		entry := route.Region{Region: r, Leader: s.leads[r.ID].Store, Term: s.leads[r.ID].Term}
+		entry := route.LedRegion{Region: r, Leader: s.leads[r.ID].Store, Term: s.leads[r.ID].Term}
 		if replica := s.Replica(r.ID); replica != nil {
 			leader, term, _ := replica.Leading()
 			entry.Told, entry.Leader, entry.Term = entry.Leader, r.StoreOf(leader), term

@@ -85,7 +85,7 @@ type Store struct {
 	metaLeader atomic.Uint64 // the store that leads meta as this store's replica of it knows, 0 if none or no replica
 
 	replicas atomic.Pointer[map[topology.RegionID]*region.Replica] // replaced whole; readers take no lock
-	counters counters
+	counters regionCounters
 	popped   redis.PopMemory
 	stalls   *raftlog.Stalls
 	janitor  *janitor.Janitor // nil until Open is through
@@ -124,7 +124,7 @@ func Open(o Options) (s *Store, err error) {
 	s = &Store{
 		o: o, current: new(meta.Map), statuses: make(map[topology.StoreID]meta.Status), leads: make(map[topology.RegionID]meta.Lead),
 		changed: make(chan struct{}), wake: make(chan struct{}, 1), metaStore: 1,
-		counters: counters{disk: o.FS.Stats(), regions: make(map[topology.RegionID]*region.Counters)},
+		counters: regionCounters{disk: o.FS.Stats(), regions: make(map[topology.RegionID]*region.Counters)},
 	}
 	s.replicas.Store(new(map[topology.RegionID]*region.Replica))
 	s.ctx, s.cancel = context.WithCancel(context.Background())
@@ -242,7 +242,7 @@ func (s *Store) startHost() error {
 	log.Shards = workers.ExecShards
 	host, err := dragonboat.NewNodeHost(config.NodeHostConfig{
 		NodeHostDir: s.o.FS.PathJoin(s.o.Dir, "raft"), RaftAddress: s.o.ID.RaftAddress(),
-		RTTMillisecond: uint64(knobs.RTT / time.Millisecond), RaftEventListener: region.Listener(s.leaderChanged),
+		RTTMillisecond: uint64(knobs.RTT / time.Millisecond), RaftEventListener: region.LeaderListener(s.leaderChanged),
 		Expert: config.ExpertConfig{
 			LogDBFactory:     s.log.Factory(),
 			TransportFactory: s.endpoint.Factory(),

@@ -24,20 +24,20 @@ import (
 	"neokv.dev/neokv/settings"
 )
 
-// cluster is some stores in memory, without clients.
-type cluster struct {
+// testStores is some stores in memory, without clients.
+type testStores struct {
 	t       testing.TB
 	network *transport.Network
-	shape   settings.Cluster
+	shape   settings.ClusterKnobs
 	initial *meta.Map
 	fs      []*disk.FS
 	stores  []*Store
 	faults  Faults
-	raft    func(*settings.Raft) // changes settings, nil for none
+	raft    func(*settings.RaftKnobs) // changes settings, nil for none
 }
 
-func newCluster(t testing.TB, shape settings.Cluster) *cluster {
-	c := &cluster{t: t, network: transport.NewNetwork(), shape: shape, initial: meta.Initial("00", shape)}
+func newCluster(t testing.TB, shape settings.ClusterKnobs) *testStores {
+	c := &testStores{t: t, network: transport.NewNetwork(), shape: shape, initial: meta.Initial("00", shape)}
 	for range shape.Stores {
 		c.fs = append(c.fs, disk.Mem())
 		c.stores = append(c.stores, nil)
@@ -48,7 +48,7 @@ func newCluster(t testing.TB, shape settings.Cluster) *cluster {
 	return c
 }
 
-func (c *cluster) open(i int, booting bool) {
+func (c *testStores) open(i int, booting bool) {
 	c.t.Helper()
 	s := settings.Default()
 	s.Cluster = c.shape
@@ -66,7 +66,7 @@ func (c *cluster) open(i int, booting bool) {
 	c.stores[i] = store
 }
 
-func (c *cluster) close() {
+func (c *testStores) close() {
 	for i, s := range c.stores {
 		if s != nil {
 			if err := s.Close(); err != nil {
@@ -78,7 +78,7 @@ func (c *cluster) close() {
 }
 
 // until waits for a condition, with a bound.
-func (c *cluster) until(what string, ok func() bool) {
+func (c *testStores) until(what string, ok func() bool) {
 	c.t.Helper()
 	for end := time.Now().Add(20 * time.Second); !ok(); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
@@ -93,7 +93,7 @@ func (c *cluster) until(what string, ok func() bool) {
 }
 
 // leader returns the store that serves a region, nil if none does.
-func (c *cluster) leader(id topology.RegionID) *Store {
+func (c *testStores) leader(id topology.RegionID) *Store {
 	for _, s := range c.stores {
 		if s == nil {
 			continue
@@ -107,7 +107,7 @@ func (c *cluster) leader(id topology.RegionID) *Store {
 	return nil
 }
 
-func (c *cluster) untilServing() {
+func (c *testStores) untilServing() {
 	c.t.Helper()
 	for i := range c.shape.Regions {
 		c.until(fmt.Sprintf("leader of region %d", i+1), func() bool { return c.leader(topology.RegionID(i+1)) != nil })
@@ -140,7 +140,7 @@ func run(args ...string) *redis.Run {
 }
 
 // do runs one command on the leader of its key's region.
-func (c *cluster) do(args ...string) string {
+func (c *testStores) do(args ...string) string {
 	c.t.Helper()
 	slot := topology.SlotOf([]byte(args[1]))
 	id := topology.RegionID(0)
@@ -168,7 +168,7 @@ func (c *cluster) do(args ...string) string {
 	return string(x.Out.Buf)
 }
 
-func (c *cluster) want(reply string, args ...string) {
+func (c *testStores) want(reply string, args ...string) {
 	c.t.Helper()
 	if got := c.do(args...); got != reply {
 		c.t.Errorf("%q = %q; want %q", args, got, reply)
@@ -176,7 +176,7 @@ func (c *cluster) want(reply string, args ...string) {
 }
 
 func testServes(t *testing.T) {
-	c := newCluster(t, settings.Cluster{Stores: 3, Replicas: 3, Regions: 8})
+	c := newCluster(t, settings.ClusterKnobs{Stores: 3, Replicas: 3, Regions: 8})
 	defer c.close()
 	c.untilServing()
 	for i := range 50 {
@@ -206,7 +206,7 @@ func TestServesInVirtualTime(t *testing.T) { synctest.Test(t, testServes) }
 func TestEntrySlices(t *testing.T) {
 	defer func(rate int) { runtime.MemProfileRate = rate }(runtime.MemProfileRate)
 	runtime.MemProfileRate = 1
-	c := newCluster(t, settings.Cluster{Stores: 1, Replicas: 1, Regions: 1})
+	c := newCluster(t, settings.ClusterKnobs{Stores: 1, Replicas: 1, Regions: 1})
 	c.untilServing()
 	for range 50 {
 		c.want("+OK\r\n", "SET", "k", "v")
@@ -242,7 +242,7 @@ func TestEntrySlices(t *testing.T) {
 // TestSurvivesCrashes cuts the power of one store after the other, and then of all at once.
 func TestSurvivesCrashes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newCluster(t, settings.Cluster{Stores: 3, Replicas: 3, Regions: 4})
+		c := newCluster(t, settings.ClusterKnobs{Stores: 3, Replicas: 3, Regions: 4})
 		defer c.close()
 		c.untilServing()
 		random := rand.New(rand.NewPCG(7, 7))
@@ -298,7 +298,7 @@ func TestSurvivesCrashes(t *testing.T) {
 // from meta's.
 func TestMoreStoresThanReplicas(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newCluster(t, settings.Cluster{Stores: 5, Replicas: 3, Regions: 10})
+		c := newCluster(t, settings.ClusterKnobs{Stores: 5, Replicas: 3, Regions: 10})
 		defer c.close()
 		c.untilServing()
 		c.until("equal tables", func() bool {
@@ -318,9 +318,9 @@ func TestMoreStoresThanReplicas(t *testing.T) {
 // snapshot, and keeps it over a crash.
 func TestMetaCatchesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := &cluster{t: t, network: transport.NewNetwork(), shape: settings.Cluster{Stores: 3, Replicas: 3, Regions: 2}}
+		c := &testStores{t: t, network: transport.NewNetwork(), shape: settings.ClusterKnobs{Stores: 3, Replicas: 3, Regions: 2}}
 		c.initial = meta.Initial("00", c.shape)
-		c.raft = func(k *settings.Raft) { k.SnapshotEntries, k.CompactionOverhead = 20, 5 }
+		c.raft = func(k *settings.RaftKnobs) { k.SnapshotEntries, k.CompactionOverhead = 20, 5 }
 		for range c.shape.Stores {
 			c.fs, c.stores = append(c.fs, disk.Mem()), append(c.stores, nil)
 		}
@@ -366,7 +366,7 @@ func TestMetaCatchesUp(t *testing.T) {
 }
 
 func TestRefusesAnotherStoresFolder(t *testing.T) {
-	c := newCluster(t, settings.Cluster{Stores: 1, Replicas: 1, Regions: 1})
+	c := newCluster(t, settings.ClusterKnobs{Stores: 1, Replicas: 1, Regions: 1})
 	c.close()
 	s := settings.Default()
 	s.Cluster = c.shape

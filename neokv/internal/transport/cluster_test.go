@@ -47,41 +47,44 @@ const (
 	readLimit = 250 * time.Millisecond
 )
 
-// counter is a state machine that counts.
-type counter struct{ n uint64 }
+// countingMachine is a state machine that counts.
+type countingMachine struct{ n uint64 }
 
-func (c *counter) Update(sm.Entry) (sm.Result, error) { c.n++; return sm.Result{Value: c.n}, nil }
-func (c *counter) Lookup(any) (any, error)            { return c.n, nil }
-func (c *counter) SaveSnapshot(io.Writer, sm.ISnapshotFileCollection, <-chan struct{}) error {
+func (c *countingMachine) Update(sm.Entry) (sm.Result, error) {
+	c.n++
+	return sm.Result{Value: c.n}, nil
+}
+func (c *countingMachine) Lookup(any) (any, error) { return c.n, nil }
+func (c *countingMachine) SaveSnapshot(io.Writer, sm.ISnapshotFileCollection, <-chan struct{}) error {
 	return nil
 }
-func (c *counter) RecoverFromSnapshot(io.Reader, []sm.SnapshotFile, <-chan struct{}) error {
+func (c *countingMachine) RecoverFromSnapshot(io.Reader, []sm.SnapshotFile, <-chan struct{}) error {
 	return nil
 }
-func (c *counter) Close() error { return nil }
+func (c *countingMachine) Close() error { return nil }
 
-// node is one run of a store.
-type node struct {
+// storeRun is one run of a store.
+type storeRun struct {
 	id       topology.StoreID
 	endpoint *transport.Endpoint
 	engine   *engine.Engine
 	host     *dragonboat.NodeHost
 }
 
-// cluster is three stores with the same regions, all in memory. Replica ids are store ids.
-type cluster struct {
+// testCluster is three stores with the same regions, all in memory. Replica ids are store ids.
+type testCluster struct {
 	t       testing.TB
 	net     *transport.Network
 	faults  transport.Faults
 	regions int
 	booted  bool
 	fs      [stores + 1]*disk.FS
-	nodes   [stores + 1]*node
+	nodes   [stores + 1]*storeRun
 	watch   *watch
 }
 
-func newCluster(t testing.TB, net *transport.Network, regions int, faults transport.Faults) *cluster {
-	c := &cluster{t: t, net: net, regions: regions, faults: faults, watch: &watch{t: t}}
+func newCluster(t testing.TB, net *transport.Network, regions int, faults transport.Faults) *testCluster {
+	c := &testCluster{t: t, net: net, regions: regions, faults: faults, watch: &watch{t: t}}
 	for i := 1; i <= stores; i++ {
 		c.fs[i] = disk.Mem()
 		c.start(topology.StoreID(i))
@@ -90,8 +93,8 @@ func newCluster(t testing.TB, net *transport.Network, regions int, faults transp
 	return c
 }
 
-func (c *cluster) start(id topology.StoreID) {
-	n := &node{id: id}
+func (c *testCluster) start(id topology.StoreID) {
+	n := &storeRun{id: id}
 	k := settings.Default().Engine
 	k.MemtableSize, k.BlockCache = 3<<20, 3<<20
 	var err error
@@ -122,7 +125,7 @@ func (c *cluster) start(id topology.StoreID) {
 				members[uint64(i)] = i.RaftAddress()
 			}
 		}
-		c.must(n.host.StartReplica(members, false, func(uint64, uint64) sm.IStateMachine { return &counter{} }, config.Config{
+		c.must(n.host.StartReplica(members, false, func(uint64, uint64) sm.IStateMachine { return &countingMachine{} }, config.Config{
 			ReplicaID: uint64(id), ShardID: uint64(r), ElectionRTT: electRTT, HeartbeatRTT: 3, CheckQuorum: true, PreVote: true,
 		}))
 	}
@@ -136,7 +139,7 @@ func logDB() config.LogDBConfig {
 }
 
 // stop ends a store's run at once: nothing leaves it any more, then it is closed.
-func (c *cluster) stop(id topology.StoreID) {
+func (c *testCluster) stop(id topology.StoreID) {
 	n := c.nodes[id]
 	c.nodes[id] = nil
 	n.endpoint.Isolate()
@@ -146,7 +149,7 @@ func (c *cluster) stop(id topology.StoreID) {
 	c.must(n.engine.Close())
 }
 
-func (c *cluster) close() {
+func (c *testCluster) close() {
 	for id, n := range c.nodes {
 		if n != nil {
 			c.stop(topology.StoreID(id))
@@ -155,7 +158,7 @@ func (c *cluster) close() {
 	c.net.Close()
 }
 
-func (c *cluster) must(err error) {
+func (c *testCluster) must(err error) {
 	c.t.Helper()
 	if err != nil {
 		c.t.Fatal(err)
@@ -163,7 +166,7 @@ func (c *cluster) must(err error) {
 }
 
 // leader waits until some store other than not leads a region with all running ones agreeing, and returns it.
-func (c *cluster) leader(r int, not topology.StoreID) topology.StoreID {
+func (c *testCluster) leader(r int, not topology.StoreID) topology.StoreID {
 	c.t.Helper()
 	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
 		for id, n := range c.nodes {
@@ -179,7 +182,7 @@ func (c *cluster) leader(r int, not topology.StoreID) topology.StoreID {
 	return 0
 }
 
-func (c *cluster) propose(id topology.StoreID, r int) (uint64, error) {
+func (c *testCluster) propose(id topology.StoreID, r int) (uint64, error) {
 	h := c.nodes[id].host
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
@@ -187,9 +190,9 @@ func (c *cluster) propose(id topology.StoreID, r int) (uint64, error) {
 	return result.Value, err
 }
 
-func (c *cluster) cut(a, b topology.StoreID) { c.net.Cut(a, b); c.net.Cut(b, a) }
+func (c *testCluster) cut(a, b topology.StoreID) { c.net.Cut(a, b); c.net.Cut(b, a) }
 
-func (c *cluster) heal() {
+func (c *testCluster) heal() {
 	for a := topology.StoreID(1); a <= stores; a++ {
 		for b := topology.StoreID(1); b <= stores; b++ {
 			c.net.Heal(a, b)
@@ -398,7 +401,7 @@ func leaseRun(t *testing.T, newNet func() *transport.Network, seed uint64) (bad 
 		var mu sync.Mutex // of c.nodes
 		var readers sync.WaitGroup
 		done := make(chan struct{})
-		read := func(n *node) {
+		read := func(n *storeRun) {
 			leader, term, ok, err := n.host.GetLeaderID(1)
 			if err != nil || !ok || leader != uint64(n.id) {
 				return

@@ -11,15 +11,15 @@ import (
 	"neokv.dev/neokv/internal/topology"
 )
 
-// factory makes the transport of the NodeHost that runs at an endpoint.
-type factory struct{ e *Endpoint }
+// transportFactory makes the transport of the NodeHost that runs at an endpoint.
+type transportFactory struct{ e *Endpoint }
 
-func (f factory) Create(c config.NodeHostConfig, m raftio.MessageHandler, ch raftio.ChunkHandler) raftio.ITransport {
+func (f transportFactory) Create(c config.NodeHostConfig, m raftio.MessageHandler, ch raftio.ChunkHandler) raftio.ITransport {
 	return &raftTransport{e: f.e, address: c.RaftAddress, deployment: c.GetDeploymentID(), messages: m, chunks: ch}
 }
 
 // Validate accepts the stores' fixed names.
-func (f factory) Validate(address string) bool {
+func (f transportFactory) Validate(address string) bool {
 	_, ok := topology.StoreOf(address)
 	return ok
 }
@@ -87,9 +87,9 @@ func (t *raftTransport) connection(ctx context.Context, target string) (*connect
 // connection is raftio.IConnection and raftio.ISnapshotConnection.
 type connection struct {
 	e       *Endpoint
-	l       *line
+	l       *linkEnd
 	ctx     context.Context // ends when the NodeHost closes
-	dialled *conn           // over TCP, once a chunk has been sent
+	dialled *peerConn       // over TCP, once a chunk has been sent
 }
 
 func (c *connection) Close() {

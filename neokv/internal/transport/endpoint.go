@@ -21,7 +21,7 @@ import (
 type Endpoint struct {
 	o       Options
 	net     *Network
-	place   *place
+	place   *location
 	filter  *filter
 	commits commits
 	wire    wire
@@ -38,7 +38,7 @@ type Endpoint struct {
 
 	mu     sync.Mutex
 	closed bool
-	lines  map[topology.StoreID]*line
+	lines  map[topology.StoreID]*linkEnd
 	owned  sync.WaitGroup // goroutines of the lines, and calls being answered
 
 	// Deliveries hold raftMu shared, so whoever takes raft away knows that none is under way.
@@ -52,17 +52,17 @@ type Endpoint struct {
 // receiving side asks whether it is silent, and over connections whether the link has been cut meanwhile.
 type wire interface {
 	// send hands a batch over, without waiting, and keeps nothing of it. What cannot be delivered is lost silently.
-	send(l *line, b pb.MessageBatch)
+	send(l *linkEnd, b pb.MessageBatch)
 	// chunk returns when the receiver has taken the chunk.
 	chunk(c *connection, chunk pb.Chunk) error
 	// call returns the handler's answer, or errNoAnswer where there will be none.
-	call(ctx context.Context, to topology.StoreID, request []byte) (answer, error)
+	call(ctx context.Context, to topology.StoreID, request []byte) (callAnswer, error)
 	// close ends all that waits at the other side; the goroutines are the endpoint's.
 	close()
 }
 
-// answer is what the handler of a call has returned.
-type answer struct {
+// callAnswer is what the handler of a call has returned.
+type callAnswer struct {
 	bytes []byte
 	err   error
 }
@@ -71,7 +71,7 @@ type answer struct {
 // has lost its promises. An endpoint of the same store that is still there is isolated. If its listener does not open,
 // NewNodeHost says so.
 func (n *Network) NewEndpoint(o Options) *Endpoint {
-	e := &Endpoint{o: o, net: n, place: n.place(o.Store), commits: commits{interval: o.CommitInterval}, lines: make(map[topology.StoreID]*line)}
+	e := &Endpoint{o: o, net: n, place: n.place(o.Store), commits: commits{interval: o.CommitInterval}, lines: make(map[topology.StoreID]*linkEnd)}
 	if old := e.place.now.Load(); old != nil {
 		old.Isolate()
 		old.wire.close() // over TCP, so that the others look for this one
@@ -79,7 +79,7 @@ func (n *Network) NewEndpoint(o Options) *Endpoint {
 	e.filter = newFilter(o.Lease, time.Now(), o.Booting, o.Faults.NoPromise, o.Revoke)
 	e.ctx, e.cancel = context.WithCancel(context.Background())
 	if n.tcp == nil {
-		e.wire = memory{e}
+		e.wire = memoryWire{e}
 	} else {
 		e.wire, e.address, e.unreachable = newSockets(e)
 	}
@@ -91,7 +91,7 @@ func (n *Network) NewEndpoint(o Options) *Endpoint {
 func (e *Endpoint) Fresh(region topology.RegionID) { e.filter.fresh(region) }
 
 // Factory is what dragonboat is configured with (Expert.TransportFactory); RaftAddress is the store's fixed name.
-func (e *Endpoint) Factory() config.TransportFactory { return factory{e} }
+func (e *Endpoint) Factory() config.TransportFactory { return transportFactory{e} }
 
 // Campaign makes this store's replica stand for election at once, without a pre-vote and without waiting for what the
 // stores may have promised before they started: only at the boot of a whole cluster, where no lease can be left. A
@@ -164,7 +164,7 @@ func (e *Endpoint) join() bool {
 }
 
 // send takes a batch from dragonboat. The caller reuses b.Requests afterwards.
-func (e *Endpoint) send(l *line, b pb.MessageBatch) {
+func (e *Endpoint) send(l *linkEnd, b pb.MessageBatch) {
 	if h := l.link.hold.Load(); h != nil {
 		rest := b
 		rest.Requests = nil
@@ -187,7 +187,7 @@ func (e *Endpoint) send(l *line, b pb.MessageBatch) {
 }
 
 // leave passes a batch through the filter and on its way.
-func (e *Endpoint) leave(l *line, b pb.MessageBatch) {
+func (e *Endpoint) leave(l *linkEnd, b pb.MessageBatch) {
 	all := b.Requests
 	cut := l.link.cut.Load()
 	now := time.Now()
@@ -242,7 +242,7 @@ func (e *Endpoint) leave(l *line, b pb.MessageBatch) {
 }
 
 // arrive hands a batch to whoever is at the other end now.
-func (e *Endpoint) arrive(l *line, b pb.MessageBatch) {
+func (e *Endpoint) arrive(l *linkEnd, b pb.MessageBatch) {
 	if e.silent.Load() || l.link.cut.Load() {
 		return
 	}
@@ -256,7 +256,7 @@ func (e *Endpoint) arrive(l *line, b pb.MessageBatch) {
 }
 
 // disturb returns which messages of a batch arrive now; those that arrive again wait elsewhere.
-func (e *Endpoint) disturb(l *line, b pb.MessageBatch, fate func(*pb.Message) Fate) (now []pb.Message) {
+func (e *Endpoint) disturb(l *linkEnd, b pb.MessageBatch, fate func(*pb.Message) Fate) (now []pb.Message) {
 	for i := range b.Requests {
 		f := fate(&b.Requests[i])
 		if !f.Lost {
@@ -272,7 +272,7 @@ func (e *Endpoint) disturb(l *line, b pb.MessageBatch, fate func(*pb.Message) Fa
 }
 
 // arriveAgain is arrive for what has had its fate.
-func (e *Endpoint) arriveAgain(l *line, b pb.MessageBatch) {
+func (e *Endpoint) arriveAgain(l *linkEnd, b pb.MessageBatch) {
 	if !e.silent.Load() && !l.link.cut.Load() {
 		e.wire.send(l, b)
 	}

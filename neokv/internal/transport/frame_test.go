@@ -181,7 +181,7 @@ func TestProof(t *testing.T) {
 		}
 		defer nc.Close()
 		nc.SetDeadline(time.Now().Add(10 * time.Second))
-		c := &conn{Conn: nc, frames: frameReader{r: nc}}
+		c := &peerConn{Conn: nc, frames: frameReader{r: nc}}
 		h := hello{helloVersion, forCalls, network.tcp.Cluster, 2, 1}.append(nil)
 		if err := c.write(helloFrame, h); err != nil {
 			t.Fatal(err)

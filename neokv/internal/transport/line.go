@@ -10,8 +10,8 @@ import (
 	"neokv.dev/neokv/internal/topology"
 )
 
-// line is an endpoint's end of a link: what it has sent and what has not arrived. It ends with the endpoint.
-type line struct {
+// linkEnd is an endpoint's end of a link: what it has sent and what has not arrived. It ends with the endpoint.
+type linkEnd struct {
 	to   topology.StoreID
 	link *link
 	held queue // not yet through the filter
@@ -19,12 +19,12 @@ type line struct {
 	late queue // sent once more, or late; by Disturb
 }
 
-func (e *Endpoint) line(to topology.StoreID) *line {
+func (e *Endpoint) line(to topology.StoreID) *linkEnd {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	l := e.lines[to]
 	if l == nil {
-		l = &line{to: to, link: e.net.link(e.o.Store, to)}
+		l = &linkEnd{to: to, link: e.net.link(e.o.Store, to)}
 		l.held.forward = func(b pb.MessageBatch) { e.leave(l, b) }
 		l.wire.forward = func(b pb.MessageBatch) { e.arrive(l, b) }
 		l.late.forward = func(b pb.MessageBatch) { e.arriveAgain(l, b) }

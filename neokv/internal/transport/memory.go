@@ -9,16 +9,16 @@ import (
 	"neokv.dev/neokv/internal/topology"
 )
 
-// memory is the wire of a network in memory: what is sent is handed over by reference, on the sender's goroutine.
-type memory struct{ e *Endpoint }
+// memoryWire is the wire of a network in memory: what is sent is handed over by reference, on the sender's goroutine.
+type memoryWire struct{ e *Endpoint }
 
-func (w memory) send(l *line, b pb.MessageBatch) {
+func (w memoryWire) send(l *linkEnd, b pb.MessageBatch) {
 	if to := l.link.to.now.Load(); to != nil {
 		to.receive(b)
 	}
 }
 
-func (w memory) chunk(c *connection, chunk pb.Chunk) error {
+func (w memoryWire) chunk(c *connection, chunk pb.Chunk) error {
 	switch to := c.l.link.to.now.Load(); {
 	case to == nil:
 		return notRunning(c.l.to)
@@ -29,27 +29,27 @@ func (w memory) chunk(c *connection, chunk pb.Chunk) error {
 	}
 }
 
-func (w memory) call(ctx context.Context, to topology.StoreID, request []byte) (answer, error) {
+func (w memoryWire) call(ctx context.Context, to topology.StoreID, request []byte) (callAnswer, error) {
 	other := w.e.net.place(to).now.Load()
 	if other == nil || other.o.Handle == nil || !other.join() {
-		return answer{}, notRunning(to)
+		return callAnswer{}, notRunning(to)
 	}
 	defer other.owned.Done()
 	if other.silent.Load() {
-		return answer{}, errNoAnswer
+		return callAnswer{}, errNoAnswer
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(other.ctx, cancel)()
-	var a answer
+	var a callAnswer
 	a.bytes, a.err = other.o.Handle(ctx, w.e.o.Store, request)
 	switch {
 	case other.ctx.Err() != nil:
-		return answer{}, fmt.Errorf("%s: stopped before it answered", to.RaftAddress())
+		return callAnswer{}, fmt.Errorf("%s: stopped before it answered", to.RaftAddress())
 	case other.silent.Load():
-		return answer{}, errNoAnswer
+		return callAnswer{}, errNoAnswer
 	}
 	return a, nil
 }
 
-func (w memory) close() {}
+func (w memoryWire) close() {}

@@ -70,12 +70,12 @@ type sockets struct {
 	closed    bool
 	open      map[net.Conn]struct{}
 	strangers []net.Conn // by age
-	idle      map[topology.StoreID][]*conn
+	idle      map[topology.StoreID][]*peerConn
 	boxes     map[topology.StoreID]*outbox
 }
 
-// conn is a connection whose ends know each other. One goroutine reads and one writes.
-type conn struct {
+// peerConn is a connection whose ends know each other. One goroutine reads and one writes.
+type peerConn struct {
 	net.Conn
 	w       *sockets
 	frames  frameReader
@@ -84,10 +84,10 @@ type conn struct {
 }
 
 // release closes the connection.
-func (c *conn) release() { c.w.drop(c.Conn) }
+func (c *peerConn) release() { c.w.drop(c.Conn) }
 
 // write sends one frame.
-func (c *conn) write(kind frameKind, payload []byte) (err error) {
+func (c *peerConn) write(kind frameKind, payload []byte) (err error) {
 	if c.out, err = appendFrame(c.out[:0], kind, payload); err != nil {
 		return err
 	}
@@ -95,7 +95,7 @@ func (c *conn) write(kind frameKind, payload []byte) (err error) {
 }
 
 // flush sends out.
-func (c *conn) flush() error {
+func (c *peerConn) flush() error {
 	c.SetWriteDeadline(time.Now().Add(writeTime))
 	_, err := c.Write(c.out)
 	if cap(c.out) > keptBuffer {
@@ -107,7 +107,7 @@ func (c *conn) flush() error {
 // newSockets listens. Where that fails the endpoint cannot be reached, at any address.
 func newSockets(e *Endpoint) (w *sockets, address string, err error) {
 	w = &sockets{
-		e: e, open: make(map[net.Conn]struct{}), idle: make(map[topology.StoreID][]*conn), boxes: make(map[topology.StoreID]*outbox),
+		e: e, open: make(map[net.Conn]struct{}), idle: make(map[topology.StoreID][]*peerConn), boxes: make(map[topology.StoreID]*outbox),
 	}
 	ln, err := e.net.tcp.Listen()
 	if err != nil {
@@ -222,7 +222,7 @@ const (
 )
 
 // dial connects to the endpoint that a store has now.
-func (w *sockets) dial(ctx context.Context, to topology.StoreID, p purpose) (*conn, error) {
+func (w *sockets) dial(ctx context.Context, to topology.StoreID, p purpose) (*peerConn, error) {
 	address := w.e.net.address(to)
 	if address == "" {
 		return nil, notRunning(to)
@@ -238,7 +238,7 @@ func (w *sockets) dial(ctx context.Context, to topology.StoreID, p purpose) (*co
 		return nil, fmt.Errorf("%s: %w", w.e.o.Store.RaftAddress(), errClosed)
 	}
 	nc.SetDeadline(deadline)
-	c := &conn{Conn: nc, w: w, frames: frameReader{r: nc}, address: address}
+	c := &peerConn{Conn: nc, w: w, frames: frameReader{r: nc}, address: address}
 	if err := w.introduce(c, to, p); err != nil {
 		w.drop(nc)
 		return nil, fmt.Errorf("%s: introduction: %w", to.RaftAddress(), err)
@@ -247,7 +247,7 @@ func (w *sockets) dial(ctx context.Context, to topology.StoreID, p purpose) (*co
 	return c, nil
 }
 
-func (w *sockets) introduce(c *conn, to topology.StoreID, p purpose) error {
+func (w *sockets) introduce(c *peerConn, to topology.StoreID, p purpose) error {
 	n := w.e.net
 	h := hello{helloVersion, p, n.tcp.Cluster, w.e.o.Store, to}.append(nil)
 	if err := c.write(helloFrame, h); err != nil {
@@ -314,7 +314,7 @@ func (w *sockets) serve(nc net.Conn) {
 	}
 	defer w.drop(nc)
 	nc.SetDeadline(time.Now().Add(helloTime))
-	c := &conn{Conn: nc, w: w, frames: frameReader{r: nc}}
+	c := &peerConn{Conn: nc, w: w, frames: frameReader{r: nc}}
 	h, err := w.meet(c)
 	w.met(nc)
 	if err != nil {
@@ -332,7 +332,7 @@ func (w *sockets) serve(nc net.Conn) {
 }
 
 // meet is the acceptor's side of introduce.
-func (w *sockets) meet(c *conn) (hello, error) {
+func (w *sockets) meet(c *peerConn) (hello, error) {
 	n := w.e.net
 	_, first, err := c.frames.next(helloFrame)
 	if err != nil {
@@ -358,7 +358,7 @@ func (w *sockets) meet(c *conn) (hello, error) {
 }
 
 // hear takes Raft messages.
-func (w *sockets) hear(c *conn, from topology.StoreID) {
+func (w *sockets) hear(c *peerConn, from topology.StoreID) {
 	e := w.e
 	link := e.net.link(from, e.o.Store)
 	batch := pb.MessageBatch{SourceAddress: from.RaftAddress()} // where answers go
@@ -392,7 +392,7 @@ type outbox struct {
 }
 
 // send queues a batch, without waiting for anything.
-func (w *sockets) send(l *line, b pb.MessageBatch) {
+func (w *sockets) send(l *linkEnd, b pb.MessageBatch) {
 	w.mu.Lock()
 	o := w.boxes[l.to]
 	if o == nil {
@@ -483,7 +483,7 @@ func (o *outbox) run() {
 
 // write sends until the connection or the endpoint ends. The other side sends nothing, so a read ends only with the
 // connection: it tells at once that the store has gone, where a write would be lost first.
-func (o *outbox) write(c *conn) {
+func (o *outbox) write(c *peerConn) {
 	ended := make(chan struct{})
 	go func() {
 		var b [1]byte
@@ -539,7 +539,7 @@ func (w *sockets) chunk(s *connection, chunk pb.Chunk) (err error) {
 	return fmt.Errorf("%s to %s: %w", w.e.o.Store.RaftAddress(), s.l.to.RaftAddress(), err)
 }
 
-func sendChunk(c *conn, chunk *pb.Chunk) (reply []byte, err error) {
+func sendChunk(c *peerConn, chunk *pb.Chunk) (reply []byte, err error) {
 	b, at := beginFrame(c.out[:0], chunkFrame)
 	from, size := len(b), chunk.Size()
 	b = append(b, make([]byte, size)...)
@@ -558,7 +558,7 @@ func sendChunk(c *conn, chunk *pb.Chunk) (reply []byte, err error) {
 }
 
 // takeChunks takes chunks and says of each what has become of it.
-func (w *sockets) takeChunks(c *conn, from topology.StoreID) {
+func (w *sockets) takeChunks(c *peerConn, from topology.StoreID) {
 	link := w.e.net.link(from, w.e.o.Store)
 	for {
 		_, payload, err := c.frames.next(chunkFrame)
@@ -581,13 +581,13 @@ func (w *sockets) takeChunks(c *conn, from topology.StoreID) {
 
 // call sends a request on an idle connection, or on a new one, which is closed if ctx ends before the answer: that ends
 // the handler's context, too.
-func (w *sockets) call(ctx context.Context, to topology.StoreID, request []byte) (answer, error) {
+func (w *sockets) call(ctx context.Context, to topology.StoreID, request []byte) (callAnswer, error) {
 	c, err := w.idleConn(ctx, to)
 	if err != nil {
 		if ctx.Err() != nil {
 			err = errNoAnswer
 		}
-		return answer{}, err
+		return callAnswer{}, err
 	}
 	stop := context.AfterFunc(ctx, func() { c.Close() })
 	if err = c.write(requestFrame, request); err == nil {
@@ -597,25 +597,25 @@ func (w *sockets) call(ctx context.Context, to topology.StoreID, request []byte)
 			payload = bytes.Clone(payload)
 			w.rest(c, to)
 			if kind == failureFrame {
-				return answer{err: errors.New(string(payload))}, nil
+				return callAnswer{err: errors.New(string(payload))}, nil
 			}
-			return answer{bytes: payload}, nil
+			return callAnswer{bytes: payload}, nil
 		}
 	}
 	stop()
 	c.release()
 	switch {
 	case ctx.Err() != nil:
-		return answer{}, errNoAnswer
+		return callAnswer{}, errNoAnswer
 	case len(request) > maxOther:
-		return answer{}, fmt.Errorf("call of %s: %w", to.RaftAddress(), err)
+		return callAnswer{}, fmt.Errorf("call of %s: %w", to.RaftAddress(), err)
 	default:
-		return answer{}, fmt.Errorf("%s: stopped before it answered", to.RaftAddress())
+		return callAnswer{}, fmt.Errorf("%s: stopped before it answered", to.RaftAddress())
 	}
 }
 
 // idleConn returns a connection for one call to the endpoint that the store has now.
-func (w *sockets) idleConn(ctx context.Context, to topology.StoreID) (*conn, error) {
+func (w *sockets) idleConn(ctx context.Context, to topology.StoreID) (*peerConn, error) {
 	address := w.e.net.address(to)
 	for {
 		w.mu.Lock()
@@ -635,7 +635,7 @@ func (w *sockets) idleConn(ctx context.Context, to topology.StoreID) (*conn, err
 }
 
 // rest keeps a connection for the next call.
-func (w *sockets) rest(c *conn, to topology.StoreID) {
+func (w *sockets) rest(c *peerConn, to topology.StoreID) {
 	w.mu.Lock()
 	if len(w.idle[to]) < maxIdle {
 		w.idle[to] = append(w.idle[to], c)
@@ -648,7 +648,7 @@ func (w *sockets) rest(c *conn, to topology.StoreID) {
 
 // answerCalls answers one call after the other. While a handler runs the connection is read on, so that its end ends
 // the call.
-func (w *sockets) answerCalls(c *conn, from topology.StoreID) {
+func (w *sockets) answerCalls(c *peerConn, from topology.StoreID) {
 	ctx, cancel := context.WithCancel(w.e.ctx)
 	var answering sync.WaitGroup
 	defer answering.Wait()
@@ -665,7 +665,7 @@ func (w *sockets) answerCalls(c *conn, from topology.StoreID) {
 }
 
 // answer runs the handler. A silent endpoint answers nothing.
-func (w *sockets) answer(ctx context.Context, c *conn, from topology.StoreID, request []byte) {
+func (w *sockets) answer(ctx context.Context, c *peerConn, from topology.StoreID, request []byte) {
 	if w.e.o.Handle == nil {
 		c.Close()
 		return

@@ -25,16 +25,16 @@ type Network struct {
 	secret []byte
 
 	mu     sync.Mutex
-	places map[topology.StoreID]*place
+	places map[topology.StoreID]*location
 	links  map[[2]topology.StoreID]*link
 }
 
-// place is where the endpoint of a store is looked up; it outlives the endpoints.
-type place struct{ now atomic.Pointer[Endpoint] }
+// location is where the endpoint of a store is looked up; it outlives the endpoints.
+type location struct{ now atomic.Pointer[Endpoint] }
 
 // link is the state of one direction between two stores.
 type link struct {
-	to    *place
+	to    *location
 	cut   atomic.Bool
 	delay atomic.Int64 // ns
 	hold  atomic.Pointer[hold]
@@ -54,7 +54,7 @@ type hold struct {
 
 // NewNetwork returns a network in memory, without stores and with all links up.
 func NewNetwork() *Network {
-	return &Network{places: make(map[topology.StoreID]*place), links: make(map[[2]topology.StoreID]*link)}
+	return &Network{places: make(map[topology.StoreID]*location), links: make(map[[2]topology.StoreID]*link)}
 }
 
 // Cut drops everything from one store to another, silently, until Heal. One direction only.
@@ -105,7 +105,7 @@ func (n *Network) Close() {
 	}
 }
 
-func (n *Network) place(s topology.StoreID) *place {
+func (n *Network) place(s topology.StoreID) *location {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.placeLocked(s)
@@ -119,10 +119,10 @@ func (n *Network) address(s topology.StoreID) string {
 	return ""
 }
 
-func (n *Network) placeLocked(s topology.StoreID) *place {
+func (n *Network) placeLocked(s topology.StoreID) *location {
 	p := n.places[s]
 	if p == nil {
-		p = &place{}
+		p = &location{}
 		n.places[s] = p
 	}
 	return p

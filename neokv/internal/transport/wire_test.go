@@ -37,10 +37,10 @@ func onEach(t *testing.T, test func(t *testing.T, newNet func() *transport.Netwo
 	}
 }
 
-type pipeAddr string
+type fakeAddr string
 
-func (pipeAddr) Network() string  { return "pipe" }
-func (a pipeAddr) String() string { return string(a) }
+func (fakeAddr) Network() string  { return "pipe" }
+func (a fakeAddr) String() string { return string(a) }
 
 // pipes connects endpoints through memory.
 func pipes() transport.TCP {
@@ -50,7 +50,7 @@ func pipes() transport.TCP {
 		Listen: func() (net.Listener, error) {
 			mu.Lock()
 			defer mu.Unlock()
-			p := memconn.Listen(pipeAddr(fmt.Sprint(len(all))))
+			p := memconn.Listen(fakeAddr(fmt.Sprint(len(all))))
 			all[p.Addr().String()] = p
 			return p, nil
 		},

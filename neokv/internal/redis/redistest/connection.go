@@ -3,7 +3,7 @@ package redistest
 // connectionCall makes calls about the connection and the server. Replies to what stands behind CLIENT REPLY may be
 // missing; the frame sends such calls alone, switches replies on again behind them, and compares all replies together.
 // Other calls must leave the connection as it was: what changes the protocol is followed by HELLO with g.Proto.
-func connectionCall(g *Generator) [][]string {
+func connectionCall(g *CallGenerator) [][]string {
 	switch g.IntN(14) {
 	case 0:
 		return [][]string{g.call("echo", g.Value())}
@@ -47,7 +47,7 @@ func connectionCall(g *Generator) [][]string {
 }
 
 // version is the version of the protocol that the connection speaks.
-func (g *Generator) version() string {
+func (g *CallGenerator) version() string {
 	if g.Proto == 3 {
 		return "3"
 	}

@@ -15,52 +15,52 @@ import (
 // Exception is a difference that is meant.
 type Exception struct {
 	Reason  string
-	Matches func(call [][]byte, want, got Value) bool
+	Matches func(call [][]byte, want, got ReplyValue) bool
 }
 
 // Exceptions are all of them. Each lets through as little as it can: errors and nulls are compared everywhere.
 var Exceptions = []Exception{
-	{"the encoding of a string is told by its value, not by the commands that changed it", func(call [][]byte, want, got Value) bool {
+	{"the encoding of a string is told by its value, not by the commands that changed it", func(call [][]byte, want, got ReplyValue) bool {
 		return isCall(call, "object", "encoding") && slices.Contains(stringEncodings, string(want.Text)) && slices.Contains(stringEncodings, string(got.Text))
 	}},
-	{"so is that of a collection", func(call [][]byte, want, got Value) bool {
+	{"so is that of a collection", func(call [][]byte, want, got ReplyValue) bool {
 		return isCall(call, "object", "encoding") && slices.ContainsFunc(collectionEncodings, func(like []string) bool {
 			return slices.Contains(like, string(want.Text)) && slices.Contains(like, string(got.Text))
 		})
 	}},
-	{"so is the number of references: small integers are shared", func(call [][]byte, want, got Value) bool {
+	{"so is the number of references: small integers are shared", func(call [][]byte, want, got ReplyValue) bool {
 		return isCall(call, "object", "refcount") && want.Kind == ':' && got.Kind == ':'
 	}},
-	{"times of access are not kept", func(call [][]byte, want, got Value) bool {
+	{"times of access are not kept", func(call [][]byte, want, got ReplyValue) bool {
 		return isCall(call, "object", "idletime") && want.Kind == ':' && string(got.Text) == "0"
 	}},
-	{"a record is not an object of Redis's: it has another size", func(call [][]byte, want, got Value) bool {
+	{"a record is not an object of Redis's: it has another size", func(call [][]byte, want, got ReplyValue) bool {
 		return isCall(call, "memory", "usage") && want.Kind == ':' && got.Kind == ':'
 	}},
-	{"HELLO names the connection's number", func(call [][]byte, want, got Value) bool {
+	{"HELLO names the connection's number", func(call [][]byte, want, got ReplyValue) bool {
 		return isCall(call, "hello") && want.Kind == got.Kind && want.Kind != '-' && len(want.Items) == len(got.Items)
 	}},
-	{"help and texts about memory are our own", func(call [][]byte, want, got Value) bool {
+	{"help and texts about memory are our own", func(call [][]byte, want, got ReplyValue) bool {
 		return len(call) == 2 && (isCall(call, "memory") || isCall(call, string(call[0]), "help")) && want.Kind == got.Kind && want.Kind != '-'
 	}},
-	{"Redis finds a subcommand whose name goes on behind a zero byte where its hash happens to collide", func(call [][]byte, want, got Value) bool {
+	{"Redis finds a subcommand whose name goes on behind a zero byte where its hash happens to collide", func(call [][]byte, want, got ReplyValue) bool {
 		return len(call) > 1 && bytes.IndexByte(call[1], 0) > 0 && strings.HasPrefix(string(got.Text), "ERR unknown subcommand")
 	}},
-	{"a score is never -0, which Redis keeps in large sorted sets alone", func(call [][]byte, want, got Value) bool {
+	{"a score is never -0, which Redis keeps in large sorted sets alone", func(call [][]byte, want, got ReplyValue) bool {
 		if len(call) == 0 || len(call[0]) == 0 || call[0][0]|0x20 != 'z' {
 			return false
 		}
 		// A negative weight makes the one of a 0 where Redis makes the other.
 		weighted := slices.ContainsFunc(call, func(arg []byte) bool { return bytes.EqualFold(arg, []byte("weights")) })
-		return sameLeaves(want, got, func(a, b Value) bool { return sameScore(a, b) || weighted && sameScore(b, a) })
+		return sameLeaves(want, got, func(a, b ReplyValue) bool { return sameScore(a, b) || weighted && sameScore(b, a) })
 	}},
-	{"ZSCAN writes large whole scores in digits, as Redis does in small sorted sets", func(call [][]byte, want, got Value) bool {
-		return isCall(call, "zscan") && sameLeaves(want, got, func(a, b Value) bool { return sameScore(a, b) || sameNumber(a, b) })
+	{"ZSCAN writes large whole scores in digits, as Redis does in small sorted sets", func(call [][]byte, want, got ReplyValue) bool {
+		return isCall(call, "zscan") && sameLeaves(want, got, func(a, b ReplyValue) bool { return sameScore(a, b) || sameNumber(a, b) })
 	}},
-	{"a Redis alone has no replicas for WAIT to count", func(call [][]byte, want, got Value) bool {
+	{"a Redis alone has no replicas for WAIT to count", func(call [][]byte, want, got ReplyValue) bool {
 		return isCall(call, "wait") && want.Kind == ':' && got.Kind == ':'
 	}},
-	{"LOLWUT is our own", func(call [][]byte, want, got Value) bool {
+	{"LOLWUT is our own", func(call [][]byte, want, got ReplyValue) bool {
 		return isCall(call, "lolwut") && want.Kind == got.Kind && want.Kind != '-'
 	}},
 }
@@ -104,7 +104,7 @@ func (d *Difference) order() {
 	if !ok {
 		return
 	}
-	for _, v := range []*Value{&d.Want, &d.Got} {
+	for _, v := range []*ReplyValue{&d.Want, &d.Got} {
 		if how.scan {
 			if len(v.Items) != 2 {
 				continue
@@ -124,13 +124,13 @@ func (d *Difference) name() string {
 }
 
 // sort sorts the elements, so many at a time.
-func (v *Value) sort(piece int) {
+func (v *ReplyValue) sort(piece int) {
 	if len(v.Items)%piece != 0 {
 		return
 	}
 	pieces := slices.Collect(slices.Chunk(v.Items, piece))
-	slices.SortFunc(pieces, func(a, b []Value) int {
-		return slices.CompareFunc(a, b, func(a, b Value) int { return bytes.Compare(a.Text, b.Text) })
+	slices.SortFunc(pieces, func(a, b []ReplyValue) int {
+		return slices.CompareFunc(a, b, func(a, b ReplyValue) int { return bytes.Compare(a.Text, b.Text) })
 	})
 	v.Items = slices.Concat(pieces...)
 }
@@ -193,29 +193,29 @@ func (d *Difference) chosen() bool {
 }
 
 // sameShape reports whether two values are of the same kinds, with as many elements.
-func sameShape(a, b Value) bool {
+func sameShape(a, b ReplyValue) bool {
 	return a.Kind == b.Kind && a.Null == b.Null && a.Kind != '-' && slices.EqualFunc(a.Items, b.Items, sameShape)
 }
 
 // sameLeaves reports whether two values have the same shape, and same holds for their leaves.
-func sameLeaves(a, b Value, same func(a, b Value) bool) bool {
+func sameLeaves(a, b ReplyValue, same func(a, b ReplyValue) bool) bool {
 	return sameShape(a, b) && slices.EqualFunc(a.leaves(), b.leaves(), same)
 }
 
 // sameNumber reports whether two values are the same large number.
-func sameNumber(a, b Value) bool {
+func sameNumber(a, b ReplyValue) bool {
 	x, err := strconv.ParseFloat(string(a.Text), 64)
 	y, err2 := strconv.ParseFloat(string(b.Text), 64)
 	return err == nil && err2 == nil && x == y && math.Abs(x) >= 1e17
 }
 
 // sameScore reports whether two values are the same text, or -0 and 0.
-func sameScore(want, got Value) bool {
+func sameScore(want, got ReplyValue) bool {
 	return bytes.Equal(want.Text, got.Text) || string(want.Text) == "-0" && string(got.Text) == "0"
 }
 
 // leaves are the values that are no aggregates, in order.
-func (v Value) leaves() (all []Value) {
+func (v ReplyValue) leaves() (all []ReplyValue) {
 	switch v.Kind {
 	case '*', '%', '~', '>':
 		for _, item := range v.Items {
@@ -223,7 +223,7 @@ func (v Value) leaves() (all []Value) {
 		}
 		return all
 	}
-	return []Value{v}
+	return []ReplyValue{v}
 }
 
 // clockTolerance is how much later one side may be asked what the time is, or told to count from it.

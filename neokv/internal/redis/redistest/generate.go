@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// Generator makes calls. A family of commands is a Family in Families.
-type Generator struct {
+// CallGenerator makes calls. A family of commands is a Family in Families.
+type CallGenerator struct {
 	*rand.Rand
 	// Tag stands in front of every key: "{t}" keeps all of them in one slot. Without it one of the keys is the empty
 	// one.
@@ -25,7 +25,7 @@ type Generator struct {
 
 // Family makes one random call, valid, odd or invalid, and possibly more calls that make its effect the same on every
 // server.
-type Family func(g *Generator) [][]string
+type Family func(g *CallGenerator) [][]string
 
 // Families are all families of commands that calls are drawn from, with their weights.
 var Families = []struct {
@@ -49,7 +49,7 @@ var Families = []struct {
 }
 
 // Calls makes one random call, mostly by itself, of all families or of those that need no whole server.
-func (g *Generator) Calls(dataOnly bool) [][]string {
+func (g *CallGenerator) Calls(dataOnly bool) [][]string {
 	total := 0
 	for _, f := range Families {
 		if !f.Server || !dataOnly {
@@ -68,13 +68,13 @@ func (g *Generator) Calls(dataOnly bool) [][]string {
 	panic("weights do not add up")
 }
 
-func (g *Generator) pick(from ...string) string { return from[g.IntN(len(from))] }
+func (g *CallGenerator) pick(from ...string) string { return from[g.IntN(len(from))] }
 
 // one is true once in n times.
-func (g *Generator) one(n int) bool { return g.IntN(n) == 0 }
+func (g *CallGenerator) one(n int) bool { return g.IntN(n) == 0 }
 
 // Key draws from few keys, so that calls meet: often one that mostly holds a type of its own.
-func (g *Generator) Key() string {
+func (g *CallGenerator) Key() string {
 	if g.one(4) {
 		return g.typed(g.pick(types...))
 	}
@@ -86,19 +86,19 @@ func (g *Generator) Key() string {
 var types = []string{"hash", "set", "list", "zset"}
 
 // keyOf draws a key for a command about a type: mostly one that holds it.
-func (g *Generator) keyOf(kind string) string {
+func (g *CallGenerator) keyOf(kind string) string {
 	if g.one(4) {
 		return g.Key()
 	}
 	return g.typed(kind)
 }
 
-func (g *Generator) typed(kind string) string {
+func (g *CallGenerator) typed(kind string) string {
 	return g.Tag + g.pick(kind+"1", kind+"2", kind+"3", "{s}"+kind)
 }
 
 // near draws a key for a command whose keys have to be in one region.
-func (g *Generator) near() string {
+func (g *CallGenerator) near() string {
 	if g.one(4) {
 		return g.nearOf(g.pick(types...))
 	}
@@ -109,7 +109,7 @@ func (g *Generator) near() string {
 }
 
 // nearOf is near for a command about a type.
-func (g *Generator) nearOf(kind string) string {
+func (g *CallGenerator) nearOf(kind string) string {
 	if g.Spread {
 		return g.pick("{s}"+kind, "{s}"+kind+"2")
 	}
@@ -117,7 +117,7 @@ func (g *Generator) nearOf(kind string) string {
 }
 
 // Value draws values: numbers, near-numbers, limits, text and bytes.
-func (g *Generator) Value() string {
+func (g *CallGenerator) Value() string {
 	switch g.IntN(4) {
 	case 0:
 		return strconv.Itoa(g.IntN(200) - 100)
@@ -134,7 +134,7 @@ func (g *Generator) Value() string {
 }
 
 // Number draws what may or may not be an integer.
-func (g *Generator) Number() string {
+func (g *CallGenerator) Number() string {
 	if g.one(3) {
 		return strconv.FormatInt(g.Int64()>>g.IntN(64), 10)
 	}
@@ -146,7 +146,7 @@ func (g *Generator) Number() string {
 
 // Time draws an argument of an expire option: far enough away not to pass while calls are compared, and never twice the
 // same, since GT and LT would see the time between two calls; or passed long ago; or no time at all.
-func (g *Generator) Time(unit string) string {
+func (g *CallGenerator) Time(unit string) string {
 	switch n := g.IntN(10); {
 	case n < 6:
 		base, spread := int64(10_000), int64(1_000_000_000) // seconds
@@ -170,12 +170,12 @@ func (g *Generator) Time(unit string) string {
 }
 
 // call finishes a call: sometimes with a name in another case, an argument too many or too few.
-func (g *Generator) call(args ...string) []string {
+func (g *CallGenerator) call(args ...string) []string {
 	return g.callWith(g.pick("", "nx", "x", g.near()), args...)
 }
 
 // callWith is call where the argument too many is extra.
-func (g *Generator) callWith(extra string, args ...string) []string {
+func (g *CallGenerator) callWith(extra string, args ...string) []string {
 	switch {
 	case g.one(8):
 		args[0] = strings.ToUpper(args[0])
@@ -191,7 +191,7 @@ func (g *Generator) callWith(extra string, args ...string) []string {
 	return args
 }
 
-func stringCall(g *Generator) [][]string {
+func stringCall(g *CallGenerator) [][]string {
 	switch g.IntN(22) {
 	case 0, 1:
 		return [][]string{g.call("get", g.Key())}
@@ -257,7 +257,7 @@ func stringCall(g *Generator) [][]string {
 }
 
 // index draws an index into a string.
-func (g *Generator) index() string {
+func (g *CallGenerator) index() string {
 	if g.one(4) {
 		return g.Number()
 	}
@@ -265,7 +265,7 @@ func (g *Generator) index() string {
 }
 
 // float draws what may or may not be a number with a fraction.
-func (g *Generator) float() string {
+func (g *CallGenerator) float() string {
 	switch g.IntN(5) {
 	case 0:
 		return g.Number()
@@ -287,7 +287,7 @@ func (g *Generator) float() string {
 }
 
 // getex makes a GETEX with any options.
-func (g *Generator) getex() [][]string {
+func (g *CallGenerator) getex() [][]string {
 	args := []string{"getex", g.Key()}
 	for g.one(2) || len(args) == 2 && g.one(2) {
 		switch option := g.pick("EX", "PX", "EXAT", "PXAT", "persist", "PERSIST", "keepttl", "nx", "get", "", "persist\x00", "exx"); option {
@@ -310,7 +310,7 @@ func (g *Generator) getex() [][]string {
 	return [][]string{g.call(args...)}
 }
 
-func (g *Generator) keys(most int) []string {
+func (g *CallGenerator) keys(most int) []string {
 	keys := make([]string, 1+g.IntN(most))
 	for i := range keys {
 		keys[i] = g.Key()
@@ -321,7 +321,7 @@ func (g *Generator) keys(most int) []string {
 // set makes a SET with any options. Where the new value may have expired at once, EXISTS follows: Redis counts such
 // keys until somebody looks. A number in the place of an option is a time of every unit, for it may follow an option
 // whose value is left out.
-func (g *Generator) set() [][]string {
+func (g *CallGenerator) set() [][]string {
 	key := g.Key()
 	args := []string{"set", key, g.Value()}
 	expires := false
@@ -354,7 +354,7 @@ func (g *Generator) set() [][]string {
 	return calls
 }
 
-func genericCall(g *Generator) [][]string {
+func genericCall(g *CallGenerator) [][]string {
 	switch g.IntN(17) {
 	case 0:
 		return [][]string{g.call(append([]string{g.pick("del", "unlink")}, g.keys(2)...)...)}
@@ -419,7 +419,7 @@ func genericCall(g *Generator) [][]string {
 }
 
 // Pattern draws glob patterns, whole and broken ones.
-func (g *Generator) Pattern() string {
+func (g *CallGenerator) Pattern() string {
 	if g.one(4) {
 		return g.Tag + "*"
 	}
@@ -435,7 +435,7 @@ func (g *Generator) Pattern() string {
 	return b.String()
 }
 
-func unknownCall(g *Generator) [][]string {
+func unknownCall(g *CallGenerator) [][]string {
 	args := []string{g.pick("nosuch", "", "get2", "no\r\nsuch", "ge", "g\x00t", strings.Repeat("longname", 20), "\xff\xfe", "set get")}
 	for range g.IntN(6) {
 		args = append(args, g.Value())
@@ -443,7 +443,7 @@ func unknownCall(g *Generator) [][]string {
 	return [][]string{args}
 }
 
-func objectCall(g *Generator) [][]string {
+func objectCall(g *CallGenerator) [][]string {
 	if g.one(4) { // Redis looks for the key itself, expired or not: EXISTS drops it
 		key := g.Key()
 		args := []string{"memory", "usage", key}
@@ -462,7 +462,7 @@ func objectCall(g *Generator) [][]string {
 }
 
 // written writes a string, or makes a collection around the limits of its encodings, and asks how it is kept.
-func (g *Generator) written() [][]string {
+func (g *CallGenerator) written() [][]string {
 	key := g.Key()
 	ask := []string{"object", g.pick("encoding", "ENCODING", "refcount"), key}
 	if g.one(2) {
@@ -499,10 +499,10 @@ func (g *Generator) written() [][]string {
 	return append(calls, ask)
 }
 
-func (g *Generator) pickCall(from ...[]string) []string { return from[g.IntN(len(from))] }
+func (g *CallGenerator) pickCall(from ...[]string) []string { return from[g.IntN(len(from))] }
 
 // serverCall makes calls that look at all keys, or at none.
-func serverCall(g *Generator) [][]string {
+func serverCall(g *CallGenerator) [][]string {
 	switch g.IntN(8) {
 	case 0, 1, 2, 3:
 		return [][]string{g.scan()}
@@ -520,7 +520,7 @@ func serverCall(g *Generator) [][]string {
 }
 
 // scan makes a SCAN that returns everything at once, or nothing.
-func (g *Generator) scan() []string {
+func (g *CallGenerator) scan() []string {
 	args := []string{"scan", g.pick("0", "0", "0", "0", "0", "0", "00", "-0", "+0", "", "x", "0x", "1a", " 0", "-", "18446744073709551616", "0\x00")}
 	counted := false
 	for g.one(2) {

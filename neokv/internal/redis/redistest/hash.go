@@ -7,14 +7,14 @@ import (
 )
 
 // field draws from few names of fields, so that calls meet.
-func (g *Generator) field() string {
+func (g *CallGenerator) field() string {
 	if g.one(6) {
 		return strconv.Itoa(g.IntN(12))
 	}
 	return g.pick("f", "g", "h", "f1", "f2", "f3", "", "\x00", "F", "f\r\n", "\xff\xfe", "n", strings.Repeat("field", 30))
 }
 
-func (g *Generator) fields(most int) []string {
+func (g *CallGenerator) fields(most int) []string {
 	fields := make([]string, 1+g.IntN(most))
 	for i := range fields {
 		fields[i] = g.field()
@@ -22,7 +22,7 @@ func (g *Generator) fields(most int) []string {
 	return fields
 }
 
-func hashCall(g *Generator) [][]string {
+func hashCall(g *CallGenerator) [][]string {
 	key := g.keyOf("hash")
 	switch g.IntN(24) {
 	case 0, 1, 2, 3, 4:
@@ -73,7 +73,7 @@ func hashCall(g *Generator) [][]string {
 
 // sample makes a HRANDFIELD, SRANDMEMBER or ZRANDMEMBER; option is what may follow the count, empty for nothing. The
 // call that follows has to return all elements: see Difference.chosen. No count makes a huge reply.
-func (g *Generator) sample(name, key, option string) []string {
+func (g *CallGenerator) sample(name, key, option string) []string {
 	args := []string{name, key}
 	switch g.IntN(6) {
 	case 0:
@@ -92,7 +92,7 @@ func (g *Generator) sample(name, key, option string) []string {
 }
 
 // scanOf makes a HSCAN, SSCAN or ZSCAN that returns everything at once, or nothing.
-func (g *Generator) scanOf(name, key string) []string {
+func (g *CallGenerator) scanOf(name, key string) []string {
 	args := []string{name, key, g.pick("0", "0", "0", "0", "0", "00", "-0", "+0", "", "x", "0x", "1a", " 0", "-", "18446744073709551616", "0\x00")}
 	counted := false
 	for g.one(2) {

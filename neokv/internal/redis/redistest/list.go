@@ -6,7 +6,7 @@ import (
 )
 
 // element draws from few elements of lists, so that some are equal.
-func (g *Generator) element() string {
+func (g *CallGenerator) element() string {
 	switch {
 	case g.one(12):
 		return g.Value()
@@ -16,7 +16,7 @@ func (g *Generator) element() string {
 	return g.pick("a", "b", "c", "a", "b", "", "\x00", "A", "a\x00", "a\r\n", "\xff\xfe", "01", "-0", "1", strings.Repeat("element", 20))
 }
 
-func (g *Generator) elements(most int) []string {
+func (g *CallGenerator) elements(most int) []string {
 	elements := make([]string, 1+g.IntN(most))
 	for i := range elements {
 		elements[i] = g.element()
@@ -24,7 +24,7 @@ func (g *Generator) elements(most int) []string {
 	return elements
 }
 
-func (g *Generator) end() string {
+func (g *CallGenerator) end() string {
 	if g.one(20) {
 		return g.pick("", "lef", "left\x00x", "before", "0", "leftt")
 	}
@@ -32,7 +32,7 @@ func (g *Generator) end() string {
 }
 
 // count draws a number of elements, mostly a small one.
-func (g *Generator) count() string {
+func (g *CallGenerator) count() string {
 	if g.one(8) {
 		return g.Number()
 	}
@@ -40,14 +40,14 @@ func (g *Generator) count() string {
 }
 
 // position draws a position in a list of some tens, from either end, or an odd one.
-func (g *Generator) position() string {
+func (g *CallGenerator) position() string {
 	if g.one(3) {
 		return strconv.Itoa(g.IntN(90) - 45)
 	}
 	return g.index()
 }
 
-func listCall(g *Generator) [][]string {
+func listCall(g *CallGenerator) [][]string {
 	key := g.keyOf("list")
 	switch g.IntN(28) {
 	case 0, 1, 2, 3, 4:
@@ -111,7 +111,7 @@ func listCall(g *Generator) [][]string {
 }
 
 // lmpop makes a LMPOP. No count of its keys is so large that Redis's own sums overflow.
-func (g *Generator) lmpop() []string {
+func (g *CallGenerator) lmpop() []string {
 	n := 1 + g.IntN(3)
 	count := strconv.Itoa(n)
 	if g.one(10) {

@@ -136,7 +136,7 @@ func longLengths() string {
 }
 
 // longCall makes a call about a string that is mostly long.
-func longCall(g *Generator) [][]string {
+func longCall(g *CallGenerator) [][]string {
 	key := g.Tag + g.pick("long1", "long2", "{s}long")
 	if g.Spread {
 		key = "{s}long"
@@ -170,10 +170,10 @@ func longCall(g *Generator) [][]string {
 }
 
 // long draws a long string.
-func (g *Generator) long() string { return longText(g.IntN(1000), g.longLength()) }
+func (g *CallGenerator) long() string { return longText(g.IntN(1000), g.longLength()) }
 
 // longLength draws a length of up to some pieces, mostly near the end of one.
-func (g *Generator) longLength() int {
+func (g *CallGenerator) longLength() int {
 	piece := g.Piece
 	if piece == 0 {
 		piece = longPiece

@@ -40,7 +40,7 @@ type Difference struct {
 	Number    int    // of the call in the run
 	Case      string // empty for random calls
 	Call      [][]byte
-	Want, Got Value
+	Want, Got ReplyValue
 	Before    *Difference // the call before it in the same pipeline, nil for none; it need not be different
 	Behind    *Difference // so is the call behind it
 	// History are the last calls before it that named its keys, or, where it names none, the keys that one reply has
@@ -102,7 +102,7 @@ func Run(o Options) (*Report, error) {
 			}
 		}
 	}
-	g := Generator{Rand: rand.New(rand.NewPCG(o.Seed, 0)), Tag: o.Tag, Spread: o.Spread, Cluster: o.Cluster, Proto: o.Proto}
+	g := CallGenerator{Rand: rand.New(rand.NewPCG(o.Seed, 0)), Tag: o.Tag, Spread: o.Spread, Cluster: o.Cluster, Proto: o.Proto}
 	for end := c.report.Calls + o.Calls; c.report.Calls < end && !c.enough(); {
 		var calls, alone [][][]byte
 		for len(calls) < pipelined && alone == nil {
@@ -191,7 +191,7 @@ func (c *comparison) exchange(name string, calls [][][]byte) error {
 	}
 	if silent { // nobody knows which reply is whose
 		c.report.Calls += len(calls)
-		return c.one(Difference{Number: c.report.Calls, Case: name, Call: slices.Concat(calls...), Want: Value{Kind: '*', Items: want}, Got: Value{Kind: '*', Items: got}})
+		return c.one(Difference{Number: c.report.Calls, Case: name, Call: slices.Concat(calls...), Want: ReplyValue{Kind: '*', Items: want}, Got: ReplyValue{Kind: '*', Items: got}})
 	}
 	for i, call := range calls {
 		c.report.Calls++
@@ -254,7 +254,7 @@ func (c *comparison) history(d *Difference) (calls []Difference, err error) {
 		keys = append(without(want, got), without(got, want)...)
 	}
 	for _, p := range slices.Backward(c.past) {
-		if len(calls) < historyCalls && slices.ContainsFunc(p.Call, func(arg []byte) bool { return (Value{Text: arg}).among(keys) }) {
+		if len(calls) < historyCalls && slices.ContainsFunc(p.Call, func(arg []byte) bool { return (ReplyValue{Text: arg}).among(keys) }) {
 			calls = append(calls, p)
 		}
 	}
@@ -263,13 +263,13 @@ func (c *comparison) history(d *Difference) (calls []Difference, err error) {
 }
 
 // without are those of some values whose text is in none of others.
-func without(values, others []Value) []Value {
-	return slices.DeleteFunc(slices.Clone(values), func(v Value) bool { return v.among(others) })
+func without(values, others []ReplyValue) []ReplyValue {
+	return slices.DeleteFunc(slices.Clone(values), func(v ReplyValue) bool { return v.among(others) })
 }
 
 // among reports whether others hold a value's text.
-func (v Value) among(others []Value) bool {
-	return slices.ContainsFunc(others, func(o Value) bool { return bytes.Equal(v.Text, o.Text) })
+func (v ReplyValue) among(others []ReplyValue) bool {
+	return slices.ContainsFunc(others, func(o ReplyValue) bool { return bytes.Equal(v.Text, o.Text) })
 }
 
 // endOfSilence is echoed behind calls that may have no replies.
@@ -283,7 +283,7 @@ func mayBeSilent(calls [][][]byte) bool {
 }
 
 // exchange sends calls and returns as many replies, or, where some may be missing, those before endOfSilence.
-func (p peer) exchange(calls [][][]byte, silent bool) ([]Value, error) {
+func (p peer) exchange(calls [][][]byte, silent bool) ([]ReplyValue, error) {
 	var out []byte
 	for _, call := range calls {
 		out = AppendCall(out, call...)
@@ -296,10 +296,10 @@ func (p peer) exchange(calls [][][]byte, silent bool) ([]Value, error) {
 		_, err := p.Write(out)
 		sent <- err
 	}()
-	values := make([]Value, 0, len(calls))
+	values := make([]ReplyValue, 0, len(calls))
 	var err error
 	for i, call := range calls {
-		var v Value
+		var v ReplyValue
 		if v, err = Read(p.r); err != nil {
 			err = fmt.Errorf("reply %d of %d, to %q: %w", i+1, len(calls), call, err)
 			_ = p.Close() // ends the write
@@ -318,14 +318,14 @@ const maxScan = 10_000
 
 // scan sends a call of a scan and follows its cursors to the end. It returns the last reply with what all of them held,
 // each element once: it may come again. A reply that is none of a scan's is returned as it is.
-func (p peer) scan(call [][]byte) (Value, error) {
+func (p peer) scan(call [][]byte) (ReplyValue, error) {
 	piece := unordered[strings.ToLower(string(call[0]))].piece
 	call = slices.Clone(call)
-	var all []Value
+	var all []ReplyValue
 	for range maxScan {
 		replies, err := p.exchange([][][]byte{call}, false)
 		if err != nil {
-			return Value{}, err
+			return ReplyValue{}, err
 		}
 		v := replies[0]
 		if len(v.Items) != 2 || len(v.Items[1].Items)%piece != 0 {
@@ -336,11 +336,11 @@ func (p peer) scan(call [][]byte) (Value, error) {
 			v.Items[1].Items = all
 			v.Items[1].sort(piece)
 			pieces := slices.Collect(slices.Chunk(v.Items[1].Items, piece))
-			v.Items[1].Items = slices.Concat(slices.CompactFunc(pieces, func(a, b []Value) bool { return slices.EqualFunc(a, b, Value.Equal) })...)
+			v.Items[1].Items = slices.Concat(slices.CompactFunc(pieces, func(a, b []ReplyValue) bool { return slices.EqualFunc(a, b, ReplyValue.Equal) })...)
 			return v, nil
 		}
 	}
-	return Value{}, fmt.Errorf("%q: no end after %d calls, the next cursor is %s", call, maxScan, call[2])
+	return ReplyValue{}, fmt.Errorf("%q: no end after %d calls, the next cursor is %s", call, maxScan, call[2])
 }
 
 // compare reports whether two replies are the same, or may be different; otherwise the report has a difference more.

@@ -117,7 +117,7 @@ func TestRunEndsOnGarbage(t *testing.T) {
 // TestSameSeedSameCalls: a seed names a sequence, and every key has the tag.
 func TestSameSeedSameCalls(t *testing.T) {
 	make1 := func(seed uint64) (calls [][]string) {
-		g := Generator{Rand: rand.New(rand.NewPCG(seed, 0)), Tag: "{t}"}
+		g := CallGenerator{Rand: rand.New(rand.NewPCG(seed, 0)), Tag: "{t}"}
 		for range 1000 {
 			if k := g.Key(); !strings.HasPrefix(k, "{t}") {
 				t.Fatalf("key %q", k)
@@ -137,7 +137,7 @@ func TestSameSeedSameCalls(t *testing.T) {
 // TestNoDeadlinePasses: what a call that sets a deadline says is no time at all, has passed long ago, or does not pass
 // while calls are compared.
 func TestNoDeadlinePasses(t *testing.T) {
-	g := Generator{Rand: rand.New(rand.NewPCG(9401, 0))}
+	g := CallGenerator{Rand: rand.New(rand.NewPCG(9401, 0))}
 	times := 0
 	check := func(call []string, unit, value string) {
 		n, err := strconv.ParseInt(value, 10, 64)
@@ -242,7 +242,7 @@ func TestNegativeZero(t *testing.T) {
 		{"zunion 1 k weights -1 withscores", "*2 $a $0", "*2 $a $-0", true},
 		{"zunion 1 k weights -1 withscores", "*2 $a $0", "*2 $a $1", false},
 	} {
-		parse := func(wire string) Value {
+		parse := func(wire string) ReplyValue {
 			t.Helper()
 			var b []byte
 			for _, word := range strings.Fields(wire) {
@@ -321,7 +321,7 @@ func TestSilence(t *testing.T) {
 
 // TestWithoutOrder compares replies whose pieces may come in any order, and random choices.
 func TestWithoutOrder(t *testing.T) {
-	parse := func(wire string) Value {
+	parse := func(wire string) ReplyValue {
 		t.Helper()
 		v, err := Parse([]byte(strings.ReplaceAll(wire, " ", "\r\n") + "\r\n"))
 		if err != nil {
@@ -392,7 +392,7 @@ func TestWhatFollowsFromCalls(t *testing.T) {
 		{"", "expiretime k", "", ":2000000000", ":2000000001", true},
 		{"", "ttl k", "", ":" + int1, ":" + int2, true},
 	} {
-		parse := func(wire string) Value {
+		parse := func(wire string) ReplyValue {
 			t.Helper()
 			var b []byte
 			for _, word := range strings.Fields(wire) {

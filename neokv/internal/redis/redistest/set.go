@@ -7,7 +7,7 @@ import (
 )
 
 // member draws from few members of sets and sorted sets, so that calls meet.
-func (g *Generator) member() string {
+func (g *CallGenerator) member() string {
 	if g.one(3) {
 		return strconv.Itoa(g.IntN(12) - 2)
 	}
@@ -15,7 +15,7 @@ func (g *Generator) member() string {
 		strings.Repeat("member", 30))
 }
 
-func (g *Generator) members(most int) []string {
+func (g *CallGenerator) members(most int) []string {
 	members := make([]string, 1+g.IntN(most))
 	for i := range members {
 		members[i] = g.member()
@@ -23,7 +23,7 @@ func (g *Generator) members(most int) []string {
 	return members
 }
 
-func setCall(g *Generator) [][]string {
+func setCall(g *CallGenerator) [][]string {
 	key := g.keyOf("set")
 	switch g.IntN(26) {
 	case 0, 1, 2, 3, 4, 5:
@@ -66,7 +66,7 @@ func setCall(g *Generator) [][]string {
 }
 
 // sets draws keys for a command about several sets, mostly of one region, now and then more than are usual.
-func (g *Generator) sets(most int) []string {
+func (g *CallGenerator) sets(most int) []string {
 	if g.one(20) {
 		most = 100
 	}
@@ -79,7 +79,7 @@ func (g *Generator) sets(most int) []string {
 
 // pop makes a SPOP. What it could choose from stands before it; what is left differs from server to server, so it is
 // counted, and goes.
-func (g *Generator) pop(key string) [][]string {
+func (g *CallGenerator) pop(key string) [][]string {
 	args := []string{"spop", key}
 	if !g.one(3) {
 		args = append(args, g.pick("0", "1", "2", "3", "5", "20", "100", "1000", "9223372036854775807", "9223372036854775808", "-1", "-0", "01", "x", "", "1.5"))
@@ -87,7 +87,7 @@ func (g *Generator) pop(key string) [][]string {
 	return [][]string{{"smembers", key}, g.call(args...), {"scard", key}, {"del", key}}
 }
 
-func (g *Generator) interCard() []string {
+func (g *CallGenerator) interCard() []string {
 	names := g.sets(4)
 	args := append([]string{"sintercard", strconv.Itoa(len(names))}, names...)
 	if g.one(8) && !g.Spread { // what is no key then might be in another region

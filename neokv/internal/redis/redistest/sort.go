@@ -11,7 +11,7 @@ import (
 // In front of each stand calls that have Redis forget the last error of a number, which it takes for one of the sort
 // (see forgetError), and one that tells the type of the key; behind it one that tells what each element is sorted by
 // (see sorted).
-func sortCall(g *Generator) [][]string {
+func sortCall(g *CallGenerator) [][]string {
 	near := g.Tag
 	if near == "" {
 		near = "{s}"
@@ -32,7 +32,7 @@ func sortCall(g *Generator) [][]string {
 }
 
 // sortElement draws what is sorted, most of it numbers.
-func (g *Generator) sortElement() string {
+func (g *CallGenerator) sortElement() string {
 	if g.one(60) {
 		return g.pick("abc", "1 ", "nan", "1e400", "5e-324", "1e-310", "0x", "x\x00y", "x\x00z", "x", "\xff", "--")
 	}
@@ -41,7 +41,7 @@ func (g *Generator) sortElement() string {
 }
 
 // weight draws what elements are sorted by.
-func (g *Generator) weight() string {
+func (g *CallGenerator) weight() string {
 	if g.one(30) {
 		return g.Value()
 	}
@@ -52,7 +52,7 @@ func (g *Generator) weight() string {
 }
 
 // sortable makes a call that adds elements to a key of a type, or takes it away.
-func (g *Generator) sortable(near string) []string {
+func (g *CallGenerator) sortable(near string) []string {
 	var args []string
 	kind := g.pick("sort:list", "sort:set", "sort:zset")
 	if g.one(12) {
@@ -82,7 +82,7 @@ func (g *Generator) sortable(near string) []string {
 // anyOrder is a constant pattern for BY: what is sorted so may come in any order.
 const anyOrder = "anyorder"
 
-func (g *Generator) sort(near string) [][]string {
+func (g *CallGenerator) sort(near string) [][]string {
 	key, list := near+g.pick("sort:list", "sort:list", "sort:set", "sort:zset"), false
 	patterns := []string{near + "w:*", near + "w:*", near + "h:*->f", near + "h:*->f", near + "h:*->g", near + "h:*->nosuch", near + "w:*->f", near + "h:*", near + "*", near + "h:*->",
 		near + "w:*:*", near + "h:*->->", near + "h:*->*", near + "w:*\x00", near + "h:*->f\x00x"}
@@ -190,17 +190,17 @@ func (d *Difference) sorted() bool {
 		}
 	}
 	piece = max(piece, 1)
-	weights, left := make(map[string]Value), make(map[string]int)
+	weights, left := make(map[string]ReplyValue), make(map[string]int)
 	step := min(len(told.Call)-3, 2) // with two GETs, or without
 	for row := range slices.Chunk(told.Got.Items, step) {
 		weight := row[len(row)-1]
 		if weight.Text = cutText(weight.Text); !sorts {
-			weight = Value{}
+			weight = ReplyValue{}
 		}
 		weights[string(row[0].Text)] = weight
 		left[string(row[0].Text)]++
 	}
-	rows := make(map[string][]Value)
+	rows := make(map[string][]ReplyValue)
 	for row := range slices.Chunk(d.Want.Items, piece) {
 		rows[string(row[0].Text)] = row
 	}
@@ -212,7 +212,7 @@ func (d *Difference) sorted() bool {
 		if left[element]--; left[element] < 0 || !weights[element].Equal(weights[string(d.Want.Items[i].Text)]) {
 			return false
 		}
-		if same := rows[element]; same != nil && !slices.EqualFunc(row, same, Value.Equal) {
+		if same := rows[element]; same != nil && !slices.EqualFunc(row, same, ReplyValue.Equal) {
 			return false
 		}
 	}

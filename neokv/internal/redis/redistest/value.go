@@ -11,12 +11,12 @@ import (
 	"strings"
 )
 
-// Value is one reply in Redis's wire format, of RESP2 or RESP3.
-type Value struct {
+// ReplyValue is one reply in Redis's wire format, of RESP2 or RESP3.
+type ReplyValue struct {
 	Kind  byte   // the first byte on the wire
 	Text  []byte // of all kinds without elements, without prefix, length and CRLF
 	Null  bool   // $-1, *-1 or _
-	Items []Value
+	Items []ReplyValue
 }
 
 // maxNesting and maxElements bound what is read of a peer that has gone wrong.
@@ -27,10 +27,10 @@ const (
 )
 
 // Read reads one value. What does not follow the protocol to the letter is an error.
-func Read(r *bufio.Reader) (Value, error) { return read(r, 0) }
+func Read(r *bufio.Reader) (ReplyValue, error) { return read(r, 0) }
 
 // Parse reads a value that fills b.
-func Parse(b []byte) (Value, error) {
+func Parse(b []byte) (ReplyValue, error) {
 	r := bufio.NewReader(bytes.NewReader(b))
 	v, err := Read(r)
 	if err != nil {
@@ -42,7 +42,7 @@ func Parse(b []byte) (Value, error) {
 	return v, nil
 }
 
-func read(r *bufio.Reader, depth int) (v Value, err error) {
+func read(r *bufio.Reader, depth int) (v ReplyValue, err error) {
 	line, err := r.ReadBytes('\n')
 	if err != nil {
 		return v, err
@@ -79,7 +79,7 @@ func read(r *bufio.Reader, depth int) (v Value, err error) {
 	return v, err
 }
 
-func readLength(v *Value, limit int) (int, error) {
+func readLength(v *ReplyValue, limit int) (int, error) {
 	n, err := strconv.Atoi(string(v.Text))
 	if err != nil || n < -1 || n > limit || strconv.Itoa(n) != string(v.Text) {
 		return 0, fmt.Errorf("reply of kind %c: length %q, want -1 to %d", v.Kind, v.Text, limit)
@@ -87,7 +87,7 @@ func readLength(v *Value, limit int) (int, error) {
 	return n, nil
 }
 
-func readBulk(r *bufio.Reader, v *Value) error {
+func readBulk(r *bufio.Reader, v *ReplyValue) error {
 	n, err := readLength(v, maxBulk)
 	if err != nil {
 		return err
@@ -107,7 +107,7 @@ func readBulk(r *bufio.Reader, v *Value) error {
 	return nil
 }
 
-func readItems(r *bufio.Reader, v *Value, depth int) error {
+func readItems(r *bufio.Reader, v *ReplyValue, depth int) error {
 	n, err := readLength(v, maxElements)
 	if err != nil {
 		return err
@@ -130,12 +130,12 @@ func readItems(r *bufio.Reader, v *Value, depth int) error {
 }
 
 // Equal reports whether two values are the same bytes on the wire.
-func (v Value) Equal(o Value) bool {
-	return v.Kind == o.Kind && v.Null == o.Null && bytes.Equal(v.Text, o.Text) && slices.EqualFunc(v.Items, o.Items, Value.Equal)
+func (v ReplyValue) Equal(o ReplyValue) bool {
+	return v.Kind == o.Kind && v.Null == o.Null && bytes.Equal(v.Text, o.Text) && slices.EqualFunc(v.Items, o.Items, ReplyValue.Equal)
 }
 
 // Int returns an integer reply.
-func (v Value) Int() (n int64, ok bool) {
+func (v ReplyValue) Int() (n int64, ok bool) {
 	if v.Kind != ':' {
 		return 0, false
 	}
@@ -145,7 +145,7 @@ func (v Value) Int() (n int64, ok bool) {
 
 // String prints a value for people: OK, "bulk", 12, (nil), [a b], map{k v}, or an error's line as it is. Statuses and
 // errors look alike but for their text.
-func (v Value) String() string {
+func (v ReplyValue) String() string {
 	if v.Null {
 		return "(nil)"
 	}

@@ -7,7 +7,7 @@ import (
 )
 
 // score draws a number, mostly of few and simple ones, so that scores meet.
-func (g *Generator) score() string {
+func (g *CallGenerator) score() string {
 	switch g.IntN(12) {
 	case 0:
 		return g.float()
@@ -19,7 +19,7 @@ func (g *Generator) score() string {
 }
 
 // scoreLimit draws an end of a range of scores.
-func (g *Generator) scoreLimit() string {
+func (g *CallGenerator) scoreLimit() string {
 	if g.one(12) {
 		return g.pick("", "(", "((1", "(-inf", "(+inf", " 1", "( 1", " ", "1\x00x", "x", "(x", "(nan", "[1", "-", "+", "(-0", "-0", "1e400", "-1e400")
 	}
@@ -30,7 +30,7 @@ func (g *Generator) scoreLimit() string {
 }
 
 // nameLimit draws an end of a range of names.
-func (g *Generator) nameLimit() string {
+func (g *CallGenerator) nameLimit() string {
 	if g.one(4) {
 		return g.pick("-", "+")
 	}
@@ -45,7 +45,7 @@ func oneScore(key string) []string {
 	return []string{"zunionstore", key, "1", key, "weights", "0"}
 }
 
-func (g *Generator) limitOption() []string {
+func (g *CallGenerator) limitOption() []string {
 	if !g.one(3) {
 		return nil
 	}
@@ -58,7 +58,7 @@ func (g *Generator) limitOption() []string {
 }
 
 // zrangeOf makes the arguments of a ZRANGE or a ZRANGESTORE behind the key, and says whether they are a range of names.
-func (g *Generator) zrangeOf(scores bool) (args []string, names bool) {
+func (g *CallGenerator) zrangeOf(scores bool) (args []string, names bool) {
 	switch g.IntN(3) {
 	case 0:
 		args = append(args, g.index(), g.index())
@@ -87,7 +87,7 @@ func (g *Generator) zrangeOf(scores bool) (args []string, names bool) {
 }
 
 // combination makes a ZUNION, ZINTER, ZDIFF, one of their STORE forms or a ZINTERCARD.
-func (g *Generator) combination() []string {
+func (g *CallGenerator) combination() []string {
 	name := g.pick("zunion", "zinter", "zdiff", "zintercard", "zunionstore", "zinterstore", "zdiffstore")
 	store := strings.HasSuffix(name, "store")
 	args := []string{name}
@@ -134,7 +134,7 @@ func (g *Generator) combination() []string {
 	return g.call(args...)
 }
 
-func zsetCall(g *Generator) [][]string {
+func zsetCall(g *CallGenerator) [][]string {
 	key := g.keyOf("zset")
 	named := func(calls ...[]string) [][]string { return append([][]string{oneScore(key)}, calls...) }
 	switch g.IntN(32) {
@@ -237,7 +237,7 @@ func zsetCall(g *Generator) [][]string {
 	return [][]string{args}
 }
 
-func (g *Generator) zmpop() []string {
+func (g *CallGenerator) zmpop() []string {
 	n := 1 + g.IntN(3)
 	counted := strconv.Itoa(n)
 	if g.one(20) && !g.Spread {
