@@ -482,8 +482,10 @@ func TestLargeCalls(t *testing.T) {
 	}()
 	l := startLimited(t)
 	var replies, failures, closed atomic.Int64
+	written, derived := formsOf(t, l.proxy)
 	clients := make([]largeCalls, 3)
 	for i := range clients {
+		clients[i].forms = slices.Concat(written, derived)
 		clients[i].Rand = rand.New(rand.NewPCG(seed, uint64(i)))
 	}
 	const rounds = 3
