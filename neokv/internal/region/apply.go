@@ -306,6 +306,25 @@ func (m *machine) apply(w *redis.Writer, e *sm.Entry) error {
 	return nil
 }
 
+// cutting is how much has been applied since the machine last asked for the log to be cut.
+type cutting struct {
+	entries, bytes uint64
+}
+
+// count adds an applied entry, and asks for a snapshot record when SnapshotBytes have been applied. The library counts
+// entries alone, and large ones may fill a disk before there are raft.snapshot_entries of them.
+func (m *machine) count(bytes int) {
+	c := &m.cutting
+	c.entries++
+	c.bytes += uint64(bytes)
+	if c.bytes < uint64(m.o.Knobs.SnapshotBytes) {
+		return
+	}
+	if m.askCut(c.entries) {
+		*c = cutting{}
+	}
+}
+
 // run runs the calls of an entry. b is the proposal that waits for the replies, nil for none.
 func (m *machine) run(w *redis.Writer, h *entryHeader, commands []byte, b *proposal) (err error) {
 	reads, applied := h.reads, uint64(0)

@@ -3,6 +3,7 @@ package region
 import (
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"neokv.dev/neokv/internal/engine"
 	"neokv.dev/neokv/internal/keys"
@@ -64,4 +65,51 @@ func (c *core) orphaned(o redis.Orphans, flushed bool) {
 	}
 	counts.Add(int64(o.Collections), int64(o.Elements))
 	c.orphanWrites.Add(1)
+}
+
+// clockBase is where the clock of a leader begins: the region time at an instant of the monotonic clock.
+type clockBase struct {
+	term uint64
+	ms   uint64
+	at   time.Time
+}
+
+// localTime returns the time by the store's own clock, in ms.
+func (c *core) localTime(now time.Time) uint64 {
+	if f := c.o.Faults.Skew; f != nil {
+		now = now.Add(f(c.o.Store))
+	}
+	return uint64(now.UnixMilli())
+}
+
+// leaderTime is the larger of the wall clock and the region time carried on by the monotonic clock, in ms. It never
+// stands still and never goes back.
+func (c *core) leaderTime(now time.Time) uint64 {
+	ms := c.localTime(now)
+	if b := c.clock.Load(); b != nil {
+		ms = max(ms, b.ms+uint64(now.Sub(b.at).Milliseconds()))
+	}
+	return max(ms, c.regionTime.Load())
+}
+
+// ExpiryBound is an instant before which no record of a replica is known to expire, in ms of the region time. The zero
+// value says that nothing is known. Apply lowers the bound to the expiry of what it has committed. Whoever searches the
+// region calls Forget before it opens a view, so that it misses nothing that is written meanwhile, and notices behind
+// the search what it has found.
+type ExpiryBound struct{ ms atomic.Uint64 }
+
+// Passed reports whether a record may have expired at an instant.
+func (b *ExpiryBound) Passed(instantMS uint64) bool { return b.ms.Load() <= instantMS }
+
+// Forget says that no record is known to expire.
+func (b *ExpiryBound) Forget() { b.ms.Store(redis.NoExpiry) }
+
+// Notice says that a record may expire at an instant.
+func (b *ExpiryBound) Notice(expireMS uint64) {
+	for {
+		known := b.ms.Load()
+		if expireMS >= known || b.ms.CompareAndSwap(known, expireMS) {
+			return
+		}
+	}
 }

@@ -3,6 +3,7 @@ package region
 import (
 	"time"
 
+	"github.com/lni/dragonboat/v4"
 	"github.com/lni/dragonboat/v4/raftio"
 
 	"neokv.dev/neokv/internal/topology"
@@ -51,6 +52,27 @@ func (r *Replica) lead() {
 			case <-time.After(wait):
 			}
 		}
+	}
+}
+
+// cutLog asks for a snapshot record behind which so many entries stay in the log. Nobody waits for it: if Raft refuses,
+// the next request comes.
+func (r *Replica) cutLog(entries uint64) {
+	rs, err := r.o.Host.RequestSnapshot(r.shard, dragonboat.SnapshotOption{
+		OverrideCompactionOverhead: true, CompactionOverhead: min(entries, uint64(r.o.Knobs.CompactionOverhead)),
+	}, time.Minute)
+	if err == nil {
+		rs.Release()
+	}
+}
+
+// askCut is Replica.CutLog.
+func (c *core) askCut(entries uint64) bool {
+	select {
+	case c.cut <- entries:
+		return true
+	default:
+		return false
 	}
 }
 

@@ -57,6 +57,10 @@ func (x *proposer) init(c *core) {
 	x.core, x.open, x.gathered = c, make(map[uint64]*proposal), make(chan struct{}, c.o.Knobs.MaxInflight)
 }
 
+// Propose hands a run of writes to the region and does not wait. The run travels in one Raft entry, or in several, one
+// after the other, if it is larger than raft.batch_max_ops or raft.batch_max_bytes allow.
+func (r *Replica) Propose(p *Pending) { r.proposer.propose(p) }
+
 // propose is Replica.Propose.
 func (x *proposer) propose(p *Pending) {
 	if p.done == nil {
@@ -351,6 +355,10 @@ func (x *proposer) abandon(err error) {
 		}
 	}
 }
+
+// Dropped takes entries that dragonboat wanted to forward and that the transport has dropped. They are in no log and
+// never will be, since this replica did not lead when they reached Raft.
+func (r *Replica) Dropped(entries []pb.Entry) { r.proposer.dropped(entries) }
 
 // dropped is Replica.Dropped.
 func (x *proposer) dropped(entries []pb.Entry) {

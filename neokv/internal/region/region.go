@@ -12,7 +12,6 @@ import (
 
 	"github.com/lni/dragonboat/v4"
 	"github.com/lni/dragonboat/v4/raftio"
-	pb "github.com/lni/dragonboat/v4/raftpb"
 	sm "github.com/lni/dragonboat/v4/statemachine"
 
 	"neokv.dev/neokv/internal/engine"
@@ -186,11 +185,3 @@ func (r *Replica) Revoke(term uint64) {
 		r.reader.revoke(term)
 	}
 }
-
-// Propose hands a run of writes to the region and does not wait. The run travels in one Raft entry, or in several, one
-// after the other, if it is larger than raft.batch_max_ops or raft.batch_max_bytes allow.
-func (r *Replica) Propose(p *Pending) { r.proposer.propose(p) }
-
-// Dropped takes entries that dragonboat wanted to forward and that the transport has dropped. They are in no log and
-// never will be, since this replica did not lead when they reached Raft.
-func (r *Replica) Dropped(entries []pb.Entry) { r.proposer.dropped(entries) }

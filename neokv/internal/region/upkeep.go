@@ -2,7 +2,6 @@ package region
 
 import (
 	"fmt"
-	"sync/atomic"
 	"time"
 
 	sm "github.com/lni/dragonboat/v4/statemachine"
@@ -56,30 +55,8 @@ func (r *Replica) LeaderTimeMS(now time.Time) uint64 { return r.leaderTime(now) 
 // request waits. Nobody is told when the log has been cut; Raft may refuse to.
 func (r *Replica) CutLog(entries uint64) bool { return r.askCut(entries) }
 
-// ExpiryBound is an instant before which no record of a replica is known to expire, in ms of the region time. The zero
-// value says that nothing is known. Apply lowers the bound to the expiry of what it has committed. Whoever searches the
-// region calls Forget before it opens a view, so that it misses nothing that is written meanwhile, and notices behind
-// the search what it has found.
-type ExpiryBound struct{ ms atomic.Uint64 }
-
 // Expiry returns the replica's bound.
 func (r *Replica) Expiry() *ExpiryBound { return &r.expiry }
-
-// Passed reports whether a record may have expired at an instant.
-func (b *ExpiryBound) Passed(instantMS uint64) bool { return b.ms.Load() <= instantMS }
-
-// Forget says that no record is known to expire.
-func (b *ExpiryBound) Forget() { b.ms.Store(redis.NoExpiry) }
-
-// Notice says that a record may expire at an instant.
-func (b *ExpiryBound) Notice(expireMS uint64) {
-	for {
-		known := b.ms.Load()
-		if expireMS >= known || b.ms.CompareAndSwap(known, expireMS) {
-			return
-		}
-	}
-}
 
 // OrphanWrites counts the batches that have written orphan records or removed all of them, each after its commit. A
 // caller loads it before it opens a view: while the count stays the same, the view has shown every orphan record.
