@@ -140,37 +140,6 @@ func (b *batch) close() {
 	}
 }
 
-// add adds a command of the pipeline as one task. Where follow is set, a replica that does not lead may read its keys.
-func (b *batch) add(cmd *command, follow bool) {
-	t := task{call: redis.Call{Command: cmd.row, Args: cmd.args}}
-	b.positions = cmd.row.AppendKeys(b.positions[:0], cmd.args)
-	t.follow = follow && len(b.positions) > 0
-	switch len(b.positions) {
-	case 0: // a wrong number of keys: the command says so in any region
-		t.slot = b.anySlot()
-	case 1:
-		t.slot = topology.SlotOf(cmd.args[b.positions[0]])
-	default:
-		n := len(b.slots)
-		for _, p := range b.positions {
-			b.slots = append(b.slots, topology.SlotOf(cmd.args[p]))
-		}
-		t.slots = b.slots[n:len(b.slots):len(b.slots)]
-		t.slot = t.slots[0]
-	}
-	b.tasks = append(b.tasks, t)
-}
-
-// anySlot is a slot that this store serves, or 0 where it leads none.
-func (b *batch) anySlot() topology.Slot {
-	if t := b.c.s.o.Node.Table(); t != nil {
-		if led := t.Led(b.c.s.self()); len(led) > 0 {
-			return led[0].First
-		}
-	}
-	return 0
-}
-
 // open is how many tasks have no outcome yet.
 func (b *batch) open() (n int) {
 	for i := range b.tasks {

@@ -87,35 +87,6 @@ func newConn(s *Server, nc net.Conn, id uint64) *conn {
 	return c
 }
 
-// serve answers pipelines until the connection ends. The caller closes it.
-func (c *conn) serve() {
-	defer c.batch.close()
-	defer c.endMonitor()
-	defer c.endTurn()
-	c.account()
-	for !c.closing {
-		c.rd.strange = c.locked()
-		if c.rd.tight = c.s.o.ClientMemory.tight(); c.rd.tight {
-			c.cmds, c.argv = nil, nil
-			c.batch.shed()
-		}
-		n, err := c.rd.fill()
-		c.s.stats.bytesIn.Add(uint64(n))
-		if err != nil {
-			c.refuse(err)
-			return
-		}
-		c.arrived = time.Now()
-		if !c.take() || !c.account() {
-			return
-		}
-		c.run()
-		if !c.flush() || !c.account() {
-			return
-		}
-	}
-}
-
 // setReadDeadline is called before each read of a pipeline.
 func (c *conn) setReadDeadline() {
 	t := c.s.limits.timeout.Load()

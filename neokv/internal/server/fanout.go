@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"slices"
 	"strconv"
-	"strings"
 
 	"neokv.dev/neokv/internal/redis"
 	"neokv.dev/neokv/internal/route"
@@ -53,33 +52,6 @@ func (b *batch) addCut(t *route.Table, cmd *command) {
 	b.add(cmd, false) // all in one region
 	if b.lacksValue(cmd) {
 		b.tasks[len(b.tasks)-1].slots = nil // its function says in any region that a value is missing
-	}
-}
-
-// answer appends the reply of a command: it joins those of the command's tasks.
-func (b *batch) answer(cmd *command, tasks []task, order []int, out *redis.Reply) {
-	if len(tasks) == 1 && tasks[0].outcome != gone {
-		out.Buf = append(out.Buf, tasks[0].reply...)
-		return
-	}
-	failure, succeeded := []byte(nil), 0
-	for i := range tasks {
-		switch x := &tasks[i]; {
-		case x.outcome == gone:
-		case x.reply[0] != '-':
-			succeeded++
-		case failure == nil:
-			failure = x.reply
-		}
-	}
-	switch {
-	case failure != nil && succeeded > 0 && cmd.row.Write != nil:
-		reason := strings.TrimPrefix(string(failure[1:len(failure)-2]), "ERR ")
-		out.Error("ERR partly applied: " + reason)
-	case failure != nil:
-		out.Buf = append(out.Buf, failure...)
-	default:
-		join(cmd.row.Split, tasks, order, out)
 	}
 }
 

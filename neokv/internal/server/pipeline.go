@@ -2,6 +2,7 @@ package server
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	"neokv.dev/neokv/internal/redis"
@@ -27,6 +28,35 @@ const (
 	write                 // with other writes, in one region, or in several where it is cut
 	fanOut                // in several regions, alone
 )
+
+// serve answers pipelines until the connection ends. The caller closes it.
+func (c *conn) serve() {
+	defer c.batch.close()
+	defer c.endMonitor()
+	defer c.endTurn()
+	c.account()
+	for !c.closing {
+		c.rd.strange = c.locked()
+		if c.rd.tight = c.s.o.ClientMemory.tight(); c.rd.tight {
+			c.cmds, c.argv = nil, nil
+			c.batch.shed()
+		}
+		n, err := c.rd.fill()
+		c.s.stats.bytesIn.Add(uint64(n))
+		if err != nil {
+			c.refuse(err)
+			return
+		}
+		c.arrived = time.Now()
+		if !c.take() || !c.account() {
+			return
+		}
+		c.run()
+		if !c.flush() || !c.account() {
+			return
+		}
+	}
+}
 
 // take makes commands of all that the reader has complete. It returns false when their arguments are more than clients
 // may hold, which has closed the connection.
@@ -234,6 +264,37 @@ func (b *batch) prepare(cmds []command, k runKind) {
 	}
 }
 
+// add adds a command of the pipeline as one task. Where follow is set, a replica that does not lead may read its keys.
+func (b *batch) add(cmd *command, follow bool) {
+	t := task{call: redis.Call{Command: cmd.row, Args: cmd.args}}
+	b.positions = cmd.row.AppendKeys(b.positions[:0], cmd.args)
+	t.follow = follow && len(b.positions) > 0
+	switch len(b.positions) {
+	case 0: // a wrong number of keys: the command says so in any region
+		t.slot = b.anySlot()
+	case 1:
+		t.slot = topology.SlotOf(cmd.args[b.positions[0]])
+	default:
+		n := len(b.slots)
+		for _, p := range b.positions {
+			b.slots = append(b.slots, topology.SlotOf(cmd.args[p]))
+		}
+		t.slots = b.slots[n:len(b.slots):len(b.slots)]
+		t.slot = t.slots[0]
+	}
+	b.tasks = append(b.tasks, t)
+}
+
+// anySlot is a slot that this store serves, or 0 where it leads none.
+func (b *batch) anySlot() topology.Slot {
+	if t := b.c.s.o.Node.Table(); t != nil {
+		if led := t.Led(b.c.s.self()); len(led) > 0 {
+			return led[0].First
+		}
+	}
+	return 0
+}
+
 // answerAll appends the replies of commands that ran together, up to the first that was postponed, and counts them.
 func (b *batch) answerAll(cmds []command) (ran int) {
 	size := 0
@@ -249,6 +310,33 @@ func (b *batch) answerAll(cmds []command) (ran int) {
 		from = b.ends[ran]
 	}
 	return ran
+}
+
+// answer appends the reply of a command: it joins those of the command's tasks.
+func (b *batch) answer(cmd *command, tasks []task, order []int, out *redis.Reply) {
+	if len(tasks) == 1 && tasks[0].outcome != gone {
+		out.Buf = append(out.Buf, tasks[0].reply...)
+		return
+	}
+	failure, succeeded := []byte(nil), 0
+	for i := range tasks {
+		switch x := &tasks[i]; {
+		case x.outcome == gone:
+		case x.reply[0] != '-':
+			succeeded++
+		case failure == nil:
+			failure = x.reply
+		}
+	}
+	switch {
+	case failure != nil && succeeded > 0 && cmd.row.Write != nil:
+		reason := strings.TrimPrefix(string(failure[1:len(failure)-2]), "ERR ")
+		out.Error("ERR partly applied: " + reason)
+	case failure != nil:
+		out.Buf = append(out.Buf, failure...)
+	default:
+		join(cmd.row.Split, tasks, order, out)
+	}
 }
 
 // takeReply makes a single large reply of a read the connection's without a copy, and reports whether it did.

@@ -113,6 +113,17 @@ func (b *batch) decide(t *route.Table) (waiting int) {
 	return waiting
 }
 
+// proxy reports whether the server passes commands on instead of redirecting clients.
+func (s *Server) proxy() bool { return s.o.Self == 0 || !s.o.Settings.Redis.ClusterEnabled }
+
+// self is the store that routing is done for, or 0 where the server redirects nobody.
+func (s *Server) self() topology.StoreID {
+	if s.proxy() {
+		return 0
+	}
+	return s.o.Self
+}
+
 // partFor returns this round's part for a region. It returns nil if no store of this process has the region's leader.
 func (b *batch) partFor(t *route.Table, d route.Decision) *part {
 	if i := b.partOf[d.Index]; i > 0 {

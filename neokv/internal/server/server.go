@@ -117,17 +117,6 @@ func New(o Options) *Server {
 	return s
 }
 
-// proxy reports whether the server passes commands on instead of redirecting clients.
-func (s *Server) proxy() bool { return s.o.Self == 0 || !s.o.Settings.Redis.ClusterEnabled }
-
-// self is the store that routing is done for, or 0 where the server redirects nobody.
-func (s *Server) self() topology.StoreID {
-	if s.proxy() {
-		return 0
-	}
-	return s.o.Self
-}
-
 // Serve accepts connections until the listener is closed or Close is called, and then returns nil. It closes the
 // listener.
 func (s *Server) Serve(ln net.Listener) error {

@@ -1,10 +1,256 @@
 package server
 
 import (
+	"bytes"
+	"fmt"
+	"maps"
+	"math/bits"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"neokv.dev/neokv/internal/redis"
 )
+
+// This file counts commands, for INFO's sections commandstats, errorstats and latencystats, and for LATENCY.
+//
+// Commands of a pipeline run together. Each of them counts with the time that all of them took: from when the first
+// could run until all replies were there, waits for Raft included. So usec over calls is the mean of the times whose
+// percentiles latencystats shows.
+
+// callCounts counts the commands of one server.
+type callCounts struct {
+	all []*callCount // in the order of the table
+	of  map[*redis.Command]*callCount
+}
+
+// callCount counts the calls of one command.
+type callCount struct {
+	row      *redis.Command
+	made     atomic.Uint64
+	micros   atomic.Uint64             // that they took, added up
+	rejected atomic.Uint64             // calls that were answered with an error instead, or that nobody knows about
+	failed   atomic.Uint64             // made ones that were answered with an error
+	times    atomic.Pointer[histogram] // nil until there is one
+}
+
+func newCallCounts() (c callCounts) {
+	c.of = map[*redis.Command]*callCount{}
+	add := func(row *redis.Command) {
+		c.of[row] = &callCount{row: row}
+		c.all = append(c.all, c.of[row])
+	}
+	for _, r := range commands.Rows() {
+		add(r)
+		for _, s := range r.Sub {
+			add(s)
+		}
+	}
+	return c
+}
+
+func (c *callCounts) reset() {
+	for _, x := range c.all {
+		x.made.Store(0)
+		x.micros.Store(0)
+		x.rejected.Store(0)
+		x.failed.Store(0)
+		x.times.Store(nil)
+	}
+}
+
+// add counts n calls that took the same time.
+func (c *callCount) add(n int, took time.Duration) {
+	c.made.Add(uint64(n))
+	c.micros.Add(uint64(n) * uint64(took.Microseconds()))
+	h := c.times.Load()
+	for h == nil {
+		c.times.CompareAndSwap(nil, new(histogram))
+		h = c.times.Load()
+	}
+	h[bucketOf(took)].Add(uint64(n))
+}
+
+// answered counts the reply to a command, which begins at start, if it is an error. made says whether the command ran.
+func (c *conn) answered(cmd *command, start int, made bool) {
+	if start >= len(c.out.Buf) || c.out.Buf[start] != '-' {
+		return
+	}
+	c.s.stats.errors.add(c.out.Buf[start+1:])
+	cmd.rejected = !made
+	if row := c.s.calls.of[cmd.row]; row != nil {
+		if made {
+			row.failed.Add(1)
+		} else {
+			row.rejected.Add(1)
+		}
+	}
+}
+
+// ran counts commands that ran together. Their time begins when the last ones before them were done. It also tells the
+// slow log and the monitors.
+func (c *conn) ran(cmds []command) {
+	now := time.Now()
+	took := now.Sub(c.since)
+	c.since = now
+	for i, n := 0, 0; i < len(cmds); i += n {
+		n = 1
+		row := cmds[i].row
+		if cmds[i].rejected || row == nil {
+			continue
+		}
+		for i+n < len(cmds) && cmds[i+n].row == row && !cmds[i+n].rejected {
+			n++
+		}
+		c.s.calls.of[row].add(n, took)
+	}
+	if limit := c.s.slow.limit.Load(); limit >= 0 && took.Microseconds() >= limit {
+		c.s.slow.add(c, cmds, now, took)
+	}
+	if all := c.s.monitors.all.Load(); all != nil {
+		if c.monitor != nil {
+			c.flush() // replies first
+		}
+		c.show(*all, cmds, now)
+	}
+}
+
+// stats are the lines of INFO commandstats.
+func (c *callCounts) stats() (out []string) {
+	for _, x := range c.all {
+		made, micros, rejected, failed := x.made.Load(), x.micros.Load(), x.rejected.Load(), x.failed.Load()
+		if made+rejected+failed > 0 {
+			perCall := float64(micros) / float64(max(1, made))
+			out = append(out, fmt.Sprintf(
+				"cmdstat_%s:calls=%d,usec=%d,usec_per_call=%.2f,rejected_calls=%d,failed_calls=%d",
+				x.row.FullName(), made, micros, perCall, rejected, failed))
+		}
+	}
+	return out
+}
+
+// latencyPercentiles is the parameter latency-tracking-info-percentiles. CONFIG SET cannot change it.
+const latencyPercentiles = "50 99 99.9"
+
+// latencies are the lines of INFO latencystats.
+func (c *callCounts) latencies() (out []string) {
+	for _, x := range c.all {
+		h := x.times.Load()
+		if h == nil {
+			continue
+		}
+		all := h.load()
+		micros := func(percent float64) float64 { return float64(all.percentile(percent)) / 1000 }
+		out = append(out, fmt.Sprintf("latency_percentiles_usec_%s:p50=%.3f,p99=%.3f,p99.9=%.3f",
+			x.row.FullName(), micros(50), micros(99), micros(99.9)))
+	}
+	return out
+}
+
+// errorCounts counts error replies by their first word. There are few, since all are words of this program.
+type errorCounts struct {
+	mu     sync.Mutex // held to change words
+	byWord atomic.Pointer[map[string]*atomic.Uint64]
+}
+
+// add counts an error reply. line is the reply without its '-'.
+func (e *errorCounts) add(line []byte) {
+	if end := bytes.IndexAny(line, " \r"); end >= 0 {
+		line = line[:end]
+	}
+	if words := e.byWord.Load(); words != nil {
+		if n := (*words)[string(line)]; n != nil {
+			n.Add(1)
+			return
+		}
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	next := map[string]*atomic.Uint64{}
+	if words := e.byWord.Load(); words != nil {
+		maps.Copy(next, *words)
+	}
+	if next[string(line)] == nil {
+		next[string(line)] = new(atomic.Uint64)
+	}
+	next[string(line)].Add(1)
+	e.byWord.Store(&next)
+}
+
+func (e *errorCounts) total() (n uint64) {
+	if words := e.byWord.Load(); words != nil {
+		for _, x := range *words {
+			n += x.Load()
+		}
+	}
+	return n
+}
+
+// stats are the lines of INFO errorstats.
+func (e *errorCounts) stats() (out []string) {
+	if words := e.byWord.Load(); words != nil {
+		for _, word := range slices.Sorted(maps.Keys(*words)) {
+			out = append(out, fmt.Sprintf("errorstat_%s:count=%d", word, (*words)[word].Load()))
+		}
+	}
+	return out
+}
+
+// A histogram counts durations in buckets. Each power of two nanoseconds has bucketsOfTwo buckets of the same width. So
+// the end of a bucket is at most 1/bucketsOfTwo above any duration in it. The last bucket has all that took longer.
+type histogram [buckets]atomic.Uint64
+
+const (
+	bucketBits   = 5
+	bucketsOfTwo = 1 << bucketBits
+	longestBits  = 36 // some 69 seconds
+	buckets      = (longestBits - bucketBits + 1) * bucketsOfTwo
+)
+
+func bucketOf(d time.Duration) int {
+	n := uint64(max(0, d))
+	if n < bucketsOfTwo {
+		return int(n)
+	}
+	shift := bits.Len64(n) - bucketBits - 1
+	return min(shift*bucketsOfTwo+int(n>>shift), buckets-1)
+}
+
+// bucketEnd is the longest duration of a bucket, in nanoseconds.
+func bucketEnd(bucket int) uint64 {
+	if bucket < 2*bucketsOfTwo {
+		return uint64(bucket)
+	}
+	shift := bucket/bucketsOfTwo - 1
+	return uint64(bucket-shift*bucketsOfTwo+1)<<shift - 1
+}
+
+// histogramNow is a copy of a histogram in which others go on counting.
+type histogramNow struct {
+	counts [buckets]uint64
+	total  uint64
+}
+
+func (h *histogram) load() *histogramNow {
+	now := &histogramNow{}
+	for i := range h {
+		now.counts[i] = h[i].Load()
+		now.total += now.counts[i]
+	}
+	return now
+}
+
+// percentile is the time in nanoseconds within which so many of a hundred calls were done.
+func (h *histogramNow) percentile(percent float64) uint64 {
+	seen := uint64(0)
+	for i, n := range h.counts {
+		if seen += n; n > 0 && float64(seen) >= percent/100*float64(h.total) {
+			return bucketEnd(i)
+		}
+	}
+	return 0
+}
 
 // stats are INFO's counters.
 type stats struct {
