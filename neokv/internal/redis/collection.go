@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"slices"
 
 	"neokv.dev/neokv/internal/engine"
 	"neokv.dev/neokv/internal/keys"
@@ -94,52 +93,6 @@ func (w *Writer) mayTouch() int {
 
 // touch is how much of that bound an element takes.
 func (c *collection) touch(sub, value []byte) int { return c.front + len(sub) + len(value) }
-
-// scratch is memory for the collections of one call, kept for the next call.
-type scratch struct {
-	bufs [][]byte
-	used int
-}
-
-const (
-	// keptBuffers is how many buffers are kept: two for each collection of most calls that name many keys.
-	keptBuffers = 128
-	// keptBufferBytes is how large a kept buffer may be.
-	keptBufferBytes = 16 << 10
-)
-
-// take returns an empty buffer with room for n bytes and a subkey. It is valid until release.
-func (s *scratch) take(n int) []byte {
-	const subkey = 128
-	if s.used == len(s.bufs) {
-		s.bufs = append(s.bufs, nil)
-	}
-	b := &s.bufs[s.used]
-	s.used++
-	if cap(*b) < n {
-		*b = make([]byte, 0, n+subkey)
-	}
-	return (*b)[:0]
-}
-
-// release ends a call: none of its buffers is in use any more.
-func (s *scratch) release() {
-	for i := range s.bufs[:min(s.used, keptBuffers)] {
-		s.bufs[i] = kept(s.bufs[i], keptBufferBytes)
-	}
-	if len(s.bufs) > keptBuffers {
-		s.bufs = slices.Clone(s.bufs[:keptBuffers])
-	}
-	s.used = 0
-}
-
-// kept returns the buffer, or nil if the buffer is too large to be kept for the next call.
-func kept(buf []byte, most int) []byte {
-	if cap(buf) > most {
-		return nil
-	}
-	return buf
-}
 
 // open reads what a key holds of a type. If the key holds another type it returns false, and appends Redis's error to
 // out.

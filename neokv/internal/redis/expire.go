@@ -39,13 +39,6 @@ func runRemoveExpired(w *Writer, args [][]byte, out *Reply) error {
 // expired reports whether a record with this expire time has expired as of this entry.
 func (w *Writer) expired(expireMS uint64) bool { return expireMS != 0 && expireMS <= w.State.TimeMS }
 
-// notice notes the expire time of a record that is written, 0 for none.
-func (w *Writer) notice(expireMS uint64) {
-	if expireMS != 0 && expireMS < w.SoonestMS {
-		w.SoonestMS = expireMS
-	}
-}
-
 // LookupInternal finds a command of the log that is not in the table of data commands: the commands that regions
 // propose to themselves, by their exact names, and the subcommand of NEOKV that writes. It returns nil if there is
 // none.

@@ -20,12 +20,6 @@ import (
 // A region may also hold strings of any length in their records, written under older Rules. The first write that would
 // write such a record anew puts the string into pieces.
 
-// pieceBytes is how long a piece is, and how long a string in its record may be. Tests make it shorter.
-var pieceBytes = 64 << 10
-
-// isLong reports whether a string of this many bytes is stored in pieces.
-func (w *Writer) isLong(bytes int) bool { return bytes > pieceBytes && w.Rules < RulesOfRecords }
-
 // length is how many bytes a string has, 0 for an absent key.
 func (rec *record) length() int {
 	switch {

@@ -230,6 +230,12 @@ func (w *Writer) setString(key []byte, old *record, expireMS uint64, value []byt
 	return w.setShort(key, old, expireMS, value)
 }
 
+// pieceBytes is how long a piece is, and how long a string in its record may be. Tests make it shorter.
+var pieceBytes = 64 << 10
+
+// isLong reports whether a string of this many bytes is stored in pieces.
+func (w *Writer) isLong(bytes int) bool { return bytes > pieceBytes && w.Rules < RulesOfRecords }
+
 // setShort is setString for a value that is not long. The batch may own the value's memory.
 func (w *Writer) setShort(key []byte, old *record, expireMS uint64, value []byte) error {
 	w.notice(expireMS)
@@ -302,6 +308,13 @@ func (w *Writer) replace(key []byte, old *record, value []byte) error {
 		w.count(+1)
 	}
 	return w.Batch.Set(w.key, value)
+}
+
+// notice notes the expire time of a record that is written, 0 for none.
+func (w *Writer) notice(expireMS uint64) {
+	if expireMS != 0 && expireMS < w.SoonestMS {
+		w.SoonestMS = expireMS
+	}
 }
 
 // count keeps the number of the region's stored keys, expired ones included, as long as that number is exact.

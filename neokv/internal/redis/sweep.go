@@ -22,22 +22,6 @@ func (w *Writer) collected(slot topology.Slot) {
 	}
 }
 
-// mayBeBlind reports whether a short string may be stored in a slot without a look at what it replaces.
-func (w *Writer) mayBeBlind(slot topology.Slot) bool {
-	return w.State.Unblind()&keys.SlotBit(slot) == 0
-}
-
-// setBlind stores a short string over whatever the key holds, in a slot that mayBeBlind. It writes into the batch's
-// memory directly.
-func (w *Writer) setBlind(slot topology.Slot, key []byte, expireMS uint64, value []byte) error {
-	w.State.KeysExact = false // it is not known whether the key is new
-	w.notice(expireMS)
-	op := w.Batch.SetDeferred(keys.UserKeyOffset+len(key), keys.StringLen(len(value)))
-	w.Space.AppendMetadata(op.Key[:0], slot, key)
-	keys.AppendString(op.Value[:0], expireMS, value)
-	return op.Finish()
-}
-
 // Unblinding names the kinds of things that keep SETs from being blind.
 type Unblinding struct {
 	Collections bool // and long strings
