@@ -8,9 +8,9 @@ import (
 	"neokv.dev/neokv/internal/topology"
 )
 
-// This file is about blind writes. A SET of a short string need not look at what it replaces where that can only be
-// another short string. The region state names the slots that may hold something else (keys.RegionState.Unblind). A
-// write of such a thing adds its slot. A sweep, which goes over the whole region and meets none, clears them.
+// This file is about sweeps. The region state names the slots in which a SET has to look at what it replaces, since
+// they may hold something else than short strings (keys.RegionState.Unblind). A write of such a thing adds its slot. A
+// sweep goes over the whole region; if it meets no such thing, it clears all slots.
 
 // collected notes that a slot holds a collection or a long string.
 func (w *Writer) collected(slot topology.Slot) {

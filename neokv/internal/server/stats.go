@@ -13,7 +13,8 @@ import (
 	"neokv.dev/neokv/internal/redis"
 )
 
-// This file counts commands, for INFO's sections commandstats, errorstats and latencystats, and for LATENCY.
+// This file is what a server counts: its commands and their errors, for INFO's sections commandstats, errorstats and
+// latencystats and for LATENCY; and connections, bytes and rates, for its section stats.
 //
 // Commands of a pipeline run together. Each of them counts with the time that all of them took: from when the first
 // could run until all replies were there, waits for Raft included. So usec over calls is the mean of the times whose
@@ -252,7 +253,7 @@ func (h *histogramNow) percentile(percent float64) uint64 {
 	return 0
 }
 
-// stats are INFO's counters.
+// stats are the counters of INFO's section stats.
 type stats struct {
 	connections, rejected, commands    atomic.Uint64
 	bytesIn, bytesOut                  atomic.Uint64
