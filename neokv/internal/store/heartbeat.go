@@ -376,6 +376,6 @@ func (s *Store) publish() {
 	table := route.NewTable(epoch, stores, regions)
 	table.Alone = s.alone
 	s.table.Store(table)
-	close(s.changed)
-	s.changed = make(chan struct{})
+	next := make(chan struct{})
+	close(*s.changed.Swap(&next))
 }

@@ -90,6 +90,7 @@ type Store struct {
 	stalls   *raftlog.Stalls
 	janitor  *janitor.Janitor // nil until Open is through
 	table    atomic.Pointer[route.Table]
+	changed  atomic.Pointer[chan struct{}] // see Changed; publish replaces it after the table
 
 	mu        sync.Mutex
 	current   *meta.Map                        // the map that replicas are started from
@@ -98,7 +99,6 @@ type Store struct {
 	leads     map[topology.RegionID]meta.Lead  // likewise, for regions that are not held here
 	directory *meta.Directory                  // while this store leads meta
 	push      bool                             // the directory has news for the other stores
-	changed   chan struct{}                    // closed and replaced with each new table
 	metaStore topology.StoreID                 // who led meta last
 	alone     bool                             // the last report got no answer
 
@@ -123,10 +123,12 @@ func LogDir(dir, walDir string) string {
 func Open(o Options) (s *Store, err error) {
 	s = &Store{
 		o: o, current: new(meta.Map), statuses: make(map[topology.StoreID]meta.Status), leads: make(map[topology.RegionID]meta.Lead),
-		changed: make(chan struct{}), wake: make(chan struct{}, 1), metaStore: 1,
+		wake: make(chan struct{}, 1), metaStore: 1,
 		counters: regionCounters{disk: o.FS.Stats(), regions: make(map[topology.RegionID]*region.Counters)},
 	}
 	s.replicas.Store(new(map[topology.RegionID]*region.Replica))
+	changed := make(chan struct{})
+	s.changed.Store(&changed)
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.stalls = raftlog.NewStalls(o.Settings.Raft.RTT * time.Duration(o.Settings.Raft.ElectionTicks) / 3)
 	// First what cuts a store off whose disk fails, as it may at any moment from here on.
@@ -460,12 +462,9 @@ func (s *Store) Replica(id topology.RegionID) *region.Replica { return (*s.repli
 // Table returns the present slot table, nil before there is one. It takes no lock.
 func (s *Store) Table() *route.Table { return s.table.Load() }
 
-// Changed returns a channel that is closed when the next table is published.
-func (s *Store) Changed() <-chan struct{} {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.changed
-}
+// Changed returns a channel that the store closes after it has published a newer table. A caller that takes the channel
+// first, and then the table, misses none. The channel may close although the caller has the newest table already.
+func (s *Store) Changed() <-chan struct{} { return *s.changed.Load() }
 
 // SetActiveExpire switches the background deletion of expired keys on, as it is at first, or off. Nobody sees an
 // expired key in either case.
