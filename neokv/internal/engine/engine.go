@@ -39,6 +39,7 @@ type Engine struct {
 	dir      string
 	events   events
 	deleted  atomic.Uint64
+	looks    atomic.Int64 // see Lookups
 	settled  atomic.Int64 // Unix ms of the last flush by settle
 	viewPool viewPool
 	rows     *rowCache // nil for none
@@ -46,10 +47,10 @@ type Engine struct {
 	// For IdleUpkeep.
 	walBytes uint64       // written to the log as of the last call
 	quiet    int          // calls that found the engine idle, since it compacted L0
+	looked   int64        // looks when it compacted L0
 	backing  uint64       // bytes of files that tables are a part of, as rewrite has left them
 	depth    atomic.Int32 // sublevels of L0 as of the last call
 	missed   atomic.Int32 // so many calls of GetNow more are Get
-	looks    atomic.Int64 // into Pebble, of views that are closed, since it compacted L0
 
 	// The pools belong to the engine, not to the package, so that nothing crosses from one virtual-time bubble into the
 	// next.
@@ -105,6 +106,10 @@ func (e *Engine) Sync() error {
 
 // Deleted is how many keys batches have deleted one by one since the engine was opened.
 func (e *Engine) Deleted() uint64 { return e.deleted.Load() }
+
+// Lookups counts the looks into Pebble of views that are closed: each a key, or a range that a view walks. A batch
+// looks at keys through a view, which closes with the batch.
+func (e *Engine) Lookups() int64 { return e.looks.Load() }
 
 // Flush begins to write what is in memtables to tables. It does not wait for the end, but commits wait while it opens
 // the next log. Only tables take part in compactions: a deletion that stays in the memtable gives no space back.

@@ -40,9 +40,8 @@ func (e *Engine) IdleUpkeep() {
 	case m.WAL.Size > idleLog:
 		e.flushNext(m)
 	case m.Levels[0].TablesCount > 0 && m.Compact.NumInProgress == 0:
-		if e.quiet++; e.quiet >= idleCalls || e.looks.Load() >= idleLooks {
-			e.quiet = 0
-			e.looks.Store(0)
+		if e.quiet++; e.quiet >= idleCalls || e.looks.Load()-e.looked >= idleLooks {
+			e.quiet, e.looked = 0, e.looks.Load()
 			e.flatten()
 		}
 	default:

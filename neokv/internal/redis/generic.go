@@ -10,16 +10,16 @@ import (
 var genericCommands = []*Command{
 	{
 		Name: "del", Arity: -2, Flags: FlagWrite, Keys: allKeys(1, "RM", "delete"), Write: del,
-		Reads: Reads{Records: true}, Split: SplitSum,
-		Tips: []string{"request_policy:multi_shard", "response_policy:agg_sum"},
+		Split: SplitSum,
+		Tips:  []string{"request_policy:multi_shard", "response_policy:agg_sum"},
 		Doc: Doc{"Removes keys and returns how many there were.", "1.0.0", "generic",
 			"O(N) where N is the number of keys; a collection costs as much as a string, its elements are " +
 				"reclaimed in the background."},
 	},
 	{
 		Name: "unlink", Arity: -2, Flags: FlagWrite | FlagFast, Keys: allKeys(1, "RM", "delete"), Write: del,
-		Reads: Reads{Records: true}, Split: SplitSum,
-		Tips: []string{"request_policy:multi_shard", "response_policy:agg_sum"},
+		Split: SplitSum,
+		Tips:  []string{"request_policy:multi_shard", "response_policy:agg_sum"},
 		Doc: Doc{"Removes keys and returns how many there were; the same as DEL here.", "4.0.0", "generic",
 			"O(N) where N is the number of keys."},
 	},
@@ -63,23 +63,19 @@ var genericCommands = []*Command{
 	},
 	{
 		Name: "expire", Arity: -3, Flags: FlagWrite | FlagFast, Keys: oneKey("", "RW", "update"), Write: expire,
-		Reads: Reads{Records: true},
-		Doc:   Doc{"Lets a key expire in so many seconds.", "1.0.0", "generic", "O(1)"},
+		Doc: Doc{"Lets a key expire in so many seconds.", "1.0.0", "generic", "O(1)"},
 	},
 	{
 		Name: "pexpire", Arity: -3, Flags: FlagWrite | FlagFast, Keys: oneKey("", "RW", "update"), Write: pexpire,
-		Reads: Reads{Records: true},
-		Doc:   Doc{"Lets a key expire in so many milliseconds.", "2.6.0", "generic", "O(1)"},
+		Doc: Doc{"Lets a key expire in so many milliseconds.", "2.6.0", "generic", "O(1)"},
 	},
 	{
 		Name: "expireat", Arity: -3, Flags: FlagWrite | FlagFast, Keys: oneKey("", "RW", "update"), Write: expireat,
-		Reads: Reads{Records: true},
-		Doc:   Doc{"Lets a key expire at a Unix time in seconds.", "1.2.0", "generic", "O(1)"},
+		Doc: Doc{"Lets a key expire at a Unix time in seconds.", "1.2.0", "generic", "O(1)"},
 	},
 	{
 		Name: "pexpireat", Arity: -3, Flags: FlagWrite | FlagFast, Keys: oneKey("", "RW", "update"), Write: pexpireat,
-		Reads: Reads{Records: true},
-		Doc:   Doc{"Lets a key expire at a Unix time in milliseconds.", "2.6.0", "generic", "O(1)"},
+		Doc: Doc{"Lets a key expire at a Unix time in milliseconds.", "2.6.0", "generic", "O(1)"},
 	},
 	{
 		Name: "expiretime", Arity: 2, Flags: FlagReadonly | FlagFast, Keys: oneKey("", "RO", "access"),
@@ -107,8 +103,7 @@ var genericCommands = []*Command{
 	},
 	{
 		Name: "persist", Arity: 2, Flags: FlagWrite | FlagFast, Keys: oneKey("", "RW", "update"), Write: persist,
-		Reads: Reads{Records: true},
-		Doc:   Doc{"Lets a key never expire.", "2.2.0", "generic", "O(1)"},
+		Doc: Doc{"Lets a key never expire.", "2.2.0", "generic", "O(1)"},
 	},
 	{
 		Name: "scan", Arity: -2, Flags: FlagReadonly,

@@ -9,18 +9,18 @@ import (
 var hashCommands = []*Command{
 	{
 		Name: "hset", Arity: -4, Flags: FlagWrite | FlagDenyOOM | FlagFast, Keys: oneKey("", "RW", "update"),
-		Write: hset, Reads: Reads{Records: true, Elements: named(2)},
+		Write: hset, Reads: Reads{Elements: named(2, 2)},
 		Doc: Doc{"Gives fields of a hash the values that follow them, and returns how many of them are new.", "2.0.0",
 			"hash", "O(N) where N is the number of fields that are set."},
 	},
 	{
 		Name: "hsetnx", Arity: 4, Flags: FlagWrite | FlagDenyOOM | FlagFast, Keys: oneKey("", "RW", "insert"),
-		Write: hsetnx, Reads: Reads{Records: true, Elements: named(4)},
+		Write: hsetnx, Reads: Reads{Elements: named(2, 4)},
 		Doc: Doc{"Gives a field of a hash a value unless it has one.", "2.0.0", "hash", "O(1)"},
 	},
 	{
 		Name: "hmset", Arity: -4, Flags: FlagWrite | FlagDenyOOM | FlagFast, Keys: oneKey("", "RW", "update"),
-		Write: hmset, Reads: Reads{Records: true, Elements: named(2)},
+		Write: hmset, Reads: Reads{Elements: named(2, 2)},
 		Doc: Doc{"Gives fields of a hash the values that follow them.", "2.0.0", "hash",
 			"O(N) where N is the number of fields that are set."},
 		Deprecated: Deprecated{"4.0.0", "`HSET` with multiple field-value pairs"},
@@ -65,21 +65,21 @@ var hashCommands = []*Command{
 	},
 	{
 		Name: "hdel", Arity: -3, Flags: FlagWrite | FlagFast, Keys: oneKey("", "RW", "delete"), Write: hdel,
-		Reads: Reads{Records: true, Elements: named(1)},
+		Reads: Reads{Elements: named(2, 1)},
 		Doc: Doc{"Removes fields of a hash, and returns how many there were.", "2.0.0", "hash",
 			"O(N) where N is the number of fields to be removed."},
 	},
 	{
 		Name: "hincrby", Arity: 4, Flags: FlagWrite | FlagDenyOOM | FlagFast,
 		Keys: oneKey("", "RW", "access", "update"), Write: hincrby,
-		Reads: Reads{Records: true, Elements: named(4), Values: true},
+		Reads: Reads{Elements: named(2, 4), Values: true},
 		Doc: Doc{"Adds an integer to the one that a field of a hash holds; an absent field counts as 0.", "2.0.0",
 			"hash", "O(1)"},
 	},
 	{
 		Name: "hincrbyfloat", Arity: 4, Flags: FlagWrite | FlagDenyOOM | FlagFast,
 		Keys: oneKey("", "RW", "access", "update"), Write: hincrbyfloat,
-		Reads: Reads{Records: true, Elements: named(4), Values: true},
+		Reads: Reads{Elements: named(2, 4), Values: true},
 		Doc: Doc{"Adds a number to the one that a field of a hash holds; an absent field counts as 0.", "2.6.0", "hash",
 			"O(1)"},
 	},

@@ -23,37 +23,35 @@ import (
 var listCommands = []*Command{
 	{
 		Name: "lpush", Arity: -3, Flags: FlagWrite | FlagDenyOOM | FlagFast, Keys: oneKey("", "RW", "insert"),
-		Write: lpush, Reads: Reads{Records: true},
+		Write: lpush,
 		Doc: Doc{"Puts elements one after the other before the first of a list, and returns its length.", "1.0.0",
 			"list", "O(N) where N is the number of elements that are added."},
 	},
 	{
 		Name: "rpush", Arity: -3, Flags: FlagWrite | FlagDenyOOM | FlagFast, Keys: oneKey("", "RW", "insert"),
-		Write: rpush, Reads: Reads{Records: true},
+		Write: rpush,
 		Doc: Doc{"Puts elements behind the last of a list, and returns its length.", "1.0.0", "list",
 			"O(N) where N is the number of elements that are added."},
 	},
 	{
 		Name: "lpushx", Arity: -3, Flags: FlagWrite | FlagDenyOOM | FlagFast, Keys: oneKey("", "RW", "insert"),
-		Write: lpushx, Reads: Reads{Records: true},
+		Write: lpushx,
 		Doc: Doc{"Puts elements before the first of a list that exists, and returns its length.", "2.2.0", "list",
 			"O(N) where N is the number of elements that are added."},
 	},
 	{
 		Name: "rpushx", Arity: -3, Flags: FlagWrite | FlagDenyOOM | FlagFast, Keys: oneKey("", "RW", "insert"),
-		Write: rpushx, Reads: Reads{Records: true},
+		Write: rpushx,
 		Doc: Doc{"Puts elements behind the last of a list that exists, and returns its length.", "2.2.0", "list",
 			"O(N) where N is the number of elements that are added."},
 	},
 	{
 		Name: "lpop", Arity: -2, Flags: FlagWrite | FlagFast, Keys: oneKey("", "RW", "access", "delete"), Write: lpop,
-		Reads: Reads{Records: true},
 		Doc: Doc{"Removes the first element of a list, or several, and returns them.", "1.0.0", "list",
 			"O(N) where N is the number of elements returned."},
 	},
 	{
 		Name: "rpop", Arity: -2, Flags: FlagWrite | FlagFast, Keys: oneKey("", "RW", "access", "delete"), Write: rpop,
-		Reads: Reads{Records: true},
 		Doc: Doc{"Removes the last element of a list, or several, and returns them.", "1.0.0", "list",
 			"O(N) where N is the number of elements returned."},
 	},

@@ -25,26 +25,28 @@ import (
 //
 // Of a string that a SET replaces the record is cut behind its header.
 
-// Reads says what a write command looks up that its arguments name.
+// Reads says what a write command looks up, besides the records of its keys, that its arguments name.
 type Reads struct {
-	Records bool // the records of its keys
-	// Blind is whether it looks those up only where its slot may hold a collection, or a legacy string, and then not at
-	// what strings hold.
+	// Blind says that the command looks a record up only if the key's slot may hold a collection or a legacy string,
+	// and that it then does not care what a string holds. A call that needs more, as one with an option may, looks for
+	// itself.
 	Blind bool
-	// Elements, if it is not nil, returns where elements of the first key are named: from an argument on, every
-	// step-th.
+	// Elements, if it is not nil, returns which arguments name elements of the first key: every step-th from one on.
 	Elements func(args [][]byte) (from, step int)
-	Values   bool // what the elements hold, and not only whether they are there
+	// Values says that the command needs what the elements hold, and not only whether they are there.
+	Values bool
 }
 
-// LooksUp reports whether the call looks something up that its arguments name. unblind has the bits (keys.SlotBit) of
-// the slots that may hold a collection or a legacy string.
+// LooksUp reports whether the call, a write, looks something up that its arguments name. unblind has the bits
+// (keys.SlotBit) of the slots that may hold a collection or a legacy string.
 func (c *Call) LooksUp(unblind uint64) bool {
-	return c.Command != nil && c.Command.Reads.Records && (unblind != 0 || !c.Command.Reads.Blind)
+	return c.Command != nil && len(c.Command.Keys) > 0 && (unblind != 0 || !c.Command.Reads.Blind)
 }
 
-// named is Reads.Elements where every step-th argument from the third on names an element.
-func named(step int) func([][]byte) (int, int) { return func([][]byte) (int, int) { return 2, step } }
+// named is Reads.Elements where every step-th argument from one on names an element.
+func named(from, step int) func([][]byte) (int, int) {
+	return func([][]byte) (int, int) { return from, step }
+}
 
 // Kinds of reads.
 const (

@@ -33,7 +33,7 @@ type Command struct {
 	// ReadBy is nil, or returns the row of a read command that does the same as a call of this write command; it
 	// returns nil where the call writes. Its caller has checked the arity.
 	ReadBy func(args [][]byte) *Command
-	// Reads says what a write looks up, as far as its arguments name it.
+	// Reads says what a write looks up, besides the records of its keys, as far as its arguments name it.
 	Reads Reads
 	// FindKeys, if it is not nil, finds the keys instead of Keys, which does not know them all; see AppendKeys.
 	FindKeys func(dst []int, args [][]byte) []int

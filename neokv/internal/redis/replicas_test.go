@@ -296,6 +296,171 @@ func TestReadSetIsHeeded(t *testing.T) {
 	}
 }
 
+// TestReadsOfEveryRow runs calls of every command that writes, and counts how often each looks into the engine: alone,
+// with its read set, and when it is told everything that its arguments name. So it sees what a command looks up that a
+// read set can have, and compares that with what the command's row says.
+func TestReadsOfEveryRow(t *testing.T) {
+	d := newRegion(t)
+	// lookups says what the calls of a row have shown.
+	type lookups struct {
+		records, elements, values bool // some call looks these up
+		blind                     bool // some call looks records up, but none in a slot without collections
+		saved                     bool // a read set has saved some call a look for each of its reads, of every kind
+	}
+	seen := map[*Command]*lookups{}
+	// count runs a call in a batch that is thrown away, and returns the number of its looks.
+	count := func(c *Call, unblind uint64, tell func(*Writer) error) int64 {
+		state := d.state
+		state.CollectedIn = unblind
+		w := Writer{Batch: d.e.NewBatch(), Space: d.space, State: &state, Index: state.ApplyIndex + 1}
+		before := d.e.Lookups()
+		err := errors.Join(tell(&w), w.Run(c.Command, c.Args, new(Reply)), w.Finish())
+		w.Batch.Close() // the batch's looks count now
+		if err != nil {
+			t.Fatalf("%q: %v", c.Args, err)
+		}
+		return d.e.Lookups() - before
+	}
+	told := func(known ...engine.Known) func(*Writer) error {
+		return func(w *Writer) error { w.Batch.Expect(known); return nil }
+	}
+	sample := func(c *Call) {
+		row := seen[c.Command]
+		if row == nil {
+			row = new(lookups)
+			seen[c.Command] = row
+		}
+		records, values := d.named(c)
+		presences := slices.Clone(values)
+		for i := range presences {
+			presences[i].Value, presences[i].Cut = nil, true
+		}
+		var ofRecords [2]int64
+		for i, unblind := range []uint64{0, keys.AllSlots} {
+			var set ReadSet
+			v := d.e.NewView()
+			set.Begin(v, d.space, unblind)
+			err := set.Add(c)
+			v.Close()
+			if err != nil {
+				t.Fatalf("%q: %v", c.Args, err)
+			}
+			alone := count(c, unblind, told())
+			withRecords := count(c, unblind, told(records...))
+			withPresences := count(c, unblind, told(slices.Concat(records, presences)...))
+			withAll := count(c, unblind, told(slices.Concat(records, values)...))
+			withSet := count(c, unblind, func(w *Writer) error {
+				_, err := w.Expect(c.Args, set.Bytes)
+				return err
+			})
+			ofRecords[i] = alone - withRecords
+			row.records = row.records || withRecords < alone
+			row.elements = row.elements || withAll < withRecords
+			row.values = row.values || withAll < withPresences
+			row.saved = row.saved || set.Reads > 0 && alone-withSet >= int64(set.Reads) &&
+				(c.Command.Reads.Elements == nil || withAll < withRecords)
+			if withSet > withAll && !looksForItself(c, unblind) {
+				t.Errorf("%.100q makes %d looks with its read set; want %d, as when it is told all that it names",
+					c.Args, withSet, withAll)
+			}
+		}
+		row.blind = row.blind || ofRecords[0] == 0 && ofRecords[1] > 0
+	}
+	lines := slices.Clone(sure)
+	for _, c := range redistest.Cases {
+		if len(c.Calls) < 32<<10 { // what larger cases add is no other command
+			calls := strings.ReplaceAll(strings.TrimSpace(c.Calls), "\n", "; ")
+			lines = append(lines, "flushall; "+strings.ReplaceAll(calls, "{t}", "{1}"))
+		}
+	}
+	for _, line := range lines {
+		for call := range strings.SplitSeq(line, "; ") {
+			words, err := redistest.ParseCall(call)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(words) == 0 {
+				continue
+			}
+			c := Call{Args: make([][]byte, len(words))}
+			for i, word := range words {
+				c.Args[i] = []byte(word)
+			}
+			c.Command = data.Find(c.Args, new(Reply))
+			if c.Command != nil && c.Command.CheckArity(len(words)) && c.Command.Write != nil &&
+				(c.Command.ReadBy == nil || c.Command.ReadBy(c.Args) == nil) && len(words) <= maxReads {
+				sample(&c)
+			}
+			if err := d.call(c.Args, new(Reply)); err != nil {
+				t.Fatalf("%q: %v", c.Args, err)
+			}
+		}
+	}
+	for _, row := range Rows() {
+		for _, c := range append([]*Command{row}, row.Sub...) {
+			if c.Write == nil {
+				continue
+			}
+			found := seen[c]
+			if found == nil {
+				t.Errorf("%s: no call of it is here; want one at least", c.FullName())
+				continue
+			}
+			keyed := len(c.Keys) > 0
+			if says := (lookups{keyed, c.Reads.Elements != nil, c.Reads.Values, c.Reads.Blind, keyed}); *found != says {
+				t.Errorf("%s: calls show %+v; its row says %+v", c.FullName(), *found, says)
+			}
+		}
+	}
+}
+
+// looksForItself reports whether Reads.Blind lets a call look for what its read set does not have: where the slot has
+// no collection, for an option or to store a long string; elsewhere for the string that SET with GET returns.
+func looksForItself(c *Call, unblind uint64) bool {
+	withGet := slices.ContainsFunc(c.Args[1:], func(arg []byte) bool { return strings.EqualFold(string(arg), "get") })
+	return c.Command.Reads.Blind && (unblind == 0 || withGet)
+}
+
+// named is what the region holds under the names among a call's arguments: the records of its keys, and what its first
+// key has under each other argument if that is an element. What is too long for a read set is left out.
+func (d *region) named(c *Call) (records, elements []engine.Known) {
+	v := d.e.NewView()
+	defer v.Close()
+	look := func(key []byte) engine.Known {
+		value, there, err := v.Get(key)
+		if err != nil {
+			d.t.Fatal(err)
+		}
+		return engine.Known{Key: key, Value: bytes.Clone(value), There: there}
+	}
+	places := c.Command.AppendKeys(nil, c.Args)
+	for i, place := range places {
+		user := c.Args[place]
+		k := look(d.space.AppendMetadataOf(nil, user))
+		if len(k.Value) > maxFound {
+			continue
+		}
+		records = append(records, k)
+		if i > 0 || !k.There {
+			continue
+		}
+		m, err := keys.ParseMetadata(k.Value)
+		if err != nil {
+			d.t.Fatal(err)
+		}
+		if !m.Apart() || m.Type == keys.String {
+			continue
+		}
+		for _, sub := range c.Args[place+1:] {
+			e := look(d.space.AppendSubkey(nil, slotOf(string(user)), user, m.Version, sub))
+			if len(e.Value) <= maxFound {
+				elements = append(elements, e)
+			}
+		}
+	}
+	return records, elements
+}
+
 // TestReadSetIsBounded has a read set leave out what is long, and stop where it is long itself.
 func TestReadSetIsBounded(t *testing.T) {
 	d := newRegion(t)
@@ -650,7 +815,7 @@ del {t}hash1; hset {t}hash1 a 1 b 2; hdel {t}hash1 a
 del {t}hash1; hset {t}hash1 a 1; hincrby {t}hash1 a 3
 del {t}hash1; hset {t}hash1 a 1; hincrbyfloat {t}hash1 a 0.5
 del {t}hash1; hsetnx {t}hash1 a 1
-del {t}hash1; hmset {t}hash1 a 1
+del {t}hash1; hmset {t}hash1 a 1; hmset {t}hash1 a 2
 del {t}set1; sadd {t}set1 a b c; srem {t}set1 b
 del {t}set1; sadd {t}set1 a b c; spop {t}set1
 del {t}set1 {t}set2; sadd {t}set1 a b c; smove {t}set1 {t}set2 a

@@ -14,13 +14,13 @@ import (
 var setCommands = []*Command{
 	{
 		Name: "sadd", Arity: -3, Flags: FlagWrite | FlagDenyOOM | FlagFast, Keys: oneKey("", "RW", "insert"),
-		Write: sadd, Reads: Reads{Records: true, Elements: named(1)},
+		Write: sadd, Reads: Reads{Elements: named(2, 1)},
 		Doc: Doc{"Adds members to a set, and returns how many of them are new.", "1.0.0", "set",
 			"O(N) where N is the number of members that are added."},
 	},
 	{
 		Name: "srem", Arity: -3, Flags: FlagWrite | FlagFast, Keys: oneKey("", "RW", "delete"), Write: srem,
-		Reads: Reads{Records: true, Elements: named(1)},
+		Reads: Reads{Elements: named(2, 1)},
 		Doc: Doc{"Removes members of a set, and returns how many there were.", "1.0.0", "set",
 			"O(N) where N is the number of members to be removed."},
 	},
@@ -51,14 +51,15 @@ var setCommands = []*Command{
 	},
 	{
 		Name: "spop", Arity: -2, Flags: FlagWrite | FlagFast, Keys: oneKey("", "RW", "access", "delete"), Write: spop,
-		Reads: Reads{Records: true}, Tips: []string{"nondeterministic_output"},
+		Tips: []string{"nondeterministic_output"},
 		Doc: Doc{"Removes one or several random members of a set, and returns them.", "1.0.0", "set",
 			"O(N) where N is the number of members removed; O(M) where that is more than a third of the size M."},
 	},
 	{
 		Name: "smove", Arity: 4, Flags: FlagWrite | FlagFast,
 		Keys: fromTo([]string{"RW", "access", "delete"}, []string{"RW", "insert"}), Write: smove,
-		Doc: Doc{"Moves a member from one set to another.", "1.0.0", "set", "O(1)"},
+		Reads: Reads{Elements: named(3, 1)},
+		Doc:   Doc{"Moves a member from one set to another.", "1.0.0", "set", "O(1)"},
 	},
 	{
 		Name: "sscan", Arity: -3, Flags: FlagReadonly, Keys: oneKey("", "RO", "access"), Read: sscan,
@@ -286,7 +287,7 @@ func smove(w *Writer, args [][]byte, out *Reply) error {
 		out.Int(0)
 		return nil
 	}
-	_, there, err := from.get(args[3])
+	there, err := w.has(&from, args[3])
 	if err != nil {
 		return err
 	}

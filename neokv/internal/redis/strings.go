@@ -13,15 +13,15 @@ var stringCommands = []*Command{
 		Doc: Doc{"Returns what a string key holds.", "1.0.0", "string", "O(1)"},
 	},
 	{
-		Name: "set", Arity: -3, Flags: FlagWrite | FlagDenyOOM, Write: set, Reads: Reads{Records: true, Blind: true},
+		Name: "set", Arity: -3, Flags: FlagWrite | FlagDenyOOM, Write: set, Reads: Reads{Blind: true},
 		Keys: oneKey("RW and ACCESS due to the optional `GET` argument", "RW", "access", "update", "variable_flags"),
 		Doc: Doc{"Makes a key hold a string, whatever it held before; options say under which condition and for " +
 			"how long.", "1.0.0", "string", "O(1)"},
 	},
 	{
 		Name: "setnx", Arity: 3, Flags: FlagWrite | FlagDenyOOM | FlagFast, Keys: oneKey("", "OW", "insert"),
-		Write: setnx, Reads: Reads{Records: true},
-		Doc: Doc{"Makes a key hold a string unless the key exists.", "1.0.0", "string", "O(1)"},
+		Write: setnx,
+		Doc:   Doc{"Makes a key hold a string unless the key exists.", "1.0.0", "string", "O(1)"},
 	},
 	{
 		Name: "mget", Arity: -2, Flags: FlagReadonly | FlagFast, Keys: allKeys(1, "RO", "access"), Read: mget,
@@ -32,47 +32,47 @@ var stringCommands = []*Command{
 	},
 	{
 		Name: "mset", Arity: -3, Flags: FlagWrite | FlagDenyOOM, Keys: allKeys(2, "OW", "update"), Write: mset,
-		Reads: Reads{Records: true, Blind: true}, Split: SplitOK,
+		Reads: Reads{Blind: true}, Split: SplitOK,
 		Tips: []string{"request_policy:multi_shard", "response_policy:all_succeeded"},
 		Doc: Doc{"Makes each of several keys hold the string that follows it.", "1.0.1", "string",
 			"O(N) where N is the number of keys to set."},
 	},
 	{
 		Name: "incr", Arity: 2, Flags: FlagWrite | FlagDenyOOM | FlagFast, Keys: oneKey("", "RW", "access", "update"),
-		Write: incr, Reads: Reads{Records: true},
-		Doc: Doc{"Adds one to the integer that a key holds; an absent key counts as 0.", "1.0.0", "string", "O(1)"},
+		Write: incr,
+		Doc:   Doc{"Adds one to the integer that a key holds; an absent key counts as 0.", "1.0.0", "string", "O(1)"},
 	},
 	{
 		Name: "incrby", Arity: 3, Flags: FlagWrite | FlagDenyOOM | FlagFast, Keys: oneKey("", "RW", "access", "update"),
-		Write: incrby, Reads: Reads{Records: true},
-		Doc: Doc{"Adds an integer to the one that a key holds; an absent key counts as 0.", "1.0.0", "string", "O(1)"},
+		Write: incrby,
+		Doc:   Doc{"Adds an integer to the one that a key holds; an absent key counts as 0.", "1.0.0", "string", "O(1)"},
 	},
 	{
 		Name: "decr", Arity: 2, Flags: FlagWrite | FlagDenyOOM | FlagFast, Keys: oneKey("", "RW", "access", "update"),
-		Write: decr, Reads: Reads{Records: true},
+		Write: decr,
 		Doc: Doc{"Subtracts one from the integer that a key holds; an absent key counts as 0.", "1.0.0", "string",
 			"O(1)"},
 	},
 	{
 		Name: "decrby", Arity: 3, Flags: FlagWrite | FlagDenyOOM | FlagFast, Keys: oneKey("", "RW", "access", "update"),
-		Write: decrby, Reads: Reads{Records: true},
+		Write: decrby,
 		Doc: Doc{"Subtracts an integer from the one that a key holds; an absent key counts as 0.", "1.0.0", "string",
 			"O(1)"},
 	},
 	{
 		Name: "append", Arity: 3, Flags: FlagWrite | FlagDenyOOM | FlagFast, Keys: oneKey("", "RW", "insert"),
-		Write: appendCommand, Reads: Reads{Records: true},
+		Write: appendCommand,
 		Doc: Doc{"Adds bytes to the end of a string, made when the key is absent, and returns the new length.", "2.0.0",
 			"string", "O(N) where N is the length of what is added: of what is there at most 64 KiB are stored anew."},
 	},
 	{
 		Name: "setex", Arity: 4, Flags: FlagWrite | FlagDenyOOM, Keys: oneKey("", "OW", "update"), Write: setex,
-		Reads: Reads{Records: true, Blind: true},
+		Reads: Reads{Blind: true},
 		Doc:   Doc{"Makes a key hold a string for so many seconds.", "2.0.0", "string", "O(1)"},
 	},
 	{
 		Name: "psetex", Arity: 4, Flags: FlagWrite | FlagDenyOOM, Keys: oneKey("", "OW", "update"), Write: psetex,
-		Reads: Reads{Records: true, Blind: true},
+		Reads: Reads{Blind: true},
 		Doc:   Doc{"Makes a key hold a string for so many milliseconds.", "2.6.0", "string", "O(1)"},
 	},
 	{
@@ -83,14 +83,14 @@ var stringCommands = []*Command{
 	},
 	{
 		Name: "getset", Arity: 3, Flags: FlagWrite | FlagDenyOOM | FlagFast, Keys: oneKey("", "RW", "access", "update"),
-		Write: getset, Reads: Reads{Records: true},
+		Write:      getset,
 		Doc:        Doc{"Makes a key hold a string and returns the one before.", "1.0.0", "string", "O(1)"},
 		Deprecated: Deprecated{"6.2.0", "`SET` with the `!GET` argument"},
 	},
 	{
 		Name: "getdel", Arity: 2, Flags: FlagWrite | FlagFast, Keys: oneKey("", "RW", "access", "delete"),
-		Write: getdel, Reads: Reads{Records: true},
-		Doc: Doc{"Returns what a string key holds, and removes it.", "6.2.0", "string", "O(1)"},
+		Write: getdel,
+		Doc:   Doc{"Returns what a string key holds, and removes it.", "6.2.0", "string", "O(1)"},
 	},
 	{
 		Name: "getex", Arity: -2, Flags: FlagWrite | FlagFast,
@@ -110,14 +110,13 @@ var stringCommands = []*Command{
 	},
 	{
 		Name: "setrange", Arity: 4, Flags: FlagWrite | FlagDenyOOM, Keys: oneKey("", "RW", "update"), Write: setrange,
-		Reads: Reads{Records: true},
 		Doc: Doc{"Writes over a part of a string, made or filled up with zero bytes where it is too short, and " +
 			"returns the new length.", "2.2.0", "string",
 			"O(N) where N is the length of what is written, and of up to 64 KiB on both sides of it."},
 	},
 	{
 		Name: "incrbyfloat", Arity: 3, Flags: FlagWrite | FlagDenyOOM | FlagFast,
-		Keys: oneKey("", "RW", "access", "update"), Write: incrbyfloat, Reads: Reads{Records: true},
+		Keys: oneKey("", "RW", "access", "update"), Write: incrbyfloat,
 		Doc: Doc{"Adds a number to the one that a key holds; an absent key counts as 0.", "2.6.0", "string", "O(1)"},
 	},
 	{
@@ -255,7 +254,11 @@ func set(w *Writer, args [][]byte, out *Reply) error {
 		out.OK()
 		return w.store(key, expireMS, value)
 	}
-	old, err := w.load(key)
+	load := w.loadHead
+	if o.get {
+		load = w.loadIn
+	}
+	old, err := load(topology.SlotOf(key), key)
 	if err != nil {
 		return err
 	}

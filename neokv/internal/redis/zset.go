@@ -25,20 +25,20 @@ import (
 var zsetCommands = []*Command{
 	{
 		Name: "zadd", Arity: -4, Flags: FlagWrite | FlagDenyOOM | FlagFast, Keys: oneKey("", "RW", "update"),
-		Write: zadd, Reads: Reads{Records: true, Elements: zaddMembers, Values: true},
+		Write: zadd, Reads: Reads{Elements: zaddMembers, Values: true},
 		Doc: Doc{"Gives members of a sorted set the scores that stand before them; options say under which condition.",
 			"1.2.0", zsets, "O(log(N)) for each member, N being the size of the sorted set."},
 	},
 	{
 		Name: "zincrby", Arity: 4, Flags: FlagWrite | FlagDenyOOM | FlagFast,
 		Keys: oneKey("", "RW", "access", "update"), Write: zincrby,
-		Reads: Reads{Records: true, Elements: zaddMembers, Values: true},
+		Reads: Reads{Elements: zaddMembers, Values: true},
 		Doc: Doc{"Adds a number to the score of a member of a sorted set; that of an absent member counts as 0.",
 			"1.2.0", zsets, "O(log(N)) where N is the size of the sorted set."},
 	},
 	{
 		Name: "zrem", Arity: -3, Flags: FlagWrite | FlagFast, Keys: oneKey("", "RW", "delete"), Write: zrem,
-		Reads: Reads{Records: true, Elements: named(1), Values: true},
+		Reads: Reads{Elements: named(2, 1), Values: true},
 		Doc: Doc{"Removes members of a sorted set, and returns how many there were.", "1.2.0", zsets,
 			"O(M*log(N)) where N is the size of the sorted set and M the number of members to be removed."},
 	},
@@ -134,13 +134,13 @@ var zsetCommands = []*Command{
 	},
 	{
 		Name: "zpopmin", Arity: -2, Flags: FlagWrite | FlagFast, Keys: oneKey("", "RW", "access", "delete"),
-		Write: zpopmin, Reads: Reads{Records: true},
+		Write: zpopmin,
 		Doc: Doc{"Removes and returns the members of a sorted set with the lowest scores.", "5.0.0", zsets,
 			"O(log(N)*M) where N is the size of the sorted set and M the number of members removed."},
 	},
 	{
 		Name: "zpopmax", Arity: -2, Flags: FlagWrite | FlagFast, Keys: oneKey("", "RW", "access", "delete"),
-		Write: zpopmax, Reads: Reads{Records: true},
+		Write: zpopmax,
 		Doc: Doc{"Removes and returns the members of a sorted set with the highest scores.", "5.0.0", zsets,
 			"O(log(N)*M) where N is the size of the sorted set and M the number of members removed."},
 	},
