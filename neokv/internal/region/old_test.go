@@ -1,9 +1,12 @@
 package region
 
 import (
+	"bytes"
+	"encoding/binary"
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -11,51 +14,93 @@ import (
 
 	"neokv.dev/neokv/internal/disk"
 	"neokv.dev/neokv/internal/keys"
+	"neokv.dev/neokv/internal/redis"
+	"neokv.dev/neokv/internal/topology"
 )
 
-// TestOldEntries applies a log that begins with entries of the old format to a replica that has it all to apply, and to
-// others that have applied less or more of that beginning by a program of that time, which has left a region state of
-// the old format. They are equal throughout.
+// pieceBytes is how long the pieces of a long string are, and how long a string in its record may be.
+const pieceBytes = 64 << 10
+
+// TestOldEntries applies a log that begins with entries of older formats to a replica that has it all to apply, and to
+// others that have applied a part of it by programs of that time. Those of the first format have left a region state
+// that is old, too. The replicas are equal throughout. A long string lies in its record where an entry of an older
+// format has written it, and in pieces where one of the present formats has.
 func TestOldEntries(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 0))
-	const old, all = 150, 300
-	var calls [][]string
-	add := func(words ...any) { calls = append(calls, strings.Fields(fmt.Sprintln(words...))) }
-	for len(calls) < all {
-		key := func() string { return fmt.Sprint("k", random.IntN(12)) }
-		switch random.IntN(12) {
-		case 0, 1, 2:
-			add("hset", key(), "f", random.IntN(100))
-		case 3, 4, 5:
-			add("set", key(), "v")
-		case 6:
-			add("mset", key(), "v", key(), "w")
-		case 7:
-			add("setnx", key(), "v")
-		case 8:
-			add("rename", key(), key())
-		case 9:
-			add("pexpireat", key(), 1_000_000)
-		case 10:
-			add("del", key())
-		case 11:
-			if random.IntN(3) == 0 {
-				add("flushall")
-				continue
-			}
-			for i := range 12 {
-				add("del", fmt.Sprint("k", i))
-			}
-			add("swept", len(calls), "collections")
+	// The entries are of format 1, then of 2 and 3 in turn, then of 4 and 5 in turn. Those of 3 and 5 have read sets.
+	const first, old, all = 150, 300, 450
+	formatOf := func(index int) byte {
+		switch turn := byte(index % 2); {
+		case index <= first:
+			return 1
+		case index <= old:
+			return 2 + turn
+		default:
+			return 4 + turn
 		}
 	}
+	var calls [][]string
+	add := func(words ...any) { calls = append(calls, strings.Fields(fmt.Sprintln(words...))) }
+	textOf := func(n int) string {
+		word := fmt.Sprint(random.Uint64(), "-")
+		return strings.Repeat(word, n/len(word)+1)[:n]
+	}
+	long := func() string { return textOf(pieceBytes + 1 + random.IntN(pieceBytes+1)) }
+	some := func(to int) {
+		for len(calls) < to {
+			key := func() string { return fmt.Sprint("k", random.IntN(12)) }
+			switch random.IntN(18) {
+			case 0, 1, 2:
+				add("hset", key(), "f", random.IntN(100))
+			case 3, 4, 5:
+				add("set", key(), "v")
+			case 6:
+				add("mset", key(), long(), key(), "w")
+			case 7:
+				add("setnx", key(), long())
+			case 8, 9:
+				add("rename", key(), key())
+			case 10:
+				add("pexpireat", key(), 1_000_000)
+			case 11:
+				add("del", key())
+			case 12:
+				if random.IntN(3) == 0 {
+					add("flushall")
+					continue
+				}
+				for i := range 12 {
+					add("del", fmt.Sprint("k", i))
+				}
+				add("swept", len(calls), "collections")
+			case 13:
+				add("set", key(), long())
+			case 14:
+				add("set", key(), textOf(pieceBytes))
+			case 15:
+				add("append", key(), "x")
+			case 16:
+				add("append", key(), long())
+			case 17:
+				add("setrange", key(), random.IntN(2*pieceBytes), "patch")
+			}
+		}
+		calls = calls[:to]
+	}
+	add("set", "k0", long()) // one of each format, whatever the random choices
+	some(first)
+	add("set", "k0", long())
+	add("set", "k0", long())
+	some(old - 1)
+	add("set", "k0", long())
+	add("append", "k0", "x") // moves it
+	add("set", "k0", long())
+	some(all)
 	log := entries(1, calls...)
 	for i := range log {
-		if i < old {
-			log[i].Cmd[0] = 1
-		}
+		log[i].Cmd[0] = formatOf(i + 1)
 	}
 	states := make([]keys.RegionState, len(log)+1) // the model's, behind each entry
 	apply := func(r still, to int) {
@@ -73,29 +118,58 @@ func TestOldEntries(t *testing.T) {
 
 	model := openStill(t, disk.Mem())
 	defer model.close(t)
-	any, partly := false, false
+	states[0] = model.machine.state
+	any, partly, withReads := false, false, uint64(0)
+	held := simple{texts: map[string]text{}, hashes: map[string]bool{}}
+	longs := map[byte]int{} // long strings written by entries of each format
 	for i := 1; i <= len(log); i++ {
+		if format := formatOf(i); format == 3 || format == 5 {
+			log[i-1].Cmd = model.readAhead(t, log[i-1].Cmd, calls[i-1])
+			log[i-1].Cmd[0] = format
+			withReads++
+		}
 		apply(model, i)
+		held.apply(calls[i-1], i)
+		for key, want := range held.texts {
+			got, inPieces := model.text(t, key)
+			long := len(want.value) > pieceBytes
+			if got != want.value || inPieces != (long && want.written > old) {
+				t.Fatalf("behind %.40q at %d: %s has %d bytes, in pieces %v; want the %d bytes that were written at %d",
+					calls[i-1], i, key, len(got), inPieces, len(want.value), want.written)
+			}
+			if long && want.written == i {
+				longs[formatOf(i)]++
+			}
+		}
 		states[i] = model.machine.state
 		s := &states[i]
-		if in := s.CollectedIn; i <= old {
+		if in := s.CollectedIn; i <= first {
 			any = any || in != 0
 			if in != 0 && in != keys.AllSlots || in != 0 != (s.CollectedAt != 0) {
-				t.Fatalf("behind %q at %d, of the old format: last write of a collection at index %d, in %#x", calls[i-1], i, s.CollectedAt, in)
+				t.Fatalf("behind %.40q at %d, of format 1: last write of a collection at index %d, in %#x",
+					calls[i-1], i, s.CollectedAt, in)
 			}
 		} else {
 			partly = partly || in != 0 && in != keys.AllSlots
 		}
 	}
 	if !any || !partly {
-		t.Errorf("collections in the first part %v, in some slots alone in the second %v", any, partly)
+		t.Errorf("collections in the first part %v, in some slots alone behind it %v", any, partly)
+	}
+	if used := model.counters.ReadSetsUsed.Load(); used != withReads {
+		t.Errorf("%d read sets are used; want %d", used, withReads)
+	}
+	for format := byte(1); format <= 5; format++ {
+		if longs[format] == 0 {
+			t.Errorf("no entry of format %d has written a long string", format)
+		}
 	}
 	want := model.content(t)
 	for range 20 {
 		r := openStill(t, disk.Mem())
 		cut := random.IntN(old + 1)
 		apply(r, cut)
-		if cut > 0 {
+		if 0 < cut && cut <= first {
 			key := keys.AppendRegionState(nil, snapshotRegion.ID)
 			state := r.machine.state.Append(nil)[:58]
 			state[0] = 1
@@ -106,15 +180,125 @@ func TestOldEntries(t *testing.T) {
 			if err := b.Commit(false); err != nil {
 				t.Fatal(err)
 			}
-			r.machine = newMachine(&r.core, &r.proposer, &r.sums)
-			if _, err := r.machine.Open(nil); err != nil || r.machine.state != states[cut] {
-				t.Fatalf("opened with state %+v, %v; want %+v", r.machine.state, err, states[cut])
-			}
+		}
+		r.machine = newMachine(&r.core, &r.proposer, &r.sums)
+		if _, err := r.machine.Open(nil); err != nil || r.machine.state != states[cut] {
+			t.Fatalf("opened with state %+v, %v; want %+v", r.machine.state, err, states[cut])
 		}
 		apply(r, len(log))
 		if got := r.content(t); !maps.Equal(got, want) {
 			t.Errorf("upgraded at %d: %d records, want %d, or they differ", cut, len(got), len(want))
 		}
 		r.close(t)
+	}
+}
+
+// readAhead adds to an entry of one call the read set for it, as the replica's proposer makes it.
+func (r still) readAhead(t *testing.T, entry []byte, words []string) []byte {
+	t.Helper()
+	call := redis.Call{Command: redis.Lookup([]byte(words[0]))}
+	for _, w := range words {
+		call.Args = append(call.Args, []byte(w))
+	}
+	v := r.o.Engine.NewView()
+	defer v.Close()
+	var set redis.ReadSet
+	set.Begin(v, r.space, keys.AllSlots)
+	if err := set.Add(&call); err != nil {
+		t.Fatal(err)
+	}
+	return appendReads(entry, set.Bytes, r.machine.state.ApplyIndex)
+}
+
+// text puts together the string that a key holds from what is stored, and reports whether it lies in pieces.
+func (r still) text(t *testing.T, key string) (value string, inPieces bool) {
+	t.Helper()
+	v := r.o.Engine.NewView()
+	defer v.Close()
+	get := func(key []byte) []byte {
+		value, _, err := v.Get(key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return bytes.Clone(value)
+	}
+	m, err := keys.ParseMetadata(get(r.space.AppendMetadataOf(nil, []byte(key))))
+	switch {
+	case err != nil || m.Type != keys.String:
+		t.Fatalf("%s: a record of a %v, %v; want that of a string", key, m.Type, err)
+	case !m.Long():
+		return string(m.Value), false
+	}
+	all := make([]byte, m.Size)
+	for at := uint64(0); at < m.Size; at += pieceBytes {
+		index := binary.BigEndian.AppendUint64(nil, at/pieceBytes)
+		slot := topology.SlotOf([]byte(key))
+		copy(all[at:], get(r.space.AppendSubkey(nil, slot, []byte(key), m.Version, index)))
+	}
+	return string(all), true
+}
+
+// simple is what keys hold by the calls of TestOldEntries: some a string, others a hash.
+type simple struct {
+	texts  map[string]text
+	hashes map[string]bool
+}
+
+// text is a string, and the index of the entry that last wrote it.
+type text struct {
+	value   string
+	written int
+}
+
+func (s *simple) apply(words []string, index int) {
+	del := func(key string) { delete(s.texts, key); delete(s.hashes, key) }
+	set := func(key, value string) { del(key); s.texts[key] = text{value, index} }
+	key := words[min(1, len(words)-1)]
+	old, isText := s.texts[key]
+	isHash := s.hashes[key]
+	switch words[0] {
+	case "set", "mset":
+		for i := 1; i < len(words); i += 2 {
+			set(words[i], words[i+1])
+		}
+	case "setnx":
+		if !isText && !isHash {
+			set(key, words[2])
+		}
+	case "append":
+		if !isHash {
+			set(key, old.value+words[2])
+		}
+	case "setrange":
+		from, _ := strconv.Atoi(words[2])
+		if value := []byte(old.value); !isHash {
+			value = append(value, make([]byte, max(0, from+len(words[3])-len(value)))...)
+			copy(value[from:], words[3])
+			set(key, string(value))
+		}
+	case "pexpireat": // far ahead
+		if isText {
+			set(key, old.value)
+		}
+	case "rename":
+		switch to := words[2]; {
+		case to == key:
+		case isText:
+			set(to, old.value)
+			del(key)
+		case isHash:
+			del(to)
+			s.hashes[to] = true
+			del(key)
+		}
+	case "hset":
+		if !isText {
+			s.hashes[key] = true
+		}
+	case "del":
+		del(key)
+	case "flushall":
+		clear(s.texts)
+		clear(s.hashes)
 	}
 }
