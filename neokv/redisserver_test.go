@@ -8,9 +8,11 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -140,6 +142,94 @@ func TestRepliesOfTheCluster(t *testing.T) {
 				t.Logf("seed %d: %d calls, %d of them answered with the same error, excepted %v",
 					seed, report.Calls, report.Errors, report.Excepted)
 			})
+		}
+	}
+}
+
+// TestCallsAreCountedLikeRedis compares what redis-server and a cluster have counted of the same calls, by command, and
+// which command CLIENT LIST shows of a connection. A call counts under the name that the client used.
+func TestCallsAreCountedLikeRedis(t *testing.T) {
+	skipInRaceBuild(t)
+	one := settings.Default()
+	one.Cluster.Regions = 1
+	cluster := start(t, Config{InMemory: true, Settings: &one})
+	counted := func(dial func() (net.Conn, error)) []string {
+		connect := func() (ask func(call string) redistest.ReplyValue, ended func() bool) {
+			c, err := dial()
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { c.Close() })
+			if err := c.SetDeadline(time.Now().Add(time.Minute)); err != nil {
+				t.Fatal(err)
+			}
+			r := bufio.NewReader(c)
+			return func(call string) redistest.ReplyValue {
+					if _, err := fmt.Fprintf(c, "%s\r\n", call); err != nil {
+						t.Fatal(err)
+					}
+					v, err := redistest.Read(r)
+					if err != nil {
+						t.Fatalf("%s: %v", call, err)
+					}
+					return v
+				}, func() bool {
+					_, err := r.ReadByte()
+					return err == io.EOF
+				}
+		}
+		ask, _ := connect()
+		other, _ := connect()
+		for _, call := range []string{
+			"CONFIG RESETSTAT", "RPUSH l 2 1", "SET x 1", "SORT l", "sort l LIMIT 0 1", "SORT l STORE d", "SORT_RO l",
+			"SORT", "SORT_RO", "SORT l STORE", "SORT x", "SORT x STORE d", "SORT_RO x", "GETEX x", "GETEX x EX 100",
+			"GETEX l", "GETEX", "PING", "PING a b", "NOPE", "OBJECT ENCODING x", "OBJECT NOPE x", "CLIENT GETNAME",
+		} {
+			ask(call)
+		}
+		for _, call := range []string{"QUIT", "QUIT a b"} {
+			quit, ended := connect()
+			if quit(call); !ended() {
+				t.Errorf("%s leaves the connection open", call)
+			}
+		}
+		ask("SORT l")
+		var all []string
+		for _, field := range strings.Fields(string(other("CLIENT LIST").Text)) {
+			if strings.HasPrefix(field, "cmd=") {
+				all = append(all, field)
+			}
+		}
+		for line := range strings.Lines(string(ask("INFO commandstats").Text)) {
+			name, stats, ok := strings.Cut(strings.TrimSpace(line), ":")
+			if !ok {
+				continue
+			}
+			for _, stat := range strings.Split(stats, ",") {
+				if !strings.HasPrefix(stat, "usec") {
+					name += " " + stat
+				}
+			}
+			all = append(all, name)
+		}
+		for line := range strings.Lines(string(ask("INFO latencystats").Text)) {
+			if name, _, ok := strings.Cut(line, ":"); ok {
+				all = append(all, name)
+			}
+		}
+		slices.Sort(all)
+		return all
+	}
+	want := counted(redisServer(t, false))
+	got := counted(func() (net.Conn, error) { return net.Dial("tcp", cluster.ProxyAddr()) })
+	for _, line := range want {
+		if !slices.Contains(got, line) {
+			t.Errorf("missing: %s", line)
+		}
+	}
+	for _, line := range got {
+		if !slices.Contains(want, line) {
+			t.Errorf("Redis has no %s", line)
 		}
 	}
 }

@@ -353,6 +353,9 @@ func TestPause(t *testing.T) {
 		check("get "+key(1), moved, 0)
 		check("set "+key(1)+" x", moved, 5*time.Second)
 		check("set "+key(1)+" x", moved, 0)
+		ask(t, boss, "client pause 5000 write")
+		check("sort_ro "+key(1), moved, 0)
+		check("sort "+key(1), moved, 5*time.Second) // which redis-server counts among the writes
 		ask(t, boss, "client pause 5000")
 		ask(t, boss, "client reply on") // waits itself
 		check("ping", "+PONG\r\n", 0)

@@ -11,7 +11,7 @@ import (
 
 // command is one command of a pipeline.
 type command struct {
-	row  *redis.Command // nil if there is none of that name
+	row  *redis.Command // as the client has named it, nil if there is none of that name; see runs
 	kind runKind
 	cut  bool // a write that the proxy port cuts
 	// rejected says that an error was the answer instead of running the command, or that nobody knows whether it ran.
@@ -104,13 +104,10 @@ func (c *conn) classify(args [][]byte) command {
 	if row == nil || !row.CheckArity(len(args)) {
 		return cmd
 	}
-	if row.ReadBy != nil {
-		if r := row.ReadBy(args); r != nil {
-			row, cmd.row = r, r
-		}
-	}
 	switch {
 	case row.Read == nil && row.Write == nil:
+	case row.ReadBy != nil && row.ReadBy(args) != nil:
+		cmd.kind = read
 	case row.Everywhere, row.Split != redis.NoSplit && row.Read != nil && c.s.proxy():
 		cmd.kind = fanOut
 	case row.Write != nil:
@@ -119,6 +116,14 @@ func (c *conn) classify(args [][]byte) command {
 		cmd.kind = read
 	}
 	return cmd
+}
+
+// runs returns the row whose function runs the command: its own, or the one that reads in its place.
+func (cmd *command) runs() *redis.Command {
+	if cmd.kind == read && cmd.row.Read == nil {
+		return cmd.row.ReadBy(cmd.args)
+	}
+	return cmd.row
 }
 
 // run runs the pipeline's commands.
@@ -266,8 +271,8 @@ func (b *batch) prepare(cmds []command, k runKind) {
 
 // add adds a command of the pipeline as one task. Where follow is set, a replica that does not lead may read its keys.
 func (b *batch) add(cmd *command, follow bool) {
-	t := task{call: redis.Call{Command: cmd.row, Args: cmd.args}}
-	b.positions = cmd.row.AppendKeys(b.positions[:0], cmd.args)
+	t := task{call: redis.Call{Command: cmd.runs(), Args: cmd.args}}
+	b.positions = t.call.Command.AppendKeys(b.positions[:0], cmd.args)
 	t.follow = follow && len(b.positions) > 0
 	switch len(b.positions) {
 	case 0: // a wrong number of keys: the command says so in any region
