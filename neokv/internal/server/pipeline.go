@@ -85,7 +85,6 @@ func (c *conn) take() bool {
 	}
 	now := c.arrived.UnixNano()
 	c.s.stats.rates.note(&c.s.stats, c.arrived, now)
-	c.s.stats.commands.Add(uint64(len(c.cmds)))
 	if n := len(c.cmds); n > 0 {
 		c.last.Store(c.cmds[n-1].row)
 		c.seen.Store(now)

@@ -205,9 +205,9 @@ var infoLacks = strings.Fields(`
 	used_memory_vm_total_human`)
 
 // infoVaries is what the names of lines begin with that say something else of every process, or that are about another
-// kind of server. Redis does not count among the commands processed those that it has refused.
+// kind of server.
 var infoVaries = strings.Fields(`os run_id process_id executable tcp_port server_time_usec uptime_in_
-	used_ allocator_ mem_ instantaneous_ rdb_last_save_time master_replid repl_backlog_size total_commands_processed`)
+	used_ allocator_ mem_ instantaneous_ rdb_last_save_time master_replid repl_backlog_size`)
 
 // TestInfoLikeRedis wants the same sections as redis-server's for whatever a client asks, our own after them, the same
 // lines but for those named above, and the same values after the same calls.

@@ -95,6 +95,7 @@ func (c *conn) ran(cmds []command) {
 	now := time.Now()
 	took := now.Sub(c.since)
 	c.since = now
+	made := 0
 	for i, n := 0, 0; i < len(cmds); i += n {
 		n = 1
 		row := cmds[i].row
@@ -105,7 +106,9 @@ func (c *conn) ran(cmds []command) {
 			n++
 		}
 		c.s.calls.of[row].add(n, took)
+		made += n
 	}
+	c.s.stats.commands.Add(uint64(made))
 	if limit := c.s.slow.limit.Load(); limit >= 0 && took.Microseconds() >= limit {
 		c.s.slow.add(c, cmds, now, took)
 	}
