@@ -45,7 +45,8 @@ var stringCommands = []*Command{
 	{
 		Name: "incrby", Arity: 3, Flags: FlagWrite | FlagDenyOOM | FlagFast, Keys: oneKey("", "RW", "access", "update"),
 		Write: incrby,
-		Doc:   Doc{"Adds an integer to the one that a key holds; an absent key counts as 0.", "1.0.0", "string", "O(1)"},
+		Doc: Doc{"Adds an integer to the one that a key holds; an absent key counts as 0.", "1.0.0", "string",
+			"O(1)"},
 	},
 	{
 		Name: "decr", Arity: 2, Flags: FlagWrite | FlagDenyOOM | FlagFast, Keys: oneKey("", "RW", "access", "update"),
