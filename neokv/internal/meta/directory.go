@@ -7,9 +7,9 @@ import (
 	"neokv.dev/neokv/internal/topology"
 )
 
-// Directory is the soft state of meta's leader: the last heartbeat of each store. It starts empty with each leader and
+// directory is the soft state of meta's leader: the last heartbeat of each store. It starts empty with each leader and
 // fills within one heartbeat. It is a value driven from outside: the caller gives the time and keeps others out.
-type Directory struct {
+type directory struct {
 	interval time.Duration
 	stores   map[topology.StoreID]*heard
 	leads    map[topology.RegionID]Lead
@@ -20,15 +20,15 @@ type heard struct {
 	at     time.Time
 }
 
-// NewDirectory returns the directory of a leader that begins to listen; stores send a heartbeat every interval.
-func NewDirectory(interval time.Duration) *Directory {
-	return &Directory{
+// newDirectory returns the directory of a leader that begins to listen; stores send a heartbeat every interval.
+func newDirectory(interval time.Duration) *directory {
+	return &directory{
 		interval: interval, stores: make(map[topology.StoreID]*heard), leads: make(map[topology.RegionID]Lead),
 	}
 }
 
 // Hear takes a heartbeat and reports whether anything has changed that other stores want to know.
-func (d *Directory) Hear(b Beat, now time.Time) (changed bool) {
+func (d *directory) Hear(b Beat, now time.Time) (changed bool) {
 	h := d.stores[b.Store]
 	if h == nil {
 		h = &heard{status: Status{ID: b.Store}}
@@ -47,7 +47,7 @@ func (d *Directory) Hear(b Beat, now time.Time) (changed bool) {
 }
 
 // Expire marks stores that have been silent for too long as dead and reports whether there is a new one.
-func (d *Directory) Expire(now time.Time) (changed bool) {
+func (d *directory) Expire(now time.Time) (changed bool) {
 	for _, h := range d.stores {
 		if h.status.Alive && now.Sub(h.at) > deadAfter*d.interval {
 			h.status.Alive = false
@@ -58,7 +58,7 @@ func (d *Directory) Expire(now time.Time) (changed bool) {
 }
 
 // View returns what a store is told that has version of the map.
-func (d *Directory) View(m *Map, version uint64) ClusterView {
+func (d *directory) View(m *Map, version uint64) ClusterView {
 	var v ClusterView
 	if m.Version > version {
 		v.Map = m

@@ -1,6 +1,6 @@
 // Package meta is the cluster's map: which stores there are, which regions with which bounds and peers, and the ids
 // that are handed out. The map is the state of a Raft group of its own, region 0, replicated over up to three stores.
-// What stores tell every second, who lives and who leads, is kept by meta's leader in memory (Directory) and is never
+// What stores tell every second, who lives and who leads, is kept by meta's leader in memory (directory) and is never
 // decided from alone.
 package meta
 
@@ -16,6 +16,7 @@ import (
 	"hash/crc32"
 	"io"
 	"sync/atomic"
+	"time"
 
 	"github.com/lni/dragonboat/v4"
 	sm "github.com/lni/dragonboat/v4/statemachine"
@@ -110,6 +111,7 @@ func Members(n int) map[uint64]dragonboat.Target {
 type Group struct {
 	host    *dragonboat.NodeHost
 	machine *metaMachine
+	work    leaderWork // while this replica leads
 }
 
 // Options of a replica of the meta group.
@@ -120,6 +122,9 @@ type Options struct {
 	Knobs  settings.RaftKnobs
 	Failed func() error
 	Fence  func(error)
+	// Initial is the map that the leader proposes if there is none. Interval is how often a store sends a heartbeat.
+	Initial  *Map
+	Interval time.Duration
 	// Changed is called after a change of the map has been applied; it must not block.
 	Changed func()
 }

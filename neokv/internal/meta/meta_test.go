@@ -178,7 +178,7 @@ func TestSnapshot(t *testing.T) {
 
 func TestDirectory(t *testing.T) {
 	start := time.Unix(1000, 0)
-	d := NewDirectory(time.Second)
+	d := newDirectory(time.Second)
 	beat := func(s topology.StoreID, port int, leads ...Lead) Beat {
 		return Beat{Store: s, Host: "h", Port: port, Leads: leads}
 	}

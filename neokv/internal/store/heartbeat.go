@@ -74,16 +74,18 @@ func (s *Store) metaLead() topology.StoreID {
 // report sends one heartbeat, or hears it itself when this store leads meta.
 func (s *Store) report() {
 	b := meta.Beat{Store: s.o.ID, Host: s.o.Host, Port: s.o.Port, Leads: s.Leads()}
+	s.mu.Lock()
+	b.MapVersion = s.current.Version
+	target := s.metaStore
+	s.mu.Unlock()
 	if s.metaLead() == s.o.ID {
 		s.setAlone(false)
 		s.serveMeta(b)
 		return
 	}
-	s.mu.Lock()
-	s.directory = nil
-	b.MapVersion = s.current.Version
-	target := s.metaStore
-	s.mu.Unlock()
+	if group := s.group.Load(); group != nil {
+		group.Resign()
+	}
 	if l := s.metaLead(); l != 0 {
 		target = l
 	}
@@ -135,53 +137,28 @@ func (s *Store) setAlone(alone bool) {
 	}
 }
 
-// serveMeta is meta's leader's own heartbeat: it makes the map of a new cluster, hears itself, and tells the others
-// what is new.
+// serveMeta is the heartbeat of meta's leader to itself. It tells the other stores what is new.
 func (s *Store) serveMeta(b meta.Beat) {
-	m := s.group.Load().Map()
-	if m.Version == 0 && s.o.Initial != nil {
-		ctx, cancel := context.WithTimeout(s.ctx, 5*time.Second)
-		err := s.group.Load().Bootstrap(ctx, s.o.Initial)
-		cancel()
-		if err != nil {
-			return // the next heartbeat tries again
-		}
-		m = s.group.Load().Map()
+	group := s.group.Load()
+	if group.EnsureMap(s.ctx) != nil {
+		return // the next heartbeat tries again
 	}
-	now := time.Now()
-	s.mu.Lock()
-	d := s.heardDirectory()
-	changed := d.Hear(b, now)
-	changed = d.Expire(now) || changed || s.push || m.Version > s.current.Version
-	s.push = false
-	all, mine := d.View(m, 0), d.View(m, s.current.Version)
-	s.mu.Unlock()
+	mine, all, tell := group.Serve(b, time.Now())
 	s.learn(&mine)
-	if !changed {
+	if len(tell) == 0 {
 		return
 	}
 	request, err := json.Marshal(message{View: &all})
 	if err != nil {
 		panic(err)
 	}
-	for _, peer := range m.Stores {
-		if peer.ID == s.o.ID {
-			continue
-		}
+	for _, peer := range tell {
 		s.wg.Go(func() {
 			ctx, cancel := context.WithTimeout(s.ctx, callTimeout)
 			defer cancel()
-			s.endpoint.Call(ctx, peer.ID, request) // who misses it asks within a second
+			s.endpoint.Call(ctx, peer, request) // a store that misses it asks within a second
 		})
 	}
-}
-
-// heardDirectory returns the directory of the meta leader that this store is. mu is held.
-func (s *Store) heardDirectory() *meta.Directory {
-	if s.directory == nil {
-		s.directory = meta.NewDirectory(Heartbeat)
-	}
-	return s.directory
 }
 
 // handle answers the calls of other stores.
@@ -207,15 +184,11 @@ func (s *Store) handle(ctx context.Context, from topology.StoreID, request []byt
 	case m.Beat != nil:
 		a := heartbeatAnswer{Leader: s.metaLead()}
 		if a.Leader == s.o.ID {
-			s.mu.Lock()
-			d := s.heardDirectory()
-			if d.Hear(*m.Beat, time.Now()) {
-				s.push = true
+			told, news := s.group.Load().Hear(*m.Beat, time.Now())
+			if news {
 				s.Wake()
 			}
-			v := d.View(s.group.Load().Map(), m.Beat.MapVersion)
-			s.mu.Unlock()
-			a.View = &v
+			a.View = &told
 		}
 		return json.Marshal(a)
 	}

@@ -97,8 +97,6 @@ type Store struct {
 	newer     *meta.Map                        // a map that came in and is not adopted yet
 	statuses  map[topology.StoreID]meta.Status // as meta's leader told last
 	leads     map[topology.RegionID]meta.Lead  // likewise, for regions that are not held here
-	directory *meta.Directory                  // while this store leads meta
-	push      bool                             // the directory has news for the other stores
 	metaStore topology.StoreID                 // who led meta last
 	alone     bool                             // the last report got no answer
 
@@ -292,7 +290,8 @@ func (s *Store) startMeta() error {
 	}
 	group, err := meta.Start(meta.Options{
 		Store: s.o.ID, Engine: s.engine, Host: s.host, Knobs: s.o.Settings.Raft,
-		Failed: s.o.FS.Failed, Fence: s.o.FS.Fence, Changed: s.Wake,
+		Failed: s.o.FS.Failed, Fence: s.o.FS.Fence, Initial: s.o.Initial,
+		Interval: Heartbeat, Changed: s.Wake,
 	}, members)
 	if err != nil {
 		return err

@@ -1,0 +1,78 @@
+package meta
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"neokv.dev/neokv/internal/topology"
+)
+
+// This file is what meta's leader does beside the log: it makes the map of a new cluster, hears heartbeats, and knows
+// who has to be told what. The store carries the messages. It calls Serve once per interval and whenever something has
+// changed, Hear for each heartbeat of another store, and Resign while another store leads.
+
+// leaderWork is what meta's leader keeps in memory.
+type leaderWork struct {
+	mu        sync.Mutex
+	directory *directory // nil while another store leads
+	untold    bool       // the directory has news that Serve has not returned yet
+}
+
+// heard returns the directory, a new one where the leader begins. The caller holds mu.
+func (g *Group) heard() *directory {
+	if g.work.directory == nil {
+		g.work.directory = newDirectory(g.machine.o.Interval)
+	}
+	return g.work.directory
+}
+
+// EnsureMap proposes Options.Initial if the cluster has no map.
+func (g *Group) EnsureMap(ctx context.Context) error {
+	if g.Map().Version != 0 || g.machine.o.Initial == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	return g.Bootstrap(ctx, g.machine.o.Initial)
+}
+
+// Serve takes the heartbeat of the leader's own store. mine is what that store is told. If there is news, tell names the
+// other stores, and all is what each of them is told.
+func (g *Group) Serve(own Beat, now time.Time) (mine, all ClusterView, tell []topology.StoreID) {
+	m := g.Map()
+	g.work.mu.Lock()
+	defer g.work.mu.Unlock()
+	d := g.heard()
+	news := d.Hear(own, now)
+	news = d.Expire(now) || news || g.work.untold || m.Version > own.MapVersion
+	g.work.untold = false
+	mine = d.View(m, own.MapVersion)
+	if !news {
+		return mine, all, nil
+	}
+	for _, s := range m.Stores {
+		if s.ID != own.Store {
+			tell = append(tell, s.ID)
+		}
+	}
+	return mine, d.View(m, 0), tell
+}
+
+// Hear takes the heartbeat of another store, and returns what that store is told. news says that the other stores
+// should hear of it: the next Serve returns them.
+func (g *Group) Hear(b Beat, now time.Time) (told ClusterView, news bool) {
+	g.work.mu.Lock()
+	defer g.work.mu.Unlock()
+	d := g.heard()
+	news = d.Hear(b, now)
+	g.work.untold = g.work.untold || news
+	return d.View(g.Map(), b.MapVersion), news
+}
+
+// Resign forgets the heartbeats: another store leads.
+func (g *Group) Resign() {
+	g.work.mu.Lock()
+	defer g.work.mu.Unlock()
+	g.work.directory = nil
+}

@@ -1,0 +1,47 @@
+package meta
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"neokv.dev/neokv/internal/topology"
+)
+
+// TestLeaderTells: the leader tells the other stores what is new once, and all of it.
+func TestLeaderTells(t *testing.T) {
+	g := &Group{machine: &metaMachine{o: Options{Interval: time.Second}}}
+	g.machine.current.Store(&Map{Version: 2, Stores: []Member{{ID: 1}, {ID: 2}, {ID: 3}}})
+	start := time.Unix(1000, 0)
+	serve := func(second int, version uint64, wantTell string, wantMap bool, wantAll string) {
+		t.Helper()
+		own := Beat{Store: 1, Host: "h", MapVersion: version}
+		mine, all, tell := g.Serve(own, start.Add(time.Duration(second)*time.Second))
+		if got := fmt.Sprint(tell); got != wantTell {
+			t.Errorf("second %d: tells stores %s, want %s", second, got, wantTell)
+		}
+		if (mine.Map != nil) != wantMap {
+			t.Errorf("second %d: its own store is told the map %v, want %v", second, mine.Map != nil, wantMap)
+		}
+		if got := fmt.Sprint(all.Stores); got != wantAll || len(tell) > 0 && all.Map == nil {
+			t.Errorf("second %d: tells of stores %s with map %v, want %s and the map", second, got, all.Map, wantAll)
+		}
+	}
+	hear := func(second int, store topology.StoreID, version uint64, wantNews, wantMap bool) {
+		t.Helper()
+		told, news := g.Hear(Beat{Store: store, Host: "h", MapVersion: version}, start.Add(time.Duration(second)*time.Second))
+		if news != wantNews || (told.Map != nil) != wantMap {
+			t.Errorf("second %d: news %v, map %v; want %v, %v", second, news, told.Map != nil, wantNews, wantMap)
+		}
+	}
+	serve(0, 2, "[2 3]", false, "[{1 h 0 true}]")
+	serve(1, 2, "[]", false, "[]")
+	hear(1, 2, 1, true, true)
+	hear(2, 2, 2, false, false) // the news of second 1 is still untold
+	serve(2, 2, "[2 3]", false, "[{1 h 0 true} {2 h 0 true}]")
+	serve(3, 2, "[]", false, "[]")
+	serve(3, 1, "[2 3]", true, "[{1 h 0 true} {2 h 0 true}]") // the map is newer than what the leader's own store has
+	serve(6, 2, "[2 3]", false, "[{1 h 0 true} {2 h 0 false}]")
+	g.Resign()
+	serve(7, 2, "[2 3]", false, "[{1 h 0 true}]")
+}
