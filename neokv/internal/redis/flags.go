@@ -17,7 +17,6 @@ const (
 	FlagLoading
 	FlagStale
 	FlagSkipMonitor
-	FlagSkipSlowlog
 	FlagAsking
 	FlagFast
 	FlagNoAuth
@@ -44,7 +43,6 @@ var flagNames = []struct {
 	{FlagLoading, "loading"},
 	{FlagStale, "stale"},
 	{FlagSkipMonitor, "skip_monitor"},
-	{FlagSkipSlowlog, "skip_slowlog"},
 	{FlagAsking, "asking"},
 	{FlagFast, "fast"},
 	{FlagNoAuth, "no_auth"},

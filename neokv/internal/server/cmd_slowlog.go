@@ -44,8 +44,7 @@ func (l *slowLog) add(c *conn, cmds []command, now time.Time, took time.Duration
 	var rows []*redis.Command
 	for i := range cmds {
 		cmd := &cmds[i]
-		if cmd.rejected || cmd.row == nil || cmd.row.Flags&redis.FlagSkipSlowlog != 0 ||
-			slices.Contains(rows, cmd.row) {
+		if cmd.rejected || cmd.row == nil || slices.Contains(rows, cmd.row) {
 			continue
 		}
 		rows = append(rows, cmd.row)
