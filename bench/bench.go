@@ -77,12 +77,14 @@ type Tick struct {
 func (t Tick) String() string {
 	var b strings.Builder
 	if t.Total == 0 {
-		fmt.Fprintf(&b, "%s %s of %s records, %s/s", t.Phase, results.Count(int64(t.Reached)), results.Count(int64(t.Items)),
+		fmt.Fprintf(&b, "%s %s of %s records, %s/s", t.Phase, results.Count(int64(t.Reached)),
+			results.Count(int64(t.Items)),
 			results.Count(int64(t.PerSecond)))
 	} else {
 		fmt.Fprintf(&b, "%s %.0f of %.0f s, %s ops/s, p50 %s, p99 %s", t.Phase, min(t.Elapsed, t.Total).Seconds(),
 			t.Total.Seconds(),
-			results.Count(int64(t.PerSecond)), results.Micros(t.P50.Microseconds()), results.Micros(t.P99.Microseconds()))
+			results.Count(int64(t.PerSecond)), results.Micros(t.P50.Microseconds()),
+			results.Micros(t.P99.Microseconds()))
 	}
 	if t.Errors > 0 {
 		fmt.Fprintf(&b, ", %s errors", results.Count(t.Errors))
@@ -136,7 +138,8 @@ func (o Options) complete() (Options, *workloads.Workload, error) {
 	}
 	check(o.Clients >= 1 && o.Clients <= 10_000, "clients: %d, want 1 to 10000", o.Clients)
 	check(o.Pipeline >= 1 && o.Pipeline <= 10_000, "pipeline: %d, want 1 to 10000", o.Pipeline)
-	check(o.Rate >= 0 && o.Rate <= 1e8 && !math.IsNaN(o.Rate), "rate: %g, want 0 (closed loop) to 1e8 per second", o.Rate)
+	check(o.Rate >= 0 && o.Rate <= 1e8 && !math.IsNaN(o.Rate), "rate: %g, want 0 (closed loop) to 1e8 per second",
+		o.Rate)
 	check(o.Duration > 0 && o.Duration <= 7*24*time.Hour, "duration: %s, want more than 0 and at most 168h", o.Duration)
 	check(o.Warmup >= 0 && o.Warmup <= 24*time.Hour, "warmup: %s, want 0 to 24h", o.Warmup)
 	check(o.Records >= 1 && o.Records <= 1e12, "records: %d, want 1 to 1e12", o.Records)
@@ -218,8 +221,8 @@ func Run(ctx context.Context, o Options, out *results.RecordWriter) (results.Sum
 	}
 	for i := range o.Clients {
 		wk := &worker{
-			run: r, gen: r.src.Generator(rand.New(rand.NewPCG(o.Seed, uint64(i)+1))), home: nodeID(i % max(1, len(t.addrs))),
-			timer: time.NewTimer(0), kinds: map[string]string{},
+			run: r, gen: r.src.Generator(rand.New(rand.NewPCG(o.Seed, uint64(i)+1))),
+			home: nodeID(i % max(1, len(t.addrs))), timer: time.NewTimer(0), kinds: map[string]string{},
 		}
 		wk.rec.current.Store(newTally(len(w.Ops)))
 		r.workers = append(r.workers, wk)

@@ -157,7 +157,8 @@ func TestCluster(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if h := rec.Header.Target; !h.Cluster || len(h.Nodes) != 3 || h.Version != "7.0.98" || h.Info["neokv_version"] != "1" {
+	if h := rec.Header.Target; !h.Cluster || len(h.Nodes) != 3 || h.Version != "7.0.98" ||
+		h.Info["neokv_version"] != "1" {
 		t.Errorf("target is said to be %+v", h)
 	}
 	if s.Inserted.Insert.Count != records || len(f.data) != records || s.Inserted.Moved != 0 {
@@ -218,7 +219,8 @@ func TestSlotRange(t *testing.T) {
 		{nil, ""},
 	} {
 		first, last, addr, err := slotRange(c.in, "seed:1")
-		if got := fmt.Sprint(first, " ", last, " ", addr); err == nil && got != c.want || (err != nil) != (c.want == "") {
+		if got := fmt.Sprint(first, " ", last, " ", addr); err == nil && got != c.want ||
+			(err != nil) != (c.want == "") {
 			t.Errorf("%v: %s, %v; want %s", c.in, got, err, c.want)
 		}
 	}

@@ -49,7 +49,8 @@ func TestReplies(t *testing.T) {
 		[]any(nil)}
 	all := in + "$81920\r\n" + big + "\r\n+end\r\n"
 	for name, split := range map[string]func(io.Reader) io.Reader{
-		"whole": func(r io.Reader) io.Reader { return r }, "byte by byte": iotest.OneByteReader, "halves": iotest.HalfReader,
+		"whole": func(r io.Reader) io.Reader { return r }, "byte by byte": iotest.OneByteReader,
+		"halves": iotest.HalfReader,
 	} {
 		c := reading(split(strings.NewReader(all)))
 		for i, w := range want {
@@ -160,8 +161,9 @@ func nullWorker(workload string, pipeline int) *worker {
 		panic(err)
 	}
 	r := &run{
-		o: Options{Pipeline: pipeline, Elements: 10, ValueSize: 100, Timeout: time.Minute}, workload: wl, epoch: time.Now(),
-		target: &target{addrs: []string{"null:0"}}, stop: make(chan struct{}), conns: map[net.Conn]struct{}{},
+		o: Options{Pipeline: pipeline, Elements: 10, ValueSize: 100, Timeout: time.Minute}, workload: wl,
+		epoch: time.Now(), target: &target{addrs: []string{"null:0"}}, stop: make(chan struct{}),
+		conns: map[net.Conn]struct{}{},
 	}
 	r.src = workloads.NewSource(wl, 1_000_000, 10, 100, 1)
 	w := &worker{

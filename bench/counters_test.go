@@ -17,7 +17,8 @@ func (m *memoryServer) say(syncs, cpu, goroutines int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.info["server"] = "# Server\r\nprocess_id:77\r\n"
-	m.info["neokv"] = fmt.Sprintf("# Neokv\r\nstores:2\r\nsync_calls:%d\r\nprocess_cpu_us:%d\r\nprocess_goroutines:%d\r\n",
+	m.info["neokv"] = fmt.Sprintf(
+		"# Neokv\r\nstores:2\r\nsync_calls:%d\r\nprocess_cpu_us:%d\r\nprocess_goroutines:%d\r\n",
 		syncs, cpu, goroutines)
 }
 
@@ -122,21 +123,24 @@ func TestCountersOfOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMemory(func(time.Duration) time.Duration { return time.Millisecond })
 		seconds := 0
-		s, _, err := inBubble(t, m, t.Context(), Options{Workload: "set", Clients: 1, Duration: 2 * time.Second, Records: 10})
+		s, _, err := inBubble(t, m, t.Context(),
+			Options{Workload: "set", Clients: 1, Duration: 2 * time.Second, Records: 10})
 		if err != nil || s.Work != nil {
 			t.Errorf("work %v, %v; want none", s.Work, err)
 		}
 		tell := func(user float64) {
 			m.mu.Lock()
 			defer m.mu.Unlock()
-			m.info["cpu"] = fmt.Sprintf("# CPU\r\nused_cpu_sys:1.25\r\nused_cpu_user:%f\r\nused_cpu_sys_children:9\r\n", user)
+			m.info["cpu"] = fmt.Sprintf("# CPU\r\nused_cpu_sys:1.25\r\nused_cpu_user:%f\r\nused_cpu_sys_children:9\r\n",
+				user)
 		}
 		tell(2.5)
-		s, _, err = inBubble(t, m, t.Context(), Options{Workload: "set", Clients: 1, Duration: 2 * time.Second, Records: 10,
-			Progress: func(Tick) {
-				seconds++
-				tell(2.5 + 0.125*float64(seconds))
-			}})
+		s, _, err = inBubble(t, m, t.Context(),
+			Options{Workload: "set", Clients: 1, Duration: 2 * time.Second, Records: 10,
+				Progress: func(Tick) {
+					seconds++
+					tell(2.5 + 0.125*float64(seconds))
+				}})
 		if err != nil || len(s.Work) != 1 || s.Work["process_cpu_us"] != 125_000 {
 			t.Errorf("work %v, %v; want 125 ms of CPU", s.Work, err)
 		}

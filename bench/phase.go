@@ -238,8 +238,9 @@ func (r *run) report(seg phaseSegment, t *tally, start, from, now time.Duration)
 			l = *iv.Total.Response
 		}
 		tick := Tick{
-			Phase: seg.name, Elapsed: now - start, Total: seg.length, PerSecond: iv.Total.PerSecond, Errors: iv.Total.Errors,
-			P50: time.Duration(l.P50) * time.Microsecond, P99: time.Duration(l.P99) * time.Microsecond, Behind: iv.Behind,
+			Phase: seg.name, Elapsed: now - start, Total: seg.length, PerSecond: iv.Total.PerSecond,
+			Errors: iv.Total.Errors, P50: time.Duration(l.P50) * time.Microsecond,
+			P99: time.Duration(l.P99) * time.Microsecond, Behind: iv.Behind,
 		}
 		if seg.length == 0 {
 			r.reached += uint64(iv.Total.Count)

@@ -68,7 +68,8 @@ func startRedisCluster(t *testing.T) (addrs []string) {
 		}
 		_, bus, _ := net.SplitHostPort(ln.Addr().String())
 		ln.Close()
-		addr := startRedis(t, "--cluster-enabled", "yes", "--cluster-port", bus, "--cluster-require-full-coverage", "no")
+		addr := startRedis(t, "--cluster-enabled", "yes", "--cluster-port", bus, "--cluster-require-full-coverage",
+			"no")
 		addrs = append(addrs, addr)
 		first, last := i*slots/3, (i+1)*slots/3-1
 		if _, err := call(addr, "CLUSTER", "ADDSLOTSRANGE", fmt.Sprint(first), fmt.Sprint(last)); err != nil {
@@ -87,7 +88,8 @@ func startRedisCluster(t *testing.T) (addrs []string) {
 			if err != nil {
 				return err
 			}
-			if s := v.(string); !strings.Contains(s, "cluster_state:ok") || !strings.Contains(s, "cluster_slots_ok:16384") {
+			if s := v.(string); !strings.Contains(s, "cluster_state:ok") ||
+				!strings.Contains(s, "cluster_slots_ok:16384") {
 				return fmt.Errorf("%s", s)
 			}
 			return nil
@@ -156,8 +158,8 @@ func TestRealRedis(t *testing.T) {
 func TestRealRedisCluster(t *testing.T) {
 	addrs := startRedisCluster(t)
 	o := Options{
-		Targets: addrs[:1], Workload: "ycsb-a", Pipeline: 16, Duration: time.Second, Records: 10_000, ValueSize: 100, Seed: 1,
-		Progress: func(tick Tick) { t.Log(tick) },
+		Targets: addrs[:1], Workload: "ycsb-a", Pipeline: 16, Duration: time.Second, Records: 10_000, ValueSize: 100,
+		Seed: 1, Progress: func(tick Tick) { t.Log(tick) },
 	}
 	s, rec := runFor(t, o)
 	if s.Total.Count == 0 || len(s.Errors) > 0 || s.Ops[0].Misses > 0 || s.Moved > 0 {
@@ -183,7 +185,8 @@ func TestRealRedisCluster(t *testing.T) {
 	for _, name := range workloads.Names() {
 		o.Workload, o.Duration, o.Verify, o.Progress = name, 200*time.Millisecond, true, nil
 		if s, _ := runFor(t, o); s.Total.Count == 0 || len(s.Errors) > 0 || s.Moved > 0 || !s.Verified.Complete {
-			t.Errorf("%s: %d operations, errors %v, %d moved, verified %+v", name, s.Total.Count, s.Errors, s.Moved, s.Verified)
+			t.Errorf("%s: %d operations, errors %v, %d moved, verified %+v", name, s.Total.Count, s.Errors, s.Moved,
+				s.Verified)
 		}
 	}
 	// A node that loses its data when the load has ended.

@@ -130,7 +130,8 @@ func (l *ledger) note(p *sentOp, op workloads.Op) {
 			c.add(p)
 		}
 	case workloads.Write, workloads.WriteFading, workloads.Insert, workloads.Delete:
-		s.note(l, at, p, openWrite{value: p.value, absent: op.Kind == workloads.Delete, fades: op.Kind == workloads.WriteFading})
+		s.note(l, at, p, openWrite{value: p.value, absent: op.Kind == workloads.Delete,
+			fades: op.Kind == workloads.WriteFading})
 	case workloads.Fill:
 		if l.counts {
 			s.resized(l, at, p, op.Kind)
@@ -251,7 +252,8 @@ func (h *recordHistory) check(text []byte, src *workloads.Source) (wrong string)
 	if text != nil {
 		holds = fmt.Sprintf("holds %.20q, %d bytes", text, len(text))
 	}
-	return fmt.Sprintf("%s, which is none of the %d writes that can be the last; one was acknowledged after %.3f s", holds,
+	return fmt.Sprintf("%s, which is none of the %d writes that can be the last; one was acknowledged after %.3f s",
+		holds,
 		len(h.writes), last.Seconds())
 }
 
@@ -265,9 +267,11 @@ func (c *counter) check(text []byte) (wrong string) {
 	case n < c.highest:
 		return fmt.Sprintf("holds %d, after the answer %d", n, c.highest)
 	case n > c.highest+c.unknown:
-		return fmt.Sprintf("holds %d, more than the answer %d and %d increments of unknown outcome", n, c.highest, c.unknown)
+		return fmt.Sprintf("holds %d, more than the answer %d and %d increments of unknown outcome", n, c.highest,
+			c.unknown)
 	case n-c.lowest+1 < c.acknowledged:
-		return fmt.Sprintf("holds %d, after %d acknowledged increments of which the first answered %d", n, c.acknowledged,
+		return fmt.Sprintf("holds %d, after %d acknowledged increments of which the first answered %d", n,
+			c.acknowledged,
 			c.lowest)
 	}
 	return ""

@@ -35,7 +35,8 @@ func TestHistory(t *testing.T) {
 		"one after the other": {writes: []w1{{set, 1, 0, 10, ""}, {set, 2, 20, 30, ""}}, may: []workloads.ValueID{2}},
 		"at the same time": {writes: []w1{{set, 1, 0, 10, ""}, {set, 2, 5, 30, ""}},
 			may: []workloads.ValueID{1, 2}},
-		"noted in the other order": {writes: []w1{{set, 2, 20, 30, ""}, {set, 1, 0, 10, ""}}, may: []workloads.ValueID{2}},
+		"noted in the other order": {writes: []w1{{set, 2, 20, 30, ""}, {set, 1, 0, 10, ""}},
+			may: []workloads.ValueID{2}},
 		"unknown stays": {writes: []w1{{set, 1, 0, 10, kindTimeout}, {set, 2, 20, 30, ""}},
 			may: []workloads.ValueID{1, 2}},
 		"unknown rules nothing out": {writes: []w1{{set, 1, 0, 10, ""}, {set, 2, 20, 30, kindConnection},
@@ -121,7 +122,8 @@ func TestCounterHistory(t *testing.T) {
 		}
 		entries, _ := l.entries()
 		for n := range 10 {
-			if wrong := entries[0].counter.check(fmt.Append(nil, n)); (wrong == "") != strings.Contains(c.may, fmt.Sprint(n)) {
+			if wrong := entries[0].counter.check(fmt.Append(nil, n)); (wrong == "") != strings.Contains(c.may,
+				fmt.Sprint(n)) {
 				t.Errorf("%s: %d: %q; want one of %q", name, n, wrong, c.may)
 			}
 		}
@@ -134,7 +136,8 @@ func TestCounterHistory(t *testing.T) {
 // What a target keeps is found to be there in spite of connections that break, and what it forgets is found to be
 // missing.
 func TestVerify(t *testing.T) {
-	for _, name := range []string{"ycsb-a", "ycsb-d", "ycsb-e", "ycsb-f", "set", "incr", "mixed", "hset", "rpush", "hash",
+	for _, name := range []string{"ycsb-a", "ycsb-d", "ycsb-e", "ycsb-f", "set", "incr", "mixed", "hset", "rpush",
+		"hash",
 		"queue", "members", "leaderboard"} {
 		for _, loses := range []bool{false, true} {
 			t.Run(fmt.Sprint(name, " loses ", loses), func(t *testing.T) {
@@ -155,8 +158,9 @@ func TestVerify(t *testing.T) {
 					if w, _ := workloads.Find(name); w.Counts() {
 						every, unjudged = 1, 20 // that were loaded again
 					}
-					o := Options{Workload: name, Clients: 4, Pipeline: 3, Duration: 3 * time.Second, Records: 100, Elements: 2,
-						Verify: true, DeadAfter: time.Minute}
+					o := Options{Workload: name, Clients: 4, Pipeline: 3, Duration: 3 * time.Second, Records: 100,
+						Elements: 2,
+						Verify:   true, DeadAfter: time.Minute}
 					o.Progress = func(tick Tick) {
 						if loses && tick.Phase == results.PhaseRun && tick.Elapsed >= 3*time.Second {
 							m.loseWrites(every)
@@ -176,7 +180,8 @@ func TestVerify(t *testing.T) {
 						t.Errorf("a third is lost: %v, %+v", err, v)
 					}
 					for _, op := range s.Ops {
-						if op.Misses > 0 && name != "mixed" && unjudged == 0 { // what was not pushed is popped all the same
+						if op.Misses > 0 && name != "mixed" && unjudged == 0 {
+							// What was not pushed is popped all the same.
 							t.Errorf("%s: %d answered null: what is not acknowledged was read", op.Name, op.Misses)
 						}
 					}

@@ -336,8 +336,10 @@ func TestWarmup(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if s.Total.Service.Max > 11_000 || s.Total.Count < 496 || s.Total.Count > 504 || s.Seconds < 2.5 || s.Seconds > 2.52 {
-			t.Errorf("summary of the run: %d operations in %g s, at most %d us", s.Total.Count, s.Seconds, s.Total.Service.Max)
+		if s.Total.Service.Max > 11_000 || s.Total.Count < 496 || s.Total.Count > 504 || s.Seconds < 2.5 ||
+			s.Seconds > 2.52 {
+			t.Errorf("summary of the run: %d operations in %g s, at most %d us", s.Total.Count, s.Seconds,
+				s.Total.Service.Max)
 		}
 		var phases []string
 		warm := results.Latency{}
@@ -399,7 +401,8 @@ func TestLoadRepeatsFailures(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if s.Inserted == nil || s.Inserted.Insert.Count != 50 || s.Inserted.Errors[kindConnection] == 0 || len(m.data) != 50 {
+		if s.Inserted == nil || s.Inserted.Insert.Count != 50 || s.Inserted.Errors[kindConnection] == 0 ||
+			len(m.data) != 50 {
 			t.Errorf("inserted %+v; %d keys", s.Inserted, len(m.data))
 		}
 		if s.Total.Misses > 0 {
@@ -430,7 +433,8 @@ func TestTargetDies(t *testing.T) {
 		if took := time.Since(start); took < 5*time.Second || took > 9*time.Second {
 			t.Errorf("gave up after %s", took)
 		}
-		if s.Failure != err.Error() || rec.Summary.Failure != s.Failure || s.Total.Count == 0 || s.Errors[kindConnect] == 0 {
+		if s.Failure != err.Error() || rec.Summary.Failure != s.Failure || s.Total.Count == 0 ||
+			s.Errors[kindConnect] == 0 {
 			t.Errorf("summary %+v", s)
 		}
 	})
@@ -494,8 +498,9 @@ func TestSilentServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMemory(silent)
 		defer m.wg.Wait()
-		o := Options{Targets: []string{"memory:1"}, Dial: m.dial, Workload: "set", Clients: 2, Duration: 2 * time.Second,
-			Timeout: 3 * time.Second}
+		o := Options{Targets: []string{"memory:1"}, Dial: m.dial, Workload: "set", Clients: 2,
+			Duration: 2 * time.Second,
+			Timeout:  3 * time.Second}
 		s, err := Run(t.Context(), usual(o), nil)
 		if err != nil || s.Errors[kindTimeout] != 2 || len(s.Errors) != 1 || s.Total.Count == 0 {
 			t.Errorf("error %v, errors %v, %d operations", err, s.Errors, s.Total.Count)
@@ -505,8 +510,8 @@ func TestSilentServer(t *testing.T) {
 
 func TestOptionsRefused(t *testing.T) {
 	_, err := Run(t.Context(), Options{
-		Workload: "nope", Targets: []string{"host"}, Pipeline: 1 << 20, Rate: -1, Duration: -1, Warmup: -1, ValueSize: -1,
-		Timeout: -1, DeadAfter: -1,
+		Workload: "nope", Targets: []string{"host"}, Pipeline: 1 << 20, Rate: -1, Duration: -1, Warmup: -1,
+		ValueSize: -1, Timeout: -1, DeadAfter: -1,
 	}, nil)
 	var wrong *OptionsError
 	if !errors.As(err, &wrong) {
