@@ -50,8 +50,9 @@ var curves = []curve{
 	{name: "regions", doc: "regions", points: points([]int{1, 8, 32, 128}, func(n int, p *point) {
 		p.serve = []string{"--regions", fmt.Sprint(n)}
 	}, 1, 16)},
-	{name: "clients", doc: "clients", points: points([]int{1, 10, 50, 200, 500}, func(n int, p *point) { p.clients = n },
-		1)},
+	{name: "clients", doc: "clients",
+		points: points([]int{1, 10, 50, 200, 500}, func(n int, p *point) { p.clients = n },
+			1)},
 	{name: "commands", doc: "commands in a pipeline",
 		points: points([]int{1, 4, 16, 64}, func(n int, p *point) { p.pipeline = n }, 0)},
 	{name: "value", doc: "bytes of a value; neokv bench cuts a pipeline so that it has no more than 256 KiB",
@@ -68,7 +69,8 @@ var curves = []curve{
 		points: settingPoints("engine.wal_sync", []string{"always", "none"}, 1, 16)},
 	{name: "shared", doc: "engine.shared_sync, one sync for the logs of all stores of the process",
 		points: settingPoints("engine.shared_sync", []string{"true", "false"}, 1, 16)},
-	{name: "transport", doc: "raft.transport", points: settingPoints("raft.transport", []string{"memory", "tcp"}, 1, 16)},
+	{name: "transport", doc: "raft.transport",
+		points: settingPoints("raft.transport", []string{"memory", "tcp"}, 1, 16)},
 	{name: "rows", doc: "engine.row_cache, records in memory for GETs",
 		points: settingPoints("engine.row_cache", []string{"0", "4MiB", "64MiB"}, 1, 16)},
 	{name: "data", doc: "keys, with a block cache of 16 MiB for all stores and no row cache", blocks: true,
@@ -125,8 +127,9 @@ func curvesCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "curves",
 		Short: "Measure NeoKV alone against one thing at a time, and print Markdown tables",
-		Long: "Measure NeoKV alone against one thing at a time, and print Markdown tables.\n\nEach point is a NeoKV of its " +
-			"own, as the target neokv but for what the row names.\nneokv bench sends it keys of all slots.\n\nCurves:\n" +
+		Long: "Measure NeoKV alone against one thing at a time, and print Markdown tables.\n\nEach point is a NeoKV " +
+			"of its own, as the target neokv but for what the row names.\nneokv bench sends it keys of all slots.\n\n" +
+			"Curves:\n" +
 			list(curves, curve.about),
 		Args: cobra.NoArgs,
 		Example: `  go run . curves
@@ -153,7 +156,8 @@ func curvesCommand() *cobra.Command {
 	f.StringVar(&p.dir, "dir", "", dirUsage)
 	f.StringVar(&p.out, "out", "", "`file` for raw figures, JSON Lines (default curves-<UTC time>.jsonl)")
 	f.StringVar(&p.neokv, "neokv", "", "`program` to measure, instead of building one from this tree")
-	f.StringArrayVar(&p.set, "set", nil, "`setting=value` for neokv serve, where the point has no other; may be repeated")
+	f.StringArrayVar(&p.set, "set", nil,
+		"`setting=value` for neokv serve, where the point has no other; may be repeated")
 	return c
 }
 
@@ -225,7 +229,8 @@ func (x *bench) curves(ctx context.Context, chosen []string, s *samples) error {
 				if err := to.Encode(r); err != nil {
 					return err
 				}
-				fmt.Fprintf(os.Stderr, "%d/%d %-9s %8s  pipeline %-3d %v\n", round*len(all)+i+1, x.measurePlan.rounds*len(all), at.name,
+				fmt.Fprintf(os.Stderr, "%d/%d %-9s %8s  pipeline %-3d %v\n", round*len(all)+i+1,
+					x.measurePlan.rounds*len(all), at.name,
 					p.label, p.pipeline, r)
 			}
 		}

@@ -70,7 +70,8 @@ var tests = slices.Concat([]test{
 	{name: "boot", doc: "start in memory until every slot takes a write", unit: unitSeconds, ownStart: true,
 		run:  measureBoot,
 		fits: func(t peerTarget) bool { return t.redis && t.name != "redcon" }},
-	{name: "failover", doc: "kill -9 of a master of Redis Cluster at a node time-out of 1 s until its slots take writes",
+	{name: "failover", doc: "kill -9 of a master of Redis Cluster at a node time-out of 1 s until its slots " +
+		"take writes",
 		unit:     unitSeconds,
 		ownStart: true, run: measureFailover, fits: func(t peerTarget) bool { return t.name == "redis-cluster" }},
 	{name: "memory", doc: "resident memory of all processes after boot", unit: unitBytes, run: measureMemory,
@@ -245,7 +246,8 @@ func (in *instance) load(ctx context.Context) error {
 // pipelined sends commands of one slot to the node that takes them. It tries the node first that took the last ones.
 func (in *instance) pipelined(ctx context.Context, fill func(redis.Pipeliner)) (err error) {
 	for range in.nodes {
-		if _, err = in.nodes[in.taker].Pipelined(ctx, func(p redis.Pipeliner) error { fill(p); return nil }); err == nil {
+		if _, err = in.nodes[in.taker].Pipelined(ctx,
+			func(p redis.Pipeliner) error { fill(p); return nil }); err == nil {
 			return nil
 		}
 		in.taker = (in.taker + 1) % len(in.nodes)
@@ -388,7 +390,8 @@ func redisBenchmark(ctx context.Context, in *instance, t test, n, limit int) (lo
 	c.Stderr = &errs
 	out, err := c.Output()
 	if err != nil {
-		return loadResult{}, fmt.Errorf("redis-benchmark %s: %w: %s", strings.Join(short(args), " "), err, errs.String())
+		return loadResult{}, fmt.Errorf("redis-benchmark %s: %w: %s", strings.Join(short(args), " "), err,
+			errs.String())
 	}
 	return parseCSV(string(out))
 }
@@ -433,7 +436,8 @@ func (x *bench) sendAll(ctx context.Context, t test, to peerTarget, in *instance
 func (r *measurement) measured(s *results.Summary) {
 	ms := func(us int64) float64 { return float64(us) / 1e3 }
 	total := s.Total
-	r.Value, r.P50, r.P95, r.P99 = total.PerSecond/1e3, ms(total.Service.P50), ms(total.Service.P95), ms(total.Service.P99)
+	r.Value, r.P50, r.P95, r.P99 = total.PerSecond/1e3, ms(total.Service.P50), ms(total.Service.P95),
+		ms(total.Service.P99)
 	r.Misses, r.Errors = total.Misses, total.Errors
 	if total.Count > 0 {
 		r.CPU = float64(s.Work["process_cpu_us"]) / float64(total.Count)
@@ -453,8 +457,8 @@ func (x *bench) neokvBench(ctx context.Context, in *instance, l benchLoad) (*res
 	file := filepath.Join(in.dir, "bench.jsonl")
 	args := []string{"bench", "--target", strings.Join(in.addrs, ","), "--workload", l.workload, "--clients",
 		strconv.Itoa(l.clients),
-		"--pipeline", strconv.Itoa(l.pipeline), "--duration", strconv.FormatFloat(x.length, 'f', -1, 64) + "s", "--warmup",
-		l.warmup.String(),
+		"--pipeline", strconv.Itoa(l.pipeline), "--duration", strconv.FormatFloat(x.length, 'f', -1, 64) + "s",
+		"--warmup", l.warmup.String(),
 		"--records", strconv.Itoa(l.records), "--value-size", strconv.Itoa(l.valueBytes), "--out", file}
 	if l.elements > 0 {
 		args = append(args, "--elements", strconv.Itoa(l.elements))

@@ -74,10 +74,11 @@ func command() *cobra.Command {
   go run . --targets neokv,redis --tests all-set-50-16,all-types --seconds 10
   go run . --out results/2026-11-23.jsonl
   go run . report results/2026-11-23.jsonl > results/2026-11-23.md`,
-		Long: "Measure NeoKV beside other stores on this machine, interleaved, and print Markdown tables.\n\n" + cheaper +
+		Long: "Measure NeoKV beside other stores on this machine, interleaved, and print Markdown tables.\n\n" +
+			cheaper +
 			"\n\nTargets:\n" + list(targets, peerTarget.about) +
-			"\nTests (--tests all for all of them, types for those of hashes, sets, lists, sorted sets, INCR and MSET,\n" +
-			"all-types for the same with neokv bench):\n" + list(tests, test.about),
+			"\nTests (--tests all for all of them, types for those of hashes, sets, lists, sorted sets, INCR and " +
+			"MSET,\nall-types for the same with neokv bench):\n" + list(tests, test.about),
 		RunE: func(c *cobra.Command, _ []string) error {
 			if err := p.check(); err != nil {
 				return err

@@ -140,7 +140,8 @@ func TestCommittedFiles(t *testing.T) {
 		}
 		want, err := os.ReadFile(tables)
 		if err != nil || !bytes.Equal(got.Bytes(), want) {
-			t.Errorf("%s is not what report makes of %s (go test -update writes it), %v:\n%s", tables, name, err, got.Bytes())
+			t.Errorf("%s is not what report makes of %s (go test -update writes it), %v:\n%s", tables, name, err,
+				got.Bytes())
 		}
 	}
 }
@@ -212,7 +213,8 @@ func TestCurves(t *testing.T) {
 	for _, bad := range []struct {
 		chosen []string
 		plan   measurePlan
-	}{{[]string{"regions", "colour"}, measurePlan{rounds: 1, length: 1}}, {nil, measurePlan{length: 1}}, {nil, measurePlan{rounds: 1}}} {
+	}{{[]string{"regions", "colour"}, measurePlan{rounds: 1, length: 1}}, {nil, measurePlan{length: 1}},
+		{nil, measurePlan{rounds: 1}}} {
 		if checkCurves(bad.chosen, bad.plan) == nil {
 			t.Errorf("checkCurves(%v, %+v) = nil; want an error", bad.chosen, bad.plan)
 		}
@@ -227,9 +229,11 @@ func TestCurvesReport(t *testing.T) {
 	rec := samples{header: header{Commit: "abc", Rounds: 2}}
 	for round, rate := range []float64{100, 300} {
 		rec.all = append(rec.all,
-			sample{Curve: "data", Point: 1, measurement: measurement{Round: round, Test: "get", Value: rate, P50: 2, P99: 7, CPU: 30},
-				Work: results.Work{"block_cache_misses": 50}, Ops: 100, DiskBytes: 400},
-			sample{Curve: "data", Point: 1, measurement: measurement{Round: round, Test: "set", Value: 60, P50: 1, P99: 3, CPU: 40},
+			sample{Curve: "data", Point: 1,
+				measurement: measurement{Round: round, Test: "get", Value: rate, P50: 2, P99: 7, CPU: 30},
+				Work:        results.Work{"block_cache_misses": 50}, Ops: 100, DiskBytes: 400},
+			sample{Curve: "data", Point: 1,
+				measurement: measurement{Round: round, Test: "set", Value: 60, P50: 1, P99: 3, CPU: 40},
 				Work: results.Work{"raft_commands": 100, "raft_entries": 10, "sync_calls": 2, "wal_bytes": 123_000,
 					"compaction_bytes": 400}, Ops: 100})
 	}
@@ -245,7 +249,8 @@ func TestCurvesReport(t *testing.T) {
 		"| 1,000,000 | 16 | 60 (60-60) | 1 (1-1) | 3 (3-3) | 40 (40-40) | 10 (10-10) | 20 (20-20) | 1,234 (1,234-1,234) " +
 			"| 200 (100-300) | 2 (2-2) | 7 (7-7) | 30 (30-30) | 0.5 (0.5-0.5) | 4 (4-4) |",
 		"| 100,000 | 16 | - | - | - | - | - | - | - | - | - | - | - | - | - |",
-		"Left out: data, point 0: get", "INVALID: 3 misses", "Left out: stores, point 2: start", "no disk", "commit abc",
+		"Left out: data, point 0: get", "INVALID: 3 misses", "Left out: stores, point 2: start", "no disk",
+		"commit abc",
 	} {
 		if !strings.Contains(words, want) {
 			t.Errorf("the report lacks %q:\n%s", want, b.String())

@@ -63,7 +63,8 @@ func withoutFolders(args []string) (out []string) {
 // String returns the machine, the disk, the commit and the rounds.
 func (h header) String() string {
 	m, d := h.Machine, h.Disk
-	return fmt.Sprintf("%s, %d cores, %.1f GB, %s, Linux %s; %s, fdatasync p50 %v; %s, commit %s, %d rounds, interleaved",
+	return fmt.Sprintf("%s, %d cores, %.1f GB, %s, Linux %s; %s, fdatasync p50 %v; %s, commit %s, %d rounds, "+
+		"interleaved",
 		m.CPU, m.Cores, float64(m.MemoryBytes)/1e9, m.OS, m.Kernel, d.FileSystem, d.SyncP50.Round(time.Microsecond),
 		h.Started.Format(time.DateOnly), h.Commit, h.Rounds)
 }
@@ -396,7 +397,8 @@ func (rec *resultFile) print(to io.Writer) error {
 	rows := [][]string{{"figure", "median (range)", "must", "aim"}}
 	for _, q := range requirements {
 		if s := q.figures(rec); len(s) > 0 {
-			rows = append(rows, []string{q.String(), s.String(), q.verdict(s.median(), q.must), q.verdict(s.median(), q.aim)})
+			rows = append(rows, []string{q.String(), s.String(), q.verdict(s.median(), q.must),
+				q.verdict(s.median(), q.aim)})
 		}
 	}
 	if len(rows) > 1 {

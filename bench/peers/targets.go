@@ -36,7 +36,8 @@ var targets = []peerTarget{
 		proxy: true, start: startNeoKV},
 	{name: "neokv-apart", doc: "the same with raft.transport tcp and engine.shared_sync false; one process, too",
 		redis: true, regions: 8,
-		proxy: true, serve: []string{"--set", "raft.transport=tcp", "--set", "engine.shared_sync=false"}, start: startNeoKV},
+		proxy: true, serve: []string{"--set", "raft.transport=tcp", "--set", "engine.shared_sync=false"},
+		start: startNeoKV},
 	{name: "redis", doc: "redis-server alone, appendfsync always, no rewrite", redis: true, start: startRedis},
 	{name: "redis-cluster", redis: true,
 		doc:   "3 masters and 3 replicas of redis-server (replicas asynchronous), appendfsync always, no rewrite",
@@ -122,7 +123,8 @@ func (in *instance) connect(ports ...int) {
 	for _, port := range ports {
 		in.addrs = append(in.addrs, addr(port))
 		in.nodes = append(in.nodes, redis.NewClient(&redis.Options{
-			Addr: addr(port), Protocol: 2, DisableIdentity: true, MaxRetries: -1, ReadTimeout: time.Minute, DialerRetries: 1,
+			Addr: addr(port), Protocol: 2, DisableIdentity: true, MaxRetries: -1, ReadTimeout: time.Minute,
+			DialerRetries: 1,
 		}))
 	}
 }
@@ -236,7 +238,8 @@ func startRedisCluster(ctx context.Context, _ *bench, _ peerTarget, s start, in 
 	for _, c := range in.nodes {
 		err := await(ctx, "join", func() error {
 			info, err := c.ClusterInfo(ctx).Result()
-			if err == nil && !(strings.Contains(info, "cluster_state:ok") && strings.Contains(info, "cluster_known_nodes:6")) {
+			if err == nil && !(strings.Contains(info, "cluster_state:ok") &&
+				strings.Contains(info, "cluster_known_nodes:6")) {
 				err = errors.New(info)
 			}
 			return err
@@ -285,7 +288,8 @@ func startEtcd(ctx context.Context, x *bench, _ peerTarget, _ start, in *instanc
 	}
 	for i := range 3 {
 		client, peer := "http://"+addr(ports[i]), "http://"+addr(ports[3+i])
-		_, err := in.spawn(ctx, "", x.etcd, "--name", fmt.Sprintf("n%d", i), "--data-dir", "data", "--log-level", "error",
+		_, err := in.spawn(ctx, "", x.etcd, "--name", fmt.Sprintf("n%d", i), "--data-dir", "data", "--log-level",
+			"error",
 			"--listen-client-urls", client, "--advertise-client-urls", client, "--listen-peer-urls", peer,
 			"--initial-advertise-peer-urls", peer,
 			"--initial-cluster", strings.Join(members, ","), "--quota-backend-bytes", strconv.Itoa(8<<30))

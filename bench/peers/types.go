@@ -63,7 +63,8 @@ func typeTests() (all []test) {
 			t := test{
 				name: fmt.Sprintf("%s-50-%d", name, pipeline),
 				doc:  fmt.Sprintf("redis-benchmark: %s -c 50 -P %d", strings.Join(short(words), " "), pipeline),
-				unit: unitRate, optional: true, types: true, clients: 50, pipeline: pipeline, write: true, words: words, fill: f,
+				unit: unitRate, optional: true, types: true, clients: 50, pipeline: pipeline, write: true, words: words,
+				fill: f,
 			}
 			t.fits = func(t peerTarget) bool { return t.proxy || t.name == "redis" || t.name == "redis-cluster" }
 			t.run = func(ctx context.Context, x *bench, to peerTarget, in *instance, r *measurement) error {
@@ -72,7 +73,8 @@ func typeTests() (all []test) {
 			all = append(all, t)
 			if proxy {
 				p := t
-				p.name, p.doc, p.proxy = name+"-proxy-50-"+fmt.Sprint(pipeline), t.doc+" on the proxy port: one key, so one region",
+				p.name, p.doc, p.proxy = name+"-proxy-50-"+fmt.Sprint(pipeline), t.doc+
+					" on the proxy port: one key, so one region",
 					true
 				p.fits = func(t peerTarget) bool { return t.proxy || t.name == "redis" }
 				p.run = func(ctx context.Context, x *bench, to peerTarget, in *instance, r *measurement) error {
@@ -109,7 +111,8 @@ func typeTests() (all []test) {
 		t := test{
 			name: fmt.Sprintf("mset-10-50-%d", pipeline),
 			doc:  fmt.Sprintf("redis-benchmark: MSET of 10 keys -c 50 -P %d on the proxy port", pipeline),
-			unit: unitRate, optional: true, types: true, clients: 50, pipeline: pipeline, write: true, words: mset, proxy: true,
+			unit: unitRate, optional: true, types: true, clients: 50, pipeline: pipeline, write: true, words: mset,
+			proxy: true,
 		}
 		t.fits = func(t peerTarget) bool { return t.proxy || t.name == "redis" }
 		t.run = func(ctx context.Context, x *bench, to peerTarget, in *instance, r *measurement) error {
@@ -155,7 +158,8 @@ func (in *instance) keysOf(ctx context.Context, t test) ([]string, error) {
 	}
 	var names []string
 	for _, p := range in.prefixes {
-		tag := strings.TrimSuffix(strings.TrimPrefix(p, "key:"), ":") // one of Redis Cluster's own has a brace in it: {8M}}
+		// One of Redis Cluster's own has a brace in it: {8M}}.
+		tag := strings.TrimSuffix(strings.TrimPrefix(p, "key:"), ":")
 		names = append(names, strings.ReplaceAll(t.fill.key, "{tag}", tag))
 	}
 	return names, nil
