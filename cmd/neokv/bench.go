@@ -52,10 +52,12 @@ result file. The workloads are:
 	}
 	flags := c.Flags()
 	flags.StringVar(&f.target, "target", "", "`host:port,...` of what to load, instead of booting a cluster")
-	flags.StringVar(&f.out, "out", "", "result `file` (default neokv-<workload>-<UTC time>.jsonl in the current folder)")
+	flags.StringVar(&f.out, "out", "",
+		"result `file` (default neokv-<workload>-<UTC time>.jsonl in the current folder)")
 	flags.BoolVar(&f.verify, "verify", false,
 		"read back what was acknowledged when the load has ended; fail if something is lost")
-	for _, name := range []string{"workload", "clients", "pipeline", "rate", "duration", "warmup", "records", "elements",
+	for _, name := range []string{"workload", "clients", "pipeline", "rate", "duration", "warmup", "records",
+		"elements",
 		"value-size", "seed"} {
 		settingFlag(flags, name, "load."+strings.ReplaceAll(name, "-", "_"))
 	}
@@ -181,9 +183,11 @@ func (f *benchFlags) targets(c *cobra.Command) ([]string, error) {
 		return nil, nil
 	}
 	var wrong []error
-	for _, name := range []string{"stores", "replicas", "regions", "bind", "port", "proxy-port", "dir", "mem", "discard"} {
+	for _, name := range []string{"stores", "replicas", "regions", "bind", "port", "proxy-port", "dir", "mem",
+		"discard"} {
 		if c.Flags().Changed(name) {
-			wrong = append(wrong, &usageError{fmt.Sprintf("--target takes a cluster that runs; --%s is for one that is booted",
+			wrong = append(wrong, &usageError{fmt.Sprintf(
+				"--target takes a cluster that runs; --%s is for one that is booted",
 				name)})
 		}
 	}

@@ -57,7 +57,8 @@ func TestBenchBootsACluster(t *testing.T) {
 		h.Settings["load.seed"] != "" {
 		t.Errorf("header: profile %s, settings %v", h.Profile, h.Settings)
 	}
-	if c := h.Cluster; !c.InProcess || c.Stores != 3 || c.Regions != 3 || c.Sync != "always" || c.Transport != "memory" ||
+	if c := h.Cluster; !c.InProcess || c.Stores != 3 || c.Regions != 3 || c.Sync != "always" ||
+		c.Transport != "memory" ||
 		c.Data.FileSystem == "" || c.Data.SyncP50 == 0 {
 		t.Errorf("header: cluster %+v", c)
 	}
@@ -69,7 +70,8 @@ func TestBenchBootsACluster(t *testing.T) {
 		t.Errorf("summary %+v: want operations and no errors", r.Summary)
 	}
 	// The target's own counters are in the intervals and in the summary.
-	for _, name := range []string{"process_procs", "row_cache_hits", "row_cache_bytes", "raft_commands", "keyspace_hits"} {
+	for _, name := range []string{"process_procs", "row_cache_hits", "row_cache_bytes", "raft_commands",
+		"keyspace_hits"} {
 		if n := r.Summary.Work[name]; n == 0 {
 			t.Errorf("summary: no %s in %v", name, r.Summary.Work)
 		}
@@ -91,7 +93,8 @@ func TestBenchHeaderIsOfTheClusterThatBooted(t *testing.T) {
 	dir, logs := filepath.Join(t.TempDir(), "data"), filepath.Join(t.TempDir(), "logs")
 	t.Chdir(t.TempDir())
 	bench := func(args ...string) results.Header {
-		got := neokvRun(t, nil, append(append([]string{"bench", "--dir", dir, "--workload", "set"}, args...), short...)...)
+		got := neokvRun(t, nil, append(append([]string{"bench", "--dir", dir, "--workload", "set"}, args...),
+			short...)...)
 		if got.status != statusDone {
 			t.Fatalf("status %d, stderr %q", got.status, got.stderr)
 		}
@@ -102,8 +105,10 @@ func TestBenchHeaderIsOfTheClusterThatBooted(t *testing.T) {
 	for _, h := range []results.Header{first, again} {
 		if h.Settings["engine.wal_dir"] != logs || h.Settings["cluster.stores"] != "2" ||
 			h.Settings["cluster.regions"] != "3" ||
-			h.Cluster.Stores != 2 || h.Cluster.Regions != 3 || h.Cluster.Logs.Path != logs || h.Cluster.Data.Path != dir {
-			t.Errorf("header: cluster %+v, settings %v; want 2 stores, 3 regions, logs in %s", h.Cluster, h.Settings, logs)
+			h.Cluster.Stores != 2 || h.Cluster.Regions != 3 || h.Cluster.Logs.Path != logs ||
+			h.Cluster.Data.Path != dir {
+			t.Errorf("header: cluster %+v, settings %v; want 2 stores, 3 regions, logs in %s", h.Cluster, h.Settings,
+				logs)
 		}
 	}
 }
@@ -115,7 +120,8 @@ func TestBenchInMemoryIsNotDurable(t *testing.T) {
 	first, _, _ := strings.Cut(got.stdout, "\n")
 	if got.status != statusDone || !strings.Contains(first, "not durable") ||
 		!strings.HasSuffix(got.stdout, "\n"+out+"\n") {
-		t.Errorf("status %d, stdout\n%s\nstderr %q; want `not durable` in the first line and %s in the last", got.status,
+		t.Errorf("status %d, stdout\n%s\nstderr %q; want `not durable` in the first line and %s in the last",
+			got.status,
 			got.stdout, got.stderr, out)
 	}
 	r := readResult(t, got.stdout)
@@ -129,7 +135,8 @@ func TestBenchInMemoryIsNotDurable(t *testing.T) {
 func TestBenchTarget(t *testing.T) {
 	s := startServe(t, "--mem", "--port", "0")
 	out := filepath.Join(t.TempDir(), "target.jsonl")
-	got := neokvRun(t, nil, append([]string{"bench", "--workload", "get", "--target", "127.0.0.1:" + s.ready[0], "--out",
+	got := neokvRun(t, nil, append([]string{"bench", "--workload", "get", "--target", "127.0.0.1:" + s.ready[0],
+		"--out",
 		out}, short...)...)
 	s.stop(t)
 	if got.status != statusDone {
@@ -178,7 +185,8 @@ func TestBenchInterrupted(t *testing.T) {
 	var stdout bytes.Buffer
 	status := make(chan int, 1)
 	go func() {
-		args := []string{"bench", "--profile", "small", "--mem", "--workload", "set", "--duration", "1h", "--warmup", "0s",
+		args := []string{"bench", "--profile", "small", "--mem", "--workload", "set", "--duration", "1h", "--warmup",
+			"0s",
 			"--out", out}
 		status <- run(ctx, process{nil, nil, &stdout, stderr}, args)
 	}()

@@ -28,7 +28,8 @@ func (f *clusterFlags) register(c *cobra.Command, port, proxyPort int) {
 	settingFlag(flags, "stores", "cluster.stores")
 	settingFlag(flags, "replicas", "cluster.replicas")
 	settingFlag(flags, "regions", "cluster.regions")
-	flags.StringVar(&f.bind, "bind", "127.0.0.1", "IP `address` to listen on; one beyond loopback needs redis.requirepass")
+	flags.StringVar(&f.bind, "bind", "127.0.0.1",
+		"IP `address` to listen on; one beyond loopback needs redis.requirepass")
 	flags.IntVar(&f.port, "port", port, "`port` of store 1, the others follow upwards; 0 picks free ones for all")
 	flags.IntVar(&f.proxyPort, "proxy-port", proxyPort, "`port` that takes any key; 0 picks a free one")
 	flags.StringVar(&f.dir, "dir", "", "`folder` that keeps the data; without, a temporary one is removed at exit")
@@ -38,7 +39,8 @@ func (f *clusterFlags) register(c *cobra.Command, port, proxyPort int) {
 
 // resolve works out the settings from the profile, the environment and the flags.
 func (f *clusterFlags) resolve(c *cobra.Command, env []string) (*profiles.Resolved, error) {
-	return profiles.Resolve(profiles.ValueSources{Profile: f.profile, Env: env, Set: f.set, Flags: givenSettings(c.Flags())})
+	return profiles.Resolve(profiles.ValueSources{Profile: f.profile, Env: env, Set: f.set,
+		Flags: givenSettings(c.Flags())})
 }
 
 // config makes of flags and settings what to boot. A shape is handed on only if it was asked for: a data folder knows
@@ -112,7 +114,8 @@ func settingFlag(flags *pflag.FlagSet, name, setting string) {
 	if err != nil {
 		panic(err)
 	}
-	flags.Var(&settingValue{setting: setting, kind: placeholders[f.Kind], text: f.Get()}, name, fmt.Sprintf("%s (%s)", f.Help, f.Range))
+	flags.Var(&settingValue{setting: setting, kind: placeholders[f.Kind], text: f.Get()}, name,
+		fmt.Sprintf("%s (%s)", f.Help, f.Range))
 }
 
 // settingValue is the text of a setting until the settings are resolved; what is wrong with it is found there.
@@ -120,7 +123,8 @@ type settingValue struct{ setting, kind, text string }
 
 // placeholders stand for a setting's value in help.
 var placeholders = map[settings.ValueKind]string{
-	settings.KindInt: "n", settings.KindText: "name", settings.KindBool: "bool", settings.KindBytes: "size", settings.KindDuration: "duration",
+	settings.KindInt: "n", settings.KindText: "name", settings.KindBool: "bool", settings.KindBytes: "size",
+	settings.KindDuration: "duration",
 }
 
 func (v *settingValue) String() string     { return v.text }

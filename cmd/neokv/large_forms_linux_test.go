@@ -15,9 +15,9 @@ import (
 )
 
 // A form says what arguments a call of a command may have: s h e l z are keys that mostly hold a string, a hash, a set,
-// a list, a sorted set, and k is any of them; v is a value, m a field or member, i an index, o an offset, n a count, c a
-// score, b a bound of scores, x a bound of names, a any of v m i n c k. Commas join what belongs together, [] is there
-// or not, + comes again and again, # counts what follows it.
+// a list, a sorted set, and k is any of them; v is a value, m a field or member, i an index, o an offset, n a count, c
+// a score, b a bound of scores, x a bound of names, a any of v m i n c k. Commas join what belongs together, [] is
+// there or not, + comes again and again, # counts what follows it.
 //
 // largeForms are the forms of commands with options, or whose arguments chance would seldom get right. The forms of the
 // other commands follow from the command table, see formOf.

@@ -25,7 +25,7 @@ import (
 
 // Large calls against a process with little memory:
 //
-//	go test ./cmd/neokv -run TestLargeCalls -large.time=30s                            a fresh seed; make explore runs it
+//	go test ./cmd/neokv -run TestLargeCalls -large.time=30s                            fresh seed; make explore runs it
 //	go test ./cmd/neokv -run TestLargeCalls -large.seed=7 -large.time=1h -timeout=2h   a seed, for long
 //	go test ./cmd/neokv -run TestLargeCases -large.scale=10 -timeout=2h                collections of millions
 //
@@ -392,16 +392,20 @@ func TestLargeCases(t *testing.T) {
 	members := func(key string, calls int, number func(call, i int) string) []largeCall {
 		return numbered(calls, 1000, key, number)
 	}
-	scored := members("ZADD z", 300**largeScale, func(call, i int) string { return fmt.Sprintf("%d m%d", call*1000+i, call*1000+i) })
+	scored := members("ZADD z", 300**largeScale,
+		func(call, i int) string { return fmt.Sprintf("%d m%d", call*1000+i, call*1000+i) })
 	var named, sets []largeCall
 	named = members("ZADD z", 300**largeScale, func(call, i int) string { return fmt.Sprintf("0 m%08d", call*1000+i) })
 	union := "SUNIONSTORE d"
 	for set := range 20 {
 		key := fmt.Sprintf("d{d}%d", set)
-		sets = append(sets, members("SADD "+key, 20**largeScale, func(call, i int) string { return fmt.Sprintf("m%d.%d.%d~80", set, call, i) })...)
+		sets = append(sets, members("SADD "+key, 20**largeScale, func(call, i int) string {
+			return fmt.Sprintf("m%d.%d.%d~80", set, call, i)
+		})...)
 		union += " " + key
 	}
-	elements := numbered(100**largeScale, 10, "RPUSH l", func(call, i int) string { return fmt.Sprintf("e%d~65000", call*10+i) })
+	elements := numbered(100**largeScale, 10, "RPUSH l",
+		func(call, i int) string { return fmt.Sprintf("e%d~65000", call*10+i) })
 	large := repeated(1, "SET k ~8388608")
 	for _, c := range []struct {
 		name          string
@@ -415,7 +419,9 @@ func TestLargeCases(t *testing.T) {
 		{"COPY", large, repeated(48, "COPY k {k}2 REPLACE"), ""},
 		{"SETRANGE at the end", nil, repeated(8, "SETRANGE k 536870000 x"), ""},
 		{"LINSERT", elements, repeated(24, "LINSERT l BEFORE e500~65000 x"), ""},
-		{"LREM", elements, numbered(24, 1, "LREM l 0", func(call, _ int) string { return fmt.Sprintf("e%d~65000", 450+call) }), ""},
+		{"LREM", elements, numbered(24, 1, "LREM l 0", func(call, _ int) string {
+			return fmt.Sprintf("e%d~65000", 450+call)
+		}), ""},
 		{"ZREMRANGEBYRANK", scored, repeated(1, "ZREMRANGEBYRANK z 1 -2"), ""},
 		{"ZREMRANGEBYSCORE", scored, repeated(1, "ZREMRANGEBYSCORE z (0 inf"), ""},
 		{"ZREMRANGEBYLEX", named, repeated(1, "ZREMRANGEBYLEX z (m00000000 +"), ""},

@@ -46,8 +46,10 @@ func TestInvalidInput(t *testing.T) {
 		{args: "profiles shov", want: `neokv: profiles: unknown verb "shov"; did you mean show?`},
 		{args: "serve now", want: `neokv: serve: unexpected argument "now"`},
 		{args: "serve --prot 1", want: "neokv: unknown flag: --prot"},
-		{args: "serve --port x", want: `neokv: invalid argument "x" for "--port" flag: strconv.ParseInt: parsing "x": invalid syntax`},
-		{args: "serve --port 65534", want: "neokv: port 65534: 3 stores need the ports 65534 to 65536, want 1 to 65535, or 0 for free ones"},
+		{args: "serve --port x",
+			want: `neokv: invalid argument "x" for "--port" flag: strconv.ParseInt: parsing "x": invalid syntax`},
+		{args: "serve --port 65534",
+			want: "neokv: port 65534: 3 stores need the ports 65534 to 65536, want 1 to 65535, or 0 for free ones"},
 		{args: "serve --proxy-port -1", want: "neokv: proxy port -1: want 1 to 65535, or 0 for a free one"},
 		{args: "serve --mem --dir x", want: "neokv: --dir and --mem exclude each other"},
 		{args: "serve --stores 99 --regions some --set engine.blom_bits=1", env: []string{"NEOKV_RAFT_RTT=x"}, want: `neokv: env NEOKV_RAFT_RTT: raft.rtt: "x": want a duration such as 10ms, 1ms to 1s
@@ -56,12 +58,14 @@ neokv: --regions: cluster.regions: "some": want a whole number, 1 to 1024
 neokv: --stores: cluster.stores: 99: want 1 to 9`},
 		{args: "serve --replicas 4", want: "neokv: --replicas: cluster.replicas: 4: want at most cluster.stores (3)"},
 		{args: "serve --profile smal", want: "neokv: profile smal: no such profile; did you mean small?"},
-		{args: "profiles show", want: "neokv: profiles show: 0 arguments, want one: the name of a profile or the path of a YAML file"},
+		{args: "profiles show", want: "neokv: profiles show: 0 arguments, want one: the name of a profile or the " +
+			"path of a YAML file"},
 		{args: "profiles show none", want: "neokv: profile none: no such profile"},
 		{args: "profiles show small --set a", want: "neokv: --set a: want name=value"},
 		{args: "bench --clients 0 --value-size 1x", want: `neokv: --value-size: load.value_size: "1x": want a size such as 64MiB, 1B to 64MiB
 neokv: --clients: load.clients: 0: want 1 to 10000`},
-		{args: "bench --workload ycsb-z", want: "neokv: --workload: load.workload: ycsb-z: want one of " + strings.Join(workloads.Names(), ", ")},
+		{args: "bench --workload ycsb-z",
+			want: "neokv: --workload: load.workload: ycsb-z: want one of " + strings.Join(workloads.Names(), ", ")},
 		{args: "bench --clients 0 --workload ycsb-z --target x:,y:1 --mem --stores 4 --bind 1.2.3.4", want: "neokv: --workload: load.workload: ycsb-z: want one of " + strings.Join(workloads.Names(), ", ") + `
 neokv: --clients: load.clients: 0: want 1 to 10000
 neokv: --bind 1.2.3.4: want a loopback address such as 127.0.0.1 or ::1, or a password in redis.requirepass
@@ -69,24 +73,34 @@ neokv: --target takes a cluster that runs; --stores is for one that is booted
 neokv: --target takes a cluster that runs; --bind is for one that is booted
 neokv: --target takes a cluster that runs; --mem is for one that is booted
 neokv: --target "x:": want host:port`},
-		{args: "serve --profile durable", want: "neokv: engine.durable true: the data needs a folder that stays, not memory or a temporary one: want --dir"},
-		{args: "bench --profile durable --mem", want: "neokv: engine.durable true: the data needs a folder that stays, not memory or a temporary one: want --dir"},
-		{args: "serve --profile durable --dir x --set engine.wal_sync=none", want: "neokv: --set: engine.wal_sync: none: want always with engine.durable"},
-		{args: "serve --set engine.wal_dir=/w", want: "neokv: engine.wal_dir /w: write-ahead logs apart need a data folder that stays: want --dir"},
-		{args: "bench --target x:1 --mem", want: "neokv: --target takes a cluster that runs; --mem is for one that is booted"},
+		{args: "serve --profile durable",
+			want: "neokv: engine.durable true: the data needs a folder that stays, not memory or a temporary one: " +
+				"want --dir"},
+		{args: "bench --profile durable --mem",
+			want: "neokv: engine.durable true: the data needs a folder that stays, not memory or a temporary one: " +
+				"want --dir"},
+		{args: "serve --profile durable --dir x --set engine.wal_sync=none",
+			want: "neokv: --set: engine.wal_sync: none: want always with engine.durable"},
+		{args: "serve --set engine.wal_dir=/w",
+			want: "neokv: engine.wal_dir /w: write-ahead logs apart need a data folder that stays: want --dir"},
+		{args: "bench --target x:1 --mem",
+			want: "neokv: --target takes a cluster that runs; --mem is for one that is booted"},
 		{args: "bench --target :", want: `neokv: --target ":": want host:port`},
 	} {
 		got := neokvRun(t, c.env, strings.Fields(c.args)...)
 		if got.status != statusInvalid || strings.TrimSpace(got.stderr) != c.want || got.stdout != "" {
-			t.Errorf("neokv %s: status %d, stdout %q, stderr\n%s\nwant status 2 and\n%s", c.args, got.status, got.stdout, got.stderr, c.want)
+			t.Errorf("neokv %s: status %d, stdout %q, stderr\n%s\nwant status 2 and\n%s", c.args, got.status,
+				got.stdout, got.stderr, c.want)
 		}
 	}
 }
 
 func TestWithoutAVerb(t *testing.T) {
 	got := neokvRun(t, nil)
-	if got.status != statusInvalid || got.stdout != "" || !strings.Contains(got.stderr, "neokv serve ") || !strings.HasSuffix(got.stderr, "\nneokv: want a verb\n") {
-		t.Errorf("neokv: status %d, stdout %q, stderr %q; want 2, the verbs and a reason on stderr", got.status, got.stdout, got.stderr)
+	if got.status != statusInvalid || got.stdout != "" || !strings.Contains(got.stderr, "neokv serve ") ||
+		!strings.HasSuffix(got.stderr, "\nneokv: want a verb\n") {
+		t.Errorf("neokv: status %d, stdout %q, stderr %q; want 2, the verbs and a reason on stderr", got.status,
+			got.stdout, got.stderr)
 	}
 }
 
@@ -94,17 +108,20 @@ func TestHelp(t *testing.T) {
 	for _, verb := range []string{"", "serve", "bench", "profiles", "profiles list", "profiles show", "version"} {
 		got := neokvRun(t, nil, append(strings.Fields(verb), "--help")...)
 		if got.status != statusDone || got.stderr != "" || !strings.Contains(got.stdout, "Examples:\n  ") {
-			t.Errorf("neokv %s --help: status %d, stderr %q, stdout\n%s\nwant 0 and an example", verb, got.status, got.stderr, got.stdout)
+			t.Errorf("neokv %s --help: status %d, stderr %q, stdout\n%s\nwant 0 and an example", verb, got.status,
+				got.stderr, got.stdout)
 		}
 	}
 	help := neokvRun(t, nil, "serve", "--help").stdout
-	for _, flag := range []string{"--profile", "--stores", "--replicas", "--regions", "--bind", "--port", "--proxy-port", "--dir", "--mem", "--set"} {
+	for _, flag := range []string{"--profile", "--stores", "--replicas", "--regions", "--bind", "--port",
+		"--proxy-port", "--dir", "--mem", "--set"} {
 		if !strings.Contains(help, flag+" ") {
 			t.Errorf("neokv serve --help has no %s", flag)
 		}
 	}
 	help = neokvRun(t, nil, "bench", "--help").stdout
-	for _, flag := range []string{"--workload", "--target", "--clients", "--pipeline", "--rate", "--duration", "--warmup", "--records", "--verify",
+	for _, flag := range []string{"--workload", "--target", "--clients", "--pipeline", "--rate", "--duration",
+		"--warmup", "--records", "--verify",
 		"--value-size", "--seed", "--out", "--profile", "--stores", "--dir", "--mem", "--set"} {
 		if !strings.Contains(help, flag+" ") {
 			t.Errorf("neokv bench --help has no %s", flag)
@@ -115,7 +132,8 @@ func TestHelp(t *testing.T) {
 func TestProfiles(t *testing.T) {
 	for _, args := range []string{"profiles", "profiles list"} {
 		got := neokvRun(t, nil, strings.Fields(args)...)
-		if got.status != statusDone || !strings.HasPrefix(got.stdout, "default    Take it ") || !strings.Contains(got.stdout, "\nsmall      Take it ") {
+		if got.status != statusDone || !strings.HasPrefix(got.stdout, "default    Take it ") ||
+			!strings.Contains(got.stdout, "\nsmall      Take it ") {
 			t.Errorf("neokv %s: status %d, stdout\n%s", args, got.status, got.stdout)
 		}
 	}
@@ -151,7 +169,8 @@ func TestProfiles(t *testing.T) {
 
 func TestVersion(t *testing.T) {
 	got := neokvRun(t, nil, "version")
-	for _, name := range []string{"neokv ", "module ", "commit ", "go ", "github.com/cockroachdb/pebble/v2 ", "github.com/lni/dragonboat/v4 "} {
+	for _, name := range []string{"neokv ", "module ", "commit ", "go ", "github.com/cockroachdb/pebble/v2 ",
+		"github.com/lni/dragonboat/v4 "} {
 		if !strings.Contains("\n"+got.stdout, "\n"+name) {
 			t.Errorf("no line for %s", name)
 		}
@@ -229,7 +248,8 @@ func (o *output) waitFor(ctx context.Context, part string) bool {
 // reference lists what it cannot set.
 func TestProfileNotes(t *testing.T) {
 	got := neokvRun(t, nil, "profiles", "show", "reference").stdout
-	for _, part := range []string{"\n# - 4 subcompactions: ", "\n# - memtable prefix bloom ", "\n# - slow-down at 10 ", "\nengine.block_cache "} {
+	for _, part := range []string{"\n# - 4 subcompactions: ", "\n# - memtable prefix bloom ", "\n# - slow-down at 10 ",
+		"\nengine.block_cache "} {
 		if !strings.Contains(got, part) {
 			t.Errorf("neokv profiles show reference has no %q:\n%s", part, got)
 		}

@@ -51,7 +51,8 @@ func showProfileCommand(p process) *cobra.Command {
   NEOKV_ENGINE_BLOOM_BITS=16 neokv profiles show small`,
 		Args: func(c *cobra.Command, args []string) error {
 			if len(args) != 1 {
-				return &usageError{fmt.Sprintf("%s%d arguments, want one: the name of a profile or the path of a YAML file", verb(c), len(args))}
+				return &usageError{fmt.Sprintf(
+					"%s%d arguments, want one: the name of a profile or the path of a YAML file", verb(c), len(args))}
 			}
 			return nil
 		},

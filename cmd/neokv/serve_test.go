@@ -20,7 +20,8 @@ import (
 // patience bounds every wait of these tests.
 const patience = time.Minute
 
-var readyForm = regexp.MustCompile(`^NEOKV_READY port=(\d+) ports=(\d+(?:,\d+)*) proxy=(\d+) stores=(\d+) regions=(\d+) in=\d+\.\d\ds\n$`)
+var readyForm = regexp.MustCompile(
+	`^NEOKV_READY port=(\d+) ports=(\d+(?:,\d+)*) proxy=(\d+) stores=(\d+) regions=(\d+) in=\d+\.\d\ds\n$`)
 
 // serving is a `neokv serve` that runs in this process.
 type serving struct {
@@ -37,7 +38,8 @@ func startServe(t *testing.T, args ...string) *serving {
 	t.Cleanup(interrupt)
 	s := &serving{stdout: newOutput(), stderr: newOutput(), interrupt: interrupt, status: make(chan int, 1)}
 	go func() {
-		s.status <- run(ctx, process{nil, strings.NewReader(""), s.stdout, s.stderr}, append([]string{"serve", "--profile", "small"}, args...))
+		s.status <- run(ctx, process{nil, strings.NewReader(""), s.stdout, s.stderr},
+			append([]string{"serve", "--profile", "small"}, args...))
 	}()
 	bound, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -58,7 +60,8 @@ func (s *serving) stop(t *testing.T) {
 	select {
 	case status := <-s.status:
 		if status != statusDone || strings.Count(s.stdout.String(), "\n") != 1 {
-			t.Errorf("serve ended with %d, stdout %q, stderr %q; want 0 and the ready line alone", status, s.stdout, s.stderr)
+			t.Errorf("serve ended with %d, stdout %q, stderr %q; want 0 and the ready line alone", status, s.stdout,
+				s.stderr)
 		}
 	case <-time.After(patience):
 		t.Fatal("serve did not end")
@@ -73,7 +76,8 @@ func (s *serving) clusterClient(t *testing.T) *redis.ClusterClient {
 
 func TestServe(t *testing.T) {
 	s := startServe(t, "--mem", "--port", "0", "--regions", "5")
-	if ports := strings.Split(s.ready[1], ","); len(ports) != 3 || ports[0] != s.ready[0] || s.ready[3] != "3" || s.ready[4] != "5" {
+	if ports := strings.Split(s.ready[1], ","); len(ports) != 3 || ports[0] != s.ready[0] || s.ready[3] != "3" ||
+		s.ready[4] != "5" {
 		t.Errorf("ready line %q: want 3 stores, their ports, 5 regions", s.stdout)
 	}
 	if !strings.Contains(s.stderr.String(), "neokv: data in memory, gone at exit\n") {
@@ -98,7 +102,8 @@ func TestServe(t *testing.T) {
 func TestServeRemovesTheTemporaryFolder(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	s := startServe(t, "--port", "0")
-	said := regexp.MustCompile(`neokv: data in (\S+), removed at exit; --dir keeps it\n`).FindStringSubmatch(s.stderr.String())
+	said := regexp.MustCompile(`neokv: data in (\S+), removed at exit; --dir keeps it\n`).FindStringSubmatch(
+		s.stderr.String())
 	if said == nil {
 		t.Fatalf("stderr %q: want to be told where the data is", s.stderr)
 	}
@@ -164,18 +169,22 @@ func TestServeRefuses(t *testing.T) {
 		{"a taken port", []string{"--mem", "--stores", "1", "--port", port, "--proxy-port", "0"}, statusFailed, port},
 		{"a taken proxy port", []string{"--mem", "--port", "0", "--proxy-port", port}, statusFailed, port},
 		{"a folder that is a file", []string{"--dir", filepath.Join(file, "data"), "--port", "0"}, statusFailed, file},
-		{"an address wider than loopback", []string{"--mem", "--port", "0", "--bind", "0.0.0.0"}, statusInvalid, "0.0.0.0"},
+		{"an address wider than loopback", []string{"--mem", "--port", "0", "--bind", "0.0.0.0"}, statusInvalid,
+			"0.0.0.0"},
 		{"no address", []string{"--mem", "--port", "0", "--bind", "here"}, statusInvalid, "here"},
 	} {
-		wantOneLine(t, c.what, neokvRun(t, nil, append([]string{"serve", "--profile", "small"}, c.args...)...), c.status, c.says)
+		wantOneLine(t, c.what, neokvRun(t, nil, append([]string{"serve", "--profile", "small"}, c.args...)...),
+			c.status, c.says)
 	}
 }
 
 // wantOneLine checks that a verb gave up with one line of ours that has all the parts.
 func wantOneLine(t *testing.T, what string, r result, status int, parts ...string) {
 	t.Helper()
-	if r.status != status || r.stdout != "" || strings.Count(r.stderr, "\n") != 1 || !strings.HasPrefix(r.stderr, "neokv: ") {
-		t.Errorf("%s: status %d, stdout %q, stderr %q; want %d and one line", what, r.status, r.stdout, r.stderr, status)
+	if r.status != status || r.stdout != "" || strings.Count(r.stderr, "\n") != 1 ||
+		!strings.HasPrefix(r.stderr, "neokv: ") {
+		t.Errorf("%s: status %d, stdout %q, stderr %q; want %d and one line", what, r.status, r.stdout, r.stderr,
+			status)
 	}
 	for _, part := range parts {
 		if !strings.Contains(r.stderr, part) {
@@ -188,7 +197,8 @@ func TestServeStoppedWhileItBoots(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	var stdout, stderr bytes.Buffer
-	if status := run(ctx, process{nil, nil, &stdout, &stderr}, []string{"serve", "--mem", "--port", "0"}); status != statusDone || stdout.Len() > 0 || stderr.Len() > 0 {
+	if status := run(ctx, process{nil, nil, &stdout, &stderr},
+		[]string{"serve", "--mem", "--port", "0"}); status != statusDone || stdout.Len() > 0 || stderr.Len() > 0 {
 		t.Errorf("status %d, stdout %q, stderr %q; want 0 and silence", status, stdout.String(), stderr.String())
 	}
 }
