@@ -48,7 +48,8 @@ func generated(t *testing.T, name, want string) {
 		}
 		return
 	}
-	t.Errorf("docs/%s is out of date, run go test ./docs -update; first difference:\n%s", name, firstDifference(got, want))
+	t.Errorf("docs/%s is out of date, run go test ./docs -update; first difference:\n%s", name,
+		firstDifference(got, want))
 }
 
 // firstDifference returns the first line in which two texts differ, as each has it.

@@ -83,7 +83,8 @@ func TestImportsGoDownward(t *testing.T) {
 			return err
 		case d.IsDir() && name != "." && (strings.HasPrefix(d.Name(), ".") || d.Name() == "testdata" || name == "docs"):
 			return fs.SkipDir
-		case d.IsDir() && name != "." && exists(root, path.Join(name, "go.mod")): // another module, with imports of its own
+		case d.IsDir() && name != "." && exists(root, path.Join(name, "go.mod")):
+			// Another module, with imports of its own.
 			return fs.SkipDir
 		// A test may look at its package from above, over the whole cluster.
 		case d.IsDir() || path.Ext(name) != ".go" || strings.HasSuffix(name, "_test.go"):
