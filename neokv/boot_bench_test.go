@@ -22,7 +22,8 @@ func BenchmarkBoot(b *testing.B) {
 	for _, x := range []struct{ stores, regions int }{{1, 8}, {2, 8}, {3, 8}, {9, 32}} {
 		b.Run(fmt.Sprintf("stores=%d/regions=%d", x.stores, x.regions), func(b *testing.B) {
 			for b.Loop() {
-				c, err := Start(b.Context(), Config{Stores: x.stores, Regions: x.regions, InMemory: true, Settings: small()})
+				c, err := Start(b.Context(),
+					Config{Stores: x.stores, Regions: x.regions, InMemory: true, Settings: small()})
 				if err != nil {
 					b.Fatal(err)
 				}
@@ -63,8 +64,10 @@ func BenchmarkFailOver(b *testing.B) {
 			}
 			clients.Go(func() {
 				r := redis.NewClient(&redis.Options{
-					Addr:       c.ProxyAddr(),
-					Dialer:     func(ctx context.Context, _, addr string) (net.Conn, error) { return c.Dial(ctx, addr) },
+					Addr: c.ProxyAddr(),
+					Dialer: func(ctx context.Context, _, addr string) (net.Conn, error) {
+						return c.Dial(ctx, addr)
+					},
 					MaxRetries: -1, ContextTimeoutEnabled: true,
 				})
 				defer r.Close()

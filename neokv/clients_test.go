@@ -279,7 +279,8 @@ func TestLargeRepliesNobodyReads(t *testing.T) {
 	}
 	pipeline := strings.Repeat("GET big0\r\nGET big1\r\nGET big2\r\nGET big3\r\n", 20)
 	all := "MGET" + strings.Repeat(" big0 big1 big2 big3 big4 big5 big6 big7", 2) + "\r\n"
-	greedy := "MGET" + strings.Repeat(" big0 big1 big2 big3 big4 big5 big6 big7", 20) + "\r\n" // alone more than the bound
+	// Alone more than the bound.
+	greedy := "MGET" + strings.Repeat(" big0 big1 big2 big3 big4 big5 big6 big7", 20) + "\r\n"
 	var most int64
 	var idle []net.Conn
 	for i := range 200 {

@@ -59,7 +59,8 @@ func BenchmarkExpiry(b *testing.B) {
 		})
 		disk = append(disk, folderMB(b, dir))
 		if late := calm - time.Until(at); late > 0 {
-			b.Logf("the load took %s longer than planned: keys have expired, or will, before the clients have begun", late)
+			b.Logf("the load took %s longer than planned: keys have expired, or will, before the clients have begun",
+				late)
 		}
 		time.Sleep(time.Until(at) - calm)
 

@@ -130,11 +130,13 @@ func TestDiscardLooksAtTheOwner(t *testing.T) {
 			return disk.WriteFile(fs, logs, ownerName, []byte("/srv/before\n"))
 		}, true, false},
 		{"of another one", func(fs vfs.FS) error {
-			return errors.Join(fs.MkdirAll("/srv/other", 0o755), disk.WriteFile(fs, logs, ownerName, []byte("/srv/other\n")))
+			return errors.Join(fs.MkdirAll("/srv/other", 0o755),
+				disk.WriteFile(fs, logs, ownerName, []byte("/srv/other\n")))
 		}, true, false},
 		{"of nobody", func(fs vfs.FS) error { return fs.Remove(filepath.Join(logs, ownerName)) }, true, false},
 		{"of an owner that cannot be read", func(fs vfs.FS) error {
-			return errors.Join(fs.Remove(filepath.Join(logs, ownerName)), fs.MkdirAll(filepath.Join(logs, ownerName), 0o755))
+			return errors.Join(fs.Remove(filepath.Join(logs, ownerName)),
+				fs.MkdirAll(filepath.Join(logs, ownerName), 0o755))
 		}, true, true},
 		{"that the record does not name", func(fs vfs.FS) error {
 			return disk.WriteFile(fs, dir, recordName, []byte(`{"format": 5, "cluster": "", "wal_dir": "/fast/wal"}`))
@@ -143,7 +145,8 @@ func TestDiscardLooksAtTheOwner(t *testing.T) {
 		fs, s, ids := disk.Mem(), *small(), byte(0)
 		s.Engine.WALDir = wal
 		open := func(dir string, discard bool) error {
-			f, err := openFolder(fs, dir, settings.ClusterKnobs{}, s, discard, func() [16]byte { ids++; return [16]byte{ids, 2, 3} })
+			f, err := openFolder(fs, dir, settings.ClusterKnobs{}, s, discard,
+				func() [16]byte { ids++; return [16]byte{ids, 2, 3} })
 			if err == nil {
 				err = f.close(true)
 			}

@@ -239,6 +239,7 @@ func TestGoRedisThroughACut(t *testing.T) {
 				during++
 			}
 		}
-		t.Logf("writes of unknown outcome: %d in flight at the cut, %d sent before the store stepped down", before, during)
+		t.Logf("writes of unknown outcome: %d in flight at the cut, %d sent before the store stepped down", before,
+			during)
 	})
 }

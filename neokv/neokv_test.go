@@ -102,8 +102,9 @@ func TestStartInMemory(t *testing.T) {
 // TestEveryStoreLeads boots clusters whose numbers of regions and replicas do not divide evenly among the stores.
 func TestEveryStoreLeads(t *testing.T) {
 	for _, shape := range []settings.ClusterKnobs{
-		{Stores: 1, Replicas: 1, Regions: 1}, {Stores: 2, Replicas: 2, Regions: 3}, {Stores: 3, Replicas: 1, Regions: 3},
-		{Stores: 5, Replicas: 3, Regions: 7}, {Stores: 4, Replicas: 2, Regions: 2},
+		{Stores: 1, Replicas: 1, Regions: 1}, {Stores: 2, Replicas: 2, Regions: 3},
+		{Stores: 3, Replicas: 1, Regions: 3}, {Stores: 5, Replicas: 3, Regions: 7},
+		{Stores: 4, Replicas: 2, Regions: 2},
 	} {
 		c := start(t, Config{
 			Stores: shape.Stores, Replicas: shape.Replicas, Regions: shape.Regions, InMemory: true, NoSockets: true,
@@ -274,7 +275,9 @@ func TestRefusedConfigs(t *testing.T) {
 func TestStoreFailureStopsThatStoreOnly(t *testing.T) {
 	c := start(t, Config{InMemory: true, NoSockets: true})
 	r := redis.NewClient(&redis.Options{ // the proxy port outlives the store
-		Addr: c.ProxyAddr(), Dialer: func(ctx context.Context, _, addr string) (net.Conn, error) { return c.Dial(ctx, addr) },
+		Addr: c.ProxyAddr(), Dialer: func(ctx context.Context, _, addr string) (net.Conn, error) {
+			return c.Dial(ctx, addr)
+		},
 	})
 	defer r.Close()
 	set := func(i int) error { return r.Set(t.Context(), fmt.Sprint("k", i), i, 0).Err() }

@@ -76,8 +76,8 @@ func (n *storePlace) start(ln net.Listener, booting bool) error {
 	c.randMu.Unlock()
 	fs := n.fs
 	s, err := store.Open(store.Options{
-		ID: n.id, FS: fs, Dir: n.dir, WALDir: n.walDir, Network: c.network, Settings: c.settings, Host: host, Port: number,
-		Cluster: n.cluster, Initial: n.initial, Booting: booting, Rand: random, Faults: c.hooks.Store,
+		ID: n.id, FS: fs, Dir: n.dir, WALDir: n.walDir, Network: c.network, Settings: c.settings, Host: host,
+		Port: number, Cluster: n.cluster, Initial: n.initial, Booting: booting, Rand: random, Faults: c.hooks.Store,
 		OnFail: func(err error) { n.fail(fs, err) },
 	})
 	if err != nil {
@@ -87,8 +87,8 @@ func (n *storePlace) start(ln net.Listener, booting bool) error {
 		return err
 	}
 	srv := server.New(server.Options{
-		Node: &storePort{s, n}, Self: n.id, Settings: c.settings, ClientMemory: c.clients, Exposed: c.exposed(), Version: Version,
-		Faults: c.hooks.Server,
+		Node: &storePort{s, n}, Self: n.id, Settings: c.settings, ClientMemory: c.clients, Exposed: c.exposed(),
+		Version: Version, Faults: c.hooks.Server,
 	})
 	pipe := memconn.Listen(memoryAddr(n.addr))
 	n.mu.Lock()

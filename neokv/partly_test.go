@@ -66,7 +66,8 @@ func TestPartlyApplied(t *testing.T) {
 		} {
 			got, took := ask(x.request)
 			if got != x.want || took > k.Redis.LeaderlessWait+time.Second {
-				t.Errorf("%.20s...: %q after %v; want %q within %v", x.request, got, took, x.want, k.Redis.LeaderlessWait)
+				t.Errorf("%.20s...: %q after %v; want %q within %v", x.request, got, took, x.want,
+					k.Redis.LeaderlessWait)
 			}
 		}
 		written, deleted := 0, 0

@@ -56,7 +56,8 @@ func benchmarkPath(b *testing.B, write bool) {
 		b.Run(fmt.Sprintf("clients=%d/pipeline=%d", x.clients, x.pipeline), func(b *testing.B) {
 			clients := make([]*pathClient, x.clients)
 			for i := range clients {
-				clients[i] = newPathClient(b, c.Addrs()[i%len(c.nodes)], keys[i%len(c.nodes)], uint64(i), x.pipeline, write)
+				clients[i] = newPathClient(b, c.Addrs()[i%len(c.nodes)], keys[i%len(c.nodes)], uint64(i), x.pipeline,
+					write)
 				defer clients[i].nc.Close()
 			}
 			for _, client := range clients {
@@ -125,7 +126,8 @@ func newPathClient(b *testing.B, addr string, keys []int, seed uint64, pipeline 
 	if err != nil {
 		b.Fatal(err)
 	}
-	c := &pathClient{nc: nc, keys: keys, random: rand.New(rand.NewPCG(1, seed)), append: appendPathGet, pipeline: pipeline}
+	c := &pathClient{nc: nc, keys: keys, random: rand.New(rand.NewPCG(1, seed)), append: appendPathGet,
+		pipeline: pipeline}
 	if c.raw, err = nc.(*net.TCPConn).SyscallConn(); err != nil {
 		b.Fatal(err)
 	}

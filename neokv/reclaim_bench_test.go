@@ -81,7 +81,8 @@ func BenchmarkReclaim(b *testing.B) {
 		disk := func() string {
 			return fmt.Sprintf("%.0f MB of elements in tables, %.0f MB of Raft's log there, %.0f MB of tables, "+
 				"%.0f MB of WALs, %.0f MB in all",
-				tables(keys.Data), tables(keys.RaftLog), filesMB(b, dir, ".sst"), filesMB(b, dir, ".log"), folderMB(b, dir))
+				tables(keys.Data), tables(keys.RaftLog), filesMB(b, dir, ".sst"), filesMB(b, dir, ".log"),
+				folderMB(b, dir))
 		}
 		before, full, whole := disk(), tables(keys.Data), folderMB(b, dir)
 		mu.Lock()

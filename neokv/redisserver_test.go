@@ -93,7 +93,8 @@ func TestRepliesOfTheCluster(t *testing.T) {
 	seed := cmp.Or(*compareSeed, 1+uint64(rand.Uint32()))
 	defer func() {
 		if t.Failed() {
-			t.Logf("again: go test -tags redisserver ./neokv -run TestRepliesOfTheCluster -compare.calls=%d -compare.seed=%d",
+			t.Logf("again: go test -tags redisserver ./neokv -run TestRepliesOfTheCluster -compare.calls=%d "+
+				"-compare.seed=%d",
 				*compareCalls, seed)
 		}
 	}()
@@ -129,7 +130,8 @@ func TestRepliesOfTheCluster(t *testing.T) {
 			t.Run(fmt.Sprintf("%s/RESP%d", x.name, proto), func(t *testing.T) {
 				report, err := redistest.Run(redistest.Options{
 					Want: want, Got: func() (net.Conn, error) { return net.Dial("tcp", x.addr) },
-					Seed: seed + uint64(proto), Calls: calls, Proto: proto, Tag: x.tag, Spread: x.spread, Cluster: x.cluster,
+					Seed: seed + uint64(proto), Calls: calls, Proto: proto, Tag: x.tag, Spread: x.spread,
+					Cluster: x.cluster,
 				})
 				if report != nil {
 					for _, d := range report.Differences {
