@@ -137,7 +137,8 @@ func (f *FS) Crash(unsyncedPercent int, rng *rand.Rand) *FS {
 // CrashTogether returns what an end of the whole machine at this instant leaves of stores and of the journal that they
 // share, each on a file system in memory of its own; the journal's comes first. It is Crash for each, but the logs lack
 // what only the journal has: OpenJournal makes them whole.
-func CrashTogether(unsyncedPercent int, rng *rand.Rand, journal *FS, stores ...*FS) (journalLeft *FS, storesLeft []*FS) {
+func CrashTogether(unsyncedPercent int, rng *rand.Rand, journal *FS,
+	stores ...*FS) (journalLeft *FS, storesLeft []*FS) {
 	for _, f := range stores {
 		f.fail(ErrKilled) // before the journal's clone: what is acknowledged is in it, or was synced in a log
 	}
@@ -151,7 +152,8 @@ func CrashTogether(unsyncedPercent int, rng *rand.Rand, journal *FS, stores ...*
 
 // Stats counts since the file system was made.
 type Stats struct {
-	Syncs        int64 // syncs of files and folders that the disk has made; one of a journal counts where it was asked for first
+	// Syncs counts syncs of files and folders. One of a journal counts at the store that asked for it first.
+	Syncs        int64
 	SyncNanos    int64 // time spent in them
 	BytesWritten int64
 }

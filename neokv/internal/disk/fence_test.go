@@ -65,7 +65,8 @@ func verify(t *testing.T, db *pebble.DB, acked map[string]string) {
 	must(t, db.CheckLevels(nil))
 	for _, key := range slices.Sorted(maps.Keys(acked)) {
 		if found[key] != acked[key] {
-			t.Fatalf("%s = %.40q; want %.40q (%d acknowledged, %d found)", key, found[key], acked[key], len(acked), len(found))
+			t.Fatalf("%s = %.40q; want %.40q (%d acknowledged, %d found)", key, found[key], acked[key], len(acked),
+				len(found))
 		}
 	}
 }

@@ -20,18 +20,20 @@ import (
 // journal-1, used in turn.
 //
 // Why what was acknowledged is there after a crash:
-//   - A group is written when the one before it is synced. So of a segment's groups all but the last are whole, and if the last is
-//     torn nobody was told of it. Groups of a segment have the segment's epoch and are numbered from 0: what an earlier use of the
-//     segment has left behind them is not taken for one of them, since each use takes a larger epoch than any before.
-//   - A group is not taken for the last one while another of its segment stands behind it: a disk that loses what it has synced is
-//     reported, not passed over.
-//   - A segment is used again only when every log with bytes in it has been synced itself or is gone. Then its first group is
-//     overwritten by an empty one of a new epoch, which fits into a sector; so what is in neither segment is in the logs.
-//   - Who opens the journal writes what both segments hold to the logs, in the order of epochs, syncs the logs, and then empties the
-//     segments, all before a store opens. To do so again, after a crash in between, changes nothing.
-//   - A log that is removed was needed no more. A number that a log with bytes in the journal has had is not used again: Pebble has
-//     synced the folder with the name in it before, and its manifest before it removes the log. In a log itself every byte is written
-//     once, so that it does no harm if what was synced long ago is written again.
+//   - A group is written when the one before it is synced. So of a segment's groups all but the last are whole, and if
+//     the last is torn nobody was told of it. Groups of a segment have the segment's epoch and are numbered from 0:
+//     what an earlier use of the segment has left behind them is not taken for one of them, since each use takes a
+//     larger epoch than any before.
+//   - A group is not taken for the last one while another of its segment stands behind it: a disk that loses what it
+//     has synced is reported, not passed over.
+//   - A segment is used again only when every log with bytes in it has been synced itself or is gone. Then its first
+//     group is overwritten by an empty one of a new epoch, which fits into a sector; so what is in neither segment is
+//     in the logs.
+//   - Who opens the journal writes what both segments hold to the logs, in the order of epochs, syncs the logs, and
+//     then empties the segments, all before a store opens. To do so again, after a crash in between, changes nothing.
+//   - A log that is removed was needed no more. A number that a log with bytes in the journal has had is not used
+//     again: Pebble has synced the folder with the name in it before, and its manifest before it removes the log. In a
+//     log itself every byte is written once, so that it does no harm if what was synced long ago is written again.
 //
 // If a segment cannot be written or synced, or a log cannot, the journal is broken for good: from then on each log is
 // synced itself. What was acknowledged through the journal stays in the segments, which are not used again. Nobody but
@@ -176,7 +178,8 @@ func DropJournal(o JournalOptions) error {
 
 // recoverJournal opens the segments, writes what they hold to the logs and empties them.
 func recoverJournal(o JournalOptions) (*Journal, error) {
-	j := &Journal{bytes: o.Bytes, group: min(o.Bytes/8, groupBytes), stores: make(map[uint16]*FS), pending: make([]byte, groupHeader)}
+	j := &Journal{bytes: o.Bytes, group: min(o.Bytes/8, groupBytes), stores: make(map[uint16]*FS),
+		pending: make([]byte, groupHeader)}
 	j.changed.L = &j.mu
 	err := j.openSegments(o)
 	if err == nil && !o.Faults.NoReplay {

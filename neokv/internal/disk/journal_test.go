@@ -172,7 +172,8 @@ func (w *writer) check(fs vfs.FS) error {
 		f.ReadAt(data, 0)
 		f.Close()
 		if len(data) < log.acked || !bytes.Equal(data[:log.acked], log.data[:log.acked]) {
-			return fmt.Errorf("%s: of %d bytes acknowledged the first %d are there", name, log.acked, equal(data, log.data))
+			return fmt.Errorf("%s: of %d bytes acknowledged the first %d are there", name, log.acked,
+				equal(data, log.data))
 		}
 		log.data = slices.Clone(data)
 	}
@@ -199,7 +200,8 @@ type journalled struct {
 func newJournalled(t *testing.T, random *rand.Rand, stores int) *journalled {
 	c := &journalled{t: t, random: random}
 	for i := range stores {
-		c.writers = append(c.writers, &writer{id: uint16(i + 1), random: rand.New(rand.NewPCG(random.Uint64(), 0)), over: &c.over, logs: map[string]*written{}})
+		c.writers = append(c.writers, &writer{id: uint16(i + 1), random: rand.New(rand.NewPCG(random.Uint64(), 0)),
+			over: &c.over, logs: map[string]*written{}})
 	}
 	m := newMemory()
 	for _, w := range c.writers {
@@ -337,7 +339,8 @@ func TestJournalKeepsWhatWasSynced(t *testing.T) {
 	}
 	c.end()
 	must(t, DropJournal(c.options(c.disk)))
-	if names, err := c.disk.List("/"); err != nil || slices.ContainsFunc(names, func(n string) bool { return strings.HasPrefix(n, "journal") }) {
+	if names, err := c.disk.List("/"); err != nil ||
+		slices.ContainsFunc(names, func(n string) bool { return strings.HasPrefix(n, "journal") }) {
 		t.Errorf("%v, %v; want no journal", names, err)
 	}
 	t.Logf("%d segments used", turns)
@@ -379,7 +382,8 @@ func TestJournalOutlivesAStore(t *testing.T) {
 		random := rand.New(rand.NewPCG(seed, 0))
 		c := &journalled{t: t, random: random}
 		for i := range 3 {
-			c.writers = append(c.writers, &writer{id: uint16(i + 1), random: rand.New(rand.NewPCG(seed, uint64(i+1))), over: &c.over, logs: map[string]*written{}})
+			c.writers = append(c.writers, &writer{id: uint16(i + 1), random: rand.New(rand.NewPCG(seed, uint64(i+1))),
+				over: &c.over, logs: map[string]*written{}})
 		}
 		var err error
 		c.journal, err = OpenJournal(c.options(newMemory()))
@@ -617,7 +621,8 @@ func TestJournalDamagedInTheMiddle(t *testing.T) {
 		_, err = OpenJournal(o)
 		if at == groups-1 { // as if it had never been acknowledged
 			must(t, err)
-		} else if want := fmt.Sprintf("damaged at %d: group", begins[at]); err == nil || !strings.Contains(err.Error(), want) {
+		} else if want := fmt.Sprintf("damaged at %d: group", begins[at]); err == nil ||
+			!strings.Contains(err.Error(), want) {
 			t.Fatalf("round %d: group %d damaged at %d: %v; want %s", round, at, off, err, want)
 		}
 	}
@@ -857,7 +862,8 @@ func TestJournalSyncsInParts(t *testing.T) {
 			if got := seen.take(); !slices.Equal(got, c.want) {
 				t.Errorf("the disk was told %v; want %v", got, c.want)
 			}
-			if fails := c.name == "damaged"; errors.Is(err, syscall.EIO) != fails || errors.Is(fs.Failed(), syscall.EIO) != fails {
+			if fails := c.name == "damaged"; errors.Is(err, syscall.EIO) != fails ||
+				errors.Is(fs.Failed(), syscall.EIO) != fails {
 				t.Errorf("the journal closes with %v, the store has failed with %v", err, fs.Failed())
 			}
 		})

@@ -183,7 +183,8 @@ func (p *pair) step() {
 	name, other := path(), path()
 	data := bytes.Repeat([]byte{byte('A' + p.rng.IntN(26))}, 1+p.rng.IntN(9000))
 	off := int64(p.rng.IntN(9000))
-	op := []string{"create", "create", "write", "write", "writeAt", "close", "openReadWrite", "reuse", "rename", "renameDir", "remove",
+	op := []string{"create", "create", "write", "write", "writeAt", "close", "openReadWrite", "reuse", "rename",
+		"renameDir", "remove",
 		"removeAll", "link", "mkdir", "mkdir"}[p.rng.IntN(15)]
 	from, to := folders[1+p.rng.IntN(3)], folders[1+p.rng.IntN(3)]
 	if op == p.skip {

@@ -16,7 +16,7 @@ const raftHost = "host"
 
 // raftFS is dragonboat's view of an FS. A folder written by it can be opened on another machine under another name:
 //
-//	<dir>/dragonboat.ds, NODEHOST.ID, LOCK                   in memory: they would bind the folder to its machine and settings
+//	<dir>/dragonboat.ds, NODEHOST.ID, LOCK                   in memory: they would bind the folder to its machine
 //	<dir>/<host name>/00000000000000000001/snapshot-part-0/  on disk, with raftHost for the host name
 //
 // Nobody else is kept out of the folder: Pebble's own lock does that.

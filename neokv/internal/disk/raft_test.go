@@ -48,12 +48,14 @@ func (r *register) Close() error { return nil }
 // openNodeHost opens a NodeHost of one replica that leads its shard, all of whose files are in fs.
 func openNodeHost(t *testing.T, fs lvfs.FS, dir, address string) *dragonboat.NodeHost {
 	t.Helper()
-	for _, pkg := range []string{"dragonboat", "raft", "rsm", "logdb", "transport", "server", "settings", "config", "raftpb", "tan"} {
+	for _, pkg := range []string{"dragonboat", "raft", "rsm", "logdb", "transport", "server", "settings", "config",
+		"raftpb", "tan"} {
 		logger.GetLogger(pkg).SetLevel(logger.CRITICAL)
 	}
 	nh := config.NodeHostConfig{NodeHostDir: dir, RTTMillisecond: 5, RaftAddress: address}
 	nh.Expert.FS = fs
-	nh.Expert.Engine = config.EngineConfig{ExecShards: 1, CommitShards: 1, ApplyShards: 1, SnapshotShards: 1, CloseShards: 1}
+	nh.Expert.Engine = config.EngineConfig{ExecShards: 1, CommitShards: 1, ApplyShards: 1, SnapshotShards: 1,
+		CloseShards: 1}
 	nh.Expert.LogDB = config.GetTinyMemLogDBConfig()
 	nh.Expert.LogDB.Shards = 1
 	nh.Expert.LogDBFactory = tan.Factory // the default one refuses file systems that it does not know
@@ -194,7 +196,8 @@ func TestNodeHostNeverSeesAFailure(t *testing.T) {
 			expect(t, nh, "59")
 			nh.Close()
 			if fences.Load() != 1 || !errors.Is(fs.Failed(), fault.Err) {
-				t.Errorf("fenced %d times, because of %v; want once, because of %v", fences.Load(), fs.Failed(), fault.Err)
+				t.Errorf("fenced %d times, because of %v; want once, because of %v", fences.Load(), fs.Failed(),
+					fault.Err)
 			}
 			fs = OS()
 			nh = openNodeHost(t, fs.Raft(nil), dir, address)

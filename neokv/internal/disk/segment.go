@@ -137,7 +137,8 @@ func (s *segment) measure() error {
 		case ok && at == s.end && sequence == s.sequence:
 			s.end, s.sequence, at = next, s.sequence+1, next
 		case ok && sequence > s.sequence:
-			return fmt.Errorf("damaged at %d: group %d is missing, and %d of the same epoch %d stands at %d", s.end, s.sequence, sequence, s.epoch, at)
+			return fmt.Errorf("damaged at %d: group %d is missing, and %d of the same epoch %d stands at %d", s.end,
+				s.sequence, sequence, s.epoch, at)
 		case s.end == 0:
 			return errors.New("damaged at its beginning")
 		default:

@@ -45,10 +45,12 @@ func FuzzSegment(f *testing.F) {
 		_, _ = read(open(raw))
 		group := (&segment{epoch: 1}).seal(append(make([]byte, groupHeader), records...))
 		again, err := read(open(append(group, raw...)))
-		if n := min(len(again), len(records)); err == nil && len(raw) == 0 && !bytes.Equal(again, records) || !bytes.Equal(again[:n], records[:n]) {
+		if n := min(len(again), len(records)); err == nil && len(raw) == 0 && !bytes.Equal(again, records) ||
+			!bytes.Equal(again[:n], records[:n]) {
 			t.Errorf("records %x come back as %x, %v", records, again, err)
 		}
-		if len(records) >= recordHeader && err == nil && len(raw) == 0 && binary.BigEndian.Uint32(records[4:]) > uint32(len(records)) {
+		if len(records) >= recordHeader && err == nil && len(raw) == 0 &&
+			binary.BigEndian.Uint32(records[4:]) > uint32(len(records)) {
 			t.Error("a record that is longer than its group is taken")
 		}
 	})

@@ -85,7 +85,8 @@ func snapshotHead(f *raftFile) ([]byte, error) {
 		return nil, fmt.Errorf("header: %w", err)
 	}
 	if h.Version != 2 || h.ChecksumType != pb.CRC32IEEE || h.CompressionType != pb.NoCompression {
-		return nil, fmt.Errorf("header: version %d, checksum %v, compression %v", h.Version, h.ChecksumType, h.CompressionType)
+		return nil, fmt.Errorf("header: version %d, checksum %v, compression %v", h.Version, h.ChecksumType,
+			h.CompressionType)
 	}
 	block := head[snapshotHeaderRoom:]
 	end := len(block) - crc32.Size
