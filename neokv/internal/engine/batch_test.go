@@ -207,8 +207,8 @@ func TestExpect(t *testing.T) {
 	}
 	tell := func() {
 		b.Expect([]Known{
-			{Key: key(0), Value: []byte("told"), There: true}, {Key: key(1)}, {Key: key(9), There: true, Value: []byte("told")},
-			{Key: key(8), There: true, Cut: true},
+			{Key: key(0), Value: []byte("told"), There: true}, {Key: key(1)},
+			{Key: key(9), There: true, Value: []byte("told")}, {Key: key(8), There: true, Cut: true},
 		})
 	}
 	tell()
@@ -299,8 +299,9 @@ func TestDeleteSlots(t *testing.T) {
 	record := func(s keys.Space, slot topology.Slot) [][]byte {
 		orphan := keys.Orphan{Space: s, Slot: slot, User: user, Version: 4}
 		return [][]byte{
-			s.AppendMetadata(nil, slot, user), s.AppendLegacy(nil, slot, user), s.AppendSubkey(nil, slot, user, 4, []byte("f")),
-			s.AppendScoreKey(nil, slot, user, 4, 1, []byte("m")), orphan.AppendKey(nil),
+			s.AppendMetadata(nil, slot, user), s.AppendLegacy(nil, slot, user),
+			s.AppendSubkey(nil, slot, user, 4, []byte("f")), s.AppendScoreKey(nil, slot, user, 4, 1, []byte("m")),
+			orphan.AppendKey(nil),
 		}
 	}
 	b := e.NewBatch()

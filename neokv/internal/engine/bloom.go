@@ -64,7 +64,8 @@ func policy(prefix string, bits int) pebble.FilterPolicy {
 	if bits == 0 {
 		return pebble.NoFilterPolicy
 	}
-	return &prefixPolicy{FilterPolicy: bloom.FilterPolicy(bits), name: "neokv.bloom." + prefix, length: prefixes[prefix]}
+	return &prefixPolicy{FilterPolicy: bloom.FilterPolicy(bits), name: "neokv.bloom." + prefix,
+		length: prefixes[prefix]}
 }
 
 // filters returns every policy that a table may have been written with. Reading does not depend on the bits.

@@ -57,7 +57,8 @@ func TestBloomBits(t *testing.T) {
 	}{{"key", 0}, {"key", 10}, {"region", 10}} {
 		name := fmt.Sprint(c.prefix, " ", c.bits)
 		o := testOptions(t, vfs.NewMem())
-		o.Knobs.BloomBits, o.Knobs.BloomPrefix, o.Knobs.BlockSize, o.Knobs.TargetFileSize = c.bits, c.prefix, 4<<10, settings.Bytes(long)*64<<10
+		o.Knobs.BloomBits, o.Knobs.BloomPrefix, o.Knobs.BlockSize, o.Knobs.TargetFileSize = c.bits, c.prefix, 4<<10,
+			settings.Bytes(long)*64<<10
 		o.Knobs.MemtableSize, o.Knobs.BlockCache, o.Knobs.Compression = minMemtable, 512<<10, "none"
 		e := open(t, o)
 		value := make([]byte, long*100)
@@ -91,16 +92,21 @@ func TestBloomBits(t *testing.T) {
 	}
 	none, key, region := costs["key 0"], costs["key 10"], costs["region 10"]
 	if none.hits != 0 || none.reads < int64(probes/2) {
-		t.Errorf("without filters %d filter hits, %d block reads; want 0 and at least %d", none.hits, none.reads, probes/2)
+		t.Errorf("without filters %d filter hits, %d block reads; want 0 and at least %d", none.hits, none.reads,
+			probes/2)
 	}
 	if key.hits < int64(probes*95/100) || key.reads*10 > none.reads*3 {
-		t.Errorf("10 bits per key: %d filter hits, %d block reads; want at least %d, at most 0.3 of %d", key.hits, key.reads, probes*95/100, none.reads)
+		t.Errorf("10 bits per key: %d filter hits, %d block reads; want at least %d, at most 0.3 of %d", key.hits,
+			key.reads, probes*95/100, none.reads)
 	}
 	if region.hits != 0 || region.reads < none.reads*95/100 {
-		t.Errorf("10 bits per region: %d filter hits, %d block reads; want no use, as the %d without filters", region.hits, region.reads, none.reads)
+		t.Errorf("10 bits per region: %d filter hits, %d block reads; want no use, as the %d without filters",
+			region.hits, region.reads, none.reads)
 	}
-	if over, most := key.bytes-none.bytes, int64(n*12/8); over < int64(n*10/8) || over > most || (region.bytes-none.bytes)*4 > over {
-		t.Errorf("filters of keys take %d bytes, of regions %d; want %d to %d, and less than a quarter of that", over, region.bytes-none.bytes, n*10/8, most)
+	if over, most := key.bytes-none.bytes, int64(n*12/8); over < int64(n*10/8) || over > most ||
+		(region.bytes-none.bytes)*4 > over {
+		t.Errorf("filters of keys take %d bytes, of regions %d; want %d to %d, and less than a quarter of that", over,
+			region.bytes-none.bytes, n*10/8, most)
 	}
 }
 
@@ -147,7 +153,8 @@ func TestBloomPrefix(t *testing.T) {
 		lookups(t, e, true, sub(region(0), 0, 0), sub(region(2), 2, 2))
 	}
 
-	sees := map[string]filtered{"key": {true, true, true}, "collection": {false, true, true}, "region": {false, false, true}}
+	sees := map[string]filtered{"key": {true, true, true}, "collection": {false, true, true},
+		"region": {false, false, true}}
 	before := filtered{}
 	for i, c := range []struct {
 		prefix string
@@ -190,7 +197,8 @@ func TestTablesEndWithTheirKeyspace(t *testing.T) {
 				t.Errorf("a table reaches from keyspace %d to %d", first, last)
 			}
 			if blocks := table.Properties.NumValueBlocks; blocks != 0 {
-				t.Errorf("keyspace %d: values were moved to %d blocks away from their keys", table.Smallest.UserKey[0], blocks)
+				t.Errorf("keyspace %d: values were moved to %d blocks away from their keys", table.Smallest.UserKey[0],
+					blocks)
 			}
 		}
 	}

@@ -34,7 +34,8 @@ func TestSplit(t *testing.T) {
 		{"subkey", append(collection(keys.Data), "field"...), len(collection(keys.Data)) + 5},
 		{"legacy string", space.AppendLegacy(nil, 9, user), len(space.AppendLegacy(nil, 9, user))},
 		{"score key", space.AppendScoreKey(nil, 9, user, 77, 1.5, []byte("member")), len(collection(keys.ZSetScore))},
-		{"start of the score keys of a user key", space.AppendUserKey(nil, keys.ZSetScore, 9, user), len(collection(keys.ZSetScore)) - 8},
+		{"start of the score keys of a user key", space.AppendUserKey(nil, keys.ZSetScore, 9, user),
+			len(collection(keys.ZSetScore)) - 8},
 		{"start of a slot", space.AppendSlot(nil, keys.ZSetScore, 9), keys.PrefixLen + 2},
 		{"log entry", keys.AppendLogEntry(nil, 3, 7), 10},
 		{"raft state", keys.AppendRaft(nil, 3, keys.RaftState), 10},
@@ -129,10 +130,12 @@ func TestSplitKeepsOrder(t *testing.T) {
 // FuzzComparer holds the comparer to what Pebble demands, for keys of any bytes: a prefix sorts before all keys with
 // it, prefixes sort as their keys do, and an immediate successor is the next prefix.
 func FuzzComparer(f *testing.F) {
-	f.Add(space.AppendScoreKey(nil, 9, []byte("key"), 77, 1.5, []byte("member")), space.AppendScoreKey(nil, 9, []byte("kez"), 77, 1.5, nil))
+	f.Add(space.AppendScoreKey(nil, 9, []byte("key"), 77, 1.5, []byte("member")),
+		space.AppendScoreKey(nil, 9, []byte("kez"), 77, 1.5, nil))
 	f.Add(keys.AppendLogEntry(nil, 3, 7), keys.AppendLogEntry(nil, 3, 8))
 	f.Add(keys.AppendRaft(nil, 3, keys.RaftState), []byte{byte(keys.RaftLog), 0xff})
-	f.Add(append(space.AppendUserKey(nil, keys.ZSetScore, 9, nil), 0xff, 0xff, 0xff, 0xff), []byte{byte(keys.BinLog), 1})
+	f.Add(append(space.AppendUserKey(nil, keys.ZSetScore, 9, nil), 0xff, 0xff, 0xff, 0xff),
+		[]byte{byte(keys.BinLog), 1})
 	f.Fuzz(func(t *testing.T, a, b []byte) {
 		if len(a) == 0 || len(b) == 0 || a[0] == 0xff || b[0] == 0xff { // a key begins with its keyspace
 			return
@@ -141,7 +144,8 @@ func FuzzComparer(f *testing.F) {
 		if n := comparer.Split(prefixA); n != len(prefixA) {
 			t.Errorf("the prefix of %x is %x, and the prefix of that has %d bytes", a, prefixA, n)
 		}
-		if keys, prefixes := comparer.Compare(a, b), comparer.Compare(prefixA, prefixB); prefixes != 0 && prefixes != keys {
+		if keys, prefixes := comparer.Compare(a, b), comparer.Compare(prefixA, prefixB); prefixes != 0 &&
+			prefixes != keys {
 			t.Errorf("%x and %x compare as %d, their prefixes as %d", a, b, keys, prefixes)
 		}
 		next := comparer.ImmediateSuccessor(nil, prefixA)
@@ -151,7 +155,8 @@ func FuzzComparer(f *testing.F) {
 		if comparer.Compare(prefixA, prefixB) < 0 && comparer.Compare(prefixB, next) < 0 {
 			t.Errorf("%x is between %x and what is said to follow, %x", prefixB, prefixA, next)
 		}
-		if between := comparer.Separator(nil, a, b); comparer.Compare(a, b) < 0 && (comparer.Compare(a, between) > 0 || comparer.Compare(between, b) >= 0) {
+		if between := comparer.Separator(nil, a, b); comparer.Compare(a, b) < 0 && (comparer.Compare(a, between) > 0 ||
+			comparer.Compare(between, b) >= 0) {
 			t.Errorf("%x does not separate %x and %x", between, a, b)
 		}
 	})

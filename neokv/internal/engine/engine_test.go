@@ -25,7 +25,8 @@ import (
 func testOptions(t testing.TB, fs vfs.FS) Options {
 	k := settings.Default().Engine
 	k.MemtableSize, k.BlockCache = 8<<20, 8<<20
-	return Options{Dir: "store/engine", FS: fs, Knobs: k, Stores: 1, Fatal: func(err error) { t.Errorf("fatal: %v", err) }}
+	return Options{Dir: "store/engine", FS: fs, Knobs: k, Stores: 1,
+		Fatal: func(err error) { t.Errorf("fatal: %v", err) }}
 }
 
 func open(t testing.TB, o Options) *Engine {
@@ -312,11 +313,12 @@ func TestMetrics(t *testing.T) {
 	get(t, e, metadataKey(1))
 	m := e.Metrics()
 	for name, v := range map[string]int64{
-		"WALBytesIn": m.WALBytesIn, "WALBytesWritten": m.WALBytesWritten, "Flushes": m.Flushes, "FlushBytes": m.FlushBytes,
-		"Compactions": m.Compactions, "CompactionBytes": m.CompactionBytes, "BlockCacheHits": m.BlockCacheHits,
-		"BlockCacheMisses": m.BlockCacheMisses, "BlockCacheBytes": m.BlockCacheBytes, "FilterMisses": m.FilterMisses,
-		"DiskBytes": m.DiskBytes, "TableBytes": m.TableBytes, "Tables": m.Tables, "ReadAmp": m.ReadAmp,
-		"MemtableBytes": m.MemtableBytes, "Memtables": m.Memtables,
+		"WALBytesIn": m.WALBytesIn, "WALBytesWritten": m.WALBytesWritten, "Flushes": m.Flushes,
+		"FlushBytes": m.FlushBytes, "Compactions": m.Compactions, "CompactionBytes": m.CompactionBytes,
+		"BlockCacheHits": m.BlockCacheHits, "BlockCacheMisses": m.BlockCacheMisses,
+		"BlockCacheBytes": m.BlockCacheBytes, "FilterMisses": m.FilterMisses, "DiskBytes": m.DiskBytes,
+		"TableBytes": m.TableBytes, "Tables": m.Tables, "ReadAmp": m.ReadAmp, "MemtableBytes": m.MemtableBytes,
+		"Memtables": m.Memtables,
 	} {
 		if v <= 0 {
 			t.Errorf("%s = %d; want more than 0", name, v)
@@ -463,7 +465,8 @@ func testRestFlattens(t *testing.T, reads int) {
 	e.IdleUpkeep() // it has just been written
 	before := e.db.Metrics()
 	if before.Levels[0].Sublevels != 3 || before.Levels[6].TablesCount == 0 {
-		t.Fatalf("%d sublevels behind three flushes, %d tables in the last level", before.Levels[0].Sublevels, before.Levels[6].TablesCount)
+		t.Fatalf("%d sublevels behind three flushes, %d tables in the last level", before.Levels[0].Sublevels,
+			before.Levels[6].TablesCount)
 	}
 	for range reads {
 		get(t, e, metadataKey(1))
@@ -619,7 +622,8 @@ func TestShareOf(t *testing.T) {
 	}{
 		{1, Share{Memtable: 90 << 20, Cache: 300<<20 + 180<<20, Rows: 30 << 20, Compactions: 7, OpenFiles: 1024}},
 		{3, Share{Memtable: 30 << 20, Cache: 100<<20 + 60<<20, Rows: 10 << 20, Compactions: 2, OpenFiles: 341}},
-		{9, Share{Memtable: 10 << 20, Cache: (300<<20)/9 + 20<<20, Rows: (30 << 20) / 9, Compactions: 1, OpenFiles: 128}},
+		{9, Share{Memtable: 10 << 20, Cache: (300<<20)/9 + 20<<20, Rows: (30 << 20) / 9, Compactions: 1,
+			OpenFiles: 128}},
 	} {
 		if got, err := ShareOf(k, c.stores); err != nil || got != c.want {
 			t.Errorf("ShareOf(%d stores) = %+v, %v; want %+v", c.stores, got, err, c.want)
@@ -629,12 +633,14 @@ func TestShareOf(t *testing.T) {
 		t.Errorf("ShareOf(0 stores): %v", err)
 	}
 
-	bad := settings.EngineKnobs{MemtableSize: 1 << 20, MemtableCount: 1, L0Compaction: 4, L0Stop: 4, Compression: "lz4", BloomPrefix: "slot"}
+	bad := settings.EngineKnobs{MemtableSize: 1 << 20, MemtableCount: 1, L0Compaction: 4, L0Stop: 4, Compression: "lz4",
+		BloomPrefix: "slot"}
 	_, err := ShareOf(bad, 9)
 	for _, want := range []string{
 		"engine.memtable_size (1048576 bytes) is 116508 bytes for each of 9 stores; allowed 262144 to 4294967294",
 		"engine.memtable_count (1) must be >= 2", "engine.block_cache (0 bytes) must be >= 1",
-		"engine.l0_stop (4) must be > engine.l0_compaction (4)", `engine.compression ("lz4")`, `engine.bloom_prefix ("slot")`,
+		"engine.l0_stop (4) must be > engine.l0_compaction (4)", `engine.compression ("lz4")`,
+		`engine.bloom_prefix ("slot")`,
 	} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("ShareOf of bad knobs: %v; want it to say %q", err, want)

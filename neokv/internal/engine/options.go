@@ -48,7 +48,8 @@ func ShareOf(k settings.EngineKnobs, stores int) (Share, error) {
 
 	var errs []error
 	if s.Memtable < minMemtable || s.Memtable > maxMemtable {
-		errs = append(errs, fmt.Errorf("engine.memtable_size (%d bytes) is %d bytes for each of %d stores; allowed %d to %d",
+		errs = append(errs, fmt.Errorf(
+			"engine.memtable_size (%d bytes) is %d bytes for each of %d stores; allowed %d to %d",
 			int64(k.MemtableSize), s.Memtable, stores, int64(minMemtable), int64(maxMemtable)))
 	}
 	if k.MemtableCount < 2 {
@@ -58,10 +59,12 @@ func ShareOf(k settings.EngineKnobs, stores int) (Share, error) {
 		errs = append(errs, fmt.Errorf("engine.block_cache (%d bytes) must be >= 1", int64(k.BlockCache)))
 	}
 	if k.L0Stop <= k.L0Compaction {
-		errs = append(errs, fmt.Errorf("engine.l0_stop (%d) must be > engine.l0_compaction (%d)", k.L0Stop, k.L0Compaction))
+		errs = append(errs, fmt.Errorf("engine.l0_stop (%d) must be > engine.l0_compaction (%d)", k.L0Stop,
+			k.L0Compaction))
 	}
 	if _, ok := compressions[k.Compression]; !ok {
-		errs = append(errs, fmt.Errorf("engine.compression (%q) must be none, snappy, minlz, zstd or tiered", k.Compression))
+		errs = append(errs, fmt.Errorf("engine.compression (%q) must be none, snappy, minlz, zstd or tiered",
+			k.Compression))
 	}
 	if _, ok := prefixes[k.BloomPrefix]; !ok {
 		errs = append(errs, fmt.Errorf("engine.bloom_prefix (%q) must be region, collection or key", k.BloomPrefix))
@@ -104,7 +107,8 @@ func pebbleOptions(o Options, share Share, ev *events) *pebble.Options {
 		WALDir:             o.WALDir,
 		Comparer:           comparer,
 		FormatMajorVersion: pebble.FormatNewest, // the default is the oldest
-		Filters:            filters(),           // tables written under another value of the knob stay readable by their filters
+		// Tables written under another value of the knob stay readable by their filters.
+		Filters: filters(),
 
 		MemTableSize:                uint64(staggered(share.Memtable, o.Nth, o.Stores)),
 		MemTableStopWritesThreshold: k.MemtableCount,

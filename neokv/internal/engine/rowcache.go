@@ -23,8 +23,8 @@ import (
 //
 //   - A batch takes the rows of its keys away before anybody can see what it writes, and puts the new rows there when
 //     everybody can. A read in between asks Pebble.
-//   - A reader makes a row of what it found only if no change of the region has begun since it looked. It asks that under the
-//     lock under which a later change takes the row away.
+//   - A reader makes a row of what it found only if no change of the region has begun since it looked. It asks that
+//     under the lock under which a later change takes the row away.
 //
 // A row belongs to a generation of its region's Rows. A generation that ends makes all its rows invisible at once;
 // other rows take their places in time.

@@ -183,7 +183,8 @@ func TestRowsBesideWrites(t *testing.T) {
 	for _, limit := range []int64{1 << 10, 1 << 20} {
 		e := open(t, testOptions(t, vfs.NewMem()))
 		e.rows = newRowCache(limit)
-		var begun, known [2][registers]atomic.Int64 // versions that were written; that a later read must not fall behind
+		// Versions that were written; that a later read must not fall behind.
+		var begun, known [2][registers]atomic.Int64
 		var wg, writers sync.WaitGroup
 		done := make(chan struct{})
 		key := func(region, i int) []byte { return metadataKey(region*registers + i) }
@@ -251,7 +252,8 @@ func TestRowsBesideWrites(t *testing.T) {
 					value := string(found)
 					if pinned {
 						if again, _, err := v.GetNow(key(region, i)); string(again) != value || err != nil {
-							t.Errorf("limit %d: region %d: register %d: %q and then %q, %v from a pinned view", limit, region, i, value, again, err)
+							t.Errorf("limit %d: region %d: register %d: %q and then %q, %v from a pinned view", limit,
+								region, i, value, again, err)
 						}
 					}
 					v.Close()
@@ -261,7 +263,8 @@ func TestRowsBesideWrites(t *testing.T) {
 						version, err = strconv.ParseInt(value, 10, 64)
 					}
 					if err != nil || version < least || version > most {
-						t.Errorf("limit %d: region %d: register %d: %q, %v; want %d to %d", limit, region, i, value, ok, least, most)
+						t.Errorf("limit %d: region %d: register %d: %q, %v; want %d to %d", limit, region, i, value, ok,
+							least, most)
 						return
 					}
 					raise(&known[region][i], version)

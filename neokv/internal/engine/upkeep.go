@@ -24,10 +24,10 @@ const (
 // IdleUpkeep is to be called every UpkeepPause by one goroutine. It empties the pool of views. Where hardly anything
 // was written since the last call, it does what compactions do not do without writes, one step at a time:
 //
-//   - It flushes the memtable of a large write-ahead log. The log's space is free then, and reads find what was loaded in
-//     tables, at half the cost of a large memtable.
-//   - It compacts L0, sooner where there are reads: each sublevel costs every read a look, and a deletion that waits there
-//     gives no space back. engine.l0_compaction is for engines that are written to.
+//   - It flushes the memtable of a large write-ahead log. The log's space is free then, and reads find what was loaded
+//     in tables, at half the cost of a large memtable.
+//   - It compacts L0, sooner where there are reads: each sublevel costs every read a look, and a deletion that waits
+//     there gives no space back. engine.l0_compaction is for engines that are written to.
 //   - It rewrites tables that keep a large file for a small part of it.
 func (e *Engine) IdleUpkeep() {
 	e.viewPool.clear()

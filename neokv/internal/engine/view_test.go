@@ -125,7 +125,8 @@ func TestViewOfAWriteUnderWay(t *testing.T) {
 		set(t, e, key, "old", false)
 		slow.Store(true)
 		var wg sync.WaitGroup
-		wg.Go(func() { set(t, e, key, strings.Repeat("new", int(o.Knobs.MemtableSize)/10), false) }) // needs a new memtable and log
+		// Needs a new memtable and log.
+		wg.Go(func() { set(t, e, key, strings.Repeat("new", int(o.Knobs.MemtableSize)/10), false) })
 		synctest.Wait()
 		if value, _ := get(t, e, key); value != "old" {
 			t.Errorf("%.9q is seen before the write", value)
