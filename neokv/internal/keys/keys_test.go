@@ -78,7 +78,8 @@ func TestByteOrderOfKeys(t *testing.T) {
 		}
 	}
 	front := func(a, b parts) int {
-		return cmp.Or(cmp.Compare(a.space.Region, b.space.Region), cmp.Compare(a.space.Index, b.space.Index), cmp.Compare(a.slot, b.slot),
+		return cmp.Or(cmp.Compare(a.space.Region, b.space.Region), cmp.Compare(a.space.Index, b.space.Index),
+			cmp.Compare(a.slot, b.slot),
 			cmp.Compare(len(a.user), len(b.user)), bytes.Compare(a.user, b.user))
 	}
 	for range 100_000 {
@@ -145,7 +146,8 @@ func TestBoundsOfRaftAndMetaInfo(t *testing.T) {
 		if got := in(orphan.AppendKey(nil), lower, upper); got != (region == 1) {
 			t.Errorf("orphan of region %d in the bounds of region 1: %v", region, got)
 		}
-		for _, slots := range []topology.SlotRange{{First: 0, Last: 100}, {First: 100, Last: 16383}, {First: 101, Last: 16383}, {First: 0, Last: 99}} {
+		for _, slots := range []topology.SlotRange{{First: 0, Last: 100}, {First: 100, Last: 16383},
+			{First: 101, Last: 16383}, {First: 0, Last: 99}} {
 			lower, upper = Space{1, 1}.OrphanBounds(slots)
 			if got := in(orphan.AppendKey(nil), lower, upper); got != (region == 1 && slots.Contains(100)) {
 				t.Errorf("orphan of region %d, slot 100 in the bounds of region 1, slots %v: %v", region, slots, got)
@@ -224,7 +226,8 @@ func TestErrorsNameTheLimit(t *testing.T) {
 		{store(identity[:24]), "store identity: 24 bytes, want 25"},
 		{orphanOf(orphan.AppendKey(nil)[:31], nil), "orphan key: 31 bytes, want at least 32"},
 		{metadata(with(list.Append(nil), 0, 0x93)), "metadata: flags 0x93, want bit 7 set and bits 4-6 clear"},
-		{metadata(with(list.Append(nil), 0, 0xb1)), "metadata: flags 0xb1, want bit 7 set and bits 4-6 clear, but for bit 4 of a string"},
+		{metadata(with(list.Append(nil), 0, 0xb1)),
+			"metadata: flags 0xb1, want bit 7 set and bits 4-6 clear, but for bit 4 of a string"},
 		{metadata(with(list.Append(nil), 0, 0x91)), "metadata: string: 41 bytes, want 25"},
 		{metadata(long.Append(nil)[:24]), "metadata: string: 24 bytes, want 25"},
 		{metadata(with(long.Append(nil), 16, 0)), "metadata: long string of version 0"},
@@ -249,7 +252,8 @@ func FuzzParse(f *testing.F) {
 	f.Add(space.AppendMetadata(nil, 1, nil), append([]byte{oldRegionStateFormat}, make([]byte, oldRegionStateLen-1)...))
 	f.Add(AppendLogEntry(nil, 1, 2), (&StoreIdentity{FormatVersion: FormatVersion}).Append(nil))
 	f.Add(orphan.AppendKey(nil), orphan.Append(nil))
-	f.Add(space.AppendSubkey(nil, 1, []byte("key"), 2, make([]byte, 8)), (&Metadata{Type: String, Version: 2, Size: 100_000}).Append(nil))
+	f.Add(space.AppendSubkey(nil, 1, []byte("key"), 2, make([]byte, 8)),
+		(&Metadata{Type: String, Version: 2, Size: 100_000}).Append(nil))
 	f.Add([]byte{5, 18: 0xff, 19: 0xff, 20: 0xff, 21: 0xff, 22: 0xff}, []byte{0x81})
 
 	// Whatever parses is what Append makes of it, byte for byte unless it is of an older format; nothing panics.
@@ -281,7 +285,8 @@ func FuzzParse(f *testing.F) {
 			equal(t, "legacy string", AppendLegacyString(nil, m.ExpireMS, m.Value), value)
 		}
 		if counts, err := ParseRankGroup(nil, value); err == nil {
-			if again, err := ParseRankGroup(nil, AppendRankGroup(nil, counts)); err != nil || !slices.Equal(again, counts) {
+			if again, err := ParseRankGroup(nil, AppendRankGroup(nil, counts)); err != nil ||
+				!slices.Equal(again, counts) {
 				t.Errorf("rank group of %d, and then of %d: %v", counts, again, err)
 			}
 		}
@@ -319,8 +324,10 @@ func BenchmarkMetadata(b *testing.B) {
 
 // FuzzOrder: the bytes of keys sort as what they are of does.
 func FuzzOrder(f *testing.F) {
-	f.Add(uint16(1), uint64(2), math.Float64bits(-1.5), []byte("a"), uint16(1), uint64(2), math.Float64bits(1.5), []byte("b"))
-	f.Add(uint16(1), uint64(2), math.Float64bits(math.Inf(-1)), []byte(nil), uint16(16383), uint64(2), math.Float64bits(math.SmallestNonzeroFloat64), []byte{0xff})
+	f.Add(uint16(1), uint64(2), math.Float64bits(-1.5), []byte("a"), uint16(1), uint64(2), math.Float64bits(1.5),
+		[]byte("b"))
+	f.Add(uint16(1), uint64(2), math.Float64bits(math.Inf(-1)), []byte(nil), uint16(16383), uint64(2),
+		math.Float64bits(math.SmallestNonzeroFloat64), []byte{0xff})
 	f.Fuzz(func(t *testing.T, slotA uint16, versionA, bitsA uint64, memberA []byte,
 		slotB uint16, versionB, bitsB uint64, memberB []byte,
 	) {
@@ -329,19 +336,23 @@ func FuzzOrder(f *testing.F) {
 		if math.IsNaN(a) || math.IsNaN(b) || a == 0 && b == 0 && bitsA != bitsB { // -0 is never stored
 			return
 		}
-		want := cmp.Or(cmp.Compare(slotA, slotB), cmp.Compare(versionA, versionB), cmp.Compare(a, b), bytes.Compare(memberA, memberB))
+		want := cmp.Or(cmp.Compare(slotA, slotB), cmp.Compare(versionA, versionB), cmp.Compare(a, b),
+			bytes.Compare(memberA, memberB))
 		keyA := space.AppendScoreKey(nil, topology.Slot(slotA), user, versionA, a, memberA)
 		keyB := space.AppendScoreKey(nil, topology.Slot(slotB), user, versionB, b, memberB)
 		if got := bytes.Compare(keyA, keyB); got != want {
-			t.Errorf("score keys of %d %d %v %q and %d %d %v %q compare as %d, want %d", slotA, versionA, a, memberA, slotB, versionB, b, memberB, got, want)
+			t.Errorf("score keys of %d %d %v %q and %d %d %v %q compare as %d, want %d", slotA, versionA, a, memberA,
+				slotB, versionB, b, memberB, got, want)
 		}
 		want = cmp.Or(cmp.Compare(slotA, slotB), cmp.Compare(versionA, versionB), bytes.Compare(memberA, memberB))
 		keyA = space.AppendSubkey(nil, topology.Slot(slotA), user, versionA, memberA)
 		keyB = space.AppendSubkey(nil, topology.Slot(slotB), user, versionB, memberB)
 		if got := bytes.Compare(keyA, keyB); got != want {
-			t.Errorf("subkeys of %d %d %q and %d %d %q compare as %d, want %d", slotA, versionA, memberA, slotB, versionB, memberB, got, want)
+			t.Errorf("subkeys of %d %d %q and %d %d %q compare as %d, want %d", slotA, versionA, memberA, slotB,
+				versionB, memberB, got, want)
 		}
-		if got := bytes.Compare(AppendI64(nil, int64(bitsA)), AppendI64(nil, int64(bitsB))); got != cmp.Compare(int64(bitsA), int64(bitsB)) {
+		if got := bytes.Compare(AppendI64(nil, int64(bitsA)),
+			AppendI64(nil, int64(bitsB))); got != cmp.Compare(int64(bitsA), int64(bitsB)) {
 			t.Errorf("%d and %d compare as %d", int64(bitsA), int64(bitsB), got)
 		}
 	})

@@ -94,7 +94,8 @@ func ParseStoreIdentity(b []byte) (s StoreIdentity, err error) {
 	}
 	s.FormatVersion = binary.BigEndian.Uint32(b[1:])
 	if s.FormatVersion != FormatVersion {
-		return s, fmt.Errorf("store identity: storage format version %d, this program reads %d", s.FormatVersion, FormatVersion)
+		return s, fmt.Errorf("store identity: storage format version %d, this program reads %d", s.FormatVersion,
+			FormatVersion)
 	}
 	if len(b) != storeIdentityLen {
 		return s, fmt.Errorf("store identity: %d bytes, want %d", len(b), storeIdentityLen)
@@ -232,7 +233,8 @@ func ParseStage(b []byte) (s Stage, err error) {
 	if b[0] != stageFormat {
 		return s, fmt.Errorf("stage: format %d, want %d", b[0], stageFormat)
 	}
-	return Stage{Index: binary.BigEndian.Uint64(b[1:]), Calls: binary.BigEndian.Uint64(b[9:]), Choice: b[stageLen:]}, nil
+	return Stage{Index: binary.BigEndian.Uint64(b[1:]), Calls: binary.BigEndian.Uint64(b[9:]), Choice: b[stageLen:]},
+		nil
 }
 
 // Orphan is a version of a collection, or of a long string, that no metadata names any more: work for the reclaimer.

@@ -78,7 +78,8 @@ func AppendListIndex(dst []byte, index uint64) []byte {
 }
 
 // AppendScoreKey appends a sorted set's entry in the score index.
-func (s Space) AppendScoreKey(dst []byte, slot topology.Slot, user []byte, version uint64, score float64, member []byte) []byte {
+func (s Space) AppendScoreKey(dst []byte, slot topology.Slot, user []byte, version uint64, score float64,
+	member []byte) []byte {
 	dst = s.AppendCollection(dst, ZSetScore, slot, user, version)
 	return append(AppendScore(dst, score), member...)
 }

@@ -112,7 +112,8 @@ func ParseMetadata(record []byte) (m Metadata, err error) {
 	flags := record[0]
 	long := flags == flag64Bit|flagLong|byte(String)
 	if flags&^flagsType != flag64Bit && !long {
-		return m, fmt.Errorf("metadata: flags %#02x, want bit 7 set and bits 4-6 clear, but for bit 4 of a string", flags)
+		return m, fmt.Errorf("metadata: flags %#02x, want bit 7 set and bits 4-6 clear, but for bit 4 of a string",
+			flags)
 	}
 	m.Type = Type(flags & flagsType)
 	m.ExpireMS = binary.BigEndian.Uint64(record[1:])
@@ -147,7 +148,7 @@ func ParseMetadata(record []byte) (m Metadata, err error) {
 // RankKind is the byte behind the version in keys of redis_zset_rank, in which the counts of a large sorted set are.
 // Its members in the order of the score index are cut into blocks, and the blocks into groups:
 //
-//	group  [...][version u64][1] [score 8][member]  ->  [format u8 = 1] then for each block how many members it has, uvarint
+//	group  [...][version u64][1] [score 8][member]  ->  [format u8 = 1] then the members of each block, uvarint
 //	block  [...][version u64][2] [score 8][member]  ->  [format u8 = 1]
 //
 // Score and member are those of the first member of the group or block. The first group begins before all members:

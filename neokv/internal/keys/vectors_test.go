@@ -159,9 +159,11 @@ func TestVectorsOfRedisKeys(t *testing.T) {
 	v := vectors(t)
 	for _, c := range v.MetadataKey {
 		s := Space{c.Region, c.Index}
-		key := tagged(t, "metadata key", RedisMetadata, func(dst []byte) []byte { return s.AppendMetadataOf(dst, c.User) }, c.Hex)
+		key := tagged(t, "metadata key", RedisMetadata,
+			func(dst []byte) []byte { return s.AppendMetadataOf(dst, c.User) }, c.Hex)
 		p, err := ParseRedis(key)
-		if err != nil || p.Space != s || p.Slot != topology.SlotOf(c.User) || !bytes.Equal(p.User, c.User) || len(p.Rest) != 0 {
+		if err != nil || p.Space != s || p.Slot != topology.SlotOf(c.User) || !bytes.Equal(p.User, c.User) ||
+			len(p.Rest) != 0 {
 			t.Errorf("ParseRedis(%x) = %+v, %v", key, p, err)
 		}
 	}
@@ -173,7 +175,8 @@ func TestVectorsOfRedisKeys(t *testing.T) {
 			sub = AppendListIndex(nil, c.ListIndex)
 			equal(t, "list index", sub, c.Sub)
 		}
-		key := tagged(t, c.Type+" subkey", Data, func(dst []byte) []byte { return s.AppendSubkey(dst, slot, c.User, c.Version, sub) }, c.Hex)
+		key := tagged(t, c.Type+" subkey", Data,
+			func(dst []byte) []byte { return s.AppendSubkey(dst, slot, c.User, c.Version, sub) }, c.Hex)
 		p, err := ParseRedis(key)
 		version, gotSub, ok := p.Subkey()
 		if err != nil || !ok || version != c.Version || !bytes.Equal(gotSub, sub) || p.Legacy() {
@@ -196,12 +199,14 @@ func TestVectorsOfRedisKeys(t *testing.T) {
 	}
 	for _, c := range v.Legacy {
 		s, slot := Space{c.Region, c.Index}, topology.SlotOf(c.User)
-		key := tagged(t, "legacy string", Data, func(dst []byte) []byte { return s.AppendLegacy(dst, slot, c.User) }, c.Key)
+		key := tagged(t, "legacy string", Data, func(dst []byte) []byte { return s.AppendLegacy(dst, slot, c.User) },
+			c.Key)
 		if p, err := ParseRedis(key); err != nil || !p.Legacy() || !bytes.Equal(p.User, c.User) {
 			t.Errorf("ParseRedis(%x) = %+v, %v; want a legacy string", key, p, err)
 		}
 		equal(t, "legacy value", AppendLegacyString(nil, c.ExpireMS, c.Payload), c.Value)
-		if m, err := ParseLegacyString(c.Value); err != nil || m.ExpireMS != c.ExpireMS || !bytes.Equal(m.Value, c.Payload) {
+		if m, err := ParseLegacyString(c.Value); err != nil || m.ExpireMS != c.ExpireMS ||
+			!bytes.Equal(m.Value, c.Payload) {
 			t.Errorf("ParseLegacyString(%x) = %+v, %v", c.Value, m, err)
 		}
 	}
@@ -216,7 +221,8 @@ func TestVectorsOfMetadata(t *testing.T) {
 	for _, c := range vectors(t).MetadataValue {
 		m := Metadata{types[c.Type], c.ExpireMS, c.Inline, c.Version, c.Size, c.Head, c.Tail}
 		seen[m.Type] = true
-		if m.Type == List && (m.Head != ListStart-2 || m.Tail != ListStart+1) { // two pushed at the head, one at the tail
+		if m.Type == List && (m.Head != ListStart-2 || m.Tail != ListStart+1) {
+			// Two pushed at the head, one at the tail.
 			t.Errorf("list of the vectors from %d to %d; ListStart is %d", m.Head, m.Tail, ListStart)
 		}
 		equal(t, c.Type, m.Append(nil), c.Hex)
@@ -228,7 +234,8 @@ func TestVectorsOfMetadata(t *testing.T) {
 		}
 		got, err := ParseMetadata(c.Hex)
 		apart := len(c.Inline) == 0
-		if err != nil || got.Type.String() != c.Type || !sameMetadata(got, m) || got.Apart() != apart || got.Long() != (apart && m.Type == String) {
+		if err != nil || got.Type.String() != c.Type || !sameMetadata(got, m) || got.Apart() != apart ||
+			got.Long() != (apart && m.Type == String) {
 			t.Errorf("ParseMetadata(%x) = %+v, %v; want %+v", c.Hex, got, err, m)
 		}
 	}
@@ -240,7 +247,8 @@ func TestVectorsOfMetadata(t *testing.T) {
 func sameMetadata(a, b Metadata) bool {
 	values := bytes.Equal(a.Value, b.Value)
 	a.Value, b.Value = nil, nil
-	return values && a.Type == b.Type && a.ExpireMS == b.ExpireMS && a.Version == b.Version && a.Size == b.Size && a.Head == b.Head && a.Tail == b.Tail
+	return values && a.Type == b.Type && a.ExpireMS == b.ExpireMS && a.Version == b.Version && a.Size == b.Size &&
+		a.Head == b.Head && a.Tail == b.Tail
 }
 
 func TestVectorsOfBounds(t *testing.T) {
@@ -280,7 +288,8 @@ func TestVectorsOfRaftLog(t *testing.T) {
 			}
 			return AppendRaft(dst, c.Region, kinds[c.Kind])
 		}, c.Hex)
-		if region, k, index, err := ParseRaft(key); err != nil || region != c.Region || k != kinds[c.Kind] || index != c.Index {
+		if region, k, index, err := ParseRaft(key); err != nil || region != c.Region || k != kinds[c.Kind] ||
+			index != c.Index {
 			t.Errorf("ParseRaft(%x) = %d, %d, %d, %v", key, region, k, index, err)
 		}
 	}
@@ -291,9 +300,11 @@ func TestVectorsOfRaftLog(t *testing.T) {
 
 // The vectors of bytes that this package fixes itself.
 func TestOwnLayouts(t *testing.T) {
-	orphan := Orphan{Space: Space{1, 1}, Slot: topology.SlotOf([]byte("foo")), User: []byte("foo"), Version: 0x0102030405060708, Type: ZSet, Size: 3}
+	orphan := Orphan{Space: Space{1, 1}, Slot: topology.SlotOf([]byte("foo")), User: []byte("foo"),
+		Version: 0x0102030405060708, Type: ZSet, Size: 3}
 	rank := func(kind RankKind) []byte {
-		return append(orphan.Space.AppendCollection(nil, ZSetRank, orphan.Slot, orphan.User, orphan.Version), byte(kind))
+		return append(orphan.Space.AppendCollection(nil, ZSetRank, orphan.Slot, orphan.User, orphan.Version),
+			byte(kind))
 	}
 	const fooRank = "09" + "8000000000000001" + "8000000000000001" + "2f96" + "00000003" + "666f6f" + "0102030405060708"
 	for _, c := range []struct {
@@ -307,15 +318,18 @@ func TestOwnLayouts(t *testing.T) {
 		{"block key", append(AppendScore(rank(RankBlock), -1), "n"...), fooRank + "02" + "400fffffffffffff" + "6e"},
 		{"block", AppendRankBlock(nil), "01"},
 		{"store identity key", AppendStoreIdentity(nil), "0401"},
-		{"store identity", (&StoreIdentity{FormatVersion: 1, Cluster: [16]byte{0: 0xaa, 15: 0xbb}, Store: 2}).Append(nil),
+		{"store identity", (&StoreIdentity{FormatVersion: 1, Cluster: [16]byte{0: 0xaa, 15: 0xbb},
+			Store: 2}).Append(nil),
 			"01" + "00000001" + "aa0000000000000000000000000000bb" + "00000002"},
 		{"region state key", AppendRegionState(nil, 7), "04028000000000000007"},
 		{"region state", (&RegionState{1, 2, 3, 4, 5, true, 6, 7, 8}).Append(nil),
-			"02" + "0000000000000001" + "0000000000000002" + "0000000000000003" + "0000000000000004" + "0000000000000005" + "01" +
+			"02" + "0000000000000001" + "0000000000000002" + "0000000000000003" + "0000000000000004" +
+				"0000000000000005" + "01" +
 				"0000000000000006" + "0000000000000007" + "0000000000000008"},
 		{"cluster map key", AppendClusterMap(nil), "0403"},
 		{"meta state key", AppendMetaState(nil, "map"), "04046d6170"},
-		{"orphan key", orphan.AppendKey(nil), "0405" + "8000000000000001" + "8000000000000001" + "2f96" + "00000003" + "666f6f" + "0102030405060708"},
+		{"orphan key", orphan.AppendKey(nil),
+			"0405" + "8000000000000001" + "8000000000000001" + "2f96" + "00000003" + "666f6f" + "0102030405060708"},
 		{"orphan", orphan.Append(nil), "01" + "05" + "0000000000000003"},
 		{"bootstrap key", AppendRaft(nil, 42, Bootstrap), "01800000000000002a04"},
 		{"raft snapshot key", AppendRaft(nil, 42, RaftSnapshot), "01800000000000002a05"},
@@ -331,7 +345,8 @@ func TestOwnLayouts(t *testing.T) {
 
 // TestOldRegionState: format 1 knows that there may be collections, and not where.
 func TestOldRegionState(t *testing.T) {
-	const head = "01" + "0000000000000001" + "0000000000000002" + "0000000000000003" + "0000000000000004" + "0000000000000005" + "01" +
+	const head = "01" + "0000000000000001" + "0000000000000002" + "0000000000000003" + "0000000000000004" +
+		"0000000000000005" + "01" +
 		"0000000000000006"
 	for _, c := range []struct {
 		collectedAt string
