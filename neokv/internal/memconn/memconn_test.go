@@ -57,7 +57,8 @@ func TestConnInVirtualTime(t *testing.T) {
 		})
 		got, err := io.ReadAll(b)
 		wg.Wait()
-		if err != nil || len(got) != BufferBytes+2_000_000 || !bytes.Equal(got[BufferBytes:], bytes.Repeat([]byte("0123456789"), 200_000)) {
+		if err != nil || len(got) != BufferBytes+2_000_000 ||
+			!bytes.Equal(got[BufferBytes:], bytes.Repeat([]byte("0123456789"), 200_000)) {
 			t.Fatalf("read %d bytes, %v", len(got), err)
 		}
 		if _, err := b.Write([]byte("x")); !errors.Is(err, io.ErrClosedPipe) {
