@@ -37,8 +37,8 @@ func (g *Group) EnsureMap(ctx context.Context) error {
 	return g.Bootstrap(ctx, g.machine.o.Initial)
 }
 
-// Serve takes the heartbeat of the leader's own store. mine is what that store is told. If there is news, tell names the
-// other stores, and all is what each of them is told.
+// Serve takes the heartbeat of the leader's own store. mine is what that store is told. If there is news, tell names
+// the other stores, and all is what each of them is told.
 func (g *Group) Serve(own Beat, now time.Time) (mine, all ClusterView, tell []topology.StoreID) {
 	m := g.Map()
 	g.work.mu.Lock()

@@ -29,7 +29,8 @@ func TestLeaderTells(t *testing.T) {
 	}
 	hear := func(second int, store topology.StoreID, version uint64, wantNews, wantMap bool) {
 		t.Helper()
-		told, news := g.Hear(Beat{Store: store, Host: "h", MapVersion: version}, start.Add(time.Duration(second)*time.Second))
+		told, news := g.Hear(Beat{Store: store, Host: "h", MapVersion: version},
+			start.Add(time.Duration(second)*time.Second))
 		if news != wantNews || (told.Map != nil) != wantMap {
 			t.Errorf("second %d: news %v, map %v; want %v, %v", second, news, told.Map != nil, wantNews, wantMap)
 		}

@@ -20,7 +20,8 @@ import (
 
 func TestInitialSpreadsEvenly(t *testing.T) {
 	for _, shape := range []settings.ClusterKnobs{
-		{Stores: 1, Replicas: 1, Regions: 1}, {Stores: 3, Replicas: 3, Regions: 8}, {Stores: 5, Replicas: 3, Regions: 7}, {Stores: 9, Replicas: 2, Regions: 128},
+		{Stores: 1, Replicas: 1, Regions: 1}, {Stores: 3, Replicas: 3, Regions: 8},
+		{Stores: 5, Replicas: 3, Regions: 7}, {Stores: 9, Replicas: 2, Regions: 128},
 	} {
 		m := Initial("c", shape)
 		next, ids := 0, make(map[topology.ReplicaID]bool)
@@ -70,7 +71,10 @@ func TestInitialSpreadsEvenly(t *testing.T) {
 
 func openMachine(t *testing.T, fs vfs.FS) (*metaMachine, uint64, *engine.Engine) {
 	t.Helper()
-	e, err := engine.Open(engine.Options{Dir: "/e", FS: fs, Knobs: settings.Default().Engine, Stores: 3, Fatal: func(err error) { t.Error(err) }})
+	e, err := engine.Open(engine.Options{Dir: "/e", FS: fs, Knobs: settings.Default().Engine, Stores: 3,
+		Fatal: func(err error) {
+			t.Error(err)
+		}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -222,7 +226,8 @@ func TestDirectory(t *testing.T) {
 
 // FuzzState reads any bytes as the record of the meta group, and what it takes comes back.
 func FuzzState(f *testing.F) {
-	text, err := json.Marshal(&Map{Version: 3, Cluster: "ab", Stores: []Member{{ID: 1, NodeID: "c"}}, Regions: []topology.Region{{}}, NextReplica: 4})
+	text, err := json.Marshal(&Map{Version: 3, Cluster: "ab", Stores: []Member{{ID: 1, NodeID: "c"}},
+		Regions: []topology.Region{{}}, NextReplica: 4})
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -240,7 +245,8 @@ func FuzzState(f *testing.F) {
 			t.Fatal(err)
 		}
 		back, again, err := parseState(append(binary.BigEndian.AppendUint64([]byte{stateFormat}, index), text...))
-		if err != nil || again != index || back.Version != m.Version || len(back.Regions) != len(m.Regions) || len(back.Stores) != len(m.Stores) {
+		if err != nil || again != index || back.Version != m.Version || len(back.Regions) != len(m.Regions) ||
+			len(back.Stores) != len(m.Stores) {
 			t.Errorf("%+v at %d comes back as %+v at %d, %v", m, index, back, again, err)
 		}
 	})
