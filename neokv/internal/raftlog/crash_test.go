@@ -67,7 +67,8 @@ func (s *store) found(m *model) string {
 			r = modelReplica{id: id, bootstrap: boot, state: rs.State, snapshot: ss.Index, first: ss.Index + 1}
 			if rs.EntryCount > 0 {
 				r.first = rs.FirstIndex
-				ents, _, err := s.IterateEntries(nil, 0, uint64(region), id, rs.FirstIndex, rs.FirstIndex+rs.EntryCount, all)
+				ents, _, err := s.IterateEntries(nil, 0, uint64(region), id, rs.FirstIndex, rs.FirstIndex+rs.EntryCount,
+					all)
 				must(s.t, err)
 				for _, e := range ents {
 					r.terms = append(r.terms, e.Term)
@@ -125,7 +126,8 @@ func (s *store) step(m *model, rng *rand.Rand, nextID *uint64) (durable bool) {
 			return false
 		}
 		r.snapshot = r.state.Commit
-		must(s.t, s.SaveSnapshots([]pb.Update{{ShardID: uint64(region), ReplicaID: r.id, Snapshot: pb.Snapshot{Index: r.snapshot, Term: 1}}}))
+		must(s.t, s.SaveSnapshots([]pb.Update{{ShardID: uint64(region), ReplicaID: r.id,
+			Snapshot: pb.Snapshot{Index: r.snapshot, Term: 1}}}))
 		return true
 	case 2: // truncation below the snapshot
 		if r.snapshot < r.first || len(r.terms) == 0 {
@@ -246,7 +248,8 @@ func (s *store) reload(regions int) (m model) {
 	for region := range regions {
 		r, err := s.lock(uint64(region))
 		must(s.t, err)
-		m[region] = modelReplica{id: r.id, bootstrap: r.bootstrapBytes != nil, state: r.state, recorded: r.state, first: r.first, snapshot: r.snapshot}
+		m[region] = modelReplica{id: r.id, bootstrap: r.bootstrapBytes != nil, state: r.state, recorded: r.state,
+			first: r.first, snapshot: r.snapshot}
 		first, last := r.first, r.last
 		r.mu.Unlock()
 		must(s.t, s.walk(topology.RegionID(region), first, last+1, func(e pb.Entry) bool {

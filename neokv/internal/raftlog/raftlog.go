@@ -350,7 +350,8 @@ func (l *Log) SaveSnapshots(updates []pb.Update) error {
 			if err == nil {
 				continue
 			}
-			l.fail(fmt.Errorf("region %d: replica %d: snapshot %d: %w", int64(ud.ShardID), ud.ReplicaID, ud.Snapshot.Index, err))
+			l.fail(fmt.Errorf("region %d: replica %d: snapshot %d: %w", int64(ud.ShardID), ud.ReplicaID,
+				ud.Snapshot.Index, err))
 		}
 		r := l.replica(ud.ShardID)
 		r.mu.Lock()

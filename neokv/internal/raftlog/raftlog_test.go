@@ -96,7 +96,8 @@ func (s *store) healthy() {
 func span(term, low, high uint64) []pb.Entry {
 	var ents []pb.Entry
 	for i := low; i <= high; i++ {
-		ents = append(ents, pb.Entry{Term: term, Index: i, Type: pb.ApplicationEntry, Cmd: fmt.Appendf(nil, "%d/%d", term, i)})
+		ents = append(ents, pb.Entry{Term: term, Index: i, Type: pb.ApplicationEntry,
+			Cmd: fmt.Appendf(nil, "%d/%d", term, i)})
 	}
 	return ents
 }
@@ -130,7 +131,8 @@ func TestBootstrap(t *testing.T) {
 		t.Errorf("no record: %v", err)
 	}
 	for i, shard := range []uint64{3, 0, 1000} {
-		must(t, s.SaveBootstrapInfo(shard, uint64(i+2), pb.Bootstrap{Addresses: map[uint64]string{7: "store-7"}, Type: pb.OnDiskStateMachine}))
+		must(t, s.SaveBootstrapInfo(shard, uint64(i+2),
+			pb.Bootstrap{Addresses: map[uint64]string{7: "store-7"}, Type: pb.OnDiskStateMachine}))
 	}
 	s.twice(func(t *testing.T) {
 		b, err := s.GetBootstrapInfo(3, 2)
@@ -164,12 +166,16 @@ func TestReadRaftState(t *testing.T) {
 		err   error
 	}{
 		{name: "nothing", err: raftio.ErrNoSavedLog},
-		{name: "snapshot alone", save: []pb.Update{{Snapshot: pb.Snapshot{Index: 9, Term: 2}}}, after: 9, err: raftio.ErrNoSavedLog},
+		{name: "snapshot alone", save: []pb.Update{{Snapshot: pb.Snapshot{Index: 9, Term: 2}}}, after: 9,
+			err: raftio.ErrNoSavedLog},
 		{name: "state alone", save: []pb.Update{{State: st}}, state: st},
 		{name: "state is replaced", save: []pb.Update{{State: pb.State{Term: 1}}, {State: st}}, state: st},
-		{name: "entries", save: []pb.Update{{State: st, EntriesToSave: span(1, 1, 10)}}, state: st, first: 1, count: 10},
-		{name: "entries from afar", save: []pb.Update{{State: st, EntriesToSave: span(1, 3, 10)}}, after: 2, state: st, first: 3, count: 8},
-		{name: "more entries", save: []pb.Update{{State: st, EntriesToSave: span(1, 1, 10)}, {EntriesToSave: span(2, 11, 11)}},
+		{name: "entries", save: []pb.Update{{State: st, EntriesToSave: span(1, 1, 10)}}, state: st, first: 1,
+			count: 10},
+		{name: "entries from afar", save: []pb.Update{{State: st, EntriesToSave: span(1, 3, 10)}}, after: 2, state: st,
+			first: 3, count: 8},
+		{name: "more entries", save: []pb.Update{{State: st, EntriesToSave: span(1, 1, 10)},
+			{EntriesToSave: span(2, 11, 11)}},
 			state: st, first: 1, count: 11},
 		{name: "entries and a snapshot within", after: 6, state: st, first: 7, count: 4,
 			save: []pb.Update{{State: st, EntriesToSave: span(1, 1, 10), Snapshot: pb.Snapshot{Index: 6, Term: 1}}}},
@@ -177,10 +183,13 @@ func TestReadRaftState(t *testing.T) {
 			save: []pb.Update{{State: st, EntriesToSave: span(1, 1, 10), Snapshot: pb.Snapshot{Index: 10, Term: 1}}}},
 		{name: "an installed snapshot discards the log", after: 5, state: st, first: 5,
 			save: []pb.Update{{State: st, EntriesToSave: span(1, 1, 10)}, {Snapshot: pb.Snapshot{Index: 5, Term: 1}}}},
-		{name: "the log goes on after a snapshot", after: 20, state: pb.State{Term: 2, Vote: 3, Commit: 20}, first: 21, count: 3,
-			save: []pb.Update{{State: st, EntriesToSave: span(1, 1, 10)}, {Snapshot: pb.Snapshot{Index: 20, Term: 2}}, {EntriesToSave: span(2, 21, 23)}}},
-		{name: "a commit index behind the snapshot", after: 9, state: pb.State{Term: 2, Vote: 3, Commit: 9}, first: 10, count: 1,
-			save: []pb.Update{{State: st, EntriesToSave: span(1, 1, 10)}}},
+		{name: "the log goes on after a snapshot", after: 20, state: pb.State{Term: 2, Vote: 3, Commit: 20}, first: 21,
+			count: 3,
+			save: []pb.Update{{State: st, EntriesToSave: span(1, 1, 10)}, {Snapshot: pb.Snapshot{Index: 20, Term: 2}},
+				{EntriesToSave: span(2, 21, 23)}}},
+		{name: "a commit index behind the snapshot", after: 9, state: pb.State{Term: 2, Vote: 3, Commit: 9}, first: 10,
+			count: 1,
+			save:  []pb.Update{{State: st, EntriesToSave: span(1, 1, 10)}}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := newStore(t)
@@ -237,9 +246,9 @@ func TestIterateEntries(t *testing.T) {
 			low, high, maxSize uint64
 			want               string
 		}{
-			{10, 11, all, "1/10"}, {10, 13, all, "1/10 1/11 2/12"}, {10, 12, all, "1/10 1/11"}, {11, all, all, "1/11 2/12"},
-			{10, 13, 0, "1/10"}, {10, 13, size - 1, "1/10"}, {10, 13, size, "1/10 1/11"}, {12, 13, 0, "2/12"},
-			{13, 14, all, ""}, {9, 10, all, ""},
+			{10, 11, all, "1/10"}, {10, 13, all, "1/10 1/11 2/12"}, {10, 12, all, "1/10 1/11"},
+			{11, all, all, "1/11 2/12"}, {10, 13, 0, "1/10"}, {10, 13, size - 1, "1/10"}, {10, 13, size, "1/10 1/11"},
+			{12, 13, 0, "2/12"}, {13, 14, all, ""}, {9, 10, all, ""},
 		} {
 			if got := s.log(3, 4, c.low, c.high, c.maxSize); got != c.want {
 				t.Errorf("[%d, %d) up to %d bytes = %s, want %s", c.low, c.high, c.maxSize, got, c.want)
@@ -384,7 +393,8 @@ func TestRemoveLargeEntries(t *testing.T) {
 		last = c.writeTo
 		must(t, s.RemoveEntriesTo(0, 1, c.truncateTo))
 		if low, high := stored(); low != c.low || high != last {
-			t.Errorf("%d MiB written, truncated to %d: entries %d to %d are stored; want %d to %d", last, c.truncateTo, low, high, c.low, last)
+			t.Errorf("%d MiB written, truncated to %d: entries %d to %d are stored; want %d to %d", last, c.truncateTo,
+				low, high, c.low, last)
 		}
 		if rs, err := s.ReadRaftState(0, 1, c.truncateTo); err != nil || rs.EntryCount != last-c.truncateTo {
 			t.Errorf("truncated to %d: %+v, %v", c.truncateTo, rs, err)
@@ -400,8 +410,9 @@ func TestSnapshots(t *testing.T) {
 		t.Errorf("no snapshot: %+v, %v", ss, err)
 	}
 	at := func(index uint64) pb.Update {
-		return pb.Update{ShardID: 1, ReplicaID: 2, Snapshot: pb.Snapshot{Index: index, Term: 2, Filepath: fmt.Sprint("s", index),
-			Membership: pb.Membership{Addresses: map[uint64]string{2: "store-1"}}}}
+		return pb.Update{ShardID: 1, ReplicaID: 2,
+			Snapshot: pb.Snapshot{Index: index, Term: 2, Filepath: fmt.Sprint("s", index),
+				Membership: pb.Membership{Addresses: map[uint64]string{2: "store-1"}}}}
 	}
 	s.save(update(1, 2, pb.State{Term: 2, Commit: 20}, span(2, 1, 30)))
 	must(t, s.SaveSnapshots([]pb.Update{at(5), at(20)}))
@@ -426,15 +437,17 @@ func TestReplicaIDs(t *testing.T) {
 	defer func() { s.close() }()
 	fill := func(id uint64) {
 		must(t, s.SaveBootstrapInfo(7, id, pb.Bootstrap{Join: true}))
-		s.save(pb.Update{ShardID: 7, ReplicaID: id, State: pb.State{Term: id, Commit: 3}, EntriesToSave: span(id, 1, id+2),
-			Snapshot: pb.Snapshot{Index: 1, Term: id}})
+		s.save(pb.Update{ShardID: 7, ReplicaID: id, State: pb.State{Term: id, Commit: 3},
+			EntriesToSave: span(id, 1, id+2),
+			Snapshot:      pb.Snapshot{Index: 1, Term: id}})
 	}
 	fill(4)
 	must(t, s.SaveBootstrapInfo(8, 4, pb.Bootstrap{}))
 	fill(5) // begins although 4 was not removed: nothing of 4 is left
 	must(t, s.RemoveNodeData(7, 4))
 	s.twice(func(t *testing.T) {
-		if rs, err := s.ReadRaftState(7, 5, 1); err != nil || rs.State.Term != 5 || rs.FirstIndex != 2 || rs.EntryCount != 6 {
+		if rs, err := s.ReadRaftState(7, 5, 1); err != nil || rs.State.Term != 5 || rs.FirstIndex != 2 ||
+			rs.EntryCount != 6 {
 			t.Errorf("the newer replica = %+v, %v", rs, err)
 		}
 		if _, err := s.ReadRaftState(7, 4, 1); !errors.Is(err, raftio.ErrNoSavedLog) {
@@ -473,7 +486,8 @@ func TestImportSnapshot(t *testing.T) {
 	}
 	s.save(pb.Update{ShardID: 2, ReplicaID: 4, State: pb.State{Term: 5, Commit: 100}, EntriesToSave: span(5, 1, 130),
 		Snapshot: pb.Snapshot{Index: 120, Term: 5}})
-	must(t, s.ImportSnapshot(pb.Snapshot{Type: pb.OnDiskStateMachine, ShardID: 2, Index: 110, Term: 2, OnDiskIndex: 110, Dummy: true}, 4))
+	must(t, s.ImportSnapshot(pb.Snapshot{Type: pb.OnDiskStateMachine, ShardID: 2, Index: 110, Term: 2, OnDiskIndex: 110,
+		Dummy: true}, 4))
 	must(t, s.ImportSnapshot(pb.Snapshot{Type: pb.OnDiskStateMachine, ShardID: 3, Index: 10, Term: 1}, 4))
 	s.twice(func(t *testing.T) {
 		ss, err := s.GetSnapshot(2, 4)
@@ -514,10 +528,14 @@ func TestSyncs(t *testing.T) {
 		{"commit index", func() { base.Commit++; s.save(update(1, 1, base, nil), update(2, 1, base, nil)) }, 0, 0},
 		{"vote", func() { base.Vote++; s.save(update(1, 1, base, nil)) }, 1, 1},
 		{"term", func() { base.Term++; s.save(update(1, 1, base, nil)) }, 1, 1},
-		{"entries of many", func() { s.save(update(1, 1, base, span(3, 11, 12)), update(2, 1, base, span(3, 2001, 2001))) }, 1, 1},
-		{"snapshot", func() { s.save(pb.Update{ShardID: 1, ReplicaID: 1, Snapshot: pb.Snapshot{Index: 20, Term: 3}}) }, 1, 1},
+		{"entries of many", func() {
+			s.save(update(1, 1, base, span(3, 11, 12)), update(2, 1, base, span(3, 2001, 2001)))
+		}, 1, 1},
+		{"snapshot", func() { s.save(pb.Update{ShardID: 1, ReplicaID: 1, Snapshot: pb.Snapshot{Index: 20, Term: 3}}) },
+			1, 1},
 		{"snapshot record", func() {
-			must(t, s.SaveSnapshots([]pb.Update{{ShardID: 2, ReplicaID: 1, Snapshot: pb.Snapshot{Index: 1500, Term: 2}}}))
+			must(t, s.SaveSnapshots([]pb.Update{{ShardID: 2, ReplicaID: 1,
+				Snapshot: pb.Snapshot{Index: 1500, Term: 2}}}))
 		}, 1, 1},
 		{"truncation", func() { must(t, s.RemoveEntriesTo(2, 1, 1500)) }, 1, 0},
 		{"truncation of nothing", func() { must(t, s.RemoveEntriesTo(2, 1, 1500)) }, 0, 0},
@@ -570,7 +588,8 @@ func TestFenced(t *testing.T) {
 	if b, err := s.GetBootstrapInfo(1, 1); err != nil || !b.Join {
 		t.Errorf("bootstrap = %+v, %v", b, err)
 	}
-	if rs, err := s.ReadRaftState(1, 1, 6); err != nil || rs.State.Term != 3 || rs.FirstIndex != 7 || rs.EntryCount != 2 {
+	if rs, err := s.ReadRaftState(1, 1, 6); err != nil || rs.State.Term != 3 || rs.FirstIndex != 7 ||
+		rs.EntryCount != 2 {
 		t.Errorf("state = %+v, %v", rs, err)
 	}
 	if got := s.Stats().Batches; got != batches {
@@ -661,8 +680,10 @@ func TestDamage(t *testing.T) {
 		{"garbage entry", keys.AppendLogEntry(nil, 1, 3), []byte{9}, "entry 3: decode"},
 		{"terms go back", keys.AppendLogEntry(nil, 1, 3), older, "entry 3 is of term 1, after term 2"},
 		{"short state", record(keys.RaftState), []byte{1, 2}, "record 3: 2 bytes, want at least 8"},
-		{"garbage state", record(keys.RaftState), []byte("\x00\x00\x00\x00\x00\x00\x00\x01\xff\xff"), "record 3: decode"},
-		{"bootstrap of another", record(keys.Bootstrap), []byte("\x00\x00\x00\x00\x00\x00\x00\x02"), "record 4: of replica 2, others of 1"},
+		{"garbage state", record(keys.RaftState), []byte("\x00\x00\x00\x00\x00\x00\x00\x01\xff\xff"),
+			"record 3: decode"},
+		{"bootstrap of another", record(keys.Bootstrap), []byte("\x00\x00\x00\x00\x00\x00\x00\x02"),
+			"record 4: of replica 2, others of 1"},
 		{"snapshot of nobody", record(keys.RaftSnapshot), make([]byte, 8), "record 5: replica id is 0"},
 		{"short log meta", record(keys.LogMeta), []byte{1}, "log meta: 1 bytes, want 8"},
 	} {
@@ -747,7 +768,8 @@ func FuzzRecord(f *testing.F) {
 	st, _ := (&pb.State{Term: 3, Vote: 2, Commit: 9}).Marshal()
 	ss, _ := (&pb.Snapshot{Index: 3, Membership: pb.Membership{Addresses: map[uint64]string{1: "a"}}}).Marshal()
 	bs, _ := (&pb.Bootstrap{Addresses: map[uint64]string{1: "a"}}).Marshal()
-	for _, seed := range [][]byte{nil, ent, st, ss, bs, {0x87}, {7, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff}} {
+	for _, seed := range [][]byte{nil, ent, st, ss, bs, {0x87},
+		{7, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff}} {
 		f.Add(seed)
 		f.Add(append([]byte{0, 0, 0, 0, 0, 0, 0, 1}, seed...))
 	}
@@ -778,7 +800,8 @@ func BenchmarkSave(b *testing.B) {
 			uds := make([]pb.Update, 8)
 			cmd := make([]byte, 128)
 			for i := range uds {
-				uds[i] = pb.Update{ShardID: uint64(i + 1), ReplicaID: 1, State: pb.State{Term: 1}, EntriesToSave: make([]pb.Entry, 16)}
+				uds[i] = pb.Update{ShardID: uint64(i + 1), ReplicaID: 1, State: pb.State{Term: 1},
+					EntriesToSave: make([]pb.Entry, 16)}
 			}
 			index := uint64(0)
 			b.ReportAllocs()

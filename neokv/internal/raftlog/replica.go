@@ -31,10 +31,12 @@ type records struct {
 	state pb.State
 	// The log is first..last, empty when last = first-1. Entries [stored, first) are truncated and not yet deleted.
 	stored, first, last uint64
-	written             uint64      // bytes of entries since the last deletion, at least those truncated and not yet deleted
-	terms               []termStart // where the terms of the log begin, in order, the first also before it; nothing while it is empty
-	meta                uint64      // the first index on record, 0 for none
-	snapshot            uint64      // index of the snapshot record, 0 for none
+	// Bytes of entries since the last deletion, at least those truncated and not yet deleted.
+	written uint64
+	// Where the terms of the log begin, in order, the first also before it; nothing while it is empty.
+	terms    []termStart
+	meta     uint64 // the first index on record, 0 for none
+	snapshot uint64 // index of the snapshot record, 0 for none
 	// The records as dragonboat encodes them, nil for none: few bytes, asked for also when the store is fenced.
 	snapshotBytes, bootstrapBytes []byte
 }
