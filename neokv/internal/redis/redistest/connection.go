@@ -18,7 +18,8 @@ func connectionCall(g *CallGenerator) [][]string {
 	case 5:
 		args := []string{"hello", g.version()}
 		for range 1 + g.IntN(2) {
-			args = append(args, g.pick("auth", "AUTH", "setname", "x"), g.pick("default", "x", "a b", ""), g.pick("x", "y"))
+			args = append(args, g.pick("auth", "AUTH", "setname", "x"), g.pick("default", "x", "a b", ""),
+				g.pick("x", "y"))
 		}
 		return [][]string{g.call(args...), {"hello", g.version()}, {"client", "getname"}}
 	case 6:
@@ -26,22 +27,28 @@ func connectionCall(g *CallGenerator) [][]string {
 	case 7:
 		args := []string{"client", "kill"}
 		for range 1 + g.IntN(3) {
-			args = append(args, g.pick("id", "ID", "type", "addr", "laddr", "user", "skipme", "x"), g.pick("0", "-1", "99999999", "x", "pubsub", "master", "nobody:1", "maybe"))
+			args = append(args, g.pick("id", "ID", "type", "addr", "laddr", "user", "skipme", "x"),
+				g.pick("0", "-1", "99999999", "x", "pubsub", "master", "nobody:1", "maybe"))
 		}
 		return [][]string{append(args, "addr", "nobody:1")} // whatever the filters are, nobody is killed
 	case 8:
-		return [][]string{g.call("client", "pause", g.pick("0", "x", "", "-1", "1.5", "99999999999999999999"), g.pick("write", "ALL", "x", ""))}
+		return [][]string{g.call("client", "pause", g.pick("0", "x", "", "-1", "1.5", "99999999999999999999"),
+			g.pick("write", "ALL", "x", ""))}
 	case 9:
 		return [][]string{g.call("client", g.pick("unpause", "UNPAUSE"))}
 	case 10:
-		return [][]string{g.call("client", "unblock", g.pick("99999999", "x", "", "1.5"), g.pick("timeout", "ERROR", "x"))}
+		return [][]string{g.call("client", "unblock", g.pick("99999999", "x", "", "1.5"),
+			g.pick("timeout", "ERROR", "x"))}
 	case 11:
-		return [][]string{g.call("wait", g.pick("0", "-1", "x", "", "9223372036854775808"), g.pick("1", "-1", "x", "", "99999999999999999999"))}
+		return [][]string{g.call("wait", g.pick("0", "-1", "x", "", "9223372036854775808"),
+			g.pick("1", "-1", "x", "", "99999999999999999999"))}
 	case 12:
-		return [][]string{g.call("config", "set", g.pick("timeout", "tcp-keepalive", "maxclients", "client-query-buffer-limit", "nope"),
+		return [][]string{g.call("config", "set",
+			g.pick("timeout", "tcp-keepalive", "maxclients", "client-query-buffer-limit", "nope"),
 			g.pick("-1", "x", "", "1x", "99999999999999999999"))}
 	case 13:
-		return [][]string{{"shutdown", g.pick("abort", "ABORT", "x", ""), g.pick("abort", "x", "")}} // never a valid one
+		// Never a valid one.
+		return [][]string{{"shutdown", g.pick("abort", "ABORT", "x", ""), g.pick("abort", "x", "")}}
 	}
 	return [][]string{g.call("client", "getname")}
 }

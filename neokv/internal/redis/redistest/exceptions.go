@@ -20,9 +20,11 @@ type Exception struct {
 
 // Exceptions are all of them. Each lets through as little as it can: errors and nulls are compared everywhere.
 var Exceptions = []Exception{
-	{"the encoding of a string is told by its value, not by the commands that changed it", func(call [][]byte, want, got ReplyValue) bool {
-		return isCall(call, "object", "encoding") && slices.Contains(stringEncodings, string(want.Text)) && slices.Contains(stringEncodings, string(got.Text))
-	}},
+	{"the encoding of a string is told by its value, not by the commands that changed it",
+		func(call [][]byte, want, got ReplyValue) bool {
+			return isCall(call, "object", "encoding") && slices.Contains(stringEncodings, string(want.Text)) &&
+				slices.Contains(stringEncodings, string(got.Text))
+		}},
 	{"so is that of a collection", func(call [][]byte, want, got ReplyValue) bool {
 		return isCall(call, "object", "encoding") && slices.ContainsFunc(collectionEncodings, func(like []string) bool {
 			return slices.Contains(like, string(want.Text)) && slices.Contains(like, string(got.Text))
@@ -41,22 +43,30 @@ var Exceptions = []Exception{
 		return isCall(call, "hello") && want.Kind == got.Kind && want.Kind != '-' && len(want.Items) == len(got.Items)
 	}},
 	{"help and texts about memory are our own", func(call [][]byte, want, got ReplyValue) bool {
-		return len(call) == 2 && (isCall(call, "memory") || isCall(call, string(call[0]), "help")) && want.Kind == got.Kind && want.Kind != '-'
+		return len(call) == 2 && (isCall(call, "memory") || isCall(call, string(call[0]), "help")) &&
+			want.Kind == got.Kind && want.Kind != '-'
 	}},
-	{"Redis finds a subcommand whose name goes on behind a zero byte where its hash happens to collide", func(call [][]byte, want, got ReplyValue) bool {
-		return len(call) > 1 && bytes.IndexByte(call[1], 0) > 0 && strings.HasPrefix(string(got.Text), "ERR unknown subcommand")
-	}},
-	{"a score is never -0, which Redis keeps in large sorted sets alone", func(call [][]byte, want, got ReplyValue) bool {
-		if len(call) == 0 || len(call[0]) == 0 || call[0][0]|0x20 != 'z' {
-			return false
-		}
-		// A negative weight makes the one of a 0 where Redis makes the other.
-		weighted := slices.ContainsFunc(call, func(arg []byte) bool { return bytes.EqualFold(arg, []byte("weights")) })
-		return sameLeaves(want, got, func(a, b ReplyValue) bool { return sameScore(a, b) || weighted && sameScore(b, a) })
-	}},
-	{"ZSCAN writes large whole scores in digits, as Redis does in small sorted sets", func(call [][]byte, want, got ReplyValue) bool {
-		return isCall(call, "zscan") && sameLeaves(want, got, func(a, b ReplyValue) bool { return sameScore(a, b) || sameNumber(a, b) })
-	}},
+	{"Redis finds a subcommand whose name goes on behind a zero byte where its hash happens to collide",
+		func(call [][]byte, want, got ReplyValue) bool {
+			return len(call) > 1 && bytes.IndexByte(call[1], 0) > 0 &&
+				strings.HasPrefix(string(got.Text), "ERR unknown subcommand")
+		}},
+	{"a score is never -0, which Redis keeps in large sorted sets alone",
+		func(call [][]byte, want, got ReplyValue) bool {
+			if len(call) == 0 || len(call[0]) == 0 || call[0][0]|0x20 != 'z' {
+				return false
+			}
+			// A negative weight makes the one of a 0 where Redis makes the other.
+			weighted := slices.ContainsFunc(call,
+				func(arg []byte) bool { return bytes.EqualFold(arg, []byte("weights")) })
+			return sameLeaves(want, got,
+				func(a, b ReplyValue) bool { return sameScore(a, b) || weighted && sameScore(b, a) })
+		}},
+	{"ZSCAN writes large whole scores in digits, as Redis does in small sorted sets",
+		func(call [][]byte, want, got ReplyValue) bool {
+			return isCall(call, "zscan") && sameLeaves(want, got,
+				func(a, b ReplyValue) bool { return sameScore(a, b) || sameNumber(a, b) })
+		}},
 	{"a Redis alone has no replicas for WAIT to count", func(call [][]byte, want, got ReplyValue) bool {
 		return isCall(call, "wait") && want.Kind == ':' && got.Kind == ':'
 	}},
@@ -160,7 +170,8 @@ func (d *Difference) chosen() bool {
 	if how.removes {
 		beside = d.Before
 	}
-	if !ok || beside == nil || len(beside.Call) < 2 || !isCall(beside.Call, how.all) || len(d.Call) < 2 || !bytes.Equal(beside.Call[1], d.Call[1]) {
+	if !ok || beside == nil || len(beside.Call) < 2 || !isCall(beside.Call, how.all) || len(d.Call) < 2 ||
+		!bytes.Equal(beside.Call[1], d.Call[1]) {
 		return false
 	}
 	if !sameShape(d.Want, d.Got) {

@@ -78,7 +78,8 @@ func (g *CallGenerator) Key() string {
 	if g.one(4) {
 		return g.typed(g.pick(types...))
 	}
-	return g.Tag + g.pick("", "a", "b", "c", "d", "e", "n1", "n2", "n3", "\x00", "k\r\ny", "\xff\xfe*[?", "a b", "{x}y", strings.Repeat("long", 40),
+	return g.Tag + g.pick("", "a", "b", "c", "d", "e", "n1", "n2", "n3", "\x00", "k\r\ny", "\xff\xfe*[?", "a b", "{x}y",
+		strings.Repeat("long", 40),
 		"{s}a", "{s}b", "{s}\x00")
 }
 
@@ -124,7 +125,8 @@ func (g *CallGenerator) Value() string {
 	case 1:
 		return g.Number()
 	case 2:
-		return g.pick("", "v", "hello world", "\x00\x01\xff", "line\r\nline", strings.Repeat("x", 300), "$-1\r\n", "-ERR no\r\n")
+		return g.pick("", "v", "hello world", "\x00\x01\xff", "line\r\nline", strings.Repeat("x", 300), "$-1\r\n",
+			"-ERR no\r\n")
 	}
 	b := make([]byte, g.IntN(20))
 	for i := range b {
@@ -139,9 +141,9 @@ func (g *CallGenerator) Number() string {
 		return strconv.FormatInt(g.Int64()>>g.IntN(64), 10)
 	}
 	return g.pick("0", "1", "-1", "2", "10", "9223372036854775807", "-9223372036854775808", "9223372036854775808",
-		"-9223372036854775809", "9223372036854775806", "4611686018427387904", "-4611686018427387904", "18446744073709551615",
-		"18446744073709551616", "99999999999999999999", "000000000000000000001", "", " 1", "1 ", "01", "+1", "-0", "-", "1.5", "1e3",
-		"0x10", "abc", "1\x00", "١")
+		"-9223372036854775809", "9223372036854775806", "4611686018427387904", "-4611686018427387904",
+		"18446744073709551615", "18446744073709551616", "99999999999999999999", "000000000000000000001", "", " 1", "1 ",
+		"01", "+1", "-0", "-", "1.5", "1e3", "0x10", "abc", "1\x00", "١")
 }
 
 // Time draws an argument of an expire option: far enough away not to pass while calls are compared, and never twice the
@@ -166,7 +168,8 @@ func (g *CallGenerator) Time(unit string) string {
 	if unit == "PX" { // the other limits are valid here, but for GT and LT they are the same time twice
 		return g.pick("9223372036854775807", "9223372036854775000", "x", "", "1.5", "01", "9223372036854775808")
 	}
-	return g.pick("9223372036854775807", "9223372036854775", "9223372036854776", "9223372036854774", "x", "", "1.5", "01", "9223372036854775808")
+	return g.pick("9223372036854775807", "9223372036854775", "9223372036854776", "9223372036854774", "x", "", "1.5",
+		"01", "9223372036854775808")
 }
 
 // call finishes a call: sometimes with a name in another case, an argument too many or too few.
@@ -236,14 +239,16 @@ func stringCall(g *CallGenerator) [][]string {
 		return [][]string{g.call(g.pick("getrange", "getrange", "substr"), g.Key(), g.index(), g.index())}
 	case 18:
 		// No offset makes a string of hundreds of megabytes.
-		offset := g.pick("0", "1", "3", "10", "300", "-1", "536870912", "536870913", "9223372036854775807", "-9223372036854775808", "x", "", "1.5", "01")
+		offset := g.pick("0", "1", "3", "10", "300", "-1", "536870912", "536870913", "9223372036854775807",
+			"-9223372036854775808", "x", "", "1.5", "01")
 		return [][]string{g.call("setrange", g.Key(), offset, g.Value())}
 	case 19, 20:
 		return [][]string{g.call("incrbyfloat", g.Key(), g.float())}
 	}
 	args := []string{"lcs", g.near(), g.near()}
 	for g.one(2) {
-		switch option := g.pick("idx", "IDX", "len", "WithMatchLen", "minmatchlen", "minmatchlen", "", "idx\x00", "lens"); option {
+		switch option := g.pick("idx", "IDX", "len", "WithMatchLen", "minmatchlen", "minmatchlen", "", "idx\x00",
+			"lens"); option {
 		case "minmatchlen":
 			args = append(args, option)
 			if !g.one(20) {
@@ -270,7 +275,8 @@ func (g *CallGenerator) float() string {
 	case 0:
 		return g.Number()
 	case 1:
-		return strconv.FormatFloat(g.NormFloat64()*math.Pow(10, float64(g.IntN(40)-20)), byte(g.pick("e", "f", "g")[0]), -1, 64)
+		return strconv.FormatFloat(g.NormFloat64()*math.Pow(10, float64(g.IntN(40)-20)), byte(g.pick("e", "f", "g")[0]),
+			-1, 64)
 	case 2: // as many digits as it likes
 		b := []byte(g.pick("", "-", "+"))
 		for range 1 + g.IntN(30) {
@@ -279,18 +285,22 @@ func (g *CallGenerator) float() string {
 		b[len(b)-1-g.IntN(min(5, len(b)))] = '.'
 		return string(b) + g.pick("", "", "e3", "e-10", "E+5", "e-30")
 	}
-	return g.pick("0.1", "-0.1", "0.5", "1e10", "3.0e3", "1e-17", "5e-18", "-5e-18", "1.5e-17", "0.3", "1e20", "-1e20", "18446744073709551616.5",
-		"9007199254740993", "123456789012345678901234567890", "1e400", "-1e4932", "1.18973149535723176502e4932", "1.2e4932", "1e5000", "1e-4950",
-		"1e-5000", "3.6e-4951", "1e99999999999", "0e99999999999", "inf", "-INF", "infinity", "infinit", "nan", "nan(1)", "0x1.8p3", "0X10", "0x", "0x.8", "0xp1",
-		"0x1p16384", "0x1p-16445", "0x1p-16446", "0x1.fffffffffffffffffp0", "1e", "1e+", "1ee2", "e5", "+5", "++5", "+-5", "1 ", "\t1", "1,5", ".5", "5.", ".", "-.", "-0", "-.0",
-		"1\x00", "1_000", "1.5.5", strings.Repeat("9", 5119), strings.Repeat("0", 5120))
+	return g.pick("0.1", "-0.1", "0.5", "1e10", "3.0e3", "1e-17", "5e-18", "-5e-18", "1.5e-17", "0.3", "1e20", "-1e20",
+		"18446744073709551616.5",
+		"9007199254740993", "123456789012345678901234567890", "1e400", "-1e4932", "1.18973149535723176502e4932",
+		"1.2e4932", "1e5000", "1e-4950", "1e-5000", "3.6e-4951", "1e99999999999", "0e99999999999", "inf", "-INF",
+		"infinity", "infinit", "nan", "nan(1)", "0x1.8p3", "0X10", "0x", "0x.8", "0xp1", "0x1p16384", "0x1p-16445",
+		"0x1p-16446", "0x1.fffffffffffffffffp0", "1e", "1e+", "1ee2", "e5", "+5", "++5", "+-5", "1 ", "\t1", "1,5",
+		".5", "5.", ".", "-.", "-0", "-.0", "1\x00", "1_000", "1.5.5", strings.Repeat("9", 5119),
+		strings.Repeat("0", 5120))
 }
 
 // getex makes a GETEX with any options.
 func (g *CallGenerator) getex() [][]string {
 	args := []string{"getex", g.Key()}
 	for g.one(2) || len(args) == 2 && g.one(2) {
-		switch option := g.pick("EX", "PX", "EXAT", "PXAT", "persist", "PERSIST", "keepttl", "nx", "get", "", "persist\x00", "exx"); option {
+		switch option := g.pick("EX", "PX", "EXAT", "PXAT", "persist", "PERSIST", "keepttl", "nx", "get", "",
+			"persist\x00", "exx"); option {
 		case "EX", "PX", "EXAT", "PXAT":
 			spelled := option
 			if g.one(2) {
@@ -378,7 +388,8 @@ func genericCall(g *CallGenerator) [][]string {
 		}
 		args := []string{name, key, at}
 		for g.one(3) {
-			args = append(args, g.pick("NX", "XX", "GT", "LT", "nx", "xx", "gt", "lt", "xX", "GTX", "", "n\r\nx", "nx\x00y", "\x00", "bad\n"))
+			args = append(args, g.pick("NX", "XX", "GT", "LT", "nx", "xx", "gt", "lt", "xX", "GTX", "", "n\r\nx",
+				"nx\x00y", "\x00", "bad\n"))
 		}
 		return [][]string{g.call(args...)}
 	case 12, 13:
@@ -390,7 +401,8 @@ func genericCall(g *CallGenerator) [][]string {
 			case "db", "DB":
 				args = append(args, option)
 				if !g.one(10) {
-					args = append(args, g.pick("0", "0", "0", "1", "99", "-1", "2147483648", "9223372036854775808", "x", ""))
+					args = append(args, g.pick("0", "0", "0", "1", "99", "-1", "2147483648", "9223372036854775808", "x",
+						""))
 				}
 			default:
 				args = append(args, option)
@@ -429,14 +441,16 @@ func (g *CallGenerator) Pattern() string {
 	var b strings.Builder
 	b.WriteString(g.Tag)
 	for range g.IntN(6) {
-		b.WriteString(g.pick("*", "?", "a", "b", "n", "1", "k", "[", "]", "^", "-", "\\", "\r", "\n", "\x00", "\xff", "[a-c]", "[^a]",
+		b.WriteString(g.pick("*", "?", "a", "b", "n", "1", "k", "[", "]", "^", "-", "\\", "\r", "\n", "\x00", "\xff",
+			"[a-c]", "[^a]",
 			"[\\a]", "[z-a]", "[\x00-\xff]", "[^", "long", "* "))
 	}
 	return b.String()
 }
 
 func unknownCall(g *CallGenerator) [][]string {
-	args := []string{g.pick("nosuch", "", "get2", "no\r\nsuch", "ge", "g\x00t", strings.Repeat("longname", 20), "\xff\xfe", "set get")}
+	args := []string{g.pick("nosuch", "", "get2", "no\r\nsuch", "ge", "g\x00t", strings.Repeat("longname", 20),
+		"\xff\xfe", "set get")}
 	for range g.IntN(6) {
 		args = append(args, g.Value())
 	}
@@ -458,7 +472,8 @@ func objectCall(g *CallGenerator) [][]string {
 	if g.one(3) {
 		return g.written()
 	}
-	return [][]string{g.call("object", g.pick("encoding", "ENCODING", "refcount", "idletime", "freq", "nosuch", "", "encoding\x00"), g.Key())}
+	return [][]string{g.call("object",
+		g.pick("encoding", "ENCODING", "refcount", "idletime", "freq", "nosuch", "", "encoding\x00"), g.Key())}
 }
 
 // written writes a string, or makes a collection around the limits of its encodings, and asks how it is kept.
@@ -467,7 +482,8 @@ func (g *CallGenerator) written() [][]string {
 	ask := []string{"object", g.pick("encoding", "ENCODING", "refcount"), key}
 	if g.one(2) {
 		value := g.pick(g.Value(), g.Number(), strings.Repeat("x", 43+g.IntN(3)), "9999", "10000", "-1")
-		return [][]string{g.pickCall([]string{"set", key, value}, []string{"mset", key, value}, []string{"setex", key, "100000", value}), ask}
+		return [][]string{g.pickCall([]string{"set", key, value}, []string{"mset", key, value},
+			[]string{"setex", key, "100000", value}), ask}
 	}
 	element := func(i int) string { return strconv.Itoa(i) }
 	switch g.IntN(4) {
@@ -516,12 +532,14 @@ func serverCall(g *CallGenerator) [][]string {
 	case 6:
 		return [][]string{g.call("memory", g.pick("help", "doctor", "purge", "nosuch", "malloc-stats", "stats"))}
 	}
-	return [][]string{g.call(append([]string{"lolwut"}, [][]string{{}, {}, {"version", "7"}, {"VERSION", "x"}, {"version"}, {"version", ""}}[g.IntN(6)]...)...)}
+	return [][]string{g.call(append([]string{"lolwut"},
+		[][]string{{}, {}, {"version", "7"}, {"VERSION", "x"}, {"version"}, {"version", ""}}[g.IntN(6)]...)...)}
 }
 
 // scan makes a SCAN that returns everything at once, or nothing.
 func (g *CallGenerator) scan() []string {
-	args := []string{"scan", g.pick("0", "0", "0", "0", "0", "0", "00", "-0", "+0", "", "x", "0x", "1a", " 0", "-", "18446744073709551616", "0\x00")}
+	args := []string{"scan", g.pick("0", "0", "0", "0", "0", "0", "00", "-0", "+0", "", "x", "0x", "1a", " 0", "-",
+		"18446744073709551616", "0\x00")}
 	counted := false
 	for g.one(2) {
 		option := g.pick("match", "MATCH", "type", "TYPE", "count", "matches", "")
@@ -533,7 +551,8 @@ func (g *CallGenerator) scan() []string {
 		case "match", "MATCH":
 			args = append(args, g.Pattern())
 		case "type", "TYPE":
-			args = append(args, g.pick("string", "STRING", "hash", "set", "list", "zset", "List", "ZSET", "stream", "nosuch", "", "set\x00", "zse"))
+			args = append(args, g.pick("string", "STRING", "hash", "set", "list", "zset", "List", "ZSET", "stream",
+				"nosuch", "", "set\x00", "zse"))
 		default:
 			value := g.pick("1000", "2000", "0", "-1", "x", "", "9223372036854775808")
 			counted = counted || option == "count"

@@ -11,7 +11,8 @@ func (g *CallGenerator) field() string {
 	if g.one(6) {
 		return strconv.Itoa(g.IntN(12))
 	}
-	return g.pick("f", "g", "h", "f1", "f2", "f3", "", "\x00", "F", "f\r\n", "\xff\xfe", "n", strings.Repeat("field", 30))
+	return g.pick("f", "g", "h", "f1", "f2", "f3", "", "\x00", "F", "f\r\n", "\xff\xfe", "n",
+		strings.Repeat("field", 30))
 }
 
 func (g *CallGenerator) fields(most int) []string {
@@ -80,10 +81,12 @@ func (g *CallGenerator) sample(name, key, option string) []string {
 		return args
 	case 1: // which may not lose its last argument
 		if option != "" {
-			return append(args, g.pick("4611686018427387903", "4611686018427387904", "-4611686018427387904", "-4611686018427387905"), strings.ToUpper(option))
+			return append(args, g.pick("4611686018427387903", "4611686018427387904", "-4611686018427387904",
+				"-4611686018427387905"), strings.ToUpper(option))
 		}
 	}
-	args = append(args, g.pick("0", "1", "-1", "2", "3", "-3", "5", "-20", "20", "100", "-150", "1000", "9223372036854775807", "-9223372036854775808",
+	args = append(args, g.pick("0", "1", "-1", "2", "3", "-3", "5", "-20", "20", "100", "-150", "1000",
+		"9223372036854775807", "-9223372036854775808",
 		"9223372036854775808", "x", "", "1.5", "-0", "01"))
 	if option != "" && g.one(2) {
 		args = append(args, g.pick(option, option, option, strings.ToUpper(option), "", option+"\x00x", option+"x"))
@@ -93,7 +96,8 @@ func (g *CallGenerator) sample(name, key, option string) []string {
 
 // scanOf makes a HSCAN, SSCAN or ZSCAN that returns everything at once, or nothing.
 func (g *CallGenerator) scanOf(name, key string) []string {
-	args := []string{name, key, g.pick("0", "0", "0", "0", "0", "00", "-0", "+0", "", "x", "0x", "1a", " 0", "-", "18446744073709551616", "0\x00")}
+	args := []string{name, key, g.pick("0", "0", "0", "0", "0", "00", "-0", "+0", "", "x", "0x", "1a", " 0", "-",
+		"18446744073709551616", "0\x00")}
 	counted := false
 	for g.one(2) {
 		option := g.pick("match", "MATCH", "count", "count", "type", "novalues", "")

@@ -155,7 +155,8 @@ var largeCases = []Case{
 	{Name: "large hash scan", Calls: "flushall" + many("hset {t}h", 0, largeSize, largeField) + "hdel {t}h f3 f2998",
 		Scans: scansOf("hscan {t}h", "f1*", "*7*")},
 
-	{Name: "large set", OneRegion: true, Calls: "flushall" + many("sadd {t}s", 0, largeSize, largeMember) + many("sadd {t}i", 0, largeSize, largeInteger) +
+	{Name: "large set", OneRegion: true, Calls: "flushall" + many("sadd {t}s", 0, largeSize, largeMember) +
+		many("sadd {t}i", 0, largeSize, largeInteger) +
 		many("sadd {t}t", 1000, largeSize, largeMember) + many("sadd {t}t", 2000, largeSize, largeInteger) + `
 		scard {t}s
 		scard {t}i
@@ -232,7 +233,8 @@ var largeCases = []Case{
 		scard {t}t
 		smembers {t}t
 		dbsize`},
-	{Name: "large set scan", Calls: "flushall" + many("sadd {t}s", 0, largeSize, largeMember) + many("sadd {t}i", 0, largeSize, largeInteger) + "srem {t}s m3 m2998",
+	{Name: "large set scan", Calls: "flushall" + many("sadd {t}s", 0, largeSize, largeMember) +
+		many("sadd {t}i", 0, largeSize, largeInteger) + "srem {t}s m3 m2998",
 		Scans: slices.Concat(scansOf("sscan {t}s", "m[0-4]*", "*7*"), scansOf("sscan {t}i", "-*", "*7*"))},
 
 	{Name: "large list", OneRegion: true, Calls: "flushall" + many("rpush {t}l", largeSize/2, largeSize, largeElement) +
@@ -410,7 +412,8 @@ var largeCases = []Case{
 		zlexcount {t}n - +
 		zrange {t}n 0 -1 withscores
 		sort {t}n alpha desc limit 2000 10`},
-	{Name: "large zset unions", OneRegion: true, Calls: "flushall" + many("zadd {t}z", 0, largeSize, largeScored) + many("zadd {t}y", 1200, largeSize, largeScored) +
+	{Name: "large zset unions", OneRegion: true, Calls: "flushall" + many("zadd {t}z", 0, largeSize, largeScored) +
+		many("zadd {t}y", 1200, largeSize, largeScored) +
 		many("zadd {t}n", 0, largeSize, largeNamed) + many("sadd {t}s", 700, largeSize, largeMember) + `
 		zunionstore {t}d 3 {t}z {t}y {t}n
 		zrange {t}d 0 -1 withscores

@@ -13,7 +13,8 @@ func (g *CallGenerator) element() string {
 	case g.one(4):
 		return strconv.Itoa(g.IntN(5))
 	}
-	return g.pick("a", "b", "c", "a", "b", "", "\x00", "A", "a\x00", "a\r\n", "\xff\xfe", "01", "-0", "1", strings.Repeat("element", 20))
+	return g.pick("a", "b", "c", "a", "b", "", "\x00", "A", "a\x00", "a\r\n", "\xff\xfe", "01", "-0", "1",
+		strings.Repeat("element", 20))
 }
 
 func (g *CallGenerator) elements(most int) []string {
@@ -69,7 +70,8 @@ func listCall(g *CallGenerator) [][]string {
 	case 13, 14:
 		return [][]string{g.call("lrange", key, g.position(), g.position())}
 	case 15, 16:
-		return [][]string{g.call("linsert", key, g.pick("before", "after", "BEFORE", "After", "before", "after", "", "befor", "after\x00"), g.element(), g.element()),
+		return [][]string{g.call("linsert", key, g.pick("before", "after", "BEFORE", "After", "before", "after", "",
+			"befor", "after\x00"), g.element(), g.element()),
 			{"lrange", key, "0", "-1"}}
 	case 17, 18:
 		return [][]string{g.call("lrem", key, g.count(), g.element()), {"lrange", key, "0", "-1"}}
@@ -77,7 +79,8 @@ func listCall(g *CallGenerator) [][]string {
 		if g.one(3) {
 			return [][]string{g.call("ltrim", key, g.position(), g.position())}
 		}
-		return [][]string{g.call("ltrim", key, g.pick("0", "1", "2", "-30", "-20"), g.pick("-1", "-2", "-3", "20", "40"))}
+		return [][]string{g.call("ltrim", key, g.pick("0", "1", "2", "-30", "-20"),
+			g.pick("-1", "-2", "-3", "20", "40"))}
 	case 20, 21:
 		args := []string{"lpos", key, g.element()}
 		for g.one(2) {
@@ -105,7 +108,8 @@ func listCall(g *CallGenerator) [][]string {
 		for range 1100 {
 			args = append(args, g.pick("a", "b", "x"))
 		}
-		return [][]string{args, {"ltrim", key, g.pick("0", "1030", "0", "5"), g.pick("30", "-1", "-1040", "4")}, {"lrange", key, "0", "-1"}}
+		return [][]string{args, {"ltrim", key, g.pick("0", "1030", "0", "5"), g.pick("30", "-1", "-1040", "4")},
+			{"lrange", key, "0", "-1"}}
 	}
 	return [][]string{args}
 }

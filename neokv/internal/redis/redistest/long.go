@@ -147,7 +147,8 @@ func longCall(g *CallGenerator) [][]string {
 	case 2:
 		return [][]string{g.call("append", key, g.pick(g.long(), g.Value(), g.Value()))}
 	case 3, 4:
-		return [][]string{g.call("setrange", key, strconv.Itoa(g.longLength()), g.pick(g.long(), g.Value(), g.Value(), g.Value()))}
+		return [][]string{g.call("setrange", key, strconv.Itoa(g.longLength()),
+			g.pick(g.long(), g.Value(), g.Value(), g.Value()))}
 	case 5, 6:
 		indexes := [2]string{}
 		for i := range indexes {

@@ -102,7 +102,8 @@ func Run(o Options) (*Report, error) {
 			}
 		}
 	}
-	g := CallGenerator{Rand: rand.New(rand.NewPCG(o.Seed, 0)), Tag: o.Tag, Spread: o.Spread, Cluster: o.Cluster, Proto: o.Proto}
+	g := CallGenerator{Rand: rand.New(rand.NewPCG(o.Seed, 0)), Tag: o.Tag, Spread: o.Spread, Cluster: o.Cluster,
+		Proto: o.Proto}
 	for end := c.report.Calls + o.Calls; c.report.Calls < end && !c.enough(); {
 		var calls, alone [][][]byte
 		for len(calls) < pipelined && alone == nil {
@@ -191,7 +192,8 @@ func (c *comparison) exchange(name string, calls [][][]byte) error {
 	}
 	if silent { // nobody knows which reply is whose
 		c.report.Calls += len(calls)
-		return c.one(Difference{Number: c.report.Calls, Case: name, Call: slices.Concat(calls...), Want: ReplyValue{Kind: '*', Items: want}, Got: ReplyValue{Kind: '*', Items: got}})
+		return c.one(Difference{Number: c.report.Calls, Case: name, Call: slices.Concat(calls...),
+			Want: ReplyValue{Kind: '*', Items: want}, Got: ReplyValue{Kind: '*', Items: got}})
 	}
 	for i, call := range calls {
 		c.report.Calls++
@@ -254,7 +256,8 @@ func (c *comparison) history(d *Difference) (calls []Difference, err error) {
 		keys = append(without(want, got), without(got, want)...)
 	}
 	for _, p := range slices.Backward(c.past) {
-		if len(calls) < historyCalls && slices.ContainsFunc(p.Call, func(arg []byte) bool { return (ReplyValue{Text: arg}).among(keys) }) {
+		if len(calls) < historyCalls &&
+			slices.ContainsFunc(p.Call, func(arg []byte) bool { return (ReplyValue{Text: arg}).among(keys) }) {
 			calls = append(calls, p)
 		}
 	}
@@ -336,7 +339,9 @@ func (p peer) scan(call [][]byte) (ReplyValue, error) {
 			v.Items[1].Items = all
 			v.Items[1].sort(piece)
 			pieces := slices.Collect(slices.Chunk(v.Items[1].Items, piece))
-			v.Items[1].Items = slices.Concat(slices.CompactFunc(pieces, func(a, b []ReplyValue) bool { return slices.EqualFunc(a, b, ReplyValue.Equal) })...)
+			v.Items[1].Items = slices.Concat(slices.CompactFunc(pieces, func(a, b []ReplyValue) bool {
+				return slices.EqualFunc(a, b, ReplyValue.Equal)
+			})...)
 			return v, nil
 		}
 	}

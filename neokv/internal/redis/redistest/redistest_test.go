@@ -78,8 +78,10 @@ func TestRunFindsDifferences(t *testing.T) {
 			return strings.Replace(right(call), "*2\r\n$1\r\na\r\n$1\r\nb\r\n", "*2\r\n$1\r\nb\r\n$1\r\na\r\n", 1)
 		}, 0, false},
 		{"other time", func(call string) string { return strings.Replace(right(call), ":5000", ":4999", 1) }, 0, false},
-		{"much other time", func(call string) string { return strings.Replace(right(call), ":5000", ":4900", 1) }, 1, false},
-		{"never expires", func(call string) string { return strings.Replace(right(call), ":5000", ":-1", 1) }, 1, false},
+		{"much other time", func(call string) string { return strings.Replace(right(call), ":5000", ":4900", 1) }, 1,
+			false},
+		{"never expires", func(call string) string { return strings.Replace(right(call), ":5000", ":-1", 1) }, 1,
+			false},
 		{"other kind", func(call string) string { return strings.Replace(right(call), "+OK", "-OK", 1) }, 1, false},
 		{"meant", func(call string) string {
 			if strings.HasPrefix(strings.ToLower(call), "object idletime ") {
@@ -88,18 +90,21 @@ func TestRunFindsDifferences(t *testing.T) {
 			return right(call)
 		}, 0, true},
 	} {
-		r, err := Run(Options{Want: serve(t, right), Got: serve(t, c.got), Calls: 300, Seed: 1, Most: 1, DataOnly: true})
+		r, err := Run(Options{Want: serve(t, right), Got: serve(t, c.got), Calls: 300, Seed: 1, Most: 1,
+			DataOnly: true})
 		if err != nil {
 			t.Fatalf("%s: %v", c.name, err)
 		}
-		if min(1, len(r.Differences)) != c.differences || r.Excepted["times of access are not kept"] > 0 != c.excepted || c.differences == 0 && r.Calls < 300 {
+		if min(1, len(r.Differences)) != c.differences ||
+			r.Excepted["times of access are not kept"] > 0 != c.excepted || c.differences == 0 && r.Calls < 300 {
 			t.Errorf("%s: %d calls, excepted %v, differences %v", c.name, r.Calls, r.Excepted, r.Differences)
 		}
 	}
 }
 
 func TestRunEndsOnGarbage(t *testing.T) {
-	for _, garbage := range []string{"OK\r\n", "$3\r\nab\r\n", ":x\r\n", "*1\r\n$1\r\nab\r\n", "+a\rb\r\n", "$-2\r\n", "$01\r\na\r\n"} {
+	for _, garbage := range []string{"OK\r\n", "$3\r\nab\r\n", ":x\r\n", "*1\r\n$1\r\nab\r\n", "+a\rb\r\n", "$-2\r\n",
+		"$01\r\na\r\n"} {
 		n := 0
 		got := func(string) string {
 			if n++; n == 20 {
@@ -258,7 +263,8 @@ func TestNegativeZero(t *testing.T) {
 			return v
 		}
 		r := &comparison{report: Report{Excepted: map[string]int{}}}
-		if got := r.compare(Difference{Call: toBytes(strings.Fields(c.call)), Want: parse(c.want), Got: parse(c.got)}); got != c.excepted {
+		if got := r.compare(Difference{Call: toBytes(strings.Fields(c.call)), Want: parse(c.want),
+			Got: parse(c.got)}); got != c.excepted {
 			t.Errorf("%s: %s and %s: excepted %v, want %v", c.call, c.want, c.got, got, c.excepted)
 		}
 	}
@@ -358,7 +364,8 @@ func TestWithoutOrder(t *testing.T) {
 	} {
 		r := &comparison{report: Report{Excepted: map[string]int{}}}
 		behind := &Difference{Call: toBytes([]string{"hgetall", "k"}), Want: parse(all), Got: parse(all)}
-		r.compare(Difference{Call: toBytes(strings.Fields(c.call)), Want: parse(c.want), Got: parse(c.got), Behind: behind})
+		r.compare(Difference{Call: toBytes(strings.Fields(c.call)), Want: parse(c.want), Got: parse(c.got),
+			Behind: behind})
 		if equal := len(r.report.Differences) == 0; equal != c.equal {
 			t.Errorf("%s: %s and %s: equal %v, want %v", c.call, c.want, c.got, equal, c.equal)
 		}
@@ -421,7 +428,8 @@ func TestWhatFollowsFromCalls(t *testing.T) {
 			d.Behind = &behind
 		}
 		if equal := r.compare(d); equal != c.equal {
-			t.Errorf("%s, %s, %s: %s and %s: equal %v, want %v", c.before, c.call, c.behind, c.want, c.got, equal, c.equal)
+			t.Errorf("%s, %s, %s: %s and %s: equal %v, want %v", c.before, c.call, c.behind, c.want, c.got, equal,
+				c.equal)
 		}
 	}
 }
@@ -467,7 +475,9 @@ func TestScansToTheEnd(t *testing.T) {
 			t.Errorf("%s: %v, differences %v, want equal %v", c.call, err, s.report.Differences, c.equal)
 		}
 	}
-	s, err := connect(Options{Want: serve(t, scan("a")), Got: serve(t, func(string) string { return "*2\r\n+1\r\n*0\r\n" })})
+	s, err := connect(Options{Want: serve(t, scan("a")), Got: serve(t, func(string) string {
+		return "*2\r\n+1\r\n*0\r\n"
+	})})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,7 +11,8 @@ func (g *CallGenerator) member() string {
 	if g.one(3) {
 		return strconv.Itoa(g.IntN(12) - 2)
 	}
-	return g.pick("a", "b", "c", "aa", "ab", "m1", "m2", "m3", "", "\x00", "A", "a\x00", "m\r\n", "\xff\xfe", "\xff", "9223372036854775807", "9223372036854775808", "-00", "01",
+	return g.pick("a", "b", "c", "aa", "ab", "m1", "m2", "m3", "", "\x00", "A", "a\x00", "m\r\n", "\xff\xfe", "\xff",
+		"9223372036854775807", "9223372036854775808", "-00", "01",
 		strings.Repeat("member", 30))
 }
 
@@ -51,7 +52,8 @@ func setCall(g *CallGenerator) [][]string {
 	case 19, 20:
 		return [][]string{g.callWith(g.near(), append([]string{g.pick("sinter", "sunion", "sdiff")}, g.sets(4)...)...)}
 	case 21, 22:
-		return [][]string{g.callWith(g.near(), append([]string{g.pick("sinterstore", "sunionstore", "sdiffstore"), g.nearOf("set")}, g.sets(4)...)...)}
+		return [][]string{g.callWith(g.near(),
+			append([]string{g.pick("sinterstore", "sunionstore", "sdiffstore"), g.nearOf("set")}, g.sets(4)...)...)}
 	case 23:
 		return [][]string{g.interCard()}
 	}
@@ -82,7 +84,8 @@ func (g *CallGenerator) sets(most int) []string {
 func (g *CallGenerator) pop(key string) [][]string {
 	args := []string{"spop", key}
 	if !g.one(3) {
-		args = append(args, g.pick("0", "1", "2", "3", "5", "20", "100", "1000", "9223372036854775807", "9223372036854775808", "-1", "-0", "01", "x", "", "1.5"))
+		args = append(args, g.pick("0", "1", "2", "3", "5", "20", "100", "1000", "9223372036854775807",
+			"9223372036854775808", "-1", "-0", "01", "x", "", "1.5"))
 	}
 	return [][]string{{"smembers", key}, g.call(args...), {"scard", key}, {"del", key}}
 }
@@ -91,7 +94,8 @@ func (g *CallGenerator) interCard() []string {
 	names := g.sets(4)
 	args := append([]string{"sintercard", strconv.Itoa(len(names))}, names...)
 	if g.one(8) && !g.Spread { // what is no key then might be in another region
-		args[1] = g.pick("0", "-1", "x", "", "1.5", "9223372036854775807", "9223372036854775808", "01", " 1", "2", "5", "1")
+		args[1] = g.pick("0", "-1", "x", "", "1.5", "9223372036854775807", "9223372036854775808", "01", " 1", "2", "5",
+			"1")
 	}
 	for g.one(2) {
 		args = append(args, g.pick("limit", "LIMIT", "LIMIT", "limits", "", "limit\x00"))

@@ -26,7 +26,8 @@ func sortCall(g *CallGenerator) [][]string {
 		}
 		return [][]string{args}
 	case 3:
-		return [][]string{{"hset", near + "h:" + g.sortElement(), "f", g.weight(), g.pick("g", "->", "*", "f"), g.weight()}}
+		return [][]string{{"hset", near + "h:" + g.sortElement(), "f", g.weight(), g.pick("g", "->", "*", "f"),
+			g.weight()}}
 	}
 	return g.sort(near)
 }
@@ -36,7 +37,8 @@ func (g *CallGenerator) sortElement() string {
 	if g.one(60) {
 		return g.pick("abc", "1 ", "nan", "1e400", "5e-324", "1e-310", "0x", "x\x00y", "x\x00z", "x", "\xff", "--")
 	}
-	return g.pick("0", "1", "2", "3", "5", "10", "-1", "-7", "2.5", "1e3", "1e2", "100", "0x10", " 4", "", "inf", "-inf", "-0", "1\x00", "1\x00b", "9223372036854775807", "007",
+	return g.pick("0", "1", "2", "3", "5", "10", "-1", "-7", "2.5", "1e3", "1e2", "100", "0x10", " 4", "", "inf",
+		"-inf", "-0", "1\x00", "1\x00b", "9223372036854775807", "007",
 		"2.2250738585072014e-308")
 }
 
@@ -84,7 +86,8 @@ const anyOrder = "anyorder"
 
 func (g *CallGenerator) sort(near string) [][]string {
 	key, list := near+g.pick("sort:list", "sort:list", "sort:set", "sort:zset"), false
-	patterns := []string{near + "w:*", near + "w:*", near + "h:*->f", near + "h:*->f", near + "h:*->g", near + "h:*->nosuch", near + "w:*->f", near + "h:*", near + "*", near + "h:*->",
+	patterns := []string{near + "w:*", near + "w:*", near + "h:*->f", near + "h:*->f", near + "h:*->g",
+		near + "h:*->nosuch", near + "w:*->f", near + "h:*", near + "*", near + "h:*->",
 		near + "w:*:*", near + "h:*->->", near + "h:*->*", near + "w:*\x00", near + "h:*->f\x00x"}
 	constants := []string{"nosort", "nosort", "x->f", "", "#", "x\x00*", near}
 	switch {
@@ -109,13 +112,15 @@ func (g *CallGenerator) sort(near string) [][]string {
 		}
 	}
 	if g.one(3) {
-		rest = append(rest, "limit", g.pick("0", "0", "1", "2", "-1", "5", "1000", "9223372036854775807", "-9223372036854775808"), g.pick("0", "1", "2", "3", "10", "-1", "-5", "9223372036854775807"))
+		rest = append(rest, "limit", g.pick("0", "0", "1", "2", "-1", "5", "1000", "9223372036854775807",
+			"-9223372036854775808"), g.pick("0", "1", "2", "3", "10", "-1", "-5", "9223372036854775807"))
 	}
 	for g.one(2) {
 		rest = append(rest, g.pick("asc", "desc", "DESC", "alpha", "ALPHA", "desc"))
 	}
 	if len(rest) > 0 && g.one(40) {
-		if rest = append(rest, g.pick("limit", "get", "by", "nosuch", "", "limit x 1")); g.Cluster && rest[len(rest)-1] == "get" {
+		if rest = append(rest, g.pick("limit", "get", "by", "nosuch", "", "limit x 1")); g.Cluster &&
+			rest[len(rest)-1] == "get" {
 			rest = append(rest, g.pick(patterns...)) // whatever follows, the cluster refuses it
 		}
 	}
@@ -135,7 +140,8 @@ func (g *CallGenerator) sort(near string) [][]string {
 		args = slices.Concat([]string{name, key}, get, rest, by)
 	}
 	// What Redis stores of elements that have the same text to be sorted by, and are of no list, is in no order.
-	if store := near + g.pick("sort:list", "sort:stored", "sort:stored", "list"); !alpha || by == nil || list && !slices.Contains(rest, "limit") {
+	if store := near + g.pick("sort:list", "sort:stored", "sort:stored", "list"); !alpha || by == nil ||
+		list && !slices.Contains(rest, "limit") {
 		if g.one(3) {
 			args = append(args, g.pick("store", "STORE"), store)
 			if g.one(20) {
@@ -166,10 +172,12 @@ func forgetError(near, key string) [][]string {
 // open.
 func (d *Difference) sorted() bool {
 	told, kind := d.Behind, d.Before
-	if d.name() != "sort" && d.name() != "sort_ro" || told == nil || kind == nil || d.Want.Kind != '*' || d.Got.Kind != '*' || len(d.Want.Items) != len(d.Got.Items) {
+	if d.name() != "sort" && d.name() != "sort_ro" || told == nil || kind == nil || d.Want.Kind != '*' ||
+		d.Got.Kind != '*' || len(d.Want.Items) != len(d.Got.Items) {
 		return false
 	}
-	if !isCall(kind.Call, "type", string(d.Call[1])) || !isCall(told.Call, "sort_ro", string(d.Call[1]), "by", anyOrder) {
+	if !isCall(kind.Call, "type", string(d.Call[1])) ||
+		!isCall(told.Call, "sort_ro", string(d.Call[1]), "by", anyOrder) {
 		return false
 	}
 	says := func(option string) int {

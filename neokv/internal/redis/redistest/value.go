@@ -131,7 +131,8 @@ func readItems(r *bufio.Reader, v *ReplyValue, depth int) error {
 
 // Equal reports whether two values are the same bytes on the wire.
 func (v ReplyValue) Equal(o ReplyValue) bool {
-	return v.Kind == o.Kind && v.Null == o.Null && bytes.Equal(v.Text, o.Text) && slices.EqualFunc(v.Items, o.Items, ReplyValue.Equal)
+	return v.Kind == o.Kind && v.Null == o.Null && bytes.Equal(v.Text, o.Text) &&
+		slices.EqualFunc(v.Items, o.Items, ReplyValue.Equal)
 }
 
 // Int returns an integer reply.
@@ -157,7 +158,8 @@ func (v ReplyValue) String() string {
 		for i, item := range v.Items {
 			items[i] = item.String()
 		}
-		return map[byte]string{'*': "", '~': "set", '%': "map", '>': "push"}[v.Kind] + "[" + strings.Join(items, " ") + "]"
+		return map[byte]string{'*': "", '~': "set", '%': "map", '>': "push"}[v.Kind] + "[" + strings.Join(items, " ") +
+			"]"
 	}
 	return string(v.Text)
 }

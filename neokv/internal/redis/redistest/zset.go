@@ -12,8 +12,10 @@ func (g *CallGenerator) score() string {
 	case 0:
 		return g.float()
 	case 1:
-		return g.pick("inf", "-inf", "+inf", "-0", "0", "-0.0", "1e308", "-1e308", "1.7976931348623157e308", "1e309", "5e-324", "1e-400", "4503599627370496",
-			"9007199254740993", "nan", "-nan", "0x10", "0x.8", "0x1p-1080", "1_0", "1e", ".5", "5.", "infinity", "1\x00", " 1", "")
+		return g.pick("inf", "-inf", "+inf", "-0", "0", "-0.0", "1e308", "-1e308", "1.7976931348623157e308", "1e309",
+			"5e-324", "1e-400", "4503599627370496",
+			"9007199254740993", "nan", "-nan", "0x10", "0x.8", "0x1p-1080", "1_0", "1e", ".5", "5.", "infinity",
+			"1\x00", " 1", "")
 	}
 	return g.pick("0", "1", "2", "3", "-1", "-2", "1.5", "0.1", "-2.5", "10", "100", "1e3")
 }
@@ -21,7 +23,8 @@ func (g *CallGenerator) score() string {
 // scoreLimit draws an end of a range of scores.
 func (g *CallGenerator) scoreLimit() string {
 	if g.one(12) {
-		return g.pick("", "(", "((1", "(-inf", "(+inf", " 1", "( 1", " ", "1\x00x", "x", "(x", "(nan", "[1", "-", "+", "(-0", "-0", "1e400", "-1e400")
+		return g.pick("", "(", "((1", "(-inf", "(+inf", " 1", "( 1", " ", "1\x00x", "x", "(x", "(nan", "[1", "-", "+",
+			"(-0", "-0", "1e400", "-1e400")
 	}
 	if g.one(4) {
 		return g.pick("-inf", "+inf", "inf")
@@ -49,7 +52,8 @@ func (g *CallGenerator) limitOption() []string {
 	if !g.one(3) {
 		return nil
 	}
-	args := []string{g.pick("limit", "limit", "LIMIT", "limit\x00"), g.pick("0", "0", "1", "2", "-1", "100", "9223372036854775807", "x"),
+	args := []string{g.pick("limit", "limit", "LIMIT", "limit\x00"),
+		g.pick("0", "0", "1", "2", "-1", "100", "9223372036854775807", "x"),
 		g.pick("0", "1", "2", "3", "-1", "-5", "100", "9223372036854775807", "", "1.5")}
 	if g.one(30) {
 		return args[:1+g.IntN(2)]
@@ -142,7 +146,8 @@ func zsetCall(g *CallGenerator) [][]string {
 		args := []string{"zadd", key}
 		if g.one(2) {
 			for g.one(2) {
-				args = append(args, g.pick("nx", "xx", "gt", "lt", "ch", "incr", "NX", "XX", "GT", "LT", "CH", "INCR", "ch\x00"))
+				args = append(args, g.pick("nx", "xx", "gt", "lt", "ch", "incr", "NX", "XX", "GT", "LT", "CH", "INCR",
+					"ch\x00"))
 			}
 		}
 		for range 1 + g.IntN(5) {
@@ -160,7 +165,8 @@ func zsetCall(g *CallGenerator) [][]string {
 	case 8:
 		return [][]string{g.call(append([]string{"zrem", key}, g.members(4)...)...)}
 	case 9:
-		return [][]string{g.call("zscore", key, g.member()), g.call(append([]string{"zmscore", key}, g.members(5)...)...)}
+		return [][]string{g.call("zscore", key, g.member()),
+			g.call(append([]string{"zmscore", key}, g.members(5)...)...)}
 	case 10:
 		return [][]string{g.call("zcard", key)}
 	case 11:
@@ -215,7 +221,8 @@ func zsetCall(g *CallGenerator) [][]string {
 	case 23, 24:
 		args := []string{g.pick("zpopmin", "zpopmax"), key}
 		if g.one(2) {
-			args = append(args, g.pick("0", "1", "2", "3", "100", "-1", "x", "", "9223372036854775807", "9223372036854775808"))
+			args = append(args, g.pick("0", "1", "2", "3", "100", "-1", "x", "", "9223372036854775807",
+				"9223372036854775808"))
 		}
 		return [][]string{g.call(args...)}
 	case 25:
