@@ -102,9 +102,12 @@ func TestChecksumCounts(t *testing.T) {
 		name, key, value string
 		counts           bool
 	}{
-		{"a string's value", string(s.AppendMetadata(nil, slot, []byte("s"))), string(keys.AppendString(nil, 0, []byte("w"))), true},
-		{"a string's expiry", string(s.AppendMetadata(nil, slot, []byte("s"))), string(keys.AppendString(nil, 1, []byte("v"))), true},
-		{"one more string", string(s.AppendMetadata(nil, slot, []byte("t"))), string(keys.AppendString(nil, 0, nil)), true},
+		{"a string's value", string(s.AppendMetadata(nil, slot, []byte("s"))),
+			string(keys.AppendString(nil, 0, []byte("w"))), true},
+		{"a string's expiry", string(s.AppendMetadata(nil, slot, []byte("s"))),
+			string(keys.AppendString(nil, 1, []byte("v"))), true},
+		{"one more string", string(s.AppendMetadata(nil, slot, []byte("t"))), string(keys.AppendString(nil, 0, nil)),
+			true},
 		{"a field", string(s.AppendSubkey(nil, slot, []byte("h"), 5, []byte("f5000"))), "w", true},
 		{"one more field", string(s.AppendSubkey(nil, slot, []byte("h"), 5, []byte("zz"))), "", true},
 		{"a field of an old version", string(s.AppendSubkey(nil, slot, []byte("h"), 4, []byte("f"))), "v", false},
@@ -197,7 +200,8 @@ func TestChecksumMissing(t *testing.T) {
 	if c := to.Checksum(60); c != (Checksum{}) {
 		t.Errorf("an index that is not applied yet: %+v; want nothing known", c)
 	}
-	if err := to.machine.RecoverFromSnapshot(strings.NewReader(string(from.snapshot(t))), nil); err != nil || to.fs.Failed() != nil {
+	if err := to.machine.RecoverFromSnapshot(strings.NewReader(string(from.snapshot(t))), nil); err != nil ||
+		to.fs.Failed() != nil {
 		t.Fatal(err, to.fs.Failed())
 	}
 	if c := to.Checksum(60); c.Missing == "" {

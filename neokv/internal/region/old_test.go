@@ -107,7 +107,8 @@ func TestOldEntries(t *testing.T) {
 		t.Helper()
 		for from := int(r.machine.state.ApplyIndex); from < to; from = int(r.machine.state.ApplyIndex) {
 			n := min(to-from, 1+random.IntN(20))
-			if _, err := r.machine.Update(append([]sm.Entry{}, log[from:from+n]...)); err != nil || r.fs.Failed() != nil {
+			if _, err := r.machine.Update(append([]sm.Entry{}, log[from:from+n]...)); err != nil ||
+				r.fs.Failed() != nil {
 				t.Fatal(err, r.fs.Failed())
 			}
 			if got, want := r.machine.state, states[from+n]; want.ApplyIndex != 0 && got != want {

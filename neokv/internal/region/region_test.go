@@ -28,8 +28,10 @@ func call(args ...string) redis.Call {
 }
 
 func TestEntryRoundTrip(t *testing.T) {
-	h := entryHeader{term: 7, timeMS: 1700000000123, version: 3481600000000001234, store: 3, incarnation: 1 << 63, sequence: 42}
-	calls := []redis.Call{call("SET", "", "a\x00b"), call("incr", "k"), call("mset", "a", "1", "b", string(make([]byte, 300)))}
+	h := entryHeader{term: 7, timeMS: 1700000000123, version: 3481600000000001234, store: 3, incarnation: 1 << 63,
+		sequence: 42}
+	calls := []redis.Call{call("SET", "", "a\x00b"), call("incr", "k"),
+		call("mset", "a", "1", "b", string(make([]byte, 300)))}
 	b := make([]byte, entryHeaderBytes)
 	want := entryHeaderBytes
 	for i := range calls {
@@ -66,8 +68,10 @@ func TestEntryRefusesGarbage(t *testing.T) {
 	for _, x := range []struct{ name, entry, want string }{
 		{"short", "\x01abc", "decode entry: 4 bytes, want at least 45"},
 		{"format", string(append([]byte{9}, make([]byte, 60)...)), "decode entry: format 9, want 1 to 5"},
-		{"no read set", string(append([]byte{3}, make([]byte, 50)...)), "decode entry: read set: 6 bytes, want at least 12"},
-		{"short read set", string(append(append([]byte{3}, make([]byte, 60)...), 9)), "decode entry: read set: 5 bytes of 9"},
+		{"no read set", string(append([]byte{3}, make([]byte, 50)...)),
+			"decode entry: read set: 6 bytes, want at least 12"},
+		{"short read set", string(append(append([]byte{3}, make([]byte, 60)...), 9)),
+			"decode entry: read set: 5 bytes of 9"},
 	} {
 		if _, _, err := parseEntry([]byte(x.entry)); err == nil || err.Error() != x.want {
 			t.Errorf("%s: parseEntry = %v; want %s", x.name, err, x.want)
@@ -98,7 +102,8 @@ func FuzzParseEntry(f *testing.F) {
 				t.Fatalf("%d of %d bytes left, room for %d arguments of %d bytes", len(rest), before, cap(args), len(b))
 			}
 			again := appendCall(nil, &redis.Call{Args: args})
-			if back, left, err := parseCall(again, nil); err != nil || len(left) > 0 || !slices.EqualFunc(back, args, bytes.Equal) {
+			if back, left, err := parseCall(again, nil); err != nil || len(left) > 0 ||
+				!slices.EqualFunc(back, args, bytes.Equal) {
 				t.Fatalf("%q comes back as %q, %v", args, back, err)
 			}
 		}
@@ -271,7 +276,8 @@ func TestAdvanceOutlivesItsReader(t *testing.T) {
 		}{{100 * time.Millisecond, 100 * time.Millisecond, ErrDeadline}, {time.Second, 500 * time.Millisecond, nil}} {
 			wg.Go(func() {
 				if err := r.reader.advanceTo(instant, begin.Add(x.wait)); err != x.want || time.Since(begin) != x.took {
-					t.Errorf("a reader that waits %v: %v after %v; want %v after %v", x.wait, err, time.Since(begin), x.want, x.took)
+					t.Errorf("a reader that waits %v: %v after %v; want %v after %v", x.wait, err, time.Since(begin),
+						x.want, x.took)
 				}
 			})
 			synctest.Wait()

@@ -77,8 +77,8 @@ func (r still) fill(t testing.TB, random *rand.Rand, index uint64, n int) {
 		}
 	}
 	r.machine.state = keys.RegionState{
-		ApplyIndex: index, TimeMS: 1000 * index, LastVersion: random.Uint64(), TermTag: 3, KeyCount: uint64(n), LegacyAt: index,
-		CollectedAt: 1, CollectedIn: random.Uint64(),
+		ApplyIndex: index, TimeMS: 1000 * index, LastVersion: random.Uint64(), TermTag: 3, KeyCount: uint64(n),
+		LegacyAt: index, CollectedAt: 1, CollectedIn: random.Uint64(),
 	}
 	r.machine.writer.Batch = b
 	if err := r.machine.commit(); err != nil {
@@ -178,9 +178,11 @@ func TestSnapshot(t *testing.T) {
 		t.Errorf("a batch that the snapshot may hold: finished %d, %v; want an unknown outcome", len(b.finished), b.err)
 	}
 	sent, got := from.Counters(), to.Counters()
-	if sent.SnapshotsSent.Load() != 1 || got.SnapshotsReceived.Load() != 1 || got.SnapshotBytes.Load() != sent.SnapshotBytes.Load() ||
+	if sent.SnapshotsSent.Load() != 1 || got.SnapshotsReceived.Load() != 1 ||
+		got.SnapshotBytes.Load() != sent.SnapshotBytes.Load() ||
 		got.SnapshotBytes.Load() == 0 {
-		t.Errorf("counted %d sent, %d received, %d and %d bytes", sent.SnapshotsSent.Load(), got.SnapshotsReceived.Load(),
+		t.Errorf("counted %d sent, %d received, %d and %d bytes", sent.SnapshotsSent.Load(),
+			got.SnapshotsReceived.Load(),
 			sent.SnapshotBytes.Load(), got.SnapshotBytes.Load())
 	}
 	// The region goes on from there.
@@ -231,7 +233,8 @@ func TestSnapshotRefused(t *testing.T) {
 	to.o.Region.Slots.Last++
 	refuseBy := func(to still, want string) {
 		t.Helper()
-		if err := to.machine.RecoverFromSnapshot(bytes.NewReader(stream), nil); err != nil || !strings.Contains(fmt.Sprint(to.fs.Failed()), want) {
+		if err := to.machine.RecoverFromSnapshot(bytes.NewReader(stream), nil); err != nil ||
+			!strings.Contains(fmt.Sprint(to.fs.Failed()), want) {
 			t.Errorf("%v, failed with %v; want %q", err, to.fs.Failed(), want)
 		}
 	}
@@ -268,7 +271,8 @@ func TestSnapshotStops(t *testing.T) {
 	}
 	to := openStill(t, disk.Mem())
 	defer to.close(t)
-	if err := to.machine.RecoverFromSnapshot(bytes.NewReader(stream), stop); err != sm.ErrSnapshotStopped || len(to.content(t)) > 0 {
+	if err := to.machine.RecoverFromSnapshot(bytes.NewReader(stream), stop); err != sm.ErrSnapshotStopped ||
+		len(to.content(t)) > 0 {
 		t.Errorf("RecoverFromSnapshot = %v; want %v, and nothing in it", err, sm.ErrSnapshotStopped)
 	}
 	if r.fs.Failed() != nil || to.fs.Failed() != nil {
@@ -339,7 +343,8 @@ func TestSnapshotPowerCut(t *testing.T) {
 			case maps.Equal(got, before) && !done:
 				olds++
 			default:
-				t.Fatalf("seed %d: cut at sync %d of the installation, %d%% of the unsynced stays: %d keys, apply index %d; before %d, after %d",
+				t.Fatalf("seed %d: cut at sync %d of the installation, %d%% of the unsynced stays: %d keys, apply "+
+					"index %d; before %d, after %d",
 					seed, k, percent, len(got), again.machine.state.ApplyIndex, len(before), len(want))
 			}
 			again.close(t)
@@ -383,7 +388,8 @@ func TestCutBySize(t *testing.T) {
 	}{{3, 200, 0}, {1, 200, 4}, {3, 200, 0}, {1, 5000, 4}, {1, 900, 0}, {1, 1, 2}, {12, 50, 10}} {
 		apply(x.entries, x.bytes)
 		if n := asked(); n != x.asked {
-			t.Errorf("%d entries of %d bytes more: asked for a record behind %d entries; want %d", x.entries, x.bytes, n, x.asked)
+			t.Errorf("%d entries of %d bytes more: asked for a record behind %d entries; want %d", x.entries, x.bytes,
+				n, x.asked)
 		}
 	}
 	// While one is being asked for, no other is; what is applied meanwhile counts.
@@ -415,7 +421,8 @@ func FuzzSnapshot(f *testing.F) {
 		if err := to.machine.RecoverFromSnapshot(bytes.NewReader(b), nil); err != nil {
 			t.Fatal(err)
 		}
-		if got := to.content(t); to.fs.Failed() == nil != maps.Equal(got, want) || to.fs.Failed() != nil && !maps.Equal(got, before) {
+		if got := to.content(t); to.fs.Failed() == nil != maps.Equal(got, want) ||
+			to.fs.Failed() != nil && !maps.Equal(got, before) {
 			t.Fatalf("failed with %v; %d keys", to.fs.Failed(), len(got))
 		}
 	})

@@ -128,7 +128,8 @@ func TestStages(t *testing.T) {
 			}
 			if inside++; inside%2 == 0 && r.machine.state.ApplyIndex > 0 { // another replica goes on from there
 				to := openStill(t, disk.Mem())
-				if err := to.machine.RecoverFromSnapshot(bytes.NewReader(r.snapshot(t)), nil); err != nil || to.fs.Failed() != nil {
+				if err := to.machine.RecoverFromSnapshot(bytes.NewReader(r.snapshot(t)), nil); err != nil ||
+					to.fs.Failed() != nil {
 					t.Fatal(err, to.fs.Failed())
 				}
 				r.close(t)
