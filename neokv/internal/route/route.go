@@ -34,7 +34,8 @@ type Table struct {
 	Epoch   uint64        // grows with every change of the map or of a leader
 	Stores  []PublicStore // by id
 	Regions []LedRegion   // by first slot
-	Alone   bool          // the store that made the table got no answer when it last reported: who is alive it does not know
+	// Alone: the store that made the table got no answer to its last report. It does not know which stores are alive.
+	Alone bool
 
 	slots [topology.SlotCount]uint16 // index in Regions plus one, 0 where no region covers the slot
 }
@@ -76,7 +77,8 @@ func (t *Table) ByID(id topology.RegionID) *LedRegion {
 
 // Store returns the store with the given id, nil if there is none.
 func (t *Table) Store(id topology.StoreID) *PublicStore {
-	i, ok := slices.BinarySearchFunc(t.Stores, id, func(s PublicStore, id topology.StoreID) int { return cmp.Compare(s.ID, id) })
+	i, ok := slices.BinarySearchFunc(t.Stores, id,
+		func(s PublicStore, id topology.StoreID) int { return cmp.Compare(s.ID, id) })
 	if !ok {
 		return nil
 	}
@@ -156,11 +158,13 @@ func Decide(t *Table, self topology.StoreID, slots []topology.Slot, follow bool)
 		d.Action = Wait
 	case self == 0 || region.Leader == self:
 		d.Action = Serve
-	case follow && holds(region, self): // also where its leader is held to be dead: Raft, which told the leader, may know better
+	case follow && holds(region, self):
+		// Also where the leader counts as dead: Raft, which named the leader, may know better.
 		d.Action, d.Follow = Serve, true
 	default:
 		leader := t.Store(region.Leader)
-		if leader == nil || !leader.Alive { // an election is near: nobody is sent to a dead store while there is time to wait
+		if leader == nil || !leader.Alive {
+			// An election is near: no client is sent to a dead store while there is time to wait.
 			d.Action = Wait
 			return d
 		}

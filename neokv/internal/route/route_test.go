@@ -11,11 +11,14 @@ import (
 func table() *Table {
 	peers := []topology.Peer{{Store: 1, Replica: 1}, {Store: 2, Replica: 2}, {Store: 3, Replica: 3}}
 	region := func(id topology.RegionID, first, last topology.Slot, leader topology.StoreID) LedRegion {
-		return LedRegion{Region: topology.Region{ID: id, Slots: topology.SlotRange{First: first, Last: last}, Peers: peers}, Leader: leader}
+		return LedRegion{Region: topology.Region{ID: id, Slots: topology.SlotRange{First: first, Last: last},
+			Peers: peers}, Leader: leader}
 	}
 	return NewTable(7,
-		[]PublicStore{{ID: 3, Host: "h3", Port: 7003}, {ID: 1, Host: "h1", Port: 7001, Alive: true}, {ID: 2, Host: "h2", Port: 7002, Alive: true}},
-		[]LedRegion{region(2, 4096, 8191, 2), region(1, 0, 4095, 1), region(3, 8192, 12287, 0), region(4, 12288, 15999, 3)})
+		[]PublicStore{{ID: 3, Host: "h3", Port: 7003}, {ID: 1, Host: "h1", Port: 7001, Alive: true},
+			{ID: 2, Host: "h2", Port: 7002, Alive: true}},
+		[]LedRegion{region(2, 4096, 8191, 2), region(1, 0, 4095, 1), region(3, 8192, 12287, 0),
+			region(4, 12288, 15999, 3)})
 }
 
 func (d Decision) text() string {
@@ -58,7 +61,8 @@ func TestDecide(t *testing.T) {
 	} {
 		d := Decide(table(), c.self, c.slots, false)
 		if d.text() != c.want || d.Index != c.index {
-			t.Errorf("Decide(self %d, slots %v) = %s, region index %d; want %s, %d", c.self, c.slots, d.text(), d.Index, c.want, c.index)
+			t.Errorf("Decide(self %d, slots %v) = %s, region index %d; want %s, %d", c.self, c.slots, d.text(), d.Index,
+				c.want, c.index)
 		}
 	}
 	if d := Decide(nil, 1, []topology.Slot{1}, false); d.Action != Wait {
@@ -89,7 +93,8 @@ func TestDecideFollowing(t *testing.T) {
 		{0, []topology.Slot{0}, "serve", false},
 	} {
 		if d := Decide(table(), c.self, c.slots, true); d.text() != c.want || d.Follow != c.follow {
-			t.Errorf("Decide(self %d, slots %v, follow) = %s, follow %v; want %s, %v", c.self, c.slots, d.text(), d.Follow, c.want, c.follow)
+			t.Errorf("Decide(self %d, slots %v, follow) = %s, follow %v; want %s, %v", c.self, c.slots, d.text(),
+				d.Follow, c.want, c.follow)
 		}
 	}
 }
@@ -107,15 +112,20 @@ func TestUnserved(t *testing.T) {
 		{"a quorum is heard, the leader is dead", nil, 1, 12288, []string{down, down}},
 		{"the leader answers nothing here", nil, 1, 4096, []string{"MOVED 4096 h2:7002", "MOVED 4096 h2:7002"}},
 		{"this store leads and cannot serve", nil, 2, 4096, []string{down, down}},
-		{"meta knows a leader", func(t *Table) { t.Regions[2].Told = 2 }, 1, 8192, []string{"MOVED 8192 h2:7002", "MOVED 8192 h2:7002"}},
+		{"meta knows a leader", func(t *Table) { t.Regions[2].Told = 2 }, 1, 8192,
+			[]string{"MOVED 8192 h2:7002", "MOVED 8192 h2:7002"}},
 		{"meta knows a dead leader", func(t *Table) { t.Regions[2].Told = 3 }, 1, 8192, []string{down, down}},
 		{"cut off", func(t *Table) { t.Alone = true }, 1, 8192, []string{"MOVED 8192 h2:7002", "MOVED 8192 h2:7002"}},
 		{"cut off, the leader is held to be dead", func(t *Table) { t.Alone = true }, 1, 12288,
 			[]string{"MOVED 12288 h3:7003", "MOVED 12288 h2:7002", "MOVED 12288 h3:7003"}},
-		{"cut off as the leader", func(t *Table) { t.Alone = true }, 2, 4096, []string{"MOVED 4096 h1:7001", "MOVED 4096 h1:7001"}},
-		{"cut off, all alive", func(t *Table) { t.Alone = true }, 3, 8192, []string{"MOVED 8192 h1:7001", "MOVED 8192 h2:7002", "MOVED 8192 h1:7001"}},
-		{"no quorum is alive", func(t *Table) { t.Stores[1].Alive = false }, 1, 12288, []string{"MOVED 12288 h3:7003", down}},
-		{"no quorum is alive, no leader known", func(t *Table) { t.Stores[1].Alive = false }, 1, 8192, []string{down, down}},
+		{"cut off as the leader", func(t *Table) { t.Alone = true }, 2, 4096,
+			[]string{"MOVED 4096 h1:7001", "MOVED 4096 h1:7001"}},
+		{"cut off, all alive", func(t *Table) { t.Alone = true }, 3, 8192,
+			[]string{"MOVED 8192 h1:7001", "MOVED 8192 h2:7002", "MOVED 8192 h1:7001"}},
+		{"no quorum is alive", func(t *Table) { t.Stores[1].Alive = false }, 1, 12288,
+			[]string{"MOVED 12288 h3:7003", down}},
+		{"no quorum is alive, no leader known", func(t *Table) { t.Stores[1].Alive = false }, 1, 8192,
+			[]string{down, down}},
 		{"the proxy port", func(t *Table) { t.Alone = true }, 0, 8192, []string{down, down}},
 		{"no region", func(t *Table) { t.Alone = true }, 1, 16000, []string{down, down}},
 	} {
@@ -125,7 +135,8 @@ func TestUnserved(t *testing.T) {
 		}
 		for turn, want := range c.want {
 			if got := Unserved(x, c.self, c.slot, uint64(turn)).text(); got != want {
-				t.Errorf("%s: Unserved(self %d, slot %d, turn %d) = %s, want %s", c.name, c.self, c.slot, turn, got, want)
+				t.Errorf("%s: Unserved(self %d, slot %d, turn %d) = %s, want %s", c.name, c.self, c.slot, turn, got,
+					want)
 			}
 		}
 	}
