@@ -68,7 +68,8 @@ func runClusterSlots(c *conn, args [][]byte) {
 	}
 	o := &c.out
 	o.Array(n)
-	var last *route.PublicStore // the ranges go out by slot; t.Led joins neighbours, so a change of the leader begins a range
+	// The ranges go out by slot; t.Led joins neighbours, so a change of the leader begins a range.
+	var last *route.PublicStore
 	for i := range t.Regions {
 		s := t.Store(t.Regions[i].Leader)
 		if s == nil || !s.Alive {

@@ -146,7 +146,8 @@ func TestShortArguments(t *testing.T) {
 		c := dial()
 		send(c, "*1000000\r\n"+strings.Repeat("$0\r\n\r\n", 1_000_000))
 		if got, over := closed(c); got != 0 || !over || s.stats.evicted.Load() != 1 {
-			t.Errorf("a command whose arguments take 24 MB of 16 MiB: %d bytes of reply, ended: %v, %d clients evicted", got, over, s.stats.evicted.Load())
+			t.Errorf("a command whose arguments take 24 MB of 16 MiB: %d bytes of reply, ended: %v, %d clients evicted",
+				got, over, s.stats.evicted.Load())
 		}
 		c = dial()
 		synctest.Wait()
@@ -154,7 +155,8 @@ func TestShortArguments(t *testing.T) {
 		send(c, strings.Repeat("a\n", 1<<20))
 		synctest.Wait()
 		if used := o.ClientMemory.Used() - idle; used < maxCommands*(cmdBytes+argBytes) || used > 2<<20 {
-			t.Errorf("a client with a flood of commands of two bytes holds %d bytes, want what %d commands take, and not much more", used, maxCommands)
+			t.Errorf("a client with a flood of commands of two bytes holds %d bytes, want what %d commands take, and "+
+				"not much more", used, maxCommands)
 		}
 		done := make(chan int64)
 		go func() {
@@ -178,13 +180,18 @@ func TestLimitsOfOneClient(t *testing.T) {
 		queries, outputs      uint64
 	}{
 		{"hard output limit", `client-output-buffer-limit "normal 1mb 0 0"`, echo(1 << 20), 0, 0, 0, 1},
-		{"below the hard output limit", `client-output-buffer-limit "normal 1mb 0 0"`, echo(1<<20 - 100), time.Hour, 1 << 20, 0, 0},
-		{"soft output limit", `client-output-buffer-limit "normal 0 500kb 7"`, echo(1 << 20), 7 * time.Second, memconn.BufferBytes, 0, 1},
-		{"soft output limit, caught up in time", `client-output-buffer-limit "normal 0 900kb 7"`, echo(1 << 20), time.Hour, 1 << 21, 0, 0},
-		{"time-out of a client that does not read", "timeout 9", echo(1 << 20), 9 * time.Second, memconn.BufferBytes, 0, 0},
+		{"below the hard output limit", `client-output-buffer-limit "normal 1mb 0 0"`, echo(1<<20 - 100), time.Hour,
+			1 << 20, 0, 0},
+		{"soft output limit", `client-output-buffer-limit "normal 0 500kb 7"`, echo(1 << 20), 7 * time.Second,
+			memconn.BufferBytes, 0, 1},
+		{"soft output limit, caught up in time", `client-output-buffer-limit "normal 0 900kb 7"`, echo(1 << 20),
+			time.Hour, 1 << 21, 0, 0},
+		{"time-out of a client that does not read", "timeout 9", echo(1 << 20), 9 * time.Second, memconn.BufferBytes, 0,
+			0},
 		{"time-out of half a command", "timeout 9", "*2\r\n$4\r\nECHO\r\n$10\r\nabc", 9 * time.Second, 0, 0, 0},
 		{"query buffer", "client-query-buffer-limit 1mb", echo(2 << 20), 0, 0, 1, 0},
-		{"within the query buffer", "client-query-buffer-limit 1mb", echo(1<<20-100) + "QUIT\r\n", time.Hour, 1 << 21, 0, 0},
+		{"within the query buffer", "client-query-buffer-limit 1mb", echo(1<<20-100) + "QUIT\r\n", time.Hour, 1 << 21,
+			0, 0},
 		{"argument", "proto-max-bulk-len 1mb", "*2\r\n$4\r\nECHO\r\n$1048577\r\n", 0, 100, 0, 0},
 		{"inline", "timeout 0", strings.Repeat("x", maxLine+1), 0, 100, 0, 0},
 	} {
@@ -232,23 +239,27 @@ func (s *Server) count() int {
 // TestPassword sends pipelines to a server with a password.
 func TestPassword(t *testing.T) {
 	const (
-		no      = "-NOAUTH Authentication required.\r\n"
-		wrong   = "-WRONGPASS invalid username-password pair or user is disabled.\r\n"
-		eleven  = "*11\r\n$4\r\nMGET\r\n" + "$1\r\na\r\n$1\r\na\r\n$1\r\na\r\n$1\r\na\r\n$1\r\na\r\n$1\r\na\r\n$1\r\na\r\n$1\r\na\r\n$1\r\na\r\n$1\r\na\r\n"
+		no     = "-NOAUTH Authentication required.\r\n"
+		wrong  = "-WRONGPASS invalid username-password pair or user is disabled.\r\n"
+		eleven = "*11\r\n$4\r\nMGET\r\n" +
+			"$1\r\na\r\n$1\r\na\r\n$1\r\na\r\n$1\r\na\r\n$1\r\na\r\n$1\r\na\r\n$1\r\na\r\n$1\r\na\r\n$1\r\na\r\n$1\r\na\r\n"
 		strange = "-ERR Protocol error: unauthenticated "
 	)
 	o := Options{Self: 1, Settings: settings.Default()}
 	o.Settings.Redis.RequirePass = "s3cret"
 	s, dial := start(t, o)
 	for _, x := range []struct{ request, want string }{
-		{"PING\r\nGET a\r\nDBSIZE\r\nGET\r\nQUIT\r\n", no + no + no + "-ERR wrong number of arguments for 'get' command\r\n+OK\r\n"},
-		{"AUTH x\r\nAUTH a s3cret\r\nPING\r\nAUTH s3cret\r\nPING\r\nQUIT\r\n", wrong + wrong + no + "+OK\r\n+PONG\r\n+OK\r\n"},
+		{"PING\r\nGET a\r\nDBSIZE\r\nGET\r\nQUIT\r\n",
+			no + no + no + "-ERR wrong number of arguments for 'get' command\r\n+OK\r\n"},
+		{"AUTH x\r\nAUTH a s3cret\r\nPING\r\nAUTH s3cret\r\nPING\r\nQUIT\r\n",
+			wrong + wrong + no + "+OK\r\n+PONG\r\n+OK\r\n"},
 		{"AUTH default s3cret\r\nRESET\r\nPING\r\nQUIT\r\n", "+OK\r\n+RESET\r\n" + no + "+OK\r\n"},
 		{"HELLO 3\r\nHELLO 3 AUTH default x\r\nPING\r\nQUIT\r\n", "-" + errHelloAuth + "\r\n" + wrong + no + "+OK\r\n"},
 		{eleven + "PING\r\n", strange + "multibulk length\r\n"},
 		{"*2\r\n$4\r\nAUTH\r\n$16385\r\n", strange + "bulk length\r\n"},
-		{"AUTH s3cret\r\n" + strings.Replace(eleven, "MGET", "NOPE", 1) + "QUIT\r\n", "+OK\r\n-ERR unknown command 'NOPE', with args beginning with: " +
-			strings.Repeat("'a' ", 10) + "\r\n+OK\r\n"},
+		{"AUTH s3cret\r\n" + strings.Replace(eleven, "MGET", "NOPE", 1) + "QUIT\r\n",
+			"+OK\r\n-ERR unknown command 'NOPE', with args beginning with: " +
+				strings.Repeat("'a' ", 10) + "\r\n+OK\r\n"},
 		{"AUTH s3cret\r\nCONFIG GET redis.require*\r\nQUIT\r\n", "+OK\r\n*0\r\n+OK\r\n"},
 	} {
 		c := dial()
@@ -283,14 +294,17 @@ func TestPassword(t *testing.T) {
 func TestClientReply(t *testing.T) {
 	_, dial := start(t, Options{Self: 1, Settings: settings.Default()})
 	for request, want := range map[string]string{
-		"CLIENT REPLY OFF\r\nPING\r\nGET\r\nCLIENT REPLY x\r\nCLIENT REPLY ON\r\nPING\r\nQUIT\r\n":                 "+OK\r\n+PONG\r\n+OK\r\n",
-		"CLIENT REPLY SKIP\r\nPING\r\nECHO a\r\nQUIT\r\n":                                                          "$1\r\na\r\n+OK\r\n",
-		"CLIENT REPLY SKIP\r\nCLIENT REPLY SKIP\r\nPING\r\nECHO a\r\nQUIT\r\n":                                     "$1\r\na\r\n+OK\r\n",
-		"CLIENT REPLY OFF\r\nCLIENT REPLY SKIP\r\nRESET\r\nQUIT\r\n":                                               "+RESET\r\n+OK\r\n",
-		"CLIENT REPLY OFF\r\nPING\r\nQUIT\r\n":                                                                     "",
-		"PING\r\nCLIENT REPLY OFF\r\n*a\r\n":                                                                       "+PONG\r\n",
-		fmt.Sprintf("CLIENT REPLY SKIP\r\nSET %[1]s 1\r\nSET %[1]s 2\r\nQUIT\r\n", key(1)):                         fmt.Sprintf("-MOVED %d 127.0.0.1:7002\r\n+OK\r\n", topology.SlotOf([]byte(key(1)))),
-		fmt.Sprintf("CLIENT REPLY OFF\r\nGET %[1]s\r\nGET %[1]s\r\nCLIENT REPLY ON\r\nECHO a\r\nQUIT\r\n", key(1)): "+OK\r\n$1\r\na\r\n+OK\r\n",
+		"CLIENT REPLY OFF\r\nPING\r\nGET\r\nCLIENT REPLY x\r\n" +
+			"CLIENT REPLY ON\r\nPING\r\nQUIT\r\n": "+OK\r\n+PONG\r\n+OK\r\n",
+		"CLIENT REPLY SKIP\r\nPING\r\nECHO a\r\nQUIT\r\n":                      "$1\r\na\r\n+OK\r\n",
+		"CLIENT REPLY SKIP\r\nCLIENT REPLY SKIP\r\nPING\r\nECHO a\r\nQUIT\r\n": "$1\r\na\r\n+OK\r\n",
+		"CLIENT REPLY OFF\r\nCLIENT REPLY SKIP\r\nRESET\r\nQUIT\r\n":           "+RESET\r\n+OK\r\n",
+		"CLIENT REPLY OFF\r\nPING\r\nQUIT\r\n":                                 "",
+		"PING\r\nCLIENT REPLY OFF\r\n*a\r\n":                                   "+PONG\r\n",
+		fmt.Sprintf("CLIENT REPLY SKIP\r\nSET %[1]s 1\r\nSET %[1]s 2\r\nQUIT\r\n",
+			key(1)): fmt.Sprintf("-MOVED %d 127.0.0.1:7002\r\n+OK\r\n", topology.SlotOf([]byte(key(1)))),
+		fmt.Sprintf("CLIENT REPLY OFF\r\nGET %[1]s\r\nGET %[1]s\r\nCLIENT REPLY ON\r\nECHO a\r\nQUIT\r\n",
+			key(1)): "+OK\r\n$1\r\na\r\n+OK\r\n",
 	} {
 		c := dial()
 		send(c, request)
@@ -392,7 +406,8 @@ func TestWait(t *testing.T) {
 		check := func(request, want string, after time.Duration) {
 			t.Helper()
 			begin := time.Now()
-			if got := ask(t, c, request); got != want || time.Since(begin) < after || time.Since(begin) > after+maxWaitPause {
+			if got := ask(t, c, request); got != want || time.Since(begin) < after ||
+				time.Since(begin) > after+maxWaitPause {
 				t.Errorf("%s: %q after %v, want %q after %v", request, got, time.Since(begin), want, after)
 			}
 		}
@@ -413,7 +428,8 @@ func TestWait(t *testing.T) {
 		r := bufio.NewReader(c)
 		time.Sleep(time.Second)
 		send(c, strings.Repeat("echo b\r\n", 10000))
-		for i, want := range append([]string{":2\r\n", "$100\r\n" + strings.Repeat("x", 100) + "\r\n"}, strings.Split(strings.Repeat("$1\r\nb\r\n|", 9999)+"$1\r\nb\r\n", "|")...) {
+		for i, want := range append([]string{":2\r\n", "$100\r\n" + strings.Repeat("x", 100) + "\r\n"},
+			strings.Split(strings.Repeat("$1\r\nb\r\n|", 9999)+"$1\r\nb\r\n", "|")...) {
 			if got := readReply(t, r); got != want {
 				t.Fatalf("reply %d: %q, want %q", i, got, want)
 			}
@@ -466,7 +482,9 @@ func TestConfigOfLimits(t *testing.T) {
 		{"config get redis.max_clients", "*2\r\n$17\r\nredis.max_clients\r\n$2\r\n77\r\n"},
 		{"config set timeout 5", "+OK\r\n"},
 		{"config get redis.timeout", "*2\r\n$13\r\nredis.timeout\r\n$2\r\n5s\r\n"},
-		{"config set proto-max-bulk-len 1gb", "-ERR CONFIG SET failed (possibly related to argument 'proto-max-bulk-len') - argument must be between 1048576 and 536870912 inclusive\r\n"},
+		{"config set proto-max-bulk-len 1gb",
+			"-ERR CONFIG SET failed (possibly related to argument 'proto-max-bulk-len') - argument must be between " +
+				"1048576 and 536870912 inclusive\r\n"},
 		{"debug object a", "-" + errDebug + "\r\n"},
 		{"debug set-active-expire 0", "+OK\r\n"},
 		{"shutdown nosave", "-" + errShutdown + "\r\n"},

@@ -213,7 +213,8 @@ func FuzzReader(f *testing.F) {
 }
 
 func BenchmarkReader(b *testing.B) {
-	in := bytes.Repeat([]byte("*3\r\n$3\r\nSET\r\n$16\r\nkey:000000012345\r\n$64\r\n"+strings.Repeat("v", 64)+"\r\n"), 16)
+	in := bytes.Repeat([]byte("*3\r\n$3\r\nSET\r\n$16\r\nkey:000000012345\r\n$64\r\n"+strings.Repeat("v", 64)+"\r\n"),
+		16)
 	loop := &repeat{in: in}
 	r := newReader(loop, testLimits(1<<20))
 	argv := make([][]byte, 0, 8)

@@ -31,13 +31,15 @@ func testTable() *route.Table {
 	var stores []route.PublicStore
 	var peers []topology.Peer
 	for i := 1; i <= 3; i++ {
-		stores = append(stores, route.PublicStore{ID: topology.StoreID(i), NodeID: strings.Repeat(fmt.Sprint(i), 40), Host: "127.0.0.1", Port: 7000 + i, Alive: true})
+		stores = append(stores, route.PublicStore{ID: topology.StoreID(i), NodeID: strings.Repeat(fmt.Sprint(i), 40),
+			Host: "127.0.0.1", Port: 7000 + i, Alive: true})
 		peers = append(peers, topology.Peer{Store: topology.StoreID(i), Replica: topology.ReplicaID(i)})
 	}
 	var regions []route.LedRegion
 	for i, leader := range []topology.StoreID{1, 2, 0, 1} {
 		regions = append(regions, route.LedRegion{
-			Region: topology.Region{ID: topology.RegionID(i + 1), Slots: topology.SplitEvenly(4)[i], Peers: peers}, Leader: leader,
+			Region: topology.Region{ID: topology.RegionID(i + 1), Slots: topology.SplitEvenly(4)[i], Peers: peers},
+			Leader: leader,
 		})
 	}
 	return route.NewTable(9, stores, regions)
@@ -185,16 +187,24 @@ func TestReplies(t *testing.T) {
 		{"cluster links", "*0\r\n"},
 		{"get " + key(1), fmt.Sprintf("-MOVED %d 127.0.0.1:7002\r\n", topology.SlotOf([]byte(key(1))))},
 		{"mget " + key(0) + " " + key(1), "-CROSSSLOT Keys in request don't hash to the same slot\r\n"},
-		{"mget {" + key(1) + "}a {" + key(1) + "}b", fmt.Sprintf("-MOVED %d 127.0.0.1:7002\r\n", topology.SlotOf([]byte(key(1))))},
+		{"mget {" + key(1) + "}a {" + key(1) + "}b",
+			fmt.Sprintf("-MOVED %d 127.0.0.1:7002\r\n", topology.SlotOf([]byte(key(1))))},
 		{"client setinfo lib-name go-redis", "+OK\r\n"},
 		{"client setinfo LIB-VER 9", "+OK\r\n"},
 		{"client setinfo lib-name 'a b'", "-ERR lib-name cannot contain spaces, newlines or special characters.\r\n"},
 		{"client setinfo lib-foo x", "-ERR Unrecognized option 'lib-foo'\r\n"},
-		{"config get engine.bloom_bits REDIS.MAX_CLIENTS", "*4\r\n$17\r\nengine.bloom_bits\r\n$2\r\n10\r\n$17\r\nREDIS.MAX_CLIENTS\r\n$5\r\n10000\r\n"},
-		{"config set maxclients 5 engine.bloom_bits 3", "-ERR CONFIG SET failed (possibly related to argument 'engine.bloom_bits') - can't set immutable config\r\n"},
-		{"config set engine.bloom_bits 3", "-ERR CONFIG SET failed (possibly related to argument 'engine.bloom_bits') - can't set immutable config\r\n"},
+		{"config get engine.bloom_bits REDIS.MAX_CLIENTS",
+			"*4\r\n$17\r\nengine.bloom_bits\r\n$2\r\n10\r\n$17\r\nREDIS.MAX_CLIENTS\r\n$5\r\n10000\r\n"},
+		{"config set maxclients 5 engine.bloom_bits 3",
+			"-ERR CONFIG SET failed (possibly related to argument 'engine.bloom_bits') - " +
+				"can't set immutable config\r\n"},
+		{"config set engine.bloom_bits 3",
+			"-ERR CONFIG SET failed (possibly related to argument 'engine.bloom_bits') - " +
+				"can't set immutable config\r\n"},
 		{"config set save \"\" appendonly no", "+OK\r\n"},
-		{"config set timeout 100 maxclients 0", "-ERR CONFIG SET failed (possibly related to argument 'maxclients') - argument must be between 1 and 4294967295 inclusive\r\n"},
+		{"config set timeout 100 maxclients 0",
+			"-ERR CONFIG SET failed (possibly related to argument 'maxclients') - argument must be between 1 and " +
+				"4294967295 inclusive\r\n"},
 		{"config get timeout", "*2\r\n$7\r\ntimeout\r\n$1\r\n0\r\n"},
 		{"config set timeout 100 maxclients 77", "+OK\r\n"},
 		{"config get timeout maxclients", "*4\r\n$7\r\ntimeout\r\n$3\r\n100\r\n$10\r\nmaxclients\r\n$2\r\n77\r\n"},
@@ -214,7 +224,8 @@ func TestReplies(t *testing.T) {
 		}
 	}
 	for request, parts := range map[string][]string{
-		"cluster info":     {"cluster_state:fail\r\n", "cluster_slots_ok:12288\r\n", "cluster_slots_fail:4096\r\n", "cluster_size:2\r\n"},
+		"cluster info": {"cluster_state:fail\r\n", "cluster_slots_ok:12288\r\n", "cluster_slots_fail:4096\r\n",
+			"cluster_size:2\r\n"},
 		"client info":      {" lib-name=go-redis lib-ver=9\n", " cmd=client|info ", " resp=2"},
 		"info server nope": {"neokv_version:1.2.3\r\n", "redis_mode:cluster\r\n"},
 		"cluster shards":   {"$6\r\nonline", strings.Repeat("3", 40)},
@@ -376,7 +387,8 @@ func TestCollect(t *testing.T) {
 		{region.ErrNotLeader, []int{5}, writes, []string{"+OK\r\n", "", ""}},
 		{region.ErrNotLeader, []int{5}, reads, []string{"", "", ""}},
 		{region.ErrStopped, nil, writes, []string{"", "", ""}},
-		{unknown, []int{5}, writes, []string{"+OK\r\n", "-ERR write outcome unknown: leader lost\r\n", "-ERR write outcome unknown: leader lost\r\n"}},
+		{unknown, []int{5}, writes, []string{"+OK\r\n", "-ERR write outcome unknown: leader lost\r\n",
+			"-ERR write outcome unknown: leader lost\r\n"}},
 		{region.ErrTooLarge, []int{5}, writes, []string{"+OK\r\n", "-ERR command too large for a raft entry\r\n", ""}},
 		{errors.New("disk"), nil, reads, []string{"-ERR disk\r\n", "-ERR disk\r\n", "-ERR disk\r\n"}},
 	} {
@@ -419,7 +431,8 @@ func TestCutAndJoin(t *testing.T) {
 	for _, x := range b.tasks {
 		got = append(got, fmt.Sprintf("%s", x.call.Args))
 	}
-	want := []string{fmt.Sprintf("[MSET %s a %s{%s} c]", key(1), key(1), key(1)), fmt.Sprintf("[MSET %s b]", key(0)), fmt.Sprintf("[MSET %s d]", key(3))}
+	want := []string{fmt.Sprintf("[MSET %s a %s{%s} c]", key(1), key(1), key(1)), fmt.Sprintf("[MSET %s b]", key(0)),
+		fmt.Sprintf("[MSET %s d]", key(3))}
 	if !reflect.DeepEqual(got, want) || !reflect.DeepEqual(order, []int{0, 1, 0, 2}) {
 		t.Errorf("cut: %q in order %v, want %q", got, order, want)
 	}
@@ -437,8 +450,10 @@ func TestCutAndJoin(t *testing.T) {
 	}{
 		{redis.SplitSum, []string{":2\r\n", ":0\r\n", ":41\r\n"}, nil, ":43\r\n"},
 		{redis.SplitOK, []string{"+OK\r\n", "+OK\r\n"}, nil, "+OK\r\n"},
-		{redis.SplitJoin, []string{"*1\r\n$1\r\na\r\n", "*0\r\n", "*2\r\n$1\r\nb\r\n$0\r\n\r\n"}, nil, "*3\r\n$1\r\na\r\n$1\r\nb\r\n$0\r\n\r\n"},
-		{redis.SplitArray, []string{"*2\r\n$3\r\n\r\n1\r\n_\r\n", "*3\r\n$-1\r\n*2\r\n:1\r\n%1\r\n+a\r\n#t\r\n$1\r\nz\r\n"}, []int{1, 0, 1, 0, 1},
+		{redis.SplitJoin, []string{"*1\r\n$1\r\na\r\n", "*0\r\n", "*2\r\n$1\r\nb\r\n$0\r\n\r\n"}, nil,
+			"*3\r\n$1\r\na\r\n$1\r\nb\r\n$0\r\n\r\n"},
+		{redis.SplitArray, []string{"*2\r\n$3\r\n\r\n1\r\n_\r\n",
+			"*3\r\n$-1\r\n*2\r\n:1\r\n%1\r\n+a\r\n#t\r\n$1\r\nz\r\n"}, []int{1, 0, 1, 0, 1},
 			"*5\r\n$-1\r\n$3\r\n\r\n1\r\n*2\r\n:1\r\n%1\r\n+a\r\n#t\r\n_\r\n$1\r\nz\r\n"},
 	} {
 		b.reset()
@@ -491,7 +506,8 @@ func TestHolding(t *testing.T) {
 		defer c.Close()
 		slot := topology.SlotOf([]byte(key(2)))
 
-		for _, want := range []string{"-MOVED %d 127.0.0.1:7002\r\n", "-MOVED %d 127.0.0.1:7003\r\n", "-MOVED %d 127.0.0.1:7002\r\n"} {
+		for _, want := range []string{"-MOVED %d 127.0.0.1:7002\r\n", "-MOVED %d 127.0.0.1:7003\r\n",
+			"-MOVED %d 127.0.0.1:7002\r\n"} {
 			begin := time.Now()
 			if strings.Contains(want, "%d") {
 				want = fmt.Sprintf(want, slot)
@@ -763,8 +779,9 @@ func TestParseCursor(t *testing.T) {
 		want uint64
 		ok   bool
 	}{
-		{"", 0, true}, {"0", 0, true}, {"007", 7, true}, {"+5", 5, true}, {"-1", 1<<64 - 1, true}, {"18446744073709551615", 1<<64 - 1, true},
-		{"18446744073709551616", 0, false}, {"-", 0, false}, {"-+1", 0, false}, {"+-1", 0, false}, {" 1", 0, false}, {"1 ", 0, false}, {"a", 0, false},
+		{"", 0, true}, {"0", 0, true}, {"007", 7, true}, {"+5", 5, true}, {"-1", 1<<64 - 1, true},
+		{"18446744073709551615", 1<<64 - 1, true}, {"18446744073709551616", 0, false}, {"-", 0, false},
+		{"-+1", 0, false}, {"+-1", 0, false}, {" 1", 0, false}, {"1 ", 0, false}, {"a", 0, false},
 	} {
 		if got, ok := redis.ParseCursor([]byte(x.in)); got != x.want || ok != x.ok {
 			t.Errorf("redis.ParseCursor(%q) = %d, %v; want %d, %v", x.in, got, ok, x.want, x.ok)

@@ -32,7 +32,8 @@ func infoLines(t *testing.T, c net.Conn, section string) map[string]string {
 func TestCallsAreCounted(t *testing.T) {
 	_, dial := start(t, Options{Self: 1})
 	c := dial()
-	for _, request := range []string{"ping", "ping a", "PING a b", "ping", "echo", "nope", "get", "get " + key(1), "client setname x", "client nope", "latency graph x", "command count"} {
+	for _, request := range []string{"ping", "ping a", "PING a b", "ping", "echo", "nope", "get", "get " + key(1),
+		"client setname x", "client nope", "latency graph x", "command count"} {
 		ask(t, c, request)
 	}
 	send(c, "ping\r\nping\r\necho a\r\n")
@@ -42,32 +43,40 @@ func TestCallsAreCounted(t *testing.T) {
 	}
 	stats := infoLines(t, c, "commandstats")
 	for name, want := range map[string]string{
-		"ping": "calls=6 rejected_calls=0 failed_calls=1", "echo": "calls=1 rejected_calls=1 failed_calls=0", "get": "calls=0 rejected_calls=2 failed_calls=0",
-		"client|setname": "calls=1 rejected_calls=0 failed_calls=0", "latency|graph": "calls=1 rejected_calls=0 failed_calls=1",
+		"ping": "calls=6 rejected_calls=0 failed_calls=1", "echo": "calls=1 rejected_calls=1 failed_calls=0",
+		"get": "calls=0 rejected_calls=2 failed_calls=0", "client|setname": "calls=1 rejected_calls=0 failed_calls=0",
+		"latency|graph": "calls=1 rejected_calls=0 failed_calls=1",
 	} {
 		var calls, usec, rejected, failed int
 		var mean float64
-		if _, err := fmt.Sscanf(stats["cmdstat_"+name], "calls=%d,usec=%d,usec_per_call=%f,rejected_calls=%d,failed_calls=%d", &calls, &usec, &mean, &rejected, &failed); err != nil {
+		if _, err := fmt.Sscanf(stats["cmdstat_"+name],
+			"calls=%d,usec=%d,usec_per_call=%f,rejected_calls=%d,failed_calls=%d", &calls, &usec, &mean, &rejected,
+			&failed); err != nil {
 			t.Errorf("%s: %q: %v", name, stats["cmdstat_"+name], err)
 		}
 		if got := fmt.Sprintf("calls=%d rejected_calls=%d failed_calls=%d", calls, rejected, failed); got != want {
 			t.Errorf("%s: %s, want %s", name, got, want)
 		}
 	}
-	if got := infoLines(t, c, "errorstats"); len(got) != 2 || got["errorstat_ERR"] != "count=6" || got["errorstat_MOVED"] != "count=1" {
+	if got := infoLines(t, c, "errorstats"); len(got) != 2 || got["errorstat_ERR"] != "count=6" ||
+		got["errorstat_MOVED"] != "count=1" {
 		t.Errorf("errors: %v", got)
 	}
 	if got := infoLines(t, c, "stats")["total_error_replies"]; got != "7" {
 		t.Errorf("error replies: %s, want 7", got)
 	}
-	if got := infoLines(t, c, "latencystats"); got["latency_percentiles_usec_ping"] == "" || got["latency_percentiles_usec_get"] != "" {
+	if got := infoLines(t, c, "latencystats"); got["latency_percentiles_usec_ping"] == "" ||
+		got["latency_percentiles_usec_get"] != "" {
 		t.Errorf("latencies: %v", got)
 	}
-	if got := ask(t, c, "latency histogram ping get nope"); !strings.HasPrefix(got, "*2\r\n$4\r\nping\r\n*4\r\n$5\r\ncalls\r\n:6\r\n$14\r\nhistogram_usec\r\n") || !strings.HasSuffix(got, ":6\r\n") {
+	if got := ask(t, c, "latency histogram ping get nope"); !strings.HasPrefix(got,
+		"*2\r\n$4\r\nping\r\n*4\r\n$5\r\ncalls\r\n:6\r\n$14\r\nhistogram_usec\r\n") ||
+		!strings.HasSuffix(got, ":6\r\n") {
 		t.Errorf("histogram: %q", got)
 	}
 	ask(t, c, "config resetstat")
-	if got := infoLines(t, c, "commandstats"); len(got) != 1 || !strings.HasPrefix(got["cmdstat_config|resetstat"], "calls=1,") {
+	if got := infoLines(t, c, "commandstats"); len(got) != 1 ||
+		!strings.HasPrefix(got["cmdstat_config|resetstat"], "calls=1,") {
 		t.Errorf("after CONFIG RESETSTAT: %v", got)
 	}
 	if got := infoLines(t, c, "errorstats"); len(got) != 0 {
@@ -96,7 +105,8 @@ func TestHistogram(t *testing.T) {
 	}
 	last := -1
 	for i := range buckets - 1 {
-		if end := bucketEnd(i); bucketOf(time.Duration(end)) != i || bucketOf(time.Duration(end+1)) != i+1 || int(end) <= last {
+		if end := bucketEnd(i); bucketOf(time.Duration(end)) != i || bucketOf(time.Duration(end+1)) != i+1 ||
+			int(end) <= last {
 			t.Fatalf("bucket %d ends at %d", i, end)
 		}
 	}
@@ -147,9 +157,11 @@ func TestMonitor(t *testing.T) {
 	}
 	lines := bufio.NewReader(watcher)
 	for _, x := range []struct{ request, want string }{
-		{"ping a", `"ping" "a"`}, {"client setname x", `"client" "setname" "x"`}, {"auth default secret", `"auth" "(redacted)" "(redacted)"`},
-		{"config set requirepass ''", ""}, {"nope", ""}, {"echo", ""}, {"echo '\"'", `"echo" "\""`}, {"get " + key(1), ""},
-		{"echo " + strings.Repeat("a", monitorArgBytes+5), `"echo" "` + strings.Repeat("a", monitorArgBytes) + `"... (5 more bytes)`},
+		{"ping a", `"ping" "a"`}, {"client setname x", `"client" "setname" "x"`},
+		{"auth default secret", `"auth" "(redacted)" "(redacted)"`}, {"config set requirepass ''", ""}, {"nope", ""},
+		{"echo", ""}, {"echo '\"'", `"echo" "\""`}, {"get " + key(1), ""},
+		{"echo " + strings.Repeat("a", monitorArgBytes+5),
+			`"echo" "` + strings.Repeat("a", monitorArgBytes) + `"... (5 more bytes)`},
 	} {
 		ask(t, c, x.request)
 		if x.want == "" {
@@ -160,7 +172,8 @@ func TestMonitor(t *testing.T) {
 			t.Errorf("%.40q: %q, %v; want %q", x.request, line, err, x.want)
 		}
 	}
-	if got := ask(t, c, "client list"); !strings.Contains(got, "flags=O ") { // an administrator's command: it is not shown
+	if got := ask(t, c, "client list"); !strings.Contains(got, "flags=O ") {
+		// An administrator's command: it is not shown.
 		t.Errorf("CLIENT LIST: %q", got)
 	}
 	send(watcher, "get a\r\nreset\r\n")
@@ -172,7 +185,8 @@ func TestMonitor(t *testing.T) {
 		}
 	}()
 	var got []string
-	for got = append(got, readReply(t, lines)); got[len(got)-1] != "+RESET\r\n"; got = append(got, readReply(t, lines)) {
+	for got = append(got, readReply(t, lines)); got[len(got)-1] != "+RESET\r\n"; got = append(got,
+		readReply(t, lines)) {
 	}
 	<-ended
 	if !slices.Contains(got, "-"+errMonitor+"\r\n") {
