@@ -78,7 +78,8 @@ func (b *simBatch) again(seed uint64) string {
 func (b *simBatch) report() {
 	b.t.Helper()
 	for _, r := range b.failed {
-		b.t.Errorf("seed %d: %q: %s\nscenario:\n%s\nagain: %s", r.Seed, r.Kinds, r.Problem, b.plan.scenario, b.again(r.Seed))
+		b.t.Errorf("seed %d: %q: %s\nscenario:\n%s\nagain: %s", r.Seed, r.Kinds, r.Problem, b.plan.scenario,
+			b.again(r.Seed))
 	}
 	b.t.Logf("%s", b)
 }
@@ -167,8 +168,9 @@ func (b *simBatch) take() (from uint64, count int) {
 func (b *simBatch) child(from uint64, count int) {
 	for count > 0 {
 		cmd := exec.CommandContext(b.t.Context(), os.Args[0], "-test.run=^TestVirtual$", "-test.timeout=0",
-			fmt.Sprintf("-sim.first=%d", from), fmt.Sprintf("-sim.seeds=%d", count), fmt.Sprintf("-sim.virtual=%s", b.virtual),
-			"-sim.plan="+b.plan.flag(), fmt.Sprintf("-sim.planted=%v", b.planted))
+			fmt.Sprintf("-sim.first=%d", from), fmt.Sprintf("-sim.seeds=%d", count),
+			fmt.Sprintf("-sim.virtual=%s", b.virtual), "-sim.plan="+b.plan.flag(),
+			fmt.Sprintf("-sim.planted=%v", b.planted))
 		cmd.Env = append(os.Environ(), simWorker+"=1", "GOMAXPROCS=1")
 		if b.planted { // the histories are of no use to anybody
 			cmd.Env = append(cmd.Env, "TMPDIR="+b.t.TempDir())

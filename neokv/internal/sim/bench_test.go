@@ -34,7 +34,8 @@ func TestBenchVerifiesUnderKills(t *testing.T) {
 			load := func(s *sim, _ *rand.Rand) {
 				sum, benchErr = bench.Run(context.Background(), bench.Options{
 					Targets: s.c.Addrs(), Dial: s.c.Dial, Workload: x.workload, Clients: 16, Pipeline: 1, Rate: 400,
-					Duration: virtual - 4*time.Second, Records: 200, Elements: 10, ValueSize: 20, Seed: s.seed, Verify: true,
+					Duration: virtual - 4*time.Second, Records: 200, Elements: 10, ValueSize: 20, Seed: s.seed,
+					Verify: true,
 				}, nil)
 			}
 			p := named(t, "log-unsynced")
@@ -49,13 +50,15 @@ func TestBenchVerifiesUnderKills(t *testing.T) {
 			if v == nil {
 				t.Fatalf("seed %d: nothing was verified: %v, %v", s.seed, benchErr, err)
 			}
-			t.Logf("seed %d: %d kills, %d operations, %v, verified %+v", s.seed, s.stats.Kills, sum.Total.Count, sum.Errors, *v)
+			t.Logf("seed %d: %d kills, %d operations, %v, verified %+v", s.seed, s.stats.Kills, sum.Total.Count,
+				sum.Errors, *v)
 			switch {
 			case x.planted:
 				if v.Lost == 0 || benchErr == nil {
 					t.Errorf("seed %d: %d lost, %v; want what unsynced logs lose to be found", s.seed, v.Lost, benchErr)
 				}
-			case err != nil || benchErr != nil || v.Lost > 0 || !v.Complete || s.stats.Kills < 6 || sum.Total.Count < 1000:
+			case err != nil || benchErr != nil || v.Lost > 0 || !v.Complete || s.stats.Kills < 6 ||
+				sum.Total.Count < 1000:
 				t.Errorf("seed %d: want kills and every record as acknowledged: %v, %v", s.seed, benchErr, err)
 			}
 		})

@@ -119,7 +119,8 @@ func (c *caller) doFor(k opName, key, value string, ttl time.Duration) (acknowle
 			addr, why = "", no
 			if _, to, ok := strings.Cut(string(no), "MOVED "); ok {
 				_, addr, _ = strings.Cut(to, " ")
-				if redirected++; redirected%4 > 0 { // else it pauses: virtual time must pass for stores that name each other
+				if redirected++; redirected%4 > 0 {
+					// Else it pauses: virtual time must pass for stores that name each other.
 					continue
 				}
 			}

@@ -110,7 +110,8 @@ func TestCatchUp(t *testing.T) {
 						default:
 						}
 						// A write that is under way when its leader goes has an unknown outcome, rightly.
-						if _, err := w.call("SET", fmt.Sprint("k", random.IntN(5000)), fmt.Sprint(value, random.IntN(1000))); err == nil {
+						if _, err := w.call("SET", fmt.Sprint("k", random.IntN(5000)),
+							fmt.Sprint(value, random.IntN(1000))); err == nil {
 							written.Add(1)
 						}
 					}
@@ -128,7 +129,8 @@ func TestCatchUp(t *testing.T) {
 			wrote(2000)
 			var at, received [regions + 1]uint64
 			for r := topology.RegionID(1); r <= regions; r++ {
-				at[r], received[r] = replicaOn(victim, r).Applied(), replicaOn(victim, r).Counters().SnapshotsReceived.Load()
+				at[r], received[r] = replicaOn(victim, r).Applied(), replicaOn(victim,
+					r).Counters().SnapshotsReceived.Load()
 			}
 			x.leave(t, hooks.Cluster, victim)
 			until(t, "progress of the others", func() bool {
@@ -146,7 +148,8 @@ func TestCatchUp(t *testing.T) {
 				until(t, "snapshot", func() bool {
 					replica := replicaOn(victim, r)
 					// A store that was stopped has counted from 0 since.
-					return replica != nil && replica.Applied() > at[r]+400 && replica.Counters().SnapshotsReceived.Load() > 0
+					return replica != nil && replica.Applied() > at[r]+400 &&
+						replica.Counters().SnapshotsReceived.Load() > 0
 				})
 			}
 			for i, addr := range append(c.Addrs(), c.ProxyAddr()) {

@@ -16,8 +16,9 @@ func simSettings() *settings.Settings {
 	s := settings.Default()
 	s.Cluster = settings.ClusterKnobs{Stores: 3, Replicas: 3, Regions: simRegions}
 	s.Engine.MemtableSize, s.Engine.BlockCache = 3<<20, 1<<20
-	s.Raft.SnapshotEntries, s.Raft.CompactionOverhead = 30, 10 // a store that is away for a second or two needs a snapshot
-	s.Raft.MaxInflight = 4                                     // a fault hits several entries of a region at once
+	// A store that is away for a second or two needs a snapshot.
+	s.Raft.SnapshotEntries, s.Raft.CompactionOverhead = 30, 10
+	s.Raft.MaxInflight = 4 // a fault hits several entries of a region at once
 	s.Redis.FollowerRead = true
 	return &s
 }

@@ -39,7 +39,8 @@ var allScanned = []scanned{
 	{1, "h{" + regionTags[0] + "}", "HSET", "HDEL", "HSCAN", func(i int) []string {
 		return []string{fmt.Sprint("e", i), fmt.Sprint(i)}
 	}},
-	{2, "s{" + regionTags[1] + "}", "SADD", "SREM", "SSCAN", func(i int) []string { return []string{fmt.Sprint("e", i)} }},
+	{2, "s{" + regionTags[1] + "}", "SADD", "SREM", "SSCAN",
+		func(i int) []string { return []string{fmt.Sprint("e", i)} }},
 	{3, "z{" + regionTags[2] + "}", "ZADD", "ZREM", "ZSCAN", func(i int) []string {
 		return []string{fmt.Sprint(i), fmt.Sprint("e", i)}
 	}},

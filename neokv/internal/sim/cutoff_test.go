@@ -70,12 +70,14 @@ func TestPipelineOnAStuckLeader(t *testing.T) {
 		defer nc.Close()
 		s.link(false, true, true, home, s.others(home)...)
 		begin := time.Now()
-		pipeline(t, nc, []string{"SET", key, "a"}, []string{"GET", key}, []string{"SET", key, "b"}, []string{"GET", key})
+		pipeline(t, nc, []string{"SET", key, "a"}, []string{"GET", key}, []string{"SET", key, "b"},
+			[]string{"GET", key})
 		if d := time.Since(begin); d > wait+50*time.Millisecond {
 			t.Errorf("the pipeline took %s of virtual time, with a deadline of %s", d, wait)
 		}
 		begin = time.Now()
-		pipeline(t, nc, []string{"GET", key}, []string{"SET", key, "a"}, []string{"GET", key}, []string{"SET", key, "b"})
+		pipeline(t, nc, []string{"GET", key}, []string{"SET", key, "a"}, []string{"GET", key},
+			[]string{"SET", key, "b"})
 		if d := time.Since(begin); d > wait+50*time.Millisecond {
 			t.Errorf("the pipeline that reads first took %s of virtual time, with a deadline of %s", d, wait)
 		}

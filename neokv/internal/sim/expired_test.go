@@ -148,7 +148,8 @@ func (s *sim) records(t *testing.T, patience time.Duration, want int) {
 		good := true
 		for _, n := range s.nodes {
 			content, err := regionContent(n.Store(), 1)
-			if late := (*lagging)(nil); err != nil && !errors.As(err, &late) { // a follower may not have applied the writes yet
+			if late := (*lagging)(nil); err != nil && !errors.As(err, &late) {
+				// A follower may not have applied the writes yet.
 				t.Fatal(err)
 			}
 			have = append(have, len(content)/2)

@@ -37,7 +37,8 @@ func (h *history) problems(most int) (all []error) {
 			what, first := explain(ops)
 			all = append(all, found(what, "key %s: not linearizable: %s: %s\n%s", key, what, first, upTo(ops, first)))
 		default:
-			all = append(all, fmt.Errorf("key %s: %d operations, verdict %s after %s", key, len(ops), verdict, checkTime))
+			all = append(all, fmt.Errorf("key %s: %d operations, verdict %s after %s", key, len(ops), verdict,
+				checkTime))
 		}
 		if len(all) == most {
 			break

@@ -46,7 +46,8 @@ func (s *sim) checkEntries() error {
 		for _, i := range indexes {
 			e := entries[i]
 			if e.applied != (e.tag >= largest) {
-				return found(logsDiffer, "region %d: index %d: tag %d, applied %v, after tag %d", r, i, e.tag, e.applied, largest)
+				return found(logsDiffer, "region %d: index %d: tag %d, applied %v, after tag %d", r, i, e.tag,
+					e.applied, largest)
 			}
 			largest = max(largest, e.tag)
 		}

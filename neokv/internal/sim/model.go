@@ -164,7 +164,8 @@ func ordered(m porcupine.Model) porcupine.Model {
 // modelOf chooses the model for the history of a key.
 func modelOf(ops []*op) porcupine.Model {
 	m := model
-	if slices.ContainsFunc(ops, func(o *op) bool { return o.ttl > 0 || o.kind == keep || o.kind == spop && o.end == 0 }) {
+	if slices.ContainsFunc(ops,
+		func(o *op) bool { return o.ttl > 0 || o.kind == keep || o.kind == spop && o.end == 0 }) {
 		m = expiring
 	}
 	if slices.ContainsFunc(ops, func(o *op) bool { return o.line != 0 }) {

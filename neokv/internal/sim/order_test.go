@@ -67,7 +67,8 @@ func TestOrderSurvivesHolding(t *testing.T) {
 				if err != nil {
 					t.Fatalf("seed %d: %q", seed, word)
 				}
-				if n < last && outcome[n] != '?' { // one of unknown outcome may come behind those of the next connection
+				if n < last && outcome[n] != '?' {
+					// One of unknown outcome may come behind those of the next connection.
 					t.Errorf("seed %d: %d stands behind %d", seed, n, last)
 				}
 				if seen[n] || outcome[n] == '-' {

@@ -128,7 +128,8 @@ func (s *sim) replicasDiffer() error {
 			}
 			for j := range content {
 				if !bytes.Equal(content[j], first[j]) {
-					return found(replicasDiffer, "region %d: apply index %d: behind key %q store %d has %q, store %d has %q",
+					return found(replicasDiffer,
+						"region %d: apply index %d: behind key %q store %d has %q, store %d has %q",
 						r, own.ApplyIndex, content[max(0, j-1)], one, first[j], n.ID(), content[j])
 				}
 			}

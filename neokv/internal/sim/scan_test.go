@@ -352,7 +352,8 @@ func TestKeysAreEstimated(t *testing.T) {
 		if got, _ := x.must("DBSIZE").Int(); got < 7200 || got > 8800 {
 			t.Errorf("DBSIZE = %d; want about %d", got, len(all))
 		}
-		if info := string(x.must("INFO", "keyspace").Text); !strings.Contains(info, ",expires=0,avg_ttl=0,estimated=1\r\n") {
+		if info := string(x.must("INFO", "keyspace").Text); !strings.Contains(info,
+			",expires=0,avg_ttl=0,estimated=1\r\n") {
 			t.Errorf("INFO keyspace: %q, want estimated=1 in it", info)
 		}
 		x.must(append([]string{"DEL"}, all[3000:]...)...)

@@ -34,7 +34,8 @@ func stages(fs *disk.FS, path string, found map[string]bool) {
 			found["complete, not recorded"] = true
 		case strings.Contains(full, "/incoming/"):
 			found["half recovered"] = true
-		case strings.HasSuffix(name, ".gbsnap") && info.Size() > 4096: // dragonboat shrinks it once the recovery is synced
+		case strings.HasSuffix(name, ".gbsnap") && info.Size() > 4096:
+			// Dragonboat shrinks it once the recovery is synced.
 			found["received and kept"] = true
 		}
 		if err == nil && info.IsDir() {
@@ -101,7 +102,8 @@ func TestSnapshotKills(t *testing.T) {
 			if whose.sends {
 				return
 			}
-			for _, want := range []string{"chunks written", "complete, not recorded", "received and kept", "half recovered"} {
+			for _, want := range []string{"chunks written", "complete, not recorded", "received and kept",
+				"half recovered"} {
 				if !left[want] {
 					t.Errorf("no kill left a store with an installation at the stage %q", want)
 				}
@@ -194,7 +196,8 @@ func received(fs *disk.FS, path string) (files []string) {
 		switch {
 		case err == nil && info.IsDir():
 			files = append(files, received(fs, full)...)
-		case err == nil && strings.HasSuffix(name, ".gbsnap") && !strings.Contains(full, ".receiving") && info.Size() > 4096:
+		case err == nil && strings.HasSuffix(name, ".gbsnap") && !strings.Contains(full, ".receiving") &&
+			info.Size() > 4096:
 			files = append(files, full)
 		}
 	}
@@ -257,7 +260,8 @@ func TestSnapshotDamaged(t *testing.T) {
 				}
 				s.compareReplicas()
 			case len(files) == 0 || !strings.Contains(failure.Error(), ".gbsnap: damaged: "):
-				t.Errorf("seed %d: killed at sync %d, %d files damaged: the store failed with %v", seed, k, len(files), failure)
+				t.Errorf("seed %d: killed at sync %d, %d files damaged: the store failed with %v", seed, k, len(files),
+					failure)
 			default:
 				stopped++
 				for r := range simRegions {
