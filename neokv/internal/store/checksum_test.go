@@ -30,7 +30,8 @@ func TestCompare(t *testing.T) {
 		held, _ := victim.Replica(2).Region()
 		space := keys.Space{Region: 2, Index: 1}
 		b := victim.Engine().NewBatch()
-		if err := b.Set(space.AppendMetadata(nil, held.Slots.First, []byte("k")), keys.AppendString(nil, 0, []byte("v"))); err != nil {
+		if err := b.Set(space.AppendMetadata(nil, held.Slots.First, []byte("k")),
+			keys.AppendString(nil, 0, []byte("v"))); err != nil {
 			t.Fatal(err)
 		}
 		if err := b.Commit(false); err != nil {
@@ -61,7 +62,8 @@ func TestCompare(t *testing.T) {
 				t.Errorf("one store is away: %+v", r)
 			}
 		}
-		if _, err := c.stores[0].Compare(context.Background(), 9); err == nil || !strings.Contains(err.Error(), "region 9: there is none") {
+		if _, err := c.stores[0].Compare(context.Background(), 9); err == nil ||
+			!strings.Contains(err.Error(), "region 9: there is none") {
 			t.Errorf("of region 9: %v", err)
 		}
 	})

@@ -29,7 +29,8 @@ func (s *Store) Counters() Counters {
 	return Counters{
 		Regions: s.counters.list(), Engine: s.engine.Metrics(), Log: s.log.Stats(), Transport: s.endpoint.Stats(),
 		Disk: disk.Stats{
-			Syncs: d.Syncs - before.Syncs, SyncNanos: d.SyncNanos - before.SyncNanos, BytesWritten: d.BytesWritten - before.BytesWritten,
+			Syncs: d.Syncs - before.Syncs, SyncNanos: d.SyncNanos - before.SyncNanos,
+			BytesWritten: d.BytesWritten - before.BytesWritten,
 		},
 	}
 }

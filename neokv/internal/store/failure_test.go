@@ -49,7 +49,8 @@ func alone(t testing.TB, change func(*Options)) (*Store, *region.Replica) {
 func increments(n int, deadline time.Duration) *region.Pending {
 	run := new(redis.Run)
 	for range n {
-		run.Calls = append(run.Calls, redis.Call{Command: redis.Lookup([]byte("incr")), Args: [][]byte{[]byte("incr"), []byte("k")}})
+		run.Calls = append(run.Calls,
+			redis.Call{Command: redis.Lookup([]byte("incr")), Args: [][]byte{[]byte("incr"), []byte("k")}})
 	}
 	return &region.Pending{Run: run, Deadline: time.Now().Add(deadline)}
 }
@@ -90,7 +91,8 @@ func TestFenceUnderLoad(t *testing.T) {
 		}
 		close(hold[1])
 		<-at[2] // the entry of all runs is proposed while the second is being applied
-		for end := time.Now().Add(10 * time.Second); r.Counters().Commands.Load() < runs+2; time.Sleep(time.Millisecond) {
+		for end := time.Now().Add(10 * time.Second); r.Counters().Commands.Load() < runs+
+			2; time.Sleep(time.Millisecond) {
 			if time.Now().After(end) {
 				t.Fatal("the large entry was not proposed")
 			}
@@ -307,8 +309,10 @@ func TestCutRunBehindAStall(t *testing.T) {
 		}()
 		select {
 		case <-done:
-			if unknown := new(region.UnknownOutcome); !p.Lost || !errors.As(p.Err, &unknown) || time.Since(begin) != time.Second {
-				t.Errorf("lost %v, %v, after %v; want true and an unknown outcome after 1 s", p.Lost, p.Err, time.Since(begin))
+			if unknown := new(region.UnknownOutcome); !p.Lost || !errors.As(p.Err, &unknown) ||
+				time.Since(begin) != time.Second {
+				t.Errorf("lost %v, %v, after %v; want true and an unknown outcome after 1 s", p.Lost, p.Err,
+					time.Since(begin))
 			}
 		case <-time.After(time.Minute):
 			t.Error("not answered a minute after its deadline of 1 s")
@@ -329,7 +333,8 @@ func TestReturnedProposalsFreeTheirPlaces(t *testing.T) {
 		var held atomic.Int64
 		letGo := make(chan struct{})
 		var armed atomic.Bool
-		c := &testStores{t: t, network: transport.NewNetwork(), shape: settings.ClusterKnobs{Stores: 3, Replicas: 3, Regions: 1}}
+		c := &testStores{t: t, network: transport.NewNetwork(),
+			shape: settings.ClusterKnobs{Stores: 3, Replicas: 3, Regions: 1}}
 		c.initial = meta.Initial("00", c.shape)
 		c.faults.Region.BeforeWrite = func(topology.RegionID, uint64) {
 			if armed.Load() {

@@ -327,7 +327,8 @@ func (s *Store) publish() {
 			known, ok = meta.Status{Host: s.o.Host, Port: s.o.Port, Alive: true}, true
 		}
 		if ok {
-			stores = append(stores, route.PublicStore{ID: st.ID, NodeID: st.NodeID, Host: known.Host, Port: known.Port, Alive: known.Alive})
+			stores = append(stores, route.PublicStore{ID: st.ID, NodeID: st.NodeID, Host: known.Host, Port: known.Port,
+				Alive: known.Alive})
 		}
 	}
 	regions := make([]route.LedRegion, 0, len(s.current.Regions))

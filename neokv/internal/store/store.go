@@ -120,8 +120,8 @@ func LogDir(dir, walDir string) string {
 // Open opens the store's folder and starts its replicas.
 func Open(o Options) (s *Store, err error) {
 	s = &Store{
-		o: o, current: new(meta.Map), statuses: make(map[topology.StoreID]meta.Status), leads: make(map[topology.RegionID]meta.Lead),
-		wake: make(chan struct{}, 1), metaStore: 1,
+		o: o, current: new(meta.Map), statuses: make(map[topology.StoreID]meta.Status),
+		leads: make(map[topology.RegionID]meta.Lead), wake: make(chan struct{}, 1), metaStore: 1,
 		counters: regionCounters{disk: o.FS.Stats(), regions: make(map[topology.RegionID]*region.Counters)},
 	}
 	s.replicas.Store(new(map[topology.RegionID]*region.Replica))
@@ -131,7 +131,8 @@ func Open(o Options) (s *Store, err error) {
 	s.stalls = raftlog.NewStalls(o.Settings.Raft.RTT * time.Duration(o.Settings.Raft.ElectionTicks) / 3)
 	// First what cuts a store off whose disk fails, as it may at any moment from here on.
 	s.endpoint = o.Network.NewEndpoint(transport.Options{
-		Store: o.ID, Lease: o.Settings.Raft.Lease(), CommitInterval: o.Settings.Raft.RTT, Booting: o.Booting, Revoke: s.revoke, Forwarded: s.forwarded, Handle: s.handle, Faults: o.Faults.Transport,
+		Store: o.ID, Lease: o.Settings.Raft.Lease(), CommitInterval: o.Settings.Raft.RTT, Booting: o.Booting,
+		Revoke: s.revoke, Forwarded: s.forwarded, Handle: s.handle, Faults: o.Faults.Transport,
 	})
 	o.FS.OnFence(s.fenced)
 	defer func() {
@@ -142,8 +143,8 @@ func Open(o Options) (s *Store, err error) {
 		}
 	}()
 	s.engine, err = engine.Open(engine.Options{
-		Dir: o.FS.PathJoin(o.Dir, engineDir), WALDir: o.WALDir, FS: o.FS, Knobs: o.Settings.Engine, Stores: o.Settings.Cluster.Stores,
-		Nth: int(o.ID) - 1, Fatal: o.FS.Fence,
+		Dir: o.FS.PathJoin(o.Dir, engineDir), WALDir: o.WALDir, FS: o.FS, Knobs: o.Settings.Engine,
+		Stores: o.Settings.Cluster.Stores, Nth: int(o.ID) - 1, Fatal: o.FS.Fence,
 	})
 	if err == nil {
 		err = o.FS.Failed() // a write failed on the way; nobody above the disk has been told
@@ -199,7 +200,8 @@ func (s *Store) identify() error {
 	case err != nil:
 		return err
 	case have.FormatVersion != want.FormatVersion:
-		return fmt.Errorf("folder %s has storage format %d, this program writes %d", s.o.Dir, have.FormatVersion, want.FormatVersion)
+		return fmt.Errorf("folder %s has storage format %d, this program writes %d", s.o.Dir, have.FormatVersion,
+			want.FormatVersion)
 	case have != want:
 		return fmt.Errorf("folder %s belongs to store %d of cluster %x, not to store %d of cluster %x",
 			s.o.Dir, have.Store, have.Cluster, want.Store, want.Cluster)
@@ -316,8 +318,9 @@ func (s *Store) startReplica(m *meta.Map, r topology.Region) error {
 	}
 	replica := region.New(region.Options{
 		Region: r, Index: m.RedisIndex(), Store: s.o.ID, Replica: peer.Replica, Engine: s.engine, Host: s.host,
-		Knobs: s.o.Settings.Raft, Incarnation: s.o.Rand.Uint64() ^ uint64(time.Now().UnixNano()), Failed: s.o.FS.Failed, Fence: s.o.FS.Fence,
-		Changed: s.leadingChanged, Counters: s.counters.of(r.ID), PopMemory: &s.popped, Faults: s.o.Faults.Region,
+		Knobs: s.o.Settings.Raft, Incarnation: s.o.Rand.Uint64() ^ uint64(time.Now().UnixNano()), Failed: s.o.FS.Failed,
+		Fence: s.o.FS.Fence, Changed: s.leadingChanged, Counters: s.counters.of(r.ID), PopMemory: &s.popped,
+		Faults: s.o.Faults.Region,
 	})
 	next := make(map[topology.RegionID]*region.Replica)
 	for id, old := range *s.replicas.Load() {

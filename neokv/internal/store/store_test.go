@@ -57,8 +57,9 @@ func (c *testStores) open(i int, booting bool) {
 		c.raft(&s.Raft)
 	}
 	store, err := Open(Options{
-		ID: topology.StoreID(i + 1), FS: c.fs[i], Dir: "/data", Network: c.network, Settings: s, Host: "h", Port: 7001 + i,
-		Initial: c.initial, Booting: booting, Rand: rand.New(rand.NewPCG(1, uint64(i))), Faults: c.faults,
+		ID: topology.StoreID(i + 1), FS: c.fs[i], Dir: "/data", Network: c.network, Settings: s, Host: "h",
+		Port: 7001 + i, Initial: c.initial, Booting: booting, Rand: rand.New(rand.NewPCG(1, uint64(i))),
+		Faults: c.faults,
 	})
 	if err != nil {
 		c.t.Fatal(err)
@@ -225,7 +226,8 @@ func TestEntrySlices(t *testing.T) {
 			frame, more := frames.Next()
 			if strings.HasSuffix(frame.Function, "newEntrySlice") {
 				seen = true
-				if size := r.AllocBytes / r.AllocObjects; size > 2*32*int64(unsafe.Sizeof(pb.Entry{})) { // what is allocated is rounded up
+				if size := r.AllocBytes / r.AllocObjects; size > 2*32*int64(unsafe.Sizeof(pb.Entry{})) {
+					// What is allocated is rounded up.
 					t.Errorf("slices of %d bytes; want room for 32 entries", size)
 				}
 			}
@@ -318,7 +320,8 @@ func TestMoreStoresThanReplicas(t *testing.T) {
 // snapshot, and keeps it over a crash.
 func TestMetaCatchesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := &testStores{t: t, network: transport.NewNetwork(), shape: settings.ClusterKnobs{Stores: 3, Replicas: 3, Regions: 2}}
+		c := &testStores{t: t, network: transport.NewNetwork(),
+			shape: settings.ClusterKnobs{Stores: 3, Replicas: 3, Regions: 2}}
 		c.initial = meta.Initial("00", c.shape)
 		c.raft = func(k *settings.RaftKnobs) { k.SnapshotEntries, k.CompactionOverhead = 20, 5 }
 		for range c.shape.Stores {
@@ -351,7 +354,8 @@ func TestMetaCatchesUp(t *testing.T) {
 		late := c.stores[2]
 		has := func(s *Store) bool { return reflect.DeepEqual(s.group.Load().Map(), want) }
 		c.until("map on the late store", func() bool { return has(late) })
-		if record, err := late.log.GetSnapshot(uint64(topology.MetaRegion), 3); err != nil || record.Index == 0 || record.Dummy {
+		if record, err := late.log.GetSnapshot(uint64(topology.MetaRegion), 3); err != nil || record.Index == 0 ||
+			record.Dummy {
 			t.Errorf("meta's snapshot record on the late store is %+v, %v; want one that was received", record, err)
 		}
 		left := c.fs[2].Crash(0, rand.New(rand.NewPCG(1, 1)))
@@ -370,8 +374,10 @@ func TestRefusesAnotherStoresFolder(t *testing.T) {
 	c.close()
 	s := settings.Default()
 	s.Cluster = c.shape
-	_, err := Open(Options{ID: 2, FS: c.fs[0], Dir: "/data", Network: c.network, Settings: s, Rand: rand.New(rand.NewPCG(1, 1))})
-	want := "store 2: folder /data belongs to store 1 of cluster 00000000000000000000000000000000, not to store 2 of cluster 00000000000000000000000000000000"
+	_, err := Open(Options{ID: 2, FS: c.fs[0], Dir: "/data", Network: c.network, Settings: s,
+		Rand: rand.New(rand.NewPCG(1, 1))})
+	want := "store 2: folder /data belongs to store 1 of cluster 00000000000000000000000000000000, not to store 2 of " +
+		"cluster 00000000000000000000000000000000"
 	if err == nil || err.Error() != want {
 		t.Errorf("Open = %v; want %s", err, want)
 	}
@@ -396,7 +402,8 @@ func TestFirstLegacyWriteUnderARead(t *testing.T) {
 	}
 	set, legacy := run("set", "k", "v").Calls[0], run("neokv", "legacyset", "k", "v").Calls[0]
 	swept := redis.Swept(1<<62, redis.Unblinding{Collections: true, Legacy: true})
-	meanwhile := func(calls ...redis.Call) redis.Call { // is applied in the middle of the first read of which it is a part
+	meanwhile := func(calls ...redis.Call) redis.Call {
+		// Is applied in the middle of the first read of which it is a part.
 		once := sync.OnceFunc(func() {
 			for _, c := range calls {
 				propose(c)
@@ -407,7 +414,8 @@ func TestFirstLegacyWriteUnderARead(t *testing.T) {
 			return nil
 		}}}
 	}
-	for _, x := range []struct{ read, want string }{{"get", "$1\r\nv\r\n"}, {"exists", ":1\r\n"}, {"strlen", ":1\r\n"}} {
+	for _, x := range []struct{ read, want string }{{"get", "$1\r\nv\r\n"}, {"exists", ":1\r\n"},
+		{"strlen", ":1\r\n"}} {
 		propose(set)
 		propose(swept)
 		got := run(x.read, "k")
