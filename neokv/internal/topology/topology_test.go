@@ -93,7 +93,8 @@ func TestStoreOf(t *testing.T) {
 			t.Errorf("StoreOf(%q) = %d, %v", s.RaftAddress(), got, ok)
 		}
 	}
-	for _, address := range []string{"", "store-", "store-x", "store-01", "store-+1", "store-1 ", "store-1x", "store--1", "store-4294967296", "Store-1"} {
+	for _, address := range []string{"", "store-", "store-x", "store-01", "store-+1", "store-1 ", "store-1x",
+		"store--1", "store-4294967296", "Store-1"} {
 		if got, ok := StoreOf(address); ok {
 			t.Errorf("StoreOf(%q) = %d; want none", address, got)
 		}
