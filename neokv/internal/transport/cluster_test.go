@@ -33,7 +33,8 @@ var (
 )
 
 func TestMain(m *testing.M) {
-	for _, name := range []string{"raft", "rsm", "transport", "grpc", "dragonboat", "logdb", "config", "raftpb", "settings", "utils", "tan", "pebblekv", "server", "order", "registry"} {
+	for _, name := range []string{"raft", "rsm", "transport", "grpc", "dragonboat", "logdb", "config", "raftpb",
+		"settings", "utils", "tan", "pebblekv", "server", "order", "registry"} {
 		logger.GetLogger(name).SetLevel(logger.CRITICAL)
 	}
 	os.Exit(m.Run())
@@ -98,7 +99,10 @@ func (c *testCluster) start(id topology.StoreID) {
 	k := settings.Default().Engine
 	k.MemtableSize, k.BlockCache = 3<<20, 3<<20
 	var err error
-	n.engine, err = engine.Open(engine.Options{Dir: "engine", FS: c.fs[id], Knobs: k, Stores: 3, Fatal: func(err error) { c.t.Error(err) }})
+	n.engine, err = engine.Open(engine.Options{Dir: "engine", FS: c.fs[id], Knobs: k, Stores: 3,
+		Fatal: func(err error) {
+			c.t.Error(err)
+		}})
 	c.must(err)
 	n.endpoint = c.net.NewEndpoint(transport.Options{
 		Store: id, Lease: lease, Booting: !c.booted, Faults: c.faults,
@@ -109,11 +113,15 @@ func (c *testCluster) start(id topology.StoreID) {
 		},
 	})
 	n.host, err = dragonboat.NewNodeHost(config.NodeHostConfig{
-		NodeHostDir: "raft", RaftAddress: id.RaftAddress(), RTTMillisecond: uint64(rtt / time.Millisecond), RaftEventListener: c.watch,
-		Expert: config.ExpertConfig{
-			LogDBFactory: raftlog.New(n.engine, raftlog.Options{Sync: true, Failed: c.fs[id].Failed, Fence: func(err error) { c.t.Error(err) }}).Factory(),
-			Engine:       config.EngineConfig{ExecShards: 2, CommitShards: 1, ApplyShards: 2, SnapshotShards: 2, CloseShards: 1},
-			LogDB:        logDB(), FS: c.fs[id].Raft(nil), TransportFactory: n.endpoint.Factory(),
+		NodeHostDir: "raft", RaftAddress: id.RaftAddress(), RTTMillisecond: uint64(rtt / time.Millisecond),
+		RaftEventListener: c.watch, Expert: config.ExpertConfig{
+			LogDBFactory: raftlog.New(n.engine,
+				raftlog.Options{Sync: true, Failed: c.fs[id].Failed, Fence: func(err error) {
+					c.t.Error(err)
+				}}).Factory(),
+			Engine: config.EngineConfig{ExecShards: 2, CommitShards: 1, ApplyShards: 2, SnapshotShards: 2,
+				CloseShards: 1},
+			LogDB: logDB(), FS: c.fs[id].Raft(nil), TransportFactory: n.endpoint.Factory(),
 		},
 	})
 	c.must(err)
@@ -125,8 +133,11 @@ func (c *testCluster) start(id topology.StoreID) {
 				members[uint64(i)] = i.RaftAddress()
 			}
 		}
-		c.must(n.host.StartReplica(members, false, func(uint64, uint64) sm.IStateMachine { return &countingMachine{} }, config.Config{
-			ReplicaID: uint64(id), ShardID: uint64(r), ElectionRTT: electRTT, HeartbeatRTT: 3, CheckQuorum: true, PreVote: true,
+		c.must(n.host.StartReplica(members, false, func(uint64, uint64) sm.IStateMachine {
+			return &countingMachine{}
+		}, config.Config{
+			ReplicaID: uint64(id), ShardID: uint64(r), ElectionRTT: electRTT, HeartbeatRTT: 3, CheckQuorum: true,
+			PreVote: true,
 		}))
 	}
 	c.nodes[id] = n
@@ -291,9 +302,13 @@ func (w *watch) held(t tenure, issued time.Time) {
 	}
 	w.leases++
 	for other, at := range w.elected {
-		if other.region == t.region && other.term > t.term && other.store != t.store && at.Before(until) && confirmed.Before(until) {
-			w.bad = append(w.bad, fmt.Sprintf("store %d elected for term %d at %v; store %d held a lease of term %d, read index at %v, confirmed at %v, until %v",
-				other.store, other.term, at.UnixMilli(), t.store, t.term, issued.UnixMilli(), confirmed.UnixMilli(), until.UnixMilli()))
+		if other.region == t.region && other.term > t.term && other.store != t.store && at.Before(until) &&
+			confirmed.Before(until) {
+			w.bad = append(w.bad, fmt.Sprintf(
+				"store %d elected for term %d at %v; store %d held a lease of term %d, read index at %v, confirmed "+
+					"at %v, until %v",
+				other.store, other.term, at.UnixMilli(), t.store, t.term, issued.UnixMilli(), confirmed.UnixMilli(),
+				until.UnixMilli()))
 		}
 	}
 }
@@ -360,7 +375,8 @@ func TestCluster(t *testing.T) {
 		}
 		c.heal()
 		for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(rtt) {
-			if leader, _, ok, _ := c.nodes[follower].host.GetLeaderID(1); ok && leader == uint64(c.leader(1, follower)) {
+			if leader, _, ok, _ := c.nodes[follower].host.GetLeaderID(1); ok &&
+				leader == uint64(c.leader(1, follower)) {
 				break
 			}
 			if time.Now().After(deadline) {
@@ -419,7 +435,8 @@ func leaseRun(t *testing.T, newNet func() *transport.Network, seed uint64) (bad 
 					return
 				}
 				rs.Release()
-				if leader, now, ok, err := n.host.GetLeaderID(1); err != nil || !ok || leader != uint64(n.id) || now != term {
+				if leader, now, ok, err := n.host.GetLeaderID(1); err != nil || !ok || leader != uint64(n.id) ||
+					now != term {
 					return
 				}
 				c.watch.held(tenure{1, n.id, term}, issued)
@@ -443,7 +460,8 @@ func leaseRun(t *testing.T, newNet func() *transport.Network, seed uint64) (bad 
 				mu.Unlock()
 			}
 		}()
-		kinds := []pb.MessageType{pb.HeartbeatResp, pb.HeartbeatResp, pb.RequestVoteResp, pb.Heartbeat, pb.RequestVote, pb.RequestPreVoteResp}
+		kinds := []pb.MessageType{pb.HeartbeatResp, pb.HeartbeatResp, pb.RequestVoteResp, pb.Heartbeat, pb.RequestVote,
+			pb.RequestPreVoteResp}
 		for range 60 {
 			a, b := topology.StoreID(1+rng.IntN(stores)), topology.StoreID(1+rng.IntN(stores))
 			d := time.Duration(20+rng.IntN(500)) * time.Millisecond
@@ -555,7 +573,8 @@ func forgetful(t *testing.T, newNet func() *transport.Network, faults transport.
 func TestForgetfulVoter(t *testing.T) {
 	for _, kind := range networks {
 		if bad, withheld := forgetful(t, kind.make, transport.Faults{}); bad != 0 || withheld == 0 {
-			t.Errorf("%s: %d leaders within a lease, %d messages withheld; want none and some", kind.name, bad, withheld)
+			t.Errorf("%s: %d leaders within a lease, %d messages withheld; want none and some", kind.name, bad,
+				withheld)
 		}
 		if bad, _ := forgetful(t, kind.make, transport.Faults{NoPromise: true}); bad == 0 {
 			t.Errorf("%s: the scenario does not find that no promise is kept", kind.name)

@@ -21,18 +21,23 @@ func TestCommits(t *testing.T) {
 	}{
 		{0, pb.Message{Type: pb.Replicate, ShardID: 1, To: 2, Commit: 7, Entries: entry}, false, 7},
 		{1 * ms, pb.Message{Type: pb.Replicate, ShardID: 1, To: 2, Commit: 8}, true, 0},
-		{1 * ms, pb.Message{Type: pb.Replicate, ShardID: 1, To: 3, Commit: 8}, false, 8},                  // another follower
-		{1 * ms, pb.Message{Type: pb.Replicate, ShardID: 2, To: 2, Commit: 8}, false, 8},                  // another region
-		{19 * ms, pb.Message{Type: pb.Replicate, ShardID: 1, To: 2, Commit: 8, Entries: entry}, false, 0}, // entries always leave
-		{19 * ms, pb.Message{Type: pb.Heartbeat, ShardID: 1, To: 2, Commit: 8}, false, 8},                 // and so do heartbeats
-		{20 * ms, pb.Message{Type: pb.Replicate, ShardID: 1, To: 2, Commit: 9}, false, 9},                 // also a question that comes late
+		// Another follower.
+		{1 * ms, pb.Message{Type: pb.Replicate, ShardID: 1, To: 3, Commit: 8}, false, 8},
+		// Another region.
+		{1 * ms, pb.Message{Type: pb.Replicate, ShardID: 2, To: 2, Commit: 8}, false, 8},
+		// Entries always leave.
+		{19 * ms, pb.Message{Type: pb.Replicate, ShardID: 1, To: 2, Commit: 8, Entries: entry}, false, 0},
+		{19 * ms, pb.Message{Type: pb.Heartbeat, ShardID: 1, To: 2, Commit: 8}, false, 8}, // and so do heartbeats
+		// Also a question that comes late.
+		{20 * ms, pb.Message{Type: pb.Replicate, ShardID: 1, To: 2, Commit: 9}, false, 9},
 		{39 * ms, pb.Message{Type: pb.Replicate, ShardID: 1, To: 2, Commit: 10}, true, 0},
 		{41 * ms, pb.Message{Type: pb.Replicate, ShardID: 1, To: 2, Commit: 10, Entries: entry}, false, 10},
 	} {
 		got := m.m
 		leaves := c.leave(&got, time.Time{}.Add(time.Hour+m.at))
 		if leaves == m.stays || leaves && got.Commit != m.commit || len(got.Entries) != len(m.m.Entries) {
-			t.Errorf("message %d: leaves %v with commit index %d and %d entries", i, leaves, got.Commit, len(got.Entries))
+			t.Errorf("message %d: leaves %v with commit index %d and %d entries", i, leaves, got.Commit,
+				len(got.Entries))
 		}
 	}
 	m := pb.Message{Type: pb.Replicate, Commit: 5}

@@ -14,7 +14,8 @@ import (
 // transportFactory makes the transport of the NodeHost that runs at an endpoint.
 type transportFactory struct{ e *Endpoint }
 
-func (f transportFactory) Create(c config.NodeHostConfig, m raftio.MessageHandler, ch raftio.ChunkHandler) raftio.ITransport {
+func (f transportFactory) Create(c config.NodeHostConfig, m raftio.MessageHandler,
+	ch raftio.ChunkHandler) raftio.ITransport {
 	return &raftTransport{e: f.e, address: c.RaftAddress, deployment: c.GetDeploymentID(), messages: m, chunks: ch}
 }
 

@@ -71,7 +71,8 @@ type callAnswer struct {
 // has lost its promises. An endpoint of the same store that is still there is isolated. If its listener does not open,
 // NewNodeHost says so.
 func (n *Network) NewEndpoint(o Options) *Endpoint {
-	e := &Endpoint{o: o, net: n, place: n.place(o.Store), commits: commits{interval: o.CommitInterval}, lines: make(map[topology.StoreID]*linkEnd)}
+	e := &Endpoint{o: o, net: n, place: n.place(o.Store), commits: commits{interval: o.CommitInterval},
+		lines: make(map[topology.StoreID]*linkEnd)}
 	if old := e.place.now.Load(); old != nil {
 		old.Isolate()
 		old.wire.close() // over TCP, so that the others look for this one
@@ -106,11 +107,13 @@ func (e *Endpoint) Campaign(region topology.RegionID, replica topology.ReplicaID
 // Reassure tells this store's replica of a region, which cannot listen, that nothing is wrong, on behalf of those that
 // have been heard of since an instant: a follower hears from its leader, a leader from its followers. It is as if they
 // had said no more than that they are there, and no lease follows from it.
-func (e *Endpoint) Reassure(region topology.RegionID, replica, leader topology.ReplicaID, term uint64, followers []topology.ReplicaID, since time.Time) {
+func (e *Endpoint) Reassure(region topology.RegionID, replica, leader topology.ReplicaID, term uint64,
+	followers []topology.ReplicaID, since time.Time) {
 	var b pb.MessageBatch
 	add := func(t pb.MessageType, from topology.ReplicaID) {
 		if e.filter.heardSince(region, uint64(from), since) {
-			b.Requests = append(b.Requests, pb.Message{Type: t, ShardID: uint64(region), From: uint64(from), To: uint64(replica), Term: term})
+			b.Requests = append(b.Requests,
+				pb.Message{Type: t, ShardID: uint64(region), From: uint64(from), To: uint64(replica), Term: term})
 		}
 	}
 	if replica != leader {
@@ -148,7 +151,8 @@ func (e *Endpoint) Close() {
 func (e *Endpoint) Stats() Stats {
 	return Stats{
 		Batches: e.batches.Load(), Messages: e.messages.Load(), Withheld: e.withheld.Load(),
-		Returned: e.returned.Load(), Lost: e.lost.Load(), Delivered: e.delivered.Load(), Campaigns: e.filter.campaigns.Load(),
+		Returned: e.returned.Load(), Lost: e.lost.Load(), Delivered: e.delivered.Load(),
+		Campaigns: e.filter.campaigns.Load(),
 	}
 }
 

@@ -22,23 +22,28 @@ import (
 // wait in different send queues, so Raft's own order means nothing here):
 //
 //	H(T)  a hinted HeartbeatResp of term T
-//	S(G)  support for a leader of term G: a granted RequestVoteResp, or a RequestVote, since a candidate has voted for itself
+//	S(G)  support for a leader of term G: a granted RequestVoteResp, or a RequestVote, since a candidate
+//	      has voted for itself
 //
 // and it keeps these rules:
 //
 //  1. After S(G) no H(T) with T < G leaves.
-//  2. For Lease after an H no S leaves, nor does a granted pre-vote or a RequestPreVote; unless the campaign is a leader transfer.
-//  3. Before S(G) leaves, the store's own leases of terms below G are revoked; before TimeoutNow of term T leaves, those up to T.
+//  2. For Lease after an H no S leaves, nor does a granted pre-vote or a RequestPreVote; unless the campaign is a
+//     leader transfer.
+//  3. Before S(G) leaves, the store's own leases of terms below G are revoked; before TimeoutNow of term T leaves,
+//     those up to T.
 //
 // Let a replica become leader of a term G > T with the votes of a quorum Q'. Some voter v is in Q and Q', and S(G) has
 // left v: by message if v voted for another; if v is the new leader itself, it asked somebody else, unless it is the
 // only voter.
 //
 //   - v is L. By rule 3 L's lease had been revoked before.
-//   - v confirmed with H(T), at h >= t0. By rule 1 S(G) came after it, by rule 2 not before h+Lease >= t0+Lease: the lease is over.
+//   - v confirmed with H(T), at h >= t0. By rule 1 S(G) came after it, by rule 2 not before h+Lease >= t0+Lease: the
+//     lease is over.
 //   - v supported a transfer campaign. It is the answer to TimeoutNow of term G-1 (an older one is refused by its
-//     receiver, a newer one makes it campaign for a later term), so the leader of G-1 has revoked its lease for that whole term.
-//     If T < G-1, the lease of T was over or revoked already when G-1's leader was elected, by this same argument.
+//     receiver, a newer one makes it campaign for a later term), so the leader of G-1 has revoked its lease for that
+//     whole term. If T < G-1, the lease of T was over or revoked already when G-1's leader was elected, by this same
+//     argument.
 //
 // A campaign that Endpoint.Campaign has started is marked by the replica like a transfer, but nobody revoked anything
 // for it. The filter tells the two apart by the TimeoutNow that came in, and gives the former a mark of its own: at an
@@ -126,12 +131,14 @@ const (
 	needless         // dropped: it says nothing that a later message does not
 )
 
-func newFilter(lease time.Duration, start time.Time, booting, noPromise bool, revoke func(topology.RegionID, uint64)) *filter {
+func newFilter(lease time.Duration, start time.Time, booting, noPromise bool,
+	revoke func(topology.RegionID, uint64)) *filter {
 	if revoke == nil {
 		revoke = func(topology.RegionID, uint64) {}
 	}
 	return &filter{
-		lease: lease, start: start, booting: booting, noPromise: noPromise, revoke: revoke, regions: make(map[topology.RegionID]*support),
+		lease: lease, start: start, booting: booting, noPromise: noPromise, revoke: revoke,
+		regions: make(map[topology.RegionID]*support),
 	}
 }
 

@@ -176,7 +176,8 @@ func TestFilter(t *testing.T) {
 				}
 				got := f.out(&s.m, start.Add(time.Duration(s.ms)*time.Millisecond))
 				if terms := strings.Join(revoked, " "); got != s.want || terms != s.revoke {
-					t.Errorf("step %d, %v at %d ms = %d, revoked %q; want %d, %q", i, s.m.Type, s.ms, got, terms, s.want, s.revoke)
+					t.Errorf("step %d, %v at %d ms = %d, revoked %q; want %d, %q", i, s.m.Type, s.ms, got, terms,
+						s.want, s.revoke)
 				}
 			}
 		})
@@ -217,7 +218,8 @@ func TestFilterPlantedFault(t *testing.T) {
 	start := time.Unix(1000, 0)
 	f := newFilter(testLease, start, true, true, nil)
 	m, v := confirm(5), vote(3, 6)
-	if got := []verdict{f.out(&v, start), f.out(&m, start), f.out(&v, start)}; got[0] != pass || got[1] != pass || got[2] != pass {
+	if got := []verdict{f.out(&v, start), f.out(&m, start), f.out(&v, start)}; got[0] != pass || got[1] != pass ||
+		got[2] != pass {
 		t.Errorf("without promises: %v, want all to pass", got)
 	}
 }

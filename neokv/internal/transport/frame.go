@@ -95,7 +95,8 @@ func (f *frameReader) next(kinds ...frameKind) (frameKind, []byte, error) {
 		return 0, nil, err
 	}
 	header := f.buf[f.start:]
-	length, sum, kind := int64(binary.BigEndian.Uint32(header)), binary.BigEndian.Uint32(header[4:]), frameKind(header[8])
+	length, sum, kind := int64(binary.BigEndian.Uint32(header)), binary.BigEndian.Uint32(header[4:]),
+		frameKind(header[8])
 	expected := false
 	for _, k := range kinds {
 		expected = expected || k == kind
@@ -174,7 +175,8 @@ func appendBatch(b []byte, messages []pb.Message) []byte {
 			reject = 1
 		}
 		for _, n := range [...]uint64{
-			uint64(m.Type), m.To, m.From, m.ShardID, m.Term, m.LogTerm, m.LogIndex, m.Commit, reject, m.Hint, m.HintHigh, uint64(len(m.Entries)),
+			uint64(m.Type), m.To, m.From, m.ShardID, m.Term, m.LogTerm, m.LogIndex, m.Commit, reject, m.Hint,
+			m.HintHigh, uint64(len(m.Entries)),
 		} {
 			b = binary.AppendUvarint(b, n)
 		}
@@ -185,7 +187,8 @@ func appendBatch(b []byte, messages []pb.Message) []byte {
 		b = binary.AppendUvarint(b, uint64(commands))
 		for j := range m.Entries {
 			e := &m.Entries[j]
-			for _, n := range [...]uint64{e.Term, e.Index, uint64(e.Type), e.Key, e.ClientID, e.SeriesID, e.RespondedTo, uint64(len(e.Cmd))} {
+			for _, n := range [...]uint64{e.Term, e.Index, uint64(e.Type), e.Key, e.ClientID, e.SeriesID, e.RespondedTo,
+				uint64(len(e.Cmd))} {
 				b = binary.AppendUvarint(b, n)
 			}
 			b = append(b, e.Cmd...)

@@ -19,11 +19,13 @@ import (
 func sampleBatch() []pb.Message {
 	return []pb.Message{
 		{Type: pb.Heartbeat, To: 2, From: 1, ShardID: 7, Term: 3, Commit: 1 << 40, Hint: 1<<64 - 1, HintHigh: 1 << 63},
-		{Type: pb.Replicate, To: 2, From: 1, ShardID: 7, Term: 3, LogTerm: 2, LogIndex: 9, Reject: true, Entries: []pb.Entry{
-			{Term: 3, Index: 10, Type: pb.EncodedEntry, Key: 1<<64 - 1, ClientID: 5, SeriesID: 6, RespondedTo: 7, Cmd: []byte("set k v")},
-			{Term: 3, Index: 11},
-			{Term: 3, Index: 12, Cmd: bytes.Repeat([]byte("x"), 300)},
-		}},
+		{Type: pb.Replicate, To: 2, From: 1, ShardID: 7, Term: 3, LogTerm: 2, LogIndex: 9, Reject: true,
+			Entries: []pb.Entry{
+				{Term: 3, Index: 10, Type: pb.EncodedEntry, Key: 1<<64 - 1, ClientID: 5, SeriesID: 6, RespondedTo: 7,
+					Cmd: []byte("set k v")},
+				{Term: 3, Index: 11},
+				{Term: 3, Index: 12, Cmd: bytes.Repeat([]byte("x"), 300)},
+			}},
 		{},
 	}
 }
@@ -79,7 +81,8 @@ func TestFrames(t *testing.T) {
 	}
 	f := frameReader{r: iotestReader{bytes.NewReader(stream)}}
 	for i, want := range payloads {
-		if kind, got, err := f.next(answerFrame, requestFrame); err != nil || kind != requestFrame || string(got) != want {
+		if kind, got, err := f.next(answerFrame, requestFrame); err != nil || kind != requestFrame ||
+			string(got) != want {
 			t.Fatalf("frame %d: kind %d, %d bytes, %v; want %d bytes", i, kind, len(got), err, len(want))
 		}
 	}
@@ -124,7 +127,8 @@ func (r iotestReader) Read(b []byte) (int, error) { return r.r.Read(b[:min(len(b
 func FuzzFrames(f *testing.F) {
 	whole, _ := appendFrame(nil, batchFrame, appendBatch(nil, sampleBatch()))
 	f.Add(whole)
-	chunk, _ := (&pb.Chunk{ShardID: 1, Data: []byte("data"), Filepath: "f", Membership: pb.Membership{Addresses: map[uint64]string{1: "store-1"}}}).Marshal()
+	chunk, _ := (&pb.Chunk{ShardID: 1, Data: []byte("data"), Filepath: "f",
+		Membership: pb.Membership{Addresses: map[uint64]string{1: "store-1"}}}).Marshal()
 	f.Add(chunk)
 	f.Add(appendBatch(nil, sampleBatch()))
 	f.Fuzz(func(t *testing.T, data []byte) {

@@ -107,7 +107,8 @@ func (c *peerConn) flush() error {
 // newSockets listens. Where that fails the endpoint cannot be reached, at any address.
 func newSockets(e *Endpoint) (w *sockets, address string, err error) {
 	w = &sockets{
-		e: e, open: make(map[net.Conn]struct{}), idle: make(map[topology.StoreID][]*peerConn), boxes: make(map[topology.StoreID]*outbox),
+		e: e, open: make(map[net.Conn]struct{}), idle: make(map[topology.StoreID][]*peerConn),
+		boxes: make(map[topology.StoreID]*outbox),
 	}
 	ln, err := e.net.tcp.Listen()
 	if err != nil {
@@ -347,7 +348,8 @@ func (w *sockets) meet(c *peerConn) (hello, error) {
 		return h, errors.New("hello for somebody else")
 	}
 	own := nonce()
-	if err := c.write(welcomeFrame, append(own[:nonceBytes:nonceBytes], n.proof(acceptorSide, first, own)...)); err != nil {
+	if err := c.write(welcomeFrame,
+		append(own[:nonceBytes:nonceBytes], n.proof(acceptorSide, first, own)...)); err != nil {
 		return h, err
 	}
 	_, proof, err := c.frames.next(proofFrame)

@@ -106,7 +106,8 @@ func TestStrangers(t *testing.T) {
 	two := foreign.NewEndpoint(transport.Options{Store: 2})
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	if answer, err := two.Call(ctx, 1, []byte("hello")); fmt.Sprint(err) != "store-1: introduction: who listens does not belong to the network" {
+	if answer, err := two.Call(ctx, 1,
+		[]byte("hello")); fmt.Sprint(err) != "store-1: introduction: who listens does not belong to the network" {
 		t.Errorf("a call into another network: %q, %v", answer, err)
 	}
 	ask()
@@ -138,13 +139,15 @@ func TestCallsOverTCP(t *testing.T) {
 	if answer, err := one.Call(ctx, 2, make([]byte, 8<<20)); err != nil || len(answer) != 8<<20 {
 		t.Errorf("8 MiB: %d bytes, %v", len(answer), err)
 	}
-	if _, err := one.Call(ctx, 2, make([]byte, 17<<20)); fmt.Sprint(err) != "call of store-2: frame of 17825792 bytes, want at most 16777216" {
+	if _, err := one.Call(ctx, 2,
+		make([]byte, 17<<20)); fmt.Sprint(err) != "call of store-2: frame of 17825792 bytes, want at most 16777216" {
 		t.Errorf("17 MiB: %v", err)
 	}
 	// A store that starts again is found, though connections to its predecessor are kept.
-	network.NewEndpoint(transport.Options{Store: 2, Handle: func(context.Context, topology.StoreID, []byte) ([]byte, error) {
-		return []byte("new"), nil
-	}})
+	network.NewEndpoint(transport.Options{Store: 2,
+		Handle: func(context.Context, topology.StoreID, []byte) ([]byte, error) {
+			return []byte("new"), nil
+		}})
 	if answer, err := one.Call(ctx, 2, []byte("old")); err != nil || string(answer) != "new" {
 		t.Errorf("after a restart: %q, %v", answer, err)
 	}
@@ -152,7 +155,9 @@ func TestCallsOverTCP(t *testing.T) {
 
 // TestListenFails has an endpoint whose port does not open: its NodeHost says so.
 func TestListenFails(t *testing.T) {
-	network := transport.NewTCP(transport.TCP{Listen: func() (net.Listener, error) { return nil, errors.New("no port left") }})
+	network := transport.NewTCP(transport.TCP{Listen: func() (net.Listener, error) {
+		return nil, errors.New("no port left")
+	}})
 	defer network.Close()
 	e := network.NewEndpoint(transport.Options{Store: 3})
 	raft := e.Factory().Create(config.NodeHostConfig{RaftAddress: "store-3"}, nil, nil)
@@ -169,7 +174,8 @@ func TestDeadPeers(t *testing.T) {
 		defer network.Close()
 		one := newEnd(t, network, 1)
 		conn := one.connect(t, 2)
-		big := pb.MessageBatch{Requests: []pb.Message{{Type: pb.Replicate, Entries: []pb.Entry{{Cmd: make([]byte, 1<<20)}}}}}
+		big := pb.MessageBatch{Requests: []pb.Message{{Type: pb.Replicate,
+			Entries: []pb.Entry{{Cmd: make([]byte, 1<<20)}}}}}
 		begin := time.Now()
 		send := func(n int) {
 			for range n {
@@ -210,7 +216,8 @@ func TestDeadPeers(t *testing.T) {
 		send(100)
 		two.mu.Unlock()
 		if n := one.Stats().Lost - lost; n < 50 {
-			t.Errorf("%d of 100 MiB are lost on the way to a store that reads nothing, want what does not fit into 32 MiB", n)
+			t.Errorf("%d of 100 MiB are lost on the way to a store that reads nothing, want what does not fit into "+
+				"32 MiB", n)
 		}
 		before := received()
 		time.Sleep(10 * time.Second)

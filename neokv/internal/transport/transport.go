@@ -4,7 +4,8 @@
 //
 // A message goes from dragonboat's send queue through these stages:
 //
-//	held back -> link up? -> filter, commits -> delayed -> link up? -> lost, repeated -> wire -> the receiver's filter takes note -> the receiver's NodeHost
+//	held back -> link up? -> filter, commits -> delayed -> link up? -> lost, repeated -> wire
+//	-> the receiver's filter takes note -> the receiver's NodeHost
 package transport
 
 import (
