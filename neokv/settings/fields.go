@@ -41,8 +41,8 @@ var (
 
 // Fields lists the settings of a struct in the order of its declaration; s is a pointer to it. A field takes part if it
 // has a
-// `key` tag; a struct inside adds its key to the names of its fields, an embedded one nothing. The fields stay bound to s.
-// A tag that does not fit its field panics.
+// `key` tag; a struct inside adds its key to the names of its fields, an embedded one nothing. The fields stay bound to
+// s. A tag that does not fit its field panics.
 func Fields(s any) []Field {
 	return appendFields(nil, "", reflect.ValueOf(s).Elem())
 }

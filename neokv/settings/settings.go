@@ -138,8 +138,9 @@ func Default() Settings {
 	s.Cluster = ClusterKnobs{Stores: 3, Replicas: 3, Regions: 8}
 	s.Engine = EngineKnobs{
 		MemtableSize: 48 << 20, MemtableCount: 4, BloomBits: 10, BloomPrefix: "key",
-		BlockCache: 256 << 20, RowCache: 64 << 20, BlockSize: 16 << 10, L0Compaction: 16, L0Stop: 64, CompactionConcurrency: 3,
-		TargetFileSize: 4 << 20, LevelBase: 64 << 20, Compression: "snappy", OpenFiles: 1024, WALSync: "always", SharedSync: true,
+		BlockCache: 256 << 20, RowCache: 64 << 20, BlockSize: 16 << 10, L0Compaction: 16, L0Stop: 64,
+		CompactionConcurrency: 3, TargetFileSize: 4 << 20, LevelBase: 64 << 20, Compression: "snappy", OpenFiles: 1024,
+		WALSync: "always", SharedSync: true,
 	}
 	s.Raft = RaftKnobs{
 		BatchMaxOps: 512, BatchMaxBytes: 256 << 10, BatchMaxDelay: 3 * time.Millisecond, MaxInflight: 1, ReadSets: true,
@@ -147,9 +148,9 @@ func Default() Settings {
 		RaftConstants: s.Raft.RaftConstants,
 	}
 	s.Redis = RedisKnobs{
-		ClusterEnabled: true, LeaderlessWait: 2 * time.Second, MaxClients: 10000, MaxBulkLen: 512 << 20, ExpireInterval: time.Minute,
-		QueryBufferLimit: 1 << 30, ClientMemory: 512 << 20, TCPKeepalive: 300 * time.Second,
-		RedisConstants: s.Redis.RedisConstants,
+		ClusterEnabled: true, LeaderlessWait: 2 * time.Second, MaxClients: 10000, MaxBulkLen: 512 << 20,
+		ExpireInterval: time.Minute, QueryBufferLimit: 1 << 30, ClientMemory: 512 << 20,
+		TCPKeepalive: 300 * time.Second, RedisConstants: s.Redis.RedisConstants,
 	}
 	return s
 }

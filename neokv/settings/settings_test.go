@@ -35,7 +35,8 @@ func TestFieldsSayWhatTheyAre(t *testing.T) {
 			t.Errorf("%s: Set(%q) = %v and %v, want no change", f.Name, f.Get(), err, s)
 		}
 	}
-	for _, name := range []string{"cluster.stores", "engine.memtable_size", "engine.wal_sync", "raft.rtt", "redis.cluster_enabled"} {
+	for _, name := range []string{"cluster.stores", "engine.memtable_size", "engine.wal_sync", "raft.rtt",
+		"redis.cluster_enabled"} {
 		if !seen[name] {
 			t.Errorf("no setting %s", name)
 		}
@@ -109,7 +110,8 @@ func TestValidate(t *testing.T) {
 		set  func(*Settings)
 		want []string
 	}{
-		{"one out of range", func(s *Settings) { s.Engine.BloomBits = 99 }, []string{"engine.bloom_bits: 99: want 0 to 32"}},
+		{"one out of range", func(s *Settings) { s.Engine.BloomBits = 99 },
+			[]string{"engine.bloom_bits: 99: want 0 to 32"}},
 		{"limits are allowed", func(s *Settings) { s.Engine.BloomBits, s.Raft.ElectionTicks = 32, 5 }, nil},
 		{"all problems at once", func(s *Settings) {
 			s.Engine.MemtableSize, s.Engine.Compression, s.Raft.BatchMaxDelay, s.Raft.Transport = 1, "lz4", -1, ""
@@ -122,11 +124,13 @@ func TestValidate(t *testing.T) {
 		{"no regions", func(s *Settings) { s.Cluster.Regions = 0 }, []string{"cluster.regions: 0: want 1 to 1024"}},
 		{"more replicas than stores", func(s *Settings) { s.Cluster.Stores = 2 },
 			[]string{"cluster.replicas: 3: want at most cluster.stores (2)"}},
-		{"less than a memtable for each store", func(s *Settings) { s.Cluster.Stores, s.Engine.MemtableSize = 9, 1<<20 },
+		{"less than a memtable for each store",
+			func(s *Settings) { s.Cluster.Stores, s.Engine.MemtableSize = 9, 1<<20 },
 			[]string{"engine.memtable_size: 1MiB: want at least 2304KiB, 256KiB for each of cluster.stores (9)"}},
 		{"L0 stops as it compacts", func(s *Settings) { s.Engine.L0Stop = 4 },
 			[]string{"engine.l0_stop: 4: want more than engine.l0_compaction (16)"}},
-		{"a block larger than its table", func(s *Settings) { s.Engine.BlockSize, s.Engine.TargetFileSize = 1<<20, 64<<10 },
+		{"a block larger than its table",
+			func(s *Settings) { s.Engine.BlockSize, s.Engine.TargetFileSize = 1<<20, 64<<10 },
 			[]string{"engine.block_size: 1MiB: want at most engine.target_file_size (64KiB)"}},
 		{"a table larger than its level", func(s *Settings) { s.Engine.LevelBase = 1 << 20 },
 			[]string{"engine.target_file_size: 4MiB: want at most engine.level_base (1MiB)"}},
@@ -155,17 +159,19 @@ func TestBytes(t *testing.T) {
 		in, want string
 		bytes    Bytes
 	}{
-		{"64MiB", "64MiB", 64 << 20}, {"64MB", "64MiB", 64 << 20}, {"64m", "64MiB", 64 << 20}, {"64M", "64MiB", 64 << 20},
-		{"64 mib", "64MiB", 64 << 20}, {"1gb", "1GiB", 1 << 30}, {"64k", "64KiB", 64 << 10}, {"2TiB", "2TiB", 2 << 40},
-		{"1024", "1KiB", 1024}, {"1025", "1025B", 1025}, {"7b", "7B", 7}, {"0", "0B", 0}, {"0MiB", "0B", 0},
-		{"9223372036854775807", "9223372036854775807B", math.MaxInt64}, {"8388607TiB", "8388607TiB", 8388607 << 40},
+		{"64MiB", "64MiB", 64 << 20}, {"64MB", "64MiB", 64 << 20}, {"64m", "64MiB", 64 << 20},
+		{"64M", "64MiB", 64 << 20}, {"64 mib", "64MiB", 64 << 20}, {"1gb", "1GiB", 1 << 30}, {"64k", "64KiB", 64 << 10},
+		{"2TiB", "2TiB", 2 << 40}, {"1024", "1KiB", 1024}, {"1025", "1025B", 1025}, {"7b", "7B", 7}, {"0", "0B", 0},
+		{"0MiB", "0B", 0}, {"9223372036854775807", "9223372036854775807B", math.MaxInt64},
+		{"8388607TiB", "8388607TiB", 8388607 << 40},
 	} {
 		got, err := ParseBytes(c.in)
 		if err != nil || got != c.bytes || got.String() != c.want {
 			t.Errorf("ParseBytes(%q) = %d, %v, prints %s; want %d, %s", c.in, got, err, got, c.bytes, c.want)
 		}
 	}
-	for _, in := range []string{"", "MiB", "-1", "1.5MiB", "1e3", "64mm", "64bb", "64ib", "64mibi", "8388608TiB", "9223372036854775808", "0x10", "1_000"} {
+	for _, in := range []string{"", "MiB", "-1", "1.5MiB", "1e3", "64mm", "64bb", "64ib", "64mibi", "8388608TiB",
+		"9223372036854775808", "0x10", "1_000"} {
 		if got, err := ParseBytes(in); err == nil {
 			t.Errorf("ParseBytes(%q) = %d; want an error", in, got)
 		}

@@ -51,7 +51,8 @@ func (s Settings) Validate() error {
 	problems := Problems(Fields(&s))
 	require := func(ok bool, name string, value any, want string, args ...any) {
 		if !ok {
-			problems = append(problems, &Problem{name, fmt.Sprintf("%s: %v: want %s", name, value, fmt.Sprintf(want, args...))})
+			problems = append(problems,
+				&Problem{name, fmt.Sprintf("%s: %v: want %s", name, value, fmt.Sprintf(want, args...))})
 		}
 	}
 	c, e, r := s.Cluster, s.Engine, s.Raft
@@ -59,16 +60,22 @@ func (s Settings) Validate() error {
 	least := minMemtable * Bytes(c.Stores)
 	require(c.Stores < 1 || e.MemtableSize < 1<<20 || e.MemtableSize >= least, "engine.memtable_size", e.MemtableSize,
 		"at least %s, %s for each of cluster.stores (%d)", least, minMemtable, c.Stores)
-	require(e.L0Stop > e.L0Compaction, "engine.l0_stop", e.L0Stop, "more than engine.l0_compaction (%d)", e.L0Compaction)
-	require(e.BlockSize <= e.TargetFileSize, "engine.block_size", e.BlockSize, "at most engine.target_file_size (%s)", e.TargetFileSize)
+	require(e.L0Stop > e.L0Compaction, "engine.l0_stop", e.L0Stop, "more than engine.l0_compaction (%d)",
+		e.L0Compaction)
+	require(e.BlockSize <= e.TargetFileSize, "engine.block_size", e.BlockSize, "at most engine.target_file_size (%s)",
+		e.TargetFileSize)
 	require(!e.Durable || e.WALSync != "none", "engine.wal_sync", e.WALSync, "always with engine.durable")
-	require(e.TargetFileSize <= e.LevelBase, "engine.target_file_size", e.TargetFileSize, "at most engine.level_base (%s)", e.LevelBase)
+	require(e.TargetFileSize <= e.LevelBase, "engine.target_file_size", e.TargetFileSize,
+		"at most engine.level_base (%s)", e.LevelBase)
 	x := s.Redis
-	require(!strings.ContainsFunc(x.AdvertiseIP, func(c rune) bool { return c <= ' ' || c == 0x7f }), "redis.advertise_ip", strconv.Quote(x.AdvertiseIP), "a host without spaces")
-	require(x.AdvertisePort+c.Stores-1 <= 65535, "redis.advertise_port", x.AdvertisePort, "at most %d with cluster.stores (%d)", 65536-c.Stores, c.Stores)
+	require(!strings.ContainsFunc(x.AdvertiseIP, func(c rune) bool { return c <= ' ' || c == 0x7f }),
+		"redis.advertise_ip", strconv.Quote(x.AdvertiseIP), "a host without spaces")
+	require(x.AdvertisePort+c.Stores-1 <= 65535, "redis.advertise_port", x.AdvertisePort,
+		"at most %d with cluster.stores (%d)", 65536-c.Stores, c.Stores)
 	require(x.Timeout%time.Second == 0, "redis.timeout", x.Timeout, "whole seconds")
 	require(x.TCPKeepalive%time.Second == 0, "redis.tcp_keepalive", x.TCPKeepalive, "whole seconds")
-	require(x.OutputBufferSoftTime%time.Second == 0, "redis.output_buffer_soft_time", x.OutputBufferSoftTime, "whole seconds")
+	require(x.OutputBufferSoftTime%time.Second == 0, "redis.output_buffer_soft_time", x.OutputBufferSoftTime,
+		"whole seconds")
 	require(r.RTT%time.Millisecond == 0, "raft.rtt", r.RTT, "whole milliseconds")
 	return problems.Err()
 }
