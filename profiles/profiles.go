@@ -114,7 +114,8 @@ func Names() []string {
 
 // Resolve works out every value. Its error is a settings.Invalid, with all problems.
 func Resolve(q ValueSources) (*Resolved, error) {
-	r := &resolver{Resolved: &Resolved{Name: cmp.Or(q.Profile, "default"), from: map[string]valueOrigin{}, Profile: Profile{Settings: settings.Constants()}}}
+	r := &resolver{Resolved: &Resolved{Name: cmp.Or(q.Profile, "default"), from: map[string]valueOrigin{},
+		Profile: Profile{Settings: settings.Constants()}}}
 	r.fields = r.Fields()
 	r.file("default", valueOrigin{rankDefault, "default"})
 	if r.Name != "default" {

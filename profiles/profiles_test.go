@@ -94,8 +94,9 @@ func TestPrecedence(t *testing.T) {
 	if r.Load.Duration != 20*time.Second || r.Engine.L0Stop != 60 {
 		t.Errorf("load.duration %v, engine.l0_stop %d: want 20s, 60", r.Load.Duration, r.Engine.L0Stop)
 	}
-	for name, asked := range map[string]bool{"cluster.stores": true, "engine.l0_stop": true, "engine.l0_compaction": true,
-		"engine.bloom_bits": false, "cluster.regions": false} {
+	for name, asked := range map[string]bool{"cluster.stores": true, "engine.l0_stop": true,
+		"engine.l0_compaction": true,
+		"engine.bloom_bits":    false, "cluster.regions": false} {
 		if r.Asked(name) != asked {
 			t.Errorf("Asked(%s) = %v; want %v", name, !asked, asked)
 		}
@@ -114,8 +115,10 @@ func TestRowCacheFollowsWorkload(t *testing.T) {
 		{"another workload", ValueSources{Flags: []Flag{{"--workload", "load.workload", "get"}}}, "64MiB default"},
 		{"get-absent", ValueSources{Flags: absent}, "0B as load.workload get-absent"},
 		{"get-absent with a profile", ValueSources{Profile: "small", Flags: absent}, "0B as load.workload get-absent"},
-		{"in a file", ValueSources{Profile: write(t, "load: {workload: get-absent}")}, "0B as load.workload get-absent"},
-		{"both in a file", ValueSources{Profile: write(t, "{load: {workload: get-absent}, engine: {row_cache: 2MiB}}")}, ""},
+		{"in a file", ValueSources{Profile: write(t, "load: {workload: get-absent}")},
+			"0B as load.workload get-absent"},
+		{"both in a file", ValueSources{Profile: write(t, "{load: {workload: get-absent}, engine: {row_cache: 2MiB}}")},
+			""},
 		{"a row cache asked for", ValueSources{Set: []string{"engine.row_cache=2MiB"}, Flags: absent}, "2MiB --set"},
 		{"in the environment", ValueSources{Env: []string{"NEOKV_ENGINE_ROW_CACHE=2MiB"}, Flags: absent},
 			"2MiB env NEOKV_ENGINE_ROW_CACHE"},
@@ -233,13 +236,14 @@ func FuzzProfile(f *testing.F) {
 	for _, text := range []string{
 		"about: [1, 2]\nnotes: {a: b}\n", "engine: 5\n", "1: 2\n? [a, b]\n: c\n", "engine: &a\n  x: *a\n", "<<: [x]\n",
 		"engine.bloom_bits: 0x10\n",
-		"load: {duration: 1h, seed: -1, value_size: 9223372036854775808}\n", "engine:\n  bloom_bits: !!float 3\n", "\xff\xfe",
-		"cluster: {stores: ~}\n",
+		"load: {duration: 1h, seed: -1, value_size: 9223372036854775808}\n", "engine:\n  bloom_bits: !!float 3\n",
+		"\xff\xfe", "cluster: {stores: ~}\n",
 	} {
 		f.Add([]byte(text))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
-		r := &resolver{Resolved: &Resolved{Name: "fuzz", from: map[string]valueOrigin{}, Profile: Profile{Settings: settings.Constants()}}}
+		r := &resolver{Resolved: &Resolved{Name: "fuzz", from: map[string]valueOrigin{},
+			Profile: Profile{Settings: settings.Constants()}}}
 		r.fields = r.Fields()
 		r.file("default", valueOrigin{rankDefault, "default"})
 		r.text("profile fuzz", text, valueOrigin{rankProfile, "profile fuzz"})
