@@ -18,7 +18,8 @@ import (
 // calls it afterwards, so that the header has what the Go runtime is set to by then.
 func NewHeader() Header {
 	return Header{
-		Format: Format, Started: time.Now().UTC(), Command: slices.Clone(os.Args), Build: thisBuild(), Machine: thisMachine(),
+		Format: Format, Started: time.Now().UTC(), Command: slices.Clone(os.Args), Build: thisBuild(),
+		Machine: thisMachine(),
 	}
 }
 

@@ -23,8 +23,8 @@ func sample(open bool) (Header, []Interval, Summary) {
 		Profile:  "default",
 		Settings: map[string]string{"engine.wal_sync": "always"},
 		Load: Load{
-			Workload: "ycsb-a", Keys: "scrambled_zipfian(100000, 0.99)", Clients: 50, Pipeline: 1, Duration: 30 * time.Second,
-			Warmup: 5 * time.Second, Records: 100_000, ValueBytes: 1000, Seed: 7,
+			Workload: "ycsb-a", Keys: "scrambled_zipfian(100000, 0.99)", Clients: 50, Pipeline: 1,
+			Duration: 30 * time.Second, Warmup: 5 * time.Second, Records: 100_000, ValueBytes: 1000, Seed: 7,
 		},
 		Machine: Machine{CPU: "a CPU", Cores: 2, GOMAXPROCS: 4, MemoryBytes: 8 << 30, OS: "an OS", Kernel: "1.2",
 			Arch: "amd64"},
@@ -32,7 +32,8 @@ func sample(open bool) (Header, []Interval, Summary) {
 			InProcess: true, Stores: 3, Replicas: 3, Regions: 8, Sync: "always", Transport: "memory",
 			Data: DataFolder{Path: "/data", FileSystem: "ext4", SyncP50: 874 * time.Microsecond},
 		},
-		Target: Target{Addrs: []string{"127.0.0.1:7001"}, Nodes: []string{"127.0.0.1:7001"}, Cluster: true, Version: "7.0.0"},
+		Target: Target{Addrs: []string{"127.0.0.1:7001"}, Nodes: []string{"127.0.0.1:7001"}, Cluster: true,
+			Version: "7.0.0"},
 	}
 	reads, updates, all := NewHistogram(), NewHistogram(), NewHistogram()
 	for i := range 1000 {
@@ -66,9 +67,11 @@ func sample(open bool) (Header, []Interval, Summary) {
 	intervals := []Interval{
 		{Phase: PhaseLoad, At: h.Started, Seconds: 1, Ops: []OpStats{{Name: "insert", Count: 3}},
 			Total: OpStats{Name: "total", Count: 3}},
-		{Phase: PhaseRun, At: h.Started.Add(time.Second), Since: 1, Seconds: 1, Incidents: Incidents{Asked: 1, Behind: 2},
-			Work:  Work{"sync_calls": 3},
-			Ops:   []OpStats{{Name: "read", Count: 1, Service: LatencyOf(reads, false)}, {Name: "update", Count: 2}},
+		{Phase: PhaseRun, At: h.Started.Add(time.Second), Since: 1, Seconds: 1,
+			Incidents: Incidents{Asked: 1, Behind: 2},
+			Work:      Work{"sync_calls": 3},
+			Ops: []OpStats{{Name: "read", Count: 1, Service: LatencyOf(reads, false)},
+				{Name: "update", Count: 2}},
 			Total: OpStats{Name: "total", Count: 3}},
 	}
 	return h, intervals, s
@@ -179,8 +182,9 @@ func TestWorkAdds(t *testing.T) {
 	if want := (Work{"sync_calls": 7, "wal_bytes": 5, "process_goroutines": 7}); !reflect.DeepEqual(w, want) {
 		t.Errorf("%v; want %v", w, want)
 	}
-	for v, want := range map[float64]string{0: "0", 0.00042: "4.2e-04", 0.0123: "0.0123", 1.2345: "1.23", 12.345: "12.3",
-		99.96: "100", 1234.5: "1,235"} {
+	for v, want := range map[float64]string{0: "0", 0.00042: "4.2e-04", 0.0123: "0.0123", 1.2345: "1.23",
+		12.345: "12.3",
+		99.96:  "100", 1234.5: "1,235"} {
 		if got := figure(v); got != want {
 			t.Errorf("figure(%g) = %s; want %s", v, got, want)
 		}
@@ -213,7 +217,8 @@ func TestReadRefuses(t *testing.T) {
 			`line 2: phase "lod"`},
 		"a wrong sum": {lines[0] + strings.Replace(lines[1], `"count":3`, `"count":4`, 1),
 			"line 2: total count 3, operations add up to 4"},
-		"a wrong histogram":   {lines[0] + string(b) + "\n", "line 2: operation read: histogram of 1000 values, count 1001"},
+		"a wrong histogram": {lines[0] + string(b) + "\n",
+			"line 2: operation read: histogram of 1000 values, count 1001"},
 		"more than a summary": {lines[0] + lines[3] + lines[1], "line 3: a line after the summary"},
 	} {
 		if _, err := Read(strings.NewReader(c.in)); err == nil || !strings.Contains(err.Error(), c.want) {
@@ -232,12 +237,12 @@ func TestTable(t *testing.T) {
 	foreign.Cluster, foreign.Load.Workload, foreign.Load.Clients = ClusterShape{}, "get", 1
 	fs := Summary{Seconds: 1, Ops: []OpStats{{Name: "get"}}, Total: OpStats{Name: "total"}, Failure: "target dead"}
 	cs.Work = Work{
-		"sync_calls": 400, "raft_entries": 500, "raft_commands": 1000, "wal_bytes": 2_469_000, "memtable_flush_bytes": 33,
-		"compaction_bytes": 1,
+		"sync_calls": 400, "raft_entries": 500, "raft_commands": 1000, "wal_bytes": 2_469_000,
+		"memtable_flush_bytes": 33, "compaction_bytes": 1,
 		"block_cache_hits": 900, "block_cache_misses": 100, "bloom_probes": 12_345, "bloom_hits": 12_000,
 		"process_cpu_us": 84_000,
-		"row_cache_hits": 875, "row_cache_misses": 125, "process_allocs": 23_000, "write_stalls": 1, "write_stall_us": 1500,
-		"leader_changes": 2,
+		"row_cache_hits": 875, "row_cache_misses": 125, "process_allocs": 23_000, "write_stalls": 1,
+		"write_stall_us": 1500, "leader_changes": 2,
 	}
 	cs.Verified = &Verified{Seconds: 1.25, Checked: 100_000, Complete: true}
 	ops.Verified = &Verified{Seconds: 1.25, Checked: 100_000, Lost: 2,

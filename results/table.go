@@ -173,14 +173,16 @@ func (v *Verified) lines() (out []string) {
 	what := cmp.Or(v.What, "record")
 	switch {
 	case v.Lost > 0:
-		add("verified: LOST: %s of %s do not hold what was acknowledged, the first:", Count(v.Lost), plural(v.Checked, what))
+		add("verified: LOST: %s of %s do not hold what was acknowledged, the first:", Count(v.Lost),
+			plural(v.Checked, what))
 		for _, x := range v.Examples {
 			add("  %s", x)
 		}
 	case v.Complete:
 		add("verified: %s read back in %.1f s, all as acknowledged", plural(v.Checked, what), v.Seconds)
 	default:
-		add("verified: %s read back in %.1f s, all as acknowledged; the others were not reached", plural(v.Checked, what),
+		add("verified: %s read back in %.1f s, all as acknowledged; the others were not reached",
+			plural(v.Checked, what),
 			v.Seconds)
 	}
 	if v.Unjudged > 0 {

@@ -54,14 +54,17 @@ func (w Work) lines(h Header, ops int64) (out []string) {
 		parts = append(parts, fmt.Sprintf("%s commands per entry", figure(float64(w["raft_commands"])/float64(n))))
 	}
 	if n := w["row_cache_hits"] + w["row_cache_misses"]; n > 0 {
-		parts = append(parts, fmt.Sprintf("row cache answered %s of %s record look-ups", percent(w["row_cache_hits"], n),
+		parts = append(parts, fmt.Sprintf("row cache answered %s of %s record look-ups",
+			percent(w["row_cache_hits"], n),
 			Count(n)))
 	}
 	if n := w["bloom_probes"]; n > 0 {
-		parts = append(parts, fmt.Sprintf("filters said no to %s of %s look-ups", percent(w["bloom_hits"], n), Count(n)))
+		parts = append(parts, fmt.Sprintf("filters said no to %s of %s look-ups", percent(w["bloom_hits"], n),
+			Count(n)))
 	}
 	if n := w["block_cache_hits"] + w["block_cache_misses"]; n > 0 {
-		parts = append(parts, fmt.Sprintf("block cache had %s of %s blocks", percent(w["block_cache_hits"], n), Count(n)))
+		parts = append(parts, fmt.Sprintf("block cache had %s of %s blocks", percent(w["block_cache_hits"], n),
+			Count(n)))
 	}
 	if n := w["write_stalls"]; n > 0 {
 		parts = append(parts, fmt.Sprintf("%s of %s", plural(n, "write stall"), Micros(w["write_stall_us"])))
