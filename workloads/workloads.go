@@ -94,14 +94,15 @@ var All = []Workload{
 	},
 	{
 		Name: "ycsb-e",
-		Doc: "YCSB workload E, short ranges: 95 % scans of 1 to 100 neighbours in a thread (one hash tag) by MGET, 5 % " +
-			"inserts, scrambled zipfian",
+		Doc: "YCSB workload E, short ranges: 95 % scans of 1 to 100 neighbours in a thread (one hash tag) by MGET, " +
+			"5 % inserts, scrambled zipfian",
 		Ops:  []Op{{Name: "scan", Command: "MGET", Kind: Scan, Share: 0.95}, insert.share(0.05)},
 		Load: true, keys: growingZipfian, name: threadKey,
 	},
 	{
 		Name: "ycsb-f",
-		Doc:  "YCSB workload F, read-modify-write: half reads, half GET and then SET of the same key, scrambled zipfian",
+		Doc: "YCSB workload F, read-modify-write: half reads, half GET and then SET of the same key, " +
+			"scrambled zipfian",
 		Ops:  []Op{read.share(0.5), {Name: "rmw", Command: "GET", Then: "SET", Args: "value", Kind: Write, Share: 0.5}},
 		Load: true, keys: scrambledZipfian, name: ycsbKey,
 	},
@@ -113,7 +114,8 @@ var All = []Workload{
 	},
 	{
 		Name: "get-absent",
-		Doc:  "GET of keys that are absent and lie among loaded ones, uniform: what bloom filters are for; without row cache",
+		Doc: "GET of keys that are absent and lie among loaded ones, uniform: what bloom filters are for; without " +
+			"row cache",
 		Ops:  []Op{{Name: "get", Command: "GET", Kind: ReadAbsent, Share: 1}},
 		Load: true, Storage: true, keys: uniform, name: plainKey,
 	},
@@ -162,8 +164,8 @@ var All = []Workload{
 	},
 	{
 		Name: "lpop",
-		Doc: "LPOP from loaded lists, uniform; load more elements than the run takes, the result says how often a list " +
-			"was empty",
+		Doc: "LPOP from loaded lists, uniform; load more elements than the run takes, the result says how often a " +
+			"list was empty",
 		Ops:  []Op{{Name: "lpop", Command: "LPOP", Kind: Pop, Share: 1}},
 		Load: true, keys: uniform, of: list,
 	},
@@ -205,8 +207,8 @@ var All = []Workload{
 	},
 	{
 		Name: "queue",
-		Doc: "queues that keep their length: 45 % RPUSH, 45 % LPOP from where the client has pushed, 10 % LRANGE of the " +
-			"first 10, scrambled zipfian",
+		Doc: "queues that keep their length: 45 % RPUSH, 45 % LPOP from where the client has pushed, 10 % LRANGE of " +
+			"the first 10, scrambled zipfian",
 		Ops: []Op{
 			{Name: "rpush", Command: "RPUSH", Args: "value", Kind: Push, Share: 0.45},
 			{Name: "lpop", Command: "LPOP", Kind: Pop, Share: 0.45},
@@ -216,8 +218,8 @@ var All = []Workload{
 	},
 	{
 		Name: "members",
-		Doc: "sets that keep their size: 50 % SISMEMBER, 20 % SADD of a new member, 20 % SPOP from where the client has " +
-			"added, 10 % SMEMBERS, scrambled zipfian",
+		Doc: "sets that keep their size: 50 % SISMEMBER, 20 % SADD of a new member, 20 % SPOP from where the client " +
+			"has added, 10 % SMEMBERS, scrambled zipfian",
 		Ops: []Op{
 			{Name: "sismember", Command: "SISMEMBER", Args: "member", Share: 0.5},
 			{Name: "sadd", Command: "SADD", Args: "new", Kind: Push, Share: 0.2},

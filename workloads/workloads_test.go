@@ -62,7 +62,8 @@ func TestZipfian(t *testing.T) {
 			for i := lo; i < hi; i++ {
 				sum += got[i]
 			}
-			within(t, fmt.Sprintf("n %d: numbers %d to %d", n, lo, hi-1), sum, (Zeta(hi, Theta)-Zeta(lo, Theta))/zetan, draws,
+			within(t, fmt.Sprintf("n %d: numbers %d to %d", n, lo, hi-1), sum, (Zeta(hi, Theta)-Zeta(lo, Theta))/zetan,
+				draws,
 				0.12)
 		}
 		for i := range got {
@@ -153,7 +154,8 @@ func TestLatest(t *testing.T) {
 				newest += n
 			}
 		}
-		within(t, fmt.Sprintf("%d records: the newest tenth", records), newest, Zeta(records/10, Theta)/zetan, draws, 0.03)
+		within(t, fmt.Sprintf("%d records: the newest tenth", records), newest, Zeta(records/10, Theta)/zetan, draws,
+			0.03)
 		in.Done(records, true)
 	}
 }
@@ -311,7 +313,8 @@ func TestWorkloads(t *testing.T) {
 				t.Fatalf("%s: %s sends %q; want %q", name, op.Name, r.Args, want)
 			}
 			if then := fmt.Sprintf("%s", r.Then); op.Then != "" &&
-				then != fmt.Sprintf("[%s %s %s]", op.Then, key, src.Value(r.Value)) || op.Then == "" && len(r.Then) > 0 {
+				then != fmt.Sprintf("[%s %s %s]", op.Then, key, src.Value(r.Value)) ||
+				op.Then == "" && len(r.Then) > 0 {
 				t.Fatalf("%s: %s goes on with %q", name, op.Name, r.Then)
 			}
 			if op.Kind == Insert {
