@@ -255,7 +255,11 @@ func TestCallsAreBounded(t *testing.T) {
 	} {
 		t.Run(c.add+" "+c.calls[:5], func(t *testing.T) {
 			length := 64 << 10
-			if c.add != "rpush" || testing.Short() {
+			switch {
+			case testing.Short():
+				length = 2 << 10
+				limit(t, 256<<10)
+			case c.add != "rpush":
 				length = 8 << 10
 				limit(t, 1<<20)
 			}
