@@ -94,7 +94,8 @@ func TestStoredBytes(t *testing.T) {
 		if got, ok := d.has([]byte(subkey)); !ok || got != text(v.Value) {
 			t.Errorf("%s: under %x there is %x, %v; want %s", v.Type, subkey, got, ok, v.Value)
 		}
-		if got, ok := d.has(d.space.AppendMetadataOf(nil, []byte(key))); !ok || got != text(vectors.MetadataValue[i].Hex) {
+		if got, ok := d.has(d.space.AppendMetadataOf(nil, []byte(key))); !ok ||
+			got != text(vectors.MetadataValue[i].Hex) {
 			t.Errorf("%s: the record is %x, %v; want %s", v.Type, got, ok, vectors.MetadataValue[i].Hex)
 		}
 		checked++
@@ -163,7 +164,8 @@ func TestRenew(t *testing.T) {
 				orphans++
 			}
 		}
-		d.scenario(fmt.Sprintf("exists k => %d\nhlen k => %d\nttl k => %d", min(c.fields, 1), c.fields, -2+min(c.fields, 1)))
+		d.scenario(fmt.Sprintf("exists k => %d\nhlen k => %d\nttl k => %d", min(c.fields, 1), c.fields,
+			-2+min(c.fields, 1)))
 		if orphans > 0 != c.orphan || d.state.KeyCount != uint64(min(c.fields, 1)) {
 			t.Errorf("%q, %d fields: %d orphans, %d keys counted", c.before, c.fields, orphans, d.state.KeyCount)
 		}
@@ -247,11 +249,15 @@ func TestCallsAreBounded(t *testing.T) {
 		add, key string
 		calls    string // the same in redis-server
 	}{
-		{"rpush", "l", "linsert l before PIVOT x => 1601\nllen l => 1601\nlindex l 800 => \"x\"\nlrem l 0 x => 1\nllen l => 1600\nltrim l 100 -101 => OK\nllen l => 1400"},
-		{"sadd", "s", "sunionstore t s s => 1600\nscard t => 1600\nsinterstore t t s => 1600\nsdiffstore t t nosuch => 1600\nscard t => 1600"},
+		{"rpush", "l", "linsert l before PIVOT x => 1601\nllen l => 1601\nlindex l 800 => \"x\"\nlrem l 0 x => 1\n" +
+			"llen l => 1600\nltrim l 100 -101 => OK\nllen l => 1400"},
+		{"sadd", "s", "sunionstore t s s => 1600\nscard t => 1600\nsinterstore t t s => 1600\n" +
+			"sdiffstore t t nosuch => 1600\nscard t => 1600"},
 		{"sadd", "s", "spop s 900 =>\nscard s => 700\nspop s 200 =>\nscard s => 500"},
-		{"zadd", "z", "zunionstore t 2 z s => 1600\nzrangestore u t 0 -1 => 1600\nzremrangebyrank u 100 -101 => 1400\nzcard u => 200\nzcount u -inf +inf => 200"},
-		{"zadd", "z", "zpopmax z 900 =>\nzcard z => 700\nzpopmin z 600 =>\nzrange z 0 0 withscores =>\nzcard z => 100\nzremrangebyscore z -inf +inf => 100\nexists z => 0"},
+		{"zadd", "z", "zunionstore t 2 z s => 1600\nzrangestore u t 0 -1 => 1600\n" +
+			"zremrangebyrank u 100 -101 => 1400\nzcard u => 200\nzcount u -inf +inf => 200"},
+		{"zadd", "z", "zpopmax z 900 =>\nzcard z => 700\nzpopmin z 600 =>\nzrange z 0 0 withscores =>\n" +
+			"zcard z => 100\nzremrangebyscore z -inf +inf => 100\nexists z => 0"},
 	} {
 		t.Run(c.add+" "+c.calls[:5], func(t *testing.T) {
 			length := 64 << 10

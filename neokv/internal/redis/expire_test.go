@@ -34,7 +34,8 @@ func TestRemoveExpired(t *testing.T) {
 	if Lookup(call.Args[0]) != nil || LookupInternal(call.Args[0]) != call.Command {
 		t.Errorf("%q is found by clients, or not by regions", call.Args[0])
 	}
-	if err := d.write(func(w *Writer) error { return call.Command.Write(w, call.Args, &out) }); err != nil || string(out.Buf) != ":3\r\n" {
+	if err := d.write(func(w *Writer) error { return call.Command.Write(w, call.Args, &out) }); err != nil ||
+		string(out.Buf) != ":3\r\n" {
 		t.Fatalf("reply %q, %v", out.Buf, err)
 	}
 	for key, want := range map[string]bool{"never": true, "past": false, "now": false, "later": true, "hash": false} {
@@ -42,7 +43,8 @@ func TestRemoveExpired(t *testing.T) {
 			t.Errorf("%s: record there %v, want %v", key, ok, want)
 		}
 	}
-	o := keys.Orphan{Space: testSpace, Slot: topology.SlotOf([]byte("hash")), User: []byte("hash"), Version: 77, Type: keys.Hash, Size: 3}
+	o := keys.Orphan{Space: testSpace, Slot: topology.SlotOf([]byte("hash")), User: []byte("hash"), Version: 77,
+		Type: keys.Hash, Size: 3}
 	if _, ok := d.has(o.AppendKey(nil)); !ok {
 		t.Error("the hash has left no orphan record")
 	}
@@ -54,8 +56,9 @@ func TestRemoveExpired(t *testing.T) {
 // TestSoonest: the writer is told of every expire time that a command stores.
 func TestSoonest(t *testing.T) {
 	for call, want := range map[string]uint64{
-		"set k v": NoExpiry, "set k v px 7": start + 7, "set k v nx px 7": start + 7, "expire k 1": start + 1000, "getset k v": NoExpiry,
-		"setex k 1 v": start + 1000, "getex k px 7": start + 7, "append k v": start + 5000, "rename k other": start + 5000,
+		"set k v": NoExpiry, "set k v px 7": start + 7, "set k v nx px 7": start + 7, "expire k 1": start + 1000,
+		"getset k v": NoExpiry, "setex k 1 v": start + 1000, "getex k px 7": start + 7, "append k v": start + 5000,
+		"rename k other": start + 5000,
 	} {
 		d := newRegion(t)
 		if call[:3] == "set" {
@@ -94,7 +97,8 @@ func TestExpirySearch(t *testing.T) {
 			if rng.IntN(3) == 0 {
 				name = "{tag}" + name
 			}
-			m := keys.Metadata{Type: keys.String, Value: []byte("v"), ExpireMS: []uint64{0, start - 1, start, start + 1 + uint64(i)}[rng.IntN(4)]}
+			m := keys.Metadata{Type: keys.String, Value: []byte("v"),
+				ExpireMS: []uint64{0, start - 1, start, start + 1 + uint64(i)}[rng.IntN(4)]}
 			d.plant(name, m)
 			if rng.IntN(8) == 0 {
 				d.must(2, "set", name, "v")
@@ -113,7 +117,8 @@ func TestExpirySearch(t *testing.T) {
 			}
 			first := 0
 			if from != nil {
-				first, _ = slices.BinarySearchFunc(all, from, func(r expiringKey, key []byte) int { return bytes.Compare(r.key, key) })
+				first, _ = slices.BinarySearchFunc(all, from,
+					func(r expiringKey, key []byte) int { return bytes.Compare(r.key, key) })
 			}
 			for seen := 0; ; {
 				if err := x.Step(v, from, start); err != nil {
@@ -136,8 +141,10 @@ func TestExpirySearch(t *testing.T) {
 					}
 					want.Volatile++
 				}
-				if x.Looked != want.Looked || x.Volatile != want.Volatile || x.SoonestMS != want.SoonestMS || !slices.EqualFunc(x.Expired, want.Expired, bytes.Equal) {
-					t.Fatalf("seed %d: from %q: %d looked at, %d volatile, %q; want %d, %d, %q", seed, from, x.Looked, x.Volatile, x.Expired, want.Looked, want.Volatile, want.Expired)
+				if x.Looked != want.Looked || x.Volatile != want.Volatile || x.SoonestMS != want.SoonestMS ||
+					!slices.EqualFunc(x.Expired, want.Expired, bytes.Equal) {
+					t.Fatalf("seed %d: from %q: %d looked at, %d volatile, %q; want %d, %d, %q", seed, from, x.Looked,
+						x.Volatile, x.Expired, want.Looked, want.Volatile, want.Expired)
 				}
 				if x.All != (x.Looked == len(all)) {
 					t.Fatalf("seed %d: from %q: all %v after %d of %d", seed, from, x.All, x.Looked, len(all))
@@ -208,8 +215,8 @@ func TestSwept(t *testing.T) {
 		none, noLegacy    bool
 		collected, legacy uint64
 	}{
-		{collected - 1, true, false, collected, legacy}, {legacy, false, false, collected, legacy}, {legacy - 1, true, true, 0, legacy},
-		{legacy, true, false, 0, legacy}, {legacy, false, true, 0, 0},
+		{collected - 1, true, false, collected, legacy}, {legacy, false, false, collected, legacy},
+		{legacy - 1, true, true, 0, legacy}, {legacy, true, false, 0, legacy}, {legacy, false, true, 0, 0},
 	} {
 		call := Swept(c.began, Unblinding{Collections: c.none, Legacy: c.noLegacy})
 		if LookupInternal(call.Args[0]) != call.Command || Lookup(call.Args[0]) != nil {
@@ -220,7 +227,8 @@ func TestSwept(t *testing.T) {
 		if c.collected != 0 {
 			in = keys.SlotBit(slotOf("h"))
 		}
-		if err != nil || d.state.CollectedAt != c.collected || d.state.CollectedIn != in || d.state.LegacyAt != c.legacy {
+		if err != nil || d.state.CollectedAt != c.collected || d.state.CollectedIn != in ||
+			d.state.LegacyAt != c.legacy {
 			t.Errorf("%q: %d in %#x, %d, %v; want %d in %#x, %d", call.Args,
 				d.state.CollectedAt, d.state.CollectedIn, d.state.LegacyAt, err, c.collected, in, c.legacy)
 		}

@@ -59,7 +59,9 @@ func newRegion(t testing.TB) *region { return newRegionOf(t, 8<<20) }
 func newRegionOf(t testing.TB, blockCache settings.Bytes) *region {
 	k := settings.Default().Engine
 	k.MemtableSize, k.BlockCache = 16<<20, blockCache
-	e, err := engine.Open(engine.Options{Dir: "engine", FS: vfs.NewMem(), Knobs: k, Stores: 1, Fatal: func(err error) { t.Errorf("fatal: %v", err) }})
+	e, err := engine.Open(engine.Options{Dir: "engine", FS: vfs.NewMem(), Knobs: k, Stores: 1, Fatal: func(err error) {
+		t.Errorf("fatal: %v", err)
+	}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,7 +70,8 @@ func newRegionOf(t testing.TB, blockCache settings.Bytes) *region {
 			t.Error(err)
 		}
 	})
-	return &region{t: t, e: e, now: func() uint64 { return start }, state: keys.RegionState{TimeMS: start}, space: testSpace}
+	return &region{t: t, e: e, now: func() uint64 { return start }, state: keys.RegionState{TimeMS: start},
+		space: testSpace}
 }
 
 // call runs one call as a server with this region alone does, its reply appended to out.

@@ -74,7 +74,8 @@ func TestStoredHash(t *testing.T) {
 	}
 	state := func(when string, lastVersion, count uint64) {
 		t.Helper()
-		if d.state.LastVersion != lastVersion || d.state.KeyCount != count || d.state.CollectedAt == 0 || !d.state.KeysExact {
+		if d.state.LastVersion != lastVersion || d.state.KeyCount != count || d.state.CollectedAt == 0 ||
+			!d.state.KeysExact {
 			t.Errorf("%s: state %+v, want last version %d, %d keys", when, d.state, lastVersion, count)
 		}
 	}
@@ -110,7 +111,8 @@ func TestStoredHash(t *testing.T) {
 	d.scenario("set h v => OK")
 	o2, v2 := orphan(1004, 1)
 	check("a string over it", map[string]string{
-		meta: string(keys.AppendString(nil, 0, []byte("v"))), field(1004, "b"): "2", field(1003, "a"): "1", o: v, o2: v2})
+		meta: string(keys.AppendString(nil, 0, []byte("v"))), field(1004, "b"): "2", field(1003, "a"): "1", o: v,
+		o2: v2})
 }
 
 func has(d *region, key string) bool { _, ok := d.has([]byte(key)); return ok }
@@ -171,7 +173,8 @@ func TestDuplicate(t *testing.T) {
 		d.must(2, args...)
 	}
 	d.scenario("pexpireat h " + fmt.Sprint(start+1000) + " => 1")
-	calls := []string{"hset h f7 seven", "copy h g", "hset h f8 eight", "hset g f9 nine", "rename g k", "hget k f2999", "hdel k f0", "hlen k"}
+	calls := []string{"hset h f7 seven", "copy h g", "hset h f8 eight", "hset g f9 nine", "rename g k", "hget k f2999",
+		"hdel k f0", "hlen k"}
 	run := func(flush bool) {
 		t.Helper()
 		err := d.write(func(w *Writer) error {
@@ -257,7 +260,8 @@ func TestRandomFields(t *testing.T) {
 		}
 		for f, n := range times {
 			if !want[f] || float64(n) > c.most*rounds {
-				t.Errorf("seed %d: %s: %q is met %d times, of the fields %v; want about %d", seed, c.name, f, n, want[f], rounds)
+				t.Errorf("seed %d: %s: %q is met %d times, of the fields %v; want about %d", seed, c.name, f, n,
+					want[f], rounds)
 			}
 		}
 		if c.most < 10 && len(times) != c.n {
@@ -270,7 +274,8 @@ func TestRandomFields(t *testing.T) {
 				different[f] = want[f]
 			}
 			if len(got) != min(n, c.n) || len(different) != len(got) {
-				t.Errorf("seed %d: %s: %d fields of %d asked for, %d of them different", seed, c.name, len(got), n, len(different))
+				t.Errorf("seed %d: %s: %d fields of %d asked for, %d of them different", seed, c.name, len(got), n,
+					len(different))
 			}
 		}
 	}
@@ -290,7 +295,8 @@ func TestRandomFields(t *testing.T) {
 func TestHashScan(t *testing.T) {
 	d := newRegion(t)
 	d.fill("small", scanWhole)
-	if v := d.must(2, "hscan", "small", "0", "count", "1"); len(v.Items[1].Items) != 2*scanWhole || string(v.Items[0].Text) != "0" {
+	if v := d.must(2, "hscan", "small", "0", "count", "1"); len(v.Items[1].Items) != 2*scanWhole ||
+		string(v.Items[0].Text) != "0" {
 		t.Errorf("a small hash: cursor %s, %d items", v.Items[0], len(v.Items[1].Items))
 	}
 	const n = 3000
@@ -322,7 +328,8 @@ func TestHashScan(t *testing.T) {
 				t.Errorf("%d fields with their values, want 100", len(fields)/2)
 			}
 			f := random.IntN(n) | 1
-			if last := fields[len(fields)-2]; (calls == 5 || places != nil && calls%5 == 0) && !stay[last] { // the one that the cursor stands for
+			if last := fields[len(fields)-2]; (calls == 5 || places != nil && calls%5 == 0) && !stay[last] {
+				// The one that the cursor stands for.
 				d.must(2, "hdel", "h", last)
 			}
 			d.must(2, "hdel", "h", fmt.Sprint("f", f))

@@ -73,14 +73,16 @@ func TestWalkSeesEveryKeyOnce(t *testing.T) {
 			}
 		}
 		slices.SortFunc(want, func(a, b walkedKey) int {
-			return bytes.Compare(testSpace.AppendMetadata(nil, a.slot, []byte(a.key)), testSpace.AppendMetadata(nil, b.slot, []byte(b.key)))
+			return bytes.Compare(testSpace.AppendMetadata(nil, a.slot, []byte(a.key)),
+				testSpace.AppendMetadata(nil, b.slot, []byte(b.key)))
 		})
 		slots := allSlots
 		if len(want) > 0 && rng.IntN(2) == 0 { // only some of them
 			slots = topology.SlotRange{First: want[len(want)/3].slot, Last: want[len(want)*2/3].slot}
 			want = slices.DeleteFunc(want, func(e walkedKey) bool { return !slots.Contains(e.slot) })
 		}
-		for _, w := range []KeyWalk{{Slots: slots}, {Slots: slots, Limit: 1}, {Slots: slots, Limit: 7}, {Slots: slots, Limit: 3, WholeSlots: true}} {
+		for _, w := range []KeyWalk{{Slots: slots}, {Slots: slots, Limit: 1}, {Slots: slots, Limit: 7},
+			{Slots: slots, Limit: 3, WholeSlots: true}} {
 			var got []walkedKey
 			kind, whole := fmt.Sprintf("seed %d, limit %d, whole slots %v", seed, w.Limit, w.WholeSlots), w.WholeSlots
 			if err := d.walk(w, func(w *KeyWalk) {
@@ -151,13 +153,16 @@ func TestWalkStepsAreBounded(t *testing.T) {
 		w    KeyWalk
 		want []string
 	}{
-		{KeyWalk{Slots: allSlots, WholeSlots: true, Limit: 10}, []string{"1029 -> 200", "1024 -> 200 inside", "1025 -> 16383 inside", "1024 -> 16383 inside", "10 -> end"}},
-		{KeyWalk{Slots: allSlots, WholeSlots: true, Limit: 5}, []string{"5 -> 100", "1024 -> 200", "1024 -> 200 inside", "1025 -> 16383 inside", "1024 -> 16383 inside", "10 -> end"}},
+		{KeyWalk{Slots: allSlots, WholeSlots: true, Limit: 10},
+			[]string{"1029 -> 200", "1024 -> 200 inside", "1025 -> 16383 inside", "1024 -> 16383 inside", "10 -> end"}},
+		{KeyWalk{Slots: allSlots, WholeSlots: true, Limit: 5}, []string{"5 -> 100", "1024 -> 200", "1024 -> 200 inside",
+			"1025 -> 16383 inside", "1024 -> 16383 inside", "10 -> end"}},
 		{KeyWalk{Slots: topology.SlotRange{First: 100, Last: 100}}, []string{"1000 -> 100 inside", "24 -> end"}},
 		{KeyWalk{Slots: topology.SlotRange{First: 4, Last: 99}}, []string{"0 -> end"}},
 		{KeyWalk{Slots: topology.SlotRange{First: 3, Last: 3}, Limit: 5}, []string{"5 -> end"}},
 		{KeyWalk{Slots: topology.SlotRange{First: 3, Last: 3}, Limit: 1 << 20, CountOnly: true}, []string{"5 -> end"}},
-		{KeyWalk{Slots: topology.SlotRange{First: 16383, Last: 16383}, Limit: 1 << 20}, []string{"1000 -> 16383 inside", "1000 -> 16383 inside", "58 -> end"}},
+		{KeyWalk{Slots: topology.SlotRange{First: 16383, Last: 16383}, Limit: 1 << 20},
+			[]string{"1000 -> 16383 inside", "1000 -> 16383 inside", "58 -> end"}},
 	} {
 		if got := steps(c.w); !slices.Equal(got, c.want) {
 			t.Errorf("%+v:\n got %q\nwant %q", c.w, got, c.want)
@@ -215,12 +220,14 @@ func TestMatch(t *testing.T) {
 		pattern, s string
 		want       bool
 	}{
-		{"*", "", true}, {"**", "", false}, {"", "", true}, {"", "a", false}, {"?", "", false}, {"a", "a", true}, {"a", "b", false},
-		{"a*", "a", true}, {"a**", "a", true}, {"*a", "ba", true}, {"*a*b*", "xaxbx", true}, {"*a*b", "ab b", true}, {"a*b", "aXXc", false},
-		{"h?llo", "hello", true}, {"h[ae]llo", "hallo", true}, {"h[^e]llo", "hello", false}, {"h[a-c]llo", "hbllo", true}, {"[c-a]", "b", true},
-		{`\*`, "*", true}, {`\*`, "a", false}, {`\`, `\`, true}, {`[\]]`, "]", true}, {`[\-]`, "-", true}, {"[a-]", "-", false}, {"[a-]", "_", true}, {"[a-", "-", true},
-		{"[a", "a", true}, {"[", "[", false}, {"[^", "a", true}, {"[]", "a", false}, {"[^]", "a", true}, {"*[", "a", false},
-		{"[\x00-\xff]", "\x00", true}, {"[\x00-\xff]", "a", false}, {"[\x80-\x7f]", "a", true},
+		{"*", "", true}, {"**", "", false}, {"", "", true}, {"", "a", false}, {"?", "", false}, {"a", "a", true},
+		{"a", "b", false}, {"a*", "a", true}, {"a**", "a", true}, {"*a", "ba", true}, {"*a*b*", "xaxbx", true},
+		{"*a*b", "ab b", true}, {"a*b", "aXXc", false}, {"h?llo", "hello", true}, {"h[ae]llo", "hallo", true},
+		{"h[^e]llo", "hello", false}, {"h[a-c]llo", "hbllo", true}, {"[c-a]", "b", true}, {`\*`, "*", true},
+		{`\*`, "a", false}, {`\`, `\`, true}, {`[\]]`, "]", true}, {`[\-]`, "-", true}, {"[a-]", "-", false},
+		{"[a-]", "_", true}, {"[a-", "-", true}, {"[a", "a", true}, {"[", "[", false}, {"[^", "a", true},
+		{"[]", "a", false}, {"[^]", "a", true}, {"*[", "a", false}, {"[\x00-\xff]", "\x00", true},
+		{"[\x00-\xff]", "a", false}, {"[\x80-\x7f]", "a", true},
 	} {
 		if got := Match([]byte(c.pattern), []byte(c.s)); got != c.want {
 			t.Errorf("%q on %q: %v, want %v", c.pattern, c.s, got, c.want)

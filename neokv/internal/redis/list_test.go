@@ -229,7 +229,8 @@ func TestListMovesTheFewer(t *testing.T) {
 		}
 		d.must(2, args...)
 		after, _ := d.list("l")
-		if head, tail := int64(after.Head-before.Head), int64(after.Tail-before.Tail); head != c.head || tail != c.tail {
+		if head, tail := int64(after.Head-before.Head), int64(after.Tail-before.Tail); head != c.head ||
+			tail != c.tail {
 			t.Errorf("%s: head moves by %d, tail by %d; want %d, %d", c.call, head, tail, c.head, c.tail)
 		}
 		first, size = first+uint64(c.head), size+uint64(c.tail-c.head)
@@ -267,7 +268,8 @@ func TestListRewritten(t *testing.T) {
 		}
 		value, _ := d.has(testSpace.AppendMetadataOf(nil, []byte("l")))
 		m, err := keys.ParseMetadata([]byte(value))
-		if err != nil || m.Version != version || m.ExpireMS != start+50 || m.Size != uint64(len(model)) || m.Tail-m.Head != m.Size {
+		if err != nil || m.Version != version || m.ExpireMS != start+50 || m.Size != uint64(len(model)) ||
+			m.Tail-m.Head != m.Size {
 			t.Errorf("%s: record %+v, %v; want version %d, size %d", call, m, err, version, len(model))
 		}
 		if d.w.Orphans.Collections != orphans {
@@ -309,9 +311,11 @@ func TestListGap(t *testing.T) {
 		if err := d.write(func(w *Writer) error { return w.Batch.Delete(gone) }); err != nil {
 			t.Fatal(err)
 		}
-		for _, call := range []string{"lindex l 1", "lrange l 0 -1", "lpop l 2", "rpop l 100", "lrem l 0 x", "lpos l x"} {
+		for _, call := range []string{"lindex l 1", "lrange l 0 -1", "lpop l 2", "rpop l 100", "lrem l 0 x",
+			"lpos l x"} {
 			out := Reply{}
-			if err := d.call(bytes.Fields([]byte(call)), &out); err == nil || !strings.Contains(err.Error(), "no element at index") {
+			if err := d.call(bytes.Fields([]byte(call)), &out); err == nil ||
+				!strings.Contains(err.Error(), "no element at index") {
 				t.Errorf("%d elements: %s: %q, error %v", size, call, out.Buf, err)
 			}
 		}
@@ -321,7 +325,8 @@ func TestListGap(t *testing.T) {
 // BenchmarkList counts commands, 64 of them in an entry or a read, on a list of 100,000 elements; LPOP and RPUSH take
 // turns.
 func BenchmarkList(b *testing.B) {
-	for _, lines := range []string{"lpush l 12345", "lpop l\nrpush l 12345", "lindex l 50000", "lset l 50000 12345", "lrange l 50000 50099"} {
+	for _, lines := range []string{"lpush l 12345", "lpop l\nrpush l 12345", "lindex l 50000", "lset l 50000 12345",
+		"lrange l 50000 50099"} {
 		b.Run(strings.ReplaceAll(strings.ReplaceAll(lines, " l", ""), "\n", " "), func(b *testing.B) {
 			d := newRegion(b)
 			args := []string{"rpush", "l"}

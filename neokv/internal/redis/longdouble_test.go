@@ -48,7 +48,8 @@ func TestLongDouble(t *testing.T) {
 			t.Errorf("%.60s + %s = %q, want %q", c.x, c.y, got, c.sum)
 		}
 	}
-	for _, s := range []string{"", " 1", "1 ", "nan", "0x", "0xp1", "1e", "1e+", ".", "-", "--1", "1_0", "1e1.5", "infinit", "1\x00", "1p3"} {
+	for _, s := range []string{"", " 1", "1 ", "nan", "0x", "0xp1", "1e", "1e+", ".", "-", "--1", "1_0", "1e1.5",
+		"infinit", "1\x00", "1p3"} {
 		if x, ok := parseLongDouble([]byte(s)); ok {
 			t.Errorf("%q is taken for %s", s, x.appendTo(nil))
 		}

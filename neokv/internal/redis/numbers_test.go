@@ -9,16 +9,19 @@ import (
 
 // FuzzNumbers compares how numbers are read and printed with what the standard library makes of them.
 func FuzzNumbers(f *testing.F) {
-	for _, text := range []string{"0", "-0", "1", "-9223372036854775808", "9223372036854775808", "01", "+1", "1e3", "0x10", "0x1p-1074", "inf", "-Infinity", "nan", "1e400",
+	for _, text := range []string{"0", "-0", "1", "-9223372036854775808", "9223372036854775808", "01", "+1", "1e3",
+		"0x10", "0x1p-1074", "inf", "-Infinity", "nan", "1e400",
 		"1e-400", "1_0", ".5", "5.", ".", "1e", "123456789012345678"} {
 		f.Add([]byte(text), math.Float64bits(1.5))
 	}
-	for _, x := range []float64{0, math.Copysign(0, -1), 1 << 53, 1<<53 - 1, -1 << 53, 0.1, 1e17, math.MaxFloat64, math.SmallestNonzeroFloat64, math.Inf(1), math.NaN()} {
+	for _, x := range []float64{0, math.Copysign(0, -1), 1 << 53, 1<<53 - 1, -1 << 53, 0.1, 1e17, math.MaxFloat64,
+		math.SmallestNonzeroFloat64, math.Inf(1), math.NaN()} {
 		f.Add([]byte("1"), math.Float64bits(x))
 	}
 	f.Fuzz(func(t *testing.T, text []byte, bits uint64) {
 		n, ok := ParseInt(text)
-		if want, err := strconv.ParseInt(string(text), 10, 64); ok != (err == nil && strconv.FormatInt(want, 10) == string(text)) || ok && n != want {
+		if want, err := strconv.ParseInt(string(text), 10,
+			64); ok != (err == nil && strconv.FormatInt(want, 10) == string(text)) || ok && n != want {
 			t.Errorf("ParseInt(%q) = %d, %v", text, n, ok)
 		}
 		if ok && string(appendInt(nil, n)) != string(text) {

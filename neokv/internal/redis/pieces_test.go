@@ -153,7 +153,8 @@ func (g *pieceCaller) call() [][]byte {
 	switch g.IntN(30) {
 	case 0, 1, 2:
 		args := toArgs("set", key, g.value())
-		for _, option := range []string{g.pick("", "", "nx", "xx"), g.pick("", "", "get"), g.pick("", "", "keepttl", "px 1000", "px 100000")} {
+		for _, option := range []string{g.pick("", "", "nx", "xx"), g.pick("", "", "get"),
+			g.pick("", "", "keepttl", "px 1000", "px 100000")} {
 			args = append(args, bytes.Fields([]byte(option))...)
 		}
 		return args
@@ -193,9 +194,11 @@ func (g *pieceCaller) call() [][]byte {
 	case 24:
 		return toArgs(g.pick("sadd", "rpush"), g.pick(key, "{t}s"), g.pick("a", "b", "c", "d", "e"))
 	case 25:
-		return toArgs("sort", "{t}s", "by", g.pick("{t}*", "nosort"), "alpha", "get", g.pick("{t}*", "#"), g.pick("asc", "desc"))
+		return toArgs("sort", "{t}s", "by", g.pick("{t}*", "nosort"), "alpha", "get", g.pick("{t}*", "#"),
+			g.pick("asc", "desc"))
 	case 26:
-		return toArgs("sort", "{t}s", "by", g.pick("{t}*", "nosort"), g.pick("alpha", "asc"), "get", "{t}*", "store", g.pick("{t}l", key))
+		return toArgs("sort", "{t}s", "by", g.pick("{t}*", "nosort"), g.pick("alpha", "asc"), "get", "{t}*", "store",
+			g.pick("{t}l", key))
 	case 27:
 		return toArgs(g.pick("lrange"), "{t}l", "0", "-1")
 	case 28:
@@ -222,7 +225,8 @@ func TestHoles(t *testing.T) {
 		strlen k => 103
 		copy k l => 1
 		getrange l 41 44 => "\x00m\x00\x00"`)
-	if got, want := string(d.must(2, "get", "l").Text), strings.Repeat("\x00", 42)+"m"+strings.Repeat("\x00", 57)+"xyz"; got != want {
+	if got, want := string(d.must(2, "get", "l").Text), strings.Repeat("\x00", 42)+"m"+strings.Repeat("\x00", 57)+
+		"xyz"; got != want {
 		t.Errorf("%q; want %q", got, want)
 	}
 	pieces := 0
@@ -249,9 +253,10 @@ func TestInlineBecomesPieces(t *testing.T) {
 		pieces int // of k
 		want   string
 	}{
-		{"get k", 0, value}, {"strlen k", 0, value}, {"del x", 0, value}, {"set k short", 0, "short"}, {"getrange k 1 2", 0, value},
-		{"expire k 100", 7, value}, {"append k ab", 7, value + "ab"}, {"setrange k 3 ABC", 7, "012ABC" + value[6:]},
-		{"getex k ex 10", 7, value}, {"persist k", 0, value}, {"copy k l", 0, value}, {"rename l k", 0, value}, {"rename k l", 0, ""},
+		{"get k", 0, value}, {"strlen k", 0, value}, {"del x", 0, value}, {"set k short", 0, "short"},
+		{"getrange k 1 2", 0, value}, {"expire k 100", 7, value}, {"append k ab", 7, value + "ab"},
+		{"setrange k 3 ABC", 7, "012ABC" + value[6:]}, {"getex k ex 10", 7, value}, {"persist k", 0, value},
+		{"copy k l", 0, value}, {"rename l k", 0, value}, {"rename k l", 0, ""},
 	} {
 		d := newRegion(t)
 		d.w.Rules = RulesOfRecords
@@ -375,7 +380,8 @@ func TestLongStringsAreReadWhole(t *testing.T) {
 				err := r.Execute(&run)
 				r.View.Close()
 				v, parsed := redistest.Parse(run.Out.Buf)
-				if err = errors.Join(err, parsed); err != nil || len(v.Text) < 65 || bytes.Count(v.Text, v.Text[:1]) != len(v.Text) || v.Text[0] == 0 {
+				if err = errors.Join(err, parsed); err != nil || len(v.Text) < 65 ||
+					bytes.Count(v.Text, v.Text[:1]) != len(v.Text) || v.Text[0] == 0 {
 					t.Errorf("%q, %v", run.Out.Buf, err)
 					return
 				}
@@ -388,7 +394,8 @@ func TestLongStringsAreReadWhole(t *testing.T) {
 		write(func(w *Writer) error { // as the reclaimer does
 			for index := range uint64(10) {
 				sub := subkey(index)
-				if err := w.Batch.Delete(w.Space.AppendSubkey(nil, topology.SlotOf([]byte("k")), []byte("k"), last, sub[:])); err != nil {
+				if err := w.Batch.Delete(w.Space.AppendSubkey(nil, topology.SlotOf([]byte("k")), []byte("k"), last,
+					sub[:])); err != nil {
 					return err
 				}
 			}
@@ -409,7 +416,8 @@ func TestSweepsMeetLongStrings(t *testing.T) {
 	for _, c := range []struct {
 		calls string
 		want  int
-	}{{"set a v", 0}, {"set a v; set b 123456789", 1}, {"setrange a 20 x; append b 123456789; sadd s m; set d v", 3}, {"setrange a 20 x; set a v", 0}} {
+	}{{"set a v", 0}, {"set a v; set b 123456789", 1}, {"setrange a 20 x; append b 123456789; sadd s m; set d v", 3},
+		{"setrange a 20 x; set a v", 0}} {
 		d := newRegion(t)
 		for call := range strings.SplitSeq(c.calls, "; ") {
 			d.must(2, strings.Fields(call)...)
@@ -427,8 +435,8 @@ func TestSweepsMeetLongStrings(t *testing.T) {
 func TestLongStringsExpire(t *testing.T) {
 	shortPieces(t, 8)
 	for _, call := range []string{
-		"set k 123456789 px 100", "psetex k 100 123456789", "pexpire k 100", "getex k px 100", "copy old k replace", "rename old k",
-		"set old 1234567890 keepttl", "append short 123456789", "setrange short 20 x",
+		"set k 123456789 px 100", "psetex k 100 123456789", "pexpire k 100", "getex k px 100", "copy old k replace",
+		"rename old k", "set old 1234567890 keepttl", "append short 123456789", "setrange short 20 x",
 	} {
 		d := newRegion(t)
 		d.scenario("set k abcdefghij => OK\nset old abcdefghij px 100 => OK\nset short v px 100 => OK")

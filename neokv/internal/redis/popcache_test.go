@@ -43,13 +43,15 @@ func TestSubkeyList(t *testing.T) {
 			}
 		}
 		if x.n != uint64(len(model)) || used != x.cost() {
-			t.Fatalf("seed %d: step %d: %d subkeys and %d bytes, want %d and %d", seed, i, x.n, used, len(model), x.cost())
+			t.Fatalf("seed %d: step %d: %d subkeys and %d bytes, want %d and %d", seed, i, x.n, used, len(model),
+				x.cost())
 		}
 		e := x.over(c)
 		sub = name()
 		at, _ = slices.BinarySearch(model, sub)
 		check := func(what string, ok bool, want int) {
-			if there := want >= 0 && want < len(model); ok != there || ok != e.Valid() || ok && string(e.Key()) != "front"+model[want] {
+			if there := want >= 0 && want < len(model); ok != there || ok != e.Valid() ||
+				ok && string(e.Key()) != "front"+model[want] {
 				t.Fatalf("seed %d: step %d: %s %q: %v, want subkey %d of %d", seed, i, what, sub, ok, want, len(model))
 			}
 		}
@@ -101,7 +103,8 @@ func TestExtractsChangeNothing(t *testing.T) {
 		}
 		for range steps * size {
 			member, score := fmt.Sprint("m", random.IntN(2*size)), fmt.Sprint(random.IntN(size))
-			calls := []string{"spop s", "spop s", "zpopmin z", "zpopmax z", "spop s 5", "zpopmin z 3", "zpopmax z 3", "sadd s " + member, "srem s " + member,
+			calls := []string{"spop s", "spop s", "zpopmin z", "zpopmax z", "spop s 5", "zpopmin z 3", "zpopmax z 3",
+				"sadd s " + member, "srem s " + member,
 				"zadd z " + score + " " + member, "zrem z " + member, "zadd z -1 " + member, "smove s other " + member}
 			both(strings.Fields(calls[random.IntN(len(calls))])...)
 			for _, k := range with.w.pops.known {

@@ -21,7 +21,8 @@ import (
 //	count uvarint   of the reads that follow
 //	what uvarint    index of the argument that names what is read, times 4, plus the kind
 //	version u64     before the first element of the call: that of the collection
-//	found           uvarint 0 for nothing, else the length of the record or value plus 1, and its bytes; of a presence, without them
+//	found           uvarint 0 for nothing, else the length of the record or value plus 1, and its bytes,
+//	                which a presence lacks
 //
 // Of a string that a SET replaces the record is cut behind its header.
 

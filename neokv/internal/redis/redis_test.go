@@ -79,8 +79,8 @@ func TestParseInt(t *testing.T) {
 		}
 	}
 	for _, s := range []string{
-		"", "-", "+1", "-0", "00", "01", " 1", "1 ", "1a", "a", "9223372036854775808", "-9223372036854775809", "18446744073709551615",
-		"18446744073709551616", "18446744073709551626", "99999999999999999999", "1\x00",
+		"", "-", "+1", "-0", "00", "01", " 1", "1 ", "1a", "a", "9223372036854775808", "-9223372036854775809",
+		"18446744073709551615", "18446744073709551616", "18446744073709551626", "99999999999999999999", "1\x00",
 	} {
 		if n, ok := ParseInt([]byte(s)); ok {
 			t.Errorf("%q: %d, want none", s, n)
@@ -115,7 +115,8 @@ func TestRowsAreWhole(t *testing.T) {
 		if (c.Read != nil || c.Write != nil) && len(c.Keys) == 0 && !c.Everywhere {
 			t.Errorf("%s: has no keys and does not run everywhere", c.Name)
 		}
-		if len(c.Keys) > 1 && c.Split != NoSplit || c.Doc.Summary == "" || c.Doc.Since == "" || c.Doc.Group == "" || c.Doc.Complexity == "" {
+		if len(c.Keys) > 1 && c.Split != NoSplit || c.Doc.Summary == "" || c.Doc.Since == "" || c.Doc.Group == "" ||
+			c.Doc.Complexity == "" {
 			t.Errorf("%s: documentation or split", c.Name)
 		}
 	}
@@ -125,7 +126,8 @@ func TestRowsAreWhole(t *testing.T) {
 func TestContainers(t *testing.T) {
 	container := &Command{
 		Name: "client", Arity: -2, Doc: Doc{"About connections.", "2.4.0", "connection", "O(1)"},
-		Sub: []*Command{{Name: "setname", Arity: 3, Flags: FlagNoScript | FlagLoading | FlagStale, Doc: Doc{"Names it.", "2.6.9", "connection", "O(1)"}}},
+		Sub: []*Command{{Name: "setname", Arity: 3, Flags: FlagNoScript | FlagLoading | FlagStale,
+			Doc: Doc{"Names it.", "2.6.9", "connection", "O(1)"}}},
 	}
 	table := NewTable(append([]*Command{container}, Rows()...)...)
 	reply := func(f func(out *Reply)) string {
@@ -172,17 +174,20 @@ func TestContainers(t *testing.T) {
 			`[["client" -2 [] 0 0 0 [@slow] [] [] [["client|setname" 3 [noscript loading stale] 0 0 0 [@slow @connection] [] [] []]]]]`},
 		{"docs", func(o *Reply) { table.WriteDocs(o, words("client|setname nosuch")) },
 			`["client|setname" ["summary" "Names it." "since" "2.6.9" "group" "connection" "complexity" "O(1)"]]`},
-		{"keys of none", func(o *Reply) { table.WriteGetKeys(o, words("client setname x")) }, "ERR The command has no key arguments"},
+		{"keys of none", func(o *Reply) { table.WriteGetKeys(o, words("client setname x")) },
+			"ERR The command has no key arguments"},
 		{"keys", func(o *Reply) { table.WriteGetKeys(o, words("mset a 1 b 2")) }, `["a" "b"]`},
 	} {
 		if got := reply(c.write); got != c.want {
 			t.Errorf("%s: %s, want %s", c.name, got, c.want)
 		}
 	}
-	if got := reply(func(o *Reply) { table.WriteDocs(o, words("client")) }); !strings.Contains(got, `"subcommands" ["client|setname" [`) {
+	if got := reply(func(o *Reply) { table.WriteDocs(o, words("client")) }); !strings.Contains(got,
+		`"subcommands" ["client|setname" [`) {
 		t.Errorf("docs of a container: %s", got)
 	}
-	for _, write := range []func(*Reply){func(o *Reply) { table.WriteInfo(o, nil) }, func(o *Reply) { table.WriteDocs(o, nil) }} {
+	for _, write := range []func(*Reply){func(o *Reply) { table.WriteInfo(o, nil) },
+		func(o *Reply) { table.WriteDocs(o, nil) }} {
 		if got := reply(write); !strings.Contains(got, `"flushall"`) {
 			t.Errorf("all rows: %s", got)
 		}
@@ -317,8 +322,10 @@ func TestAhead(t *testing.T) {
 	now := uint64(start)
 	d.now = func() uint64 { return now }
 	d.scenario("mset k v other v => OK\npexpire k 100 => 1")
-	for _, call := range []string{"get k", "strlen k", "mget other k", "exists k", "type k", "ttl k", "pttl k", "keys *", "dbsize",
-		"expiretime k", "pexpiretime k", "touch k", "getrange k 0 1", "substr k 0 1", "lcs other k", "object encoding k", "memory usage k"} {
+	for _, call := range []string{"get k", "strlen k", "mget other k", "exists k", "type k", "ttl k", "pttl k",
+		"keys *", "dbsize",
+		"expiretime k", "pexpiretime k", "touch k", "getrange k 0 1", "substr k 0 1", "lcs other k",
+		"object encoding k", "memory usage k"} {
 		args := strings.Fields(call)
 		now = start + 99
 		if d.mustRead(args...) {
@@ -348,11 +355,14 @@ func planted(ty keys.Type, expireMS, version, size uint64) keys.Metadata {
 
 func TestWrongType(t *testing.T) {
 	d := newRegion(t)
-	for ty, name := range map[keys.Type]string{keys.Hash: "hash", keys.List: "list", keys.Set: "set", keys.ZSet: "zset"} {
+	for ty, name := range map[keys.Type]string{keys.Hash: "hash", keys.List: "list", keys.Set: "set",
+		keys.ZSet: "zset"} {
 		d.plant("k", planted(ty, 0, 5, 3))
 		wrong := "WRONGTYPE Operation against a key holding the wrong kind of value"
-		for _, call := range []string{"get k", "strlen k", "incr k", "incrby k 1", "decr k", "decrby k 1", "append k v", "set k v get", "set k v nx get", "set k v xx get",
-			"getset k v", "getdel k", "getex k", "getex k ex 0", "getrange k 0 1", "setrange k 0 v", "setrange k 0 \"\"", "incrbyfloat k x"} {
+		for _, call := range []string{"get k", "strlen k", "incr k", "incrby k 1", "decr k", "decrby k 1", "append k v",
+			"set k v get", "set k v nx get", "set k v xx get",
+			"getset k v", "getdel k", "getex k", "getex k ex 0", "getrange k 0 1", "setrange k 0 v",
+			"setrange k 0 \"\"", "incrbyfloat k x"} {
 			d.scenario(call + " => " + wrong)
 		}
 		d.scenario(`
@@ -375,7 +385,8 @@ func TestWrongType(t *testing.T) {
 			object refcount k => 1
 			keys * => ["k"]
 			dbsize => 1`)
-		if got, _ := d.has(testSpace.AppendMetadataOf(nil, []byte("k"))); got != string(ptr(planted(ty, 0, 5, 3)).Append(nil)) {
+		if got, _ := d.has(testSpace.AppendMetadataOf(nil,
+			[]byte("k"))); got != string(ptr(planted(ty, 0, 5, 3)).Append(nil)) {
 			t.Errorf("%s: the record has changed: %q", name, got)
 		}
 	}
@@ -391,22 +402,24 @@ func TestOrphans(t *testing.T) {
 		expireMS uint64
 		orphan   bool
 	}{
-		{"set k v", 0, true}, {"set k v ex 100", 0, true}, {"mset other 1 k v", 0, true}, {"set k v xx", 0, true}, {"del k", 0, true},
-		{"unlink k k", 0, true}, {"expire k 0", 0, true}, {"set k v keepttl", 0, true},
-		{"set k v", start, true}, {"set k v nx", start, true}, {"setnx k v", start, true}, {"incr k", start, true}, {"append k v", start, true},
-		{"set k v get", start, true}, {"del k", start, true},
-		{"setex k 10 v", 0, true}, {"psetex k 10 v", start, true}, {"msetnx k v", start, true}, {"getset k v", start, true}, {"getdel k", start, true},
-		{"setrange k 1 v", start, true}, {"incrbyfloat k 1", start, true}, {"rename from k", 0, true}, {"renamenx from k", start, true},
+		{"set k v", 0, true}, {"set k v ex 100", 0, true}, {"mset other 1 k v", 0, true}, {"set k v xx", 0, true},
+		{"del k", 0, true}, {"unlink k k", 0, true}, {"expire k 0", 0, true}, {"set k v keepttl", 0, true},
+		{"set k v", start, true}, {"set k v nx", start, true}, {"setnx k v", start, true}, {"incr k", start, true},
+		{"append k v", start, true}, {"set k v get", start, true}, {"del k", start, true},
+		{"setex k 10 v", 0, true}, {"psetex k 10 v", start, true}, {"msetnx k v", start, true},
+		{"getset k v", start, true}, {"getdel k", start, true}, {"setrange k 1 v", start, true},
+		{"incrbyfloat k 1", start, true}, {"rename from k", 0, true}, {"renamenx from k", start, true},
 		{"copy from k replace", 0, true}, {"copy from k", start, true}, {"pexpireat k 1", 0, true},
-		{"rename k to", 0, true},
-		{"copy from k", 0, false}, {"copy k to", 0, false}, {"getex k", 0, false}, {"expireat k 99999999999", 0, false},
-		{"expire k 100", 0, false}, {"persist k", start + 100, false}, {"set k v nx", 0, false}, {"get k", 0, false}, {"incr k", 0, false},
+		{"rename k to", 0, true}, {"copy from k", 0, false}, {"copy k to", 0, false}, {"getex k", 0, false},
+		{"expireat k 99999999999", 0, false}, {"expire k 100", 0, false}, {"persist k", start + 100, false},
+		{"set k v nx", 0, false}, {"get k", 0, false}, {"incr k", 0, false},
 	} {
 		d := newRegion(t)
 		d.scenario("set from v => OK")
 		d.plant("k", planted(keys.Hash, c.expireMS, 77, 3))
 		d.must(2, strings.Fields(c.call)...)
-		o := keys.Orphan{Space: testSpace, Slot: topology.SlotOf([]byte("k")), User: []byte("k"), Version: 77, Type: keys.Hash, Size: 3}
+		o := keys.Orphan{Space: testSpace, Slot: topology.SlotOf([]byte("k")), User: []byte("k"), Version: 77,
+			Type: keys.Hash, Size: 3}
 		got, ok := d.has(o.AppendKey(nil))
 		if ok != c.orphan || ok && got != string(o.Append(nil)) {
 			t.Errorf("%s, expire %d: orphan record %q, %v; want %v", c.call, c.expireMS, got, ok, c.orphan)
@@ -438,17 +451,21 @@ func TestLegacyStrings(t *testing.T) {
 		call, reply, left string
 		stays             bool
 	}{
-		{"get k", `"5"`, `"5"`, true}, {"set k v", "OK", `"v"`, false}, {"set k v get", `"5"`, `"v"`, false}, {"mset k v", "OK", `"v"`, false},
-		{"incr k", "6", `"6"`, false}, {"append k 1", "2", `"51"`, false}, {"setnx k v", "0", `"5"`, true}, {"del k", "1", "(nil)", false},
-		{"expire k 0", "1", "(nil)", false}, {"expire k 100", "1", `"5"`, false}, {"set k v xx", "OK", `"v"`, false},
-		{"flushdb", "OK", "(nil)", false}, {"strlen k", "1", `"5"`, true}, {"type k", "string", `"5"`, true}, {"exists k", "1", `"5"`, true},
-		{"keys *", `["k"]`, `"5"`, true}, {"dbsize", "1", `"5"`, true},
-		{"setex k 10 v", "OK", `"v"`, false}, {"msetnx k v", "0", `"5"`, true}, {"getset k v", `"5"`, `"v"`, false}, {"getdel k", `"5"`, "(nil)", false},
-		{"getex k px 100", `"5"`, `"5"`, false}, {"getex k pxat 1", `"5"`, "(nil)", false}, {"getex k persist", `"5"`, `"5"`, true}, {"getrange k 0 -1", `"5"`, `"5"`, true},
-		{"setrange k 1 v", "2", `"5v"`, false}, {"incrbyfloat k 0.5", `"5.5"`, `"5.5"`, false}, {"rename k to", "OK", "(nil)", false},
-		{"copy k to", "1", `"5"`, true}, {"hset k f v", wrong, `"5"`, true}, {"rpush k v", wrong, `"5"`, true}, {"zadd k 1 m", wrong, `"5"`, true},
-		{"smembers k", wrong, `"5"`, true}, {"sunionstore k s", "2", wrong, false}, {"zrangestore k none 0 -1", "0", "(nil)", false}, {"copy s k replace", "1", wrong, false},
-		{"rename s k", "OK", wrong, false}, {"lcs k k", `"5"`, `"5"`, true}, {"object encoding k", `"int"`, `"5"`, true},
+		{"get k", `"5"`, `"5"`, true}, {"set k v", "OK", `"v"`, false}, {"set k v get", `"5"`, `"v"`, false},
+		{"mset k v", "OK", `"v"`, false}, {"incr k", "6", `"6"`, false}, {"append k 1", "2", `"51"`, false},
+		{"setnx k v", "0", `"5"`, true}, {"del k", "1", "(nil)", false}, {"expire k 0", "1", "(nil)", false},
+		{"expire k 100", "1", `"5"`, false}, {"set k v xx", "OK", `"v"`, false}, {"flushdb", "OK", "(nil)", false},
+		{"strlen k", "1", `"5"`, true}, {"type k", "string", `"5"`, true}, {"exists k", "1", `"5"`, true},
+		{"keys *", `["k"]`, `"5"`, true}, {"dbsize", "1", `"5"`, true}, {"setex k 10 v", "OK", `"v"`, false},
+		{"msetnx k v", "0", `"5"`, true}, {"getset k v", `"5"`, `"v"`, false}, {"getdel k", `"5"`, "(nil)", false},
+		{"getex k px 100", `"5"`, `"5"`, false}, {"getex k pxat 1", `"5"`, "(nil)", false},
+		{"getex k persist", `"5"`, `"5"`, true}, {"getrange k 0 -1", `"5"`, `"5"`, true},
+		{"setrange k 1 v", "2", `"5v"`, false}, {"incrbyfloat k 0.5", `"5.5"`, `"5.5"`, false},
+		{"rename k to", "OK", "(nil)", false}, {"copy k to", "1", `"5"`, true}, {"hset k f v", wrong, `"5"`, true},
+		{"rpush k v", wrong, `"5"`, true}, {"zadd k 1 m", wrong, `"5"`, true}, {"smembers k", wrong, `"5"`, true},
+		{"sunionstore k s", "2", wrong, false}, {"zrangestore k none 0 -1", "0", "(nil)", false},
+		{"copy s k replace", "1", wrong, false}, {"rename s k", "OK", wrong, false}, {"lcs k k", `"5"`, `"5"`, true},
+		{"object encoding k", `"int"`, `"5"`, true},
 	} {
 		d := newRegion(t)
 		d.plantLegacy("k", "5", 0)
@@ -484,8 +501,8 @@ func TestBlindSet(t *testing.T) {
 	}{
 		{"setex k 10 v", true}, {"psetex k 10 v", true}, {"msetnx k v", false}, {"getset k v", false},
 		{"set k v", true}, {"set k v ex 10", true}, {"set k v pxat 99999999999999", true}, {"mset k v", true},
-		{"set k v nx", false}, {"set k v xx", false}, {"set k v get", false}, {"set k v keepttl", false}, {"setnx k v", false},
-		{"incr k", false}, {"append k v", false}, {"del k", false},
+		{"set k v nx", false}, {"set k v xx", false}, {"set k v get", false}, {"set k v keepttl", false},
+		{"setnx k v", false}, {"incr k", false}, {"append k v", false}, {"del k", false},
 	} {
 		for _, x := range []struct {
 			beside string
@@ -493,8 +510,10 @@ func TestBlindSet(t *testing.T) {
 			look   bool
 		}{
 			{"nothing", func(*region) {}, false},
-			{"collections in all other slots", func(d *region) { d.state.CollectedAt, d.state.CollectedIn = 1, ^keys.SlotBit(slotOf("k")) }, false},
-			{"one that may be in the slot", func(d *region) { d.state.CollectedAt, d.state.CollectedIn = 1, keys.SlotBit(slotOf("k")+64) }, true},
+			{"collections in all other slots",
+				func(d *region) { d.state.CollectedAt, d.state.CollectedIn = 1, ^keys.SlotBit(slotOf("k")) }, false},
+			{"one that may be in the slot",
+				func(d *region) { d.state.CollectedAt, d.state.CollectedIn = 1, keys.SlotBit(slotOf("k")+64) }, true},
 			{"legacy strings", func(d *region) { d.state.LegacyAt = 1 }, true},
 		} {
 			d := newRegion(t)
@@ -521,8 +540,9 @@ func TestCollectedIn(t *testing.T) {
 		}
 	}
 	for _, calls := range []string{
-		"hset k f v => 1", "rpush k v => 1", "sadd k m => 1", "zadd k 1 m => 1", "sadd o m => 1\nrename o k => OK", "sadd o m => 1\ncopy o k => 1",
-		"sadd o m => 1\nsunionstore k o => 1", "rpush o 1 => 1\nsort o store k => 1", "zadd o 1 m => 1\nzrangestore k o 0 -1 => 1",
+		"hset k f v => 1", "rpush k v => 1", "sadd k m => 1", "zadd k 1 m => 1", "sadd o m => 1\nrename o k => OK",
+		"sadd o m => 1\ncopy o k => 1", "sadd o m => 1\nsunionstore k o => 1", "rpush o 1 => 1\nsort o store k => 1",
+		"zadd o 1 m => 1\nzrangestore k o 0 -1 => 1",
 	} {
 		d := newRegion(t)
 		d.scenario(calls)
@@ -580,7 +600,8 @@ func TestKeyCount(t *testing.T) {
 		}
 	}
 	check(0, true)
-	d.scenario("setnx a 1 => 1\nincr b => 1\nset c v nx => OK\nset c v get => \"v\"\nappend a 1 => 2\nexpire a 100 => 1\ndel b b x => 1")
+	d.scenario("setnx a 1 => 1\nincr b => 1\nset c v nx => OK\nset c v get => \"v\"\nappend a 1 => 2\n" +
+		"expire a 100 => 1\ndel b b x => 1")
 	check(2, true)
 	d.scenario("expire c -1 => 1")
 	check(1, true)
@@ -597,10 +618,12 @@ func TestFlushClears(t *testing.T) {
 	d := newRegion(t)
 	beside := keys.Space{Region: testSpace.Region + 1, Index: testSpace.Index}
 	mine := [][]byte{
-		testSpace.AppendSubkey(nil, 5, []byte("h"), 9, []byte("field")), testSpace.AppendScoreKey(nil, 16383, []byte("z"), 9, 1.5, []byte("m")),
-		legacyKey("old"), testSpace.AppendMetadata(nil, 0, []byte("a")), testSpace.AppendMetadata(nil, 16383, []byte("\xff\xff")),
+		testSpace.AppendSubkey(nil, 5, []byte("h"), 9, []byte("field")),
+		testSpace.AppendScoreKey(nil, 16383, []byte("z"), 9, 1.5, []byte("m")), legacyKey("old"),
+		testSpace.AppendMetadata(nil, 0, []byte("a")), testSpace.AppendMetadata(nil, 16383, []byte("\xff\xff")),
 	}
-	others := [][]byte{beside.AppendMetadata(nil, 0, nil), beside.AppendSubkey(nil, 0, nil, 0, nil), {byte(keys.MetaInfo), byte(keys.CategoryOrphan) + 1}}
+	others := [][]byte{beside.AppendMetadata(nil, 0, nil), beside.AppendSubkey(nil, 0, nil, 0, nil),
+		{byte(keys.MetaInfo), byte(keys.CategoryOrphan) + 1}}
 	for _, k := range append(mine, others...) {
 		d.put(k, []byte("x"))
 	}
@@ -626,7 +649,8 @@ func TestAppendLimit(t *testing.T) {
 	d := newRegion(t)
 	d.scenario("set k v => OK")
 	var out Reply
-	if err := d.call([][]byte{[]byte("append"), []byte("k"), make([]byte, maxStringBytes)}, &out); err != nil || string(out.Buf) != "-"+ErrTooLong+"\r\n" {
+	if err := d.call([][]byte{[]byte("append"), []byte("k"), make([]byte, maxStringBytes)}, &out); err != nil ||
+		string(out.Buf) != "-"+ErrTooLong+"\r\n" {
 		t.Errorf("%q, %v; want %s", out.Buf, err, ErrTooLong)
 	}
 	d.scenario("get k => \"v\"")
@@ -654,7 +678,8 @@ func TestScratchIsBounded(t *testing.T) {
 			n += cap(b)
 		}
 		if len(s.bufs) > keptBuffers || n > keptBuffers*keptBufferBytes || n == 0 {
-			t.Errorf("%s collections leave %d buffers of %d bytes, want some, at most %d", name, len(s.bufs), n, keptBuffers)
+			t.Errorf("%s collections leave %d buffers of %d bytes, want some, at most %d", name, len(s.bufs), n,
+				keptBuffers)
 		}
 	}
 	if n := max(cap(d.w.value), cap(d.w.key), cap(d.r.key)); n > maxScratchBytes {
@@ -686,7 +711,8 @@ func TestBatchReadsItself(t *testing.T) {
 	d := newRegion(t)
 	var out Reply
 	err := d.write(func(w *Writer) error {
-		for _, call := range []string{"set n 10", "incr n", "append n 0", "del n", "incr n", "expire n 100", "flushall", "setnx n 1", "set n 2 xx", "incr n"} {
+		for _, call := range []string{"set n 10", "incr n", "append n 0", "del n", "incr n", "expire n 100", "flushall",
+			"setnx n 1", "set n 2 xx", "incr n"} {
 			args := bytes.Fields([]byte(call))
 			if err := Lookup(args[0]).Write(w, args, &out); err != nil {
 				return err
@@ -694,7 +720,8 @@ func TestBatchReadsItself(t *testing.T) {
 		}
 		return nil
 	})
-	if want := "+OK\r\n:11\r\n:3\r\n:1\r\n:1\r\n:1\r\n+OK\r\n:1\r\n+OK\r\n:3\r\n"; err != nil || string(out.Buf) != want {
+	if want := "+OK\r\n:11\r\n:3\r\n:1\r\n:1\r\n:1\r\n+OK\r\n:1\r\n+OK\r\n:3\r\n"; err != nil ||
+		string(out.Buf) != want {
 		t.Errorf("%q, %v; want %q", out.Buf, err, want)
 	}
 	d.scenario("get n => \"3\"\nttl n => -1")
@@ -703,9 +730,10 @@ func TestBatchReadsItself(t *testing.T) {
 // TestAppendKeys also covers arguments that end in the middle of a step.
 func TestAppendKeys(t *testing.T) {
 	for call, want := range map[string]string{
-		"get a": "[1]", "mget a b c": "[1 2 3]", "mset a 1 b 2": "[1 3]", "mset a 1 b": "[1 3]", "set a v ex 10": "[1]", "dbsize": "[]",
-		"sunionstore d a b": "[1 2 3]", "sintercard 2 a b limit 1": "[2 3]", "sintercard 3 a b": "[]", "sintercard 0 a": "[]", "sintercard x a": "[]",
-		"sort a": "[1]", "sort a by store get store store b": "[1 7]", "sort a store b limit 1 store store c": "[1 8]", "sort a store": "[1]", "sort_ro a store b": "[1]",
+		"get a": "[1]", "mget a b c": "[1 2 3]", "mset a 1 b 2": "[1 3]", "mset a 1 b": "[1 3]", "set a v ex 10": "[1]",
+		"dbsize": "[]", "sunionstore d a b": "[1 2 3]", "sintercard 2 a b limit 1": "[2 3]", "sintercard 3 a b": "[]",
+		"sintercard 0 a": "[]", "sintercard x a": "[]", "sort a": "[1]", "sort a by store get store store b": "[1 7]",
+		"sort a store b limit 1 store store c": "[1 8]", "sort a store": "[1]", "sort_ro a store b": "[1]",
 	} {
 		args := bytes.Fields([]byte(call))
 		if got := fmt.Sprint(Lookup(args[0]).AppendKeys(nil, args)); got != want {
@@ -762,7 +790,8 @@ func BenchmarkSetApply(b *testing.B) {
 // BenchmarkDeletion deletes strings, and hashes of a million fields that are made by their records alone: a deletion
 // does not look at fields.
 func BenchmarkDeletion(b *testing.B) {
-	for _, m := range []keys.Metadata{{Type: keys.String, Value: []byte("v")}, {Type: keys.Hash, Version: 1, Size: 1_000_000}} {
+	for _, m := range []keys.Metadata{{Type: keys.String, Value: []byte("v")},
+		{Type: keys.Hash, Version: 1, Size: 1_000_000}} {
 		b.Run(m.Type.String(), func(b *testing.B) {
 			d := newRegion(b)
 			d.plant("other", planted(keys.Hash, 0, 1, 1))

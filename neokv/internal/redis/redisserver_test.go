@@ -19,8 +19,9 @@ import (
 
 var (
 	compareCalls = flag.Int("compare.calls", 60_000, "random calls of each comparison with redis-server")
-	compareTime  = flag.Duration("compare.time", 10*time.Second, "how long TestExploreReplies makes calls of fresh seeds")
-	compareSeed  = flag.Uint64("compare.seed", 0, "seed of TestExploreReplies, 0 for a fresh one")
+	compareTime  = flag.Duration("compare.time", 10*time.Second,
+		"how long TestExploreReplies makes calls of fresh seeds")
+	compareSeed = flag.Uint64("compare.seed", 0, "seed of TestExploreReplies, 0 for a fresh one")
 )
 
 func dialer(addr string) func() (net.Conn, error) {
@@ -38,7 +39,8 @@ func TestRepliesAreRedis(t *testing.T) {
 			t.Run(fmt.Sprintf("resp%d/seed%d", proto, seed), func(t *testing.T) {
 				d := newRegion(t)
 				d.now = realTime
-				r, err := redistest.Run(redistest.Options{Want: dialer(addr), Got: d.dial, Proto: proto, Seed: seed, Calls: calls, DataOnly: true})
+				r, err := redistest.Run(redistest.Options{Want: dialer(addr), Got: d.dial, Proto: proto, Seed: seed,
+					Calls: calls, DataOnly: true})
 				if r != nil {
 					for _, diff := range r.Differences {
 						t.Error(diff)
@@ -63,7 +65,8 @@ func TestExploreReplies(t *testing.T) {
 		seed := cmp.Or(*compareSeed, 1+uint64(rand.Uint32()))
 		d := newRegion(t)
 		d.now = realTime
-		r, err := redistest.Run(redistest.Options{Want: dialer(addr), Got: d.dial, Proto: proto, Seed: seed, Calls: 5000, DataOnly: true})
+		r, err := redistest.Run(redistest.Options{Want: dialer(addr), Got: d.dial, Proto: proto, Seed: seed,
+			Calls: 5000, DataOnly: true})
 		if r != nil {
 			for _, diff := range r.Differences {
 				t.Error(diff)
@@ -74,7 +77,8 @@ func TestExploreReplies(t *testing.T) {
 			t.Error(err)
 		}
 		if t.Failed() {
-			t.Fatalf("again: go test -tags redisserver ./neokv/internal/redis -run TestExploreReplies -compare.seed=%d", seed)
+			t.Fatalf("again: go test -tags redisserver ./neokv/internal/redis -run TestExploreReplies -compare.seed=%d",
+				seed)
 		}
 		if proto == 3 && time.Now().After(end) {
 			return
@@ -115,7 +119,9 @@ func TestRowsAreRedis(t *testing.T) {
 						t.Fatal(err)
 					}
 					for _, v := range []redistest.ReplyValue{got, want} {
-						slices.SortFunc(v.Items[0].Items[9].Items, func(a, b redistest.ReplyValue) int { return bytes.Compare(a.Items[0].Text, b.Items[0].Text) })
+						slices.SortFunc(v.Items[0].Items[9].Items, func(a, b redistest.ReplyValue) int {
+							return bytes.Compare(a.Items[0].Text, b.Items[0].Text)
+						})
 					}
 					if !got.Equal(want) {
 						t.Errorf("RESP%d %s:\n got %v\nwant %v", proto, c.Name, got, want)
@@ -148,13 +154,15 @@ func TestRowsAreRedis(t *testing.T) {
 		}
 		data.WriteInfo(&out, [][]byte{[]byte("GET"), []byte("nosuch"), []byte("get|x")})
 		same("command info GET nosuch get|x")
-		for _, call := range []string{"set a b get", "set a b ex 1 GET", "set a b nx", "sort a store b", "sort a by x get y store b store c", "zunionstore d 2 a b", "lmpop 2 a b left"} {
+		for _, call := range []string{"set a b get", "set a b ex 1 GET", "set a b nx", "sort a store b",
+			"sort a by x get y store b store c", "zunionstore d 2 a b", "lmpop 2 a b left"} {
 			data.WriteGetKeysAndFlags(&out, bytes.Fields([]byte(call)))
 			same("command getkeysandflags " + call)
 		}
 		data.WriteGetKeys(&out, [][]byte{[]byte("nosuch"), []byte("x")})
 		same("command getkeys nosuch x")
-		for _, n := range []string{"01", "+1", "1x", "1.5", "2", "3", "-1", "x", "", "4294967297", "99999999999999999999", "-4294967295"} {
+		for _, n := range []string{"01", "+1", "1x", "1.5", "2", "3", "-1", "x", "", "4294967297",
+			"99999999999999999999", "-4294967295"} {
 			data.WriteGetKeys(&out, bytes.Fields([]byte("sintercard "+n+" a b")))
 			same("command getkeys sintercard " + n + " a b")
 		}

@@ -62,21 +62,24 @@ type logEntry struct {
 }
 
 func newReplicas(t testing.TB, random *rand.Rand) *replicas {
-	return &replicas{TB: t, Rand: random, leader: newRegion(t), now: start, done: map[*Command]int{}, followers: []*lateReplica{
-		{region: newRegion(t), name: "all at once"},
-		{region: newRegion(t), name: "in groups", groups: true},
-		{region: newRegion(t), name: "in pieces", groups: true, pieces: 4},
-	}}
+	return &replicas{TB: t, Rand: random, leader: newRegion(t), now: start, done: map[*Command]int{},
+		followers: []*lateReplica{
+			{region: newRegion(t), name: "all at once"},
+			{region: newRegion(t), name: "in groups", groups: true},
+			{region: newRegion(t), name: "in pieces", groups: true, pieces: 4},
+		}}
 }
 
 // apply runs an entry on a replica, and calls each with the replies and with the batch. No call may return an error: it
 // would fence every store. Where each reports true the batch is committed and another one begun, as apply does in the
 // middle of a long entry; the read set does not hold behind that.
-func (w *replicas) apply(d *region, b *engine.Batch, e *logEntry, out *Reply, each func(i int, reply []byte, b *engine.Batch) (cut bool)) *engine.Batch {
+func (w *replicas) apply(d *region, b *engine.Batch, e *logEntry, out *Reply,
+	each func(i int, reply []byte, b *engine.Batch) (cut bool)) *engine.Batch {
 	d.state.ApplyIndex, d.state.TimeMS = e.index, max(d.state.TimeMS, e.timeMS)
 	reads := e.reads
 	for i := range e.calls {
-		d.w.Batch, d.w.Space, d.w.State, d.w.Index, d.w.VersionBase, d.w.Rules = b, d.space, &d.state, e.index, e.version, e.rules
+		d.w.Batch, d.w.Space, d.w.State, d.w.Index, d.w.VersionBase, d.w.Rules = b, d.space, &d.state, e.index,
+			e.version, e.rules
 		out.Buf = out.Buf[:0]
 		var err error
 		if reads, err = d.w.Expect(e.calls[i].Args, reads); err != nil {
@@ -107,7 +110,8 @@ func (w *replicas) write(calls []Call) {
 	if w.IntN(8) == 0 {
 		rules = RulesOfRecords
 	}
-	e := logEntry{w.leader.state.ApplyIndex + 1, w.now, w.Uint64N(1000), calls, w.readAhead(calls), make([][]byte, len(calls)), 2 + w.IntN(2), rules}
+	e := logEntry{w.leader.state.ApplyIndex + 1, w.now, w.Uint64N(1000), calls, w.readAhead(calls),
+		make([][]byte, len(calls)), 2 + w.IntN(2), rules}
 	out := &w.out
 	*out = Reply{Buf: out.Buf, Proto: e.proto}
 	if w.IntN(2) == 0 {
@@ -232,7 +236,8 @@ func (w *replicas) applyGroup(f *lateReplica, entries []logEntry) {
 		b = w.apply(f.region, b, e, &f.out, func(i int, reply []byte, _ *engine.Batch) bool {
 			w.one(&e.calls[i], reply)
 			if want := e.replies[i]; want != nil && string(want) != string(reply) {
-				w.Fatalf("%.1000q: the leader replies %.300q, the follower %s %.300q", e.calls[i].Args, want, f.name, reply)
+				w.Fatalf("%.1000q: the leader replies %.300q, the follower %s %.300q", e.calls[i].Args, want, f.name,
+					reply)
 			}
 			return f.pieces > 0 && w.IntN(f.pieces) == 0
 		})
@@ -264,12 +269,12 @@ func TestReadSetIsHeeded(t *testing.T) {
 		run(here, line)
 	}
 	for _, c := range []struct{ line, want string }{
-		{"incr n", ":42\r\n"}, {"incrby n 2", ":43\r\n"}, {"decr n", ":40\r\n"}, {"append s d", ":4\r\n"}, {"getset s x", "$3\r\nabc\r\n"},
-		{"setnx n 1", ":0\r\n"}, {"setnx nn 1", ":1\r\n"}, {"del n nn s", ":2\r\n"}, {"getdel s", "$3\r\nabc\r\n"}, {"expire nn 9", ":0\r\n"},
-		{"set h 1", "+OK\r\n"}, {"mset n 1 t 2", "+OK\r\n"},
+		{"incr n", ":42\r\n"}, {"incrby n 2", ":43\r\n"}, {"decr n", ":40\r\n"}, {"append s d", ":4\r\n"},
+		{"getset s x", "$3\r\nabc\r\n"}, {"setnx n 1", ":0\r\n"}, {"setnx nn 1", ":1\r\n"}, {"del n nn s", ":2\r\n"},
+		{"getdel s", "$3\r\nabc\r\n"}, {"expire nn 9", ":0\r\n"}, {"set h 1", "+OK\r\n"}, {"mset n 1 t 2", "+OK\r\n"},
 		{"incrbyfloat n 0.5", "$4\r\n41.5\r\n"}, {"setrange s 1 x", ":3\r\n"},
-		{"hset h f 9 x 1", ":1\r\n"}, {"hsetnx h f 9", ":0\r\n"}, {"hdel h f x", ":1\r\n"}, {"hincrby h f 1", ":2\r\n"}, {"hincrby h g 1", ":3\r\n"},
-		{"sadd t a c", ":1\r\n"}, {"srem t a c", ":1\r\n"},
+		{"hset h f 9 x 1", ":1\r\n"}, {"hsetnx h f 9", ":0\r\n"}, {"hdel h f x", ":1\r\n"}, {"hincrby h f 1", ":2\r\n"},
+		{"hincrby h g 1", ":3\r\n"}, {"sadd t a c", ":1\r\n"}, {"srem t a c", ":1\r\n"},
 		{"zadd z xx ch 3 a 4 x", ":1\r\n"}, {"zincrby z 1 a", "$3\r\n2.5\r\n"}, {"zincrby z 1 b", "$1\r\n3\r\n"},
 	} {
 		args := bytes.Fields([]byte(c.line))
@@ -478,7 +483,8 @@ func TestReadSetIsBounded(t *testing.T) {
 	}
 	long := strings.Repeat("v", maxFound)
 	var out Reply
-	for _, args := range [][]string{{"set", "long", long}, {"set", "short", long[:100]}, {"hset", "h", "long", long + "v", "short", "v"}} {
+	for _, args := range [][]string{{"set", "long", long}, {"set", "short", long[:100]},
+		{"hset", "h", "long", long + "v", "short", "v"}} {
 		var raw [][]byte
 		for _, a := range args {
 			raw = append(raw, []byte(a))
@@ -513,7 +519,8 @@ func TestReadSetIsBounded(t *testing.T) {
 
 // FuzzReadSet gives a writer any bytes for a read set: it takes them or says what is wrong.
 func FuzzReadSet(f *testing.F) {
-	for _, set := range []string{"", "\x00", "\x01\x04\x03ab", "\x02\x04\x00\x09\x00\x00\x00\x00\x00\x00\x00\x07\x02x", "\x01\x03\x00\x00\x00\x00\x00\x00\x00\x07\x01\x00", "\x01\x0a\x00\x00\x00\x00\x00\x00\x00\x07\x01\x00"} {
+	for _, set := range []string{"", "\x00", "\x01\x04\x03ab", "\x02\x04\x00\x09\x00\x00\x00\x00\x00\x00\x00\x07\x02x",
+		"\x01\x03\x00\x00\x00\x00\x00\x00\x00\x07\x01\x00", "\x01\x0a\x00\x00\x00\x00\x00\x00\x00\x07\x01\x00"} {
 		f.Add([]byte(set))
 	}
 	d := newRegion(f)
@@ -660,8 +667,10 @@ func sound(all map[string]string) error {
 			if !c.orphan {
 				most = elementsOf(&c.Metadata)
 			}
-			if i := binary.BigEndian.Uint64(sub); len(sub) != 8 || i >= most || len(value) == 0 || len(value) > pieceBytes {
-				return fmt.Errorf("string %q: a piece %x of %d bytes, its record says %+v", k.User, sub, len(value), c.Metadata)
+			if i := binary.BigEndian.Uint64(sub); len(sub) != 8 || i >= most || len(value) == 0 ||
+				len(value) > pieceBytes {
+				return fmt.Errorf("string %q: a piece %x of %d bytes, its record says %+v", k.User, sub, len(value),
+					c.Metadata)
 			}
 		case c.Type == keys.List && !c.orphan:
 			if i := binary.BigEndian.Uint64(sub); i < c.Head || i >= c.Tail {
@@ -679,8 +688,10 @@ func sound(all map[string]string) error {
 			}
 			continue
 		}
-		if c.elements != c.Size || c.Type == keys.ZSet && c.scores != c.Size || c.Type == keys.List && !c.orphan && c.Tail-c.Head != c.Size {
-			return fmt.Errorf("%v %q: %d elements, %d scores, its record says %+v", c.Type, id, c.elements, c.scores, c.Metadata)
+		if c.elements != c.Size || c.Type == keys.ZSet && c.scores != c.Size ||
+			c.Type == keys.List && !c.orphan && c.Tail-c.Head != c.Size {
+			return fmt.Errorf("%v %q: %d elements, %d scores, its record says %+v", c.Type, id, c.elements, c.scores,
+				c.Metadata)
 		}
 	}
 	return nil
@@ -929,13 +940,17 @@ func odd(g *redistest.CallGenerator) [][][]byte {
 	return calls
 }
 
-var oddNumbers = strings.Fields(`0 -0 -0.0 1 -1 2 3 -3 5 10 64 1024 3.5 -2.5 1e3 1e400 -1e400 1e-400 nan NaN -nan inf -inf +inf infinity (1 (-inf [a (a [ ( - + [\xff
-	9223372036854775807 -9223372036854775808 9223372036854775806 -9223372036854775807 9223372036854775808 18446744073709551615 4611686018427387904
-	4294967296 4294967295 2147483648 2147483647 -2147483648 1.7976931348623157e308 -1.7976931348623157e308 5e-324 0x1p-1074 0x10 1e308 01 +1 1_0`)
+var oddNumbers = strings.Fields(`
+	0 -0 -0.0 1 -1 2 3 -3 5 10 64 1024 3.5 -2.5 1e3 1e400 -1e400 1e-400 nan NaN -nan inf -inf +inf infinity (1 (-inf
+	[a (a [ ( - + [\xff 9223372036854775807 -9223372036854775808 9223372036854775806 -9223372036854775807
+	9223372036854775808 18446744073709551615 4611686018427387904 4294967296 4294967295 2147483648 2147483647
+	-2147483648 1.7976931348623157e308 -1.7976931348623157e308 5e-324 0x1p-1074 0x10 1e308 01 +1 1_0`)
 
-var oddWords = strings.Fields(`nx xx gt lt ch incr get ex px exat pxat keepttl persist limit count withscores withvalues weights aggregate sum min max byscore bylex rev
-	left right before after match type rank maxlen replace db store asc desc alpha by get # * samples idx len withmatchlen minmatchlen encoding string list
-	{t}hash1 {t}set1 {t}list1 {t}zset1 {t}a {t}b {t}hash2 {t}set2 {t}list2 {t}zset2 {s}zset {t}`)
+var oddWords = strings.Fields(`
+	nx xx gt lt ch incr get ex px exat pxat keepttl persist limit count withscores withvalues weights aggregate sum
+	min max byscore bylex rev left right before after match type rank maxlen replace db store asc desc alpha by get
+	# * samples idx len withmatchlen minmatchlen encoding string list {t}hash1 {t}set1 {t}list1 {t}zset1 {t}a {t}b
+	{t}hash2 {t}set2 {t}list2 {t}zset2 {s}zset {t}`)
 
 func oddArgument(g *redistest.CallGenerator) []byte {
 	switch g.IntN(5) {
@@ -961,7 +976,8 @@ const (
 
 // large makes a call that adds many elements to a collection.
 func large(g *redistest.CallGenerator, kind, number int) [][]byte {
-	args := bytes.Fields(fmt.Append(nil, []string{"hset {t}hash", "sadd {t}set", "zadd {t}zset", "rpush {t}list"}[kind], number))
+	args := bytes.Fields(fmt.Append(nil, []string{"hset {t}hash", "sadd {t}set", "zadd {t}zset", "rpush {t}list"}[kind],
+		number))
 	for range 100 + g.IntN(1500) {
 		if kind == inZSet {
 			args = append(args, fmt.Append(nil, g.IntN(100)))

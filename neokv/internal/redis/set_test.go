@@ -89,7 +89,8 @@ func TestCombinations(t *testing.T) {
 				t.Helper()
 				slices.Sort(got)
 				if !slices.Equal(got, slices.Sorted(maps.Keys(want))) {
-					t.Fatalf("seed %d, round %d: %s of %v: got %q, want %q", seed, round, call, names, got, slices.Sorted(maps.Keys(want)))
+					t.Fatalf("seed %d, round %d: %s of %v: got %q, want %q", seed, round, call, names, got,
+						slices.Sorted(maps.Keys(want)))
 				}
 			}
 			same(name, texts(d.must(2, append([]string{name}, names...)...)))
@@ -115,7 +116,8 @@ func TestCombinations(t *testing.T) {
 		target := names[random.IntN(n)]
 		d.must(2, append([]string{"sdiffstore", target}, names...)...)
 		if got := texts(d.must(2, "smembers", target)); len(got) != len(want["sdiff"]) {
-			t.Fatalf("seed %d, round %d: sdiffstore over %s of %v: %q, want %v", seed, round, target, names, got, want["sdiff"])
+			t.Fatalf("seed %d, round %d: sdiffstore over %s of %v: %q, want %v", seed, round, target, names, got,
+				want["sdiff"])
 		}
 		count, err := strconv.Atoi(d.must(2, "dbsize").String())
 		if err != nil || d.state.KeyCount != uint64(count) {
@@ -154,12 +156,14 @@ func TestScoredCombinations(t *testing.T) {
 		}
 		name := []string{"zunion", "zinter", "zdiff"}[random.IntN(3)]
 		if name != "zdiff" {
-			call += []string{"", weights}[random.IntN(2)] + []string{"", " aggregate min", " aggregate max"}[random.IntN(3)]
+			call += []string{"", weights}[random.IntN(2)] + []string{"", " aggregate min",
+				" aggregate max"}[random.IntN(3)]
 		}
 		var got [2]string
 		for i, bytes := range []int{8 << 20, 100} {
 			limit(t, bytes)
-			got[i] = d.must(2, strings.Fields(name+" "+call+" withscores")...).String() + d.must(2, strings.Fields(name+"store {t}made "+call)...).String() +
+			got[i] = d.must(2, strings.Fields(name+" "+call+" withscores")...).String() + d.must(2,
+				strings.Fields(name+"store {t}made "+call)...).String() +
 				d.must(2, "zrange", "{t}made", "0", "-1", "withscores").String()
 		}
 		if got[0] != got[1] {
@@ -183,7 +187,8 @@ func TestPop(t *testing.T) {
 	for i := range 3000 {
 		members[fmt.Sprint("m", i)] = true
 	}
-	for i, call := range []string{"spop s", "spop s 1", "spop s 3", "spop s 50", "spop s 1500", "spop s 800", "spop s", "spop s 0", "spop s 10000", "spop s", "spop s 3"} {
+	for i, call := range []string{"spop s", "spop s 1", "spop s 3", "spop s 50", "spop s 1500", "spop s 800", "spop s",
+		"spop s 0", "spop s 10000", "spop s", "spop s 3"} {
 		for _, d := range []*region{a, b} {
 			d.w.VersionBase = 500
 			if i == 0 {
@@ -202,10 +207,12 @@ func TestPop(t *testing.T) {
 			}
 			delete(members, m)
 		}
-		if n, err := strconv.Atoi(strings.TrimPrefix(strings.TrimPrefix(call, "spop s"), " ")); err == nil && before-len(members) != min(n, before) {
+		if n, err := strconv.Atoi(strings.TrimPrefix(strings.TrimPrefix(call, "spop s"), " ")); err == nil &&
+			before-len(members) != min(n, before) {
 			t.Errorf("%s: %d members of %d", call, before-len(members), before)
 		}
-		if left := texts(a.must(2, "smembers", "s")); len(left) != len(members) || !slices.Equal(slices.Sorted(slices.Values(left)), slices.Sorted(maps.Keys(members))) {
+		if left := texts(a.must(2, "smembers", "s")); len(left) != len(members) ||
+			!slices.Equal(slices.Sorted(slices.Values(left)), slices.Sorted(maps.Keys(members))) {
 			t.Fatalf("%s: %d members are left, want %d", call, len(left), len(members))
 		}
 		var args [][]byte
@@ -235,7 +242,8 @@ func TestStoreLarge(t *testing.T) {
 	}
 	d.addMembers("a", members[:20_000])
 	d.addMembers("b", members[10_000:])
-	d.scenario("sunionstore a a b => 30000\nscard a => 30000\nsinterstore b a b => 20000\nsdiffstore a a b => 10000\nscard b => 20000")
+	d.scenario("sunionstore a a b => 30000\nscard a => 30000\nsinterstore b a b => 20000\n" +
+		"sdiffstore a a b => 10000\nscard b => 20000")
 	got := texts(d.must(2, "smembers", "a"))
 	if slices.Sort(members[:10_000]); !slices.Equal(got, members[:10_000]) {
 		t.Errorf("%d members, want the %d that b has not", len(got), 10_000)
@@ -245,7 +253,8 @@ func TestStoreLarge(t *testing.T) {
 // BenchmarkSet counts commands, 64 of them in an entry or a read: on a set of 100,000 members, half of those named
 // being there, or on two sets of 1,000 that share half of them.
 func BenchmarkSet(b *testing.B) {
-	for _, call := range []string{"sadd s %d", "sismember s %d", "spop s", "srandmember s", "sinter a b", "sunion a b", "sdiff a b", "sunionstore c a b", "smembers a"} {
+	for _, call := range []string{"sadd s %d", "sismember s %d", "spop s", "srandmember s", "sinter a b", "sunion a b",
+		"sdiff a b", "sunionstore c a b", "smembers a"} {
 		b.Run(strings.ReplaceAll(call, " ", "_"), func(b *testing.B) {
 			const size, n = 64, 100_000
 			d := newRegion(b)

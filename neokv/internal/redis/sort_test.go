@@ -45,8 +45,9 @@ func TestSortPatterns(t *testing.T) {
 // TestSortIsReadOrWrite: without STORE it is a read, whatever stands where an option should.
 func TestSortIsReadOrWrite(t *testing.T) {
 	for call, read := range map[string]bool{
-		"sort a": true, "sort a desc by store": true, "sort a get store get store": true, "sort a limit store x": true, "sort a store": true,
-		"sort a store b": false, "SORT a STORE b": false, "sort a nosuch store b": false, "sort a by store store b": false, "sort a limit 0 1 store store": false,
+		"sort a": true, "sort a desc by store": true, "sort a get store get store": true, "sort a limit store x": true,
+		"sort a store": true, "sort a store b": false, "SORT a STORE b": false, "sort a nosuch store b": false,
+		"sort a by store store b": false, "sort a limit 0 1 store store": false,
 	} {
 		args := bytes.Fields([]byte(call))
 		if got := Lookup(args[0]).ReadBy(args) == sortRead; got != read {
@@ -135,7 +136,8 @@ func TestSortMemory(t *testing.T) {
 	}
 	d.scenario("sort {a}long alpha store {a}d => 7\nllen {a}d => 7")
 	d.must(2, "rpush", "{a}long", long)
-	d.scenario("sort {a}long alpha store {a}d => " + errSortMemory + "\nsort_ro {a}long by nosort => " + errSortMemory + "\nsort {a}long by nosort limit 0 7 store {a}d => 7")
+	d.scenario("sort {a}long alpha store {a}d => " + errSortMemory + "\nsort_ro {a}long by nosort => " + errSortMemory +
+		"\nsort {a}long by nosort limit 0 7 store {a}d => 7")
 
 	// More elements than there is memory for: the record says so, and none is read.
 	d.plant("{a}many", keys.Metadata{Type: keys.Set, Version: 1, Size: 1 << 40})
@@ -145,27 +147,29 @@ func TestSortMemory(t *testing.T) {
 // BenchmarkSort sorts lists of random numbers.
 func BenchmarkSort(b *testing.B) {
 	for _, n := range []int{100, 10_000} {
-		for _, call := range []string{"sort {a}l", "sort {a}l limit 0 10", "sort {a}l alpha", "sort {a}l by nosort limit 0 10", "sort {a}l by {a}w*", "sort {a}l by {a}h*->f", "sort {a}l store {a}d"} {
-			b.Run(fmt.Sprintf("n=%d/%s", n, strings.ReplaceAll(strings.TrimPrefix(call, "sort {a}l"), " ", "_")), func(b *testing.B) {
-				d := newRegion(b)
-				random := rand.New(rand.NewPCG(1, 0))
-				for range n {
-					x := fmt.Sprint(random.IntN(1_000_000))
-					d.must(2, "rpush", "{a}l", x)
-					d.must(2, "set", "{a}w"+x, fmt.Sprint(random.IntN(1_000_000)))
-					d.must(2, "hset", "{a}h"+x, "f", fmt.Sprint(random.IntN(1_000_000)))
-				}
-				args := bytes.Fields([]byte(call))
-				var out Reply
-				b.ReportAllocs()
-				for b.Loop() {
-					out.Buf = out.Buf[:0]
-					if err := d.call(args, &out); err != nil {
-						b.Fatal(err)
+		for _, call := range []string{"sort {a}l", "sort {a}l limit 0 10", "sort {a}l alpha",
+			"sort {a}l by nosort limit 0 10", "sort {a}l by {a}w*", "sort {a}l by {a}h*->f", "sort {a}l store {a}d"} {
+			b.Run(fmt.Sprintf("n=%d/%s", n, strings.ReplaceAll(strings.TrimPrefix(call, "sort {a}l"), " ", "_")),
+				func(b *testing.B) {
+					d := newRegion(b)
+					random := rand.New(rand.NewPCG(1, 0))
+					for range n {
+						x := fmt.Sprint(random.IntN(1_000_000))
+						d.must(2, "rpush", "{a}l", x)
+						d.must(2, "set", "{a}w"+x, fmt.Sprint(random.IntN(1_000_000)))
+						d.must(2, "hset", "{a}h"+x, "f", fmt.Sprint(random.IntN(1_000_000)))
 					}
-				}
-				b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*n), "ns/element")
-			})
+					args := bytes.Fields([]byte(call))
+					var out Reply
+					b.ReportAllocs()
+					for b.Loop() {
+						out.Buf = out.Buf[:0]
+						if err := d.call(args, &out); err != nil {
+							b.Fatal(err)
+						}
+					}
+					b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*n), "ns/element")
+				})
 		}
 	}
 }

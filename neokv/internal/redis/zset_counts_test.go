@@ -17,7 +17,8 @@ import (
 
 // recount returns what redis_zset_rank must hold of a version with these members, in order: the rules of zset_counts.go
 // once more.
-func recount(slot topology.Slot, user []byte, version uint64, order []string, scores map[string]float64) map[string]string {
+func recount(slot topology.Slot, user []byte, version uint64, order []string,
+	scores map[string]float64) map[string]string {
 	want := map[string]string{}
 	at := func(kind keys.RankKind) []byte {
 		return append(testSpace.AppendCollection(nil, keys.ZSetRank, slot, user, version), byte(kind))
@@ -301,7 +302,8 @@ func TestRanks(t *testing.T) {
 			if scores[order[0]] == scores[order[n-1]] {
 				k := random.IntN(n)
 				i, k := min(i, k), max(i, k)
-				d.scenario(fmt.Sprintf("zlexcount %s [%s (%s => %d\nzlexcount %s - + => %d", name, order[i], order[k], k-i, name, n))
+				d.scenario(fmt.Sprintf("zlexcount %s [%s (%s => %d\nzlexcount %s - + => %d", name, order[i], order[k],
+					k-i, name, n))
 				skip := random.IntN(n)
 				same(order[skip:min(skip+3, n)], "zrangebylex", name, "-", "+", "limit", str(skip), "3")
 				same(reversed[skip:min(skip+3, n)], "zrevrangebylex", name, "+", "-", "limit", str(skip), "3")
@@ -369,8 +371,9 @@ func TestRanksWithinABatch(t *testing.T) {
 // TestBegins checks which members begin blocks and groups, which is part of the storage format.
 func TestBegins(t *testing.T) {
 	for _, c := range []struct {
-		version       uint64
-		blocks, group []int // of the members 0, 1, 2 ...: the first that begin a block, and the first that begins a group
+		version uint64
+		// Of the members 0, 1, 2 ...: the first that begin a block, and the first that begins a group.
+		blocks, group []int
 	}{
 		{1, []int{234, 946, 1321, 1336}, []int{16032}},
 		{0x0102030405060708, []int{371, 475, 625, 1885}, []int{1885}},
@@ -386,7 +389,8 @@ func TestBegins(t *testing.T) {
 			}
 		}
 		if !slices.Equal(blocks, c.blocks) || !slices.Equal(group, c.group) {
-			t.Errorf("version %d: blocks begin with %d, a group with %d; want %d and %d", c.version, blocks, group, c.blocks, c.group)
+			t.Errorf("version %d: blocks begin with %d, a group with %d; want %d and %d", c.version, blocks, group,
+				c.blocks, c.group)
 		}
 	}
 }
@@ -421,15 +425,18 @@ func BenchmarkRank(b *testing.B) {
 		}{
 			{"zrank", func() [][]byte { return [][]byte{[]byte("zrank"), []byte("z"), member(random.IntN(size))} }},
 			{"zcount", func() [][]byte {
-				return [][]byte{[]byte("zcount"), []byte("z"), number(size / 2), strconv.AppendInt(nil, int64(size/2)+random.Int64N(int64(size/2)), 10)}
+				return [][]byte{[]byte("zcount"), []byte("z"), number(size / 2),
+					strconv.AppendInt(nil, int64(size/2)+random.Int64N(int64(size/2)), 10)}
 			}},
 			{"zcount-10", func() [][]byte {
 				low := random.Int64N(int64(size))
-				return [][]byte{[]byte("zcount"), []byte("z"), strconv.AppendInt(nil, low, 10), strconv.AppendInt(nil, low+9, 10)}
+				return [][]byte{[]byte("zcount"), []byte("z"), strconv.AppendInt(nil, low, 10),
+					strconv.AppendInt(nil, low+9, 10)}
 			}},
 			{"zrange-10", func() [][]byte {
 				first := random.Int64N(int64(size))
-				return [][]byte{[]byte("zrange"), []byte("z"), strconv.AppendInt(nil, first, 10), strconv.AppendInt(nil, first+9, 10)}
+				return [][]byte{[]byte("zrange"), []byte("z"), strconv.AppendInt(nil, first, 10),
+					strconv.AppendInt(nil, first+9, 10)}
 			}},
 		}
 		for _, x := range reads {

@@ -67,13 +67,16 @@ func (d *region) zsets() map[string]map[string]float64 {
 		}
 		indexed[user]++
 		at := testSpace.AppendSubkey(nil, parsed.Slot, parsed.User, n, member)
-		if value, ok := stored[string(at)]; !ok || math.Float64bits(keys.Score([]byte(value))) != math.Float64bits(score) || math.Signbit(score) && score == 0 {
+		if value, ok := stored[string(at)]; !ok ||
+			math.Float64bits(keys.Score([]byte(value))) != math.Float64bits(score) ||
+			math.Signbit(score) && score == 0 {
 			d.t.Errorf("%q: the index has %q with score %v, its element is %x, %v", user, member, score, value, ok)
 		}
 	}
 	for v, size := range sizes {
 		if len(all[v.key]) != int(size) || indexed[v.key] != int(size) || size == 0 {
-			d.t.Errorf("%q: %d members, %d in the index, the record counts %d", v.key, len(all[v.key]), indexed[v.key], size)
+			d.t.Errorf("%q: %d members, %d in the index, the record counts %d", v.key, len(all[v.key]), indexed[v.key],
+				size)
 		}
 	}
 	return all
@@ -103,7 +106,8 @@ func TestStoredZSets(t *testing.T) {
 					}
 					replies[i] = out.Buf
 				}
-				if !bytes.Equal(replies[0], replies[1]) && call[0][0]|0x20 == 'z' && !bytes.EqualFold([]byte(call[0]), []byte("zrandmember")) {
+				if !bytes.Equal(replies[0], replies[1]) && call[0][0]|0x20 == 'z' &&
+					!bytes.EqualFold([]byte(call[0]), []byte("zrandmember")) {
 					t.Errorf("seed %d: %q: %q and %q", seed, call, replies[0], replies[1])
 				}
 			}
@@ -138,7 +142,8 @@ func TestZSetBytes(t *testing.T) {
 			want[string(testSpace.AppendMetadata(nil, slot, []byte("z")))] = string(m.Append(nil))
 		}
 		for member, score := range members {
-			want[string(testSpace.AppendSubkey(nil, slot, []byte("z"), 1001, []byte(member)))] = string(keys.AppendScore(nil, score))
+			want[string(testSpace.AppendSubkey(nil, slot, []byte("z"), 1001, []byte(member)))] = string(
+				keys.AppendScore(nil, score))
 			want[string(testSpace.AppendScoreKey(nil, slot, []byte("z"), 1001, score, []byte(member)))] = ""
 		}
 		if got := d.stored(); !maps.Equal(got, want) {
@@ -149,7 +154,8 @@ func TestZSetBytes(t *testing.T) {
 	check("made", 3, map[string]float64{"a": -1.5, "b": math.Inf(1), "c": 0})
 	d.scenario("zadd z 2 a 0 c => 0\nzincrby z -0 c => \"0\"\nzrem z b => 1")
 	check("changed", 2, map[string]float64{"a": 2, "c": 0})
-	d.scenario("zpopmin z 5 => [\"c\" \"0\" \"a\" \"2\"]\nzadd no xx 1 a => 0\nzunionstore no 1 z => 0\nzremrangebyscore z -inf inf => 0")
+	d.scenario("zpopmin z 5 => [\"c\" \"0\" \"a\" \"2\"]\nzadd no xx 1 a => 0\nzunionstore no 1 z => 0\n" +
+		"zremrangebyscore z -inf inf => 0")
 	check("emptied", 0, nil)
 }
 
@@ -189,7 +195,8 @@ func TestZSetRanges(t *testing.T) {
 		same(order[first:last+1], "zrange", "z", strconv.Itoa(first), strconv.Itoa(last))
 		same(reversed[first:last+1], "zrange", "z", strconv.Itoa(first), strconv.Itoa(last), "rev")
 		same(order[first:last+1], "zrange", "z", strconv.Itoa(first-len(order)), strconv.Itoa(last-len(order)))
-		d.scenario(fmt.Sprintf("zrank z %s => %d\nzrevrank z %s => %d", order[first], first, order[first], len(order)-1-first))
+		d.scenario(fmt.Sprintf("zrank z %s => %d\nzrevrank z %s => %d", order[first], first, order[first],
+			len(order)-1-first))
 		low := random.IntN(200) - 100
 		high := low + random.IntN(20)
 		var between, inside []string
@@ -201,7 +208,8 @@ func TestZSetRanges(t *testing.T) {
 				}
 			}
 		}
-		d.scenario(fmt.Sprintf("zcount z %d %d => %d\nzcount z (%d (%d => %d", low, high, len(between), low, high, len(inside)))
+		d.scenario(fmt.Sprintf("zcount z %d %d => %d\nzcount z (%d (%d => %d", low, high, len(between), low, high,
+			len(inside)))
 		same(between, "zrangebyscore", "z", strconv.Itoa(low), strconv.Itoa(high))
 		same(inside, "zrange", "z", fmt.Sprint("(", low), fmt.Sprint("(", high), "byscore")
 		slices.Reverse(between)
@@ -279,12 +287,14 @@ func TestParseDouble(t *testing.T) {
 		ok    bool
 	}{
 		{"1", 1, true, true}, {"-1.5e3", -1500, true, true}, {"+.5", .5, true, true}, {"5.", 5, true, true},
-		{"0x10", 16, true, true}, {"0x.8", .5, true, true}, {"-0X1P3", -8, true, true}, {"0x", 0, false, false}, {"0xp1", 0, false, false},
-		{"Inf", math.Inf(1), true, true}, {"-infinity", math.Inf(-1), true, true}, {"nan", 0, false, false}, {"infin", 0, false, false},
-		{"1e400", math.Inf(1), false, true}, {"-1e400", math.Inf(-1), false, true}, {"1e-400", 0, false, true}, {"0x1p-1080", 0, false, true},
+		{"0x10", 16, true, true}, {"0x.8", .5, true, true}, {"-0X1P3", -8, true, true}, {"0x", 0, false, false},
+		{"0xp1", 0, false, false}, {"Inf", math.Inf(1), true, true}, {"-infinity", math.Inf(-1), true, true},
+		{"nan", 0, false, false}, {"infin", 0, false, false}, {"1e400", math.Inf(1), false, true},
+		{"-1e400", math.Inf(-1), false, true}, {"1e-400", 0, false, true}, {"0x1p-1080", 0, false, true},
 		{"0e99999", 0, true, true}, {"0.000", 0, true, true}, {"0x0p5", 0, true, true}, {"5e-324", 5e-324, true, true},
-		{"", 0, false, false}, {".", 0, false, false}, {"1_0", 0, false, false}, {"0x_1", 0, false, false}, {"1e", 0, false, false},
-		{" 1", 0, false, false}, {"1 ", 0, false, false}, {"1\x00", 0, false, false}, {"9007199254740993", 9007199254740992, true, true},
+		{"", 0, false, false}, {".", 0, false, false}, {"1_0", 0, false, false}, {"0x_1", 0, false, false},
+		{"1e", 0, false, false}, {" 1", 0, false, false}, {"1 ", 0, false, false}, {"1\x00", 0, false, false},
+		{"9007199254740993", 9007199254740992, true, true},
 	} {
 		if f, exact, ok := parseDouble([]byte(c.text)); f != c.f || exact != c.exact || ok != c.ok {
 			t.Errorf("parseDouble(%q) = %v, %v, %v; want %v, %v, %v", c.text, f, exact, ok, c.f, c.exact, c.ok)
