@@ -25,7 +25,8 @@ func converse(t *testing.T, c net.Conn, requests string) string {
 	defer c.Close()
 	c.SetDeadline(time.Now().Add(20 * time.Second))
 	const mark = "*2\r\n$4\r\nECHO\r\n$8\r\nthat-end\r\n"
-	if _, err := io.WriteString(c, requests+mark); err != nil && !errors.Is(err, net.ErrClosed) && !errors.Is(err, io.ErrClosedPipe) {
+	if _, err := io.WriteString(c, requests+mark); err != nil && !errors.Is(err, net.ErrClosed) &&
+		!errors.Is(err, io.ErrClosedPipe) {
 		t.Logf("%.60q: %v", requests, err)
 	}
 	var got []byte
@@ -45,7 +46,8 @@ func converse(t *testing.T, c net.Conn, requests string) string {
 
 // numbers is what differs from server to server: connection ids, bus ports, and with them the lengths of lines, times
 // and addresses.
-var numbers = regexp.MustCompile(`(\$2\r\nid\r\n:)\d+|[$=]\d+(\r\n(?:txt:)?[0-9a-f]{40} :\d+@)\d+|()\*2\r\n\$10\r\n\d+\r\n\$\d\r\n\d+|()\+\d+\.\d{6} \[0 \S+\]`)
+var numbers = regexp.MustCompile(
+	`(\$2\r\nid\r\n:)\d+|[$=]\d+(\r\n(?:txt:)?[0-9a-f]{40} :\d+@)\d+|()\*2\r\n\$10\r\n\d+\r\n\$\d\r\n\d+|()\+\d+\.\d{6} \[0 \S+\]`)
 
 func compare(t *testing.T, redis string, ours func() net.Conn, sessions []string) {
 	for _, proto := range []string{"", "HELLO 3\r\n"} {
@@ -65,75 +67,139 @@ func compare(t *testing.T, redis string, ours func() net.Conn, sessions []string
 // everywhere are sessions that any Redis answers alike, in cluster mode or not.
 var everywhere = []string{
 	"PING\r\n", "ping hello\r\n", "PING a b\r\n", "*2\r\n$4\r\nPiNg\r\n$2\r\n\r\n\r\n",
-	"ECHO\r\n", "ECHO a\r\n", "ECHO a b\r\n", "TIME a\r\n", "TIME\r\n", "RESET\r\n", "RESET a\r\n", "HELLO 3\r\nRESET\r\nCLIENT GETNAME\r\n",
+	"ECHO\r\n", "ECHO a\r\n", "ECHO a b\r\n", "TIME a\r\n", "TIME\r\n", "RESET\r\n", "RESET a\r\n",
+	"HELLO 3\r\nRESET\r\nCLIENT GETNAME\r\n",
 	"QUIT\r\nPING\r\n", "QUIT a b\r\n", "*1\r\n$4\r\nquit\r\n",
 	"SELECT 0\r\n", "SELECT a\r\n", "SELECT 1a\r\n", "SELECT 4294967296\r\n", "SELECT\r\n", "SELECT 0 0\r\n",
-	"HELLO\r\n", "HELLO 2\r\n", "HELLO 3\r\n", "HELLO 4\r\n", "HELLO 1\r\n", "HELLO a\r\n", "HELLO 3 AUTH default x\r\n", "HELLO 3 AUTH a x\r\n",
-	"HELLO 2 AUTH default\r\n", "HELLO 2 SETNAME\r\n", "HELLO 2 SETNAME foo\r\nCLIENT GETNAME\r\n", "HELLO 2 SETNAME \"a b\"\r\nCLIENT GETNAME\r\n",
-	"HELLO 2 foo\r\n", "HELLO 3 AUTH default x SETNAME a\r\nCLIENT GETNAME\r\n", "HELLO 3 SETNAME x foo\r\nCLIENT GETNAME\r\nPING\r\n",
+	"HELLO\r\n", "HELLO 2\r\n", "HELLO 3\r\n", "HELLO 4\r\n", "HELLO 1\r\n", "HELLO a\r\n",
+	"HELLO 3 AUTH default x\r\n", "HELLO 3 AUTH a x\r\n",
+	"HELLO 2 AUTH default\r\n", "HELLO 2 SETNAME\r\n", "HELLO 2 SETNAME foo\r\nCLIENT GETNAME\r\n",
+	"HELLO 2 SETNAME \"a b\"\r\nCLIENT GETNAME\r\n",
+	"HELLO 2 foo\r\n", "HELLO 3 AUTH default x SETNAME a\r\nCLIENT GETNAME\r\n",
+	"HELLO 3 SETNAME x foo\r\nCLIENT GETNAME\r\nPING\r\n",
 	"AUTH x\r\n", "AUTH default x\r\n", "AUTH a x\r\n", "AUTH a b c\r\n", "AUTH\r\n",
-	"CLIENT\r\n", "CLIENT foo\r\n", "CLIENT GETNAME\r\n", "CLIENT SETNAME x\r\nCLIENT GETNAME\r\n", "CLIENT SETNAME \"a b\"\r\n", "CLIENT SETNAME\r\n",
-	"CLIENT SETNAME x\r\nCLIENT SETNAME \"\"\r\nCLIENT GETNAME\r\n", "CLIENT ID x\r\n", "CLIENT INFO x\r\n", "CLIENT LIST foo\r\n", "CLIENT LIST TYPE foo\r\n",
-	"CLIENT LIST TYPE master\r\n", "CLIENT LIST TYPE PubSub\r\n", "CLIENT LIST ID a\r\n", "CLIENT LIST ID 99999999\r\n", "CLIENT LIST ID\r\n", "CLIENT LIST TYPE\r\n",
-	"COMMAND foo\r\n", "COMMAND COUNT x\r\n", "COMMAND INFO nope\r\n", "COMMAND INFO ping echo select quit reset hello auth time info readonly readwrite asking\r\n",
-	"COMMAND INFO scan get set mget\r\n", "COMMAND INFO client|id CLIENT|LIST client|setname client|getname client|info client|nope\r\n",
-	"COMMAND INFO config|get config|set config|resetstat command|count command|docs command|info command|list command|getkeys\r\n",
-	"COMMAND INFO cluster|slots cluster|shards cluster|nodes cluster|info cluster|myid cluster|links cluster|keyslot cluster|countkeysinslot cluster|getkeysinslot\r\n",
-	"COMMAND DOCS nope\r\n", "COMMAND GETKEYS get a\r\n", "COMMAND GETKEYS ping\r\n", "COMMAND GETKEYS ping a\r\n", "COMMAND GETKEYS nope a\r\n", "COMMAND GETKEYS mset a 1 b 2\r\n",
-	"COMMAND GETKEYS get a b\r\n", "COMMAND LIST foo\r\n", "COMMAND LIST FILTERBY PATTERN pin?\r\n", "COMMAND LIST FILTERBY PATTERN PING\r\n", "COMMAND LIST FILTERBY x y\r\n",
-	"COMMAND LIST FILTERBY MODULE x\r\n", "COMMAND LIST FILTERBY ACLCAT nope\r\n", "COMMAND LIST FILTERBY PATTERN\r\n", "COMMAND LIST FILTERBY PATTERN client|in*\r\n",
-	"CONFIG\r\n", "CONFIG foo\r\n", "CONFIG GET\r\n", "CONFIG GET nope\r\n", "CONFIG GET save\r\n", "CONFIG GET SAVE\r\n", "CONFIG GET appendonly\r\n", "CONFIG GET maxclient?\r\n",
-	"CONFIG GET timeout Timeout\r\n", "CONFIG SET nope 1\r\n", "CONFIG SET a b c\r\n", "CONFIG SET maxclients a\r\n", "CONFIG SET maxclients 0\r\n", "CONFIG SET maxclients\r\n",
-	"CONFIG SET timeout -1\r\n", "CONFIG SET timeout x\r\n", "CONFIG SET timeout 0\r\n", "CONFIG SET databases 3\r\n", "CONFIG SET cluster-enabled no\r\n",
-	"CONFIG SET timeout 0 TIMEOUT 0\r\n", "CONFIG SET save \"\"\r\n", "CONFIG SET appendonly no\r\n", "CONFIG SET timeout 0 nope 1\r\n", "CONFIG RESETSTAT\r\n", "CONFIG RESETSTAT x\r\n",
+	"CLIENT\r\n", "CLIENT foo\r\n", "CLIENT GETNAME\r\n", "CLIENT SETNAME x\r\nCLIENT GETNAME\r\n",
+	"CLIENT SETNAME \"a b\"\r\n", "CLIENT SETNAME\r\n",
+	"CLIENT SETNAME x\r\nCLIENT SETNAME \"\"\r\nCLIENT GETNAME\r\n", "CLIENT ID x\r\n", "CLIENT INFO x\r\n",
+	"CLIENT LIST foo\r\n", "CLIENT LIST TYPE foo\r\n",
+	"CLIENT LIST TYPE master\r\n", "CLIENT LIST TYPE PubSub\r\n", "CLIENT LIST ID a\r\n", "CLIENT LIST ID 99999999\r\n",
+	"CLIENT LIST ID\r\n", "CLIENT LIST TYPE\r\n",
+	"COMMAND foo\r\n", "COMMAND COUNT x\r\n", "COMMAND INFO nope\r\n",
+	"COMMAND INFO ping echo select quit reset hello auth time info readonly readwrite asking\r\n",
+	"COMMAND INFO scan get set mget\r\n",
+	"COMMAND INFO client|id CLIENT|LIST client|setname client|getname client|info client|nope\r\n",
+	"COMMAND INFO config|get config|set config|resetstat command|count command|docs command|info command|list " +
+		"command|getkeys\r\n",
+	"COMMAND INFO cluster|slots cluster|shards cluster|nodes cluster|info cluster|myid cluster|links cluster|keyslot " +
+		"cluster|countkeysinslot cluster|getkeysinslot\r\n",
+	"COMMAND DOCS nope\r\n", "COMMAND GETKEYS get a\r\n", "COMMAND GETKEYS ping\r\n", "COMMAND GETKEYS ping a\r\n",
+	"COMMAND GETKEYS nope a\r\n", "COMMAND GETKEYS mset a 1 b 2\r\n",
+	"COMMAND GETKEYS get a b\r\n", "COMMAND LIST foo\r\n", "COMMAND LIST FILTERBY PATTERN pin?\r\n",
+	"COMMAND LIST FILTERBY PATTERN PING\r\n", "COMMAND LIST FILTERBY x y\r\n",
+	"COMMAND LIST FILTERBY MODULE x\r\n", "COMMAND LIST FILTERBY ACLCAT nope\r\n", "COMMAND LIST FILTERBY PATTERN\r\n",
+	"COMMAND LIST FILTERBY PATTERN client|in*\r\n",
+	"CONFIG\r\n", "CONFIG foo\r\n", "CONFIG GET\r\n", "CONFIG GET nope\r\n", "CONFIG GET save\r\n",
+	"CONFIG GET SAVE\r\n", "CONFIG GET appendonly\r\n", "CONFIG GET maxclient?\r\n",
+	"CONFIG GET timeout Timeout\r\n", "CONFIG SET nope 1\r\n", "CONFIG SET a b c\r\n", "CONFIG SET maxclients a\r\n",
+	"CONFIG SET maxclients 0\r\n", "CONFIG SET maxclients\r\n",
+	"CONFIG SET timeout -1\r\n", "CONFIG SET timeout x\r\n", "CONFIG SET timeout 0\r\n", "CONFIG SET databases 3\r\n",
+	"CONFIG SET cluster-enabled no\r\n",
+	"CONFIG SET timeout 0 TIMEOUT 0\r\n", "CONFIG SET save \"\"\r\n", "CONFIG SET appendonly no\r\n",
+	"CONFIG SET timeout 0 nope 1\r\n", "CONFIG RESETSTAT\r\n", "CONFIG RESETSTAT x\r\n",
 	"INFO nope\r\n", "INFO cluster\r\n", "INFO CLUSTER nope\r\n", "INFO nope cluster\r\n",
-	"SCAN\r\n", "SCAN a\r\n", "SCAN 1a\r\n", "SCAN 0 COUNT\r\n", "SCAN 0 COUNT 0\r\n", "SCAN 0 COUNT -1\r\n", "SCAN 0 COUNT a\r\n", "SCAN 0 foo bar\r\n", "SCAN 18446744073709551616\r\n",
+	"SCAN\r\n", "SCAN a\r\n", "SCAN 1a\r\n", "SCAN 0 COUNT\r\n", "SCAN 0 COUNT 0\r\n", "SCAN 0 COUNT -1\r\n",
+	"SCAN 0 COUNT a\r\n", "SCAN 0 foo bar\r\n", "SCAN 18446744073709551616\r\n",
 	"SCAN -\r\n", "SCAN 0 MATCH\r\n", "SCAN 0 TYPE\r\n", "SCAN 0 MATCH a COUNT\r\n",
-	"CLIENT REPLY ON\r\n", "CLIENT REPLY x\r\n", "CLIENT REPLY\r\n", "CLIENT REPLY SKIP\r\nPING\r\nECHO a\r\n", "CLIENT REPLY SKIP\r\nCLIENT REPLY SKIP\r\nPING\r\nECHO a\r\n",
-	"CLIENT REPLY SKIP\r\nCLIENT REPLY OFF\r\nPING\r\nCLIENT REPLY ON\r\n", "CLIENT REPLY OFF\r\nCLIENT REPLY SKIP\r\nPING\r\nRESET\r\nPING\r\n",
-	"CLIENT REPLY SKIP\r\nRESET\r\nPING\r\n", "CLIENT REPLY SKIP\r\nNOPE\r\nNOPE\r\n", "CLIENT REPLY SKIP\r\nCLIENT REPLY ON\r\nPING\r\n",
-	"CLIENT KILL\r\n", "CLIENT KILL x\r\n", "CLIENT KILL x y\r\n", "CLIENT KILL ID 0\r\n", "CLIENT KILL ID x\r\n", "CLIENT KILL ID 99999999\r\n", "CLIENT KILL TYPE x\r\n", "CLIENT KILL TYPE master\r\n",
-	"CLIENT KILL USER x\r\n", "CLIENT KILL ADDR a:1 SKIPME x\r\n", "CLIENT KILL ADDR a:1 SKIPME\r\n", "CLIENT KILL LADDR a:1 USER default\r\n",
-	"CLIENT PAUSE\r\n", "CLIENT PAUSE x\r\n", "CLIENT PAUSE -1\r\n", "CLIENT PAUSE 1 x\r\n", "CLIENT PAUSE 1 WRITE x\r\n", "CLIENT PAUSE 0\r\n", "CLIENT PAUSE 0 write\r\nCLIENT UNPAUSE\r\n", "CLIENT UNPAUSE x\r\n",
-	"CLIENT NO-EVICT\r\n", "CLIENT NO-EVICT x\r\n", "CLIENT NO-EVICT on\r\nCLIENT NO-EVICT OFF\r\n", "CLIENT UNBLOCK\r\n", "CLIENT UNBLOCK x\r\n", "CLIENT UNBLOCK 99999999\r\n", "CLIENT UNBLOCK 1 x\r\n",
-	"CLIENT UNBLOCK 1 TIMEOUT x\r\n", "COMMAND INFO client|kill client|pause client|unpause client|reply client|unblock client|no-evict wait debug shutdown\r\n",
-	"WAIT\r\n", "WAIT x 0\r\n", "WAIT 0 x\r\n", "WAIT 0 -1\r\n", "WAIT 1 99999999999999999999\r\n", "WAIT 0 0\r\n", "WAIT -5 0\r\n", "WAIT 1 50\r\nPING\r\n",
-	"DEBUG\r\n", "DEBUG JMAP\r\n", "DEBUG OBJECT a\r\n", "DEBUG x y z\r\n", "SHUTDOWN x\r\n", "SHUTDOWN ABORT\r\n", "SHUTDOWN ABORT NOSAVE\r\n", "SHUTDOWN NOSAVE x\r\n", "SHUTDOWN SAVE NOSAVE\r\n",
-	"CONFIG GET client-output-buffer-limit\r\n", "CONFIG GET client-query-buffer-limit\r\n", "CONFIG GET proto-max-bulk-len\r\n", "CONFIG GET tcp-keepalive\r\n", "CONFIG GET enable-debug-command\r\n", "CONFIG GET requirepass\r\n",
-	"CONFIG SET client-output-buffer-limit \"normal 1 2\"\r\n", "CONFIG SET client-output-buffer-limit \"x 1 2 3\"\r\n", "CONFIG SET client-output-buffer-limit \"normal x 2 3\"\r\n",
-	"CONFIG SET client-output-buffer-limit \"normal 1gb 2k 3\"\r\nCONFIG GET client-output-buffer-limit\r\nCONFIG SET client-output-buffer-limit \"normal 0 0 0\"\r\n", "CONFIG SET client-query-buffer-limit x\r\n",
-	"CONFIG SET client-query-buffer-limit 1\r\n", "CONFIG SET client-query-buffer-limit 1gb\r\n", "CONFIG SET tcp-keepalive x\r\n", "CONFIG SET tcp-keepalive -1\r\n", "CONFIG SET tcp-keepalive 300\r\n",
-	"CONFIG SET maxmemory-clients 1gb\r\nCONFIG GET maxmemory-clients\r\nCONFIG SET maxmemory-clients 0\r\nCONFIG GET maxmemory-clients\r\n", "CONFIG SET maxmemory-clients x\r\n", "CONFIG SET enable-debug-command yes\r\n",
-	"CONFIG SET proto-max-bulk-len x\r\n", "CONFIG SET requirepass x\r\nRESET\r\nPING\r\nAUTH y\r\nHELLO 3\r\nAUTH x\r\nCONFIG GET requirepass\r\nCONFIG SET requirepass \"\"\r\nPING\r\n",
+	"CLIENT REPLY ON\r\n", "CLIENT REPLY x\r\n", "CLIENT REPLY\r\n", "CLIENT REPLY SKIP\r\nPING\r\nECHO a\r\n",
+	"CLIENT REPLY SKIP\r\nCLIENT REPLY SKIP\r\nPING\r\nECHO a\r\n",
+	"CLIENT REPLY SKIP\r\nCLIENT REPLY OFF\r\nPING\r\nCLIENT REPLY ON\r\n",
+	"CLIENT REPLY OFF\r\nCLIENT REPLY SKIP\r\nPING\r\nRESET\r\nPING\r\n",
+	"CLIENT REPLY SKIP\r\nRESET\r\nPING\r\n", "CLIENT REPLY SKIP\r\nNOPE\r\nNOPE\r\n",
+	"CLIENT REPLY SKIP\r\nCLIENT REPLY ON\r\nPING\r\n",
+	"CLIENT KILL\r\n", "CLIENT KILL x\r\n", "CLIENT KILL x y\r\n", "CLIENT KILL ID 0\r\n", "CLIENT KILL ID x\r\n",
+	"CLIENT KILL ID 99999999\r\n", "CLIENT KILL TYPE x\r\n", "CLIENT KILL TYPE master\r\n",
+	"CLIENT KILL USER x\r\n", "CLIENT KILL ADDR a:1 SKIPME x\r\n", "CLIENT KILL ADDR a:1 SKIPME\r\n",
+	"CLIENT KILL LADDR a:1 USER default\r\n",
+	"CLIENT PAUSE\r\n", "CLIENT PAUSE x\r\n", "CLIENT PAUSE -1\r\n", "CLIENT PAUSE 1 x\r\n",
+	"CLIENT PAUSE 1 WRITE x\r\n", "CLIENT PAUSE 0\r\n", "CLIENT PAUSE 0 write\r\nCLIENT UNPAUSE\r\n",
+	"CLIENT UNPAUSE x\r\n",
+	"CLIENT NO-EVICT\r\n", "CLIENT NO-EVICT x\r\n", "CLIENT NO-EVICT on\r\nCLIENT NO-EVICT OFF\r\n",
+	"CLIENT UNBLOCK\r\n", "CLIENT UNBLOCK x\r\n", "CLIENT UNBLOCK 99999999\r\n", "CLIENT UNBLOCK 1 x\r\n",
+	"CLIENT UNBLOCK 1 TIMEOUT x\r\n",
+	"COMMAND INFO client|kill client|pause client|unpause client|reply client|unblock client|no-evict wait debug " +
+		"shutdown\r\n",
+	"WAIT\r\n", "WAIT x 0\r\n", "WAIT 0 x\r\n", "WAIT 0 -1\r\n", "WAIT 1 99999999999999999999\r\n", "WAIT 0 0\r\n",
+	"WAIT -5 0\r\n", "WAIT 1 50\r\nPING\r\n",
+	"DEBUG\r\n", "DEBUG JMAP\r\n", "DEBUG OBJECT a\r\n", "DEBUG x y z\r\n", "SHUTDOWN x\r\n", "SHUTDOWN ABORT\r\n",
+	"SHUTDOWN ABORT NOSAVE\r\n", "SHUTDOWN NOSAVE x\r\n", "SHUTDOWN SAVE NOSAVE\r\n",
+	"CONFIG GET client-output-buffer-limit\r\n", "CONFIG GET client-query-buffer-limit\r\n",
+	"CONFIG GET proto-max-bulk-len\r\n", "CONFIG GET tcp-keepalive\r\n", "CONFIG GET enable-debug-command\r\n",
+	"CONFIG GET requirepass\r\n",
+	"CONFIG SET client-output-buffer-limit \"normal 1 2\"\r\n", "CONFIG SET client-output-buffer-limit \"x 1 2 3\"\r\n",
+	"CONFIG SET client-output-buffer-limit \"normal x 2 3\"\r\n",
+	"CONFIG SET client-output-buffer-limit \"normal 1gb 2k 3\"\r\nCONFIG GET client-output-buffer-limit\r\n" +
+		"CONFIG SET client-output-buffer-limit \"normal 0 0 0\"\r\n", "CONFIG SET client-query-buffer-limit x\r\n",
+	"CONFIG SET client-query-buffer-limit 1\r\n", "CONFIG SET client-query-buffer-limit 1gb\r\n",
+	"CONFIG SET tcp-keepalive x\r\n", "CONFIG SET tcp-keepalive -1\r\n", "CONFIG SET tcp-keepalive 300\r\n",
+	"CONFIG SET maxmemory-clients 1gb\r\nCONFIG GET maxmemory-clients\r\nCONFIG SET maxmemory-clients 0\r\n" +
+		"CONFIG GET maxmemory-clients\r\n", "CONFIG SET maxmemory-clients x\r\n",
+	"CONFIG SET enable-debug-command yes\r\n",
+	"CONFIG SET proto-max-bulk-len x\r\n",
+	"CONFIG SET requirepass x\r\nRESET\r\nPING\r\nAUTH y\r\nHELLO 3\r\nAUTH x\r\nCONFIG GET requirepass\r\n" +
+		"CONFIG SET requirepass \"\"\r\nPING\r\n",
 	"*1048577\r\n$4\r\nPING\r\n$x\r\n", "*2147483648\r\n",
-	"READONLY x\r\n", "ASKING x\r\n", "CLUSTER\r\n", "CLUSTER foo\r\n", "CLUSTER KEYSLOT\r\n", "CLUSTER SLOTS x\r\n", "CLUSTER MYID x\r\n",
-	"NOPE\r\n", "NOPE a b\r\n", "GET\r\n", "GET a b\r\n", "MSET a\r\n", "SET a\r\n", "*1\r\n$0\r\n\r\n", "nope '" + strings.Repeat("x", 200) + "' y\r\n",
+	"READONLY x\r\n", "ASKING x\r\n", "CLUSTER\r\n", "CLUSTER foo\r\n", "CLUSTER KEYSLOT\r\n", "CLUSTER SLOTS x\r\n",
+	"CLUSTER MYID x\r\n",
+	"NOPE\r\n", "NOPE a b\r\n", "GET\r\n", "GET a b\r\n", "MSET a\r\n", "SET a\r\n", "*1\r\n$0\r\n\r\n",
+	"nope '" + strings.Repeat("x", 200) + "' y\r\n",
 	// What introspection says where there is nothing to say, and what is wrong with its calls.
-	"CONFIG REWRITE\r\nCONFIG REWRITE x\r\n", "ROLE\r\nROLE x\r\n", "LASTSAVE x\r\n", "CLIENT TRACKINGINFO\r\nCLIENT TRACKINGINFO x\r\nCLIENT GETREDIR\r\nCLIENT GETREDIR x\r\n",
-	"SLOWLOG\r\nSLOWLOG foo\r\nSLOWLOG GET 1 2\r\nSLOWLOG GET -2\r\nSLOWLOG GET x\r\nSLOWLOG LEN x\r\nSLOWLOG RESET x\r\nSLOWLOG GET 0\r\n",
-	"CONFIG SET slowlog-log-slower-than -1\r\nSLOWLOG RESET\r\nSLOWLOG LEN\r\nSLOWLOG GET\r\nCONFIG SET slowlog-log-slower-than 10000\r\n",
-	"LATENCY\r\nLATENCY foo\r\nLATENCY LATEST\r\nLATENCY LATEST x\r\nLATENCY HISTORY\r\nLATENCY HISTORY x\r\nLATENCY GRAPH\r\nLATENCY GRAPH x\r\nLATENCY RESET\r\nLATENCY RESET a b\r\n",
+	"CONFIG REWRITE\r\nCONFIG REWRITE x\r\n", "ROLE\r\nROLE x\r\n", "LASTSAVE x\r\n",
+	"CLIENT TRACKINGINFO\r\nCLIENT TRACKINGINFO x\r\nCLIENT GETREDIR\r\nCLIENT GETREDIR x\r\n",
+	"SLOWLOG\r\nSLOWLOG foo\r\nSLOWLOG GET 1 2\r\nSLOWLOG GET -2\r\nSLOWLOG GET x\r\nSLOWLOG LEN x\r\n" +
+		"SLOWLOG RESET x\r\nSLOWLOG GET 0\r\n",
+	"CONFIG SET slowlog-log-slower-than -1\r\nSLOWLOG RESET\r\nSLOWLOG LEN\r\nSLOWLOG GET\r\n" +
+		"CONFIG SET slowlog-log-slower-than 10000\r\n",
+	"LATENCY\r\nLATENCY foo\r\nLATENCY LATEST\r\nLATENCY LATEST x\r\nLATENCY HISTORY\r\nLATENCY HISTORY x\r\n" +
+		"LATENCY GRAPH\r\nLATENCY GRAPH x\r\nLATENCY RESET\r\nLATENCY RESET a b\r\n",
 	"LATENCY HISTOGRAM nope\r\nLATENCY DOCTOR x\r\n", "MONITOR x\r\n",
-	"COMMAND GETKEYSANDFLAGS\r\nCOMMAND GETKEYSANDFLAGS get\r\nCOMMAND GETKEYSANDFLAGS ping x\r\nCOMMAND GETKEYSANDFLAGS nope x\r\nCOMMAND GETKEYSANDFLAGS get a b\r\n",
-	"COMMAND GETKEYSANDFLAGS set a b\r\nCOMMAND GETKEYSANDFLAGS set a b GET\r\nCOMMAND GETKEYSANDFLAGS mset a b c d\r\nCOMMAND GETKEYSANDFLAGS rename a b\r\n",
-	"COMMAND GETKEYSANDFLAGS sort a store b\r\nCOMMAND GETKEYSANDFLAGS sort a by x store\r\nCOMMAND GETKEYSANDFLAGS sort a store b store c\r\nCOMMAND GETKEYSANDFLAGS sort_ro a get x\r\n",
-	"COMMAND GETKEYSANDFLAGS zunionstore d 2 a b\r\nCOMMAND GETKEYSANDFLAGS zunion x a\r\nCOMMAND GETKEYSANDFLAGS lmpop 2 a b left\r\nCOMMAND GETKEYSANDFLAGS object encoding a\r\n",
-	"COMMAND INFO slowlog|get slowlog|len slowlog|reset slowlog|help latency|latest latency|history latency|graph latency|doctor latency|reset latency|histogram latency|help\r\n",
+	"COMMAND GETKEYSANDFLAGS\r\nCOMMAND GETKEYSANDFLAGS get\r\nCOMMAND GETKEYSANDFLAGS ping x\r\n" +
+		"COMMAND GETKEYSANDFLAGS nope x\r\nCOMMAND GETKEYSANDFLAGS get a b\r\n",
+	"COMMAND GETKEYSANDFLAGS set a b\r\nCOMMAND GETKEYSANDFLAGS set a b GET\r\n" +
+		"COMMAND GETKEYSANDFLAGS mset a b c d\r\nCOMMAND GETKEYSANDFLAGS rename a b\r\n",
+	"COMMAND GETKEYSANDFLAGS sort a store b\r\nCOMMAND GETKEYSANDFLAGS sort a by x store\r\n" +
+		"COMMAND GETKEYSANDFLAGS sort a store b store c\r\nCOMMAND GETKEYSANDFLAGS sort_ro a get x\r\n",
+	"COMMAND GETKEYSANDFLAGS zunionstore d 2 a b\r\nCOMMAND GETKEYSANDFLAGS zunion x a\r\n" +
+		"COMMAND GETKEYSANDFLAGS lmpop 2 a b left\r\nCOMMAND GETKEYSANDFLAGS object encoding a\r\n",
+	"COMMAND INFO slowlog|get slowlog|len slowlog|reset slowlog|help latency|latest latency|history latency|graph " +
+		"latency|doctor latency|reset latency|histogram latency|help\r\n",
 	"COMMAND INFO monitor role lastsave config|rewrite client|trackinginfo client|getredir command|getkeysandflags\r\n",
-	"CONFIG GET slowlog-max*\r\nCONFIG GET slowlog-log*\r\nCONFIG GET latency-monitor*\r\nCONFIG GET latency-tracking\r\nCONFIG GET latency-tracking-*\r\nCONFIG SET slowlog-log-slower-than x\r\nCONFIG SET slowlog-log-slower-than -2\r\nCONFIG SET slowlog-max-len x\r\nCONFIG SET slowlog-max-len 128\r\n",
-	"CONFIG SET latency-monitor-threshold 0\r\nCONFIG SET latency-tracking yes\r\nCONFIG SET latency-tracking-info-percentiles \"50 99 99.9\"\r\n",
-	"CONFIG SET maxmemory-clients 10%\r\nCONFIG GET maxmemory-clients\r\nCONFIG SET maxmemory-clients 0%\r\nCONFIG GET maxmemory-clients\r\nCONFIG SET maxmemory-clients 101%\r\n",
-	"CONFIG SET maxmemory-clients 00%\r\nCONFIG SET maxmemory-clients %\r\nCONFIG SET maxmemory-clients 1.5%\r\nCONFIG SET maxmemory-clients -1%\r\nCONFIG SET maxmemory-clients -1\r\nCONFIG SET maxmemory-clients 0\r\n",
-	"CONFIG SET nope 1 databases 3\r\nCONFIG SET databases 3 nope 1\r\nCONFIG SET databases 16\r\nCONFIG SET databases 16 databases 16\r\nCONFIG SET timeout 0 timeout 0 databases 3\r\n",
-	"CONFIG SET databases 3 timeout 0 timeout 0\r\nCONFIG SET timeout 0 timeout 0 nope 1\r\nCONFIG SET TIMEOUT x timeout 0\r\nCONFIG SET timeout x maxclients y\r\nCONFIG SET databases 3 databases\r\n",
-	"CONFIG SET appendfsync x appendfsync y\r\nCONFIG SET maxmemory 0 maxmemory 0\r\nCONFIG SET maxmemory 0\r\nCONFIG SET maxmemory-policy noeviction\r\nCONFIG SET port 1 PORT 1\r\n",
-	"INFO modules\r\nINFO MODULE_LIST\r\nCONFIG RESETSTAT\r\nINFO errorstats\r\nGET\r\nNOPE\r\nAUTH x y\r\nINFO errorstats\r\n",
-	"MONITOR\r\nPING\r\nMONITOR\r\nGET a\r\nGET\r\nNOPE\r\nCONFIG GET save\r\nAUTH x\r\nAUTH default x\r\nECHO \"a\\x00\\xff\\r\\n\\t\\a\\b\\\"\\\\\"\r\nRESET\r\nPING\r\n",
+	"CONFIG GET slowlog-max*\r\nCONFIG GET slowlog-log*\r\nCONFIG GET latency-monitor*\r\n" +
+		"CONFIG GET latency-tracking\r\nCONFIG GET latency-tracking-*\r\nCONFIG SET slowlog-log-slower-than x\r\n" +
+		"CONFIG SET slowlog-log-slower-than -2\r\nCONFIG SET slowlog-max-len x\r\nCONFIG SET slowlog-max-len 128\r\n",
+	"CONFIG SET latency-monitor-threshold 0\r\nCONFIG SET latency-tracking yes\r\n" +
+		"CONFIG SET latency-tracking-info-percentiles \"50 99 99.9\"\r\n",
+	"CONFIG SET maxmemory-clients 10%\r\nCONFIG GET maxmemory-clients\r\nCONFIG SET maxmemory-clients 0%\r\n" +
+		"CONFIG GET maxmemory-clients\r\nCONFIG SET maxmemory-clients 101%\r\n",
+	"CONFIG SET maxmemory-clients 00%\r\nCONFIG SET maxmemory-clients %\r\nCONFIG SET maxmemory-clients 1.5%\r\n" +
+		"CONFIG SET maxmemory-clients -1%\r\nCONFIG SET maxmemory-clients -1\r\nCONFIG SET maxmemory-clients 0\r\n",
+	"CONFIG SET nope 1 databases 3\r\nCONFIG SET databases 3 nope 1\r\nCONFIG SET databases 16\r\n" +
+		"CONFIG SET databases 16 databases 16\r\nCONFIG SET timeout 0 timeout 0 databases 3\r\n",
+	"CONFIG SET databases 3 timeout 0 timeout 0\r\nCONFIG SET timeout 0 timeout 0 nope 1\r\n" +
+		"CONFIG SET TIMEOUT x timeout 0\r\nCONFIG SET timeout x maxclients y\r\nCONFIG SET databases 3 databases\r\n",
+	"CONFIG SET appendfsync x appendfsync y\r\nCONFIG SET maxmemory 0 maxmemory 0\r\nCONFIG SET maxmemory 0\r\n" +
+		"CONFIG SET maxmemory-policy noeviction\r\nCONFIG SET port 1 PORT 1\r\n",
+	"INFO modules\r\nINFO MODULE_LIST\r\nCONFIG RESETSTAT\r\nINFO errorstats\r\nGET\r\nNOPE\r\nAUTH x y\r\n" +
+		"INFO errorstats\r\n",
+	"MONITOR\r\nPING\r\nMONITOR\r\nGET a\r\nGET\r\nNOPE\r\nCONFIG GET save\r\nAUTH x\r\nAUTH default x\r\n" +
+		"ECHO \"a\\x00\\xff\\r\\n\\t\\a\\b\\\"\\\\\"\r\nRESET\r\nPING\r\n",
 	"MONITOR\r\nHELLO 3 AUTH default x SETNAME y\r\nRESET\r\nPING\r\n",
 	// What is no command.
-	"*0\r\nPING\r\n", "*-1\r\nPING\r\n", "*a\r\n", "*\r\n", "*01\r\n", "*+1\r\n", "*1 \r\n", "*1\r\n$-1\r\n", "*1\r\n$a\r\n", "*1\r\n$04\r\nPING\r\n", "*1\r\n$536870913\r\n",
-	"*1\r\nx\r\n", "*1\r\n:1\r\n", "*2\r\n$4\r\nPING\r\n:1\r\n", "*1\r\n\r\n", "\"PING\r\n", "'PING'x\r\n", "\"PING\" \"a\\x41\\n\\\"b\"\r\n", "PING 'a\\'b\\n'\r\n", "PING\ta\r\n",
-	"\r\nPING\r\n", "   \r\nPING\r\n", "PING a\"b\"\r\n", "$4\r\nPING\r\n", "\"\"\r\n", "PING\r\n*1\r\n$-1\r\n", "*1\r\n$1 \r\n", "*1\r\n$\r\n",
+	"*0\r\nPING\r\n", "*-1\r\nPING\r\n", "*a\r\n", "*\r\n", "*01\r\n", "*+1\r\n", "*1 \r\n", "*1\r\n$-1\r\n",
+	"*1\r\n$a\r\n", "*1\r\n$04\r\nPING\r\n", "*1\r\n$536870913\r\n",
+	"*1\r\nx\r\n", "*1\r\n:1\r\n", "*2\r\n$4\r\nPING\r\n:1\r\n", "*1\r\n\r\n", "\"PING\r\n", "'PING'x\r\n",
+	"\"PING\" \"a\\x41\\n\\\"b\"\r\n", "PING 'a\\'b\\n'\r\n", "PING\ta\r\n",
+	"\r\nPING\r\n", "   \r\nPING\r\n", "PING a\"b\"\r\n", "$4\r\nPING\r\n", "\"\"\r\n", "PING\r\n*1\r\n$-1\r\n",
+	"*1\r\n$1 \r\n", "*1\r\n$\r\n",
 	"POST / HTTP/1.1\r\nHost: x\r\n\r\n", "Host: x\r\n",
 }
 
@@ -142,8 +208,10 @@ func TestLikeRedis(t *testing.T) {
 	_, dial := start(t, Options{})
 	compare(t, addr, dial, everywhere)
 	compare(t, addr, dial, []string{
-		"SELECT 99\r\n", "SELECT -1\r\n", "READONLY\r\n", "READWRITE\r\n", "ASKING\r\n", "CLUSTER SLOTS\r\n", "CLUSTER NODES\r\n", "CLUSTER KEYSLOT a\r\n",
-		"CLUSTER COUNTKEYSINSLOT a\r\n", "CLUSTER GETKEYSINSLOT 1 a\r\n", "CLUSTER INFO\r\n", "CLUSTER SHARDS\r\n", "CLUSTER LINKS\r\n", "CLUSTER MYID\r\n",
+		"SELECT 99\r\n", "SELECT -1\r\n", "READONLY\r\n", "READWRITE\r\n", "ASKING\r\n", "CLUSTER SLOTS\r\n",
+		"CLUSTER NODES\r\n", "CLUSTER KEYSLOT a\r\n",
+		"CLUSTER COUNTKEYSINSLOT a\r\n", "CLUSTER GETKEYSINSLOT 1 a\r\n", "CLUSTER INFO\r\n", "CLUSTER SHARDS\r\n",
+		"CLUSTER LINKS\r\n", "CLUSTER MYID\r\n",
 	})
 }
 
@@ -171,14 +239,19 @@ func TestLikeRedisCluster(t *testing.T) {
 		t.Fatal(err)
 	}
 	table := route.NewTable(1, []route.PublicStore{{ID: 1, NodeID: id, Port: port, Alive: true}},
-		[]route.LedRegion{{Region: topology.Region{ID: 1, Slots: topology.SlotRange{Last: topology.SlotCount - 1}}, Leader: 1}})
+		[]route.LedRegion{{Region: topology.Region{ID: 1, Slots: topology.SlotRange{Last: topology.SlotCount - 1}},
+			Leader: 1}})
 	_, dial := start(t, Options{Self: 1, Node: &fakeNode{table: func() *route.Table { return table }}})
 	compare(t, addr, dial, everywhere)
 	compare(t, addr, dial, []string{
-		"SELECT 1\r\n", "SELECT -1\r\n", "READONLY\r\n", "READWRITE\r\n", "ASKING\r\n", "CLUSTER SLOTS\r\n", "CLUSTER SHARDS\r\n", "CLUSTER NODES\r\n", "CLUSTER INFO\r\n",
-		"CLUSTER MYID\r\n", "CLUSTER LINKS\r\n", "CLUSTER KEYSLOT {foo}bar\r\n", "CLUSTER KEYSLOT \"\"\r\n", "CLUSTER COUNTKEYSINSLOT a\r\n", "CLUSTER COUNTKEYSINSLOT 16384\r\n",
-		"CLUSTER COUNTKEYSINSLOT -1\r\n", "CLUSTER GETKEYSINSLOT 1 a\r\n", "CLUSTER GETKEYSINSLOT a 1\r\n", "CLUSTER GETKEYSINSLOT 16384 1\r\n", "CLUSTER GETKEYSINSLOT 1 -1\r\n",
-		"MGET a b\r\n", "MSET a 1 b 2\r\n", "DEL a b\r\n", fmt.Sprintf("*3\r\n$4\r\nMGET\r\n$%d\r\n%s\r\n$1\r\nb\r\n", 300, strings.Repeat("a", 300)),
+		"SELECT 1\r\n", "SELECT -1\r\n", "READONLY\r\n", "READWRITE\r\n", "ASKING\r\n", "CLUSTER SLOTS\r\n",
+		"CLUSTER SHARDS\r\n", "CLUSTER NODES\r\n", "CLUSTER INFO\r\n",
+		"CLUSTER MYID\r\n", "CLUSTER LINKS\r\n", "CLUSTER KEYSLOT {foo}bar\r\n", "CLUSTER KEYSLOT \"\"\r\n",
+		"CLUSTER COUNTKEYSINSLOT a\r\n", "CLUSTER COUNTKEYSINSLOT 16384\r\n",
+		"CLUSTER COUNTKEYSINSLOT -1\r\n", "CLUSTER GETKEYSINSLOT 1 a\r\n", "CLUSTER GETKEYSINSLOT a 1\r\n",
+		"CLUSTER GETKEYSINSLOT 16384 1\r\n", "CLUSTER GETKEYSINSLOT 1 -1\r\n",
+		"MGET a b\r\n", "MSET a 1 b 2\r\n", "DEL a b\r\n",
+		fmt.Sprintf("*3\r\n$4\r\nMGET\r\n$%d\r\n%s\r\n$1\r\nb\r\n", 300, strings.Repeat("a", 300)),
 	})
 }
 
@@ -233,7 +306,8 @@ func TestInfoLikeRedis(t *testing.T) {
 		return names, fields
 	}
 	for request, neokv := range map[string]bool{
-		"info": true, "info default": true, "info ALL": true, "info everything": true, "info server": false, "info Modules clients": false,
+		"info": true, "info default": true, "info ALL": true, "info everything": true, "info server": false,
+		"info Modules clients":      false,
 		"info default commandstats": true, "info cpu nope latencystats": false, "info nope": false,
 	} {
 		want, _ := sections(theirs, request)
