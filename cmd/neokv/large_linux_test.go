@@ -25,9 +25,9 @@ import (
 
 // Large calls against a process with little memory:
 //
-//	go test ./cmd/neokv -run TestLargeCalls -large.time=30s                            fresh seed; make explore runs it
-//	go test ./cmd/neokv -run TestLargeCalls -large.seed=7 -large.time=1h -timeout=2h   a seed, for long
-//	go test ./cmd/neokv -run TestLargeCases -large.scale=10 -timeout=2h                collections of millions
+//	go test ./cmd/neokv -run TestLargeCalls -large.time=30s                           fresh seed; make explore does it
+//	go test ./cmd/neokv -run TestLargeCalls -large.seed=7 -large.time=1h -timeout=2h  a seed, for long
+//	go test ./cmd/neokv -run TestLargeCases -large.scale=10 -timeout=2h               collections of millions
 //
 // Linux tells how much memory a process holds; a race build holds several times as much.
 var (

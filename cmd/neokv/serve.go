@@ -19,8 +19,8 @@ func serveCommand(p process) *cobra.Command {
 		Short: "Boot a cluster and serve it until SIGTERM or Ctrl-C",
 		Long: `Boot a cluster of stores in this process and serve it until SIGTERM or Ctrl-C.
 
-Each store listens on a port of its own and speaks the Redis Cluster protocol; the proxy port takes any key. When every slot
-is served, standard output has one line that begins with NEOKV_READY.`,
+Each store listens on a port of its own and speaks the Redis Cluster protocol; the proxy port takes any key. When every
+slot is served, standard output has one line that begins with NEOKV_READY.`,
 		Example: `  neokv serve
   neokv serve --dir ./data --stores 5 --regions 32
   neokv serve --mem --profile small --port 0
