@@ -4,8 +4,8 @@ import (
 	"neokv.dev/neokv/internal/topology"
 )
 
-// balanceLeaders gives each store that leads nothing a region: it asks a store that leads several to hand one over,
-// of which the other store has a replica.
+// balanceLeaders gives a region to each store that leads none. It picks a region of which that store has a replica, and
+// asks the region's leader, a store that leads several, to hand it over.
 func (c *Cluster) balanceLeaders() {
 	leads := make(map[topology.StoreID]int)
 	for _, n := range c.nodes {

@@ -48,7 +48,7 @@ func (c *Cluster) start(ctx context.Context) error {
 	return c.waitServing(ctx)
 }
 
-// makeNodes makes the places of the stores.
+// makeNodes makes a place for each store.
 func (c *Cluster) makeNodes(identity [16]byte) {
 	initial := meta.Initial(fmt.Sprintf("%x", identity), c.settings.Cluster)
 	for i := range c.settings.Cluster.Stores {
@@ -72,8 +72,8 @@ func (c *Cluster) random128() (b [16]byte) {
 	return b
 }
 
-// openJournal copies into the stores' logs what only the journal holds. Then it opens a new journal, unless each
-// store is to sync its own log.
+// openJournal copies into the stores' logs the writes that only the journal holds. Then it opens a new journal, unless
+// each store syncs its own log.
 func (c *Cluster) openJournal() (err error) {
 	o := disk.JournalOptions{Logs: make(map[uint16]string), Faults: c.hooks.Store.Journal}
 	for _, n := range c.nodes {
@@ -92,8 +92,9 @@ func (c *Cluster) openJournal() (err error) {
 			o.Disks[uint16(n.id)] = n.fs
 		}
 	default:
-		// A segment holds twice as much as the memtables: when it is nearly full, the logs that the other segment
-		// covers have been flushed and removed. 64 MiB hold some large groups; a start reads 1 GiB in a few seconds.
+		// A segment holds twice as much as the memtables. So when it is nearly full, the stores have flushed and
+		// removed the logs that the other segment covers. The lower bound, 64 MiB, holds a few large groups of writes;
+		// the upper one, 1 GiB, is what a start reads in a few seconds.
 		o.Dir, o.Bytes = c.folder.journal(), max(64<<20, min(2*int64(c.settings.Engine.MemtableSize), 1<<30))
 	}
 	if !shared {
@@ -103,8 +104,9 @@ func (c *Cluster) openJournal() (err error) {
 	return err
 }
 
-// waitServing returns when every region has a leader that serves, every store leads a region if there are enough, and
-// every store knows where to send clients. Twice a second it asks leaders to hand over to stores that lead nothing.
+// waitServing returns when every region has a leader that serves, and every store knows where to send clients. If there
+// are at least as many regions as stores, it also waits until every store leads one; twice a second it asks leaders to
+// hand over to the stores that lead none.
 func (c *Cluster) waitServing(ctx context.Context) error {
 	tick := time.NewTicker(2 * time.Millisecond)
 	defer tick.Stop()
@@ -139,7 +141,7 @@ func (c *Cluster) waitServing(ctx context.Context) error {
 	}
 }
 
-// missing says what the cluster still lacks, "" when it serves.
+// missing says what the cluster still waits for, "" when it serves.
 func (c *Cluster) missing() string {
 	leads := make(map[topology.StoreID]int)
 	served := 0

@@ -64,8 +64,9 @@ func open(config Config) (*Cluster, error) {
 	return c, nil
 }
 
-// CheckBind returns why a cluster with these settings may not listen on an address, nil if it may. Beyond loopback it
-// needs a password; on all addresses of the machine it needs one that it can tell clients.
+// CheckBind returns an error if a cluster with these settings may not listen on addr. An address beyond loopback needs
+// a password (redis.requirepass). An unspecified address, such as 0.0.0.0, also needs redis.advertise_ip: the host that
+// the cluster names to its clients.
 func CheckBind(addr string, k settings.RedisKnobs) error {
 	switch ip := net.ParseIP(addr); {
 	case ip == nil:
@@ -78,7 +79,8 @@ func CheckBind(addr string, k settings.RedisKnobs) error {
 	return nil
 }
 
-// CheckNoDir returns why a cluster with these settings needs a folder that outlives it, nil if it needs none.
+// CheckNoDir returns an error if these settings need a data folder that stays, so that the cluster can run neither in
+// memory nor in a temporary folder.
 func CheckNoDir(k settings.EngineKnobs) error {
 	switch {
 	case k.Durable:
@@ -89,8 +91,8 @@ func CheckNoDir(k settings.EngineKnobs) error {
 	return nil
 }
 
-// shape is the shape that the caller asked for, with numbers from the settings in place of zeros. A number of
-// replicas from the settings is cut to the number of stores.
+// shape returns the shape that the caller asked for, with zeros replaced by the numbers of the settings. It cuts the
+// settings' number of replicas to the number of stores.
 func shape(asked, from settings.ClusterKnobs) settings.ClusterKnobs {
 	if asked.Stores == 0 {
 		asked.Stores = from.Stores
@@ -104,8 +106,8 @@ func shape(asked, from settings.ClusterKnobs) settings.ClusterKnobs {
 	return asked
 }
 
-// CheckPorts returns why a cluster of so many stores may not listen on these ports, nil if it may. Store 1 has port,
-// and the others have those that follow; 0 stands for free ports.
+// CheckPorts returns an error if a cluster cannot listen on these ports: store 1 on port, the other stores on the ports
+// that follow it, and the proxy on proxyPort. 0 stands for free ports.
 func CheckPorts(port, proxyPort, stores int) error {
 	last := port + stores - 1
 	switch {

@@ -46,8 +46,9 @@ type folder struct {
 	walDir    string // engine.wal_dir as recorded, absolute; empty for none
 }
 
-// folderFormat is the format that the record gives to a folder, and oldFolderFormat the first one. A later format keeps
-// earlier programs away, because they do not know what the folder may hold:
+// folderFormat is the format of the folders that this program writes, oldFolderFormat the oldest that it reads. The
+// format is raised when a folder may hold something that an earlier program does not know. That program then refuses
+// the folder:
 //
 //	2  a journal: an earlier program would lose the last acknowledged writes before a crash
 //	3  region states and log entries of format 2: an earlier program would apply them otherwise
@@ -75,8 +76,8 @@ const (
 	ownerName    = "OWNER"
 )
 
-// openFolder locks dir, or a new temporary folder of the machine if dir is empty, and reads its record; a new folder
-// gets one. The record is synced when openFolder returns. fsys is the machine's file system, except in tests.
+// openFolder locks dir, or a new temporary folder if dir is empty, and reads its record. A new folder gets a record,
+// which is synced when openFolder returns. fsys is the machine's file system, except in tests.
 func openFolder(
 	fsys vfs.FS, dir string, asked settings.ClusterKnobs, s settings.Settings, discard bool, identity func() [16]byte,
 ) (f *folder, err error) {
@@ -120,7 +121,7 @@ func openFolder(
 	default:
 		err = f.take(have, asked, s.Engine.WALDir)
 	}
-	if err == nil && s.Engine.WALSync == "none" { // after all that may refuse the folder, which then would stay marked
+	if err == nil && s.Engine.WALSync == "none" { // last: a folder that was refused must not stay marked
 		f.unsynced = true
 		err = disk.WriteFile(f.fs, f.dir, unsyncedName, nil)
 	}
@@ -143,8 +144,8 @@ func (f *folder) create(asked settings.ClusterKnobs, s settings.Settings, identi
 	return f.write()
 }
 
-// insist tries for a second to get something that a process killed a moment ago may still hold. It goes on as long as
-// held says that the error means this.
+// insist calls get for up to a second, because a process that was killed a moment ago may still hold what get wants. It
+// tries again only after an error for which held returns true.
 func insist[T any](get func() (T, error), held func(error) bool) (T, error) {
 	for deadline := time.Now().Add(time.Second); ; time.Sleep(10 * time.Millisecond) {
 		got, err := get()
@@ -173,8 +174,9 @@ func (f *folder) checkClean(discard bool) error {
 	return f.fs.Remove(marker)
 }
 
-// empty removes the data, and last the record. It removes write-ahead logs in another folder only if their OWNER
-// names this one: otherwise they may belong to the folder that this one is a copy of. The next record names new logs.
+// empty removes the data, and at last the record. It removes write-ahead logs in another folder only if the OWNER file
+// there names this folder: if this one is a copy, those logs belong to the original. The next record has a new cluster
+// id, and so names new logs.
 func (f *folder) empty() error {
 	stale, err := storeFolders(f.fs, f.dir)
 	if err != nil {
@@ -232,8 +234,8 @@ func readRecord(fsys vfs.FS, dir string) (*folderRecord, error) {
 	return r, nil
 }
 
-// take gives the folder the shape of its record, finds its logs, and writes the record anew if its format is an older
-// one. The caller must ask for the same shape and logs.
+// take gives f the shape that the record r has, finds the folder's logs, and writes the record anew if its format is
+// older. It returns an error if the caller asked for another shape or other logs.
 func (f *folder) take(r *folderRecord, asked settings.ClusterKnobs, walDir string) error {
 	if r.Format < oldFolderFormat || r.Format > folderFormat {
 		return fmt.Errorf("folder %s has format %d, this program reads %d to %d, and writes %d",
@@ -265,8 +267,8 @@ func (f *folder) take(r *folderRecord, asked settings.ClusterKnobs, walDir strin
 	return err
 }
 
-// takeLogs finds the write-ahead logs of a folder that was used before. asked is engine.wal_dir; if it is empty, the
-// recorded folder is meant.
+// takeLogs finds the write-ahead logs of a folder that was used before. asked is the setting engine.wal_dir; if it is
+// empty, the folder in the record holds.
 func (f *folder) takeLogs(asked string) error {
 	if asked != "" && asked != f.walDir {
 		return fmt.Errorf("folder %s keeps its write-ahead logs in %s, asked for engine.wal_dir %s",

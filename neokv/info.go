@@ -13,16 +13,16 @@ import (
 	"neokv.dev/neokv/internal/store"
 )
 
-// This file is INFO's section neokv: where the value of each line of counters.All comes from.
+// This file makes INFO's section neokv: it has a function for the value of each line of counters.All.
 
-// asked is where INFO is asked: a store's port, or the proxy port, where node and store are nil.
+// asked is the port on which a client asks for INFO: a store's port, or the proxy port, where node and store are nil.
 type asked struct {
 	c     *Cluster
 	node  *storePlace
 	store *store.Store
 }
 
-// factOf has the value of each fact; nil leaves the line out.
+// factOf has a function for the value of each fact. A nil value leaves the line out.
 var factOf = map[string]func(asked) any{
 	"neokv_version": func(asked) any { return Version },
 	"store":         func(a asked) any { return a.ofStore(func() any { return a.node.id }) },
@@ -32,7 +32,7 @@ var factOf = map[string]func(asked) any{
 	"region_time_ahead_ms": func(a asked) any {
 		return a.ofStore(func() any { return a.store.TimeAhead().Milliseconds() })
 	},
-	storeNState: func(asked) any { return nil }, // a line per store, see section
+	storeNState: func(asked) any { return nil }, // section prints a line per store
 	"stores":    func(a asked) any { return a.c.settings.Cluster.Stores },
 	"replicas":  func(a asked) any { return a.c.settings.Cluster.Replicas },
 	"regions":   func(a asked) any { return a.c.settings.Cluster.Regions },
@@ -46,7 +46,8 @@ var factOf = map[string]func(asked) any{
 	"raft_transport": func(a asked) any { return a.c.settings.Raft.Transport },
 }
 
-// storeNState is the line that the proxy port has for each store, with its number in place of N.
+// storeNState is the name of the line that INFO on the proxy port has for each store, with the store's number in place
+// of N.
 const storeNState = "store_N_state"
 
 func (a asked) ofStore(value func() any) any {
@@ -133,13 +134,13 @@ func orphans(of func(*region.OrphanCounters) *atomic.Int64) func(*store.Counters
 	return func(c *store.Counters) int64 {
 		sum := int64(0)
 		for _, r := range c.Regions {
-			sum += max(0, of(&r.Orphans).Load()) // below 0 for a moment, see there
+			sum += max(0, of(&r.Orphans).Load()) // a count may be below 0 for a moment: see OrphanCounters
 		}
 		return sum
 	}
 }
 
-// processValue reads each counter and gauge of the process, whatever else runs in it.
+// processValue reads each counter and gauge of the process, which may run more than this cluster.
 var processValue = map[string]func() int64{
 	"process_cpu_us": cpuMicros,
 	"process_allocs": func() int64 {
@@ -162,13 +163,13 @@ func cpuMicros() int64 {
 	return (user + sys).Microseconds()
 }
 
-// info is the section at a store's port.
+// info returns the section as a store's port shows it.
 func (n *storePlace) info(s *store.Store) []server.Section {
 	now := s.Counters()
 	return asked{n.c, n, s}.section(values(&now))
 }
 
-// info is the section on the proxy port. What a store has counted stays in the sum when it has stopped.
+// info returns the section as the proxy port shows it. The counts of a store that has stopped stay in the sums.
 func (c *Cluster) info() []server.Section {
 	sum := make([]int64, len(counters.All))
 	for _, n := range c.nodes {
@@ -179,7 +180,7 @@ func (c *Cluster) info() []server.Section {
 	return asked{c: c}.section(sum)
 }
 
-// values reads the counters and gauges of a store. They have the places that they have in counters.All; others are 0.
+// values reads the counters and gauges of a store, in the order of counters.All. The places of all other lines hold 0.
 func values(c *store.Counters) []int64 {
 	out := make([]int64, len(counters.All))
 	for i, l := range counters.All {
@@ -190,7 +191,7 @@ func values(c *store.Counters) []int64 {
 	return out
 }
 
-// section prints the lines; counted are the values of the stores' counters and gauges.
+// section prints the lines. counted has the values of the stores' counters and gauges, in the order of counters.All.
 func (a asked) section(counted []int64) []server.Section {
 	var lines, stats []string
 	line := func(name string, value any) { lines = append(lines, fmt.Sprintf("%s:%v", name, value)) }
@@ -213,14 +214,14 @@ func (a asked) section(counted []int64) []server.Section {
 			line(l.Name, counted[i])
 		}
 		switch l.Name {
-		case "expired_keys", "keyspace_hits", "keyspace_misses": // Redis has them in its section Stats
+		case "expired_keys", "keyspace_hits", "keyspace_misses": // Redis shows them in its section Stats
 			stats = append(stats, fmt.Sprintf("%s:%d", l.Name, counted[i]))
 		}
 	}
 	return []server.Section{{Name: "Stats", Lines: stats}, {Name: "Neokv", Lines: lines}}
 }
 
-// counted returns what the node's stores have counted so far: the one that runs and those before it.
+// counted returns what the stores of this place have counted so far: the one that runs and those that ran before it.
 func (n *storePlace) counted() []int64 {
 	n.countMu.Lock()
 	defer n.countMu.Unlock()
@@ -240,8 +241,8 @@ func (n *storePlace) count() []int64 {
 	return sum
 }
 
-// retire takes the node's store out of service, keeps what it has counted, and returns it, or nil if there is none.
-// Nobody reads the store's counters from then on, so the caller may close it.
+// retire takes the store out of its place, keeps what the store has counted, and returns the store, or nil if there is
+// none. Nobody reads the store's counters from then on, so the caller may close it.
 func (n *storePlace) retire() *store.Store {
 	n.countMu.Lock()
 	defer n.countMu.Unlock()

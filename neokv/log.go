@@ -11,9 +11,9 @@ import (
 
 var logOnce sync.Once
 
-// LogRaft makes the Raft library write its errors, and nothing else, to w. Without LogRaft the library writes to
-// standard error all that it does. The choice holds for the whole process, so Start leaves it to the program: the
-// first call counts, and it must come before the first Start.
+// LogRaft makes the Raft library write its errors, and nothing else, to w. Without LogRaft the library logs all that it
+// does to standard error. The choice holds for the whole process, so the program makes it, not Start. Call LogRaft
+// before the first Start; only the first call counts.
 func LogRaft(w io.Writer) {
 	logOnce.Do(func() {
 		out := log.New(w, "neokv: ", log.LstdFlags|log.Lmsgprefix)

@@ -1,7 +1,8 @@
-// Package neokv boots a Redis Cluster inside this process. It has several logical stores, each with a port and a Pebble
-// database of its own, and many regions, each a Raft group that is replicated over the stores.
+// Package neokv boots a Redis Cluster inside this process. The cluster has several stores, each with a port and a
+// Pebble database of its own. The slots are split into regions, and each region is a Raft group replicated over the
+// stores.
 //
-// This file is the API: Start boots a cluster, Addrs and Dial lead clients to it, Close ends it.
+// Start boots a cluster, Addrs and Dial connect clients to it, Close ends it.
 package neokv
 
 import (
@@ -26,30 +27,32 @@ import (
 // Version is the version of NeoKV, as INFO and results name it.
 const Version = "0.1.0"
 
-// Config says what to boot. The zero value is a valid one: three stores on disk, in a temporary folder, on free ports.
+// Config says what to boot. The zero value boots three stores on disk, in a temporary folder, on free ports.
 type Config struct {
-	// Stores, Replicas and Regions shape the cluster; 0 takes the number that Dir records, else that of Settings. A
-	// number that differs from the recorded one is an error.
+	// Stores, Replicas and Regions shape the cluster. 0 takes the number recorded in Dir, or for a new folder the
+	// number in Settings. A number that differs from the recorded one is an error.
 	Stores, Replicas, Regions int
-	// Dir holds the data; Start makes it if it is missing. If Dir is empty, a temporary folder holds them until Close.
+	// Dir is the folder that holds the data; Start makes it if it is missing. If Dir is empty, a temporary folder holds
+	// the data until Close.
 	Dir string
-	// InMemory keeps the data in memory, until Close.
+	// InMemory keeps the data in memory until Close. Dir must be empty then.
 	InMemory bool
-	// Discard empties a folder that was not closed cleanly under engine.wal_sync none. Start refuses such a folder
-	// otherwise.
+	// Discard lets Start empty a folder that was not closed cleanly while engine.wal_sync was none, since its data may
+	// be torn. Without Discard, Start refuses such a folder.
 	Discard bool
 	// NoSockets opens no ports: clients reach the cluster by Dial only.
 	NoSockets bool
 	// Bind is the IP address of the ports, 127.0.0.1 if empty. An address beyond loopback needs redis.requirepass,
 	// and an unspecified one such as 0.0.0.0 needs redis.advertise_ip too.
 	Bind string
-	// Port is the port of store 1, and the other stores follow upwards. ProxyPort is the proxy's. 0 picks free ports.
+	// Port is the port of store 1; the other stores have the ports that follow it. ProxyPort is the proxy's port, where
+	// clients that know nothing of clusters may send any command. 0 picks free ports.
 	Port, ProxyPort int
 	// Settings are the knobs; nil takes settings.Default.
 	Settings *settings.Settings
-	// Seed feeds every random choice that NeoKV makes; 0 picks a seed.
+	// Seed seeds every random choice that NeoKV makes; 0 picks a seed.
 	Seed uint64
-	// Progress, if not nil, hears once a second what a boot waits for that takes longer than that.
+	// Progress, if not nil, is called once a second during a boot that takes longer, with what the boot waits for.
 	Progress func(string)
 
 	// Hooks are for the tests of this module; other programs leave them nil.
@@ -64,8 +67,8 @@ type Cluster struct {
 	folder    *folder // nil in memory
 	network   *transport.Network
 	nodes     []*storePlace
-	journal   *disk.Journal // nil where each store syncs for itself
-	journalFS *disk.FS      // its disk, in memory; nil otherwise
+	journal   *disk.Journal // nil where each store syncs its own log
+	journalFS *disk.FS      // the journal's disk for a cluster in memory; else nil
 	proxy     *server.Server
 	proxyAddr string
 	proxyPipe *memconn.Listener
@@ -82,8 +85,8 @@ type Cluster struct {
 	rand   *rand.Rand
 }
 
-// Start boots a cluster. It returns when every slot is served and, if there are at least as many regions as stores,
-// every store leads a region.
+// Start boots a cluster. It returns when every slot is served. If there are at least as many regions as stores, it also
+// waits until every store leads a region. An error leaves nothing running.
 func Start(ctx context.Context, config Config) (*Cluster, error) {
 	begin := time.Now()
 	c, err := open(config)
@@ -97,7 +100,7 @@ func Start(ctx context.Context, config Config) (*Cluster, error) {
 	return c, nil
 }
 
-// Addrs returns the stores' addresses, host:port, by store number.
+// Addrs returns the stores' addresses, host:port, in the order of their numbers.
 func (c *Cluster) Addrs() []string {
 	out := make([]string, len(c.nodes))
 	for i, n := range c.nodes {
@@ -106,11 +109,11 @@ func (c *Cluster) Addrs() []string {
 	return out
 }
 
-// ProxyAddr returns the address of the proxy port.
+// ProxyAddr returns the address of the proxy port, host:port.
 func (c *Cluster) ProxyAddr() string { return c.proxyAddr }
 
-// Dial connects through memory to one of the addresses. go-redis takes it as its Dialer in the form
-// func(ctx, network, addr) { return c.Dial(ctx, addr) }.
+// Dial connects, through memory, to an address that Addrs or ProxyAddr returned. go-redis takes as its Dialer a
+// function that passes on to Dial: func(ctx, network, addr) { return c.Dial(ctx, addr) }.
 func (c *Cluster) Dial(ctx context.Context, addr string) (net.Conn, error) {
 	if addr == c.proxyAddr {
 		return c.proxyPipe.Dial(ctx)
@@ -124,7 +127,7 @@ func (c *Cluster) Dial(ctx context.Context, addr string) (net.Conn, error) {
 		addr, strings.Join(c.Addrs(), ", "), c.proxyAddr)
 }
 
-// Dir is the folder that holds the data, empty for a cluster in memory; temporary reports whether Close removes it.
+// Dir returns the folder that holds the data, empty for a cluster in memory, and whether Close removes it.
 func (c *Cluster) Dir() (dir string, temporary bool) {
 	if c.folder == nil {
 		return "", false
@@ -132,19 +135,20 @@ func (c *Cluster) Dir() (dir string, temporary bool) {
 	return c.folder.dir, c.folder.temporary
 }
 
-// Settings returns the settings in force; their shape is the folder's.
+// Settings returns the settings in force. Their Cluster part is the shape that Shape returns.
 func (c *Cluster) Settings() settings.Settings { return c.settings }
 
 // Shape returns how many stores, replicas and regions the cluster has.
 func (c *Cluster) Shape() settings.ClusterKnobs { return c.settings.Cluster }
 
-// Seed returns the seed of every random choice that NeoKV makes.
+// Seed returns the seed of every random choice that NeoKV makes: the one in Config, or the one that Start picked.
 func (c *Cluster) Seed() uint64 { return c.config.Seed }
 
-// BootTime is how long Start took.
+// BootTime returns how long Start took.
 func (c *Cluster) BootTime() time.Duration { return c.boot }
 
-// Failed delivers the error of each store that stops because it has failed, mostly because of its disk.
+// Failed returns a channel that gets the error of each store that fails, mostly because of its disk. Such a store
+// stops; the others go on.
 func (c *Cluster) Failed() <-chan error { return c.failed }
 
 // Close stops the cluster and returns when all of its goroutines have ended. It may be called again.

@@ -14,7 +14,7 @@ import (
 	"neokv.dev/neokv/internal/transport"
 )
 
-// newNetwork returns the network between the stores. Over TCP each store has another port for it, always on loopback,
+// newNetwork returns the network between the stores. Over TCP each store listens on one more port, always on loopback,
 // whose address only the stores learn. Without sockets the connections are in memory.
 func (c *Cluster) newNetwork(identity [16]byte) *transport.Network {
 	if c.settings.Raft.Transport == "memory" {
@@ -47,7 +47,7 @@ func (c *Cluster) newNetwork(identity [16]byte) *transport.Network {
 	return transport.NewTCP(t)
 }
 
-// listenAll opens the ports of the stores and, last, the proxy's, and gives each its address. Without sockets the
+// listenAll opens the ports of the stores and then the proxy's, and sets the address of each. Without sockets the
 // listeners are nil.
 func (c *Cluster) listenAll() (all []net.Listener, err error) {
 	for i := range len(c.nodes) + 1 {

@@ -22,7 +22,7 @@ type storePlace struct {
 	c       *Cluster
 	id      topology.StoreID
 	dir     string
-	walDir  string // of the write-ahead log; empty for beside the data
+	walDir  string // folder of the write-ahead log; empty: beside the data
 	addr    string
 	cluster [16]byte
 	initial *meta.Map
@@ -42,8 +42,8 @@ type storePlace struct {
 	stopErr error
 }
 
-// start opens the store and serves its clients, in memory and, unless it is nil, on ln. booting says that the whole
-// cluster starts.
+// start opens the store and serves its clients: those that Dial through memory, and those of ln unless it is nil.
+// booting says that the whole cluster starts.
 func (n *storePlace) start(ln net.Listener, booting bool) error {
 	if n.fs == nil {
 		n.fs = disk.OS()
@@ -96,14 +96,14 @@ func (n *storePlace) start(ln net.Listener, booting bool) error {
 	n.mu.Unlock()
 	n.store.Store(s)
 	c.serve(srv, pipe, ln)
-	if err := s.Failed(); err != nil { // perhaps before fail could see the server
+	if err := s.Failed(); err != nil { // the store may have failed before fail could see the server
 		n.fail(fs, fmt.Errorf("store %d: %w", n.id, err))
 	}
 	return nil
 }
 
-// fail takes note that the store has failed; the failing call runs it. It tells Failed, and has the store stopped,
-// which cuts its clients off.
+// fail notes that the store has failed, and sends the error to Failed. It runs on the goroutine of the call that
+// failed, so it leaves stopping the store, which cuts its clients off, to another goroutine.
 func (n *storePlace) fail(fs *disk.FS, err error) {
 	n.mu.Lock()
 	news := n.fs == fs && !n.down && n.failure == nil
@@ -144,7 +144,7 @@ func (n *storePlace) hangUp() {
 	}
 }
 
-// stop closes the store, if it runs, and returns when it has ended, whoever began to stop it.
+// stop closes the store if it runs. It returns when the store has ended, also if another caller stops it already.
 func (n *storePlace) stop() error {
 	n.mu.Lock()
 	ended := n.stopped

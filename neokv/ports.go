@@ -10,20 +10,21 @@ import (
 	"neokv.dev/neokv/internal/topology"
 )
 
-// This file is what the servers of clients stand for: a store, or the whole cluster.
+// This file has the two kinds of server.Node: a store, for the server at its port, and the whole cluster, for the
+// server at the proxy port.
 
 var (
 	_ server.Node = (*storePort)(nil)
 	_ server.Node = (*proxyPort)(nil)
 )
 
-// storePort is the node of the server at a store's port.
+// storePort is the server.Node at a store's port.
 type storePort struct {
 	*store.Store
 	n *storePlace
 }
 
-// Replica returns a replica of another store where redis.cluster_enabled is false: the server then passes commands on.
+// Replica also returns replicas of other stores: where redis.cluster_enabled is false the server passes commands on.
 func (p *storePort) Replica(id topology.StoreID, r topology.RegionID) *region.Replica {
 	if id == p.n.id {
 		return p.Store.Replica(r)
@@ -33,12 +34,12 @@ func (p *storePort) Replica(id topology.StoreID, r topology.RegionID) *region.Re
 
 func (p *storePort) Info() []server.Section { return p.n.info(p.Store) }
 
-// proxyPort is the node of the server at the proxy port. It does not fail as long as the process runs.
+// proxyPort is the server.Node at the proxy port. It never fails.
 type proxyPort struct{ c *Cluster }
 
 func (p *proxyPort) Table() *route.Table { return p.c.proxyTable() }
 
-// Changed returns nil: the proxy's table is made of the stores' tables when it is asked for.
+// Changed returns nil, since Table makes the proxy's table of the stores' tables when it is called.
 func (p *proxyPort) Changed() <-chan struct{} { return nil }
 
 func (p *proxyPort) Replica(id topology.StoreID, r topology.RegionID) *region.Replica {

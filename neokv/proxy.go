@@ -12,7 +12,7 @@ import (
 	"neokv.dev/neokv/internal/topology"
 )
 
-// startProxy serves the clients of the proxy port, in memory and, unless it is nil, on ln.
+// startProxy serves the clients of the proxy port: those that Dial through memory, and those of ln unless it is nil.
 func (c *Cluster) startProxy(ln net.Listener) {
 	c.proxy = server.New(server.Options{
 		Node: &proxyPort{c}, Settings: c.settings, ClientMemory: c.clients, Exposed: c.exposed(), Version: Version,
@@ -67,14 +67,14 @@ func (c *Cluster) setActiveExpire(on bool) {
 	}
 }
 
-// proxied is the proxy's slot table with the stores' tables that it was made of.
+// proxied is the proxy's slot table, and the stores' tables that it was made of.
 type proxied struct {
 	from  []*route.Table
 	table *route.Table
 }
 
-// proxyTable returns the proxy's slot table, which joins what each store says of itself: the store that serves a
-// region in the latest term leads it. A new one is made only when a store has published another table.
+// proxyTable returns the proxy's slot table. It joins what each store says of itself: the leader of a region is the
+// store that serves it in the latest term. proxyTable makes a new table only when a store has published one.
 func (c *Cluster) proxyTable() *route.Table {
 	old := c.proxied.Load()
 	fresh := old != nil

@@ -10,7 +10,7 @@ import (
 	"neokv.dev/neokv/internal/transport"
 )
 
-// inside is the cluster as package seam shows it to tests; node is a seam.Node.
+// inside is the cluster as package seam shows it to tests. storePlace is a seam.StorePlace.
 type inside struct{ c *Cluster }
 
 func (i inside) Nodes() []seam.StorePlace {
