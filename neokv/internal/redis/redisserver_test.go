@@ -31,7 +31,7 @@ func dialer(addr string) func() (net.Conn, error) {
 func TestRepliesAreRedis(t *testing.T) {
 	calls := *compareCalls
 	if testing.Short() {
-		calls /= 10
+		calls /= 40
 	}
 	addr := redistest.RedisServer(t, "--databases", "1")
 	for _, proto := range []int{2, 3} {
@@ -60,13 +60,16 @@ func TestRepliesAreRedis(t *testing.T) {
 //	go test -tags redisserver ./neokv/internal/redis -run TestExploreReplies -compare.time=1h -timeout=2h -v
 func TestExploreReplies(t *testing.T) {
 	addr := redistest.RedisServer(t, "--databases", "1")
-	end := time.Now().Add(*compareTime)
+	end, calls := time.Now().Add(*compareTime), 5000
+	if testing.Short() {
+		end, calls = time.Now(), 500
+	}
 	for proto := 2; ; proto = 5 - proto { // 2, 3, 2, ...
 		seed := cmp.Or(*compareSeed, 1+uint64(rand.Uint32()))
 		d := newRegion(t)
 		d.now = realTime
 		r, err := redistest.Run(redistest.Options{Want: dialer(addr), Got: d.dial, Proto: proto, Seed: seed,
-			Calls: 5000, DataOnly: true})
+			Calls: calls, DataOnly: true})
 		if r != nil {
 			for _, diff := range r.Differences {
 				t.Error(diff)
