@@ -120,15 +120,19 @@ func runFor(t *testing.T, o Options) (results.Summary, *results.Result) {
 
 func TestRealRedis(t *testing.T) {
 	addr := startRedis(t)
+	records := 10_000
+	if testing.Short() {
+		records = 1000
+	}
 	all := []Options{{Workload: "ycsb-a", Rate: 5000}}
 	for _, name := range workloads.Names() {
 		all = append(all, Options{Workload: name, Verify: true}, Options{Workload: name, Pipeline: 16, Verify: true})
 	}
 	for _, o := range all {
 		o.Targets, o.Duration, o.Warmup, o.Records, o.ValueSize, o.Seed = []string{addr}, 300*time.Millisecond,
-			100*time.Millisecond, 10_000, 100, 1
+			100*time.Millisecond, uint64(records), 100, 1
 		if strings.Contains(o.Workload, "pop") {
-			o.Elements = 60 // more than are popped
+			o.Elements = 600_000 / records // more than are popped
 		}
 		s, rec := runFor(t, o)
 		if s.Total.Count == 0 || len(s.Errors) > 0 {
@@ -146,7 +150,7 @@ func TestRealRedis(t *testing.T) {
 		if s.Work["process_cpu_us"] == 0 || len(s.Work) != 1 {
 			t.Errorf("%s: work %v; want the CPU time", o.Workload, s.Work)
 		}
-		if v, err := call(addr, "DBSIZE"); o.Workload[0] == 'y' && (err != nil || v.(int64) < 10_000) {
+		if v, err := call(addr, "DBSIZE"); o.Workload[0] == 'y' && (err != nil || v.(int64) < int64(records)) {
 			t.Errorf("%s: DBSIZE %v, %v", o.Workload, v, err)
 		}
 		if rec.Header.Target.Cluster || rec.Header.Target.Version == "" {
