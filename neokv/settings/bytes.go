@@ -7,11 +7,11 @@ import (
 	"strings"
 )
 
-// Bytes is a size in bytes. It is written with a binary unit (64MiB, also 64MB and 64m) and prints in the largest one
-// that divides it.
+// Bytes is a size in bytes. It is written with a binary unit: 64MiB, 64MB and 64m all mean 64 * 2^20 bytes. It prints
+// in the largest unit that divides it.
 type Bytes int64
 
-// The units from the largest; each is written with its first letter, alone or followed by "b" or "ib", in any case.
+// The units from the largest. A unit is its first letter, alone or followed by "b" or "ib", in any case.
 var units = []struct {
 	name string
 	size Bytes

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// ValueKind is what sort of value a setting takes, as a message names it.
+// ValueKind says what sort of value a setting takes, in the words of an error message.
 type ValueKind string
 
 const (
@@ -20,13 +20,13 @@ const (
 	KindDuration ValueKind = "a duration such as 10ms"
 )
 
-// Field is one setting of a struct: what its tags say, and the door to its value.
+// Field is one setting of a struct: what its tags say of it, and methods that get and set its value.
 type Field struct {
 	Name  string // the keys down the struct, joined with dots
 	Help  string
 	Kind  ValueKind
-	Range string // what is allowed, as a message puts it: "0 to 32", "one of key, region"
-	// Secret marks a value that nobody is shown: see Shown.
+	Range string // what is allowed, in the words of a message: "0 to 32", "one of key, region"
+	// Secret marks a value that must not be shown to anybody: see Shown.
 	Secret bool
 
 	value    reflect.Value
@@ -39,10 +39,9 @@ var (
 	durationType = reflect.TypeFor[time.Duration]()
 )
 
-// Fields lists the settings of a struct in the order of its declaration; s is a pointer to it. A field takes part if it
-// has a
-// `key` tag; a struct inside adds its key to the names of its fields, an embedded one nothing. The fields stay bound to
-// s. A tag that does not fit its field panics.
+// Fields lists the settings of the struct that s points to, in the order of declaration. A struct field is a setting if
+// it has a `key` tag. A nested struct puts its own key in front of the names of its fields; an embedded one adds
+// nothing. The Fields stay bound to s: Set changes it. Fields panics if a tag does not fit its field.
 func Fields(s any) []Field {
 	return appendFields(nil, "", reflect.ValueOf(s).Elem())
 }
@@ -108,7 +107,7 @@ func (f *Field) rangeText() string {
 	return string(f.Kind)
 }
 
-// Get prints the value as Set reads it.
+// Get returns the value as text that Set accepts.
 func (f *Field) Get() string {
 	switch v := f.value.Interface().(type) {
 	case time.Duration:
@@ -118,13 +117,13 @@ func (f *Field) Get() string {
 	}
 }
 
-// Allow limits a text to the values listed, where a tag cannot say them.
+// Allow limits a text setting to these values. It is for values that a tag cannot list.
 func (f *Field) Allow(values []string) {
 	f.oneOf = values
 	f.Range = f.rangeText()
 }
 
-// Shown is Get for people and files: of a secret it tells only whether there is one.
+// Shown returns the value as people and files may see it: like Get, but of a secret only whether there is one.
 func (f *Field) Shown() string {
 	if value := f.Get(); !f.Secret || value == "" {
 		return value
@@ -144,7 +143,7 @@ func printDuration(d time.Duration) string {
 	return s
 }
 
-// Set parses a value and stores it. It checks the form only, not the range: see Problem.
+// Set parses a value and stores it. It checks the form but not the range; Problem checks that.
 func (f *Field) Set(value string) error {
 	v, err := f.parse(value)
 	if err != nil {
@@ -194,7 +193,7 @@ func (f *Field) parse(text string) (reflect.Value, error) {
 	return v, nil
 }
 
-// Problem says what is wrong with the present value by itself, nil if it is allowed.
+// Problem returns what is wrong with the present value, regardless of other settings, or nil if it is allowed.
 func (f *Field) Problem() *Problem {
 	ok := true
 	switch {

@@ -1,11 +1,12 @@
 // Package settings holds every knob of a cluster as fields of one struct. A knob has one name everywhere: in profiles,
-// in --set, in the environment, in results and in messages. The name is the `key` tag, joined with dots down the
-// struct; `help` says what it does and in which unit, `min`, `max` and `oneof` what is allowed.
+// in --set, in the environment, in results and in messages. The name is made of the `key` tags on the way down the
+// struct, joined with dots. The tag `help` says what the knob does and in which unit; `min`, `max` and `oneof` say
+// which values are allowed.
 package settings
 
 import "time"
 
-// Settings is everything that shapes a cluster. The zero value is not valid: begin with Default.
+// Settings are all knobs and constants of a cluster. The zero value is not valid: begin with Default.
 type Settings struct {
 	Cluster ClusterKnobs `key:"cluster"`
 	Engine  EngineKnobs  `key:"engine"`
@@ -13,23 +14,24 @@ type Settings struct {
 	Redis   RedisKnobs   `key:"redis"`
 }
 
-// ClusterKnobs is the cluster's shape, recorded in its data folder.
+// ClusterKnobs is the cluster's shape. The first start records it in the data folder.
 type ClusterKnobs struct {
 	Stores   int `key:"stores" min:"1" max:"9" help:"logical store nodes"`
 	Replicas int `key:"replicas" min:"1" max:"9" help:"replicas of each region, at most one per store"`
 	Regions  int `key:"regions" min:"1" max:"1024" help:"regions that the 16384 slots are split into at first boot"`
 }
 
-// EngineKnobs holds the storage knobs. Sizes of memory are for the whole process and divided between the stores.
+// EngineKnobs are the knobs of storage. Sizes of memory are for the whole process, which divides them between the
+// stores.
 type EngineKnobs struct {
-	MemtableSize          Bytes  `key:"memtable_size" min:"1MiB" max:"16GiB" help:"write buffers of the process; each store's memtable has its share, or up to 3/8 less, so that not all are full at once"`
+	MemtableSize          Bytes  `key:"memtable_size" min:"1MiB" max:"16GiB" help:"memory for the memtables of the process; each store's memtable has its share, less up to 3/8, so that not all are full at once"`
 	MemtableCount         int    `key:"memtable_count" min:"2" max:"32" help:"memtables per store, queued for flush included, before writes stall"`
 	BloomBits             int    `key:"bloom_bits" min:"0" max:"32" help:"bloom filter bits per key, 0 for no filters"`
 	BloomPrefix           string `key:"bloom_prefix" oneof:"region,collection,key" help:"how much of a key the bloom filters see"`
 	BlockCache            Bytes  `key:"block_cache" min:"1MiB" max:"1TiB" help:"block cache of the process, memtables not included"`
-	RowCache              Bytes  `key:"row_cache" min:"0" max:"1TiB" help:"row cache of the process: records that leaders have written or read last, found without a look into Pebble by commands that read a single key; 0 for none"`
+	RowCache              Bytes  `key:"row_cache" min:"0" max:"1TiB" help:"row cache of the process: the records that leaders wrote or read last; commands that read a single key find them without asking Pebble; 0 for none"`
 	BlockSize             Bytes  `key:"block_size" min:"1KiB" max:"1MiB" help:"size of a data block before compression"`
-	L0Compaction          int    `key:"l0_compaction" min:"1" max:"100" help:"a compaction starts at half as many L0 sublevels"`
+	L0Compaction          int    `key:"l0_compaction" min:"1" max:"100" help:"a compaction of L0 starts when it has half as many sublevels"`
 	L0Stop                int    `key:"l0_stop" min:"2" max:"1000" help:"L0 sublevels at which writes stop"`
 	CompactionConcurrency int    `key:"compaction_concurrency" min:"1" max:"64" help:"compactions at once in the process, at least one per store"`
 	TargetFileSize        Bytes  `key:"target_file_size" min:"64KiB" max:"4GiB" help:"size of a table in L0; it doubles per level"`
@@ -39,16 +41,16 @@ type EngineKnobs struct {
 	WALSync               string `key:"wal_sync" oneof:"always,none" help:"whether a write is on disk before it is acknowledged"`
 	SharedSync            bool   `key:"shared_sync" help:"true: one sync makes the write-ahead logs of all stores of the process durable, through a journal that they share; false: a sync each"`
 	WALDir                string `key:"wal_dir" help:"folder on another disk for the write-ahead logs, empty to keep them beside the data; recorded in the data folder at first boot"`
-	Durable               bool   `key:"durable" help:"true: refuse what lets acknowledged writes get lost: memory, a temporary folder, engine.wal_sync none"`
+	Durable               bool   `key:"durable" help:"true: refuse all that could lose acknowledged writes: data in memory or in a temporary folder, engine.wal_sync none"`
 }
 
-// RaftKnobs holds the knobs of replication and batching.
+// RaftKnobs are the knobs of replication, and of how writes share log entries.
 type RaftKnobs struct {
 	BatchMaxOps     int           `key:"batch_max_ops" min:"1" max:"65536" help:"commands in one Raft entry"`
-	BatchMaxBytes   Bytes         `key:"batch_max_bytes" min:"1KiB" max:"64MiB" help:"bytes of commands in one Raft entry; a larger single command has an entry of its own"`
-	BatchMaxDelay   time.Duration `key:"batch_max_delay" min:"0s" max:"100ms" help:"longest time that an entry waits for the runs of the one before it, where those were at least four, to come again, if that one took as long; 0s: it never waits"`
+	BatchMaxBytes   Bytes         `key:"batch_max_bytes" min:"1KiB" max:"64MiB" help:"bytes of commands in one Raft entry; a command larger than that has an entry of its own"`
+	BatchMaxDelay   time.Duration `key:"batch_max_delay" min:"0s" max:"100ms" help:"after an entry with writes of four connections or more, how long the next entry waits at most for these connections to write again, but never longer than that entry took; 0s: it never waits"`
 	MaxInflight     int           `key:"max_inflight" min:"1" max:"1024" help:"entries of a region proposed and not yet applied"`
-	ReadSets        bool          `key:"read_sets" help:"true: a leader looks up what writes will, and sends along what it finds, so that other replicas need not; only for an entry that none is in flight before"`
+	ReadSets        bool          `key:"read_sets" help:"true: a leader looks up what the writes of an entry need and sends it along, so that other replicas need not; only while no other entry of the region is in flight"`
 	RTT             time.Duration `key:"rtt" min:"1ms" max:"1s" help:"length of a Raft tick, whole milliseconds"`
 	ElectionTicks   int           `key:"election_ticks" min:"5" max:"1000" help:"ticks without a leader before a replica campaigns"`
 	SnapshotEntries int           `key:"snapshot_entries" min:"10" max:"10000000" help:"entries applied between two snapshot records of a replica; each lets its log be cut"`
@@ -57,66 +59,67 @@ type RaftKnobs struct {
 	RaftConstants
 }
 
-// RedisKnobs holds the knobs of the Redis protocol side.
+// RedisKnobs are the knobs of what clients see: connections, routing, expiry and limits.
 type RedisKnobs struct {
 	ClusterEnabled bool          `key:"cluster_enabled" help:"false: stores take any key and pass commands on instead of redirecting"`
-	LeaderlessWait time.Duration `key:"leaderless_wait" min:"0s" max:"60s" help:"how long a command waits for its region to have a leader and to be applied"`
+	LeaderlessWait time.Duration `key:"leaderless_wait" min:"0s" max:"60s" help:"how long a command may wait for its region to have a leader, and for Raft"`
 	FollowerRead   bool          `key:"follower_read" help:"true: a store also serves reads of regions that it only follows to connections that sent READONLY"`
 	MaxClients     int           `key:"max_clients" min:"1" max:"1000000" help:"connections per listener"`
 	MaxBulkLen     Bytes         `key:"max_bulk_len" min:"1MiB" max:"512MiB" help:"longest argument of a command"`
 
-	RequirePass   string `key:"requirepass" secret:"true" help:"password that clients give with AUTH, empty for none; to listen beyond loopback needs one"`
+	RequirePass   string `key:"requirepass" secret:"true" help:"password that clients give with AUTH, empty for none; a cluster needs one to listen beyond loopback"`
 	AdvertiseIP   string `key:"advertise_ip" help:"host that clients are sent to, empty for the address listened on"`
 	AdvertisePort int    `key:"advertise_port" min:"0" max:"65535" help:"port of store 1 that clients are sent to, the other stores follow upwards; 0 for the ports listened on"`
 
-	ExpireInterval time.Duration `key:"expire_interval" min:"0s" max:"24h" help:"how often the leader of a region looks through the next expire_keys of its keys and deletes what has expired; 0 for never"`
+	ExpireInterval time.Duration `key:"expire_interval" min:"0s" max:"24h" help:"how often the leader of a region looks through the next 1000 of its keys and deletes those that have expired; 0s for never"`
 
-	QueryBufferLimit      Bytes         `key:"query_buffer_limit" min:"1MiB" max:"64GiB" help:"bytes of one command that a client may send; beyond, it is closed"`
-	OutputBufferLimit     Bytes         `key:"output_buffer_limit" min:"0" max:"64GiB" help:"bytes of replies that a client may leave unread; beyond, it is closed; 0 for no limit"`
+	QueryBufferLimit      Bytes         `key:"query_buffer_limit" min:"1MiB" max:"64GiB" help:"bytes of one command that a client may send; beyond, its connection is closed"`
+	OutputBufferLimit     Bytes         `key:"output_buffer_limit" min:"0" max:"64GiB" help:"bytes of replies that a client may leave unread; beyond, its connection is closed; 0 for no limit"`
 	OutputBufferSoftLimit Bytes         `key:"output_buffer_soft_limit" min:"0" max:"64GiB" help:"bytes of replies that a client may leave unread for output_buffer_soft_time; 0 for no limit"`
 	OutputBufferSoftTime  time.Duration `key:"output_buffer_soft_time" min:"0s" max:"24h" help:"how long a client may exceed output_buffer_soft_limit"`
-	ClientMemory          Bytes         `key:"client_memory" min:"0" max:"1TiB" help:"bytes that all clients of the process hold in buffers; beyond, those that hold most are closed; 0 for no limit"`
+	ClientMemory          Bytes         `key:"client_memory" min:"0" max:"1TiB" help:"bytes that all clients of the process hold in buffers; beyond, the connections that hold most are closed; 0 for no limit"`
 	Timeout               time.Duration `key:"timeout" min:"0s" max:"87600h" help:"how long a connection may be idle, whole seconds; 0 for ever"`
 	TCPKeepalive          time.Duration `key:"tcp_keepalive" min:"0s" max:"24h" help:"silence after which a client's machine is probed, whole seconds; 0 for never"`
 
 	RedisConstants
 }
 
-// RaftConstants are what nobody tunes, so they have no key. Tests make them small.
+// RaftConstants are values that nobody needs to tune, so they have no key. Tests make them small.
 type RaftConstants struct {
-	// SnapshotBytes of applied entries make a replica take the next snapshot record early. With 64 MiB a log of large
-	// entries does not grow far beyond what a follower's start should read.
+	// SnapshotBytes is how many bytes of entries a replica applies before it takes the next snapshot record, if
+	// raft.snapshot_entries does not come first. With 64 MiB a restart reads a short log even if its entries are large.
 	SnapshotBytes Bytes
-	// CompactionOverhead is how many entries stay in the log behind a snapshot record, for replicas that are a little
+	// CompactionOverhead is how many entries before a snapshot record stay in the log, for followers that are a little
 	// behind. With 2000 a follower that was away for a moment needs no snapshot.
 	CompactionOverhead int
 }
 
-// RedisConstants are what nobody tunes, so they have no key. Tests make them small.
+// RedisConstants are values that nobody needs to tune, so they have no key. Tests make them small.
 type RedisConstants struct {
-	// CountTime bounds the walk of DBSIZE and INFO keyspace over the keys. They estimate what they have not seen by
-	// then. After 200 ms a dashboard still gets its answer in time.
+	// CountTime is how long DBSIZE and INFO keyspace may count keys. They estimate the number of keys that they have
+	// not reached by then. With 200 ms a dashboard still gets its answer in time.
 	CountTime time.Duration
-	// MaxHeldBytes bounds the commands of one listener that wait for a leader. Beyond it the server answers them at
-	// once: 64 MiB are 10,000 clients with 6 KiB each.
+	// MaxHeldBytes bounds the bytes of commands that a server holds while they wait for a leader. Beyond it the server
+	// answers such commands at once. 64 MiB are 10,000 clients with 6 KiB each.
 	MaxHeldBytes Bytes
-	// ExpireKeys is how many keys of a region the leader looks at in each round of ExpireInterval.
+	// ExpireKeys is how many keys of a region the leader checks for expiry in each ExpireInterval.
 	ExpireKeys int
-	// ExpireSample is how many keys the leader looks at from a random place on where some may have expired, as Redis
-	// does with 20; it goes on while many have. 0 is for no samples.
+	// ExpireSample is how many keys the leader checks besides, from a random place on where some may have expired; it
+	// goes on while many have. Redis does the same with 20. 0 turns samples off.
 	ExpireSample int
 	// ReclaimKeys is about how many elements of deleted collections a store deletes in one step, which is one batch of
 	// the engine.
 	ReclaimKeys int
-	// ReclaimRange is the size from which on a store deletes the elements of a deleted collection by range, not one by
-	// one: range deletions make reads of their memtable slower, so small collections do not get one.
+	// ReclaimRange is how many elements a deleted collection must have for a store to delete them with one range
+	// deletion, and not one by one. A range deletion slows down reads of its memtable, so small collections do not get
+	// one.
 	ReclaimRange int
-	// ReclaimRest is how many times as long as a step the store rests behind it, so that deleting takes an eighth of a
-	// core at most.
+	// ReclaimRest is how long a store rests after each step, as a multiple of the step's time. With 7, deleting takes
+	// an eighth of a core at most.
 	ReclaimRest int
 }
 
-// Constants returns settings of which the constants alone are set.
+// Constants returns settings in which only the constants are set.
 func Constants() (s Settings) {
 	s.Raft.RaftConstants = RaftConstants{SnapshotBytes: 64 << 20, CompactionOverhead: 2000}
 	s.Redis.RedisConstants = RedisConstants{
@@ -126,8 +129,9 @@ func Constants() (s Settings) {
 	return s
 }
 
-// Lease is how long a read index round lets a leader answer reads without another: shorter than the shortest election
-// time-out by two ticks and 20 ms. It is 0, and every read takes a round, when the settings leave no room.
+// Lease returns how long a leader may answer reads after a read index round, without another round. It is two ticks and
+// 20 ms shorter than the shortest election time-out. If the settings leave no room it is 0, and every read takes a
+// round.
 func (r RaftKnobs) Lease() time.Duration {
 	return max(0, time.Duration(r.ElectionTicks-2)*r.RTT-20*time.Millisecond)
 }

@@ -15,7 +15,7 @@ type Problem struct {
 
 func (p *Problem) Error() string { return p.Text }
 
-// Invalid is the error for settings that cannot be: all their problems, one a line.
+// Invalid is the error for settings that are not allowed: all their problems, one a line.
 type Invalid []*Problem
 
 func (v Invalid) Error() string {
@@ -34,7 +34,7 @@ func (v Invalid) Err() error {
 	return v
 }
 
-// Unwrap makes errors.As find a single problem.
+// Unwrap lets errors.As find one of the problems.
 func (v Invalid) Unwrap() []error {
 	out := make([]error, len(v))
 	for i, p := range v {
@@ -43,7 +43,7 @@ func (v Invalid) Unwrap() []error {
 	return out
 }
 
-// minMemtable is the least that a store can work with.
+// minMemtable is the smallest memtable that a store can work with.
 const minMemtable Bytes = 256 << 10
 
 // Validate checks every setting against its range, and settings that depend on each other; the error is an Invalid.
@@ -80,7 +80,7 @@ func (s Settings) Validate() error {
 	return problems.Err()
 }
 
-// Problems checks fields one by one.
+// Problems checks each field by itself.
 func Problems(fields []Field) Invalid {
 	var out Invalid
 	for i := range fields {
@@ -101,7 +101,7 @@ func (s *Settings) Set(name, value string) error {
 	return f.Set(value)
 }
 
-// Find returns the field of that name; the error is a *Problem that names the nearest one there is.
+// Find returns the field with this name. If there is none, the error is a *Problem that suggests the nearest name.
 func Find(fields []Field, name string) (*Field, error) {
 	for i := range fields {
 		if fields[i].Name == name {
@@ -115,8 +115,8 @@ func Find(fields []Field, name string) (*Field, error) {
 	return nil, &Problem{name, "unknown setting: " + name + DidYouMean(name, names)}
 }
 
-// DidYouMean returns "; did you mean X?" with the nearest of the known names, or nothing where more than half of the
-// name would have to change.
+// DidYouMean returns "; did you mean X?" with the known name nearest to name. It returns "" if more than half of name
+// would have to change.
 func DidYouMean(name string, known []string) string {
 	best, least := "", 0
 	for _, k := range known {
