@@ -1,9 +1,9 @@
-// Package counters lists the lines of INFO's section neokv. The server prints them in this order, `neokv bench` samples
-// them, results say which of them they hold, and docs/counters.md is made of them. Package neokv knows where each value
-// comes from; a test there keeps the two together.
+// Package counters lists the lines of INFO's section neokv: name, kind, scope and meaning. The server prints the lines
+// in this order, `neokv bench` samples them, a results file names those that it holds, and docs/counters.md is
+// generated from the list. Package neokv reads the values; a test there keeps it and the list together.
 package counters
 
-// Line describes a line of the section, which reads name:value. A name ends with the unit, if there is one.
+// Line describes one line of the section. The line reads name:value, and the name ends with the unit, if there is one.
 type Line struct {
 	Name  string
 	Kind  MetricKind
@@ -11,29 +11,29 @@ type Line struct {
 	Help  string
 }
 
-// MetricKind says how the value of a line behaves.
+// MetricKind says what may happen to the value of a line over time.
 type MetricKind string
 
 const (
-	Fact    MetricKind = "fact"    // text, or a number that nobody would add up
+	Fact    MetricKind = "fact"    // text, or a number whose sums mean nothing
 	Counter MetricKind = "counter" // a whole number that never falls
 	Gauge   MetricKind = "gauge"   // a whole number as of now
 )
 
-// Scope says whom a line is about.
+// Scope says what a line is about: a store, the cluster or the process.
 type Scope string
 
 const (
-	// Store lines are about the store on whose port a client asks, and about the cluster on the proxy port. Counters
-	// and gauges are the sums over the stores there.
+	// Store lines on a store's port are about that store. On the proxy port, counters and gauges are sums over the
+	// stores.
 	Store Scope = "store"
-	// Cluster lines are about the cluster and the same on every port that has them.
+	// Cluster lines are about the cluster. They are the same on every port that has them.
 	Cluster Scope = "cluster"
-	// Process lines are about the whole process and the same on every port.
+	// Process lines are about the whole process. They are the same on every port.
 	Process Scope = "process"
 )
 
-// Find returns the line of a name.
+// Find returns the line with this name.
 func Find(name string) (Line, bool) {
 	i, ok := places[name]
 	if !ok {
@@ -42,7 +42,7 @@ func Find(name string) (Line, bool) {
 	return All[i], true
 }
 
-// places has the place of each line in All.
+// places has the index of each line in All, by name.
 var places = func() map[string]int {
 	m := make(map[string]int, len(All))
 	for i, l := range All {
@@ -51,7 +51,7 @@ var places = func() map[string]int {
 	return m
 }()
 
-// All lists the lines in their order.
+// All lists the lines in the order in which INFO prints them.
 var All = []Line{
 	{"neokv_version", Fact, Process, "version of NeoKV"},
 	{"store", Fact, Store, "number of the store; on its port only"},
@@ -71,16 +71,16 @@ var All = []Line{
 	{"sync_us", Counter, Store, "time that these syncs took; the times of syncs that overlap add up"},
 
 	{"raft_proposals", Counter, Store,
-		"runs of writes given to regions that this store led; the writes of one pipeline to one region are a run"},
+		"runs of writes handed to regions that this store led; a run is the writes of one pipeline to one region"},
 	{"raft_entries", Counter, Store, "Raft entries proposed by this store"},
 	{"raft_entry_bytes", Counter, Store, "bytes of these entries"},
 	{"raft_commands", Counter, Store,
 		"commands in these entries; `raft_commands` / `raft_entries` says how well writes share entries"},
 	{"raft_read_sets", Counter, Store,
-		"those of these entries that carried what their commands look up, see `raft.read_sets`"},
+		"Raft entries proposed by this store that carried what their commands look up, see `raft.read_sets`"},
 	{"raft_read_set_reads", Counter, Store, "reads that these entries carried"},
 	{"read_sets_applied", Counter, Store,
-		"entries that this store applied, leading or following, without making the reads again that they carried"},
+		"entries that this store applied, as leader or follower, with the reads that they carried in place of its own"},
 
 	{"wal_bytes", Counter, Store,
 		"bytes written to Pebble's write-ahead log: Raft's log, and the data that follows it"},
@@ -99,7 +99,7 @@ var All = []Line{
 	{"block_cache_hits", Counter, Store, "blocks found in the block cache"},
 	{"block_cache_misses", Counter, Store, "blocks read from files"},
 
-	{"read_index_rounds", Counter, Store, "rounds to a quorum, for which reads waited or which renewed a lease"},
+	{"read_index_rounds", Counter, Store, "rounds to a quorum that let reads be served or renewed a lease"},
 	{"lease_reads", Counter, Store, "runs of reads that a leader served under its lease, without a round"},
 	{"index_reads", Counter, Store, "runs of reads that a leader served after a round"},
 	{"follower_reads", Counter, Store, "runs of reads that a follower served after a round"},
@@ -127,5 +127,5 @@ var All = []Line{
 	{"process_alloc_bytes", Counter, Process, "bytes of these objects"},
 	{"process_procs", Gauge, Process, "threads that may run Go code at the same time, GOMAXPROCS"},
 	{"process_goroutines", Gauge, Process, "goroutines"},
-	{"process_rss_bytes", Gauge, Process, "memory in use as the system sees it; on macOS the most so far"},
+	{"process_rss_bytes", Gauge, Process, "memory in use as the operating system sees it; on macOS the largest so far"},
 }
