@@ -28,19 +28,19 @@ type Hooks struct {
 // Inside is the inside of a running cluster. Inside and StorePlace are interfaces because package neokv, which has the
 // types, stands above this one. A caller kills all stores before it ends the journal or opens it.
 type Inside interface {
-	// Nodes are the places of the stores, by store number. They are the same as long as the cluster exists.
+	// Nodes returns the places of the stores, by store number. They are the same as long as the cluster exists.
 	Nodes() []StorePlace
 	// Network carries the messages between stores; links are cut, delayed and disturbed there.
 	Network() *transport.Network
-	// HeldForClients is how many bytes the stores and the proxy hold for their clients.
+	// HeldForClients returns how many bytes the stores and the proxy hold for their clients.
 	HeldForClients() int64
 
 	// Journal returns the disk of the journal in memory, nil if there has been none, and whether the journal is open.
 	Journal() (fs *disk.FS, open bool)
-	// EndJournal closes the journal, if it is open. The next one is on the disk left.
+	// EndJournal closes the journal, if it is open. From then on left is the journal's disk.
 	EndJournal(left *disk.FS) error
-	// OpenJournal replays the journal into the stores' logs, as the start of a process does. A new one has segments of
-	// so many bytes; there is none if shared is false.
+	// OpenJournal replays the journal into the stores' logs, as the start of a process does. Then it begins a new
+	// journal with segments of so many bytes, or none if shared is false.
 	OpenJournal(bytes int64, shared bool) error
 }
 
