@@ -11,30 +11,30 @@ import (
 	"neokv.dev/neokv/internal/topology"
 )
 
-// This file is what a batch consists of: its tasks and their outcomes. round.go runs them.
+// This file has the batch and its parts: tasks, their outcomes, and how they are answered. round.go runs a batch.
 
 const (
 	maxWrites  = 4096 // in one batch
-	firstReads = 16   // in one batch, until the connection knows how large the replies are
+	firstReads = 16   // in a batch, while the connection does not know how large the replies are
 	maxReads   = 4096 // in one batch
 
-	// wantReplies is how many bytes of replies a batch of reads should not exceed by much: for a client that does not
-	// read them the server holds them.
+	// wantReplies is the size of replies at which a batch of reads ends. The server holds these bytes as long as the
+	// client does not read them.
 	wantReplies = 128 << 10
 )
 
 // batch runs commands that do not depend on each other's replies: writes, or reads. It runs them in rounds. In each
-// round the calls for one replica are a part. The batch keeps the order within a part, and hands all parts over before
-// it waits for the first. What found no leader, or a replica that does not lead, is tried again in the next round, as
-// the slot table changes, until the batch's deadline.
+// round the calls for one replica form a part. The batch keeps the order within a part, and hands all parts over before
+// it waits for the first. A call that finds no leader, or a replica that does not lead, is tried again in the next
+// round, when the slot table has changed, until the batch's deadline.
 //
-// Order: a connection runs one batch after the other. Within a batch, the calls of a part that are handed over again
-// begin with the first that was provably not applied. So no later write of the connection for that region can be ahead
-// of one of these.
+// Order: a connection runs one batch after the other. When a batch hands a part over again, the part begins with the
+// first call that was provably not applied. So no later write of the connection to that region can overtake one of
+// these calls.
 //
-// Time: a batch has redis.leaderless_wait from its turn on, so that a pipeline may take long as long as it goes on.
-// When one batch has used that time up, the whole pipeline has. The batches behind it then give up at once on the
-// regions that it waited for, and on those that have no leader. They still try the leader of another region, but all
+// Time: a batch has redis.leaderless_wait, counted from its turn, so a long pipeline may go on as long as it makes
+// progress. When one batch has used that time up, the whole pipeline has. The batches after it give up at once on the
+// regions that it waited for, and on regions without a leader. They still try the leaders of other regions, but all
 // these tries together take no more time than one.
 //
 // A batch reuses all its memory.
@@ -50,26 +50,26 @@ type batch struct {
 	timer  *time.Timer
 
 	readLimit int   // how many reads the next batch may have
-	ends      []int // by command that runs together with others: the end of its tasks
+	ends      []int // for each command of the batch: the end of its tasks
 
 	slots     []topology.Slot // that tasks refer to
 	args      [][]byte        // of commands that were cut
 	positions []int           // scratch: where a command's keys are
-	order     []int           // of the command that was cut last, by key: its task
+	order     []int           // for each key of the command that was cut last: its task
 	counts    []int           // scratch of cut
 
-	deadline time.Time                  // of the batch, or of the pipeline's first batch that has used its time up
-	overdue  map[topology.RegionID]bool // regions that used up the time of the pipeline that arrived at waited
+	deadline time.Time                  // of this batch, or of the first batch of the pipeline that used its time up
+	overdue  map[topology.RegionID]bool // regions that used up the time of a pipeline, the one that arrived at waited
 	waited   time.Time
 }
 
 // task is one call and what became of it.
 type task struct {
 	call    redis.Call
-	slots   []topology.Slot // of its keys; nil: slot alone
+	slots   []topology.Slot // the slots of its keys; nil: slot is the only one
 	slot    topology.Slot
 	follow  bool // a replica that does not lead will do
-	ledOnly bool // it concerns slots only as long as this store leads them
+	ledOnly bool // it is void for slots that this store no longer leads
 	outcome outcome
 	reply   []byte // valid until the batch is reset
 }
@@ -78,14 +78,14 @@ type task struct {
 type outcome byte
 
 const (
-	open      outcome = iota // nothing yet
+	open      outcome = iota // it has not run yet
 	executed                 // the reply is the command's own
 	failed                   // the reply is an error of routing or of Raft: the call did not run, or nobody knows
-	postponed                // it did not run and has no reply: those of the batch are large enough
+	postponed                // it did not run and has no reply: the batch's replies are large enough already
 	gone                     // it has no reply: it is ledOnly, and another store leads now
 )
 
-// part is what goes to one replica in one round.
+// part is the calls that go to one replica in one round.
 type part struct {
 	region  int // index in the slot table's Regions
 	id      topology.RegionID
@@ -94,7 +94,7 @@ type part struct {
 	follow  bool // the replica need not lead
 	run     redis.Run
 	pending region.Pending
-	tasks   []int // by call
+	tasks   []int // the task of each call
 }
 
 // bytes is how much memory the batch keeps.
@@ -109,7 +109,7 @@ func (b *batch) bytes() int {
 	return n
 }
 
-// shed gives that memory up between two batches.
+// shed gives the batch's memory up. It is called between two batches.
 func (b *batch) shed() {
 	b.tasks, b.slots, b.parts, b.used, b.args = nil, nil, nil, 0, nil
 	b.positions, b.order, b.counts, b.ends = nil, nil, nil, nil
@@ -150,7 +150,7 @@ func (b *batch) open() (n int) {
 	return n
 }
 
-// full reports whether replies were left out for want of memory.
+// full reports whether a reply was left out because clients may hold no more memory.
 func (b *batch) full() bool {
 	return slices.ContainsFunc(b.parts[:b.used], func(p *part) bool { return p.run.Out.Full })
 }
@@ -168,7 +168,7 @@ func (b *batch) failAll(tasks []int, line string) {
 	}
 }
 
-// refuse answers a task with a redirection, or with why there is none.
+// refuse answers a task with a redirection, or with the reason why there is none.
 func (b *batch) refuse(x *task, d route.Decision) {
 	start := len(b.errs.Buf)
 	b.errs.Buf = append(d.AppendError(append(b.errs.Buf, '-')), '\r', '\n')

@@ -13,10 +13,10 @@ import (
 	"neokv.dev/neokv/settings"
 )
 
-// ClientMemory bounds what the clients of several servers hold together. When they hold more, it closes those that hold
-// most, as Redis does under maxmemory-clients, but none that asked for CLIENT NO-EVICT.
+// ClientMemory bounds the memory that the servers of a process hold for their clients. When clients hold more, it
+// closes those that hold most, as Redis does under maxmemory-clients, except those that asked for CLIENT NO-EVICT.
 //
-// For a client that sends, a server holds one incomplete command, which the limits on its length bound, and a pipeline
+// For a client that sends, a server holds one incomplete command, which redis.query_buffer_limit bounds, and a pipeline
 // of maxPipeline bytes. For a client that does not read, it holds the replies of one batch, since it executes nothing
 // more until these are sent. A batch of reads ends when its replies have wantReplies bytes; a single reply is as large
 // as it is.
@@ -27,7 +27,7 @@ import (
 // not give them back.
 type ClientMemory struct {
 	limit   atomic.Int64 // bytes, 0 for none
-	percent atomic.Int64 // of the machine's memory, where the limit was given so; else 0
+	percent atomic.Int64 // of the machine's memory, if the limit was given in percent; else 0
 	used    atomic.Int64
 	turns   []*turns      // by store, counted from 1
 	moves   chan struct{} // holds one for each connection that moves what it has read into a larger buffer
@@ -36,13 +36,13 @@ type ClientMemory struct {
 	servers []*Server
 }
 
-// turns are those of one store.
+// turns are the turns of one store.
 type turns struct {
 	taken chan struct{} // holds one for each connection that has a turn
 	ended atomic.Uint64 // how many turns have ended so far
 }
 
-// NewClientMemory returns a bound for servers that read from so many stores. A limit of 0 is none.
+// NewClientMemory returns a bound for servers that read from this number of stores. A limit of 0 is no limit.
 func NewClientMemory(limit settings.Bytes, stores int) *ClientMemory {
 	m := &ClientMemory{turns: make([]*turns, stores+1), moves: make(chan struct{}, max(1, runtime.NumCPU()/2))}
 	for i := range m.turns {
@@ -52,7 +52,7 @@ func NewClientMemory(limit settings.Bytes, stores int) *ClientMemory {
 	return m
 }
 
-// set changes the limit to so many bytes, or, where percent is not 0, to so much of the machine's memory. Redis takes
+// set changes the limit to a number of bytes or, if percent is not 0, to a share of the machine's memory. Redis takes
 // percents of maxmemory, which does not exist here.
 func (m *ClientMemory) set(bytes, percent int64) {
 	if percent > 0 {
@@ -62,7 +62,7 @@ func (m *ClientMemory) set(bytes, percent int64) {
 	m.limit.Store(bytes)
 }
 
-// text is the limit as CONFIG SET or the settings gave it.
+// text returns the limit in the form in which it was set.
 func (m *ClientMemory) text() string {
 	if percent := m.percent.Load(); percent > 0 {
 		return strconv.FormatInt(percent, 10) + "%"
@@ -70,10 +70,10 @@ func (m *ClientMemory) text() string {
 	return strconv.FormatInt(m.limit.Load(), 10)
 }
 
-// tell puts the limit into settings.
+// tell copies the limit in force into k.
 func (m *ClientMemory) tell(k *settings.RedisKnobs) { k.ClientMemory = settings.Bytes(m.limit.Load()) }
 
-// Used is how many bytes clients hold.
+// Used returns how many bytes clients hold.
 func (m *ClientMemory) Used() int64 { return m.used.Load() }
 
 func (m *ClientMemory) join(s *Server) {
@@ -88,7 +88,7 @@ func (m *ClientMemory) leave(s *Server) {
 	m.servers = slices.DeleteFunc(m.servers, func(x *Server) bool { return x == s })
 }
 
-// lacks reports whether n bytes more are too many.
+// lacks reports whether n more bytes would exceed the limit.
 func (m *ClientMemory) lacks(n int64) bool {
 	limit := m.limit.Load()
 	return limit > 0 && m.used.Load()+n > limit
@@ -125,7 +125,7 @@ func (m *ClientMemory) evict(asks *conn, n int64) {
 			return
 		}
 		if !largest.killed.Swap(true) {
-			largest.s.stats.evicted.Add(1) // before anybody can see that it is closed
+			largest.s.stats.evicted.Add(1) // first: a client that sees the connection closed finds it counted
 			largest.end()
 		}
 		largest.release()
@@ -146,7 +146,7 @@ func (c *conn) hold(n int64) bool {
 	}
 	c.held.Add(n)
 	m.used.Add(n)
-	if c.killed.Load() { // and perhaps released before n was counted
+	if c.killed.Load() { // perhaps release ran before n was counted
 		c.release()
 		return false
 	}
@@ -156,7 +156,7 @@ func (c *conn) hold(n int64) bool {
 // release takes what the connection holds off the count.
 func (c *conn) release() { c.s.o.ClientMemory.used.Add(-c.held.Swap(0)) }
 
-// What a connection keeps for an argument beside its bytes, and for a command.
+// How much memory a connection keeps for an argument, besides its bytes, and for a command.
 const (
 	argBytes = int64(unsafe.Sizeof([]byte(nil)))
 	cmdBytes = int64(unsafe.Sizeof(command{}))
@@ -176,12 +176,12 @@ func (c *conn) account() bool {
 }
 
 const (
-	freeRoom = 64 << 10  // for replies, before the connection has to ask
-	moreStep = 256 << 10 // at least, that it asks for at once
+	freeRoom = 64 << 10  // replies up to this size ask for neither memory nor a turn
+	moreStep = 256 << 10 // a reply grows by at least this much
 )
 
-// more is the function More of the connection's replies: it counts bytes before the reply holds them. The connection's
-// goroutine calls it or, while that waits, the goroutine that applies its writes.
+// more is the More function of the connection's replies: it counts bytes before the reply holds them. The connection's
+// goroutine calls it. While that goroutine waits for writes, the goroutine that applies them calls it.
 func (c *conn) more(n int) int {
 	n = max(n, moreStep)
 	if !c.hold(int64(n)) {
@@ -191,8 +191,8 @@ func (c *conn) more(n int) int {
 }
 
 // enlarge gives the reader a buffer of so many bytes. It returns false when clients may not hold that much. Only a few
-// connections at a time fill large buffers, so that hundreds of clients that send much leave the processors to the
-// others.
+// connections at a time copy into large buffers. So hundreds of clients that send much at once leave the processors to
+// the others.
 func (c *conn) enlarge(r *requestReader, size int) bool {
 	if !c.hold(int64(size - len(r.buf))) {
 		return false
@@ -220,8 +220,8 @@ func (c *conn) moreOfReads(n int) int {
 	return c.more(n)
 }
 
-// awaitTurn waits for a turn. It returns false when the connection or the server ends before, or when no turn has ended
-// for redis.leaderless_wait: the store's disk hangs.
+// awaitTurn waits for a turn. It returns false when the connection or the server ends first. It also returns false when
+// no turn has ended for redis.leaderless_wait, since then the store's disk hangs.
 func (c *conn) awaitTurn() bool {
 	c.wantsTurn = false
 	patience := c.s.o.Settings.Redis.LeaderlessWait

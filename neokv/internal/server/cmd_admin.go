@@ -12,7 +12,7 @@ import (
 	"neokv.dev/neokv/internal/topology"
 )
 
-// This file is the commands about the server and its data as a whole: WAIT, ROLE, LASTSAVE, NEOKV, DEBUG, SHUTDOWN,
+// This file has the commands about the server and its data as a whole: WAIT, ROLE, LASTSAVE, NEOKV, DEBUG, SHUTDOWN,
 // LOLWUT and TIME.
 
 const (
@@ -28,7 +28,7 @@ const waitPause, maxWaitPause = time.Millisecond, 50 * time.Millisecond
 // writtenRegion is a region that a connection has written to, for WAIT.
 type writtenRegion struct {
 	region topology.RegionID
-	index  uint64 // of the last write
+	index  uint64 // the apply index of the last write
 	have   int    // replicas known to have applied it; -1 while no store has been asked
 }
 
@@ -81,7 +81,7 @@ func runWait(c *conn, args [][]byte) {
 		}
 	}
 	c.out.Int(have)
-	c.since = time.Now() // the wait is no command's time
+	c.since = time.Now() // the time spent waiting counts for no command
 }
 
 // replicated asks, all at once, about the regions that are not yet known to have enough replicas. It returns the
@@ -101,8 +101,8 @@ func (c *conn) replicated(ctx context.Context, regions []writtenRegion, enough i
 	return int64(least)
 }
 
-// runDebug answers DEBUG as a Redis that does not allow it. It runs only what test suites need: SLEEP, which holds up
-// this connection alone, and SET-ACTIVE-EXPIRE, which changes nothing that a client sees.
+// runDebug answers DEBUG as a redis-server that does not allow it. It runs only what test suites need: SLEEP, which
+// holds up this connection alone, and SET-ACTIVE-EXPIRE, which changes nothing that a client sees.
 func runDebug(c *conn, args [][]byte) {
 	switch {
 	case len(args) == 3 && redis.IsOption(args[1], "sleep"):
@@ -224,7 +224,7 @@ func runShutdown(c *conn, args [][]byte) {
 	}
 }
 
-// runRole answers as a master without replicas: those of regions are Raft's.
+// runRole answers as a master without replicas. The replicas of regions belong to Raft and are not shown.
 func runRole(c *conn, args [][]byte) {
 	c.out.Array(3)
 	c.out.BulkString("master")

@@ -12,7 +12,7 @@ import (
 	"neokv.dev/neokv/internal/redis"
 )
 
-// This file is CLIENT.
+// This file has the command CLIENT.
 
 func runClientSetName(c *conn, args [][]byte) {
 	if !c.setName(args[2]) {
@@ -221,8 +221,8 @@ func runClientKill(c *conn, args [][]byte) {
 // pause is what CLIENT PAUSE asked for.
 type pause struct {
 	until time.Time
-	all   bool          // else writes alone
-	over  chan struct{} // closed when another takes its place, or nothing does
+	all   bool          // false: only writes are paused
+	over  chan struct{} // closed when this pause ends or another replaces it
 }
 
 // setPause replaces the pause; nil ends it.
@@ -249,7 +249,7 @@ func runClientPause(c *conn, args [][]byte) {
 		return
 	}
 	p := &pause{until: after(ms), all: all, over: make(chan struct{})}
-	c.s.mu.Lock() // of two pauses the longer time and the wider kind hold
+	c.s.mu.Lock() // of two pauses the longer time and the wider kind count
 	defer c.s.mu.Unlock()
 	if old := c.s.pause.Load(); old != nil && time.Now().Before(old.until) {
 		p.all = p.all || old.all
@@ -269,7 +269,7 @@ func runClientUnpause(c *conn, args [][]byte) {
 }
 
 // awaitUnpause holds a command back while clients are paused. It returns false when the connection has ended meanwhile.
-// A command that is wrong is answered at once.
+// It does not hold back a command that gets an error.
 func (c *conn) awaitUnpause(p *pause, cmd *command) bool {
 	for ; p != nil; p = c.s.pause.Load() {
 		if !p.all && (cmd.row == nil || cmd.row.Write == nil) || !time.Now().Before(p.until) {
@@ -296,7 +296,7 @@ func (c *conn) awaitUnpause(p *pause, cmd *command) bool {
 	return true
 }
 
-// timeout parses a time-out in milliseconds as Redis does, or answers with what is wrong with it.
+// timeout parses a time-out in milliseconds as Redis does. If it is wrong, timeout answers with the error.
 func (c *conn) timeout(arg []byte) (ms int64, ok bool) {
 	ms, ok = redis.ParseInt(arg)
 	switch {
@@ -309,7 +309,8 @@ func (c *conn) timeout(arg []byte) (ms int64, ok bool) {
 	return ms, ok
 }
 
-// after is the instant so many milliseconds from now. What a time.Duration cannot hold is as good as never.
+// after returns the instant so many milliseconds from now. A time that a time.Duration cannot hold is cut to the
+// longest that it can hold, which is as good as never.
 func after(ms int64) time.Time {
 	return time.Now().Add(time.Duration(min(ms, math.MaxInt64/2/int64(time.Millisecond))) * time.Millisecond)
 }
@@ -340,7 +341,7 @@ func runClientNoEvict(c *conn, args [][]byte) {
 	}
 }
 
-// runClientNoTouch has nothing to switch: no access times are kept.
+// runClientNoTouch has nothing to switch, since NeoKV keeps no access times.
 func runClientNoTouch(c *conn, args [][]byte) {
 	if _, ok := c.onOff(args[2]); ok {
 		c.out.OK()

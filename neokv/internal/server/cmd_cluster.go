@@ -8,11 +8,11 @@ import (
 	"neokv.dev/neokv/internal/topology"
 )
 
-// This file is CLUSTER. Every answer comes from the slot table alone, so that it is the same whichever store is asked.
+// This file has the command CLUSTER. Every answer comes from the slot table alone, so all stores give the same answer.
 // All stores are masters. The replicas of regions appear nowhere.
 
-// clusterTable returns the slot table, which is empty before there is one. On the proxy port it returns nil and has
-// answered with the error.
+// clusterTable returns the slot table, which is empty before there is one. On the proxy port it answers with an error
+// and returns nil.
 func (c *conn) clusterTable() *route.Table {
 	if c.s.proxy() {
 		c.out.Error(errNoCluster)
@@ -24,7 +24,7 @@ func (c *conn) clusterTable() *route.Table {
 	return route.NewTable(0, nil, nil)
 }
 
-// serves returns the slot ranges that clients find at a store: none at a dead one, even while it still counts as a
+// serves returns the slot ranges that clients find at a store. A dead store has none, even while it still counts as a
 // leader.
 func serves(t *route.Table, s *route.PublicStore) []topology.SlotRange {
 	if !s.Alive {

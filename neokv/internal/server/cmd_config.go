@@ -16,25 +16,25 @@ import (
 	"neokv.dev/neokv/settings"
 )
 
-// This file is CONFIG.
+// This file has the command CONFIG.
 
-// parameter is one that CONFIG knows. CONFIG SET refuses those without check before it looks at any value.
+// parameter is one parameter of CONFIG. CONFIG SET refuses parameters without check before it looks at any value.
 type parameter struct {
 	name string
 	get  func(s *Server) string
-	// check returns CONFIG SET's objection to a value, or nothing if it may be set. apply then sets it; nil does
+	// check returns why CONFIG SET may not set a value, or "" if it may. apply then sets the value; a nil apply does
 	// nothing.
 	check func(s *Server, value string) string
 	apply func(s *Server, value string)
 }
 
-// parameters are those that clients ask for under Redis's names, and then the settings, which are fixed, under their
-// own.
+// parameters lists the parameters that clients know by Redis's names, and after them the settings by their own names.
+// The settings cannot be changed.
 func (s *Server) parameters() []parameter {
 	fixed := func(name, value string) parameter {
 		return parameter{name: name, get: func(*Server) string { return value }}
 	}
-	only := func(name, value, why string) parameter { // Redis can change it: here it may be set to what it is
+	only := func(name, value, why string) parameter { // it may be set, but only to the value that it has
 		p := fixed(name, value)
 		p.check = func(_ *Server, v string) string {
 			if strings.EqualFold(v, value) {
@@ -134,7 +134,7 @@ func (s *Server) setTimeout(value string) {
 	}
 }
 
-// number is a parameter that is a whole number.
+// number returns a parameter whose value is a whole number.
 func number(name string, at *atomic.Int64, low, high int64) parameter {
 	return parameter{
 		name:  name,
@@ -144,7 +144,7 @@ func number(name string, at *atomic.Int64, low, high int64) parameter {
 	}
 }
 
-// bytesOf is a parameter of bytes, given as a number with or without a unit: kb is 1024, k 1000, and so on.
+// bytesOf returns a parameter whose value is a size in bytes, with or without a unit: kb is 1024, k is 1000, and so on.
 func bytesOf(name string, at *atomic.Int64, low, high int64) parameter {
 	return parameter{
 		name: name,
@@ -197,7 +197,7 @@ func parseMemory(text string) (bytes int64, ok bool) {
 		"k": 1000, "m": 1000 * 1000, "g": 1000 * 1000 * 1000,
 		"kb": 1 << 10, "mb": 1 << 20, "gb": 1 << 30,
 	}[strings.ToLower(text)[len(digits):]]
-	if digits == "" { // as Redis reads it
+	if digits == "" { // Redis reads a unit without digits so
 		digits = "0"
 	}
 	n, err := strconv.ParseInt(digits, 10, 64)
@@ -269,7 +269,8 @@ func mustInt(value string) int64 {
 	return n
 }
 
-// port is the port that the server listens on or, where it listens in memory, the one that its store advertises.
+// port returns the port that the server listens on. A server that listens in memory returns the port that its store
+// advertises.
 func (s *Server) port() int {
 	s.mu.Lock()
 	for _, ln := range s.listeners {
@@ -287,7 +288,7 @@ func (s *Server) port() int {
 	return 0
 }
 
-// runConfigGet answers under the name as the client wrote it, as Redis does, unless that was a pattern.
+// runConfigGet repeats a name as the client wrote it, as Redis does, unless it is a pattern.
 func runConfigGet(c *conn, args [][]byte) {
 	all := c.s.parameters()
 	var found []parameter

@@ -9,9 +9,9 @@ import (
 	"neokv.dev/neokv/internal/redis"
 )
 
-// This file is the commands about the connection.
+// This file has the commands about the connection.
 
-// redisVersion is the version whose replies these are. Clients decide by it what they may send.
+// redisVersion is the version of Redis that the server claims to be. Clients decide by it which commands they may send.
 const redisVersion = "7.0.15"
 
 const (
@@ -215,7 +215,7 @@ func (c *conn) setReadOnly(readOnly bool) {
 	c.out.OK()
 }
 
-// runAsking only answers: nothing moves between regions yet, so no store ever answers ASK.
+// runAsking only replies OK: no slot moves between regions, so no store ever answers ASK.
 func runAsking(c *conn, args [][]byte) {
 	if c.s.proxy() {
 		c.out.Error(errNoCluster)

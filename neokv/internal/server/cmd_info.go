@@ -13,14 +13,14 @@ import (
 	"time"
 )
 
-// This file is INFO, but for the section keyspace (keywalk.go) and those about commands (calls.go). A line of
-// redis-server 7.0's stands here where it has a meaning, or where Redis's value says that there is nothing: no
-// replica, no snapshot, no script.
+// This file has the command INFO, except its section keyspace (cmd_keys.go) and its sections about commands (stats.go).
+// It has those lines of redis-server 7.0 that mean something here, and those whose value can truly say that there is
+// nothing: no replica, no snapshot, no script.
 
 // infoSections are INFO's sections in their order.
 var infoSections = []struct {
-	name, second string // second is another name for it
-	asked        bool   // it comes only where it is asked for, alone or with all
+	name, second string // second is another name of the section
+	asked        bool   // INFO without arguments, or with "default", leaves it out
 	lines        func(c *conn) []string
 }{
 	{name: "Server", lines: infoServer},
@@ -144,7 +144,8 @@ func infoMemory(c *conn) []string {
 		"lazyfree_pending_objects", 0, "lazyfreed_objects", 0)...)
 }
 
-// infoPersistence is that of a Redis that saves nothing: what is durable is in the Raft log, see the section neokv.
+// infoPersistence answers as a redis-server that saves nothing. What is durable is in the Raft log: see the section
+// neokv.
 func infoPersistence(c *conn) []string {
 	return lines("loading", 0, "async_loading", 0, "rdb_changes_since_last_save", 0, "rdb_bgsave_in_progress", 0,
 		"rdb_last_save_time", c.s.started.Unix(), "rdb_last_bgsave_status", "ok", "rdb_last_bgsave_time_sec", -1,
@@ -174,7 +175,7 @@ func infoStats(c *conn) []string {
 		"client_output_buffer_limit_disconnections", x.outputClosed.Load())
 }
 
-// infoReplication is that of a master alone: replication is Raft's.
+// infoReplication answers as a master without replicas, since Raft replicates.
 func infoReplication(c *conn) []string {
 	return lines("role", "master", "connected_slaves", 0, "master_failover_state", "no-failover",
 		"master_replid", c.s.runID,

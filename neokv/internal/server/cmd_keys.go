@@ -13,11 +13,11 @@ import (
 	"neokv.dev/neokv/internal/topology"
 )
 
-// This file is the commands that go over the keys in bounded steps: KEYS, DBSIZE, RANDOMKEY, SCAN, and INFO's section
+// This file has the commands that go over the keys in bounded steps: KEYS, DBSIZE, RANDOMKEY, SCAN, and INFO's section
 // keyspace.
 
 // walkSlots walks the part of a slot range that this server covers, in order. It sets w.Slots and calls step after each
-// step of w, until step returns false. It returns nil, or the error reply of what it could not read.
+// step of w, until step returns false. It returns nil, or the error reply of a region that it could not read.
 func (c *conn) walkSlots(m mode, slots topology.SlotRange, w *redis.KeyWalk, step func() bool) (failure []byte) {
 	t := c.awaitTable(m)
 	if t == nil {
@@ -110,9 +110,9 @@ func (x *keyCounts) keep(r topology.RegionID, n *redis.KeyCount) {
 	x.last[r] = n
 }
 
-// count counts the keys that this server covers. It does not walk a region again that nobody has written to since it
-// was counted. When the time is over (CountTime), the slots of a region that have been walked stand for all of it,
-// since CRC16 spreads keys evenly.
+// count counts the keys that this server covers. It does not walk a region again if nobody has written to it since the
+// last count. When CountTime is over, count estimates a region by the slots that it has walked, since CRC16 spreads
+// keys evenly.
 func (c *conn) count(m mode) (sum redis.KeyCount, estimated bool, failure []byte) {
 	t := c.awaitTable(m)
 	if t == nil {
@@ -179,7 +179,7 @@ func runDBSize(c *conn, args [][]byte) {
 	c.out.Int(int64(n.Keys))
 }
 
-// keyspace is INFO's section about the keys. It waits for no leader, so that during an election it may be empty.
+// keyspace returns INFO's section keyspace. It does not wait for leaders, so during an election it may be empty.
 func (c *conn) keyspace() []string {
 	n, estimated, failure := c.count(promptReads)
 	if failure != nil || n.Keys == 0 {
@@ -196,7 +196,7 @@ func (c *conn) keyspace() []string {
 	return []string{line}
 }
 
-// runRandomKey picks one of the first keys at or behind the beginning of a random slot.
+// runRandomKey picks one of the first keys from the beginning of a random slot on.
 func runRandomKey(c *conn, args [][]byte) {
 	from := topology.Slot(rand.N(topology.SlotCount))
 	for _, slots := range []topology.SlotRange{{First: from, Last: topology.SlotCount - 1}, {First: 0, Last: from}} {
@@ -221,9 +221,9 @@ func runRandomKey(c *conn, args [][]byte) {
 	c.out.Null()
 }
 
-// A cursor of SCAN has the slot to go on with and, in multiples of 2^14, a hash of the key to go on behind, or 0 for
-// the slot's beginning. SCAN stops within a slot only if the slot has more than redis.WholeSlotKeys keys. All servers
-// make and understand the same cursors, so that cursors outlive restarts.
+// The low 14 bits of a SCAN cursor are the slot to go on with. The bits above are a hash of the key after which SCAN
+// goes on, or 0 for the slot's beginning. SCAN stops within a slot only if the slot has more than redis.WholeSlotKeys
+// keys. All servers make and understand the same cursors, and cursors outlive restarts.
 //
 // The server remembers which keys the hashes stand for (redis.Cursors). It looks for an unknown hash among the slot's
 // keys. If that key is gone too, SCAN begins the slot again, so that keys may come twice, but none is left out.
@@ -232,7 +232,7 @@ const (
 	scanBudget = 16 // steps of one SCAN that find nothing
 )
 
-// cursorBehind returns the cursor for what follows a key of a slot, or, for nil, for all of the slot.
+// cursorBehind returns the cursor for the keys that follow key in a slot or, for a nil key, for all keys of the slot.
 func cursorBehind(slot topology.Slot, key []byte) uint64 {
 	if key == nil {
 		return uint64(slot)
@@ -242,13 +242,12 @@ func cursorBehind(slot topology.Slot, key []byte) uint64 {
 	return max(h.Sum64()>>slotBits, 1)<<slotBits | uint64(slot)
 }
 
-// slotOf returns the slot that a cursor begins in, and whether it begins with all of it.
+// slotOf returns the slot in which a cursor goes on, and whether it goes on at the slot's beginning.
 func slotOf(cursor uint64) (slot topology.Slot, whole bool) {
 	return topology.Slot(cursor % topology.SlotCount), cursor>>slotBits == 0
 }
 
-// place returns where a cursor goes on: behind the key after of the slot, or, where after is nil, at the slot's
-// beginning.
+// place returns where a cursor goes on: in slot, after the key after, or at the slot's beginning if after is nil.
 func (c *conn) place(cursor uint64) (slot topology.Slot, after, failure []byte) {
 	slot, whole := slotOf(cursor)
 	if whole {

@@ -26,15 +26,15 @@ func runLatencyHistogram(c *conn, args [][]byte) {
 		c.out.BulkString(x.row.FullName())
 		if h := x.times.Load(); h != nil {
 			h.load().write(&c.out)
-		} else { // CONFIG RESETSTAT has come between
+		} else { // CONFIG RESETSTAT has run meanwhile
 			new(histogramNow).write(&c.out)
 		}
 	}
 }
 
-// write appends what LATENCY HISTOGRAM says: how many calls took at most 1, 2, 4 .. microseconds of 1024 nanoseconds,
-// each where it is more than the one before it. It prints the times as Redis's histogram does, whose buckets are a
-// 128th wide.
+// write appends the reply of LATENCY HISTOGRAM: how many calls took at most 1, 2, 4 and so on microseconds, of 1024
+// nanoseconds each. As in Redis, a count comes only if it is larger than the one before it. The times are printed as
+// the ends of the buckets of Redis's histogram, each of which is a 128th wide.
 func (h *histogramNow) write(out *redis.Reply) {
 	out.Map(2)
 	out.BulkString("calls")
@@ -57,7 +57,8 @@ func (h *histogramNow) write(out *redis.Reply) {
 	}
 }
 
-// The rest of LATENCY is about events that took longer than latency-monitor-threshold. That is 0: no event is noted.
+// The rest of LATENCY is about events that took longer than latency-monitor-threshold. The threshold is 0 here, which
+// means that no event is noted.
 
 func runLatencyNone(c *conn, args [][]byte)  { c.out.Array(0) }
 func runLatencyReset(c *conn, args [][]byte) { c.out.Int(0) }

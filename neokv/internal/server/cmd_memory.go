@@ -4,7 +4,7 @@ import (
 	"runtime"
 )
 
-// This file is the part of MEMORY in which Redis tells about its allocator. Here it tells about Go's.
+// This file has the subcommands of MEMORY that tell about the allocator: here that is Go's.
 
 func runMemoryDoctor(c *conn, args [][]byte) {
 	c.out.Verbatim("txt", "Memory is looked after by the Go runtime, whose limits are the process's. "+
@@ -17,7 +17,7 @@ func runMallocStats(c *conn, args [][]byte) {
 
 func runMemoryPurge(c *conn, args [][]byte) { c.out.OK() }
 
-// runMemoryStats answers with those of Redis's figures that the Go runtime has, for the whole process.
+// runMemoryStats answers with those of Redis's figures that the Go runtime knows. They are about the whole process.
 func runMemoryStats(c *conn, args [][]byte) {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)

@@ -11,16 +11,17 @@ import (
 	"neokv.dev/neokv/internal/redis"
 )
 
-// This file is MONITOR. A connection that asks for it is sent a line for each command of its port, until it says RESET.
+// This file has the command MONITOR. The server sends a connection that asks for it a line for each command that the
+// server runs, until the connection sends RESET.
 //
 // The connection that runs a command makes the line once and puts it into the buffer of each monitor. Each monitor has
 // one goroutine that writes its buffer to the socket, the monitor's own replies included, so that lines and replies
-// stay whole. A monitor that is monitorBytes behind is closed: it never holds commands up, and never holds more than
-// two buffers.
+// stay whole. The server closes a monitor that is monitorBytes behind. So a monitor never delays commands, and never
+// holds more than two buffers.
 
 const (
 	monitorBytes     = 1 << 20
-	monitorLineBytes = 64 << 10 // of arguments that a line shows, about
+	monitorLineBytes = 64 << 10 // bytes of arguments that a line shows, about
 	monitorArgBytes  = 16 << 10 // of an argument
 )
 
@@ -30,7 +31,7 @@ type monitors struct {
 	all atomic.Pointer[[]*monitor]
 }
 
-// monitor has what a monitoring connection is to be sent.
+// monitor holds the lines and replies that wait to be sent to one monitor.
 type monitor struct {
 	c       *conn
 	more    chan struct{} // capacity 1: there is something, or no more will come
@@ -44,7 +45,7 @@ type monitor struct {
 // runMonitor makes the connection a monitor. It sends all earlier replies before the first line comes.
 func runMonitor(c *conn, args [][]byte) {
 	if c.monitor != nil {
-		return // as Redis answers it: not at all
+		return // like Redis: no reply
 	}
 	c.out.OK()
 	if !c.flush() {
@@ -97,7 +98,7 @@ func (m *monitor) take(out *redis.Reply) bool {
 	return ok
 }
 
-// put appends bytes that are to be sent. It closes a monitor for which these are too many, and returns false.
+// put appends bytes to send. If the monitor is too far behind, put closes it and returns false.
 func (m *monitor) put(b []byte) bool {
 	m.mu.Lock()
 	full := len(m.buf) > 0 && len(m.buf)+len(b) > monitorBytes
@@ -123,7 +124,7 @@ func (m *monitor) wake() {
 	}
 }
 
-// write sends what there is until the monitor ends or its connection does.
+// write sends the buffer's content until the monitor or its connection ends.
 func (m *monitor) write() {
 	defer close(m.written)
 	var out []byte
@@ -149,13 +150,13 @@ func (m *monitor) write() {
 
 const errMonitor = "ERR Replica can't interact with the keyspace" // for Redis a monitor is a kind of replica
 
-// touchesKeys reports whether a command is one about data.
+// touchesKeys reports whether a command is about data.
 func (cmd *command) touchesKeys() bool {
 	return cmd.row != nil && cmd.row.CheckArity(len(cmd.args)) &&
 		cmd.row.Flags&(redis.FlagWrite|redis.FlagReadonly) != 0
 }
 
-// show sends monitors the commands that ran, except those that only administrators should see.
+// show sends the commands that ran to the monitors, except those that only administrators should see.
 func (c *conn) show(all []*monitor, cmds []command, now time.Time) {
 	var line []byte
 	for i := range cmds {

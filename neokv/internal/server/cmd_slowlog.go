@@ -10,20 +10,20 @@ import (
 	"neokv.dev/neokv/internal/redis"
 )
 
-// This file is SLOWLOG: the commands that took longest, as calls.go measures it. Of commands that ran together it keeps
-// the first of each name.
+// This file has the command SLOWLOG: the commands that took longest, by the times of stats.go. Of the commands that ran
+// together it keeps the first of each name.
 
 const (
 	slowMicros   = 10_000 // slowlog-log-slower-than at first
 	slowCalls    = 128    // slowlog-max-len at first
-	slowArgs     = 32     // of a call that are kept
+	slowArgs     = 32     // arguments of a call that are kept
 	slowArgBytes = 128    // of an argument
 	maxSlowCalls = 10_000
 )
 
 // slowLog keeps the last slow calls. Each has a bounded size.
 type slowLog struct {
-	limit  atomic.Int64 // microseconds from which on a call is slow; negative: none is
+	limit  atomic.Int64 // a call that takes so many microseconds is slow; negative: no call is
 	length atomic.Int64 // calls that are kept
 
 	mu     sync.Mutex
@@ -67,7 +67,7 @@ func (l *slowLog) trim() {
 	}
 }
 
-// shorten copies as much of a call as Redis keeps of it.
+// shorten copies those arguments of a call, and that much of each, that Redis keeps.
 func shorten(args [][]byte) [][]byte {
 	out := make([][]byte, 0, min(len(args), slowArgs))
 	for i, a := range args {
@@ -85,7 +85,7 @@ func shorten(args [][]byte) [][]byte {
 
 var redacted = []byte("(redacted)")
 
-// shown are the arguments as other clients may see them, without passwords.
+// shown returns the arguments that other clients may see: passwords are left out.
 func (cmd *command) shown() [][]byte {
 	hide := func(first, n int) [][]byte {
 		args := slices.Clone(cmd.args)

@@ -6,21 +6,23 @@ import (
 	"neokv.dev/neokv/internal/redis"
 )
 
-// This file is the command table: which commands clients can call, and who runs each. The rows about data stand in
-// package redis and are run in regions. The server runs its own rows, and those of redis's that it has a runner for.
+// This file has the command table: which commands clients can call, and who runs each. Package redis has the rows of
+// commands about data, and regions run them. The server runs its own rows, and those rows of redis for which it has a
+// runner.
 
 // runner runs a command on the server itself. The arity of args holds. The reply goes to c.out.
 type runner func(c *conn, args [][]byte)
 
-// ownRow is a row of the server's own with the function that runs it. A container has subcommands instead, or as well.
+// ownRow is a row of the server's own, with the function that runs it. A container has subcommands instead of a
+// function, or besides.
 type ownRow struct {
 	redis.Command
 	run runner
 	sub []ownRow
 }
 
-// runnersOfRedis are the runners of rows that stand in package redis without a function, by full name: commands that go
-// over all keys in steps, and those that tell about the server's memory.
+// runnersOfRedis has the runners of rows in package redis that have no function of their own, by full name: commands
+// that go over all keys in steps, and commands about the server's memory.
 var runnersOfRedis = map[string]runner{
 	"scan":                runScan,
 	"keys":                runKeys,
@@ -36,7 +38,7 @@ var runnersOfRedis = map[string]runner{
 
 var (
 	commands *redis.CommandTable
-	runners  = map[*redis.Command]runner{} // of each row without Read and Write, containers excepted
+	runners  = map[*redis.Command]runner{} // the runner of each row without Read and Write, except containers
 )
 
 // init makes the table. It cannot be the variable's initial value, since runners refer to the table.
@@ -77,8 +79,8 @@ const (
 	slow     = anytime | redis.FlagAdmin
 )
 
-// ownRows lists the server's own rows. Their facts are those of redis-server 7.0.15, or of 7.2 for CLIENT SETINFO and
-// CLIENT NO-TOUCH. The sentences are ours.
+// ownRows lists the server's own rows. What they say of a command is what redis-server 7.0.15 says, or 7.2 for CLIENT
+// SETINFO and CLIENT NO-TOUCH; the wording of summaries is ours.
 func ownRows() []ownRow {
 	type cmd = redis.Command
 	doc := func(summary, since, group, complexity string) redis.Doc {

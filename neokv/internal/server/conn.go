@@ -13,12 +13,13 @@ import (
 )
 
 const (
-	flushBytes = 64 << 10  // replies that are sent before the pipeline is through
+	flushBytes = 64 << 10  // when a pipeline's replies reach this size they are sent, though it has not ended
 	keepBytes  = 256 << 10 // largest buffer that is kept for the next pipeline
-	sendBytes  = 256 << 10 // that are sent before the limits on time are looked at again
+	sendBytes  = 256 << 10 // sent at once; then the limits on time are checked again
 )
 
-// conn is one client's connection. Its goroutine owns it. What other connections may read (CLIENT LIST) is atomic.
+// conn is one client's connection. Its goroutine owns it. Fields that other goroutines read, for example for CLIENT
+// LIST, are atomic.
 type conn struct {
 	s       *Server
 	nc      net.Conn
@@ -29,9 +30,9 @@ type conn struct {
 	argv    [][]byte // arguments of the pipeline's commands, one behind the other
 	cmds    []command
 	arrived time.Time // of the pipeline
-	since   time.Time // when the commands that run now could run
+	since   time.Time // since when the commands that run now could have run
 	out     redis.Reply
-	closing bool // after the replies so far
+	closing bool // the connection ends after the replies so far
 	limited bool // a read deadline is set
 	authed  bool
 	quiet   replySilence
@@ -41,8 +42,8 @@ type conn struct {
 	batch batch
 
 	turns     *turns // of the store that it reads from
-	turn      *turns // of which it has one, and so may make large replies; else nil
-	wantsTurn bool   // a reply ended for want of one
+	turn      *turns // the turns of which it has one, so that it may make large replies; else nil
+	wantsTurn bool   // a reply ended because the connection has no turn
 
 	ctx     context.Context // ends when the connection is killed
 	hangUp  context.CancelFunc
@@ -90,7 +91,7 @@ func newConn(s *Server, nc net.Conn, id uint64) *conn {
 // setReadDeadline is called before each read of a pipeline.
 func (c *conn) setReadDeadline() {
 	t := c.s.limits.timeout.Load()
-	if c.monitor != nil { // it has nothing to send
+	if c.monitor != nil { // a monitor sends nothing, so it may be idle
 		t = 0
 	}
 	if t > 0 || c.limited {
@@ -99,7 +100,7 @@ func (c *conn) setReadDeadline() {
 	}
 }
 
-// refuse tells the client what is wrong with what it sends, if that is an error of the protocol.
+// refuse sends the client the text of err if it is a protocol error.
 func (c *conn) refuse(err error) {
 	if errors.Is(err, errQueryTooLong) {
 		c.s.stats.queryClosed.Add(1)
@@ -113,7 +114,7 @@ func (c *conn) refuse(err error) {
 // locked reports whether the client has to give the password first.
 func (c *conn) locked() bool { return !c.authed && *c.s.limits.password.Load() != "" }
 
-// idleUntil is when a connection that begins to idle now is closed.
+// idleUntil returns when a connection is closed that sends nothing from now on.
 func idleUntil(seconds int64) time.Time {
 	if seconds == 0 {
 		return time.Time{}
@@ -177,8 +178,8 @@ func (c *conn) flush() bool {
 	return true
 }
 
-// linger waits until the given time. It returns false when the connection ends before. The reader keeps what the client
-// sends meanwhile.
+// linger waits until the given time. It returns false when the connection ends first. The reader keeps the bytes that
+// the client sends meanwhile.
 func (c *conn) linger(until time.Time) bool {
 	c.limited = true
 	for c.rd.room() {
@@ -187,7 +188,7 @@ func (c *conn) linger(until time.Time) bool {
 		c.s.stats.bytesIn.Add(uint64(n))
 		switch {
 		case errors.Is(err, os.ErrDeadlineExceeded):
-			if !time.Now().Before(until) { // else CONFIG SET timeout has come between
+			if !time.Now().Before(until) { // else CONFIG SET timeout has changed the deadline
 				return true
 			}
 		case err != nil:

@@ -10,7 +10,7 @@ import (
 	"neokv.dev/neokv/internal/topology"
 )
 
-// This file is the commands that concern several regions: those that the proxy port cuts, and those that run in each
+// This file runs commands that concern several regions: those that the proxy port cuts, and those that run in every
 // region.
 
 // runFanOut runs a command in every region that its keys lie in, or that this server covers, and joins the replies.
@@ -51,12 +51,12 @@ func (b *batch) addCut(t *route.Table, cmd *command) {
 	}
 	b.add(cmd, false) // all in one region
 	if b.lacksValue(cmd) {
-		b.tasks[len(b.tasks)-1].slots = nil // its function says in any region that a value is missing
+		b.tasks[len(b.tasks)-1].slots = nil // no region has the missing value, so the command's function fails in any
 	}
 }
 
-// awaitTable returns the slot table. It returns nil if there is none by the pipeline's deadline, or, for prompt reads,
-// now.
+// awaitTable returns the slot table. It returns nil if there is none at the pipeline's deadline. For prompt reads it
+// does not wait.
 func (c *conn) awaitTable(m mode) *route.Table {
 	deadline := c.arrived.Add(c.s.o.Settings.Redis.LeaderlessWait)
 	for {
@@ -91,8 +91,8 @@ func (b *batch) cut(t *route.Table, cmd *command) (order []int) {
 	}
 	first, slots := len(b.tasks), len(b.slots)
 	b.order = b.order[:0]
-	b.counts = b.counts[:0] // keys of each task
-	nobodys := 0            // the task plus one of keys in no region
+	b.counts = b.counts[:0] // the number of keys of each task
+	nobodys := 0            // the task of the keys that lie in no region, plus one
 	for _, p := range b.positions {
 		slot := topology.SlotOf(cmd.args[p])
 		_, region := t.Region(slot)
@@ -145,7 +145,7 @@ func (b *batch) lacksValue(cmd *command) bool {
 	return n > 0 && b.positions[n-1]+cmd.row.Keys[0].Step != len(cmd.args)
 }
 
-// join writes one reply made of the tasks' replies, none of which is an error.
+// join makes one reply of the tasks' replies, none of which is an error.
 func join(how redis.Split, tasks []task, order []int, out *redis.Reply) {
 	switch how {
 	case redis.SplitOK:

@@ -7,8 +7,8 @@ import (
 	"neokv.dev/neokv/settings"
 )
 
-// This file is the limits of one client, and how a connection is closed that exceeds one. client_memory.go bounds what
-// all clients hold.
+// This file has the limits on one client, and closes connections that exceed them. client_memory.go bounds the memory
+// of all clients together.
 
 // limits are the settings that CONFIG SET can change. Connections read them without a lock.
 type limits struct {
@@ -37,7 +37,7 @@ func (l *limits) set(k *settings.RedisKnobs) {
 	l.password.Store(&k.RequirePass)
 }
 
-// tell is the reverse of set: it puts the limits in force into settings.
+// tell is the reverse of set: it copies the limits in force into k.
 func (l *limits) tell(k *settings.RedisKnobs) {
 	k.MaxClients = int(l.clients.Load())
 	k.Timeout = time.Duration(l.timeout.Load()) * time.Second

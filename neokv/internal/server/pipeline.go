@@ -11,7 +11,7 @@ import (
 
 // command is one command of a pipeline.
 type command struct {
-	row  *redis.Command // as the client has named it, nil if there is none of that name; see runs
+	row  *redis.Command // the row that the client has named, nil if there is none; see runs
 	kind runKind
 	cut  bool // a write that the proxy port cuts
 	// rejected says that an error was the answer instead of running the command, or that nobody knows whether it ran.
@@ -23,10 +23,10 @@ type command struct {
 type runKind byte
 
 const (
-	own    runKind = iota // by the server itself, or answered with an error
-	read                  // in one region, with other reads
-	write                 // with other writes, in one region, or in several where it is cut
-	fanOut                // in several regions, alone
+	own    runKind = iota // run by the server itself, or answered with an error
+	read                  // run in one region, with other reads
+	write                 // run in one region, or in several if it is cut, with other writes
+	fanOut                // run in several regions, alone
 )
 
 // serve answers pipelines until the connection ends. The caller closes it.
@@ -58,8 +58,8 @@ func (c *conn) serve() {
 	}
 }
 
-// take makes commands of all that the reader has complete. It returns false when their arguments are more than clients
-// may hold, which has closed the connection.
+// take makes a command of each complete one that the reader has. It returns false if clients may not hold that many
+// arguments; the connection is closed then.
 func (c *conn) take() bool {
 	clear(c.cmds)
 	c.cmds = c.cmds[:0]
@@ -92,8 +92,8 @@ func (c *conn) take() bool {
 	return true
 }
 
-// classify finds a command's row and how the command is run. runOwn answers, in the command's turn, what is wrong with
-// its name or arity.
+// classify finds a command's row and how the command is run. If its name or arity is wrong, runOwn says so when it is
+// the command's turn.
 func (c *conn) classify(args [][]byte) command {
 	row := commands.Lookup(args[0])
 	if row != nil && len(row.Sub) > 0 && len(args) > 1 {
@@ -175,13 +175,13 @@ func (c *conn) run() {
 	}
 }
 
-// open reports whether the server may run a command, or refuse it for another reason, before the client has given the
-// password.
+// open reports whether the server deals with a command before the client has given the password.
 func (cmd *command) open() bool {
 	return cmd.row == nil || !cmd.row.CheckArity(len(cmd.args)) || cmd.row.Flags&redis.FlagNoAuth != 0
 }
 
-// runOwn runs a command of the server's own, or answers why there is none.
+// runOwn runs one of the server's own commands. For a command that is unknown or has a wrong arity it answers with the
+// error.
 func (c *conn) runOwn(cmd *command) {
 	start := len(c.out.Buf)
 	switch {
@@ -198,16 +198,16 @@ func (c *conn) runOwn(cmd *command) {
 		c.answered(cmd, start, false)
 	default:
 		runners[cmd.row](c, cmd.args)
-		c.answered(cmd, min(start, len(c.out.Buf)), true) // it may have sent what came before it
+		c.answered(cmd, min(start, len(c.out.Buf)), true) // the command may have sent the replies before its own
 	}
 }
 
-// isHTTP recognizes a browser that somebody has lured into talking to this port. As in Redis it gets no answer.
+// isHTTP recognizes a web browser that a hostile page has made connect to this port. As in Redis, it gets no answer.
 func isHTTP(name []byte) bool {
 	return len(name) <= 5 && (redis.IsOption(name, "post") || redis.IsOption(name, "host:"))
 }
 
-// limit is how many commands of a kind make a batch.
+// limit returns how many commands of a kind a batch may have.
 func (b *batch) limit(k runKind) int {
 	if k == read {
 		return b.readLimit
@@ -274,7 +274,7 @@ func (b *batch) add(cmd *command, follow bool) {
 	b.positions = t.call.Command.AppendKeys(b.positions[:0], cmd.args)
 	t.follow = follow && len(b.positions) > 0
 	switch len(b.positions) {
-	case 0: // a wrong number of keys: the command says so in any region
+	case 0: // a wrong number of keys: the command fails in any region
 		t.slot = b.anySlot()
 	case 1:
 		t.slot = topology.SlotOf(cmd.args[b.positions[0]])
@@ -289,7 +289,7 @@ func (b *batch) add(cmd *command, follow bool) {
 	b.tasks = append(b.tasks, t)
 }
 
-// anySlot is a slot that this store serves, or 0 where it leads none.
+// anySlot returns a slot that this store leads, or 0 if it leads none.
 func (b *batch) anySlot() topology.Slot {
 	if t := b.c.s.o.Node.Table(); t != nil {
 		if led := t.Led(b.c.s.self()); len(led) > 0 {
@@ -305,7 +305,7 @@ func (b *batch) answerAll(cmds []command) (ran int) {
 	for i := range b.tasks {
 		size += len(b.tasks[i].reply)
 	}
-	b.c.out.Buf = slices.Grow(b.c.out.Buf, size) // else large replies are copied several times while it grows
+	b.c.out.Buf = slices.Grow(b.c.out.Buf, size) // once: growing step by step copies large replies several times
 	from := 0
 	for ; ran < len(b.ends) && b.tasks[from].outcome != postponed; ran++ {
 		tasks, start := b.tasks[from:b.ends[ran]], len(b.c.out.Buf)
@@ -316,7 +316,7 @@ func (b *batch) answerAll(cmds []command) (ran int) {
 	return ran
 }
 
-// answer appends the reply of a command: it joins those of the command's tasks.
+// answer appends the reply of a command, made of the replies of the command's tasks.
 func (b *batch) answer(cmd *command, tasks []task, order []int, out *redis.Reply) {
 	if len(tasks) == 1 && tasks[0].outcome != gone {
 		out.Buf = append(out.Buf, tasks[0].reply...)
@@ -343,7 +343,7 @@ func (b *batch) answer(cmd *command, tasks []task, order []int, out *redis.Reply
 	}
 }
 
-// takeReply makes a single large reply of a read the connection's without a copy, and reports whether it did.
+// takeReply hands a single large reply of a read to the connection without copying it, and reports whether it did.
 func (b *batch) takeReply() bool {
 	if b.c.turn == nil || len(b.tasks) != 1 || b.tasks[0].outcome != executed || b.used != 1 || len(b.c.out.Buf) > 0 {
 		return false

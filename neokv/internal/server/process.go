@@ -10,7 +10,7 @@ import (
 	"neokv.dev/neokv/internal/redis"
 )
 
-// CPUTime is how long the process has used processors: its own code, and the system for it.
+// CPUTime returns the processor time that the process has used, in user code and in the kernel.
 func CPUTime() (user, sys time.Duration) {
 	var u syscall.Rusage
 	if syscall.Getrusage(syscall.RUSAGE_SELF, &u) != nil {
@@ -23,7 +23,8 @@ func timeval(t syscall.Timeval) time.Duration {
 	return time.Duration(t.Sec)*time.Second + time.Duration(t.Usec)*time.Microsecond
 }
 
-// ResidentBytes is how much memory the process uses as the system sees it, or on macOS the most that it has used.
+// ResidentBytes returns the process's memory as the operating system counts it (RSS). On macOS it returns the largest
+// value so far.
 func ResidentBytes() int64 {
 	if text, err := os.ReadFile("/proc/self/statm"); err == nil {
 		if fields := bytes.Fields(text); len(fields) > 1 {
@@ -38,7 +39,7 @@ func ResidentBytes() int64 {
 	return int64(u.Maxrss)
 }
 
-// systemMemory is how much memory the machine has, or 0 where no /proc tells.
+// systemMemory returns how much memory the machine has, or 0 on a system without /proc.
 var systemMemory = sync.OnceValue(func() int64 {
 	text, _ := os.ReadFile("/proc/meminfo")
 	for line := range bytes.Lines(text) {

@@ -11,11 +11,11 @@ import (
 )
 
 const (
-	firstBuffer  = 4 << 10   // of a connection that has sent nothing yet
+	firstBuffer  = 4 << 10   // the buffer of a connection that has sent nothing yet
 	maxPipeline  = 256 << 10 // bytes of a pipeline that are read at once
 	maxLine      = 64 << 10  // an inline request, or the line of a length
 	maxMultibulk = math.MaxInt32
-	maxCommands  = 4 << 10 // of one fill: a command may be two bytes, and takes a hundred times that here
+	maxCommands  = 4 << 10 // of one fill: a command of two bytes takes a hundred times that in memory
 
 	// For a client that has not given the password.
 	strangeMultibulk = 10
@@ -25,15 +25,15 @@ const (
 // errQueryTooLong ends a connection without a reply, as in Redis.
 var errQueryTooLong = errors.New("command longer than the query buffer may be")
 
-// protocolError ends a connection. The client is sent its text first.
+// protocolError ends a connection. The server sends its text to the client first.
 type protocolError string
 
 func (e protocolError) Error() string { return "Protocol error: " + string(e) }
 
 // requestReader reads pipelines from a connection into one buffer and hands out the commands, whose arguments alias the
-// buffer. It follows the frames as bytes arrive and looks at each byte once. So it parses nothing that is not complete,
-// and a half command costs no more than its bytes. Its rules and errors are Redis's (networking.c,
-// processMultibulkBuffer and processInlineBuffer).
+// buffer. It frames commands as bytes arrive and looks at each byte once. It parses no command that is incomplete, so a
+// half command costs no more than its bytes. Its rules and errors are Redis's (networking.c, processMultibulkBuffer and
+// processInlineBuffer).
 //
 //	0        start         ready           scan       end       len(buf)
 //	| done   | complete    | of a command that is ... | free    |
@@ -42,11 +42,11 @@ type requestReader struct {
 	conn   net.Conn
 	limits *limits
 	before func()                                // called before each read of fill; may be nil
-	grow   func(r *requestReader, size int) bool // calls move, or reports false where the client may not hold that
+	grow   func(r *requestReader, size int) bool // calls move, or returns false if the client may not hold that much
 	// strange is set while the client has not given the password. The reader then frames commands one by one, since
-	// each may change that.
+	// each may be the AUTH that gives it.
 	strange bool
-	tight   bool // memory is: an empty buffer shrinks
+	tight   bool // clients' memory is tight: an empty buffer shrinks
 
 	buf                     []byte
 	start, ready, scan, end int
@@ -63,7 +63,7 @@ func newReader(conn net.Conn, l *limits) requestReader {
 	return requestReader{conn: conn, limits: l, grow: (*requestReader).move, buf: make([]byte, firstBuffer), bulk: -1}
 }
 
-// fill returns when at least one command is complete, with the number of bytes it has read. The caller must have taken
+// fill reads until at least one command is complete and returns how many bytes it has read. The caller must have taken
 // all commands of the last fill with next; their arguments are no longer valid.
 func (r *requestReader) fill() (n int, err error) {
 	r.compact()
@@ -79,7 +79,7 @@ func (r *requestReader) fill() (n int, err error) {
 			}
 			size := min(2*len(r.buf), most)
 			if need := r.scan - r.start + r.bulk + 2; r.bulk > maxPipeline && need > len(r.buf) {
-				size = min(size, need) // a large argument is not read into twice its memory
+				size = min(size, need) // a large argument does not get twice its memory
 			}
 			if !r.grow(r, size) {
 				return n, net.ErrClosed
@@ -127,7 +127,7 @@ func (r *requestReader) compact() {
 	r.full = false
 }
 
-// move goes on in a new buffer of the given size, and returns true.
+// move moves the unread bytes to a new buffer of the given size, and returns true.
 func (r *requestReader) move(size int) bool {
 	buf := make([]byte, size)
 	copy(buf, r.buf[r.start:r.end])
@@ -281,7 +281,7 @@ func (r *requestReader) next(into [][]byte) (args [][]byte, ok bool) {
 		}
 		n := bytes.IndexByte(b, '\n')
 		r.start += n + 1
-		if b[0] == '*' { // *0 and *-1 are swallowed
+		if b[0] == '*' { // *0 and *-1 are no commands and get no reply
 			continue
 		}
 		if words, _ := splitInline(b[:n]); len(words) > 0 {

@@ -15,7 +15,7 @@ import (
 //	decide  every open task gets a part, an error that is its reply, or has to wait
 //	write   the parts go to their regions all at once; or read: one after the other
 //	collect the tasks get their replies, or stay open
-//	wait    for another slot table, or a moment
+//	wait    until the slot table changes, or for a moment
 //
 // A batch runs in one mode, which says what its tasks are and how long they are tried.
 type mode byte
@@ -24,11 +24,11 @@ const (
 	writes      mode = iota // all tasks are writes
 	reads                   // all tasks are reads
 	someReads               // reads, until their replies have wantReplies bytes; the others are postponed
-	promptReads             // reads that have one round: what finds no leader in it is given up
+	promptReads             // reads that get one round: a read that finds no leader in it fails
 )
 
-// oneTry is how long a replica that is known to lead is given at least for commands that wait for no other reason. It
-// is also how long a batch of reads waits at most for one region before it looks at its others. It is longer than two
+// oneTry is the least time that a batch gives a replica that leads, for commands that have not waited before. It is
+// also the longest time that a batch of reads waits for one region before it goes on to the next. It is longer than two
 // read index rounds of which the first gets no answer.
 const oneTry = 400 * time.Millisecond
 
@@ -116,7 +116,7 @@ func (b *batch) decide(t *route.Table) (waiting int) {
 // proxy reports whether the server passes commands on instead of redirecting clients.
 func (s *Server) proxy() bool { return s.o.Self == 0 || !s.o.Settings.Redis.ClusterEnabled }
 
-// self is the store that routing is done for, or 0 where the server redirects nobody.
+// self is the store for which Decide routes, or 0 if the server redirects nobody.
 func (s *Server) self() topology.StoreID {
 	if s.proxy() {
 		return 0
@@ -206,8 +206,9 @@ func (b *batch) read(parts []*part, m mode) {
 	}
 }
 
-// readPart runs a part's reads. Where their replies are large and the connection has no turn, it waits for one outside
-// of the region, and runs them again. That time does not count as the region's. Without a turn the tasks stay open.
+// readPart runs a part's reads. If their replies are large and the connection has no turn, readPart leaves the region,
+// waits for a turn, and runs the reads again. The wait does not count as the region's time. If it gets no turn, the
+// tasks stay open.
 func (b *batch) readPart(p *part) {
 	p.run.Out.More = b.more
 	if b.c.turns = b.c.s.o.ClientMemory.turns[p.store]; b.c.turn != b.c.turns {
@@ -241,7 +242,7 @@ func (b *batch) collect(t *route.Table, parts []*part, m mode) (waiting int) {
 		if m == writes && p.pending.Lost {
 			b.failAll(p.tasks, "ERR "+p.pending.Err.Error())
 			b.late(p.id)
-			parts[n] = &part{} // the region keeps the lost one
+			parts[n] = &part{} // the region keeps the lost part, so the batch needs another
 			continue
 		}
 		if m != writes && p.pending.Err != nil {
@@ -260,7 +261,7 @@ func (b *batch) collect(t *route.Table, parts []*part, m mode) (waiting int) {
 	return b.open()
 }
 
-// collectRest decides about the tasks of a part that were not executed: what follows from why they were not.
+// collectRest decides, by the part's error, what becomes of the tasks that were not executed.
 func (b *batch) collectRest(t *route.Table, p *part, rest []int) {
 	var unknown *region.UnknownOutcome
 	switch err := p.pending.Err; {
@@ -284,8 +285,8 @@ func (b *batch) collectRest(t *route.Table, p *part, rest []int) {
 	}
 }
 
-// toLeader sends clients to the leader for reads that only the leader can answer. Where this store leads by now, or
-// nobody does, the next round tries the reads again.
+// toLeader sends clients to the leader for reads that only the leader can answer. If this store leads by now, or no
+// store does, the next round tries the reads again.
 func (b *batch) toLeader(t *route.Table, tasks []int) {
 	for _, i := range tasks {
 		x := &b.tasks[i]
@@ -309,7 +310,7 @@ func (b *batch) wait(changed <-chan struct{}, deadline time.Time) bool {
 	if s.waitingBytes.Add(bytes) > int64(s.o.Settings.Redis.MaxHeldBytes) {
 		return false
 	}
-	// Also without a change: a leader serves some time after it is known.
+	// The batch tries again also if the table does not change: a new leader is known some time before it serves.
 	again := 5 * time.Millisecond
 	if changed != nil {
 		again = 20 * time.Millisecond
@@ -362,8 +363,8 @@ func (b *batch) giveUp(t *route.Table) {
 	}
 }
 
-// abandon answers the writes that are open when the server closes, mostly to nobody. The runs that were handed over
-// belong to their regions for good. So the connection ends, and uses none of their memory again.
+// abandon answers the writes that are open when the server closes. Mostly no client is left to read the answers. The
+// regions keep the runs that they were handed, so the connection ends and never uses their memory again.
 func (b *batch) abandon() {
 	for i := range b.tasks {
 		if x := &b.tasks[i]; x.outcome == open {

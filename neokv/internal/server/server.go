@@ -29,52 +29,53 @@ type Section struct {
 	Lines []string
 }
 
-// Node is what a server stands for: a store, or the whole cluster behind the proxy port. All methods may run
-// concurrently. Those that a GET or a SET calls (Table, Changed, Replica, Failed) return at once.
+// Node is the part of the cluster that a server serves: one store, or on the proxy port the whole cluster. All methods
+// may run concurrently. Those that a GET or a SET calls (Table, Changed, Replica, Failed) return at once.
 type Node interface {
 	// Table returns the present slot table, or nil before there is one.
 	Table() *route.Table
-	// Changed returns a channel that is closed when Table next returns another table. It returns nil where nobody can
-	// tell: the server then looks at tables every few milliseconds while a command waits for a leader.
+	// Changed returns a channel that is closed when Table begins to return another table. A Node that cannot tell
+	// returns nil. The server then calls Table every few milliseconds while a command waits for a leader.
 	Changed() <-chan struct{}
 	// Replica returns the replica of a region on a store of this process, or nil if there is none.
 	Replica(topology.StoreID, topology.RegionID) *region.Replica
 	// Failed returns why the node has failed, or nil while it has not. The server of a failed node closes connections
 	// without a reply.
 	Failed() error
-	// Info returns what the node adds to INFO. A section named as one of the server's own is appended to it.
+	// Info returns sections that the node adds to INFO. If the server has a section of that name, the lines are
+	// appended to it.
 	Info() []Section
-	// Replicated counts the other stores that have applied an entry of a region, as far as they answer before ctx ends.
+	// Replicated returns how many other stores have applied the entry at index of region r. It counts those that answer
+	// before ctx ends.
 	Replicated(ctx context.Context, r topology.RegionID, index uint64) int
-	// Compare compares the replicas of a region by their checksums at one apply index.
+	// Compare compares the checksums of a region's replicas, all as of one apply index.
 	Compare(ctx context.Context, r topology.RegionID) (region.Comparison, error)
 	// SetActiveExpire switches the background deletion of expired keys on or off.
 	SetActiveExpire(on bool)
 }
 
-// Options of a server: one per store, and one for the proxy port.
+// Options are the options of a server. Each store has a server, and the proxy port has one.
 type Options struct {
 	Node Node
-	// Self is the store that Node is. It is 0 for the proxy port, which takes any key and passes commands on.
+	// Self is the store that the Node is. It is 0 on the proxy port, which takes any key and passes commands on.
 	Self     topology.StoreID
 	Settings settings.Settings
-	// Exposed is set where clients can reach the server from beyond loopback. CONFIG SET then cannot take the password
-	// away.
+	// Exposed says that clients beyond loopback can reach the server. CONFIG SET then cannot remove the password.
 	Exposed bool
-	// ClientMemory bounds what clients hold in buffers. Servers may share one; for nil the server makes one of the
-	// settings.
+	// ClientMemory bounds the memory that the server holds for clients. Servers may share one. If it is nil, the server
+	// makes its own from the settings.
 	ClientMemory *ClientMemory
 	Version      string
 	Faults       Faults
 }
 
-// Faults are planted mistakes that tests must find. The zero value plants none.
+// Faults are mistakes that a test plants in the server, to see that a checker finds them. The zero value plants none.
 type Faults struct {
-	RetryUnknown  bool // a write of unknown outcome is tried again
-	RetryBackward bool // what is tried again goes in the reverse order
+	RetryUnknown  bool // tries a write of unknown outcome again
+	RetryBackward bool // tries writes again in reverse order
 }
 
-// Server serves one or several listeners.
+// Server serves the clients of one or several listeners.
 type Server struct {
 	o         Options
 	started   time.Time
@@ -90,7 +91,7 @@ type Server struct {
 	monitors monitors
 
 	waitingBytes atomic.Int64  // bytes of commands that wait for a leader
-	unserved     atomic.Uint64 // counts answers to commands that nobody served
+	unserved     atomic.Uint64 // how many batches gave up tasks; route.Unserved takes stores in turn by it
 	closing      chan struct{}
 	wg           sync.WaitGroup
 
@@ -101,7 +102,7 @@ type Server struct {
 	lastID    uint64
 }
 
-// New returns a server that serves nothing yet.
+// New returns a server without listeners: see Serve.
 func New(o Options) *Server {
 	s := &Server{
 		o: o, started: time.Now(), runID: newRunID(), closing: make(chan struct{}), clients: map[uint64]*conn{},
@@ -138,7 +139,7 @@ func (s *Server) Serve(ln net.Listener) error {
 			s.take(nc)
 		case errors.Is(err, net.ErrClosed):
 			return nil
-		default: // out of descriptors, mostly: connections that end give some back
+		default: // mostly there are no file descriptors left: connections that end give some back
 			pause = min(max(2*pause, 5*time.Millisecond), time.Second)
 			t := time.NewTimer(pause)
 			select {

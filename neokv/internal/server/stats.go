@@ -13,12 +13,12 @@ import (
 	"neokv.dev/neokv/internal/redis"
 )
 
-// This file is what a server counts: its commands and their errors, for INFO's sections commandstats, errorstats and
-// latencystats and for LATENCY; and connections, bytes and rates, for its section stats.
+// This file counts: commands and their errors, for LATENCY and for INFO's sections commandstats, errorstats and
+// latencystats; connections, bytes and rates, for INFO's section stats.
 //
-// Commands of a pipeline run together. Each of them counts with the time that all of them took: from when the first
-// could run until all replies were there, waits for Raft included. So usec over calls is the mean of the times whose
-// percentiles latencystats shows.
+// Commands of a pipeline run together. Each of them counts with the time that all took together: from the moment that
+// the first could run to the last reply, waits for Raft included. So usec divided by calls is the mean of the times
+// whose percentiles latencystats shows.
 
 // callCounts counts the commands of one server.
 type callCounts struct {
@@ -30,9 +30,9 @@ type callCounts struct {
 type callCount struct {
 	row      *redis.Command
 	made     atomic.Uint64
-	micros   atomic.Uint64             // that they took, added up
-	rejected atomic.Uint64             // calls that were answered with an error instead, or that nobody knows about
-	failed   atomic.Uint64             // made ones that were answered with an error
+	micros   atomic.Uint64             // the sum of the times that they took
+	rejected atomic.Uint64             // calls that did not run, or may not have run
+	failed   atomic.Uint64             // calls that ran and were answered with an error
 	times    atomic.Pointer[histogram] // nil until there is one
 }
 
@@ -73,7 +73,7 @@ func (c *callCount) add(n int, took time.Duration) {
 	h[bucketOf(took)].Add(uint64(n))
 }
 
-// answered counts the reply to a command, which begins at start, if it is an error. made says whether the command ran.
+// answered counts the reply that begins at start if it is an error. made says whether the command ran.
 func (c *conn) answered(cmd *command, start int, made bool) {
 	if start >= len(c.out.Buf) || c.out.Buf[start] != '-' {
 		return
@@ -325,7 +325,7 @@ func (r *rates) since(s *stats, now time.Time) rateSample {
 	}
 	to, seconds := s.sample(now), now.Sub(from.at).Seconds()
 	if from.at.IsZero() || seconds <= 0 || to.commands < from.commands {
-		return rateSample{} // nothing yet, or CONFIG RESETSTAT has come between
+		return rateSample{} // there is no sample yet, or CONFIG RESETSTAT has run meanwhile
 	}
 	return rateSample{now, (to.commands - from.commands) / seconds, (to.in - from.in) / seconds,
 		(to.out - from.out) / seconds}
