@@ -14,22 +14,20 @@ import (
 	"neokv.dev/neokv/internal/topology"
 )
 
-// machine is the replica's state machine on disk: it applies the entries of the log. dragonboat calls it
-// from one apply worker at a time.
+// machine is the replica's state machine on disk: it applies the entries of the log. dragonboat calls it from one
+// goroutine at a time.
 //
-// Apply works in stages. A stage is a run of calls, of one entry or of many, whose writes are one engine batch together
-// with the region state, and thus with the apply index. A stage ends with the entries that the library hands over, or
-// behind the call that brings the batch to stageBytes. So no log needs more memory than a stage and the largest single
-// call, however it came about. A stage that ends inside an entry says in its batch how many calls of the entry are
-// applied (keys.Stage). A replica that starts from there passes over those calls: it applies nothing twice and skips
-// nothing.
+// Apply works in stages. A stage is a sequence of calls, of one entry or of many. One engine batch has their writes,
+// the region state and with it the apply index. A stage ends with the last entry that dragonboat hands over, or after
+// the call that brings the batch to stageBytes. So apply never needs more memory than a stage and the largest single
+// call, whatever is in the log. If a stage ends inside an entry, its batch says how many calls of the entry are applied
+// (keys.Stage). A replica that starts from there skips those calls, so it applies each call once.
 //
-// Stages are committed without sync. The Raft log is the journal, and it is on the same WAL: what a crash takes from
-// the data is a suffix that the log replays. Replicas may end their stages at different calls, since what a call does
-// never depends on it.
+// Stages are committed without sync. The Raft log is in the same WAL: a crash can only lose the last writes to the
+// data, and the log replays these. Replicas may end their stages at different calls, since no call depends on that.
 type machine struct {
 	*core
-	proposer *proposer // whose proposals the machine claims and finishes
+	proposer *proposer // the machine claims and finishes its proposals
 	sums     *sums
 	state    keys.RegionState
 
@@ -42,10 +40,10 @@ type machine struct {
 
 	stageBytes int // tests have shorter stages
 
-	stage   keys.Stage // of the entry that is being applied, or was when the replica stopped
+	stage   keys.Stage // of the entry that is being applied, or was being applied when the replica stopped
 	staged  bool       // the engine holds a record of a stage
 	cutting cutting
-	summing bool         // the present entry asks for a checksum
+	summing bool         // the entry being applied asks for a checksum
 	lazy    func() error // planted: what Faults.LazyInstall has left to do
 }
 
@@ -53,7 +51,7 @@ func newMachine(c *core, p *proposer, s *sums) *machine {
 	return &machine{core: c, proposer: p, sums: s, stageBytes: stageBytes}
 }
 
-// Open implements sm.IOnDiskStateMachine: it returns the apply index found in the engine.
+// Open implements sm.IOnDiskStateMachine: it returns the apply index that the engine has.
 func (m *machine) Open(<-chan struct{}) (uint64, error) {
 	state, ok, err := readState(m.o.Engine, m.space)
 	if err != nil {
@@ -63,7 +61,7 @@ func (m *machine) Open(<-chan struct{}) (uint64, error) {
 		m.state = state
 		m.publish()
 	} else {
-		m.state.KeysExact = true // none
+		m.state.KeysExact = true // an empty region
 	}
 	if m.stage, m.staged, err = readStage(m.o.Engine, m.space.Region); err != nil {
 		return 0, fmt.Errorf("region %d: open: %w", m.space.Region, err)
@@ -71,7 +69,7 @@ func (m *machine) Open(<-chan struct{}) (uint64, error) {
 	return m.state.ApplyIndex, nil
 }
 
-// ApplyIndex is the apply index of a region as the engine has it, 0 where there is no region state.
+// ApplyIndex returns the apply index of a region that the engine has, 0 if it has no region state.
 func ApplyIndex(e *engine.Engine, id topology.RegionID) (uint64, error) {
 	state, _, err := readState(e, keys.Space{Region: id})
 	return state.ApplyIndex, err
@@ -99,8 +97,8 @@ func readStage(e *engine.Engine, id topology.RegionID) (stage keys.Stage, ok boo
 	return stage, err == nil, err
 }
 
-// Update implements sm.IOnDiskStateMachine. A store that has failed applies nothing any more, since nothing can leave
-// it.
+// Update implements sm.IOnDiskStateMachine. A store that has failed applies nothing more, since it cannot answer
+// anybody.
 func (m *machine) Update(entries []sm.Entry) ([]sm.Entry, error) {
 	if m.o.Failed() != nil {
 		return entries, nil
@@ -155,35 +153,35 @@ func (m *machine) newBatch() *engine.Batch {
 	return b
 }
 
-// settle ends the last stage of an update, or fences the store.
+// settle commits the last stage of an update. If that fails it fences the store.
 func (m *machine) settle() {
 	if err := m.commit(); err != nil {
 		m.o.Fence(fmt.Errorf("region %d: commit: %w", m.space.Region, err))
 	}
 }
 
-// stageBytes is how large the batch of a stage gets before the stage ends, but for what its last call adds. Next to no
-// update of small writes is cut at this size, and it is small beside a memtable.
+// stageBytes is the size of a stage's batch at which the stage ends. An update of small writes hardly ever reaches it,
+// and it is small beside a memtable.
 const stageBytes = 4 << 20
 
-// insideEntry reports whether some calls of the next entry are applied between two updates: the replica has stopped
-// inside the entry, or was sent a snapshot by a replica that had.
+// insideEntry reports, between two updates, whether some calls of the next entry are already applied: the replica
+// stopped inside that entry, or it got a snapshot from a replica that had.
 func (m *machine) insideEntry() bool { return m.staged && m.stage.Index > m.state.ApplyIndex }
 
-// unappliable is the least value of redis.Call.Writes for which no engine batch holds what a command writes. Writes is
-// less than 4 times too high, and batches end at 4 GiB. No such command is proposed (maxWrittenBytes). If an older
-// program has left one in the log it cannot have been applied anywhere, and apply refuses it.
+// unappliable is the value of redis.Call.Writes from which on no engine batch can hold what a command writes. Writes
+// estimates less than 4 times too much, and a batch holds at most 4 GiB. No proposer sends such a command
+// (maxWrittenBytes). If an older program left one in the log, no replica can have applied it, and apply refuses it.
 const unappliable = 16 << 30
 
-// full reports whether the present stage should end. A range deletion ends it as well: what a later call of the batch
-// writes ahead would have to wait for it (engine.Batch.SetAhead).
+// full reports whether the present stage should end. It also ends after a range deletion, since a later call's writes
+// ahead of the batch would have to wait for that deletion (engine.Batch.SetAhead).
 func (m *machine) full() bool {
 	b := m.writer.Batch
 	return b.Len() >= m.stageBytes || b.HasRanges()
 }
 
-// endStage commits the present stage, behind as many calls of the entry at index as calls says, and begins the next
-// one.
+// endStage commits the present stage and begins the next one. calls says how many calls of the entry at index are
+// applied then.
 func (m *machine) endStage(index, calls uint64) error {
 	if calls > 0 {
 		m.stage.Index, m.stage.Calls = index, calls
@@ -202,7 +200,7 @@ func (m *machine) endStage(index, calls uint64) error {
 	return nil
 }
 
-// leaveStage deletes the record of a stage behind the last call of its entry.
+// leaveStage deletes the record of a stage after the last call of its entry.
 func (m *machine) leaveStage() error {
 	m.staged = false
 	key := keys.AppendStage(m.buf[:0], m.space.Region)
@@ -224,7 +222,7 @@ func (m *machine) finish(err error) {
 	m.claimed = m.claimed[:0]
 }
 
-// commit writes the region state into the writer's batch and commits it. The batch is gone afterwards.
+// commit writes the region state into the writer's batch and commits the batch, which nobody may use afterwards.
 func (m *machine) commit() error {
 	m.counters.Stages.Add(1)
 	b := m.writer.Batch
@@ -241,7 +239,7 @@ func (m *machine) commit() error {
 		b = m.o.Engine.NewBatch()
 	}
 	if at := m.state.LegacyAt; at != 0 && m.legacyAt.Swap(at) == 0 {
-		// The batch may turn a record into a legacy string. Reads under way do not look for one, so they begin anew.
+		// The batch may hold the region's first legacy string. Reads under way do not look for one, so they begin anew.
 		m.epoch.Add(1)
 	}
 	key := keys.AppendRegionState(m.buf[:0], m.space.Region)
@@ -306,13 +304,13 @@ func (m *machine) apply(w *redis.Writer, e *sm.Entry) error {
 	return nil
 }
 
-// cutting is how much has been applied since the machine last asked for the log to be cut.
+// cutting is how much has been applied since the machine last asked Raft to cut the log.
 type cutting struct {
 	entries, bytes uint64
 }
 
-// count adds an applied entry, and asks for a snapshot record when SnapshotBytes have been applied. The library counts
-// entries alone, and large ones may fill a disk before there are raft.snapshot_entries of them.
+// count adds an applied entry, and asks for a snapshot record when SnapshotBytes have been applied. dragonboat only
+// counts entries, and large ones may fill a disk before there are raft.snapshot_entries of them.
 func (m *machine) count(bytes int) {
 	c := &m.cutting
 	c.entries++
@@ -351,7 +349,7 @@ func (m *machine) run(w *redis.Writer, h *entryHeader, commands []byte, b *propo
 			if err := m.endStage(w.Index, n-1); err != nil {
 				return err
 			}
-			reads = nil // they are older than that
+			reads = nil // the reads are older than those calls
 		}
 		if reads, err = w.Expect(m.args, reads); err != nil {
 			return err
@@ -397,7 +395,7 @@ func (m *machine) run(w *redis.Writer, h *entryHeader, commands []byte, b *propo
 	return nil
 }
 
-// internal returns a command that regions propose to themselves, nil if there is none of the name.
+// internal returns the command of this name that regions propose to themselves, or nil if there is none.
 func (m *machine) internal(name []byte) *redis.Command {
 	row := redis.LookupInternal(name)
 	if row == nil || !m.o.Faults.LocalClock {
@@ -411,8 +409,8 @@ func (m *machine) internal(name []byte) *redis.Command {
 	}}
 }
 
-// keptArgs bounds the array that the arguments of one large command leave behind for the next. keptReplyBytes bounds
-// likewise the bulk strings of a reply that nobody waits for.
+// keptArgs bounds the array of arguments that the machine keeps for the next command. keptReplyBytes likewise bounds
+// the buffer for replies that nobody waits for.
 const keptArgs, keptReplyBytes = 1 << 12, 64 << 10
 
 // publish makes the applied state visible to readers.
@@ -424,7 +422,7 @@ func (m *machine) publish() {
 	m.applied.Store(m.state.ApplyIndex)
 }
 
-// Lookup implements sm.IOnDiskStateMachine; reads do not come this way.
+// Lookup implements sm.IOnDiskStateMachine. Reads do not use it.
 func (m *machine) Lookup(any) (any, error) { return nil, errors.New("reads go to the engine") }
 
 // Sync implements sm.IOnDiskStateMachine.
@@ -435,8 +433,8 @@ func (m *machine) Sync() error {
 	return m.o.Engine.Sync()
 }
 
-// Close implements sm.IOnDiskStateMachine. The engine belongs to the store, and so does what the writer has kept in
-// memory.
+// Close implements sm.IOnDiskStateMachine. It leaves the engine open, which belongs to the store, and gives the
+// writer's pop cache memory back to the store.
 func (m *machine) Close() error {
 	m.writer.Forget()
 	return nil

@@ -20,41 +20,43 @@ import (
 	"neokv.dev/neokv/internal/topology"
 )
 
-// A replica's checksum says what the region holds as of an apply index: an entry of the log asks for it, so that all
-// replicas sum up the same. Apply only pins the engine's state; a goroutine of the replica reads it, step by step.
+// A replica's checksum sums up what the region holds as of an apply index. An entry of the log asks for it, so all
+// replicas sum up the same state. Apply only pins the engine's state; a goroutine of the replica then reads it, step by
+// step.
 //
-// The sum is the front of a SHA-256 over, each key and value behind its length (uvarint):
+// The sum is the first 16 bytes of a SHA-256 over the following, with the length of each key and value (uvarint) before
+// it:
 //
 //	region state
 //	redis_metadata, all of the region
 //	data: legacy strings, and the subkeys of the versions that metadata names
 //	redis_zset_score: the entries of the versions that metadata names
 //
-// Orphans and orphan records do not count: replicas reclaim them at their own pace.
+// Orphans and orphan records are left out, since replicas reclaim them at their own pace.
 
-// Checksum is what a replica knows of its checksum at an apply index.
+// Checksum is what a replica knows of its checksum at one apply index.
 type Checksum struct {
-	Sum string `json:"sum,omitempty"` // hex; empty while it is not known
-	// Missing says why there will be no sum, empty if there may be one.
+	Sum string `json:"sum,omitempty"` // in hex; empty while it is not known
+	// Missing says why there will be no sum. It is empty if there may be one.
 	Missing string `json:"missing,omitempty"`
-	// Progress grows as long as the replica is on its way to the sum.
+	// Progress grows as long as the replica works on the sum.
 	Progress uint64 `json:"progress,omitempty"`
 }
 
-// Comparison is a region's checksums as of an apply index, one for each replica.
+// Comparison has the checksums of all replicas of a region, as of one apply index.
 type Comparison struct {
 	Region   topology.RegionID
 	Index    uint64
 	Replicas []ReplicaSum
 }
 
-// ReplicaSum is the checksum of the replica on a store, or why it is not known.
+// ReplicaSum is the checksum of the replica on one store, or the reason why it is not known.
 type ReplicaSum struct {
 	Store        topology.StoreID
 	Sum, Missing string
 }
 
-// Verdict is "different" where any two known checksums differ, else "incomplete" where one is not known, else "equal".
+// Verdict returns "different" if any two known checksums differ, else "incomplete" if one is not known, else "equal".
 func (c *Comparison) Verdict() string {
 	verdict, first := "equal", ""
 	for _, r := range c.Replicas {
@@ -73,37 +75,37 @@ func (c *Comparison) Verdict() string {
 const (
 	// keptSums is how many checksums a replica remembers.
 	keptSums = 8
-	// maxWaitingSums is how many may wait to be made; each holds a state of the engine.
+	// maxWaitingSums is how many checksums may wait to be made. Each pins a state of the engine.
 	maxWaitingSums = 4
-	// A step of summing reads so much, at most, but for a single larger record; then the store belongs to others for as
-	// long as it took.
+	// A step of summing up reads at most so much, or a single larger record. After each step the goroutine pauses for
+	// as long as the step took.
 	sumStepBytes   = 1 << 20
 	sumStepRecords = 4096
 
 	sumBytes = 16 // of the hash
 )
 
-// sums are the checksums that a replica has made or is to make, by index.
+// sums has the checksums that a replica has made or is still to make, by apply index.
 type sums struct {
 	*core
 	mu      sync.Mutex
 	kept    []*sum
-	running bool // a goroutine makes them
+	running bool // a goroutine runs sumUp
 }
 
 type sum struct {
 	index    uint64
 	state    []byte           // the region state
-	pinned   *engine.Snapshot // nil once it has been summed up, or never will be
+	pinned   *engine.Snapshot // the state to sum up; nil when that is done or given up
 	progress uint64
 	result   string
 	missing  string
 }
 
-// sumCommand is the internal command that asks for a checksum; its reply is the apply index. It writes nothing.
+// sumCommand is the internal command that asks for a checksum. Its reply is the apply index. It writes nothing.
 const sumCommand = "checksum"
 
-// own returns a command that the machine itself runs, nil if there is none of the name.
+// own returns the command of this name that the machine itself runs, or nil if there is none.
 func (m *machine) own(name []byte) *redis.Command {
 	if string(name) != sumCommand {
 		return nil
@@ -115,8 +117,8 @@ func (m *machine) own(name []byte) *redis.Command {
 	}}
 }
 
-// pin begins the checksum at the present apply index. The engine holds the region's state up to there and nothing
-// behind it.
+// pin begins the checksum at the present apply index. It runs when the engine holds the effects of all entries up to
+// there and of none after it.
 func (m *machine) pin() {
 	x := m.sums
 	s := &sum{index: m.state.ApplyIndex, state: m.state.Append(nil)}
@@ -144,7 +146,7 @@ func (m *machine) pin() {
 	}
 }
 
-// sumUp makes checksums as long as there are any to make. A replica that is stopped gives them up.
+// sumUp makes checksums until none is left to make. When the replica is stopped it gives them up.
 func (x *sums) sumUp() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -205,16 +207,16 @@ func (x *sums) sumOf(s *sum) (string, error) {
 	return hex.EncodeToString(d.hash.Sum(nil)[:sumBytes]), nil
 }
 
-// digest is a hash over what counts of a region.
+// digest hashes the records of a region that count: see counts.
 type digest struct {
 	pinned *engine.Snapshot
 	hash   hash.Hash
-	bytes  int // since the step began
+	bytes  int // hashed since the step began
 	length [2 * binary.MaxVarintLen64]byte
 
-	// The version of the collection that subkeys were met of last.
-	user    []byte // its front of a key, in redis_metadata
-	version uint64 // 0 for none that is alive
+	// The collection whose subkeys or score keys the digest met last.
+	user    []byte // the front that its key has in redis_metadata
+	version uint64 // the version that its record names, 0 if there is no such record
 	kind    keys.Type
 }
 
@@ -226,8 +228,8 @@ func (d *digest) add(key, value []byte) {
 	d.bytes += len(key) + len(value)
 }
 
-// step adds the records from lower on, as many as a step may, and returns where the next one begins, nil at the end. It
-// opens iterators of its own, so that they do not keep memtables and tables for long.
+// step adds one step's worth of records from lower on. It returns the key at which the next step begins, or nil at the
+// end. It opens its own iterators, so that none keeps memtables and tables for long.
 func (d *digest) step(lower, upper []byte) (next []byte, err error) {
 	it, err := d.pinned.Iter(lower, upper)
 	if err != nil {
@@ -261,7 +263,8 @@ func (d *digest) step(lower, upper []byte) (next []byte, err error) {
 	return nil, it.Error()
 }
 
-// counts reports whether a key can be reached: all but subkeys and score keys of a version that metadata does not name.
+// counts reports whether a key counts: subkeys and score keys count only if metadata names their version, all others
+// do.
 func (d *digest) counts(key []byte, metadata *pebble.Iterator) (bool, error) {
 	k, err := keys.ParseRedis(key)
 	if err != nil {
@@ -285,7 +288,7 @@ func (d *digest) counts(key []byte, metadata *pebble.Iterator) (bool, error) {
 	return d.version != 0 && d.version == version && (k.Keyspace == keys.Data || d.kind == keys.ZSet), nil
 }
 
-// named returns the version that a metadata record names, 0 where there is no record of a collection.
+// named returns the version and type that a record in redis_metadata names, or 0 if there is no record of a collection.
 func named(metadata *pebble.Iterator, key []byte) (uint64, keys.Type, error) {
 	if !metadata.SeekGE(key) || string(metadata.Key()) != string(key) {
 		return 0, 0, metadata.Error()
@@ -298,13 +301,14 @@ func named(metadata *pebble.Iterator, key []byte) (uint64, keys.Type, error) {
 	return m.Version, m.Type, err
 }
 
-// Checksum says what is known of the checksum at an apply index. A replica that has not applied that entry yet, or is
-// still summing up, has neither a sum nor a reason for none. Checksum takes no lock that apply holds for long.
+// Checksum returns what this replica knows of its checksum at an apply index. If it has not applied that entry yet, or
+// is still summing up, there is neither a sum nor a reason why it is missing. Checksum takes no lock that apply holds
+// for long.
 func (r *Replica) Checksum(index uint64) Checksum {
 	if r.o.Failed() != nil {
 		return Checksum{Missing: "store stopped"}
 	}
-	applied := r.applied.Load() // before sums: what is applied has been pinned
+	applied := r.applied.Load() // loaded before sums: apply has pinned the state of what it has applied
 	x := &r.sums
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -319,9 +323,8 @@ func (r *Replica) Checksum(index uint64) Checksum {
 	return Checksum{Progress: applied}
 }
 
-// BeginChecksum puts an entry into the region's log that makes every replica sum up what it holds, and returns the
-// entry's index. The replica must lead. The entry changes nothing that clients see, so the caller may try again after
-// any error.
+// BeginChecksum proposes an entry that makes every replica sum up what it holds, and returns the entry's index. This
+// replica must lead. The entry changes nothing that clients see, so a caller may try again after any error.
 func (r *Replica) BeginChecksum(ctx context.Context, deadline time.Time) (index uint64, err error) {
 	p := &Pending{Run: &redis.Run{Calls: []redis.Call{{Args: [][]byte{[]byte(sumCommand)}}}}, Deadline: deadline}
 	r.Propose(p)

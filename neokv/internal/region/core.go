@@ -10,14 +10,14 @@ import (
 	"neokv.dev/neokv/internal/redis"
 )
 
-// core is what the parts of a replica share. Each field that changes is atomic and says who writes it; all parts load
-// it without a lock.
+// core is the state that the parts of a replica share. Fields that change are atomic: one part writes them, all parts
+// load them without a lock.
 type core struct {
 	o        Options
 	shard    uint64 // the region's number in Raft
 	space    keys.Space
 	gate     *gate
-	rows     *engine.Rows // nil for none; open while the replica serves
+	rows     *engine.Rows // the replica's rows in the row cache, open while it serves; nil without an engine
 	counters *Counters
 	stop     chan struct{} // closed by Replica.Stop
 	cut      chan uint64   // requests to cut the log, see askCut
@@ -28,7 +28,7 @@ type core struct {
 	servingTerm atomic.Uint64
 	clock       atomic.Pointer[clockBase]
 
-	// Apply publishes these when it has committed a batch.
+	// Apply stores these after it has committed a batch.
 	regionTime   atomic.Uint64 // ms
 	legacyAt     atomic.Uint64 // RegionState.LegacyAt
 	collectedAt  atomic.Uint64 // RegionState.CollectedAt
@@ -37,9 +37,9 @@ type core struct {
 	expiry       ExpiryBound
 	orphanWrites atomic.Uint64
 
-	// epoch rises, by any step, in two cases. When something other than an entry has replaced the region's data, it
-	// rises behind what is published above. Before readers can see an entry's first legacy string, it rises behind
-	// legacyAt. A read that sees the epoch move is thrown away and begins anew.
+	// epoch rises, by any step, in two cases: after something other than an entry has replaced the region's data, and
+	// before readers can see the first legacy string. In both cases apply stores the fields above first. A read throws
+	// its replies away and begins anew if the epoch has changed meanwhile.
 	epoch atomic.Uint64
 }
 
@@ -54,7 +54,8 @@ func (c *core) init(o Options) {
 	}
 }
 
-// orphaned counts the orphan records of a committed batch. flushed says that the batch has removed all earlier ones.
+// orphaned counts the orphan records that a committed batch has written. flushed says that the batch removed all
+// earlier ones.
 func (c *core) orphaned(o redis.Orphans, flushed bool) {
 	if o.Collections == 0 && !flushed {
 		return
@@ -67,7 +68,7 @@ func (c *core) orphaned(o redis.Orphans, flushed bool) {
 	c.orphanWrites.Add(1)
 }
 
-// clockBase is where the clock of a leader begins: the region time at an instant of the monotonic clock.
+// clockBase is the beginning of a leader's clock: the region time at an instant of the monotonic clock.
 type clockBase struct {
 	term uint64
 	ms   uint64
@@ -92,19 +93,19 @@ func (c *core) leaderTime(now time.Time) uint64 {
 	return max(ms, c.regionTime.Load())
 }
 
-// ExpiryBound is an instant before which no record of a replica is known to expire, in ms of the region time. The zero
-// value says that nothing is known. Apply lowers the bound to the expiry of what it has committed. Whoever searches the
-// region calls Forget before it opens a view, so that it misses nothing that is written meanwhile, and notices behind
-// the search what it has found.
+// ExpiryBound is an instant, in ms of the region time, before which no record of a replica expires. The zero value says
+// that nothing is known. Apply lowers the bound when it commits a record that expires earlier. A caller that searches
+// the region calls Forget before it opens a view, so that it misses nothing that apply writes meanwhile. After the
+// search it calls Notice with the earliest expiry that it has found.
 type ExpiryBound struct{ ms atomic.Uint64 }
 
-// Passed reports whether a record may have expired at an instant.
+// Passed reports whether a record may have expired by an instant.
 func (b *ExpiryBound) Passed(instantMS uint64) bool { return b.ms.Load() <= instantMS }
 
-// Forget says that no record is known to expire.
+// Forget sets the bound to never.
 func (b *ExpiryBound) Forget() { b.ms.Store(redis.NoExpiry) }
 
-// Notice says that a record may expire at an instant.
+// Notice lowers the bound to the instant at which a record expires.
 func (b *ExpiryBound) Notice(expireMS uint64) {
 	for {
 		known := b.ms.Load()

@@ -4,15 +4,16 @@ import (
 	"sync/atomic"
 )
 
-// Counters are a region's counters on one store. When another replica takes the place of this one there, it counts on.
+// Counters are a region's counters on one store. If another replica takes the place of this one there, it goes on with
+// the same counters.
 type Counters struct {
 	Proposals                       atomic.Uint64 // runs of writes handed over while this replica led
 	Entries, EntryBytes, Commands   atomic.Uint64 // proposed here
 	AppliedEntries, AppliedCommands atomic.Uint64
 	Stages                          atomic.Uint64 // batches that apply has committed
-	RefusedEntries                  atomic.Uint64 // by their term tag
-	ReadSets, ReadSetReads          atomic.Uint64 // proposed here, and the reads in them
-	ReadSetsUsed                    atomic.Uint64 // applied here with nothing between the read and the entry
+	RefusedEntries                  atomic.Uint64 // not applied, since their term tag is not the present term
+	ReadSets, ReadSetReads          atomic.Uint64 // read sets proposed here, and the reads in them
+	ReadSetsUsed                    atomic.Uint64 // read sets that apply took in place of reads of its own
 	ReadIndexRounds                 atomic.Uint64
 	LeaseReads, IndexReads          atomic.Uint64 // runs
 	KeysFound, KeysMissed           atomic.Uint64 // keys that reads looked up
@@ -20,10 +21,10 @@ type Counters struct {
 	LeaderChanges                   atomic.Uint64 // terms served here
 	SnapshotsSent                   atomic.Uint64 // region snapshots streamed to another replica
 	SnapshotsReceived               atomic.Uint64 // region snapshots installed
-	SnapshotBytes                   atomic.Uint64 // their bytes, sent and received
-	ExpiredKeys                     atomic.Uint64 // deleted by the cleaner, counted where it proposed that
+	SnapshotBytes                   atomic.Uint64 // bytes of the snapshots sent and received
+	ExpiredKeys                     atomic.Uint64 // deleted by the cleaner of this store
 	Orphans                         OrphanCounters
-	ReclaimedElements               atomic.Uint64 // of orphans, as their records count them
+	ReclaimedElements               atomic.Uint64 // deleted elements of orphans
 }
 
 // OrphanCounters are how many orphan records a replica has, and how many elements those stand for. The reclaimer

@@ -19,14 +19,14 @@ import (
 //	sequence    u64  /
 //	command*         argument count uvarint, then each argument as length uvarint and bytes
 //
-// An entry of a format with reads goes on with what its commands look up, as the proposer has found it when the apply
-// index was base:
+// In a format with reads, a read set follows: what the commands look up, as the proposer found it at the apply index
+// base.
 //
 //	read set         see redis.ReadSet
 //	base        u64
 //	size        u32  of the read set, in bytes
 //
-// It holds if base is the index before the entry's own: then nothing has been applied between.
+// The read set holds if base is the index just before the entry's own, since then nothing has been applied in between.
 //
 // Fixed-width integers are big-endian. An entry without commands is legal: it moves the term tag and the region time.
 type entryHeader struct {
@@ -49,7 +49,8 @@ const (
 	readSetTail      = 8 + 4
 )
 
-// entryFormats are the formats by their numbers, from 1 on. Only entryFormat and readsEntryFormat are written.
+// entryFormats lists the formats by number, from 1 on. A proposer writes entryFormat and readsEntryFormat; the others
+// are in the logs of older programs.
 var entryFormats = [...]struct {
 	rules redis.Rules
 	reads bool
@@ -73,8 +74,8 @@ func (h *entryHeader) put(b []byte) {
 	binary.BigEndian.PutUint64(b[37:], h.sequence)
 }
 
-// EncodeEntry returns an entry without a read set, as a store proposes it in a term. Tests feed a StateMachine with
-// such entries.
+// EncodeEntry returns an entry without a read set, as if the store had proposed it in the term. Tests feed such entries
+// to a StateMachine.
 func EncodeEntry(store topology.StoreID, term, timeMS, version uint64, calls ...redis.Call) []byte {
 	entry := make([]byte, entryHeaderBytes)
 	h := entryHeader{term: term, timeMS: timeMS, version: version, store: store}
@@ -85,7 +86,7 @@ func EncodeEntry(store topology.StoreID, term, timeMS, version uint64, calls ...
 	return entry
 }
 
-// appendReads ends an entry that has its header and commands with a read set.
+// appendReads appends a read set to an entry that has its header and commands.
 func appendReads(entry, set []byte, base uint64) []byte {
 	entry[0] = readsEntryFormat
 	entry = append(entry, set...)
@@ -137,7 +138,7 @@ func appendCall(dst []byte, c *redis.Call) []byte {
 	return dst
 }
 
-// callBytes is an upper bound of what appendCall appends.
+// callBytes returns an upper bound of the bytes that appendCall appends.
 func callBytes(c *redis.Call) int {
 	n := binary.MaxVarintLen32
 	for _, a := range c.Args {
@@ -146,7 +147,8 @@ func callBytes(c *redis.Call) int {
 	return n
 }
 
-// parseCall reads the arguments of the first command into args, which alias b, and returns the rest.
+// parseCall appends the arguments of the first command in b to args and returns the bytes after them. The arguments
+// alias b.
 func parseCall(b []byte, args [][]byte) (_ [][]byte, rest []byte, err error) {
 	count, b, ok := uvarint(b)
 	if !ok || count == 0 || count > uint64(len(b)) {

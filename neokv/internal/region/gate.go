@@ -5,8 +5,8 @@ import (
 	"sync/atomic"
 )
 
-// gate counts the readers inside a replica, so that the engine is closed after the last of them has left. To enter or
-// to leave is one atomic addition, and nobody waits inside.
+// gate counts the readers inside a replica, so that the store closes the engine only after the last one has left. To
+// enter or to leave takes one atomic addition. Nobody waits for anything while inside.
 type gate struct {
 	n       atomic.Int64 // readers inside, plus gateShut once shut
 	drained chan struct{}
@@ -32,7 +32,7 @@ func (g *gate) leave() {
 	}
 }
 
-// shut lets nobody in any more, and returns when the last reader has left. It may be called once.
+// shut closes the gate and returns when the last reader has left. It may be called once.
 func (g *gate) shut() {
 	if g.n.Add(gateShut) == gateShut {
 		g.once.Do(func() { close(g.drained) })

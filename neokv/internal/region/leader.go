@@ -18,8 +18,8 @@ func (r *Replica) LeaderChanged(i raftio.LeaderInfo) {
 	}
 }
 
-// Leading returns the replica that Raft knows as leader, its term, and whether it is this replica and serves. leader is
-// 0 if Raft knows none, and if it is this replica but does not serve yet.
+// Leading returns the leader that Raft knows, its term, and whether this replica is the leader and serves. leader is 0
+// if Raft knows none, or if this replica leads but does not serve yet.
 func (r *Replica) Leading() (leader topology.ReplicaID, term uint64, serving bool) {
 	id, term, ok, err := r.o.Host.GetLeaderID(r.shard)
 	if err != nil || !ok {
@@ -55,8 +55,8 @@ func (r *Replica) lead() {
 	}
 }
 
-// cutLog asks for a snapshot record behind which so many entries stay in the log. Nobody waits for it: if Raft refuses,
-// the next request comes.
+// cutLog asks Raft to take a snapshot record and to cut the log so that this many entries before the record stay.
+// Nobody waits for it. If Raft refuses, a later request does the work.
 func (r *Replica) cutLog(entries uint64) {
 	rs, err := r.o.Host.RequestSnapshot(r.shard, dragonboat.SnapshotOption{
 		OverrideCompactionOverhead: true, CompactionOverhead: min(entries, uint64(r.o.Knobs.CompactionOverhead)),
@@ -92,7 +92,7 @@ func (r *Replica) settleLeadership() bool {
 		return true
 	case self:
 		r.stepDown()
-		r.o.Changed() // clients wait here until the barrier is applied: the old leader would send them back
+		r.o.Changed() // from now on clients wait here for the barrier; the old leader would only send them back
 		if !r.proposer.barrier(term) {
 			return false
 		}
@@ -129,8 +129,8 @@ type LeaderListener func(raftio.LeaderInfo)
 // LeaderUpdated implements raftio.IRaftEventListener.
 func (l LeaderListener) LeaderUpdated(i raftio.LeaderInfo) { l(i) }
 
-// barrier proposes an empty entry of the term. It reports whether the entry has been applied here, and no entry of a
-// later term before it.
+// barrier proposes an empty entry in the term. It reports whether the entry was applied here, with no entry of a later
+// term before it.
 func (x *proposer) barrier(term uint64) bool {
 	b := newProposal()
 	x.mu.Lock()
@@ -141,7 +141,7 @@ func (x *proposer) barrier(term uint64) bool {
 	return b.applied && b.err == nil
 }
 
-// leads reports whether Raft has this replica as the leader of term. It takes no lock.
+// leads reports whether Raft knows this replica as the leader of term. It takes no lock.
 func (c *core) leads(term uint64) bool {
 	id, t, ok, err := c.o.Host.GetLeaderID(c.shard)
 	return err == nil && ok && id == uint64(c.o.Replica) && t == term

@@ -10,18 +10,18 @@ import (
 	"neokv.dev/neokv/internal/redis"
 )
 
-// maxEntryBytes bounds a Raft entry. An entry of this size still fits in every buffer on its way, and does not hold up
-// the log so long that followers take the leader for dead.
+// maxEntryBytes bounds a Raft entry. An entry of this size still fits in every buffer on its way. It also does not
+// delay the log so long that followers take the leader for dead.
 const maxEntryBytes = 64 << 20
 
-// maxWrittenBytes bounds what one command may write at once into the batch of the region on each replica.
+// maxWrittenBytes bounds how much one command may write into a replica's engine batch at once.
 const maxWrittenBytes = 256 << 20
 
-// maxNameBytes bounds a key, and a field or member of a collection. A flush or compaction of Pebble holds some nine
-// copies of a storage key in memory, and each of a process's stores may run one of both at a time.
+// maxNameBytes bounds a key, and a field or member of a collection. A flush or a compaction of Pebble holds about nine
+// copies of a storage key in memory, and every store of the process may run one of each at the same time.
 const maxNameBytes = 8 << 20
 
-// tooLarge returns an error if no entry has room for a command, else nil.
+// tooLarge returns an error if a command is too large for any entry.
 func tooLarge(c *redis.Call) error {
 	n := callBytes(c)
 	if entry := entryHeaderBytes + n; entry > maxEntryBytes {
@@ -43,25 +43,26 @@ func tooLarge(c *redis.Call) error {
 type Pending struct {
 	Run      *redis.Run
 	Deadline time.Time
-	// Err is valid after Wait. It is nil when all calls are applied and their replies are in Run.Out. Else the calls
-	// before len(Run.Ends) are applied. None of the others is applied if Err is one of the errors in region.go; if it
-	// is an *UnknownOutcome nobody knows.
+	// Err is valid after Wait. It is nil when all calls are applied and their replies are in Run.Out. Otherwise the
+	// first len(Run.Ends) calls are applied. If Err is an *UnknownOutcome, nobody knows whether the others are; with
+	// any other error they are not.
 	Err error
 	// Index is the apply index of the last entry that carried a part of the run, 0 if no part was applied.
 	Index uint64
-	// Lost is valid after Wait. It says that the deadline has passed while apply was working on the run. Err is then an
-	// *UnknownOutcome for all of its calls. The caller must not touch the Pending or its Run again, since apply still
-	// writes replies into them.
+	// Lost is valid after Wait. It says that the deadline passed while apply was working on the run. Err is then an
+	// *UnknownOutcome for all calls. The caller must not touch the Pending or its Run again, since apply still writes
+	// replies into them.
 	Lost bool
 
 	next int           // the first call that is in no proposal yet
-	done chan struct{} // capacity 1; made once
+	done chan struct{} // capacity 1
 }
 
-// Wait returns when the outcome is known, or will never be known: at Deadline at the latest.
+// Wait returns when the outcome is known, or when it is certain that it will not be known, and at Deadline at the
+// latest.
 func (p *Pending) Wait() { <-p.done }
 
-// WaitUnless is Wait, but gives up when a channel is closed. Then it reports false, and the run belongs to the region
+// WaitUnless is like Wait, but gives up when gone is closed. It then returns false, and the run belongs to the region
 // for good.
 func (p *Pending) WaitUnless(gone <-chan struct{}) bool {
 	select {
@@ -85,20 +86,21 @@ type proposal struct {
 	commands int
 	deadline time.Time
 	sequence uint64
-	tooLarge error // not nil: its only command is one that no entry has room for
+	tooLarge error // not nil if its only command is too large for any entry
 	alone    bool  // no other proposal was open when it was formed
-	claimed  bool  // some goroutine finishes it, or has finished it
-	// looks says that a command looks something up; looksUnblind that one does if its slot may hold a collection.
+	claimed  bool  // a goroutine has undertaken to finish it
+	// looks says that one of the commands looks something up in any case; looksUnblind, that one does if its slot may
+	// hold a collection.
 	looks, looksUnblind bool
 	reads               redis.ReadSet
 	args                [][]byte // scratch
-	// The goroutine that claims the proposal writes these. All may read them behind finished.
+	// The goroutine that claims the proposal writes these fields. Others may read them after finished.
 	applied bool
 	index   uint64 // of the entry, once it is applied
 	err     error
 
-	finished chan struct{} // capacity 1: told when the outcome is known and the claimer has done its work
-	returned chan struct{} // capacity 1: told when Raft will give no answer that is worth waiting for
+	finished chan struct{} // capacity 1: gets a value when the outcome is known and the claimer has done its work
+	returned chan struct{} // capacity 1: gets a value when Raft's answer is not worth waiting for
 }
 
 func newProposal() *proposal {
@@ -107,7 +109,7 @@ func newProposal() *proposal {
 	}
 }
 
-// stretch is what of a pending run travels in one proposal: the calls [from, to).
+// stretch is the part of a pending run that travels in one proposal: the calls [from, to).
 type stretch struct {
 	p        *Pending
 	from, to int
@@ -149,11 +151,11 @@ func (x *proposer) claim(sequence uint64) *proposal {
 }
 
 // finish hands the outcome of a claimed proposal to its runs. A run that has calls left goes back to the front of the
-// queue, from where the place of this proposal takes it next. The caller must not touch the proposal afterwards.
+// queue, so that it is in the next proposal of this place. The caller must not touch the proposal afterwards.
 func (x *proposer) finish(b *proposal, err error) {
 	b.err = err
 	x.mu.Lock()
-	delete(x.open, b.sequence) // its runs are not overdue any more
+	delete(x.open, b.sequence) // from here on overdue does not find its runs
 	x.mu.Unlock()
 	for _, part := range b.parts {
 		p := part.p
@@ -184,7 +186,7 @@ func (x *proposer) finish(b *proposal, err error) {
 	b.finished <- struct{}{}
 }
 
-// outcome turns the answer of Raft into an error. It is called for a proposal that apply has not claimed.
+// outcome turns Raft's answer into an error. It is called for a proposal that apply has not claimed.
 func outcome(res dragonboat.RequestResult) error {
 	switch {
 	case res.Completed():
@@ -198,13 +200,13 @@ func outcome(res dragonboat.RequestResult) error {
 	}
 }
 
-// What is known of a run at its deadline, while Raft has its entry and while apply works on it.
+// What is known of a run at its deadline: while Raft has its entry, and while apply works on it.
 var (
 	errNoQuorum = &UnknownOutcome{"no answer from a quorum in time"}
 	errApplying = &UnknownOutcome{"not applied in time"}
 )
 
-// expect sets the timer so that overdue is called at a deadline, or before it. The caller holds mu.
+// expect sets the timer so that overdue runs at a deadline, if it would not run earlier anyway. The caller holds mu.
 func (x *proposer) expect(deadline time.Time) {
 	switch {
 	case !x.watched.IsZero() && !deadline.Before(x.watched):
@@ -217,9 +219,9 @@ func (x *proposer) expect(deadline time.Time) {
 	x.watched = deadline
 }
 
-// overdue answers the runs whose deadline has passed. For a run in the queue it is certain that the calls which are in
-// no entry are not applied. A run whose entry is under way is taken out of its proposal. If apply has claimed the
-// proposal, it writes replies into the run, so that run is lost.
+// overdue answers the runs whose deadline has passed. If a run is in the queue, its calls that are in no entry are
+// certainly not applied. If its entry is under way, overdue takes the run out of the proposal. If apply has claimed the
+// proposal, apply may be writing replies into the run, so the run is lost.
 func (x *proposer) overdue() {
 	var late []*Pending
 	var next time.Time

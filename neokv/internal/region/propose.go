@@ -12,12 +12,12 @@ import (
 	"neokv.dev/neokv/internal/redis"
 )
 
-// proposer turns runs of writes into Raft entries. It has places for raft.max_inflight proposals, each driven by one
-// goroutine. A proposal leaves as soon as a place is free. The runs that arrive meanwhile share the next one.
+// proposer turns runs of writes into Raft entries. It has raft.max_inflight places. A place holds one proposal, and one
+// goroutine drives it. A proposal leaves as soon as a place is free. The runs that arrive meanwhile share the next one.
 //
 // When a proposal of several runs is finished, its place stays empty for a moment (gather). The callers that were just
-// answered are about to send again, and one entry for all of them costs less than two halves that take turns. A lone
-// client never waits for that, nor do few.
+// answered are about to send again, and one entry for all of them costs less than two entries with half of them each. A
+// single client, or a few, never wait for that.
 //
 // Invariants:
 //
@@ -41,14 +41,14 @@ type proposer struct {
 	free     []*proposal
 	stopped  bool
 
-	// wanted is how many waiting runs end the present gathering, 0 if there is none or it has ended. The goroutine that
-	// ends it tells gathered. Another gathering may begin before the waiter of the last one has received that. There
-	// are at most as many such waiters as places.
+	// wanted is how many runs must wait for the present gathering to end, 0 if there is none or it has ended. The
+	// goroutine that ends a gathering sends to gathered. The next gathering may begin before the waiter of the last one
+	// has received that value, so gathered has room for one value per place.
 	wanted   int
 	gathered chan struct{} // capacity max_inflight
 
 	// watch calls overdue at the instant watched, which is zero while the timer is not set. No run has an earlier
-	// deadline. The timer is not moved when runs are finished, so a run that is answered in time does not touch it.
+	// deadline. When runs finish, nobody moves the timer, so a run that is answered in time does not touch it.
 	watch   *time.Timer
 	watched time.Time
 }
@@ -97,7 +97,7 @@ func (x *proposer) propose(p *Pending) {
 	x.inflight++
 	x.wg.Add(1)
 	x.mu.Unlock()
-	go x.drive(b) // which also sends it: that may read from the disk, which may take long
+	go x.drive(b) // a goroutine sends it too, since making a read set may wait for the disk
 }
 
 // register gives a proposal its sequence. From then on it can be claimed. The caller holds mu.
@@ -108,7 +108,7 @@ func (x *proposer) register(b *proposal) {
 	b.alone = len(x.open) == 1
 }
 
-// form makes the next proposal of runs in the queue, nil if there are none. The caller holds mu.
+// form makes the next proposal from the runs in the queue. It returns nil if the queue is empty. The caller holds mu.
 func (x *proposer) form() *proposal {
 	if len(x.queue) == 0 {
 		return nil
@@ -129,7 +129,7 @@ func (x *proposer) form() *proposal {
 		for p.next < len(p.Run.Calls) {
 			c := &p.Run.Calls[p.next]
 			full := b.commands >= x.o.Knobs.BatchMaxOps || len(b.buf)+callBytes(c) > limit
-			// An empty run before a large command travels alone as well: its readers must not share the command's fate.
+			// An empty run before a large command travels without it: its readers must not share the command's fate.
 			if full && (b.commands > 0 || len(b.parts) > 0) {
 				break
 			}
@@ -204,9 +204,9 @@ func (x *proposer) send(b *proposal, term uint64, timeout time.Duration) (*drago
 	return rs, nil
 }
 
-// readAhead looks up what the proposal's commands will look up, into b.reads, so that the replicas need not. It returns
-// the apply index as of which that holds. ok is false where there is nothing to send along, and where another proposal
-// is open, whose entry would come between.
+// readAhead makes the proposal's read set, b.reads: it looks up what the commands will look up, so that the replicas
+// need not. It returns the apply index at which it did. ok is false if there is nothing to send along, or if another
+// proposal is open, since its entry would be applied in between.
 //
 // The commands are read from the entry rather than from the runs: if the proposal has been claimed meanwhile, the
 // callers may have their runs back.
@@ -216,7 +216,9 @@ func (x *proposer) readAhead(b *proposal) (base uint64, ok bool) {
 		len(b.buf) > entryHeaderBytes+int(x.o.Knobs.BatchMaxBytes) {
 		return 0, false
 	}
-	base = x.applied.Load() // before the view: should that show more, another entry is the one behind base
+	// The index is read before the view is opened. If the view shows a later entry, that entry has the index after base,
+	// and the read set does not hold.
+	base = x.applied.Load()
 	view := x.o.Engine.NewLazyView(x.rows)
 	defer view.Close()
 	b.reads.Begin(view, x.space, unblind)
@@ -232,7 +234,8 @@ func (x *proposer) readAhead(b *proposal) (base uint64, ok bool) {
 	return base, b.reads.Reads > 0
 }
 
-// drive drives one place in flight: its proposal, and then the next one as long as runs wait.
+// drive drives one place: it sends the proposal, waits until it is finished, and goes on with the next one as long as
+// runs wait.
 func (x *proposer) drive(b *proposal) {
 	defer x.wg.Done()
 	for {
@@ -252,12 +255,12 @@ func (x *proposer) drive(b *proposal) {
 	}
 }
 
-// minToGather is how many runs a proposal must have had for its place to wait for them to come again.
+// minToGather is how many runs a proposal must have had for its place to wait until their callers send again.
 const minToGather = 4
 
-// gather waits, after a proposal of several runs, until about as many runs wait as there were in all. It does not ask
-// for every one, since some callers do not send again. It waits no longer than the proposal took, nor than
-// raft.batch_max_delay. The caller holds mu, which gather gives up while it waits.
+// gather waits, after a proposal of several runs, until about as many runs wait as there were before. It does not wait
+// for all of them, since some callers do not send again. It waits no longer than the proposal took, and no longer than
+// raft.batch_max_delay. The caller holds mu; gather releases it while it waits.
 func (x *proposer) gather(answered int, took time.Duration) {
 	most := min(took, x.o.Knobs.BatchMaxDelay)
 	wanted := (len(x.queue) + answered) * 7 / 8
@@ -280,7 +283,8 @@ func (x *proposer) gather(answered int, took time.Duration) {
 	}
 }
 
-// await returns when a proposal is finished, and finishes it if no other goroutine does. err is the error of send.
+// await returns when a proposal is finished. It finishes the proposal if no other goroutine does. err is the error of
+// send.
 func (x *proposer) await(b *proposal, rs *dragonboat.RequestState, err error) {
 	var res dragonboat.RequestResult
 	if err == nil && x.o.Faults.EarlyReply {
@@ -290,8 +294,8 @@ func (x *proposer) await(b *proposal, rs *dragonboat.RequestState, err error) {
 		select {
 		case res = <-rs.AppliedC():
 			rs.Release()
-		case <-b.returned: // claimed; what Raft says in the end nobody waits for
-		case <-x.stop: // as well, unless a barrier has come in behind Stop
+		case <-b.returned: // another goroutine has claimed it: Raft's answer does not matter
+		case <-x.stop: // likewise, unless it is a barrier that was proposed after Stop
 		}
 	}
 	if x.claim(b.sequence) != nil {
@@ -339,7 +343,7 @@ func (x *proposer) rejectQueue(err error) {
 	}
 }
 
-// abandon stops the proposer. It answers waiting runs with err, and runs in flight with an unknown outcome.
+// abandon stops the proposer. Waiting runs get err, and runs in flight get an unknown outcome.
 func (x *proposer) abandon(err error) {
 	x.mu.Lock()
 	x.stopped = true
@@ -356,8 +360,8 @@ func (x *proposer) abandon(err error) {
 	}
 }
 
-// Dropped takes entries that dragonboat wanted to forward and that the transport has dropped. They are in no log and
-// never will be, since this replica did not lead when they reached Raft.
+// Dropped is told of entries that dragonboat wanted to forward to another leader and that the transport dropped. They
+// are in no log and never will be, since this replica did not lead when they reached Raft.
 func (r *Replica) Dropped(entries []pb.Entry) { r.proposer.dropped(entries) }
 
 // dropped is Replica.Dropped.
@@ -378,7 +382,8 @@ func (x *proposer) dropped(entries []pb.Entry) {
 	}
 }
 
-// disown finishes the proposals that apply has not seen. Apply never sees an entry that an installed snapshot contains.
+// disown finishes the proposals that apply has not seen, after a snapshot was installed: apply never sees an entry that
+// the snapshot contains.
 func (x *proposer) disown() {
 	x.mu.Lock()
 	open := make([]uint64, 0, len(x.open))

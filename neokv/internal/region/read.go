@@ -32,10 +32,10 @@ type reader struct {
 	cursors  redis.Cursors
 
 	lease atomic.Pointer[lease]
-	busy  atomic.Bool // running, for readers without mu
+	busy  atomic.Bool // a copy of running that is read without mu
 
 	mu      sync.Mutex
-	revoked uint64 // no lease in terms up to this one
+	revoked uint64 // the latest term in which no lease may be held any more
 	next    *round // the round that readers may still join, nil if none
 	running bool   // a goroutine runs rounds
 
@@ -60,13 +60,13 @@ type advance struct {
 // roundTimeout bounds a read index round. A round that is in flight when the leader changes hangs until then.
 const roundTimeout = 150 * time.Millisecond
 
-// readers keeps Readers, whose scratch space is what is dear about them.
+// readers pools Readers, since their scratch space is expensive to allocate.
 var readers = sync.Pool{New: func() any { return new(redis.Reader) }}
 
 // read is Replica.Read, or Replica.ReadFollowing if anywhere is set.
 func (x *reader) read(run *redis.Run, deadline time.Time, anywhere bool) error {
 	out, ends := len(run.Out.Buf), len(run.Ends)
-	byRegionTime := false // the region time has passed the instant of a read that was ahead of it
+	byRegionTime := false // the read judges expiry by the region time, which it has moved far enough
 	lost := false         // a read under a lease was thrown away
 	for {
 		if !x.gate.enter() {
@@ -169,8 +169,8 @@ func (x *reader) stillValid(l *lease) bool {
 	return c != nil && c.term == l.term && time.Since(x.base) < c.until && x.leads(l.term)
 }
 
-// readIndex returns when a read index round that began after the call has completed and this replica has applied the
-// log that far. Unless anywhere is set, it returns ErrNotLeader when this replica does not lead.
+// readIndex waits for a read index round that begins after the call, and until this replica has applied the log up to
+// that index. Unless anywhere is set, it returns ErrNotLeader if this replica does not lead.
 func (x *reader) readIndex(deadline time.Time, anywhere bool) error {
 	for {
 		if !anywhere && x.servingTerm.Load() == 0 {
@@ -204,7 +204,7 @@ func (x *reader) renew() {
 	}
 }
 
-// join returns the next round to begin, and makes sure that it does begin. It returns nil when the replica stops.
+// join returns the next round, and makes sure that it begins. It returns nil when the replica stops.
 func (x *reader) join() *round {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -250,11 +250,11 @@ type roundError string
 
 func (e roundError) Error() string { return string(e) }
 
-// errRoundLost is the error of a round that got no answer; another may.
+// errRoundLost is the error of a round that got no answer. Another round may get one.
 const errRoundLost = roundError("read index round lost")
 
-// round runs one read index round. If another replica leads, it goes through that one. If this replica serves, and
-// still leads in the same term afterwards, round extends the lease.
+// round runs one read index round. If another replica leads, Raft asks that one. If this replica serves, and still
+// leads in the same term afterwards, round extends the lease.
 func (x *reader) round() error {
 	term := x.servingTerm.Load()
 	since := time.Since(x.base)
@@ -275,7 +275,7 @@ func (x *reader) round() error {
 	select {
 	case res = <-answer:
 		rs.Release()
-	case <-x.stop: // the library gives no answer to a request that it takes up while it closes
+	case <-x.stop: // dragonboat gives no answer to a request that arrives while it closes
 		return ErrStopped
 	}
 	if !res.Completed() {
@@ -292,7 +292,7 @@ func (x *reader) round() error {
 	}
 	x.counters.ReadIndexRounds.Add(1)
 	if term == 0 || !x.leads(term) {
-		return nil // the round itself is good: its readers may read
+		return nil // there is no lease, but the round is good: its readers may read
 	}
 	if d := x.o.Knobs.Lease(); d > 0 {
 		x.mu.Lock()
@@ -314,8 +314,8 @@ func (x *reader) revoke(term uint64) {
 	x.mu.Unlock()
 }
 
-// advanceTo returns when the region time has reached instant. An empty entry carries it there, one at a time for all
-// readers.
+// advanceTo returns when the region time has reached instant. It proposes an empty entry to move the time; all readers
+// share one such entry at a time.
 func (x *reader) advanceTo(instant uint64, deadline time.Time) error {
 	for x.regionTime.Load() < instant {
 		x.advance.Lock()
@@ -326,7 +326,7 @@ func (x *reader) advanceTo(instant uint64, deadline time.Time) error {
 			select {
 			case <-a.done:
 				t.Stop()
-				if a.err != nil && a.err != ErrDeadline { // ErrDeadline is that of the reader which proposed the entry
+				if a.err != nil && a.err != ErrDeadline { // ErrDeadline concerns only the reader that proposed the entry
 					return a.err
 				}
 			case <-t.C:

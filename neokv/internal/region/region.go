@@ -1,7 +1,8 @@
-// Package region is one replica of one region: proposals, apply, and linearizable reads by lease or read index.
+// Package region is one replica of one region: it proposes writes, applies the log, and serves linearizable reads by
+// lease or read index.
 //
-// A write takes the way propose -> Raft -> apply and comes back from there: the proposing replica encodes the reply
-// while it applies the entry. A read takes the way gate -> lease (or read index) -> engine, on the caller's goroutine.
+// A write goes propose -> Raft -> apply; the replica that proposed the entry encodes the replies while it applies it. A
+// read goes gate -> lease or read index -> engine, on the caller's goroutine.
 package region
 
 import (
@@ -21,12 +22,12 @@ import (
 	"neokv.dev/neokv/settings"
 )
 
-// Why a run was not served. All of them leave the region's data untouched, provably.
+// Reasons why a run was not served. With each of them it is certain that the run has changed nothing.
 var (
-	ErrNotLeader = errors.New("not leader")    // this replica does not lead, or no longer: look at the slot table again
+	ErrNotLeader = errors.New("not leader")    // this replica does not lead: see the slot table
 	ErrStopped   = errors.New("store stopped") // the store is closing or has failed
 	ErrDeadline  = errors.New("no leader in time")
-	ErrAtLeader  = errors.New("only the leader can tell") // a follower read met a record that may have expired
+	ErrAtLeader  = errors.New("only the leader can tell") // a follower met a record that may have expired
 	ErrTooLarge  = errors.New("command too large for a raft entry")
 )
 
@@ -44,45 +45,47 @@ type Options struct {
 	Engine  *engine.Engine
 	Host    *dragonboat.NodeHost
 	Knobs   settings.RaftKnobs
-	// Incarnation tells this start of the store from all others; entries of an earlier one find no waiters.
+	// Incarnation tells this start of the store from all others. Nobody waits for entries that an earlier start
+	// proposed.
 	Incarnation uint64
-	// Failed returns why the store has failed, nil while it has not; Fence makes it fail.
+	// Failed returns why the store has failed, or nil while it has not. Fence makes it fail.
 	Failed func() error
 	Fence  func(error)
-	// Changed is called, without a lock, whenever Leading may answer otherwise than before.
+	// Changed is called whenever the answer of Leading may have changed. The replica holds no lock then.
 	Changed func()
-	// Counters are what the replica counts into; nil for counters of its own.
+	// Counters are the counters that the replica adds to. If nil, the replica makes its own.
 	Counters *Counters
-	// PopMemory is what the store's regions share for elements that are popped; nil for memory of its own.
+	// PopMemory bounds the pop caches of all regions of the store. If nil, the replica has a bound of its own.
 	PopMemory *redis.PopMemory
 	Faults    Faults
 }
 
-// Faults are planted mistakes, for tests that must catch them; the zero value plants none.
+// Faults are mistakes that a test plants in a replica, to see that a checker finds them. The zero value plants none.
 type Faults struct {
-	EarlyReply   bool                            // a SET is answered when it has been proposed
+	EarlyReply   bool                            // answers a SET when it has been proposed, not applied
 	SplitApply   bool                            // the apply index is committed in a batch of its own
-	TrustLease   bool                            // a lease, once held, is never checked again
-	NoReadIndex  bool                            // a follower reads what it has, without asking the leader
-	LostRounds   bool                            // read index rounds get no answer, as when the library is closed
-	NoTermTag    bool                            // apply takes entries of every term
-	LazyInstall  bool                            // a snapshot is put in with the next entry, when its file is gone
-	SameVersions bool                            // a new leader counts versions from the same one as the last
-	AnyBase      bool                            // apply takes a read set whatever was applied since it was made
-	KeptRows     bool                            // rows outlast a term; entries of other leaders leave them alone
-	MapOrder     bool                            // what a write chooses at random follows from the order of a Go map
+	TrustLease   bool                            // never checks a lease again once it holds
+	NoReadIndex  bool                            // a follower reads without asking the leader
+	LostRounds   bool                            // read index rounds get no answer, as when dragonboat closes
+	NoTermTag    bool                            // apply accepts entries of every term
+	LazyInstall  bool                            // installs a snapshot with the next entry, when its file is gone
+	SameVersions bool                            // a new leader counts versions from the same base as the last
+	AnyBase      bool                            // apply accepts a read set whatever was applied since it was made
+	KeptRows     bool                            // keeps rows beyond a term, and when other leaders' entries change the records
+	MapOrder     bool                            // a write makes its random choice by the order of a Go map
 	LocalClock   bool                            // readers and apply judge expiry by their store's own clock alone
-	BeforeWrite  func(topology.RegionID, uint64) // runs between the reading of the term and the proposal
-	// Skew is how far a store's clock is ahead; nil for clocks that agree.
+	BeforeWrite  func(topology.RegionID, uint64) // runs between reading the term and proposing
+	// Skew returns how far a store's clock is ahead. If nil, all clocks agree.
 	Skew func(topology.StoreID) time.Duration
-	// Observe is no mistake but a witness: it is told of every entry that reaches apply, and whether it takes effect.
+	// Observe is no mistake: it watches. Apply calls it with every entry, and with whether the entry takes effect.
 	// payload is valid until it returns.
 	Observe func(store topology.StoreID, region topology.RegionID, index, tag uint64, payload []byte, applied bool)
 }
 
-// Replica is a region's replica on this store. All methods may run concurrently. It consists of parts that share a
-// core. The proposer turns runs of writes into entries, the machine applies the entries of the log, the reader serves
-// reads. The machine and the reader use the proposer, which knows neither. The replica itself watches who leads.
+// Replica is a region's replica on this store. All methods may run concurrently. It has three parts that share a core.
+// The proposer turns runs of writes into entries, the machine applies the entries of the log, and the reader serves
+// reads. The machine and the reader call the proposer, which knows neither of them. The Replica itself watches which
+// replica leads.
 type Replica struct {
 	core
 	proposer proposer
@@ -91,7 +94,7 @@ type Replica struct {
 	reader   reader
 
 	told    atomic.Pointer[raftio.LeaderInfo] // dragonboat's latest event
-	running atomic.Bool                       // Raft has it
+	running atomic.Bool                       // Start has succeeded
 	nudge   chan struct{}
 }
 
@@ -123,10 +126,10 @@ func (r *Replica) Start(members map[uint64]dragonboat.Target) error {
 // Running reports whether Start has succeeded.
 func (r *Replica) Running() bool { return r.running.Load() }
 
-// Stop makes the replica serve nobody any more. When it returns, all waiting runs are answered and all readers are out.
-// The caller then closes the NodeHost, and calls Join to wait for the rest.
+// Stop ends serving. When it returns, all waiting runs are answered and all readers have left. The caller then closes
+// the NodeHost, and calls Join to wait for the replica's goroutines.
 func (r *Replica) Stop() {
-	r.proposer.abandon(ErrStopped) // first: await leaves open proposals to it
+	r.proposer.abandon(ErrStopped) // first, since await leaves open proposals to abandon
 	r.reader.mu.Lock()             // no round begins from here on
 	close(r.stop)
 	r.reader.mu.Unlock()
@@ -142,36 +145,36 @@ func (r *Replica) Release() {
 	r.proposer.abandon(ErrStopped)
 }
 
-// Region returns the region as this replica knows it, and the replica's id.
+// Region returns the region and this replica's id.
 func (r *Replica) Region() (topology.Region, topology.ReplicaID) { return r.o.Region, r.o.Replica }
 
-// Counters returns what the replica counts into.
+// Counters returns the counters that the replica adds to.
 func (r *Replica) Counters() *Counters { return r.counters }
 
-// Applied is the apply index: the effect of all entries up to it is in the engine.
+// Applied returns the apply index: the engine has the effects of all entries up to it.
 func (r *Replica) Applied() uint64 { return r.applied.Load() }
 
-// TimeMS is the region time.
+// TimeMS returns the region time, in ms.
 func (r *Replica) TimeMS() uint64 { return r.regionTime.Load() }
 
-// Read runs a run of reads linearizably on this replica, which must lead. It returns nil, or one of the errors above
-// and leaves run as it was.
+// Read executes a run of reads, linearizably, on this replica, which must lead. On an error, which is one of those
+// above, it leaves run as it was.
 func (r *Replica) Read(run *redis.Run, deadline time.Time) error {
 	return r.reader.read(run, deadline, false)
 }
 
-// ReadFollowing is Read on a replica that need not lead. A follower reads behind a read index. It returns ErrAtLeader
-// if it meets a record of which only the leader can tell whether it has expired.
+// ReadFollowing is like Read, but the replica need not lead. A follower reads after a read index round. It returns
+// ErrAtLeader if it meets a record of which only the leader can tell whether it has expired.
 //
-// A record that has not expired by this store's clock is there for the reader, though the leader's clock may be ahead.
-// If the leader has told another client that the record is gone, it has done so behind an entry that moved the region
-// time, and that entry is applied here before this read.
+// A record that has not expired by this store's clock exists for the reader, though the leader's clock may be ahead.
+// That is linearizable: before a leader tells any client that the record is gone, it applies an entry that moves the
+// region time past the expiry. This replica then applies that entry before the read.
 func (r *Replica) ReadFollowing(run *redis.Run, deadline time.Time) error {
 	return r.reader.read(run, deadline, true)
 }
 
-// Prepare begins a read index round in the background if a Read would have to wait for one. A caller that reads from
-// several regions prepares all of them first, so that their rounds run side by side.
+// Prepare begins a read index round in the background if a Read now would have to wait for one. A caller that reads
+// from several regions prepares all of them first, so that their rounds run side by side.
 func (r *Replica) Prepare() {
 	if r.servingTerm.Load() != 0 && r.reader.validLease(time.Now()) == nil {
 		r.reader.renew()

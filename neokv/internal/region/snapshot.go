@@ -12,14 +12,15 @@ import (
 	"neokv.dev/neokv/internal/keys"
 )
 
-// export is a snapshot that is about to be sent.
+// export is a region snapshot that this replica is about to send.
 type export struct {
 	state  keys.RegionState
 	stage  []byte // the record of the stage in which the replica stopped; nil for none
 	pinned *engine.Snapshot
 }
 
-// PrepareSnapshot implements sm.IOnDiskStateMachine: it pins the present state. No Update is under way.
+// PrepareSnapshot implements sm.IOnDiskStateMachine: it pins the present state. dragonboat calls it while no Update
+// runs.
 func (m *machine) PrepareSnapshot() (any, error) {
 	if m.o.Failed() != nil {
 		return (*export)(nil), nil
@@ -31,8 +32,8 @@ func (m *machine) PrepareSnapshot() (any, error) {
 	return x, nil
 }
 
-// SaveSnapshot implements sm.IOnDiskStateMachine: it sends a prepared snapshot. A store that has failed sends nothing
-// any more, and the receiver drops what it has got.
+// SaveSnapshot implements sm.IOnDiskStateMachine: it sends a prepared snapshot. A store that has failed stops sending,
+// and the receiver drops what it has received.
 func (m *machine) SaveSnapshot(prepared any, w io.Writer, stop <-chan struct{}) error {
 	x := prepared.(*export)
 	if x == nil {
@@ -53,7 +54,7 @@ func (m *machine) save(x *export, out io.Writer, stop <-chan struct{}) (err erro
 	w := newFrameWriter(out)
 	defer func() {
 		if w.err != nil {
-			err = w.err // rather than what the table's writer makes of it
+			err = w.err // the first error, rather than the one that the table's writer makes of it
 		}
 	}()
 	if err := w.header(m.header(x.state.ApplyIndex)); err != nil {
@@ -94,7 +95,7 @@ func (m *machine) save(x *export, out io.Writer, stop <-chan struct{}) (err erro
 	return nil
 }
 
-// spans are the ranges that a snapshot replaces. The region state is one key beside them.
+// spans returns the ranges of keys that a snapshot replaces. It also replaces the region state, which is one key.
 func (m *machine) spans() (spans []engine.Span) {
 	slots := m.o.Region.Slots
 	add := func(lower, upper []byte) { spans = append(spans, engine.Span{Lower: lower, Upper: upper}) }
@@ -109,9 +110,9 @@ func (m *machine) header(applyIndex uint64) snapshotHeader {
 	return snapshotHeader{space: m.space, slots: m.o.Region.Slots, applyIndex: applyIndex}
 }
 
-// RecoverFromSnapshot implements sm.IOnDiskStateMachine. It replaces the region by a received snapshot, or leaves the
-// region as it is. A damaged snapshot makes the store fail: if this returned an error, the library would end the
-// process.
+// RecoverFromSnapshot implements sm.IOnDiskStateMachine. It replaces the region's data with a received snapshot, or
+// leaves it as it is. A damaged snapshot makes the store fail; an error returned from here would make dragonboat end
+// the process.
 func (m *machine) RecoverFromSnapshot(in io.Reader, stop <-chan struct{}) error {
 	if m.o.Failed() != nil {
 		return nil
@@ -160,12 +161,12 @@ func (m *machine) install(in io.Reader, stop <-chan struct{}) (err error) {
 	return nil
 }
 
-// replace puts the tables in and publishes what they hold. A read that sees only a part of that is thrown away, since
-// the epoch rises again when the last part is there. A read that sees the tables, but not yet what is published, judges
-// expiry by an older region time, as does every read that begins before an entry is applied.
+// replace ingests the tables and then publishes the state that they hold. A read that sees only a part of that begins
+// anew, since the epoch rises again at the end. A read that sees the tables but not yet the published state judges
+// expiry by an older region time. So does any read that begins before an entry is applied.
 func (m *machine) replace(tables *engine.Ingestion, h snapshotHeader) error {
 	m.legacyAt.Store(math.MaxUint64) // the tables may hold legacy strings: from now on reads look for them,
-	m.epoch.Add(1)                   // and those under way begin anew
+	m.epoch.Add(1)                   // and reads under way begin anew
 	if err := tables.Commit(m.rows); err != nil {
 		return err
 	}

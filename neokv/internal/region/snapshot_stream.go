@@ -14,9 +14,9 @@ import (
 	"neokv.dev/neokv/internal/topology"
 )
 
-// A region's snapshot is what another replica needs to go on from an apply index: the region's ranges of all keyspaces
-// and of the orphan records, the region state, and the stage if the sender is inside an entry, as tables of the engine.
-// It travels as a stream of frames behind a header:
+// A region snapshot has all that another replica needs to go on from an apply index, as tables of the engine: the
+// region's ranges of all keyspaces and of the orphan records, the region state, and the record of the stage if the
+// sender has stopped inside an entry. It travels as a stream: a header, then frames.
 //
 //	header  format u8 = 1, region i64, index i64, first slot u16, last slot u16, apply index u64, checksum u32
 //	frame   kind u8, length u32, payload, checksum u32
@@ -25,13 +25,13 @@ import (
 //	kind 2  the table is complete; no payload
 //	kind 3  the stream is complete; payload: number of tables u32, their bytes u64
 //
-// Integers are big-endian. A checksum is CRC-32C over all that precedes it in the stream but for the checksums, so that
-// a frame that is missing, twice there or in another place does not pass.
+// Integers are big-endian. A checksum is the CRC-32C of all bytes before it in the stream, other checksums left out. So
+// the receiver notices a frame that is missing, repeated or misplaced.
 //
-// dragonboat keeps what it has received in a file until RecoverFromSnapshot has put it into the engine and Sync has
-// returned: the file is part of the durable state until then. The tables are written beside the engine's own and put in
-// by one step; a store that dies before starts over from the file, one that dies behind it finds an apply index that
-// needs none.
+// dragonboat keeps a received stream in a file until RecoverFromSnapshot has put it into the engine and Sync has
+// returned. Until then the file is part of the durable state. RecoverFromSnapshot writes the tables beside the engine's
+// own and ingests them in one step. A store that dies before that step starts over from the file. A store that dies
+// after it finds an apply index for which it does not need the file.
 const (
 	snapshotFormat = 1
 
@@ -43,17 +43,17 @@ const (
 	frameTableEnd = 2
 	frameEnd      = 3
 
-	// maxFrameBytes bounds what either side holds of the stream.
+	// maxFrameBytes bounds a frame, and so the memory that either side needs for the stream.
 	maxFrameBytes = 128 << 10
-	// snapshotTableBytes is how large tables get, about.
+	// snapshotTableBytes is about how large a table gets.
 	snapshotTableBytes = 32 << 20
-	// maxSnapshotTables bounds the tables of a snapshot: a damaged stream must not fill the disk with empty files.
+	// maxSnapshotTables bounds the number of tables: a damaged stream must not fill the disk with empty files.
 	maxSnapshotTables = 1 << 20
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// receive writes the tables of a stream and returns its header and their bytes.
+// receive writes the tables of a stream to disk. It returns the stream's header, and the bytes of all tables.
 func receive(in io.Reader, tables *engine.Ingestion, stop <-chan struct{}) (h snapshotHeader, size uint64, err error) {
 	r := &streamReader{in: in}
 	if h, err = r.header(); err != nil {
@@ -62,7 +62,7 @@ func receive(in io.Reader, tables *engine.Ingestion, stop <-chan struct{}) (h sn
 	var table io.WriteCloser
 	defer func() {
 		if table != nil {
-			_ = table.Close() // of a stream that is refused
+			_ = table.Close() // the stream is refused, so its error does not matter
 		}
 	}()
 	n := uint32(0)
@@ -107,7 +107,7 @@ func receive(in io.Reader, tables *engine.Ingestion, stop <-chan struct{}) (h sn
 	}
 }
 
-// snapshotHeader says what a snapshot is of.
+// snapshotHeader says of which region, and as of which apply index, a snapshot is.
 type snapshotHeader struct {
 	space      keys.Space
 	slots      topology.SlotRange
@@ -133,14 +133,14 @@ func parseSnapshotHeader(b []byte) snapshotHeader {
 	}
 }
 
-// frameWriter sends a stream. Its tables are written one after the other.
+// frameWriter sends a stream. The caller writes one table after the other.
 type frameWriter struct {
 	out    io.Writer
 	crc    uint32
 	buf    []byte // the frame being filled, its header in front
 	tables uint32
 	total  uint64 // bytes of tables
-	err    error  // of sending, the first
+	err    error  // the first error of sending
 }
 
 func newFrameWriter(out io.Writer) *frameWriter {
@@ -158,7 +158,7 @@ func (w *frameWriter) send(b []byte) error {
 	return w.err
 }
 
-// frame sends what buf holds.
+// frame sends the frame in buf.
 func (w *frameWriter) frame(kind byte) error {
 	w.buf[0] = kind
 	binary.BigEndian.PutUint32(w.buf[1:], uint32(len(w.buf)-frameHeaderBytes))
@@ -167,13 +167,13 @@ func (w *frameWriter) frame(kind byte) error {
 	return err
 }
 
-// table begins a table. It has the form that engine.Snapshot.WriteTables wants.
+// table begins a table. engine.Snapshot.WriteTables calls it.
 func (w *frameWriter) table() (io.WriteCloser, error) {
 	w.tables++
 	return w, nil
 }
 
-// Write takes bytes of the present table.
+// Write sends bytes of the present table.
 func (w *frameWriter) Write(p []byte) (n int, err error) {
 	w.total += uint64(len(p))
 	for len(p) > 0 {
@@ -205,7 +205,7 @@ func (w *frameWriter) end() error {
 	return w.frame(frameEnd)
 }
 
-// streamReader reads a stream. The library's reader panics on damaged bytes; here that is an error.
+// streamReader reads a stream. dragonboat's reader panics on damaged bytes; this one returns an error.
 type streamReader struct {
 	in     io.Reader
 	crc    uint32
@@ -213,7 +213,7 @@ type streamReader struct {
 	frames int
 }
 
-// take reads n bytes behind those of buf that are kept.
+// take keeps the first keep bytes of buf and reads n bytes after them.
 func (r *streamReader) take(keep, n int) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -233,7 +233,7 @@ func (r *streamReader) take(keep, n int) (err error) {
 	return nil
 }
 
-// check compares the last 4 bytes of buf with the checksum of the stream up to them.
+// check compares the last 4 bytes of buf with the checksum of the stream before them.
 func (r *streamReader) check() error {
 	end := len(r.buf) - crc32.Size
 	r.crc = crc32.Update(r.crc, castagnoli, r.buf[:end])
@@ -283,7 +283,7 @@ func (r *streamReader) frame() (kind byte, payload []byte, err error) {
 	return r.buf[0], r.buf[frameHeaderBytes : frameHeaderBytes+n], nil
 }
 
-// atEnd checks that nothing follows.
+// atEnd returns an error if the stream goes on.
 func (r *streamReader) atEnd() error {
 	if n, err := io.ReadFull(r.in, make([]byte, 1)); n > 0 || !errors.Is(err, io.EOF) {
 		return fmt.Errorf("bytes behind the end: %v", err)
