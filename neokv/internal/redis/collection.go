@@ -10,9 +10,9 @@ import (
 	"neokv.dev/neokv/internal/topology"
 )
 
-// This file is what the code of hashes, sets, lists and sorted sets has in common. A collection is a record in
-// redis_metadata, which names a version, and elements, which are one contiguous range of the data keyspace under that
-// version. A sorted set also has a range of redis_zset_score.
+// This file has the code that hashes, sets, lists and sorted sets share. A collection is a record in redis_metadata,
+// which names a version, and elements, which are one contiguous range of the data keyspace under that version. A sorted
+// set also has a range of redis_zset_score.
 //
 //	[data key ...][version u64] [subkey]  ->  value
 //
@@ -24,12 +24,12 @@ import (
 //	}
 //	... c.Size, c.get, c.each, c.elements, c.sample ...
 //
-// An absent key is a collection of size 0. A write command does the same with w.open, or with w.renew if it replaces
-// whatever the key holds. Then it calls w.put, w.insert, w.set, w.drop and w.erase, and at last w.close, which writes
-// the record. Code that only reads elements takes a *collection, so it serves both kinds of commands. A command opens a
-// key to write it at most once at a time.
+// An absent key is a collection of size 0. A write command begins with w.open, or with w.renew if it replaces whatever
+// the key holds. Then it calls w.put, w.insert, w.set, w.drop and w.erase, and at last w.close, which writes the
+// record. Code that only reads elements takes a *collection, so it serves both kinds of commands. A command must close
+// a key before it opens the same key again to write it.
 
-// source is what elements are read from: a reader's view, or a writer's batch as the writes so far leave it.
+// source is where elements are read: a Reader's view, or a Writer's batch with the writes so far.
 type source interface {
 	// Get's value is valid until the next call of Get.
 	Get(key []byte) (value []byte, ok bool, err error)
@@ -41,8 +41,8 @@ var (
 	_ source = (*writtenSource)(nil)
 )
 
-// writtenSource is a Writer as a source. Before anybody reads the counts of sorted sets it gives the batch those that
-// the Writer has kept back.
+// writtenSource is a Writer as a source. Before a caller reads the counts of sorted sets, it writes those that the
+// Writer has kept back to the batch.
 type writtenSource Writer
 
 func (x *writtenSource) Get(key []byte) (value []byte, ok bool, err error) { return x.Batch.Get(key) }
@@ -56,34 +56,35 @@ func (x *writtenSource) Iter(lower, upper []byte) (*engine.Iter, error) {
 	return x.Batch.Iter(lower, upper)
 }
 
-// collection is what one key holds, of one type. Its slices are scratch memory of the call, but for user.
+// collection is the hash, set, list or sorted set of one key, while one call works on it. All its slices but user are
+// scratch memory of the call.
 type collection struct {
-	// Metadata is that of the present version, or of one that this command has begun. Until there is one it has only
-	// the type, and sizes of 0.
+	// Metadata describes the version that the key's record names, or a new one that this command has begun. While there
+	// is no version it has only the type, and sizes of 0.
 	keys.Metadata
 	user []byte
 	slot topology.Slot
 	from source
 
-	key   []byte      // an element's storage key: the front, which all elements have, and the subkey asked for last
+	key   []byte      // an element's storage key: the front, which all elements share, and the subkey used last
 	front int         // length of the front, which ends with the version
-	bound []byte      // scratch for an upper bound
+	bound []byte      // scratch for upper bounds
 	kept  *subkeyList // all elements, if they are kept in memory
 
 	// For a Writer.
-	old     record // of what the key held
-	renewed bool   // what the key held goes, whatever becomes of the collection
+	old     record // the record that the key had
+	renewed bool   // the key's old value goes, whatever becomes of the collection
 	changed bool
 }
 
-// touchedBytes bounds what one call writes into the batch, and keeps in memory, of elements that its arguments do not
-// name: those that it moves, or removes by range or by number. Where that is too little, the call makes a new version
+// touchedBytes bounds the elements that one call writes into the batch, or keeps in memory, though its arguments do not
+// name them: elements that it moves, or removes by range or by number. A call that must touch more makes a new version
 // of the collection and writes its elements ahead of the batch (engine.Batch.SetAhead). The bound counts stored bytes,
-// never what a replica has buffered, since all replicas have to do the same. It is a variable for tests alone.
+// never what a replica happens to have buffered, since all replicas must do the same. It is a variable for tests alone.
 var touchedBytes = 8 << 20
 
-// mayTouch is touchedBytes. Entries of older rules knew no such bound. For them it is about as much as an older program
-// can have applied in one batch on three replicas.
+// mayTouch returns touchedBytes. Older programs had no such bound: for their entries it returns about as much as such a
+// program can have applied in one batch on three replicas.
 func (w *Writer) mayTouch() int {
 	if w.Rules >= RulesOfRecords {
 		return 256 << 20
@@ -91,11 +92,11 @@ func (w *Writer) mayTouch() int {
 	return touchedBytes
 }
 
-// touch is how much of that bound an element takes.
+// touch returns how much of that bound an element takes.
 func (c *collection) touch(sub, value []byte) int { return c.front + len(sub) + len(value) }
 
-// open reads what a key holds of a type. If the key holds another type it returns false, and appends Redis's error to
-// out.
+// open opens a key's collection of type t to read it. If the key holds another type, open returns false and appends
+// Redis's error to out.
 func (r *Reader) open(c *collection, key []byte, t keys.Type, out *Reply) (ok bool, err error) {
 	slot := topology.SlotOf(key)
 	rec, err := r.loadIn(slot, key)
@@ -107,19 +108,19 @@ func (r *Reader) open(c *collection, key []byte, t keys.Type, out *Reply) (ok bo
 	return true, nil
 }
 
-// begin is open for a record that has been loaded, and is a live one of a collection. The memory comes from s.
+// begin opens the collection of a record that has been loaded and is live. The memory comes from s.
 func (r *Reader) begin(c *collection, slot topology.Slot, key []byte, rec *record, s *scratch) {
 	c.start(r.Space, slot, key, rec.Type, rec, s)
 	c.from = r.View
 }
 
-// begin opens, only to read it, the collection of a loaded record as the writes so far leave it.
+// begin opens the collection of a loaded record, with the writes so far, only to read it.
 func (w *Writer) begin(c *collection, slot topology.Slot, key []byte, rec *record, s *scratch) {
 	c.start(w.Space, slot, key, rec.Type, rec, s)
 	c.from = (*writtenSource)(w)
 }
 
-// open reads what a key holds of a type, to change it. If the key holds another type it returns false, and appends
+// open opens a key's collection of type t to change it. If the key holds another type, open returns false and appends
 // Redis's error to out.
 func (w *Writer) open(c *collection, key []byte, t keys.Type, out *Reply) (ok bool, err error) {
 	slot := topology.SlotOf(key)
@@ -131,14 +132,14 @@ func (w *Writer) open(c *collection, key []byte, t keys.Type, out *Reply) (ok bo
 	return true, nil
 }
 
-// change is open for a record that has been loaded, and is of no other type.
+// change is like open, for a record that has been loaded and is of no other type.
 func (w *Writer) change(c *collection, slot topology.Slot, key []byte, t keys.Type, rec *record) {
 	c.start(w.Space, slot, key, t, rec, &w.opened)
 	c.from, c.old = (*writtenSource)(w), *rec
 }
 
-// renew begins an empty collection, which takes the place of whatever the key holds when it is closed. Closed without
-// elements, it leaves the key absent. Until it is closed the command may read what the key holds.
+// renew begins an empty collection. When it is closed, it takes the place of whatever the key holds; if it has no
+// elements, the key is absent then. Until it is closed, the command may read what the key holds.
 func (w *Writer) renew(c *collection, key []byte, t keys.Type) error {
 	old, err := w.load(key)
 	if err != nil {
@@ -148,7 +149,7 @@ func (w *Writer) renew(c *collection, key []byte, t keys.Type) error {
 	return nil
 }
 
-// renewOver is renew for a record that has been loaded.
+// renewOver is like renew, for a record that has been loaded.
 func (w *Writer) renewOver(c *collection, key []byte, t keys.Type, old *record) {
 	c.start(w.Space, topology.SlotOf(key), key, t, &record{}, &w.opened)
 	c.from, c.old, c.renewed = (*writtenSource)(w), *old, true
@@ -189,7 +190,7 @@ func (c *collection) get(sub []byte) (value []byte, ok bool, err error) {
 	return c.from.Get(c.at(sub))
 }
 
-// elements goes over elements in the order of their subkeys. The caller has to close it before the call ends.
+// elements is an iterator over elements in the order of their subkeys. The caller must close it before the call ends.
 type elements struct {
 	*engine.Iter
 	front int
@@ -203,8 +204,8 @@ func (e elements) last() bool  { return e.Last() }
 func (e elements) next() bool  { return e.Next() }
 func (e elements) prev() bool  { return e.Prev() }
 
-// ordered goes over the elements of the data keyspace in the order of their subkeys: an iterator, or a list of subkeys
-// in memory, which leaves values out.
+// ordered goes over the elements of the data keyspace in the order of their subkeys. It is an iterator, or a list of
+// subkeys in memory, which has no values.
 type ordered interface {
 	First() bool
 	Last() bool
@@ -231,8 +232,7 @@ func (c *collection) ordered() (ordered, error) {
 // elements returns an iterator over the elements with subkeys in [from, to), in the data keyspace or in
 // redis_zset_score. A nil bound is none. The iterator shows the elements as they are now.
 func (c *collection) elements(ks keys.Keyspace, from, to []byte) (elements, error) {
-	// Elements that have been taken from the head are still in the engine's tables. The iterator does not go through
-	// them.
+	// The engine's tables still hold elements that were popped from the head. The iterator begins after them.
 	if c.Type == keys.List && from == nil {
 		head := subkey(c.Head)
 		from = head[:]
@@ -296,7 +296,7 @@ func (w *Writer) insert(c *collection, sub, value []byte) error {
 	return w.set(c, sub, value)
 }
 
-// grow counts n new elements. It gives a collection its version with the first of them.
+// grow counts n new elements. With the first element a collection gets its version.
 func (w *Writer) grow(c *collection, n uint64) {
 	if c.Version == 0 {
 		c.Version = max(w.VersionBase, w.State.LastVersion) + 1
@@ -334,8 +334,8 @@ func (w *Writer) erase(c *collection, sub []byte) error {
 	return w.Batch.Delete(c.at(sub))
 }
 
-// close notes what the collection's record is now. The batch gets the record with Finish at the latest. A collection
-// without elements is absent, and leaves nothing behind, since its elements have been deleted one by one.
+// close keeps the collection's record as it is now; the batch gets it with Finish at the latest. A collection without
+// elements becomes absent and leaves nothing behind, since its elements have been deleted one by one.
 func (w *Writer) close(c *collection) error {
 	own := c.old.live && !c.renewed // the record names this version already
 	switch {
@@ -360,7 +360,7 @@ func (w *Writer) close(c *collection) error {
 			w.key = w.Space.AppendMetadata(w.key[:0], c.slot, c.user)
 			return w.Batch.Delete(w.key)
 		}
-		if c.Size == c.old.Size && c.Head == c.old.Head { // and the same tail: elements have been replaced only
+		if c.Size == c.old.Size && c.Head == c.old.Head { // and so the same tail: elements were only replaced
 			return nil
 		}
 		return w.keep(c.slot, c.user, &c.Metadata, true)
@@ -403,8 +403,8 @@ func (w *Writer) duplicate(user []byte, source *record, key []byte, old *record)
 	return w.close(&to)
 }
 
-// Spaces are the keyspaces that may hold something of a collection with this many elements: the elements, and what is
-// kept beside them.
+// Spaces returns the keyspaces that may hold something of a collection with this many elements: the elements, and the
+// counts of large sorted sets.
 func Spaces(t keys.Type, size uint64) []keys.Keyspace {
 	if t == keys.ZSet && size >= countUntil {
 		return zsetSpaces
@@ -412,7 +412,7 @@ func Spaces(t keys.Type, size uint64) []keys.Keyspace {
 	return ElementSpaces(t)
 }
 
-// ElementSpaces are the keyspaces that hold the elements of a collection.
+// ElementSpaces returns the keyspaces that hold the elements of a collection.
 func ElementSpaces(t keys.Type) []keys.Keyspace {
 	if t == keys.ZSet {
 		return zsetSpaces[:2]
@@ -422,7 +422,7 @@ func ElementSpaces(t keys.Type) []keys.Keyspace {
 
 var zsetSpaces = []keys.Keyspace{keys.Data, keys.ZSetScore, keys.ZSetRank}
 
-// What commands of several types are.
+// Functions that commands of several types share.
 
 // size replies how many elements the key has.
 func (r *Reader) size(key []byte, t keys.Type, out *Reply) error {
@@ -469,8 +469,8 @@ func (w *Writer) dropElements(key []byte, t keys.Type, subs [][]byte, out *Reply
 	return w.close(&c)
 }
 
-// parseNames splits arguments that begin with a number of keys into these keys and the others. rest is how many others
-// there are at least. It appends Redis's error where it cannot; that is tooMany for a number that is too large.
+// parseNames splits arguments that begin with a number of keys into those keys and the others, of which there must be
+// at least rest. If it cannot, it appends Redis's error, which is tooMany for a number that is too large.
 func parseNames(args [][]byte, rest int, tooMany string, out *Reply) (names, others [][]byte, ok bool) {
 	n, ok := ParseInt(args[0])
 	switch {
@@ -497,8 +497,8 @@ func parsePopCount(args [][]byte, out *Reply) (n int64, ok bool) {
 	return n, true
 }
 
-// popFirst is LMPOP and ZMPOP: it pops elements of the first of several keys that has some. first and last are the
-// words for the two ends. pop replies n elements from an end, removes them and closes the collection.
+// popFirst runs LMPOP and ZMPOP: of several keys it takes the first that has elements, and pops from it. first and last
+// are the words for the two ends. pop replies n elements from an end, removes them and closes the collection.
 func (w *Writer) popFirst(args [][]byte, t keys.Type, first, last string, out *Reply,
 	pop func(c *collection, atFirst bool, n uint64) error) error {
 	names, options, ok := parseNames(args[1:], 1, ErrSyntax, out)
@@ -545,8 +545,8 @@ func (w *Writer) popFirst(args [][]byte, t keys.Type, first, last string, out *R
 	return nil
 }
 
-// all calls f with all elements in order, for a reply that has announced c.Size elements. It ends early where the reply
-// is full.
+// all calls f with all elements in order, for a reply that has announced c.Size elements. It ends early if the reply is
+// full.
 func (c *collection) all(out *Reply, f func(sub, value []byte)) error {
 	if c.Size == 0 {
 		return nil
@@ -563,7 +563,7 @@ func (c *collection) all(out *Reply, f func(sub, value []byte)) error {
 	return err
 }
 
-// miscounted is the error of a collection whose record counts other elements than there are.
+// miscounted returns the error of a collection that does not have as many elements as its record says.
 func (c *collection) miscounted(n uint64) error {
 	return fmt.Errorf("%v %q: %d elements, its record counts %d", c.Type, c.user, n, c.Size)
 }

@@ -10,19 +10,19 @@ import (
 	"neokv.dev/neokv/internal/topology"
 )
 
-// This file is unions, intersections and differences of sets and sorted sets. Members are stored in order, so these go
-// through their inputs side by side, and the result comes in that order, too. At most maxSideBySide inputs are open at
-// a time. Where there are more, or where members of one input are looked for in the others, the result is made window
-// by window. A window is the next members of the result, or candidates for it, up to a bound of memory. Each input is
-// gone through for a window, some inputs at a time, and then the window is handed on. So memory stays bounded however
-// many inputs there are, and however large they are.
+// This file has unions, intersections and differences of sets and sorted sets. Members are stored in order, so a union
+// goes through its inputs side by side, and its result comes in the same order. At most maxSideBySide inputs are open
+// at a time. If there are more, or if members of one input must be looked up in the others, the result is made window
+// by window. A window has the next members of the result, or candidates for it, up to a bound of memory. The code goes
+// through all inputs for a window, some inputs at a time, hands the window on, and begins the next one. So memory stays
+// bounded, however many inputs there are and however large they are.
 
 // maxSideBySide is how many inputs are open at once; each takes an iterator. It is a variable for tests alone, as
 // windowBytes is.
 var maxSideBySide = 64
 
-// windowBytes is how large a window is at most, but for one member. The first window is small, and each is twice as
-// large as the one before.
+// windowBytes has the sizes of the first and of the largest window. Each window is twice as large as the one before it.
+// A window may exceed its size by one member.
 var windowBytes = struct{ first, most int }{16 << 10, 1 << 20}
 
 // opener loads records and opens collections: a Reader or a Writer.
@@ -42,19 +42,19 @@ type inputs struct {
 	aggregate func(a, b float64) float64 // of the scores of a member
 
 	opened []collection // scratch
-	used   int          // how many of the call's scratch buffers are not theirs
+	used   int          // how many of the call's scratch buffers others use
 }
 
 // input is one of them. It is opened only when it is gone through, since a command may name any number of inputs.
 type input struct {
 	user          []byte
 	of            keys.Type
-	version, size uint64 // 0 where the key is absent
+	version, size uint64 // 0 if the key is absent
 	weight        float64
 }
 
-// combination is how a result is made of inputs: it calls f with the members of the result, in order, until f returns
-// false. The arguments of f are valid during the call.
+// combination makes a result of inputs: it calls f with the members of the result, in order, until f returns false. The
+// arguments of f are valid during the call.
 type combination func(x *inputs, f func(member []byte, score float64) (more bool, err error)) error
 
 // openInputs loads the records of some keys. If one of them is not of the type that t says, it returns false, and
@@ -132,7 +132,7 @@ func (w *window) each(f func(member []byte, score float64) (bool, error)) (more 
 	return true, nil
 }
 
-// behind returns the first subkey there can be behind a member.
+// behind returns the smallest subkey that is larger than a member.
 func behind(dst, member []byte) []byte { return append(append(dst[:0], member...), 0) }
 
 // union is the combination of all members that any input has.
@@ -188,7 +188,7 @@ func (x *inputs) unionOfFew(f func(member []byte, score float64) (bool, error)) 
 	return err
 }
 
-// unite sets next to the union of a window and of the members that some inputs have from a subkey on.
+// unite sets next to the union of the window found and of the members that some inputs have from the subkey from on.
 func (x *inputs) unite(next, found *window, some []input, from []byte) error {
 	next.reset(found.most)
 	i := 0 // how many members of found next has
@@ -260,7 +260,7 @@ func (x *inputs) filter(others []input, have bool, f func(member []byte, score f
 	}
 }
 
-// sift removes from a window the members that one of some inputs lacks, or with have false the members that one of them
+// sift removes members from a window: with have, those that one of the inputs lacks; without, those that one of them
 // has.
 func (x *inputs) sift(found *window, some []input, have bool) (err error) {
 	if len(found.ends) == 0 {

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// This file is COMMAND: what a table says about its rows, in redis-server 7.0's form.
+// This file has the command COMMAND: what a table says about its rows, in the form of redis-server 7.0.
 
 // Named finds a command by its full name in any case, such as "get" or "client|setname". It returns nil if there is
 // none.
@@ -93,7 +93,7 @@ func (t *CommandTable) WriteGetKeysAndFlags(out *Reply, args [][]byte) {
 	}
 }
 
-// keysOf finds the command that args call and the positions of its keys. Where it finds none it appends the reason, and
+// keysOf finds the command that args call and the positions of its keys. If it finds none, it appends the error and
 // returns nil.
 func (t *CommandTable) keysOf(out *Reply, args [][]byte) (c *Command, positions []int) {
 	c = t.Lookup(args[0])

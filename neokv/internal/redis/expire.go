@@ -10,11 +10,11 @@ import (
 	"neokv.dev/neokv/internal/topology"
 )
 
-// removeExpired deletes those of the keys it names that have expired as of the entry, and replies how many they were.
-// Regions propose it to themselves. No client can send it, since no table has it.
+// removeExpired deletes those of the named keys that have expired as of the entry, and replies how many. Regions
+// propose it to themselves. No client can send it, since no table has it.
 //
 // A replica judges each key again at apply, by the record as it is then and by the region time of the entry, as every
-// reader does. So nobody can tell the deletion from the expiry, and replicas never differ.
+// reader does. So a reader cannot tell a deleted key from an expired one, and replicas never differ.
 var removeExpired = &Command{Name: "remove-expired", Arity: -2, Flags: FlagWrite, Write: runRemoveExpired}
 
 func runRemoveExpired(w *Writer, args [][]byte, out *Reply) error {
@@ -39,7 +39,7 @@ func runRemoveExpired(w *Writer, args [][]byte, out *Reply) error {
 // expired reports whether a record with this expire time has expired as of this entry.
 func (w *Writer) expired(expireMS uint64) bool { return expireMS != 0 && expireMS <= w.State.TimeMS }
 
-// LookupInternal finds a command of the log that is not in the table of data commands: the commands that regions
+// LookupInternal finds commands that may be in the log but not in the table of data commands: those that regions
 // propose to themselves, by their exact names, and the subcommand of NEOKV that writes. It returns nil if there is
 // none.
 func LookupInternal(name []byte) *Command {
@@ -58,21 +58,21 @@ func LookupInternal(name []byte) *Command {
 // ExpirySearch looks for expired records of a region in bounded steps. It writes nothing; the command that Call returns
 // deletes them.
 //
-// A step ends after Limit records, after Most expired ones, or after maxSearchedBytes of their keys. It also ends once
-// it has passed maxSteps deleted records that the engine still has, or has been round the whole region.
+// A step ends after Limit records, after Most expired ones, or after maxSearchedBytes of the keys of expired ones. It
+// also ends when it has passed maxSteps records in the engine, deleted ones included, or has seen the whole region.
 type ExpirySearch struct {
 	Space keys.Space
 	Slots topology.SlotRange // the region's
 	Limit int                // how many records a step looks at
 	Most  int                // how many expired ones it finds
-	// Once keeps a step from going round: the last step ends at the region's end.
+	// Once makes a step end at the region's end. Without it the step goes on at the region's beginning.
 	Once bool
 
 	// What the last step met.
 	Expired  [][]byte // the keys of expired records, in memory of the search; valid until the next step
 	Looked   int      // how many records
 	Volatile int      // how many of them have an expire time
-	// Collections is how many of the records are of no short string.
+	// Collections is how many of the records are of collections or long strings.
 	Collections int
 	// SoonestMS is the earliest expire time of a record that has not expired yet, NoExpiry if there is none.
 	SoonestMS uint64
@@ -91,10 +91,10 @@ type ExpirySearch struct {
 const NoExpiry = ^uint64(0)
 
 const (
-	// maxSearchedBytes bounds the keys of one entry, but for a single longer one.
+	// maxSearchedBytes bounds the keys of one entry. A single longer key is allowed.
 	maxSearchedBytes = 64 << 10
-	// maxSteps is how many records a step passes in the engine, deleted ones included: some ms. The step looks at it at
-	// the end of each range of limitSlots slots.
+	// maxSteps is how many records, deleted ones included, a step passes in the engine. That takes some milliseconds.
+	// The step checks it after each range of limitSlots slots.
 	maxSteps = 20_000
 	// limitSlots is how many slots such a range has.
 	limitSlots = 16
@@ -106,9 +106,9 @@ func (s *ExpirySearch) At(slot topology.Slot) []byte {
 	return s.slot
 }
 
-// Step looks at the records from a position on, and unless Once is set goes on at the region's beginning when it comes
-// to the end. A nil position is the region's beginning; a step from there does not go round. A record has expired if
-// its expire time is not above nowMS.
+// Step looks at the records from a position on. At the region's end it goes on at the beginning, unless Once is set. A
+// nil position is the region's beginning; a step from there ends at the region's end. A record has expired if its
+// expire time is not above nowMS.
 func (s *ExpirySearch) Step(v *engine.View, from []byte, nowMS uint64) error {
 	s.args, s.bytes = append(s.args[:0], nil), s.bytes[:0]
 	s.Expired, s.Looked, s.Volatile, s.Collections, s.SoonestMS, s.All, s.Next = nil, 0, 0, 0, NoExpiry, false, nil
@@ -130,7 +130,7 @@ func (s *ExpirySearch) Step(v *engine.View, from []byte, nowMS uint64) error {
 	return errors.Join(err, it.Close())
 }
 
-// Call is the deletion of the expired records that the last step found. It refers to the search's memory.
+// Call returns the call that deletes the expired records which the last step found. It aliases the search's memory.
 func (s *ExpirySearch) Call() Call {
 	s.args[0] = []byte(removeExpired.Name)
 	return Call{Command: removeExpired, Args: s.args}
@@ -183,7 +183,7 @@ func (s *ExpirySearch) limit(from, end []byte) []byte {
 	return limit
 }
 
-// look takes note of the record that the iterator stands on.
+// look counts the record that the iterator stands on.
 func (s *ExpirySearch) look(it *pebble.Iterator, nowMS uint64) error {
 	value, err := it.ValueAndErr()
 	if err != nil {

@@ -236,7 +236,7 @@ func (w *Writer) loadBoth(args [][]byte) (source, destination record, err error)
 	if destination, err = w.load(args[2]); err == nil {
 		source, err = w.load(args[1])
 	}
-	destination.Value = nil // the second read has made it invalid
+	destination.Value = nil // the second read makes it invalid
 	return source, destination, err
 }
 
@@ -307,7 +307,8 @@ func pexpiretime(r *Reader, args [][]byte, out *Reply) error {
 	return err
 }
 
-// expiresAt is the Unix time in ms at which the key expires, -1 for a key that never expires, -2 for an absent one.
+// expiresAt returns the Unix time in ms at which the key expires, -1 for a key that never expires, -2 for an absent
+// one.
 func (r *Reader) expiresAt(key []byte) (int64, error) {
 	rec, err := r.loadOnly(key)
 	switch {
@@ -340,7 +341,7 @@ func pttl(r *Reader, args [][]byte, out *Reply) error {
 	return err
 }
 
-// timeLeft is how many ms the key has left, -1 for a key that never expires, -2 for an absent one.
+// timeLeft returns how many ms the key has left, -1 for a key that never expires, -2 for an absent one.
 func (r *Reader) timeLeft(key []byte) (int64, error) {
 	at, err := r.expiresAt(key)
 	if at > 0 {
@@ -378,7 +379,7 @@ func pexpireat(w *Writer, args [][]byte, out *Reply) error {
 	return w.expire("pexpireat", args, unixMilliseconds, out)
 }
 
-// expire is EXPIRE, PEXPIRE, EXPIREAT and PEXPIREAT. A time that has passed removes the key.
+// expire runs EXPIRE, PEXPIRE, EXPIREAT and PEXPIREAT. A time that has passed removes the key.
 func (w *Writer) expire(name string, args [][]byte, unit timeUnit, out *Reply) error {
 	var nx, xx, gt, lt bool
 	for _, a := range args[3:] {
@@ -441,7 +442,7 @@ func (w *Writer) expire(name string, args [][]byte, unit timeUnit, out *Reply) e
 	return w.setExpire(args[1], &old, uint64(when))
 }
 
-// flush removes everything that the region holds, at the cost of one range deletion for each keyspace.
+// flush removes everything that the region holds, with one range deletion for each keyspace.
 func flush(w *Writer, args [][]byte, out *Reply) error {
 	if len(args) > 2 || len(args) == 2 && !IsOption(args[1], "sync") && !IsOption(args[1], "async") {
 		out.Error(ErrSyntax)

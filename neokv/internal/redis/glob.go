@@ -12,7 +12,7 @@ func Match(pattern, s []byte) bool {
 		return len(pattern) == 0
 	}
 	p, i := 0, 0
-	star, from := -1, 0 // where the pattern goes on behind its last star, and where in s that was tried last
+	star, from := -1, 0 // where the pattern goes on after its last star, and where in s that was tried last
 	for {
 		switch {
 		case p < len(pattern) && pattern[p] == '*':

@@ -4,7 +4,7 @@ import (
 	"neokv.dev/neokv/internal/keys"
 )
 
-// This file is hashes. A field is an element of the collection: its name is the subkey, its value the value.
+// This file has hashes. A field is an element of the collection: its name is the subkey, its value the value.
 
 var hashCommands = []*Command{
 	{
@@ -117,8 +117,8 @@ func hmset(w *Writer, args [][]byte, out *Reply) error {
 	return err
 }
 
-// setFields sets fields to values; args has them in turn from the third argument on. It returns how many fields are
-// new. It returns false where out has an error.
+// setFields sets fields to values, which args has in turn from args[2] on. It returns how many fields are new, or false
+// if it has appended an error to out.
 func (w *Writer) setFields(name string, args [][]byte, out *Reply) (added int64, ok bool, err error) {
 	if len(args)%2 != 0 {
 		out.wrongArity(name)

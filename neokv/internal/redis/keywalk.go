@@ -9,16 +9,16 @@ import (
 )
 
 const (
-	// MaxWalk is how many records one step of a walk looks at, at most, so that it does not stay in the reader's gate
-	// for long.
+	// MaxWalk bounds the records that one step of a walk looks at, so that it does not stay in the replica's gate for
+	// long.
 	MaxWalk = 1000
-	// WholeSlotKeys is up to how many records of a slot a walk by whole slots takes in one step.
+	// WholeSlotKeys is how many records a slot may have for a walk by whole slots to take them in one step.
 	WholeSlotKeys = 1024
 )
 
 // KeyWalk goes over the keys of some slots of a region in bounded steps, in the order slot, key length, key. DBSIZE,
-// KEYS, SCAN, CLUSTER COUNTKEYSINSLOT and CLUSTER GETKEYSINSLOT are made of it. Each step sees the state of its own
-// instant; the walk meets a key exactly once if the key exists all the while.
+// KEYS, SCAN, CLUSTER COUNTKEYSINSLOT and CLUSTER GETKEYSINSLOT use it. Each step sees the state at its own instant.
+// The walk meets a key exactly once if the key exists from its beginning to its end.
 //
 //	w := KeyWalk{Slots: slots}
 //	for more := true; more; more = w.Advance() {
@@ -27,27 +27,26 @@ const (
 type KeyWalk struct {
 	// Slots is what is left to walk, within the region's bounds. Advance moves First.
 	Slots topology.SlotRange
-	// After is the key of slot Slots.First behind which the walk goes on, nil to begin with the slot's first key. It
-	// need not exist.
+	// After is the key of slot Slots.First after which the walk goes on. It need not exist. If it is nil, the walk
+	// begins with the slot's first key.
 	After []byte
 	// Limit is how many records a step looks at, expired ones included: 1 to MaxWalk. 0 also means MaxWalk.
 	Limit int
-	// WholeSlots lets a step end only between slots, at the first such place after Limit records. It may end within a
-	// slot once it has looked at WholeSlotKeys of its records. So it always takes the whole of a slot with up to
-	// WholeSlotKeys records.
+	// WholeSlots makes a step that has reached Limit go on to the end of the slot. It ends within a slot only after
+	// WholeSlotKeys records of that slot. So a step always takes the whole of a slot with up to WholeSlotKeys records.
 	WholeSlots bool
-	// CountOnly leaves Keys empty.
+	// CountOnly makes steps count keys without listing them in Keys.
 	CountOnly bool
-	// Known is an earlier count of the same slots, nil for none. If it still holds, a step sets Unchanged, meets
-	// nothing, and ends the walk.
+	// Known is an earlier count of the same slots, or nil. If it still holds, a step sets Unchanged, meets no keys, and
+	// ends the walk.
 	Known *KeyCount
 
-	// What the last step met. It is valid until the next one and does not refer to the reader.
+	// What the last step met. It is valid until the next step, also after the Reader is gone.
 	Keys      []WalkedKey
 	Count     int
 	Unchanged bool
 
-	met KeyCount // what KeyCount.Add takes
+	met KeyCount // the last step's count, for KeyCount.Add
 
 	done     bool
 	nextSlot topology.Slot
@@ -68,7 +67,7 @@ type KeyCount struct {
 	begun     bool
 }
 
-// Add adds what the last step of a walk has met. The sum over a whole walk may be Known to a later walk.
+// Add adds the keys that the last step of a walk has met. The sum over a whole walk may be the Known of a later walk.
 func (c *KeyCount) Add(w *KeyWalk) {
 	m := &w.met
 	if !c.begun {
@@ -81,7 +80,7 @@ func (c *KeyCount) Add(w *KeyWalk) {
 	}
 }
 
-// holds reports whether the count is right for a reader of these slots.
+// holds reports whether the count is still right for a Reader of these slots.
 func (c *KeyCount) holds(slots topology.SlotRange, r *Reader) bool {
 	return c != nil && c.index != 0 && c.index == r.Index && c.slots == slots && r.InstantMS < c.soonestMS
 }
@@ -93,8 +92,8 @@ type WalkedKey struct {
 	Type keys.Type
 }
 
-// Call is the walk's next step as a read of the region. It appends no reply. As any read it may run more than once
-// before it counts.
+// Call returns the walk's next step as a read of the region. It appends no reply. Like any read, it may run more than
+// once; only the last run counts.
 func (w *KeyWalk) Call() Call {
 	step := func(r *Reader, _ [][]byte, _ *Reply) error { return r.Step(w) }
 	return Call{
@@ -103,7 +102,7 @@ func (w *KeyWalk) Call() Call {
 	}
 }
 
-// Advance moves on behind what the last step met, and reports whether anything is left.
+// Advance moves the walk on after the keys that the last step met, and reports whether any slots are left.
 func (w *KeyWalk) Advance() bool {
 	if w.done {
 		return false
@@ -188,9 +187,9 @@ func (w *KeyWalk) add(slot topology.Slot, user []byte, t keys.Type) {
 	w.Keys = append(w.Keys, WalkedKey{Slot: slot, Key: w.bytes[at:len(w.bytes):len(w.bytes)], Type: t})
 }
 
-// recordIter goes over the keys of redis_metadata and, where the data keyspace may hold strings (see legacy.go), of
-// data, merged by user key. A gone collection may have left subkeys of a key that has no record. The iterator returns
-// such a key, too, with a record that is not stored.
+// recordIter goes over the keys of redis_metadata. If the region may hold legacy strings, it merges in those of the
+// data keyspace, by user key. A deleted collection may have left subkeys there of a key that has no record. The
+// iterator returns such a key, too, with a record that is not stored.
 type recordIter struct {
 	slot           topology.Slot // of the record that next returned
 	metadata, data side
@@ -231,7 +230,7 @@ func (c *recordIter) close() (err error) {
 
 func (s *side) open(r *Reader, ks keys.Keyspace, w *KeyWalk) (err error) {
 	lower, upper := r.Space.Bounds(ks, w.Slots)
-	if w.After != nil { // behind everything that begins with the key
+	if w.After != nil { // after everything that begins with the key
 		lower = keys.Successor(r.Space.AppendUserKey(nil, ks, w.Slots.First, w.After))
 	}
 	if s.iter, err = r.View.Iter(lower, upper); err != nil {

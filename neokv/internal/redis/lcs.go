@@ -13,8 +13,8 @@ type lcsOptions struct {
 	minLength                  int64 // of a range that is shown
 }
 
-// lcs is LCS. It replies the longest common subsequence of two strings, its length, or the ranges of both strings that
-// it consists of.
+// lcs runs LCS. It replies the longest common subsequence of two strings, its length, or the ranges of both strings of
+// which it consists.
 func lcs(r *Reader, args [][]byte, out *Reply) error {
 	var recs [2]record
 	var text [2][]byte
@@ -57,7 +57,7 @@ func lcs(r *Reader, args [][]byte, out *Reply) error {
 	case o.ranges && o.length:
 		out.Error(errLCSBoth)
 		return nil
-	case 4*(recs[0].length()+1)*(recs[1].length()+1) > maxStringBytes: // what Redis's table would take
+	case 4*(recs[0].length()+1)*(recs[1].length()+1) > maxStringBytes: // the memory that Redis's table would take
 		out.Error(errLCSMemory)
 		return nil
 	}
@@ -83,8 +83,8 @@ func lcs(r *Reader, args [][]byte, out *Reply) error {
 	return nil
 }
 
-// subsequence is the longest common subsequence of a and b. Where there are several it is the one that Redis picks:
-// going back from both ends, Redis shortens the prefix of a only if shortening that of b would lose a byte.
+// subsequence is the longest common subsequence of a and b. If there are several, it is the one that Redis picks: Redis
+// goes back from both ends, and shortens the prefix of a only if shortening that of b would cost a byte.
 type subsequence struct {
 	a, b   []byte
 	length int

@@ -9,13 +9,14 @@ import (
 	"neokv.dev/neokv/internal/topology"
 )
 
-// This file is about legacy strings: the first phase stored a string in the data keyspace (keys.Space.AppendLegacy). A
-// key has a record in redis_metadata or a legacy string, never both. A read finds the string where it is. The first
-// write to the key moves the string, or what replaces it, to redis_metadata. The region state says when the last legacy
-// string was written (LegacyAt). Where that is 0, nobody looks for one.
+// This file has legacy strings: the first version of the program stored a string in the data keyspace
+// (keys.Space.AppendLegacy). A key has a record in redis_metadata or a legacy string, never both. A read finds the
+// string where it is. The first write to the key moves the string, or what replaces it, to redis_metadata. The region
+// state says when the last legacy string was written (LegacyAt). If that is 0, no command looks for one.
 
-// findLegacy is find after a first lookup that met no record. That lookup may have seen a newer state than the view, in
-// which the string had already moved, so findLegacy looks for both in the view.
+// findLegacy finds the record of a key for which a first look-up met no record. That look-up may have seen a newer
+// state than the view, in which the string had already moved. So findLegacy looks into the view for both the record and
+// the legacy string.
 func (r *Reader) findLegacy(slot topology.Slot, key []byte) (rec record, err error) {
 	r.key = r.Space.AppendLegacy(r.key[:0], slot, key)
 	b, ok, err := r.View.Get(r.key)
@@ -36,7 +37,7 @@ func (r *Reader) findLegacy(slot topology.Slot, key []byte) (rec record, err err
 	return r.judge(rec), nil
 }
 
-// findLegacy is find for a key without a record in redis_metadata.
+// findLegacy finds the legacy string of a key that has no record in redis_metadata.
 func (w *Writer) findLegacy(slot topology.Slot, key []byte) (rec record, err error) {
 	w.key = w.Space.AppendLegacy(w.key[:0], slot, key)
 	b, ok, err := w.Batch.Get(w.key)
@@ -50,8 +51,8 @@ func (w *Writer) findLegacy(slot topology.Slot, key []byte) (rec record, err err
 	return w.judge(rec), nil
 }
 
-// removeLegacy deletes a legacy string and counts its key no more. The key is absent then; replace stores what comes in
-// its place.
+// removeLegacy deletes a legacy string and takes its key off the count. Then the key is absent, and replace stores its
+// new record.
 func (w *Writer) removeLegacy(slot topology.Slot, key []byte) error {
 	w.count(-1)
 	w.key = w.Space.AppendLegacy(w.key[:0], slot, key)
@@ -73,8 +74,8 @@ func (s *side) legacy(k keys.RedisKey) (rec record, err error) {
 	return rec, err
 }
 
-// noLegacy reports whether a region certainly holds no legacy string. It does not if its range of the data keyspace is
-// empty, which the first key there shows. Where collections have elements noLegacy cannot tell, and reports false.
+// noLegacy reports whether a region certainly holds no legacy string. That is so if its range of the data keyspace is
+// empty. If collections have elements there, noLegacy cannot tell, and returns false.
 func noLegacy(v *engine.View, space keys.Space, slots topology.SlotRange) (bool, error) {
 	lower, upper := space.Bounds(keys.Data, slots)
 	it, err := v.Iter(lower, upper)

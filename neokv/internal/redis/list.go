@@ -11,14 +11,14 @@ import (
 	"neokv.dev/neokv/internal/keys"
 )
 
-// This file is lists. The subkey of an element is its index, a u64. The indexes of all elements are [head, tail) of the
-// record, without a gap, so the size is tail - head:
+// This file has lists. The subkey of an element is its index, a u64. The indexes of all elements are [head, tail) of
+// the record, without a gap, so the size is tail - head:
 //
 //	LPUSH ->  head-1 [ head ... tail-1 ] tail  <- RPUSH
 //
-// To insert or remove an element between others, a command moves the elements on one side of it, the fewer. If these
-// are more than touchedBytes, it writes the whole list anew under another version. Clients count positions from 0, or
-// from the end with -1. An index, here, is one of the record.
+// To insert or remove an element between others, a command moves the elements on one side of it, whichever are fewer.
+// If these have more than touchedBytes, it writes the whole list anew under another version. In this file a position is
+// what clients count, from 0, or from the end with -1; an index is a subkey.
 
 var listCommands = []*Command{
 	{
@@ -166,8 +166,8 @@ func (c *collection) gap(index uint64) error {
 	return fmt.Errorf("list %q: no element at index %d, its record says %d to %d", c.user, index, c.Head, c.Tail)
 }
 
-// oneByOne is up to how many elements items reads one by one. That costs less than an iterator for so few, and an
-// iterator on a batch first has the batch put its writes in order.
+// oneByOne is the number of elements up to which items reads them one by one. For so few that costs less than an
+// iterator, before which a batch must sort its writes.
 const oneByOne = 8
 
 // items calls f with the elements at the indexes [from, to), in order or backwards, until f returns false. f may write
@@ -241,8 +241,8 @@ func (w *Writer) extend(c *collection, left bool, value []byte) error {
 	return w.insert(c, sub[:], value)
 }
 
-// cutRange is how many elements there must be for cut to delete them by a range deletion. That costs the same for any
-// number, but it slows reads down.
+// cutRange is the number of elements from which on cut uses a range deletion. A range deletion costs the same for any
+// number of elements, but it slows reads down.
 const cutRange = 1000
 
 // cut removes n elements from an end of a list.
@@ -276,8 +276,8 @@ func (w *Writer) cut(c *collection, left bool, n uint64) error {
 type moves struct {
 	to     []uint64
 	values []byte
-	ends   []int // where each of them ends in values
-	bytes  int   // how much of mostBytes they take
+	ends   []int // where each element ends in values
+	bytes  int   // how much of mostBytes the elements take
 
 	// mostBytes and most bound the bytes and the number of the elements that may be moved.
 	mostBytes, most int
@@ -292,9 +292,9 @@ func (w *Writer) moves() moves {
 	return m
 }
 
-// shift takes the elements at the indexes [from, to) up or down by one place, and by one more from each gap on that it
-// meets. gaps are the indexes in [from, to), in order, of elements that go. shift returns false where it would move
-// more than touchedBytes. It writes nothing before write.
+// shift moves the elements at the indexes [from, to) up or down by one place, and by one place more after each gap.
+// gaps has the indexes in [from, to), in order, of elements that are removed. shift returns false if it would move more
+// than touchedBytes. It writes nothing: write does.
 func (m *moves) shift(c *collection, from, to uint64, up bool, gaps []uint64) (fits bool, err error) {
 	by := uint64(1)
 	err = c.items(from, to, up, func(i uint64, value []byte) (bool, error) {
@@ -340,8 +340,8 @@ func (m *moves) write(w *Writer, c *collection) error {
 	return nil
 }
 
-// rewrite makes a new version of a list, with this many elements, and closes it. It calls f with each present element;
-// f calls put with the elements of the new version.
+// rewrite makes a new version of a list, with size elements, and closes it. It calls f with each element of the old
+// version; f calls put with the elements of the new version.
 func (w *Writer) rewrite(c *collection, size uint64,
 	f func(index uint64, value []byte, put func(value []byte) error) error) error {
 	var to collection
@@ -373,9 +373,9 @@ func (w *Writer) without(c *collection, first, last uint64, value []byte, n uint
 	})
 }
 
-// take removes the elements at some indexes, which are in order and at least one, and closes the list. The longest run
-// of elements that stay stays where it is; the others close up to it. take returns false, and does nothing, where these
-// are too many to be moved.
+// take removes the elements at the indexes in gone, at least one and in order, and closes the list. The longest run of
+// remaining elements stays where it is, and the other elements close up to it. If these are too many to be moved, take
+// does nothing and returns false.
 func (w *Writer) take(c *collection, gone []uint64) (fits bool, err error) {
 	before, longest := 0, gone[0]-c.Head // before counts the indexes in gone before the longest run
 	for j, at := range gone {
@@ -453,7 +453,7 @@ func (w *Writer) push(args [][]byte, left, present bool, out *Reply) error {
 func lpop(w *Writer, args [][]byte, out *Reply) error { return w.popEnd("lpop", args, true, out) }
 func rpop(w *Writer, args [][]byte, out *Reply) error { return w.popEnd("rpop", args, false, out) }
 
-// popEnd is LPOP and RPOP: it replies one element without a count, else an array.
+// popEnd runs LPOP and RPOP: it replies one element, or with a count an array.
 func (w *Writer) popEnd(name string, args [][]byte, left bool, out *Reply) error {
 	if len(args) > 3 {
 		out.wrongArity(name)
@@ -691,10 +691,10 @@ func lrem(w *Writer, args [][]byte, out *Reply) error {
 	return w.without(&c, min(nearest, farthest), max(nearest, farthest), args[3], met)
 }
 
-// goneBytes is how much of touchedBytes each element counts that LREM remembers.
+// goneBytes is how much of touchedBytes LREM counts for each element that it remembers.
 const goneBytes = 64
 
-// lpos replies one position, that of the match with this rank. With COUNT it replies an array of the positions from
+// lpos runs LPOS. It replies the position of the match with the given rank, or with COUNT an array of positions from
 // that match on.
 func lpos(r *Reader, args [][]byte, out *Reply) error {
 	rank, count, most := int64(1), int64(-1), int64(0)
@@ -735,7 +735,7 @@ func lpos(r *Reader, args [][]byte, out *Reply) error {
 	backwards := rank < 0
 	switch {
 	case rank == math.MinInt64:
-		// In Redis it overflows: every match has that rank, and only without COUNT does one end the search.
+		// In Redis this rank overflows, so every match has it, and only without COUNT does a match end the search.
 		rank, count = 1, min(count, 0)
 	case backwards:
 		rank = -rank

@@ -14,8 +14,8 @@ type longDouble struct {
 
 const (
 	extendedPrec   = 64
-	extendedMaxExp = 16384      // a number is below 2 to this
-	extendedMinExp = -16445     // the smallest number above 0 is 2 to this
+	extendedMaxExp = 16384      // a number is below 2 to the power of this
+	extendedMinExp = -16445     // the smallest number above 0 is 2 to the power of this
 	maxFloatBytes  = 5*1024 - 1 // how long a text may be: Redis's buffer
 
 	// Beyond these exponents every number is infinity or 0, whatever its digits.

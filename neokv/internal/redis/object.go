@@ -7,8 +7,8 @@ import (
 	"neokv.dev/neokv/internal/topology"
 )
 
-// This file is OBJECT and MEMORY USAGE: what Redis tells about how it stores a key. Where the storage here has nothing
-// like it, the reply is what a client of Redis would expect for such a value.
+// This file has OBJECT and MEMORY USAGE: what Redis tells about how it stores a key. If NeoKV's storage has no such
+// thing, the reply is the one that a client of Redis would expect for such a value.
 
 var objectCommands = []*Command{
 	{
@@ -98,7 +98,7 @@ func (r *Reader) object(args [][]byte, out *Reply) (rec record, ok bool, err err
 	return rec, err == nil && rec.live, err
 }
 
-// integer returns the number as which Redis would keep a string.
+// integer returns the number of a string that Redis would keep as an integer.
 func (rec *record) integer() (int64, bool) {
 	if rec.Type != keys.String || rec.length() > maxIntegerBytes {
 		return 0, false
@@ -134,7 +134,7 @@ const (
 	maxIntegers      = 512
 )
 
-// encoding is how Redis would keep the elements of a collection.
+// encoding returns the encoding in which Redis would keep a collection.
 func (r *Reader) encoding(key []byte, rec *record) (string, error) {
 	packed, spread, most := "listpack", "hashtable", uint64(maxPackedFields)
 	switch rec.Type {

@@ -7,9 +7,9 @@ import (
 	"neokv.dev/neokv/internal/topology"
 )
 
-// This file is long strings. The record of a string of more than pieceBytes does not hold it. Such a string is stored
-// as a collection is: the record names a version and a size, which is the length in bytes, and the elements are pieces
-// of pieceBytes each:
+// This file has long strings. The record of a string of more than pieceBytes does not hold the string. Such a string is
+// stored as a collection is: the record names a version and a size, which is the length in bytes, and the elements are
+// pieces of pieceBytes each:
 //
 //	[data key ...][version u64] [index u64]  ->  the bytes from index * pieceBytes on
 //
@@ -17,8 +17,8 @@ import (
 // that it reads or writes, and not the length of the string. A long string never gets shorter; only another string in
 // its place may be shorter.
 //
-// A region may also hold strings of any length in their records, written under older Rules. The first write that would
-// write such a record anew puts the string into pieces.
+// A region may also hold longer strings in their records, from entries with older Rules. The first write that would
+// write such a record anew cuts the string into pieces.
 
 // length is how many bytes a string has, 0 for an absent key.
 func (rec *record) length() int {
@@ -31,8 +31,8 @@ func (rec *record) length() int {
 	return len(rec.Value)
 }
 
-// elementsOf is how many elements there are under the version of a record; for a long string it is the most there can
-// be.
+// elementsOf returns how many elements the version of a record has. For a long string it returns how many there may be
+// at most.
 func elementsOf(m *keys.Metadata) uint64 {
 	if m.Type == keys.String {
 		return (m.Size + uint64(pieceBytes) - 1) / uint64(pieceBytes)
@@ -40,8 +40,8 @@ func elementsOf(m *keys.Metadata) uint64 {
 	return m.Size
 }
 
-// loadText is loadOnly for a command that then reads what the string holds. It takes the record of a long string from
-// r's view, where the pieces will be read.
+// loadText is like loadOnly, for a command that then reads the string. It takes the record of a long string from r's
+// view, where the pieces will be read.
 func (r *Reader) loadText(key []byte) (rec record, err error) {
 	rec, err = r.loadOnly(key)
 	if err == nil && rec.live && rec.Long() {
@@ -50,7 +50,8 @@ func (r *Reader) loadText(key []byte) (rec record, err error) {
 	return rec, err
 }
 
-// reply appends what a string holds, null if there is none. If the string is long, the record must be from r's view.
+// reply appends the string of a record, or null if the key is absent. If the string is long, the record must be from
+// r's view.
 func (r *Reader) reply(key []byte, rec *record, out *Reply) error {
 	if rec.live && rec.Long() {
 		return r.replyRange(key, rec, 0, rec.length(), out)
@@ -66,7 +67,7 @@ func (r *Reader) replyRange(key []byte, rec *record, from, to int, out *Reply) e
 	return c.replyRange(from, to, out)
 }
 
-// reply appends what a string holds, null if there is none.
+// reply appends the string of a record, or null if the key is absent.
 func (w *Writer) reply(key []byte, rec *record, out *Reply) error {
 	if rec.live && rec.Long() {
 		var c collection
@@ -77,7 +78,7 @@ func (w *Writer) reply(key []byte, rec *record, out *Reply) error {
 	return nil
 }
 
-// reply appends what a short string holds, null if there is none.
+// reply appends the short string of a record, or null if the key is absent.
 func (rec *record) reply(out *Reply) {
 	if !rec.live {
 		out.Null()
@@ -86,7 +87,7 @@ func (rec *record) reply(out *Reply) {
 	out.Bulk(rec.Value)
 }
 
-// replyRange appends the bytes [from, to) as a bulk string. It reads nothing where the reply has no room for them.
+// replyRange appends the bytes [from, to) as a bulk string. If the reply has no room for them, it reads nothing.
 func (c *collection) replyRange(from, to int, out *Reply) (err error) {
 	if !out.open(to - from) {
 		return nil
@@ -128,7 +129,7 @@ func (w *Writer) setLong(key []byte, old *record, expireMS uint64, value []byte)
 	return w.close(&c)
 }
 
-// lay begins a long string, which takes the place of what the key holds when it is closed.
+// lay begins a long string. When it is closed, it takes the place of what the key holds.
 func (w *Writer) lay(c *collection, key []byte, old *record, expireMS uint64, value []byte) error {
 	w.renewOver(c, key, keys.String, old)
 	c.ExpireMS = expireMS
@@ -144,8 +145,8 @@ func (w *Writer) lay(c *collection, key []byte, old *record, expireMS uint64, va
 	return nil
 }
 
-// patch writes bytes over those from an index on of the string that a key holds. old is its record. The string gets
-// longer where it has to, with zero bytes before the patch.
+// patch overwrites the bytes of a key's string from an index on. old is the key's record. If the index is behind the
+// string's end, zero bytes fill the gap.
 func (w *Writer) patch(key []byte, old *record, from int, patch []byte) error {
 	var present []byte
 	var expireMS uint64
@@ -170,8 +171,8 @@ func (w *Writer) patch(key []byte, old *record, from int, patch []byte) error {
 	return w.patchPieces(&c, from, patch)
 }
 
-// patchPieces is patch for a long string, and closes it. Readers may see these pieces under the present record, so the
-// pieces are not written ahead of the batch.
+// patchPieces is patch for a long string, and closes it. Readers see these pieces under the present version, so the
+// pieces must not be written ahead of the batch.
 func (w *Writer) patchPieces(c *collection, from int, patch []byte) error {
 	if len(patch) == 0 {
 		return w.close(c)

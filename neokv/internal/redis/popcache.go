@@ -9,14 +9,14 @@ import (
 	"neokv.dev/neokv/internal/keys"
 )
 
-// This file is the pop cache: a Writer keeps in memory the subkeys of a few collections that commands pop from. Popped
-// elements are deleted, but the engine still has them for a while, and each step over one costs as much as a step over
-// an element that is there. So the more elements are popped, the longer it takes to find the next one in the engine.
-// The cache has all members of a set, and the members at the two ends of a sorted set. It matters only for speed, and
-// replicas may keep different things: the cache always says what the engine would say.
+// This file has the pop cache: a Writer keeps in memory the subkeys of a few collections from which commands pop. The
+// engine keeps popped elements for a while, as deleted ones, and a step over a deleted element costs as much as any
+// other. So the more elements are popped, the longer it takes to find the next one in the engine. The cache has all
+// members of a set, and the members at the two ends of a sorted set. It changes nothing but the speed, since it always
+// says what the engine would say. So replicas may have different things in it.
 //
-// All changes to a region come through its Writer, but for those of a region snapshot. So when the Writer has not seen
-// an entry, it forgets everything. A version is of one collection, and is never used again.
+// All changes to a region come through its Writer, except a region snapshot. So when an entry is missing in the
+// sequence that the Writer sees, it forgets everything. A version belongs to one collection and is never used again.
 
 // PopMemory counts the memory that the pop caches of all regions of a store use. The zero value is ready for use.
 type PopMemory struct{ used atomic.Int64 }
@@ -27,11 +27,11 @@ const popMemoryBytes = 16 << 20
 func (m *PopMemory) room(n int64) bool { return m.used.Load()+n <= popMemoryBytes }
 
 const (
-	// maxPopEntries is how many collections are cached: one for each remainder of the version.
+	// maxPopEntries is how many collections are cached: one for each remainder of a version divided by it.
 	maxPopEntries = 64
 	// maxEnd is about how many members are cached at an end of a sorted set.
 	maxEnd = 128
-	// maxEndBytes is about how many bytes of them are read at once, but for a single longer one.
+	// maxEndBytes is about how many bytes of them are read at once; one member may be longer.
 	maxEndBytes = maxEnd * maxBound
 	// maxBound is how long a bound may be to be remembered.
 	maxBound = 512
@@ -47,7 +47,7 @@ type popCache struct {
 	known  [maxPopEntries]*popEntry
 }
 
-// popEntry is what is cached of one version. For a set the first list has all members; for a sorted set there is a list
+// popEntry is the cache of one version. For a set, the first list has all members. For a sorted set, there is a list
 // for each end.
 type popEntry struct {
 	version uint64
@@ -77,7 +77,7 @@ func (x *popCache) forgetAll() {
 	}
 }
 
-// of returns what is cached of a version, nil for nothing.
+// of returns the entry of a version, nil if there is none.
 func (x *popCache) of(version uint64) *popEntry {
 	if k := x.known[version%maxPopEntries]; k != nil && k.version == version {
 		return k
@@ -127,7 +127,7 @@ func (x *popCache) inserted(c *collection, sub []byte) {
 	}
 }
 
-// removed is called with each subkey that it loses.
+// removed is called with each subkey that a set, or the score index of a sorted set, loses.
 func (x *popCache) removed(c *collection, sub []byte) {
 	if k := x.of(c.Version); k != nil {
 		for i := range k.at {
@@ -138,8 +138,8 @@ func (x *popCache) removed(c *collection, sub []byte) {
 	}
 }
 
-// whole returns all members of a set, of which a command picks n. It returns nil as long as it does not pay to read
-// them: until as much time has been spent on picks.
+// whole returns all members of a set from which a command picks n. It returns nil until the commands so far have spent
+// as much time on picks as it takes to read all members: only then does reading them pay.
 func (x *popCache) whole(c *collection, n uint64) (*subkeyList, error) {
 	k := x.claim(c.Version)
 	e := &k.at[0]
@@ -175,7 +175,7 @@ const (
 	above = 1
 )
 
-// end returns some members at an end of a sorted set that is not empty, with their scores. If it has to read them it
+// end returns some members at one end of a sorted set that is not empty, with their scores. If it must read them, it
 // reads at most as many as most says.
 func (x *popCache) end(c *collection, at int, most int64) (*subkeyList, error) {
 	k := x.claim(c.Version)
@@ -212,8 +212,8 @@ func (x *popCache) tidy(c *collection) {
 	}
 }
 
-// subkeyList is subkeys of one collection in one keyspace, in order: all that come before a bound, or, at the upper
-// end, all from the bound on.
+// subkeyList has subkeys of one collection in one keyspace, in order: all before a bound or, for the upper end, all
+// from the bound on.
 type subkeyList struct {
 	whole  bool   // no bound: all of the collection
 	bound  []byte // nil: nothing is known
@@ -279,13 +279,13 @@ func (l *leaf) split(i int) (behind leaf) {
 	return behind
 }
 
-// covers reports whether the list would have a subkey if the collection had it.
+// covers reports whether a subkey lies on the list's side of the bound: if the collection has it, so has the list.
 func (x *subkeyList) covers(sub []byte, above bool) bool {
 	return x.whole || x.bound != nil && (bytes.Compare(sub, x.bound) >= 0) == above
 }
 
-// reset forgets everything. As every method that changes a list, it returns by how many bytes the memory of the list
-// has changed.
+// reset forgets everything. Like every method that changes a list, it returns by how many bytes the list's memory has
+// grown.
 func (x *subkeyList) reset() int64 {
 	cost := x.cost()
 	*x = subkeyList{}
@@ -425,7 +425,7 @@ func (x *subkeyList) extend(c *collection, above bool, n int) error {
 	return e.Close()
 }
 
-// over makes a list of all elements an ordered, with the storage keys that c has for them.
+// over returns the list of all elements as an ordered, which makes their storage keys with c.
 func (x *subkeyList) over(c *collection) ordered {
 	x.front = c.front
 	x.key = append(x.key[:0], c.key[:c.front]...)

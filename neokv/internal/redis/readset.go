@@ -10,11 +10,11 @@ import (
 	"neokv.dev/neokv/internal/topology"
 )
 
-// This file is read sets. Most writes look something up before they write: the record of their key, the field that they
-// set. All replicas look up the same. So the leader does it for all of them, with a ReadSet, before it proposes the
-// writes, and sends along what it has found; whoever applies them tells the Writer, with Expect. That is as good as a
-// look of its own where nothing has been applied between the state that the leader has read and the writes. What the
-// writes themselves, and others in the same batch, have changed is found before it.
+// This file has read sets. Most writes look something up before they write: the record of their key, the field that
+// they set. All replicas look up the same. So the leader looks it up for all of them before it proposes the writes, and
+// sends a ReadSet along. A replica that applies the writes hands the read set to its Writer (Expect). The read set says
+// what the replica would find itself, if no entry was applied between the leader's look-ups and these writes. What the
+// writes themselves and others in the same batch have changed takes precedence over the read set.
 //
 // A read set has for each call, in their order:
 //
@@ -24,27 +24,28 @@ import (
 //	found           uvarint 0 for nothing, else the length of the record or value plus 1, and its bytes,
 //	                which a presence lacks
 //
-// Of a string that a SET replaces the record is cut behind its header.
+// If a SET replaces a string, the record is only its header.
 
-// Reads says what a write command looks up, besides the records of its keys, that its arguments name.
+// Reads says what a write command looks up besides the records of its keys, as far as its arguments name it.
 type Reads struct {
-	// Blind says that the command looks a record up only if the key's slot may hold a collection or a legacy string,
-	// and that it then does not care what a string holds. A call that needs more, as one with an option may, looks for
-	// itself.
+	// Blind says that the command looks a record up only if the key's slot may hold something else than short strings,
+	// and that it does not need the value of a string. A call that needs more, for example because of an option, looks
+	// for itself.
 	Blind bool
-	// Elements, if it is not nil, returns which arguments name elements of the first key: every step-th from one on.
+	// Elements, if it is not nil, returns which arguments name elements of the first key: args[from], args[from+step]
+	// and so on.
 	Elements func(args [][]byte) (from, step int)
 	// Values says that the command needs what the elements hold, and not only whether they are there.
 	Values bool
 }
 
-// LooksUp reports whether the call, a write, looks something up that its arguments name. unblind has the bits
-// (keys.SlotBit) of the slots that may hold a collection or a legacy string.
+// LooksUp reports whether a write looks something up that its arguments name. unblind has the bits (keys.SlotBit) of
+// the slots that may hold something else than short strings.
 func (c *Call) LooksUp(unblind uint64) bool {
 	return c.Command != nil && len(c.Command.Keys) > 0 && (unblind != 0 || !c.Command.Reads.Blind)
 }
 
-// named is Reads.Elements where every step-th argument from one on names an element.
+// named returns a Reads.Elements that always returns from and step.
 func named(from, step int) func([][]byte) (int, int) {
 	return func([][]byte) (int, int) { return from, step }
 }
@@ -59,11 +60,11 @@ const (
 )
 
 const (
-	// maxReads is how many reads of one call there are in a read set at most.
+	// maxReads is how many reads of one call a read set has at most.
 	maxReads = 32
 	// maxFound is how long a record or a value in it may be.
 	maxFound = 256
-	// maxReadSet is how long a read set is at most, but for its last call.
+	// maxReadSet is the length at which a read set ends: further calls have no reads in it.
 	maxReadSet = 128 << 10
 )
 
@@ -75,14 +76,15 @@ type ReadSet struct {
 	view    *engine.View
 	space   keys.Space
 	unblind uint64
-	records [keptRecords]keptRecord // of what lies apart, that are in it already; a Writer keeps them likewise
+	records [keptRecords]keptRecord // of collections and long strings, that it has; a Writer keeps the same ones
 	reads   []byte                  // of the present call
 	count   int
 	key     []byte
 	places  []int
 }
 
-// Begin begins a read set on a view, which has to be open until the last call is added. unblind is as of Call.LooksUp.
+// Begin begins a read set on a view, which must stay open until the last call is added. unblind is that of
+// Call.LooksUp.
 func (s *ReadSet) Begin(v *engine.View, space keys.Space, unblind uint64) {
 	s.view, s.space, s.unblind, s.Bytes, s.Reads = v, space, unblind, s.Bytes[:0], 0
 	for i := range s.records {
@@ -90,7 +92,7 @@ func (s *ReadSet) Begin(v *engine.View, space keys.Space, unblind uint64) {
 	}
 }
 
-// Recycle gives up the memory that a large call has made.
+// Recycle gives up the memory that a large call has left.
 func (s *ReadSet) Recycle() {
 	s.Bytes, s.reads, s.key = kept(s.Bytes, 2*maxReadSet), kept(s.reads, maxReadSet), kept(s.key, maxScratchBytes)
 	if cap(s.places) > maxScratchBytes/8 {
@@ -99,7 +101,7 @@ func (s *ReadSet) Recycle() {
 	s.view = nil
 }
 
-// Add looks up what a write will. An error is the engine's.
+// Add looks up what the write c will look up, and adds it to the read set. An error is one of the engine.
 func (s *ReadSet) Add(c *Call) error {
 	s.reads, s.count = s.reads[:0], 0
 	var err error
@@ -113,7 +115,7 @@ func (s *ReadSet) Add(c *Call) error {
 
 func (s *ReadSet) read(c *Call) error {
 	what := &c.Command.Reads
-	var first keys.Metadata // of the first key, if it lies apart
+	var first keys.Metadata // the first key's metadata, if it holds a collection or a long string
 	s.places = c.Command.AppendKeys(s.places[:0], c.Args)
 	for i, place := range s.places {
 		if s.count == maxReads {
@@ -215,8 +217,8 @@ func (s *ReadSet) found(value []byte, there bool) {
 
 var errReadSet = errors.New("read set is cut short")
 
-// Expect tells the writer what the next call will find, which is what the read set says first, and returns the rest of
-// the read set. Without a read set the call looks for itself.
+// Expect takes the reads of the next call from the front of a read set, and returns the rest. The call then finds what
+// these reads say. If set is empty, the call looks for itself.
 func (w *Writer) Expect(args [][]byte, set []byte) (rest []byte, err error) {
 	w.expected = w.expected[:0]
 	if len(set) == 0 {

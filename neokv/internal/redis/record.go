@@ -12,12 +12,12 @@ import (
 type record struct {
 	// Metadata aliases the engine's memory: it is valid until the next call on the view or batch.
 	keys.Metadata
-	stored bool // there is a record, expired or not
-	live   bool // stored, not expired, no empty collection: the key exists
-	legacy bool // its codec is an older one: see legacy.go
+	stored bool // the region has a record of the key, expired or not
+	live   bool // the key exists: the record is stored, has not expired, and is no empty collection
+	legacy bool // the record is a legacy string: see legacy.go
 }
 
-// keptExpiry is the expire time for a write that keeps the key's present one. It is 0, for never, where the key is
+// keptExpiry returns the expire time for a write that keeps the key's present one. It is 0, for never, if the key is
 // absent.
 func (rec *record) keptExpiry() uint64 {
 	if !rec.live {
@@ -45,7 +45,7 @@ func (rec *record) isNot(t keys.Type, out *Reply) bool {
 // between region time and instant.
 func (r *Reader) load(key []byte) (rec record, err error) { return r.loadIn(topology.SlotOf(key), key) }
 
-// loadOnly is load for a command that reads nothing else. It may find a newer state than the view's.
+// loadOnly is like load, for a command that reads nothing else. It may find a newer state than the view's.
 func (r *Reader) loadOnly(key []byte) (rec record, err error) {
 	return r.counted(r.find(topology.SlotOf(key), key, r.View.GetNow))
 }
@@ -109,7 +109,7 @@ func (w *Writer) loadIn(slot topology.Slot, key []byte) (record, error) {
 	return w.find(slot, key, w.Batch.Get)
 }
 
-// loadHead is loadIn for a caller that does not care which string the key holds: rec.Value may be anything.
+// loadHead is like loadIn, for a caller that does not need the value of a string: rec.Value may be anything.
 func (w *Writer) loadHead(slot topology.Slot, key []byte) (record, error) {
 	return w.find(slot, key, w.Batch.Head)
 }
@@ -144,14 +144,14 @@ func (w *Writer) judge(rec record) record {
 	return rec
 }
 
-// keptRecord is the record of a collection or of a long string, as the writes so far leave it. So a run of commands on
-// the same few of them reads each record once, with the first command, and writes it once, with the last.
+// keptRecord is the record of a collection or of a long string, as the writes so far leave it. So if many commands in a
+// row change the same collection, the first reads its record and the last writes it.
 type keptRecord struct {
 	keys.Metadata
 	slot   topology.Slot
 	user   []byte
 	there  bool // a record is kept here
-	behind bool // the batch has an older record of the key, or none
+	behind bool // the batch does not have this record yet
 }
 
 const (
@@ -169,7 +169,7 @@ func (k *keptRecord) of(slot topology.Slot, key []byte) bool {
 	return k.there && k.slot == slot && bytes.Equal(k.user, key)
 }
 
-// keep notes the record of a collection or of a long string. behind says that the batch has yet to get it.
+// keep keeps the record of a collection or of a long string. behind says that the batch does not have the record yet.
 func (w *Writer) keep(slot topology.Slot, key []byte, m *keys.Metadata, behind bool) error {
 	if len(key) > maxKeptKey {
 		if !behind {
@@ -189,14 +189,15 @@ func (w *Writer) keep(slot topology.Slot, key []byte, m *keys.Metadata, behind b
 	return nil
 }
 
-// forget must be called before a record is written to the batch directly, so that an older one is not kept.
+// forget drops the kept record of a key. A caller that writes a record straight to the batch calls it first, so that no
+// older one is kept.
 func (w *Writer) forget(slot topology.Slot, key []byte) {
 	if k := w.keptFor(slot); k.of(slot, key) {
 		k.there, k.behind = false, false
 	}
 }
 
-// settle gives the batch a kept record that it has yet to get, and stops keeping it.
+// settle writes a kept record to the batch, unless the batch has it, and stops keeping it.
 func (w *Writer) settle(k *keptRecord) (err error) {
 	if k.there && k.behind {
 		err = w.writeRecord(k.slot, k.user, &k.Metadata)
@@ -211,7 +212,7 @@ func (w *Writer) writeRecord(slot topology.Slot, key []byte, m *keys.Metadata) e
 	return w.Batch.Set(w.key, w.value)
 }
 
-// Finish completes the batch. The caller must call it before it commits the batch.
+// Finish writes to the batch what the Writer has kept back. The caller must call it before it commits the batch.
 func (w *Writer) Finish() error {
 	for i := range w.records {
 		if err := w.settle(&w.records[i]); err != nil {
@@ -230,7 +231,7 @@ func (w *Writer) setString(key []byte, old *record, expireMS uint64, value []byt
 	return w.setShort(key, old, expireMS, value)
 }
 
-// pieceBytes is how long a piece is, and how long a string in its record may be. Tests make it shorter.
+// pieceBytes is the length of a piece, and the longest string that a record holds. Tests make it shorter.
 var pieceBytes = 64 << 10
 
 // isLong reports whether a string of this many bytes is stored in pieces.
@@ -243,7 +244,7 @@ func (w *Writer) setShort(key []byte, old *record, expireMS uint64, value []byte
 	return w.replace(key, old, w.value)
 }
 
-// restore is setString for a value that the batch has just returned.
+// restore is like setString, for a value that aliases the batch's memory.
 func (w *Writer) restore(key []byte, old *record, expireMS uint64, value []byte) error {
 	if !w.isLong(len(value)) {
 		return w.setShort(key, old, expireMS, value)
@@ -252,7 +253,7 @@ func (w *Writer) restore(key []byte, old *record, expireMS uint64, value []byte)
 	return w.setLong(key, old, expireMS, w.value)
 }
 
-// setExpire changes when the key expires, to absolute Unix ms or 0 for never, and leaves alone what it holds.
+// setExpire sets the time at which the key expires, in Unix ms, or 0 for never. It leaves the key's value as it is.
 func (w *Writer) setExpire(key []byte, old *record, expireMS uint64) error {
 	if !old.Apart() {
 		return w.restore(key, old, expireMS, old.Value)
@@ -268,10 +269,10 @@ func (w *Writer) setExpire(key []byte, old *record, expireMS uint64) error {
 // remove deletes a key. old is its record.
 func (w *Writer) remove(key []byte, old *record) error { return w.replace(key, old, nil) }
 
-// replace stores value, a record of redis_metadata, in place of old, or deletes the key if value is nil. It writes the
-// orphan record of a collection or long string that goes, and counts keys. Every write that replaces or removes a
-// record goes through here, but for setBlind, which replaces short strings only, and for changes to a collection or
-// long string that stays the same one.
+// replace stores value, a record of redis_metadata, in place of old, or deletes the key if value is nil. If old is a
+// collection or a long string, replace writes its orphan record. It also counts keys. Every write that replaces or
+// removes a record goes through here, except setBlind, which replaces only short strings, and changes to a collection
+// or long string that keeps its version.
 func (w *Writer) replace(key []byte, old *record, value []byte) error {
 	slot := topology.SlotOf(key)
 	w.forget(slot, key)
@@ -310,14 +311,14 @@ func (w *Writer) replace(key []byte, old *record, value []byte) error {
 	return w.Batch.Set(w.key, value)
 }
 
-// notice notes the expire time of a record that is written, 0 for none.
+// notice lowers SoonestMS to the expire time of a record that is written, 0 for none.
 func (w *Writer) notice(expireMS uint64) {
 	if expireMS != 0 && expireMS < w.SoonestMS {
 		w.SoonestMS = expireMS
 	}
 }
 
-// count keeps the number of the region's stored keys, expired ones included, as long as that number is exact.
+// count adds n to the number of the region's stored keys, expired ones included, if that number is exact.
 func (w *Writer) count(n int) {
 	if w.State.KeysExact {
 		w.State.KeyCount += uint64(n)

@@ -14,7 +14,7 @@ import (
 // Command is one row of the command table. Arity checks, routing and the replies of COMMAND are made from it.
 type Command struct {
 	Name  string // lower case; for a subcommand the part after the '|'
-	Arity int    // as Redis counts: the name included, negative for "at least"
+	Arity int    // number of arguments, the name included; -n means at least n
 	Flags Flags
 	// Categories are the ACL categories that do not follow from Flags and Doc.Group.
 	Categories []string
@@ -24,30 +24,31 @@ type Command struct {
 	Deprecated Deprecated
 	Sub        []*Command
 
-	// Read and Write run the command. A row of a data command has exactly one of the two. Their caller has checked the
-	// arity. args[0] is the name as the client wrote it. The function appends its reply to out, also if the reply is an
-	// error about the call. The error that it returns is one of the engine or of the region state, and no reply.
+	// Read and Write run the command. The row of a data command has exactly one of the two. The caller has checked the
+	// arity. args[0] is the name as the client wrote it. The function appends its reply to out; that may be an error
+	// about the call. A returned error is not a reply: it is one of the engine, or says that the stored data is
+	// damaged.
 	Read  func(r *Reader, args [][]byte, out *Reply) error
 	Write func(w *Writer, args [][]byte, out *Reply) error
 
-	// ReadBy is nil, or returns the row of a read command that does the same as a call of this write command; it
-	// returns nil where the call writes. Its caller has checked the arity.
+	// ReadBy, if it is not nil, is asked whether a call of this write command only reads. It then returns the row of
+	// the read command that runs the call, else nil. The caller has checked the arity.
 	ReadBy func(args [][]byte) *Command
-	// Reads says what a write looks up, besides the records of its keys, as far as its arguments name it.
+	// Reads says what a write looks up besides the records of its keys.
 	Reads Reads
-	// FindKeys, if it is not nil, finds the keys instead of Keys, which does not know them all; see AppendKeys.
+	// FindKeys, if it is not nil, finds the keys, since Keys does not describe them all: see AppendKeys.
 	FindKeys func(dst []int, args [][]byte) []int
 
-	// Split says how the proxy port cuts the command by region, and joins the parts.
+	// Split says whether the proxy port may cut the command by region, and how it joins the replies.
 	Split Split
-	// Everywhere marks a command without keys that runs once in each region that the store leads, or behind the proxy
-	// port in every region: FLUSHALL, DBSIZE, KEYS. Split says how the parts are joined.
+	// Everywhere marks a command without keys that runs in every region that the store leads, or on the proxy port in
+	// all regions: FLUSHALL, DBSIZE, KEYS. Split says how the replies are joined.
 	Everywhere bool
 
-	parent *Command // of a subcommand, set by NewTable
+	parent *Command // the container of a subcommand, set by NewTable
 }
 
-// Doc is what COMMAND DOCS and the documentation print. The summary is our own text; the rest are facts about Redis.
+// Doc has the texts of COMMAND DOCS and of docs/commands.md. The summary is our own; the rest are facts about Redis.
 type Doc struct {
 	Summary    string
 	Since      string
@@ -69,8 +70,8 @@ const (
 	SplitJoin               // arrays, one behind the other (KEYS)
 )
 
-// KeySpec says where keys are, as Redis 7's key specifications do. It is of the kind index + range, of the kind index +
-// keynum where it is Counted, or Unknown.
+// KeySpec says where the keys of a call are, as Redis 7's key specifications do. It is one of three kinds: index and
+// range; index and keynum, if Counted is set; or Unknown.
 type KeySpec struct {
 	First int // index of the first key
 	// Last is the index of the last key relative to the first. A negative one counts from the end of the arguments: -1
@@ -79,23 +80,23 @@ type KeySpec struct {
 	Step int // distance between keys
 	// Counted says that argument First is the number of keys, and that the keys follow it. Last does not count then.
 	Counted bool
-	// Unknown says that the specification tells no more than that there are keys.
+	// Unknown says that there are keys, and no more.
 	Unknown bool
 	Flags   []string // RO, RW, OW, RM; access, update, insert, delete ...
 	Notes   string
 }
 
-// Call is one command to run: its row and its arguments, Args[0] the name as the client wrote it.
+// Call is one command to run: its row and its arguments. Args[0] is the name as the client wrote it.
 type Call struct {
 	Command *Command
 	Args    [][]byte
 }
 
-// Writes estimates how many bytes a write with argBytes bytes of arguments adds to a batch, at most. Each element that
-// the arguments name is stored under the whole of its key. Whatever else a call writes is bounded by touchedBytes, or
-// written ahead of the batch.
+// Writes returns an upper bound of the bytes that a write adds to a batch. argBytes is the length of all its arguments.
+// Each element that the arguments name is stored with the whole key. Anything else that a call writes is bounded by
+// touchedBytes, or written ahead of the batch.
 func (c *Call) Writes(argBytes int) int {
-	const each = 64 // bytes of a storage key beside the user's key and the element
+	const each = 64 // bytes of a storage key besides the user's key and the element
 	if c.Command == nil {
 		return argBytes
 	}
@@ -132,43 +133,43 @@ func (c *Call) LongestName() (longest int) {
 	return longest
 }
 
-// fewBytes is the estimate up to which Writes does not look closer.
+// fewBytes is the estimate up to which Writes does not calculate more exactly.
 const fewBytes = 1 << 20
 
-// Run is some calls of one connection, all for one region and all reads or all writes, with the room for their replies.
+// Run is a sequence of calls of one connection for one region, all reads or all writes, and their replies.
 type Run struct {
 	Calls []Call
 	Out   Reply // the replies one after the other
-	// Limit, if it is not 0, ends a run of reads early: no further call begins once the replies have so many bytes.
+	// Limit, if it is not 0, ends a run of reads early: no call begins when the replies have that many bytes.
 	Limit int
 	Ends  []int // end of each call's reply within Out.Buf
 }
 
-// Reset empties the run for reuse. The run keeps its memory and the protocol version.
+// Reset empties the run for reuse. It keeps the memory and the protocol version.
 func (r *Run) Reset() {
 	clear(r.Calls)
 	r.Calls, r.Ends, r.Out.Buf, r.Limit = r.Calls[:0], r.Ends[:0], r.Out.Buf[:0], 0
 	r.Out.Room, r.Out.Full = 0, false
 }
 
-// Reader is what a read command works on. One goroutine may use it at a time.
+// Reader gives read commands access to a region: they read from its View. One goroutine may use it at a time.
 type Reader struct {
 	View  *engine.View
 	Space keys.Space
 	// InstantMS is the leader's time at the start of the read. RegionTimeMS is the region time, loaded before View was
 	// opened.
 	InstantMS, RegionTimeMS uint64
-	// Index is the apply index loaded before View was opened: what View shows is at least that new.
+	// Index is the apply index, loaded before View was opened: View shows that state or a newer one.
 	Index uint64
-	// Legacy says that the data keyspace may have a record of a key where redis_metadata has none: see legacy.go.
+	// Legacy says that the region may hold legacy strings: see legacy.go.
 	Legacy bool
 	// Ahead is set when the read meets a record that has expired by InstantMS but not by RegionTimeMS. The answer must
 	// not be used before the region time has passed InstantMS.
 	Ahead bool
 	// Hits counts the looked-up keys that exist, Misses those that do not.
 	Hits, Misses int
-	// Cursors remembers the cursors of HSCAN, SSCAN and ZSCAN. Without it the read searches for the element that a
-	// cursor stands for.
+	// Cursors remembers the cursors of HSCAN, SSCAN and ZSCAN. If it is nil, these search for the element that a cursor
+	// stands for.
 	Cursors *Cursors
 
 	key    []byte // scratch for storage keys, at first in room
@@ -179,61 +180,60 @@ type Reader struct {
 	last   []byte
 }
 
-// Writer is what a write command works on, at apply: a batch that reads its own writes, and the region state. The batch
-// may lack records of collections, and counts of sorted sets, until Finish.
+// Writer gives write commands access to a region, at apply: to a batch, which reads its own writes, and to the region
+// state. The Writer keeps back records of collections and counts of sorted sets; Finish writes them to the batch.
 type Writer struct {
 	Batch *engine.Batch
 	Space keys.Space
-	State *keys.RegionState // TimeMS is the time of this entry
+	State *keys.RegionState // State.TimeMS is the time of this entry
 	Index uint64            // apply index of this entry
 	// VersionBase is the entry's base for the versions of new collections.
 	VersionBase uint64
 	// Rules are the rules under which the entry was made.
 	Rules Rules
-	// SoonestMS is NoExpiry at first. The Writer lowers it to the earliest expire time that it writes.
+	// SoonestMS is the earliest expire time that the Writer has written. The caller sets it to NoExpiry at first.
 	SoonestMS uint64
-	// PopMemory bounds the memory that all regions of a store use for popped collections; nil for a bound of this
-	// Writer alone.
+	// PopMemory bounds the pop caches of all regions of a store. If it is nil, the Writer has a bound of its own.
 	PopMemory *PopMemory
-	// The Writer adds to Orphans what it leaves to the reclaimer. It sets Flushed where a flush has removed all data,
-	// and so all orphans from before it.
+	// Orphans counts the orphans that the Writer leaves to the reclaimer. Flushed says that a flush has removed all
+	// data, and so all orphans from before it.
 	Orphans Orphans
 	Flushed bool
-	// MapOrder is a mistake that tests plant: random choices follow the order of a Go map, which differs between
-	// replicas.
+	// MapOrder is a mistake that tests plant: random choices follow the order of a Go map, so replicas differ.
 	MapOrder bool
 
 	key, value []byte // scratch
 	opened     scratch
 	records    [keptRecords]keptRecord
-	choice     choice // it draws from numbers
+	choice     choice // draws from numbers
 	numbers    rand.PCG
-	seeded     uint64 // apply index of the entry that numbers are of
+	seeded     uint64 // apply index of the entry for which numbers was seeded
 	pops       popCache
 	counts     counts // of large sorted sets
 	place      []byte // scratch of counts
 	expected   []engine.Known
 }
 
-// Rules say what a write stores, where programs of different age store different things; the larger, the older. A log
-// may hold entries of an older program, and some replicas may have applied them with that program. So every program
-// applies each entry under the rules that the entry was made under.
+// Rules name the version of the program by which a write stores its data; larger means older. A log may hold entries of
+// an older program, and some replicas may have applied them with that program. So a program applies each entry by the
+// rules of the program that proposed it, and all replicas store the same.
 type Rules byte
 
 const (
-	// RulesNow are the rules of the entries that this program makes.
+	// RulesNow are the rules of entries that this program proposes.
 	RulesNow Rules = iota
-	// RulesOfRecords: the record of a string holds all of it, however long it is.
+	// RulesOfRecords: a string is stored in its record, however long it is.
 	RulesOfRecords
-	// RulesOfSlots: once a region holds a collection, SETs in all of its slots look at what they replace.
+	// RulesOfSlots: like RulesOfRecords, and when a region holds a collection, SETs in all of its slots look at what
+	// they replace.
 	RulesOfSlots
 )
 
-// Orphans is how much the reclaimer has to do.
+// Orphans is a number of deleted collections and of elements that they had, which the reclaimer has yet to delete.
 type Orphans struct{ Collections, Elements uint64 }
 
-// Follow is called with the apply index of each entry, also of one without commands. If an entry was passed over, the
-// region's data has come from a snapshot, and the Writer forgets what it keeps in memory.
+// Follow must be called with the apply index of each entry, even of one without commands. If the index skips an entry,
+// the region's data has come from a snapshot, and the Writer forgets what it keeps in memory.
 func (w *Writer) Follow(index uint64) {
 	w.pops.follow(index, w.PopMemory)
 	w.counts.follow(index)
@@ -242,7 +242,7 @@ func (w *Writer) Follow(index uint64) {
 // Forget gives up what the Writer keeps in memory for speed.
 func (w *Writer) Forget() { w.pops.forgetAll() }
 
-// Release gives up the memory that refers to entries.
+// Release drops references to the memory of entries.
 func (w *Writer) Release() {
 	for i, all := 0, w.expected[:cap(w.expected)]; i < len(all); i++ {
 		all[i].Key, all[i].Value = kept(all[i].Key, 4<<10), nil
@@ -263,7 +263,8 @@ func (w *Writer) Run(c *Command, args [][]byte, out *Reply) error {
 	return err
 }
 
-// Execute runs the calls of a read run, or as many as run.Limit allows, and appends to run.Out and run.Ends.
+// Execute runs the calls of a run of reads, or as many as run.Limit allows. It appends the replies to run.Out and where
+// each ends to run.Ends.
 func (r *Reader) Execute(run *Run) error {
 	defer r.release()
 	for i := range run.Calls {
@@ -284,7 +285,7 @@ func (r *Reader) Execute(run *Run) error {
 	return nil
 }
 
-// release gives up scratch memory that one large call made, and forgets what is true of the present view only.
+// release gives up the scratch memory that a large call has left, and forgets what holds for the present view only.
 func (r *Reader) release() {
 	r.choice.release()
 	r.choice.version = 0

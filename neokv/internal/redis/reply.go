@@ -14,9 +14,9 @@ type Reply struct {
 	Buf   []byte
 	Proto int // 3 for RESP3, anything else RESP2
 
-	// More bounds Buf, if it is set. A bulk string that would make Buf longer than Room asks More for the bytes that
-	// are missing; More returns how many it adds to Room. If these do not suffice, the bulk string is left out and Full
-	// is set. From then on the replies are of no use, and nothing more is appended.
+	// More, if it is set, bounds Buf. Before a bulk string makes Buf longer than Room, it calls More with the number of
+	// bytes that are missing; More returns how many it adds to Room. If these are too few, the bulk string is left out
+	// and Full is set. From then on the replies are useless, and bulk strings append nothing more.
 	Room int
 	More func(bytes int) int
 	Full bool
@@ -75,7 +75,7 @@ func (r *Reply) open(n int) bool {
 	if r.Full || !r.has(n) {
 		return false
 	}
-	if need := n + smallBytes; cap(r.Buf)-len(r.Buf) < need { // twofold: append copies a long reply several times
+	if need := n + smallBytes; cap(r.Buf)-len(r.Buf) < need { // twofold: append would copy a long reply several times
 		r.Buf = slices.Grow(r.Buf, max(need, len(r.Buf)))
 	}
 	r.header('$', n)
@@ -86,8 +86,8 @@ func (r *Reply) open(n int) bool {
 // integers or nulls has to call it, too.
 func (r *Reply) has(n int) bool { return r.More == nil || len(r.Buf)+n <= r.Room || r.fits(n) }
 
-// fits asks More for the room that n more bytes need, or for as much as Buf has, since Buf grows twofold. It reports
-// whether there is room for the n bytes now.
+// fits asks More for the room that n more bytes need, or for as much as Buf has already if that is more, since Buf
+// grows twofold. It reports whether there is room for n bytes now.
 func (r *Reply) fits(n int) bool {
 	if !r.Full {
 		r.Room += r.More(max(len(r.Buf)+n-r.Room, len(r.Buf)))
@@ -193,7 +193,7 @@ func appendDouble(dst []byte, f float64) []byte {
 		return append(dst, "-inf"...)
 	case math.IsNaN(f):
 		return append(dst, "nan"...)
-	case f == math.Trunc(f) && math.Abs(f) < 1<<53 && (f != 0 || !math.Signbit(f)): // the same text, sooner
+	case f == math.Trunc(f) && math.Abs(f) < 1<<53 && (f != 0 || !math.Signbit(f)): // the same text, faster
 		return strconv.AppendInt(dst, int64(f), 10)
 	}
 	return strconv.AppendFloat(dst, f, 'g', 17, 64)

@@ -11,26 +11,26 @@ import (
 	"neokv.dev/neokv/internal/keys"
 )
 
-// This file is random elements of collections, as HRANDFIELD, SRANDMEMBER, ZRANDMEMBER and SPOP choose them.
+// This file chooses random elements of collections, for HRANDFIELD, SRANDMEMBER, ZRANDMEMBER and SPOP.
 
 // choice draws random elements.
 type choice struct {
 	*rand.Rand
-	// first and last are the first and the last subkey of the collection of a version. guess goes by them. They may
-	// have been removed meanwhile, but nothing has been added before or behind them.
+	// first and last are the first and the last subkey that a version had; guess goes by them. They may have been
+	// removed meanwhile, but no subkey has been added before first or after last.
 	version     uint64 // 0: not known
 	first, last []byte
 }
 
-// release gives up what is too large to be kept. It goes by lengths: capacities differ between replicas, and guesses
-// must not.
+// release gives up first and last if they are too large to be kept. It goes by their lengths, not their capacities:
+// capacities differ between replicas, and guesses must not.
 func (by *choice) release() {
 	if len(by.first)+len(by.last) > keptBufferBytes {
 		by.version, by.first, by.last = 0, nil, nil
 	}
 }
 
-// random is what a read draws by.
+// random returns the source of a read's random choices.
 func (r *Reader) random() *choice {
 	if r.choice.Rand == nil {
 		r.choice.Rand = rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))
@@ -38,7 +38,8 @@ func (r *Reader) random() *choice {
 	return &r.choice
 }
 
-// random is what a write draws by. All of it follows from the log entry, so that replicas draw the same.
+// random returns the source of a write's random choices. It is seeded from the log entry, so that all replicas choose
+// the same.
 func (w *Writer) random() *choice {
 	if w.choice.Rand == nil {
 		w.choice.Rand = rand.New(&w.numbers)
@@ -55,8 +56,8 @@ func (w *Writer) random() *choice {
 	return &w.choice
 }
 
-// AppendChoice appends the state, beside the entry, from which the next random choice of the present entry follows. It
-// appends nothing if the entry has made no choice.
+// AppendChoice appends the state from which, together with the entry, the next random choice of the present entry
+// follows. It appends nothing if the entry has made no choice.
 //
 //	[state of the generator 20 bytes][version u64][first subkey length uvarint][first subkey][last subkey]
 func (w *Writer) AppendChoice(dst []byte) []byte {
@@ -69,8 +70,7 @@ func (w *Writer) AppendChoice(dst []byte) []byte {
 	return append(append(dst, w.choice.first...), w.choice.last...)
 }
 
-// RestoreChoice continues the present entry after some of its calls, with what AppendChoice appended then. It copies
-// choice.
+// RestoreChoice restores the state that AppendChoice appended after some calls of the present entry. It copies choice.
 func (w *Writer) RestoreChoice(choice []byte) error {
 	if len(choice) == 0 {
 		return nil
@@ -97,14 +97,13 @@ func (w *Writer) RestoreChoice(choice []byte) error {
 const pcgBytes = 20
 
 const (
-	// pickFew is up to how many elements pick steps through to draw one.
+	// pickFew is the number of elements up to which pick steps through all of them to draw one.
 	pickFew = 64
-	// pickTries is how often branch draws a byte, and pick a guess, in the hope that some element has it. Then branch
-	// looks which bytes there are.
+	// pickTries is how often branch tries a random byte, and pick a random guess, before they look at what is there.
 	pickTries = 6
-	// pickNear is how many elements begin with a guess, at most.
+	// pickNear is how many elements may begin with a guess.
 	pickNear = 8
-	// pickSure: in one of so many cases pick does not guess.
+	// pickSure makes pick go without a guess once in so many cases.
 	pickSure = 32
 )
 
@@ -158,8 +157,8 @@ func (c *collection) pick(e ordered, by *choice) (sub []byte, err error) {
 	return c.descend(e, by, root)
 }
 
-// guess draws a prefix that a few of size subkeys should have. The bytes that key has behind front have been drawn
-// already, and are right.
+// guess draws a prefix with which a few of size subkeys should begin. The bytes of key after front are drawn already,
+// and some subkeys begin with them.
 func (by *choice) guess(key []byte, front int, size uint64) []byte {
 	n := commonBytes(by.first, by.last)
 	if len(key)-front < n {
@@ -173,8 +172,8 @@ func (by *choice) guess(key []byte, front int, size uint64) []byte {
 	if n < len(by.first) {
 		low = by.first[n]
 	}
-	// Bytes behind the one at n are expected to be like that one, or like those of the first or the last subkey. Where
-	// one digit is expected all are.
+	// guess expects the bytes after n to be like the byte at n, or like those of the first or the last subkey. If it
+	// expects one digit, it expects all digits.
 	for i, met := n, uint64(1); met*pickNear < size && i < max(len(by.first), len(by.last)); i++ {
 		if i > n {
 			for _, sub := range [...][]byte{by.first, by.last} {
@@ -204,7 +203,7 @@ func (by *choice) guess(key []byte, front int, size uint64) []byte {
 	return key
 }
 
-// lowest is the smallest byte of the kind of b: a digit, or anything else.
+// lowest returns '0' if b is a digit, else b.
 func lowest(b byte) byte {
 	if b >= '0' && b <= '9' {
 		return '0'
@@ -219,8 +218,8 @@ func commonBytes(a, b []byte) (n int) {
 	return n
 }
 
-// among draws one of the elements that begin with c.key. The iterator stands on the first of them. It returns nil if
-// they are many.
+// among draws one of the elements that begin with c.key. The iterator stands on the first of them. If there are too
+// many, among returns nil.
 func (c *collection) among(e ordered, by *choice) (sub []byte) {
 	sub = append(c.bound[:0], e.sub()...)
 	c.bound = sub
@@ -236,7 +235,7 @@ func (c *collection) among(e ordered, by *choice) (sub []byte) {
 	return sub
 }
 
-// descend is pick from a fork of the tree on, to which the first root bytes of c.key lead.
+// descend does what pick does, from the fork of the tree on to which the first root bytes of c.key lead.
 func (c *collection) descend(e ordered, by *choice, root int) (sub []byte, err error) {
 	c.key = c.key[:root]
 	if !e.SeekGE(c.key) {
@@ -306,7 +305,7 @@ func (c *collection) branch(e ordered, by *choice, low, high int) (drawn int) {
 	return drawn
 }
 
-// sampleWhole is up to how many elements sample reads all elements to choose several.
+// sampleWhole is the size of a collection up to which sample reads all elements to choose several.
 const sampleWhole = 1024
 
 // sample calls f with random elements, for a reply that has announced them (openSample). A negative n means -n
@@ -329,7 +328,8 @@ func (c *collection) sample(n int64, values bool, by *choice, out *Reply, f func
 	return errors.Join(err, e.Close())
 }
 
-// sampleOf is sample by a look at all elements. It takes each with the chance that makes all choices equally likely.
+// sampleOf does what sample does, by going over all elements. It takes each with the probability that makes all choices
+// equally likely.
 func (c *collection) sampleOf(n uint64, by *choice, out *Reply, f func(sub, value []byte)) error {
 	e, err := c.ordered()
 	if err != nil {
@@ -354,7 +354,7 @@ func (c *collection) sampleOf(n uint64, by *choice, out *Reply, f func(sub, valu
 	return err
 }
 
-// picks is sample one by one.
+// picks does what sample does, by picking one element at a time.
 func (c *collection) picks(e ordered, n int64, values bool, by *choice, out *Reply, f func(sub, value []byte)) error {
 	var taken map[string]bool
 	if n > 1 {
@@ -392,8 +392,8 @@ func (c *collection) picks(e ordered, n int64, values bool, by *choice, out *Rep
 	return nil
 }
 
-// randomElements is HRANDFIELD, SRANDMEMBER and ZRANDMEMBER. option is the word with which a client asks for values,
-// empty for a set. value then replies the value of an element.
+// randomElements runs HRANDFIELD, SRANDMEMBER and ZRANDMEMBER. option is the word with which a client asks for values,
+// empty for a set. value replies the value of an element.
 func (r *Reader) randomElements(args [][]byte, t keys.Type, option string, value func(*Reply, []byte),
 	out *Reply) error {
 	n, pairs, ok := parseSample(args, option, out)

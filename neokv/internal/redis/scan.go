@@ -11,11 +11,11 @@ import (
 	"neokv.dev/neokv/internal/keys"
 )
 
-// This file is cursors: those of SCAN, and those of HSCAN, SSCAN and ZSCAN.
+// This file has the cursors of SCAN, HSCAN, SSCAN and ZSCAN.
 
-// Cursors remembers what cursors stand for. A cursor is a hash of the place behind which a listing goes on. A caller
-// that gets back a forgotten cursor has to search for that place. The zero value is empty. All methods may run
-// concurrently.
+// Cursors remembers for which keys or elements cursors stand. A cursor is a hash of the key or element after which a
+// listing goes on. If Cursors has forgotten a cursor, the caller must search for that key or element. The zero value is
+// empty. All methods may run concurrently.
 type Cursors struct {
 	mu    sync.Mutex
 	known []knownCursor // one for each remainder of a cursor's hash
@@ -34,7 +34,7 @@ const (
 // at returns where a cursor is remembered. The caller holds mu.
 func (p *Cursors) at(cursor uint64) *knownCursor { return &p.known[cursor>>14%maxCursors] }
 
-// Note remembers what a cursor goes on behind.
+// Note remembers the key or element after which a cursor goes on.
 func (p *Cursors) Note(cursor uint64, after []byte) {
 	if len(after) > maxCursorBytes {
 		return
@@ -47,7 +47,8 @@ func (p *Cursors) Note(cursor uint64, after []byte) {
 	*p.at(cursor) = knownCursor{cursor, append([]byte{}, after...)} // never nil
 }
 
-// After returns what a cursor goes on behind, nil if that is not known. The caller must not change it.
+// After returns the key or element after which a cursor goes on, or nil if it is forgotten. The caller must not change
+// it.
 func (p *Cursors) After(cursor uint64) []byte {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -57,8 +58,8 @@ func (p *Cursors) After(cursor uint64) []byte {
 	return p.at(cursor).after
 }
 
-// ParseCursor reads what C's strtoul reads without leading space, as Redis does: a sign is allowed, an empty text is 0,
-// a NUL ends the number. A number out of range is an error.
+// ParseCursor reads a cursor as Redis does, with the rules of C's strtoul but no leading space: a sign is allowed, an
+// empty text is 0, a NUL ends the number. It refuses a number that is out of range.
 func ParseCursor(arg []byte) (uint64, bool) {
 	text, _, _ := strings.Cut(string(arg), "\x00")
 	if text == "" {
@@ -75,13 +76,14 @@ func ParseCursor(arg []byte) (uint64, bool) {
 	return n, true
 }
 
-// scanWhole is up to how many elements HSCAN, SSCAN and ZSCAN return at once, whatever COUNT says.
+// scanWhole is the size of a collection up to which HSCAN, SSCAN and ZSCAN return all of it at once, whatever COUNT
+// says.
 const scanWhole = 1024
 
-// scan is HSCAN, SSCAN and ZSCAN. f appends an element, as so many values. The listing returns every element that
-// exists from the first call to the last. It goes through a larger collection in the order of subkeys, and the cursor
-// is a hash of the subkey to go on behind. If the cursor is forgotten, scan searches all elements for that subkey; if
-// the subkey is gone, too, scan begins anew.
+// scan runs HSCAN, SSCAN and ZSCAN. f appends an element, as so many values. The listing returns every element that
+// exists from the first call to the last. It goes through a large collection in the order of subkeys, and the cursor is
+// a hash of the subkey after which it goes on. If the cursor is forgotten, scan searches all elements for that subkey;
+// if the subkey is gone, too, scan begins anew.
 func (r *Reader) scan(args [][]byte, t keys.Type, values int, out *Reply, f func(out *Reply, sub, value []byte)) error {
 	cursor, ok := ParseCursor(args[2])
 	if !ok {
@@ -155,18 +157,18 @@ func (r *Reader) scan(args [][]byte, t keys.Type, values int, out *Reply, f func
 	return nil
 }
 
-// aside begins the elements of a reply whose header is not known yet. They take of the reply's room.
+// aside begins a Reply for the elements of a reply whose header is not known yet. They count against the reply's room.
 func (r *Reader) aside(out *Reply) Reply {
 	return Reply{Buf: r.found[:0], Proto: out.Proto, Room: out.Room - len(out.Buf), More: out.More}
 }
 
-// join appends these elements to the reply, which has got its header meanwhile.
+// join appends the elements to the reply, which has its header now.
 func (r *Reader) join(out, behind *Reply) {
 	out.Buf, out.Room, out.Full = append(out.Buf, behind.Buf...), behind.Room+len(out.Buf), out.Full || behind.Full
 	r.found = behind.Buf
 }
 
-// cursorBehind returns the cursor for what follows an element.
+// cursorBehind returns the cursor with which a listing goes on after an element.
 func (c *collection) cursorBehind(sub []byte) uint64 {
 	h := fnv.New64a()
 	h.Write(c.user)
@@ -175,7 +177,7 @@ func (c *collection) cursorBehind(sub []byte) uint64 {
 	return max(h.Sum64(), 1)
 }
 
-// behindCursor returns the subkey that a cursor goes on behind, nil if there is no such subkey any more.
+// behindCursor returns the subkey after which a cursor goes on, nil if there is no such subkey any more.
 func (r *Reader) behindCursor(c *collection, cursor uint64) (after []byte, err error) {
 	if r.Cursors != nil {
 		if after = r.Cursors.After(cursor); after != nil {

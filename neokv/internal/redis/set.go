@@ -8,7 +8,7 @@ import (
 	"neokv.dev/neokv/internal/keys"
 )
 
-// This file is sets. A member is an element of the collection: the subkey, with an empty value. Unions, intersections
+// This file has sets. A member is an element of the collection: the subkey, with an empty value. Unions, intersections
 // and differences are in combine.go.
 
 var setCommands = []*Command{
@@ -109,8 +109,8 @@ var setCommands = []*Command{
 	},
 }
 
-// toFrom is the key specification of a command that makes its first key of what all other keys hold. access says how it
-// accesses the first.
+// toFrom returns the key specification of a command that computes its first key from all others. access says how it
+// accesses the first key.
 func toFrom(access string) []KeySpec {
 	return []KeySpec{
 		{First: 1, Last: 0, Step: 1, Flags: []string{access, "update"}},
@@ -133,7 +133,7 @@ func sadd(w *Writer, args [][]byte, out *Reply) error {
 	return w.close(&c)
 }
 
-// include gives a set a member, unless the set has it.
+// include adds a member to a set, unless the set has it.
 func (w *Writer) include(c *collection, member []byte) error {
 	there, err := w.has(c, member)
 	if err != nil || there {
@@ -217,8 +217,8 @@ func spop(w *Writer, args [][]byte, out *Reply) error {
 		}
 		return w.remove(args[1], &c.old)
 	}
-	// The choice is among all members, so none is removed before it is made. Which members go must not depend on the
-	// room for replies, so the choice has a reply of its own.
+	// The command chooses among all members, so it removes none before it has chosen all. The room for replies must not
+	// change the choice, so the choice gets a reply of its own.
 	var err error
 	if c.kept, err = w.pops.whole(&c, uint64(n)); err != nil {
 		return err
@@ -251,7 +251,7 @@ func spop(w *Writer, args [][]byte, out *Reply) error {
 	return w.close(&c)
 }
 
-// popMany is SPOP of many members, but not of all: it writes the others anew.
+// popMany runs an SPOP of many members, but not of all: it writes the remaining members as a new version.
 func (w *Writer) popMany(c *collection, n uint64, out *Reply) error {
 	var to collection
 	w.renewOver(&to, c.user, keys.Set, &c.old)
@@ -394,8 +394,8 @@ func (r *Reader) combine(how combination, names [][]byte, out *Reply) error {
 	return err
 }
 
-// combine makes a key hold a combination of sets, and replies how many members that has. The result may be larger than
-// a batch should be.
+// combine stores a combination of sets under a key, and replies how many members it has. The result may be larger than
+// a batch may be.
 func (w *Writer) combine(how combination, name []byte, names [][]byte, out *Reply) error {
 	sets, ok, err := openInputs(w, names, isSet, out)
 	if !ok {
@@ -416,7 +416,7 @@ func (w *Writer) combine(how combination, name []byte, names [][]byte, out *Repl
 	return w.close(&to)
 }
 
-// setFrom opens a set of n elements, which have been appended since the reply had start bytes.
+// setFrom puts the header of a set of n elements before the elements, which begin at start.
 func (r *Reply) setFrom(start, n int) {
 	end := len(r.Buf)
 	r.Set(n)

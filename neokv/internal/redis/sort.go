@@ -12,16 +12,16 @@ import (
 	"neokv.dev/neokv/internal/topology"
 )
 
-// This file is SORT and SORT_RO. BY and GET take values from other keys. A pattern and each element make the names of
+// This file has SORT and SORT_RO. BY and GET take values from other keys. A pattern and each element make the names of
 // these keys:
 //
 //	SORT {shop}:ids BY {shop}:item:*->price GET # GET {shop}:item:*->name
 //
-// Nobody knows these keys before the elements have been read. So a pattern must keep all of them in the slot of the
-// sorted key, by a hash tag before its star. Redis Cluster refuses all patterns; NeoKV refuses all others, with the
-// same words.
+// These keys are not known before the elements have been read. So a pattern must keep all of them in the slot of the
+// sorted key, by a hash tag before its star. NeoKV refuses other patterns with the words with which Redis Cluster
+// refuses all patterns.
 //
-// Elements that sort equally come in the order of their bytes. With ALPHA they stay in the order in which they are
+// Elements with equal weights come in the order of their bytes. With ALPHA they stay in the order in which they are
 // stored.
 
 var sortCommands = []*Command{
@@ -62,7 +62,7 @@ var (
 			"the argument array"}
 )
 
-// storeOption returns the position of the key to which a SORT stores, 0 if there is none.
+// storeOption returns the position of the key to which a SORT stores its result, 0 if there is none.
 func storeOption(args [][]byte) (at int) {
 	for i := 2; i < len(args); i++ {
 		switch a := args[i]; {
@@ -86,7 +86,7 @@ func appendSortKeys(dst []int, args [][]byte) []int {
 	return dst
 }
 
-// sorting is one such call.
+// sorting is one call of SORT or SORT_RO.
 type sorting struct {
 	from opener
 	key  []byte
@@ -102,12 +102,12 @@ type sorting struct {
 	elements []sortable
 	memory   arena
 	used     int // bytes of memory for elements and for values of other keys
-	// room is the reply of a read: until the reply begins, that memory takes of its room. It is nil for a write.
+	// room is the reply of a read: until the reply begins, that memory counts against its room. It is nil for a write.
 	room *Reply
 
 	name  []byte     // scratch: a key made of a pattern
 	rec   record     // of that key
-	apart collection // what it holds, if that is a hash or a long string
+	apart collection // its value, if that is a hash or a long string
 	inner scratch    // of apart
 	whole []byte     // scratch: a long string
 }
@@ -158,8 +158,9 @@ func (x *sorting) read(f found) (_ []byte, err error) {
 	return x.whole, err
 }
 
-// maxSortBytes bounds the memory of a SORT, for elements and for values of other keys: any number of elements may lead
-// to the same large value. It is enough for some 1.5 million short elements. errSortMemory names it.
+// maxSortBytes bounds the memory of a SORT, for elements and for values of other keys. Values need a bound, since many
+// elements may lead to the same large value. The bound is enough for some 1.5 million short elements. errSortMemory
+// names it.
 const maxSortBytes = 128 << 20
 
 // elementBytes is how much memory an element takes beside its bytes.
@@ -173,7 +174,7 @@ type pattern struct {
 	field         []byte // of a hash; nil: the key is a string
 }
 
-// parsePattern reads a pattern. As in Redis, a NUL ends it, but for its last part.
+// parsePattern reads a pattern. As in Redis, a NUL ends each part except the last one.
 func parsePattern(arg []byte) (p pattern) {
 	text := cString(arg, len(arg))
 	star := bytes.IndexByte(text, '*')
@@ -239,7 +240,7 @@ func (x *sorting) parse(args [][]byte, readonly bool, out *Reply) (ok bool) {
 	return true
 }
 
-// run reads the key and puts the elements that the client asks for in order. It appends Redis's error where it cannot.
+// run reads the key and puts the elements in order for which the client asks. If it cannot, it appends Redis's error.
 func (x *sorting) run(out *Reply) (ok bool, err error) {
 	rec, err := x.from.loadIn(x.slot, x.key)
 	if err != nil || !rec.live {
@@ -309,8 +310,8 @@ func (x *sorting) window(size int) (from, n int) {
 	return from, n
 }
 
-// loadRange reads these elements of a key that is not sorted, in their own order. DESC reverses that of lists and
-// sorted sets.
+// loadRange reads the elements for which the client asks, in their own order, when nothing is to be sorted. DESC
+// reverses the order of lists and sorted sets.
 func (x *sorting) loadRange(c *collection) error {
 	from, n := x.window(int(c.Size))
 	if n == 0 {
@@ -395,8 +396,8 @@ func (x *sorting) weigh(out *Reply) (ok bool, err error) {
 	return ok, nil
 }
 
-// parseWeight reads a number as C's strtod does, with leading space and up to a NUL; nothing is 0. It refuses a number
-// that is too large for a double, or so near to 0 that it loses digits.
+// parseWeight reads a number as C's strtod does: with leading space, and up to a NUL. An empty text is 0. It refuses a
+// number that is too large for a double, or so near to 0 that it loses digits.
 func parseWeight(b []byte) (f float64, ok bool) {
 	if b = cString(b, len(b)); len(b) == 0 {
 		return 0, true
@@ -442,8 +443,7 @@ func (x *sorting) lookUp(p *pattern, element []byte) (value found, there bool, e
 	return value, there, err
 }
 
-// borrow counts the memory of a value of another key, which the caller will keep. It appends an error where that is too
-// much.
+// borrow counts the memory of another key's value that the caller will keep. If that is too much, it appends an error.
 func (x *sorting) borrow(value found, out *Reply) (ok bool) {
 	if x.used += value.length(); x.full() {
 		out.Error(errSortMemory)
@@ -452,8 +452,8 @@ func (x *sorting) borrow(value found, out *Reply) (ok bool) {
 	return true
 }
 
-// compare is the order of the elements. It compares texts as C's strings, up to a NUL, but as a whole if they will be
-// stored.
+// compare returns the order of the elements. It compares texts as C does, up to a NUL, or whole texts if the result
+// will be stored.
 func (x *sorting) compare() func(a, b sortable) int {
 	sign := 1
 	if x.desc {
@@ -550,7 +550,7 @@ func sortWrite(w *Writer, args [][]byte, out *Reply) error {
 		if len(x.get) == 0 {
 			values = append(values, e)
 		}
-		for j := range x.get { // a value that is not found is stored as an empty one
+		for j := range x.get { // a missing value is stored as an empty one
 			value, _, err := x.lookUp(&x.get[j], e)
 			if err != nil {
 				return err

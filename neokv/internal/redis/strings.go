@@ -138,7 +138,7 @@ func oneKey(notes string, flags ...string) []KeySpec {
 	return []KeySpec{{First: 1, Last: 0, Step: 1, Flags: flags, Notes: notes}}
 }
 
-// allKeys is that of a command for which every step-th argument is a key.
+// allKeys is the key specification of a command of which every step-th argument is a key.
 func allKeys(step int, flags ...string) []KeySpec {
 	return []KeySpec{{First: 1, Last: -1, Step: step, Flags: flags}}
 }
@@ -197,8 +197,8 @@ const (
 func (u timeUnit) inSeconds() bool { return u == seconds || u == unixSeconds }
 func (u timeUnit) relative() bool  { return u == seconds || u == milliseconds }
 
-// parse reads the options; false means a syntax error. A call may repeat one expire option, and the last counts. It may
-// not join it with another expire option, KEEPTTL or PERSIST.
+// parse reads the options and returns false for a syntax error. A call may repeat an expire option; the last one
+// counts. It may not combine it with another expire option, KEEPTTL or PERSIST.
 func (o *setOptions) parse(args [][]byte, getex bool) bool {
 	for i := 0; i < len(args); i++ {
 		a := args[i]
@@ -286,7 +286,7 @@ func set(w *Writer, args [][]byte, out *Reply) error {
 	return w.setString(key, &old, expireMS, value)
 }
 
-// store makes the key hold a string, whatever it held before.
+// store stores a string, whatever the key held before.
 func (w *Writer) store(key []byte, expireMS uint64, value []byte) error {
 	slot := topology.SlotOf(key)
 	if w.mayBeBlind(slot) && !w.isLong(len(value)) {
@@ -299,15 +299,15 @@ func (w *Writer) store(key []byte, expireMS uint64, value []byte) error {
 	return w.setString(key, &old, expireMS, value)
 }
 
-// mayBeBlind reports whether a short string may be stored in a slot without a look at what it replaces.
+// mayBeBlind reports whether a write may store a short string in a slot without looking at what it replaces.
 func (w *Writer) mayBeBlind(slot topology.Slot) bool {
 	return w.State.Unblind()&keys.SlotBit(slot) == 0
 }
 
-// setBlind stores a short string over whatever the key holds, in a slot that mayBeBlind. It writes into the batch's
-// memory directly.
+// setBlind stores a short string over whatever the key holds, in a slot for which mayBeBlind is true. It writes
+// straight into the batch's memory.
 func (w *Writer) setBlind(slot topology.Slot, key []byte, expireMS uint64, value []byte) error {
-	w.State.KeysExact = false // it is not known whether the key is new
+	w.State.KeysExact = false // nobody knows whether the key is new
 	w.notice(expireMS)
 	op := w.Batch.SetDeferred(keys.UserKeyOffset+len(key), keys.StringLen(len(value)))
 	w.Space.AppendMetadata(op.Key[:0], slot, key)
@@ -428,7 +428,7 @@ func getdel(w *Writer, args [][]byte, out *Reply) error {
 	return w.remove(args[1], &old)
 }
 
-// getex replies before it changes anything, since old aliases what it changes.
+// getex replies before it changes anything, since old aliases memory that it changes.
 func getex(w *Writer, args [][]byte, out *Reply) error {
 	var o setOptions
 	if !o.parse(args[2:], true) {
@@ -533,8 +533,8 @@ func getrange(r *Reader, args [][]byte, out *Reply) error {
 	return nil
 }
 
-// byteRange is where the bytes from index first to index last are in a string of this many bytes. Both are included;
-// negative ones count from the end.
+// byteRange returns where, in a string of this many bytes, the bytes from index first to index last are, both included.
+// Negative indexes count from the end.
 func byteRange(bytes int, first, last int64) (from, to int) {
 	n := int64(bytes)
 	if first < 0 && last < 0 && first > last {

@@ -8,9 +8,9 @@ import (
 	"neokv.dev/neokv/internal/topology"
 )
 
-// This file is about sweeps. The region state names the slots in which a SET has to look at what it replaces, since
-// they may hold something else than short strings (keys.RegionState.Unblind). A write of such a thing adds its slot. A
-// sweep goes over the whole region; if it meets no such thing, it clears all slots.
+// This file has sweeps. The region state names the slots that may hold something else than short strings
+// (keys.RegionState.Unblind). In these slots a SET must look at what it replaces. A write of a collection or a long
+// string adds its slot. A sweep goes over the whole region. If it meets none, it clears all slots.
 
 // collected notes that a slot holds a collection or a long string.
 func (w *Writer) collected(slot topology.Slot) {
@@ -22,18 +22,18 @@ func (w *Writer) collected(slot topology.Slot) {
 	}
 }
 
-// Unblinding names the kinds of things that keep SETs from being blind.
+// Unblinding names the kinds of values because of which SETs must look at what they replace.
 type Unblinding struct {
 	Collections bool // and long strings
 	Legacy      bool // legacy strings
 }
 
-// Any reports whether it names any kind.
+// Any reports whether u names a kind.
 func (u Unblinding) Any() bool { return u != Unblinding{} }
 
-// Sweep takes the next step of a sweep over a region that may hold things of some kinds, from a position like that of
-// Step. It returns the kinds that the whole sweep has not met. Before the last step, after which s.Next is nil, it
-// returns none. A step that meets a collection ends the sweep, and also returns none.
+// Sweep takes the next step of a sweep, from a position like that of Step. may has the kinds that the region may hold.
+// The last step, after which s.Next is nil, returns those kinds that the whole sweep has not met; earlier steps return
+// none. A step that meets a collection ends the sweep and returns none.
 func (s *ExpirySearch) Sweep(v *engine.View, from []byte, may Unblinding) (gone Unblinding, err error) {
 	s.Once, s.Collections, s.Next = true, 0, nil
 	if may.Collections {
@@ -48,8 +48,8 @@ func (s *ExpirySearch) Sweep(v *engine.View, from []byte, may Unblinding) (gone 
 	return gone, err
 }
 
-// swept says that a sweep has not met the kinds that args[2:] name. The sweep began when the apply index was args[1].
-// So the region holds none of these, unless a later entry wrote one. Regions propose it to themselves.
+// swept notes that a sweep, which began at the apply index args[1], has not met the kinds that args[2:] name. So the
+// region holds none of these kinds, unless a later entry wrote one. Regions propose it to themselves.
 var swept = &Command{Name: "swept", Arity: -2, Flags: FlagWrite, Write: runSwept}
 
 func runSwept(w *Writer, args [][]byte, out *Reply) error {
@@ -75,7 +75,8 @@ func runSwept(w *Writer, args [][]byte, out *Reply) error {
 
 const sweptCollections, sweptLegacy = "collections", "legacy"
 
-// Swept is the call that ends a sweep. The sweep began at an apply index, and has not met some kinds.
+// Swept returns the call with which a region notes the result of a sweep: the sweep began at the apply index, and has
+// not met the kinds in gone.
 func Swept(index uint64, gone Unblinding) Call {
 	args := [][]byte{[]byte(swept.Name), strconv.AppendUint(nil, index, 10)}
 	if gone.Collections {

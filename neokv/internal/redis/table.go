@@ -27,7 +27,7 @@ func NewTable(rows ...*Command) *CommandTable {
 		}
 		t.byName[c.Name] = c
 		for _, s := range c.Sub {
-			if s.parent != c { // a row in several tables is written once, when the package is initialized
+			if s.parent != c { // only the first table of a row writes to it
 				s.parent = c
 			}
 		}
@@ -53,8 +53,9 @@ func (t *CommandTable) Lookup(name []byte) *Command {
 	return t.byName[string(room[:len(name)])]
 }
 
-// Find finds the command that args call: the row itself, or the subcommand that args[1] names if the row is a container
-// and has arguments. If there is none it appends Redis's error to out and returns nil. It does not check the arity.
+// Find finds the command that args call: the row named args[0] or, if that is a container and there are more arguments,
+// its subcommand named args[1]. If there is none, Find appends Redis's error to out and returns nil. It does not check
+// the arity.
 func (t *CommandTable) Find(args [][]byte, out *Reply) *Command {
 	c := t.Lookup(args[0])
 	switch {
@@ -83,7 +84,8 @@ func Lookup(name []byte) *Command { return data.Lookup(name) }
 // DBSIZE) in bounded steps (KeyWalk). The caller must not change the rows.
 func Rows() []*Command { return data.Rows() }
 
-// FullName is the name as errors and COMMAND print it. A subcommand has its container's name and '|' before its own.
+// FullName returns the name as errors and COMMAND print it: a subcommand has its container's name and '|' before its
+// own.
 func (c *Command) FullName() string {
 	if c.parent == nil {
 		return c.Name
@@ -101,7 +103,7 @@ func (c *Command) Subcommand(name []byte) *Command {
 	return nil
 }
 
-// CheckArity reports whether a call with n arguments, the name included, has as many as the command takes.
+// CheckArity reports whether a call may have n arguments, the name included.
 func (c *Command) CheckArity(n int) bool {
 	if c.Arity >= 0 {
 		return n == c.Arity
@@ -110,7 +112,7 @@ func (c *Command) CheckArity(n int) bool {
 }
 
 // AppendKeys appends the positions in args of the call's keys, in order. The caller has checked the arity. It leaves
-// out positions that args do not have. A call with a wrong number of keys has no keys.
+// out positions beyond the end of args. For a call with a wrong number of keys it appends nothing.
 func (c *Command) AppendKeys(dst []int, args [][]byte) []int {
 	if c.FindKeys != nil {
 		return c.FindKeys(dst, args)
@@ -119,7 +121,7 @@ func (c *Command) AppendKeys(dst []int, args [][]byte) []int {
 	for i := range c.Keys {
 		ok := true
 		if dst, ok = c.Keys[i].appendKeys(dst, args); !ok {
-			return dst[:before] // the command is an error
+			return dst[:before] // the call is an error
 		}
 	}
 	return dst

@@ -10,7 +10,7 @@ import (
 	"neokv.dev/neokv/internal/keys"
 )
 
-// This file is combinations of several sorted sets and sets: ZUNION, ZINTER, ZDIFF, their STORE forms and ZINTERCARD.
+// This file has the combinations of sorted sets and sets: ZUNION, ZINTER, ZDIFF, their STORE forms and ZINTERCARD.
 
 type scoredCombination byte
 
@@ -20,7 +20,7 @@ const (
 	diff
 )
 
-// combine is one such call.
+// combine is one call of such a command.
 type combine struct {
 	how        scoredCombination
 	name       string // of the command
@@ -52,7 +52,7 @@ func sum(a, b float64) float64 {
 	return 0
 }
 
-// lower is the smaller number, and a if b is NaN.
+// lower returns the smaller number, and a if b is NaN.
 func lower(a, b float64) float64 {
 	if b < a {
 		return b
@@ -60,7 +60,7 @@ func lower(a, b float64) float64 {
 	return a
 }
 
-// higher is the larger number, and a if b is NaN.
+// higher returns the larger number, and a if b is NaN.
 func higher(a, b float64) float64 {
 	if b > a {
 		return b
@@ -68,7 +68,7 @@ func higher(a, b float64) float64 {
 	return a
 }
 
-// weighted is a product that is never NaN.
+// weighted returns the product of a score and a weight, with 0 in place of NaN.
 func weighted(score, weight float64) float64 {
 	if p := score * weight; !math.IsNaN(p) {
 		return p

@@ -7,9 +7,9 @@ import (
 	"neokv.dev/neokv/internal/keys"
 )
 
-// This file is ranges of sorted sets: by index, by score, by name. All commands parse a range into a zspan, and eachIn
-// goes over its members in order, whether the command returns, stores or removes them. A range by index is reached by
-// steps from the nearer end, or in a large sorted set by its counts (zset_counts.go).
+// This file has ranges of sorted sets: by index, by score, by name. All commands parse a range into a zspan, and eachIn
+// goes over its members in order, whether the command returns, stores or removes them. To reach a range by index,
+// eachIn steps from the nearer end, or in a large sorted set uses its counts (zset_counts.go).
 
 // zspan is a range of a sorted set. Fields that its kind does not use are 0.
 type zspan struct {
@@ -22,7 +22,8 @@ type zspan struct {
 	min, max scoreLimit
 	from, to nameLimit
 
-	// By score and by name: offset members are passed over. If limited, limit members follow.
+	// For ranges by score and by name: the first offset members are left out; if limited is set, the range has at most
+	// limit members.
 	offset, limit int64
 	limited       bool
 }
@@ -30,7 +31,7 @@ type zspan struct {
 type spanKind byte
 
 const (
-	anySpan spanKind = iota // not said yet
+	anySpan spanKind = iota // the call has not said yet
 	byRank
 	byScore
 	byName
@@ -140,7 +141,7 @@ func (z *zspan) empty() bool {
 	return n > 0 || n == 0 && (z.from.exclusive || z.to.exclusive)
 }
 
-// clip makes first and last indexes of a sorted set of this size, and returns how many members the range has.
+// clip turns first and last into indexes of a sorted set of this size, and returns how many members the range has.
 func (z *zspan) clip(size int64) (n int64) {
 	if z.first < 0 {
 		z.first += size
@@ -339,16 +340,16 @@ func (c *collection) skip(e *elements, z *zspan) (ok bool, err error) {
 	return ok, nil
 }
 
-// toName moves an iterator over all members to the first member of a range of names. Such ranges are for sorted sets
-// with a single score, which toName reports as uniform. For others Redis promises nothing, and toName finds the first
-// member in the range by a look at all members.
+// toName moves an iterator over all members to the first member of a range of names. Such ranges are meant for sorted
+// sets in which all members have the same score; toName returns uniform for these. For others Redis promises nothing,
+// and toName goes over all members to find the first one in the range.
 func (c *collection) toName(e *elements, z *zspan) (ok, uniform bool) {
 	if !e.Last() {
 		return false, true
 	}
 	front := c.front + scoreBytes
 	if len(e.Key()) < front {
-		return true, true // cut short
+		return true, true // a damaged key: the caller reports it
 	}
 	last := append(c.bound[:0], e.Key()...)
 	c.bound = last
@@ -579,7 +580,7 @@ func (c *collection) countSpan(z *zspan) (n uint64, err error) {
 		if lower, err = c.onlyScore(); err != nil {
 			return 0, err
 		}
-		if lower == nil { // several scores: names are in no order
+		if lower == nil { // several scores: the members are not in the order of their names
 			err := c.eachIn(z, func(float64, []byte) error {
 				n++
 				return nil
@@ -613,7 +614,7 @@ func (c *collection) onlyScore() (score []byte, err error) {
 func zrank(r *Reader, args [][]byte, out *Reply) error    { return r.zrank(args, false, out) }
 func zrevrank(r *Reader, args [][]byte, out *Reply) error { return r.zrank(args, true, out) }
 
-// zrank counts the members before a member, or behind it.
+// zrank replies how many members come before a member or, with rev, after it.
 func (r *Reader) zrank(args [][]byte, rev bool, out *Reply) error {
 	var c collection
 	if ok, err := r.open(&c, args[1], keys.ZSet, out); !ok {

@@ -10,7 +10,7 @@ import (
 	"neokv.dev/neokv/internal/keys"
 )
 
-// This file is sorted sets, but for their ranges (zrange.go) and combinations (zcombine.go). A member is an element of
+// This file has sorted sets, except their ranges (zrange.go) and combinations (zcombine.go). A member is an element of
 // the collection, and its score is the value. Each member also has a score key in redis_zset_score, which the record
 // does not count:
 //
@@ -19,8 +19,8 @@ import (
 //
 // A large sorted set has counts beside its score index: zset_counts.go.
 //
-// A score is never NaN and never -0.0, which becomes 0 on its way in: Redis takes the two as equal, and then orders by
-// member.
+// A stored score is never NaN and never -0.0. setMember turns -0.0 into 0, since Redis takes the two as equal and then
+// orders by member.
 
 var zsetCommands = []*Command{
 	{
@@ -220,7 +220,7 @@ func countedKeys(at int, flags ...string) []KeySpec {
 	return []KeySpec{{First: at, Step: 1, Flags: flags, Counted: true}}
 }
 
-// storedKeys is that of a command with a destination, a number of keys, and the keys.
+// storedKeys is the key specification of a command with a destination, a number of keys, and the keys.
 var storedKeys = append(oneKey("", "OW", "update"), countedKeys(2, "RO", "access")...)
 
 const scoreBytes = 8
@@ -248,7 +248,7 @@ func parseDouble(b []byte) (f float64, exact, ok bool) {
 		return 0, false, false
 	}
 	exact = err == nil
-	if f == 0 { // which is exact only if all digits are zeros
+	if f == 0 { // 0 is exact only if all digits are zeros
 		if hex {
 			digits = digits[2:]
 		}
@@ -316,7 +316,7 @@ func (w *Writer) setMember(c *collection, member []byte, score float64) error {
 	return w.countIn(c, score, member)
 }
 
-// storeMember is insertMember for a collection that renew has begun.
+// storeMember is like insertMember, for a collection that renew has begun.
 func (w *Writer) storeMember(c *collection, member []byte, score float64) error {
 	w.grow(c, 1)
 	score += 0
@@ -371,7 +371,7 @@ func (o *zaddOptions) parse(args [][]byte) (n int) {
 	return n
 }
 
-// zaddMembers is Reads.Elements of ZADD.
+// zaddMembers is the Reads.Elements of ZADD.
 func zaddMembers(args [][]byte) (from, step int) { return new(zaddOptions).parse(args) + 1, 2 }
 
 func zadd(w *Writer, args [][]byte, out *Reply) error { return w.zadd(args, zaddOptions{}, out) }
@@ -379,7 +379,7 @@ func zincrby(w *Writer, args [][]byte, out *Reply) error {
 	return w.zadd(args, zaddOptions{incr: true}, out)
 }
 
-// zadd is ZADD and ZINCRBY. In Redis, ZINCRBY happens to take the same options.
+// zadd runs ZADD and ZINCRBY. In Redis, ZINCRBY happens to take the same options.
 func (w *Writer) zadd(args [][]byte, o zaddOptions, out *Reply) error {
 	pairs := args[o.parse(args):]
 	switch {
@@ -517,7 +517,7 @@ func zcard(r *Reader, args [][]byte, out *Reply) error { return r.size(args[1], 
 func zpopmin(w *Writer, args [][]byte, out *Reply) error { return w.zpop(args, false, out) }
 func zpopmax(w *Writer, args [][]byte, out *Reply) error { return w.zpop(args, true, out) }
 
-// zpop is ZPOPMIN, or ZPOPMAX if max is set.
+// zpop runs ZPOPMIN, or ZPOPMAX if max is set.
 func (w *Writer) zpop(args [][]byte, max bool, out *Reply) error {
 	if len(args) > 3 {
 		out.Error(ErrSyntax)
@@ -585,15 +585,15 @@ func (w *Writer) popScored(c *collection, n int64, max, nested bool, out *Reply)
 	return gone.close(w, c)
 }
 
-// removal removes members of a sorted set that follow each other. It deletes them one by one up to touchedBytes. If
-// there are more, it makes a new version of the sorted set, without these.
+// removal removes consecutive members of a sorted set. It deletes them one by one up to touchedBytes. If there are
+// more, it makes a new version of the sorted set without all of them.
 type removal struct {
 	bytes int
 	// low and high are the places of the first and the last member that the new version leaves out.
 	low, high []byte
 }
 
-// full reports whether members are no longer deleted one by one.
+// full reports whether there are too many members to delete one by one.
 func (x *removal) full(w *Writer) bool { return x.bytes >= w.mayTouch() }
 
 // remove removes a member, which may still be there until close.

@@ -10,10 +10,10 @@ import (
 	"neokv.dev/neokv/internal/keys"
 )
 
-// This file is the counts of large sorted sets. By them a command finds a place in the order without steps over all
-// members before it. The score keys of a sorted set are cut into blocks, and the blocks into groups. A hash of version
-// and member says whether a member begins a block or a group. So what is stored follows from the members alone, in
-// whatever order they came, and nothing has to be balanced.
+// This file has the counts of large sorted sets. With them a command finds a place in the order without stepping over
+// all members before it. The score keys of a sorted set are cut into blocks, and the blocks are joined into groups. A
+// hash of version and member decides whether a member begins a block or a group. So the counts depend only on the
+// members, not on the order in which they came, and nothing needs balancing.
 //
 //	redis_zset_rank  [...][version u64][1]                   ->  counts of the blocks of the first group
 //	                 [...][version u64][1] [score 8][member] ->  ... of the group that begins with this member
@@ -30,13 +30,13 @@ const (
 	blockMembers = 256
 	groupBlocks  = 64
 
-	// nearSteps is how many steps over members are made before anybody looks at counts.
+	// nearSteps is how many steps over members a command makes before it uses counts.
 	nearSteps = 32
 	// maxGroups is how many groups a Writer keeps from one batch to the next.
 	maxGroups = 128
 	// maxCounted is about how many bytes of counts a Writer keeps from one call to the next.
 	maxCounted = 8 << 20
-	// maxCountedSets is of how many sorted sets it keeps counts from one call to the next.
+	// maxCountedSets is how many sorted sets a Writer keeps counts of, from one call to the next.
 	maxCountedSets = 1 << 14
 )
 
@@ -54,9 +54,10 @@ func begins(version uint64, member []byte) (block, group bool) {
 	return h%blockMembers == 0, h%(blockMembers*groupBlocks) == 0
 }
 
-// counts is what a Writer knows of the counts of sorted sets, and those that it has yet to write to its batch. What it
-// knows matters only for speed: the batch or the engine has it, too. All changes to a region come through its Writer,
-// but for those of a region snapshot, so it forgets everything when it has not seen an entry.
+// counts has the counts of sorted sets that a Writer knows, and those that it has not written to its batch yet. The
+// former change nothing but the speed: the batch or the engine has them, too. All changes to a region come through its
+// Writer, except a region snapshot. So when an entry is missing in the sequence that the Writer sees, it forgets all
+// counts.
 type counts struct {
 	index  uint64 // apply index of the entry run last
 	sets   map[uint64]*counted
@@ -72,7 +73,7 @@ type counted struct {
 	groups []*scoreGroup // in order, those that are known
 }
 
-// scoreGroup is a stretch of the score index. Where one group ends the next one begins.
+// scoreGroup is a range of the score index. Where one group ends, the next one begins.
 type scoreGroup struct {
 	set    *counted
 	blocks []block // the first begins where the group does
@@ -86,8 +87,8 @@ type block struct {
 	n     uint64 // members
 }
 
-// follow is called with the apply index of each command. As long as there are groups that the batch does not have, an
-// entry that was passed over is one of the same batch.
+// follow is called with the apply index of each command. If some groups are not in the batch yet, a skipped entry
+// belongs to the same batch, so follow forgets nothing.
 func (x *counts) follow(index uint64) {
 	if index != x.index && index != x.index+1 && len(x.unsaid) == 0 {
 		x.forgetAll()
@@ -111,7 +112,7 @@ func (x *counts) forget(version uint64) {
 	}
 }
 
-// change notes that the batch has other counts of a group.
+// change notes that a group's counts differ from those in the batch.
 func (x *counts) change(g *scoreGroup) {
 	if !g.unsaid {
 		g.unsaid = true
@@ -119,7 +120,7 @@ func (x *counts) change(g *scoreGroup) {
 	}
 }
 
-// add makes a group known, behind the first i groups of its set.
+// add adds a group to the known ones of its set, at index i.
 func (x *counts) add(s *counted, i int, g *scoreGroup) {
 	s.groups = slices.Insert(s.groups, i, g)
 	x.groups++
@@ -128,7 +129,7 @@ func (x *counts) add(s *counted, i int, g *scoreGroup) {
 	}
 }
 
-// settleCounts writes the counts that commands have kept back to the batch.
+// settleCounts writes to the batch the counts that were kept back.
 func (w *Writer) settleCounts() error {
 	x := &w.counts
 	for i, g := range x.unsaid {
@@ -153,7 +154,7 @@ func (w *Writer) settleCounts() error {
 	return nil
 }
 
-// boundCounts is settleCounts if there is more in memory than the Writer keeps for the next call.
+// boundCounts calls settleCounts if the counts in memory exceed what the Writer keeps for the next call.
 func (w *Writer) boundCounts() error {
 	if w.counts.bytes <= maxCounted && len(w.counts.sets) <= maxCountedSets {
 		return nil
@@ -312,7 +313,7 @@ func (w *Writer) groupBelow(c *collection, s *counted, limit []byte) (*scoreGrou
 		}
 	}
 	stored := *c
-	stored.from = w.Batch // the counts of this group are not kept back, since it is not known
+	stored.from = w.Batch // an unknown group has no counts that were kept back
 	g, err := stored.readGroup(limit)
 	if err != nil {
 		return nil, err
@@ -322,7 +323,7 @@ func (w *Writer) groupBelow(c *collection, s *counted, limit []byte) (*scoreGrou
 	return g, nil
 }
 
-// readGroup is groupBelow for a group that is not known.
+// readGroup does what groupBelow does, for a group that is not known.
 func (c *collection) readGroup(limit []byte) (*scoreGroup, error) {
 	e, err := c.countKeys(keys.RankGroup, nil, nil)
 	if err != nil {
@@ -398,8 +399,8 @@ func (c *collection) countKeys(kind keys.RankKind, from, to []byte) (elements, e
 	return elements{it, c.front}, err
 }
 
-// count counts members from the first place on up to the second, which is excluded, by steps over them. A nil place is
-// before all places, or behind all. It ends at limit members, unless limit is negative.
+// count counts, by stepping over them, the members from one place up to another, which is excluded. A nil from is
+// before all places, a nil to after all. It ends at limit members, unless limit is negative.
 func (c *collection) count(from, to []byte, limit int64) (n uint64, err error) {
 	e, err := c.elements(keys.ZSetScore, from, to)
 	if err != nil {
@@ -442,8 +443,8 @@ type passed struct {
 	n     uint64
 }
 
-// rank returns how many members come before a place, by the counts. It returns false if there are none. It begins at a
-// group that is not behind the place, and leaves in at the group of the place.
+// rank returns, by the counts, how many members come before a place. It returns false if the sorted set has no counts.
+// at is a group at or before the place, where rank begins; rank sets it to the place's group.
 func (c *collection) rank(at *passed, place []byte) (n uint64, counted bool, err error) {
 	e, err := c.countKeys(keys.RankGroup, at.group, place)
 	if err != nil {
@@ -451,7 +452,8 @@ func (c *collection) rank(at *passed, place []byte) (n uint64, counted bool, err
 	}
 	var room [8 * groupBlocks]uint64
 	counts := room[:0]
-	// Group records are written often, and each version of one is there until a flush: NextPrefix passes them at once.
+	// Group records are written often, and the memtable keeps each version of one: NextPrefix passes all of them at
+	// once.
 	for ok := e.First(); ok; ok = e.NextPrefix() {
 		for _, m := range counts {
 			at.n += m

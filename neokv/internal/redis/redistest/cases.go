@@ -13,14 +13,15 @@ type Case struct {
 	Name string
 	// Calls is one call per line; arguments are separated by spaces, or quoted as in Go. {t} stands for the tag.
 	Calls string
-	// Scans are calls of HSCAN, SSCAN or ZSCAN behind those, each followed from its cursor to the end. Cursors are a
-	// server's own, so what is compared is all that the replies held together.
+	// Scans are calls of HSCAN, SSCAN or ZSCAN that are sent after Calls. Each is followed from its cursor to the end.
+	// Cursors differ between servers, so Run compares the elements of all replies together.
 	Scans []string
 	// Server marks a case that needs a whole server, not only commands about data.
 	Server bool
 	// OneRegion marks a case whose keys have to be in one region.
 	OneRegion bool
-	// Plain marks a case for a server that is right and no cluster, Cluster one for a cluster. Others are for both.
+	// Plain marks a case for a reference server that is no cluster, Cluster one for a Redis Cluster. Other cases are
+	// for both.
 	Plain, Cluster bool
 }
 
@@ -67,7 +68,7 @@ func ParseCall(line string) (args []string, err error) {
 // Cases are the written cases, by command.
 var Cases = slices.Concat(stringCases, hashCases, setCases, listCases, zsetCases, sortCases, largeCases, longCases)
 
-// stringCases are those of strings, of keys, and of everything else that is no family of its own.
+// stringCases are the cases of strings, of keys, and of commands without a file of their own.
 var stringCases = []Case{
 	{Name: "get", Calls: `
 		flushall

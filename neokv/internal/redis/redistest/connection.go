@@ -1,8 +1,8 @@
 package redistest
 
-// connectionCall makes calls about the connection and the server. Replies to what stands behind CLIENT REPLY may be
-// missing; the frame sends such calls alone, switches replies on again behind them, and compares all replies together.
-// Other calls must leave the connection as it was: what changes the protocol is followed by HELLO with g.Proto.
+// connectionCall makes calls about the connection and the server. After CLIENT REPLY replies may be missing; Run sends
+// such calls alone, switches replies on again after them, and compares all replies together. Other calls must leave the
+// connection as it was: after a call that changes the protocol comes HELLO with g.Proto.
 func connectionCall(g *CallGenerator) [][]string {
 	switch g.IntN(14) {
 	case 0:
@@ -30,7 +30,7 @@ func connectionCall(g *CallGenerator) [][]string {
 			args = append(args, g.pick("id", "ID", "type", "addr", "laddr", "user", "skipme", "x"),
 				g.pick("0", "-1", "99999999", "x", "pubsub", "master", "nobody:1", "maybe"))
 		}
-		return [][]string{append(args, "addr", "nobody:1")} // whatever the filters are, nobody is killed
+		return [][]string{append(args, "addr", "nobody:1")} // with this filter the call kills no client
 	case 8:
 		return [][]string{g.call("client", "pause", g.pick("0", "x", "", "-1", "1.5", "99999999999999999999"),
 			g.pick("write", "ALL", "x", ""))}

@@ -9,16 +9,16 @@ import (
 	"time"
 )
 
-// This file is what two servers that are equal may answer differently: orders, times, and the differences that are
-// meant.
+// This file has the differences that two correct servers may show: orders, times, random choices, and the differences
+// from Redis that we want.
 
-// Exception is a difference that is meant.
+// Exception is a difference from Redis that we want.
 type Exception struct {
 	Reason  string
 	Matches func(call [][]byte, want, got ReplyValue) bool
 }
 
-// Exceptions are all of them. Each lets through as little as it can: errors and nulls are compared everywhere.
+// Exceptions lists all of them. Each allows as little as it can: errors and nulls are always compared.
 var Exceptions = []Exception{
 	{"the encoding of a string is told by its value, not by the commands that changed it",
 		func(call [][]byte, want, got ReplyValue) bool {
@@ -56,7 +56,7 @@ var Exceptions = []Exception{
 			if len(call) == 0 || len(call[0]) == 0 || call[0][0]|0x20 != 'z' {
 				return false
 			}
-			// A negative weight makes the one of a 0 where Redis makes the other.
+			// With a negative weight one server replies 0 and the other -0.
 			weighted := slices.ContainsFunc(call,
 				func(arg []byte) bool { return bytes.EqualFold(arg, []byte("weights")) })
 			return sameLeaves(want, got,
@@ -105,7 +105,7 @@ var unordered = map[string]struct {
 	"scan": {1, true}, "hscan": {2, true}, "sscan": {1, true}, "zscan": {2, true},
 }
 
-// order sorts what has no order.
+// order sorts the parts of both replies that have no order.
 func (d *Difference) order() {
 	how, ok := unordered[d.name()]
 	if len(d.Call) > 3 && isCall(d.Call, "sort_ro", string(d.Call[1]), "by", anyOrder) {
@@ -157,9 +157,9 @@ var samples = map[string]struct {
 	"zrandmember": {"withscores", "zrange", false}, // from 0 to -1 withscores
 }
 
-// chosen reports whether both answers are random choices of the same kind, and ours, which may differ, is one of the
-// elements there are, as the reply of the call beside it says: as many, and different ones where that was asked for.
-// Beside RANDOMKEY that is a call of KEYS.
+// chosen reports whether both replies are random choices of the same kind and ours, which may differ, is a valid one.
+// The reply of the neighbouring call lists the elements (for RANDOMKEY that call is KEYS): our choice must be among
+// them, of the right number, and without repetition if the call asks for that.
 func (d *Difference) chosen() bool {
 	if d.name() == "randomkey" {
 		all := d.Behind
@@ -225,7 +225,7 @@ func sameScore(want, got ReplyValue) bool {
 	return bytes.Equal(want.Text, got.Text) || string(want.Text) == "-0" && string(got.Text) == "0"
 }
 
-// leaves are the values that are no aggregates, in order.
+// leaves returns the values that are no aggregates, in order.
 func (v ReplyValue) leaves() (all []ReplyValue) {
 	switch v.Kind {
 	case '*', '%', '~', '>':
@@ -240,12 +240,12 @@ func (v ReplyValue) leaves() (all []ReplyValue) {
 // clockTolerance is how much later one side may be asked what the time is, or told to count from it.
 const clockTolerance = 10 * time.Second
 
-// absoluteFrom is from when on a key can only expire because a call named that time: no call asks for so many
-// seconds from now.
+// absoluteFrom is an instant so late that a key can only expire after it if a call named that time. No call gives a key
+// so many seconds to live.
 var absoluteFrom = time.Date(2200, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// onlyTime reports whether both answers are times, of keys that both expire, and the same but for the time between
-// the calls. When a key expires to which a call gave a time, and not a number of seconds, has to be the same.
+// onlyTime reports whether both replies are times of keys that expire, and differ by no more than the time between the
+// two calls. If a call set the expiry to an instant, and not to a number of seconds from now, both must be equal.
 func (d *Difference) onlyTime() bool {
 	unit, absolute := time.Second, false
 	switch {
@@ -270,9 +270,9 @@ func (d *Difference) onlyTime() bool {
 // adding are the commands that add elements to a collection, or make one.
 var adding = []string{"hset", "hmset", "sadd", "zadd", "rpush", "lpush"}
 
-// plain reports whether a call asks for the encoding, or the references, of what the call before it wrote plainly:
-// a string as a whole, or a collection that the calls before it removed and made by adding to it. What Redis tells
-// then follows from the value alone.
+// plain reports whether a call asks for the encoding, or the reference count, of a key whose value depends on no
+// history: a string that was written as a whole, or a collection that the calls before it removed and made anew by
+// adding to it. Then Redis's reply follows from the value alone.
 func (d *Difference) plain(past []Difference) bool {
 	if len(d.Call) != 3 || !isCall(d.Call, "object") || len(past) == 0 {
 		return false

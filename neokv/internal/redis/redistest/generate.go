@@ -7,15 +7,14 @@ import (
 	"strings"
 )
 
-// CallGenerator makes calls. A family of commands is a Family in Families.
+// CallGenerator makes random calls. Each group of commands has a Family in Families.
 type CallGenerator struct {
 	*rand.Rand
-	// Tag stands in front of every key: "{t}" keeps all of them in one slot. Without it one of the keys is the empty
-	// one.
+	// Tag stands in front of every key: "{t}" keeps all of them in one slot. Without a tag, one of the keys is empty.
 	Tag string
-	// Spread says that keys may lie in several regions: commands that need one draw their keys from near.
+	// Spread says that keys may lie in several regions. Commands whose keys must be in one region draw them with near.
 	Spread bool
-	// Cluster says that the server that is right is a Redis Cluster: what it refuses has to be refused.
+	// Cluster says that the reference server is a Redis Cluster: NeoKV must refuse what it refuses.
 	Cluster bool
 	// Proto is the protocol version of the connection, for calls that change it and have to change it back.
 	Proto int
@@ -23,8 +22,7 @@ type CallGenerator struct {
 	Piece int
 }
 
-// Family makes one random call, valid, odd or invalid, and possibly more calls that make its effect the same on every
-// server.
+// Family makes one random call: valid, odd or invalid. It may add calls that make the outcome the same on every server.
 type Family func(g *CallGenerator) [][]string
 
 // Families are all families of commands that calls are drawn from, with their weights.
@@ -48,7 +46,8 @@ var Families = []struct {
 	{"connection", 4, connectionCall, true},
 }
 
-// Calls makes one random call, mostly by itself, of all families or of those that need no whole server.
+// Calls makes one random call, sometimes with others that belong to it. With dataOnly it uses only families that need
+// no whole server.
 func (g *CallGenerator) Calls(dataOnly bool) [][]string {
 	total := 0
 	for _, f := range Families {
@@ -73,7 +72,7 @@ func (g *CallGenerator) pick(from ...string) string { return from[g.IntN(len(fro
 // one is true once in n times.
 func (g *CallGenerator) one(n int) bool { return g.IntN(n) == 0 }
 
-// Key draws from few keys, so that calls meet: often one that mostly holds a type of its own.
+// Key draws from few keys, so that calls meet. Often it is a key that mostly holds one type.
 func (g *CallGenerator) Key() string {
 	if g.one(4) {
 		return g.typed(g.pick(types...))
@@ -146,8 +145,8 @@ func (g *CallGenerator) Number() string {
 		"01", "+1", "-0", "-", "1.5", "1e3", "0x10", "abc", "1\x00", "١")
 }
 
-// Time draws an argument of an expire option: far enough away not to pass while calls are compared, and never twice the
-// same, since GT and LT would see the time between two calls; or passed long ago; or no time at all.
+// Time draws an argument of an expire option. It is so far away that it does not pass while calls are compared, or long
+// past, or no time at all. It is never the same twice, since GT and LT would see the time between two calls.
 func (g *CallGenerator) Time(unit string) string {
 	switch n := g.IntN(10); {
 	case n < 6:
@@ -172,12 +171,12 @@ func (g *CallGenerator) Time(unit string) string {
 		"01", "9223372036854775808")
 }
 
-// call finishes a call: sometimes with a name in another case, an argument too many or too few.
+// call returns a call, sometimes with the name in another case, or with an argument too many or too few.
 func (g *CallGenerator) call(args ...string) []string {
 	return g.callWith(g.pick("", "nx", "x", g.near()), args...)
 }
 
-// callWith is call where the argument too many is extra.
+// callWith is like call, but the additional argument is extra.
 func (g *CallGenerator) callWith(extra string, args ...string) []string {
 	switch {
 	case g.one(8):

@@ -1,5 +1,6 @@
-// Package redistest compares two servers that speak Redis's protocol: the same calls to both, the replies byte for
-// byte. The calls are written cases and random ones from a seed; either side may be anything that a net.Conn leads to.
+// Package redistest compares two servers that speak Redis's protocol. It sends the same calls to both and compares the
+// replies byte for byte. The calls are written cases, and random calls from a seed. It reaches either server by a
+// net.Conn.
 package redistest
 
 import (
@@ -17,34 +18,35 @@ import (
 
 // Options say what to compare.
 type Options struct {
-	// Want leads to the server that is right by definition, Got to the one in question. Both are emptied first.
+	// Want connects to the reference server, which is right by definition, Got to the server under test. Run empties
+	// both first.
 	Want, Got func() (net.Conn, error)
 	Seed      uint64
 	Calls     int // random calls, at least
 	// Proto is the protocol version that both connections switch to, 2 or 3.
 	Proto int
-	// Tag stands in front of every key of random calls and {t} in the keys of cases; see Generator.
+	// Tag stands in front of every key of random calls and {t} in the keys of cases; see CallGenerator.
 	Tag string
-	// Spread says that the keys of random calls may lie in several regions; see Generator.
+	// Spread says that the keys of random calls may lie in several regions; see CallGenerator.
 	Spread bool
-	// Cluster says that the server that is right is a Redis Cluster; see Generator.
+	// Cluster says that the reference server is a Redis Cluster; see CallGenerator.
 	Cluster bool
 	// DataOnly leaves out the cases and families that need a whole server.
 	DataOnly bool
-	// Most is how many differences end the run, 10 when it is 0.
+	// Most is the number of differences at which the run ends; 0 means 10.
 	Most int
 }
 
 // Difference is one call that the two servers answered differently.
 type Difference struct {
-	Number    int    // of the call in the run
+	Number    int    // the call's number in the run
 	Case      string // empty for random calls
 	Call      [][]byte
 	Want, Got ReplyValue
-	Before    *Difference // the call before it in the same pipeline, nil for none; it need not be different
-	Behind    *Difference // so is the call behind it
-	// History are the last calls before it that named its keys, or, where it names none, the keys that one reply has
-	// and the other has not; they need not be different.
+	Before    *Difference // the call before it in the same pipeline, nil for none; its replies may be equal
+	Behind    *Difference // the call after it, likewise
+	// History has the last calls before it that named its keys. If it names no keys, these are calls that named a key
+	// which only one of the two replies has. Their replies may be equal.
 	History []Difference
 }
 
@@ -78,7 +80,7 @@ const pipelined = 64
 const callTimeout = 30 * time.Second
 
 // Run empties both servers, then compares the written cases and at least o.Calls random calls. An error is one of the
-// connection or of the protocol, with the calls that were under way; differences are in the report.
+// connection or of the protocol, and names the calls that were under way. Differences are in the report.
 func Run(o Options) (*Report, error) {
 	c, err := connect(o)
 	if err != nil {
@@ -190,7 +192,7 @@ func (c *comparison) exchange(name string, calls [][][]byte) error {
 	if err != nil {
 		return fmt.Errorf("the server in question: %w", err)
 	}
-	if silent { // nobody knows which reply is whose
+	if silent { // some replies may be missing, so replies cannot be matched to calls
 		c.report.Calls += len(calls)
 		return c.one(Difference{Number: c.report.Calls, Case: name, Call: slices.Concat(calls...),
 			Want: ReplyValue{Kind: '*', Items: want}, Got: ReplyValue{Kind: '*', Items: got}})
@@ -244,7 +246,7 @@ func (c *comparison) one(d Difference) (err error) {
 // historyCalls is how many calls a history has at most.
 const historyCalls = 20
 
-// history finds a difference's history. The server that is right says what the keys are.
+// history finds a difference's History. The reference server finds the keys of the calls.
 func (c *comparison) history(d *Difference) (calls []Difference, err error) {
 	asked, err := c.want.exchange([][][]byte{slices.Concat(toBytes([]string{"command", "getkeys"}), d.Call)}, false)
 	if err != nil {
@@ -265,7 +267,7 @@ func (c *comparison) history(d *Difference) (calls []Difference, err error) {
 	return calls, nil
 }
 
-// without are those of some values whose text is in none of others.
+// without returns those of some values whose text is in none of others.
 func without(values, others []ReplyValue) []ReplyValue {
 	return slices.DeleteFunc(slices.Clone(values), func(v ReplyValue) bool { return v.among(others) })
 }
@@ -278,7 +280,8 @@ func (v ReplyValue) among(others []ReplyValue) bool {
 // endOfSilence is echoed behind calls that may have no replies.
 const endOfSilence = "end of silence"
 
-// mayBeSilent reports whether replies may be missing: CLIENT REPLY switches them off and on. Such calls go alone.
+// mayBeSilent reports whether replies may be missing, because a call is CLIENT REPLY. Such calls are not sent together
+// with others.
 func mayBeSilent(calls [][][]byte) bool {
 	return slices.ContainsFunc(calls, func(call [][]byte) bool {
 		return len(call) > 1 && bytes.EqualFold(call[0], []byte("client")) && bytes.EqualFold(call[1], []byte("reply"))
@@ -319,8 +322,9 @@ func (p peer) exchange(calls [][][]byte, silent bool) ([]ReplyValue, error) {
 // maxScan is how many calls a scan may take.
 const maxScan = 10_000
 
-// scan sends a call of a scan and follows its cursors to the end. It returns the last reply with what all of them held,
-// each element once: it may come again. A reply that is none of a scan's is returned as it is.
+// scan sends a SCAN, HSCAN, SSCAN or ZSCAN and follows its cursors to the end. It returns the last reply with the
+// elements of all replies, each once, since a scan may return an element twice. It returns any other kind of reply as
+// it is.
 func (p peer) scan(call [][]byte) (ReplyValue, error) {
 	piece := unordered[strings.ToLower(string(call[0]))].piece
 	call = slices.Clone(call)
@@ -348,7 +352,7 @@ func (p peer) scan(call [][]byte) (ReplyValue, error) {
 	return ReplyValue{}, fmt.Errorf("%q: no end after %d calls, the next cursor is %s", call, maxScan, call[2])
 }
 
-// compare reports whether two replies are the same, or may be different; otherwise the report has a difference more.
+// compare reports whether two replies are equal or may differ. If neither, it adds a difference to the report.
 func (c *comparison) compare(d Difference) bool {
 	d.order()
 	if d.Want.Equal(d.Got) {

@@ -11,9 +11,8 @@ import (
 	"time"
 )
 
-// RedisServer starts a real redis-server on a free port of loopback, without files, for as long as the test runs, and
-// returns its address. More arguments are redis-server's. That there is none, or that it does not come up, fails the
-// test.
+// RedisServer starts a real redis-server without files on a free port of loopback, and returns its address. It runs
+// until the test ends. args are passed on to it. If it is not installed or does not start, the test fails.
 func RedisServer(t testing.TB, args ...string) (addr string) {
 	t.Helper()
 	bin, err := exec.LookPath("redis-server")
