@@ -15,15 +15,15 @@ import (
 // This file compares the replicas of a region by their checksums at one apply index.
 
 const (
-	// checksumPatience is how long a replica may be without an answer, or without progress, until its checksum counts
-	// as unavailable.
+	// checksumPatience is how long a store may give no answer, or its replica make no progress, before the checksum
+	// counts as unavailable.
 	checksumPatience = 2 * time.Second
-	// checksumPause is how long a replica is left alone before it is asked again, at first and at most.
+	// checksumPause is how long Compare waits before it asks a store again: at first and at most.
 	checksumPause, maxChecksumPause = time.Millisecond, 50 * time.Millisecond
 )
 
 // checksumCall asks a store for the checksum of its replica of a region at an apply index. With index 0 it asks the
-// leader to have all replicas make one, and the answer is the index.
+// leader to make all replicas sum up, and the answer is the index.
 type checksumCall struct {
 	Region topology.RegionID `json:"region"`
 	Index  uint64            `json:"index,omitempty"`
@@ -60,9 +60,9 @@ func (s *Store) askChecksum(ctx context.Context, to topology.StoreID, c checksum
 	return json.Unmarshal(reply, into)
 }
 
-// Compare has every replica of a region make its checksum as of the same apply index, and returns them. A replica that
-// passes the index by installing a snapshot has none, nor has one whose store is away. It fails where the region has no
-// leader within redis.leaderless_wait.
+// Compare makes every replica of a region sum up at the same apply index, and returns the checksums. A replica that
+// passes the index by installing a snapshot has none, nor has one whose store does not answer. Compare fails if the
+// region has no leader within redis.leaderless_wait.
 func (s *Store) Compare(ctx context.Context, id topology.RegionID) (region.Comparison, error) {
 	c := region.Comparison{Region: id}
 	peers, err := s.beginComparison(ctx, &c)
@@ -104,7 +104,7 @@ func (s *Store) beginComparison(ctx context.Context, c *region.Comparison) ([]to
 	}
 }
 
-// replicaSum asks a store until it has made its sum, or is not on its way to it.
+// replicaSum asks a store again and again until its replica has the sum or makes no progress.
 func (s *Store) replicaSum(ctx context.Context, on topology.StoreID, call checksumCall) region.ReplicaSum {
 	out := region.ReplicaSum{Store: on}
 	moved, progress := time.Now(), uint64(0)

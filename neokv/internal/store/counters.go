@@ -13,17 +13,16 @@ import (
 	"neokv.dev/neokv/internal/transport"
 )
 
-// Counters are what a store has done since it was opened. What counts in them never falls, whichever replicas come and
-// go.
+// Counters has a store's counters since it was opened. Counters never fall, whichever replicas come and go.
 type Counters struct {
-	Regions   []*region.Counters // of every region that has had a replica here, in no order; they go on counting
+	Regions   []*region.Counters // of every region that has had a replica here, in no order; they are live, not copies
 	Engine    engine.Metrics
 	Log       raftlog.Stats
 	Disk      disk.Stats
 	Transport transport.Stats
 }
 
-// Counters reads the counters. It must not be called once Close has begun; see engine.Metrics for what it costs.
+// Counters reads the counters. It must not be called after Close has begun. engine.Metrics says what it costs.
 func (s *Store) Counters() Counters {
 	d, before := s.o.FS.Stats(), s.counters.disk
 	return Counters{
@@ -35,9 +34,9 @@ func (s *Store) Counters() Counters {
 	}
 }
 
-// regionCounters is what the store keeps for them.
+// regionCounters has what the store keeps for Counters.
 type regionCounters struct {
-	disk disk.Stats // when the store was opened: its file system may be older
+	disk disk.Stats // as of when the store was opened, since its file system may be older
 
 	mu      sync.Mutex
 	regions map[topology.RegionID]*region.Counters

@@ -18,7 +18,7 @@ import (
 // callTimeout bounds one call to another store.
 const callTimeout = Heartbeat / 2
 
-// message is what stores call each other with; exactly one field is set. Its JSON is the wire format.
+// message is a call of one store to another. Exactly one field is set. Its JSON is the wire format.
 type message struct {
 	Beat *meta.Beat        `json:"beat,omitempty"` // to meta's leader, answered with an answer
 	View *meta.ClusterView `json:"view,omitempty"` // from meta's leader, not answered
@@ -32,11 +32,12 @@ type message struct {
 
 // heartbeatAnswer is the answer to a heartbeat.
 type heartbeatAnswer struct {
-	Leader topology.StoreID  `json:"leader"` // who leads meta as far as the asked store knows
+	Leader topology.StoreID  `json:"leader"` // the store that leads meta, as far as the asked store knows
 	View   *meta.ClusterView `json:"view,omitempty"`
 }
 
-// run reports to meta's leader, every second and whenever something has changed here, and adopts the maps that come in.
+// run sends a heartbeat to meta's leader every second and whenever something has changed here, and adopts the maps that
+// arrive.
 func (s *Store) run() {
 	tick := time.NewTicker(Heartbeat)
 	defer tick.Stop()
@@ -52,7 +53,7 @@ func (s *Store) run() {
 			if err := s.adopt(m); err != nil && s.Failed() == nil {
 				s.o.FS.Fence(err)
 			}
-			s.Wake() // what it leads now is news
+			s.Wake() // tell meta's leader what this store leads now
 		}
 		select {
 		case <-s.ctx.Done():
@@ -63,7 +64,8 @@ func (s *Store) run() {
 	}
 }
 
-// metaLead is the store that leads meta as far as is known here, 0 if none is. It is a hint: meta's log decides.
+// metaLead returns the store that leads meta as far as this store knows, 0 if it knows none. It is a hint: meta's log
+// decides.
 func (s *Store) metaLead() topology.StoreID {
 	if s.group.Load() == nil {
 		return 0
@@ -71,7 +73,7 @@ func (s *Store) metaLead() topology.StoreID {
 	return topology.StoreID(s.metaLeader.Load())
 }
 
-// report sends one heartbeat, or hears it itself when this store leads meta.
+// report sends one heartbeat to meta's leader, or takes it itself if this store leads meta.
 func (s *Store) report() {
 	b := meta.Beat{Store: s.o.ID, Host: s.o.Host, Port: s.o.Port, Leads: s.Leads()}
 	s.mu.Lock()
@@ -137,7 +139,7 @@ func (s *Store) setAlone(alone bool) {
 	}
 }
 
-// serveMeta is the heartbeat of meta's leader to itself. It tells the other stores what is new.
+// serveMeta takes the heartbeat of meta's leader to itself, and sends the other stores the new view of the cluster.
 func (s *Store) serveMeta(b meta.Beat) {
 	group := s.group.Load()
 	if group.EnsureMap(s.ctx) != nil {
@@ -206,8 +208,8 @@ func (s *Store) runs(ctx context.Context, on topology.StoreID, id topology.Regio
 	return err == nil && json.Unmarshal(reply, &yes) == nil && yes
 }
 
-// Replicated counts the other stores whose replica of a region has applied an entry, as far as they answer before ctx
-// ends.
+// Replicated returns how many other stores have applied the entry at index of a region. It counts those that answer
+// before ctx ends.
 func (s *Store) Replicated(ctx context.Context, id topology.RegionID, index uint64) int {
 	t := s.Table()
 	if t == nil || t.ByID(id) == nil {
@@ -252,7 +254,7 @@ func (s *Store) running(id topology.RegionID) bool {
 	return r != nil && r.Running()
 }
 
-// learn takes what meta's leader tells. A newer map is left to run, since to start replicas takes a while.
+// learn takes the view that meta's leader sends. It leaves a newer map to run, since starting replicas takes a while.
 func (s *Store) learn(v *meta.ClusterView) {
 	s.mu.Lock()
 	if v.Map != nil && v.Map.Version > s.current.Version && (s.newer == nil || v.Map.Version > s.newer.Version) {
@@ -271,8 +273,7 @@ func (s *Store) learn(v *meta.ClusterView) {
 	s.publish()
 }
 
-// adopt makes m the store's map: it is kept for the next start, and the replicas that it gives to this store are
-// started.
+// adopt makes m the store's map: it saves m for the next start, and starts the replicas that m gives to this store.
 func (s *Store) adopt(m *meta.Map) error {
 	text, err := json.Marshal(m)
 	if err != nil {
@@ -296,7 +297,7 @@ func (s *Store) adopt(m *meta.Map) error {
 // mapFormat is the first byte of the kept map: [format u8][map as JSON].
 const mapFormat = 1
 
-// cachedMap returns the map that the store adopted last, nil if it never did.
+// cachedMap returns the map that the store adopted last, nil if it has adopted none.
 func (s *Store) cachedMap() (*meta.Map, error) {
 	value, err := s.get(keys.AppendClusterMap(nil))
 	if err != nil || value == nil {
@@ -312,8 +313,8 @@ func (s *Store) cachedMap() (*meta.Map, error) {
 	return m, nil
 }
 
-// publish makes a slot table of what the store knows, and swaps it in if it differs from the present one. Of regions
-// held here Raft itself tells the leader; of the others meta's leader does.
+// publish makes a slot table of what the store knows, and swaps it in if it differs from the present one. For regions
+// with a replica here it takes the leader from Raft, for the others from meta's leader.
 func (s *Store) publish() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

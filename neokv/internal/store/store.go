@@ -1,6 +1,6 @@
-// Package store is one logical node: a NodeHost, an engine, and replicas of many regions. It tells meta's leader every
-// second what it has and leads, learns the cluster map from it, and publishes the slot table that its clients are
-// served by.
+// Package store is one store, a logical node: a NodeHost, an engine, and replicas of many regions. Every second a store
+// tells meta's leader what it has and leads, and learns the cluster map from it. It publishes the slot table by which
+// its server routes commands.
 package store
 
 import (
@@ -32,7 +32,7 @@ import (
 	"neokv.dev/neokv/settings"
 )
 
-// FormatVersion is the version of what a store writes; a store of another version is refused.
+// FormatVersion is the format of a store's folder. Open refuses a folder of another format.
 const FormatVersion = 1
 
 // Heartbeat is how often a store reports to meta's leader.
@@ -46,30 +46,30 @@ type Options struct {
 	WALDir   string // of the engine, empty to keep its log in Dir
 	Network  *transport.Network
 	Settings settings.Settings
-	// Host and Port are what Redis clients are told.
+	// Host and Port are the address that Redis clients are told.
 	Host string
 	Port int
-	// Cluster identifies the cluster that the folder belongs to. Initial is the map that meta's leader proposes if
-	// there is none.
+	// Cluster is the identity of the cluster to which the folder belongs. Initial is the map that meta's leader
+	// proposes if the cluster has none.
 	Cluster [16]byte
 	Initial *meta.Map
-	// Booting says that all stores of the cluster start at this moment: no lease can be held anywhere, so the store
-	// that is to lead a region campaigns at once.
+	// Booting says that all stores of the cluster start now. No leader can hold a lease then, so the store that should
+	// lead a region campaigns at once.
 	Booting bool
 	Rand    *rand.Rand
-	// OnFail is told once why the store has failed. It must not block.
+	// OnFail is called once, with the reason, when the store fails. It must not block.
 	OnFail func(error)
 	Faults Faults
 }
 
-// Faults are planted mistakes, for tests that must catch them; the zero value plants none.
+// Faults are mistakes that a test plants in a store, to see that a checker finds them. The zero value plants none.
 type Faults struct {
 	Log       raftlog.Faults
 	Region    region.Faults
 	Janitor   janitor.Faults
 	Transport transport.Faults
-	Journal   disk.JournalFaults // of the journal that the stores share; its owner plants them
-	// BeforeSave is Log.BeforeSave that is told which store's log it is.
+	Journal   disk.JournalFaults // of the journal that the stores share; package neokv plants them
+	// BeforeSave is called like raftlog.Faults.BeforeSave, with the store whose log it is.
 	BeforeSave func(topology.StoreID)
 }
 
@@ -80,24 +80,24 @@ type Store struct {
 	log      *raftlog.Log
 	endpoint *transport.Endpoint
 	host     *dragonboat.NodeHost
-	group    atomic.Pointer[meta.Group] // nil where the store holds no replica of meta
+	group    atomic.Pointer[meta.Group] // nil if the store has no replica of meta
 
-	metaLeader atomic.Uint64 // the store that leads meta as this store's replica of it knows, 0 if none or no replica
+	metaLeader atomic.Uint64 // the store that leads meta as this store's replica of meta knows, 0 if it knows none
 
 	replicas atomic.Pointer[map[topology.RegionID]*region.Replica] // replaced whole; readers take no lock
 	counters regionCounters
 	popped   redis.PopMemory
 	stalls   *raftlog.Stalls
-	janitor  *janitor.Janitor // nil until Open is through
+	janitor  *janitor.Janitor // nil until Open has started it
 	table    atomic.Pointer[route.Table]
 	changed  atomic.Pointer[chan struct{}] // see Changed; publish replaces it after the table
 
 	mu        sync.Mutex
-	current   *meta.Map                        // the map that replicas are started from
-	newer     *meta.Map                        // a map that came in and is not adopted yet
-	statuses  map[topology.StoreID]meta.Status // as meta's leader told last
-	leads     map[topology.RegionID]meta.Lead  // likewise, for regions that are not held here
-	metaStore topology.StoreID                 // who led meta last
+	current   *meta.Map                        // the map by which the store starts replicas
+	newer     *meta.Map                        // a map that has arrived and is not adopted yet
+	statuses  map[topology.StoreID]meta.Status // as meta's leader said last
+	leads     map[topology.RegionID]meta.Lead  // likewise, for regions without a replica here
+	metaStore topology.StoreID                 // the store that led meta last
 	alone     bool                             // the last report got no answer
 
 	wake   chan struct{}
@@ -106,10 +106,10 @@ type Store struct {
 	wg     sync.WaitGroup
 }
 
-// engineDir is the engine's folder in the store's.
+// engineDir is the engine's folder within the store's folder.
 const engineDir = "engine"
 
-// LogDir is where the write-ahead log of a store is that is opened with this Dir and WALDir.
+// LogDir returns the folder of a store's write-ahead log. dir and walDir are its Options.Dir and Options.WALDir.
 func LogDir(dir, walDir string) string {
 	if walDir != "" {
 		return walDir
@@ -129,7 +129,8 @@ func Open(o Options) (s *Store, err error) {
 	s.changed.Store(&changed)
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.stalls = raftlog.NewStalls(o.Settings.Raft.RTT * time.Duration(o.Settings.Raft.ElectionTicks) / 3)
-	// First what cuts a store off whose disk fails, as it may at any moment from here on.
+	// The endpoint and the fence come first: from here on the disk may fail at any moment, and they then cut the store
+	// off.
 	s.endpoint = o.Network.NewEndpoint(transport.Options{
 		Store: o.ID, Lease: o.Settings.Raft.Lease(), CommitInterval: o.Settings.Raft.RTT, Booting: o.Booting,
 		Revoke: s.revoke, Forwarded: s.forwarded, Handle: s.handle, Faults: o.Faults.Transport,
@@ -147,12 +148,12 @@ func Open(o Options) (s *Store, err error) {
 		Stores: o.Settings.Cluster.Stores, Nth: int(o.ID) - 1, Fatal: o.FS.Fence,
 	})
 	if err == nil {
-		err = o.FS.Failed() // a write failed on the way; nobody above the disk has been told
+		err = o.FS.Failed() // a write failed meanwhile, and no call has returned that error
 	}
 	if err != nil {
 		return s, err
 	}
-	forJanitor := rand.New(rand.NewPCG(o.Rand.Uint64(), o.Rand.Uint64())) // while nobody else draws from o.Rand
+	forJanitor := rand.New(rand.NewPCG(o.Rand.Uint64(), o.Rand.Uint64())) // now, while nobody else draws from o.Rand
 	if err := s.identify(); err != nil {
 		return s, err
 	}
@@ -184,7 +185,7 @@ func Open(o Options) (s *Store, err error) {
 	return s, nil
 }
 
-// identify checks that the folder is this store's, of this cluster and of a known format, and marks a new one.
+// identify checks that the folder belongs to this store and cluster and has a known format. It marks a new folder so.
 func (s *Store) identify() error {
 	key := keys.AppendStoreIdentity(nil)
 	want := keys.StoreIdentity{FormatVersion: FormatVersion, Cluster: s.o.Cluster, Store: s.o.ID}
@@ -238,7 +239,7 @@ func (s *Store) startHost() error {
 		Sync: s.o.Settings.Engine.WALSync == "always", Applied: s.applied, Failed: s.o.FS.Failed, Fence: s.o.FS.Fence,
 		Stalls: s.stalls, Faults: faults,
 	})
-	// A step worker waits in a sync, and with it all regions that share it.
+	// A step worker waits in each sync, and all regions that share the worker wait with it.
 	workers := config.EngineConfig{ExecShards: 8, CommitShards: 1, ApplyShards: 4, SnapshotShards: 2, CloseShards: 1}
 	log := config.GetTinyMemLogDBConfig()
 	log.Shards = workers.ExecShards
@@ -261,14 +262,13 @@ func (s *Store) startHost() error {
 	return nil
 }
 
-// spare reports whether a replica has what a received snapshot holds, so that the snapshot's file is not needed any
-// more.
+// spare reports whether a replica has all that a received snapshot holds, so that nobody needs the snapshot's file.
 func (s *Store) spare(shard, index uint64) bool {
 	applied, err := s.applied(topology.RegionID(shard))
 	return err == nil && applied >= index
 }
 
-// applied returns the apply index of a replica as the engine has it, 0 where there is none.
+// applied returns the apply index of a replica that the engine has, 0 if there is no replica.
 func (s *Store) applied(id topology.RegionID) (uint64, error) {
 	if id == topology.MetaRegion {
 		return meta.ApplyIndex(s.engine)
@@ -352,9 +352,10 @@ func (s *Store) startReplica(m *meta.Map, r topology.Region) error {
 	return nil
 }
 
-// campaign makes the store's replica stand for election, once the other voters run, until the region has a leader: a
-// candidate whose requests were lost does not listen until its next time-out, and a replica ignores the call while it
-// has bootstrap entries to apply. After a while it is left to Raft's own time-outs.
+// campaign waits until the region's other voters run, and then makes the store's replica stand for election until the
+// region has a leader. It must repeat that: a candidate whose requests were lost waits for its next time-out, and a
+// replica ignores the call while it has bootstrap entries to apply. After a while campaign leaves the election to
+// Raft's own time-outs.
 func (s *Store) campaign(id topology.RegionID, replica topology.ReplicaID, voters []topology.StoreID) {
 	ctx, cancel := context.WithTimeout(s.ctx, 2*time.Second)
 	defer cancel()
@@ -386,11 +387,11 @@ func (s *Store) campaign(id topology.RegionID, replica topology.ReplicaID, voter
 	}
 }
 
-// bridgeStalls keeps leaders and followers what they are while the store's disk takes long for a sync. Raft waits for
-// it, and handles no messages; but its ticks add up, and behind the stall they would end the rule of leaders who have
-// lost nobody, or make followers campaign against leaders whose heartbeats are the next that they read, or which wait
-// for the same disk. It speaks only for those who were there when the stall began: who is silent between two stalls is
-// taken for dead as ever, by a store whose disk is always slow, too.
+// bridgeStalls keeps leaders leading and followers following while the store's disk takes long for a sync. Raft handles
+// no messages during the sync, but its ticks add up. After the stall these ticks would depose a leader that has lost no
+// follower. They would also make a follower campaign, although its leader's heartbeats wait to be read, or its leader
+// waits for the same disk. bridgeStalls speaks only for replicas that were heard of when the stall began. So Raft still
+// takes a replica for dead that is silent between two stalls, even on a store whose disk is always slow.
 func (s *Store) bridgeStalls() {
 	c := raftlog.GroupConfig(0, 0, s.o.Settings.Raft)
 	heartbeat := time.Duration(c.HeartbeatRTT) * s.o.Settings.Raft.RTT
@@ -431,7 +432,8 @@ func (s *Store) bridgeStalls() {
 	}
 }
 
-// Close stops the store and returns when all of it has ended. Clients must have been cut off before.
+// Close stops the store and returns when all its goroutines have ended. The caller must have cut off its clients
+// before.
 func (s *Store) Close() error {
 	s.cancel()
 	s.wg.Wait()
@@ -455,7 +457,7 @@ func (s *Store) Close() error {
 	return s.engine.Close()
 }
 
-// ID is the store's number.
+// ID returns the store's number.
 func (s *Store) ID() topology.StoreID { return s.o.ID }
 
 // Replica returns the store's replica of a region, nil if it has none. It takes no lock.
@@ -464,18 +466,18 @@ func (s *Store) Replica(id topology.RegionID) *region.Replica { return (*s.repli
 // Table returns the present slot table, nil before there is one. It takes no lock.
 func (s *Store) Table() *route.Table { return s.table.Load() }
 
-// Changed returns a channel that the store closes after it has published a newer table. A caller that takes the channel
-// first, and then the table, misses none. The channel may close although the caller has the newest table already.
+// Changed returns a channel that the store closes after it has published a newer table. A caller that gets the channel
+// first and then the table misses no table. The channel may close although the caller already has the newest table.
 func (s *Store) Changed() <-chan struct{} { return *s.changed.Load() }
 
-// SetActiveExpire switches the background deletion of expired keys on, as it is at first, or off. Nobody sees an
+// SetActiveExpire switches the background deletion of expired keys on or off. It is on at first. No client sees an
 // expired key in either case.
 func (s *Store) SetActiveExpire(on bool) { s.janitor.SetActiveExpire(on) }
 
 // Failed returns why the store has failed, nil while it has not.
 func (s *Store) Failed() error { return s.o.FS.Failed() }
 
-// Engine is the store's engine; it is there to be looked at, by INFO or by tests.
+// Engine returns the store's engine, for tests to inspect.
 func (s *Store) Engine() *engine.Engine { return s.engine }
 
 // Leads returns the regions that the store serves at this moment, in no order.
@@ -488,7 +490,7 @@ func (s *Store) Leads() (leads []meta.Lead) {
 	return leads
 }
 
-// TimeAhead is how far the region time of any region is ahead of the clock, 0 if none is.
+// TimeAhead returns how far the region time of any region is ahead of the store's clock, at most; 0 if none is ahead.
 func (s *Store) TimeAhead() (ahead time.Duration) {
 	now := uint64(time.Now().UnixMilli())
 	for _, r := range *s.replicas.Load() {
@@ -499,8 +501,8 @@ func (s *Store) TimeAhead() (ahead time.Duration) {
 	return ahead
 }
 
-// Transfer asks for the leadership of a region to go from this store to another. Raft may ignore it: look and ask
-// again.
+// Transfer asks Raft to hand the leadership of a region from this store to another. Raft may ignore the request, so the
+// caller checks and asks again.
 func (s *Store) Transfer(id topology.RegionID, to topology.StoreID) error {
 	r := s.Replica(id)
 	if r == nil {
@@ -514,8 +516,8 @@ func (s *Store) Transfer(id topology.RegionID, to topology.StoreID) error {
 	return s.host.RequestLeaderTransfer(uint64(id), uint64(peer.Replica))
 }
 
-// fenced runs when the store's file system has failed or been killed, before the failing call returns: nothing leaves
-// the store any more, and whoever waits for it is answered.
+// fenced runs when the store's file system has failed or been killed, before the failing call returns. It lets nothing
+// leave the store any more, and answers everybody who waits for the store.
 func (s *Store) fenced(cause error) {
 	s.endpoint.Isolate()
 	for _, r := range *s.replicas.Load() {
@@ -538,7 +540,7 @@ func (s *Store) forwarded(id topology.RegionID, entries []pb.Entry) {
 	}
 }
 
-// leaderChanged is dragonboat's event; it must not block.
+// leaderChanged takes dragonboat's leader events. It must not block.
 func (s *Store) leaderChanged(i raftio.LeaderInfo) {
 	switch r := s.Replica(topology.RegionID(i.ShardID)); {
 	case r != nil:
@@ -549,13 +551,13 @@ func (s *Store) leaderChanged(i raftio.LeaderInfo) {
 	}
 }
 
-// leadingChanged is called by replicas.
+// leadingChanged is called by replicas: see region.Options.Changed.
 func (s *Store) leadingChanged() {
 	s.publish()
 	s.Wake()
 }
 
-// Wake makes the store report to meta's leader now. It does not block.
+// Wake makes the store send a heartbeat to meta's leader now. It does not block.
 func (s *Store) Wake() {
 	select {
 	case s.wake <- struct{}{}:
