@@ -14,32 +14,32 @@ import (
 	"neokv.dev/neokv/internal/topology"
 )
 
-// Batch collects writes that become visible and durable together, and reads what it has written. It is not safe for
+// Batch collects writes that become visible and durable together. Its reads see its own writes. It is not safe for
 // concurrent use.
 //
-// Below its own writes it reads the engine as of its first read (or the last write ahead), through one view. That is
-// right where nobody else writes the keys it reads, as in apply: a region's data is written by its replica alone, one
-// batch after the other.
+// Under its own writes it reads the engine, through one view, as of its first read or its last write ahead. That is
+// right if nobody else writes the keys that it reads. So it is at apply: only a region's replica writes the region's
+// data, one batch after the other.
 type Batch struct {
 	engine *Engine
 	batch  *pebble.Batch
-	view   *View // from the first read that got past the overlay
+	view   *View // opened by the first read that the batch's own writes do not answer
 	over   writeIndex
 	sorter sorter
 
-	indexed bool // batch keeps its writes in order, for Iter
+	indexed bool // batch indexes its writes, for Iter
 	iters   iters
-	options pebble.IterOptions // of the last walk
+	options pebble.IterOptions // of the last iterator
 
 	ahead  *pebble.Batch // see SetAhead; nil for none
 	ranges int           // range deletions
 
 	known     []Known // see Expect
 	nextKnown int
-	deaf      bool // to Expect
+	deaf      bool // Expect has no effect
 
-	deleted uint64 // keys, one by one
-	sorted  bool   // no two writes are of the same key
+	deleted uint64 // how many keys the batch deletes one by one
+	sorted  bool   // the batch is sorted and no two writes have the same key
 	rows    rowChanges
 }
 
@@ -56,42 +56,43 @@ func (e *Engine) NewBatch() *Batch {
 	return b
 }
 
-// Keep has the batch bring a region's rows, nil for none, up to date with the records that it writes.
+// Keep makes Commit bring a region's rows up to date with the records that the batch writes. rows may be nil.
 func (b *Batch) Keep(rows *Rows) { b.rows.of = rows }
 
-// Set records a write; key and value are copied.
+// Set adds a write. It copies key and value.
 func (b *Batch) Set(key, value []byte) error { return b.batch.Set(key, value, nil) }
 
-// Delete records a deletion; the key is copied and need not exist.
+// Delete adds a deletion. It copies the key, which need not exist.
 func (b *Batch) Delete(key []byte) error {
 	b.deleted++
 	return b.batch.Delete(key, nil)
 }
 
-// DeleteRange records the deletion of all keys in [start, end). Later writes of the batch to the range stay. Range
-// deletions are for large ranges and few: every one slows reads of its memtable down.
+// DeleteRange adds the deletion of all keys in [start, end). Later writes of the batch to the range stay. Use few range
+// deletions, and only for large ranges: each one slows down the reads of its memtable.
 func (b *Batch) DeleteRange(start, end []byte) error {
 	b.ranges++
 	return b.batch.DeleteRange(start, end, nil)
 }
 
-// SetDeferred records a write of which the caller fills in op.Key and op.Value, wholly, then calls op.Finish, before
-// the next call on the batch.
+// SetDeferred adds a write. The caller fills all of op.Key and op.Value, and calls op.Finish before the next call on
+// the batch.
 func (b *Batch) SetDeferred(keyBytes, valueBytes int) *pebble.DeferredBatchOp {
 	return b.batch.SetDeferred(keyBytes, valueBytes)
 }
 
-// aheadBytes is how large a batch may be for SetAhead to be no more than Set, and how much SetAhead commits at a time.
+// aheadBytes is the size of a batch up to which SetAhead does the same as Set. It is also how much SetAhead commits at
+// a time.
 const aheadBytes = 1 << 20
 
-// SetAhead records a write that nobody notices before the batch is committed, since all that refers to the key is in
-// the batch. So it need not wait for the batch: of many such writes only the first are part of it, the others are
-// committed before it in steps, so that memory stays bounded. Should the batch never be committed, they are left over;
-// whoever makes the same batch again writes over them. Reads of the batch see them; Keep does not, so the key is none
-// of redis_metadata.
+// SetAhead adds a write to a key that nobody reads before the batch is committed, since the record that refers to the
+// key is in the batch. Such a write need not wait for the batch. So only the first of them are in it; the others are
+// committed ahead of it, in steps, and memory stays bounded. If the batch is never committed, these writes are left
+// behind, and a caller that makes the same batch again writes over them. Reads of the batch see them. Keep does not, so
+// the key must not be in redis_metadata.
 func (b *Batch) SetAhead(key, value []byte) error {
 	if b.ahead == nil {
-		// A range deletion of the batch would delete what is committed before the batch.
+		// A range deletion in the batch would delete writes that were committed ahead of it.
 		if b.batch.Len() < aheadBytes || b.ranges > 0 {
 			return b.Set(key, value)
 		}
@@ -106,7 +107,7 @@ func (b *Batch) SetAhead(key, value []byte) error {
 	return b.commitAhead()
 }
 
-// commitAhead makes what SetAhead has kept back visible, to reads of the batch too.
+// commitAhead commits the writes that SetAhead has collected. Reads of the batch see them from then on.
 func (b *Batch) commitAhead() error {
 	if b.ahead == nil {
 		return nil
@@ -117,7 +118,7 @@ func (b *Batch) commitAhead() error {
 		return fmt.Errorf("engine: commit ahead: %w", err)
 	}
 	b.iters.drop()
-	b.deaf = true // what somebody else has read may be older, and the overlay does not have it
+	b.deaf = true // what Expect says may be older than these writes, which are not in the batch
 	if b.view != nil {
 		b.view.Close()
 		b.view = nil
@@ -125,8 +126,8 @@ func (b *Batch) commitAhead() error {
 	return ahead.Close()
 }
 
-// DeleteSlots records the deletion of a region's data of the given slots: one range deletion per keyspace and one for
-// the orphan records.
+// DeleteSlots adds the deletion of a region's data in the given slots: one range deletion per keyspace, and one for the
+// orphan records.
 func (b *Batch) DeleteSlots(space keys.Space, slots topology.SlotRange) error {
 	for _, ks := range keys.RegionKeyspaces {
 		if err := b.DeleteRange(space.Bounds(ks, slots)); err != nil {
@@ -136,19 +137,20 @@ func (b *Batch) DeleteSlots(space keys.Space, slots topology.SlotRange) error {
 	return b.DeleteRange(space.OrphanBounds(slots))
 }
 
-// Known is what the engine holds under a key, as somebody else has found.
+// Known is what the engine holds under a key, as the leader found it for a read set.
 type Known struct {
 	Key, Value []byte
-	There      bool // there is something
-	Cut        bool // Value is only what the value begins with, or nothing of it
+	There      bool // the key exists
+	Cut        bool // Value is only the beginning of the value, or empty
 }
 
-// Expect tells the batch what its reads will find in the engine, until the next call; they look for what is not among
-// it. It is kept, not copied. The batch's own writes come before it. In a batch with writes ahead it is not heeded:
-// those may be newer.
+// Expect tells the batch what its reads would find in the engine, until Expect is called again. Reads look up keys that
+// are not in known. The batch's own writes take precedence. The batch keeps known without copying it. A batch with
+// writes ahead ignores it, since these may be newer.
 func (b *Batch) Expect(known []Known) { b.known, b.nextKnown = known, 0 }
 
-// expected returns what is known of a key, nil for nothing. Reads mostly come in the order of what is known.
+// expected returns what is known of a key, nil if nothing is. Mostly reads come in the order of known, so it searches
+// from the last one found.
 func (b *Batch) expected(key []byte) *Known {
 	if b.deaf {
 		return nil
@@ -165,7 +167,7 @@ func (b *Batch) expected(key []byte) *Known {
 	return nil
 }
 
-// Get reads a key as the batch's writes leave it. The value is valid until the next call on the batch.
+// Get reads a key, with the batch's writes. The value is valid until the next call on the batch.
 func (b *Batch) Get(key []byte) (value []byte, ok bool, err error) {
 	value, ok, known, err := b.written(key)
 	if known || err != nil {
@@ -177,14 +179,14 @@ func (b *Batch) Get(key []byte) (value []byte, ok bool, err error) {
 	return b.stored(key)
 }
 
-// Has is Get where only counts whether the key is there.
+// Has is like Get, for a caller that only needs to know whether the key exists.
 func (b *Batch) Has(key []byte) (ok bool, err error) {
 	_, ok, err = b.Head(key)
 	return ok, err
 }
 
-// Head is Get where only counts what the value begins with: of what the batch is told it takes values that are cut,
-// too.
+// Head is like Get, for a caller that only needs the beginning of the value: it may return a value that is cut
+// (Known.Cut).
 func (b *Batch) Head(key []byte) (value []byte, ok bool, err error) {
 	value, ok, known, err := b.written(key)
 	if known || err != nil {
@@ -196,7 +198,7 @@ func (b *Batch) Head(key []byte) (value []byte, ok bool, err error) {
 	return b.stored(key)
 }
 
-// written says what the batch has written of a key; known is false when that is nothing.
+// written returns what the batch has written under a key. known is false if it has written nothing.
 func (b *Batch) written(key []byte) (value []byte, ok, known bool, err error) {
 	if err := b.commitAhead(); err != nil {
 		return nil, false, false, err
@@ -218,9 +220,9 @@ func (b *Batch) stored(key []byte) (value []byte, ok bool, err error) {
 	return b.view.Get(key)
 }
 
-// Iter walks [lower, upper) as the batch's writes so far leave it; later writes do not show. The iterator must be
-// closed before the batch is committed or closed. From the first call on the batch keeps its writes in order, which
-// costs as much as writing them.
+// Iter returns an iterator over [lower, upper), with the batch's writes so far and without later ones. The caller must
+// close it before it commits or closes the batch. From the first call on the batch indexes its writes, which costs as
+// much as writing them.
 func (b *Batch) Iter(lower, upper []byte) (*Iter, error) {
 	if err := b.commitAhead(); err != nil {
 		return nil, err
@@ -236,7 +238,7 @@ func (b *Batch) Iter(lower, upper []byte) (*Iter, error) {
 	}
 	b.options = pebble.IterOptions{LowerBound: lower, UpperBound: upper, UseL6Filters: true}
 	if it := b.iters.take(); it != nil {
-		it.SetOptions(&b.options) // shows what has been written meanwhile, too
+		it.SetOptions(&b.options) // makes writes since the last use visible
 		return it, nil
 	}
 	if !b.indexed {
@@ -245,17 +247,17 @@ func (b *Batch) Iter(lower, upper []byte) (*Iter, error) {
 	return b.iters.opened(b.batch.NewIter(&b.options))
 }
 
-// Len is the size of the batch in bytes.
+// Len returns the size of the batch in bytes.
 func (b *Batch) Len() int { return b.batch.Len() }
 
-// HasRanges reports whether the batch deletes ranges: writes ahead are then part of it, however many they are.
+// HasRanges reports whether the batch has range deletions. Then all writes ahead go into the batch, however many they
+// are.
 func (b *Batch) HasRanges() bool { return b.ranges > 0 }
 
 // Empty reports whether the batch holds no writes.
 func (b *Batch) Empty() bool { return b.batch.Empty() }
 
-// Commit writes the batch, with sync when it must be durable on return, and gives it back; it may not be used
-// afterwards.
+// Commit commits the batch. With sync it is durable on return. The batch must not be used afterwards.
 func (b *Batch) Commit(sync bool) error {
 	opts := pebble.NoSync
 	if sync {
@@ -282,7 +284,7 @@ func (e *Engine) apply(b *pebble.Batch, opts *pebble.WriteOptions) error {
 	return e.viewPool.change(func() error { return e.db.Apply(b, opts) })
 }
 
-// Close drops the batch unwritten.
+// Close drops the batch without committing it.
 func (b *Batch) Close() {
 	b.iters.drop()
 	if b.view != nil {
@@ -304,12 +306,11 @@ func (b *Batch) Close() {
 	b.engine.batches.Put(b)
 }
 
-// writeIndex finds a batch's own writes by key. It is read from the batch's bytes when somebody asks, not kept while
-// writing, so that batches without reads do not pay for it. It holds offsets into the bytes, since they move when the
-// batch grows.
+// writeIndex finds a batch's own writes by key. A read brings it up to date from the batch's bytes; writes do not, so
+// batches without reads do not pay for it. It holds offsets into these bytes, since they move when the batch grows.
 type writeIndex struct {
-	done   int                     // bytes of the batch that have been read
-	order  int32                   // writes that have been read
+	done   int                     // bytes of the batch that are indexed
+	order  int32                   // writes that are indexed
 	hash   func(key []byte) uint64 // its seed is random; no answer depends on it
 	heads  map[uint64]int32        // hash of a key -> the last of the points that share it
 	points []writePoint
@@ -317,7 +318,7 @@ type writeIndex struct {
 }
 
 type writePoint struct {
-	writeSpan       // the last one of the key
+	writeSpan       // the last write of the key
 	order     int32 // its
 	next      int32 // another key of the same hash, or -1
 }
@@ -327,7 +328,7 @@ type span struct {
 	order int32
 }
 
-// maxPoints is how much memory of an overlay is kept for the next batch.
+// maxPoints is how many points of an index keep their memory for the next batch.
 const maxPoints = 1 << 14
 
 func (o *writeIndex) reset() {
@@ -341,7 +342,7 @@ func (o *writeIndex) reset() {
 	o.done, o.order, o.points, o.ranges = 0, 0, o.points[:0], o.ranges[:0]
 }
 
-// read takes in the writes that repr has got since the last call.
+// read indexes the writes that have come to repr since the last call.
 func (o *writeIndex) read(repr []byte) {
 	if o.done == 0 {
 		o.done = batchrepr.HeaderLen
@@ -405,7 +406,7 @@ func (o *writeIndex) put(repr []byte, p writePoint) {
 	o.points = append(o.points, p)
 }
 
-// get says what the batch has written of key; known is false when it has nothing to say.
+// get returns what the batch has written under key. known is false if it has written nothing.
 func (o *writeIndex) get(repr, key []byte) (value []byte, ok, known bool) {
 	var last *writePoint
 	if i, found := o.heads[o.hash(key)]; found {

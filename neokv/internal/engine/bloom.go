@@ -7,7 +7,7 @@ import (
 	"neokv.dev/neokv/internal/keys"
 )
 
-// prefixes are the values of engine.bloom_prefix: how much of a key's Split prefix goes into the filter.
+// prefixes has a function for each value of engine.bloom_prefix: how much of a key's Split prefix goes into the filter.
 var prefixes = map[string]func(key []byte) int{
 	"key": func(key []byte) int { return len(key) },
 	"collection": func(key []byte) int {
@@ -33,9 +33,9 @@ func keyspaceOf(key []byte) keys.Keyspace {
 	return keys.Keyspace(key[0])
 }
 
-// prefixPolicy is a bloom filter over the front of keys. The length is part of its name, which every table records:
-// tables made under different knobs live side by side, each read by the policy that made it. The bits per key stand in
-// the filter itself.
+// prefixPolicy is a bloom filter policy over the front of keys. Its name says how long the front is, and every table
+// records the name. So tables made under different knobs live side by side, and each is read by the policy that made
+// it. The filter itself records the bits per key.
 type prefixPolicy struct {
 	pebble.FilterPolicy // Pebble's own, of the wanted number of bits
 	name                string

@@ -6,19 +6,19 @@ import (
 	"neokv.dev/neokv/internal/keys"
 )
 
-// comparer orders keys bytewise and says per keyspace how much of a key is its prefix, which is what bloom filters hold
-// and what SeekPrefixGE stays within:
+// comparer orders keys bytewise. Its Split says, per keyspace, how much of a key is the prefix. Bloom filters hold
+// prefixes, and SeekPrefixGE stays within one:
 //
 //	redis_metadata, data, meta_info   the whole key: they are looked up one by one
 //	redis_zset_score                  up to and including the version: it is only walked
 //	raft_log                          region and kind of record
 //	bin_log                           timestamp
 //
-// How much of a prefix the filters really see is a knob: see policy. A change of Split needs a new Name, because tables
-// are sorted into columns by it.
+// A knob says how much of the prefix the filters see: see policy. A change of Split needs a new Name, because the
+// layout of tables depends on it.
 //
-// Pebble demands that the prefix of a key sorts before all keys with it and that prefixes sort as keys do. Both follow
-// from bytewise order and from this: that a key's prefix ends at n is decided by bytes before n.
+// Pebble demands that a prefix sorts before all keys that have it, and that prefixes sort as keys do. Both hold, since
+// keys sort bytewise and only the bytes of the prefix decide where it ends.
 var comparer = func() *pebble.Comparer {
 	c := *pebble.DefaultComparer
 	c.Name = "neokv.1"

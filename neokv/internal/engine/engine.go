@@ -1,5 +1,5 @@
-// Package engine is a store's one Pebble: keyspaces, comparer and bloom prefixes, options made from knobs, views to
-// read and batches to write.
+// Package engine is the one Pebble database of a store: its comparer and bloom filters, its options, views to read and
+// batches to write, the row cache, and tables that carry regions from one engine to another.
 package engine
 
 import (
@@ -15,26 +15,27 @@ import (
 	"neokv.dev/neokv/settings"
 )
 
-// Options of one store's engine.
+// Options are the options of one store's engine.
 type Options struct {
 	Dir string
-	// WALDir is where the write-ahead log is, empty for Dir. It must stay what it was when the database was made.
+	// WALDir is the folder of the write-ahead log; empty means Dir. It must be the same each time that the database is
+	// opened.
 	WALDir string
 	FS     vfs.FS
 	Knobs  settings.EngineKnobs
-	// Stores is how many engines share the process; memory and compaction slots are divided by it. Nth says which of
-	// them this one is, from 0.
+	// Stores is how many engines the process has; they share the memory and the compactions of Knobs. Nth is the number
+	// of this one, from 0.
 	Stores, Nth int
 	// Fatal is called from any goroutine when Pebble reports what it considers fatal: a failed write or sync, a
 	// corrupted table. It must fence the store and return. The commit that met the error then reports success, so
-	// nothing may leave the store once Fatal has been called.
+	// nothing may leave the store after Fatal has been called.
 	Fatal func(error)
 }
 
 // Engine is a store's database. All methods may run concurrently.
 type Engine struct {
 	db       *pebble.DB
-	options  *pebble.Options // as the database was opened with
+	options  *pebble.Options // the options with which the database was opened
 	fs       vfs.FS
 	dir      string
 	events   events
@@ -46,20 +47,20 @@ type Engine struct {
 
 	// For IdleUpkeep.
 	walBytes uint64       // written to the log as of the last call
-	quiet    int          // calls that found the engine idle, since it compacted L0
-	looked   int64        // looks when it compacted L0
-	backing  uint64       // bytes of files that tables are a part of, as rewrite has left them
+	quiet    int          // calls since the last compaction of L0 that found the engine idle
+	looked   int64        // looks as of the last compaction of L0
+	backing  uint64       // bytes of files of which tables use a part, as rewrite has left them
 	depth    atomic.Int32 // sublevels of L0 as of the last call
-	missed   atomic.Int32 // so many calls of GetNow more are Get
+	missed   atomic.Int32 // the next so many calls of GetNow do the same as Get
 
-	// The pools belong to the engine, not to the package, so that nothing crosses from one virtual-time bubble into the
-	// next.
+	// The pools belong to the engine and not to the package, since tests run engines in virtual-time bubbles, and
+	// nothing may cross from one bubble into another.
 	views   sync.Pool
 	batches sync.Pool
 }
 
-// Open opens or creates the database in o.Dir. The folder and the entries that lead to it are synced, so that what is
-// synced inside survives a power cut from the first write on.
+// Open opens or creates the database in o.Dir. It syncs the folder and the folders above that lead to it, so that from
+// the first write on all that is synced inside survives a power cut.
 func Open(o Options) (*Engine, error) {
 	share, err := ShareOf(o.Knobs, o.Stores)
 	if err != nil {
@@ -92,7 +93,7 @@ func Open(o Options) (*Engine, error) {
 	return e, nil
 }
 
-// Close closes the database. Nothing may use the engine afterwards: callers keep readers out first.
+// Close closes the database. Nobody may use the engine any more when Close is called.
 func (e *Engine) Close() error {
 	e.viewPool.clear()
 	return e.db.Close()
@@ -100,19 +101,19 @@ func (e *Engine) Close() error {
 
 // Sync returns when everything written so far is durable.
 func (e *Engine) Sync() error {
-	// An empty record, synced: the WAL is one file, so all before it is durable too.
+	// This syncs an empty record. The WAL is one file, so all records before it are durable, too.
 	return e.db.LogData(nil, pebble.Sync)
 }
 
-// Deleted is how many keys batches have deleted one by one since the engine was opened.
+// Deleted returns how many keys batches have deleted one by one since the engine was opened.
 func (e *Engine) Deleted() uint64 { return e.deleted.Load() }
 
-// Lookups counts the looks into Pebble of views that are closed: each a key, or a range that a view walks. A batch
-// looks at keys through a view, which closes with the batch.
+// Lookups returns how many look-ups in Pebble closed views have made: a key or an iterator each. The look-ups of a
+// batch count too, since a batch reads through a view, which it closes at its end.
 func (e *Engine) Lookups() int64 { return e.looks.Load() }
 
-// Flush begins to write what is in memtables to tables. It does not wait for the end, but commits wait while it opens
-// the next log. Only tables take part in compactions: a deletion that stays in the memtable gives no space back.
+// Flush begins to write the memtables to tables. It does not wait until they are written; but commits wait while it
+// opens the next log. Only tables take part in compactions, so a deletion in a memtable gives no space back.
 func (e *Engine) Flush() error {
 	if _, err := e.db.AsyncFlush(); err != nil {
 		return fmt.Errorf("engine: flush: %w", err)

@@ -2,18 +2,18 @@ package engine
 
 import "github.com/cockroachdb/pebble/v2"
 
-// Iter is an iterator of a view or a batch. Close gives it back to that, for the next walk: to set its bounds anew
-// costs a fraction of opening one.
+// Iter is an iterator of a view or a batch. Close gives it back to the view or batch for the next use, since setting
+// new bounds costs a fraction of opening an iterator.
 type Iter struct {
 	*pebble.Iterator
 	home *iters
-	age  int // of home, when it was opened
+	age  int // home's age when the iterator was opened
 }
 
-// iters are the iterators of one view or batch that nobody uses.
+// iters has the idle iterators of one view or batch.
 type iters struct {
 	idle []*Iter
-	age  int // rises when what was opened before shows another state than what would be opened now
+	age  int // rises when iterators opened before show another state than one opened now would
 }
 
 // opened returns a new iterator that belongs to x.
@@ -36,7 +36,7 @@ func (x *iters) take() *Iter {
 	return it
 }
 
-// drop closes the idle iterators. Those that are in use will be, when they are closed.
+// drop closes the idle iterators. Those in use are closed for good when their users close them.
 func (x *iters) drop() {
 	x.age++
 	for i, it := range x.idle {
@@ -46,7 +46,7 @@ func (x *iters) drop() {
 	x.idle = x.idle[:0]
 }
 
-// Close ends a walk and returns its error. The iterator may not be used afterwards.
+// Close ends the iteration and returns its error. The caller must not use the iterator afterwards.
 func (it *Iter) Close() error {
 	if it.age != it.home.age || it.Error() != nil {
 		return it.Iterator.Close()

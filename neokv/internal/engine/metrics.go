@@ -37,7 +37,7 @@ type Metrics struct {
 	BackgroundErrors int64 // failed or cancelled flushes and compactions
 }
 
-// Metrics reads the counters. It takes Pebble's locks for some microseconds: ask about once a second.
+// Metrics reads the counters. It holds Pebble's locks for some microseconds, so call it about once a second at most.
 func (e *Engine) Metrics() Metrics {
 	p := e.db.Metrics()
 	total := p.Total()
@@ -77,7 +77,7 @@ func (e *Engine) Metrics() Metrics {
 	return m
 }
 
-// TableBytes is about how much of the tables on disk a range of keys takes; what is in memtables does not count.
+// TableBytes estimates how many bytes of the tables on disk a range of keys takes. Memtables do not count.
 func (e *Engine) TableBytes(span Span) (uint64, error) {
 	n, err := e.db.EstimateDiskUsage(span.Lower, span.Upper)
 	if err != nil {

@@ -15,10 +15,10 @@ import (
 	"neokv.dev/neokv/settings"
 )
 
-// Share is what one store gets of the process-wide knobs.
+// Share is one store's share of the knobs that are for the whole process.
 type Share struct {
 	Memtable    int64 // bytes of one memtable
-	Cache       int64 // bytes of the block cache, with what memtables take from it
+	Cache       int64 // bytes of the block cache, including those that Pebble charges to it for memtables
 	Rows        int64 // bytes of the row cache
 	Compactions int   // at once
 	OpenFiles   int
@@ -30,8 +30,8 @@ const (
 	minFiles    = 128 // of a store
 )
 
-// ShareOf divides the knobs between the given number of stores. Its error names every knob of which a share is too
-// small or too large.
+// ShareOf divides the knobs between this number of stores. Its error names every knob of which a share is too small or
+// too large.
 func ShareOf(k settings.EngineKnobs, stores int) (Share, error) {
 	if stores < 1 {
 		return Share{}, fmt.Errorf("engine: stores (%d) must be >= 1", stores)
@@ -72,14 +72,14 @@ func ShareOf(k settings.EngineKnobs, stores int) (Share, error) {
 	return s, errors.Join(errs...)
 }
 
-// staggered is how large the memtables of the nth store are. Stores that hold the same regions write as much as each
-// other: memtables of one size would be full, and be flushed and compacted, in all of them at once, and whoever writes
-// would wait for a processor meanwhile.
+// staggered returns the size of the nth store's memtables. Stores with replicas of the same regions write equally much.
+// With memtables of the same size, all stores would flush and compact at the same time, and writes would wait for a
+// processor meanwhile.
 func staggered(memtable int64, nth, stores int) int64 {
 	return max(minMemtable, memtable-memtable*3/8*int64(nth)/int64(stores))
 }
 
-// compressions are the values of engine.compression: what to compress a level with, from L0 to L6.
+// compressions has a function for each value of engine.compression: how to compress a level, from L0 to L6.
 var compressions = map[string]func(level int) *sstable.CompressionProfile{
 	"none":   func(int) *sstable.CompressionProfile { return sstable.NoCompression },
 	"snappy": func(int) *sstable.CompressionProfile { return sstable.SnappyCompression },
@@ -96,8 +96,8 @@ var compressions = map[string]func(level int) *sstable.CompressionProfile{
 	},
 }
 
-// deleteRangeDelay is how long a range deletion may wait in a memtable before it is flushed for the sake of the space
-// it frees.
+// deleteRangeDelay is how long a range deletion may stay in a memtable. Then Pebble flushes the memtable, to free the
+// space of the deleted keys.
 const deleteRangeDelay = 2 * time.Second
 
 func pebbleOptions(o Options, share Share, ev *events) *pebble.Options {
@@ -139,13 +139,13 @@ func pebbleOptions(o Options, share Share, ev *events) *pebble.Options {
 	return opts
 }
 
-// indexBlockSize is how large the index of a table gets before it has an index of its own, which costs every read of
-// the table a look.
+// indexBlockSize is how large the index of a table gets before Pebble splits it in two levels, which costs every read
+// of the table one more look-up.
 const indexBlockSize = 256 << 10
 
-// spanPolicy cuts tables where the keyspace changes, so that compactions of data do not drag the Raft log along. It
-// also keeps values beside their keys: by default Pebble takes what follows the Split prefix for a version and moves
-// the values of all but the newest away.
+// spanPolicy cuts tables where the keyspace changes, so that compactions of data do not rewrite the Raft log. It also
+// keeps values beside their keys. By default Pebble would take the rest of a key after its prefix for a version number,
+// and move the values of all but the newest version elsewhere.
 func spanPolicy(start []byte) (pebble.SpanPolicy, []byte, error) {
 	if len(start) == 0 {
 		return pebble.SpanPolicy{DisableValueSeparationBySuffix: true}, nil, nil
@@ -156,12 +156,12 @@ func spanPolicy(start []byte) (pebble.SpanPolicy, []byte, error) {
 	}, []byte{start[0] + 1}, nil
 }
 
-// remover has Pebble remove the write-ahead logs that it needs no more. Else it keeps engine.memtable_count + 1 of them
-// to write over, which shall make their syncs cheaper: with a journal they are not synced, and without one it shows no
-// gain either.
+// remover makes Pebble remove write-ahead logs that it does not need any more. Otherwise Pebble keeps
+// engine.memtable_count + 1 of them to write over, which is meant to make their syncs cheaper. With a journal these
+// logs are not synced, and without one we measured no gain.
 //
-// Pebble keeps none where the cleaner wants files with their contents, as one does that puts them into an archive. That
-// is all that is taken from it: of its other methods those of DeleteCleaner, which are less deep, take the place.
+// Pebble keeps no logs if its cleaner needs their contents, as ArchiveCleaner does. So remover embeds both cleaners: it
+// says that it needs the contents, and deletes as DeleteCleaner does.
 type remover struct {
 	pebble.DeleteCleaner
 	archiver
@@ -178,19 +178,20 @@ func (logger) Errorf(string, ...any) {}
 
 func (l logger) Fatalf(format string, args ...any) { l.fatal(fmt.Errorf(format, args...)) }
 
-// events counts what Pebble tells only when it happens.
+// events counts things that Pebble reports only as events.
 type events struct {
 	stalls     atomic.Int64
 	stallNanos atomic.Int64
-	stalledAt  atomic.Int64                       // Unix ns of a stall that lasts, else 0
+	stalledAt  atomic.Int64                       // Unix ns at which a stall began that still lasts, else 0
 	background atomic.Int64                       // errors
-	flattening atomic.Pointer[context.CancelFunc] // to be called when a compaction of L0 begins; nil for none
+	flattening atomic.Pointer[context.CancelFunc] // called when a compaction of L0 begins; may be nil
 }
 
 func (ev *events) listener(fatal func(error)) *pebble.EventListener {
 	return &pebble.EventListener{
-		// A failed flush or compaction is tried again by Pebble; what is lost for good comes through the logger.
-		// Cancelled compactions arrive here too. A full disk brings thousands per second: count, do not print.
+		// Pebble tries a failed flush or compaction again; an error that is fatal comes through the logger. Cancelled
+		// compactions arrive here, too. A full disk causes thousands of errors a second, so they are counted and not
+		// printed.
 		BackgroundError: func(error) { ev.background.Add(1) },
 		DataCorruption: func(info pebble.DataCorruptionInfo) {
 			fatal(fmt.Errorf("corrupted file %s: %w", info.Path, info.Details))

@@ -15,8 +15,8 @@ import (
 )
 
 // rowCache keeps rows: copies of single records of the keyspace redis_metadata. A look into Pebble's memtables and
-// tables costs ten times as much as a row, and more behind many writes. Leaders fill it with the records that they
-// write and read. Its methods may run concurrently.
+// tables costs ten times as much as a row, and more behind many writes. Leaders put the records there that they write
+// and read. All methods may run concurrently.
 //
 // Invariant: a row is what the engine held when the read that finds it began, or later (see viewpool.go). Two rules
 // keep it:
@@ -26,25 +26,25 @@ import (
 //   - A reader makes a row of what it found only if no change of the region has begun since it looked. It asks that
 //     under the lock under which a later change takes the row away.
 //
-// A row belongs to a generation of its region's Rows. A generation that ends makes all its rows invisible at once;
-// other rows take their places in time.
+// A row belongs to a generation of its region's Rows. When a generation ends, all its rows become invisible at once;
+// other rows replace them later.
 type rowCache struct {
 	seed    maphash.Seed
 	buckets []bucket
-	limit   int64 // bytes of rows, as size counts them; the buckets take a sixth to a third as much besides
+	limit   int64 // bytes of rows, as size counts them; buckets take a sixth to a third of that in addition
 
-	locks [64]sync.Mutex // they also keep the fields above, which all read, off the cache lines of those below
+	locks [64]sync.Mutex // also keeps the fields above, which all readers read, off the cache lines of those below
 
-	bytes        atomic.Int64  // of rows now
-	swept        atomic.Uint64 // buckets, see sweep
+	bytes        atomic.Int64  // bytes of all rows now
+	swept        atomic.Uint64 // how many buckets were swept, see sweep
 	generations  atomic.Uint64
 	hits, misses atomic.Uint64
 }
 
-// bucket has the rows of some hashes, no two of one tag. It is one cache line, and a writer touches no other and no
-// row.
+// bucket has the rows of some hashes, no two with the same tag. It is one cache line: a writer that drops a row touches
+// no other memory.
 type bucket struct {
-	// tags has tagBits of the hash for each row, from the lowest on, and above them a count of the rows thrown out. A
+	// tags has tagBits bits of the hash of each row, from the lowest bit on, and above them a count of evicted rows. A
 	// reader may see the tag of another row, so it compares keys.
 	tags  atomic.Uint64
 	sizes [8]uint8 // of the rows, in units of sizeUnit bytes; 0 for no row
@@ -56,8 +56,8 @@ const (
 	tagBits    = 10
 	tagMask    = 1<<tagBits - 1
 	sizeUnit   = 32 // 255 of them are more than the largest row
-	// rowBytes is the size of rows for which there are as many places as memory allows. Most rows are larger, so
-	// buckets are seldom full.
+	// rowBytes is the row size by which the number of places is chosen. Most rows are larger, so the memory is used up
+	// before the buckets are full.
 	rowBytes = 64
 	// maxRow is the most bytes that a row may have.
 	maxRow = 4 << 10
@@ -94,7 +94,7 @@ func (r *row) of(key []byte) bool {
 	return int(r.key) == len(key) && bytes.Equal(r.bytes()[:r.key], key)
 }
 
-// newRowCache returns a cache for limit bytes of rows, nil where limit is 0.
+// newRowCache returns a cache for limit bytes of rows, nil if limit is 0.
 func newRowCache(limit int64) *rowCache {
 	if limit <= 0 {
 		return nil
@@ -131,7 +131,7 @@ func (c *rowCache) get(generation uint64, key []byte) (value []byte, ok bool) {
 	return nil, false
 }
 
-// drop takes the row of a hash away, if there is one.
+// drop removes the row of a hash, if there is one.
 func (c *rowCache) drop(hash uint64) {
 	b, lock, tag := c.find(hash)
 	lock.Lock()
@@ -161,7 +161,7 @@ func (c *rowCache) set(b *bucket, i int, tag uint64, r *row, size uint8) {
 	b.sizes[i] = size
 }
 
-// put puts a row into its bucket. Where late is not nil put calls it under the lock, and drops the row if it reports
+// put puts a row into its bucket. If late is not nil, put calls it under the lock, and drops the row if late returns
 // true.
 func (c *rowCache) put(hash uint64, r *row, late func() bool) {
 	b, lock, tag := c.find(hash)
@@ -194,7 +194,7 @@ func (c *rowCache) sweep() {
 	lock.Unlock()
 }
 
-// room returns an empty place, or that of the row to be replaced: each in its turn. The caller holds the lock.
+// room returns an empty place, or else the place of the next row to replace, in turn. The caller holds the lock.
 func (b *bucket) room() int {
 	for i := range b.rows {
 		if b.sizes[i] == 0 {
@@ -207,9 +207,9 @@ func (b *bucket) room() int {
 	return int(turn)
 }
 
-// Rows is a region's part of its store's row cache. It has rows between Open and Close. Reads see the same with it as
-// without it, if all writers of the region's records name it: Batch.Keep, Ingestion.Commit. Methods may run
-// concurrently; a nil Rows has no rows.
+// Rows is a region's part of its store's row cache. It has rows only between Open and Close. Reads find the same with
+// it as without it, provided that everything that writes the region's records names it (Batch.Keep, Ingestion.Commit).
+// All methods may run concurrently. A nil Rows has no rows.
 type Rows struct {
 	cache      *rowCache
 	generation atomic.Uint64 // 0 while closed
@@ -224,14 +224,14 @@ func (e *Engine) NewRows() *Rows {
 	return &Rows{cache: e.rows}
 }
 
-// Open begins without rows.
+// Open lets the region have rows. It begins with none.
 func (r *Rows) Open() {
 	if r != nil {
 		r.generation.Store(r.cache.generations.Add(1))
 	}
 }
 
-// Close forgets all rows and takes no more.
+// Close forgets all rows. Until the next Open there are none.
 func (r *Rows) Close() {
 	if r != nil {
 		r.generation.Store(0)
@@ -248,7 +248,7 @@ func (r *Rows) renew() {
 	}
 }
 
-// get returns the record of a key, if it is in a row.
+// get returns the record of a key, if there is a row of it.
 func (r *Rows) get(key []byte) (value []byte, ok bool) {
 	if r == nil {
 		return nil, false
@@ -260,7 +260,7 @@ func (r *Rows) get(key []byte) (value []byte, ok bool) {
 	return r.cache.get(g, key)
 }
 
-// asOf is the number of changes that have ended.
+// asOf returns the number of changes that have ended.
 func (r *Rows) asOf() uint64 {
 	if r == nil {
 		return 0
@@ -268,7 +268,7 @@ func (r *Rows) asOf() uint64 {
 	return r.ended.Load()
 }
 
-// unchanged reports whether no change has begun since asOf: what was found then is still so.
+// unchanged reports whether no change has begun since asOf, so that what a reader found then still holds.
 func (r *Rows) unchanged(asOf uint64) bool { return r.begun.Load() == asOf }
 
 // keep makes a row of what a reader has found since asOf.
@@ -292,11 +292,11 @@ func (r *Rows) replace(f func() error) error {
 	})
 }
 
-// rowChanges are the rows that a batch takes away and makes. A batch reuses their memory.
+// rowChanges are the rows that a batch drops and makes. The batch reuses their memory.
 type rowChanges struct {
-	of     *Rows // nil where the batch has nothing to do with rows
+	of     *Rows // nil if the batch changes no rows
 	hashes []uint64
-	made   []*row // by hash, nil where the batch only takes the row away
+	made   []*row // by hash, nil if the batch only drops the row
 }
 
 // around commits a batch between begin and end.
@@ -314,7 +314,7 @@ func (x *rowChanges) around(batch *pebble.Batch, sorted bool, commit func() erro
 	})
 }
 
-// begin takes away the rows of all records that a batch changes.
+// begin drops the rows of all records that a batch changes.
 func (x *rowChanges) begin(batch *pebble.Batch) {
 	g := x.of.generation.Load()
 	if g == 0 {
@@ -345,7 +345,8 @@ func (x *rowChanges) begin(batch *pebble.Batch) {
 	}
 }
 
-// end puts the new rows there once the batch is visible: the last one of a record that it writes several times.
+// end puts the new rows there after the batch has become visible. If the batch writes a record several times, the last
+// write counts.
 func (x *rowChanges) end(sorted bool) {
 	for i, r := range x.made {
 		if r != nil && (sorted || len(x.hashes) <= sortMin && !slices.Contains(x.hashes[i+1:], x.hashes[i])) {

@@ -12,35 +12,37 @@ import (
 	"neokv.dev/neokv/internal/keys"
 )
 
-// sortMin and sortMax are how many writes a batch must and may have to be sorted.
+// sortMin and sortMax are the least and the largest number of writes with which a batch is sorted.
 const sortMin, sortMax = 128, 1 << 16
 
-// sortBytes is how large a batch may be to be sorted: it is copied for that, and with large values the copy costs more
-// than is saved.
+// sortBytes is the largest batch that is sorted. Sorting copies the batch, and with large values the copy costs more
+// than it saves.
 const sortBytes = 4 << 20
 
-// sorter puts the writes of a batch into the order of their keys before it is committed, and leaves out those that a
-// later one of the same key replaces. The search for a key's place in a memtable is a walk through memory that is not
-// in the processor's caches, and takes most of the time of a small write; what the search for the key before has
-// touched is there. So the denser a batch's keys are among those of the memtable, the more it saves (BenchmarkCommit).
+// sorter sorts the writes of a batch by key before the batch is committed, and leaves out writes that a later one of
+// the same key replaces. Most of the time of a small write goes into the search for its key's place in the memtable,
+// which reads memory that is not in the processor's caches. If the key before was a near one, its search has just
+// brought that memory there. So sorting saves the more, the denser the batch's keys are among those of the memtable
+// (BenchmarkCommit).
 type sorter struct {
 	writes []writeSpan
-	// order has for each write, from the top: its keyspace's tag, the five bytes of its key behind those that all keys
-	// of the batch in this keyspace begin with, and its number. The bytes decide nearly always.
+	// order has a number for each write, made of, from the top: its keyspace's tag, five bytes of its key, and its
+	// index. The five bytes are those after the prefix that all keys of the batch in this keyspace share. They nearly
+	// always decide the order.
 	order  []uint64
-	groups [keys.ZSetRank + 1]prefixGroup // by keyspace, those of an unknown one in the last
+	groups [keys.ZSetRank + 1]prefixGroup // by keyspace; unknown keyspaces share the last one
 }
 
-// prefixGroup is what the keys of a batch in one keyspace begin with.
+// prefixGroup is the prefix that the keys of a batch in one keyspace share.
 type prefixGroup struct {
 	first  []byte // key
 	common int    // how much of it the others begin with, too
 }
 
-// sort sorts the batch, if that pays. Nothing may have been read from it by an iterator that is still open.
+// sort sorts the batch, if that pays. No iterator of the batch may be open.
 func (b *Batch) sort() error {
 	if n := b.batch.Count(); n < sortMin || n > sortMax || b.batch.Len() > sortBytes || b.indexed || b.ranges > 0 {
-		return nil // of a range deletion and a write, the later one counts
+		return nil // a range deletion must stay before later writes and after earlier ones
 	}
 	repr := b.batch.Repr()
 	b.sorter.read(repr)
@@ -63,7 +65,7 @@ func (s *sorter) reset() {
 
 func (s *sorter) group(key []byte) *prefixGroup { return &s.groups[min(int(key[0]), len(s.groups)-1)] }
 
-// read takes in a batch's writes.
+// read reads a batch's writes.
 func (s *sorter) read(repr []byte) {
 	for at := batchrepr.HeaderLen; at < len(repr); {
 		w, next := readWrite(repr, at)
@@ -84,10 +86,10 @@ func (s *sorter) read(repr []byte) {
 	}
 }
 
-// at is the write of a place in the order.
+// at returns the write to which an element of order belongs.
 func (s *sorter) at(order uint64) *writeSpan { return &s.writes[order%sortMax] }
 
-// sort puts order in order. Writes of the same key stay as they were made.
+// sort sorts order. Writes of the same key keep the order in which they were made.
 func (s *sorter) sort(repr []byte) {
 	slices.Sort(s.order)
 	for from, to := 0, 0; from < len(s.order); from = to {
@@ -125,7 +127,7 @@ func (s *sorter) write(to *pebble.Batch, repr []byte) (err error) {
 	return nil
 }
 
-// common is how many bytes two keys have in common at their beginning.
+// common returns the length of the prefix that two keys share.
 func common(x, y []byte) (n int) {
 	most := min(len(x), len(y))
 	for n+8 <= most && binary.LittleEndian.Uint64(x[n:]) == binary.LittleEndian.Uint64(y[n:]) {

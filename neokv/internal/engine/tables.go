@@ -13,15 +13,15 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// How a range of keys travels from one engine to another: as tables, each of which begins with the deletion of the
-// range that it covers and goes on with the keys there. Tables put in by one Ingestion become visible, and durable,
-// together or not at all; what their ranges held before is gone with the same step.
+// This file carries a range of keys from one engine to another, as tables. Each table begins with the deletion of the
+// range that it covers, and goes on with the keys there. The tables of one Ingestion become visible and durable
+// together or not at all, and with the same step the old keys of their ranges disappear.
 
 // Span is the range of keys [Lower, Upper).
 type Span struct{ Lower, Upper []byte }
 
-// Snapshot is a state of the engine that stays readable until Close, for minutes if need be: unlike a View it keeps
-// neither memtables nor tables alive, only keys that compactions would drop. It may be used by one goroutine at a time.
+// Snapshot is a state of the engine that stays readable until Close, for minutes if need be. Unlike a View it does not
+// keep memtables and tables alive, only keys that compactions would drop. One goroutine may use it at a time.
 type Snapshot struct {
 	engine *Engine
 	pinned *pebble.Snapshot
@@ -33,14 +33,15 @@ func (e *Engine) NewSnapshot() *Snapshot { return &Snapshot{engine: e, pinned: e
 // Close gives the snapshot up.
 func (s *Snapshot) Close() error { return s.pinned.Close() }
 
-// Iter walks [lower, upper) of the snapshot's state. It keeps memtables and tables alive until it is closed.
+// Iter returns an iterator over [lower, upper) of the snapshot's state. The iterator keeps memtables and tables alive
+// until it is closed.
 func (s *Snapshot) Iter(lower, upper []byte) (*pebble.Iterator, error) {
 	return s.pinned.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})
 }
 
-// WriteTables writes the keys of a span, and the deletion of everything else in it, as tables of about tableBytes; next
-// opens each. The range deletions of the tables abut. An empty span is one table, too. stop is asked now and then
-// whether to go on; its error is returned.
+// WriteTables writes the keys of a span, and the deletion of everything else in it, as tables of about tableBytes. next
+// opens each table. The range deletions of the tables abut. An empty span also makes one table. WriteTables calls stop
+// now and then, and ends with its error.
 //
 // Memory: the index and filter of one table.
 func (s *Snapshot) WriteTables(
@@ -53,8 +54,8 @@ func (s *Snapshot) WriteTables(
 	return err
 }
 
-// writeTable writes the table that begins at lower and returns where it ends. The iterator is its own, so that a long
-// transfer does not keep the tables of its beginning.
+// writeTable writes the table that begins at lower and returns where it ends. It opens an iterator of its own, so that
+// a long transfer does not keep old tables alive.
 func (s *Snapshot) writeTable(
 	lower, upper []byte, tableBytes uint64, next func() (io.WriteCloser, error), stop func() error,
 ) (end []byte, more bool, err error) {
@@ -108,11 +109,11 @@ func (e *Engine) WriteTable(out io.WriteCloser, key, value []byte) error {
 
 func (e *Engine) newTable(out io.WriteCloser) *sstable.Writer {
 	o := e.options.MakeWriterOptions(bottom, e.db.TableFormat())
-	o.DisableValueBlocks = true // see spanPolicy; and they are held in memory until the end
+	o.DisableValueBlocks = true // see spanPolicy; besides, the writer holds value blocks in memory until the end
 	return sstable.NewWriter(&tableFile{out}, o)
 }
 
-// bottom is the level whose options tables are written with.
+// bottom is the level with whose options tables are written.
 const bottom = 6
 
 // tableFile is where a table's writer writes to.
@@ -129,20 +130,22 @@ func (f *tableFile) Write(p []byte) error {
 // Finish is part of objstorage.Writable.
 func (f *tableFile) Finish() error { return f.out.Close() }
 
-// Abort is part of objstorage.Writable: whoever opened the file knows from the error.
+// Abort is part of objstorage.Writable. It does nothing: the caller that opened the file learns of the failure from the
+// error.
 func (f *tableFile) Abort() {}
 
-// Ingestion collects tables, which were written by an engine of the same comparer, and puts them in at once.
+// Ingestion collects tables that an engine with the same comparer wrote, and puts them into this engine at once.
 type Ingestion struct {
 	engine *Engine
 	prefix string // of the paths
 	paths  []string
 }
 
-// incoming is the folder of tables on their way in, inside the engine's: what it holds when an engine opens is rubbish.
+// incoming is the folder, inside the engine's, of tables that are not ingested yet. When an engine opens, it deletes
+// what it finds there.
 const incoming = "incoming"
 
-// NewIngestion begins an ingestion; at most one at a time goes by a name.
+// NewIngestion begins an ingestion. No two may have the same name at the same time.
 func (e *Engine) NewIngestion(name string) (*Ingestion, error) {
 	dir := e.fs.PathJoin(e.dir, incoming)
 	if err := e.fs.MkdirAll(dir, 0o755); err != nil {
@@ -151,7 +154,7 @@ func (e *Engine) NewIngestion(name string) (*Ingestion, error) {
 	return &Ingestion{engine: e, prefix: e.fs.PathJoin(dir, name)}, nil
 }
 
-// Create opens the file of the next table. Closing it makes it durable; all must be closed before Commit.
+// Create opens the file of the next table. Closing the file makes it durable. All must be closed before Commit.
 func (g *Ingestion) Create() (io.WriteCloser, error) {
 	path := fmt.Sprintf("%s-%d.sst", g.prefix, len(g.paths))
 	f, err := g.engine.fs.Create(path, vfs.WriteCategoryUnspecified)
@@ -168,9 +171,9 @@ type syncedFile struct{ vfs.File }
 // Close is part of io.Closer.
 func (f *syncedFile) Close() error { return errors.Join(f.File.Sync(), f.File.Close()) }
 
-// Commit puts the tables in. When it has returned nil they are visible and durable, all of them; with an error nothing
-// has changed. The tables' ranges must not overlap. If they replace a region's records, rows are those of the region,
-// else nil.
+// Commit puts the tables into the engine. When it returns nil, all of them are visible and durable; when it returns an
+// error, nothing has changed. The tables' ranges must not overlap. If the tables replace a region's records, rows must
+// be the region's Rows, else nil.
 func (g *Ingestion) Commit(rows *Rows) error {
 	e := g.engine
 	ingest := func() error { return e.db.Ingest(context.Background(), g.paths) }
@@ -181,15 +184,16 @@ func (g *Ingestion) Commit(rows *Rows) error {
 	return nil
 }
 
-// Abort removes the tables' files; behind a Commit it does nothing. Files still open may be closed afterwards.
+// Abort removes the tables' files. After Commit it does nothing. The caller may close files that are still open after
+// Abort.
 func (g *Ingestion) Abort() {
 	for _, path := range g.paths {
-		_ = g.engine.fs.Remove(path) // what stays is removed at the next start
+		_ = g.engine.fs.Remove(path) // the next start removes files that remain
 	}
 	g.paths = nil
 }
 
-// clearIncoming removes the tables of ingestions that did not come to an end.
+// clearIncoming removes the tables of ingestions that a crash interrupted.
 func (e *Engine) clearIncoming() error {
 	dir := e.fs.PathJoin(e.dir, incoming)
 	if _, err := e.fs.Stat(dir); errors.Is(err, fs.ErrNotExist) {

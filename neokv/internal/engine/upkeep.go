@@ -11,18 +11,18 @@ import (
 const (
 	// UpkeepPause is how long the caller of IdleUpkeep waits between two calls.
 	UpkeepPause = 500 * time.Millisecond
-	// idleWrites is how many bytes of batches an idle engine may get between two calls.
+	// idleWrites is how many bytes of batches an engine may get between two calls and still count as idle.
 	idleWrites = 16 << 10
 	// idleLog is how large a write-ahead log may stay in an idle engine.
 	idleLog = 1 << 20
-	// idleLooks is how many reads make it worth while to compact L0 of an idle engine: that takes about as long as the
-	// reads could save. Without so many reads it is compacted with the idleCalls-th call.
+	// idleLooks is how many reads make it worth while to compact L0 of an idle engine: the compaction takes about as
+	// long as it saves for so many reads. With fewer reads, the idleCalls-th idle call compacts L0.
 	idleLooks = 20_000
 	idleCalls = 10
 )
 
-// IdleUpkeep is to be called every UpkeepPause by one goroutine. It empties the pool of views. Where hardly anything
-// was written since the last call, it does what compactions do not do without writes, one step at a time:
+// IdleUpkeep empties the pool of views. If hardly anything was written since the last call, it also takes one step of
+// the work that Pebble only does when there are writes. One goroutine calls it every UpkeepPause.
 //
 //   - It flushes the memtable of a large write-ahead log. The log's space is free then, and reads find what was loaded
 //     in tables, at half the cost of a large memtable.
@@ -49,30 +49,30 @@ func (e *Engine) IdleUpkeep() {
 	}
 }
 
-// flatten begins to compact L0 into the level below. Pebble would go on with the levels below that one, each into the
-// next; cancelling ctx before the first compaction has ended stops that.
+// flatten begins to compact L0 into the level below. Pebble would then compact that level into the next one, and so on;
+// flatten stops that by cancelling ctx before the first compaction has ended.
 func (e *Engine) flatten() {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	e.events.flattening.Store(&cancel)
-	// An error is ctx's, or one of the disk, which Pebble's own compactions meet, too.
+	// The error is that of ctx, or one of the disk, which Pebble's own compactions meet, too.
 	_ = e.db.Compact(ctx, []byte{0}, []byte{0xff}, false)
 	e.events.flattening.Store(nil)
 }
 
-// flushNext is Flush, unless one is under way: a memtable more in the queue for each call would make the queue so long
-// that writes stall. An error is one of the disk, which the next commit meets, too.
+// flushNext calls Flush, unless a flush is under way: with one more memtable for each call the queue would become so
+// long that writes stall. The error is one of the disk, which the next commit meets, too.
 func (e *Engine) flushNext(m *pebble.Metrics) {
 	if m.Flush.NumInProgress == 0 {
 		_ = e.Flush()
 	}
 }
 
-// idleWaste is how many bytes of its tables' files an idle engine leaves unused.
+// idleWaste is how many unused bytes in the files of its tables an idle engine accepts.
 const idleWaste = 4 << 20
 
-// rewrite compacts tables that are a part of a file, where most of these files is not used. A deletion that cuts a
-// table leaves such parts, and the file stays as long as one of them does.
+// rewrite compacts tables that use a part of a file, if most of the bytes of such files are unused. A range deletion
+// that cuts a table leaves such parts, and the file stays as long as one of them does.
 func (e *Engine) rewrite(m *pebble.Metrics) {
 	backing := m.Table.BackingTableSize
 	if backing == e.backing || backing < idleWaste || backing-idleWaste < 2*m.VirtualSize() {
@@ -95,7 +95,7 @@ func (e *Engine) rewrite(m *pebble.Metrics) {
 // settlePause is the shortest time between two flushes by settle.
 const settlePause = time.Second
 
-// settle is Flush for the sake of reads, once per settlePause at most.
+// settle calls Flush, once per settlePause at most, to make reads faster.
 func (e *Engine) settle() {
 	last, now := e.settled.Load(), time.Now().UnixMilli()
 	if now-last >= settlePause.Milliseconds() && e.settled.CompareAndSwap(last, now) {

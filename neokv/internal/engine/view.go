@@ -7,32 +7,32 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 )
 
-// View reads the engine as of the call that made it. It is not safe for concurrent use.
+// View reads one state of the engine, that of the call that made it. It is not safe for concurrent use.
 type View struct {
 	engine *Engine
-	// iter pins the state from NewView on. Point reads seek on it: that costs no allocation. Unlike Pebble's Get it
-	// also asks the filters of the last level, where most data is.
+	// iter pins the state. Point reads seek on it, which allocates nothing and, unlike Pebble's Get, also asks the
+	// filters of the last level, where most data is.
 	iter *pebble.Iterator
-	err  error  // of opening iter
-	seen uint64 // changes that had ended before iter was opened
-	asOf uint64 // changes of rows that had ended before the view was pinned
+	err  error  // the error of opening iter
+	seen uint64 // how many changes had ended before iter was opened
+	asOf uint64 // how many changes of rows had ended before the view was pinned
 
 	rows  *Rows // see NewLazyView; nil for none
-	looks int64 // into Pebble
+	looks int64 // how many look-ups in Pebble it has made
 
-	value io.Closer // of the value that GetNow has returned; nil for none
+	value io.Closer // frees the value that GetNow has returned; may be nil
 
-	steps  int    // of iter, when a key was last found missing
-	absent []byte // a key that took long to be found missing, empty for none
+	steps  int    // steps that iter had made when a key was last found missing
+	absent []byte // a missing key whose search took many steps, empty for none
 
 	iters iters
 }
 
-// pointOptions are those of the iterator of every view. Pebble copies them.
+// pointOptions are the options of every view's iterator. Pebble copies them.
 var pointOptions = pebble.IterOptions{UseL6Filters: true}
 
 // NewView pins the present state of the engine. Tables and memtables of that state stay alive until Close, and a little
-// longer (see viewPool): hold a view for a request or a bounded step, not longer.
+// longer (see viewPool). So a caller holds a view for a request or a bounded step, not longer.
 func (e *Engine) NewView() *View {
 	if v := e.viewPool.take(); v != nil {
 		return v
@@ -42,15 +42,15 @@ func (e *Engine) NewView() *View {
 	return v
 }
 
-// NewLazyView is NewView, but the first call of Get or Iter pins the state. GetNow and GetAny look among the region's
-// rows first; rows may be nil.
+// NewLazyView is like NewView, but only the first call of Get or Iter pins the state. GetNow and GetAny look among the
+// region's rows first. rows may be nil.
 func (e *Engine) NewLazyView(rows *Rows) *View {
 	v := e.views.Get().(*View)
 	v.rows = rows
 	return v
 }
 
-// pin opens the view's iterator, if it is not open yet, or takes that of a view in the pool.
+// pin pins the state, if that has not happened yet: it takes the iterator of a view in the pool, or opens one.
 func (v *View) pin() {
 	if v.iter != nil || v.err != nil {
 		return
@@ -67,20 +67,21 @@ func (v *View) pin() {
 	v.iter, v.err = v.engine.db.NewIter(&pointOptions)
 }
 
-// deep is the number of sublevels of L0 from which on GetNow goes through them one by one until it finds the key. With
-// fewer it is cheaper to seek in all of them, as an iterator does (BenchmarkGetNow).
+// deep is the number of L0 sublevels from which on GetNow searches them one by one until it finds the key. With fewer
+// sublevels it is cheaper to seek in all of them at once, as an iterator does (BenchmarkGetNow).
 const deep = 3
 
-// missMemory is how many of its keys GetNow has to find before it forgets that it did not find one.
+// missMemory is how many keys GetNow must find, after one that it did not find, before it searches sublevels one by one
+// again.
 const missMemory = 64
 
-// GetNow reads one key as of now, perhaps newer than the view. With rows the key must be one of redis_metadata. Going
-// through the sublevels one by one does not ask the filters of the last level, so a missing key costs a look into a
-// table there. After such a key GetNow is Get for a while.
+// GetNow reads one key as of now, perhaps newer than the view. If the view has rows, the key must be in redis_metadata.
+// Searching the sublevels one by one does not ask the filters of the last level, so a missing key costs a look into a
+// table there. After a missing key GetNow therefore does the same as Get for a while.
 func (v *View) GetNow(key []byte) (value []byte, ok bool, err error) {
 	e := v.engine
 	value, ok = v.rows.get(key)
-	if ok && (v.iter == nil || v.rows.unchanged(v.asOf)) { // else the row may be newer than what the view has shown
+	if ok && (v.iter == nil || v.rows.unchanged(v.asOf)) { // else the row may be newer than the view
 		return value, true, nil
 	}
 	if v.iter != nil || e.depth.Load() < deep || e.missed.Load() > 0 {
@@ -109,8 +110,8 @@ func (v *View) GetNow(key []byte) (value []byte, ok bool, err error) {
 	return value, err == nil, err
 }
 
-// GetAny reads one key as of now or as the view has it, for a caller who knows that nobody writes the key meanwhile.
-// With rows the key must be one of redis_metadata.
+// GetAny reads one key, either as of now or as of the view. It is for a caller that knows that nobody writes the key
+// meanwhile. If the view has rows, the key must be in redis_metadata.
 func (v *View) GetAny(key []byte) (value []byte, ok bool, err error) {
 	if value, ok = v.rows.get(key); ok {
 		return value, true, nil
@@ -118,7 +119,7 @@ func (v *View) GetAny(key []byte) (value []byte, ok bool, err error) {
 	return v.Get(key)
 }
 
-// drop gives back what GetNow has returned.
+// drop frees the value that GetNow has returned.
 func (v *View) drop() {
 	if v.value != nil {
 		_ = v.value.Close()
@@ -142,7 +143,7 @@ func (v *View) Get(key []byte) (value []byte, ok bool, err error) {
 		v.missed(key)
 		return nil, false, v.iter.Error()
 	}
-	if !bytes.Equal(v.iter.Key(), key) { // in keyspaces whose prefix is not the whole key
+	if !bytes.Equal(v.iter.Key(), key) { // may differ in keyspaces whose prefix is not the whole key
 		v.missed(key)
 		return nil, false, nil
 	}
@@ -150,12 +151,12 @@ func (v *View) Get(key []byte) (value []byte, ok bool, err error) {
 	return value, err == nil, err
 }
 
-// manySteps is how many records a Get may step over without finding its key. Pebble steps over all earlier versions of
-// a deleted key that are still in the memtable, and each change of a collection writes another version of its record.
+// manySteps is how many steps of a Get that finds nothing are too many. Pebble steps over all earlier versions of a
+// deleted key in the memtable, and each change of a collection writes one more version of its record.
 const manySteps = 1000
 
-// missed is called when a key was not found. If that took many steps the view remembers the key, and the engine flushes
-// the memtable, which leaves one record of each key.
+// missed is called when a key was not found. If that took many steps, the view remembers the key, and the engine
+// flushes the memtable, which leaves only the last version of each key.
 func (v *View) missed(key []byte) {
 	stats := v.iter.Stats()
 	before := v.steps
@@ -167,8 +168,8 @@ func (v *View) missed(key []byte) {
 	v.engine.settle()
 }
 
-// Iter walks [lower, upper) of the view's state; nil means no bound. The iterator must be closed before the view. Other
-// calls on the view leave it alone.
+// Iter returns an iterator over [lower, upper) of the view's state; a nil bound is none. The caller must close it
+// before the view. Other calls on the view do not move it.
 func (v *View) Iter(lower, upper []byte) (*Iter, error) {
 	v.pin()
 	if v.err != nil {
@@ -184,7 +185,7 @@ func (v *View) Iter(lower, upper []byte) (*Iter, error) {
 	}))
 }
 
-// Close gives the view back.
+// Close ends the use of the view, which may go into the pool.
 func (v *View) Close() {
 	v.rows = nil
 	if v.looks > 0 {
