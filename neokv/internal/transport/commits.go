@@ -7,17 +7,17 @@ import (
 	pb "github.com/lni/dragonboat/v4/raftpb"
 )
 
-// commits says how often a leader tells its followers what is committed: a leader that answers for itself needs nobody
-// to apply at once. Raft tells each follower as soon as an entry is committed, by a message of its own; every follower
-// then takes a step, applies that entry alone and answers, and the leader takes a step for each answer. Here a follower
-// hears of it once per interval at most, along with the next entries if there are any, and applies what has come
-// together as one batch. After the last entry the next heartbeat says it.
+// commits limits how often a leader tells its followers what is committed. Raft sends each follower a message of its
+// own as soon as an entry is committed. Every follower then takes a step, applies that entry alone and answers, and the
+// leader takes a step for each answer. But the leader answers clients by itself, so followers need not apply at once.
+// Here a follower hears what is committed at most once per interval, together with the next entries if there are any,
+// and applies all of it as one batch. After the last entry it hears by the next heartbeat.
 //
-// To a follower this is a message that was lost: it learns later what it may apply, never anything wrong. A message
-// without entries can also be the question whether the follower has what it was sent. Where that is dropped, the next
-// heartbeat's answer makes Raft ask again, an interval later at least.
+// For the follower it is as if a message was lost: it learns later what it may apply, and never anything wrong. A
+// message without entries can also ask whether the follower has the entries that it was sent. If that message is
+// dropped, the answer to the next heartbeat makes Raft ask again, at least an interval later.
 type commits struct {
-	interval time.Duration // 0: as Raft does it
+	interval time.Duration // 0: no limit
 
 	mu   sync.Mutex
 	told map[follower]time.Time
@@ -26,7 +26,7 @@ type commits struct {
 // follower is a replica that this store's replica of the region leads.
 type follower struct{ region, replica uint64 }
 
-// leave judges a Raft message that is about to leave at now: it reports whether it is worth sending, and may take the
+// leave judges a Raft message that is about to leave at now. It reports whether to send the message, and may take the
 // commit index out of it.
 func (c *commits) leave(m *pb.Message, now time.Time) bool {
 	if c.interval <= 0 || m.Type != pb.Replicate {
@@ -44,7 +44,7 @@ func (c *commits) leave(m *pb.Message, now time.Time) bool {
 	case len(m.Entries) == 0:
 		return false
 	default:
-		m.Commit = 0 // what is known to be committed never goes back
+		m.Commit = 0 // with 0 the follower keeps the commit index that it knows
 	}
 	return true
 }

@@ -11,7 +11,7 @@ import (
 	"neokv.dev/neokv/internal/topology"
 )
 
-// transportFactory makes the transport of the NodeHost that runs at an endpoint.
+// transportFactory makes the transport for the NodeHost of an endpoint's store.
 type transportFactory struct{ e *Endpoint }
 
 func (f transportFactory) Create(c config.NodeHostConfig, m raftio.MessageHandler,
@@ -25,8 +25,8 @@ func (f transportFactory) Validate(address string) bool {
 	return ok
 }
 
-// raftTransport is raftio.ITransport. Apart from Start it returns no errors for messages: one would trip dragonboat's
-// circuit breaker, which stays open for seconds after the link is back.
+// raftTransport is raftio.ITransport. It returns no errors for messages, since an error would trip dragonboat's circuit
+// breaker, which stays open for seconds after the link is back.
 type raftTransport struct {
 	e          *Endpoint
 	address    string
@@ -59,7 +59,7 @@ func (t *raftTransport) Start() error {
 	return nil
 }
 
-// Close returns when no delivery is under way; the endpoint itself stays.
+// Close returns when no delivery is under way. The endpoint stays open.
 func (t *raftTransport) Close() error {
 	t.e.raftMu.Lock()
 	defer t.e.raftMu.Unlock()
@@ -85,7 +85,7 @@ func (t *raftTransport) connection(ctx context.Context, target string) (*connect
 	return &connection{e: t.e, l: t.e.line(to), ctx: ctx}, nil
 }
 
-// connection is raftio.IConnection and raftio.ISnapshotConnection.
+// connection implements raftio.IConnection and raftio.ISnapshotConnection.
 type connection struct {
 	e       *Endpoint
 	l       *linkEnd

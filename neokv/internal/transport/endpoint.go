@@ -16,7 +16,7 @@ import (
 	"neokv.dev/neokv/internal/topology"
 )
 
-// Endpoint is a store's place in the network, one per incarnation of the store: NewEndpoint at each start, Close at its
+// Endpoint connects a store to the network. Each start of the store makes a new one, which is closed at the store's
 // end. All methods may run concurrently.
 type Endpoint struct {
 	o       Options
@@ -25,8 +25,8 @@ type Endpoint struct {
 	filter  *filter
 	commits commits
 	wire    wire
-	// address is where the other endpoints of a TCP network dial, empty in memory; unreachable is why it could not be
-	// listened on.
+	// address is where the other endpoints of a TCP network dial, empty in memory. unreachable is the error if
+	// listening there failed.
 	address     string
 	unreachable error
 
@@ -41,23 +41,25 @@ type Endpoint struct {
 	lines  map[topology.StoreID]*linkEnd
 	owned  sync.WaitGroup // goroutines of the lines, and calls being answered
 
-	// Deliveries hold raftMu shared, so whoever takes raft away knows that none is under way.
+	// Deliveries hold raftMu shared. So when Close, which holds it alone, has set raft to nil, no delivery is under
+	// way.
 	raftMu sync.RWMutex
 	raft   *raftTransport
 
 	batches, messages, withheld, returned, lost, delivered atomic.Int64
 }
 
-// wire carries what has passed the filter and the link to other endpoints: by reference, or over connections. The
-// receiving side asks whether it is silent, and over connections whether the link has been cut meanwhile.
+// wire carries messages to other endpoints, by reference or over connections. They have passed the filter and the link.
+// The receiving side checks that it is not silent and, over connections, that the link has not been cut meanwhile.
 type wire interface {
-	// send hands a batch over, without waiting, and keeps nothing of it. What cannot be delivered is lost silently.
+	// send hands a batch over without waiting, and keeps nothing of it. Messages that cannot be delivered are lost
+	// silently.
 	send(l *linkEnd, b pb.MessageBatch)
 	// chunk returns when the receiver has taken the chunk.
 	chunk(c *connection, chunk pb.Chunk) error
-	// call returns the handler's answer, or errNoAnswer where there will be none.
+	// call returns the handler's answer, or errNoAnswer if there will be none.
 	call(ctx context.Context, to topology.StoreID, request []byte) (callAnswer, error)
-	// close ends all that waits at the other side; the goroutines are the endpoint's.
+	// close ends all connections. It does not wait for their goroutines, which belong to the endpoint.
 	close()
 }
 
@@ -67,15 +69,14 @@ type callAnswer struct {
 	err   error
 }
 
-// NewEndpoint registers a store. Until Fresh says otherwise it withholds votes for one lease, since a store that starts
-// has lost its promises. An endpoint of the same store that is still there is isolated. If its listener does not open,
-// NewNodeHost says so.
+// NewEndpoint connects a store to the network. The endpoint withholds votes for one lease, except in regions named by
+// Fresh, since a store that starts has forgotten its promises. NewEndpoint isolates an earlier endpoint of the same
+// store. If the listener does not open, NewNodeHost returns the error.
 func (n *Network) NewEndpoint(o Options) *Endpoint {
-	e := &Endpoint{o: o, net: n, place: n.place(o.Store), commits: commits{interval: o.CommitInterval},
-		lines: make(map[topology.StoreID]*linkEnd)}
+	e := &Endpoint{o: o, net: n, place: n.place(o.Store), commits: commits{interval: o.CommitInterval}, lines: make(map[topology.StoreID]*linkEnd)}
 	if old := e.place.now.Load(); old != nil {
 		old.Isolate()
-		old.wire.close() // over TCP, so that the others look for this one
+		old.wire.close() // over TCP, so that the other stores look for the new address
 	}
 	e.filter = newFilter(o.Lease, time.Now(), o.Booting, o.Faults.NoPromise, o.Revoke)
 	e.ctx, e.cancel = context.WithCancel(context.Background())
@@ -88,32 +89,31 @@ func (n *Network) NewEndpoint(o Options) *Endpoint {
 	return e
 }
 
-// Fresh tells that no replica of the region has ever run on this store, so that its first vote need not be withheld.
+// Fresh says that no replica of the region has ever run on this store. So there is no promise for which the endpoint
+// must withhold votes.
 func (e *Endpoint) Fresh(region topology.RegionID) { e.filter.fresh(region) }
 
-// Factory is what dragonboat is configured with (Expert.TransportFactory); RaftAddress is the store's fixed name.
+// Factory returns the value for dragonboat's Expert.TransportFactory. A store's Raft address is its fixed name.
 func (e *Endpoint) Factory() config.TransportFactory { return transportFactory{e} }
 
-// Campaign makes this store's replica stand for election at once, without a pre-vote and without waiting for what the
-// stores may have promised before they started: only at the boot of a whole cluster, where no lease can be left. A
-// promise made since holds against it. A replica that has not yet applied its first membership lets it pass: repeat it
-// until there is a leader. A leader or a candidate ignores it.
+// Campaign makes this store's replica stand for election at once, without a pre-vote. The election does not wait for
+// promises that stores may have made before they started, so Campaign is only for the boot of a whole cluster, when no
+// lease can be left. Promises made since count. A replica ignores Campaign until it has applied its first membership,
+// so the caller repeats it until there is a leader. A leader or a candidate ignores it, too.
 func (e *Endpoint) Campaign(region topology.RegionID, replica topology.ReplicaID) {
 	e.receive(pb.MessageBatch{Requests: []pb.Message{{
 		Type: pb.TimeoutNow, ShardID: uint64(region), From: uint64(replica), To: uint64(replica),
 	}}})
 }
 
-// Reassure tells this store's replica of a region, which cannot listen, that nothing is wrong, on behalf of those that
-// have been heard of since an instant: a follower hears from its leader, a leader from its followers. It is as if they
-// had said no more than that they are there, and no lease follows from it.
-func (e *Endpoint) Reassure(region topology.RegionID, replica, leader topology.ReplicaID, term uint64,
-	followers []topology.ReplicaID, since time.Time) {
+// Reassure gives this store's replica of a region, which cannot read its messages now, signs of life of other replicas:
+// a follower gets one from its leader, a leader one from each follower. It speaks only for replicas that the store has
+// heard of since an instant. Such a sign says no more than that the replica is alive, so no lease follows from it.
+func (e *Endpoint) Reassure(region topology.RegionID, replica, leader topology.ReplicaID, term uint64, followers []topology.ReplicaID, since time.Time) {
 	var b pb.MessageBatch
 	add := func(t pb.MessageType, from topology.ReplicaID) {
 		if e.filter.heardSince(region, uint64(from), since) {
-			b.Requests = append(b.Requests,
-				pb.Message{Type: t, ShardID: uint64(region), From: uint64(from), To: uint64(replica), Term: term})
+			b.Requests = append(b.Requests, pb.Message{Type: t, ShardID: uint64(region), From: uint64(from), To: uint64(replica), Term: term})
 		}
 	}
 	if replica != leader {
@@ -128,11 +128,12 @@ func (e *Endpoint) Reassure(region topology.RegionID, replica, leader topology.R
 	e.deliver(b, func(*pb.Message) {})
 }
 
-// Isolate drops everything to and from the endpoint for good: the store has failed or was killed. It does not wait.
+// Isolate drops everything to and from the endpoint for good, since the store has failed or was killed. It does not
+// wait.
 func (e *Endpoint) Isolate() { e.silent.Store(true) }
 
-// Close removes the endpoint, cancels calls, and waits for deliveries to it and for the calls that it answers to end. A
-// handler of a call must not call it.
+// Close removes the endpoint and cancels calls. It waits until no delivery to the endpoint and no handler of a call
+// runs, so a handler must not call Close.
 func (e *Endpoint) Close() {
 	e.silent.Store(true)
 	e.mu.Lock()
@@ -151,12 +152,11 @@ func (e *Endpoint) Close() {
 func (e *Endpoint) Stats() Stats {
 	return Stats{
 		Batches: e.batches.Load(), Messages: e.messages.Load(), Withheld: e.withheld.Load(),
-		Returned: e.returned.Load(), Lost: e.lost.Load(), Delivered: e.delivered.Load(),
-		Campaigns: e.filter.campaigns.Load(),
+		Returned: e.returned.Load(), Lost: e.lost.Load(), Delivered: e.delivered.Load(), Campaigns: e.filter.campaigns.Load(),
 	}
 }
 
-// join adds one to what Close waits for; false if the endpoint is closed.
+// join makes Close wait for one more goroutine. It returns false if the endpoint is closed.
 func (e *Endpoint) join() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -190,7 +190,7 @@ func (e *Endpoint) send(l *linkEnd, b pb.MessageBatch) {
 	}
 }
 
-// leave passes a batch through the filter and on its way.
+// leave passes a batch through the filter and sends the rest on.
 func (e *Endpoint) leave(l *linkEnd, b pb.MessageBatch) {
 	all := b.Requests
 	cut := l.link.cut.Load()
@@ -227,8 +227,9 @@ func (e *Endpoint) leave(l *linkEnd, b pb.MessageBatch) {
 			b.Requests = slices.Clone(all[:i]) // the caller's slice stays as it is
 		}
 	}
-	// Asked after the filter took its time: what leaves now was promised before the endpoint fell silent, so before the
-	// store's next endpoint starts, whose first promise covers it, however late it arrives.
+	// The endpoint checks silent after the filter. So every promise that leaves was made before the endpoint fell
+	// silent, and thus before the store's next endpoint starts. The first promise of that one covers it, however late
+	// it arrives.
 	if kept == 0 || e.silent.Load() {
 		return
 	}
@@ -245,7 +246,7 @@ func (e *Endpoint) leave(l *linkEnd, b pb.MessageBatch) {
 	e.arrive(l, b)
 }
 
-// arrive hands a batch to whoever is at the other end now.
+// arrive hands a batch to the endpoint that the other store has now.
 func (e *Endpoint) arrive(l *linkEnd, b pb.MessageBatch) {
 	if e.silent.Load() || l.link.cut.Load() {
 		return
@@ -259,7 +260,7 @@ func (e *Endpoint) arrive(l *linkEnd, b pb.MessageBatch) {
 	e.wire.send(l, b)
 }
 
-// disturb returns which messages of a batch arrive now; those that arrive again wait elsewhere.
+// disturb returns the messages of a batch that arrive now. It queues those that arrive later or again.
 func (e *Endpoint) disturb(l *linkEnd, b pb.MessageBatch, fate func(*pb.Message) Fate) (now []pb.Message) {
 	for i := range b.Requests {
 		f := fate(&b.Requests[i])
@@ -275,7 +276,7 @@ func (e *Endpoint) disturb(l *linkEnd, b pb.MessageBatch, fate func(*pb.Message)
 	return now
 }
 
-// arriveAgain is arrive for what has had its fate.
+// arriveAgain is like arrive, for messages that disturb has delayed or repeated.
 func (e *Endpoint) arriveAgain(l *linkEnd, b pb.MessageBatch) {
 	if !e.silent.Load() && !l.link.cut.Load() {
 		e.wire.send(l, b)
@@ -288,7 +289,7 @@ func (e *Endpoint) receive(b pb.MessageBatch) {
 	e.deliver(b, func(m *pb.Message) { e.filter.in(m, now) })
 }
 
-// deliver is receive with what is to be done with each message before.
+// deliver is like receive, and calls note with each message first.
 func (e *Endpoint) deliver(b pb.MessageBatch, note func(*pb.Message)) {
 	if e.silent.Load() {
 		return
@@ -346,9 +347,9 @@ func (e *Endpoint) take(c pb.Chunk) error {
 
 func notRunning(s topology.StoreID) error { return fmt.Errorf("%s: not running", s.RaftAddress()) }
 
-// Call sends a request to another store (or to this one) and waits for the answer, which may be shared with the store
-// that gave it. A cut link, either way, means no answer until ctx ends; a store that is not there is an error at once.
-// After an error the request may have been carried out.
+// Call sends a request to a store, perhaps this one, and waits for the answer. The caller must not change the answer,
+// which the answering store may still use. While the link is cut in either direction, there is no answer until ctx
+// ends. If the store is not running, Call fails at once. After an error the request may have been carried out or not.
 func (e *Endpoint) Call(ctx context.Context, to topology.StoreID, request []byte) ([]byte, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

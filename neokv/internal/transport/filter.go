@@ -11,15 +11,16 @@ import (
 	"neokv.dev/neokv/internal/topology"
 )
 
-// filter decides which Raft messages of one store leave it. It keeps the voters' side of the leader leases, and it
-// keeps proposals where they were made. It does no I/O and reads no clock; all methods may run concurrently.
+// filter decides which Raft messages leave one store. It makes the store keep its promises to leaders with leases, and
+// it drops proposals that would be forwarded to another store. It does no I/O and reads no clock. All methods may run
+// concurrently.
 //
 // # Why a read under a lease is never stale
 //
 // A leader L of term T issues a read index at t0 and, once a quorum Q has confirmed it, reads locally until t0+Lease.
-// Voters confirm with a HeartbeatResp that carries the read's hint; L confirms without a message. For a region, a
-// store's filter sees two kinds of messages leave, in one order, since both are judged under the record's lock (they
-// wait in different send queues, so Raft's own order means nothing here):
+// Voters confirm with a HeartbeatResp that carries the read's hint; L confirms without a message. A store's filter sees
+// two kinds of messages of a region leave. It judges both under one lock, so they have an order. Raft's own order means
+// nothing here, since they wait in different send queues:
 //
 //	H(T)  a hinted HeartbeatResp of term T
 //	S(G)  support for a leader of term G: a granted RequestVoteResp, or a RequestVote, since a candidate
@@ -45,31 +46,33 @@ import (
 //     whole term. If T < G-1, the lease of T was over or revoked already when G-1's leader was elected, by this same
 //     argument.
 //
-// A campaign that Endpoint.Campaign has started is marked by the replica like a transfer, but nobody revoked anything
-// for it. The filter tells the two apart by the TimeoutNow that came in, and gives the former a mark of its own: at an
-// endpoint that boots with the whole cluster it need not wait for what an earlier endpoint may have promised, but
-// promises of this one, and Raft's own rule for voters that know a leader, stand against it. At any other endpoint the
-// mark means nothing: the campaign may have been under way for long, and leases have been held since.
+// The replica marks a campaign that Endpoint.Campaign has started like a transfer, but no leader has revoked a lease
+// for it. The filter tells the two apart, since only a transfer begins with a TimeoutNow that came in, and gives a
+// booting campaign a mark of its own. At an endpoint that boots the store starts with the whole cluster such a campaign
+// need not wait for promises of an earlier endpoint. It must wait for promises of this one, and Raft's own rule for
+// voters that know a leader holds. At any other endpoint the mark means nothing: the campaign may have been under way
+// for long, and leases may have been held since.
 //
-// A promise binds the store, not the replica's memory: what a restarted replica has forgotten the next endpoint keeps
-// by rule 2, as if it had sent H when it was made; the one before it was silent by then, or in another process. Rule 1
-// needs no memory across restarts: before S(G) is handed to the transport term G is durable. Delay after leaving is
-// harmless, as the lease counts from t0 and the promise from h: what counts is when a message is judged, and in which
-// order. So messages may wait in queues and sockets, and arrive when the endpoint that sent them, or the one that they
-// were meant for, has long been followed by another: the next endpoint starts after they were judged, and keeps rule 2
-// from its own start; and a transfer's revocation holds for ever. Only the mark of a booting campaign says something
-// about its time, which is why the receiver judges it by its own start. Clocks are only used for durations; a store
-// whose clock runs fast by more than the lease's margin below the shortest election time-out is not covered.
+// A promise binds the store, not the replica's memory. After a restart the next endpoint keeps the promise by rule 2,
+// as if it had sent H when it was made; the endpoint before it was silent by then, or in another process. Rule 1 needs
+// no memory across restarts: term G is durable before S(G) is handed to the transport. A message may be delayed after
+// it has left, since the lease counts from t0 and the promise from h: what matters is when, and in which order, the
+// filter judges messages. So messages may wait in queues and sockets. They may arrive when another endpoint has taken
+// the place of the sender or of the receiver: that endpoint started after they were judged and keeps rule 2 from its
+// own start, and a transfer's revocation holds for ever. Only the mark of a booting campaign depends on time, so the
+// receiver judges it by its own start. Clocks only measure durations. A store is not covered if its clock runs fast by
+// more than the margin between the lease and the shortest election time-out.
 //
-// Quorums of memberships one step apart intersect. A lease must not outlive a change of membership (its region drops
-// it): two steps later they need not, and a sole voter elects itself without a message. Non-voters are sent no hints
-// and are not counted, witnesses are voters.
+// Quorums of memberships one step apart intersect; quorums two steps apart need not, and a sole voter elects itself
+// without a message. So a lease must not outlive a change of membership: its region drops it. Non-voters get no hints
+// and do not count. Witnesses are voters.
 //
-// What the rules cost: a voter follows a leader it hears, and campaigns after an election time-out, which is longer
-// than Lease. So where nothing was forgotten and no message was late there is nothing to withhold. A granted vote that
-// is withheld is spent all the same; the candidate asks again in its next term. Pre-votes bind nobody (a voter that
-// granted one goes on confirming its leader), they are withheld so that a hopeless candidate does not raise its term;
-// for rule 1 they do not count, else a leader could lose its followers' confirmations for ever.
+// What the rules cost: a voter that hears its leader follows it, and otherwise campaigns after an election time-out,
+// which is longer than Lease. So if no store has restarted and no message was late, there is nothing to withhold. A
+// granted vote that is withheld is lost; the candidate asks again in its next term. A pre-vote binds nobody: a voter
+// that granted one goes on confirming its leader. The filter withholds pre-votes only so that a candidate without a
+// chance does not raise its term. They do not count for rule 1, or a leader could lose its followers' confirmations for
+// ever.
 type filter struct {
 	lease     time.Duration
 	start     time.Time
@@ -82,12 +85,12 @@ type filter struct {
 	regions map[topology.RegionID]*support
 }
 
-// support is what a store has said about the leadership of a region.
+// support is the record of a region: what the store has said and heard about its leadership.
 type support struct {
 	mu       sync.Mutex
 	heard    map[uint64]time.Time // when a replica was last heard of as leader or follower; see Reassure
-	unknown  time.Time            // what an earlier endpoint of the store may have promised has ended by then
-	promised time.Time            // what this one has promised ends then
+	unknown  time.Time            // when promises of an earlier endpoint of the store have ended
+	promised time.Time            // when the promises of this endpoint end
 	given    uint64               // largest term for which support has left
 	ordered  uint64               // largest term whose leader has told a replica here to campaign by TimeoutNow
 	asked    uint64               // largest term in which a replica here has asked for votes
@@ -96,7 +99,7 @@ type support struct {
 	kind            campaign
 }
 
-// campaign is why a replica asks for votes.
+// campaign says why a replica asks for votes.
 type campaign int
 
 const (
@@ -105,11 +108,12 @@ const (
 	transfer                 // the leader of the term before has told it to
 )
 
-// bootHint marks requests for votes of kind booting. No replica has this id, which is what a transfer's would say.
+// bootHint is the hint in requests for votes of a booting campaign. In those of a transfer the hint is a replica id,
+// and no replica has this one.
 const bootHint = math.MaxUint64
 
-// kindOf reads the mark of a request for votes. A replica marks what TimeoutNow made it do with its own id (Raft
-// thesis, 4.2.3); pre-votes are never part of it.
+// kindOf reads the mark of a request for votes. A replica that campaigns because of a TimeoutNow marks its requests
+// with its own id (Raft thesis, 4.2.3). It then sends no pre-votes.
 func kindOf(m *pb.Message) campaign {
 	switch m.Hint {
 	case bootHint:
@@ -121,14 +125,14 @@ func kindOf(m *pb.Message) campaign {
 	}
 }
 
-// verdict is what becomes of a message.
+// verdict says what becomes of a message.
 type verdict int
 
 const (
 	pass     verdict = iota
 	withheld         // dropped for the sake of a lease
 	returned         // a forwarded proposal: dropped, its proposer is told
-	needless         // dropped: it says nothing that a later message does not
+	needless         // dropped: a later message says the same
 )
 
 func newFilter(lease time.Duration, start time.Time, booting, noPromise bool,
@@ -142,7 +146,7 @@ func newFilter(lease time.Duration, start time.Time, booting, noPromise bool,
 	}
 }
 
-// fresh tells that there was no replica before this start that could have promised anything.
+// fresh says that no replica of the region ran before this start that could have promised anything.
 func (f *filter) fresh(region topology.RegionID) {
 	s := f.of(region)
 	s.mu.Lock()
@@ -150,7 +154,7 @@ func (f *filter) fresh(region topology.RegionID) {
 	s.unknown = time.Time{}
 }
 
-// in takes note of a message on its way to the store's replicas. It runs before they see it.
+// in notes a message before the store's replicas see it.
 func (f *filter) in(m *pb.Message, now time.Time) {
 	switch {
 	case m.Type == pb.Heartbeat || m.Type == pb.HeartbeatResp || m.Type == pb.Replicate || m.Type == pb.ReplicateResp:
@@ -176,8 +180,8 @@ func (f *filter) in(m *pb.Message, now time.Time) {
 	}
 }
 
-// out judges a message that is about to leave at now, and may change its mark. If it passes it must leave at once, or
-// be lost.
+// out judges a message that is about to leave at now, and may change its mark. A message that passes must leave at once
+// or be lost.
 func (f *filter) out(m *pb.Message, now time.Time) verdict {
 	region := topology.RegionID(m.ShardID)
 	switch m.Type {
@@ -187,7 +191,7 @@ func (f *filter) out(m *pb.Message, now time.Time) verdict {
 		f.revoke(region, m.Term)
 		return pass
 	case pb.HeartbeatResp:
-		if m.Hint == 0 { // confirms no read
+		if m.Hint == 0 { // without a hint it confirms no read
 			return pass
 		}
 		return f.promise(region, m.Term, now)
@@ -246,7 +250,7 @@ func (f *filter) support(region topology.RegionID, m *pb.Message, now time.Time)
 		if kind = kindOf(m); kind == transfer && (s.ordered == 0 || m.Term != s.ordered+1) {
 			kind, m.Hint = booting, bootHint
 		}
-		if m.Term > s.asked { // the others are asked in the same term
+		if m.Term > s.asked { // counts a campaign once, though it asks several voters
 			s.asked = m.Term
 			f.campaigns.Add(1)
 		}
@@ -259,7 +263,7 @@ func (f *filter) support(region topology.RegionID, m *pb.Message, now time.Time)
 	if s.bound(kind, now) && !f.noPromise {
 		return withheld
 	}
-	// Under the lock: no H of a smaller term may pass between the revocation and the note.
+	// This happens under the lock: no H of a smaller term may pass between the revocation and setting given.
 	f.revoke(region, m.Term-1)
 	s.given = max(s.given, m.Term)
 	return pass
@@ -276,7 +280,7 @@ func (f *filter) preVote(region topology.RegionID, now time.Time) verdict {
 	return pass
 }
 
-// bound reports whether a promise stands against a campaign.
+// bound reports whether a promise forbids to support a campaign.
 func (s *support) bound(c campaign, now time.Time) bool {
 	switch c {
 	case transfer:
@@ -288,8 +292,8 @@ func (s *support) bound(c campaign, now time.Time) bool {
 	}
 }
 
-// of returns the record of a region. One that was never heard of starts with the promise that an earlier start of the
-// store may have left.
+// of returns the record of a region. A new record begins with the promise that an earlier start of the store may have
+// made.
 func (f *filter) of(region topology.RegionID) *support {
 	f.mu.RLock()
 	s := f.regions[region]

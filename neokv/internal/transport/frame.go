@@ -19,9 +19,9 @@ import (
 type frameKind byte
 
 const (
-	helloFrame   frameKind = 1 + iota // who dials, for what; see hello
-	welcomeFrame                      // the answer, which proves that the acceptor knows the secret
-	proofFrame                        // the same of the dialler
+	helloFrame   frameKind = 1 + iota // who dials and for what, see hello
+	welcomeFrame                      // the answer: proves that the acceptor knows the secret
+	proofFrame                        // proves that the dialler knows it
 	batchFrame                        // Raft messages, on their own connection
 	chunkFrame                        // a chunk of a snapshot, dragonboat's encoding
 	takenFrame                        // the answer: empty, or why the chunk was not taken
@@ -36,7 +36,7 @@ const (
 	// messages into a batch, and a larger message has a batch to itself.
 	maxBatch = 256 << 20
 	maxOther = 16 << 20
-	// maxHello bounds what a stranger can make us read.
+	// maxHello bounds what a stranger can make a store read.
 	maxHello = 256
 	// keptBuffer is the largest buffer that is kept for reuse.
 	keptBuffer = 1 << 20
@@ -62,7 +62,8 @@ func beginFrame(b []byte, kind frameKind) (frame []byte, at int) {
 	return append(b, 0, 0, 0, 0, 0, 0, 0, 0, byte(kind)), len(b)
 }
 
-// endFrame completes the frame that begins at at and ends with b. A frame above its limit is taken back.
+// endFrame completes the frame that begins at at and ends with b. A frame that exceeds its limit is removed again, with
+// an error.
 func endFrame(b []byte, at int) ([]byte, error) {
 	kind, size := frameKind(b[at+8]), len(b)-at-frameHeader
 	if size > kind.limit() {
@@ -88,8 +89,8 @@ type frameReader struct {
 
 const firstBuffer = 16 << 10
 
-// next returns the next frame, which must be of one of the given kinds. The payload is valid until the next call. A
-// length that was merely announced takes no memory: the buffer grows with the bytes that arrive.
+// next returns the next frame, which must be of one of the given kinds. The payload is valid until the next call. The
+// buffer grows with the bytes that arrive, not by the length that the frame announces.
 func (f *frameReader) next(kinds ...frameKind) (frameKind, []byte, error) {
 	if err := f.fill(frameHeader); err != nil {
 		return 0, nil, err
@@ -157,8 +158,9 @@ func (f *frameReader) fill(n int) error {
 //	         entries, bytes of their commands, each entry
 //	entry    term, index, type, key, client, series, responded to, bytes of the command, command
 //
-// The snapshot of a message is not there: InstallSnapshot travels as chunks. Region by region a decoded message has its
-// memory to itself, since logs keep it for different times: one slice of entries, and one for all their commands.
+// The snapshot of a message is left out, since InstallSnapshot travels as chunks. A decoded message shares no memory
+// with others, since each region's log keeps its entries for a different time. It has one slice of entries, and one for
+// all their commands.
 
 // The smallest a message and an entry can be, in bytes.
 const (
@@ -212,7 +214,7 @@ func decodeBatch(messages []pb.Message, payload []byte) ([]pb.Message, error) {
 	return messages, nil
 }
 
-// decoder takes a payload apart. After a number that is not there, or is too large, rest is nil.
+// decoder decodes a payload. If a number is missing or too large, rest becomes nil.
 type decoder struct{ rest []byte }
 
 func (d *decoder) number() uint64 {
@@ -225,7 +227,7 @@ func (d *decoder) number() uint64 {
 	return n
 }
 
-// count is a number of things that take at least so many bytes each of what is left.
+// count reads a number of things, each of which takes at least least bytes of the rest.
 func (d *decoder) count(least int) int {
 	n := d.number()
 	if n > uint64(len(d.rest)/least) {

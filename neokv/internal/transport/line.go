@@ -10,7 +10,8 @@ import (
 	"neokv.dev/neokv/internal/topology"
 )
 
-// linkEnd is an endpoint's end of a link: what it has sent and what has not arrived. It ends with the endpoint.
+// linkEnd is the sending end of a link at one endpoint: messages that were sent and have not arrived. It ends with the
+// endpoint.
 type linkEnd struct {
 	to   topology.StoreID
 	link *link
@@ -33,8 +34,8 @@ func (e *Endpoint) line(to topology.StoreID) *linkEnd {
 	return l
 }
 
-// queue forwards batches in order, each when its time has come, on a goroutine that starts with the first and ends with
-// the endpoint.
+// queue forwards batches in order, each when it is due. Its goroutine starts with the first batch and ends with the
+// endpoint.
 type queue struct {
 	forward func(pb.MessageBatch)
 	waiting atomic.Int64 // batches put and not yet forwarded
@@ -52,7 +53,7 @@ type timed struct {
 // busy reports whether a batch put now would have to wait for others.
 func (q *queue) busy() bool { return q.waiting.Load() > 0 }
 
-// put takes a batch that nobody else holds.
+// put queues a batch. The caller must not use it afterwards.
 func (q *queue) put(e *Endpoint, b pb.MessageBatch, d time.Duration) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -83,7 +84,7 @@ func (q *queue) run(e *Endpoint) {
 				return
 			}
 		}
-		// A batch that is due before the one in front of it leaves right behind it.
+		// A batch that is due before its predecessor leaves right after it.
 		pause(e.ctx, time.Until(next.due))
 		if e.ctx.Err() != nil {
 			return
@@ -93,7 +94,7 @@ func (q *queue) run(e *Endpoint) {
 	}
 }
 
-// first takes the batch in front.
+// first removes and returns the first batch.
 func (q *queue) first() (timed, bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -9,7 +9,7 @@ import (
 	"neokv.dev/neokv/internal/topology"
 )
 
-// memoryWire is the wire of a network in memory: what is sent is handed over by reference, on the sender's goroutine.
+// memoryWire is the wire of a network in memory: it hands messages over by reference, on the sender's goroutine.
 type memoryWire struct{ e *Endpoint }
 
 func (w memoryWire) send(l *linkEnd, b pb.MessageBatch) {

@@ -28,13 +28,13 @@ type TCP struct {
 	Dial   func(ctx context.Context, address string) (net.Conn, error)
 }
 
-// NewTCP returns a network whose stores talk over connections, with the same filter and links as in memory. Who wants
-// to take part has to know a secret that the network makes for itself; it is proved, never sent.
+// NewTCP returns a network whose stores talk over connections, with the same filter and links as in memory. The network
+// makes a secret for itself. Each side of a connection must prove that it knows the secret, which is never sent.
 //
-// Every endpoint has a listener of its own, so nothing on a connection to one reaches the next endpoint of the store.
-// Messages have a connection per direction, chunks of snapshots have their own, since they are large, and so has a call
-// while it runs. What is queued for a connection is lost with it, as messages are in any network; nothing is ever sent
-// twice.
+// Every endpoint has its own listener, so nothing on a connection to it reaches the store's next endpoint. Between two
+// stores there is one connection per direction for messages, one for each snapshot, since snapshots are large, and one
+// for each call while it runs. When a connection ends, the messages queued for it are lost, as in any network. Nothing
+// is ever sent twice.
 func NewTCP(t TCP) *Network {
 	n := NewNetwork()
 	n.tcp = &t
@@ -44,20 +44,20 @@ func NewTCP(t TCP) *Network {
 }
 
 const (
-	// helloTime bounds dialling and introducing oneself; writeTime is how long a peer may take nothing; chunkTime is
-	// how long it may take to keep a chunk.
+	// helloTime bounds dialling and the introduction. writeTime is how long a peer may accept no bytes. chunkTime is
+	// how long it may take to store a chunk.
 	helloTime = 2 * time.Second
 	writeTime = 5 * time.Second
 	chunkTime = 30 * time.Second
 	// A store that cannot be reached is dialled again after redialMin, later up to redialMax.
 	redialMin = 2 * time.Millisecond
 	redialMax = 100 * time.Millisecond
-	// maxQueued bytes may wait for a connection; beyond, batches are lost.
+	// maxQueued is how many bytes may wait for a connection. Batches beyond that are lost.
 	maxQueued = 32 << 20
-	// maxStrangers is how many connections may be at their introduction. The oldest makes room for a new one: a store's
-	// takes no time, so whoever connects and says nothing keeps none out.
+	// maxStrangers is how many connections may be in their introduction. A new one pushes the oldest out. A store
+	// introduces itself at once, so peers that connect and say nothing keep no store out.
 	maxStrangers = 64
-	// maxIdle connections for calls are kept per store.
+	// maxIdle is how many idle connections for calls are kept per store.
 	maxIdle = 2
 )
 
@@ -74,7 +74,7 @@ type sockets struct {
 	boxes     map[topology.StoreID]*outbox
 }
 
-// peerConn is a connection whose ends know each other. One goroutine reads and one writes.
+// peerConn is a connection between two stores. One goroutine reads and one writes.
 type peerConn struct {
 	net.Conn
 	w       *sockets
@@ -104,7 +104,7 @@ func (c *peerConn) flush() error {
 	return err
 }
 
-// newSockets listens. Where that fails the endpoint cannot be reached, at any address.
+// newSockets opens the endpoint's listener. If that fails, no store can reach the endpoint.
 func newSockets(e *Endpoint) (w *sockets, address string, err error) {
 	w = &sockets{
 		e: e, open: make(map[net.Conn]struct{}), idle: make(map[topology.StoreID][]*peerConn),
@@ -120,7 +120,7 @@ func newSockets(e *Endpoint) (w *sockets, address string, err error) {
 	return w, ln.Addr().String(), nil
 }
 
-// close ends all connections; their goroutines are the endpoint's.
+// close ends all connections. It does not wait for their goroutines, which belong to the endpoint.
 func (w *sockets) close() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -133,7 +133,7 @@ func (w *sockets) close() {
 	}
 }
 
-// keep makes close end the connection; false if that has happened.
+// keep registers a connection that close will end. It returns false if close has run.
 func (w *sockets) keep(c net.Conn) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -166,7 +166,7 @@ const (
 	helloBytes   = len(helloMark) + 2 + 16 + 8 + 8 + nonceBytes
 )
 
-// purpose is what a connection is for.
+// purpose says what a connection is for.
 type purpose byte
 
 const (
@@ -208,7 +208,8 @@ func nonce() []byte {
 	return b
 }
 
-// proof of one side: who else knows the secret can tell, and nobody can use it again.
+// proof returns the HMAC by which one side proves that it knows the secret. The nonces make it useless for any other
+// connection.
 func (n *Network) proof(side byte, hello, nonce []byte) []byte {
 	h := hmac.New(sha256.New, n.secret)
 	h.Write([]byte{side})
@@ -264,7 +265,7 @@ func (w *sockets) introduce(c *peerConn, to topology.StoreID, p purpose) error {
 	return c.write(proofFrame, n.proof(diallerSide, h, welcome[:nonceBytes]))
 }
 
-// accept serves whoever connects.
+// accept accepts connections and serves each.
 func (w *sockets) accept() {
 	defer w.e.owned.Done()
 	for {
@@ -286,7 +287,7 @@ func (w *sockets) accept() {
 	}
 }
 
-// greet notes a stranger.
+// greet notes a connection whose introduction begins.
 func (w *sockets) greet(nc net.Conn) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -297,7 +298,7 @@ func (w *sockets) greet(nc net.Conn) {
 	w.strangers = append(w.strangers, nc)
 }
 
-// met notes that a connection is no stranger's any more.
+// met notes that a connection's introduction has ended.
 func (w *sockets) met(nc net.Conn) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -306,7 +307,7 @@ func (w *sockets) met(nc net.Conn) {
 	}
 }
 
-// serve hears one connection to its end.
+// serve serves one connection until it ends.
 func (w *sockets) serve(nc net.Conn) {
 	defer w.e.owned.Done()
 	if !w.keep(nc) {
@@ -359,7 +360,7 @@ func (w *sockets) meet(c *peerConn) (hello, error) {
 	return h, err
 }
 
-// hear takes Raft messages.
+// hear receives Raft messages.
 func (w *sockets) hear(c *peerConn, from topology.StoreID) {
 	e := w.e
 	link := e.net.link(from, e.o.Store)
@@ -381,15 +382,14 @@ func (w *sockets) hear(c *peerConn, from topology.StoreID) {
 	}
 }
 
-// outbox holds the batches for one store, encoded, until the connection takes them: all that have come in meanwhile
-// leave in one write.
+// outbox holds encoded batches for one store until the connection takes them. One write sends all that have gathered.
 type outbox struct {
 	w    *sockets
 	to   topology.StoreID
 	wake chan struct{} // capacity 1
 
 	mu     sync.Mutex
-	refuse bool // the store cannot be reached: batches are lost
+	refuse bool // the store cannot be reached, so batches are dropped
 	queued []byte
 }
 
@@ -434,7 +434,7 @@ func (o *outbox) ring() {
 	}
 }
 
-// take returns what is queued, and takes the buffer that it returned before for what comes next.
+// take returns the queued bytes. It reuses written, the buffer that it returned before, for the next ones.
 func (o *outbox) take(written []byte) []byte {
 	if cap(written) > keptBuffer {
 		written = nil
@@ -446,7 +446,7 @@ func (o *outbox) take(written []byte) []byte {
 	return b
 }
 
-// reachable says whether batches may be queued. What is queued for a store that is not is lost.
+// reachable notes whether the store can be reached. If not, queued batches are dropped.
 func (o *outbox) reachable(yes bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -455,7 +455,7 @@ func (o *outbox) reachable(yes bool) {
 	}
 }
 
-// run connects when there is something to send, and again while there is.
+// run connects when there is something to send, and again when the connection has ended.
 func (o *outbox) run() {
 	e := o.w.e
 	defer e.owned.Done()
@@ -483,8 +483,8 @@ func (o *outbox) run() {
 	}
 }
 
-// write sends until the connection or the endpoint ends. The other side sends nothing, so a read ends only with the
-// connection: it tells at once that the store has gone, where a write would be lost first.
+// write sends until the connection or the endpoint ends. It also reads: the other side sends nothing, so a read ends as
+// soon as the store has gone, whereas the next write would be lost without an error.
 func (o *outbox) write(c *peerConn) {
 	ended := make(chan struct{})
 	go func() {
@@ -559,7 +559,7 @@ func sendChunk(c *peerConn, chunk *pb.Chunk) (reply []byte, err error) {
 	return reply, err
 }
 
-// takeChunks takes chunks and says of each what has become of it.
+// takeChunks receives chunks and answers each with its outcome.
 func (w *sockets) takeChunks(c *peerConn, from topology.StoreID) {
 	link := w.e.net.link(from, w.e.o.Store)
 	for {
@@ -581,8 +581,8 @@ func (w *sockets) takeChunks(c *peerConn, from topology.StoreID) {
 	}
 }
 
-// call sends a request on an idle connection, or on a new one, which is closed if ctx ends before the answer: that ends
-// the handler's context, too.
+// call sends a request on an idle connection, or on a new one. If ctx ends before the answer comes, call closes the
+// connection, which ends the handler's context, too.
 func (w *sockets) call(ctx context.Context, to topology.StoreID, request []byte) (callAnswer, error) {
 	c, err := w.idleConn(ctx, to)
 	if err != nil {
@@ -636,7 +636,7 @@ func (w *sockets) idleConn(ctx context.Context, to topology.StoreID) (*peerConn,
 	}
 }
 
-// rest keeps a connection for the next call.
+// rest keeps an idle connection for the next call.
 func (w *sockets) rest(c *peerConn, to topology.StoreID) {
 	w.mu.Lock()
 	if len(w.idle[to]) < maxIdle {
@@ -648,8 +648,8 @@ func (w *sockets) rest(c *peerConn, to topology.StoreID) {
 	c.release()
 }
 
-// answerCalls answers one call after the other. While a handler runs the connection is read on, so that its end ends
-// the call.
+// answerCalls answers one call after the other. It reads the connection while a handler runs, so that the end of the
+// connection ends the call.
 func (w *sockets) answerCalls(c *peerConn, from topology.StoreID) {
 	ctx, cancel := context.WithCancel(w.e.ctx)
 	var answering sync.WaitGroup

@@ -1,6 +1,6 @@
-// Package transport carries Raft messages, and the stores' own calls, between stores. Every Raft message passes one
-// filter on its way out and in: it holds the voters' lease promises, drops forwarded proposals and knows the state of
-// the links.
+// Package transport carries Raft messages, and the stores' own calls, between stores. Every Raft message passes its
+// store's filter on the way out and in. The filter keeps the voters' promises to leaders with leases, and drops
+// forwarded proposals. Links between stores can be cut, delayed and disturbed.
 //
 // A message goes from dragonboat's send queue through these stages:
 //
@@ -30,7 +30,7 @@ type Network struct {
 	links  map[[2]topology.StoreID]*link
 }
 
-// location is where the endpoint of a store is looked up; it outlives the endpoints.
+// location holds the endpoint that a store has now. It outlives the endpoints.
 type location struct{ now atomic.Pointer[Endpoint] }
 
 // link is the state of one direction between two stores.
@@ -42,10 +42,10 @@ type link struct {
 	fate  atomic.Pointer[func(*pb.Message) Fate]
 }
 
-// Fate is what a network does to a Raft message besides delivering it once, in order.
+// Fate says what the network does to a Raft message other than delivering it once and in order.
 type Fate struct {
 	Lost  bool          // it does not arrive
-	Again time.Duration // unless 0, it arrives that much later, whatever has overtaken it; once more, if it is not lost
+	Again time.Duration // if not 0, it arrives so much later, overtaken by others; if not Lost, once more
 }
 
 type hold struct {
@@ -58,10 +58,10 @@ func NewNetwork() *Network {
 	return &Network{places: make(map[topology.StoreID]*location), links: make(map[[2]topology.StoreID]*link)}
 }
 
-// Cut drops everything from one store to another, silently, until Heal. One direction only.
+// Cut makes the network silently drop everything from one store to another, in this direction only, until Heal.
 func (n *Network) Cut(from, to topology.StoreID) { n.link(from, to).cut.Store(true) }
 
-// Heal lets messages from one store to another pass again.
+// Heal ends a Cut.
 func (n *Network) Heal(from, to topology.StoreID) { n.link(from, to).cut.Store(false) }
 
 // Delay makes messages from one store to another arrive d later, in order; 0 turns it off. Calls, their answers and
@@ -70,9 +70,9 @@ func (n *Network) Delay(from, to topology.StoreID, d time.Duration) {
 	n.link(from, to).delay.Store(int64(d))
 }
 
-// Hold keeps the Raft messages that match in the sender's hands for d, in order, before they pass the filter and leave,
-// while others overtake them: what a slow send queue does. d = 0 turns it off for messages to come. match runs on the
-// senders' goroutines.
+// Hold keeps the Raft messages for which match is true at the sender for d, in order, before they pass the filter.
+// Other messages overtake them, as they do with a slow send queue. d = 0 turns it off for later messages. match runs on
+// the senders' goroutines.
 func (n *Network) Hold(from, to topology.StoreID, d time.Duration, match func(*pb.Message) bool) {
 	if d == 0 {
 		n.link(from, to).hold.Store(nil)
@@ -81,8 +81,8 @@ func (n *Network) Hold(from, to topology.StoreID, d time.Duration, match func(*p
 	n.link(from, to).hold.Store(&hold{d, match})
 }
 
-// Disturb has fate say what becomes of each Raft message from one store to another that has left its sender; nil turns
-// it off. fate runs on the senders' goroutines.
+// Disturb lets fate decide what becomes of each Raft message from one store to another after it has left its sender.
+// nil turns it off. fate runs on the senders' goroutines.
 func (n *Network) Disturb(from, to topology.StoreID, fate func(*pb.Message) Fate) {
 	if fate == nil {
 		n.link(from, to).fate.Store(nil)
@@ -112,7 +112,7 @@ func (n *Network) place(s topology.StoreID) *location {
 	return n.placeLocked(s)
 }
 
-// address is where the endpoint that a store has now listens, empty if it has none or cannot be reached.
+// address returns the address of the endpoint that a store has now, empty if it has none or cannot be reached.
 func (n *Network) address(s topology.StoreID) string {
 	if e := n.place(s).now.Load(); e != nil {
 		return e.address
@@ -141,43 +141,44 @@ func (n *Network) link(from, to topology.StoreID) *link {
 	return l
 }
 
-// Options of an endpoint.
+// Options are the options of an endpoint.
 type Options struct {
 	Store topology.StoreID
-	// Lease is the voters' promise, 0 for none.
+	// Lease is for how long a voter that confirms a leader promises to support no other, 0 for no promise.
 	Lease time.Duration
-	// CommitInterval is how often a leader tells a follower what is committed, at most, 0 for each time; heartbeats say
-	// it besides.
+	// CommitInterval is the shortest time between two messages in which a leader tells a follower what is committed. 0
+	// is for no limit. Heartbeats tell it, too.
 	CommitInterval time.Duration
-	// Booting says that all stores of the cluster start at this moment, so that no lease of an earlier run can be left
-	// anywhere: what Campaign starts need not wait for it.
+	// Booting says that all stores of the cluster start now. Then no lease of an earlier run can be left, and an
+	// election by Campaign need not wait for one to end.
 	Booting bool
-	// Revoke ends the leader lease of a region for all terms up to term. It is called before the message that makes it
-	// unsafe leaves: TimeoutNow, a vote granted to another replica, and a request for votes. It must not wait for
-	// anything, nor use the endpoint.
+	// Revoke ends the leader lease of a region for all terms up to term. The endpoint calls it before a message leaves
+	// that makes the lease unsafe: TimeoutNow, a vote granted to another replica, or a request for votes. Revoke must
+	// not wait for anything, nor use the endpoint.
 	Revoke func(region topology.RegionID, term uint64)
-	// Forwarded is told of proposals that dragonboat wanted to pass on to another store; they are dropped and will
-	// never be applied. Changes of membership are proposals, too: they have to be asked for at the leader's store.
+	// Forwarded is called with proposals that dragonboat wanted to forward to another store. The endpoint drops them,
+	// so they will never be applied. Changes of membership are proposals, too: they must be requested at the leader's
+	// store.
 	Forwarded func(region topology.RegionID, entries []pb.Entry)
-	// Handle answers calls of other stores, on the caller's goroutine. ctx ends with the call, and when either endpoint
-	// closes. Nobody changes request or the answer after handing it over.
+	// Handle answers calls of other stores. In memory it runs on the caller's goroutine. ctx ends with the call, and
+	// when either endpoint closes. Neither side may change request or the answer after handing it over.
 	Handle func(ctx context.Context, from topology.StoreID, request []byte) ([]byte, error)
-	// Faults plants mistakes for tests that must catch them.
+	// Faults are planted mistakes.
 	Faults Faults
 }
 
-// Faults are planted mistakes; the zero value plants none.
+// Faults are mistakes that a test plants in an endpoint, to see that a checker finds them. The zero value plants none.
 type Faults struct {
 	NoPromise bool // votes are granted in spite of a promised lease
 }
 
-// Stats counts since the endpoint was made.
+// Stats are counters since the endpoint was made.
 type Stats struct {
 	Batches   int64 // batches of Raft messages sent
 	Messages  int64 // Raft messages sent
 	Withheld  int64 // votes, requests for votes and late confirmations dropped for the sake of a lease
 	Returned  int64 // entries of forwarded proposals dropped
-	Lost      int64 // Raft messages that found no connection, or a full queue; over TCP
+	Lost      int64 // over TCP: Raft messages that found no connection or a full queue
 	Delivered int64 // Raft messages received
 	Campaigns int64 // terms in which a replica here has stood for election by asking for votes
 }
