@@ -7,8 +7,8 @@ import (
 	"neokv.dev/neokv/settings"
 )
 
-// GroupConfig is how every Raft group of a cluster runs, the meta group included: when its replicas elect, and how much
-// of its log they keep.
+// GroupConfig returns the configuration of a replica's Raft group: when its replicas elect, and how much of its log
+// they keep. It is the same for all regions and for meta.
 func GroupConfig(id topology.RegionID, replica topology.ReplicaID, k settings.RaftKnobs) config.Config {
 	return config.Config{
 		ShardID: uint64(id), ReplicaID: uint64(replica),

@@ -1,7 +1,7 @@
 // Package raftlog is dragonboat's log store (raftio.ILogDB) on the store's shared engine, keyspace raft_log.
 //
-// All regions of a store share one WAL: what one round of a step worker saves, for many regions, is one batch with at
-// most one sync. docs/storage.md, "Raft log", gives the keys. The values:
+// All regions of a store share one WAL: one round of a step worker saves updates of many regions as one batch, with at
+// most one sync. docs/storage.md, "Raft log", has the keys. The values:
 //
 //	log meta    [first index u64]               absent: the log begins with its first entry
 //	log entry   dragonboat's entry
@@ -9,9 +9,9 @@
 //	bootstrap   [replica u64][dragonboat's bootstrap]
 //	snapshot    [replica u64][dragonboat's snapshot]
 //
-// Nothing here returns an error to dragonboat, which ends the process on one: trouble fences the store (Options.Fence),
-// and from then on answers are placeholders, which cannot leave a fenced store. Check finds trouble while an error
-// still is one.
+// No method returns an error to dragonboat, since dragonboat would end the process. An error fences the store instead
+// (Options.Fence). From then on the methods answer with placeholders, which cannot leave a fenced store. Check reads a
+// replica's records before it starts, when an error can still be returned.
 package raftlog
 
 import (
@@ -29,34 +29,34 @@ import (
 	"neokv.dev/neokv/internal/topology"
 )
 
-// Options of a log store.
+// Options are the options of a log store.
 type Options struct {
-	// Sync is false where engine.wal_sync is none.
+	// Sync is false if engine.wal_sync is none.
 	Sync bool
-	// Failed reports whether the store is fenced: errors are then answered with placeholders.
+	// Failed returns why the store is fenced, or nil. Methods of a fenced store answer with placeholders.
 	Failed func() error
-	// Applied returns a region's apply index in the engine, 0 for none: whatever is applied is committed.
+	// Applied returns a region's apply index in the engine, 0 for none. All entries up to it are committed.
 	Applied func(topology.RegionID) (uint64, error)
-	// Fence is told of a read error or a checksum mismatch.
+	// Fence is called with a read error or a checksum mismatch, and fences the store.
 	Fence func(error)
-	// Stalls is told of the rounds that are synced, nil for nobody.
+	// Stalls notes the rounds that are synced; nil if nobody asks.
 	Stalls *Stalls
-	// Faults plants mistakes for tests that must catch them.
+	// Faults are planted mistakes.
 	Faults Faults
 }
 
-// Faults are planted mistakes; the zero value plants none.
+// Faults are mistakes that a test plants in a log store, to see that a checker finds them. The zero value plants none.
 type Faults struct {
 	NoSync   bool // what must be durable on return is not synced
 	LateSync bool // every other round is synced with the next one
-	// BeforeSync is no mistake but a disk that takes long: it runs before each round that is synced.
+	// BeforeSync is no mistake: it makes the disk slow. It runs before each round that is synced.
 	BeforeSync func()
-	// BeforeSave is another one: it runs before anything is written, and holds no lock.
+	// BeforeSave likewise runs before anything is written, while no lock is held.
 	BeforeSave func()
 }
 
-// Log is the log store of all regions of a store. Methods that raftio.ILogDB has are documented there. All may run
-// concurrently, as long as one region is saved by one caller at a time.
+// Log is the log store of all regions of a store. raftio.ILogDB documents most of its methods. All may run
+// concurrently, as long as only one caller at a time saves the same region.
 type Log struct {
 	engine *engine.Engine
 	o      Options
@@ -67,7 +67,7 @@ type Log struct {
 	rounds, batches, syncs, entries, entryBytes, read, truncated atomic.Int64
 }
 
-// Stats counts since the log store was made.
+// Stats are counters since the log store was made.
 type Stats struct {
 	Rounds     int64 // calls to SaveRaftState
 	Batches    int64 // batches committed
@@ -78,7 +78,7 @@ type Stats struct {
 	Truncated  int64 // entries cut off at the front
 }
 
-// New returns the log store on an engine, which stays the caller's.
+// New returns the log store on an engine. Close does not close the engine.
 func New(e *engine.Engine, o Options) *Log {
 	if o.Failed == nil {
 		o.Failed = func() error { return nil }
@@ -95,7 +95,7 @@ func New(e *engine.Engine, o Options) *Log {
 	return &Log{engine: e, o: o, replicas: make(map[topology.RegionID]*replica)}
 }
 
-// Factory returns what dragonboat is configured with (Expert.LogDBFactory); it hands out this log store.
+// Factory returns the value for dragonboat's Expert.LogDBFactory. It always hands out this log store.
 func (l *Log) Factory() config.LogDBFactory { return logFactory{l} }
 
 type logFactory struct{ l *Log }
@@ -117,11 +117,11 @@ func (l *Log) Stats() Stats {
 func (l *Log) Name() string         { return "neokv-raftlog" }
 func (l *Log) BinaryFormat() uint32 { return 1 }
 
-// Close leaves the engine open: it is shared.
+// Close does nothing: others use the engine, too.
 func (l *Log) Close() error { return nil }
 
-// fenced reports whether the store has failed. If so it is silent when fenced returns: nothing that is pretended can
-// leave it.
+// fenced reports whether the store has failed. If it returns true, the store's endpoint is silent, so a placeholder
+// cannot leave the store.
 func (l *Log) fenced() bool {
 	err := l.o.Failed()
 	if err != nil {
@@ -133,7 +133,7 @@ func (l *Log) fenced() bool {
 // fail fences the store.
 func (l *Log) fail(err error) { l.o.Fence(fmt.Errorf("raft log: %w", err)) }
 
-// commit writes a batch; durable asks for a sync where the store syncs at all. The batch is gone afterwards.
+// commit commits a batch, which must not be used afterwards. If durable is set it syncs, unless Options.Sync is false.
 func (l *Log) commit(b *engine.Batch, durable bool) error {
 	durable = durable && l.o.Sync && !l.o.Faults.NoSync
 	l.batches.Add(1)
@@ -144,8 +144,9 @@ func (l *Log) commit(b *engine.Batch, durable bool) error {
 }
 
 // SaveRaftState saves a round's updates, one per region, in one batch, synced: entries, a changed term or vote,
-// snapshots. These promise something to other replicas. The commit index promises nothing, and who forgets it learns it
-// again: it is written only along with a term or vote, and read back as the apply index at least (Options.Applied).
+// snapshots. These are promises to other replicas. The commit index is not, and a replica that has forgotten it learns
+// it again. So it is only written together with a term or vote, and what is read back is at least the apply index
+// (Options.Applied).
 func (l *Log) SaveRaftState(updates []pb.Update, _ uint64) error {
 	l.rounds.Add(1)
 	if l.fenced() {
@@ -167,8 +168,8 @@ func (l *Log) SaveRaftState(updates []pb.Update, _ uint64) error {
 func (l *Log) save(updates []pb.Update) error {
 	var b *engine.Batch
 	durable := false
-	// A region's records are locked while its part of the batch is made; where there is a snapshot, until the batch is
-	// committed, so that SaveSnapshots cannot commit a newer one in between.
+	// A region's records are locked while its part of the batch is made. If there is a snapshot, they stay locked until
+	// the batch is committed, so that SaveSnapshots cannot commit a newer one in between.
 	var held []*replica
 	defer func() {
 		for _, r := range held {
@@ -221,7 +222,7 @@ func (l *Log) save(updates []pb.Update) error {
 	return l.commit(b, !l.o.Faults.LateSync || l.rounds.Load()%2 == 0)
 }
 
-// pretend takes note of updates that a fenced store does not write.
+// pretend applies to the records in memory the updates that a fenced store does not write.
 func (l *Log) pretend(updates []pb.Update) {
 	for i := range updates {
 		ud := &updates[i]
@@ -232,16 +233,15 @@ func (l *Log) pretend(updates []pb.Update) {
 	}
 }
 
-// IterateEntries reads entries. A single one of size 0 is how dragonboat's LogReader.Term asks for a term, several
-// times at each election: what is answered then has no payload and is not read, since an entry may be as long as a
-// pipeline of large calls. One that should be there and is not, or does not read as it should, fences the store; it and
-// those after it are answered with empty entries, of the terms that they are of: Raft ends the process where it finds
-// others in its memory.
+// IterateEntries reads entries. dragonboat's LogReader.Term asks for a term by asking for one entry with maxSize 0,
+// several times at each election. The answer then has no payload and the entry is not read, since an entry may be
+// large. An entry that is missing or damaged fences the store. IterateEntries then answers with empty entries from
+// there on, with the right terms, since Raft ends the process if terms differ from those in its memory.
 func (l *Log) IterateEntries(
 	ents []pb.Entry, size, shard, id, low, high, maxSize uint64,
 ) ([]pb.Entry, uint64, error) {
 	r, err := l.lock(shard)
-	if err != nil { // then the replica's log has never been read, and dragonboat knows of no entries
+	if err != nil { // the replica's log has never been read, so dragonboat knows of no entries
 		l.fail(err)
 		return ents, size, nil
 	}
@@ -251,7 +251,7 @@ func (l *Log) IterateEntries(
 	if !ours || low < first || low > last {
 		return ents, size, nil
 	}
-	if maxSize == 0 && high == low+1 && known { // it asks for the term: see above
+	if maxSize == 0 && high == low+1 && known { // dragonboat asks for the term: see above
 		return append(ents, pb.Entry{Index: low, Term: term}), size, nil
 	}
 	high = min(high, last+1)
@@ -300,8 +300,8 @@ func (l *Log) ReadRaftState(shard, id, lastIndex uint64) (raftio.RaftState, erro
 	return rs, nil
 }
 
-// RemoveEntriesTo moves the log's first index behind index, without sync: a truncation that is lost is made again. The
-// entries are deleted a thousand at a time, since a range deletion slows reads of its memtable down.
+// RemoveEntriesTo truncates the log up to index, without sync, since dragonboat repeats a truncation that a crash
+// loses. It deletes the entries a thousand at a time, since each range deletion slows down reads of its memtable.
 func (l *Log) RemoveEntriesTo(shard, id, index uint64) error {
 	if err := l.remove(shard, id, index); err != nil {
 		l.fail(fmt.Errorf("region %d: truncate to %d: %w", int64(shard), index, err))
@@ -330,15 +330,15 @@ func (l *Log) remove(shard, id, index uint64) error {
 	return l.commit(b, false)
 }
 
-// CompactEntriesTo has nothing to do: compactions drop what range deletions cover.
+// CompactEntriesTo has nothing to do: the engine's compactions drop deleted entries.
 func (l *Log) CompactEntriesTo(uint64, uint64, uint64) (<-chan struct{}, error) {
 	done := make(chan struct{})
 	close(done)
 	return done, nil
 }
 
-// SaveSnapshots saves snapshot records and leaves the logs alone. A record never goes back: it is committed under the
-// lock that SaveRaftState holds for a snapshot.
+// SaveSnapshots saves snapshot records and leaves the logs alone. An older record never replaces a newer one, since
+// SaveSnapshots commits under the lock that SaveRaftState holds for a snapshot.
 func (l *Log) SaveSnapshots(updates []pb.Update) error {
 	for i := range updates {
 		ud := &updates[i]
@@ -394,10 +394,10 @@ func (l *Log) GetSnapshot(shard, id uint64) (pb.Snapshot, error) {
 	if r.id == id && r.snapshotBytes != nil {
 		err = unmarshal(r.snapshotBytes, &s)
 	}
-	return s, err // bytes that were decoded or encoded before
+	return s, err // no error: these bytes were decoded or encoded before
 }
 
-// SaveBootstrapInfo begins a replica. The records of an older replica of the region, if any are left, go.
+// SaveBootstrapInfo begins a replica. It deletes records that an older replica of the region has left.
 func (l *Log) SaveBootstrapInfo(shard, id uint64, bootstrap pb.Bootstrap) error {
 	if l.fenced() {
 		return nil
@@ -408,7 +408,8 @@ func (l *Log) SaveBootstrapInfo(shard, id uint64, bootstrap pb.Bootstrap) error 
 	return nil
 }
 
-// ImportSnapshot makes the log of a replica that does not run begin after a snapshot. Its error is a real one.
+// ImportSnapshot makes the log of a replica that does not run begin after a snapshot. Unlike other methods it returns
+// its error.
 func (l *Log) ImportSnapshot(s pb.Snapshot, id uint64) error {
 	if s.Type == pb.UnknownStateMachine {
 		return fmt.Errorf("region %d: import of snapshot %d: state machine type not set", int64(s.ShardID), s.Index)
@@ -443,7 +444,7 @@ func (l *Log) GetBootstrapInfo(shard, id uint64) (pb.Bootstrap, error) {
 	}
 	var bootstrap pb.Bootstrap
 	err = unmarshal(r.bootstrapBytes, &bootstrap)
-	return bootstrap, err // bytes that were decoded or encoded before
+	return bootstrap, err // no error: these bytes were decoded or encoded before
 }
 
 // ListNodeInfo lists the replicas that have a bootstrap record, by region.
@@ -487,7 +488,7 @@ func (l *Log) list() ([]raftio.NodeInfo, error) {
 	return all, it.Error()
 }
 
-// RemoveNodeData removes all records of a replica, unless they are another's by now.
+// RemoveNodeData removes all records of a replica, unless they belong to a later replica by now.
 func (l *Log) RemoveNodeData(shard, id uint64) error {
 	if l.fenced() {
 		return nil

@@ -14,7 +14,7 @@ type unmarshaler interface{ Unmarshal([]byte) error }
 
 const recordKeyLen = keys.LogEntryKeyLen - 8
 
-// splitRecord takes the replica id off a record.
+// splitRecord splits a record into the replica id and the rest.
 func splitRecord(value []byte) (id uint64, rest []byte, err error) {
 	if len(value) < 8 {
 		return 0, nil, fmt.Errorf("%d bytes, want at least 8", len(value))
@@ -50,7 +50,7 @@ func unmarshal(data []byte, into unmarshaler) (err error) {
 	return nil
 }
 
-// walk visits the entries low <= index < high in order, until visit returns false. One that is missing is an error.
+// walk visits the entries low <= index < high in order, until visit returns false. A missing entry is an error.
 func (l *Log) walk(region topology.RegionID, low, high uint64, visit func(pb.Entry) bool) error {
 	v := l.engine.NewView()
 	defer v.Close()
@@ -90,9 +90,9 @@ func (l *Log) walk(region topology.RegionID, low, high uint64, visit func(pb.Ent
 	return nil
 }
 
-// Check reads all records of a replica before it starts, while an error still is an error: later one would fence the
-// store. A replica without records passes. Its cost is that of reading the log, and what it learns is the terms of its
-// entries.
+// Check reads all records of a replica before the replica starts, and returns an error if one is damaged. Later such an
+// error would fence the store. A replica without records passes. Check costs as much as reading the log. The Log
+// remembers the terms of the entries that Check has read.
 func (l *Log) Check(region topology.RegionID, id topology.ReplicaID) error {
 	r, err := l.lock(uint64(region))
 	if err != nil {

@@ -15,8 +15,8 @@ import (
 	"neokv.dev/neokv/internal/topology"
 )
 
-// replica is what is kept in memory of a region's records. It runs ahead of the engine by the batch that is being
-// committed.
+// replica keeps in memory what the Log needs of a region's records. It is ahead of the engine by the batch that is
+// being committed.
 type replica struct {
 	region topology.RegionID
 
@@ -27,7 +27,7 @@ type replica struct {
 
 // records are a region's records.
 type records struct {
-	id    uint64 // whose they are, 0 if there are none
+	id    uint64 // the replica to which they belong, 0 if there are none
 	state pb.State
 	// The log is first..last, empty when last = first-1. Entries [stored, first) are truncated and not yet deleted.
 	stored, first, last uint64
@@ -37,23 +37,24 @@ type records struct {
 	terms    []termStart
 	meta     uint64 // the first index on record, 0 for none
 	snapshot uint64 // index of the snapshot record, 0 for none
-	// The records as dragonboat encodes them, nil for none: few bytes, asked for also when the store is fenced.
+	// The records as dragonboat encodes them, nil for none. They are few bytes, and dragonboat reads them also when the
+	// store is fenced.
 	snapshotBytes, bootstrapBytes []byte
 }
 
-// termStart is the first entry of a term.
+// termStart says with which index a term begins.
 type termStart struct{ index, term uint64 }
 
 var none = records{stored: 1, first: 1}
 
-// Truncated entries are deleted together when there are deleteStep of them, deleteBytes were written since the last
-// time, or the log is cut to its last entry.
+// Truncated entries are deleted together: when there are deleteStep of them, when deleteBytes of entries were written
+// since the last deletion, or when the log is cut to its last entry.
 const (
 	deleteStep  = 1024
 	deleteBytes = 16 << 20
 )
 
-// replica returns a region's records, perhaps not loaded.
+// replica returns a region's records, which may not be loaded yet.
 func (l *Log) replica(shard uint64) *replica {
 	region := topology.RegionID(shard)
 	l.mu.RLock()
@@ -71,7 +72,7 @@ func (l *Log) replica(shard uint64) *replica {
 	return r
 }
 
-// lock returns a region's records, loaded and locked; not locked if there is an error.
+// lock returns a region's records, loaded and locked. With an error they are not locked.
 func (l *Log) lock(shard uint64) (*replica, error) {
 	r := l.replica(shard)
 	r.mu.Lock()
@@ -180,14 +181,15 @@ func (r *replica) loadBounds(v *engine.View) error {
 				return err
 			}
 			r.last = index
-			r.noteTerm(index, e.Term) // Check, before the replica starts, tells those before it
+			r.noteTerm(index, e.Term) // Check tells the terms before it
 		}
 	}
 	return it.Error()
 }
 
-// claim makes the records those of a replica. Ids are handed out upwards and never again, so a larger one takes over,
-// and what is left of the smaller one goes; a smaller one is that of a replica which was removed.
+// claim makes the records belong to replica id. Replica ids only grow and are never used again. So a larger id takes
+// over, and claim deletes the records of the smaller one. A smaller id is that of a replica that was removed, which is
+// an error.
 func (r *replica) claim(b *engine.Batch, id uint64) error {
 	switch {
 	case r.id == id:
@@ -212,7 +214,7 @@ func (r *replica) wipe(b *engine.Batch) error {
 	return b.DeleteRange(lower, upper)
 }
 
-// begin writes what a replica starts with.
+// begin writes the first records of a replica.
 func (r *replica) begin(b *engine.Batch, id uint64, bootstrap *pb.Bootstrap, imported *pb.Snapshot) error {
 	if imported != nil && r.id == id { // an import replaces whatever the replica had
 		if err := r.wipe(b); err != nil {
@@ -260,7 +262,7 @@ func (r *replica) put(b *engine.Batch, ud *pb.Update, l *Log) (durable bool, err
 	}
 	ents := ud.EntriesToSave
 	for len(ents) > 0 && ents[0].Index < r.first && ents[0].Index <= r.snapshot {
-		ents = ents[1:] // the snapshot stands for them
+		ents = ents[1:] // the snapshot contains them
 	}
 	if len(ents) == 0 {
 		return durable, nil
@@ -268,7 +270,7 @@ func (r *replica) put(b *engine.Batch, ud *pb.Update, l *Log) (durable bool, err
 	return true, r.append(b, ents, l)
 }
 
-// append adds entries, which follow each other, over what the log holds from the first of them on.
+// append appends consecutive entries. They replace entries that the log has from the first of them on.
 func (r *replica) append(b *engine.Batch, ents []pb.Entry, l *Log) error {
 	low, high := ents[0].Index, ents[len(ents)-1].Index
 	if high != low+uint64(len(ents))-1 {
@@ -284,13 +286,13 @@ func (r *replica) append(b *engine.Batch, ents []pb.Entry, l *Log) error {
 		if r.snapshot+1 < low {
 			return fmt.Errorf("append at %d, the log ends at %d", low, r.last)
 		}
-		// All that the log holds lies below a snapshot that was recorded without discarding it.
+		// A snapshot was recorded without discarding the log, and all its entries lie before that snapshot.
 		if err := r.discard(b, low); err != nil {
 			return err
 		}
 	case high < r.last:
-		// A conflicting suffix that reaches further than what replaces it: the rest must go too, or it would be found
-		// as the end of the log at the next start.
+		// The replaced suffix reaches further than the new entries. Its rest must be deleted, too, or the next start
+		// would take it for the end of the log.
 		if err := b.DeleteRange(keys.LogBounds(r.region, high+1, r.last+1)); err != nil {
 			return err
 		}
@@ -334,7 +336,7 @@ func (r *records) noteTerm(index, term uint64) {
 	}
 }
 
-// forgetTerms drops those before the log's first entry.
+// forgetTerms drops terms that end before the log's first entry.
 func (r *records) forgetTerms() {
 	n := 0
 	for n+1 < len(r.terms) && r.terms[n+1].index <= r.first {
@@ -343,7 +345,7 @@ func (r *records) forgetTerms() {
 	r.terms = slices.Delete(r.terms, 0, n)
 }
 
-// term is the term of an entry.
+// term returns the term of an entry.
 func (r *records) term(index uint64) (term uint64) {
 	for i := range r.terms {
 		if i > 0 && r.terms[i].index > index {
@@ -362,7 +364,7 @@ func (r *replica) install(b *engine.Batch, s *pb.Snapshot) error {
 	return r.discard(b, s.Index+1)
 }
 
-// discard deletes the whole log; it goes on at next.
+// discard deletes the whole log. The next entry will have the index next.
 func (r *replica) discard(b *engine.Batch, next uint64) error {
 	if r.stored <= r.last {
 		if err := b.DeleteRange(keys.LogBounds(r.region, r.stored, r.last+1)); err != nil {
@@ -425,7 +427,7 @@ func (r *replica) putRecord(b *engine.Batch, k keys.RaftRecord, encoded []byte) 
 	return b.Set(keys.AppendRaft(nil, r.region, k), value)
 }
 
-// note is what put does to memory, for a store that no longer writes.
+// note makes the changes in memory that put makes, for a store that does not write any more.
 func (r *replica) note(ud *pb.Update) {
 	r.loaded = true
 	if r.id < ud.ReplicaID {
