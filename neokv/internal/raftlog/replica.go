@@ -31,9 +31,9 @@ type records struct {
 	state pb.State
 	// The log is first..last, empty when last = first-1. Entries [stored, first) are truncated and not yet deleted.
 	stored, first, last uint64
-	// Bytes of entries since the last deletion, at least those truncated and not yet deleted.
+	// Bytes of entries written since the last deletion, at least those of truncated entries that are not deleted yet.
 	written uint64
-	// Where the terms of the log begin, in order, the first also before it; nothing while it is empty.
+	// Where the log's terms begin, in order. The first may begin before the log. Empty if the log is.
 	terms    []termStart
 	meta     uint64 // the first index on record, 0 for none
 	snapshot uint64 // index of the snapshot record, 0 for none

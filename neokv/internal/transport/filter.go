@@ -48,10 +48,10 @@ import (
 //
 // The replica marks a campaign that Endpoint.Campaign has started like a transfer, but no leader has revoked a lease
 // for it. The filter tells the two apart, since only a transfer begins with a TimeoutNow that came in, and gives a
-// booting campaign a mark of its own. At an endpoint that boots the store starts with the whole cluster such a campaign
-// need not wait for promises of an earlier endpoint. It must wait for promises of this one, and Raft's own rule for
-// voters that know a leader holds. At any other endpoint the mark means nothing: the campaign may have been under way
-// for long, and leases may have been held since.
+// booting campaign a mark of its own. At an endpoint that boots with the whole cluster such a campaign need not wait
+// for promises of an earlier endpoint. It must wait for promises of this one, and Raft's own rule for voters that know
+// a leader holds. At any other endpoint the mark means nothing: the campaign may have been under way for long, and
+// leases may have been held since.
 //
 // A promise binds the store, not the replica's memory. After a restart the next endpoint keeps the promise by rule 2,
 // as if it had sent H when it was made; the endpoint before it was silent by then, or in another process. Rule 1 needs
@@ -76,7 +76,7 @@ import (
 type filter struct {
 	lease     time.Duration
 	start     time.Time
-	booting   bool // with the whole cluster
+	booting   bool // the store starts with the whole cluster
 	revoke    func(region topology.RegionID, term uint64)
 	noPromise bool
 	campaigns atomic.Int64
