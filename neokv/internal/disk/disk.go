@@ -1,14 +1,14 @@
-// Package disk is a store's file system: one door for Pebble and for dragonboat's own files. It counts syncs, fences
-// the store on the first failed write, and, in memory, can be crashed: what was not synced is gone.
+// Package disk is a store's file system, for Pebble and for dragonboat's own files. It counts syncs, and fences the
+// store on the first failed write. A file system in memory can be crashed: then it loses what was not synced.
 //
-// The fence. Both libraries kill the process when a write fails, so neither ever sees a write error:
+// The fence. Both libraries end the process when a write fails, so neither may ever see a write error:
 //
 //	live ──first failed change, Fence or Crash──▶ failing ──OnFence's function has returned──▶ fenced
 //
-// While failing, calls that do not fail themselves go on to the disk and their answers are true; the one that failed
-// waits for OnFence's function, and from then on everything that would change the disk happens in an overlay in memory.
-// So whoever is told a success that is none is told so after the store was marked failed. What is on the disk is closed
-// under cause and effect: nothing that followed from a lost operation is there.
+// While the file system is failing, the call that failed waits for OnFence's function; other calls go on to the disk,
+// and their answers are true. Once it is fenced, everything that would change the disk happens in an overlay in memory.
+// So a caller that is told of a success which did not reach the disk is told so after the store was marked failed. And
+// nothing on the disk follows from an operation that was lost.
 package disk
 
 import (
@@ -24,7 +24,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// ErrKilled is what a crashed file system has failed with.
+// ErrKilled is the error that Failed returns after Crash.
 var ErrKilled = errors.New("disk: killed")
 
 // FS is the file system of one store. It implements Pebble's vfs.FS; Raft gives dragonboat's view of it. All methods
@@ -45,10 +45,10 @@ type FS struct {
 	afterSync  atomic.Pointer[func(int64)]
 	fault      atomic.Pointer[Fault]
 
-	share *share // in a journal; nil for none
+	share *share // the store's part in a journal; nil without one
 
 	begun, completed        atomic.Int64 // syncs of files and folders
-	syncs, syncNanos, bytes atomic.Int64 // what reached the disk
+	syncs, syncNanos, bytes atomic.Int64 // of what reached the disk
 }
 
 var _ vfs.FS = (*FS)(nil)
@@ -61,18 +61,17 @@ func Mem() *FS { return inMemory(newMemory()) }
 
 func inMemory(mem *memoryFS) *FS { return &FS{base: mem, mem: mem} }
 
-// OnFence sets what is called once, before the failing call returns, when the first write or sync fails or Fence is
-// called. It may be called from any goroutine, also from one that holds Pebble's locks: it must return soon, and must
-// not use the file system or call Fence.
+// OnFence sets a function that is called once: when the first write or sync fails, before that call returns, or when
+// Fence is called. Any goroutine may call it, even one that holds Pebble's locks. So it must return soon, and must
+// neither use the file system nor call Fence.
 func (f *FS) OnFence(fn func(error)) { f.onFence.Store(&fn) }
 
 // Fence marks the file system failed: from now on writes succeed into memory only and nothing reaches the disk. It
-// returns when OnFence's function has returned, whoever called it. Only the first cause counts.
+// returns when OnFence's function has returned, even if another call caused the fence. Only the first cause counts.
 func (f *FS) Fence(cause error) { f.fail(cause) }
 
-// Failed returns why the file system is fenced, nil while it is not. One atomic load. It is set before OnFence's
-// function runs. Whoever opens a database here checks it afterwards: a folder that cannot be written shows itself in no
-// other way.
+// Failed returns why the file system is failing or fenced, nil while it is not. It is one atomic load. A caller that
+// opens a database here must check Failed afterwards: nothing else shows that the folder cannot be written.
 func (f *FS) Failed() error {
 	if err := f.failed.Load(); err != nil {
 		return *err
@@ -80,7 +79,7 @@ func (f *FS) Failed() error {
 	return nil
 }
 
-// fail fences the file system, or waits until whoever does so at the moment is done, and returns the overlay.
+// fail fences the file system, or waits until the call that does so is done, and returns the overlay.
 func (f *FS) fail(cause error) *overlay {
 	f.fence.Do(func() {
 		f.failed.Store(&cause)
@@ -108,8 +107,9 @@ func setHook(hook *atomic.Pointer[func(int64)], fn func(int64)) {
 	hook.Store(&fn)
 }
 
-// Crash returns a new file system that holds what a power cut at this instant leaves, and fences this one. Memory only.
-// Unsynced data survives with the given percentage, decided by rng. With 100 it is what an end of the process leaves.
+// Crash returns a new file system with what a power cut at this instant would leave, and fences this one. It is for
+// file systems in memory only. rng decides which unsynced data survives, with a chance of unsyncedPercent. With 100 the
+// new file system has what the end of the process would leave.
 //
 // A file system that is fenced already may be crashed too: the new one starts from what reached it before the fence.
 func (f *FS) Crash(unsyncedPercent int, rng *rand.Rand) *FS {
@@ -134,9 +134,9 @@ func (f *FS) Crash(unsyncedPercent int, rng *rand.Rand) *FS {
 	return inMemory(left)
 }
 
-// CrashTogether returns what an end of the whole machine at this instant leaves of stores and of the journal that they
-// share, each on a file system in memory of its own; the journal's comes first. It is Crash for each, but the logs lack
-// what only the journal has: OpenJournal makes them whole.
+// CrashTogether crashes several stores and the journal that they share at the same instant, each on a file system of
+// its own in memory. It returns what is left of each, the journal's first. Unlike after Crash, the logs lack the bytes
+// that only the journal has: OpenJournal completes them.
 func CrashTogether(unsyncedPercent int, rng *rand.Rand, journal *FS,
 	stores ...*FS) (journalLeft *FS, storesLeft []*FS) {
 	for _, f := range stores {
@@ -150,7 +150,7 @@ func CrashTogether(unsyncedPercent int, rng *rand.Rand, journal *FS,
 	return journalLeft, storesLeft
 }
 
-// Stats counts since the file system was made.
+// Stats are counters since the file system was made.
 type Stats struct {
 	// Syncs counts syncs of files and folders. One of a journal counts at the store that asked for it first.
 	Syncs        int64
@@ -158,12 +158,12 @@ type Stats struct {
 	BytesWritten int64
 }
 
-// Stats returns the counters so far. What went into memory behind the fence is not counted.
+// Stats returns the counters so far. Operations in the overlay do not count.
 func (f *FS) Stats() Stats {
 	return Stats{Syncs: f.syncs.Load(), SyncNanos: f.syncNanos.Load(), BytesWritten: f.bytes.Load()}
 }
 
-// Free returns how many bytes can still be written in the folder dir; ok is false where nobody knows, as in memory.
+// Free returns how many bytes can still be written in the folder dir. ok is false if that is not known, as in memory.
 func (f *FS) Free(dir string) (bytes int64, ok bool) {
 	usage, err := f.base.GetDiskUsage(dir)
 	return int64(usage.AvailBytes), err == nil
@@ -182,8 +182,8 @@ const (
 	OpMkdir  FileOp = "mkdir"
 )
 
-// change runs an operation on the names of the base. Where the file system is fenced, or is so because do failed, it
-// returns the overlay instead, and the caller does the same there.
+// change runs an operation on the names of the base. If the file system is fenced already, or because do has failed,
+// change returns the overlay, and the caller runs the operation there.
 func (f *FS) change(op FileOp, name string, do func() error) (*overlay, error) {
 	if over := f.fenced.Load(); over != nil {
 		return over, nil
@@ -198,8 +198,8 @@ func (f *FS) change(op FileOp, name string, do func() error) (*overlay, error) {
 	return f.fail(fmt.Errorf("%s %s: %w", op, name, err)), nil
 }
 
-// isAnswer tells errors that say how things stand from trouble with the disk. To create a file in a folder that is gone
-// is trouble: neither library goes on after that.
+// isAnswer reports whether an error is an answer, such as that a file does not exist, and not a failure of the disk.
+// Creating a file in a folder that is gone counts as a failure, since neither library goes on after it.
 func isAnswer(op FileOp, err error) bool {
 	switch op {
 	case OpRemove:

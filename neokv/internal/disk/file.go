@@ -10,16 +10,16 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// file is a file of the base or, once something was written to it behind the fence, its copy in the overlay.
+// file is a file of the base. After a write to it behind the fence, it is its copy in the overlay.
 type file struct {
 	fs       *FS
 	base     vfs.File
-	log      *walFile // where a journal makes it durable, else nil
+	log      *walFile // set if a journal makes the file durable
 	name     string
 	writable bool
 	off      int64 // where Read and Write go on
 	wanted   int64 // how long Preallocate wants the file to be
-	extended int64 // how long it is for that reason
+	extended int64 // how long it is because of that
 	copied   atomic.Pointer[vfs.File]
 }
 
@@ -29,7 +29,7 @@ func (f *FS) opened(base vfs.File, name string, writable bool) *file {
 	return &file{fs: f, base: base, name: name, writable: writable}
 }
 
-// Write is part of vfs.File. What a failed write left unwritten goes into memory.
+// Write is part of vfs.File. The bytes that a failed write has left go to the overlay.
 func (x *file) Write(p []byte) (int, error) {
 	n := 0
 	if x.fs.fenced.Load() == nil {
@@ -62,8 +62,8 @@ func (x *file) WriteAt(p []byte, off int64) (int, error) {
 	return n + m, err
 }
 
-// pass hands a write on to the base and fences the file system when it fails. An injected error comes, as a full disk's
-// does, after half of the bytes.
+// pass hands a write on to the base, and fences the file system if it fails. An injected write fails after half of its
+// bytes, as on a full disk.
 func (x *file) pass(p []byte, off int64, write func([]byte) (int, error)) (int, error) {
 	injected := x.fs.injected(OpWrite, x.name)
 	if injected != nil {
@@ -189,8 +189,8 @@ func (x *file) synced() {
 	}
 }
 
-// SyncTo is part of vfs.File. It is a sync, and counts as one, only where the base makes it one. BeforeSync's hook does
-// not run, since nobody may rely on it.
+// SyncTo is part of vfs.File. It counts as a sync only if the base makes a full sync of it. BeforeSync's hook does not
+// run, since no caller may rely on SyncTo.
 func (x *file) SyncTo(length int64) (fullSync bool, err error) {
 	if x.fs.fenced.Load() != nil {
 		return true, nil
@@ -208,8 +208,8 @@ func (x *file) SyncTo(length int64) (fullSync bool, err error) {
 	return fullSync, nil
 }
 
-// Preallocate is part of vfs.File. It is advice, which Write follows in steps, so that a file in which hardly anything
-// is written stays small, and not at all where the journal syncs in the file's place.
+// Preallocate is part of vfs.File. It is advice. Write follows it in steps, so that a file stays small if little is
+// written to it, and not at all if a journal syncs in the file's place.
 func (x *file) Preallocate(offset, length int64) error {
 	if x.log == nil {
 		x.wanted = offset + length
@@ -217,13 +217,13 @@ func (x *file) Preallocate(offset, length int64) error {
 	return nil
 }
 
-// extendBytes is by how much a file is made longer at once.
+// extendBytes is by how much extend makes a file longer at once.
 const extendBytes = 1 << 20
 
-// extend makes a file longer, with zeros, than the given end of what is about to be written, and returns its new length
-// and whether the disk has made room for it. To sync what is written need not sync the file's length then, which costs
-// the disk another write. It is advice: whether the disk is full, the write will tell. Only of files whose reader stops
-// at zeros.
+// extend makes a file longer than end, where the next write will end, by appending zeros. It returns the new length,
+// and whether the disk has allocated the space. Then a sync of the written bytes need not sync the file's length as
+// well, which costs the disk another write. extend ignores errors: if the disk is full, the write itself fails. It is
+// only for files whose reader stops at zeros.
 func extend(f vfs.File, length, end int64) (to int64, made bool) {
 	to = (end + extendBytes) / extendBytes * extendBytes
 	if fd := f.Fd(); fd != vfs.InvalidFd && allocate(fd, length, to) == nil {
@@ -239,7 +239,7 @@ func (x *file) Prefetch(offset, length int64) error { return x.base.Prefetch(off
 // Fd is part of vfs.File.
 func (x *file) Fd() uintptr { return x.base.Fd() }
 
-// Close is part of vfs.File. Some file systems tell only here that a write failed.
+// Close is part of vfs.File. Some file systems report only here that a write has failed.
 func (x *file) Close() error {
 	var copied error
 	if c := x.copied.Load(); c != nil {

@@ -8,12 +8,12 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// A name is durable when the folder that it stands in has been synced. The functions here see to that for folders and
-// for small files, on any file system.
+// A name is durable only when its folder has been synced. The functions in this file do that for folders and for small
+// files, on any file system.
 
-// MakeDir makes a folder, with its parents, durable. It makes no folder in one that a power cut could take away. So of
-// the folders that a call has left whose process was killed only the last may not be durable, and the next call syncs
-// that one too.
+// MakeDir makes a folder and its parents, durably. It syncs each folder's name before it makes the next folder inside.
+// So if the process is killed, only the last folder that it made may not be durable, and the next call syncs that one,
+// too.
 func MakeDir(fs vfs.FS, dir string) error {
 	parent := fs.PathDir(dir)
 	if parent == dir {
@@ -31,7 +31,7 @@ func MakeDir(fs vfs.FS, dir string) error {
 	}
 	err = SyncDir(fs, parent)
 	if !made && errors.Is(err, os.ErrPermission) {
-		return nil // whoever owns the parent has made the folder
+		return nil // an existing folder in a parent that we may not sync: its owner made it
 	}
 	return err
 }
@@ -45,7 +45,8 @@ func SyncDir(fs vfs.FS, dir string) error {
 	return errors.Join(d.Sync(), d.Close())
 }
 
-// WriteFile makes a file durable with all of its content, or leaves what had the name before.
+// WriteFile writes a file durably, with all of its content. If it fails, the file that had the name before is still
+// there.
 func WriteFile(fs vfs.FS, dir, name string, content []byte) error {
 	name = fs.PathJoin(dir, name)
 	fresh := name + ".new"

@@ -15,9 +15,9 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// Journal makes the write-ahead logs of several stores durable with one sync: what is written to any of them is also
-// handed to the journal, and to sync a log is to sync the journal. It is two files, the segments journal-0 and
-// journal-1, used in turn.
+// Journal makes the write-ahead logs of several stores durable with one sync. All bytes written to a log are also
+// written to the journal, and a sync of a log syncs the journal instead. The journal has two files, the segments
+// journal-0 and journal-1, which it uses in turn.
 //
 // Why what was acknowledged is there after a crash:
 //   - A group is written when the one before it is synced. So of a segment's groups all but the last are whole, and if
@@ -35,49 +35,48 @@ import (
 //     again: Pebble has synced the folder with the name in it before, and its manifest before it removes the log. In a
 //     log itself every byte is written once, so that it does no harm if what was synced long ago is written again.
 //
-// If a segment cannot be written or synced, or a log cannot, the journal is broken for good: from then on each log is
-// synced itself. What was acknowledged through the journal stays in the segments, which are not used again. Nobody but
-// the store whose log it is is fenced.
+// If a segment or a log cannot be written or synced, the journal is broken for good: from then on each store syncs its
+// own log. What was acknowledged through the journal stays in the segments, which are not used again. If it was a log,
+// its store is fenced, and no other.
 //
-// A segment that was left is made free when the one in use is three quarters full, and not at once: of the logs with
-// bytes in it, those that have been removed by then need no sync, and those are most if a segment is larger than what
-// the stores write before they remove a log. The others are written in parts, so that no group has to wait until the
-// disk has written all of them.
+// The segment that is not in use is made free only when the one in use is three quarters full. By then most logs with
+// bytes in it have been removed and need no sync, if a segment is larger than what the stores write before they remove
+// a log. The remaining logs are synced in parts, so that no group has to wait until the disk has written all of them.
 //
-// The segments' files grow with what is written. When hardly anything is, the segments are used in turn until both are
+// The segments' files grow with the writes. When there are hardly any, the journal changes segments until both are
 // small again.
 type Journal struct {
-	bytes int64 // of a segment
-	group int64 // bytes of a group, about, from which on who writes waits for it
+	bytes int64 // length of a segment
+	group int64 // bytes of a pending group, about, from which on writers wait for it
 
 	mu       sync.Mutex
-	changed  sync.Cond      // when one of what follows has
-	stores   map[uint16]*FS // who shares the journal
+	changed  sync.Cond      // signals that one of the following has changed
+	stores   map[uint16]*FS // the stores that share the journal
 	segments [2]segment
 	current  int        // the segment in use
 	pending  []byte     // the next group, with room for its header
 	spare    []byte     // its predecessor's memory
-	last     *walFile   // whose record ends pending, which its next bytes may join; nil for none
+	last     *walFile   // the log of the last record in pending, which its next bytes may join; nil for none
 	lastAt   int        // where that record begins
 	touched  []*walFile // the logs with bytes in pending
-	handed   uint64     // counts what was handed over
-	durable  uint64     // handed as of the last group that is synced
+	handed   uint64     // how many writes were handed over
+	durable  uint64     // the value of handed that the last synced group covers
 	total    int64      // bytes of groups written
 	waiting  int        // callers whose bytes are pending
-	leading  bool       // a group is on its way
+	leading  bool       // a caller writes and syncs a group
 	err      error      // why the journal is broken
-	quiet    bool       // hardly anything is written
+	quiet    bool       // there are hardly any writes
 	cancel   func()
 	settler  sync.WaitGroup
 }
 
-// restTime is how often the journal looks whether hardly anything is written: so much, or less, that a segment grows
-// once.
+// restTime is how often the journal checks whether hardly anything was written: no more bytes since the last check than
+// a segment grows by at once.
 const restTime = 10 * time.Second
 
 const (
-	groupBytes = 8 << 20 // at most, before others have to wait for a group
-	partBytes  = 1 << 20 // of a log that the disk is told to write at once
+	groupBytes = 8 << 20 // bytes of a pending group at which writers begin to wait
+	partBytes  = 1 << 20 // bytes of a log that are synced at once
 )
 
 // walFile is a log that is journalled. The journal's mutex protects it.
@@ -85,31 +84,32 @@ type walFile struct {
 	fs      *FS
 	base    vfs.File // nil when closed
 	name    string
-	epoch   uint64 // of the last segment that got bytes of it
-	refs    int    // segments, and a pending group, with bytes of it
-	pending bool   // there are bytes of it in the pending group
-	end     int64  // of its last write
-	written uint64 // handed as of that
+	epoch   uint64 // epoch of the last segment that has bytes of it
+	refs    int    // how many segments, and the pending group, have bytes of it
+	pending bool   // the pending group has bytes of it
+	end     int64  // where its last write ended
+	written uint64 // the journal's handed at its last write
 	settled uint64 // written as of its last sync
-	syncing int    // who syncs it now
-	closed  bool   // by Pebble; the base stays open as long as it may have to be synced
-	gone    bool   // removed or recycled: nobody wants its bytes any more
+	syncing int    // how many callers sync it now
+	closed  bool   // Pebble has closed it; base stays open as long as it may need a sync
+	gone    bool   // removed or recycled: nobody needs its bytes any more
 }
 
-// JournalOptions says where a journal is and who shares it.
+// JournalOptions says where a journal is and which stores share it.
 type JournalOptions struct {
-	FS     vfs.FS            // of the folder and of the stores' folders, nil for the machine's
-	Dir    string            // the folder
-	Logs   map[uint16]string // by store, where its logs are
-	Disks  map[uint16]vfs.FS // by store, the file system that its logs are on if that is another one
-	Bytes  int64             // of a segment, 0 for 64 MiB
+	FS     vfs.FS            // the file system of Dir and of the stores' folders; nil: the machine's
+	Dir    string            // the journal's folder
+	Logs   map[uint16]string // the folder of each store's logs
+	Disks  map[uint16]vfs.FS // the file system of each store's logs, if it is another one
+	Bytes  int64             // length of a segment, 0 for 64 MiB
 	Faults JournalFaults
 }
 
-// JournalFaults are planted mistakes, for tests that must catch them; the zero value plants none.
+// JournalFaults are mistakes that a test plants in a journal, to see that a checker finds them. The zero value plants
+// none.
 type JournalFaults struct {
-	NoSync   bool // groups are written and not synced
-	NoReplay bool // what the journal holds is thrown away at the next start
+	NoSync   bool // writes groups without syncing them
+	NoReplay bool // the next start throws away what the journal holds
 }
 
 func (o *JournalOptions) defaults() {
@@ -125,8 +125,8 @@ func (o *JournalOptions) segment(i int) string {
 	return o.FS.PathJoin(o.Dir, fmt.Sprintf("journal-%d", i))
 }
 
-// OpenJournal makes the logs whole with what the journal in the folder holds, and opens it empty; it is made if it is
-// not there. No store may be open.
+// OpenJournal completes the stores' logs with the bytes that only the journal in the folder has. Then it opens the
+// journal, empty, or makes one if there is none. No store may be open.
 func OpenJournal(o JournalOptions) (*Journal, error) {
 	o.defaults()
 	j, err := recoverJournal(o)
@@ -151,7 +151,8 @@ func OpenJournal(o JournalOptions) (*Journal, error) {
 	return j, nil
 }
 
-// DropJournal makes the logs whole with what the journal in the folder holds, if there is one, and removes it.
+// DropJournal completes the stores' logs with the bytes that only the journal in the folder has, and removes the
+// journal. If there is none, it does nothing.
 func DropJournal(o JournalOptions) error {
 	o.defaults()
 	found := false
@@ -238,8 +239,8 @@ func (j *Journal) older() int {
 	return 0
 }
 
-// Close empties the journal, when the stores that share it have been closed: it syncs what they have written to their
-// logs. An error means that it could not, and that the next OpenJournal has to make the logs whole.
+// Close syncs the stores' logs and then empties the journal. The stores that share it must be closed. After an error
+// the journal keeps its bytes, and the next OpenJournal completes the logs.
 func (j *Journal) Close() error {
 	j.mu.Lock()
 	j.cancel()
@@ -257,14 +258,14 @@ func (j *Journal) Close() error {
 	for _, w := range logs {
 		w.refs = 0
 		if base := w.unused(); base != nil {
-			_ = base.Close() // it has been synced, or will be written again
+			_ = base.Close() // its bytes are synced, or will be written again
 		}
 	}
 	return errors.Join(err, j.closeSegments())
 }
 
-// empty starts both segments anew, small. What they hold must be in the logs, synced. The older one goes first, so that
-// at any time the largest epoch can be read.
+// empty begins both segments anew, small. The logs must have all their bytes, synced. The older one goes first, so that
+// the largest epoch can be read at any time.
 func (j *Journal) empty() error {
 	j.quiet = true
 	defer func() { j.quiet = false }()
@@ -277,8 +278,8 @@ func (j *Journal) empty() error {
 	return j.clear(second, first.epoch+1)
 }
 
-// clear overwrites the first group of a segment that nobody needs any more by an empty one of a new epoch, and makes it
-// small if hardly anything is written. It releases the mutex meanwhile.
+// clear frees a segment that nobody needs any more: it overwrites the first group with an empty one of a new epoch, and
+// makes the file small if there are hardly any writes. It releases the mutex meanwhile.
 func (j *Journal) clear(s *segment, epoch uint64) error {
 	logs := s.logs
 	s.logs, s.end, s.epoch, s.sequence = nil, 0, epoch, 0
@@ -292,7 +293,7 @@ func (j *Journal) clear(s *segment, epoch uint64) error {
 	group, shrink := s.seal(make([]byte, groupHeader, pageBytes)), j.quiet
 	j.mu.Unlock()
 	for _, base := range unused {
-		_ = base.Close() // it has been synced, or removed
+		_ = base.Close() // it is synced or removed
 	}
 	start := time.Now()
 	err := s.write(group)
@@ -300,7 +301,7 @@ func (j *Journal) clear(s *segment, epoch uint64) error {
 		s.shrink()
 	}
 	if len(logs) > 0 && err == nil {
-		logs[0].fs.count(time.Since(start)) // some store has to
+		logs[0].fs.count(time.Since(start)) // the sync counts at one store, whichever
 	}
 	j.mu.Lock()
 	s.end, s.sequence = pageBytes, 1
@@ -312,18 +313,18 @@ type share struct {
 	j     *Journal
 	store uint16
 	dir   string
-	logs  map[string]*walFile // by name, those that are there; protected by the journal's mutex
+	logs  map[string]*walFile // by name, the existing ones; protected by the journal's mutex
 }
 
-// Share has the journal make the logs of this store durable: the files called *.log directly in dir that are created,
-// or reused, from now on. It comes before anything is opened for writing. A store that has shared the journal before,
-// through another FS, must have been closed, or crashed in memory.
+// Share makes the journal responsible for the logs of this store: the files *.log directly in dir that are created or
+// reused from now on. The caller calls it before it opens any file for writing. If the store has shared the journal
+// before, through another FS, that FS must have been closed or crashed.
 func (f *FS) Share(j *Journal, store uint16, dir string) error {
 	j.mu.Lock()
 	former := j.stores[store]
 	var err error
 	if former != nil {
-		if former.base == f.base { // else this one is what a crash has left, with what the journal held
+		if former.base == f.base { // else a crash has left this file system, with the journal's bytes
 			if err = former.Failed(); err == nil {
 				err = j.syncLogs(slices.DeleteFunc(j.logs(), func(w *walFile) bool { return w.fs != former }))
 			}
@@ -338,7 +339,8 @@ func (f *FS) Share(j *Journal, store uint16, dir string) error {
 	if err != nil {
 		return fmt.Errorf("journal: store %d, as it was before: %w", store, err)
 	}
-	// So that a later crash finds nothing of the former life. What a broken journal holds is in the logs anyway.
+	// This sync lets no later crash find anything of the store's former life. If the journal is broken, the logs have
+	// its bytes anyway.
 	_, _, _ = j.sync()
 	return nil
 }
@@ -348,17 +350,17 @@ func (j *Journal) logs() []*walFile {
 	return slices.Concat(j.segments[0].logs, j.segments[1].logs, j.touched)
 }
 
-// journals reports whether a file is one of the store's logs.
+// journals reports whether a file name is that of one of the store's logs.
 func (f *FS) journals(name string) bool {
 	return f.share != nil && strings.HasSuffix(name, ".log") && f.base.PathDir(name) == f.share.dir
 }
 
-// log returns the journalled log that a file just made is, nil if it is none.
+// log returns the walFile of a file that was just made, nil if the file is no log.
 func (f *FS) log(base vfs.File, name string) *walFile {
 	if !f.journals(name) {
 		return nil
 	}
-	f.forget(name) // what was called so
+	f.forget(name) // an earlier file of this name
 	j := f.share.j
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -368,7 +370,7 @@ func (f *FS) log(base vfs.File, name string) *walFile {
 	return w
 }
 
-// forget says that a file of this name was removed.
+// forget notes that the file of this name was removed.
 func (f *FS) forget(name string) {
 	if !f.journals(name) {
 		return
@@ -388,7 +390,7 @@ func (f *FS) forget(name string) {
 	}
 }
 
-// synced returns what the journal, which is in memory, holds of the store's logs.
+// synced returns the records that the journal, which is in memory, has of the store's logs.
 func (s *share) synced() (records []journalRecord) {
 	s.j.mu.Lock()
 	defer s.j.mu.Unlock()
@@ -420,7 +422,7 @@ func (j *Journal) append(kind byte, store uint16, name string, off int64, p []by
 	j.pending = append(b, p...)
 }
 
-// wrote hands over what was written to a log. It waits only when much more is pending than a store writes between two
+// wrote hands over bytes that were written to a log. It waits only if far more is pending than stores write between two
 // syncs.
 func (w *walFile) wrote(off int64, p []byte) {
 	j := w.fs.share.j
@@ -463,9 +465,10 @@ func (j *Journal) endsAt() int64 {
 	return int64(binary.BigEndian.Uint64(r[8:])) + int64(binary.BigEndian.Uint32(r[4:]))
 }
 
-// sync returns when all that was handed over before is durable. The first who asks leads: he writes and syncs a group
-// with what everybody has handed over. Who comes meanwhile waits, and one of those leads the next. led says that this
-// caller did, and took how long the disk took. An error says that the journal is broken: the log itself must be synced.
+// sync returns when everything that was handed over before is durable. The first caller leads: it writes and syncs a
+// group with all bytes that were handed over. Callers that come meanwhile wait, and one of them leads the next group.
+// led says that this caller has led, and took how long the disk took. An error says that the journal is broken, and the
+// caller must sync the log itself.
 func (j *Journal) sync() (took time.Duration, led bool, err error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -528,8 +531,8 @@ func (j *Journal) lead() (took time.Duration, ok bool) {
 	return took, true
 }
 
-// gather gives those who are about to sync a chance to share the group: as long as somebody comes, and not everybody is
-// there. It waits for no time to pass, so that a lone caller pays some calls of the scheduler only.
+// gather lets other callers that are about to sync share the group. It yields to them as long as more come and not all
+// stores are there. It uses no timer, so a lone caller only pays for some calls of the scheduler.
 func (j *Journal) gather() {
 	for before := 0; before < j.waiting && j.waiting < len(j.stores); {
 		before = j.waiting
@@ -541,7 +544,8 @@ func (j *Journal) gather() {
 	}
 }
 
-// room returns the segment that has room for the pending group: the current one, or the other, once that is free.
+// room returns a segment with room for the pending group: the current one or else the other one, as soon as that is
+// free.
 func (j *Journal) room() (*segment, error) {
 	for j.err == nil {
 		size := pages(len(j.pending))
@@ -553,14 +557,14 @@ func (j *Journal) room() (*segment, error) {
 			return nil, fmt.Errorf("group of %d bytes, segments have %d", size, j.bytes)
 		}
 		if !j.turn() {
-			j.changed.Broadcast() // the other is due, whether the current one was nearly full before or not
+			j.changed.Broadcast() // the other segment is due, even if the current one was not nearly full before
 			j.changed.Wait()
 		}
 	}
 	return nil, j.err
 }
 
-// turn goes over to the other segment, if that is free.
+// turn makes the other segment the current one, if it is free.
 func (j *Journal) turn() bool {
 	other := &j.segments[1-j.current]
 	if !other.free {
@@ -572,22 +576,22 @@ func (j *Journal) turn() bool {
 	return true
 }
 
-// rest has the segments given back what space they do not need, if hardly anything has been written since seen bytes
-// were. It returns how many have been now.
+// rest makes the segments give back unused space, if hardly any bytes were written since total was seen. It returns the
+// present total.
 func (j *Journal) rest(seen int64) int64 {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.quiet = j.total-seen <= extendBytes; j.quiet {
 		j.changed.Broadcast()
 	}
-	idle := j.err == nil && !j.leading && j.segments[1-j.current].free // nobody is at a segment
+	idle := j.err == nil && !j.leading && j.segments[1-j.current].free // no caller uses a segment
 	if j.quiet && idle && max(j.segments[0].size, j.segments[1].size) > min(2*extendBytes, j.bytes/8) {
 		j.turn()
 	}
 	return j.total
 }
 
-// fail breaks the journal. Whoever waits, and everybody later, syncs his own log.
+// fail breaks the journal. Callers that wait, and all later ones, sync their own logs.
 func (j *Journal) fail(err error) {
 	if j.err == nil {
 		j.err = fmt.Errorf("journal: %w", err)
@@ -596,14 +600,14 @@ func (j *Journal) fail(err error) {
 	j.changed.Broadcast()
 }
 
-// due reports whether the segment that was left is to be made free: the other will soon be full, with what is pending,
-// or must not keep it large.
+// due reports whether the segment that is not in use should be made free: because the current one will soon be full, or
+// because there are hardly any writes and it should become small.
 func (j *Journal) due() bool {
 	s := &j.segments[j.current]
 	return j.err == nil && !j.segments[1-j.current].free && (j.quiet || s.end+pages(len(j.pending)) >= j.bytes/4*3)
 }
 
-// settle makes the segment that was left free again, each time that is due, until Close.
+// settle frees the segment that is not in use each time that it is due, until Close.
 func (j *Journal) settle(ctx context.Context) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -666,9 +670,9 @@ func (j *Journal) syncLog(w *walFile) (err error) {
 	return err
 }
 
-// syncParts syncs a log of the given length, unless it is removed meanwhile. It is written in parts first, where the
-// file's system knows how to, each when the one before it is, since a group's sync waits for all that the disk has been
-// told to write by then. The system tells an error once: that of a part is the log's.
+// syncParts syncs a log of the given length, unless it is removed meanwhile. If the operating system can sync a range,
+// it first does so part by part, because a group's sync waits for all that the disk has been told to write by then. The
+// system reports an error only once, so an error of a part is an error of the log.
 func (j *Journal) syncParts(w *walFile, length int64) error {
 	for at := int64(partBytes); at < length; at += partBytes {
 		j.mu.Lock()
@@ -684,7 +688,7 @@ func (j *Journal) syncParts(w *walFile, length int64) error {
 	return w.base.SyncData()
 }
 
-// unused takes the log's file away when nobody needs it open, for the caller to close.
+// unused returns the log's file for the caller to close, if nobody needs it open, else nil.
 func (w *walFile) unused() (base vfs.File) {
 	if w.closed && w.syncing == 0 && (w.gone || w.refs == 0) {
 		base, w.base = w.base, nil
@@ -692,7 +696,7 @@ func (w *walFile) unused() (base vfs.File) {
 	return base
 }
 
-// close closes the log, or leaves that to the journal as long as it may have to sync it.
+// close closes the log's file. If the journal may still have to sync it, the journal closes it later.
 func (w *walFile) close() error {
 	j := w.fs.share.j
 	j.mu.Lock()

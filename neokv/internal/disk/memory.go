@@ -17,10 +17,10 @@ import (
 )
 
 // memoryFS is a file system in memory that knows what a power cut would leave: of each file the bytes, of each folder
-// the names, as of its last sync. To sync is cheap whatever the file's size, which Pebble's own crashable file system
-// is not: it copies the whole file every time.
+// the names, as of its last sync. A sync is cheap whatever the file's size. Pebble's own crashable file system copies
+// the whole file at each sync.
 type memoryFS struct {
-	mu     sync.RWMutex // held for writing where names change and while cloning, for reading where bytes change
+	mu     sync.RWMutex // locked while names change and while crash copies; read-locked while bytes change
 	root   *inode
 	locked map[string]bool
 }
@@ -33,7 +33,7 @@ type inode struct {
 
 	mu      sync.RWMutex
 	data    []byte    // a file's bytes
-	durable int       // so many of them were there at the last sync
+	durable int       // how many of them the last sync covers
 	undo    []replace // what has been overwritten below durable since then, oldest first
 	modTime time.Time
 }
@@ -52,7 +52,7 @@ func newFolder() *inode { return &inode{children: map[string]*inode{}, modTime: 
 
 func (n *inode) isDir() bool { return n.children != nil }
 
-// enter gives a folder a name.
+// enter enters a name into a folder.
 func (n *inode) enter(name string, child *inode) {
 	n.children[name] = child
 	n.entered = append(n.entered, name)
@@ -61,11 +61,11 @@ func (n *inode) enter(name string, child *inode) {
 // crash returns what a power cut at this instant leaves. What was not synced survives with the given percentage,
 // decided by rng, in an order that depends on nothing else: each of a file's sectors, and each of a folder's new names
 // as long as those before it do. File systems journal a folder's names in order, and Pebble relies on that: a manifest
-// and the marker that names it become durable with the same sync. With 100 nothing is lost. The names in the root are
-// always synced: there is no folder above to say them in.
+// and the marker that names it become durable with the same sync. With 100 nothing is lost. The names in the root
+// always count as synced.
 //
-// The removal of a name that was not synced is undone, unless unsyncedPercent is 100. To undo only some would take a
-// renamed file away under both names, which no file system does.
+// The removal of a name that was not synced is undone, unless unsyncedPercent is 100. If only some removals were
+// undone, a renamed file could lose both its names, which happens on no file system.
 func (m *memoryFS) crash(unsyncedPercent int, rng *rand.Rand) *memoryFS {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -228,8 +228,8 @@ func (m *memoryFS) OpenReadWrite(name string, _ vfs.DiskWriteCategory, _ ...vfs.
 // OpenDir is part of vfs.FS.
 func (m *memoryFS) OpenDir(name string) (vfs.File, error) { return m.Open(name) }
 
-// ReuseForWrite is part of vfs.FS. The old file is removed and a new one made: a crash then cuts each file to its own
-// synced bytes and never leaves a former life's.
+// ReuseForWrite is part of vfs.FS. It removes the old file and makes a new one, so that a crash never leaves bytes of
+// the old file in the new one.
 func (m *memoryFS) ReuseForWrite(oldname, newname string, _ vfs.DiskWriteCategory) (vfs.File, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -412,7 +412,7 @@ func (m *memoryFS) GetDiskUsage(string) (vfs.DiskUsage, error) {
 // Unwrap is part of vfs.FS.
 func (m *memoryFS) Unwrap() vfs.FS { return nil }
 
-// memFile is an open file or folder of a memory.
+// memFile is an open file or folder of a memoryFS.
 type memFile struct {
 	fs       *memoryFS
 	node     *inode
@@ -533,7 +533,7 @@ func (n *inode) info(name string) memInfo {
 	return memInfo{name: name, size: int64(len(n.data)), modTime: n.modTime, dir: n.isDir()}
 }
 
-// memInfo is what Stat says.
+// memInfo is the os.FileInfo that Stat returns.
 type memInfo struct {
 	name    string
 	size    int64

@@ -12,21 +12,21 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// overlay is a file system in memory over a base that no longer changes. Since nothing reaches the base any more, a
-// path of it names the same bytes for ever, and to rename or link is to note where they are.
+// overlay is a file system in memory over a base that no longer changes. So a path of the base always names the same
+// bytes, and to rename or link a file the overlay only notes where its bytes are.
 //
-// What neither library does it does not follow: to rename a file that is open for writing, to write to one of two names
-// of a file, or to rename one to the other.
+// It does not support what neither library does: renaming a file that is open for writing, writing to a file that has
+// two names, or renaming one of these names to the other.
 type overlay struct {
 	base vfs.FS
-	mem  *memoryFS // of which only open files are used
+	mem  *memoryFS // only its open files are used
 
 	mu      sync.Mutex
-	entries map[string]pathOrigin // by clean path; a path without an entry is where its nearest ancestor with one says
+	entries map[string]pathOrigin // by clean path; for a path without an entry, its nearest ancestor with one counts
 }
 
-// pathOrigin says where the bytes of a path are: in a path of the base, which for a folder speaks for all paths
-// beneath, too; or in a node made here; with neither, nothing is there.
+// pathOrigin says where the bytes of a path are: at a path of the base, which for a folder holds for all paths beneath
+// it, too; or in a node of the overlay. With neither, the path does not exist.
 type pathOrigin struct {
 	path string
 	node *inode
@@ -44,7 +44,7 @@ func (o *overlay) clean(name string) string {
 	return filepath.Clean(name)
 }
 
-// find returns where a clean path's bytes are. What it says of the base's paths may not exist there.
+// find returns where a clean path's bytes are. If that is a path of the base, it may not exist there.
 func (o *overlay) find(path string) pathOrigin {
 	for at := path; ; at = filepath.Dir(at) {
 		e, ok := o.entries[at]
@@ -100,7 +100,8 @@ func (o *overlay) create(name string) vfs.File {
 	return o.mem.file(n, name, true)
 }
 
-// adopt enters a copy of a file of the base. What cannot be read is missing in it: the store has failed already.
+// adopt enters a copy of a file of the base. The copy lacks bytes that cannot be read, which does not matter, since the
+// store has failed already.
 func (o *overlay) adopt(name string, from vfs.File) vfs.File {
 	f := o.create(name)
 	_, _ = io.Copy(f, io.NewSectionReader(from, 0, 1<<62))
@@ -126,7 +127,7 @@ func (o *overlay) openReadWrite(name string) (vfs.File, error) {
 }
 
 func (o *overlay) reuseForWrite(oldname, newname string) (vfs.File, error) {
-	_ = o.remove(oldname) // or it is missing, which only the disk's trouble explains
+	_ = o.remove(oldname) // or it is missing because the disk has failed
 	return o.create(newname), nil
 }
 
@@ -143,7 +144,7 @@ func (o *overlay) open(name string, opts ...vfs.OpenOption) (vfs.File, error) {
 	return o.base.Open(e.path, opts...)
 }
 
-// openDir returns a folder that nothing is done with but Stat and Sync.
+// openDir returns a folder for Stat and Sync only.
 func (o *overlay) openDir(name string) (vfs.File, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -29,13 +29,13 @@ type raftFS struct {
 
 var _ lvfs.FS = (*raftFS)(nil)
 
-// Raft is the same file system as dragonboat wants it. dragonboat.ds, NODEHOST.ID and LOCK of a NodeHost are kept in
-// memory, as long as the value returned, and the host name in paths is a fixed one.
+// Raft returns the file system in the form that dragonboat takes. It keeps a NodeHost's files dragonboat.ds,
+// NODEHOST.ID and LOCK in memory, and replaces the host name in paths with a fixed one.
 //
-// spare tells of a received snapshot whose file is damaged whether its region is as new without it; nil if none is.
-// Where it is not, the file system is fenced.
+// If the file of a received snapshot is damaged, Raft calls spare, which reports whether the region already has all
+// that the snapshot holds. If not, or if spare is nil, the file system is fenced.
 func (f *FS) Raft(spare func(region, index uint64) bool) lvfs.FS {
-	host, _ := os.Hostname() // dragonboat asks too, and refuses to start on an error
+	host, _ := os.Hostname() // dragonboat calls it, too, and does not start if it fails
 	r := f.raft(host)
 	r.spare = spare
 	return r
@@ -45,8 +45,9 @@ func (f *FS) raft(host string) *raftFS {
 	return &raftFS{fs: f, host: host, flags: lvfs.NewMem()}
 }
 
-// path puts raftHost in the place of the host name. That is the component before a deployment id, 20 digits; at the end
-// of a path it is taken for one unless a folder of that name exists, since a data folder may lie beneath one.
+// path replaces the host name in a path with raftHost. The host name is the component before a deployment id, which has
+// 20 digits. At the end of a path it counts as the host name unless a folder of that name exists, since a data folder
+// may lie beneath one.
 func (r *raftFS) path(name string) string {
 	parts := strings.Split(filepath.ToSlash(name), "/")
 	for i, part := range parts {
@@ -123,7 +124,7 @@ func (r *raftFS) OpenForAppend(name string) (lvfs.File, error) {
 	name = r.path(name)
 	info, err := r.fs.Stat(name)
 	if err != nil {
-		return nil, err // OpenReadWrite would create it
+		return nil, err // since OpenReadWrite would create the file
 	}
 	f, err := r.fs.OpenReadWrite(name, vfs.WriteCategoryUnspecified)
 	if err != nil {

@@ -16,15 +16,15 @@ import (
 //	group    magic u32 | CRC-32C u32 of what follows | epoch u64 | sequence u64 | length u32 of the records | record*
 //	record   kind u8 | length u8 of the name | store u16 | length u32 of the bytes | offset u64 | name | bytes
 //
-// A record of kind 1 says what was written to a log. One of kind 2 says that records before it, of that log or, without
-// a name, of all the store's logs, count no more. A store is named by its number and a log by its name in the store's
-// folder, so that folders can be moved.
+// A record of kind 1 has bytes that were written to a log. A record of kind 2 cancels the records before it of the
+// named log or, without a name, of all the store's logs. A store is named by its number and a log by its name in the
+// store's folder, so that folders can be moved.
 type segment struct {
 	file            vfs.File
-	epoch, sequence uint64     // of the next group
-	end             int64      // where it goes; what is before is synced
+	epoch, sequence uint64     // epoch and sequence of the next group
+	end             int64      // where it goes; everything before is synced
 	size            int64      // how long the file is; more than end, so that a sync need not sync the length, too
-	logs            []*walFile // with bytes in the segment
+	logs            []*walFile // logs with bytes in the segment
 	free            bool       // it is empty and waits for its turn
 	noSync          bool       // see JournalFaults
 }
@@ -56,9 +56,8 @@ func (s *segment) seal(group []byte) []byte {
 	return append(group, zeros[:pages(len(group))-int64(len(group))]...)
 }
 
-// write writes a sealed group and syncs it. With a small one go zeros for those that come next: to sync what is written
-// where the disk has room, and no bytes, takes a third longer, and many small groups go into as much room as is made at
-// once.
+// write writes a sealed group and syncs it. After a small group it also writes zeros, where the next groups will go: a
+// sync of bytes that overwrite others takes a third less time than one of bytes in space that is only allocated.
 func (s *segment) write(group []byte) error {
 	if end := s.end + int64(len(group)); end > s.size {
 		var made bool
@@ -72,16 +71,16 @@ func (s *segment) write(group []byte) error {
 	return s.file.SyncData()
 }
 
-// shrink gives the space of an emptied segment back, where its file can be cut.
+// shrink gives back the space of an emptied segment, if its file can be truncated.
 func (s *segment) shrink() {
 	s.size = pageBytes
 	if f, ok := s.file.(interface{ Truncate(int64) error }); ok {
-		_ = f.Truncate(s.size) // what stays is overwritten or cut later
+		_ = f.Truncate(s.size) // a later write or shrink deals with it
 	}
 }
 
-// read returns the sequence and the records of the group of the segment's epoch at an offset, and where the next one
-// goes; ok is false if there is no such group. The records lie in buf, which may be nil, or in new memory.
+// read reads the group at an offset. It returns the group's sequence and records, and where the next group begins. ok
+// is false if there is no group of the segment's epoch. The records are in buf, which may be nil, or in new memory.
 func (s *segment) read(at int64, buf []byte) (sequence uint64, records []byte, next int64, ok bool, err error) {
 	if at+pageBytes > s.size {
 		return 0, buf, 0, false, nil
@@ -109,8 +108,8 @@ func (s *segment) read(at int64, buf []byte) (sequence uint64, records []byte, n
 
 // measure finds the segment's epoch and where its groups end. A new segment has the epoch 0.
 //
-// Behind the end there may be a group that was never acknowledged, in part, but no other of this epoch: where there is
-// one, a group that was acknowledged has been damaged, which is an error.
+// After the end there may be a part of one group that was never acknowledged, but no other group of this epoch. If
+// there is one, a group before it, which was acknowledged, is damaged, and measure returns an error.
 func (s *segment) measure() error {
 	info, err := s.file.Stat()
 	if err != nil {
@@ -148,7 +147,7 @@ func (s *segment) measure() error {
 	return nil
 }
 
-// journalRecord is one of a group, as read back.
+// journalRecord is a record of a group that was read back.
 type journalRecord struct {
 	kind  byte
 	store uint16
@@ -157,7 +156,7 @@ type journalRecord struct {
 	data  []byte // valid until the next record
 }
 
-// parseRecord takes the first record off a group's.
+// parseRecord returns the first record in b and the rest.
 func parseRecord(b []byte) (r journalRecord, rest []byte, ok bool) {
 	if len(b) < recordHeader {
 		return r, nil, false
@@ -196,14 +195,14 @@ func (s *segment) each(fn func(journalRecord) error) error {
 	return nil
 }
 
-// replay writes records to those logs that exist, and syncs these. each is called twice, and must call its function
-// with the same records.
+// replay writes records to the logs that exist, and syncs these logs. It calls each twice, which must call its function
+// with the same records both times.
 func replay(each func(func(journalRecord) error) error, o *JournalOptions) error {
 	type log struct {
 		store uint16
 		name  string
 	}
-	forgotten := map[log]int{} // the number of the last record that counts no more
+	forgotten := map[log]int{} // the number of the last cancelled record
 	n := 0
 	err := each(func(r journalRecord) error {
 		if n++; r.kind == recordForget {

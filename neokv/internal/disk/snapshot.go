@@ -22,7 +22,7 @@ import (
 //	       1024 blocks of 2 MiB, each with its CRC-32 u32 behind it; the last may be shorter
 //	       end  16 bytes
 //
-// What is damaged further behind is seen by who reads it, and is an error there.
+// If the file is damaged further on, the reader returns an error.
 const (
 	snapshotHeaderRoom = 1024
 	snapshotBlockBytes = 2 << 20
@@ -32,9 +32,9 @@ const (
 // snapshotName is how a snapshot's path ends: region, replica, index.
 var snapshotName = regexp.MustCompile(`snapshot-(\d+)-\d+/snapshot-([0-9A-F]{16})/snapshot-[0-9A-F]{16}\.gbsnap$`)
 
-// openSnapshot opens a snapshot's file to be read. In the place of one that is damaged comes one that the library reads
-// without an end of the process: where the snapshot has been installed long since, one that says so; else the store is
-// fenced, and what the library makes of the file that it gets has no effect any more.
+// openSnapshot opens a snapshot's file to be read. In place of a damaged file it returns one that dragonboat can read
+// without ending the process. If the replica has all that the snapshot holds, that file is one that dragonboat leaves
+// of an installed snapshot. Else the store is fenced, and what dragonboat does with the file has no effect any more.
 func (r *raftFS) openSnapshot(name string) (lvfs.File, error) {
 	f, err := r.fs.Open(r.path(name))
 	if err != nil {
@@ -96,8 +96,8 @@ func snapshotHead(f *raftFile) ([]byte, error) {
 	return head, nil
 }
 
-// standIn makes a snapshot's file of no sessions and some data. One without data is what the library leaves of a
-// snapshot that has been installed.
+// standIn makes a snapshot's file with no sessions and some data. Without data it is the file that dragonboat leaves of
+// an installed snapshot.
 func (r *raftFS) standIn(data []byte) (lvfs.File, error) {
 	h := pb.SnapshotHeader{Version: 2, ChecksumType: pb.CRC32IEEE}
 	header, err := h.Marshal()
