@@ -13,7 +13,7 @@ import (
 	"neokv.dev/neokv/internal/topology"
 )
 
-// cleaner deletes expired records of the regions that a store leads. Readers and writers take an expired record for
+// cleaner deletes expired records of the regions that a store leads. Readers and writers treat an expired record as
 // absent, so the cleaner only gives space back.
 //
 // It works in steps. A step looks at some records and deletes the expired ones by one entry of the region's log. An
@@ -37,14 +37,14 @@ import (
 // By sweeps the cleaner also finds out when a region holds no collection any more (sweep.go).
 //
 // A deleted key keeps its space until its deletion leaves the memtable. Without more writes that never happens, so the
-// cleaner has the engine flushed when many keys have been deleted, by whomever.
+// cleaner makes the engine flush when many keys have been deleted, no matter by which command.
 type cleaner struct {
 	o       Options
 	off     atomic.Bool
 	regions map[topology.RegionID]*cleaning
 
 	search  redis.ExpirySearch
-	records redis.ExpirySearch // of sweeps
+	records redis.ExpirySearch // for sweeps
 	pending region.Pending
 	flush   time.Time // the instant of the next flush, if enough keys have been deleted by then
 	flushed uint64    // how many keys the engine had deleted when it was flushed last
@@ -59,7 +59,7 @@ type cleaning struct {
 	place   []byte    // where rounds go on, nil for the region's beginning
 	sampled []byte    // where samples go on, nil for a random place
 	more    bool      // the last sample found so much that the next one goes on from there
-	since   time.Time // while more: when that began
+	since   time.Time // if more: when the first of these samples began
 
 	sweep sweep
 }
@@ -72,15 +72,15 @@ const (
 	// cleanerKeys is how many keys one entry deletes, at most. Where samples go on for minutes, it doubles with each of
 	// the first three.
 	cleanerKeys = 128
-	// cleanerRest is how many times as long as a step the rest behind it is. Others feel the flushes and compactions
-	// that deletions cause later more than the steps. A million keys go in a minute and a half.
+	// cleanerRest is the length of the rest after a step, as a multiple of the step's time. Clients notice the later
+	// flushes and compactions of deletions more than the steps. At this pace a million keys take a minute and a half.
 	cleanerRest = 31
 	// cleanerPatience bounds the wait for one entry. The next round finds again what the entry has not deleted.
 	cleanerPatience = time.Second
 	// sampleAgain is the least time between a sample that found little and the next one.
 	sampleAgain = time.Second
-	// flushDeleted is how many deleted keys are worth a flush, and flushEvery about how often the cleaner flushes, at
-	// most. The instants are random, so that stores which delete the same keys take turns.
+	// flushDeleted is how many deleted keys are worth a flush. flushEvery is about the shortest time between two
+	// flushes; it is random, so that stores which delete the same keys take turns.
 	flushDeleted = 10_000
 	flushEvery   = 30 * time.Second
 )
@@ -126,7 +126,7 @@ func (c *cleaner) pass(ctx context.Context) (busy bool) {
 			first := now.Add(time.Duration(c.o.Rand.Float64() * float64(c.o.Knobs.ExpireInterval)))
 			s = &cleaning{replica: r, term: term, round: first, sweep: sweep{next: first}}
 			c.regions[id] = s
-			r.Expiry().Notice(0) // nothing is known of a region that another store has led
+			r.Expiry().Notice(0) // this store knows nothing of a region that another store has led
 		}
 		if !c.step(s, now) {
 			continue
@@ -190,7 +190,7 @@ func (c *cleaner) sample(s *cleaning, now time.Time, instant uint64) {
 		return
 	}
 	switch {
-	case x.All: // so far nothing else can expire
+	case x.All: // it has seen all records: nothing else can expire now
 		r.Expiry().Notice(x.SoonestMS)
 	case 10*len(x.Expired) > x.Volatile:
 		s.more = true
@@ -210,8 +210,8 @@ func aim(x *redis.ExpirySearch, r *region.Replica) {
 	x.Space, x.Slots = r.Space(), desc.Slots
 }
 
-// look looks at some records of a region from a position on, until it has found most that are expired at instant, and
-// deletes those. It reports false where the region cannot be read or written now.
+// look looks at up to limit records of a region from a position on, until it has found most that are expired at
+// instant, and deletes those. It returns false if the region cannot be read or written now.
 func (c *cleaner) look(r *region.Replica, from []byte, limit, most int, instant uint64) bool {
 	x := &c.search
 	aim(x, r)
@@ -231,7 +231,7 @@ func (c *cleaner) look(r *region.Replica, from []byte, limit, most int, instant 
 	return true
 }
 
-// propose has a region apply a call, and reports whether it has.
+// propose makes a region apply a call, and reports whether it has.
 func (c *cleaner) propose(r *region.Replica, call redis.Call) bool {
 	p := &c.pending
 	p.Run.Reset()
@@ -246,8 +246,8 @@ func (c *cleaner) propose(r *region.Replica, call redis.Call) bool {
 	return p.Err == nil
 }
 
-// flushDeletions has the engine flushed where many keys have been deleted since the last time. The engine compacts by
-// itself what that brings into tables.
+// flushDeletions makes the engine flush if many keys have been deleted since the last time. The engine compacts the new
+// tables by itself.
 func (c *cleaner) flushDeletions(now time.Time) {
 	if now.Before(c.flush) {
 		return

@@ -21,8 +21,8 @@ type deletion struct {
 	space keys.Space
 	slots topology.SlotRange
 	iters [len(keys.RegionKeyspaces)]*engine.Iter // by place in keys.RegionKeyspaces, opened when needed
-	left  int                                     // keys of ReclaimKeys that are left
-	bytes int                                     // of the elements passed over
+	left  int                                     // how many of ReclaimKeys are left
+	bytes int                                     // bytes of the elements that it has passed over
 }
 
 func (d *deletion) close() (err error) {
@@ -61,7 +61,7 @@ func (d *deletion) orphan(o *keys.Orphan) error {
 }
 
 // oneByOne deletes the keys from x.lower to x.upper, and reports whether it has deleted all of them. It leaves them to
-// a range deletion where they are large, or where there are far more of them than the orphan record says.
+// a range deletion if they are large, or if there are far more than the orphan record says.
 func (d *deletion) oneByOne(ks keys.Keyspace) (whole bool, err error) {
 	it, err := d.iter(ks)
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	"neokv.dev/neokv/settings"
 )
 
-// Options of a store's janitor.
+// Options are the options of a store's janitor.
 type Options struct {
 	Knobs  settings.RedisKnobs
 	Engine *engine.Engine
@@ -28,10 +28,10 @@ type Options struct {
 	Faults Faults
 }
 
-// Faults are planted mistakes, for tests that must catch them; the zero value plants none.
+// Faults are mistakes that a test plants in a janitor, to see that a checker finds them. The zero value plants none.
 type Faults struct {
 	AnyVersion bool // the reclaimer deletes elements of all versions of a key
-	NoLimits   bool // iterators take no notice of the reclaimer's limits, as Pebble's may
+	NoLimits   bool // iterators ignore the reclaimer's limits, which Pebble permits
 }
 
 // Janitor runs the cleaner and the reclaimer, each on a goroutine of its own.
@@ -52,11 +52,11 @@ func Start(ctx context.Context, o Options) *Janitor {
 // Join returns when the janitor has ended. The engine must stay open until then.
 func (j *Janitor) Join() { j.wg.Wait() }
 
-// SetActiveExpire switches the cleaner on, as it is at first, or off. It may be called at any time.
+// SetActiveExpire switches the cleaner on or off. It is on at first.
 func (j *Janitor) SetActiveExpire(on bool) { j.cleaner.off.Store(!on) }
 
-// rest leaves the store to others for some times as long as a step took that began at an instant. It reports false when
-// ctx has ended.
+// rest pauses after a step that began at began, for times as long as the step took. It returns false when ctx has
+// ended.
 func rest(ctx context.Context, times int, began time.Time) bool {
 	t := time.NewTimer(max(time.Millisecond, time.Duration(times)*time.Since(began)))
 	defer t.Stop()

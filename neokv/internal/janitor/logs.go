@@ -16,8 +16,8 @@ const (
 	trimBytes = 64 << 10
 )
 
-// trimLogs cuts the logs of regions at rest that take more than twice the space of the region's data. A snapshot then
-// costs less than such a log to bring a replica up to date that has missed what was in it.
+// trimLogs cuts the logs of regions at rest that take more than twice the space of the region's data. A snapshot brings
+// a replica that has missed these entries up to date at less cost than such a log does.
 func (x *reclaimer) trimLogs() {
 	for id, r := range x.o.Replicas() {
 		s := x.progress(id, r)
@@ -39,8 +39,8 @@ func (x *reclaimer) trimLogs() {
 	}
 }
 
-// logOutweighs reports whether the region's log takes trimBytes and more than twice what the region's data takes, in
-// tables. What is in memtables does not count.
+// logOutweighs reports whether the region's log takes at least trimBytes, and more than twice as much as the region's
+// data. It counts tables, and not memtables.
 func (x *reclaimer) logOutweighs(r *region.Replica) (bool, error) {
 	desc, _ := r.Region()
 	lower, upper := keys.RaftBounds(desc.ID)

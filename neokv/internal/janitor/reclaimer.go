@@ -13,7 +13,7 @@ import (
 )
 
 // reclaimer gives the space of deleted collections back, on every replica of a store. Its work list are the orphan
-// records, which apply writes and no reader looks at. What it does is in no log: replicas reclaim at their own pace.
+// records, which apply writes and no reader reads. Its deletions are in no log: replicas reclaim at their own pace.
 //
 // A step takes some orphan records of a region and deletes them with all their elements in one batch, without sync: a
 // few elements one by one, many by one range deletion in each keyspace. Nothing that happens to the region after the
@@ -24,11 +24,11 @@ import (
 //   - The version of an orphan is never used again.
 //   - A crash takes a suffix of the store's one WAL, so no deletion outlives the orphan record that it is due to.
 //
-// The reclaimer also has the logs of regions at rest cut, and the write-ahead log of a store at rest flushed. Else what
-// was deleted last would stay in them until more is written.
+// The reclaimer also has the logs of regions at rest cut, and the write-ahead log of a store at rest flushed. Otherwise
+// what was deleted last would stay in these logs until more is written.
 //
-// Like the cleaner, it rests after each step for a multiple of the time that the step took. The engine compacts what
-// range deletions cover by itself, and flushes single deletions when the cleaner has it do so.
+// Like the cleaner, it rests after each step for a multiple of the time that the step took. The engine compacts by
+// itself what range deletions cover. For single deletions the cleaner makes it flush.
 type reclaimer struct {
 	o       Options
 	regions map[topology.RegionID]*reclaiming
@@ -43,9 +43,9 @@ type reclaiming struct {
 	replica *region.Replica
 	epoch   uint64    // of the replica when counted was set
 	counted bool      // the orphan records that the replica began with are counted
-	place   []byte    // the pass goes on behind this orphan record; nil: between two passes
+	place   []byte    // the pass goes on after this orphan record; nil: between two passes
 	begun   uint64    // Replica.OrphanWrites when the pass began
-	done    uint64    // and when the last pass began that came to its end
+	done    uint64    // Replica.OrphanWrites when the last complete pass began
 	next    time.Time // the next pass begins no earlier, so that it finds more than one orphan to delete
 
 	applied uint64 // the apply index when the logs were looked at last
@@ -148,8 +148,8 @@ func (x *reclaimer) step(s *reclaiming) bool {
 	})
 }
 
-// each calls f with orphan records of a region, from where the pass is on, until f reports false, and moves on. At the
-// region's end the pass is over.
+// each calls f with the next orphan records of the pass, until f returns false, and moves the pass on. At the region's
+// end the pass is over.
 func (s *reclaiming) each(view *engine.View, f func(o *keys.Orphan, key []byte) (bool, error)) (err error) {
 	desc, _ := s.replica.Region()
 	lower, upper := s.replica.Space().OrphanBounds(desc.Slots)
@@ -231,7 +231,7 @@ func (x *reclaimer) reclaim(s *reclaiming, view *engine.View) (err error) {
 	r.Counters().ReclaimedElements.Add(uint64(elements))
 	if s.place == nil {
 		s.done = s.begun
-		if r.OrphanWrites() == s.done { // nothing has come in meanwhile
+		if r.OrphanWrites() == s.done { // no orphan was added meanwhile
 			c.Set(0, 0)
 		}
 	}

@@ -7,12 +7,12 @@ import (
 	"neokv.dev/neokv/internal/redis"
 )
 
-// sweep is a walk over all records of a region that has held collections or legacy strings, to find out that it does
-// not any more: then a SET need not read what it replaces. A sweep ends at the first collection that it meets.
+// sweep is a walk over all records of a region that has held something else than short strings. If it finds that the
+// region does not any more, SETs need not look at what they replace. A sweep ends at the first collection that it
+// meets.
 //
-// A collection that the sweep has not met was not there when the sweep began, or has gone since, or has been written
-// since. Such a write has raised an index in the region state. The entry at the end of a sweep carries the apply index
-// of its beginning, and apply compares the two.
+// A sweep can only miss a collection that was written after it began. Such a write has raised an index in the region
+// state. The entry at the end of a sweep carries the apply index of the sweep's beginning, and apply compares the two.
 type sweep struct {
 	running bool
 	place   []byte    // where it goes on, nil for the region's beginning
@@ -21,8 +21,8 @@ type sweep struct {
 	next    time.Time // when the next one may begin
 }
 
-// sweepRest is how many times as long as a sweep took the next one waits. A sweep of a region that still has
-// collections may go far before it meets the first.
+// sweepRest is how long the next sweep waits, as a multiple of the time that the last one took. A sweep of a region
+// that still has collections may go far before it meets the first.
 const sweepRest = 10
 
 // sweepStep takes the next step of a region's sweep, if one is due, and reports whether it was.

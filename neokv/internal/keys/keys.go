@@ -1,9 +1,9 @@
 // Package keys is the codec of everything that is stored: keys, values, region state. It appends to byte slices and
 // does no I/O. docs/storage.md is its specification; testdata/vectors.json holds golden vectors.
 //
-// There is one form of key: the engine's, the keyspace tag first. Every Append function for keys appends the tag and
-// then the form of the specification, so the golden vector of a key is key[1:]. Parse functions take the same form,
-// check it, and return slices that alias their argument; none of them copies or panics.
+// All functions use one form of key, the engine's, which begins with the keyspace tag. Every Append function for keys
+// appends the tag and then the form of the specification, so the golden vector of a key is key[1:]. Parse functions
+// take the same form and check it. They return slices that alias their argument, and never copy or panic.
 //
 // Integers are big-endian. AppendI64 and AppendScore make byte order equal numeric order.
 package keys
@@ -16,7 +16,7 @@ import (
 	"neokv.dev/neokv/internal/topology"
 )
 
-// Keyspace is the tag byte in front of every key; it stands in for a column family.
+// Keyspace is the tag byte in front of every key. A keyspace takes the place of a column family.
 type Keyspace byte
 
 const (
@@ -56,8 +56,8 @@ func AppendI64(dst []byte, v int64) []byte {
 // I64 is the inverse of AppendI64. b has at least 8 bytes.
 func I64(b []byte) int64 { return int64(binary.BigEndian.Uint64(b) ^ 1<<63) }
 
-// AppendScore appends a score as 8 bytes whose order is numeric order from -inf to +inf, with -0.0 just below +0.0. NaN
-// has no place in that order: callers refuse it before.
+// AppendScore appends a score as 8 bytes whose order is numeric order from -inf to +inf, with -0.0 just below +0.0.
+// Callers must refuse NaN, which has no place in that order.
 func AppendScore(dst []byte, score float64) []byte {
 	bits := math.Float64bits(score)
 	if bits>>63 != 0 {
@@ -95,5 +95,5 @@ func Successor(prefix []byte) []byte {
 	return prefix
 }
 
-// appendRegion appends what keys of raft_log and region records begin with.
+// appendRegion appends the region, with which keys of raft_log and of region records begin.
 func appendRegion(dst []byte, region topology.RegionID) []byte { return AppendI64(dst, int64(region)) }

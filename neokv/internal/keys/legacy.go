@@ -7,7 +7,7 @@ import (
 	"neokv.dev/neokv/internal/topology"
 )
 
-// This file is the codec of legacy strings: how the first phase of the store kept a string, in the keyspace Data.
+// This file has the codec of legacy strings: the first version of the program stored a string so, in the keyspace Data.
 //
 //	key    [as a subkey's, up to the user key]['S']
 //	value  [expire ms u64][payload]
@@ -27,7 +27,7 @@ func AppendLegacyString(dst []byte, expireMS uint64, payload []byte) []byte {
 	return append(binary.BigEndian.AppendUint64(dst, expireMS), payload...)
 }
 
-// ParseLegacyString decodes the value into what a record of redis_metadata would say.
+// ParseLegacyString decodes the value into the Metadata that a record of redis_metadata would have.
 func ParseLegacyString(value []byte) (Metadata, error) {
 	if len(value) < 8 {
 		return Metadata{}, fmt.Errorf("legacy string: %d bytes, want at least 8", len(value))

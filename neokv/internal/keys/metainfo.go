@@ -30,7 +30,7 @@ const (
 	CategoryStage      Category = 6
 )
 
-// FormatVersion is the version of the whole storage format; a store of another one is refused.
+// FormatVersion is the version of the whole storage format. A store refuses a folder of another version.
 const FormatVersion = 1
 
 // The format byte of each record of meta_info that this package writes.
@@ -65,7 +65,7 @@ func CategoryBounds(c Category) (lower, upper []byte) {
 	return appendCategory(nil, c), appendCategory(nil, c+1)
 }
 
-// StoreIdentity says whose folder it is.
+// StoreIdentity says to which store of which cluster a folder belongs.
 //
 //	[format u8 = 1][storage format version u32][cluster id 16 bytes][store u32]   25 bytes
 type StoreIdentity struct {
@@ -105,7 +105,8 @@ func ParseStoreIdentity(b []byte) (s StoreIdentity, err error) {
 	return s, nil
 }
 
-// RegionState is what makes the replicas of a region equal. It is written with every apply batch.
+// RegionState is the state of a region that all its replicas must agree on, besides the data. Every apply batch writes
+// it.
 //
 //	offset 0  format u8 = 2
 //	       1  apply index u64
@@ -133,7 +134,7 @@ type RegionState struct {
 }
 
 // Unblind has the SlotBit of every slot that may hold something other than short strings in redis_metadata. A write
-// that replaces a key there has to look at the key first.
+// that replaces a key there must look at the key first.
 func (s *RegionState) Unblind() uint64 {
 	if s.LegacyAt != 0 {
 		return AllSlots
@@ -149,10 +150,10 @@ const (
 	regionKeysExact   = 1
 )
 
-// AllSlots has SlotBit of all slots.
+// AllSlots has the SlotBit of all slots.
 const AllSlots = math.MaxUint64
 
-// SlotBit is the bit in RegionState.CollectedIn of a slot, and of all others of the same remainder by 64.
+// SlotBit returns the bit of a slot in RegionState.CollectedIn. Slots with the same remainder by 64 share a bit.
 func SlotBit(slot topology.Slot) uint64 { return 1 << (slot % 64) }
 
 // Append appends the record, RegionStateLen bytes.
@@ -213,8 +214,8 @@ func AppendStage(dst []byte, region topology.RegionID) []byte {
 //	[format u8 = 1][index u64][calls u64][choice]   17 bytes and the choice
 type Stage struct {
 	Index  uint64 // of the entry
-	Calls  uint64 // of it that are applied
-	Choice []byte // what its next random choice follows from; see redis.Writer
+	Calls  uint64 // how many of its calls are applied
+	Choice []byte // the state of its random choices, see redis.Writer.AppendChoice
 }
 
 const stageLen = 1 + 8 + 8

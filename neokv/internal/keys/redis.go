@@ -7,7 +7,7 @@ import (
 	"neokv.dev/neokv/internal/topology"
 )
 
-// Space is where a region's Redis data lives: the 16 bytes that all its keys share within a keyspace.
+// Space says where a region's Redis data is: it makes the 16 bytes that all keys of the region share within a keyspace.
 //
 //	redis_metadata    [tag][region i64][index i64] [slot u16][user key length u32][user key]
 //	data              ... the same with tag 3 ...  [version u64][subkey]
@@ -55,12 +55,12 @@ func (s Space) AppendMetadata(dst []byte, slot topology.Slot, user []byte) []byt
 	return s.AppendUserKey(dst, RedisMetadata, slot, user)
 }
 
-// AppendMetadataOf is AppendMetadata where the slot is not known yet.
+// AppendMetadataOf is like AppendMetadata, for a caller that does not know the slot.
 func (s Space) AppendMetadataOf(dst []byte, user []byte) []byte {
 	return s.AppendMetadata(dst, topology.SlotOf(user), user)
 }
 
-// AppendCollection appends what all keys of one version of a collection begin with, in Data, ZSetScore or ZSetRank.
+// AppendCollection appends the prefix of all keys of one version of a collection, in Data, ZSetScore or ZSetRank.
 // Subkeys and score keys follow by appending: the field or member, the index of a list or of a piece (AppendListIndex),
 // or score and member.
 func (s Space) AppendCollection(dst []byte, ks Keyspace, slot topology.Slot, user []byte, version uint64) []byte {
@@ -84,7 +84,7 @@ func (s Space) AppendScoreKey(dst []byte, slot topology.Slot, user []byte, versi
 	return append(AppendScore(dst, score), member...)
 }
 
-// RedisKey is the decoded front of a key of the keyspaces of RegionKeyspaces. Slices alias the key.
+// RedisKey is a decoded key of one of the RegionKeyspaces. Its slices alias the key.
 type RedisKey struct {
 	Keyspace Keyspace
 	Space    Space
@@ -119,7 +119,7 @@ func ParseRedis(key []byte) (RedisKey, error) {
 	}, nil
 }
 
-// Subkey returns version and subkey; ok is false where there is no room for them.
+// Subkey returns version and subkey. ok is false if the key is too short to have them.
 func (k RedisKey) Subkey() (version uint64, sub []byte, ok bool) {
 	if len(k.Rest) < VersionLen {
 		return 0, nil, false
@@ -127,7 +127,8 @@ func (k RedisKey) Subkey() (version uint64, sub []byte, ok bool) {
 	return binary.BigEndian.Uint64(k.Rest), k.Rest[VersionLen:], true
 }
 
-// ScoreKey returns version, score and member of a key of redis_zset_score; ok is false where there is no room for them.
+// ScoreKey returns version, score and member of a key of redis_zset_score. ok is false if the key is too short to have
+// them.
 func (k RedisKey) ScoreKey() (version uint64, score float64, member []byte, ok bool) {
 	version, rest, ok := k.Subkey()
 	if !ok || len(rest) < 8 {
@@ -164,12 +165,12 @@ func (s Space) Bounds(ks Keyspace, r topology.SlotRange) (lower, upper []byte) {
 // RegionKeyspaces are the keyspaces in which a region has Redis data, all of them with keys that begin with its Space.
 var RegionKeyspaces = [...]Keyspace{Data, RedisMetadata, ZSetScore, ZSetRank}
 
-// CollectionLen is the length of a key's front up to and including the version, or of the whole key where that is
-// shorter or the key is none of Redis data. It takes any bytes.
+// CollectionLen returns the length of a key's front up to and including the version. If the key is shorter, or is no
+// key of Redis data, it returns the key's length. It takes any bytes.
 func CollectionLen(key []byte) int { return min(UserKeyEnd(key)+VersionLen, len(key)) }
 
-// UserKeyEnd is the length of a key's front up to and including the user key, or of the whole key where it has none or
-// less. It takes any bytes, and reads no further than the length.
+// UserKeyEnd returns the length of a key's front up to and including the user key. If the key is shorter, or has no
+// user key, it returns the key's length. It takes any bytes, and reads no further than the user key's length.
 func UserKeyEnd(key []byte) int {
 	if len(key) < UserKeyOffset {
 		return len(key)

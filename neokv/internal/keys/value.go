@@ -36,8 +36,8 @@ func (t Type) String() string {
 // ListStart is head and tail of an empty list. Head moves down, tail up.
 const ListStart uint64 = 1<<63 - 1
 
-// Metadata is a decoded record of redis_metadata. Value is set for short strings (it aliases the record), the other
-// fields for what lies apart.
+// Metadata is a decoded record of redis_metadata. Value is set for short strings, and aliases the record. The other
+// fields are set for long strings and collections, which lie apart from the record.
 //
 //	short string    [flags u8][expire ms u64] [value]
 //	long string     [flags u8][expire ms u64] [version u64][size u64]
@@ -66,11 +66,11 @@ const (
 	listLen       = collectionLen + 8 + 8
 )
 
-// Long reports whether it is a string that lies apart from its record, in pieces.
+// Long reports whether it is a long string, which lies apart from its record, in pieces.
 func (m *Metadata) Long() bool { return m.Type == String && m.Version != 0 }
 
-// Apart reports whether what the key holds lies apart from its record, in the data keyspace under a version: all but
-// short strings.
+// Apart reports whether the key's value lies apart from its record, in the data keyspace under a version. So do all
+// values but short strings.
 func (m *Metadata) Apart() bool { return m.Type != String || m.Version != 0 }
 
 func appendHeader(dst []byte, flags byte, expireMS uint64) []byte {
@@ -145,8 +145,8 @@ func ParseMetadata(record []byte) (m Metadata, err error) {
 	return m, nil
 }
 
-// RankKind is the byte behind the version in keys of redis_zset_rank, in which the counts of a large sorted set are.
-// Its members in the order of the score index are cut into blocks, and the blocks into groups:
+// RankKind is the byte after the version in keys of redis_zset_rank, which has the counts of large sorted sets. The
+// members of a sorted set, in the order of the score index, are cut into blocks, and the blocks are joined into groups:
 //
 //	group  [...][version u64][1] [score 8][member]  ->  [format u8 = 1] then the members of each block, uvarint
 //	block  [...][version u64][2] [score 8][member]  ->  [format u8 = 1]
@@ -162,7 +162,7 @@ const (
 
 const rankFormat = 1
 
-// AppendRankGroup appends the value of a group of blocks of so many members each.
+// AppendRankGroup appends the value of a group, given how many members each of its blocks has.
 func AppendRankGroup(dst []byte, counts []uint64) []byte {
 	dst = append(dst, rankFormat)
 	for _, n := range counts {
@@ -174,7 +174,7 @@ func AppendRankGroup(dst []byte, counts []uint64) []byte {
 // AppendRankBlock appends the value of a block.
 func AppendRankBlock(dst []byte) []byte { return append(dst, rankFormat) }
 
-// ParseRankGroup decodes what AppendRankGroup has made, and appends the counts to dst.
+// ParseRankGroup decodes the value of a group and appends the counts to dst.
 func ParseRankGroup(dst []uint64, value []byte) ([]uint64, error) {
 	if len(value) < 2 {
 		return dst, fmt.Errorf("rank group: %d bytes, want at least 2", len(value))

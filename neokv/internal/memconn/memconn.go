@@ -17,8 +17,8 @@ const BufferBytes = 256 << 10
 // firstBuffer is how much an idle connection keeps in each direction.
 const firstBuffer = 4 << 10
 
-// Listener is a listener in memory. Dial makes a pair of connected, buffered net.Conns and hands one to Accept. The
-// addresses of the pair are the listener's and `pipe:0`.
+// Listener is a net.Listener in memory. Dial makes a pair of connected, buffered net.Conns, returns one and hands the
+// other to Accept. Their addresses are the listener's and `pipe:0`.
 type Listener struct {
 	addr   net.Addr
 	conns  chan net.Conn
@@ -50,7 +50,7 @@ func (p *Listener) Close() error {
 	return nil
 }
 
-// Dial connects. It returns when Accept has the other end.
+// Dial connects to the listener. It returns when Accept has returned the other end.
 func (p *Listener) Dial(ctx context.Context) (net.Conn, error) {
 	client, server := connPair(p.addr)
 	select {
@@ -193,7 +193,7 @@ func (c *pipeEnd) Close() error {
 	return nil
 }
 
-// CloseWrite lets the other end read what was written, and then io.EOF, as that of a net.TCPConn does.
+// CloseWrite ends writing: the other end reads what was written, and then io.EOF. It is like that of a net.TCPConn.
 func (c *pipeEnd) CloseWrite() error {
 	c.out.end(true)
 	return nil
@@ -224,7 +224,7 @@ type stream struct {
 	mu          sync.Mutex
 	ring        []byte
 	from, n     int
-	eof, broken bool // the writer, the reader has gone
+	eof, broken bool // the writer has gone; the reader has gone
 }
 
 func newStream() *stream {
@@ -241,7 +241,7 @@ func (s *stream) take(b []byte) (n int, eof bool) {
 		s.from = (s.from + m) % len(s.ring)
 	}
 	if s.n == 0 && len(s.ring) > firstBuffer {
-		s.ring, s.from = nil, 0 // a connection that idles gives its memory back
+		s.ring, s.from = nil, 0 // an idle connection gives its memory back
 	}
 	eof = s.n == 0 && s.eof
 	s.mu.Unlock()

@@ -7,8 +7,8 @@ import (
 	"neokv.dev/neokv/internal/topology"
 )
 
-// directory is the soft state of meta's leader: the last heartbeat of each store. It starts empty with each leader and
-// fills within one heartbeat. It is a value driven from outside: the caller gives the time and keeps others out.
+// directory has the last heartbeat of each store, in the memory of meta's leader. It is empty when a leader begins, and
+// filled one heartbeat later. The caller passes in the time and does the locking.
 type directory struct {
 	interval time.Duration
 	stores   map[topology.StoreID]*heard
@@ -46,7 +46,7 @@ func (d *directory) Hear(b Beat, now time.Time) (changed bool) {
 	return changed
 }
 
-// Expire marks stores that have been silent for too long as dead and reports whether there is a new one.
+// Expire marks stores as dead that have been silent for too long. It reports whether there is a new dead store.
 func (d *directory) Expire(now time.Time) (changed bool) {
 	for _, h := range d.stores {
 		if h.status.Alive && now.Sub(h.at) > deadAfter*d.interval {
@@ -57,7 +57,7 @@ func (d *directory) Expire(now time.Time) (changed bool) {
 	return changed
 }
 
-// View returns what a store is told that has version of the map.
+// View returns the view for a store that has this version of the map.
 func (d *directory) View(m *Map, version uint64) ClusterView {
 	var v ClusterView
 	if m.Version > version {

@@ -8,9 +8,10 @@ import (
 	"neokv.dev/neokv/internal/topology"
 )
 
-// This file is what meta's leader does beside the log: it makes the map of a new cluster, hears heartbeats, and knows
-// who has to be told what. The store carries the messages. It calls Serve once per interval and whenever something has
-// changed, Hear for each heartbeat of another store, and Resign while another store leads.
+// This file has the work of meta's leader that is not in the log. The leader proposes the map of a new cluster, takes
+// the heartbeats of stores, and decides what to tell which store. The store sends the messages. It calls Serve once per
+// interval and whenever something has changed, Hear for each heartbeat of another store, and Resign when another store
+// leads.
 
 // leaderWork is what meta's leader keeps in memory.
 type leaderWork struct {
@@ -19,7 +20,7 @@ type leaderWork struct {
 	untold    bool       // the directory has news that Serve has not returned yet
 }
 
-// heard returns the directory, a new one where the leader begins. The caller holds mu.
+// heard returns the directory. A new leader begins with an empty one. The caller holds mu.
 func (g *Group) heard() *directory {
 	if g.work.directory == nil {
 		g.work.directory = newDirectory(g.machine.o.Interval)
@@ -37,8 +38,8 @@ func (g *Group) EnsureMap(ctx context.Context) error {
 	return g.Bootstrap(ctx, g.machine.o.Initial)
 }
 
-// Serve takes the heartbeat of the leader's own store. mine is what that store is told. If there is news, tell names
-// the other stores, and all is what each of them is told.
+// Serve takes the heartbeat of the leader's own store. mine is the view for that store. If there is news, tell lists
+// the other stores, and all is the view for each of them.
 func (g *Group) Serve(own Beat, now time.Time) (mine, all ClusterView, tell []topology.StoreID) {
 	m := g.Map()
 	g.work.mu.Lock()
@@ -59,8 +60,8 @@ func (g *Group) Serve(own Beat, now time.Time) (mine, all ClusterView, tell []to
 	return mine, d.View(m, 0), tell
 }
 
-// Hear takes the heartbeat of another store, and returns what that store is told. news says that the other stores
-// should hear of it: the next Serve returns them.
+// Hear takes the heartbeat of another store and returns the view for that store. news says that the other stores should
+// be told: the next Serve lists them.
 func (g *Group) Hear(b Beat, now time.Time) (told ClusterView, news bool) {
 	g.work.mu.Lock()
 	defer g.work.mu.Unlock()
@@ -70,7 +71,7 @@ func (g *Group) Hear(b Beat, now time.Time) (told ClusterView, news bool) {
 	return d.View(g.Map(), b.MapVersion), news
 }
 
-// Resign forgets the heartbeats: another store leads.
+// Resign forgets the heartbeats, since another store leads.
 func (g *Group) Resign() {
 	g.work.mu.Lock()
 	defer g.work.mu.Unlock()

@@ -1,7 +1,7 @@
-// Package meta is the cluster's map: which stores there are, which regions with which bounds and peers, and the ids
-// that are handed out. The map is the state of a Raft group of its own, region 0, replicated over up to three stores.
-// What stores tell every second, who lives and who leads, is kept by meta's leader in memory (directory) and is never
-// decided from alone.
+// Package meta is the cluster's map: its stores, its regions with their bounds and replicas, and the ids that were
+// handed out. The map is the state of a Raft group of its own, region 0, which is replicated over up to three stores.
+// Stores also send heartbeats, which say who is alive and who leads. Meta's leader keeps those in memory (directory),
+// and nothing is decided by them alone.
 package meta
 
 import (
@@ -34,7 +34,7 @@ const RedisTable = "__redis__.kv"
 // MaxReplicas bounds the meta group: stores 1 to this one hold it.
 const MaxReplicas = 3
 
-// Map is the cluster map. It is a value: whoever holds one must not change it.
+// Map is the cluster map. Nobody may change a Map that others can see.
 type Map struct {
 	Version     uint64             `json:"version"` // grows with every change
 	Cluster     string             `json:"cluster"` // hex, made at first boot
@@ -47,7 +47,7 @@ type Map struct {
 // Member is a store that belongs to the cluster.
 type Member struct {
 	ID     topology.StoreID `json:"id"`
-	NodeID string           `json:"node_id"` // 40 hex characters; what Redis clients know it by
+	NodeID string           `json:"node_id"` // 40 hex characters, by which Redis clients know the store
 }
 
 // SystemTable is an internal table and its primary index.
@@ -66,7 +66,7 @@ func (m *Map) RedisIndex() topology.IndexID {
 	return 0
 }
 
-// Region returns the region of an id, nil if there is none.
+// Region returns the region with this id, nil if there is none.
 func (m *Map) Region(id topology.RegionID) *topology.Region {
 	for i := range m.Regions {
 		if m.Regions[i].ID == id {
@@ -76,8 +76,8 @@ func (m *Map) Region(id topology.RegionID) *topology.Region {
 	return nil
 }
 
-// Initial is the map of a new cluster: the slots split evenly over the regions, each region on consecutive stores, the
-// first of which is to lead it, so that leaders and replicas are spread evenly.
+// Initial returns the map of a new cluster. It splits the slots evenly over the regions and puts each region on
+// consecutive stores, the first of which should lead it. So leaders and replicas are spread evenly.
 func Initial(cluster string, shape settings.ClusterKnobs) *Map {
 	m := &Map{Cluster: cluster, Tables: []SystemTable{{Name: RedisTable, Index: 1}}, NextReplica: 1}
 	for i := range shape.Stores {
@@ -96,8 +96,7 @@ func Initial(cluster string, shape settings.ClusterKnobs) *Map {
 	return m
 }
 
-// Members are the stores that hold the meta group in a cluster of n stores. A member's replica id is its store's
-// number.
+// Members returns the stores with a replica of meta in a cluster of n stores. The replica id is the store's number.
 func Members(n int) map[uint64]dragonboat.Target {
 	m := make(map[uint64]dragonboat.Target)
 	for i := range min(n, MaxReplicas) {
@@ -114,7 +113,7 @@ type Group struct {
 	work    leaderWork // while this replica leads
 }
 
-// Options of a replica of the meta group.
+// Options are the options of a replica of the meta group.
 type Options struct {
 	Store  topology.StoreID
 	Engine *engine.Engine
@@ -129,7 +128,7 @@ type Options struct {
 	Changed func()
 }
 
-// Start starts the replica; members is empty when it has run before.
+// Start starts the replica. members must be empty if the replica has run before.
 func Start(o Options, members map[uint64]dragonboat.Target) (*Group, error) {
 	g := &Group{host: o.Host, machine: &metaMachine{o: o}}
 	g.machine.current.Store(new(Map))
@@ -141,11 +140,11 @@ func Start(o Options, members map[uint64]dragonboat.Target) (*Group, error) {
 	return g, nil
 }
 
-// Map returns the map as applied here; Version 0 means that there is none yet.
+// Map returns the map that this replica has applied. Its Version is 0 if there is none yet.
 func (g *Group) Map() *Map { return g.machine.current.Load() }
 
-// Bootstrap makes m the map of a cluster that has none. That another map is there already is no error: the first one
-// wins.
+// Bootstrap makes m the map of a cluster that has none. If the cluster already has a map, Bootstrap changes nothing and
+// returns no error.
 func (g *Group) Bootstrap(ctx context.Context, m *Map) error {
 	cmd, err := json.Marshal(change{Bootstrap: m})
 	if err != nil {
@@ -190,7 +189,7 @@ func (m *metaMachine) Open(<-chan struct{}) (uint64, error) {
 	return index, err
 }
 
-// ApplyIndex is the meta group's apply index as the engine has it, 0 where it has none.
+// ApplyIndex returns the meta group's apply index that the engine has, 0 if it has none.
 func ApplyIndex(e *engine.Engine) (uint64, error) {
 	_, index, err := readState(e)
 	return index, err
@@ -288,11 +287,10 @@ func (m *metaMachine) SaveSnapshot(prepared any, w io.Writer, _ <-chan struct{})
 	}
 	sum := crc32.Checksum(value, crc32.MakeTable(crc32.Castagnoli))
 	_, err := w.Write(binary.BigEndian.AppendUint32(value, sum))
-	return err // the library's own
+	return err // dragonboat's own error
 }
 
-// RecoverFromSnapshot implements sm.IOnDiskStateMachine. A snapshot that does not read as it should fences the store
-// and changes nothing.
+// RecoverFromSnapshot implements sm.IOnDiskStateMachine. A damaged snapshot fences the store and changes nothing.
 func (m *metaMachine) RecoverFromSnapshot(r io.Reader, _ <-chan struct{}) error {
 	if m.o.Failed() != nil {
 		return nil
@@ -343,9 +341,9 @@ const deadAfter = 3
 // Beat is a store's heartbeat to meta's leader.
 type Beat struct {
 	Store      topology.StoreID `json:"store"`
-	Host       string           `json:"host"` // as it advertises itself to Redis clients
+	Host       string           `json:"host"` // the address that Redis clients are told
 	Port       int              `json:"port"`
-	MapVersion uint64           `json:"map_version"` // what the store has; a newer one comes back
+	MapVersion uint64           `json:"map_version"` // of the store's map; the answer has a newer one if there is one
 	Leads      []Lead           `json:"leads"`
 }
 
@@ -356,9 +354,10 @@ type Lead struct {
 	Term   uint64            `json:"term"`
 }
 
-// ClusterView is what meta's leader answers, and pushes to all stores when something has changed.
+// ClusterView is the answer of meta's leader to a heartbeat. It also sends one to all stores when something has
+// changed.
 type ClusterView struct {
-	Map    *Map     `json:"map,omitempty"` // when it is newer than the asker's
+	Map    *Map     `json:"map,omitempty"` // set if it is newer than that of the store that asks
 	Stores []Status `json:"stores"`
 	Leads  []Lead   `json:"leads"`
 }

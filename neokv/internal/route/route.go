@@ -1,5 +1,5 @@
-// Package route decides where a command is served. The slot table is immutable and swapped atomically; Decide is a pure
-// function of it.
+// Package route decides which store serves a command. The slot table is immutable; a store swaps in new ones
+// atomically. Decide is a pure function of a table.
 package route
 
 import (
@@ -20,12 +20,13 @@ type PublicStore struct {
 	Alive  bool             `json:"alive"`
 }
 
-// LedRegion is a region with who leads it as far as is known.
+// LedRegion is a region and its leader, as far as the store that made the table knows.
 type LedRegion struct {
 	topology.Region
 	Leader topology.StoreID `json:"leader"` // 0 while none is known
 	Term   uint64           `json:"term"`
-	// Told is who leads according to meta's leader, where Leader is what the store's own replica knows; 0 if nobody.
+	// Told is the leader according to meta's leader, if Leader comes from the store's own replica; 0 if meta's leader
+	// knows none.
 	Told topology.StoreID `json:"told,omitempty"`
 }
 
@@ -40,8 +41,8 @@ type Table struct {
 	slots [topology.SlotCount]uint16 // index in Regions plus one, 0 where no region covers the slot
 }
 
-// NewTable returns the table of the given stores and regions, in any order; it copies both. Regions that overlap are a
-// broken invariant of the cluster map, and it panics.
+// NewTable returns the table of the given stores and regions, in any order. It copies both. It panics if regions
+// overlap, which would be a broken invariant of the cluster map.
 func NewTable(epoch uint64, stores []PublicStore, regions []LedRegion) *Table {
 	t := &Table{Epoch: epoch, Stores: slices.Clone(stores), Regions: slices.Clone(regions)}
 	slices.SortFunc(t.Stores, func(a, b PublicStore) int { return cmp.Compare(a.ID, b.ID) })
@@ -102,31 +103,31 @@ func (t *Table) Led(id topology.StoreID) []topology.SlotRange {
 	return out
 }
 
-// Action is what to do with a command.
+// Action says what to do with a command.
 type Action byte
 
 const (
-	Serve       Action = iota // here, or on the proxy port: by the leader's replica
-	Moved                     // redirect to the store that serves the slot
-	CrossSlot                 // the keys lie too far apart
-	ClusterDown               // nobody serves the slot
-	Wait                      // no leader is known: look again when the table has changed
+	Serve       Action = iota // serve it here; on the proxy port, by the leader's replica
+	Moved                     // redirect the client to the store that serves the slot
+	CrossSlot                 // refuse it: the keys lie in several slots or regions
+	ClusterDown               // refuse it: no store serves the slot
+	Wait                      // no leader is known: decide again when the table has changed
 )
 
-// Decision is an Action and what it needs.
+// Decision is an Action and the values that it needs.
 type Decision struct {
 	Action Action
-	Slot   topology.Slot // the first key's
-	Index  int           // the region in Table.Regions, where it is known: Serve, Moved, Wait
-	Follow bool          // Serve: here, by a replica that does not lead
+	Slot   topology.Slot // the slot of the first key
+	Index  int           // Serve, Moved, Wait: the index of the region in Table.Regions, if it is known
+	Follow bool          // Serve: here, by a replica that need not lead
 	Host   string        // Moved
 	Port   int           // Moved
 }
 
-// Decide says where a command is served whose keys have the given slots, at least one. Self is the store that was
-// asked: it takes commands whose keys are all in one slot of a region that it leads. Self 0 is the proxy port, or a
-// store that does not redirect: it serves every region, and needs the keys in one region only. With follow any replica
-// on self will do.
+// Decide says where a command is served. slots are the slots of its keys, at least one. self is the store that was
+// asked: it serves commands whose keys are all in one slot of a region that it leads. self 0 is the proxy port, or a
+// store that does not redirect: it serves every region, and the keys need only be in one region. With follow, self also
+// serves regions of which it has any replica.
 func Decide(t *Table, self topology.StoreID, slots []topology.Slot, follow bool) Decision {
 	d := Decision{Slot: slots[0], Index: -1}
 	if self != 0 {
@@ -178,12 +179,12 @@ func holds(r *LedRegion, s topology.StoreID) bool {
 	return ok
 }
 
-// Unserved says what to answer when the time for waiting is over. Where another store leads by all that is known the
-// client is sent there. A store that otherwise hears a quorum of the region knows that nobody serves the slot. One that
-// does not may be the one that is cut off: it sends clients to the region's other voters, a leader first even if it is
-// held to be dead, one after the other as turn counts up. Where it hears meta, which counts too few alive, it sends
-// them to nobody once in each round, so that a client of a region without a quorum is told; where it hears nobody it
-// does not, since a client that is told tries the same store again.
+// Unserved says what to answer when the time for waiting is over. If the table knows another store as the leader, the
+// client is sent there. Otherwise, if self hears a quorum of the region, it knows that no store serves the slot. If
+// not, self may be the one that is cut off. It then sends clients to the region's other voters, one after the other as
+// turn counts up, beginning with a leader, even one that counts as dead. If self hears meta's leader, by which too few
+// voters are alive, once in each round it says that no store serves the slot, so that a client of a region without a
+// quorum learns of it. If self hears nobody, it never says so, since the client would then try the same store again.
 func Unserved(t *Table, self topology.StoreID, slot topology.Slot, turn uint64) Decision {
 	d := Decision{Action: ClusterDown, Slot: slot, Index: -1}
 	if t == nil || self == 0 {
@@ -230,8 +231,8 @@ func Unserved(t *Table, self topology.StoreID, slot topology.Slot, turn uint64) 
 	return d
 }
 
-// AppendError appends the text of a redirection or refusal as it goes on the wire, without the leading '-' and the
-// line's end. It panics for Serve and Wait, which are no answers.
+// AppendError appends the error line of a redirection or refusal, without the leading '-' and the line's end. It panics
+// for Serve and Wait, which are no answers.
 func (d Decision) AppendError(b []byte) []byte {
 	switch d.Action {
 	case Moved:
