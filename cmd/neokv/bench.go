@@ -22,7 +22,7 @@ import (
 	"neokv.dev/workloads"
 )
 
-// benchFlags are the flags of bench that are no settings.
+// benchFlags are the flags of bench, apart from settings.
 type benchFlags struct {
 	clusterFlags
 	target, out string
@@ -66,7 +66,7 @@ result file. The workloads are:
 	return c
 }
 
-// run boots what is to be loaded, unless it runs already, loads it, and prints the result.
+// run boots a cluster, unless --target names a running one, sends the load, and prints the result.
 func (f *benchFlags) run(c *cobra.Command, p process) (err error) {
 	r, config, targets, err := f.parse(c, p)
 	if err != nil {
@@ -86,7 +86,7 @@ func (f *benchFlags) run(c *cobra.Command, p process) (err error) {
 		}
 	}()
 	o.Password = cmp.Or(r.Load.Password, r.Redis.RequirePass)
-	var cluster *neokv.Cluster // nil where the target runs already
+	var cluster *neokv.Cluster // nil if the target runs already
 	if o.Targets == nil {
 		config.Seed = o.Seed
 		defer limitHeap(os.Getenv, config)()
@@ -106,7 +106,7 @@ func (f *benchFlags) run(c *cobra.Command, p process) (err error) {
 	return load(c.Context(), p, o, out, path)
 }
 
-// parse makes of the flags what to boot and what to load. Its error has everything that is wrong with them.
+// parse turns the flags into what to boot and what to send. Its error names everything that is wrong with them.
 func (f *benchFlags) parse(c *cobra.Command, p process) (r *profiles.Resolved, config neokv.Config, targets []string,
 	err error) {
 	var wrong [3]error
@@ -119,7 +119,7 @@ func (f *benchFlags) parse(c *cobra.Command, p process) (r *profiles.Resolved, c
 	return r, config, targets, errors.Join(wrong[:]...)
 }
 
-// withoutSecrets is a command line as it may be kept: values of secret settings are left out.
+// withoutSecrets returns a command line without the values of secret settings, so that a result file may keep it.
 func withoutSecrets(args []string) []string {
 	args = slices.Clone(args)
 	fields := settings.Fields(&profiles.Profile{})
@@ -141,7 +141,7 @@ func workloadList() string {
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
-// load runs the load and prints what there is to print, of a run that failed or was interrupted too.
+// load sends the load and prints the result, also of a run that failed or was interrupted.
 func load(ctx context.Context, p process, o bench.Options, out *results.RecordWriter, path string) error {
 	show := newProgress(p.stderr)
 	o.Progress = show.tick
@@ -164,8 +164,7 @@ func load(ctx context.Context, p process, o bench.Options, out *results.RecordWr
 	return err
 }
 
-// loadOptions makes options of the settings. It picks the seed where none is given: the cluster that is booted uses it
-// too.
+// loadOptions turns the settings into options. If no seed is given it picks one, which the booted cluster uses, too.
 func loadOptions(l profiles.LoadKnobs) bench.Options {
 	for l.Seed == 0 {
 		l.Seed = rand.Uint64() >> 11 // exact also where JSON's numbers are doubles
@@ -177,7 +176,7 @@ func loadOptions(l profiles.LoadKnobs) bench.Options {
 	}
 }
 
-// targets returns the addresses of --target, nil without it. Flags of a cluster that is booted make no sense beside it.
+// targets returns the addresses of --target, nil without it. It refuses flags about a cluster to boot beside --target.
 func (f *benchFlags) targets(c *cobra.Command) ([]string, error) {
 	if !c.Flags().Changed("target") {
 		return nil, nil
@@ -201,18 +200,18 @@ func (f *benchFlags) targets(c *cobra.Command) ([]string, error) {
 	return addrs, errors.Join(wrong...)
 }
 
-// header says what is in force when the load begins: for a cluster that was booted its profile, its settings, its shape
-// and its folder; cluster is nil for a target that runs already.
+// header returns the header of the result file, with what is in force when the load begins. For a booted cluster that
+// includes its profile, settings, shape and folder. cluster is nil for a target that runs already.
 func header(cluster *neokv.Cluster, r *profiles.Resolved) (results.Header, error) {
 	h := results.NewHeader()
 	h.Command = withoutSecrets(h.Command)
 	if cluster == nil {
 		return h, nil
 	}
-	r.Settings = cluster.Settings() // a data folder has a shape, and a place for its logs, of its own
+	r.Settings = cluster.Settings() // the data folder may have another shape and folder of logs
 	h.Profile, h.Settings = r.Name, map[string]string{}
 	for _, v := range r.Values() {
-		if !strings.HasPrefix(v.Name, "load.") { // the header has the load as it was run
+		if !strings.HasPrefix(v.Name, "load.") { // the header has the load in fields of its own
 			h.Settings[v.Name] = v.Value
 		}
 	}
@@ -235,7 +234,7 @@ func header(cluster *neokv.Cluster, r *profiles.Resolved) (results.Header, error
 	return h, err
 }
 
-// watch tells of stores that fail. stop closes the cluster and returns when all has ended.
+// watch prints the errors of stores that fail. stop closes the cluster and returns when everything has ended.
 func watch(cluster *neokv.Cluster, p process) (stop func() error) {
 	done := make(chan struct{})
 	var wg sync.WaitGroup

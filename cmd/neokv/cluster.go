@@ -43,8 +43,8 @@ func (f *clusterFlags) resolve(c *cobra.Command, env []string) (*profiles.Resolv
 		Flags: givenSettings(c.Flags())})
 }
 
-// config makes of flags and settings what to boot. A shape is handed on only if it was asked for: a data folder knows
-// its own.
+// config turns flags and settings into what to boot. It passes a shape on only if the user asked for one, since a data
+// folder records its own.
 func (f *clusterFlags) config(c *cobra.Command, r *profiles.Resolved, progress func(string)) (neokv.Config, error) {
 	if f.port == 0 && !c.Flags().Changed("proxy-port") {
 		f.proxyPort = 0
@@ -79,7 +79,7 @@ func (f *clusterFlags) config(c *cobra.Command, r *profiles.Resolved, progress f
 	}, nil
 }
 
-// check refuses flags that cannot be, whatever the state of the machine.
+// check refuses flags that are wrong whatever the state of the machine.
 func (f *clusterFlags) check(s settings.Settings) error {
 	if f.mem && f.dir != "" {
 		return &usageError{"--dir and --mem exclude each other"}
@@ -93,7 +93,7 @@ func (f *clusterFlags) check(s settings.Settings) error {
 	return nil
 }
 
-// whereData tells where the data of a cluster is, if it will not stay; else it is empty.
+// whereData returns a line that says where the data is, if it will not outlive the cluster, else "".
 func whereData(dir string, temporary bool) string {
 	switch {
 	case dir == "":
@@ -104,7 +104,7 @@ func whereData(dir string, temporary bool) string {
 	return ""
 }
 
-// settingFlag adds a flag that stands for a setting: its help, its range and its default are the setting's.
+// settingFlag adds a flag for a setting. It takes help, range and default from the setting.
 func settingFlag(flags *pflag.FlagSet, name, setting string) {
 	r, err := profiles.Resolve(profiles.ValueSources{})
 	if err != nil {
@@ -118,7 +118,7 @@ func settingFlag(flags *pflag.FlagSet, name, setting string) {
 		fmt.Sprintf("%s (%s)", f.Help, f.Range))
 }
 
-// settingValue is the text of a setting until the settings are resolved; what is wrong with it is found there.
+// settingValue holds the text of a setting until the settings are resolved, when it is checked.
 type settingValue struct{ setting, kind, text string }
 
 // placeholders stand for a setting's value in help.

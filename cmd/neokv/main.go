@@ -24,7 +24,8 @@ func main() {
 }
 
 // stopSignals returns a context that ends with the first SIGINT, SIGTERM or SIGHUP. The second SIGINT or SIGTERM ends
-// the process at once. A terminal that closes may send SIGHUP twice, and nohup ignores it: both do no harm.
+// the process at once. A second SIGHUP does nothing, since a terminal that closes may send two; under nohup no SIGHUP
+// counts.
 func stopSignals(parent context.Context) context.Context {
 	stopping := []os.Signal{os.Interrupt, syscall.SIGTERM}
 	if !signal.Ignored(syscall.SIGHUP) {
@@ -37,7 +38,7 @@ func stopSignals(parent context.Context) context.Context {
 	return ctx
 }
 
-// process is what a verb may use of the process that it runs in, so that tests can run one in theirs.
+// process has all that a verb may use of its process, so that a test can run a verb inside its own.
 type process struct {
 	env    []string
 	stdin  io.Reader
@@ -81,7 +82,7 @@ func run(ctx context.Context, p process, args []string) (status int) {
 	return report(p.stderr, root.ExecuteContext(ctx))
 }
 
-// report prints an error, each of its lines as ours, and returns the status that it means.
+// report prints an error, each line with the program's name in front, and returns its exit status.
 func report(w io.Writer, err error) int {
 	if err == nil {
 		return statusDone
@@ -95,7 +96,7 @@ func report(w io.Writer, err error) int {
 	return statusFailed
 }
 
-// usageError says that the command line cannot be meant like this.
+// usageError is the error of a wrong command line.
 type usageError struct{ text string }
 
 func (e *usageError) Error() string { return e.text }
@@ -108,7 +109,8 @@ func noArgs(c *cobra.Command, args []string) error {
 	return nil
 }
 
-// verb is how a message about a command begins: with its verbs, or nothing for neokv itself, which report names.
+// verb returns the verbs of a command, with which messages about it begin. It is empty for neokv itself, since report
+// prints that name.
 func verb(c *cobra.Command) string {
 	if !c.HasParent() {
 		return ""
@@ -116,7 +118,7 @@ func verb(c *cobra.Command) string {
 	return strings.TrimPrefix(c.CommandPath(), c.Root().Name()+" ") + ": "
 }
 
-// verbsOnly refuses what is not one of the command's verbs.
+// verbsOnly refuses arguments that are not one of the command's verbs.
 func verbsOnly(c *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
@@ -128,7 +130,7 @@ func verbsOnly(c *cobra.Command, args []string) error {
 	return &usageError{fmt.Sprintf("%sunknown verb %q%s", verb(c), args[0], settings.DidYouMean(args[0], verbs))}
 }
 
-// wantVerb is what a command of verbs does without one.
+// wantVerb runs a command that needs a verb and got none: it prints the help and returns the error.
 func wantVerb(c *cobra.Command, _ []string) error {
 	c.SetOut(c.ErrOrStderr())
 	if err := c.Help(); err != nil {

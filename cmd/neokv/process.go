@@ -19,12 +19,13 @@ const (
 	// in turn: SET 1.04x with 50 clients, 1.18x with pipelines of 16, GET 1.06x. A value that followed the syncs (2 or
 	// 8) bought nothing beside a fixed 4: GET 0.90x of it, SET 1.02x and 0.98x, YCSB-B 1.01x.
 	minProcs = 4
-	// gcPercent trades memory, of which the process has little on the Go heap but rows, for fewer collections; see
+	// gcPercent trades memory for fewer garbage collections. Except for rows the process has little on the Go heap; see
 	// limitHeap.
 	gcPercent = 400
 )
 
-// tuneProcess sets them, except for what the environment sets, and lets the Raft library log errors only.
+// tuneProcess sets GOMAXPROCS and the GC percentage, unless the environment sets them, and makes the Raft library log
+// errors only.
 func tuneProcess(getenv func(string) string, stderr io.Writer) {
 	if getenv("GOMAXPROCS") == "" {
 		runtime.GOMAXPROCS(max(minProcs, runtime.NumCPU()))
@@ -38,12 +39,11 @@ func tuneProcess(getenv func(string) string, stderr io.Writer) {
 // heapTick is how often limitHeap looks at the heap.
 const heapTick = 100 * time.Millisecond
 
-// limitHeap keeps gcPercent from multiplying data in memory and what clients and caches hold, until stop is called:
-// from the live heap of the last collection on, the heap grows by no more than half of what clients may hold before
-// there is another. So the process has what is live, clients' buffers among it, and at most half as much again as those
-// may be, however much data there is. What is allocated while a collection runs comes on top: where clients ask for
-// large replies as fast as they can, that is about the other half. Room for all of it bought nothing beside this: over
-// all keys, medians of five rounds in turn, SET 0.99x and in pipelines of 16 1.01x, GET in pipelines 0.87x.
+// limitHeap bounds the garbage that gcPercent allows, until stop is called. Without it, data in memory, caches and
+// clients' buffers would multiply the garbage. After a collection the heap may grow by half of what clients may hold
+// (redis.client_memory) before the next one. What is allocated during a collection comes on top: if clients ask for
+// large replies as fast as they can, that is about the other half. More room bought nothing: over all keys, medians of
+// five rounds in turn, SET 0.99x and in pipelines of 16 1.01x, GET in pipelines 0.87x.
 func limitHeap(getenv func(string) string, c neokv.Config) (stop func()) {
 	if getenv("GOMEMLIMIT") != "" {
 		return func() {}

@@ -9,17 +9,17 @@ import (
 	"neokv.dev/bench"
 )
 
-// linePause is the time between two lines of progress where it is no terminal that shows them.
+// linePause is the time between two lines of progress if standard error is no terminal.
 const linePause = 5 * time.Second
 
-// progress shows how far a run is: on a terminal one line that changes, else a line every few seconds, and the first
-// and the last of each phase.
+// progress shows how far a run has come: on a terminal one line that changes, else a line every few seconds and the
+// first and last of each phase.
 type progress struct {
 	w     io.Writer
 	live  bool
 	phase string
 	shown time.Time // the last line
-	held  string    // the last tick, if it is not yet on a line of its own
+	held  string    // the last tick, if it has not been printed yet
 }
 
 func newProgress(w io.Writer) *progress {

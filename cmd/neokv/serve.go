@@ -46,7 +46,7 @@ func serve(c *cobra.Command, p process, f *clusterFlags) (err error) {
 	cluster, err := neokv.Start(ctx, config)
 	if err != nil {
 		if ctx.Err() != nil {
-			return nil // stopped while it booted, as asked
+			return nil // a signal stopped the boot
 		}
 		return err
 	}

@@ -45,22 +45,22 @@ func SplitEvenly(n int) []SlotRange {
 	return out
 }
 
-// RegionID names a region; regions are numbered from 1. It is the shard id towards dragonboat.
+// RegionID is the number of a region, from 1. dragonboat calls it the shard id.
 type RegionID int64
 
 // MetaRegion is the Raft group that holds the cluster map.
 const MetaRegion RegionID = 0
 
-// StoreID names a store, from 1.
+// StoreID is the number of a store, from 1.
 type StoreID uint32
 
-// RaftAddress is the fixed name under which the transport finds the store; it depends on no host or port.
+// RaftAddress returns the fixed name by which the transport finds the store. It depends on no host or port.
 func (s StoreID) RaftAddress() string { return raftAddress + strconv.FormatUint(uint64(s), 10) }
 
 const raftAddress = "store-"
 
-// StoreOf is the inverse of RaftAddress; ok is false for any other string. It does not allocate: the Raft library has
-// every address checked that it meets, on every message.
+// StoreOf is the inverse of RaftAddress. ok is false for any other string. It does not allocate, since dragonboat calls
+// it for every address of every message.
 func StoreOf(address string) (s StoreID, ok bool) {
 	digits, ok := strings.CutPrefix(address, raftAddress)
 	if !ok || len(digits) > 1 && digits[0] == '0' {
@@ -70,10 +70,10 @@ func StoreOf(address string) (s StoreID, ok bool) {
 	return StoreID(n), err == nil
 }
 
-// ReplicaID names one replica of one region. Meta hands them out; one is never used again.
+// ReplicaID is the number of one replica of a region. Meta hands these numbers out, and never the same one twice.
 type ReplicaID uint64
 
-// IndexID is the primary index of an internal table; Redis data lives under that of `__redis__.kv`.
+// IndexID is the number of the primary index of an internal table. Redis data is stored under that of `__redis__.kv`.
 type IndexID int64
 
 // Peer is a replica and the store that holds it.
@@ -111,14 +111,15 @@ func (r *Region) StoreOf(id ReplicaID) StoreID {
 	return 0
 }
 
-// SlotOf returns the slot of a Redis key: CRC16 of the hash tag, which is what stands between the first '{' and the
-// next '}' when that is not empty, else of the whole key (Redis Cluster specification, "Key distribution model").
+// SlotOf returns the slot of a Redis key: the CRC16 of its hash tag or, without one, of the whole key. The hash tag is
+// the text between the first '{' and the next '}', if it is not empty (Redis Cluster specification, "Key distribution
+// model").
 func SlotOf(key []byte) Slot {
 	return Slot(crc16(hashTag(key)) % SlotCount)
 }
 
-// SlotOfAll returns the slot of all keys that begin with a prefix. It is not ok where they have no slot in common: the
-// prefix has no whole hash tag.
+// SlotOfAll returns the slot of all keys that begin with a prefix. ok is false if the prefix has no whole hash tag, so
+// that these keys have different slots.
 func SlotOfAll(prefix []byte) (s Slot, ok bool) {
 	return SlotOf(prefix), len(hashTag(prefix)) < len(prefix)
 }
