@@ -37,9 +37,9 @@ type Options struct {
 	Pipeline int           // operations that a client sends at once
 	Rate     float64       // operations per second of all clients together; 0 is a closed loop
 	Duration time.Duration // of the measured part
-	Warmup   time.Duration // before it, not in the summary; 0 is none
+	Warmup   time.Duration // before the measured part, not in the summary; 0 is none
 	Records  uint64
-	Elements int // of a record, where records are collections
+	Elements int // elements of a record, if records are collections
 	// ValueSize is the bytes of a value. In a hash or a list each element has a value.
 	ValueSize int
 	Seed      uint64

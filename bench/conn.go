@@ -10,9 +10,9 @@ import (
 )
 
 // loadConn is one connection, and just enough of RESP2 to drive it. A loadConn appends requests to a buffer and sends
-// them in one write; it recognises replies in its read buffer and skips them there. A full client library would copy,
-// allocate and change goroutines for every operation. On a machine shared with the target, its cost would be most of
-// what is measured.
+// them in one write; it finds replies in its read buffer and skips them there, without copying. A full client library
+// would copy, allocate and change goroutines for every operation. On a machine shared with the target, its cost would
+// be most of what is measured.
 type loadConn struct {
 	nc    net.Conn // nil while not connected
 	epoch time.Time
@@ -48,8 +48,8 @@ var errProtocol = errors.New("protocol error")
 // reply is the outline of a reply. text is valid until the next read.
 type reply struct {
 	kind byte   // '+', '-', ':', '$', '*'
-	null bool   // it is, or an element is, or it is an array of nothing
-	text []byte // the line after the type byte; of a string its bytes, where they are wanted, for good
+	null bool   // it is null, or an element is, or it is an empty array
+	text []byte // the line after the type byte; for a string its bytes, if the caller keeps them
 }
 
 func (c *loadConn) now() time.Duration { return time.Since(c.epoch) }
@@ -66,7 +66,7 @@ func (c *loadConn) attach(nc net.Conn) {
 
 func (c *loadConn) renew(now time.Duration) {
 	c.deadline = now
-	_ = c.nc.SetDeadline(c.epoch.Add(now + c.timeout)) // a connection without deadlines is used without
+	_ = c.nc.SetDeadline(c.epoch.Add(now + c.timeout)) // some connections have no deadlines
 }
 
 // flush sends the buffered requests.

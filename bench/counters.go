@@ -47,8 +47,8 @@ var (
 
 func newSampler(r *run) *sampler { return &sampler{r: r, processes: map[string]map[string]int64{}} }
 
-// sample returns what the target has done since the last sample. That is nothing in the first one, and nil if no node
-// tells.
+// sample returns the target's work since the last sample. The first sample is empty. If no node tells, sample returns
+// nil.
 func (s *sampler) sample(ctx context.Context) results.Work {
 	for _, addr := range s.r.target.members() {
 		if !slices.ContainsFunc(s.nodes, func(n *sampledNode) bool { return n.addr == addr }) {
@@ -127,7 +127,7 @@ func (s *sampler) take(work results.Work, n *sampledNode, now map[string]int64, 
 
 // increase returns how much a counter grew. A counter that is smaller than before began anew. If the connection was
 // lost in between, the node restarted and has counted from zero. Else the counter is a sum, and one part of it
-// restarted: nobody knows how much the other parts grew.
+// restarted: how much the other parts grew is unknown.
 func increase(before, now int64, anew bool) int64 {
 	switch {
 	case now >= before:

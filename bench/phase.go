@@ -11,12 +11,12 @@ import (
 	"neokv.dev/workloads"
 )
 
-// phaseSegment is a part of a phase with a name of its own in the record. Warm-up and run are two segments of one
+// phaseSegment is a part of a phase that has its own name in the result file. Warm-up and run are two segments of one
 // phase, since the load does not pause between them.
 type phaseSegment struct {
 	name   string
 	length time.Duration // 0: until the work is done
-	items  uint64        // in that case, how many operations that takes
+	items  uint64        // if length is 0: how many operations the work has
 	ops    []workloads.Op
 }
 
@@ -30,8 +30,8 @@ func (s phaseSegment) names() (names []string) {
 
 const (
 	interval = time.Second
-	// drain is how long an open loop may go on after its end to send operations that were due before. What is left then
-	// counts as unsent.
+	// drain is how long an open loop may go on after its end to send operations that were due before. Operations that
+	// are left then count as unsent.
 	drain = time.Second
 	// patience is how long an interrupted run waits for answers before it closes the connections.
 	patience = time.Second
@@ -43,7 +43,7 @@ func (r *run) now() time.Duration { return time.Since(r.epoch) }
 
 func (r *run) stopped() bool { return r.stopping.Load() }
 
-// halt keeps the workers from starting anything new.
+// halt stops the workers from starting new operations.
 func (r *run) halt() {
 	if !r.stopping.Swap(true) {
 		close(r.stop)
@@ -56,7 +56,7 @@ func (r *run) resume() {
 	r.stopping.Store(false)
 }
 
-// abort closes all connections, whatever the workers do on them.
+// abort closes all connections, even if workers use them.
 func (r *run) abort() {
 	r.cancel()
 	r.mu.Lock()
@@ -67,9 +67,9 @@ func (r *run) abort() {
 	}
 }
 
-// phase lets all workers do the work of some segments, which have the same operations, and reports an interval a
-// second. It returns, once all workers have ended, the tally of the last segment and how long that took. The workers
-// end before the last interval is reported, so that it has every operation.
+// phase makes all workers do the work of some segments, which have the same operations, and reports an interval each
+// second. When all workers have ended it returns the tally of the last segment, and how long that segment took. The
+// workers end before the last interval is reported, so that it has every operation.
 func (r *run) phase(ctx context.Context, work func(*worker), segments ...phaseSegment) (*tally, time.Duration, error) {
 	start := r.now()
 	r.plan(start, segments)
@@ -81,7 +81,7 @@ func (r *run) phase(ctx context.Context, work func(*worker), segments ...phaseSe
 	defer timer.Stop()
 	for i, seg := range segments {
 		last := i == len(segments)-1
-		var finished <-chan struct{} // ends the segment, if time does not
+		var finished <-chan struct{} // ends a segment that has no length
 		if seg.length == 0 {
 			finished = done
 		}
@@ -182,7 +182,7 @@ func (r *run) finish(ctx context.Context, done <-chan struct{}) {
 		}
 	}
 	select {
-	case <-done: // a load phase: what comes next needs the workers
+	case <-done: // a load phase: the next phase needs the workers
 	default:
 		r.halt()
 		r.await(done, r.o.Timeout)
@@ -201,7 +201,7 @@ func (r *run) await(done <-chan struct{}, limit time.Duration) {
 	}
 }
 
-// collect takes away what the workers have counted since the last time.
+// collect takes the workers' counts since the last call.
 func (r *run) collect() *tally {
 	merged := newTally(len(r.workload.Ops))
 	for _, w := range r.workers {

@@ -124,10 +124,10 @@ func (t *tally) counters() results.Incidents {
 	return results.Incidents{Errors: maps.Clone(t.errors), Moved: t.moved, Asked: t.asked}
 }
 
-// recorder is where one worker counts. A collector takes the counts away and never makes the worker wait: the worker
-// marks the stretch in which it writes, and the collector exchanges the tally, then waits for the end of a stretch that
-// may still write to the old one. (This is the writer-reader phaser of HdrHistogram, for a single writer.) A stretch is
-// the counting of one batch; nothing in it blocks.
+// recorder holds the counts of one worker. A collector takes the counts without making the worker wait. The worker
+// marks the stretch during which it writes. The collector exchanges the tally, and then waits for the end of a stretch
+// that may still write to the old one. (This is the writer-reader phaser of HdrHistogram, for a single writer.) A
+// stretch is the counting of one batch; nothing in it blocks.
 type recorder struct {
 	stretch atomic.Uint64 // odd while the worker writes
 	current atomic.Pointer[tally]

@@ -36,7 +36,7 @@ func (s schedule) due(t time.Duration) int64 {
 // schedulePlace is how far one client of an open loop is in the schedule.
 type schedulePlace struct {
 	plan  schedule
-	start time.Duration // of the plan, since the run's epoch
+	start time.Duration // when the plan begins, since the run's epoch
 	n     int64         // the client's next operation
 	step  int64         // the number of clients
 	sent  atomic.Int64  // how many it has taken; others may read it

@@ -27,7 +27,7 @@ const slots = 16384
 // slotTable says which node serves a slot. A table is immutable; a new one replaces it.
 type slotTable [slots]nodeID
 
-// target is what the load goes to: plain servers, or a Redis Cluster with what bench knows of its slots.
+// target is what receives the load: plain servers, or a Redis Cluster and what bench knows of its slots.
 type target struct {
 	dial  func(ctx context.Context, addr string) (net.Conn, error)
 	seeds []string // as given
@@ -38,15 +38,15 @@ type target struct {
 	all   []string // every node that CLUSTER SLOTS has named, replicas too
 
 	table atomic.Pointer[slotTable] // nil: no cluster
-	// stale wakes the goroutine that keeps the table. One place is enough: a worker that finds it full gets the table
-	// that this request leads to.
+	// stale wakes the goroutine that keeps the table. It has room for one request, since one new table serves all
+	// workers that ask for it.
 	stale chan struct{}
 }
 
 // askTimeout bounds a question about the target, from connecting to the answer.
 const askTimeout = 3 * time.Second
 
-// discover asks the addresses what they are. Of a cluster one must answer; of plain servers all.
+// discover asks the addresses whether they are a cluster. Of a cluster one node must answer, of plain servers all.
 func discover(ctx context.Context, dial func(context.Context, string) (net.Conn, error), addrs []string) (*target,
 	results.Target, error) {
 	t := &target{dial: dial, seeds: addrs, ids: map[string]nodeID{}, stale: make(chan struct{}, 1)}
@@ -233,7 +233,7 @@ func (t *target) ask(ctx context.Context, addr string, args ...string) (any, err
 	return v, nil
 }
 
-// inForce reports whether a line of a NeoKV's INFO holds for all of it: its version, its shape, its settings.
+// inForce reports whether a line of a NeoKV's INFO is about the whole cluster: its version, shape or settings.
 func inForce(name string) bool {
 	line, _ := counters.Find(name)
 	return line.Kind == counters.Fact && line.Scope != counters.Store
@@ -305,7 +305,7 @@ func slotRange(v any, asked string) (first, last int64, addrs []string, err erro
 			if i == 0 {
 				return 0, 0, nil, bad
 			}
-			continue // of a replica only the counters are wanted
+			continue // bench reads only the counters of replicas
 		}
 		host, _ := node[0].(string)
 		if host == "" {

@@ -43,8 +43,8 @@ const (
 
 // ledger says what records may hold. Workers write to it concurrently.
 type ledger struct {
-	counts   bool // records are collections of which only the size is followed
-	elements int  // of a collection that is loaded
+	counts   bool // records are collections, and only their sizes are followed
+	elements int  // elements of a collection that is loaded
 	shards   [256]shard
 	followed atomic.Int64
 	ignored  atomic.Int64 // acknowledged writes to records beyond maxFollowed
@@ -57,7 +57,7 @@ type shard struct {
 	sizes    map[cell]*size
 }
 
-// cell is an element of a record, or a record that is followed as a whole.
+// cell is what has a history of its own: an element of a record, or a record that is followed as a whole.
 type cell struct {
 	record  uint64
 	element int
@@ -91,7 +91,7 @@ type counter struct {
 // size is what the ledger knows of the number of elements of one record.
 type size struct {
 	acknowledged bool  // it was loaded
-	open         bool  // loading it failed before, and may take effect again
+	open         bool  // an earlier attempt to load it failed, and may still take effect
 	low, high    int64 // elements
 }
 
@@ -103,7 +103,7 @@ func newLedger(w *workloads.Workload, elements int) *ledger {
 	return l
 }
 
-// what names the things that the ledger follows.
+// what returns the word for the things that the ledger follows.
 func (l *ledger) what() string {
 	switch {
 	case l.counts:
@@ -114,8 +114,8 @@ func (l *ledger) what() string {
 	return "record"
 }
 
-// note takes in how an operation ended. The ledger counts p.sent, when the operation was sent for the first time, as
-// its start. That may be too early, which only rules out less.
+// note tells the ledger how an operation ended. The ledger counts p.sent, when the operation was sent for the first
+// time, as its start. That may be too early, which only rules out less.
 func (l *ledger) note(p *sentOp, op workloads.Op) {
 	if p.failure != "" && (!maybeDone(p.failure) || op.Kind == workloads.Write && op.Then != "" && !p.second) {
 		return // it did not take effect
@@ -138,7 +138,7 @@ func (l *ledger) note(p *sentOp, op workloads.Op) {
 			return
 		}
 		for at.element = range l.elements {
-			if p.failure != "" { // it begins by removing them all
+			if p.failure != "" { // it removes all elements first
 				s.note(l, at, p, openWrite{absent: true})
 			}
 			s.note(l, at, p, openWrite{value: workloads.ElementValue(p.value, at.element)})
@@ -148,7 +148,7 @@ func (l *ledger) note(p *sentOp, op workloads.Op) {
 	}
 }
 
-// note takes in how a write ended.
+// note adds the end of a write to its history.
 func (s *shard) note(l *ledger, at cell, p *sentOp, w openWrite) {
 	if h := follow(l, s.records, at, p); h != nil {
 		if w.done = p.done; p.failure != "" {
@@ -158,7 +158,7 @@ func (s *shard) note(l *ledger, at cell, p *sentOp, w openWrite) {
 	}
 }
 
-// resized takes in how an operation ended that changes the number of elements.
+// resized adds the end of an operation that changes the number of elements.
 func (s *shard) resized(l *ledger, at cell, p *sentOp, kind workloads.OpKind) {
 	if n := follow(l, s.sizes, at, p); n != nil {
 		n.add(p, kind, int64(l.elements))
@@ -292,7 +292,8 @@ type toRead struct {
 	size    *size
 }
 
-// entries lists what can be judged. unjudged counts records with acknowledged writes of which too many are in question.
+// entries lists what can be judged. unjudged counts the records with acknowledged writes that have too many writes in
+// question.
 func (l *ledger) entries() (list []toRead, unjudged int64) {
 	for i := range l.shards {
 		for at, h := range l.shards[i].records {
@@ -320,7 +321,7 @@ func (l *ledger) entries() (list []toRead, unjudged int64) {
 	return list, unjudged
 }
 
-// readBack is the phase that compares.
+// readBack is the phase that reads everything back and compares.
 type readBack struct {
 	entries []toRead
 	next    atomic.Int64

@@ -14,21 +14,21 @@ import (
 )
 
 // worker is one client. It has one batch of operations under way at a time, and one connection per node that it needs.
-// It groups a batch by node, sends to all of them, then reads the replies node by node. A reply has its time when this
-// client comes to read it. In a batch over several nodes that can be a little after it arrived, as for any client that
-// does one thing at a time.
+// It groups a batch by node, sends to all of them, then reads the replies node by node. The time of a reply is when the
+// client reads it. In a batch over several nodes that can be a little after its arrival, as for any client that does
+// one thing at a time.
 type worker struct {
 	run  *run
 	gen  *workloads.Generator
 	req  workloads.Request
 	rec  recorder
-	home nodeID // where everything goes if the target is no cluster
+	home nodeID // the node of all requests if the target is no cluster
 
-	ops   []workloads.Op // of the phase
-	keep  bool           // the texts of replies are wanted
+	ops   []workloads.Op // the operations of the phase
+	keep  bool           // keep the texts of replies
 	conns []*loadConn    // by nodeID, nil where none was needed
 	timer *time.Timer
-	pause bool // before the next round: the cluster is changing its mind
+	pause bool // pause before the next round: the cluster redirects back and forth
 
 	batch  []sentOp
 	arena  []byte      // the encoded requests of the batch
@@ -36,7 +36,7 @@ type worker struct {
 	active []*loadConn // connections that the current round uses, in the order of their first operation
 	kinds  map[string]string
 
-	place schedulePlace // in the schedule of an open loop
+	place schedulePlace // the worker's place in the schedule of an open loop
 }
 
 // sentOp is one operation of a batch.
@@ -50,14 +50,14 @@ type sentOp struct {
 	value         workloads.ValueID
 	slot          uint16
 	second        bool // the second request is the one under way
-	// redirect is the node that a redirection names, or noNode where the slot table decides. asking is set if it was an
-	// ASK.
+	// redirect is the node that a redirection names, or noNode if the slot table decides. asking is set if the
+	// redirection was an ASK.
 	redirect  nodeID
 	asking    bool
 	redirects uint8
 	miss      bool
-	number    int64  // the last answer, if that was an integer
-	text      []byte // the same for a string, where the worker keeps them
+	number    int64  // the last reply, if that was an integer
+	text      []byte // the last reply, if that was a string and keep is set
 	failure   string // kind of error, empty if answered
 	// Instants since the run's epoch. planned is the intended start, negative in a closed loop. sent is zero until the
 	// operation is sent.
@@ -69,10 +69,10 @@ const (
 	// both wait for the other to read. A longer pipeline of large values is cut into several batches.
 	maxInFlight = 256 << 10
 	// maxRedirects is how many redirections of a request the worker follows before the request counts as failed, as in
-	// cluster clients. From the third on it pauses first: the cluster is changing its mind.
+	// cluster clients. From the third on it pauses first, since the cluster redirects back and forth.
 	maxRedirects  = 5
 	redirectPause = 10 * time.Millisecond
-	// loadPipeline is the batch of the load phase, where latency is of no interest.
+	// loadPipeline is the size of a batch in the load phase, whose latency does not matter.
 	loadPipeline = 128
 	// firstBackoff doubles with each failed attempt to connect, up to lastBackoff.
 	firstBackoff = 10 * time.Millisecond
@@ -395,7 +395,7 @@ func (w *worker) route(p *sentOp) nodeID {
 	if id := table[p.slot]; id != noNode {
 		return id
 	}
-	return 0 // some node: it answers MOVED, or CLUSTERDOWN
+	return 0 // any node will do: it answers MOVED or CLUSTERDOWN
 }
 
 // connect returns a connection for an operation, after the pause that the last failure of the node asks for; or nil and
@@ -419,7 +419,7 @@ func (w *worker) connect(p *sentOp) (*loadConn, string) {
 				return nil, cutOff
 			}
 			if w.route(p) != id {
-				continue // the slots have another place by now
+				continue // another node serves the slot by now
 			}
 		}
 		nc, err := w.run.connect(w.run.target.addr(id))
@@ -448,7 +448,7 @@ func (w *worker) count() {
 				response = p.done - p.planned
 			}
 			t.add(p.op, p.done-p.sent, response, p.miss)
-		case !aborted && p.failure != cutOff: // what an abort cuts off has not failed either
+		case !aborted && p.failure != cutOff: // an operation that an abort cuts off has not failed either
 			t.fail(p.op, p.failure)
 		}
 	}

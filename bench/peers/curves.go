@@ -19,7 +19,7 @@ import (
 
 // This file is the command curves: NeoKV alone, its throughput, latency and work as one thing changes.
 
-// curve is a table with a row for each point. One thing differs between the points.
+// curve is a table with a row for each point. The points differ in one thing.
 type curve struct {
 	name, doc string
 	optional  bool // not in the default list
@@ -31,7 +31,7 @@ func (c curve) key() string { return c.name }
 
 func (c curve) about() string { return c.doc }
 
-// point is a NeoKV of its own and the load on it: GETs of everything that was loaded, then SETs.
+// point is a NeoKV, started for this point, and the load on it: GETs of everything that was loaded, then SETs.
 type point struct {
 	label string
 	serve []string // flags of neokv serve beside those of the target neokv
@@ -182,11 +182,11 @@ func checkCurves(chosen []string, p measurePlan) error {
 type sample struct {
 	Curve       string       `json:"curve"`
 	Point       int          `json:"point"` // its place in the curve
-	measurement              // Test is the command; CPU, like Work, is by the account of the servers
+	measurement              // Test is the command; CPU and Work are the servers' own counts
 	Work        results.Work `json:"work,omitempty"`
 	Ops         int64        `json:"ops"`
-	// DiskBytes is what the system fetched from a disk for the servers meanwhile. The page cache had what they read
-	// beyond that.
+	// DiskBytes is how much the operating system fetched from disks for the servers meanwhile. They read the rest from
+	// the page cache.
 	DiskBytes int64 `json:"disk_bytes"`
 }
 
@@ -261,8 +261,8 @@ func (x *bench) point(ctx context.Context, p point) (out []sample) {
 	return out
 }
 
-// sample sends a load once the target has nothing else to do. A load that reads writes the records first. Work that
-// follows from that, such as compactions, gets some time before the run counts.
+// sample sends a load when the target has nothing else to do. Before a load that reads, it writes the records. The work
+// that this causes, such as compactions, gets some time before the run counts.
 func (x *bench) sample(ctx context.Context, in *instance, l benchLoad, r *sample) error {
 	if err := in.settle(ctx); err != nil {
 		return err
@@ -291,7 +291,7 @@ func (x *bench) sample(ctx context.Context, in *instance, l benchLoad, r *sample
 // per divides a counter by the operations.
 func (s sample) per(counter string) float64 { return float64(s.Work[counter]) / float64(s.Ops) }
 
-// samples is what was measured.
+// samples are the results of a run of curves.
 type samples struct {
 	header
 	all  []sample
@@ -320,7 +320,7 @@ func readSamples(h header, d *json.Decoder) (*samples, error) {
 	}
 }
 
-// column is one of the columns of a curve's table, behind those of the point.
+// column is a column of a curve's table, to the right of those of the point.
 type column struct {
 	title  string
 	test   string // of which command
@@ -384,7 +384,7 @@ func (rec *samples) print(to io.Writer) error {
 	return w.Flush()
 }
 
-// figures are those of the valid runs at a point, sorted.
+// figures returns the figures of the valid runs at a point, sorted.
 func (rec *samples) figures(curve string, point int, c column) (s spread) {
 	for _, r := range rec.all {
 		if r.Curve == curve && r.Point == point && r.Test == c.test && r.valid() {

@@ -27,7 +27,7 @@ import (
 type test struct {
 	name, doc         string
 	unit              string
-	optional          bool // not in the requirement
+	optional          bool // no requirement asks for it
 	ownStart          bool // starts the target itself
 	keys              bool // wants keys loaded
 	fits              func(peerTarget) bool
@@ -35,7 +35,7 @@ type test struct {
 	clients, pipeline int
 	write             bool
 
-	workload string // what neokv bench sends, to so many records
+	workload string // the workload and number of records of neokv bench
 	records  int
 
 	types bool     // a test of types.go, whose fields follow
@@ -243,7 +243,8 @@ func (in *instance) load(ctx context.Context) error {
 	return nil
 }
 
-// pipelined sends commands of one slot to the node that takes them. It tries the node first that took the last ones.
+// pipelined sends commands of one slot to the node that accepts them. It first tries the node that accepted the last
+// ones.
 func (in *instance) pipelined(ctx context.Context, fill func(redis.Pipeliner)) (err error) {
 	for range in.nodes {
 		if _, err = in.nodes[in.taker].Pipelined(ctx,
@@ -282,9 +283,9 @@ func (in *instance) taggedPrefixes(ctx context.Context) ([]string, error) {
 	return prefixes, nil
 }
 
-// send runs redis-benchmark, or the loop for etcd, for about as long as asked, and counts misses and error replies
-// around it. The run before tells how many operations that takes; a run that was less than half as long is repeated.
-// redis-benchmark with threads looks only every quarter of a second whether it is done, so a short run would have a
+// send runs redis-benchmark, or the loop for etcd, for about as long as asked, and counts misses and error replies. The
+// rate of the run before tells how many operations that takes. A run of less than half that time is repeated:
+// redis-benchmark with threads checks only every quarter of a second whether it is done, so a short run would have a
 // wrong rate.
 func (x *bench) send(ctx context.Context, t test, to peerTarget, in *instance, r *measurement) error {
 	load := redisBenchmark
@@ -432,7 +433,7 @@ func (x *bench) sendAll(ctx context.Context, t test, to peerTarget, in *instance
 	return nil
 }
 
-// measured takes the figures of neokv bench into the run.
+// measured copies the figures of neokv bench into the run.
 func (r *measurement) measured(s *results.Summary) {
 	ms := func(us int64) float64 { return float64(us) / 1e3 }
 	total := s.Total
@@ -448,7 +449,7 @@ func (r *measurement) measured(s *results.Summary) {
 type benchLoad struct {
 	workload                               string
 	clients, pipeline, records, valueBytes int
-	elements                               int           // of each record that is a collection, 0 for neokv bench's own
+	elements                               int           // of each record that is a collection, 0 for the default
 	warmup                                 time.Duration // sent first, without measuring
 }
 

@@ -19,7 +19,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// What is the same for every target, as the requirement has it.
+// The parts of the load that are the same for every target.
 const (
 	clientThreads = 3 // what redis-benchmark --cluster takes for three nodes
 	valueBytes    = 64
@@ -44,7 +44,7 @@ type measurePlan struct {
 func main() {
 	// A child dies with the thread that started it. This thread starts all children, and lasts as long as the process.
 	runtime.LockOSThread()
-	redis.SetLogger(redisLogger{}) // a server that does not listen yet is no news
+	redis.SetLogger(redisLogger{}) // silent: a server that does not listen yet is no news
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if err := command().ExecuteContext(ctx); err != nil {
@@ -155,7 +155,7 @@ func (p *measurePlan) check() error {
 	return errors.Join(wrong...)
 }
 
-// run measures and prints. It prints what it has also when it is interrupted, or when something fails.
+// run measures and prints the tables. If it is interrupted, or a test fails, it prints what it has.
 func (p *measurePlan) run(ctx context.Context) error {
 	return p.bench(ctx, kindPeers, func(x *bench, h header) (err error) {
 		if x.out, err = createRecord(x.measurePlan.out, h); err != nil {
@@ -260,9 +260,9 @@ func (x *bench) rounds(ctx context.Context) error {
 	return nil
 }
 
-// measure runs all tests of one target, in their own order. A test may start the target itself, or have an instance of
-// its own, as those of neokv bench do. The others share an instance; its keys are loaded behind the tests without load.
-// A test that fails is recorded as such.
+// measure runs all tests of one target, in the order of the list of tests. A test may start the target itself, or have
+// an instance of its own, as those of neokv bench have. The others share an instance, whose keys are loaded after the
+// tests that need none. A test that fails is recorded as such.
 func (x *bench) measure(ctx context.Context, round int, t peerTarget) error {
 	var in *instance
 	own := false // the instance was for one test alone
@@ -273,7 +273,7 @@ func (x *bench) measure(ctx context.Context, round int, t peerTarget) error {
 		}
 		r := measurement{Round: round, Target: t.name, Test: test.name, Load: loadAverage()}
 		var err error
-		if own = own || test.workload != ""; own { // what other tests have loaded would be compacted meanwhile
+		if own = own || test.workload != ""; own { // else compactions of what other tests have loaded would run meanwhile
 			in.stop()
 			in, own = nil, test.workload != ""
 		}
@@ -301,7 +301,7 @@ func (x *bench) measure(ctx context.Context, round int, t peerTarget) error {
 	return nil
 }
 
-// named is what a flag chooses from.
+// named is something that a flag chooses by name.
 type named interface{ key() string }
 
 func names[T named](all []T) (out []string) {

@@ -20,7 +20,7 @@ import (
 // server is a process of a target. It dies with this program.
 type server struct {
 	cmd *exec.Cmd
-	log string // file with what it said
+	log string // the file with its output
 }
 
 // spawn starts a program in a folder of its own. If ready is not empty, spawn waits for a line of standard output that
@@ -97,7 +97,7 @@ func (s *server) use() (bytes int64, cpu time.Duration, err error) {
 }
 
 // diskReads returns how many bytes the system has fetched from disks for a process and its children. It does not count
-// what the page cache had.
+// reads from the page cache.
 func (s *server) diskReads() (bytes int64, err error) {
 	err = s.each(func(proc string) error {
 		io, err := os.ReadFile(proc + "/io")
@@ -155,7 +155,7 @@ func freePorts(n int) (ports []int, err error) {
 
 func addr(port int) string { return "127.0.0.1:" + strconv.Itoa(port) }
 
-// loadAverage returns the load average of the last minute.
+// loadAverage returns the machine's load average of the last minute.
 func loadAverage() float64 {
 	f, err := os.Open("/proc/loadavg")
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"neokv.dev/results"
 )
 
-// A resultFile is JSON Lines: a header, then a line per run.
+// resultFile is a file of JSON Lines: a header, then a line per run.
 type resultFile struct {
 	header
 	runs []measurement
@@ -36,14 +36,14 @@ const (
 	kindCurves = "curves"
 )
 
-// newHeader describes what the program measures and where. Records are committed, so the header names no folder of the
-// machine.
+// newHeader describes what the program measures and where. Result files are committed, so the header names no folder of
+// the machine.
 func newHeader(ctx context.Context, kind, dir string, rounds int) (h header, err error) {
 	h = header{
 		Kind: kind, Started: time.Now().UTC(), Command: withoutFolders(os.Args), Commit: commit(ctx), Rounds: rounds,
 		Machine: results.NewHeader().Machine,
 	}
-	h.Machine.GOMAXPROCS, h.Machine.GCPercent = 0, 0 // this program's, which is not what is measured
+	h.Machine.GOMAXPROCS, h.Machine.GCPercent = 0, 0 // those of this program, which is not measured
 	h.Disk, err = results.ProbeFolder(dir)
 	h.Disk.Path = ""
 	return h, err
@@ -69,7 +69,7 @@ func (h header) String() string {
 		h.Started.Format(time.DateOnly), h.Commit, h.Rounds)
 }
 
-// enoughRounds is the least number of rounds whose median and range say something.
+// enoughRounds is the number of rounds from which on median and range mean something.
 const enoughRounds = 5
 
 // warning returns a sentence if there are too few rounds, else nothing.
@@ -80,7 +80,7 @@ func (h header) warning() string {
 	return fmt.Sprintf("\nFewer than %d rounds: the ranges are too narrow to draw conclusions.\n", enoughRounds)
 }
 
-// measurement is a test of one target in one round.
+// measurement is the result of one test of one target in one round.
 type measurement struct {
 	Round  int     `json:"round"`
 	Target string  `json:"target"`
@@ -97,7 +97,7 @@ type measurement struct {
 	Failure string `json:"failure,omitempty"`
 }
 
-// valid reports whether the run did what it should. The figures of other runs count nowhere.
+// valid reports whether the run did what it should. The figures of other runs are not used.
 func (r measurement) valid() bool { return r.Misses <= 0 && r.Errors == 0 && r.Failure == "" }
 
 func (r measurement) String() string {
@@ -164,7 +164,7 @@ func report(path string, to io.Writer) error {
 	return tables.print(to)
 }
 
-// readRecord reads what follows the header.
+// readRecord reads the lines after the header.
 func readRecord(h header, d *json.Decoder) (*resultFile, error) {
 	rec := &resultFile{header: h}
 	for {
@@ -188,7 +188,7 @@ type requirement struct {
 	by        string // or by that of this other test of neokv
 	tail      bool   // the figure is p99 / p50
 	must, aim float64
-	most      bool // the bounds are upper ones
+	most      bool // the bounds are upper bounds
 }
 
 var requirements = []requirement{
@@ -255,7 +255,7 @@ func (q requirement) verdict(median, bound float64) string {
 	}
 }
 
-// none stands where nothing was measured.
+// none is printed where nothing was measured.
 const none = "-"
 
 // spread is a sorted sample.
@@ -285,7 +285,8 @@ func digits(v float64) string {
 	return fmt.Sprintf("%.3g", v)
 }
 
-// beside is String, with a mark if the bound lies inside the range: the rounds do not agree on which side they are.
+// beside returns String, with a mark if the bound lies inside the range, so that the rounds do not agree on which side
+// they are.
 func (s spread) beside(bound float64) string {
 	if len(s) > 1 && s[0] <= bound && bound <= s[len(s)-1] {
 		return s.String() + " ~"
@@ -312,7 +313,7 @@ func sorted(values map[int]float64) (s spread) {
 	return s
 }
 
-// ratios divides round by round, since whatever slows a whole round down slows both.
+// ratios divides figures of the same round, since anything that slows down a whole round slows down both.
 func ratios(of, by map[int]float64) (s spread) {
 	for round, v := range of {
 		if d := by[round]; d > 0 {
@@ -346,7 +347,7 @@ func (rec *resultFile) columns() (out []string) {
 	return out
 }
 
-// section is a part of the report: tests whose figures may stand side by side.
+// section is a part of the report: tests whose figures may be compared.
 type section struct {
 	title, about string
 	has          func(test) bool
@@ -361,7 +362,7 @@ var sections = []section{
 	{"Without load", "", func(t test) bool { return t.unit != unitRate }},
 }
 
-// cheaper tells readers what they must know before they compare NeoKV with the others.
+// cheaper is a warning for readers who compare NeoKV with the others.
 const cheaper = `What makes NeoKV cheaper than a cluster of processes: its three stores are one process, their Raft
 messages stay in memory, and one sync makes the logs of all three durable. The target neokv-apart sends the messages
 over TCP and syncs each store's log by itself; it is one process, too.`

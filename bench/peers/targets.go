@@ -51,26 +51,26 @@ var targets = []peerTarget{
 
 // start says how to start a target.
 type start struct {
-	memory      bool          // nothing on disk, where the target can
+	memory      bool          // keep nothing on disk, if the target can do so
 	nodeTimeout time.Duration // of Redis Cluster, 0 for its default
 }
 
 // instance is a target that runs.
 type instance struct {
 	servers  []*server
-	addrs    []string        // where clients go; of Redis Cluster the masters come first
+	addrs    []string        // addresses for clients; of a Redis Cluster the masters come first
 	nodes    []*redis.Client // one per address, in the same order; none of etcd
 	etcd     []*clientv3.Client
-	boot     time.Duration     // until writes were accepted everywhere
+	boot     time.Duration     // how long it took until the target accepted writes everywhere
 	proxy    string            // the port that takes any key, empty if there is none
-	loaded   bool              // has the keys of redis-benchmark
-	filled   map[string]string // by key of a test of types: what it holds
-	prefixes []string          // of redis-benchmark's keys in a cluster, once they are known
-	taker    int               // which node took keys last
+	loaded   bool              // the keys of redis-benchmark are loaded
+	filled   map[string]string // for each key of a test of types: which fill it holds
+	prefixes []string          // prefixes of redis-benchmark's keys in a cluster, when they are known
+	taker    int               // the node that accepted keys last
 	dir      string
 }
 
-// start starts a target in a new folder, and returns once it takes writes everywhere.
+// start starts a target in a new folder, and returns when it accepts writes everywhere.
 func (x *bench) start(ctx context.Context, t peerTarget, s start) (in *instance, err error) {
 	dir, err := os.MkdirTemp(x.dir, strings.ReplaceAll(t.name, "/", "-")+"-")
 	if err != nil {
@@ -309,8 +309,8 @@ func startEtcd(ctx context.Context, x *bench, _ peerTarget, _ start, in *instanc
 	return nil
 }
 
-// accepts writes a key in every 128th slot. It sends each to all nodes and fails if no node takes it. All nodes of etcd
-// must take a key.
+// accepts writes a key in every 128th slot. It sends each to all nodes and fails if no node accepts it. All nodes of
+// etcd must accept a key.
 func (in *instance) accepts(ctx context.Context) error {
 	for _, c := range in.etcd {
 		ctx, cancel := context.WithTimeout(ctx, time.Second)
@@ -349,7 +349,7 @@ func (in *instance) accepts(ctx context.Context) error {
 
 const probeEvery = 128
 
-// probeKeys has a key of every 128th slot.
+// probeKeys has a key for every 128th slot.
 var probeKeys = func() (keys [16384 / probeEvery]string) {
 	for i, found := 0, 0; found < len(keys); i++ {
 		key := "probe:" + strconv.Itoa(i)

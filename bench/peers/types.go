@@ -15,8 +15,8 @@ import (
 // the name.
 
 const (
-	randomInt = "__rand_int__" // redis-benchmark puts twelve digits there
-	readSize  = 1000           // elements of what is read
+	randomInt = "__rand_int__" // redis-benchmark replaces it with twelve digits
+	readSize  = 1000           // elements of a collection that is read
 )
 
 // fill is what a key holds before a run: nothing, or elements.
@@ -123,7 +123,7 @@ func typeTests() (all []test) {
 	return all
 }
 
-// short leaves values and repetitions out of a command.
+// short returns a command without values and repetitions.
 func short(words []string) (out []string) {
 	for _, w := range words {
 		if w != typeValue {
@@ -142,7 +142,7 @@ func typeNames() (out []string) {
 	return out
 }
 
-// keys are the names of a fill's key: one per node of a cluster.
+// keysOf returns the names of a fill's key: one per node of a cluster.
 func (in *instance) keysOf(ctx context.Context, t test) ([]string, error) {
 	if t.fill.key == "" {
 		return nil, nil
@@ -206,7 +206,7 @@ func (in *instance) prepare(ctx context.Context, t test, n int) error {
 	return in.settle(ctx)
 }
 
-// note remembers what a key holds; anything but what is read is filled anew each time.
+// note remembers what a key holds. Only fills that are read are kept; others are filled anew each time.
 func (in *instance) note(name, id string) {
 	if in.filled == nil {
 		in.filled = map[string]string{}
@@ -214,8 +214,8 @@ func (in *instance) note(name, id string) {
 	in.filled[name] = id
 }
 
-// settle waits until the target uses less than a tenth of a core, such as for compactions of what was loaded, ten
-// seconds at most.
+// settle waits, for at most ten seconds, until the target uses less than a tenth of a core. Until then it may still
+// compact what was loaded.
 func (in *instance) settle(ctx context.Context) error {
 	const look = 250 * time.Millisecond
 	_, before, err := in.use()
@@ -233,7 +233,7 @@ func (in *instance) settle(ctx context.Context) error {
 	return nil
 }
 
-// drained is the error of a run that has popped all there was.
+// drained returns an error if a run has popped all elements that there were.
 func (in *instance) drained(ctx context.Context, t test) error {
 	if t.fill.size != popped {
 		return nil
