@@ -62,7 +62,7 @@ func (p *Profile) Fields() []settings.Field {
 	return fields
 }
 
-// ValueSources says where values come from.
+// ValueSources says from where Resolve takes values.
 type ValueSources struct {
 	Profile string   // name of an embedded profile, or the path of a YAML file; empty for `default`
 	Env     []string // NAME=value, as os.Environ returns them
@@ -70,15 +70,15 @@ type ValueSources struct {
 	Flags   []Flag
 }
 
-// Flag is a flag of the command line that stands for a setting.
+// Flag is a flag of the command line that sets a setting.
 type Flag struct{ Flag, Setting, Value string }
 
-// Resolved is a profile with every value in its place.
+// Resolved has the value of every setting, and where it came from.
 type Resolved struct {
 	Profile
-	Name  string // as requested
-	About string // when to take it
-	// Notes say what the profile stands for and cannot set.
+	Name  string // the profile's name as requested
+	About string // when to use the profile
+	// Notes say what of the profile's model no setting expresses.
 	Notes []string
 
 	from map[string]valueOrigin
@@ -141,7 +141,7 @@ func Resolve(q ValueSources) (*Resolved, error) {
 	return r.Resolved, nil
 }
 
-// resolver is what Resolve works on.
+// resolver is the state of Resolve.
 type resolver struct {
 	*Resolved
 	fields   []settings.Field // of the profile
@@ -176,7 +176,7 @@ func (r *resolver) file(name string, from valueOrigin) {
 	r.text(where, text, from)
 }
 
-// text takes the values of a YAML text. Beside settings the text may have `about` and a list `notes`.
+// text takes the values of a YAML text. Besides settings the text may have `about` and a list `notes`.
 func (r *resolver) text(where string, text []byte, from valueOrigin) {
 	v := viper.New()
 	v.SetConfigType("yaml")
@@ -238,7 +238,7 @@ func EnvName(setting string) string {
 	return EnvPrefix + strings.ToUpper(strings.ReplaceAll(setting, ".", "_"))
 }
 
-// followStores lowers the replicas to the number of stores, where a user gave the stores and not the replicas.
+// followStores lowers the replicas to the number of stores, if the user gave the stores and not the replicas.
 func (r *resolver) followStores() {
 	stores, replicas := r.from["cluster.stores"], r.from["cluster.replicas"]
 	if r.Cluster.Replicas > r.Cluster.Stores && replicas.rank < stores.rank && replicas.rank < rankEnv {
@@ -247,7 +247,7 @@ func (r *resolver) followStores() {
 	}
 }
 
-// followWorkload turns the row cache off for a workload that is meant to read from Pebble, where a user chose the
+// followWorkload turns the row cache off for a workload that is meant to read from Pebble, if the user chose the
 // workload and not the size of the row cache.
 func (r *resolver) followWorkload() {
 	w, err := workloads.Find(r.Load.Workload)

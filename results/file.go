@@ -12,28 +12,28 @@ import (
 	"time"
 )
 
-// A record of a run is a file of JSON Lines: a header, intervals, a summary. Every line is an object with one member,
-// whose name says what the line is.
+// A result file is JSON Lines: a header, intervals, a summary. Every line is an object with one member, whose name says
+// what the line is.
 type line struct {
 	Header   *Header   `json:"header,omitempty"`
 	Interval *Interval `json:"interval,omitempty"`
 	Summary  *Summary  `json:"summary,omitempty"`
 }
 
-// DefaultPath names a result file in the current folder.
+// DefaultPath returns the name of a result file in the current folder.
 func DefaultPath(workload string, t time.Time) string {
 	return fmt.Sprintf("neokv-%s-%s.jsonl", workload, t.UTC().Format("20060102T150405Z"))
 }
 
-// RecordWriter writes a record line by line. Each line is one write, so a run that is killed leaves whole lines behind.
-// A RecordWriter is not safe for concurrent use.
+// RecordWriter writes a result file line by line. Each line is one write, so a run that is killed leaves whole lines. A
+// RecordWriter is not safe for concurrent use.
 type RecordWriter struct {
 	w      io.Writer
 	file   *os.File
 	header Header
 }
 
-// Create makes a file for a record; it empties a file that is there.
+// Create creates a result file. It empties a file that exists.
 func Create(path string) (*RecordWriter, error) {
 	f, err := os.Create(path)
 	if err != nil {
@@ -42,7 +42,7 @@ func Create(path string) (*RecordWriter, error) {
 	return &RecordWriter{w: f, file: f}, nil
 }
 
-// NewWriter writes a record to w.
+// NewWriter returns a RecordWriter that writes to w.
 func NewWriter(w io.Writer) *RecordWriter { return &RecordWriter{w: w} }
 
 // Begin writes the header.
@@ -84,20 +84,20 @@ func (w *RecordWriter) write(l line) error {
 	return nil
 }
 
-// Result is a record read back.
+// Result is a result file that was read back.
 type Result struct {
 	Header    Header
 	Intervals []Interval
-	Summary   *Summary // nil if the run did not come to its end
-	// Warnings says what is missing from a record that was cut short.
+	Summary   *Summary // nil if the run did not end properly
+	// Warnings says what is missing from a file that was cut short.
 	Warnings []string
 }
 
 // maxLine bounds the memory that Read needs for a line. The histograms of a summary take some tens of kilobytes.
 const maxLine = 64 << 20
 
-// Read reads a record and checks it. It leaves out a last line that is cut off, and does without a summary, each with a
-// warning. Anything else that is wrong is an error, which names the line.
+// Read reads a result file and checks it. A last line that is cut off, or a missing summary, gives a warning. Anything
+// else that is wrong is an error, which names the line.
 func Read(r io.Reader) (*Result, error) {
 	res := &Result{}
 	in := bufio.NewReader(r)
@@ -136,7 +136,7 @@ func Read(r io.Reader) (*Result, error) {
 	return res, nil
 }
 
-// readLine reads a line of at most maxLine bytes. At the end of the record it returns what is left, with io.EOF.
+// readLine reads a line of at most maxLine bytes. At the end of the file it returns the rest, with io.EOF.
 func readLine(in *bufio.Reader) (line []byte, err error) {
 	for {
 		part, err := in.ReadSlice('\n')

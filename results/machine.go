@@ -15,7 +15,7 @@ import (
 )
 
 // NewHeader returns a header with the machine, the build and the command line filled in. A caller that boots a cluster
-// calls it afterwards, so that the header has what the Go runtime is set to by then.
+// calls it afterwards, so that the header has the settings of the Go runtime that are in force then.
 func NewHeader() Header {
 	return Header{
 		Format: Format, Started: time.Now().UTC(), Command: slices.Clone(os.Args), Build: thisBuild(),
@@ -67,8 +67,8 @@ func thisBuild() Build {
 	return b
 }
 
-// workTree asks git for the commit of the current folder, since `go run` leaves it out of the binary. It answers only
-// in the work tree of the program itself: the folder may be anybody's.
+// workTree asks git for the commit of the current folder, since `go run` leaves it out of the binary. It returns a
+// commit only in the work tree of the program itself, since the current folder may belong to another project.
 func workTree(module string) (commit string, modified bool) {
 	if module == "" {
 		return "", false

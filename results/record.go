@@ -1,5 +1,5 @@
-// Package results has what a benchmark leaves behind: the record on disk, the table on the screen, and the facts about
-// the machine without which a figure means nothing. It knows nothing of how load is made.
+// Package results has the results of a benchmark: the result file, the table on the screen, and the facts about the
+// machine without which a figure means nothing. It knows nothing of how load is made.
 package results
 
 import (
@@ -9,14 +9,14 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
-// Format is the version of the record that this package writes. It changes when an older reader would refuse or misread
-// a newer record; a field that is only added does not change it. Read takes older versions too. Version 2 has the phase
+// Format is the version of the result files that this package writes. It changes when an older reader would refuse or
+// misread a newer file; a new field does not change it. Read accepts older versions, too. Version 2 has the phase
 // verify.
 const Format = 2
 
-// Header is the first line of a record: what is needed to repeat the run and to judge it. It says what was in force
-// when the cluster had booted and before the load began. What changes during a run, such as process_procs, is in the
-// intervals.
+// Header is the first line of a result file: all that is needed to repeat the run and to judge it. It says what was in
+// force when the cluster had booted and before the load began. What changes during a run, such as process_procs, is in
+// the intervals.
 type Header struct {
 	Format  int       `json:"format"`
 	Started time.Time `json:"started"`
@@ -44,7 +44,7 @@ type Load struct {
 	Duration   time.Duration `json:"duration_ns"`
 	Warmup     time.Duration `json:"warmup_ns"`
 	Records    uint64        `json:"records"`
-	Elements   int           `json:"elements,omitempty"` // of a record that is a collection
+	Elements   int           `json:"elements,omitempty"` // elements of a record that is a collection
 	ValueBytes int           `json:"value_bytes"`        // 0 if nothing has a value
 	Seed       uint64        `json:"seed"`
 	Verify     bool          `json:"verify,omitempty"`
@@ -68,15 +68,14 @@ type Machine struct {
 	CPU         string `json:"cpu"`
 	Cores       int    `json:"cores"`
 	GOMAXPROCS  int    `json:"gomaxprocs,omitempty"`
-	GCPercent   int    `json:"gc_percent,omitempty"` // GOGC; 0 in older records
+	GCPercent   int    `json:"gc_percent,omitempty"` // GOGC; 0 in older files
 	MemoryBytes uint64 `json:"memory_bytes"`
 	OS          string `json:"os"`
 	Kernel      string `json:"kernel"`
 	Arch        string `json:"arch"`
 }
 
-// ClusterShape describes the cluster that was booted in this process for the run. It is zero for a target that ran
-// already.
+// ClusterShape describes the cluster that this process booted for the run. It is zero for a target that ran already.
 type ClusterShape struct {
 	InProcess bool       `json:"in_process"`
 	Stores    int        `json:"stores,omitempty"`
@@ -86,7 +85,7 @@ type ClusterShape struct {
 	Transport string     `json:"transport,omitempty"` // raft.transport
 	InMemory  bool       `json:"in_memory,omitempty"`
 	Data      DataFolder `json:"data,omitzero"`
-	Logs      DataFolder `json:"logs,omitzero"` // of the write-ahead logs, where they are apart from the data
+	Logs      DataFolder `json:"logs,omitzero"` // of the write-ahead logs, if they are apart from the data
 }
 
 // Synced returns the folder whose syncs a write waits for.
@@ -107,8 +106,8 @@ type Target struct {
 	Info map[string]string `json:"info,omitempty"`
 }
 
-// NotDurable says why a power failure could take an acknowledged write away. It is empty if that cannot happen, and if
-// nobody knows.
+// NotDurable returns why a power failure could take an acknowledged write away. It is empty if that cannot happen, or
+// if it is not known.
 func (h *Header) NotDurable() string {
 	c := h.Cluster
 	switch {
@@ -147,7 +146,7 @@ type Interval struct {
 	Work  Work      `json:"work,omitempty"` // what the target did meanwhile
 }
 
-// Incidents count what happened beside the answers.
+// Incidents counts what happened besides good answers.
 type Incidents struct {
 	// Errors counts failed operations by kind: the first word of an error reply; "unknown outcome"; or what happened to
 	// the connection: "connect", "connection", "timeout", "protocol".
@@ -164,7 +163,7 @@ type OpStats struct {
 	Name      string  `json:"name"`
 	Count     int64   `json:"count"`  // answered without error
 	Errors    int64   `json:"errors"` // failed
-	Misses    int64   `json:"misses"` // of Count, those answered with null, or an array of nothing
+	Misses    int64   `json:"misses"` // how many of Count were answered with null or an empty array
 	PerSecond float64 `json:"per_second"`
 	// Service counts from the send. Response counts from the intended start; only an open loop has it.
 	Service  Latency  `json:"service"`
@@ -195,9 +194,9 @@ type Summary struct {
 	Unsent int64 `json:"unsent,omitempty"`
 	// Inserted describes the load phase, nil if the workload has none.
 	Inserted *Inserted `json:"inserted,omitempty"`
-	// Verified says what reading back found. It is nil if the run did not read back.
+	// Verified says what reading back found. It is nil if the run read nothing back.
 	Verified *Verified `json:"verified,omitempty"`
-	// Interrupted is set if somebody ended the run early. Failure says why a run could not go on.
+	// Interrupted says that the user ended the run early. Failure says why a run could not go on.
 	Interrupted bool   `json:"interrupted,omitempty"`
 	Failure     string `json:"failure,omitempty"`
 	// FirstErrors holds the first message of each kind of error.
@@ -234,7 +233,8 @@ const (
 	digits    = 3
 )
 
-// NewHistogram returns a histogram of microseconds with the bounds that all records have: 1 us to 60 s, three digits.
+// NewHistogram returns a histogram of microseconds with the bounds that all result files have: 1 us to 60 s, three
+// digits.
 func NewHistogram() *hdrhistogram.Histogram { return hdrhistogram.New(lowestUS, highestUS, digits) }
 
 // Record adds a duration to a histogram. It rounds up to a microsecond, so that nothing looks faster than it was, and

@@ -8,14 +8,13 @@ import (
 	"strconv"
 )
 
-// Distribution draws record numbers. It has no state but its random source and, where records are inserted, their
-// number.
+// Distribution draws record numbers. Its only state is its random source and, if records are inserted, their number.
 type Distribution interface {
 	Next(rng *rand.Rand) uint64
 	String() string
 }
 
-// Uniform draws from [0, N) with equal chances.
+// Uniform draws from [0, N), each number with the same chance.
 type Uniform struct{ N uint64 }
 
 func (u Uniform) Next(rng *rand.Rand) uint64 { return rng.Uint64N(u.N) }
@@ -43,7 +42,7 @@ func NewZipfian(n uint64, theta float64) *Zipfian {
 	return z
 }
 
-// grow extends the distribution to n numbers; n never falls. Each number more costs a power.
+// grow extends the distribution to n numbers; n never falls. Each additional number costs the computation of one power.
 func (z *Zipfian) grow(n uint64) {
 	switch more := n - z.n; {
 	case more == 0:
@@ -190,7 +189,7 @@ func threadKey(dst []byte, record uint64) []byte {
 	return append(dst, byte('0'+at/10), byte('0'+at%10))
 }
 
-// absentKey appends a key that nobody writes, and that lies right behind one that is written.
+// absentKey appends a key that nobody writes. It sorts right after one that is written.
 func absentKey(dst []byte, record uint64) []byte { return append(plainKey(dst, record), '-') }
 
 // counterKey appends the key of a record's counter as redis-benchmark names it.

@@ -25,9 +25,9 @@ type Workload struct {
 	Load bool
 	// Storage says that reads are meant to reach the storage engine. A cache of records in front of it must be off.
 	Storage bool
-	// keys makes the distribution of record numbers: over the loaded records, or over all acknowledged ones.
+	// keys makes the distribution of record numbers, over the loaded records or over all acknowledged ones.
 	keys func(records uint64, inserts *Inserts) Distribution
-	// name appends the key of a record, where records are strings.
+	// name appends the key of a record, if records are strings.
 	name func(dst []byte, record uint64) []byte
 	// of is the type of the records, nil for strings.
 	of *CollectionType
@@ -35,15 +35,15 @@ type Workload struct {
 
 // Op is one kind of operation: a command on one key, or on several of one slot.
 type Op struct {
-	Name    string // as results call it
+	Name    string // its name in results
 	Command string // the Redis command
-	// Args are the words after the key. `value`, `member` (one of the loaded elements), `new` (a member that was never
-	// there) and `score` stand for such arguments; any other word stands for itself.
+	// Args are the words after the key. Four words are replaced: `value` by a value, `member` by one of the loaded
+	// elements, `new` by a member that was never there, `score` by a score. Any other word stands for itself.
 	Args  string
-	Share float64 // of all operations of the run phase
+	Share float64 // its share of all operations of the run phase
 	Kind  OpKind
-	// Then is a second command on the same key, sent when the first is answered; Args are then those of the second.
-	// Empty for none.
+	// Then is a second command on the same key, sent when the first is answered. Args are then the arguments of the
+	// second command. It is empty if there is none.
 	Then string
 }
 
@@ -54,7 +54,7 @@ const (
 	Read        OpKind = iota
 	ReadAbsent         // reads a key that nobody writes
 	Scan               // reads some neighbours in the thread of the chosen record
-	ReadPage           // reads PageElements elements, or all where there are fewer
+	ReadPage           // reads PageElements elements, or all if there are fewer
 	ReadAll            // reads all elements
 	Write              // the record or element then holds the value or score
 	WriteFading        // as Write, until the record expires
@@ -282,8 +282,8 @@ func Find(name string) (*Workload, error) {
 	return nil, fmt.Errorf("workload %q: unknown, want one of %s", name, strings.Join(Names(), ", "))
 }
 
-// Reach returns how many records or elements an operation reads or writes at most, over some operations, where a
-// collection has so many elements. A collection that grows may have some more.
+// Reach returns how many records or elements one of the operations reads or writes at most, if a collection has this
+// many elements. A collection that grows may have some more.
 func Reach(ops []Op, elements int) int {
 	most := 1
 	for _, op := range ops {
@@ -299,18 +299,18 @@ func Reach(ops []Op, elements int) int {
 	return most
 }
 
-// Request is what to send for one operation. Args and Then belong to the generator that filled them in, and hold until
-// it fills the request again.
+// Request is what to send for one operation. Args and Then are memory of the generator that filled them in, and valid
+// until it fills the request again.
 type Request struct {
 	Op      int // index into the workload's Ops, 0 in the load phase
 	Record  uint64
-	Element int      // of operations on one that is loaded
-	Value   ValueID  // of operations that write one, or a score
+	Element int      // the element, for operations on a loaded one
+	Value   ValueID  // the value or score, for operations that write one
 	Args    [][]byte // command, key, further arguments
 	Then    [][]byte // the same of the second command, empty if there is none
 }
 
-// ValueID names one of the values of a Source. There are about a million.
+// ValueID is the number of a value of a Source, which has about a million.
 type ValueID uint32
 
 // Source holds what the generators of one workload share. Records are numbered from 0.
@@ -385,10 +385,11 @@ func NewSource(w *Workload, records uint64, elements, valueBytes int, seed uint6
 // Keys returns the distribution of record numbers.
 func (s *Source) Keys() Distribution { return s.keys }
 
-// Inserts returns the numbers for operations of kind Insert. A client that sends one tells it how the operation ended.
+// Inserts returns the numbering of records that operations of kind Insert add. A client that has sent one tells it how
+// the operation ended.
 func (s *Source) Inserts() *Inserts { return s.inserts }
 
-// Value returns the bytes of a value. A caller must not change them.
+// Value returns the bytes of a value. The caller must not change them.
 func (s *Source) Value(id ValueID) []byte { return s.pool[id : int(id)+s.value] }
 
 // AppendKey appends the key of a record, or of its counter.
@@ -416,7 +417,7 @@ type Generator struct {
 func (s *Source) Generator(rng *rand.Rand) *Generator {
 	g := &Generator{src: s, rng: rng, keys: s.keys}
 	if l, ok := s.keys.(*Latest); ok {
-		own := *l // each follows the inserts by itself
+		own := *l // each generator follows the inserts by itself
 		g.keys = &own
 	}
 	return g
@@ -486,7 +487,7 @@ func (g *Generator) fill(r *Request, op *encoded) {
 }
 
 // scan reads 1 to ThreadRecords records, evenly distributed; 100 is YCSB's maxscanlength. It begins at the chosen
-// record, or further back where the thread ends too early. A thread that is still filling has fewer.
+// record, or earlier if the thread would end too soon. A thread that is still filling has fewer.
 func (g *Generator) scan(r *Request) {
 	first := r.Record / ThreadRecords * ThreadRecords
 	end := min(first+ThreadRecords, g.src.inserts.Acknowledged())
