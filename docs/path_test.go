@@ -19,8 +19,8 @@ const maxPath = 12
 var pathSentence = regexp.MustCompile(`(?s)\nThe SET crosses .*?:\n(.*?)\. Raft\n`)
 
 // TestPathOfOneSet reads the files of the path from design.md. A file calls only those behind it: packages in the order
-// of imports, and within a package no function of a file that stands before. It knows functions and methods by their
-// names alone, so it looks for the unexported ones whose names the package declares once.
+// of imports, and within a package no function of a file that stands before. It knows functions and methods only by
+// their names, so it checks those unexported ones whose names the package declares once.
 func TestPathOfOneSet(t *testing.T) {
 	text, err := os.ReadFile("design.md")
 	if err != nil {

@@ -201,7 +201,7 @@ func commands(nc net.Conn) func(args ...string) (redistest.ReplyValue, error) {
 // folderMB is the size of the files in a folder.
 func folderMB(b *testing.B, dir string) float64 { return filesMB(b, dir, "") }
 
-// filesMB is the size of the files whose names end so.
+// filesMB returns the size of the files whose names have this ending.
 func filesMB(b *testing.B, dir, ending string) float64 {
 	var sum int64
 	err := filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {

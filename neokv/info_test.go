@@ -57,7 +57,7 @@ func counts(t *testing.T, c *Cluster, addr string, of counters.Scope) map[string
 	return out
 }
 
-// INFO knows where the value of each line comes from, and of no line that the list does not have.
+// INFO has a function for the value of each line in the list, and for no other line.
 func TestInfoHasAValueForEachLine(t *testing.T) {
 	names := map[string]bool{}
 	for _, l := range counters.All {
@@ -119,8 +119,8 @@ func TestInfoIsAsDocumented(t *testing.T) {
 	}
 }
 
-// Under load no counter falls, the proxy's lie between what the stores' sum was before and after, and the sum outlives
-// a store.
+// Under load no counter falls. The proxy's counters lie between the sums over the stores before and after. The sum
+// outlives a store.
 func TestInfoCounts(t *testing.T) {
 	s := small()
 	s.Engine.MemtableSize = 1 << 20

@@ -10,7 +10,8 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// BenchmarkPebbleSync is Pebble under eight writers that sync every write: the wrapper against what it wraps.
+// BenchmarkPebbleSync runs Pebble under eight writers that sync every write, on disk.FS and on the file system that it
+// wraps.
 func BenchmarkPebbleSync(b *testing.B) {
 	for _, c := range []struct {
 		name string

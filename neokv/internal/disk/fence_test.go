@@ -34,7 +34,7 @@ type loader struct {
 	wrote atomic.Int64
 }
 
-// write sets keys of its own until n are written or stop says so.
+// write sets keys of its own until n are written or stop returns true.
 func (l *loader) write(t *testing.T, writer, n int, rng *rand.Rand, stop func() bool) {
 	for i := 0; i < n && !stop(); i++ {
 		key := fmt.Sprintf("writer %d key %d", writer, i)
@@ -71,8 +71,8 @@ func verify(t *testing.T, db *pebble.DB, acked map[string]string) {
 	}
 }
 
-// Whatever fails under a busy Pebble, it goes on, flushes, reads what it wrote and closes; and the disk has all that
-// was acknowledged.
+// Whichever operation fails under a busy Pebble, Pebble goes on, flushes, reads its writes and closes. The disk has
+// everything that was acknowledged.
 func TestPebbleNeverSeesAFailure(t *testing.T) {
 	faults := []*Fault{
 		{Op: OpSync, Path: "*.log", Skip: 200, Err: syscall.EIO},
@@ -173,7 +173,7 @@ func TestFailingCallsWaitForTheFence(t *testing.T) {
 	if fs.Failed() == nil {
 		t.Error("not failed while the fence goes up")
 	}
-	must(t, put(t, fs, "other", "y").Close()) // what does not fail is not held up
+	must(t, put(t, fs, "other", "y").Close()) // calls that do not fail are not held up
 	close(release)
 	wg.Wait()
 	if seen.Load() != 0 {
@@ -289,8 +289,8 @@ func TestCrashUnderLoad(t *testing.T) {
 		writers.Wait()
 		must(t, l.db.Close())
 		maps.Copy(acked, l.acked)
-		// A write in flight at the crash may have taken effect: the next life's verify must not mind, so it is read
-		// back here.
+		// A write in flight at the crash may have taken effect, so it is read back here, for the verify after the next
+		// crash.
 		db := openPebble(t, left, "/db")
 		verify(t, db, l.acked)
 		for key := range acked {

@@ -21,7 +21,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// hooked is a file system in memory of which syncs and writes can be left out, or fail.
+// hooked is a file system in memory whose syncs and writes a test can suppress or make fail.
 type hooked struct {
 	*memoryFS
 	hook func(op FileOp, name string) (skip bool, err error)
@@ -71,7 +71,7 @@ func (f hookedFile) WriteAt(p []byte, off int64) (int, error) {
 	return f.File.WriteAt(p, off)
 }
 
-// writer is a store that writes logs as Pebble does, and knows what of them was acknowledged.
+// writer stands for a store: it writes logs as Pebble does, and remembers which bytes were acknowledged.
 type writer struct {
 	id     uint16
 	fs     *FS
@@ -187,7 +187,7 @@ func equal(a, b []byte) (n int) {
 	return n
 }
 
-// journalled is some stores that share a journal, all on one memory.
+// journalled is a group of stores that share a journal, all on one memoryFS.
 type journalled struct {
 	t       *testing.T
 	random  *rand.Rand
@@ -220,14 +220,15 @@ func (c *journalled) options(fs vfs.FS) JournalOptions {
 	return o
 }
 
-// boot opens journal and stores on a disk. The journal looks again and again whether it rests, while it is written.
+// boot opens journal and stores on a disk. While they write, the journal checks again and again whether there are
+// hardly any writes.
 func (c *journalled) boot(m *memoryFS) {
 	var open atomic.Pointer[Journal]
 	var syncs atomic.Int64
 	c.disk = &hooked{memoryFS: m, hook: func(op FileOp, name string) (bool, error) {
 		if j := open.Load(); j != nil && op == OpSync && strings.Contains(name, "journal-") && syncs.Add(1)%10 == 0 {
 			j.rest(0)
-			for range 50 { // the settler's chance to come in between
+			for range 50 { // let the settler run in between
 				runtime.Gosched()
 			}
 		}
@@ -244,8 +245,8 @@ func (c *journalled) boot(m *memoryFS) {
 	}
 }
 
-// run has all stores write, side by side, until there were so many syncs or steps, and returns what a power cut leaves
-// then.
+// run makes all stores write side by side until there were so many syncs or steps. It returns what a power cut then
+// leaves.
 func (c *journalled) run(syncs int64, percent int) *memoryFS {
 	var left *memoryFS
 	var once sync.Once
@@ -283,7 +284,7 @@ func (c *journalled) check(fs vfs.FS) (err error) {
 	return err
 }
 
-// recovered opens the journal of a disk and closes or drops it, and returns what a power cut leaves that may come in
+// recovered opens the journal of a disk and closes or drops it. It returns what a power cut leaves, which may come in
 // the middle.
 func (c *journalled) recovered(m *memoryFS) (left *memoryFS) {
 	left = m
@@ -304,8 +305,8 @@ func (c *journalled) recovered(m *memoryFS) (left *memoryFS) {
 	return left
 }
 
-// A power cut takes stores and journal at one instant, again and again, some while the logs are made whole; in between
-// the journal is closed cleanly, too.
+// Power cuts hit stores and journal at one instant, again and again, some while OpenJournal completes the logs. In
+// between, the journal is sometimes closed cleanly.
 func TestJournalKeepsWhatWasSynced(t *testing.T) {
 	random := randomSource(t)
 	c := newJournalled(t, random, 3)
@@ -419,8 +420,8 @@ func TestJournalOutlivesAStore(t *testing.T) {
 	})
 }
 
-// What a killed store had handed over and not synced may be synced later by another: it is no part of the store's next
-// life.
+// Bytes that a killed store had handed over and not synced may be synced later by another store. They must not come
+// back in the killed store's next life.
 func TestJournalForgetsAFormerLife(t *testing.T) {
 	o := JournalOptions{FS: newMemory(), Dir: "/", Bytes: 64 << 10, Logs: map[uint16]string{1: "/", 2: "/"}}
 	j, err := OpenJournal(o)
@@ -531,7 +532,7 @@ func TestJournalFencesOneStore(t *testing.T) {
 	}
 }
 
-// On the machine's disk, logs that have lost what was not synced are made whole; a damaged journal is refused.
+// On the machine's disk, OpenJournal completes logs that have lost unsynced bytes, and refuses a damaged journal.
 func TestJournalOnDisk(t *testing.T) {
 	dir := t.TempDir()
 	o := JournalOptions{Dir: dir, Logs: map[uint16]string{1: dir + "/a", 2: dir + "/b"}, Bytes: 1 << 20}
@@ -696,7 +697,7 @@ func TestJournalGivesSpaceBack(t *testing.T) {
 	}
 }
 
-// synced is what a test of the settler has seen the disk be told, in order.
+// synced records, in order, which syncs a test of the settler has seen.
 type synced struct {
 	mu    sync.Mutex
 	names []string
@@ -792,8 +793,8 @@ func TestJournalSettlesLate(t *testing.T) {
 	})
 }
 
-// A group for which the last quarter of a segment, or more, is not enough waits for the other segment, which is not due
-// before, and for no time to pass.
+// A group that does not fit into the last quarter of a segment, or into more, waits for the other segment, which was
+// not due before. It waits for no timer.
 func TestJournalLargeGroup(t *testing.T) {
 	const bytes = 64 << 10
 	synctest.Test(t, func(t *testing.T) {
@@ -815,7 +816,7 @@ func TestJournalLargeGroup(t *testing.T) {
 		if j.segments[1-j.current].free {
 			t.Error("the other segment is free at half of this one")
 		}
-		j.group = bytes // as when many write before the one who leads has his turn
+		j.group = bytes // as when many callers write before the leading one has its turn
 		_, err = f.Write(make([]byte, bytes*5/8))
 		must(t, err)
 		must(t, f.SyncData())
@@ -827,8 +828,8 @@ func TestJournalLargeGroup(t *testing.T) {
 	})
 }
 
-// A log is synced in parts, and not at all any more once it is removed. A part that the disk cannot write fences the
-// store, since the sync that comes behind it would not tell.
+// A log is synced in parts, and no further when it is removed. A part that the disk cannot write fences the store,
+// since the sync after it would not report the error.
 func TestJournalSyncsInParts(t *testing.T) {
 	const size = 3*partBytes + 100
 	parts := []string{"/1.log to 1048576", "/1.log to 2097152", "/1.log to 3145728", "/1.log"}

@@ -218,7 +218,7 @@ func (p *pair) step() {
 		switch op {
 		case "create":
 			if _, err := fs.Stat(at(filepath.Dir(name))); err != nil {
-				return nil // to the fence this is trouble, not an answer
+				return nil // the fence takes this for a failure of the disk, not for an answer
 			}
 			return keep(fs.Create(at(name), category))
 		case "openReadWrite":
@@ -355,7 +355,7 @@ func TestFenceGoesOnInMemory(t *testing.T) {
 			fs, dir = Mem(), "/root"
 		}
 		p := newPair(t, rng, fs, dir, newMemory(), "/root")
-		// What the overlay does not follow is left out; see there.
+		// Operations that the overlay does not support are left out.
 		p.skip = []string{"link", "openReadWrite"}[round/2%2]
 		for range 60 {
 			p.step()

@@ -78,7 +78,7 @@ func TestBatchAgainstModel(t *testing.T) {
 			}
 		}
 		steps, actions := rng.IntN(60), 10
-		if rng.IntN(4) == 0 { // enough to be sorted, and nothing that is in the way of it
+		if rng.IntN(4) == 0 { // enough writes to be sorted, and nothing that prevents sorting
 			steps, actions = 4*sortMin, 4
 		}
 		for step := range steps {
@@ -182,7 +182,8 @@ func TestSetAhead(t *testing.T) {
 	}
 }
 
-// TestExpect has a batch be told of what the engine does not have: so it shows who is asked, and in which order.
+// TestExpect tells a batch of values that the engine does not have. So each read shows which source answered it: the
+// batch, Expect or the engine.
 func TestExpect(t *testing.T) {
 	e := open(t, testOptions(t, vfs.NewMem()))
 	defer func() { must(t, e.Close()) }()
@@ -233,7 +234,7 @@ func TestExpect(t *testing.T) {
 	must(t, b.Commit(false))
 
 	b = e.NewBatch()
-	want(9, "") // nothing is left of what the batch before was told
+	want(9, "") // nothing is left of what Expect told the batch before
 	must(t, b.Set(key(5), make([]byte, aheadBytes)))
 	must(t, b.SetAhead(key(1), []byte("ahead")))
 	tell()
@@ -246,7 +247,7 @@ func TestExpect(t *testing.T) {
 	b.Close()
 }
 
-// TestBatchOfEqualHashes puts all keys on one chain of the overlay.
+// TestBatchOfEqualHashes puts all keys on one chain of the writeIndex.
 func TestBatchOfEqualHashes(t *testing.T) {
 	e := open(t, testOptions(t, vfs.NewMem()))
 	defer func() { must(t, e.Close()) }()

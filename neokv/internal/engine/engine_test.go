@@ -329,8 +329,8 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// TestFlushGivesSpaceBack: what is deleted in the memtable keeps its space in tables; behind a flush it does not,
-// without a compaction being asked for.
+// TestFlushGivesSpaceBack: keys deleted in the memtable keep their space in tables. After a flush they do not, without
+// any call for a compaction.
 func TestFlushGivesSpaceBack(t *testing.T) {
 	n := 20_000
 	if testing.Short() {
@@ -376,7 +376,7 @@ func TestFlushGivesSpaceBack(t *testing.T) {
 	}
 }
 
-// TestRestGivesLogsBack: a log goes when it is flushed, and is flushed when it is large and the engine at rest.
+// TestRestGivesLogsBack: a large log is flushed when the engine is at rest, and removed after the flush.
 func TestRestGivesLogsBack(t *testing.T) {
 	synctest.Test(t, testRest)
 }
@@ -432,9 +432,8 @@ func testRest(t *testing.T) {
 	}
 }
 
-// TestRestFlattens: the sublevels that wait for a compaction while an engine is written to are gone when it is at rest,
-// at once where somebody reads and after a while where nobody does, and what is below the first level under L0 is not
-// touched for it.
+// TestRestFlattens: an engine at rest compacts the sublevels of L0, at once if there are reads and after a while if
+// there are none. It does not touch levels below the first one under L0.
 func TestRestFlattens(t *testing.T) {
 	for _, reads := range []int{0, idleLooks} {
 		synctest.Test(t, func(t *testing.T) { testRestFlattens(t, reads) })
@@ -478,7 +477,7 @@ func testRestFlattens(t *testing.T, reads int) {
 	}
 	for n := 1; n < idleCalls && reads == 0; n++ {
 		set(t, e, metadataKey(1), strings.Repeat("x", idleWrites), false)
-		e.IdleUpkeep() // it has just been written, as it is now and then
+		e.IdleUpkeep() // written a moment ago, as happens now and then
 		e.IdleUpkeep()
 		synctest.Wait()
 	}

@@ -24,7 +24,7 @@ func latest(t testing.TB, e *Engine, rows *Rows, key []byte) (value string, ok, 
 	return string(b), ok, v.looks > 0
 }
 
-// TestRows goes through what makes and unmakes rows.
+// TestRows goes through everything that makes or drops rows.
 func TestRows(t *testing.T) {
 	e := open(t, testOptions(t, vfs.NewMem()))
 	defer func() { must(t, e.Close()) }()
@@ -169,9 +169,9 @@ func TestRowsAreBounded(t *testing.T) {
 	}
 }
 
-// TestRowsBesideWrites has registers written in batches, one version after the other, of which every other one is a
-// deletion, and read by many, with rows and without: nobody reads what is older than what was acknowledged, or read by
-// anybody, before it began.
+// TestRowsBesideWrites writes registers in batches, one version after the other, every other one a deletion, while many
+// goroutines read them, with rows and without. No read returns a version older than one that was acknowledged, or read
+// by any goroutine, before the read began.
 func TestRowsBesideWrites(t *testing.T) {
 	const registers = 40
 	batches := 1500
@@ -183,7 +183,7 @@ func TestRowsBesideWrites(t *testing.T) {
 	for _, limit := range []int64{1 << 10, 1 << 20} {
 		e := open(t, testOptions(t, vfs.NewMem()))
 		e.rows = newRowCache(limit)
-		// Versions that were written; that a later read must not fall behind.
+		// Versions whose write has begun; the oldest versions that a later read may return.
 		var begun, known [2][registers]atomic.Int64
 		var wg, writers sync.WaitGroup
 		done := make(chan struct{})

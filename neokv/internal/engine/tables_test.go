@@ -51,8 +51,8 @@ func content(t testing.TB, e *Engine) map[string]string {
 
 func goOn() error { return nil }
 
-// TestTables carries two ranges from one engine into another that holds other things there: what was in them is gone,
-// what stood beside them stays, and all of it appears in one step.
+// TestTables carries two ranges from one engine into another, which has other keys there. The old keys of the ranges
+// are gone, keys beside the ranges stay, and all of it happens in one step.
 func TestTables(t *testing.T) {
 	const seed = 1
 	random := rand.New(rand.NewPCG(seed, 0))
@@ -144,7 +144,7 @@ func firstKey(m map[string]string, ok func(string) bool) string {
 	return ""
 }
 
-// TestTablesRefused has a damaged table among good ones: nothing of them gets in, and no file stays.
+// TestTablesRefused ingests a damaged table among good ones: no table gets in, and no file stays.
 func TestTablesRefused(t *testing.T) {
 	fs := vfs.NewMem()
 	e := open(t, testOptions(t, fs))

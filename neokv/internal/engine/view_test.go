@@ -16,7 +16,7 @@ import (
 	"neokv.dev/neokv/internal/keys"
 )
 
-// parked is how many closed views wait for a read.
+// parked returns how many closed views the pool has.
 func parked(e *Engine) (n int) {
 	for i := range e.viewPool.views {
 		if e.viewPool.views[i].Load() != nil {
@@ -73,7 +73,7 @@ func TestViewsAreTakenAgain(t *testing.T) {
 	}
 }
 
-// TestViewsBehindAnyWrite: no way to write leaves a view from before to the next read.
+// TestViewsBehindAnyWrite: whichever way a write takes, the next read gets no view from before it.
 func TestViewsBehindAnyWrite(t *testing.T) {
 	for name, write := range map[string]func(e *Engine, key []byte){
 		"batch": func(e *Engine, key []byte) { set(t, e, key, "v", false) },
@@ -173,8 +173,8 @@ func TestReadsNeverGoBack(t *testing.T) {
 	})
 }
 
-// TestReadsAndWrites has views opened, taken again and outdated at any moment: a read finds at least what was answered
-// or read before it began.
+// TestReadsAndWrites opens views, reuses them and outdates them at any moment. A read finds at least what was
+// acknowledged or read before it began.
 func TestReadsAndWrites(t *testing.T) {
 	writes := 20_000
 	if testing.Short() {
@@ -209,8 +209,8 @@ func TestReadsAndWrites(t *testing.T) {
 	wg.Wait()
 }
 
-// TestParkedViewsKeepNoSpace: at rest tables go that views alone have kept, those of a view too that is closed and
-// opened all the time.
+// TestParkedViewsKeepNoSpace: an engine at rest deletes tables that only views in the pool keep alive, even if a view
+// is closed and opened all the time.
 func TestParkedViewsKeepNoSpace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, busy := range []bool{false, true} {
@@ -252,7 +252,7 @@ func TestParkedViewsKeepNoSpace(t *testing.T) {
 	})
 }
 
-// TestGetNow reads keys of a deep engine both ways, and asks who has been read how.
+// TestGetNow reads keys of an engine with many sublevels in both ways, and checks which way each read took.
 func TestGetNow(t *testing.T) {
 	e := open(t, testOptions(t, vfs.NewMem()))
 	defer func() { must(t, e.Close()) }()
@@ -288,7 +288,7 @@ func TestGetNow(t *testing.T) {
 	put("newest", 2)
 	want(2, "newest", false) // it is the latest
 	want(3, "", false)
-	for range missMemory { // once one was not there, they go through the filters
+	for range missMemory { // after a missing key, GetNow does the same as Get
 		v.Close()
 		v = e.NewLazyView(nil)
 		want(1, "old", true)

@@ -14,8 +14,8 @@ import (
 	"neokv.dev/neokv/internal/topology"
 )
 
-// model is what the log store should hold: a value that is copied per step, so that a crash can be compared with every
-// past.
+// model has what the log store should hold. It is a value that is copied at each step, so that the state after a crash
+// can be compared with every past one.
 type model [4]modelReplica
 
 type modelReplica struct {
@@ -30,7 +30,7 @@ type modelReplica struct {
 
 func (r *modelReplica) last() uint64 { return r.first + uint64(len(r.terms)) - 1 }
 
-// print says what dragonboat would find.
+// print returns what dragonboat would find, as text.
 func (r *modelReplica) print() string {
 	if r.id == 0 {
 		return "-"

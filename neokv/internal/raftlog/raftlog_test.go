@@ -597,8 +597,8 @@ func TestFenced(t *testing.T) {
 	}
 }
 
-// TestPlaceholderTerms has a fenced store say of which terms its entries were: Raft ends the process where they do not
-// fit those that it has in memory.
+// TestPlaceholderTerms asks a fenced store for the terms of its entries: Raft ends the process if they differ from
+// those in its memory.
 func TestPlaceholderTerms(t *testing.T) {
 	s := newStore(t)
 	defer func() { s.close() }()

@@ -18,7 +18,8 @@ import (
 	"neokv.dev/neokv/internal/redis/redistest"
 )
 
-// TestStoredBytes has commands make the collections of the golden vectors, and compares what is stored with those.
+// TestStoredBytes makes the collections of the golden vectors by commands, and compares what is stored with the
+// vectors.
 func TestStoredBytes(t *testing.T) {
 	b, err := os.ReadFile("../keys/testdata/vectors.json")
 	if err != nil {

@@ -204,7 +204,7 @@ func TestExpirySearchIsBounded(t *testing.T) {
 	}
 }
 
-// TestSwept: what has been written behind the index at which a sweep began is not what the sweep speaks of.
+// TestSwept: a sweep says nothing about writes after the apply index at which it began.
 func TestSwept(t *testing.T) {
 	d := newRegion(t)
 	d.scenario("hset h f v => 1\ndel h => 1\nset s v => OK")

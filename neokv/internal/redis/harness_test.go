@@ -38,8 +38,8 @@ type region struct {
 	wrote int  // bytes of the last write's batch
 }
 
-// limit sets how many bytes of what they touch calls write and remember, until the end of the test. Where that is
-// little, they also go through few collections at a time.
+// limit sets touchedBytes until the end of the test. If it is small, combinations also go through few collections at a
+// time.
 func limit(t testing.TB, bytes int) {
 	touched, window, side := touchedBytes, windowBytes, maxSideBySide
 	t.Cleanup(func() { touchedBytes, windowBytes, maxSideBySide = touched, window, side })
@@ -55,7 +55,7 @@ const start = 1_700_000_000_000
 
 func newRegion(t testing.TB) *region { return newRegionOf(t, 8<<20) }
 
-// newRegionOf is newRegion with a block cache of so many bytes.
+// newRegionOf is like newRegion, with a block cache of so many bytes.
 func newRegionOf(t testing.TB, blockCache settings.Bytes) *region {
 	k := settings.Default().Engine
 	k.MemtableSize, k.BlockCache = 16<<20, blockCache
@@ -174,7 +174,7 @@ func (d *region) must(proto int, args ...string) redistest.ReplyValue {
 	return v
 }
 
-// scenario runs lines of the form `call => reply`, the reply as redistest.Value prints it.
+// scenario runs lines of the form `call => reply`, where reply is as redistest.ReplyValue prints it.
 func (d *region) scenario(lines string) {
 	d.t.Helper()
 	for line := range strings.Lines(lines) {
@@ -203,7 +203,7 @@ func (d *region) plant(key string, m keys.Metadata) {
 	}
 }
 
-// plantLegacy stores a string of phase 1.
+// plantLegacy stores a legacy string.
 func (d *region) plantLegacy(key, value string, expireMS uint64) {
 	d.t.Helper()
 	d.put(legacyKey(key), keys.AppendLegacyString(nil, expireMS, []byte(value)))

@@ -14,8 +14,8 @@ import (
 	"neokv.dev/neokv/internal/topology"
 )
 
-// list is what the engine holds of a list: its record and its elements, which have to be those that the record counts,
-// and no others.
+// list returns a list's record and elements from the engine. It checks that the elements are those that the record
+// counts, and no others.
 func (d *region) list(key string) (m keys.Metadata, elements []string) {
 	d.t.Helper()
 	found := map[uint64]string{}
@@ -50,8 +50,7 @@ func (d *region) list(key string) (m keys.Metadata, elements []string) {
 	return m, elements
 }
 
-// TestListModel has calls, several of them in one batch, change a list and a slice, and compares what the engine holds
-// with that.
+// TestListModel applies calls, several in a batch, to a list and to a slice, and compares the two.
 func TestListModel(t *testing.T) {
 	seeds := uint64(4)
 	if testing.Short() {
@@ -192,8 +191,8 @@ func TestListModel(t *testing.T) {
 	}
 }
 
-// TestListMovesTheFewer: what comes or goes between others moves the shorter side, or leaves the longest run where it
-// is.
+// TestListMovesTheFewer: to insert or remove elements between others, a command moves the shorter side, or leaves the
+// longest run where it is.
 func TestListMovesTheFewer(t *testing.T) {
 	d := newRegion(t)
 	args := []string{"rpush", "l"}

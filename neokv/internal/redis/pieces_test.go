@@ -28,7 +28,7 @@ func shortPieces(t testing.TB, n int) {
 	t.Cleanup(func() { pieceBytes = before })
 }
 
-// TestLongStringsCostTheirPieces: what a call writes does not follow from the length of the string that it changes.
+// TestLongStringsCostTheirPieces: how much a call writes does not depend on the length of the string that it changes.
 func TestLongStringsCostTheirPieces(t *testing.T) {
 	const most = 200 << 10
 	for _, size := range []int{8 << 20, maxStringBytes} {
@@ -243,8 +243,8 @@ func TestHoles(t *testing.T) {
 	}
 }
 
-// TestInlineBecomesPieces: a string of before there were pieces is read where it is, and moves with the first write
-// that would write it anew.
+// TestInlineBecomesPieces: a long string in its record, from an older program, is read there. The first write that
+// would write it anew cuts it into pieces.
 func TestInlineBecomesPieces(t *testing.T) {
 	shortPieces(t, 8)
 	value := strings.Repeat("0123456789", 5)

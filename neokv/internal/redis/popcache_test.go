@@ -10,7 +10,8 @@ import (
 	"time"
 )
 
-// TestSubkeyList compares an extract with a sorted list: what it holds, where it leads to, and what memory it counts.
+// TestSubkeyList compares a subkeyList with a sorted list: its content, what find returns, and the memory that it
+// counts.
 func TestSubkeyList(t *testing.T) {
 	seed := rand.Uint64()
 	random := rand.New(rand.NewPCG(seed, 0))
@@ -73,8 +74,8 @@ func TestSubkeyList(t *testing.T) {
 	}
 }
 
-// TestExtractsChangeNothing: pops return the same whether anything is kept in memory or not, and what is kept is what
-// is there.
+// TestExtractsChangeNothing: pops return the same with the pop cache and without, and the cache has what the engine
+// has.
 func TestExtractsChangeNothing(t *testing.T) {
 	seed := rand.Uint64()
 	random := rand.New(rand.NewPCG(seed, 0))
@@ -129,7 +130,7 @@ func TestExtractsChangeNothing(t *testing.T) {
 	}
 }
 
-// TestExtractsAreBounded: where there is no memory nothing is kept, and pops go on.
+// TestExtractsAreBounded: if there is no memory the cache keeps nothing, and pops go on.
 func TestExtractsAreBounded(t *testing.T) {
 	d := newRegion(t)
 	d.w.PopMemory = new(PopMemory)

@@ -272,7 +272,7 @@ func TestExpiry(t *testing.T) {
 		get e => "1"`)
 }
 
-// TestExpireTimes: what carries an expire time on, what drops it, and what asks for it.
+// TestExpireTimes: which commands keep an expire time, which drop it, and which return it.
 func TestExpireTimes(t *testing.T) {
 	d := newRegion(t)
 	now := uint64(start)
@@ -444,7 +444,7 @@ func TestEmptyCollectionIsAbsent(t *testing.T) {
 		incr k => 1`)
 }
 
-// TestLegacyStrings: reads fall back to a string of phase 1, the first write of any kind takes its place.
+// TestLegacyStrings: reads find a legacy string, and the first write of any kind replaces it.
 func TestLegacyStrings(t *testing.T) {
 	const wrong = ErrWrongType
 	for _, c := range []struct {
@@ -492,8 +492,8 @@ func TestLegacyStrings(t *testing.T) {
 		keys * => ["old" "new"]`)
 }
 
-// TestBlindSet: a plain SET reads nothing where there is nothing to find. A record that cannot be decoded shows who
-// reads.
+// TestBlindSet: a plain SET reads nothing if there can be nothing to find. A record that cannot be decoded shows which
+// calls read.
 func TestBlindSet(t *testing.T) {
 	for _, c := range []struct {
 		call  string
@@ -529,8 +529,8 @@ func TestBlindSet(t *testing.T) {
 
 func slotOf(key string) topology.Slot { return topology.SlotOf([]byte(key)) }
 
-// TestCollectedIn: what makes a collection in a slot has SETs look there, and in slots of the same remainder by 64;
-// those over a collection leave its orphan record.
+// TestCollectedIn: after a command has made a collection in a slot, SETs look there and in slots with the same
+// remainder by 64. A SET over a collection leaves its orphan record.
 func TestCollectedIn(t *testing.T) {
 	same := func(n int) string { // another key in whose slot there may be a collection if there is one under "k"
 		for i := 0; ; i++ {

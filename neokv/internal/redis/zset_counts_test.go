@@ -395,9 +395,9 @@ func TestBegins(t *testing.T) {
 	}
 }
 
-// BenchmarkRank is what places in the order of a sorted set cost by its size, and what knowing them costs those who
-// change it: members with random scores, put there in random order, 64 commands in an entry. move gives a member
-// another score, swap adds one and removes another. Reads are one by one, each in a view of its own.
+// BenchmarkRank measures, by the size of a sorted set, the cost of reading places in its order, and what the counts
+// cost commands that change it. Members have random scores and come in random order, 64 commands in an entry. move
+// gives a member another score, swap adds a member and removes another. Each read has a view of its own.
 func BenchmarkRank(b *testing.B) {
 	for _, size := range []int{100, 10_000, 1_000_000} {
 		var d *region // one for all that follow, made when the first of them runs

@@ -110,7 +110,7 @@ func FuzzParseEntry(f *testing.F) {
 	})
 }
 
-// TestGateShutWaits has readers come and go while the gate is shut: none is inside afterwards.
+// TestGateShutWaits lets readers come and go while the gate is shut: none is inside afterwards.
 func TestGateShutWaits(t *testing.T) {
 	for range 200 {
 		g := newGate()
@@ -200,7 +200,7 @@ func TestFormFillsProposals(t *testing.T) {
 	}
 }
 
-// TestTooLarge refuses a command that no entry has room for, alone, and without a copy of it.
+// TestTooLarge: a command that no entry has room for is refused, alone, and without being copied.
 func TestTooLarge(t *testing.T) {
 	r := queued(settings.RaftKnobs{BatchMaxOps: 10, BatchMaxBytes: 1 << 20})
 	r.servingTerm.Store(1)
@@ -289,8 +289,8 @@ func TestAdvanceOutlivesItsReader(t *testing.T) {
 	})
 }
 
-// TestTooLargeByItsKey refuses what is short and writes much: many elements under a long key, or very many under any.
-// It also refuses long keys, fields and members.
+// TestTooLargeByItsKey: a short command that writes much is refused: many elements under a long key, or very many under
+// any. So are long keys, fields and members.
 func TestTooLargeByItsKey(t *testing.T) {
 	elements := func(name string, key, n int) *redis.Call {
 		args := [][]byte{[]byte(name), make([]byte, key)}
@@ -416,8 +416,8 @@ func TestRevokeIsForGood(t *testing.T) {
 	}
 }
 
-// TestGatherings: with several entries under way one gathering may begin while who waits in another has not heard yet
-// that it has ended.
+// TestGatherings: with several entries under way, a gathering may begin before the waiter of another one has heard that
+// it has ended.
 func TestGatherings(t *testing.T) {
 	r := queued(settings.RaftKnobs{MaxInflight: 3})
 	r.servingTerm.Store(1)

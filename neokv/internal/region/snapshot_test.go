@@ -359,8 +359,8 @@ func TestSnapshotPowerCut(t *testing.T) {
 	}
 }
 
-// TestCutBySize counts what is applied: a snapshot record is asked for each time when SnapshotBytes of it are reached,
-// once, behind as many entries as that took.
+// TestCutBySize: each time that SnapshotBytes have been applied, apply asks for a snapshot record, once, and counts the
+// entries that it took.
 func TestCutBySize(t *testing.T) {
 	r := openStill(t, disk.Mem())
 	defer r.close(t)

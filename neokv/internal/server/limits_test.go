@@ -18,7 +18,7 @@ import (
 	"neokv.dev/neokv/settings"
 )
 
-// serve is start for the inside of a bubble: stop ends what it started.
+// serve is like start, for tests inside a bubble: stop ends everything that it started.
 func serve(t *testing.T, o Options) (s *Server, dial func() net.Conn, stop func()) {
 	o.Self = 1
 	if o.Node == nil {
@@ -268,7 +268,7 @@ func TestPassword(t *testing.T) {
 			t.Errorf("%q: got %q, %v; want %q", x.request, got, err, x.want)
 		}
 	}
-	// Who was there before a password is set stays, new ones need it; without one all are let in again.
+	// Clients that were there before a password is set stay; new ones need it. When it is removed all are let in again.
 	old := dial()
 	ask(t, old, "auth s3cret")
 	if got := ask(t, old, "config set requirepass other"); got != "+OK\r\n" {

@@ -101,7 +101,7 @@ type testAddr struct{}
 func (testAddr) Network() string { return "pipe" }
 func (testAddr) String() string  { return "pipe:0" }
 
-// start serves over a Pipe and returns its dialler.
+// start serves over a memconn.Listener and returns a function that dials it.
 func start(t testing.TB, o Options) (s *Server, dial func() net.Conn) {
 	if o.Settings.Redis.MaxBulkLen == 0 {
 		o.Settings = settings.Default()
@@ -662,7 +662,7 @@ func TestIdleTimeout(t *testing.T) {
 	})
 }
 
-// TestScanPlaces: a cursor names its slot, and the key behind which it goes on as long as that is remembered.
+// TestScanPlaces: a cursor says its slot and, as long as the server remembers it, the key after which SCAN goes on.
 func TestScanPlaces(t *testing.T) {
 	var s redis.Cursors
 	if c := cursorBehind(77, nil); c != 77 {
