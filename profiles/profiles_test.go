@@ -103,7 +103,7 @@ func TestPrecedence(t *testing.T) {
 	}
 }
 
-// A workload that is meant to read from Pebble turns the row cache off, unless somebody asked for one.
+// A workload that is meant to read from Pebble turns the row cache off, unless the user has set its size.
 func TestRowCacheFollowsWorkload(t *testing.T) {
 	absent := []Flag{{"--workload", "load.workload", "get-absent"}}
 	for _, c := range []struct {

@@ -16,7 +16,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
-// sample makes a record with known latencies: 1 to 1000 ms for reads, ten times faster for updates.
+// sample makes the lines of a result file with known latencies: 1 to 1000 ms for reads, ten times faster for updates.
 func sample(open bool) (Header, []Interval, Summary) {
 	h := Header{
 		Format: Format, Started: time.Date(2026, 5, 4, 3, 2, 1, 0, time.UTC), Command: []string{"neokv", "bench"},

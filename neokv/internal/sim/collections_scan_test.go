@@ -134,9 +134,9 @@ func (l *listing) check(t *testing.T, step string) {
 	}
 }
 
-// TestScanOfLargeCollections: HSCAN, SSCAN and ZSCAN return every element that is there all the time, while others
-// come and go. They do so, too, if a leader moves or the cluster restarts between two calls, so that no store
-// remembers the cursor, and if the element behind which the next call goes on is gone.
+// TestScanOfLargeCollections: HSCAN, SSCAN and ZSCAN return every element that is there all the time, while others come
+// and go. They do so, too, if a leader moves or the cluster restarts between two calls, so that no store remembers the
+// cursor, and if the element after which the next call goes on is gone.
 func TestScanOfLargeCollections(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)

@@ -43,7 +43,7 @@ func TestExpiredKeysVanish(t *testing.T) {
 	})
 }
 
-// TestCleanerRounds: without samples, a round of the cleaner looks at expire_keys keys of a region and deletes those
+// TestCleanerRounds: without samples, a round of the cleaner looks at ExpireKeys keys of a region and deletes those
 // that have expired. The next round goes on from there.
 func TestCleanerRounds(t *testing.T) {
 	k := simSettings()

@@ -87,7 +87,7 @@ func TestHung(t *testing.T) {
 	}
 }
 
-// testHung is TestHung for one place to hang.
+// testHung tests one place that hangs.
 func testHung(t *testing.T, s *sim, h *hang, home seam.StorePlace, unknown string) {
 	key := func(i int) string { return fmt.Sprintf("k%d{%s}", i, regionTags[i%simRegions]) }
 	var many, large [][]string

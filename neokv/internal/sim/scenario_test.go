@@ -21,7 +21,7 @@ func TestScenariosPrintBack(t *testing.T) {
 	}
 }
 
-// TestRefusedScenarios: what is no phrase is refused by name.
+// TestRefusedScenarios: a word that is no phrase is refused, and the error names it.
 func TestRefusedScenarios(t *testing.T) {
 	for text, want := range map[string]string{
 		"3 clients, reed 3":           `"reed 3" is neither`,

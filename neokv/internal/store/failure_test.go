@@ -190,8 +190,8 @@ func pair(c *testStores) (leader *Store, follower int) {
 	return leader, follower
 }
 
-// TestFailingFollowerPromisesNothing holds a follower at the instant when its disk has failed and it is not cut off
-// yet: what it cannot write it must not confirm.
+// TestFailingFollowerPromisesNothing holds a follower at the instant when its disk has failed and the store is not cut
+// off yet. The follower must not confirm an entry that it cannot write.
 func TestFailingFollowerPromisesNothing(t *testing.T) {
 	c := newCluster(t, settings.ClusterKnobs{Stores: 3, Replicas: 3, Regions: 1})
 	defer c.close()
@@ -219,7 +219,7 @@ func TestFailingFollowerPromisesNothing(t *testing.T) {
 	<-fenced
 }
 
-// heldSource is a random source that stops whoever draws the second number, until it is let go.
+// heldSource is a random source that holds the caller that draws the second number, until the test lets it go.
 type heldSource struct {
 	rand.Source
 	n              int
@@ -234,8 +234,8 @@ func (s *heldSource) Uint64() uint64 {
 	return s.Source.Uint64()
 }
 
-// TestOpenOnAFailingDisk starts a store again whose disk is full: it takes no part in Raft on the way to its error,
-// however long that is. The way is held up between the start of its first replica and that of its second.
+// TestOpenOnAFailingDisk starts a store again whose disk is full. Until Open returns the error, however late, the store
+// takes no part in Raft. The test holds Open between the start of its first replica and that of its second.
 func TestOpenOnAFailingDisk(t *testing.T) {
 	c := newCluster(t, settings.ClusterKnobs{Stores: 3, Replicas: 3, Regions: 2})
 	defer c.close()
@@ -285,8 +285,8 @@ func TestOpenOnAFailingDisk(t *testing.T) {
 	}
 }
 
-// TestCutRunBehindAStall has a run of two entries whose first is applied long after its deadline: the run is answered
-// at its deadline, and the replica serves others afterwards.
+// TestCutRunBehindAStall proposes a run of two entries, the first of which is applied long after the run's deadline.
+// The run is answered at its deadline, and the replica serves others afterwards.
 func TestCutRunBehindAStall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var armed atomic.Bool
@@ -326,8 +326,9 @@ func TestCutRunBehindAStall(t *testing.T) {
 	})
 }
 
-// TestReturnedProposalsFreeTheirPlaces has all places of a leader in flight when it loses the lead, between stamp and
-// proposal: the transport drops what they then propose, and when the lead is back nobody has to wait for them.
+// TestReturnedProposalsFreeTheirPlaces makes a leader lose the lead while all its places hold proposals that are
+// stamped and not proposed yet. The transport drops what they then propose. When the lead is back, no caller waits for
+// these places.
 func TestReturnedProposalsFreeTheirPlaces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var held atomic.Int64

@@ -202,8 +202,7 @@ func testServes(t *testing.T) {
 func TestServes(t *testing.T)              { testServes(t) }
 func TestServesInVirtualTime(t *testing.T) { synctest.Test(t, testServes) }
 
-// TestEntrySlices looks whether dragonboat makes its slices of entries as small as it is told to through variables of
-// its own.
+// TestEntrySlices checks that dragonboat makes its slices of entries as small as the variables in linkname.go say.
 func TestEntrySlices(t *testing.T) {
 	defer func(rate int) { runtime.MemProfileRate = rate }(runtime.MemProfileRate)
 	runtime.MemProfileRate = 1
@@ -213,7 +212,7 @@ func TestEntrySlices(t *testing.T) {
 		c.want("+OK\r\n", "SET", "k", "v")
 	}
 	c.close()
-	runtime.GC() // the profile has what was there two collections ago
+	runtime.GC() // the profile shows the state of two collections ago
 	runtime.GC()
 	records := make([]runtime.MemProfileRecord, 1_000_000)
 	n, ok := runtime.MemProfile(records, true)
@@ -296,8 +295,8 @@ func TestSurvivesCrashes(t *testing.T) {
 	})
 }
 
-// TestMoreStoresThanReplicas has stores that hold no replica of some regions, and none of meta: they learn the leaders
-// from meta's.
+// TestMoreStoresThanReplicas has stores without replicas of some regions and of meta: they learn the leaders from
+// meta's leader.
 func TestMoreStoresThanReplicas(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, settings.ClusterKnobs{Stores: 5, Replicas: 3, Regions: 10})
@@ -316,8 +315,8 @@ func TestMoreStoresThanReplicas(t *testing.T) {
 	})
 }
 
-// TestMetaCatchesUp has a store that never heard of the map away until meta's log is cut: it is sent the map as a
-// snapshot, and keeps it over a crash.
+// TestMetaCatchesUp keeps a store that has never seen the map away until meta's log is cut. The store then gets the map
+// as a snapshot, and still has it after a crash.
 func TestMetaCatchesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &testStores{t: t, network: transport.NewNetwork(),
@@ -384,7 +383,8 @@ func TestRefusesAnotherStoresFolder(t *testing.T) {
 }
 
 // TestFirstLegacyWriteUnderARead makes a key's record a legacy string, the first of its region, while a read is under
-// way that began without any. Behind the read's view a write and a sweep take it away again. The read finds the key.
+// way that began without any. After the read has opened its view, a write and a sweep remove the string again. The read
+// finds the key.
 func TestFirstLegacyWriteUnderARead(t *testing.T) {
 	store, r := alone(t, func(*Options) {})
 	defer func() {

@@ -149,7 +149,7 @@ func logDB() config.LogDBConfig {
 	return l
 }
 
-// stop ends a store's run at once: nothing leaves it any more, then it is closed.
+// stop ends a store's run at once: first nothing leaves the store any more, then stop closes it.
 func (c *testCluster) stop(id topology.StoreID) {
 	n := c.nodes[id]
 	c.nodes[id] = nil
@@ -213,11 +213,12 @@ func (c *testCluster) heal() {
 	}
 }
 
-// watch sees who leads, and which leases are held, and reports a leader that was elected while another's lease held.
+// watch records which replicas lead and which leases they hold, and reports a leader that was elected while another's
+// lease held.
 type watch struct {
 	t  testing.TB
 	mu sync.Mutex
-	// elected is when a replica became leader of a term; ended when it stopped being that, or its lease was revoked.
+	// elected says when a replica became leader of a term; ended, when it stopped leading or its lease was revoked.
 	elected map[tenure]time.Time
 	ended   map[tenure]time.Time
 	leases  int
@@ -286,8 +287,8 @@ func (w *watch) forwarded(n int) {
 	w.forward += n
 }
 
-// held takes note of a lease of a leader that was confirmed now for a read index issued at issued, and looks at the
-// time from now to its end.
+// held records a lease that was confirmed now, for a read index issued at issued, and checks the time from now to the
+// lease's end.
 func (w *watch) held(t tenure, issued time.Time) {
 	confirmed := time.Now()
 	until := issued.Add(lease)

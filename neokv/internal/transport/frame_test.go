@@ -109,7 +109,7 @@ func TestFrames(t *testing.T) {
 	if b, err := appendFrame([]byte("kept"), helloFrame, make([]byte, maxHello+1)); err == nil || string(b) != "kept" {
 		t.Errorf("a frame above its limit: %d bytes, %v", len(b), err)
 	}
-	// What a length announces takes no memory before it arrives.
+	// A length that a frame announces takes no memory before the bytes arrive.
 	long := binary.BigEndian.AppendUint32(nil, maxBatch)
 	f = frameReader{r: bytes.NewReader(append(long, 0, 0, 0, 0, byte(batchFrame), 1, 2, 3))}
 	if _, _, err := f.next(batchFrame); err == nil || len(f.buf) > firstBuffer {
@@ -171,7 +171,8 @@ func BenchmarkBatch(b *testing.B) {
 
 func begun(b []byte) []byte { b, _ = beginFrame(b, batchFrame); return b }
 
-// TestProof introduces a dialler who knows all but the secret: its call is not answered. One who knows it is answered.
+// TestProof introduces a dialler that knows everything but the secret: its call gets no answer. A dialler that knows
+// the secret gets one.
 func TestProof(t *testing.T) {
 	network := NewTCP(TCP{Listen: func() (net.Listener, error) { return net.Listen("tcp", "127.0.0.1:0") }})
 	defer network.Close()

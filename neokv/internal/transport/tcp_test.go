@@ -29,8 +29,8 @@ func echo(_ context.Context, _ topology.StoreID, request []byte) ([]byte, error)
 	return request, nil
 }
 
-// TestStrangers connects to a store without knowing the secret: nothing is answered but the introduction, and the store
-// works on.
+// TestStrangers connects to a store without knowing the secret. The store answers nothing but the introduction, and
+// goes on working.
 func TestStrangers(t *testing.T) {
 	wire := loopback()
 	var address string
@@ -70,7 +70,8 @@ func TestStrangers(t *testing.T) {
 		ask()
 	}
 
-	// Strangers who say nothing, more than are let in at once, keep no store out: two's first call needs a connection.
+	// Strangers that say nothing, more than may be connected at once, keep no store out: two's first call needs a
+	// connection.
 	var silent []net.Conn
 	for range 200 {
 		c, err := net.Dial("tcp", address)
@@ -113,7 +114,7 @@ func TestStrangers(t *testing.T) {
 	ask()
 }
 
-// TestCallsOverTCP has many calls at once, errors of handlers, and answers that are large, or too large.
+// TestCallsOverTCP makes many calls at once. Some handlers return errors, some answers are large or too large.
 func TestCallsOverTCP(t *testing.T) {
 	network := transport.NewTCP(loopback())
 	defer network.Close()
@@ -166,8 +167,8 @@ func TestListenFails(t *testing.T) {
 	}
 }
 
-// TestDeadPeers sends to a store that does not run, and to one that reads nothing: nobody waits, what does not fit is
-// lost, and when the store is there messages arrive again.
+// TestDeadPeers sends to a store that does not run, and to one that reads nothing. No sender waits, messages that do
+// not fit are lost, and when the store is there messages arrive again.
 func TestDeadPeers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		network := transport.NewTCP(pipes())

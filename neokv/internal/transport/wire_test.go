@@ -198,7 +198,8 @@ func TestLinks(t *testing.T) {
 		send(conn, 20)
 		want("no longer disturbed", two, "20@0")
 
-		// A message that an earlier run of the store sends never arrives, one to it does not reach the next.
+		// A message from an earlier run of a store never arrives, and a message to an earlier run does not reach the
+		// next one.
 		net.Delay(1, 2, 50*time.Millisecond)
 		send(conn, 11)
 		again := newEnd(t, net, 1)
