@@ -14,11 +14,10 @@ import (
 // Settings of the whole process. Only this binary touches them; the library leaves its host process as it is.
 const (
 	// minProcs is the least GOMAXPROCS. A thread blocked in fdatasync keeps its P until the scheduler takes notice, and
-	// when it returns it needs one that no flush or long apply holds, for up to 10 ms each. More of them cost where
-	// nothing is synced, for threads that look for work. On two cores 4 beside 8, over all keys, medians of five rounds
-	// in turn: SET 1.04x with 50 clients, 1.18x with pipelines of 16, GET 1.06x. A value that followed the syncs (2 or
-	// 8) bought nothing beside a fixed 4: GET 0.90x of it, SET 1.02x and 0.98x, YCSB-B 1.01x.
-	minProcs = 4
+	// when it returns it needs one that no flush or long apply holds, for up to 10 ms each. On two cores 8 beside 4,
+	// over all keys, 50 clients, medians of five rounds in turn (ranges): SET 1.27x (0.84-1.57) and in pipelines of 16
+	// 1.09x (1.02-1.18), GET 1.14x (0.80-1.18) and 1.06x (0.85-1.38), INCR 0.96x (0.70-1.11) and 0.92x (0.82-1.10).
+	minProcs = 8
 	// gcPercent trades memory for fewer garbage collections. Except for rows the process has little on the Go heap; see
 	// limitHeap.
 	gcPercent = 400
