@@ -512,6 +512,15 @@ func TestTurnsOfHungStore(t *testing.T) {
 			hung = append(hung, c)
 		}
 		c := newConn(s, nil, 2)
+		if c.turns = of; c.awaitTurn() {
+			t.Fatal("a turn more than there are")
+		}
+		s.o.Settings.Redis.LeaderlessWait = 0 // a turn that lasts a moment is no hung disk
+		time.AfterFunc(time.Second, func() { of.ended.Add(1) })
+		if begin := time.Now(); c.awaitTurn() || time.Since(begin) <= time.Second {
+			t.Errorf("without redis.leaderless_wait it gave up after %s, before a turn ended", time.Since(begin))
+		}
+		s.o.Settings.Redis.LeaderlessWait = k.Redis.LeaderlessWait
 		if c.turns = of; c.moreOfReads(1) != 0 || !c.wantsTurn {
 			t.Fatal("a turn more than there are")
 		}
@@ -522,7 +531,7 @@ func TestTurnsOfHungStore(t *testing.T) {
 		if c.awaitTurn() {
 			t.Error("a turn more than there are")
 		}
-		if got := time.Since(begin); got <= 10*time.Second || got > 10*time.Second+2*k.Redis.LeaderlessWait {
+		if got := time.Since(begin); got <= 10*time.Second || got > 10*time.Second+2*max(k.Redis.LeaderlessWait, leastPatience) {
 			t.Errorf("turns ended for 10 s, and the connection gave up after %s", got)
 		}
 		time.AfterFunc(time.Second, hung[0].endTurn)
