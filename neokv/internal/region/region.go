@@ -71,7 +71,7 @@ type Faults struct {
 	LazyInstall  bool                            // installs a snapshot with the next entry, when its file is gone
 	SameVersions bool                            // a new leader counts versions from the same base as the last
 	AnyBase      bool                            // apply accepts a read set whatever was applied since it was made
-	KeptRows     bool                            // keeps rows beyond a term, and when other leaders' entries change the records
+	KeptRows     bool                            // keeps rows beyond a term, and when others' entries change them
 	MapOrder     bool                            // a write makes its random choice by the order of a Go map
 	LocalClock   bool                            // readers and apply judge expiry by their store's own clock alone
 	BeforeWrite  func(topology.RegionID, uint64) // runs between reading the term and proposing

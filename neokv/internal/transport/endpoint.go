@@ -73,7 +73,8 @@ type callAnswer struct {
 // Fresh, since a store that starts has forgotten its promises. NewEndpoint isolates an earlier endpoint of the same
 // store. If the listener does not open, NewNodeHost returns the error.
 func (n *Network) NewEndpoint(o Options) *Endpoint {
-	e := &Endpoint{o: o, net: n, place: n.place(o.Store), commits: commits{interval: o.CommitInterval}, lines: make(map[topology.StoreID]*linkEnd)}
+	e := &Endpoint{o: o, net: n, place: n.place(o.Store), commits: commits{interval: o.CommitInterval},
+		lines: make(map[topology.StoreID]*linkEnd)}
 	if old := e.place.now.Load(); old != nil {
 		old.Isolate()
 		old.wire.close() // over TCP, so that the other stores look for the new address
