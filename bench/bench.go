@@ -17,6 +17,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"net"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -228,14 +229,17 @@ func Run(ctx context.Context, o Options, out *results.RecordWriter) (results.Sum
 		r.workers = append(r.workers, wk)
 	}
 	h := o.Header
-	h.Load = results.Load{
-		Workload: w.Name, Keys: r.src.Keys().String(), Clients: o.Clients, Pipeline: o.Pipeline, Rate: o.Rate,
-		Duration: o.Duration, Warmup: o.Warmup, Records: o.Records, Elements: r.src.Elements(), Seed: o.Seed,
-		Verify: o.Verify,
+	g := results.ClientGroup{
+		Name: w.Name, Workload: w.Name, Keys: r.src.Keys().String(), Clients: o.Clients, Pipeline: o.Pipeline,
+		Records: o.Records, Elements: r.src.Elements(),
+	}
+	if o.Rate > 0 {
+		g.Rate = strconv.FormatFloat(o.Rate, 'f', -1, 64)
 	}
 	if w.HasValues() {
-		h.Load.ValueBytes = o.ValueSize
+		g.ValueBytes = strconv.Itoa(o.ValueSize)
 	}
+	h.Groups, h.Duration, h.Warmup, h.Seed, h.Verify = []results.ClientGroup{g}, o.Duration, o.Warmup, o.Seed, o.Verify
 	h.Target = facts
 	if h.Started.IsZero() {
 		h.Started = r.epoch.UTC()
@@ -269,8 +273,10 @@ func (r *run) phases(ctx context.Context) (s results.Summary, err error) {
 	if r.workload.Load {
 		loading := phaseSegment{name: results.PhaseLoad, ops: []workloads.Op{r.workload.Loading()}, items: r.o.Records}
 		total, took, err := r.phase(ctx, (*worker).load, loading)
-		ops, _ := total.stats(loading.names(), took.Seconds(), true)
-		s.Inserted = &results.Inserted{Seconds: took.Seconds(), Incidents: total.counters(), Insert: ops[0]}
+		loaded := total.stats(loading.ops, took.Seconds())
+		s.Groups = []results.GroupSummary{{GroupStats: results.GroupStats{Name: r.workload.Name}}}
+		s.Groups[0].Inserted = &results.Inserted{Seconds: took.Seconds(), Incidents: loaded.Incidents,
+			Insert: loaded.Ops[0]}
 		if err != nil || r.stopped() {
 			s.Interrupted = err == nil
 			return s, err
@@ -286,15 +292,20 @@ func (r *run) phases(ctx context.Context) (s results.Summary, err error) {
 		work = (*worker).opened
 	}
 	total, took, err := r.phase(ctx, work, segments...)
-	s.Seconds = took.Seconds()
-	s.Incidents, s.Work = total.counters(), r.work
-	s.Ops, s.Total = total.stats(measured.names(), s.Seconds, true)
+	s.Seconds, s.Work = took.Seconds(), r.work
+	if len(s.Groups) == 0 {
+		s.Groups = make([]results.GroupSummary, 1)
+	}
+	g := &s.Groups[0]
+	g.GroupStats = total.stats(measured.ops, s.Seconds)
+	g.Name = r.workload.Name
 	s.Interrupted = err == nil && ctx.Err() != nil
 	if r.o.Rate > 0 {
-		s.Unsent = max(0, r.due(r.now())-r.sent())
+		g.Ledger.Dropped = max(0, r.due(r.now())-r.sent())
+		g.Ledger.Offered += g.Ledger.Dropped
 	}
 	if r.ledger != nil && err == nil && !s.Interrupted {
-		s.Verified, err = r.verify(ctx)
+		g.Verified, err = r.verify(ctx)
 		s.Interrupted = err == nil && ctx.Err() != nil
 	}
 	return s, err

@@ -161,22 +161,23 @@ func TestCluster(t *testing.T) {
 		h.Info["neokv_version"] != "1" {
 		t.Errorf("target is said to be %+v", h)
 	}
-	if s.Inserted.Insert.Count != records || len(f.data) != records || s.Inserted.Moved != 0 {
-		t.Errorf("inserted %+v, %d keys", s.Inserted, len(f.data))
+	if s.Groups[0].Inserted.Insert.Count != records || len(f.data) != records || s.Groups[0].Inserted.Moved != 0 {
+		t.Errorf("inserted %+v, %d keys", s.Groups[0].Inserted, len(f.data))
 	}
-	if s.Errors["TRYAGAIN"] != 5 || s.Total.Errors != 5 || s.Total.Misses != 0 {
-		t.Errorf("errors %v, %d misses, want 5 TRYAGAIN", s.Errors, s.Total.Misses)
+	if s.Groups[0].Kinds["TRYAGAIN"] != 5 || s.Groups[0].Total.Errors != 5 || s.Groups[0].Total.Misses != 0 {
+		t.Errorf("errors %v, %d misses, want 5 TRYAGAIN", s.Groups[0].Kinds, s.Groups[0].Total.Misses)
 	}
 	if s.FirstErrors["TRYAGAIN"] != "TRYAGAIN Multiple keys request during rehashing of slot" {
 		t.Errorf("first errors %v", s.FirstErrors)
 	}
 	// Redirections are followed, and after a look at the slots there are no more MOVED; a sixth of all would go on
 	// without.
-	if s.Total.Count == 0 || s.Moved == 0 || s.Moved > s.Total.Count/12 || f.looks < 2 {
-		t.Errorf("%d moved of %d operations, %d looks at the slots", s.Moved, s.Total.Count, f.looks)
+	g := s.Groups[0]
+	if g.Total.Count == 0 || g.Moved == 0 || g.Moved > g.Total.Count/12 || f.looks < 2 {
+		t.Errorf("%d moved of %d operations, %d looks at the slots", g.Moved, g.Total.Count, f.looks)
 	}
-	if s.Asked == 0 || f.unasked != 0 {
-		t.Errorf("%d asked; %d commands without ASKING", s.Asked, f.unasked)
+	if s.Groups[0].Asked == 0 || f.unasked != 0 {
+		t.Errorf("%d asked; %d commands without ASKING", s.Groups[0].Asked, f.unasked)
 	}
 }
 

@@ -20,14 +20,6 @@ type phaseSegment struct {
 	ops    []workloads.Op
 }
 
-// names lists the operations.
-func (s phaseSegment) names() (names []string) {
-	for _, op := range s.ops {
-		names = append(names, op.Name)
-	}
-	return names
-}
-
 const (
 	interval = time.Second
 	// drain is how long an open loop may go on after its end to send operations that were due before. Operations that
@@ -217,7 +209,6 @@ func (r *run) collect() *tally {
 func (r *run) report(seg phaseSegment, t *tally, start, from, now time.Duration) error {
 	iv := results.Interval{
 		Phase: seg.name, At: r.epoch.Add(now).UTC(), Since: (from - start).Seconds(), Seconds: (now - from).Seconds(),
-		Incidents: t.counters(),
 	}
 	if iv.Work = r.sampler.sample(r.ctx); seg.name == results.PhaseRun && iv.Work != nil {
 		if r.work == nil {
@@ -225,33 +216,35 @@ func (r *run) report(seg phaseSegment, t *tally, start, from, now time.Duration)
 		}
 		r.work.Add(iv.Work)
 	}
-	iv.Ops, iv.Total = t.stats(seg.names(), iv.Seconds, false)
+	g := t.stats(seg.ops, iv.Seconds)
+	g.Name = r.workload.Name
 	if r.o.Rate > 0 && seg.length > 0 {
-		iv.Behind = max(0, r.due(now-lateAfter)-r.sent())
+		g.Ledger.Behind = max(0, r.due(now-lateAfter)-r.sent())
 	}
+	iv.Groups = []results.GroupStats{g}
 	if err := r.out.Interval(iv); err != nil {
 		return err
 	}
 	if r.o.Progress != nil {
-		l := iv.Total.Service
-		if iv.Total.Response != nil {
-			l = *iv.Total.Response
+		l := g.Total.Service
+		if g.Total.Response != nil {
+			l = *g.Total.Response
 		}
 		tick := Tick{
-			Phase: seg.name, Elapsed: now - start, Total: seg.length, PerSecond: iv.Total.PerSecond,
-			Errors: iv.Total.Errors, P50: time.Duration(l.P50) * time.Microsecond,
-			P99: time.Duration(l.P99) * time.Microsecond, Behind: iv.Behind,
+			Phase: seg.name, Elapsed: now - start, Total: seg.length, PerSecond: g.Total.PerSecond,
+			Errors: g.Total.Errors, P50: time.Duration(l.P50) * time.Microsecond,
+			P99: time.Duration(l.P99) * time.Microsecond, Behind: g.Ledger.Behind,
 		}
 		if seg.length == 0 {
-			r.reached += uint64(iv.Total.Count)
+			r.reached += uint64(g.Total.Count)
 			tick.Items, tick.Reached = seg.items, r.reached
 		}
 		r.o.Progress(tick)
 	}
-	if iv.Total.Count > 0 {
+	if g.Total.Count > 0 {
 		r.answered, r.failing = now, false
 	}
-	r.failing = r.failing || iv.Total.Errors > 0
+	r.failing = r.failing || g.Total.Errors > 0
 	if silent := now - r.answered; r.failing && silent >= r.o.DeadAfter {
 		return fmt.Errorf("target dead: nothing but errors for %.0f s, the first of each kind: %v", silent.Seconds(),
 			r.firstErrors())

@@ -9,6 +9,7 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 
 	"neokv.dev/results"
+	"neokv.dev/workloads"
 )
 
 // tally counts what happened in a span of time, by operation.
@@ -93,19 +94,33 @@ func (t *tally) reset() {
 	t.moved, t.asked = 0, 0
 }
 
-// stats returns the figures of the tally over a number of seconds: of each operation, and of all.
-func (t *tally) stats(names []string, seconds float64, encode bool) (ops []results.OpStats, total results.OpStats) {
+// stats returns the figures of the tally over a number of seconds.
+func (t *tally) stats(ops []workloads.Op, seconds float64) results.GroupStats {
+	var g results.GroupStats
 	var all opTally
-	for i, name := range names {
-		ops = append(ops, t.ops[i].stats(name, seconds, encode))
+	for i, op := range ops {
+		s := t.ops[i].stats(op.Name, seconds, true)
+		s.Reads = op.Kind.Reads()
+		g.Ops = append(g.Ops, s)
 		all.merge(&t.ops[i])
 	}
-	return ops, all.stats("total", seconds, encode)
+	g.Total = all.stats("total", seconds, len(ops) == 1)
+	g.Incidents = results.Incidents{Kinds: maps.Clone(t.errors), Moved: t.moved, Asked: t.asked}
+	for kind, n := range t.errors {
+		if maybeDone(kind) {
+			g.Ledger.Unknown += n
+		} else {
+			g.Ledger.Errors += n
+		}
+	}
+	g.Ledger.OK = g.Total.Count
+	g.Ledger.Offered = g.Ledger.OK + g.Ledger.Errors + g.Ledger.Unknown
+	return g
 }
 
 func (o *opTally) stats(name string, seconds float64, encode bool) results.OpStats {
 	s := results.OpStats{Name: name, Errors: o.errors, Misses: o.misses}
-	if o.service == nil {
+	if o.service == nil || o.service.TotalCount() == 0 {
 		return s
 	}
 	s.Count = o.service.TotalCount()
@@ -113,15 +128,11 @@ func (o *opTally) stats(name string, seconds float64, encode bool) results.OpSta
 		s.PerSecond = float64(s.Count) / seconds
 	}
 	s.Service = results.LatencyOf(o.service, encode)
-	if o.response != nil {
+	if o.response != nil && o.response.TotalCount() > 0 {
 		l := results.LatencyOf(o.response, encode)
 		s.Response = &l
 	}
 	return s
-}
-
-func (t *tally) counters() results.Incidents {
-	return results.Incidents{Errors: maps.Clone(t.errors), Moved: t.moved, Asked: t.asked}
 }
 
 // recorder holds the counts of one worker. A collector takes the counts without making the worker wait. The worker

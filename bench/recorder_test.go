@@ -2,12 +2,14 @@ package bench
 
 import (
 	"math/rand/v2"
+	"reflect"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"neokv.dev/results"
+	"neokv.dev/workloads"
 )
 
 // Merged tallies give the same figures as one tally that saw everything.
@@ -37,30 +39,20 @@ func TestTallyMerge(t *testing.T) {
 	for _, p := range parts {
 		merged.merge(p)
 	}
-	names := []string{"read", "update"}
-	for i, op := range []*tally{merged, whole} {
-		ops, total := op.stats(names, 2, true)
-		if total.Count != ops[0].Count+ops[1].Count || total.Errors != ops[0].Errors+ops[1].Errors ||
-			total.Misses != ops[0].Misses+ops[1].Misses {
-			t.Errorf("seed %d: tally %d: total %+v is not the sum of %+v", seed, i, total, ops)
+	ops := []workloads.Op{{Name: "read"}, {Name: "update", Kind: workloads.Write}}
+	for i, tally := range []*tally{merged, whole} {
+		g := tally.stats(ops, 2)
+		if g.Total.Count != g.Ops[0].Count+g.Ops[1].Count || g.Total.Errors != g.Ops[0].Errors+g.Ops[1].Errors ||
+			g.Total.Misses != g.Ops[0].Misses+g.Ops[1].Misses || g.Ledger.Balance(0) != 0 {
+			t.Errorf("seed %d: tally %d: total %+v is not the sum of %+v", seed, i, g.Total, g.Ops)
 		}
 	}
-	a, at := merged.stats(names, 2, true)
-	b, bt := whole.stats(names, 2, true)
-	for i := range a {
-		if a[i].Service != b[i].Service || *a[i].Response != *b[i].Response || a[i].Count != b[i].Count ||
-			a[i].PerSecond != b[i].PerSecond {
-			t.Errorf("seed %d: merged %+v, want %+v", seed, a[i], b[i])
-		}
-	}
-	if at.Service != bt.Service || merged.counters().Errors["timeout"] != whole.errors["timeout"] ||
-		merged.moved != whole.moved {
-		t.Errorf("seed %d: merged %+v %v, want %+v %v", seed, at, merged.errors, bt, whole.errors)
+	if got, want := merged.stats(ops, 2), whole.stats(ops, 2); !reflect.DeepEqual(got, want) {
+		t.Errorf("seed %d: merged %+v, want %+v", seed, got, want)
 	}
 	merged.reset()
-	if _, total := merged.stats(names, 2, false); total != (results.OpStats{Name: "total"}) || len(merged.errors) > 0 ||
-		merged.moved > 0 {
-		t.Errorf("after reset: %+v %v", total, merged.errors)
+	if g := merged.stats(ops, 2); g.Total != (results.OpStats{Name: "total"}) || len(g.Kinds) > 0 || g.Moved > 0 {
+		t.Errorf("after reset: %+v", g)
 	}
 }
 
@@ -90,7 +82,7 @@ func TestRecorderExchange(t *testing.T) {
 		spare = full
 	}
 	wg.Wait()
-	if _, total := sum.stats([]string{"op"}, 1, false); total.Count != batches*perBatch {
-		t.Errorf("collected %d operations, want %d", total.Count, batches*perBatch)
+	if g := sum.stats([]workloads.Op{{Name: "op"}}, 1); g.Total.Count != batches*perBatch {
+		t.Errorf("collected %d operations, want %d", g.Total.Count, batches*perBatch)
 	}
 }

@@ -136,17 +136,18 @@ func TestRealRedis(t *testing.T) {
 			o.Elements = 600_000 / records // more than are popped
 		}
 		s, rec := runFor(t, o)
-		if s.Total.Count == 0 || len(s.Errors) > 0 {
-			t.Errorf("%s: %d operations, errors %v", o.Workload, s.Total.Count, s.Errors)
+		if s.Groups[0].Total.Count == 0 || len(s.Groups[0].Kinds) > 0 {
+			t.Errorf("%s: %d operations, errors %v", o.Workload, s.Groups[0].Total.Count, s.Groups[0].Kinds)
 		}
-		for _, op := range s.Ops {
+		for _, op := range s.Groups[0].Ops {
 			if op.Misses > 0 && o.Workload != "mixed" && o.Workload != "get-absent" ||
 				o.Workload == "get-absent" && op.Misses != op.Count {
 				t.Errorf("%s: %s missed %d of %d times", o.Workload, op.Name, op.Misses, op.Count)
 			}
 		}
-		if o.Verify && (s.Verified == nil || !s.Verified.Complete || s.Verified.Checked == 0) {
-			t.Errorf("%s: verified %+v", o.Workload, s.Verified)
+		g := s.Groups[0]
+		if o.Verify && (g.Verified == nil || !g.Verified.Complete || g.Verified.Checked == 0) {
+			t.Errorf("%s: verified %+v", o.Workload, g.Verified)
 		}
 		if s.Work["process_cpu_us"] == 0 || len(s.Work) != 1 {
 			t.Errorf("%s: work %v; want the CPU time", o.Workload, s.Work)
@@ -167,8 +168,9 @@ func TestRealRedisCluster(t *testing.T) {
 		Seed: 1, Progress: func(tick Tick) { t.Log(tick) },
 	}
 	s, rec := runFor(t, o)
-	if s.Total.Count == 0 || len(s.Errors) > 0 || s.Ops[0].Misses > 0 || s.Moved > 0 {
-		t.Errorf("%d operations, errors %v, %d misses, %d moved", s.Total.Count, s.Errors, s.Ops[0].Misses, s.Moved)
+	g := s.Groups[0]
+	if g.Total.Count == 0 || len(g.Kinds) > 0 || g.Ops[0].Misses > 0 || g.Moved > 0 {
+		t.Errorf("%d operations, errors %v, %d misses, %d moved", g.Total.Count, g.Kinds, g.Ops[0].Misses, g.Moved)
 	}
 	if !rec.Header.Target.Cluster || len(rec.Header.Target.Nodes) != 3 {
 		t.Errorf("target is said to be %+v", rec.Header.Target)
@@ -189,9 +191,11 @@ func TestRealRedisCluster(t *testing.T) {
 	}
 	for _, name := range workloads.Names() {
 		o.Workload, o.Duration, o.Verify, o.Progress = name, 200*time.Millisecond, true, nil
-		if s, _ := runFor(t, o); s.Total.Count == 0 || len(s.Errors) > 0 || s.Moved > 0 || !s.Verified.Complete {
-			t.Errorf("%s: %d operations, errors %v, %d moved, verified %+v", name, s.Total.Count, s.Errors, s.Moved,
-				s.Verified)
+		s, _ := runFor(t, o)
+		g := s.Groups[0]
+		if g.Total.Count == 0 || len(g.Kinds) > 0 || g.Moved > 0 || !g.Verified.Complete {
+			t.Errorf("%s: %d operations, errors %v, %d moved, verified %+v", name, g.Total.Count, g.Kinds, g.Moved,
+				g.Verified)
 		}
 	}
 	// A node that loses its data when the load has ended.
@@ -201,8 +205,8 @@ func TestRealRedisCluster(t *testing.T) {
 		}
 	}
 	s, err := Run(context.Background(), usual(o), nil)
-	if err == nil || s.Verified == nil || s.Verified.Lost < s.Verified.Checked/4 ||
-		s.Verified.Lost > s.Verified.Checked/2 {
-		t.Errorf("verified %+v, %v; want about a third lost", s.Verified, err)
+	if err == nil || s.Groups[0].Verified == nil || s.Groups[0].Verified.Lost < s.Groups[0].Verified.Checked/4 ||
+		s.Groups[0].Verified.Lost > s.Groups[0].Verified.Checked/2 {
+		t.Errorf("verified %+v, %v; want about a third lost", s.Groups[0].Verified, err)
 	}
 }

@@ -344,7 +344,7 @@ func (r *run) verify(ctx context.Context) (*results.Verified, error) {
 	r.resume()
 	total, took, err := r.phase(ctx, func(w *worker) { w.verify(b) },
 		phaseSegment{name: results.PhaseVerify, ops: []workloads.Op{verifying}, items: uint64(len(entries))})
-	ops, _ := total.stats([]string{verifying.Name}, took.Seconds(), false)
+	ops := total.stats([]workloads.Op{verifying}, took.Seconds()).Ops
 	v := &results.Verified{
 		Seconds: took.Seconds(), What: r.ledger.what(), Checked: ops[0].Count, Lost: b.lost, Examples: b.examples,
 		Unjudged: unjudged, Ignored: r.ledger.ignored.Load(),

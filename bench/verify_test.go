@@ -170,9 +170,9 @@ func TestVerify(t *testing.T) {
 						}
 					}
 					s, rec, err := inBubble(t, m, context.Background(), o)
-					v := s.Verified
+					v := s.Groups[0].Verified
 					if v == nil || !v.Complete || v.Checked < 50 || v.Unjudged > unjudged || v.Ignored > 0 ||
-						rec.Summary.Verified.Checked != v.Checked {
+						rec.Summary.Groups[0].Verified.Checked != v.Checked {
 						t.Fatalf("verified %+v, error %v", v, err)
 					}
 					if !loses && (err != nil || v.Lost > 0) {
@@ -182,7 +182,7 @@ func TestVerify(t *testing.T) {
 						len(v.Examples) != maxExamples || s.Failure == "") {
 						t.Errorf("a third is lost: %v, %+v", err, v)
 					}
-					for _, op := range s.Ops {
+					for _, op := range s.Groups[0].Ops {
 						if op.Misses > 0 && name != "mixed" && unjudged == 0 {
 							// What was not pushed is popped all the same.
 							t.Errorf("%s: %d answered null: what is not acknowledged was read", op.Name, op.Misses)

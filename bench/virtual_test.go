@@ -264,34 +264,36 @@ func TestOpenLoopShowsStall(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if want := int64(10 * rate); s.Total.Count != want || s.Unsent != 0 || len(s.Errors) != 0 {
-			t.Errorf("%d operations, %d unsent, errors %v, want %d, none, none: no operation is skipped", s.Total.Count,
-				s.Unsent, s.Errors, want)
+		g := s.Groups[0]
+		if want := int64(10 * rate); g.Total.Count != want || g.Ledger.Dropped != 0 || len(g.Kinds) != 0 {
+			t.Errorf("%d operations, %d unsent, errors %v, want %d, none, none: no operation is skipped", g.Total.Count,
+				g.Ledger.Dropped, g.Kinds, want)
 		}
 		// Scheduled 500 ms before the stall's end or earlier: 1.5 s of operations. What waits for its client's backlog
 		// adds a few.
-		if n := above(t, s.Total.Response, 500*time.Millisecond); n < 145 || n > 165 {
+		if n := above(t, s.Groups[0].Total.Response, 500*time.Millisecond); n < 145 || n > 165 {
 			t.Errorf("response time: %d operations above 500 ms, want about 150", n)
 		}
-		if n := above(t, &s.Total.Service, 500*time.Millisecond); n != clients {
+		if n := above(t, &s.Groups[0].Total.Service, 500*time.Millisecond); n != clients {
 			t.Errorf("service time: %d operations above 500 ms, want %d", n, clients)
 		}
-		if top := time.Duration(s.Total.Response.Max) * time.Microsecond; top < 1900*time.Millisecond ||
+		if top := time.Duration(s.Groups[0].Total.Response.Max) * time.Microsecond; top < 1900*time.Millisecond ||
 			top > 2100*time.Millisecond {
 			t.Errorf("response time: at most %s, want about 2s", top)
 		}
-		if s.Total.Service.P50 > 1100 || s.Total.Service.P50 < 900 {
-			t.Errorf("service time: median %d us, want 1000", s.Total.Service.P50)
+		if s.Groups[0].Total.Service.P50 > 1100 || s.Groups[0].Total.Service.P50 < 900 {
+			t.Errorf("service time: median %d us, want 1000", s.Groups[0].Total.Service.P50)
 		}
 		// The stall's second shows a backlog, the last none, and the seconds add up.
 		var sum, behind int64
 		for _, iv := range rec.Intervals {
-			sum += iv.Total.Count
-			behind = max(behind, iv.Behind)
+			sum += iv.Groups[0].Total.Count
+			behind = max(behind, iv.Groups[0].Ledger.Behind)
 		}
-		if sum != s.Total.Count || behind < 100 || rec.Intervals[len(rec.Intervals)-1].Behind != 0 {
-			t.Errorf("intervals add up to %d of %d, at most %d behind, %d at the end", sum, s.Total.Count, behind,
-				rec.Intervals[len(rec.Intervals)-1].Behind)
+		last := rec.Intervals[len(rec.Intervals)-1].Groups[0].Ledger
+		if sum != g.Total.Count || behind < 100 || last.Behind != 0 {
+			t.Errorf("intervals add up to %d of %d, at most %d behind, %d at the end", sum, g.Total.Count, behind,
+				last.Behind)
 		}
 		if len(rec.Intervals) != 10 {
 			t.Errorf("%d intervals, want 10", len(rec.Intervals))
@@ -312,8 +314,9 @@ func TestOverload(t *testing.T) {
 			t.Fatal(err)
 		}
 		// 10 a second for five seconds, and for one more to drain.
-		if s.Total.Count < 58 || s.Total.Count > 62 || s.Total.Count+s.Unsent != 500 {
-			t.Errorf("%d operations and %d unsent, want about 60 and 500 in all", s.Total.Count, s.Unsent)
+		g := s.Groups[0]
+		if g.Total.Count < 58 || g.Total.Count > 62 || g.Total.Count+g.Ledger.Dropped != 500 {
+			t.Errorf("%d operations and %d unsent, want about 60 and 500 in all", g.Total.Count, g.Ledger.Dropped)
 		}
 		if last.Behind < 400 || !strings.Contains(last.String(), "behind") {
 			t.Errorf("the last tick says %q", last)
@@ -336,17 +339,18 @@ func TestWarmup(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if s.Total.Service.Max > 11_000 || s.Total.Count < 496 || s.Total.Count > 504 || s.Seconds < 2.5 ||
+		g := s.Groups[0]
+		if g.Total.Service.Max > 11_000 || g.Total.Count < 496 || g.Total.Count > 504 || s.Seconds < 2.5 ||
 			s.Seconds > 2.52 {
-			t.Errorf("summary of the run: %d operations in %g s, at most %d us", s.Total.Count, s.Seconds,
-				s.Total.Service.Max)
+			t.Errorf("summary of the run: %d operations in %g s, at most %d us", g.Total.Count, s.Seconds,
+				g.Total.Service.Max)
 		}
 		var phases []string
 		warm := results.Latency{}
 		for _, iv := range rec.Intervals {
 			phases = append(phases, fmt.Sprintf("%s %g+%.1f", iv.Phase, iv.Since, iv.Seconds))
 			if iv.Phase == results.PhaseWarmup {
-				warm.Max = max(warm.Max, iv.Total.Service.Max)
+				warm.Max = max(warm.Max, iv.Groups[0].Total.Service.Max)
 			}
 		}
 		if want := "warmup 0+1.0, warmup 1+1.0, run 0+1.0, run 1+1.0, run 2+0.5"; strings.Join(phases, ", ") != want ||
@@ -371,14 +375,15 @@ func TestConnectionsLostAndMadeAgain(t *testing.T) {
 			t.Fatal(err)
 		}
 		// 10 ms, 20, 40, 80 between the attempts of each client, in a tenth of a second.
-		if n := s.Errors[kindConnection]; n < clients || n > 6*clients {
-			t.Errorf("errors %v, want %d to %d of kind %s", s.Errors, clients, 6*clients, kindConnection)
+		if n := s.Groups[0].Kinds[kindConnection]; n < clients || n > 6*clients {
+			t.Errorf("errors %v, want %d to %d of kind %s", s.Groups[0].Kinds, clients, 6*clients, kindConnection)
 		}
-		if s.Total.Errors != s.Errors[kindConnection] || s.FirstErrors[kindConnection] == "" {
-			t.Errorf("%d errors in total, kinds %v, first %v", s.Total.Errors, s.Errors, s.FirstErrors)
+		g := s.Groups[0]
+		if g.Total.Errors != g.Kinds[kindConnection] || s.FirstErrors[kindConnection] == "" {
+			t.Errorf("%d errors in total, kinds %v, first %v", g.Total.Errors, g.Kinds, s.FirstErrors)
 		}
-		if s.Total.Count < 800 || s.Ops[0].Misses > 0 {
-			t.Errorf("%d operations, %d misses", s.Total.Count, s.Ops[0].Misses)
+		if s.Groups[0].Total.Count < 800 || s.Groups[0].Ops[0].Misses > 0 {
+			t.Errorf("%d operations, %d misses", s.Groups[0].Total.Count, s.Groups[0].Ops[0].Misses)
 		}
 	})
 }
@@ -401,12 +406,13 @@ func TestLoadRepeatsFailures(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if s.Inserted == nil || s.Inserted.Insert.Count != 50 || s.Inserted.Errors[kindConnection] == 0 ||
+		g := s.Groups[0]
+		if g.Inserted == nil || g.Inserted.Insert.Count != 50 || g.Inserted.Kinds[kindConnection] == 0 ||
 			len(m.data) != 50 {
-			t.Errorf("inserted %+v; %d keys", s.Inserted, len(m.data))
+			t.Errorf("inserted %+v; %d keys", g.Inserted, len(m.data))
 		}
-		if s.Total.Misses > 0 {
-			t.Errorf("%d misses after the load", s.Total.Misses)
+		if s.Groups[0].Total.Misses > 0 {
+			t.Errorf("%d misses after the load", s.Groups[0].Total.Misses)
 		}
 	})
 }
@@ -433,8 +439,8 @@ func TestTargetDies(t *testing.T) {
 		if took := time.Since(start); took < 5*time.Second || took > 9*time.Second {
 			t.Errorf("gave up after %s", took)
 		}
-		if s.Failure != err.Error() || rec.Summary.Failure != s.Failure || s.Total.Count == 0 ||
-			s.Errors[kindConnect] == 0 {
+		if s.Failure != err.Error() || rec.Summary.Failure != s.Failure || s.Groups[0].Total.Count == 0 ||
+			s.Groups[0].Kinds[kindConnect] == 0 {
 			t.Errorf("summary %+v", s)
 		}
 	})
@@ -464,11 +470,11 @@ func TestInterrupted(t *testing.T) {
 				if err != nil || !s.Interrupted || !rec.Summary.Interrupted {
 					t.Errorf("error %v, interrupted %v", err, s.Interrupted)
 				}
-				if s.Total.Count < c.count || s.Total.Count > c.count*11/10 {
-					t.Errorf("%d operations, want %d", s.Total.Count, c.count)
+				if s.Groups[0].Total.Count < c.count || s.Groups[0].Total.Count > c.count*11/10 {
+					t.Errorf("%d operations, want %d", s.Groups[0].Total.Count, c.count)
 				}
-				if len(s.Errors) > 0 {
-					t.Errorf("errors %v", s.Errors)
+				if len(s.Groups[0].Kinds) > 0 {
+					t.Errorf("errors %v", s.Groups[0].Kinds)
 				}
 			})
 		})
@@ -491,8 +497,9 @@ func TestSilentServer(t *testing.T) {
 		defer m.wg.Wait()
 		o := Options{Targets: []string{"memory:1"}, Dial: m.dial, Workload: "set", Clients: 2, Duration: time.Minute}
 		s, err := Run(ctx, usual(o), nil)
-		if took := time.Since(start); err != nil || !s.Interrupted || len(s.Errors) > 0 || took > 4*time.Second {
-			t.Errorf("after %s: error %v, interrupted %v, errors %v", took, err, s.Interrupted, s.Errors)
+		g := s.Groups[0]
+		if took := time.Since(start); err != nil || !s.Interrupted || len(g.Kinds) > 0 || took > 4*time.Second {
+			t.Errorf("after %s: error %v, interrupted %v, errors %v", took, err, s.Interrupted, g.Kinds)
 		}
 	})
 	synctest.Test(t, func(t *testing.T) {
@@ -502,8 +509,9 @@ func TestSilentServer(t *testing.T) {
 			Duration: 2 * time.Second,
 			Timeout:  3 * time.Second}
 		s, err := Run(t.Context(), usual(o), nil)
-		if err != nil || s.Errors[kindTimeout] != 2 || len(s.Errors) != 1 || s.Total.Count == 0 {
-			t.Errorf("error %v, errors %v, %d operations", err, s.Errors, s.Total.Count)
+		g := s.Groups[0]
+		if err != nil || g.Kinds[kindTimeout] != 2 || len(g.Kinds) != 1 || g.Total.Count == 0 {
+			t.Errorf("error %v, errors %v, %d operations", err, g.Kinds, g.Total.Count)
 		}
 	})
 }

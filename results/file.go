@@ -167,10 +167,18 @@ func checkFormat(b []byte) error {
 }
 
 func (res *Result) add(b []byte, n int) error {
+	if n > 1 && res.Header.Format < 3 || n == 1 && res.Header.Format == 0 && oldFormat(b) {
+		return res.addOld(b, n)
+	}
 	var l line
 	if err := json.Unmarshal(b, &l); err != nil {
 		return err
 	}
+	return res.take(l, n)
+}
+
+// take adds a line to the result.
+func (res *Result) take(l line, n int) error {
 	switch {
 	case res.Summary != nil:
 		return errors.New("a line after the summary")
@@ -191,23 +199,31 @@ func (iv *Interval) check() error {
 	if !slices.Contains([]string{PhaseLoad, PhaseWarmup, PhaseRun, PhaseVerify}, iv.Phase) {
 		return fmt.Errorf("phase %q: unknown", iv.Phase)
 	}
-	var sum int64
-	for _, op := range iv.Ops {
-		sum += op.Count
-	}
-	if sum != iv.Total.Count {
-		return fmt.Errorf("total count %d, operations add up to %d", iv.Total.Count, sum)
+	for i := range iv.Groups {
+		if err := iv.Groups[i].check(); err != nil {
+			return err
+		}
 	}
 	return nil
 }
 
 func (s *Summary) check() error {
+	for i := range s.Groups {
+		if err := s.Groups[i].check(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// check compares sums, and counts with what the histograms hold.
+func (g *GroupStats) check() error {
 	var sum int64
-	for _, op := range s.Ops {
+	for _, op := range g.Ops {
 		sum += op.Count
 		for _, l := range []*Latency{&op.Service, op.Response} {
-			if l == nil || op.Count == 0 && l.HDR == "" {
-				continue // nothing was answered
+			if l == nil || l.HDR == "" {
+				continue
 			}
 			h, err := l.Histogram()
 			if err != nil {
@@ -218,8 +234,8 @@ func (s *Summary) check() error {
 			}
 		}
 	}
-	if sum != s.Total.Count {
-		return fmt.Errorf("total count %d, operations add up to %d", s.Total.Count, sum)
+	if sum != g.Total.Count {
+		return fmt.Errorf("total count %d, operations add up to %d", g.Total.Count, sum)
 	}
 	return nil
 }

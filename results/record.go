@@ -4,6 +4,7 @@ package results
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
@@ -11,8 +12,8 @@ import (
 
 // Format is the version of the result files that this package writes. It changes when an older reader would refuse or
 // misread a newer file; a new field does not change it. Read accepts older versions, too. Version 2 has the phase
-// verify.
-const Format = 2
+// verify. Version 3 has groups of clients, the ledger of their operations, and histograms in every interval.
+const Format = 3
 
 // Header is the first line of a result file: all that is needed to repeat the run and to judge it. It says what was in
 // force when the cluster had booted and before the load began. What changes during a run, such as process_procs, is in
@@ -25,7 +26,13 @@ type Header struct {
 	Command  []string          `json:"command,omitempty"` // the command line
 	Profile  string            `json:"profile,omitempty"`
 	Settings map[string]string `json:"settings,omitempty"`
-	Load     Load              `json:"load"`
+
+	// The load that was asked for, with its defaults filled in.
+	Groups   []ClientGroup `json:"groups"`
+	Duration time.Duration `json:"duration_ns"` // of the measured part
+	Warmup   time.Duration `json:"warmup_ns"`
+	Seed     uint64        `json:"seed"`
+	Verify   bool          `json:"verify,omitempty"`
 
 	// On what. NewHeader fills in Build and Machine, the run fills in Target.
 	Build   Build        `json:"build"`
@@ -34,24 +41,21 @@ type Header struct {
 	Target  Target       `json:"target"`
 }
 
-// Load is the load that was asked for, with its defaults filled in.
-type Load struct {
-	Workload   string        `json:"workload"`
-	Keys       string        `json:"keys"` // the distribution of keys
-	Clients    int           `json:"clients"`
-	Pipeline   int           `json:"pipeline"`
-	Rate       float64       `json:"rate"` // operations per second of all clients, 0 for a closed loop
-	Duration   time.Duration `json:"duration_ns"`
-	Warmup     time.Duration `json:"warmup_ns"`
-	Records    uint64        `json:"records"`
-	Elements   int           `json:"elements,omitempty"` // elements of a record that is a collection
-	ValueBytes int           `json:"value_bytes"`        // 0 if nothing has a value
-	Seed       uint64        `json:"seed"`
-	Verify     bool          `json:"verify,omitempty"`
+// ClientGroup is a group of clients that send the same load. The groups of a run send at the same time.
+type ClientGroup struct {
+	Name       string `json:"name"`
+	Workload   string `json:"workload"`
+	Keys       string `json:"keys"` // the distribution of keys
+	Clients    int    `json:"clients"`
+	Pipeline   int    `json:"pipeline"`
+	Rate       string `json:"rate"` // of all clients of the group together; "" for a closed loop
+	Records    uint64 `json:"records"`
+	Elements   int    `json:"elements,omitempty"` // elements of a record that is a collection
+	ValueBytes string `json:"value_bytes"`        // sizes of values, "" if nothing has a value
 }
 
 // OpenLoop reports whether the clients sent operations on a schedule.
-func (l Load) OpenLoop() bool { return l.Rate > 0 }
+func (g ClientGroup) OpenLoop() bool { return g.Rate != "" }
 
 // Build says which program measured.
 type Build struct {
@@ -133,37 +137,95 @@ const (
 	PhaseVerify = "verify"
 )
 
-// Interval is a second of a phase; the first and the last one may be shorter. An operation belongs to the interval in
-// which its reply came.
+// Interval is a second of a phase, or longer in a long run; the first and the last one may be shorter. An operation
+// belongs to the interval in which its reply came.
 type Interval struct {
-	Phase   string    `json:"phase"`
-	At      time.Time `json:"at"`      // when it ended
-	Since   float64   `json:"since"`   // seconds from the phase's start to its own
-	Seconds float64   `json:"seconds"` // its length
+	Phase     string        `json:"phase"`
+	At        time.Time     `json:"at"`             // when it ended
+	Since     float64       `json:"since"`          // seconds from the phase's start to its own
+	Seconds   float64       `json:"seconds"`        // its length
+	Groups    []GroupStats  `json:"groups"`         // in the header's order
+	Work      Work          `json:"work,omitempty"` // what the target did meanwhile
+	Generator GeneratorLoad `json:"generator,omitzero"`
+	Events    []Event       `json:"events,omitempty"` // what the schedule of the run did
+}
+
+// GroupStats are the figures of one group of clients.
+type GroupStats struct {
+	Name   string `json:"name"`
+	Ledger Ledger `json:"ledger"`
 	Incidents
 	Ops   []OpStats `json:"ops"`
 	Total OpStats   `json:"total"`
-	Work  Work      `json:"work,omitempty"` // what the target did meanwhile
+}
+
+// Ledger says where operations went. Of a whole run, Offered = OK + Errors + Unknown + Dropped + InFlight. Of an
+// interval, Offered and the InFlight of the interval before are that sum.
+type Ledger struct {
+	// Offered counts operations that were due by the schedule of an open loop, or begun in a closed loop.
+	Offered int64 `json:"offered"`
+	OK      int64 `json:"ok"`                // answered without error
+	Errors  int64 `json:"errors"`            // failed, and took no effect
+	Unknown int64 `json:"unknown,omitempty"` // sent, and nobody knows whether they took effect
+	Dropped int64 `json:"dropped,omitempty"` // never sent, since the run ended before
+	// InFlight counts operations that were offered and had not ended at the end of the span. Behind counts those of
+	// them that were due and not sent.
+	InFlight int64 `json:"in_flight,omitempty"`
+	Behind   int64 `json:"behind,omitempty"`
+}
+
+// Balance returns what is missing from a ledger that begins with so many operations in flight: 0 if it adds up.
+func (l Ledger) Balance(inFlight int64) int64 {
+	return inFlight + l.Offered - l.OK - l.Errors - l.Unknown - l.Dropped - l.InFlight
+}
+
+// Add takes in the ledger of the span that follows.
+func (l *Ledger) Add(next Ledger) {
+	l.Offered += next.Offered
+	l.OK += next.OK
+	l.Errors += next.Errors
+	l.Unknown += next.Unknown
+	l.Dropped += next.Dropped
+	l.InFlight, l.Behind = next.InFlight, next.Behind
+}
+
+// GeneratorLoad says what the load generator cost, and whether it kept up.
+type GeneratorLoad struct {
+	// Cores is how many cores the process of the generator used on average. Where that process also runs the cluster,
+	// it has the cluster's share, too.
+	Cores float64 `json:"cores"`
+	// Busy is the share of the machine's cores that were busy with anything, from 0 to 1.
+	Busy float64 `json:"busy"`
+	// Late is how much later than intended operations of an open loop left, where their client waited for nothing else.
+	Late *Latency `json:"late,omitempty"`
+}
+
+// Event is something that the schedule of a run did.
+type Event struct {
+	At    float64 `json:"at"` // seconds from the start of the measured part
+	Do    string  `json:"do"`
+	Error string  `json:"error,omitempty"`
 }
 
 // Incidents counts what happened besides good answers.
 type Incidents struct {
-	// Errors counts failed operations by kind: the first word of an error reply; "unknown outcome"; or what happened to
+	// Kinds counts failed operations by kind: the first word of an error reply; "unknown outcome"; or what happened to
 	// the connection: "connect", "connection", "timeout", "protocol".
-	Errors map[string]int64 `json:"errors,omitempty"`
-	// Moved and Asked count redirections that clients followed. Those are no errors.
-	Moved int64 `json:"moved,omitempty"`
-	Asked int64 `json:"asked,omitempty"`
-	// Behind is how many operations of an open loop were due and not sent at the end of the interval.
-	Behind int64 `json:"behind,omitempty"`
+	Kinds map[string]int64 `json:"errors_by_kind,omitempty"`
+	// Moved and Asked count redirections that clients followed, and Retried operations that they sent again. Those are
+	// no errors.
+	Moved   int64 `json:"moved,omitempty"`
+	Asked   int64 `json:"asked,omitempty"`
+	Retried int64 `json:"retried,omitempty"`
 }
 
 // OpStats are the figures of one kind of operation, or of all together.
 type OpStats struct {
 	Name      string  `json:"name"`
-	Count     int64   `json:"count"`  // answered without error
-	Errors    int64   `json:"errors"` // failed
-	Misses    int64   `json:"misses"` // how many of Count were answered with null or an empty array
+	Count     int64   `json:"count"`           // answered without error
+	Errors    int64   `json:"errors"`          // failed, those of unknown outcome included
+	Misses    int64   `json:"misses"`          // how many of Count were answered with null or an empty array
+	Reads     bool    `json:"reads,omitempty"` // it only reads, so an answer is a hit or a miss
 	PerSecond float64 `json:"per_second"`
 	// Service counts from the send. Response counts from the intended start; only an open loop has it.
 	Service  Latency  `json:"service"`
@@ -178,29 +240,65 @@ type Latency struct {
 	P99  int64   `json:"p99_us"`
 	P999 int64   `json:"p999_us"`
 	Max  int64   `json:"max_us"`
-	// HDR is the histogram itself, V2 compressed and base64. Only summaries have it.
+	// HDR is the histogram itself, V2 compressed and base64. The total of several operations has none.
 	HDR string `json:"hdr,omitempty"`
 }
 
 // Summary is the last line.
 type Summary struct {
-	Seconds float64 `json:"seconds"` // of the measured part: warm-up excluded
-	Incidents
-	Ops   []OpStats `json:"ops"`
-	Total OpStats   `json:"total"`
-	Work  Work      `json:"work,omitempty"` // what the target did in the measured part
-	// Unsent is how many operations of an open loop were due before the end and never sent, because the target did not
-	// keep up.
-	Unsent int64 `json:"unsent,omitempty"`
-	// Inserted describes the load phase, nil if the workload has none.
-	Inserted *Inserted `json:"inserted,omitempty"`
-	// Verified says what reading back found. It is nil if the run read nothing back.
-	Verified *Verified `json:"verified,omitempty"`
+	Seconds   float64        `json:"seconds"` // of the measured part: warm-up excluded
+	Groups    []GroupSummary `json:"groups"`
+	Work      Work           `json:"work,omitempty"` // what the target did in the measured part
+	Generator GeneratorLoad  `json:"generator,omitzero"`
+	Events    []Event        `json:"events,omitempty"`
+	// Warmup says how long the warm-up took, where the run found its end from the data.
+	Warmup float64 `json:"warmup,omitempty"`
+	// Warnings says what a reader must know before believing the figures.
+	Warnings []string `json:"warnings,omitempty"`
 	// Interrupted says that the user ended the run early. Failure says why a run could not go on.
 	Interrupted bool   `json:"interrupted,omitempty"`
 	Failure     string `json:"failure,omitempty"`
 	// FirstErrors holds the first message of each kind of error.
 	FirstErrors map[string]string `json:"first_errors,omitempty"`
+	// Curve has the rates that a run tried, where it tried several.
+	Curve *Curve `json:"curve,omitempty"`
+}
+
+// Measured reports whether the run came as far as to have figures.
+func (s *Summary) Measured() bool {
+	return slices.ContainsFunc(s.Groups, func(g GroupSummary) bool { return g.Inserted != nil || g.Total.Count > 0 })
+}
+
+// GroupSummary are the figures of one group of clients over the measured part.
+type GroupSummary struct {
+	GroupStats
+	// Inserted describes the load phase, nil if the workload has none.
+	Inserted *Inserted `json:"inserted,omitempty"`
+	// Verified says what reading back found. It is nil if the run read nothing back.
+	Verified *Verified `json:"verified,omitempty"`
+}
+
+// Curve is latency against rate.
+type Curve struct {
+	SLO  string `json:"slo,omitempty"` // what a rate must hold
+	Rows []Step `json:"steps"`         // in the order in which they ran
+	// The lowest rates, in operations per second, at which the group begins to lag behind its schedule, breaks the SLO,
+	// and at which the target gives no more; 0 where no step did.
+	Lags      float64 `json:"lags,omitempty"`
+	Breaks    float64 `json:"breaks,omitempty"`
+	Saturates float64 `json:"saturates,omitempty"`
+	// Best is the highest rate that held the SLO in a search. Confirmed is set if a run of its own at that rate held
+	// it, too.
+	Best      float64 `json:"best,omitempty"`
+	Confirmed bool    `json:"confirmed,omitempty"`
+}
+
+// Step is one rate of a curve.
+type Step struct {
+	Rate    float64 `json:"rate"` // offered, operations per second
+	Seconds float64 `json:"seconds"`
+	GroupStats
+	Why string `json:"why,omitempty"` // why the rate did not hold, "" if it did
 }
 
 // Inserted are the figures of the load phase.

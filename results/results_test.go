@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -22,10 +23,11 @@ func sample(open bool) (Header, []Interval, Summary) {
 		Format: Format, Started: time.Date(2026, 5, 4, 3, 2, 1, 0, time.UTC), Command: []string{"neokv", "bench"},
 		Profile:  "default",
 		Settings: map[string]string{"engine.wal_sync": "always"},
-		Load: Load{
-			Workload: "ycsb-a", Keys: "scrambled_zipfian(100000, 0.99)", Clients: 50, Pipeline: 1,
-			Duration: 30 * time.Second, Warmup: 5 * time.Second, Records: 100_000, ValueBytes: 1000, Seed: 7,
-		},
+		Groups: []ClientGroup{{
+			Name: "ycsb-a", Workload: "ycsb-a", Keys: "scrambled_zipfian(100000, 0.99)", Clients: 50, Pipeline: 1,
+			Records: 100_000, ValueBytes: "1000",
+		}},
+		Duration: 30 * time.Second, Warmup: 5 * time.Second, Seed: 7,
 		Machine: Machine{CPU: "a CPU", Cores: 2, GOMAXPROCS: 4, MemoryBytes: 8 << 30, OS: "an OS", Kernel: "1.2",
 			Arch: "amd64"},
 		Cluster: ClusterShape{
@@ -43,36 +45,49 @@ func sample(open bool) (Header, []Interval, Summary) {
 		Record(all, slow)
 		Record(all, fast)
 	}
-	s := Summary{
-		Seconds: 30.0004, Incidents: Incidents{Errors: map[string]int64{"timeout": 2, "CLUSTERDOWN": 11}, Moved: 1234},
-		Ops: []OpStats{
-			{Name: "read", Count: 1000, Errors: 13, Misses: 5, PerSecond: 12345.4, Service: LatencyOf(reads, true)},
-			{Name: "update", Count: 1000, PerSecond: 987.6, Service: LatencyOf(updates, true)},
+	g := GroupSummary{
+		GroupStats: GroupStats{
+			Name:      "ycsb-a",
+			Ledger:    Ledger{Offered: 2013, OK: 2000, Errors: 11, Unknown: 2},
+			Incidents: Incidents{Kinds: map[string]int64{"timeout": 2, "CLUSTERDOWN": 11}, Moved: 1234},
+			Ops: []OpStats{
+				{Name: "read", Count: 1000, Errors: 13, Misses: 5, Reads: true, PerSecond: 12345.4,
+					Service: LatencyOf(reads, true)},
+				{Name: "update", Count: 1000, PerSecond: 987.6, Service: LatencyOf(updates, true)},
+			},
+			Total: OpStats{Name: "total", Count: 2000, Errors: 13, Misses: 5, PerSecond: 13333,
+				Service: LatencyOf(all, true)},
 		},
-		Total: OpStats{Name: "total", Count: 2000, Errors: 13, Misses: 5, PerSecond: 13333,
-			Service: LatencyOf(all, true)},
-		Inserted:    &Inserted{Seconds: 2.5, Insert: OpStats{Name: "insert", Count: 100_000, PerSecond: 40_000}},
-		FirstErrors: map[string]string{"CLUSTERDOWN": "CLUSTERDOWN Hash slot not served"},
+		Inserted: &Inserted{Seconds: 2.5, Insert: OpStats{Name: "insert", Count: 100_000, PerSecond: 40_000}},
 	}
 	if open {
-		h.Load.Rate = 14_000
-		for i := range s.Ops {
+		h.Groups[0].Rate = "14000"
+		for i := range g.Ops {
 			l := LatencyOf(reads, true)
-			s.Ops[i].Response = &l
+			g.Ops[i].Response = &l
 		}
 		l := LatencyOf(all, true)
-		s.Total.Response = &l
-		s.Unsent = 4321
+		g.Total.Response = &l
+		g.Ledger.Dropped = 4321
+		g.Ledger.Offered += 4321
+	}
+	s := Summary{
+		Seconds: 30.0004, Groups: []GroupSummary{g},
+		FirstErrors: map[string]string{"CLUSTERDOWN": "CLUSTERDOWN Hash slot not served"},
 	}
 	intervals := []Interval{
-		{Phase: PhaseLoad, At: h.Started, Seconds: 1, Ops: []OpStats{{Name: "insert", Count: 3}},
-			Total: OpStats{Name: "total", Count: 3}},
-		{Phase: PhaseRun, At: h.Started.Add(time.Second), Since: 1, Seconds: 1,
-			Incidents: Incidents{Asked: 1, Behind: 2},
-			Work:      Work{"sync_calls": 3},
-			Ops: []OpStats{{Name: "read", Count: 1, Service: LatencyOf(reads, false)},
-				{Name: "update", Count: 2}},
-			Total: OpStats{Name: "total", Count: 3}},
+		{Phase: PhaseLoad, At: h.Started, Seconds: 1, Groups: []GroupStats{{
+			Name: "ycsb-a", Ledger: Ledger{Offered: 3, OK: 3}, Ops: []OpStats{{Name: "insert", Count: 3}},
+			Total: OpStats{Name: "total", Count: 3},
+		}}},
+		{Phase: PhaseRun, At: h.Started.Add(time.Second), Since: 1, Seconds: 1, Work: Work{"sync_calls": 3},
+			Generator: GeneratorLoad{Cores: 0.5, Busy: 0.75}, Events: []Event{{At: 1, Do: "FLUSHALL"}},
+			Groups: []GroupStats{{
+				Name: "ycsb-a", Ledger: Ledger{Offered: 5, OK: 3, InFlight: 2, Behind: 2}, Incidents: Incidents{Asked: 1},
+				Ops: []OpStats{{Name: "read", Count: 1, Service: LatencyOf(reads, false)},
+					{Name: "update", Count: 2}},
+				Total: OpStats{Name: "total", Count: 3},
+			}}},
 	}
 	return h, intervals, s
 }
@@ -118,7 +133,7 @@ func TestRoundTrip(t *testing.T) {
 	if want := (&Result{Header: h, Intervals: ivs, Summary: &s}); !reflect.DeepEqual(got, want) {
 		t.Errorf("read back\n%+v\nwant\n%+v", got, want)
 	}
-	hist, err := got.Summary.Ops[0].Service.Histogram()
+	hist, err := got.Summary.Groups[0].Ops[0].Service.Histogram()
 	if err != nil || hist.TotalCount() != 1000 || hist.ValueAtPercentile(50) < 500_000 ||
 		hist.ValueAtPercentile(50) > 500_500 {
 		t.Errorf("histogram: %v, %v", hist, err)
@@ -157,22 +172,34 @@ func TestReadCutOff(t *testing.T) {
 	}
 }
 
-// A record of version 1, which had neither work nor verification.
+// Records of versions 1 and 2, which had one group of clients. Version 1 had neither work nor verification.
 func TestReadOldFormat(t *testing.T) {
-	f, err := os.Open("testdata/format1.jsonl")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	got, err := Read(f)
-	if err != nil || got.Header.Format != 1 || len(got.Intervals) != 2 || got.Summary.Total.Count != 2000 ||
-		got.Summary.Work != nil || len(got.Warnings) > 0 {
-		t.Fatalf("%+v, %v", got, err)
-	}
-	var table bytes.Buffer
-	if err := PrintTable(&table, got.Header, *got.Summary); err != nil ||
-		!strings.Contains(table.String(), "load: 100,000 records inserted") {
-		t.Errorf("%v\n%s", err, table.String())
+	for format, rate := range map[int]string{1: "", 2: "14000"} {
+		f, err := os.Open(fmt.Sprintf("testdata/format%d.jsonl", format))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		got, err := Read(f)
+		if err != nil || len(got.Warnings) > 0 {
+			t.Fatalf("format %d: %v, %v", format, err, got)
+		}
+		want, _, _ := sample(rate != "")
+		if h := got.Header; h.Format != format || !reflect.DeepEqual(h.Groups, want.Groups) ||
+			h.Duration != want.Duration || h.Warmup != want.Warmup || h.Seed != want.Seed {
+			t.Errorf("format %d: %+v\nwant %+v", format, h, want)
+		}
+		g := got.Summary.Groups[0]
+		if len(got.Intervals) != 2 || got.Intervals[1].Groups[0].Ops[1].Count != 2 || g.Total.Count != 2000 ||
+			g.Kinds["CLUSTERDOWN"] != 11 || g.Moved != 1234 || (g.Ledger.Dropped == 4321) != (format == 2) ||
+			(g.Verified != nil) != (format == 2) || g.Ledger.Balance(0) != 0 || g.Name != "ycsb-a" {
+			t.Errorf("format %d: %+v", format, got.Summary)
+		}
+		var table bytes.Buffer
+		if err := PrintTable(&table, got.Header, *got.Summary); err != nil ||
+			!strings.Contains(table.String(), "load: 100,000 records inserted") {
+			t.Errorf("%v\n%s", err, table.String())
+		}
 	}
 }
 
@@ -198,11 +225,13 @@ func TestReadRefuses(t *testing.T) {
 	lines := strings.SplitAfter(buf.String(), "\n")
 	lines = lines[:len(lines)-1]
 	format := fmt.Sprintf(`"format":%d`, Format)
-	newer := strings.Replace(lines[0], format, `"format":99,"load":"of another type"`, 1)
+	newer := strings.Replace(lines[0], format, `"format":99,"groups":"of another type"`, 1)
 	wrongCount := s
-	wrongCount.Ops = append([]OpStats(nil), s.Ops...)
-	wrongCount.Ops[0].Count++
-	wrongCount.Total.Count++
+	wrongCount.Groups = slices.Clone(s.Groups)
+	g := &wrongCount.Groups[0]
+	g.Ops = slices.Clone(g.Ops)
+	g.Ops[0].Count++
+	g.Total.Count++
 	b, _ := json.Marshal(line{Summary: &wrongCount})
 	for name, c := range map[string]struct{ in, want string }{
 		"nothing":        {"", "empty record"},
@@ -232,10 +261,17 @@ func TestTable(t *testing.T) {
 	open, _, ops := sample(true)
 	memory, _, ms := sample(false)
 	memory.Cluster.InMemory = true
-	ms.Errors, ms.FirstErrors, ms.Moved, ms.Interrupted = nil, nil, 0, true
+	ms.FirstErrors, ms.Interrupted = nil, true
+	ms.Groups[0].Incidents = Incidents{}
 	foreign, _, _ := sample(false)
-	foreign.Cluster, foreign.Load.Workload, foreign.Load.Clients = ClusterShape{}, "get", 1
-	fs := Summary{Seconds: 1, Ops: []OpStats{{Name: "get"}}, Total: OpStats{Name: "total"}, Failure: "target dead"}
+	foreign.Cluster, foreign.Groups[0].Workload, foreign.Groups[0].Clients = ClusterShape{}, "get", 1
+	foreign.Groups = append(foreign.Groups,
+		ClientGroup{Name: "info", Workload: "info", Clients: 1, Pipeline: 1, Rate: "1"})
+	fs := Summary{Seconds: 1, Failure: "target dead", Groups: []GroupSummary{
+		{GroupStats: GroupStats{Name: "get", Ops: []OpStats{{Name: "get"}}, Total: OpStats{Name: "total"}}},
+		{GroupStats: GroupStats{Name: "info", Ops: []OpStats{{Name: "info"}}, Total: OpStats{Name: "total"}}},
+	}, Warnings: []string{"the generator was the bottleneck"}, Events: []Event{{At: 3, Do: "FLUSHALL", Error: "no"}},
+		Generator: GeneratorLoad{Cores: 1.5, Busy: 0.98, Late: &Latency{P50: 10, P99: 1000, Max: 2000}}}
 	cs.Work = Work{
 		"sync_calls": 400, "raft_entries": 500, "raft_commands": 1000, "wal_bytes": 2_469_000,
 		"memtable_flush_bytes": 33, "compaction_bytes": 1,
@@ -244,11 +280,11 @@ func TestTable(t *testing.T) {
 		"row_cache_hits": 875, "row_cache_misses": 125, "process_allocs": 23_000, "write_stalls": 1,
 		"write_stall_us": 1500, "leader_changes": 2,
 	}
-	cs.Verified = &Verified{Seconds: 1.25, Checked: 100_000, Complete: true}
-	ops.Verified = &Verified{Seconds: 1.25, Checked: 100_000, Lost: 2,
+	cs.Groups[0].Verified = &Verified{Seconds: 1.25, Checked: 100_000, Complete: true}
+	ops.Groups[0].Verified = &Verified{Seconds: 1.25, Checked: 100_000, Lost: 2,
 		Examples: []string{"key:1: absent", "key:2: absent"}, Complete: true, Unjudged: 1, Ignored: 3}
-	ms.Verified = &Verified{Seconds: 1.25, Checked: 100}
-	fs.Work, fs.Total.Count = Work{"process_cpu_us": 12_000_000}, 1_000_000
+	ms.Groups[0].Verified = &Verified{Seconds: 1.25, Checked: 100}
+	fs.Work, fs.Groups[0].Total.Count = Work{"process_cpu_us": 12_000_000}, 1_000_000
 	var got bytes.Buffer
 	for _, c := range []struct {
 		h Header

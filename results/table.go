@@ -6,43 +6,68 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
 
-// PrintTable prints a summary for people: what was measured, a line per operation, and what went wrong.
+// PrintTable prints a summary for people: what was measured, for each group of clients a line per operation, and what
+// went wrong.
 func PrintTable(w io.Writer, h Header, s Summary) error {
-	open := h.Load.OpenLoop()
-	rows := [][]string{{"operation", "ops/s", "count", "errors", "p50", "p95", "p99", "p99.9", "max"}}
-	if open {
-		rows[0] = slices.Insert(rows[0], 1, "time")
+	lines := []string{on(h)}
+	for i, g := range s.Groups {
+		load := ClientGroup{Workload: g.Name}
+		if i < len(h.Groups) {
+			load = h.Groups[i]
+		}
+		lines = append(lines, title(load, len(s.Groups) > 1), "")
+		lines = append(append(lines, align(opRows(g, load.OpenLoop()), load.OpenLoop())...), "")
+		lines = append(lines, g.notes()...)
+		if len(s.Groups) > 1 {
+			lines = append(lines, "")
+		}
 	}
-	ops := s.Ops
-	if len(ops) > 1 {
-		total := s.Total
-		total.Name = "total"
-		ops = append(slices.Clone(ops), total)
-	}
-	for _, op := range ops {
-		rows = append(rows, opRows(op, open)...)
-	}
-	lines := append([]string{title(h), ""}, align(rows, open)...)
-	lines = append(append(lines, ""), notes(h, s)...)
+	lines = append(lines, notes(h, s)...)
 	_, err := io.WriteString(w, strings.Join(lines, "\n")+"\n")
 	return err
 }
 
-// opRows makes the rows of an operation: one in a closed loop; in an open loop response time, and below it service
-// time.
-func opRows(op OpStats, open bool) [][]string {
-	counts := []string{Count(int64(op.PerSecond + 0.5)), Count(op.Count), Count(op.Errors)}
-	if !open {
-		return [][]string{slices.Concat([]string{op.Name}, counts, latencies(&op.Service))}
+// opRows makes the rows of a group with their heading. An operation has one row in a closed loop; in an open loop it
+// has one for response time, and below it one for service time.
+func opRows(g GroupSummary, open bool) [][]string {
+	reads := slices.ContainsFunc(g.Ops, func(op OpStats) bool { return op.Reads })
+	heading := []string{"operation"}
+	if open {
+		heading = append(heading, "time")
 	}
-	return [][]string{
-		slices.Concat([]string{op.Name, "response"}, counts, latencies(op.Response)),
-		slices.Concat([]string{"", "service", "", "", ""}, latencies(&op.Service)),
+	heading = append(heading, "ops/s", "count", "errors")
+	if reads {
+		heading = append(heading, "hits")
 	}
+	rows := [][]string{append(heading, "p50", "p95", "p99", "p99.9", "max")}
+	ops := g.Ops
+	if len(ops) > 1 {
+		total := g.Total
+		total.Name = "total"
+		ops = append(slices.Clone(ops), total)
+	}
+	for _, op := range ops {
+		counts := []string{Count(int64(op.PerSecond + 0.5)), Count(op.Count), Count(op.Errors)}
+		switch {
+		case op.Reads && op.Count > 0:
+			counts = append(counts, percent(op.Count-op.Misses, op.Count))
+		case reads:
+			counts = append(counts, "-")
+		}
+		if !open {
+			rows = append(rows, slices.Concat([]string{op.Name}, counts, latencies(&op.Service)))
+			continue
+		}
+		rows = append(rows,
+			slices.Concat([]string{op.Name, "response"}, counts, latencies(op.Response)),
+			slices.Concat([]string{"", "service"}, make([]string, len(counts)), latencies(&op.Service)))
+	}
+	return rows
 }
 
 func latencies(l *Latency) []string {
@@ -79,84 +104,127 @@ func align(rows [][]string, open bool) []string {
 	return lines
 }
 
-// title returns the first line: what was measured, on what, and whether the data would have survived a power failure.
-func title(h Header) string {
-	l := h.Load
+// title returns the line above the table of a group: what was sent.
+func title(g ClientGroup, named bool) string {
 	loop := "closed loop"
-	if l.OpenLoop() {
-		loop = fmt.Sprintf("open loop at %s ops/s", Count(int64(l.Rate)))
+	if g.OpenLoop() {
+		loop = fmt.Sprintf("open loop at %s ops/s", rate(g.Rate))
 	}
-	parts := []string{
-		fmt.Sprintf("%s: %s, pipeline %d, %s", l.Workload, plural(int64(l.Clients), "client"), l.Pipeline, loop),
-		records(l),
+	text := fmt.Sprintf("%s: %s, pipeline %d, %s; %s", g.Workload, plural(int64(g.Clients), "client"), g.Pipeline, loop,
+		records(g))
+	if named {
+		text = g.Name + ": " + text
 	}
-	if c := h.Cluster; c.InProcess {
-		parts = append(parts, fmt.Sprintf("%s and %s in this process, %s transport", plural(int64(c.Stores), "store"),
-			plural(int64(c.Regions), "region"), c.Transport))
-		if why := h.NotDurable(); why != "" {
-			parts = append(parts, "not durable ("+why+")")
-		} else {
-			parts = append(parts, fmt.Sprintf("sync %s on %s (fdatasync p50 %s)", c.Sync, c.Synced().FileSystem,
-				Micros(c.Synced().SyncP50.Microseconds())))
-		}
-	} else {
+	return text
+}
+
+// rate prints a plan, with commas if it is a plain number.
+func rate(plan string) string {
+	if n, err := strconv.ParseInt(plan, 10, 64); err == nil {
+		return Count(n)
+	}
+	return plan
+}
+
+// on returns the first line: on what was measured, and whether the data would have survived a power failure.
+func on(h Header) string {
+	c := h.Cluster
+	if !c.InProcess {
 		kind := "Redis"
 		if h.Target.Cluster {
 			kind = fmt.Sprintf("Redis Cluster of %s", plural(int64(len(h.Target.Nodes)), "node"))
 		}
-		parts = append(parts, fmt.Sprintf("%s %s at %s", kind, h.Target.Version, strings.Join(h.Target.Addrs, ",")))
+		return fmt.Sprintf("%s %s at %s", kind, h.Target.Version, strings.Join(h.Target.Addrs, ","))
 	}
-	return strings.Join(parts, "; ")
+	text := fmt.Sprintf("%s and %s in this process, %s transport, ", plural(int64(c.Stores), "store"),
+		plural(int64(c.Regions), "region"), c.Transport)
+	if why := h.NotDurable(); why != "" {
+		return text + "not durable (" + why + ")"
+	}
+	return text + fmt.Sprintf("sync %s on %s (fdatasync p50 %s)", c.Sync, c.Synced().FileSystem,
+		Micros(c.Synced().SyncP50.Microseconds()))
 }
 
-// records describes the records of the load.
-func records(l Load) string {
-	s := plural(int64(l.Records), "record")
-	if l.Elements > 0 {
-		s += " of " + plural(int64(l.Elements), "element")
+// records describes the records of a load.
+func records(g ClientGroup) string {
+	s := plural(int64(g.Records), "record")
+	if g.Elements > 0 {
+		s += " of " + plural(int64(g.Elements), "element")
 	}
-	if l.ValueBytes > 0 {
-		s += " of " + Bytes(int64(l.ValueBytes))
+	if n, err := strconv.ParseInt(g.ValueBytes, 10, 64); err == nil {
+		s += " of " + Bytes(n)
+	} else if g.ValueBytes != "" {
+		s += " of " + g.ValueBytes + " B"
 	}
 	return s
 }
 
-// notes returns the lines below the table.
-func notes(h Header, s Summary) []string {
+// notes returns the lines below the table of a group.
+func (g *GroupSummary) notes() []string {
 	var out []string
 	add := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
-	if in := s.Inserted; in != nil {
+	if in := g.Inserted; in != nil {
 		line := fmt.Sprintf("load: %s inserted in %.1f s, %s/s", plural(in.Insert.Count, "record"), in.Seconds,
 			Count(int64(in.Insert.PerSecond+0.5)))
 		if in.Insert.Errors > 0 {
-			line += fmt.Sprintf(", %s on the way (%s)", plural(in.Insert.Errors, "error"), kinds(in.Errors))
+			line += fmt.Sprintf(", %s on the way (%s)", plural(in.Insert.Errors, "error"), kinds(in.Kinds))
 		}
 		add("%s", line)
 	}
-	add("measured: %.1f s after %s of warm-up, seed %d", s.Seconds, h.Load.Warmup.Round(time.Millisecond), h.Load.Seed)
-	out = append(out, s.Work.lines(h, s.Total.Count)...)
-	for _, op := range s.Ops {
-		if op.Misses > 0 {
+	l := g.Ledger
+	add("operations: %s offered = %s ok + %s failed + %s unknown + %s dropped + %s in flight", Count(l.Offered),
+		Count(l.OK), Count(l.Errors), Count(l.Unknown), Count(l.Dropped), Count(l.InFlight))
+	for _, op := range g.Ops {
+		if op.Misses > 0 && !op.Reads {
 			add("%s: %s answered null or empty", op.Name, Count(op.Misses))
 		}
 	}
-	if s.Moved+s.Asked > 0 {
-		add("redirections followed: %s moved, %s asked", Count(s.Moved), Count(s.Asked))
+	if g.Moved+g.Asked+g.Retried > 0 {
+		add("redirections followed: %s moved, %s asked; sent again: %s", Count(g.Moved), Count(g.Asked),
+			Count(g.Retried))
 	}
-	if len(s.Errors) > 0 {
-		add("errors: %s", kinds(s.Errors))
-		for _, k := range slices.Sorted(maps.Keys(s.Errors)) {
-			if first := s.FirstErrors[k]; first != "" {
-				add("  first %s: %s", k, first)
-			}
+	if len(g.Kinds) > 0 {
+		add("errors: %s", kinds(g.Kinds))
+	}
+	if l.Dropped > 0 {
+		add("fell behind: %s operations were due and not sent before the end; the rate is more than the target takes",
+			Count(l.Dropped))
+	}
+	if v := g.Verified; v != nil {
+		out = append(out, v.lines()...)
+	}
+	return out
+}
+
+// notes returns the lines below all tables.
+func notes(h Header, s Summary) []string {
+	var out []string
+	add := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
+	warmup := h.Warmup
+	if s.Warmup > 0 {
+		warmup = time.Duration(s.Warmup * float64(time.Second))
+	}
+	add("measured: %.1f s after %s of warm-up, seed %d", s.Seconds, warmup.Round(time.Millisecond), h.Seed)
+	if g := s.Generator; g != (GeneratorLoad{}) {
+		add("%s", g.line(h))
+	}
+	var ops int64
+	for _, g := range s.Groups {
+		ops += g.Total.Count
+	}
+	out = append(out, s.Work.lines(h, ops)...)
+	for _, k := range slices.Sorted(maps.Keys(s.FirstErrors)) {
+		add("first %s: %s", k, s.FirstErrors[k])
+	}
+	for _, e := range s.Events {
+		if line := fmt.Sprintf("at %.1f s: %s", e.At, e.Do); e.Error != "" {
+			add("%s: failed: %s", line, e.Error)
+		} else {
+			add("%s", line)
 		}
 	}
-	if s.Unsent > 0 {
-		add("fell behind: %s operations were due and not sent before the end; the rate is more than the target takes",
-			Count(s.Unsent))
-	}
-	if v := s.Verified; v != nil {
-		out = append(out, v.lines()...)
+	for _, w := range s.Warnings {
+		add("warning: %s", w)
 	}
 	if s.Interrupted {
 		add("interrupted: the figures cover the part that ran")
@@ -165,6 +233,22 @@ func notes(h Header, s Summary) []string {
 		add("failed: %s", s.Failure)
 	}
 	return out
+}
+
+// line says what the generator cost.
+func (g GeneratorLoad) line(h Header) string {
+	text := fmt.Sprintf("generator: %.2f cores", g.Cores)
+	if h.Cluster.InProcess {
+		text += " with the cluster's"
+	}
+	if g.Busy > 0 {
+		text += fmt.Sprintf(", the machine %.0f %% busy", 100*g.Busy)
+	}
+	if g.Late != nil {
+		text += fmt.Sprintf(", operations left late by p50 %s, p99 %s, max %s", Micros(g.Late.P50), Micros(g.Late.P99),
+			Micros(g.Late.Max))
+	}
+	return text
 }
 
 // lines says what reading back found.

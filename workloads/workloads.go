@@ -66,6 +66,9 @@ const (
 	Pop       // one element less, unless there is none
 )
 
+// Reads reports whether an operation of the kind only reads.
+func (k OpKind) Reads() bool { return k <= ReadAll }
+
 // All is the table of workloads.
 var All = []Workload{
 	{

@@ -284,7 +284,7 @@ func (x *bench) sample(ctx context.Context, in *instance, l benchLoad, r *sample
 		return err
 	}
 	r.measured(s)
-	r.Work, r.Ops, r.DiskBytes = s.Work, s.Total.Count, after-before
+	r.Work, r.Ops, r.DiskBytes = s.Work, s.Groups[0].Total.Count, after-before
 	return nil
 }
 

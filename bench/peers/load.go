@@ -436,7 +436,7 @@ func (x *bench) sendAll(ctx context.Context, t test, to peerTarget, in *instance
 // measured copies the figures of neokv bench into the run.
 func (r *measurement) measured(s *results.Summary) {
 	ms := func(us int64) float64 { return float64(us) / 1e3 }
-	total := s.Total
+	total := s.Groups[0].Total
 	r.Value, r.P50, r.P95, r.P99 = total.PerSecond/1e3, ms(total.Service.P50), ms(total.Service.P95),
 		ms(total.Service.P99)
 	r.Misses, r.Errors = total.Misses, total.Errors

@@ -147,7 +147,7 @@ func load(ctx context.Context, p process, o bench.Options, out *results.RecordWr
 	o.Progress = show.tick
 	s, err := bench.Run(ctx, o, out)
 	show.end()
-	if out.Header().Format != 0 && (s.Inserted != nil || s.Total.Count > 0) {
+	if out.Header().Format != 0 && s.Measured() {
 		if err := results.PrintTable(p.stdout, out.Header(), s); err != nil {
 			return err
 		}

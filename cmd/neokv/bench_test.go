@@ -44,7 +44,7 @@ func TestBenchBootsACluster(t *testing.T) {
 		t.Fatalf("status %d, stderr %q", got.status, got.stderr)
 	}
 	if !regexp.MustCompile(`\nneokv-ycsb-a-\d{8}T\d{6}Z\.jsonl\n$`).MatchString(got.stdout) ||
-		!strings.HasPrefix(got.stdout, "ycsb-a: 4 clients") {
+		!strings.Contains(got.stdout, "\nycsb-a: 4 clients") {
 		t.Errorf("stdout\n%s\nwant a table, and the file's name in the last line", got.stdout)
 	}
 	if !strings.Contains(got.stderr, "neokv: booted 3 stores with 3 regions in ") ||
@@ -62,11 +62,11 @@ func TestBenchBootsACluster(t *testing.T) {
 		c.Data.FileSystem == "" || c.Data.SyncP50 == 0 {
 		t.Errorf("header: cluster %+v", c)
 	}
-	if l := h.Load; l.Workload != "ycsb-a" || l.Seed != 7 || l.Records != 200 || l.ValueBytes != 100 ||
-		l.Duration != 400*time.Millisecond {
-		t.Errorf("header: load %+v", l)
+	if l := h.Groups[0]; l.Workload != "ycsb-a" || h.Seed != 7 || l.Records != 200 || l.ValueBytes != "100" ||
+		h.Duration != 400*time.Millisecond {
+		t.Errorf("header: %s, seed %d, load %+v", h.Duration, h.Seed, l)
 	}
-	if r.Summary == nil || r.Summary.Total.Count == 0 || r.Summary.Total.Errors != 0 {
+	if r.Summary == nil || r.Summary.Groups[0].Total.Count == 0 || r.Summary.Groups[0].Total.Errors != 0 {
 		t.Errorf("summary %+v: want operations and no errors", r.Summary)
 	}
 	// The target's own counters are in the intervals and in the summary.
@@ -125,10 +125,10 @@ func TestBenchInMemoryIsNotDurable(t *testing.T) {
 			got.stdout, got.stderr, out)
 	}
 	r := readResult(t, got.stdout)
-	if !r.Header.Cluster.InMemory || r.Header.Load.Rate != 500 || r.Header.Load.Seed == 0 ||
-		r.Summary.Total.Response == nil {
+	if !r.Header.Cluster.InMemory || r.Header.Groups[0].Rate != "500" || r.Header.Seed == 0 ||
+		r.Summary.Groups[0].Total.Response == nil {
 		t.Errorf("header %+v, total %+v: want memory, an open loop of 500/s with response times, a seed", r.Header,
-			r.Summary.Total)
+			r.Summary.Groups[0].Total)
 	}
 }
 

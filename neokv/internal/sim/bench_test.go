@@ -46,19 +46,22 @@ func TestBenchVerifiesUnderKills(t *testing.T) {
 			}
 			p.clients, p.faults = 0, []fault{{run: load}, {run: earlyBlackouts(!x.planted)}}
 			err := s.record(p, x.planted, virtual, func(run func()) { synctest.Test(t, func(*testing.T) { run() }) })
-			v := sum.Verified
+			var v *results.Verified
+			if len(sum.Groups) > 0 {
+				v = sum.Groups[0].Verified
+			}
 			if v == nil {
 				t.Fatalf("seed %d: nothing was verified: %v, %v", s.seed, benchErr, err)
 			}
-			t.Logf("seed %d: %d kills, %d operations, %v, verified %+v", s.seed, s.stats.Kills, sum.Total.Count,
-				sum.Errors, *v)
+			t.Logf("seed %d: %d kills, %d operations, %v, verified %+v", s.seed, s.stats.Kills, sum.Groups[0].Total.Count,
+				sum.Groups[0].Kinds, *v)
 			switch {
 			case x.planted:
 				if v.Lost == 0 || benchErr == nil {
 					t.Errorf("seed %d: %d lost, %v; want what unsynced logs lose to be found", s.seed, v.Lost, benchErr)
 				}
 			case err != nil || benchErr != nil || v.Lost > 0 || !v.Complete || s.stats.Kills < 6 ||
-				sum.Total.Count < 1000:
+				sum.Groups[0].Total.Count < 1000:
 				t.Errorf("seed %d: want kills and every record as acknowledged: %v, %v", s.seed, benchErr, err)
 			}
 		})
