@@ -104,7 +104,7 @@ func (s *Server) parameters() []parameter {
 			name:  "slowlog-max-len",
 			get:   func(s *Server) string { return strconv.FormatInt(s.slow.length.Load(), 10) },
 			check: func(_ *Server, v string) string { return wholeNumber(v, 0, maxSlowCalls) },
-			apply: func(s *Server, v string) { s.slow.keep(mustInt(v)) },
+			apply: func(s *Server, v string) { s.slow.resize(mustInt(v)) },
 		},
 		number("tcp-keepalive", &s.limits.keepalive, 0, math.MaxInt32),
 		{

@@ -2,6 +2,7 @@ package server
 
 import (
 	"fmt"
+	"net"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -21,66 +22,86 @@ const (
 	maxSlowCalls = 10_000
 )
 
-// slowLog keeps the last slow calls. Each has a bounded size.
+// slowLog keeps the last slow calls. Each has a bounded size. Under load most writes may be slow, so a new call takes the
+// memory of the one that leaves.
 type slowLog struct {
 	limit  atomic.Int64 // a call that takes so many microseconds is slow; negative: no call is
 	length atomic.Int64 // calls that are kept
 
 	mu     sync.Mutex
 	lastID int64
-	calls  []slowCall // the oldest at first
+	calls  []slowCall // a ring once there are as many as are kept
+	oldest int        // index in calls
 }
 
 type slowCall struct {
 	id   int64
 	at   time.Time
 	took time.Duration
-	args [][]byte
-	addr string
+	text []byte // the arguments, one behind the other
+	ends []int  // where each ends in text
+	addr net.Addr
 	name string // of the client
 }
 
 func (l *slowLog) add(c *conn, cmds []command, now time.Time, took time.Duration) {
-	var rows []*redis.Command
+	rows := make([]*redis.Command, 0, 8)
 	for i := range cmds {
 		cmd := &cmds[i]
 		if cmd.rejected || cmd.row == nil || slices.Contains(rows, cmd.row) {
 			continue
 		}
 		rows = append(rows, cmd.row)
-		call := slowCall{
-			at: now, took: took, args: shorten(cmd.shown()), addr: c.nc.RemoteAddr().String(), name: c.info.Load().name,
-		}
+		args := cmd.shown()
 		l.mu.Lock()
-		call.id = l.lastID
+		id := l.lastID
 		l.lastID++
-		l.calls = append(l.calls, call)
-		l.trim()
+		if call := l.next(); call != nil {
+			call.id, call.at, call.took, call.addr, call.name = id, now, took, c.nc.RemoteAddr(), c.info.Load().name
+			call.keep(args)
+		}
 		l.mu.Unlock()
 	}
 }
 
-// trim lets the oldest calls go. The caller holds mu.
-func (l *slowLog) trim() {
-	if over := len(l.calls) - int(l.length.Load()); over > 0 {
-		l.calls = slices.Delete(l.calls, 0, over)
+// next returns the place of a new call, nil if none is kept. The caller holds mu.
+func (l *slowLog) next() *slowCall {
+	switch n := int(l.length.Load()); {
+	case n == 0:
+		return nil
+	case len(l.calls) < n:
+		l.calls = append(l.calls, slowCall{})
+		return &l.calls[len(l.calls)-1]
 	}
+	call := &l.calls[l.oldest]
+	l.oldest = (l.oldest + 1) % len(l.calls)
+	return call
 }
 
-// shorten copies those arguments of a call, and that much of each, that Redis keeps.
-func shorten(args [][]byte) [][]byte {
-	out := make([][]byte, 0, min(len(args), slowArgs))
+// inOrder moves the calls so that the oldest is the first. The caller holds mu.
+func (l *slowLog) inOrder() {
+	l.calls = slices.Concat(l.calls[l.oldest:], l.calls[:l.oldest])
+	l.oldest = 0
+}
+
+// keep copies those arguments of a call, and that much of each, that Redis keeps.
+func (x *slowCall) keep(args [][]byte) {
+	x.text, x.ends = x.text[:0], x.ends[:0]
 	for i, a := range args {
+		more := i == slowArgs-1 && len(args) > slowArgs
 		switch {
-		case i == slowArgs-1 && len(args) > slowArgs:
-			return append(out, fmt.Appendf(nil, "... (%d more arguments)", len(args)-i))
+		case more:
+			x.text = fmt.Appendf(x.text, "... (%d more arguments)", len(args)-i)
 		case len(a) > slowArgBytes:
-			out = append(out, fmt.Appendf(nil, "%s... (%d more bytes)", a[:slowArgBytes], len(a)-slowArgBytes))
+			x.text = fmt.Appendf(append(x.text, a[:slowArgBytes]...), "... (%d more bytes)", len(a)-slowArgBytes)
 		default:
-			out = append(out, slices.Clone(a))
+			x.text = append(x.text, a...)
+		}
+		x.ends = append(x.ends, len(x.text))
+		if more {
+			return
 		}
 	}
-	return out
 }
 
 var redacted = []byte("(redacted)")
@@ -113,12 +134,13 @@ func (cmd *command) shown() [][]byte {
 	return cmd.args
 }
 
-// keep changes how many calls are kept.
-func (l *slowLog) keep(n int64) {
+// resize changes how many calls are kept.
+func (l *slowLog) resize(n int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.length.Store(n)
-	l.trim()
+	l.inOrder()
+	l.calls = l.calls[max(0, len(l.calls)-int(n)):]
 }
 
 func runSlowLogGet(c *conn, args [][]byte) {
@@ -136,9 +158,10 @@ func runSlowLogGet(c *conn, args [][]byte) {
 		return
 	}
 	l := &c.s.slow
-	l.mu.Lock()
-	calls := slices.Clone(l.calls)
-	l.mu.Unlock()
+	l.mu.Lock() // for the whole reply, since a new call would change the memory of an old one
+	defer l.mu.Unlock()
+	l.inOrder()
+	calls := l.calls
 	if n >= 0 {
 		calls = calls[len(calls)-int(min(n, int64(len(calls)))):]
 	}
@@ -149,11 +172,13 @@ func runSlowLogGet(c *conn, args [][]byte) {
 		o.Int(x.id)
 		o.Int(x.at.Unix())
 		o.Int(x.took.Microseconds())
-		o.Array(len(x.args))
-		for _, a := range x.args {
-			o.Bulk(a)
+		o.Array(len(x.ends))
+		from := 0
+		for _, end := range x.ends {
+			o.Bulk(x.text[from:end])
+			from = end
 		}
-		o.BulkString(x.addr)
+		o.BulkString(x.addr.String())
 		o.BulkString(x.name)
 	}
 }
@@ -167,6 +192,6 @@ func runSlowLogLen(c *conn, args [][]byte) {
 func runSlowLogReset(c *conn, args [][]byte) {
 	c.s.slow.mu.Lock()
 	defer c.s.slow.mu.Unlock()
-	c.s.slow.calls = nil
+	c.s.slow.calls, c.s.slow.oldest = nil, 0
 	c.out.OK()
 }

@@ -220,3 +220,23 @@ func TestMonitorThatDoesNotRead(t *testing.T) {
 	}
 	io.Copy(io.Discard, watcher)
 }
+
+// TestSlowCallsTakeNoMemory: under load every write may be slow.
+func TestSlowCallsTakeNoMemory(t *testing.T) {
+	here, there := net.Pipe()
+	defer here.Close()
+	defer there.Close()
+	c := &conn{nc: here}
+	c.info.Store(&clientInfo{})
+	var l slowLog
+	l.length.Store(4)
+	cmds := []command{{row: commands.Lookup([]byte("ping")), args: [][]byte{[]byte("PING"), []byte("a")}},
+		{row: commands.Lookup([]byte("echo")), args: [][]byte{[]byte("ECHO"), []byte(strings.Repeat("x", slowArgBytes))}}}
+	add := func() { l.add(c, cmds, time.Time{}, time.Second) }
+	for range 4 {
+		add()
+	}
+	if n := testing.AllocsPerRun(100, add); n > 0 {
+		t.Errorf("%g allocations for a call that is kept", n)
+	}
+}
