@@ -120,6 +120,9 @@ func TestStoredSorts(t *testing.T) {
 
 // TestSortMemory: elements may lead to the same large value again and again, and may be many.
 func TestSortMemory(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it sorts hundreds of megabytes in one goroutine")
+	}
 	d := newRegion(t)
 	d.must(2, "set", "{a}big", strings.Repeat("x", 16<<20))
 	d.scenario(`
