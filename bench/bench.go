@@ -15,7 +15,6 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"math/rand/v2"
 	"net"
 	"strconv"
 	"strings"
@@ -130,6 +129,10 @@ func (o Options) complete() (Options, *workloads.Workload, error) {
 	w, err := workloads.Find(o.Workload)
 	if err != nil {
 		wrong = append(wrong, err)
+	} else if o.Verify {
+		if err := w.Verifiable(); err != nil {
+			wrong = append(wrong, err)
+		}
 	}
 	check(len(o.Targets) > 0, "targets: none given")
 	for _, addr := range o.Targets {
@@ -210,19 +213,25 @@ func Run(ctx context.Context, o Options, out *results.RecordWriter) (results.Sum
 	if err != nil {
 		return results.Summary{}, err
 	}
+	src, err := workloads.NewSource(w, workloads.SourceOptions{
+		Records: o.Records, Elements: o.Elements, ValueSize: o.ValueSize, Clients: o.Clients, Seed: o.Seed,
+	})
+	if err != nil {
+		return results.Summary{}, &OptionsError{err}
+	}
 	r := &run{
 		o: o, sockets: sockets, workload: w, target: t, out: out, epoch: time.Now(), ctx: connCtx, cancel: cancel,
 		stop:  make(chan struct{}),
 		conns: map[net.Conn]struct{}{}, firsts: map[string]string{}, spare: newTally(len(w.Ops)),
 	}
 	r.sampler = newSampler(r)
-	r.src = workloads.NewSource(w, o.Records, o.Elements, o.ValueSize, o.Seed)
+	r.src = src
 	if o.Verify {
-		r.ledger = newLedger(w, r.src.Elements())
+		r.ledger = newLedger(src)
 	}
 	for i := range o.Clients {
 		wk := &worker{
-			run: r, gen: r.src.Generator(rand.New(rand.NewPCG(o.Seed, uint64(i)+1))),
+			run: r, gen: r.src.Generator(i),
 			home: nodeID(i % max(1, len(t.addrs))), timer: time.NewTimer(0), kinds: map[string]string{},
 		}
 		wk.rec.current.Store(newTally(len(w.Ops)))
@@ -230,14 +239,11 @@ func Run(ctx context.Context, o Options, out *results.RecordWriter) (results.Sum
 	}
 	h := o.Header
 	g := results.ClientGroup{
-		Name: w.Name, Workload: w.Name, Keys: r.src.Keys().String(), Clients: o.Clients, Pipeline: o.Pipeline,
-		Records: o.Records, Elements: r.src.Elements(),
+		Name: w.Name, Workload: w.Name, Keys: r.src.Kinds(), Clients: o.Clients, Pipeline: o.Pipeline,
+		Records: o.Records, Elements: r.src.Elements(), ValueBytes: r.src.ValueSizes(),
 	}
 	if o.Rate > 0 {
 		g.Rate = strconv.FormatFloat(o.Rate, 'f', -1, 64)
-	}
-	if w.HasValues() {
-		g.ValueBytes = strconv.Itoa(o.ValueSize)
 	}
 	h.Groups, h.Duration, h.Warmup, h.Seed, h.Verify = []results.ClientGroup{g}, o.Duration, o.Warmup, o.Seed, o.Verify
 	h.Target = facts
@@ -270,8 +276,8 @@ func (r *run) phases(ctx context.Context) (s results.Summary, err error) {
 			s.Failure = err.Error()
 		}
 	}()
-	if r.workload.Load {
-		loading := phaseSegment{name: results.PhaseLoad, ops: []workloads.Op{r.workload.Loading()}, items: r.o.Records}
+	if n := r.src.Loaded(); n > 0 {
+		loading := phaseSegment{name: results.PhaseLoad, ops: []workloads.Op{{Name: "insert"}}, items: n}
 		total, took, err := r.phase(ctx, (*worker).load, loading)
 		loaded := total.stats(loading.ops, took.Seconds())
 		s.Groups = []results.GroupSummary{{GroupStats: results.GroupStats{Name: r.workload.Name}}}

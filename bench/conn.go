@@ -47,10 +47,20 @@ var errProtocol = errors.New("protocol error")
 
 // reply is the outline of a reply. text is valid until the next read.
 type reply struct {
-	kind byte   // '+', '-', ':', '$', '*'
-	null bool   // it is null, or an element is, or it is an empty array
-	text []byte // the line after the type byte; for a string its bytes, if the caller keeps them
+	kind  byte     // '+', '-', ':', '$', '*'
+	null  bool     // it is null, or an element is, or it is an empty array
+	text  []byte   // the line after the type byte; for a string its bytes, if the caller keeps them
+	texts [][]byte // the strings of an array that the caller keeps, nil for null
 }
+
+// kept says which strings of a reply the caller keeps.
+type kept uint8
+
+const (
+	keepNone  kept = iota
+	keepFirst      // of an array, the first: the cursor of a SCAN
+	keepAll
+)
 
 func (c *loadConn) now() time.Duration { return time.Since(c.epoch) }
 
@@ -131,7 +141,7 @@ func (c *loadConn) skip(n int) error {
 }
 
 // read consumes one reply. It skips the bytes of strings, unless the caller keeps them.
-func (c *loadConn) read(depth int, keep bool) (reply, error) {
+func (c *loadConn) read(depth int, keep kept) (reply, error) {
 	line, err := c.line()
 	if err != nil {
 		return reply{}, err
@@ -150,7 +160,7 @@ func (c *loadConn) read(depth int, keep bool) (reply, error) {
 			return rep, nil
 		}
 		if rep.kind == '$' {
-			if keep {
+			if keep == keepAll {
 				rep.text, err = c.bytes(n)
 				return rep, err
 			}
@@ -159,12 +169,22 @@ func (c *loadConn) read(depth int, keep bool) (reply, error) {
 		if depth == 0 {
 			return reply{}, fmt.Errorf("%w: arrays nested too deep", errProtocol)
 		}
-		for range n {
-			element, err := c.read(depth-1, false)
+		for i := range n {
+			each := keep
+			if keep == keepFirst {
+				each = keepNone
+				if i == 0 {
+					each = keepAll
+				}
+			}
+			element, err := c.read(depth-1, each)
 			if err != nil {
 				return reply{}, err
 			}
 			rep.null = rep.null || element.null
+			if each == keepAll {
+				rep.texts = append(rep.texts, element.text)
+			}
 		}
 		return rep, nil
 	}

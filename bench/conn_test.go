@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"io"
-	"math/rand/v2"
 	"net"
 	"reflect"
 	"strings"
@@ -54,18 +53,18 @@ func TestReplies(t *testing.T) {
 	} {
 		c := reading(split(strings.NewReader(all)))
 		for i, w := range want {
-			rep, err := c.read(maxDepth, false)
+			rep, err := c.read(maxDepth, keepNone)
 			if err != nil || rep.kind != w.kind || rep.null != w.null || string(rep.text) != w.text {
 				t.Fatalf("%s: reply %d: %c %v %q, %v", name, i, rep.kind, rep.null, rep.text, err)
 			}
 		}
-		if rep, err := c.read(maxDepth, false); err != nil || rep.kind != '$' {
+		if rep, err := c.read(maxDepth, keepNone); err != nil || rep.kind != '$' {
 			t.Fatalf("%s: big reply: %v, %v", name, rep, err)
 		}
-		if rep, err := c.read(maxDepth, false); err != nil || string(rep.text) != "end" {
+		if rep, err := c.read(maxDepth, keepNone); err != nil || string(rep.text) != "end" {
 			t.Fatalf("%s: after the big reply: %q, %v", name, rep.text, err)
 		}
-		if _, err := c.read(maxDepth, false); err != io.EOF {
+		if _, err := c.read(maxDepth, keepNone); err != io.EOF {
 			t.Fatalf("%s: at the end: %v", name, err)
 		}
 		c = reading(split(strings.NewReader(all)))
@@ -92,7 +91,7 @@ func TestBadReplies(t *testing.T) {
 		strings.Repeat("*1\r\n", maxDepth+2), "+" + strings.Repeat("x", readBuffer+1) + "\r\n",
 	} {
 		for _, read := range []func(*loadConn) error{
-			func(c *loadConn) error { _, err := c.read(maxDepth, false); return err },
+			func(c *loadConn) error { _, err := c.read(maxDepth, keepNone); return err },
 			func(c *loadConn) error { _, err := c.value(maxDepth); return err },
 		} {
 			if err := read(reading(strings.NewReader(in))); !errors.Is(err, errProtocol) {
@@ -100,7 +99,7 @@ func TestBadReplies(t *testing.T) {
 			}
 		}
 	}
-	if _, err := reading(strings.NewReader("$5\r\nab")).read(maxDepth, false); err == nil {
+	if _, err := reading(strings.NewReader("$5\r\nab")).read(maxDepth, keepNone); err == nil {
 		t.Error("a reply that is cut off is accepted")
 	}
 }
@@ -112,8 +111,8 @@ func FuzzReplies(f *testing.F) {
 	f.Fuzz(func(t *testing.T, in []byte) {
 		a, b := reading(bytes.NewReader(in)), reading(iotest.OneByteReader(bytes.NewReader(in)))
 		for {
-			_, errA := a.read(maxDepth, false)
-			_, errB := b.read(maxDepth, true)
+			_, errA := a.read(maxDepth, keepNone)
+			_, errB := b.read(maxDepth, keepAll)
 			if (errA == nil) != (errB == nil) {
 				t.Fatalf("whole: %v, byte by byte: %v", errA, errB)
 			}
@@ -136,22 +135,23 @@ func TestSlotOf(t *testing.T) {
 	}
 }
 
-// null answers every write with a fixed number of replies, at once: what is left is the generator alone.
+// null is a connection that answers whatever is sent with one reply, again and again.
 type null struct {
-	script
-	replies []byte
-	left    []byte
+	net.Conn
+	reply string
+	at    int
 }
 
-func (n *null) Write(p []byte) (int, error) {
-	n.left = n.replies
-	return len(p), nil
-}
-
-func (n *null) Read(p []byte) (int, error) {
-	k := copy(p, n.left)
-	n.left = n.left[k:]
-	return k, nil
+func (n *null) SetDeadline(time.Time) error { return nil }
+func (n *null) Write(p []byte) (int, error) { return len(p), nil }
+func (n *null) Close() error                { return nil }
+func (n *null) Read(p []byte) (read int, _ error) {
+	for read < len(p) {
+		k := copy(p[read:], n.reply[n.at:])
+		n.at = (n.at + k) % len(n.reply)
+		read += k
+	}
+	return read, nil
 }
 
 // nullWorker is a worker connected to nothing.
@@ -165,10 +165,13 @@ func nullWorker(workload string, pipeline int) *worker {
 		epoch: time.Now(), target: &target{addrs: []string{"null:0"}}, stop: make(chan struct{}),
 		conns: map[net.Conn]struct{}{},
 	}
-	r.src = workloads.NewSource(wl, 1_000_000, 10, 100, 1)
+	if r.src, err = workloads.NewSource(wl, workloads.SourceOptions{Records: 1_000_000, Elements: 10, ValueSize: 100,
+		Clients: 1, Seed: 1}); err != nil {
+		panic(err)
+	}
 	w := &worker{
 		run: r, ops: wl.Ops, kinds: map[string]string{}, timer: time.NewTimer(0),
-		gen: r.src.Generator(rand.New(rand.NewPCG(1, 1))),
+		gen: r.src.Generator(0),
 	}
 	w.rec.current.Store(newTally(len(wl.Ops)))
 	c := &loadConn{epoch: r.epoch, timeout: time.Minute}
@@ -176,7 +179,7 @@ func nullWorker(workload string, pipeline int) *worker {
 	if workload == "incr" {
 		reply = ":1234567\r\n"
 	}
-	c.attach(&null{replies: bytes.Repeat([]byte(reply), pipeline)})
+	c.attach(&null{reply: reply})
 	w.conns = []*loadConn{c}
 	return w
 }

@@ -68,7 +68,7 @@ func (r *run) phase(ctx context.Context, work func(*worker), segments ...phaseSe
 	r.answered, r.failing, r.reached = start, false, 0
 	done := r.start(work)
 
-	total := newTally(len(r.workload.Ops))
+	total := newTally(max(1, len(r.workload.Ops)))
 	timer := time.NewTimer(interval)
 	defer timer.Stop()
 	for i, seg := range segments {
@@ -269,7 +269,7 @@ func (r *run) sent() (n int64) {
 // nextRecords returns the next chunk [from, to) of records to insert. The chunk is empty when there are none left.
 func (r *run) nextRecords(n int) (from, to uint64) {
 	to = r.handed.Add(uint64(n))
-	return min(r.o.Records, to-uint64(n)), min(r.o.Records, to)
+	return min(r.src.Loaded(), to-uint64(n)), min(r.src.Loaded(), to)
 }
 
 // firstError keeps the first message of each kind of error.

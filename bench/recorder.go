@@ -100,7 +100,7 @@ func (t *tally) stats(ops []workloads.Op, seconds float64) results.GroupStats {
 	var all opTally
 	for i, op := range ops {
 		s := t.ops[i].stats(op.Name, seconds, true)
-		s.Reads = op.Kind.Reads()
+		s.Reads = op.Reads
 		g.Ops = append(g.Ops, s)
 		all.merge(&t.ops[i])
 	}

@@ -39,7 +39,7 @@ func TestTallyMerge(t *testing.T) {
 	for _, p := range parts {
 		merged.merge(p)
 	}
-	ops := []workloads.Op{{Name: "read"}, {Name: "update", Kind: workloads.Write}}
+	ops := []workloads.Op{{Name: "read", Reads: true}, {Name: "update"}}
 	for i, tally := range []*tally{merged, whole} {
 		g := tally.stats(ops, 2)
 		if g.Total.Count != g.Ops[0].Count+g.Ops[1].Count || g.Total.Errors != g.Ops[0].Errors+g.Ops[1].Errors ||

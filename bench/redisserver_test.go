@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -120,18 +121,18 @@ func runFor(t *testing.T, o Options) (results.Summary, *results.Result) {
 
 func TestRealRedis(t *testing.T) {
 	addr := startRedis(t)
-	records, step := 10_000, 1
+	records, step := 5000, 1
 	if testing.Short() {
 		records, step = 1000, 5 // one workload of five or so
 	}
 	all := []Options{{Workload: "ycsb-a", Rate: 5000}}
-	for _, name := range workloads.Names() {
-		all = append(all, Options{Workload: name, Verify: true}, Options{Workload: name, Pipeline: 16, Verify: true})
+	for i, name := range workloads.Names() {
+		all = append(all, Options{Workload: name, Verify: true, Pipeline: []int{1, 16}[i%2]})
 	}
 	for i := 0; i < len(all); i += step {
 		o := all[i]
-		o.Targets, o.Duration, o.Warmup, o.Records, o.ValueSize, o.Seed = []string{addr}, 300*time.Millisecond,
-			100*time.Millisecond, uint64(records), 100, 1
+		o.Targets, o.Duration, o.Warmup, o.Records, o.ValueSize, o.Seed = []string{addr}, 200*time.Millisecond,
+			50*time.Millisecond, uint64(records), 100, 1
 		if strings.Contains(o.Workload, "pop") {
 			o.Elements = 600_000 / records // more than are popped
 		}
@@ -139,14 +140,16 @@ func TestRealRedis(t *testing.T) {
 		if s.Groups[0].Total.Count == 0 || len(s.Groups[0].Kinds) > 0 {
 			t.Errorf("%s: %d operations, errors %v", o.Workload, s.Groups[0].Total.Count, s.Groups[0].Kinds)
 		}
+		// Of these no record is ever absent or empty.
+		whole := strings.HasPrefix(o.Workload, "ycsb") || slices.Contains([]string{"get", "set", "incr", "counter", "hset",
+			"hash", "leaderboard", "members", "queue", "list", "scan", "zadd", "sadd", "lpush", "rpush"}, o.Workload)
 		for _, op := range s.Groups[0].Ops {
-			if op.Misses > 0 && o.Workload != "mixed" && o.Workload != "get-absent" ||
-				o.Workload == "get-absent" && op.Misses != op.Count {
+			if op.Misses > 0 && whole || o.Workload == "read-missing" && op.Misses != op.Count {
 				t.Errorf("%s: %s missed %d of %d times", o.Workload, op.Name, op.Misses, op.Count)
 			}
 		}
 		g := s.Groups[0]
-		if o.Verify && (g.Verified == nil || !g.Verified.Complete || g.Verified.Checked == 0) {
+		if o.Verify && (g.Verified == nil || !g.Verified.Complete || g.Verified.Checked == 0 && o.Workload != "info") {
 			t.Errorf("%s: verified %+v", o.Workload, g.Verified)
 		}
 		if s.Work["process_cpu_us"] == 0 || len(s.Work) != 1 {
@@ -190,7 +193,7 @@ func TestRealRedisCluster(t *testing.T) {
 		t.Errorf("%d keys in the cluster, want 10000", keys)
 	}
 	for _, name := range workloads.Names() {
-		o.Workload, o.Duration, o.Verify, o.Progress = name, 200*time.Millisecond, true, nil
+		o.Workload, o.Duration, o.Records, o.Verify, o.Progress = name, 200*time.Millisecond, 2000, true, nil
 		s, _ := runFor(t, o)
 		g := s.Groups[0]
 		if g.Total.Count == 0 || len(g.Kinds) > 0 || g.Moved > 0 || !g.Verified.Complete {

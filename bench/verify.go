@@ -21,9 +21,12 @@ import (
 // overlap, any can be the last. An acknowledged write cannot be the last once another write, which began after its
 // answer, is acknowledged too. A write of unknown outcome may take effect at any time, or never: it stays in question
 // to the end, and rules nothing out. In the end a record must hold the value of a write in question, to the last byte.
+// If it has several keys, all of them must hold that write, or all must be absent. That is checked of every such
+// record, also of those that the ledger does not follow.
 //
 // Of a collection whose elements stay, each element is such a record. Where elements come and go only their number is
 // compared: as many as were loaded and pushed, less those popped, give or take pushes and pops of unknown outcome.
+// Where such collections are removed, too, each belongs to one client, so that nothing overlaps.
 //
 // A counter must hold at least its highest answer, and at most that and the increments of unknown outcome. All answers
 // are different, so the acknowledged increments fit between the lowest answer and what the counter holds in the end.
@@ -43,8 +46,7 @@ const (
 
 // ledger says what records may hold. Workers write to it concurrently.
 type ledger struct {
-	counts   bool // records are collections, and only their sizes are followed
-	elements int  // elements of a collection that is loaded
+	src      *workloads.Source
 	shards   [256]shard
 	followed atomic.Int64
 	ignored  atomic.Int64 // acknowledged writes to records beyond maxFollowed
@@ -59,6 +61,7 @@ type shard struct {
 
 // cell is what has a history of its own: an element of a record, or a record that is followed as a whole.
 type cell struct {
+	kind    int
 	record  uint64
 	element int
 }
@@ -67,6 +70,7 @@ type cell struct {
 type recordHistory struct {
 	acknowledged bool
 	open         bool          // too many in question
+	faded        bool          // an EXPIRE was sent
 	since        time.Duration // the latest start of an acknowledged write
 	writes       []openWrite   // in question
 }
@@ -86,17 +90,19 @@ type counter struct {
 	lowest, highest int64 // answers
 	acknowledged    int64
 	unknown         int64
+	open            bool // an attempt to load it failed, and may still take effect
 }
 
 // size is what the ledger knows of the number of elements of one record.
 type size struct {
 	acknowledged bool  // it was loaded
 	open         bool  // an earlier attempt to load it failed, and may still take effect
+	fades        bool  // it may be removed at any time
 	low, high    int64 // elements
 }
 
-func newLedger(w *workloads.Workload, elements int) *ledger {
-	l := &ledger{counts: w.Counts(), elements: elements}
+func newLedger(src *workloads.Source) *ledger {
+	l := &ledger{src: src}
 	for i := range l.shards {
 		l.shards[i] = shard{records: map[cell]*recordHistory{}, counters: map[cell]*counter{}, sizes: map[cell]*size{}}
 	}
@@ -105,73 +111,91 @@ func newLedger(w *workloads.Workload, elements int) *ledger {
 
 // what returns the word for the things that the ledger follows.
 func (l *ledger) what() string {
-	switch {
-	case l.counts:
-		return "size"
-	case l.elements > 0:
-		return "element"
+	words := map[string]bool{}
+	for kind := range l.src.KindCount() {
+		switch {
+		case l.src.Counts(kind):
+			words["size"] = true
+		case l.src.Collection(kind):
+			words["element"] = true
+		default:
+			words["record"] = true
+		}
+	}
+	if len(words) == 1 {
+		for w := range words {
+			return w
+		}
 	}
 	return "record"
 }
 
-// note tells the ledger how an operation ended. The ledger counts p.sent, when the operation was sent for the first
-// time, as its start. That may be too early, which only rules out less.
-func (l *ledger) note(p *sentOp, op workloads.Op) {
-	if p.failure != "" && (!maybeDone(p.failure) || op.Kind == workloads.Write && op.Then != "" && !p.second) {
+// note tells the ledger how a command ended. The ledger counts p.sent, when the operation was sent for the first time,
+// as the start of all its commands. That may be too early, which only rules out less.
+func (l *ledger) note(p *sentOp, x *sentStep, failure string) {
+	if failure != "" && !maybeDone(failure) {
 		return // it did not take effect
 	}
-	s := &l.shards[p.record%uint64(len(l.shards))]
+	s := &l.shards[x.Record%uint64(len(l.shards))]
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	at := cell{p.record, p.element}
-	switch op.Kind {
-	case workloads.Increment:
-		if c := follow(l, s.counters, at, p); c != nil {
-			c.add(p)
+	at := cell{x.Kind, x.Record, x.Element}
+	done := x.done
+	if failure != "" {
+		done = never
+	}
+	switch {
+	case l.src.Counter(x.Kind):
+		if c := follow(l, s.counters, at, done); c != nil {
+			c.add(p, x.Does, done != never)
 		}
-	case workloads.Write, workloads.WriteFading, workloads.Insert, workloads.Delete:
-		s.note(l, at, p, openWrite{value: p.value, absent: op.Kind == workloads.Delete,
-			fades: op.Kind == workloads.WriteFading})
-	case workloads.Fill:
-		if l.counts {
-			s.resized(l, at, p, op.Kind)
+		return
+	case l.src.Counts(x.Kind):
+		if x.Does == workloads.Write { // it changes an element, not their number
 			return
 		}
-		for at.element = range l.elements {
-			if p.failure != "" { // it removes all elements first
-				s.note(l, at, p, openWrite{absent: true})
-			}
-			s.note(l, at, p, openWrite{value: workloads.ElementValue(p.value, at.element)})
+		if n := follow(l, s.sizes, at, done); n != nil {
+			n.add(x, done != never, p.miss, int64(l.src.ElementsOf(x.Kind, x.Record)))
 		}
-	case workloads.Push, workloads.Pop:
-		s.resized(l, at, p, op.Kind)
+		return
 	}
-}
-
-// note adds the end of a write to its history.
-func (s *shard) note(l *ledger, at cell, p *sentOp, w openWrite) {
-	if h := follow(l, s.records, at, p); h != nil {
-		if w.done = p.done; p.failure != "" {
-			w.done = never
+	w := openWrite{value: x.Value, done: done}
+	elements := 1
+	switch x.Does {
+	case workloads.Fill, workloads.Delete, workloads.Fade:
+		if l.src.Collection(x.Kind) {
+			elements = l.src.ElementsOf(x.Kind, x.Record)
 		}
-		h.add(w, p.sent)
+	}
+	for e := range elements {
+		switch x.Does {
+		case workloads.Fill:
+			at.element, w.value = e, workloads.ElementValue(x.Value, e)
+		case workloads.Delete:
+			w.absent = true
+		case workloads.WriteFading:
+			w.fades = true
+		}
+		if elements > 1 {
+			at.element = e
+		}
+		if h := follow(l, s.records, at, done); h == nil {
+			continue
+		} else if x.Does == workloads.Fade {
+			h.fade()
+		} else {
+			h.add(w, p.sent)
+		}
 	}
 }
 
-// resized adds the end of an operation that changes the number of elements.
-func (s *shard) resized(l *ledger, at cell, p *sentOp, kind workloads.OpKind) {
-	if n := follow(l, s.sizes, at, p); n != nil {
-		n.add(p, kind, int64(l.elements))
-	}
-}
-
-// follow returns the history of a cell that an operation changes, nil if there are too many.
-func follow[T any](l *ledger, entries map[cell]*T, at cell, p *sentOp) *T {
+// follow returns the history of a cell that a command changes, nil if there are too many.
+func follow[T any](l *ledger, entries map[cell]*T, at cell, done time.Duration) *T {
 	if e, ok := entries[at]; ok {
 		return e
 	}
 	if l.followed.Load() >= maxFollowed {
-		if p.failure == "" {
+		if done != never {
 			l.ignored.Add(1)
 		}
 		return nil
@@ -180,6 +204,14 @@ func follow[T any](l *ledger, entries map[cell]*T, at cell, p *sentOp) *T {
 	e := new(T)
 	entries[at] = e
 	return e
+}
+
+// fade notes that what the record holds now may expire. A write that overlaps may or may not be the one that expires.
+func (h *recordHistory) fade() {
+	h.faded = true
+	for i := range h.writes {
+		h.writes[i].fades = true
+	}
 }
 
 func (h *recordHistory) add(w openWrite, sent time.Duration) {
@@ -199,6 +231,7 @@ func (h *recordHistory) add(w openWrite, sent time.Duration) {
 	if w.done < h.since || h.open {
 		return
 	}
+	w.fades = w.fades || h.faded // a late EXPIRE may still take effect
 	if len(h.writes) == maxInQuestion {
 		h.open, h.writes = true, nil
 		return
@@ -206,39 +239,58 @@ func (h *recordHistory) add(w openWrite, sent time.Duration) {
 	h.writes = append(h.writes, w)
 }
 
-func (c *counter) add(p *sentOp) {
-	if p.failure != "" {
+func (c *counter) add(p *sentOp, does workloads.OpKind, known bool) {
+	switch {
+	case does != workloads.Increment:
+		c.open = c.open || !known
+	case !known:
 		c.unknown++
-		return
+	default:
+		if c.acknowledged++; c.acknowledged == 1 {
+			c.lowest = p.number
+		}
+		c.lowest, c.highest = min(c.lowest, p.number), max(c.highest, p.number)
 	}
-	if c.acknowledged++; c.acknowledged == 1 {
-		c.lowest = p.number
-	}
-	c.lowest, c.highest = min(c.lowest, p.number), max(c.highest, p.number)
 }
 
-func (n *size) add(p *sentOp, kind workloads.OpKind, elements int64) {
-	known := p.failure == ""
-	switch {
-	case kind == workloads.Fill && !known:
-		n.open = true
-	case kind == workloads.Fill:
-		n.acknowledged, n.low, n.high = true, elements, elements
-	case kind == workloads.Push:
-		if n.high++; known {
-			n.low++
+func (n *size) add(x *sentStep, known, miss bool, elements int64) {
+	switch x.Does {
+	case workloads.Fill:
+		if !known {
+			n.open = true
+			return
 		}
-	case !p.miss: // a pop
+		n.acknowledged, n.low, n.high = true, elements, elements
+	case workloads.Push:
+		if n.high += int64(x.Added); known {
+			n.low += int64(x.Added)
+		}
+	case workloads.Pop:
+		if miss {
+			return
+		}
 		if n.low--; known {
 			n.high--
 		}
+	case workloads.Delete:
+		if n.low = 0; known {
+			n.acknowledged, n.high = true, 0
+		} else {
+			n.fades = true
+		}
+	case workloads.Fade, workloads.WriteFading:
+		n.fades = true
 	}
 }
 
-// check says what is wrong with a record that holds text; nil stands for an absent one.
-func (h *recordHistory) check(text []byte, src *workloads.Source) (wrong string) {
+// check says what is wrong with a record that holds texts; nil stands for an absent one.
+func (h *recordHistory) check(texts [][]byte, src *workloads.Source, at cell) (wrong string) {
+	there := present(texts)
+	if there > 0 && there < len(texts) {
+		return half(texts)
+	}
 	for _, w := range h.writes {
-		if text == nil && (w.absent || w.fades) || text != nil && !w.absent && src.Is(text, w.value) {
+		if there == 0 && (w.absent || w.fades) || there > 0 && !w.absent && src.Is(at.kind, at.record, texts, w.value) {
 			return ""
 		}
 	}
@@ -249,12 +301,27 @@ func (h *recordHistory) check(text []byte, src *workloads.Source) (wrong string)
 		}
 	}
 	holds := "absent"
-	if text != nil {
-		holds = fmt.Sprintf("holds %.20q, %d bytes", text, len(text))
+	if there > 0 {
+		holds = fmt.Sprintf("holds %.20q, %d bytes", texts[0], len(texts[0]))
 	}
 	return fmt.Sprintf("%s, which is none of the %d writes that can be the last; one was acknowledged after %.3f s",
-		holds,
-		len(h.writes), last.Seconds())
+		holds, len(h.writes), last.Seconds())
+}
+
+// present counts the strings that are there.
+func present(texts [][]byte) (n int) {
+	for _, t := range texts {
+		if t != nil {
+			n++
+		}
+	}
+	return n
+}
+
+// half says that some keys of a record are missing.
+func half(texts [][]byte) string {
+	return fmt.Sprintf("%d of its %d keys are there; one command writes and removes all of them", present(texts),
+		len(texts))
 }
 
 func (c *counter) check(text []byte) (wrong string) {
@@ -278,13 +345,18 @@ func (c *counter) check(text []byte) (wrong string) {
 }
 
 func (n *size) check(answer int64) (wrong string) {
-	if answer < n.low || answer > n.high {
-		return fmt.Sprintf("has %d elements, want %d to %d", answer, max(0, n.low), n.high)
+	low := max(0, n.low)
+	if n.fades {
+		low = 0
+	}
+	if answer < low || answer > n.high {
+		return fmt.Sprintf("has %d elements, want %d to %d", answer, low, n.high)
 	}
 	return ""
 }
 
-// toRead is one thing to read back: a history, a counter, or the size of a record.
+// toRead is one thing to read back: a history, a counter, the size of a record, or nothing but whether all keys of the
+// record are there.
 type toRead struct {
 	cell
 	history *recordHistory
@@ -295,26 +367,30 @@ type toRead struct {
 // entries lists what can be judged. unjudged counts the records with acknowledged writes that have too many writes in
 // question.
 func (l *ledger) entries() (list []toRead, unjudged int64) {
+	judge := func(acknowledged, open bool, e toRead) {
+		switch {
+		case acknowledged && open:
+			unjudged++
+		case acknowledged:
+			list = append(list, e)
+		}
+	}
 	for i := range l.shards {
 		for at, h := range l.shards[i].records {
-			switch {
-			case h.open && h.acknowledged:
-				unjudged++
-			case h.acknowledged:
-				list = append(list, toRead{cell: at, history: h})
-			}
+			judge(h.acknowledged, h.open, toRead{cell: at, history: h})
 		}
 		for at, c := range l.shards[i].counters {
-			if c.acknowledged > 0 {
-				list = append(list, toRead{cell: at, counter: c})
-			}
+			judge(c.acknowledged > 0, c.open, toRead{cell: at, counter: c})
 		}
 		for at, n := range l.shards[i].sizes {
-			switch {
-			case n.open && n.acknowledged:
-				unjudged++
-			case n.acknowledged:
-				list = append(list, toRead{cell: at, size: n})
+			judge(n.acknowledged, n.open, toRead{cell: at, size: n})
+		}
+	}
+	for kind := range l.src.KindCount() {
+		for n := range min(l.src.Joint(kind), maxFollowed) {
+			at := cell{kind: kind, record: n}
+			if h := l.shards[n%uint64(len(l.shards))].records[at]; h == nil || !h.acknowledged || h.open {
+				list = append(list, toRead{cell: at})
 			}
 		}
 	}
@@ -359,8 +435,8 @@ func (r *run) verify(ctx context.Context) (*results.Verified, error) {
 
 // verify reads chunk after chunk of the entries back, each until the target has answered it.
 func (w *worker) verify(b *readBack) {
-	size := w.batchSize(loadPipeline)
-	for w.keep = true; !w.run.stopped(); {
+	size := w.batchSize(loadPipeline, w.run.src.LoadBytes())
+	for w.keep = keepAll; !w.run.stopped(); {
 		to := b.next.Add(int64(size))
 		from := min(to-int64(size), int64(len(b.entries)))
 		to = min(to, int64(len(b.entries)))
@@ -370,29 +446,36 @@ func (w *worker) verify(b *readBack) {
 		w.reset()
 		for i := from; i < to; i++ {
 			e := b.entries[i]
-			w.gen.Look(&w.req, e.record, e.element, e.counter != nil)
-			w.req.Record = uint64(i)
+			w.gen.Look(&w.req, e.kind, e.record, e.element)
+			w.req.Steps[0].Record = uint64(i)
 			w.append(-1)
 		}
-		w.insist(func(p *sentOp) { b.judge(w.run.src, p) })
+		w.insist(func(p *sentOp) { b.judge(w.run.src, p, w.steps[p.first].Record) })
 	}
 }
 
-// judge compares an answer with what the ledger knows.
-func (b *readBack) judge(src *workloads.Source, p *sentOp) {
-	e := b.entries[p.record]
+// judge compares an answer with what the ledger knows of an entry.
+func (b *readBack) judge(src *workloads.Source, p *sentOp, entry uint64) {
+	e := b.entries[entry]
 	var wrong string
-	text := p.text
-	if p.miss {
-		text = nil
+	texts := p.texts
+	if len(texts) == 0 {
+		texts = [][]byte{p.text}
+		if p.miss {
+			texts[0] = nil
+		}
 	}
 	switch {
 	case e.counter != nil:
-		wrong = e.counter.check(text)
+		wrong = e.counter.check(texts[0])
 	case e.size != nil:
 		wrong = e.size.check(p.number)
+	case e.history != nil:
+		wrong = e.history.check(texts, src, e.cell)
 	default:
-		wrong = e.history.check(text, src)
+		if n := present(texts); n > 0 && n < len(texts) {
+			wrong = half(texts)
+		}
 	}
 	if wrong == "" {
 		return
@@ -401,6 +484,6 @@ func (b *readBack) judge(src *workloads.Source, p *sentOp) {
 	defer b.mu.Unlock()
 	b.lost++
 	if len(b.examples) < maxExamples {
-		b.examples = append(b.examples, fmt.Sprintf("%s: %s", src.Place(e.record, e.element, e.counter != nil), wrong))
+		b.examples = append(b.examples, fmt.Sprintf("%s: %s", src.Place(e.kind, e.record, e.element), wrong))
 	}
 }

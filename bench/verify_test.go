@@ -3,6 +3,7 @@ package bench
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -12,16 +13,32 @@ import (
 	"neokv.dev/workloads"
 )
 
+// sourceOf returns what a ledger knows of a workload's records.
+func sourceOf(t *testing.T, workload string) *workloads.Source {
+	t.Helper()
+	w, err := workloads.Find(workload)
+	if err != nil {
+		t.Fatal(err)
+	}
+	src, err := workloads.NewSource(w, workloads.SourceOptions{Records: 100, Elements: 10, ValueSize: 16, Clients: 1,
+		Seed: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return src
+}
+
+// step returns a command that changes record 0 of the first kind.
+func step(does workloads.OpKind, value workloads.ValueID, done time.Duration) *sentStep {
+	return &sentStep{RequestStep: workloads.RequestStep{Does: does, Value: value, Added: 1}, done: done}
+}
+
 // Which values a record may hold, by the writes to it. A write is value@sent-done; done is ? for an unknown outcome.
 func TestHistory(t *testing.T) {
-	w, _ := workloads.Find("set")
-	src := workloads.NewSource(w, 1, 1, 16, 1)
-	set := workloads.Op{Command: "SET", Kind: workloads.Write}
-	del := workloads.Op{Command: "DEL", Kind: workloads.Delete}
-	fading := workloads.Op{Command: "SET", Kind: workloads.WriteFading}
-	rmw := workloads.Op{Command: "GET", Then: "SET", Kind: workloads.Write}
+	src := sourceOf(t, "set")
+	const set, del, fading, fade = workloads.Write, workloads.Delete, workloads.WriteFading, workloads.Fade
 	type w1 struct {
-		op         workloads.Op
+		does       workloads.OpKind
 		value      workloads.ValueID
 		sent, done time.Duration
 		failure    string
@@ -48,17 +65,17 @@ func TestHistory(t *testing.T) {
 			may: []workloads.ValueID{1}, absent: true},
 		"with a time to live": {writes: []w1{{set, 1, 0, 10, ""}, {fading, 2, 20, 30, ""}},
 			may: []workloads.ValueID{2}, absent: true},
-		"read-modify-write": {writes: []w1{{set, 1, 0, 10, ""}, {rmw, 2, 20, 30, ""}}, may: []workloads.ValueID{2}},
-		"never got to write": {writes: []w1{{set, 1, 0, 10, ""}, {rmw, 2, 20, 30, kindTimeout}},
-			may: []workloads.ValueID{1}},
+		"given a time to live": {writes: []w1{{set, 1, 0, 10, ""}, {fade, 0, 20, 30, ""}},
+			may: []workloads.ValueID{1}, absent: true},
+		"perhaps given one, too late": {writes: []w1{{set, 1, 0, 10, ""}, {fade, 0, 20, 30, kindTimeout},
+			{set, 2, 40, 50, ""}}, may: []workloads.ValueID{2}, absent: true},
 		"nothing acknowledged": {writes: []w1{{set, 1, 0, 10, kindTimeout}}, ignored: true},
 		"three, the middle one rules": {writes: []w1{{set, 1, 0, 10, ""}, {set, 3, 12, 40, ""}, {set, 2, 11, 13, ""}},
 			may: []workloads.ValueID{2, 3}},
 	} {
-		l := newLedger(w, 0)
+		l := newLedger(src)
 		for _, x := range c.writes {
-			p := &sentOp{value: x.value, sent: x.sent, done: x.done, failure: x.failure, second: x.failure == ""}
-			l.note(p, x.op)
+			l.note(&sentOp{sent: x.sent}, step(x.does, x.value, x.done), x.failure)
 		}
 		entries, unjudged := l.entries()
 		if unjudged != 0 || (len(entries) == 0) != c.ignored {
@@ -72,35 +89,113 @@ func TestHistory(t *testing.T) {
 			may[v] = true
 		}
 		for v := workloads.ValueID(1); v <= 4; v++ {
-			if wrong := entries[0].history.check(src.Value(v), src); (wrong == "") != may[v] {
+			if wrong := entries[0].history.check([][]byte{src.Value(0, v)}, src, cell{}); (wrong == "") != may[v] {
 				t.Errorf("%s: value %d: %q; want allowed: %v", name, v, wrong, may[v])
 			}
 		}
-		if wrong := entries[0].history.check(nil, src); (wrong == "") != c.absent {
+		if wrong := entries[0].history.check([][]byte{nil}, src, cell{}); (wrong == "") != c.absent {
 			t.Errorf("%s: absent: %q; want allowed: %v", name, wrong, c.absent)
 		}
-		if wrong := entries[0].history.check([]byte{}, src); wrong == "" {
+		if wrong := entries[0].history.check([][]byte{{}}, src, cell{}); wrong == "" {
 			t.Errorf("%s: an empty value is allowed", name)
 		}
 	}
-	l := newLedger(w, 0)
-	l.note(&sentOp{value: 1, done: 1}, set)
+	l := newLedger(src)
+	l.note(&sentOp{}, step(set, 1, 1), "")
 	for i := range 2 * maxInQuestion {
-		l.note(&sentOp{value: workloads.ValueID(i), sent: 2, failure: kindTimeout}, set)
+		l.note(&sentOp{sent: 2}, step(set, workloads.ValueID(i), 0), kindTimeout)
 	}
 	if entries, unjudged := l.entries(); len(entries) != 0 || unjudged != 1 {
 		t.Errorf("%d entries and %d unjudged after many unknown outcomes; want 0 and 1", len(entries), unjudged)
 	}
 	l.followed.Store(maxFollowed)
-	l.note(&sentOp{record: 1, value: 1, done: 1}, set)
+	other := step(set, 1, 1)
+	other.Record = 1
+	l.note(&sentOp{}, other, "")
 	if entries, _ := l.entries(); len(entries) != 0 || l.ignored.Load() != 1 {
 		t.Errorf("a record too many is followed")
 	}
 }
 
+// Several keys of a record: all hold one write, or all are absent.
+func TestJointHistory(t *testing.T) {
+	src := sourceOf(t, "chat") // record 0 of its first kind: a user and the name
+	value := func(v workloads.ValueID) [][]byte { return [][]byte{src.Value(0, v), []byte("u_0")} }
+	l := newLedger(src)
+	l.note(&sentOp{}, step(workloads.Write, 1, 1), "")
+	at := slices.IndexFunc(first(l.entries()), func(e toRead) bool { return e.cell == cell{} })
+	h := first(l.entries())[at].history
+	for name, c := range map[string]struct {
+		texts [][]byte
+		want  string
+	}{
+		"as written":        {value(1), ""},
+		"another write":     {value(2), "none of the 1 writes"},
+		"both absent":       {[][]byte{nil, nil}, "absent"},
+		"no name":           {[][]byte{value(1)[0], nil}, "1 of its 2 keys"},
+		"a name alone":      {[][]byte{nil, []byte("u_0")}, "1 of its 2 keys"},
+		"another's name":    {[][]byte{value(1)[0], []byte("u_1")}, "none of the 1 writes"},
+		"an empty one, too": {[][]byte{{}, []byte("u_0")}, "none of the 1 writes"},
+	} {
+		if wrong := h.check(c.texts, src, cell{}); (wrong == "") != (c.want == "") || !strings.Contains(wrong, c.want) {
+			t.Errorf("%s: %q, want %q", name, wrong, c.want)
+		}
+	}
+	// Records that nobody has followed are looked at, too.
+	b := &readBack{entries: []toRead{{}}}
+	b.judge(src, &sentOp{texts: value(7)}, 0)
+	b.judge(src, &sentOp{texts: [][]byte{nil, nil}}, 0)
+	if b.lost != 0 {
+		t.Errorf("lost %d: %q", b.lost, b.examples)
+	}
+	b.judge(src, &sentOp{texts: [][]byte{nil, []byte("u_0")}}, 0)
+	if b.lost != 1 || !strings.HasPrefix(b.examples[0], "{t0}:user:u_0 and 1 more: 1 of its 2 keys are there; ") {
+		t.Errorf("lost %d: %q", b.lost, b.examples)
+	}
+}
+
+func first[T, U any](x T, _ U) T { return x }
+
+// How many elements a record may have.
+func TestSizeHistory(t *testing.T) {
+	src := sourceOf(t, "queue")
+	type change struct {
+		does    workloads.OpKind
+		failure string
+		miss    bool
+	}
+	const fill, push, pop, del = workloads.Fill, workloads.Push, workloads.Pop, workloads.Delete
+	for name, c := range map[string]struct {
+		changes   []change
+		low, high int64 // what it may have
+	}{
+		"loaded":           {[]change{{fill, "", false}}, 10, 10},
+		"pushed":           {[]change{{fill, "", false}, {push, "", false}}, 11, 11},
+		"perhaps pushed":   {[]change{{fill, "", false}, {push, kindTimeout, false}}, 10, 11},
+		"popped":           {[]change{{fill, "", false}, {pop, "", false}}, 9, 9},
+		"perhaps popped":   {[]change{{fill, "", false}, {pop, kindUnknown, false}}, 9, 10},
+		"it was empty":     {[]change{{fill, "", false}, {pop, "", true}}, 10, 10},
+		"refused":          {[]change{{fill, "", false}, {push, "TRYAGAIN", false}}, 10, 10},
+		"removed":          {[]change{{fill, "", false}, {del, "", false}, {push, "", false}}, 1, 1},
+		"perhaps removed":  {[]change{{fill, "", false}, {push, "", false}, {del, kindTimeout, false}}, 0, 11},
+		"perhaps, later":   {[]change{{fill, "", false}, {del, kindTimeout, false}, {push, "", false}}, 0, 11},
+		"removed and back": {[]change{{del, "", false}, {fill, "", false}}, 10, 10},
+	} {
+		l := newLedger(src)
+		for _, x := range c.changes {
+			l.note(&sentOp{miss: x.miss}, step(x.does, 0, 1), x.failure)
+		}
+		entries, _ := l.entries()
+		for n := range int64(20) {
+			if wrong := entries[0].size.check(n); (wrong == "") != (n >= c.low && n <= c.high) {
+				t.Errorf("%s: %d elements: %q; want %d to %d", name, n, wrong, c.low, c.high)
+			}
+		}
+	}
+}
+
 func TestCounterHistory(t *testing.T) {
-	w, _ := workloads.Find("incr")
-	incr := w.Ops[0]
+	src := sourceOf(t, "incr")
 	for name, c := range map[string]struct {
 		answers []int64 // 0 is an unknown outcome
 		may     string  // of 0 to 9
@@ -112,13 +207,13 @@ func TestCounterHistory(t *testing.T) {
 		"an answer twice":  {[]int64{1, 2, 2, 3}, ""},
 		"twice or unknown": {[]int64{1, 2, 2, 0}, "3"},
 	} {
-		l := newLedger(w, 0)
+		l := newLedger(src)
 		for _, n := range c.answers {
-			p := &sentOp{number: n}
+			failure := ""
 			if n == 0 {
-				p.failure = kindTimeout
+				failure = kindTimeout
 			}
-			l.note(p, incr)
+			l.note(&sentOp{number: n}, step(workloads.Increment, 0, 1), failure)
 		}
 		entries, _ := l.entries()
 		for n := range 10 {
@@ -158,7 +253,7 @@ func TestVerify(t *testing.T) {
 					// Once, near the end, every third key loses its last write: what it held before is there again. Of
 					// sizes all keys do: where an outcome is unknown one more or less may be right.
 					every, unjudged := 3, int64(0)
-					if w, _ := workloads.Find(name); w.Counts() {
+					if sourceOf(t, name).Counts(0) {
 						every, unjudged = 1, 20 // that were loaded again
 					}
 					o := Options{Workload: name, Clients: 4, Pipeline: 3, Duration: 3 * time.Second, Records: 100,

@@ -25,12 +25,13 @@ type worker struct {
 	home nodeID // the node of all requests if the target is no cluster
 
 	ops   []workloads.Op // the operations of the phase
-	keep  bool           // keep the texts of replies
+	keep  kept           // which texts of replies to keep
 	conns []*loadConn    // by nodeID, nil where none was needed
 	timer *time.Timer
 	pause bool // pause before the next round: the cluster redirects back and forth
 
 	batch  []sentOp
+	steps  []sentStep  // the commands of the batch
 	arena  []byte      // the encoded requests of the batch
 	todo   []int32     // operations of the batch still to send
 	active []*loadConn // connections that the current round uses, in the order of their first operation
@@ -41,28 +42,34 @@ type worker struct {
 
 // sentOp is one operation of a batch.
 type sentOp struct {
-	// arena[from:to] is the request, and arena[to:end] the second one, sent when the first is answered; end is to if
-	// there is none.
-	from, to, end int
-	op            uint8 // index into the worker's ops
-	record        uint64
-	element       int
-	value         workloads.ValueID
-	slot          uint16
-	second        bool // the second request is the one under way
+	op uint8 // index into the worker's ops
+	// steps[first:last] of the worker are its commands, and step is the one under way.
+	first, step, last int
 	// redirect is the node that a redirection names, or noNode if the slot table decides. asking is set if the
 	// redirection was an ASK.
 	redirect  nodeID
 	asking    bool
 	redirects uint8
 	miss      bool
-	number    int64  // the last reply, if that was an integer
-	text      []byte // the last reply, if that was a string and keep is set
-	failure   string // kind of error, empty if answered
+	number    int64    // the last reply, if that was an integer
+	text      []byte   // the last reply, if that was a string and keep is set
+	texts     [][]byte // the last reply, if that was an array and keep is set; nil for null
+	failure   string   // kind of error, empty if answered
 	// Instants since the run's epoch. planned is the intended start, negative in a closed loop. sent is zero until the
 	// operation is sent.
 	planned, sent, done time.Duration
 }
+
+// sentStep is one command of an operation.
+type sentStep struct {
+	workloads.RequestStep     // without its memory
+	from, to              int // arena[from:to] is the request
+	slot                  int32
+	done                  time.Duration // when it was answered
+}
+
+// anySlot is the slot of a command without a key.
+const anySlot = -1
 
 const (
 	// maxInFlight bounds the bytes of a batch, requests and expected replies together. So client and server can never
@@ -101,7 +108,7 @@ func maybeDone(kind string) bool {
 // load inserts records, chunk by chunk as the run hands them out. It sends each until the target has answered it.
 func (w *worker) load() {
 	for !w.run.stopped() {
-		from, to := w.run.nextRecords(w.batchSize(loadPipeline))
+		from, to := w.run.nextRecords(w.batchSize(loadPipeline, w.run.src.LoadBytes()))
 		if from == to {
 			return
 		}
@@ -137,7 +144,7 @@ func (w *worker) keepFailed() {
 	left := w.batch[:0]
 	for _, p := range w.batch {
 		if p.failure != "" {
-			p.failure, p.redirect, p.asking, p.redirects, p.sent, p.second = "", noNode, false, 0, 0, false
+			p.failure, p.redirect, p.asking, p.redirects, p.sent, p.step = "", noNode, false, 0, 0, p.first
 			left = append(left, p)
 		}
 	}
@@ -146,7 +153,7 @@ func (w *worker) keepFailed() {
 
 // closed sends batch after batch, the next one when the last one is answered.
 func (w *worker) closed() {
-	size := w.batchSize(w.run.o.Pipeline)
+	size := w.batchSize(w.run.o.Pipeline, w.run.src.RequestBytes())
 	for !w.run.stopped() {
 		w.reset()
 		for range size {
@@ -161,7 +168,7 @@ func (w *worker) closed() {
 // opened sends each operation when it is due. Operations that have become due meanwhile go with it, up to the length of
 // a pipeline.
 func (w *worker) opened() {
-	size := w.batchSize(w.run.o.Pipeline)
+	size := w.batchSize(w.run.o.Pipeline, w.run.src.RequestBytes())
 	for !w.run.stopped() {
 		planned, ok := w.place.next()
 		if !ok {
@@ -184,29 +191,27 @@ func (w *worker) opened() {
 	}
 }
 
-// batchSize returns how many operations make a batch.
-func (w *worker) batchSize(pipeline int) int {
-	const overhead = 128 // of a request and its reply beside the value
-	return max(1, min(pipeline, maxInFlight/workloads.Reach(w.ops, w.run.o.Elements)/(w.run.o.ValueSize+overhead)))
+// batchSize returns how many operations of so many bytes make a batch.
+func (w *worker) batchSize(pipeline, opBytes int) int {
+	return max(1, min(pipeline, maxInFlight/opBytes))
 }
 
-func (w *worker) reset() { w.batch, w.arena = w.batch[:0], w.arena[:0] }
+func (w *worker) reset() { w.batch, w.steps, w.arena = w.batch[:0], w.steps[:0], w.arena[:0] }
 
 // append adds the request just generated to the batch.
 func (w *worker) append(planned time.Duration) {
-	from := len(w.arena)
-	w.arena = appendRequest(w.arena, w.req.Args...)
-	to := len(w.arena)
-	if len(w.req.Then) > 0 {
-		w.arena = appendRequest(w.arena, w.req.Then...)
+	p := sentOp{op: uint8(w.req.Op), first: len(w.steps), redirect: noNode, planned: planned}
+	for i := range w.req.Steps {
+		x := sentStep{RequestStep: w.req.Steps[i], from: len(w.arena), slot: anySlot}
+		w.arena = appendRequest(w.arena, x.Args...)
+		x.to = len(w.arena)
+		if x.Key != nil && w.run.target.table.Load() != nil {
+			x.slot = int32(slotOf(x.Key))
+		}
+		x.Args, x.Key = nil, nil
+		w.steps = append(w.steps, x)
 	}
-	p := sentOp{
-		from: from, to: to, end: len(w.arena), op: uint8(w.req.Op), record: w.req.Record, element: w.req.Element,
-		value: w.req.Value, redirect: noNode, planned: planned,
-	}
-	if w.run.target.table.Load() != nil {
-		p.slot = slotOf(w.req.Args[1])
-	}
+	p.step, p.last = p.first, len(w.steps)
 	w.batch = append(w.batch, p)
 }
 
@@ -247,11 +252,8 @@ func (w *worker) send() {
 			c.out = append(c.out, "*1\r\n$6\r\nASKING\r\n"...)
 			c.queue = append(c.queue, askingReply)
 		}
-		if p.second {
-			c.out = append(c.out, w.arena[p.to:p.end]...)
-		} else {
-			c.out = append(c.out, w.arena[p.from:p.to]...)
-		}
+		x := &w.steps[p.step]
+		c.out = append(c.out, w.arena[x.from:x.to]...)
 		c.queue = append(c.queue, i)
 	}
 	for _, c := range w.active {
@@ -270,7 +272,11 @@ func (w *worker) send() {
 // receive reads the replies that a connection still has to deliver.
 func (w *worker) receive(c *loadConn) {
 	for k, i := range c.queue {
-		rep, err := c.read(maxDepth, w.keep)
+		keep := w.keep
+		if i != askingReply && w.steps[w.batch[i].step].Scan {
+			keep = keepFirst
+		}
+		rep, err := c.read(maxDepth, keep)
 		if err != nil {
 			w.broken(c, k, err)
 			return
@@ -291,9 +297,15 @@ func (w *worker) receive(c *loadConn) {
 			p.number, _ = strconv.ParseInt(string(rep.text), 10, 64)
 		case '$':
 			p.text = rep.text
+		case '*':
+			p.texts = rep.texts
 		}
-		if p.to < p.end && !p.second {
-			p.second = true
+		x := &w.steps[p.step]
+		x.done = p.done
+		if x.Scan && len(rep.texts) > 0 {
+			w.gen.Scanned(int(p.op), rep.texts[0])
+		}
+		if p.step++; p.step < p.last {
 			p.redirect, p.asking, p.redirects = noNode, false, 0
 			w.todo = append(w.todo, i)
 		}
@@ -389,10 +401,11 @@ func (w *worker) route(p *sentOp) nodeID {
 		return p.redirect
 	}
 	table := w.run.target.table.Load()
-	if table == nil {
+	slot := w.steps[p.step].slot
+	if table == nil || slot == anySlot {
 		return w.home
 	}
-	if id := table[p.slot]; id != noNode {
+	if id := table[slot]; id != noNode {
 		return id
 	}
 	return 0 // any node will do: it answers MOVED or CLUSTERDOWN
@@ -438,9 +451,7 @@ func (w *worker) count() {
 	t := w.rec.begin()
 	for i := range w.batch {
 		p := &w.batch[i]
-		if op := w.ops[p.op]; op.Kind != workloads.Read {
-			w.ended(p, op)
-		}
+		w.ended(p)
 		switch {
 		case p.failure == "":
 			response := time.Duration(-1)
@@ -455,13 +466,21 @@ func (w *worker) count() {
 	w.rec.end()
 }
 
-// ended tells the ledger and the inserts how an operation ended.
-func (w *worker) ended(p *sentOp, op workloads.Op) {
-	if op.Kind == workloads.Insert {
-		w.run.src.Inserts().Done(p.record, p.failure == "")
-	}
-	if w.run.ledger != nil {
-		w.run.ledger.note(p, op)
+// ended tells the ledger and the inserts how the commands of an operation ended. Those behind one that failed were not
+// sent.
+func (w *worker) ended(p *sentOp) {
+	for i := p.first; i < p.last && i <= p.step; i++ {
+		x := &w.steps[i]
+		failure := ""
+		if i == p.step {
+			failure = p.failure
+		}
+		if x.Insert {
+			w.run.src.Inserted(x.Kind, x.Record, failure == "")
+		}
+		if w.run.ledger != nil && x.Does > workloads.Untracked && x.Kind >= 0 {
+			w.run.ledger.note(p, x, failure)
+		}
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 	"neokv.dev/neokv"
 	"neokv.dev/neokv/counters"
 	"neokv.dev/profiles"
+	"neokv.dev/workloads"
 )
 
 var update = flag.Bool("update", false, "write the generated parts of the documents")
@@ -272,4 +273,14 @@ func TestLinks(t *testing.T) {
 	if links == 0 {
 		t.Error("no links found")
 	}
+}
+
+func TestWorkloadsAreDocumented(t *testing.T) {
+	var b strings.Builder
+	row(&b, "name", "what it sends")
+	row(&b, "---", "---")
+	for _, w := range workloads.All() {
+		row(&b, "`"+w.Name+"`", strings.Join(strings.Fields(w.Doc), " "))
+	}
+	generated(t, "workloads.md", "\n"+b.String()+"\n")
 }

@@ -56,7 +56,7 @@ func (p *Profile) Fields() []settings.Field {
 	fields := settings.Fields(p)
 	for i := range fields {
 		if fields[i].Name == "load.workload" {
-			fields[i].Allow(workloads.Names())
+			fields[i].Describe("a workload, or the path of a YAML file")
 		}
 	}
 	return fields
@@ -251,7 +251,13 @@ func (r *resolver) followStores() {
 // workload and not the size of the row cache.
 func (r *resolver) followWorkload() {
 	w, err := workloads.Find(r.Load.Workload)
-	if err != nil || !w.Storage { // validate complains of a workload that does not exist
+	if err != nil {
+		for line := range strings.Lines(err.Error() + "\n") {
+			r.complain(r.from["load.workload"].text, "load.workload: "+strings.TrimSpace(line))
+		}
+		return
+	}
+	if !w.Storage {
 		return
 	}
 	workload, cache := r.from["load.workload"], r.from["engine.row_cache"]

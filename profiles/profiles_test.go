@@ -105,7 +105,7 @@ func TestPrecedence(t *testing.T) {
 
 // A workload that is meant to read from Pebble turns the row cache off, unless the user has set its size.
 func TestRowCacheFollowsWorkload(t *testing.T) {
-	absent := []Flag{{"--workload", "load.workload", "get-absent"}}
+	absent := []Flag{{"--workload", "load.workload", "read-missing"}}
 	for _, c := range []struct {
 		what string
 		q    ValueSources
@@ -113,11 +113,11 @@ func TestRowCacheFollowsWorkload(t *testing.T) {
 	}{
 		{"the default workload", ValueSources{}, "64MiB default"},
 		{"another workload", ValueSources{Flags: []Flag{{"--workload", "load.workload", "get"}}}, "64MiB default"},
-		{"get-absent", ValueSources{Flags: absent}, "0B as load.workload get-absent"},
-		{"get-absent with a profile", ValueSources{Profile: "small", Flags: absent}, "0B as load.workload get-absent"},
-		{"in a file", ValueSources{Profile: write(t, "load: {workload: get-absent}")},
-			"0B as load.workload get-absent"},
-		{"both in a file", ValueSources{Profile: write(t, "{load: {workload: get-absent}, engine: {row_cache: 2MiB}}")},
+		{"read-missing", ValueSources{Flags: absent}, "0B as load.workload read-missing"},
+		{"read-missing with a profile", ValueSources{Profile: "small", Flags: absent}, "0B as load.workload read-missing"},
+		{"in a file", ValueSources{Profile: write(t, "load: {workload: read-missing}")},
+			"0B as load.workload read-missing"},
+		{"both in a file", ValueSources{Profile: write(t, "{load: {workload: read-missing}, engine: {row_cache: 2MiB}}")},
 			""},
 		{"a row cache asked for", ValueSources{Set: []string{"engine.row_cache=2MiB"}, Flags: absent}, "2MiB --set"},
 		{"in the environment", ValueSources{Env: []string{"NEOKV_ENGINE_ROW_CACHE=2MiB"}, Flags: absent},

@@ -29,6 +29,13 @@ func NewInserts(records uint64) *Inserts {
 // Acknowledged returns the number up to which all records are there, so that they can be read. It takes no lock.
 func (n *Inserts) Acknowledged() uint64 { return n.acknowledged.Load() }
 
+// Numbered returns the number up to which records may be there: all that were there and all that were begun.
+func (n *Inserts) Numbered() uint64 {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.next
+}
+
 // Next returns the number of the next record to insert.
 func (n *Inserts) Next() uint64 {
 	n.mu.Lock()

@@ -1,509 +1,389 @@
 // Package workloads says what to send: the operations of a workload and their shares, their keys and values. A workload
-// is a row of one table. The package knows nothing of connections or time.
+// is a file: one of those embedded here, or one of the user's. The package knows nothing of connections or time.
 //
-// A record of a key-value benchmark is one key here: a string, or a collection of elements (see Type). YCSB's records
-// have ten fields of 100 bytes. Here an operation reads or writes the string as a whole, which is what YCSB does with
-// readallfields and writeallfields. The workloads A to F are those of Cooper et al., "Benchmarking Cloud Serving
-// Systems with YCSB", SoCC 2010, section 4 and the parameter files that came with it.
+// A record is what an operation is about: a string, several strings that are written together, a number, or a
+// collection of elements. Records have kinds; those of a kind are numbered from 0. The workloads ycsb-a to ycsb-f are
+// those of Cooper et al., "Benchmarking Cloud Serving Systems with YCSB", SoCC 2010, section 4 and the parameter files
+// that came with it. YCSB's records have ten fields of 100 bytes. Here an operation reads or writes a string as a
+// whole, which is what YCSB does with readallfields and writeallfields.
 package workloads
 
 import (
-	"bytes"
+	"embed"
 	"encoding/binary"
+	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
+	"slices"
 	"strings"
 )
 
-// Workload is one row of the table.
+//go:embed *.yaml
+var embedded embed.FS
+
+// Workload is what a workload file says.
 type Workload struct {
-	Name string
+	Name string // of the embedded file, or the path of the user's
 	Doc  string
 	// Ops are the operations of the run phase; their shares add up to 1.
 	Ops []Op
-	// Load says that every record must be there before the run phase begins.
-	Load bool
 	// Storage says that reads are meant to reach the storage engine. A cache of records in front of it must be off.
 	Storage bool
-	// keys makes the distribution of record numbers, over the loaded records or over all acknowledged ones.
-	keys func(records uint64, inserts *Inserts) Distribution
-	// name appends the key of a record, if records are strings.
-	name func(dst []byte, record uint64) []byte
-	// of is the type of the records, nil for strings.
-	of *CollectionType
+
+	kinds []*recordKind
 }
 
-// Op is one kind of operation: a command on one key, or on several of one slot.
+// Op is one kind of operation: a command, or several that are sent one after the other, each when the one before is
+// answered.
 type Op struct {
-	Name    string // its name in results
-	Command string // the Redis command
-	// Args are the words after the key. Four words are replaced: `value` by a value, `member` by one of the loaded
-	// elements, `new` by a member that was never there, `score` by a score. Any other word stands for itself.
-	Args  string
+	Name  string  // its name in results
 	Share float64 // its share of all operations of the run phase
-	Kind  OpKind
-	// Then is a second command on the same key, sent when the first is answered. Args are then the arguments of the
-	// second command. It is empty if there is none.
-	Then string
+	Reads bool    // it changes nothing, so an answer is a hit or a miss
+
+	kind   int // of the record that it chooses, -1 for none
+	absent float64
+	steps  []*commandSpec
 }
 
-// OpKind says what an operation does to its record.
-type OpKind uint8
-
-const (
-	Read        OpKind = iota
-	ReadAbsent         // reads a key that nobody writes
-	Scan               // reads some neighbours in the thread of the chosen record
-	ReadPage           // reads PageElements elements, or all if there are fewer
-	ReadAll            // reads all elements
-	Write              // the record or element then holds the value or score
-	WriteFading        // as Write, until the record expires
-	Insert             // as Write, of a record that is not there
-	Delete
-	Increment // of the counter of the record, under a key of its own
-	Fill      // the record then has the elements that are loaded, and no others
-	Push      // one more element
-	Pop       // one element less, unless there is none
-)
-
-// Reads reports whether an operation of the kind only reads.
-func (k OpKind) Reads() bool { return k <= ReadAll }
-
-// All is the table of workloads.
-var All = []Workload{
-	{
-		Name: "ycsb-a",
-		Doc:  "YCSB workload A, update heavy: half reads, half updates, scrambled zipfian",
-		Ops:  []Op{read.share(0.5), update.share(0.5)},
-		Load: true, keys: scrambledZipfian, name: ycsbKey,
-	},
-	{
-		Name: "ycsb-b",
-		Doc:  "YCSB workload B, read mostly: 95 % reads, 5 % updates, scrambled zipfian",
-		Ops:  []Op{read.share(0.95), update.share(0.05)},
-		Load: true, keys: scrambledZipfian, name: ycsbKey,
-	},
-	{
-		Name: "ycsb-c",
-		Doc:  "YCSB workload C, read only, scrambled zipfian",
-		Ops:  []Op{read.share(1)},
-		Load: true, keys: scrambledZipfian, name: ycsbKey,
-	},
-	{
-		Name: "ycsb-d",
-		Doc:  "YCSB workload D, read latest: 95 % reads that favour the newest records, 5 % inserts",
-		Ops:  []Op{read.share(0.95), insert.share(0.05)},
-		Load: true, keys: latest, name: ycsbKey,
-	},
-	{
-		Name: "ycsb-e",
-		Doc: "YCSB workload E, short ranges: 95 % scans of 1 to 100 neighbours in a thread (one hash tag) by MGET, " +
-			"5 % inserts, scrambled zipfian",
-		Ops:  []Op{{Name: "scan", Command: "MGET", Kind: Scan, Share: 0.95}, insert.share(0.05)},
-		Load: true, keys: growingZipfian, name: threadKey,
-	},
-	{
-		Name: "ycsb-f",
-		Doc: "YCSB workload F, read-modify-write: half reads, half GET and then SET of the same key, " +
-			"scrambled zipfian",
-		Ops:  []Op{read.share(0.5), {Name: "rmw", Command: "GET", Then: "SET", Args: "value", Kind: Write, Share: 0.5}},
-		Load: true, keys: scrambledZipfian, name: ycsbKey,
-	},
-	{
-		Name: "get",
-		Doc:  "GET of loaded keys, uniform",
-		Ops:  []Op{{Name: "get", Command: "GET", Share: 1}},
-		Load: true, keys: uniform, name: plainKey,
-	},
-	{
-		Name: "get-absent",
-		Doc: "GET of keys that are absent and lie among loaded ones, uniform: what bloom filters are for; without " +
-			"row cache",
-		Ops:  []Op{{Name: "get", Command: "GET", Kind: ReadAbsent, Share: 1}},
-		Load: true, Storage: true, keys: uniform, name: plainKey,
-	},
-	{
-		Name: "set",
-		Doc:  "SET over the key space, uniform; nothing is loaded before",
-		Ops:  []Op{{Name: "set", Command: "SET", Args: "value", Kind: Write, Share: 1}},
-		keys: uniform, name: plainKey,
-	},
-	{
-		Name: "incr",
-		Doc:  "INCR of counters, uniform; nothing is loaded before",
-		Ops:  []Op{{Name: "incr", Command: "INCR", Kind: Increment, Share: 1}},
-		keys: uniform, name: plainKey,
-	},
-	{
-		Name: "mixed",
-		Doc:  "45 % GET, 10 % EXISTS, 20 % SET, 5 % SET EX 60, 10 % DEL, 10 % INCR of counters, scrambled zipfian",
-		Ops: []Op{
-			{Name: "get", Command: "GET", Share: 0.45},
-			{Name: "exists", Command: "EXISTS", Share: 0.1},
-			{Name: "set", Command: "SET", Args: "value", Kind: Write, Share: 0.2},
-			{Name: "set-ex", Command: "SET", Args: "value EX 60", Kind: WriteFading, Share: 0.05},
-			{Name: "del", Command: "DEL", Kind: Delete, Share: 0.1},
-			{Name: "incr", Command: "INCR", Kind: Increment, Share: 0.1},
-		},
-		Load: true, keys: scrambledZipfian, name: plainKey,
-	},
-	{
-		Name: "hset",
-		Doc:  "HSET of one of the fields of loaded hashes, uniform",
-		Ops:  []Op{{Name: "hset", Command: "HSET", Args: "member value", Kind: Write, Share: 1}},
-		Load: true, keys: uniform, of: hash,
-	},
-	{
-		Name: "lpush",
-		Doc:  "LPUSH of one value to loaded lists, which grow by what is sent, uniform",
-		Ops:  []Op{{Name: "lpush", Command: "LPUSH", Args: "value", Kind: Push, Share: 1}},
-		Load: true, keys: uniform, of: list,
-	},
-	{
-		Name: "rpush",
-		Doc:  "RPUSH of one value to loaded lists, which grow by what is sent, uniform",
-		Ops:  []Op{{Name: "rpush", Command: "RPUSH", Args: "value", Kind: Push, Share: 1}},
-		Load: true, keys: uniform, of: list,
-	},
-	{
-		Name: "lpop",
-		Doc: "LPOP from loaded lists, uniform; load more elements than the run takes, the result says how often a " +
-			"list was empty",
-		Ops:  []Op{{Name: "lpop", Command: "LPOP", Kind: Pop, Share: 1}},
-		Load: true, keys: uniform, of: list,
-	},
-	{
-		Name: "sadd",
-		Doc:  "SADD of one new member to loaded sets, which grow by what is sent, uniform",
-		Ops:  []Op{{Name: "sadd", Command: "SADD", Args: "new", Kind: Push, Share: 1}},
-		Load: true, keys: uniform, of: set,
-	},
-	{
-		Name: "spop",
-		Doc: "SPOP from loaded sets, uniform; load more elements than the run takes, the result says how often a set " +
-			"was empty",
-		Ops:  []Op{{Name: "spop", Command: "SPOP", Kind: Pop, Share: 1}},
-		Load: true, keys: uniform, of: set,
-	},
-	{
-		Name: "zadd",
-		Doc:  "ZADD of another score for one of the members of loaded sorted sets, uniform",
-		Ops:  []Op{{Name: "zadd", Command: "ZADD", Args: "score member", Kind: Write, Share: 1}},
-		Load: true, keys: uniform, of: sortedSet,
-	},
-	{
-		Name: "zpopmin",
-		Doc: "ZPOPMIN from loaded sorted sets, uniform; load more elements than the run takes, the result says how " +
-			"often one was empty",
-		Ops:  []Op{{Name: "zpopmin", Command: "ZPOPMIN", Kind: Pop, Share: 1}},
-		Load: true, keys: uniform, of: sortedSet,
-	},
-	{
-		Name: "hash",
-		Doc:  "objects: 60 % HGET and 30 % HSET of a field, 10 % HGETALL, scrambled zipfian",
-		Ops: []Op{
-			{Name: "hget", Command: "HGET", Args: "member", Share: 0.6},
-			{Name: "hset", Command: "HSET", Args: "member value", Kind: Write, Share: 0.3},
-			{Name: "hgetall", Command: "HGETALL", Kind: ReadAll, Share: 0.1},
-		},
-		Load: true, keys: scrambledZipfian, of: hash,
-	},
-	{
-		Name: "queue",
-		Doc: "queues that keep their length: 45 % RPUSH, 45 % LPOP from where the client has pushed, 10 % LRANGE of " +
-			"the first 10, scrambled zipfian",
-		Ops: []Op{
-			{Name: "rpush", Command: "RPUSH", Args: "value", Kind: Push, Share: 0.45},
-			{Name: "lpop", Command: "LPOP", Kind: Pop, Share: 0.45},
-			{Name: "lrange", Command: "LRANGE", Args: "0 9", Kind: ReadPage, Share: 0.1},
-		},
-		Load: true, keys: scrambledZipfian, of: list,
-	},
-	{
-		Name: "members",
-		Doc: "sets that keep their size: 50 % SISMEMBER, 20 % SADD of a new member, 20 % SPOP from where the client " +
-			"has added, 10 % SMEMBERS, scrambled zipfian",
-		Ops: []Op{
-			{Name: "sismember", Command: "SISMEMBER", Args: "member", Share: 0.5},
-			{Name: "sadd", Command: "SADD", Args: "new", Kind: Push, Share: 0.2},
-			{Name: "spop", Command: "SPOP", Kind: Pop, Share: 0.2},
-			{Name: "smembers", Command: "SMEMBERS", Kind: ReadAll, Share: 0.1},
-		},
-		Load: true, keys: scrambledZipfian, of: set,
-	},
-	{
-		Name: "leaderboard",
-		Doc: "40 % ZADD of another score for a member, 30 % ZREVRANK and 10 % ZSCORE of one, 20 % ZREVRANGE of the " +
-			"first 10 with scores, scrambled zipfian",
-		Ops: []Op{
-			{Name: "zadd", Command: "ZADD", Args: "score member", Kind: Write, Share: 0.4},
-			{Name: "zrevrank", Command: "ZREVRANK", Args: "member", Share: 0.3},
-			{Name: "zscore", Command: "ZSCORE", Args: "member", Share: 0.1},
-			{Name: "zrevrange", Command: "ZREVRANGE", Args: "0 9 WITHSCORES", Kind: ReadPage, Share: 0.2},
-		},
-		Load: true, keys: scrambledZipfian, of: sortedSet,
-	},
-}
-
-// YCSB's operations on a record that is one string.
-var (
-	read   = Op{Name: "read", Command: "GET"}
-	update = Op{Name: "update", Command: "SET", Args: "value", Kind: Write}
-	insert = Op{Name: "insert", Command: "SET", Args: "value", Kind: Insert}
-)
-
-func (o Op) share(s float64) Op {
-	o.Share = s
-	return o
-}
-
-// Loading returns the operation of the load phase. Records have their numbers before it begins, so it is a write like
-// any other. It first removes a collection that is there already.
-func (w *Workload) Loading() Op {
-	if w.of == nil {
-		return Op{Name: insert.Name, Command: "SET", Args: "value", Kind: Write, Share: 1}
-	}
-	return Op{Name: insert.Name, Command: "DEL", Then: w.of.add, Args: w.of.element, Kind: Fill, Share: 1}
-}
-
-// Names lists the workloads in the table's order.
+// Names lists the embedded workloads.
 func Names() []string {
+	files, err := embedded.ReadDir(".")
+	if err != nil {
+		panic(err)
+	}
 	var names []string
-	for i := range All {
-		names = append(names, All[i].Name)
+	for _, f := range files {
+		names = append(names, strings.TrimSuffix(f.Name(), ".yaml"))
 	}
 	return names
 }
 
-// Find returns the workload of that name.
+// All returns the embedded workloads.
+func All() (out []*Workload) {
+	for _, name := range Names() {
+		w, err := Find(name)
+		if err != nil {
+			panic(err) // they are tested
+		}
+		out = append(out, w)
+	}
+	return out
+}
+
+// Find returns the embedded workload of that name, or the one in a file if the name has a slash or ends with .yaml. The
+// error is an FileError with everything that is wrong.
 func Find(name string) (*Workload, error) {
-	for i := range All {
-		if All[i].Name == name {
-			return &All[i], nil
-		}
+	if strings.ContainsAny(name, `/\`) || strings.HasSuffix(name, ".yaml") {
+		return open(name)
 	}
-	return nil, fmt.Errorf("workload %q: unknown, want one of %s", name, strings.Join(Names(), ", "))
+	in, err := embedded.Open(name + ".yaml")
+	if err != nil {
+		return nil, &FileError{fmt.Errorf("workload %q: unknown, want one of %s, or the path of a YAML file", name,
+			strings.Join(Names(), ", "))}
+	}
+	defer in.Close()
+	return read(name, name+".yaml", in)
 }
 
-// Reach returns how many records or elements one of the operations reads or writes at most, if a collection has this
-// many elements. A collection that grows may have some more.
-func Reach(ops []Op, elements int) int {
-	most := 1
-	for _, op := range ops {
-		switch op.Kind {
-		case Scan:
-			most = max(most, ThreadRecords)
-		case ReadPage:
-			most = max(most, PageElements)
-		case ReadAll, Fill:
-			most = max(most, elements)
+// Verifiable returns an error if reading back cannot tell what the records must hold.
+func (w *Workload) Verifiable() error {
+	var wrong []error
+	for i, k := range w.kinds {
+		bad := func(format string, args ...any) {
+			wrong = append(wrong, fmt.Errorf("workload %s: records of kind %s: "+format, append([]any{w.Name, k.name},
+				args...)...))
+		}
+		if k.untracked {
+			for _, op := range w.Ops {
+				for _, c := range op.steps {
+					if c.does == Untracked && c.kind == i {
+						bad("operation %s: reading back cannot follow this use of %s", op.Name, c.text)
+					}
+				}
+			}
+		}
+		if k.counts() && (k.deleted || k.fades) && !k.owner {
+			bad("reading back follows sizes of records that are removed only with `owner: true`")
+		}
+		if k.counter && (k.deleted || k.fades) {
+			bad("reading back cannot follow counters that are removed")
 		}
 	}
-	return most
+	return errors.Join(wrong...)
 }
 
-// Request is what to send for one operation. Args and Then are memory of the generator that filled them in, and valid
-// until it fills the request again.
+// counts reports whether reading back compares the number of elements of a record, since elements come and go or hold
+// nothing. Otherwise they stay, and reading back compares what each of them holds.
+func (k *recordKind) counts() bool {
+	return k.of != nil && (k.of.read == "" || len(k.push)+len(k.pop) > 0)
+}
+
+// Request is what to send for one operation. Steps are memory of the generator that filled them in, and valid until it
+// fills the request again.
 type Request struct {
-	Op      int // index into the workload's Ops, 0 in the load phase
+	Op    int // index into the workload's Ops, 0 in the load phase
+	Steps []RequestStep
+}
+
+// RequestStep is one command of a request.
+type RequestStep struct {
+	Args [][]byte
+	Key  []byte // the first key, by which a cluster routes the command; nil if it has none
+	Does OpKind
+	// The record, and what the command changes there.
+	Kind    int // of the record, -1 for none
 	Record  uint64
-	Element int      // the element, for operations on a loaded one
-	Value   ValueID  // the value or score, for operations that write one
-	Args    [][]byte // command, key, further arguments
-	Then    [][]byte // the same of the second command, empty if there is none
+	Element int     // for commands about a loaded element
+	Value   ValueID // the value or score, for commands that write one
+	Added   int     // elements that a Push adds
+	Insert  bool    // the record is a new one, see Source.Inserted
+	Scan    bool    // the first string of the reply is the cursor of the next call, see Generator.Scanned
 }
 
 // ValueID is the number of a value of a Source, which has about a million.
 type ValueID uint32
 
-// Source holds what the generators of one workload share. Records are numbered from 0.
+// SourceOptions is what a load says about its records.
+type SourceOptions struct {
+	Records   uint64 // the value of `records` in a workload file
+	Elements  int    // of a collection that is loaded, unless the file says otherwise
+	ValueSize int    // bytes of a value, unless the file says otherwise
+	Clients   int
+	Seed      uint64
+}
+
+// Source holds what the generators of one workload share.
 type Source struct {
-	workload  *Workload
-	keys      Distribution
-	inserts   *Inserts
-	elements  int    // of a collection that is loaded
-	pool      []byte // random bytes; a value is a window of them
-	value     int    // bytes of a value
-	ops       []encoded
-	loading   encoded
-	upTo      []float64 // cumulated shares
-	push, pop int       // the operations of these kinds, -1 for none
+	workload *Workload
+	o        SourceOptions
+	kinds    []*kindSource
+	upTo     []float64 // cumulated shares
+	loaded   uint64    // records to load, of all kinds
+	values   exprValues
 }
 
-// encoded is an Op in the form from which requests are made.
-type encoded struct {
-	Op
-	command, then []byte
-	args          []word
-	times         int // how often args are repeated
-	// What args need.
-	value, member bool
-}
-
-func encode(op Op, elements int) encoded {
-	e := encoded{Op: op, command: []byte(op.Command), then: []byte(op.Then), times: 1}
-	if op.Kind == Fill {
-		e.times = elements
-	}
-	for _, text := range strings.Fields(op.Args) {
-		w := word{kind: words[text], text: []byte(text)}
-		e.args = append(e.args, w)
-		e.value = e.value || w.kind == wordValue || w.kind == wordScore
-		e.member = e.member || w.kind == wordMember && op.Kind != Fill
-	}
-	return e
+// kindSource is what a source knows of the records of one kind.
+type kindSource struct {
+	*recordKind
+	records  uint64 // before the run begins
+	inserts  *Inserts
+	pool     []byte // a value is a window of it
+	sizes    []sizes
+	elements sizes
 }
 
 // poolBytes is the size of the random data from which values are cut. Values overlap, so a compressor that looks
 // further back than this would find repetitions; block compression does not look that far.
 const poolBytes = 1 << 20
 
-// NewSource prepares a workload for a number of records, of elements of a collection, and a size of values. The seed
-// determines the values.
-func NewSource(w *Workload, records uint64, elements, valueBytes int, seed uint64) *Source {
-	inserts := NewInserts(records)
-	s := &Source{
-		workload: w, keys: w.keys(records, inserts), inserts: inserts, elements: elements, value: valueBytes,
-		pool: make([]byte, poolBytes+valueBytes+8), loading: encode(w.Loading(), elements), push: -1, pop: -1,
+// NewSource prepares a workload. The error names records that would be too many.
+func NewSource(w *Workload, o SourceOptions) (*Source, error) {
+	s := &Source{workload: w, o: o}
+	pools := map[float64][]byte{}
+	s.values = exprValues{records: int64(o.Records), count: s.count, last: s.last}
+	var wrong []error
+	for _, k := range w.kinds {
+		n := k.count.eval(&s.values)
+		if k.owner {
+			n = max(n, int64(o.Clients))
+		}
+		if n = max(n, 1); n > maxCount {
+			wrong = append(wrong, fmt.Errorf("workload %s: %d records of kind %s, want at most %g", w.Name, n, k.name,
+				float64(maxCount)))
+		}
+		ks := &kindSource{recordKind: k, records: uint64(n), inserts: NewInserts(uint64(n)), elements: k.many}
+		if !k.load && k.inserted {
+			ks.inserts = NewInserts(0)
+		}
+		if k.many == nil {
+			ks.elements = fixedSize(o.Elements)
+		}
+		for _, key := range k.keys {
+			switch {
+			case key.value != nil:
+				ks.sizes = append(ks.sizes, key.value)
+			case k.value != nil:
+				ks.sizes = append(ks.sizes, k.value)
+			default:
+				ks.sizes = append(ks.sizes, fixedSize(o.ValueSize))
+			}
+		}
+		most := 0
+		for _, x := range ks.sizes {
+			most = max(most, x.max())
+		}
+		if len(pools[k.ratio]) < poolBytes+most {
+			pools[k.ratio] = newPool(poolBytes+most, k.ratio, o.Seed)
+		}
+		s.kinds = append(s.kinds, ks)
+		if k.load {
+			s.loaded += ks.records
+		}
 	}
-	rng := rand.New(rand.NewPCG(seed, 0))
-	for i := 0; i+8 <= len(s.pool); i += 8 {
-		binary.LittleEndian.PutUint64(s.pool[i:], rng.Uint64())
+	for _, k := range s.kinds {
+		k.pool = pools[k.ratio]
 	}
 	sum := 0.0
-	for i, op := range w.Ops {
+	for _, op := range w.Ops {
 		sum += op.Share
 		s.upTo = append(s.upTo, sum)
-		s.ops = append(s.ops, encode(op, elements))
-		switch op.Kind {
-		case Push:
-			s.push = i
-		case Pop:
-			s.pop = i
+	}
+	return s, errors.Join(wrong...)
+}
+
+// newPool returns bytes that snappy compresses to about 1/ratio of their length. In every block the first bytes are
+// random and the rest is zero. A block is short, so that even short values differ.
+func newPool(length int, ratio float64, seed uint64) []byte {
+	const block, run = 64, 4 // run: what a run of zeros costs
+	pool := make([]byte, length+8)
+	rng := rand.New(rand.NewPCG(seed, 0))
+	for i := 0; i+8 <= len(pool); i += 8 {
+		binary.LittleEndian.PutUint64(pool[i:], rng.Uint64())
+	}
+	if random := max(1, int(math.Round(block/ratio))-run); ratio > 1 {
+		for i := range pool {
+			if i%block >= random {
+				pool[i] = 0
+			}
 		}
 	}
-	return s
+	return pool[:length]
 }
 
-// Keys returns the distribution of record numbers.
-func (s *Source) Keys() Distribution { return s.keys }
+func (s *Source) count(kind string) int64 { return int64(s.kindNamed(kind).records) }
 
-// Inserts returns the numbering of records that operations of kind Insert add. A client that has sent one tells it how
-// the operation ended.
-func (s *Source) Inserts() *Inserts { return s.inserts }
+func (s *Source) last(kind string) int64 { return int64(s.kindNamed(kind).inserts.Acknowledged()) - 1 }
 
-// Value returns the bytes of a value. The caller must not change them.
-func (s *Source) Value(id ValueID) []byte { return s.pool[id : int(id)+s.value] }
+func (s *Source) kindNamed(name string) *kindSource {
+	return s.kinds[slices.IndexFunc(s.kinds, func(k *kindSource) bool { return k.name == name })]
+}
 
-// AppendKey appends the key of a record, or of its counter.
-func (s *Source) AppendKey(dst []byte, record uint64, counter bool) []byte {
-	switch {
-	case counter:
-		return counterKey(dst, record)
-	case s.workload.of != nil:
-		return numbered(dst, s.workload.of.prefix, record)
+// Loaded returns how many records the load phase inserts, of all kinds.
+func (s *Source) Loaded() uint64 { return s.loaded }
+
+// Kinds describes the kinds of records for the header of a result: their numbers and how they are chosen.
+func (s *Source) Kinds() string {
+	var out []string
+	for _, k := range s.kinds {
+		out = append(out, fmt.Sprintf("%s: %d, %s", k.name, k.records, k.choose))
 	}
-	return s.workload.name(dst, record)
+	return strings.Join(out, "; ")
 }
 
-// Generator draws the requests of one client. It is not safe for concurrent use and does not allocate per request.
-type Generator struct {
-	src  *Source
-	rng  *rand.Rand
-	keys Distribution
-	key  []byte   // of the request, several of a scan one behind the other
-	text []byte   // of members and scores, one behind the other
-	owed []uint64 // records that the client has pushed to and not popped from, the oldest first
-}
-
-// Generator returns a generator that takes all its choices from rng.
-func (s *Source) Generator(rng *rand.Rand) *Generator {
-	g := &Generator{src: s, rng: rng, keys: s.keys}
-	if l, ok := s.keys.(*Latest); ok {
-		own := *l // each generator follows the inserts by itself
-		g.keys = &own
-	}
-	return g
-}
-
-// Next fills r with the next operation of the run phase.
-func (g *Generator) Next(r *Request) {
-	s := g.src
-	r.Op = 0
-	if len(s.upTo) > 1 {
-		u := g.rng.Float64()
-		for r.Op < len(s.upTo)-1 && u >= s.upTo[r.Op] {
-			r.Op++
+// Elements returns how many elements a record of the first kind of collections is loaded with at most, 0 if there is no
+// such kind.
+func (s *Source) Elements() int {
+	for _, k := range s.kinds {
+		if k.of != nil {
+			return k.elements.max()
 		}
 	}
-	if s.push >= 0 && s.pop >= 0 {
-		r.Op = g.settle(r.Op)
-	}
-	op := &s.ops[r.Op]
-	switch {
-	case op.Kind == Insert:
-		r.Record = s.inserts.Next()
-	case op.Kind == Pop && s.push >= 0:
-		r.Record = g.owed[0]
-		g.owed = g.owed[:copy(g.owed, g.owed[1:])]
-	default:
-		r.Record = g.keys.Next(g.rng)
-	}
-	if op.Kind == Push && s.pop >= 0 {
-		g.owed = append(g.owed, r.Record)
-	}
-	g.fill(r, op)
+	return 0
 }
 
-// Load fills r with the insertion of a record before the run phase.
-func (g *Generator) Load(r *Request, record uint64) {
-	r.Op, r.Record = 0, record
-	g.fill(r, &g.src.loading)
+// ValueSizes describes the sizes of values, "" if no record has any.
+func (s *Source) ValueSizes() string {
+	var out []string
+	for _, k := range s.kinds {
+		for i, key := range k.keys {
+			text := k.sizes[i].String()
+			if !key.fixed && !k.counter && k.of != set && k.of != sortedSet && !slices.Contains(out, text) {
+				out = append(out, text)
+			}
+		}
+	}
+	return strings.Join(out, "; ")
 }
 
-func (g *Generator) fill(r *Request, op *encoded) {
-	s := g.src
-	g.key, r.Then = g.key[:0], r.Then[:0]
-	switch op.Kind {
-	case Scan:
-		r.Args = append(r.Args[:0], op.command)
-		g.scan(r)
-		return
-	case ReadAbsent:
-		g.key = absentKey(g.key, r.Record)
-	default:
-		g.key = s.AppendKey(g.key, r.Record, op.Kind == Increment)
-	}
-	r.Args = append(r.Args[:0], op.command, g.key)
-	r.Element = 0
-	if op.member {
-		r.Element = int(g.rng.Uint64N(uint64(s.elements)))
-	}
-	if op.value {
-		r.Value = ValueID(g.rng.Uint64N(poolBytes))
-	}
-	if len(op.then) > 0 {
-		r.Then = g.arguments(append(r.Then, op.then, g.key), r, op)
-	} else {
-		r.Args = g.arguments(r.Args, r, op)
-	}
+// Inserted tells how the insertion of a record ended, which a step with Insert began.
+func (s *Source) Inserted(kind int, record uint64, acknowledged bool) {
+	s.kinds[kind].inserts.Done(record, acknowledged)
 }
 
-// scan reads 1 to ThreadRecords records, evenly distributed; 100 is YCSB's maxscanlength. It begins at the chosen
-// record, or earlier if the thread would end too soon. A thread that is still filling has fewer.
-func (g *Generator) scan(r *Request) {
-	first := r.Record / ThreadRecords * ThreadRecords
-	end := min(first+ThreadRecords, g.src.inserts.Acknowledged())
-	n := min(1+g.rng.Uint64N(ThreadRecords), end-first)
-	r.Record = min(r.Record, end-n)
-	for i := range n {
-		g.key = append(g.src.workload.name(g.key, r.Record+i), ' ')
-	}
-	for rest := g.key; len(rest) > 0; {
-		var key []byte
-		key, rest, _ = bytes.Cut(rest, space)
-		r.Args = append(r.Args, key)
-	}
+// value returns the bytes of a value for one of the keys of a kind. The caller must not change them.
+func (k *kindSource) value(id ValueID, key int) []byte {
+	id %= poolBytes
+	return k.pool[id : int(id)+k.sizes[key].at(fraction(uint64(id)))]
 }
 
-var space = []byte(" ") // in no key
+// fraction returns a number from 0 to 1, not included, that a hash of n stands for.
+func fraction(n uint64) float64 { return float64(fnv64(n)>>10) / (1 << 53) }
+
+// elementsOf returns how many elements a record is loaded with.
+func (k *kindSource) elementsOf(record uint64) int { return k.elements.at(fraction(record)) }
+
+// appendKey appends a key of a record.
+func (k *kindSource) appendKey(dst []byte, v *exprValues, key int, record uint64) []byte {
+	from := len(dst)
+	v.n = int64(record)
+	dst = k.keys[key].name.append(dst, v)
+	if k.length != nil {
+		for n := k.length.at(fraction(record)); len(dst)-from < n; {
+			dst = append(dst, '~')
+		}
+	}
+	return dst
+}
+
+// held appends what a key of a record holds after a write of a value.
+func (k *kindSource) held(dst []byte, v *exprValues, key int, record uint64, id ValueID) []byte {
+	if x := &k.keys[key]; x.fixed {
+		v.n = int64(record)
+		return x.text.append(dst, v)
+	}
+	return append(dst, k.value(ElementValue(id, key), key)...)
+}
+
+// RequestBytes returns about how many bytes the longest request and reply of an operation have together.
+func (s *Source) RequestBytes() int {
+	most := 1
+	of := func(c *commandSpec) int {
+		n := 0
+		if c.kind < 0 {
+			return 64
+		}
+		k := s.kinds[c.kind]
+		value := 0
+		for _, x := range k.sizes {
+			value = max(value, x.max())
+		}
+		value += 128 // of a key, and of a reply beside the value
+		for _, w := range c.words {
+			switch w.kind {
+			case wordKeys, wordKeysValues:
+				n += len(k.keys) * value
+			case wordNext, wordBack:
+				n += w.size.max() * value
+			case wordInt, wordLiteral:
+			default:
+				n += value
+			}
+		}
+		if k.of != nil && knownCommands[c.name].reads && len(c.words) != 2 {
+			n += k.elements.max() * value
+		}
+		return n + value
+	}
+	for _, op := range s.workload.Ops {
+		for _, c := range op.steps {
+			most = max(most, of(c))
+		}
+	}
+	return most
+}
+
+// LoadBytes is RequestBytes of the load phase.
+func (s *Source) LoadBytes() int {
+	most := 1
+	for _, k := range s.kinds {
+		for _, x := range k.sizes {
+			each := len(k.keys)
+			if k.of != nil {
+				each = k.elements.max()
+			}
+			most = max(most, each*(x.max()+64)+128)
+		}
+	}
+	return most
+}

@@ -1,13 +1,15 @@
 package workloads
 
 import (
-	"bytes"
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"strconv"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/golang/snappy"
 )
 
 const seed = 42 // fixed: the bounds below are for this sample, and wide
@@ -129,7 +131,7 @@ func TestZetaPublished(t *testing.T) {
 func TestLatest(t *testing.T) {
 	const draws = 300_000
 	in := NewInserts(500)
-	l := NewLatest(in)
+	l := NewLatest(in, Theta)
 	for _, records := range []uint64{500, 501, 1000, 100_000} {
 		for in.Acknowledged() < records {
 			in.Done(in.Next(), true)
@@ -181,7 +183,7 @@ func TestZipfianGrows(t *testing.T) {
 func TestGrowingZipfian(t *testing.T) {
 	const draws = 300_000
 	in := NewInserts(1000)
-	d := growingZipfian(0, in)
+	d := &GrowingZipfian{in, NewZipfian(ycsbItems, Theta)}
 	for _, records := range []uint64{1000, 1023, 1024, 1500} {
 		for in.Acknowledged() < records {
 			in.Done(in.Next(), true)
@@ -214,349 +216,480 @@ func TestFNV(t *testing.T) {
 	if got, want := fnv64(0), uint64(0x573807cdd7e5c63b); got != want {
 		t.Errorf("fnv64(0) = %#x, want %#x", got, want)
 	}
-	seen := map[string]uint64{}
+	seen := map[uint64]uint64{}
 	for i := range uint64(100_000) {
-		k := string(ycsbKey(nil, i))
+		k := fnv64(i)
 		if j, twice := seen[k]; twice {
-			t.Fatalf("records %d and %d have the key %s", j, i, k)
+			t.Fatalf("records %d and %d have the hash %d", j, i, k)
 		}
 		seen[k] = i
 	}
 }
 
+// source prepares a workload for tests.
+func source(t testing.TB, w *Workload, records uint64, clients int) *Source {
+	t.Helper()
+	s, err := NewSource(w, SourceOptions{Records: records, Elements: 10, ValueSize: 20, Clients: clients, Seed: seed})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func find(t testing.TB, name string) *Workload {
+	t.Helper()
+	w, err := Find(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
 func TestKeyNames(t *testing.T) {
 	for _, c := range []struct {
-		name   func([]byte, uint64) []byte
-		record uint64
-		want   string
+		workload  string
+		kind, key int
+		record    uint64
+		want      string
 	}{
-		{ycsbKey, 0, "user6284781860667377211"},
-		{plainKey, 0, "key:000000000000"},
-		{plainKey, 12345, "key:000000012345"},
-		{plainKey, 999_999_999_999, "key:999999999999"},
-		{absentKey, 12345, "key:000000012345-"},
-		{counterKey, 7, "counter:000000000007"},
-		{threadKey, 99, "{user6284781860667377211}:99"},
-		{threadKey, 105, "{user" + fmt.Sprint(fnv64(1)) + "}:05"},
+		{"ycsb-a", 0, 0, 0, "user6284781860667377211"},
+		{"set", 0, 0, 0, "key:000000000000"},
+		{"set", 0, 0, 12345, "key:000000012345"},
+		{"set", 0, 0, 999_999_999_999, "key:999999999999"},
+		{"incr", 0, 0, 7, "counter:000000000007"},
+		{"ycsb-e", 0, 0, 99, "{user6284781860667377211}:99"},
+		{"ycsb-e", 0, 0, 105, "{user" + fmt.Sprint(fnv64(1)) + "}:05"},
+		{"chat", 7, 1, 12345, "{t23}:chat:c_2345:9999999987654:m_12345"},
+		{"chat", 2, 1, 1009, "{t2}:friend:u_110:u_100"},
 	} {
-		if got := string(c.name(nil, c.record)); got != c.want {
-			t.Errorf("record %d: %s, want %s", c.record, got, c.want)
+		s := source(t, find(t, c.workload), 10_000, 1)
+		if c.workload == "chat" { // 1,000 users, 2,000 conversations
+			s = source(t, find(t, c.workload), 50_000, 1)
+		}
+		if got := string(s.kinds[c.kind].appendKey(nil, &s.values, c.key, c.record)); got != c.want {
+			t.Errorf("%s: record %d: %s, want %s", c.workload, c.record, got, c.want)
 		}
 	}
 }
 
-func TestWorkloads(t *testing.T) {
-	for _, name := range Names() {
-		w, err := Find(name)
+func TestExpressions(t *testing.T) {
+	scope := exprScope{names: map[string]expr{"tenant": &binaryExpr{'/', nameExpr("n"), numberExpr(10)}},
+		kinds: []string{"user"}, record: true, random: true}
+	v := &exprValues{n: 123, records: 1000, count: func(string) int64 { return 7 }, last: func(string) int64 { return 41 },
+		rng: rand.New(rand.NewPCG(seed, 1))}
+	for text, want := range map[string]int64{
+		"1": 1, "n": 123, "records/3": 333, "1+2*3": 7, "(1+2)*3": 9, "10-4-3": 3, "n%10": 3, "100 / 7 / 2": 7,
+		"tenant": 12, "tenant*2 + 1": 25, "count(user)": 7, "last(user) % 5": 1, "hash(0)": 6284781860667377211,
+		"n/0": 0, "n%(n-n)": 0, "0-5": -5, "random(1)": 0, "random(0)": 0, "9223372036854775807+1": math.MinInt64,
+	} {
+		e, err := parseExpr(text, scope)
+		if err != nil {
+			t.Errorf("%s: %v", text, err)
+		} else if got := e.eval(v); got != want {
+			t.Errorf("%s = %d, want %d", text, got, want)
+		}
+	}
+	for text, want := range map[string]string{
+		"": "it ends too soon", "1+": "it ends too soon", "(1": `want ")"`, "1 2": `unexpected "2"`, "x": `name "x": unknown`,
+		"f(1)": `function "f": unknown`, "count(x)": `kind of records "x": unknown, want one of user`, "$": `unexpected "$"`,
+		"99999999999999999999": "no whole number of 64 bits", strings.Repeat("(", 100): "more than 50 levels deep",
+	} {
+		if _, err := parseExpr(text, scope); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", text, err, want)
+		}
+	}
+	scope.record, scope.random = false, false
+	for _, text := range []string{"n", "random(2)", "last(user)"} {
+		if _, err := parseExpr(text, scope); err == nil {
+			t.Errorf("%s is allowed where there is no record", text)
+		}
+	}
+	for text, want := range map[string]string{"user:<n>": "user:123", "<n:5>|<n%2:1>": "00123|1", "<0-7:3>": "-007",
+		"": ""} {
+		scope.record = true
+		tmpl, err := parseTemplate(text, scope)
+		if err != nil {
+			t.Errorf("%s: %v", text, err)
+		} else if got := string(tmpl.append(nil, v)); got != want {
+			t.Errorf("%s: %q, want %q", text, got, want)
+		}
+	}
+}
+
+func TestSizes(t *testing.T) {
+	for _, c := range []struct {
+		text      string
+		min, max  int
+		mean, tol float64
+	}{
+		{"100", 100, 100, 100, 0},
+		{"1KiB", 1024, 1024, 1024, 0},
+		{"uniform 10-19", 10, 19, 14.5, 0.01},
+		{"list 10:90 100:9 1000:1", 10, 1000, 28, 0.01},
+		{"histogram 0-9:1 100-199:3", 0, 199, (4.5 + 3*149.5) / 4, 0.01},
+		// The mean of a zipfian over 1 to N is the sum of i^(1-theta) over Zeta(N).
+		{"zipfian 1-1000 0.5", 1, 1000, Zeta(1000, -0.5+1e-12) / Zeta(1000, 0.5), 0.01},
+	} {
+		s, err := parseSizes(c.text, 0, maxValue)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if w.of != nil {
-			continue // TestCollections
+		const draws = 100_000
+		sum, low, high := 0.0, math.MaxInt, 0
+		for i := range draws {
+			n := s.at((float64(i) + 0.5) / draws)
+			low, high, sum = min(low, n), max(high, n), sum+float64(n)
 		}
-		const records, valueBytes, draws = 1000, 20, 20_000
-		src := NewSource(w, records, 1, valueBytes, seed)
-		keys := map[string]bool{} // that were written
-		var r Request
-		g := src.Generator(rand.New(rand.NewPCG(seed, 1)))
-		for i := range uint64(records) {
-			g.Load(&r, i)
-			if string(r.Args[0]) != "SET" || len(r.Args) != 3 || !bytes.Equal(r.Args[2], src.Value(r.Value)) ||
-				len(r.Args[2]) != valueBytes {
-				t.Fatalf("%s: load sends %q", name, r.Args)
+		if low != c.min || high > c.max || high < c.max*99/100 || math.Abs(sum/draws-c.mean) > c.tol*c.mean ||
+			s.max() != c.max || s.String() != strings.ReplaceAll(c.text, "1KiB", "1024") {
+			t.Errorf("%s: %d to %d, mean %.2f, at most %d, prints %s; want mean %.2f", c.text, low, high, sum/draws,
+				s.max(), s, c.mean)
+		}
+	}
+	for _, text := range []string{"", "x", "-1", "1.5", "uniform", "uniform 5-1", "uniform 1-2 3", "zipfian 1-10 1.5",
+		"zipfian 1-10 x", "list", "list 1", "list 1:0", "list x:1", "histogram 1:1", "99999999999", "list 1:NaN", "65MiB"} {
+		if s, err := parseSizes(text, 0, maxValue); err == nil {
+			t.Errorf("%q is allowed: %v", text, s)
+		}
+	}
+}
+
+func TestChoices(t *testing.T) {
+	const draws, records = 200_000, 1000
+	choose := func(text string, client, clients int) (map[uint64]int, Distribution) {
+		c, err := parseChoice(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d := c.distribution(records, NewInserts(records), false, client, clients, rand.New(rand.NewPCG(seed, 2)))
+		return draw(d, draws), d
+	}
+	hot := func(n map[uint64]int, from, to uint64) (sum int) {
+		for r, c := range n {
+			if r >= from && r < to {
+				sum += c
 			}
-			if string(r.Args[1]) != string(src.AppendKey(nil, i, false)) {
-				t.Fatalf("%s: record %d has the key %s", name, i, r.Args[1])
+		}
+		return sum
+	}
+	n, _ := choose("hotspot 0.2 0.8", 0, 1)
+	within(t, "hotspot", hot(n, 0, 200), 0.8, draws, 0)
+	within(t, "the rest", hot(n, 200, 1000), 0.2, draws, 0)
+	within(t, "a hot record", n[7], 0.8/200, draws, 0)
+	// It moves on by 100 records every 100,000 draws of four clients: this one sees 200,000 draws, so eight places.
+	n, _ = choose("hotspot 0.1 0.9 every 100000", 0, 4)
+	for place := range uint64(8) {
+		within(t, fmt.Sprint("place ", place), hot(n, place*100, place*100+100), 0.9/8+0.1*7/8*100/900, draws, 0.03)
+	}
+	within(t, "places that it has not reached", hot(n, 800, 1000), 0.1*200/900, draws, 0.03)
+	n, _ = choose("sequential", 3, 4)
+	if len(n) != 250 || n[3] != draws/250 || n[999] != draws/250 {
+		t.Errorf("client 3 of 4 sends %d records, %d times the first", len(n), n[3])
+	}
+	// Above 1 the sum of (1+i)^-s is the Riemann zeta function: pi^2/6 for 2.
+	n, _ = choose("zipfian 2 ordered", 0, 1)
+	within(t, "the first of a steep zipfian", n[0], 6/(math.Pi*math.Pi), draws, 0.005)
+	within(t, "the second", n[1], 6/(math.Pi*math.Pi)/4, draws, 0.01)
+	n, _ = choose("zipfian 0.5 ordered", 0, 1)
+	within(t, "the first of a flat one", n[0], 1/Zeta(records, 0.5), draws, 0)
+	o := &owned{of: Uniform{records}, records: records, client: 2, clients: 7}
+	for r := range draw(o, draws) {
+		if r%7 != 2 || r >= records {
+			t.Fatalf("client 2 of 7 draws record %d", r)
+		}
+	}
+	if n := len(draw(o, draws)); n != 143 {
+		t.Errorf("a client owns %d of 1000 records, want 143", n)
+	}
+	for _, text := range []string{"", "x", "uniform 1", "zipfian 1", "zipfian 0", "zipfian 11", "zipfian x", "latest 1.5",
+		"latest ordered", "hotspot", "hotspot 0.2", "hotspot 0 0.5", "hotspot 0.2 1", "hotspot 0.2 0.8 every",
+		"hotspot 0.2 0.8 every 0", "zipfian 0.9 0.9"} {
+		if c, err := parseChoice(text); err == nil {
+			t.Errorf("%q is allowed: %+v", text, c)
+		}
+	}
+}
+
+// Each embedded workload is whole: operations come in their shares, keys of one command have one hash tag, keys of
+// records differ, and the same seed gives the same requests.
+func TestWorkloads(t *testing.T) {
+	for _, name := range Names() {
+		w := find(t, name)
+		if err := w.Verifiable(); err != nil {
+			t.Error(err)
+		}
+		if w.Doc == "" {
+			t.Errorf("%s: about is missing", name)
+		}
+		s := source(t, w, 2000, 3)
+		keys := map[string]string{}
+		for _, k := range s.kinds {
+			for n := range min(k.records, 3000) {
+				tag := ""
+				for i := range k.keys {
+					key := string(k.appendKey(nil, &s.values, i, n))
+					if at := fmt.Sprintf("%s %d", k.name, n); keys[key] != "" {
+						t.Fatalf("%s: %s and %s have the key %s", name, keys[key], at, key)
+					} else {
+						keys[key] = at
+					}
+					if i > 0 && tagOf(key) != tag {
+						t.Fatalf("%s: record %d has keys of %s and %s", name, n, tag, tagOf(key))
+					}
+					tag = tagOf(key)
+				}
 			}
-			keys[string(r.Args[1])] = true
 		}
-		if len(keys) != records {
-			t.Errorf("%s: %d keys loaded, want %d", name, len(keys), records)
-		}
-		count := make([]int, len(w.Ops))
-		var last ValueID
-		for range draws {
+		const draws = 20_000
+		count, sum := make([]int, len(w.Ops)), 0.0
+		g, again := s.Generator(1), source(t, w, 2000, 3).Generator(1)
+		var r, r2 Request
+		for i := range draws {
 			g.Next(&r)
 			count[r.Op]++
-			op := w.Ops[r.Op]
-			key := string(r.Args[1])
-			want := []string{op.Command, string(src.AppendKey(nil, r.Record, op.Kind == Increment))}
-			there := true
-			switch op.Kind {
-			case ReadAbsent:
-				want[1], there = want[1]+"-", false
-			case Insert:
-				there = false
-				want = append(want, string(src.Value(r.Value)))
-				src.Inserts().Done(r.Record, true)
-			case Write:
-				if op.Then == "" {
-					want = append(want, string(src.Value(r.Value)))
+			if i < 500 {
+				if again.Next(&r2); fmt.Sprint(r) != fmt.Sprint(r2) {
+					t.Fatalf("%s: two generators of one seed send %v and %v", name, r, r2)
 				}
-			case WriteFading:
-				want = append(want, string(src.Value(r.Value)), "EX", "60")
-			case Increment:
-				there = false
-			case Scan:
-				want = []string{op.Command}
-				for i := range r.Args[1:] {
-					want = append(want, string(src.AppendKey(nil, r.Record+uint64(i), false)))
-					if !keys[want[i+1]] {
-						t.Fatalf("%s: scans %s, which is not there", name, want[i+1])
-					}
-					if tag, _, _ := strings.Cut(want[i+1], "}"); tag != key[:len(tag)] {
-						t.Fatalf("%s: scans %s and %s in one request", name, key, want[i+1])
+			}
+			for _, x := range r.Steps {
+				if x.Insert {
+					s.Inserted(x.Kind, x.Record, true)
+					if i < 500 {
+						again.src.Inserted(x.Kind, x.Record, true)
 					}
 				}
-			}
-			if fmt.Sprintf("%q", r.Args) != fmt.Sprintf("%q", want) || there != keys[key] {
-				t.Fatalf("%s: %s sends %q; want %q", name, op.Name, r.Args, want)
-			}
-			if then := fmt.Sprintf("%s", r.Then); op.Then != "" &&
-				then != fmt.Sprintf("[%s %s %s]", op.Then, key, src.Value(r.Value)) ||
-				op.Then == "" && len(r.Then) > 0 {
-				t.Fatalf("%s: %s goes on with %q", name, op.Name, r.Then)
-			}
-			if op.Kind == Insert {
-				keys[key] = true
-			}
-			if op.Kind == Write || op.Kind == WriteFading || op.Kind == Insert {
-				if r.Value == last {
-					t.Fatalf("%s: the same value twice in a row", name)
+				for _, a := range x.Args[1:] {
+					if tag := tagOf(string(a)); isTag.MatchString(tag) && tag != tagOf(string(x.Key)) {
+						t.Fatalf("%s: %s sends keys of two tags: %q", name, w.Ops[r.Op].Name, x.Args)
+					}
 				}
-				last = r.Value
 			}
 		}
-		sum := 0.0
 		for i, op := range w.Ops {
-			within(t, name+" "+op.Name, count[i], op.Share, draws, 0)
 			sum += op.Share
+			if name == "redis-benchmark" {
+				continue // pushes and pops make up for each other
+			}
+			within(t, name+" "+op.Name, count[i], op.Share, draws, 0.01)
 		}
-		if math.Abs(sum-1) > 1e-12 {
+		if math.Abs(sum-1) > 1e-9 {
 			t.Errorf("%s: shares add up to %g", name, sum)
 		}
 	}
-	if _, err := Find("ycsb-z"); err == nil {
-		t.Error("found ycsb-z")
+	if _, err := Find("ycsb-z"); err == nil || !strings.Contains(err.Error(), "want one of bigkey, cache, chat") {
+		t.Errorf("ycsb-z: %v", err)
 	}
+}
+
+// isTag matches what tagOf returns of a key with a hash tag.
+var isTag = regexp.MustCompile(`^\{[a-z]+:?\d+$`)
+
+// tagOf returns what decides on the slot of a key.
+func tagOf(key string) string {
+	if i := strings.IndexByte(key, '{'); i >= 0 {
+		if j := strings.IndexByte(key[i:], '}'); j > 1 {
+			return key[i : i+j]
+		}
+	}
+	return key
 }
 
 // Scans are of 1 to 100 records, evenly, and a thread that fills is read as far as it goes.
 func TestScans(t *testing.T) {
-	w, _ := Find("ycsb-e")
 	const draws = 100_000
-	g := NewSource(w, 1000, 1, 10, seed).Generator(rand.New(rand.NewPCG(seed, 1)))
+	g := source(t, find(t, "ycsb-e"), 1000, 1).Generator(0)
 	var r Request
-	lengths, scans := make([]int, ThreadRecords+1), 0
+	lengths, scans := make([]int, 101), 0
 	for range draws {
-		if g.Next(&r); w.Ops[r.Op].Kind == Scan {
-			lengths[len(r.Args)-1]++
+		if g.Next(&r); r.Op == 0 {
+			lengths[len(r.Steps[0].Args)-1]++
 			scans++
 		}
 	}
-	for n := 1; n <= ThreadRecords; n++ {
-		within(t, fmt.Sprint("scans of ", n), lengths[n], 1.0/ThreadRecords, scans, 0)
+	for n := 1; n <= 100; n++ {
+		within(t, fmt.Sprint("scans of ", n), lengths[n], 1.0/100, scans, 0)
 	}
-	g = NewSource(w, 3, 1, 10, seed).Generator(rand.New(rand.NewPCG(seed, 1)))
+	g = source(t, find(t, "ycsb-e"), 3, 1).Generator(0)
 	for range 1000 {
-		if g.Next(&r); w.Ops[r.Op].Kind == Scan && (len(r.Args) > 4 || r.Record+uint64(len(r.Args)-1) > 3) {
-			t.Fatalf("of three records %d are read from number %d on", len(r.Args)-1, r.Record)
+		if g.Next(&r); r.Op == 0 && len(r.Steps[0].Args) > 4 {
+			t.Fatalf("of three records %d are read", len(r.Steps[0].Args)-1)
 		}
 	}
 }
 
-func TestReach(t *testing.T) {
-	for name, want := range map[string]int{"set": 1, "ycsb-e": ThreadRecords, "lpop": 1, "hash": 1000,
-		"queue": PageElements} {
-		w, _ := Find(name)
-		if got := Reach(w.Ops, 1000); got != want {
-			t.Errorf("%s: %d, want %d", name, got, want)
+// A page goes back from the newest message of a conversation, and stays in it.
+func TestPages(t *testing.T) {
+	s := source(t, find(t, "chat"), 1000, 1) // 200 conversations with 15 messages each
+	g := s.Generator(0)
+	var r Request
+	for {
+		if g.Next(&r); g.src.workload.Ops[r.Op].Name == "history" {
+			break
 		}
 	}
-	w, _ := Find("lpop")
-	if got := Reach([]Op{w.Loading()}, 1000); got != 1000 {
-		t.Errorf("loading lpop: %d, want 1000", got)
+	if len(r.Steps) != 3 || len(r.Steps[0].Args) != 11 || len(r.Steps[1].Args) != 11 || len(r.Steps[2].Args) != 6 {
+		t.Fatalf("two pages of 10 and then 5 messages: %v", r.Steps)
+	}
+	last := "9"
+	for i, a := range r.Steps[0].Args[1:] { // {t0}:chat:c_17:9999999997182:m_2817
+		words := strings.Split(string(a), ":")
+		if words[2] != strings.Split(string(r.Steps[0].Args[1]), ":")[2] || words[3] <= last && i > 0 {
+			t.Errorf("entry %d of the page is %s", i, a)
+		}
+		last = words[3]
 	}
 }
 
-// collections is a model of Redis for the commands of the workloads: what elements hold, by key and element. Elements
-// of a list are numbered.
-type collections struct {
-	held map[string]map[string]string
-	// front and back are the numbers of a list's next elements.
-	front, back map[string]int
-}
-
-// run returns how many elements were answered, added, or removed; it fails at a command that is not as in Redis.
-func (c *collections) run(t *testing.T, args [][]byte) int {
-	t.Helper()
-	command, key := string(args[0]), string(args[1])
-	var rest []string
-	for _, a := range args[2:] {
-		rest = append(rest, string(a))
+// Loaded records hold what reading back expects, and values have the sizes and the content that are asked for.
+func TestValues(t *testing.T) {
+	w, err := read("mine", "mine.yaml", strings.NewReader(`
+records:
+  - {key: "a<n>", value: uniform 100-300, compress: 3, length: uniform 20-30}
+  - {kind: h, type: hash, key: "h<n>", elements: list 2:1 4:1, value: 10}
+  - {kind: z, type: zset, key: "z<n>"}
+mix: [{do: GET <key>}]`))
+	if err != nil {
+		t.Fatal(err)
 	}
-	of, step := c.held[key], 1
-	if of == nil {
-		of = map[string]string{}
-		c.held[key] = of
-	}
-	wants := map[string]int{"HGET": 1, "SISMEMBER": 1, "ZREVRANK": 1, "ZSCORE": 1, "LRANGE": 2, "ZREVRANGE": 3}
-	if n, fixed := wants[command]; fixed && len(rest) != n {
-		t.Fatalf("%q: %d arguments", args, len(rest))
-	}
-	before := len(of)
-	switch command {
-	case "DEL":
-		delete(c.held, key)
-		c.front[key], c.back[key] = 0, 0
-		return before
-	case "HSET", "ZADD":
-		for step = 2; len(rest) >= step; rest = rest[step:] {
-			if command == "HSET" {
-				of[rest[0]] = rest[1]
-			} else if _, err := strconv.ParseFloat(rest[0], 64); err == nil {
-				of[rest[1]] = rest[0]
+	s := source(t, w, 300, 1)
+	g := s.Generator(0)
+	var r, look Request
+	var all []byte
+	for i := range s.Loaded() {
+		g.Load(&r, i)
+		x := r.Steps[len(r.Steps)-1]
+		switch x.Kind {
+		case 0:
+			if n := len(x.Args[1]); n < 20 || n > 30 || len(x.Args[2]) < 100 || len(x.Args[2]) > 300 {
+				t.Fatalf("a key of %d bytes, a value of %d", n, len(x.Args[2]))
+			}
+			all = append(all, x.Args[2]...)
+			if !s.Is(0, x.Record, [][]byte{x.Args[2]}, x.Value) || s.Is(0, x.Record, [][]byte{x.Args[2]}, x.Value+1) ||
+				s.Is(0, x.Record, [][]byte{nil}, x.Value) {
+				t.Fatalf("record %d does not hold value %d", x.Record, x.Value)
+			}
+		case 1, 2:
+			args := r.Steps[1].Args[2:]
+			if n := s.ElementsOf(x.Kind, x.Record); len(args) != 2*n || x.Kind == 1 && n != 2 && n != 4 {
+				t.Fatalf("record %d has %d arguments for %d elements", x.Record, len(args), n)
+			}
+			value, id := slices.Clone(args[4-x.Kind]), ElementValue(x.Value, 1)
+			place := s.Place(x.Kind, x.Record, 1)
+			g.Look(&look, x.Kind, x.Record, 1)
+			if got := string(look.Steps[0].Args[1]) + " " + string(look.Steps[0].Args[2]); got != place {
+				t.Fatalf("looks at %s, want %s", got, place)
+			}
+			if !s.Is(x.Kind, x.Record, [][]byte{value}, id) || s.Is(x.Kind, x.Record, [][]byte{value}, id+1) {
+				t.Fatalf("%s does not hold value %d: %q", place, id, args)
 			}
 		}
-	case "SADD":
-		for ; len(rest) >= step; rest = rest[step:] {
-			of[rest[0]] = ""
-		}
-	case "RPUSH", "LPUSH":
-		for ; len(rest) >= step; rest = rest[step:] {
-			if command == "RPUSH" {
-				of[strconv.Itoa(c.back[key])] = rest[0]
-				c.back[key]++
-			} else {
-				c.front[key]--
-				of[strconv.Itoa(c.front[key])] = rest[0]
-			}
-		}
-	case "LPOP":
-		delete(of, strconv.Itoa(c.front[key]))
-		c.front[key]++
-		return before - len(of)
-	case "SPOP", "ZPOPMIN":
-		for member := range of {
-			delete(of, member)
-			return 1
-		}
-		return 0
-	case "HGET", "ZREVRANK", "ZSCORE", "SISMEMBER":
-		if _, there := of[rest[0]]; there {
-			return 1
-		}
-		return 0
-	case "HGETALL", "SMEMBERS":
-		return before
-	case "LRANGE", "ZREVRANGE":
-		return min(before, 10)
-	default:
-		t.Fatalf("%q: not a command of any workload", args)
 	}
-	if len(rest) != 0 {
-		t.Fatalf("%q: %q is left", args, rest)
+	if ratio := float64(len(all)) / float64(len(snappy.Encode(nil, all))); math.Abs(ratio-3) > 0.4 {
+		t.Errorf("values compress to 1/%.2f, want 1/3", ratio)
 	}
-	return len(of) - before
 }
 
-// Collections are loaded with the elements asked for, also where others were before; what is read or popped is there;
-// and where elements come and go there are never fewer than were loaded, and few more.
-func TestCollections(t *testing.T) {
-	const records, elements, valueBytes, draws, clients = 100, 7, 20, 20_000, 3
-	for _, name := range Names() {
-		w, _ := Find(name)
-		if w.of == nil {
-			continue
+func TestFilesRefused(t *testing.T) {
+	for _, c := range []struct{ text, want string }{
+		{"", "x.yaml: empty, want a workload with `mix`"},
+		{"a: [", "x.yaml: yaml: line 1: did not find expected node content"},
+		{"about: nothing", "x.yaml:1: mix: missing, want the operations"},
+		{`abut: x
+records:
+  - {key: "a<m>", choose: zipfian 1, value: big, type: tree, count: n, load: perhaps}
+  - {kind: b, keys: [{key: "b<n"}, {text: x}], elements: 3}
+  - {kind: b}
+mix:
+  - {op: a, do: GTE <key>}
+  - {op: a, do: GET <key> <value>, share: -1}
+  - {do: SET <key>}
+  - {do: HSET <key> <member> 1, on: c}
+  - {do: "[SADD <key> <new>]*0"}
+  - {op: w, do: SET <key> <value>, absent: 0.5}
+  - {op: t, do: SET <key> <valu>}
+  - {op: i, do: PING, insert: true}
+`, "x.yaml:1: abut: unknown, want one of about, storage, records, mix\n" +
+			"x.yaml:5: kind of records \"b\": there already\n" +
+			"x.yaml:3: type \"tree\": unknown, want one of string, counter, hash, list, set, zset\n" +
+			"x.yaml:3: key: template \"a<m>\": expression \"m\": name \"m\": unknown, want one of n, records\n" +
+			"x.yaml:3: count: expression \"n\": name \"n\": unknown, want one of records\n" +
+			"x.yaml:3: load: \"perhaps\", want true or false\n" +
+			"x.yaml:3: choose: \"zipfian 1\": exponent out of range, want more than 0 and less than 10, and not 1\n" +
+			"x.yaml:3: value: \"big\": " + sizesForms + "\n" +
+			"x.yaml:4: key: template \"b<n\": no > behind <n\n" +
+			"x.yaml:4: keys: want `key`, and at most one of `value` and `text`\n" +
+			"x.yaml:4: elements: records of this type have none\n" +
+			"x.yaml:5: kind of records \"b\": want either `key` or `keys`\n" +
+			"x.yaml:7: do: command GTE: unknown\n" +
+			"x.yaml:8: share: \"-1\", want a number from 1e-09 to 1e+09\n" +
+			"x.yaml:8: do: GET <key> <value>: 2 words behind the command, want 1\n" +
+			"x.yaml:8: op \"a\": there already\n" +
+			"x.yaml:9: do: SET <key>: 1 words behind the command, want at least 2\n" +
+			"x.yaml:10: on: kind of records \"c\" unknown, want one of record, b, b\n" +
+			"x.yaml:10: do: <key>: there is no kind of records\n" +
+			"x.yaml:11: do: \"[SADD <key> <new>]*0\": want [words]*N, at most 4096 words in all\n" +
+			"x.yaml:12: absent: only operations that read may ask for absent keys\n" +
+			"x.yaml:13: do: template \"<valu>\": expression \"valu\": name \"valu\": unknown, want one of n, records; want " +
+			placeholders + "\n" +
+			"x.yaml:14: insert: the operation has no record"},
+	} {
+		if _, err := read("x", "x.yaml", strings.NewReader(c.text)); err == nil || err.Error() != c.want {
+			t.Errorf("%s\nerror\n%v\nwant\n%s", c.text, err, c.want)
 		}
-		src := NewSource(w, records, elements, valueBytes, seed)
-		c := &collections{held: map[string]map[string]string{}, front: map[string]int{}, back: map[string]int{}}
-		var generators []*Generator
-		for i := range uint64(clients) {
-			generators = append(generators, src.Generator(rand.New(rand.NewPCG(seed, i))))
+	}
+	if _, err := read("x", "x.yaml", strings.NewReader(strings.Repeat("#", maxFile+1))); err == nil {
+		t.Error("a file too large is read")
+	}
+	if _, err := Find("no/such.yaml"); err == nil || err.Error() != "workload no/such.yaml: no such file or directory" {
+		t.Errorf("%v", err)
+	}
+	untracked, err := read("x", "x.yaml", strings.NewReader(`
+records: [{key: "a<n>"}, {kind: l, type: list, key: "l<n>"}, {kind: c, type: counter, key: "c<n>"}]
+mix:
+  - {do: APPEND <key> <value>}
+  - {do: RPUSH <key> <value>, on: l}
+  - {do: DEL <key>, on: l}
+  - {op: x, do: EXPIRE <key> 1, on: c}`))
+	want := "workload x: records of kind record: operation append: reading back cannot follow this use of APPEND\n" +
+		"workload x: records of kind l: reading back follows sizes of records that are removed only with `owner: true`\n" +
+		"workload x: records of kind c: reading back cannot follow counters that are removed"
+	if err != nil || untracked.Verifiable() == nil || untracked.Verifiable().Error() != want {
+		t.Errorf("%v, %v; want %s", err, untracked.Verifiable(), want)
+	}
+}
+
+// FuzzWorkloadFile reads files that nobody has thought of, and draws from those that are valid.
+func FuzzWorkloadFile(f *testing.F) {
+	files, err := embedded.ReadDir(".")
+	if err != nil {
+		f.Fatal(err)
+	}
+	for _, file := range files {
+		text, err := embedded.ReadFile(file.Name())
+		if err != nil {
+			f.Fatal(err)
 		}
+		f.Add(string(text))
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		w, err := read("x", "x.yaml", strings.NewReader(text))
+		if err != nil || strings.Contains(text, "MiB") || len(text) > 10_000 {
+			return
+		}
+		s, err := NewSource(w, SourceOptions{Records: 100, Elements: 3, ValueSize: 10, Clients: 2, Seed: 1})
+		if err != nil || s.RequestBytes() > 1<<20 || s.LoadBytes() > 1<<20 {
+			return
+		}
+		g := s.Generator(1)
 		var r Request
-		first := map[uint64]ValueID{} // of a record
-		for i := range uint64(2 * records) {
-			generators[0].Load(&r, i%records)
-			if command, key := string(r.Args[0]), string(r.Args[1]); command != "DEL" || len(r.Args) != 2 ||
-				key != string(r.Then[1]) || !strings.HasPrefix(key, w.of.prefix) {
-				t.Fatalf("%s: load begins with %q", name, r.Args)
-			}
-			c.run(t, r.Args)
-			first[r.Record] = r.Value
-			if got := c.run(t, r.Then); got != elements {
-				t.Fatalf("%s: %q adds %d elements", name, r.Then, got)
-			}
-			for n, v := range c.held[string(r.Then[1])] {
-				if w.HasValues() && len(v) != valueBytes {
-					t.Fatalf("%s: element %s is %q", name, n, v)
-				}
-			}
+		for i := range min(3, s.Loaded()) {
+			g.Load(&r, i)
 		}
-		if len(c.held) != records {
-			t.Fatalf("%s: %d keys loaded", name, len(c.held))
-		}
-		last := map[[2]uint64]ValueID{} // by record and element
-		for record, v := range first {
-			for i := range elements {
-				last[[2]uint64{record, uint64(i)}] = ElementValue(v, i)
-			}
-		}
-		count, pushes := make([]int, len(w.Ops)), 0
-		for i := range draws {
-			g := generators[i%clients]
+		for range 10 {
 			g.Next(&r)
-			op := w.Ops[r.Op]
-			count[r.Op]++
-			if string(r.Args[0]) != op.Command || string(r.Args[1]) != string(src.AppendKey(nil, r.Record, false)) ||
-				len(r.Then) > 0 {
-				t.Fatalf("%s: %s of record %d sends %q, %q", name, op.Name, r.Record, r.Args, r.Then)
-			}
-			got := c.run(t, r.Args)
-			size := len(c.held[string(r.Args[1])])
-			switch op.Kind {
-			case Push:
-				if pushes++; r.Element != 0 {
-					t.Fatalf("%s: %q is of element %d", name, r.Args, r.Element)
-				}
-				if got != 1 {
-					t.Fatalf("%s: %q adds %d elements", name, r.Args, got)
-				}
-			case Write:
-				last[[2]uint64{r.Record, uint64(r.Element)}] = r.Value
-				if got != 0 || size != elements {
-					t.Fatalf("%s: %q adds %d elements to what is loaded", name, r.Args, got)
-				}
-			default: // a set's members are others after a while, and pops alone end
-				if got == 0 && op.Command != "SISMEMBER" && len(w.Ops) > 1 {
-					t.Fatalf("%s: %q finds nothing", name, r.Args)
-				}
-			}
-			if len(w.Ops) > 1 && (size < elements || size > elements+clients*maxOwed) {
-				t.Fatalf("%s: %q leaves %d elements", name, r.Args, size)
-			}
 		}
-		for i, op := range w.Ops {
-			within(t, name+" "+op.Name, count[i], op.Share, draws, 0)
-		}
-		if w.Counts() != (pushes > 0 || w.Ops[0].Kind == Pop) {
-			t.Errorf("%s: counts %v", name, w.Counts())
-		}
-		// What is looked at in the end is what was written.
-		for at, v := range last {
-			generators[0].Look(&r, at[0], int(at[1]), false)
-			held := c.held[string(r.Args[1])]
-			if w.Counts() {
-				if want := fmt.Sprintf("[%s %s]", w.of.count, r.Args[1]); fmt.Sprintf("%s", r.Args) != want {
-					t.Fatalf("%s: looks with %q, want %s", name, r.Args, want)
-				}
-			} else if text := []byte(held[string(r.Args[2])]); string(r.Args[0]) != w.of.read || !src.Is(text, v) ||
-				src.Is(text, v+1) {
-				t.Fatalf("%s: %q finds %q, value %d was written", name, r.Args, text, v)
-			}
-		}
-	}
+	})
 }
 
 // Only what is acknowledged is readable, in whatever order acknowledgements come, and what failed is inserted again.
@@ -599,27 +732,15 @@ func TestInserts(t *testing.T) {
 	}
 }
 
-func TestSameSeedSameRequests(t *testing.T) {
-	w, _ := Find("ycsb-a")
-	requests := func() (out []string) {
-		g := NewSource(w, 1000, 1, 16, seed).Generator(rand.New(rand.NewPCG(seed, 7)))
-		var r Request
-		for range 100 {
-			g.Next(&r)
-			out = append(out, fmt.Sprintf("%q", r.Args))
-		}
-		return out
-	}
-	if a, b := requests(), requests(); fmt.Sprint(a) != fmt.Sprint(b) {
-		t.Error("two generators of one seed differ")
-	}
-}
-
 func BenchmarkNext(b *testing.B) {
 	for _, name := range Names() {
 		b.Run(name, func(b *testing.B) {
-			w, _ := Find(name)
-			g := NewSource(w, 1_000_000, 10, 100, seed).Generator(rand.New(rand.NewPCG(seed, 1)))
+			s, err := NewSource(find(b, name), SourceOptions{Records: 1_000_000, Elements: 10, ValueSize: 100, Clients: 1,
+				Seed: seed})
+			if err != nil {
+				b.Fatal(err)
+			}
+			g := s.Generator(0)
 			var r Request
 			b.ReportAllocs()
 			for b.Loop() {

@@ -135,8 +135,8 @@ func withoutSecrets(args []string) []string {
 // workloadList describes the workloads for the help.
 func workloadList() string {
 	var b strings.Builder
-	for _, w := range workloads.All {
-		fmt.Fprintf(&b, "  %-11s  %s\n", w.Name, w.Doc)
+	for _, w := range workloads.All() {
+		fmt.Fprintf(&b, "  %-15s  %s\n", w.Name, w.Doc)
 	}
 	return strings.TrimSuffix(b.String(), "\n")
 }

@@ -12,6 +12,9 @@ import (
 	"neokv.dev/workloads"
 )
 
+var unknownWorkload = `workload "ycsb-z": unknown, want one of ` + strings.Join(workloads.Names(), ", ") +
+	", or the path of a YAML file"
+
 func TestMain(m *testing.M) {
 	if os.Getenv(programEnv) != "" {
 		program()
@@ -65,8 +68,8 @@ neokv: --stores: cluster.stores: 99: want 1 to 9`},
 		{args: "bench --clients 0 --value-size 1x", want: `neokv: --value-size: load.value_size: "1x": want a size such as 64MiB, 1B to 64MiB
 neokv: --clients: load.clients: 0: want 1 to 10000`},
 		{args: "bench --workload ycsb-z",
-			want: "neokv: --workload: load.workload: ycsb-z: want one of " + strings.Join(workloads.Names(), ", ")},
-		{args: "bench --clients 0 --workload ycsb-z --target x:,y:1 --mem --stores 4 --bind 1.2.3.4", want: "neokv: --workload: load.workload: ycsb-z: want one of " + strings.Join(workloads.Names(), ", ") + `
+			want: "neokv: --workload: load.workload: " + unknownWorkload},
+		{args: "bench --clients 0 --workload ycsb-z --target x:,y:1 --mem --stores 4 --bind 1.2.3.4", want: "neokv: --workload: load.workload: " + unknownWorkload + `
 neokv: --clients: load.clients: 0: want 1 to 10000
 neokv: --bind 1.2.3.4: want a loopback address such as 127.0.0.1 or ::1, or a password in redis.requirepass
 neokv: --target takes a cluster that runs; --stores is for one that is booted

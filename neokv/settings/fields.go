@@ -117,11 +117,8 @@ func (f *Field) Get() string {
 	}
 }
 
-// Allow limits a text setting to these values. It is for values that a tag cannot list.
-func (f *Field) Allow(values []string) {
-	f.oneOf = values
-	f.Range = f.rangeText()
-}
+// Describe says which values a text setting takes, where a tag cannot list them. Whoever uses the setting checks it.
+func (f *Field) Describe(values string) { f.Range = values }
 
 // Shown returns the value as people and files may see it: like Get, but of a secret only whether there is one.
 func (f *Field) Shown() string {

@@ -1,0 +1,329 @@
+package workloads
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// An expression computes a number: of a record, of a share of them, of the place of a digit in a key. It has whole
+// numbers of 64 bits and wraps like Go's int64:
+//
+//	expression = term { ("+" | "-") term }
+//	term       = factor { ("*" | "/" | "%") factor }
+//	factor     = number | name | function "(" [ argument ] ")" | "(" expression ")"
+//
+// Names are n (the number of the record), records (the setting of the load), and those of `let`. Functions are
+//
+//	hash(e)      FNV-1a of e as YCSB computes it
+//	count(kind)  how many records of a kind there are before the run begins
+//	last(kind)   the newest record of a kind that is there
+//	random(e)    a random number from 0 to e-1; not in a key, since a record keeps its keys
+//
+// Division rounds to zero. What is divided by zero is 0, so that a workload for many records also works for few.
+type expr interface {
+	eval(v *exprValues) int64
+}
+
+// exprValues are what the names and functions of an expression stand for.
+type exprValues struct {
+	n, records int64
+	count      func(kind string) int64
+	last       func(kind string) int64
+	rng        *rand.Rand
+}
+
+type (
+	numberExpr int64
+	nameExpr   string // "n" or "records"
+	binaryExpr struct {
+		op   byte
+		l, r expr
+	}
+	hashExpr   struct{ of expr }
+	randomExpr struct{ below expr }
+	kindExpr   struct { // count or last of a kind
+		last bool
+		kind string
+	}
+)
+
+func (e numberExpr) eval(*exprValues) int64 { return int64(e) }
+
+func (e nameExpr) eval(v *exprValues) int64 {
+	if e == "n" {
+		return v.n
+	}
+	return v.records
+}
+
+func (e *binaryExpr) eval(v *exprValues) int64 {
+	l, r := e.l.eval(v), e.r.eval(v)
+	switch e.op {
+	case '+':
+		return l + r
+	case '-':
+		return l - r
+	case '*':
+		return l * r
+	}
+	switch {
+	case r == 0:
+		return 0
+	case e.op == '/':
+		return l / r
+	}
+	return l % r
+}
+
+// YCSB's hash is never negative, but for the hash of one number in 2^64, which fnv64 leaves at 2^63.
+func (e *hashExpr) eval(v *exprValues) int64 { return int64(fnv64(uint64(e.of.eval(v)))) }
+
+func (e *randomExpr) eval(v *exprValues) int64 {
+	if n := e.below.eval(v); n > 0 {
+		return v.rng.Int64N(n)
+	}
+	return 0
+}
+
+func (e *kindExpr) eval(v *exprValues) int64 {
+	if e.last {
+		return v.last(e.kind)
+	}
+	return v.count(e.kind)
+}
+
+// exprScope says what an expression may use.
+type exprScope struct {
+	names  map[string]expr // those of `let`; nil values are not there
+	kinds  []string
+	record bool // n is known
+	random bool
+}
+
+// exprParser reads an expression from left to right.
+type exprParser struct {
+	text  string
+	at    int
+	scope exprScope
+	depth int
+}
+
+// maxExprDepth bounds the nesting of an expression.
+const maxExprDepth = 50
+
+// parseExpr parses an expression. The error says what is wrong with it.
+func parseExpr(text string, scope exprScope) (expr, error) {
+	p := &exprParser{text: text, scope: scope}
+	e, err := p.sum()
+	if err == nil && p.peek() != 0 {
+		err = fmt.Errorf("unexpected %q", p.text[p.at:])
+	}
+	if err != nil {
+		return nil, fmt.Errorf("expression %q: %w", text, err)
+	}
+	return e, nil
+}
+
+// peek returns the next character that is no space, 0 at the end.
+func (p *exprParser) peek() byte {
+	for p.at < len(p.text) && p.text[p.at] == ' ' {
+		p.at++
+	}
+	if p.at == len(p.text) {
+		return 0
+	}
+	return p.text[p.at]
+}
+
+func (p *exprParser) sum() (expr, error) { return p.left("+-", (*exprParser).product) }
+
+func (p *exprParser) product() (expr, error) { return p.left("*/%", (*exprParser).factor) }
+
+// left parses operands joined by operators of one rank, from the left.
+func (p *exprParser) left(operators string, operand func(*exprParser) (expr, error)) (expr, error) {
+	e, err := operand(p)
+	for err == nil && p.peek() != 0 && strings.IndexByte(operators, p.peek()) >= 0 {
+		op := p.peek()
+		p.at++
+		var r expr
+		if r, err = operand(p); err == nil {
+			e = &binaryExpr{op, e, r}
+		}
+	}
+	return e, err
+}
+
+func (p *exprParser) factor() (expr, error) {
+	if p.depth++; p.depth > maxExprDepth {
+		return nil, fmt.Errorf("more than %d levels deep", maxExprDepth)
+	}
+	defer func() { p.depth-- }()
+	switch c := p.peek(); {
+	case c == '(':
+		p.at++
+		e, err := p.sum()
+		if err != nil {
+			return nil, err
+		}
+		return e, p.expect(')')
+	case c >= '0' && c <= '9':
+		word := p.word()
+		n, err := strconv.ParseInt(word, 10, 64)
+		if err != nil {
+			return nil, fmt.Errorf("%q is no whole number of 64 bits", word)
+		}
+		return numberExpr(n), nil
+	case isLetter(c):
+		word := p.word()
+		if p.peek() == '(' {
+			return p.function(word)
+		}
+		return p.name(word)
+	case c == 0:
+		return nil, fmt.Errorf("it ends too soon")
+	default:
+		return nil, fmt.Errorf("unexpected %q", p.text[p.at:])
+	}
+}
+
+func isLetter(c byte) bool { return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c == '_' }
+
+// word consumes letters, digits and underscores.
+func (p *exprParser) word() string {
+	from := p.at
+	for p.at < len(p.text) && (isLetter(p.text[p.at]) || p.text[p.at] >= '0' && p.text[p.at] <= '9') {
+		p.at++
+	}
+	return p.text[from:p.at]
+}
+
+func (p *exprParser) expect(c byte) error {
+	if p.peek() != c {
+		return fmt.Errorf("want %q before %q", string(c), p.text[p.at:])
+	}
+	p.at++
+	return nil
+}
+
+func (p *exprParser) name(word string) (expr, error) {
+	switch {
+	case word == "records", word == "n" && p.scope.record:
+		return nameExpr(word), nil
+	case p.scope.names[word] != nil:
+		return p.scope.names[word], nil
+	}
+	known := []string{"records"}
+	if p.scope.record {
+		known = append(known, "n")
+	}
+	for name := range p.scope.names {
+		known = append(known, name)
+	}
+	slices.Sort(known)
+	return nil, fmt.Errorf("name %q: unknown, want one of %s", word, strings.Join(known, ", "))
+}
+
+func (p *exprParser) function(name string) (expr, error) {
+	p.at++ // the parenthesis
+	switch name {
+	case "hash", "random":
+		arg, err := p.sum()
+		if err == nil {
+			err = p.expect(')')
+		}
+		switch {
+		case err != nil:
+			return nil, err
+		case name == "hash":
+			return &hashExpr{arg}, nil
+		case !p.scope.random:
+			return nil, fmt.Errorf("random() may stand only in `record`")
+		}
+		return &randomExpr{arg}, nil
+	case "count", "last":
+		p.peek()
+		kind := p.word()
+		if !slices.Contains(p.scope.kinds, kind) {
+			return nil, fmt.Errorf("kind of records %q: unknown, want one of %s", kind, strings.Join(p.scope.kinds, ", "))
+		}
+		if name == "last" && !p.scope.random {
+			return nil, fmt.Errorf("last() may stand only in `record`")
+		}
+		return &kindExpr{name == "last", kind}, p.expect(')')
+	}
+	return nil, fmt.Errorf("function %q: unknown, want one of count, hash, last, random", name)
+}
+
+// A template is text with expressions in angle brackets: `user:<n/10>:<n%10:4>` has the record's tens, and its last
+// digit with zeros up to four digits.
+type template []templatePart
+
+type templatePart struct {
+	text  string // if value is nil
+	value expr
+	width int // zeros are put before the number up to so many digits
+}
+
+func parseTemplate(text string, scope exprScope) (template, error) {
+	var t template
+	for rest := text; rest != ""; {
+		plain, after, found := strings.Cut(rest, "<")
+		if plain != "" {
+			t = append(t, templatePart{text: plain})
+		}
+		if !found {
+			break
+		}
+		inside, after, found := strings.Cut(after, ">")
+		if !found {
+			return nil, fmt.Errorf("template %q: no > behind <%s", text, inside)
+		}
+		part := templatePart{}
+		number, width, padded := strings.Cut(inside, ":")
+		var err error
+		if padded {
+			if part.width, err = strconv.Atoi(strings.TrimSpace(width)); err != nil || part.width < 1 || part.width > 40 {
+				return nil, fmt.Errorf("template %q: width %q, want 1 to 40", text, width)
+			}
+		}
+		if part.value, err = parseExpr(number, scope); err != nil {
+			return nil, fmt.Errorf("template %q: %w", text, err)
+		}
+		t, rest = append(t, part), after
+	}
+	return t, nil
+}
+
+// append appends the text for the values.
+func (t template) append(dst []byte, v *exprValues) []byte {
+	for i := range t {
+		p := &t[i]
+		if p.value == nil {
+			dst = append(dst, p.text...)
+			continue
+		}
+		dst = appendPadded(dst, p.value.eval(v), p.width)
+	}
+	return dst
+}
+
+// appendPadded appends a number with zeros before it up to width digits.
+func appendPadded(dst []byte, n int64, width int) []byte {
+	u := uint64(n)
+	if n < 0 {
+		dst, u = append(dst, '-'), -u
+	}
+	from := len(dst)
+	dst = strconv.AppendUint(dst, u, 10)
+	if missing := width - (len(dst) - from); missing > 0 {
+		dst = slices.Grow(dst, missing)[:len(dst)+missing]
+		copy(dst[from+missing:], dst[from:])
+		for i := range missing {
+			dst[from+i] = '0'
+		}
+	}
+	return dst
+}

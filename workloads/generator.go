@@ -1,0 +1,406 @@
+package workloads
+
+import (
+	"math/rand/v2"
+	"strconv"
+)
+
+// Generator draws the requests of one client. It is not safe for concurrent use and does not allocate per request.
+type Generator struct {
+	src     *Source
+	rng     *rand.Rand
+	kinds   []kindGenerator
+	cursors [][]byte // by operation
+	values  exprValues
+
+	// The request that is made. Its texts stand one behind the other; pieces say where, since the memory may move.
+	text   []byte
+	pieces []piece
+	args   [][]byte
+	steps  []stepPieces
+}
+
+// kindGenerator is what a generator knows of the records of one kind.
+type kindGenerator struct {
+	choose Distribution
+	owed   []uint64 // records that the client has pushed to and not popped from, the oldest first
+}
+
+// piece is an argument: bytes of elsewhere, or a part of the generator's text.
+type piece struct {
+	bytes    []byte
+	from, to int
+}
+
+// stepPieces says which pieces make the arguments of a step.
+type stepPieces struct{ from, to, key int }
+
+// Generator returns the generator of a client. It takes all its choices from the seed and the client's number.
+func (s *Source) Generator(client int) *Generator {
+	rng := rand.New(rand.NewPCG(s.o.Seed, uint64(client)+1))
+	g := &Generator{src: s, rng: rng, values: s.values, cursors: make([][]byte, len(s.workload.Ops))}
+	g.values.rng = rng
+	for _, k := range s.kinds {
+		d := k.choose.distribution(k.records, k.inserts, k.inserted, client, s.o.Clients, rng)
+		if k.owner {
+			d = &owned{of: d, records: k.records, client: uint64(client), clients: uint64(s.o.Clients)}
+		}
+		g.kinds = append(g.kinds, kindGenerator{choose: d})
+	}
+	return g
+}
+
+// Next fills r with the next operation of the run phase.
+func (g *Generator) Next(r *Request) {
+	s := g.src
+	r.Op = 0
+	if len(s.upTo) > 1 {
+		u := g.rng.Float64()
+		for r.Op < len(s.upTo)-1 && u >= s.upTo[r.Op] {
+			r.Op++
+		}
+	}
+	g.reset(r)
+	r.Op = g.settle(r.Op)
+	op := &s.workload.Ops[r.Op]
+	record := uint64(0)
+	if op.kind >= 0 {
+		record = g.choose(op)
+	}
+	absent := op.absent > 0 && g.rng.Float64() < op.absent
+	for _, c := range op.steps {
+		g.values.n = int64(record)
+		n := int64(record)
+		if c.record != nil {
+			n = c.record.eval(&g.values)
+		}
+		if n >= 0 || len(r.Steps) == 0 { // there is no record with a number below 0
+			g.command(r, c, uint64(max(0, n)), absent)
+		}
+	}
+	g.finish(r)
+}
+
+// settle returns the operation to send in place of the one that was drawn, where a workload pushes and pops. A client
+// pops from the records to which it has pushed before. So records keep the elements that they were loaded with, and
+// have at most maxOwed more for each client. A pop that has nothing to take becomes a push, and a push too many becomes
+// a pop. With equal shares both are as likely, so the shares hold.
+func (g *Generator) settle(op int) int {
+	o := &g.src.workload.Ops[op]
+	if o.kind < 0 || len(o.steps) != 1 {
+		return op
+	}
+	k := g.src.kinds[o.kind]
+	if len(k.push) == 0 || len(k.pop) == 0 {
+		return op
+	}
+	switch does, owed := o.steps[0].does, len(g.kinds[o.kind].owed); {
+	case does == Pop && owed == 0:
+		return k.push[g.rng.IntN(len(k.push))]
+	case does == Push && owed >= maxOwed:
+		return k.pop[g.rng.IntN(len(k.pop))]
+	}
+	return op
+}
+
+// choose draws the record of an operation.
+func (g *Generator) choose(op *Op) uint64 {
+	k, own := g.src.kinds[op.kind], &g.kinds[op.kind]
+	c := op.steps[0]
+	if c.insert {
+		return k.inserts.Next()
+	}
+	balanced := len(k.push) > 0 && len(k.pop) > 0
+	if balanced && c.does == Pop {
+		n := own.owed[0]
+		own.owed = own.owed[:copy(own.owed, own.owed[1:])]
+		return n
+	}
+	n := own.choose.Next(g.rng)
+	if balanced && c.does == Push {
+		for range c.added {
+			own.owed = append(own.owed, n)
+		}
+	}
+	return n
+}
+
+// Load fills r with the insertion of a record before the run phase: item counts the records of all kinds that are
+// loaded. It first removes a collection that is there already.
+func (g *Generator) Load(r *Request, item uint64) {
+	r.Op = 0
+	g.reset(r)
+	for i, k := range g.src.kinds {
+		if !k.load {
+			continue
+		}
+		if item < k.records {
+			g.load(r, i, item)
+			break
+		}
+		item -= k.records
+	}
+	g.finish(r)
+}
+
+var (
+	wordsDel  = []byte("DEL")
+	wordsSet  = []byte("SET")
+	wordsMSet = []byte("MSET")
+	wordsGet  = []byte("GET")
+	wordsMGet = []byte("MGET")
+	zero      = []byte("0")
+)
+
+func (g *Generator) load(r *Request, kind int, record uint64) {
+	k := g.src.kinds[kind]
+	id := g.newValue()
+	switch {
+	case k.counter:
+		g.begin(r, wordsSet, RequestStep{Kind: kind, Record: record, Does: Fill})
+		g.key(r, k, 0, record)
+		g.bytes(zero)
+	case k.of == nil && len(k.keys) == 1:
+		g.begin(r, wordsSet, RequestStep{Kind: kind, Record: record, Does: Write, Value: id})
+		g.key(r, k, 0, record)
+		g.held(k, 0, record, id)
+	case k.of == nil:
+		g.begin(r, wordsMSet, RequestStep{Kind: kind, Record: record, Does: Write, Value: id})
+		g.keysValues(r, k, record, id)
+	default:
+		g.begin(r, wordsDel, RequestStep{Kind: kind, Record: record, Does: Delete})
+		g.key(r, k, 0, record)
+		g.end(r)
+		g.begin(r, []byte(k.of.add), RequestStep{Kind: kind, Record: record, Does: Fill, Value: id})
+		g.key(r, k, 0, record)
+		for e := range k.elementsOf(record) {
+			v := ElementValue(id, e)
+			switch k.of {
+			case hash:
+				g.member(e)
+				g.bytes(k.value(v, 0))
+			case list:
+				g.bytes(k.value(v, 0))
+			case set:
+				g.member(e)
+			case sortedSet:
+				g.score(v)
+				g.member(e)
+			}
+		}
+	}
+	g.end(r)
+}
+
+// command appends a step: a command of the mix for a record.
+func (g *Generator) command(r *Request, c *commandSpec, record uint64, absent bool) {
+	step := RequestStep{Kind: c.kind, Record: record, Does: c.does, Added: c.added, Insert: c.insert}
+	var k *kindSource
+	if c.kind >= 0 {
+		k = g.src.kinds[c.kind]
+	}
+	for i := range c.words {
+		switch c.words[i].kind {
+		case wordMember:
+			step.Element = g.rng.IntN(k.elementsOf(record))
+		case wordValue, wordScore, wordKeysValues:
+			step.Value = g.newValue()
+		case wordCursor:
+			step.Scan = true
+		}
+	}
+	g.begin(r, c.text, step)
+	for i := range c.words {
+		w := &c.words[i]
+		switch w.kind {
+		case wordLiteral:
+			g.bytes(w.text)
+		case wordTemplate:
+			from := len(g.text)
+			g.values.n = int64(record)
+			g.text = w.fill.append(g.text, &g.values)
+			g.since(from)
+		case wordKey:
+			g.key(r, k, w.key, record)
+			if absent {
+				g.text = append(g.text, '-') // nobody writes such a key; it sorts right behind one that is written
+				g.pieces[len(g.pieces)-1].to++
+			}
+		case wordKeys:
+			for key := range k.keys {
+				g.key(r, k, key, record)
+			}
+		case wordKeysValues:
+			g.keysValues(r, k, record, step.Value)
+		case wordValue:
+			g.held(k, 0, record, step.Value)
+		case wordMember:
+			g.member(step.Element)
+		case wordNew:
+			from := len(g.text)
+			g.text = appendNewMember(g.text, g.rng.Uint64())
+			g.since(from)
+		case wordScore:
+			g.score(step.Value)
+		case wordInt:
+			from := len(g.text)
+			g.text = strconv.AppendInt(g.text, int64(w.size.at(g.rng.Float64())), 10)
+			g.since(from)
+		case wordCursor:
+			if cursor := g.cursors[r.Op]; len(cursor) > 0 {
+				g.bytes(cursor)
+			} else {
+				g.bytes(zero)
+			}
+		case wordNext:
+			g.next(r, k, w, record)
+		case wordBack:
+			g.back(r, k, w, record)
+		}
+	}
+	g.end(r)
+}
+
+// next appends the keys of a record and of those behind it in its block. It begins earlier if the block, or the records
+// that are there, would end too soon.
+func (g *Generator) next(r *Request, k *kindSource, w *word, record uint64) {
+	there := max(1, k.inserts.Acknowledged())
+	block := there
+	if n := w.step.eval(&g.values); n > 0 {
+		block = uint64(n)
+	}
+	first := record / block * block
+	end := max(min(first+block, there), first+1)
+	n := min(uint64(w.size.at(g.rng.Float64())), end-first)
+	from := max(first, min(record, end-n))
+	r.Steps[len(r.Steps)-1].Record = from
+	for i := range n {
+		g.key(r, k, w.key, from+i)
+	}
+}
+
+// back appends the keys of a record and of older ones, the newest first.
+func (g *Generator) back(r *Request, k *kindSource, w *word, record uint64) {
+	step := uint64(max(1, w.step.eval(&g.values)))
+	for range w.size.at(g.rng.Float64()) {
+		g.key(r, k, w.key, record)
+		if record < step {
+			return
+		}
+		record -= step
+	}
+}
+
+// keysValues appends all keys of a record, each with what it holds then.
+func (g *Generator) keysValues(r *Request, k *kindSource, record uint64, id ValueID) {
+	for key := range k.keys {
+		g.key(r, k, key, record)
+		g.held(k, key, record, id)
+	}
+}
+
+// held appends what a key holds after a write.
+func (g *Generator) held(k *kindSource, key int, record uint64, id ValueID) {
+	if !k.keys[key].fixed {
+		g.bytes(k.value(ElementValue(id, key), key)) // not copied
+		return
+	}
+	from := len(g.text)
+	g.text = k.held(g.text, &g.values, key, record, id)
+	g.since(from)
+}
+
+func (g *Generator) newValue() ValueID { return ValueID(g.rng.Uint64N(poolBytes)) }
+
+func (g *Generator) member(element int) {
+	from := len(g.text)
+	g.text = appendMember(g.text, element)
+	g.since(from)
+}
+
+func (g *Generator) score(id ValueID) {
+	from := len(g.text)
+	g.text = appendScore(g.text, id)
+	g.since(from)
+}
+
+// key appends a key of a record.
+func (g *Generator) key(r *Request, k *kindSource, key int, record uint64) {
+	if s := &g.steps[len(g.steps)-1]; s.key < 0 {
+		s.key = len(g.pieces)
+	}
+	from := len(g.text)
+	g.text = k.appendKey(g.text, &g.values, key, record)
+	g.since(from)
+}
+
+func (g *Generator) bytes(b []byte) { g.pieces = append(g.pieces, piece{bytes: b}) }
+
+// since appends the text behind an offset as an argument.
+func (g *Generator) since(from int) { g.pieces = append(g.pieces, piece{from: from, to: len(g.text)}) }
+
+func (g *Generator) reset(r *Request) {
+	r.Steps = r.Steps[:0]
+	g.text, g.pieces, g.steps, g.args = g.text[:0], g.pieces[:0], g.steps[:0], g.args[:0]
+}
+
+// begin begins a step with its command.
+func (g *Generator) begin(r *Request, command []byte, step RequestStep) {
+	r.Steps = append(r.Steps, step)
+	g.steps = append(g.steps, stepPieces{from: len(g.pieces), key: -1})
+	g.bytes(command)
+}
+
+func (g *Generator) end(r *Request) { g.steps[len(g.steps)-1].to = len(g.pieces) }
+
+// finish makes the arguments of all steps, now that the text does not move any more.
+func (g *Generator) finish(r *Request) {
+	for _, p := range g.pieces {
+		if p.to > 0 || p.bytes == nil {
+			g.args = append(g.args, g.text[p.from:p.to])
+		} else {
+			g.args = append(g.args, p.bytes)
+		}
+	}
+	for i, s := range g.steps {
+		r.Steps[i].Args = g.args[s.from:s.to:s.to]
+		if s.key >= 0 {
+			r.Steps[i].Key = g.args[s.key]
+		}
+	}
+}
+
+// Scanned takes the cursor in a reply, for the next call of the operation.
+func (g *Generator) Scanned(op int, cursor []byte) {
+	if g.cursors[op] = append(g.cursors[op][:0], cursor...); string(cursor) == "0" {
+		g.cursors[op] = g.cursors[op][:0]
+	}
+}
+
+// Look fills r with the command that reads back a record: all its keys, its number, one of its elements, or, where
+// Source.Counts says so, its number of elements.
+func (g *Generator) Look(r *Request, kind int, record uint64, element int) {
+	g.reset(r)
+	r.Op = 0
+	k := g.src.kinds[kind]
+	step := RequestStep{Kind: kind, Record: record, Element: element}
+	switch {
+	case k.of == nil && len(k.keys) > 1:
+		g.begin(r, wordsMGet, step)
+		for key := range k.keys {
+			g.key(r, k, key, record)
+		}
+	case k.of == nil:
+		g.begin(r, wordsGet, step)
+		g.key(r, k, 0, record)
+	case k.counts():
+		g.begin(r, []byte(k.of.count), step)
+		g.key(r, k, 0, record)
+	default:
+		g.begin(r, []byte(k.of.read), step)
+		g.key(r, k, 0, record)
+		g.member(element)
+	}
+	g.end(r)
+	g.finish(r)
+}
