@@ -153,6 +153,8 @@ func records(g ClientGroup) string {
 	}
 	if n, err := strconv.ParseInt(g.ValueBytes, 10, 64); err == nil {
 		s += " of " + Bytes(n)
+	} else if g.ValueBytes == "various" {
+		s += " of various sizes"
 	} else if g.ValueBytes != "" {
 		s += " of " + g.ValueBytes + " B"
 	}

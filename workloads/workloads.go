@@ -282,7 +282,7 @@ func (s *Source) Elements() int {
 	return 0
 }
 
-// ValueSizes describes the sizes of values, "" if no record has any.
+// ValueSizes describes the sizes of values: one, a few, or "various"; "" if no record has any.
 func (s *Source) ValueSizes() string {
 	var out []string
 	for _, k := range s.kinds {
@@ -292,6 +292,9 @@ func (s *Source) ValueSizes() string {
 				out = append(out, text)
 			}
 		}
+	}
+	if len(out) > 3 {
+		return "various"
 	}
 	return strings.Join(out, "; ")
 }

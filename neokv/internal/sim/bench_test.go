@@ -21,7 +21,8 @@ func TestBenchVerifiesUnderKills(t *testing.T) {
 		planted  bool
 	}{
 		{"mixed", false}, {"ycsb-d", false}, {"ycsb-f", false}, {"hash", false}, {"queue", false},
-		{"mixed", true}, {"queue", true},
+		{"chat", false}, {"session", false}, {"bigkey", false},
+		{"mixed", true}, {"queue", true}, {"chat", true},
 	} {
 		name := x.workload
 		if x.planted {
