@@ -8,7 +8,7 @@ import (
 )
 
 // commandsText has a line for each command of redis-server 7.0: its name, its arity as COMMAND tells it, and whether it
-// reads, writes, or neither.
+// reads, writes, or neither, and the place of its first key, 0 for none or where that depends on the call.
 //
 //go:embed commands.txt
 var commandsText string
@@ -17,6 +17,7 @@ var commandsText string
 type knownCommand struct {
 	arity int // words with the name; negative: at least so many
 	reads bool
+	key   int // place of the first key
 }
 
 var knownCommands = func() map[string]knownCommand {
@@ -27,7 +28,11 @@ var knownCommands = func() map[string]knownCommand {
 		if err != nil {
 			panic(err) // the file is tested
 		}
-		out[words[0]] = knownCommand{arity, words[2] == "read"}
+		key, err := strconv.Atoi(words[3])
+		if err != nil {
+			panic(err)
+		}
+		out[words[0]] = knownCommand{arity, words[2] == "read", key}
 	}
 	return out
 }()

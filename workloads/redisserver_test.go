@@ -88,7 +88,7 @@ func TestCommandsAreRedis(t *testing.T) {
 				does = "write"
 			}
 		}
-		lines = append(lines, fmt.Sprintf("%s %s %s\n", row[0], row[1], does))
+		lines = append(lines, fmt.Sprintf("%s %s %s %s\n", row[0], row[1], does, row[3]))
 	}
 	slices.Sort(lines)
 	if want := strings.Join(lines, ""); commandsText != want {

@@ -1,0 +1,231 @@
+package workloads
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Recording reads what MONITOR of a redis-server printed, line by line:
+//
+//	1700000000.123456 [0 127.0.0.1:50000] "SET" "key" "a \"value\"\x00"
+//
+// It leaves out what cannot be sent again, or means nothing on another connection, and counts that by command. It keeps
+// one line in memory.
+type Recording struct {
+	in      *bufio.Reader
+	line    int
+	first   int64 // the instant of the first command, in microseconds
+	last    time.Duration
+	skipped map[string]int64
+	clients map[string]int
+}
+
+// Recorded is one command of a recording. Its memory is valid until the next call of Next.
+type Recorded struct {
+	At     time.Duration // since the first command, never before the one that was read last
+	Client int           // clients are numbered in the order in which they appear
+	Reads  bool
+	Name   string // in small letters
+	Args   [][]byte
+	Key    []byte // the first key, nil if there is none
+}
+
+// maxRecordedLine bounds a line of a recording.
+const maxRecordedLine = 64 << 20
+
+// NewRecording reads from in.
+func NewRecording(in io.Reader) *Recording {
+	return &Recording{in: bufio.NewReaderSize(in, 64<<10), first: -1, skipped: map[string]int64{},
+		clients: map[string]int{}}
+}
+
+// left are the commands that a replay leaves out: those about the connection, those that end or change the server,
+// those that wait, and those that make a transaction. The commands within a transaction are sent one by one.
+var left = strings.Fields(`auth hello quit reset select client monitor subscribe unsubscribe psubscribe punsubscribe
+	ssubscribe sunsubscribe sync psync replconf replicaof slaveof failover shutdown debug cluster readonly readwrite
+	asking migrate acl module save bgsave bgrewriteaof config blpop brpop brpoplpush blmove blmpop bzpopmin bzpopmax bzmpop
+	wait waitaof multi exec discard watch unwatch`)
+
+// Next returns the next command to send again, io.EOF behind the last.
+func (r *Recording) Next() (Recorded, error) {
+	for {
+		line, err := r.readLine()
+		if err != nil {
+			return Recorded{}, err
+		}
+		if text := string(line); text == "" || text == "OK" {
+			continue // what MONITOR itself answers
+		}
+		x, err := r.parse(line)
+		if err != nil {
+			return Recorded{}, fmt.Errorf("line %d: %w", r.line, err)
+		}
+		blocks := (x.Name == "xread" || x.Name == "xreadgroup") && slices.ContainsFunc(x.Args, func(a []byte) bool {
+			return bytes.EqualFold(a, []byte("block"))
+		})
+		if _, known := knownCommands[x.Name]; !known || blocks || slices.Contains(left, x.Name) {
+			if len(r.skipped) < 1000 {
+				r.skipped[x.Name]++
+			}
+			continue
+		}
+		return x, nil
+	}
+}
+
+// Skipped says how many commands were left out, by name.
+func (r *Recording) Skipped() map[string]int64 { return r.skipped }
+
+func (r *Recording) readLine() ([]byte, error) {
+	var long []byte
+	for {
+		part, err := r.in.ReadSlice('\n')
+		switch {
+		case err == bufio.ErrBufferFull:
+			if long = append(long, part...); len(long) > maxRecordedLine {
+				return nil, fmt.Errorf("line %d: more than %d bytes", r.line+1, maxRecordedLine)
+			}
+			continue
+		case err == io.EOF && len(part)+len(long) > 0:
+		case err != nil:
+			return nil, err
+		}
+		if long != nil {
+			part = append(long, part...)
+		}
+		r.line++
+		return bytes.TrimRight(part, "\r\n"), nil
+	}
+}
+
+// maxRecordedClients bounds how many clients are told apart; those beyond share the numbers of the first.
+const maxRecordedClients = 1 << 16
+
+func (r *Recording) parse(line []byte) (x Recorded, err error) {
+	line = bytes.TrimPrefix(line, []byte("+"))
+	stamp, rest, ok1 := bytes.Cut(line, []byte(" ["))
+	origin, rest, ok2 := bytes.Cut(rest, []byte("] "))
+	if !ok1 || !ok2 {
+		return x, fmt.Errorf("%.60q is no line of MONITOR: want a time, [database client], and a command in quotes", line)
+	}
+	seconds, micros, ok := strings.Cut(string(stamp), ".")
+	s, err1 := strconv.ParseInt(seconds, 10, 40)
+	us, err2 := strconv.ParseInt(micros, 10, 32)
+	if !ok || err1 != nil || err2 != nil || len(micros) != 6 || s < 0 {
+		return x, fmt.Errorf("time %.40q, want seconds with six decimals", stamp)
+	}
+	at := s*1_000_000 + us
+	if r.first < 0 {
+		r.first = at
+	}
+	r.last = max(r.last, time.Duration(at-r.first)*time.Microsecond) // clocks step back
+	x.At = r.last
+	_, client, _ := strings.Cut(string(origin), " ")
+	n, known := r.clients[client]
+	if !known {
+		n = len(r.clients)
+		if n < maxRecordedClients {
+			r.clients[client] = n
+		} else {
+			n %= maxRecordedClients
+		}
+	}
+	x.Client = n
+	if x.Args, err = unquote(rest); err != nil {
+		return x, err
+	}
+	x.Name = strings.ToLower(string(x.Args[0]))
+	x.Reads = knownCommands[x.Name].reads
+	x.Key = firstKey(x.Name, x.Args)
+	return x, nil
+}
+
+// unquote splits words in double quotes, written as Redis's sdscatrepr does: \\ \" \n \r \t \a \b and \xHH.
+func unquote(text []byte) (words [][]byte, err error) {
+	bad := errors.New("want words in double quotes, separated by one space")
+	for len(text) > 0 {
+		if text[0] != '"' {
+			return nil, bad
+		}
+		word := []byte{}
+		i := 1
+		for ; i < len(text) && text[i] != '"'; i++ {
+			c := text[i]
+			if c != '\\' {
+				word = append(word, c)
+				continue
+			}
+			if i++; i == len(text) {
+				return nil, bad
+			}
+			switch text[i] {
+			case 'n':
+				c = '\n'
+			case 'r':
+				c = '\r'
+			case 't':
+				c = '\t'
+			case 'a':
+				c = '\a'
+			case 'b':
+				c = '\b'
+			case 'x':
+				if i+2 >= len(text) {
+					return nil, bad
+				}
+				n, err := strconv.ParseUint(string(text[i+1:i+3]), 16, 8)
+				if err != nil {
+					return nil, fmt.Errorf("escape \\x%s, want two hexadecimal digits", text[i+1:i+3])
+				}
+				c, i = byte(n), i+2
+			default:
+				c = text[i]
+			}
+			word = append(word, c)
+		}
+		if i == len(text) {
+			return nil, errors.New("a word without its closing quote")
+		}
+		words = append(words, word)
+		if text = text[i+1:]; len(text) > 0 {
+			if text[0] != ' ' || len(text) == 1 {
+				return nil, bad
+			}
+			text = text[1:]
+		}
+	}
+	if len(words) == 0 || len(words[0]) == 0 {
+		return nil, errors.New("no command")
+	}
+	return words, nil
+}
+
+// firstKey returns the first key of a call, nil if it has none.
+func firstKey(name string, args [][]byte) []byte {
+	at := knownCommands[name].key
+	switch name {
+	case "eval", "evalsha", "eval_ro", "evalsha_ro", "fcall", "fcall_ro":
+		if at = 3; len(args) > 2 && string(args[2]) == "0" {
+			at = 0
+		}
+	case "zunion", "zinter", "zdiff", "zintercard", "sintercard", "lmpop", "zmpop", "object", "xgroup", "xinfo", "memory":
+		at = 2
+	case "xread", "xreadgroup":
+		for i, a := range args {
+			if bytes.EqualFold(a, []byte("streams")) {
+				at = i + 1
+			}
+		}
+	}
+	if at <= 0 || at >= len(args) {
+		return nil
+	}
+	return args[at]
+}
