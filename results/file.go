@@ -96,15 +96,49 @@ type Result struct {
 // maxLine bounds the memory that Read needs for a line. The histograms of a summary take some tens of kilobytes.
 const maxLine = 64 << 20
 
+// maxWrong bounds how many wrong lines an error names.
+const maxWrong = 10
+
 // Read reads a result file and checks it. A last line that is cut off, or a missing summary, gives a warning. Anything
-// else that is wrong is an error, which names the line.
-func Read(r io.Reader) (*Result, error) {
+// else that is wrong is an error, which names every line, ten at most.
+func Read(r io.Reader) (*Result, error) { return read(r, func([]byte) {}) }
+
+// Rewrite reads a result file as Read does, and writes it to w in the present format. Lines that have this format
+// already go through as they are, with the fields that a newer program added; a line that is cut off stays behind.
+// Nothing is written of a file that is refused.
+func Rewrite(w io.Writer, r io.Reader) (*Result, error) {
+	var lines bytes.Buffer
+	res, err := read(r, func(line []byte) {
+		lines.Write(line)
+		lines.WriteByte('\n')
+	})
+	if err != nil {
+		return nil, err
+	}
+	if res.Header.Format == Format {
+		_, err := lines.WriteTo(w)
+		return res, err
+	}
+	out := NewWriter(w)
+	err = out.Begin(res.Header)
+	for i := 0; i < len(res.Intervals) && err == nil; i++ {
+		err = out.Interval(res.Intervals[i])
+	}
+	if res.Summary != nil && err == nil {
+		err = out.End(*res.Summary)
+	}
+	return res, err
+}
+
+// read reads a result file. It hands every good line, without its end, to keep, which must not hold on to it.
+func read(r io.Reader, keep func(line []byte)) (*Result, error) {
 	res := &Result{}
+	var wrong []error
 	in := bufio.NewReader(r)
 	for n := 1; ; n++ {
 		b, err := readLine(in)
 		if err != nil && err != io.EOF {
-			return nil, fmt.Errorf("line %d: %w", n, err)
+			return nil, errors.Join(append(wrong, fmt.Errorf("line %d: %w", n, err))...)
 		}
 		last := err == io.EOF
 		if last && len(bytes.TrimSpace(b)) == 0 {
@@ -119,16 +153,21 @@ func Read(r io.Reader) (*Result, error) {
 				return nil, err
 			}
 		}
-		if err := res.add(b, n); err != nil {
-			if last && n > 1 {
-				res.Warnings = append(res.Warnings, fmt.Sprintf("line %d is cut off and left out", n))
-				break
-			}
-			return nil, fmt.Errorf("line %d: %w", n, err)
+		err = res.add(b, n)
+		switch {
+		case err == nil:
+			keep(bytes.TrimRight(b, "\r\n"))
+		case last && n > 1:
+			res.Warnings = append(res.Warnings, fmt.Sprintf("line %d is cut off and left out", n))
+		default:
+			wrong = append(wrong, fmt.Errorf("line %d: %w", n, err))
 		}
-		if last {
+		if last || n == 1 && err != nil || len(wrong) == maxWrong {
 			break
 		}
+	}
+	if len(wrong) > 0 {
+		return nil, errors.Join(wrong...)
 	}
 	if res.Summary == nil {
 		res.Warnings = append(res.Warnings, "no summary: the run did not come to its end")
@@ -159,7 +198,7 @@ func checkFormat(b []byte) error {
 		return errors.New("line 1: not the header of a result record")
 	}
 	if f := first.Header.Format; f > Format {
-		return fmt.Errorf("result format %d is newer than this program's, which reads up to %d", f, Format)
+		return fmt.Errorf("line 1: result format %d is newer than this program's, which reads up to %d", f, Format)
 	} else if f < 1 {
 		return fmt.Errorf("line 1: result format %d, want 1 to %d", f, Format)
 	}
@@ -177,7 +216,7 @@ func (res *Result) add(b []byte, n int) error {
 	return res.take(l, n)
 }
 
-// take adds a line to the result.
+// take checks a line and adds it to the result.
 func (res *Result) take(l line, n int) error {
 	switch {
 	case res.Summary != nil:
@@ -186,11 +225,17 @@ func (res *Result) take(l line, n int) error {
 		res.Header = *l.Header
 		return nil
 	case l.Interval != nil:
+		if err := l.Interval.check(); err != nil {
+			return err
+		}
 		res.Intervals = append(res.Intervals, *l.Interval)
-		return l.Interval.check()
+		return nil
 	case l.Summary != nil:
+		if err := l.Summary.check(); err != nil {
+			return err
+		}
 		res.Summary = l.Summary
-		return l.Summary.check()
+		return nil
 	}
 	return errors.New("neither an interval nor a summary")
 }

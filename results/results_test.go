@@ -3,8 +3,10 @@ package results
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -402,12 +404,19 @@ func TestHeader(t *testing.T) {
 	t.Logf("%+v %+v", h, d)
 }
 
-// FuzzRead reads any bytes as a record: it takes them, with counts that add up, or says what is wrong.
+// FuzzRead reads any bytes as a record: it takes them, with counts that add up, or says what is wrong. What it takes
+// can be converted.
 func FuzzRead(f *testing.F) {
 	text, err := os.ReadFile("testdata/format1.jsonl")
 	if err != nil {
 		f.Fatal(err)
 	}
+	present, err := os.ReadFile("testdata/format3.jsonl")
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(present)
+	f.Add(present[:len(present)*2/3])
 	f.Add(text)
 	f.Add(text[:len(text)*2/3])
 	f.Add([]byte(`{"header":{"format":1}}` + "\n" +
@@ -420,6 +429,24 @@ func FuzzRead(f *testing.F) {
 		res, err := Read(bytes.NewReader(text))
 		if (res == nil) == (err == nil) {
 			t.Fatalf("%v, %v", res, err)
+		}
+		if err != nil {
+			return
+		}
+		files := []ResultFile{{"x", res}}
+		for _, d := range res.Histograms() {
+			err = errors.Join(err, d.WriteHGRM(io.Discard))
+		}
+		if err := errors.Join(err, WriteHLog(io.Discard, res), WriteBenchfmt(io.Discard, files),
+			WriteCSV(io.Discard, files), PrintTable(io.Discard, res.Header, res.Measured())); err != nil {
+			t.Fatal(err)
+		}
+		var again bytes.Buffer
+		if _, err := Rewrite(&again, bytes.NewReader(text)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Read(&again); err != nil {
+			t.Fatal(err)
 		}
 	})
 }

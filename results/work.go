@@ -24,25 +24,30 @@ func (w Work) Add(next Work) {
 	}
 }
 
+// operationCosts lists the work that is worth a figure per operation: the counter, how the table says it, and its unit
+// for benchstat.
+var operationCosts = []struct{ counter, text, unit string }{
+	{"sync_calls", "%s syncs", "syncs/op"},
+	{"raft_entries", "%s entries", "entries/op"},
+	{"wal_bytes", "WAL %s B", "wal-B/op"},
+	{"memtable_flush_bytes", "flush %s B", "flush-B/op"},
+	{"compaction_bytes", "compaction %s B", "compaction-B/op"},
+	{"block_cache_misses", "%s block reads", "block-reads/op"},
+	{"process_cpu_us", "CPU %s us", "cpu-ns/op"},
+	{"process_allocs", "%s allocations", "allocs/op"},
+}
+
 // lines returns the lines below the table: what an operation cost on average, in all stores together.
 func (w Work) lines(h Header, ops int64) (out []string) {
 	if len(w) == 0 || ops == 0 {
 		return nil
 	}
 	var parts []string
-	per := func(name, format string) {
-		if n, known := w[name]; known {
-			parts = append(parts, fmt.Sprintf(format, figure(float64(n)/float64(ops))))
+	for _, cost := range operationCosts {
+		if n, known := w[cost.counter]; known {
+			parts = append(parts, fmt.Sprintf(cost.text, figure(float64(n)/float64(ops))))
 		}
 	}
-	per("sync_calls", "%s syncs")
-	per("raft_entries", "%s entries")
-	per("wal_bytes", "WAL %s B")
-	per("memtable_flush_bytes", "flush %s B")
-	per("compaction_bytes", "compaction %s B")
-	per("block_cache_misses", "%s block reads")
-	per("process_cpu_us", "CPU %s us")
-	per("process_allocs", "%s allocations")
 	line := "work per operation: " + strings.Join(parts, ", ")
 	if h.Cluster.InProcess {
 		line += " (CPU and allocations with the load generator's)"

@@ -108,7 +108,7 @@ func TestWithoutAVerb(t *testing.T) {
 }
 
 func TestHelp(t *testing.T) {
-	for _, verb := range []string{"", "serve", "bench", "profiles", "profiles list", "profiles show", "version"} {
+	for _, verb := range []string{"", "serve", "bench", "results", "profiles", "profiles list", "profiles show", "version"} {
 		got := neokvRun(t, nil, append(strings.Fields(verb), "--help")...)
 		if got.status != statusDone || got.stderr != "" || !strings.Contains(got.stdout, "Examples:\n  ") {
 			t.Errorf("neokv %s --help: status %d, stderr %q, stdout\n%s\nwant 0 and an example", verb, got.status,
