@@ -71,6 +71,18 @@ type Tick struct {
 	P50, P99       time.Duration // response time in an open loop, else service time
 	Errors         int64         // since the last tick
 	Behind         int64         // of an open loop: operations due and not sent
+	// Interval is what the result file has of the time since the last tick, and Nodes what bench knows of each node.
+	// Nobody changes them afterwards.
+	Interval results.Interval
+	Nodes    []NodeTick
+}
+
+// NodeTick is what bench knows of a node of the target.
+type NodeTick struct {
+	Addr  string
+	Slots int // that it serves by the last slot table; 0 of a plain server
+	// Work is what its store did since the last tick. It is nil if the node did not tell.
+	Work results.Work
 }
 
 // String returns a tick as one line of text.

@@ -130,12 +130,16 @@ func TestCluster(t *testing.T) {
 	f := startFakeCluster(t)
 	const records, moved = 2000, slots / 3 / 2
 	var once sync.Once
+	loaded := map[string]int{} // slots by node when the records were loaded
 	o := Options{
 		Targets: f.addrs[1:2], Workload: "ycsb-a", Clients: 4, Pipeline: 8, Duration: 300 * time.Millisecond,
 		Records: records, ValueSize: 32, Seed: 1,
 		// When the records are loaded half of a node's slots move to another, and one slot begins to.
 		Progress: func(tick Tick) {
 			once.Do(func() {
+				for _, n := range tick.Nodes {
+					loaded[n.Addr] = n.Slots
+				}
 				f.mu.Lock()
 				defer f.mu.Unlock()
 				for s := range moved {
@@ -156,6 +160,11 @@ func TestCluster(t *testing.T) {
 	rec, err := results.Read(&buf)
 	if err != nil {
 		t.Fatal(err)
+	}
+	for i, addr := range f.addrs {
+		if want := slots / 3; len(loaded) != 3 || loaded[addr] < want || loaded[addr] > want+1 {
+			t.Errorf("node %d served %d slots by the first tick, want a third: %v", i, loaded[addr], loaded)
+		}
 	}
 	if h := rec.Header.Target; !h.Cluster || len(h.Nodes) != 3 || h.Version != "7.0.98" ||
 		h.Info["neokv_version"] != "1" {

@@ -31,6 +31,7 @@ type sampledNode struct {
 	sampled bool     // at least once
 	anew    bool     // connected since the last sample
 	last    map[string]int64
+	work    results.Work // of its store since the sample before; nil if it did not answer
 }
 
 const (
@@ -59,6 +60,7 @@ func (s *sampler) sample(ctx context.Context) results.Work {
 	defer cancel()
 	var asked []*sampledNode
 	for _, n := range s.nodes {
+		n.work = nil
 		if n.section != nil && s.connect(ctx, n) && s.try(n, n.c.ask(n.section...)) {
 			asked = append(asked, n)
 		}
@@ -100,6 +102,7 @@ func (s *sampler) take(work results.Work, n *sampledNode, now map[string]int64, 
 		shared = map[string]int64{}
 		s.processes[n.process] = shared
 	}
+	n.work = results.Work{}
 	for name, value := range now {
 		last := n.last
 		line, _ := counters.Find(name)
@@ -111,15 +114,16 @@ func (s *sampler) take(work results.Work, n *sampledNode, now map[string]int64, 
 		}
 		before, known := last[name]
 		last[name] = value
+		did := int64(0)
 		switch {
-		case line.Kind == counters.Gauge:
-			work[name] += value
+		case line.Kind == counters.Gauge, !known && n.sampled: // or the process restarted
+			did = value
 		case known:
-			work[name] += increase(before, value, n.anew)
-		case n.sampled: // the process restarted
-			work[name] += value
-		default:
-			work[name] += 0
+			did = increase(before, value, n.anew)
+		}
+		work[name] += did
+		if line.Scope == counters.Store {
+			n.work[name] = did
 		}
 	}
 	n.sampled, n.anew = true, false

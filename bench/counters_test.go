@@ -29,10 +29,14 @@ func TestCountersOfStores(t *testing.T) {
 		m := newMemory(func(time.Duration) time.Duration { return time.Millisecond })
 		m.say(1000, 500, 9)
 		seconds := 0
+		var nodes []string
 		s, rec, err := inBubble(t, m, t.Context(), Options{
 			Targets: []string{"memory:1", "memory:2"}, Workload: "set", Clients: 1, Duration: 3 * time.Second,
 			Warmup: 2 * time.Second, Records: 10,
-			Progress: func(Tick) { // after the interval's sample: this is what the next one finds
+			Progress: func(tick Tick) { // after the interval's sample: this is what the next one finds
+				for _, n := range tick.Nodes {
+					nodes = append(nodes, fmt.Sprintln(n.Addr, n.Slots, n.Work))
+				}
 				switch seconds++; seconds {
 				case 3:
 					m.say(7, 900, 5) // less than before: it began anew
@@ -54,6 +58,15 @@ func TestCountersOfStores(t *testing.T) {
 		want := []string{"warmup 0 0 9", "warmup 20 100 10", "run 20 100 11", "run 0 200 5", "run 2066 0 13"}
 		if fmt.Sprint(got) != fmt.Sprint(want) {
 			t.Errorf("intervals %q; want %q", got, want)
+		}
+		// Each node has its own store's share.
+		want = nil
+		for _, syncs := range []int{0, 10, 10, 0, 1033} {
+			want = append(want, fmt.Sprintf("memory:1 0 map[sync_calls:%d]\n", syncs),
+				fmt.Sprintf("memory:2 0 map[sync_calls:%d]\n", syncs))
+		}
+		if fmt.Sprint(nodes) != fmt.Sprint(want) {
+			t.Errorf("nodes %q; want %q", nodes, want)
 		}
 		if w := s.Work; w["sync_calls"] != 2086 || w["process_cpu_us"] != 300 || w["process_goroutines"] != 13 ||
 			w["stores"] != 0 || len(w) != 3 {

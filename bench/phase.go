@@ -234,6 +234,7 @@ func (r *run) report(seg phaseSegment, t *tally, start, from, now time.Duration)
 			Phase: seg.name, Elapsed: now - start, Total: seg.length, PerSecond: g.Total.PerSecond,
 			Errors: g.Total.Errors, P50: time.Duration(l.P50) * time.Microsecond,
 			P99: time.Duration(l.P99) * time.Microsecond, Behind: g.Ledger.Behind,
+			Interval: iv, Nodes: r.nodes(),
 		}
 		if seg.length == 0 {
 			r.reached += uint64(g.Total.Count)
@@ -250,6 +251,27 @@ func (r *run) report(seg phaseSegment, t *tally, start, from, now time.Duration)
 			r.firstErrors())
 	}
 	return nil
+}
+
+// nodes returns what the last sample and the slot table say of each node.
+func (r *run) nodes() []NodeTick {
+	served := map[string]int{}
+	if table := r.target.table.Load(); table != nil {
+		byID := map[nodeID]int{}
+		for _, id := range table {
+			byID[id]++
+		}
+		for id, n := range byID {
+			if id != noNode {
+				served[r.target.addr(id)] = n
+			}
+		}
+	}
+	var out []NodeTick
+	for _, n := range r.sampler.nodes {
+		out = append(out, NodeTick{Addr: n.addr, Slots: served[n.addr], Work: n.work})
+	}
+	return out
 }
 
 // due returns how many operations of the open loop had their intended start before an instant.
