@@ -27,6 +27,7 @@ type benchFlags struct {
 	clusterFlags
 	target, out string
 	verify      bool
+	plain       bool // lines of progress, also on a terminal
 }
 
 func benchCommand(p process) *cobra.Command {
@@ -40,7 +41,8 @@ Without --target bench boots the cluster of the profile in this process, on free
 --target the load goes to any Redis or Redis Cluster; bench asks it which of the two it is. Without --rate each client
 sends its next operation when the last one is answered, which measures peak throughput. With --rate operations start by
 schedule, and response time counts from there. Standard output holds the result alone; its last line is the name of the
-result file. The workloads are:
+result file. Progress goes to standard error: on a terminal as a live view, else in lines. Ctrl-C ends the run and keeps
+what was measured. The workloads are:
 
 ` + workloadList(),
 		Example: `  neokv bench
@@ -56,6 +58,7 @@ result file. The workloads are:
 		"result `file` (default neokv-<workload>-<UTC time>.jsonl in the current folder)")
 	flags.BoolVar(&f.verify, "verify", false,
 		"read back what was acknowledged when the load has ended; fail if something is lost")
+	flags.BoolVar(&f.plain, "plain", false, "show progress in lines, also on a terminal")
 	for _, name := range []string{"workload", "clients", "pipeline", "rate", "duration", "warmup", "records",
 		"elements",
 		"value-size", "seed"} {
@@ -103,7 +106,7 @@ func (f *benchFlags) run(c *cobra.Command, p process) (err error) {
 	if o.Header, err = header(cluster, r); err != nil {
 		return err
 	}
-	return load(c.Context(), p, o, out, path)
+	return load(c.Context(), p, f.plain, o, out, path)
 }
 
 // parse turns the flags into what to boot and what to send. Its error names everything that is wrong with them.
@@ -142,11 +145,14 @@ func workloadList() string {
 }
 
 // load sends the load and prints the result, also of a run that failed or was interrupted.
-func load(ctx context.Context, p process, o bench.Options, out *results.RecordWriter, path string) error {
-	show := newProgress(p.stderr)
-	o.Progress = show.tick
-	s, err := bench.Run(ctx, o, out)
-	show.end()
+func load(ctx context.Context, p process, plain bool, o bench.Options, out *results.RecordWriter,
+	path string) error {
+	show := newDisplay(ctx, p, plain)
+	o.Progress = func(t bench.Tick) { show.tick(out.Header(), t) }
+	s, err := func() (results.Summary, error) {
+		defer show.end() // also if the run panics
+		return bench.Run(ctx, o, out)
+	}()
 	if out.Header().Format != 0 && s.Measured() {
 		if err := results.PrintTable(p.stdout, out.Header(), s); err != nil {
 			return err

@@ -19,8 +19,9 @@ import (
 
 func main() {
 	ctx := stopSignals(context.Background())
-	tuneProcess(os.Getenv, os.Stderr)
-	os.Exit(run(ctx, process{os.Environ(), os.Stdin, os.Stdout, os.Stderr}, os.Args[1:]))
+	stderr := &screen{File: os.Stderr}
+	tuneProcess(os.Getenv, stderr)
+	os.Exit(run(ctx, process{os.Environ(), os.Stdin, os.Stdout, stderr}, os.Args[1:]))
 }
 
 // stopSignals returns a context that ends with the first SIGINT, SIGTERM or SIGHUP. The second SIGINT or SIGTERM ends

@@ -1,37 +1,41 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
-	"os"
 	"time"
 
 	"neokv.dev/bench"
+	"neokv.dev/results"
 )
 
-// linePause is the time between two lines of progress if standard error is no terminal.
+// display shows how far a run has come.
+type display interface {
+	tick(results.Header, bench.Tick)
+	end() // shows what is left
+}
+
+// newDisplay returns the live view where standard error is a terminal that can draw it, unless plain asks for lines.
+func newDisplay(ctx context.Context, p process, plain bool) display {
+	if s, ok := p.stderr.(*screen); ok && !plain && s.draws(p.env) {
+		return startLive(ctx, s, p.env)
+	}
+	return &progress{w: p.stderr}
+}
+
+// linePause is the time between two lines of progress.
 const linePause = 5 * time.Second
 
-// progress shows how far a run has come: on a terminal one line that changes, else a line every few seconds and the
-// first and last of each phase.
+// progress prints a line every few seconds, and the first and last of each phase.
 type progress struct {
 	w     io.Writer
-	live  bool
 	phase string
 	shown time.Time // the last line
 	held  string    // the last tick, if it has not been printed yet
 }
 
-func newProgress(w io.Writer) *progress {
-	live := false
-	if f, ok := w.(*os.File); ok {
-		info, err := f.Stat()
-		live = err == nil && info.Mode()&os.ModeCharDevice != 0
-	}
-	return &progress{w: w, live: live}
-}
-
-func (p *progress) tick(t bench.Tick) { p.show(t.Phase, t.String(), time.Now()) }
+func (p *progress) tick(_ results.Header, t bench.Tick) { p.show(t.Phase, t.String(), time.Now()) }
 
 func (p *progress) show(phase, text string, now time.Time) {
 	if phase != p.phase {
@@ -39,22 +43,15 @@ func (p *progress) show(phase, text string, now time.Time) {
 		p.phase, p.shown = phase, time.Time{}
 	}
 	p.held = text
-	if p.live {
-		fmt.Fprintf(p.w, "\r\x1b[K%s", text)
-	} else if now.Sub(p.shown) >= linePause {
+	if now.Sub(p.shown) >= linePause {
 		p.shown = now
 		p.end()
 	}
 }
 
-// end finishes the line.
+// end prints what was held back.
 func (p *progress) end() {
-	if p.held == "" {
-		return
-	}
-	if p.live {
-		fmt.Fprintln(p.w)
-	} else {
+	if p.held != "" {
 		fmt.Fprintln(p.w, p.held)
 	}
 	p.held = ""
