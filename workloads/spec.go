@@ -131,6 +131,7 @@ func read(name, file string, in io.Reader) (*Workload, error) {
 	if err == nil && len(text) > maxFile {
 		err = fmt.Errorf("more than %d bytes", maxFile)
 	}
+	f.w.Text = text
 	var doc yaml.Node
 	if err == nil {
 		err = yaml.Unmarshal(text, &doc)

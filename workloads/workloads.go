@@ -26,6 +26,7 @@ var embedded embed.FS
 type Workload struct {
 	Name string // of the embedded file, or the path of the user's
 	Doc  string
+	Text []byte // the file
 	// Ops are the operations of the run phase; their shares add up to 1.
 	Ops []Op
 	// Storage says that reads are meant to reach the storage engine. A cache of records in front of it must be off.

@@ -68,6 +68,7 @@ func run(ctx context.Context, p process, args []string) (status int) {
 		Example: `  neokv serve                     a cluster of three stores on ports 7001 to 7003
   neokv bench                     boot one, load it with YCSB-A for half a minute, print latencies
   neokv results FILE              print a result again, or convert it for other programs
+  neokv workloads show chat       what a workload sends
   neokv profiles show default     every setting, its value and where it comes from`,
 		Args:              verbsOnly,
 		RunE:              wantVerb,
@@ -75,7 +76,7 @@ func run(ctx context.Context, p process, args []string) (status int) {
 		SilenceUsage:      true,
 		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
 	}
-	root.AddCommand(serveCommand(p), benchCommand(p), resultsCommand(p), profilesCommand(p), versionCommand(p))
+	root.AddCommand(serveCommand(p), benchCommand(p), resultsCommand(p), profilesCommand(p), workloadsCommand(p), versionCommand(p))
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &usageError{err.Error()} })
 	root.SetIn(p.stdin)
 	root.SetOut(p.stdout)

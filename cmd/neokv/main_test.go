@@ -5,6 +5,8 @@ import (
 	"context"
 	"io"
 	"os"
+	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -63,6 +65,10 @@ neokv: --stores: cluster.stores: 99: want 1 to 9`},
 		{args: "serve --profile smal", want: "neokv: profile smal: no such profile; did you mean small?"},
 		{args: "profiles show", want: "neokv: profiles show: 0 arguments, want one: the name of a profile or the " +
 			"path of a YAML file"},
+		{args: "workloads show", want: "neokv: workloads show: 0 arguments, want one: the name of a workload or the " +
+			"path of a YAML file"},
+		{args: "workloads show ycsb-z", want: "neokv: " + unknownWorkload},
+		{args: "workloads show ycsb-a --requests -1", want: "neokv: --requests -1: want 0 to 1000000"},
 		{args: "profiles show none", want: "neokv: profile none: no such profile"},
 		{args: "profiles show small --set a", want: "neokv: --set a: want name=value"},
 		{args: "bench --clients 0 --value-size 1x", want: `neokv: --value-size: load.value_size: "1x": want a size such as 64MiB, 1B to 64MiB
@@ -108,7 +114,8 @@ func TestWithoutAVerb(t *testing.T) {
 }
 
 func TestHelp(t *testing.T) {
-	for _, verb := range []string{"", "serve", "bench", "results", "profiles", "profiles list", "profiles show", "version"} {
+	for _, verb := range []string{"", "serve", "bench", "results", "profiles", "profiles list", "profiles show", "workloads",
+		"workloads list", "workloads show", "version"} {
 		got := neokvRun(t, nil, append(strings.Fields(verb), "--help")...)
 		if got.status != statusDone || got.stderr != "" || !strings.Contains(got.stdout, "Examples:\n  ") {
 			t.Errorf("neokv %s --help: status %d, stderr %q, stdout\n%s\nwant 0 and an example", verb, got.status,
@@ -256,5 +263,36 @@ func TestProfileNotes(t *testing.T) {
 		if !strings.Contains(got, part) {
 			t.Errorf("neokv profiles show reference has no %q:\n%s", part, got)
 		}
+	}
+}
+
+func TestWorkloadsVerbs(t *testing.T) {
+	for _, args := range []string{"workloads", "workloads list"} {
+		got := neokvRun(t, nil, strings.Fields(args)...)
+		if got.status != statusDone || strings.Count(got.stdout, "\n") != len(workloads.Names()) ||
+			!strings.Contains(got.stdout, "\nycsb-a           YCSB workload A") {
+			t.Errorf("%s: status %d, stdout\n%s", args, got.status, got.stdout)
+		}
+	}
+	if got := neokvRun(t, nil, "workloads", "show", "ycsb-a"); !strings.HasPrefix(got.stdout, "about: YCSB workload A") {
+		t.Errorf("status %d, stdout\n%s", got.status, got.stdout)
+	}
+	path := filepath.Join(t.TempDir(), "mine.yaml")
+	text := "records: [{key: \"a b<n>\"}]\nmix: [{op: rmw, do: [GET <key>, SET <key> <value> EX <int uniform 5-5>]}]\n"
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	got := neokvRun(t, nil, "workloads", "show", path, "--requests", "1", "--seed", "7")
+	if want := regexp.MustCompile(`^# \S+mine\.yaml
+# record: 100000, uniform
+# seed 7
+rmw: GET "a b\d+"
+rmw: SET "a b\d+" ".+"\.\.\. \(1000 bytes\) EX 5
+$`); !want.MatchString(got.stdout) {
+		t.Errorf("status %d, stdout\n%s\nwant %s", got.status, got.stdout, want)
+	}
+	again := neokvRun(t, nil, "workloads", "show", path, "--requests", "1", "--seed", "7")
+	if again.stdout != got.stdout {
+		t.Errorf("the same seed shows\n%s\nand\n%s", got.stdout, again.stdout)
 	}
 }
