@@ -48,6 +48,7 @@ var (
 	load = []string{
 		"workloads",
 		"results",
+		"results/report",
 		"bench",
 	}
 	joined = []string{

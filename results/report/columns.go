@@ -1,0 +1,219 @@
+package report
+
+import (
+	"math"
+	"slices"
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+
+	"neokv.dev/results"
+)
+
+// timeColumn is a span of time that the charts show as one: an interval, or some of one phase that follow each other.
+type timeColumn struct {
+	from, to  float64 // seconds from the start of the measured part
+	seconds   float64 // the lengths of its intervals
+	intervals []results.Interval
+	work      results.Work         // what the target did; nil if no interval says so
+	groups    []results.GroupStats // ledger and incidents of each group
+}
+
+// A page has at most this many points per line, and so many columns of latencies, over all its groups and operations.
+// Together they bound its size to some megabytes, however long the runs were.
+const (
+	maxColumns        = 1_000
+	maxLatencyColumns = 20_000
+	minColumns        = 60
+)
+
+var phases = []string{results.PhaseLoad, results.PhaseWarmup, results.PhaseRun, results.PhaseVerify}
+
+// columnsOf puts the intervals of a run into at most so many columns, and a few more where a phase ends. A column has
+// intervals of one phase.
+func columnsOf(intervals []results.Interval, most int) []timeColumn {
+	intervals = slices.Clone(intervals)
+	slices.SortStableFunc(intervals, func(a, b results.Interval) int {
+		return slices.Index(phases, a.Phase) - slices.Index(phases, b.Phase)
+	})
+	origin := measuredFrom(intervals)
+	apart(intervals)
+	each := (len(intervals) + most - 1) / most
+	var out []timeColumn
+	for len(intervals) > 0 {
+		n := 1
+		for n < min(each, len(intervals)) && intervals[n].Phase == intervals[0].Phase {
+			n++
+		}
+		c := timeColumn{intervals: intervals[:n]}
+		c.from, c.to = begin(intervals[0]).Sub(origin).Seconds(), intervals[n-1].At.Sub(origin).Seconds()
+		c.sum()
+		out, intervals = append(out, c), intervals[n:]
+	}
+	return out
+}
+
+// apart lets an interval begin when the one before has ended, at the earliest. A generator that came late to the end of
+// an interval may have counted that time twice.
+func apart(intervals []results.Interval) {
+	for i := 1; i < len(intervals); i++ {
+		iv, free := &intervals[i], intervals[i].At.Sub(intervals[i-1].At)
+		iv.Seconds = max(min(iv.Seconds, free.Seconds()), 0)
+	}
+}
+
+func begin(iv results.Interval) time.Time {
+	return iv.At.Add(-time.Duration(iv.Seconds * float64(time.Second)))
+}
+
+// measuredFrom returns when the measured part began. In a run that did not get there it is when the run itself began.
+func measuredFrom(intervals []results.Interval) time.Time {
+	for _, iv := range intervals {
+		if iv.Phase == results.PhaseRun {
+			return begin(iv).Add(-time.Duration(iv.Since * float64(time.Second)))
+		}
+	}
+	if len(intervals) > 0 {
+		return begin(intervals[0])
+	}
+	return time.Time{}
+}
+
+// sum adds up the intervals, apart from latencies.
+func (c *timeColumn) sum() {
+	for _, iv := range c.intervals {
+		c.seconds += iv.Seconds
+		if iv.Work != nil && c.work == nil {
+			c.work = results.Work{}
+		}
+		c.work.Add(iv.Work)
+		for at, g := range iv.Groups {
+			if at == len(c.groups) {
+				c.groups = append(c.groups, results.GroupStats{Incidents: results.Incidents{Kinds: map[string]int64{}}})
+			}
+			to := &c.groups[at]
+			to.Ledger.Add(g.Ledger)
+			to.Moved, to.Asked, to.Retried = to.Moved+g.Moved, to.Asked+g.Asked, to.Retried+g.Retried
+			for kind, n := range g.Kinds {
+				to.Kinds[kind] += n
+			}
+		}
+	}
+}
+
+// allOperations is the name under which the operations of a group stand together.
+const allOperations = "all operations"
+
+// columnLatency is the distribution of the latencies of an operation in a column.
+type columnLatency struct {
+	results.Latency
+	heat []int64 // see heatOf; nil if the file has no histogram, as in formats 1 and 2
+}
+
+// latencies returns the distribution of each operation, and after them that of all operations. timeKind is one of the
+// constants below. Where the file has no histograms the figures are the highest ones of the intervals.
+func (c *timeColumn) latencies(at int, ops []string, timeKind string,
+	scratch [2]*hdrhistogram.Histogram) []columnLatency {
+	out := make([]columnLatency, len(ops)+1)
+	one, all := scratch[0], scratch[1]
+	all.Reset()
+	missing := false // a histogram of any operation
+	for i, op := range ops {
+		one.Reset()
+		whole := true
+		for _, iv := range c.intervals {
+			if s := operation(iv.Groups, at, op); s != nil {
+				whole = merge(one, latency(s, timeKind), s.Count) && whole
+				highest(&out[i].Latency, latency(s, timeKind))
+			}
+		}
+		if missing = missing || !whole; whole {
+			out[i] = latencyOf(one)
+			all.Merge(one)
+		}
+	}
+	if !missing {
+		out[len(ops)] = latencyOf(all)
+		return out
+	}
+	for _, iv := range c.intervals {
+		if at < len(iv.Groups) {
+			highest(&out[len(ops)].Latency, latency(&iv.Groups[at].Total, timeKind))
+		}
+	}
+	return out
+}
+
+func operation(groups []results.GroupStats, at int, op string) *results.OpStats {
+	if at < len(groups) {
+		for i := range groups[at].Ops {
+			if groups[at].Ops[i].Name == op {
+				return &groups[at].Ops[i]
+			}
+		}
+	}
+	return nil
+}
+
+func latencyOf(h *hdrhistogram.Histogram) columnLatency {
+	if h.TotalCount() == 0 {
+		return columnLatency{}
+	}
+	return columnLatency{results.LatencyOf(h, false), heatOf(h)}
+}
+
+// heatRows is how many rows of a heat map make a factor of ten in latency. Row r begins at 10^(r/heatRows) us.
+const heatRows = 10
+
+// heatOf returns the number of the first row that has operations, and the counts of it and of the rows above it.
+func heatOf(h *hdrhistogram.Histogram) []int64 {
+	var out []int64
+	for _, bar := range h.Distribution() {
+		if bar.Count == 0 {
+			continue
+		}
+		row := int64(math.Floor(heatRows * math.Log10(float64(max(bar.To, 1)))))
+		if out == nil {
+			out = []int64{row}
+		}
+		for int64(len(out)-1) <= row-out[0] {
+			out = append(out, 0)
+		}
+		out[1+row-out[0]] += bar.Count
+	}
+	return out
+}
+
+// Latency has two kinds: see results.OpStats.
+const (
+	responseTime = "response"
+	serviceTime  = "service"
+)
+
+func latency(op *results.OpStats, timeKind string) *results.Latency {
+	if timeKind == responseTime {
+		return op.Response
+	}
+	return &op.Service
+}
+
+// merge adds the histogram of a latency, and reports whether that says all of so many operations.
+func merge(into *hdrhistogram.Histogram, l *results.Latency, count int64) bool {
+	if count == 0 || l == nil {
+		return true
+	}
+	h, err := l.Histogram()
+	if err != nil {
+		return false
+	}
+	into.Merge(h)
+	return true
+}
+
+func highest(sum, l *results.Latency) {
+	if l == nil {
+		return
+	}
+	sum.P50, sum.P95, sum.P99 = max(sum.P50, l.P50), max(sum.P95, l.P95), max(sum.P99, l.P99)
+	sum.P999, sum.Max = max(sum.P999, l.P999), max(sum.Max, l.Max)
+}

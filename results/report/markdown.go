@@ -1,0 +1,121 @@
+package report
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"neokv.dev/results"
+)
+
+// Markdown writes a summary for a pull request, in GitHub's dialect. It wants 1 to MaxResults subjects, whose names
+// differ.
+func Markdown(w io.Writer, subjects []results.ResultFile) error {
+	var b strings.Builder
+	several := len(subjects) > 1
+	fmt.Fprintf(&b, "### Benchmark: %s\n\n", plain(title(subjects)))
+	for i, s := range subjects {
+		name := ""
+		if several {
+			name = fmt.Sprintf("**%s** `%s`: ", letter(i), strings.ReplaceAll(s.Name, "`", "'"))
+		}
+		fmt.Fprintf(&b, "- %s%s, %s\n", name, plain(s.Result.Header.Where()),
+			s.Result.Header.Started.UTC().Format("2006-01-02 15:04 UTC"))
+		if several {
+			for _, g := range s.Result.Header.Groups {
+				fmt.Fprintf(&b, "  - %s\n", plain(g.Describe()))
+			}
+		}
+		for _, p := range problems(s.Result) {
+			fmt.Fprintf(&b, "  - ⚠ %s\n", plain(p))
+		}
+	}
+	if several {
+		differ(&b, subjects)
+	}
+	for i, g := range groupTables(subjects) {
+		if g.Compare != nil {
+			b.WriteString("\n")
+			if name := matchGroups(subjects)[i].name; name != "" {
+				fmt.Fprintf(&b, "**%s**\n\n", plain(name))
+			}
+			rows := [][]string{}
+			for _, r := range g.Compare.Rows {
+				rows = append(rows, append([]string{r.Op, r.What}, r.Values...))
+			}
+			table(&b, append([]string{"operation", "figure"}, g.Compare.Letters...), 2, rows)
+			continue
+		}
+		for _, t := range g.Tables {
+			fmt.Fprintf(&b, "\n%s\n\n", plain(t.Title))
+			table(&b, t.Heading, t.Names, t.Rows)
+			b.WriteString("\n")
+			for _, n := range t.Notes {
+				fmt.Fprintf(&b, "- %s\n", plain(n))
+			}
+		}
+	}
+	if several {
+		b.WriteString("\nChanges are against the first result. Each result is one run: a small change may be noise.\n")
+	} else if s := subjects[0].Result; s.Summary != nil {
+		for _, n := range s.Summary.Notes(&s.Header) {
+			fmt.Fprintf(&b, "- %s\n", plain(n))
+		}
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// differ writes in what the results differ, apart from their figures.
+func differ(b *strings.Builder, subjects []results.ResultFile) {
+	heading := []string{"differs", ""}
+	for i := range subjects {
+		heading = append(heading, letter(i))
+	}
+	var rows [][]string
+	for _, f := range facts(subjects) {
+		if f.Differ && f.Name != "command" {
+			rows = append(rows, append([]string{f.Section, f.Name}, f.Values...))
+		}
+	}
+	b.WriteString("\n")
+	if len(rows) == 0 {
+		b.WriteString("The results have the same load, settings, build and machine.\n")
+		return
+	}
+	table(b, heading, len(heading), rows)
+}
+
+// table writes a table whose first cells are names and whose others are figures.
+func table(b *strings.Builder, heading []string, names int, rows [][]string) {
+	line := func(cells []string) {
+		for _, c := range cells {
+			fmt.Fprintf(b, "| %s ", plain(c))
+		}
+		b.WriteString("|\n")
+	}
+	line(heading)
+	for i := range heading {
+		if i < names {
+			b.WriteString("|:--")
+		} else {
+			b.WriteString("|--:")
+		}
+	}
+	b.WriteString("|\n")
+	for _, r := range rows {
+		line(r)
+	}
+}
+
+// plain returns text that Markdown shows as it is, in one line.
+func plain(text string) string {
+	var b strings.Builder
+	for _, r := range strings.Join(strings.Fields(text), " ") {
+		if strings.ContainsRune("\\`*_{}[]<>#|~&", r) {
+			b.WriteByte('\\')
+		}
+		b.WriteRune(r)
+	}
+	return b.String()
+}

@@ -1,0 +1,224 @@
+// Package report draws results: as one HTML file with charts, which opens without a network, and as a summary in
+// Markdown for a pull request.
+package report
+
+import (
+	"bytes"
+	"crypto/sha256"
+	_ "embed"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"html/template"
+	"io"
+	"slices"
+	"strconv"
+
+	"neokv.dev/results"
+)
+
+// MaxResults is how many results a report shows at most: one for each colour that a colour-blind reader can tell from
+// the others.
+const MaxResults = 8
+
+// The page is the template with the style, the chart library and the script in it, and the figures as JSON. Only the
+// template and the JSON hold text of results, and both escape it.
+var (
+	//go:embed page.html
+	pageHTML string
+	//go:embed page.css
+	pageCSS string
+	//go:embed page.js
+	pageJS string
+	//go:embed echarts/echarts.min.js
+	echartsJS string
+
+	pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{"letter": letter}).Parse(pageHTML))
+)
+
+// page is what the template shows.
+type page struct {
+	Title    string
+	Policy   string // the Content-Security-Policy
+	Style    template.CSS
+	Library  template.JS
+	Script   template.JS
+	Data     template.JS
+	Subjects []shownSubject
+	Several  bool
+	Groups   []shownGroup
+	Facts    []fact // all of them
+	Differ   []fact // those in which the results differ
+	Drawing  *drawing
+	Events   []shownEvent
+	Steps    []shownStep
+}
+
+// shownSubject is the paragraph about a result.
+type shownSubject struct {
+	Index    int
+	Letter   string
+	Name     string
+	Started  string
+	Where    string
+	Problems []string // failure, interruption, what is missing, not durable, warnings
+	Notes    []string
+}
+
+// shownGroup has the tables of a group of clients.
+type shownGroup struct {
+	Name    string
+	Tables  []shownTable
+	Compare *sideBySide
+}
+
+// shownTable is the table of one result.
+type shownTable struct {
+	Index   int
+	Letter  string
+	Title   string
+	Heading []string
+	Rows    [][]string
+	Names   int // so many cells at the front of a row are names
+	Notes   []string
+}
+
+// shownEvent is a row of the table of events. The charts have its mark.
+type shownEvent struct{ Mark, At, Do, Error string }
+
+type shownStep struct {
+	Letter, Group, Rate, Reached, P50, P99, P999, Max, Why string
+	Held                                                   bool
+}
+
+// HTML writes the page. It wants 1 to MaxResults subjects, whose names differ.
+func HTML(w io.Writer, subjects []results.ResultFile) error {
+	d := newDrawing(subjects)
+	data, err := json.Marshal(d) // escapes <, > and &, so nothing in it ends the script element
+	if err != nil {
+		return fmt.Errorf("report: %w", err)
+	}
+	p := page{
+		Title: title(subjects), Policy: policy(echartsJS, pageJS),
+		Style: template.CSS(pageCSS), Library: template.JS(echartsJS), Script: template.JS(pageJS),
+		Data: template.JS(data), Several: len(subjects) > 1, Drawing: d,
+		Facts: facts(subjects), Groups: groupTables(subjects), Events: shownEvents(subjects), Steps: shownSteps(d),
+	}
+	for _, f := range p.Facts {
+		if f.Differ {
+			p.Differ = append(p.Differ, f)
+		}
+	}
+	for i, s := range subjects {
+		shown := shownSubject{
+			Index: i, Letter: letter(i), Name: s.Name, Where: s.Result.Header.Where(), Problems: problems(s.Result),
+			Started: s.Result.Header.Started.UTC().Format("2006-01-02 15:04:05 UTC"),
+		}
+		if s.Result.Summary != nil {
+			shown.Notes = s.Result.Summary.Notes(&s.Result.Header)
+		}
+		p.Subjects = append(p.Subjects, shown)
+	}
+	var out bytes.Buffer // a page that fails half-way is not written at all
+	if err := pageTemplate.Execute(&out, p); err != nil {
+		return fmt.Errorf("report: %w", err)
+	}
+	_, err = out.WriteTo(w)
+	return err
+}
+
+// policy lets the page run the given scripts and nothing else, and keeps it from loading anything.
+func policy(scripts ...string) string {
+	p := "default-src 'none'; base-uri 'none'; form-action 'none'; style-src 'unsafe-inline'; script-src"
+	for _, s := range scripts {
+		sum := sha256.Sum256([]byte(s))
+		p += " 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
+	}
+	return p
+}
+
+// letter names a result on the page.
+func letter(i int) string { return string(rune('A' + i)) }
+
+func title(subjects []results.ResultFile) string {
+	if len(subjects) == 1 {
+		return subjects[0].Name
+	}
+	return fmt.Sprintf("%d results compared", len(subjects))
+}
+
+// problems returns what a reader must know before believing a figure.
+func problems(r *results.Result) []string {
+	out := slices.Clone(r.Warnings)
+	if s := r.Summary; s != nil {
+		if s.Failure != "" {
+			out = append(out, "failed: "+s.Failure)
+		}
+		if s.Interrupted {
+			out = append(out, "interrupted: the figures cover the part that ran")
+		}
+	}
+	if why := r.Header.NotDurable(); why != "" {
+		out = append(out, "not durable: "+why+", so a power failure takes acknowledged writes away")
+	}
+	if s := r.Summary; s != nil {
+		out = append(out, s.Warnings...)
+	}
+	return out
+}
+
+// groupTables returns the tables of all groups.
+func groupTables(subjects []results.ResultFile) []shownGroup {
+	var out []shownGroup
+	for _, m := range matchGroups(subjects) {
+		g := shownGroup{Name: m.name, Compare: compare(subjects, m)}
+		for i, s := range subjects {
+			load, figures := m.of(i, s.Result)
+			if figures == nil {
+				continue
+			}
+			rows := figures.Rows(load.OpenLoop())
+			t := shownTable{Index: i, Letter: letter(i), Title: load.Describe(), Heading: rows[0], Rows: rows[1:],
+				Notes: figures.Notes(), Names: 1}
+			if load.OpenLoop() {
+				t.Names = 2
+			}
+			g.Tables = append(g.Tables, t)
+		}
+		out = append(out, g)
+	}
+	return out
+}
+
+func shownEvents(subjects []results.ResultFile) []shownEvent {
+	var out []shownEvent
+	for i, s := range subjects {
+		for k, e := range events(s.Result) {
+			mark := strconv.Itoa(k + 1)
+			if len(subjects) > 1 {
+				mark = letter(i) + " " + mark
+			}
+			out = append(out, shownEvent{mark, fmt.Sprintf("%.1f s", e.At), e.Do, e.Error})
+		}
+	}
+	return out
+}
+
+func shownSteps(d *drawing) []shownStep {
+	var out []shownStep
+	us := func(v int64) string {
+		if v == 0 {
+			return "-"
+		}
+		return results.Micros(v)
+	}
+	for _, c := range d.Curves {
+		for _, s := range c.Steps {
+			out = append(out, shownStep{
+				letter(c.Run), c.Group, results.Count(int64(s.Rate + 0.5)), results.Count(int64(s.Reached + 0.5)),
+				us(s.P50), us(s.P99), us(s.P999), us(s.Max), s.Why, s.Why == "",
+			})
+		}
+	}
+	return out
+}
