@@ -76,17 +76,18 @@ func run(ctx context.Context, p process, args []string) (status int) {
 		SilenceUsage:      true,
 		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
 	}
-	root.AddCommand(serveCommand(p), benchCommand(p), resultsCommand(p), profilesCommand(p), workloadsCommand(p), versionCommand(p))
+	root.AddCommand(serveCommand(p), benchCommand(p), resultsCommand(p), reportCommand(p), profilesCommand(p),
+		workloadsCommand(p), versionCommand(p))
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &usageError{err.Error()} })
 	root.SetIn(p.stdin)
 	root.SetOut(p.stdout)
 	root.SetErr(p.stderr)
 	root.SetArgs(append([]string{}, args...)) // nil would mean os.Args
-	return report(p.stderr, root.ExecuteContext(ctx))
+	return exitStatus(p.stderr, root.ExecuteContext(ctx))
 }
 
-// report prints an error, each line with the program's name in front, and returns its exit status.
-func report(w io.Writer, err error) int {
+// exitStatus prints an error, each line with the program's name in front, and returns its exit status.
+func exitStatus(w io.Writer, err error) int {
 	if err == nil {
 		return statusDone
 	}
@@ -112,8 +113,8 @@ func noArgs(c *cobra.Command, args []string) error {
 	return nil
 }
 
-// verb returns the verbs of a command, with which messages about it begin. It is empty for neokv itself, since report
-// prints that name.
+// verb returns the verbs of a command, with which messages about it begin. It is empty for neokv itself, since
+// exitStatus prints that name.
 func verb(c *cobra.Command) string {
 	if !c.HasParent() {
 		return ""
