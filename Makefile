@@ -10,26 +10,30 @@ FUZZ = 3s
 # Tests that take all of the machine: beside them leaders would not be heard in time.
 ALONE = ^(TestLargeCases|TestClientsThatDoNotRead)$$
 
-.PHONY: test redis-server vet staticcheck darwin peers race explore fuzz
+.PHONY: test redis-server chromium vet staticcheck darwin peers race explore fuzz
 
-test: redis-server vet staticcheck darwin peers
-	go test -tags redisserver -timeout 20m -skip '$(ALONE)' ./...
+test: redis-server chromium vet staticcheck darwin peers
+	go test -tags redisserver,chromium -timeout 20m -skip '$(ALONE)' ./...
 	go test -timeout 20m -run '$(ALONE)' ./cmd/neokv
 
 # The tests that compare replies with a real Redis have the tag redisserver.
 redis-server:
 	@.ci/redis-server
 
+# The tests that look at reports in a browser have the tag chromium.
+chromium:
+	@.ci/chromium
+
 vet:
-	go vet -tags redisserver ./...
+	go vet -tags redisserver,chromium ./...
 
 staticcheck:
-	go run $(STATICCHECK) -tags redisserver ./...
+	go run $(STATICCHECK) -tags redisserver,chromium ./...
 
 # macOS: tests cannot run here, but everything must compile.
 darwin:
 	GOOS=darwin GOARCH=arm64 go build ./...
-	GOOS=darwin GOARCH=arm64 go vet -tags redisserver ./...
+	GOOS=darwin GOARCH=arm64 go vet -tags redisserver,chromium ./...
 
 # The comparison with other systems is a module of its own.
 peers:

@@ -1,0 +1,323 @@
+//go:build chromium
+
+package report
+
+import (
+	"bytes"
+	"context"
+	"flag"
+	"fmt"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/log"
+	"github.com/chromedp/cdproto/network"
+	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+
+	"neokv.dev/results"
+)
+
+var pictures = flag.String("pictures", "", "a folder for pictures of the pages that the tests open")
+
+// browser starts a headless Chromium, which ends with the test.
+func browser(t *testing.T) context.Context {
+	t.Helper()
+	path := ""
+	for _, name := range []string{"chromium-headless-shell", "chromium", "google-chrome", "headless_shell"} {
+		if p, err := exec.LookPath(name); err == nil {
+			path = p
+			break
+		}
+	}
+	if path == "" {
+		t.Fatal("no Chromium found; .ci/chromium installs it")
+	}
+	options := append(slices.Clone(chromedp.DefaultExecAllocatorOptions[:]), chromedp.ExecPath(path), chromedp.NoSandbox)
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
+	t.Cleanup(cancel)
+	ctx, cancel = chromedp.NewExecAllocator(ctx, options...)
+	t.Cleanup(cancel)
+	ctx, _ = chromedp.NewContext(ctx) // Cancel below ends it
+	t.Cleanup(func() {
+		if err := chromedp.Cancel(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	return ctx
+}
+
+// opened is a page in a tab of its own. It collects what the browser complains about and what the page asks for.
+type opened struct {
+	ctx  context.Context
+	mu   sync.Mutex
+	seen []string // complaints, and requests other than for the page itself
+}
+
+// open opens a file the way a reader does who has the given width and colour scheme.
+func open(t *testing.T, browser context.Context, path string, width, height int64, scheme string) *opened {
+	t.Helper()
+	ctx, cancel := chromedp.NewContext(browser)
+	t.Cleanup(cancel)
+	o := &opened{ctx: ctx}
+	address := (&url.URL{Scheme: "file", Path: path}).String()
+	note := func(format string, args ...any) {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		o.seen = append(o.seen, fmt.Sprintf(format, args...))
+	}
+	err := chromedp.Listen(ctx, func(event any) {
+		switch e := event.(type) {
+		case *runtime.EventConsoleAPICalled:
+			note("console.%s", e.Type)
+		case *runtime.EventExceptionThrown:
+			text := e.ExceptionDetails.Text
+			if x := e.ExceptionDetails.Exception; x != nil {
+				text += ": " + x.Description
+			}
+			note("exception: %s", text)
+		case *log.EventEntryAdded:
+			note("log: %s %s", e.Entry.Text, e.Entry.URL)
+		case *network.EventRequestWillBeSent:
+			if e.Request.URL != address {
+				note("request of %s", e.Request.URL)
+			}
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	media := emulation.SetEmulatedMediaParams{
+		Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}},
+	}
+	err = chromedp.Do(ctx,
+		send(network.Enable, network.EnableParams{}), send(log.Enable, cdp.Empty{}), send(runtime.Enable, cdp.Empty{}),
+		chromedp.EmulateViewport(width, height), send(emulation.SetEmulatedMedia, media),
+		chromedp.Navigate(address), chromedp.WaitReady(chromedp.CSS("html[data-drawn]")),
+	)
+	if err != nil {
+		t.Fatalf("open: %v; seen: %q", err, o.complaints())
+	}
+	return o
+}
+
+// send makes an action of a command whose answer says nothing.
+func send[P, R any](command cdp.Command[P, R], params P) chromedp.Action[chromedp.Void] {
+	return chromedp.Func(func(ctx context.Context, tab *chromedp.Target) error {
+		_, err := cdp.Call(ctx, tab, command, params)
+		return err
+	})
+}
+
+func (o *opened) complaints() []string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return slices.Clone(o.seen)
+}
+
+// eval returns the value of an expression.
+func eval[T any](t *testing.T, o *opened, expression string) T {
+	t.Helper()
+	v, err := chromedp.Run(o.ctx, chromedp.Evaluate[T](expression))
+	if err != nil {
+		t.Fatalf("%s: %v", expression, err)
+	}
+	return v
+}
+
+// drawnChart is what the pixels of a chart hold.
+type drawnChart struct {
+	Title  string
+	Width  float64
+	Ground string // the colour of the corner
+	Strong int    // pixels whose colour is far from a grey
+}
+
+// check wants a chart that is drawn with data, on a ground of the given colour, and fits the width.
+func (c *drawnChart) check(t *testing.T, ground string, width int64) {
+	t.Helper()
+	if c.Strong < 200 {
+		t.Errorf("%s: %d pixels with the colour of a line, want at least 200", c.Title, c.Strong)
+	}
+	if c.Ground != ground {
+		t.Errorf("%s: ground %s, want %s", c.Title, c.Ground, ground)
+	}
+	if c.Width < 300 || c.Width > float64(width) {
+		t.Errorf("%s: %.0f pixels wide, want 300 to %d", c.Title, c.Width, width)
+	}
+}
+
+// readCharts reads the pixels of all charts back. A colour counts as strong if its channels lie apart: text, axes and
+// grounds of the page are almost grey, lines and heat are not.
+const readCharts = `[...document.querySelectorAll('figure:not(.quiet)')].map((f) => {
+	const c = f.querySelector('canvas');
+	const p = c.getContext('2d').getImageData(0, 0, c.width, c.height).data;
+	let strong = 0;
+	for (let i = 0; i < p.length; i += 4) {
+		if (Math.max(p[i], p[i+1], p[i+2]) - Math.min(p[i], p[i+1], p[i+2]) > 60) strong++;
+	}
+	return {Title: f.querySelector('b').textContent, Width: c.getBoundingClientRect().width,
+		Ground: [...p.slice(0, 4)].join(), Strong: strong};
+})`
+
+func TestPageInBrowser(t *testing.T) {
+	in := browser(t)
+	dir := t.TempDir()
+	two := twoSubjects()
+	for _, file := range []struct {
+		name     string
+		subjects []results.ResultFile
+		views    []string // and on paper
+		charts   []string // some of their titles
+	}{
+		{"one", two[:1], []string{"light", "dark", "phone"}, []string{
+			"main: Latency by percentile", "main: Response time of all operations", "main: Throughput",
+			"main: Errors", "main: In flight", "Bytes written", "Flushes and compactions",
+			"Write stalls", "Leaders and stalls", "Batches", "Entries and syncs", "Caches and filters", "CPU",
+			"Lateness of the generator", "Memory", "main: Latency against rate, SLO p99<5ms"}},
+		{"two", two, []string{"light"}, []string{"main: Latency by percentile of all operations",
+			"main: Response time of all operations, all results", "A main: Response time of all operations",
+			"B main: Response time of all operations", "main: Throughput", "Caches and filters", "CPU",
+			"main: Latency against rate, SLO p99<5ms"}},
+	} {
+		var html bytes.Buffer
+		if err := HTML(&html, file.subjects); err != nil {
+			t.Fatal(err)
+		}
+		path := filepath.Join(dir, file.name+".html")
+		if err := os.WriteFile(path, html.Bytes(), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		for _, view := range []struct {
+			name, scheme, ground string
+			width                int64
+		}{
+			{"light", "light", "255,255,255,255", 1280},
+			{"dark", "dark", "18,22,28,255", 1280},
+			{"phone", "light", "255,255,255,255", 390},
+		} {
+			if !slices.Contains(file.views, view.name) {
+				continue
+			}
+			t.Run(file.name+"/"+view.name, func(t *testing.T) {
+				p := open(t, in, path, view.width, 900, view.scheme)
+				charts := eval[[]drawnChart](t, p, readCharts)
+				var titles []string
+				for _, c := range charts {
+					titles = append(titles, c.Title)
+					c.check(t, view.ground, view.width)
+				}
+				for _, want := range file.charts {
+					if !slices.Contains(titles, want) {
+						t.Errorf("no chart %q in %q", want, titles)
+					}
+				}
+				if wide := eval[int64](t, p, `document.documentElement.scrollWidth`); wide > view.width {
+					t.Errorf("the page is %d pixels wide in a window of %d", wide, view.width)
+				}
+				p.checkTitle(t)
+				p.picture(t, file.name+"-"+view.name)
+				if seen := p.complaints(); len(seen) > 0 {
+					t.Errorf("the browser saw %q", seen)
+				}
+			})
+		}
+		t.Run(file.name+"/print", func(t *testing.T) {
+			p := open(t, in, path, 1280, 900, "dark")
+			// The charts are read when the page has made them ready for paper.
+			eval[bool](t, p, `addEventListener('beforeprint', () => { window.onPaper = `+readCharts+`; }) === undefined`)
+			pdf, err := chromedp.Run(p.ctx, chromedp.PrintToPDF(chromedp.PDFPreferCSSPageSize(), chromedp.PDFPrintBackground()))
+			if err != nil {
+				t.Fatal(err)
+			}
+			charts := eval[[]drawnChart](t, p, `window.onPaper`)
+			if len(charts) < len(file.charts) {
+				t.Errorf("%d charts on paper, want at least %d", len(charts), len(file.charts))
+			}
+			for _, c := range charts {
+				c.check(t, "255,255,255,255", 720)
+			}
+			if !bytes.HasPrefix(pdf, []byte("%PDF-")) || !bytes.Contains(pdf, []byte("/Subtype /Image")) {
+				t.Errorf("a PDF of %d bytes without a picture", len(pdf))
+			}
+			if *pictures != "" {
+				if err := os.WriteFile(filepath.Join(*pictures, file.name+".pdf"), pdf, 0o666); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if seen := p.complaints(); len(seen) > 0 {
+				t.Errorf("the browser saw %q", seen)
+			}
+		})
+	}
+}
+
+// checkTitle fails the test if text of the result has run as a script.
+func (o *opened) checkTitle(t *testing.T) {
+	t.Helper()
+	if title := eval[string](t, o, `document.title`); !strings.HasSuffix(title, "NeoKV benchmark") {
+		t.Errorf("the title became %q", title)
+	}
+}
+
+// TestPageByKeyboard: a reader without a mouse chooses an operation, hides a line and hears the points of a chart.
+func TestPageByKeyboard(t *testing.T) {
+	var html bytes.Buffer
+	if err := HTML(&html, twoSubjects()[:1]); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "page.html")
+	if err := os.WriteFile(path, html.Bytes(), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	p := open(t, browser(t), path, 1280, 900, "light")
+	err := chromedp.Do(p.ctx,
+		chromedp.SendKeys(chromedp.CSS("#time select[name=op]"), "update"),
+		chromedp.SendKeys(chromedp.CSS("#latency-charts .chart"), kb.ArrowRight+kb.ArrowRight),
+		chromedp.SendKeys(chromedp.CSS("#latency-charts .legend button"), kb.Enter))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ expression, want string }{
+		{`document.querySelector('#latency-charts figcaption b').textContent`, "main: Response time of update"},
+		{`document.querySelector('#latency-charts .legend button').getAttribute('aria-pressed')`, "false"},
+		{`document.activeElement.textContent`, "p50"},
+	} {
+		if got := eval[string](t, p, c.expression); got != c.want {
+			t.Errorf("%s = %q, want %q", c.expression, got, c.want)
+		}
+	}
+	spoken := eval[string](t, p, `document.getElementById('spoken').textContent`)
+	if !regexp.MustCompile(`^[-0-9.]+ s: p50 \S+ .s, p99 `).MatchString(spoken) {
+		t.Errorf("the page says %q, want a time and percentiles", spoken)
+	}
+	if seen := p.complaints(); len(seen) > 0 {
+		t.Errorf("the browser saw %q", seen)
+	}
+}
+
+// picture saves the whole page, if asked.
+func (o *opened) picture(t *testing.T, name string) {
+	t.Helper()
+	if *pictures == "" {
+		return
+	}
+	b, err := chromedp.Run(o.ctx, chromedp.FullScreenshot(100))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(*pictures, name+".png"), b, 0o666); err != nil {
+		t.Fatal(err)
+	}
+}
