@@ -14,9 +14,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"net"
-	"strconv"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -31,18 +30,15 @@ import (
 type Options struct {
 	// Targets are addresses, host:port: some nodes of one Redis Cluster, or plain servers, over which the clients are
 	// spread. Bench asks them which of the two they are.
-	Targets  []string
-	Workload string // a name that workloads.Find knows
-	Clients  int
-	Pipeline int           // operations that a client sends at once
-	Rate     float64       // operations per second of all clients together; 0 is a closed loop
+	Targets []string
+	// Groups are the groups of clients that send at the same time, at least one.
+	Groups   []GroupOptions
 	Duration time.Duration // of the measured part
 	Warmup   time.Duration // before the measured part, not in the summary; 0 is none
-	Records  uint64
-	Elements int // elements of a record, if records are collections
-	// ValueSize is the bytes of a value. In a hash or a list each element has a value.
-	ValueSize int
-	Seed      uint64
+	// WarmupAuto says that the run is to find the end of the warm-up from the data. Warmup is then the longest that it
+	// may take; 0 is a minute.
+	WarmupAuto bool
+	Seed       uint64
 	// Timeout is the longest time for making a connection, and for the answer to a batch; 0 is 10 s.
 	Timeout time.Duration
 	// DeadAfter is how long a target may give nothing but errors before it counts as dead; 0 is 10 s.
@@ -61,20 +57,35 @@ type Options struct {
 	Header results.Header
 }
 
+// GroupOptions says what the clients of a group send.
+type GroupOptions struct {
+	Name     string // its name in results; empty for that of the workload
+	Workload string // a name that workloads.Find knows
+	Clients  int
+	Pipeline int  // operations that a client sends at once
+	Rate     Pace // of all clients of the group together; the zero Pace is a closed loop
+	Records  uint64
+	Elements int // elements of a record, if records are collections
+	// ValueSize is the bytes of a value. In a hash or a list each element has a value.
+	ValueSize int
+}
+
 // Tick says how far a run is, for people who watch it.
 type Tick struct {
 	Phase          string
 	Elapsed, Total time.Duration // of the phase; Total is 0 where the end is not a matter of time
 	// In a phase that writes or reads back all records, Items says how many there are and Reached how many are done.
 	Items, Reached uint64
-	PerSecond      float64
-	P50, P99       time.Duration // response time in an open loop, else service time
-	Errors         int64         // since the last tick
-	Behind         int64         // of an open loop: operations due and not sent
-	// Interval is what the result file has of the time since the last tick, and Nodes what bench knows of each node.
-	// Nobody changes them afterwards.
+	PerSecond      float64       // of all groups of clients
+	P50, P99       time.Duration // of the first group: response time in an open loop, else service time
+	Errors         int64         // of all groups since the last tick
+	Behind         int64         // of all groups in an open loop: operations due and not sent
+	// Interval is what there is of the time since the last tick, and Nodes what bench knows of each node. Nobody changes
+	// them afterwards.
 	Interval results.Interval
 	Nodes    []NodeTick
+
+	answers int64 // without errors
 }
 
 // NodeTick is what bench knows of a node of the target.
@@ -118,8 +129,15 @@ func CheckTarget(addr string) error {
 // usualTimeout is what a zero Timeout and DeadAfter stand for.
 const usualTimeout = 10 * time.Second
 
-// complete fills in zero values, finds the workload, and reports everything that is wrong.
-func (o Options) complete() (Options, *workloads.Workload, error) {
+// Check says what is wrong with the load, whatever the targets.
+func (o Options) Check() error {
+	o.Targets = []string{"any:1"}
+	_, err := o.complete()
+	return err
+}
+
+// complete fills in zero values and reports everything that is wrong.
+func (o Options) complete() (Options, error) {
 	o.Timeout, o.DeadAfter = cmp.Or(o.Timeout, usualTimeout), cmp.Or(o.DeadAfter, usualTimeout)
 	if o.Dial == nil {
 		o.Dial = func(ctx context.Context, addr string) (net.Conn, error) {
@@ -132,38 +150,108 @@ func (o Options) complete() (Options, *workloads.Workload, error) {
 			return authenticated(ctx, dial, addr, o.Password)
 		}
 	}
-	var wrong []error
-	check := func(ok bool, format string, args ...any) {
-		if !ok {
-			wrong = append(wrong, fmt.Errorf(format, args...))
-		}
-	}
-	w, err := workloads.Find(o.Workload)
-	if err != nil {
-		wrong = append(wrong, err)
-	} else if o.Verify {
-		if err := w.Verifiable(); err != nil {
-			wrong = append(wrong, err)
-		}
-	}
-	check(len(o.Targets) > 0, "targets: none given")
+	var wrong problems
+	wrong.check(len(o.Targets) > 0, "targets: none given")
 	for _, addr := range o.Targets {
-		if err := CheckTarget(addr); err != nil {
-			wrong = append(wrong, err)
+		wrong.add(CheckTarget(addr))
+	}
+	o.Groups = slices.Clone(o.Groups)
+	wrong.check(len(o.Groups) > 0, "groups: none given")
+	wrong.check(len(o.Groups) <= maxGroups, "groups: %d, want at most %d", len(o.Groups), maxGroups)
+	named := map[string]bool{}
+	for i := range o.Groups {
+		g := &o.Groups[i]
+		g.Name = cmp.Or(g.Name, g.Workload)
+		prefix := ""
+		if len(o.Groups) > 1 {
+			prefix = fmt.Sprintf("group %s: ", g.Name)
+		}
+		wrong.check(!named[g.Name], "%sanother group has that name, too", prefix)
+		named[g.Name] = true
+		for _, err := range g.problems(o.Verify) {
+			wrong.add(fmt.Errorf("%s%w", prefix, err))
 		}
 	}
-	check(o.Clients >= 1 && o.Clients <= 10_000, "clients: %d, want 1 to 10000", o.Clients)
-	check(o.Pipeline >= 1 && o.Pipeline <= 10_000, "pipeline: %d, want 1 to 10000", o.Pipeline)
-	check(o.Rate >= 0 && o.Rate <= 1e8 && !math.IsNaN(o.Rate), "rate: %g, want 0 (closed loop) to 1e8 per second",
-		o.Rate)
-	check(o.Duration > 0 && o.Duration <= 7*24*time.Hour, "duration: %s, want more than 0 and at most 168h", o.Duration)
-	check(o.Warmup >= 0 && o.Warmup <= 24*time.Hour, "warmup: %s, want 0 to 24h", o.Warmup)
-	check(o.Records >= 1 && o.Records <= 1e12, "records: %d, want 1 to 1e12", o.Records)
-	check(o.Elements >= 1 && o.Elements <= 10_000, "elements: %d, want 1 to 10000", o.Elements)
-	check(o.ValueSize >= 1 && o.ValueSize <= 64<<20, "value size: %d, want 1 byte to 64 MiB", o.ValueSize)
-	check(o.Timeout > 0, "timeout: %s, want more than 0", o.Timeout)
-	check(o.DeadAfter > 0, "dead after: %s, want more than 0", o.DeadAfter)
-	return o, w, errors.Join(wrong...)
+	wrong.check(o.Duration > 0 && o.Duration <= maxDuration, "duration: %s, want more than 0 and at most %.0fh",
+		o.Duration, maxDuration.Hours())
+	wrong.check(o.Warmup >= 0 && o.Warmup <= maxWarmup, "warmup: %s, want 0 to %.0fh", o.Warmup, maxWarmup.Hours())
+	wrong.check(o.Timeout > 0, "timeout: %s, want more than 0", o.Timeout)
+	wrong.check(o.DeadAfter > 0, "dead after: %s, want more than 0", o.DeadAfter)
+	if o.Verify {
+		wrong.add(o.oneWriter())
+	}
+	return o, errors.Join(wrong...)
+}
+
+const (
+	maxGroups = 100
+	maxWarmup = 24 * time.Hour
+)
+
+// problems says what is wrong with a group.
+func (g *GroupOptions) problems(verify bool) []error {
+	var wrong problems
+	wrong.check(g.Clients >= 1 && g.Clients <= 10_000, "clients: %d, want 1 to 10000", g.Clients)
+	wrong.check(g.Pipeline >= 1 && g.Pipeline <= 10_000, "pipeline: %d, want 1 to 10000", g.Pipeline)
+	wrong.check(g.Records >= 1 && g.Records <= 1e12, "records: %d, want 1 to 1e12", g.Records)
+	wrong.check(g.Elements >= 1 && g.Elements <= 10_000, "elements: %d, want 1 to 10000", g.Elements)
+	wrong.check(g.ValueSize >= 1 && g.ValueSize <= 64<<20, "value size: %d, want 1 byte to 64 MiB", g.ValueSize)
+	w, err := workloads.Find(g.Workload)
+	wrong.add(err)
+	if err == nil && verify {
+		wrong.add(w.Verifiable())
+	}
+	if wrong == nil {
+		_, err := g.source(w, 0)
+		wrong.add(err)
+	}
+	return wrong
+}
+
+// source prepares the records of the group.
+func (g *GroupOptions) source(w *workloads.Workload, seed uint64) (*workloads.Source, error) {
+	return workloads.NewSource(w, workloads.SourceOptions{
+		Records: g.Records, Elements: g.Elements, ValueSize: g.ValueSize, Clients: g.Clients, Seed: seed,
+	})
+}
+
+// oneWriter refuses several groups that load or write records, since what one reads back another may have overwritten.
+// It does not look at groups that have problems of their own.
+func (o *Options) oneWriter() error {
+	var writers []string
+	for _, g := range o.Groups {
+		if g.problems(true) != nil {
+			continue
+		}
+		w, errFind := workloads.Find(g.Workload)
+		src, errSource := g.source(w, 0)
+		if err := errors.Join(errFind, errSource); err != nil {
+			panic(err) // it has no problems
+		}
+		if src.Loaded() > 0 || slices.ContainsFunc(w.Ops, func(op workloads.Op) bool { return !op.Reads }) {
+			writers = append(writers, g.Name)
+		}
+	}
+	if len(writers) > 1 {
+		return fmt.Errorf("verify: the groups %s load or write records, want at most one that does",
+			strings.Join(writers, ", "))
+	}
+	return nil
+}
+
+// problems are all that is wrong with something.
+type problems []error
+
+func (p *problems) add(err error) {
+	if err != nil {
+		*p = append(*p, err)
+	}
+}
+
+func (p *problems) check(ok bool, format string, args ...any) {
+	if !ok {
+		*p = append(*p, fmt.Errorf(format, args...))
+	}
 }
 
 // OptionsError is the error of Run for options that are wrong. Run finds that out before it sends anything.
@@ -174,23 +262,24 @@ func (e *OptionsError) Unwrap() error { return e.err }
 
 // run is one benchmark under way.
 type run struct {
-	o        Options
-	workload *workloads.Workload
-	src      *workloads.Source
-	ledger   *ledger // nil without Verify
-	target   *target
-	out      *results.RecordWriter
-	epoch    time.Time
-	workers  []*worker
-	spare    *tally // empty, to be exchanged for that of a worker
+	o      Options
+	groups []*loadGroup
+	target *target
+	out    *results.RecordWriter
+	epoch  time.Time
 
-	ctx      context.Context // of the connections: it ends with the run
-	cancel   context.CancelFunc
-	stop     chan struct{} // closed when no new operation is to begin
+	ctx     context.Context // of the run
+	dialing context.Context // of connections that are being made; it ends with the run, or when it aborts
+	hangUp  context.CancelFunc
+	stop    chan struct{} // closed when no new operation is to begin
+	halted  time.Duration // when that was
+	// stopping is set a little before stop is closed. An operation that a worker takes while it is not set has its
+	// intended start before halted.
 	stopping atomic.Bool
-	aborted  atomic.Bool   // the connections are closed, whatever the workers do
-	handed   atomic.Uint64 // records of the load phase given to workers
-	reached  uint64        // how many items of the phase are done
+	ending   atomic.Bool // closed loops are to begin no new operation; open loops catch up with their plan
+	aborted  atomic.Bool // the connections are closed, whatever the workers do
+	current  atomic.Pointer[phaseSegment]
+	reached  uint64 // how many items of the phase are done
 
 	// sockets is set if replies come from the network. A caller may also give connections in memory, in virtual time.
 	sockets bool
@@ -212,119 +301,88 @@ type run struct {
 // goroutines have ended.
 func Run(ctx context.Context, o Options, out *results.RecordWriter) (results.Summary, error) {
 	sockets := o.Dial == nil
-	o, w, err := o.complete()
+	o, err := o.complete()
 	if err != nil {
 		return results.Summary{}, &OptionsError{err}
 	}
 	if out == nil {
 		out = results.NewWriter(io.Discard)
 	}
-	connCtx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	runCtx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	t, facts, err := discover(ctx, o.Dial, o.Targets)
 	if err != nil {
 		return results.Summary{}, err
 	}
-	src, err := workloads.NewSource(w, workloads.SourceOptions{
-		Records: o.Records, Elements: o.Elements, ValueSize: o.ValueSize, Clients: o.Clients, Seed: o.Seed,
-	})
-	if err != nil {
-		return results.Summary{}, &OptionsError{err}
-	}
 	r := &run{
-		o: o, sockets: sockets, workload: w, target: t, out: out, epoch: time.Now(), ctx: connCtx, cancel: cancel,
-		stop:  make(chan struct{}),
-		conns: map[net.Conn]struct{}{}, firsts: map[string]string{}, spare: newTally(len(w.Ops)),
+		o: o, sockets: sockets, target: t, out: out, epoch: time.Now(), ctx: runCtx, conns: map[net.Conn]struct{}{},
+		firsts: map[string]string{},
 	}
 	r.sampler = newSampler(r)
-	r.src = src
-	if o.Verify {
-		r.ledger = newLedger(src)
-	}
-	for i := range o.Clients {
-		wk := &worker{
-			run: r, gen: r.src.Generator(i),
-			home: nodeID(i % max(1, len(t.addrs))), timer: time.NewTimer(0), kinds: map[string]string{},
-		}
-		wk.rec.current.Store(newTally(len(w.Ops)))
-		r.workers = append(r.workers, wk)
-	}
 	h := o.Header
-	g := results.ClientGroup{
-		Name: w.Name, Workload: w.Name, Keys: r.src.Kinds(), Clients: o.Clients, Pipeline: o.Pipeline,
-		Records: o.Records, Elements: r.src.Elements(), ValueBytes: r.src.ValueSizes(),
-	}
-	if o.Rate > 0 {
-		g.Rate = strconv.FormatFloat(o.Rate, 'f', -1, 64)
-	}
-	h.Groups, h.Duration, h.Warmup, h.Seed, h.Verify = []results.ClientGroup{g}, o.Duration, o.Warmup, o.Seed, o.Verify
+	h.Groups, h.Duration, h.Warmup, h.Seed, h.Verify = nil, o.Duration, o.Warmup, o.Seed, o.Verify
 	h.Target = facts
 	if h.Started.IsZero() {
 		h.Started = r.epoch.UTC()
+	}
+	for _, g := range o.Groups {
+		h.Groups = append(h.Groups, r.addGroup(g))
 	}
 	if err := out.Begin(h); err != nil {
 		return results.Summary{}, err
 	}
 
 	if t.table.Load() != nil {
-		r.helpers.Go(func() { t.keep(connCtx) })
+		r.helpers.Go(func() { t.keep(runCtx) })
 	}
-	r.sampler.sample(connCtx) // from here on they count
+	r.sampler.sample(runCtx) // from here on they count
 	s, err := r.phases(ctx)
 	r.sampler.close()
 	cancel()
 	r.helpers.Wait()
-	for _, wk := range r.workers {
-		wk.close()
+	for _, g := range r.groups {
+		for _, w := range g.workers {
+			w.close()
+		}
 	}
 	return s, errors.Join(err, out.End(s))
 }
 
-// phases runs the load phase and the timed part.
+// phases runs the load phases of the groups, the timed part, and reading back.
 func (r *run) phases(ctx context.Context) (s results.Summary, err error) {
+	s.Groups = make([]results.GroupSummary, len(r.groups))
+	for i, g := range r.groups {
+		s.Groups[i].Name = g.o.Name
+	}
 	defer func() {
 		s.FirstErrors = r.firsts
+		s.Interrupted = err == nil && ctx.Err() != nil
 		if err != nil {
 			s.Failure = err.Error()
 		}
 	}()
-	if n := r.src.Loaded(); n > 0 {
-		loading := phaseSegment{name: results.PhaseLoad, ops: []workloads.Op{{Name: "insert"}}, items: n}
-		total, took, err := r.phase(ctx, (*worker).load, loading)
-		loaded := total.stats(loading.ops, took.Seconds())
-		s.Groups = []results.GroupSummary{{GroupStats: results.GroupStats{Name: r.workload.Name}}}
-		s.Groups[0].Inserted = &results.Inserted{Seconds: took.Seconds(), Incidents: loaded.Incidents,
-			Insert: loaded.Ops[0]}
-		if err != nil || r.stopped() {
-			s.Interrupted = err == nil
+	for i, g := range r.groups {
+		if g.src.Loaded() == 0 {
+			continue
+		}
+		if s.Groups[i].Inserted, err = g.load(ctx); err != nil || ctx.Err() != nil {
 			return s, err
 		}
 	}
-	measured := phaseSegment{name: results.PhaseRun, length: r.o.Duration, ops: r.workload.Ops}
-	segments := []phaseSegment{measured}
+	segments := []*phaseSegment{r.timed(results.PhaseRun, r.o.Duration, func(g *loadGroup) Pace { return g.o.Rate })}
 	if r.o.Warmup > 0 {
-		segments = []phaseSegment{{name: results.PhaseWarmup, length: r.o.Warmup, ops: r.workload.Ops}, measured}
+		warmup := r.timed(results.PhaseWarmup, r.o.Warmup, func(g *loadGroup) Pace { return g.o.Rate.first() })
+		segments = slices.Insert(segments, 0, warmup)
 	}
-	work := (*worker).closed
-	if r.o.Rate > 0 {
-		work = (*worker).opened
-	}
-	total, took, err := r.phase(ctx, work, segments...)
+	took, err := r.phase(ctx, (*worker).send, segments...)
 	s.Seconds, s.Work = took.Seconds(), r.work
-	if len(s.Groups) == 0 {
-		s.Groups = make([]results.GroupSummary, 1)
+	for i, g := range r.groups {
+		s.Groups[i].GroupStats = g.stats(segments[len(segments)-1], s.Seconds)
 	}
-	g := &s.Groups[0]
-	g.GroupStats = total.stats(measured.ops, s.Seconds)
-	g.Name = r.workload.Name
-	s.Interrupted = err == nil && ctx.Err() != nil
-	if r.o.Rate > 0 {
-		g.Ledger.Dropped = max(0, r.due(r.now())-r.sent())
-		g.Ledger.Offered += g.Ledger.Dropped
-	}
-	if r.ledger != nil && err == nil && !s.Interrupted {
-		g.Verified, err = r.verify(ctx)
-		s.Interrupted = err == nil && ctx.Err() != nil
+	for i, g := range r.groups {
+		if g.ledger != nil && err == nil && ctx.Err() == nil {
+			s.Groups[i].Verified, err = g.verify(ctx)
+		}
 	}
 	return s, err
 }

@@ -132,8 +132,8 @@ func TestCluster(t *testing.T) {
 	var once sync.Once
 	loaded := map[string]int{} // slots by node when the records were loaded
 	o := Options{
-		Targets: f.addrs[1:2], Workload: "ycsb-a", Clients: 4, Pipeline: 8, Duration: 300 * time.Millisecond,
-		Records: records, ValueSize: 32, Seed: 1,
+		Groups:  []GroupOptions{{Workload: "ycsb-a", Clients: 4, Pipeline: 8, Records: records, ValueSize: 32}},
+		Targets: f.addrs[1:2], Duration: 300 * time.Millisecond, Seed: 1,
 		// When the records are loaded half of a node's slots move to another, and one slot begins to.
 		Progress: func(tick Tick) {
 			once.Do(func() {
@@ -203,7 +203,7 @@ func TestClusterInCircles(t *testing.T) {
 	tg.id(f.addrs[0])
 	tg.table.Store(new(slotTable))
 	w := nullWorker("set", 3)
-	w.run.target, w.run.ctx, w.run.firsts = tg, context.Background(), map[string]string{}
+	w.run.target, w.run.firsts = tg, map[string]string{}
 	w.conns = nil
 	defer w.close()
 	w.once()

@@ -2,6 +2,7 @@ package bench
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"io"
 	"net"
@@ -156,24 +157,16 @@ func (n *null) Read(p []byte) (read int, _ error) {
 
 // nullWorker is a worker connected to nothing.
 func nullWorker(workload string, pipeline int) *worker {
-	wl, err := workloads.Find(workload)
-	if err != nil {
-		panic(err)
-	}
 	r := &run{
-		o: Options{Pipeline: pipeline, Elements: 10, ValueSize: 100, Timeout: time.Minute}, workload: wl,
-		epoch: time.Now(), target: &target{addrs: []string{"null:0"}}, stop: make(chan struct{}),
+		o: Options{Timeout: time.Minute}, epoch: time.Now(), target: &target{addrs: []string{"null:0"}},
 		conns: map[net.Conn]struct{}{},
 	}
-	if r.src, err = workloads.NewSource(wl, workloads.SourceOptions{Records: 1_000_000, Elements: 10, ValueSize: 100,
-		Clients: 1, Seed: 1}); err != nil {
-		panic(err)
-	}
-	w := &worker{
-		run: r, ops: wl.Ops, kinds: map[string]string{}, timer: time.NewTimer(0),
-		gen: r.src.Generator(0),
-	}
-	w.rec.current.Store(newTally(len(wl.Ops)))
+	r.ctx = context.Background()
+	r.addGroup(GroupOptions{Workload: workload, Clients: 1, Pipeline: pipeline, Records: 1_000_000, Elements: 10,
+		ValueSize: 100})
+	r.resume()
+	w := r.groups[0].workers[0]
+	w.ops = w.group.workload.Ops
 	c := &loadConn{epoch: r.epoch, timeout: time.Minute}
 	reply := "+OK\r\n"
 	if workload == "incr" {
@@ -186,7 +179,7 @@ func nullWorker(workload string, pipeline int) *worker {
 
 func (w *worker) once() {
 	w.reset()
-	for range w.run.o.Pipeline {
+	for range w.group.o.Pipeline {
 		w.gen.Next(&w.req)
 		w.append(-1)
 	}

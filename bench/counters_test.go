@@ -31,8 +31,9 @@ func TestCountersOfStores(t *testing.T) {
 		seconds := 0
 		var nodes []string
 		s, rec, err := inBubble(t, m, t.Context(), Options{
-			Targets: []string{"memory:1", "memory:2"}, Workload: "set", Clients: 1, Duration: 3 * time.Second,
-			Warmup: 2 * time.Second, Records: 10,
+			Groups:  []GroupOptions{{Workload: "set", Clients: 1, Records: 10}},
+			Targets: []string{"memory:1", "memory:2"}, Duration: 3 * time.Second,
+			Warmup: 2 * time.Second,
 			Progress: func(tick Tick) { // after the interval's sample: this is what the next one finds
 				for _, n := range tick.Nodes {
 					nodes = append(nodes, fmt.Sprintln(n.Addr, n.Slots, n.Work))
@@ -137,7 +138,7 @@ func TestCountersOfOthers(t *testing.T) {
 		m := newMemory(func(time.Duration) time.Duration { return time.Millisecond })
 		seconds := 0
 		s, _, err := inBubble(t, m, t.Context(),
-			Options{Workload: "set", Clients: 1, Duration: 2 * time.Second, Records: 10})
+			Options{Groups: []GroupOptions{{Workload: "set", Clients: 1, Records: 10}}, Duration: 2 * time.Second})
 		if err != nil || s.Work != nil {
 			t.Errorf("work %v, %v; want none", s.Work, err)
 		}
@@ -149,7 +150,7 @@ func TestCountersOfOthers(t *testing.T) {
 		}
 		tell(2.5)
 		s, _, err = inBubble(t, m, t.Context(),
-			Options{Workload: "set", Clients: 1, Duration: 2 * time.Second, Records: 10,
+			Options{Groups: []GroupOptions{{Workload: "set", Clients: 1, Records: 10}}, Duration: 2 * time.Second,
 				Progress: func(Tick) {
 					seconds++
 					tell(2.5 + 0.125*float64(seconds))

@@ -12,24 +12,63 @@ import (
 )
 
 // phaseSegment is a part of a phase that has its own name in the result file. Warm-up and run are two segments of one
-// phase, since the load does not pause between them.
+// phase, since the load does not pause between them. A segment has schedules of its own, and its ledger begins at zero:
+// what the segment before has left undone does not count.
 type phaseSegment struct {
 	name   string
 	length time.Duration // 0: until the work is done
 	items  uint64        // if length is 0: how many operations the work has
-	ops    []workloads.Op
+	loads  []segmentLoad // of each group
+
+	// Set when it begins.
+	start time.Duration
+	ctx   context.Context // ends with the segment
+	end   context.CancelFunc
+}
+
+// segmentLoad is what a group does in a segment.
+type segmentLoad struct {
+	ops   []workloads.Op // nil: nothing
+	table *timetable     // of an open loop, else nil
 }
 
 const (
-	interval = time.Second
-	// drain is how long an open loop may go on after its end to send operations that were due before. Operations that
-	// are left then count as unsent.
-	drain = time.Second
-	// patience is how long an interrupted run waits for answers before it closes the connections.
-	patience = time.Second
+	second = time.Second
+	// maxIntervals is about how many intervals a part of a run has in its record at most.
+	maxIntervals = 3600
+	// grace is how long operations that are under way at the end of a run may take. Until then an open loop also sends
+	// what was due before the end. Then the connections are closed; what had no answer stays in flight.
+	grace = time.Second
 	// lateAfter is how late an operation of an open loop must be to count as behind.
 	lateAfter = 100 * time.Millisecond
 )
+
+// timed returns a segment of some length in which every group does its workload.
+func (r *run) timed(name string, length time.Duration, pace func(*loadGroup) Pace) *phaseSegment {
+	seg := &phaseSegment{name: name, length: length}
+	for _, g := range r.groups {
+		l := segmentLoad{ops: g.workload.Ops}
+		if p := pace(g); p.Open() {
+			l.table = &timetable{Pace: p, length: length, clients: g.o.Clients, seed: r.o.Seed + g.salt()}
+		}
+		seg.loads = append(seg.loads, l)
+	}
+	return seg
+}
+
+// alone returns a segment in which this group alone does something, for so many items.
+func (g *loadGroup) alone(name string, op workloads.Op, items uint64) *phaseSegment {
+	seg := &phaseSegment{name: name, items: items, loads: make([]segmentLoad, len(g.run.groups))}
+	seg.loads[g.number].ops = []workloads.Op{op}
+	return seg
+}
+
+// intervalOf returns how long the intervals of a segment are: a second, or longer in a long run, so that result files
+// stay bounded.
+func (seg *phaseSegment) intervalOf() time.Duration {
+	n := (seg.length + maxIntervals*second - 1) / (maxIntervals * second)
+	return max(1, n) * second
+}
 
 func (r *run) now() time.Duration { return time.Since(r.epoch) }
 
@@ -38,19 +77,23 @@ func (r *run) stopped() bool { return r.stopping.Load() }
 // halt stops the workers from starting new operations.
 func (r *run) halt() {
 	if !r.stopping.Swap(true) {
+		r.halted = r.now()
 		close(r.stop)
 	}
 }
 
-// resume lets the workers start again after a halt, when all of them have ended.
+// resume lets workers start, when those of the phase before have ended.
 func (r *run) resume() {
 	r.stop = make(chan struct{})
 	r.stopping.Store(false)
+	r.ending.Store(false)
+	r.aborted.Store(false)
+	r.dialing, r.hangUp = context.WithCancel(r.ctx)
 }
 
 // abort closes all connections, even if workers use them.
 func (r *run) abort() {
-	r.cancel()
+	r.hangUp()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.aborted.Store(true)
@@ -59,101 +102,65 @@ func (r *run) abort() {
 	}
 }
 
-// phase makes all workers do the work of some segments, which have the same operations, and reports an interval each
-// second. When all workers have ended it returns the tally of the last segment, and how long that segment took. The
-// workers end before the last interval is reported, so that it has every operation.
-func (r *run) phase(ctx context.Context, work func(*worker), segments ...phaseSegment) (*tally, time.Duration, error) {
-	start := r.now()
-	r.plan(start, segments)
-	r.answered, r.failing, r.reached = start, false, 0
-	done := r.start(work)
-
-	total := newTally(max(1, len(r.workload.Ops)))
-	timer := time.NewTimer(interval)
-	defer timer.Stop()
+// phase makes all workers do the work of some segments and reports their intervals. When all workers have ended it
+// returns how long the last segment took; each group then has the figures of that segment. The workers end before the
+// last interval is reported, so that it has every operation.
+func (r *run) phase(ctx context.Context, work func(*worker), segments ...*phaseSegment) (time.Duration, error) {
+	r.resume()
+	defer r.hangUp()
+	r.begin(segments[0])
+	r.collect(segments[0]) // nobody has counted anything yet
+	r.answered, r.failing, r.reached = r.now(), false, 0
+	done := r.start(work, segments[0])
+	last := segments[len(segments)-1]
 	for i, seg := range segments {
-		last := i == len(segments)-1
-		var finished <-chan struct{} // ends a segment that has no length
-		if seg.length == 0 {
-			finished = done
+		var next *phaseSegment
+		if seg != last {
+			next = segments[i+1]
 		}
-		for from := start; ; {
-			to := from + interval
-			if seg.length > 0 {
-				to = min(to, start+seg.length)
+		took, err := r.segment(ctx, seg, next, done)
+		if seg == last {
+			return took, err
+		}
+		if r.stopped() {
+			for _, g := range r.groups { // the last segment has no figures
+				g.enter(last)
 			}
-			timer.Reset(to - r.now())
-			over := false
-			select {
-			case <-timer.C:
-				over = seg.length > 0 && to >= start+seg.length
-			case <-finished:
-				over = true
-			case <-ctx.Done():
-				r.halt()
-			}
-			if over && last {
-				r.finish(ctx, done)
-			} else if r.stopped() {
-				r.await(done, patience)
-			}
-			now := r.now()
-			merged := r.collect()
-			if last {
-				total.merge(merged)
-			}
-			err := r.report(seg, merged, start, from, now)
-			if r.stopped() || (over && last) {
-				return total, r.tookOf(last, start, now), err
-			}
-			if err != nil {
-				r.halt()
-				r.await(done, patience)
-				if last {
-					total.merge(r.collect())
-				}
-				return total, r.tookOf(last, start, r.now()), err
-			}
-			from = to
-			if over {
-				start = to
-				break
-			}
+			return 0, err
 		}
 	}
 	panic("a phase without segments")
 }
 
-// tookOf returns how long the last segment took: 0 if the phase did not reach it.
-func (r *run) tookOf(last bool, start, now time.Duration) time.Duration {
-	if !last {
-		return 0
-	}
-	return now - start
-}
-
-// plan gives each worker its place in the schedule.
-func (r *run) plan(start time.Duration, segments []phaseSegment) {
-	var length time.Duration
-	for _, s := range segments {
-		length += s.length
-	}
-	for i, w := range r.workers {
-		p := &w.place
-		p.plan, p.start, p.n, p.step = schedule{r.o.Rate, length}, start, int64(i), int64(len(r.workers))
-		w.ops = segments[0].ops
-	}
-	if r.o.Rate > 0 && length > 0 && r.sockets {
-		r.helpers.Go(func() { keepAwake(r.ctx, schedule{r.o.Rate, length}, start, r.now) })
+// begin starts the clock of a segment. Workers enter it when their counts have been collected.
+func (r *run) begin(seg *phaseSegment) {
+	seg.start = r.now()
+	seg.ctx, seg.end = context.WithCancel(r.ctx)
+	r.current.Store(seg)
+	for _, l := range seg.loads {
+		if l.table != nil && r.sockets {
+			r.helpers.Go(func() { keepAwake(seg.ctx, newDueCounter(l.table), seg.start, r.now) })
+		}
 	}
 }
 
-// start starts every worker. The channel is closed when all have ended.
-func (r *run) start(work func(*worker)) <-chan struct{} {
+// collect takes the counts of all workers, which from then on count for a segment.
+func (r *run) collect(seg *phaseSegment) {
+	for _, g := range r.groups {
+		g.collect(seg)
+	}
+}
+
+// start starts the workers of every group that has something to do. The channel is closed when all have ended.
+func (r *run) start(work func(*worker), seg *phaseSegment) <-chan struct{} {
 	done := make(chan struct{})
 	var wg sync.WaitGroup
-	for _, w := range r.workers {
-		wg.Go(func() { work(w) })
+	for i, g := range r.groups {
+		for _, w := range g.workers {
+			if w.ops = seg.loads[i].ops; w.ops != nil {
+				wg.Go(func() { work(w) })
+			}
+		}
 	}
 	go func() {
 		wg.Wait()
@@ -162,53 +169,139 @@ func (r *run) start(work func(*worker)) <-chan struct{} {
 	return done
 }
 
-// finish waits for the workers to end. Those of an open loop may catch up a little first.
-func (r *run) finish(ctx context.Context, done <-chan struct{}) {
-	if r.o.Rate > 0 {
-		timer := time.NewTimer(drain)
-		defer timer.Stop()
+// segment watches over a segment until it ends: until the next one has begun or, without a next one, all workers have
+// ended. It reports its intervals, and returns how long the segment took.
+func (r *run) segment(ctx context.Context, seg, next *phaseSegment, done <-chan struct{}) (time.Duration, error) {
+	defer seg.end()
+	for _, g := range r.groups {
+		g.enter(seg)
+	}
+	var finished <-chan struct{} // ends a segment that has no length
+	if seg.length == 0 {
+		finished = done
+	}
+	timer := time.NewTimer(second)
+	defer timer.Stop()
+	var failed error
+	from, tick := seg.start, seg.start // when the interval and its present second began
+	for n, interval := 1, seg.intervalOf(); ; {
+		to, over := tick+second, false
+		if seg.length > 0 {
+			to = min(to, seg.start+seg.length)
+		}
+		timer.Reset(to - r.now())
 		select {
-		case <-done:
-		case <-ctx.Done():
 		case <-timer.C:
+			over = seg.length > 0 && to >= seg.start+seg.length
+		case <-finished:
+			over = true
+		case <-r.stop: // failed
+		case <-ctx.Done():
+			r.halt()
+		}
+		last := r.stopped() || over && next == nil
+		if last {
+			r.finish(ctx, done)
+		}
+		following := seg
+		if over && !last {
+			following = next
+			r.begin(next)
+		}
+		r.collect(following)
+		now := r.now()
+		shown := r.second(seg, tick, now, last)
+		if last || over || to-from >= interval {
+			var err error
+			if shown.Interval, err = r.report(seg, from, now, !last); failed == nil {
+				failed = err
+			}
+			shown.Nodes = r.nodes()
+			if from = to; n%maxIntervals == 0 && seg.length == 0 {
+				interval *= 2
+			}
+			n++
+		}
+		if r.o.Progress != nil {
+			r.o.Progress(shown)
+		}
+		if failed == nil {
+			failed = r.dead(now, shown)
+		}
+		if last || over {
+			if failed != nil && !last {
+				r.halt()
+				r.finish(ctx, done)
+			}
+			return now - seg.start, failed
+		}
+		if tick = to; failed != nil {
+			r.halt()
 		}
 	}
-	select {
-	case <-done: // a load phase: the next phase needs the workers
-	default:
-		r.halt()
-		r.await(done, r.o.Timeout)
-	}
 }
 
-// await waits until all workers have ended, and aborts them after a time.
-func (r *run) await(done <-chan struct{}, limit time.Duration) {
-	timer := time.NewTimer(limit)
+// finish waits for the workers to end. Those of an open loop may catch up with what was due, unless the run stops
+// early.
+func (r *run) finish(ctx context.Context, done <-chan struct{}) {
+	r.ending.Store(true)
+	timer := time.NewTimer(grace)
 	defer timer.Stop()
-	select {
-	case <-done:
-	case <-timer.C:
-		r.abort()
-		<-done
+	interrupted := ctx.Done()
+	for {
+		select {
+		case <-done:
+			r.halt()
+			return
+		case <-interrupted:
+			interrupted = nil
+			r.halt()
+		case <-timer.C:
+			r.halt()
+			r.abort()
+			<-done
+			return
+		}
 	}
 }
 
-// collect takes the workers' counts since the last call.
-func (r *run) collect() *tally {
-	merged := newTally(len(r.workload.Ops))
-	for _, w := range r.workers {
-		full := w.rec.exchange(r.spare)
-		merged.merge(full)
-		full.reset()
-		r.spare = full
+// second ends a second of a segment, or what there was of it, and returns what to show.
+func (r *run) second(seg *phaseSegment, from, now time.Duration, last bool) Tick {
+	t := Tick{Phase: seg.name, Elapsed: now - seg.start, Total: seg.length}
+	due := now
+	if last {
+		due = r.halted
 	}
-	return merged
+	for i, g := range r.groups {
+		done := g.tick(due - seg.start)
+		if seg.loads[i].ops == nil {
+			continue
+		}
+		all := done.all()
+		stats := all.stats("", (now - from).Seconds(), false)
+		t.PerSecond += stats.PerSecond
+		t.Errors += stats.Errors
+		t.Behind += g.behind
+		t.answers += stats.Count
+		if t.P99 == 0 {
+			l := stats.Service
+			if stats.Response != nil {
+				l = *stats.Response
+			}
+			t.P50, t.P99 = time.Duration(l.P50)*time.Microsecond, time.Duration(l.P99)*time.Microsecond
+		}
+	}
+	if seg.length == 0 {
+		r.reached += uint64(t.answers)
+		t.Items, t.Reached = seg.items, r.reached
+	}
+	return t
 }
 
-// report writes an interval and reports the progress. It returns an error if the target is dead.
-func (r *run) report(seg phaseSegment, t *tally, start, from, now time.Duration) error {
+// report writes an interval and returns it. waiting says that operations which are due may still begin.
+func (r *run) report(seg *phaseSegment, from, now time.Duration, waiting bool) (results.Interval, error) {
 	iv := results.Interval{
-		Phase: seg.name, At: r.epoch.Add(now).UTC(), Since: (from - start).Seconds(), Seconds: (now - from).Seconds(),
+		Phase: seg.name, At: r.epoch.Add(now).UTC(), Since: (from - seg.start).Seconds(), Seconds: (now - from).Seconds(),
 	}
 	if iv.Work = r.sampler.sample(r.ctx); seg.name == results.PhaseRun && iv.Work != nil {
 		if r.work == nil {
@@ -216,36 +309,18 @@ func (r *run) report(seg phaseSegment, t *tally, start, from, now time.Duration)
 		}
 		r.work.Add(iv.Work)
 	}
-	g := t.stats(seg.ops, iv.Seconds)
-	g.Name = r.workload.Name
-	if r.o.Rate > 0 && seg.length > 0 {
-		g.Ledger.Behind = max(0, r.due(now-lateAfter)-r.sent())
+	for _, g := range r.groups {
+		iv.Groups = append(iv.Groups, g.interval(seg, iv.Seconds, waiting))
 	}
-	iv.Groups = []results.GroupStats{g}
-	if err := r.out.Interval(iv); err != nil {
-		return err
-	}
-	if r.o.Progress != nil {
-		l := g.Total.Service
-		if g.Total.Response != nil {
-			l = *g.Total.Response
-		}
-		tick := Tick{
-			Phase: seg.name, Elapsed: now - start, Total: seg.length, PerSecond: g.Total.PerSecond,
-			Errors: g.Total.Errors, P50: time.Duration(l.P50) * time.Microsecond,
-			P99: time.Duration(l.P99) * time.Microsecond, Behind: g.Ledger.Behind,
-			Interval: iv, Nodes: r.nodes(),
-		}
-		if seg.length == 0 {
-			r.reached += uint64(g.Total.Count)
-			tick.Items, tick.Reached = seg.items, r.reached
-		}
-		r.o.Progress(tick)
-	}
-	if g.Total.Count > 0 {
+	return iv, r.out.Interval(iv)
+}
+
+// dead returns an error if the target has given nothing but errors for too long.
+func (r *run) dead(now time.Duration, t Tick) error {
+	if t.answers > 0 {
 		r.answered, r.failing = now, false
 	}
-	r.failing = r.failing || g.Total.Errors > 0
+	r.failing = r.failing || t.Errors > 0
 	if silent := now - r.answered; r.failing && silent >= r.o.DeadAfter {
 		return fmt.Errorf("target dead: nothing but errors for %.0f s, the first of each kind: %v", silent.Seconds(),
 			r.firstErrors())
@@ -272,26 +347,6 @@ func (r *run) nodes() []NodeTick {
 		out = append(out, NodeTick{Addr: n.addr, Slots: served[n.addr], Work: n.work})
 	}
 	return out
-}
-
-// due returns how many operations of the open loop had their intended start before an instant.
-func (r *run) due(now time.Duration) int64 {
-	p := &r.workers[0].place
-	return p.plan.due(now - p.start)
-}
-
-// sent returns how many operations of the open loop the workers have taken.
-func (r *run) sent() (n int64) {
-	for _, w := range r.workers {
-		n += w.place.sent.Load()
-	}
-	return n
-}
-
-// nextRecords returns the next chunk [from, to) of records to insert. The chunk is empty when there are none left.
-func (r *run) nextRecords(n int) (from, to uint64) {
-	to = r.handed.Add(uint64(n))
-	return min(r.src.Loaded(), to-uint64(n)), min(r.src.Loaded(), to)
 }
 
 // firstError keeps the first message of each kind of error.

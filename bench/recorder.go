@@ -12,11 +12,15 @@ import (
 	"neokv.dev/workloads"
 )
 
-// tally counts what happened in a span of time, by operation.
+// tally counts what happened in a span of time.
 type tally struct {
-	ops          []opTally
-	errors       map[string]int64
-	moved, asked int64
+	segment              *phaseSegment // in which it was counted
+	ops                  []opTally     // by operation
+	errors               map[string]int64
+	moved, asked, resent int64
+	begun                int64 // operations that the worker took up
+	dropped              int64 // operations that it gave up before it sent them
+	held                 int64 // operations that it had taken up and that had not ended, at its last word; -1 without one
 }
 
 type opTally struct {
@@ -24,7 +28,9 @@ type opTally struct {
 	service, response *hdrhistogram.Histogram // made at the first value
 }
 
-func newTally(ops int) *tally { return &tally{ops: make([]opTally, ops), errors: map[string]int64{}} }
+func newTally(ops int) *tally {
+	return &tally{ops: make([]opTally, ops), errors: map[string]int64{}, held: -1}
+}
 
 // add counts an answered operation. In a closed loop response is negative.
 func (t *tally) add(op uint8, service, response time.Duration, miss bool) {
@@ -50,7 +56,7 @@ func (t *tally) fail(op uint8, kind string) {
 	t.errors[kind]++
 }
 
-// merge adds another tally's figures to this one.
+// merge adds another tally's figures to this one, without held.
 func (t *tally) merge(from *tally) {
 	for i := range from.ops {
 		t.ops[i].merge(&from.ops[i])
@@ -60,6 +66,9 @@ func (t *tally) merge(from *tally) {
 	}
 	t.moved += from.moved
 	t.asked += from.asked
+	t.resent += from.resent
+	t.begun += from.begun
+	t.dropped += from.dropped
 }
 
 func (o *opTally) merge(from *opTally) {
@@ -91,21 +100,32 @@ func (t *tally) reset() {
 		}
 	}
 	clear(t.errors)
-	t.moved, t.asked = 0, 0
+	t.moved, t.asked, t.resent, t.begun, t.dropped, t.held = 0, 0, 0, 0, 0, -1
 }
 
-// stats returns the figures of the tally over a number of seconds.
+// all returns the figures of all operations together.
+func (t *tally) all() *opTally {
+	if len(t.ops) == 1 {
+		return &t.ops[0]
+	}
+	var all opTally
+	for i := range t.ops {
+		all.merge(&t.ops[i])
+	}
+	return &all
+}
+
+// stats returns the figures of the tally over a number of seconds. Of its ledger, operations in flight are for the
+// caller to add, and what a schedule offered.
 func (t *tally) stats(ops []workloads.Op, seconds float64) results.GroupStats {
 	var g results.GroupStats
-	var all opTally
 	for i, op := range ops {
 		s := t.ops[i].stats(op.Name, seconds, true)
 		s.Reads = op.Reads
 		g.Ops = append(g.Ops, s)
-		all.merge(&t.ops[i])
 	}
-	g.Total = all.stats("total", seconds, len(ops) == 1)
-	g.Incidents = results.Incidents{Kinds: maps.Clone(t.errors), Moved: t.moved, Asked: t.asked}
+	g.Total = t.all().stats("total", seconds, len(ops) == 1)
+	g.Incidents = results.Incidents{Kinds: maps.Clone(t.errors), Moved: t.moved, Asked: t.asked, Retried: t.resent}
 	for kind, n := range t.errors {
 		if maybeDone(kind) {
 			g.Ledger.Unknown += n
@@ -113,8 +133,7 @@ func (t *tally) stats(ops []workloads.Op, seconds float64) results.GroupStats {
 			g.Ledger.Errors += n
 		}
 	}
-	g.Ledger.OK = g.Total.Count
-	g.Ledger.Offered = g.Ledger.OK + g.Ledger.Errors + g.Ledger.Unknown
+	g.Ledger.OK, g.Ledger.Offered, g.Ledger.Dropped = g.Total.Count, t.begun, t.dropped
 	return g
 }
 

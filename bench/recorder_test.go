@@ -22,6 +22,13 @@ func TestTallyMerge(t *testing.T) {
 		part := newTally(2)
 		for range 1000 {
 			op := uint8(rng.IntN(2))
+			part.begun++
+			whole.begun++
+			if rng.IntN(20) == 0 {
+				part.dropped++
+				whole.dropped++
+				continue
+			}
 			service := time.Duration(rng.ExpFloat64() * float64(time.Millisecond))
 			if rng.IntN(10) == 0 {
 				kind := []string{"timeout", "TRYAGAIN"}[rng.IntN(2)]
@@ -34,6 +41,7 @@ func TestTallyMerge(t *testing.T) {
 			whole.add(op, service, 2*service, miss)
 		}
 		part.moved, whole.moved = 3, whole.moved+3
+		part.resent, whole.resent = 2, whole.resent+2
 		parts = append(parts, part)
 	}
 	for _, p := range parts {
@@ -51,7 +59,8 @@ func TestTallyMerge(t *testing.T) {
 		t.Errorf("seed %d: merged %+v, want %+v", seed, got, want)
 	}
 	merged.reset()
-	if g := merged.stats(ops, 2); g.Total != (results.OpStats{Name: "total"}) || len(g.Kinds) > 0 || g.Moved > 0 {
+	if g := merged.stats(ops, 2); g.Total != (results.OpStats{Name: "total"}) || len(g.Kinds) > 0 || g.Moved > 0 ||
+		g.Retried > 0 || g.Ledger != (results.Ledger{}) {
 		t.Errorf("after reset: %+v", g)
 	}
 }

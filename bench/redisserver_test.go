@@ -125,38 +125,39 @@ func TestRealRedis(t *testing.T) {
 	if testing.Short() {
 		records, step = 1000, 5 // one workload of five or so
 	}
-	all := []Options{{Workload: "ycsb-a", Rate: 5000}}
+	all := []Options{{Groups: []GroupOptions{{Workload: "ycsb-a", Rate: Steady(5000)}}}}
 	for i, name := range workloads.Names() {
-		all = append(all, Options{Workload: name, Verify: true, Pipeline: []int{1, 16}[i%2]})
+		all = append(all, Options{Groups: []GroupOptions{{Workload: name, Pipeline: []int{1, 16}[i%2]}}, Verify: true})
 	}
 	for i := 0; i < len(all); i += step {
 		o := all[i]
-		o.Targets, o.Duration, o.Warmup, o.Records, o.ValueSize, o.Seed = []string{addr}, 200*time.Millisecond,
-			50*time.Millisecond, uint64(records), 100, 1
-		if strings.Contains(o.Workload, "pop") {
-			o.Elements = 600_000 / records // more than are popped
+		o.Targets, o.Duration, o.Warmup, o.Seed = []string{addr}, 200*time.Millisecond, 50*time.Millisecond, 1
+		load := &o.Groups[0]
+		load.Records, load.ValueSize = uint64(records), 100
+		if strings.Contains(load.Workload, "pop") {
+			load.Elements = 600_000 / records // more than are popped
 		}
 		s, rec := runFor(t, o)
 		if s.Groups[0].Total.Count == 0 || len(s.Groups[0].Kinds) > 0 {
-			t.Errorf("%s: %d operations, errors %v", o.Workload, s.Groups[0].Total.Count, s.Groups[0].Kinds)
+			t.Errorf("%s: %d operations, errors %v", load.Workload, s.Groups[0].Total.Count, s.Groups[0].Kinds)
 		}
 		// Of these no record is ever absent or empty.
-		whole := strings.HasPrefix(o.Workload, "ycsb") || slices.Contains([]string{"get", "set", "incr", "counter", "hset",
-			"hash", "leaderboard", "members", "queue", "list", "scan", "zadd", "sadd", "lpush", "rpush"}, o.Workload)
+		whole := strings.HasPrefix(load.Workload, "ycsb") || slices.Contains([]string{"get", "set", "incr", "counter", "hset",
+			"hash", "leaderboard", "members", "queue", "list", "scan", "zadd", "sadd", "lpush", "rpush"}, load.Workload)
 		for _, op := range s.Groups[0].Ops {
-			if op.Misses > 0 && whole || o.Workload == "read-missing" && op.Misses != op.Count {
-				t.Errorf("%s: %s missed %d of %d times", o.Workload, op.Name, op.Misses, op.Count)
+			if op.Misses > 0 && whole || load.Workload == "read-missing" && op.Misses != op.Count {
+				t.Errorf("%s: %s missed %d of %d times", load.Workload, op.Name, op.Misses, op.Count)
 			}
 		}
 		g := s.Groups[0]
-		if o.Verify && (g.Verified == nil || !g.Verified.Complete || g.Verified.Checked == 0 && o.Workload != "info") {
-			t.Errorf("%s: verified %+v", o.Workload, g.Verified)
+		if o.Verify && (g.Verified == nil || !g.Verified.Complete || g.Verified.Checked == 0 && load.Workload != "info") {
+			t.Errorf("%s: verified %+v", load.Workload, g.Verified)
 		}
 		if s.Work["process_cpu_us"] == 0 || len(s.Work) != 1 {
-			t.Errorf("%s: work %v; want the CPU time", o.Workload, s.Work)
+			t.Errorf("%s: work %v; want the CPU time", load.Workload, s.Work)
 		}
-		if v, err := call(addr, "DBSIZE"); o.Workload[0] == 'y' && (err != nil || v.(int64) < int64(records)) {
-			t.Errorf("%s: DBSIZE %v, %v", o.Workload, v, err)
+		if v, err := call(addr, "DBSIZE"); load.Workload[0] == 'y' && (err != nil || v.(int64) < int64(records)) {
+			t.Errorf("%s: DBSIZE %v, %v", load.Workload, v, err)
 		}
 		if rec.Header.Target.Cluster || rec.Header.Target.Version == "" {
 			t.Errorf("target is said to be %+v", rec.Header.Target)
@@ -167,7 +168,8 @@ func TestRealRedis(t *testing.T) {
 func TestRealRedisCluster(t *testing.T) {
 	addrs := startRedisCluster(t)
 	o := Options{
-		Targets: addrs[:1], Workload: "ycsb-a", Pipeline: 16, Duration: time.Second, Records: 10_000, ValueSize: 100,
+		Groups:  []GroupOptions{{Workload: "ycsb-a", Pipeline: 16, Records: 10_000, ValueSize: 100}},
+		Targets: addrs[:1], Duration: time.Second,
 		Seed: 1, Progress: func(tick Tick) { t.Log(tick) },
 	}
 	s, rec := runFor(t, o)
@@ -193,7 +195,8 @@ func TestRealRedisCluster(t *testing.T) {
 		t.Errorf("%d keys in the cluster, want 10000", keys)
 	}
 	for _, name := range workloads.Names() {
-		o.Workload, o.Duration, o.Records, o.Verify, o.Progress = name, 200*time.Millisecond, 2000, true, nil
+		o.Groups[0].Workload, o.Groups[0].Records, o.Verify = name, 2000, true
+		o.Duration, o.Progress = 200*time.Millisecond, nil
 		s, _ := runFor(t, o)
 		g := s.Groups[0]
 		if g.Total.Count == 0 || len(g.Kinds) > 0 || g.Moved > 0 || !g.Verified.Complete {
@@ -202,7 +205,7 @@ func TestRealRedisCluster(t *testing.T) {
 		}
 	}
 	// A node that loses its data when the load has ended.
-	o.Workload, o.Progress = "set", func(tick Tick) {
+	o.Groups[0].Workload, o.Progress = "set", func(tick Tick) {
 		if tick.Phase == results.PhaseRun {
 			_, _ = call(addrs[2], "FLUSHALL")
 		}

@@ -2,7 +2,6 @@ package bench
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"strconv"
@@ -411,19 +410,15 @@ type readBack struct {
 var verifying = workloads.Op{Name: "verify"}
 
 // verify reads back everything that the ledger has, and returns an error if something is lost.
-func (r *run) verify(ctx context.Context) (*results.Verified, error) {
-	entries, unjudged := r.ledger.entries()
-	if r.aborted.Load() {
-		return nil, errors.New("verify: not done, the target stopped answering")
-	}
+func (g *loadGroup) verify(ctx context.Context) (*results.Verified, error) {
+	entries, unjudged := g.ledger.entries()
 	b := &readBack{entries: entries}
-	r.resume()
-	total, took, err := r.phase(ctx, func(w *worker) { w.verify(b) },
-		phaseSegment{name: results.PhaseVerify, ops: []workloads.Op{verifying}, items: uint64(len(entries))})
-	ops := total.stats([]workloads.Op{verifying}, took.Seconds()).Ops
+	seg := g.alone(results.PhaseVerify, verifying, uint64(len(entries)))
+	took, err := g.run.phase(ctx, func(w *worker) { w.verify(b) }, seg)
+	ops := g.stats(seg, took.Seconds()).Ops
 	v := &results.Verified{
-		Seconds: took.Seconds(), What: r.ledger.what(), Checked: ops[0].Count, Lost: b.lost, Examples: b.examples,
-		Unjudged: unjudged, Ignored: r.ledger.ignored.Load(),
+		Seconds: took.Seconds(), What: g.ledger.what(), Checked: ops[0].Count, Lost: b.lost, Examples: b.examples,
+		Unjudged: unjudged, Ignored: g.ledger.ignored.Load(),
 		Complete: ops[0].Count == int64(len(entries)),
 	}
 	if err == nil && b.lost > 0 {
@@ -435,7 +430,8 @@ func (r *run) verify(ctx context.Context) (*results.Verified, error) {
 
 // verify reads chunk after chunk of the entries back, each until the target has answered it.
 func (w *worker) verify(b *readBack) {
-	size := w.batchSize(loadPipeline, w.run.src.LoadBytes())
+	size := w.batchSize(loadPipeline, w.group.src.LoadBytes())
+	w.enter()
 	for w.keep = keepAll; !w.run.stopped(); {
 		to := b.next.Add(int64(size))
 		from := min(to-int64(size), int64(len(b.entries)))
@@ -450,7 +446,7 @@ func (w *worker) verify(b *readBack) {
 			w.req.Steps[0].Record = uint64(i)
 			w.append(-1)
 		}
-		w.insist(func(p *sentOp) { b.judge(w.run.src, p, w.steps[p.first].Record) })
+		w.insist(func(p *sentOp) { b.judge(w.group.src, p, w.steps[p.first].Record) })
 	}
 }
 

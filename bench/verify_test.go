@@ -256,9 +256,10 @@ func TestVerify(t *testing.T) {
 					if sourceOf(t, name).Counts(0) {
 						every, unjudged = 1, 20 // that were loaded again
 					}
-					o := Options{Workload: name, Clients: 4, Pipeline: 3, Duration: 3 * time.Second, Records: 100,
-						Elements: 2,
-						Verify:   true, DeadAfter: time.Minute}
+					o := Options{
+						Groups:   []GroupOptions{{Workload: name, Clients: 4, Pipeline: 3, Records: 100, Elements: 2}},
+						Duration: 3 * time.Second, Verify: true, DeadAfter: time.Minute,
+					}
 					o.Progress = func(tick Tick) {
 						if loses && tick.Phase == results.PhaseRun && tick.Elapsed >= 3*time.Second {
 							m.loseWrites(every)

@@ -202,8 +202,12 @@ func (m *memoryServer) loseWrites(n int) {
 // usual gives a test's options what the test does not care about.
 func usual(o Options) Options {
 	o.Seed = cmp.Or(o.Seed, 1)
-	o.Clients, o.Pipeline, o.Elements = cmp.Or(o.Clients, 50), cmp.Or(o.Pipeline, 1), cmp.Or(o.Elements, 10)
-	o.Records, o.ValueSize = cmp.Or(o.Records, 100_000), cmp.Or(o.ValueSize, 1000)
+	o.Groups = slices.Clone(o.Groups)
+	for i := range o.Groups {
+		g := &o.Groups[i]
+		g.Clients, g.Pipeline, g.Elements = cmp.Or(g.Clients, 50), cmp.Or(g.Pipeline, 1), cmp.Or(g.Elements, 10)
+		g.Records, g.ValueSize = cmp.Or(g.Records, 100_000), cmp.Or(g.ValueSize, 1000)
+	}
 	o.Duration = cmp.Or(o.Duration, 30*time.Second)
 	return o
 }
@@ -214,7 +218,10 @@ func inBubble(t *testing.T, m *memoryServer, ctx context.Context, o Options) (re
 	if o.Targets == nil {
 		o.Targets = []string{"memory:1"}
 	}
-	o.Dial, o.ValueSize = m.dial, 10
+	o.Dial = m.dial
+	for i := range o.Groups {
+		o.Groups[i].ValueSize = 10
+	}
 	o = usual(o)
 	var buf bytes.Buffer
 	s, runErr := Run(ctx, o, results.NewWriter(&buf))
@@ -260,7 +267,8 @@ func TestOpenLoopShowsStall(t *testing.T) {
 			return time.Millisecond
 		})
 		s, rec, err := inBubble(t, m, t.Context(),
-			Options{Workload: "set", Clients: clients, Rate: rate, Duration: 10 * time.Second, Records: 1000})
+			Options{Groups: []GroupOptions{{Workload: "set", Clients: clients, Rate: Steady(rate), Records: 1000}},
+				Duration: 10 * time.Second})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -307,7 +315,8 @@ func TestOverload(t *testing.T) {
 		m := newMemory(func(time.Duration) time.Duration { return 100 * time.Millisecond })
 		var last Tick
 		s, _, err := inBubble(t, m, t.Context(), Options{
-			Workload: "set", Clients: 1, Rate: 100, Duration: 5 * time.Second, Records: 10,
+			Groups:   []GroupOptions{{Workload: "set", Clients: 1, Rate: Steady(100), Records: 10}},
+			Duration: 5 * time.Second,
 			Progress: func(tick Tick) { last = tick },
 		})
 		if err != nil {
@@ -315,8 +324,9 @@ func TestOverload(t *testing.T) {
 		}
 		// 10 a second for five seconds, and for one more to drain.
 		g := s.Groups[0]
-		if g.Total.Count < 58 || g.Total.Count > 62 || g.Total.Count+g.Ledger.Dropped != 500 {
-			t.Errorf("%d operations and %d unsent, want about 60 and 500 in all", g.Total.Count, g.Ledger.Dropped)
+		if g.Total.Count < 58 || g.Total.Count > 62 || g.Ledger.Offered != 500 ||
+			g.Ledger.InFlight > 1 || g.Ledger.Dropped < 438 {
+			t.Errorf("%d operations, %+v, want about 60, and 500 offered", g.Total.Count, g.Ledger)
 		}
 		if last.Behind < 400 || !strings.Contains(last.String(), "behind") {
 			t.Errorf("the last tick says %q", last)
@@ -334,7 +344,8 @@ func TestWarmup(t *testing.T) {
 			return 10 * time.Millisecond
 		})
 		s, rec, err := inBubble(t, m, t.Context(), Options{
-			Workload: "set", Clients: 2, Duration: 2500 * time.Millisecond, Warmup: 2 * time.Second, Records: 10,
+			Groups:   []GroupOptions{{Workload: "set", Clients: 2, Records: 10}},
+			Duration: 2500 * time.Millisecond, Warmup: 2 * time.Second,
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -370,7 +381,8 @@ func TestConnectionsLostAndMadeAgain(t *testing.T) {
 			return 10 * time.Millisecond
 		})
 		s, _, err := inBubble(t, m, t.Context(),
-			Options{Workload: "ycsb-a", Clients: clients, Duration: 3 * time.Second, Records: 100})
+			Options{Groups: []GroupOptions{{Workload: "ycsb-a", Clients: clients, Records: 100}},
+				Duration: 3 * time.Second})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -402,7 +414,8 @@ func TestLoadRepeatsFailures(t *testing.T) {
 			return time.Millisecond
 		}
 		s, _, err := inBubble(t, m, t.Context(),
-			Options{Workload: "get", Clients: 2, Duration: time.Second, Records: 50, Pipeline: 1})
+			Options{Groups: []GroupOptions{{Workload: "get", Clients: 2, Records: 50, Pipeline: 1}},
+				Duration: time.Second})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -431,7 +444,8 @@ func TestTargetDies(t *testing.T) {
 		}()
 		start := time.Now()
 		s, rec, err := inBubble(t, m, t.Context(),
-			Options{Workload: "set", Clients: 2, Duration: time.Minute, Records: 10, DeadAfter: 5 * time.Second})
+			Options{Groups: []GroupOptions{{Workload: "set", Clients: 2, Records: 10}},
+				Duration: time.Minute, DeadAfter: 5 * time.Second})
 		if err == nil || !strings.Contains(err.Error(), "target dead") ||
 			!strings.Contains(err.Error(), "connection refused") {
 			t.Errorf("error %v", err)
@@ -465,7 +479,8 @@ func TestInterrupted(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), c.after)
 				defer cancel()
 				s, rec, err := inBubble(t, m, ctx, Options{
-					Workload: "get", Clients: 1, Rate: c.rate, Warmup: time.Second, Duration: time.Minute, Records: 100,
+					Groups: []GroupOptions{{Workload: "get", Clients: 1, Rate: Steady(c.rate), Records: 100}},
+					Warmup: time.Second, Duration: time.Minute,
 				})
 				if err != nil || !s.Interrupted || !rec.Summary.Interrupted {
 					t.Errorf("error %v, interrupted %v", err, s.Interrupted)
@@ -481,7 +496,8 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
-// An answer that never comes does not hold an interrupted run up, and a run to its end counts it as a time-out.
+// An answer that never comes does not hold a run up, whether it is interrupted or ends by time: the operation stays in
+// flight. A run that lasts longer counts it as a time-out.
 func TestSilentServer(t *testing.T) {
 	silent := func(at time.Duration) time.Duration {
 		if at > time.Second {
@@ -489,43 +505,46 @@ func TestSilentServer(t *testing.T) {
 		}
 		return 10 * time.Millisecond
 	}
-	synctest.Test(t, func(t *testing.T) {
-		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
-		defer cancel()
-		start := time.Now()
-		m := newMemory(silent)
-		defer m.wg.Wait()
-		o := Options{Targets: []string{"memory:1"}, Dial: m.dial, Workload: "set", Clients: 2, Duration: time.Minute}
-		s, err := Run(ctx, usual(o), nil)
-		g := s.Groups[0]
-		if took := time.Since(start); err != nil || !s.Interrupted || len(g.Kinds) > 0 || took > 4*time.Second {
-			t.Errorf("after %s: error %v, interrupted %v, errors %v", took, err, s.Interrupted, g.Kinds)
-		}
-	})
-	synctest.Test(t, func(t *testing.T) {
-		m := newMemory(silent)
-		defer m.wg.Wait()
-		o := Options{Targets: []string{"memory:1"}, Dial: m.dial, Workload: "set", Clients: 2,
-			Duration: 2 * time.Second,
-			Timeout:  3 * time.Second}
-		s, err := Run(t.Context(), usual(o), nil)
-		g := s.Groups[0]
-		if err != nil || g.Kinds[kindTimeout] != 2 || len(g.Kinds) != 1 || g.Total.Count == 0 {
-			t.Errorf("error %v, errors %v, %d operations", err, g.Kinds, g.Total.Count)
-		}
-	})
+	for _, c := range []struct {
+		interrupt, duration, atMost time.Duration
+		timeouts, inFlight          int64
+	}{
+		{2 * time.Second, time.Minute, 4 * time.Second, 0, 2},
+		{time.Hour, 2 * time.Second, 3100 * time.Millisecond, 0, 2},
+		{time.Hour, 6 * time.Second, 7100 * time.Millisecond, 2, 2},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), c.interrupt)
+			defer cancel()
+			start := time.Now()
+			m := newMemory(silent)
+			defer m.wg.Wait()
+			o := Options{
+				Groups: []GroupOptions{{Workload: "set", Clients: 2}}, Targets: []string{"memory:1"}, Dial: m.dial,
+				Duration: c.duration, Timeout: 4 * time.Second,
+			}
+			s, err := Run(ctx, usual(o), nil)
+			g, took := s.Groups[0], time.Since(start)
+			if err != nil || s.Interrupted != (c.interrupt < c.duration) || took > c.atMost ||
+				g.Kinds[kindTimeout] != c.timeouts || g.Total.Errors != c.timeouts || g.Ledger.InFlight != c.inFlight ||
+				g.Total.Count == 0 || g.Ledger.Balance(0) != 0 {
+				t.Errorf("%s of %s: after %s: error %v, interrupted %v, errors %v, %+v", c.interrupt, c.duration, took,
+					err, s.Interrupted, g.Kinds, g.Ledger)
+			}
+		})
+	}
 }
 
 func TestOptionsRefused(t *testing.T) {
 	_, err := Run(t.Context(), Options{
-		Workload: "nope", Targets: []string{"host"}, Pipeline: 1 << 20, Rate: -1, Duration: -1, Warmup: -1,
-		ValueSize: -1, Timeout: -1, DeadAfter: -1,
+		Groups:  []GroupOptions{{Workload: "nope", Pipeline: 1 << 20, ValueSize: -1}},
+		Targets: []string{"host"}, Duration: -1, Warmup: -1, Timeout: -1, DeadAfter: -1,
 	}, nil)
 	var wrong *OptionsError
 	if !errors.As(err, &wrong) {
 		t.Fatalf("error %v", err)
 	}
-	for _, name := range []string{"workload", "target", "clients", "pipeline", "rate", "duration", "warmup", "records",
+	for _, name := range []string{"workload", "target", "clients", "pipeline", "duration", "warmup", "records",
 		"elements",
 		"value size", "timeout", "dead after"} {
 		if !strings.Contains(err.Error(), name) {
@@ -535,7 +554,9 @@ func TestOptionsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMemory(nil)
 		m.refuse()
-		_, err := Run(t.Context(), usual(Options{Workload: "set", Targets: []string{"a:1", "b:2"}, Dial: m.dial}), nil)
+		_, err := Run(t.Context(), usual(Options{
+			Groups: []GroupOptions{{Workload: "set"}}, Targets: []string{"a:1", "b:2"}, Dial: m.dial,
+		}), nil)
 		if err == nil || !strings.Contains(err.Error(), "target a:1: connection refused") || errors.As(err, &wrong) {
 			t.Errorf("error %v", err)
 		}

@@ -18,8 +18,8 @@ const (
 // keepAwake makes Go's timers exact while an idle process paces an open loop, until ctx ends. On Linux an idle Go
 // process waits in epoll_wait, whose time-out is in whole milliseconds. So timers fire up to a millisecond late, and
 // response time would include the sleep of the generator. A timer of the kernel, set to the next intended start, ends
-// that wait in time, and Go runs the timers that are due. plan begins at the given instant of the run.
-func keepAwake(ctx context.Context, plan schedule, start time.Duration, now func() time.Duration) {
+// that wait in time, and Go runs the timers that are due. The plan of due begins at the given instant of the run.
+func keepAwake(ctx context.Context, due *dueCounter, start time.Duration, now func() time.Duration) {
 	fd, err := unix.TimerfdCreate(unix.CLOCK_MONOTONIC, unix.TFD_NONBLOCK|unix.TFD_CLOEXEC)
 	if err != nil {
 		return // less exact, not wrong
@@ -33,8 +33,9 @@ func keepAwake(ctx context.Context, plan schedule, start time.Duration, now func
 	}
 	for expirations := make([]byte, 8); ; {
 		at := now() - start
-		next := plan.at(plan.due(at + wakeApart))
-		if next >= plan.length {
+		due.upTo(at + wakeApart)
+		next := due.next()
+		if next >= due.table.length {
 			return
 		}
 		set := unix.ItimerSpec{Value: unix.NsecToTimespec(int64(next - at + wakeAfter))}

@@ -8,4 +8,4 @@ import (
 )
 
 // keepAwake does nothing where the system waits for events with a time-out in nanoseconds.
-func keepAwake(context.Context, schedule, time.Duration, func() time.Duration) {}
+func keepAwake(context.Context, *dueCounter, time.Duration, func() time.Duration) {}

@@ -18,11 +18,13 @@ import (
 // client reads it. In a batch over several nodes that can be a little after its arrival, as for any client that does
 // one thing at a time.
 type worker struct {
-	run  *run
-	gen  *workloads.Generator
-	req  workloads.Request
-	rec  recorder
-	home nodeID // the node of all requests if the target is no cluster
+	run    *run
+	group  *loadGroup
+	number int // within the group
+	gen    *workloads.Generator
+	req    workloads.Request
+	rec    recorder
+	home   nodeID // the node of all requests if the target is no cluster
 
 	ops   []workloads.Op // the operations of the phase
 	keep  kept           // which texts of replies to keep
@@ -37,7 +39,10 @@ type worker struct {
 	active []*loadConn // connections that the current round uses, in the order of their first operation
 	kinds  map[string]string
 
-	place schedulePlace // the worker's place in the schedule of an open loop
+	segment *phaseSegment // in which it takes operations up
+	starts  clientStarts  // of the segment, in an open loop
+	held    int64         // operations of the segment that it has taken up and that have not ended
+	seen    int64         // the same when the collector last asked; the collector's own
 }
 
 // sentOp is one operation of a batch.
@@ -96,19 +101,23 @@ const (
 	kindUnknown    = "unknown outcome" // the server does not know whether the write took effect
 	kindOther      = "other"           // an error reply that does not begin with a code
 
-	cutOff = "cut off" // no error: the run stopped before the operation was sent
+	// These are no errors. The run stopped before the operation was sent, or closed the connection of one that had no
+	// answer yet.
+	cutOff   = "cut off"
+	leftOpen = "left open"
 )
 
 // maybeDone reports whether a request that failed in this way may still take effect, now or later. After any other
 // error reply, and after a failure before the send, it does not.
 func maybeDone(kind string) bool {
-	return kind == kindConnection || kind == kindTimeout || kind == kindProtocol || kind == kindUnknown
+	return kind == kindConnection || kind == kindTimeout || kind == kindProtocol || kind == kindUnknown || kind == leftOpen
 }
 
 // load inserts records, chunk by chunk as the run hands them out. It sends each until the target has answered it.
 func (w *worker) load() {
+	w.enter()
 	for !w.run.stopped() {
-		from, to := w.run.nextRecords(w.batchSize(loadPipeline, w.run.src.LoadBytes()))
+		from, to := w.group.nextRecords(w.batchSize(loadPipeline, w.group.src.LoadBytes()))
 		if from == to {
 			return
 		}
@@ -134,6 +143,8 @@ func (w *worker) insist(answered func(*sentOp)) {
 		}
 		w.keepFailed()
 		if len(w.batch) > 0 {
+			w.rec.begin().resent += int64(len(w.batch))
+			w.rec.end()
 			w.sleep(firstBackoff)
 		}
 	}
@@ -151,10 +162,20 @@ func (w *worker) keepFailed() {
 	w.batch = left
 }
 
+// send does the work of the group, in a closed or an open loop.
+func (w *worker) send() {
+	if w.enter(); w.segment.loads[w.group.number].table == nil {
+		w.closed()
+	} else {
+		w.opened()
+	}
+}
+
 // closed sends batch after batch, the next one when the last one is answered.
 func (w *worker) closed() {
-	size := w.batchSize(w.run.o.Pipeline, w.run.src.RequestBytes())
-	for !w.run.stopped() {
+	size := w.batchSize(w.group.o.Pipeline, w.group.src.RequestBytes())
+	for !w.run.stopped() && !w.run.ending.Load() {
+		w.enter()
 		w.reset()
 		for range size {
 			w.gen.Next(&w.req)
@@ -168,27 +189,75 @@ func (w *worker) closed() {
 // opened sends each operation when it is due. Operations that have become due meanwhile go with it, up to the length of
 // a pipeline.
 func (w *worker) opened() {
-	size := w.batchSize(w.run.o.Pipeline, w.run.src.RequestBytes())
-	for !w.run.stopped() {
-		planned, ok := w.place.next()
-		if !ok {
+	size := w.batchSize(w.group.o.Pipeline, w.group.src.RequestBytes())
+	for {
+		seg := w.enter()
+		now := w.run.now()
+		if w.run.stopped() { // looked at behind the clock: see halted
+			w.giveUp(seg)
 			return
 		}
-		now := w.run.now()
-		if wait := planned - now; wait > 0 {
-			w.sleep(wait)
+		at, ok := w.starts.next()
+		if wait := seg.start + at - now; !ok || wait > 0 {
+			if !ok {
+				if w.run.ending.Load() {
+					return
+				}
+				wait = never
+			}
+			w.rest(seg, wait)
 			continue
 		}
 		w.reset()
-		for len(w.batch) < size && ok && planned <= now {
+		for len(w.batch) < size && ok && seg.start+at <= now {
 			w.gen.Next(&w.req)
-			w.append(planned)
-			w.place.advance()
-			planned, ok = w.place.next()
+			w.append(seg.start + at)
+			w.starts.advance()
+			at, ok = w.starts.next()
 		}
 		w.exchange()
 		w.count()
 	}
+}
+
+// giveUp drops the operations that were due when the run stopped and that the worker has not taken up.
+func (w *worker) giveUp(seg *phaseSegment) {
+	<-w.run.stop
+	t := w.rec.begin()
+	for at, ok := w.starts.next(); ok && seg.start+at <= w.run.halted; at, ok = w.starts.next() {
+		if t.segment == seg {
+			t.dropped++
+		}
+		w.starts.advance()
+	}
+	w.rec.end()
+}
+
+// enter makes the worker follow the segment for which it counts, and returns that.
+func (w *worker) enter() *phaseSegment {
+	if w.run.current.Load() != w.segment {
+		seg := w.rec.begin().segment
+		w.rec.end()
+		if seg != w.segment {
+			w.segment, w.held = seg, 0
+			if table := seg.loads[w.group.number].table; table != nil {
+				w.starts = table.client(w.number)
+			}
+		}
+	}
+	return w.segment
+}
+
+// take counts the operations of the batch as taken up. They belong to the segment that the worker had entered before.
+// If another one has begun since, they do not count.
+func (w *worker) take() {
+	t := w.rec.begin()
+	if t.segment == w.segment {
+		w.held += int64(len(w.batch))
+		t.begun += int64(len(w.batch))
+		t.held = w.held
+	}
+	w.rec.end()
 }
 
 // batchSize returns how many operations of so many bytes make a batch.
@@ -218,6 +287,7 @@ func (w *worker) append(planned time.Duration) {
 // exchange sends the batch and reads the replies, following redirections and sending second requests until every
 // operation is answered or has failed.
 func (w *worker) exchange() {
+	w.take()
 	w.todo = w.todo[:0]
 	for i := range w.batch {
 		w.todo = append(w.todo, int32(i))
@@ -227,7 +297,7 @@ func (w *worker) exchange() {
 			w.pause = false
 			w.sleep(redirectPause)
 		}
-		w.send()
+		w.flush()
 		w.todo = w.todo[:0]
 		for _, c := range w.active {
 			w.receive(c)
@@ -235,8 +305,8 @@ func (w *worker) exchange() {
 	}
 }
 
-// send puts the requests on the connections of their nodes and flushes these.
-func (w *worker) send() {
+// flush puts the requests on the connections of their nodes and flushes these.
+func (w *worker) flush() {
 	w.active = w.active[:0]
 	for _, i := range w.todo {
 		p := &w.batch[i]
@@ -372,6 +442,8 @@ func (w *worker) kindOf(code, text []byte) string {
 func (w *worker) broken(c *loadConn, k int, err error) {
 	kind := kindConnection
 	switch {
+	case w.run.aborted.Load():
+		kind = leftOpen
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		kind = kindTimeout
 	case errors.Is(err, errProtocol):
@@ -438,6 +510,9 @@ func (w *worker) connect(p *sentOp) (*loadConn, string) {
 		nc, err := w.run.connect(w.run.target.addr(id))
 		if err != nil {
 			w.backOff(c, kindConnect, err)
+			if w.run.aborted.Load() {
+				return nil, cutOff
+			}
 			return nil, kindConnect
 		}
 		c.attach(nc)
@@ -447,21 +522,30 @@ func (w *worker) connect(p *sentOp) (*loadConn, string) {
 
 // count records the batch.
 func (w *worker) count() {
-	aborted := w.run.aborted.Load()
 	t := w.rec.begin()
+	own := t.segment == w.segment // else the operations were taken up in the segment before
 	for i := range w.batch {
 		p := &w.batch[i]
 		w.ended(p)
-		switch {
-		case p.failure == "":
+		if !own || p.failure == leftOpen {
+			continue
+		}
+		w.held--
+		switch p.failure {
+		case "":
 			response := time.Duration(-1)
 			if p.planned >= 0 {
 				response = p.done - p.planned
 			}
 			t.add(p.op, p.done-p.sent, response, p.miss)
-		case !aborted && p.failure != cutOff: // an operation that an abort cuts off has not failed either
+		case cutOff:
+			t.dropped++
+		default:
 			t.fail(p.op, p.failure)
 		}
+	}
+	if own {
+		t.held = w.held
 	}
 	w.rec.end()
 }
@@ -476,10 +560,10 @@ func (w *worker) ended(p *sentOp) {
 			failure = p.failure
 		}
 		if x.Insert {
-			w.run.src.Inserted(x.Kind, x.Record, failure == "")
+			w.group.src.Inserted(x.Kind, x.Record, failure == "")
 		}
-		if w.run.ledger != nil && x.Does > workloads.Untracked && x.Kind >= 0 {
-			w.run.ledger.note(p, x, failure)
+		if w.group.ledger != nil && x.Does > workloads.Untracked && x.Kind >= 0 {
+			w.group.ledger.note(p, x, failure)
 		}
 	}
 }
@@ -494,6 +578,18 @@ func (w *worker) sleep(d time.Duration) {
 	}
 }
 
+// rest waits for a time, or until the segment ends or the run stops.
+func (w *worker) rest(seg *phaseSegment, d time.Duration) {
+	w.timer.Reset(d)
+	select {
+	case <-w.timer.C:
+		return
+	case <-w.run.stop:
+	case <-seg.ctx.Done():
+	}
+	w.timer.Stop()
+}
+
 // close closes the worker's connections.
 func (w *worker) close() {
 	for _, c := range w.conns {
@@ -505,7 +601,7 @@ func (w *worker) close() {
 
 // connect dials, as long as the run lasts.
 func (r *run) connect(addr string) (net.Conn, error) {
-	ctx, cancel := context.WithTimeout(r.ctx, r.o.Timeout)
+	ctx, cancel := context.WithTimeout(r.dialing, r.o.Timeout)
 	defer cancel()
 	nc, err := r.target.dial(ctx, addr)
 	if err != nil {

@@ -19,6 +19,7 @@ import (
 
 	"github.com/spf13/viper"
 
+	"neokv.dev/bench"
 	"neokv.dev/neokv/settings"
 	"neokv.dev/workloads"
 )
@@ -41,9 +42,9 @@ type LoadKnobs struct {
 	Workload  string         `key:"workload" help:"what to send"` // one of workloads.Names
 	Clients   int            `key:"clients" min:"1" max:"10000" help:"connections that send at the same time"`
 	Pipeline  int            `key:"pipeline" min:"1" max:"10000" help:"commands that a client sends at once"`
-	Rate      int            `key:"rate" min:"0" max:"100000000" help:"operations per second by schedule; 0 for none"`
+	Rate      string         `key:"rate" help:"operations per second by schedule, of all clients together"`
 	Duration  time.Duration  `key:"duration" min:"100ms" max:"168h" help:"how long is measured"`
-	Warmup    time.Duration  `key:"warmup" min:"0s" max:"1h" help:"how long is sent before that without measuring"`
+	Warmup    string         `key:"warmup" help:"how long is sent before that without measuring"`
 	Records   int            `key:"records" min:"1" max:"10000000000" help:"keys loaded before, and chosen from"`
 	Elements  int            `key:"elements" min:"1" max:"10000" help:"elements that a collection is loaded with"`
 	ValueSize settings.Bytes `key:"value_size" min:"1B" max:"64MiB" help:"size of a value"`
@@ -55,11 +56,34 @@ type LoadKnobs struct {
 func (p *Profile) Fields() []settings.Field {
 	fields := settings.Fields(p)
 	for i := range fields {
-		if fields[i].Name == "load.workload" {
-			fields[i].Describe("a workload, or the path of a YAML file")
+		switch f := &fields[i]; f.Name {
+		case "load.workload":
+			f.Describe("a workload, or the path of a YAML file")
+		case "load.rate":
+			f.Check(bench.PaceForms, func(text string) error {
+				_, err := bench.ParsePace(text)
+				return err
+			})
+		case "load.warmup":
+			f.Check("0s to 1h, or auto", func(text string) error {
+				_, _, err := ParseWarmup(text)
+				return err
+			})
 		}
 	}
 	return fields
+}
+
+// ParseWarmup reads load.warmup: how long the warm-up takes, or `auto` if the run is to find its end from the data.
+func ParseWarmup(text string) (length time.Duration, auto bool, err error) {
+	if text == "auto" {
+		return 0, true, nil
+	}
+	length, err = time.ParseDuration(text)
+	if err == nil && (length < 0 || length > time.Hour) {
+		err = fmt.Errorf("%s is not from 0s to 1h", length)
+	}
+	return length, false, err
 }
 
 // ValueSources says from where Resolve takes values.

@@ -228,6 +228,9 @@ func (res *Result) take(l line, n int) error {
 		if err := l.Interval.check(); err != nil {
 			return err
 		}
+		if err := res.balance(l.Interval); err != nil {
+			return err
+		}
 		res.Intervals = append(res.Intervals, *l.Interval)
 		return nil
 	case l.Summary != nil:
@@ -238,6 +241,28 @@ func (res *Result) take(l line, n int) error {
 		return nil
 	}
 	return errors.New("neither an interval nor a summary")
+}
+
+// balance checks that the ledgers of an interval go on from those of the interval before. Each phase begins at zero.
+// Files of the first formats did not tell what was in flight.
+func (res *Result) balance(iv *Interval) error {
+	if res.Header.Format < 3 {
+		return nil
+	}
+	var before []GroupStats
+	if n := len(res.Intervals); n > 0 && iv.Since > 0 && res.Intervals[n-1].Phase == iv.Phase {
+		before = res.Intervals[n-1].Groups
+	}
+	for i, g := range iv.Groups {
+		inFlight := int64(0)
+		if i < len(before) {
+			inFlight = before[i].Ledger.InFlight
+		}
+		if missing := g.Ledger.Balance(inFlight); missing != 0 {
+			return fmt.Errorf("group %s: the ledger is off by %d operations", g.Name, missing)
+		}
+	}
+	return nil
 }
 
 func (iv *Interval) check() error {
@@ -254,8 +279,12 @@ func (iv *Interval) check() error {
 
 func (s *Summary) check() error {
 	for i := range s.Groups {
-		if err := s.Groups[i].check(); err != nil {
+		g := &s.Groups[i]
+		if err := g.check(); err != nil {
 			return err
+		}
+		if missing := g.Ledger.Balance(0); missing != 0 {
+			return fmt.Errorf("group %s: the ledger is off by %d operations", g.Name, missing)
 		}
 	}
 	return nil

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"slices"
 	"strings"
@@ -28,6 +27,7 @@ type benchFlags struct {
 	target, out string
 	verify      bool
 	plain       bool // lines of progress, also on a terminal
+	groups      []string
 }
 
 func benchCommand(p process) *cobra.Command {
@@ -40,7 +40,9 @@ func benchCommand(p process) *cobra.Command {
 Without --target bench boots the cluster of the profile in this process, on free ports, and stops it at the end. With
 --target the load goes to any Redis or Redis Cluster; bench asks it which of the two it is. Without --rate each client
 sends its next operation when the last one is answered, which measures peak throughput. With --rate operations start by
-schedule, and response time counts from there. Standard output holds the result alone; its last line is the name of the
+schedule, and response time counts from there: --rate 20000, --rate 'poisson 20000', --rate 'ramp 1000..20000 60s',
+--rate 'steps 1000..20000 by 1000 every 10s'. A rate is that of all clients together. Each --group adds clients with a
+load of their own. Standard output holds the result alone; its last line is the name of the
 result file. Progress goes to standard error: on a terminal as a live view, else in lines. Ctrl-C ends the run and keeps
 what was measured. The workloads are:
 
@@ -48,6 +50,7 @@ what was measured. The workloads are:
 		Example: `  neokv bench
   neokv bench --workload get --clients 200 --pipeline 16 --duration 10s
   neokv bench --rate 20000 --set engine.memtable_size=256MiB
+  neokv bench --rate 10000 --group 'name=slow workload=ycsb-e clients=1 rate=poisson 5'
   neokv bench --workload ycsb-d --verify
   neokv bench --target 127.0.0.1:7001,127.0.0.1:7002 --out target.jsonl`,
 		Args: noArgs,
@@ -59,6 +62,8 @@ what was measured. The workloads are:
 	flags.BoolVar(&f.verify, "verify", false,
 		"read back what was acknowledged when the load has ended; fail if something is lost")
 	flags.BoolVar(&f.plain, "plain", false, "show progress in lines, also on a terminal")
+	flags.StringArrayVar(&f.groups, "group", nil, "more clients, `\"name=... rate=...\"`: "+groupForm+
+		"; what it leaves out is as the other flags say; may be repeated")
 	for _, name := range []string{"workload", "clients", "pipeline", "rate", "duration", "warmup", "records",
 		"elements",
 		"value-size", "seed"} {
@@ -71,12 +76,10 @@ what was measured. The workloads are:
 
 // run boots a cluster, unless --target names a running one, sends the load, and prints the result.
 func (f *benchFlags) run(c *cobra.Command, p process) (err error) {
-	r, config, targets, err := f.parse(c, p)
+	r, config, o, err := f.parse(c, p)
 	if err != nil {
 		return err
 	}
-	o := loadOptions(r.Load)
-	o.Targets, o.Verify = targets, f.verify
 	path := cmp.Or(f.out, results.DefaultPath(r.Load.Workload, time.Now()))
 	out, err := results.Create(path)
 	if err != nil {
@@ -110,16 +113,27 @@ func (f *benchFlags) run(c *cobra.Command, p process) (err error) {
 }
 
 // parse turns the flags into what to boot and what to send. Its error names everything that is wrong with them.
-func (f *benchFlags) parse(c *cobra.Command, p process) (r *profiles.Resolved, config neokv.Config, targets []string,
+func (f *benchFlags) parse(c *cobra.Command, p process) (r *profiles.Resolved, config neokv.Config, o bench.Options,
 	err error) {
-	var wrong [3]error
+	var wrong [4]error
 	if r, wrong[0] = f.resolve(c, p.env); wrong[0] == nil {
 		config, wrong[1] = f.config(c, r, func(step string) { fmt.Fprintln(p.stderr, "neokv:", step) })
 	} else {
 		wrong[1] = f.check(settings.Settings{Cluster: settings.ClusterKnobs{Stores: 1}})
 	}
-	targets, wrong[2] = f.targets(c)
-	return r, config, targets, errors.Join(wrong[:]...)
+	targets, err := f.targets(c)
+	wrong[2] = err
+	if r != nil {
+		if o, wrong[3] = f.options(r.Load); wrong[3] == nil {
+			if err := o.Check(); err != nil {
+				wrong[3] = &usageError{err.Error()}
+			}
+		}
+		o.Targets = targets
+	} else {
+		_, wrong[3] = f.options(profiles.LoadKnobs{})
+	}
+	return r, config, o, errors.Join(wrong[:]...)
 }
 
 // withoutSecrets returns a command line without the values of secret settings, so that a result file may keep it.
@@ -168,18 +182,6 @@ func load(ctx context.Context, p process, plain bool, o bench.Options, out *resu
 		return errors.New("interrupted")
 	}
 	return err
-}
-
-// loadOptions turns the settings into options. If no seed is given it picks one, which the booted cluster uses, too.
-func loadOptions(l profiles.LoadKnobs) bench.Options {
-	for l.Seed == 0 {
-		l.Seed = rand.Uint64() >> 11 // exact also where JSON's numbers are doubles
-	}
-	return bench.Options{
-		Workload: l.Workload, Clients: l.Clients, Pipeline: l.Pipeline, Rate: float64(l.Rate), Duration: l.Duration,
-		Warmup:  l.Warmup,
-		Records: uint64(l.Records), Elements: l.Elements, ValueSize: int(l.ValueSize), Seed: l.Seed,
-	}
 }
 
 // targets returns the addresses of --target, nil without it. It refuses flags about a cluster to boot beside --target.

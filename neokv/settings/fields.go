@@ -32,6 +32,7 @@ type Field struct {
 	value    reflect.Value
 	min, max string
 	oneOf    []string
+	check    func(text string) error
 }
 
 var (
@@ -120,6 +121,9 @@ func (f *Field) Get() string {
 // Describe says which values a text setting takes, where a tag cannot list them. Whoever uses the setting checks it.
 func (f *Field) Describe(values string) { f.Range = values }
 
+// Check limits a text setting to what check accepts. want says what that is, in the words of a message.
+func (f *Field) Check(want string, check func(text string) error) { f.Range, f.check = want, check }
+
 // Shown returns the value as people and files may see it: like Get, but of a secret only whether there is one.
 func (f *Field) Shown() string {
 	if value := f.Get(); !f.Secret || value == "" {
@@ -194,6 +198,8 @@ func (f *Field) parse(text string) (reflect.Value, error) {
 func (f *Field) Problem() *Problem {
 	ok := true
 	switch {
+	case f.check != nil:
+		ok = f.check(f.value.String()) == nil
 	case f.oneOf != nil:
 		ok = false
 		for _, allowed := range f.oneOf {

@@ -34,8 +34,11 @@ func TestBenchVerifiesUnderKills(t *testing.T) {
 			var benchErr error
 			load := func(s *sim, _ *rand.Rand) {
 				sum, benchErr = bench.Run(context.Background(), bench.Options{
-					Targets: s.c.Addrs(), Dial: s.c.Dial, Workload: x.workload, Clients: 16, Pipeline: 1, Rate: 400,
-					Duration: virtual - 4*time.Second, Records: 200, Elements: 10, ValueSize: 20, Seed: s.seed,
+					Targets: s.c.Addrs(), Dial: s.c.Dial, Duration: virtual - 4*time.Second, Seed: s.seed,
+					Groups: []bench.GroupOptions{{
+						Workload: x.workload, Clients: 16, Pipeline: 1, Rate: bench.Steady(400), Records: 200,
+						Elements: 10, ValueSize: 20,
+					}},
 					Verify: true,
 				}, nil)
 			}

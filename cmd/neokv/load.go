@@ -1,0 +1,126 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+
+	"neokv.dev/bench"
+	"neokv.dev/neokv/settings"
+	"neokv.dev/profiles"
+)
+
+// options turns the settings and flags of the load into options. If no seed is given it picks one, which the booted
+// cluster uses, too. Its error names everything that is wrong.
+func (f *benchFlags) options(l profiles.LoadKnobs) (bench.Options, error) {
+	var wrong []error
+	complain := func(err error) {
+		if err != nil {
+			wrong = append(wrong, &usageError{err.Error()})
+		}
+	}
+	for l.Seed == 0 {
+		l.Seed = rand.Uint64() >> 11 // exact also where JSON's numbers are doubles
+	}
+	o := bench.Options{Duration: l.Duration, Seed: l.Seed, Verify: f.verify}
+	o.Warmup, o.WarmupAuto, _ = profiles.ParseWarmup(l.Warmup) // the settings have been checked
+	first := bench.GroupOptions{
+		Workload: l.Workload, Clients: l.Clients, Pipeline: l.Pipeline, Records: uint64(l.Records),
+		Elements: l.Elements, ValueSize: int(l.ValueSize),
+	}
+	first.Rate, _ = bench.ParsePace(l.Rate)
+	o.Groups = append(o.Groups, first)
+	for _, text := range f.groups {
+		g, err := parseGroup(text, first)
+		complain(err)
+		o.Groups = append(o.Groups, g)
+	}
+	return o, errors.Join(wrong...)
+}
+
+// groupWords set the fields of a group, by the words of --group.
+var groupWords = map[string]func(g *bench.GroupOptions, value string) error{
+	"name": func(g *bench.GroupOptions, value string) error {
+		g.Name = value
+		return nil
+	},
+	"workload": func(g *bench.GroupOptions, value string) error {
+		g.Workload = value
+		return nil
+	},
+	"clients":  func(g *bench.GroupOptions, value string) error { return parseWhole(&g.Clients, value) },
+	"pipeline": func(g *bench.GroupOptions, value string) error { return parseWhole(&g.Pipeline, value) },
+	"elements": func(g *bench.GroupOptions, value string) error { return parseWhole(&g.Elements, value) },
+	"records": func(g *bench.GroupOptions, value string) error {
+		var n int
+		err := parseWhole(&n, value)
+		g.Records = uint64(max(0, n))
+		return err
+	},
+	"rate": func(g *bench.GroupOptions, value string) (err error) {
+		g.Rate, err = bench.ParsePace(value)
+		return err
+	},
+	"value-size": func(g *bench.GroupOptions, value string) error {
+		n, err := settings.ParseBytes(value)
+		if err != nil {
+			return fmt.Errorf("want %s", settings.KindBytes)
+		}
+		g.ValueSize = int(n)
+		return nil
+	},
+}
+
+func parseWhole(into *int, value string) error {
+	n, err := strconv.Atoi(value)
+	if err != nil {
+		return errors.New("want a whole number")
+	}
+	*into = n
+	return nil
+}
+
+var groupForm = "any of " + strings.Join(slices.Sorted(maps.Keys(groupWords)), ", ")
+
+// parseGroup reads a --group, `name=value name=value ...`. A value may have several words. What the text leaves out is
+// as in first, the rate too; only the name is that of the workload.
+func parseGroup(text string, first bench.GroupOptions) (bench.GroupOptions, error) {
+	g := first
+	g.Name = ""
+	var wrong []error
+	complain := func(format string, args ...any) {
+		wrong = append(wrong, fmt.Errorf("--group %q: %s", text, fmt.Sprintf(format, args...)))
+	}
+	var names []string
+	values := map[string]string{}
+	for _, word := range strings.Fields(text) {
+		name, value, ok := strings.Cut(word, "=")
+		switch {
+		case !ok && len(names) == 0:
+			complain("%s: want name=value, %s", word, groupForm)
+		case !ok:
+			values[names[len(names)-1]] += " " + word
+		case slices.Contains(names, name):
+			complain("%s is there twice", name)
+		default:
+			names = append(names, name)
+			values[name] = value
+		}
+	}
+	if len(names) == 0 && len(wrong) == 0 {
+		complain("empty, want %s", groupForm)
+	}
+	for _, name := range names {
+		set, known := groupWords[name]
+		if !known {
+			complain("%s: unknown, want %s", name, groupForm)
+		} else if err := set(&g, values[name]); err != nil {
+			complain("%s=%s: %s", name, values[name], err)
+		}
+	}
+	return g, errors.Join(wrong...)
+}
