@@ -150,6 +150,9 @@ func (o Options) complete() (Options, error) {
 			return authenticated(ctx, dial, addr, o.Password)
 		}
 	}
+	if o.WarmupAuto {
+		o.Warmup = cmp.Or(o.Warmup, autoWarmup)
+	}
 	var wrong problems
 	wrong.check(len(o.Targets) > 0, "targets: none given")
 	for _, addr := range o.Targets {
@@ -292,6 +295,8 @@ type run struct {
 	sampler *sampler
 	work    results.Work // of the measured part, nil if the target does not tell
 
+	clock, began generatorClock // at the last interval, and when the segment began
+
 	answered time.Duration // when the collector last found an answer
 	failing  bool          // errors since then
 }
@@ -335,8 +340,9 @@ func Run(ctx context.Context, o Options, out *results.RecordWriter) (results.Sum
 	if t.table.Load() != nil {
 		r.helpers.Go(func() { t.keep(runCtx) })
 	}
+	r.clock = r.readGenerator()
 	r.sampler.sample(runCtx) // from here on they count
-	s, err := r.phases(ctx)
+	s, err := r.phases(ctx, h)
 	r.sampler.close()
 	cancel()
 	r.helpers.Wait()
@@ -349,7 +355,7 @@ func Run(ctx context.Context, o Options, out *results.RecordWriter) (results.Sum
 }
 
 // phases runs the load phases of the groups, the timed part, and reading back.
-func (r *run) phases(ctx context.Context) (s results.Summary, err error) {
+func (r *run) phases(ctx context.Context, header results.Header) (s results.Summary, err error) {
 	s.Groups = make([]results.GroupSummary, len(r.groups))
 	for i, g := range r.groups {
 		s.Groups[i].Name = g.o.Name
@@ -370,14 +376,31 @@ func (r *run) phases(ctx context.Context) (s results.Summary, err error) {
 		}
 	}
 	segments := []*phaseSegment{r.timed(results.PhaseRun, r.o.Duration, func(g *loadGroup) Pace { return g.o.Rate })}
+	measured := segments[0]
 	if r.o.Warmup > 0 {
 		warmup := r.timed(results.PhaseWarmup, r.o.Warmup, func(g *loadGroup) Pace { return g.o.Rate.first() })
-		segments = slices.Insert(segments, 0, warmup)
+		if segments = slices.Insert(segments, 0, warmup); r.o.WarmupAuto {
+			warmup.steady = newWarmupEnd(r.clients())
+		}
 	}
 	took, err := r.phase(ctx, (*worker).send, segments...)
 	s.Seconds, s.Work = took.Seconds(), r.work
+	late := newTally(0)
 	for i, g := range r.groups {
-		s.Groups[i].GroupStats = g.stats(segments[len(segments)-1], s.Seconds)
+		s.Groups[i].GroupStats = g.stats(measured, s.Seconds)
+		mergeHistogram(&late.late, g.total.late)
+	}
+	if took > 0 {
+		s.Generator = r.clock.since(r.began)
+		s.Generator.Late = lateness(late)
+		s.Warnings = r.warnings(&s, header.Groups)
+	}
+	if w := segments[0]; w.steady != nil && took > 0 {
+		s.Warmup = (measured.start - w.start).Seconds()
+		if !w.steady.found {
+			s.Warnings = append(s.Warnings, fmt.Sprintf("the warm-up took all of %s, and service times still changed",
+				r.o.Warmup))
+		}
 	}
 	for i, g := range r.groups {
 		if g.ledger != nil && err == nil && ctx.Err() == nil {

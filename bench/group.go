@@ -70,6 +70,14 @@ func (g *loadGroup) salt() uint64 { return uint64(g.number) << 32 }
 
 func (g *loadGroup) newTally() *tally { return newTally(max(1, len(g.workload.Ops))) }
 
+// clients returns how many clients there are.
+func (r *run) clients() (n int) {
+	for _, g := range r.groups {
+		n += len(g.workers)
+	}
+	return n
+}
+
 // load inserts the records.
 func (g *loadGroup) load(ctx context.Context) (*results.Inserted, error) {
 	seg := g.alone(results.PhaseLoad, workloads.Op{Name: "insert"}, g.src.Loaded())

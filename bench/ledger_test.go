@@ -17,6 +17,9 @@ func trouble(seed uint64, dies time.Duration) func(time.Duration) time.Duration 
 	rng := rand.New(rand.NewPCG(seed, 0))
 	return func(at time.Duration) time.Duration {
 		n := rng.IntN(20)
+		if at > dies {
+			return -1
+		}
 		switch at % (3 * time.Second) / time.Second {
 		case 1:
 			if n == 0 {
@@ -29,9 +32,6 @@ func trouble(seed uint64, dies time.Duration) func(time.Duration) time.Duration 
 			case n < 4:
 				return 700 * time.Millisecond
 			}
-		}
-		if at > dies {
-			return -1
 		}
 		return time.Duration(1+n) * time.Millisecond
 	}

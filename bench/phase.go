@@ -19,6 +19,9 @@ type phaseSegment struct {
 	length time.Duration // 0: until the work is done
 	items  uint64        // if length is 0: how many operations the work has
 	loads  []segmentLoad // of each group
+	steady *warmupEnd    // finds the end of the segment before its length is over; nil if that is not asked for
+
+	last bool // no other one follows in its phase
 
 	// Set when it begins.
 	start time.Duration
@@ -106,13 +109,14 @@ func (r *run) abort() {
 // returns how long the last segment took; each group then has the figures of that segment. The workers end before the
 // last interval is reported, so that it has every operation.
 func (r *run) phase(ctx context.Context, work func(*worker), segments ...*phaseSegment) (time.Duration, error) {
+	last := segments[len(segments)-1]
+	last.last = true
 	r.resume()
 	defer r.hangUp()
 	r.begin(segments[0])
 	r.collect(segments[0]) // nobody has counted anything yet
 	r.answered, r.failing, r.reached = r.now(), false, 0
 	done := r.start(work, segments[0])
-	last := segments[len(segments)-1]
 	for i, seg := range segments {
 		var next *phaseSegment
 		if seg != last {
@@ -135,6 +139,7 @@ func (r *run) phase(ctx context.Context, work func(*worker), segments ...*phaseS
 // begin starts the clock of a segment. Workers enter it when their counts have been collected.
 func (r *run) begin(seg *phaseSegment) {
 	seg.start = r.now()
+	r.began = r.readGenerator()
 	seg.ctx, seg.end = context.WithCancel(r.ctx)
 	r.current.Store(seg)
 	for _, l := range seg.loads {
@@ -183,16 +188,20 @@ func (r *run) segment(ctx context.Context, seg, next *phaseSegment, done <-chan 
 	timer := time.NewTimer(second)
 	defer timer.Stop()
 	var failed error
-	from, tick := seg.start, seg.start // when the interval and its present second began
+	// When the interval began, its present second, and the slice of that after which counts are collected.
+	from, tick, slice := seg.start, seg.start, seg.start
 	for n, interval := 1, seg.intervalOf(); ; {
-		to, over := tick+second, false
+		to, over := slice+second, false
+		if seg.steady != nil {
+			to = slice + seg.steady.slice
+		}
 		if seg.length > 0 {
 			to = min(to, seg.start+seg.length)
 		}
 		timer.Reset(to - r.now())
 		select {
 		case <-timer.C:
-			over = seg.length > 0 && to >= seg.start+seg.length
+			over = seg.length > 0 && to >= seg.start+seg.length || seg.steady != nil && seg.steady.found
 		case <-finished:
 			over = true
 		case <-r.stop: // failed
@@ -208,8 +217,15 @@ func (r *run) segment(ctx context.Context, seg, next *phaseSegment, done <-chan 
 			following = next
 			r.begin(next)
 		}
+		before, answersBefore := r.served()
 		r.collect(following)
 		now := r.now()
+		if sum, answers := r.served(); seg.steady != nil && !over {
+			seg.steady.add(float64(sum-before) / float64(max(1, answers-answersBefore)))
+		}
+		if slice = to; !last && !over && to-tick < second {
+			continue
+		}
 		shown := r.second(seg, tick, now, last)
 		if last || over || to-from >= interval {
 			var err error
@@ -239,6 +255,14 @@ func (r *run) segment(ctx context.Context, seg, next *phaseSegment, done <-chan 
 			r.halt()
 		}
 	}
+}
+
+// served returns the service times of the answers since the last second, and their number.
+func (r *run) served() (sum time.Duration, answers int64) {
+	for _, g := range r.groups {
+		sum, answers = sum+g.second.serviceSum, answers+g.second.answers
+	}
+	return sum, answers
 }
 
 // finish waits for the workers to end. Those of an open loop may catch up with what was due, unless the run stops
@@ -309,9 +333,14 @@ func (r *run) report(seg *phaseSegment, from, now time.Duration, waiting bool) (
 		}
 		r.work.Add(iv.Work)
 	}
+	late := newTally(0)
 	for _, g := range r.groups {
+		mergeHistogram(&late.late, g.span.late)
 		iv.Groups = append(iv.Groups, g.interval(seg, iv.Seconds, waiting))
 	}
+	clock := r.readGenerator()
+	iv.Generator = clock.since(r.clock)
+	iv.Generator.Late, r.clock = lateness(late), clock
 	return iv, r.out.Interval(iv)
 }
 

@@ -20,7 +20,11 @@ type tally struct {
 	moved, asked, resent int64
 	begun                int64 // operations that the worker took up
 	dropped              int64 // operations that it gave up before it sent them
-	held                 int64 // operations that it had taken up and that had not ended, at its last word; -1 without one
+	answers              int64
+	serviceSum           time.Duration           // of the answers
+	late                 *hdrhistogram.Histogram // how late operations left whose worker was free; made at the first
+	// held is how many operations the worker had taken up that had not ended, at its last word; -1 without one.
+	held int64
 }
 
 type opTally struct {
@@ -34,6 +38,8 @@ func newTally(ops int) *tally {
 
 // add counts an answered operation. In a closed loop response is negative.
 func (t *tally) add(op uint8, service, response time.Duration, miss bool) {
+	t.answers++
+	t.serviceSum += service
 	o := &t.ops[op]
 	if o.service == nil {
 		o.service = results.NewHistogram()
@@ -48,6 +54,14 @@ func (t *tally) add(op uint8, service, response time.Duration, miss bool) {
 	if miss {
 		o.misses++
 	}
+}
+
+// left counts an operation that left late by some time, though its worker was free.
+func (t *tally) left(late time.Duration) {
+	if t.late == nil {
+		t.late = results.NewHistogram()
+	}
+	results.Record(t.late, late)
 }
 
 // fail counts a failed operation.
@@ -68,6 +82,9 @@ func (t *tally) merge(from *tally) {
 	t.asked += from.asked
 	t.resent += from.resent
 	t.begun += from.begun
+	t.answers += from.answers
+	t.serviceSum += from.serviceSum
+	mergeHistogram(&t.late, from.late)
 	t.dropped += from.dropped
 }
 
@@ -99,7 +116,11 @@ func (t *tally) reset() {
 			}
 		}
 	}
+	if t.late != nil && t.late.TotalCount() > 0 {
+		t.late.Reset()
+	}
 	clear(t.errors)
+	t.answers, t.serviceSum = 0, 0
 	t.moved, t.asked, t.resent, t.begun, t.dropped, t.held = 0, 0, 0, 0, 0, -1
 }
 

@@ -37,6 +37,8 @@ func TestTallyMerge(t *testing.T) {
 				continue
 			}
 			miss := rng.IntN(5) == 0
+			part.left(service)
+			whole.left(service)
 			part.add(op, service, 2*service, miss)
 			whole.add(op, service, 2*service, miss)
 		}
@@ -57,6 +59,11 @@ func TestTallyMerge(t *testing.T) {
 	}
 	if got, want := merged.stats(ops, 2), whole.stats(ops, 2); !reflect.DeepEqual(got, want) {
 		t.Errorf("seed %d: merged %+v, want %+v", seed, got, want)
+	}
+	if merged.late.TotalCount() != whole.late.TotalCount() || merged.serviceSum != whole.serviceSum ||
+		merged.answers != whole.answers {
+		t.Errorf("seed %d: merged %d late, %s of %d; want %d, %s of %d", seed, merged.late.TotalCount(), merged.serviceSum,
+			merged.answers, whole.late.TotalCount(), whole.serviceSum, whole.answers)
 	}
 	merged.reset()
 	if g := merged.stats(ops, 2); g.Total != (results.OpStats{Name: "total"}) || len(g.Kinds) > 0 || g.Moved > 0 ||

@@ -309,6 +309,45 @@ func TestOpenLoopShowsStall(t *testing.T) {
 	})
 }
 
+// The example of coordinated omission in the README of wrk2, at another scale: a server that answers in a millisecond
+// and stalls once for 200 ms. The client then has a backlog, of which it sends two operations while one more is due. So
+// an operation that is due x after the stall's beginning waits for 200 ms - x/2, until x is 400 ms: at 500 per second
+// these are two hundred. Response time shows each of them, service time only the one that was sent.
+func TestCoordinatedOmission(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const rate, stall = 500, 200 * time.Millisecond
+		from := 3 * time.Second
+		m := newMemory(func(at time.Duration) time.Duration {
+			if at >= from && at < from+stall {
+				return from + stall - at
+			}
+			return time.Millisecond
+		})
+		s, rec, err := inBubble(t, m, t.Context(), Options{
+			Groups:   []GroupOptions{{Workload: "set", Clients: 1, Rate: Steady(rate), Records: 1000}},
+			Duration: 10 * time.Second,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		adds(t, s, rec)
+		g := s.Groups[0].Total
+		for _, bound := range []time.Duration{150 * time.Millisecond, 100 * time.Millisecond, 50 * time.Millisecond} {
+			want := rate * 2 * (stall - bound).Milliseconds() / 1000
+			if n := above(t, g.Response, bound); n < want-2 || n > want+2 {
+				t.Errorf("response time: %d operations above %s, want %d", n, bound, want)
+			}
+			if n := above(t, &g.Service, bound); n != 1 {
+				t.Errorf("service time: %d operations above %s, want 1", n, bound)
+			}
+		}
+		if g.Count != 10*rate || g.Response.P99 < 100_000 || g.Service.P99 > 1100 {
+			t.Errorf("%d operations, response p99 %d us, service p99 %d us; want the stall in the first alone", g.Count,
+				g.Response.P99, g.Service.P99)
+		}
+	})
+}
+
 // A pipeline lets a client catch up faster, and counts each operation from its own intended start.
 func TestOverload(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -43,6 +43,8 @@ type worker struct {
 	starts  clientStarts  // of the segment, in an open loop
 	held    int64         // operations of the segment that it has taken up and that have not ended
 	seen    int64         // the same when the collector last asked; the collector's own
+
+	free, woke time.Duration // of an open loop: when the batch before had ended, and when this one began
 }
 
 // sentOp is one operation of a batch.
@@ -190,7 +192,7 @@ func (w *worker) closed() {
 // a pipeline.
 func (w *worker) opened() {
 	size := w.batchSize(w.group.o.Pipeline, w.group.src.RequestBytes())
-	for {
+	for w.free = w.run.now(); ; {
 		seg := w.enter()
 		now := w.run.now()
 		if w.run.stopped() { // looked at behind the clock: see halted
@@ -199,15 +201,16 @@ func (w *worker) opened() {
 		}
 		at, ok := w.starts.next()
 		if wait := seg.start + at - now; !ok || wait > 0 {
-			if !ok {
-				if w.run.ending.Load() {
-					return
-				}
+			switch {
+			case !ok && seg.last:
+				return
+			case !ok:
 				wait = never
 			}
 			w.rest(seg, wait)
 			continue
 		}
+		w.woke = now
 		w.reset()
 		for len(w.batch) < size && ok && seg.start+at <= now {
 			w.gen.Next(&w.req)
@@ -217,6 +220,7 @@ func (w *worker) opened() {
 		}
 		w.exchange()
 		w.count()
+		w.free = w.run.now()
 	}
 }
 
@@ -256,6 +260,11 @@ func (w *worker) take() {
 		w.held += int64(len(w.batch))
 		t.begun += int64(len(w.batch))
 		t.held = w.held
+		for i := range w.batch {
+			if p := &w.batch[i]; p.planned >= w.free {
+				t.left(w.woke - p.planned)
+			}
+		}
 	}
 	w.rec.end()
 }
@@ -546,6 +555,11 @@ func (w *worker) count() {
 	}
 	if own {
 		t.held = w.held
+		for i := range w.batch {
+			if p := &w.batch[i]; p.planned >= w.free {
+				t.left(w.woke - p.planned)
+			}
+		}
 	}
 	w.rec.end()
 }

@@ -47,6 +47,9 @@ type Op struct {
 	steps  []*commandSpec
 }
 
+// Absent returns the share of the operations that are meant to find nothing.
+func (o Op) Absent() float64 { return o.absent }
+
 // Names lists the embedded workloads.
 func Names() []string {
 	files, err := embedded.ReadDir(".")

@@ -1,0 +1,129 @@
+package bench
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"neokv.dev/results"
+	"neokv.dev/workloads"
+)
+
+// generatorClock is a reading of what the generator's process and its machine have done so far.
+type generatorClock struct {
+	at, process time.Duration
+	busy, all   int64 // ticks of all cores, 0 where the system does not tell
+}
+
+// readGenerator reads the clocks. In virtual time they would mean nothing.
+func (r *run) readGenerator() generatorClock {
+	c := generatorClock{at: r.now()}
+	var usage unix.Rusage
+	if !r.sockets || unix.Getrusage(unix.RUSAGE_SELF, &usage) != nil {
+		return c
+	}
+	c.process = time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
+	if text, err := os.ReadFile("/proc/stat"); err == nil {
+		c.busy, c.all = machineTicks(string(text))
+	}
+	return c
+}
+
+// machineTicks reads the first line of /proc/stat: the time of all cores by what they did. The fourth and fifth figure
+// are idle time, the last two are in the first two already.
+func machineTicks(stat string) (busy, all int64) {
+	line, _, _ := strings.Cut(stat, "\n")
+	for i, word := range strings.Fields(line) {
+		n, err := strconv.ParseInt(word, 10, 64)
+		if i == 0 && word != "cpu" || i > 0 && err != nil {
+			return 0, 0
+		}
+		if i > 0 && i <= 8 {
+			if all += n; i != 4 && i != 5 {
+				busy += n
+			}
+		}
+	}
+	return busy, all
+}
+
+// since returns the load of the generator between two readings.
+func (c generatorClock) since(before generatorClock) (l results.GeneratorLoad) {
+	if took := c.at - before.at; took > 0 {
+		l.Cores = float64(c.process-before.process) / float64(took)
+	}
+	if all := c.all - before.all; all > 0 {
+		l.Busy = float64(c.busy-before.busy) / float64(all)
+	}
+	return l
+}
+
+// lateness returns how late operations left.
+func lateness(t *tally) *results.Latency {
+	if t.late == nil || t.late.TotalCount() == 0 {
+		return nil
+	}
+	l := results.LatencyOf(t.late, false)
+	return &l
+}
+
+// Bounds from which on a run says that its figures are not those of the target alone.
+const (
+	busyMachine   = 0.95 // share of the machine's cores
+	busyGenerator = 0.9  // share of the cores that the generator may use
+	lateGenerator = time.Millisecond
+	reachedRate   = 0.99 // share of the offered operations that ended
+	mostlyMisses  = 0.5
+)
+
+// saturation says if the generator, or the machine, was the bottleneck.
+func saturation(l results.GeneratorLoad, inProcess bool, cores int) (warnings []string) {
+	warn := func(format string, args ...any) { warnings = append(warnings, fmt.Sprintf(format, args...)) }
+	if l.Busy >= busyMachine {
+		warn("the machine was saturated, its cores %.0f %% busy: the figures are its own as much as the target's", 100*l.Busy)
+	}
+	if !inProcess && l.Cores >= busyGenerator*float64(cores) {
+		warn("the load generator was saturated, it used %.2f of %d cores: the target may give more", l.Cores, cores)
+	}
+	if l.Late != nil && l.Late.P99 >= lateGenerator.Microseconds() {
+		warn("the load generator was late: of operations whose client was free one in a hundred left %s or more after "+
+			"its intended start, which is in its response time", results.Micros(l.Late.P99))
+	}
+	return warnings
+}
+
+// doubts says what of a group's figures may not be what the user wanted.
+func doubts(load results.ClientGroup, ops []workloads.Op, g results.GroupStats) (warnings []string) {
+	l := g.Ledger
+	if ended := l.OK + l.Errors + l.Unknown; load.OpenLoop() && float64(ended) < reachedRate*float64(l.Offered) {
+		warnings = append(warnings, fmt.Sprintf("%s: the rate was not reached: of %s operations that were due %s ended",
+			load.Name, results.Count(l.Offered), results.Count(ended)))
+	}
+	var reads, misses int64
+	meant := 0.0 // to miss
+	for i, op := range ops {
+		if op.Reads {
+			reads, misses = reads+g.Ops[i].Count, misses+g.Ops[i].Misses
+			meant += op.Absent() * float64(g.Ops[i].Count)
+		}
+	}
+	if reads > 0 && float64(misses)-meant > mostlyMisses*(float64(reads)-meant) {
+		warnings = append(warnings, fmt.Sprintf("%s: %.0f %% of the reads found nothing", load.Name,
+			100*float64(misses)/float64(reads)))
+	}
+	return warnings
+}
+
+// warnings says what a reader must know before believing the figures.
+func (r *run) warnings(s *results.Summary, h []results.ClientGroup) []string {
+	out := saturation(s.Generator, r.o.Header.Cluster.InProcess, min(runtime.NumCPU(), runtime.GOMAXPROCS(0)))
+	for i, g := range r.groups {
+		out = append(out, doubts(h[i], g.workload.Ops, s.Groups[i].GroupStats)...)
+	}
+	return out
+}
