@@ -38,7 +38,9 @@ type Options struct {
 	// WarmupAuto says that the run is to find the end of the warm-up from the data. Warmup is then the longest that it
 	// may take; 0 is a minute.
 	WarmupAuto bool
-	Seed       uint64
+	// Search says to try several rates of the first group; nil is a run at the rate of the group.
+	Search *RateSearch
+	Seed   uint64
 	// Timeout is the longest time for making a connection, and for the answer to a batch; 0 is 10 s.
 	Timeout time.Duration
 	// DeadAfter is how long a target may give nothing but errors before it counts as dead; 0 is 10 s.
@@ -180,6 +182,19 @@ func (o Options) complete() (Options, error) {
 	wrong.check(o.Warmup >= 0 && o.Warmup <= maxWarmup, "warmup: %s, want 0 to %.0fh", o.Warmup, maxWarmup.Hours())
 	wrong.check(o.Timeout > 0, "timeout: %s, want more than 0", o.Timeout)
 	wrong.check(o.DeadAfter > 0, "dead after: %s, want more than 0", o.DeadAfter)
+	if o.Search != nil {
+		search := *o.Search
+		o.Search = &search
+		search.Step = cmp.Or(search.Step, usualStep)
+		wrong.check(search.Step >= 100*time.Millisecond && search.Step <= time.Hour, "step: %s, want 100ms to 1h",
+			search.Step)
+		wrong.check(search.Curve || len(search.SLO.terms) > 0, "slo: none given, want %s", SLOForms)
+		if len(o.Groups) > 0 {
+			rate := o.Groups[0].Rate
+			wrong.check(!rate.ramps() && (search.Curve || len(rate.parts) <= 1),
+				"rate %q: a search takes N, where it begins; a curve takes steps", rate.String())
+		}
+	}
 	if o.Verify {
 		wrong.add(o.oneWriter())
 	}
@@ -295,7 +310,8 @@ type run struct {
 	sampler *sampler
 	work    results.Work // of the measured part, nil if the target does not tell
 
-	clock, began generatorClock // at the last interval, and when the segment began
+	verdicts     map[float64]rateVerdict // of a search
+	clock, began generatorClock          // at the last interval, and when the segment began
 
 	answered time.Duration // when the collector last found an answer
 	failing  bool          // errors since then
@@ -321,7 +337,7 @@ func Run(ctx context.Context, o Options, out *results.RecordWriter) (results.Sum
 	}
 	r := &run{
 		o: o, sockets: sockets, target: t, out: out, epoch: time.Now(), ctx: runCtx, conns: map[net.Conn]struct{}{},
-		firsts: map[string]string{},
+		firsts: map[string]string{}, verdicts: map[float64]rateVerdict{},
 	}
 	r.sampler = newSampler(r)
 	h := o.Header
@@ -342,7 +358,7 @@ func Run(ctx context.Context, o Options, out *results.RecordWriter) (results.Sum
 	}
 	r.clock = r.readGenerator()
 	r.sampler.sample(runCtx) // from here on they count
-	s, err := r.phases(ctx, h)
+	s, err := r.phases(ctx)
 	r.sampler.close()
 	cancel()
 	r.helpers.Wait()
@@ -355,7 +371,7 @@ func Run(ctx context.Context, o Options, out *results.RecordWriter) (results.Sum
 }
 
 // phases runs the load phases of the groups, the timed part, and reading back.
-func (r *run) phases(ctx context.Context, header results.Header) (s results.Summary, err error) {
+func (r *run) phases(ctx context.Context) (s results.Summary, err error) {
 	s.Groups = make([]results.GroupSummary, len(r.groups))
 	for i, g := range r.groups {
 		s.Groups[i].Name = g.o.Name
@@ -375,31 +391,13 @@ func (r *run) phases(ctx context.Context, header results.Header) (s results.Summ
 			return s, err
 		}
 	}
-	segments := []*phaseSegment{r.timed(results.PhaseRun, r.o.Duration, func(g *loadGroup) Pace { return g.o.Rate })}
-	measured := segments[0]
-	if r.o.Warmup > 0 {
-		warmup := r.timed(results.PhaseWarmup, r.o.Warmup, func(g *loadGroup) Pace { return g.o.Rate.first() })
-		if segments = slices.Insert(segments, 0, warmup); r.o.WarmupAuto {
-			warmup.steady = newWarmupEnd(r.clients())
-		}
-	}
-	took, err := r.phase(ctx, (*worker).send, segments...)
-	s.Seconds, s.Work = took.Seconds(), r.work
-	late := newTally(0)
-	for i, g := range r.groups {
-		s.Groups[i].GroupStats = g.stats(measured, s.Seconds)
-		mergeHistogram(&late.late, g.total.late)
-	}
-	if took > 0 {
-		s.Generator = r.clock.since(r.began)
-		s.Generator.Late = lateness(late)
-		s.Warnings = r.warnings(&s, header.Groups)
-	}
-	if w := segments[0]; w.steady != nil && took > 0 {
-		s.Warmup = (measured.start - w.start).Seconds()
-		if !w.steady.found {
-			s.Warnings = append(s.Warnings, fmt.Sprintf("the warm-up took all of %s, and service times still changed",
-				r.o.Warmup))
+	if r.o.Search == nil {
+		err = r.measure(ctx, &s, func(g *loadGroup) Pace { return g.o.Rate })
+	} else {
+		s.Curve = &results.Curve{SLO: r.o.Search.SLO.String()}
+		rate := 0.0
+		if rate, err = r.search(ctx, s.Curve); err == nil && rate > 0 && ctx.Err() == nil {
+			err = r.confirm(ctx, &s)
 		}
 	}
 	for i, g := range r.groups {
@@ -408,4 +406,44 @@ func (r *run) phases(ctx context.Context, header results.Header) (s results.Summ
 		}
 	}
 	return s, err
+}
+
+// warmup returns the segment before the measured part.
+func (r *run) warmup(pace func(*loadGroup) Pace) *phaseSegment {
+	seg := r.timed(results.PhaseWarmup, r.o.Warmup, func(g *loadGroup) Pace { return pace(g).first() })
+	if r.o.WarmupAuto {
+		seg.steady = newWarmupEnd(r.clients())
+	}
+	return seg
+}
+
+// measure runs the warm-up and the measured part, and adds the figures to the summary.
+func (r *run) measure(ctx context.Context, s *results.Summary, pace func(*loadGroup) Pace) error {
+	measured := r.timed(results.PhaseRun, r.o.Duration, pace)
+	segments := []*phaseSegment{measured}
+	if r.o.Warmup > 0 {
+		segments = slices.Insert(segments, 0, r.warmup(pace))
+	}
+	r.work = nil
+	took, err := r.phase(ctx, (*worker).send, segments...)
+	s.Seconds, s.Work = took.Seconds(), r.work
+	late := newTally(0)
+	for i, g := range r.groups {
+		s.Groups[i].GroupStats = g.stats(measured, s.Seconds)
+		mergeHistogram(&late.late, g.total.late)
+	}
+	if took == 0 {
+		return err
+	}
+	s.Generator = r.clock.since(r.began)
+	s.Generator.Late = lateness(late)
+	s.Warnings = r.warnings(s, measured)
+	if w := segments[0]; w.steady != nil {
+		s.Warmup = (measured.start - w.start).Seconds()
+		if !w.steady.found {
+			s.Warnings = append(s.Warnings, fmt.Sprintf("the warm-up took all of %s, and service times still changed",
+				r.o.Warmup))
+		}
+	}
+	return err
 }

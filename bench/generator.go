@@ -98,11 +98,11 @@ func saturation(l results.GeneratorLoad, inProcess bool, cores int) (warnings []
 }
 
 // doubts says what of a group's figures may not be what the user wanted.
-func doubts(load results.ClientGroup, ops []workloads.Op, g results.GroupStats) (warnings []string) {
+func doubts(open bool, ops []workloads.Op, g results.GroupStats) (warnings []string) {
 	l := g.Ledger
-	if ended := l.OK + l.Errors + l.Unknown; load.OpenLoop() && float64(ended) < reachedRate*float64(l.Offered) {
+	if ended := l.OK + l.Errors + l.Unknown; open && float64(ended) < reachedRate*float64(l.Offered) {
 		warnings = append(warnings, fmt.Sprintf("%s: the rate was not reached: of %s operations that were due %s ended",
-			load.Name, results.Count(l.Offered), results.Count(ended)))
+			g.Name, results.Count(l.Offered), results.Count(ended)))
 	}
 	var reads, misses int64
 	meant := 0.0 // to miss
@@ -113,17 +113,17 @@ func doubts(load results.ClientGroup, ops []workloads.Op, g results.GroupStats) 
 		}
 	}
 	if reads > 0 && float64(misses)-meant > mostlyMisses*(float64(reads)-meant) {
-		warnings = append(warnings, fmt.Sprintf("%s: %.0f %% of the reads found nothing", load.Name,
+		warnings = append(warnings, fmt.Sprintf("%s: %.0f %% of the reads found nothing", g.Name,
 			100*float64(misses)/float64(reads)))
 	}
 	return warnings
 }
 
 // warnings says what a reader must know before believing the figures.
-func (r *run) warnings(s *results.Summary, h []results.ClientGroup) []string {
+func (r *run) warnings(s *results.Summary, seg *phaseSegment) []string {
 	out := saturation(s.Generator, r.o.Header.Cluster.InProcess, min(runtime.NumCPU(), runtime.GOMAXPROCS(0)))
 	for i, g := range r.groups {
-		out = append(out, doubts(h[i], g.workload.Ops, s.Groups[i].GroupStats)...)
+		out = append(out, doubts(seg.loads[i].table != nil, g.workload.Ops, s.Groups[i].GroupStats)...)
 	}
 	return out
 }

@@ -31,6 +31,7 @@ type loadGroup struct {
 	due, begun          int64 // so far in the segment
 	offered             int64 // due at the last interval
 	behind              int64 // due for some time, and not begun
+	backlog             int64 // due and not begun when the schedule ended
 }
 
 // addGroup makes a group with its workers, and describes it for the header.
@@ -102,7 +103,7 @@ func (g *loadGroup) stats(seg *phaseSegment, seconds float64) results.GroupStats
 // enter begins to count for a segment.
 func (g *loadGroup) enter(seg *phaseSegment) {
 	g.second, g.span, g.total, g.sum = g.newTally(), g.newTally(), g.newTally(), results.Ledger{}
-	g.starts, g.counted, g.due, g.begun, g.offered, g.behind = nil, 0, 0, 0, 0, 0
+	g.starts, g.counted, g.due, g.begun, g.offered, g.behind, g.backlog = nil, 0, 0, 0, 0, 0, 0
 	if table := seg.loads[g.number].table; table != nil {
 		g.starts = newDueCounter(table)
 	}
@@ -122,6 +123,14 @@ func (g *loadGroup) collect(next *phaseSegment) {
 		g.second.merge(full)
 		full.reset()
 		g.spare = full
+	}
+}
+
+// atEnd looks at what is left to do when the schedule is over.
+func (g *loadGroup) atEnd(now time.Duration) {
+	if g.starts != nil {
+		g.counted = now
+		g.backlog = g.starts.upTo(now) - g.begun - g.second.begun
 	}
 }
 

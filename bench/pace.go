@@ -159,6 +159,11 @@ func (p *Pace) follow(from, rate float64) {
 // Open reports whether the plan is one of an open loop.
 func (p Pace) Open() bool { return len(p.parts) > 0 }
 
+// ramps reports whether the rate changes evenly anywhere.
+func (p Pace) ramps() bool {
+	return slices.ContainsFunc(p.parts, func(x pacePart) bool { return x.growth != 0 })
+}
+
 // String returns the text from which the plan was read.
 func (p Pace) String() string { return cmp.Or(p.text, "0") }
 

@@ -209,6 +209,12 @@ func (r *run) segment(ctx context.Context, seg, next *phaseSegment, done <-chan 
 			r.halt()
 		}
 		last := r.stopped() || over && next == nil
+		if last && !r.stopped() {
+			r.collect(seg)
+			for _, g := range r.groups {
+				g.atEnd(r.now() - seg.start)
+			}
+		}
 		if last {
 			r.finish(ctx, done)
 		}

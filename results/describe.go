@@ -6,7 +6,7 @@ package results
 func (h *Header) Where() string { return on(*h) }
 
 // Describe says what the clients of a group sent.
-func (g ClientGroup) Describe() string { return title(g, false) }
+func (g ClientGroup) Describe() string { return title(g, "", loop(g)) }
 
 // Rows returns the table of a group, with its heading: a row per operation, and in an open loop another one for its
 // service time. The first cell of a row is the operation, and in an open loop the second one is the time; the others

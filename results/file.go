@@ -266,7 +266,7 @@ func (res *Result) balance(iv *Interval) error {
 }
 
 func (iv *Interval) check() error {
-	if !slices.Contains([]string{PhaseLoad, PhaseWarmup, PhaseRun, PhaseVerify}, iv.Phase) {
+	if !slices.Contains([]string{PhaseLoad, PhaseWarmup, PhaseStep, PhaseRun, PhaseVerify}, iv.Phase) {
 		return fmt.Errorf("phase %q: unknown", iv.Phase)
 	}
 	for i := range iv.Groups {

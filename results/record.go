@@ -133,6 +133,7 @@ func (h *Header) NotDurable() string {
 const (
 	PhaseLoad   = "load"
 	PhaseWarmup = "warmup"
+	PhaseStep   = "step" // of a curve
 	PhaseRun    = "run"
 	PhaseVerify = "verify"
 )
@@ -266,7 +267,8 @@ type Summary struct {
 
 // Measured reports whether the run came as far as to have figures.
 func (s *Summary) Measured() bool {
-	return slices.ContainsFunc(s.Groups, func(g GroupSummary) bool { return g.Inserted != nil || g.Total.Count > 0 })
+	return s.Curve != nil ||
+		slices.ContainsFunc(s.Groups, func(g GroupSummary) bool { return g.Inserted != nil || g.Total.Count > 0 })
 }
 
 // GroupSummary are the figures of one group of clients over the measured part.
@@ -291,6 +293,8 @@ type Curve struct {
 	// it, too.
 	Best      float64 `json:"best,omitempty"`
 	Confirmed bool    `json:"confirmed,omitempty"`
+	// Measured is the rate of the measured part, 0 without one.
+	Measured float64 `json:"measured,omitempty"`
 }
 
 // Step is one rate of a curve.

@@ -111,6 +111,8 @@ func write(t *testing.T, w *RecordWriter, h Header, ivs []Interval, s Summary) {
 
 func TestRoundTrip(t *testing.T) {
 	h, ivs, s := sample(true)
+	s.Curve = &Curve{SLO: "p99<5ms", Lags: 3, Breaks: 2, Best: 1, Measured: 1, Confirmed: true,
+		Rows: []Step{{Rate: 3, Seconds: 1, GroupStats: ivs[1].Groups[0], Why: "late"}}}
 	path := filepath.Join(t.TempDir(), DefaultPath("ycsb-a", h.Started))
 	if !strings.HasSuffix(path, "neokv-ycsb-a-20260504T030201Z.jsonl") {
 		t.Errorf("default path %s", path)

@@ -15,12 +15,26 @@ import (
 // went wrong.
 func PrintTable(w io.Writer, h Header, s Summary) error {
 	lines := []string{on(h)}
+	if s.Curve != nil {
+		lines = append(append(lines, s.Curve.lines()...), "")
+	}
 	for i, g := range s.Groups {
 		load := ClientGroup{Workload: g.Name}
 		if i < len(h.Groups) {
 			load = h.Groups[i]
 		}
-		lines = append(lines, title(load, len(s.Groups) > 1), "")
+		if s.Curve != nil && s.Curve.Measured > 0 && i == 0 {
+			load.Rate = strconv.FormatFloat(s.Curve.Measured, 'f', -1, 64)
+		}
+		name := ""
+		if len(s.Groups) > 1 {
+			name = load.Name
+		}
+		if s.Curve != nil && s.Seconds == 0 { // the curve has the figures
+			lines = append(lines, title(load, name, "several rates"))
+			continue
+		}
+		lines = append(lines, title(load, name, loop(load)), "")
 		lines = append(append(lines, align(opRows(g, load.OpenLoop()), load.OpenLoop())...), "")
 		lines = append(lines, g.notes()...)
 		if len(s.Groups) > 1 {
@@ -104,16 +118,20 @@ func align(rows [][]string, open bool) []string {
 	return lines
 }
 
-// title returns the line above the table of a group: what was sent.
-func title(g ClientGroup, named bool) string {
-	loop := "closed loop"
+// loop says when the operations of a group were sent.
+func loop(g ClientGroup) string {
 	if g.OpenLoop() {
-		loop = fmt.Sprintf("open loop at %s ops/s", rate(g.Rate))
+		return fmt.Sprintf("open loop at %s ops/s", rate(g.Rate))
 	}
+	return "closed loop"
+}
+
+// title returns the line above the table of a group: what was sent, by clients of a name that may be empty.
+func title(g ClientGroup, name, loop string) string {
 	text := fmt.Sprintf("%s: %s, pipeline %d, %s; %s", g.Workload, plural(int64(g.Clients), "client"), g.Pipeline, loop,
 		records(g))
-	if named {
-		text = g.Name + ": " + text
+	if name != "" {
+		text = name + ": " + text
 	}
 	return text
 }
@@ -206,7 +224,9 @@ func notes(h Header, s Summary) []string {
 	if s.Warmup > 0 {
 		warmup = time.Duration(s.Warmup * float64(time.Second))
 	}
-	add("measured: %.1f s after %s of warm-up, seed %d", s.Seconds, warmup.Round(time.Millisecond), h.Seed)
+	if s.Seconds > 0 || s.Curve == nil {
+		add("measured: %.1f s after %s of warm-up, seed %d", s.Seconds, warmup.Round(time.Millisecond), h.Seed)
+	}
 	if g := s.Generator; g != (GeneratorLoad{}) {
 		add("%s", g.line(h))
 	}

@@ -28,6 +28,10 @@ type benchFlags struct {
 	verify      bool
 	plain       bool // lines of progress, also on a terminal
 	groups      []string
+
+	findMax, curve bool
+	slo            string
+	step           time.Duration
 }
 
 func benchCommand(p process) *cobra.Command {
@@ -42,7 +46,8 @@ Without --target bench boots the cluster of the profile in this process, on free
 sends its next operation when the last one is answered, which measures peak throughput. With --rate operations start by
 schedule, and response time counts from there: --rate 20000, --rate 'poisson 20000', --rate 'ramp 1000..20000 60s',
 --rate 'steps 1000..20000 by 1000 every 10s'. A rate is that of all clients together. Each --group adds clients with a
-load of their own. Standard output holds the result alone; its last line is the name of the
+load of their own. --find-max searches the highest rate that holds an --slo and measures at it, --curve prints latencies
+at many rates. Standard output holds the result alone; its last line is the name of the
 result file. Progress goes to standard error: on a terminal as a live view, else in lines. Ctrl-C ends the run and keeps
 what was measured. The workloads are:
 
@@ -51,6 +56,8 @@ what was measured. The workloads are:
   neokv bench --workload get --clients 200 --pipeline 16 --duration 10s
   neokv bench --rate 20000 --set engine.memtable_size=256MiB
   neokv bench --rate 10000 --group 'name=slow workload=ycsb-e clients=1 rate=poisson 5'
+  neokv bench --find-max --slo 'p99<5ms,errors<0.1%'
+  neokv bench --curve
   neokv bench --workload ycsb-d --verify
   neokv bench --target 127.0.0.1:7001,127.0.0.1:7002 --out target.jsonl`,
 		Args: noArgs,
@@ -64,6 +71,12 @@ what was measured. The workloads are:
 	flags.BoolVar(&f.plain, "plain", false, "show progress in lines, also on a terminal")
 	flags.StringArrayVar(&f.groups, "group", nil, "more clients, `\"name=... rate=...\"`: "+groupForm+
 		"; what it leaves out is as the other flags say; may be repeated")
+	flags.BoolVar(&f.findMax, "find-max", false,
+		"find the highest rate that holds --slo, and measure at it; --rate says where to begin")
+	flags.BoolVar(&f.curve, "curve", false,
+		"latencies at twelve rates up to 1.2 times what a closed loop gives, or at those of --rate 'steps ...'")
+	flags.StringVar(&f.slo, "slo", "", "`conditions` that a rate must hold: "+bench.SLOForms)
+	flags.DurationVar(&f.step, "step", 0, "how `long` --find-max and --curve try a rate (default 3s)")
 	for _, name := range []string{"workload", "clients", "pipeline", "rate", "duration", "warmup", "records",
 		"elements",
 		"value-size", "seed"} {

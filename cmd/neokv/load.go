@@ -39,6 +39,25 @@ func (f *benchFlags) options(l profiles.LoadKnobs) (bench.Options, error) {
 		complain(err)
 		o.Groups = append(o.Groups, g)
 	}
+	if f.findMax || f.curve {
+		o.Search = &bench.RateSearch{Curve: f.curve, Step: f.step}
+	}
+	if f.slo != "" {
+		s, err := bench.ParseSLO(f.slo)
+		complain(err)
+		if o.Search != nil {
+			o.Search.SLO = s
+		}
+	}
+	if f.findMax && f.curve {
+		complain(errors.New("--find-max and --curve exclude each other"))
+	}
+	if o.Search == nil && (f.slo != "" || f.step != 0) {
+		complain(errors.New("--slo and --step are for --find-max and --curve"))
+	}
+	if f.findMax && f.slo == "" {
+		complain(errors.New("--find-max: want --slo, " + bench.SLOForms))
+	}
 	return o, errors.Join(wrong...)
 }
 

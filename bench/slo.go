@@ -1,0 +1,110 @@
+package bench
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"neokv.dev/results"
+)
+
+// SLO is what response times and errors must hold for a rate to be good. It prints as it was typed.
+type SLO struct {
+	text  string
+	terms []sloTerm
+}
+
+// sloTerm is one condition. It is about errors, or about a percentile of response times; 100 is the maximum.
+type sloTerm struct {
+	text       string
+	errors     bool
+	percentile float64
+	time       time.Duration
+	share      float64 // of operations
+	orEqual    bool
+}
+
+// SLOForms says which texts ParseSLO takes.
+const SLOForms = "pN<TIME, max<TIME or errors<N%, also with <=, several joined by commas"
+
+// ParseSLO reads conditions such as `p99<5ms, max<1s, errors<0.1%`.
+func ParseSLO(text string) (SLO, error) {
+	s := SLO{text: strings.TrimSpace(text)}
+	var wrong []error
+	for part := range strings.SplitSeq(text, ",") {
+		t, err := parseTerm(strings.ReplaceAll(part, " ", ""))
+		if err != nil {
+			wrong = append(wrong, fmt.Errorf("slo %q: %w", strings.TrimSpace(part), err))
+		}
+		s.terms = append(s.terms, t)
+	}
+	if wrong != nil {
+		return SLO{}, errors.Join(wrong...)
+	}
+	return s, nil
+}
+
+func parseTerm(text string) (t sloTerm, err error) {
+	what, limit, ok := strings.Cut(text, "<")
+	if !ok {
+		return t, errors.New("want " + SLOForms)
+	}
+	t.text = text
+	limit, t.orEqual = strings.CutPrefix(limit, "=")
+	digits, isPercentile := strings.CutPrefix(what, "p")
+	switch {
+	case what == "errors":
+		t.errors = true
+		percent, ok := strings.CutSuffix(limit, "%")
+		if t.share, err = strconv.ParseFloat(percent, 64); !ok || err != nil || !(t.share >= 0 && t.share <= 100) {
+			return t, fmt.Errorf("%q, want a share of all operations, 0%% to 100%%", limit)
+		}
+		t.share /= 100
+		return t, nil
+	case what == "max":
+		t.percentile = 100
+	case isPercentile:
+		if t.percentile, err = strconv.ParseFloat(digits, 64); err != nil || !(t.percentile > 0 && t.percentile < 100) {
+			return t, fmt.Errorf("%q, want a percentile between p0 and p100, or max", what)
+		}
+	default:
+		return t, errors.New("want " + SLOForms)
+	}
+	if t.time, err = time.ParseDuration(limit); err != nil || t.time <= 0 {
+		return t, fmt.Errorf("%q, want a time of more than 0, such as 5ms", limit)
+	}
+	return t, nil
+}
+
+// String returns the text from which the SLO was read.
+func (s SLO) String() string { return s.text }
+
+// broken says which conditions do not hold, "" if all do.
+func (s SLO) broken(all *opTally, l results.Ledger) string {
+	var out []string
+	for _, t := range s.terms {
+		if got, holds := t.check(all, l); !holds {
+			out = append(out, fmt.Sprintf("%s, want %s", got, t.text))
+		}
+	}
+	return strings.Join(out, "; ")
+}
+
+func (t sloTerm) check(all *opTally, l results.Ledger) (got string, holds bool) {
+	order := 0
+	if t.errors {
+		share := float64(l.Errors+l.Unknown) / float64(max(1, l.OK+l.Errors+l.Unknown))
+		got, order = fmt.Sprintf("%.3g %% errors", 100*share), cmp.Compare(share, t.share)
+	} else {
+		times := cmp.Or(all.response, all.service)
+		if times == nil {
+			return "no answer", false
+		}
+		us := times.ValueAtPercentile(t.percentile)
+		got, order = results.Micros(us), cmp.Compare(time.Duration(us)*time.Microsecond, t.time)
+	}
+	return got, order < 0 || order == 0 && t.orEqual
+}
