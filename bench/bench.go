@@ -38,6 +38,8 @@ type Options struct {
 	// WarmupAuto says that the run is to find the end of the warm-up from the data. Warmup is then the longest that it
 	// may take; 0 is a minute.
 	WarmupAuto bool
+	// Events are what the run does in its measured part, beside the load.
+	Events []ScheduledEvent
 	// Search says to try several rates of the first group; nil is a run at the rate of the group.
 	Search *RateSearch
 	Seed   uint64
@@ -195,6 +197,9 @@ func (o Options) complete() (Options, error) {
 				"rate %q: a search takes N, where it begins; a curve takes steps", rate.String())
 		}
 	}
+	o.Events = slices.Clone(o.Events)
+	slices.SortStableFunc(o.Events, func(a, b ScheduledEvent) int { return cmp.Compare(a.At, b.At) })
+	wrong = append(wrong, o.checkEvents()...)
 	if o.Verify {
 		wrong.add(o.oneWriter())
 	}
@@ -307,6 +312,10 @@ type run struct {
 	conns  map[net.Conn]struct{}
 	firsts map[string]string // first error of each kind
 
+	following sync.WaitGroup  // the schedule of events
+	happened  []results.Event // under mu
+	reported  int             // how many of these are in intervals
+
 	sampler *sampler
 	work    results.Work // of the measured part, nil if the target does not tell
 
@@ -392,7 +401,7 @@ func (r *run) phases(ctx context.Context) (s results.Summary, err error) {
 		}
 	}
 	if r.o.Search == nil {
-		err = r.measure(ctx, &s, func(g *loadGroup) Pace { return g.o.Rate })
+		err = r.measure(ctx, &s, r.withEvents)
 	} else {
 		s.Curve = &results.Curve{SLO: r.o.Search.SLO.String()}
 		rate := 0.0
@@ -426,7 +435,8 @@ func (r *run) measure(ctx context.Context, s *results.Summary, pace func(*loadGr
 	}
 	r.work = nil
 	took, err := r.phase(ctx, (*worker).send, segments...)
-	s.Seconds, s.Work = took.Seconds(), r.work
+	r.following.Wait()
+	s.Seconds, s.Work, s.Events = took.Seconds(), r.work, r.events(0)
 	late := newTally(0)
 	for i, g := range r.groups {
 		s.Groups[i].GroupStats = g.stats(measured, s.Seconds)

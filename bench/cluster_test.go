@@ -26,6 +26,7 @@ type fakeCluster struct {
 	asks     map[int]int // slot -> node that ASK names
 	tryAgain int         // how many commands are still to be answered TRYAGAIN
 	looks    int         // at CLUSTER SLOTS
+	told     []string    // commands that concern a node as a whole, behind the number of the node
 	unasked  int         // commands that came to a node which is only asked, without ASKING
 }
 
@@ -71,6 +72,9 @@ func (f *fakeCluster) serve(node int, c redcon.Conn, cmd redcon.Command) {
 	case "CLUSTER":
 		f.looks++
 		f.writeSlots(c)
+	case "FLUSHALL", "CONFIG":
+		f.told = append(f.told, fmt.Sprintf("%d %s", node, bytes.Join(cmd.Args, []byte(" "))))
+		c.WriteString("OK")
 	case "ASKING":
 		c.SetContext("asking")
 		c.WriteString("OK")
@@ -187,6 +191,36 @@ func TestCluster(t *testing.T) {
 	}
 	if s.Groups[0].Asked == 0 || f.unasked != 0 {
 		t.Errorf("%d asked; %d commands without ASKING", s.Groups[0].Asked, f.unasked)
+	}
+}
+
+// A command of the schedule reaches the nodes that it concerns.
+func TestTellCluster(t *testing.T) {
+	f := startFakeCluster(t)
+	tg, _, err := discover(t.Context(), tcp, f.addrs[:1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.mu.Lock()
+	for s := range slots { // nobody has told bench
+		f.owner[s] = 2
+	}
+	f.mu.Unlock()
+	for _, command := range []string{"FLUSHALL", "config SET a b", "SET key value"} {
+		words, err := splitWords(command)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := tg.tell(t.Context(), words); err != nil {
+			t.Errorf("%s: %v", command, err)
+		}
+	}
+	want := "[0 FLUSHALL 1 FLUSHALL 2 FLUSHALL 0 config SET a b 1 config SET a b 2 config SET a b]"
+	if got := fmt.Sprint(f.told); got != want || f.data["key"] != "value" {
+		t.Errorf("told %s, key holds %q; want %s, and the redirection followed", got, f.data["key"], want)
+	}
+	if err := tg.tell(t.Context(), []string{"NONSENSE"}); err == nil || err.Error() != "ERR unknown command" {
+		t.Errorf("nonsense: %v", err)
 	}
 }
 

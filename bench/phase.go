@@ -142,6 +142,9 @@ func (r *run) begin(seg *phaseSegment) {
 	r.began = r.readGenerator()
 	seg.ctx, seg.end = context.WithCancel(r.ctx)
 	r.current.Store(seg)
+	if seg.name == results.PhaseRun {
+		r.following.Go(func() { r.follow(seg) })
+	}
 	for _, l := range seg.loads {
 		if l.table != nil && r.sockets {
 			r.helpers.Go(func() { keepAwake(seg.ctx, newDueCounter(l.table), seg.start, r.now) })
@@ -343,6 +346,9 @@ func (r *run) report(seg *phaseSegment, from, now time.Duration, waiting bool) (
 	for _, g := range r.groups {
 		mergeHistogram(&late.late, g.span.late)
 		iv.Groups = append(iv.Groups, g.interval(seg, iv.Seconds, waiting))
+	}
+	if iv.Events = r.events(r.reported); iv.Events != nil {
+		r.reported += len(iv.Events)
 	}
 	clock := r.readGenerator()
 	iv.Generator = clock.since(r.clock)

@@ -185,7 +185,8 @@ func TestFindMaxConfirms(t *testing.T) {
 			adds(t, s, rec)
 			c := s.Curve
 			if recovers := later < 10*time.Millisecond; recovers && (!c.Confirmed || c.Best > 820) ||
-				!recovers && (c.Confirmed || c.Best < 900 || !strings.Contains(strings.Join(s.Warnings, " "), "no rate was confirmed")) {
+				!recovers && (c.Confirmed || c.Best < 900 ||
+					!strings.Contains(strings.Join(s.Warnings, " "), "no rate was confirmed")) {
 				t.Errorf("best %g, confirmed %v, warnings %q, %d steps", c.Best, c.Confirmed, s.Warnings, len(c.Rows))
 			}
 		})

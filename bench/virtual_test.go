@@ -82,6 +82,9 @@ func (m *memoryServer) answer(args []any) string {
 		m.remember(args[0].(string), args[1].(string))
 	}
 	switch args[0] {
+	case "FLUSHALL":
+		clear(m.data)
+		return "+OK\r\n"
 	case "INFO":
 		if len(args) > 1 {
 			section := m.info[args[1].(string)]

@@ -29,6 +29,9 @@ type benchFlags struct {
 	plain       bool // lines of progress, also on a terminal
 	groups      []string
 
+	at       []string
+	schedule string
+
 	findMax, curve bool
 	slo            string
 	step           time.Duration
@@ -56,6 +59,7 @@ what was measured. The workloads are:
   neokv bench --workload get --clients 200 --pipeline 16 --duration 10s
   neokv bench --rate 20000 --set engine.memtable_size=256MiB
   neokv bench --rate 10000 --group 'name=slow workload=ycsb-e clients=1 rate=poisson 5'
+  neokv bench --rate 5000 --at '10s rate 20000' --at '20s FLUSHALL'
   neokv bench --find-max --slo 'p99<5ms,errors<0.1%'
   neokv bench --curve
   neokv bench --workload ycsb-d --verify
@@ -71,6 +75,9 @@ what was measured. The workloads are:
 	flags.BoolVar(&f.plain, "plain", false, "show progress in lines, also on a terminal")
 	flags.StringArrayVar(&f.groups, "group", nil, "more clients, `\"name=... rate=...\"`: "+groupForm+
 		"; what it leaves out is as the other flags say; may be repeated")
+	flags.StringArrayVar(&f.at, "at", nil, "do something in the measured part, `\"TIME WHAT\"`; WHAT is "+
+		bench.EventForms+"; may be repeated")
+	flags.StringVar(&f.schedule, "schedule", "", "YAML `file` with a list of such events, each with at and do")
 	flags.BoolVar(&f.findMax, "find-max", false,
 		"find the highest rate that holds --slo, and measure at it; --rate says where to begin")
 	flags.BoolVar(&f.curve, "curve", false,

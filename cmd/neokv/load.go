@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -38,6 +39,20 @@ func (f *benchFlags) options(l profiles.LoadKnobs) (bench.Options, error) {
 		g, err := parseGroup(text, first)
 		complain(err)
 		o.Groups = append(o.Groups, g)
+	}
+	for _, text := range f.at {
+		e, err := bench.ParseEvent(text)
+		complain(err)
+		o.Events = append(o.Events, e)
+	}
+	if f.schedule != "" {
+		text, err := os.ReadFile(f.schedule)
+		complain(err)
+		if err == nil {
+			events, err := bench.ReadSchedule(f.schedule, text)
+			complain(err)
+			o.Events = append(o.Events, events...)
+		}
 	}
 	if f.findMax || f.curve {
 		o.Search = &bench.RateSearch{Curve: f.curve, Step: f.step}

@@ -1,0 +1,144 @@
+package bench
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func event(text string) ScheduledEvent {
+	e, err := ParseEvent(text)
+	if err != nil {
+		panic(err)
+	}
+	return e
+}
+
+func TestParseEvent(t *testing.T) {
+	for _, c := range []struct{ text, want string }{
+		{"10s FLUSHALL", "10s [FLUSHALL]  0"},
+		{" 500ms  CONFIG SET maxmemory 1 ", "500ms [CONFIG SET maxmemory 1]  0"},
+		{`0s SET key "two words\n"`, "0s [SET key two words\n]  0"},
+		{"1m rate 20000", "1m0s []  20000"},
+		{"1m rate poisson ramp 1..5 10s", "1m0s []  poisson ramp 1..5 10s"},
+		{"1m rate of info 5", "1m0s [] info 5"},
+	} {
+		e := event(c.text)
+		if got := fmt.Sprintf("%s %s %s %s", e.At, e.command, e.group, e.rate); got != c.want {
+			t.Errorf("%q: %s, want %s", c.text, got, c.want)
+		}
+	}
+	for _, c := range []struct{ text, says string }{
+		{"FLUSHALL", `time "FLUSHALL"`},
+		{"10s", "nothing to do, want rate PLAN"},
+		{"-1s FLUSHALL", `time "-1s"`},
+		{"10s kill store-1", "kill: does not exist yet, want rate PLAN, rate of GROUP PLAN, or a Redis command"},
+		{"10s STOP 2", "STOP: does not exist yet"},
+		{"10s partition a b", "partition: does not exist yet"},
+		{"10s rate fast", `"fast" is no number`},
+		{"10s rate 0", "does not become a closed loop"},
+		{"10s rate", `rate ""`},
+		{`10s SET key "open`, "a quote has no end"},
+		{"x kill", `time "x"`},
+		{"x kill", "kill: does not exist yet"},
+	} {
+		if _, err := ParseEvent(c.text); err == nil || !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%q: %v, want an error that says %q", c.text, err, c.says)
+		}
+	}
+}
+
+func TestReadSchedule(t *testing.T) {
+	const good = "# what goes wrong\n- at: 10s\n  do: FLUSHALL\n- {do: rate 5, at: 1m}\n"
+	events, err := ReadSchedule("good.yaml", []byte(good))
+	if err != nil || len(events) != 2 || events[0].At != 10*time.Second || events[1].Do != "rate 5" {
+		t.Errorf("%+v, %v", events, err)
+	}
+	_, err = ReadSchedule("bad.yaml", []byte(`- at: 10s
+  do: kill store 1
+- at: soon
+  do: kill
+  for: 3s
+- FLUSHALL
+- do: [a]
+  do: x
+`))
+	for _, want := range []string{"bad.yaml:1: kill: does not exist yet", `bad.yaml:3: time "soon"`, "bad.yaml:3: kill: does",
+		"bad.yaml:5: for: unknown, want at, do", "bad.yaml:6: want an event", "bad.yaml:7: do: want text",
+		"bad.yaml:8: do is there twice", `bad.yaml:7: time ""`} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v\nwant %s", err, want)
+		}
+	}
+	for _, text := range []string{"", "at: 10s\ndo: x\n", "- at: [\n"} {
+		if _, err := ReadSchedule("bad.yaml", []byte(text)); err == nil || !strings.HasPrefix(err.Error(), "bad.yaml:") {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+}
+
+// A run does what its schedule says, when it says so.
+func TestEvents(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMemory(func(time.Duration) time.Duration { return time.Millisecond })
+		s, rec, err := inBubble(t, m, t.Context(), Options{
+			Groups: []GroupOptions{
+				{Workload: "get", Clients: 4, Rate: Steady(100), Records: 100},
+				{Name: "other", Workload: "get", Clients: 4, Rate: pace("poisson 10"), Records: 100},
+			},
+			Duration: 6 * time.Second, Warmup: time.Second, Events: []ScheduledEvent{
+				event("4s FLUSHALL"), event("2s rate 300"), event("3s rate of other 500"), event("4500ms NONSENSE of mine"),
+			},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		adds(t, s, rec)
+		const want = "[{2 rate 300 } {3 rate of other 500 } {4 FLUSHALL } " +
+			"{4.5 NONSENSE of mine ERR unknown command 'NONSENSE'}]"
+		if got := fmt.Sprint(s.Events); got != want {
+			t.Errorf("events %s, want %s", got, want)
+		}
+		var offered, missed []int64
+		happened := 0
+		for _, iv := range rec.Intervals {
+			if iv.Phase != "run" {
+				continue
+			}
+			offered = append(offered, iv.Groups[0].Ledger.Offered)
+			missed = append(missed, iv.Groups[0].Total.Misses)
+			happened += len(iv.Events)
+		}
+		// An operation that is due at the very end of a second is in that second.
+		if fmt.Sprint(offered) != "[101 100 300 300 300 299]" || missed[3] != 0 || missed[4] < 295 || happened != 4 {
+			t.Errorf("offered %v, missed %v, %d events", offered, missed, happened)
+		}
+		if n := s.Groups[1].Ledger.Offered; n < 1300 || n > 1750 {
+			t.Errorf("the other group: %d offered, want about 1530", n)
+		}
+		if s.Groups[0].Ledger.Offered != 1400 || rec.Header.Groups[0].Rate != "100" {
+			t.Errorf("%+v, rate %s", s.Groups[0].Ledger, rec.Header.Groups[0].Rate)
+		}
+	})
+}
+
+func TestEventsRefused(t *testing.T) {
+	o := usual(Options{
+		Groups: []GroupOptions{{Workload: "set", Rate: Steady(5)}, {Name: "b", Workload: "set"}}, Duration: time.Minute,
+		Events: []ScheduledEvent{event("1m FLUSHALL"), event("1s rate of b 5"), event("1s rate of c 5"),
+			event("1s rate poisson 5")},
+	})
+	err := o.Check()
+	for _, want := range []string{"at 1m0s FLUSHALL: the measured part ends after 1m0s", "group b is a closed loop",
+		"there is no group c", "the starts of group set are even"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v\nwant %s", err, want)
+		}
+	}
+	o.Search = &RateSearch{Curve: true}
+	if err := o.Check(); !strings.Contains(err.Error(), "a search has no schedule") {
+		t.Errorf("%v", err)
+	}
+}
