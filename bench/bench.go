@@ -67,6 +67,7 @@ type GroupOptions struct {
 	Workload string // a name that workloads.Find knows
 	Clients  int
 	Pipeline int  // operations that a client sends at once
+	OneNode  bool // the operations of a pipeline go to one node of a cluster, instead of wherever their keys are
 	Rate     Pace // of all clients of the group together; the zero Pace is a closed loop
 	Records  uint64
 	Elements int // elements of a record, if records are collections

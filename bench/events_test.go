@@ -65,9 +65,11 @@ func TestReadSchedule(t *testing.T) {
 - do: [a]
   do: x
 `))
-	for _, want := range []string{"bad.yaml:1: kill: does not exist yet", `bad.yaml:3: time "soon"`, "bad.yaml:3: kill: does",
+	for _, want := range []string{
+		"bad.yaml:1: kill: does not exist yet", `bad.yaml:3: time "soon"`, "bad.yaml:3: kill: does",
 		"bad.yaml:5: for: unknown, want at, do", "bad.yaml:6: want an event", "bad.yaml:7: do: want text",
-		"bad.yaml:8: do is there twice", `bad.yaml:7: time ""`} {
+		"bad.yaml:8: do is there twice", `bad.yaml:7: time ""`,
+	} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v\nwant %s", err, want)
 		}

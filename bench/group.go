@@ -25,6 +25,7 @@ type loadGroup struct {
 	// What the collector knows. second has what came since the last tick, span since the last interval, and total since
 	// the beginning of the segment. sum is the ledger of total.
 	second, span, total *tally
+	shown               *tally // the second before
 	sum                 results.Ledger
 	starts              *dueCounter // of an open loop, else nil
 	counted             time.Duration
@@ -43,7 +44,7 @@ func (r *run) addGroup(o GroupOptions) results.ClientGroup {
 	if err := errors.Join(errFind, errSource); err != nil {
 		panic(err) // complete has found no problem
 	}
-	g.spare, g.second = g.newTally(), g.newTally()
+	g.spare, g.second, g.shown = g.newTally(), g.newTally(), g.newTally()
 	if r.o.Verify {
 		g.ledger = newLedger(g.src)
 	}
@@ -58,7 +59,7 @@ func (r *run) addGroup(o GroupOptions) results.ClientGroup {
 	r.groups = append(r.groups, g)
 	h := results.ClientGroup{
 		Name: o.Name, Workload: g.workload.Name, Keys: g.src.Kinds(), Clients: o.Clients, Pipeline: o.Pipeline,
-		Records: o.Records, Elements: g.src.Elements(), ValueBytes: g.src.ValueSizes(),
+		Records: o.Records, Elements: g.src.Elements(), ValueBytes: g.src.ValueSizes(), OneNode: o.OneNode,
 	}
 	if o.Rate.Open() {
 		h.Rate = o.Rate.String()
@@ -102,7 +103,8 @@ func (g *loadGroup) stats(seg *phaseSegment, seconds float64) results.GroupStats
 
 // enter begins to count for a segment.
 func (g *loadGroup) enter(seg *phaseSegment) {
-	g.second, g.span, g.total, g.sum = g.newTally(), g.newTally(), g.newTally(), results.Ledger{}
+	g.second.reset()
+	g.span, g.total, g.sum = g.newTally(), g.newTally(), results.Ledger{}
 	g.starts, g.counted, g.due, g.begun, g.offered, g.behind, g.backlog = nil, 0, 0, 0, 0, 0, 0
 	if table := seg.loads[g.number].table; table != nil {
 		g.starts = newDueCounter(table)
@@ -134,8 +136,8 @@ func (g *loadGroup) atEnd(now time.Duration) {
 	}
 }
 
-// tick ends a second: it brings the schedule's count up to an instant of the segment, and hands the second's figures
-// on to the interval's.
+// tick ends a second: it brings the schedule's count up to an instant of the segment, and adds the second's figures to
+// the interval's. What it returns is valid until the next tick.
 func (g *loadGroup) tick(now time.Duration) *tally {
 	done := g.second
 	g.begun += done.begun
@@ -146,7 +148,8 @@ func (g *loadGroup) tick(now time.Duration) *tally {
 		g.behind = max(0, late-g.begun)
 	}
 	g.span.merge(done)
-	g.second = newTally(len(done.ops))
+	g.second, g.shown = g.shown, done
+	g.second.reset()
 	return done
 }
 

@@ -176,7 +176,7 @@ func TestFindMaxConfirms(t *testing.T) {
 			}
 			s, rec, err := inBubble(t, m, t.Context(), Options{
 				Groups:   []GroupOptions{{Workload: "set", Clients: 20, Rate: Steady(500), Records: 100}},
-				Duration: 6 * time.Second, Search: &RateSearch{SLO: slo("p99<50ms"), Step: 2 * time.Second},
+				Duration: 4 * time.Second, Search: &RateSearch{SLO: slo("p99<50ms"), Step: 2 * time.Second},
 				Progress: func(tick Tick) { measured.Store(measured.Load() || tick.Phase == results.PhaseRun) },
 			})
 			if err != nil {

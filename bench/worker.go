@@ -33,10 +33,11 @@ type worker struct {
 	pause bool // pause before the next round: the cluster redirects back and forth
 
 	batch  []sentOp
-	steps  []sentStep  // the commands of the batch
-	arena  []byte      // the encoded requests of the batch
-	todo   []int32     // operations of the batch still to send
-	active []*loadConn // connections that the current round uses, in the order of their first operation
+	steps  []sentStep   // the commands of the batch
+	aside  []asideBatch // by nodeID, if pipelines keep to one node
+	arena  []byte       // the encoded requests of the batch
+	todo   []int32      // operations of the batch still to send
+	active []*loadConn  // connections that the current round uses, in the order of their first operation
 	kinds  map[string]string
 
 	segment *phaseSegment // in which it takes operations up
@@ -179,13 +180,22 @@ func (w *worker) closed() {
 	for !w.run.stopped() && !w.run.ending.Load() {
 		w.enter()
 		w.reset()
-		for range size {
+		for full := false; !full; {
 			w.gen.Next(&w.req)
 			w.append(-1)
+			if w.group.o.OneNode {
+				full = w.setAside() == size
+			} else {
+				full = len(w.batch) == size
+			}
+		}
+		if w.group.o.OneNode {
+			w.pickUp()
 		}
 		w.exchange()
 		w.count()
 	}
+	w.abandon()
 }
 
 // opened sends each operation when it is due. Operations that have become due meanwhile go with it, up to the length of
@@ -200,7 +210,7 @@ func (w *worker) opened() {
 			return
 		}
 		at, ok := w.starts.next()
-		if wait := seg.start + at - now; !ok || wait > 0 {
+		if wait := seg.start + at - now; (!ok || wait > 0) && !w.waiting() {
 			switch {
 			case !ok && seg.last:
 				return
@@ -212,11 +222,19 @@ func (w *worker) opened() {
 		}
 		w.woke = now
 		w.reset()
-		for len(w.batch) < size && ok && seg.start+at <= now {
+		for full := false; !full && ok && seg.start+at <= now; {
 			w.gen.Next(&w.req)
 			w.append(seg.start + at)
+			if w.group.o.OneNode {
+				full = w.setAside() >= size
+			} else {
+				full = len(w.batch) == size
+			}
 			w.starts.advance()
 			at, ok = w.starts.next()
+		}
+		if w.group.o.OneNode {
+			w.pickUp()
 		}
 		w.exchange()
 		w.count()
@@ -228,6 +246,9 @@ func (w *worker) opened() {
 func (w *worker) giveUp(seg *phaseSegment) {
 	<-w.run.stop
 	t := w.rec.begin()
+	if aside := w.abandon(); t.segment == seg {
+		t.dropped += aside
+	}
 	for at, ok := w.starts.next(); ok && seg.start+at <= w.run.halted; at, ok = w.starts.next() {
 		if t.segment == seg {
 			t.dropped++
@@ -243,6 +264,7 @@ func (w *worker) enter() *phaseSegment {
 		seg := w.rec.begin().segment
 		w.rec.end()
 		if seg != w.segment {
+			w.abandon()
 			w.segment, w.held = seg, 0
 			if table := seg.loads[w.group.number].table; table != nil {
 				w.starts = table.client(w.number)

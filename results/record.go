@@ -48,7 +48,8 @@ type ClientGroup struct {
 	Keys       string `json:"keys"` // the distribution of keys
 	Clients    int    `json:"clients"`
 	Pipeline   int    `json:"pipeline"`
-	Rate       string `json:"rate"` // of all clients of the group together; "" for a closed loop
+	OneNode    bool   `json:"one_node,omitempty"` // the operations of a pipeline go to one node of a cluster
+	Rate       string `json:"rate"`               // of all clients of the group together; "" for a closed loop
 	Records    uint64 `json:"records"`
 	Elements   int    `json:"elements,omitempty"` // elements of a record that is a collection
 	ValueBytes string `json:"value_bytes"`        // sizes of values, "" if nothing has a value

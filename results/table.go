@@ -128,7 +128,11 @@ func loop(g ClientGroup) string {
 
 // title returns the line above the table of a group: what was sent, by clients of a name that may be empty.
 func title(g ClientGroup, name, loop string) string {
-	text := fmt.Sprintf("%s: %s, pipeline %d, %s; %s", g.Workload, plural(int64(g.Clients), "client"), g.Pipeline, loop,
+	pipeline := strconv.Itoa(g.Pipeline)
+	if g.OneNode {
+		pipeline += " on one node"
+	}
+	text := fmt.Sprintf("%s: %s, pipeline %s, %s; %s", g.Workload, plural(int64(g.Clients), "client"), pipeline, loop,
 		records(g))
 	if name != "" {
 		text = name + ": " + text

@@ -29,6 +29,8 @@ type benchFlags struct {
 	plain       bool // lines of progress, also on a terminal
 	groups      []string
 
+	pipelineSlots string
+
 	at       []string
 	schedule string
 
@@ -75,6 +77,8 @@ what was measured. The workloads are:
 	flags.BoolVar(&f.plain, "plain", false, "show progress in lines, also on a terminal")
 	flags.StringArrayVar(&f.groups, "group", nil, "more clients, `\"name=... rate=...\"`: "+groupForm+
 		"; what it leaves out is as the other flags say; may be repeated")
+	flags.StringVar(&f.pipelineSlots, "pipeline-slots", "spread",
+		"`where` the operations of a pipeline go in a cluster: spread, to wherever their keys are, or one, to one node")
 	flags.StringArrayVar(&f.at, "at", nil, "do something in the measured part, `\"TIME WHAT\"`; WHAT is "+
 		bench.EventForms+"; may be repeated")
 	flags.StringVar(&f.schedule, "schedule", "", "YAML `file` with a list of such events, each with at and do")

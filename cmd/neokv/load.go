@@ -34,6 +34,9 @@ func (f *benchFlags) options(l profiles.LoadKnobs) (bench.Options, error) {
 		Elements: l.Elements, ValueSize: int(l.ValueSize),
 	}
 	first.Rate, _ = bench.ParsePace(l.Rate)
+	if err := parseSlots(&first, f.pipelineSlots); err != nil {
+		complain(fmt.Errorf("--pipeline-slots %s: %w", f.pipelineSlots, err))
+	}
 	o.Groups = append(o.Groups, first)
 	for _, text := range f.groups {
 		g, err := parseGroup(text, first)
@@ -95,6 +98,7 @@ var groupWords = map[string]func(g *bench.GroupOptions, value string) error{
 		g.Records = uint64(max(0, n))
 		return err
 	},
+	"pipeline-slots": parseSlots,
 	"rate": func(g *bench.GroupOptions, value string) (err error) {
 		g.Rate, err = bench.ParsePace(value)
 		return err
@@ -107,6 +111,15 @@ var groupWords = map[string]func(g *bench.GroupOptions, value string) error{
 		g.ValueSize = int(n)
 		return nil
 	},
+}
+
+// parseSlots reads over how many slots a pipeline spreads.
+func parseSlots(g *bench.GroupOptions, value string) error {
+	if value != "spread" && value != "one" {
+		return errors.New("want spread or one")
+	}
+	g.OneNode = value == "one"
+	return nil
 }
 
 func parseWhole(into *int, value string) error {
