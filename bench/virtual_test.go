@@ -413,6 +413,37 @@ func TestWarmup(t *testing.T) {
 	})
 }
 
+// The record of a long run stays bounded: its intervals are longer, while progress and the watch over the target go on
+// each second.
+func TestLongRun(t *testing.T) {
+	for length, want := range map[time.Duration]time.Duration{
+		time.Second: time.Second, time.Hour: time.Second, time.Hour + 1: 2 * time.Second, 2 * time.Hour: 2 * time.Second,
+		maxDuration: 168 * time.Second, 0: time.Second,
+	} {
+		if got := (&phaseSegment{length: length}).intervalOf(); got != want {
+			t.Errorf("intervals of %s in %s, want %s", got, length, want)
+		}
+	}
+	synctest.Test(t, func(t *testing.T) {
+		m := newMemory(func(time.Duration) time.Duration { return time.Millisecond })
+		ctx, cancel := context.WithTimeout(t.Context(), 9500*time.Millisecond)
+		defer cancel()
+		ticks := 0
+		s, rec, err := inBubble(t, m, ctx, Options{
+			Groups:   []GroupOptions{{Workload: "set", Clients: 1, Rate: Steady(0.5), Records: 10}},
+			Duration: 2 * time.Hour, Progress: func(Tick) { ticks++ },
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		adds(t, s, rec)
+		if iv := rec.Intervals[3]; len(rec.Intervals) != 5 || iv.Seconds < 2 || iv.Seconds > 2.01 || iv.Since != 6 ||
+			ticks != 10 {
+			t.Errorf("%d intervals, %d ticks, the fourth %+v", len(rec.Intervals), ticks, iv)
+		}
+	})
+}
+
 func TestConnectionsLostAndMadeAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const clients = 3

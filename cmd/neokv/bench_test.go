@@ -176,6 +176,94 @@ func TestBenchFails(t *testing.T) {
 	}
 }
 
+// Everything that is wrong with the flags of a load is said at once, and nothing is booted.
+func TestBenchRefuses(t *testing.T) {
+	t.Chdir(t.TempDir())
+	if err := os.WriteFile("bad.yaml", []byte("- at: 1s\n  do: kill store 1\n- do: FLUSHALL\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		args []string
+		says []string
+	}{
+		{[]string{"--rate", "ramp 1..x 3s", "--warmup", "soon", "--group", "clients=x colour=red rate=1"}, []string{
+			"--rate: load.rate: ramp 1..x 3s: want N per second, ramp A..B TIME, or steps",
+			"--warmup: load.warmup: soon: want 0s to 1h, or auto", "clients=x: want a whole number",
+			"colour: unknown, want any of clients, elements, name",
+		}},
+		{[]string{"--group", "workload=nope", "--group", "clients=0 name=b", "--group", "name=b value-size=many", "--group",
+			"fast", "--pipeline-slots", "two"}, []string{
+			"value-size=many: want a size such as 64MiB", "fast: want name=value", "--pipeline-slots two: want spread or one",
+		}},
+		{[]string{"--group", "workload=nope", "--group", "clients=0 name=b", "--group", "name=b"}, []string{
+			`group nope: workload "nope": unknown`, "group b: clients: 0, want 1 to 10000",
+			"group b: another group has that name, too",
+		}},
+		{[]string{"--at", "5s kill 1", "--at", "soon FLUSHALL", "--schedule", "bad.yaml", "--slo", "p99>1s"}, []string{
+			`at "5s kill 1": kill: does not exist yet`, `at "soon FLUSHALL": time "soon"`, "bad.yaml:1: kill: does not exist",
+			`bad.yaml:3: time ""`, `slo "p99>1s": want pN<TIME`, "--slo and --step are for --find-max and --curve",
+		}},
+		{[]string{"--at", "1h FLUSHALL", "--at", "1s rate 5", "--schedule", "none.yaml"}, []string{"none.yaml"}},
+		{[]string{"--at", "1h FLUSHALL", "--at", "1s rate 5"}, []string{
+			"the measured part ends after 30s", "group ycsb-a is a closed loop",
+		}},
+		{[]string{"--find-max", "--curve"}, []string{"exclude each other", "--find-max: want --slo"}},
+		{[]string{"--verify", "--group", "name=b"}, []string{"verify: the groups ycsb-a, b load or write records"}},
+	} {
+		got := neokvRun(t, nil, append([]string{"bench", "--mem"}, c.args...)...)
+		for _, want := range c.says {
+			if got.status != statusInvalid || got.stdout != "" || !strings.Contains(got.stderr, want) ||
+				strings.Contains(got.stderr, "booted") {
+				t.Errorf("%v: status %d, stderr\n%s\nwant %d and %q", c.args, got.status, got.stderr, statusInvalid, want)
+			}
+		}
+	}
+	if left, err := os.ReadDir("."); err != nil || len(left) != 1 {
+		t.Errorf("left behind: %v, %v; want no result files", left, err)
+	}
+}
+
+// Groups side by side, a plan of rates, and a schedule, from the command line into the result file.
+func TestBenchGroups(t *testing.T) {
+	out := filepath.Join(t.TempDir(), "groups.jsonl")
+	got := neokvRun(t, nil, append([]string{"bench", "--mem", "--workload", "set", "--rate", "poisson 500", "--out", out,
+		"--group", "name=rare workload=get rate=steps 20..40 by 20 every 200ms clients=1 value-size=10B", "--at",
+		"200ms rate of rare 50", "--at", "100ms FLUSHALL"}, short...)...)
+	if got.status != statusDone {
+		t.Fatalf("status %d, stderr %q", got.status, got.stderr)
+	}
+	r := readResult(t, got.stdout)
+	if g := r.Header.Groups; len(g) != 2 || g[0].Rate != "poisson 500" || g[0].Clients != 4 || g[1].Name != "rare" ||
+		g[1].Rate != "steps 20..40 by 20 every 200ms" || g[1].Clients != 1 || g[1].Records != 200 || g[1].ValueBytes != "10" {
+		t.Errorf("groups %+v", g)
+	}
+	s := r.Summary
+	if len(s.Groups) != 2 || s.Groups[0].Total.Count == 0 || s.Groups[1].Total.Count == 0 || len(s.Events) != 2 ||
+		s.Events[0].Do != "FLUSHALL" || s.Events[0].Error != "" {
+		t.Errorf("summary %+v", s)
+	}
+	if g := s.Generator; g.Cores <= 0 || g.Late == nil {
+		t.Errorf("generator %+v", g)
+	}
+	if !strings.Contains(got.stdout, "rare: get: 1 client") || !strings.Contains(got.stdout, "\ngenerator: ") {
+		t.Errorf("stdout\n%s", got.stdout)
+	}
+}
+
+// A search from the command line.
+func TestBenchFindMax(t *testing.T) {
+	out := filepath.Join(t.TempDir(), "max.jsonl")
+	got := neokvRun(t, nil, append([]string{"bench", "--mem", "--workload", "set", "--rate", "50", "--out", out,
+		"--find-max", "--slo", "p50<1us", "--step", "100ms"}, short...)...)
+	if got.status != statusDone || !strings.Contains(got.stdout, "want p50<1us") {
+		t.Fatalf("status %d, stdout\n%s\nstderr %q", got.status, got.stdout, got.stderr)
+	}
+	c := readResult(t, got.stdout).Summary.Curve
+	if c == nil || c.Best != 0 || len(c.Rows) < 2 || c.Rows[0].Rate != 50 || c.Rows[len(c.Rows)-1].Rate != 1 {
+		t.Errorf("curve %+v; want a search down to 1 per second, since nothing takes less than a microsecond", c)
+	}
+}
+
 // A run that is interrupted prints what it has and does not count as done.
 func TestBenchInterrupted(t *testing.T) {
 	out := filepath.Join(t.TempDir(), "cut.jsonl")
