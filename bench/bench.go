@@ -278,7 +278,8 @@ func (p *problems) check(ok bool, format string, args ...any) {
 	}
 }
 
-// OptionsError is the error of Run for options that are wrong. Run finds that out before it sends anything.
+// OptionsError is the error of Run for options that are wrong, also for a target that is not a Redis. Run finds that out
+// before it sends any load.
 type OptionsError struct{ err error }
 
 func (e *OptionsError) Error() string { return e.err.Error() }
@@ -342,7 +343,10 @@ func Run(ctx context.Context, o Options, out *results.RecordWriter) (results.Sum
 	runCtx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	t, facts, err := discover(ctx, o.Dial, o.Targets)
-	if err != nil {
+	switch {
+	case errors.Is(err, errProtocol):
+		return results.Summary{}, &OptionsError{fmt.Errorf("not a Redis: %w", err)}
+	case err != nil:
 		return results.Summary{}, err
 	}
 	r := &run{

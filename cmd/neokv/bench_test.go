@@ -5,6 +5,8 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -171,6 +173,10 @@ func TestBenchFails(t *testing.T) {
 	} {
 		wantOneLine(t, c.what, neokvRun(t, nil, append([]string{"bench"}, c.args...)...), statusFailed, c.says)
 	}
+	web := httptest.NewServer(http.NotFoundHandler())
+	defer web.Close()
+	wantOneLine(t, "a target that is not a Redis", neokvRun(t, nil, "bench", "--target", web.Listener.Addr().String()),
+		statusInvalid, "not a Redis: target "+web.Listener.Addr().String())
 	if left, err := os.ReadDir("."); err != nil || len(left) != 0 {
 		t.Errorf("left behind: %v, %v; want no empty result files", left, err)
 	}
