@@ -126,6 +126,26 @@ func TestEvents(t *testing.T) {
 	})
 }
 
+// A run whose target dies at the very end of the warm-up does not wait for its schedule.
+func TestEventsOfDeadRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMemory(func(at time.Duration) time.Duration {
+			if at > 900*time.Millisecond {
+				return -1
+			}
+			return time.Millisecond
+		})
+		start := time.Now()
+		s, _, err := inBubble(t, m, t.Context(), Options{
+			Groups: []GroupOptions{{Workload: "set", Clients: 2, Records: 10}}, Warmup: 3 * time.Second,
+			Duration: 2 * time.Hour, DeadAfter: 2 * time.Second, Events: []ScheduledEvent{event("1h FLUSHALL")},
+		})
+		if took := time.Since(start); err == nil || took > 10*time.Second || len(s.Events) > 0 {
+			t.Errorf("after %s: error %v, events %v", took, err, s.Events)
+		}
+	})
+}
+
 func TestEventsRefused(t *testing.T) {
 	o := usual(Options{
 		Groups: []GroupOptions{{Workload: "set", Rate: Steady(5)}, {Name: "b", Workload: "set"}}, Duration: time.Minute,

@@ -21,7 +21,7 @@ type phaseSegment struct {
 	loads  []segmentLoad // of each group
 	steady *warmupEnd    // finds the end of the segment before its length is over; nil if that is not asked for
 
-	last bool // no other one follows in its phase
+	next *phaseSegment // follows in the same phase; nil for the last
 
 	// Set when it begins.
 	start time.Duration
@@ -36,7 +36,6 @@ type segmentLoad struct {
 }
 
 const (
-	second = time.Second
 	// maxIntervals is about how many intervals a part of a run has in its record at most.
 	maxIntervals = 3600
 	// grace is how long operations that are under way at the end of a run may take. Until then an open loop also sends
@@ -69,8 +68,8 @@ func (g *loadGroup) alone(name string, op workloads.Op, items uint64) *phaseSegm
 // intervalOf returns how long the intervals of a segment are: a second, or longer in a long run, so that result files
 // stay bounded.
 func (seg *phaseSegment) intervalOf() time.Duration {
-	n := (seg.length + maxIntervals*second - 1) / (maxIntervals * second)
-	return max(1, n) * second
+	n := (seg.length + maxIntervals*time.Second - 1) / (maxIntervals * time.Second)
+	return max(1, n) * time.Second
 }
 
 func (r *run) now() time.Duration { return time.Since(r.epoch) }
@@ -96,10 +95,10 @@ func (r *run) resume() {
 
 // abort closes all connections, even if workers use them.
 func (r *run) abort() {
+	r.aborted.Store(true) // before anything breaks by it
 	r.hangUp()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.aborted.Store(true)
 	for nc := range r.conns {
 		nc.Close()
 	}
@@ -109,31 +108,27 @@ func (r *run) abort() {
 // returns how long the last segment took; each group then has the figures of that segment. The workers end before the
 // last interval is reported, so that it has every operation.
 func (r *run) phase(ctx context.Context, work func(*worker), segments ...*phaseSegment) (time.Duration, error) {
-	last := segments[len(segments)-1]
-	last.last = true
+	for i, seg := range segments[1:] {
+		segments[i].next = seg
+	}
 	r.resume()
 	defer r.hangUp()
 	r.begin(segments[0])
 	r.collect(segments[0]) // nobody has counted anything yet
 	r.answered, r.failing, r.reached = r.now(), false, 0
 	done := r.start(work, segments[0])
-	for i, seg := range segments {
-		var next *phaseSegment
-		if seg != last {
-			next = segments[i+1]
-		}
-		took, err := r.segment(ctx, seg, next, done)
-		if seg == last {
+	for seg := segments[0]; ; seg = seg.next {
+		took, err := r.segment(ctx, seg, done)
+		switch {
+		case seg.next == nil:
 			return took, err
-		}
-		if r.stopped() {
+		case r.stopped():
 			for _, g := range r.groups { // the last segment has no figures
-				g.enter(last)
+				g.enter(segments[len(segments)-1])
 			}
 			return 0, err
 		}
 	}
-	panic("a phase without segments")
 }
 
 // begin starts the clock of a segment. Workers enter it when their counts have been collected.
@@ -179,7 +174,7 @@ func (r *run) start(work func(*worker), seg *phaseSegment) <-chan struct{} {
 
 // segment watches over a segment until it ends: until the next one has begun or, without a next one, all workers have
 // ended. It reports its intervals, and returns how long the segment took.
-func (r *run) segment(ctx context.Context, seg, next *phaseSegment, done <-chan struct{}) (time.Duration, error) {
+func (r *run) segment(ctx context.Context, seg *phaseSegment, done <-chan struct{}) (time.Duration, error) {
 	defer seg.end()
 	for _, g := range r.groups {
 		g.enter(seg)
@@ -188,13 +183,13 @@ func (r *run) segment(ctx context.Context, seg, next *phaseSegment, done <-chan 
 	if seg.length == 0 {
 		finished = done
 	}
-	timer := time.NewTimer(second)
+	timer := time.NewTimer(time.Second)
 	defer timer.Stop()
 	var failed error
 	// When the interval began, its present second, and the slice of that after which counts are collected.
 	from, tick, slice := seg.start, seg.start, seg.start
 	for n, interval := 1, seg.intervalOf(); ; {
-		to, over := slice+second, false
+		to, over := slice+time.Second, false
 		if seg.steady != nil {
 			to = slice + seg.steady.slice
 		}
@@ -211,7 +206,7 @@ func (r *run) segment(ctx context.Context, seg, next *phaseSegment, done <-chan 
 		case <-ctx.Done():
 			r.halt()
 		}
-		last := r.stopped() || over && next == nil
+		last := r.stopped() || over && seg.next == nil
 		if last && !r.stopped() {
 			r.collect(seg)
 			for _, g := range r.groups {
@@ -223,8 +218,8 @@ func (r *run) segment(ctx context.Context, seg, next *phaseSegment, done <-chan 
 		}
 		following := seg
 		if over && !last {
-			following = next
-			r.begin(next)
+			following = seg.next
+			r.begin(following)
 		}
 		before, answersBefore := r.served()
 		r.collect(following)
@@ -232,7 +227,7 @@ func (r *run) segment(ctx context.Context, seg, next *phaseSegment, done <-chan 
 		if sum, answers := r.served(); seg.steady != nil && !over {
 			seg.steady.add(float64(sum-before) / float64(max(1, answers-answersBefore)))
 		}
-		if slice = to; !last && !over && to-tick < second {
+		if slice = to; !last && !over && to-tick < time.Second {
 			continue
 		}
 		shown := r.second(seg, tick, now, last)
@@ -257,6 +252,7 @@ func (r *run) segment(ctx context.Context, seg, next *phaseSegment, done <-chan 
 			if failed != nil && !last {
 				r.halt()
 				r.finish(ctx, done)
+				seg.next.end()
 			}
 			return now - seg.start, failed
 		}

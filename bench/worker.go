@@ -212,7 +212,7 @@ func (w *worker) opened() {
 		at, ok := w.starts.next()
 		if wait := seg.start + at - now; (!ok || wait > 0) && !w.waiting() {
 			switch {
-			case !ok && seg.last:
+			case !ok && seg.next == nil:
 				return
 			case !ok:
 				wait = never
