@@ -278,8 +278,8 @@ func (p *problems) check(ok bool, format string, args ...any) {
 	}
 }
 
-// OptionsError is the error of Run for options that are wrong, also for a target that is not a Redis. Run finds that out
-// before it sends any load.
+// OptionsError is the error of Run for options that are wrong, also for a target that is not a Redis. Run finds that
+// out before it sends any load.
 type OptionsError struct{ err error }
 
 func (e *OptionsError) Error() string { return e.err.Error() }
@@ -409,8 +409,11 @@ func (r *run) phases(ctx context.Context) (s results.Summary, err error) {
 		err = r.measure(ctx, &s, r.withEvents)
 	} else {
 		s.Curve = &results.Curve{SLO: r.o.Search.SLO.String()}
-		rate := 0.0
-		if rate, err = r.search(ctx, s.Curve); err == nil && rate > 0 && ctx.Err() == nil {
+		before, rate := r.readGenerator(), 0.0
+		rate, err = r.search(ctx, s.Curve)
+		s.Generator = r.clock.since(before)
+		s.Warnings = r.saturation(s.Generator)
+		if err == nil && rate > 0 && ctx.Err() == nil {
 			err = r.confirm(ctx, &s)
 		}
 	}

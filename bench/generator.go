@@ -119,9 +119,14 @@ func doubts(open bool, ops []workloads.Op, g results.GroupStats) (warnings []str
 	return warnings
 }
 
+// saturation says if the generator, or the machine, was the bottleneck of this run.
+func (r *run) saturation(l results.GeneratorLoad) []string {
+	return saturation(l, r.o.Header.Cluster.InProcess, min(runtime.NumCPU(), runtime.GOMAXPROCS(0)))
+}
+
 // warnings says what a reader must know before believing the figures.
 func (r *run) warnings(s *results.Summary, seg *phaseSegment) []string {
-	out := saturation(s.Generator, r.o.Header.Cluster.InProcess, min(runtime.NumCPU(), runtime.GOMAXPROCS(0)))
+	out := r.saturation(s.Generator)
 	for i, g := range r.groups {
 		out = append(out, doubts(seg.loads[i].table != nil, g.workload.Ops, s.Groups[i].GroupStats)...)
 	}

@@ -135,16 +135,21 @@ func (r *run) judge(rate float64) string {
 	return why
 }
 
-// mark sets the rates of the curve from which on it lags, breaks the SLO, and saturates.
+// mark sets the rates of the curve from which on it lags, breaks the SLO, and saturates. If a higher rate did not, a
+// rate did so by chance.
 func (r *run) mark(c *results.Curve) {
+	c.Lags, c.Breaks, c.Saturates = 0, 0, 0
 	for _, rate := range slices.Sorted(maps.Keys(r.verdicts)) {
 		v := r.verdicts[rate]
 		for _, m := range []struct {
-			lowest *float64
-			is     bool
+			from *float64
+			is   bool
 		}{{&c.Lags, v.lags}, {&c.Breaks, v.breaks}, {&c.Saturates, v.saturates}} {
-			if m.is && *m.lowest == 0 {
-				*m.lowest = rate
+			switch {
+			case !m.is:
+				*m.from = 0
+			case *m.from == 0:
+				*m.from = rate
 			}
 		}
 	}

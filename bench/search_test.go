@@ -76,6 +76,12 @@ func TestBracket(t *testing.T) {
 			t.Errorf("from %g: %g after %d steps, want %g", c.first, b.low, steps, c.highest)
 		}
 	}
+	r := &run{verdicts: map[float64]rateVerdict{10: {breaks: true}, 20: {}, 30: {breaks: true, lags: true},
+		40: {breaks: true, lags: true, saturates: true}}}
+	var c results.Curve
+	if r.mark(&c); c.Breaks != 30 || c.Lags != 30 || c.Saturates != 40 {
+		t.Errorf("marks %+v, want 30, 30 and 40, and nothing of what 10 did by chance", c)
+	}
 	for in, want := range map[float64]float64{123_456: 123_000, 999.6: 1000, 1: 1, 0.123456: 0.123} {
 		if got := threeDigits(in); got != want {
 			t.Errorf("threeDigits(%g) = %g, want %g", in, got, want)

@@ -285,8 +285,8 @@ type GroupSummary struct {
 type Curve struct {
 	SLO  string `json:"slo,omitempty"` // what a rate must hold
 	Rows []Step `json:"steps"`         // in the order in which they ran
-	// The lowest rates, in operations per second, at which the group begins to lag behind its schedule, breaks the SLO,
-	// and at which the target gives no more; 0 where no step did.
+	// The rates, in operations per second, from which on the group lags behind its schedule, breaks the SLO, and the
+	// target gives no more; 0 where the highest rate did not.
 	Lags      float64 `json:"lags,omitempty"`
 	Breaks    float64 `json:"breaks,omitempty"`
 	Saturates float64 `json:"saturates,omitempty"`
