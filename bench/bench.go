@@ -319,10 +319,11 @@ type run struct {
 	reported  int             // how many of these are in intervals
 
 	sampler *sampler
-	work    results.Work // of the measured part, nil if the target does not tell
 
-	verdicts     map[float64]rateVerdict // of a search
-	clock, began generatorClock          // at the last interval, and when the segment began
+	verdicts map[float64]rateVerdict // of a search
+	// What the generator's clocks said when the last second ended, and when the present interval and segment began.
+	clock, spanClock, began generatorClock
+	span, measured          observed // in the present interval, and in the measured part
 
 	answered time.Duration // when the collector last found an answer
 	failing  bool          // errors since then
@@ -441,10 +442,10 @@ func (r *run) measure(ctx context.Context, s *results.Summary, pace func(*loadGr
 	if r.o.Warmup > 0 {
 		segments = slices.Insert(segments, 0, r.warmup(pace))
 	}
-	r.work = nil
+	r.measured = observed{}
 	took, err := r.phase(ctx, (*worker).send, segments...)
 	r.following.Wait()
-	s.Seconds, s.Work, s.Events = took.Seconds(), r.work, r.events(0)
+	s.Seconds, s.Work, s.Events = took.Seconds(), r.measured.work, r.events(0)
 	late := newTally(0)
 	for i, g := range r.groups {
 		s.Groups[i].GroupStats = g.stats(measured, s.Seconds)

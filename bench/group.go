@@ -23,14 +23,12 @@ type loadGroup struct {
 	handed   atomic.Uint64 // records of the load phase given to workers
 
 	// What the collector knows. second has what came since the last tick, span since the last interval, and total since
-	// the beginning of the segment. sum is the ledger of total.
+	// the beginning of the segment; these have ledgers, too.
 	second, span, total *tally
-	shown               *tally // the second before
-	sum                 results.Ledger
+	spanSum, sum        results.Ledger
 	starts              *dueCounter // of an open loop, else nil
 	counted             time.Duration
 	due, begun          int64 // so far in the segment
-	offered             int64 // due at the last interval
 	behind              int64 // due for some time, and not begun
 	backlog             int64 // due and not begun when the schedule ended
 }
@@ -44,7 +42,7 @@ func (r *run) addGroup(o GroupOptions) results.ClientGroup {
 	if err := errors.Join(errFind, errSource); err != nil {
 		panic(err) // complete has found no problem
 	}
-	g.spare, g.second, g.shown = g.newTally(), g.newTally(), g.newTally()
+	g.spare, g.second = g.newTally(), g.newTally()
 	if r.o.Verify {
 		g.ledger = newLedger(g.src)
 	}
@@ -104,8 +102,8 @@ func (g *loadGroup) stats(seg *phaseSegment, seconds float64) results.GroupStats
 // enter begins to count for a segment.
 func (g *loadGroup) enter(seg *phaseSegment) {
 	g.second.reset()
-	g.span, g.total, g.sum = g.newTally(), g.newTally(), results.Ledger{}
-	g.starts, g.counted, g.due, g.begun, g.offered, g.behind, g.backlog = nil, 0, 0, 0, 0, 0, 0
+	g.span, g.total, g.spanSum, g.sum = g.newTally(), g.newTally(), results.Ledger{}, results.Ledger{}
+	g.starts, g.counted, g.due, g.begun, g.behind, g.backlog = nil, 0, 0, 0, 0, 0
 	if table := seg.loads[g.number].table; table != nil {
 		g.starts = newDueCounter(table)
 	}
@@ -136,43 +134,49 @@ func (g *loadGroup) atEnd(now time.Duration) {
 	}
 }
 
-// tick ends a second: it brings the schedule's count up to an instant of the segment, and adds the second's figures to
-// the interval's. What it returns is valid until the next tick.
-func (g *loadGroup) tick(now time.Duration) *tally {
-	done := g.second
-	g.begun += done.begun
-	g.behind = 0
+// tick ends a second, at an instant of the segment, and returns its figures. waiting says that operations which are due
+// and not begun may still begin.
+func (g *loadGroup) tick(seg *phaseSegment, now time.Duration, seconds float64, waiting bool) results.GroupStats {
+	ops := seg.loads[g.number].ops
+	if ops == nil {
+		return results.GroupStats{Name: g.o.Name, Total: results.OpStats{Name: "total"}}
+	}
+	s := g.second.stats(ops, seconds)
+	s.Name = g.o.Name
+	l := &s.Ledger
+	for _, w := range g.workers {
+		l.InFlight += w.seen
+	}
+	g.begun += g.second.begun
 	if g.starts != nil {
 		late := g.starts.upTo(max(g.counted, now-lateAfter))
-		g.due, g.counted = g.starts.upTo(now), now
+		due := g.starts.upTo(now)
+		l.Offered, g.due, g.counted = due-g.due, due, now
 		g.behind = max(0, late-g.begun)
+		if waiting {
+			l.InFlight += g.due - g.begun
+			l.Behind = g.behind
+		}
 	}
-	g.span.merge(done)
-	g.second, g.shown = g.shown, done
+	g.span.merge(g.second)
+	g.total.merge(g.second)
 	g.second.reset()
-	return done
+	g.spanSum.Add(*l)
+	g.sum.Add(*l)
+	return s
 }
 
-// interval ends an interval. waiting says that operations which are due and not begun may still begin.
-func (g *loadGroup) interval(seg *phaseSegment, seconds float64, waiting bool) results.GroupStats {
+// interval returns the figures of the seconds since beginInterval.
+func (g *loadGroup) interval(seg *phaseSegment, seconds float64) results.GroupStats {
 	s := results.GroupStats{Total: results.OpStats{Name: "total"}}
 	if ops := seg.loads[g.number].ops; ops != nil {
 		s = g.span.stats(ops, seconds)
-		l := &s.Ledger
-		for _, w := range g.workers {
-			l.InFlight += w.seen
-		}
-		if g.starts != nil {
-			l.Offered, g.offered = g.due-g.offered, g.due
-			if waiting {
-				l.InFlight += g.due - g.begun
-				l.Behind = g.behind
-			}
-		}
-		g.sum.Add(*l)
-		g.total.merge(g.span)
-		g.span.reset()
 	}
-	s.Name = g.o.Name
+	s.Name, s.Ledger = g.o.Name, g.spanSum
 	return s
+}
+
+func (g *loadGroup) beginInterval() {
+	g.span.reset()
+	g.spanSum = results.Ledger{}
 }

@@ -232,11 +232,9 @@ func (r *run) segment(ctx context.Context, seg *phaseSegment, done <-chan struct
 		}
 		shown := r.second(seg, tick, now, last)
 		if last || over || to-from >= interval {
-			var err error
-			if shown.Interval, err = r.report(seg, from, now, !last); failed == nil {
+			if err := r.report(seg, from, tick, now, shown.Interval); failed == nil {
 				failed = err
 			}
-			shown.Nodes = r.nodes()
 			if from = to; n%maxIntervals == 0 && seg.length == 0 {
 				interval *= 2
 			}
@@ -296,60 +294,91 @@ func (r *run) finish(ctx context.Context, done <-chan struct{}) {
 
 // second ends a second of a segment, or what there was of it, and returns what to show.
 func (r *run) second(seg *phaseSegment, from, now time.Duration, last bool) Tick {
+	iv := r.newInterval(seg, from, now)
 	t := Tick{Phase: seg.name, Elapsed: now - seg.start, Total: seg.length}
 	due := now
 	if last {
 		due = r.halted
 	}
+	late := newTally(0)
 	for i, g := range r.groups {
-		done := g.tick(due - seg.start)
+		mergeHistogram(&late.late, g.second.late)
+		s := g.tick(seg, due-seg.start, iv.Seconds, !last)
+		iv.Groups = append(iv.Groups, s)
 		if seg.loads[i].ops == nil {
 			continue
 		}
-		all := done.all()
-		stats := all.stats("", (now - from).Seconds(), false)
-		t.PerSecond += stats.PerSecond
-		t.Errors += stats.Errors
+		t.PerSecond += s.Total.PerSecond
+		t.Errors += s.Total.Errors
 		t.Behind += g.behind
-		t.answers += stats.Count
+		t.answers += s.Total.Count
 		if t.P99 == 0 {
-			l := stats.Service
-			if stats.Response != nil {
-				l = *stats.Response
+			l := s.Total.Service
+			if s.Total.Response != nil {
+				l = *s.Total.Response
 			}
 			t.P50, t.P99 = time.Duration(l.P50)*time.Microsecond, time.Duration(l.P99)*time.Microsecond
 		}
+	}
+	iv.Work = r.sampler.sample(r.ctx)
+	iv.Events = r.events(r.reported)
+	r.reported += len(iv.Events)
+	clock := r.readGenerator()
+	iv.Generator = clock.since(r.clock)
+	iv.Generator.Late, r.clock = lateness(late), clock
+	r.span.add(iv.Work, iv.Events)
+	if seg.name == results.PhaseRun {
+		r.measured.add(iv.Work, nil)
 	}
 	if seg.length == 0 {
 		r.reached += uint64(t.answers)
 		t.Items, t.Reached = seg.items, r.reached
 	}
+	t.Interval, t.Nodes = iv, r.nodes()
 	return t
 }
 
-// report writes an interval and returns it. waiting says that operations which are due may still begin.
-func (r *run) report(seg *phaseSegment, from, now time.Duration, waiting bool) (results.Interval, error) {
-	iv := results.Interval{
+func (r *run) newInterval(seg *phaseSegment, from, now time.Duration) results.Interval {
+	return results.Interval{
 		Phase: seg.name, At: r.epoch.Add(now).UTC(), Since: (from - seg.start).Seconds(), Seconds: (now - from).Seconds(),
 	}
-	if iv.Work = r.sampler.sample(r.ctx); seg.name == results.PhaseRun && iv.Work != nil {
-		if r.work == nil {
-			r.work = results.Work{}
+}
+
+// observed is what bench has seen beside the answers in a span of time.
+type observed struct {
+	work   results.Work // of the target, nil if that does not tell
+	events []results.Event
+}
+
+func (o *observed) add(work results.Work, events []results.Event) {
+	if work != nil {
+		if o.work == nil {
+			o.work = results.Work{}
 		}
-		r.work.Add(iv.Work)
+		o.work.Add(work)
 	}
-	late := newTally(0)
+	o.events = append(o.events, events...)
+}
+
+// report writes an interval. Its last second is the one that begins at tick.
+func (r *run) report(seg *phaseSegment, from, tick, now time.Duration, lastSecond results.Interval) error {
+	iv := lastSecond
+	if from != tick {
+		iv = r.newInterval(seg, from, now)
+		late := newTally(0)
+		for _, g := range r.groups {
+			mergeHistogram(&late.late, g.span.late)
+			iv.Groups = append(iv.Groups, g.interval(seg, iv.Seconds))
+		}
+		iv.Work, iv.Events = r.span.work, r.span.events
+		iv.Generator = r.clock.since(r.spanClock)
+		iv.Generator.Late = lateness(late)
+	}
 	for _, g := range r.groups {
-		mergeHistogram(&late.late, g.span.late)
-		iv.Groups = append(iv.Groups, g.interval(seg, iv.Seconds, waiting))
+		g.beginInterval()
 	}
-	if iv.Events = r.events(r.reported); iv.Events != nil {
-		r.reported += len(iv.Events)
-	}
-	clock := r.readGenerator()
-	iv.Generator = clock.since(r.clock)
-	iv.Generator.Late, r.clock = lateness(late), clock
-	return iv, r.out.Interval(iv)
+	r.span, r.spanClock = observed{}, r.clock
+	return r.out.Interval(iv)
 }
 
 // dead returns an error if the target has given nothing but errors for too long.

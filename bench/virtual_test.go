@@ -428,17 +428,21 @@ func TestLongRun(t *testing.T) {
 		m := newMemory(func(time.Duration) time.Duration { return time.Millisecond })
 		ctx, cancel := context.WithTimeout(t.Context(), 9500*time.Millisecond)
 		defer cancel()
-		ticks := 0
+		ticks, seconds := 0, int64(0)
 		s, rec, err := inBubble(t, m, ctx, Options{
-			Groups:   []GroupOptions{{Workload: "set", Clients: 1, Rate: Steady(0.5), Records: 10}},
-			Duration: 2 * time.Hour, Progress: func(Tick) { ticks++ },
+			Groups:   []GroupOptions{{Workload: "set", Clients: 1, Rate: Steady(50), Records: 10}},
+			Duration: 2 * time.Hour, Progress: func(tick Tick) {
+				if ticks++; ticks <= 2 {
+					seconds += tick.Interval.Groups[0].Ledger.Offered
+				}
+			},
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
 		adds(t, s, rec)
 		if iv := rec.Intervals[3]; len(rec.Intervals) != 5 || iv.Seconds < 2 || iv.Seconds > 2.01 || iv.Since != 6 ||
-			ticks != 10 {
+			ticks != 10 || seconds != rec.Intervals[0].Groups[0].Ledger.Offered {
 			t.Errorf("%d intervals, %d ticks, the fourth %+v", len(rec.Intervals), ticks, iv)
 		}
 	})
