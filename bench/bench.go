@@ -201,7 +201,7 @@ func (o Options) complete() (Options, error) {
 	o.Events = slices.Clone(o.Events)
 	slices.SortStableFunc(o.Events, func(a, b ScheduledEvent) int { return cmp.Compare(a.At, b.At) })
 	wrong = append(wrong, o.checkEvents()...)
-	if o.Verify {
+	if o.Verify && len(o.Groups) > 1 {
 		wrong.add(o.oneWriter())
 	}
 	return o, errors.Join(wrong...)

@@ -188,6 +188,9 @@ func TestBenchRefuses(t *testing.T) {
 	if err := os.WriteFile("bad.yaml", []byte("- at: 1s\n  do: kill store 1\n- do: FLUSHALL\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	if err := os.WriteFile("large.yaml", make([]byte, 1<<20+1), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for _, c := range []struct {
 		args []string
 		says []string
@@ -209,7 +212,8 @@ func TestBenchRefuses(t *testing.T) {
 			`at "5s kill 1": kill: does not exist yet`, `at "soon FLUSHALL": time "soon"`, "bad.yaml:1: kill: does not exist",
 			`bad.yaml:3: time ""`, `slo "p99>1s": want pN<TIME`, "--slo and --step are for --find-max and --curve",
 		}},
-		{[]string{"--at", "1h FLUSHALL", "--at", "1s rate 5", "--schedule", "none.yaml"}, []string{"none.yaml"}},
+		{[]string{"--schedule", "none.yaml"}, []string{"none.yaml: no such file"}},
+		{[]string{"--schedule", "large.yaml"}, []string{"large.yaml: more than 1048576 bytes"}},
 		{[]string{"--at", "1h FLUSHALL", "--at", "1s rate 5"}, []string{
 			"the measured part ends after 30s", "group ycsb-a is a closed loop",
 		}},
@@ -224,7 +228,7 @@ func TestBenchRefuses(t *testing.T) {
 			}
 		}
 	}
-	if left, err := os.ReadDir("."); err != nil || len(left) != 1 {
+	if left, err := os.ReadDir("."); err != nil || len(left) != 2 {
 		t.Errorf("left behind: %v, %v; want no result files", left, err)
 	}
 }

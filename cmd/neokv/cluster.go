@@ -114,7 +114,14 @@ func settingFlag(flags *pflag.FlagSet, name, setting string) {
 	if err != nil {
 		panic(err)
 	}
-	flags.Var(&settingValue{setting: setting, kind: placeholders[f.Kind], text: f.Get()}, name,
+	kind := placeholders[f.Kind]
+	switch setting {
+	case "load.rate":
+		kind = "plan"
+	case "load.warmup":
+		kind = placeholders[settings.KindDuration]
+	}
+	flags.Var(&settingValue{setting: setting, kind: kind, text: f.Get()}, name,
 		fmt.Sprintf("%s (%s)", f.Help, f.Range))
 }
 

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"math/rand/v2"
 	"os"
@@ -49,13 +50,9 @@ func (f *benchFlags) options(l profiles.LoadKnobs) (bench.Options, error) {
 		o.Events = append(o.Events, e)
 	}
 	if f.schedule != "" {
-		text, err := os.ReadFile(f.schedule)
+		events, err := readSchedule(f.schedule)
 		complain(err)
-		if err == nil {
-			events, err := bench.ReadSchedule(f.schedule, text)
-			complain(err)
-			o.Events = append(o.Events, events...)
-		}
+		o.Events = append(o.Events, events...)
 	}
 	if f.findMax || f.curve {
 		o.Search = &bench.RateSearch{Curve: f.curve, Step: f.step}
@@ -77,6 +74,25 @@ func (f *benchFlags) options(l profiles.LoadKnobs) (bench.Options, error) {
 		complain(errors.New("--find-max: want --slo, " + bench.SLOForms))
 	}
 	return o, errors.Join(wrong...)
+}
+
+// maxSchedule bounds the size of a file of events.
+const maxSchedule = 1 << 20
+
+func readSchedule(path string) ([]bench.ScheduledEvent, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	text, err := io.ReadAll(io.LimitReader(file, maxSchedule+1))
+	switch {
+	case err != nil:
+		return nil, err
+	case len(text) > maxSchedule:
+		return nil, fmt.Errorf("%s: more than %d bytes", path, maxSchedule)
+	}
+	return bench.ReadSchedule(path, text)
 }
 
 // groupWords set the fields of a group, by the words of --group.
