@@ -258,3 +258,35 @@ func TestStartsDoNotAllocate(t *testing.T) {
 		}
 	}
 }
+
+// Whatever the text, reading it does not panic, and what is accepted prints as a text that means the same.
+func FuzzForms(f *testing.F) {
+	for _, text := range []string{"20000", "poisson ramp 1..5 10s", "steps 9..1 by 2 every 1s", "p99.9<5ms,errors<=1%",
+		"10s rate of b poisson 5", `1h SET "a b" c`, "- at: 1s\n  do: FLUSHALL\n"} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		if p, err := ParsePace(text); err == nil {
+			again, err := ParsePace(p.String())
+			if err != nil || !slices.Equal(again.parts, p.parts) || again.poisson != p.poisson {
+				t.Errorf("%q prints %q, which is %+v, %v", text, p, again, err)
+			}
+			if at := newDueCounter(&timetable{Pace: p, length: time.Second, clients: 1}); p.Open() && at.next() < 0 {
+				t.Errorf("%q: the first start is %s", text, at.next())
+			}
+		}
+		if s, err := ParseSLO(text); err == nil {
+			again, err := ParseSLO(s.String())
+			if err != nil || !slices.Equal(again.terms, s.terms) {
+				t.Errorf("%q prints %q, which is %+v, %v", text, s, again, err)
+			}
+		}
+		if e, err := ParseEvent(text); err == nil {
+			again, err := ParseEvent(e.At.String() + " " + e.Do)
+			if err != nil || again.At != e.At || !slices.Equal(again.command, e.command) || again.group != e.group {
+				t.Errorf("%q prints %s %s, which is %+v, %v", text, e.At, e.Do, again, err)
+			}
+		}
+		_, _ = ReadSchedule("some.yaml", []byte(text))
+	})
+}

@@ -207,6 +207,25 @@ func TestReadOldFormat(t *testing.T) {
 	}
 }
 
+func TestCurveLines(t *testing.T) {
+	response := Latency{P50: 100, P95: 200, P99: 6000, P999: 7000, Max: 8000}
+	c := Curve{SLO: "p99<5ms", Lags: 4000, Breaks: 3000, Best: 2500, Confirmed: true, Rows: []Step{
+		{Rate: 5000, GroupStats: GroupStats{Total: OpStats{PerSecond: 5000, Service: response}}, Why: "closed loop"},
+		{Rate: 1000, GroupStats: GroupStats{Total: OpStats{PerSecond: 999.6, Errors: 2, Response: &response}}},
+		{Rate: 3000, GroupStats: GroupStats{Total: OpStats{PerSecond: 3000}}, Why: "6.00 ms, want p99<5ms"},
+	}}
+	want := `rate   ops/s  errors     p50     p95      p99    p99.9      max
+5,000  5,000       0  100 us  200 us  6.00 ms  7.00 ms  8.00 ms  closed loop
+1,000  1,000       2  100 us  200 us  6.00 ms  7.00 ms  8.00 ms
+3,000  3,000       0       -       -        -        -        -  6.00 ms, want p99<5ms
+
+curve: lags behind its schedule from 4,000/s, breaks p99<5ms from 3,000/s
+highest rate that holds p99<5ms: 2,500/s, confirmed by the run`
+	if got := strings.Join(c.lines(), "\n"); got != want {
+		t.Errorf("%s\nwant\n%s", got, want)
+	}
+}
+
 func TestWorkAdds(t *testing.T) {
 	w := Work{"sync_calls": 3, "process_goroutines": 10}
 	w.Add(Work{"sync_calls": 4, "wal_bytes": 5, "process_goroutines": 7})
