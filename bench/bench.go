@@ -37,7 +37,7 @@ type Options struct {
 	Targets []string
 	// Groups are the groups of clients that send at the same time, at least one.
 	Groups   []GroupOptions
-	Duration time.Duration // of the measured part
+	Duration time.Duration // of the measured part; 0 is until a recording ends
 	Warmup   time.Duration // before the measured part, not in the summary; 0 is none
 	// WarmupAuto says that the run is to find the end of the warm-up from the data. Warmup is then the longest that it
 	// may take; 0 is a minute.
@@ -67,12 +67,14 @@ type Options struct {
 
 // GroupOptions says what the clients of a group send.
 type GroupOptions struct {
-	Name     string // its name in results; empty for that of the workload
+	Name     string // its name in results; empty for that of the workload, or for replay
 	Workload string // a name that workloads.Find knows
 	Clients  int
 	Pipeline int  // operations that a client sends at once
 	OneNode  bool // the operations of a pipeline go to one node of a cluster, instead of wherever their keys are
 	Rate     Pace // of all clients of the group together; the zero Pace is a closed loop
+	// Replay is a recording to send instead of a workload, at its own pace. Its group is the only one.
+	Replay   *Replay
 	Records  uint64
 	Elements int // elements of a record, if records are collections
 	// ValueSize is the bytes of a value. In a hash or a list each element has a value.
@@ -173,6 +175,12 @@ func (o Options) complete() (Options, error) {
 	named := map[string]bool{}
 	for i := range o.Groups {
 		g := &o.Groups[i]
+		if g.Replay != nil {
+			g.Name = cmp.Or(g.Name, "replay")
+			o.Warmup, o.WarmupAuto = 0, false
+			wrong.check(len(o.Groups) == 1, "replay: want one group, without others beside it")
+			wrong.check(o.Search == nil, "replay: a recording has its own pace, so no rate can be searched")
+		}
 		g.Name = cmp.Or(g.Name, g.Workload)
 		prefix := ""
 		if len(o.Groups) > 1 {
@@ -184,8 +192,9 @@ func (o Options) complete() (Options, error) {
 			wrong.add(fmt.Errorf("%s%w", prefix, err))
 		}
 	}
-	wrong.check(o.Duration > 0 && o.Duration <= maxDuration, "duration: %s, want more than 0 and at most %.0fh",
-		o.Duration, maxDuration.Hours())
+	replays := len(o.Groups) > 0 && o.Groups[0].Replay != nil
+	wrong.check((o.Duration > 0 || o.Duration == 0 && replays) && o.Duration <= maxDuration,
+		"duration: %s, want more than 0 and at most %.0fh", o.Duration, maxDuration.Hours())
 	wrong.check(o.Warmup >= 0 && o.Warmup <= maxWarmup, "warmup: %s, want 0 to %.0fh", o.Warmup, maxWarmup.Hours())
 	wrong.check(o.Timeout > 0, "timeout: %s, want more than 0", o.Timeout)
 	wrong.check(o.DeadAfter > 0, "dead after: %s, want more than 0", o.DeadAfter)
@@ -221,6 +230,12 @@ func (g *GroupOptions) problems(verify bool) []error {
 	var wrong problems
 	wrong.check(g.Clients >= 1 && g.Clients <= 10_000, "clients: %d, want 1 to 10000", g.Clients)
 	wrong.check(g.Pipeline >= 1 && g.Pipeline <= 10_000, "pipeline: %d, want 1 to 10000", g.Pipeline)
+	if g.Replay != nil {
+		wrong.check(!verify, "verify: reading back cannot follow a recording")
+		wrong.check(!g.Rate.Open(), "rate %s: a recording has its own pace", g.Rate.String())
+		wrong.check(!g.OneNode, "pipeline slots: a recording has its own order")
+		return wrong
+	}
 	wrong.check(g.Records >= 1 && g.Records <= 1e12, "records: %d, want 1 to 1e12", g.Records)
 	wrong.check(g.Elements >= 1 && g.Elements <= 10_000, "elements: %d, want 1 to 10000", g.Elements)
 	wrong.check(g.ValueSize >= 1 && g.ValueSize <= 64<<20, "value size: %d, want 1 byte to 64 MiB", g.ValueSize)
@@ -442,6 +457,10 @@ func (r *run) warmup(pace func(*loadGroup) Pace) *phaseSegment {
 // measure runs the warm-up and the measured part, and adds the figures to the summary.
 func (r *run) measure(ctx context.Context, s *results.Summary, pace func(*loadGroup) Pace) error {
 	measured := r.timed(results.PhaseRun, r.o.Duration, pace)
+	feed := r.groups[0].feed
+	if feed != nil {
+		measured.items = uint64(feed.facts.Commands)
+	}
 	segments := []*phaseSegment{measured}
 	if r.o.Warmup > 0 {
 		segments = slices.Insert(segments, 0, r.warmup(pace))
@@ -461,6 +480,16 @@ func (r *run) measure(ctx context.Context, s *results.Summary, pace func(*loadGr
 	s.Generator = r.clock.since(r.began)
 	s.Generator.Late = lateness(late)
 	s.Warnings = r.warnings(s, measured)
+	if feed != nil {
+		if text := feed.warning(); text != "" {
+			s.Warnings = append(s.Warnings, text)
+		}
+		select {
+		case failed := <-feed.failed:
+			err = errors.Join(err, failed)
+		default:
+		}
+	}
 	if w := segments[0]; w.steady != nil {
 		s.Warmup = (measured.start - w.start).Seconds()
 		if !w.steady.found {

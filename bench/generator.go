@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -106,10 +107,10 @@ func doubts(open bool, ops []workloads.Op, g results.GroupStats) (warnings []str
 	}
 	var reads, misses int64
 	meant := 0.0 // to miss
-	for i, op := range ops {
-		if op.Reads {
-			reads, misses = reads+g.Ops[i].Count, misses+g.Ops[i].Misses
-			meant += op.Absent() * float64(g.Ops[i].Count)
+	for _, x := range g.Ops {
+		if i := slices.IndexFunc(ops, func(op workloads.Op) bool { return op.Name == x.Name }); i >= 0 && ops[i].Reads {
+			reads, misses = reads+x.Count, misses+x.Misses
+			meant += ops[i].Absent() * float64(x.Count)
 		}
 	}
 	if reads > 0 && float64(misses)-meant > mostlyMisses*(float64(reads)-meant) {

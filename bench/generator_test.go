@@ -83,7 +83,8 @@ func TestWarnings(t *testing.T) {
 		{"misses", get, "100", results.Ledger{Offered: 1000, OK: 1000}, 600, "get: 60 % of the reads found nothing"},
 		{"meant to miss", absent, "100", results.Ledger{Offered: 1000, OK: 1000}, 1000, ""},
 	} {
-		g := results.GroupStats{Name: "get", Ledger: c.ledger, Ops: []results.OpStats{{Count: c.ledger.OK, Misses: c.misses}}}
+		g := results.GroupStats{Name: "get", Ledger: c.ledger, Ops: []results.OpStats{
+			{Name: "get", Count: c.ledger.OK, Misses: c.misses}}}
 		got := strings.Join(doubts(c.rate != "", c.workload.Ops, g), "\n")
 		if (got == "") != (c.want == "") || !strings.Contains(got, c.want) {
 			t.Errorf("%s: %q, want %q", c.name, got, c.want)

@@ -3,6 +3,7 @@ package bench
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -17,7 +18,8 @@ type loadGroup struct {
 	o        GroupOptions
 	workload *workloads.Workload
 	src      *workloads.Source
-	ledger   *ledger // nil without Verify
+	ledger   *ledger     // nil without Verify
+	feed     *replayFeed // nil unless the group sends a recording
 	workers  []*worker
 	spare    *tally        // empty, to be exchanged for that of a worker
 	handed   atomic.Uint64 // records of the load phase given to workers
@@ -37,7 +39,12 @@ type loadGroup struct {
 func (r *run) addGroup(o GroupOptions) results.ClientGroup {
 	g := &loadGroup{run: r, number: len(r.groups), o: o}
 	var errFind, errSource error
-	g.workload, errFind = workloads.Find(o.Workload)
+	if o.Replay != nil {
+		g.workload = workloads.Replay(o.Replay.Path)
+		g.feed = newReplayFeed(o.Replay, o.Clients)
+	} else {
+		g.workload, errFind = workloads.Find(o.Workload)
+	}
 	g.src, errSource = o.source(g.workload, r.o.Seed+g.salt())
 	if err := errors.Join(errFind, errSource); err != nil {
 		panic(err) // complete has found no problem
@@ -59,7 +66,10 @@ func (r *run) addGroup(o GroupOptions) results.ClientGroup {
 		Name: o.Name, Workload: g.workload.Name, Keys: g.src.Kinds(), Clients: o.Clients, Pipeline: o.Pipeline,
 		Records: o.Records, Elements: g.src.Elements(), ValueBytes: g.src.ValueSizes(), OneNode: o.OneNode,
 	}
-	if o.Rate.Open() {
+	switch {
+	case o.Replay != nil:
+		h.Rate, h.Records = o.Replay.String(), 0
+	case o.Rate.Open():
 		h.Rate = o.Rate.String()
 	}
 	return h
@@ -96,7 +106,15 @@ func (g *loadGroup) nextRecords(n int) (from, to uint64) {
 func (g *loadGroup) stats(seg *phaseSegment, seconds float64) results.GroupStats {
 	s := g.total.stats(seg.loads[g.number].ops, seconds)
 	s.Name, s.Ledger = g.o.Name, g.sum
+	g.leaveOut(&s)
 	return s
+}
+
+// leaveOut removes the commands that a recording does not have.
+func (g *loadGroup) leaveOut(s *results.GroupStats) {
+	if g.feed != nil {
+		s.Ops = slices.DeleteFunc(s.Ops, func(op results.OpStats) bool { return op.Count+op.Errors == 0 })
+	}
 }
 
 // enter begins to count for a segment.
@@ -171,6 +189,7 @@ func (g *loadGroup) interval(seg *phaseSegment, seconds float64) results.GroupSt
 	s := results.GroupStats{Total: results.OpStats{Name: "total"}}
 	if ops := seg.loads[g.number].ops; ops != nil {
 		s = g.span.stats(ops, seconds)
+		g.leaveOut(&s)
 	}
 	s.Name, s.Ledger = g.o.Name, g.spanSum
 	return s

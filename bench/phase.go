@@ -139,6 +139,9 @@ func (r *run) begin(seg *phaseSegment) {
 	r.current.Store(seg)
 	if seg.name == results.PhaseRun {
 		r.following.Go(func() { r.follow(seg) })
+		if feed := r.groups[0].feed; feed != nil {
+			r.helpers.Go(func() { feed.read(seg.ctx) })
+		}
 	}
 	for _, l := range seg.loads {
 		if l.table != nil && r.sockets {
@@ -180,8 +183,8 @@ func (r *run) segment(ctx context.Context, seg *phaseSegment, done <-chan struct
 		g.enter(seg)
 	}
 	var finished <-chan struct{} // ends a segment that has no length
-	if seg.length == 0 {
-		finished = done
+	if seg.length == 0 || r.groups[0].feed != nil && seg.name == results.PhaseRun {
+		finished = done // a recording may end before the time is over
 	}
 	timer := time.NewTimer(time.Second)
 	defer timer.Stop()

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"maps"
 	"net"
+	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -638,4 +640,94 @@ func TestOptionsRefused(t *testing.T) {
 			t.Errorf("error %v", err)
 		}
 	})
+}
+
+// A recording is sent client by client, in order, at its pace, faster, or as fast as possible.
+func TestReplay(t *testing.T) {
+	var text strings.Builder
+	for i := range 100 { // a command every 100 ms, from two clients by turns
+		fmt.Fprintf(&text, "%d.%06d [0 127.0.0.1:%d] \"SET\" \"k%d\" \"v%d\"\n", 1700000000+i/10, i%10*100_000, 1+i%2, i%2, i)
+	}
+	text.WriteString("1700000010.000000 [0 127.0.0.1:1] \"MULTI\"\n")
+	path := filepath.Join(t.TempDir(), "monitor.txt")
+	if err := os.WriteFile(path, []byte(text.String()), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for speed, want := range map[float64]time.Duration{1: 9900 * time.Millisecond, 2: 4950 * time.Millisecond,
+		0: 50 * time.Millisecond} {
+		synctest.Test(t, func(t *testing.T) {
+			m := newMemory(func(at time.Duration) time.Duration { return time.Millisecond })
+			r, err := ReadReplay(path, speed)
+			if err != nil || r.Clients() != 2 {
+				t.Fatalf("%+v, %v", r, err)
+			}
+			o := Options{Groups: []GroupOptions{{Replay: r, Clients: 2, Pipeline: 1}}, Dial: m.dial,
+				Targets: []string{"memory:1"}, Seed: 1}
+			var buf bytes.Buffer
+			s, err := Run(t.Context(), o, results.NewWriter(&buf))
+			m.wg.Wait()
+			if err != nil {
+				t.Fatal(err)
+			}
+			g := s.Groups[0]
+			if g.Total.Count != 100 || len(g.Ops) != 1 || g.Ops[0].Name != "set" || g.Ledger.Balance(0) != 0 ||
+				g.Ledger.Offered != 100 || m.data["k0"] != "v98" || m.data["k1"] != "v99" {
+				t.Errorf("speed %g: %+v, data %v", speed, g, m.data)
+			}
+			if took := time.Duration(s.Seconds * float64(time.Second)); took < want || took > want+10*time.Millisecond {
+				t.Errorf("speed %g: took %s, want %s", speed, took, want)
+			}
+			if (g.Total.Response == nil) != (speed == 0) || g.Total.Response != nil && g.Total.Response.Max > 1100 {
+				t.Errorf("speed %g: response time %+v", speed, g.Total.Response)
+			}
+			if !slices.Contains(s.Warnings, `the replay leaves out 1 "multi"`) {
+				t.Errorf("speed %g: warnings %q", speed, s.Warnings)
+			}
+			rec, err := results.Read(&buf)
+			if err != nil || len(rec.Warnings) > 0 || rec.Header.Groups[0].OpenLoop() != (speed > 0) {
+				t.Errorf("speed %g: %v, %v", speed, rec, err)
+			}
+		})
+	}
+}
+
+// A target that stalls makes a replay late, and one that is cut short says so; the ledger adds up.
+func TestReplayStalls(t *testing.T) {
+	var text strings.Builder
+	for i := range 1000 {
+		fmt.Fprintf(&text, "%d.%06d [0 a%d] \"GET\" \"k%d\"\n", 1700000000+i/100, i%100*10_000, i%7, i)
+	}
+	path := filepath.Join(t.TempDir(), "monitor.txt")
+	if err := os.WriteFile(path, []byte(text.String()), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, limit := range []time.Duration{0, 5 * time.Second} {
+		synctest.Test(t, func(t *testing.T) {
+			m := newMemory(func(at time.Duration) time.Duration {
+				if at >= 2*time.Second && at < 3*time.Second {
+					return 3*time.Second - at
+				}
+				return time.Millisecond
+			})
+			r, err := ReadReplay(path, 1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			o := Options{Groups: []GroupOptions{{Replay: r, Clients: 3, Pipeline: 4}}, Dial: m.dial, Duration: limit,
+				Targets: []string{"memory:1"}, Seed: 1}
+			s, err := Run(t.Context(), o, nil)
+			m.wg.Wait()
+			g := s.Groups[0]
+			want := int64(1000)
+			if limit > 0 {
+				want = 500
+			}
+			if err != nil || g.Total.Count < want || g.Total.Count > want+5 || g.Ledger.Balance(0) != 0 {
+				t.Errorf("limit %s: %d commands of %d, ledger %+v, %v", limit, g.Total.Count, want, g.Ledger, err)
+			}
+			if n := above(t, g.Ops[0].Response, 500*time.Millisecond); n < 45 || n > 55 {
+				t.Errorf("limit %s: %d commands took more than half of the stall, want about 50", limit, n)
+			}
+		})
+	}
 }

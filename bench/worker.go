@@ -167,9 +167,13 @@ func (w *worker) keepFailed() {
 
 // send does the work of the group, in a closed or an open loop.
 func (w *worker) send() {
-	if w.enter(); w.segment.loads[w.group.number].table == nil {
+	w.enter()
+	switch {
+	case w.group.feed != nil:
+		w.replay()
+	case w.segment.loads[w.group.number].table == nil:
 		w.closed()
-	} else {
+	default:
 		w.opened()
 	}
 }

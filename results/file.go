@@ -8,7 +8,9 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -22,7 +24,8 @@ type line struct {
 
 // DefaultPath returns the name of a result file in the current folder.
 func DefaultPath(workload string, t time.Time) string {
-	return fmt.Sprintf("neokv-%s-%s.jsonl", workload, t.UTC().Format("20060102T150405Z"))
+	name := strings.TrimSuffix(filepath.Base(workload), filepath.Ext(workload)) // it may be the path of a file
+	return fmt.Sprintf("neokv-%s-%s.jsonl", name, t.UTC().Format("20060102T150405Z"))
 }
 
 // RecordWriter writes a result file line by line. Each line is one write, so a run that is killed leaves whole lines. A

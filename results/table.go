@@ -121,7 +121,7 @@ func align(rows [][]string, open bool) []string {
 // loop says when the operations of a group were sent.
 func loop(g ClientGroup) string {
 	if g.OpenLoop() {
-		return fmt.Sprintf("open loop at %s ops/s", rate(g.Rate))
+		return "open loop at " + rate(g.Rate)
 	}
 	return "closed loop"
 }
@@ -132,18 +132,20 @@ func title(g ClientGroup, name, loop string) string {
 	if g.OneNode {
 		pipeline += " on one node"
 	}
-	text := fmt.Sprintf("%s: %s, pipeline %s, %s; %s", g.Workload, plural(int64(g.Clients), "client"), pipeline, loop,
-		records(g))
+	text := fmt.Sprintf("%s: %s, pipeline %s, %s", g.Workload, plural(int64(g.Clients), "client"), pipeline, loop)
+	if g.Records > 0 { // a recording has none
+		text += "; " + records(g)
+	}
 	if name != "" {
 		text = name + ": " + text
 	}
 	return text
 }
 
-// rate prints a plan, with commas if it is a plain number.
+// rate prints a plan, with commas and a unit if it is a plain number.
 func rate(plan string) string {
 	if n, err := strconv.ParseInt(plan, 10, 64); err == nil {
-		return Count(n)
+		return Count(n) + " ops/s"
 	}
 	return plan
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -27,14 +28,75 @@ type Recording struct {
 	clients map[string]int
 }
 
-// Recorded is one command of a recording. Its memory is valid until the next call of Next.
+// Recorded is one command of a recording.
 type Recorded struct {
 	At     time.Duration // since the first command, never before the one that was read last
 	Client int           // clients are numbered in the order in which they appear
-	Reads  bool
-	Name   string // in small letters
+	Name   string        // in small letters
 	Args   [][]byte
 	Key    []byte // the first key, nil if there is none
+
+	scripted bool // a script made the call, which the replay sends
+}
+
+// RecordingFacts says what a recording has to send.
+type RecordingFacts struct {
+	Commands int64
+	Clients  int
+	Length   time.Duration // from the first command to the last
+	Skipped  map[string]int64
+}
+
+// ReadFacts reads a recording to its end. The error names the first lines that are wrong.
+func ReadFacts(in io.Reader) (f RecordingFacts, err error) {
+	r := NewRecording(in)
+	var wrong []error
+	for len(wrong) < maxWrongLines {
+		x, err := r.Next()
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			if wrong = append(wrong, err); errors.As(err, new(lineError)) {
+				continue
+			}
+			break // the file cannot be read further
+		}
+		f.Commands++
+		f.Clients, f.Length = max(f.Clients, x.Client+1), x.At
+	}
+	f.Skipped = r.Skipped()
+	if wrong == nil && f.Commands == 0 {
+		wrong = append(wrong, errors.New("no command to send"))
+	}
+	return f, errors.Join(wrong...)
+}
+
+// maxWrongLines is how many wrong lines an error names.
+const maxWrongLines = 10
+
+// lineError is the error of a line behind which the next one can be read.
+type lineError struct{ error }
+
+func (e lineError) Unwrap() error { return e.error }
+
+// Replay returns the workload of a recording. Its operations are the commands that there are, in the order of
+// ReplayOp.
+func Replay(path string) *Workload {
+	w := &Workload{Name: path, Doc: "a recording"}
+	for _, name := range replayed {
+		w.Ops = append(w.Ops, Op{Name: name, Reads: knownCommands[name].reads, kind: -1})
+	}
+	return w
+}
+
+// replayed lists the commands.
+var replayed = slices.Sorted(maps.Keys(knownCommands))
+
+// ReplayOp returns the index of a command among the operations of a replay.
+func ReplayOp(name string) int {
+	i, _ := slices.BinarySearch(replayed, name)
+	return i
 }
 
 // maxRecordedLine bounds a line of a recording.
@@ -65,15 +127,17 @@ func (r *Recording) Next() (Recorded, error) {
 		}
 		x, err := r.parse(line)
 		if err != nil {
-			return Recorded{}, fmt.Errorf("line %d: %w", r.line, err)
+			return Recorded{}, lineError{fmt.Errorf("line %d: %w", r.line, err)}
+		}
+		if x.scripted {
+			r.skip("by scripts")
+			continue
 		}
 		blocks := (x.Name == "xread" || x.Name == "xreadgroup") && slices.ContainsFunc(x.Args, func(a []byte) bool {
 			return bytes.EqualFold(a, []byte("block"))
 		})
 		if _, known := knownCommands[x.Name]; !known || blocks || slices.Contains(left, x.Name) {
-			if len(r.skipped) < 1000 {
-				r.skipped[x.Name]++
-			}
+			r.skip(x.Name)
 			continue
 		}
 		return x, nil
@@ -82,6 +146,13 @@ func (r *Recording) Next() (Recorded, error) {
 
 // Skipped says how many commands were left out, by name.
 func (r *Recording) Skipped() map[string]int64 { return r.skipped }
+
+// skip counts a command that is left out.
+func (r *Recording) skip(name string) {
+	if _, known := r.skipped[name]; known || len(r.skipped) < 1000 {
+		r.skipped[name]++
+	}
+}
 
 func (r *Recording) readLine() ([]byte, error) {
 	var long []byte
@@ -128,8 +199,9 @@ func (r *Recording) parse(line []byte) (x Recorded, err error) {
 	r.last = max(r.last, time.Duration(at-r.first)*time.Microsecond) // clocks step back
 	x.At = r.last
 	_, client, _ := strings.Cut(string(origin), " ")
+	x.scripted = client == "lua"
 	n, known := r.clients[client]
-	if !known {
+	if !known && !x.scripted {
 		n = len(r.clients)
 		if n < maxRecordedClients {
 			r.clients[client] = n
@@ -142,7 +214,6 @@ func (r *Recording) parse(line []byte) (x Recorded, err error) {
 		return x, err
 	}
 	x.Name = strings.ToLower(string(x.Args[0]))
-	x.Reads = knownCommands[x.Name].reads
 	x.Key = firstKey(x.Name, x.Args)
 	return x, nil
 }

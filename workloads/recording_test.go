@@ -23,15 +23,14 @@ func TestRecording(t *testing.T) {
 1700000003.000100 [0 127.0.0.1:50001] "FROBNICATE" "x"
 1700000003.000100 [0 127.0.0.1:50001] "EVAL" "return 1" "0"`
 	want := []string{
-		`0s 0 set false "key" ["SET" "key" "a \"b\"\\\x00\xff\n\r\t\a\b"]`,
-		`500ms 1 get true "key" ["get" "key"]`,
-		`1s 2 mset false "{a}1" ["MSET" "{a}1" "" "{a}2" "x"]`,
-		`1.0002s 3 incr false "n" ["incr" "n"]`,
-		`1.0002s 1 ping false "" ["PING"]`,
-		`2s 1 eval false "k" ["EVAL" "return 1" "1" "k"]`,
-		`3s 1 xread true "s" ["XREAD" "STREAMS" "s" "0"]`,
-		`3s 1 object false "o" ["OBJECT" "ENCODING" "o"]`,
-		`3s 1 eval false "" ["EVAL" "return 1" "0"]`,
+		`0s 0 set "key" ["SET" "key" "a \"b\"\\\x00\xff\n\r\t\a\b"]`,
+		`500ms 1 get "key" ["get" "key"]`,
+		`1s 2 mset "{a}1" ["MSET" "{a}1" "" "{a}2" "x"]`,
+		`1.0002s 1 ping "" ["PING"]`,
+		`2s 1 eval "k" ["EVAL" "return 1" "1" "k"]`,
+		`3s 1 xread "s" ["XREAD" "STREAMS" "s" "0"]`,
+		`3s 1 object "o" ["OBJECT" "ENCODING" "o"]`,
+		`3s 1 eval "" ["EVAL" "return 1" "0"]`,
 	}
 	r := NewRecording(strings.NewReader(text))
 	for i := 0; ; i++ {
@@ -42,12 +41,34 @@ func TestRecording(t *testing.T) {
 		if err != nil || i == len(want) {
 			t.Fatalf("command %d: %+v, %v", i, x, err)
 		}
-		if got := fmt.Sprintf("%s %d %s %v %q %q", x.At, x.Client, x.Name, x.Reads, x.Key, x.Args); got != want[i] {
+		if got := fmt.Sprintf("%s %d %s %q %q", x.At, x.Client, x.Name, x.Key, x.Args); got != want[i] {
 			t.Errorf("command %d: %s, want %s", i, got, want[i])
 		}
 	}
-	if got := fmt.Sprint(r.Skipped()); got != "map[auth:1 frobnicate:1 xread:1]" {
+	if got := fmt.Sprint(r.Skipped()); got != "map[auth:1 by scripts:1 frobnicate:1 xread:1]" {
 		t.Errorf("left out %s", got)
+	}
+}
+
+func TestRecordingFacts(t *testing.T) {
+	const good = `1.000000 [0 a] "SET" "k" "v"` + "\n" + `3.500000 [0 b] "GET" "k"` + "\n" + `4.000000 [0 b] "QUIT"` + "\n"
+	f, err := ReadFacts(strings.NewReader(good))
+	if err != nil || f.Commands != 2 || f.Clients != 2 || f.Length != 2500*time.Millisecond || f.Skipped["quit"] != 1 {
+		t.Errorf("%+v, %v", f, err)
+	}
+	for text, want := range map[string]string{
+		good + "x\n" + good + "y": `line 4: "x" is no line of MONITOR: want a time, [database client], and a command ` +
+			`in quotes` + "\n" + `line 8: "y" is no line of MONITOR: want a time, [database client], and a command in quotes`,
+		"": "no command to send",
+	} {
+		if _, err := ReadFacts(strings.NewReader(text)); err == nil || err.Error() != want {
+			t.Errorf("%q: %v, want %s", text, err, want)
+		}
+	}
+	for i, op := range Replay("x").Ops {
+		if ReplayOp(op.Name) != i || i > 255 {
+			t.Errorf("operation %d is %s", i, op.Name)
+		}
 	}
 }
 

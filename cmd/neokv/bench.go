@@ -28,6 +28,8 @@ type benchFlags struct {
 	verify      bool
 	plain       bool // lines of progress, also on a terminal
 	groups      []string
+	replay      string
+	speed       float64
 
 	pipelineSlots string
 
@@ -65,6 +67,7 @@ what was measured. The workloads are:
   neokv bench --find-max --slo 'p99<5ms,errors<0.1%'
   neokv bench --curve
   neokv bench --workload ycsb-d --verify
+  neokv bench --replay monitor.txt --speed 2
   neokv bench --target 127.0.0.1:7001,127.0.0.1:7002 --out target.jsonl`,
 		Args: noArgs,
 	}
@@ -79,6 +82,10 @@ what was measured. The workloads are:
 		"; what it leaves out is as the other flags say; may be repeated")
 	flags.StringVar(&f.pipelineSlots, "pipeline-slots", "spread",
 		"`where` the operations of a pipeline go in a cluster: spread, to wherever their keys are, or one, to one node")
+	flags.StringVar(&f.replay, "replay", "",
+		"send what MONITOR of a redis-server printed into this `file`, instead of a workload, until its end")
+	flags.Float64Var(&f.speed, "speed", 1,
+		"how many `times` faster than recorded --replay sends; 0 is as fast as possible")
 	flags.StringArrayVar(&f.at, "at", nil, "do something in the measured part, `\"TIME WHAT\"`; WHAT is "+
 		bench.EventForms+"; may be repeated")
 	flags.StringVar(&f.schedule, "schedule", "", "YAML `file` with a list of such events, each with at and do")
@@ -104,7 +111,7 @@ func (f *benchFlags) run(c *cobra.Command, p process) (err error) {
 	if err != nil {
 		return err
 	}
-	path := cmp.Or(f.out, results.DefaultPath(r.Load.Workload, time.Now()))
+	path := cmp.Or(f.out, results.DefaultPath(cmp.Or(f.replay, r.Load.Workload), time.Now()))
 	out, err := results.Create(path)
 	if err != nil {
 		return err
@@ -148,14 +155,14 @@ func (f *benchFlags) parse(c *cobra.Command, p process) (r *profiles.Resolved, c
 	targets, err := f.targets(c)
 	wrong[2] = err
 	if r != nil {
-		if o, wrong[3] = f.options(r.Load); wrong[3] == nil {
+		if o, wrong[3] = f.options(c, r.Load); wrong[3] == nil {
 			if err := o.Check(); err != nil {
 				wrong[3] = &usageError{err.Error()}
 			}
 		}
 		o.Targets = targets
 	} else {
-		_, wrong[3] = f.options(profiles.LoadKnobs{})
+		_, wrong[3] = f.options(c, profiles.LoadKnobs{})
 	}
 	return r, config, o, errors.Join(wrong[:]...)
 }

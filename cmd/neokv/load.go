@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/spf13/cobra"
+
 	"neokv.dev/bench"
 	"neokv.dev/neokv/settings"
 	"neokv.dev/profiles"
@@ -18,7 +20,7 @@ import (
 
 // options turns the settings and flags of the load into options. If no seed is given it picks one, which the booted
 // cluster uses, too. Its error names everything that is wrong.
-func (f *benchFlags) options(l profiles.LoadKnobs) (bench.Options, error) {
+func (f *benchFlags) options(c *cobra.Command, l profiles.LoadKnobs) (bench.Options, error) {
 	var wrong []error
 	complain := func(err error) {
 		if err != nil {
@@ -37,6 +39,21 @@ func (f *benchFlags) options(l profiles.LoadKnobs) (bench.Options, error) {
 	first.Rate, _ = bench.ParsePace(l.Rate)
 	if err := parseSlots(&first, f.pipelineSlots); err != nil {
 		complain(fmt.Errorf("--pipeline-slots %s: %w", f.pipelineSlots, err))
+	}
+	if f.replay != "" {
+		recording, err := bench.ReadReplay(f.replay, f.speed)
+		complain(err)
+		if first.Replay = recording; recording != nil && !c.Flags().Changed("clients") {
+			first.Clients = min(recording.Clients(), 10_000)
+		}
+		if !c.Flags().Changed("duration") {
+			o.Duration = 0
+		}
+		if c.Flags().Changed("workload") {
+			complain(errors.New("--replay sends a recording; --workload is for a load without one"))
+		}
+	} else if c.Flags().Changed("speed") {
+		complain(errors.New("--speed is for --replay"))
 	}
 	o.Groups = append(o.Groups, first)
 	for _, text := range f.groups {
