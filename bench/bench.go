@@ -2,10 +2,10 @@
 // which bench reaches over connections of its own. Bench does not know which program answers, so figures of different
 // programs can be compared.
 //
-// Groups of clients send at the same time, each its own workload. In a closed loop each client sends its next batch when
-// the last one is answered: that measures peak throughput. In an open loop operations have intended starts by a plan,
-// and response time counts from there. So a target that stalls does not stop the clock that measures it (no coordinated
-// omission). Service time, from the actual send, is recorded beside it.
+// Groups of clients send at the same time, each its own workload. In a closed loop each client sends its next batch
+// when the last one is answered: that measures peak throughput. In an open loop operations have intended starts by a
+// plan, and response time counts from there. So a target that stalls does not stop the clock that measures it (no
+// coordinated omission). Service time, from the actual send, is recorded beside it.
 //
 // Every operation ends in one place of its group's ledger: answered, failed, of unknown outcome, dropped before it was
 // sent, or still in flight when the run ended. Each is counted where it happens, so that a ledger which adds up says

@@ -22,8 +22,7 @@ func (c *Curve) lines() []string {
 			out[i+1] += "  " + s.Why
 		}
 	}
-	out = append(out, "")
-	var marks []string
+	var below, marks []string
 	for _, m := range []struct {
 		what string
 		rate float64
@@ -33,14 +32,17 @@ func (c *Curve) lines() []string {
 		}
 	}
 	if marks != nil {
-		out = append(out, "curve: "+strings.Join(marks, ", "))
+		below = append(below, "curve: "+strings.Join(marks, ", "))
 	}
 	best := "highest rate that holds " + c.SLO + ": "
 	switch {
 	case c.Best > 0 && c.Confirmed:
-		out = append(out, fmt.Sprintf("%s%s/s, confirmed by the run", best, Count(int64(c.Best+0.5))))
+		below = append(below, fmt.Sprintf("%s%s/s, confirmed by the run", best, Count(int64(c.Best+0.5))))
 	case c.Best > 0:
-		out = append(out, fmt.Sprintf("%s%s/s, not confirmed", best, Count(int64(c.Best+0.5))))
+		below = append(below, fmt.Sprintf("%s%s/s, not confirmed", best, Count(int64(c.Best+0.5))))
+	}
+	if below != nil {
+		out = append(append(out, ""), below...)
 	}
 	return out
 }
