@@ -189,13 +189,15 @@ func (r *run) segment(ctx context.Context, seg *phaseSegment, done <-chan struct
 	timer := time.NewTimer(time.Second)
 	defer timer.Stop()
 	var failed error
-	// When the interval began, its present second, and the slice of that after which counts are collected.
+	// When the interval began, its present second, and the slice of that after which counts are collected. Each begins
+	// when the counts of the one before were collected, which may be late, and ends on a whole second or slice.
 	from, tick, slice := seg.start, seg.start, seg.start
 	for n, interval := 1, seg.intervalOf(); ; {
-		to, over := slice+time.Second, false
+		step, over := time.Second, false
 		if seg.steady != nil {
-			to = slice + seg.steady.slice
+			step = seg.steady.slice
 		}
+		to := seg.start + ((slice-seg.start)/step+1)*step
 		if seg.length > 0 {
 			to = min(to, seg.start+seg.length)
 		}
@@ -230,15 +232,15 @@ func (r *run) segment(ctx context.Context, seg *phaseSegment, done <-chan struct
 		if sum, answers := r.served(); seg.steady != nil && !over {
 			seg.steady.add(float64(sum-before) / float64(max(1, answers-answersBefore)))
 		}
-		if slice = to; !last && !over && to-tick < time.Second {
+		if slice = now; !last && !over && (to-seg.start)%time.Second != 0 {
 			continue
 		}
 		shown := r.second(seg, tick, now, last)
-		if last || over || to-from >= interval {
+		if last || over || to-from > interval-time.Second/2 {
 			if err := r.report(seg, from, tick, now, shown.Interval); failed == nil {
 				failed = err
 			}
-			if from = to; n%maxIntervals == 0 && seg.length == 0 {
+			if from = now; n%maxIntervals == 0 && seg.length == 0 {
 				interval *= 2
 			}
 			n++
@@ -257,7 +259,7 @@ func (r *run) segment(ctx context.Context, seg *phaseSegment, done <-chan struct
 			}
 			return now - seg.start, failed
 		}
-		if tick = to; failed != nil {
+		if tick = now; failed != nil {
 			r.halt()
 		}
 	}

@@ -731,3 +731,33 @@ func TestReplayStalls(t *testing.T) {
 		})
 	}
 }
+
+// Where the generator comes late to the end of an interval, the next one begins when it came. Intervals never overlap.
+func TestLateIntervals(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMemory(func(time.Duration) time.Duration { return time.Millisecond })
+		late := 0
+		_, rec, err := inBubble(t, m, t.Context(), Options{
+			Groups:   []GroupOptions{{Workload: "set", Clients: 2, Rate: Steady(100), Records: 10}},
+			Duration: 10 * time.Second,
+			Progress: func(tick Tick) {
+				if late++; late%3 == 0 {
+					time.Sleep(2500 * time.Millisecond)
+				}
+			},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		end, sum := 0.0, int64(0)
+		for _, iv := range rec.Intervals {
+			if iv.Since < end-1e-9 || iv.Since > end+1e-9 || iv.Seconds < 0.3 {
+				t.Errorf("an interval from %g s on takes %g s; the one before ended after %g s", iv.Since, iv.Seconds, end)
+			}
+			end, sum = iv.Since+iv.Seconds, sum+iv.Groups[0].Ledger.Offered
+		}
+		if sum != 1000 || len(rec.Intervals) < 5 {
+			t.Errorf("%d operations offered in %d intervals, want 1000", sum, len(rec.Intervals))
+		}
+	})
+}
