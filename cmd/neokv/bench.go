@@ -54,9 +54,9 @@ sends its next operation when the last one is answered, which measures peak thro
 schedule, and response time counts from there: --rate 20000, --rate 'poisson 20000', --rate 'ramp 1000..20000 60s',
 --rate 'steps 1000..20000 by 1000 every 10s'. A rate is that of all clients together. Each --group adds clients with a
 load of their own. --find-max searches the highest rate that holds an --slo and measures at it, --curve prints latencies
-at many rates. Standard output holds the result alone; its last line is the name of the
-result file. Progress goes to standard error: on a terminal as a live view, else in lines. Ctrl-C ends the run and keeps
-what was measured. The workloads are:
+at many rates. --replay sends recorded traffic. Standard output holds the result alone; its last line is the name of
+the result file. Progress goes to standard error: on a terminal as a live view, else in lines. Ctrl-C ends the run and
+keeps what was measured. A workload is one of these, which neokv workloads describes, or a YAML file of your own:
 
 ` + workloadList(),
 		Example: `  neokv bench
@@ -180,13 +180,18 @@ func withoutSecrets(args []string) []string {
 	return args
 }
 
-// workloadList describes the workloads for the help.
+// workloadList lists the workloads for the help.
 func workloadList() string {
-	var b strings.Builder
-	for _, w := range workloads.All() {
-		fmt.Fprintf(&b, "  %-15s  %s\n", w.Name, w.Doc)
+	lines := []string{" "}
+	for _, name := range workloads.Names() {
+		last := &lines[len(lines)-1]
+		if len(*last)+len(name) > 100 {
+			lines = append(lines, " ")
+			last = &lines[len(lines)-1]
+		}
+		*last += " " + name
 	}
-	return strings.TrimSuffix(b.String(), "\n")
+	return strings.Join(lines, "\n")
 }
 
 // load sends the load and prints the result, also of a run that failed or was interrupted.
