@@ -438,7 +438,7 @@ func (r *run) phases(ctx context.Context) (s results.Summary, err error) {
 		}
 	}
 	for i, g := range r.groups {
-		if g.ledger != nil && err == nil && ctx.Err() == nil {
+		if g.histories != nil && err == nil && ctx.Err() == nil {
 			s.Groups[i].Verified, err = g.verify(ctx)
 		}
 	}

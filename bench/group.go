@@ -13,16 +13,16 @@ import (
 
 // loadGroup is a group of clients under way: its workers, and the figures of the segment that they are in.
 type loadGroup struct {
-	run      *run
-	number   int // its place in the run
-	o        GroupOptions
-	workload *workloads.Workload
-	src      *workloads.Source
-	ledger   *ledger     // nil without Verify
-	feed     *replayFeed // nil unless the group sends a recording
-	workers  []*worker
-	spare    *tally        // empty, to be exchanged for that of a worker
-	handed   atomic.Uint64 // records of the load phase given to workers
+	run       *run
+	number    int // its place in the run
+	o         GroupOptions
+	workload  *workloads.Workload
+	src       *workloads.Source
+	histories *histories  // nil without Verify
+	feed      *replayFeed // nil unless the group sends a recording
+	workers   []*worker
+	spare     *tally        // empty, to be exchanged for that of a worker
+	handed    atomic.Uint64 // records of the load phase given to workers
 
 	// What the collector knows. second has what came since the last tick, span since the last interval, and total since
 	// the beginning of the segment; these have ledgers, too.
@@ -51,7 +51,7 @@ func (r *run) addGroup(o GroupOptions) results.ClientGroup {
 	}
 	g.spare, g.second = g.newTally(), g.newTally()
 	if r.o.Verify {
-		g.ledger = newLedger(g.src)
+		g.histories = newHistories(g.src)
 	}
 	for i := range o.Clients {
 		w := &worker{

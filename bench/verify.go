@@ -13,7 +13,7 @@ import (
 	"neokv.dev/workloads"
 )
 
-// Verifying: while the load runs, a ledger notes for every record which values it may hold; afterwards all are read
+// Verifying: while the load runs, histories note for every record which values it may hold; afterwards all are read
 // back.
 //
 // A write takes effect at some instant between its start and its answer. So of several writes to one record that
@@ -21,7 +21,7 @@ import (
 // answer, is acknowledged too. A write of unknown outcome may take effect at any time, or never: it stays in question
 // to the end, and rules nothing out. In the end a record must hold the value of a write in question, to the last byte.
 // If it has several keys, all of them must hold that write, or all must be absent. That is checked of every such
-// record, also of those that the ledger does not follow.
+// record, also of those that the histories do not follow.
 //
 // Of a collection whose elements stay, each element is such a record. Where elements come and go only their number is
 // compared: as many as were loaded and pushed, less those popped, give or take pushes and pops of unknown outcome.
@@ -33,18 +33,18 @@ import (
 // All this is true only if nobody else writes to these keys.
 
 const (
-	// maxFollowed bounds the memory of the ledger, at about a hundred bytes each: it follows the first records,
+	// maxFollowed bounds the memory of the histories, at about a hundred bytes each: they are of the first records,
 	// elements and counters that are written.
 	maxFollowed = 4 << 20
-	// maxInQuestion bounds the writes in question of one record; with more the ledger gives the record up. Few writes
+	// maxInQuestion bounds the writes in question of one record; with more bench gives the record up. Few writes
 	// overlap, but in a long outage each try leaves an unknown outcome behind.
 	maxInQuestion = 64
 	// maxExamples is how many lost writes are described.
 	maxExamples = 5
 )
 
-// ledger says what records may hold. Workers write to it concurrently.
-type ledger struct {
+// histories say what records may hold. Workers write to it concurrently.
+type histories struct {
 	src      *workloads.Source
 	shards   [256]shard
 	followed atomic.Int64
@@ -65,11 +65,11 @@ type cell struct {
 	element int
 }
 
-// recordHistory is what the ledger knows of one record.
+// recordHistory is what is known of one record.
 type recordHistory struct {
 	acknowledged bool
 	open         bool          // too many in question
-	faded        bool          // an EXPIRE was sent
+	faded        time.Duration // when the last EXPIRE was answered, never if one was not
 	since        time.Duration // the latest start of an acknowledged write
 	writes       []openWrite   // in question
 }
@@ -84,7 +84,7 @@ type openWrite struct {
 
 const never = time.Duration(math.MaxInt64)
 
-// counter is what the ledger knows of one counter.
+// counter is what is known of one counter.
 type counter struct {
 	lowest, highest int64 // answers
 	acknowledged    int64
@@ -92,7 +92,7 @@ type counter struct {
 	open            bool // an attempt to load it failed, and may still take effect
 }
 
-// size is what the ledger knows of the number of elements of one record.
+// size is what is known of the number of elements of one record.
 type size struct {
 	acknowledged bool  // it was loaded
 	open         bool  // an earlier attempt to load it failed, and may still take effect
@@ -100,16 +100,16 @@ type size struct {
 	low, high    int64 // elements
 }
 
-func newLedger(src *workloads.Source) *ledger {
-	l := &ledger{src: src}
+func newHistories(src *workloads.Source) *histories {
+	l := &histories{src: src}
 	for i := range l.shards {
 		l.shards[i] = shard{records: map[cell]*recordHistory{}, counters: map[cell]*counter{}, sizes: map[cell]*size{}}
 	}
 	return l
 }
 
-// what returns the word for the things that the ledger follows.
-func (l *ledger) what() string {
+// what returns the word for the things that the histories follow.
+func (l *histories) what() string {
 	words := map[string]bool{}
 	for kind := range l.src.KindCount() {
 		switch {
@@ -129,9 +129,9 @@ func (l *ledger) what() string {
 	return "record"
 }
 
-// note tells the ledger how a command ended. The ledger counts p.sent, when the operation was sent for the first time,
+// note tells the histories how a command ended. They take p.sent, when the operation was sent for the first time,
 // as the start of all its commands. That may be too early, which only rules out less.
-func (l *ledger) note(p *sentOp, x *sentStep, failure string) {
+func (l *histories) note(p *sentOp, x *sentStep, failure string) {
 	if failure != "" && !maybeDone(failure) {
 		return // it did not take effect
 	}
@@ -181,7 +181,7 @@ func (l *ledger) note(p *sentOp, x *sentStep, failure string) {
 		if h := follow(l, s.records, at, done); h == nil {
 			continue
 		} else if x.Does == workloads.Fade {
-			h.fade()
+			h.fade(done)
 		} else {
 			h.add(w, p.sent)
 		}
@@ -189,7 +189,7 @@ func (l *ledger) note(p *sentOp, x *sentStep, failure string) {
 }
 
 // follow returns the history of a cell that a command changes, nil if there are too many.
-func follow[T any](l *ledger, entries map[cell]*T, at cell, done time.Duration) *T {
+func follow[T any](l *histories, entries map[cell]*T, at cell, done time.Duration) *T {
 	if e, ok := entries[at]; ok {
 		return e
 	}
@@ -205,9 +205,10 @@ func follow[T any](l *ledger, entries map[cell]*T, at cell, done time.Duration) 
 	return e
 }
 
-// fade notes that what the record holds now may expire. A write that overlaps may or may not be the one that expires.
-func (h *recordHistory) fade() {
-	h.faded = true
+// fade notes that what the record holds may expire, by an EXPIRE that was answered at an instant, or never. So may what
+// a write that overlaps leaves behind.
+func (h *recordHistory) fade(done time.Duration) {
+	h.faded = max(h.faded, done)
 	for i := range h.writes {
 		h.writes[i].fades = true
 	}
@@ -230,7 +231,7 @@ func (h *recordHistory) add(w openWrite, sent time.Duration) {
 	if w.done < h.since || h.open {
 		return
 	}
-	w.fades = w.fades || h.faded // a late EXPIRE may still take effect
+	w.fades = w.fades || sent < h.faded
 	if len(h.writes) == maxInQuestion {
 		h.open, h.writes = true, nil
 		return
@@ -365,7 +366,7 @@ type toRead struct {
 
 // entries lists what can be judged. unjudged counts the records with acknowledged writes that have too many writes in
 // question.
-func (l *ledger) entries() (list []toRead, unjudged int64) {
+func (l *histories) entries() (list []toRead, unjudged int64) {
 	judge := func(acknowledged, open bool, e toRead) {
 		switch {
 		case acknowledged && open:
@@ -409,16 +410,16 @@ type readBack struct {
 // verifying is the operation of that phase.
 var verifying = workloads.Op{Name: "verify"}
 
-// verify reads back everything that the ledger has, and returns an error if something is lost.
+// verify reads back everything that the histories have, and returns an error if something is lost.
 func (g *loadGroup) verify(ctx context.Context) (*results.Verified, error) {
-	entries, unjudged := g.ledger.entries()
+	entries, unjudged := g.histories.entries()
 	b := &readBack{entries: entries}
 	seg := g.alone(results.PhaseVerify, verifying, uint64(len(entries)))
 	took, err := g.run.phase(ctx, func(w *worker) { w.verify(b) }, seg)
 	ops := g.stats(seg, took.Seconds()).Ops
 	v := &results.Verified{
-		Seconds: took.Seconds(), What: g.ledger.what(), Checked: ops[0].Count, Lost: b.lost, Examples: b.examples,
-		Unjudged: unjudged, Ignored: g.ledger.ignored.Load(),
+		Seconds: took.Seconds(), What: g.histories.what(), Checked: ops[0].Count, Lost: b.lost, Examples: b.examples,
+		Unjudged: unjudged, Ignored: g.histories.ignored.Load(),
 		Complete: ops[0].Count == int64(len(entries)),
 	}
 	if err == nil && b.lost > 0 {
@@ -450,7 +451,7 @@ func (w *worker) verify(b *readBack) {
 	}
 }
 
-// judge compares an answer with what the ledger knows of an entry.
+// judge compares an answer with what is known of an entry.
 func (b *readBack) judge(src *workloads.Source, p *sentOp, entry uint64) {
 	e := b.entries[entry]
 	var wrong string

@@ -67,13 +67,17 @@ func TestHistory(t *testing.T) {
 			may: []workloads.ValueID{2}, absent: true},
 		"given a time to live": {writes: []w1{{set, 1, 0, 10, ""}, {fade, 0, 20, 30, ""}},
 			may: []workloads.ValueID{1}, absent: true},
+		"given one before": {writes: []w1{{set, 1, 0, 10, ""}, {fade, 0, 20, 30, ""}, {set, 2, 40, 50, ""}},
+			may: []workloads.ValueID{2}},
+		"given one at the same time": {writes: []w1{{set, 1, 0, 10, ""}, {fade, 0, 20, 50, ""}, {set, 2, 40, 60, ""}},
+			may: []workloads.ValueID{2}, absent: true},
 		"perhaps given one, too late": {writes: []w1{{set, 1, 0, 10, ""}, {fade, 0, 20, 30, kindTimeout},
 			{set, 2, 40, 50, ""}}, may: []workloads.ValueID{2}, absent: true},
 		"nothing acknowledged": {writes: []w1{{set, 1, 0, 10, kindTimeout}}, ignored: true},
 		"three, the middle one rules": {writes: []w1{{set, 1, 0, 10, ""}, {set, 3, 12, 40, ""}, {set, 2, 11, 13, ""}},
 			may: []workloads.ValueID{2, 3}},
 	} {
-		l := newLedger(src)
+		l := newHistories(src)
 		for _, x := range c.writes {
 			l.note(&sentOp{sent: x.sent}, step(x.does, x.value, x.done), x.failure)
 		}
@@ -100,7 +104,7 @@ func TestHistory(t *testing.T) {
 			t.Errorf("%s: an empty value is allowed", name)
 		}
 	}
-	l := newLedger(src)
+	l := newHistories(src)
 	l.note(&sentOp{}, step(set, 1, 1), "")
 	for i := range 2 * maxInQuestion {
 		l.note(&sentOp{sent: 2}, step(set, workloads.ValueID(i), 0), kindTimeout)
@@ -121,7 +125,7 @@ func TestHistory(t *testing.T) {
 func TestJointHistory(t *testing.T) {
 	src := sourceOf(t, "chat") // record 0 of its first kind: a user and the name
 	value := func(v workloads.ValueID) [][]byte { return [][]byte{src.Value(0, v), []byte("u_0")} }
-	l := newLedger(src)
+	l := newHistories(src)
 	l.note(&sentOp{}, step(workloads.Write, 1, 1), "")
 	at := slices.IndexFunc(first(l.entries()), func(e toRead) bool { return e.cell == cell{} })
 	h := first(l.entries())[at].history
@@ -181,7 +185,7 @@ func TestSizeHistory(t *testing.T) {
 		"perhaps, later":   {[]change{{fill, "", false}, {del, kindTimeout, false}, {push, "", false}}, 0, 11},
 		"removed and back": {[]change{{del, "", false}, {fill, "", false}}, 10, 10},
 	} {
-		l := newLedger(src)
+		l := newHistories(src)
 		for _, x := range c.changes {
 			l.note(&sentOp{miss: x.miss}, step(x.does, 0, 1), x.failure)
 		}
@@ -207,7 +211,7 @@ func TestCounterHistory(t *testing.T) {
 		"an answer twice":  {[]int64{1, 2, 2, 3}, ""},
 		"twice or unknown": {[]int64{1, 2, 2, 0}, "3"},
 	} {
-		l := newLedger(src)
+		l := newHistories(src)
 		for _, n := range c.answers {
 			failure := ""
 			if n == 0 {

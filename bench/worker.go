@@ -590,8 +590,8 @@ func (w *worker) count() {
 	w.rec.end()
 }
 
-// ended tells the ledger and the inserts how the commands of an operation ended. Those behind one that failed were not
-// sent.
+// ended tells the histories and the inserts how the commands of an operation ended. Those behind one that failed were
+// not sent.
 func (w *worker) ended(p *sentOp) {
 	for i := p.first; i < p.last && i <= p.step; i++ {
 		x := &w.steps[i]
@@ -602,8 +602,8 @@ func (w *worker) ended(p *sentOp) {
 		if x.Insert {
 			w.group.src.Inserted(x.Kind, x.Record, failure == "")
 		}
-		if w.group.ledger != nil && x.Does > workloads.Untracked && x.Kind >= 0 {
-			w.group.ledger.note(p, x, failure)
+		if w.group.histories != nil && x.Does > workloads.Untracked && x.Kind >= 0 {
+			w.group.histories.note(p, x, failure)
 		}
 	}
 }
