@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"os"
 	"os/exec"
 	"slices"
 	"strings"
@@ -217,5 +218,34 @@ func TestRealRedisCluster(t *testing.T) {
 	if err == nil || s.Groups[0].Verified == nil || s.Groups[0].Verified.Lost < s.Groups[0].Verified.Checked/4 ||
 		s.Groups[0].Verified.Lost > s.Groups[0].Verified.Checked/2 {
 		t.Errorf("verified %+v, %v; want about a third lost", s.Groups[0].Verified, err)
+	}
+}
+
+// TestCommandsAreRedis compares the list of commands that a mix is checked against with what a real redis-server says.
+func TestCommandsAreRedis(t *testing.T) {
+	rows, err := call(startRedis(t), "COMMAND")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var lines []string
+	for _, x := range rows.([]any) {
+		row, does := x.([]any), "other"
+		for _, flag := range row[2].([]any) {
+			switch flag {
+			case "readonly":
+				does = "read"
+			case "write":
+				does = "write"
+			}
+		}
+		lines = append(lines, fmt.Sprintf("%s %d %s %d\n", row[0], row[1], does, row[3]))
+	}
+	slices.Sort(lines)
+	got, err := os.ReadFile("../workloads/commands.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := strings.Join(lines, ""); string(got) != want {
+		t.Errorf("commands.txt differs from redis-server's:\n%s", want)
 	}
 }

@@ -28,7 +28,7 @@ type Replay struct {
 	// Speed is how many times faster than recorded; 0 sends as fast as possible.
 	Speed float64
 
-	facts workloads.RecordingFacts // set by complete
+	facts workloads.RecordingFacts
 }
 
 // ReadReplay looks through a recording. The error names the lines that are wrong.
@@ -53,14 +53,6 @@ func ReadReplay(path string, speed float64) (*Replay, error) {
 
 // Clients returns how many clients the recording has.
 func (r *Replay) Clients() int { return r.facts.Clients }
-
-// Length returns how long the replay takes if the target keeps up; 0 if it is sent as fast as possible.
-func (r *Replay) Length() time.Duration {
-	if r.Speed == 0 {
-		return 0
-	}
-	return time.Duration(float64(r.facts.Length) / r.Speed)
-}
 
 // warning says which commands are left out, "" if none is.
 func (r *Replay) warning() string {

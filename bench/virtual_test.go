@@ -742,7 +742,7 @@ func TestLateIntervals(t *testing.T) {
 			Duration: 10 * time.Second,
 			Progress: func(tick Tick) {
 				if late++; late%3 == 0 {
-					time.Sleep(2500 * time.Millisecond)
+					time.Sleep(2500 * time.Millisecond) // of virtual time: the lateness itself
 				}
 			},
 		})

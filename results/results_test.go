@@ -322,22 +322,7 @@ func TestTable(t *testing.T) {
 		}
 		got.WriteString("----\n")
 	}
-	const golden = "testdata/tables.txt"
-	if *update {
-		if err := os.MkdirAll("testdata", 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(golden, got.Bytes(), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(golden)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !bytes.Equal(got.Bytes(), want) {
-		t.Errorf("tables differ from %s (go test -update writes it):\n%s", golden, got.Bytes())
-	}
+	wantGolden(t, "tables.txt", got.Bytes())
 }
 
 func TestNotDurable(t *testing.T) {

@@ -43,7 +43,6 @@ type Recorded struct {
 type RecordingFacts struct {
 	Commands int64
 	Clients  int
-	Length   time.Duration // from the first command to the last
 	Skipped  map[string]int64
 }
 
@@ -63,7 +62,7 @@ func ReadFacts(in io.Reader) (f RecordingFacts, err error) {
 			break // the file cannot be read further
 		}
 		f.Commands++
-		f.Clients, f.Length = max(f.Clients, x.Client+1), x.At
+		f.Clients = max(f.Clients, x.Client+1)
 	}
 	f.Skipped = r.Skipped()
 	if wrong == nil && f.Commands == 0 {
