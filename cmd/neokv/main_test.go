@@ -57,7 +57,8 @@ func TestInvalidInput(t *testing.T) {
 			want: "neokv: port 65534: 3 stores need the ports 65534 to 65536, want 1 to 65535, or 0 for free ones"},
 		{args: "serve --proxy-port -1", want: "neokv: proxy port -1: want 1 to 65535, or 0 for a free one"},
 		{args: "serve --mem --dir x", want: "neokv: --dir and --mem exclude each other"},
-		{args: "serve --stores 99 --regions some --set engine.blom_bits=1", env: []string{"NEOKV_RAFT_RTT=x"}, want: `neokv: env NEOKV_RAFT_RTT: raft.rtt: "x": want a duration such as 10ms, 1ms to 1s
+		{args: "serve --stores 99 --regions some --set engine.blom_bits=1", env: []string{"NEOKV_RAFT_RTT=x"},
+			want: `neokv: env NEOKV_RAFT_RTT: raft.rtt: "x": want a duration such as 10ms, 1ms to 1s
 neokv: --set: unknown setting: engine.blom_bits; did you mean engine.bloom_bits?
 neokv: --regions: cluster.regions: "some": want a whole number, 1 to 1024
 neokv: --stores: cluster.stores: 99: want 1 to 9`},
@@ -71,11 +72,13 @@ neokv: --stores: cluster.stores: 99: want 1 to 9`},
 		{args: "workloads show ycsb-a --requests -1", want: "neokv: --requests -1: want 0 to 1000000"},
 		{args: "profiles show none", want: "neokv: profile none: no such profile"},
 		{args: "profiles show small --set a", want: "neokv: --set a: want name=value"},
-		{args: "bench --clients 0 --value-size 1x", want: `neokv: --value-size: load.value_size: "1x": want a size such as 64MiB, 1B to 64MiB
+		{args: "bench --clients 0 --value-size 1x",
+			want: `neokv: --value-size: load.value_size: "1x": want a size such as 64MiB, 1B to 64MiB
 neokv: --clients: load.clients: 0: want 1 to 10000`},
 		{args: "bench --workload ycsb-z",
 			want: "neokv: --workload: load.workload: " + unknownWorkload},
-		{args: "bench --clients 0 --workload ycsb-z --target x:,y:1 --mem --stores 4 --bind 1.2.3.4", want: "neokv: --workload: load.workload: " + unknownWorkload + `
+		{args: "bench --clients 0 --workload ycsb-z --target x:,y:1 --mem --stores 4 --bind 1.2.3.4",
+			want: "neokv: --workload: load.workload: " + unknownWorkload + `
 neokv: --clients: load.clients: 0: want 1 to 10000
 neokv: --bind 1.2.3.4: want a loopback address such as 127.0.0.1 or ::1, or a password in redis.requirepass
 neokv: --target takes a cluster that runs; --stores is for one that is booted
@@ -114,8 +117,8 @@ func TestWithoutAVerb(t *testing.T) {
 }
 
 func TestHelp(t *testing.T) {
-	for _, verb := range []string{"", "serve", "bench", "results", "profiles", "profiles list", "profiles show", "workloads",
-		"workloads list", "workloads show", "version"} {
+	for _, verb := range []string{"", "serve", "bench", "results", "profiles", "profiles list",
+		"profiles show", "workloads", "workloads list", "workloads show", "version"} {
 		got := neokvRun(t, nil, append(strings.Fields(verb), "--help")...)
 		if got.status != statusDone || got.stderr != "" || !strings.Contains(got.stdout, "Examples:\n  ") {
 			t.Errorf("neokv %s --help: status %d, stderr %q, stdout\n%s\nwant 0 and an example", verb, got.status,

@@ -22,8 +22,8 @@ const (
 	maxSlowCalls = 10_000
 )
 
-// slowLog keeps the last slow calls. Each has a bounded size. Under load most writes may be slow, so a new call takes the
-// memory of the one that leaves.
+// slowLog keeps the last slow calls. Each has a bounded size. Under load most writes may be slow, so a new call takes
+// the memory of the one that leaves.
 type slowLog struct {
 	limit  atomic.Int64 // a call that takes so many microseconds is slow; negative: no call is
 	length atomic.Int64 // calls that are kept

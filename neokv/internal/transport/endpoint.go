@@ -110,11 +110,13 @@ func (e *Endpoint) Campaign(region topology.RegionID, replica topology.ReplicaID
 // Reassure gives this store's replica of a region, which cannot read its messages now, signs of life of other replicas:
 // a follower gets one from its leader, a leader one from each follower. It speaks only for replicas that the store has
 // heard of since an instant. Such a sign says no more than that the replica is alive, so no lease follows from it.
-func (e *Endpoint) Reassure(region topology.RegionID, replica, leader topology.ReplicaID, term uint64, followers []topology.ReplicaID, since time.Time) {
+func (e *Endpoint) Reassure(region topology.RegionID, replica, leader topology.ReplicaID, term uint64,
+	followers []topology.ReplicaID, since time.Time) {
 	var b pb.MessageBatch
 	add := func(t pb.MessageType, from topology.ReplicaID) {
 		if e.filter.heardSince(region, uint64(from), since) {
-			b.Requests = append(b.Requests, pb.Message{Type: t, ShardID: uint64(region), From: uint64(from), To: uint64(replica), Term: term})
+			b.Requests = append(b.Requests,
+				pb.Message{Type: t, ShardID: uint64(region), From: uint64(from), To: uint64(replica), Term: term})
 		}
 	}
 	if replica != leader {
