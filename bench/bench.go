@@ -79,6 +79,10 @@ type GroupOptions struct {
 	Elements int // elements of a record, if records are collections
 	// ValueSize is the bytes of a value. In a hash or a list each element has a value.
 	ValueSize int
+
+	// Set by complete.
+	workload *workloads.Workload
+	src      *workloads.Source
 }
 
 // Tick says how far a run is, for people who watch it.
@@ -188,7 +192,7 @@ func (o Options) complete() (Options, error) {
 		}
 		wrong.check(!named[g.Name], "%sanother group has that name, too", prefix)
 		named[g.Name] = true
-		for _, err := range g.problems(o.Verify) {
+		for _, err := range g.prepare(o.Verify, o.Seed+salt(i)) {
 			wrong.add(fmt.Errorf("%s%w", prefix, err))
 		}
 	}
@@ -225,8 +229,8 @@ const (
 	maxWarmup = 24 * time.Hour
 )
 
-// problems says what is wrong with a group.
-func (g *GroupOptions) problems(verify bool) []error {
+// prepare reads the workload of a group and prepares its records, or says what is wrong with the group.
+func (g *GroupOptions) prepare(verify bool, seed uint64) []error {
 	var wrong problems
 	wrong.check(g.Clients >= 1 && g.Clients <= 10_000, "clients: %d, want 1 to 10000", g.Clients)
 	wrong.check(g.Pipeline >= 1 && g.Pipeline <= 10_000, "pipeline: %d, want 1 to 10000", g.Pipeline)
@@ -234,28 +238,31 @@ func (g *GroupOptions) problems(verify bool) []error {
 		wrong.check(!verify, "verify: reading back cannot follow a recording")
 		wrong.check(!g.Rate.Open(), "rate %s: a recording has its own pace", g.Rate.String())
 		wrong.check(!g.OneNode, "pipeline slots: a recording has its own order")
-		return wrong
-	}
-	wrong.check(g.Records >= 1 && g.Records <= 1e12, "records: %d, want 1 to 1e12", g.Records)
-	wrong.check(g.Elements >= 1 && g.Elements <= 10_000, "elements: %d, want 1 to 10000", g.Elements)
-	wrong.check(g.ValueSize >= 1 && g.ValueSize <= 64<<20, "value size: %d, want 1 byte to 64 MiB", g.ValueSize)
-	w, err := workloads.Find(g.Workload)
-	wrong.add(err)
-	if err == nil && verify {
-		wrong.add(w.Verifiable())
+		g.workload = workloads.Replay(g.Replay.Path)
+	} else {
+		g.find(&wrong, verify)
 	}
 	if wrong == nil {
-		_, err := g.source(w, 0)
+		var err error
+		g.src, err = workloads.NewSource(g.workload, workloads.SourceOptions{
+			Records: g.Records, Elements: g.Elements, ValueSize: g.ValueSize, Clients: g.Clients, Seed: seed,
+		})
 		wrong.add(err)
 	}
 	return wrong
 }
 
-// source prepares the records of the group.
-func (g *GroupOptions) source(w *workloads.Workload, seed uint64) (*workloads.Source, error) {
-	return workloads.NewSource(w, workloads.SourceOptions{
-		Records: g.Records, Elements: g.Elements, ValueSize: g.ValueSize, Clients: g.Clients, Seed: seed,
-	})
+// find reads the workload.
+func (g *GroupOptions) find(wrong *problems, verify bool) {
+	wrong.check(g.Records >= 1 && g.Records <= 1e12, "records: %d, want 1 to 1e12", g.Records)
+	wrong.check(g.Elements >= 1 && g.Elements <= 10_000, "elements: %d, want 1 to 10000", g.Elements)
+	wrong.check(g.ValueSize >= 1 && g.ValueSize <= 64<<20, "value size: %d, want 1 byte to 64 MiB", g.ValueSize)
+	var err error
+	g.workload, err = workloads.Find(g.Workload)
+	wrong.add(err)
+	if err == nil && verify {
+		wrong.add(g.workload.Verifiable())
+	}
 }
 
 // oneWriter refuses several groups that load or write records, since what one reads back another may have overwritten.
@@ -263,15 +270,8 @@ func (g *GroupOptions) source(w *workloads.Workload, seed uint64) (*workloads.So
 func (o *Options) oneWriter() error {
 	var writers []string
 	for _, g := range o.Groups {
-		if g.problems(true) != nil {
-			continue
-		}
-		w, errFind := workloads.Find(g.Workload)
-		src, errSource := g.source(w, 0)
-		if err := errors.Join(errFind, errSource); err != nil {
-			panic(err) // it has no problems
-		}
-		if src.Loaded() > 0 || slices.ContainsFunc(w.Ops, func(op workloads.Op) bool { return !op.Reads }) {
+		writes := func(op workloads.Op) bool { return !op.Reads }
+		if g.src != nil && (g.src.Loaded() > 0 || slices.ContainsFunc(g.workload.Ops, writes)) {
 			writers = append(writers, g.Name)
 		}
 	}

@@ -162,8 +162,11 @@ func nullWorker(workload string, pipeline int) *worker {
 		conns: map[net.Conn]struct{}{},
 	}
 	r.ctx = context.Background()
-	r.addGroup(GroupOptions{Workload: workload, Clients: 1, Pipeline: pipeline, Records: 1_000_000, Elements: 10,
-		ValueSize: 100})
+	o := GroupOptions{Workload: workload, Clients: 1, Pipeline: pipeline, Records: 1_000_000, Elements: 10, ValueSize: 100}
+	if wrong := o.prepare(false, 1); wrong != nil {
+		panic(errors.Join(wrong...))
+	}
+	r.addGroup(o)
 	r.resume()
 	w := r.groups[0].workers[0]
 	w.ops = w.group.workload.Ops

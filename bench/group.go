@@ -2,7 +2,6 @@ package bench
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -37,17 +36,9 @@ type loadGroup struct {
 
 // addGroup makes a group with its workers, and describes it for the header.
 func (r *run) addGroup(o GroupOptions) results.ClientGroup {
-	g := &loadGroup{run: r, number: len(r.groups), o: o}
-	var errFind, errSource error
+	g := &loadGroup{run: r, number: len(r.groups), o: o, workload: o.workload, src: o.src}
 	if o.Replay != nil {
-		g.workload = workloads.Replay(o.Replay.Path)
 		g.feed = newReplayFeed(o.Replay, o.Clients)
-	} else {
-		g.workload, errFind = workloads.Find(o.Workload)
-	}
-	g.src, errSource = o.source(g.workload, r.o.Seed+g.salt())
-	if err := errors.Join(errFind, errSource); err != nil {
-		panic(err) // complete has found no problem
 	}
 	g.spare, g.second = g.newTally(), g.newTally()
 	if r.o.Verify {
@@ -75,8 +66,8 @@ func (r *run) addGroup(o GroupOptions) results.ClientGroup {
 	return h
 }
 
-// salt makes the random choices of the group other ones than those of the groups before it.
-func (g *loadGroup) salt() uint64 { return uint64(g.number) << 32 }
+// salt makes the random choices of a group other ones than those of the groups before it.
+func salt(group int) uint64 { return uint64(group) << 32 }
 
 func (g *loadGroup) newTally() *tally { return newTally(max(1, len(g.workload.Ops))) }
 

@@ -51,7 +51,7 @@ func (r *run) timed(name string, length time.Duration, pace func(*loadGroup) Pac
 	for _, g := range r.groups {
 		l := segmentLoad{ops: g.workload.Ops}
 		if p := pace(g); p.Open() {
-			l.table = &timetable{Pace: p, length: length, clients: g.o.Clients, seed: r.o.Seed + g.salt()}
+			l.table = &timetable{Pace: p, length: length, clients: g.o.Clients, seed: r.o.Seed + salt(g.number)}
 		}
 		seg.loads = append(seg.loads, l)
 	}
