@@ -19,9 +19,12 @@ func (r *Replica) LeaderChanged(i raftio.LeaderInfo) {
 }
 
 // Leading returns the leader that Raft knows, its term, and whether this replica is the leader and serves. leader is 0
-// if Raft knows none, or if this replica leads but does not serve yet.
+// if Raft knows none, or if this replica leads but does not serve yet. It takes no lock.
 func (r *Replica) Leading() (leader topology.ReplicaID, term uint64, serving bool) {
 	id, term, ok, err := r.o.Host.GetLeaderID(r.shard)
+	if told := r.told.Load(); err == nil && told != nil && told.Term > term {
+		return 0, told.Term, false // the event comes a little before GetLeaderID agrees with it
+	}
 	if err != nil || !ok {
 		return 0, term, false
 	}

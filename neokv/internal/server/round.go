@@ -99,7 +99,7 @@ func (b *batch) decide(t *route.Table) (waiting int) {
 			}
 			p.run.Calls = append(p.run.Calls, x.call)
 			p.tasks = append(p.tasks, i)
-		case d.Action == route.Wait:
+		case d.Action == route.Wait, d.Action == route.Moved && b.outdated(t, d):
 			waiting++
 		case d.Action == route.Moved && x.ledOnly:
 			x.outcome = gone
@@ -111,6 +111,19 @@ func (b *batch) decide(t *route.Table) (waiting int) {
 		b.partOf[p.region] = 0
 	}
 	return waiting
+}
+
+// outdated reports whether this store's replica of a region knows of a later term than the table. The table says so a
+// moment later. Until then a redirection may name a leader that already sends clients here: a client goes to and fro
+// until it has used up its redirections.
+func (b *batch) outdated(t *route.Table, d route.Decision) bool {
+	r := &t.Regions[d.Index]
+	replica := b.c.s.o.Node.Replica(b.c.s.o.Self, r.ID)
+	if replica == nil {
+		return false
+	}
+	_, term, _ := replica.Leading()
+	return term > r.Term
 }
 
 // proxy reports whether the server passes commands on instead of redirecting clients.
@@ -291,7 +304,8 @@ func (b *batch) toLeader(t *route.Table, tasks []int) {
 	for _, i := range tasks {
 		x := &b.tasks[i]
 		x.follow = false
-		if d := route.Decide(t, b.c.s.self(), []topology.Slot{x.slot}, false); d.Action == route.Moved {
+		d := route.Decide(t, b.c.s.self(), []topology.Slot{x.slot}, false)
+		if d.Action == route.Moved && !b.outdated(t, d) {
 			b.refuse(x, d)
 		}
 	}
