@@ -20,6 +20,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"syscall"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
@@ -43,7 +44,10 @@ type FS struct {
 	onFence    atomic.Pointer[func(error)]
 	beforeSync atomic.Pointer[func(int64)]
 	afterSync  atomic.Pointer[func(int64)]
+	beforeRead atomic.Pointer[func()]
 	fault      atomic.Pointer[Fault]
+
+	reads reads
 
 	share *share // the store's part in a journal; nil without one
 
@@ -54,12 +58,16 @@ type FS struct {
 var _ vfs.FS = (*FS)(nil)
 
 // OS returns a file system on the machine's disk.
-func OS() *FS { return &FS{base: vfs.Default} }
+func OS() *FS { return newFS(vfs.Default, nil) }
 
 // Mem returns an empty file system in memory that can be crashed.
 func Mem() *FS { return inMemory(newMemory()) }
 
-func inMemory(mem *memoryFS) *FS { return &FS{base: mem, mem: mem} }
+func inMemory(mem *memoryFS) *FS { return newFS(mem, mem) }
+
+func newFS(base vfs.FS, mem *memoryFS) *FS {
+	return &FS{base: base, mem: mem, reads: reads{base: time.Now()}}
+}
 
 // OnFence sets a function that is called once: when the first write or sync fails, before that call returns, or when
 // Fence is called. Any goroutine may call it, even one that holds Pebble's locks. So it must return soon, and must

@@ -111,6 +111,11 @@ func (x *file) ReadAt(p []byte, off int64) (int, error) {
 	if c := x.copied.Load(); c != nil {
 		return (*c).ReadAt(p, off)
 	}
+	slot := x.fs.reads.begin()
+	defer x.fs.reads.end(slot)
+	if hook := x.fs.beforeRead.Load(); hook != nil {
+		(*hook)()
+	}
 	return x.base.ReadAt(p, off)
 }
 

@@ -240,7 +240,7 @@ func (c *journalled) boot(m *memoryFS) {
 	open.Store(c.journal)
 	c.over.Store(false)
 	for _, w := range c.writers {
-		w.fs = &FS{base: c.disk, mem: m}
+		w.fs = newFS(c.disk, m)
 		must(c.t, w.fs.Share(c.journal, w.id, w.dir()))
 	}
 }
@@ -598,7 +598,7 @@ func TestJournalDamagedInTheMiddle(t *testing.T) {
 		o := JournalOptions{FS: m, Dir: "/", Bytes: 256 << 10, Logs: map[uint16]string{1: "/"}}
 		j, err := OpenJournal(o)
 		must(t, err)
-		fs := &FS{base: m, mem: m}
+		fs := newFS(m, m)
 		must(t, fs.Share(j, 1, "/"))
 		f := put(t, fs, "/1.log", "x")
 		s := &j.segments[j.current]
@@ -729,7 +729,7 @@ func TestJournalSettlesLate(t *testing.T) {
 		d := &hooked{memoryFS: newMemory(), hook: seen.hook}
 		j, err := OpenJournal(JournalOptions{FS: d, Dir: "/", Bytes: bytes, Logs: map[uint16]string{1: "/"}})
 		must(t, err)
-		fs := &FS{base: d, mem: d.memoryFS}
+		fs := newFS(d, d.memoryFS)
 		must(t, fs.Share(j, 1, "/"))
 		seen.take()
 		number := 0
@@ -802,7 +802,7 @@ func TestJournalLargeGroup(t *testing.T) {
 		m := newMemory()
 		j, err := OpenJournal(JournalOptions{FS: m, Dir: "/", Bytes: bytes, Logs: map[uint16]string{1: "/"}})
 		must(t, err)
-		fs := &FS{base: m, mem: m}
+		fs := newFS(m, m)
 		must(t, fs.Share(j, 1, "/"))
 		f := put(t, fs, "/1.log", "x")
 		for left := false; !left || j.segments[j.current].end < bytes/2; {
@@ -855,7 +855,7 @@ func TestJournalSyncsInParts(t *testing.T) {
 			}
 			j, err := OpenJournal(JournalOptions{FS: d, Dir: "/", Logs: map[uint16]string{1: "/"}})
 			must(t, err)
-			fs = &FS{base: d, mem: d.memoryFS}
+			fs = newFS(d, d.memoryFS)
 			must(t, fs.Share(j, 1, "/"))
 			f := put(t, fs, "/1.log", strings.Repeat("x", size))
 			must(t, f.Close())

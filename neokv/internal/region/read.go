@@ -138,6 +138,9 @@ func (x *reader) read(run *redis.Run, deadline time.Time, anywhere bool) error {
 			return err
 		}
 		lost = !good
+		if l != nil { // the deadline is for waiting, not for a read that took longer than the lease
+			deadline = deadline.Add(time.Since(now))
+		}
 		if good && ahead {
 			if anywhere && x.servingTerm.Load() == 0 {
 				return ErrAtLeader

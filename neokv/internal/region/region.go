@@ -51,6 +51,8 @@ type Options struct {
 	// Failed returns why the store has failed, or nil while it has not. Fence makes it fail.
 	Failed func() error
 	Fence  func(error)
+	// OldestRead returns how long the oldest read of the store's disk that is under way has taken so far.
+	OldestRead func() time.Duration
 	// Changed is called whenever the answer of Leading may have changed. The replica holds no lock then.
 	Changed func()
 	// Counters are the counters that the replica adds to. If nil, the replica makes its own.
@@ -172,6 +174,9 @@ func (r *Replica) Read(run *redis.Run, deadline time.Time) error {
 func (r *Replica) ReadFollowing(run *redis.Run, deadline time.Time) error {
 	return r.reader.read(run, deadline, true)
 }
+
+// OldestRead returns how long the oldest read of the store's disk that is under way has taken so far, 0 if none is.
+func (r *Replica) OldestRead() time.Duration { return r.o.OldestRead() }
 
 // Prepare begins a read index round in the background if a Read now would have to wait for one. A caller that reads
 // from several regions prepares all of them first, so that their rounds run side by side.

@@ -178,8 +178,6 @@ func (c *conn) account() bool {
 const (
 	freeRoom = 64 << 10  // replies up to this size ask for neither memory nor a turn
 	moreStep = 256 << 10 // a reply grows by at least this much
-	// leastPatience is how long a connection waits at least for some turn to end before it takes the disk for hung.
-	leastPatience = 5 * time.Second
 )
 
 // more is the More function of the connection's replies: it counts bytes before the reply holds them. The connection's
@@ -223,10 +221,10 @@ func (c *conn) moreOfReads(n int) int {
 }
 
 // awaitTurn waits for a turn. It returns false when the connection or the server ends first. It also returns false when
-// no turn has ended for redis.leaderless_wait, leastPatience at least, since then the store's disk hangs.
+// no turn has ended for as long as the server's patience, since then the store's disk hangs.
 func (c *conn) awaitTurn() bool {
 	c.wantsTurn = false
-	patience := max(c.s.o.Settings.Redis.LeaderlessWait, leastPatience)
+	patience := c.s.patience()
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
 	for {

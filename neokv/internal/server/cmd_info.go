@@ -172,7 +172,8 @@ func infoStats(c *conn) []string {
 		"tracking_total_keys", 0, "tracking_total_items", 0,
 		"tracking_total_prefixes", 0, "unexpected_error_replies", 0, "total_error_replies", x.errors.total(),
 		"client_query_buffer_limit_disconnections", x.queryClosed.Load(),
-		"client_output_buffer_limit_disconnections", x.outputClosed.Load())
+		"client_output_buffer_limit_disconnections", x.outputClosed.Load(),
+		"client_hung_disk_disconnections", x.hungClosed.Load())
 }
 
 // infoReplication answers as a master without replicas, since Raft replicates.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"neokv.dev/neokv/internal/redis"
+	"neokv.dev/neokv/internal/region"
 	"neokv.dev/neokv/internal/topology"
 )
 
@@ -44,6 +45,9 @@ type conn struct {
 	turns     *turns // of the store that it reads from
 	turn      *turns // the turns of which it has one, so that it may make large replies; else nil
 	wantsTurn bool   // a reply ended because the connection has no turn
+
+	reading atomic.Pointer[region.Replica] // the replica that it reads from at this moment
+	began   atomic.Int64                   // since when, since the server started
 
 	ctx     context.Context // ends when the connection is killed
 	hangUp  context.CancelFunc

@@ -65,6 +65,38 @@ func (c *conn) end() {
 	c.nc.Close()
 }
 
+// patience is how long a connection waits at least before it takes the disk of a store for hung.
+func (s *Server) patience() time.Duration {
+	return max(s.o.Settings.Redis.LeaderlessWait, leastPatience)
+}
+
+// leastPatience is the least that patience returns.
+const leastPatience = 5 * time.Second
+
+// endHungReads closes connections that wait for a disk that hangs, until the server closes. Such a connection has read
+// for longer than patience, and so has some read of its store's disk. A read of many records may take as long on a
+// disk that answers; it goes on.
+func (s *Server) endHungReads() {
+	every := time.NewTicker(time.Second)
+	defer every.Stop()
+	for {
+		select {
+		case <-every.C:
+		case <-s.closing:
+			return
+		}
+		patience := s.patience()
+		late := int64(time.Since(s.started) - patience)
+		s.mu.Lock()
+		for _, c := range s.clients {
+			if r := c.reading.Load(); r != nil && c.began.Load() < late && r.OldestRead() > patience && c.kill() {
+				s.stats.hungClosed.Add(1)
+			}
+		}
+		s.mu.Unlock()
+	}
+}
+
 // overflow closes a connection whose replies are more than it may leave unread.
 func (c *conn) overflow() {
 	if c.kill() {

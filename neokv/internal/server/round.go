@@ -228,11 +228,14 @@ func (b *batch) readPart(p *part) {
 		b.c.endTurn()
 	}
 	for {
+		b.c.began.Store(int64(time.Since(b.c.s.started)))
+		b.c.reading.Store(p.replica)
 		if p.follow {
 			p.pending.Err = p.replica.ReadFollowing(&p.run, p.pending.Deadline)
 		} else {
 			p.pending.Err = p.replica.Read(&p.run, p.pending.Deadline)
 		}
+		b.c.reading.Store(nil)
 		if !b.c.wantsTurn {
 			return
 		}

@@ -115,6 +115,7 @@ func New(o Options) *Server {
 		s.o.ClientMemory = NewClientMemory(o.Settings.Redis.ClientMemory, o.Settings.Cluster.Stores)
 	}
 	s.o.ClientMemory.join(s)
+	s.wg.Go(s.endHungReads)
 	return s
 }
 

@@ -338,6 +338,9 @@ func TestGrouping(t *testing.T) {
 			if id != 1 {
 				t.Errorf("asked for region %d on store %d", r, id)
 			}
+			if testTable().ByID(r).Leader != 1 {
+				return nil // a replica that follows would ask Raft whether the table is outdated
+			}
 			return here
 		}},
 	})

@@ -261,6 +261,7 @@ type stats struct {
 	connections, rejected, commands    atomic.Uint64
 	bytesIn, bytesOut                  atomic.Uint64
 	evicted, queryClosed, outputClosed atomic.Uint64 // clients closed for what they held
+	hungClosed                         atomic.Uint64 // clients closed because a read of the disk did not return
 	errors                             errorCounts
 	rates                              rates
 }
@@ -275,6 +276,7 @@ func (s *stats) reset() {
 	s.evicted.Store(0)
 	s.queryClosed.Store(0)
 	s.outputClosed.Store(0)
+	s.hungClosed.Store(0)
 }
 
 // INFO shows rates over the last rateSamples*sampleEvery, or since the last pipeline before that.

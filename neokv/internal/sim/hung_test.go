@@ -1,7 +1,9 @@
 package sim
 
 import (
+	"errors"
 	"fmt"
+	"io"
 	"net"
 	"strings"
 	"sync"
@@ -214,5 +216,109 @@ func TestSlowPipeline(t *testing.T) {
 		if took, wait := time.Since(begin), s.c.Settings().Redis.LeaderlessWait; took < 2*wait {
 			t.Errorf("the pipeline took %v, want more than twice %v", took, wait)
 		}
+	})
+}
+
+// TestHungRead makes the reads of one store's disk hang. A connection that waits for one is closed after five seconds,
+// others work. When nothing hangs any more, clients that connect again read what they wrote.
+func TestHungRead(t *testing.T) {
+	const patience, values = 5 * time.Second, 300
+	k := simSettings()
+	k.Engine.RowCache = 0
+	inBubbleWith(t, k, store.Faults{}, func(t *testing.T, s *sim, _ *caller) {
+		var h hang
+		defer h.release()
+		home := s.nodes[0]
+		for r := range simRegions {
+			s.move(topology.RegionID(r+1), home)
+		}
+		key := func(i int) string { return fmt.Sprintf("k%d{%s}", i, regionTags[i%simRegions]) }
+		value := func(i int) string { return strings.Repeat(fmt.Sprintf("%08d", i), 1<<10) }
+		for i := range values {
+			s.session(t, home).want("OK", "SET", key(i), value(i))
+		}
+		if err := home.Store().Engine().Flush(); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * time.Second)
+		home.FS().BeforeRead(h.pass)
+		h.shut()
+		var gets [][]string
+		for i := range values {
+			gets = append(gets, []string{"GET", key(i)})
+		}
+		all := []string{"MGET"}
+		for i := range values {
+			all = append(all, key(i))
+		}
+		var wg sync.WaitGroup
+		for _, x := range []struct {
+			addr     string
+			commands [][]string
+			ends     bool
+		}{
+			{home.Addr(), [][]string{{"GET", key(0)}}, true},
+			{home.Addr(), gets, true},
+			{s.c.ProxyAddr(), [][]string{all}, true},
+			{s.c.ProxyAddr(), [][]string{{"PING"}, {"KEYS", "*"}}, true},
+			{home.Addr(), [][]string{{"PING"}, {"CLUSTER", "SLOTS"}, {"INFO", "neokv"}, {"CLIENT", "LIST"}}, false},
+			{home.Addr(), [][]string{{"SET", "new{" + regionTags[0] + "}", "v"}}, false},
+		} {
+			wg.Go(func() {
+				begin, w := time.Now(), s.session(t, s.nodes[0]).w
+				if x.addr != home.Addr() {
+					nc, err := s.c.Dial(t.Context(), x.addr)
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					defer nc.Close()
+					w = newWire(nc)
+				}
+				var ended error
+				for _, command := range x.commands {
+					if _, err := w.call(command...); errors.Is(err, io.EOF) {
+						ended = err
+						break
+					}
+				}
+				if took := time.Since(begin); (ended != nil) != x.ends || took > patience+2*time.Second {
+					t.Errorf("%.60q...: ended with %v after %v, want an end: %v, and within %v", fmt.Sprint(x.commands),
+						ended, took, x.ends, patience+2*time.Second)
+				}
+			})
+		}
+		wg.Wait()
+		if h.held.Load() == 0 {
+			t.Error("nothing has hung")
+		}
+		h.release()
+		time.Sleep(10 * time.Second)
+		for i := range values {
+			s.session(t, home).want(value(i), "GET", key(i))
+		}
+		if err := s.checksumsDiffer(); err != nil {
+			t.Error(err)
+		}
+
+		// Each read of the disk is slow now, but returns.
+		home.FS().BeforeRead(func() { time.Sleep(250 * time.Millisecond) })
+		begin, w := time.Now(), s.session(t, home)
+		for i := range values {
+			w.want(value(i), "GET", key(i))
+		}
+		var of0 []string
+		for i := 0; i < values; i += simRegions {
+			of0 = append(of0, key(i))
+		}
+		one := time.Now()
+		if got := w.ask(append([]string{"MGET"}, of0...)...); len(got) < 8<<10*len(of0) {
+			t.Errorf("MGET of %d values: %.100q", len(of0), got)
+		}
+		if took := time.Since(one); took < patience {
+			t.Errorf("a read on the slow disk took %v, want more than %v; all of them took %v", took, patience,
+				time.Since(begin))
+		}
+		home.FS().BeforeRead(nil)
 	})
 }

@@ -319,8 +319,8 @@ func (s *Store) startReplica(m *meta.Map, r topology.Region) error {
 	replica := region.New(region.Options{
 		Region: r, Index: m.RedisIndex(), Store: s.o.ID, Replica: peer.Replica, Engine: s.engine, Host: s.host,
 		Knobs: s.o.Settings.Raft, Incarnation: s.o.Rand.Uint64() ^ uint64(time.Now().UnixNano()), Failed: s.o.FS.Failed,
-		Fence: s.o.FS.Fence, Changed: s.leadingChanged, Counters: s.counters.of(r.ID), PopMemory: &s.popped,
-		Faults: s.o.Faults.Region,
+		Fence: s.o.FS.Fence, OldestRead: s.o.FS.OldestRead, Changed: s.leadingChanged,
+		Counters: s.counters.of(r.ID), PopMemory: &s.popped, Faults: s.o.Faults.Region,
 	})
 	next := make(map[topology.RegionID]*region.Replica)
 	for id, old := range *s.replicas.Load() {
