@@ -154,17 +154,7 @@ func (o Options) Check() error {
 // complete fills in zero values and reports everything that is wrong.
 func (o Options) complete() (Options, error) {
 	o.Timeout, o.DeadAfter = cmp.Or(o.Timeout, usualTimeout), cmp.Or(o.DeadAfter, usualTimeout)
-	if o.Dial == nil {
-		o.Dial = func(ctx context.Context, addr string) (net.Conn, error) {
-			return new(net.Dialer).DialContext(ctx, "tcp", addr)
-		}
-	}
-	if o.Password != "" {
-		dial := o.Dial
-		o.Dial = func(ctx context.Context, addr string) (net.Conn, error) {
-			return authenticated(ctx, dial, addr, o.Password)
-		}
-	}
+	o.Dial = dialer(o.Dial, o.Password)
 	if o.WarmupAuto {
 		o.Warmup = cmp.Or(o.Warmup, autoWarmup)
 	}

@@ -53,7 +53,7 @@ func discover(ctx context.Context, dial func(context.Context, string) (net.Conn,
 	facts := results.Target{Addrs: addrs}
 	var failed []error
 	for _, addr := range addrs {
-		info, err := t.info(ctx, addr)
+		info, err := t.fields(ctx, addr, "INFO")
 		if err != nil {
 			failed = append(failed, fmt.Errorf("target %s: %w", addr, err))
 			continue
@@ -82,6 +82,23 @@ func discover(ctx context.Context, dial func(context.Context, string) (net.Conn,
 	}
 	facts.Nodes = append(facts.Nodes, t.addrs...)
 	return t, facts, nil
+}
+
+// dialer returns a function that makes connections as dial does, TCP if that is nil, and sends the password if there is
+// one.
+func dialer(dial func(context.Context, string) (net.Conn, error), password string) func(context.Context,
+	string) (net.Conn, error) {
+	if dial == nil {
+		dial = func(ctx context.Context, addr string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "tcp", addr)
+		}
+	}
+	if password == "" {
+		return dial
+	}
+	return func(ctx context.Context, addr string) (net.Conn, error) {
+		return authenticated(ctx, dial, addr, password)
+	}
 }
 
 // authenticated makes a connection and sends the password.
@@ -233,21 +250,31 @@ func (t *target) ask(ctx context.Context, addr string, args ...string) (any, err
 	return v, nil
 }
 
+// Ask sends one command to a server over a connection of its own, and returns the reply: nil, string, int64 or []any.
+func Ask(ctx context.Context, addr, password string, args ...string) (any, error) {
+	return (&target{dial: dialer(nil, password)}).ask(ctx, addr, args...)
+}
+
+// Fields asks a server and returns the lines `name:value` of its reply, as INFO and CLUSTER INFO have.
+func Fields(ctx context.Context, addr, password string, args ...string) (map[string]string, error) {
+	return (&target{dial: dialer(nil, password)}).fields(ctx, addr, args...)
+}
+
 // inForce reports whether a line of a NeoKV's INFO is about the whole cluster: its version, shape or settings.
 func inForce(name string) bool {
 	line, _ := counters.Find(name)
 	return line.Kind == counters.Fact && line.Scope != counters.Store
 }
 
-// info returns the fields of INFO.
-func (t *target) info(ctx context.Context, addr string) (map[string]string, error) {
-	v, err := t.ask(ctx, addr, "INFO")
+// fields returns the lines `name:value` of a reply.
+func (t *target) fields(ctx context.Context, addr string, args ...string) (map[string]string, error) {
+	v, err := t.ask(ctx, addr, args...)
 	if err != nil {
 		return nil, err
 	}
 	text, ok := v.(string)
 	if !ok {
-		return nil, fmt.Errorf("INFO: answered with %T, want text", v)
+		return nil, fmt.Errorf("%s: answered with %T, want text", strings.Join(args, " "), v)
 	}
 	fields := map[string]string{}
 	for line := range strings.Lines(text) {

@@ -50,6 +50,7 @@ var (
 		"results",
 		"results/report",
 		"bench",
+		"bench/children",
 	}
 	joined = []string{
 		"profiles",

@@ -1,0 +1,170 @@
+package children
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// child is a process that this one starts.
+type child struct {
+	program string
+	args    []string
+	env     []string // beside the environment of this process
+	// ready is what a line of standard output begins with when the process serves; empty if there is no such line.
+	ready string
+	ports []int // of a redis-server: for clients, and for other nodes
+
+	cmd       *exec.Cmd
+	log       *os.File
+	readyLine chan string   // gets the line
+	ended     chan struct{} // closed when the process has ended
+	err       error         // how it ended; to be read when ended is closed
+}
+
+func (c *child) String() string {
+	if c.cmd == nil || c.cmd.Process == nil {
+		return filepath.Base(c.program)
+	}
+	return fmt.Sprintf("%s (process %d)", filepath.Base(c.program), c.cmd.Process.Pid)
+}
+
+// start starts the process in a folder of its own, where its output is in the file log.
+func (c *child) start(dir string) (err error) {
+	if c.log, err = os.Create(filepath.Join(dir, "log")); err != nil {
+		return err
+	}
+	c.readyLine, c.ended = make(chan string, 1), make(chan struct{})
+	c.cmd = exec.Command(c.program, c.args...)
+	c.cmd.Dir, c.cmd.Stdout, c.cmd.Stderr = dir, c.log, c.log
+	if c.ready != "" {
+		c.cmd.Stdout = &readyFinder{to: c.log, prefix: []byte(c.ready), found: c.readyLine}
+	}
+	c.cmd.Env = append(os.Environ(), c.env...)
+	c.cmd.WaitDelay = time.Second // for a process of the child's own that has its standard output
+	release, err := startGuarded(c.cmd)
+	if err != nil {
+		return errors.Join(missing(c.program, err), c.log.Close())
+	}
+	go func() {
+		c.err = c.cmd.Wait()
+		release()
+		close(c.ended)
+		c.log.Close()
+	}()
+	return nil
+}
+
+// reason says how a process has ended, with the end of its output.
+func (c *child) reason() error {
+	<-c.ended
+	status := "exit status 0"
+	if c.err != nil {
+		status = c.err.Error()
+	}
+	if said := c.said(); said != "" {
+		status += ": " + said
+	}
+	return fmt.Errorf("%s ended: %s", c, status)
+}
+
+// mostSaid bounds how much of a process's output goes into an error.
+const mostSaid = 1000
+
+// said returns the end of what the process wrote.
+func (c *child) said() string {
+	f, err := os.Open(c.log.Name())
+	if err != nil {
+		return err.Error()
+	}
+	defer f.Close()
+	size, err := f.Seek(0, io.SeekEnd)
+	if err != nil {
+		return err.Error()
+	}
+	text := make([]byte, min(size, mostSaid))
+	n, err := f.ReadAt(text, size-int64(len(text)))
+	if err != nil && err != io.EOF {
+		return err.Error()
+	}
+	return strings.TrimSpace(string(text[:n]))
+}
+
+func (c *child) hasEnded() bool {
+	select {
+	case <-c.ended:
+		return true
+	default:
+		return false
+	}
+}
+
+// terminate asks the process to end.
+func (c *child) terminate() { _ = c.cmd.Process.Signal(syscall.SIGTERM) } // it may have ended
+
+// kill ends the process and those that it has started, and waits for its end.
+func (c *child) kill() {
+	if !c.hasEnded() {
+		_ = syscall.Kill(-c.cmd.Process.Pid, syscall.SIGKILL)
+	}
+	<-c.ended
+}
+
+// readyFinder passes on what a process writes, and finds the line that says that it serves.
+type readyFinder struct {
+	to     io.Writer
+	prefix []byte
+	found  chan string
+	line   []byte // the start of a line, until the line is found
+	done   bool
+}
+
+// maxLine bounds how much of a line is kept.
+const maxLine = 64 << 10
+
+func (f *readyFinder) Write(b []byte) (int, error) {
+	for rest := b; !f.done && len(rest) > 0; {
+		part, more, whole := bytes.Cut(rest, []byte("\n"))
+		f.line = append(f.line, part[:min(len(part), maxLine-len(f.line))]...)
+		if rest = more; !whole {
+			break
+		}
+		if f.done = bytes.HasPrefix(f.line, f.prefix); f.done {
+			f.found <- string(f.line)
+		}
+		f.line = f.line[:0]
+	}
+	return f.to.Write(b)
+}
+
+// debianPackages are the packages that have a program.
+var debianPackages = map[string]string{
+	"redis-server": "redis-server", "redis-benchmark": "redis-tools",
+}
+
+// Find returns the path of the first of some programs that is installed. Its error is a line that says how to install
+// the first.
+func Find(programs ...string) (path string, err error) {
+	for _, name := range programs {
+		if path, err = exec.LookPath(name); err == nil {
+			return filepath.Abs(path)
+		}
+	}
+	return "", missing(programs[0], err)
+}
+
+// missing says how to install a program that is not there.
+func missing(program string, err error) error {
+	name, known := debianPackages[filepath.Base(program)]
+	if !known || !errors.Is(err, exec.ErrNotFound) && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return fmt.Errorf("%s is missing: apt-get install %s (macOS: brew install redis): %w", program, name, err)
+}
