@@ -48,9 +48,11 @@ var (
 	load = []string{
 		"workloads",
 		"results",
+		"results/compare",
 		"results/report",
 		"bench",
 		"bench/children",
+		"bench/ab",
 	}
 	joined = []string{
 		"profiles",

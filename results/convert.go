@@ -439,7 +439,7 @@ func (w Work) perOperation(ops int64) (out []statistic) {
 		return nil
 	}
 	for _, cost := range operationCosts {
-		if n, known := w[cost.counter]; known {
+		if n, known := w[cost.counter]; known && cost.unit != "" {
 			value := float64(n) / float64(ops)
 			if strings.HasSuffix(cost.unit, "ns/op") {
 				value *= 1000

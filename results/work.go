@@ -24,17 +24,27 @@ func (w Work) Add(next Work) {
 	}
 }
 
-// operationCosts lists the work that is worth a figure per operation: the counter, how the table says it, and its unit
-// for benchstat.
-var operationCosts = []struct{ counter, text, unit string }{
-	{"sync_calls", "%s syncs", "syncs/op"},
-	{"raft_entries", "%s entries", "entries/op"},
-	{"wal_bytes", "WAL %s B", "wal-B/op"},
-	{"memtable_flush_bytes", "flush %s B", "flush-B/op"},
-	{"compaction_bytes", "compaction %s B", "compaction-B/op"},
-	{"block_cache_misses", "%s block reads", "block-reads/op"},
-	{"process_cpu_us", "CPU %s us", "cpu-ns/op"},
-	{"process_allocs", "%s allocations", "allocs/op"},
+// operationCosts lists the work that is worth a figure per operation: the counter, its name in comparisons, which way it
+// is better, how the table says it, and its unit for benchstat. The table and benchstat have only those with a text.
+var operationCosts = []struct {
+	counter, name string
+	better        Direction
+	text, unit    string
+}{
+	{"sync_calls", "syncs", Lower, "%s syncs", "syncs/op"},
+	{"raft_entries", "Raft entries", Lower, "%s entries", "entries/op"},
+	{"raft_entry_bytes", "Raft entry bytes", Lower, "", ""},
+	{"wal_bytes", "WAL bytes", Lower, "WAL %s B", "wal-B/op"},
+	{"memtable_flush_bytes", "flush bytes", Lower, "flush %s B", "flush-B/op"},
+	{"compaction_bytes", "compaction bytes", Lower, "compaction %s B", "compaction-B/op"},
+	{"read_index_rounds", "read index rounds", Lower, "", ""},
+	{"row_cache_hits", "row cache answers", "", "", ""},
+	{"bloom_probes", "bloom probes", "", "", ""},
+	{"bloom_hits", "bloom answers", "", "", ""},
+	{"block_cache_misses", "block reads", Lower, "%s block reads", "block-reads/op"},
+	{"process_cpu_us", "CPU", Lower, "CPU %s us", "cpu-ns/op"},
+	{"process_allocs", "allocations", Lower, "%s allocations", "allocs/op"},
+	{"process_alloc_bytes", "allocated bytes", Lower, "", ""},
 }
 
 // lines returns the lines below the table: what an operation cost on average, in all stores together.
@@ -44,7 +54,7 @@ func (w Work) lines(h Header, ops int64) (out []string) {
 	}
 	var parts []string
 	for _, cost := range operationCosts {
-		if n, known := w[cost.counter]; known {
+		if n, known := w[cost.counter]; known && cost.text != "" {
 			parts = append(parts, fmt.Sprintf(cost.text, figure(float64(n)/float64(ops))))
 		}
 	}

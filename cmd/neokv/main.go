@@ -76,7 +76,7 @@ func run(ctx context.Context, p process, args []string) (status int) {
 		SilenceUsage:      true,
 		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
 	}
-	root.AddCommand(serveCommand(p), benchCommand(p), resultsCommand(p), reportCommand(p), profilesCommand(p),
+	root.AddCommand(serveCommand(p), benchCommand(p), abCommand(p), compareCommand(p), resultsCommand(p), reportCommand(p), profilesCommand(p),
 		workloadsCommand(p), versionCommand(p))
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &usageError{err.Error()} })
 	root.SetIn(p.stdin)

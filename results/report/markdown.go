@@ -73,7 +73,7 @@ func differ(b *strings.Builder, subjects []results.ResultFile) {
 		heading = append(heading, letter(i))
 	}
 	var rows [][]string
-	for _, f := range facts(subjects) {
+	for _, f := range results.Facts(subjects) {
 		if f.Differ && f.Name != "command" {
 			rows = append(rows, append([]string{f.Section, f.Name}, f.Values...))
 		}

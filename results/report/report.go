@@ -47,8 +47,8 @@ type page struct {
 	Subjects []shownSubject
 	Several  bool
 	Groups   []shownGroup
-	Facts    []fact // all of them
-	Differ   []fact // those in which the results differ
+	Facts    []results.Fact // all of them
+	Differ   []results.Fact // those in which the results differ
 	Drawing  *drawing
 	Events   []shownEvent
 	Steps    []shownStep
@@ -102,7 +102,7 @@ func HTML(w io.Writer, subjects []results.ResultFile) error {
 		Title: title(subjects), Policy: policy(echartsJS, pageJS),
 		Style: template.CSS(pageCSS), Library: template.JS(echartsJS), Script: template.JS(pageJS),
 		Data: template.JS(data), Several: len(subjects) > 1, Drawing: d,
-		Facts: facts(subjects), Groups: groupTables(subjects), Events: shownEvents(subjects), Steps: shownSteps(d),
+		Facts: results.Facts(subjects), Groups: groupTables(subjects), Events: shownEvents(subjects), Steps: shownSteps(d),
 	}
 	for _, f := range p.Facts {
 		if f.Differ {

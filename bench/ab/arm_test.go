@@ -1,0 +1,117 @@
+package ab
+
+import (
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func TestParseArm(t *testing.T) {
+	for text, want := range map[string]Arm{
+		"": {},
+		" engine.memtable_size=4MiB  raft.batch_max_ops=1 ": {
+			Text: "engine.memtable_size=4MiB raft.batch_max_ops=1",
+			Set:  []string{"engine.memtable_size=4MiB", "raft.batch_max_ops=1"},
+		},
+		"profile=latency program=./old env=GOGC=50 env=A=": {
+			Text:    "profile=latency program=./old env=GOGC=50 env=A=",
+			Profile: "latency", Program: "./old", Env: []string{"GOGC=50", "A="},
+		},
+		"revision=HEAD~1":           {Text: "revision=HEAD~1", Revision: "HEAD~1"},
+		"redis=always cluster=yes":  {Text: "redis=always cluster=yes", Redis: "always", Cluster: true},
+		"target=a.b:1,127.0.0.1:22": {Text: "target=a.b:1,127.0.0.1:22", Targets: []string{"a.b:1", "127.0.0.1:22"}},
+	} {
+		if got, err := ParseArm(text); err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("%q: %+v, %v", text, got, err)
+		}
+	}
+	for text, want := range map[string][]string{
+		"fast":                           {"fast: want name=value"},
+		"redis=yes spead=1 profile=":     {"redis=yes: want none", "spead: unknown", "profile=: want name=value"},
+		"program=a revision=b program=c": {"program is there twice", "program and revision exclude"},
+		"redis=none a.b=1":               {"redis takes no other word"},
+		"cluster=yes":                    {"cluster is for redis"},
+		"target=nowhere a.b=1":           {`target "nowhere"`, "target runs already"},
+		"env=A":                          {"want env=NAME=VALUE"},
+	} {
+		_, err := ParseArm(text)
+		for _, w := range want {
+			if err == nil || !strings.Contains(err.Error(), w) {
+				t.Errorf("%q: %v, want %q in it", text, err, w)
+			}
+		}
+	}
+}
+
+// TestBuild builds the program of a revision of a repository.
+func TestBuild(t *testing.T) {
+	repository, builds := t.TempDir(), t.TempDir()
+	file := func(name, text string) {
+		t.Helper()
+		path := filepath.Join(repository, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	git := func(args ...string) {
+		t.Helper()
+		args = append([]string{"-c", "user.name=a", "-c", "user.email=a@example.org"}, args...)
+		if err := command(t.Context(), repository, "git", args...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	git("init", "-q")
+	file("go.mod", "module example.org/x\n\ngo 1.24\n")
+	for _, says := range []string{"old", "new"} {
+		file("cmd/neokv/main.go", "package main\n\nfunc main() { println(\""+says+"\") }\n")
+		git("add", ".")
+		git("commit", "-q", "-m", says)
+	}
+	for revision, want := range map[string]string{"HEAD~1": "old\n", "HEAD": "new\n"} {
+		arm := Arm{Revision: revision}
+		if err := arm.Build(t.Context(), repository, builds); err != nil {
+			t.Fatal(err)
+		}
+		if out, err := exec.Command(arm.Program).CombinedOutput(); err != nil || string(out) != want {
+			t.Errorf("%s: %q, %v; want %q", revision, out, err, want)
+		}
+	}
+	arm := Arm{Revision: "nosuch"}
+	if err := arm.Build(t.Context(), repository, builds); err == nil || !strings.Contains(err.Error(), "nosuch") {
+		t.Errorf("a revision that does not exist: %v", err)
+	}
+	trees, err := exec.Command("git", "-C", repository, "worktree", "list").Output()
+	if err != nil || strings.Count(string(trees), "\n") != 1 {
+		t.Errorf("trees are left behind: %s, %v", trees, err)
+	}
+}
+
+// TestOrders: over all orders each arm is as often at each place, and as often behind each other one.
+func TestOrders(t *testing.T) {
+	places, pairs := map[string]int{}, map[string]int{}
+	for i, order := range orders {
+		for j, side := range order {
+			places[string(side)+string(rune('0'+j))]++
+			for _, later := range order[j+1:] {
+				pairs[string(side)+" "+string(later)]++
+			}
+			if i%2 == 1 && orders[i-1][len(order)-1-j] != side {
+				t.Errorf("order %d does not mirror the one before", i)
+			}
+		}
+	}
+	for _, counts := range []map[string]int{places, pairs} {
+		least, most := slices.Min(slices.Collect(maps.Values(counts))), slices.Max(slices.Collect(maps.Values(counts)))
+		if least != most {
+			t.Errorf("not as often: %v", counts)
+		}
+	}
+}

@@ -1,0 +1,259 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"neokv.dev/bench/ab"
+	"neokv.dev/neokv/settings"
+	"neokv.dev/profiles"
+	"neokv.dev/results"
+	"neokv.dev/results/compare"
+)
+
+// turnsFlags are the flags of verbs that measure arms in turn.
+type turnsFlags struct {
+	benchFlags
+	rounds int
+	block  time.Duration
+	budget time.Duration
+	format string
+}
+
+func (f *turnsFlags) register(c *cobra.Command) {
+	flags := c.Flags()
+	flags.IntVar(&f.rounds, "rounds", 10, "how `often` each arm has a block")
+	flags.DurationVar(&f.block, "block", 3*time.Second, "how `long` a block is measured")
+	flags.DurationVar(&f.budget, "budget", 0, "begin no new round after so `long`; 0 is no limit")
+	flags.StringVar(&f.profile, "profile", "default", "`profile` of all arms that name none")
+	flags.StringArrayVar(&f.set, "set", nil, "change a setting in all arms of NeoKV, `name=value`; may be repeated")
+	flags.BoolVar(&f.mem, "mem", false, "keep the data in memory")
+	flags.StringVar(&f.dir, "dir", "", "`folder` below which each block has its data (default that for temporary files)")
+	flags.StringVar(&f.out, "out", "", "`file` for the blocks (default neokv-<verb>-<UTC time>.jsonl)")
+	flags.StringVar(&f.format, "format", compareForms[0], "one of "+strings.Join(compareForms, ", "))
+	for _, name := range []string{"workload", "clients", "pipeline", "rate", "warmup", "records", "elements", "value-size",
+		"seed"} {
+		settingFlag(flags, name, "load."+strings.ReplaceAll(name, "-", "_"))
+	}
+	flags.Lookup("warmup").Usage += "; of each block, 1s if nothing says otherwise"
+	f.pipelineSlots = "spread"
+}
+
+func abCommand(p process) *cobra.Command {
+	var f turnsFlags
+	var a, b string
+	var control bool
+	c := &cobra.Command{
+		Use:   "ab",
+		Short: "Measure two configurations, builds or servers in turn, and say how they differ",
+		Long: `Measure two arms in turn on this machine, and say how they differ, with intervals.
+
+An arm is ` + ab.ArmForm + `.
+Each block starts the arm as a child process with data of its own, loads it, sends the load for --block, and ends it. A
+round has a block of each arm, in an order that changes from round to round. The arms of a round get the same
+operations. A third arm is a copy of A: where it differs from A as B does, the verdict is "contaminated". Standard
+output has the table; its last line is the name of the file that has every block.`,
+		Example: `  neokv ab --b engine.memtable_size=4MiB --workload write-heavy
+  neokv ab --a raft.batch_max_ops=1 --b raft.batch_max_ops=256 --pipeline 16 --mem
+  neokv ab --a revision=HEAD~1 --b revision=HEAD --rounds 20
+  neokv ab --a program=./neokv.old --b program=./neokv.new
+  neokv ab --a redis=always --b '' --workload set
+  neokv ab --a target=127.0.0.1:6379 --b target=127.0.0.1:6380`,
+		Args: noArgs,
+	}
+	f.register(c)
+	c.Flags().StringVar(&a, "a", "", "`arm` A")
+	c.Flags().StringVar(&b, "b", "", "`arm` B")
+	c.Flags().BoolVar(&control, "control", true, "measure a copy of A, too")
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		plan, err := f.plan(c, p, a, b)
+		if err != nil {
+			return err
+		}
+		plan.Control = control
+		run, path, err := f.measure(c.Context(), p, c.Name(), plan)
+		if run == nil {
+			return err
+		}
+		return errors.Join(err, f.show(p, run.Compare(), path))
+	}
+	return c
+}
+
+// plan turns the flags into what to measure. Its error names everything that is wrong.
+func (f *turnsFlags) plan(c *cobra.Command, p process, textA, textB string) (*ab.Plan, error) {
+	var wrong []error
+	complain := func(format string, args ...any) {
+		wrong = append(wrong, &usageError{fmt.Sprintf(format, args...)})
+	}
+	plan := &ab.Plan{Rounds: f.rounds, InMemory: f.mem, Dir: f.dir}
+	for _, x := range []struct {
+		flag, text string
+		arm        *ab.Arm
+	}{{"--a", textA, &plan.A}, {"--b", textB, &plan.B}} {
+		var err error
+		if *x.arm, err = ab.ParseArm(x.text); err != nil {
+			for line := range strings.Lines(err.Error()) {
+				complain("%s: %s", x.flag, strings.TrimSpace(line))
+			}
+			continue
+		}
+		if err := f.complete(x.arm, c, p); err != nil {
+			for line := range strings.Lines(err.Error()) {
+				complain("%s: %s", x.flag, strings.TrimSpace(line))
+			}
+		}
+	}
+	if wrong == nil && textA == textB {
+		complain("--a and --b are the same")
+	}
+	if f.rounds < 1 || f.rounds > 1000 {
+		complain("--rounds %d: want 1 to 1000", f.rounds)
+	}
+	if f.block < 100*time.Millisecond || f.block > time.Hour {
+		complain("--block %s: want 100ms to 1h", f.block)
+	}
+	if f.budget < 0 {
+		complain("--budget %s: want 0s or more", f.budget)
+	}
+	if err := checkForm(f.format); err != nil {
+		wrong = append(wrong, err)
+	}
+	if f.mem && f.dir != "" {
+		complain("--dir and --mem exclude each other")
+	}
+	r, err := profiles.Resolve(profiles.ValueSources{Profile: f.profile, Env: p.env, Set: f.set,
+		Flags: givenSettings(c.Flags())})
+	if err != nil {
+		return nil, errors.Join(append(wrong, err)...)
+	}
+	if !r.Asked("load.warmup") {
+		r.Load.Warmup = "1s"
+	}
+	r.Load.Duration = f.block
+	o, err := f.options(c, r.Load)
+	if err == nil {
+		if err = o.Check(); err != nil {
+			err = &usageError{err.Error()}
+		}
+	}
+	plan.Load = o
+	return plan, errors.Join(append(wrong, err)...)
+}
+
+// complete gives an arm of NeoKV the profile, the settings and the workload of all arms. It checks the settings if this
+// program is to run the arm.
+func (f *turnsFlags) complete(arm *ab.Arm, c *cobra.Command, p process) error {
+	if !arm.NeoKV() {
+		return nil
+	}
+	if arm.Profile == "" {
+		arm.Profile = f.profile
+	}
+	arm.Set = slices.Concat(f.set, arm.Set)
+	if arm.Program == "" && arm.Revision == "" {
+		_, err := profiles.Resolve(profiles.ValueSources{Profile: arm.Profile, Env: p.env, Set: arm.Set})
+		if err != nil {
+			return err
+		}
+	}
+	for _, flag := range givenSettings(c.Flags()) {
+		if flag.Setting == "load.workload" { // settings may follow from it
+			arm.Set = append(arm.Set, flag.Setting+"="+flag.Value)
+		}
+	}
+	return nil
+}
+
+// measure builds what has to be built, runs the plan and keeps every block in a file. It returns what it has when it is
+// interrupted, and nil if it has no round.
+func (f *turnsFlags) measure(ctx context.Context, p process, verb string, plan *ab.Plan) (run *compare.Turns,
+	path string, err error) {
+	if f.budget > 0 {
+		plan.Until = time.Now().Add(f.budget)
+	}
+	builds, err := os.MkdirTemp("", "neokv-build-")
+	if err != nil {
+		return nil, "", err
+	}
+	defer os.RemoveAll(builds)
+	for _, arm := range []*ab.Arm{&plan.A, &plan.B} {
+		if arm.Revision != "" {
+			fmt.Fprintf(p.stderr, "neokv: building %s\n", arm.Revision)
+		}
+		if err := arm.Build(ctx, ".", builds); err != nil {
+			return nil, "", err
+		}
+	}
+	if path = f.out; path == "" {
+		path = results.DefaultPath(verb, time.Now())
+	}
+	file, err := os.Create(path)
+	if err != nil {
+		return nil, "", err
+	}
+	defer func() { err = errors.Join(err, file.Close()) }()
+	h := compare.TurnsHeader{Started: time.Now(), Command: withoutSecrets(os.Args), A: plan.A.String(), B: plan.B.String(),
+		Control: plan.Control, Seed: plan.Load.Seed}
+	w, err := compare.NewTurnsWriter(file, h)
+	if err != nil {
+		return nil, "", err
+	}
+	began := time.Now()
+	plan.Progress = func(round int, arm compare.Side) {
+		fmt.Fprintf(p.stderr, "neokv: round %d of %d, arm %s, %s so far\n", round+1, plan.Rounds, arm,
+			time.Since(began).Round(time.Second))
+	}
+	run = &compare.Turns{Header: h}
+	err = plan.Run(ctx, func(b compare.Block) error {
+		run.Blocks = append(run.Blocks, b)
+		return w.Block(b)
+	})
+	if len(run.Rounds()) == 0 {
+		run = nil
+	}
+	return run, path, err
+}
+
+// compareForms are the formats of comparisons, the default first.
+var compareForms = []string{"table", "md", "json"}
+
+func checkForm(format string) error {
+	for _, f := range compareForms {
+		if f == format {
+			return nil
+		}
+	}
+	return &usageError{fmt.Sprintf("--format %s: want one of %s%s", format, strings.Join(compareForms, ", "),
+		settings.DidYouMean(format, compareForms))}
+}
+
+// show prints a comparison, and the name of the file that has its blocks, which may be empty.
+func (f *turnsFlags) show(p process, c *compare.Delta, path string) error {
+	if err := writeComparison(p.stdout, c, f.format); err != nil {
+		return err
+	}
+	if path == "" || f.format == "json" {
+		return nil
+	}
+	_, err := fmt.Fprintln(p.stdout, path)
+	return err
+}
+
+func writeComparison(w io.Writer, c *compare.Delta, format string) error {
+	switch format {
+	case "md":
+		return c.PrintMarkdown(w)
+	case "json":
+		return c.PrintJSON(w)
+	}
+	return c.PrintTable(w)
+}

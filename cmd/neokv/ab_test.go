@@ -1,0 +1,104 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"neokv.dev/results/compare"
+)
+
+// TestAB measures two rounds, and prints them again from the file.
+func TestAB(t *testing.T) {
+	t.Setenv(programEnv, "1") // the arms are this program
+	t.Chdir(t.TempDir())
+	got := neokvRun(t, os.Environ(), "ab", "--b", "engine.row_cache=0", "--workload", "get", "--mem", "--rounds", "2",
+		"--block", "100ms", "--warmup", "0s", "--records", "100", "--clients", "2", "--set", "cluster.regions=2",
+		"--out", "run.jsonl")
+	if got.status != statusDone || !strings.HasSuffix(got.stdout, "\nrun.jsonl\n") {
+		t.Fatalf("%+v", got)
+	}
+	for _, want := range []string{"A: as it is\n", "B: engine.row_cache=0\n", "throughput", "CPU",
+		"2 rounds of A, B and A again", "too few", "warning: 2 complete rounds: an interval needs 6"} {
+		if !strings.Contains(got.stdout, want) {
+			t.Errorf("no %q in:\n%s", want, got.stdout)
+		}
+	}
+	again := neokvRun(t, nil, "compare", "run.jsonl")
+	if again.status != statusDone || again.stdout+"run.jsonl\n" != got.stdout {
+		t.Errorf("printed again: %+v", again)
+	}
+	var d compare.Delta
+	if err := json.Unmarshal([]byte(neokvRun(t, nil, "compare", "run.jsonl", "--format", "json").stdout), &d); err != nil {
+		t.Fatal(err)
+	}
+	row := d.Row("row cache answers")
+	if row == nil || row.A.Center < 0.9 || row.B.Center != 0 {
+		t.Errorf("the arms had the same settings: %+v", row)
+	}
+	if left, err := filepath.Glob("*"); err != nil || len(left) != 1 {
+		t.Errorf("left behind: %q, %v", left, err)
+	}
+}
+
+func TestABRefuses(t *testing.T) {
+	t.Chdir(t.TempDir())
+	got := neokvRun(t, nil, "ab", "--a", "engine.memtabel_size=4MiB", "--b", "redis=often", "--rounds", "0", "--block",
+		"1ns", "--format", "xml", "--workload", "nosuch", "--clients", "0")
+	if got.status != statusInvalid || got.stdout != "" {
+		t.Fatalf("%+v", got)
+	}
+	for _, want := range []string{
+		"--a: --set: unknown setting: engine.memtabel_size; did you mean", "--b: redis=often: want none",
+		"--rounds 0: want 1 to 1000", "--block 1ns: want", "--format xml: want one of", "nosuch", "load.clients",
+	} {
+		if !strings.Contains(got.stderr, want) {
+			t.Errorf("no %q in:\n%s", want, got.stderr)
+		}
+	}
+	if got := neokvRun(t, nil, "ab"); got.status != statusInvalid || !strings.Contains(got.stderr, "are the same") {
+		t.Errorf("the same arms: %+v", got)
+	}
+	// An arm that cannot boot.
+	t.Setenv(programEnv, "1")
+	got = neokvRun(t, os.Environ(), "ab", "--b", "env=NEOKV_CLUSTER_STORES=x", "--mem", "--rounds", "1", "--block", "100ms",
+		"--warmup", "0s", "--records", "10")
+	if got.status != statusFailed || !strings.Contains(got.stderr, "round 1, arm B (env=NEOKV_CLUSTER_STORES=x)") ||
+		!strings.Contains(got.stderr, "cluster.stores") {
+		t.Errorf("an arm that cannot boot: %+v", got)
+	}
+}
+
+func TestCompare(t *testing.T) {
+	t.Chdir(t.TempDir())
+	for _, name := range []string{"a.jsonl", "b.jsonl"} {
+		writeResult(t, name, "")
+	}
+	writeResult(t, "open.jsonl", "200")
+	got := neokvRun(t, nil, "compare", "a.jsonl", "b.jsonl")
+	if got.status != statusDone || !strings.Contains(got.stdout, "1 and 1 runs: a test needs 4 of each side") {
+		t.Errorf("%+v", got)
+	}
+	sides := "a.jsonl" + strings.Repeat(",a.jsonl", 3)
+	got = neokvRun(t, nil, "compare", sides, sides, "--format", "md")
+	if got.status != statusDone || !strings.Contains(got.stdout, "| throughput | 100 ops/s | 100 ops/s | +0.0 % | 1.000 |") {
+		t.Errorf("%+v", got)
+	}
+	for _, x := range []struct {
+		args, want []string
+	}{
+		{[]string{"a.jsonl"}, []string{"a.jsonl: not a file that ab has written"}},
+		{nil, []string{"compare: 0 arguments"}},
+		{[]string{"a.jsonl,nosuch", "open.jsonl"}, []string{"nosuch: no such file", "different loads: rate:"}},
+		{[]string{".", t.TempDir()}, []string{"no *.jsonl in this folder", "different loads: rate"}},
+	} {
+		got := neokvRun(t, nil, append([]string{"compare"}, x.args...)...)
+		for _, want := range x.want {
+			if got.status != statusInvalid || !strings.Contains(got.stderr, want) {
+				t.Errorf("%q: %+v, want %q", x.args, got, want)
+			}
+		}
+	}
+}

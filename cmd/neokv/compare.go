@@ -1,0 +1,160 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"neokv.dev/results"
+	"neokv.dev/results/compare"
+)
+
+func compareCommand(p process) *cobra.Command {
+	var format string
+	c := &cobra.Command{
+		Use:   "compare A B | compare FILE",
+		Short: "Say how stored results differ, or print what ab has measured again",
+		Long: `Say how stored results differ.
+
+A and B are result files of bench; folders of them; or several, with commas between. With one result on a side there is
+no telling a difference from noise; from four on, a Mann-Whitney U test does. Runs that did not take turns count every
+change of the machine in between as one of B: neokv ab measures in turn. A single FILE is one that ab has written.`,
+		Example: `  neokv compare before.jsonl after.jsonl
+  neokv compare before/ after/
+  neokv compare a1.jsonl,a2.jsonl,a3.jsonl,a4.jsonl b1.jsonl,b2.jsonl,b3.jsonl,b4.jsonl --format md
+  neokv compare neokv-ab-20261123T122945Z.jsonl`,
+		Args: func(c *cobra.Command, args []string) error {
+			if len(args) == 0 || len(args) > 2 {
+				return &usageError{fmt.Sprintf("%s%d arguments, want two sides, or one file of ab", verb(c), len(args))}
+			}
+			return nil
+		},
+		RunE: func(_ *cobra.Command, args []string) error {
+			wrong := checkForm(format)
+			var got *compare.Delta
+			var err error
+			if len(args) == 1 {
+				got, err = compareRun(args[0])
+			} else {
+				got, err = compareSides(args[0], args[1])
+			}
+			if err = errors.Join(wrong, err); err != nil {
+				return err
+			}
+			return writeComparison(p.stdout, got, format)
+		},
+	}
+	c.Flags().StringVar(&format, "format", compareForms[0], "one of "+strings.Join(compareForms, ", "))
+	return c
+}
+
+// compareRun reads a file of blocks.
+func compareRun(path string) (*compare.Delta, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, &usageError{err.Error()}
+	}
+	defer f.Close()
+	run, err := compare.ReadTurns(f)
+	switch {
+	case errors.Is(err, compare.ErrNoTurns):
+		return nil, &usageError{path + ": not a file that ab has written; to compare results, name two sides"}
+	case err != nil:
+		return nil, &usageError{path + ": " + err.Error()}
+	case len(run.Rounds()) == 0:
+		return nil, &usageError{path + ": no complete round"}
+	}
+	return run.Compare(), nil
+}
+
+// compareSides reads both sides. Its error names everything that is wrong with any file.
+func compareSides(a, b string) (*compare.Delta, error) {
+	var wrong []error
+	var all []results.ResultFile
+	var figures [2][][]results.Figure
+	c := &compare.Delta{A: a, B: b}
+	for i, side := range []string{a, b} {
+		paths, err := resultPaths(side)
+		if err != nil {
+			wrong = append(wrong, err)
+		}
+		for _, path := range paths {
+			r, err := readMeasured(path)
+			if err != nil {
+				wrong = append(wrong, err)
+				continue
+			}
+			for _, w := range r.Warnings {
+				c.Warnings = append(c.Warnings, path+": "+w)
+			}
+			s := r.Measured()
+			figures[i] = append(figures[i], s.Figures(&r.Header))
+			all = append(all, results.ResultFile{Name: path, Result: r})
+			if err := compare.Comparable(&all[0].Header, &r.Header); err != nil {
+				for line := range strings.Lines(err.Error()) {
+					wrong = append(wrong, &usageError{fmt.Sprintf("%s and %s have different loads: %s", all[0].Name, path,
+						strings.TrimSpace(line))})
+				}
+			}
+		}
+	}
+	if wrong != nil {
+		return nil, errors.Join(wrong...)
+	}
+	c.Rows = compare.Sides(figures[0], figures[1])
+	for _, f := range results.Facts([]results.ResultFile{all[0], all[len(figures[0])]}) {
+		if f.Differ && f.Name != "command" && f.Name != "seed" {
+			c.Conditions = append(c.Conditions, compare.Condition{Name: f.Name, A: f.Values[0], B: f.Values[1]})
+		}
+	}
+	if least := min(len(figures[0]), len(figures[1])); least < compare.FewestRuns {
+		c.Warnings = append(c.Warnings, fmt.Sprintf("%d and %d runs: a test needs %d of each side", len(figures[0]),
+			len(figures[1]), compare.FewestRuns))
+	}
+	return c, nil
+}
+
+// resultPaths returns the files of a side: those of a folder, or those that are listed.
+func resultPaths(side string) (paths []string, err error) {
+	var wrong []error
+	for path := range strings.SplitSeq(side, ",") {
+		info, err := os.Stat(path)
+		switch {
+		case err != nil:
+			wrong = append(wrong, &usageError{err.Error()})
+			continue
+		case !info.IsDir():
+			paths = append(paths, path)
+			continue
+		}
+		found, err := fs.Glob(os.DirFS(path), "*.jsonl")
+		if err != nil || len(found) == 0 {
+			wrong = append(wrong, &usageError{path + ": no *.jsonl in this folder"})
+		}
+		for _, name := range found {
+			paths = append(paths, filepath.Join(path, name))
+		}
+	}
+	return paths, errors.Join(wrong...)
+}
+
+func readMeasured(path string) (*results.Result, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, &usageError{err.Error()}
+	}
+	defer f.Close()
+	r, err := results.Read(f)
+	if err != nil {
+		return nil, &usageError{path + ": " + err.Error()}
+	}
+	if s := r.Measured(); !s.Measured() {
+		return nil, &usageError{path + ": nothing was measured"}
+	}
+	return r, nil
+}

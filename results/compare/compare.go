@@ -1,0 +1,285 @@
+// Package compare says how results of two sides differ, and whether that is more than noise. Medians and intervals are
+// those of golang.org/x/perf/benchmath, which assumes nothing of how figures are distributed.
+package compare
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+
+	"golang.org/x/perf/benchmath"
+
+	"neokv.dev/results"
+)
+
+// Level is the confidence of all intervals. A difference counts if the interval of the ratio does not contain 1.
+const Level = 0.95
+
+// FewestRounds is how many rounds an interval of Level needs.
+const FewestRounds = 6
+
+// FewestRuns is how many runs of each side a Mann-Whitney U test needs.
+const FewestRuns = 4
+
+// Delta is how side B differs from side A.
+type Delta struct {
+	A string `json:"a"` // what the sides are
+	B string `json:"b"`
+	// Rounds counts the rounds of a run in which the sides took turns; 0 if the results come from runs of their own.
+	Rounds  int  `json:"rounds,omitempty"`
+	Control bool `json:"control,omitempty"` // a copy of A took part in each round
+	// Conditions are the conditions in which the sides differ, beside what A and B name.
+	Conditions []Condition `json:"conditions,omitempty"`
+	Rows       []Row       `json:"rows"`
+	Warnings   []string    `json:"warnings,omitempty"`
+}
+
+// Condition is a condition in which results differ, such as a setting.
+type Condition struct {
+	Name string `json:"name"`
+	A    string `json:"a"`
+	B    string `json:"b"`
+}
+
+// Row is how one figure differs.
+type Row struct {
+	Name   string             `json:"name"`
+	Unit   string             `json:"unit"`
+	Kind   results.FigureKind `json:"kind"`
+	Better results.Direction  `json:"better,omitempty"`
+	A      Estimate           `json:"a"`
+	B      Estimate           `json:"b"`
+	// Ratio is B / A, nil if A is 0. In rounds with a control, A stands for the geometric mean of A and its copy.
+	Ratio *Estimate `json:"ratio,omitempty"`
+	// Control is the copy of A over A.
+	Control *Estimate `json:"control,omitempty"`
+	// P is the p-value of a Mann-Whitney U test; 0 where the sides took turns, since the interval of Ratio decides then.
+	P       float64 `json:"p,omitempty"`
+	Verdict Verdict `json:"verdict"`
+	// Visible is the smallest change that the interval could have told from none, as a share: 0.02 is 2 %. It is 0 if
+	// there is no interval.
+	Visible float64 `json:"visible,omitempty"`
+}
+
+// Estimate is a median with its interval, which is nil if there are too few values.
+type Estimate struct {
+	Center   float64   `json:"center"`
+	Interval []float64 `json:"interval,omitempty"` // lowest and highest
+	N        int       `json:"n"`
+}
+
+// Verdict says what a row means.
+type Verdict string
+
+const (
+	Better  Verdict = "better"
+	Worse   Verdict = "worse"
+	Differs Verdict = "differs" // no direction of this figure is better
+	Same    Verdict = "~"       // no difference that is more than noise
+	TooFew  Verdict = "too few" // values to tell
+	// Contaminated: the copy of A differs from A, by more than half of what B does. Something else has changed, too.
+	Contaminated Verdict = "contaminated"
+)
+
+// Round has the figures of each side in one round. Control is nil without a copy of A.
+type Round struct{ A, B, Control []results.Figure }
+
+// Rounds compares sides that took turns.
+func Rounds(rounds []Round) (rows []Row) {
+	for _, f := range named(rounds) {
+		var a, b, ratios, controls []float64
+		for _, r := range rounds {
+			x, hasA := find(r.A, f.Name)
+			y, hasB := find(r.B, f.Name)
+			z, hasControl := find(r.Control, f.Name)
+			if !hasA || !hasB || r.Control != nil && !hasControl {
+				continue
+			}
+			a, b = append(a, x), append(b, y)
+			base := x
+			if r.Control != nil {
+				base = math.Sqrt(x * z)
+				controls = append(controls, ratio(z, x))
+			}
+			ratios = append(ratios, ratio(y, base))
+		}
+		if row, ok := newRow(f, a, b); ok {
+			row.judge(ratios, controls)
+			rows = append(rows, row)
+		}
+	}
+	return rows
+}
+
+// Sides compares results that come from runs of their own.
+func Sides(a, b [][]results.Figure) (rows []Row) {
+	var both []Round
+	for i := range max(len(a), len(b)) {
+		var r Round
+		if i < len(a) {
+			r.A = a[i]
+		}
+		if i < len(b) {
+			r.B = b[i]
+		}
+		both = append(both, r)
+	}
+	for _, f := range named(both) {
+		row, ok := newRow(f, values(a, f.Name), values(b, f.Name))
+		if !ok {
+			continue
+		}
+		row.Verdict = TooFew
+		x, y := values(a, f.Name), values(b, f.Name)
+		test := benchmath.AssumeNothing.Compare(sample(x), sample(y))
+		if row.A.Center != 0 {
+			row.Ratio = &Estimate{Center: row.B.Center / row.A.Center, N: min(len(x), len(y))}
+		}
+		if row.P = test.P; min(len(x), len(y)) >= FewestRuns {
+			row.Verdict = Same
+			if test.P < test.Alpha {
+				row.Verdict = direction(row.Better, row.B.Center-row.A.Center)
+			}
+		}
+		rows = append(rows, row)
+	}
+	return rows
+}
+
+// named returns the figures that any round has, in the order in which they are met.
+func named(rounds []Round) (out []results.Figure) {
+	for _, r := range rounds {
+		for _, f := range slices.Concat(r.A, r.B) {
+			if !slices.ContainsFunc(out, func(x results.Figure) bool { return x.Name == f.Name }) {
+				out = append(out, f)
+			}
+		}
+	}
+	return out
+}
+
+func find(figures []results.Figure, name string) (value float64, ok bool) {
+	i := slices.IndexFunc(figures, func(f results.Figure) bool { return f.Name == name })
+	if i < 0 {
+		return 0, false
+	}
+	return figures[i].Value, true
+}
+
+func values(side [][]results.Figure, name string) (out []float64) {
+	for _, figures := range side {
+		if v, ok := find(figures, name); ok {
+			out = append(out, v)
+		}
+	}
+	return out
+}
+
+// newRow returns a row without a verdict. It is not ok if a side does not have the figure, or both have nothing of it.
+func newRow(f results.Figure, a, b []float64) (row Row, ok bool) {
+	if len(a) == 0 || len(b) == 0 || slices.Max(a) == 0 && slices.Max(b) == 0 {
+		return row, false
+	}
+	return Row{Name: f.Name, Unit: f.Unit, Kind: f.Kind, Better: f.Better, A: estimate(a), B: estimate(b)}, true
+}
+
+// ratio returns x / y; 1 if both are 0.
+func ratio(x, y float64) float64 {
+	if x == y {
+		return 1
+	}
+	return x / y
+}
+
+// sample copies values, since benchmath sorts them.
+func sample(values []float64) *benchmath.Sample {
+	return benchmath.NewSample(slices.Clone(values), &benchmath.DefaultThresholds)
+}
+
+func estimate(values []float64) Estimate {
+	s := benchmath.AssumeNothing.Summary(sample(values), Level)
+	e := Estimate{Center: s.Center, N: len(values)}
+	if !math.IsInf(s.Lo, 0) && !math.IsInf(s.Hi, 0) {
+		e.Interval = []float64{s.Lo, s.Hi}
+	}
+	return e
+}
+
+// judge gives a row its verdict, by the ratios of all rounds.
+func (row *Row) judge(ratios, controls []float64) {
+	if slices.ContainsFunc(ratios, func(r float64) bool { return math.IsInf(r, 0) }) {
+		row.Verdict = TooFew // the figure is 0 in rounds of A: there is no ratio
+		if len(ratios) >= FewestRounds && row.A.Center == 0 && row.B.Interval[0] > 0 {
+			row.Verdict = direction(row.Better, 1)
+		}
+		return
+	}
+	e := estimate(ratios)
+	row.Ratio = &e
+	if e.Interval == nil {
+		row.Verdict = TooFew
+		return
+	}
+	if e.Center > 0 {
+		row.Visible = max(e.Interval[1]/e.Center-1, 1-e.Interval[0]/e.Center)
+	}
+	row.Verdict = Same
+	if e.excludesOne() {
+		row.Verdict = direction(row.Better, e.Center-1)
+	}
+	if len(controls) > 0 && !slices.ContainsFunc(controls, func(r float64) bool { return math.IsInf(r, 0) }) {
+		c := estimate(controls)
+		row.Control = &c
+		if c.excludesOne() && 2*math.Abs(math.Log(c.Center)) > math.Abs(math.Log(e.Center)) {
+			row.Verdict = Contaminated
+		}
+	}
+}
+
+// excludesOne reports whether a ratio differs from 1 by more than noise.
+func (e *Estimate) excludesOne() bool {
+	return e.Interval != nil && (e.Interval[0] > 1 || e.Interval[1] < 1)
+}
+
+func direction(better results.Direction, change float64) Verdict {
+	switch {
+	case better == "":
+		return Differs
+	case change > 0 == (better == results.Higher):
+		return Better
+	}
+	return Worse
+}
+
+// Row returns the row of a figure, nil if there is none.
+func (c *Delta) Row(name string) *Row {
+	i := slices.IndexFunc(c.Rows, func(r Row) bool { return r.Name == name })
+	if i < 0 {
+		return nil
+	}
+	return &c.Rows[i]
+}
+
+// Comparable says why figures of two results may not be compared, nil if they may: they must come from the same load.
+func Comparable(a, b *results.Header) error {
+	var wrong []error
+	differ := func(what string, x, y any) {
+		if x != y {
+			wrong = append(wrong, fmt.Errorf("%s: %v and %v", what, x, y))
+		}
+	}
+	differ("groups of clients", len(a.Groups), len(b.Groups))
+	for i := range min(len(a.Groups), len(b.Groups)) {
+		x, y := a.Groups[i], b.Groups[i]
+		differ("workload", x.Workload, y.Workload)
+		differ("clients", x.Clients, y.Clients)
+		differ("pipeline", x.Pipeline, y.Pipeline)
+		differ("rate", x.Rate, y.Rate)
+		differ("keys", x.Keys, y.Keys)
+		differ("records", x.Records, y.Records)
+		differ("elements", x.Elements, y.Elements)
+		differ("bytes of values", x.ValueBytes, y.ValueBytes)
+	}
+	return errors.Join(wrong...)
+}

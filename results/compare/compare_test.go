@@ -1,0 +1,193 @@
+package compare
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"neokv.dev/results"
+)
+
+func figures(throughput, cpu float64) []results.Figure {
+	return []results.Figure{
+		{Name: "throughput", Unit: "ops/s", Kind: results.Timed, Better: results.Higher, Value: throughput},
+		{Name: "CPU", Unit: "us/op", Kind: results.CPUTime, Better: results.Lower, Value: cpu},
+	}
+}
+
+// noisy makes rounds in which B is faster and cheaper than A by factors, on a machine whose speed varies from round to
+// round and from block to block.
+func noisy(random *rand.Rand, n int, faster, cheaper, again float64) (rounds []Round) {
+	for range n {
+		round := math.Exp(0.2 * random.NormFloat64())
+		block := func() float64 { return round * math.Exp(0.03*random.NormFloat64()) }
+		rounds = append(rounds, Round{
+			A: figures(1000*block(), 50*block()), B: figures(1000*faster*block(), 50*cheaper*block()),
+			Control: figures(1000*again*block(), 50*block()),
+		})
+	}
+	return rounds
+}
+
+func TestRounds(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	for _, x := range []struct {
+		name                    string
+		rounds                  int
+		faster, cheaper, again  float64
+		throughput, cpu         Verdict
+		atLeast, atMost, seenTo float64 // of the ratio of throughput, and of what it could have seen
+	}{
+		{"nothing", 20, 1, 1, 1, Same, Same, .97, 1.03, .05},
+		{"faster and cheaper", 20, 1.2, .8, 1, Better, Better, 1.15, 1.25, .05},
+		{"slower and dearer", 20, .8, 1.2, 1, Worse, Worse, .77, .83, .05},
+		{"something else", 20, 1.1, 1, 1.1, Contaminated, Same, 1, 1.1, .05},
+		{"a little of something else", 20, 2, 1, 1.1, Better, Same, 1.8, 2, .05},
+		{"five rounds", 5, 2, 1, 1, TooFew, TooFew, 1.8, 2.2, 0},
+	} {
+		rows := Rounds(noisy(random, x.rounds, x.faster, x.cheaper, x.again))
+		if len(rows) != 2 || rows[0].Name != "throughput" || rows[1].Name != "CPU" {
+			t.Fatalf("%s: rows %+v", x.name, rows)
+		}
+		r := rows[0]
+		if r.Verdict != x.throughput || rows[1].Verdict != x.cpu {
+			t.Errorf("%s: throughput %s, CPU %s; want %s, %s", x.name, r.Verdict, rows[1].Verdict, x.throughput, x.cpu)
+		}
+		if r.Ratio.Center < x.atLeast || r.Ratio.Center > x.atMost || r.Visible > x.seenTo {
+			t.Errorf("%s: %+v, it could see %g; want %g to %g, %g", x.name, r.Ratio, r.Visible, x.atLeast, x.atMost,
+				x.seenTo)
+		}
+	}
+}
+
+// TestFalseAlarms: of runs in which nothing differs, one in twenty may say that something does.
+func TestFalseAlarms(t *testing.T) {
+	random, alarms := rand.New(rand.NewPCG(3, 4)), 0
+	const runs = 2000
+	for range runs {
+		r := Rounds(noisy(random, 10, 1, 1, 1))[0]
+		if r.Verdict == Better || r.Verdict == Worse {
+			alarms++
+		}
+	}
+	if share := float64(alarms) / runs; share > 0.05 || share < 0.005 {
+		t.Errorf("%d of %d runs found a difference where there is none, want 1 in 20 at most, and some", alarms, runs)
+	}
+}
+
+// TestDiscreteCounts: a count that never varies differs if it does so in every round, and a count that only one side
+// has has no ratio.
+func TestDiscreteCounts(t *testing.T) {
+	count := func(v float64) []results.Figure {
+		return []results.Figure{{Name: "syncs", Kind: results.Counted, Better: results.Lower, Value: v}}
+	}
+	for _, x := range []struct {
+		a, b float64
+		want Verdict
+	}{{2, 2, Same}, {2, 3, Worse}, {3, 2, Better}, {0, 1, Worse}, {1, 0, Better}} {
+		var rounds []Round
+		for range 6 {
+			rounds = append(rounds, Round{A: count(x.a), B: count(x.b), Control: count(x.a)})
+		}
+		rows := Rounds(rounds)
+		if len(rows) != 1 || rows[0].Verdict != x.want {
+			t.Errorf("%g and %g: %+v, want %s", x.a, x.b, rows, x.want)
+		}
+		if text, err := json.Marshal(rows); err != nil {
+			t.Errorf("%g and %g: %v %s", x.a, x.b, err, text)
+		}
+	}
+	if rows := Rounds([]Round{{A: count(0), B: count(0)}}); rows != nil {
+		t.Errorf("a figure that is 0 on both sides has a row: %+v", rows)
+	}
+}
+
+func TestSides(t *testing.T) {
+	var a, b [][]results.Figure
+	for i := range 4 {
+		a, b = append(a, figures(100+float64(i), 10)), append(b, figures(200+float64(i), 10))
+	}
+	rows := Sides(a, b)
+	// Two samples of four of which one lies above the other: the least p-value there is, 2 of 70 ways.
+	if r := rows[0]; r.Verdict != Better || math.Abs(r.P-2./70) > 1e-9 || r.Ratio.Center < 1.9 || r.Ratio.Center > 2 {
+		t.Errorf("%+v", r)
+	}
+	if r := rows[1]; r.Verdict != Same {
+		t.Errorf("%+v", r)
+	}
+	if r := Sides(a[:3], b[:3])[0]; r.Verdict != TooFew {
+		t.Errorf("three of each: %+v", r)
+	}
+}
+
+func TestRunFile(t *testing.T) {
+	var file bytes.Buffer
+	w, err := NewTurnsWriter(&file, TurnsHeader{A: "as it is", B: "x.y=1", Control: true, Seed: 7})
+	if err != nil {
+		t.Fatal(err)
+	}
+	summary := func(perSecond float64) results.Summary {
+		return results.Summary{Warnings: []string{"9 cores of 10 busy"}, Groups: []results.GroupSummary{{
+			GroupStats: results.GroupStats{Name: "set", Total: results.OpStats{Count: 10, PerSecond: perSecond}},
+		}}}
+	}
+	for round := range 7 {
+		for i, side := range []Side{SideA, SideB, SideAgain} {
+			if round == 6 && side == SideAgain {
+				break // the last round is cut short
+			}
+			err = errors.Join(err, w.Block(Block{Round: round, Side: side, Summary: summary(float64(100 + i))}))
+		}
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	whole := file.String()
+	for name, text := range map[string]string{"whole": whole, "cut off": whole + `{"round":7,"si`} {
+		run, err := ReadTurns(strings.NewReader(text))
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		c := run.Compare()
+		if r := c.Row("throughput"); c.Rounds != 6 || r == nil || r.A.Center != 100 || r.B.Center != 101 || r.A.N != 6 {
+			t.Errorf("%s: %+v", name, c)
+		}
+		if len(c.Warnings) != 1 || !strings.HasPrefix(c.Warnings[0], "20 of 20 blocks, the first: 9 cores") {
+			t.Errorf("%s: warnings %q", name, c.Warnings)
+		}
+	}
+	if _, err := ReadTurns(strings.NewReader(`{"header":{"format":3}}`)); !errors.Is(err, ErrNoTurns) {
+		t.Errorf("a result file: %v", err)
+	}
+	lines := slices.Collect(strings.Lines(whole))
+	lines[3] = "{\n"
+	if _, err := ReadTurns(strings.NewReader(strings.Join(lines, ""))); err == nil || !strings.Contains(err.Error(), "line 4") {
+		t.Errorf("a broken line in the middle: %v", err)
+	}
+	newer := strings.Replace(whole, `"blocks_format":1`, `"blocks_format":2`, 1)
+	if _, err := ReadTurns(strings.NewReader(newer)); err == nil || !strings.Contains(err.Error(), "newer") {
+		t.Errorf("a newer format: %v", err)
+	}
+}
+
+// TestMarkdown: what a user named cannot break out of its place.
+func TestMarkdown(t *testing.T) {
+	c := &Delta{A: "a`b|c", B: "<b>", Rounds: 6, Rows: Rounds(noisy(rand.New(rand.NewPCG(1, 1)), 6, 1, 1, 1))}
+	var out bytes.Buffer
+	if err := c.PrintMarkdown(&out); err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(out.String()) {
+		if strings.HasPrefix(line, "|") && strings.Count(line, "|") != 7 {
+			t.Errorf("a row of %d cells: %s", strings.Count(line, "|")-1, line)
+		}
+	}
+	if !strings.Contains(out.String(), "A: `a'b|c`") {
+		t.Errorf("got %s", out.String())
+	}
+}

@@ -1,0 +1,172 @@
+package compare
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"time"
+
+	"neokv.dev/results"
+)
+
+// Side is one of the arms that take turns.
+type Side string
+
+const (
+	SideA     Side = "A"
+	SideB     Side = "B"
+	SideAgain Side = "A'" // a copy of A
+)
+
+// FileFormat is the version of the files of blocks.
+const FileFormat = 1
+
+// Turns is what a run measured in which arms took turns: a file of JSON Lines with a header and a line per block.
+type Turns struct {
+	Header TurnsHeader
+	Blocks []Block
+}
+
+// TurnsHeader is the first line.
+type TurnsHeader struct {
+	Format  int       `json:"blocks_format"`
+	Started time.Time `json:"started"`
+	Command []string  `json:"command,omitempty"`
+	A       string    `json:"a"`
+	B       string    `json:"b"`
+	Control bool      `json:"control"`
+	Seed    uint64    `json:"seed"`
+}
+
+// Block is what one arm did in one round, with processes and data of its own.
+type Block struct {
+	Round   int             `json:"round"` // from 0
+	Side    Side            `json:"side"`
+	Started time.Time       `json:"started"`
+	Header  results.Header  `json:"header"`
+	Summary results.Summary `json:"summary"`
+}
+
+// TurnsWriter writes a run line by line.
+type TurnsWriter struct{ w io.Writer }
+
+// NewTurnsWriter writes the header of a run.
+func NewTurnsWriter(w io.Writer, h TurnsHeader) (*TurnsWriter, error) {
+	h.Format = FileFormat
+	x := &TurnsWriter{w}
+	return x, x.write(h)
+}
+
+// Block writes a block.
+func (x *TurnsWriter) Block(b Block) error { return x.write(b) }
+
+func (x *TurnsWriter) write(line any) error {
+	text, err := json.Marshal(line)
+	if err == nil {
+		_, err = x.w.Write(append(text, '\n'))
+	}
+	if err != nil {
+		return fmt.Errorf("file of blocks: %w", err)
+	}
+	return nil
+}
+
+// maxLine bounds a line.
+const maxLine = 16 << 20
+
+// ErrNoTurns is the error of ReadTurns for a file of another kind.
+var ErrNoTurns = errors.New("not a file of blocks")
+
+// ReadTurns reads a run. A last line that is cut off is left out.
+func ReadTurns(r io.Reader) (*Turns, error) {
+	lines := bufio.NewScanner(r)
+	lines.Buffer(nil, maxLine)
+	run := &Turns{}
+	if !lines.Scan() {
+		return nil, errors.Join(ErrNoTurns, lines.Err())
+	}
+	if err := json.Unmarshal(lines.Bytes(), &run.Header); err != nil || run.Header.Format == 0 {
+		return nil, ErrNoTurns
+	}
+	if run.Header.Format > FileFormat {
+		return nil, fmt.Errorf("line 1: format %d is newer than this program's, which reads up to %d", run.Header.Format,
+			FileFormat)
+	}
+	var wrong error
+	for n := 2; lines.Scan(); n++ {
+		if wrong != nil {
+			return nil, wrong
+		}
+		var b Block
+		if err := json.Unmarshal(lines.Bytes(), &b); err != nil {
+			wrong = fmt.Errorf("line %d: %w", n, err)
+			continue
+		}
+		run.Blocks = append(run.Blocks, b)
+	}
+	return run, lines.Err()
+}
+
+// Rounds returns the figures of the rounds that are complete.
+func (r *Turns) Rounds() (out []Round) {
+	rounds := map[int]*Round{}
+	last := -1
+	for i := range r.Blocks {
+		b := &r.Blocks[i]
+		x := rounds[b.Round]
+		if x == nil {
+			x = &Round{}
+			rounds[b.Round] = x
+		}
+		last = max(last, b.Round)
+		figures := b.Summary.Figures(&b.Header)
+		switch b.Side {
+		case SideA:
+			x.A = figures
+		case SideB:
+			x.B = figures
+		case SideAgain:
+			x.Control = figures
+		}
+	}
+	for i := range last + 1 {
+		if x := rounds[i]; x != nil && x.A != nil && x.B != nil && (x.Control != nil || !r.Header.Control) {
+			out = append(out, *x)
+		}
+	}
+	return out
+}
+
+// Compare compares the arms.
+func (r *Turns) Compare() *Delta {
+	rounds := r.Rounds()
+	c := &Delta{A: r.Header.A, B: r.Header.B, Rounds: len(rounds), Control: r.Header.Control, Rows: Rounds(rounds)}
+	if len(rounds) < FewestRounds {
+		c.Warnings = append(c.Warnings, fmt.Sprintf("%d complete rounds: an interval needs %d", len(rounds), FewestRounds))
+	}
+	c.Warnings = append(c.Warnings, r.warnings()...)
+	return c
+}
+
+// warnings returns what the blocks warn of, with how many blocks did. Of warnings that differ in their figures alone it
+// returns the first.
+func (r *Turns) warnings() (out []string) {
+	counts := map[string]int{}
+	for i := range r.Blocks {
+		for _, w := range r.Blocks[i].Summary.Warnings {
+			kind := digits.ReplaceAllString(w, "")
+			if counts[kind]++; counts[kind] == 1 {
+				out = append(out, w)
+			}
+		}
+	}
+	for i, w := range out {
+		out[i] = fmt.Sprintf("%d of %d blocks, the first: %s", counts[digits.ReplaceAllString(w, "")], len(r.Blocks), w)
+	}
+	return out
+}
+
+var digits = regexp.MustCompile(`[0-9]+`)

@@ -1,0 +1,185 @@
+package compare
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
+	"strings"
+
+	"neokv.dev/results"
+)
+
+// PrintTable prints a comparison for people, in the way of benchstat: `~` is a difference that may be noise.
+func (c *Delta) PrintTable(w io.Writer) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "A: %s\nB: %s\n", c.A, c.B)
+	for _, d := range c.Conditions {
+		fmt.Fprintf(&b, "   %s: %s and %s\n", d.Name, orNone(d.A), orNone(d.B))
+	}
+	b.WriteByte('\n')
+	rows := [][]string{c.heading()}
+	for i := range c.Rows {
+		rows = append(rows, c.cells(&c.Rows[i]))
+	}
+	for _, r := range align(rows) {
+		b.WriteString(r + "\n")
+	}
+	b.WriteByte('\n')
+	for _, line := range c.notes() {
+		b.WriteString(line + "\n")
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// PrintMarkdown prints a comparison for a pull request.
+func (c *Delta) PrintMarkdown(w io.Writer) error {
+	var b strings.Builder
+	plain := strings.NewReplacer("|", `\|`, "\n", " ", "<", "&lt;", "~", `\~`)
+	fmt.Fprintf(&b, "A: `%s`  \nB: `%s`\n\n", strings.ReplaceAll(c.A, "`", "'"), strings.ReplaceAll(c.B, "`", "'"))
+	for _, d := range c.Conditions {
+		fmt.Fprintf(&b, "- %s: %s and %s\n", plain.Replace(d.Name), plain.Replace(orNone(d.A)), plain.Replace(orNone(d.B)))
+	}
+	if len(c.Conditions) > 0 {
+		b.WriteByte('\n')
+	}
+	heading := c.heading()
+	b.WriteString("| " + strings.Join(heading, " | ") + " |\n|---|" + strings.Repeat("---:|", len(heading)-2) + "---|\n")
+	for i := range c.Rows {
+		cells := c.cells(&c.Rows[i])
+		for j := range cells {
+			cells[j] = plain.Replace(cells[j])
+		}
+		b.WriteString("| " + strings.Join(cells, " | ") + " |\n")
+	}
+	b.WriteByte('\n')
+	for _, line := range c.notes() {
+		b.WriteString(plain.Replace(line) + "  \n")
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+func orNone(text string) string {
+	if text == "" {
+		return "(none)"
+	}
+	return text
+}
+
+func (c *Delta) heading() []string {
+	out := []string{"figure", "A", "B", "B against A"}
+	if c.Rounds > 0 {
+		out = append(out, "95 % interval")
+		if c.Control {
+			out = append(out, "A again")
+		}
+	} else {
+		out = append(out, "p")
+	}
+	return append(out, "")
+}
+
+// cells returns the cells of a row, in the order of the heading.
+func (c *Delta) cells(r *Row) []string {
+	out := []string{r.Name, results.FigureText(r.A.Center, r.Unit), results.FigureText(r.B.Center, r.Unit)}
+	change := "-"
+	if r.Ratio != nil {
+		change = percent(r.Ratio.Center)
+	}
+	out = append(out, change)
+	if c.Rounds > 0 {
+		out = append(out, r.Ratio.interval())
+		if c.Control {
+			again := "-"
+			if r.Control != nil {
+				again = percent(r.Control.Center)
+			}
+			out = append(out, again)
+		}
+	} else {
+		p := "-"
+		if r.Verdict != TooFew {
+			p = fmt.Sprintf("%.3f", r.P)
+		}
+		out = append(out, p)
+	}
+	return append(out, string(r.Verdict))
+}
+
+func (e *Estimate) interval() string {
+	if e == nil || e.Interval == nil {
+		return "-"
+	}
+	return percent(e.Interval[0]) + " to " + percent(e.Interval[1])
+}
+
+// percent prints a ratio as a change: 1.05 is +5.0 %.
+func percent(ratio float64) string {
+	change := 100 * (ratio - 1)
+	switch {
+	case math.Abs(change) >= 99.95:
+		return fmt.Sprintf("%+.0f %%", change)
+	case math.Abs(change) >= 0.095 || change == 0:
+		return fmt.Sprintf("%+.1f %%", change)
+	}
+	return fmt.Sprintf("%+.3f %%", change)
+}
+
+// notes says how much the comparison could have seen.
+func (c *Delta) notes() []string {
+	var out []string
+	switch {
+	case c.Rounds > 0 && c.Control:
+		out = append(out, fmt.Sprintf("%d rounds of A, B and A again; the change is that of B against both", c.Rounds))
+	case c.Rounds > 0:
+		out = append(out, fmt.Sprintf("%d rounds of A and B", c.Rounds))
+	case len(c.Rows) > 0:
+		out = append(out, fmt.Sprintf("%d and %d runs, which did not take turns: a change of the machine in between counts "+
+			"as one of B; p is that of a Mann-Whitney U test", c.Rows[0].A.N, c.Rows[0].B.N))
+	}
+	var seen []string
+	for _, r := range c.Rows {
+		if r.Visible > 0 && len(seen) < 4 {
+			seen = append(seen, fmt.Sprintf("%.1f %% in %s", 100*r.Visible, r.Name))
+		}
+	}
+	if seen != nil {
+		out = append(out, "smallest change that this run could have told from noise: "+strings.Join(seen, ", "))
+	}
+	for _, warning := range c.Warnings {
+		out = append(out, "warning: "+warning)
+	}
+	return out
+}
+
+// align pads cells to columns. The first and the last column go to the left.
+func align(rows [][]string) []string {
+	width := make([]int, len(rows[0]))
+	for _, r := range rows {
+		for i, cell := range r {
+			width[i] = max(width[i], len(cell))
+		}
+	}
+	var lines []string
+	for _, r := range rows {
+		var b strings.Builder
+		for i, cell := range r {
+			if i == 0 || i == len(r)-1 {
+				fmt.Fprintf(&b, "%-*s  ", width[i], cell)
+			} else {
+				fmt.Fprintf(&b, "%*s  ", width[i], cell)
+			}
+		}
+		lines = append(lines, strings.TrimRight(b.String(), " "))
+	}
+	return lines
+}
+
+// PrintJSON prints a comparison for programs.
+func (c *Delta) PrintJSON(w io.Writer) error {
+	e := json.NewEncoder(w)
+	e.SetIndent("", "  ")
+	return e.Encode(c)
+}
