@@ -72,14 +72,14 @@ func (s *Summary) Figures(h *Header) (out []Figure) {
 			add(prefix+"errors", "/op", Counted, Lower, float64(g.Total.Errors)/float64(all))
 		}
 	}
-	return append(out, s.Work.figures(ops)...)
+	return append(out, s.Work.Figures(ops)...)
 }
 
 // maxOpFigures is how many operations of a group may have latencies of their own beside those of the group.
 const maxOpFigures = 6
 
-// figures returns the work per operation.
-func (w Work) figures(ops int64) (out []Figure) {
+// Figures returns the work per operation.
+func (w Work) Figures(ops int64) (out []Figure) {
 	if ops == 0 {
 		return nil
 	}

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
+	"sync"
 	"time"
 
 	"neokv.dev/bench"
@@ -19,6 +21,9 @@ type Plan struct {
 	// Control adds a third arm to each round, a copy of A. Where it differs from A, something else has changed, too.
 	Control bool
 	Rounds  int
+	// Together measures the arms of a round at the same time. What else the machine does then hits all of them. It is
+	// for loads that leave the machine room, and for figures that do not depend on who gets a core first.
+	Together bool
 	// Load is what each block sends. Its Targets are those of the block.
 	Load     bench.Options
 	InMemory bool   // NeoKV keeps its data in memory
@@ -45,20 +50,27 @@ func (p *Plan) Run(ctx context.Context, keep func(compare.Block) error) error {
 		if !p.Until.IsZero() && time.Now().After(p.Until) {
 			return nil
 		}
+		var sides []compare.Side
 		for _, side := range orders[(first+round)%len(orders)] {
-			if side == compare.SideAgain && !p.Control {
-				continue
+			if side != compare.SideAgain || p.Control {
+				sides = append(sides, side)
 			}
-			if p.Progress != nil {
-				p.Progress(round, side)
+		}
+		for len(sides) > 0 {
+			n := 1
+			if p.Together {
+				n = len(sides)
 			}
-			b, err := p.block(ctx, round, side)
+			blocks, err := p.blocks(ctx, round, sides[:n])
 			if err != nil {
-				return fmt.Errorf("round %d, arm %s (%s): %w", round+1, side, p.arm(side), err)
+				return fmt.Errorf("round %d, %w", round+1, err)
 			}
-			if err := keep(b); err != nil {
-				return err
+			for _, b := range blocks {
+				if err := keep(b); err != nil {
+					return err
+				}
 			}
+			sides = sides[n:]
 		}
 	}
 	return nil
@@ -71,37 +83,64 @@ func (p *Plan) arm(side compare.Side) Arm {
 	return p.A
 }
 
-// block starts an arm, loads it, measures it and stops it. The arms of a round get the same operations.
-func (p *Plan) block(ctx context.Context, round int, side compare.Side) (b compare.Block, err error) {
-	target, err := children.Start(ctx, p.Dir, p.arm(side).startable(p.InMemory))
-	if err != nil {
-		return b, err
+// blocks runs blocks at the same time: it starts their arms one after the other, sends the load to all of them at once,
+// and ends them. The arms of a round get the same operations.
+func (p *Plan) blocks(ctx context.Context, round int, sides []compare.Side) (blocks []compare.Block, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	failed := func(side compare.Side, err error) error {
+		return fmt.Errorf("arm %s (%s): %w", side, p.arm(side), err)
 	}
+	targets := make([]*children.Running, len(sides))
 	defer func() {
-		if failed := target.Err(); failed != nil && err != nil {
-			err = errors.Join(failed, err)
+		for _, target := range targets {
+			if target != nil {
+				err = errors.Join(err, target.Kill())
+			}
 		}
-		err = errors.Join(err, target.Kill())
 	}()
+	for i, side := range sides {
+		if p.Progress != nil {
+			p.Progress(round, side)
+		}
+		if targets[i], err = children.Start(ctx, p.Dir, p.arm(side).startable(p.InMemory)); err != nil {
+			return nil, failed(side, err)
+		}
+	}
+	blocks, wrong := make([]compare.Block, len(sides)), make([]error, len(sides))
+	var all sync.WaitGroup
+	for i, side := range sides {
+		all.Go(func() {
+			var err error
+			blocks[i], err = p.send(ctx, round, targets[i])
+			if blocks[i].Side = side; err != nil {
+				wrong[i] = failed(side, errors.Join(targets[i].Err(), err))
+				cancel() // the others are worth nothing without it
+			}
+		})
+	}
+	all.Wait()
+	for _, err := range wrong { // what others say of the end of ctx follows from that
+		if err != nil && !errors.Is(err, errInterrupted) {
+			return nil, err
+		}
+	}
+	return blocks, errors.Join(wrong...)
+}
+
+// send loads a target and measures it.
+func (p *Plan) send(ctx context.Context, round int, target *children.Running) (b compare.Block, err error) {
 	o := p.Load
 	o.Targets = target.Addrs()
 	o.Seed += uint64(round)
 	o.Header = results.NewHeader()
-	var kept recorded
-	out := results.NewWriter(&kept)
+	out := results.NewWriter(io.Discard)
 	s, err := bench.Run(ctx, o, out)
-	switch {
-	case err != nil:
-		return b, err
-	case s.Interrupted:
-		return b, errInterrupted
+	if err == nil && s.Interrupted {
+		err = errInterrupted
 	}
-	return compare.Block{Round: round, Side: side, Started: out.Header().Started, Header: out.Header(), Summary: s}, nil
+	h := out.Header()
+	return compare.Block{Round: round, Started: h.Started, Header: h, Summary: s}, err
 }
-
-// recorded drops the lines of a block's record: its header and its summary are kept apart.
-type recorded struct{}
-
-func (recorded) Write(b []byte) (int, error) { return len(b), nil }
 
 var errInterrupted = errors.New("interrupted")

@@ -50,7 +50,7 @@ func (f *turnsFlags) register(c *cobra.Command) {
 func abCommand(p process) *cobra.Command {
 	var f turnsFlags
 	var a, b string
-	var control bool
+	var control, together bool
 	c := &cobra.Command{
 		Use:   "ab",
 		Short: "Measure two configurations, builds or servers in turn, and say how they differ",
@@ -73,12 +73,17 @@ output has the table; its last line is the name of the file that has every block
 	c.Flags().StringVar(&a, "a", "", "`arm` A")
 	c.Flags().StringVar(&b, "b", "", "`arm` B")
 	c.Flags().BoolVar(&control, "control", true, "measure a copy of A, too")
+	c.Flags().BoolVar(&together, "together", false,
+		"measure the arms of a round at the same time; wants a --rate that leaves the machine room")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		plan, err := f.plan(c, p, a, b)
+		if err == nil && together && !plan.Load.Groups[0].Rate.Open() {
+			err = &usageError{"--together: want a --rate, or the arms share the machine by chance"}
+		}
 		if err != nil {
 			return err
 		}
-		plan.Control = control
+		plan.Control, plan.Together = control, together
 		run, path, err := f.measure(c.Context(), p, c.Name(), plan)
 		if run == nil {
 			return err

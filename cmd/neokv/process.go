@@ -33,6 +33,7 @@ func tuneProcess(getenv func(string) string, stderr io.Writer) {
 		debug.SetGCPercent(gcPercent)
 	}
 	neokv.LogRaft(stderr)
+	slowDown(getenv, stderr)
 }
 
 // heapTick is how often limitHeap looks at the heap.

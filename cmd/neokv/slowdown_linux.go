@@ -1,0 +1,42 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"runtime"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// slowdownEnv is a test of `neokv check`: a share, such as 0.05, of the process's CPU time that it is to waste.
+const slowdownEnv = "_NEOKV_SLOWDOWN"
+
+// slowDown wastes CPU time, if the environment asks for it: whenever the process has worked for a while, it wastes that
+// share of what the work took.
+func slowDown(getenv func(string) string, stderr io.Writer) {
+	share, err := strconv.ParseFloat(getenv(slowdownEnv), 64)
+	if err != nil || share <= 0 {
+		return
+	}
+	fmt.Fprintf(stderr, "neokv: %s wastes %g %% of the CPU time\n", slowdownEnv, 100*share)
+	go func() {
+		runtime.LockOSThread()
+		for ; ; time.Sleep(2 * time.Millisecond) {
+			worked := cpuTime(unix.RUSAGE_SELF) - cpuTime(unix.RUSAGE_THREAD)
+			for cpuTime(unix.RUSAGE_THREAD) < time.Duration(share*float64(worked)) {
+				// what a thread does between two looks at its clock is the waste
+			}
+		}
+	}()
+}
+
+// cpuTime returns what getrusage says of the process or of this thread.
+func cpuTime(who int) time.Duration {
+	var u unix.Rusage
+	if err := unix.Getrusage(who, &u); err != nil {
+		return 0
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
