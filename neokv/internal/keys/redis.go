@@ -3,6 +3,7 @@ package keys
 import (
 	"encoding/binary"
 	"fmt"
+	"math"
 
 	"neokv.dev/neokv/internal/topology"
 )
@@ -12,8 +13,10 @@ import (
 //	redis_metadata    [tag][region i64][index i64] [slot u16][user key length u32][user key]
 //	data              ... the same with tag 3 ...  [version u64][subkey]
 //	data              ... the same with tag 3 ...  ['S'], a legacy string (legacy.go)
-//	redis_zset_score  ... the same with tag 6 ...  [version u64][score 8][member]
-//	redis_zset_rank   ... the same with tag 9 ...  [version u64][kind u8][score 8][member]
+//	redis_zset_score  ... the same with tag 6 ...  [version u64][place]
+//	redis_zset_rank   ... the same with tag 9 ...  [version u64][kind u8][place]
+//
+// A place is [score 8][member]: see AppendPlace.
 //
 // The length before the user key keeps keys of one slot from being prefixes of each other; so the subkeys of one
 // version of one collection are one contiguous range.
@@ -80,8 +83,24 @@ func AppendListIndex(dst []byte, index uint64) []byte {
 // AppendScoreKey appends a sorted set's entry in the score index.
 func (s Space) AppendScoreKey(dst []byte, slot topology.Slot, user []byte, version uint64, score float64,
 	member []byte) []byte {
-	dst = s.AppendCollection(dst, ZSetScore, slot, user, version)
-	return append(AppendScore(dst, score), member...)
+	return AppendPlace(s.AppendCollection(dst, ZSetScore, slot, user, version), score, member)
+}
+
+// AppendPlace appends a member's place in the order of a sorted set: score and member. The places of -0 and 0 have the
+// same score, since Redis takes the two as equal and then orders by member. The value of a score key has the sign.
+func AppendPlace(dst []byte, score float64, member []byte) []byte {
+	return append(AppendScore(dst, score+0), member...) // -0 + 0 is 0
+}
+
+// minus is the value of the score key of a member whose score is -0.
+var minus = []byte{'-'}
+
+// ScoreSign returns the value of a member's score key: "-" if the score is -0, else nothing.
+func ScoreSign(score float64) []byte {
+	if score == 0 && math.Signbit(score) {
+		return minus
+	}
+	return nil
 }
 
 // RedisKey is a decoded key of one of the RegionKeyspaces. Its slices alias the key.
@@ -127,8 +146,8 @@ func (k RedisKey) Subkey() (version uint64, sub []byte, ok bool) {
 	return binary.BigEndian.Uint64(k.Rest), k.Rest[VersionLen:], true
 }
 
-// ScoreKey returns version, score and member of a key of redis_zset_score. ok is false if the key is too short to have
-// them.
+// ScoreKey returns version, score and member of a key of redis_zset_score. A score of 0 may be -0: the value says so. ok
+// is false if the key is too short to have them.
 func (k RedisKey) ScoreKey() (version uint64, score float64, member []byte, ok bool) {
 	version, rest, ok := k.Subkey()
 	if !ok || len(rest) < 8 {

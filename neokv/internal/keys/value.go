@@ -44,8 +44,8 @@ const ListStart uint64 = 1<<63 - 1
 //	hash, set, zset [flags u8][expire ms u64] [version u64][size u64]
 //	list            [flags u8][expire ms u64] [version u64][size u64][head u64][tail u64]
 //
-// flags: bit 7 set, bits 5 and 6 zero, bit 4 set for a long string alone, bits 0-3 the type. The size of a long string
-// is its length in bytes, that of the others counts elements.
+// flags: bit 7 set, bit 6 zero, bit 5 set for sorted sets with Skiplist alone, bit 4 set for a long string alone, bits
+// 0-3 the type. The size of a long string is its length in bytes, that of the others counts elements.
 type Metadata struct {
 	Type     Type
 	ExpireMS uint64 // absolute Unix time in ms, 0 for never
@@ -54,10 +54,14 @@ type Metadata struct {
 	Size     uint64
 	Head     uint64 // lists
 	Tail     uint64 // lists
+	// Skiplist says of a sorted set that it has been so large, or has had so long a member, that Redis keeps it as a
+	// skiplist.
+	Skiplist bool
 }
 
 const (
 	flag64Bit = 0x80
+	flagSkip  = 0x20
 	flagLong  = 0x10
 	flagsType = 0x0f
 
@@ -94,6 +98,9 @@ func (m *Metadata) Append(dst []byte) []byte {
 	if m.Long() {
 		flags |= flagLong
 	}
+	if m.Skiplist {
+		flags |= flagSkip
+	}
 	dst = appendHeader(dst, flags, m.ExpireMS)
 	dst = binary.BigEndian.AppendUint64(dst, m.Version)
 	dst = binary.BigEndian.AppendUint64(dst, m.Size)
@@ -111,9 +118,10 @@ func ParseMetadata(record []byte) (m Metadata, err error) {
 	}
 	flags := record[0]
 	long := flags == flag64Bit|flagLong|byte(String)
-	if flags&^flagsType != flag64Bit && !long {
-		return m, fmt.Errorf("metadata: flags %#02x, want bit 7 set and bits 4-6 clear, but for bit 4 of a string",
-			flags)
+	m.Skiplist = flags == flag64Bit|flagSkip|byte(ZSet)
+	if flags&^flagsType != flag64Bit && !long && !m.Skiplist {
+		return m, fmt.Errorf("metadata: flags %#02x, want bit 7 set and bits 4-6 clear, but for bit 4 of a string "+
+			"and bit 5 of a sorted set", flags)
 	}
 	m.Type = Type(flags & flagsType)
 	m.ExpireMS = binary.BigEndian.Uint64(record[1:])

@@ -46,6 +46,7 @@ type golden struct {
 		Size     uint64 `json:",string"`
 		Head     uint64 `json:",string"`
 		Tail     uint64 `json:",string"`
+		Skiplist bool
 		Hex      unhex
 	} `json:"metadata_value"`
 	Subkey []struct {
@@ -63,6 +64,7 @@ type golden struct {
 		Score   string
 		Member  unhex
 		Hex     unhex
+		Value   unhex
 	} `json:"score_key"`
 	Legacy []struct {
 		Region   topology.RegionID `json:"region_id,string"`
@@ -196,6 +198,7 @@ func TestVectorsOfRedisKeys(t *testing.T) {
 		if err != nil || !ok || version != c.Version || got != want || !bytes.Equal(member, c.Member) {
 			t.Errorf("ParseRedis(%x).ScoreKey() = %d, %v, %q, %v, %v", key, version, got, member, ok, err)
 		}
+		equal(t, "value of the score key of "+c.Score, ScoreSign(want), c.Value)
 	}
 	for _, c := range v.Legacy {
 		s, slot := Space{c.Region, c.Index}, topology.SlotOf(c.User)
@@ -219,7 +222,7 @@ func TestVectorsOfMetadata(t *testing.T) {
 	types := map[string]Type{"string": String, "hash": Hash, "list": List, "set": Set, "zset": ZSet}
 	seen := map[Type]bool{}
 	for _, c := range vectors(t).MetadataValue {
-		m := Metadata{types[c.Type], c.ExpireMS, c.Inline, c.Version, c.Size, c.Head, c.Tail}
+		m := Metadata{types[c.Type], c.ExpireMS, c.Inline, c.Version, c.Size, c.Head, c.Tail, c.Skiplist}
 		seen[m.Type] = true
 		if m.Type == List && (m.Head != ListStart-2 || m.Tail != ListStart+1) {
 			// Two pushed at the head, one at the tail.
@@ -248,7 +251,7 @@ func sameMetadata(a, b Metadata) bool {
 	values := bytes.Equal(a.Value, b.Value)
 	a.Value, b.Value = nil, nil
 	return values && a.Type == b.Type && a.ExpireMS == b.ExpireMS && a.Version == b.Version && a.Size == b.Size &&
-		a.Head == b.Head && a.Tail == b.Tail
+		a.Head == b.Head && a.Tail == b.Tail && a.Skiplist == b.Skiplist
 }
 
 func TestVectorsOfBounds(t *testing.T) {
