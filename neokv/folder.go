@@ -54,9 +54,10 @@ type folder struct {
 //	3  region states and log entries of format 2: an earlier program would apply them otherwise
 //	4  log entries of format 3, with read sets: an earlier program would not apply them
 //	5  long strings in pieces, log entries of formats 4 and 5, and stages: an earlier program would pass over them
+//	6  scores of -0, records of skiplists, log entries of formats 6 and 7: an earlier program would stop at them
 const (
 	oldFolderFormat = 1
-	folderFormat    = 5
+	folderFormat    = 6
 )
 
 // folderRecord is the content of cluster.json.

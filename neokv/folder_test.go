@@ -139,7 +139,7 @@ func TestDiscardLooksAtTheOwner(t *testing.T) {
 				fs.MkdirAll(filepath.Join(logs, ownerName), 0o755))
 		}, true, true},
 		{"that the record does not name", func(fs vfs.FS) error {
-			return disk.WriteFile(fs, dir, recordName, []byte(`{"format": 5, "cluster": "", "wal_dir": "/fast/wal"}`))
+			return disk.WriteFile(fs, dir, recordName, []byte(`{"format": 6, "cluster": "", "wal_dir": "/fast/wal"}`))
 		}, true, false},
 	} {
 		fs, s, ids := disk.Mem(), *small(), byte(0)
@@ -229,10 +229,10 @@ func TestOlderFolder(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, format := range []string{`"format": 1`, `"format": 2`, `"format": 3`, `"format": 4`} {
-		older := bytes.Replace(text, []byte(`"format": 5`), []byte(format), 1)
+	for _, format := range []string{`"format": 1`, `"format": 2`, `"format": 3`, `"format": 4`, `"format": 5`} {
+		older := bytes.Replace(text, []byte(`"format": 6`), []byte(format), 1)
 		if err := os.WriteFile(name, older, 0o600); err != nil || bytes.Equal(older, text) {
-			t.Fatalf("record %s, error %v; want format 5", text, err)
+			t.Fatalf("record %s, error %v; want format 6", text, err)
 		}
 		c = start(t, Config{Dir: dir})
 		if v, err := goRedis(t, c).Get(t.Context(), "kept").Result(); err != nil || v != "yes" {

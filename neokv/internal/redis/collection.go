@@ -136,6 +136,7 @@ func (w *Writer) open(c *collection, key []byte, t keys.Type, out *Reply) (ok bo
 func (w *Writer) change(c *collection, slot topology.Slot, key []byte, t keys.Type, rec *record) {
 	c.start(w.Space, slot, key, t, rec, &w.opened)
 	c.from, c.old = (*writtenSource)(w), *rec
+	w.outgrow(c, nil) // an older program has not said that it is a skiplist
 }
 
 // renew begins an empty collection. When it is closed, it takes the place of whatever the key holds; if it has no
@@ -291,7 +292,7 @@ func (w *Writer) put(c *collection, sub, value []byte) (added bool, err error) {
 func (w *Writer) insert(c *collection, sub, value []byte) error {
 	w.grow(c, 1)
 	if c.Type == keys.Set {
-		w.pops.inserted(c, sub)
+		w.pops.inserted(c, sub, false)
 	}
 	return w.set(c, sub, value)
 }
@@ -360,7 +361,8 @@ func (w *Writer) close(c *collection) error {
 			w.key = w.Space.AppendMetadata(w.key[:0], c.slot, c.user)
 			return w.Batch.Delete(w.key)
 		}
-		if c.Size == c.old.Size && c.Head == c.old.Head { // and so the same tail: elements were only replaced
+		// The same size and head, and so the same tail: elements were only replaced.
+		if c.Size == c.old.Size && c.Head == c.old.Head && c.Skiplist == c.old.Skiplist {
 			return nil
 		}
 		return w.keep(c.slot, c.user, &c.Metadata, true)
@@ -381,7 +383,7 @@ func (w *Writer) duplicate(user []byte, source *record, key []byte, old *record)
 	from.from = (*writtenSource)(w)
 	w.renewOver(&to, key, source.Type, old)
 	w.grow(&to, source.Size)
-	to.ExpireMS, to.Head, to.Tail = source.ExpireMS, source.Head, source.Tail
+	to.ExpireMS, to.Head, to.Tail, to.Skiplist = source.ExpireMS, source.Head, source.Tail, source.Skiplist
 	for _, ks := range ElementSpaces(source.Type) {
 		e, err := from.elements(ks, nil, nil)
 		if err != nil {

@@ -307,7 +307,7 @@ func hrandfield(r *Reader, args [][]byte, out *Reply) error {
 }
 
 func hscan(r *Reader, args [][]byte, out *Reply) error {
-	return r.scan(args, keys.Hash, 2, out, func(out *Reply, sub, value []byte) {
+	return r.scan(args, keys.Hash, 2, out, func(_ *collection, out *Reply, sub, value []byte) {
 		out.Bulk(sub)
 		out.Bulk(value)
 	})

@@ -18,8 +18,8 @@ var objectCommands = []*Command{
 			{
 				Name: "encoding", Arity: 3, Flags: FlagReadonly, Keys: secondKey, Read: objectEncoding,
 				Tips: []string{"nondeterministic_output"},
-				Doc: Doc{"Names the encoding that Redis would give the value if it were set as it is.", "2.2.3",
-					"generic", "O(1), but up to 512 elements are looked at."},
+				Doc: Doc{"Names the encoding that Redis has given a sorted set, or would give another value if it were " +
+					"set as it is.", "2.2.3", "generic", "O(1), but up to 512 elements are looked at."},
 			},
 			{
 				Name: "freq", Arity: 3, Flags: FlagReadonly, Keys: secondKey, Read: objectFreq,
@@ -136,6 +136,9 @@ const (
 
 // encoding returns the encoding in which Redis would keep a collection.
 func (r *Reader) encoding(key []byte, rec *record) (string, error) {
+	if rec.Skiplist {
+		return "skiplist", nil
+	}
 	packed, spread, most := "listpack", "hashtable", uint64(maxPackedFields)
 	switch rec.Type {
 	case keys.List:

@@ -2,6 +2,7 @@ package redis
 
 import (
 	"bytes"
+	"errors"
 	"slices"
 	"sort"
 	"sync/atomic"
@@ -54,6 +55,8 @@ type popEntry struct {
 	at      [2]subkeyList
 	due     int64 // how many members could have been read in the time that earlier picks took
 	take    int   // how many members to read at an end next time
+	// signed says that a member with a score of -0 has been in the lists. They do not tell -0 from 0.
+	signed bool
 }
 
 // follow is called with the apply index of each entry.
@@ -108,12 +111,14 @@ func (x *popCache) forget(version uint64) {
 	}
 }
 
-// inserted is called with each subkey that a set, or the score index of a sorted set, gets.
-func (x *popCache) inserted(c *collection, sub []byte) {
+// inserted is called with each subkey that a set, or the score index of a sorted set, gets. signed says that it has a
+// score of -0.
+func (x *popCache) inserted(c *collection, sub []byte, signed bool) {
 	k := x.of(c.Version)
 	if k == nil {
 		return
 	}
+	k.signed = k.signed || signed
 	for i := range k.at {
 		if e := &k.at[i]; e.covers(sub, i == above) {
 			x.memory.used.Add(e.insert(sub))
@@ -191,14 +196,22 @@ func (x *popCache) end(c *collection, at int, most int64) (*subkeyList, error) {
 		n = max(k.take, int(min(most, maxEnd)))
 		k.take = min(4*n, maxEnd)
 	}
-	if err := e.extend(c, at == above, n); err != nil {
+	signed, err := e.extend(c, at == above, n)
+	if err != nil {
 		return nil, err
 	}
+	k.signed = k.signed || signed
 	x.memory.used.Add(e.cost())
 	if e.n == 0 {
 		return nil, c.miscounted(0)
 	}
 	return e, nil
+}
+
+// signs reports whether a member with a score of -0 may be among those that end returns.
+func (x *popCache) signs(c *collection) bool {
+	k := x.of(c.Version)
+	return k == nil || k.signed
 }
 
 // tidy is called after members have been taken from an end.
@@ -394,22 +407,24 @@ func (x *subkeyList) trim(above bool) (cost int64) {
 	return -gone.cost()
 }
 
-// extend reads up to n members into an empty list: from the bound on, or from the end if nothing is known.
-func (x *subkeyList) extend(c *collection, above bool, n int) error {
+// extend reads up to n members into an empty list: from the bound on, or from the end if nothing is known. It reports
+// whether one of them has a score of -0.
+func (x *subkeyList) extend(c *collection, above bool, n int) (signed bool, err error) {
 	from, to, first, next := x.bound, []byte(nil), elements.first, elements.next
 	if above {
 		from, to, first, next = nil, x.bound, elements.last, elements.prev
 	}
 	e, err := c.elements(keys.ZSetScore, from, to)
 	if err != nil {
-		return err
+		return false, err
 	}
 	ok := first(e)
 	for read := 0; ok && n > 0 && read < maxEndBytes; ok = next(e) {
-		if len(e.sub()) < scoreBytes {
-			_ = e.Close()
-			return errCutShort
+		score, _, err := e.scored()
+		if err != nil {
+			return false, errors.Join(err, e.Close())
 		}
+		signed = signed || keys.ScoreSign(score) != nil
 		x.insert(e.sub())
 		read += len(e.sub())
 		n--
@@ -422,7 +437,7 @@ func (x *subkeyList) extend(c *collection, above bool, n int) error {
 	default:
 		x.bound = bytes.Clone(e.sub())
 	}
-	return e.Close()
+	return signed, e.Close()
 }
 
 // over returns the list of all elements as an ordered, which makes their storage keys with c.

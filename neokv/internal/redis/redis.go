@@ -222,7 +222,9 @@ type Rules byte
 const (
 	// RulesNow are the rules of entries that this program proposes.
 	RulesNow Rules = iota
-	// RulesOfRecords: a string is stored in its record, however long it is.
+	// RulesOfZeros: a score of -0 is stored as 0, and no sorted set is marked as a skiplist.
+	RulesOfZeros
+	// RulesOfRecords: like RulesOfZeros, and a string is stored in its record, however long it is.
 	RulesOfRecords
 	// RulesOfSlots: like RulesOfRecords, and when a region holds a collection, SETs in all of its slots look at what
 	// they replace.

@@ -3,10 +3,12 @@
 package redis
 
 import (
+	"bufio"
 	"bytes"
 	"cmp"
 	"flag"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net"
 	"slices"
@@ -87,6 +89,221 @@ func TestExploreReplies(t *testing.T) {
 			return
 		}
 	}
+}
+
+// TestNegativeZeros compares random histories of a few sorted sets, most of whose scores are 0 or -0, and which come and
+// go around the sizes at which Redis makes a skiplist of a listpack.
+func TestNegativeZeros(t *testing.T) {
+	addr := redistest.RedisServer(t, "--databases", "1")
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	limit(t, 4<<10) // a range of many members is removed by a new version without them
+	steps := *compareCalls / 12
+	if testing.Short() {
+		steps /= 4
+	}
+	for _, proto := range []int{2, 3} {
+		d := newRegion(t)
+		conn, err := net.Dial("tcp", addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		in := bufio.NewReader(conn)
+		redis := func(args ...string) redistest.ReplyValue {
+			t.Helper()
+			var call [][]byte
+			for _, arg := range args {
+				call = append(call, []byte(arg))
+			}
+			if err := conn.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := conn.Write(redistest.AppendCall(nil, call...)); err != nil {
+				t.Fatal(err)
+			}
+			v, err := redistest.Read(in)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return v
+		}
+		redis("hello", fmt.Sprint(proto))
+		redis("flushall")
+		z := zeros{Rand: rand.New(rand.NewPCG(seed, uint64(proto)))}
+		// Commands whose replies have not shown a score of -0 yet. The calls go on until there are none.
+		silent := map[string]bool{}
+		for _, name := range []string{"zscore", "zmscore", "zincrby", "zadd", "zrange", "zrevrange", "zrangebyscore",
+			"zrevrangebyscore", "zpopmin", "zpopmax", "zmpop", "zscan", "zunion", "zinter", "zdiff"} {
+			silent[name] = true
+		}
+		for n := 0; n < steps || len(silent) > 0 && n < 50*steps; n++ {
+			for i, call := range z.calls() {
+				want, got := redis(call...), d.must(proto, call...)
+				if call[0] == "zscan" && len(want.Items) == 2 && len(got.Items) == 2 {
+					inPairs(&want.Items[1])
+					inPairs(&got.Items[1])
+				}
+				if !got.Equal(want) {
+					t.Fatalf("RESP%d, step %d, call %d: %.2000q\n got %.4000v\nwant %.4000v", proto, n, i, call, got, want)
+				}
+				if negativeZero(want) {
+					delete(silent, call[0])
+				}
+			}
+		}
+		if len(silent) > 0 {
+			t.Errorf("RESP%d: no reply has shown -0 to %v", proto, slices.Sorted(maps.Keys(silent)))
+		}
+	}
+}
+
+// negativeZero reports whether a reply has a score of -0.
+func negativeZero(v redistest.ReplyValue) bool {
+	return string(v.Text) == "-0" || slices.ContainsFunc(v.Items, negativeZero)
+}
+
+// inPairs sorts an array of members and scores in turn.
+func inPairs(v *redistest.ReplyValue) {
+	pairs := slices.Collect(slices.Chunk(v.Items, 2))
+	slices.SortFunc(pairs, func(a, b []redistest.ReplyValue) int { return bytes.Compare(a[0].Text, b[0].Text) })
+	v.Items = slices.Concat(pairs...)
+}
+
+// zeros makes the calls of TestNegativeZeros.
+type zeros struct{ *rand.Rand }
+
+func (z zeros) pick(from ...string) string { return from[z.IntN(len(from))] }
+
+func (z zeros) key() string { return z.pick("{t}a", "{t}b", "{t}c", "{t}d") }
+
+func (z zeros) score() string {
+	return z.pick("-0", "-0", "-0", "-0", "-0", "-0.0", "0", "0", "0", "1", "-1", "2e18")
+}
+
+// member draws one of some 150, two of which are as long as the members of a listpack may be, and two longer.
+func (z zeros) member() string {
+	if n := z.IntN(600); n < 4 {
+		return strings.Repeat(string(rune('A'+n)), 64+n/2)
+	}
+	return fmt.Sprint("m", z.IntN(150))
+}
+
+// bounds draws a range of ZRANGE and its kin, and what makes it one.
+func (z zeros) bounds() []string {
+	from, to := z.pick("-inf", "-0", "0", "(-0", "(-1"), z.pick("inf", "0", "-0", "(0", "(1")
+	switch z.IntN(5) {
+	case 0:
+		return []string{from, to, "byscore"}
+	case 1:
+		return []string{to, from, "byscore", "rev"}
+	case 2:
+		return []string{from, to, "byscore", "limit", fmt.Sprint(z.IntN(5)), fmt.Sprint(z.IntN(200) - 1)}
+	case 3:
+		return []string{fmt.Sprint(z.IntN(10)), fmt.Sprint(z.IntN(200) - 60), "rev"}
+	}
+	return []string{fmt.Sprint(z.IntN(10)), fmt.Sprint(z.IntN(200) - 60)}
+}
+
+// combined draws the inputs and options of ZUNION and its kin.
+func (z zeros) combined(weighs bool) (args []string) {
+	n := 1 + z.IntN(3)
+	args = append(args, fmt.Sprint(n))
+	for range n {
+		args = append(args, z.pick(z.key(), z.key(), z.key(), "{t}set", "{t}none"))
+	}
+	if weighs && z.IntN(2) == 0 {
+		args = append(args, "weights")
+		for range n {
+			args = append(args, z.pick("1", "-1", "0", "-0", "2"))
+		}
+	}
+	if weighs && z.IntN(2) == 0 {
+		args = append(args, "aggregate", z.pick("sum", "min", "max"))
+	}
+	return args
+}
+
+// calls makes a call, and some that show what it has done.
+func (z zeros) calls() [][]string {
+	key := z.key()
+	call := []string{"zadd", key}
+	switch z.IntN(24) {
+	default:
+		for z.IntN(2) == 0 {
+			call = append(call, z.pick("nx", "xx", "gt", "lt", "ch"))
+		}
+		for range 1 + z.IntN(z.IntN(200)+1) {
+			call = append(call, z.score(), z.member())
+		}
+	case 0, 1:
+		call = append(call, z.pick("incr", "ch"), z.score(), z.member())
+	case 2, 3, 4:
+		call = []string{"zincrby", key, z.score(), z.member()}
+	case 5, 6:
+		call = []string{"zrem", key}
+		for range 1 + z.IntN(10) {
+			call = append(call, z.member())
+		}
+	case 7:
+		call = append([]string{z.pick("zunionstore", "zinterstore"), key}, z.combined(true)...)
+	case 8:
+		call = append([]string{"zdiffstore", key}, z.combined(false)...)
+	case 9, 10:
+		call = append([]string{"zrangestore", key, z.key()}, z.bounds()...)
+	case 11:
+		call = []string{"zrangestore", key, z.key(), "-", "+", "bylex"}
+	case 12:
+		call = []string{z.pick("zpopmin", "zpopmax"), key, fmt.Sprint(z.IntN(20))}
+	case 13:
+		call = []string{"zmpop", "2", key, z.key(), z.pick("min", "max"), "count", fmt.Sprint(1 + z.IntN(20))}
+	case 14:
+		call = []string{z.pick("copy", "copy", "rename"), key, z.key()}
+		if call[0] == "copy" && z.IntN(4) > 0 {
+			call = append(call, "replace")
+		}
+	case 15:
+		first := z.IntN(50)
+		call = []string{"zremrangebyrank", key, fmt.Sprint(first), fmt.Sprint(first + z.IntN(60))}
+	case 16:
+		call = []string{"zremrangebyscore", key, z.pick("-1", "-0", "0"), z.pick("(0", "(-0", "(0", "(-0", "0", "2")}
+	case 17:
+		call = []string{z.pick("del", "sadd"), key}
+		if call[0] == "sadd" {
+			call = []string{"sadd", "{t}set", z.member()}
+		}
+	}
+	calls := [][]string{call}
+	switch z.IntN(6) {
+	case 0:
+		return append(calls, []string{"zrange", key, "0", "-1", "withscores"})
+	case 1:
+	default: // several commands change a sorted set before one shows it
+		return calls
+	}
+	member := z.member()
+	calls = append(calls,
+		[]string{"zscore", key, member}, []string{"zmscore", key, member, z.member(), z.member()},
+		[]string{"zrank", key, member}, []string{"object", "encoding", key}, []string{"zcount", key, "-0", "(1"})
+	switch z.IntN(7) {
+	case 0:
+		calls = append(calls, []string{z.pick("zrange", "zrevrange"), key, "0", "-1", "withscores"})
+	case 1:
+		calls = append(calls, append(append([]string{"zrange", key}, z.bounds()...), "withscores"))
+	case 2:
+		calls = append(calls, []string{"zrangebyscore", key, z.pick("-0", "0", "(-1"), z.pick("-0", "0", "(1"),
+			"withscores"})
+	case 3:
+		calls = append(calls, []string{"zrevrangebyscore", key, z.pick("-0", "0", "(1"), z.pick("-0", "0", "(-1"),
+			"withscores"})
+	case 4:
+		calls = append(calls, append(append([]string{z.pick("zunion", "zinter")}, z.combined(true)...), "withscores"))
+	case 5:
+		calls = append(calls, append(append([]string{"zdiff"}, z.combined(false)...), "withscores"))
+	case 6:
+		calls = append(calls, []string{"zscan", key, "0", "count", "1000"})
+	}
+	return calls
 }
 
 // TestRowsAreRedis compares what COMMAND says about every row.

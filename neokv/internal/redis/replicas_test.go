@@ -107,8 +107,8 @@ func (w *replicas) apply(d *region, b *engine.Batch, e *logEntry, out *Reply,
 func (w *replicas) write(calls []Call) {
 	w.now += w.Uint64N(100)
 	rules := RulesNow
-	if w.IntN(8) == 0 {
-		rules = RulesOfRecords
+	if w.IntN(6) == 0 {
+		rules = []Rules{RulesOfZeros, RulesOfRecords}[w.IntN(2)]
 	}
 	e := logEntry{w.leader.state.ApplyIndex + 1, w.now, w.Uint64N(1000), calls, w.readAhead(calls),
 		make([][]byte, len(calls)), 2 + w.IntN(2), rules}
@@ -365,8 +365,13 @@ func sound(all map[string]string) error {
 			c.scores++
 			_, score, member, ok := k.ScoreKey()
 			stored, there := all[string(k.Space.AppendSubkey(nil, k.Slot, k.User, version, member))]
-			if !ok || !there || keys.Score([]byte(stored)) != score || math.IsNaN(score) {
-				return fmt.Errorf("key %q: member %q: score %v, and %q as a value", k.User, member, score, stored)
+			if !ok || !there || keys.Score([]byte(stored)) != score || math.IsNaN(score) ||
+				value != string(keys.ScoreSign(keys.Score([]byte(stored)))) {
+				return fmt.Errorf("key %q: member %q: score %v, %q, and %q as a value", k.User, member, score, value,
+					stored)
+			}
+			if value != "" && !c.Skiplist && !c.orphan {
+				return fmt.Errorf("key %q: member %q has a score of -0 in a listpack", k.User, member)
 			}
 		case c.Type == keys.String:
 			most := c.Size // of an orphan it counts pieces
@@ -686,7 +691,11 @@ func large(g *redistest.CallGenerator, kind, number int) [][]byte {
 		number))
 	for range 100 + g.IntN(1500) {
 		if kind == inZSet {
-			args = append(args, fmt.Append(nil, g.IntN(100)))
+			score := fmt.Append(nil, g.IntN(100))
+			if g.IntN(5) == 0 {
+				score = []byte("-0")
+			}
+			args = append(args, score)
 		}
 		args = append(args, fmt.Append(nil, g.IntN(3000)))
 		if kind == inHash {

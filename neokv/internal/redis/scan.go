@@ -84,7 +84,8 @@ const scanWhole = 1024
 // exists from the first call to the last. It goes through a large collection in the order of subkeys, and the cursor is
 // a hash of the subkey after which it goes on. If the cursor is forgotten, scan searches all elements for that subkey;
 // if the subkey is gone, too, scan begins anew.
-func (r *Reader) scan(args [][]byte, t keys.Type, values int, out *Reply, f func(out *Reply, sub, value []byte)) error {
+func (r *Reader) scan(args [][]byte, t keys.Type, values int, out *Reply,
+	f func(c *collection, out *Reply, sub, value []byte)) error {
 	cursor, ok := ParseCursor(args[2])
 	if !ok {
 		out.Error(ErrInvalidCursor)
@@ -141,7 +142,7 @@ func (r *Reader) scan(args [][]byte, t keys.Type, values int, out *Reply, f func
 			r.last = append(r.last[:0], sub...)
 		}
 		if pattern == nil || Match(pattern, sub) {
-			f(&found, sub, value)
+			f(&c, &found, sub, value)
 			n += values
 		}
 		return !found.Full

@@ -319,7 +319,7 @@ func smove(w *Writer, args [][]byte, out *Reply) error {
 }
 
 func sscan(r *Reader, args [][]byte, out *Reply) error {
-	return r.scan(args, keys.Set, 1, out, func(out *Reply, sub, _ []byte) { out.Bulk(sub) })
+	return r.scan(args, keys.Set, 1, out, func(_ *collection, out *Reply, sub, _ []byte) { out.Bulk(sub) })
 }
 
 func sinter(r *Reader, args [][]byte, out *Reply) error {

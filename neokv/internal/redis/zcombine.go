@@ -224,7 +224,36 @@ func (w *Writer) combineScored(x *combine, args [][]byte, out *Reply) error {
 	if err := w.renew(&to, args[1], keys.ZSet); err != nil {
 		return err
 	}
-	err := x.each(func(member []byte, score float64) (bool, error) { return true, w.storeMember(&to, member, score) })
+	// Whether the result is a listpack, which loses the sign of -0, shows when there is too much for one, or no more. The
+	// members are held back until then.
+	var few []scored
+	var memory arena
+	held := true
+	release := func() error {
+		held = false
+		for i := range few {
+			if err := w.storeMember(&to, few[i].member, few[i].score); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	err := x.each(func(member []byte, score float64) (bool, error) {
+		if held && len(few) < maxPackedMembers && len(member) <= maxPackedBytes {
+			few = append(few, scored{memory.clone(member), score})
+			return true, nil
+		}
+		if held {
+			to.Skiplist = w.Rules < RulesOfZeros
+			if err := release(); err != nil {
+				return false, err
+			}
+		}
+		return true, w.storeMember(&to, member, score)
+	})
+	if err == nil && held {
+		err = release()
+	}
 	if err != nil {
 		return err
 	}

@@ -246,17 +246,16 @@ func (c *collection) eachFrom(e *elements, z *zspan, n int64, f func(score float
 		return err
 	}
 	for ; ok && n != 0; ok = step() {
-		sub := e.sub()
-		if len(sub) < scoreBytes {
-			return errCutShort
+		score, member, err := e.scored()
+		if err != nil {
+			return err
 		}
-		member := sub[scoreBytes:]
 		if z.by == byName {
 			if side := z.side(member); uniform && side != 0 || z.rev && side < 0 || !z.rev && side > 0 {
 				break
 			}
 		}
-		if err := f(keys.Score(sub), member); err != nil {
+		if err := f(score, member); err != nil {
 			return err
 		}
 		n--
@@ -507,6 +506,10 @@ func zrangestore(w *Writer, args [][]byte, out *Reply) error {
 	if err := w.renew(&to, args[1], keys.ZSet); err != nil {
 		return err
 	}
+	// Redis begins with a skiplist if it knows beforehand that there will be too many members for a listpack.
+	if whole := z; z.by == byRank && whole.clip(int64(c.Size)) > maxPackedMembers {
+		to.Skiplist = w.Rules < RulesOfZeros
+	}
 	err := c.eachIn(&z, func(score float64, member []byte) error { return w.storeMember(&to, member, score) })
 	if err != nil {
 		return err
@@ -628,7 +631,7 @@ func (r *Reader) zrank(args [][]byte, rev bool, out *Reply) error {
 		out.Null()
 		return nil
 	}
-	n, err := c.membersBetween(nil, append(keys.AppendScore(nil, score), args[2]...))
+	n, err := c.membersBetween(nil, keys.AppendPlace(nil, score, args[2]))
 	if rev {
 		n = c.Size - 1 - n
 	}

@@ -15,12 +15,14 @@ import (
 // does not count:
 //
 //	data              [...][version u64] [member]           ->  [score 8]
-//	redis_zset_score  [...][version u64] [score 8] [member] ->
+//	redis_zset_score  [...][version u64] [score 8] [member] ->  [sign]
 //
 // A large sorted set has counts beside its score index: zset_counts.go.
 //
-// A stored score is never NaN and never -0.0. setMember turns -0.0 into 0, since Redis takes the two as equal and then
-// orders by member.
+// A stored score is never NaN. It may be -0, which Redis takes as equal to 0: such members come in the order of their
+// names. So the score in a score key is 0 then, and the value has the sign. Redis loses the sign in a listpack, but not
+// in a skiplist, which it makes of a listpack that becomes too large and never turns back. So the record says whether
+// the sorted set is a skiplist; in others -0 is stored as 0.
 
 var zsetCommands = []*Command{
 	{
@@ -288,29 +290,61 @@ func (c *collection) scoreOf(value []byte) (float64, error) {
 	return keys.Score(value), nil
 }
 
+// scored returns score and member of the score key that the iterator stands on. The member is valid until the iterator
+// moves.
+func (e elements) scored() (score float64, member []byte, err error) {
+	sub := e.sub()
+	if len(sub) < scoreBytes {
+		return 0, nil, errCutShort
+	}
+	if score = keys.Score(sub); score == 0 {
+		var sign []byte
+		if sign, err = e.ValueAndErr(); len(sign) > 0 {
+			score = math.Copysign(0, -1)
+		}
+	}
+	return score, sub[scoreBytes:], err
+}
+
 // scoreKey returns the storage key of a member in redis_zset_score. It is valid until the next call on c.
 func (c *collection) scoreKey(score float64, member []byte) []byte {
-	c.key = append(keys.AppendScore(c.key[:c.front], score), member...)
+	c.key = keys.AppendPlace(c.key[:c.front], score, member)
 	c.key[0] = byte(keys.ZSetScore)
 	return c.key
+}
+
+// outgrow makes a skiplist of a sorted set that has too many members for a listpack, or gets one that is too long.
+func (w *Writer) outgrow(c *collection, member []byte) {
+	if c.Type == keys.ZSet && (c.Size > maxPackedMembers || len(member) > maxPackedBytes) && w.Rules < RulesOfZeros {
+		c.Skiplist = true
+	}
+}
+
+// keptScore returns a score as the sorted set keeps it.
+func (c *collection) keptScore(score float64) float64 {
+	if c.Skiplist {
+		return score
+	}
+	return score + 0 // -0 becomes 0
 }
 
 // insertMember stores a member that certainly does not exist.
 func (w *Writer) insertMember(c *collection, member []byte, score float64) error {
 	w.grow(c, 1)
+	w.outgrow(c, member)
 	return w.setMember(c, member, score)
 }
 
 // setMember stores a member and its score. It has no score key yet.
 func (w *Writer) setMember(c *collection, member []byte, score float64) error {
-	score += 0 // -0.0 becomes 0
+	score = c.keptScore(score)
 	w.value = keys.AppendScore(w.value[:0], score)
 	if err := w.set(c, member, w.value); err != nil {
 		return err
 	}
-	key := c.scoreKey(score, member)
-	w.pops.inserted(c, key[c.front:])
-	if err := w.Batch.Set(key, nil); err != nil {
+	key, sign := c.scoreKey(score, member), keys.ScoreSign(score)
+	w.pops.inserted(c, key[c.front:], sign != nil)
+	if err := w.Batch.Set(key, sign); err != nil {
 		return err
 	}
 	return w.countIn(c, score, member)
@@ -319,12 +353,13 @@ func (w *Writer) setMember(c *collection, member []byte, score float64) error {
 // storeMember is like insertMember, for a collection that renew has begun.
 func (w *Writer) storeMember(c *collection, member []byte, score float64) error {
 	w.grow(c, 1)
-	score += 0
+	w.outgrow(c, member)
+	score = c.keptScore(score)
 	w.value = keys.AppendScore(w.value[:0], score)
 	if err := w.Batch.SetAhead(c.at(member), w.value); err != nil {
 		return err
 	}
-	return w.Batch.SetAhead(c.scoreKey(score, member), nil)
+	return w.Batch.SetAhead(c.scoreKey(score, member), keys.ScoreSign(score))
 }
 
 // eraseMember deletes a member that certainly exists and has this score.
@@ -572,7 +607,13 @@ func (w *Writer) popScored(c *collection, n int64, max, nested bool, out *Reply)
 		}
 		taken := append(w.pops.taken[:0], x.sub()...)
 		w.pops.taken = kept(taken, maxScratchBytes)
-		if err := take(keys.Score(taken), taken[scoreBytes:]); err != nil {
+		score, member := keys.Score(taken), taken[scoreBytes:]
+		if score == 0 && w.pops.signs(c) {
+			if score, _, err = c.score(member); err != nil {
+				return err
+			}
+		}
+		if err := take(score, member); err != nil {
 			return err
 		}
 	}
@@ -627,17 +668,16 @@ func (x *removal) close(w *Writer, c *collection) error {
 	var to collection
 	c.old.Size = c.Size // the old version still has as many members
 	w.renewOver(&to, c.user, keys.ZSet, &c.old)
-	to.ExpireMS = c.ExpireMS
+	to.ExpireMS, to.Skiplist = c.ExpireMS, c.Skiplist
 	for _, span := range [2]struct{ from, to []byte }{{nil, x.low}, {append(x.high, 0), nil}} {
 		e, err := c.elements(keys.ZSetScore, span.from, span.to)
 		if err != nil {
 			return err
 		}
 		for ok := e.First(); ok && err == nil; ok = e.Next() {
-			if len(e.sub()) < scoreBytes {
-				err = errCutShort
-			} else {
-				err = w.storeMember(&to, e.sub()[scoreBytes:], keys.Score(e.sub()))
+			score, member, scoreErr := e.scored()
+			if err = scoreErr; err == nil {
+				err = w.storeMember(&to, member, score)
 			}
 		}
 		if err := errors.Join(err, e.Error(), e.Close()); err != nil {
@@ -659,11 +699,11 @@ func zrandmember(r *Reader, args [][]byte, out *Reply) error {
 }
 
 func zscan(r *Reader, args [][]byte, out *Reply) error {
-	return r.scan(args, keys.ZSet, 2, out, func(out *Reply, sub, value []byte) {
+	return r.scan(args, keys.ZSet, 2, out, func(c *collection, out *Reply, sub, value []byte) {
 		out.Bulk(sub)
 		var room [40]byte
-		// Redis replies the digits of an integer here, as small sorted sets keep it.
-		if f := keys.Score(value); f == math.Trunc(f) && math.Abs(f) <= 1<<62 {
+		f, skiplist := keys.Score(value), c.Skiplist || c.Size > maxPackedMembers
+		if !skiplist && f == math.Trunc(f) && math.Abs(f) <= 1<<62 { // a listpack has the digits of an integer
 			out.Bulk(appendInt(room[:0], int64(f)))
 		} else {
 			out.Bulk(appendDouble(room[:0], f))

@@ -289,7 +289,7 @@ func (w *Writer) countOut(c *collection, score float64, member []byte) error {
 
 // placeOf returns a member's place, and leaves the next possible place in w.place. Both are valid until the next call.
 func (w *Writer) placeOf(score float64, member []byte) []byte {
-	w.place = append(append(keys.AppendScore(w.place[:0], score), member...), 0)
+	w.place = append(keys.AppendPlace(w.place[:0], score, member), 0)
 	return w.place[:len(w.place)-1]
 }
 

@@ -8,10 +8,12 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 
 	"neokv.dev/neokv/internal/keys"
 	"neokv.dev/neokv/internal/redis/redistest"
+	"neokv.dev/neokv/internal/topology"
 )
 
 // zsets returns what is stored of sorted sets that are live, by key: members with their scores; it checks that the
@@ -23,7 +25,7 @@ func (d *region) zsets() map[string]map[string]float64 {
 		n   uint64
 	}
 	stored := d.stored()
-	sizes := map[version]uint64{}
+	sizes, skiplists := map[version]uint64{}, map[version]bool{}
 	for k, v := range stored {
 		if keys.Keyspace(k[0]) != keys.RedisMetadata {
 			continue
@@ -37,7 +39,8 @@ func (d *region) zsets() map[string]map[string]float64 {
 			d.t.Fatal(err)
 		}
 		if m.Type == keys.ZSet {
-			sizes[version{string(parsed.User), m.Version}] = m.Size
+			at := version{string(parsed.User), m.Version}
+			sizes[at], skiplists[at] = m.Size, m.Skiplist
 		}
 	}
 	all, indexed := map[string]map[string]float64{}, map[string]int{}
@@ -67,10 +70,14 @@ func (d *region) zsets() map[string]map[string]float64 {
 		}
 		indexed[user]++
 		at := testSpace.AppendSubkey(nil, parsed.Slot, parsed.User, n, member)
-		if value, ok := stored[string(at)]; !ok ||
-			math.Float64bits(keys.Score([]byte(value))) != math.Float64bits(score) ||
-			math.Signbit(score) && score == 0 {
-			d.t.Errorf("%q: the index has %q with score %v, its element is %x, %v", user, member, score, value, ok)
+		value, ok := stored[string(at)]
+		if !ok || string(testSpace.AppendScoreKey(nil, parsed.Slot, parsed.User, n, keys.Score([]byte(value)),
+			member)) != k || string(keys.ScoreSign(keys.Score([]byte(value)))) != v {
+			d.t.Errorf("%q: the index has %q with score %v and %q, its element is %x, %v", user, member, score, v,
+				value, ok)
+		}
+		if v != "" && !skiplists[version{user, n}] {
+			d.t.Errorf("%q: %q has a score of -0, and the record names no skiplist", user, member)
 		}
 	}
 	for v, size := range sizes {
@@ -157,6 +164,66 @@ func TestZSetBytes(t *testing.T) {
 	d.scenario("zpopmin z 5 => [\"c\" \"0\" \"a\" \"2\"]\nzadd no xx 1 a => 0\nzunionstore no 1 z => 0\n" +
 		"zremrangebyscore z -inf inf => 0")
 	check("emptied", 0, nil)
+
+	long := strings.Repeat("l", maxPackedBytes+1)
+	d.scenario("zadd y -0 " + long + " 0 m 1 n => 3\nzadd y -0 n => 0\nzrem y m => 1")
+	zero, negative := keys.AppendScore(nil, 0), keys.AppendScore(nil, math.Copysign(0, -1))
+	slot = topology.SlotOf([]byte("y"))
+	m := keys.Metadata{Type: keys.ZSet, Version: 1002, Size: 2, Skiplist: true}
+	want := map[string]string{string(testSpace.AppendMetadata(nil, slot, []byte("y"))): string(m.Append(nil))}
+	for _, member := range []string{long, "n"} {
+		want[string(testSpace.AppendSubkey(nil, slot, []byte("y"), 1002, []byte(member)))] = string(negative)
+		index := append(testSpace.AppendCollection(nil, keys.ZSetScore, slot, []byte("y"), 1002), zero...)
+		want[string(index)+member] = "-"
+	}
+	if got := d.stored(); !maps.Equal(got, want) {
+		t.Errorf("scores of -0:\n got %q\nwant %q", got, want)
+	}
+}
+
+// TestOldZSets: entries of older programs store scores of -0 as 0, and do not say which sorted sets are skiplists. What
+// they have left is changed as Redis would change it, as far as its size tells that it is a skiplist.
+func TestOldZSets(t *testing.T) {
+	d := newRegion(t)
+	d.w.Rules = RulesOfZeros
+	long := strings.Repeat("l", maxPackedBytes+1)
+	for _, key := range []string{"large", "copied", "stored"} {
+		add := []string{"zadd", key}
+		for i := range maxPackedMembers + 1 {
+			add = append(add, "-0", fmt.Sprintf("m%03d", i))
+		}
+		d.must(2, add...)
+	}
+	d.scenario("zadd long -0 " + long + ` => 1
+		zunionstore stored 1 large weights -1 => 129
+		zrangestore ranged large 0 -1 => 129
+		copy large copied replace => 1
+		zincrby large -0 m000 => "0"
+		zscore large m001 => "0"
+		object encoding large => "skiplist"
+		object encoding long => "skiplist"`)
+	for key, value := range d.stored() {
+		ks := keys.Keyspace(key[0])
+		if ks == keys.RedisMetadata && value[0] != 0x85 || ks == keys.ZSetScore && value != "" ||
+			ks == keys.Data && value != string(keys.AppendScore(nil, 0)) {
+			t.Errorf("under %q an older program would not have stored %q", key, value)
+		}
+	}
+	d.w.Rules = RulesNow
+	d.scenario(`
+		zadd large ch -0 m000 1 m001 => 1
+		zadd large ch -0 m000 -0 m001 => 1
+		zmscore large m000 m001 m002 => ["0" "-0" "0"]
+		zremrangebyrank copied 1 -1 => 128
+		object encoding copied => "skiplist"
+		zadd copied -0 new => 1
+		zrange copied 0 -1 withscores => ["m000" "0" "new" "-0"]
+		zadd long -0 short => 1
+		zscore long short => "0"
+		zadd long -0 ` + long + `r => 1
+		zadd long -0 shorter => 1
+		zmscore long ` + long + " " + long + `r short shorter => ["0" "-0" "0" "-0"]`)
+	d.zsets()
 }
 
 // TestZSetRanges compares ranges of a large sorted set with a sorted slice, also where they are walked to from the end.

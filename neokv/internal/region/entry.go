@@ -43,8 +43,8 @@ type entryHeader struct {
 }
 
 const (
-	entryFormat      = 4
-	readsEntryFormat = 5
+	entryFormat      = 6
+	readsEntryFormat = 7
 	entryHeaderBytes = 1 + 8 + 8 + 8 + 4 + 8 + 8
 	readSetTail      = 8 + 4
 )
@@ -58,8 +58,10 @@ var entryFormats = [...]struct {
 	1: {rules: redis.RulesOfSlots},
 	2: {rules: redis.RulesOfRecords},
 	3: {rules: redis.RulesOfRecords, reads: true},
-	4: {rules: redis.RulesNow},
-	5: {rules: redis.RulesNow, reads: true},
+	4: {rules: redis.RulesOfZeros},
+	5: {rules: redis.RulesOfZeros, reads: true},
+	6: {rules: redis.RulesNow},
+	7: {rules: redis.RulesNow, reads: true},
 }
 
 // put writes the header over the first entryHeaderBytes of an entry.

@@ -23,22 +23,25 @@ const pieceBytes = 64 << 10
 
 // TestOldEntries applies a log that begins with entries of older formats to a replica that has it all to apply, and to
 // others that have applied a part of it by programs of that time. Those of the first format have left a region state
-// that is old, too. The replicas are equal throughout. A long string lies in its record where an entry of an older
-// format has written it, and in pieces where one of the present formats has.
+// that is old, too. The replicas are equal throughout. A long string lies in its record where an entry of formats 1 to 3
+// has written it, and in pieces where one of a later format has. Entries of formats 1 to 5 store scores of -0 as 0.
 func TestOldEntries(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 0))
-	// The entries are of format 1, then of 2 and 3 in turn, then of 4 and 5 in turn. Those of 3 and 5 have read sets.
-	const first, old, all = 150, 300, 450
+	// The entries are of format 1, then of 2 and 3 in turn, then of 4 and 5, and then of 6 and 7. Those of 3, 5 and 7 have
+	// read sets.
+	const first, old, unsigned, all = 150, 300, 450, 600
 	formatOf := func(index int) byte {
 		switch turn := byte(index % 2); {
 		case index <= first:
 			return 1
 		case index <= old:
 			return 2 + turn
-		default:
+		case index <= unsigned:
 			return 4 + turn
+		default:
+			return 6 + turn
 		}
 	}
 	var calls [][]string
@@ -47,11 +50,18 @@ func TestOldEntries(t *testing.T) {
 		word := fmt.Sprint(random.Uint64(), "-")
 		return strings.Repeat(word, n/len(word)+1)[:n]
 	}
+	addZeros := func(key string, n int) { // a sorted set of scores of -0
+		words := []any{"zadd", key, "-0", "m"}
+		for i := range n {
+			words = append(words, "-0", fmt.Sprint("m", i))
+		}
+		add(words...)
+	}
 	long := func() string { return textOf(pieceBytes + 1 + random.IntN(pieceBytes+1)) }
 	some := func(to int) {
 		for len(calls) < to {
 			key := func() string { return fmt.Sprint("k", random.IntN(12)) }
-			switch random.IntN(18) {
+			switch random.IntN(20) {
 			case 0, 1, 2:
 				add("hset", key(), "f", random.IntN(100))
 			case 3, 4, 5:
@@ -85,6 +95,10 @@ func TestOldEntries(t *testing.T) {
 				add("append", key(), long())
 			case 17:
 				add("setrange", key(), random.IntN(2*pieceBytes), "patch")
+			case 18:
+				add("zadd", "z", random.IntN(2), "m", "-0", fmt.Sprint("n", random.IntN(4)))
+			case 19:
+				addZeros("z", random.IntN(200))
 			}
 		}
 		calls = calls[:to]
@@ -97,6 +111,13 @@ func TestOldEntries(t *testing.T) {
 	add("set", "k0", long())
 	add("append", "k0", "x") // moves it
 	add("set", "k0", long())
+	some(unsigned - 2)
+	addZeros("old", 200)
+	addZeros("few", 100)
+	addZeros("new", 200)
+	add("zadd", "old", 1, "m0")
+	add("zadd", "old", "-0", "m0")
+	add("zadd", "few", "-0", "one")
 	some(all)
 	log := entries(1, calls...)
 	for i := range log {
@@ -124,7 +145,7 @@ func TestOldEntries(t *testing.T) {
 	held := simple{texts: map[string]text{}, hashes: map[string]bool{}}
 	longs := map[byte]int{} // long strings written by entries of each format
 	for i := 1; i <= len(log); i++ {
-		if format := formatOf(i); format == 3 || format == 5 {
+		if format := formatOf(i); format == 3 || format == 5 || format == 7 {
 			log[i-1].Cmd = model.readAhead(t, log[i-1].Cmd, calls[i-1])
 			log[i-1].Cmd[0] = format
 			withReads++
@@ -140,6 +161,17 @@ func TestOldEntries(t *testing.T) {
 			}
 			if long && want.written == i {
 				longs[formatOf(i)]++
+			}
+		}
+		switch i {
+		case unsigned:
+			if signed := model.signed(t); len(signed) > 0 {
+				t.Fatalf("scores of -0 by entries of older formats, by key: %v", signed)
+			}
+		case unsigned + 4:
+			// A listpack, up to 128 members, loses the sign.
+			if signed, want := model.signed(t), (map[string]int{"old": 1, "new": 73}); !maps.Equal(signed, want) {
+				t.Fatalf("scores of -0, by key: %v; want %v", signed, want)
 			}
 		}
 		states[i] = model.machine.state
@@ -160,7 +192,7 @@ func TestOldEntries(t *testing.T) {
 	if used := model.counters.ReadSetsUsed.Load(); used != withReads {
 		t.Errorf("%d read sets are used; want %d", used, withReads)
 	}
-	for format := byte(1); format <= 5; format++ {
+	for format := byte(1); format <= 7; format++ {
 		if longs[format] == 0 {
 			t.Errorf("no entry of format %d has written a long string", format)
 		}
@@ -209,6 +241,18 @@ func (r still) readAhead(t *testing.T, entry []byte, words []string) []byte {
 		t.Fatal(err)
 	}
 	return appendReads(entry, set.Bytes, r.machine.state.ApplyIndex)
+}
+
+// signed counts the scores of -0 that are stored, by the key of the sorted set.
+func (r still) signed(t *testing.T) map[string]int {
+	t.Helper()
+	found := map[string]int{}
+	for key, value := range r.content(t) {
+		if k, err := keys.ParseRedis([]byte(key)); err == nil && k.Keyspace == keys.ZSetScore && value != "" {
+			found[string(k.User)]++
+		}
+	}
+	return found
 }
 
 // text puts together the string that a key holds from what is stored, and reports whether it lies in pieces.

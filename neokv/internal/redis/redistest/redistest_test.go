@@ -227,49 +227,6 @@ func TestHistory(t *testing.T) {
 	}
 }
 
-// TestNegativeZero: Redis's -0 may be our 0, beside a member of that name and beside a large score, and never the other
-// way round.
-func TestNegativeZero(t *testing.T) {
-	for _, c := range []struct {
-		call, want, got string
-		excepted        bool
-	}{
-		{"zrange k 0 -1 withscores", "*4 $a $-0 $-0 $-0", "*4 $a $0 $-0 $0", true},
-		{"zrange k 0 -1 withscores", "*1 *2 $-0 ,-0", "*1 *2 $-0 ,0", true},
-		{"zrange k 0 -1 withscores", "*2 $a $0", "*2 $a $-0", false},
-		{"zrange k 0 -1 withscores", "*2 $a $-0", "*2 $b $0", false},
-		{"zrange k 0 -1 withscores", "*2 $a $-0", "*1 $a", false},
-		{"zscore k a", "$-0", "$0", true},
-		{"get k", "$-0", "$0", false},
-		{"zscan k 0", "*2 $0 *4 $a $-0 $b $4.6116860184273879e+18", "*2 $0 *4 $a $0 $b $4611686018427387904", true},
-		{"zscan k 0", "*2 $0 *4 $a $0 $b $4.6116860184273879e+18", "*2 $0 *4 $a $-0 $b $4611686018427387904", false},
-		{"zscan k 0", "*2 $0 *2 $a $100", "*2 $0 *2 $a $1e2", false},
-		{"zunion 1 k weights -1 withscores", "*2 $a $0", "*2 $a $-0", true},
-		{"zunion 1 k weights -1 withscores", "*2 $a $0", "*2 $a $1", false},
-	} {
-		parse := func(wire string) ReplyValue {
-			t.Helper()
-			var b []byte
-			for _, word := range strings.Fields(wire) {
-				if text, ok := strings.CutPrefix(word, "$"); ok {
-					word = fmt.Sprintf("$%d\r\n%s", len(text), text)
-				}
-				b = append(append(b, word...), "\r\n"...)
-			}
-			v, err := Parse(b)
-			if err != nil {
-				t.Fatalf("%q: %v", wire, err)
-			}
-			return v
-		}
-		r := &comparison{report: Report{Excepted: map[string]int{}}}
-		if got := r.compare(Difference{Call: toBytes(strings.Fields(c.call)), Want: parse(c.want),
-			Got: parse(c.got)}); got != c.excepted {
-			t.Errorf("%s: %s and %s: excepted %v, want %v", c.call, c.want, c.got, got, c.excepted)
-		}
-	}
-}
-
 func TestParseCall(t *testing.T) {
 	got, err := ParseCall(`  set "a \"b\x00"  {t}c ""`)
 	if want := []string{"set", "a \"b\x00", "{t}c", ""}; err != nil || !reflect.DeepEqual(got, want) {

@@ -147,7 +147,8 @@ func (g *CallGenerator) sort(near string) [][]string {
 			if g.one(20) {
 				args = append(args, g.pick("store", "asc", "x", "desc"))
 			}
-			return append(forgetError(near, key), args, []string{"type", store}, []string{"lrange", store, "0", "-1"})
+			return append(forgetError(near, key), args, []string{"type", store}, []string{"lrange", store, "0", "-1"},
+				packAgain(key))
 		}
 	}
 	told := []string{"sort_ro", key, "by", anyOrder}
@@ -157,8 +158,12 @@ func (g *CallGenerator) sort(near string) [][]string {
 			told[len(told)-1] = by[1]
 		}
 	}
-	return append(forgetError(near, key), []string{"type", key}, g.callWith(g.pick("x", "store"), args...), told)
+	return append(forgetError(near, key), []string{"type", key}, g.callWith(g.pick("x", "store"), args...), told,
+		packAgain(key))
 }
+
+// packAgain makes a sorted set anew: Redis makes a skiplist of one that it sorts, as NeoKV does not.
+func packAgain(key string) []string { return []string{"zrangestore", key, key, "0", "-1"} }
 
 // forgetError are calls without effect, but that Redis unpacks the scores of a sorted set for the first sort, and so
 // parses them; and that it parses a number that is none too large or small.
