@@ -22,8 +22,8 @@ type CountedLoad struct {
 	Seed       uint64
 }
 
-// countedIdle is how long the target is watched while it has nothing to do.
-const countedIdle = time.Second
+// countedIdle is how long the target is watched before and after, while it has nothing to do.
+const countedIdle = 500 * time.Millisecond
 
 // CountWork loads the records, sends the operations to one address that takes any key, and returns the work per
 // operation. It takes off what the target does in the background by itself, at the rate at which it does that while
@@ -45,7 +45,7 @@ func CountWork(ctx context.Context, addr, password string, l CountedLoad) ([]res
 	}
 	defer nc.Close()
 	defer context.AfterFunc(ctx, func() { nc.Close() })()
-	c := &counted{loadConn: loadConn{epoch: time.Now(), timeout: usualTimeout}, src: src}
+	c := &countingClient{loadConn: loadConn{epoch: time.Now(), timeout: usualTimeout}, src: src}
 	c.attach(nc)
 	g := src.Generator(0)
 	for item := uint64(0); item < src.Loaded(); item += loadBatch {
@@ -64,54 +64,59 @@ func CountWork(ctx context.Context, addr, password string, l CountedLoad) ([]res
 // loadBatch is how many records are loaded at once.
 const loadBatch = 16
 
-// counted is the client of a CountedLoad.
-type counted struct {
+// countingClient is the client of a CountedLoad.
+type countingClient struct {
 	loadConn
 	src     *workloads.Source
 	request workloads.Request
 	steps   []workloads.RequestStep
 }
 
-// work sends the operations and returns what the target did for them.
-func (c *counted) work(g *workloads.Generator, operations, pipeline int) (results.Work, error) {
-	var looks [3]map[string]int64
-	var at [3]time.Time
-	look := func(i int) (err error) {
-		at[i] = time.Now()
-		v, err := c.call("INFO", "neokv")
-		if text, ok := v.(string); ok {
-			looks[i] = readCounts(text)
+// work sends the operations and returns what the target did for them. It looks at the idle target before and after, and
+// takes the lesser rate of each counter: what happens once, such as the end of a boot, is no rate.
+func (c *countingClient) work(g *workloads.Generator, operations, pipeline int) (results.Work, error) {
+	var looks [4]map[string]int64
+	var at [4]time.Time
+	for i := range looks {
+		var err error
+		switch i {
+		case 1, 3:
+			time.Sleep(countedIdle)
+		case 2:
+			for done := 0; done < operations && err == nil; done += pipeline {
+				err = c.batch(min(pipeline, operations-done), func(int) { g.Next(&c.request) })
+			}
 		}
-		if err == nil && len(looks[i]) == 0 {
-			err = errors.New("the target has no INFO neokv")
+		if err != nil {
+			return nil, err
 		}
-		return err
-	}
-	err := look(0)
-	if err == nil {
-		time.Sleep(countedIdle)
-		err = look(1)
-	}
-	for done := 0; done < operations && err == nil; done += pipeline {
-		err = c.batch(min(pipeline, operations-done), func(int) { g.Next(&c.request) })
-	}
-	if err == nil {
-		err = look(2)
-	}
-	if err != nil {
-		return nil, err
+		if at[i], looks[i], err = c.look(); err != nil {
+			return nil, err
+		}
 	}
 	work := results.Work{}
-	busy := at[2].Sub(at[1]).Seconds() / at[1].Sub(at[0]).Seconds()
 	for name, n := range looks[2] {
-		idle := float64(looks[1][name]-looks[0][name]) * busy
-		work[name] = n - looks[1][name] - int64(idle)
+		grew := func(i int) float64 { return float64(looks[i][name] - looks[i-1][name]) }
+		took := func(i int) float64 { return at[i].Sub(at[i-1]).Seconds() }
+		work[name] = n - looks[1][name] - int64(min(grew(1)/took(1), grew(3)/took(3))*took(2))
 	}
 	return work, nil
 }
 
+// look reads the counters.
+func (c *countingClient) look() (at time.Time, counts map[string]int64, err error) {
+	v, err := c.call("INFO", "neokv")
+	if text, ok := v.(string); ok {
+		counts = readCounts(text)
+	}
+	if err == nil && len(counts) == 0 {
+		err = errors.New("the target has no INFO neokv")
+	}
+	return time.Now(), counts, err
+}
+
 // batch sends n requests at once and reads their replies.
-func (c *counted) batch(n int, next func(i int)) error {
+func (c *countingClient) batch(n int, next func(i int)) error {
 	c.out, c.steps = c.out[:0], c.steps[:0]
 	for i := range n {
 		next(i)

@@ -53,6 +53,7 @@ var (
 		"bench",
 		"bench/children",
 		"bench/ab",
+		"bench/gate",
 	}
 	joined = []string{
 		"profiles",

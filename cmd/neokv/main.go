@@ -76,7 +76,7 @@ func run(ctx context.Context, p process, args []string) (status int) {
 		SilenceUsage:      true,
 		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
 	}
-	root.AddCommand(serveCommand(p), benchCommand(p), abCommand(p), compareCommand(p), resultsCommand(p), reportCommand(p), profilesCommand(p),
+	root.AddCommand(serveCommand(p), benchCommand(p), abCommand(p), compareCommand(p), checkCommand(p), resultsCommand(p), reportCommand(p), profilesCommand(p),
 		workloadsCommand(p), versionCommand(p))
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &usageError{err.Error()} })
 	root.SetIn(p.stdin)
@@ -93,6 +93,9 @@ func exitStatus(w io.Writer, err error) int {
 	}
 	for line := range strings.Lines(strings.TrimSpace(err.Error()) + "\n") {
 		fmt.Fprint(w, "neokv: ", line)
+	}
+	if own := (*statusError)(nil); errors.As(err, &own) {
+		return own.status
 	}
 	if errors.As(err, new(*usageError)) || errors.As(err, new(settings.Invalid)) {
 		return statusInvalid

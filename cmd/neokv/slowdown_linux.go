@@ -23,7 +23,7 @@ func slowDown(getenv func(string) string, stderr io.Writer) {
 	fmt.Fprintf(stderr, "neokv: %s wastes %g %% of the CPU time\n", slowdownEnv, 100*share)
 	go func() {
 		runtime.LockOSThread()
-		for ; ; time.Sleep(2 * time.Millisecond) {
+		for ; ; time.Sleep(20 * time.Millisecond) {
 			worked := cpuTime(unix.RUSAGE_SELF) - cpuTime(unix.RUSAGE_THREAD)
 			for cpuTime(unix.RUSAGE_THREAD) < time.Duration(share*float64(worked)) {
 				// what a thread does between two looks at its clock is the waste

@@ -1,0 +1,295 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"neokv.dev/bench"
+	"neokv.dev/bench/ab"
+	"neokv.dev/bench/gate"
+	"neokv.dev/neokv/settings"
+	"neokv.dev/profiles"
+	"neokv.dev/results"
+	"neokv.dev/results/compare"
+)
+
+// checkFlags are the flags of check.
+type checkFlags struct {
+	baseline, renew, against  string
+	profile                   string
+	set, env                  []string
+	maxRegression             string
+	budget                    time.Duration
+	inconclusive, only        string
+	format, junit, summary    string
+	runs                      int
+	most                      float64 // maxRegression
+	untrusted                 string  // why the counts of the baseline do not hold here
+	inconclusiveFails, counts bool
+	timed                     bool
+}
+
+func checkCommand(p process) *cobra.Command {
+	f := checkFlags{}
+	c := &cobra.Command{
+		Use:   "check",
+		Short: "Fail if this build does more work or takes more CPU than that of a baseline",
+		Long: `Fail if this build does more work or takes more CPU than that of a baseline: a gate for CI.
+
+Work per operation comes first: a fixed number of operations of one client, counted on a cluster in memory and compared
+with the counts of the baseline. Then this build runs at the same time as the baseline's build and a copy of that, at a
+rate that leaves the machine room, and their CPU time per operation is compared. Each is measured again before it fails.
+A baseline is made by --renew, from several runs; the baseline's build is built from its commit.
+
+Exit status: 0 pass, 3 regression, 4 inconclusive (only with --inconclusive fail; else that passes with a warning),
+1 could not measure, 2 usage.`,
+		Example: `  neokv check --renew baseline.json
+  neokv check --baseline baseline.json --only counts
+  neokv check --baseline baseline.json --budget 1m --max-regression 5% --junit check.xml --summary check.md
+  neokv check --baseline baseline.json --against program=./neokv.last-release --inconclusive fail`,
+		Args: noArgs,
+	}
+	flags := c.Flags()
+	flags.StringVar(&f.baseline, "baseline", "", "`file` to judge by")
+	flags.StringVar(&f.renew, "renew", "", "write a new baseline of this build to this `file`, and judge nothing")
+	flags.IntVar(&f.runs, "runs", 10, "how many `runs` of each case a new baseline is made of")
+	flags.StringVar(&f.against, "against", "",
+		"`arm` to time this build beside: program=PATH or revision=GIT (default the baseline's commit)")
+	flags.StringVar(&f.profile, "profile", "default", "`profile` of the timed part")
+	flags.StringArrayVar(&f.set, "set", nil, "change a setting in the timed part, `name=value`; may be repeated")
+	flags.StringArrayVar(&f.env, "env", nil, "a variable of the process of this build, `NAME=VALUE`; may be repeated")
+	flags.StringVar(&f.maxRegression, "max-regression", "5%", "CPU time per operation: how much more may `not` pass")
+	flags.DurationVar(&f.budget, "budget", 3*time.Minute, "how long the timed part takes; as long again before it fails")
+	flags.StringVar(&f.inconclusive, "inconclusive", "pass", "`what` to do when nobody can tell: pass or fail")
+	flags.StringVar(&f.only, "only", "", "only one `part`: counts or timed")
+	flags.StringVar(&f.format, "format", compareForms[0], "one of "+strings.Join(compareForms, ", "))
+	flags.StringVar(&f.junit, "junit", "", "write JUnit's XML to this `file`, too")
+	flags.StringVar(&f.summary, "summary", "", "append a summary in Markdown to this `file`, too")
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		if f.renew != "" {
+			return f.makeBaseline(c.Context(), p)
+		}
+		return f.check(c.Context(), p)
+	}
+	return c
+}
+
+// statusError ends neokv with a status of its own.
+type statusError struct {
+	status int
+	text   string
+}
+
+func (e *statusError) Error() string { return e.text }
+
+// makeBaseline writes a new baseline.
+func (f *checkFlags) makeBaseline(ctx context.Context, p process) error {
+	if f.baseline != "" {
+		return &usageError{"--renew and --baseline exclude each other"}
+	}
+	progress := func(name string, run int) {
+		fmt.Fprintf(p.stderr, "neokv: %s, run %d of %d\n", name, run+1, f.runs)
+	}
+	if f.runs < gate.FewestRuns || f.runs > 1000 {
+		return &usageError{fmt.Sprintf("--runs %d: want %d to 1000", f.runs, gate.FewestRuns)}
+	}
+	b, err := gate.Renew(ctx, "", gate.CountCases(), f.runs, progress)
+	if err != nil {
+		return err
+	}
+	if b.Build.Modified || b.Build.Commit == "" {
+		fmt.Fprintln(p.stderr, "neokv: warning: this build is of no commit alone, so a check cannot build it again")
+	}
+	return writeOutput(f.renew, os.O_TRUNC, b.Write)
+}
+
+func writeOutput(path string, how int, write func(io.Writer) error) (err error) {
+	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|how, 0o666)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, file.Close()) }()
+	return write(file)
+}
+
+// parse checks the flags and reads the baseline. Its error names everything that is wrong.
+func (f *checkFlags) parse(p process) (b *gate.Baseline, t *gate.Timed, err error) {
+	var wrong []error
+	complain := func(format string, args ...any) {
+		wrong = append(wrong, &usageError{fmt.Sprintf(format, args...)})
+	}
+	if f.baseline == "" {
+		complain("want --baseline, or --renew to make one")
+	} else if file, err := os.Open(f.baseline); err != nil {
+		wrong = append(wrong, &usageError{err.Error()})
+	} else {
+		defer file.Close()
+		if b, err = gate.ReadBaseline(file); err != nil {
+			complain("%s: %v", f.baseline, err)
+		}
+	}
+	percent, err := strconv.ParseFloat(strings.TrimSuffix(f.maxRegression, "%"), 64)
+	if f.most = percent / 100; err != nil || percent <= 0 || percent > 100 || !strings.HasSuffix(f.maxRegression, "%") {
+		complain("--max-regression %s: want a share such as 5%%, up to 100%%", f.maxRegression)
+	}
+	if f.budget < time.Second || f.budget > 24*time.Hour {
+		complain("--budget %s: want 1s to 24h", f.budget)
+	}
+	oneOf := func(flag, value string, allowed ...string) {
+		if !slices.Contains(allowed, value) {
+			complain("--%s %s: want %s%s", flag, value, strings.Join(allowed, " or "),
+				settings.DidYouMean(value, allowed))
+		}
+	}
+	oneOf("inconclusive", f.inconclusive, "pass", "fail")
+	if f.only != "" {
+		oneOf("only", f.only, "counts", "timed")
+	}
+	f.counts, f.timed = f.only != "timed", f.only != "counts"
+	f.inconclusiveFails = f.inconclusive == "fail"
+	if err := checkForm(f.format); err != nil {
+		wrong = append(wrong, err)
+	}
+	for _, e := range f.env {
+		if !strings.Contains(e, "=") {
+			complain("--env %s: want NAME=VALUE", e)
+		}
+	}
+	if _, err := profiles.Resolve(profiles.ValueSources{Profile: f.profile, Env: p.env, Set: f.set}); err != nil {
+		wrong = append(wrong, err)
+	}
+	arm, err := ab.ParseArm(f.against)
+	switch {
+	case err != nil:
+		complain("--against: %v", err)
+	case !arm.NeoKV() || arm.Set != nil || arm.Env != nil || arm.Profile != "":
+		complain("--against %s: want program=PATH or revision=GIT", f.against)
+	}
+	if f.against == "" && b != nil {
+		arm.Revision = b.Build.Commit
+	}
+	arm.Profile, arm.Set = f.profile, f.set
+	t = &gate.Timed{Most: f.most, Budget: f.budget, Plan: ab.Plan{
+		A: arm, B: ab.Arm{Profile: f.profile, Set: f.set, Env: f.env}, Control: true, Together: true, Rounds: 1000,
+		InMemory: true, Load: timedLoad(),
+	}}
+	return b, t, errors.Join(wrong...)
+}
+
+// timedLoad is what each arm gets in the timed part: a rate at which three of them leave a machine of two cores room.
+func timedLoad() bench.Options {
+	rate, err := bench.ParsePace("2000")
+	if err != nil {
+		panic(err)
+	}
+	return bench.Options{
+		Duration: 3 * time.Second, Warmup: 500 * time.Millisecond, Seed: uint64(time.Now().UnixNano()) >> 11,
+		Groups: []bench.GroupOptions{{Workload: "ycsb-a", Clients: 4, Pipeline: 16, Rate: rate, Records: 1000, Elements: 10,
+			ValueSize: 100}},
+	}
+}
+
+// check measures, and prints what it found.
+func (f *checkFlags) check(ctx context.Context, p process) error {
+	b, t, err := f.parse(p)
+	if err != nil {
+		return err
+	}
+	var o gate.Outcome
+	h := results.NewHeader()
+	elsewhere := b.Elsewhere(h.Build, h.Machine)
+	if f.timed || elsewhere != "" {
+		builds, err := os.MkdirTemp("", "neokv-build-")
+		if err != nil {
+			return err
+		}
+		defer os.RemoveAll(builds)
+		if t.Plan.A.Program == "" && t.Plan.A.Revision == "" {
+			return errors.New("the baseline names no commit: want --against program=PATH or revision=GIT, or --only counts")
+		}
+		if b.Build.Modified && f.against == "" {
+			o.Warnings = append(o.Warnings, "the baseline is of a tree with uncommitted changes; its commit stands for it")
+		}
+		if t.Plan.A.Revision != "" {
+			fmt.Fprintf(p.stderr, "neokv: building %s\n", t.Plan.A.Revision)
+		}
+		if err := t.Plan.A.Build(ctx, ".", builds); err != nil {
+			return err
+		}
+	}
+	progress := func(name string, run int) { fmt.Fprintf(p.stderr, "neokv: counting %s, run %d\n", name, run+1) }
+	if f.counts {
+		if elsewhere != "" {
+			o.Warnings = append(o.Warnings, elsewhere+": its build was counted here anew")
+			var cases []gate.CountCase
+			for _, c := range b.Cases {
+				cases = append(cases, c.CountCase)
+			}
+			if b, err = gate.Renew(ctx, t.Plan.A.Program, cases, gate.FewestRuns, progress); err != nil {
+				return err
+			}
+		}
+		if o.Counts, err = b.Counts(ctx, "", f.env, progress); err != nil {
+			return err
+		}
+	}
+	if f.timed {
+		began := time.Now()
+		t.Plan.Progress = func(round int, arm compare.Side) {
+			if arm == compare.SideB {
+				fmt.Fprintf(p.stderr, "neokv: timed round %d, %s so far\n", round+1, time.Since(began).Round(time.Second))
+			}
+		}
+		if o.Timed, err = t.Run(ctx, func(compare.Block) error { return nil }); err != nil {
+			return err
+		}
+	}
+	o.Conclude()
+	if o.Verdict == gate.Inconclusive {
+		o.Warnings = append(o.Warnings, "nobody can tell; a longer --budget, or a quieter machine, may")
+	}
+	return errors.Join(f.print(p, &o), f.status(&o))
+}
+
+func (f *checkFlags) print(p process, o *gate.Outcome) (err error) {
+	switch f.format {
+	case "md":
+		err = o.PrintMarkdown(p.stdout)
+	case "json":
+		err = o.PrintJSON(p.stdout)
+	default:
+		err = o.PrintTable(p.stdout)
+	}
+	if f.junit != "" {
+		err = errors.Join(err, writeOutput(f.junit, os.O_TRUNC, o.PrintJUnit))
+	}
+	if f.summary != "" {
+		err = errors.Join(err, writeOutput(f.summary, os.O_APPEND, o.PrintMarkdown))
+	}
+	return err
+}
+
+// Exit status of check.
+const (
+	statusRegression   = 3
+	statusInconclusive = 4
+)
+
+func (f *checkFlags) status(o *gate.Outcome) error {
+	switch {
+	case o.Verdict == gate.Regression:
+		return &statusError{statusRegression, "check: regression"}
+	case o.Verdict == gate.Inconclusive && f.inconclusiveFails:
+		return &statusError{statusInconclusive, "check: inconclusive"}
+	}
+	return nil
+}
