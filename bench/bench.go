@@ -70,8 +70,8 @@ type GroupOptions struct {
 	Name     string // its name in results; empty for that of the workload, or for replay
 	Workload string // a name that workloads.Find knows
 	Clients  int
-	Pipeline int  // operations that a client sends at once
-	OneNode  bool // the operations of a pipeline go to one node of a cluster, instead of wherever their keys are
+	Pipeline int // operations that a client sends at once
+	Slots    PipelineSlots
 	Rate     Pace // of all clients of the group together; the zero Pace is a closed loop
 	// Replay is a recording to send instead of a workload, at its own pace. Its group is the only one.
 	Replay   *Replay
@@ -227,16 +227,20 @@ func (g *GroupOptions) prepare(verify bool, seed uint64) []error {
 	if g.Replay != nil {
 		wrong.check(!verify, "verify: reading back cannot follow a recording")
 		wrong.check(!g.Rate.Open(), "rate %s: a recording has its own pace", g.Rate.String())
-		wrong.check(!g.OneNode, "pipeline slots: a recording has its own order")
+		wrong.check(g.Slots == SpreadSlots, "pipeline slots: a recording has its own order")
 		g.workload = workloads.Replay(g.Replay.Path)
 	} else {
 		g.find(&wrong, verify)
 	}
 	if wrong == nil {
 		var err error
-		g.src, err = workloads.NewSource(g.workload, workloads.SourceOptions{
+		o := workloads.SourceOptions{
 			Records: g.Records, Elements: g.Elements, ValueSize: g.ValueSize, Clients: g.Clients, Seed: seed,
-		})
+		}
+		if g.Slots == OneSlot {
+			o.SlotOf = slotOf
+		}
+		g.src, err = workloads.NewSource(g.workload, o)
 		wrong.add(err)
 	}
 	return wrong

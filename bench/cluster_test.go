@@ -236,7 +236,7 @@ func TestClusterInCircles(t *testing.T) {
 	tg := &target{dial: tcp, seeds: f.addrs[:1], ids: map[string]nodeID{}, stale: make(chan struct{}, 1)}
 	tg.id(f.addrs[0])
 	tg.table.Store(new(slotTable))
-	w := nullWorker("set", 3)
+	w := nullWorker("set", 3, SpreadSlots)
 	w.run.target, w.run.firsts = tg, map[string]string{}
 	w.conns = nil
 	defer w.close()

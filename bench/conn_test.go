@@ -156,13 +156,14 @@ func (n *null) Read(p []byte) (read int, _ error) {
 }
 
 // nullWorker is a worker connected to nothing.
-func nullWorker(workload string, pipeline int) *worker {
+func nullWorker(workload string, pipeline int, slots PipelineSlots) *worker {
 	r := &run{
 		o: Options{Timeout: time.Minute}, epoch: time.Now(), target: &target{addrs: []string{"null:0"}},
 		conns: map[net.Conn]struct{}{},
 	}
 	r.ctx = context.Background()
-	o := GroupOptions{Workload: workload, Clients: 1, Pipeline: pipeline, Records: 1_000_000, Elements: 10, ValueSize: 100}
+	o := GroupOptions{Workload: workload, Clients: 1, Pipeline: pipeline, Slots: slots, Records: 100_000, Elements: 10,
+		ValueSize: 100}
 	if wrong := o.prepare(false, 1); wrong != nil {
 		panic(errors.Join(wrong...))
 	}
@@ -193,7 +194,7 @@ func (w *worker) once() {
 func TestNoAllocationPerOperation(t *testing.T) {
 	for _, name := range workloads.Names() {
 		for _, pipeline := range []int{1, 16} {
-			w := nullWorker(name, pipeline)
+			w := nullWorker(name, pipeline, SpreadSlots)
 			for range 100 {
 				w.once() // buffers reach their size
 			}
@@ -210,7 +211,7 @@ func BenchmarkGenerator(b *testing.B) {
 		pipeline       int
 	}{{"ycsb-a/pipeline=1", "ycsb-a", 1}, {"ycsb-a/pipeline=16", "ycsb-a", 16}, {"set/pipeline=16", "set", 16}} {
 		b.Run(c.name, func(b *testing.B) {
-			w := nullWorker(c.workload, c.pipeline)
+			w := nullWorker(c.workload, c.pipeline, SpreadSlots)
 			b.ReportAllocs()
 			n := 0
 			for b.Loop() {

@@ -55,7 +55,8 @@ func (r *run) addGroup(o GroupOptions) results.ClientGroup {
 	r.groups = append(r.groups, g)
 	h := results.ClientGroup{
 		Name: o.Name, Workload: g.workload.Name, Keys: g.src.Kinds(), Clients: o.Clients, Pipeline: o.Pipeline,
-		Records: o.Records, Elements: g.src.Elements(), ValueBytes: g.src.ValueSizes(), OneNode: o.OneNode,
+		Records: o.Records, Elements: g.src.Elements(), ValueBytes: g.src.ValueSizes(), OneNode: o.Slots == OneNode,
+		OneSlot: o.Slots == OneSlot,
 	}
 	switch {
 	case o.Replay != nil:

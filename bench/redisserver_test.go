@@ -6,11 +6,14 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"maps"
 	"net"
 	"os"
 	"os/exec"
+	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -218,6 +221,64 @@ func TestRealRedisCluster(t *testing.T) {
 	if err == nil || s.Groups[0].Verified == nil || s.Groups[0].Verified.Lost < s.Groups[0].Verified.Checked/4 ||
 		s.Groups[0].Verified.Lost > s.Groups[0].Verified.Checked/2 {
 		t.Errorf("verified %+v, %v; want about a third lost", s.Groups[0].Verified, err)
+	}
+}
+
+// watchedConn is a connection that checks what is sent at once.
+type watchedConn struct {
+	net.Conn
+	check func([]byte)
+}
+
+func (w *watchedConn) Write(b []byte) (int, error) {
+	w.check(b)
+	return w.Conn.Write(b)
+}
+
+// What a client sends a real Redis Cluster at once is about one slot, and all of it is answered.
+func TestOneSlotOfRealRedisCluster(t *testing.T) {
+	var mu sync.Mutex
+	keys := regexp.MustCompile(`(key|counter):\d{12}`)
+	used, several := map[uint16]bool{}, 0
+	check := func(b []byte) {
+		mu.Lock()
+		defer mu.Unlock()
+		slots := map[uint16]bool{}
+		for _, key := range keys.FindAll(b, -1) {
+			slots[slotOf(key)] = true
+		}
+		if len(slots) > 1 {
+			several++
+		}
+		maps.Copy(used, slots)
+	}
+	for _, one := range []bool{true, false} {
+		o := Options{
+			Groups:   []GroupOptions{{Workload: "mixed", Clients: 4, Pipeline: 16, Records: 50_000, ValueSize: 20}},
+			Targets:  startRedisCluster(t),
+			Duration: 500 * time.Millisecond, Seed: 1,
+		}
+		if one {
+			o.Groups[0].Slots = OneSlot
+		}
+		o.Progress = func(tick Tick) {
+			if tick.Phase == results.PhaseLoad { // it has ended
+				mu.Lock()
+				defer mu.Unlock()
+				used, several = map[uint16]bool{}, 0
+			}
+		}
+		o.Dial = func(ctx context.Context, addr string) (net.Conn, error) {
+			nc, err := tcp(ctx, addr)
+			return &watchedConn{nc, check}, err
+		}
+		s, _ := runFor(t, o)
+		if g := s.Groups[0]; g.Total.Count == 0 || g.Total.Errors > 0 {
+			t.Errorf("%+v", g)
+		}
+		if (several == 0) != one || len(used) < 1000 {
+			t.Errorf("%d writes were about several slots; %d slots were used", several, len(used))
+		}
 	}
 }
 

@@ -34,7 +34,8 @@ type worker struct {
 
 	batch  []sentOp
 	steps  []sentStep   // the commands of the batch
-	aside  []asideBatch // by nodeID, if pipelines keep to one node
+	aside  []asideBatch // by nodeID if pipelines keep to one node; at most one if they keep to one slot
+	slot   int32        // of the batch if pipelines keep to one slot, anySlot if nothing says which
 	arena  []byte       // the encoded requests of the batch
 	todo   []int32      // operations of the batch still to send
 	active []*loadConn  // connections that the current round uses, in the order of their first operation
@@ -70,14 +71,16 @@ type sentOp struct {
 
 // sentStep is one command of an operation.
 type sentStep struct {
-	workloads.RequestStep     // without its memory
-	from, to              int // arena[from:to] is the request
-	slot                  int32
+	workloads.RequestStep               // without its memory
+	from, to              int           // arena[from:to] is the request
+	slot                  int32         // or anySlot, homeSlot
 	done                  time.Duration // when it was answered
 }
 
-// anySlot is the slot of a command without a key.
-const anySlot = -1
+const (
+	anySlot  = -1 // of a command without a key
+	homeSlot = -2 // of a command without a key that only the worker's home understands: a SCAN that goes on
+)
 
 const (
 	// maxInFlight bounds the bytes of a batch, requests and expected replies together. So client and server can never
@@ -183,19 +186,10 @@ func (w *worker) closed() {
 	size := w.batchSize(w.group.o.Pipeline, w.group.src.RequestBytes())
 	for !w.run.stopped() && !w.run.ending.Load() {
 		w.enter()
-		w.reset()
-		for full := false; !full; {
-			w.gen.Next(&w.req)
-			w.append(-1)
-			if w.group.o.OneNode {
-				full = w.setAside() == size
-			} else {
-				full = len(w.batch) == size
-			}
+		for full := w.begin(size); !full; {
+			full = w.draw(-1, size)
 		}
-		if w.group.o.OneNode {
-			w.pickUp()
-		}
+		w.settle()
 		w.exchange()
 		w.count()
 	}
@@ -225,21 +219,12 @@ func (w *worker) opened() {
 			continue
 		}
 		w.woke = now
-		w.reset()
-		for full := false; !full && ok && seg.start+at <= now; {
-			w.gen.Next(&w.req)
-			w.append(seg.start + at)
-			if w.group.o.OneNode {
-				full = w.setAside() >= size
-			} else {
-				full = len(w.batch) == size
-			}
+		for full := w.begin(size); !full && ok && seg.start+at <= now; {
+			full = w.draw(seg.start+at, size)
 			w.starts.advance()
 			at, ok = w.starts.next()
 		}
-		if w.group.o.OneNode {
-			w.pickUp()
-		}
+		w.settle()
 		w.exchange()
 		w.count()
 		w.free = w.run.now()
@@ -309,8 +294,11 @@ func (w *worker) append(planned time.Duration) {
 		x := sentStep{RequestStep: w.req.Steps[i], from: len(w.arena), slot: anySlot}
 		w.arena = appendRequest(w.arena, x.Args...)
 		x.to = len(w.arena)
-		if x.Key != nil && w.run.target.table.Load() != nil {
+		switch {
+		case x.Key != nil && (w.run.target.table.Load() != nil || w.group.o.Slots == OneSlot):
 			x.slot = int32(slotOf(x.Key))
+		case x.Key == nil && x.Scan:
+			x.slot = homeSlot
 		}
 		x.Args, x.Key = nil, nil
 		w.steps = append(w.steps, x)
@@ -509,7 +497,7 @@ func (w *worker) route(p *sentOp) nodeID {
 	}
 	table := w.run.target.table.Load()
 	slot := w.steps[p.step].slot
-	if table == nil || slot == anySlot {
+	if table == nil || slot < 0 {
 		return w.home
 	}
 	if id := table[slot]; id != noNode {

@@ -49,6 +49,7 @@ type ClientGroup struct {
 	Clients    int    `json:"clients"`
 	Pipeline   int    `json:"pipeline"`
 	OneNode    bool   `json:"one_node,omitempty"` // the operations of a pipeline go to one node of a cluster
+	OneSlot    bool   `json:"one_slot,omitempty"` // they are about keys of one slot
 	Rate       string `json:"rate"`               // of all clients of the group together; "" for a closed loop
 	Records    uint64 `json:"records"`
 	Elements   int    `json:"elements,omitempty"` // elements of a record that is a collection

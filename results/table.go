@@ -132,6 +132,9 @@ func title(g ClientGroup, name, loop string) string {
 	if g.OneNode {
 		pipeline += " on one node"
 	}
+	if g.OneSlot {
+		pipeline += " in one slot"
+	}
 	text := fmt.Sprintf("%s: %s, pipeline %s, %s", g.Workload, plural(int64(g.Clients), "client"), pipeline, loop)
 	if g.Records > 0 { // a recording has none
 		text += "; " + records(g)

@@ -2,12 +2,14 @@ package workloads
 
 import (
 	"math/rand/v2"
+	"slices"
 	"strconv"
 )
 
 // Generator draws the requests of one client. It is not safe for concurrent use and does not allocate per request.
 type Generator struct {
 	src     *Source
+	client  uint64
 	rng     *rand.Rand
 	kinds   []kindGenerator
 	cursors [][]byte // by operation
@@ -38,7 +40,7 @@ type stepPieces struct{ from, to, key int }
 // Generator returns the generator of a client. It takes all its choices from the seed and the client's number.
 func (s *Source) Generator(client int) *Generator {
 	rng := rand.New(rand.NewPCG(s.o.Seed, uint64(client)+1))
-	g := &Generator{src: s, rng: rng, values: s.values, cursors: make([][]byte, len(s.workload.Ops))}
+	g := &Generator{src: s, client: uint64(client), rng: rng, values: s.values, cursors: make([][]byte, len(s.workload.Ops))}
 	g.values.rng = rng
 	for _, k := range s.kinds {
 		d := k.choose.distribution(k.records, k.inserts, k.inserted, client, s.o.Clients, rng)
@@ -51,7 +53,11 @@ func (s *Source) Generator(client int) *Generator {
 }
 
 // Next fills r with the next operation of the run phase.
-func (g *Generator) Next(r *Request) {
+func (g *Generator) Next(r *Request) { g.NextIn(r, anySlot) }
+
+// NextIn is Next for a client that keeps a pipeline to a slot. The operation is about a record there, if that is
+// possible. If it is not, its key is in another slot, and the operation begins the client's next pipeline.
+func (g *Generator) NextIn(r *Request, slot int) {
 	s := g.src
 	r.Op = 0
 	if len(s.upTo) > 1 {
@@ -61,13 +67,13 @@ func (g *Generator) Next(r *Request) {
 		}
 	}
 	g.reset(r)
-	r.Op = g.settle(r.Op)
+	r.Op = g.settle(r.Op, slot)
 	op := &s.workload.Ops[r.Op]
+	absent := op.absent > 0 && g.rng.Float64() < op.absent
 	record := uint64(0)
 	if op.kind >= 0 {
-		record = g.choose(op)
+		record = g.choose(r.Op, absent, slot)
 	}
-	absent := op.absent > 0 && g.rng.Float64() < op.absent
 	for _, c := range op.steps {
 		g.values.n = int64(record)
 		n := int64(record)
@@ -85,7 +91,7 @@ func (g *Generator) Next(r *Request) {
 // pops from the records to which it has pushed before. So records keep the elements that they were loaded with, and
 // have at most maxOwed more for each client. A pop that has nothing to take becomes a push, and a push too many becomes
 // a pop. With equal shares both are as likely, so the shares hold.
-func (g *Generator) settle(op int) int {
+func (g *Generator) settle(op, slot int) int {
 	o := &g.src.workload.Ops[op]
 	if o.kind < 0 || len(o.steps) != 1 {
 		return op
@@ -94,17 +100,33 @@ func (g *Generator) settle(op int) int {
 	if len(k.push) == 0 || len(k.pop) == 0 {
 		return op
 	}
-	switch does, owed := o.steps[0].does, len(g.kinds[o.kind].owed); {
-	case does == Pop && owed == 0:
+	switch does, many := o.steps[0].does, len(g.kinds[o.kind].owed) >= maxOwed; {
+	case does == Pop && !many && g.owed(op, slot) < 0:
 		return k.push[g.rng.IntN(len(k.push))]
-	case does == Push && owed >= maxOwed:
+	case does == Push && many:
 		return k.pop[g.rng.IntN(len(k.pop))]
 	}
 	return op
 }
 
+// owed returns the place of the oldest record in a slot that the client has to pop from; -1 if there is none.
+func (g *Generator) owed(op, slot int) int {
+	o := &g.src.workload.Ops[op]
+	owed := g.kinds[o.kind].owed
+	if slot == anySlot {
+		return min(0, len(owed)-1)
+	}
+	key, _ := o.steps[0].routedBy()
+	defer func() { g.text = g.text[:0] }()
+	return slices.IndexFunc(owed, func(n uint64) bool {
+		g.text = g.src.kinds[o.kind].appendKey(g.text[:0], &g.values, key, n)
+		return int(g.src.o.SlotOf(g.text)) == slot
+	})
+}
+
 // choose draws the record of an operation.
-func (g *Generator) choose(op *Op) uint64 {
+func (g *Generator) choose(number int, absent bool, slot int) uint64 {
+	op := &g.src.workload.Ops[number]
 	k, own := g.src.kinds[op.kind], &g.kinds[op.kind]
 	c := op.steps[0]
 	if c.insert {
@@ -112,17 +134,42 @@ func (g *Generator) choose(op *Op) uint64 {
 	}
 	balanced := len(k.push) > 0 && len(k.pop) > 0
 	if balanced && c.does == Pop {
-		n := own.owed[0]
-		own.owed = own.owed[:copy(own.owed, own.owed[1:])]
+		at := max(0, g.owed(number, slot)) // the oldest of all if the slot has none
+		n := own.owed[at]
+		own.owed = slices.Delete(own.owed, at, at+1)
 		return n
 	}
 	n := own.choose.Next(g.rng)
+	if slot != anySlot {
+		n = g.inSlot(number, absent, n, slot)
+	}
 	if balanced && c.does == Push {
 		for range c.added {
 			own.owed = append(own.owed, n)
 		}
 	}
 	return n
+}
+
+// inSlot returns a record in a slot in place of record n.
+func (g *Generator) inSlot(op int, absent bool, n uint64, slot int) uint64 {
+	k := g.src.kinds[g.src.workload.Ops[op].kind]
+	at := 0
+	if absent {
+		at = 1
+	}
+	index := g.src.bySlot[op][at]
+	if index == nil {
+		return n
+	}
+	of, client, clients := k.records, uint64(0), uint64(1)
+	if k.inserted {
+		of = max(of, k.inserts.Acknowledged())
+	}
+	if k.owner {
+		client, clients = g.client, uint64(g.src.o.Clients)
+	}
+	return index.in(slot, n, of, client, clients)
 }
 
 // Load fills r with the insertion of a record before the run phase: item counts the records of all kinds that are
@@ -223,7 +270,7 @@ func (g *Generator) command(r *Request, c *commandSpec, record uint64, absent bo
 		case wordKey:
 			g.key(r, k, w.key, record)
 			if absent {
-				g.text = append(g.text, '-') // nobody writes such a key; it sorts right behind one that is written
+				g.text = append(g.text, absentMark)
 				g.pieces[len(g.pieces)-1].to++
 			}
 		case wordKeys:
@@ -376,6 +423,9 @@ func (g *Generator) Scanned(op int, cursor []byte) {
 		g.cursors[op] = g.cursors[op][:0]
 	}
 }
+
+// absentMark makes a key into one that nobody writes. It sorts right behind the one that is written.
+const absentMark = '-'
 
 // Look fills r with the command that reads back a record: all its keys, its number, one of its elements, or, where
 // Source.Counts says so, its number of elements.

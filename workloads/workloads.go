@@ -155,6 +155,9 @@ type SourceOptions struct {
 	ValueSize int    // bytes of a value, unless the file says otherwise
 	Clients   int
 	Seed      uint64
+	// SlotOf returns the slot of a key, below 16384. It is set if clients keep their pipelines to one slot, see
+	// Generator.NextIn.
+	SlotOf func(key []byte) uint16
 }
 
 // Source holds what the generators of one workload share.
@@ -165,6 +168,7 @@ type Source struct {
 	upTo     []float64 // cumulated shares
 	loaded   uint64    // records to load, of all kinds
 	values   exprValues
+	bySlot   [][2]*slotIndex // by operation, and then by whether the key is absent; nil entries have no index
 }
 
 // kindSource is what a source knows of the records of one kind.
@@ -232,6 +236,11 @@ func NewSource(w *Workload, o SourceOptions) (*Source, error) {
 	for _, op := range w.Ops {
 		sum += op.Share
 		s.upTo = append(s.upTo, sum)
+	}
+	if o.SlotOf != nil && wrong == nil {
+		if err := s.index(); err != nil {
+			wrong = append(wrong, err)
+		}
 	}
 	return s, errors.Join(wrong...)
 }

@@ -81,7 +81,8 @@ keeps what was measured. A workload is one of these, which neokv workloads descr
 	flags.StringArrayVar(&f.groups, "group", nil, "more clients, `\"name=... rate=...\"`: "+groupForm+
 		"; what it leaves out is as the other flags say; may be repeated")
 	flags.StringVar(&f.pipelineSlots, "pipeline-slots", "spread",
-		"`where` the operations of a pipeline go in a cluster: spread, to wherever their keys are, or one, to one node")
+		"`where` the operations of a pipeline go: spread, to wherever their keys are; node, to one node of a cluster; "+
+			"slot, to keys of one slot")
 	flags.StringVar(&f.replay, "replay", "",
 		"send what MONITOR of a redis-server printed into this `file`, instead of a workload, until its end")
 	flags.Float64Var(&f.speed, "speed", 1,

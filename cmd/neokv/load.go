@@ -146,13 +146,9 @@ var groupWords = map[string]func(g *bench.GroupOptions, value string) error{
 	},
 }
 
-// parseSlots reads over how many slots a pipeline spreads.
-func parseSlots(g *bench.GroupOptions, value string) error {
-	if value != "spread" && value != "one" {
-		return errors.New("want spread or one")
-	}
-	g.OneNode = value == "one"
-	return nil
+func parseSlots(g *bench.GroupOptions, value string) (err error) {
+	g.Slots, err = bench.ParsePipelineSlots(value)
+	return err
 }
 
 func parseWhole(into *int, value string) error {
