@@ -3,6 +3,7 @@ package report
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"neokv.dev/results"
@@ -21,8 +22,11 @@ func Markdown(w io.Writer, subjects []results.ResultFile) error {
 		}
 		fmt.Fprintf(&b, "- %s%s, %s\n", name, plain(s.Result.Header.Where()),
 			s.Result.Header.Started.UTC().Format("2006-01-02 15:04 UTC"))
-		if several {
-			for _, g := range s.Result.Header.Groups {
+		if several || !measured(subjects) { // else their tables say it
+			for k, g := range s.Result.Header.Groups {
+				if k == 0 && !measured(subjects) {
+					g.Rate = "several rates"
+				}
 				fmt.Fprintf(&b, "  - %s\n", plain(g.Describe()))
 			}
 		}
@@ -33,7 +37,15 @@ func Markdown(w io.Writer, subjects []results.ResultFile) error {
 	if several {
 		differ(&b, subjects)
 	}
+	for i, s := range subjects {
+		for _, c := range curvesOf(i, s.Result) {
+			c.table(&b, several)
+		}
+	}
 	for i, g := range groupTables(subjects) {
+		if !measured(subjects) {
+			continue // the curves have the figures
+		}
 		if g.Compare != nil {
 			b.WriteString("\n")
 			if name := matchGroups(subjects)[i].name; name != "" {
@@ -43,12 +55,12 @@ func Markdown(w io.Writer, subjects []results.ResultFile) error {
 			for _, r := range g.Compare.Rows {
 				rows = append(rows, append([]string{r.Op, r.What}, r.Values...))
 			}
-			table(&b, append([]string{"operation", "figure"}, g.Compare.Letters...), 2, rows)
+			table(&b, append([]string{"operation", "figure"}, g.Compare.Letters...), 2, 0, rows)
 			continue
 		}
 		for _, t := range g.Tables {
 			fmt.Fprintf(&b, "\n%s\n\n", plain(t.Title))
-			table(&b, t.Heading, t.Names, t.Rows)
+			table(&b, t.Heading, t.Names, 0, t.Rows)
 			b.WriteString("\n")
 			for _, n := range t.Notes {
 				fmt.Fprintf(&b, "- %s\n", plain(n))
@@ -58,12 +70,48 @@ func Markdown(w io.Writer, subjects []results.ResultFile) error {
 	if several {
 		b.WriteString("\nChanges are against the first result. Each result is one run: a small change may be noise.\n")
 	} else if s := subjects[0].Result; s.Summary != nil {
+		if !measured(subjects) {
+			b.WriteString("\n")
+		}
 		for _, n := range s.Summary.Notes(&s.Header) {
 			fmt.Fprintf(&b, "- %s\n", plain(n))
 		}
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// measured reports whether a run has a measured part, beside rates that it tried.
+func measured(subjects []results.ResultFile) bool {
+	return slices.ContainsFunc(subjects, func(s results.ResultFile) bool {
+		return s.Result.Summary == nil || s.Result.Summary.Curve == nil || s.Result.Summary.Seconds > 0
+	})
+}
+
+// table writes a row for each rate of a curve, with what begins there and why the rate did not hold.
+func (c drawnCurve) table(b *strings.Builder, several bool) {
+	name := c.Group
+	if several {
+		name = letter(c.Run) + ", " + name
+	}
+	fmt.Fprintf(b, "\n**Latency against rate: %s**\n\n", plain(name))
+	var rows [][]string
+	marks := slices.Clone(c.Marks)
+	for i, x := range shownSteps(&drawing{Curves: []drawnCurve{c}}) {
+		var here []string
+		marks = slices.DeleteFunc(marks, func(m mark) bool {
+			if m.At != c.Steps[i].Rate {
+				return false
+			}
+			here = append(here, m.Name)
+			return true
+		})
+		rows = append(rows, []string{strings.Join(here, ", "), x.Rate, x.Reached, x.P50, x.P99, x.P999, x.Max, x.Why})
+	}
+	table(b, []string{"mark", "rate", "ops/s", "p50", "p99", "p99.9", "max", "why it does not hold"}, 1, 1, rows)
+	if c.SLO != "" {
+		fmt.Fprintf(b, "\nSLO: %s\n", plain(c.SLO))
+	}
 }
 
 // differ writes in what the results differ, apart from their figures.
@@ -83,11 +131,12 @@ func differ(b *strings.Builder, subjects []results.ResultFile) {
 		b.WriteString("The results have the same load, settings, build and machine.\n")
 		return
 	}
-	table(b, heading, len(heading), rows)
+	table(b, heading, len(heading), 0, rows)
 }
 
-// table writes a table whose first cells are names and whose others are figures.
-func table(b *strings.Builder, heading []string, names int, rows [][]string) {
+// table writes a table. So many cells at the front of a row are names and so many at its end are words; those between
+// are figures.
+func table(b *strings.Builder, heading []string, names, words int, rows [][]string) {
 	line := func(cells []string) {
 		for _, c := range cells {
 			fmt.Fprintf(b, "| %s ", plain(c))
@@ -96,7 +145,7 @@ func table(b *strings.Builder, heading []string, names int, rows [][]string) {
 	}
 	line(heading)
 	for i := range heading {
-		if i < names {
+		if i < names || i >= len(heading)-words {
 			b.WriteString("|:--")
 		} else {
 			b.WriteString("|--:")

@@ -216,10 +216,14 @@ func golden(t *testing.T, name string, got []byte) {
 }
 
 func TestMarkdown(t *testing.T) {
+	curve := synthetic(1, 1) // a run with --curve has no measured part
+	curve.Summary.Seconds, curve.Summary.Groups = 0, []results.GroupSummary{{GroupStats: results.GroupStats{Name: "main"}}}
+	curve.Summary.Curve.Best, curve.Summary.Curve.SLO, curve.Summary.Curve.Breaks = 0, "", 0
 	for _, c := range []struct {
 		file     string
 		subjects []results.ResultFile
-	}{{"one.md", twoSubjects()[:1]}, {"two.md", twoSubjects()}} {
+	}{{"one.md", twoSubjects()[:1]}, {"two.md", twoSubjects()},
+		{"curve.md", []results.ResultFile{{Name: "curve", Result: curve}}}} {
 		var got bytes.Buffer
 		if err := Markdown(&got, c.subjects); err != nil {
 			t.Fatal(err)
