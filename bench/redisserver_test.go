@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -278,6 +279,58 @@ func TestOneSlotOfRealRedisCluster(t *testing.T) {
 		}
 		if (several == 0) != one || len(used) < 1000 {
 			t.Errorf("%d writes were about several slots; %d slots were used", several, len(used))
+		}
+	}
+}
+
+// Iterations over large collections of a real server go to their end: each calls as often as it takes, and the parts
+// together are the collection.
+func TestIterationsOfRealRedis(t *testing.T) {
+	addr := startRedis(t)
+	path := filepath.Join(t.TempDir(), "walk.yaml")
+	const text = `
+records:
+  - {kind: h, type: hash, key: "h<n>", count: 3, elements: 1000}
+  - {kind: s, type: set, key: "s<n>", count: 3, elements: 1000}
+  - {kind: z, type: zset, key: "z<n>", count: 3, elements: 1000}
+mix:
+  - {on: h, do: HSCAN <key> <cursor> COUNT 50}
+  - {on: s, do: SSCAN <key> <cursor> COUNT 50}
+  - {on: z, do: ZSCAN <key> <cursor> COUNT 50}
+  - do: SCAN <cursor> COUNT 2
+`
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var mu sync.Mutex
+	began, all := map[string]int{}, map[string]int{}
+	cursor := regexp.MustCompile(`\r\n([HSZ]?SCAN)\r\n(?:\$\d\r\n[hsz]\d\r\n)?\$\d+\r\n(\d+)\r\n`)
+	check := func(b []byte) {
+		mu.Lock()
+		defer mu.Unlock()
+		for _, m := range cursor.FindAllSubmatch(b, -1) {
+			if all[string(m[1])]++; string(m[2]) == "0" {
+				began[string(m[1])]++
+			}
+		}
+	}
+	o := Options{
+		Groups:  []GroupOptions{{Workload: path, Clients: 2, Pipeline: 4, Records: 10}},
+		Targets: []string{addr}, Duration: 500 * time.Millisecond, Seed: 1,
+	}
+	o.Dial = func(ctx context.Context, addr string) (net.Conn, error) {
+		nc, err := tcp(ctx, addr)
+		return &watchedConn{nc, check}, err
+	}
+	s, _ := runFor(t, o)
+	if g := s.Groups[0]; g.Total.Errors > 0 || g.Total.Misses > 0 {
+		t.Errorf("%+v", g.Total)
+	}
+	// A thousand elements, fifty or a few more at a time, are at most twenty calls, and never one; so are nine keys, two
+	// at a time, at most five. Eight iterations are under way at the end.
+	for name, least := range map[string]int{"HSCAN": 10, "SSCAN": 10, "ZSCAN": 10, "SCAN": 2} {
+		if began[name] == 0 || all[name] < least*(began[name]-8) || all[name] > 25*began[name] {
+			t.Errorf("%s: %d calls, %d began an iteration", name, all[name], began[name])
 		}
 	}
 }

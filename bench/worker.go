@@ -384,7 +384,6 @@ func (w *worker) receive(c *loadConn) {
 			continue
 		}
 		c.failures = 0
-		p.miss = p.miss || rep.null
 		switch rep.kind {
 		case ':':
 			p.number, _ = strconv.ParseInt(string(rep.text), 10, 64)
@@ -395,9 +394,10 @@ func (w *worker) receive(c *loadConn) {
 		}
 		x := &w.steps[p.step]
 		x.done = p.done
-		if x.Scan && len(rep.texts) > 0 {
-			w.gen.Scanned(int(p.op), rep.texts[0])
+		if x.Scan && len(rep.texts) > 0 && w.gen.Scanned(&x.RequestStep, rep.texts[0]) || x.GoesOn {
+			rep.null = false // a part of an iteration may be empty
 		}
+		p.miss = p.miss || rep.null
 		if p.step++; p.step < p.last {
 			p.redirect, p.asking, p.redirects = noNode, false, 0
 			w.todo = append(w.todo, i)

@@ -106,7 +106,7 @@ func (c *commandSpec) kindOf(of *CollectionType) OpKind {
 			return Push
 		}
 	case "lpop", "rpop", "spop", "zpopmin", "zpopmax":
-		if shape == "key" && of != nil && !has(wordCursor) {
+		if shape == "key" && of != nil {
 			return Pop
 		}
 	}

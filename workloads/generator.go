@@ -8,12 +8,13 @@ import (
 
 // Generator draws the requests of one client. It is not safe for concurrent use and does not allocate per request.
 type Generator struct {
-	src     *Source
-	client  uint64
-	rng     *rand.Rand
-	kinds   []kindGenerator
-	cursors [][]byte // by operation
-	values  exprValues
+	src    *Source
+	client uint64
+	rng    *rand.Rand
+	kinds  []kindGenerator
+	scans  []openScans // by command that has a cursor
+	goesOn openScan    // the one that the present operation goes on with, if it is over a collection
+	values exprValues
 
 	// The request that is made. Its texts stand one behind the other; pieces say where, since the memory may move.
 	text   []byte
@@ -28,6 +29,33 @@ type kindGenerator struct {
 	owed   []uint64 // records that the client has pushed to and not popped from, the oldest first
 }
 
+// openScan is an iteration that the server has not ended: over a collection, or over the keys of a node.
+type openScan struct{ record, cursor uint64 }
+
+// openScans are the iterations of one command that wait for their next call, the oldest first. A client that sends
+// several calls at once has as many iterations under way. There are no more of them, since a call goes on with one that
+// waits, and begins another one only if none does.
+type openScans struct {
+	list []openScan
+	from int // those before have gone on
+}
+
+// take returns the oldest iteration. If there is none it returns a zero cursor, which begins one.
+func (s *openScans) take() (x openScan) {
+	if s.from < len(s.list) {
+		x = s.list[s.from]
+		s.from++
+	}
+	return x
+}
+
+func (s *openScans) add(x openScan) {
+	if s.from > len(s.list)/2 {
+		s.list, s.from = s.list[:copy(s.list, s.list[s.from:])], 0
+	}
+	s.list = append(s.list, x)
+}
+
 // piece is an argument: bytes of elsewhere, or a part of the generator's text.
 type piece struct {
 	bytes    []byte
@@ -40,7 +68,7 @@ type stepPieces struct{ from, to, key int }
 // Generator returns the generator of a client. It takes all its choices from the seed and the client's number.
 func (s *Source) Generator(client int) *Generator {
 	rng := rand.New(rand.NewPCG(s.o.Seed, uint64(client)+1))
-	g := &Generator{src: s, client: uint64(client), rng: rng, values: s.values, cursors: make([][]byte, len(s.workload.Ops))}
+	g := &Generator{src: s, client: uint64(client), rng: rng, values: s.values, scans: make([]openScans, s.workload.scans)}
 	g.values.rng = rng
 	for _, k := range s.kinds {
 		d := k.choose.distribution(k.records, k.inserts, k.inserted, client, s.o.Clients, rng)
@@ -131,6 +159,11 @@ func (g *Generator) choose(number int, absent bool, slot int) uint64 {
 	c := op.steps[0]
 	if c.insert {
 		return k.inserts.Next()
+	}
+	if c.scans && c.kind >= 0 {
+		if g.goesOn = g.scans[c.scan].take(); g.goesOn.cursor != 0 {
+			return g.goesOn.record
+		}
 	}
 	balanced := len(k.push) > 0 && len(k.pop) > 0
 	if balanced && c.does == Pop {
@@ -241,7 +274,15 @@ func (g *Generator) load(r *Request, kind int, record uint64) {
 
 // command appends a step: a command of the mix for a record.
 func (g *Generator) command(r *Request, c *commandSpec, record uint64, absent bool) {
-	step := RequestStep{Kind: c.kind, Record: record, Does: c.does, Added: c.added, Insert: c.insert}
+	step := RequestStep{Kind: c.kind, Record: record, Does: c.does, Added: c.added, Insert: c.insert, Scan: c.scans,
+		scan: c.scan}
+	cursor := uint64(0)
+	if c.scans {
+		if cursor = g.goesOn.cursor; c.kind < 0 {
+			cursor = g.scans[c.scan].take().cursor
+		}
+		step.GoesOn = cursor != 0
+	}
 	var k *kindSource
 	if c.kind >= 0 {
 		k = g.src.kinds[c.kind]
@@ -252,8 +293,6 @@ func (g *Generator) command(r *Request, c *commandSpec, record uint64, absent bo
 			step.Element = g.rng.IntN(k.elementsOf(record))
 		case wordValue, wordScore, wordKeysValues:
 			step.Value = g.newValue()
-		case wordCursor:
-			step.Scan = true
 		}
 	}
 	g.begin(r, c.text, step)
@@ -294,11 +333,9 @@ func (g *Generator) command(r *Request, c *commandSpec, record uint64, absent bo
 			g.text = strconv.AppendInt(g.text, int64(w.size.at(g.rng.Float64())), 10)
 			g.since(from)
 		case wordCursor:
-			if cursor := g.cursors[r.Op]; len(cursor) > 0 {
-				g.bytes(cursor)
-			} else {
-				g.bytes(zero)
-			}
+			from := len(g.text)
+			g.text = strconv.AppendUint(g.text, cursor, 10)
+			g.since(from)
 		case wordNext:
 			g.next(r, k, w, record)
 		case wordBack:
@@ -389,6 +426,7 @@ func (g *Generator) since(from int) { g.pieces = append(g.pieces, piece{from: fr
 func (g *Generator) reset(r *Request) {
 	r.Steps = r.Steps[:0]
 	g.text, g.pieces, g.steps, g.args = g.text[:0], g.pieces[:0], g.steps[:0], g.args[:0]
+	g.goesOn = openScan{}
 }
 
 // begin begins a step with its command.
@@ -417,11 +455,15 @@ func (g *Generator) finish(r *Request) {
 	}
 }
 
-// Scanned takes the cursor in a reply, for the next call of the operation.
-func (g *Generator) Scanned(op int, cursor []byte) {
-	if g.cursors[op] = append(g.cursors[op][:0], cursor...); string(cursor) == "0" {
-		g.cursors[op] = g.cursors[op][:0]
+// Scanned takes the cursor in the reply to a step with Scan. It reports whether the iteration goes on. A call that
+// failed has ended its iteration.
+func (g *Generator) Scanned(step *RequestStep, cursor []byte) bool {
+	n, err := strconv.ParseUint(string(cursor), 10, 64)
+	if err != nil || n == 0 {
+		return false
 	}
+	g.scans[step.scan].add(openScan{step.Record, n})
+	return true
 }
 
 // absentMark makes a key into one that nobody writes. It sorts right behind the one that is written.

@@ -72,6 +72,8 @@ type commandSpec struct {
 	insert bool
 	does   OpKind
 	added  int // elements that it adds
+	scans  bool
+	scan   int // its number among the commands that have a cursor
 	line   int
 }
 
@@ -512,6 +514,16 @@ func (f *workloadFile) command(n *yaml.Node, op *Op, on int, record expr) {
 	}
 	if !ofRecord {
 		c.kind = -1
+	}
+	switch at := slices.IndexFunc(c.words, func(w word) bool { return w.kind == wordCursor }); {
+	case at < 0:
+	case c.name != "scan" && c.name != "hscan" && c.name != "sscan" && c.name != "zscan":
+		f.complain(n, "do: %s: want <cursor> only in SCAN, HSCAN, SSCAN and ZSCAN", text)
+	case ofRecord && (len(op.steps) > 0 || record != nil):
+		f.complain(n, "do: %s: want <cursor> in the first command of an operation, about the record that it chooses", text)
+	default:
+		c.scans, c.scan = true, f.w.scans
+		f.w.scans++
 	}
 	op.steps = append(op.steps, c)
 }

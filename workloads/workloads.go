@@ -33,6 +33,7 @@ type Workload struct {
 	Storage bool
 
 	kinds []*recordKind
+	scans int // commands with a cursor
 }
 
 // Op is one kind of operation: a command, or several that are sent one after the other, each when the one before is
@@ -143,6 +144,9 @@ type RequestStep struct {
 	Added   int     // elements that a Push adds
 	Insert  bool    // the record is a new one, see Source.Inserted
 	Scan    bool    // the first string of the reply is the cursor of the next call, see Generator.Scanned
+	GoesOn  bool    // it goes on with an iteration
+
+	scan int // the number of the command among those with a cursor
 }
 
 // ValueID is the number of a value of a Source, which has about a million.

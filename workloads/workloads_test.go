@@ -1,6 +1,7 @@
 package workloads
 
 import (
+	"bytes"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -725,6 +726,76 @@ func TestInserts(t *testing.T) {
 		}
 		if in.Acknowledged() < records+1000 {
 			t.Errorf("%d records: only %d at the end", records, in.Acknowledged())
+		}
+	}
+}
+
+// An iteration goes on, in the collection where it began, with the cursor that the server returned. A client that sends
+// several calls before an answer has as many iterations, and each goes on in turn.
+func TestIterations(t *testing.T) {
+	for _, c := range []struct{ do, first, next string }{
+		{"HSCAN <key> <cursor> COUNT 10", `^HSCAN h\d+ 0 COUNT 10$`, "HSCAN %s %d COUNT 10"},
+		{"SCAN <cursor> COUNT 5", `^SCAN 0 COUNT 5$`, "SCAN %[2]d COUNT 5"},
+	} {
+		w, err := read("x", "x.yaml", strings.NewReader("records: [{type: hash, key: h<n>}]\nmix: [do: "+c.do+"]"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		g := source(t, w, 1000, 1).Generator(0)
+		var r Request
+		next := func() (x RequestStep, text string) {
+			g.Next(&r)
+			return r.Steps[0], string(bytes.Join(r.Steps[0].Args, []byte(" ")))
+		}
+		begin := func() RequestStep {
+			x, text := next()
+			if !regexp.MustCompile(c.first).MatchString(text) || x.GoesOn || !x.Scan {
+				t.Fatalf("%s: %q, want the beginning of an iteration", c.do, text)
+			}
+			return x
+		}
+		a, b, failed := begin(), begin(), begin()
+		_ = failed // nothing is told of a call without an answer
+		for cursor := uint64(math.MaxUint64); cursor > math.MaxUint64-100; cursor -= 2 {
+			if !g.Scanned(&a, fmt.Append(nil, cursor)) || !g.Scanned(&b, fmt.Append(nil, cursor-1)) {
+				t.Fatalf("%s: an iteration has ended", c.do)
+			}
+			for i, x := range []*RequestStep{&a, &b} {
+				y, text := next()
+				want := fmt.Sprintf(c.next, "h"+fmt.Sprint(x.Record), cursor-uint64(i))
+				if text != want || !y.GoesOn || y.Record != x.Record {
+					t.Fatalf("%s: %q, want %q", c.do, text, want)
+				}
+				*x = y
+			}
+		}
+		if g.Scanned(&a, []byte("0")) || g.Scanned(&b, []byte("odd")) {
+			t.Errorf("%s: an iteration goes on", c.do)
+		}
+		begin()
+		// A thousand calls at once, again and again: what waits takes no more room.
+		for range 50 {
+			var sent []RequestStep
+			for range 1000 {
+				x, _ := next()
+				sent = append(sent, x)
+			}
+			for i := range sent {
+				g.Scanned(&sent[i], []byte("7"))
+			}
+		}
+		if n := cap(g.scans[0].list); n > 4000 {
+			t.Errorf("%s: room for %d iterations", c.do, n)
+		}
+	}
+	for do, want := range map[string]string{
+		"GET <key> <cursor>":                        "want <cursor> only in SCAN, HSCAN, SSCAN and ZSCAN",
+		"[TYPE <key>, HSCAN <key> <cursor>]":        "want <cursor> in the first command",
+		"[{record: n+1, do: HSCAN <key> <cursor>}]": "want <cursor> in the first command",
+	} {
+		_, err := read("x", "x.yaml", strings.NewReader("records: [{type: hash, key: h<n>}]\nmix: [do: "+do+"]"))
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", do, err, want)
 		}
 	}
 }
