@@ -17,8 +17,9 @@ type loadGroup struct {
 	o         GroupOptions
 	workload  *workloads.Workload
 	src       *workloads.Source
-	histories *histories  // nil without Verify
-	feed      *replayFeed // nil unless the group sends a recording
+	histories *histories              // nil without Verify
+	keys      *workloads.RecordedKeys // those that histories follow; nil unless they are of a recording
+	feed      *replayFeed             // nil unless the group sends a recording
 	workers   []*worker
 	spare     *tally        // empty, to be exchanged for that of a worker
 	handed    atomic.Uint64 // records of the load phase given to workers
@@ -41,7 +42,11 @@ func (r *run) addGroup(o GroupOptions) results.ClientGroup {
 		g.feed = newReplayFeed(o.Replay, o.Clients)
 	}
 	g.spare, g.second = g.newTally(), g.newTally()
-	if r.o.Verify {
+	switch {
+	case r.o.Verify && o.Replay != nil:
+		g.keys = o.Replay.keys
+		g.histories = newHistories(g.keys)
+	case r.o.Verify:
 		g.histories = newHistories(g.src)
 	}
 	for i := range o.Clients {

@@ -45,10 +45,25 @@ const (
 
 // histories say what records may hold. Workers write to it concurrently.
 type histories struct {
-	src      *workloads.Source
+	src      followed
 	shards   [256]shard
 	followed atomic.Int64
 	ignored  atomic.Int64 // acknowledged writes to records beyond maxFollowed
+}
+
+// followed is what reading back must know of records: of those of a workload, or of the keys of a recording.
+type followed interface {
+	KindCount() int
+	Follows(kind int) bool // else nothing is compared
+	// Counts, Counter and Collection say what is compared of the records of a kind: how many elements they have, the
+	// number that they hold, or what each element holds; else what the record holds.
+	Counts(kind int) bool
+	Counter(kind int) bool
+	Collection(kind int) bool
+	ElementsOf(kind int, record uint64) int
+	Joint(kind int) uint64
+	Is(kind int, record uint64, texts [][]byte, id workloads.ValueID) bool
+	Place(kind int, record uint64, element int) string
 }
 
 type shard struct {
@@ -100,7 +115,7 @@ type size struct {
 	low, high    int64 // elements
 }
 
-func newHistories(src *workloads.Source) *histories {
+func newHistories(src followed) *histories {
 	l := &histories{src: src}
 	for i := range l.shards {
 		l.shards[i] = shard{records: map[cell]*recordHistory{}, counters: map[cell]*counter{}, sizes: map[cell]*size{}}
@@ -113,6 +128,7 @@ func (l *histories) what() string {
 	words := map[string]bool{}
 	for kind := range l.src.KindCount() {
 		switch {
+		case !l.src.Follows(kind):
 		case l.src.Counts(kind):
 			words["size"] = true
 		case l.src.Collection(kind):
@@ -132,10 +148,10 @@ func (l *histories) what() string {
 // note tells the histories how a command ended. They take p.sent, when the operation was sent for the first time,
 // as the start of all its commands. That may be too early, which only rules out less.
 func (l *histories) note(p *sentOp, x *sentStep, failure string) {
-	if failure != "" && !maybeDone(failure) {
-		return // it did not take effect
+	if failure != "" && !maybeDone(failure) || !l.src.Follows(x.Kind) {
+		return // it did not take effect, or nobody asks what it did
 	}
-	s := &l.shards[x.Record%uint64(len(l.shards))]
+	s := l.shardOf(x.Record)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	at := cell{x.Kind, x.Record, x.Element}
@@ -170,7 +186,7 @@ func (l *histories) note(p *sentOp, x *sentStep, failure string) {
 		switch x.Does {
 		case workloads.Fill:
 			at.element, w.value = e, workloads.ElementValue(x.Value, e)
-		case workloads.Delete:
+		case workloads.Delete, workloads.Remove:
 			w.absent = true
 		case workloads.WriteFading:
 			w.fades = true
@@ -181,12 +197,18 @@ func (l *histories) note(p *sentOp, x *sentStep, failure string) {
 		if h := follow(l, s.records, at, done); h == nil {
 			continue
 		} else if x.Does == workloads.Fade {
-			h.fade(done)
+			if l.src.Collection(x.Kind) {
+				h.fade(never) // what is written to an element later fades with the others
+			} else {
+				h.fade(done)
+			}
 		} else {
 			h.add(w, p.sent)
 		}
 	}
 }
+
+func (l *histories) shardOf(record uint64) *shard { return &l.shards[record%uint64(len(l.shards))] }
 
 // follow returns the history of a cell that a command changes, nil if there are too many.
 func follow[T any](l *histories, entries map[cell]*T, at cell, done time.Duration) *T {
@@ -284,7 +306,7 @@ func (n *size) add(x *sentStep, known, miss bool, elements int64) {
 }
 
 // check says what is wrong with a record that holds texts; nil stands for an absent one.
-func (h *recordHistory) check(texts [][]byte, src *workloads.Source, at cell) (wrong string) {
+func (h *recordHistory) check(texts [][]byte, src followed, at cell) (wrong string) {
 	there := present(texts)
 	if there > 0 && there < len(texts) {
 		return half(texts)
@@ -387,6 +409,9 @@ func (l *histories) entries() (list []toRead, unjudged int64) {
 		}
 	}
 	for kind := range l.src.KindCount() {
+		if !l.src.Follows(kind) {
+			continue
+		}
 		for n := range min(l.src.Joint(kind), maxFollowed) {
 			at := cell{kind: kind, record: n}
 			if h := l.shards[n%uint64(len(l.shards))].records[at]; h == nil || !h.acknowledged || h.open {
@@ -400,7 +425,9 @@ func (l *histories) entries() (list []toRead, unjudged int64) {
 // readBack is the phase that reads everything back and compares.
 type readBack struct {
 	entries []toRead
+	before  bool // the load has not begun: what is there is right
 	next    atomic.Int64
+	judged  atomic.Int64
 
 	mu       sync.Mutex
 	lost     int64
@@ -410,17 +437,44 @@ type readBack struct {
 // verifying is the operation of that phase.
 var verifying = workloads.Op{Name: "verify"}
 
+// lookBefore reads how many elements the lists of a recording have before it is sent. Pushes and pops of all clients may
+// come in any order then.
+func (g *loadGroup) lookBefore(ctx context.Context) error {
+	b := &readBack{before: true}
+	for kind := range g.keys.KindCount() {
+		for n := range g.keys.Followed(kind) {
+			at := cell{kind: kind, record: n}
+			if !g.keys.Counts(kind) {
+				break
+			}
+			if size := follow(g.histories, g.histories.shardOf(n).sizes, at, never); size != nil {
+				b.entries = append(b.entries, toRead{cell: at, size: size})
+			}
+		}
+	}
+	if len(b.entries) == 0 {
+		return nil
+	}
+	seg := g.alone(results.PhaseVerify, verifying, uint64(len(b.entries)))
+	_, err := g.run.phase(ctx, func(w *worker) { w.verify(b) }, seg)
+	return err
+}
+
 // verify reads back everything that the histories have, and returns an error if something is lost.
 func (g *loadGroup) verify(ctx context.Context) (*results.Verified, error) {
 	entries, unjudged := g.histories.entries()
 	b := &readBack{entries: entries}
 	seg := g.alone(results.PhaseVerify, verifying, uint64(len(entries)))
 	took, err := g.run.phase(ctx, func(w *worker) { w.verify(b) }, seg)
-	ops := g.stats(seg, took.Seconds()).Ops
 	v := &results.Verified{
-		Seconds: took.Seconds(), What: g.histories.what(), Checked: ops[0].Count, Lost: b.lost, Examples: b.examples,
+		Seconds: took.Seconds(), What: g.histories.what(), Checked: b.judged.Load(), Lost: b.lost, Examples: b.examples,
 		Unjudged: unjudged, Ignored: g.histories.ignored.Load(),
-		Complete: ops[0].Count == int64(len(entries)),
+		Complete: b.judged.Load() == int64(len(entries)),
+	}
+	v.NotFollowed = g.workload.NotFollowed()
+	if g.keys != nil {
+		v.Followed, v.Keys = g.keys.Count()
+		v.NotFollowed = g.keys.Left()
 	}
 	if err == nil && b.lost > 0 {
 		err = fmt.Errorf("verify: %s of %s %ss do not hold what was acknowledged, the first: %s",
@@ -433,6 +487,7 @@ func (g *loadGroup) verify(ctx context.Context) (*results.Verified, error) {
 func (w *worker) verify(b *readBack) {
 	size := w.batchSize(loadPipeline, w.group.src.LoadBytes())
 	w.enter()
+	defer func() { w.keep = keepNone }()
 	for w.keep = keepAll; !w.run.stopped(); {
 		to := b.next.Add(int64(size))
 		from := min(to-int64(size), int64(len(b.entries)))
@@ -443,26 +498,54 @@ func (w *worker) verify(b *readBack) {
 		w.reset()
 		for i := from; i < to; i++ {
 			e := b.entries[i]
-			w.gen.Look(&w.req, e.kind, e.record, e.element)
+			w.look(e.cell)
 			w.req.Steps[0].Record = uint64(i)
 			w.append(-1)
 		}
-		w.insist(func(p *sentOp) { b.judge(w.group.src, p, w.steps[p.first].Record) })
+		w.insist(func(p *sentOp) bool {
+			if p.failure != "" && p.failure != otherType {
+				return false
+			}
+			b.judge(w.group.histories.src, p, w.steps[p.first].Record)
+			return true
+		})
 	}
 }
 
+// look fills the worker's request with the command that reads a cell.
+func (w *worker) look(at cell) {
+	if w.group.keys != nil {
+		w.group.keys.Look(&w.req, at.kind, at.record, at.element)
+	} else {
+		w.gen.Look(&w.req, at.kind, at.record, at.element)
+	}
+}
+
+// otherType is the kind of error by which a server says that a key holds another type of value.
+const otherType = "WRONGTYPE"
+
 // judge compares an answer with what is known of an entry.
-func (b *readBack) judge(src *workloads.Source, p *sentOp, entry uint64) {
+func (b *readBack) judge(src followed, p *sentOp, entry uint64) {
 	e := b.entries[entry]
 	var wrong string
 	texts := p.texts
 	if len(texts) == 0 {
 		texts = [][]byte{p.text}
-		if p.miss {
+		switch {
+		case p.miss:
 			texts[0] = nil
+		case p.text == nil && p.number != 0: // a number says that the element is there
+			texts[0] = []byte{}
 		}
 	}
+	b.judged.Add(1)
 	switch {
+	case b.before:
+		if p.failure == "" { // else it is no list, and no push will be answered
+			*e.size = size{acknowledged: true, low: p.number, high: p.number}
+		}
+	case p.failure == otherType:
+		wrong = "holds another type of value"
 	case e.counter != nil:
 		wrong = e.counter.check(texts[0])
 	case e.size != nil:

@@ -121,6 +121,17 @@ func TestHistory(t *testing.T) {
 	}
 }
 
+// A collection that expires takes along what is written to it later.
+func TestFadingCollection(t *testing.T) {
+	src := sourceOf(t, "hash")
+	l := newHistories(src)
+	l.note(&sentOp{}, step(workloads.Fade, 0, 1), "")
+	l.note(&sentOp{sent: 2}, step(workloads.Write, 1, 3), "")
+	if wrong := first(l.entries())[0].history.check([][]byte{nil}, src, cell{}); wrong != "" {
+		t.Errorf("an element that was written after an EXPIRE of its hash: %s", wrong)
+	}
+}
+
 // Several keys of a record: all hold one write, or all are absent.
 func TestJointHistory(t *testing.T) {
 	src := sourceOf(t, "chat") // record 0 of its first kind: a user and the name

@@ -32,14 +32,16 @@ type worker struct {
 	timer *time.Timer
 	pause bool // pause before the next round: the cluster redirects back and forth
 
-	batch  []sentOp
-	steps  []sentStep   // the commands of the batch
-	aside  []asideBatch // by nodeID if pipelines keep to one node; at most one if they keep to one slot
-	slot   int32        // of the batch if pipelines keep to one slot, anySlot if nothing says which
-	arena  []byte       // the encoded requests of the batch
-	todo   []int32      // operations of the batch still to send
-	active []*loadConn  // connections that the current round uses, in the order of their first operation
-	kinds  map[string]string
+	batch []sentOp
+	steps []sentStep // the commands of the batch
+	// changes are what the commands of the batch do to keys, if they are those of a recording that is followed.
+	changes []workloads.RequestStep
+	aside   []asideBatch // by nodeID if pipelines keep to one node; at most one if they keep to one slot
+	slot    int32        // of the batch if pipelines keep to one slot, anySlot if nothing says which
+	arena   []byte       // the encoded requests of the batch
+	todo    []int32      // operations of the batch still to send
+	active  []*loadConn  // connections that the current round uses, in the order of their first operation
+	kinds   map[string]string
 
 	segment *phaseSegment // in which it takes operations up
 	starts  clientStarts  // of the segment, in an open loop
@@ -74,6 +76,7 @@ type sentStep struct {
 	workloads.RequestStep               // without its memory
 	from, to              int           // arena[from:to] is the request
 	slot                  int32         // or anySlot, homeSlot
+	changes, changesTo    int           // the worker's changes[changes:changesTo] are those of a recorded command
 	done                  time.Duration // when it was answered
 }
 
@@ -132,22 +135,17 @@ func (w *worker) load() {
 			w.gen.Load(&w.req, n)
 			w.append(-1)
 		}
-		w.insist(func(*sentOp) {})
+		w.insist(func(p *sentOp) bool { return p.failure == "" })
 	}
 }
 
-// insist sends the batch until the target has answered all of it or the run stops. It calls answered for each operation
-// that the target has answered.
-func (w *worker) insist(answered func(*sentOp)) {
+// insist sends the batch until all of it has ended or the run stops. An operation has ended if done says so, which is
+// asked after every try.
+func (w *worker) insist(done func(*sentOp) bool) {
 	for len(w.batch) > 0 && !w.run.stopped() {
 		w.exchange()
 		w.count()
-		for i := range w.batch {
-			if p := &w.batch[i]; p.failure == "" {
-				answered(p)
-			}
-		}
-		w.keepFailed()
+		w.keepOpen(done)
 		if len(w.batch) > 0 {
 			w.rec.begin().resent += int64(len(w.batch))
 			w.rec.end()
@@ -156,11 +154,11 @@ func (w *worker) insist(answered func(*sentOp)) {
 	}
 }
 
-// keepFailed leaves in the batch the operations to be sent again.
-func (w *worker) keepFailed() {
+// keepOpen leaves in the batch the operations to be sent again.
+func (w *worker) keepOpen(done func(*sentOp) bool) {
 	left := w.batch[:0]
 	for _, p := range w.batch {
-		if p.failure != "" {
+		if !done(&p) {
 			p.failure, p.redirect, p.asking, p.redirects, p.sent, p.step = "", noNode, false, 0, 0, p.first
 			left = append(left, p)
 		}
@@ -285,7 +283,9 @@ func (w *worker) batchSize(pipeline, opBytes int) int {
 	return max(1, min(pipeline, maxInFlight/opBytes))
 }
 
-func (w *worker) reset() { w.batch, w.steps, w.arena = w.batch[:0], w.steps[:0], w.arena[:0] }
+func (w *worker) reset() {
+	w.batch, w.steps, w.arena, w.changes = w.batch[:0], w.steps[:0], w.arena[:0], w.changes[:0]
+}
 
 // append adds the request just generated to the batch.
 func (w *worker) append(planned time.Duration) {
@@ -590,8 +590,16 @@ func (w *worker) ended(p *sentOp) {
 		if x.Insert {
 			w.group.src.Inserted(x.Kind, x.Record, failure == "")
 		}
-		if w.group.histories != nil && x.Does > workloads.Untracked && x.Kind >= 0 {
+		if w.group.histories == nil {
+			continue
+		}
+		if x.Does > workloads.Untracked && x.Kind >= 0 {
 			w.group.histories.note(p, x, failure)
+		}
+		for _, c := range w.changes[x.changes:x.changesTo] {
+			if failure != "" || c.When.Holds(p.number, p.miss) {
+				w.group.histories.note(p, &sentStep{RequestStep: c, done: x.done}, failure)
+			}
 		}
 	}
 }

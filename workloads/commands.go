@@ -8,7 +8,8 @@ import (
 )
 
 // commandsText has a line for each command of redis-server 7.0: its name, its arity as COMMAND tells it, and whether it
-// reads, writes, or neither, and the place of its first key, 0 for none or where that depends on the call.
+// reads, writes, or neither, and the places of its first key, 0 for none or where that depends on the call, of its last
+// one, negative from the end, and the distance from one to the next.
 //
 //go:embed commands.txt
 var commandsText string
@@ -17,7 +18,11 @@ var commandsText string
 type knownCommand struct {
 	arity int // words with the name; negative: at least so many
 	reads bool
-	key   int // place of the first key
+	// writes is not set of scripts, and of others whose subcommands differ.
+	writes bool
+	key    int // place of the first key
+	last   int // of the last key, -1 for the last word
+	step   int // from key to key
 }
 
 var knownCommands = func() map[string]knownCommand {
@@ -28,11 +33,13 @@ var knownCommands = func() map[string]knownCommand {
 		if err != nil {
 			panic(err) // the file is tested
 		}
-		key, err := strconv.Atoi(words[3])
-		if err != nil {
-			panic(err)
+		var keys [3]int
+		for i := range keys {
+			if keys[i], err = strconv.Atoi(words[3+i]); err != nil {
+				panic(err)
+			}
 		}
-		out[words[0]] = knownCommand{arity, words[2] == "read", key}
+		out[words[0]] = knownCommand{arity, words[2] == "read", words[2] == "write", keys[0], keys[1], keys[2]}
 	}
 	return out
 }()
@@ -56,6 +63,7 @@ const (
 	Fill      // the record then has the elements that are loaded, and no others
 	Push      // more elements
 	Pop       // one element less, unless there is none
+	Remove    // of the element
 )
 
 // kindOf tells what a command does, from its name and its words.

@@ -50,8 +50,9 @@ type recordKind struct {
 	owner   bool // each record belongs to one client
 
 	// What the mix does to the records.
-	inserted, deleted, fades, untracked bool
-	push, pop                           []int // operations
+	inserted, deleted, fades bool
+	push, pop                []int    // operations
+	left                     []string // why reading back cannot follow the records
 }
 
 // keySpec is one key of a record, and what it holds if that is no value of random bytes.
@@ -306,6 +307,7 @@ func (f *workloadFile) workload(n *yaml.Node) {
 	for i := range f.w.Ops {
 		f.w.Ops[i].Share /= total
 	}
+	f.w.leave()
 }
 
 func (f *workloadFile) kind(n *yaml.Node, k *recordKind) {
@@ -559,8 +561,6 @@ func (f *workloadFile) effects(c *commandSpec) {
 		k.push = append(k.push, len(f.w.Ops))
 	case Pop:
 		k.pop = append(k.pop, len(f.w.Ops))
-	case Untracked:
-		k.untracked = true
 	}
 }
 

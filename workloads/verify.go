@@ -30,6 +30,9 @@ func (s *Source) Joint(kind int) uint64 {
 	return max(k.records, k.inserts.Numbered())
 }
 
+// Follows reports whether reading back can tell what the records of a kind must hold.
+func (s *Source) Follows(kind int) bool { return s.kinds[kind].followed() }
+
 // KindCount returns how many kinds of records there are.
 func (s *Source) KindCount() int { return len(s.kinds) }
 

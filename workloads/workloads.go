@@ -91,31 +91,45 @@ func Find(name string) (*Workload, error) {
 	return read(name, name+".yaml", in)
 }
 
-// Verifiable returns an error if reading back cannot tell what the records must hold.
+// Verifiable returns an error if there are records and reading back can follow none of them.
 func (w *Workload) Verifiable() error {
-	var wrong []error
-	for i, k := range w.kinds {
-		bad := func(format string, args ...any) {
-			wrong = append(wrong, fmt.Errorf("workload %s: records of kind %s: "+format, append([]any{w.Name, k.name},
-				args...)...))
+	left := w.NotFollowed()
+	if len(w.kinds) == 0 || slices.ContainsFunc(w.kinds, func(k *recordKind) bool { return k.followed() }) {
+		return nil
+	}
+	return fmt.Errorf("workload %s: verify: reading back cannot follow %s", w.Name, strings.Join(left, ", nor "))
+}
+
+// NotFollowed says which kinds of records reading back cannot follow, and why.
+func (w *Workload) NotFollowed() (out []string) {
+	for _, k := range w.kinds {
+		if !k.followed() {
+			out = append(out, fmt.Sprintf("records of kind %s (%s)", k.name, strings.Join(k.left, ", ")))
 		}
-		if k.untracked {
-			for _, op := range w.Ops {
-				for _, c := range op.steps {
-					if c.does == Untracked && c.kind == i {
-						bad("operation %s: reading back cannot follow this use of %s", op.Name, c.text)
-					}
+	}
+	return out
+}
+
+// followed reports whether reading back can tell what the records of a kind must hold.
+func (k *recordKind) followed() bool { return len(k.left) == 0 }
+
+// leave finds the kinds that reading back cannot follow.
+func (w *Workload) leave() {
+	for i, k := range w.kinds {
+		for _, op := range w.Ops {
+			for _, c := range op.steps {
+				if c.does == Untracked && c.kind == i || (&Recorded{Name: c.name}).changesAll() {
+					k.left = append(k.left, fmt.Sprintf("%s:%d: %s", w.Name, c.line, c.text))
 				}
 			}
 		}
 		if k.counts() && (k.deleted || k.fades) && !k.owner {
-			bad("reading back follows sizes of records that are removed only with `owner: true`")
+			k.left = append(k.left, "their sizes change and they are removed, without `owner: true`")
 		}
 		if k.counter && (k.deleted || k.fades) {
-			bad("reading back cannot follow counters that are removed")
+			k.left = append(k.left, "counters that are removed")
 		}
 	}
-	return errors.Join(wrong...)
 }
 
 // counts reports whether reading back compares the number of elements of a record, since elements come and go or hold
@@ -142,15 +156,16 @@ type RequestStep struct {
 	Element int     // for commands about a loaded element
 	Value   ValueID // the value or score, for commands that write one
 	Added   int     // elements that a Push adds
-	Insert  bool    // the record is a new one, see Source.Inserted
-	Scan    bool    // the first string of the reply is the cursor of the next call, see Generator.Scanned
-	GoesOn  bool    // it goes on with an iteration
+	When    ReplyCondition
+	Insert  bool // the record is a new one, see Source.Inserted
+	Scan    bool // the first string of the reply is the cursor of the next call, see Generator.Scanned
+	GoesOn  bool // it goes on with an iteration
 
 	scan int // the number of the command among those with a cursor
 }
 
-// ValueID is the number of a value of a Source, which has about a million.
-type ValueID uint32
+// ValueID is the number of a value of a Source, which has about a million, or stands for a value of a recording.
+type ValueID uint64
 
 // SourceOptions is what a load says about its records.
 type SourceOptions struct {

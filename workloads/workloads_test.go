@@ -413,7 +413,7 @@ func TestChoices(t *testing.T) {
 func TestWorkloads(t *testing.T) {
 	for _, name := range Names() {
 		w := find(t, name)
-		if err := w.Verifiable(); err != nil {
+		if err := w.NotFollowed(); err != nil {
 			t.Error(err)
 		}
 		if w.Doc == "" {
@@ -649,11 +649,169 @@ mix:
   - {do: RPUSH <key> <value>, on: l}
   - {do: DEL <key>, on: l}
   - {op: x, do: EXPIRE <key> 1, on: c}`))
-	want := "workload x: records of kind record: operation append: reading back cannot follow this use of APPEND\n" +
-		"workload x: records of kind l: reading back follows sizes of records that are removed only with `owner: true`\n" +
-		"workload x: records of kind c: reading back cannot follow counters that are removed"
+	want := "workload x: verify: reading back cannot follow records of kind record (x:4: APPEND), " +
+		"nor records of kind l (their sizes change and they are removed, without `owner: true`), " +
+		"nor records of kind c (counters that are removed)"
 	if err != nil || untracked.Verifiable() == nil || untracked.Verifiable().Error() != want {
 		t.Errorf("%v, %v; want %s", err, untracked.Verifiable(), want)
+	}
+	partly, err := read("x", "x.yaml", strings.NewReader(`
+records: [{key: "a<n>"}, {kind: b, key: "b<n>"}]
+mix:
+  - {do: [GET <key>, "BITCOUNT <key>", APPEND <key> <value>]}
+  - {do: SETBIT <key> 1 1}
+  - {do: SET <key> <value>, on: b}`))
+	if got := strings.Join(partly.NotFollowed(), "\n"); err != nil || partly.Verifiable() != nil ||
+		got != "records of kind record (x:4: APPEND, x:5: SETBIT)" {
+		t.Errorf("%v, %v: %q", err, partly.Verifiable(), got)
+	}
+	flushed, err := read("x", "x.yaml", strings.NewReader(`
+records: [{key: "a<n>"}]
+mix: [{do: SET <key> <value>}, {do: FLUSHALL}]`))
+	if err != nil || flushed.Verifiable() == nil {
+		t.Errorf("%v, FLUSHALL is taken for harmless", err)
+	}
+}
+
+// What recorded commands do to keys.
+func TestRecordedChanges(t *testing.T) {
+	for command, want := range map[string]string{
+		"SET k v":                              "string k Write v",
+		"set k v ex 10":                        "string k WriteFading v",
+		"SET k v KEEPTTL":                      "string k WriteFading v",
+		"SET k v PXAT 10 NX":                   "string k WriteFading v if not null",
+		"SET k v GET":                          "string k Write v",
+		"SET k v XX GET":                       "any k Untracked",
+		"SETEX k 1 v":                          "string k WriteFading v",
+		"GETSET k v":                           "string k Write v",
+		"SETNX k v":                            "string k Write v if not 0",
+		"MSET a 1 b 2":                         "string a Write 1; string b Write 2",
+		"MSETNX a 1 b 2":                       "string a Write 1 if not 0; string b Write 2 if not 0",
+		"UNLINK a b":                           "any a Delete; any b Delete",
+		"GETDEL k":                             "string k Delete",
+		"GETEX k EX 1":                         "string k Fade",
+		"PEXPIREAT k 5 GT":                     "any k Fade",
+		"PERSIST k":                            "any k Read",
+		"INCR k":                               "counter k Increment",
+		"INCRBY k 2":                           "any k Untracked",
+		"HSET k a 1 b 2":                       "hash k.a Write 1; hash k.b Write 2",
+		"HMSET k a 1":                          "hash k.a Write 1",
+		"HSETNX k a 1":                         "hash k.a Write 1 if not 0",
+		"HDEL k a b":                           "hash k.a Remove; hash k.b Remove",
+		"HINCRBY k a 1":                        "any k Untracked",
+		"SADD k a b":                           "set k.a Write; set k.b Write",
+		"SREM k a":                             "set k.a Remove",
+		"SPOP k":                               "any k Untracked",
+		"SMOVE a b m":                          "any a Untracked; any b Untracked",
+		"ZADD k 1 a -inf b":                    "sorted set k.a Write 1; sorted set k.b Write -inf",
+		"ZADD k CH 1 a":                        "sorted set k.a Write 1",
+		"ZADD k GT 1 a":                        "any k Untracked",
+		"ZREM k a":                             "sorted set k.a Remove",
+		"RPUSH k a b c":                        "list k Push 3",
+		"LPUSHX k a":                           "list k Push 1 if not 0",
+		"LPOP k":                               "list k Pop",
+		"LPOP k 2":                             "any k Untracked",
+		"LSET k 0 a":                           "list k Read",
+		"RPOPLPUSH a b":                        "list a Pop; list b Push 1 if not null",
+		"LTRIM k 0 1":                          "any k Untracked",
+		"COPY a b":                             "any b Untracked",
+		"RENAME a b":                           "any a Untracked; any b Untracked",
+		"SUNIONSTORE d a b":                    "any d Untracked",
+		"ZUNIONSTORE d 2 a b":                  "any d Untracked",
+		"BITOP AND d a b":                      "any d Untracked",
+		"SORT l":                               "",
+		"SORT l BY x STORE d":                  "any d Untracked",
+		"GEORADIUS g 1 2 3 m STORE d":          "any d Untracked",
+		"EVAL s 2 a b c":                       "any a Untracked; any b Untracked",
+		"EVAL s 5 a":                           "",
+		"EVAL s -1 a":                          "",
+		"FCALL f 0":                            "",
+		"LMPOP 2 a b LEFT":                     "any a Untracked; any b Untracked",
+		"XADD s * f v":                         "any s Untracked",
+		"XGROUP CREATE s g 0":                  "any s Untracked",
+		"XREADGROUP GROUP g c STREAMS s t 0 0": "any s Untracked; any t Untracked",
+		"GET k":                                "",
+		"SET k":                                "", // a server refuses it
+		"HSET k a":                             "",
+		"PING":                                 "",
+		"FLUSHALL":                             "",
+	} {
+		var args [][]byte
+		for _, w := range strings.Fields(command) {
+			args = append(args, []byte(w))
+		}
+		x := Recorded{Name: strings.ToLower(string(args[0])), Args: args}
+		var got []string
+		for _, c := range x.changes(nil) {
+			text := "any"
+			if c.use != usedAsAny {
+				text = c.use.String()
+			}
+			text += " " + string(c.key)
+			if c.element != nil {
+				text += "." + string(c.element)
+			}
+			text += " " + map[OpKind]string{Read: "Read", Untracked: "Untracked", Write: "Write", WriteFading: "WriteFading",
+				Fade: "Fade", Delete: "Delete", Increment: "Increment", Push: "Push", Pop: "Pop", Remove: "Remove"}[c.does]
+			if c.value != nil {
+				text += " " + string(c.value)
+			}
+			if c.added > 0 {
+				text += fmt.Sprint(" ", c.added)
+			}
+			got = append(got, text+[]string{"", " if not null", " if not 0"}[c.when])
+		}
+		if got := strings.Join(got, "; "); got != want {
+			t.Errorf("%s: %q, want %q", command, got, want)
+		}
+		if x.changesAll() != (command == "FLUSHALL") {
+			t.Errorf("%s: changes all keys: %v", command, x.changesAll())
+		}
+	}
+}
+
+// Which keys of a recording are followed, and why the others are not.
+func TestRecordedKeys(t *testing.T) {
+	keys := func(commands ...string) *RecordedKeys {
+		t.Helper()
+		var text strings.Builder
+		for _, c := range commands {
+			text.WriteString(`1.000000 [0 a] "` + strings.ReplaceAll(c, " ", `" "`) + "\"\n")
+		}
+		k, err := ReadKeys(strings.NewReader(text.String()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return k
+	}
+	k := keys("SET s 1", "APPEND t x", "APPEND u x", "SET t 1", "INCR c", "INCR d", "EXPIRE d 1", "DEL s only", "GET read",
+		"HSET h f 1", "EXPIRE h 5", "SADD h m", "DEL l", "RPUSH l a", "RPUSH m a", "ZADD z 1.0 a")
+	want := []string{"APPEND (2 keys, from line 2 on)", "DEL of a list (1 key, from line 13 on)",
+		"EXPIRE of a counter (1 key, from line 7 on)", "SADD of a hash (1 key, from line 12 on)"}
+	if got := k.Left(); !slices.Equal(got, want) {
+		t.Errorf("left %q, want %q", got, want)
+	}
+	if followed, of := k.Count(); followed != 5 || of != 10 { // s, c, only, m, z
+		t.Errorf("%d of %d keys are followed, want 5 of 10", followed, of)
+	}
+	x := Recorded{Name: "zadd", Args: [][]byte{[]byte("ZADD"), []byte("z"), []byte("1.0"), []byte("a")}}
+	steps := k.Changes(nil, &x)
+	if len(steps) != 1 || !k.Is(steps[0].Kind, steps[0].Record, [][]byte{[]byte("1")}, steps[0].Value) ||
+		k.Is(steps[0].Kind, steps[0].Record, [][]byte{[]byte("1.5")}, steps[0].Value) ||
+		k.Is(steps[0].Kind, steps[0].Record, [][]byte{nil}, steps[0].Value) {
+		t.Errorf("%+v", steps)
+	}
+	k = keys("SET s 1", "FLUSHALL", "INCR c")
+	if followed, of := k.Count(); followed != 0 || of != 2 || k.Left()[0] != "FLUSHALL (2 keys, from line 2 on)" {
+		t.Errorf("%d of %d, %q", followed, of, k.Left())
+	}
+	var many []string
+	for i := range maxElementsOfKey + 1 {
+		many = append(many, fmt.Sprintf("SADD large %d", i), fmt.Sprintf("SADD small %d", i%maxElementsOfKey))
+	}
+	k = keys(many...)
+	if got := k.Left(); len(got) != 1 || !strings.HasPrefix(got[0], "too many elements (1 key, from line 20001 on") {
+		t.Errorf("%q", got)
 	}
 }
 
