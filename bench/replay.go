@@ -43,9 +43,8 @@ func ReadReplay(path string, speed float64) (*Replay, error) {
 		return nil, errors.Join(wrong...)
 	}
 	defer in.Close()
-	if r.facts, err = workloads.ReadFacts(in); err != nil {
-		wrong.add(fmt.Errorf("replay %s: %w", path, err))
-	}
+	r.facts, err = workloads.ReadFacts(path, in)
+	wrong.add(err)
 	if wrong != nil {
 		return nil, errors.Join(wrong...)
 	}
@@ -63,9 +62,9 @@ func (r *Replay) follow() error {
 		return fmt.Errorf("replay %s: %w", r.Path, errors.Unwrap(err))
 	}
 	defer in.Close()
-	keys, err := workloads.ReadKeys(in)
+	keys, err := workloads.ReadKeys(r.Path, in)
 	if err != nil {
-		return fmt.Errorf("replay %s: %w", r.Path, err)
+		return err
 	}
 	if followed, of := keys.Count(); followed == 0 && of > 0 {
 		return fmt.Errorf("verify: reading back can follow none of the %s keys that %s writes, because of %s",
@@ -142,12 +141,12 @@ func (f *replayFeed) read(ctx context.Context) {
 		return
 	}
 	defer in.Close()
-	rec := workloads.NewRecording(in)
+	rec := workloads.NewRecording(f.Path, in)
 	for {
 		x, err := rec.Next()
 		if err != nil {
 			if err != io.EOF { // the file has changed
-				f.failed <- fmt.Errorf("replay %s: %w", f.Path, err)
+				f.failed <- err
 			}
 			return
 		}

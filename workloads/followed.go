@@ -52,9 +52,9 @@ const (
 )
 
 // ReadKeys reads a recording to its end, which ReadFacts has found to be right.
-func ReadKeys(in io.Reader) (*RecordedKeys, error) {
+func ReadKeys(path string, in io.Reader) (*RecordedKeys, error) {
 	k := &RecordedKeys{keys: map[string]*recordedKey{}, seed: maphash.MakeSeed()}
-	rec := NewRecording(in)
+	rec := NewRecording(path, in)
 	var changes []keyChange
 	for {
 		x, err := rec.Next()

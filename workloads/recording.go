@@ -20,6 +20,7 @@ import (
 // It leaves out what cannot be sent again, or means nothing on another connection, and counts that by command. It keeps
 // one line in memory.
 type Recording struct {
+	path    string // for messages
 	in      *bufio.Reader
 	line    int
 	first   int64 // the instant of the first command, in microseconds
@@ -47,8 +48,8 @@ type RecordingFacts struct {
 }
 
 // ReadFacts reads a recording to its end. The error names the first lines that are wrong.
-func ReadFacts(in io.Reader) (f RecordingFacts, err error) {
-	r := NewRecording(in)
+func ReadFacts(path string, in io.Reader) (f RecordingFacts, err error) {
+	r := NewRecording(path, in)
 	var wrong []error
 	for len(wrong) < maxWrongLines {
 		x, err := r.Next()
@@ -66,7 +67,7 @@ func ReadFacts(in io.Reader) (f RecordingFacts, err error) {
 	}
 	f.Skipped = r.Skipped()
 	if wrong == nil && f.Commands == 0 {
-		wrong = append(wrong, errors.New("no command to send"))
+		wrong = append(wrong, fmt.Errorf("%s: no command to send", path))
 	}
 	return f, errors.Join(wrong...)
 }
@@ -101,9 +102,9 @@ func ReplayOp(name string) int {
 // maxRecordedLine bounds a line of a recording.
 const maxRecordedLine = 64 << 20
 
-// NewRecording reads from in.
-func NewRecording(in io.Reader) *Recording {
-	return &Recording{in: bufio.NewReaderSize(in, 64<<10), first: -1, skipped: map[string]int64{},
+// NewRecording reads the file of a path, which is in.
+func NewRecording(path string, in io.Reader) *Recording {
+	return &Recording{path: path, in: bufio.NewReaderSize(in, 64<<10), first: -1, skipped: map[string]int64{},
 		clients: map[string]int{}}
 }
 
@@ -121,12 +122,12 @@ func (r *Recording) Next() (Recorded, error) {
 		if err != nil {
 			return Recorded{}, err
 		}
-		if text := string(line); text == "" || text == "OK" {
+		if text := strings.TrimPrefix(string(line), "+"); text == "" || text == "OK" {
 			continue // what MONITOR itself answers
 		}
 		x, err := r.parse(line)
 		if err != nil {
-			return Recorded{}, lineError{fmt.Errorf("line %d: %w", r.line, err)}
+			return Recorded{}, lineError{r.at(r.line, err)}
 		}
 		if x.scripted {
 			r.skip("by scripts")
@@ -153,6 +154,9 @@ func (r *Recording) skip(name string) {
 	}
 }
 
+// at names the line of an error.
+func (r *Recording) at(line int, err error) error { return fmt.Errorf("%s:%d: %w", r.path, line, err) }
+
 func (r *Recording) readLine() ([]byte, error) {
 	var long []byte
 	for {
@@ -160,7 +164,7 @@ func (r *Recording) readLine() ([]byte, error) {
 		switch {
 		case err == bufio.ErrBufferFull:
 			if long = append(long, part...); len(long) > maxRecordedLine {
-				return nil, fmt.Errorf("line %d: more than %d bytes", r.line+1, maxRecordedLine)
+				return nil, r.at(r.line+1, fmt.Errorf("more than %d bytes", maxRecordedLine))
 			}
 			continue
 		case err == io.EOF && len(part)+len(long) > 0:

@@ -32,7 +32,7 @@ func TestRecording(t *testing.T) {
 		`3s 1 object "o" ["OBJECT" "ENCODING" "o"]`,
 		`3s 1 eval "" ["EVAL" "return 1" "0"]`,
 	}
-	r := NewRecording(strings.NewReader(text))
+	r := NewRecording("m.txt", strings.NewReader(text))
 	for i := 0; ; i++ {
 		x, err := r.Next()
 		if err == io.EOF && i == len(want) {
@@ -52,16 +52,16 @@ func TestRecording(t *testing.T) {
 
 func TestRecordingFacts(t *testing.T) {
 	const good = `1.000000 [0 a] "SET" "k" "v"` + "\n" + `3.500000 [0 b] "GET" "k"` + "\n" + `4.000000 [0 b] "QUIT"` + "\n"
-	f, err := ReadFacts(strings.NewReader(good))
+	f, err := ReadFacts("m.txt", strings.NewReader(good))
 	if err != nil || f.Commands != 2 || f.Clients != 2 || f.Skipped["quit"] != 1 {
 		t.Errorf("%+v, %v", f, err)
 	}
 	for text, want := range map[string]string{
-		good + "x\n" + good + "y": `line 4: "x" is no line of MONITOR: want a time, [database client], and a command ` +
-			`in quotes` + "\n" + `line 8: "y" is no line of MONITOR: want a time, [database client], and a command in quotes`,
-		"": "no command to send",
+		good + "x\n" + good + "y": `m.txt:4: "x" is no line of MONITOR: want a time, [database client], and a command ` +
+			`in quotes` + "\n" + `m.txt:8: "y" is no line of MONITOR: want a time, [database client], and a command in quotes`,
+		"": "m.txt: no command to send",
 	} {
-		if _, err := ReadFacts(strings.NewReader(text)); err == nil || err.Error() != want {
+		if _, err := ReadFacts("m.txt", strings.NewReader(text)); err == nil || err.Error() != want {
 			t.Errorf("%q: %v, want %s", text, err, want)
 		}
 	}
@@ -74,21 +74,21 @@ func TestRecordingFacts(t *testing.T) {
 
 func TestRecordingRefused(t *testing.T) {
 	for text, want := range map[string]string{
-		"hello":                           `line 1: "hello" is no line of MONITOR`,
-		`1.000000 [0 a] SET`:              "line 1: want words in double quotes",
-		`1.000000 [0 a] "SET`:             "line 1: a word without its closing quote",
-		`1.000000 [0 a] "SET"  "k"`:       "line 1: want words in double quotes",
-		`1.000000 [0 a] "SET" `:           "line 1: want words in double quotes",
-		"OK\n" + `1.000000 [0 a] ""`:      "line 2: no command",
-		`1.000000 [0 a] "SET" "\xg0"`:     `line 1: escape \xg0`,
-		`x.000000 [0 a] "SET"`:            `line 1: time "x.000000"`,
-		`1.5 [0 a] "SET"`:                 `line 1: time "1.5"`,
-		`-1.000000 [0 a] "SET"`:           `line 1: time "-1.000000"`,
-		"+OK\n" + `1.000000 [0 a] "SET\`:  "line",
-		`1.000000 [0 a] "SET" "k" "\x0`:   "line 1: want words in double quotes",
+		"hello":                           `m.txt:1: "hello" is no line of MONITOR`,
+		`1.000000 [0 a] SET`:              "m.txt:1: want words in double quotes",
+		`1.000000 [0 a] "SET`:             "m.txt:1: a word without its closing quote",
+		`1.000000 [0 a] "SET"  "k"`:       "m.txt:1: want words in double quotes",
+		`1.000000 [0 a] "SET" `:           "m.txt:1: want words in double quotes",
+		"OK\n" + `1.000000 [0 a] ""`:      "m.txt:2: no command",
+		`1.000000 [0 a] "SET" "\xg0"`:     `m.txt:1: escape \xg0`,
+		`x.000000 [0 a] "SET"`:            `m.txt:1: time "x.000000"`,
+		`1.5 [0 a] "SET"`:                 `m.txt:1: time "1.5"`,
+		`-1.000000 [0 a] "SET"`:           `m.txt:1: time "-1.000000"`,
+		"+OK\n" + `1.000000 [0 a] "SET\`:  "m.txt:2: ",
+		`1.000000 [0 a] "SET" "k" "\x0`:   "m.txt:1: want words in double quotes",
 		strings.Repeat("x", maxFile) + "": "is no line of MONITOR",
 	} {
-		if _, err := NewRecording(strings.NewReader(text)).Next(); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := NewRecording("m.txt", strings.NewReader(text)).Next(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%.80s: %v, want %q", text, err, want)
 		}
 	}
@@ -108,8 +108,8 @@ func (e *endlessLine) Read(b []byte) (int, error) {
 }
 
 func TestRecordingWithoutEnd(t *testing.T) {
-	if _, err := NewRecording(&endlessLine{}).Next(); err == nil ||
-		err.Error() != fmt.Sprintf("line 1: more than %d bytes", maxRecordedLine) {
+	if _, err := NewRecording("m.txt", &endlessLine{}).Next(); err == nil ||
+		err.Error() != fmt.Sprintf("m.txt:1: more than %d bytes", maxRecordedLine) {
 		t.Error(err)
 	}
 }
@@ -117,7 +117,7 @@ func TestRecordingWithoutEnd(t *testing.T) {
 func FuzzRecording(f *testing.F) {
 	f.Add(`1700000000.000100 [0 127.0.0.1:50000] "SET" "key" "a \"b\"\\\x00\xff\n"`)
 	f.Fuzz(func(t *testing.T, text string) {
-		r := NewRecording(strings.NewReader(text))
+		r := NewRecording("m.txt", strings.NewReader(text))
 		last := time.Duration(0)
 		for {
 			x, err := r.Next()

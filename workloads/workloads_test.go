@@ -778,7 +778,7 @@ func TestRecordedKeys(t *testing.T) {
 		for _, c := range commands {
 			text.WriteString(`1.000000 [0 a] "` + strings.ReplaceAll(c, " ", `" "`) + "\"\n")
 		}
-		k, err := ReadKeys(strings.NewReader(text.String()))
+		k, err := ReadKeys("m.txt", strings.NewReader(text.String()))
 		if err != nil {
 			t.Fatal(err)
 		}
