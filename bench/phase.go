@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -393,8 +394,8 @@ func (r *run) dead(now time.Duration, t Tick) error {
 	}
 	r.failing = r.failing || t.Errors > 0
 	if silent := now - r.answered; r.failing && silent >= r.o.DeadAfter {
-		return fmt.Errorf("target dead: nothing but errors for %.0f s, the first of each kind: %v", silent.Seconds(),
-			r.firstErrors())
+		return fmt.Errorf("target dead: nothing but errors for %.0f s, the first of each kind: %s", silent.Seconds(),
+			strings.Join(r.firstErrors(), "; "))
 	}
 	return nil
 }
