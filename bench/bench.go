@@ -209,7 +209,7 @@ func (o Options) complete() (Options, error) {
 	slices.SortStableFunc(o.Events, func(a, b ScheduledEvent) int { return cmp.Compare(a.At, b.At) })
 	wrong = append(wrong, o.checkEvents()...)
 	if o.Verify && len(o.Groups) > 1 {
-		wrong.add(o.oneWriter())
+		wrong.add(o.ownKeys())
 	}
 	return o, errors.Join(wrong...)
 }
@@ -261,21 +261,22 @@ func (g *GroupOptions) find(wrong *problems, verify bool) {
 	}
 }
 
-// oneWriter refuses several groups that load or write records, since what one reads back another may have overwritten.
-// It does not look at groups that have problems of their own.
-func (o *Options) oneWriter() error {
-	var writers []string
-	for _, g := range o.Groups {
-		writes := func(op workloads.Op) bool { return !op.Reads }
-		if g.src != nil && (g.src.Loaded() > 0 || slices.ContainsFunc(g.workload.Ops, writes)) {
-			writers = append(writers, g.Name)
+// ownKeys refuses groups that may write the same keys, since what one reads back another may have overwritten, and each
+// knows its own values alone. It does not look at groups that have problems of their own.
+func (o *Options) ownKeys() error {
+	var wrong problems
+	for i, g := range o.Groups {
+		for _, other := range o.Groups[:i] {
+			if g.src == nil || other.src == nil {
+				continue
+			}
+			if a, b, both := other.workload.BothWrite(g.workload); both {
+				wrong.add(fmt.Errorf("verify: groups %s and %s may write the same keys, %s and %s: reading back cannot tell "+
+					"whose value is right", other.Name, g.Name, a, b))
+			}
 		}
 	}
-	if len(writers) > 1 {
-		return fmt.Errorf("verify: the groups %s load or write records, want at most one that does",
-			strings.Join(writers, ", "))
-	}
-	return nil
+	return errors.Join(wrong...)
 }
 
 // problems are all that is wrong with something.
@@ -440,9 +441,17 @@ func (r *run) phases(ctx context.Context) (s results.Summary, err error) {
 			err = r.confirm(ctx, &s)
 		}
 	}
+	if err != nil {
+		return s, err
+	}
 	for i, g := range r.groups {
-		if g.histories != nil && err == nil && ctx.Err() == nil {
-			s.Groups[i].Verified, err = g.verify(ctx)
+		if g.histories == nil || ctx.Err() != nil {
+			continue
+		}
+		v, failed := g.verify(ctx)
+		s.Groups[i].Verified, err = v, errors.Join(err, failed)
+		if failed != nil && !v.Complete { // the target has died
+			break
 		}
 	}
 	return s, err

@@ -12,6 +12,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"neokv.dev/results"
+	"neokv.dev/workloads"
 )
 
 // ScheduledEvent is something that a run does at an instant of its measured part: it changes a rate, or sends a
@@ -140,6 +141,8 @@ func (o *Options) checkEvents() (wrong problems) {
 	for _, e := range o.Events {
 		wrong.check(e.At < o.Duration, "at %s %s: the measured part ends after %s", e.At, e.Do, o.Duration)
 		if e.command != nil {
+			wrong.check(!o.Verify || !workloads.MayWrite(e.command[0]),
+				"at %s %s: it may write, and --verify reads back what the clients alone have written", e.At, e.Do)
 			continue
 		}
 		i := slices.IndexFunc(o.Groups, func(g GroupOptions) bool { return e.group == "" || g.Name == e.group })

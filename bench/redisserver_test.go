@@ -499,6 +499,42 @@ mix:
 	}
 }
 
+// Several groups that write keys of their own are read back, each by itself.
+func TestVerifyGroups(t *testing.T) {
+	addr := startRedis(t)
+	group := func(workload string) GroupOptions {
+		return GroupOptions{Workload: workload, Clients: 2, Pipeline: 4, Records: 100, Elements: 3, ValueSize: 10}
+	}
+	for _, behind := range []string{"", "DEL hash:000000000007", "DEL set:000000000007"} {
+		o := Options{
+			Groups:  []GroupOptions{group("hash"), group("members"), group("info")},
+			Targets: []string{addr}, Duration: 100 * time.Millisecond, Seed: 1, Verify: true,
+		}
+		o.Progress = func(tick Tick) {
+			if tick.Phase == results.PhaseRun && behind != "" {
+				_, _ = call(addr, strings.Fields(behind)...)
+			}
+		}
+		s, err := Run(context.Background(), usual(o), nil)
+		key := strings.TrimPrefix(behind, "DEL ")
+		if (err == nil) != (behind == "") || err != nil && !strings.Contains(err.Error(), key) {
+			t.Errorf("%q: %v", behind, err)
+		}
+		if v := s.Groups[0].Verified; v == nil || !v.Complete || (v.Lost > 0) != strings.HasPrefix(key, "hash") {
+			t.Errorf("%q: %+v", behind, v)
+		}
+		if v := s.Groups[1].Verified; v == nil || !v.Complete || (v.Lost > 0) != strings.HasPrefix(key, "set") {
+			t.Errorf("%q: %+v", behind, v)
+		}
+	}
+	o := Options{Groups: []GroupOptions{group("set"), group("get"), group("hash")}, Duration: time.Second, Verify: true}
+	want := "verify: groups set and get may write the same keys, key:... and key:...: reading back cannot tell whose value " +
+		"is right"
+	if err := o.Check(); err == nil || err.Error() != want {
+		t.Errorf("%v, want %s", err, want)
+	}
+}
+
 // TestCommandsAreRedis compares the list of commands that a mix is checked against with what a real redis-server says.
 func TestCommandsAreRedis(t *testing.T) {
 	rows, err := call(startRedis(t), "COMMAND")

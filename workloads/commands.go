@@ -44,6 +44,15 @@ var knownCommands = func() map[string]knownCommand {
 	return out
 }()
 
+// MayWrite reports whether a command may change what keys hold.
+func MayWrite(name string) bool {
+	switch name = strings.ToLower(name); name {
+	case "eval", "evalsha", "fcall", "xgroup", "exec", "replicaof", "slaveof":
+		return true
+	}
+	return knownCommands[name].writes
+}
+
 // takes reports whether a call may have so many words.
 func (k knownCommand) takes(words int) bool {
 	return k.arity >= 0 && words == k.arity || k.arity < 0 && words >= -k.arity

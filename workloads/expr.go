@@ -267,6 +267,14 @@ type templatePart struct {
 	width int // zeros are put before the number up to so many digits
 }
 
+// start returns the text before the first expression.
+func (t template) start() string {
+	if len(t) == 0 || t[0].value != nil {
+		return ""
+	}
+	return t[0].text
+}
+
 func parseTemplate(text string, scope exprScope) (template, error) {
 	var t template
 	for rest := text; rest != ""; {

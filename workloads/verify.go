@@ -3,9 +3,41 @@ package workloads
 import (
 	"bytes"
 	"fmt"
+	"slices"
+	"strings"
 )
 
 // This file has what reading back needs to know of records.
+
+// BothWrite returns keys of two workloads that may be the same, where both workloads load or write such a key. Keys differ
+// if what stands before the first number in them differs.
+func (w *Workload) BothWrite(other *Workload) (key, otherKey string, both bool) {
+	for _, k := range w.kinds {
+		for _, o := range other.kinds {
+			if !w.writes(k) || !other.writes(o) {
+				continue
+			}
+			for _, a := range k.keys {
+				for _, b := range o.keys {
+					x, y := a.name.start(), b.name.start()
+					if strings.HasPrefix(x, y) || strings.HasPrefix(y, x) {
+						return x + "...", y + "...", true
+					}
+				}
+			}
+		}
+	}
+	return "", "", false
+}
+
+// writes reports whether records of a kind are loaded or written.
+func (w *Workload) writes(kind *recordKind) bool {
+	return kind.load || slices.ContainsFunc(w.Ops, func(op Op) bool {
+		return slices.ContainsFunc(op.steps, func(c *commandSpec) bool {
+			return c.kind >= 0 && w.kinds[c.kind] == kind && c.does != Read
+		})
+	})
+}
 
 // Counts reports whether reading back compares the number of elements of the records of a kind, since elements come and
 // go or hold nothing.

@@ -218,7 +218,11 @@ func TestBenchRefuses(t *testing.T) {
 			"the measured part ends after 30s", "group ycsb-a is a closed loop",
 		}},
 		{[]string{"--find-max", "--curve"}, []string{"exclude each other", "--find-max: want --slo"}},
-		{[]string{"--verify", "--group", "name=b"}, []string{"verify: the groups ycsb-a, b load or write records"}},
+		{[]string{"--verify", "--group", "name=b"}, []string{
+			"verify: groups ycsb-a and b may write the same keys, user... and user...: reading back cannot tell whose"}},
+		{[]string{"--verify", "--at", "1s flushall", "--at", "1s CONFIG SET hz 10"}, []string{
+			"at 1s flushall: it may write, and --verify reads back what the clients alone have written",
+		}},
 	} {
 		got := neokvRun(t, nil, append([]string{"bench", "--mem"}, c.args...)...)
 		for _, want := range c.says {
