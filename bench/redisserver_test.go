@@ -535,6 +535,34 @@ func TestVerifyGroups(t *testing.T) {
 	}
 }
 
+// A recording is read back from a cluster, where keys are of several nodes.
+func TestVerifyRecordingInCluster(t *testing.T) {
+	path := monitored(t)
+	for _, loses := range []bool{false, true} {
+		replay, err := ReadReplay(path, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		addrs := startRedisCluster(t)
+		o := Options{
+			Groups: []GroupOptions{{Replay: replay, Clients: 8, Pipeline: 4}}, Targets: addrs, Seed: 1, Verify: true,
+		}
+		o.Progress = func(tick Tick) {
+			if loses && tick.Phase == results.PhaseRun {
+				_, _ = call(addrs[1], "FLUSHALL")
+			}
+		}
+		s, err := Run(context.Background(), usual(o), nil)
+		v := s.Groups[0].Verified
+		if v == nil || !v.Complete || v.Checked < 1000 {
+			t.Fatalf("%+v, %v", v, err)
+		}
+		if (err != nil) != loses || loses && (v.Lost < v.Checked/10 || v.Lost > v.Checked/2) {
+			t.Errorf("%v, %+v", err, v)
+		}
+	}
+}
+
 // TestCommandsAreRedis compares the list of commands that a mix is checked against with what a real redis-server says.
 func TestCommandsAreRedis(t *testing.T) {
 	rows, err := call(startRedis(t), "COMMAND")

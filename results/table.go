@@ -215,7 +215,7 @@ func (g *GroupSummary) notes() []string {
 	if len(g.Kinds) > 0 {
 		add("errors: %s", kinds(g.Kinds))
 	}
-	if l.Dropped > 0 {
+	if l.Dropped > 0 && g.Total.Response != nil {
 		add("fell behind: %s operations were due and not sent before the end; the rate is more than the target takes",
 			Count(l.Dropped))
 	}
@@ -304,7 +304,7 @@ func (v *Verified) lines() (out []string) {
 	case v.Keys > 0 && left == "":
 		add("  all %s that the recording writes were followed", plural(v.Keys, "key"))
 	case v.Keys > 0:
-		add("  %s of %s that the recording writes were followed, %s were not, because of %s", Count(v.Followed),
+		add("  %s of %s that the recording writes were followed; not followed were %s, because of %s", Count(v.Followed),
 			plural(v.Keys, "key"), Count(v.Keys-v.Followed), left)
 	case left != "":
 		add("  not followed: %s", left)
