@@ -69,7 +69,7 @@ func writeReport(c *cobra.Command, p process, args []string, format, out string)
 	if out == "" {
 		wrong = append(wrong, &usageError{verb(c) + "--out names no file"})
 	}
-	subjects, err := readSubjects(p, args, out)
+	subjects, missing, err := readSubjects(args, out)
 	if err = errors.Join(append(wrong, err)...); err != nil {
 		return err
 	}
@@ -79,18 +79,18 @@ func writeReport(c *cobra.Command, p process, args []string, format, out string)
 	}
 	if out == "-" {
 		_, err = page.WriteTo(p.stdout)
-		return err
+		return errors.Join(err, missing)
 	}
 	if err := os.WriteFile(out, page.Bytes(), 0o666); err != nil {
 		return fmt.Errorf("report: %w", err)
 	}
 	_, err = fmt.Fprintln(p.stdout, out)
-	return err
+	return errors.Join(err, missing)
 }
 
 // readSubjects reads the results. Its error names everything that is wrong with any of them, and refuses to write the
-// report over one. What is missing from a file that was cut short goes to standard error.
-func readSubjects(p process, paths []string, out string) ([]results.ResultFile, error) {
+// report over one. missing says what is missing from files that were cut short.
+func readSubjects(paths []string, out string) (named []results.ResultFile, missing, err error) {
 	var wrong []error
 	var subjects []results.ResultFile
 	target, _ := os.Stat(out) // nil where nothing is overwritten
@@ -115,12 +115,10 @@ func readSubjects(p process, paths []string, out string) ([]results.ResultFile, 
 			}
 			continue
 		}
-		for _, w := range r.Warnings {
-			fmt.Fprintf(p.stderr, "neokv: %s: %s\n", path, w)
-		}
+		missing = errors.Join(missing, cutShort(path, r))
 		subjects = append(subjects, results.ResultFile{Name: path, Result: r})
 	}
-	return shortNames(subjects), errors.Join(wrong...)
+	return shortNames(subjects), missing, errors.Join(wrong...)
 }
 
 // shortNames names the results by their files without folder and ending, where that tells them apart.

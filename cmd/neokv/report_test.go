@@ -91,8 +91,8 @@ func TestReportOfACutFile(t *testing.T) {
 			t.Errorf("stderr %q: want %q there and on the page", got.stderr, want)
 		}
 	}
-	if got.status != statusDone {
-		t.Errorf("status %d, want %d", got.status, statusDone)
+	if got.status != statusInvalid {
+		t.Errorf("status %d, want %d", got.status, statusInvalid)
 	}
 }
 

@@ -61,24 +61,32 @@ warning.`,
 	return c
 }
 
-// run reads all files, and writes nothing if something is wrong with one of them.
+// run reads all files, and writes nothing if something is wrong with one of them, other than that it was cut short.
 func (f *resultsFlags) run(p process, names []string) error {
 	files, texts, err := f.read(names)
 	outputs, wrong := f.outputs(files, texts)
 	if err = errors.Join(err, wrong); err != nil {
 		return err
 	}
-	for _, file := range files {
-		for _, w := range file.Warnings {
-			fmt.Fprintf(p.stderr, "neokv: warning: %s: %s\n", file.Name, w)
-		}
-	}
 	for _, o := range outputs {
 		if err := o.save(p.stdout); err != nil {
 			return err
 		}
 	}
-	return nil
+	for _, file := range files {
+		err = errors.Join(err, cutShort(file.Name, file.Result))
+	}
+	return err
+}
+
+// cutShort says what is missing from a result file, nil if it is whole. A verb shows what the file holds, and then ends
+// with this error.
+func cutShort(name string, r *results.Result) error {
+	var wrong []error
+	for _, w := range r.Warnings {
+		wrong = append(wrong, &usageError{name + ": " + w})
+	}
+	return errors.Join(wrong...)
 }
 
 // read reads the files. With the format json it also returns their text in the present format. Its error names

@@ -79,14 +79,14 @@ func TestResults(t *testing.T) {
 	}
 }
 
-// A result that was cut short is converted as far as it goes, and a warning says so.
+// A result that was cut short is converted as far as it goes, and the exit status says that it is invalid.
 func TestResultsCutShort(t *testing.T) {
 	cut := resultLines(t)
 	path := writeFile(t, filepath.Join(t.TempDir(), "cut.jsonl"), append(cut[:4:4], cut[4][:40])...)
 	for _, format := range resultForms {
 		got := neokvRun(t, nil, "results", path, "--format", format)
-		if want := "neokv: warning: " + path + ": line 5 is cut off and left out\nneokv: warning: " + path +
-			": no summary: the run did not come to its end\n"; got.status != statusDone || got.stderr != want ||
+		if want := "neokv: " + path + ": line 5 is cut off and left out\nneokv: " + path +
+			": no summary: the run did not come to its end\n"; got.status != statusInvalid || got.stderr != want ||
 			got.stdout == "" {
 			t.Errorf("%s: status %d, stderr %q, stdout\n%s", format, got.status, got.stderr, got.stdout)
 		}
