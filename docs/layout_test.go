@@ -54,6 +54,7 @@ var (
 		"bench/children",
 		"bench/ab",
 		"bench/gate",
+		"bench/redisbenchmark",
 	}
 	joined = []string{
 		"profiles",

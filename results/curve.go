@@ -16,7 +16,7 @@ func (c *Curve) lines() []string {
 		rows = append(rows, append([]string{Count(int64(s.Rate + 0.5)), Count(int64(s.Total.PerSecond + 0.5)),
 			Count(s.Total.Errors)}, latencies(l)...))
 	}
-	out := align(rows, false)
+	out := Align(rows, 1)
 	for i, s := range c.Rows {
 		if s.Why != "" {
 			out[i+1] += "  " + s.Why

@@ -35,7 +35,11 @@ func PrintTable(w io.Writer, h Header, s Summary) error {
 			continue
 		}
 		lines = append(lines, title(load, name, loop(load)), "")
-		lines = append(append(lines, align(opRows(g, load.OpenLoop()), load.OpenLoop())...), "")
+		names := 1
+		if load.OpenLoop() {
+			names = 2
+		}
+		lines = append(append(lines, Align(opRows(g, load.OpenLoop()), names)...), "")
 		lines = append(lines, g.notes()...)
 		if len(s.Groups) > 1 {
 			lines = append(lines, "")
@@ -91,12 +95,9 @@ func latencies(l *Latency) []string {
 	return []string{Micros(l.P50), Micros(l.P95), Micros(l.P99), Micros(l.P999), Micros(l.Max)}
 }
 
-// align pads cells to columns. Names go to the left, figures to the right.
-func align(rows [][]string, open bool) []string {
-	names := 1
-	if open {
-		names = 2
-	}
+// Align pads cells to columns and returns a line per row. The first columns have names, which go to the left; figures
+// go to the right.
+func Align(rows [][]string, names int) []string {
 	width := make([]int, len(rows[0]))
 	for _, r := range rows {
 		for i, cell := range r {

@@ -2,6 +2,7 @@ package children
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -151,13 +152,16 @@ var debianPackages = map[string]string{
 
 // Find returns the path of the first of some programs that is installed. Its error is a line that says how to install
 // the first.
-func Find(programs ...string) (path string, err error) {
+func Find(programs ...string) (string, error) {
+	var first error
 	for _, name := range programs {
-		if path, err = exec.LookPath(name); err == nil {
+		path, err := exec.LookPath(name)
+		if err == nil {
 			return filepath.Abs(path)
 		}
+		first = cmp.Or(first, missing(name, err))
 	}
-	return "", missing(programs[0], err)
+	return "", first
 }
 
 // missing says how to install a program that is not there.
@@ -166,5 +170,5 @@ func missing(program string, err error) error {
 	if !known || !errors.Is(err, exec.ErrNotFound) && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
-	return fmt.Errorf("%s is missing: apt-get install %s (macOS: brew install redis): %w", program, name, err)
+	return fmt.Errorf("%s is missing: apt-get install %s (macOS: brew install redis)", program, name)
 }

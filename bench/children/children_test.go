@@ -212,7 +212,7 @@ func TestStartFails(t *testing.T) {
 		{Redis{Program: "/nowhere/redis-server", Durability: None}, nil,
 			[]string{"redis-server is missing: apt-get install redis-server"}},
 		{Redis{Program: script(t, "echo bad config; exit 1"), Durability: Always, Cluster: true}, nil,
-			[]string{"start Redis Cluster appendonly yes --appendfsync always: ", "exit status 1: bad config"}},
+			[]string{"start Redis Cluster, appendonly yes, appendfsync always: ", "exit status 1: bad config"}},
 		{Existing{Addrs: []string{"127.0.0.1:1"}}, nil, []string{"start 127.0.0.1:1: ", "refused"}},
 		{Existing{}, nil, []string{"no address"}},
 	} {

@@ -45,13 +45,16 @@ func (s Redis) String() string {
 	if s.Cluster {
 		name = "Redis Cluster"
 	}
-	return name + " " + strings.TrimPrefix(strings.Join(s.Durability.Settings(), " "), "--")
+	if s.Durability == None {
+		return name + ", appendonly no"
+	}
+	return name + ", appendonly yes, appendfsync " + string(s.Durability)
 }
 
-// A Redis Cluster has masters with as many replicas.
+// Masters is how many masters a Redis Cluster has. Each has one replica.
 const (
-	masters = 3
-	nodes   = 2 * masters
+	Masters = 3
+	nodes   = 2 * Masters
 )
 
 func (s Redis) start(ctx context.Context, r *Running) (err error) {
@@ -126,9 +129,9 @@ func (r *Running) join(ctx context.Context) error {
 		}
 		ids[i], _ = id.(string)
 		commands := [][]string{{"CLUSTER", "SET-CONFIG-EPOCH", strconv.Itoa(i + 1)}}
-		if i < masters {
-			commands = append(commands, []string{"CLUSTER", "ADDSLOTSRANGE", strconv.Itoa(i * slots / masters),
-				strconv.Itoa((i+1)*slots/masters - 1)})
+		if i < Masters {
+			commands = append(commands, []string{"CLUSTER", "ADDSLOTSRANGE", strconv.Itoa(i * slots / Masters),
+				strconv.Itoa((i+1)*slots/Masters - 1)})
 		}
 		if i > 0 {
 			commands = append(commands, []string{"CLUSTER", "MEET", "127.0.0.1", strconv.Itoa(first[0]), strconv.Itoa(first[1])})
@@ -139,7 +142,7 @@ func (r *Running) join(ctx context.Context) error {
 			}
 		}
 	}
-	for i, addr := range r.addrs[masters:] {
+	for i, addr := range r.addrs[Masters:] {
 		err := r.await(ctx, "replicate", func() error {
 			_, err := bench.Ask(ctx, addr, "", "CLUSTER", "REPLICATE", ids[i])
 			return err
@@ -150,7 +153,7 @@ func (r *Running) join(ctx context.Context) error {
 	}
 	for i, addr := range r.addrs {
 		err := r.await(ctx, "join", func() error {
-			if i < masters {
+			if i < Masters {
 				return servesAll(ctx, addr, "")
 			}
 			return errors.Join(servesAll(ctx, addr, ""), follows(ctx, addr))

@@ -98,6 +98,26 @@ neokv: --target "x:": want host:port`},
 		{args: "bench --target x:1 --mem",
 			want: "neokv: --target takes a cluster that runs; --mem is for one that is booted"},
 		{args: "bench --target :", want: `neokv: --target ":": want host:port`},
+		{args: "redis-benchmark -t set", want: "neokv: unknown shorthand flag: 't' in -t"},
+		{args: "redis-benchmark set -- -n 1",
+			want: `neokv: redis-benchmark: unexpected argument "set"; flags of redis-benchmark follow --`},
+		{args: "redis-benchmark --rounds 0 --spread 1ms --format tabel --durability maybe --set engine.wal_sync=none " +
+			"--set redis.requirepass=x --set engine.wal_dir=/w -- -p 1 -n 0 -t sett",
+			want: `neokv: --rounds 0: want 1 to 1000
+neokv: --durability maybe: want none, everysec or always
+neokv: --spread 1ms: want 100ms to 1h, or 0 to leave it out
+neokv: --format tabel: want one of table, md, json; did you mean table?
+neokv: redis.requirepass: redis-server has no password here, so NeoKV must have none
+neokv: engine.wal_dir: each round has a folder of its own, so its logs cannot be elsewhere
+neokv: --set engine.wal_sync=none: --durability says that
+neokv: redis-benchmark -p: not possible here, since this command sets it
+neokv: redis-benchmark -n 0: want 1 to 2147483647
+neokv: redis-benchmark -t "sett": unknown, want some of ping, lrange, ping_inline, ping_mbulk, set, get, incr, ` +
+				"lpush, rpush, lpop, rpop, sadd, hset, spop, zadd, zpopmin, lrange_100, lrange_300, lrange_500, lrange_600, mset"},
+		{args: "redis-benchmark --profile durable --durability none --set engine.blom_bits=1",
+			want: "neokv: --set: unknown setting: engine.blom_bits; did you mean engine.bloom_bits?"},
+		{args: "redis-benchmark --profile durable --durability none",
+			want: "neokv: engine.durable: want --durability always or everysec"},
 	} {
 		got := neokvRun(t, c.env, strings.Fields(c.args)...)
 		if got.status != statusInvalid || strings.TrimSpace(got.stderr) != c.want || got.stdout != "" {
@@ -118,7 +138,7 @@ func TestWithoutAVerb(t *testing.T) {
 
 func TestHelp(t *testing.T) {
 	for _, verb := range []string{"", "serve", "bench", "results", "profiles", "profiles list",
-		"profiles show", "workloads", "workloads list", "workloads show", "version"} {
+		"profiles show", "workloads", "workloads list", "workloads show", "redis-benchmark", "version"} {
 		got := neokvRun(t, nil, append(strings.Fields(verb), "--help")...)
 		if got.status != statusDone || got.stderr != "" || !strings.Contains(got.stdout, "Examples:\n  ") {
 			t.Errorf("neokv %s --help: status %d, stderr %q, stdout\n%s\nwant 0 and an example", verb, got.status,

@@ -181,7 +181,7 @@ func newRow(f results.Figure, a, b []float64) (row Row, ok bool) {
 	if len(a) == 0 || len(b) == 0 || slices.Max(a) == 0 && slices.Max(b) == 0 {
 		return row, false
 	}
-	return Row{Name: f.Name, Unit: f.Unit, Kind: f.Kind, Better: f.Better, A: estimate(a), B: estimate(b)}, true
+	return Row{Name: f.Name, Unit: f.Unit, Kind: f.Kind, Better: f.Better, A: NewEstimate(a), B: NewEstimate(b)}, true
 }
 
 // ratio returns x / y; 1 if both are 0.
@@ -197,7 +197,8 @@ func sample(values []float64) *benchmath.Sample {
 	return benchmath.NewSample(slices.Clone(values), &benchmath.DefaultThresholds)
 }
 
-func estimate(values []float64) Estimate {
+// NewEstimate returns the median of values, of which there is at least one.
+func NewEstimate(values []float64) Estimate {
 	s := benchmath.AssumeNothing.Summary(sample(values), Level)
 	e := Estimate{Center: s.Center, N: len(values)}
 	if !math.IsInf(s.Lo, 0) && !math.IsInf(s.Hi, 0) {
@@ -215,7 +216,7 @@ func (row *Row) judge(ratios, controls []float64) {
 		}
 		return
 	}
-	e := estimate(ratios)
+	e := NewEstimate(ratios)
 	row.Ratio = &e
 	if e.Interval == nil {
 		row.Verdict = TooFew
@@ -225,20 +226,20 @@ func (row *Row) judge(ratios, controls []float64) {
 		row.Visible = max(e.Interval[1]/e.Center-1, 1-e.Interval[0]/e.Center)
 	}
 	row.Verdict = Same
-	if e.excludesOne() {
+	if e.ExcludesOne() {
 		row.Verdict = direction(row.Better, e.Center-1)
 	}
 	if len(controls) > 0 && !slices.ContainsFunc(controls, func(r float64) bool { return math.IsInf(r, 0) }) {
-		c := estimate(controls)
+		c := NewEstimate(controls)
 		row.Control = &c
-		if c.excludesOne() && 2*math.Abs(math.Log(c.Center)) > math.Abs(math.Log(e.Center)) {
+		if c.ExcludesOne() && 2*math.Abs(math.Log(c.Center)) > math.Abs(math.Log(e.Center)) {
 			row.Verdict = Contaminated
 		}
 	}
 }
 
-// excludesOne reports whether a ratio differs from 1 by more than noise.
-func (e *Estimate) excludesOne() bool {
+// ExcludesOne reports whether a ratio differs from 1 by more than noise.
+func (e *Estimate) ExcludesOne() bool {
 	return e.Interval != nil && (e.Interval[0] > 1 || e.Interval[1] < 1)
 }
 

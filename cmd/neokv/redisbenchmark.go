@@ -1,0 +1,119 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"neokv.dev/bench/children"
+	"neokv.dev/bench/redisbenchmark"
+	"neokv.dev/neokv/settings"
+	"neokv.dev/profiles"
+)
+
+// redisBenchmarkFlags are the flags of redis-benchmark.
+type redisBenchmarkFlags struct {
+	rounds     int
+	cluster    bool
+	durability string
+	spread     time.Duration
+	profile    string
+	set        []string
+	dir        string
+	format     string
+}
+
+func redisBenchmarkCommand(p process) *cobra.Command {
+	var f redisBenchmarkFlags
+	c := &cobra.Command{
+		Use:                   "redis-benchmark [flags] [-- FLAGS]",
+		Short:                 "Run redis-benchmark against a NeoKV and a redis-server, and compare",
+		DisableFlagsInUseLine: true,
+		Long: `Run the installed redis-benchmark against NeoKV and against redis-server, in turn, and compare their rates.
+
+This command starts both sides itself, afresh in each round, and stops them. What follows -- goes to redis-benchmark:
+its flags, and a command in place of its tests. With --cluster NeoKV is compared with a Redis Cluster of 3 masters and 3
+replicas, too. Beside each figure stands what the same load does over keys of all slots, sent by NeoKV's own generator.
+The output says what redis-benchmark does not. Standard output has the result alone; progress goes to standard error.
+Ctrl-C ends the run and prints the rounds that are complete.`,
+		Example: `  neokv redis-benchmark -- -t set,get -n 200000 -r 100000 -P 16
+  neokv redis-benchmark --cluster --durability always --rounds 10 -- -t set -c 200 --threads 3
+  neokv redis-benchmark --format md -- -n 50000 -r 1000 hset hash:__rand_int__ field value`,
+		Args: func(c *cobra.Command, args []string) error {
+			if n := c.ArgsLenAtDash(); n > 0 || n < 0 && len(args) > 0 {
+				return &usageError{fmt.Sprintf("%sunexpected argument %q; flags of redis-benchmark follow --", verb(c), args[0])}
+			}
+			return nil
+		},
+	}
+	flags := c.Flags()
+	flags.IntVar(&f.rounds, "rounds", 6, "how `often` to go through both sides; fewer than 6 give no interval")
+	flags.BoolVar(&f.cluster, "cluster", false, "compare with a Redis Cluster, too")
+	flags.StringVar(&f.durability, "durability", string(children.Always),
+		"`when` both sides make a write durable: none, everysec or always, as redis-server means it")
+	flags.DurationVar(&f.spread, "spread", time.Second,
+		"how `long` NeoKV's own generator sends each test over all slots; 0 leaves that out")
+	flags.StringVar(&f.profile, "profile", "default", "`profile` of NeoKV, by name or the path of a YAML file")
+	flags.StringArrayVar(&f.set, "set", nil, "change a setting of NeoKV, `name=value`; may be repeated")
+	flags.StringVar(&f.dir, "dir", "", "`folder` for data, on the disk to measure (default the system's temporary one)")
+	flags.StringVar(&f.format, "format", "table", "`form` of the output: "+strings.Join(redisbenchmark.Formats, ", "))
+	c.RunE = func(c *cobra.Command, args []string) error { return f.run(c, p, args) }
+	return c
+}
+
+func (f *redisBenchmarkFlags) run(c *cobra.Command, p process, args []string) error {
+	o, err := f.parse(args, p.env)
+	if err != nil {
+		return err
+	}
+	o.Progress = func(line string) { fmt.Fprintln(p.stderr, line) }
+	found, err := redisbenchmark.Run(c.Context(), o)
+	if c.Context().Err() != nil {
+		err = errors.New("interrupted")
+	}
+	if found != nil && found.Rounds > 0 {
+		err = errors.Join(found.Print(p.stdout, f.format), err)
+	}
+	return err
+}
+
+// parse turns flags into options. Its error names everything that is wrong.
+func (f *redisBenchmarkFlags) parse(args, env []string) (o redisbenchmark.Options, err error) {
+	var wrong []error
+	check := func(ok bool, format string, values ...any) {
+		if !ok {
+			wrong = append(wrong, &usageError{fmt.Sprintf(format, values...)})
+		}
+	}
+	o = redisbenchmark.Options{
+		Rounds: f.rounds, Cluster: f.cluster, Durability: children.Durability(f.durability), Spread: f.spread, Dir: f.dir,
+		NeoKV: children.NeoKV{Profile: f.profile, Set: f.set},
+	}
+	check(f.rounds >= 1 && f.rounds <= 1000, "--rounds %d: want 1 to 1000", f.rounds)
+	check(slices.Contains(children.Durabilities, o.Durability), "--durability %s: want none, everysec or always",
+		f.durability)
+	check(f.spread == 0 || f.spread >= 100*time.Millisecond && f.spread <= time.Hour,
+		"--spread %v: want 100ms to 1h, or 0 to leave it out", f.spread)
+	check(slices.Contains(redisbenchmark.Formats, f.format), "--format %s: want one of %s%s", f.format,
+		strings.Join(redisbenchmark.Formats, ", "), settings.DidYouMean(f.format, redisbenchmark.Formats))
+	r, err := profiles.Resolve(profiles.ValueSources{Profile: f.profile, Env: env, Set: f.set})
+	if err != nil {
+		wrong = append(wrong, err)
+	} else {
+		check(r.Redis.RequirePass == "", "redis.requirepass: redis-server has no password here, so NeoKV must have none")
+		check(r.Engine.WALDir == "", "engine.wal_dir: each round has a folder of its own, so its logs cannot be elsewhere")
+		check(!r.Engine.Durable || o.Durability != children.None, "engine.durable: want --durability always or everysec")
+		for _, set := range f.set {
+			name, _, _ := strings.Cut(set, "=")
+			check(strings.TrimSpace(name) != "engine.wal_sync", "--set %s: --durability says that", set)
+		}
+	}
+	if o.Load, err = redisbenchmark.ParseFlags(args); err != nil {
+		wrong = append(wrong, &usageError{err.Error()})
+	}
+	return o, errors.Join(wrong...)
+}

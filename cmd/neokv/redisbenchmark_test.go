@@ -1,0 +1,100 @@
+//go:build redisserver
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"neokv.dev/bench/redisbenchmark"
+)
+
+// The whole verb, with real programs.
+func TestRedisBenchmark(t *testing.T) {
+	t.Setenv(programEnv, "1") // the NeoKV that the verb starts is this program
+	dir := t.TempDir()
+	r := neokvRun(t, nil, "redis-benchmark", "--rounds", "1", "--cluster", "--spread", "100ms", "--durability", "none",
+		"--profile", "small", "--dir", dir, "--format", "json", "--", "-t", "ping_mbulk,set,lrange_100", "-n", "300", "-c",
+		"6", "-r", "100")
+	if r.status != statusDone {
+		t.Fatalf("status %d: %s", r.status, r.stderr)
+	}
+	var f redisbenchmark.Findings
+	if err := json.Unmarshal([]byte(r.stdout), &f); err != nil {
+		t.Fatal(err)
+	}
+	if f.Rounds != 1 || len(f.Pairs) != 2 || len(f.Hidden) < 3 || f.Tool == "" {
+		t.Errorf("findings %+v", f)
+	}
+	for _, p := range f.Pairs {
+		if p.NeoKV.Version == "" || p.Peer.Version == "" || p.NeoKV.Version == p.Peer.Version ||
+			!strings.Contains(p.NeoKV.Started, "engine.wal_sync=none") || !strings.Contains(p.Peer.Started, "--appendonly no") {
+			t.Errorf("%s: %+v, %+v", p.NeoKV.Name, p.NeoKV, p.Peer)
+		}
+		for _, test := range slices.Concat(p.Tests, p.Spread) {
+			for _, a := range []redisbenchmark.SideFigures{test.NeoKV, test.Peer} {
+				if len(a.PerSecond) != 1 || slices.Min(a.PerSecond) <= 0 || len(a.P99) != 1 || a.Errors != nil {
+					t.Errorf("%s: %s: %+v", p.NeoKV.Name, test.Test, a)
+				}
+			}
+			// A run of 300 commands in a cluster ends before redis-benchmark looks.
+			short := test.TooShort && p.Threads == 3
+			if (test.Ratio == nil) != short || !short && (test.Ratio.ExcludesOne() || test.Ratio.Interval != nil) {
+				t.Errorf("%s: %s: ratio %+v, too short %v, want a ratio without interval", p.NeoKV.Name, test.Test, test.Ratio,
+					test.TooShort)
+			}
+		}
+	}
+	if entries, err := os.ReadDir(dir); err != nil || len(entries) > 0 {
+		t.Errorf("%d files are left, %v", len(entries), err)
+	}
+}
+
+// Ctrl-C in the second round, which goes backwards, leaves the figures of the first.
+func TestRedisBenchmarkIsInterrupted(t *testing.T) {
+	t.Setenv(programEnv, "1")
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var stdout bytes.Buffer
+	stderr := &atLine{line: "round 2 of 9: neokv", do: cancel}
+	dir := t.TempDir()
+	status := run(ctx, process{nil, strings.NewReader(""), &stdout, stderr}, []string{"redis-benchmark", "--rounds", "9",
+		"--spread", "0", "--profile", "small", "--dir", dir, "--format", "md", "--", "-t", "set", "-n", "100"})
+	if status != statusFailed || !strings.Contains(stdout.String(), "1 rounds, ") ||
+		!strings.HasSuffix(stderr.String(), "round 2 of 9: redis-server\nround 2 of 9: neokv\nneokv: interrupted\n") {
+		t.Errorf("status %d, %s, %s", status, stdout.String(), stderr.String())
+	}
+	if entries, err := os.ReadDir(dir); err != nil || len(entries) > 0 {
+		t.Errorf("%d files are left, %v", len(entries), err)
+	}
+}
+
+// atLine calls do when a line is written that begins in a certain way.
+type atLine struct {
+	bytes.Buffer
+	line string
+	do   func()
+}
+
+func (a *atLine) Write(p []byte) (int, error) {
+	if strings.HasPrefix(string(p), a.line) {
+		a.do()
+	}
+	return a.Buffer.Write(p)
+}
+
+// A program that is missing is said in one line that says how to install it.
+func TestRedisBenchmarkIsMissing(t *testing.T) {
+	t.Setenv("PATH", t.TempDir())
+	r := neokvRun(t, nil, "redis-benchmark")
+	const want = "neokv: redis-benchmark is missing: apt-get install redis-tools (macOS: brew install redis)\n" +
+		"neokv: redis-server is missing: apt-get install redis-server (macOS: brew install redis)\n"
+	if r.status != statusFailed || r.stdout != "" || r.stderr != want {
+		t.Errorf("status %d, %q, want %q", r.status, r.stderr, want)
+	}
+}
