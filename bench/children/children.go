@@ -16,7 +16,7 @@ import (
 	"neokv.dev/bench"
 )
 
-// Startable is what Start can start: a NeoKV, a Redis, or an Existing target.
+// Startable is what Start can start: a NeoKV, a Redis, a Program, or an Existing target.
 type Startable interface {
 	fmt.Stringer
 	start(ctx context.Context, r *Running) error
@@ -108,6 +108,15 @@ func (r *Running) Err() error {
 type Usage struct {
 	CPU    time.Duration // since they began, with that of their ended children
 	Memory int64         // resident, in bytes
+	// DiskReads is how many bytes the system has fetched from disks for them; what comes from the page cache is not in
+	// it.
+	DiskReads int64
+}
+
+func (u *Usage) add(of Usage) {
+	u.CPU += of.CPU
+	u.Memory += of.Memory
+	u.DiskReads += of.DiskReads
 }
 
 // Use returns what all processes of the target use together.
@@ -120,8 +129,7 @@ func (r *Running) Use() (sum Usage, err error) {
 		if err != nil {
 			return Usage{}, fmt.Errorf("use of %s: %w", c, errors.Join(err, r.Err()))
 		}
-		sum.CPU += use.CPU
-		sum.Memory += use.Memory
+		sum.add(use)
 	}
 	return sum, nil
 }

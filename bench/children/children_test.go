@@ -213,6 +213,9 @@ func TestStartFails(t *testing.T) {
 			[]string{"redis-server is missing: apt-get install redis-server"}},
 		{Redis{Program: script(t, "echo bad config; exit 1"), Durability: Always, Cluster: true}, nil,
 			[]string{"start Redis Cluster, appendonly yes, appendfsync always: ", "exit status 1: bad config"}},
+		{Program{Path: script(t, "echo no luck; exit 4"), Args: [][]string{{}}, Addrs: []string{"127.0.0.1:1"},
+			Ready: func(context.Context) error { return errors.New("not yet") }}, nil, []string{"exit status 4: no luck"}},
+		{Program{Path: script(t, "")}, nil, []string{"no process"}},
 		{Existing{Addrs: []string{"127.0.0.1:1"}}, nil, []string{"start 127.0.0.1:1: ", "refused"}},
 		{Existing{}, nil, []string{"no address"}},
 	} {

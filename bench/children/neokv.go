@@ -35,13 +35,8 @@ func (n NeoKV) String() string {
 
 const readyWord = "NEOKV_READY"
 
-func (n NeoKV) start(ctx context.Context, r *Running) (err error) {
-	program := n.Program
-	if program == "" {
-		program, err = os.Executable()
-	} else if strings.ContainsRune(program, filepath.Separator) {
-		program, err = filepath.Abs(program)
-	}
+func (n NeoKV) start(ctx context.Context, r *Running) error {
+	program, err := locate(n.Program)
 	if err != nil {
 		return err
 	}
@@ -82,6 +77,17 @@ func (n NeoKV) start(ctx context.Context, r *Running) (err error) {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
+}
+
+// locate returns how to start a program from any folder. An empty name is this program.
+func locate(program string) (string, error) {
+	switch {
+	case program == "":
+		return os.Executable()
+	case strings.ContainsRune(program, filepath.Separator):
+		return filepath.Abs(program)
+	}
+	return program, nil // on the search path
 }
 
 // readyAt reads the addresses of the line that neokv serve prints when it serves every slot.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -38,6 +39,7 @@ type Redis struct {
 	Program    string // the redis-server to start; empty for redis-server or valkey-server, whichever is installed
 	Cluster    bool
 	Durability Durability
+	Args       []string // further settings, as words of the command line
 }
 
 func (s Redis) String() string {
@@ -64,15 +66,16 @@ func (s Redis) start(ctx context.Context, r *Running) (err error) {
 			return err
 		}
 	}
+	more := slices.Concat(s.Durability.Settings(), s.Args)
 	if !s.Cluster {
-		err := r.spawnRedis(ctx, program, s.Durability.Settings(), false)
+		err := r.spawnRedis(ctx, program, more, false)
 		if err == nil {
 			r.proxy = r.addrs[0]
 		}
 		return err
 	}
 	for range nodes {
-		if err := r.spawnRedis(ctx, program, s.Durability.Settings(), true); err != nil {
+		if err := r.spawnRedis(ctx, program, more, true); err != nil {
 			return err
 		}
 	}
@@ -84,7 +87,7 @@ func (s Redis) start(ctx context.Context, r *Running) (err error) {
 func (r *Running) spawnRedis(ctx context.Context, program string, more []string, cluster bool) error {
 	const tries = 5
 	for try := 1; ; try++ {
-		ports, err := freePorts(2)
+		ports, err := FreePorts(2)
 		if err != nil {
 			return err
 		}
@@ -187,8 +190,8 @@ func follows(ctx context.Context, addr string) error {
 	return err
 }
 
-// freePorts finds ports on which nobody listens, below those that the system gives to outgoing connections.
-func freePorts(n int) (ports []int, err error) {
+// FreePorts finds ports on which nobody listens, below those that the system gives to outgoing connections.
+func FreePorts(n int) (ports []int, err error) {
 	for tries := 0; len(ports) < n; tries++ {
 		if tries > 1000 {
 			return nil, errors.New("no free port between 12000 and 32000")

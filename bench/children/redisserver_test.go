@@ -3,6 +3,7 @@
 package children
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"path/filepath"
@@ -10,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/redis/go-redis/v9"
+
+	"neokv.dev/bench"
 )
 
 func TestRedis(t *testing.T) {
@@ -66,6 +69,40 @@ func TestRedisCluster(t *testing.T) {
 	}
 	if err := r.Kill(); err != nil || r.Err() != nil || !isEmpty(t, dir) || !refuses(r.Addrs()[5]) {
 		t.Errorf("killed with %v, %v", err, r.Err())
+	}
+}
+
+// A program of any kind runs until it is stopped; further settings reach a redis-server.
+func TestProgram(t *testing.T) {
+	ports, err := FreePorts(2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := Program{Path: "redis-server"}
+	for _, port := range ports {
+		p.Args = append(p.Args, []string{"--port", fmt.Sprint(port), "--bind", "127.0.0.1", "--save", ""})
+		p.Addrs = append(p.Addrs, fmt.Sprint("127.0.0.1:", port))
+	}
+	p.Ready = func(ctx context.Context) error {
+		for _, addr := range p.Addrs {
+			if _, err := bench.Ask(ctx, addr, "", "PING"); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	dir := t.TempDir()
+	r := begin(t, dir, p)
+	if len(r.Addrs()) != 2 || ask(t, r, p.Addrs[1], "PING") != "PONG" {
+		t.Errorf("addresses %v", r.Addrs())
+	}
+	if err := r.Stop(); err != nil || !isEmpty(t, dir) || !refuses(p.Addrs[1]) {
+		t.Errorf("stopped with %v", err)
+	}
+
+	r = begin(t, dir, Redis{Durability: None, Args: []string{"--maxclients", "77"}})
+	if got := fmt.Sprint(ask(t, r, r.Proxy(), "CONFIG", "GET", "maxclients")); !strings.Contains(got, "77") {
+		t.Errorf("maxclients: %s, want 77", got)
 	}
 }
 

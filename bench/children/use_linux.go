@@ -44,17 +44,22 @@ func descendants(pid int) []string {
 
 func useOf(pids []string) (sum Usage, err error) {
 	for _, pid := range pids {
-		name := "/proc/" + pid + "/stat"
-		line, err := os.ReadFile(name)
+		stat, err := os.ReadFile("/proc/" + pid + "/stat")
 		if err != nil {
 			return Usage{}, err
 		}
-		use, err := parseStat(string(line))
+		io, err := os.ReadFile("/proc/" + pid + "/io")
 		if err != nil {
-			return Usage{}, fmt.Errorf("%s: %w", name, err)
+			return Usage{}, err
 		}
-		sum.CPU += use.CPU
-		sum.Memory += use.Memory
+		use, err := parseStat(string(stat))
+		if err == nil {
+			use.DiskReads, err = parseIO(string(io))
+		}
+		if err != nil {
+			return Usage{}, fmt.Errorf("/proc/%s: %w", pid, err)
+		}
+		sum.add(use)
 	}
 	return sum, nil
 }
@@ -77,4 +82,14 @@ func parseStat(line string) (u Usage, err error) {
 	}
 	u.Memory = number(rss) * int64(os.Getpagesize())
 	return u, err
+}
+
+// parseIO reads /proc/PID/io, which proc_pid_io(5) describes. Reads of children that have ended are in it.
+func parseIO(text string) (diskReads int64, err error) {
+	_, field, found := strings.Cut(text, "\nread_bytes: ")
+	field, _, ended := strings.Cut(field, "\n")
+	if diskReads, err = strconv.ParseInt(field, 10, 64); !found || !ended || err != nil {
+		return 0, fmt.Errorf("io: %q: want read_bytes", text)
+	}
+	return diskReads, nil
 }
