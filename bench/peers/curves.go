@@ -34,7 +34,7 @@ func (c curve) about() string { return c.doc }
 // point is a NeoKV, started for this point, and the load on it: GETs of everything that was loaded, then SETs.
 type point struct {
 	label string
-	serve []string // flags of neokv serve beside those of the target neokv
+	serve []string // settings beside those of the target neokv
 	benchLoad
 }
 
@@ -45,10 +45,10 @@ var usual = benchLoad{clients: 50, pipeline: 16, records: keysPerTag, valueBytes
 var curves = []curve{
 	{name: "stores", doc: "stores; three replicas, one where there is one store",
 		points: points([]int{1, 3, 5, 9}, func(n int, p *point) {
-			p.serve = []string{"--stores", fmt.Sprint(n), "--replicas", fmt.Sprint(min(n, 3))}
+			p.serve = []string{fmt.Sprint("cluster.stores=", n), fmt.Sprint("cluster.replicas=", min(n, 3))}
 		}, 1, 16)},
 	{name: "regions", doc: "regions", points: points([]int{1, 8, 32, 128}, func(n int, p *point) {
-		p.serve = []string{"--regions", fmt.Sprint(n)}
+		p.serve = []string{fmt.Sprint("cluster.regions=", n)}
 	}, 1, 16)},
 	{name: "clients", doc: "clients",
 		points: points([]int{1, 10, 50, 200, 500}, func(n int, p *point) { p.clients = n },
@@ -98,7 +98,7 @@ func points(numbers []int, set func(n int, p *point), pipelines ...int) (all []p
 func settingPoints(name string, values []string, pipelines ...int) (all []point) {
 	for _, v := range values {
 		for _, pipeline := range pipelines {
-			p := point{label: v, serve: []string{"--set", name + "=" + v}, benchLoad: usual}
+			p := point{label: v, serve: []string{name + "=" + v}, benchLoad: usual}
 			p.pipeline = pipeline
 			all = append(all, p)
 		}
@@ -108,7 +108,7 @@ func settingPoints(name string, values []string, pipelines ...int) (all []point)
 
 func dataPoints(records ...int) []point {
 	return points(records, func(n int, p *point) {
-		p.records, p.serve = n, []string{"--set", "engine.block_cache=16MiB", "--set", "engine.row_cache=0"}
+		p.records, p.serve = n, []string{"engine.block_cache=16MiB", "engine.row_cache=0"}
 	}, 16)
 }
 
@@ -267,7 +267,7 @@ func (x *bench) sample(ctx context.Context, in *instance, l benchLoad, r *sample
 	if err := in.settle(ctx); err != nil {
 		return err
 	}
-	before, err := in.servers[0].diskReads()
+	before, err := in.Use()
 	if err != nil {
 		return err
 	}
@@ -279,12 +279,12 @@ func (x *bench) sample(ctx context.Context, in *instance, l benchLoad, r *sample
 	if err != nil {
 		return err
 	}
-	after, err := in.servers[0].diskReads()
+	after, err := in.Use()
 	if err != nil {
 		return err
 	}
 	r.measured(s)
-	r.Work, r.Ops, r.DiskBytes = s.Work, s.Groups[0].Total.Count, after-before
+	r.Work, r.Ops, r.DiskBytes = s.Work, s.Groups[0].Total.Count, after.DiskReads-before.DiskReads
 	return nil
 }
 

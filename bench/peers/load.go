@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"encoding/csv"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -15,11 +14,13 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"neokv.dev/bench/redisbenchmark"
 	"neokv.dev/results"
 )
 
@@ -82,7 +83,7 @@ var tests = slices.Concat([]test{
 	sendTest("set-50-16", "redis-benchmark: SET -c 50 -P 16", 50, 16, true),
 	sendTest("get-50-1", "redis-benchmark: GET -c 50 -P 1", 50, 1, false),
 	sendTest("get-50-16", "redis-benchmark: GET -c 50 -P 16", 50, 16, false),
-}, allStringTests(), allTypeTests(), typeTests())
+}, allTests(), typeTests())
 
 func anyTarget(peerTarget) bool { return true }
 
@@ -105,14 +106,14 @@ func neokvBenchTest(workload string, clients, pipeline, records int) test {
 		unit: unitRate, optional: true, clients: clients, pipeline: pipeline, workload: workload, records: records,
 	}
 	t.fits = func(t peerTarget) bool { return t.redis }
-	t.run = func(ctx context.Context, x *bench, to peerTarget, in *instance, r *measurement) error {
-		return x.sendAll(ctx, t, to, in, r)
+	t.run = func(ctx context.Context, x *bench, _ peerTarget, in *instance, r *measurement) error {
+		return x.sendAll(ctx, t, in, r)
 	}
 	return t
 }
 
-// allStringTests are the tests with neokv bench of SET and GET. They are in the default list.
-func allStringTests() (all []test) {
+// allTests are the tests with neokv bench, of strings and counters. For other types see neokv redis-benchmark.
+func allTests() (all []test) {
 	for _, workload := range []string{"set", "get"} {
 		for _, pipeline := range []int{1, 16} {
 			t := neokvBenchTest(workload, 50, pipeline, keysPerTag)
@@ -120,30 +121,7 @@ func allStringTests() (all []test) {
 			all = append(all, t)
 		}
 	}
-	return all
-}
-
-// allTypeTests are the tests with neokv bench of counters, hashes, lists, sets and sorted sets. All collections
-// together have as many elements as the other tests have keys.
-func allTypeTests() []test {
-	all := []test{neokvBenchTest("incr", 50, 16, keysPerTag)}
-	for _, workload := range []string{"lpush", "rpush", "hset", "sadd", "zadd", "lpop", "spop", "zpopmin"} {
-		all = append(all, neokvBenchTest(workload, 50, 16, keysPerTag/elementsPerKey))
-	}
-	return all
-}
-
-// elements returns how many elements neokv bench loads into each collection. For pops these are more than a run takes.
-// For other commands they are few, since the compactions of what is loaded go on into the run.
-func (x *bench) elements(t test, to peerTarget) int {
-	if !strings.Contains(t.workload, "pop") {
-		return elementsPerKey
-	}
-	perSecond := 600_000.0
-	if to.proxy { // a NeoKV
-		perSecond = 100_000
-	}
-	return int(perSecond * (x.length + 1) / float64(t.records))
+	return append(all, neokvBenchTest("incr", 50, 16, keysPerTag))
 }
 
 func (t test) command() string {
@@ -164,13 +142,13 @@ func measureBoot(ctx context.Context, x *bench, t peerTarget, _ *instance, r *me
 }
 
 func measureMemory(_ context.Context, _ *bench, _ peerTarget, in *instance, r *measurement) error {
-	bytes, _, err := in.use()
-	r.Value = float64(bytes) / 1e6
+	use, err := in.Use()
+	r.Value = float64(use.Memory) / 1e6
 	return err
 }
 
 func measureIdle(ctx context.Context, x *bench, _ peerTarget, in *instance, r *measurement) error {
-	_, before, err := in.use()
+	before, err := in.Use()
 	if err != nil {
 		return err
 	}
@@ -181,22 +159,9 @@ func measureIdle(ctx context.Context, x *bench, _ peerTarget, in *instance, r *m
 	case <-time.After(time.Duration(x.idle * float64(time.Second))):
 	}
 	took := time.Since(begin)
-	_, after, err := in.use()
-	r.Value = 100 * (after - before).Seconds() / took.Seconds()
+	after, err := in.Use()
+	r.Value = 100 * (after.CPU - before.CPU).Seconds() / took.Seconds()
 	return err
-}
-
-// use adds up memory and CPU time of the target's processes.
-func (in *instance) use() (bytes int64, cpu time.Duration, err error) {
-	for _, s := range in.servers {
-		b, c, err := s.use()
-		if err != nil {
-			return 0, 0, err
-		}
-		bytes += b
-		cpu += c
-	}
-	return bytes, cpu, nil
 }
 
 func measureFailover(ctx context.Context, x *bench, t peerTarget, _ *instance, r *measurement) error {
@@ -205,8 +170,18 @@ func measureFailover(ctx context.Context, x *bench, t peerTarget, _ *instance, r
 		return err
 	}
 	defer in.stop()
+	info, err := infoFields(ctx, in.nodes[0], "server")
+	if err != nil {
+		return err
+	}
+	pid, err := strconv.Atoi(info["process_id"])
+	if err != nil {
+		return fmt.Errorf("INFO server: process_id: %w", err)
+	}
 	begin := time.Now()
-	in.servers[0].kill()
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		return err
+	}
 	in.nodes[0].Close()
 	in.nodes = in.nodes[1:]
 	err = await(ctx, "fail over", func() error { return in.accepts(ctx) })
@@ -347,9 +322,11 @@ type nodeCounters struct {
 }
 
 func (in *instance) counters(ctx context.Context) (sum nodeCounters, err error) {
-	if _, sum.cpu, err = in.use(); err != nil {
+	use, err := in.Use()
+	if err != nil {
 		return sum, err
 	}
+	sum.cpu = use.CPU
 	for _, c := range in.nodes {
 		f, err := infoFields(ctx, c, "stats")
 		if err != nil {
@@ -371,9 +348,9 @@ func (in *instance) counters(ctx context.Context) (sum nodeCounters, err error) 
 
 // redisBenchmark sends n operations on keys below limit.
 func redisBenchmark(ctx context.Context, in *instance, t test, n, limit int) (loadResult, error) {
-	at := in.addrs[0]
-	if t.proxy && in.proxy != "" {
-		at = in.proxy
+	at := in.Addrs()[0]
+	if t.proxy {
+		at = in.Proxy()
 	}
 	_, port, _ := strings.Cut(at, ":")
 	args := []string{"-p", port, "-c", strconv.Itoa(t.clients), "-P", strconv.Itoa(t.pipeline), "-n", strconv.Itoa(n),
@@ -394,37 +371,21 @@ func redisBenchmark(ctx context.Context, in *instance, t test, n, limit int) (lo
 		return loadResult{}, fmt.Errorf("redis-benchmark %s: %w: %s", strings.Join(short(args), " "), err,
 			errs.String())
 	}
-	return parseCSV(string(out))
-}
-
-// parseCSV reads the one line of figures that redis-benchmark --csv prints.
-func parseCSV(out string) (r loadResult, err error) {
-	at := strings.Index(out, `"test","rps"`)
-	if at < 0 {
-		return r, fmt.Errorf("redis-benchmark printed no table: %q", out)
+	rows, err := redisbenchmark.ParseCSV(string(out))
+	if err == nil && len(rows) != 1 {
+		err = fmt.Errorf("redis-benchmark printed %d rows, want 1", len(rows))
 	}
-	rows, err := csv.NewReader(strings.NewReader(out[at:])).ReadAll()
-	if err != nil || len(rows) != 2 {
-		return r, fmt.Errorf("redis-benchmark printed %q: want one line of figures (%v)", out, err)
+	if err != nil {
+		return loadResult{}, err
 	}
-	for i, name := range rows[0] {
-		to := map[string]*float64{"rps": &r.perSecond, "p50_latency_ms": &r.p50, "p95_latency_ms": &r.p95,
-			"p99_latency_ms": &r.p99}[name]
-		if to == nil {
-			continue
-		}
-		if *to, err = strconv.ParseFloat(rows[1][i], 64); err != nil {
-			return r, fmt.Errorf("redis-benchmark: %s: %w", name, err)
-		}
-	}
-	return r, nil
+	return loadResult{perSecond: rows[0].PerSecond, p50: rows[0].P50, p95: rows[0].P95, p99: rows[0].P99}, nil
 }
 
 // sendAll runs neokv bench against a target that runs.
-func (x *bench) sendAll(ctx context.Context, t test, to peerTarget, in *instance, r *measurement) error {
+func (x *bench) sendAll(ctx context.Context, t test, in *instance, r *measurement) error {
 	s, err := x.neokvBench(ctx, in, benchLoad{
-		workload: t.workload, clients: t.clients, pipeline: t.pipeline, records: t.records, elements: x.elements(t, to),
-		valueBytes: valueBytes, warmup: time.Second,
+		workload: t.workload, clients: t.clients, pipeline: t.pipeline, records: t.records, valueBytes: valueBytes,
+		warmup: time.Second,
 	})
 	if err != nil {
 		return err
@@ -449,21 +410,17 @@ func (r *measurement) measured(s *results.Summary) {
 type benchLoad struct {
 	workload                               string
 	clients, pipeline, records, valueBytes int
-	elements                               int           // of each record that is a collection, 0 for the default
 	warmup                                 time.Duration // sent first, without measuring
 }
 
 // neokvBench sends a load to a target that runs and returns the summary.
 func (x *bench) neokvBench(ctx context.Context, in *instance, l benchLoad) (*results.Summary, error) {
-	file := filepath.Join(in.dir, "bench.jsonl")
-	args := []string{"bench", "--target", strings.Join(in.addrs, ","), "--workload", l.workload, "--clients",
+	file := filepath.Join(in.Dir(), "bench.jsonl")
+	args := []string{"bench", "--target", strings.Join(in.Addrs(), ","), "--workload", l.workload, "--clients",
 		strconv.Itoa(l.clients),
 		"--pipeline", strconv.Itoa(l.pipeline), "--duration", strconv.FormatFloat(x.length, 'f', -1, 64) + "s",
 		"--warmup", l.warmup.String(),
 		"--records", strconv.Itoa(l.records), "--value-size", strconv.Itoa(l.valueBytes), "--out", file}
-	if l.elements > 0 {
-		args = append(args, "--elements", strconv.Itoa(l.elements))
-	}
 	if out, err := exec.CommandContext(ctx, x.neokv, args...).CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("neokv %s: %w: %s", strings.Join(args, " "), err, out)
 	}

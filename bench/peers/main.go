@@ -10,13 +10,14 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"syscall"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
+
+	"neokv.dev/bench/children"
 )
 
 // The parts of the load that are the same for every target.
@@ -24,8 +25,6 @@ const (
 	clientThreads = 3 // what redis-benchmark --cluster takes for three nodes
 	valueBytes    = 64
 	keysPerTag    = 100_000
-	// elementsPerKey is the number of elements of a collection in tests with many keys.
-	elementsPerKey = 10
 )
 
 const dirUsage = "`folder` for data, on the disk to measure (default the system's one for temporary files)"
@@ -42,8 +41,6 @@ type measurePlan struct {
 }
 
 func main() {
-	// A child dies with the thread that started it. This thread starts all children, and lasts as long as the process.
-	runtime.LockOSThread()
 	redis.SetLogger(redisLogger{}) // silent: a server that does not listen yet is no news
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -71,14 +68,13 @@ func command() *cobra.Command {
   go run . --targets neokv,before --before /tmp/neokv-of-last-week --tests set-50-16
   go run . --targets neokv,redis-cluster --tests all-set-50-16,all-get-50-16 --regions 8,1,32,128
   go run . --targets neokv,redis --tests set-50-16,types
-  go run . --targets neokv,redis --tests all-set-50-16,all-types --seconds 10
   go run . --out results/2026-11-23.jsonl
   go run . report results/2026-11-23.jsonl > results/2026-11-23.md`,
 		Long: "Measure NeoKV beside other stores on this machine, interleaved, and print Markdown tables.\n\n" +
 			cheaper +
 			"\n\nTargets:\n" + list(targets, peerTarget.about) +
 			"\nTests (--tests all for all of them, types for those of hashes, sets, lists, sorted sets, INCR and " +
-			"MSET,\nall-types for the same with neokv bench):\n" + list(tests, test.about),
+			"MSET):\n" + list(tests, test.about),
 		RunE: func(c *cobra.Command, _ []string) error {
 			if err := p.check(); err != nil {
 				return err
@@ -119,10 +115,8 @@ func (p *measurePlan) check() error {
 	if slices.Equal(p.tests, []string{"all"}) {
 		p.tests = names(tests)
 	}
-	for group, tests := range map[string][]string{"types": typeNames(), "all-types": names(allTypeTests())} {
-		if i := slices.Index(p.tests, group); i >= 0 {
-			p.tests = slices.Replace(p.tests, i, i+1, tests...)
-		}
+	if i := slices.Index(p.tests, "types"); i >= 0 {
+		p.tests = slices.Replace(p.tests, i, i+1, typeNames()...)
 	}
 	allowed := func(flag string, given, all []string) {
 		for _, name := range given {
@@ -148,8 +142,8 @@ func (p *measurePlan) check() error {
 		wrong = append(wrong, errors.New("--before names the program of the target before: want both or neither"))
 	}
 	for _, tool := range []string{"redis-server", "redis-benchmark"} {
-		if _, err := exec.LookPath(tool); err != nil {
-			wrong = append(wrong, fmt.Errorf("%s is missing: apt-get install redis-server redis-tools", tool))
+		if _, err := children.Find(tool); err != nil {
+			wrong = append(wrong, err)
 		}
 	}
 	return errors.Join(wrong...)

@@ -357,7 +357,7 @@ var sections = []section{
 	{"Keys of all slots", "neokv bench sends them to all regions of NeoKV and to all masters of Redis Cluster.",
 		func(t test) bool { return t.workload != "" }},
 	{"Keys of one slot per node", "redis-benchmark --cluster sends them to three of NeoKV's eight regions, and " +
-		"to all masters\nof Redis Cluster. The tests `*-proxy-*` are about one key, so one region.",
+		"to all masters\nof Redis Cluster.",
 		func(t test) bool { return t.workload == "" && t.unit == unitRate }},
 	{"Without load", "", func(t test) bool { return t.unit != unitRate }},
 }

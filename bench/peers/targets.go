@@ -4,8 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
+	"net"
 	"strconv"
 	"strings"
 	"time"
@@ -13,6 +12,8 @@ import (
 	"github.com/redis/go-redis/v9"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
+
+	"neokv.dev/bench/children"
 )
 
 // peerTarget is one of the stores that are measured.
@@ -21,8 +22,8 @@ type peerTarget struct {
 	redis     bool     // speaks Redis
 	regions   int      // of NeoKV
 	proxy     bool     // has a port that takes any key
-	serve     []string // further flags of neokv serve, which win over those that it has here
-	start     func(ctx context.Context, x *bench, t peerTarget, s start, in *instance) error
+	serve     []string // settings of NeoKV, which win over those that all have here
+	startable func(x *bench, t peerTarget, s start) (children.Startable, error)
 }
 
 func (t peerTarget) key() string { return t.name }
@@ -33,20 +34,20 @@ func (t peerTarget) about() string { return t.doc }
 var targets = []peerTarget{
 	{name: "neokv", doc: "3 stores in one process, 3 replicas, 8 regions, on disk, WAL sync always, linearizable reads",
 		redis: true, regions: 8,
-		proxy: true, start: startNeoKV},
+		proxy: true, startable: startNeoKV},
 	{name: "neokv-apart", doc: "the same with raft.transport tcp and engine.shared_sync false; one process, too",
 		redis: true, regions: 8,
-		proxy: true, serve: []string{"--set", "raft.transport=tcp", "--set", "engine.shared_sync=false"},
-		start: startNeoKV},
-	{name: "redis", doc: "redis-server alone, appendfsync always, no rewrite", redis: true, start: startRedis},
+		proxy: true, serve: []string{"raft.transport=tcp", "engine.shared_sync=false"},
+		startable: startNeoKV},
+	{name: "redis", doc: "redis-server alone, appendfsync always, no rewrite", redis: true, startable: startRedis},
 	{name: "redis-cluster", redis: true,
-		doc:   "3 masters and 3 replicas of redis-server (replicas asynchronous), appendfsync always, no rewrite",
-		start: startRedisCluster},
-	{name: "etcd", doc: "3 nodes of etcd 3.6, linearizable reads", start: startEtcd},
+		doc:       "3 masters and 3 replicas of redis-server (replicas asynchronous), appendfsync always, no rewrite",
+		startable: startRedisCluster},
+	{name: "etcd", doc: "3 nodes of etcd 3.6, linearizable reads", startable: startEtcd},
 	{name: "redcon", doc: "a bare redcon server on a Go map, the ceiling of NeoKV's front end", redis: true,
-		start: startRedcon},
+		startable: startRedcon},
 	{name: "before", doc: "NeoKV from the program of --before, to compare with", redis: true, regions: 8, proxy: true,
-		start: startNeoKV},
+		startable: startNeoKV},
 }
 
 // start says how to start a target.
@@ -57,34 +58,36 @@ type start struct {
 
 // instance is a target that runs.
 type instance struct {
-	servers  []*server
-	addrs    []string        // addresses for clients; of a Redis Cluster the masters come first
+	*children.Running
 	nodes    []*redis.Client // one per address, in the same order; none of etcd
 	etcd     []*clientv3.Client
 	boot     time.Duration     // how long it took until the target accepted writes everywhere
-	proxy    string            // the port that takes any key, empty if there is none
 	loaded   bool              // the keys of redis-benchmark are loaded
 	filled   map[string]string // for each key of a test of types: which fill it holds
 	prefixes []string          // prefixes of redis-benchmark's keys in a cluster, when they are known
 	taker    int               // the node that accepted keys last
-	dir      string
 }
 
 // start starts a target in a new folder, and returns when it accepts writes everywhere.
 func (x *bench) start(ctx context.Context, t peerTarget, s start) (in *instance, err error) {
-	dir, err := os.MkdirTemp(x.dir, strings.ReplaceAll(t.name, "/", "-")+"-")
+	what, err := t.startable(x, t, s)
 	if err != nil {
 		return nil, err
 	}
-	in = &instance{dir: dir}
 	begin := time.Now()
-	if err = t.start(ctx, x, t, s, in); err == nil {
-		err = await(ctx, "accept writes", func() error { return in.accepts(ctx) })
-	}
+	r, err := children.Start(ctx, x.dir, what)
 	if err != nil {
-		for _, s := range in.servers {
-			err = fmt.Errorf("%w\n%s", err, s.said())
-		}
+		return nil, err
+	}
+	in = &instance{Running: r}
+	if t.redis {
+		in.connect()
+	} else if err = in.connectEtcd(); err != nil {
+		in.stop()
+		return nil, err
+	}
+	if err = await(ctx, "accept writes", func() error { return in.accepts(ctx) }); err != nil {
+		err = errors.Join(err, r.Err())
 		in.stop()
 		return nil, fmt.Errorf("start: %w", err)
 	}
@@ -103,203 +106,101 @@ func (in *instance) stop() {
 	for _, c := range in.etcd {
 		c.Close()
 	}
-	for _, s := range in.servers {
-		s.kill()
-	}
-	os.RemoveAll(in.dir)
-}
-
-// spawn starts another process of the target in a folder of its own.
-func (in *instance) spawn(ctx context.Context, ready, program string, args ...string) (line string, err error) {
-	s, line, err := spawn(ctx, filepath.Join(in.dir, strconv.Itoa(len(in.servers))), ready, program, args...)
-	if err == nil {
-		in.servers = append(in.servers, s)
-	}
-	return line, err
+	in.Kill()
 }
 
 // connect makes clients for Redis nodes.
-func (in *instance) connect(ports ...int) {
-	for _, port := range ports {
-		in.addrs = append(in.addrs, addr(port))
+func (in *instance) connect() {
+	for _, addr := range in.Addrs() {
 		in.nodes = append(in.nodes, redis.NewClient(&redis.Options{
-			Addr: addr(port), Protocol: 2, DisableIdentity: true, MaxRetries: -1, ReadTimeout: time.Minute,
+			Addr: addr, Protocol: 2, DisableIdentity: true, MaxRetries: -1, ReadTimeout: time.Minute,
 			DialerRetries: 1,
 		}))
 	}
 }
 
-func startNeoKV(ctx context.Context, x *bench, t peerTarget, s start, in *instance) error {
-	program, where := x.neokv, []string{"--dir", filepath.Join(in.dir, "data")}
-	if s.memory {
-		where = []string{"--mem"}
-	}
-	args := append([]string{"serve", "--port", "0", "--stores", "3", "--replicas", "3", "--regions",
-		strconv.Itoa(t.regions)}, where...)
+func startNeoKV(x *bench, t peerTarget, s start) (children.Startable, error) {
+	n := children.NeoKV{Program: x.neokv, InMemory: s.memory,
+		Set: []string{"cluster.stores=3", "cluster.replicas=3", fmt.Sprint("cluster.regions=", t.regions)}}
 	if t.name == "before" {
-		program = x.before
+		n.Program = x.before
 	} else {
-		for _, set := range x.set {
-			args = append(args, "--set", set)
-		}
+		n.Set = append(n.Set, x.set...)
 	}
-	args = append(args, t.serve...)
-	program, err := filepath.Abs(program)
-	if err != nil {
-		return err
-	}
-	line, err := in.spawn(ctx, "NEOKV_READY", program, args...)
-	if err != nil {
-		return err
-	}
-	for _, field := range strings.Fields(line) {
-		if list, ok := strings.CutPrefix(field, "ports="); ok {
-			for _, text := range strings.Split(list, ",") {
-				port, err := strconv.Atoi(text)
-				if err != nil {
-					return fmt.Errorf("%s: %w", line, err)
-				}
-				in.connect(port)
-			}
-		}
-		if port, ok := strings.CutPrefix(field, "proxy="); ok {
-			in.proxy = "127.0.0.1:" + port
-		}
-	}
-	return nil
+	n.Set = append(n.Set, t.serve...)
+	return n, nil
 }
 
-// redisServer starts a redis-server and does not wait for it.
-func redisServer(ctx context.Context, in *instance, s start, port int, more ...string) error {
-	appendonly := "yes"
+func startRedis(_ *bench, _ peerTarget, s start) (children.Startable, error) {
+	return children.Redis{Durability: durability(s)}, nil
+}
+
+func startRedisCluster(_ *bench, _ peerTarget, s start) (children.Startable, error) {
+	r := children.Redis{Cluster: true, Durability: durability(s)}
+	if s.nodeTimeout > 0 {
+		r.Args = []string{"--cluster-node-timeout", strconv.FormatInt(s.nodeTimeout.Milliseconds(), 10)}
+	}
+	return r, nil
+}
+
+func durability(s start) children.Durability {
 	if s.memory {
-		appendonly = "no"
+		return children.None
 	}
-	_, err := in.spawn(ctx, "", "redis-server",
-		append([]string{"--port", strconv.Itoa(port), "--bind", "127.0.0.1", "--save", "",
-			"--appendonly", appendonly, "--appendfsync", "always", "--auto-aof-rewrite-percentage", "0",
-			"--repl-diskless-sync-delay", "0"}, more...)...)
-	in.connect(port)
-	return err
+	return children.Always
 }
 
-func startRedis(ctx context.Context, _ *bench, _ peerTarget, s start, in *instance) error {
-	ports, err := freePorts(1)
+func startRedcon(*bench, peerTarget, start) (children.Startable, error) {
+	ports, err := children.FreePorts(1)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return redisServer(ctx, in, s, ports[0])
+	at := addr(ports[0])
+	return children.Program{Args: [][]string{{"redcon", "--port", strconv.Itoa(ports[0])}}, Addrs: []string{at},
+		Ready: func(context.Context) error { return listens(at) }}, nil
 }
 
-// startRedisCluster does what redis-cli --cluster create does, but without its pauses: slots, epochs, acquaintance,
-// replicas.
-func startRedisCluster(ctx context.Context, _ *bench, _ peerTarget, s start, in *instance) error {
-	ports, err := freePorts(12)
+func startEtcd(x *bench, _ peerTarget, _ start) (children.Startable, error) {
+	ports, err := children.FreePorts(6)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	for i := range 6 {
-		more := []string{"--cluster-enabled", "yes", "--cluster-port", strconv.Itoa(ports[6+i])}
-		if s.nodeTimeout > 0 {
-			more = append(more, "--cluster-node-timeout", strconv.FormatInt(s.nodeTimeout.Milliseconds(), 10))
-		}
-		if err := redisServer(ctx, in, s, ports[i], more...); err != nil {
-			return err
-		}
-	}
-	const masters = 3
-	var ids []string
-	for i, c := range in.nodes {
-		if err := await(ctx, "redis-server", func() error { return c.Ping(ctx).Err() }); err != nil {
-			return err
-		}
-		p := c.Pipeline()
-		id := p.Do(ctx, "CLUSTER", "MYID")
-		p.Do(ctx, "CLUSTER", "SET-CONFIG-EPOCH", i+1)
-		if i < masters {
-			p.Do(ctx, "CLUSTER", "ADDSLOTSRANGE", i*16384/masters, (i+1)*16384/masters-1)
-		}
-		if i > 0 {
-			p.Do(ctx, "CLUSTER", "MEET", "127.0.0.1", ports[0], ports[6])
-		}
-		if _, err := p.Exec(ctx); err != nil {
-			return err
-		}
-		ids = append(ids, id.Val().(string))
-	}
-	for i, c := range in.nodes[masters:] {
-		if err := await(ctx, "replicate", func() error {
-			return c.Do(ctx, "CLUSTER", "REPLICATE",
-				ids[i]).Err()
-		}); err != nil {
-			return err
-		}
-	}
-	for _, c := range in.nodes {
-		err := await(ctx, "join", func() error {
-			info, err := c.ClusterInfo(ctx).Result()
-			if err == nil && !(strings.Contains(info, "cluster_state:ok") &&
-				strings.Contains(info, "cluster_known_nodes:6")) {
-				err = errors.New(info)
-			}
-			return err
-		})
-		if err != nil {
-			return err
-		}
-	}
-	for _, c := range in.nodes[masters:] {
-		err := await(ctx, "follow", func() error {
-			f, err := infoFields(ctx, c, "replication")
-			if err == nil && f["master_link_status"] != "up" {
-				err = errors.New("link is " + f["master_link_status"])
-			}
-			return err
-		})
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func startRedcon(ctx context.Context, _ *bench, _ peerTarget, _ start, in *instance) error {
-	ports, err := freePorts(1)
-	if err != nil {
-		return err
-	}
-	self, err := os.Executable()
-	if err != nil {
-		return err
-	}
-	_, err = in.spawn(ctx, "", self, "redcon", "--port", strconv.Itoa(ports[0]))
-	in.connect(ports[0])
-	return err
-}
-
-func startEtcd(ctx context.Context, x *bench, _ peerTarget, _ start, in *instance) error {
-	ports, err := freePorts(6)
-	if err != nil {
-		return err
-	}
+	p := children.Program{Path: x.etcd}
 	var members []string
 	for i := range 3 {
 		members = append(members, fmt.Sprintf("n%d=http://%s", i, addr(ports[3+i])))
 	}
 	for i := range 3 {
 		client, peer := "http://"+addr(ports[i]), "http://"+addr(ports[3+i])
-		_, err := in.spawn(ctx, "", x.etcd, "--name", fmt.Sprintf("n%d", i), "--data-dir", "data", "--log-level",
-			"error",
+		p.Args = append(p.Args, []string{"--name", fmt.Sprintf("n%d", i), "--data-dir", "data", "--log-level", "error",
 			"--listen-client-urls", client, "--advertise-client-urls", client, "--listen-peer-urls", peer,
 			"--initial-advertise-peer-urls", peer,
-			"--initial-cluster", strings.Join(members, ","), "--quota-backend-bytes", strconv.Itoa(8<<30))
-		if err != nil {
-			return err
-		}
-		in.addrs = append(in.addrs, addr(ports[i]))
+			"--initial-cluster", strings.Join(members, ","), "--quota-backend-bytes", strconv.Itoa(8 << 30)})
+		p.Addrs = append(p.Addrs, addr(ports[i]))
 	}
+	p.Ready = func(context.Context) error {
+		for _, at := range p.Addrs {
+			if err := listens(at); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	return p, nil
+}
+
+// listens returns an error unless a server accepts connections.
+func listens(addr string) error {
+	c, err := net.Dial("tcp", addr)
+	if err == nil {
+		err = c.Close()
+	}
+	return err
+}
+
+func (in *instance) connectEtcd() error {
 	for i := range etcdConnections {
-		c, err := clientv3.New(clientv3.Config{Endpoints: []string{in.addrs[i%3]}, DialTimeout: 10 * time.Second,
+		c, err := clientv3.New(clientv3.Config{Endpoints: []string{in.Addrs()[i%3]}, DialTimeout: 10 * time.Second,
 			Logger: zap.NewNop()})
 		if err != nil {
 			return err

@@ -10,19 +10,19 @@ import (
 	"strings"
 )
 
-// printedRow is a row of redis-benchmark --csv; latencies are in milliseconds.
-type printedRow struct {
-	test                     string
-	perSecond, p50, p95, p99 float64
+// PrintedRow is a row of redis-benchmark --csv; latencies are in milliseconds.
+type PrintedRow struct {
+	Test                     string
+	PerSecond, P50, P95, P99 float64
 }
 
 // ofCluster matches the lines about the nodes of a cluster, which redis-benchmark prints in front of its table.
 var ofCluster = regexp.MustCompile(`^Cluster has \d+ (master |primary )?nodes:$|` +
 	`^(Master|Primary|Node) \d+[^:]*: [0-9a-f]{40} \S+$`)
 
-// parseCSV reads what redis-benchmark --csv prints, from version 6.2 on. It refuses lines that it does not know, and a
+// ParseCSV reads what redis-benchmark --csv prints, from version 6.2 on. It refuses lines that it does not know, and a
 // test without a figure.
-func parseCSV(out string) (rows []printedRow, err error) {
+func ParseCSV(out string) (rows []PrintedRow, err error) {
 	const heading = `"test","rps"`
 	for !strings.HasPrefix(out, heading) {
 		line, rest, more := strings.Cut(out, "\n")
@@ -38,16 +38,16 @@ func parseCSV(out string) (rows []printedRow, err error) {
 		return nil, fmt.Errorf("redis-benchmark: table %q: %w", out, err)
 	}
 	for _, c := range cells[1:] {
-		row := printedRow{test: c[0]}
-		for name, to := range map[string]*float64{"rps": &row.perSecond, "p50_latency_ms": &row.p50,
-			"p95_latency_ms": &row.p95, "p99_latency_ms": &row.p99} {
+		row := PrintedRow{Test: c[0]}
+		for name, to := range map[string]*float64{"rps": &row.PerSecond, "p50_latency_ms": &row.P50,
+			"p95_latency_ms": &row.P95, "p99_latency_ms": &row.P99} {
 			column := slices.Index(cells[0], name)
 			if column < 0 {
 				return nil, fmt.Errorf("redis-benchmark: the table has no column %s", name)
 			}
 			v, err := strconv.ParseFloat(c[column], 64)
 			if err != nil || math.IsNaN(v) || math.IsInf(v, 0) || v < 0 || v == 0 && name == "rps" {
-				return nil, fmt.Errorf("redis-benchmark: %s: %s is %q, want a figure", row.test, name, c[column])
+				return nil, fmt.Errorf("redis-benchmark: %s: %s is %q, want a figure", row.Test, name, c[column])
 			}
 			*to = v
 		}

@@ -306,16 +306,16 @@ func (c *comparing) send(ctx context.Context, r *children.Running, s comparedSid
 	if err != nil {
 		return err
 	}
-	printed, err := parseCSV(out)
+	printed, err := ParseCSV(out)
 	if err != nil {
 		return err
 	}
-	if len(printed) != rows || printed[rows-1].test != title {
+	if len(printed) != rows || printed[rows-1].Test != title {
 		return fmt.Errorf("redis-benchmark printed %d rows, the first of them %+v: want %d, the last of them %s",
 			len(printed), printed[:min(1, len(printed))], rows, title)
 	}
 	row, figures := printed[rows-1], s.of(t)
-	figures.add(row.perSecond, row.p50, row.p99)
+	figures.add(row.PerSecond, row.P50, row.P99)
 	if useErr == nil && rows == 1 { // else the CPU time is that of filling the list, too
 		figures.CPU = append(figures.CPU, micros(usedAfter.CPU-usedBefore.CPU)/float64(c.Load.Requests))
 	}

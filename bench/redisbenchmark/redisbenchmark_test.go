@@ -26,17 +26,17 @@ const (
 )
 
 func TestParseCSV(t *testing.T) {
-	set := printedRow{"SET", 39840.64, 1.703, 3.871, 10.983}
+	set := PrintedRow{"SET", 39840.64, 1.703, 3.871, 10.983}
 	for _, c := range []struct {
 		out  string
-		want []printedRow
+		want []PrintedRow
 		err  string
 	}{
-		{out: columns + setRow, want: []printedRow{set}},
-		{out: nodesOfCluster + columns + setRow, want: []printedRow{set}},
+		{out: columns + setRow, want: []PrintedRow{set}},
+		{out: nodesOfCluster + columns + setRow, want: []PrintedRow{set}},
 		{out: columns + `"LPUSH (needed to benchmark LRANGE)","3952.57","2.272","0.352","1.903","4.895","9.759","9.935"` +
 			"\n" + `"LRANGE_100 (first 100 elements)","3984.06","2.257","0.048","1.311","8.247","18.479","25.071"` + "\n",
-			want: []printedRow{{"LPUSH (needed to benchmark LRANGE)", 3952.57, 1.903, 4.895, 9.759},
+			want: []PrintedRow{{"LPUSH (needed to benchmark LRANGE)", 3952.57, 1.903, 4.895, 9.759},
 				{"LRANGE_100 (first 100 elements)", 3984.06, 1.311, 8.247, 18.479}}},
 		{out: columns}, // as for names behind -t that it does not know
 		{out: "", err: "printed no table"},
@@ -52,10 +52,10 @@ func TestParseCSV(t *testing.T) {
 		{out: columns + strings.Replace(setRow, "1.703", "", 1), err: `SET: p50_latency_ms is "", want a figure`},
 		{out: columns + `"set a"b","1","1","1","1","1","1","1"` + "\n", err: "table"},
 	} {
-		got, err := parseCSV(c.out)
+		got, err := ParseCSV(c.out)
 		if !slices.Equal(got, c.want) || (err == nil) != (c.err == "") ||
 			err != nil && !strings.Contains(err.Error(), c.err) {
-			t.Errorf("parseCSV(%q) = %+v, %v; want %+v, %q", c.out, got, err, c.want, c.err)
+			t.Errorf("ParseCSV(%q) = %+v, %v; want %+v, %q", c.out, got, err, c.want, c.err)
 		}
 	}
 }
