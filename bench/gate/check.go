@@ -14,13 +14,13 @@ import (
 	"neokv.dev/results/compare"
 )
 
-// Verdict is what a check says.
-type Verdict string
+// Conclusion is what a check says.
+type Conclusion string
 
 const (
-	Pass         Verdict = "pass"
-	Regression   Verdict = "regression"
-	Inconclusive Verdict = "inconclusive"
+	Pass         Conclusion = "pass"
+	Regression   Conclusion = "regression"
+	Inconclusive Conclusion = "inconclusive"
 )
 
 // Finding is what a check found of one figure.
@@ -53,9 +53,9 @@ const (
 
 // Outcome is what a check found.
 type Outcome struct {
-	Verdict Verdict   `json:"verdict"`
-	Counts  []Finding `json:"counts,omitempty"`
-	Timed   []Finding `json:"timed,omitempty"`
+	Verdict Conclusion `json:"verdict"`
+	Counts  []Finding  `json:"counts,omitempty"`
+	Timed   []Finding  `json:"timed,omitempty"`
 	// Power says what the check could have seen.
 	Power    []string `json:"power"`
 	Warnings []string `json:"warnings,omitempty"`

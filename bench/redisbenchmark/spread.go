@@ -57,11 +57,15 @@ func (c *comparing) spread(ctx context.Context, r *children.Running, s comparedS
 		collections := float64(c.records() / 10)
 		elements = min(max(elements, int(popsPerSecond*c.Spread.Seconds()/collections)), mostElements)
 	}
+	slots := bench.SpreadSlots
+	if s.cluster {
+		slots = bench.OneNode
+	}
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(max(1, s.pair.Threads)))
 	sum, err := bench.Run(ctx, bench.Options{
 		Targets: targets,
 		Groups: []bench.GroupOptions{{
-			Workload: path, Clients: c.Load.Clients, Pipeline: c.Load.Pipeline, OneNode: s.cluster,
+			Workload: path, Clients: c.Load.Clients, Pipeline: c.Load.Pipeline, Slots: slots,
 			Records: uint64(c.records()), Elements: elements, ValueSize: c.Load.ValueBytes,
 		}},
 		Duration: c.Spread, Warmup: c.Spread / 2, Seed: 1, Password: r.Password(),
