@@ -100,7 +100,7 @@ type CountedFigure struct {
 const (
 	leastThreshold = 0.002 // also of a count that never varies
 	widestSpread   = 0.005 // a count that varies more is information
-	FewestRuns     = 4     // of a case, for a baseline
+	FewestRuns     = 6     // of a case, for a baseline
 )
 
 // Gates reports whether a change of the count fails a check.
@@ -108,9 +108,9 @@ func (f *CountedFigure) Gates() bool {
 	return f.Better != "" && f.Median > 0 && f.Spread <= widestSpread
 }
 
-// Threshold is the change from which on a count differs, as a share. It is twice what the runs of the baseline spread:
-// further out than any of them was.
-func (f *CountedFigure) Threshold() float64 { return max(leastThreshold, 2*f.Spread) }
+// Threshold is the change from which on a count differs, as a share. It is four times what the runs of the baseline
+// spread, since a check has more figures and more runs than the baseline had.
+func (f *CountedFigure) Threshold() float64 { return max(leastThreshold, 4*f.Spread) }
 
 // Renew makes a baseline of a program, of this one if the path is empty. Every second run of a case goes on beside a
 // goroutine that hogs a core, since a check may run on a busy machine. Progress is called before each run.

@@ -182,6 +182,7 @@ func (f *turnsFlags) complete(arm *ab.Arm, c *cobra.Command, p process) error {
 // interrupted, and nil if it has no round.
 func (f *turnsFlags) measure(ctx context.Context, p process, verb string, plan *ab.Plan) (run *compare.Turns,
 	path string, err error) {
+	defer tuneGenerator(os.Getenv)()
 	if f.budget > 0 {
 		plan.Until = time.Now().Add(f.budget)
 	}

@@ -138,6 +138,9 @@ func (f *benchFlags) run(c *cobra.Command, p process) (err error) {
 		fmt.Fprintf(p.stderr, "neokv: booted %d stores with %d regions in %.2f s\n",
 			shape.Stores, shape.Regions, cluster.BootTime().Seconds())
 	}
+	if cluster == nil {
+		defer tuneGenerator(os.Getenv)()
+	}
 	if o.Header, err = header(cluster, r); err != nil {
 		return err
 	}

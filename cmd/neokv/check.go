@@ -204,6 +204,7 @@ func (f *checkFlags) check(ctx context.Context, p process) error {
 	if err != nil {
 		return err
 	}
+	defer tuneGenerator(os.Getenv)()
 	var o gate.Outcome
 	h := results.NewHeader()
 	elsewhere := b.Elsewhere(h.Build, h.Machine)
