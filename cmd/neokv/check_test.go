@@ -1,0 +1,100 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"strings"
+	"testing"
+
+	"neokv.dev/bench"
+	"neokv.dev/bench/gate"
+)
+
+// smallCase is a case that takes no time.
+var smallCase = gate.CountCase{Name: "small", Set: []string{"cluster.stores=1", "cluster.regions=2"},
+	Load: bench.CountedLoad{Workload: "set", Pipeline: 16, Operations: 320, Records: 100, Elements: 10, ValueSize: 100,
+		Seed: 1}}
+
+// TestCheckCounts makes a baseline and checks by it: the same build passes, and one that writes more entries fails.
+func TestCheckCounts(t *testing.T) {
+	t.Setenv(programEnv, "1") // what is counted is this program
+	t.Chdir(t.TempDir())
+	b, err := gate.Renew(t.Context(), "", []gate.CountCase{smallCase}, gate.FewestRuns, func(string, int) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = writeOutput("baseline.json", os.O_TRUNC, b.Write)
+	if err != nil {
+		t.Fatal(err)
+	}
+	args := []string{"check", "--baseline", "baseline.json", "--only", "counts", "--format", "json"}
+	got := neokvRun(t, os.Environ(), args...)
+	var o gate.Outcome
+	if err := json.Unmarshal([]byte(got.stdout), &o); err != nil {
+		t.Fatalf("%v: %+v", err, got)
+	}
+	entries := gate.Finding{}
+	for _, f := range o.Counts {
+		if f.Figure == "Raft entries" {
+			entries = f
+		}
+	}
+	if !entries.Gates || entries.Verdict != gate.AsBefore || entries.Now != entries.Before {
+		t.Errorf("the same build: %+v", entries)
+	}
+	got = neokvRun(t, os.Environ(), append(args, "--env", "NEOKV_RAFT_BATCH_MAX_OPS=1", "--format", "table", "--junit",
+		"check.xml", "--summary", "check.md")...)
+	if got.status != statusRegression || !strings.Contains(got.stdout, "small: Raft entries") ||
+		!strings.HasPrefix(got.stdout, "regression: ") || got.stderr == "" {
+		t.Errorf("an entry for each write: %+v", got)
+	}
+	for name, want := range map[string]string{"check.xml": "<failure message=", "check.md": "**regression: "} {
+		if text, err := os.ReadFile(name); err != nil || !strings.Contains(string(text), want) {
+			t.Errorf("%s: %s, %v; want %q in it", name, text, err, want)
+		}
+	}
+}
+
+func TestCheckRefuses(t *testing.T) {
+	t.Chdir(t.TempDir())
+	writeResult(t, "result.jsonl", "")
+	got := neokvRun(t, nil, "check", "--baseline", "result.jsonl", "--max-regression", "5", "--only", "all", "--budget",
+		"0s", "--format", "xml", "--set", "a.b=c", "--env", "X", "--against", "redis=none", "--inconclusive", "maybe")
+	if got.status != statusInvalid || got.stdout != "" {
+		t.Fatalf("%+v", got)
+	}
+	for _, want := range []string{
+		"result.jsonl: not a baseline", "--max-regression 5: want a share", "--only all: want counts or timed",
+		"--budget 0s: want", "--format xml: want", "unknown setting: a.b", "--env X: want", "--against redis=none: want",
+		"--inconclusive maybe: want pass or fail",
+	} {
+		if !strings.Contains(got.stderr, want) {
+			t.Errorf("no %q in:\n%s", want, got.stderr)
+		}
+	}
+	for _, args := range [][]string{
+		{"check"}, {"check", "--baseline", "nosuch"}, {"check", "--renew", "b", "--runs", "1"},
+		{"check", "--renew", "b", "--baseline", "a"},
+	} {
+		if got := neokvRun(t, nil, args...); got.status != statusInvalid || got.stderr == "" {
+			t.Errorf("%q: %+v", args, got)
+		}
+	}
+}
+
+// TestCheckStatus: what cannot be told passes, unless the user wants otherwise.
+func TestCheckStatus(t *testing.T) {
+	for _, x := range []struct {
+		verdict gate.Conclusion
+		fails   bool
+		want    int
+	}{
+		{gate.Pass, true, statusDone}, {gate.Inconclusive, false, statusDone},
+		{gate.Inconclusive, true, statusInconclusive}, {gate.Regression, false, statusRegression},
+	} {
+		f := checkFlags{inconclusiveFails: x.fails}
+		if got := exitStatus(&strings.Builder{}, f.status(&gate.Outcome{Verdict: x.verdict})); got != x.want {
+			t.Errorf("%s, fails %v: status %d, want %d", x.verdict, x.fails, got, x.want)
+		}
+	}
+}
