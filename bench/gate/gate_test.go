@@ -161,3 +161,35 @@ func TestReadBaseline(t *testing.T) {
 		}
 	}
 }
+
+// TestProof: sixty trials without a mistake bound the share of mistakes by 4.9 %.
+func TestProof(t *testing.T) {
+	for _, x := range []struct {
+		k, n int
+		want float64
+	}{{0, 60, .0487}, {0, 300, .00994}, {1, 60, .0766}, {3, 30, .2386}, {2, 2, 1}} {
+		if got := upperBound(x.k, x.n); got < x.want-.0001 || got > x.want+.0001 {
+			t.Errorf("%d of %d: %.4f, want %.4f", x.k, x.n, got, x.want)
+		}
+	}
+	var file bytes.Buffer
+	for _, verdict := range []Conclusion{Pass, Regression, Inconclusive} {
+		for _, kind := range []TrialKind{TimedSame, TimedSlower} {
+			if err := json.NewEncoder(&file).Encode(NewTrial(kind, &Outcome{Verdict: verdict})); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	trials, err := ReadTrials(strings.NewReader(file.String() + `{"kind":`))
+	if err != nil || len(trials) != 6 {
+		t.Fatalf("%d trials, %v", len(trials), err)
+	}
+	lines := Proof(trials)
+	if len(lines) != 2 || !strings.HasPrefix(lines[0], "timed-same: of 3 trials 3 should say pass; 1 said something else, 1 ") ||
+		!strings.HasPrefix(lines[1], "timed-slower: of 3 trials 3 should say regression; 1 said something else, 1 ") {
+		t.Errorf("%q", lines)
+	}
+	if _, err := ReadTrials(strings.NewReader("{}\n{}\n")); err == nil {
+		t.Error("a file of something else is read")
+	}
+}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -25,6 +26,8 @@ import (
 // checkFlags are the flags of check.
 type checkFlags struct {
 	baseline, renew, against  string
+	prove                     string
+	trials                    []string
 	profile                   string
 	set, env                  []string
 	maxRegression             string
@@ -33,8 +36,8 @@ type checkFlags struct {
 	format, junit, summary    string
 	runs                      int
 	most                      float64 // maxRegression
-	untrusted                 string  // why the counts of the baseline do not hold here
 	inconclusiveFails, counts bool
+	withoutBaseline           bool
 	timed                     bool
 }
 
@@ -62,6 +65,9 @@ Exit status: 0 pass, 3 regression, 4 inconclusive (only with --inconclusive fail
 	flags.StringVar(&f.baseline, "baseline", "", "`file` to judge by")
 	flags.StringVar(&f.renew, "renew", "", "write a new baseline of this build to this `file`, and judge nothing")
 	flags.IntVar(&f.runs, "runs", 10, "how many `runs` of each case a new baseline is made of")
+	flags.StringVar(&f.prove, "prove", "",
+		"try the gate on this build itself and on one with a mistake, --runs times, and append the trials to this `file`")
+	flags.StringSliceVar(&f.trials, "trial", trialNames(), "`kinds` of trials of --prove; those of counts want --baseline")
 	flags.StringVar(&f.against, "against", "",
 		"`arm` to time this build beside: program=PATH or revision=GIT (default the baseline's commit)")
 	flags.StringVar(&f.profile, "profile", "default", "`profile` of the timed part")
@@ -75,8 +81,11 @@ Exit status: 0 pass, 3 regression, 4 inconclusive (only with --inconclusive fail
 	flags.StringVar(&f.junit, "junit", "", "write JUnit's XML to this `file`, too")
 	flags.StringVar(&f.summary, "summary", "", "append a summary in Markdown to this `file`, too")
 	c.RunE = func(c *cobra.Command, _ []string) error {
-		if f.renew != "" {
+		switch {
+		case f.renew != "":
 			return f.makeBaseline(c.Context(), p)
+		case f.prove != "":
+			return f.proveGate(c.Context(), p, c.Flags().Changed("runs"))
 		}
 		return f.check(c.Context(), p)
 	}
@@ -121,13 +130,100 @@ func writeOutput(path string, how int, write func(io.Writer) error) (err error) 
 	return write(file)
 }
 
+func trialNames() (names []string) {
+	for _, kind := range gate.TrialKinds {
+		names = append(names, string(kind))
+	}
+	return names
+}
+
+// proveGate tries the gate, and says what all trials of the file say together.
+func (f *checkFlags) proveGate(ctx context.Context, p process, runsGiven bool) error {
+	var wrong []error
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	f.against = "program=" + self
+	needBaseline := false
+	for _, name := range f.trials {
+		if !slices.Contains(trialNames(), name) {
+			wrong = append(wrong, &usageError{fmt.Sprintf("--trial %s: want some of %s%s", name,
+				strings.Join(trialNames(), ", "), settings.DidYouMean(name, trialNames()))})
+		}
+		needBaseline = needBaseline || strings.HasPrefix(name, "counts")
+	}
+	if !runsGiven {
+		f.runs = 1
+	}
+	if f.runs < 1 || f.runs > 10_000 {
+		wrong = append(wrong, &usageError{fmt.Sprintf("--runs %d: want 1 to 10000", f.runs)})
+	}
+	f.withoutBaseline = !needBaseline && f.baseline == ""
+	b, timed, err := f.parse(p)
+	if err = errors.Join(append(wrong, err)...); err != nil {
+		return err
+	}
+	defer tuneGenerator(os.Getenv)()
+	h := results.NewHeader()
+	silent := func(string, int) {}
+	for run := range f.runs {
+		for _, name := range f.trials {
+			kind := gate.TrialKind(name)
+			began := time.Now()
+			var o gate.Outcome
+			if strings.HasPrefix(name, "counts") {
+				o.Counts, err = b.Counts(ctx, "", kind.Env(), silent)
+			} else {
+				t := *timed
+				t.Plan.B.Env = kind.Env()
+				t.Plan.Load.Seed = uint64(began.UnixNano()) >> 11
+				o.Timed, err = t.Run(ctx, func(compare.Block) error { return nil })
+			}
+			if err != nil {
+				return fmt.Errorf("trial %s: %w", name, err)
+			}
+			o.Conclude()
+			trial := gate.NewTrial(kind, &o)
+			trial.Commit, trial.CPU, trial.Cores = h.Build.Commit, h.Machine.CPU, h.Machine.Cores
+			if trial.Took = time.Since(began); o.Timed != nil {
+				trial.Budget = f.budget
+			}
+			if err := writeOutput(f.prove, os.O_APPEND, func(w io.Writer) error {
+				return json.NewEncoder(w).Encode(trial)
+			}); err != nil {
+				return err
+			}
+			fmt.Fprintf(p.stderr, "neokv: run %d of %d, %s: %s after %s\n", run+1, f.runs, name, o.Verdict,
+				trial.Took.Round(time.Second))
+		}
+	}
+	file, err := os.Open(f.prove)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	trials, err := gate.ReadTrials(file)
+	if err != nil {
+		return fmt.Errorf("%s: %w", f.prove, err)
+	}
+	for _, line := range gate.Proof(trials) {
+		if _, err := fmt.Fprintln(p.stdout, line); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // parse checks the flags and reads the baseline. Its error names everything that is wrong.
 func (f *checkFlags) parse(p process) (b *gate.Baseline, t *gate.Timed, err error) {
 	var wrong []error
 	complain := func(format string, args ...any) {
 		wrong = append(wrong, &usageError{fmt.Sprintf(format, args...)})
 	}
-	if f.baseline == "" {
+	if f.withoutBaseline {
+		// only timed trials of the gate
+	} else if f.baseline == "" {
 		complain("want --baseline, or --renew to make one")
 	} else if file, err := os.Open(f.baseline); err != nil {
 		wrong = append(wrong, &usageError{err.Error()})
