@@ -94,8 +94,8 @@ func Proof(trials []Trial) (out []string) {
 			n++
 		}
 		if n > 0 {
-			out = append(out, fmt.Sprintf("%s: of %d trials %d should say %s; %d said something else, %d could not tell. With "+
-				"95 %% confidence a trial is wrong in at most %.1f %% of cases", kind, n, n, kind.Right(), wrong, unsure,
+			out = append(out, fmt.Sprintf("%s: all of %d trials should say %s; %d said something else, %d could not tell. "+
+				"With 95 %% confidence a trial is wrong in at most %.1f %% of cases", kind, n, kind.Right(), wrong, unsure,
 				100*upperBound(wrong, n)))
 		}
 	}
