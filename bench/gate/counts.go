@@ -9,6 +9,7 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"neokv.dev/bench"
@@ -173,20 +174,15 @@ func median(values []float64) float64 {
 
 // hog keeps a core busy until stop is called.
 func hog() (stop func()) {
-	done := make(chan struct{})
+	var done atomic.Bool
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		runtime.LockOSThread()
-		for {
-			select {
-			case <-done:
-				return
-			default:
-			}
+		for runtime.LockOSThread(); !done.Load(); {
+			// a thread that never yields
 		}
 	})
 	return func() {
-		close(done)
+		done.Store(true)
 		wg.Wait()
 	}
 }
