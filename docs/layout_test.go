@@ -49,6 +49,7 @@ var (
 		"workloads",
 		"results",
 		"results/compare",
+		"results/changepoint",
 		"results/report",
 		"bench",
 		"bench/children",
