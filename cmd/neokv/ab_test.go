@@ -83,7 +83,7 @@ func TestCompare(t *testing.T) {
 	}
 	sides := "a.jsonl" + strings.Repeat(",a.jsonl", 3)
 	got = neokvRun(t, nil, "compare", sides, sides, "--format", "md")
-	if got.status != statusDone || !strings.Contains(got.stdout, "| throughput | 100 ops/s | 100 ops/s | +0.0 % | 1.000 |") {
+	if got.status != statusDone || !strings.Contains(got.stdout, "| throughput | 100 ops/s | 100 ops/s | +0.0 % | +0.0 % to +0.0 % | 1.000 |") {
 		t.Errorf("%+v", got)
 	}
 	for _, x := range []struct {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"sort"
 
 	"golang.org/x/perf/benchmath"
 
@@ -50,8 +51,11 @@ type Row struct {
 	Better results.Direction  `json:"better,omitempty"`
 	A      Estimate           `json:"a"`
 	B      Estimate           `json:"b"`
-	// Ratio is B / A, nil if A is 0. In rounds with a control, A stands for the geometric mean of A and its copy.
+	// Ratio is B / A, nil if A is 0. In rounds with a control, A stands for the geometric mean of A and its copy. Of
+	// runs that did not take turns it is the median of the ratios of every B to every A.
 	Ratio *Estimate `json:"ratio,omitempty"`
+	// Ratios are those of the rounds, in their order, if each round has one.
+	Ratios []float64 `json:"ratios,omitempty"`
 	// Control is the copy of A over A.
 	Control *Estimate `json:"control,omitempty"`
 	// P is the p-value of a Mann-Whitney U test; 0 where the sides took turns, since the interval of Ratio decides then.
@@ -133,9 +137,7 @@ func Sides(a, b [][]results.Figure) (rows []Row) {
 		row.Verdict = TooFew
 		x, y := values(a, f.Name), values(b, f.Name)
 		test := benchmath.AssumeNothing.Compare(sample(x), sample(y))
-		if row.A.Center != 0 {
-			row.Ratio = &Estimate{Center: row.B.Center / row.A.Center, N: min(len(x), len(y))}
-		}
+		row.Ratio = shift(x, y)
 		if row.P = test.P; min(len(x), len(y)) >= FewestRuns {
 			row.Verdict = Same
 			if test.P < test.Alpha {
@@ -207,6 +209,48 @@ func NewEstimate(values []float64) Estimate {
 	return e
 }
 
+// shift returns how many times as large values of y are as those of x, by Hodges and Lehmann: the median of the ratios
+// of each y to each x. Its interval has the ratios with which a Mann-Whitney U test sees no difference (Hollander and
+// Wolfe, Nonparametric Statistical Methods, section 4.3, by the normal approximation). It is nil if x has too many
+// values of 0.
+func shift(x, y []float64) *Estimate {
+	x, y = slices.Sorted(slices.Values(x)), slices.Sorted(slices.Values(y))
+	pairs := len(x) * len(y)
+	e := &Estimate{Center: (place(x, y, (pairs-1)/2) + place(x, y, pairs/2)) / 2, N: min(len(x), len(y))}
+	if math.IsInf(e.Center, 0) {
+		return nil
+	}
+	n, m := float64(len(x)), float64(len(y))
+	outside := int(n*m/2 - normal95*math.Sqrt(n*m*(n+m+1)/12)) // so many ratios lie below the interval, and above it
+	if e.N >= FewestRuns && outside > 0 {
+		low, high := place(x, y, outside-1), place(x, y, pairs-outside)
+		if !math.IsInf(high, 0) {
+			e.Interval = []float64{low, high}
+		}
+	}
+	return e
+}
+
+// normal95 is how many standard deviations from the mean 95 % of a normal distribution are within.
+const normal95 = 1.96
+
+// place returns the ratio of a value of y to one of x that stands at a place in the order of all such ratios, from 0.
+// It looks for it by bisection, since long series have too many pairs to keep. x and y are sorted and have nothing
+// below 0.
+func place(x, y []float64, at int) float64 {
+	bits := sort.Search(int(math.Float64bits(math.Inf(1))), func(bits int) bool {
+		most, count, i := math.Float64frombits(uint64(bits)), 0, 0
+		for _, b := range y {
+			for i < len(x) && ratio(b, x[i]) > most {
+				i++
+			}
+			count += len(x) - i
+		}
+		return count > at
+	})
+	return math.Float64frombits(uint64(bits))
+}
+
 // judge gives a row its verdict, by the ratios of all rounds.
 func (row *Row) judge(ratios, controls []float64) {
 	if slices.ContainsFunc(ratios, func(r float64) bool { return math.IsInf(r, 0) }) {
@@ -217,7 +261,7 @@ func (row *Row) judge(ratios, controls []float64) {
 		return
 	}
 	e := NewEstimate(ratios)
-	row.Ratio = &e
+	row.Ratio, row.Ratios = &e, ratios
 	if e.Interval == nil {
 		row.Verdict = TooFew
 		return

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"math"
 	"math/rand/v2"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -122,6 +123,55 @@ func TestSides(t *testing.T) {
 	}
 	if r := Sides(a[:3], b[:3])[0]; r.Verdict != TooFew {
 		t.Errorf("three of each: %+v", r)
+	}
+}
+
+// TestShift: the ratio and its interval are those of all pairs, and the interval holds the truth as often as it should.
+func TestShift(t *testing.T) {
+	random := rand.New(rand.NewPCG(5, 6))
+	held := 0
+	const runs = 1000
+	for range runs {
+		n, m := 1+random.IntN(12), 1+random.IntN(12)
+		var x, y, ratios []float64
+		for range n {
+			x = append(x, math.Exp(random.NormFloat64()))
+		}
+		for range m {
+			y = append(y, 3*math.Exp(random.NormFloat64()))
+			for _, a := range x {
+				ratios = append(ratios, y[len(y)-1]/a)
+			}
+		}
+		slices.Sort(ratios)
+		for at, want := range ratios {
+			if got := place(slices.Sorted(slices.Values(x)), slices.Sorted(slices.Values(y)), at); got != want {
+				t.Fatalf("place %d of %v / %v: %g, want %g", at, y, x, got, want)
+			}
+		}
+		e := shift(x, y)
+		if (e.Interval != nil) != (min(n, m) >= FewestRuns) {
+			t.Fatalf("%d and %d values: interval %v", n, m, e.Interval)
+		}
+		if e.Interval == nil || e.Interval[0] <= 3 && 3 <= e.Interval[1] {
+			held++
+		}
+	}
+	if held < runs*95/100 {
+		t.Errorf("%d of %d intervals hold the ratio, want 95 %%", held, runs)
+	}
+	for _, c := range []struct {
+		x, y []float64
+		want *Estimate
+	}{
+		{[]float64{0, 0, 0, 0}, []float64{1, 1, 1, 1}, nil},
+		{[]float64{0, 0, 0, 0}, []float64{0, 0, 0, 0}, &Estimate{Center: 1, Interval: []float64{1, 1}, N: 4}},
+		{[]float64{0, 2, 2, 2}, []float64{2, 2, 2, 2}, &Estimate{Center: 1, N: 4}}, // no interval: some ratios are none
+		{[]float64{2, 2, 2, 2}, []float64{0, 1, 1, 1}, &Estimate{Center: .5, Interval: []float64{0, .5}, N: 4}},
+	} {
+		if got := shift(c.x, c.y); !reflect.DeepEqual(got, c.want) {
+			t.Errorf("shift(%v, %v) = %+v; want %+v", c.x, c.y, got, c.want)
+		}
 	}
 }
 

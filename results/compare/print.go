@@ -18,15 +18,15 @@ func (c *Delta) PrintTable(w io.Writer) error {
 		fmt.Fprintf(&b, "   %s: %s and %s\n", d.Name, orNone(d.A), orNone(d.B))
 	}
 	b.WriteByte('\n')
-	rows := [][]string{c.heading()}
+	rows := [][]string{c.Heading()}
 	for i := range c.Rows {
-		rows = append(rows, c.cells(&c.Rows[i]))
+		rows = append(rows, c.Cells(&c.Rows[i]))
 	}
 	for _, r := range align(rows) {
 		b.WriteString(r + "\n")
 	}
 	b.WriteByte('\n')
-	for _, line := range c.notes() {
+	for _, line := range c.Notes() {
 		b.WriteString(line + "\n")
 	}
 	_, err := io.WriteString(w, b.String())
@@ -44,17 +44,17 @@ func (c *Delta) PrintMarkdown(w io.Writer) error {
 	if len(c.Conditions) > 0 {
 		b.WriteByte('\n')
 	}
-	heading := c.heading()
+	heading := c.Heading()
 	b.WriteString("| " + strings.Join(heading, " | ") + " |\n|---|" + strings.Repeat("---:|", len(heading)-2) + "---|\n")
 	for i := range c.Rows {
-		cells := c.cells(&c.Rows[i])
+		cells := c.Cells(&c.Rows[i])
 		for j := range cells {
 			cells[j] = plain.Replace(cells[j])
 		}
 		b.WriteString("| " + strings.Join(cells, " | ") + " |\n")
 	}
 	b.WriteByte('\n')
-	for _, line := range c.notes() {
+	for _, line := range c.Notes() {
 		b.WriteString(plain.Replace(line) + "  \n")
 	}
 	_, err := io.WriteString(w, b.String())
@@ -68,55 +68,49 @@ func orNone(text string) string {
 	return text
 }
 
-func (c *Delta) heading() []string {
-	out := []string{"figure", "A", "B", "B against A"}
-	if c.Rounds > 0 {
-		out = append(out, "95 % interval")
-		if c.Control {
-			out = append(out, "A again")
-		}
-	} else {
+// Heading returns the names of the columns of a table.
+func (c *Delta) Heading() []string {
+	out := []string{"figure", "A", "B", "B against A", "95 % interval"}
+	switch {
+	case c.Rounds == 0:
 		out = append(out, "p")
+	case c.Control:
+		out = append(out, "A again")
 	}
 	return append(out, "")
 }
 
-// cells returns the cells of a row, in the order of the heading.
-func (c *Delta) cells(r *Row) []string {
+// Cells returns the cells of a row, in the order of the heading.
+func (c *Delta) Cells(r *Row) []string {
 	out := []string{r.Name, results.FigureText(r.A.Center, r.Unit), results.FigureText(r.B.Center, r.Unit)}
 	change := "-"
 	if r.Ratio != nil {
-		change = percent(r.Ratio.Center)
+		change = Percent(r.Ratio.Center)
 	}
-	out = append(out, change)
-	if c.Rounds > 0 {
-		out = append(out, r.Ratio.interval())
-		if c.Control {
-			again := "-"
-			if r.Control != nil {
-				again = percent(r.Control.Center)
-			}
-			out = append(out, again)
-		}
-	} else {
-		p := "-"
-		if r.Verdict != TooFew {
-			p = fmt.Sprintf("%.3f", r.P)
-		}
-		out = append(out, p)
+	out = append(out, change, r.Ratio.Span())
+	switch {
+	case c.Rounds == 0 && r.Verdict == TooFew:
+		out = append(out, "-")
+	case c.Rounds == 0:
+		out = append(out, fmt.Sprintf("%.3f", r.P))
+	case c.Control && r.Control == nil:
+		out = append(out, "-")
+	case c.Control:
+		out = append(out, Percent(r.Control.Center))
 	}
 	return append(out, string(r.Verdict))
 }
 
-func (e *Estimate) interval() string {
+// Span prints the interval of a ratio, - if there is none.
+func (e *Estimate) Span() string {
 	if e == nil || e.Interval == nil {
 		return "-"
 	}
-	return percent(e.Interval[0]) + " to " + percent(e.Interval[1])
+	return Percent(e.Interval[0]) + " to " + Percent(e.Interval[1])
 }
 
-// percent prints a ratio as a change: 1.05 is +5.0 %.
-func percent(ratio float64) string {
+// Percent prints a ratio as a change: 1.05 is +5.0 %.
+func Percent(ratio float64) string {
 	change := 100 * (ratio - 1)
 	switch {
 	case math.Abs(change) >= 99.95:
@@ -127,8 +121,8 @@ func percent(ratio float64) string {
 	return fmt.Sprintf("%+.3f %%", change)
 }
 
-// notes says how much the comparison could have seen.
-func (c *Delta) notes() []string {
+// Notes says how much the comparison could have seen, and warns.
+func (c *Delta) Notes() []string {
 	var out []string
 	switch {
 	case c.Rounds > 0 && c.Control:
@@ -137,7 +131,8 @@ func (c *Delta) notes() []string {
 		out = append(out, fmt.Sprintf("%d rounds of A and B", c.Rounds))
 	case len(c.Rows) > 0:
 		out = append(out, fmt.Sprintf("%d and %d runs, which did not take turns: a change of the machine in between counts "+
-			"as one of B; p is that of a Mann-Whitney U test", c.Rows[0].A.N, c.Rows[0].B.N))
+			"as one of B; p is that of a Mann-Whitney U test, and the interval is that of Hodges and Lehmann",
+			c.Rows[0].A.N, c.Rows[0].B.N))
 	}
 	var seen []string
 	for _, r := range c.Rows {
