@@ -479,3 +479,18 @@ func TestReadEndlessLine(t *testing.T) {
 		t.Errorf("%v; want the line refused at its limit", err)
 	}
 }
+
+func TestSparkline(t *testing.T) {
+	for _, c := range []struct {
+		values []float64
+		width  int
+		want   string
+	}{
+		{nil, 5, ""}, {[]float64{0, 0}, 5, "▁▁"}, {[]float64{7}, 5, "█"},
+		{[]float64{0, 1, 2, 3, 4, 5, 6, 7}, 8, "▁▂▃▄▅▆▇█"}, {[]float64{100, 1, 2}, 2, "▅█"}, {[]float64{1}, 0, ""},
+	} {
+		if got := Sparkline(c.values, c.width); got != c.want {
+			t.Errorf("Sparkline(%v, %d) = %q; want %q", c.values, c.width, got, c.want)
+		}
+	}
+}

@@ -350,7 +350,7 @@ func (m liveModel) group(i int) []string {
 		if room < 20 {
 			room, tail = room+ansi.StringWidth(tail), ""
 		}
-		lines = append(lines, strong.Render(head)+curve.Render(sparkline(values, max(0, room)))+faint.Render(tail))
+		lines = append(lines, strong.Render(head)+curve.Render(results.Sparkline(values, max(0, room)))+faint.Render(tail))
 	}
 	row("rate", g.rates, func(v float64) string { return results.Count(int64(v+0.5)) + "/s" })
 	row("p50", g.p50, func(v float64) string { return results.Micros(int64(v)) })
@@ -510,23 +510,4 @@ func shown(name string) string {
 		}
 		return r
 	}, name)
-}
-
-// sparkline draws the last values, one a column, from 0 to the greatest of them.
-func sparkline(values []float64, width int) string {
-	const levels = "▁▂▃▄▅▆▇█"
-	values = values[max(0, len(values)-width):]
-	top := 0.0
-	for _, v := range values {
-		top = max(top, v)
-	}
-	var b strings.Builder
-	for _, v := range values {
-		level := 0
-		if top > 0 {
-			level = int(v/top*7 + 0.5)
-		}
-		b.WriteString(levels[3*level : 3*level+3]) // three bytes each
-	}
-	return b.String()
 }

@@ -159,19 +159,8 @@ func TestLiveFrames(t *testing.T) {
 	}
 }
 
-func TestSparkline(t *testing.T) {
-	for _, c := range []struct {
-		values []float64
-		width  int
-		want   string
-	}{
-		{nil, 5, ""}, {[]float64{0, 0}, 5, "▁▁"}, {[]float64{7}, 5, "█"},
-		{[]float64{0, 1, 2, 3, 4, 5, 6, 7}, 8, "▁▂▃▄▅▆▇█"}, {[]float64{100, 1, 2}, 2, "▅█"}, {[]float64{1}, 0, ""},
-	} {
-		if got := sparkline(c.values, c.width); got != c.want {
-			t.Errorf("sparkline(%v, %d) = %q; want %q", c.values, c.width, got, c.want)
-		}
-	}
+// TestKeptTicks: the curves of a long run stay short.
+func TestKeptTicks(t *testing.T) {
 	var g groupView
 	for range 2 * keptTicks {
 		g.take(results.GroupStats{})
