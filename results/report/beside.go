@@ -18,8 +18,8 @@ type comparedRow struct {
 	Values   []string // with the change against the first of them
 }
 
-// compare returns the figures of a group side by side, nil for less than two results.
-func compare(subjects []results.ResultFile, m matched) *sideBySide {
+// beside returns the figures of a group side by side, nil for less than two results.
+func beside(subjects []results.ResultFile, m matched) *sideBySide {
 	var in []*results.GroupSummary
 	out := &sideBySide{}
 	var ops []string

@@ -3,13 +3,8 @@
 package report
 
 import (
-	"bytes"
-	"crypto/sha256"
 	_ "embed"
-	"encoding/base64"
-	"encoding/json"
 	"fmt"
-	"html/template"
 	"io"
 	"slices"
 	"strconv"
@@ -21,29 +16,18 @@ import (
 // the others.
 const MaxResults = 8
 
-// The page is the template with the style, the chart library and the script in it, and the figures as JSON. Only the
-// template and the JSON hold text of results, and both escape it.
 var (
 	//go:embed page.html
 	pageHTML string
-	//go:embed page.css
-	pageCSS string
 	//go:embed page.js
 	pageJS string
-	//go:embed echarts/echarts.min.js
-	echartsJS string
 
-	pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{"letter": letter}).Parse(pageHTML))
+	pageTemplate = newTemplate(pageHTML)
 )
 
 // page is what the template shows.
 type page struct {
-	Title    string
-	Policy   string // the Content-Security-Policy
-	Style    template.CSS
-	Library  template.JS
-	Script   template.JS
-	Data     template.JS
+	frame
 	Subjects []shownSubject
 	Several  bool
 	Groups   []shownGroup
@@ -94,15 +78,13 @@ type shownStep struct {
 // HTML writes the page. It wants 1 to MaxResults subjects, whose names differ.
 func HTML(w io.Writer, subjects []results.ResultFile) error {
 	d := newDrawing(subjects)
-	data, err := json.Marshal(d) // escapes <, > and &, so nothing in it ends the script element
+	f, err := newFrame(title(subjects), "report", pageJS, d)
 	if err != nil {
 		return fmt.Errorf("report: %w", err)
 	}
 	p := page{
-		Title: title(subjects), Policy: policy(echartsJS, pageJS),
-		Style: template.CSS(pageCSS), Library: template.JS(echartsJS), Script: template.JS(pageJS),
-		Data: template.JS(data), Several: len(subjects) > 1, Drawing: d,
-		Facts: results.Facts(subjects), Groups: groupTables(subjects), Events: shownEvents(subjects), Steps: shownSteps(d),
+		frame: f, Several: len(subjects) > 1, Drawing: d, Facts: results.Facts(subjects), Groups: groupTables(subjects),
+		Events: shownEvents(subjects), Steps: shownSteps(d),
 	}
 	for _, f := range p.Facts {
 		if f.Differ {
@@ -119,22 +101,7 @@ func HTML(w io.Writer, subjects []results.ResultFile) error {
 		}
 		p.Subjects = append(p.Subjects, shown)
 	}
-	var out bytes.Buffer // a page that fails half-way is not written at all
-	if err := pageTemplate.Execute(&out, p); err != nil {
-		return fmt.Errorf("report: %w", err)
-	}
-	_, err = out.WriteTo(w)
-	return err
-}
-
-// policy lets the page run the given scripts and nothing else, and keeps it from loading anything.
-func policy(scripts ...string) string {
-	p := "default-src 'none'; base-uri 'none'; form-action 'none'; style-src 'unsafe-inline'; script-src"
-	for _, s := range scripts {
-		sum := sha256.Sum256([]byte(s))
-		p += " 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
-	}
-	return p
+	return writePage(w, pageTemplate, p)
 }
 
 // letter names a result on the page.
@@ -171,7 +138,7 @@ func problems(r *results.Result) []string {
 func groupTables(subjects []results.ResultFile) []shownGroup {
 	var out []shownGroup
 	for _, m := range matchGroups(subjects) {
-		g := shownGroup{Name: m.name, Compare: compare(subjects, m)}
+		g := shownGroup{Name: m.name, Compare: beside(subjects, m)}
 		for i, s := range subjects {
 			load, figures := m.of(i, s.Result)
 			if figures == nil {

@@ -365,8 +365,8 @@ func TestColumnsDoNotOverlap(t *testing.T) {
 	}
 }
 
-// TestCompare: only figures that at least two results have are compared, and no errors are a figure, too.
-func TestCompare(t *testing.T) {
+// TestBeside: only figures that at least two results have are compared, and no errors are a figure, too.
+func TestBeside(t *testing.T) {
 	subject := func(ops ...results.OpStats) results.ResultFile {
 		g := results.GroupSummary{GroupStats: results.GroupStats{Name: "g", Ops: ops}}
 		return results.ResultFile{Result: &results.Result{
@@ -382,7 +382,7 @@ func TestCompare(t *testing.T) {
 			results.OpStats{Name: "set", PerSecond: 5, Service: us(100)}),
 		{Result: &results.Result{Header: results.Header{Groups: []results.ClientGroup{{Name: "g"}}}}},
 	}
-	got := compare(subjects, matchGroups(subjects)[0])
+	got := beside(subjects, matchGroups(subjects)[0])
 	want := &sideBySide{Letters: []string{"A", "B", "C"}, Rows: []comparedRow{
 		{"get", "ops/s", []string{"100", "150 (+50.0 %)", "-"}},
 		{"", "errors", []string{"0", "7", "-"}},
@@ -392,7 +392,7 @@ func TestCompare(t *testing.T) {
 		{"", "service max", []string{"200 us", "100 us (-50.0 %)", "-"}},
 	}}
 	if !reflect.DeepEqual(got, want) {
-		t.Errorf("compare = %+v; want %+v", got, want)
+		t.Errorf("beside = %+v; want %+v", got, want)
 	}
 }
 
