@@ -17,6 +17,7 @@ import (
 	"neokv.dev/profiles"
 	"neokv.dev/results"
 	"neokv.dev/results/compare"
+	"neokv.dev/results/report"
 )
 
 // turnsFlags are the flags of verbs that measure arms in turn.
@@ -60,7 +61,8 @@ An arm is ` + ab.ArmForm + `.
 Each block starts the arm as a child process with data of its own, loads it, sends the load for --block, and ends it. A
 round has a block of each arm, in an order that changes from round to round. The arms of a round get the same
 operations. A third arm is a copy of A: where it differs from A as B does, the verdict is "contaminated". Standard
-output has the table; its last line is the name of the file that has every block.`,
+output has the table; its last line is the name of the file that has every block. With --format html a page with a chart
+goes to a file beside that one.`,
 		Example: `  neokv ab --b engine.memtable_size=4MiB --workload write-heavy
   neokv ab --a raft.batch_max_ops=1 --b raft.batch_max_ops=256 --pipeline 16 --mem
   neokv ab --a revision=HEAD~1 --b revision=HEAD --rounds 20
@@ -129,7 +131,7 @@ func (f *turnsFlags) plan(c *cobra.Command, p process, textA, textB string) (*ab
 	if f.budget < 0 {
 		complain("--budget %s: want 0s or more", f.budget)
 	}
-	if err := checkForm(f.format); err != nil {
+	if err := checkForm(f.format, compareForms); err != nil {
 		wrong = append(wrong, err)
 	}
 	if f.mem && f.dir != "" {
@@ -230,27 +232,27 @@ func (f *turnsFlags) measure(ctx context.Context, p process, verb string, plan *
 }
 
 // compareForms are the formats of comparisons, the default first.
-var compareForms = []string{"table", "md", "json"}
+var compareForms = []string{"table", "md", "html", "json"}
 
-func checkForm(format string) error {
-	for _, f := range compareForms {
-		if f == format {
-			return nil
-		}
-	}
-	return &usageError{fmt.Sprintf("--format %s: want one of %s%s", format, strings.Join(compareForms, ", "),
-		settings.DidYouMean(format, compareForms))}
-}
-
-// show prints a comparison, and the name of the file that has its blocks, which may be empty.
-func (f *turnsFlags) show(p process, c *compare.Delta, path string) error {
-	if err := writeComparison(p.stdout, c, f.format); err != nil {
-		return err
-	}
-	if path == "" || f.format == "json" {
+func checkForm(format string, forms []string) error {
+	if slices.Contains(forms, format) {
 		return nil
 	}
-	_, err := fmt.Fprintln(p.stdout, path)
+	return &usageError{fmt.Sprintf("--format %s: want one of %s%s", format, strings.Join(forms, ", "),
+		settings.DidYouMean(format, forms))}
+}
+
+// show prints a comparison, and the name of the file that has its blocks. A page goes to a file beside that one.
+func (f *turnsFlags) show(p process, c *compare.Delta, path string) error {
+	page := pageFlags{format: f.format, out: "-"}
+	if f.format == "html" {
+		page.out = strings.TrimSuffix(path, ".jsonl") + ".html"
+	}
+	err := page.write(p, func(w io.Writer) error { return writeComparison(w, c, f.format) })
+	if err != nil || f.format == "json" {
+		return err
+	}
+	_, err = fmt.Fprintln(p.stdout, path)
 	return err
 }
 
@@ -258,6 +260,8 @@ func writeComparison(w io.Writer, c *compare.Delta, format string) error {
 	switch format {
 	case "md":
 		return c.PrintMarkdown(w)
+	case "html":
+		return report.ComparisonHTML(w, c)
 	case "json":
 		return c.PrintJSON(w)
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"os"
 	"path/filepath"
@@ -30,6 +31,14 @@ func TestAB(t *testing.T) {
 	if again.status != statusDone || again.stdout+"run.jsonl\n" != got.stdout {
 		t.Errorf("printed again: %+v", again)
 	}
+	page := neokvRun(t, nil, "compare", "run.jsonl", "--format", "html")
+	if text, err := os.ReadFile("compare.html"); page.stdout != "compare.html\n" || err != nil ||
+		!strings.Contains(string(text), "engine.row_cache=0</p>") {
+		t.Errorf("as a page: %+v, %v", page, err)
+	}
+	if err := os.Remove("compare.html"); err != nil {
+		t.Fatal(err)
+	}
 	var d compare.Delta
 	if err := json.Unmarshal([]byte(neokvRun(t, nil, "compare", "run.jsonl", "--format", "json").stdout), &d); err != nil {
 		t.Fatal(err)
@@ -40,6 +49,20 @@ func TestAB(t *testing.T) {
 	}
 	if left, err := filepath.Glob("*"); err != nil || len(left) != 1 {
 		t.Errorf("left behind: %q, %v", left, err)
+	}
+}
+
+// TestABPage: the page goes to a file beside that of the blocks.
+func TestABPage(t *testing.T) {
+	t.Chdir(t.TempDir())
+	f := turnsFlags{format: "html"}
+	var out bytes.Buffer
+	if err := f.show(process{stdout: &out}, &compare.Delta{A: "a", B: "b"}, "blocks.jsonl"); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile("blocks.html")
+	if err != nil || !strings.HasPrefix(string(text), "<!DOCTYPE html>") || out.String() != "blocks.html\nblocks.jsonl\n" {
+		t.Errorf("printed %q, %v, the page begins %.40q", out.String(), err, text)
 	}
 }
 
@@ -93,6 +116,8 @@ func TestCompare(t *testing.T) {
 		{nil, []string{"compare: 0 arguments"}},
 		{[]string{"a.jsonl,nosuch", "open.jsonl"}, []string{"nosuch: no such file", "different loads: rate:"}},
 		{[]string{".", t.TempDir()}, []string{"no *.jsonl in this folder", "different loads: rate"}},
+		{[]string{"a.jsonl", "nosuch", "--format", "htm", "-o", "a.jsonl"}, []string{"nosuch: no such file",
+			"--format htm: want one of table, md, html, json; did you mean html?", "--out: a.jsonl is a file to read"}},
 	} {
 		got := neokvRun(t, nil, append([]string{"compare"}, x.args...)...)
 		for _, want := range x.want {

@@ -77,7 +77,7 @@ Exit status: 0 pass, 3 regression, 4 inconclusive (only with --inconclusive fail
 	flags.DurationVar(&f.budget, "budget", 3*time.Minute, "how long the timed part takes; as long again before it fails")
 	flags.StringVar(&f.inconclusive, "inconclusive", "pass", "`what` to do when nobody can tell: pass or fail")
 	flags.StringVar(&f.only, "only", "", "only one `part`: counts or timed")
-	flags.StringVar(&f.format, "format", compareForms[0], "one of "+strings.Join(compareForms, ", "))
+	flags.StringVar(&f.format, "format", checkForms[0], "one of "+strings.Join(checkForms, ", "))
 	flags.StringVar(&f.junit, "junit", "", "write JUnit's XML to this `file`, too")
 	flags.StringVar(&f.summary, "summary", "", "append a summary in Markdown to this `file`, too")
 	c.RunE = func(c *cobra.Command, _ []string) error {
@@ -91,6 +91,9 @@ Exit status: 0 pass, 3 regression, 4 inconclusive (only with --inconclusive fail
 	}
 	return c
 }
+
+// checkForms are the formats of check, the default first.
+var checkForms = []string{"table", "md", "json"}
 
 // statusError ends neokv with a status of its own.
 type statusError struct {
@@ -252,7 +255,7 @@ func (f *checkFlags) parse(p process) (b *gate.Baseline, t *gate.Timed, err erro
 	}
 	f.counts, f.timed = f.only != "timed", f.only != "counts"
 	f.inconclusiveFails = f.inconclusive == "fail"
-	if err := checkForm(f.format); err != nil {
+	if err := checkForm(f.format, checkForms); err != nil {
 		wrong = append(wrong, err)
 	}
 	for _, e := range f.env {

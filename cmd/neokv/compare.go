@@ -1,21 +1,24 @@
 package main
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"neokv.dev/results"
 	"neokv.dev/results/compare"
 )
 
 func compareCommand(p process) *cobra.Command {
-	var format string
+	f := pageFlags{forms: compareForms, page: "compare.html"}
 	c := &cobra.Command{
 		Use:   "compare A B | compare FILE",
 		Short: "Say how stored results differ, or print what ab has measured again",
@@ -27,7 +30,8 @@ change of the machine in between as one of B: neokv ab measures in turn. A singl
 		Example: `  neokv compare before.jsonl after.jsonl
   neokv compare before/ after/
   neokv compare a1.jsonl,a2.jsonl,a3.jsonl,a4.jsonl b1.jsonl,b2.jsonl,b3.jsonl,b4.jsonl --format md
-  neokv compare neokv-ab-20261123T122945Z.jsonl`,
+  neokv compare neokv-ab-20261123T122945Z.jsonl
+  neokv compare neokv-ab-20261123T122945Z.jsonl --format html -o compare.html`,
 		Args: func(c *cobra.Command, args []string) error {
 			if len(args) == 0 || len(args) > 2 {
 				return &usageError{fmt.Sprintf("%s%d arguments, want two sides, or one file of ab", verb(c), len(args))}
@@ -35,7 +39,7 @@ change of the machine in between as one of B: neokv ab measures in turn. A singl
 			return nil
 		},
 		RunE: func(_ *cobra.Command, args []string) error {
-			wrong := checkForm(format)
+			wrong := f.check(inputs(args)...)
 			var got *compare.Delta
 			var err error
 			if len(args) == 1 {
@@ -46,11 +50,71 @@ change of the machine in between as one of B: neokv ab measures in turn. A singl
 			if err = errors.Join(wrong, err); err != nil {
 				return err
 			}
-			return writeComparison(p.stdout, got, format)
+			return f.write(p, func(w io.Writer) error { return writeComparison(w, got, f.format) })
 		},
 	}
-	c.Flags().StringVar(&format, "format", compareForms[0], "one of "+strings.Join(compareForms, ", "))
+	f.register(c.Flags())
 	return c
+}
+
+// inputs returns the files that a comparison reads.
+func inputs(args []string) (out []string) {
+	for _, side := range args {
+		paths, _ := resultPaths(side) // whose errors compareSides returns
+		out = append(out, paths...)
+	}
+	return out
+}
+
+// pageFlags are the flags of verbs that print what they found in several forms, of which html is a file of its own.
+type pageFlags struct {
+	forms       []string // the default first
+	page        string   // the default of --out for html
+	format, out string
+}
+
+func (f *pageFlags) register(flags *pflag.FlagSet) {
+	flags.StringVar(&f.format, "format", f.forms[0], "one of "+strings.Join(f.forms, ", "))
+	flags.StringVarP(&f.out, "out", "o", "",
+		"`file` to write, - for standard output (default "+f.page+" for html, else -)")
+}
+
+// check checks the flags and fills in --out. It refuses to write over a file that the verb reads.
+func (f *pageFlags) check(inputs ...string) error {
+	wrong := checkForm(f.format, f.forms)
+	if f.out == "" {
+		f.out = "-"
+		if f.format == "html" {
+			f.out = f.page
+		}
+	}
+	to, err := os.Stat(f.out)
+	if f.out == "-" || err != nil {
+		return wrong
+	}
+	for _, name := range inputs {
+		if from, err := os.Stat(name); err == nil && os.SameFile(from, to) {
+			wrong = errors.Join(wrong, &usageError{fmt.Sprintf("--out: %s is a file to read", f.out)})
+		}
+	}
+	return wrong
+}
+
+// write writes to where the flags say, and prints the name of a file.
+func (f *pageFlags) write(p process, write func(io.Writer) error) error {
+	var text bytes.Buffer // a page that fails half-way is not written at all
+	if err := write(&text); err != nil {
+		return err
+	}
+	if f.out == "-" {
+		_, err := text.WriteTo(p.stdout)
+		return err
+	}
+	if err := os.WriteFile(f.out, text.Bytes(), 0o666); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintln(p.stdout, f.out)
+	return err
 }
 
 // compareRun reads a file of blocks.

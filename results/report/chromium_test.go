@@ -7,6 +7,7 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"io"
 	"net/url"
 	"os"
 	"os/exec"
@@ -171,9 +172,118 @@ const readCharts = `[...document.querySelectorAll('figure:not(.quiet)')].map((f)
 		Ground: [...p.slice(0, 4)].join(), Strong: strong};
 })`
 
+// view is how a reader opens a page.
+type view struct {
+	name, scheme, ground string
+	width                int64
+}
+
+var views = []view{
+	{"light", "light", "255,255,255,255", 1280},
+	{"dark", "dark", "18,22,28,255", 1280},
+	{"phone", "light", "255,255,255,255", 390},
+}
+
+// look opens a page in a view, and wants these charts drawn, and nothing that the browser complains about.
+func look(t *testing.T, in context.Context, path, name string, v view, want []string) {
+	t.Helper()
+	p := open(t, in, path, v.width, 900, v.scheme)
+	charts := eval[[]drawnChart](t, p, readCharts)
+	var titles []string
+	for _, c := range charts {
+		titles = append(titles, c.Title)
+		c.check(t, v.ground, v.width)
+	}
+	for _, title := range want {
+		if !slices.Contains(titles, title) {
+			t.Errorf("no chart %q in %q", title, titles)
+		}
+	}
+	if wide := eval[int64](t, p, `document.documentElement.scrollWidth`); wide > v.width {
+		t.Errorf("the page is %d pixels wide in a window of %d", wide, v.width)
+	}
+	p.checkTitle(t)
+	p.picture(t, name+"-"+v.name)
+	if seen := p.complaints(); len(seen) > 0 {
+		t.Errorf("the browser saw %q", seen)
+	}
+}
+
+// lookOnPaper prints a page from a dark screen, wants so many charts drawn for paper, and returns the PDF.
+func lookOnPaper(t *testing.T, in context.Context, path, name string, least int) []byte {
+	t.Helper()
+	p := open(t, in, path, 1280, 900, "dark")
+	// The charts are read when the page has made them ready for paper.
+	eval[bool](t, p, `addEventListener('beforeprint', () => { window.onPaper = `+readCharts+`; }) === undefined`)
+	pdf, err := chromedp.Run(p.ctx, chromedp.PrintToPDF(chromedp.PDFPreferCSSPageSize(), chromedp.PDFPrintBackground()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	charts := eval[[]drawnChart](t, p, `window.onPaper`)
+	if len(charts) < least {
+		t.Errorf("%d charts on paper, want at least %d", len(charts), least)
+	}
+	for _, c := range charts {
+		c.check(t, "255,255,255,255", 720)
+	}
+	if !bytes.HasPrefix(pdf, []byte("%PDF-")) {
+		t.Errorf("%d bytes that are no PDF", len(pdf))
+	}
+	if *pictures != "" {
+		if err := os.WriteFile(filepath.Join(*pictures, name+".pdf"), pdf, 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if seen := p.complaints(); len(seen) > 0 {
+		t.Errorf("the browser saw %q", seen)
+	}
+	return pdf
+}
+
+// writePageFile writes a page to a file of the test.
+func writePageFile(t *testing.T, write func(io.Writer) error) (path string) {
+	t.Helper()
+	var html bytes.Buffer
+	if err := write(&html); err != nil {
+		t.Fatal(err)
+	}
+	path = filepath.Join(t.TempDir(), "page.html")
+	if err := os.WriteFile(path, html.Bytes(), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// TestComparisonInBrowser: the ratios are drawn, and a reader without a mouse hears them.
+func TestComparisonInBrowser(t *testing.T) {
+	in := browser(t)
+	path := writePageFile(t, func(w io.Writer) error { return ComparisonHTML(w, syntheticComparison()) })
+	for _, v := range views {
+		t.Run(v.name, func(t *testing.T) { look(t, in, path, "comparison", v, []string{"B / A"}) })
+	}
+	t.Run("print", func(t *testing.T) { lookOnPaper(t, in, path, "comparison", 1) })
+	t.Run("keys", func(t *testing.T) {
+		p := open(t, in, path, 1280, 900, "light")
+		keys := chromedp.SendKeys(chromedp.CSS("#ratios .chart"), kb.ArrowDown+kb.ArrowDown+kb.ArrowUp)
+		if err := chromedp.Do(p.ctx, keys); err != nil {
+			t.Fatal(err)
+		}
+		spoken := eval[string](t, p, `document.getElementById('spoken').textContent`)
+		if !regexp.MustCompile(`^throughput: −\S+ % \(−\S+ % to −\S+ %\), worse, A \S+ ops/s, B`).MatchString(spoken) {
+			t.Errorf("the page says %q, want the ratio of throughput", spoken)
+		}
+		tip := eval[string](t, p, `[...document.querySelectorAll('#ratios .chart div')].map((d) => d.textContent).join()`)
+		if !strings.Contains(tip, "rounds: −") {
+			t.Errorf("the tip says %q, want the rounds", tip)
+		}
+		if seen := p.complaints(); len(seen) > 0 {
+			t.Errorf("the browser saw %q", seen)
+		}
+	})
+}
+
 func TestPageInBrowser(t *testing.T) {
 	in := browser(t)
-	dir := t.TempDir()
 	two := twoSubjects()
 	for _, file := range []struct {
 		name     string
@@ -191,73 +301,16 @@ func TestPageInBrowser(t *testing.T) {
 			"B main: Response time of all operations", "main: Throughput", "Caches and filters", "CPU",
 			"main: Latency against rate, SLO p99<5ms"}},
 	} {
-		var html bytes.Buffer
-		if err := HTML(&html, file.subjects); err != nil {
-			t.Fatal(err)
-		}
-		path := filepath.Join(dir, file.name+".html")
-		if err := os.WriteFile(path, html.Bytes(), 0o666); err != nil {
-			t.Fatal(err)
-		}
-		for _, view := range []struct {
-			name, scheme, ground string
-			width                int64
-		}{
-			{"light", "light", "255,255,255,255", 1280},
-			{"dark", "dark", "18,22,28,255", 1280},
-			{"phone", "light", "255,255,255,255", 390},
-		} {
-			if !slices.Contains(file.views, view.name) {
-				continue
+		path := writePageFile(t, func(w io.Writer) error { return HTML(w, file.subjects) })
+		for _, v := range views {
+			if slices.Contains(file.views, v.name) {
+				t.Run(file.name+"/"+v.name, func(t *testing.T) { look(t, in, path, file.name, v, file.charts) })
 			}
-			t.Run(file.name+"/"+view.name, func(t *testing.T) {
-				p := open(t, in, path, view.width, 900, view.scheme)
-				charts := eval[[]drawnChart](t, p, readCharts)
-				var titles []string
-				for _, c := range charts {
-					titles = append(titles, c.Title)
-					c.check(t, view.ground, view.width)
-				}
-				for _, want := range file.charts {
-					if !slices.Contains(titles, want) {
-						t.Errorf("no chart %q in %q", want, titles)
-					}
-				}
-				if wide := eval[int64](t, p, `document.documentElement.scrollWidth`); wide > view.width {
-					t.Errorf("the page is %d pixels wide in a window of %d", wide, view.width)
-				}
-				p.checkTitle(t)
-				p.picture(t, file.name+"-"+view.name)
-				if seen := p.complaints(); len(seen) > 0 {
-					t.Errorf("the browser saw %q", seen)
-				}
-			})
 		}
 		t.Run(file.name+"/print", func(t *testing.T) {
-			p := open(t, in, path, 1280, 900, "dark")
-			// The charts are read when the page has made them ready for paper.
-			eval[bool](t, p, `addEventListener('beforeprint', () => { window.onPaper = `+readCharts+`; }) === undefined`)
-			pdf, err := chromedp.Run(p.ctx, chromedp.PrintToPDF(chromedp.PDFPreferCSSPageSize(), chromedp.PDFPrintBackground()))
-			if err != nil {
-				t.Fatal(err)
-			}
-			charts := eval[[]drawnChart](t, p, `window.onPaper`)
-			if len(charts) < len(file.charts) {
-				t.Errorf("%d charts on paper, want at least %d", len(charts), len(file.charts))
-			}
-			for _, c := range charts {
-				c.check(t, "255,255,255,255", 720)
-			}
-			if !bytes.HasPrefix(pdf, []byte("%PDF-")) || !bytes.Contains(pdf, []byte("/Subtype /Image")) {
+			pdf := lookOnPaper(t, in, path, file.name, len(file.charts))
+			if !bytes.Contains(pdf, []byte("/Subtype /Image")) {
 				t.Errorf("a PDF of %d bytes without a picture", len(pdf))
-			}
-			if *pictures != "" {
-				if err := os.WriteFile(filepath.Join(*pictures, file.name+".pdf"), pdf, 0o666); err != nil {
-					t.Fatal(err)
-				}
-			}
-			if seen := p.complaints(); len(seen) > 0 {
-				t.Errorf("the browser saw %q", seen)
 			}
 		})
 	}
@@ -273,14 +326,7 @@ func (o *opened) checkTitle(t *testing.T) {
 
 // TestPageByKeyboard: a reader without a mouse chooses an operation, hides a line and hears the points of a chart.
 func TestPageByKeyboard(t *testing.T) {
-	var html bytes.Buffer
-	if err := HTML(&html, twoSubjects()[:1]); err != nil {
-		t.Fatal(err)
-	}
-	path := filepath.Join(t.TempDir(), "page.html")
-	if err := os.WriteFile(path, html.Bytes(), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	path := writePageFile(t, func(w io.Writer) error { return HTML(w, twoSubjects()[:1]) })
 	p := open(t, browser(t), path, 1280, 900, "light")
 	err := chromedp.Do(p.ctx,
 		chromedp.SendKeys(chromedp.CSS("#time select[name=op]"), "update"),
