@@ -50,6 +50,7 @@ var (
 		"results",
 		"results/compare",
 		"results/changepoint",
+		"results/history",
 		"results/report",
 		"bench",
 		"bench/children",

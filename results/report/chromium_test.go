@@ -282,6 +282,37 @@ func TestComparisonInBrowser(t *testing.T) {
 	})
 }
 
+// TestHistoryInBrowser: the figures of a history are drawn with their change points, and a tip names the commit.
+func TestHistoryInBrowser(t *testing.T) {
+	in := browser(t)
+	trends, o := syntheticHistory()
+	path := writePageFile(t, func(w io.Writer) error { return HistoryHTML(w, "history.jsonl", trends, o) })
+	charts := []string{"throughput", "p99", "odd " + hostile}
+	for _, v := range views {
+		t.Run(v.name, func(t *testing.T) { look(t, in, path, "history", v, charts) })
+	}
+	t.Run("print", func(t *testing.T) { lookOnPaper(t, in, path, "history", 2*len(charts)) })
+	t.Run("keys", func(t *testing.T) {
+		p := open(t, in, path, 1280, 900, "light")
+		keys := chromedp.SendKeys(chromedp.CSS("#charts-0 .chart"), kb.ArrowRight+kb.ArrowRight)
+		if err := chromedp.Do(p.ctx, keys); err != nil {
+			t.Fatal(err)
+		}
+		spoken := eval[string](t, p, `document.getElementById('spoken').textContent`)
+		// The commit is cut to twelve bytes, and the next part is the name of the file.
+		if spoken != "2026-05-05 03:02 UTC, commit 0001 </scrip, run-1.jsonl: run 12,062 ops/s, median 12,048 ops/s" {
+			t.Errorf("the page says %q", spoken)
+		}
+		tip := eval[string](t, p, `document.querySelector('#charts-0 .chart').textContent`)
+		if !strings.Contains(tip, "commit 0001 </scrip, run-1.jsonl") {
+			t.Errorf("the tip says %q, want the commit", tip)
+		}
+		if seen := p.complaints(); len(seen) > 0 {
+			t.Errorf("the browser saw %q", seen)
+		}
+	})
+}
+
 func TestPageInBrowser(t *testing.T) {
 	in := browser(t)
 	two := twoSubjects()

@@ -1,0 +1,191 @@
+package history
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"neokv.dev/results"
+	"neokv.dev/results/changepoint"
+	"neokv.dev/results/compare"
+)
+
+// columns is how wide the curves of a table are at most.
+const columns = 40
+
+// PrintTable prints trends for people.
+func PrintTable(w io.Writer, trends []*Trend, o Options) error {
+	var b strings.Builder
+	for i, t := range trends {
+		if i > 0 {
+			b.WriteByte('\n')
+		}
+		fmt.Fprintf(&b, "%s\n%s\n%s\n%s\n\n", t.Load, t.Target, t.Machine, t.Span())
+		rows := [][]string{{"figure", "first", "median", "last"}}
+		for k := range t.Series {
+			rows = append(rows, t.Series[k].Cells())
+		}
+		for k, line := range results.Align(rows, 1) {
+			b.WriteString(line)
+			if k > 0 {
+				b.WriteString("  " + t.Series[k-1].curve())
+			}
+			b.WriteByte('\n')
+		}
+		b.WriteByte('\n')
+		t.printChanges(&b)
+		for _, note := range t.Notes() {
+			b.WriteString(note + "\n")
+		}
+	}
+	fmt.Fprintf(&b, "\nchange points by %s\n", o.Method())
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// Span says which runs a trend has.
+func (t *Trend) Span() string {
+	runs := "1 run"
+	if n := len(t.Runs); n != 1 {
+		runs = results.Count(int64(n)) + " runs"
+	}
+	const day = "2006-01-02"
+	from, to := t.Runs[0].At.UTC().Format(day), t.Runs[len(t.Runs)-1].At.UTC().Format(day)
+	if from == to {
+		return runs + " on " + from
+	}
+	return runs + " from " + from + " to " + to
+}
+
+// Cells returns the name of a series, its first value, its median and its last value.
+func (s *Series) Cells() []string {
+	text := func(v float64) string { return results.FigureText(v, s.Unit) }
+	return []string{s.Name, text(s.Values[0]), text(compare.NewEstimate(s.Values).Center), text(s.Values[len(s.Values)-1])}
+}
+
+// curve draws a series from its lowest to its highest value. Of a long series a column is the median of several values.
+func (s *Series) curve() string {
+	n := min(len(s.Values), columns)
+	var points []float64
+	for i := range n {
+		part := s.Values[i*len(s.Values)/n : (i+1)*len(s.Values)/n]
+		points = append(points, compare.NewEstimate(part).Center)
+	}
+	low := slices.Min(points)
+	for i := range points {
+		points[i] -= low
+	}
+	return results.Sparkline(points, columns)
+}
+
+// printChanges writes the changes, and in what else the runs differ.
+func (t *Trend) printChanges(b *strings.Builder) {
+	if t.Changes == nil {
+		b.WriteString("no change points\n")
+	}
+	for i := range t.Changes {
+		c := &t.Changes[i]
+		fmt.Fprintf(b, "%s\n", t.Where(c))
+		var rows [][]string
+		for _, l := range c.Levels {
+			rows = append(rows, append([]string{"  " + t.Series[l.Series].Name}, t.Level(l).Cells()...))
+		}
+		for _, line := range results.Align(rows, 1) {
+			b.WriteString(strings.TrimRight(line, " ") + "\n")
+		}
+		for _, f := range c.Differ {
+			fmt.Fprintf(b, "  %s: %s -> %s\n", f.Name, none(f.Values[0]), none(f.Values[1]))
+		}
+	}
+}
+
+func none(text string) string {
+	if text == "" {
+		return "(none)"
+	}
+	return text
+}
+
+// Level returns a level by its place.
+func (t *Trend) Level(l ChangedLevel) *Level { return &t.Series[l.Series].Levels[l.Level] }
+
+// Where says with which run a change begins.
+func (t *Trend) Where(c *ChangePoint) string {
+	r, before := &t.Runs[c.Run], &t.Runs[c.Run-1]
+	text := "change at " + r.At.UTC().Format("2006-01-02 15:04")
+	switch {
+	case r.Commit == "" && before.Commit == "":
+		return text
+	case r.Commit == before.Commit:
+		return text + ", commit " + r.Commit + ", the same as before"
+	}
+	return text + ", commit " + none(r.Commit) + " after " + none(before.Commit)
+}
+
+// Cells returns the medians of the level before and of this one, the change with its interval, and the verdict.
+func (l *Level) Cells() []string {
+	r := l.Change
+	out := []string{results.FigureText(r.A.Center, r.Unit), "to", results.FigureText(r.B.Center, r.Unit), "-", "-"}
+	if r.Ratio != nil {
+		out[3], out[4] = compare.Percent(r.Ratio.Center), r.Ratio.Span()
+	}
+	verdict := string(r.Verdict)
+	if r.Verdict == compare.Same {
+		verdict = "spread" // the medians are the same within noise
+	}
+	return append(out, verdict)
+}
+
+// Notes says what a reader must know about a trend.
+func (t *Trend) Notes() (out []string) {
+	if n := len(t.Runs); n < 2*changepoint.DefaultLeast {
+		out = append(out, fmt.Sprintf("%d of the %d runs that a change point needs", n, 2*changepoint.DefaultLeast))
+	}
+	if t.Older > 0 {
+		out = append(out, fmt.Sprintf("%s older runs are left out", results.Count(int64(t.Older))))
+	}
+	warned, last := 0, ""
+	for _, r := range t.Runs {
+		if len(r.Warnings) > 0 {
+			warned, last = warned+1, r.Warnings[0]
+		}
+	}
+	if warned > 0 {
+		out = append(out, fmt.Sprintf("warning: %d of the runs have warnings, the last: %s", warned, last))
+	}
+	if names := t.varying(); names != nil {
+		out = append(out, "settings that differ among these runs: "+strings.Join(names, ", "))
+	}
+	return out
+}
+
+// varying returns the settings that do not have one value in all runs.
+func (t *Trend) varying() (out []string) {
+	first := t.Runs[0].header.Settings
+	for _, r := range t.Runs {
+		for name, v := range r.header.Settings {
+			if old, known := first[name]; (!known || old != v) && !slices.Contains(out, name) {
+				out = append(out, name)
+			}
+		}
+		for name := range first {
+			if _, known := r.header.Settings[name]; !known && !slices.Contains(out, name) {
+				out = append(out, name)
+			}
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// PrintJSON prints trends for programs.
+func PrintJSON(w io.Writer, trends []*Trend, o Options) error {
+	e := json.NewEncoder(w)
+	e.SetIndent("", "  ")
+	return e.Encode(struct {
+		Method string   `json:"method"`
+		Trends []*Trend `json:"trends"`
+	}{o.Method(), trends})
+}

@@ -1,0 +1,246 @@
+package history
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"neokv.dev/results"
+	"neokv.dev/results/changepoint"
+	"neokv.dev/results/compare"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// eventful is a history in which throughput falls by 8 % and CPU grows by 5 % with run 30, when a setting changes, and
+// throughput comes back with run 45. A second setup has three runs.
+func eventful() *Contents {
+	random := rand.New(rand.NewPCG(1, 1))
+	noise := func(share float64) float64 { return math.Exp(share * random.NormFloat64()) }
+	c := &Contents{}
+	for day := range 60 {
+		rate, cost := 12_000*noise(.02), 40*noise(.005)
+		if day >= 30 {
+			cost *= 1.05
+		}
+		if day >= 30 && day < 45 {
+			rate *= 0.92
+		}
+		e := runOf(day, throughput(rate), cpu(cost), results.Figure{Name: "errors", Unit: "/op"})
+		if day >= 30 {
+			e.Header.Settings = map[string]string{"engine.memtable_size": "4MiB"}
+		}
+		if day%20 == 3 {
+			e.Warnings = []string{"the machine was busy"}
+		}
+		c.Entries = append(c.Entries, e)
+	}
+	for day := range 3 {
+		e := runOf(day, throughput(100))
+		e.Header.Groups[0].Rate, e.Header.Build.Modified = "500", true
+		c.Entries = append(c.Entries, e)
+	}
+	// A history need not be in the order of time.
+	random.Shuffle(len(c.Entries), func(i, j int) { c.Entries[i], c.Entries[j] = c.Entries[j], c.Entries[i] })
+	return c
+}
+
+// found returns the trend with the most runs.
+func found(trends []*Trend) *Trend {
+	return slices.MaxFunc(trends, func(a, b *Trend) int { return len(a.Runs) - len(b.Runs) })
+}
+
+func TestTrends(t *testing.T) {
+	trends := eventful().Trends(Options{})
+	if len(trends) != 2 {
+		t.Fatalf("%d setups, want 2", len(trends))
+	}
+	trend := found(trends)
+	if len(trend.Runs) != 60 || len(trend.Series) != 2 {
+		t.Fatalf("%d runs, %d series, want 60 and 2: errors were 0 all the time", len(trend.Runs), len(trend.Series))
+	}
+	got := ""
+	for _, c := range trend.Changes {
+		got += fmt.Sprintf("run %d: ", c.Run)
+		for _, l := range c.Levels {
+			row := trend.Level(l).Change
+			got += fmt.Sprintf("%s %s, ", trend.Series[l.Series].Name, row.Verdict)
+			truth := map[string]float64{"throughput worse": .92, "throughput better": 1 / .92, "CPU worse": 1.05}[row.Name+" "+
+				string(row.Verdict)]
+			if row.Ratio.Interval == nil || truth < row.Ratio.Interval[0] || truth > row.Ratio.Interval[1] {
+				t.Errorf("%s at run %d: %+v, want an interval around %g", row.Name, c.Run, row.Ratio, truth)
+			}
+		}
+		for _, f := range c.Differ {
+			got += fmt.Sprintf("%s %s; ", f.Name, strings.Join(f.Values, " "))
+		}
+	}
+	want := "run 30: throughput worse, CPU worse, engine.memtable_size 64MiB 4MiB; run 45: throughput better, "
+	if got != want {
+		t.Errorf("changes: %s\nwant %s", got, want)
+	}
+}
+
+// TestOptions: only the asked-for figures and workloads are shown.
+func TestOptions(t *testing.T) {
+	c := eventful()
+	e := runOf(100, throughput(5), cpu(1))
+	e.Case = "counts"
+	c.Entries = append(c.Entries, e)
+	if got := c.FigureNames(); len(got) != 3 || !slices.Contains(got, "errors") {
+		t.Errorf("figures %q", got)
+	}
+	if got := c.Workloads(); !slices.Contains(got, "get") || !slices.Contains(got, "counts") || len(got) != 2 {
+		t.Errorf("workloads %q", got)
+	}
+	for _, x := range []struct {
+		o            Options
+		trends, runs int
+		series       string
+	}{
+		{Options{Figures: []string{"CPU"}}, 2, 60, "CPU"},
+		{Options{Figures: []string{"errors"}}, 1, 60, "errors"},
+		{Options{Workloads: []string{"counts"}}, 1, 1, "throughput"},
+		{Options{Workloads: []string{"counts"}, Figures: []string{"errors"}}, 0, 0, ""},
+	} {
+		trends := c.Trends(x.o)
+		if len(trends) != x.trends {
+			t.Errorf("%+v: %d setups, want %d", x.o, len(trends), x.trends)
+			continue
+		}
+		if len(trends) > 0 && (len(found(trends).Runs) != x.runs || found(trends).Series[0].Name != x.series) {
+			t.Errorf("%+v: %d runs, first %s; want %d, %s", x.o, len(found(trends).Runs), found(trends).Series[0].Name, x.runs,
+				x.series)
+		}
+	}
+}
+
+// TestLongSeries: the latest runs count. A figure that only some runs have keeps their places.
+func TestLongSeries(t *testing.T) {
+	c := &Contents{}
+	for day := range changepoint.MaxValues + 10 {
+		e := runOf(day, throughput(100+float64(day%3)))
+		if day >= changepoint.MaxValues {
+			e.Figures = append(e.Figures, cpu(float64(day)))
+		}
+		c.Entries = append(c.Entries, e)
+	}
+	trend := c.Trends(Options{})[0]
+	if len(trend.Runs) != changepoint.MaxValues || trend.Older != 10 || trend.Runs[0].Commit != "00000abc000a" ||
+		!trend.Runs[0].At.Equal(runOf(10).Header.Started) {
+		t.Errorf("%d runs from %s on, %d older ones", len(trend.Runs), trend.Runs[0].At, trend.Older)
+	}
+	if s := trend.Series[1]; len(s.Values) != 10 || s.Runs[0] != changepoint.MaxValues-10 || s.Values[0] != 1000 {
+		t.Errorf("CPU: runs %v, values %v", s.Runs, s.Values)
+	}
+	if notes := strings.Join(trend.Notes(), "; "); notes != "10 older runs are left out" {
+		t.Errorf("notes %q", notes)
+	}
+}
+
+// TestSetup: only what runs must share to be compared is in a setup.
+func TestSetup(t *testing.T) {
+	base := runOf(0)
+	for name, c := range map[string]struct {
+		change func(*Entry)
+		same   bool
+	}{
+		"setting":  {func(e *Entry) { e.Header.Settings["x"] = "y" }, true},
+		"kernel":   {func(e *Entry) { e.Header.Machine.Kernel = "7" }, true},
+		"commit":   {func(e *Entry) { e.Header.Build.Commit = "x" }, true},
+		"sync":     {func(e *Entry) { e.Header.Cluster.Data.SyncP50 = 7 }, true},
+		"workload": {func(e *Entry) { e.Header.Groups[0].Workload = "set" }, false},
+		"keys":     {func(e *Entry) { e.Header.Groups[0].Keys = "uniform" }, false},
+		"clients":  {func(e *Entry) { e.Header.Groups[0].Clients = 5 }, false},
+		"pipeline": {func(e *Entry) { e.Header.Groups[0].Pipeline = 16 }, false},
+		"one slot": {func(e *Entry) { e.Header.Groups[0].OneSlot = true }, false},
+		"records":  {func(e *Entry) { e.Header.Groups[0].Records = 11 }, false},
+		"sizes":    {func(e *Entry) { e.Header.Groups[0].ValueBytes = "64" }, false},
+		"rate":     {func(e *Entry) { e.Header.Groups[0].Rate = "100" }, false},
+		"group":    {func(e *Entry) { e.Header.Groups = append(e.Header.Groups, e.Header.Groups[0]) }, false},
+		"case":     {func(e *Entry) { e.Case = "x" }, false},
+		"profile":  {func(e *Entry) { e.Header.Profile = "durable" }, false},
+		"disk":     {func(e *Entry) { e.Header.Cluster.InMemory = false }, false},
+		"stores":   {func(e *Entry) { e.Header.Cluster.Stores = 1 }, false},
+		"CPU":      {func(e *Entry) { e.Header.Machine.CPU = "x" }, false},
+		"cores":    {func(e *Entry) { e.Header.Machine.Cores = 4 }, false},
+	} {
+		e := runOf(0)
+		c.change(&e)
+		if (e.Setup() == base.Setup()) != c.same {
+			t.Errorf("%s: %+v and %+v, want the same: %v", name, e.Setup(), base.Setup(), c.same)
+		}
+	}
+	// A target of another process has other ports each time.
+	e := runOf(0)
+	e.Header.Cluster = results.ClusterShape{}
+	e.Header.Target = results.Target{Addrs: []string{"10.0.0.1:7001", "10.0.0.1:7002", "10.0.0.2:7001"}, Cluster: true,
+		Nodes: []string{"a", "b", "c"}}
+	if got := e.Setup().Target; got != "profile default, Redis Cluster of 3 nodes at 10.0.0.1, 10.0.0.2" {
+		t.Errorf("target %q", got)
+	}
+}
+
+func TestPrint(t *testing.T) {
+	trends, o := eventful().Trends(Options{}), Options{Points: changepoint.Options{Seed: 1}}
+	slices.SortFunc(trends, func(a, b *Trend) int { return len(b.Runs) - len(a.Runs) })
+	var got bytes.Buffer
+	if err := PrintTable(&got, trends, o); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join("testdata", "table.txt")
+	if *update {
+		if err := os.WriteFile(path, got.Bytes(), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(got.Bytes(), want) {
+		t.Errorf("%s differs; -update writes it anew:\n%s", path, got.Bytes())
+	}
+
+	got.Reset()
+	if err := PrintJSON(&got, trends, o); err != nil {
+		t.Fatal(err)
+	}
+	var back struct {
+		Method string
+		Trends []Trend
+	}
+	if err := json.Unmarshal(got.Bytes(), &back); err != nil {
+		t.Fatal(err)
+	}
+	l := back.Trends[0].Series[0].Levels
+	if len(l) != 3 || l[1].Change.Verdict != compare.Worse || l[1].P > 0.01 || !strings.Contains(back.Method, "seed 1") {
+		t.Errorf("levels %+v, method %q", l, back.Method)
+	}
+}
+
+// TestChangeOfSpread: a change that leaves the median where it was is no gain and no loss.
+func TestChangeOfSpread(t *testing.T) {
+	c := &Contents{}
+	for day := range 80 {
+		v := 100.0
+		if sign := float64(day%2*2 - 1); day < 40 {
+			v += sign / 10
+		} else {
+			v += 10 * sign
+		}
+		c.Entries = append(c.Entries, runOf(day, throughput(v)))
+	}
+	trend := c.Trends(Options{})[0]
+	if len(trend.Changes) != 1 || trend.Level(trend.Changes[0].Levels[0]).Cells()[5] != "spread" {
+		t.Errorf("%+v", trend.Changes)
+	}
+}
