@@ -25,14 +25,14 @@ const (
 
 // Finding is what a check found of one figure.
 type Finding struct {
-	Case    string  `json:"case"`
-	Figure  string  `json:"figure"`
-	Unit    string  `json:"unit"`
-	Before  float64 `json:"before"`
-	Now     float64 `json:"now"`
-	Change  float64 `json:"change"` // 0.02 is 2 % more
-	Gates   bool    `json:"gates"`  // it can fail the check
-	Verdict string  `json:"verdict"`
+	Case    string          `json:"case"`
+	Figure  string          `json:"figure"`
+	Unit    string          `json:"unit"`
+	Before  float64         `json:"before"`
+	Now     float64         `json:"now"`
+	Change  float64         `json:"change"` // 0.02 is 2 % more
+	Gates   bool            `json:"gates"`  // it can fail the check
+	Verdict compare.Verdict `json:"verdict"`
 	// Threshold is the change from which on a count differs. Interval is that of a timed figure.
 	Threshold float64   `json:"threshold,omitempty"`
 	Interval  []float64 `json:"interval,omitempty"`
@@ -40,15 +40,13 @@ type Finding struct {
 	Runs int `json:"runs"`
 }
 
-// What a finding says. The first two of a figure that does not gate are information.
+// What a finding says, beside the verdicts of a comparison. The first two are of a figure for which no direction is
+// better.
 const (
-	More         = "more"
-	Less         = "less"
-	AsBefore     = "as before"
-	Worse        = "worse"
-	Better       = "better"
-	NotSure      = "inconclusive"
-	Contaminated = "contaminated"
+	More     compare.Verdict = "more"
+	Less     compare.Verdict = "less"
+	AsBefore compare.Verdict = "as before"
+	NotSure  compare.Verdict = "inconclusive"
 )
 
 // Outcome is what a check found.
@@ -166,9 +164,9 @@ func (c *CountedCase) judge(runs [][]results.Figure) (out []Finding) {
 		case before.Better == "":
 			f.Verdict = Less
 		case more == (before.Better == results.Higher):
-			f.Verdict = Better
+			f.Verdict = compare.Better
 		default:
-			f.Verdict = Worse
+			f.Verdict = compare.Worse
 		}
 		out = append(out, f)
 	}
@@ -211,7 +209,7 @@ func (t *Timed) Run(ctx context.Context, keep func(compare.Block) error) ([]Find
 
 func anyWorse(findings []Finding) bool {
 	for _, f := range findings {
-		if f.Gates && f.Verdict == Worse {
+		if f.Gates && f.Verdict == compare.Worse {
 			return true
 		}
 	}
@@ -226,7 +224,7 @@ func (t *Timed) judge(d *compare.Delta) (out []Finding) {
 			continue
 		}
 		f := Finding{Case: "beside the baseline's build", Figure: r.Name, Unit: r.Unit, Before: r.A.Center, Now: r.B.Center,
-			Change: r.Ratio.Center - 1, Runs: r.Ratio.N, Verdict: string(r.Verdict)}
+			Change: r.Ratio.Center - 1, Runs: r.Ratio.N, Verdict: r.Verdict}
 		if r.Ratio.Interval != nil {
 			f.Interval = []float64{r.Ratio.Interval[0] - 1, r.Ratio.Interval[1] - 1}
 		}
@@ -241,20 +239,20 @@ func (t *Timed) judge(d *compare.Delta) (out []Finding) {
 	return out
 }
 
-func (t *Timed) verdict(r *compare.Row) string {
+func (t *Timed) verdict(r *compare.Row) compare.Verdict {
 	if r.Ratio.Interval == nil {
 		return NotSure
 	}
 	low, high := r.Ratio.Interval[0]-1, r.Ratio.Interval[1]-1
 	switch {
 	case high < t.Most && high < 0:
-		return Better
+		return compare.Better
 	case high < t.Most:
 		return AsBefore
 	case r.Verdict == compare.Contaminated:
-		return Contaminated
+		return compare.Contaminated
 	case low > 0:
-		return Worse
+		return compare.Worse
 	}
 	return NotSure
 }
@@ -265,9 +263,9 @@ func (o *Outcome) Conclude() {
 	for _, f := range append(append([]Finding{}, o.Counts...), o.Timed...) {
 		switch {
 		case !f.Gates:
-		case f.Verdict == Worse:
+		case f.Verdict == compare.Worse:
 			o.Verdict = Regression
-		case (f.Verdict == NotSure || f.Verdict == Contaminated) && o.Verdict == Pass:
+		case (f.Verdict == NotSure || f.Verdict == compare.Contaminated) && o.Verdict == Pass:
 			o.Verdict = Inconclusive
 		}
 	}

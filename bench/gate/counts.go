@@ -4,6 +4,7 @@ package gate
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"runtime"
@@ -15,6 +16,7 @@ import (
 	"neokv.dev/bench"
 	"neokv.dev/bench/children"
 	"neokv.dev/results"
+	"neokv.dev/results/compare"
 )
 
 // CountCase is a load whose work is counted, and the settings of the cluster for it.
@@ -59,14 +61,7 @@ func (c CountCase) Count(ctx context.Context, program string, env []string) (fig
 		err = target.Err()
 	}
 	return slices.DeleteFunc(figures, func(f results.Figure) bool { return f.Kind != results.Counted }),
-		joined(err, target.Kill())
-}
-
-func joined(first, second error) error {
-	if first != nil {
-		return first
-	}
-	return second
+		errors.Join(err, target.Kill())
 }
 
 // Baseline is what a build did, to judge later ones by: a file of JSON.
@@ -153,7 +148,7 @@ func summarize(runs [][]results.Figure) (out []CountedFigure) {
 				}
 			}
 		}
-		c := CountedFigure{Name: f.Name, Unit: f.Unit, Better: f.Better, Median: median(values)}
+		c := CountedFigure{Name: f.Name, Unit: f.Unit, Better: f.Better, Median: compare.NewEstimate(values).Center}
 		for _, v := range values {
 			if c.Median != 0 {
 				c.Spread = max(c.Spread, math.Abs(v/c.Median-1))
@@ -164,12 +159,6 @@ func summarize(runs [][]results.Figure) (out []CountedFigure) {
 		out = append(out, c)
 	}
 	return out
-}
-
-func median(values []float64) float64 {
-	values = slices.Sorted(slices.Values(values))
-	n := len(values)
-	return (values[(n-1)/2] + values[n/2]) / 2
 }
 
 // hog keeps a core busy until stop is called.

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"neokv.dev/results"
+	"neokv.dev/results/compare"
 )
 
 // PrintTable prints an outcome for people: what has changed, and what the check could have seen.
@@ -103,7 +104,7 @@ func (f *Finding) text() string {
 	case f.Threshold > 0:
 		s += fmt.Sprintf(", threshold %.2f %%", 100*f.Threshold)
 	}
-	s += "): " + f.Verdict
+	s += "): " + string(f.Verdict)
 	if !f.Gates {
 		s += ", for information"
 	}
@@ -141,10 +142,10 @@ func (o *Outcome) PrintJUnit(w io.Writer) error {
 		}
 		c := junitCase{Class: f.Case, Name: f.Figure}
 		switch f.Verdict {
-		case Worse:
+		case compare.Worse:
 			c.Failure = &junitMessage{f.text()}
 			s.Failures++
-		case NotSure, Contaminated:
+		case NotSure, compare.Contaminated:
 			c.Skipped = &junitMessage{f.text()}
 			s.Skipped++
 		}

@@ -23,6 +23,9 @@ const (
 // TrialKinds are all of them.
 var TrialKinds = []TrialKind{TimedSame, TimedSlower, CountsSame, CountsMore}
 
+// SlowdownEnv is the variable that makes a neokv waste a share of its CPU time, such as 0.05. Linux alone does so.
+const SlowdownEnv = "_NEOKV_SLOWDOWN"
+
 // Right is what a check should say.
 func (k TrialKind) Right() Conclusion {
 	if k == TimedSlower || k == CountsMore {
@@ -35,7 +38,7 @@ func (k TrialKind) Right() Conclusion {
 func (k TrialKind) Env() []string {
 	switch k {
 	case TimedSlower:
-		return []string{"_NEOKV_SLOWDOWN=0.05"}
+		return []string{SlowdownEnv + "=0.05"}
 	case CountsMore:
 		return []string{"NEOKV_RAFT_BATCH_MAX_OPS=1"}
 	}
@@ -102,8 +105,8 @@ func Proof(trials []Trial) (out []string) {
 	return out
 }
 
-// upperBound returns the largest probability at which as few as k of n trials go wrong in one of twenty such series: the
-// one-sided bound of Clopper and Pearson.
+// upperBound returns the one-sided bound of Clopper and Pearson: the probability of a wrong trial at which only one of
+// twenty series of n trials has as few as k wrong ones.
 func upperBound(k, n int) float64 {
 	if k >= n {
 		return 1

@@ -25,20 +25,17 @@ import (
 
 // checkFlags are the flags of check.
 type checkFlags struct {
-	baseline, renew, against  string
-	prove                     string
-	trials                    []string
-	profile                   string
-	set, env                  []string
-	maxRegression             string
-	budget                    time.Duration
-	inconclusive, only        string
-	format, junit, summary    string
-	runs                      int
-	most                      float64 // maxRegression
-	inconclusiveFails, counts bool
-	withoutBaseline           bool
-	timed                     bool
+	baseline, renew, against string
+	prove                    string
+	trials                   []string
+	profile                  string
+	set, env                 []string
+	maxRegression            string
+	budget                   time.Duration
+	inconclusive, only       string
+	format, junit, summary   string
+	runs                     int
+	withoutBaseline          bool
 }
 
 func checkCommand(p process) *cobra.Command {
@@ -237,7 +234,7 @@ func (f *checkFlags) parse(p process) (b *gate.Baseline, t *gate.Timed, err erro
 		}
 	}
 	percent, err := strconv.ParseFloat(strings.TrimSuffix(f.maxRegression, "%"), 64)
-	if f.most = percent / 100; err != nil || percent <= 0 || percent > 100 || !strings.HasSuffix(f.maxRegression, "%") {
+	if err != nil || percent <= 0 || percent > 100 || !strings.HasSuffix(f.maxRegression, "%") {
 		complain("--max-regression %s: want a share such as 5%%, up to 100%%", f.maxRegression)
 	}
 	if f.budget < time.Second || f.budget > 24*time.Hour {
@@ -253,8 +250,6 @@ func (f *checkFlags) parse(p process) (b *gate.Baseline, t *gate.Timed, err erro
 	if f.only != "" {
 		oneOf("only", f.only, "counts", "timed")
 	}
-	f.counts, f.timed = f.only != "timed", f.only != "counts"
-	f.inconclusiveFails = f.inconclusive == "fail"
 	if err := checkForm(f.format, checkForms); err != nil {
 		wrong = append(wrong, err)
 	}
@@ -277,7 +272,7 @@ func (f *checkFlags) parse(p process) (b *gate.Baseline, t *gate.Timed, err erro
 		arm.Revision = b.Build.Commit
 	}
 	arm.Profile, arm.Set = f.profile, f.set
-	t = &gate.Timed{Most: f.most, Budget: f.budget, Plan: ab.Plan{
+	t = &gate.Timed{Most: percent / 100, Budget: f.budget, Plan: ab.Plan{
 		A: arm, B: ab.Arm{Profile: f.profile, Set: f.set, Env: f.env}, Control: true, Together: true, Rounds: 1000,
 		InMemory: true, Load: timedLoad(),
 	}}
@@ -307,7 +302,7 @@ func (f *checkFlags) check(ctx context.Context, p process) error {
 	var o gate.Outcome
 	h := results.NewHeader()
 	elsewhere := b.Elsewhere(h.Build, h.Machine)
-	if f.timed || elsewhere != "" {
+	if f.only != "counts" || elsewhere != "" {
 		builds, err := os.MkdirTemp("", "neokv-build-")
 		if err != nil {
 			return err
@@ -327,7 +322,7 @@ func (f *checkFlags) check(ctx context.Context, p process) error {
 		}
 	}
 	progress := func(name string, run int) { fmt.Fprintf(p.stderr, "neokv: counting %s, run %d\n", name, run+1) }
-	if f.counts {
+	if f.only != "timed" {
 		if elsewhere != "" {
 			o.Warnings = append(o.Warnings, elsewhere+": its build was counted here anew")
 			var cases []gate.CountCase
@@ -342,7 +337,7 @@ func (f *checkFlags) check(ctx context.Context, p process) error {
 			return err
 		}
 	}
-	if f.timed {
+	if f.only != "counts" {
 		began := time.Now()
 		t.Plan.Progress = func(round int, arm compare.Side) {
 			if arm == compare.SideB {
@@ -388,7 +383,7 @@ func (f *checkFlags) status(o *gate.Outcome) error {
 	switch {
 	case o.Verdict == gate.Regression:
 		return &statusError{statusRegression, "check: regression"}
-	case o.Verdict == gate.Inconclusive && f.inconclusiveFails:
+	case o.Verdict == gate.Inconclusive && f.inconclusive == "fail":
 		return &statusError{statusInconclusive, "check: inconclusive"}
 	}
 	return nil

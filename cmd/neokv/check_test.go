@@ -85,16 +85,16 @@ func TestCheckRefuses(t *testing.T) {
 // TestCheckStatus: what cannot be told passes, unless the user wants otherwise.
 func TestCheckStatus(t *testing.T) {
 	for _, x := range []struct {
-		verdict gate.Conclusion
-		fails   bool
-		want    int
+		verdict      gate.Conclusion
+		inconclusive string
+		want         int
 	}{
-		{gate.Pass, true, statusDone}, {gate.Inconclusive, false, statusDone},
-		{gate.Inconclusive, true, statusInconclusive}, {gate.Regression, false, statusRegression},
+		{gate.Pass, "fail", statusDone}, {gate.Inconclusive, "pass", statusDone},
+		{gate.Inconclusive, "fail", statusInconclusive}, {gate.Regression, "pass", statusRegression},
 	} {
-		f := checkFlags{inconclusiveFails: x.fails}
+		f := checkFlags{inconclusive: x.inconclusive}
 		if got := exitStatus(&strings.Builder{}, f.status(&gate.Outcome{Verdict: x.verdict})); got != x.want {
-			t.Errorf("%s, fails %v: status %d, want %d", x.verdict, x.fails, got, x.want)
+			t.Errorf("%s, --inconclusive %s: status %d, want %d", x.verdict, x.inconclusive, got, x.want)
 		}
 	}
 }

@@ -8,19 +8,18 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"neokv.dev/bench/gate"
 )
 
-// slowdownEnv is a test of `neokv check`: a share, such as 0.05, of the process's CPU time that it is to waste.
-const slowdownEnv = "_NEOKV_SLOWDOWN"
-
-// slowDown wastes CPU time, if the environment asks for it: whenever the process has worked for a while, it wastes that
-// share of what the work took.
+// slowDown wastes CPU time, if the environment asks for it, to try `neokv check`: whenever the process has worked for a
+// while, it wastes that share of what the work took.
 func slowDown(getenv func(string) string, stderr io.Writer) {
-	share, err := strconv.ParseFloat(getenv(slowdownEnv), 64)
+	share, err := strconv.ParseFloat(getenv(gate.SlowdownEnv), 64)
 	if err != nil || share <= 0 {
 		return
 	}
-	fmt.Fprintf(stderr, "neokv: %s wastes %g %% of the CPU time\n", slowdownEnv, 100*share)
+	fmt.Fprintf(stderr, "neokv: %s wastes %g %% of the CPU time\n", gate.SlowdownEnv, 100*share)
 	go func() {
 		runtime.LockOSThread()
 		for ; ; time.Sleep(20 * time.Millisecond) {

@@ -22,7 +22,7 @@ func (c *Delta) PrintTable(w io.Writer) error {
 	for i := range c.Rows {
 		rows = append(rows, c.Cells(&c.Rows[i]))
 	}
-	for _, r := range align(rows) {
+	for _, r := range results.Align(rows, 1) {
 		b.WriteString(r + "\n")
 	}
 	b.WriteByte('\n')
@@ -147,29 +147,6 @@ func (c *Delta) Notes() []string {
 		out = append(out, "warning: "+warning)
 	}
 	return out
-}
-
-// align pads cells to columns. The first and the last column go to the left.
-func align(rows [][]string) []string {
-	width := make([]int, len(rows[0]))
-	for _, r := range rows {
-		for i, cell := range r {
-			width[i] = max(width[i], len(cell))
-		}
-	}
-	var lines []string
-	for _, r := range rows {
-		var b strings.Builder
-		for i, cell := range r {
-			if i == 0 || i == len(r)-1 {
-				fmt.Fprintf(&b, "%-*s  ", width[i], cell)
-			} else {
-				fmt.Fprintf(&b, "%*s  ", width[i], cell)
-			}
-		}
-		lines = append(lines, strings.TrimRight(b.String(), " "))
-	}
-	return lines
 }
 
 // PrintJSON prints a comparison for programs.
