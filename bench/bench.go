@@ -95,8 +95,8 @@ type Tick struct {
 	P50, P99       time.Duration // of the first group: response time in an open loop, else service time
 	Errors         int64         // of all groups since the last tick
 	Behind         int64         // of all groups in an open loop: operations due and not sent
-	// Interval is what there is of the time since the last tick, and Nodes what bench knows of each node. Nobody changes
-	// them afterwards.
+	// Interval is what there is of the time since the last tick, and Nodes what bench knows of each node. Nobody
+	// changes them afterwards.
 	Interval results.Interval
 	Nodes    []NodeTick
 

@@ -386,7 +386,8 @@ func monitored(t *testing.T) string {
 	defer one.Close()
 	for _, command := range []string{"APPEND odd x", "SETNX once 1", "SETNX once 2", "SET nx 1 NX", "SET nx 2 NX",
 		"SADD dup a a b", "SREM dup a", "HSET h f 1", "HSETNX h f 2", "HSETNX h g 3", "HDEL h f", "ZADD z CH 1.50 a 2e1 b",
-		"ZREM z b", "RPUSH l a b c", "LMOVE l other LEFT RIGHT", "LPUSHX absent x", "GETDEL nx", "INCR hits", "INCR hits", "ECHO the-end"} {
+		"ZREM z b", "RPUSH l a b c", "LMOVE l other LEFT RIGHT", "LPUSHX absent x", "GETDEL nx", "INCR hits", "INCR hits",
+		"ECHO the-end"} {
 		if _, err := one.Write([]byte(command + "\r\n")); err != nil {
 			t.Fatal(err)
 		}
@@ -528,7 +529,8 @@ func TestVerifyGroups(t *testing.T) {
 		}
 	}
 	o := Options{Groups: []GroupOptions{group("set"), group("get"), group("hash")}, Duration: time.Second, Verify: true}
-	want := "verify: groups set and get may write the same keys, key:... and key:...: reading back cannot tell whose value " +
+	want := "verify: groups set and get may write the same keys, key:... and key:...: reading back cannot tell " +
+		"whose value " +
 		"is right"
 	if err := o.Check(); err == nil || err.Error() != want {
 		t.Errorf("%v, want %s", err, want)

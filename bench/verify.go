@@ -437,8 +437,8 @@ type readBack struct {
 // verifying is the operation of that phase.
 var verifying = workloads.Op{Name: "verify"}
 
-// lookBefore reads how many elements the lists of a recording have before it is sent. Pushes and pops of all clients may
-// come in any order then.
+// lookBefore reads how many elements the lists of a recording have before it is sent. Pushes and pops of all clients
+// may come in any order then.
 func (g *loadGroup) lookBefore(ctx context.Context) error {
 	b := &readBack{before: true}
 	for kind := range g.keys.KindCount() {

@@ -24,8 +24,8 @@ func (w Work) Add(next Work) {
 	}
 }
 
-// operationCosts lists the work that is worth a figure per operation: the counter, its name in comparisons, which way it
-// is better, how the table says it, and its unit for benchstat. The table and benchstat have only those with a text.
+// operationCosts lists the work that is worth a figure per operation: the counter, its name in comparisons, which way
+// it is better, how the table says it, and its unit for benchstat. The table and benchstat have only those with a text.
 var operationCosts = []struct {
 	counter, name string
 	better        Direction

@@ -55,8 +55,8 @@ func (x *Recorded) changesAll() bool {
 	return x.Name == "flushall" || x.Name == "flushdb" || x.Name == "swapdb"
 }
 
-// changes appends what a recorded command does. Of a command that reading back cannot follow that is an Untracked change
-// of each key that it may write. A script writes no keys but those that it names.
+// changes appends what a recorded command does. Of a command that reading back cannot follow that is an Untracked
+// change of each key that it may write. A script writes no keys but those that it names.
 func (x *Recorded) changes(out []keyChange) []keyChange {
 	a := x.Args
 	if !knownCommands[x.Name].takes(len(a)) {
@@ -176,8 +176,8 @@ func setOptions(options [][]byte) (does OpKind, when ReplyCondition, ok bool) {
 	return does, when, !get || when == Always
 }
 
-// writtenKeys returns the keys that a command may write: those that COMMAND of redis-server names, and those whose place
-// depends on the call.
+// writtenKeys returns the keys that a command may write: those that COMMAND of redis-server names, and those whose
+// place depends on the call.
 func (x *Recorded) writtenKeys() (keys [][]byte) {
 	a, known := x.Args, knownCommands[x.Name]
 	counted := func(at int) [][]byte { // keys behind their number

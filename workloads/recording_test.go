@@ -88,7 +88,8 @@ func TestRecordingRefused(t *testing.T) {
 		`1.000000 [0 a] "SET" "k" "\x0`:   "m.txt:1: want words in double quotes",
 		strings.Repeat("x", maxFile) + "": "is no line of MONITOR",
 	} {
-		if _, err := NewRecording("m.txt", strings.NewReader(text)).Next(); err == nil || !strings.Contains(err.Error(), want) {
+		_, err := NewRecording("m.txt", strings.NewReader(text)).Next()
+		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%.80s: %v, want %q", text, err, want)
 		}
 	}

@@ -9,8 +9,8 @@ import (
 
 // This file has what reading back needs to know of records.
 
-// BothWrite returns keys of two workloads that may be the same, where both workloads load or write such a key. Keys differ
-// if what stands before the first number in them differs.
+// BothWrite returns keys of two workloads that may be the same, where both workloads load or write such a key. Keys
+// differ if what stands before the first number in them differs.
 func (w *Workload) BothWrite(other *Workload) (key, otherKey string, both bool) {
 	for _, k := range w.kinds {
 		for _, o := range other.kinds {

@@ -86,8 +86,8 @@ func TestABRefuses(t *testing.T) {
 	}
 	// An arm that cannot boot.
 	t.Setenv(programEnv, "1")
-	got = neokvRun(t, os.Environ(), "ab", "--b", "env=NEOKV_CLUSTER_STORES=x", "--mem", "--rounds", "1", "--block", "100ms",
-		"--warmup", "0s", "--records", "10")
+	got = neokvRun(t, os.Environ(), "ab", "--b", "env=NEOKV_CLUSTER_STORES=x", "--mem", "--rounds", "1", "--block",
+		"100ms", "--warmup", "0s", "--records", "10")
 	if got.status != statusFailed || !strings.Contains(got.stderr, "round 1, arm B (env=NEOKV_CLUSTER_STORES=x)") ||
 		!strings.Contains(got.stderr, "cluster.stores") {
 		t.Errorf("an arm that cannot boot: %+v", got)
@@ -106,7 +106,8 @@ func TestCompare(t *testing.T) {
 	}
 	sides := "a.jsonl" + strings.Repeat(",a.jsonl", 3)
 	got = neokvRun(t, nil, "compare", sides, sides, "--format", "md")
-	if got.status != statusDone || !strings.Contains(got.stdout, "| throughput | 100 ops/s | 100 ops/s | +0.0 % | +0.0 % to +0.0 % | 1.000 |") {
+	const row = "| throughput | 100 ops/s | 100 ops/s | +0.0 % | +0.0 % to +0.0 % | 1.000 |"
+	if got.status != statusDone || !strings.Contains(got.stdout, row) {
 		t.Errorf("%+v", got)
 	}
 	for _, x := range []struct {

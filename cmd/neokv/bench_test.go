@@ -202,7 +202,8 @@ func TestBenchRefuses(t *testing.T) {
 		}},
 		{[]string{"--group", "workload=nope", "--group", "clients=0 name=b", "--group", "name=b value-size=many", "--group",
 			"fast", "--pipeline-slots", "two"}, []string{
-			"value-size=many: want a size such as 64MiB", "fast: want name=value", "--pipeline-slots two: want spread, node or slot",
+			"value-size=many: want a size such as 64MiB", "fast: want name=value",
+			"--pipeline-slots two: want spread, node or slot",
 		}},
 		{[]string{"--group", "workload=nope", "--group", "clients=0 name=b", "--group", "name=b"}, []string{
 			`group nope: workload "nope": unknown`, "group b: clients: 0, want 1 to 10000",

@@ -216,7 +216,8 @@ func TestRunFile(t *testing.T) {
 	}
 	lines := slices.Collect(strings.Lines(whole))
 	lines[3] = "{\n"
-	if _, err := ReadTurns(strings.NewReader(strings.Join(lines, ""))); err == nil || !strings.Contains(err.Error(), "line 4") {
+	_, err = ReadTurns(strings.NewReader(strings.Join(lines, "")))
+	if err == nil || !strings.Contains(err.Error(), "line 4") {
 		t.Errorf("a broken line in the middle: %v", err)
 	}
 	newer := strings.Replace(whole, `"blocks_format":1`, `"blocks_format":2`, 1)

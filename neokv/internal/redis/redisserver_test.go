@@ -91,8 +91,8 @@ func TestExploreReplies(t *testing.T) {
 	}
 }
 
-// TestNegativeZeros compares random histories of a few sorted sets, most of whose scores are 0 or -0, and which come and
-// go around the sizes at which Redis makes a skiplist of a listpack.
+// TestNegativeZeros compares random histories of a few sorted sets, most of whose scores are 0 or -0, and which come
+// and go around the sizes at which Redis makes a skiplist of a listpack.
 func TestNegativeZeros(t *testing.T) {
 	addr := redistest.RedisServer(t, "--databases", "1")
 	seed := rand.Uint64()

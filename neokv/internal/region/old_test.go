@@ -23,14 +23,14 @@ const pieceBytes = 64 << 10
 
 // TestOldEntries applies a log that begins with entries of older formats to a replica that has it all to apply, and to
 // others that have applied a part of it by programs of that time. Those of the first format have left a region state
-// that is old, too. The replicas are equal throughout. A long string lies in its record where an entry of formats 1 to 3
-// has written it, and in pieces where one of a later format has. Entries of formats 1 to 5 store scores of -0 as 0.
+// that is old, too. The replicas are equal throughout. A long string lies in its record where an entry of formats 1 to
+// 3 has written it, and in pieces where one of a later format has. Entries of formats 1 to 5 store scores of -0 as 0.
 func TestOldEntries(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 0))
-	// The entries are of format 1, then of 2 and 3 in turn, then of 4 and 5, and then of 6 and 7. Those of 3, 5 and 7 have
-	// read sets.
+	// The entries are of format 1, then of 2 and 3 in turn, then of 4 and 5, and then of 6 and 7. Those of 3, 5 and 7
+	// have read sets.
 	const first, old, unsigned, all = 150, 300, 450, 600
 	formatOf := func(index int) byte {
 		switch turn := byte(index % 2); {
