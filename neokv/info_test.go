@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"neokv.dev/neokv/counters"
+	"neokv.dev/neokv/internal/topology"
 )
 
 // infoNeokv reads INFO's section neokv at an address of the cluster: the values by name, the names in their order.
@@ -204,5 +205,46 @@ func TestInfoCounts(t *testing.T) {
 	notLess("a store has stopped", before, counts(t, c, c.ProxyAddr(), counters.Store))
 	if got, _ := infoNeokv(t, c, c.ProxyAddr()); got["store_3_state"] != "stopped" || got["store_1_state"] != "ok" {
 		t.Errorf("states %s, %s; want ok, stopped", got["store_1_state"], got["store_3_state"])
+	}
+}
+
+// After NEOKV SETTLE every replica has applied what was written before, the writes are in tables, and no compaction is
+// under way.
+func TestSettle(t *testing.T) {
+	c := start(t, Config{})
+	r := redis.NewClient(&redis.Options{
+		Addr: c.ProxyAddr(), Dialer: func(ctx context.Context, _, addr string) (net.Conn, error) { return c.Dial(ctx, addr) },
+	})
+	defer r.Close()
+	const keys = 300
+	pipe := r.Pipeline()
+	for i := range keys {
+		pipe.Set(t.Context(), fmt.Sprint("key:", i), strings.Repeat("v", 1000), 0)
+	}
+	if _, err := pipe.Exec(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	written := map[topology.RegionID]uint64{}
+	for _, region := range c.proxyTable().Regions {
+		written[region.ID] = c.replica(region.Leader, region.ID).Applied()
+	}
+	for range 2 { // the second time there is nothing to do
+		if reply, err := r.Do(t.Context(), "NEOKV", "SETTLE").Result(); err != nil || reply != "OK" {
+			t.Fatalf("NEOKV SETTLE: %v, %v", reply, err)
+		}
+	}
+	for _, n := range c.nodes {
+		m := n.store.Load().Engine().Metrics()
+		if m.Flushes == 0 || m.TableBytes == 0 {
+			t.Errorf("store %d: %d flushes, %d bytes in tables; want some of both", n.id, m.Flushes, m.TableBytes)
+		}
+	}
+	for _, region := range c.proxyTable().Regions {
+		for _, p := range region.Peers {
+			if has := c.replica(p.Store, region.ID).Applied(); has < written[region.ID] {
+				t.Errorf("region %d: store %d has applied %d, the leader %d before", region.ID, p.Store, has,
+					written[region.ID])
+			}
+		}
 	}
 }

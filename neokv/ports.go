@@ -2,6 +2,7 @@ package neokv
 
 import (
 	"context"
+	"errors"
 
 	"neokv.dev/neokv/internal/region"
 	"neokv.dev/neokv/internal/route"
@@ -34,6 +35,11 @@ func (p *storePort) Replica(id topology.StoreID, r topology.RegionID) *region.Re
 
 func (p *storePort) Info() []server.Section { return p.n.info(p.Store) }
 
+// Settle settles this store alone.
+func (p *storePort) Settle(ctx context.Context) error {
+	return errors.Join(p.AwaitReplicas(ctx), p.Store.Settle(ctx))
+}
+
 // proxyPort is the server.Node at the proxy port. It never fails.
 type proxyPort struct{ c *Cluster }
 
@@ -48,6 +54,8 @@ func (p *proxyPort) Replica(id topology.StoreID, r topology.RegionID) *region.Re
 func (p *proxyPort) Failed() error           { return nil }
 func (p *proxyPort) Info() []server.Section  { return p.c.info() }
 func (p *proxyPort) SetActiveExpire(on bool) { p.c.setActiveExpire(on) }
+
+func (p *proxyPort) Settle(ctx context.Context) error { return p.c.settle(ctx) }
 
 func (p *proxyPort) Replicated(ctx context.Context, r topology.RegionID, index uint64) int {
 	return p.c.replicated(ctx, r, index)

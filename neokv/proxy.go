@@ -3,12 +3,15 @@ package neokv
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
+	"sync"
 
 	"neokv.dev/neokv/internal/memconn"
 	"neokv.dev/neokv/internal/region"
 	"neokv.dev/neokv/internal/route"
 	"neokv.dev/neokv/internal/server"
+	"neokv.dev/neokv/internal/store"
 	"neokv.dev/neokv/internal/topology"
 )
 
@@ -65,6 +68,35 @@ func (c *Cluster) setActiveExpire(on bool) {
 			s.SetActiveExpire(on)
 		}
 	}
+}
+
+// settle settles all stores that run: first every replica applies what its leader has, then each store writes its
+// memtables and ends its compactions.
+func (c *Cluster) settle(ctx context.Context) error {
+	var running []*store.Store
+	for _, n := range c.nodes {
+		if s := n.store.Load(); s != nil && s.Failed() == nil {
+			running = append(running, s)
+		}
+	}
+	for _, step := range []func(*store.Store, context.Context) error{
+		(*store.Store).AwaitReplicas, (*store.Store).Settle,
+	} {
+		var wg sync.WaitGroup
+		failed := make([]error, len(running))
+		for i, s := range running {
+			wg.Go(func() {
+				if err := step(s, ctx); err != nil {
+					failed[i] = fmt.Errorf("store %d: %w", s.ID(), err)
+				}
+			})
+		}
+		wg.Wait()
+		if err := errors.Join(failed...); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // proxied is the proxy's slot table, and the stores' tables that it was made of.

@@ -34,16 +34,17 @@ type Options struct {
 
 // Engine is a store's database. All methods may run concurrently.
 type Engine struct {
-	db       *pebble.DB
-	options  *pebble.Options // the options with which the database was opened
-	fs       vfs.FS
-	dir      string
-	events   events
-	deleted  atomic.Uint64
-	looks    atomic.Int64 // see Lookups
-	settled  atomic.Int64 // Unix ms of the last flush by settle
-	viewPool viewPool
-	rows     *rowCache // nil for none
+	db        *pebble.DB
+	options   *pebble.Options // the options with which the database was opened
+	fs        vfs.FS
+	dir       string
+	events    events
+	deleted   atomic.Uint64
+	looks     atomic.Int64  // see Lookups
+	readFlush atomic.Int64  // Unix ms of the last flush by flushForReads
+	settling  chan struct{} // holds a value while a call of Settle is under way
+	viewPool  viewPool
+	rows      *rowCache // nil for none
 
 	// For IdleUpkeep.
 	walBytes uint64       // written to the log as of the last call
@@ -74,7 +75,7 @@ func Open(o Options) (*Engine, error) {
 			return nil, fmt.Errorf("engine %s: %w", dir, err)
 		}
 	}
-	e := &Engine{fs: o.FS, dir: o.Dir, rows: newRowCache(share.Rows)}
+	e := &Engine{fs: o.FS, dir: o.Dir, rows: newRowCache(share.Rows), settling: make(chan struct{}, 1)}
 	e.views.New = func() any { return &View{engine: e} }
 	e.batches.New = func() any { return newBatch(e) }
 

@@ -512,7 +512,7 @@ func TestOneFlushAtATime(t *testing.T) {
 		if e.IdleUpkeep(); e.Metrics().Memtables != queued {
 			t.Error("rest began a flush behind the one that is under way")
 		}
-		if e.settle(); e.Metrics().Memtables != queued {
+		if e.flushForReads(); e.Metrics().Memtables != queued {
 			t.Error("a read began a flush behind the one that is under way")
 		}
 		close(goOn)

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"time"
 
@@ -92,13 +93,53 @@ func (e *Engine) rewrite(m *pebble.Metrics) {
 	e.backing = e.db.Metrics().Table.BackingTableSize
 }
 
-// settlePause is the shortest time between two flushes by settle.
-const settlePause = time.Second
+// readFlushPause is the shortest time between two flushes by flushForReads.
+const readFlushPause = time.Second
 
-// settle calls Flush, once per settlePause at most, to make reads faster.
-func (e *Engine) settle() {
-	last, now := e.settled.Load(), time.Now().UnixMilli()
-	if now-last >= settlePause.Milliseconds() && e.settled.CompareAndSwap(last, now) {
+// flushForReads calls Flush, once per readFlushPause at most, to make reads faster.
+func (e *Engine) flushForReads() {
+	last, now := e.readFlush.Load(), time.Now().UnixMilli()
+	if now-last >= readFlushPause.Milliseconds() && e.readFlush.CompareAndSwap(last, now) {
 		e.flushNext(e.db.Metrics())
 	}
+}
+
+// settlePause is how long Settle waits between two looks at what the engine does.
+const settlePause = 5 * time.Millisecond
+
+// Settle writes the memtables to tables, and waits until that is done and no compaction is under way or due. While
+// others write it may wait for long: until ctx ends. One call at a time flushes, the others wait for it.
+func (e *Engine) Settle(ctx context.Context) error {
+	select {
+	case e.settling <- struct{}{}:
+		defer func() { <-e.settling }()
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	flushed, err := e.db.AsyncFlush()
+	if err != nil {
+		return fmt.Errorf("engine: flush: %w", err)
+	}
+	if flushed != nil { // there was something to flush
+		select {
+		case <-flushed:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	tick := time.NewTicker(settlePause)
+	defer tick.Stop()
+	for quiet := 0; quiet < 2; { // Pebble picks the next compaction a moment after the end of the last
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+		if m := e.db.Metrics(); m.Flush.NumInProgress+m.Compact.NumInProgress > 0 {
+			quiet = 0
+		} else {
+			quiet++
+		}
+	}
+	return nil
 }

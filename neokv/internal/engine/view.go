@@ -165,7 +165,7 @@ func (v *View) missed(key []byte) {
 		return
 	}
 	v.absent = append(v.absent[:0], key...)
-	v.engine.settle()
+	v.engine.flushForReads()
 }
 
 // Iter returns an iterator over [lower, upper) of the view's state; a nil bound is none. The caller must close it

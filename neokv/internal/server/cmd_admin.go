@@ -196,6 +196,25 @@ func runChecksum(c *conn, args [][]byte) {
 	}
 }
 
+// settlePatience is how long NEOKV SETTLE waits.
+const settlePatience = 10 * time.Minute
+
+// runSettle waits until the node has done all work that it has put off. A benchmark calls it, so that what a load
+// leaves undone counts as part of it.
+func runSettle(c *conn, _ [][]byte) {
+	if !c.flush() {
+		c.closing = true
+		return
+	}
+	ctx, cancel := context.WithTimeout(c.ctx, settlePatience)
+	defer cancel()
+	if err := c.s.o.Node.Settle(ctx); err != nil {
+		c.out.Error("ERR " + err.Error())
+		return
+	}
+	c.out.OK()
+}
+
 // runShutdown ends nothing: a store is part of a process that serves other stores, too.
 func runShutdown(c *conn, args [][]byte) {
 	abort, save, noSave, other := false, false, false, false

@@ -93,7 +93,8 @@ func (n *fakeNode) Compare(context.Context, topology.RegionID) (region.Compariso
 	return region.Comparison{}, errors.New("no replicas")
 }
 
-func (n *fakeNode) SetActiveExpire(bool) {}
+func (n *fakeNode) SetActiveExpire(bool)         {}
+func (n *fakeNode) Settle(context.Context) error { return nil }
 
 // testAddr is the address that the tests' servers listen at.
 type testAddr struct{}

@@ -474,6 +474,39 @@ func (s *Store) Changed() <-chan struct{} { return *s.changed.Load() }
 // expired key in either case.
 func (s *Store) SetActiveExpire(on bool) { s.janitor.SetActiveExpire(on) }
 
+// Settle writes the memtables to tables, and waits until that is done and no compaction is under way or due.
+func (s *Store) Settle(ctx context.Context) error { return s.engine.Settle(ctx) }
+
+// settlePause is how long AwaitReplicas waits before it asks the other stores again.
+const settlePause = 2 * time.Millisecond
+
+// AwaitReplicas waits until all other replicas of the regions that this store leads have applied what it has applied
+// when AwaitReplicas begins.
+func (s *Store) AwaitReplicas(ctx context.Context) error {
+	t := s.Table()
+	if t == nil {
+		return nil
+	}
+	for i := range t.Regions {
+		r := &t.Regions[i]
+		if r.Leader != s.o.ID {
+			continue
+		}
+		replica := s.Replica(r.ID)
+		if replica == nil {
+			continue
+		}
+		for index := replica.Applied(); s.Replicated(ctx, r.ID, index) < len(r.Peers)-1; {
+			select {
+			case <-time.After(settlePause):
+			case <-ctx.Done():
+				return fmt.Errorf("region %d: not all replicas have applied %d: %w", r.ID, index, context.Cause(ctx))
+			}
+		}
+	}
+	return nil
+}
+
 // Failed returns why the store has failed, nil while it has not.
 func (s *Store) Failed() error { return s.o.FS.Failed() }
 
