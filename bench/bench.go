@@ -51,8 +51,7 @@ type Options struct {
 	Timeout time.Duration
 	// DeadAfter is how long a target may give nothing but errors before it counts as dead; 0 is 10 s.
 	DeadAfter time.Duration
-	// Loaded says that the target holds the records already, of a run with the same groups.
-	Loaded bool
+	Load      LoadPhase
 	// Verify says to follow which values records may hold, and to read them back at the end. Run fails if a record
 	// holds another value.
 	Verify bool
@@ -66,6 +65,15 @@ type Options struct {
 	// Header is what the caller knows of the run, made with results.NewHeader. Run fills in Load and Target.
 	Header results.Header
 }
+
+// LoadPhase says what a run does about the records that a workload has loaded.
+type LoadPhase int
+
+const (
+	LoadFirst    LoadPhase = iota // it loads them, and then sends
+	LoadAlone                     // it loads them and ends
+	LoadedBefore                  // it only sends: a run with the same groups has loaded them
+)
 
 // GroupOptions says what the clients of a group send.
 type GroupOptions struct {
@@ -189,7 +197,7 @@ func (o Options) complete() (Options, error) {
 		}
 	}
 	replays := len(o.Groups) > 0 && o.Groups[0].Replay != nil
-	wrong.check((o.Duration > 0 || o.Duration == 0 && replays) && o.Duration <= maxDuration,
+	wrong.check((o.Duration > 0 || o.Duration == 0 && (replays || o.Load == LoadAlone)) && o.Duration <= maxDuration,
 		"duration: %s, want more than 0 and at most %.0fh", o.Duration, maxDuration.Hours())
 	wrong.check(o.Warmup >= 0 && o.Warmup <= maxWarmup, "warmup: %s, want 0 to %.0fh", o.Warmup, maxWarmup.Hours())
 	wrong.check(o.Timeout > 0, "timeout: %s, want more than 0", o.Timeout)
@@ -210,7 +218,7 @@ func (o Options) complete() (Options, error) {
 	o.Events = slices.Clone(o.Events)
 	slices.SortStableFunc(o.Events, func(a, b ScheduledEvent) int { return cmp.Compare(a.At, b.At) })
 	wrong = append(wrong, o.checkEvents()...)
-	wrong.check(!o.Verify || !o.Loaded, "verify: a run that has not loaded the records does not know what they hold")
+	wrong.check(!o.Verify || o.Load == LoadFirst, "verify: a run that does not load and send does not know what to find")
 	if o.Verify && len(o.Groups) > 1 {
 		wrong.add(o.ownKeys())
 	}
@@ -418,12 +426,15 @@ func (r *run) phases(ctx context.Context) (s results.Summary, err error) {
 		}
 	}()
 	for i, g := range r.groups {
-		if g.src.Loaded() == 0 || r.o.Loaded {
+		if g.src.Loaded() == 0 || r.o.Load == LoadedBefore {
 			continue
 		}
 		if s.Groups[i].Inserted, err = g.load(ctx); err != nil || ctx.Err() != nil {
 			return s, err
 		}
+	}
+	if r.o.Load == LoadAlone {
+		return s, nil
 	}
 	for _, g := range r.groups {
 		if g.keys != nil {

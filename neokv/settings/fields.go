@@ -28,6 +28,8 @@ type Field struct {
 	Range string // what is allowed, in the words of a message: "0 to 32", "one of key, region"
 	// Secret marks a value that must not be shown to anybody: see Shown.
 	Secret bool
+	// Shapes says that data keeps the form that the setting gave it when it was written.
+	Shapes bool
 
 	value    reflect.Value
 	min, max string
@@ -79,7 +81,7 @@ func newField(name string, f reflect.StructField, v reflect.Value) Field {
 	default:
 		panic(fmt.Sprintf("setting %s: no settings of type %s", name, f.Type))
 	}
-	out.Secret = f.Tag.Get("secret") != ""
+	out.Secret, out.Shapes = f.Tag.Get("secret") != "", f.Tag.Get("shapes") != ""
 	if list := f.Tag.Get("oneof"); list != "" {
 		out.oneOf = strings.Split(list, ",")
 	}

@@ -1,7 +1,8 @@
 // Package settings holds every knob of a cluster as fields of one struct. A knob has one name everywhere: in profiles,
 // in --set, in the environment, in results and in messages. The name is made of the `key` tags on the way down the
 // struct, joined with dots. The tag `help` says what the knob does and in which unit; `min`, `max` and `oneof` say
-// which values are allowed.
+// which values are allowed. `shapes` marks settings that data keeps the form of: data that was written before a change
+// stays as it is.
 package settings
 
 import "time"
@@ -16,9 +17,9 @@ type Settings struct {
 
 // ClusterKnobs is the cluster's shape. The first start records it in the data folder.
 type ClusterKnobs struct {
-	Stores   int `key:"stores" min:"1" max:"9" help:"logical store nodes"`
-	Replicas int `key:"replicas" min:"1" max:"9" help:"replicas of each region, at most one per store"`
-	Regions  int `key:"regions" min:"1" max:"1024" help:"regions that the 16384 slots are split into at first boot"`
+	Stores   int `key:"stores" shapes:"data" min:"1" max:"9" help:"logical store nodes"`
+	Replicas int `key:"replicas" shapes:"data" min:"1" max:"9" help:"replicas of each region, at most one per store"`
+	Regions  int `key:"regions" shapes:"data" min:"1" max:"1024" help:"regions that the 16384 slots are split into at first boot"`
 }
 
 // EngineKnobs are the knobs of storage. Sizes of memory are for the whole process, which divides them between the
@@ -26,17 +27,17 @@ type ClusterKnobs struct {
 type EngineKnobs struct {
 	MemtableSize          Bytes  `key:"memtable_size" min:"1MiB" max:"16GiB" help:"memory for the memtables of the process; each store's memtable has its share, less up to 3/8, so that not all are full at once"`
 	MemtableCount         int    `key:"memtable_count" min:"2" max:"32" help:"memtables per store, queued for flush included, before writes stall"`
-	BloomBits             int    `key:"bloom_bits" min:"0" max:"32" help:"bloom filter bits per key, 0 for no filters"`
-	BloomPrefix           string `key:"bloom_prefix" oneof:"region,collection,key" help:"how much of a key the bloom filters see"`
+	BloomBits             int    `key:"bloom_bits" shapes:"data" min:"0" max:"32" help:"bloom filter bits per key, 0 for no filters"`
+	BloomPrefix           string `key:"bloom_prefix" shapes:"data" oneof:"region,collection,key" help:"how much of a key the bloom filters see"`
 	BlockCache            Bytes  `key:"block_cache" min:"1MiB" max:"1TiB" help:"block cache of the process, memtables not included"`
 	RowCache              Bytes  `key:"row_cache" min:"0" max:"1TiB" help:"row cache of the process: the records that leaders wrote or read last; commands that read a single key find them without asking Pebble; 0 for none"`
-	BlockSize             Bytes  `key:"block_size" min:"1KiB" max:"1MiB" help:"size of a data block before compression"`
+	BlockSize             Bytes  `key:"block_size" shapes:"data" min:"1KiB" max:"1MiB" help:"size of a data block before compression"`
 	L0Compaction          int    `key:"l0_compaction" min:"1" max:"100" help:"a compaction of L0 starts when it has half as many sublevels"`
 	L0Stop                int    `key:"l0_stop" min:"2" max:"1000" help:"L0 sublevels at which writes stop"`
 	CompactionConcurrency int    `key:"compaction_concurrency" min:"1" max:"64" help:"compactions at once in the process, at least one per store"`
-	TargetFileSize        Bytes  `key:"target_file_size" min:"64KiB" max:"4GiB" help:"size of a table in L0; it doubles per level"`
-	LevelBase             Bytes  `key:"level_base" min:"1MiB" max:"64GiB" help:"bytes in the base level before it is compacted"`
-	Compression           string `key:"compression" oneof:"none,snappy,minlz,zstd,tiered" help:"block compression of data, tiered: none in the upper two levels, zstd at the bottom, minlz between; the Raft log is never compressed harder than snappy"`
+	TargetFileSize        Bytes  `key:"target_file_size" shapes:"data" min:"64KiB" max:"4GiB" help:"size of a table in L0; it doubles per level"`
+	LevelBase             Bytes  `key:"level_base" shapes:"data" min:"1MiB" max:"64GiB" help:"bytes in the base level before it is compacted"`
+	Compression           string `key:"compression" shapes:"data" oneof:"none,snappy,minlz,zstd,tiered" help:"block compression of data, tiered: none in the upper two levels, zstd at the bottom, minlz between; the Raft log is never compressed harder than snappy"`
 	OpenFiles             int    `key:"open_files" min:"128" max:"1000000" help:"tables kept open in the process, at least 128 per store"`
 	WALSync               string `key:"wal_sync" oneof:"always,none" help:"whether a write is on disk before it is acknowledged"`
 	SharedSync            bool   `key:"shared_sync" help:"true: one sync makes the write-ahead logs of all stores of the process durable, through a journal that they share; false: a sync each"`

@@ -3,6 +3,7 @@ package settings
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"math"
 	"reflect"
 	"strings"
@@ -224,6 +225,32 @@ func TestLease(t *testing.T) {
 	}{{10 * time.Millisecond, 30, 260 * time.Millisecond}, {time.Millisecond, 5, 0}} {
 		if got := (RaftKnobs{RTT: c.rtt, ElectionTicks: c.ticks}).Lease(); got != c.want {
 			t.Errorf("Lease at %v x %d = %v; want %v", c.rtt, c.ticks, got, c.want)
+		}
+	}
+}
+
+func TestLevels(t *testing.T) {
+	all := Default()
+	for _, x := range []struct{ name, from, to, want string }{
+		{"engine.memtable_size", "4MiB", "128MiB", "[4MiB 8MiB 16MiB 32MiB 64MiB 128MiB] <nil>"},
+		{"raft.batch_max_ops", "1", "1024", "[1 4 16 64 256 1024] <nil>"},
+		{"engine.bloom_bits", "5", "20", "[5 10 20] <nil>"},
+		{"engine.bloom_bits", "10", "11", "[10 11] <nil>"},
+		{"engine.open_files", "1000", "9000", "[1000 2000 4000 9000] <nil>"},
+		{"raft.rtt", "10ms", "100ms", "[10ms 20ms 40ms 100ms] <nil>"},
+		{"engine.bloom_bits", "0", "20", "[] engine.bloom_bits: 0..20: a range begins above 0; name the values, with commas between"},
+		{"engine.bloom_bits", "20", "5", "[] engine.bloom_bits: 20..5: the range is empty"},
+		{"engine.bloom_bits", "5", "33", "[] engine.bloom_bits: 33: want 0 to 32"},
+		{"engine.bloom_bits", "5", "x", `[] engine.bloom_bits: "x": want a whole number, 0 to 32`},
+		{"raft.transport", "memory", "tcp", "[] raft.transport: memory..tcp: only numbers have ranges; name the values, with commas between"},
+	} {
+		f, err := Find(Fields(&all), x.name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		values, err := f.Levels(x.from, x.to)
+		if got := fmt.Sprint(values, " ", err); got != x.want {
+			t.Errorf("%s from %s to %s: %s; want %s", x.name, x.from, x.to, got, x.want)
 		}
 	}
 }
