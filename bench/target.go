@@ -233,7 +233,12 @@ func (t *target) refresh(ctx context.Context) error {
 
 // ask sends one request on a connection of its own.
 func (t *target) ask(ctx context.Context, addr string, args ...string) (any, error) {
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	return t.askWithin(ctx, askTimeout, addr, args...)
+}
+
+// askWithin is ask for a request that may take long.
+func (t *target) askWithin(ctx context.Context, patience time.Duration, addr string, args ...string) (any, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	nc, err := t.dial(ctx, addr)
 	if err != nil {
@@ -241,7 +246,7 @@ func (t *target) ask(ctx context.Context, addr string, args ...string) (any, err
 	}
 	defer nc.Close()
 	defer context.AfterFunc(ctx, func() { nc.Close() })()
-	c := loadConn{epoch: time.Now(), timeout: askTimeout}
+	c := loadConn{epoch: time.Now(), timeout: patience}
 	c.attach(nc)
 	v, err := c.call(args...)
 	if err != nil {
@@ -253,6 +258,25 @@ func (t *target) ask(ctx context.Context, addr string, args ...string) (any, err
 // Ask sends one command to a server over a connection of its own, and returns the reply: nil, string, int64 or []any.
 func Ask(ctx context.Context, addr, password string, args ...string) (any, error) {
 	return (&target{dial: dialer(nil, password)}).ask(ctx, addr, args...)
+}
+
+// settlePatience is how long a NeoKV may take to do what it has put off.
+const settlePatience = 2 * time.Minute
+
+// Settle has a NeoKV do what it has put off: apply entries, write memtables, compact. addr is that of its proxy.
+func Settle(ctx context.Context, addr, password string) error {
+	_, err := (&target{dial: dialer(nil, password)}).askWithin(ctx, settlePatience, addr, "NEOKV", "SETTLE")
+	return err
+}
+
+// Counts returns the counters of a server and of its process.
+func Counts(ctx context.Context, addr, password string) (map[string]int64, error) {
+	v, err := Ask(ctx, addr, password, "INFO", "neokv")
+	if err != nil {
+		return nil, err
+	}
+	text, _ := v.(string)
+	return readCounts(text), nil
 }
 
 // Fields asks a server and returns the lines `name:value` of its reply, as INFO and CLUSTER INFO have.

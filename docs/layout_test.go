@@ -51,11 +51,13 @@ var (
 		"results/compare",
 		"results/changepoint",
 		"results/history",
+		"results/tuning",
 		"results/report",
 		"bench",
 		"bench/children",
 		"bench/ab",
 		"bench/gate",
+		"bench/tune",
 		"bench/redisbenchmark",
 	}
 	joined = []string{

@@ -1,6 +1,9 @@
 package results
 
-import "strings"
+import (
+	"fmt"
+	"strings"
+)
 
 // Figure is one figure of a result, to compare with that of another result.
 type Figure struct {
@@ -111,6 +114,8 @@ func FigureText(value float64, unit string) string {
 		return figure(value) + " us"
 	case "B/op":
 		return figure(value) + " B"
+	case "B":
+		return fmt.Sprintf("%.0f MiB", value/(1<<20))
 	}
 	return figure(value)
 }

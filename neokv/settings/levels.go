@@ -1,6 +1,7 @@
 package settings
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"reflect"
@@ -31,8 +32,8 @@ func (f *Field) Levels(from, to string) ([]string, error) {
 	}
 	doublings := int(math.Ceil(math.Log2(float64(high) / float64(low))))
 	step := (doublings + mostSteps - 1) / mostSteps
-	var out []string
-	for i := 0; i < mostSteps && float64(low<<(i*step))*math.Sqrt2 < float64(high); i++ {
+	out := []string{f.print(low)}
+	for i := 1; i < mostSteps && float64(low<<(i*step))*math.Sqrt2 < float64(high); i++ {
 		out = append(out, f.print(low<<(i*step)))
 	}
 	return append(out, f.print(high)), nil
@@ -69,6 +70,16 @@ func (f *Field) print(n int64) string {
 	one := *f
 	one.value = v
 	return one.Get()
+}
+
+// Compare orders two values of a numeric setting that Normal has returned.
+func (f *Field) Compare(a, b string) int {
+	x, errX := f.number(a)
+	y, errY := f.number(b)
+	if errX != nil || errY != nil {
+		panic(fmt.Sprintf("setting %s: %q and %q are no numbers that it allows", f.Name, a, b))
+	}
+	return cmp.Compare(x, y)
 }
 
 // Normal returns a value as Get prints it, if it is allowed.

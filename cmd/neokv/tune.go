@@ -1,0 +1,279 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"neokv.dev/bench/tune"
+	"neokv.dev/profiles"
+	"neokv.dev/results"
+	"neokv.dev/results/report"
+	"neokv.dev/results/tuning"
+)
+
+// tuneFlags are the flags of tune.
+type tuneFlags struct {
+	benchFlags
+	knobs              []string
+	objective, subject string
+	budget, block      time.Duration
+	cold, around       bool
+	resume             string
+	format             string
+	newProfile         string
+}
+
+// tuneForms are the formats of tune, the default first.
+var tuneForms = []string{"table", "html", "json"}
+
+func tuneCommand(p process) *cobra.Command {
+	var f tuneFlags
+	c := &cobra.Command{
+		Use:   "tune",
+		Short: "Search settings that make a workload run better, and say how sure that is",
+		Long: `Search settings that make a workload run better, and say how sure that is.
+
+Each trial runs in processes of its own, on a copy of the same loaded data, and in turn with the default. What it leaves
+undone in memtables and compactions counts as part of it. First each knob changes on its own: that gives a curve, and
+leaves out the knobs that do nothing. Then the others change together. The best run again, and the winner is compared
+with the default on fresh seeds, with four times the records, and at 80 % of the rate.
+
+A knob is setting=value,value,... or setting=from..to. An objective is max throughput, or min with one of ` +
+			strings.Join(tuneFigures(), ", ") + `. A subject is what must hold,
+such as 'p99<10ms,memory<1GiB'. Ctrl-C keeps what is known; --resume goes on with it.`,
+		Example: `  neokv tune --workload write-heavy --knob engine.memtable_size=4MiB..128MiB
+  neokv tune --workload read-missing --knob engine.bloom_bits=0,5,10,16 --knob engine.bloom_prefix=region,collection,key
+  neokv tune --pipeline 16 --knob raft.batch_max_ops=1..1024 --objective 'max throughput' --subject 'p99<20ms'
+  neokv tune --rate 5000 --knob raft.max_inflight=1..16 --objective 'min p99' --budget 5m --around
+  neokv tune --resume neokv-tune-20261123T150405.jsonl --format html`,
+		Args: noArgs,
+	}
+	flags := c.Flags()
+	flags.StringArrayVar(&f.knobs, "knob", nil,
+		"setting and the values to try, `name=values`; may be repeated")
+	flags.StringVar(&f.objective, "objective", "max throughput", "`figure` to make better")
+	flags.StringVar(&f.subject, "subject", "", "`conditions` that must hold, such as 'p99<10ms'; several joined by commas")
+	flags.DurationVar(&f.budget, "budget", 10*time.Minute, "how `long` all trials may take together")
+	flags.DurationVar(&f.block, "block", 3*time.Second, "how `long` a trial is measured")
+	flags.BoolVar(&f.cold, "cold", false, "begin each trial with its data files out of the page cache; Linux only")
+	flags.BoolVar(&f.around, "around", false, "try the winner on loads near this one, too, and name the worst case")
+	flags.StringVar(&f.profile, "profile", "default", "`profile` that is the default of all trials")
+	flags.StringArrayVar(&f.set, "set", nil, "change a setting in all trials, `name=value`; may be repeated")
+	flags.StringVar(&f.dir, "dir", "", "`folder` below which the data is (default that for temporary files)")
+	flags.StringVar(&f.out, "out", "", "`file` for the trials (default neokv-tune-<UTC time>.jsonl)")
+	flags.StringVar(&f.resume, "resume", "", "go on with this `file`, by the plan that it has")
+	flags.StringVar(&f.format, "format", tuneForms[0], "one of "+strings.Join(tuneForms, ", "))
+	flags.StringVar(&f.newProfile, "write-profile", "", "write the chosen settings to this `file`, for --profile")
+	for _, name := range []string{"workload", "clients", "pipeline", "rate", "warmup", "records", "elements", "value-size",
+		"seed"} {
+		settingFlag(flags, name, "load."+strings.ReplaceAll(name, "-", "_"))
+	}
+	flags.Lookup("warmup").Usage += "; of each trial, 1s if nothing says otherwise"
+	f.pipelineSlots = "spread"
+	c.RunE = func(c *cobra.Command, _ []string) error { return f.run(c, p) }
+	return c
+}
+
+// shownFlags are those that --resume takes beside it: they are about what is done with the trials.
+var shownFlags = []string{"resume", "format", "write-profile", "dir"}
+
+func (f *tuneFlags) run(c *cobra.Command, p process) (err error) {
+	plan, trials, path, err := f.study(c, p)
+	if err != nil {
+		return err
+	}
+	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o666)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, file.Close()) }()
+	w := tuning.NewWriter(file)
+	if f.resume == "" {
+		if err := w.Plan(*plan); err != nil {
+			return err
+		}
+	}
+	dir, err := os.MkdirTemp(f.dir, "neokv-tune-")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	defer tuneGenerator(os.Getenv)()
+	machine := &tune.Machine{Plan: *plan, Dir: dir}
+	s := tune.Study{Runner: machine, Keep: w.Trial, Near: machine.Near, Progress: func(what string, left time.Duration) {
+		fmt.Fprintf(p.stderr, "neokv: %s; %s left\n", what, left.Round(time.Second))
+	}}
+	study, err := s.Run(c.Context(), *plan, trials)
+	if errors.Is(err, context.Canceled) {
+		err = fmt.Errorf("interrupted; go on with neokv tune --resume %s", path)
+	}
+	if len(study.Trials) == 0 {
+		return err
+	}
+	return errors.Join(err, f.show(p, study, path))
+}
+
+// show prints what the trials say, and the name of their file.
+func (f *tuneFlags) show(p process, study *tuning.Study, path string) error {
+	o := study.Outcome()
+	if o.Confirmed {
+		text, err := chosenProfile(&study.Plan, o.Winner)
+		if err != nil {
+			return err
+		}
+		o.Settings = text
+	}
+	if f.newProfile != "" && o.Settings != "" {
+		if err := os.WriteFile(f.newProfile, []byte(o.Settings), 0o666); err != nil {
+			return err
+		}
+	}
+	page := pageFlags{format: f.format, out: "-"}
+	if f.format == "html" {
+		page.out = strings.TrimSuffix(path, ".jsonl") + ".html"
+	}
+	err := page.write(p, func(w io.Writer) error {
+		switch f.format {
+		case "html":
+			return report.TuningHTML(w, o)
+		case "json":
+			return o.PrintJSON(w)
+		}
+		return o.PrintTable(w)
+	})
+	if err != nil || f.format == "json" {
+		return err
+	}
+	_, err = fmt.Fprintln(p.stdout, path)
+	return err
+}
+
+// study returns the plan of the flags, or of the file of --resume with its trials. Its error names everything that is
+// wrong.
+func (f *tuneFlags) study(c *cobra.Command, p process) (plan *tuning.Plan, trials []tuning.Trial, path string, err error) {
+	wrong := checkForm(f.format, tuneForms)
+	if f.resume != "" {
+		c.Flags().Visit(func(flag *pflag.Flag) {
+			if !slices.Contains(shownFlags, flag.Name) {
+				wrong = errors.Join(wrong, &usageError{"--resume goes on with the plan of its file, so it excludes --" + flag.Name})
+			}
+		})
+		study, err := readStudy(f.resume)
+		if err = errors.Join(wrong, err); err != nil {
+			return nil, nil, "", err
+		}
+		return &study.Plan, study.Trials, f.resume, nil
+	}
+	plan, err = f.plan(c, p)
+	if err = errors.Join(wrong, err); err != nil {
+		return nil, nil, "", err
+	}
+	path = cmp.Or(f.out, results.DefaultPath("tune", time.Now()))
+	if info, err := os.Stat(path); err == nil && info.Size() > 0 {
+		return nil, nil, "", &usageError{fmt.Sprintf("--out %s: the file is there already; --resume goes on with it", path)}
+	}
+	return plan, nil, path, nil
+}
+
+// readStudy reads a file to go on with. A last line that was cut off is removed.
+func readStudy(path string) (*tuning.Study, error) {
+	file, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		return nil, &usageError{err.Error()}
+	}
+	defer file.Close()
+	study, size, err := tuning.Read(file)
+	if err != nil {
+		return nil, &usageError{fmt.Sprintf("%s: %v", path, err)}
+	}
+	h := results.NewHeader()
+	if study.Plan.Build.Commit != h.Build.Commit {
+		return nil, &usageError{fmt.Sprintf("%s: its trials are of commit %s, this is %s: they cannot be compared", path,
+			cmp.Or(study.Plan.Build.Commit, "(unknown)"), cmp.Or(h.Build.Commit, "(unknown)"))}
+	}
+	if a, b := study.Plan.Machine, h.Machine; a.CPU != b.CPU || a.Cores != b.Cores {
+		return nil, &usageError{fmt.Sprintf("%s: its trials are of another machine, %s with %d cores", path, a.CPU, a.Cores)}
+	}
+	return study, file.Truncate(size)
+}
+
+// plan turns the flags into a plan. Its error names everything that is wrong.
+func (f *tuneFlags) plan(c *cobra.Command, p process) (*tuning.Plan, error) {
+	var wrong []error
+	complain := func(err error) {
+		if err != nil {
+			wrong = append(wrong, err)
+		}
+	}
+	r, err := profiles.Resolve(profiles.ValueSources{Profile: f.profile, Env: p.env, Set: f.set,
+		Flags: givenSettings(c.Flags())})
+	complain(err)
+	h := results.NewHeader()
+	plan := &tuning.Plan{Format: tuning.FileFormat, Started: time.Now(), Command: withoutSecrets(os.Args), Build: h.Build,
+		Machine: h.Machine, Profile: f.profile, Set: f.set, Budget: f.budget, Block: f.block, Cold: f.cold, Around: f.around}
+	if f.block < 100*time.Millisecond || f.block > time.Hour {
+		complain(&usageError{fmt.Sprintf("--block %s: want 100ms to 1h", f.block)})
+	}
+	plan.Objective, err = parseObjective(f.objective)
+	complain(err)
+	if f.subject != "" {
+		plan.Conditions, err = parseConditions(f.subject)
+		complain(err)
+	}
+	if r == nil {
+		complain(f.checkKnobNames())
+		return nil, errors.Join(wrong...)
+	}
+	plan.Knobs, err = f.parseKnobs(p, r, givenSettings(c.Flags()))
+	complain(err)
+	if !r.Asked("load.warmup") {
+		r.Load.Warmup = "1s"
+	}
+	var auto bool
+	if plan.Warmup, auto, _ = profiles.ParseWarmup(r.Load.Warmup); auto {
+		complain(&usageError{"--warmup auto: trials must have the same length, want a time"})
+	}
+	r.Load.Duration = f.block
+	o, err := f.options(c, r.Load)
+	complain(err)
+	if err == nil {
+		if err := o.Check(); err != nil {
+			complain(&usageError{err.Error()})
+		}
+	}
+	if plan.Seed = r.Load.Seed; plan.Seed == 0 {
+		plan.Seed = rand.Uint64() >> 12 // exact also where JSON's numbers are doubles, and with the rounds added
+	}
+	plan.Load = tuning.Load{Workload: r.Load.Workload, Clients: r.Load.Clients, Pipeline: r.Load.Pipeline,
+		Records: uint64(r.Load.Records), Elements: r.Load.Elements, ValueSize: int(r.Load.ValueSize)}
+	if r.Load.Rate != "0" {
+		plan.Load.Rate = r.Load.Rate
+	}
+	if plan.Load.Rate != "" && plan.Objective.Figure == "throughput" {
+		complain(&usageError{"--objective max throughput: with a --rate it says nothing; want min p99 or another figure"})
+	}
+	for _, path := range []*string{&plan.Load.Workload, &plan.Profile} { // the clusters run in other folders
+		if strings.ContainsRune(*path, filepath.Separator) || filepath.Ext(*path) != "" {
+			abs, err := filepath.Abs(*path)
+			complain(err)
+			*path = abs
+		}
+	}
+	if n, took := tune.FewestTrials(plan); wrong == nil && f.budget < took {
+		complain(&usageError{fmt.Sprintf("--budget %s: too few trials; these knobs want %d trials of %s at least, so %s; "+
+			"or try fewer values, or a shorter --block", f.budget, n, f.block, took.Round(time.Second))})
+	}
+	return plan, errors.Join(wrong...)
+}

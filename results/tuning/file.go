@@ -1,0 +1,215 @@
+// Package tuning is about searches for settings: the file that such a search leaves, what each knob does to the
+// objective, which configurations no other one beats in everything, and whether the winner was confirmed.
+package tuning
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"neokv.dev/results"
+)
+
+// FileFormat is the version of the files.
+const FileFormat = 1
+
+// Plan says what a search is about: the first line of its file, and all that it takes to go on with it.
+type Plan struct {
+	Format  int             `json:"tuning_format"`
+	Started time.Time       `json:"started"`
+	Command []string        `json:"command,omitempty"`
+	Build   results.Build   `json:"build"`
+	Machine results.Machine `json:"machine"`
+
+	Profile    string      `json:"profile"`
+	Set        []string    `json:"set,omitempty"` // settings of all trials, name=value
+	Load       Load        `json:"load"`
+	Knobs      []Knob      `json:"knobs"`
+	Objective  Objective   `json:"objective"`
+	Conditions []Condition `json:"conditions,omitempty"`
+
+	Budget time.Duration `json:"budget_ns"`
+	Block  time.Duration `json:"block_ns"` // the measured part of a trial
+	Warmup time.Duration `json:"warmup_ns"`
+	Cold   bool          `json:"cold,omitempty"`   // each trial begins with its data files out of the page cache
+	Around bool          `json:"around,omitempty"` // try the winner on loads near this one
+	Seed   uint64        `json:"seed"`
+}
+
+// Load is what every trial sends.
+type Load struct {
+	Workload  string `json:"workload"`
+	Clients   int    `json:"clients"`
+	Pipeline  int    `json:"pipeline"`
+	Rate      string `json:"rate,omitempty"` // empty for a closed loop
+	Records   uint64 `json:"records"`
+	Elements  int    `json:"elements"`
+	ValueSize int    `json:"value_size"`
+}
+
+// Knob is a setting with the values to try.
+type Knob struct {
+	Setting string   `json:"setting"`
+	Values  []string `json:"values"` // the default is one of them
+	Default string   `json:"default"`
+	Ordered bool     `json:"ordered,omitempty"` // the values are numbers, and grow
+	// Shapes says that data keeps the form that the setting gave it, so a trial with another value needs data of its own.
+	Shapes bool `json:"shapes,omitempty"`
+}
+
+// Objective is the figure to make better.
+type Objective struct {
+	Figure string            `json:"figure"`
+	Better results.Direction `json:"better"`
+}
+
+func (o Objective) String() string {
+	if o.Better == results.Higher {
+		return "max " + o.Figure
+	}
+	return "min " + o.Figure
+}
+
+// Condition is what a configuration must hold, as the median of its trials.
+type Condition struct {
+	Text   string  `json:"text"` // as typed
+	Figure string  `json:"figure"`
+	Below  bool    `json:"below"` // the figure must be below the limit, else above
+	Limit  float64 `json:"limit"`
+}
+
+// Holds reports whether a value meets the condition.
+func (c Condition) Holds(value float64) bool {
+	if c.Below {
+		return value < c.Limit
+	}
+	return value > c.Limit
+}
+
+// Phase says what a trial is for.
+type Phase string
+
+const (
+	Curves  Phase = "curves"  // one knob at a time, every value
+	Search  Phase = "search"  // several knobs together
+	Race    Phase = "race"    // the best so far, again
+	Confirm Phase = "confirm" // the winner and the default, with seeds that nothing has used before
+	Hold    Phase = "hold"    // the winner and the default under other circumstances
+	Around  Phase = "around"  // the winner and the default on loads near that of the plan
+)
+
+// Trial is one run of one configuration: a line of the file.
+type Trial struct {
+	Phase Phase  `json:"phase"`
+	Round int    `json:"round"`
+	Load  string `json:"load,omitempty"` // what differs from the load of the plan
+	// Set are the settings that differ from the default, name=value, in the order of the knobs.
+	Set   []string `json:"set,omitempty"`
+	Again bool     `json:"again,omitempty"` // a second trial of the default in a round
+	Seed  uint64   `json:"seed"`
+
+	Started time.Time        `json:"started"`
+	Took    time.Duration    `json:"took_ns"` // with all that had to be prepared
+	Figures []results.Figure `json:"figures,omitempty"`
+	// RowCache is the share of look-ups of records that the row cache answered. MissedBlocks counts blocks that the
+	// block cache did not have, and DiskBytes what the system fetched from disks; the rest came from the page cache.
+	RowCache     float64 `json:"row_cache,omitempty"`
+	MissedBlocks int64   `json:"missed_blocks,omitempty"`
+	DiskBytes    int64   `json:"disk_bytes,omitempty"`
+	// Failure says why the trial has no figures, such as settings that cannot boot.
+	Failure string `json:"failure,omitempty"`
+}
+
+// Figure returns a figure of the trial.
+func (t *Trial) Figure(name string) (value float64, ok bool) {
+	for _, f := range t.Figures {
+		if f.Name == name {
+			return f.Value, true
+		}
+	}
+	return 0, false
+}
+
+// Default reports whether the trial was one of the default.
+func (t *Trial) Default() bool { return len(t.Set) == 0 }
+
+// Study is a plan with the trials so far.
+type Study struct {
+	Plan   Plan
+	Trials []Trial
+}
+
+// Writer writes a study line by line.
+type Writer struct{ w io.Writer }
+
+// NewWriter returns a writer that goes on with a file. To begin one, call Plan first.
+func NewWriter(w io.Writer) *Writer { return &Writer{w} }
+
+// Plan writes the first line.
+func (x *Writer) Plan(p Plan) error { return x.write(p) }
+
+// Trial writes a trial.
+func (x *Writer) Trial(t *Trial) error { return x.write(t) }
+
+func (x *Writer) write(line any) error {
+	text, err := json.Marshal(line)
+	if err == nil {
+		_, err = x.w.Write(append(text, '\n'))
+	}
+	if err != nil {
+		return fmt.Errorf("file of trials: %w", err)
+	}
+	return nil
+}
+
+// maxLine bounds a line.
+const maxLine = 16 << 20
+
+// Read reads a study. It also returns how many bytes of the file it took: a last line that is cut off is left out.
+func Read(r io.Reader) (s *Study, size int64, err error) {
+	s = &Study{}
+	lines := bufio.NewReaderSize(r, 1<<16)
+	for n := 1; ; n++ {
+		line, err := readLine(lines)
+		switch {
+		case err == io.EOF && n > 1:
+			return s, size, nil // whatever is behind the last line feed was cut off
+		case err == io.EOF:
+			return nil, 0, errors.New("not a file of neokv tune")
+		case err != nil:
+			return nil, 0, fmt.Errorf("line %d: %w", n, err)
+		}
+		if n == 1 {
+			if err := json.Unmarshal(line, &s.Plan); err != nil || s.Plan.Format == 0 {
+				return nil, 0, errors.New("not a file of neokv tune")
+			}
+			if s.Plan.Format > FileFormat {
+				return nil, 0, fmt.Errorf("line 1: format %d is newer than this program's, which reads up to %d",
+					s.Plan.Format, FileFormat)
+			}
+		} else {
+			var t Trial
+			if err := json.Unmarshal(line, &t); err != nil {
+				return nil, 0, fmt.Errorf("line %d: %w", n, err)
+			}
+			s.Trials = append(s.Trials, t)
+		}
+		size += int64(len(line))
+	}
+}
+
+// readLine reads a line with its line feed. The error is io.EOF if there is none.
+func readLine(r *bufio.Reader) (line []byte, err error) {
+	for {
+		part, err := r.ReadSlice('\n')
+		if line = append(line, part...); len(line) > maxLine {
+			return nil, errors.New("too long")
+		}
+		if err != bufio.ErrBufferFull {
+			return line, err
+		}
+	}
+}

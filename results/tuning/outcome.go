@@ -1,0 +1,386 @@
+package tuning
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"neokv.dev/results"
+	"neokv.dev/results/compare"
+)
+
+// Outcome is what a study says so far.
+type Outcome struct {
+	Plan    Plan          `json:"plan"`
+	Trials  int           `json:"trials"`
+	Failed  int           `json:"failed,omitempty"` // trials
+	Took    time.Duration `json:"took_ns"`
+	Effects []Effect      `json:"effects"`
+	// Best are the best configurations of the search, and Front those that no other one beats in everything.
+	Best  []Contender `json:"best,omitempty"`
+	Front []Contender `json:"front,omitempty"`
+	// Winner was compared with the default; nil if the study has not come to that, or nothing beat the default.
+	Winner    []string `json:"winner,omitempty"`
+	Confirmed bool     `json:"confirmed"`
+	// Searched is the ratio that the trials of the search promised, nil without a winner.
+	Searched     *float64       `json:"searched,omitempty"`
+	Confirmation *compare.Delta `json:"confirmation,omitempty"`
+	Breaks       []string       `json:"breaks,omitempty"` // conditions that the winner broke when it was confirmed
+	// Holds compare the winner with the default under other circumstances, Around on loads near that of the plan.
+	Holds  []Circumstance `json:"holds,omitempty"`
+	Around []Circumstance `json:"around,omitempty"`
+	Notes  []string       `json:"notes,omitempty"`
+	// Settings is a profile with the chosen settings, in YAML.
+	Settings string `json:"settings,omitempty"`
+}
+
+// Circumstance is a load other than that of the plan.
+type Circumstance struct {
+	Load   string         `json:"load"`
+	Delta  *compare.Delta `json:"delta,omitempty"`
+	Failed string         `json:"failed,omitempty"` // why there is nothing to compare
+}
+
+// mostBest is how many configurations of the search are shown.
+const mostBest = 5
+
+// Outcome works out what the study says.
+func (s *Study) Outcome() *Outcome {
+	o := &Outcome{Plan: s.Plan, Trials: len(s.Trials), Effects: s.Effects(), Front: s.Front(), Winner: s.Winner(),
+		Notes: s.Notes()}
+	for _, t := range s.Trials {
+		o.Took += t.Took
+		if t.Failure != "" {
+			o.Failed++
+		}
+	}
+	ranking := s.Ranking(Curves, Search, Race)
+	o.Best = ranking[:min(len(ranking), mostBest)]
+	if o.Winner == nil {
+		return o
+	}
+	for _, c := range s.Ranking(Curves, Search, Race) {
+		if Name(c.Set) == Name(o.Winner) {
+			o.Searched = &c.Ratio
+		}
+	}
+	o.Confirmation, o.Confirmed, o.Breaks = s.Compare(Confirm, ""), s.Confirmed(), s.confirmedBreaks()
+	o.Holds, o.Around = s.circumstances(Hold), s.circumstances(Around)
+	return o
+}
+
+func (s *Study) circumstances(phase Phase) (out []Circumstance) {
+	for _, load := range s.Loads(phase) {
+		c := Circumstance{Load: load, Delta: s.Compare(phase, load)}
+		for _, t := range s.Trials {
+			if t.Phase == phase && t.Load == load && t.Failure != "" {
+				c.Failed = t.Failure
+			}
+		}
+		out = append(out, c)
+	}
+	return out
+}
+
+// Conclusion says in a sentence or two what came out.
+func (o *Outcome) Conclusion() []string {
+	objective := o.Plan.Objective.Figure
+	none := "nothing that was tried beats the default by more than noise"
+	switch {
+	case o.Confirmation != nil && o.Confirmation.Rounds > 0:
+		row := o.Confirmation.Row(objective)
+		if row == nil || row.Ratio == nil {
+			return []string{"the default has no " + objective + ", so nothing can be compared with it"}
+		}
+		change := fmt.Sprintf("%s: %s %s (%s) on fresh seeds, in %d rounds", Name(o.Winner), objective,
+			compare.Percent(row.Ratio.Center), row.Ratio.Span(), row.Ratio.N)
+		var out []string
+		switch {
+		case o.Confirmed:
+			out = append(out, "confirmed: "+change)
+		case len(o.Breaks) > 0:
+			out = append(out, "not confirmed: "+change+", but it does not hold "+strings.Join(o.Breaks, ", "))
+		case row.Verdict == compare.Same:
+			out = append(out, none+"; the best of the search, "+change)
+		default:
+			out = append(out, fmt.Sprintf("not confirmed (%s): %s", row.Verdict, change))
+		}
+		if o.Searched != nil {
+			out = append(out, "the trials of the search had promised "+compare.Percent(*o.Searched)+
+				"; the best of many is partly luck, so the confirmed figure counts")
+		}
+		return out
+	case len(o.Effects) > 0 && !slices.ContainsFunc(o.Effects, func(e Effect) bool { return e.Measurable }):
+		return []string{none}
+	case o.Winner == nil && o.Plan.Budget > 0 && o.Took >= o.Plan.Budget/2:
+		return []string{none}
+	}
+	return []string{"not finished: nothing has been confirmed"}
+}
+
+// Worst returns the load near that of the plan on which the winner does worst, nil if none was tried.
+func (o *Outcome) Worst() *Circumstance {
+	var worst *Circumstance
+	least := math.Inf(1)
+	for i := range o.Around {
+		row := o.Around[i].Delta.Row(o.Plan.Objective.Figure)
+		if row == nil || row.Ratio == nil {
+			continue
+		}
+		gain := math.Log(row.Ratio.Center)
+		if o.Plan.Objective.Better == results.Lower {
+			gain = -gain
+		}
+		if gain < least {
+			worst, least = &o.Around[i], gain
+		}
+	}
+	return worst
+}
+
+// Sentence says what a knob does.
+func (e *Effect) Sentence() string {
+	name := e.Knob.Setting
+	visible := ""
+	if e.Visible > 0 {
+		visible = "; a change of less than " + percent(e.Visible) + " could not have been told from noise"
+	}
+	tried := 0
+	var low, high *Level
+	for i := range e.Levels {
+		l := &e.Levels[i]
+		if l.Ratio == nil {
+			continue
+		}
+		tried++
+		if low == nil || l.Ratio.Center < low.Ratio.Center {
+			low = l
+		}
+		if high == nil || l.Ratio.Center > high.Ratio.Center {
+			high = l
+		}
+	}
+	switch {
+	case tried < 2:
+		return name + ": too few trials"
+	case e.Visible == 0 || !e.Measurable && e.Visible > 1:
+		return name + ": too few trials to tell an effect from the noise of this machine"
+	case !e.Measurable:
+		return name + ": no measurable effect" + visible
+	}
+	out := fmt.Sprintf("%s: from %s at %s to %s at %s", name, compare.Percent(low.Ratio.Center), low.Value,
+		compare.Percent(high.Ratio.Center), high.Value)
+	if e.Cliff != nil {
+		out += fmt.Sprintf("; the cliff is between %s and %s (%s)", e.Cliff.From, e.Cliff.To,
+			compare.Percent(1+e.Cliff.Change))
+	}
+	return out + visible
+}
+
+func percent(share float64) string { return fmt.Sprintf("%.1f %%", 100*share) }
+
+// Title says what the study is about.
+func (o *Outcome) Title() string {
+	text := fmt.Sprintf("%s, workload %s, profile %s", o.Plan.Objective, o.Plan.Load.Workload, o.Plan.Profile)
+	for i, c := range o.Plan.Conditions {
+		text += []string{", subject to ", " and "}[min(i, 1)] + c.Text
+	}
+	return text
+}
+
+// Extent says how much was tried.
+func (o *Outcome) Extent() string {
+	text := fmt.Sprintf("%s trials of %s", results.Count(int64(o.Trials)), o.Plan.Block)
+	if o.Failed > 0 {
+		text += fmt.Sprintf(" (%d failed)", o.Failed)
+	}
+	return text + " in " + o.Took.Round(time.Second).String() + ", seed " + fmt.Sprint(o.Plan.Seed)
+}
+
+// columns are the columns of a table beside the objective's ratio.
+func (o *Outcome) columns() (names []string) {
+	names = slices.Clone(Shown)
+	if !slices.Contains(names, o.Plan.Objective.Figure) {
+		names = append([]string{o.Plan.Objective.Figure}, names...)
+	}
+	return slices.DeleteFunc(names, func(name string) bool { // a rate has no throughput to find out
+		return !slices.ContainsFunc(o.Effects, func(e Effect) bool {
+			return slices.ContainsFunc(e.Levels, func(l Level) bool { return medianText(l.Medians, name) != "-" })
+		})
+	})
+}
+
+func medianText(medians []Median, name string) string {
+	for _, m := range medians {
+		if m.Figure == name {
+			return results.FigureText(m.Value, m.Unit)
+		}
+	}
+	return "-"
+}
+
+// EffectHeading returns the names of the columns of EffectRows.
+func (o *Outcome) EffectHeading() []string {
+	return append(append([]string{"setting", "value"}, o.columns()...), o.Plan.Objective.Figure+" against default",
+		"95 % interval", "trials", "")
+}
+
+// EffectRows returns the rows of a knob's table.
+func (o *Outcome) EffectRows(e *Effect) (rows [][]string) {
+	for i := range e.Levels {
+		l := &e.Levels[i]
+		row := []string{e.Knob.Setting, l.Value}
+		for _, name := range o.columns() {
+			row = append(row, medianText(l.Medians, name))
+		}
+		remark := ""
+		switch {
+		case l.Default:
+			row = append(row, "", "", "")
+			remark = "default"
+		case l.Ratio == nil:
+			row = append(row, "-", "-", "-")
+		default:
+			row = append(row, compare.Percent(l.Ratio.Center), l.Ratio.Span(), fmt.Sprint(l.Ratio.N))
+			if !l.Ratio.ExcludesOne() {
+				remark = "~"
+			}
+		}
+		switch {
+		case l.Failure != "":
+			remark = "failed: " + firstLine(l.Failure)
+		case len(l.Breaks) > 0:
+			remark = strings.TrimSpace(remark + " breaks " + strings.Join(l.Breaks, ", "))
+		}
+		rows = append(rows, append(row, remark))
+	}
+	return rows
+}
+
+func firstLine(text string) string {
+	line, _, _ := strings.Cut(text, "\n")
+	const most = 80
+	if len(line) > most {
+		line = line[:most] + "..."
+	}
+	return line
+}
+
+// ContenderHeading returns the names of the columns of ContenderRows.
+func (o *Outcome) ContenderHeading() []string {
+	return append(append([]string{"settings"}, o.columns()...), o.Plan.Objective.Figure+" against default", "trials", "")
+}
+
+// ContenderRows returns a row for each configuration.
+func (o *Outcome) ContenderRows(all []Contender) (rows [][]string) {
+	for i := range all {
+		c := &all[i]
+		row := []string{Name(c.Set)}
+		for _, name := range o.columns() {
+			row = append(row, medianText(c.Medians, name))
+		}
+		remark := ""
+		if len(c.Breaks) > 0 {
+			remark = "breaks " + strings.Join(c.Breaks, ", ")
+		}
+		rows = append(rows, append(row, compare.Percent(c.Ratio), fmt.Sprint(c.Trials), remark))
+	}
+	return rows
+}
+
+// circumstanceFigures are shown of another load, beside the objective.
+var circumstanceFigures = []string{"p99", "CPU"}
+
+// CircumstanceHeading returns the names of the columns of CircumstanceRows.
+func (o *Outcome) CircumstanceHeading() []string {
+	return []string{"load", "figure", "default", "chosen", "change", "95 % interval", ""}
+}
+
+// CircumstanceRows returns what the winner does on other loads: the objective, p99 and CPU time.
+func (o *Outcome) CircumstanceRows(all []Circumstance) (rows [][]string) {
+	for _, c := range all {
+		if c.Failed != "" {
+			rows = append(rows, []string{c.Load, "-", "-", "-", "-", "-", "failed: " + firstLine(c.Failed)})
+		}
+		names := circumstanceFigures
+		if !slices.Contains(names, o.Plan.Objective.Figure) {
+			names = append([]string{o.Plan.Objective.Figure}, names...)
+		}
+		for _, name := range names {
+			row := c.Delta.Row(name)
+			if row == nil {
+				continue
+			}
+			change := "-"
+			if row.Ratio != nil {
+				change = compare.Percent(row.Ratio.Center)
+			}
+			rows = append(rows, []string{c.Load, name, results.FigureText(row.A.Center, row.Unit),
+				results.FigureText(row.B.Center, row.Unit), change, row.Ratio.Span(), string(row.Verdict)})
+		}
+	}
+	return rows
+}
+
+// PrintTable prints an outcome for people.
+func (o *Outcome) PrintTable(w io.Writer) error {
+	var b strings.Builder
+	section := func(title string, rows [][]string, names int) {
+		if len(rows) < 2 {
+			return
+		}
+		fmt.Fprintf(&b, "\n%s\n\n", title)
+		for _, line := range results.Align(rows, names) {
+			b.WriteString(strings.TrimRight(line, " ") + "\n")
+		}
+	}
+	fmt.Fprintf(&b, "%s\n%s\n", o.Title(), o.Extent())
+	rows := [][]string{o.EffectHeading()}
+	for i := range o.Effects {
+		rows = append(rows, o.EffectRows(&o.Effects[i])...)
+	}
+	section("each knob on its own, the others at their defaults", rows, 2)
+	b.WriteByte('\n')
+	for i := range o.Effects {
+		b.WriteString(o.Effects[i].Sentence() + "\n")
+	}
+	section("the best of the search", append([][]string{o.ContenderHeading()}, o.ContenderRows(o.Best)...), 1)
+	section("no other configuration is better in all of throughput, p99, write amplification and memory",
+		append([][]string{o.ContenderHeading()}, o.ContenderRows(o.Front)...), 1)
+	if d := o.Confirmation; d != nil && len(d.Rows) > 0 {
+		b.WriteString("\nchosen settings (B) against the default (A), on fresh seeds\n\n")
+		if err := d.PrintTable(&b); err != nil {
+			return err
+		}
+	}
+	heading := [][]string{o.CircumstanceHeading()}
+	section("does it hold elsewhere", append(heading, o.CircumstanceRows(o.Holds)...), 2)
+	section("on loads near this one", append(heading, o.CircumstanceRows(o.Around)...), 2)
+	if worst := o.Worst(); worst != nil {
+		row := worst.Delta.Row(o.Plan.Objective.Figure)
+		fmt.Fprintf(&b, "\nworst case nearby: %s with %s\n", compare.Percent(row.Ratio.Center), worst.Load)
+	}
+	b.WriteByte('\n')
+	for _, note := range o.Notes {
+		b.WriteString("note: " + note + "\n")
+	}
+	for _, line := range o.Conclusion() {
+		b.WriteString(line + "\n")
+	}
+	if o.Settings != "" {
+		b.WriteString("\n" + o.Settings)
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// PrintJSON prints an outcome for programs.
+func (o *Outcome) PrintJSON(w io.Writer) error {
+	e := json.NewEncoder(w)
+	e.SetIndent("", "  ")
+	return e.Encode(o)
+}
