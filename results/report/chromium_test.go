@@ -398,3 +398,28 @@ func (o *opened) picture(t *testing.T, name string) {
 		t.Fatal(err)
 	}
 }
+
+// TestTuningInBrowser: the curve of each knob and the front are drawn, and a reader without a mouse hears their values.
+func TestTuningInBrowser(t *testing.T) {
+	in := browser(t)
+	path := writePageFile(t, func(w io.Writer) error { return TuningHTML(w, syntheticTuning()) })
+	charts := []string{"engine.memtable_size", "engine.bloom_prefix", "p99 against throughput"}
+	for _, v := range views {
+		t.Run(v.name, func(t *testing.T) { look(t, in, path, "tuning", v, charts) })
+	}
+	t.Run("print", func(t *testing.T) { lookOnPaper(t, in, path, "tuning", len(charts)) })
+	t.Run("keys", func(t *testing.T) {
+		p := open(t, in, path, 1280, 900, "light")
+		keys := chromedp.SendKeys(chromedp.CSS("#knobs .chart"), kb.ArrowRight+kb.ArrowRight)
+		if err := chromedp.Do(p.ctx, keys); err != nil {
+			t.Fatal(err)
+		}
+		spoken := eval[string](t, p, `document.getElementById('spoken').textContent`)
+		if !strings.HasPrefix(spoken, "engine.memtable_size value 8MiB, throughput ") {
+			t.Errorf("the page says %q, want the second value of the memtable", spoken)
+		}
+		if seen := p.complaints(); len(seen) > 0 {
+			t.Errorf("the browser saw %q", seen)
+		}
+	})
+}

@@ -1,0 +1,260 @@
+package tuning
+
+import (
+	"bytes"
+	"flag"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"neokv.dev/results"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// synthetic is a study of three knobs: a memtable with a cliff below 16 MiB, bloom bits that do nothing, and a prefix of
+// which one value cannot boot.
+func synthetic(noise float64) *Study {
+	random := rand.New(rand.NewPCG(1, 1))
+	s := &Study{Plan: Plan{
+		Format: FileFormat, Started: time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC), Profile: "default",
+		Load: Load{Workload: "write-heavy", Clients: 50, Pipeline: 1, Records: 1000, Elements: 1, ValueSize: 100},
+		Knobs: []Knob{
+			{Setting: "engine.memtable_size", Values: []string{"4MiB", "8MiB", "16MiB", "64MiB"}, Default: "16MiB", Ordered: true},
+			{Setting: "engine.bloom_bits", Values: []string{"0", "10"}, Default: "10", Ordered: true, Shapes: true},
+			{Setting: "engine.bloom_prefix", Values: []string{"region", "key"}, Default: "key", Shapes: true},
+		},
+		Objective:  Objective{"throughput", results.Higher},
+		Conditions: []Condition{{Text: "memory<300MiB", Figure: Memory, Below: true, Limit: 300 << 20}},
+		Budget:     10 * time.Minute, Block: 3 * time.Second, Warmup: time.Second, Seed: 42,
+	}}
+	factor := func(set []string) (throughput, memory float64) {
+		throughput, memory = 1, 200
+		for _, x := range set {
+			switch x {
+			case "engine.memtable_size=4MiB":
+				throughput, memory = throughput*0.7, memory-20
+			case "engine.memtable_size=8MiB":
+				throughput, memory = throughput*0.75, memory-10
+			case "engine.memtable_size=64MiB":
+				throughput, memory = throughput*1.1, memory+150
+			}
+		}
+		return throughput, memory
+	}
+	drift := 0.0
+	add := func(phase Phase, round int, load string, again bool, set ...string) {
+		drift = 0.9*drift + 0.02*random.NormFloat64()
+		t := Trial{Phase: phase, Round: round, Load: load, Set: set, Again: again, Seed: uint64(round), Took: 5 * time.Second,
+			MissedBlocks: 2000}
+		throughput, memory := factor(set)
+		luck := math.Exp(drift + noise*random.NormFloat64())
+		if set != nil && set[0] == "engine.bloom_prefix=region" {
+			t.Failure = "cannot boot\nsecond line"
+		} else {
+			t.Figures = []results.Figure{
+				{Name: "throughput", Unit: "ops/s", Better: results.Higher, Value: 10000 * throughput * luck},
+				{Name: "p99", Unit: "us", Better: results.Lower, Value: 5000 / throughput / luck},
+				{Name: "CPU", Unit: "us/op", Better: results.Lower, Value: 40 / throughput},
+				{Name: WriteAmplification, Better: results.Lower, Value: 3 / throughput},
+				{Name: Memory, Unit: "B", Better: results.Lower, Value: memory * (1 << 20)},
+			}
+		}
+		s.Trials = append(s.Trials, t)
+	}
+	for round := range 4 {
+		add(Curves, round, "", false)
+		add(Curves, round, "", false, "engine.memtable_size=4MiB")
+		add(Curves, round, "", false, "engine.memtable_size=8MiB")
+		add(Curves, round, "", false)
+		add(Curves, round, "", false, "engine.memtable_size=64MiB")
+		add(Curves, round, "", false, "engine.bloom_bits=0")
+		if round == 0 {
+			add(Curves, round, "", false, "engine.bloom_prefix=region")
+		}
+		add(Curves, round, "", false)
+	}
+	for round := range 7 {
+		add(Confirm, round, "", false)
+		add(Confirm, round, "", false, "engine.memtable_size=64MiB")
+		add(Confirm, round, "", true)
+	}
+	for round := range 6 {
+		for _, phase := range []Phase{Hold, Around} {
+			load := map[Phase]string{Hold: "four times the records", Around: "twice as many clients"}[phase]
+			add(phase, round, load, false)
+			add(phase, round, load, false, "engine.memtable_size=64MiB")
+		}
+	}
+	return s
+}
+
+func TestEffects(t *testing.T) {
+	effects := synthetic(0.01).Effects()
+	size, bits, prefix := effects[0], effects[1], effects[2]
+	if !size.Measurable || size.Cliff == nil || size.Cliff.From != "8MiB" || size.Cliff.To != "16MiB" ||
+		math.Abs(size.Cliff.Change-1/0.75+1) > 0.05 {
+		t.Errorf("memtable: %s; want the cliff between 8MiB and 16MiB, +33 %%", size.Sentence())
+	}
+	for i, want := range []float64{0.7, 0.75, 1, 1.1} {
+		l := size.Levels[i]
+		if l.Ratio == nil || math.Abs(l.Ratio.Center-want) > 0.03 {
+			t.Errorf("%s: %+v, want %g", l.Value, l.Ratio, want)
+			continue
+		}
+		if !l.Default && (l.Ratio.N != 4 || l.Ratio.Interval[0] > want || l.Ratio.Interval[1] < want) {
+			t.Errorf("%s: %+v, want four trials and an interval with %g", l.Value, l.Ratio, want)
+		}
+		if breaks := l.Value == "64MiB"; breaks != (len(l.Breaks) == 1) {
+			t.Errorf("%s breaks %q", l.Value, l.Breaks)
+		}
+	}
+	if bits.Measurable || bits.Cliff != nil || bits.Visible <= 0 || bits.Visible > 0.1 {
+		t.Errorf("bits: %s", bits.Sentence())
+	}
+	if l := prefix.Levels[0]; l.Ratio != nil || !strings.HasPrefix(l.Failure, "cannot boot") || prefix.Measurable {
+		t.Errorf("prefix: %+v", l)
+	}
+}
+
+// Intervals keep their promise: for a knob without an effect, one of twenty studies at most says that it has one.
+func TestFalseEffects(t *testing.T) {
+	const studies = 1000
+	random := rand.New(rand.NewPCG(2, 2))
+	wrong := 0
+	for range studies {
+		s := &Study{Plan: Plan{Objective: Objective{"x", results.Higher}, Knobs: []Knob{{Setting: "k", Default: "d",
+			Values: []string{"a", "b", "c", "d"}}}}}
+		for round := range 3 {
+			for _, set := range [][]string{nil, {"k=a"}, {"k=b"}, {"k=c"}, nil} {
+				s.Trials = append(s.Trials, Trial{Phase: Curves, Round: round, Set: set,
+					Figures: []results.Figure{{Name: "x", Value: math.Exp(0.05 * random.NormFloat64())}}})
+			}
+		}
+		if s.Effects()[0].Measurable {
+			wrong++
+		}
+	}
+	if wrong > studies/14 { // one in twenty, and what chance may add
+		t.Errorf("%d of %d studies found an effect that is not there", wrong, studies)
+	}
+}
+
+func TestFront(t *testing.T) {
+	var names []string
+	for _, c := range synthetic(0).Front() {
+		names = append(names, Name(c.Set))
+	}
+	// 8MiB is worse than 16MiB but needs less memory, 4MiB even less. Bloom bits change nothing here, so one of the equal
+	// two does not beat the other.
+	for _, want := range []string{"engine.memtable_size=64MiB", "engine.memtable_size=4MiB", "engine.memtable_size=8MiB",
+		"default"} {
+		found := false
+		for _, name := range names {
+			found = found || name == want
+		}
+		if !found {
+			t.Errorf("front %q lacks %s", names, want)
+		}
+	}
+	beaten := Contender{Medians: []Median{{"throughput", "", 100}, {"p99", "", 10}}}
+	better := Contender{Medians: []Median{{"throughput", "", 110}, {"p99", "", 10}}}
+	if !better.beats(&beaten) || beaten.beats(&better) || better.beats(&better) {
+		t.Error("a configuration beats another one that is worse in one figure and equal in the others, and no other")
+	}
+}
+
+func TestOutcome(t *testing.T) {
+	s := synthetic(0.01)
+	o := s.Outcome()
+	if o.Confirmed || len(o.Breaks) != 1 || !strings.Contains(o.Conclusion()[0], "does not hold memory<300MiB") {
+		t.Errorf("confirmed %v: %q; want a winner that breaks memory<300MiB", o.Confirmed, o.Conclusion())
+	}
+	s.Plan.Conditions = nil
+	o = s.Outcome()
+	if !o.Confirmed || o.Searched == nil || o.Worst() == nil || o.Worst().Load != "twice as many clients" ||
+		!strings.HasPrefix(o.Conclusion()[0], "confirmed: engine.memtable_size=64MiB: throughput +") {
+		t.Errorf("confirmed %v, %q", o.Confirmed, o.Conclusion())
+	}
+	if o.Failed != 1 || o.Trials != len(s.Trials) {
+		t.Errorf("%d trials, %d failed", o.Trials, o.Failed)
+	}
+	if len(o.Notes) != 1 || !strings.Contains(o.Notes[0], "page cache") {
+		t.Errorf("notes %q, want one about the page cache", o.Notes)
+	}
+	for i := range s.Trials {
+		s.Trials[i].RowCache = 0.8
+	}
+	if notes := s.Notes(); len(notes) != 2 || !strings.Contains(notes[0], "the row cache answered 80.0 %") {
+		t.Errorf("notes %q, want one about the row cache", notes)
+	}
+	flat := &Study{Plan: s.Plan, Trials: s.Trials[:1]}
+	if got := flat.Outcome().Conclusion(); !strings.Contains(got[0], "nothing that was tried beats the default") {
+		t.Errorf("a study without effects says %q", got)
+	}
+}
+
+func TestTable(t *testing.T) {
+	o := synthetic(0.01).Outcome()
+	o.Settings = "engine:\n    memtable_size: 64MiB\n"
+	var text, wrote bytes.Buffer
+	if err := o.PrintTable(&text); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join("testdata", "table.txt")
+	if *update {
+		if err := os.WriteFile(path, text.Bytes(), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil || !bytes.Equal(text.Bytes(), want) {
+		t.Errorf("%v: the table is\n%s", err, text.Bytes())
+	}
+	if err := o.PrintJSON(&wrote); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestFile(t *testing.T) {
+	s := synthetic(0.01)
+	var file bytes.Buffer
+	w := NewWriter(&file)
+	if err := w.Plan(s.Plan); err != nil {
+		t.Fatal(err)
+	}
+	for i := range s.Trials {
+		if err := w.Trial(&s.Trials[i]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	whole := file.Bytes()
+	got, size, err := Read(bytes.NewReader(whole))
+	if err != nil || size != int64(len(whole)) || !reflect.DeepEqual(got, s) {
+		t.Errorf("read %d of %d bytes, %v", size, len(whole), err)
+	}
+	for _, cut := range []int{1, 10, 100, 1000} {
+		got, size, err := Read(bytes.NewReader(whole[:len(whole)-cut]))
+		if err != nil || int(size) > len(whole)-cut || whole[size-1] != '\n' || len(got.Trials) >= len(s.Trials) {
+			t.Errorf("%d bytes short: read %d bytes with %d trials, %v", cut, size, len(got.Trials), err)
+		}
+	}
+	for text, want := range map[string]string{
+		"":                             "not a file of neokv tune",
+		"{}\n":                         "not a file of neokv tune",
+		"hello\n":                      "not a file of neokv tune",
+		`{"tuning_format":1}`:          "not a file of neokv tune", // the line is cut off
+		`{"tuning_format":99}` + "\n":  "newer than this program's",
+		string(whole) + "nonsense\n":   "line ",
+		strings.Repeat("x", maxLine+1): "line 1: too long",
+	} {
+		if _, _, err := Read(strings.NewReader(text)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%.40q: %v; want %s", text, err, want)
+		}
+	}
+}
