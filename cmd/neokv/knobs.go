@@ -19,47 +19,33 @@ import (
 // This file reads what tune is told in words: knobs, the objective and conditions. It also writes a profile of what was
 // chosen.
 
-// parseKnobs reads the knobs. The settings in r, with the flags that it was made of, are the defaults.
-func (f *tuneFlags) parseKnobs(p process, r *profiles.Resolved, given []profiles.Flag) (knobs []tuning.Knob, err error) {
-	var wrong []error
+// parseKnobs reads the knobs. The settings in r are the defaults. resolve checks a value together with other settings.
+func (f *tuneFlags) parseKnobs(r *profiles.Resolved, resolve func(set []string) error) (knobs []tuning.Knob, err error) {
 	if len(f.knobs) == 0 {
 		return nil, &usageError{"--knob: none given, want a setting and values, such as engine.memtable_size=4MiB..128MiB"}
+	}
+	var wrong []error
+	complain := func(text string, err error) {
+		wrong = append(wrong, &usageError{fmt.Sprintf("--knob %s: %v", text, err)})
 	}
 	for _, text := range f.knobs {
 		k, err := parseKnob(text, r)
 		if err != nil {
-			wrong = append(wrong, &usageError{fmt.Sprintf("--knob %s: %v", text, err)})
+			complain(text, err)
 			continue
 		}
 		if slices.ContainsFunc(knobs, func(other tuning.Knob) bool { return other.Setting == k.Setting }) {
-			wrong = append(wrong, &usageError{fmt.Sprintf("--knob %s: %s is there twice", text, k.Setting)})
+			complain(text, fmt.Errorf("%s is there twice", k.Setting))
 			continue
 		}
-		for _, value := range k.Values { // together with the other settings
-			set := append(slices.Clone(f.set), k.Setting+"="+value)
-			if _, err := profiles.Resolve(profiles.ValueSources{Profile: f.profile, Env: p.env, Set: set,
-				Flags: given}); err != nil {
-				wrong = append(wrong, &usageError{fmt.Sprintf("--knob %s: %s: %v", text, value, err)})
+		for _, value := range k.Values {
+			if err := resolve(append(slices.Clone(f.set), k.Setting+"="+value)); err != nil {
+				complain(text, fmt.Errorf("%s: %w", value, err))
 			}
 		}
 		knobs = append(knobs, k)
 	}
 	return knobs, errors.Join(wrong...)
-}
-
-// checkKnobNames says what is wrong with the names of the knobs, where nothing else can be checked.
-func (f *tuneFlags) checkKnobNames() error {
-	r, err := profiles.Resolve(profiles.ValueSources{})
-	if err != nil {
-		return err
-	}
-	var wrong []error
-	for _, text := range f.knobs {
-		if _, err := parseKnob(text, r); err != nil {
-			wrong = append(wrong, &usageError{fmt.Sprintf("--knob %s: %v", text, err)})
-		}
-	}
-	return errors.Join(wrong...)
 }
 
 // parseKnob reads setting=value,value,... or setting=from..to. The default becomes one of the values.

@@ -50,9 +50,9 @@ undone in memtables and compactions counts as part of it. First each knob change
 leaves out the knobs that do nothing. Then the others change together. The best run again, and the winner is compared
 with the default on fresh seeds, with four times the records, and at 80 % of the rate.
 
-A knob is setting=value,value,... or setting=from..to. An objective is max throughput, or min with one of ` +
-			strings.Join(tuneFigures(), ", ") + `. A subject is what must hold,
-such as 'p99<10ms,memory<1GiB'. Ctrl-C keeps what is known; --resume goes on with it.`,
+A knob is setting=value,value,... or setting=from..to. An objective is max throughput, or min with one of
+` + strings.Join(tuneFigures(), ", ") + `. A subject is what must hold, such as
+'p99<10ms,memory<1GiB'. Ctrl-C keeps what is known; --resume goes on with it.`,
 		Example: `  neokv tune --workload write-heavy --knob engine.memtable_size=4MiB..128MiB
   neokv tune --workload read-missing --knob engine.bloom_bits=0,5,10,16 --knob engine.bloom_prefix=region,collection,key
   neokv tune --pipeline 16 --knob raft.batch_max_ops=1..1024 --objective 'max throughput' --subject 'p99<20ms'
@@ -233,10 +233,22 @@ func (f *tuneFlags) plan(c *cobra.Command, p process) (*tuning.Plan, error) {
 		complain(err)
 	}
 	if r == nil {
-		complain(f.checkKnobNames())
+		usual, err := profiles.Resolve(profiles.ValueSources{})
+		if err != nil {
+			panic(err) // the embedded profile is tested
+		}
+		_, err = f.parseKnobs(usual, func([]string) error { return nil })
+		complain(err)
 		return nil, errors.Join(wrong...)
 	}
-	plan.Knobs, err = f.parseKnobs(p, r, givenSettings(c.Flags()))
+	if r.Redis.RequirePass != "" {
+		complain(&usageError{"redis.requirepass: clusters of tune listen on loopback and take no password"})
+	}
+	plan.Knobs, err = f.parseKnobs(r, func(set []string) error {
+		_, err := profiles.Resolve(profiles.ValueSources{Profile: f.profile, Env: p.env, Set: set,
+			Flags: givenSettings(c.Flags())})
+		return err
+	})
 	complain(err)
 	if !r.Asked("load.warmup") {
 		r.Load.Warmup = "1s"
