@@ -17,9 +17,9 @@ import (
 	"neokv.dev/results/tuning"
 )
 
-// Machine runs trials on this machine: each in a process of its own, on a copy of loaded data.
-type Machine struct {
-	Plan tuning.Plan
+// Local runs trials on this machine: each in a process of its own, on a copy of loaded data.
+type Local struct {
+	Plan tuning.StudyPlan
 	// Dir is the folder for loaded data and the copies.
 	Dir string
 	// Program is the neokv to run; empty for this one.
@@ -34,11 +34,11 @@ type loadedData struct {
 	dir  string
 }
 
-// mostLoaded bounds how many folders with loaded data a Machine keeps. The one that was used least recently goes first.
+// mostLoaded bounds how many folders with loaded data a Local keeps. The one that was used least recently goes first.
 const mostLoaded = 16
 
 // Run makes a trial and fills in what it measured.
-func (m *Machine) Run(ctx context.Context, v Variant, set []string, seed uint64, t *tuning.Trial) (err error) {
+func (m *Local) Run(ctx context.Context, v Variant, set []string, seed uint64, t *tuning.StudyTrial) (err error) {
 	options, err := m.options(v.Load, seed)
 	if err != nil {
 		return err
@@ -99,13 +99,13 @@ func (m *Machine) Run(ctx context.Context, v Variant, set []string, seed uint64,
 }
 
 // cluster returns what to start.
-func (m *Machine) cluster(load tuning.Load, set []string, data string) children.NeoKV {
+func (m *Local) cluster(load tuning.Load, set []string, data string) children.NeoKV {
 	all := slices.Concat([]string{"load.workload=" + load.Workload}, m.Plan.Set, set) // settings follow from the workload
 	return children.NeoKV{Program: m.Program, Profile: m.Plan.Profile, Set: all, Data: data}
 }
 
 // options returns what to send.
-func (m *Machine) options(l tuning.Load, seed uint64) (o bench.Options, err error) {
+func (m *Local) options(l tuning.Load, seed uint64) (o bench.Options, err error) {
 	g := bench.GroupOptions{Workload: l.Workload, Clients: l.Clients, Pipeline: l.Pipeline, Records: l.Records,
 		Elements: l.Elements, ValueSize: l.ValueSize}
 	if l.Rate != "" {
@@ -118,7 +118,7 @@ func (m *Machine) options(l tuning.Load, seed uint64) (o bench.Options, err erro
 
 // data returns a folder with the loaded data of a configuration. Configurations share it unless they differ in settings
 // that shape data.
-func (m *Machine) data(ctx context.Context, load tuning.Load, set []string) (dir string, err error) {
+func (m *Local) data(ctx context.Context, load tuning.Load, set []string) (dir string, err error) {
 	var shaping []string
 	for _, k := range m.Plan.Knobs {
 		for _, x := range set {
@@ -151,7 +151,7 @@ func (m *Machine) data(ctx context.Context, load tuning.Load, set []string) (dir
 }
 
 // load fills a new folder with the records, and stops its cluster when nothing is left to do in the background.
-func (m *Machine) load(ctx context.Context, load tuning.Load, set []string, data string) (err error) {
+func (m *Local) load(ctx context.Context, load tuning.Load, set []string, data string) (err error) {
 	// The same seed for all: values are the same, whatever the settings.
 	options, err := m.options(load, m.Plan.Seed)
 	if err != nil {
@@ -210,8 +210,8 @@ func drain(ctx context.Context, target *children.Running) (d drained, err error)
 const fewestEntryBytes = 64 << 10
 
 // figures returns the figures of a trial. The time and the CPU time in which the cluster did what the load had left
-// undone count as part of it: with a large memtable a short load would else cost little, since nothing is flushed before
-// its end.
+// undone count as part of it: with a large memtable a short load would else cost little, since nothing is flushed
+// before its end.
 func figures(s *results.Summary, h *results.Header, d drained, memory int64) []results.Figure {
 	ops := int64(0)
 	for _, g := range s.Groups {

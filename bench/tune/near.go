@@ -10,8 +10,8 @@ import (
 
 // Near returns loads near that of the plan: values and clients twice and half as large and many, and reads that are
 // twice and half as frequent as before beside writes. Where the workload has sizes of its own, or only reads or only
-// writes, there are fewer. It writes workload files into the folder of the Machine.
-func (m *Machine) Near() (out []Variant, err error) {
+// writes, there are fewer. It writes workload files into the folder of the Local.
+func (m *Local) Near() (out []Variant, err error) {
 	load := m.Plan.Load
 	w, err := workloads.Find(load.Workload)
 	if err != nil {

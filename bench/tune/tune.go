@@ -24,7 +24,7 @@ import (
 
 // Runner makes a trial. An error that ctx did not cause becomes the failure of the trial.
 type Runner interface {
-	Run(ctx context.Context, load Variant, set []string, seed uint64, t *tuning.Trial) error
+	Run(ctx context.Context, load Variant, set []string, seed uint64, t *tuning.StudyTrial) error
 }
 
 // Variant is a load that differs from that of the plan in some way.
@@ -33,18 +33,18 @@ type Variant struct {
 	Load tuning.Load
 }
 
-// Study runs a plan.
-type Study struct {
+// Tuner runs a plan.
+type Tuner struct {
 	Runner Runner
 	// Keep gets each new trial. Its error ends the study.
-	Keep func(*tuning.Trial) error
+	Keep func(*tuning.StudyTrial) error
 	// Progress says what comes next, and how much of the budget is left. It may be nil.
 	Progress func(what string, left time.Duration)
 	// Near returns loads near that of the plan, for tuning.Around.
 	Near func() ([]Variant, error)
 
 	study    tuning.Study
-	recorded []tuning.Trial // trials of an earlier sitting, to be taken in place of new ones
+	recorded []tuning.StudyTrial // trials of an earlier sitting, to be taken in place of new ones
 	spent    time.Duration
 	random   *rand.Rand
 	rounds   uint64 // so many seeds have been used
@@ -71,7 +71,7 @@ const (
 )
 
 // FewestTrials returns how many trials a study of a plan has at least, and how long they take.
-func FewestTrials(p *tuning.Plan) (trials int, took time.Duration) {
+func FewestTrials(p *tuning.StudyPlan) (trials int, took time.Duration) {
 	values := 0
 	for _, k := range p.Knobs {
 		values += len(k.Values) - 1
@@ -87,9 +87,9 @@ func FewestTrials(p *tuning.Plan) (trials int, took time.Duration) {
 	return trials, (p.Block + p.Warmup + prepareTime) * time.Duration(trials)
 }
 
-// Run makes the trials of a plan. It first takes those of an earlier sitting: the same plan takes the same decisions, so
-// they are the first ones. The study is worth showing also if Run returns an error.
-func (s *Study) Run(ctx context.Context, plan tuning.Plan, recorded []tuning.Trial) (*tuning.Study, error) {
+// Run makes the trials of a plan. It first takes those of an earlier sitting: the same plan takes the same decisions,
+// so they are the first ones. The study is worth showing also if Run returns an error.
+func (s *Tuner) Run(ctx context.Context, plan tuning.StudyPlan, recorded []tuning.StudyTrial) (*tuning.Study, error) {
 	s.study, s.recorded = tuning.Study{Plan: plan}, recorded
 	s.random = rand.New(rand.NewPCG(plan.Seed, 1))
 	err := s.phases(ctx)
@@ -99,7 +99,7 @@ func (s *Study) Run(ctx context.Context, plan tuning.Plan, recorded []tuning.Tri
 	return &s.study, err
 }
 
-func (s *Study) phases(ctx context.Context) error {
+func (s *Tuner) phases(ctx context.Context) error {
 	if err := s.curves(ctx); err != nil {
 		return err
 	}
@@ -133,7 +133,7 @@ func (s *Study) phases(ctx context.Context) error {
 }
 
 // left returns how much of the budget is left, estimated for what a phase may use.
-func (s *Study) left(phase tuning.Phase) time.Duration {
+func (s *Tuner) left(phase tuning.Phase) time.Duration {
 	share := shares[phase][0]
 	if s.study.Plan.Around {
 		share = shares[phase][1]
@@ -142,7 +142,7 @@ func (s *Study) left(phase tuning.Phase) time.Duration {
 }
 
 // perTrial returns how long a trial has taken so far.
-func (s *Study) perTrial() time.Duration {
+func (s *Tuner) perTrial() time.Duration {
 	if n := len(s.study.Trials); n > 0 {
 		return s.spent / time.Duration(n)
 	}
@@ -150,13 +150,13 @@ func (s *Study) perTrial() time.Duration {
 }
 
 // seed returns a seed that has not been used before.
-func (s *Study) seed() uint64 {
+func (s *Tuner) seed() uint64 {
 	s.rounds++
 	return s.study.Plan.Seed + s.rounds
 }
 
 // try makes a trial, or takes a recorded one. The failure of a configuration is no error, but that of the default is.
-func (s *Study) try(ctx context.Context, t tuning.Trial, v Variant) (*tuning.Trial, error) {
+func (s *Tuner) try(ctx context.Context, t tuning.StudyTrial, v Variant) (*tuning.StudyTrial, error) {
 	t.Load = v.Name
 	if len(s.recorded) > 0 {
 		old := s.recorded[0]
@@ -201,7 +201,7 @@ func (s *Study) try(ctx context.Context, t tuning.Trial, v Variant) (*tuning.Tri
 
 // round makes a trial of each configuration, in a random order, with the same operations and with trials of the default
 // between them.
-func (s *Study) round(ctx context.Context, phase tuning.Phase, number int, sets [][]string) error {
+func (s *Tuner) round(ctx context.Context, phase tuning.Phase, number int, sets [][]string) error {
 	seed := s.seed()
 	sets = slices.Clone(sets)
 	s.random.Shuffle(len(sets), func(i, k int) { sets[i], sets[k] = sets[k], sets[i] })
@@ -218,14 +218,14 @@ func (s *Study) round(ctx context.Context, phase tuning.Phase, number int, sets 
 	return s.one(ctx, phase, number, nil, seed)
 }
 
-func (s *Study) one(ctx context.Context, phase tuning.Phase, number int, set []string, seed uint64) error {
-	_, err := s.try(ctx, tuning.Trial{Phase: phase, Round: number, Set: set, Seed: seed},
+func (s *Tuner) one(ctx context.Context, phase tuning.Phase, number int, set []string, seed uint64) error {
+	_, err := s.try(ctx, tuning.StudyTrial{Phase: phase, Round: number, Set: set, Seed: seed},
 		Variant{Load: s.study.Plan.Load})
 	return err
 }
 
 // curves tries every value of every knob on its own, round after round. A value that fails is not tried again.
-func (s *Study) curves(ctx context.Context) error {
+func (s *Tuner) curves(ctx context.Context) error {
 	for number := 0; ; number++ {
 		var sets [][]string
 		for _, k := range s.study.Plan.Knobs {
@@ -253,14 +253,14 @@ func (s *Study) curves(ctx context.Context) error {
 
 func measurable(e tuning.Effect) bool { return e.Measurable }
 
-func (s *Study) failed(set []string) bool {
-	return slices.ContainsFunc(s.study.Trials, func(t tuning.Trial) bool {
+func (s *Tuner) failed(set []string) bool {
+	return slices.ContainsFunc(s.study.Trials, func(t tuning.StudyTrial) bool {
 		return t.Failure != "" && slices.Equal(t.Set, set)
 	})
 }
 
 // search varies some knobs together. What the curves have found counts as its first trials.
-func (s *Study) search(ctx context.Context, knobs []tuning.Knob) error {
+func (s *Tuner) search(ctx context.Context, knobs []tuning.Knob) error {
 	e, err := newEstimator(knobs, s.study.Plan.Seed)
 	if err != nil {
 		return err
@@ -302,7 +302,7 @@ func (s *Study) search(ctx context.Context, knobs []tuning.Knob) error {
 			set = s.anySet(knobs) // it insists on what is known
 		}
 		tried[tuning.Name(set)]++
-		t, err := s.try(ctx, tuning.Trial{Phase: tuning.Search, Round: number, Set: set, Seed: seed},
+		t, err := s.try(ctx, tuning.StudyTrial{Phase: tuning.Search, Round: number, Set: set, Seed: seed},
 			Variant{Load: s.study.Plan.Load})
 		if err != nil {
 			return err
@@ -314,7 +314,8 @@ func (s *Study) search(ctx context.Context, knobs []tuning.Knob) error {
 	return s.one(ctx, tuning.Search, 0, nil, seed)
 }
 
-// combinations returns all configurations in which two knobs or more differ from the default. The curves have the others.
+// combinations returns all configurations in which two knobs or more differ from the default. The curves have the
+// others.
 func combinations(knobs []tuning.Knob) (out [][]string) {
 	all := [][]string{nil}
 	for _, k := range knobs {
@@ -336,7 +337,7 @@ func combinations(knobs []tuning.Knob) (out [][]string) {
 
 // anySet returns a random configuration other than the default. It has a source of its own, since a study that goes on
 // does not ask for what it knows.
-func (s *Study) anySet(knobs []tuning.Knob) []string {
+func (s *Tuner) anySet(knobs []tuning.Knob) []string {
 	random := rand.New(rand.NewPCG(s.study.Plan.Seed, 2+uint64(len(s.study.Trials))))
 	for {
 		var set []string
@@ -352,7 +353,7 @@ func (s *Study) anySet(knobs []tuning.Knob) []string {
 }
 
 // base returns the objective of the last trial of the default.
-func (s *Study) base() float64 {
+func (s *Tuner) base() float64 {
 	for _, t := range slices.Backward(s.study.Trials) {
 		if value, ok := t.Figure(s.study.Plan.Objective.Figure); ok && t.Default() && t.Load == "" {
 			return value
@@ -363,7 +364,7 @@ func (s *Study) base() float64 {
 
 // worth returns what the estimator is to make as large as possible: the logarithm of how much better a trial is than
 // the default. A trial that failed, or breaks a condition, is worth less than any that does not.
-func (s *Study) worth(t *tuning.Trial, base float64) float64 {
+func (s *Tuner) worth(t *tuning.StudyTrial, base float64) float64 {
 	const failed, broken = -20, -5
 	value, ok := t.Figure(s.study.Plan.Objective.Figure)
 	if !ok || value <= 0 || base <= 0 {
@@ -383,7 +384,7 @@ func (s *Study) worth(t *tuning.Trial, base float64) float64 {
 }
 
 // candidates returns what the race begins with: the best value of each knob together, and the best of all trials.
-func (s *Study) candidates(effects []tuning.Effect) (sets [][]string) {
+func (s *Tuner) candidates(effects []tuning.Effect) (sets [][]string) {
 	add := func(set []string) {
 		known := slices.ContainsFunc(sets, func(x []string) bool { return slices.Equal(x, set) })
 		if len(set) > 0 && !known && len(sets) < finalists && !s.failed(set) {
@@ -419,7 +420,7 @@ func (s *Study) candidates(effects []tuning.Effect) (sets [][]string) {
 }
 
 // race runs the candidates again, and drops the worst after each two rounds. It returns the one that is left.
-func (s *Study) race(ctx context.Context, sets [][]string) ([]string, error) {
+func (s *Tuner) race(ctx context.Context, sets [][]string) ([]string, error) {
 	for number := 0; len(sets) > 1; number++ {
 		if err := s.round(ctx, tuning.Race, number, sets); err != nil {
 			return nil, err
@@ -447,12 +448,12 @@ func (s *Study) race(ctx context.Context, sets [][]string) ([]string, error) {
 
 // duel runs the winner and the default in turn, each round with a seed of its own. again adds a second trial of the
 // default to each round.
-func (s *Study) duel(ctx context.Context, phase tuning.Phase, v Variant, winner []string, fewest, most int,
+func (s *Tuner) duel(ctx context.Context, phase tuning.Phase, v Variant, winner []string, fewest, most int,
 	again bool) error {
 	for number := range most {
-		arms := []tuning.Trial{{}, {Set: winner}}
+		arms := []tuning.StudyTrial{{}, {Set: winner}}
 		if again {
-			arms = append(arms, tuning.Trial{Again: true})
+			arms = append(arms, tuning.StudyTrial{Again: true})
 		}
 		if number >= fewest && s.left(phase) < s.perTrial()*time.Duration(len(arms)) {
 			return nil
@@ -474,7 +475,7 @@ func (s *Study) duel(ctx context.Context, phase tuning.Phase, v Variant, winner 
 }
 
 // elsewhere compares the winner with the default on more data, at a lower rate, and on loads near that of the plan.
-func (s *Study) elsewhere(ctx context.Context, winner []string) error {
+func (s *Tuner) elsewhere(ctx context.Context, winner []string) error {
 	load := s.study.Plan.Load
 	more := load
 	more.Records *= 4
@@ -508,7 +509,7 @@ func (s *Study) elsewhere(ctx context.Context, winner []string) error {
 }
 
 // slower returns the load at four fifths of its rate. Of a closed loop that is the rate that the default reached.
-func (s *Study) slower() (load tuning.Load, name string, ok bool) {
+func (s *Tuner) slower() (load tuning.Load, name string, ok bool) {
 	load = s.study.Plan.Load
 	var rates []float64
 	for _, t := range s.study.Trials {

@@ -28,7 +28,7 @@ type fake struct {
 	trials int
 }
 
-func (f *fake) Run(ctx context.Context, v Variant, set []string, _ uint64, t *tuning.Trial) error {
+func (f *fake) Run(ctx context.Context, v Variant, set []string, _ uint64, t *tuning.StudyTrial) error {
 	time.Sleep(5 * time.Second)
 	if f.trials++; f.trials == f.stop {
 		f.cancel()
@@ -66,8 +66,8 @@ func number(set map[string]string, name string, otherwise float64) float64 {
 	return otherwise
 }
 
-func testPlan() tuning.Plan {
-	return tuning.Plan{
+func testPlan() tuning.StudyPlan {
+	return tuning.StudyPlan{
 		Format: 1, Profile: "default", Budget: 20 * time.Minute, Block: 3 * time.Second, Warmup: time.Second, Seed: 7,
 		Load:      tuning.Load{Workload: "set", Clients: 50, Pipeline: 1, Records: 1000, Elements: 1, ValueSize: 100},
 		Objective: tuning.Objective{Figure: "throughput", Better: results.Higher},
@@ -80,13 +80,13 @@ func testPlan() tuning.Plan {
 }
 
 // run runs a study in virtual time.
-func run(t *testing.T, f *fake, plan tuning.Plan, recorded []tuning.Trial) (study *tuning.Study, err error) {
+func run(t *testing.T, f *fake, plan tuning.StudyPlan, recorded []tuning.StudyTrial) (study *tuning.Study, err error) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		f.cancel = cancel
-		s := Study{Runner: f, Keep: func(*tuning.Trial) error { return nil }, Near: func() ([]Variant, error) {
+		s := Tuner{Runner: f, Keep: func(*tuning.StudyTrial) error { return nil }, Near: func() ([]Variant, error) {
 			return []Variant{{"twice as many clients", plan.Load}}, nil
 		}}
 		study, err = s.Run(ctx, plan, recorded)
@@ -168,7 +168,7 @@ func TestNothingBeatsTheDefault(t *testing.T) {
 // The winner holds the conditions, also where a configuration that does not is faster.
 func TestConditions(t *testing.T) {
 	plan := testPlan()
-	plan.Conditions = []tuning.Condition{{Text: "p99<12ms", Figure: "p99", Below: true, Limit: 12000}}
+	plan.Conditions = []tuning.Subject{{Text: "p99<12ms", Figure: "p99", Below: true, Limit: 12000}}
 	study, err := run(t, &fake{random: rand.New(rand.NewPCG(3, 0)), noise: 0.01, effect: hill}, plan, nil)
 	if err != nil {
 		t.Fatal(err)

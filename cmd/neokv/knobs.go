@@ -20,7 +20,8 @@ import (
 // chosen.
 
 // parseKnobs reads the knobs. The settings in r are the defaults. resolve checks a value together with other settings.
-func (f *tuneFlags) parseKnobs(r *profiles.Resolved, resolve func(set []string) error) (knobs []tuning.Knob, err error) {
+func (f *tuneFlags) parseKnobs(r *profiles.Resolved, resolve func(set []string) error) (knobs []tuning.Knob,
+	err error) {
 	if len(f.knobs) == 0 {
 		return nil, &usageError{"--knob: none given, want a setting and values, such as engine.memtable_size=4MiB..128MiB"}
 	}
@@ -150,7 +151,7 @@ func parseObjective(text string) (o tuning.Objective, err error) {
 }
 
 // parseConditions reads conditions such as `p99<10ms,throughput>20000`.
-func parseConditions(text string) (out []tuning.Condition, err error) {
+func parseConditions(text string) (out []tuning.Subject, err error) {
 	var wrong []error
 	for part := range strings.SplitSeq(text, ",") {
 		part = strings.ReplaceAll(strings.TrimSpace(part), " ", "")
@@ -171,13 +172,13 @@ func parseConditions(text string) (out []tuning.Condition, err error) {
 			wrong = append(wrong, &usageError{fmt.Sprintf("--subject %q: limit %q: want %s", part, part[at+1:], f.form)})
 			continue
 		}
-		out = append(out, tuning.Condition{Text: part, Figure: f.figure, Below: part[at] == '<', Limit: limit})
+		out = append(out, tuning.Subject{Text: part, Figure: f.figure, Below: part[at] == '<', Limit: limit})
 	}
 	return out, errors.Join(wrong...)
 }
 
 // chosenProfile returns a profile in YAML: the settings in which a plan with a winner differs from the profile default.
-func chosenProfile(plan *tuning.Plan, winner []string) (string, error) {
+func chosenProfile(plan *tuning.StudyPlan, winner []string) (string, error) {
 	base, err := profiles.Resolve(profiles.ValueSources{})
 	if err != nil {
 		return "", err
@@ -190,8 +191,9 @@ func chosenProfile(plan *tuning.Plan, winner []string) (string, error) {
 	add := func(to *yaml.Node, key string, value *yaml.Node) {
 		to.Content = append(to.Content, &yaml.Node{Kind: yaml.ScalarNode, Value: key}, value)
 	}
-	add(out, "about", &yaml.Node{Kind: yaml.ScalarNode, Value: fmt.Sprintf("Take it for loads like %s; tuned on %s for %s.",
-		plan.Load.Workload, plan.Started.UTC().Format(time.DateOnly), plan.Objective)})
+	about := fmt.Sprintf("Take it for loads like %s; tuned on %s for %s.", plan.Load.Workload,
+		plan.Started.UTC().Format(time.DateOnly), plan.Objective)
+	add(out, "about", &yaml.Node{Kind: yaml.ScalarNode, Value: about})
 	sections := map[string]*yaml.Node{}
 	before := base.Values()
 	for i, v := range chosen.Values() {

@@ -111,8 +111,8 @@ func (f *tuneFlags) run(c *cobra.Command, p process) (err error) {
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	defer tuneGenerator(os.Getenv)()
-	machine := &tune.Machine{Plan: *plan, Dir: dir}
-	s := tune.Study{Runner: machine, Keep: w.Trial, Near: machine.Near, Progress: func(what string, left time.Duration) {
+	machine := &tune.Local{Plan: *plan, Dir: dir}
+	s := tune.Tuner{Runner: machine, Keep: w.Trial, Near: machine.Near, Progress: func(what string, left time.Duration) {
 		fmt.Fprintf(p.stderr, "neokv: %s; %s left\n", what, left.Round(time.Second))
 	}}
 	study, err := s.Run(c.Context(), *plan, trials)
@@ -162,7 +162,8 @@ func (f *tuneFlags) show(p process, study *tuning.Study, path string) error {
 
 // study returns the plan of the flags, or of the file of --resume with its trials. Its error names everything that is
 // wrong.
-func (f *tuneFlags) study(c *cobra.Command, p process) (plan *tuning.Plan, trials []tuning.Trial, path string, err error) {
+func (f *tuneFlags) study(c *cobra.Command, p process) (plan *tuning.StudyPlan, trials []tuning.StudyTrial,
+	path string, err error) {
 	wrong := checkForm(f.format, tuneForms)
 	if f.resume != "" {
 		c.Flags().Visit(func(flag *pflag.Flag) {
@@ -210,7 +211,7 @@ func readStudy(path string) (*tuning.Study, error) {
 }
 
 // plan turns the flags into a plan. Its error names everything that is wrong.
-func (f *tuneFlags) plan(c *cobra.Command, p process) (*tuning.Plan, error) {
+func (f *tuneFlags) plan(c *cobra.Command, p process) (*tuning.StudyPlan, error) {
 	var wrong []error
 	complain := func(err error) {
 		if err != nil {
@@ -221,8 +222,8 @@ func (f *tuneFlags) plan(c *cobra.Command, p process) (*tuning.Plan, error) {
 		Flags: givenSettings(c.Flags())})
 	complain(err)
 	h := results.NewHeader()
-	plan := &tuning.Plan{Format: tuning.FileFormat, Started: time.Now(), Command: withoutSecrets(os.Args), Build: h.Build,
-		Machine: h.Machine, Profile: f.profile, Set: f.set, Budget: f.budget, Block: f.block, Cold: f.cold, Around: f.around}
+	plan := &tuning.StudyPlan{Format: tuning.FileFormat, Started: time.Now(),
+		Command: withoutSecrets(os.Args), Build: h.Build, Machine: h.Machine, Profile: f.profile, Set: f.set, Budget: f.budget, Block: f.block, Cold: f.cold, Around: f.around}
 	if f.block < 100*time.Millisecond || f.block > time.Hour {
 		complain(&usageError{fmt.Sprintf("--block %s: want 100ms to 1h", f.block)})
 	}

@@ -36,8 +36,8 @@ func sums(t *testing.T, dir string) map[string]string {
 	return out
 }
 
-func tinyPlan() tuning.Plan {
-	return tuning.Plan{
+func tinyPlan() tuning.StudyPlan {
+	return tuning.StudyPlan{
 		Profile: "small", Block: 300 * time.Millisecond, Seed: 3,
 		Load:      tuning.Load{Workload: "ycsb-a", Clients: 4, Pipeline: 4, Records: 500, Elements: 1, ValueSize: 10_000},
 		Objective: tuning.Objective{Figure: "throughput", Better: results.Higher},
@@ -51,10 +51,10 @@ func tinyPlan() tuning.Plan {
 func TestTuneMachine(t *testing.T) {
 	t.Setenv(programEnv, "1") // the clusters are this program
 	plan := tinyPlan()
-	m := &tune.Machine{Plan: plan, Dir: t.TempDir()}
+	m := &tune.Local{Plan: plan, Dir: t.TempDir()}
 	var before map[string]string
 	for i, set := range [][]string{nil, {"raft.batch_max_ops=1"}, {"engine.bloom_bits=0"}, nil} {
-		var trial tuning.Trial
+		var trial tuning.StudyTrial
 		if err := m.Run(t.Context(), tune.Variant{Load: plan.Load}, set, uint64(i), &trial); err != nil {
 			t.Fatalf("%q: %v", set, err)
 		}
@@ -94,8 +94,8 @@ func TestTuneMachine(t *testing.T) {
 func TestTuneFailure(t *testing.T) {
 	t.Setenv(programEnv, "1")
 	plan := tinyPlan()
-	m := &tune.Machine{Plan: plan, Dir: t.TempDir()}
-	err := m.Run(t.Context(), tune.Variant{Load: plan.Load}, []string{"raft.batch_max_ops=0"}, 1, &tuning.Trial{})
+	m := &tune.Local{Plan: plan, Dir: t.TempDir()}
+	err := m.Run(t.Context(), tune.Variant{Load: plan.Load}, []string{"raft.batch_max_ops=0"}, 1, &tuning.StudyTrial{})
 	if err == nil || !strings.Contains(err.Error(), "raft.batch_max_ops: 0: want 1 to 65536") {
 		t.Errorf("%v; want the reason", err)
 	}
@@ -130,7 +130,8 @@ func TestTuneInterrupted(t *testing.T) {
 		return out.String(), errs.String(), status
 	}
 	out, errs, status := goOn(4, "--workload", "set", "--profile", "small", "--records", "100", "--knob",
-		"raft.batch_max_ops=1,512", "--block", "100ms", "--warmup", "0s", "--budget", "5m", "--out", "study.jsonl", "--seed", "9")
+		"raft.batch_max_ops=1,512", "--block", "100ms", "--warmup", "0s", "--budget", "5m", "--out", "study.jsonl",
+		"--seed", "9")
 	if status != statusFailed || !strings.Contains(errs, "go on with neokv tune --resume study.jsonl") ||
 		!strings.Contains(out, "3 trials of 100ms") || !strings.HasSuffix(out, "\nstudy.jsonl\n") {
 		t.Fatalf("status %d\n%s\n%s", status, out, errs)
@@ -139,7 +140,8 @@ func TestTuneInterrupted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile("study.jsonl", append(before, `{"phase":"cur`...), 0o600); err != nil { // as a kill -9 leaves it
+	cut := append(slices.Clone(before), `{"phase":"cur`...) // as a kill -9 leaves it
+	if err := os.WriteFile("study.jsonl", cut, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	out, errs, status = goOn(2, "--resume", "study.jsonl", "--format", "html")
@@ -155,8 +157,8 @@ func TestTuneUsage(t *testing.T) {
 	t.Chdir(t.TempDir())
 	got := neokvRun(t, nil, "tune", "--knob", "engine.blom_bits=1", "--knob", "engine.bloom_bits=10", "--knob",
 		"engine.bloom_bits=0,40", "--knob", "engine.memtable_size=8MiB..4MiB", "--knob", "load.clients=1..4", "--knob",
-		"raft.rtt", "--knob", "raft.max_inflight=1,2", "--knob", "raft.max_inflight=4", "--knob", "engine.l0_compaction=16,80",
-		"--knob", "redis.requirepass=a", "--objective", "max p99", "--subject", "p99<10,foo<1,memory<1GiB", "--block", "1ms",
+		"raft.rtt", "--knob", "raft.max_inflight=1,2", "--knob", "raft.max_inflight=4", "--knob",
+		"engine.l0_compaction=16,80", "--knob", "redis.requirepass=a", "--objective", "max p99", "--subject", "p99<10,foo<1,memory<1GiB", "--block", "1ms",
 		"--format", "pdf")
 	if got.status != statusInvalid || got.stdout != "" {
 		t.Errorf("status %d, %q", got.status, got.stdout)
@@ -207,7 +209,7 @@ func TestTuneUsage(t *testing.T) {
 
 // The chosen settings are a profile that says the same.
 func TestChosenProfile(t *testing.T) {
-	text, err := chosenProfile(&tuning.Plan{Profile: "small", Set: []string{"engine.bloom_bits=5"},
+	text, err := chosenProfile(&tuning.StudyPlan{Profile: "small", Set: []string{"engine.bloom_bits=5"},
 		Load: tuning.Load{Workload: "set"}}, []string{"engine.memtable_size=32MiB", "raft.batch_max_ops=64"})
 	if err != nil {
 		t.Fatal(err)

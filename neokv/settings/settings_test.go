@@ -238,11 +238,13 @@ func TestLevels(t *testing.T) {
 		{"engine.bloom_bits", "10", "11", "[10 11] <nil>"},
 		{"engine.open_files", "1000", "9000", "[1000 2000 4000 9000] <nil>"},
 		{"raft.rtt", "10ms", "100ms", "[10ms 20ms 40ms 100ms] <nil>"},
-		{"engine.bloom_bits", "0", "20", "[] engine.bloom_bits: 0..20: a range begins above 0; name the values, with commas between"},
+		{"engine.bloom_bits", "0", "20",
+			"[] engine.bloom_bits: 0..20: a range begins above 0; name the values, with commas between"},
 		{"engine.bloom_bits", "20", "5", "[] engine.bloom_bits: 20..5: the range is empty"},
 		{"engine.bloom_bits", "5", "33", "[] engine.bloom_bits: 33: want 0 to 32"},
 		{"engine.bloom_bits", "5", "x", `[] engine.bloom_bits: "x": want a whole number, 0 to 32`},
-		{"raft.transport", "memory", "tcp", "[] raft.transport: memory..tcp: only numbers have ranges; name the values, with commas between"},
+		{"raft.transport", "memory", "tcp",
+			"[] raft.transport: memory..tcp: only numbers have ranges; name the values, with commas between"},
 	} {
 		f, err := Find(Fields(&all), x.name)
 		if err != nil {

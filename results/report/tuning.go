@@ -23,7 +23,7 @@ var (
 // tuningPage is what the template shows.
 type tuningPage struct {
 	frame
-	*tuning.Outcome
+	*tuning.StudyOutcome
 	Effects []shownEffect
 	Tables  []shownRows // behind the curves
 	Command string
@@ -51,7 +51,8 @@ type drawnTuning struct {
 	Front     []drawnContender `json:"front"`
 }
 
-// drawnKnob is the curve of a knob: the objective against that of the default at each value, as ratios. NaN is no value.
+// drawnKnob is the curve of a knob: the objective against that of the default at each value, as ratios. NaN is no
+// value.
 type drawnKnob struct {
 	Name    string   `json:"name"`
 	Values  []string `json:"values"`
@@ -74,8 +75,8 @@ type drawnContender struct {
 
 // TuningHTML writes what a search for settings found as a page: a curve for each knob, the configurations that no other
 // one beats, and the tables.
-func TuningHTML(w io.Writer, o *tuning.Outcome) error {
-	p := tuningPage{Outcome: o, Command: strings.Join(o.Plan.Command, " ")}
+func TuningHTML(w io.Writer, o *tuning.StudyOutcome) error {
+	p := tuningPage{StudyOutcome: o, Command: strings.Join(o.Plan.Command, " ")}
 	drawn := drawnTuning{Objective: o.Plan.Objective.Figure, Knobs: []drawnKnob{}, Front: []drawnContender{}}
 	for i := range o.Effects {
 		e := &o.Effects[i]
@@ -161,7 +162,7 @@ func described(heading, row []string) string {
 
 // Worst says on which load near that of the plan the chosen settings do worst, "" if none was tried.
 func (p tuningPage) Worst() string {
-	c := p.Outcome.Worst()
+	c := p.StudyOutcome.Worst()
 	if c == nil {
 		return ""
 	}

@@ -13,24 +13,25 @@ import (
 
 // syntheticTuning is an outcome with an ordered and an unordered knob, a value that cannot boot, a winner, and texts
 // that must not become part of the page's code.
-func syntheticTuning() *tuning.Outcome {
+func syntheticTuning() *tuning.StudyOutcome {
 	random := rand.New(rand.NewPCG(1, 1))
-	s := &tuning.Study{Plan: tuning.Plan{
+	s := &tuning.Study{Plan: tuning.StudyPlan{
 		Started: time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC), Profile: "default", Command: []string{"neokv", hostile},
 		Machine: results.Machine{CPU: "a CPU " + hostile, Cores: 2},
 		Load:    tuning.Load{Workload: "write-heavy " + hostile, Records: 1000},
 		Knobs: []tuning.Knob{
-			{Setting: "engine.memtable_size", Values: []string{"4MiB", "8MiB", "16MiB", "64MiB"}, Default: "16MiB", Ordered: true},
+			{Setting: "engine.memtable_size", Values: []string{"4MiB", "8MiB", "16MiB", "64MiB"}, Default: "16MiB",
+				Ordered: true},
 			{Setting: "engine.bloom_prefix", Values: []string{"region", "collection", "key"}, Default: "key"},
 		},
 		Objective:  tuning.Objective{Figure: "throughput", Better: results.Higher},
-		Conditions: []tuning.Condition{{Text: "p99<10ms", Figure: "p99", Below: true, Limit: 10000}},
+		Conditions: []tuning.Subject{{Text: "p99<10ms", Figure: "p99", Below: true, Limit: 10000}},
 		Budget:     10 * time.Minute, Block: 3 * time.Second, Seed: 42,
 	}}
 	factors := map[string]float64{"engine.memtable_size=4MiB": 0.7, "engine.memtable_size=8MiB": 0.75,
 		"engine.memtable_size=64MiB": 1.2, "engine.bloom_prefix=region": 0.9}
 	add := func(phase tuning.Phase, round int, load string, again bool, set ...string) {
-		t := tuning.Trial{Phase: phase, Round: round, Load: load, Again: again, Set: set, Took: 5 * time.Second}
+		t := tuning.StudyTrial{Phase: phase, Round: round, Load: load, Again: again, Set: set, Took: 5 * time.Second}
 		factor := 1.0
 		for _, x := range set {
 			factor *= factors[x]
@@ -99,7 +100,7 @@ func TestTuningPage(t *testing.T) {
 func TestTuningPageOfLittle(t *testing.T) {
 	o := syntheticTuning()
 	for _, n := range []int{0, 1, 2} {
-		s := tuning.Study{Plan: o.Plan, Trials: []tuning.Trial{{Phase: tuning.Curves}, {Phase: tuning.Curves,
+		s := tuning.Study{Plan: o.Plan, Trials: []tuning.StudyTrial{{Phase: tuning.Curves}, {Phase: tuning.Curves,
 			Set: []string{"engine.memtable_size=4MiB"}, Failure: "no"}}[:n]}
 		var page bytes.Buffer
 		if err := TuningHTML(&page, s.Outcome()); err != nil {

@@ -12,8 +12,8 @@ import (
 
 // Effect is what one knob does to the objective while the others have their defaults.
 type Effect struct {
-	Knob   Knob    `json:"knob"`
-	Levels []Level `json:"levels"` // of its values, in their order
+	Knob   Knob        `json:"knob"`
+	Levels []KnobValue `json:"levels"` // of its values, in their order
 	// Measurable reports whether some value differs from the default by more than noise.
 	Measurable bool `json:"measurable"`
 	// Visible is the smallest change, as a share, that could have been told from noise; 0 if there are too few trials.
@@ -23,8 +23,8 @@ type Effect struct {
 	Cliff *Cliff `json:"cliff,omitempty"`
 }
 
-// Level is one value of a knob.
-type Level struct {
+// KnobValue is one value of a knob.
+type KnobValue struct {
 	Value   string `json:"value"`
 	Default bool   `json:"default,omitempty"`
 	// Ratio is the objective against that of the default, 1 for the default itself. It is nil without trials.
@@ -63,7 +63,7 @@ var Shown = []string{"throughput", "p99", "CPU", WriteAmplification, Memory}
 
 // observation is the objective of a trial against that of the defaults next to it.
 type observation struct {
-	trial *Trial
+	trial *StudyTrial
 	log   float64 // of the ratio
 }
 
@@ -96,7 +96,7 @@ func (s *Study) observations(phases ...Phase) (out []observation) {
 // group is what several observations of the same configuration say together.
 type group struct {
 	logs   []float64
-	trials []*Trial
+	trials []*StudyTrial
 }
 
 func (g *group) mean() float64 { return stats.Mean(g.logs) }
@@ -160,7 +160,7 @@ func (s *Study) Effects() (out []Effect) {
 		var before *group // of the value before, nil for the default
 		var beforeLog float64
 		for i, value := range k.Values {
-			l := Level{Value: value, Default: value == k.Default}
+			l := KnobValue{Value: value, Default: value == k.Default}
 			var g *group
 			log := 0.0
 			if l.Default {
@@ -214,7 +214,7 @@ func (e *Effect) cliff(from, to string, change, sd float64, freedom int, a, b *g
 }
 
 // of returns the trials of a configuration in some phases, on the load of the plan.
-func (s *Study) of(set []string, phases ...Phase) (out []*Trial) {
+func (s *Study) of(set []string, phases ...Phase) (out []*StudyTrial) {
 	for i := range s.Trials {
 		t := &s.Trials[i]
 		if t.Load == "" && Name(t.Set) == Name(set) && slices.Contains(phases, t.Phase) {
@@ -226,7 +226,7 @@ func (s *Study) of(set []string, phases ...Phase) (out []*Trial) {
 
 // medians returns the medians of the figures that are shown or are the objective or in a condition, of those that the
 // trials have.
-func (s *Study) medians(trials []*Trial) (out []Median) {
+func (s *Study) medians(trials []*StudyTrial) (out []Median) {
 	names := slices.Clone(Shown)
 	for _, name := range append([]string{s.Plan.Objective.Figure}, s.conditionFigures()...) {
 		if !slices.Contains(names, name) {

@@ -16,20 +16,20 @@ import (
 // FileFormat is the version of the files.
 const FileFormat = 1
 
-// Plan says what a search is about: the first line of its file, and all that it takes to go on with it.
-type Plan struct {
+// StudyPlan says what a search is about: the first line of its file, and all that it takes to go on with it.
+type StudyPlan struct {
 	Format  int             `json:"tuning_format"`
 	Started time.Time       `json:"started"`
 	Command []string        `json:"command,omitempty"`
 	Build   results.Build   `json:"build"`
 	Machine results.Machine `json:"machine"`
 
-	Profile    string      `json:"profile"`
-	Set        []string    `json:"set,omitempty"` // settings of all trials, name=value
-	Load       Load        `json:"load"`
-	Knobs      []Knob      `json:"knobs"`
-	Objective  Objective   `json:"objective"`
-	Conditions []Condition `json:"conditions,omitempty"`
+	Profile    string    `json:"profile"`
+	Set        []string  `json:"set,omitempty"` // settings of all trials, name=value
+	Load       Load      `json:"load"`
+	Knobs      []Knob    `json:"knobs"`
+	Objective  Objective `json:"objective"`
+	Conditions []Subject `json:"conditions,omitempty"`
 
 	Budget time.Duration `json:"budget_ns"`
 	Block  time.Duration `json:"block_ns"` // the measured part of a trial
@@ -56,7 +56,8 @@ type Knob struct {
 	Values  []string `json:"values"` // the default is one of them
 	Default string   `json:"default"`
 	Ordered bool     `json:"ordered,omitempty"` // the values are numbers, and grow
-	// Shapes says that data keeps the form that the setting gave it, so a trial with another value needs data of its own.
+	// Shapes says that data keeps the form that the setting gave it, so a trial with another value needs data of its
+	// own.
 	Shapes bool `json:"shapes,omitempty"`
 }
 
@@ -73,8 +74,8 @@ func (o Objective) String() string {
 	return "min " + o.Figure
 }
 
-// Condition is what a configuration must hold, as the median of its trials.
-type Condition struct {
+// Subject is what a configuration must hold, as the median of its trials.
+type Subject struct {
 	Text   string  `json:"text"` // as typed
 	Figure string  `json:"figure"`
 	Below  bool    `json:"below"` // the figure must be below the limit, else above
@@ -82,7 +83,7 @@ type Condition struct {
 }
 
 // Holds reports whether a value meets the condition.
-func (c Condition) Holds(value float64) bool {
+func (c Subject) Holds(value float64) bool {
 	if c.Below {
 		return value < c.Limit
 	}
@@ -101,8 +102,8 @@ const (
 	Around  Phase = "around"  // the winner and the default on loads near that of the plan
 )
 
-// Trial is one run of one configuration: a line of the file.
-type Trial struct {
+// StudyTrial is one run of one configuration: a line of the file.
+type StudyTrial struct {
 	Phase Phase  `json:"phase"`
 	Round int    `json:"round"`
 	Load  string `json:"load,omitempty"` // what differs from the load of the plan
@@ -124,7 +125,7 @@ type Trial struct {
 }
 
 // Figure returns a figure of the trial.
-func (t *Trial) Figure(name string) (value float64, ok bool) {
+func (t *StudyTrial) Figure(name string) (value float64, ok bool) {
 	for _, f := range t.Figures {
 		if f.Name == name {
 			return f.Value, true
@@ -134,27 +135,27 @@ func (t *Trial) Figure(name string) (value float64, ok bool) {
 }
 
 // Default reports whether the trial was one of the default.
-func (t *Trial) Default() bool { return len(t.Set) == 0 }
+func (t *StudyTrial) Default() bool { return len(t.Set) == 0 }
 
 // Study is a plan with the trials so far.
 type Study struct {
-	Plan   Plan
-	Trials []Trial
+	Plan   StudyPlan
+	Trials []StudyTrial
 }
 
-// Writer writes a study line by line.
-type Writer struct{ w io.Writer }
+// StudyWriter writes a study line by line.
+type StudyWriter struct{ w io.Writer }
 
 // NewWriter returns a writer that goes on with a file. To begin one, call Plan first.
-func NewWriter(w io.Writer) *Writer { return &Writer{w} }
+func NewWriter(w io.Writer) *StudyWriter { return &StudyWriter{w} }
 
 // Plan writes the first line.
-func (x *Writer) Plan(p Plan) error { return x.write(p) }
+func (x *StudyWriter) Plan(p StudyPlan) error { return x.write(p) }
 
 // Trial writes a trial.
-func (x *Writer) Trial(t *Trial) error { return x.write(t) }
+func (x *StudyWriter) Trial(t *StudyTrial) error { return x.write(t) }
 
-func (x *Writer) write(line any) error {
+func (x *StudyWriter) write(line any) error {
 	text, err := json.Marshal(line)
 	if err == nil {
 		_, err = x.w.Write(append(text, '\n'))
@@ -191,7 +192,7 @@ func Read(r io.Reader) (s *Study, size int64, err error) {
 					s.Plan.Format, FileFormat)
 			}
 		} else {
-			var t Trial
+			var t StudyTrial
 			if err := json.Unmarshal(line, &t); err != nil {
 				return nil, 0, fmt.Errorf("line %d: %w", n, err)
 			}

@@ -13,9 +13,9 @@ import (
 	"neokv.dev/results/compare"
 )
 
-// Outcome is what a study says so far.
-type Outcome struct {
-	Plan    Plan          `json:"plan"`
+// StudyOutcome is what a study says so far.
+type StudyOutcome struct {
+	Plan    StudyPlan     `json:"plan"`
 	Trials  int           `json:"trials"`
 	Failed  int           `json:"failed,omitempty"` // trials
 	Took    time.Duration `json:"took_ns"`
@@ -49,8 +49,8 @@ type Circumstance struct {
 const mostBest = 5
 
 // Outcome works out what the study says.
-func (s *Study) Outcome() *Outcome {
-	o := &Outcome{Plan: s.Plan, Trials: len(s.Trials), Effects: s.Effects(), Front: s.Front(), Winner: s.Winner(),
+func (s *Study) Outcome() *StudyOutcome {
+	o := &StudyOutcome{Plan: s.Plan, Trials: len(s.Trials), Effects: s.Effects(), Front: s.Front(), Winner: s.Winner(),
 		Notes: s.Notes()}
 	for _, t := range s.Trials {
 		o.Took += t.Took
@@ -87,7 +87,7 @@ func (s *Study) circumstances(phase Phase) (out []Circumstance) {
 }
 
 // Conclusion says in a sentence or two what came out.
-func (o *Outcome) Conclusion() []string {
+func (o *StudyOutcome) Conclusion() []string {
 	objective := o.Plan.Objective.Figure
 	none := "nothing that was tried beats the default by more than noise"
 	switch {
@@ -123,7 +123,7 @@ func (o *Outcome) Conclusion() []string {
 }
 
 // Worst returns the load near that of the plan on which the winner does worst, nil if none was tried.
-func (o *Outcome) Worst() *Circumstance {
+func (o *StudyOutcome) Worst() *Circumstance {
 	var worst *Circumstance
 	least := math.Inf(1)
 	for i := range o.Around {
@@ -150,7 +150,7 @@ func (e *Effect) Sentence() string {
 		visible = "; a change of less than " + percent(e.Visible) + " could not have been told from noise"
 	}
 	tried := 0
-	var low, high *Level
+	var low, high *KnobValue
 	for i := range e.Levels {
 		l := &e.Levels[i]
 		if l.Ratio == nil {
@@ -184,7 +184,7 @@ func (e *Effect) Sentence() string {
 func percent(share float64) string { return fmt.Sprintf("%.1f %%", 100*share) }
 
 // Title says what the study is about.
-func (o *Outcome) Title() string {
+func (o *StudyOutcome) Title() string {
 	text := fmt.Sprintf("%s, workload %s, profile %s", o.Plan.Objective, o.Plan.Load.Workload, o.Plan.Profile)
 	for i, c := range o.Plan.Conditions {
 		text += []string{", subject to ", " and "}[min(i, 1)] + c.Text
@@ -193,7 +193,7 @@ func (o *Outcome) Title() string {
 }
 
 // Extent says how much was tried.
-func (o *Outcome) Extent() string {
+func (o *StudyOutcome) Extent() string {
 	text := fmt.Sprintf("%s trials of %s", results.Count(int64(o.Trials)), o.Plan.Block)
 	if o.Failed > 0 {
 		text += fmt.Sprintf(" (%d failed)", o.Failed)
@@ -202,14 +202,14 @@ func (o *Outcome) Extent() string {
 }
 
 // columns are the columns of a table beside the objective's ratio.
-func (o *Outcome) columns() (names []string) {
+func (o *StudyOutcome) columns() (names []string) {
 	names = slices.Clone(Shown)
 	if !slices.Contains(names, o.Plan.Objective.Figure) {
 		names = append([]string{o.Plan.Objective.Figure}, names...)
 	}
 	return slices.DeleteFunc(names, func(name string) bool { // a rate has no throughput to find out
 		return !slices.ContainsFunc(o.Effects, func(e Effect) bool {
-			return slices.ContainsFunc(e.Levels, func(l Level) bool { return medianText(l.Medians, name) != "-" })
+			return slices.ContainsFunc(e.Levels, func(l KnobValue) bool { return medianText(l.Medians, name) != "-" })
 		})
 	})
 }
@@ -224,13 +224,13 @@ func medianText(medians []Median, name string) string {
 }
 
 // EffectHeading returns the names of the columns of EffectRows.
-func (o *Outcome) EffectHeading() []string {
+func (o *StudyOutcome) EffectHeading() []string {
 	return append(append([]string{"setting", "value"}, o.columns()...), o.Plan.Objective.Figure+" against default",
 		"95 % interval", "trials", "")
 }
 
 // EffectRows returns the rows of a knob's table.
-func (o *Outcome) EffectRows(e *Effect) (rows [][]string) {
+func (o *StudyOutcome) EffectRows(e *Effect) (rows [][]string) {
 	for i := range e.Levels {
 		l := &e.Levels[i]
 		row := []string{e.Knob.Setting, l.Value}
@@ -271,12 +271,12 @@ func firstLine(text string) string {
 }
 
 // ContenderHeading returns the names of the columns of ContenderRows.
-func (o *Outcome) ContenderHeading() []string {
+func (o *StudyOutcome) ContenderHeading() []string {
 	return append(append([]string{"settings"}, o.columns()...), o.Plan.Objective.Figure+" against default", "trials", "")
 }
 
 // ContenderRows returns a row for each configuration.
-func (o *Outcome) ContenderRows(all []Contender) (rows [][]string) {
+func (o *StudyOutcome) ContenderRows(all []Contender) (rows [][]string) {
 	for i := range all {
 		c := &all[i]
 		row := []string{Name(c.Set)}
@@ -296,12 +296,12 @@ func (o *Outcome) ContenderRows(all []Contender) (rows [][]string) {
 var circumstanceFigures = []string{"p99", "CPU"}
 
 // CircumstanceHeading returns the names of the columns of CircumstanceRows.
-func (o *Outcome) CircumstanceHeading() []string {
+func (o *StudyOutcome) CircumstanceHeading() []string {
 	return []string{"load", "figure", "default", "chosen", "change", "95 % interval", ""}
 }
 
 // CircumstanceRows returns what the winner does on other loads: the objective, p99 and CPU time.
-func (o *Outcome) CircumstanceRows(all []Circumstance) (rows [][]string) {
+func (o *StudyOutcome) CircumstanceRows(all []Circumstance) (rows [][]string) {
 	for _, c := range all {
 		if c.Failed != "" {
 			rows = append(rows, []string{c.Load, "-", "-", "-", "-", "-", "failed: " + firstLine(c.Failed)})
@@ -327,7 +327,7 @@ func (o *Outcome) CircumstanceRows(all []Circumstance) (rows [][]string) {
 }
 
 // PrintTable prints an outcome for people.
-func (o *Outcome) PrintTable(w io.Writer) error {
+func (o *StudyOutcome) PrintTable(w io.Writer) error {
 	var b strings.Builder
 	section := func(title string, rows [][]string, names int) {
 		if len(rows) < 2 {
@@ -379,7 +379,7 @@ func (o *Outcome) PrintTable(w io.Writer) error {
 }
 
 // PrintJSON prints an outcome for programs.
-func (o *Outcome) PrintJSON(w io.Writer) error {
+func (o *StudyOutcome) PrintJSON(w io.Writer) error {
 	e := json.NewEncoder(w)
 	e.SetIndent("", "  ")
 	return e.Encode(o)

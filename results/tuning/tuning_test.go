@@ -17,20 +17,21 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
-// synthetic is a study of three knobs: a memtable with a cliff below 16 MiB, bloom bits that do nothing, and a prefix of
-// which one value cannot boot.
+// synthetic is a study of three knobs: a memtable with a cliff below 16 MiB, bloom bits that do nothing, and a prefix
+// of which one value cannot boot.
 func synthetic(noise float64) *Study {
 	random := rand.New(rand.NewPCG(1, 1))
-	s := &Study{Plan: Plan{
+	s := &Study{Plan: StudyPlan{
 		Format: FileFormat, Started: time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC), Profile: "default",
 		Load: Load{Workload: "write-heavy", Clients: 50, Pipeline: 1, Records: 1000, Elements: 1, ValueSize: 100},
 		Knobs: []Knob{
-			{Setting: "engine.memtable_size", Values: []string{"4MiB", "8MiB", "16MiB", "64MiB"}, Default: "16MiB", Ordered: true},
+			{Setting: "engine.memtable_size", Values: []string{"4MiB", "8MiB", "16MiB", "64MiB"}, Default: "16MiB",
+				Ordered: true},
 			{Setting: "engine.bloom_bits", Values: []string{"0", "10"}, Default: "10", Ordered: true, Shapes: true},
 			{Setting: "engine.bloom_prefix", Values: []string{"region", "key"}, Default: "key", Shapes: true},
 		},
 		Objective:  Objective{"throughput", results.Higher},
-		Conditions: []Condition{{Text: "memory<300MiB", Figure: Memory, Below: true, Limit: 300 << 20}},
+		Conditions: []Subject{{Text: "memory<300MiB", Figure: Memory, Below: true, Limit: 300 << 20}},
 		Budget:     10 * time.Minute, Block: 3 * time.Second, Warmup: time.Second, Seed: 42,
 	}}
 	factor := func(set []string) (throughput, memory float64) {
@@ -50,7 +51,8 @@ func synthetic(noise float64) *Study {
 	drift := 0.0
 	add := func(phase Phase, round int, load string, again bool, set ...string) {
 		drift = 0.9*drift + 0.02*random.NormFloat64()
-		t := Trial{Phase: phase, Round: round, Load: load, Set: set, Again: again, Seed: uint64(round), Took: 5 * time.Second,
+		t := StudyTrial{Phase: phase, Round: round, Load: load, Set: set, Again: again, Seed: uint64(round),
+			Took:         5 * time.Second,
 			MissedBlocks: 2000}
 		throughput, memory := factor(set)
 		luck := math.Exp(drift + noise*random.NormFloat64())
@@ -128,11 +130,11 @@ func TestFalseEffects(t *testing.T) {
 	random := rand.New(rand.NewPCG(2, 2))
 	wrong := 0
 	for range studies {
-		s := &Study{Plan: Plan{Objective: Objective{"x", results.Higher}, Knobs: []Knob{{Setting: "k", Default: "d",
+		s := &Study{Plan: StudyPlan{Objective: Objective{"x", results.Higher}, Knobs: []Knob{{Setting: "k", Default: "d",
 			Values: []string{"a", "b", "c", "d"}}}}}
 		for round := range 3 {
 			for _, set := range [][]string{nil, {"k=a"}, {"k=b"}, {"k=c"}, nil} {
-				s.Trials = append(s.Trials, Trial{Phase: Curves, Round: round, Set: set,
+				s.Trials = append(s.Trials, StudyTrial{Phase: Curves, Round: round, Set: set,
 					Figures: []results.Figure{{Name: "x", Value: math.Exp(0.05 * random.NormFloat64())}}})
 			}
 		}
@@ -150,8 +152,8 @@ func TestFront(t *testing.T) {
 	for _, c := range synthetic(0).Front() {
 		names = append(names, Name(c.Set))
 	}
-	// 8MiB is worse than 16MiB but needs less memory, 4MiB even less. Bloom bits change nothing here, so one of the equal
-	// two does not beat the other.
+	// 8MiB is worse than 16MiB but needs less memory, 4MiB even less. Bloom bits change nothing here, so one of the
+	// equal two does not beat the other.
 	for _, want := range []string{"engine.memtable_size=64MiB", "engine.memtable_size=4MiB", "engine.memtable_size=8MiB",
 		"default"} {
 		found := false
