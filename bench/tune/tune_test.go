@@ -248,3 +248,36 @@ func TestResume(t *testing.T) {
 		t.Errorf("trials of another plan: %v", err)
 	}
 }
+
+// Where there is no time for all combinations the estimator finds one that is about as good as the best.
+func TestLargeSpaces(t *testing.T) {
+	plan := testPlan()
+	names := []string{"a", "b", "c", "d", "e"}
+	plan.Knobs = nil
+	for _, name := range names {
+		plan.Knobs = append(plan.Knobs, tuning.Knob{Setting: name, Values: []string{"1", "2", "4", "8", "16", "32"},
+			Default: "4", Ordered: true})
+	}
+	plan.Budget = time.Hour
+	hill := func(set map[string]string) (throughput, p99 float64, err error) {
+		throughput = 10000
+		for i, name := range names {
+			throughput *= 1 - 0.03*math.Abs(math.Log2(number(set, name, 4))-float64(i+1))
+		}
+		return throughput, 1000, nil
+	}
+	study, err := run(t, &fake{random: rand.New(rand.NewPCG(8, 0)), noise: 0.02, effect: hill}, plan, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := study.Outcome()
+	values := map[string]string{}
+	for _, x := range o.Winner {
+		name, value, _ := strings.Cut(x, "=")
+		values[name] = value
+	}
+	best, _, _ := hill(map[string]string{"a": "2", "b": "4", "c": "8", "d": "16", "e": "32"})
+	if got, _, _ := hill(values); !o.Confirmed || got < 0.95*best {
+		t.Errorf("confirmed %v, %q with %.0f; want one with about %.0f", o.Confirmed, o.Winner, got, best)
+	}
+}
