@@ -192,7 +192,11 @@ func (w *worker) once() {
 }
 
 func TestNoAllocationPerOperation(t *testing.T) {
-	for _, name := range workloads.Names() {
+	names := workloads.Names()
+	if testing.Short() {
+		names = names[:3]
+	}
+	for _, name := range names {
 		for _, pipeline := range []int{1, 16} {
 			w := nullWorker(name, pipeline, SpreadSlots)
 			for range 100 {

@@ -74,18 +74,22 @@ func adds(t *testing.T, s results.Summary, rec *results.Result) {
 // any time. What each loop offered is known beforehand.
 func TestLedgerAddsUp(t *testing.T) {
 	seed := rand.Uint64()
-	for _, c := range []struct {
+	cases := []struct {
 		name      string
 		dies      time.Duration
 		interrupt time.Duration
 		warmup    time.Duration
 	}{
-		{name: "to the end", dies: time.Hour, interrupt: time.Hour},
-		{name: "after a warm-up", dies: time.Hour, interrupt: time.Hour, warmup: 2700 * time.Millisecond},
+		{name: "dead", dies: 3 * time.Second, interrupt: time.Hour},
 		{name: "interrupted", dies: time.Hour, interrupt: 5432 * time.Millisecond},
 		{name: "in trouble at the end", dies: 6 * time.Second, interrupt: time.Hour},
-		{name: "dead", dies: 3 * time.Second, interrupt: time.Hour},
-	} {
+		{name: "to the end", dies: time.Hour, interrupt: time.Hour},
+		{name: "after a warm-up", dies: time.Hour, interrupt: time.Hour, warmup: 2700 * time.Millisecond},
+	}
+	if testing.Short() {
+		cases = cases[:2]
+	}
+	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				m := newMemory(nil)

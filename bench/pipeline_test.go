@@ -64,11 +64,15 @@ func (w *worker) pipeline() {
 
 // With OneSlot the operations of a pipeline are about keys of one slot. Operations and slots are as frequent as without.
 func TestOneSlot(t *testing.T) {
-	for _, c := range []struct {
+	cases := []struct {
 		workload string
 		length   float64 // how many operations a pipeline has on average, at least
-	}{{"ycsb-f", 8}, {"hash", 8}, {"read-missing", 8}, {"ycsb-e", 5}, {"ycsb-d", 5}, {"queue", 4}, {"members", 4},
-		{"mixed", 5}, {"chat", 1.2}, {"scan", 1.5}, {"redis-benchmark", 1.2}} {
+	}{{"hash", 8}, {"ycsb-f", 8}, {"read-missing", 8}, {"ycsb-e", 5}, {"ycsb-d", 5}, {"queue", 4}, {"members", 4},
+		{"mixed", 5}, {"chat", 1.2}, {"scan", 1.5}, {"redis-benchmark", 1.2}}
+	if testing.Short() {
+		cases = cases[:1]
+	}
+	for _, c := range cases {
 		w := nullWorker(c.workload, 8, OneSlot)
 		spread := nullWorker(c.workload, 8, SpreadSlots)
 		const pipelines = 4000

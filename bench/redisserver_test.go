@@ -128,9 +128,9 @@ func runFor(t *testing.T, o Options) (results.Summary, *results.Result) {
 
 func TestRealRedis(t *testing.T) {
 	addr := startRedis(t)
-	records, step := 5000, 1
+	records, step, clients := 5000, 1, 50
 	if testing.Short() {
-		records, step = 1000, 7 // one workload of seven or so
+		records, step, clients = 1000, 14, 8 // one workload of fourteen or so
 	}
 	all := []Options{{Groups: []GroupOptions{{Workload: "ycsb-a", Rate: Steady(5000)}}}}
 	for i, name := range workloads.Names() {
@@ -140,7 +140,7 @@ func TestRealRedis(t *testing.T) {
 		o := all[i]
 		o.Targets, o.Duration, o.Warmup, o.Seed = []string{addr}, 200*time.Millisecond, 50*time.Millisecond, 1
 		load := &o.Groups[0]
-		load.Records, load.ValueSize = uint64(records), 100
+		load.Clients, load.Records, load.ValueSize = clients, uint64(records), 100
 		if strings.Contains(load.Workload, "pop") {
 			load.Elements = 600_000 / records // more than are popped
 		}
@@ -174,8 +174,14 @@ func TestRealRedis(t *testing.T) {
 
 func TestRealRedisCluster(t *testing.T) {
 	addrs := startRedisCluster(t)
+	clients := 50
+	if testing.Short() {
+		clients = 8
+	}
 	o := Options{
-		Groups:  []GroupOptions{{Workload: "ycsb-a", Pipeline: 16, Records: 10_000, ValueSize: 100}},
+		Groups: []GroupOptions{
+			{Workload: "ycsb-a", Clients: clients, Pipeline: 16, Records: 10_000, ValueSize: 100},
+		},
 		Targets: addrs[:1], Duration: time.Second,
 		Seed: 1, Progress: func(tick Tick) { t.Log(tick) },
 	}
@@ -202,7 +208,7 @@ func TestRealRedisCluster(t *testing.T) {
 		t.Errorf("%d keys in the cluster, want 10000", keys)
 	}
 	for i, name := range workloads.Names() {
-		if testing.Short() && i%7 != 0 {
+		if testing.Short() && i%14 != 7 { // others than of one server
 			continue
 		}
 		o.Groups[0].Workload, o.Groups[0].Records, o.Verify = name, 2000, true
@@ -242,10 +248,15 @@ func (w *watchedConn) Write(b []byte) (int, error) {
 func TestOneSlotOfRealRedisCluster(t *testing.T) {
 	var mu sync.Mutex
 	keys := regexp.MustCompile(`(key|counter):\d{12}`)
-	used, several := map[uint16]bool{}, 0
+	var used map[uint16]bool // nil while records are loaded
+	var enough context.CancelFunc
+	several := 0
 	check := func(b []byte) {
 		mu.Lock()
 		defer mu.Unlock()
+		if used == nil {
+			return
+		}
 		slots := map[uint16]bool{}
 		for _, key := range keys.FindAll(b, -1) {
 			slots[slotOf(key)] = true
@@ -253,13 +264,19 @@ func TestOneSlotOfRealRedisCluster(t *testing.T) {
 		if len(slots) > 1 {
 			several++
 		}
-		maps.Copy(used, slots)
+		if maps.Copy(used, slots); len(used) >= 1000 {
+			enough()
+		}
 	}
 	for _, one := range []bool{true, false} {
+		used = nil
+		var ctx context.Context
+		ctx, enough = context.WithCancel(t.Context())
+		defer enough()
 		o := Options{
-			Groups:   []GroupOptions{{Workload: "mixed", Clients: 4, Pipeline: 16, Records: 50_000, ValueSize: 20}},
+			Groups:   []GroupOptions{{Workload: "mixed", Clients: 4, Pipeline: 16, Records: 10_000, ValueSize: 20}},
 			Targets:  startRedisCluster(t),
-			Duration: 500 * time.Millisecond, Seed: 1,
+			Duration: time.Minute, Seed: 1,
 		}
 		if one {
 			o.Groups[0].Slots = OneSlot
@@ -275,9 +292,9 @@ func TestOneSlotOfRealRedisCluster(t *testing.T) {
 			nc, err := tcp(ctx, addr)
 			return &watchedConn{nc, check}, err
 		}
-		s, _ := runFor(t, o)
-		if g := s.Groups[0]; g.Total.Count == 0 || g.Total.Errors > 0 {
-			t.Errorf("%+v", g)
+		s, err := Run(ctx, usual(o), nil)
+		if g := s.Groups[0]; err != nil || g.Total.Count == 0 || g.Total.Errors > 0 {
+			t.Errorf("%v, %+v", err, g)
 		}
 		if (several == 0) != one || len(used) < 1000 {
 			t.Errorf("%d writes were about several slots; %d slots were used", several, len(used))
@@ -401,7 +418,7 @@ func monitored(t *testing.T) string {
 // A recording of real traffic, sent to another server, is read back; what is lost or changed there is found.
 func TestVerifyRecording(t *testing.T) {
 	path := monitored(t)
-	for _, c := range []struct{ behind, want string }{
+	cases := []struct{ behind, want string }{
 		{"", ""},
 		{"SET once 2", `"once": holds "2", 1 bytes, which is none of the 1 writes`},
 		{"DEL hash:000000000007", `"hash:000000000007" "element:`},
@@ -414,7 +431,11 @@ func TestVerifyRecording(t *testing.T) {
 		{"SET nx 1", `"nx": holds "1"`},
 		{"DEL other", `"other": has 0 elements, want 2 to 2`},
 		{"SET h s", `: holds another type of value`},
-	} {
+	}
+	if testing.Short() {
+		cases = cases[:2]
+	}
+	for _, c := range cases {
 		pipelines := []int{1, 16}
 		if strings.HasPrefix(c.behind, "SADD") {
 			pipelines = pipelines[:1] // the writes of a pipeline may overlap
@@ -432,8 +453,13 @@ func TestVerifyRecording(t *testing.T) {
 				Groups:  []GroupOptions{{Replay: replay, Clients: 8, Pipeline: pipeline}},
 				Targets: []string{addr}, Seed: 1, Verify: true,
 			}
+			answered := int64(0)
 			o.Progress = func(tick Tick) {
-				if tick.Phase == results.PhaseRun && c.behind != "" {
+				if tick.Phase != results.PhaseRun || c.behind == "" {
+					return
+				}
+				total := tick.Interval.Groups[0].Total
+				if answered += total.Count + total.Errors; answered == int64(replay.facts.Commands) {
 					_, _ = call(addr, strings.Fields(c.behind)...)
 				}
 			}
