@@ -15,6 +15,7 @@ import (
 // TestBenchVerifiesUnderKills runs `bench --verify` against a cluster whose stores are killed, one at a time and all
 // at once: it finds every acknowledged write. Where the log is not synced, the same run finds that writes are lost.
 func TestBenchVerifiesUnderKills(t *testing.T) {
+	notShort(t)
 	const virtual = 12 * time.Second
 	for _, x := range []struct {
 		workload string

@@ -54,6 +54,7 @@ func replicaOn(n seam.StorePlace, id topology.RegionID) *region.Replica {
 // lacks. Then the store catches up by snapshots, while clients go on writing, in real time. Its replicas are equal to
 // the others' while all of them change.
 func TestCatchUp(t *testing.T) {
+	notShort(t)
 	const regions = 2
 	for _, x := range []struct {
 		name         string
@@ -173,6 +174,7 @@ func TestCatchUp(t *testing.T) {
 // TestChecksumTells asks a cluster for checksums, while replicas differ in one record and the leader's is as clients
 // left it.
 func TestChecksumTells(t *testing.T) {
+	notShort(t)
 	inBubble(t, store.Faults{}, func(t *testing.T, s *sim, c *caller) {
 		home, _ := s.leader(1)
 		b := s.others(home)[0].Store().Engine().NewBatch()

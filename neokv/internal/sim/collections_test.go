@@ -12,6 +12,7 @@ import (
 // TestSweeps: a region knows that it has held collections as long as it holds any, deleted or expiring ones included,
 // and forgets it soon after the last one.
 func TestSweeps(t *testing.T) {
+	notShort(t)
 	inBubble(t, store.Faults{}, func(t *testing.T, s *sim, _ *caller) {
 		at := s.session(t, s.leads(t))
 		const strings = 3000 // more than one step of a sweep looks at

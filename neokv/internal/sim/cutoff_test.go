@@ -135,6 +135,7 @@ const oneRound = 500 * time.Millisecond
 
 // TestCloseWithoutQuorum closes a cluster while commands wait for a region that has lost its quorum.
 func TestCloseWithoutQuorum(t *testing.T) {
+	notShort(t)
 	late := simSettings()
 	late.Raft.ElectionTicks = 100 // the leader does not step down during the test
 	inBubbleWith(t, late, store.Faults{}, func(t *testing.T, s *sim, _ *caller) {

@@ -35,6 +35,7 @@ func serveRole() {
 // TestKillNine kills the process of a cluster at random moments and starts it again on the same folder. No
 // acknowledged write is lost, and the history of all lives together is linearizable.
 func TestKillNine(t *testing.T) {
+	notShort(t)
 	seed := rand.Uint64()
 	random := rand.New(rand.NewPCG(seed, 1))
 	dir, lives := t.TempDir(), 4
@@ -138,6 +139,7 @@ func TestKillNine(t *testing.T) {
 // TestSyncBeforeAcknowledgement counts syncs in the file systems: before each SET of a single client is acknowledged,
 // a majority of stores has completed a sync. Where the log is not synced, the same count finds writes without.
 func TestSyncBeforeAcknowledgement(t *testing.T) {
+	notShort(t)
 	const writes = 100
 	if lacking := countUnsynced(t, store.Faults{}, writes); lacking > 0 {
 		t.Errorf("%d of %d writes were acknowledged without a sync on a majority of stores", lacking, writes)

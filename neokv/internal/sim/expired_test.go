@@ -15,6 +15,7 @@ import (
 // TestExpiredKeysVanish: expired keys leave the disks of all stores soon, though no client asks for them, and other
 // keys stay. Then the cleaner proposes nothing.
 func TestExpiredKeysVanish(t *testing.T) {
+	notShort(t)
 	inBubble(t, store.Faults{}, func(t *testing.T, s *sim, _ *caller) {
 		const expiring, staying = 400, 100
 		at := s.session(t, s.leads(t))
@@ -46,6 +47,7 @@ func TestExpiredKeysVanish(t *testing.T) {
 // TestCleanerRounds: without samples, a round of the cleaner looks at ExpireKeys keys of a region and deletes those
 // that have expired. The next round goes on from there.
 func TestCleanerRounds(t *testing.T) {
+	notShort(t)
 	k := simSettings()
 	k.Redis.ExpireSample, k.Redis.ExpireKeys, k.Redis.ExpireInterval = 0, 100, 5*time.Second
 	inBubbleWith(t, k, store.Faults{}, func(t *testing.T, s *sim, _ *caller) {
@@ -68,6 +70,7 @@ func TestCleanerRounds(t *testing.T) {
 // TestManyExpiredKeysGiveSpaceBack: where many keys have expired, each store flushes its memtable once, though no
 // client writes.
 func TestManyExpiredKeysGiveSpaceBack(t *testing.T) {
+	notShort(t)
 	k := simSettings()
 	// No memtable is full, and no log is cut, so neither is a reason to flush.
 	k.Engine.MemtableSize, k.Raft.SnapshotEntries = 96<<20, 1_000_000
@@ -108,6 +111,7 @@ func TestManyExpiredKeysGiveSpaceBack(t *testing.T) {
 // TestExpirySwitchedOff: the cleaner deletes nothing while DEBUG or the settings switch it off. Clients do not see
 // expired keys even so.
 func TestExpirySwitchedOff(t *testing.T) {
+	notShort(t)
 	never := simSettings()
 	never.Redis.ExpireSample, never.Redis.ExpireInterval = 0, 0
 	for name, k := range map[string]*settings.Settings{"settings": never, "switch": simSettings()} {

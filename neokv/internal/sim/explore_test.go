@@ -16,6 +16,7 @@ const exploredSeeds = 16
 // TestExplore runs fresh seeds of all plans in turn, without planted mistakes. It prints the seeds and, for a seed
 // that fails, the command that runs it again.
 func TestExplore(t *testing.T) {
+	notShort(t)
 	end := time.Now().Add(*simExplore)
 	for i := rand.IntN(len(plans)); time.Now().Before(end); i++ {
 		b := newBatch(t, plans[i%len(plans)], false, *simVirtual)

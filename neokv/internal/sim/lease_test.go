@@ -60,6 +60,7 @@ func TestLeaseReads(t *testing.T) {
 // TestExpiryBehindASlowClock moves leadership from a store whose clock is fast to stores whose clocks are slower.
 // Keys that have expired stay so, and the others expire as the last write says.
 func TestExpiryBehindASlowClock(t *testing.T) {
+	notShort(t)
 	const fast, region = topology.StoreID(2), topology.RegionID(1)
 	var faults store.Faults
 	faults.Region.Skew = func(s topology.StoreID) time.Duration {

@@ -26,6 +26,14 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
+// notShort skips a test under -short, which has other tests of the same paths.
+func notShort(t *testing.T) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("a long simulation")
+	}
+}
+
 // childProcess is a child in a role. The end of the test kills it; if the parent dies, the input of the child ends.
 type childProcess struct {
 	cmd   *exec.Cmd

@@ -8,9 +8,7 @@ import (
 // TestPlanted plants each mistake and runs seeds until one shows it. Then it runs seeds of the same plan without the
 // mistake.
 func TestPlanted(t *testing.T) {
-	if testing.Short() {
-		t.Skip("a search for planted mistakes has no shorter form")
-	}
+	notShort(t)
 	const virtual = 10 * time.Second
 	for _, p := range plans {
 		if p.mistake.plant == nil {

@@ -290,6 +290,7 @@ func TestScanGoesOnAfterRestart(t *testing.T) {
 // TestKeysAreCountedOnce: DBSIZE and INFO are exact, about keys that expire, too, and walk only regions that have
 // been written to since the last count.
 func TestKeysAreCountedOnce(t *testing.T) {
+	notShort(t)
 	inBubble(t, store.Faults{}, func(t *testing.T, s *sim, _ *caller) {
 		x := &scanner{t, func() (net.Conn, error) { return s.c.Dial(t.Context(), s.c.ProxyAddr()) }}
 		reads := func() (n uint64) {

@@ -95,6 +95,7 @@ func TestDifferenceBeforeASnapshot(t *testing.T) {
 // TestPayloadThatDiffers changes the payload of an entry on its way to a follower. The witness in apply finds it,
 // though a snapshot heals it later.
 func TestPayloadThatDiffers(t *testing.T) {
+	notShort(t)
 	var witness atomic.Pointer[sim]
 	var faults store.Faults
 	faults.Region.Observe = func(
@@ -174,6 +175,7 @@ func TestSnapshotBySize(t *testing.T) {
 // TestLogsAtRest: the log of a region without writes is cut if it takes more than twice the space of the region's
 // data, and stays otherwise. A store that is away then catches up all the same.
 func TestLogsAtRest(t *testing.T) {
+	notShort(t)
 	k := simSettings()
 	k.Raft.SnapshotEntries, k.Raft.CompactionOverhead = 10_000, 2000
 	inBubbleWith(t, k, store.Faults{}, func(t *testing.T, s *sim, c *caller) {

@@ -42,6 +42,7 @@ func TestStalledDisk(t *testing.T) {
 // TestSlowDisk makes every sync take longer than a stall, and kills a store under load. The others elect leaders even
 // so.
 func TestSlowDisk(t *testing.T) {
+	notShort(t)
 	var slow atomic.Bool
 	var faults store.Faults
 	faults.Log.BeforeSync = func() {
