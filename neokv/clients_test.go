@@ -254,6 +254,9 @@ func TestWaitForReplicas(t *testing.T) {
 // TestLargeRepliesNobodyReads: many clients ask for large values, in pipelines and in one command, and read no reply.
 // The server stays within the bound of what it holds for them, and serves others all the time.
 func TestLargeRepliesNobodyReads(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a long test")
+	}
 	k := settings.Default()
 	k.Redis.ClientMemory = 64 << 20
 	c := start(t, Config{InMemory: true, Settings: &k, NoSockets: true})

@@ -147,6 +147,9 @@ func onBothTransports(t *testing.T, test func(t *testing.T, c *Cluster)) {
 
 // TestGoRedisThroughTransfers moves leaders while go-redis works. No error reaches its callers.
 func TestGoRedisThroughTransfers(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a long test")
+	}
 	onBothTransports(t, func(t *testing.T, c *Cluster) {
 		l := startCallers(t, c, 16)
 		l.progress(t, 200)
@@ -191,6 +194,9 @@ func TestGoRedisThroughTransfers(t *testing.T) {
 // write has an unknown outcome if it was in flight at the store, or reached it before it stepped down. No other error
 // reaches a caller.
 func TestGoRedisThroughACut(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a long test")
+	}
 	onBothTransports(t, func(t *testing.T, c *Cluster) {
 		l := startCallers(t, c, 16)
 		l.progress(t, 500)
