@@ -17,9 +17,12 @@ var linearizableTime = flag.Duration("linearizable.time", 8*time.Second,
 // other processes keep all cores busy. Late ticks, late messages and slow disks of this sort do not occur in virtual
 // time.
 func TestLinearizable(t *testing.T) {
-	notShort(t)
 	for range runtime.NumCPU() {
 		startRole(t, "burn")
+	}
+	length := *linearizableTime
+	if testing.Short() {
+		length /= 4
 	}
 	for _, name := range []string{"memory", "tcp"} {
 		t.Run(name, func(t *testing.T) {
@@ -34,11 +37,11 @@ func TestLinearizable(t *testing.T) {
 			p := plan{name: "live-" + name, scenario: x}
 			p.tcp = name == "tcp"
 			s := &sim{seed: rand.Uint64(), config: neokv.Config{Dir: t.TempDir()}}
-			err = s.record(p, false, *linearizableTime, func(run func()) { run() })
+			err = s.record(p, false, length, func(run func()) { run() })
 			if err != nil {
 				t.Errorf("seed %d: %v", s.seed, err)
 			}
-			t.Logf("seed %d: %+v in %s", s.seed, s.stats, *linearizableTime)
+			t.Logf("seed %d: %+v in %s", s.seed, s.stats, length)
 		})
 	}
 }
