@@ -22,8 +22,9 @@ type CountedLoad struct {
 	Seed       uint64
 }
 
-// countedIdle is how long the target is watched before and after, while it has nothing to do.
-const countedIdle = 500 * time.Millisecond
+// countedIdle is how long the target is watched before and after, while it has nothing to do. It is well below the half
+// second after which a store at rest flushes.
+const countedIdle = 200 * time.Millisecond
 
 // CountWork loads the records, sends the operations to one address that takes any key, and returns the work per
 // operation. It takes off what the target does in the background by itself, at the rate at which it does that while
