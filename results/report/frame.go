@@ -43,6 +43,11 @@ func newFrame(title, maker, script string, data any) (frame, error) {
 		Library: template.JS(echartsJS), Script: template.JS(script), Data: template.JS(text)}, err
 }
 
+// newPlainFrame returns the frame of a page without charts, which runs no script.
+func newPlainFrame(title, maker string) frame {
+	return frame{Title: title, Maker: maker, Policy: policy(), Style: template.CSS(pageCSS)}
+}
+
 // newTemplate returns the template of a page.
 func newTemplate(html string) *template.Template {
 	t := template.Must(template.New("frame").Funcs(template.FuncMap{"letter": letter}).Parse(frameHTML))
@@ -62,6 +67,9 @@ func writePage(w io.Writer, t *template.Template, p any) error {
 // policy lets the page run the given scripts and nothing else, and keeps it from loading anything.
 func policy(scripts ...string) string {
 	p := "default-src 'none'; base-uri 'none'; form-action 'none'; style-src 'unsafe-inline'; script-src"
+	if len(scripts) == 0 {
+		return p + " 'none'"
+	}
 	for _, s := range scripts {
 		sum := sha256.Sum256([]byte(s))
 		p += " 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
