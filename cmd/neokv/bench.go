@@ -257,16 +257,7 @@ func header(cluster *neokv.Cluster, r *profiles.Resolved) (results.Header, error
 		return h, nil
 	}
 	r.Settings = cluster.Settings() // the data folder may have another shape and folder of logs
-	h.Profile, h.Settings = r.Name, map[string]string{}
-	for _, v := range r.Values() {
-		if !strings.HasPrefix(v.Name, "load.") { // the header has the load in fields of its own
-			h.Settings[v.Name] = v.Value
-		}
-	}
-	h.Cluster = results.ClusterShape{
-		InProcess: true, Stores: r.Cluster.Stores, Replicas: r.Cluster.Replicas, Regions: r.Cluster.Regions,
-		Sync: r.Engine.WALSync, Transport: r.Raft.Transport,
-	}
+	describe(&h, r)
 	dir, _ := cluster.Dir()
 	if dir == "" {
 		h.Cluster.InMemory = true
@@ -280,6 +271,20 @@ func header(cluster *neokv.Cluster, r *profiles.Resolved) (results.Header, error
 		h.Cluster.Logs, err = results.ProbeFolder(r.Engine.WALDir)
 	}
 	return h, err
+}
+
+// describe fills in the profile, settings and shape of a cluster that was booted with these values.
+func describe(h *results.Header, r *profiles.Resolved) {
+	h.Profile, h.Settings = r.Name, map[string]string{}
+	for _, v := range r.Values() {
+		if !strings.HasPrefix(v.Name, "load.") { // the header has the load in fields of its own
+			h.Settings[v.Name] = v.Value
+		}
+	}
+	h.Cluster = results.ClusterShape{
+		InProcess: true, Stores: r.Cluster.Stores, Replicas: r.Cluster.Replicas, Regions: r.Cluster.Regions,
+		Sync: r.Engine.WALSync, Transport: r.Raft.Transport,
+	}
 }
 
 // watch prints the errors of stores that fail. stop closes the cluster and returns when everything has ended.
