@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
+	"strings"
 	"time"
 
 	"neokv.dev/bench/ab"
@@ -25,14 +27,16 @@ const (
 
 // Finding is what a check found of one figure.
 type Finding struct {
-	Case    string          `json:"case"`
-	Figure  string          `json:"figure"`
-	Unit    string          `json:"unit"`
-	Before  float64         `json:"before"`
-	Now     float64         `json:"now"`
-	Change  float64         `json:"change"` // 0.02 is 2 % more
-	Gates   bool            `json:"gates"`  // it can fail the check
-	Verdict compare.Verdict `json:"verdict"`
+	Case    string             `json:"case"`
+	Figure  string             `json:"figure"`
+	Unit    string             `json:"unit"`
+	Kind    results.FigureKind `json:"kind,omitempty"`
+	Better  results.Direction  `json:"better,omitempty"`
+	Before  float64            `json:"before"`
+	Now     float64            `json:"now"`
+	Change  float64            `json:"change"` // 0.02 is 2 % more
+	Gates   bool               `json:"gates"`  // it can fail the check
+	Verdict compare.Verdict    `json:"verdict"`
 	// Threshold is the change from which on a count differs. Interval is that of a timed figure.
 	Threshold float64   `json:"threshold,omitempty"`
 	Interval  []float64 `json:"interval,omitempty"`
@@ -47,6 +51,8 @@ const (
 	Less     compare.Verdict = "less"
 	AsBefore compare.Verdict = "as before"
 	NotSure  compare.Verdict = "inconclusive"
+	// NotCompared is of a count that may be another one on this machine, whatever the build.
+	NotCompared compare.Verdict = "not compared"
 )
 
 // Outcome is what a check found.
@@ -54,9 +60,11 @@ type Outcome struct {
 	Verdict Conclusion `json:"verdict"`
 	Counts  []Finding  `json:"counts,omitempty"`
 	Timed   []Finding  `json:"timed,omitempty"`
-	// Power says what the check could have seen.
+	// Power says what the check could have seen, and how often it errs.
 	Power    []string `json:"power"`
 	Warnings []string `json:"warnings,omitempty"`
+	// Next says what to do about changes.
+	Next []string `json:"next,omitempty"`
 }
 
 // ReadBaseline reads a baseline and checks it.
@@ -91,86 +99,116 @@ func (b *Baseline) Write(w io.Writer) error {
 }
 
 // Elsewhere says in what the machine and the Go runtime differ from those of the baseline, so that the baseline's build
-// would not count the same here; "" if in nothing.
+// may not count the same here; "" if in nothing.
 func (b *Baseline) Elsewhere(build results.Build, m results.Machine) string {
 	switch {
 	case build.Go != b.Build.Go:
 		return fmt.Sprintf("the baseline is of %s, this build of %s", b.Build.Go, build.Go)
 	case m.Arch != b.Machine.Arch || m.OS != b.Machine.OS:
 		return fmt.Sprintf("the baseline is of %s %s, this machine %s %s", b.Machine.OS, b.Machine.Arch, m.OS, m.Arch)
+	case m.CPU != b.Machine.CPU:
+		return fmt.Sprintf("the baseline is of the CPU %q, this machine has %q", b.Machine.CPU, m.CPU)
 	case m.Cores != b.Machine.Cores:
 		return fmt.Sprintf("the baseline is of %d cores, this machine has %d", b.Machine.Cores, m.Cores)
 	}
 	return ""
 }
 
-// Counts judges the work of a program against the baseline. A case with a change is counted again, twice, before the
-// change counts: the median of the three decides. Progress is called before each run.
-func (b *Baseline) Counts(ctx context.Context, program string, env []string,
-	progress func(name string, run int)) (out []Finding, err error) {
-	for _, c := range b.Cases {
-		var runs [][]results.Figure
-		for range 3 {
-			progress(c.Name, len(runs))
-			figures, err := c.Count(ctx, program, env)
+// Counting says how to count the work of a program.
+type Counting struct {
+	Program string   // the neokv to run, empty for this one
+	Env     []string // further variables of its process
+	// Elsewhere is set where the machine or the Go runtime is not that of the baseline. Then only exact counts gate.
+	Elsewhere bool
+	Progress  func(name string, run int) // called before each run, if set
+}
+
+// agreeing is how many runs must show a change before it counts.
+const agreeing = 3
+
+// Counts judges the work of a program against the baseline. A case in which a figure that gates has changed is counted
+// again, when all others have been counted: what else the machine does has passed by then. A change counts if three runs
+// show it.
+func (b *Baseline) Counts(ctx context.Context, how Counting) (out []Finding, err error) {
+	found, runs := make([][]Finding, len(b.Cases)), make([][][]results.Figure, len(b.Cases))
+	for run := range agreeing {
+		for i := range b.Cases {
+			c := &b.Cases[i]
+			if run > 0 && !slices.ContainsFunc(found[i], Finding.differs) {
+				continue
+			}
+			if how.Progress != nil {
+				how.Progress(c.Name, run)
+			}
+			figures, err := c.Count(ctx, how.Program, how.Env)
 			if err != nil {
 				return nil, fmt.Errorf("%s: %w", c.Name, err)
 			}
-			if runs = append(runs, figures); !anyGated(c.judge(runs)) {
-				break
-			}
-		}
-		out = append(out, c.judge(runs)...)
-	}
-	return out, nil
-}
-
-// anyGated reports whether a figure that gates has changed.
-func anyGated(findings []Finding) bool {
-	for _, f := range findings {
-		if f.Gates && f.Verdict != AsBefore {
-			return true
+			runs[i] = append(runs[i], figures)
+			found[i] = c.judge(runs[i], how.Elsewhere)
 		}
 	}
-	return false
+	return slices.Concat(found...), nil
 }
 
 // judge compares runs with the case of a baseline.
-func (c *CountedCase) judge(runs [][]results.Figure) (out []Finding) {
+func (c *CountedCase) judge(runs [][]results.Figure, elsewhere bool) (out []Finding) {
 	now := summarize(runs)
 	for _, before := range c.Figures {
-		f := Finding{Case: c.Name, Figure: before.Name, Unit: before.Unit, Before: before.Median, Gates: before.Gates(),
-			Threshold: before.Threshold(), Runs: len(runs), Verdict: AsBefore}
-		for _, x := range now {
-			if x.Name == before.Name {
-				f.Now = x.Median
-			}
+		f := Finding{Case: c.Name, Figure: before.Name, Unit: before.Unit, Kind: results.Counted, Better: before.Better,
+			Before: before.Median, Gates: before.Gates(), Threshold: before.Threshold(), Runs: len(runs)}
+		told := slices.IndexFunc(now, func(x CountedFigure) bool { return x.Name == before.Name })
+		if told >= 0 {
+			f.Now = now[told].Median
 		}
-		if f.Before == f.Now {
-			if f.Before != 0 {
-				out = append(out, f)
-			}
-			continue
-		}
-		f.Change = f.Now/f.Before - 1
-		if f.Before == 0 {
-			f.Change = math.MaxFloat64 // JSON has no infinity
-		}
-		more := f.Now > f.Before
 		switch {
-		case math.Abs(f.Change) <= f.Threshold:
-		case before.Better == "" && more:
-			f.Verdict = More
-		case before.Better == "":
-			f.Verdict = Less
-		case more == (before.Better == results.Higher):
-			f.Verdict = compare.Better
+		case f.Now == f.Before:
+		case f.Before == 0:
+			f.Change = math.MaxFloat64 // JSON has no infinity
 		default:
-			f.Verdict = compare.Worse
+			f.Change = f.Now/f.Before - 1
 		}
-		out = append(out, f)
+		if f.Verdict = before.verdict(runs); told < 0 || elsewhere && before.Gates() && !before.Exact() {
+			f.Gates, f.Verdict = false, NotCompared
+		}
+		if f.Before != 0 || f.Now != 0 {
+			out = append(out, f)
+		}
 	}
 	return out
+}
+
+// verdict says what all runs say of a count; it is as before if they do not agree.
+func (f *CountedFigure) verdict(runs [][]results.Figure) (v compare.Verdict) {
+	for i, run := range runs {
+		one := f.one(run)
+		if i > 0 && one != v {
+			return AsBefore
+		}
+		v = one
+	}
+	return v
+}
+
+func (f *CountedFigure) one(run []results.Figure) compare.Verdict {
+	now := 0.0
+	for _, x := range run {
+		if x.Name == f.Name {
+			now = x.Value
+		}
+	}
+	more := now > f.Median
+	switch {
+	case math.Abs(now-f.Median) <= f.Threshold()*f.Median:
+		return AsBefore
+	case f.Better == "" && more:
+		return More
+	case f.Better == "":
+		return Less
+	case more == (f.Better == results.Higher):
+		return compare.Better
+	}
+	return compare.Worse
 }
 
 // Timed says how to judge CPU time beside the baseline's build.
@@ -182,7 +220,10 @@ type Timed struct {
 	Budget time.Duration
 }
 
-// Judged are the timed figures that gate. Latencies at a rate far below saturation say more about the machine.
+// TimedCase is the case of the findings of the timed part.
+const TimedCase = "beside the baseline's build"
+
+// judged are the timed figures that gate. Latencies at a rate far below saturation say more about the machine.
 var judged = []string{"CPU"}
 
 // Run measures until the budget is used up, a second time if it found a regression.
@@ -223,8 +264,8 @@ func (t *Timed) judge(d *compare.Delta) (out []Finding) {
 		if r.Kind == results.Counted || r.Ratio == nil {
 			continue
 		}
-		f := Finding{Case: "beside the baseline's build", Figure: r.Name, Unit: r.Unit, Before: r.A.Center, Now: r.B.Center,
-			Change: r.Ratio.Center - 1, Runs: r.Ratio.N, Verdict: r.Verdict}
+		f := Finding{Case: TimedCase, Figure: r.Name, Unit: r.Unit, Kind: r.Kind, Better: r.Better,
+			Before: r.A.Center, Now: r.B.Center, Change: r.Ratio.Center - 1, Runs: r.Ratio.N, Verdict: r.Verdict}
 		if r.Ratio.Interval != nil {
 			f.Interval = []float64{r.Ratio.Interval[0] - 1, r.Ratio.Interval[1] - 1}
 		}
@@ -257,32 +298,73 @@ func (t *Timed) verdict(r *compare.Row) compare.Verdict {
 	return NotSure
 }
 
-// Conclude sums up.
-func (o *Outcome) Conclude() {
+// Conclude sums up. What trials say of false alarms, it says of the parts that were measured; timed ones count if they
+// had no more time than this check.
+func (o *Outcome) Conclude(trials []Trial, budget time.Duration) {
 	o.Verdict = Pass
-	for _, f := range append(append([]Finding{}, o.Counts...), o.Timed...) {
+	gating := 0
+	for _, f := range o.all() {
+		if !f.Gates {
+			continue
+		}
+		gating++
 		switch {
-		case !f.Gates:
 		case f.Verdict == compare.Worse:
 			o.Verdict = Regression
 		case (f.Verdict == NotSure || f.Verdict == compare.Contaminated) && o.Verdict == Pass:
 			o.Verdict = Inconclusive
 		}
 	}
-	gating := 0
+	if gating == 0 {
+		o.Verdict = Inconclusive
+	}
+	if len(o.Counts) > 0 {
+		o.Power = append(o.Power, o.countPower(), falseAlarms(trials, CountsSame, 0))
+	}
+	for _, f := range o.Timed {
+		if !f.Gates {
+			continue
+		}
+		seen := fmt.Sprintf("%s: %d rounds of 3 blocks; ", f.Figure, f.Runs)
+		if f.Interval == nil {
+			seen += "too few for an interval, so no change could have been told from noise"
+		} else {
+			seen += fmt.Sprintf("a change of less than %.1f %% could not have been told from noise",
+				100*max(f.Interval[1]-f.Change, f.Change-f.Interval[0]))
+		}
+		o.Power = append(o.Power, seen, falseAlarms(trials, TimedSame, budget))
+	}
+}
+
+// NotCompared names the counts that could not be compared, with their cases; "" if there are none.
+func (o *Outcome) NotCompared() string {
+	var names []string
+	for _, f := range o.Counts {
+		if f.Verdict == NotCompared {
+			names = append(names, fmt.Sprintf("%s (%s)", f.Figure, f.Case))
+		}
+	}
+	return strings.Join(names, ", ")
+}
+
+// ChangedCounts reports whether a count that gates has changed.
+func (o *Outcome) ChangedCounts() bool { return slices.ContainsFunc(o.Counts, Finding.differs) }
+
+// differs reports whether a figure that gates is not as before.
+func (f Finding) differs() bool { return f.Gates && f.Verdict != AsBefore }
+
+// countPower says which changes of counts the check sees.
+func (o *Outcome) countPower() string {
+	gating, most := 0, leastThreshold
 	for _, f := range o.Counts {
 		if f.Gates {
 			gating++
+			most = max(most, f.Threshold)
 		}
 	}
-	if len(o.Counts) > 0 {
-		o.Power = append(o.Power, fmt.Sprintf("%d counts gate; the smallest change that they see is %.1f %%", gating,
-			100*leastThreshold))
+	s := fmt.Sprintf("counts: %d gate; the smallest change seen is %.1f %%", gating, 100*leastThreshold)
+	if most > leastThreshold {
+		s += fmt.Sprintf(", %.1f %% of the count that varies most", 100*most)
 	}
-	for _, f := range o.Timed {
-		if f.Gates && f.Interval != nil {
-			o.Power = append(o.Power, fmt.Sprintf("%s: %d rounds; a change of less than %.1f %% could not have been told "+
-				"from noise", f.Figure, f.Runs, 100*max(f.Interval[1]-f.Change, f.Change-f.Interval[0])))
-		}
-	}
+	return s + fmt.Sprintf("; a change fails if %d runs show it", agreeing)
 }

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"strings"
 	"testing"
+	"time"
 
 	"neokv.dev/results"
 	"neokv.dev/results/compare"
@@ -40,13 +41,13 @@ func TestJudgeCounts(t *testing.T) {
 		{"other probes", 2, 1000, 2, [3]compare.Verdict{AsBefore, AsBefore, More}, false},
 		{"no syncs", 0, 1000, .5, [3]compare.Verdict{compare.Better, AsBefore, Less}, false},
 	} {
-		o := Outcome{Counts: c.judge([][]results.Figure{counts(x.syncs, x.bytes, x.probes)})}
+		o := Outcome{Counts: c.judge([][]results.Figure{counts(x.syncs, x.bytes, x.probes)}, false)}
 		for i, f := range o.Counts {
 			if f.Verdict != x.want[i] {
 				t.Errorf("%s: %s %s, want %s", x.name, f.Figure, f.Verdict, x.want[i])
 			}
 		}
-		o.Conclude()
+		o.Conclude(nil, time.Minute)
 		if (o.Verdict == Regression) != x.regression || o.Verdict == Inconclusive {
 			t.Errorf("%s: %s", x.name, o.Verdict)
 		}
@@ -58,6 +59,69 @@ func TestJudgeCounts(t *testing.T) {
 	if wide[1].Gates() || !wide[0].Gates() || wide[2].Gates() {
 		t.Errorf("a count that spreads, one that does not, and one without a better direction gate: %v %v %v",
 			wide[1].Gates(), wide[0].Gates(), wide[2].Gates())
+	}
+}
+
+// TestJudgeElsewhere: on another machine a count that follows from the program alone gates, and no other one does.
+func TestJudgeElsewhere(t *testing.T) {
+	c := CountedCase{CountCase{Name: "x"}, summarize([][]results.Figure{counts(2, 1000, 1), counts(2, 1001, 1),
+		counts(2, 1000, 1)})}
+	got := Outcome{Counts: c.judge([][]results.Figure{counts(3, 2000, 1)}, true)}
+	if s, b := got.Counts[0], got.Counts[1]; !s.Gates || s.Verdict != compare.Worse || b.Gates || b.Verdict != NotCompared {
+		t.Errorf("%+v", got.Counts)
+	}
+	if left := got.NotCompared(); left != "WAL bytes (x)" {
+		t.Errorf("left out: %q", left)
+	}
+	b := Baseline{Build: results.Build{Go: "go1"}, Machine: results.Machine{CPU: "x", Cores: 2, OS: "linux", Arch: "amd64"}}
+	same := b.Machine
+	for want, change := range map[string]func(*results.Build, *results.Machine){
+		"":                     func(*results.Build, *results.Machine) {},
+		"this build of go2":    func(b *results.Build, _ *results.Machine) { b.Go = "go2" },
+		"this machine has 4":   func(_ *results.Build, m *results.Machine) { m.Cores = 4 },
+		`this machine has "y"`: func(_ *results.Build, m *results.Machine) { m.CPU = "y" },
+		"linux arm64":          func(_ *results.Build, m *results.Machine) { m.Arch = "arm64" },
+	} {
+		build, machine := b.Build, same
+		change(&build, &machine)
+		if got := b.Elsewhere(build, machine); !strings.HasSuffix(got, want) || (want == "") != (got == "") {
+			t.Errorf("%q, want %q at its end", got, want)
+		}
+	}
+}
+
+// TestJudgeAgrees: a change counts if all runs show it, in the same direction.
+func TestJudgeAgrees(t *testing.T) {
+	c := CountedCase{CountCase{Name: "x"}, summarize([][]results.Figure{counts(2, 1000, 1)})}
+	for _, x := range []struct {
+		syncs []float64
+		want  compare.Verdict
+	}{
+		{[]float64{3}, compare.Worse}, {[]float64{3, 3, 3}, compare.Worse}, {[]float64{3, 3, 2}, AsBefore},
+		{[]float64{3, 1}, AsBefore}, {[]float64{1, 1, 1.9}, compare.Better},
+	} {
+		var runs [][]results.Figure
+		for _, s := range x.syncs {
+			runs = append(runs, counts(s, 1000, 1))
+		}
+		if got := c.judge(runs, false)[0]; got.Verdict != x.want || got.Runs != len(x.syncs) {
+			t.Errorf("%v: %+v, want %s", x.syncs, got, x.want)
+		}
+	}
+	for _, f := range c.judge([][]results.Figure{{}}, false) {
+		if f.Gates || f.Verdict != NotCompared {
+			t.Errorf("a count that this build does not tell: %+v", f)
+		}
+	}
+}
+
+// TestAllocationsAreInformation: allocations that did not spread in the runs of a baseline gate nothing.
+func TestAllocationsAreInformation(t *testing.T) {
+	for name, want := range map[string]bool{"allocations": false, "allocated bytes": false, "syncs": true} {
+		f := CountedFigure{Name: name, Better: results.Lower, Median: 1}
+		if f.Gates() != want {
+			t.Errorf("%s gates: %v", name, f.Gates())
+		}
 	}
 }
 
@@ -98,7 +162,7 @@ func TestJudgeTimed(t *testing.T) {
 		if len(o.Timed) != 1 || o.Timed[0].Verdict != x.want {
 			t.Errorf("%s: %+v, want %s", x.name, o.Timed, x.want)
 		}
-		o.Conclude()
+		o.Conclude(nil, time.Minute)
 		want := Pass
 		switch x.want {
 		case compare.Worse:
@@ -116,19 +180,29 @@ func TestOutcomePrints(t *testing.T) {
 	timed := Timed{Most: .05}
 	o := Outcome{Timed: timed.judge(delta(.2, 0, 12)), Warnings: []string{"a <b> | c"}}
 	o.Counts = []Finding{
-		{Case: "x", Figure: "syncs", Unit: "/op", Before: 2, Now: 3, Change: .5, Gates: true, Verdict: compare.Worse,
+		{Case: "x", Figure: "syncs", Unit: "/op", Kind: results.Counted, Before: 2, Now: 3, Change: .5, Gates: true, Verdict: compare.Worse,
 			Threshold: .002},
 		{Case: "x", Figure: "WAL bytes", Unit: "B/op", Before: 2, Now: 2, Gates: true, Verdict: AsBefore},
 	}
-	o.Conclude()
-	var table, md, junit bytes.Buffer
-	for _, err := range []error{o.PrintTable(&table), o.PrintMarkdown(&md), o.PrintJUnit(&junit)} {
+	o.Conclude(nil, time.Minute)
+	o.Next = []string{"what to do"}
+	var table, md, junit, page, text bytes.Buffer
+	for _, err := range []error{o.PrintTable(&table), o.PrintMarkdown(&md), o.PrintJUnit(&junit), o.PrintHTML(&page),
+		o.PrintJSON(&text)} {
 		if err != nil {
 			t.Fatal(err)
 		}
 	}
-	for _, want := range []string{"regression: of 3 figures that gate 2 have", "x: syncs",
-		"2, now 3 (+50.00 %, threshold 0.20 %): worse", "2 counts gate", "CPU: 12 rounds; a change of less than",
+	for name, out := range map[string]string{"table": table.String(), "Markdown": md.String(), "JUnit": junit.String(),
+		"page": page.String(), "JSON": text.String()} {
+		for _, want := range append(o.Power, o.Next...) {
+			if !strings.Contains(out, want) {
+				t.Errorf("%s: no %q in:\n%s", name, want, out)
+			}
+		}
+	}
+	for _, want := range []string{"regression: of 3 figures that gate, 2 worse\n", "x: syncs",
+		"2, now 3 (+50.00 %, threshold 0.20 %): worse", "counts: 2 gate", "CPU: 12 rounds of 3 blocks; a change of less than",
 		"warning: a <b> | c"} {
 		if !strings.Contains(table.String(), want) {
 			t.Errorf("no %q in:\n%s", want, table.String())
@@ -177,9 +251,11 @@ func TestProof(t *testing.T) {
 		}
 	}
 	var file bytes.Buffer
-	for _, verdict := range []Conclusion{Pass, Regression, Inconclusive} {
+	cpu := []Finding{{Figure: "CPU", Gates: true, Verdict: compare.Worse}}
+	for verdict, timed := range map[Conclusion][]Finding{Pass: nil, Regression: cpu, Inconclusive: nil} {
 		for _, kind := range []TrialKind{TimedSame, TimedSlower} {
-			if err := json.NewEncoder(&file).Encode(NewTrial(kind, &Outcome{Verdict: verdict})); err != nil {
+			err := json.NewEncoder(&file).Encode(NewTrial(kind, &Outcome{Verdict: verdict, Timed: timed}))
+			if err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -191,10 +267,54 @@ func TestProof(t *testing.T) {
 	lines := Proof(trials)
 	const odd = "; 1 said something else, 1 could not tell. "
 	if len(lines) != 2 || !strings.HasPrefix(lines[0], "timed-same: all of 3 trials should say pass"+odd) ||
-		!strings.HasPrefix(lines[1], "timed-slower: all of 3 trials should say regression"+odd) {
+		!strings.HasPrefix(lines[1], "timed-slower: all of 3 trials should say regression and that CPU is worse"+odd) {
 		t.Errorf("%q", lines)
 	}
 	if _, err := ReadTrials(strings.NewReader("{}\n{}\n")); err == nil {
 		t.Error("a file of something else is read")
+	}
+}
+
+// TestPower: every outcome says what it could have seen, and what trials say of false alarms.
+func TestPower(t *testing.T) {
+	trials := []Trial{{Kind: CountsSame, Verdict: Pass}, {Kind: TimedSame, Verdict: Pass, Budget: time.Minute},
+		{Kind: TimedSame, Verdict: Regression, Budget: time.Hour}}
+	count := Finding{Figure: "syncs", Gates: true, Verdict: AsBefore, Threshold: .01}
+	timed := Finding{Figure: "CPU", Gates: true, Verdict: AsBefore, Runs: 9, Interval: []float64{-.02, .01}}
+	short := Finding{Figure: "CPU", Gates: true, Verdict: NotSure, Runs: 2}
+	for _, x := range []struct {
+		name   string
+		o      Outcome
+		budget time.Duration
+		want   []string
+	}{
+		{"counts", Outcome{Counts: []Finding{count}}, time.Second, []string{
+			"counts: 1 gate; the smallest change seen is 0.2 %, 1.0 % of the count that varies most",
+			"false alarms: 0 in 1 trials of the same build (counts-same), so with 95 % confidence at most 95.0 %"}},
+		{"timed", Outcome{Timed: []Finding{timed}}, time.Minute, []string{
+			"CPU: 9 rounds of 3 blocks; a change of less than 2.0 % could not",
+			"false alarms: 0 in 1 trials of the same build (timed-same), so"}},
+		{"timed for an hour", Outcome{Timed: []Finding{timed}}, time.Hour, []string{"could not", "false alarms: 1 in 2"}},
+		{"timed for a second", Outcome{Timed: []Finding{short}}, time.Second, []string{
+			"CPU: 2 rounds of 3 blocks; too few for an interval", "false alarms: no trials are known"}},
+	} {
+		x.o.Conclude(trials, x.budget)
+		for i, want := range x.want {
+			if len(x.o.Power) != len(x.want) || !strings.Contains(x.o.Power[i], want) {
+				t.Errorf("%s: %q, want %q", x.name, x.o.Power, x.want)
+				break
+			}
+		}
+	}
+	if len(KnownTrials()) == 0 {
+		t.Error("the program knows no trials")
+	}
+}
+
+// TestNothingCompared: a check that could not compare anything does not say that the build is as good.
+func TestNothingCompared(t *testing.T) {
+	o := Outcome{Counts: []Finding{{Figure: "syncs", Verdict: NotCompared}}}
+	if o.Conclude(nil, 0); o.Verdict != Inconclusive {
+		t.Errorf("%s, want %s", o.Verdict, Inconclusive)
 	}
 }

@@ -5,10 +5,13 @@ import (
 	"encoding/xml"
 	"fmt"
 	"io"
+	"slices"
+	"strconv"
 	"strings"
 
 	"neokv.dev/results"
 	"neokv.dev/results/compare"
+	"neokv.dev/results/report"
 )
 
 // PrintTable prints an outcome for people: what has changed, and what the check could have seen.
@@ -28,6 +31,9 @@ func (o *Outcome) PrintTable(w io.Writer) error {
 	}
 	for _, line := range o.Warnings {
 		fmt.Fprintf(&b, "warning: %s\n", line)
+	}
+	for _, line := range o.Next {
+		fmt.Fprintf(&b, "%s\n", line)
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
@@ -51,8 +57,30 @@ func (o *Outcome) PrintMarkdown(w io.Writer) error {
 	for _, line := range o.Warnings {
 		fmt.Fprintf(&b, "- warning: %s\n", plain.Replace(line))
 	}
+	for _, line := range o.Next {
+		fmt.Fprintf(&b, "- %s\n", plain.Replace(line))
+	}
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// PrintHTML writes an outcome as a page, with all figures.
+func (o *Outcome) PrintHTML(w io.Writer) error {
+	p := report.CheckPage{Verdict: string(o.Verdict), Headline: o.headline(), Power: o.Power, Warnings: o.Warnings,
+		Next: o.Next, Columns: []string{"figure", "before", "now", "change", "threshold or interval", "gates"}}
+	for _, f := range o.all() {
+		if n := len(p.Cases); n == 0 || p.Cases[n-1].Name != f.Case {
+			p.Cases = append(p.Cases, report.CheckedCase{Name: f.Case})
+		}
+		gates := "no"
+		if f.Gates {
+			gates = "yes"
+		}
+		c := &p.Cases[len(p.Cases)-1]
+		c.Rows = append(c.Rows, report.CheckedFigure{Verdict: f.Verdict, Gates: f.Gates,
+			Cells: []string{f.Figure, f.value(f.Before), f.value(f.Now), f.change(), f.bounds(), gates}})
+	}
+	return report.CheckHTML(w, p)
 }
 
 // PrintJSON prints an outcome for programs.
@@ -63,28 +91,43 @@ func (o *Outcome) PrintJSON(w io.Writer) error {
 }
 
 func (o *Outcome) headline() string {
-	changed, same := 0, 0
+	gating, better, worse, unsure := 0, 0, 0, 0
 	for _, f := range o.all() {
-		if !f.Gates {
+		switch {
+		case !f.Gates:
 			continue
+		case f.Verdict == compare.Worse:
+			worse++
+		case f.Verdict == compare.Better:
+			better++
+		case f.Verdict != AsBefore:
+			unsure++
 		}
-		if f.Verdict == AsBefore {
-			same++
-		} else {
-			changed++
+		gating++
+	}
+	var changed []string
+	for _, x := range []struct {
+		n    int
+		what string
+	}{{worse, "worse"}, {better, "better"}, {unsure, "inconclusive"}} {
+		if x.n > 0 {
+			changed = append(changed, fmt.Sprintf("%d %s", x.n, x.what))
 		}
 	}
-	return fmt.Sprintf("%s: of %d figures that gate %d have changed or cannot be told", o.Verdict, same+changed, changed)
+	if changed == nil {
+		changed = []string{"none has changed"}
+	}
+	return fmt.Sprintf("%s: of %d figures that gate, %s", o.Verdict, gating, strings.Join(changed, ", "))
 }
 
-func (o *Outcome) all() []Finding { return append(append([]Finding{}, o.Counts...), o.Timed...) }
+func (o *Outcome) all() []Finding { return slices.Concat(o.Counts, o.Timed) }
 
 type findingRow struct{ what, says string }
 
 // rows returns the findings that a reader wants to see: those that gate and are not as before, and all timed ones.
 func (o *Outcome) rows() (out []findingRow) {
 	for _, f := range o.Counts {
-		if f.Gates && f.Verdict != AsBefore {
+		if f.differs() {
 			out = append(out, findingRow{f.Case + ": " + f.Figure, f.text()})
 		}
 	}
@@ -96,19 +139,45 @@ func (o *Outcome) rows() (out []findingRow) {
 
 // text says what was found.
 func (f *Finding) text() string {
-	s := fmt.Sprintf("%s, now %s (%+.2f %%", results.FigureText(f.Before, f.Unit), results.FigureText(f.Now, f.Unit),
-		100*f.Change)
+	s := fmt.Sprintf("%s, now %s (%s", f.value(f.Before), f.value(f.Now), f.change())
 	switch {
 	case f.Interval != nil:
-		s += fmt.Sprintf(", %+.1f %% to %+.1f %%", 100*f.Interval[0], 100*f.Interval[1])
+		s += ", " + f.bounds()
 	case f.Threshold > 0:
-		s += fmt.Sprintf(", threshold %.2f %%", 100*f.Threshold)
+		s += ", threshold " + f.bounds()
 	}
 	s += "): " + string(f.Verdict)
 	if !f.Gates {
 		s += ", for information"
 	}
 	return s
+}
+
+// change prints the change.
+func (f *Finding) change() string {
+	if f.Before == 0 {
+		return "new"
+	}
+	return fmt.Sprintf("%+.2f %%", 100*f.Change)
+}
+
+// bounds prints the interval, or the threshold.
+func (f *Finding) bounds() string {
+	switch {
+	case f.Interval != nil:
+		return fmt.Sprintf("%+.1f %% to %+.1f %%", 100*f.Interval[0], 100*f.Interval[1])
+	case f.Threshold > 0:
+		return fmt.Sprintf("%.2f %%", 100*f.Threshold)
+	}
+	return "-"
+}
+
+// value prints a value, that of a count with six digits, since a change of 0.2 % may fail.
+func (f *Finding) value(v float64) string {
+	if f.Kind != results.Counted {
+		return results.FigureText(v, f.Unit)
+	}
+	return strings.TrimSuffix(strconv.FormatFloat(v, 'g', 6, 64)+" "+strings.TrimSuffix(f.Unit, "/op"), " ")
 }
 
 // The parts of JUnit's XML that CI systems read.
@@ -152,7 +221,7 @@ func (o *Outcome) PrintJUnit(w io.Writer) error {
 		s.Cases = append(s.Cases, c)
 	}
 	s.Tests = len(s.Cases)
-	s.Out = strings.Join(append(append([]string{o.headline()}, o.Power...), o.Warnings...), "\n")
+	s.Out = strings.Join(slices.Concat([]string{o.headline()}, o.Power, o.Warnings, o.Next), "\n")
 	if _, err := io.WriteString(w, xml.Header); err != nil {
 		return err
 	}

@@ -2,47 +2,82 @@ package gate
 
 import (
 	"bufio"
+	"bytes"
+	_ "embed"
 	"encoding/json"
 	"fmt"
 	"io"
 	"math"
 	"slices"
+	"strings"
 	"time"
+
+	"neokv.dev/results/compare"
 )
 
-// TrialKind says what a trial of the gate tries: the same build twice, or a build with a mistake.
+// TrialKind names what a trial of the gate tries: the same build twice, or a build with a mistake.
 type TrialKind string
 
 const (
-	TimedSame   TrialKind = "timed-same"   // the same build
-	TimedSlower TrialKind = "timed-slower" // a build that wastes 5 % of its CPU time
-	CountsSame  TrialKind = "counts-same"  // the same build
-	CountsMore  TrialKind = "counts-more"  // a build that writes each command of a pipeline as an entry of its own
+	TimedSame     TrialKind = "timed-same"
+	TimedSlower   TrialKind = "timed-slower"
+	CountsSame    TrialKind = "counts-same"
+	CountsEntries TrialKind = "counts-more" // entries; the name is that of the first trials
 )
-
-// TrialKinds are all of them.
-var TrialKinds = []TrialKind{TimedSame, TimedSlower, CountsSame, CountsMore}
 
 // SlowdownEnv is the variable that makes a neokv waste a share of its CPU time, such as 0.05. Linux alone does so.
 const SlowdownEnv = "_NEOKV_SLOWDOWN"
 
-// Right is what a check should say.
-func (k TrialKind) Right() Conclusion {
-	if k == TimedSlower || k == CountsMore {
-		return Regression
-	}
-	return Pass
+// Attempt is a kind of trial.
+type Attempt struct {
+	Kind TrialKind
+	Env  []string // the variables that make the mistake
+	// The check should say Verdict, and of Figure, in some case, that it is Direction. Without a figure no count may
+	// differ.
+	Verdict   Conclusion
+	Figure    string
+	Direction compare.Verdict
 }
 
-// Env returns the variables that make the mistake.
-func (k TrialKind) Env() []string {
-	switch k {
-	case TimedSlower:
-		return []string{SlowdownEnv + "=0.05"}
-	case CountsMore:
-		return []string{"NEOKV_RAFT_BATCH_MAX_OPS=1"}
+// Attempts are all kinds.
+var Attempts = []Attempt{
+	{Kind: TimedSame, Verdict: Pass},
+	// A build that wastes 5 % of its CPU time.
+	{Kind: TimedSlower, Verdict: Regression, Env: []string{SlowdownEnv + "=0.05"}, Figure: "CPU", Direction: compare.Worse},
+	{Kind: CountsSame, Verdict: Pass},
+	// A build that writes each command of a pipeline as an entry of its own.
+	{Kind: CountsEntries, Verdict: Regression, Env: []string{"NEOKV_RAFT_BATCH_MAX_OPS=1"}, Figure: "Raft entries",
+		Direction: compare.Worse},
+}
+
+// FindAttempt returns the attempt of a kind, nil if there is none.
+func FindAttempt(kind TrialKind) *Attempt {
+	i := slices.IndexFunc(Attempts, func(a Attempt) bool { return a.Kind == kind })
+	if i < 0 {
+		return nil
 	}
-	return nil
+	return &Attempts[i]
+}
+
+// Counts reports whether the attempt is about counts.
+func (a *Attempt) Counts() bool { return strings.HasPrefix(string(a.Kind), "counts") }
+
+// right reports whether a trial said what it should.
+func (a *Attempt) right(t *Trial) bool {
+	if a.Figure == "" {
+		return t.Verdict == a.Verdict && len(t.Counts) == 0
+	}
+	return t.Verdict == a.Verdict && slices.ContainsFunc(slices.Concat(t.Timed, t.Counts), func(f Finding) bool {
+		return f.Figure == a.Figure && f.Verdict == a.Direction
+	})
+}
+
+// should says what a trial should say.
+func (a *Attempt) should() string {
+	if a.Figure == "" {
+		return string(a.Verdict)
+	}
+	return fmt.Sprintf("%s and that %s is %s", a.Verdict, a.Figure, a.Direction)
 }
 
 // Trial is one trial of the gate: a line of a file to which sittings append.
@@ -69,7 +104,7 @@ func ReadTrials(r io.Reader) (out []Trial, err error) {
 			return nil, wrong
 		}
 		var t Trial
-		if err := json.Unmarshal(lines.Bytes(), &t); err != nil || !slices.Contains(TrialKinds, t.Kind) {
+		if err := json.Unmarshal(lines.Bytes(), &t); err != nil || FindAttempt(t.Kind) == nil {
 			wrong = fmt.Errorf("line %d: not a trial", n)
 			continue
 		}
@@ -81,28 +116,59 @@ func ReadTrials(r io.Reader) (out []Trial, err error) {
 	return out, lines.Err()
 }
 
+// trialsFile has the trials of this build's commit.
+//
+//go:embed trials.jsonl
+var trialsFile []byte
+
+// KnownTrials returns the trials that this program was built with: bench/gate/trials.jsonl.
+func KnownTrials() []Trial {
+	trials, err := ReadTrials(bytes.NewReader(trialsFile))
+	if err != nil {
+		panic(err) // a test reads the file
+	}
+	return trials
+}
+
 // Proof says what trials together say of the gate, a line for each kind.
 func Proof(trials []Trial) (out []string) {
-	for _, kind := range TrialKinds {
+	for _, a := range Attempts {
 		n, wrong, unsure := 0, 0, 0
 		for _, t := range trials {
 			switch {
-			case t.Kind != kind:
+			case t.Kind != a.Kind:
 				continue
 			case t.Verdict == Inconclusive:
 				unsure++
-			case t.Verdict != kind.Right():
+			case !a.right(&t):
 				wrong++
 			}
 			n++
 		}
 		if n > 0 {
 			out = append(out, fmt.Sprintf("%s: all of %d trials should say %s; %d said something else, %d could not tell. "+
-				"With 95 %% confidence a trial is wrong in at most %.1f %% of cases", kind, n, kind.Right(), wrong, unsure,
+				"With 95 %% confidence a trial is wrong in at most %.1f %% of cases", a.Kind, n, a.should(), wrong, unsure,
 				100*upperBound(wrong, n)))
 		}
 	}
 	return out
+}
+
+// falseAlarms says how often trials of the same build have failed. Of timed trials it takes those that had no more time.
+func falseAlarms(trials []Trial, kind TrialKind, budget time.Duration) string {
+	n, wrong := 0, 0
+	for _, t := range trials {
+		if t.Kind == kind && t.Budget <= budget {
+			if n++; t.Verdict == Regression {
+				wrong++
+			}
+		}
+	}
+	if n == 0 {
+		return "false alarms: no trials are known"
+	}
+	return fmt.Sprintf("false alarms: %d in %d trials of the same build (%s), so with 95 %% confidence at most %.1f %%",
+		wrong, n, kind, 100*upperBound(wrong, n))
 }
 
 // upperBound returns the one-sided bound of Clopper and Pearson: the probability of a wrong trial at which only one of
@@ -139,7 +205,7 @@ func NewTrial(kind TrialKind, o *Outcome) Trial {
 		}
 	}
 	for _, f := range o.Counts {
-		if f.Gates && f.Verdict != AsBefore {
+		if f.differs() {
 			t.Counts = append(t.Counts, f)
 		}
 	}

@@ -33,13 +33,14 @@ type checkFlags struct {
 	maxRegression            string
 	budget                   time.Duration
 	inconclusive, only       string
-	format, junit, summary   string
-	runs                     int
-	withoutBaseline          bool
+	pageFlags
+	junit, summary  string
+	runs            int
+	withoutBaseline bool
 }
 
 func checkCommand(p process) *cobra.Command {
-	f := checkFlags{}
+	f := checkFlags{pageFlags: pageFlags{forms: []string{"table", "md", "json", "html"}, page: "check.html"}}
 	c := &cobra.Command{
 		Use:   "check",
 		Short: "Fail if this build does more work or takes more CPU than that of a baseline",
@@ -50,12 +51,17 @@ with the counts of the baseline. Then this build runs at the same time as the ba
 rate that leaves the machine room, and their CPU time per operation is compared. Each is measured again before it fails.
 A baseline is made by --renew, from several runs; the baseline's build is built from its commit.
 
+--only counts builds nothing and needs no git history. On another machine, or with another Go release, than the
+baseline's it compares the counts that follow from the program alone, and says which others it left out; --against
+counts the baseline's build here, too.
+
 Exit status: 0 pass, 3 regression, 4 inconclusive (only with --inconclusive fail; else that passes with a warning),
 1 could not measure, 2 usage.`,
 		Example: `  neokv check --renew baseline.json
   neokv check --baseline baseline.json --only counts
   neokv check --baseline baseline.json --budget 1m --max-regression 5% --junit check.xml --summary check.md
-  neokv check --baseline baseline.json --against program=./neokv.last-release --inconclusive fail`,
+  neokv check --baseline baseline.json --against program=./neokv.last-release --inconclusive fail
+  neokv check --baseline baseline.json --only counts --format html -o check.html`,
 		Args: noArgs,
 	}
 	flags := c.Flags()
@@ -74,7 +80,7 @@ Exit status: 0 pass, 3 regression, 4 inconclusive (only with --inconclusive fail
 	flags.DurationVar(&f.budget, "budget", 3*time.Minute, "how long the timed part takes; as long again before it fails")
 	flags.StringVar(&f.inconclusive, "inconclusive", "pass", "`what` to do when nobody can tell: pass or fail")
 	flags.StringVar(&f.only, "only", "", "only one `part`: counts or timed")
-	flags.StringVar(&f.format, "format", checkForms[0], "one of "+strings.Join(checkForms, ", "))
+	f.register(flags)
 	flags.StringVar(&f.junit, "junit", "", "write JUnit's XML to this `file`, too")
 	flags.StringVar(&f.summary, "summary", "", "append a summary in Markdown to this `file`, too")
 	c.RunE = func(c *cobra.Command, _ []string) error {
@@ -88,9 +94,6 @@ Exit status: 0 pass, 3 regression, 4 inconclusive (only with --inconclusive fail
 	}
 	return c
 }
-
-// checkForms are the formats of check, the default first.
-var checkForms = []string{"table", "md", "json"}
 
 // statusError ends neokv with a status of its own.
 type statusError struct {
@@ -131,8 +134,8 @@ func writeOutput(path string, how int, write func(io.Writer) error) (err error) 
 }
 
 func trialNames() (names []string) {
-	for _, kind := range gate.TrialKinds {
-		names = append(names, string(kind))
+	for _, a := range gate.Attempts {
+		names = append(names, string(a.Kind))
 	}
 	return names
 }
@@ -145,13 +148,17 @@ func (f *checkFlags) proveGate(ctx context.Context, p process, runsGiven bool) e
 		return err
 	}
 	f.against = "program=" + self
+	var attempts []*gate.Attempt
 	needBaseline := false
 	for _, name := range f.trials {
-		if !slices.Contains(trialNames(), name) {
+		a := gate.FindAttempt(gate.TrialKind(name))
+		if a == nil {
 			wrong = append(wrong, &usageError{fmt.Sprintf("--trial %s: want some of %s%s", name,
 				strings.Join(trialNames(), ", "), settings.DidYouMean(name, trialNames()))})
+			continue
 		}
-		needBaseline = needBaseline || strings.HasPrefix(name, "counts")
+		attempts = append(attempts, a)
+		needBaseline = needBaseline || a.Counts()
 	}
 	if !runsGiven {
 		f.runs = 1
@@ -166,25 +173,15 @@ func (f *checkFlags) proveGate(ctx context.Context, p process, runsGiven bool) e
 	}
 	defer tuneGenerator(os.Getenv)()
 	h := results.NewHeader()
-	silent := func(string, int) {}
+	sitting := proof{baseline: b, timed: timed, elsewhere: b != nil && b.Elsewhere(h.Build, h.Machine) != ""}
 	for run := range f.runs {
-		for _, name := range f.trials {
-			kind := gate.TrialKind(name)
+		for _, a := range attempts {
 			began := time.Now()
-			var o gate.Outcome
-			if strings.HasPrefix(name, "counts") {
-				o.Counts, err = b.Counts(ctx, "", kind.Env(), silent)
-			} else {
-				t := *timed
-				t.Plan.B.Env = kind.Env()
-				t.Plan.Load.Seed = uint64(began.UnixNano()) >> 11
-				o.Timed, err = t.Run(ctx, func(compare.Block) error { return nil })
-			}
+			o, err := sitting.try(ctx, a)
 			if err != nil {
-				return fmt.Errorf("trial %s: %w", name, err)
+				return fmt.Errorf("trial %s: %w", a.Kind, err)
 			}
-			o.Conclude()
-			trial := gate.NewTrial(kind, &o)
+			trial := gate.NewTrial(a.Kind, o)
 			trial.Commit, trial.CPU, trial.Cores = h.Build.Commit, h.Machine.CPU, h.Machine.Cores
 			if trial.Took = time.Since(began); o.Timed != nil {
 				trial.Budget = f.budget
@@ -194,7 +191,7 @@ func (f *checkFlags) proveGate(ctx context.Context, p process, runsGiven bool) e
 			}); err != nil {
 				return err
 			}
-			fmt.Fprintf(p.stderr, "neokv: run %d of %d, %s: %s after %s\n", run+1, f.runs, name, o.Verdict,
+			fmt.Fprintf(p.stderr, "neokv: run %d of %d, %s: %s after %s\n", run+1, f.runs, a.Kind, o.Verdict,
 				trial.Took.Round(time.Second))
 		}
 	}
@@ -213,6 +210,28 @@ func (f *checkFlags) proveGate(ctx context.Context, p process, runsGiven bool) e
 		}
 	}
 	return nil
+}
+
+// proof is what the trials of a sitting have in common.
+type proof struct {
+	baseline  *gate.Baseline
+	elsewhere bool // the baseline is of another machine
+	timed     *gate.Timed
+}
+
+// try tries the gate once.
+func (x *proof) try(ctx context.Context, a *gate.Attempt) (o *gate.Outcome, err error) {
+	o = &gate.Outcome{}
+	defer func() { o.Conclude(nil, 0) }()
+	if !a.Counts() {
+		t := *x.timed
+		t.Plan.B.Env = a.Env
+		t.Plan.Load.Seed = uint64(time.Now().UnixNano()) >> 11
+		o.Timed, err = t.Run(ctx, func(compare.Block) error { return nil })
+		return o, err
+	}
+	o.Counts, err = x.baseline.Counts(ctx, gate.Counting{Env: a.Env, Elsewhere: x.elsewhere})
+	return o, err
 }
 
 // parse checks the flags and reads the baseline. Its error names everything that is wrong.
@@ -250,7 +269,7 @@ func (f *checkFlags) parse(p process) (b *gate.Baseline, t *gate.Timed, err erro
 	if f.only != "" {
 		oneOf("only", f.only, "counts", "timed")
 	}
-	if err := checkForm(f.format, checkForms); err != nil {
+	if err := f.pageFlags.check(f.baseline); err != nil {
 		wrong = append(wrong, err)
 	}
 	for _, e := range f.env {
@@ -302,7 +321,8 @@ func (f *checkFlags) check(ctx context.Context, p process) error {
 	var o gate.Outcome
 	h := results.NewHeader()
 	elsewhere := b.Elsewhere(h.Build, h.Machine)
-	if f.only != "counts" || elsewhere != "" {
+	recount := elsewhere != "" && (f.only != "counts" || f.against != "")
+	if f.only != "counts" || recount {
 		builds, err := os.MkdirTemp("", "neokv-build-")
 		if err != nil {
 			return err
@@ -318,23 +338,35 @@ func (f *checkFlags) check(ctx context.Context, p process) error {
 			fmt.Fprintf(p.stderr, "neokv: building %s\n", t.Plan.A.Revision)
 		}
 		if err := t.Plan.A.Build(ctx, ".", builds); err != nil {
-			return err
+			return fmt.Errorf("%w; --against names another build, --only counts needs none", err)
 		}
 	}
-	progress := func(name string, run int) { fmt.Fprintf(p.stderr, "neokv: counting %s, run %d\n", name, run+1) }
 	if f.only != "timed" {
-		if elsewhere != "" {
+		how := gate.Counting{Env: f.env, Elsewhere: elsewhere != "" && !recount, Progress: func(name string, run int) {
+			fmt.Fprintf(p.stderr, "neokv: counting %s, run %d\n", name, run+1)
+		}}
+		if recount {
 			o.Warnings = append(o.Warnings, elsewhere+": its build was counted here anew")
 			var cases []gate.CountCase
 			for _, c := range b.Cases {
 				cases = append(cases, c.CountCase)
 			}
-			if b, err = gate.Renew(ctx, t.Plan.A.Program, cases, gate.FewestRuns, progress); err != nil {
+			if b, err = gate.Renew(ctx, t.Plan.A.Program, cases, gate.FewestRuns, how.Progress); err != nil {
 				return err
 			}
 		}
-		if o.Counts, err = b.Counts(ctx, "", f.env, progress); err != nil {
+		if o.Counts, err = b.Counts(ctx, how); err != nil {
 			return err
+		}
+		left := o.NotCompared()
+		switch {
+		case how.Elsewhere && left == "":
+			o.Warnings = append(o.Warnings, elsewhere+"; all counts that gate follow from the program alone")
+		case how.Elsewhere:
+			o.Warnings = append(o.Warnings, fmt.Sprintf("%s: only counts that follow from the program alone were compared, "+
+				"not: %s; --against counts the baseline's build here, too", elsewhere, left))
+		case left != "":
+			o.Warnings = append(o.Warnings, "this build does not tell these counts of the baseline: "+left)
 		}
 	}
 	if f.only != "counts" {
@@ -348,22 +380,36 @@ func (f *checkFlags) check(ctx context.Context, p process) error {
 			return err
 		}
 	}
-	o.Conclude()
+	o.Conclude(gate.KnownTrials(), f.budget)
 	if o.Verdict == gate.Inconclusive {
 		o.Warnings = append(o.Warnings, "nobody can tell; a longer --budget, or a quieter machine, may")
+	}
+	if o.ChangedCounts() {
+		why := "if the change is meant"
+		if o.Verdict != gate.Regression {
+			why = "lest a later build loses the gain"
+		}
+		o.Next = []string{
+			fmt.Sprintf("to see all counts: %s check --baseline %s --only counts --format html -o check.html", os.Args[0],
+				f.baseline),
+			fmt.Sprintf("%s: %s check --renew %s, from a clean commit, and commit the file, too", why, os.Args[0], f.baseline),
+		}
 	}
 	return errors.Join(f.print(p, &o), f.status(&o))
 }
 
-func (f *checkFlags) print(p process, o *gate.Outcome) (err error) {
-	switch f.format {
-	case "md":
-		err = o.PrintMarkdown(p.stdout)
-	case "json":
-		err = o.PrintJSON(p.stdout)
-	default:
-		err = o.PrintTable(p.stdout)
-	}
+func (f *checkFlags) print(p process, o *gate.Outcome) error {
+	err := f.write(p, func(w io.Writer) error {
+		switch f.format {
+		case "md":
+			return o.PrintMarkdown(w)
+		case "json":
+			return o.PrintJSON(w)
+		case "html":
+			return o.PrintHTML(w)
+		}
+		return o.PrintTable(w)
+	})
 	if f.junit != "" {
 		err = errors.Join(err, writeOutput(f.junit, os.O_TRUNC, o.PrintJUnit))
 	}

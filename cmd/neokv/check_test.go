@@ -2,12 +2,15 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"neokv.dev/bench"
 	"neokv.dev/bench/gate"
+	"neokv.dev/results"
 )
 
 // smallCase is a case that takes little time. Beside so many entries one that the cluster makes by itself is noise.
@@ -45,12 +48,75 @@ func TestCheckCounts(t *testing.T) {
 	got = neokvRun(t, os.Environ(), append(args, "--env", "NEOKV_RAFT_BATCH_MAX_OPS=1", "--format", "table", "--junit",
 		"check.xml", "--summary", "check.md")...)
 	if got.status != statusRegression || !strings.Contains(got.stdout, "small: Raft entries") ||
-		!strings.HasPrefix(got.stdout, "regression: ") || got.stderr == "" {
+		!strings.HasPrefix(got.stdout, "regression: ") || got.stderr == "" ||
+		!strings.Contains(got.stdout, "check --renew baseline.json") || !strings.Contains(got.stdout, "false alarms: ") {
 		t.Errorf("an entry for each write: %+v", got)
 	}
 	for name, want := range map[string]string{"check.xml": "<failure message=", "check.md": "**regression: "} {
 		if text, err := os.ReadFile(name); err != nil || !strings.Contains(string(text), want) {
 			t.Errorf("%s: %s, %v; want %q in it", name, text, err, want)
+		}
+	}
+}
+
+// TestCheckElsewhere checks by a baseline of another machine, where there is no git history: what follows from the
+// program alone is compared, and the output says what is not.
+func TestCheckElsewhere(t *testing.T) {
+	t.Setenv(programEnv, "1")
+	t.Chdir(t.TempDir())
+	figures, err := smallCase.Count(t.Context(), "", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := gate.Baseline{Format: gate.BaselineFormat, Runs: gate.FewestRuns,
+		Build: results.Build{Go: "go0", Commit: "0123456789abcdef"}, Cases: []gate.CountedCase{{CountCase: smallCase}}}
+	for _, f := range figures {
+		c := gate.CountedFigure{Name: f.Name, Unit: f.Unit, Better: f.Better, Median: f.Value}
+		if f.Name == "syncs" {
+			c.Median, c.Spread = c.Median/2, 0.004 // would fail here, but for the spread
+		}
+		b.Cases[0].Figures = append(b.Cases[0].Figures, c)
+	}
+	if err := writeOutput("baseline.json", os.O_TRUNC, b.Write); err != nil {
+		t.Fatal(err)
+	}
+	args := []string{"check", "--baseline", "baseline.json", "--only", "counts"}
+	got := neokvRun(t, os.Environ(), args...)
+	if got.status != statusDone || !strings.HasPrefix(got.stdout, "pass: ") ||
+		!strings.Contains(got.stdout, "the baseline is of go0, this build of go") ||
+		!strings.Contains(got.stdout, "not: syncs (small)") {
+		t.Errorf("the same build: %+v", got)
+	}
+	got = neokvRun(t, os.Environ(), append(args, "--env", "NEOKV_RAFT_BATCH_MAX_OPS=1")...)
+	if got.status != statusRegression || !strings.Contains(got.stdout, "small: Raft entries") {
+		t.Errorf("an entry for each write: %+v", got)
+	}
+	got = neokvRun(t, os.Environ(), "check", "--baseline", "baseline.json", "--budget", "1s")
+	if got.status != statusFailed || !strings.Contains(got.stderr, "--only counts needs none") {
+		t.Errorf("a build that is not there: %+v", got)
+	}
+}
+
+// TestCountTriesAgain: a run that fails is tried again, once.
+func TestCountTriesAgain(t *testing.T) {
+	t.Setenv(programEnv, "1")
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := smallCase
+	c.Load.Operations = 100
+	for failures, works := range map[int]bool{0: true, 1: true, 2: false} {
+		dir := t.TempDir()
+		program := filepath.Join(dir, "neokv")
+		text := fmt.Sprintf("#!/bin/sh\necho x >>%[1]s/starts\n[ $(wc -l <%[1]s/starts) -gt %d ] || exit 1\nexec %s \"$@\"\n",
+			dir, failures, self)
+		if err := os.WriteFile(program, []byte(text), 0o777); err != nil {
+			t.Fatal(err)
+		}
+		figures, err := c.Count(t.Context(), program, nil)
+		if (err == nil) != works || (len(figures) > 0) != works {
+			t.Errorf("a program that fails %d times: %d figures, %v", failures, len(figures), err)
 		}
 	}
 }
