@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"encoding/xml"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -275,10 +277,59 @@ func TestProof(t *testing.T) {
 	}
 }
 
+// TestAttempts: a trial is right if it finds the mistake that was made, in the right direction, and nothing where there
+// is none.
+func TestAttempts(t *testing.T) {
+	syncs := func(v compare.Verdict) []Finding { return []Finding{{Figure: "syncs", Gates: true, Verdict: v}} }
+	bytes := []Finding{{Figure: "WAL bytes", Gates: true, Verdict: compare.Worse}}
+	for _, x := range []struct {
+		kind  TrialKind
+		trial Trial
+		want  bool
+	}{
+		{CountsSame, Trial{Verdict: Pass}, true},
+		{CountsSame, Trial{Verdict: Pass, Counts: syncs(compare.Better)}, false},
+		{CountsSync, Trial{Verdict: Regression, Counts: syncs(compare.Worse)}, true},
+		{CountsSync, Trial{Verdict: Regression, Counts: bytes}, false},
+		{CountsSync, Trial{Verdict: Pass}, false},
+		{CountsNoSync, Trial{Verdict: Pass, Counts: syncs(compare.Better)}, true},
+		{CountsNoSync, Trial{Verdict: Pass}, false},
+		{CountsBytes, Trial{Verdict: Regression, Counts: bytes}, true},
+	} {
+		if got := FindAttempt(x.kind).right(&x.trial); got != x.want {
+			t.Errorf("%s, %s %+v: right %v, want %v", x.kind, x.trial.Verdict, x.trial.Counts, got, x.want)
+		}
+	}
+}
+
+// TestMistakesArePlanted: the places that trials change are in the source.
+func TestMistakesArePlanted(t *testing.T) {
+	n := 0
+	for _, a := range Attempts {
+		if a.Mistake == nil {
+			continue
+		}
+		n++
+		text, err := os.ReadFile(filepath.Join("..", "..", a.Mistake.file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if changed, err := a.Mistake.plant(string(text)); err != nil || changed == string(text) {
+			t.Errorf("%s: %v", a.Kind, err)
+		}
+	}
+	if n != 4 {
+		t.Errorf("%d kinds of trials have mistakes in the source, want 4", n)
+	}
+	if _, err := moreSyncs.plant("nothing"); err == nil {
+		t.Error("a place that is gone is planted")
+	}
+}
+
 // TestPower: every outcome says what it could have seen, and what trials say of false alarms.
 func TestPower(t *testing.T) {
 	trials := []Trial{{Kind: CountsSame, Verdict: Pass}, {Kind: TimedSame, Verdict: Pass, Budget: time.Minute},
-		{Kind: TimedSame, Verdict: Regression, Budget: time.Hour}}
+		{Kind: TimedSame, Verdict: Regression, Budget: time.Hour}, {Kind: CountsBytes, Verdict: Regression}}
 	count := Finding{Figure: "syncs", Gates: true, Verdict: AsBefore, Threshold: .01}
 	timed := Finding{Figure: "CPU", Gates: true, Verdict: AsBefore, Runs: 9, Interval: []float64{-.02, .01}}
 	short := Finding{Figure: "CPU", Gates: true, Verdict: NotSure, Runs: 2}

@@ -23,6 +23,10 @@ const (
 	TimedSlower   TrialKind = "timed-slower"
 	CountsSame    TrialKind = "counts-same"
 	CountsEntries TrialKind = "counts-more" // entries; the name is that of the first trials
+	CountsSync    TrialKind = "counts-sync"
+	CountsBytes   TrialKind = "counts-bytes"
+	CountsNoSync  TrialKind = "counts-less-sync"
+	CountsNoBytes TrialKind = "counts-less-bytes"
 )
 
 // SlowdownEnv is the variable that makes a neokv waste a share of its CPU time, such as 0.05. Linux alone does so.
@@ -31,7 +35,11 @@ const SlowdownEnv = "_NEOKV_SLOWDOWN"
 // Attempt is a kind of trial.
 type Attempt struct {
 	Kind TrialKind
-	Env  []string // the variables that make the mistake
+	// Env are the variables that make the mistake, and Mistake is the change of the source that does.
+	Env     []string
+	Mistake *Mistake
+	// Gain turns the trial round: the build with the mistake is that of the baseline, and the one without it is checked.
+	Gain bool
 	// The check should say Verdict, and of Figure, in some case, that it is Direction. Without a figure no count may
 	// differ.
 	Verdict   Conclusion
@@ -48,6 +56,10 @@ var Attempts = []Attempt{
 	// A build that writes each command of a pipeline as an entry of its own.
 	{Kind: CountsEntries, Verdict: Regression, Env: []string{"NEOKV_RAFT_BATCH_MAX_OPS=1"}, Figure: "Raft entries",
 		Direction: compare.Worse},
+	{Kind: CountsSync, Verdict: Regression, Mistake: moreSyncs, Figure: "syncs", Direction: compare.Worse},
+	{Kind: CountsBytes, Verdict: Regression, Mistake: moreBytes, Figure: "WAL bytes", Direction: compare.Worse},
+	{Kind: CountsNoSync, Verdict: Pass, Mistake: moreSyncs, Gain: true, Figure: "syncs", Direction: compare.Better},
+	{Kind: CountsNoBytes, Verdict: Pass, Mistake: moreBytes, Gain: true, Figure: "WAL bytes", Direction: compare.Better},
 }
 
 // FindAttempt returns the attempt of a kind, nil if there is none.

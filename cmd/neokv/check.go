@@ -172,8 +172,14 @@ func (f *checkFlags) proveGate(ctx context.Context, p process, runsGiven bool) e
 		return err
 	}
 	defer tuneGenerator(os.Getenv)()
+	builds, err := os.MkdirTemp("", "neokv-build-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(builds)
 	h := results.NewHeader()
-	sitting := proof{baseline: b, timed: timed, elsewhere: b != nil && b.Elsewhere(h.Build, h.Machine) != ""}
+	sitting := proof{baseline: b, timed: timed, builds: builds, programs: map[*gate.Mistake]string{},
+		gains: map[*gate.Mistake]*gate.Baseline{}, elsewhere: b != nil && b.Elsewhere(h.Build, h.Machine) != ""}
 	for run := range f.runs {
 		for _, a := range attempts {
 			began := time.Now()
@@ -217,9 +223,12 @@ type proof struct {
 	baseline  *gate.Baseline
 	elsewhere bool // the baseline is of another machine
 	timed     *gate.Timed
+	builds    string // a folder
+	programs  map[*gate.Mistake]string
+	gains     map[*gate.Mistake]*gate.Baseline // of the builds with mistakes
 }
 
-// try tries the gate once.
+// try tries the gate once. It builds each mistake when it first needs it.
 func (x *proof) try(ctx context.Context, a *gate.Attempt) (o *gate.Outcome, err error) {
 	o = &gate.Outcome{}
 	defer func() { o.Conclude(nil, 0) }()
@@ -230,7 +239,24 @@ func (x *proof) try(ctx context.Context, a *gate.Attempt) (o *gate.Outcome, err 
 		o.Timed, err = t.Run(ctx, func(compare.Block) error { return nil })
 		return o, err
 	}
-	o.Counts, err = x.baseline.Counts(ctx, gate.Counting{Env: a.Env, Elsewhere: x.elsewhere})
+	b, how := x.baseline, gate.Counting{Env: a.Env, Elsewhere: x.elsewhere}
+	if a.Mistake != nil {
+		if x.programs[a.Mistake] == "" {
+			if x.programs[a.Mistake], err = a.Mistake.Build(ctx, ".", x.builds); err != nil {
+				return o, err
+			}
+		}
+		how.Program = x.programs[a.Mistake]
+	}
+	if a.Gain {
+		if x.gains[a.Mistake] == nil {
+			if x.gains[a.Mistake], err = b.Of(ctx, how.Program); err != nil {
+				return o, err
+			}
+		}
+		b, how.Program = x.gains[a.Mistake], ""
+	}
+	o.Counts, err = b.Counts(ctx, how)
 	return o, err
 }
 
