@@ -21,6 +21,7 @@ import (
 	"neokv.dev/profiles"
 	"neokv.dev/results"
 	"neokv.dev/results/compare"
+	"neokv.dev/results/history"
 )
 
 // checkFlags are the flags of check.
@@ -34,9 +35,9 @@ type checkFlags struct {
 	budget                   time.Duration
 	inconclusive, only       string
 	pageFlags
-	junit, summary  string
-	runs            int
-	withoutBaseline bool
+	junit, summary, history string
+	runs                    int
+	withoutBaseline         bool
 }
 
 func checkCommand(p process) *cobra.Command {
@@ -61,6 +62,7 @@ Exit status: 0 pass, 3 regression, 4 inconclusive (only with --inconclusive fail
   neokv check --baseline baseline.json --only counts
   neokv check --baseline baseline.json --budget 1m --max-regression 5% --junit check.xml --summary check.md
   neokv check --baseline baseline.json --against program=./neokv.last-release --inconclusive fail
+  neokv check --baseline baseline.json --only counts --history history.jsonl && neokv history show history.jsonl
   neokv check --baseline baseline.json --only counts --format html -o check.html`,
 		Args: noArgs,
 	}
@@ -83,6 +85,7 @@ Exit status: 0 pass, 3 regression, 4 inconclusive (only with --inconclusive fail
 	f.register(flags)
 	flags.StringVar(&f.junit, "junit", "", "write JUnit's XML to this `file`, too")
 	flags.StringVar(&f.summary, "summary", "", "append a summary in Markdown to this `file`, too")
+	flags.StringVar(&f.history, "history", "", "append the figures of this build to this history, a `file`, too")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		switch {
 		case f.renew != "":
@@ -295,8 +298,17 @@ func (f *checkFlags) parse(p process) (b *gate.Baseline, t *gate.Timed, err erro
 	if f.only != "" {
 		oneOf("only", f.only, "counts", "timed")
 	}
-	if err := f.pageFlags.check(f.baseline); err != nil {
+	if err := f.pageFlags.check(f.baseline, f.history); err != nil {
 		wrong = append(wrong, err)
+	}
+	if f.history != "" {
+		if warnings, err := history.Check(f.history); err != nil {
+			complain("%v", err)
+		} else {
+			for _, w := range warnings {
+				fmt.Fprintf(p.stderr, "neokv: warning: %s: %s\n", f.history, w)
+			}
+		}
 	}
 	for _, e := range f.env {
 		if !strings.Contains(e, "=") {
@@ -421,7 +433,7 @@ func (f *checkFlags) check(ctx context.Context, p process) error {
 			fmt.Sprintf("%s: %s check --renew %s, from a clean commit, and commit the file, too", why, os.Args[0], f.baseline),
 		}
 	}
-	return errors.Join(f.print(p, &o), f.status(&o))
+	return errors.Join(f.print(p, &o), f.keep(b, t, &o, h), f.status(&o))
 }
 
 func (f *checkFlags) print(p process, o *gate.Outcome) error {
@@ -443,6 +455,44 @@ func (f *checkFlags) print(p process, o *gate.Outcome) error {
 		err = errors.Join(err, writeOutput(f.summary, os.O_APPEND, o.PrintMarkdown))
 	}
 	return err
+}
+
+// keep appends what this build did to the history: an entry for each case, and one for the timed part.
+func (f *checkFlags) keep(b *gate.Baseline, t *gate.Timed, o *gate.Outcome, h results.Header) error {
+	if f.history == "" {
+		return nil
+	}
+	h.Command = withoutSecrets(h.Command)
+	var entries []history.Entry
+	add := func(name, profile string, set []string, findings []gate.Finding) error {
+		e := history.Entry{Header: h, Case: name, Warnings: o.Warnings}
+		for _, x := range findings {
+			if x.Case == name {
+				e.Figures = append(e.Figures, results.Figure{Name: x.Figure, Unit: x.Unit, Kind: x.Kind, Better: x.Better,
+					Value: x.Now})
+			}
+		}
+		if len(e.Figures) == 0 {
+			return nil
+		}
+		r, err := profiles.Resolve(profiles.ValueSources{Profile: profile, Env: append(os.Environ(), f.env...), Set: set})
+		if err != nil {
+			return err
+		}
+		describe(&e.Header, r)
+		e.Header.Cluster.InMemory = true
+		entries = append(entries, e)
+		return nil
+	}
+	var wrong []error
+	for _, c := range b.Cases {
+		wrong = append(wrong, add(c.Name, "default", c.Set, o.Counts))
+	}
+	wrong = append(wrong, add(gate.TimedCase, t.Plan.B.Profile, t.Plan.B.Set, o.Timed))
+	if err := errors.Join(wrong...); err != nil {
+		return err
+	}
+	return history.Append(f.history, entries...)
 }
 
 // Exit status of check.

@@ -30,7 +30,7 @@ func TestCheckCounts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	args := []string{"check", "--baseline", "baseline.json", "--only", "counts", "--format", "json"}
+	args := []string{"check", "--baseline", "baseline.json", "--only", "counts", "--format", "json", "--history", "h.jsonl"}
 	got := neokvRun(t, os.Environ(), args...)
 	var o gate.Outcome
 	if err := json.Unmarshal([]byte(got.stdout), &o); err != nil {
@@ -51,6 +51,11 @@ func TestCheckCounts(t *testing.T) {
 		!strings.HasPrefix(got.stdout, "regression: ") || got.stderr == "" ||
 		!strings.Contains(got.stdout, "check --renew baseline.json") || !strings.Contains(got.stdout, "false alarms: ") {
 		t.Errorf("an entry for each write: %+v", got)
+	}
+	seen := neokvRun(t, nil, "history", "show", "h.jsonl")
+	if seen.status != statusDone || !strings.Contains(seen.stdout, "small") ||
+		!strings.Contains(seen.stdout, "1 stores, ") || !strings.Contains(seen.stdout, "Raft entries") {
+		t.Errorf("the history: %+v", seen)
 	}
 	for name, want := range map[string]string{"check.xml": "<failure message=", "check.md": "**regression: "} {
 		if text, err := os.ReadFile(name); err != nil || !strings.Contains(string(text), want) {
@@ -125,14 +130,14 @@ func TestCheckRefuses(t *testing.T) {
 	t.Chdir(t.TempDir())
 	writeResult(t, "result.jsonl", "")
 	got := neokvRun(t, nil, "check", "--baseline", "result.jsonl", "--max-regression", "5", "--only", "all", "--budget",
-		"0s", "--format", "xml", "--set", "a.b=c", "--env", "X", "--against", "redis=none", "--inconclusive", "maybe")
+		"0s", "--format", "xml", "--history", "result.jsonl", "--set", "a.b=c", "--env", "X", "--against", "redis=none", "--inconclusive", "maybe")
 	if got.status != statusInvalid || got.stdout != "" {
 		t.Fatalf("%+v", got)
 	}
 	for _, want := range []string{
 		"result.jsonl: not a baseline", "--max-regression 5: want a share", "--only all: want counts or timed",
 		"--budget 0s: want", "--format xml: want", "unknown setting: a.b", "--env X: want", "--against redis=none: want",
-		"--inconclusive maybe: want pass or fail",
+		"--inconclusive maybe: want pass or fail", "result.jsonl: line 1: not a line of a history",
 	} {
 		if !strings.Contains(got.stderr, want) {
 			t.Errorf("no %q in:\n%s", want, got.stderr)
