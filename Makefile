@@ -10,7 +10,10 @@ FUZZ = 3s
 # Tests that take all of the machine: beside them leaders would not be heard in time.
 ALONE = ^(TestLargeCases|TestClientsThatDoNotRead)$$
 
-.PHONY: test redis-server chromium vet staticcheck darwin peers race explore fuzz
+# What the work of this build is judged by; docs/benchmarks.md says when to renew it.
+BASELINE = bench/gate/baseline.json
+
+.PHONY: test redis-server chromium vet staticcheck darwin peers counts baseline race explore fuzz
 
 # vet looks at all that go test would look at again, in packages of other modules, too.
 test: redis-server chromium vet staticcheck darwin peers
@@ -39,6 +42,17 @@ darwin:
 # The comparison with other systems is a module of its own.
 peers:
 	cd bench/peers && go vet ./... && go run $(STATICCHECK) ./... && go test -vet=off ./...
+
+# Fails if operations cost more syncs, entries or bytes of the log than those of the baseline. It needs no git history.
+counts:
+	go build -buildvcs=false -o bin/ ./cmd/neokv
+	bin/neokv check --baseline $(BASELINE) --only counts
+
+# A new baseline, of a commit alone. git must not see other files either.
+baseline:
+	@test -z "$$(git status --porcelain)" || { echo "make baseline: commit or stash first: git status" >&2; exit 1; }
+	go build -o bin/ ./cmd/neokv
+	bin/neokv check --renew $(BASELINE)
 
 # Everything under the race detector, with fewer seeds and calls, one package at a time: leaders have to be heard in time.
 race: redis-server

@@ -7,6 +7,8 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -239,6 +241,41 @@ func TestReadBaseline(t *testing.T) {
 		if _, err := ReadBaseline(strings.NewReader(text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q in it", text, err, want)
 		}
+	}
+}
+
+// TestCommittedBaseline: the baseline of this project is of a commit alone and has the cases of this build. What should
+// follow from the program alone did so in its runs, so that it gates on every machine.
+func TestCommittedBaseline(t *testing.T) {
+	text, err := os.ReadFile("baseline.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := ReadBaseline(bytes.NewReader(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if b.Build.Commit == "" || b.Build.Modified || b.Runs < 10 {
+		t.Errorf("%d runs of commit %q, modified %v: want 10 of a commit alone", b.Runs, b.Build.Commit, b.Build.Modified)
+	}
+	var cases []CountCase
+	for _, c := range b.Cases {
+		cases = append(cases, c.CountCase)
+		want := []string{"Raft entries", "Raft entry bytes"}
+		if strings.HasSuffix(c.Name, "stores=1") {
+			want = append(want, "WAL bytes")
+		}
+		if strings.HasSuffix(c.Name, "P=1 stores=1") {
+			want = append(want, "syncs")
+		}
+		for _, name := range want {
+			if !slices.ContainsFunc(c.Figures, func(f CountedFigure) bool { return f.Name == name && f.Exact() }) {
+				t.Errorf("%s: %s is not exact: renew the baseline on a quieter machine", c.Name, name)
+			}
+		}
+	}
+	if !reflect.DeepEqual(cases, CountCases()) {
+		t.Error("the cases of the baseline are not those of this build: make baseline")
 	}
 }
 
