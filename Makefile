@@ -1,4 +1,5 @@
-# make test is what to run before a commit; CI runs it, and more as far as it has time. `go test ./...` alone needs nothing but Go.
+# make test is what to run before a commit; CI runs it, and more as far as it has time. `go test ./...` alone needs
+# nothing but Go.
 
 # A version that reads the Go of go.mod; changed together with it.
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
@@ -54,7 +55,8 @@ baseline:
 	go build -o bin/ ./cmd/neokv
 	bin/neokv check --renew $(BASELINE)
 
-# Everything under the race detector, with fewer seeds and calls, one package at a time: leaders have to be heard in time.
+# Everything under the race detector, with fewer seeds and calls, one package at a time: leaders have to be heard in
+# time.
 race: redis-server
 	go test -race -short -p 1 -vet=off -tags redisserver -timeout 20m ./...
 

@@ -62,7 +62,8 @@ func (w *worker) pipeline() {
 	w.settle()
 }
 
-// With OneSlot the operations of a pipeline are about keys of one slot. Operations and slots are as frequent as without.
+// With OneSlot the operations of a pipeline are about keys of one slot. Operations and slots are as frequent as
+// without.
 func TestOneSlot(t *testing.T) {
 	cases := []struct {
 		workload string

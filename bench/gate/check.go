@@ -127,8 +127,8 @@ type Counting struct {
 const agreeing = 3
 
 // Counts judges the work of a program against the baseline. A case in which a figure that gates has changed is counted
-// again, when all others have been counted: what else the machine does has passed by then. A change counts if three runs
-// show it.
+// again, when all others have been counted: what else the machine does has passed by then. A change counts if three
+// runs show it.
 func (b *Baseline) Counts(ctx context.Context, how Counting) (out []Finding, err error) {
 	found, runs := make([][]Finding, len(b.Cases)), make([][][]results.Figure, len(b.Cases))
 	for run := range agreeing {

@@ -51,9 +51,9 @@ func CountCases() (out []CountCase) {
 	return out
 }
 
-// Count runs the case on a cluster of its own in memory, and returns the work per operation. program is the neokv to run,
-// empty for this one. A run that fails is tried again, once: where a machine stands still for seconds a write gets no
-// answer in time.
+// Count runs the case on a cluster of its own in memory, and returns the work per operation. program is the neokv to
+// run, empty for this one. A run that fails is tried again, once: where a machine stands still for seconds a write gets
+// no answer in time.
 func (c CountCase) Count(ctx context.Context, program string, env []string) ([]results.Figure, error) {
 	figures, err := c.run(ctx, program, env)
 	if err == nil || ctx.Err() != nil {
@@ -115,8 +115,8 @@ const (
 	FewestRuns     = 6      // of a case, for a baseline
 )
 
-// runtimeCounts are never more than information. They depend on when the collector empties pools: they may spread little
-// over the runs of a baseline and lie a tenth off in the next one.
+// runtimeCounts are never more than information. They depend on when the collector empties pools: they may spread
+// little over the runs of a baseline and lie a tenth off in the next one.
 var runtimeCounts = []string{"allocations", "allocated bytes"}
 
 // Gates reports whether a change of the count fails a check.

@@ -71,13 +71,15 @@ func TestJudgeElsewhere(t *testing.T) {
 	c := CountedCase{CountCase{Name: "x"}, summarize([][]results.Figure{counts(2, 1000, 1), counts(2, 1001, 1),
 		counts(2, 1000, 1)})}
 	got := Outcome{Counts: c.judge([][]results.Figure{counts(3, 2000, 1)}, true)}
-	if s, b := got.Counts[0], got.Counts[1]; !s.Gates || s.Verdict != compare.Worse || b.Gates || b.Verdict != NotCompared {
+	if s, b := got.Counts[0], got.Counts[1]; !s.Gates || s.Verdict != compare.Worse || b.Gates ||
+		b.Verdict != NotCompared {
 		t.Errorf("%+v", got.Counts)
 	}
 	if left := got.NotCompared(); left != "WAL bytes (x)" {
 		t.Errorf("left out: %q", left)
 	}
-	b := Baseline{Build: results.Build{Go: "go1"}, Machine: results.Machine{CPU: "x", Cores: 2, OS: "linux", Arch: "amd64"}}
+	b := Baseline{Build: results.Build{Go: "go1"},
+		Machine: results.Machine{CPU: "x", Cores: 2, OS: "linux", Arch: "amd64"}}
 	same := b.Machine
 	for want, change := range map[string]func(*results.Build, *results.Machine){
 		"":                     func(*results.Build, *results.Machine) {},
@@ -184,7 +186,8 @@ func TestOutcomePrints(t *testing.T) {
 	timed := Timed{Most: .05}
 	o := Outcome{Timed: timed.judge(delta(.2, 0, 12)), Warnings: []string{"a <b> | c"}}
 	o.Counts = []Finding{
-		{Case: "x", Figure: "syncs", Unit: "/op", Kind: results.Counted, Before: 2, Now: 3, Change: .5, Gates: true, Verdict: compare.Worse,
+		{Case: "x", Figure: "syncs", Unit: "/op", Kind: results.Counted, Before: 2, Now: 3, Change: .5,
+			Gates: true, Verdict: compare.Worse,
 			Threshold: .002},
 		{Case: "x", Figure: "WAL bytes", Unit: "B/op", Before: 2, Now: 2, Gates: true, Verdict: AsBefore},
 	}

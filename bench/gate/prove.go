@@ -38,7 +38,8 @@ type Attempt struct {
 	// Env are the variables that make the mistake, and Mistake is the change of the source that does.
 	Env     []string
 	Mistake *Mistake
-	// Gain turns the trial round: the build with the mistake is that of the baseline, and the one without it is checked.
+	// Gain turns the trial round: the build with the mistake is that of the baseline, and the one without it is
+	// checked.
 	Gain bool
 	// The check should say Verdict, and of Figure, in some case, that it is Direction. Without a figure no count may
 	// differ.
@@ -51,7 +52,8 @@ type Attempt struct {
 var Attempts = []Attempt{
 	{Kind: TimedSame, Verdict: Pass},
 	// A build that wastes 5 % of its CPU time.
-	{Kind: TimedSlower, Verdict: Regression, Env: []string{SlowdownEnv + "=0.05"}, Figure: "CPU", Direction: compare.Worse},
+	{Kind: TimedSlower, Verdict: Regression, Env: []string{SlowdownEnv + "=0.05"}, Figure: "CPU",
+		Direction: compare.Worse},
 	{Kind: CountsSame, Verdict: Pass},
 	// A build that writes each command of a pipeline as an entry of its own.
 	{Kind: CountsEntries, Verdict: Regression, Env: []string{"NEOKV_RAFT_BATCH_MAX_OPS=1"}, Figure: "Raft entries",
@@ -166,7 +168,8 @@ func Proof(trials []Trial) (out []string) {
 	return out
 }
 
-// falseAlarms says how often trials of the same build have failed. Of timed trials it takes those that had no more time.
+// falseAlarms says how often trials of the same build have failed. Of timed trials it takes those that had no more
+// time.
 func falseAlarms(trials []Trial, kind TrialKind, budget time.Duration) string {
 	n, wrong := 0, 0
 	for _, t := range trials {

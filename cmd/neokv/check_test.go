@@ -30,7 +30,8 @@ func TestCheckCounts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	args := []string{"check", "--baseline", "baseline.json", "--only", "counts", "--format", "json", "--history", "h.jsonl"}
+	args := []string{"check", "--baseline", "baseline.json", "--only", "counts", "--format", "json", "--history",
+		"h.jsonl"}
 	got := neokvRun(t, os.Environ(), args...)
 	var o gate.Outcome
 	if err := json.Unmarshal([]byte(got.stdout), &o); err != nil {
@@ -130,7 +131,8 @@ func TestCheckRefuses(t *testing.T) {
 	t.Chdir(t.TempDir())
 	writeResult(t, "result.jsonl", "")
 	got := neokvRun(t, nil, "check", "--baseline", "result.jsonl", "--max-regression", "5", "--only", "all", "--budget",
-		"0s", "--format", "xml", "--history", "result.jsonl", "--set", "a.b=c", "--env", "X", "--against", "redis=none", "--inconclusive", "maybe")
+		"0s", "--format", "xml", "--history", "result.jsonl", "--set", "a.b=c", "--env", "X", "--against", "redis=none",
+		"--inconclusive", "maybe")
 	if got.status != statusInvalid || got.stdout != "" {
 		t.Fatalf("%+v", got)
 	}

@@ -77,8 +77,8 @@ func run(ctx context.Context, p process, args []string) (status int) {
 		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
 	}
 	root.AddCommand(serveCommand(p), benchCommand(p), abCommand(p), compareCommand(p), checkCommand(p), resultsCommand(p),
-		tuneCommand(p), reportCommand(p), historyCommand(p), redisBenchmarkCommand(p), profilesCommand(p), workloadsCommand(p),
-		versionCommand(p))
+		tuneCommand(p), reportCommand(p), historyCommand(p), redisBenchmarkCommand(p), profilesCommand(p),
+		workloadsCommand(p), versionCommand(p))
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &usageError{err.Error()} })
 	root.SetIn(p.stdin)
 	root.SetOut(p.stdout)

@@ -223,7 +223,8 @@ func (f *tuneFlags) plan(c *cobra.Command, p process) (*tuning.StudyPlan, error)
 	complain(err)
 	h := results.NewHeader()
 	plan := &tuning.StudyPlan{Format: tuning.FileFormat, Started: time.Now(),
-		Command: withoutSecrets(os.Args), Build: h.Build, Machine: h.Machine, Profile: f.profile, Set: f.set, Budget: f.budget, Block: f.block, Cold: f.cold, Around: f.around}
+		Command: withoutSecrets(os.Args), Build: h.Build, Machine: h.Machine, Profile: f.profile, Set: f.set,
+		Budget: f.budget, Block: f.block, Cold: f.cold, Around: f.around}
 	if f.block < 100*time.Millisecond || f.block > time.Hour {
 		complain(&usageError{fmt.Sprintf("--block %s: want 100ms to 1h", f.block)})
 	}

@@ -158,7 +158,8 @@ func TestTuneUsage(t *testing.T) {
 	got := neokvRun(t, nil, "tune", "--knob", "engine.blom_bits=1", "--knob", "engine.bloom_bits=10", "--knob",
 		"engine.bloom_bits=0,40", "--knob", "engine.memtable_size=8MiB..4MiB", "--knob", "load.clients=1..4", "--knob",
 		"raft.rtt", "--knob", "raft.max_inflight=1,2", "--knob", "raft.max_inflight=4", "--knob",
-		"engine.l0_compaction=16,80", "--knob", "redis.requirepass=a", "--objective", "max p99", "--subject", "p99<10,foo<1,memory<1GiB", "--block", "1ms",
+		"engine.l0_compaction=16,80", "--knob", "redis.requirepass=a", "--objective", "max p99", "--subject",
+		"p99<10,foo<1,memory<1GiB", "--block", "1ms",
 		"--format", "pdf")
 	if got.status != statusInvalid || got.stdout != "" {
 		t.Errorf("status %d, %q", got.status, got.stdout)
