@@ -114,9 +114,7 @@ func (o *StudyOutcome) Conclusion() []string {
 				"; the best of many is partly luck, so the confirmed figure counts")
 		}
 		return out
-	case len(o.Effects) > 0 && !slices.ContainsFunc(o.Effects, func(e Effect) bool { return e.Measurable }):
-		return []string{none}
-	case o.Winner == nil && o.Plan.Budget > 0 && o.Took >= o.Plan.Budget/2:
+	case o.Winner == nil && o.Took >= o.Plan.Budget/2:
 		return []string{none}
 	}
 	return []string{"not finished: nothing has been confirmed"}

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -195,7 +196,12 @@ func TestOutcome(t *testing.T) {
 	if notes := s.Notes(); len(notes) != 2 || !strings.Contains(notes[0], "the row cache answered 80.0 %") {
 		t.Errorf("notes %q, want one about the row cache", notes)
 	}
-	flat := &Study{Plan: s.Plan, Trials: s.Trials[:1]}
+	begun := &Study{Plan: s.Plan, Trials: s.Trials[:1]}
+	if got := begun.Outcome().Conclusion(); got[0] != "not finished: nothing has been confirmed" {
+		t.Errorf("a study that has begun says %q", got)
+	}
+	flat := &Study{Plan: s.Plan, Trials: slices.Clone(s.Trials[:1])}
+	flat.Trials[0].Took = s.Plan.Budget
 	if got := flat.Outcome().Conclusion(); !strings.Contains(got[0], "nothing that was tried beats the default") {
 		t.Errorf("a study without effects says %q", got)
 	}
