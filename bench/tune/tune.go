@@ -370,10 +370,7 @@ func (s *Tuner) worth(t *tuning.StudyTrial, base float64) float64 {
 	if !ok || value <= 0 || base <= 0 {
 		return failed
 	}
-	worth := math.Log(value / base)
-	if s.study.Plan.Objective.Better == results.Lower {
-		worth = -worth
-	}
+	worth := s.study.Plan.Objective.Gain(math.Log(value / base))
 	for _, c := range s.study.Plan.Conditions {
 		if x, ok := t.Figure(c.Figure); ok && !c.Holds(x) {
 			beyond := math.Abs(math.Log(max(x, 1e-9) / max(c.Limit, 1e-9)))
@@ -398,11 +395,7 @@ func (s *Tuner) candidates(effects []tuning.Effect) (sets [][]string) {
 			if l.Ratio == nil || l.Default || len(l.Breaks) > 0 || !l.Ratio.ExcludesOne() {
 				continue
 			}
-			g := math.Log(l.Ratio.Center)
-			if s.study.Plan.Objective.Better == results.Lower {
-				g = -g
-			}
-			if g > gain {
+			if g := s.study.Plan.Objective.Gain(math.Log(l.Ratio.Center)); g > gain {
 				best, gain = l.Value, g
 			}
 		}

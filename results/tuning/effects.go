@@ -268,11 +268,3 @@ func (s *Study) breaks(medians []Median) (out []string) {
 	}
 	return out
 }
-
-// gain returns how much better a ratio's logarithm is: it is positive where the objective is better than the default.
-func (s *Study) gain(log float64) float64 {
-	if s.Plan.Objective.Better == "lower" {
-		return -log
-	}
-	return log
-}

@@ -74,6 +74,14 @@ func (o Objective) String() string {
 	return "min " + o.Figure
 }
 
+// Gain returns how much better a ratio is than 1, by its logarithm: more than 0 if it is better.
+func (o Objective) Gain(log float64) float64 {
+	if o.Better == results.Lower {
+		return -log
+	}
+	return log
+}
+
 // Subject is what a configuration must hold, as the median of its trials.
 type Subject struct {
 	Text   string  `json:"text"` // as typed

@@ -129,11 +129,7 @@ func (o *StudyOutcome) Worst() *Circumstance {
 		if row == nil || row.Ratio == nil {
 			continue
 		}
-		gain := math.Log(row.Ratio.Center)
-		if o.Plan.Objective.Better == results.Lower {
-			gain = -gain
-		}
-		if gain < least {
+		if gain := o.Plan.Objective.Gain(math.Log(row.Ratio.Center)); gain < least {
 			worst, least = &o.Around[i], gain
 		}
 	}

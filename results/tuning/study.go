@@ -33,7 +33,7 @@ func (s *Study) Ranking(phases ...Phase) (out []Contender) {
 		medians := s.medians(g.trials)
 		out = append(out, Contender{
 			Set: g.trials[0].Set, Trials: len(g.logs), Ratio: math.Exp(mean), Medians: medians, Breaks: s.breaks(medians),
-			score: s.gain(mean) - sd/math.Sqrt(float64(len(g.logs))),
+			score: s.Plan.Objective.Gain(mean) - sd/math.Sqrt(float64(len(g.logs))),
 		})
 	}
 	slices.SortFunc(out, func(a, b Contender) int {

@@ -135,7 +135,7 @@ func (m *Local) data(ctx context.Context, load tuning.Load, set []string) (dir s
 		return d.dir, nil
 	}
 	for len(m.loaded) >= mostLoaded {
-		if err := os.RemoveAll(m.loaded[0].dir); err != nil {
+		if err := os.RemoveAll(filepath.Dir(m.loaded[0].dir)); err != nil {
 			return "", err
 		}
 		m.loaded = m.loaded[1:]
