@@ -363,7 +363,7 @@ func (s *Tuner) base() float64 {
 }
 
 // worth returns what the estimator is to make as large as possible: the logarithm of how much better a trial is than
-// the default. A trial that failed, or breaks a condition, is worth less than any that does not.
+// the default. A trial that failed, or breaks a subject, is worth less than any that does not.
 func (s *Tuner) worth(t *tuning.StudyTrial, base float64) float64 {
 	const failed, broken = -20, -5
 	value, ok := t.Figure(s.study.Plan.Objective.Figure)
@@ -371,7 +371,7 @@ func (s *Tuner) worth(t *tuning.StudyTrial, base float64) float64 {
 		return failed
 	}
 	worth := s.study.Plan.Objective.Gain(math.Log(value / base))
-	for _, c := range s.study.Plan.Conditions {
+	for _, c := range s.study.Plan.Subjects {
 		if x, ok := t.Figure(c.Figure); ok && !c.Holds(x) {
 			beyond := math.Abs(math.Log(max(x, 1e-9) / max(c.Limit, 1e-9)))
 			worth = min(worth, 0) + broken - min(beyond, 5)

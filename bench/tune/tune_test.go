@@ -165,10 +165,10 @@ func TestNothingBeatsTheDefault(t *testing.T) {
 	}
 }
 
-// The winner holds the conditions, also where a configuration that does not is faster.
-func TestConditions(t *testing.T) {
+// The winner holds the subjects, also where a configuration that does not is faster.
+func TestSubjects(t *testing.T) {
 	plan := testPlan()
-	plan.Conditions = []tuning.Subject{{Text: "p99<12ms", Figure: "p99", Below: true, Limit: 12000}}
+	plan.Subjects = []tuning.Subject{{Text: "p99<12ms", Figure: "p99", Below: true, Limit: 12000}}
 	study, err := run(t, &fake{random: rand.New(rand.NewPCG(3, 0)), noise: 0.01, effect: hill}, plan, nil)
 	if err != nil {
 		t.Fatal(err)

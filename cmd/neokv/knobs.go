@@ -16,7 +16,7 @@ import (
 	"neokv.dev/results/tuning"
 )
 
-// This file reads what tune is told in words: knobs, the objective and conditions. It also writes a profile of what was
+// This file reads what tune is told in words: knobs, the objective and subjects. It also writes a profile of what was
 // chosen.
 
 // parseKnobs reads the knobs. The settings in r are the defaults. resolve checks a value together with other settings.
@@ -93,7 +93,7 @@ func parseKnob(text string, r *profiles.Resolved) (k tuning.Knob, err error) {
 	return k, nil
 }
 
-// tuneFigure is a figure that an objective or a condition may name.
+// tuneFigure is a figure that an objective or a subject may name.
 type tuneFigure struct {
 	figure string
 	better results.Direction
@@ -150,8 +150,8 @@ func parseObjective(text string) (o tuning.Objective, err error) {
 	return tuning.Objective{Figure: f.figure, Better: f.better}, nil
 }
 
-// parseConditions reads conditions such as `p99<10ms,throughput>20000`.
-func parseConditions(text string) (out []tuning.Subject, err error) {
+// parseSubjects reads subjects such as `p99<10ms,throughput>20000`.
+func parseSubjects(text string) (out []tuning.Subject, err error) {
 	var wrong []error
 	for part := range strings.SplitSeq(text, ",") {
 		part = strings.ReplaceAll(strings.TrimSpace(part), " ", "")

@@ -64,7 +64,7 @@ A knob is setting=value,value,... or setting=from..to. An objective is max throu
 	flags.StringArrayVar(&f.knobs, "knob", nil,
 		"setting and the values to try, `name=values`; may be repeated")
 	flags.StringVar(&f.objective, "objective", "max throughput", "`figure` to make better")
-	flags.StringVar(&f.subject, "subject", "", "`conditions` that must hold, such as 'p99<10ms'; several joined by commas")
+	flags.StringVar(&f.subject, "subject", "", "`subjects` that must hold, such as 'p99<10ms'; several joined by commas")
 	flags.DurationVar(&f.budget, "budget", 10*time.Minute, "how `long` all trials may take together")
 	flags.DurationVar(&f.block, "block", 3*time.Second, "how `long` a trial is measured")
 	flags.BoolVar(&f.cold, "cold", false, "begin each trial with its data files out of the page cache; Linux only")
@@ -231,7 +231,7 @@ func (f *tuneFlags) plan(c *cobra.Command, p process) (*tuning.StudyPlan, error)
 	plan.Objective, err = parseObjective(f.objective)
 	complain(err)
 	if f.subject != "" {
-		plan.Conditions, err = parseConditions(f.subject)
+		plan.Subjects, err = parseSubjects(f.subject)
 		complain(err)
 	}
 	if r == nil {

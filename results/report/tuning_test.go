@@ -24,9 +24,9 @@ func syntheticTuning() *tuning.StudyOutcome {
 				Ordered: true},
 			{Setting: "engine.bloom_prefix", Values: []string{"region", "collection", "key"}, Default: "key"},
 		},
-		Objective:  tuning.Objective{Figure: "throughput", Better: results.Higher},
-		Conditions: []tuning.Subject{{Text: "p99<10ms", Figure: "p99", Below: true, Limit: 10000}},
-		Budget:     10 * time.Minute, Block: 3 * time.Second, Seed: 42,
+		Objective: tuning.Objective{Figure: "throughput", Better: results.Higher},
+		Subjects:  []tuning.Subject{{Text: "p99<10ms", Figure: "p99", Below: true, Limit: 10000}},
+		Budget:    10 * time.Minute, Block: 3 * time.Second, Seed: 42,
 	}}
 	factors := map[string]float64{"engine.memtable_size=4MiB": 0.7, "engine.memtable_size=8MiB": 0.75,
 		"engine.memtable_size=64MiB": 1.2, "engine.bloom_prefix=region": 0.9}

@@ -31,7 +31,7 @@ type KnobValue struct {
 	Ratio *compare.Estimate `json:"ratio,omitempty"`
 	// Failure says why the value gave no figures.
 	Failure string `json:"failure,omitempty"`
-	// Breaks are the conditions that the median of its trials does not hold.
+	// Breaks are the subjects that the median of its trials does not hold.
 	Breaks []string `json:"breaks,omitempty"`
 	// Medians are those of Figures, in that order; NaN is none.
 	Medians []Median `json:"medians,omitempty"`
@@ -224,11 +224,11 @@ func (s *Study) of(set []string, phases ...Phase) (out []*StudyTrial) {
 	return out
 }
 
-// medians returns the medians of the figures that are shown or are the objective or in a condition, of those that the
+// medians returns the medians of the figures that are shown or are the objective or in a subject, of those that the
 // trials have.
 func (s *Study) medians(trials []*StudyTrial) (out []Median) {
 	names := slices.Clone(Shown)
-	for _, name := range append([]string{s.Plan.Objective.Figure}, s.conditionFigures()...) {
+	for _, name := range append([]string{s.Plan.Objective.Figure}, s.subjectFigures()...) {
 		if !slices.Contains(names, name) {
 			names = append(names, name)
 		}
@@ -250,16 +250,16 @@ func (s *Study) medians(trials []*StudyTrial) (out []Median) {
 	return out
 }
 
-func (s *Study) conditionFigures() (out []string) {
-	for _, c := range s.Plan.Conditions {
+func (s *Study) subjectFigures() (out []string) {
+	for _, c := range s.Plan.Subjects {
 		out = append(out, c.Figure)
 	}
 	return out
 }
 
-// breaks returns the conditions that medians do not hold.
+// breaks returns the subjects that medians do not hold.
 func (s *Study) breaks(medians []Median) (out []string) {
-	for _, c := range s.Plan.Conditions {
+	for _, c := range s.Plan.Subjects {
 		for _, m := range medians {
 			if m.Figure == c.Figure && !c.Holds(m.Value) {
 				out = append(out, c.Text)

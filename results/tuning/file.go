@@ -24,12 +24,12 @@ type StudyPlan struct {
 	Build   results.Build   `json:"build"`
 	Machine results.Machine `json:"machine"`
 
-	Profile    string    `json:"profile"`
-	Set        []string  `json:"set,omitempty"` // settings of all trials, name=value
-	Load       Load      `json:"load"`
-	Knobs      []Knob    `json:"knobs"`
-	Objective  Objective `json:"objective"`
-	Conditions []Subject `json:"conditions,omitempty"`
+	Profile   string    `json:"profile"`
+	Set       []string  `json:"set,omitempty"` // settings of all trials, name=value
+	Load      Load      `json:"load"`
+	Knobs     []Knob    `json:"knobs"`
+	Objective Objective `json:"objective"`
+	Subjects  []Subject `json:"subjects,omitempty"`
 
 	Budget time.Duration `json:"budget_ns"`
 	Block  time.Duration `json:"block_ns"` // the measured part of a trial
@@ -90,7 +90,7 @@ type Subject struct {
 	Limit  float64 `json:"limit"`
 }
 
-// Holds reports whether a value meets the condition.
+// Holds reports whether a value meets the subject.
 func (c Subject) Holds(value float64) bool {
 	if c.Below {
 		return value < c.Limit

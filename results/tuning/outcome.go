@@ -29,7 +29,7 @@ type StudyOutcome struct {
 	// Searched is the ratio that the trials of the search promised, nil without a winner.
 	Searched     *float64       `json:"searched,omitempty"`
 	Confirmation *compare.Delta `json:"confirmation,omitempty"`
-	Breaks       []string       `json:"breaks,omitempty"` // conditions that the winner broke when it was confirmed
+	Breaks       []string       `json:"breaks,omitempty"` // subjects that the winner broke when it was confirmed
 	// Holds compare the winner with the default under other circumstances, Around on loads near that of the plan.
 	Holds  []Circumstance `json:"holds,omitempty"`
 	Around []Circumstance `json:"around,omitempty"`
@@ -180,7 +180,7 @@ func percent(share float64) string { return fmt.Sprintf("%.1f %%", 100*share) }
 // Title says what the study is about.
 func (o *StudyOutcome) Title() string {
 	text := fmt.Sprintf("%s, workload %s, profile %s", o.Plan.Objective, o.Plan.Load.Workload, o.Plan.Profile)
-	for i, c := range o.Plan.Conditions {
+	for i, c := range o.Plan.Subjects {
 		text += []string{", subject to ", " and "}[min(i, 1)] + c.Text
 	}
 	return text

@@ -15,14 +15,14 @@ type Contender struct {
 	Trials int      `json:"trials"`
 	// Ratio is the objective against that of the default.
 	Ratio  float64  `json:"ratio"`
-	Breaks []string `json:"breaks,omitempty"` // conditions that it does not hold
+	Breaks []string `json:"breaks,omitempty"` // subjects that it does not hold
 	// Medians are those of its own trials.
 	Medians []Median `json:"medians"`
 
 	score float64
 }
 
-// Ranking returns all configurations with trials in some phases, without the default: those that hold the conditions
+// Ranking returns all configurations with trials in some phases, without the default: those that hold the subjects
 // first, the better ones before the others. One with few trials stands behind what its trials say, since the best of
 // many is best by luck, too.
 func (s *Study) Ranking(phases ...Phase) (out []Contender) {
@@ -157,13 +157,13 @@ func (s *Study) Compare(phase Phase, load string) *compare.Delta {
 }
 
 // Confirmed reports whether the winner is better than the default on fresh seeds by more than noise, and holds the
-// conditions.
+// subjects.
 func (s *Study) Confirmed() bool {
 	row := s.Compare(Confirm, "").Row(s.Plan.Objective.Figure)
 	return row != nil && row.Verdict == compare.Better && len(s.confirmedBreaks()) == 0
 }
 
-// confirmedBreaks returns the conditions that the winner did not hold when it was confirmed.
+// confirmedBreaks returns the subjects that the winner did not hold when it was confirmed.
 func (s *Study) confirmedBreaks() []string { return s.breaks(s.medians(s.of(s.Winner(), Confirm))) }
 
 // Notes says what a reader must know before believing the figures.

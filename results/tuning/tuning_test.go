@@ -31,9 +31,9 @@ func synthetic(noise float64) *Study {
 			{Setting: "engine.bloom_bits", Values: []string{"0", "10"}, Default: "10", Ordered: true, Shapes: true},
 			{Setting: "engine.bloom_prefix", Values: []string{"region", "key"}, Default: "key", Shapes: true},
 		},
-		Objective:  Objective{"throughput", results.Higher},
-		Conditions: []Subject{{Text: "memory<300MiB", Figure: Memory, Below: true, Limit: 300 << 20}},
-		Budget:     10 * time.Minute, Block: 3 * time.Second, Warmup: time.Second, Seed: 42,
+		Objective: Objective{"throughput", results.Higher},
+		Subjects:  []Subject{{Text: "memory<300MiB", Figure: Memory, Below: true, Limit: 300 << 20}},
+		Budget:    10 * time.Minute, Block: 3 * time.Second, Warmup: time.Second, Seed: 42,
 	}}
 	factor := func(set []string) (throughput, memory float64) {
 		throughput, memory = 1, 200
@@ -178,7 +178,7 @@ func TestOutcome(t *testing.T) {
 	if o.Confirmed || len(o.Breaks) != 1 || !strings.Contains(o.Conclusion()[0], "does not hold memory<300MiB") {
 		t.Errorf("confirmed %v: %q; want a winner that breaks memory<300MiB", o.Confirmed, o.Conclusion())
 	}
-	s.Plan.Conditions = nil
+	s.Plan.Subjects = nil
 	o = s.Outcome()
 	if !o.Confirmed || o.Searched == nil || o.Worst() == nil || o.Worst().Load != "twice as many clients" ||
 		!strings.HasPrefix(o.Conclusion()[0], "confirmed: engine.memtable_size=64MiB: throughput +") {
