@@ -42,7 +42,7 @@ type Engine struct {
 	deleted   atomic.Uint64
 	looks     atomic.Int64  // see Lookups
 	readFlush atomic.Int64  // Unix ms of the last flush by flushForReads
-	settling  chan struct{} // holds a value while a call of Settle is under way
+	settling  chan struct{} // holds a value while Settle works, or L0 is being flattened
 	viewPool  viewPool
 	rows      *rowCache // nil for none
 

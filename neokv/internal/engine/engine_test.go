@@ -436,11 +436,38 @@ func testRest(t *testing.T) {
 // there are none. It does not touch levels below the first one under L0.
 func TestRestFlattens(t *testing.T) {
 	for _, reads := range []int{0, idleLooks} {
-		synctest.Test(t, func(t *testing.T) { testRestFlattens(t, reads) })
+		synctest.Test(t, func(t *testing.T) {
+			testFlattens(t, func(e *Engine) {
+				for range reads {
+					get(t, e, metadataKey(1))
+				}
+				e.IdleUpkeep()
+				synctest.Wait()
+				if n := e.db.Metrics().Levels[0].Sublevels; n != 3 && reads == 0 {
+					t.Errorf("%d sublevels, and nobody reads", n)
+				}
+				for n := 1; n < idleCalls && reads == 0; n++ {
+					set(t, e, metadataKey(1), strings.Repeat("x", idleWrites), false)
+					e.IdleUpkeep() // written a moment ago, as happens now and then
+					e.IdleUpkeep()
+					synctest.Wait()
+				}
+			})
+		})
 	}
 }
 
-func testRestFlattens(t *testing.T, reads int) {
+// TestSettleFlattens: Settle compacts the sublevels of L0, too, and returns behind that.
+func TestSettleFlattens(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		testFlattens(t, func(e *Engine) {
+			set(t, e, metadataKey(1), "in a memtable", false)
+			must(t, e.Settle(t.Context()))
+		})
+	})
+}
+
+func testFlattens(t *testing.T, flatten func(*Engine)) {
 	o := testOptions(t, vfs.NewMem())
 	o.Knobs.LevelBase = 512 << 10
 	e := open(t, o)
@@ -467,23 +494,10 @@ func testRestFlattens(t *testing.T, reads int) {
 		t.Fatalf("%d sublevels behind three flushes, %d tables in the last level", before.Levels[0].Sublevels,
 			before.Levels[6].TablesCount)
 	}
-	for range reads {
-		get(t, e, metadataKey(1))
-	}
-	e.IdleUpkeep()
-	synctest.Wait()
-	if n := e.db.Metrics().Levels[0].Sublevels; n != 3 && reads == 0 {
-		t.Errorf("%d sublevels, and nobody reads", n)
-	}
-	for n := 1; n < idleCalls && reads == 0; n++ {
-		set(t, e, metadataKey(1), strings.Repeat("x", idleWrites), false)
-		e.IdleUpkeep() // written a moment ago, as happens now and then
-		e.IdleUpkeep()
-		synctest.Wait()
-	}
+	flatten(e)
 	after := e.db.Metrics()
-	if after.Levels[0].Sublevels != 0 {
-		t.Errorf("%d sublevels at rest behind %d reads", after.Levels[0].Sublevels, reads)
+	if after.Levels[0].Sublevels != 0 || after.Compact.NumInProgress != 0 {
+		t.Errorf("%d sublevels, %d compactions under way", after.Levels[0].Sublevels, after.Compact.NumInProgress)
 	}
 	if n := after.Levels[6].TablesCompacted - before.Levels[6].TablesCompacted; n > 0 {
 		t.Errorf("%d tables of the last level were written", n)

@@ -43,7 +43,12 @@ func (e *Engine) IdleUpkeep() {
 	case m.Levels[0].TablesCount > 0 && m.Compact.NumInProgress == 0:
 		if e.quiet++; e.quiet >= idleCalls || e.looks.Load()-e.looked >= idleLooks {
 			e.quiet, e.looked = 0, e.looks.Load()
-			e.flatten()
+			select {
+			case e.settling <- struct{}{}:
+				e.flatten(context.Background())
+				<-e.settling
+			default: // Settle does it
+			}
 		}
 	default:
 		e.rewrite(m)
@@ -51,9 +56,9 @@ func (e *Engine) IdleUpkeep() {
 }
 
 // flatten begins to compact L0 into the level below. Pebble would then compact that level into the next one, and so on;
-// flatten stops that by cancelling ctx before the first compaction has ended.
-func (e *Engine) flatten() {
-	ctx, cancel := context.WithCancel(context.Background())
+// flatten stops that by cancelling the context before the first compaction has ended. The caller holds e.settling.
+func (e *Engine) flatten(ctx context.Context) {
+	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	e.events.flattening.Store(&cancel)
 	// The error is that of ctx, or one of the disk, which Pebble's own compactions meet, too.
@@ -107,8 +112,9 @@ func (e *Engine) flushForReads() {
 // settlePause is how long Settle waits between two looks at what the engine does.
 const settlePause = 5 * time.Millisecond
 
-// Settle writes the memtables to tables, and waits until that is done and no compaction is under way or due. While
-// others write it may wait for long: until ctx ends. One call at a time flushes, the others wait for it.
+// Settle does what the engine puts off until there is more of it, or until nobody writes: it writes the memtables to
+// tables, compacts L0, and waits until no compaction is under way or due. While others write it may wait for long: until
+// ctx ends. One call at a time works, the others wait for it.
 func (e *Engine) Settle(ctx context.Context) error {
 	select {
 	case e.settling <- struct{}{}:
@@ -127,6 +133,15 @@ func (e *Engine) Settle(ctx context.Context) error {
 			return context.Cause(ctx)
 		}
 	}
+	if err := e.awaitCompactions(ctx); err != nil || e.db.Metrics().Levels[0].TablesCount == 0 {
+		return err
+	}
+	e.flatten(ctx)
+	return e.awaitCompactions(ctx)
+}
+
+// awaitCompactions waits until no flush and no compaction is under way or due.
+func (e *Engine) awaitCompactions(ctx context.Context) error {
 	tick := time.NewTicker(settlePause)
 	defer tick.Stop()
 	for quiet := 0; quiet < 2; { // Pebble picks the next compaction a moment after the end of the last

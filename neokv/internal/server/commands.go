@@ -276,7 +276,7 @@ func ownRows() []ownRow {
 					"0.1.0", "", "O(N) where N is the size of the regions")},
 				runChecksum, nil},
 			{cmd{Name: "settle", Arity: 2, Flags: adminNow,
-				Doc: doc("Waits until replicas have applied all entries, memtables are written, and no compaction is due.",
+				Doc: doc("Applies all entries, writes memtables, compacts L0, and waits for the end of compactions.",
 					"0.1.0", "", "O(N) where N is what is left to do")},
 				runSettle, nil},
 			{*redis.LegacySet, nil, nil},

@@ -50,8 +50,8 @@ type Node interface {
 	Replicated(ctx context.Context, r topology.RegionID, index uint64) int
 	// Compare compares the checksums of a region's replicas, all as of one apply index.
 	Compare(ctx context.Context, r topology.RegionID) (region.Comparison, error)
-	// Settle waits until the replicas have applied what the leaders have, and until the memtables are written to tables
-	// and no compaction is due.
+	// Settle waits until the replicas have applied what the leaders have, has stores write their memtables and compact
+	// L0, and waits until no compaction is due.
 	Settle(ctx context.Context) error
 	// SetActiveExpire switches the background deletion of expired keys on or off.
 	SetActiveExpire(on bool)

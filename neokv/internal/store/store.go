@@ -474,7 +474,7 @@ func (s *Store) Changed() <-chan struct{} { return *s.changed.Load() }
 // expired key in either case.
 func (s *Store) SetActiveExpire(on bool) { s.janitor.SetActiveExpire(on) }
 
-// Settle writes the memtables to tables, and waits until that is done and no compaction is under way or due.
+// Settle writes the memtables to tables, compacts L0, and waits until no compaction is under way or due.
 func (s *Store) Settle(ctx context.Context) error { return s.engine.Settle(ctx) }
 
 // settlePause is how long AwaitReplicas waits before it asks the other stores again.
