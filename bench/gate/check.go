@@ -40,6 +40,8 @@ type Finding struct {
 	// Threshold is the change from which on a count differs. Interval is that of a timed figure.
 	Threshold float64   `json:"threshold,omitempty"`
 	Interval  []float64 `json:"interval,omitempty"`
+	// Ratios are those of the rounds of a timed figure that gates, now to before.
+	Ratios []float64 `json:"ratios,omitempty"`
 	// Runs are how many runs or rounds the finding is of.
 	Runs int `json:"runs"`
 }
@@ -265,32 +267,31 @@ func (t *Timed) judge(d *compare.Delta) (out []Finding) {
 			continue
 		}
 		f := Finding{Case: TimedCase, Figure: r.Name, Unit: r.Unit, Kind: r.Kind, Better: r.Better,
-			Before: r.A.Center, Now: r.B.Center, Change: r.Ratio.Center - 1, Runs: r.Ratio.N, Verdict: r.Verdict}
-		if r.Ratio.Interval != nil {
-			f.Interval = []float64{r.Ratio.Interval[0] - 1, r.Ratio.Interval[1] - 1}
+			Before: r.A.Center, Now: r.B.Center, Runs: r.Ratio.N, Verdict: r.Verdict}
+		ratio := *r.Ratio
+		if slices.Contains(judged, r.Name) {
+			ratio = compare.NewMean(r.Ratios)
+			f.Gates, f.Verdict, f.Ratios = true, t.verdict(ratio, r.Verdict == compare.Contaminated), r.Ratios
 		}
-		for _, name := range judged {
-			f.Gates = f.Gates || name == r.Name
-		}
-		if f.Gates {
-			f.Verdict = t.verdict(&r)
+		f.Change = ratio.Center - 1
+		if ratio.Interval != nil {
+			f.Interval = []float64{ratio.Interval[0] - 1, ratio.Interval[1] - 1}
 		}
 		out = append(out, f)
 	}
 	return out
 }
 
-func (t *Timed) verdict(r *compare.Row) compare.Verdict {
-	if r.Ratio.Interval == nil {
+func (t *Timed) verdict(ratio compare.Estimate, contaminated bool) compare.Verdict {
+	if ratio.Interval == nil {
 		return NotSure
 	}
-	low, high := r.Ratio.Interval[0]-1, r.Ratio.Interval[1]-1
-	switch {
+	switch low, high := ratio.Interval[0]-1, ratio.Interval[1]-1; {
 	case high < t.Most && high < 0:
 		return compare.Better
 	case high < t.Most:
 		return AsBefore
-	case r.Verdict == compare.Contaminated:
+	case contaminated:
 		return compare.Contaminated
 	case low > 0:
 		return compare.Worse

@@ -160,7 +160,7 @@ func TestJudgeTimed(t *testing.T) {
 		{"20 % less", -.2, 0, 12, .05, compare.Better},
 		{"2 %, which may pass", .02, 0, 12, .05, AsBefore},
 		{"nothing, but it must not be 1 %", 0, 0, 12, .005, NotSure},
-		{"something else changed", .08, .08, 12, .05, compare.Contaminated},
+		{"something else changed", .12, .12, 12, .05, compare.Contaminated},
 		{"too few rounds", .2, 0, 5, .05, NotSure},
 	} {
 		timed := Timed{Most: x.most}

@@ -209,6 +209,22 @@ func NewEstimate(values []float64) Estimate {
 	return e
 }
 
+// NewMean returns the geometric mean of ratios, with its interval by Student's t distribution: their logarithms are
+// taken to be normal. With fourteen rounds it is a quarter narrower than that of a median. A round that is far off widens
+// it. There is none if a ratio is 0.
+func NewMean(ratios []float64) Estimate {
+	logs := make([]float64, len(ratios))
+	for i, r := range ratios {
+		logs[i] = math.Log(r)
+	}
+	s := benchmath.AssumeNormal.Summary(sample(logs), Level)
+	e := Estimate{Center: math.Exp(s.Center), N: len(ratios)}
+	if len(ratios) >= FewestRounds && e.Center > 0 {
+		e.Interval = []float64{math.Exp(s.Lo), math.Exp(s.Hi)}
+	}
+	return e
+}
+
 // shift returns how many times as large values of y are as those of x, by Hodges and Lehmann: the median of the ratios
 // of each y to each x. Its interval has the ratios with which a Mann-Whitney U test sees no difference (Hollander and
 // Wolfe, Nonparametric Statistical Methods, section 4.3, by the normal approximation). It is nil if x has too many
