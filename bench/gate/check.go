@@ -270,7 +270,7 @@ func (t *Timed) judge(d *compare.Delta) (out []Finding) {
 			Before: r.A.Center, Now: r.B.Center, Runs: r.Ratio.N, Verdict: r.Verdict}
 		ratio := *r.Ratio
 		if slices.Contains(judged, r.Name) {
-			ratio = compare.NewMean(r.Ratios)
+			ratio = compare.NewPairMedian(r.Ratios)
 			f.Gates, f.Verdict, f.Ratios = true, t.verdict(ratio, r.Verdict == compare.Contaminated), r.Ratios
 		}
 		f.Change = ratio.Center - 1

@@ -209,18 +209,24 @@ func NewEstimate(values []float64) Estimate {
 	return e
 }
 
-// NewMean returns the geometric mean of ratios, with its interval by Student's t distribution: their logarithms are
-// taken to be normal. With fourteen rounds it is a quarter narrower than that of a median. A round that is far off widens
-// it. There is none if a ratio is 0.
-func NewMean(ratios []float64) Estimate {
-	logs := make([]float64, len(ratios))
+// NewPairMedian returns the median of the geometric means of all pairs of ratios, each with itself among them, and the
+// interval with which a signed-rank test of Wilcoxon sees no difference (Hollander and Wolfe, Nonparametric Statistical
+// Methods, sections 3.2 and 3.3, by the normal approximation). It takes the logarithms of the ratios to be symmetric.
+// With fourteen rounds the interval is a quarter narrower than that of a median, and a round that is far off hardly
+// widens it.
+func NewPairMedian(ratios []float64) Estimate {
+	var means []float64
 	for i, r := range ratios {
-		logs[i] = math.Log(r)
+		for _, s := range ratios[i:] {
+			means = append(means, math.Sqrt(r*s))
+		}
 	}
-	s := benchmath.AssumeNormal.Summary(sample(logs), Level)
-	e := Estimate{Center: math.Exp(s.Center), N: len(ratios)}
-	if len(ratios) >= FewestRounds && e.Center > 0 {
-		e.Interval = []float64{math.Exp(s.Lo), math.Exp(s.Hi)}
+	slices.Sort(means)
+	n, pairs := float64(len(ratios)), len(means)
+	e := Estimate{Center: (means[(pairs-1)/2] + means[pairs/2]) / 2, N: len(ratios)}
+	if e.N >= FewestRounds {
+		outside := int(n*(n+1)/4 - normal95*math.Sqrt(n*(n+1)*(2*n+1)/24)) // so many lie below the interval, and above it
+		e.Interval = []float64{means[outside-1], means[pairs-outside]}
 	}
 	return e
 }
