@@ -57,10 +57,9 @@ baseline:
 	go build -o bin/ ./cmd/neokv
 	bin/neokv check --renew $(BASELINE)
 
-# Everything under the race detector, with fewer seeds and calls, one package at a time: leaders have to be heard in
-# time.
+# All packages under the race detector. -short leaves out long tests of one goroutine, and most seeds of simulations.
 race: redis-server
-	go test -race -short -p 1 -vet=off -tags redisserver -timeout 20m ./...
+	go test -race -short -vet=off -tags redisserver -timeout 20m -skip '$(ALONE)' $(LONGEST) ./...
 
 # Fresh seeds, which are printed.
 explore: redis-server

@@ -169,6 +169,9 @@ func TestFindMaxOfNone(t *testing.T) {
 
 // What holds in a short step and not in a run is not confirmed; a lower rate is tried instead.
 func TestFindMaxConfirms(t *testing.T) {
+	if testing.Short() {
+		t.Skip("the goroutines are those of TestFindMax")
+	}
 	for _, later := range []time.Duration{1200 * time.Microsecond, 100 * time.Millisecond} {
 		synctest.Test(t, func(t *testing.T) {
 			m := newMemory(nil)

@@ -18,7 +18,7 @@ import (
 func TestRedisBenchmark(t *testing.T) {
 	t.Setenv(programEnv, "1") // the NeoKV that the verb starts is this program
 	dir := t.TempDir()
-	r := neokvRun(t, nil, "redis-benchmark", "--rounds", "1", "--cluster", "--spread", "100ms", "--durability", "none",
+	r := neokvRun(t, nil, "redis-benchmark", "--rounds", "1", "--cluster", "--spread", "500ms", "--durability", "none",
 		"--profile", "small", "--dir", dir, "--format", "json", "--", "-t", "ping_mbulk,set,lrange_100", "-n", "300", "-c",
 		"6", "-r", "100")
 	if r.status != statusDone {

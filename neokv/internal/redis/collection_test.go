@@ -179,6 +179,7 @@ func TestRenew(t *testing.T) {
 // TestRunsOfCommands executes random calls in two regions, an entry each: in one of them a batch takes one entry, in
 // the other several, up to the next read. Replies and what is stored are the same.
 func TestRunsOfCommands(t *testing.T) {
+	oneGoroutine(t)
 	seed := rand.Uint64()
 	random := rand.New(rand.NewPCG(seed, 0))
 	g := redistest.CallGenerator{Rand: random}
@@ -245,6 +246,7 @@ func TestRunsOfCommands(t *testing.T) {
 // TestCallsAreBounded runs calls that touch 100 MB, or a smaller part with a lower limit: what they put into the batch
 // stays small, and they do what a client expects.
 func TestCallsAreBounded(t *testing.T) {
+	oneGoroutine(t)
 	const n = 1600
 	for _, c := range []struct {
 		add, key string
@@ -262,11 +264,7 @@ func TestCallsAreBounded(t *testing.T) {
 	} {
 		t.Run(c.add+" "+c.calls[:5], func(t *testing.T) {
 			length := 64 << 10
-			switch {
-			case testing.Short():
-				length = 2 << 10
-				limit(t, 256<<10)
-			case c.add != "rpush":
+			if c.add != "rpush" {
 				length = 8 << 10
 				limit(t, 1<<20)
 			}

@@ -80,6 +80,7 @@ func TestSoonest(t *testing.T) {
 // TestExpirySearch compares steps over random regions with a list: the records of a step are those that follow its
 // position, going round at the end, and steps from Next to Next miss none.
 func TestExpirySearch(t *testing.T) {
+	oneGoroutine(t)
 	seeds := uint64(40)
 	if testing.Short() {
 		seeds /= 4
@@ -166,6 +167,7 @@ func TestExpirySearch(t *testing.T) {
 // TestExpirySearchIsBounded: a step among records that are deleted, but still in the engine, ends after a while, and
 // the next one goes on.
 func TestExpirySearchIsBounded(t *testing.T) {
+	oneGoroutine(t)
 	const deleted = 100_000
 	d := newRegion(t)
 	for from := 0; from < deleted; from += 1000 {

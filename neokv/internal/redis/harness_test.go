@@ -53,6 +53,14 @@ func limit(t testing.TB, bytes int) {
 // start is the time of regions with a clock that stands still.
 const start = 1_700_000_000_000
 
+// oneGoroutine skips a long test under -short, which is for the race detector: nothing runs beside the calls.
+func oneGoroutine(t *testing.T) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("a long test of one goroutine")
+	}
+}
+
 func newRegion(t testing.TB) *region { return newRegionOf(t, 8<<20) }
 
 // newRegionOf is like newRegion, with a block cache of so many bytes.

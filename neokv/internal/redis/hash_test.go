@@ -161,6 +161,7 @@ func TestObjectOfHash(t *testing.T) {
 // TestDuplicate: RENAME and COPY of a hash whose elements do not fit into a batch, in one batch with what else refers
 // to them.
 func TestDuplicate(t *testing.T) {
+	oneGoroutine(t)
 	d := newRegion(t)
 	const n = 3000
 	value := strings.Repeat("v", 1000)
@@ -229,6 +230,7 @@ func TestDuplicate(t *testing.T) {
 
 // TestRandomFields: every field is met, the more so the longer one asks, and different ones are different.
 func TestRandomFields(t *testing.T) {
+	oneGoroutine(t)
 	d := newRegion(t)
 	seed := rand.Uint64()
 	d.r.choice.Rand = rand.New(rand.NewPCG(seed, 0))
@@ -293,6 +295,7 @@ func TestRandomFields(t *testing.T) {
 // TestHashScan: a hash of up to 1,024 fields is one part. Of a larger one what is there throughout is returned,
 // whatever else comes and goes, whether cursors are remembered or not.
 func TestHashScan(t *testing.T) {
+	oneGoroutine(t)
 	d := newRegion(t)
 	d.fill("small", scanWhole)
 	if v := d.must(2, "hscan", "small", "0", "count", "1"); len(v.Items[1].Items) != 2*scanWhole ||

@@ -52,11 +52,8 @@ func (d *region) list(key string) (m keys.Metadata, elements []string) {
 
 // TestListModel applies calls, several in a batch, to a list and to a slice, and compares the two.
 func TestListModel(t *testing.T) {
-	seeds := uint64(4)
-	if testing.Short() {
-		seeds = 1
-	}
-	for seed := range seeds {
+	oneGoroutine(t)
+	for seed := range uint64(4) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			random := rand.New(rand.NewPCG(seed, 0))
 			d := newRegion(t)

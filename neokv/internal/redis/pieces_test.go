@@ -70,6 +70,7 @@ func toArgs(words ...string) [][]byte {
 //
 //	go test ./neokv/internal/redis -run TestPiecesAreStrings -pieces.calls=1000000 -pieces.seed=7
 func TestPiecesAreStrings(t *testing.T) {
+	oneGoroutine(t)
 	seed := *pieceSeed
 	if seed == 0 {
 		seed = rand.Uint64()
@@ -82,9 +83,6 @@ func TestPiecesAreStrings(t *testing.T) {
 	now := uint64(start)
 	pieces.now, records.now = func() uint64 { return now }, func() uint64 { return now }
 	most := *pieceCalls
-	if testing.Short() {
-		most /= 10
-	}
 	long, longest := 0, 0
 	for n := range most {
 		now += g.Uint64N(50)
@@ -389,7 +387,11 @@ func TestLongStringsAreReadWhole(t *testing.T) {
 			}
 		})
 	}
-	for n := 1; n < 5000 && !t.Failed(); n++ {
+	most := 5000
+	if testing.Short() {
+		most = 500
+	}
+	for n := 1; n < most && !t.Failed(); n++ {
 		version := store(n)
 		write(func(w *Writer) error { // as the reclaimer does
 			for index := range uint64(10) {

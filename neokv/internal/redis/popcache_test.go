@@ -13,6 +13,7 @@ import (
 // TestSubkeyList compares a subkeyList with a sorted list: its content, what find returns, and the memory that it
 // counts.
 func TestSubkeyList(t *testing.T) {
+	oneGoroutine(t)
 	seed := rand.Uint64()
 	random := rand.New(rand.NewPCG(seed, 0))
 	var x subkeyList
@@ -77,6 +78,7 @@ func TestSubkeyList(t *testing.T) {
 // TestExtractsChangeNothing: pops return the same with the pop cache and without, and the cache has what the engine
 // has.
 func TestExtractsChangeNothing(t *testing.T) {
+	oneGoroutine(t)
 	seed := rand.Uint64()
 	random := rand.New(rand.NewPCG(seed, 0))
 	with, without := newRegion(t), newRegion(t)

@@ -75,6 +75,7 @@ func TestReadSetIsHeeded(t *testing.T) {
 // with its read set, and when it is told everything that its arguments name. So it sees what a command looks up that a
 // read set can have, and compares that with what the command's row says.
 func TestReadsOfEveryRow(t *testing.T) {
+	oneGoroutine(t)
 	d := newRegion(t)
 	// lookups says what the calls of a row have shown.
 	type lookups struct {

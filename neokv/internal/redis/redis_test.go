@@ -495,6 +495,7 @@ func TestLegacyStrings(t *testing.T) {
 // TestBlindSet: a plain SET reads nothing if there can be nothing to find. A record that cannot be decoded shows which
 // calls read.
 func TestBlindSet(t *testing.T) {
+	oneGoroutine(t)
 	for _, c := range []struct {
 		call  string
 		blind bool
@@ -658,6 +659,7 @@ func TestAppendLimit(t *testing.T) {
 
 // TestScratchIsBounded: what one huge call needs is not kept for good.
 func TestScratchIsBounded(t *testing.T) {
+	oneGoroutine(t)
 	d := newRegion(t)
 	d.must(2, "append", "k", strings.Repeat("v", 2*maxScratchBytes))
 	d.must(2, "sadd", "s", strings.Repeat("m", 100_000), "a", "b")

@@ -33,7 +33,7 @@ func dialer(addr string) func() (net.Conn, error) {
 func TestRepliesAreRedis(t *testing.T) {
 	calls, seeds := *compareCalls, uint64(2)
 	if testing.Short() {
-		calls, seeds = calls/150, 1
+		calls, seeds = calls/600, 1
 	}
 	addr := redistest.RedisServer(t, "--databases", "1")
 	for _, proto := range []int{2, 3} {

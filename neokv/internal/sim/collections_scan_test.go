@@ -138,6 +138,7 @@ func (l *listing) check(t *testing.T, step string) {
 // and go. They do so, too, if a leader moves or the cluster restarts between two calls, so that no store remembers the
 // cursor, and if the element after which the next call goes on is gone.
 func TestScanOfLargeCollections(t *testing.T) {
+	notShort(t)
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 0))

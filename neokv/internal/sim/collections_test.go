@@ -77,6 +77,7 @@ func (s *sim) onAll(t *testing.T, when string, wrong func(content [][]byte, stat
 // TestLegacyStrings: legacy strings are read, migrated and cleared through the log, alike on all stores, and the
 // region forgets them when none is left.
 func TestLegacyStrings(t *testing.T) {
+	notShort(t)
 	inBubble(t, store.Faults{}, func(t *testing.T, s *sim, _ *caller) {
 		at := s.session(t, s.leads(t))
 		expect := func(want string, args ...string) {
