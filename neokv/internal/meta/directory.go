@@ -46,8 +46,15 @@ func (d *directory) Hear(b Beat, now time.Time) (changed bool) {
 	return changed
 }
 
-// Expire marks stores as dead that have been silent for too long. It reports whether there is a new dead store.
-func (d *directory) Expire(now time.Time) (changed bool) {
+// Expire marks stores as dead that have been silent for too long: since their last heartbeat or, if this leader has had
+// none, since its first call of Expire. Nobody has told this leader the address of the latter; a View of them has none.
+// Expire reports whether there is a new dead store.
+func (d *directory) Expire(members []Member, now time.Time) (changed bool) {
+	for _, m := range members {
+		if d.stores[m.ID] == nil {
+			d.stores[m.ID] = &heard{status: Status{ID: m.ID, Alive: true}, at: now}
+		}
+	}
 	for _, h := range d.stores {
 		if h.status.Alive && now.Sub(h.at) > deadAfter*d.interval {
 			h.status.Alive = false
@@ -64,7 +71,9 @@ func (d *directory) View(m *Map, version uint64) ClusterView {
 		v.Map = m
 	}
 	for _, h := range d.stores {
-		v.Stores = append(v.Stores, h.status)
+		if h.status.Host != "" || !h.status.Alive { // else this leader has not heard of it yet
+			v.Stores = append(v.Stores, h.status)
+		}
 	}
 	slices.SortFunc(v.Stores, func(a, b Status) int { return int(a.ID) - int(b.ID) })
 	for _, l := range d.leads {

@@ -46,7 +46,7 @@ func (g *Group) Serve(own Beat, now time.Time) (mine, all ClusterView, tell []to
 	defer g.work.mu.Unlock()
 	d := g.heard()
 	news := d.Hear(own, now)
-	news = d.Expire(now) || news || g.work.untold || m.Version > own.MapVersion
+	news = d.Expire(m.Stores, now) || news || g.work.untold || m.Version > own.MapVersion
 	g.work.untold = false
 	mine = d.View(m, own.MapVersion)
 	if !news {

@@ -206,10 +206,10 @@ func TestDirectory(t *testing.T) {
 			t.Errorf("beat %d: leads %s; want %s", i, got, x.leads)
 		}
 	}
-	if d.Expire(start.Add(4 * time.Second)) {
+	if d.Expire(nil, start.Add(4 * time.Second)) {
 		t.Error("a store is dead after 3 s of silence; want more than 3 heartbeats")
 	}
-	if !d.Expire(start.Add(4*time.Second+time.Millisecond)) || d.Expire(start.Add(4*time.Second+time.Millisecond)) {
+	if !d.Expire(nil, start.Add(4*time.Second+time.Millisecond)) || d.Expire(nil, start.Add(4*time.Second+time.Millisecond)) {
 		t.Error("Expire is to tell once that store 2 is dead")
 	}
 	if got, want := fmt.Sprint(d.View(new(Map), 0).Stores), "[{1 h 8001 true} {2 h 7002 false}]"; got != want {

@@ -129,6 +129,30 @@ func TestCutOffStore(t *testing.T) {
 	})
 }
 
+// TestDeadLeaderOfMeta kills the store that leads meta: the others take it for dead, although the next leader of meta has
+// never heard of it, and for alive when it is back.
+func TestDeadLeaderOfMeta(t *testing.T) {
+	inBubble(t, store.Faults{}, func(t *testing.T, s *sim, _ *caller) {
+		for _, victim := range s.nodes { // one of them leads meta
+			alive := func(want bool) {
+				t.Helper()
+				for _, n := range s.others(victim) {
+					if got := n.Store().Table().Store(victim.ID()); got == nil || got.Alive != want || got.Port == 0 {
+						t.Errorf("store %d: store %d is %+v, want alive %v", n.ID(), victim.ID(), got, want)
+					}
+				}
+			}
+			alive(true)
+			s.kill(0, s.random(1), victim)
+			time.Sleep(10 * time.Second)
+			alive(false)
+			s.restart(victim)
+			time.Sleep(5 * time.Second)
+			alive(true)
+		}
+	})
+}
+
 // oneRound is longer than the time for which a command waits for a replica before it looks whether the server is
 // closing.
 const oneRound = 500 * time.Millisecond

@@ -262,6 +262,13 @@ func (s *Store) learn(v *meta.ClusterView) {
 		s.Wake()
 	}
 	for _, st := range v.Stores {
+		if st.Host == "" { // it died before this leader of meta could hear its address
+			known, ok := s.statuses[st.ID]
+			if !ok {
+				continue
+			}
+			st.Host, st.Port = known.Host, known.Port
+		}
 		s.statuses[st.ID] = st
 	}
 	for _, l := range v.Leads {
