@@ -110,6 +110,9 @@ func slo(text string) SLO {
 
 // A server that takes a millisecond per command has its knee at 1000 per second.
 func TestFindMax(t *testing.T) {
+	if testing.Short() {
+		t.Skip("the goroutines are those of TestCurve")
+	}
 	synctest.Test(t, func(t *testing.T) {
 		m := newMemory(nil)
 		m.delay = queue(m, time.Millisecond)
@@ -155,6 +158,9 @@ func TestFindMax(t *testing.T) {
 
 // An SLO that no rate holds ends the search, without a run.
 func TestFindMaxOfNone(t *testing.T) {
+	if testing.Short() {
+		t.Skip("the goroutines are those of TestCurve")
+	}
 	synctest.Test(t, func(t *testing.T) {
 		m := newMemory(func(time.Duration) time.Duration { return 10 * time.Millisecond })
 		s, _, err := inBubble(t, m, t.Context(), Options{
@@ -170,7 +176,7 @@ func TestFindMaxOfNone(t *testing.T) {
 // What holds in a short step and not in a run is not confirmed; a lower rate is tried instead.
 func TestFindMaxConfirms(t *testing.T) {
 	if testing.Short() {
-		t.Skip("the goroutines are those of TestFindMax")
+		t.Skip("the goroutines are those of TestCurve")
 	}
 	for _, later := range []time.Duration{1200 * time.Microsecond, 100 * time.Millisecond} {
 		synctest.Test(t, func(t *testing.T) {

@@ -252,7 +252,7 @@ func TestVerify(t *testing.T) {
 	names := []string{"ycsb-a", "ycsb-e", "incr", "hset", "queue", "ycsb-d", "ycsb-f", "set", "mixed", "rpush", "hash",
 		"members", "leaderboard"}
 	if testing.Short() {
-		names = names[:5]
+		names = names[:2]
 	}
 	for _, name := range names {
 		for _, loses := range []bool{false, true} {
@@ -345,7 +345,7 @@ func TestVerifyReplay(t *testing.T) {
 				}
 				o := Options{Groups: []GroupOptions{{Replay: r, Clients: 7, Pipeline: 3}}, Verify: true, DeadAfter: time.Minute}
 				o.Progress = func(tick Tick) {
-					if loses && tick.Phase == results.PhaseRun && tick.Reached == tick.Items {
+					if loses && tick.Phase == results.PhaseRun {
 						m.loseWrites(3)
 					}
 				}

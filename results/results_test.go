@@ -475,6 +475,9 @@ func (e *endless) Read(b []byte) (int, error) {
 }
 
 func TestReadEndlessLine(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a long test of one goroutine")
+	}
 	if _, err := Read(&endless{}); err == nil || err.Error() != fmt.Sprintf("line 1: more than %d bytes", maxLine) {
 		t.Errorf("%v; want the line refused at its limit", err)
 	}

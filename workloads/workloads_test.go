@@ -411,6 +411,9 @@ func TestChoices(t *testing.T) {
 // Each embedded workload is whole: operations come in their shares, keys of one command have one hash tag, keys of
 // records differ, and the same seed gives the same requests.
 func TestWorkloads(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a long test of one goroutine")
+	}
 	for _, name := range Names() {
 		w := find(t, name)
 		if err := w.NotFollowed(); err != nil {
@@ -495,6 +498,9 @@ func tagOf(key string) string {
 
 // Scans are of 1 to 100 records, evenly, and a thread that fills is read as far as it goes.
 func TestScans(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a long test of one goroutine")
+	}
 	const draws = 100_000
 	g := source(t, find(t, "ycsb-e"), 1000, 1).Generator(0)
 	var r Request

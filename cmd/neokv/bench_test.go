@@ -267,6 +267,9 @@ func TestBenchGroups(t *testing.T) {
 
 // A search from the command line.
 func TestBenchFindMax(t *testing.T) {
+	if testing.Short() {
+		t.Skip("what its processes do, those of other tests do, too")
+	}
 	out := filepath.Join(t.TempDir(), "max.jsonl")
 	got := neokvRun(t, nil, append([]string{"bench", "--mem", "--workload", "set", "--rate", "50", "--out", out,
 		"--find-max", "--slo", "p50<1us", "--step", "100ms"}, short...)...)

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"neokv.dev/bench"
 	"neokv.dev/bench/ab"
@@ -89,9 +90,21 @@ Exit status: 0 pass, 3 regression, 4 inconclusive (only with --inconclusive fail
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		switch {
 		case f.renew != "":
+			if err := onlyFlags(c.Flags(), "renew", "runs"); err != nil {
+				return err
+			}
 			return f.makeBaseline(c.Context(), p)
 		case f.prove != "":
+			if err := onlyFlags(c.Flags(), "prove", "runs", "trial", "baseline", "budget", "max-regression", "profile",
+				"set"); err != nil {
+				return err
+			}
 			return f.proveGate(c.Context(), p, c.Flags().Changed("runs"))
+		}
+		for name, modes := range map[string]string{"runs": "--prove and --renew", "trial": "--prove"} {
+			if c.Flags().Changed(name) {
+				return &usageError{fmt.Sprintf("--%s is for %s", name, modes)}
+			}
 		}
 		return f.check(c.Context(), p)
 	}
@@ -106,11 +119,18 @@ type statusError struct {
 
 func (e *statusError) Error() string { return e.text }
 
+// onlyFlags complains of each flag that is given beside those that --mode looks at.
+func onlyFlags(flags *pflag.FlagSet, mode string, looksAt ...string) (err error) {
+	flags.Visit(func(given *pflag.Flag) {
+		if given.Name != mode && !slices.Contains(looksAt, given.Name) {
+			err = errors.Join(err, &usageError{fmt.Sprintf("--%s and --%s exclude each other", mode, given.Name)})
+		}
+	})
+	return err
+}
+
 // makeBaseline writes a new baseline.
 func (f *checkFlags) makeBaseline(ctx context.Context, p process) error {
-	if f.baseline != "" {
-		return &usageError{"--renew and --baseline exclude each other"}
-	}
 	progress := func(name string, run int) {
 		fmt.Fprintf(p.stderr, "neokv: %s, run %d of %d\n", name, run+1, f.runs)
 	}

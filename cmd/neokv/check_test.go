@@ -20,6 +20,9 @@ var smallCase = gate.CountCase{Name: "small", Set: []string{"cluster.stores=1", 
 
 // TestCheckCounts makes a baseline and checks by it: the same build passes, and one that writes more entries fails.
 func TestCheckCounts(t *testing.T) {
+	if testing.Short() {
+		t.Skip("what its processes do, those of other tests do, too")
+	}
 	t.Setenv(programEnv, "1") // what is counted is this program
 	t.Chdir(t.TempDir())
 	b, err := gate.Renew(t.Context(), "", []gate.CountCase{smallCase}, gate.FewestRuns, func(string, int) {})
@@ -68,6 +71,9 @@ func TestCheckCounts(t *testing.T) {
 // TestCheckElsewhere checks by a baseline of another machine, where there is no git history: what follows from the
 // program alone is compared, and the output says what is not.
 func TestCheckElsewhere(t *testing.T) {
+	if testing.Short() {
+		t.Skip("what its processes do, those of other tests do, too")
+	}
 	t.Setenv(programEnv, "1")
 	t.Chdir(t.TempDir())
 	figures, err := smallCase.Count(t.Context(), "", nil)
@@ -147,7 +153,10 @@ func TestCheckRefuses(t *testing.T) {
 	}
 	for _, args := range [][]string{
 		{"check"}, {"check", "--baseline", "nosuch"}, {"check", "--renew", "b", "--runs", "1"},
-		{"check", "--renew", "b", "--baseline", "a"},
+		{"check", "--renew", "b", "--baseline", "a"}, {"check", "--renew", "b", "--history", "h"},
+		{"check", "--renew", "b", "--prove", "p"}, {"check", "--prove", "p", "--junit", "x.xml"},
+		{"check", "--prove", "p", "--trial", "timed-same", "--format", "json"},
+		{"check", "--baseline", "testdata/nosuch", "--runs", "3"},
 	} {
 		if got := neokvRun(t, nil, args...); got.status != statusInvalid || got.stderr == "" {
 			t.Errorf("%q: %+v", args, got)

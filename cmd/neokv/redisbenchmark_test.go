@@ -7,6 +7,8 @@ import (
 	"context"
 	"encoding/json"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -16,6 +18,9 @@ import (
 
 // The whole verb, with real programs.
 func TestRedisBenchmark(t *testing.T) {
+	if testing.Short() {
+		t.Skip("what its processes do, those of other tests do, too")
+	}
 	t.Setenv(programEnv, "1") // the NeoKV that the verb starts is this program
 	dir := t.TempDir()
 	r := neokvRun(t, nil, "redis-benchmark", "--rounds", "1", "--cluster", "--spread", "500ms", "--durability", "none",
@@ -52,6 +57,32 @@ func TestRedisBenchmark(t *testing.T) {
 	}
 	if entries, err := os.ReadDir(dir); err != nil || len(entries) > 0 {
 		t.Errorf("%d files are left, %v", len(entries), err)
+	}
+}
+
+// Where Valkey's programs are installed and Redis' are not, those run.
+func TestRedisBenchmarkOfValkey(t *testing.T) {
+	if testing.Short() {
+		t.Skip("what its processes do, those of other tests do, too")
+	}
+	bin := t.TempDir()
+	for _, name := range []string{"benchmark", "server"} {
+		path, err := exec.LookPath("redis-" + name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Symlink(path, filepath.Join(bin, "valkey-"+name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Setenv("PATH", bin)
+	t.Setenv(programEnv, "1")
+	r := neokvRun(t, nil, "redis-benchmark", "--rounds", "1", "--spread", "0", "--durability", "none", "--profile", "small",
+		"--dir", t.TempDir(), "--format", "json", "--", "-t", "set", "-n", "100")
+	var f redisbenchmark.Findings
+	if err := json.Unmarshal([]byte(r.stdout), &f); r.status != statusDone || err != nil || len(f.Pairs) != 1 ||
+		len(f.Pairs[0].Tests[0].Peer.PerSecond) != 1 {
+		t.Errorf("status %d: %s, %+v, %v", r.status, r.stderr, f, err)
 	}
 }
 

@@ -206,6 +206,9 @@ func TestServeStoppedWhileItBoots(t *testing.T) {
 
 // Every embedded profile boots, serves, and finds its data again.
 func TestServeEveryProfile(t *testing.T) {
+	if testing.Short() {
+		t.Skip("what its processes do, those of other tests do, too")
+	}
 	for _, name := range profiles.Names() {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()

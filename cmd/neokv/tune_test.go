@@ -49,6 +49,9 @@ func tinyPlan() tuning.StudyPlan {
 // Trials run on copies: the loaded data stays as it is, however much they write. Configurations have data of their own
 // only where a setting shapes it.
 func TestTuneMachine(t *testing.T) {
+	if testing.Short() {
+		t.Skip("what its processes do, those of other tests do, too")
+	}
 	t.Setenv(programEnv, "1") // the clusters are this program
 	plan := tinyPlan()
 	m := &tune.Local{Plan: plan, Dir: t.TempDir()}
@@ -92,6 +95,9 @@ func TestTuneMachine(t *testing.T) {
 
 // A configuration that cannot boot has an error that says why.
 func TestTuneFailure(t *testing.T) {
+	if testing.Short() {
+		t.Skip("what its processes do, those of other tests do, too")
+	}
 	t.Setenv(programEnv, "1")
 	plan := tinyPlan()
 	m := &tune.Local{Plan: plan, Dir: t.TempDir()}
@@ -119,6 +125,9 @@ func (w *watcher) Write(b []byte) (int, error) {
 
 // Ctrl-C keeps what is known, and --resume goes on with it.
 func TestTuneInterrupted(t *testing.T) {
+	if testing.Short() {
+		t.Skip("what its processes do, those of other tests do, too")
+	}
 	t.Setenv(programEnv, "1")
 	t.Chdir(t.TempDir())
 	goOn := func(trials int, args ...string) (stdout, stderr string, status int) {

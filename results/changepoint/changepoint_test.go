@@ -140,6 +140,9 @@ func TestFalseChanges(t *testing.T) {
 
 // TestPower: a step of 5 % in noise of 2 % is found close to its place, in almost every series.
 func TestPower(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a long test of one goroutine")
+	}
 	random := rand.New(rand.NewPCG(5, 6))
 	const series = 200
 	for _, c := range []struct {

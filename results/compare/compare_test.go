@@ -246,6 +246,9 @@ func TestMarkdown(t *testing.T) {
 // The interval of the median of pairs has the true ratio in 95 of 100 cases, also where single rounds are far off, and
 // is narrower than that of the median.
 func TestNewPairMedian(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a long test of one goroutine")
+	}
 	random := rand.New(rand.NewPCG(7, 8))
 	for name, noise := range map[string]func() float64{
 		"normal": random.NormFloat64,

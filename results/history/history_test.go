@@ -155,6 +155,9 @@ func TestCutLine(t *testing.T) {
 
 // TestWrongLines: every wrong line is named, and nothing is written to such a file.
 func TestWrongLines(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a long test of one goroutine")
+	}
 	path := filepath.Join(t.TempDir(), "h.jsonl")
 	appendOK(t, path, runOf(0, throughput(100)))
 	good := fileText(t, path)

@@ -216,6 +216,9 @@ func golden(t *testing.T, name string, got []byte) {
 }
 
 func TestMarkdown(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a long test of one goroutine")
+	}
 	curve := synthetic(1, 1) // a run with --curve has no measured part
 	curve.Summary.Seconds, curve.Summary.Groups = 0, []results.GroupSummary{{GroupStats: results.GroupStats{Name: "main"}}}
 	curve.Summary.Curve.Best, curve.Summary.Curve.SLO, curve.Summary.Curve.Breaks = 0, "", 0
@@ -266,6 +269,9 @@ func TestPageIsSafe(t *testing.T) {
 
 // TestLongRun: the page of a day has few enough columns, and none holds intervals of two phases.
 func TestLongRun(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a long test of one goroutine")
+	}
 	r := synthetic(1, 1)
 	var long []results.Interval
 	start := r.Intervals[0].At
@@ -461,6 +467,9 @@ func TestOldFiles(t *testing.T) {
 
 // TestUnfinished: of a run without a summary there is what the intervals say.
 func TestUnfinished(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a long test of one goroutine")
+	}
 	r := synthetic(1, 1)
 	r.Summary, r.Warnings = nil, []string{"no summary: the run did not come to its end"}
 	d := newDrawing([]results.ResultFile{{Name: "cut", Result: r}})

@@ -632,6 +632,9 @@ func TestJournalDamagedInTheMiddle(t *testing.T) {
 // The segments grow with what is written, are as large as they were while writing goes on, and small again when it
 // rests; so is a log whose space was asked for beforehand.
 func TestJournalGivesSpaceBack(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a long test of few goroutines")
+	}
 	dir := t.TempDir()
 	o := JournalOptions{FS: vfs.Default, Dir: dir, Logs: map[uint16]string{1: dir, 2: dir}, Bytes: 8 << 20}
 	j, err := OpenJournal(o)

@@ -45,6 +45,9 @@ func lookups(t *testing.T, e *Engine, want bool, all ...[]byte) (filterHits, blo
 // data ten times the block cache and in the last level too, where Pebble's Get would not ask the filters. With only the
 // region in the filters they cost as much as without any, and the filters next to no space.
 func TestBloomBits(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a long test of one goroutine")
+	}
 	n, probes, long := 100_000, 4_000, 1
 	if testing.Short() { // as many bytes in fewer keys
 		n, probes, long = n/8, probes/4, 8

@@ -436,6 +436,9 @@ func testRest(t *testing.T) {
 // there are none. It does not touch levels below the first one under L0.
 func TestRestFlattens(t *testing.T) {
 	for _, reads := range []int{0, idleLooks} {
+		if testing.Short() && reads > 0 {
+			continue
+		}
 		synctest.Test(t, func(t *testing.T) {
 			testFlattens(t, func(e *Engine) {
 				for range reads {

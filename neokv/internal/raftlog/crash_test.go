@@ -261,8 +261,11 @@ func (s *store) reload(regions int) (m model) {
 }
 
 func TestCrash(t *testing.T) {
-	first := seed()
-	for i := range uint64(60) {
+	first, seeds := seed(), uint64(60)
+	if testing.Short() {
+		seeds = 6
+	}
+	for i := range seeds {
 		if err := crashRun(t, first+i, Faults{}); err != nil {
 			t.Fatalf("seed %d: %v", first+i, err)
 		}

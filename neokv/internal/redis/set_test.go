@@ -36,6 +36,7 @@ func randomMembers(random *rand.Rand, n int) (members []string) {
 // set to more than are gone through at once, some of them absent, one named twice, and the key that is made being one
 // of them.
 func TestCombinations(t *testing.T) {
+	oneGoroutine(t)
 	seed := rand.Uint64()
 	random := rand.New(rand.NewPCG(seed, 0))
 	d := newRegion(t)
@@ -129,6 +130,7 @@ func TestCombinations(t *testing.T) {
 // TestScoredCombinations has unions, intersections and differences of sorted sets and sets reply and store the same
 // whether they are made at once or in many windows, of few inputs at a time: scores are added up in the same order.
 func TestScoredCombinations(t *testing.T) {
+	oneGoroutine(t)
 	seed := rand.Uint64()
 	random := rand.New(rand.NewPCG(seed, 0))
 	d := newRegion(t)
@@ -235,6 +237,7 @@ func TestPop(t *testing.T) {
 
 // TestStoreLarge stores a union that is larger than a batch should be over one of the sets that it is made of.
 func TestStoreLarge(t *testing.T) {
+	oneGoroutine(t)
 	d := newRegion(t)
 	var members []string
 	for i := range 30_000 {

@@ -116,6 +116,7 @@ func (d *region) ranked() (all map[string]map[string]float64, orders map[string]
 // each the counts are those of a recount, and what is read by them is what the order says. Many members begin blocks
 // and groups.
 func TestRanks(t *testing.T) {
+	oneGoroutine(t)
 	seed := rand.Uint64()
 	random := rand.New(rand.NewPCG(seed, 0))
 	d := newRegion(t)

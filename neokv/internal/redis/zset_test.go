@@ -92,6 +92,7 @@ func (d *region) zsets() map[string]map[string]float64 {
 // TestStoredZSets: after random calls records, members and score index agree, nothing but orphans is left beside them,
 // and another replica has the same bytes.
 func TestStoredZSets(t *testing.T) {
+	oneGoroutine(t)
 	seed := rand.Uint64()
 	a, b := newRegion(t), newRegion(t)
 	g := redistest.CallGenerator{Rand: rand.New(rand.NewPCG(seed, 0)), Tag: "{t}"}
@@ -304,6 +305,7 @@ func TestZSetRanges(t *testing.T) {
 // TestPopsFindTheEnds: whatever comes between them, pops return the lowest and the highest members; also where entries
 // have been passed over that brought a member below what is remembered, as a region snapshot does.
 func TestPopsFindTheEnds(t *testing.T) {
+	oneGoroutine(t)
 	d := newRegion(t)
 	seed := rand.Uint64()
 	random := rand.New(rand.NewPCG(seed, 0))

@@ -26,6 +26,9 @@ const pieceBytes = 64 << 10
 // that is old, too. The replicas are equal throughout. A long string lies in its record where an entry of formats 1 to
 // 3 has written it, and in pieces where one of a later format has. Entries of formats 1 to 5 store scores of -0 as 0.
 func TestOldEntries(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a long test of one goroutine")
+	}
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 0))

@@ -292,6 +292,9 @@ func TestAdvanceOutlivesItsReader(t *testing.T) {
 // TestTooLargeByItsKey: a short command that writes much is refused: many elements under a long key, or very many under
 // any. So are long keys, fields and members.
 func TestTooLargeByItsKey(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a long test of one goroutine")
+	}
 	elements := func(name string, key, n int) *redis.Call {
 		args := [][]byte{[]byte(name), make([]byte, key)}
 		for range n {

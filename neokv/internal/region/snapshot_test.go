@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	sm "github.com/lni/dragonboat/v4/statemachine"
@@ -321,20 +322,25 @@ func TestSnapshotPowerCut(t *testing.T) {
 			}
 			before := to.content(t)
 			want := merged(to.machine, before, from.content(t))
+			var mu sync.Mutex // the engine syncs in the background, too
 			var left *disk.FS
 			n := int64(0)
 			fs.BeforeSync(func(int64) {
-				if n++; n == k {
+				mu.Lock()
+				defer mu.Unlock()
+				if n++; n == k && left == nil {
 					left = fs.Crash(percent, random)
 				}
 			})
 			if err := to.machine.RecoverFromSnapshot(bytes.NewReader(stream), nil); err != nil {
 				t.Fatal(err)
 			}
+			mu.Lock()
 			done := left == nil
 			if done {
 				left = fs.Crash(percent, random)
 			}
+			mu.Unlock()
 			to.close(t)
 			again := openStill(t, left)
 			switch got := again.content(t); {

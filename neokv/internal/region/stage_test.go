@@ -88,6 +88,9 @@ func stagedCall(random *rand.Rand) [][]byte {
 // there, often inside an entry. Both hold the same in the end, and no record of a stage is left. So does a replica that
 // got a snapshot from inside an entry.
 func TestStages(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a long test of one goroutine")
+	}
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 0))

@@ -16,6 +16,7 @@ import (
 // connection take effect in the order sent, each at most once: all that were acknowledged, none that was refused, and
 // perhaps those of unknown outcome.
 func TestOrderSurvivesHolding(t *testing.T) {
+	notShort(t)
 	cut := simSettings()
 	cut.Raft.BatchMaxOps, cut.Raft.MaxInflight = 4, 2 // so that a pipeline takes several entries
 	for seed := uint64(1); seed <= 20; seed++ {

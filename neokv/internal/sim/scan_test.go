@@ -228,6 +228,7 @@ func TestScanWhileLeadersMove(t *testing.T) {
 // TestScanGoesOnAfterRestart: a cursor from the middle of a large slot is good after a restart of the cluster, when
 // no store remembers it. If its key is gone, too, SCAN begins the slot anew.
 func TestScanGoesOnAfterRestart(t *testing.T) {
+	notShort(t)
 	dir, random := t.TempDir(), rand.New(rand.NewPCG(1, 1))
 	open := func() (*neokv.Cluster, *scanner) {
 		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)

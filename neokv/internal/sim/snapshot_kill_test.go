@@ -62,7 +62,7 @@ func TestSnapshotKills(t *testing.T) {
 			const lanes = 4
 			step := int64(1)
 			if testing.Short() {
-				step = 10
+				step = 40
 			}
 			var mu sync.Mutex
 			left := map[string]bool{}
@@ -208,6 +208,7 @@ func received(fs *disk.FS, path string) (files []string) {
 // files, and starts the store again. Either the store stops and says why, or it did not need the files. The others go
 // on, and so does the process.
 func TestSnapshotDamaged(t *testing.T) {
+	notShort(t)
 	const seed = 4
 	stopped, unharmed := 0, 0
 	for k := int64(4); k < 400 && !t.Failed(); k += 7 {

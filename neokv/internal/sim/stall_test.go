@@ -12,6 +12,7 @@ import (
 // TestStalledDisk makes the disk that all stores share take half a second for a sync, under load. No region changes
 // its leader, and no write fails.
 func TestStalledDisk(t *testing.T) {
+	notShort(t)
 	var until atomic.Int64 // Unix ns
 	var faults store.Faults
 	faults.Log.BeforeSync = func() { time.Sleep(time.Until(time.Unix(0, until.Load()))) }

@@ -142,6 +142,9 @@ func TestSameSeedSameCalls(t *testing.T) {
 // TestNoDeadlinePasses: what a call that sets a deadline says is no time at all, has passed long ago, or does not pass
 // while calls are compared.
 func TestNoDeadlinePasses(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a long test of one goroutine")
+	}
 	g := CallGenerator{Rand: rand.New(rand.NewPCG(9401, 0))}
 	times := 0
 	check := func(call []string, unit, value string) {
