@@ -42,7 +42,9 @@ func TestLeaderTells(t *testing.T) {
 	serve(2, 2, "[2 3]", false, "[{1 h 0 true} {2 h 0 true}]")
 	serve(3, 2, "[]", false, "[]")
 	serve(3, 1, "[2 3]", true, "[{1 h 0 true} {2 h 0 true}]") // the map is newer than what the leader's own store has
-	serve(6, 2, "[2 3]", false, "[{1 h 0 true} {2 h 0 false} {3  0 false}]") // store 3 has never been heard
+
+	// Store 3 has never been heard.
+	serve(6, 2, "[2 3]", false, "[{1 h 0 true} {2 h 0 false} {3  0 false}]")
 	g.Resign()
 	serve(7, 2, "[2 3]", false, "[{1 h 0 true}]")
 }

@@ -206,7 +206,7 @@ func TestDirectory(t *testing.T) {
 			t.Errorf("beat %d: leads %s; want %s", i, got, x.leads)
 		}
 	}
-	if d.Expire(nil, start.Add(4 * time.Second)) {
+	if d.Expire(nil, start.Add(4*time.Second)) {
 		t.Error("a store is dead after 3 s of silence; want more than 3 heartbeats")
 	}
 	if !d.Expire(nil, start.Add(4*time.Second+time.Millisecond)) || d.Expire(nil, start.Add(4*time.Second+time.Millisecond)) {
