@@ -77,8 +77,8 @@ func TestRedisBenchmarkOfValkey(t *testing.T) {
 	}
 	t.Setenv("PATH", bin)
 	t.Setenv(programEnv, "1")
-	r := neokvRun(t, nil, "redis-benchmark", "--rounds", "1", "--spread", "0", "--durability", "none", "--profile", "small",
-		"--dir", t.TempDir(), "--format", "json", "--", "-t", "set", "-n", "100")
+	r := neokvRun(t, nil, "redis-benchmark", "--rounds", "1", "--spread", "0", "--durability", "none", "--profile",
+		"small", "--dir", t.TempDir(), "--format", "json", "--", "-t", "set", "-n", "100")
 	var f redisbenchmark.Findings
 	if err := json.Unmarshal([]byte(r.stdout), &f); r.status != statusDone || err != nil || len(f.Pairs) != 1 ||
 		len(f.Pairs[0].Tests[0].Peer.PerSecond) != 1 {

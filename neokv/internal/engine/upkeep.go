@@ -113,8 +113,8 @@ func (e *Engine) flushForReads() {
 const settlePause = 5 * time.Millisecond
 
 // Settle does what the engine puts off until there is more of it, or until nobody writes: it writes the memtables to
-// tables, compacts L0, and waits until no compaction is under way or due. While others write it may wait for long: until
-// ctx ends. One call at a time works, the others wait for it.
+// tables, compacts L0, and waits until no compaction is under way or due. While others write it may wait for long:
+// until ctx ends. One call at a time works, the others wait for it.
 func (e *Engine) Settle(ctx context.Context) error {
 	select {
 	case e.settling <- struct{}{}:

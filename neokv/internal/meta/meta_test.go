@@ -209,7 +209,8 @@ func TestDirectory(t *testing.T) {
 	if d.Expire(nil, start.Add(4*time.Second)) {
 		t.Error("a store is dead after 3 s of silence; want more than 3 heartbeats")
 	}
-	if !d.Expire(nil, start.Add(4*time.Second+time.Millisecond)) || d.Expire(nil, start.Add(4*time.Second+time.Millisecond)) {
+	later := start.Add(4*time.Second + time.Millisecond)
+	if !d.Expire(nil, later) || d.Expire(nil, later) {
 		t.Error("Expire is to tell once that store 2 is dead")
 	}
 	if got, want := fmt.Sprint(d.View(new(Map), 0).Stores), "[{1 h 8001 true} {2 h 7002 false}]"; got != want {

@@ -9,6 +9,7 @@ import (
 
 	pb "github.com/lni/dragonboat/v4/raftpb"
 
+	"neokv.dev/neokv/internal/seam"
 	"neokv.dev/neokv/internal/store"
 	"neokv.dev/neokv/internal/topology"
 )
@@ -129,26 +130,25 @@ func TestCutOffStore(t *testing.T) {
 	})
 }
 
-// TestDeadLeaderOfMeta kills the store that leads meta: the others take it for dead, although the next leader of meta has
-// never heard of it, and for alive when it is back.
+// TestDeadLeaderOfMeta kills the store that leads meta: the others take it for dead, although the next leader of meta
+// has never heard of it, and for alive when it is back.
 func TestDeadLeaderOfMeta(t *testing.T) {
 	inBubble(t, store.Faults{}, func(t *testing.T, s *sim, _ *caller) {
 		for _, victim := range s.nodes { // one of them leads meta
-			alive := func(want bool) {
+			all := func(alive bool) {
 				t.Helper()
-				for _, n := range s.others(victim) {
-					if got := n.Store().Table().Store(victim.ID()); got == nil || got.Alive != want || got.Port == 0 {
-						t.Errorf("store %d: store %d is %+v, want alive %v", n.ID(), victim.ID(), got, want)
-					}
-				}
+				until(t, fmt.Sprintf("tables of the others in which store %d has alive %v", victim.ID(), alive), func() bool {
+					return !slices.ContainsFunc(s.others(victim), func(n seam.StorePlace) bool {
+						got := n.Store().Table().Store(victim.ID())
+						return got == nil || got.Alive != alive || got.Port == 0
+					})
+				})
 			}
-			alive(true)
+			all(true)
 			s.kill(0, s.random(1), victim)
-			time.Sleep(10 * time.Second)
-			alive(false)
+			all(false)
 			s.restart(victim)
-			time.Sleep(5 * time.Second)
-			alive(true)
+			all(true)
 		}
 	})
 }

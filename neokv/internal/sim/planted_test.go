@@ -29,7 +29,7 @@ func TestPlanted(t *testing.T) {
 				return
 			}
 			b = newBatch(t, p, false, virtual)
-			b.run(1, min(p.bound, 3), false)
+			b.run(1, min(p.bound, 8), false)
 			b.report()
 		})
 	}
