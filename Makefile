@@ -17,6 +17,10 @@ LONGEST = ./neokv/internal/sim
 # What the work of this build is judged by; docs/benchmarks.md says when to renew it.
 BASELINE = bench/gate/baseline.json
 
+# These collect less garbage, which makes them a tenth faster on an empty build cache: 82 s in place of 90 for Raft and
+# Pebble. What tests start would inherit it.
+vet staticcheck darwin: export GOGC = 400
+
 .PHONY: test redis-server chromium vet staticcheck darwin peers counts baseline race explore fuzz
 
 # vet looks at all that go test would look at again, in packages of other modules, too.
@@ -57,9 +61,10 @@ baseline:
 	go build -o bin/ ./cmd/neokv
 	bin/neokv check --renew $(BASELINE)
 
-# All packages under the race detector. -short leaves out long tests of one goroutine, and most seeds of simulations.
+# All packages under the race detector, the cluster's first, since CI may end on a slow machine before the last. -short
+# leaves out long tests of one goroutine, and most seeds of simulations.
 race: redis-server
-	go test -race -short -vet=off -tags redisserver -timeout 20m -skip '$(ALONE)' $(LONGEST) ./...
+	go test -race -short -vet=off -tags redisserver -timeout 20m -skip '$(ALONE)' $(LONGEST) ./neokv/... ./...
 
 # Fresh seeds, which are printed.
 explore: redis-server
