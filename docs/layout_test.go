@@ -26,6 +26,7 @@ var (
 	}
 	emulator = []string{
 		"neokv/settings",
+		"neokv/fault", // what can be done to a cluster on purpose: values alone
 		"neokv/internal/topology",
 		"neokv/internal/keys",
 		"neokv/internal/memconn",

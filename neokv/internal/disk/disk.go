@@ -45,7 +45,7 @@ type FS struct {
 	beforeSync atomic.Pointer[func(int64)]
 	afterSync  atomic.Pointer[func(int64)]
 	beforeRead atomic.Pointer[func()]
-	fault      atomic.Pointer[Fault]
+	fault      atomic.Pointer[FailingOp]
 
 	reads reads
 

@@ -6,9 +6,9 @@ import (
 	"sync/atomic"
 )
 
-// Fault makes an operation that changes the disk fail, and so fences the file system. A write that fails has written
+// FailingOp makes an operation that changes the disk fail, and so fences the file system. A write that fails has written
 // half of its bytes.
-type Fault struct {
+type FailingOp struct {
 	Op   FileOp // which operations
 	Path string // whose file's name, without the folder, matches this pattern of filepath.Match; empty means all
 	Skip int64  // after so many that still succeed
@@ -18,7 +18,7 @@ type Fault struct {
 }
 
 // String prints the fault: "sync *.log fails after 3: input/output error".
-func (t *Fault) String() string {
+func (t *FailingOp) String() string {
 	path := t.Path
 	if path == "" {
 		path = "*"
@@ -27,7 +27,7 @@ func (t *Fault) String() string {
 }
 
 // Inject sets the fault; nil takes it away. One fault at a time: the file system is fenced by the first.
-func (f *FS) Inject(t *Fault) { f.fault.Store(t) }
+func (f *FS) Inject(t *FailingOp) { f.fault.Store(t) }
 
 func (f *FS) injected(op FileOp, name string) error {
 	t := f.fault.Load()

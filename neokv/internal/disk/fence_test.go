@@ -74,7 +74,7 @@ func verify(t *testing.T, db *pebble.DB, acked map[string]string) {
 // Whichever operation fails under a busy Pebble, Pebble goes on, flushes, reads its writes and closes. The disk has
 // everything that was acknowledged.
 func TestPebbleNeverSeesAFailure(t *testing.T) {
-	faults := []*Fault{
+	faults := []*FailingOp{
 		{Op: OpSync, Path: "*.log", Skip: 200, Err: syscall.EIO},
 		{Op: OpWrite, Path: "*.log", Skip: 200, Err: syscall.ENOSPC},
 		{Op: OpWrite, Path: "*.sst", Skip: 10, Err: syscall.ENOSPC},
@@ -102,7 +102,7 @@ func TestPebbleNeverSeesAFailure(t *testing.T) {
 					fences.Add(1)
 				})
 				l := &loader{db: openPebble(t, fs, dir), fs: fs, acked: map[string]string{}}
-				fs.Inject(&Fault{Op: fault.Op, Path: fault.Path, Skip: fault.Skip, Err: fault.Err})
+				fs.Inject(&FailingOp{Op: fault.Op, Path: fault.Path, Skip: fault.Skip, Err: fault.Err})
 				t.Log(fault)
 				var writers sync.WaitGroup
 				var after atomic.Int64 // writes behind the fence: enough for several flushes
@@ -155,7 +155,7 @@ func TestFailingCallsWaitForTheFence(t *testing.T) {
 		<-release
 		seen.Store(returned.Load())
 	})
-	fs.Inject(&Fault{Op: OpSync, Err: syscall.EIO})
+	fs.Inject(&FailingOp{Op: OpSync, Err: syscall.EIO})
 	var files [callers]vfs.File
 	for i := range files {
 		files[i] = put(t, fs, fmt.Sprint(i), "x")

@@ -167,7 +167,7 @@ func TestNodeHostReopens(t *testing.T) {
 
 // A NodeHost whose disk fails neither panics nor hangs, and what it acknowledged before is there.
 func TestNodeHostNeverSeesAFailure(t *testing.T) {
-	for _, fault := range []*Fault{
+	for _, fault := range []*FailingOp{
 		{Op: OpSync, Skip: 20, Err: syscall.EIO},
 		{Op: OpWrite, Path: "*.log", Skip: 20, Err: syscall.ENOSPC},
 		{Op: OpMkdir, Path: "snapshot-*", Err: syscall.EROFS},

@@ -246,7 +246,7 @@ func TestOpenOnAFailingDisk(t *testing.T) {
 	}
 	c.stores[f-1] = nil
 	fs := c.fs[f-1]
-	fs.Inject(&disk.Fault{Op: disk.OpWrite, Path: "MANIFEST*", Err: syscall.ENOSPC})
+	fs.Inject(&disk.FailingOp{Op: disk.OpWrite, Path: "MANIFEST*", Err: syscall.ENOSPC})
 	s := settings.Default()
 	s.Cluster = c.shape
 	s.Engine.MemtableSize, s.Engine.BlockCache = 16<<20, 16<<20

@@ -1,0 +1,188 @@
+package fault
+
+import (
+	"cmp"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"neokv.dev/neokv/settings"
+)
+
+// DrawOptions say what schedules Draw makes.
+type DrawOptions struct {
+	Stores, Regions int           // of the cluster
+	Length          time.Duration // of the schedule; all of it has ended by then
+	Verbs           []Verb        // which faults happen; Drawn lists the allowed ones
+	Gap             time.Duration // the mean time between two events of one verb
+}
+
+// Drawn returns the verbs that Draw can draw.
+func Drawn() (all []Verb) {
+	for _, d := range draws {
+		all = append(all, d.verb)
+	}
+	return all
+}
+
+// draws are the faults that Draw draws, with a function each that fills in one.
+var draws = []struct {
+	verb Verb
+	draw func(*rand.Rand, DrawOptions, *FaultEvent)
+}{
+	{Stop, drawSomeStores},
+	{Kill, drawKill},
+	{Pause, drawSomeStores},
+	{Transfer, drawTransfer},
+	{Partition, drawPartition},
+	{Link, drawLink},
+	{Latency, drawLatency},
+	{Disk, drawDisk},
+	{Clock, drawClock},
+	{Clients, drawClients},
+}
+
+// Draw makes a schedule at random: for each verb a sequence of events of its own, with gaps between them that are
+// distributed exponentially. Faults of different verbs overlap. All that happens follows from r and o.
+func Draw(r *rand.Rand, o DrawOptions) Schedule {
+	var all Schedule
+	for _, d := range draws {
+		own := rand.New(rand.NewPCG(r.Uint64(), r.Uint64())) // so that a verb more or less does not shift the others
+		if !slices.Contains(o.Verbs, d.verb) {
+			continue
+		}
+		at := gap(own, o.Gap)
+		for at < o.Length {
+			e := FaultEvent{At: at, Fault: Fault{Verb: d.verb}}
+			if e.Fault.Lasts() {
+				e.For = upTo(own, 20*time.Millisecond, 2*time.Second)
+			}
+			d.draw(own, o, &e)
+			if e.For > 0 {
+				e.For = min(e.For, max(o.Length-e.At, time.Millisecond))
+			}
+			all = append(all, e)
+			if e.Fault.Disk.Fails() { // a good disk alone does not start the store
+				again := Fault{Verb: Restart, Stores: e.Fault.Stores}
+				all = append(all, FaultEvent{At: e.At + e.For + time.Millisecond, Fault: again})
+			}
+			at += e.For + gap(own, o.Gap)
+		}
+	}
+	slices.SortStableFunc(all, func(a, b FaultEvent) int { return cmp.Compare(a.At, b.At) })
+	return all
+}
+
+// gap draws a time with a mean.
+func gap(r *rand.Rand, mean time.Duration) time.Duration {
+	return time.Duration(r.ExpFloat64() * float64(mean)).Truncate(time.Millisecond)
+}
+
+// upTo draws a time between two, whole milliseconds.
+func upTo(r *rand.Rand, from, to time.Duration) time.Duration {
+	return (from + time.Duration(r.Int64N(int64(to-from)+1))).Truncate(time.Millisecond)
+}
+
+// one draws a store.
+func one(r *rand.Rand, o DrawOptions) []int { return []int{1 + r.IntN(o.Stores)} }
+
+func drawSomeStores(r *rand.Rand, o DrawOptions, e *FaultEvent) { e.Fault.Stores = one(r, o) }
+
+// drawKill kills one store, or all at once, between two steps or in the middle of a sync.
+func drawKill(r *rand.Rand, o DrawOptions, e *FaultEvent) {
+	if r.IntN(4) > 0 {
+		e.Fault.Stores = one(r, o)
+	}
+	e.Fault.Kill.Keep = []Portion{0, 0, 0.5, 1}[r.IntN(4)]
+	if r.IntN(4) > 0 {
+		e.Fault.Kill.Sync = 1 + r.IntN(30)
+	}
+}
+
+func drawTransfer(r *rand.Rand, o DrawOptions, e *FaultEvent) {
+	e.Fault.Region, e.Fault.To = 1+r.IntN(o.Regions), 1+r.IntN(o.Stores)
+}
+
+// drawPartition cuts one store off from all others or from one.
+func drawPartition(r *rand.Rand, o DrawOptions, e *FaultEvent) {
+	e.Fault.Stores = one(r, o)
+	if o.Stores > 2 && r.IntN(2) == 0 {
+		other := 1 + r.IntN(o.Stores-1)
+		if other >= e.Fault.Stores[0] {
+			other++
+		}
+		e.Fault.Others = []int{other}
+	}
+}
+
+// drawLink makes the links of one store bad, or all links.
+func drawLink(r *rand.Rand, o DrawOptions, e *FaultEvent) {
+	if r.IntN(3) > 0 {
+		drawPartition(r, o, e)
+	}
+	e.Fault.OneWay = r.IntN(3) == 0
+	n := &e.Fault.Link
+	switch r.IntN(5) {
+	case 0:
+		n.Cut = true
+	case 1:
+		n.Delay = upTo(r, time.Millisecond, 60*time.Millisecond)
+		n.Jitter = upTo(r, 0, 60*time.Millisecond)
+	case 2:
+		n.Bandwidth = settings.Bytes(16<<10) << r.IntN(8)
+	default:
+		n.Loss = Portion(r.IntN(30)) / 100
+		n.Duplicate = Portion(r.IntN(30)) / 100
+		n.Reorder = Portion(r.IntN(31)) / 100
+		if *n == (Net{}) {
+			n.Loss = 0.01
+		}
+	}
+}
+
+func drawLatency(r *rand.Rand, o DrawOptions, e *FaultEvent) { e.Fault.Matrix = "3 regions" }
+
+// drawDisk makes the disk of one store slow, or hang, or fail.
+func drawDisk(r *rand.Rand, o DrawOptions, e *FaultEvent) {
+	e.Fault.Stores = one(r, o)
+	d := &e.Fault.Disk
+	switch r.IntN(8) {
+	case 0:
+		d.Latency = upTo(r, time.Millisecond, 50*time.Millisecond)
+		d.Jitter = upTo(r, 0, 50*time.Millisecond)
+	case 1, 2:
+		d.Hang = true
+	case 3:
+		d.Bandwidth = settings.Bytes(64<<10) << r.IntN(8)
+	case 4:
+		d.Full = true
+	case 5:
+		d.ReadErrors = true
+	case 6:
+		if d.WriteErrors = r.IntN(2) == 0; !d.WriteErrors {
+			d.SyncErrors = true
+		}
+	default:
+		d.FlippedBit = true
+	}
+}
+
+func drawClock(r *rand.Rand, o DrawOptions, e *FaultEvent) {
+	e.Fault.Stores = one(r, o)
+	for e.Fault.Ahead == 0 {
+		e.Fault.Ahead = upTo(r, 0, 10*time.Second) - 5*time.Second
+	}
+}
+
+func drawClients(r *rand.Rand, o DrawOptions, e *FaultEvent) {
+	e.Fault.Stores = one(r, o)
+	c := &e.Fault.Client
+	switch r.IntN(3) {
+	case 0:
+		c.Refuse = true
+	case 1:
+		c.Reset = true
+	default:
+		c.Bandwidth = settings.Bytes(1<<10) << r.IntN(8)
+	}
+}

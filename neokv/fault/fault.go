@@ -1,0 +1,266 @@
+// Package fault has what can be done to a cluster on purpose, as values. A Fault prints itself, can be read back from
+// its text, and says which other one ends it. The same text stands on the command line, in a schedule and in a test:
+//
+//	kill 2
+//	link 1 2,3 delay=20ms jitter=5ms loss=1%
+//	at 1.2s for 300ms: disk 3 hang
+//
+// The package imports nothing of the cluster: package neokv carries faults out.
+package fault
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"neokv.dev/neokv/settings"
+)
+
+// Verb is what a fault does. Verbs lists all.
+type Verb string
+
+// The verbs; `rows` says what each does.
+const (
+	Stop      Verb = "stop"
+	Kill      Verb = "kill"
+	Restart   Verb = "restart"
+	Pause     Verb = "pause"
+	Resume    Verb = "resume"
+	Transfer  Verb = "transfer"
+	StepDown  Verb = "stepdown"
+	Partition Verb = "partition"
+	Mend      Verb = "mend"
+	Link      Verb = "link"
+	Latency   Verb = "latency"
+	Disk      Verb = "disk"
+	Clock     Verb = "clock"
+	Clients   Verb = "clients"
+	Heal      Verb = "heal"
+)
+
+// Fault is one thing that is done to a cluster. Its Verb says which other fields count. The zero value is none.
+type Fault struct {
+	Verb   Verb
+	Stores []int // the stores that it hits, from 1, ascending; nil for all of them
+	Others []int // the stores at the other side of a partition or of links; nil for all others
+	Region int   // of transfer and stepdown
+	To     int   // the store that gets the region
+
+	OneWay bool // link: messages from Stores to Others alone
+	Kill   Power
+	Link   Net
+	Disk   Drive
+	Client Client
+	Ahead  time.Duration // clock: how far ahead the clock is, negative if it is behind
+	Matrix string        // latency: the name of a matrix, "" for none
+}
+
+// Power says how a store is killed.
+type Power struct {
+	Keep Portion `key:"keep" help:"share of what the store has not synced that its disk keeps"`
+	Sync int     `key:"sync" max:"1000000" help:"kill it in the middle of its n-th sync from now, in place of at once"`
+}
+
+// Net says what is wrong with the way from one store to another. The zero value is a good way.
+type Net struct {
+	Cut       bool           `key:"cut" help:"nothing arrives"`
+	Delay     time.Duration  `key:"delay" help:"everything arrives so much later, in order"`
+	Jitter    time.Duration  `key:"jitter" help:"and up to so much later than that"`
+	Loss      Portion        `key:"loss" help:"share of Raft messages that do not arrive"`
+	Duplicate Portion        `key:"duplicate" help:"share of Raft messages that arrive twice"`
+	Reorder   Portion        `key:"reorder" help:"share of Raft messages that others overtake"`
+	Bandwidth settings.Bytes `key:"bandwidth" help:"bytes per second, 0B for no limit"`
+}
+
+// Drive says what is wrong with a store's disk. The zero value is a good disk.
+type Drive struct {
+	Latency     time.Duration  `key:"latency" help:"each read, write and sync takes so much longer"`
+	Jitter      time.Duration  `key:"jitter" help:"and up to so much longer than that"`
+	Hang        bool           `key:"hang" help:"syncs do not return"`
+	Bandwidth   settings.Bytes `key:"bandwidth" help:"bytes per second of reads and writes together, 0B for no limit"`
+	Full        bool           `key:"full" help:"there is no space left"`
+	ReadErrors  bool           `key:"read-errors" help:"reads fail with an input/output error"`
+	WriteErrors bool           `key:"write-errors" help:"writes fail with an input/output error"`
+	SyncErrors  bool           `key:"sync-errors" help:"syncs fail with an input/output error"`
+	FlippedBit  bool           `key:"flipped-bit" help:"reads return one bit that is wrong"`
+}
+
+// Client says what is wrong between a store and its clients. The zero value is nothing.
+type Client struct {
+	Refuse    bool           `key:"refuse" help:"new connections are refused"`
+	Reset     bool           `key:"reset" help:"connections are reset, open ones and new ones"`
+	Bandwidth settings.Bytes `key:"bandwidth" help:"bytes per second that each client reads of its replies, 0B for no limit"`
+}
+
+// Fails reports whether a store that works on such a disk fails, sooner or later.
+func (d Drive) Fails() bool {
+	return d.Full || d.ReadErrors || d.WriteErrors || d.SyncErrors || d.FlippedBit
+}
+
+// verbRow is what the package knows of a verb.
+type verbRow struct {
+	verb Verb
+	help string
+	args []arg
+	end  func(f Fault) Fault // returns the fault that ends f; nil where f does not last
+}
+
+// another returns a function that keeps the stores of a fault and changes its verb.
+func another(v Verb) func(Fault) Fault {
+	return func(f Fault) Fault { return Fault{Verb: v, Stores: f.Stores, Others: f.Others} }
+}
+
+// rows are all verbs. Parse, String, End and the help of the command line follow from them.
+var rows = []verbRow{
+	{Stop, "stop stores cleanly", []arg{stores}, another(Restart)},
+	{Kill, "cut the power of stores: what they have not synced is gone", []arg{stores, power}, another(Restart)},
+	{Restart, "start stores again, or stop and start those that run", []arg{stores}, nil},
+	{Pause, "stop the processes of stores as SIGSTOP would", []arg{stores}, another(Resume)},
+	{Resume, "let paused stores go on", []arg{stores}, nil},
+	{Transfer, "move the leadership of a region to a store, where it stays", []arg{region, target}, nil},
+	{StepDown, "move the leadership of a region to another store, where it stays", []arg{region}, nil},
+	{Partition, "cut all links between some stores and others", []arg{stores, others}, another(Mend)},
+	{Mend, "make the links between some stores and others good again", []arg{stores, others}, nil},
+	{Link, "make links between some stores and others bad", []arg{stores, others, net}, func(f Fault) Fault {
+		return Fault{Verb: Link, Stores: f.Stores, Others: f.Others, OneWay: f.OneWay}
+	}},
+	{Latency, "give all links the delays of a matrix, as 3 regions", []arg{matrix}, another(Latency)},
+	{Disk, "make the disks of stores bad", []arg{stores, drive}, another(Disk)},
+	{Clock, "set the clocks of stores ahead, or behind with a minus", []arg{stores, offset}, another(Clock)},
+	{Clients, "disturb the clients of stores", []arg{stores, client}, another(Clients)},
+	{Heal, "end all faults and start the stores that are down", nil, nil},
+}
+
+func verbRowOf(v Verb) *verbRow {
+	if i := slices.IndexFunc(rows, func(r verbRow) bool { return r.verb == v }); i >= 0 {
+		return &rows[i]
+	}
+	return nil
+}
+
+// Verbs returns all verbs.
+func Verbs() (all []Verb) {
+	for _, r := range rows {
+		all = append(all, r.verb)
+	}
+	return all
+}
+
+// Usage returns the form of the verb, such as "kill STORES [keep=SHARE] [sync=N]", what it does, and a line for each
+// property that it takes.
+func (v Verb) Usage() (form, help string, properties []string) {
+	r := verbRowOf(v)
+	form = string(v)
+	for _, a := range r.args {
+		form += " " + a.form
+		if a.properties != nil {
+			for _, p := range propertiesOf(a.properties(new(Fault))) {
+				properties = append(properties, fmt.Sprintf("%-20s %s", p.form, p.help))
+			}
+		}
+	}
+	return form, r.help, properties
+}
+
+// Lasts reports whether the fault is in force until another one ends it.
+func (f Fault) Lasts() bool { r := verbRowOf(f.Verb); return r != nil && r.end != nil }
+
+// End returns the fault that ends f, which lasts.
+func (f Fault) End() Fault { return verbRowOf(f.Verb).end(f) }
+
+// String returns the text of the fault, which Parse reads.
+func (f Fault) String() string {
+	r := verbRowOf(f.Verb)
+	if r == nil {
+		return "none"
+	}
+	words := []string{string(f.Verb)}
+	for _, a := range r.args {
+		if word := a.print(&f); word != "" {
+			words = append(words, word)
+		}
+	}
+	return strings.Join(words, " ")
+}
+
+// MarshalText writes the fault as String does.
+func (f Fault) MarshalText() ([]byte, error) { return []byte(f.String()), nil }
+
+// UnmarshalText reads the fault as Parse does.
+func (f *Fault) UnmarshalText(text []byte) (err error) {
+	*f, err = Parse(string(text))
+	return err
+}
+
+// maxText is the longest text of a fault, in bytes.
+const maxText = 1 << 10
+
+// Parse reads the text of a fault: a verb and its arguments, between spaces. Its error lists every problem.
+func Parse(text string) (Fault, error) {
+	if len(text) > maxText {
+		return Fault{}, fmt.Errorf("fault: %d bytes of text; want at most %d", len(text), maxText)
+	}
+	words := strings.Fields(text)
+	if len(words) == 0 {
+		return Fault{}, fmt.Errorf("fault: no text; want one of %s", list(Verbs()))
+	}
+	r := verbRowOf(Verb(words[0]))
+	if r == nil {
+		return Fault{}, fmt.Errorf("fault: unknown verb %q%s; want one of %s", words[0],
+			settings.DidYouMean(words[0], texts(Verbs())), list(Verbs()))
+	}
+	f := Fault{Verb: r.verb}
+	words = words[1:]
+	var problems []error
+	for _, a := range r.args {
+		if len(words) == 0 && !a.optional {
+			problems = append(problems, fmt.Errorf("no %s", a.name))
+			continue
+		}
+		take := words[:min(1, len(words))]
+		if a.rest {
+			take = words
+		}
+		words = words[len(take):]
+		problems = append(problems, a.parse(&f, take))
+	}
+	if len(words) > 0 {
+		problems = append(problems, fmt.Errorf("%q is too much", strings.Join(words, " ")))
+	}
+	if err := errors.Join(problems...); err != nil {
+		form, _, _ := r.verb.Usage()
+		return Fault{}, fmt.Errorf("fault %q: %s; want %s", text, oneLine(err), form)
+	}
+	return f, nil
+}
+
+// Check says what of the fault a cluster does not have: stores, or regions.
+func (f Fault) Check(storeCount, regionCount int) error {
+	var problems []error
+	for _, s := range slices.Concat(f.Stores, f.Others, []int{f.To}) {
+		if s > storeCount {
+			problems = append(problems, fmt.Errorf("there is no store %d; want 1 to %d", s, storeCount))
+		}
+	}
+	if f.Region > regionCount {
+		problems = append(problems, fmt.Errorf("there is no region %d; want 1 to %d", f.Region, regionCount))
+	}
+	if err := errors.Join(problems...); err != nil {
+		return fmt.Errorf("fault %q: %s", f, oneLine(err))
+	}
+	return nil
+}
+
+// oneLine returns the text of joined errors with semicolons in place of line ends.
+func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
+
+func texts(verbs []Verb) (out []string) {
+	for _, v := range verbs {
+		out = append(out, string(v))
+	}
+	return out
+}
+
+func list(verbs []Verb) string { return strings.Join(texts(verbs), ", ") }

@@ -1,0 +1,198 @@
+package fault
+
+import (
+	"math/rand/v2"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestParse(t *testing.T) {
+	for _, c := range []struct {
+		text, want string // want is the text again, or "! " and a part of the error
+	}{
+		{"kill 2", "kill 2"},
+		{" kill   3,1,3 ", "kill 1,3"},
+		{"kill all keep=50% sync=7", "kill all keep=50% sync=7"},
+		{"stop all", "stop all"},
+		{"transfer 3 1", "transfer 3 1"},
+		{"stepdown 3", "stepdown 3"},
+		{"partition 1 2,3", "partition 1 2,3"},
+		{"partition 1 all", "partition 1 all"},
+		{"link 1 2 delay=20ms jitter=5ms loss=1% bandwidth=1MB", "link 1 2 delay=20ms jitter=5ms loss=1% bandwidth=1MiB"},
+		{"link all all one-way cut", "link all all one-way cut"},
+		{"link 1 all one-way ok", "link 1 all one-way ok"},
+		{"latency 3 regions", "latency 3 regions"},
+		{"latency ok", "latency ok"},
+		{"disk 2 hang", "disk 2 hang"},
+		{"disk 2 ok", "disk 2 ok"},
+		{"disk 2 latency=5ms read-errors", "disk 2 latency=5ms read-errors"},
+		{"clock 2 +500ms", "clock 2 500ms"},
+		{"clock 2 -5s", "clock 2 -5s"},
+		{"clock 2 0s", "clock 2 ok"},
+		{"clients 1 refuse", "clients 1 refuse"},
+		{"heal", "heal"},
+
+		{"", "! no text; want one of stop, kill,"},
+		{"kil 2", `! unknown verb "kil"; did you mean kill?; want one of stop, kill,`},
+		{"kill", "! no stores; want kill STORES [keep=SHARE] [sync=N]"},
+		{"kill 0", `! stores "0": want numbers from 1 on, or all`},
+		{"kill 1,x", "! want numbers from 1 on, or all"},
+		{"kill 2 keep=101% sync=-1 now", `! "keep=101%": want a share from 0% to 100%; "sync=-1": want a number from 0 to ` +
+			`1000000; unknown property "now": want keep=SHARE, sync=N; want kill`},
+		{"kill 2 keep=50", "! want a share from 0% to 100%"},
+		{"kill 2 keep=NaN%", "! want a share from 0% to 100%"},
+		{"kill 2 keep=1% keep=2%", "! keep stands there twice"},
+		{"disk 2", "! no properties; want disk STORES PROPERTIES|ok"},
+		{"disk 2 hang=1", `! "hang=1": want no value`},
+		{"disk 2 latency", `! "latency": want latency=TIME`},
+		{"disk 2 latency=-1s", "! want a time from 0s to 24h0m0s"},
+		{"link 1 2 one-way", "! no properties"},
+		{"partition 1,2 2,3", "! a store stands on both sides"},
+		{"transfer 1", "! no store; want transfer REGION STORE"},
+		{"clock 2 soon", "! is no time from -24h0m0s to 24h0m0s"},
+		{"heal 1", `! "1" is too much; want heal`},
+		{strings.Repeat("x", 2000), "! 2000 bytes of text; want at most 1024"},
+	} {
+		f, err := Parse(c.text)
+		if part, wrong := strings.CutPrefix(c.want, "! "); wrong {
+			if err == nil || !strings.Contains(err.Error(), part) {
+				t.Errorf("Parse(%.40q) = %v, %v; want an error with %q", c.text, f, err, part)
+			}
+			continue
+		}
+		if err != nil || f.String() != c.want {
+			t.Errorf("Parse(%q) = %q, %v; want %q", c.text, f, err, c.want)
+		}
+	}
+}
+
+func TestCheck(t *testing.T) {
+	f, err := Parse("partition 1,4 5")
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = f.Check(3, 8)
+	want := `fault "partition 1,4 5": there is no store 4; want 1 to 3; there is no store 5; want 1 to 3`
+	if err == nil || err.Error() != want {
+		t.Errorf("Check = %v; want %s", err, want)
+	}
+	if err := f.Check(5, 8); err != nil {
+		t.Errorf("Check = %v", err)
+	}
+}
+
+func TestEnd(t *testing.T) {
+	for text, want := range map[string]string{
+		"kill 2 keep=50%":            "restart 2",
+		"stop all":                   "restart all",
+		"pause 1,2":                  "resume 1,2",
+		"partition 1 2":              "mend 1 2",
+		"link 1 2 one-way delay=1ms": "link 1 2 one-way ok",
+		"latency 3 regions":          "latency ok",
+		"disk 3 hang":                "disk 3 ok",
+		"clock all 5s":               "clock all ok",
+		"clients 1 reset":            "clients 1 ok",
+		"transfer 1 2":               "",
+		"heal":                       "",
+	} {
+		f, err := Parse(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := f.Lasts(); got != (want != "") {
+			t.Errorf("%s lasts: %v", text, got)
+		}
+		if want != "" && f.End().String() != want {
+			t.Errorf("the end of %s is %s; want %s", text, f.End(), want)
+		}
+	}
+}
+
+func TestSchedule(t *testing.T) {
+	got, err := ParseSchedule("# a comment\nat 1s: kill 2\n\n  at 1.5s for 300ms: pause 1\n")
+	if want := "at 1s: kill 2\nat 1.5s for 300ms: pause 1\n"; err != nil || got.String() != want {
+		t.Errorf("schedule = %q, %v; want %q", got, err, want)
+	}
+	_, err = ParseSchedule("kill 2\nat 1s: kill 2\nat x for y: kil 2\nat 1s for 1s: transfer 1 2\nat 1s for 0s: kill 1")
+	want := `line 1: event "kill 2": want "at TIME: FAULT" or "at TIME for TIME: FAULT"
+line 3: event "at x for y: kil 2": "x" is no time from 0s to 24h0m0s; "y" is no time from 0s to 24h0m0s; fault: unknown verb "kil"; did you mean kill?; want one of ` + list(Verbs()) + `
+line 4: event "at 1s for 1s: transfer 1 2": transfer does not last
+line 5: event "at 1s for 0s: kill 1": 0s is no time to last`
+	if err == nil || err.Error() != want {
+		t.Errorf("error = %v\nwant %s", err, want)
+	}
+}
+
+// TestDraw draws schedules: their text reads back as they are, the cluster has what they hit, every verb and every
+// property occurs, and one verb more does not change what others do.
+func TestDraw(t *testing.T) {
+	o := DrawOptions{Stores: 5, Regions: 8, Length: 20 * time.Second, Verbs: Drawn(), Gap: time.Second}
+	var text strings.Builder
+	for seed := range uint64(50) {
+		s := Draw(rand.New(rand.NewPCG(seed, 1)), o)
+		text.WriteString(s.String())
+		again, err := ParseSchedule(s.String())
+		if err != nil || !reflect.DeepEqual(again, s) {
+			t.Fatalf("seed %d reads back as %v, %v; want %v", seed, again, err, s)
+		}
+		for _, e := range s {
+			if err := e.Fault.Check(5, 8); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	for _, d := range draws {
+		if !strings.Contains(text.String(), ": "+string(d.verb)+" ") {
+			t.Errorf("no %s was drawn", d.verb)
+		}
+		for _, p := range propertiesIn(d.verb) {
+			if !strings.Contains(text.String(), " "+p) {
+				t.Errorf("no %s with %s was drawn", d.verb, p)
+			}
+		}
+	}
+	kills := func(s Schedule) Schedule {
+		return slices.DeleteFunc(s, func(e FaultEvent) bool { return e.Fault.Verb != Kill })
+	}
+	of := func(verbs ...Verb) Schedule {
+		o := o
+		o.Verbs = verbs
+		return kills(Draw(rand.New(rand.NewPCG(7, 1)), o))
+	}
+	if alone, beside := of(Kill), of(Kill, Pause, Disk); len(alone) == 0 || !reflect.DeepEqual(alone, beside) {
+		t.Errorf("kills alone:\n%skills beside other faults:\n%s", alone, beside)
+	}
+}
+
+// propertiesIn are the properties that a verb takes.
+func propertiesIn(v Verb) (keys []string) {
+	for _, a := range verbRowOf(v).args {
+		if a.properties != nil {
+			for _, p := range propertiesOf(a.properties(new(Fault))) {
+				keys = append(keys, p.key)
+			}
+		}
+	}
+	return keys
+}
+
+// FuzzParse reads texts of events: what can be read prints as text that reads back as the same event.
+func FuzzParse(f *testing.F) {
+	for _, seed := range []string{"at 1s: kill 2 keep=50% sync=7", "at 1.2s for 300ms: link 1 2,3 one-way loss=0.000001%",
+		"at 0s: disk all latency=1ms bandwidth=1MiB flipped-bit", "at 3s: clock 1 -5s", "at 1s: latency 3 regions"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		e, err := ParseEvent(text)
+		if err != nil {
+			return
+		}
+		again, err := ParseEvent(e.String())
+		if err != nil || !reflect.DeepEqual(again, e) {
+			t.Errorf("%q is %q, which reads back as %q, %v", text, e, again, err)
+		}
+	})
+}
