@@ -36,7 +36,7 @@ var draws = []struct {
 	{Transfer, drawTransfer},
 	{Partition, drawPartition},
 	{Link, drawLink},
-	{Latency, drawLatency},
+	{Network, drawNetwork},
 	{Disk, drawDisk},
 	{Clock, drawClock},
 	{Clients, drawClients},
@@ -140,7 +140,7 @@ func drawLink(r *rand.Rand, o DrawOptions, e *FaultEvent) {
 	}
 }
 
-func drawLatency(r *rand.Rand, o DrawOptions, e *FaultEvent) { e.Fault.Matrix = "3 regions" }
+func drawNetwork(r *rand.Rand, o DrawOptions, e *FaultEvent) { e.Fault.Matrix = "3 regions" }
 
 // drawDisk makes the disk of one store slow, or hang, or fail.
 func drawDisk(r *rand.Rand, o DrawOptions, e *FaultEvent) {

@@ -33,7 +33,7 @@ const (
 	Partition Verb = "partition"
 	Mend      Verb = "mend"
 	Link      Verb = "link"
-	Latency   Verb = "latency"
+	Network   Verb = "network"
 	Disk      Verb = "disk"
 	Clock     Verb = "clock"
 	Clients   Verb = "clients"
@@ -54,7 +54,7 @@ type Fault struct {
 	Disk   Drive
 	Client Client
 	Ahead  time.Duration // clock: how far ahead the clock is, negative if it is behind
-	Matrix string        // latency: the name of a matrix, "" for none
+	Matrix string        // network: the name of a matrix, "" for none
 }
 
 // Power says how a store is killed.
@@ -64,14 +64,34 @@ type Power struct {
 }
 
 // Net says what is wrong with the way from one store to another. The zero value is a good way.
+//
+// A lost Raft message is gone: Raft itself sends it again. Requests and answers of calls, and chunks of snapshots,
+// travel like bytes on a connection: what is lost is sent again after 200 ms, 400 ms and so on, at most 2 s apart. So
+// it arrives later, but once, and the shares Duplicate and Reorder do not concern it. Loss 1 lets none of it arrive.
 type Net struct {
-	Cut       bool           `key:"cut" help:"nothing arrives"`
-	Delay     time.Duration  `key:"delay" help:"everything arrives so much later, in order"`
-	Jitter    time.Duration  `key:"jitter" help:"and up to so much later than that"`
-	Loss      Portion        `key:"loss" help:"share of Raft messages that do not arrive"`
-	Duplicate Portion        `key:"duplicate" help:"share of Raft messages that arrive twice"`
-	Reorder   Portion        `key:"reorder" help:"share of Raft messages that others overtake"`
+	// Cut lets nothing arrive. Calls get no answer, and chunks fail at once.
+	Cut bool `key:"cut" help:"nothing arrives"`
+	// Everything arrives Delay later, and up to Jitter more. The network draws the jitter for each batch of Raft messages,
+	// each request, each answer and each chunk. Raft messages stay in order all the same.
+	Delay  time.Duration `key:"delay" help:"everything arrives so much later, in order"`
+	Jitter time.Duration `key:"jitter" help:"and up to so much later than that"`
+	// Loss, Duplicate and Reorder are shares of the Raft messages, and together 1 at most. A message of the first is lost.
+	// One of the second arrives twice, once at its time and once up to 20 ms later. One of the third arrives up to 20 ms
+	// late, so that others overtake it.
+	Loss      Portion `key:"loss" help:"share of Raft messages that do not arrive"`
+	Duplicate Portion `key:"duplicate" help:"share of Raft messages that arrive twice"`
+	Reorder   Portion `key:"reorder" help:"share of Raft messages that others overtake"`
+	// Bandwidth is how many bytes per second the link carries, 0 for no limit. The stream of Raft messages, each snapshot
+	// and each call get equal parts of it, as connections would. So a snapshot delays a heartbeat by 10 ms at most.
 	Bandwidth settings.Bytes `key:"bandwidth" help:"bytes per second, 0B for no limit"`
+}
+
+// check says what properties do not go together.
+func (n *Net) check() error {
+	if sum := n.Loss + n.Duplicate + n.Reorder; sum > 1 {
+		return fmt.Errorf("loss, duplicate and reorder are %s together; want at most 100%%", sum)
+	}
+	return nil
 }
 
 // Drive says what is wrong with a store's disk. The zero value is a good disk.
@@ -126,7 +146,7 @@ var rows = []verbRow{
 	{Link, "make links between some stores and others bad", []arg{stores, others, net}, func(f Fault) Fault {
 		return Fault{Verb: Link, Stores: f.Stores, Others: f.Others, OneWay: f.OneWay}
 	}},
-	{Latency, "give all links the delays of a matrix, as 3 regions", []arg{matrix}, another(Latency)},
+	{Network, "give all links the delays of a matrix, as 3 regions", []arg{matrix}, another(Network)},
 	{Disk, "make the disks of stores bad", []arg{stores, drive}, another(Disk)},
 	{Clock, "set the clocks of stores ahead, or behind with a minus", []arg{stores, offset}, another(Clock)},
 	{Clients, "disturb the clients of stores", []arg{stores, client}, another(Clients)},

@@ -24,8 +24,9 @@ func TestParse(t *testing.T) {
 		{"link 1 2 delay=20ms jitter=5ms loss=1% bandwidth=1MB", "link 1 2 delay=20ms jitter=5ms loss=1% bandwidth=1MiB"},
 		{"link all all one-way cut", "link all all one-way cut"},
 		{"link 1 all one-way ok", "link 1 all one-way ok"},
-		{"latency 3 regions", "latency 3 regions"},
-		{"latency ok", "latency ok"},
+		{"network 3 regions", "network 3 regions"},
+		{"network ok", "network ok"},
+		{"network 4 regions", `! there is no matrix "4 regions"; want 3 regions, 3 zones`},
 		{"disk 2 hang", "disk 2 hang"},
 		{"disk 2 ok", "disk 2 ok"},
 		{"disk 2 latency=5ms read-errors", "disk 2 latency=5ms read-errors"},
@@ -50,6 +51,7 @@ func TestParse(t *testing.T) {
 		{"disk 2 latency", `! "latency": want latency=TIME`},
 		{"disk 2 latency=-1s", "! want a time from 0s to 24h0m0s"},
 		{"link 1 2 one-way", "! no properties"},
+		{"link 1 2 loss=50% reorder=51%", "! loss, duplicate and reorder are 101% together; want at most 100%"},
 		{"partition 1,2 2,3", "! a store stands on both sides"},
 		{"transfer 1", "! no store; want transfer REGION STORE"},
 		{"clock 2 soon", "! is no time from -24h0m0s to 24h0m0s"},
@@ -91,7 +93,7 @@ func TestEnd(t *testing.T) {
 		"pause 1,2":                  "resume 1,2",
 		"partition 1 2":              "mend 1 2",
 		"link 1 2 one-way delay=1ms": "link 1 2 one-way ok",
-		"latency 3 regions":          "latency ok",
+		"network 3 regions":          "network ok",
 		"disk 3 hang":                "disk 3 ok",
 		"clock all 5s":               "clock all ok",
 		"clients 1 reset":            "clients 1 ok",
@@ -182,7 +184,7 @@ func propertiesIn(v Verb) (keys []string) {
 // FuzzParse reads texts of events: what can be read prints as text that reads back as the same event.
 func FuzzParse(f *testing.F) {
 	for _, seed := range []string{"at 1s: kill 2 keep=50% sync=7", "at 1.2s for 300ms: link 1 2,3 one-way loss=0.000001%",
-		"at 0s: disk all latency=1ms bandwidth=1MiB flipped-bit", "at 3s: clock 1 -5s", "at 1s: latency 3 regions"} {
+		"at 0s: disk all latency=1ms bandwidth=1MiB flipped-bit", "at 3s: clock 1 -5s", "at 1s: network 3 regions"} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
@@ -195,4 +197,42 @@ func FuzzParse(f *testing.F) {
 			t.Errorf("%q is %q, which reads back as %q, %v", text, e, again, err)
 		}
 	})
+}
+
+func TestMatrixDelay(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		from, to int
+		want     time.Duration // there and back
+	}{
+		{"3 regions", 1, 2, 66 * ms},
+		{"3 regions", 1, 3, 64 * ms},
+		{"3 regions", 2, 3, 146 * ms},
+		{"3 regions", 4, 2, 66 * ms},
+		{"3 regions", 5, 9, 146 * ms},
+		{"3 regions", 4, 1, ms / 2},
+		{"3 regions", 3, 3, 0},
+		{"3 zones", 1, 3, ms},
+		{"3 zones", 2, 8, ms / 2},
+		{"", 1, 2, 0},
+	} {
+		there, err := MatrixDelay(c.name, c.from, c.to)
+		back, _ := MatrixDelay(c.name, c.to, c.from)
+		if there+back != c.want || there != back || err != nil {
+			t.Errorf("%s, stores %d and %d: %s there and %s back, %v; want %s together, half each", c.name, c.from, c.to,
+				there, back, err, c.want)
+		}
+	}
+	for _, m := range matrices {
+		for i, row := range m.roundTrips {
+			if len(row) != len(m.roundTrips) {
+				t.Errorf("%s: row %d has %d places; want %d", m.name, i, len(row), len(m.roundTrips))
+			}
+			for j, r := range row {
+				if r <= 0 || r != m.roundTrips[j][i] {
+					t.Errorf("%s: %s from place %d to %d and %s back", m.name, r, i+1, j+1, m.roundTrips[j][i])
+				}
+			}
+		}
+	}
 }

@@ -42,7 +42,8 @@ var (
 			if f.Matrix = strings.Join(words, " "); f.Matrix == ok {
 				f.Matrix = ""
 			}
-			return nil
+			_, err := MatrixDelay(f.Matrix, 1, 2)
+			return err
 		},
 		print: func(f *Fault) string {
 			if f.Matrix == "" {
@@ -172,6 +173,9 @@ func propertiesArg(optional bool, of func(*Fault) any) arg {
 					problems = append(problems, fmt.Errorf("%q: %w", word, err))
 				}
 			}
+		}
+		if whole, ok := of(f).(interface{ check() error }); ok {
+			problems = append(problems, whole.check())
 		}
 		return errors.Join(problems...)
 	}

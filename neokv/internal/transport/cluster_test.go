@@ -19,6 +19,7 @@ import (
 	pb "github.com/lni/dragonboat/v4/raftpb"
 	sm "github.com/lni/dragonboat/v4/statemachine"
 
+	"neokv.dev/neokv/fault"
 	"neokv.dev/neokv/internal/disk"
 	"neokv.dev/neokv/internal/engine"
 	"neokv.dev/neokv/internal/raftlog"
@@ -205,9 +206,9 @@ func (c *testCluster) cut(a, b topology.StoreID) { c.net.Cut(a, b); c.net.Cut(b,
 
 func (c *testCluster) heal() {
 	for a := topology.StoreID(1); a <= stores; a++ {
+		c.net.Resume(a)
 		for b := topology.StoreID(1); b <= stores; b++ {
-			c.net.Heal(a, b)
-			c.net.Delay(a, b, 0)
+			c.net.SetLink(a, b, fault.Net{}, nil)
 			c.net.Hold(a, b, 0, nil)
 		}
 	}
@@ -466,7 +467,7 @@ func leaseRun(t *testing.T, newNet func() *transport.Network, seed uint64) (bad 
 		for range 60 {
 			a, b := topology.StoreID(1+rng.IntN(stores)), topology.StoreID(1+rng.IntN(stores))
 			d := time.Duration(20+rng.IntN(500)) * time.Millisecond
-			switch rng.IntN(8) {
+			switch rng.IntN(10) {
 			case 0:
 				c.net.Cut(a, b)
 			case 1:
@@ -492,6 +493,15 @@ func leaseRun(t *testing.T, newNet func() *transport.Network, seed uint64) (bad 
 				mu.Unlock()
 			case 7:
 				c.heal()
+			case 8:
+				c.net.SetLink(a, b, fault.Net{Delay: d / 8, Jitter: d / 8, Loss: 0.1, Duplicate: 0.2, Reorder: 0.2,
+					Bandwidth: settings.Bytes(1000 + rng.Int64N(100_000))}, rng)
+			case 9: // and perhaps a longer pause, a kill, or both
+				c.net.Pause(a)
+				if rng.IntN(2) == 0 {
+					time.Sleep(d)
+					c.net.Resume(a)
+				}
 			}
 			time.Sleep(d)
 			if rng.IntN(3) == 0 {
@@ -509,8 +519,8 @@ func leaseRun(t *testing.T, newNet func() *transport.Network, seed uint64) (bad 
 	return bad, leases, withheld
 }
 
-// TestNoLeaderWithinALease looks for a leader elected while another's lease holds, under cuts, delays, single kinds of
-// messages held back, transfers and restarts.
+// TestNoLeaderWithinALease looks for a leader elected while another's lease holds, under cuts, delays, messages that
+// are lost or overtaken, single kinds of messages held back, pauses, transfers and restarts.
 func TestNoLeaderWithinALease(t *testing.T) {
 	seed := *seedFlag
 	if seed == 0 {
@@ -618,6 +628,48 @@ func TestHeldConfirmations(t *testing.T) {
 		}
 		if c.watch.leases == 0 {
 			t.Error("no lease was confirmed")
+		}
+	})
+}
+
+// TestCatchingUpOverASlowLink has a follower that lacks 3 MB, which its link carries in 3 s. Heartbeats come late
+// behind them, and the leader stays.
+func TestCatchingUpOverASlowLink(t *testing.T) {
+	onEach(t, func(t *testing.T, newNet func() *transport.Network) {
+		const entries = 30
+		c := newCluster(t, newNet(), 1, transport.Faults{})
+		defer c.close()
+		leader := c.leader(1, 0)
+		_, term, _, err := c.nodes[leader].host.GetLeaderID(1)
+		c.must(err)
+		follower := leader%stores + 1
+		c.cut(leader, follower)
+		h := c.nodes[leader].host
+		for range entries {
+			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+			_, err := h.SyncPropose(ctx, h.GetNoOPSession(1), make([]byte, 100_000))
+			cancel()
+			c.must(err)
+		}
+		c.net.SetLink(leader, follower, fault.Net{Bandwidth: 1_000_000}, nil)
+		c.net.Heal(follower, leader)
+		begin := time.Now()
+		for {
+			n, err := c.nodes[follower].host.StaleRead(1, nil)
+			c.must(err)
+			if n.(uint64) >= entries {
+				break
+			}
+			if time.Since(begin) > time.Minute {
+				t.Fatalf("the follower has applied %d of %d entries in a minute", n, entries)
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+		if took := time.Since(begin); took < 3*time.Second || took > 7*time.Second {
+			t.Errorf("3 MB took %s over 1 MB/s, want 3 s and little more", took)
+		}
+		if now, at, ok, err := h.GetLeaderID(1); err != nil || !ok || now != uint64(leader) || at != term {
+			t.Errorf("store %d leads in term %d, %v; want still store %d in term %d", now, at, err, leader, term)
 		}
 	})
 }

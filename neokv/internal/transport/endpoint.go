@@ -32,9 +32,11 @@ type Endpoint struct {
 
 	// silent is set for good by Isolate and Close: nothing leaves or arrives any more.
 	silent atomic.Bool
-	// ctx ends with Close.
-	ctx    context.Context
-	cancel context.CancelFunc
+	// ctx ends with Close, alive when silent is set. Who waits for a link waits until alive ends.
+	ctx, alive      context.Context
+	cancel, silence context.CancelFunc
+	// paused is nil, or holds a channel that Resume will close.
+	paused atomic.Pointer[chan struct{}]
 
 	mu     sync.Mutex
 	closed bool
@@ -81,6 +83,7 @@ func (n *Network) NewEndpoint(o Options) *Endpoint {
 	}
 	e.filter = newFilter(o.Lease, time.Now(), o.Booting, o.Faults.NoPromise, o.Revoke)
 	e.ctx, e.cancel = context.WithCancel(context.Background())
+	e.alive, e.silence = context.WithCancel(e.ctx)
 	if n.tcp == nil {
 		e.wire = memoryWire{e}
 	} else {
@@ -133,7 +136,10 @@ func (e *Endpoint) Reassure(region topology.RegionID, replica, leader topology.R
 
 // Isolate drops everything to and from the endpoint for good, since the store has failed or was killed. It does not
 // wait.
-func (e *Endpoint) Isolate() { e.silent.Store(true) }
+func (e *Endpoint) Isolate() {
+	e.silent.Store(true)
+	e.silence()
+}
 
 // Close removes the endpoint and cancels calls. It waits until no delivery to the endpoint and no handler of a call
 // runs, so a handler must not call Close.
@@ -172,7 +178,17 @@ func (e *Endpoint) join() bool {
 
 // send takes a batch from dragonboat. The caller reuses b.Requests afterwards.
 func (e *Endpoint) send(l *linkEnd, b pb.MessageBatch) {
-	if h := l.link.hold.Load(); h != nil {
+	if e.paused.Load() != nil || l.unsent.busy() {
+		b.Requests = slices.Clone(b.Requests)
+		l.unsent.put(l, b, 0)
+		return
+	}
+	e.release(l, b)
+}
+
+// release keeps back what Hold says and sends the rest on.
+func (e *Endpoint) release(l *linkEnd, b pb.MessageBatch) {
+	if h := l.link.now.Load().hold; h != nil {
 		rest := b
 		rest.Requests = nil
 		late := rest
@@ -184,7 +200,7 @@ func (e *Endpoint) send(l *linkEnd, b pb.MessageBatch) {
 			}
 		}
 		if len(late.Requests) > 0 {
-			l.held.put(e, late, h.d)
+			l.held.put(l, late, h.d)
 		}
 		b = rest
 	}
@@ -196,13 +212,13 @@ func (e *Endpoint) send(l *linkEnd, b pb.MessageBatch) {
 // leave passes a batch through the filter and sends the rest on.
 func (e *Endpoint) leave(l *linkEnd, b pb.MessageBatch) {
 	all := b.Requests
-	cut := l.link.cut.Load()
+	c := l.link.now.Load()
 	now := time.Now()
 	kept, whole := 0, true
 	for i := range all {
 		m := &all[i]
 		v := withheld
-		if !cut || m.Type == pb.Propose {
+		if !c.Cut || m.Type == pb.Propose {
 			v = e.filter.out(m, now)
 		}
 		if v == pass && !e.commits.leave(m, now) {
@@ -216,7 +232,7 @@ func (e *Endpoint) leave(l *linkEnd, b pb.MessageBatch) {
 			kept++
 			continue
 		case withheld:
-			if !cut {
+			if !c.Cut {
 				e.withheld.Add(1)
 			}
 		case returned:
@@ -238,12 +254,11 @@ func (e *Endpoint) leave(l *linkEnd, b pb.MessageBatch) {
 	}
 	e.batches.Add(1)
 	e.messages.Add(int64(kept))
-	d := time.Duration(l.link.delay.Load())
-	if d > 0 || l.wire.busy() {
+	if d := c.latency(); d > 0 || c.Bandwidth > 0 || l.wire.busy() || l.link.to.paused() {
 		if whole {
 			b.Requests = slices.Clone(all)
 		}
-		l.wire.put(e, b, d)
+		l.wire.put(l, b, d)
 		return
 	}
 	e.arrive(l, b)
@@ -251,11 +266,12 @@ func (e *Endpoint) leave(l *linkEnd, b pb.MessageBatch) {
 
 // arrive hands a batch to the endpoint that the other store has now.
 func (e *Endpoint) arrive(l *linkEnd, b pb.MessageBatch) {
-	if e.silent.Load() || l.link.cut.Load() {
+	c := l.link.now.Load()
+	if e.silent.Load() || c.Cut {
 		return
 	}
-	if f := l.link.fate.Load(); f != nil {
-		b.Requests = e.disturb(l, b, *f)
+	if fate := c.fates(); fate != nil {
+		b.Requests = e.disturb(l, b, fate)
 		if len(b.Requests) == 0 {
 			return
 		}
@@ -273,7 +289,7 @@ func (e *Endpoint) disturb(l *linkEnd, b pb.MessageBatch, fate func(*pb.Message)
 		if f.Again > 0 {
 			again := b
 			again.Requests = slices.Clone(b.Requests[i : i+1])
-			l.late.put(e, again, f.Again)
+			l.late.put(l, again, f.Again)
 		}
 	}
 	return now
@@ -281,7 +297,7 @@ func (e *Endpoint) disturb(l *linkEnd, b pb.MessageBatch, fate func(*pb.Message)
 
 // arriveAgain is like arrive, for messages that disturb has delayed or repeated.
 func (e *Endpoint) arriveAgain(l *linkEnd, b pb.MessageBatch) {
-	if !e.silent.Load() && !l.link.cut.Load() {
+	if !e.silent.Load() && !l.link.now.Load().Cut {
 		e.wire.send(l, b)
 	}
 }
@@ -322,14 +338,17 @@ func cutOff(from, to topology.StoreID) error {
 
 // sendChunk hands a chunk of a snapshot over and returns when the receiver has taken it.
 func (e *Endpoint) sendChunk(c *connection, chunk pb.Chunk) error {
-	if d := time.Duration(c.l.link.delay.Load()); d > 0 {
-		pause(e.ctx, d)
-	}
+	ctx, cancel := context.WithCancel(c.ctx)
+	defer cancel()
+	defer context.AfterFunc(e.alive, cancel)()
+	c.l.link.travel(ctx, len(chunk.Data))
 	switch {
 	case e.ctx.Err() != nil:
 		return fmt.Errorf("%s: %w", e.o.Store.RaftAddress(), errClosed)
-	case e.silent.Load() || c.l.link.cut.Load():
+	case e.silent.Load() || c.l.link.now.Load().Cut:
 		return cutOff(e.o.Store, c.l.to)
+	case ctx.Err() != nil:
+		return fmt.Errorf("%s to %s: %w", e.o.Store.RaftAddress(), c.l.to.RaftAddress(), ctx.Err())
 	}
 	return e.wire.chunk(c, chunk)
 }
@@ -366,12 +385,12 @@ func (e *Endpoint) Call(ctx context.Context, to topology.StoreID, request []byte
 
 func (e *Endpoint) call(ctx context.Context, to topology.StoreID, request []byte) ([]byte, error) {
 	there, back := e.net.link(e.o.Store, to), e.net.link(to, e.o.Store)
-	lost := func() bool { return e.silent.Load() || there.cut.Load() || back.cut.Load() }
+	lost := func() bool { return e.silent.Load() || there.now.Load().Cut || back.now.Load().Cut }
 	noAnswer := func() ([]byte, error) {
 		<-ctx.Done()
 		return nil, fmt.Errorf("%s: no answer: %w", to.RaftAddress(), ctx.Err())
 	}
-	pause(ctx, time.Duration(there.delay.Load()))
+	there.travel(ctx, len(request))
 	if lost() || ctx.Err() != nil {
 		return noAnswer()
 	}
@@ -382,22 +401,9 @@ func (e *Endpoint) call(ctx context.Context, to topology.StoreID, request []byte
 	case err != nil:
 		return nil, err
 	}
-	pause(ctx, time.Duration(back.delay.Load()))
+	back.travel(ctx, len(a.bytes))
 	if lost() || ctx.Err() != nil {
 		return noAnswer()
 	}
 	return a.bytes, a.err
-}
-
-// pause waits for d or until ctx ends.
-func pause(ctx context.Context, d time.Duration) {
-	if d <= 0 {
-		return
-	}
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-ctx.Done():
-	}
 }

@@ -60,8 +60,17 @@ import (
 // filter judges messages. So messages may wait in queues and sockets. They may arrive when another endpoint has taken
 // the place of the sender or of the receiver: that endpoint started after they were judged and keeps rule 2 from its
 // own start, and a transfer's revocation holds for ever. Only the mark of a booting campaign depends on time, so the
-// receiver judges it by its own start. Clocks only measure durations. A store is not covered if its clock runs fast by
-// more than the margin between the lease and the shortest election time-out.
+// receiver judges it by its own start.
+//
+// A paused store adds no case. Its messages wait before its filter, as if dragonboat had not sent them yet: the filter
+// judges them when they leave, after the pause, by what it has promised until then. A message to a paused store waits
+// behind its sender's filter, as in a socket. The paused store's filter takes note of it after the pause, right before
+// the replicas see it. A lease that a paused leader holds goes on, since it counts from t0. So do the promises to that
+// leader, which voters keep whether they hear of it or not. The pause revokes nothing and need not: a TimeoutNow or a
+// vote that waits has not left, so nobody has acted on it.
+//
+// Clocks only measure durations. A store is not covered if its clock runs fast by more than the margin between the
+// lease and the shortest election time-out.
 //
 // Quorums of memberships one step apart intersect; quorums two steps apart need not, and a sole voter elects itself
 // without a message. So a lease must not outlive a change of membership: its region drops it. Non-voters get no hints

@@ -52,7 +52,7 @@ const (
 	// A store that cannot be reached is dialled again after redialMin, later up to redialMax.
 	redialMin = 2 * time.Millisecond
 	redialMax = 100 * time.Millisecond
-	// maxQueued is how many bytes may wait for a connection. Batches beyond that are lost.
+	// maxQueued is how many bytes may wait for a connection, and how many on a link. Batches beyond that are lost.
 	maxQueued = 32 << 20
 	// maxStrangers is how many connections may be in their introduction. A new one pushes the oldest out. A store
 	// introduces itself at once, so peers that connect and say nothing keep no store out.
@@ -277,7 +277,7 @@ func (w *sockets) accept() {
 			}
 			return
 		case err != nil: // no file descriptor left, for instance
-			pause(w.e.ctx, redialMax)
+			sleep(w.e.ctx, redialMax)
 		case !w.e.join():
 			nc.Close()
 		default:
@@ -370,7 +370,7 @@ func (w *sockets) hear(c *peerConn, from topology.StoreID) {
 		if err != nil {
 			return
 		}
-		if e.silent.Load() || link.cut.Load() {
+		if e.silent.Load() || link.now.Load().Cut {
 			continue
 		}
 		// The NodeHost copies the messages that it keeps, not their entries.
@@ -476,7 +476,7 @@ func (o *outbox) run() {
 		}
 		o.reachable(false)
 		if err != nil {
-			pause(e.ctx, again)
+			sleep(e.ctx, again)
 			again = min(2*again, redialMax)
 		}
 		o.reachable(true)
@@ -564,7 +564,7 @@ func (w *sockets) takeChunks(c *peerConn, from topology.StoreID) {
 	link := w.e.net.link(from, w.e.o.Store)
 	for {
 		_, payload, err := c.frames.next(chunkFrame)
-		if err != nil || w.e.silent.Load() || link.cut.Load() {
+		if err != nil || w.e.silent.Load() || link.now.Load().Cut {
 			return
 		}
 		chunk, err := decodeChunk(payload)

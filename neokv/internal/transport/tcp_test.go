@@ -195,18 +195,13 @@ func TestDeadPeers(t *testing.T) {
 		}
 
 		two := newEnd(t, network, 2)
-		received := func() int {
-			two.mu.Lock()
-			defer two.mu.Unlock()
-			return len(two.got)
-		}
 		begin = time.Now()
 		send(1)
 		time.Sleep(time.Second)
 		begin = time.Now()
 		send(1)
 		time.Sleep(time.Second)
-		if n := received(); n == 0 {
+		if n := two.received(); n == 0 {
 			t.Error("nothing arrives once the store runs")
 		}
 
@@ -220,12 +215,12 @@ func TestDeadPeers(t *testing.T) {
 			t.Errorf("%d of 100 MiB are lost on the way to a store that reads nothing, want what does not fit into "+
 				"32 MiB", n)
 		}
-		before := received()
+		before := two.received()
 		time.Sleep(10 * time.Second)
 		begin = time.Now()
 		send(1)
 		time.Sleep(time.Second)
-		if received() == before {
+		if two.received() == before {
 			t.Error("nothing arrives once the store reads again")
 		}
 	})

@@ -1,11 +1,12 @@
 // Package transport carries Raft messages, and the stores' own calls, between stores. Every Raft message passes its
 // store's filter on the way out and in. The filter keeps the voters' promises to leaders with leases, and drops
-// forwarded proposals. Links between stores can be cut, delayed and disturbed.
+// forwarded proposals. While the cluster runs, links between stores can be cut, made slow and made unreliable, and a
+// store can be paused.
 //
 // A message goes from dragonboat's send queue through these stages:
 //
-//	held back -> link up? -> filter, commits -> delayed -> link up? -> lost, repeated -> wire
-//	-> the receiver's filter takes note -> the receiver's NodeHost
+//	sender paused? -> held back -> link up? -> filter, commits -> delayed -> carried -> receiver paused? -> link up?
+//	-> lost, repeated -> wire -> the receiver's filter takes note -> the receiver's NodeHost
 package transport
 
 import (
@@ -20,7 +21,8 @@ import (
 )
 
 // Network connects the stores of one process, through memory or over TCP. In memory messages are handed over by
-// reference, on the sender's goroutine unless the link delays them. All methods may run concurrently.
+// reference, on the sender's goroutine unless they have to wait for the link or for a paused store. All methods may run
+// concurrently.
 type Network struct {
 	tcp    *TCP // nil in memory
 	secret []byte
@@ -33,62 +35,9 @@ type Network struct {
 // location holds the endpoint that a store has now. It outlives the endpoints.
 type location struct{ now atomic.Pointer[Endpoint] }
 
-// link is the state of one direction between two stores.
-type link struct {
-	to    *location
-	cut   atomic.Bool
-	delay atomic.Int64 // ns
-	hold  atomic.Pointer[hold]
-	fate  atomic.Pointer[func(*pb.Message) Fate]
-}
-
-// Fate says what the network does to a Raft message other than delivering it once and in order.
-type Fate struct {
-	Lost  bool          // it does not arrive
-	Again time.Duration // if not 0, it arrives so much later, overtaken by others; if not Lost, once more
-}
-
-type hold struct {
-	d     time.Duration
-	match func(*pb.Message) bool
-}
-
-// NewNetwork returns a network in memory, without stores and with all links up.
+// NewNetwork returns a network in memory, without stores and with good links.
 func NewNetwork() *Network {
 	return &Network{places: make(map[topology.StoreID]*location), links: make(map[[2]topology.StoreID]*link)}
-}
-
-// Cut makes the network silently drop everything from one store to another, in this direction only, until Heal.
-func (n *Network) Cut(from, to topology.StoreID) { n.link(from, to).cut.Store(true) }
-
-// Heal ends a Cut.
-func (n *Network) Heal(from, to topology.StoreID) { n.link(from, to).cut.Store(false) }
-
-// Delay makes messages from one store to another arrive d later, in order; 0 turns it off. Calls, their answers and
-// chunks of snapshots take d longer, too.
-func (n *Network) Delay(from, to topology.StoreID, d time.Duration) {
-	n.link(from, to).delay.Store(int64(d))
-}
-
-// Hold keeps the Raft messages for which match is true at the sender for d, in order, before they pass the filter.
-// Other messages overtake them, as they do with a slow send queue. d = 0 turns it off for later messages. match runs on
-// the senders' goroutines.
-func (n *Network) Hold(from, to topology.StoreID, d time.Duration, match func(*pb.Message) bool) {
-	if d == 0 {
-		n.link(from, to).hold.Store(nil)
-		return
-	}
-	n.link(from, to).hold.Store(&hold{d, match})
-}
-
-// Disturb lets fate decide what becomes of each Raft message from one store to another after it has left its sender.
-// nil turns it off. fate runs on the senders' goroutines.
-func (n *Network) Disturb(from, to topology.StoreID, fate func(*pb.Message) Fate) {
-	if fate == nil {
-		n.link(from, to).fate.Store(nil)
-		return
-	}
-	n.link(from, to).fate.Store(&fate)
 }
 
 // Close closes all endpoints.
@@ -129,18 +78,6 @@ func (n *Network) placeLocked(s topology.StoreID) *location {
 	return p
 }
 
-func (n *Network) link(from, to topology.StoreID) *link {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	key := [2]topology.StoreID{from, to}
-	l := n.links[key]
-	if l == nil {
-		l = &link{to: n.placeLocked(to)}
-		n.links[key] = l
-	}
-	return l
-}
-
 // Options are the options of an endpoint.
 type Options struct {
 	Store topology.StoreID
@@ -178,7 +115,7 @@ type Stats struct {
 	Messages  int64 // Raft messages sent
 	Withheld  int64 // votes, requests for votes and late confirmations dropped for the sake of a lease
 	Returned  int64 // entries of forwarded proposals dropped
-	Lost      int64 // over TCP: Raft messages that found no connection or a full queue
+	Lost      int64 // Raft messages that found a full queue or, over TCP, no connection
 	Delivered int64 // Raft messages received
 	Campaigns int64 // terms in which a replica here has stood for election by asking for votes
 }

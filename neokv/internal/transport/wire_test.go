@@ -82,10 +82,15 @@ type end struct {
 	begin  time.Time
 	chunks int
 	refuse bool
+	handle func(context.Context, topology.StoreID, []byte) ([]byte, error)
 }
 
 func newEnd(t testing.TB, network *transport.Network, id topology.StoreID) *end {
-	e := &end{Endpoint: network.NewEndpoint(transport.Options{Store: id}), begin: time.Now()}
+	e := &end{begin: time.Now()}
+	e.Endpoint = network.NewEndpoint(transport.Options{Store: id,
+		Handle: func(ctx context.Context, from topology.StoreID, request []byte) ([]byte, error) {
+			return e.handle(ctx, from, request)
+		}})
 	e.raft = e.Factory().Create(config.NodeHostConfig{RaftAddress: id.RaftAddress()}, func(b pb.MessageBatch) {
 		e.mu.Lock()
 		defer e.mu.Unlock()
@@ -97,6 +102,13 @@ func newEnd(t testing.TB, network *transport.Network, id topology.StoreID) *end 
 		t.Fatal(err)
 	}
 	return e
+}
+
+// received is how many messages have arrived.
+func (e *end) received() int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return len(e.got)
 }
 
 func (e *end) connect(t testing.TB, to topology.StoreID) raftio.IConnection {
