@@ -46,6 +46,9 @@ type FS struct {
 	afterSync  atomic.Pointer[func(int64)]
 	beforeRead atomic.Pointer[func()]
 	fault      atomic.Pointer[FailingOp]
+	drive      atomic.Pointer[drive] // nil while the disk is good
+	ended      chan struct{}         // closed when failing
+	unsynced   *unsynced             // of the machine's disk; nil in memory
 
 	reads reads
 
@@ -58,7 +61,11 @@ type FS struct {
 var _ vfs.FS = (*FS)(nil)
 
 // OS returns a file system on the machine's disk.
-func OS() *FS { return newFS(vfs.Default, nil) }
+func OS() *FS {
+	f := newFS(vfs.Default, nil)
+	f.unsynced = &unsynced{files: make(map[string]*extent)}
+	return f
+}
 
 // Mem returns an empty file system in memory that can be crashed.
 func Mem() *FS { return inMemory(newMemory()) }
@@ -66,7 +73,7 @@ func Mem() *FS { return inMemory(newMemory()) }
 func inMemory(mem *memoryFS) *FS { return newFS(mem, mem) }
 
 func newFS(base vfs.FS, mem *memoryFS) *FS {
-	return &FS{base: base, mem: mem, reads: reads{base: time.Now()}}
+	return &FS{base: base, mem: mem, reads: reads{base: time.Now()}, ended: make(chan struct{})}
 }
 
 // OnFence sets a function that is called once: when the first write or sync fails, before that call returns, or when
@@ -91,6 +98,7 @@ func (f *FS) Failed() error {
 func (f *FS) fail(cause error) *overlay {
 	f.fence.Do(func() {
 		f.failed.Store(&cause)
+		close(f.ended)
 		if fn := f.onFence.Load(); fn != nil {
 			(*fn)(cause)
 		}
@@ -115,14 +123,19 @@ func setHook(hook *atomic.Pointer[func(int64)], fn func(int64)) {
 	hook.Store(&fn)
 }
 
-// Crash returns a new file system with what a power cut at this instant would leave, and fences this one. It is for
-// file systems in memory only. rng decides which unsynced data survives, with a chance of unsyncedPercent. With 100 the
-// new file system has what the end of the process would leave.
+// Crash returns a new file system with what a power cut at this instant would leave, and fences this one. rng decides
+// which unsynced data survives, with a chance of unsyncedPercent. With 100 the new file system has what the end of the
+// process would leave. On the machine's disk Crash takes what is lost from the files and folders themselves, and panics
+// if it cannot; the caller closes whatever it has open here before it opens it there.
 //
 // A file system that is fenced already may be crashed too: the new one starts from what reached it before the fence.
 func (f *FS) Crash(unsyncedPercent int, rng *rand.Rand) *FS {
 	if f.mem == nil {
-		panic("disk: crash of a file system that is not in memory")
+		f.fail(ErrKilled)
+		if err := f.unsynced.take(unsyncedPercent, rng); err != nil {
+			panic(fmt.Sprintf("disk: crash: %v", err))
+		}
+		return OS()
 	}
 	f.fail(ErrKilled) // first the fence, then the clone: what is acknowledged is in the clone
 	if f.share == nil {
@@ -173,6 +186,9 @@ func (f *FS) Stats() Stats {
 
 // Free returns how many bytes can still be written in the folder dir. ok is false if that is not known, as in memory.
 func (f *FS) Free(dir string) (bytes int64, ok bool) {
+	if f.Drive().Full {
+		return 0, true
+	}
 	usage, err := f.base.GetDiskUsage(dir)
 	return int64(usage.AvailBytes), err == nil
 }
@@ -196,6 +212,7 @@ func (f *FS) change(op FileOp, name string, do func() error) (*overlay, error) {
 	if over := f.fenced.Load(); over != nil {
 		return over, nil
 	}
+	f.busy(0)
 	err := f.injected(op, name)
 	if err == nil {
 		err = do()
@@ -235,6 +252,7 @@ func (f *FS) Create(name string, category vfs.DiskWriteCategory) (vfs.File, erro
 		return nil, err
 	}
 	x := f.opened(file, name, true)
+	x.extent = f.unsynced.created(name)
 	x.log = f.log(file, name)
 	return x, nil
 }
@@ -252,7 +270,15 @@ func (f *FS) OpenReadWrite(name string, category vfs.DiskWriteCategory, opts ...
 	if err != nil {
 		return nil, err
 	}
-	return f.opened(file, name, true), nil
+	x := f.opened(file, name, true)
+	if f.unsynced != nil {
+		info, err := file.Stat()
+		if err != nil {
+			return nil, errors.Join(err, file.Close())
+		}
+		x.extent = f.unsynced.opened(name, info.Size())
+	}
+	return x, nil
 }
 
 // ReuseForWrite is part of vfs.FS. In memory the old file is removed and a new one made.
@@ -270,6 +296,8 @@ func (f *FS) ReuseForWrite(oldname, newname string, category vfs.DiskWriteCatego
 	}
 	f.forget(oldname)
 	x := f.opened(file, newname, true)
+	f.unsynced.removed(oldname)
+	x.extent = f.unsynced.created(newname)
 	x.log = f.log(file, newname)
 	return x, nil
 }
@@ -304,6 +332,9 @@ func (f *FS) Link(oldname, newname string) error {
 	if over != nil {
 		return over.link(oldname, newname)
 	}
+	if err == nil {
+		f.unsynced.entered(newname)
+	}
 	return err
 }
 
@@ -315,6 +346,7 @@ func (f *FS) Remove(name string) error {
 	}
 	if err == nil {
 		f.forget(name)
+		f.unsynced.removed(name)
 	}
 	return err
 }
@@ -324,6 +356,8 @@ func (f *FS) RemoveAll(name string) error {
 	over, err := f.change(OpRemove, name, func() error { return f.base.RemoveAll(name) })
 	if over != nil {
 		over.removeAll(name)
+	} else if err == nil {
+		f.unsynced.removed(name)
 	}
 	return err
 }
@@ -333,6 +367,9 @@ func (f *FS) Rename(oldname, newname string) error {
 	over, err := f.change(OpRename, newname, func() error { return f.base.Rename(oldname, newname) })
 	if over != nil {
 		return over.rename(oldname, newname)
+	}
+	if err == nil {
+		f.unsynced.renamed(oldname, newname)
 	}
 	return err
 }

@@ -6,8 +6,8 @@ import (
 	"sync/atomic"
 )
 
-// FailingOp makes an operation that changes the disk fail, and so fences the file system. A write that fails has written
-// half of its bytes.
+// FailingOp makes an operation that changes the disk fail, and so fences the file system. A write that fails has
+// written half of its bytes.
 type FailingOp struct {
 	Op   FileOp // which operations
 	Path string // whose file's name, without the folder, matches this pattern of filepath.Match; empty means all
@@ -30,6 +30,11 @@ func (t *FailingOp) String() string {
 func (f *FS) Inject(t *FailingOp) { f.fault.Store(t) }
 
 func (f *FS) injected(op FileOp, name string) error {
+	if d := f.drive.Load(); d != nil {
+		if err := d.fails(op); err != nil {
+			return err
+		}
+	}
 	t := f.fault.Load()
 	if t == nil || t.Op != op {
 		return nil

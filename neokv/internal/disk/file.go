@@ -17,9 +17,10 @@ type file struct {
 	log      *walFile // set if a journal makes the file durable
 	name     string
 	writable bool
-	off      int64 // where Read and Write go on
-	wanted   int64 // how long Preallocate wants the file to be
-	extended int64 // how long it is because of that
+	extent   *extent // nil unless the file is on the machine's disk, and writable
+	off      int64   // where Read and Write go on
+	wanted   int64   // how long Preallocate wants the file to be
+	extended int64   // how long it is because of that
 	copied   atomic.Pointer[vfs.File]
 }
 
@@ -65,6 +66,7 @@ func (x *file) WriteAt(p []byte, off int64) (int, error) {
 // pass hands a write on to the base, and fences the file system if it fails. An injected write fails after half of its
 // bytes, as on a full disk.
 func (x *file) pass(p []byte, off int64, write func([]byte) (int, error)) (int, error) {
+	x.fs.busy(len(p))
 	injected := x.fs.injected(OpWrite, x.name)
 	if injected != nil {
 		p = p[:len(p)/2]
@@ -74,6 +76,7 @@ func (x *file) pass(p []byte, off int64, write func([]byte) (int, error)) (int, 
 	if x.log != nil {
 		x.log.wrote(off, p[:n])
 	}
+	x.fs.unsynced.wrote(x.extent, off+int64(n))
 	if err == nil {
 		err = injected
 	}
@@ -100,7 +103,7 @@ func (x *file) Read(p []byte) (n int, err error) {
 			err = nil
 		}
 	} else {
-		n, err = x.base.Read(p)
+		n, err = x.read(p, x.base.Read)
 	}
 	x.off += int64(n)
 	return n, err
@@ -116,7 +119,10 @@ func (x *file) ReadAt(p []byte, off int64) (int, error) {
 	if hook := x.fs.beforeRead.Load(); hook != nil {
 		(*hook)()
 	}
-	return x.base.ReadAt(p, off)
+	if x.fs.drive.Load() == nil {
+		return x.base.ReadAt(p, off)
+	}
+	return x.read(p, func(p []byte) (int, error) { return x.base.ReadAt(p, off) })
 }
 
 // Stat is part of vfs.File.
@@ -145,6 +151,14 @@ func (x *file) sync(dataOnly bool) error {
 			return nil
 		}
 	}
+	if fs.drive.Load() != nil {
+		fs.hang()
+		fs.busy(0)
+		if fs.fenced.Load() != nil {
+			return nil
+		}
+	}
+	length := fs.unsynced.length(x.extent)
 	err := fs.injected(OpSync, x.name)
 	if err == nil {
 		err = x.reach(dataOnly)
@@ -152,6 +166,11 @@ func (x *file) sync(dataOnly bool) error {
 	if err != nil {
 		fs.fail(fmt.Errorf("%s %s: %w", OpSync, x.name, err))
 		return nil
+	}
+	if x.extent != nil {
+		fs.unsynced.synced(x.extent, length)
+	} else {
+		fs.unsynced.syncedDir(x.name)
 	}
 	x.synced()
 	return nil
@@ -246,6 +265,7 @@ func (x *file) Fd() uintptr { return x.base.Fd() }
 
 // Close is part of vfs.File. Some file systems report only here that a write has failed.
 func (x *file) Close() error {
+	x.fs.unsynced.closed(x.extent)
 	var copied error
 	if c := x.copied.Load(); c != nil {
 		copied = (*c).Close()

@@ -325,9 +325,9 @@ func (f *FS) Share(j *Journal, store uint16, dir string) error {
 	var err error
 	if former != nil {
 		if former.base == f.base { // else a crash has left this file system, with the journal's bytes
-			if err = former.Failed(); err == nil {
-				err = j.syncLogs(slices.DeleteFunc(j.logs(), func(w *walFile) bool { return w.fs != former }))
-			}
+			// A store that has failed or was killed left in its logs all that the journal has of them, or less than its
+			// disk said it has: then this sync fails.
+			err = j.syncLogs(slices.DeleteFunc(j.logs(), func(w *walFile) bool { return w.fs != former }))
 		}
 		j.append(recordForget, store, "", 0, nil)
 	}
