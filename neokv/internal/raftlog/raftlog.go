@@ -236,7 +236,9 @@ func (l *Log) pretend(updates []pb.Update) {
 // IterateEntries reads entries. dragonboat's LogReader.Term asks for a term by asking for one entry with maxSize 0,
 // several times at each election. The answer then has no payload and the entry is not read, since an entry may be
 // large. An entry that is missing or damaged fences the store. IterateEntries then answers with empty entries from
-// there on, with the right terms, since Raft ends the process if terms differ from those in its memory.
+// there on, with the right terms, since Raft ends the process if terms differ from those in its memory. The first
+// entries of a region say who its members are. These are not empty, since dragonboat ends the process when it takes a
+// snapshot of a region without members.
 func (l *Log) IterateEntries(
 	ents []pb.Entry, size, shard, id, low, high, maxSize uint64,
 ) ([]pb.Entry, uint64, error) {
@@ -272,7 +274,15 @@ func (l *Log) IterateEntries(
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for next < high && visit(pb.Entry{Index: next, Term: r.term(next)}) {
+	members := r.bootstrapEntries()
+	for next < high {
+		e := pb.Entry{Index: next, Term: r.term(next)}
+		if next <= uint64(len(members)) {
+			e.Type, e.Cmd = pb.ConfigChangeEntry, members[next-1]
+		}
+		if !visit(e) {
+			break
+		}
 	}
 	return ents, size, nil
 }

@@ -819,3 +819,38 @@ func BenchmarkSave(b *testing.B) {
 		})
 	}
 }
+
+// TestPlaceholderMembers asks a fenced store for the entries that say who the members of a region are.
+func TestPlaceholderMembers(t *testing.T) {
+	s := newStore(t)
+	defer func() { s.close() }()
+	members := map[uint64]string{5: "store-2", 4: "store-1", 6: "store-3"}
+	must(t, s.SaveBootstrapInfo(1, 4, pb.Bootstrap{Addresses: members}))
+	s.save(update(1, 4, pb.State{Term: 1}, span(1, 1, 5)))
+	s.twice(func(t *testing.T) {
+		must(t, s.Check(1, 4)) // as before every start
+		s.fenced = errors.New("disk gone")
+		defer func() { s.fenced = nil }()
+		got, _, err := s.IterateEntries(nil, 0, 1, 4, 1, 6, all)
+		if err != nil || len(got) != 5 {
+			t.Fatalf("placeholders = %+v, %v; want 5", got, err)
+		}
+		for i, e := range got {
+			id := uint64(4 + i)
+			if i >= len(members) {
+				if e.Type != pb.ApplicationEntry || len(e.Cmd) > 0 {
+					t.Errorf("placeholder %d = %+v; want an empty entry", e.Index, e)
+				}
+				continue
+			}
+			var add pb.ConfigChange
+			if err := add.Unmarshal(e.Cmd); err != nil || e.Type != pb.ConfigChangeEntry {
+				t.Errorf("placeholder %d = %+v, %v; want a change of members", e.Index, e, err)
+			}
+			want := pb.ConfigChange{Type: pb.AddNode, ReplicaID: id, Initialize: true, Address: members[id]}
+			if add != want {
+				t.Errorf("placeholder %d adds %+v; want %+v", e.Index, add, want)
+			}
+		}
+	})
+}

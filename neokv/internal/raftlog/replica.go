@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 
@@ -462,4 +463,18 @@ func (r *replica) noteSnapshot(s *pb.Snapshot) bool {
 	}
 	r.snapshot, r.snapshotBytes = s.Index, encoded
 	return true
+}
+
+// bootstrapEntries returns the commands of the entries with which the log of a new region begins: they add the members
+// of the bootstrap record, by replica id, as dragonboat's bootstrap does. It returns none for a replica that joined.
+func (r *records) bootstrapEntries() (commands [][]byte) {
+	var b pb.Bootstrap
+	if r.bootstrapBytes == nil || unmarshal(r.bootstrapBytes, &b) != nil {
+		return nil
+	}
+	for _, id := range slices.Sorted(maps.Keys(b.Addresses)) {
+		add := pb.ConfigChange{Type: pb.AddNode, ReplicaID: id, Initialize: true, Address: b.Addresses[id]}
+		commands = append(commands, pb.MustMarshal(&add))
+	}
+	return commands
 }
