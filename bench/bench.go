@@ -44,6 +44,8 @@ type Options struct {
 	WarmupAuto bool
 	// Events are what the run does in its measured part, beside the load.
 	Events []ScheduledEvent
+	// Faults brings about the faults among the events; nil if the target takes none.
+	Faults FaultInjector
 	// Search says to try several rates of the first group; nil is a run at the rate of the group.
 	Search *RateSearch
 	Seed   uint64

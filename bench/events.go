@@ -15,23 +15,33 @@ import (
 	"neokv.dev/workloads"
 )
 
-// ScheduledEvent is something that a run does at an instant of its measured part: it changes a rate, or sends a
-// command.
+// ScheduledEvent is something that a run does at an instant of its measured part: it changes a rate, sends a command, or
+// brings about a fault.
 type ScheduledEvent struct {
 	At time.Duration
 	Do string // as typed
 
 	group   string   // whose rate changes, empty for the first
 	rate    Pace     // what it becomes, from At on
-	command []string // nil if a rate changes
+	command []string // nil if it is something else
+	fault   bool     // Do is the text of a fault
 }
 
 // EventForms says what an event can do.
-const EventForms = "rate PLAN, rate of GROUP PLAN, or a Redis command such as FLUSHALL or CONFIG SET name value"
+const EventForms = "rate PLAN, rate of GROUP PLAN, a Redis command such as FLUSHALL or CONFIG SET name value, or a " +
+	"fault as neokv ctl takes it, such as kill 2"
 
-// planned names what events may do one day. None of these is a Redis command.
-var planned = []string{"crash", "delay", "drop", "fail", "fault", "heal", "isolate", "kill", "leader", "partition",
-	"pause", "restart", "resume", "skew", "slow", "snapshot", "split", "start", "stop", "transfer"}
+// FaultVerbs are the words with which faults begin. None of these is a Redis command.
+var FaultVerbs = []string{"stop", "kill", "restart", "pause", "resume", "transfer", "stepdown", "partition", "mend",
+	"link", "network", "disk", "clock", "clients", "heal"}
+
+// FaultInjector hurts the target on purpose.
+type FaultInjector interface {
+	// Check says what is wrong with the text of a fault.
+	Check(text string) error
+	// Inject brings the fault about.
+	Inject(ctx context.Context, text string) error
+}
 
 // ParseEvent reads `TIME WHAT`, such as `10s FLUSHALL` or `10s rate 20000`.
 func ParseEvent(text string) (ScheduledEvent, error) {
@@ -63,13 +73,16 @@ func newEvent(at, what string) (e ScheduledEvent, wrong problems) {
 		e.rate, err = ParsePace(strings.Join(words, " "))
 		wrong.add(err)
 		wrong.check(err != nil || e.rate.Open(), "rate 0: a group does not become a closed loop")
-	case slices.Contains(planned, strings.ToLower(words[0])):
-		wrong.add(fmt.Errorf("%s: does not exist yet, want %s", words[0], EventForms))
+	case slices.Contains(FaultVerbs, words[0]):
+		e.fault = true
 	default:
 		e.command = words
 	}
 	return e, wrong
 }
+
+// Hurts reports whether the event is a fault.
+func (e ScheduledEvent) Hurts() bool { return e.fault }
 
 // splitWords splits a command at spaces. A word in double quotes may have any bytes, written as in Go.
 func splitWords(text string) (words []string, err error) {
@@ -140,6 +153,14 @@ func (o *Options) checkEvents() (wrong problems) {
 	wrong.check(len(o.Events) == 0 || o.Search == nil, "events: a search has no schedule")
 	for _, e := range o.Events {
 		wrong.check(e.At < o.Duration, "at %s %s: the measured part ends after %s", e.At, e.Do, o.Duration)
+		if e.fault {
+			if o.Faults == nil {
+				wrong.check(false, "at %s %s: the target takes no faults", e.At, e.Do)
+			} else if err := o.Faults.Check(e.Do); err != nil {
+				wrong.check(false, "at %s %v", e.At, err)
+			}
+			continue
+		}
 		if e.command != nil {
 			wrong.check(!o.Verify || !workloads.MayWrite(e.command[0]),
 				"at %s %s: it may write, and --verify reads back what the clients alone have written", e.At, e.Do)
@@ -166,7 +187,7 @@ const maxEvents = 10_000
 func (r *run) withEvents(g *loadGroup) Pace {
 	p := g.o.Rate
 	for _, e := range r.o.Events {
-		if e.command == nil && (e.group == g.o.Name || e.group == "" && g.number == 0) {
+		if e.rate.Open() && (e.group == g.o.Name || e.group == "" && g.number == 0) {
 			p = p.then(e.At, e.rate)
 		}
 	}
@@ -186,10 +207,15 @@ func (r *run) follow(seg *phaseSegment) {
 			return
 		}
 		happened := results.Event{At: (r.now() - seg.start).Seconds(), Do: e.Do}
-		if e.command != nil {
-			if err := r.target.tell(seg.ctx, e.command); err != nil {
-				happened.Error = err.Error()
-			}
+		var err error
+		switch {
+		case e.fault:
+			err = r.o.Faults.Inject(seg.ctx, e.Do)
+		case e.command != nil:
+			err = r.target.tell(seg.ctx, e.command)
+		}
+		if err != nil {
+			happened.Error = err.Error()
 		}
 		r.mu.Lock()
 		r.happened = append(r.happened, happened)

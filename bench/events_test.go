@@ -1,6 +1,8 @@
 package bench
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -24,6 +26,7 @@ func TestParseEvent(t *testing.T) {
 		{"1m rate 20000", "1m0s []  20000"},
 		{"1m rate poisson ramp 1..5 10s", "1m0s []  poisson ramp 1..5 10s"},
 		{"1m rate of info 5", "1m0s [] info 5"},
+		{"10s kill 2 keep=50%", "10s []  0"},
 	} {
 		e := event(c.text)
 		if got := fmt.Sprintf("%s %s %s %s", e.At, e.command, e.group, e.rate); got != c.want {
@@ -34,15 +37,11 @@ func TestParseEvent(t *testing.T) {
 		{"FLUSHALL", `time "FLUSHALL"`},
 		{"10s", "nothing to do, want rate PLAN"},
 		{"-1s FLUSHALL", `time "-1s"`},
-		{"10s kill store-1", "kill: does not exist yet, want rate PLAN, rate of GROUP PLAN, or a Redis command"},
-		{"10s STOP 2", "STOP: does not exist yet"},
-		{"10s partition a b", "partition: does not exist yet"},
 		{"10s rate fast", `"fast" is no number`},
 		{"10s rate 0", "does not become a closed loop"},
 		{"10s rate", `rate ""`},
 		{`10s SET key "open`, "a quote has no end"},
 		{"x kill", `time "x"`},
-		{"x kill", "kill: does not exist yet"},
 	} {
 		if _, err := ParseEvent(c.text); err == nil || !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%q: %v, want an error that says %q", c.text, err, c.says)
@@ -66,7 +65,7 @@ func TestReadSchedule(t *testing.T) {
   do: x
 `))
 	for _, want := range []string{
-		"bad.yaml:1: kill: does not exist yet", `bad.yaml:3: time "soon"`, "bad.yaml:3: kill: does",
+		`bad.yaml:3: time "soon"`,
 		"bad.yaml:5: for: unknown, want at, do", "bad.yaml:6: want an event", "bad.yaml:7: do: want text",
 		"bad.yaml:8: do is there twice", `bad.yaml:7: time ""`,
 	} {
@@ -126,6 +125,50 @@ func TestEvents(t *testing.T) {
 	})
 }
 
+// recordedFaults takes faults, and notes when they came.
+type recordedFaults struct {
+	begin time.Time
+	came  []string
+}
+
+func (r *recordedFaults) Check(text string) error {
+	if text == "kill nobody" {
+		return errors.New("there is no nobody")
+	}
+	return nil
+}
+
+func (r *recordedFaults) Inject(_ context.Context, text string) error {
+	r.came = append(r.came, fmt.Sprint(time.Since(r.begin).Round(time.Second), " ", text))
+	if text == "kill 3" {
+		return errors.New("store 3 does not run")
+	}
+	return nil
+}
+
+// The faults of a schedule come when it says so, and the result tells of those that failed.
+func TestEventsOfFaults(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMemory(func(time.Duration) time.Duration { return time.Millisecond })
+		faults := &recordedFaults{begin: time.Now()}
+		s, _, err := inBubble(t, m, t.Context(), Options{
+			Groups:   []GroupOptions{{Workload: "get", Clients: 2, Rate: Steady(10), Records: 10}},
+			Duration: 6 * time.Second, Faults: faults,
+			Events: []ScheduledEvent{event("3s kill 2"), event("4s kill 3"), event("5s restart 2")},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, want := fmt.Sprint(faults.came), "[3s kill 2 4s kill 3 5s restart 2]"; got != want {
+			t.Errorf("faults %s, want %s", got, want)
+		}
+		const want = "[{3 kill 2 } {4 kill 3 store 3 does not run} {5 restart 2 }]"
+		if got := fmt.Sprint(s.Events); got != want {
+			t.Errorf("events %s, want %s", got, want)
+		}
+	})
+}
+
 // A run whose target dies at the very end of the warm-up does not wait for its schedule.
 func TestEventsOfDeadRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -150,14 +193,19 @@ func TestEventsRefused(t *testing.T) {
 	o := usual(Options{
 		Groups: []GroupOptions{{Workload: "set", Rate: Steady(5)}, {Name: "b", Workload: "set"}}, Duration: time.Minute,
 		Events: []ScheduledEvent{event("1m FLUSHALL"), event("1s rate of b 5"), event("1s rate of c 5"),
-			event("1s rate poisson 5")},
+			event("1s rate poisson 5"), event("2s kill nobody")},
+		Faults: &recordedFaults{},
 	})
 	err := o.Check()
 	for _, want := range []string{"at 1m0s FLUSHALL: the measured part ends after 1m0s", "group b is a closed loop",
-		"there is no group c", "the starts of group set are even"} {
+		"there is no group c", "the starts of group set are even", "at 2s there is no nobody"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v\nwant %s", err, want)
 		}
+	}
+	o.Faults = nil
+	if err := o.Check(); !strings.Contains(err.Error(), "at 2s kill nobody: the target takes no faults") {
+		t.Errorf("%v", err)
 	}
 	o.Search = &RateSearch{Curve: true}
 	if err := o.Check(); !strings.Contains(err.Error(), "a search has no schedule") {

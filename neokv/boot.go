@@ -50,9 +50,9 @@ func (c *Cluster) start(ctx context.Context) error {
 
 // makeNodes makes a place for each store.
 func (c *Cluster) makeNodes(identity [16]byte) {
-	initial := meta.Initial(fmt.Sprintf("%x", identity), c.settings.Cluster)
+	c.initial = meta.Initial(fmt.Sprintf("%x", identity), c.settings.Cluster)
 	for i := range c.settings.Cluster.Stores {
-		n := &storePlace{c: c, id: topology.StoreID(i + 1), cluster: identity, initial: initial}
+		n := &storePlace{c: c, id: topology.StoreID(i + 1), cluster: identity, initial: c.initial}
 		if c.folder != nil {
 			n.dir, n.walDir = c.folder.store(n.id), c.folder.wal(n.id)
 		} else {
@@ -179,13 +179,18 @@ func (c *Cluster) missing() string {
 
 // shutdown ends everything that start has started.
 func (c *Cluster) shutdown() error {
+	close(c.closing)
+	for _, n := range c.nodes {
+		n.release()
+	}
+	c.changing <- struct{}{} // a change that is under way ends first; no other one begins
 	// Clients go first, those of all stores at once: what a client still waits for needs the other stores.
 	var clients sync.WaitGroup
 	if c.proxy != nil {
 		clients.Go(func() { c.proxy.Close() })
 	}
 	for _, n := range c.nodes {
-		clients.Go(n.hangUp)
+		clients.Go(n.leave)
 	}
 	clients.Wait()
 	var errs []error

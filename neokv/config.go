@@ -8,7 +8,9 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"neokv.dev/neokv/fault"
 	"neokv.dev/neokv/internal/server"
+	"neokv.dev/neokv/internal/topology"
 	"neokv.dev/neokv/settings"
 )
 
@@ -27,7 +29,11 @@ func open(config Config) (*Cluster, error) {
 	for config.Seed == 0 {
 		config.Seed = rand.Uint64()
 	}
-	c := &Cluster{config: config, rand: rand.New(rand.NewPCG(config.Seed, 1))}
+	c := &Cluster{
+		config: config, rand: rand.New(rand.NewPCG(config.Seed, 1)),
+		changing: make(chan struct{}, 1), closing: make(chan struct{}),
+		links: links{bad: make(map[[2]topology.StoreID]fault.Net)},
+	}
 	if config.Hooks != nil {
 		c.hooks = *config.Hooks
 	}

@@ -18,6 +18,7 @@ import (
 
 	"neokv.dev/neokv/internal/disk"
 	"neokv.dev/neokv/internal/memconn"
+	"neokv.dev/neokv/internal/meta"
 	"neokv.dev/neokv/internal/seam"
 	"neokv.dev/neokv/internal/server"
 	"neokv.dev/neokv/internal/transport"
@@ -67,6 +68,7 @@ type Cluster struct {
 	folder    *folder // nil in memory
 	network   *transport.Network
 	nodes     []*storePlace
+	initial   *meta.Map     // the map of a new cluster; it does not change yet
 	journal   *disk.Journal // nil where each store syncs its own log
 	journalFS *disk.FS      // the journal's disk for a cluster in memory; else nil
 	proxy     *server.Server
@@ -80,6 +82,13 @@ type Cluster struct {
 	wg        sync.WaitGroup
 	close     sync.Once
 	closeErr  error
+
+	changing chan struct{} // has one place: for the stop, kill or start that is under way
+	closing  chan struct{} // closed when Close begins
+	dead     bool          // all stores were killed, and the journal with them; only a change uses it
+
+	linkMu sync.Mutex
+	links  links
 
 	randMu sync.Mutex
 	rand   *rand.Rand

@@ -8,7 +8,9 @@ import (
 	"strconv"
 	"sync"
 	"sync/atomic"
+	"time"
 
+	"neokv.dev/neokv/fault"
 	"neokv.dev/neokv/internal/disk"
 	"neokv.dev/neokv/internal/memconn"
 	"neokv.dev/neokv/internal/meta"
@@ -35,15 +37,25 @@ type storePlace struct {
 	mu      sync.Mutex
 	fs      *disk.FS
 	server  *server.Server
-	pipe    *memconn.Listener
-	down    bool          // the store refuses clients: it has stopped, or is about to
-	failure error         // why the store has failed, nil while it has not
-	stopped chan struct{} // nil until somebody stops the store, closed when it has ended
+	standIn *server.Server    // while the store is down: see standin.go
+	pipe    *memconn.Listener // nil while the address refuses clients
+	ln      net.Listener      // the socket beside pipe; nil without sockets
+	down    bool              // the store takes no clients: it has stopped, or is about to
+	leaving bool              // the cluster closes: nothing may keep the store from closing
+	failure error             // why the store has failed, nil while it has not
+	stopped chan struct{}     // nil until somebody stops the store, closed when it has ended
 	stopErr error
+	why     fault.Verb // what ended the store, stop or kill; "" while it runs
+
+	// What somebody does to the store on purpose. It outlives the store, but for paused.
+	drive  fault.Drive
+	client fault.Client
+	paused bool
+	ahead  atomic.Int64 // ns by which the store's clock is ahead
 }
 
-// start opens the store and serves its clients: those that Dial through memory, and those of ln unless it is nil.
-// booting says that the whole cluster starts.
+// start opens the store and serves its clients: those that Dial through memory, and those of ln unless it is nil. Where
+// the address is open already, because of a stand-in, ln is nil. booting says that the whole cluster starts.
 func (n *storePlace) start(ln net.Listener, booting bool) error {
 	if n.fs == nil {
 		n.fs = disk.OS()
@@ -75,9 +87,17 @@ func (n *storePlace) start(ln net.Listener, booting bool) error {
 	random := rand.New(rand.NewPCG(c.rand.Uint64(), uint64(n.id)))
 	c.randMu.Unlock()
 	fs := n.fs
+	n.mu.Lock()
+	n.paused = false
+	n.driveChanged()
+	n.mu.Unlock()
+	faults := c.hooks.Store
+	if faults.Region.Skew == nil {
+		faults.Region.Skew = func(topology.StoreID) time.Duration { return time.Duration(n.ahead.Load()) }
+	}
 	s, err := store.Open(store.Options{
 		ID: n.id, FS: fs, Dir: n.dir, WALDir: n.walDir, Network: c.network, Settings: c.settings, Host: host,
-		Port: number, Cluster: n.cluster, Initial: n.initial, Booting: booting, Rand: random, Faults: c.hooks.Store,
+		Port: number, Cluster: n.cluster, Initial: n.initial, Booting: booting, Rand: random, Faults: faults,
 		OnFail: func(err error) { n.fail(fs, err) },
 	})
 	if err != nil {
@@ -90,12 +110,16 @@ func (n *storePlace) start(ln net.Listener, booting bool) error {
 		Node: &storePort{s, n}, Self: n.id, Settings: c.settings, ClientMemory: c.clients, Exposed: c.exposed(),
 		Version: Version, Faults: c.hooks.Server,
 	})
-	pipe := memconn.Listen(memoryAddr(n.addr))
 	n.mu.Lock()
-	n.server, n.pipe, n.down, n.failure, n.stopped = srv, pipe, false, nil, nil
+	standIn := n.standIn
+	n.server, n.standIn, n.down, n.failure, n.stopped, n.why = srv, nil, false, nil, nil, ""
+	srv.SetClientFault(n.client)
+	n.openPorts(ln)
 	n.mu.Unlock()
 	n.store.Store(s)
-	c.serve(srv, pipe, ln)
+	if standIn != nil {
+		standIn.Close()
+	}
 	if err := s.Failed(); err != nil { // the store may have failed before fail could see the server
 		n.fail(fs, fmt.Errorf("store %d: %w", n.id, err))
 	}
@@ -122,25 +146,87 @@ func (n *storePlace) fail(fs *disk.FS, err error) {
 	n.c.wg.Go(func() { n.stop() })
 }
 
-// dial connects to the store through memory.
+// openPorts accepts clients, through memory and from ln unless it is nil, if the address does not do so already. The
+// caller holds mu.
+func (n *storePlace) openPorts(ln net.Listener) {
+	if n.pipe != nil {
+		return
+	}
+	pipe := memconn.Listen(memoryAddr(n.addr))
+	n.pipe, n.ln = pipe, ln
+	n.c.wg.Go(func() { server.Accept(pipe, nil, n.take) })
+	if ln != nil {
+		n.c.wg.Go(func() { server.Accept(ln, nil, n.take) })
+	}
+}
+
+// take hands a client to the store's server or, while the store is down, to the stand-in.
+func (n *storePlace) take(nc net.Conn) {
+	n.mu.Lock()
+	srv := n.server
+	if n.down {
+		srv = n.standIn
+	}
+	n.mu.Unlock()
+	if srv == nil {
+		nc.Close()
+		return
+	}
+	srv.Take(nc)
+}
+
+// dial connects to the address through memory.
 func (n *storePlace) dial(ctx context.Context) (net.Conn, error) {
 	n.mu.Lock()
-	pipe, down := n.pipe, n.down
+	pipe := n.pipe
 	n.mu.Unlock()
-	if pipe == nil || down {
+	if pipe == nil {
 		return nil, refused(n.addr)
 	}
 	return pipe.Dial(ctx)
 }
 
-// hangUp closes the store's listeners and the connections of its clients.
+// turnAway makes the store take no more clients: from now on a stand-in does, or the address refuses them. It waits for
+// nothing. The caller holds mu.
+func (n *storePlace) turnAway() {
+	n.down = true
+	switch {
+	case n.pipe == nil:
+	case n.c.hasStandIns() && !n.leaving:
+		if n.standIn == nil {
+			n.standIn = n.c.newStandIn(n.id)
+		}
+	default:
+		n.pipe.Close()
+		if n.ln != nil {
+			n.ln.Close()
+		}
+		n.pipe, n.ln = nil, nil
+	}
+}
+
+// hangUp closes the connections of the store's clients.
 func (n *storePlace) hangUp() {
 	n.mu.Lock()
 	srv := n.server
-	n.server, n.down = nil, true
+	n.server = nil
+	n.turnAway()
 	n.mu.Unlock()
 	if srv != nil {
 		srv.Close()
+	}
+}
+
+// leave closes the address and the connections of all clients, for ever.
+func (n *storePlace) leave() {
+	n.mu.Lock()
+	n.leaving = true
+	standIn := n.standIn
+	n.standIn = nil
+	n.mu.Unlock()
+	n.hangUp()
+	if standIn != nil {
+		standIn.Close()
 	}
 }
 

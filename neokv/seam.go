@@ -69,14 +69,17 @@ func (n *storePlace) Move(fs *disk.FS, dir string) {
 func (n *storePlace) Condemn() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.down = true
+	n.turnAway()
 }
 
 func (n *storePlace) Stop() error { return n.stop() }
 
 func (n *storePlace) Start() error {
 	var ln net.Listener
-	if !n.c.config.NoSockets {
+	n.mu.Lock()
+	open := n.pipe != nil
+	n.mu.Unlock()
+	if !open && !n.c.config.NoSockets {
 		var err error
 		if ln, err = net.Listen("tcp", n.addr); err != nil {
 			return err

@@ -35,6 +35,7 @@ type benchFlags struct {
 
 	at       []string
 	schedule string
+	faults   scheduledFaults
 
 	findMax, curve bool
 	slo            string
@@ -131,6 +132,7 @@ func (f *benchFlags) run(c *cobra.Command, p process) (err error) {
 		if cluster, err = neokv.Start(c.Context(), config); err != nil {
 			return err
 		}
+		f.faults.do = cluster.Do
 		stop := watch(cluster, p)
 		defer func() { err = errors.Join(err, stop()) }()
 		o.Targets = cluster.Addrs()
@@ -139,6 +141,9 @@ func (f *benchFlags) run(c *cobra.Command, p process) (err error) {
 			shape.Stores, shape.Regions, cluster.BootTime().Seconds())
 	}
 	if cluster == nil {
+		if err := f.faults.reach(c.Context(), p, o); err != nil {
+			return err
+		}
 		defer tuneGenerator(os.Getenv)()
 	}
 	if o.Header, err = header(cluster, r); err != nil {

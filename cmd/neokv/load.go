@@ -30,7 +30,7 @@ func (f *benchFlags) options(c *cobra.Command, l profiles.LoadKnobs) (bench.Opti
 	for l.Seed == 0 {
 		l.Seed = rand.Uint64() >> 11 // exact also where JSON's numbers are doubles
 	}
-	o := bench.Options{Duration: l.Duration, Seed: l.Seed, Verify: f.verify}
+	o := bench.Options{Duration: l.Duration, Seed: l.Seed, Verify: f.verify, Faults: &f.faults}
 	o.Warmup, o.WarmupAuto, _ = profiles.ParseWarmup(l.Warmup) // the settings have been checked
 	first := bench.GroupOptions{
 		Workload: l.Workload, Clients: l.Clients, Pipeline: l.Pipeline, Records: uint64(l.Records),

@@ -47,6 +47,16 @@ type process struct {
 	stderr io.Writer
 }
 
+// variable returns the value of a variable of the environment, "" if there is none. The last one counts.
+func (p process) variable(name string) (value string) {
+	for _, e := range p.env {
+		if v, ok := strings.CutPrefix(e, name+"="); ok {
+			value = v
+		}
+	}
+	return value
+}
+
 // Exit status of every verb.
 const (
 	statusDone    = 0
@@ -77,8 +87,8 @@ func run(ctx context.Context, p process, args []string) (status int) {
 		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
 	}
 	root.AddCommand(serveCommand(p), benchCommand(p), abCommand(p), compareCommand(p), checkCommand(p), resultsCommand(p),
-		tuneCommand(p), reportCommand(p), historyCommand(p), redisBenchmarkCommand(p), profilesCommand(p),
-		workloadsCommand(p), versionCommand(p))
+		tuneCommand(p), reportCommand(p), historyCommand(p), redisBenchmarkCommand(p),
+		profilesCommand(p), workloadsCommand(p), ctlCommand(p), versionCommand(p))
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &usageError{err.Error()} })
 	root.SetIn(p.stdin)
 	root.SetOut(p.stdout)

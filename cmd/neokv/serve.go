@@ -5,11 +5,13 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"neokv.dev/neokv"
+	"neokv.dev/neokv/admin"
 )
 
 func serveCommand(p process) *cobra.Command {
@@ -28,11 +30,14 @@ slot is served, standard output has one line that begins with NEOKV_READY.`,
 		Args: noArgs,
 	}
 	f.register(c, 7001, 7100)
-	c.RunE = func(c *cobra.Command, _ []string) error { return serve(c, p, &f) }
+	var control int
+	c.Flags().IntVar(&control, "control-port", 0,
+		"`port` on loopback by which neokv ctl reaches the cluster; 0 picks a free one")
+	c.RunE = func(c *cobra.Command, _ []string) error { return serve(c, p, &f, control) }
 	return c
 }
 
-func serve(c *cobra.Command, p process, f *clusterFlags) (err error) {
+func serve(c *cobra.Command, p process, f *clusterFlags, controlPort int) (err error) {
 	ctx := c.Context()
 	r, err := f.resolve(c, p.env)
 	if err != nil {
@@ -41,6 +46,9 @@ func serve(c *cobra.Command, p process, f *clusterFlags) (err error) {
 	config, err := f.config(c, r, func(step string) { fmt.Fprintln(p.stderr, "neokv:", step) })
 	if err != nil {
 		return err
+	}
+	if controlPort < 0 || controlPort > 65535 {
+		return &usageError{fmt.Sprintf("--control-port %d: want 1 to 65535, or 0 for a free one", controlPort)}
 	}
 	defer limitHeap(os.Getenv, config)()
 	cluster, err := neokv.Start(ctx, config)
@@ -51,21 +59,66 @@ func serve(c *cobra.Command, p process, f *clusterFlags) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, cluster.Close()) }()
+	control, err := openControl(p, cluster, controlPort)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, control.close()) }()
 	if where := whereData(cluster.Dir()); where != "" {
 		fmt.Fprintln(p.stderr, "neokv:", where)
 	}
-	if _, err := fmt.Fprintln(p.stdout, readyLine(cluster)); err != nil {
+	if _, err := fmt.Fprintln(p.stdout, readyLine(cluster), "control="+control.port()); err != nil {
 		return err
 	}
-	for alive := cluster.Shape().Stores; alive > 0; alive-- {
+	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case err := <-cluster.Failed():
 			fmt.Fprintln(p.stderr, "neokv:", err)
+			failed := func(s neokv.StoreStatus) bool { return s.State == neokv.StateFailed }
+			if stores := cluster.Status().Stores; !slices.ContainsFunc(stores, func(s neokv.StoreStatus) bool { return !failed(s) }) {
+				return errors.New("no store is left")
+			}
 		}
 	}
-	return errors.New("no store is left")
+}
+
+// control is the control port of a cluster, and its announcement.
+type control struct {
+	*admin.Port
+	withdraw func() error
+}
+
+// openControl serves the control port of a cluster and announces it. Where it cannot be announced, nobody could use it,
+// so there is none: a cluster serves its clients without one, too.
+func openControl(p process, c *neokv.Cluster, port int) (control, error) {
+	served, err := admin.Listen(c, port)
+	if err != nil {
+		return control{}, err
+	}
+	dir, _ := c.Dir()
+	withdraw, err := served.Announce(admin.Folder(p.variable), c.Addrs(), dir)
+	if err != nil {
+		fmt.Fprintln(p.stderr, "neokv: no control port:", err)
+		return control{}, served.Close()
+	}
+	return control{served, withdraw}, nil
+}
+
+// port is the port, "none" if there is none.
+func (c control) port() string {
+	if c.Port == nil {
+		return "none"
+	}
+	return portOf(c.Addr())
+}
+
+func (c control) close() error {
+	if c.Port == nil {
+		return nil
+	}
+	return errors.Join(c.withdraw(), c.Port.Close())
 }
 
 // readyLine tells scripts that the cluster serves, and where.

@@ -21,11 +21,11 @@ import (
 const patience = time.Minute
 
 var readyForm = regexp.MustCompile(
-	`^NEOKV_READY port=(\d+) ports=(\d+(?:,\d+)*) proxy=(\d+) stores=(\d+) regions=(\d+) in=\d+\.\d\ds\n$`)
+	`^NEOKV_READY port=(\d+) ports=(\d+(?:,\d+)*) proxy=(\d+) stores=(\d+) regions=(\d+) in=\d+\.\d\ds control=(\d+)\n$`)
 
 // serving is a `neokv serve` that runs in this process.
 type serving struct {
-	ready          []string // the ready line's fields: port, ports, proxy, stores, regions
+	ready          []string // the ready line's fields: port, ports, proxy, stores, regions, control
 	stdout, stderr *output
 	interrupt      func()
 	status         chan int
@@ -34,11 +34,17 @@ type serving struct {
 // startServe runs serve with the flags given until its ready line. The test ends it with stop.
 func startServe(t *testing.T, args ...string) *serving {
 	t.Helper()
+	return startServeIn(t, nil, args...)
+}
+
+// startServeIn is startServe with an environment.
+func startServeIn(t *testing.T, env []string, args ...string) *serving {
+	t.Helper()
 	ctx, interrupt := context.WithCancel(context.Background())
 	t.Cleanup(interrupt)
 	s := &serving{stdout: newOutput(), stderr: newOutput(), interrupt: interrupt, status: make(chan int, 1)}
 	go func() {
-		s.status <- run(ctx, process{nil, strings.NewReader(""), s.stdout, s.stderr},
+		s.status <- run(ctx, process{env, strings.NewReader(""), s.stdout, s.stderr},
 			append([]string{"serve", "--profile", "small"}, args...))
 	}()
 	bound, cancel := context.WithTimeout(ctx, patience)

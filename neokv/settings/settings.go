@@ -64,6 +64,7 @@ type RaftKnobs struct {
 type RedisKnobs struct {
 	ClusterEnabled bool          `key:"cluster_enabled" help:"false: stores take any key and pass commands on instead of redirecting"`
 	LeaderlessWait time.Duration `key:"leaderless_wait" min:"0s" max:"60s" help:"how long a command may wait for its region to have a leader, and for Raft"`
+	StandIn        bool          `key:"stand_in" help:"true: the address of a store that is down redirects clients; false: it refuses connections, as that of a dead Redis does"`
 	FollowerRead   bool          `key:"follower_read" help:"true: a store also serves reads of regions that it only follows to connections that sent READONLY"`
 	MaxClients     int           `key:"max_clients" min:"1" max:"1000000" help:"connections per listener"`
 	MaxBulkLen     Bytes         `key:"max_bulk_len" min:"1MiB" max:"512MiB" help:"longest argument of a command"`
@@ -153,7 +154,7 @@ func Default() Settings {
 		RaftConstants: s.Raft.RaftConstants,
 	}
 	s.Redis = RedisKnobs{
-		ClusterEnabled: true, LeaderlessWait: 2 * time.Second, MaxClients: 10000, MaxBulkLen: 512 << 20,
+		ClusterEnabled: true, LeaderlessWait: 2 * time.Second, StandIn: true, MaxClients: 10000, MaxBulkLen: 512 << 20,
 		ExpireInterval: time.Minute, QueryBufferLimit: 1 << 30, ClientMemory: 512 << 20,
 		TCPKeepalive: 300 * time.Second, RedisConstants: s.Redis.RedisConstants,
 	}

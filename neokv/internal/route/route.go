@@ -103,6 +103,21 @@ func (t *Table) Led(id topology.StoreID) []topology.SlotRange {
 	return out
 }
 
+// Home returns the store at which clients look for a region's keys: its leader or, while there is none that is alive,
+// the first of its replicas' stores that is. It is nil if none is. Redis Cluster names the old master until there is a
+// new one; some clients fail at once for a slot that nobody has.
+func (t *Table) Home(r *LedRegion) *PublicStore {
+	if s := t.Store(r.Leader); s != nil && s.Alive {
+		return s
+	}
+	for _, p := range r.Peers {
+		if s := t.Store(p.Store); s != nil && s.Alive {
+			return s
+		}
+	}
+	return nil
+}
+
 // Action says what to do with a command.
 type Action byte
 

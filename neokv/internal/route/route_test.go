@@ -31,6 +31,19 @@ func (d Decision) text() string {
 	return string(d.AppendError(nil))
 }
 
+func TestHome(t *testing.T) {
+	x := table()
+	for i, want := range []topology.StoreID{1, 2, 1, 1} { // none leads region 3, and the dead store 3 region 4
+		if got := x.Home(&x.Regions[i]); got == nil || got.ID != want {
+			t.Errorf("home of region %d: %+v, want store %d", x.Regions[i].ID, got, want)
+		}
+	}
+	x.Stores[0].Alive, x.Stores[1].Alive = false, false
+	if got := x.Home(&x.Regions[0]); got != nil {
+		t.Errorf("home of a region without a store that is alive: %+v", got)
+	}
+}
+
 func TestDecide(t *testing.T) {
 	const cross = "CROSSSLOT Keys in request don't hash to the same slot"
 	const down = "CLUSTERDOWN Hash slot not served"

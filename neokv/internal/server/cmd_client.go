@@ -380,16 +380,60 @@ func (c *conn) unknownUse(args [][]byte) {
 		strings.ToUpper(string(args[0])) + " HELP.")
 }
 
-// runClientTrackingInfo tells that nothing is tracked: there is no CLIENT TRACKING.
+// runClientTracking accepts the one mode that owes a client nothing: with OPTIN a server tracks only the keys of the
+// command after CLIENT CACHING, which does not exist here. Some libraries ask for this mode when they connect, whether
+// or not their callers cache anything.
+func runClientTracking(c *conn, args [][]byte) {
+	on, ok := c.onOff(args[2])
+	if !ok {
+		return
+	}
+	optIn := false
+	for _, a := range args[3:] {
+		switch {
+		case redis.IsOption(a, "optin"):
+			optIn = true
+		case redis.IsOption(a, "optout"), redis.IsOption(a, "bcast"), redis.IsOption(a, "noloop"),
+			redis.IsOption(a, "prefix"), redis.IsOption(a, "redirect"):
+			c.out.Error(errTracking)
+			return
+		default:
+			c.out.Error(redis.ErrSyntax)
+			return
+		}
+	}
+	if on && !optIn {
+		c.out.Error(errTracking)
+		return
+	}
+	c.optIn = on
+	c.out.OK()
+}
+
+const errTracking = "ERR CLIENT TRACKING needs OPTIN and no other option: keys are not tracked"
+
+// runClientTrackingInfo tells what CLIENT TRACKING has set.
 func runClientTrackingInfo(c *conn, args [][]byte) {
+	flags, redirect := []string{"off"}, int64(-1)
+	if c.optIn {
+		flags, redirect = []string{"on", "optin"}, 0
+	}
 	c.out.Map(3)
 	c.out.BulkString("flags")
-	c.out.Set(1)
-	c.out.BulkString("off")
+	c.out.Set(len(flags))
+	for _, f := range flags {
+		c.out.BulkString(f)
+	}
 	c.out.BulkString("redirect")
-	c.out.Int(-1)
+	c.out.Int(redirect)
 	c.out.BulkString("prefixes")
 	c.out.Array(0)
 }
 
-func runClientGetRedir(c *conn, args [][]byte) { c.out.Int(-1) }
+func runClientGetRedir(c *conn, args [][]byte) {
+	if c.optIn {
+		c.out.Int(0)
+		return
+	}
+	c.out.Int(-1)
+}

@@ -24,13 +24,37 @@ func (c *conn) clusterTable() *route.Table {
 	return route.NewTable(0, nil, nil)
 }
 
-// serves returns the slot ranges that clients find at a store. A dead store has none, even while it still counts as a
-// leader.
-func serves(t *route.Table, s *route.PublicStore) []topology.SlotRange {
-	if !s.Alive {
-		return nil
+// home is a range of slots and the store at which clients look for them.
+type home struct {
+	store *route.PublicStore
+	slots topology.SlotRange
+}
+
+// homes returns the ranges, ascending, neighbours joined.
+func homes(t *route.Table) (all []home) {
+	for i := range t.Regions {
+		r := &t.Regions[i]
+		s := t.Home(r)
+		if s == nil {
+			continue
+		}
+		if n := len(all); n > 0 && all[n-1].store == s && all[n-1].slots.Last+1 == r.Slots.First {
+			all[n-1].slots.Last = r.Slots.Last
+		} else {
+			all = append(all, home{s, r.Slots})
+		}
 	}
-	return t.Led(s.ID)
+	return all
+}
+
+// at returns the slot ranges whose home a store is.
+func at(all []home, s *route.PublicStore) (ranges []topology.SlotRange) {
+	for _, h := range all {
+		if h.store == s {
+			ranges = append(ranges, h.slots)
+		}
+	}
+	return ranges
 }
 
 func runClusterKeySlot(c *conn, args [][]byte) {
@@ -62,38 +86,18 @@ func runClusterSlots(c *conn, args [][]byte) {
 	if t == nil {
 		return
 	}
-	n := 0
-	for i := range t.Stores {
-		n += len(serves(t, &t.Stores[i]))
-	}
+	all := homes(t)
 	o := &c.out
-	o.Array(n)
-	// The ranges go out by slot; t.Led joins neighbours, so a change of the leader begins a range.
-	var last *route.PublicStore
-	for i := range t.Regions {
-		s := t.Store(t.Regions[i].Leader)
-		if s == nil || !s.Alive {
-			last = nil
-			continue
-		}
-		first := t.Regions[i].Slots.First
-		if last == s && t.Regions[i-1].Slots.Last+1 == first {
-			continue
-		}
-		last = s
-		for _, r := range serves(t, s) {
-			if r.First != first {
-				continue
-			}
-			o.Array(3)
-			o.Int(int64(r.First))
-			o.Int(int64(r.Last))
-			o.Array(4)
-			o.BulkString(s.Host)
-			o.Int(int64(s.Port))
-			o.BulkString(s.NodeID)
-			o.Map(0)
-		}
+	o.Array(len(all))
+	for _, h := range all {
+		o.Array(3)
+		o.Int(int64(h.slots.First))
+		o.Int(int64(h.slots.Last))
+		o.Array(4)
+		o.BulkString(h.store.Host)
+		o.Int(int64(h.store.Port))
+		o.BulkString(h.store.NodeID)
+		o.Map(0)
 	}
 }
 
@@ -102,6 +106,7 @@ func runClusterShards(c *conn, args [][]byte) {
 	if t == nil {
 		return
 	}
+	all := homes(t)
 	o := &c.out
 	o.Array(len(t.Stores))
 	for i := range t.Stores {
@@ -112,7 +117,7 @@ func runClusterShards(c *conn, args [][]byte) {
 		}
 		o.Map(2)
 		o.BulkString("slots")
-		ranges := serves(t, s)
+		ranges := at(all, s)
 		o.Array(2 * len(ranges))
 		for _, r := range ranges {
 			o.Int(int64(r.First))
@@ -145,6 +150,7 @@ func runClusterNodes(c *conn, args [][]byte) {
 	if t == nil {
 		return
 	}
+	all := homes(t)
 	var b []byte
 	for i := range t.Stores {
 		s := &t.Stores[i]
@@ -156,7 +162,7 @@ func runClusterNodes(c *conn, args [][]byte) {
 			flags, link = "myself,master", "connected"
 		}
 		b = fmt.Appendf(b, "%s %s:%d@0 %s - 0 0 %d %s", s.NodeID, s.Host, s.Port, flags, s.ID, link)
-		for _, r := range serves(t, s) {
+		for _, r := range at(all, s) {
 			b = append(append(b, ' '), r.String()...)
 		}
 		b = append(b, '\n')
@@ -174,7 +180,10 @@ func runClusterInfo(c *conn, args [][]byte) {
 		assigned += t.Regions[i].Slots.Count()
 	}
 	for i := range t.Stores {
-		ranges := serves(t, &t.Stores[i])
+		if !t.Stores[i].Alive {
+			continue
+		}
+		ranges := t.Led(t.Stores[i].ID)
 		if len(ranges) > 0 {
 			size++
 		}

@@ -66,6 +66,7 @@ func runReset(c *conn, args [][]byte) {
 	i := *c.info.Load()
 	c.info.Store(&clientInfo{proto: 2, libName: i.libName, libVer: i.libVer})
 	c.authed = *c.s.limits.password.Load() == ""
+	c.optIn = false
 	c.quiet = replySilence{skip: c.quiet.skip}
 	c.endMonitor()
 	c.out.Status("RESET")

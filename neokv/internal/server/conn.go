@@ -36,6 +36,7 @@ type conn struct {
 	closing bool // the connection ends after the replies so far
 	limited bool // a read deadline is set
 	authed  bool
+	optIn   bool // it sent CLIENT TRACKING ON OPTIN
 	quiet   replySilence
 	monitor *monitor                     // set while it is one
 	wrote   map[topology.RegionID]uint64 // apply index of its last write in each region that it wrote to

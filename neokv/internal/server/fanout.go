@@ -56,8 +56,12 @@ func (b *batch) addCut(t *route.Table, cmd *command) {
 }
 
 // awaitTable returns the slot table. It returns nil if there is none at the pipeline's deadline. For prompt reads it
-// does not wait.
+// does not wait. At a stand-in it returns nil: a client that goes over all stores must not take the slots of this one
+// for empty.
 func (c *conn) awaitTable(m mode) *route.Table {
+	if c.s.o.StandIn {
+		return nil
+	}
 	deadline := c.arrived.Add(c.s.o.Settings.Redis.LeaderlessWait)
 	for {
 		changed := c.s.o.Node.Changed()

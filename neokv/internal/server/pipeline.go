@@ -253,7 +253,7 @@ func (b *batch) runTogether(cmds []command, k runKind) (ran int) {
 // prepare makes tasks of commands that run together.
 func (b *batch) prepare(cmds []command, k runKind) {
 	b.reset()
-	follow := k == read && b.c.s.o.Settings.Redis.FollowerRead && b.c.info.Load().readOnly
+	follow := k == read && b.c.s.o.Settings.Redis.FollowerRead && !b.c.s.o.StandIn && b.c.info.Load().readOnly
 	b.ends = b.ends[:0]
 	for i := range cmds {
 		if cmd := &cmds[i]; !cmd.cut {

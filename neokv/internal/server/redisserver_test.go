@@ -155,6 +155,8 @@ var everywhere = []string{
 	// What introspection says where there is nothing to say, and what is wrong with its calls.
 	"CONFIG REWRITE\r\nCONFIG REWRITE x\r\n", "ROLE\r\nROLE x\r\n", "LASTSAVE x\r\n",
 	"CLIENT TRACKINGINFO\r\nCLIENT TRACKINGINFO x\r\nCLIENT GETREDIR\r\nCLIENT GETREDIR x\r\n",
+	"HELLO 3\r\nCLIENT TRACKING\r\nCLIENT TRACKING x\r\nCLIENT TRACKING on x\r\nCLIENT TRACKING on OptIn\r\n" +
+		"CLIENT TRACKINGINFO\r\nCLIENT GETREDIR\r\nCLIENT TRACKING off\r\nCLIENT TRACKINGINFO\r\n",
 	"SLOWLOG\r\nSLOWLOG foo\r\nSLOWLOG GET 1 2\r\nSLOWLOG GET -2\r\nSLOWLOG GET x\r\nSLOWLOG LEN x\r\n" +
 		"SLOWLOG RESET x\r\nSLOWLOG GET 0\r\n",
 	"CONFIG SET slowlog-log-slower-than -1\r\nSLOWLOG RESET\r\nSLOWLOG LEN\r\nSLOWLOG GET\r\n" +
@@ -172,7 +174,8 @@ var everywhere = []string{
 		"COMMAND GETKEYSANDFLAGS lmpop 2 a b left\r\nCOMMAND GETKEYSANDFLAGS object encoding a\r\n",
 	"COMMAND INFO slowlog|get slowlog|len slowlog|reset slowlog|help latency|latest latency|history latency|graph " +
 		"latency|doctor latency|reset latency|histogram latency|help\r\n",
-	"COMMAND INFO monitor role lastsave config|rewrite client|trackinginfo client|getredir command|getkeysandflags\r\n",
+	"COMMAND INFO monitor role lastsave config|rewrite client|tracking client|trackinginfo client|getredir " +
+		"command|getkeysandflags\r\n",
 	"CONFIG GET slowlog-max*\r\nCONFIG GET slowlog-log*\r\nCONFIG GET latency-monitor*\r\n" +
 		"CONFIG GET latency-tracking\r\nCONFIG GET latency-tracking-*\r\nCONFIG SET slowlog-log-slower-than x\r\n" +
 		"CONFIG SET slowlog-log-slower-than -2\r\nCONFIG SET slowlog-max-len x\r\nCONFIG SET slowlog-max-len 128\r\n",

@@ -65,6 +65,9 @@ type Options struct {
 	Settings settings.Settings
 	// Exposed says that clients beyond loopback can reach the server. CONFIG SET then cannot remove the password.
 	Exposed bool
+	// StandIn says that the server only stands in for Self, which is down. Its Node has no replicas, so that it redirects
+	// commands with keys. It refuses commands that cover the slots of Self, instead of finding none.
+	StandIn bool
 	// ClientMemory bounds the memory that the server holds for clients. Servers may share one. If it is nil, the server
 	// makes its own from the settings.
 	ClientMemory *ClientMemory
@@ -90,6 +93,7 @@ type Server struct {
 	calls     callCounts
 	slow      slowLog
 	pause     atomic.Pointer[pause]
+	trouble   atomic.Pointer[trouble] // nil while nothing is wrong
 
 	monitors monitors
 
@@ -135,22 +139,29 @@ func (s *Server) Serve(ln net.Listener) error {
 	s.mu.Unlock()
 	defer s.wg.Done()
 	defer s.forget(ln)
+	Accept(ln, s.closing, s.Take)
+	return nil
+}
+
+// Accept calls take for each connection that a listener accepts. It returns when the listener is closed, or when it
+// cannot accept and closing is closed.
+func Accept(ln net.Listener, closing <-chan struct{}, take func(net.Conn)) {
 	for pause := time.Duration(0); ; {
 		nc, err := ln.Accept()
 		switch {
 		case err == nil:
 			pause = 0
-			s.take(nc)
+			take(nc)
 		case errors.Is(err, net.ErrClosed):
-			return nil
+			return
 		default: // mostly there are no file descriptors left: connections that end give some back
 			pause = min(max(2*pause, 5*time.Millisecond), time.Second)
 			t := time.NewTimer(pause)
 			select {
 			case <-t.C:
-			case <-s.closing:
+			case <-closing:
 				t.Stop()
-				return nil
+				return
 			}
 		}
 	}
@@ -163,8 +174,8 @@ func (s *Server) forget(ln net.Listener) {
 	s.listeners = slices.DeleteFunc(s.listeners, func(x net.Listener) bool { return x == ln })
 }
 
-// take starts a connection's goroutine, or turns the connection away.
-func (s *Server) take(nc net.Conn) {
+// Take serves a connection on a goroutine of its own, or turns it away.
+func (s *Server) Take(nc net.Conn) {
 	s.mu.Lock()
 	if s.closed || int64(len(s.clients)) >= s.limits.clients.Load() {
 		closed := s.closed
@@ -181,6 +192,12 @@ func (s *Server) take(nc net.Conn) {
 	if tcp, ok := nc.(*net.TCPConn); ok {
 		s.keepAlive(tcp)
 	}
+	client := s.newClientConn(nc)
+	if client.turnedAway() {
+		s.mu.Unlock()
+		return
+	}
+	nc = client
 	c := newConn(s, nc, s.lastID)
 	s.clients[c.id] = c
 	s.wg.Add(1)

@@ -184,7 +184,7 @@ func TestReplies(t *testing.T) {
 		{"cluster keyslot foo", ":12182\r\n"},
 		{"cluster slots", "*3\r\n*3\r\n:0\r\n:4095\r\n*4\r\n$9\r\n127.0.0.1\r\n:7001\r\n$40\r\n" + one + "\r\n*0\r\n" +
 			"*3\r\n:4096\r\n:8191\r\n*4\r\n$9\r\n127.0.0.1\r\n:7002\r\n$40\r\n" + two + "\r\n*0\r\n" +
-			"*3\r\n:12288\r\n:16383\r\n*4\r\n$9\r\n127.0.0.1\r\n:7001\r\n$40\r\n" + one + "\r\n*0\r\n"},
+			"*3\r\n:8192\r\n:16383\r\n*4\r\n$9\r\n127.0.0.1\r\n:7001\r\n$40\r\n" + one + "\r\n*0\r\n"},
 		{"cluster links", "*0\r\n"},
 		{"get " + key(1), fmt.Sprintf("-MOVED %d 127.0.0.1:7002\r\n", topology.SlotOf([]byte(key(1))))},
 		{"mget " + key(0) + " " + key(1), "-CROSSSLOT Keys in request don't hash to the same slot\r\n"},
@@ -194,6 +194,9 @@ func TestReplies(t *testing.T) {
 		{"client setinfo LIB-VER 9", "+OK\r\n"},
 		{"client setinfo lib-name 'a b'", "-ERR lib-name cannot contain spaces, newlines or special characters.\r\n"},
 		{"client setinfo lib-foo x", "-ERR Unrecognized option 'lib-foo'\r\n"},
+		{"client tracking on", "-" + errTracking + "\r\n"},
+		{"client tracking on optin bcast", "-" + errTracking + "\r\n"},
+		{"client tracking on foo", "-ERR syntax error\r\n"},
 		{"config get engine.bloom_bits REDIS.MAX_CLIENTS",
 			"*4\r\n$17\r\nengine.bloom_bits\r\n$2\r\n10\r\n$17\r\nREDIS.MAX_CLIENTS\r\n$5\r\n10000\r\n"},
 		{"config set maxclients 5 engine.bloom_bits 3",
@@ -216,7 +219,7 @@ func TestReplies(t *testing.T) {
 	}
 	nodes := ask(t, c, "cluster nodes")
 	for _, line := range []string{
-		one + " 127.0.0.1:7001@0 myself,master - 0 0 1 connected 0-4095 12288-16383\n",
+		one + " 127.0.0.1:7001@0 myself,master - 0 0 1 connected 0-4095 8192-16383\n",
 		two + " 127.0.0.1:7002@0 master - 0 0 2 connected 4096-8191\n",
 		strings.Repeat("3", 40) + " 127.0.0.1:7003@0 master - 0 0 3 connected\n",
 	} {
@@ -240,17 +243,100 @@ func TestReplies(t *testing.T) {
 	}
 }
 
-// TestDeadStore sees a dead store leave CLUSTER SLOTS.
+// TestDeadStore sees another replica's store in the place of a dead one in CLUSTER SLOTS, so that no slot is without a
+// store, and no slots that are served in CLUSTER INFO.
 func TestDeadStore(t *testing.T) {
 	table := testTable()
-	table.Stores[1].Alive = false
-	_, dial := start(t, Options{Self: 1, Node: &fakeNode{table: func() *route.Table { return table }}})
+	_, dial := start(t, Options{Self: 3, Node: &fakeNode{table: func() *route.Table { return table }}})
 	c := dial()
-	if got := ask(t, c, "cluster slots"); strings.Contains(got, "7002") || !strings.HasPrefix(got, "*2\r\n") {
+	table.Stores[0].Alive = false
+	got := ask(t, c, "cluster slots")
+	if !strings.HasPrefix(got, "*1\r\n*3\r\n:0\r\n:16383\r\n*4\r\n$9\r\n127.0.0.1\r\n:7002\r\n") {
 		t.Errorf("cluster slots with a dead store: %q", got)
 	}
-	if got := ask(t, c, "cluster nodes"); !strings.Contains(got, "7002@0 master,fail - 0 0 2 disconnected\n") {
-		t.Errorf("cluster nodes with a dead store: %q", got)
+	got = ask(t, c, "cluster nodes")
+	for _, line := range []string{
+		"7001@0 master,fail - 0 0 1 disconnected\n",
+		"7002@0 master - 0 0 2 connected 0-16383\n",
+	} {
+		if !strings.Contains(got, line) {
+			t.Errorf("cluster nodes with a dead store: %q lacks %q", got, line)
+		}
+	}
+	if got := ask(t, c, "cluster info"); !strings.Contains(got, "cluster_state:fail\r\n") ||
+		!strings.Contains(got, "cluster_slots_ok:4096\r\n") {
+		t.Errorf("cluster info with a dead store: %q", got)
+	}
+	table.Stores[1].Alive, table.Stores[2].Alive = false, false
+	if got := ask(t, c, "cluster slots"); got != "*0\r\n" {
+		t.Errorf("cluster slots with dead stores alone: %q", got)
+	}
+}
+
+// TestStandIn asks the stand-in of store 1, which leads by the table: it holds what store 1 would serve until there is
+// another leader, and refuses what covers all slots of the store.
+func TestStandIn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var table atomic.Pointer[route.Table]
+		table.Store(testTable())
+		o := Options{Self: 1, StandIn: true, Settings: settings.Default(), Node: &fakeNode{table: table.Load}}
+		o.Settings.Redis.FollowerRead = true
+		s := New(o)
+		p := memconn.Listen(testAddr{})
+		go s.Serve(p)
+		defer s.Close()
+		c, err := p.Dial(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		moved := func(region, port int) string {
+			return fmt.Sprintf("-MOVED %d 127.0.0.1:%d\r\n", topology.SlotOf([]byte(key(region))), port)
+		}
+		for _, x := range []struct{ request, want string }{
+			{"readonly", "+OK\r\n"},
+			{"get " + key(1), moved(1, 7002)},
+			{"ping", "+PONG\r\n"},
+			{"dbsize", "-CLUSTERDOWN Hash slot not served\r\n"},
+			{"scan 0", "-CLUSTERDOWN Hash slot not served\r\n"},
+			{"flushall", "-CLUSTERDOWN Hash slot not served\r\n"},
+		} {
+			begin := time.Now()
+			if got := ask(t, c, x.request); got != x.want || time.Since(begin) > 0 {
+				t.Errorf("%s: %q after %v, want %q at once", x.request, got, time.Since(begin), x.want)
+			}
+		}
+		time.AfterFunc(700*time.Millisecond, func() {
+			x := testTable()
+			x.Regions[0].Leader = 3
+			table.Store(x)
+		})
+		begin := time.Now()
+		if got, want := ask(t, c, "get "+key(0)), moved(0, 7003); got != want || time.Since(begin) < 700*time.Millisecond ||
+			time.Since(begin) > 710*time.Millisecond {
+			t.Errorf("a new leader: %q after %v, want %q after 700ms", got, time.Since(begin), want)
+		}
+	})
+}
+
+// TestTracking switches the mode on in which nothing is tracked but on demand.
+func TestTracking(t *testing.T) {
+	_, dial := start(t, Options{Self: 1})
+	c := dial()
+	const off = "*6\r\n$5\r\nflags\r\n*1\r\n$3\r\noff\r\n$8\r\nredirect\r\n:-1\r\n$8\r\nprefixes\r\n*0\r\n"
+	for _, x := range []struct{ request, want string }{
+		{"client trackinginfo", off},
+		{"client tracking on optin", "+OK\r\n"},
+		{"client trackinginfo", "*6\r\n$5\r\nflags\r\n*2\r\n$2\r\non\r\n$5\r\noptin\r\n" +
+			"$8\r\nredirect\r\n:0\r\n$8\r\nprefixes\r\n*0\r\n"},
+		{"client getredir", ":0\r\n"},
+		{"reset", "+RESET\r\n"},
+		{"client trackinginfo", off},
+		{"client getredir", ":-1\r\n"},
+	} {
+		if got := ask(t, c, x.request); got != x.want {
+			t.Errorf("%s: %q, want %q", x.request, got, x.want)
+		}
 	}
 }
 

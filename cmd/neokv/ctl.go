@@ -1,0 +1,344 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	tea "charm.land/bubbletea/v2"
+	"github.com/spf13/cobra"
+
+	"neokv.dev/bench"
+	"neokv.dev/neokv"
+	"neokv.dev/neokv/admin"
+	"neokv.dev/neokv/fault"
+)
+
+func ctlCommand(p process) *cobra.Command {
+	var f ctlFlags
+	c := &cobra.Command{
+		Use:   "ctl",
+		Short: "See the state of a running cluster, and hurt it on purpose",
+		Long: `See the state of a running cluster, and hurt it on purpose: kill stores, cut links, make disks fail, move leaders.
+
+A neokv serve listens for this on its control port, on loopback. Without --control, ctl takes the only cluster that
+this user runs.
+
+STORES and OTHERS are numbers between commas, or all. A fault stays until another one ends it: "ok" as the last word,
+resume, restart, mend, or heal, which ends all.`,
+		Example: `  neokv ctl status
+  neokv ctl kill 2
+  neokv ctl partition 1 2,3
+  neokv ctl link 1 2 delay=20ms jitter=5ms loss=1%
+  neokv ctl disk 3 hang
+  neokv ctl heal`,
+		Args: verbsOnly,
+		RunE: wantVerb,
+	}
+	c.PersistentFlags().StringVar(&f.control, "control", "", "`address` of the control port, as host:port or port")
+	c.AddCommand(ctlStatus(p, &f), ctlWatch(p, &f), ctlFaults(p, &f))
+	for _, v := range fault.Verbs() {
+		c.AddCommand(ctlDo(p, &f, v))
+	}
+	return c
+}
+
+// ctlFlags are the flags of all verbs of ctl.
+type ctlFlags struct{ control string }
+
+// client returns a client of the control port that the flags name, or of the only one there is.
+func (f *ctlFlags) client(ctx context.Context, p process) (*admin.ControlClient, error) {
+	folder := admin.Folder(p.variable)
+	all, err := admin.Find(ctx, folder)
+	if err != nil {
+		return nil, err
+	}
+	var known strings.Builder
+	for _, a := range all {
+		where := a.Dir
+		if where == "" {
+			where = "in memory"
+		}
+		fmt.Fprintf(&known, "\n  --control %s  pid %d, stores %s, %s", a.Addr, a.PID, strings.Join(a.Stores, ","), where)
+	}
+	switch {
+	case f.control != "":
+		want := f.control
+		if !strings.Contains(want, ":") {
+			want = ":" + want
+		}
+		want = strings.Replace(want, "localhost:", "127.0.0.1:", 1)
+		i := slices.IndexFunc(all, func(a admin.Announcement) bool { return strings.HasSuffix(a.Addr, want) })
+		if i >= 0 {
+			return all[i].Client(), nil
+		}
+		if len(all) == 0 {
+			return nil, fmt.Errorf("ctl: no cluster of this user has the control port %s; none runs (see %s)", f.control, folder)
+		}
+		return nil, fmt.Errorf("ctl: no cluster of this user has the control port %s; there are:%s", f.control, &known)
+	case len(all) == 0:
+		return nil, fmt.Errorf("ctl: no cluster of this user runs (see %s); neokv serve starts one", folder)
+	case len(all) > 1:
+		return nil, &usageError{"ctl: several clusters run; want one of:" + known.String()}
+	}
+	return all[0].Client(), nil
+}
+
+// ctlDo is the verb that carries out a fault.
+func ctlDo(p process, f *ctlFlags, v fault.Verb) *cobra.Command {
+	form, help, properties := v.Usage()
+	long := strings.ToUpper(help[:1]) + help[1:] + "."
+	if len(properties) > 0 {
+		long += "\n\nProperties:\n  " + strings.Join(properties, "\n  ")
+	}
+	if v == fault.Network {
+		long += "\n\nMatrices:\n  " + strings.Join(fault.Matrices(), "\n  ")
+	}
+	c := &cobra.Command{
+		Use: form, Short: strings.ToUpper(help[:1]) + help[1:], Long: long, DisableFlagsInUseLine: true,
+		RunE: func(c *cobra.Command, args []string) error {
+			want, err := fault.Parse(string(v) + " " + strings.Join(args, " "))
+			if err != nil {
+				return &usageError{"ctl: " + err.Error()}
+			}
+			client, err := f.client(c.Context(), p)
+			if err != nil {
+				return err
+			}
+			status, err := client.Do(c.Context(), want)
+			if errors.Is(err, admin.ErrInvalid) {
+				return &usageError{"ctl: " + err.Error()}
+			}
+			if err != nil {
+				return err
+			}
+			printFaults(p.stdout, status.Faults)
+			return nil
+		},
+	}
+	c.Flags().SetInterspersed(false) // "clock 2 -500ms" has no flags
+	return c
+}
+
+func ctlStatus(p process, f *ctlFlags) *cobra.Command {
+	format := "table"
+	c := &cobra.Command{
+		Use: "status", Short: "Print stores, regions, leaders, how far replicas are behind, and faults", Args: noArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			if format != "table" && format != "json" {
+				return &usageError{fmt.Sprintf("ctl status: --format %q: want table or json", format)}
+			}
+			client, err := f.client(c.Context(), p)
+			if err != nil {
+				return err
+			}
+			status, err := client.Status(c.Context())
+			if err != nil {
+				return err
+			}
+			if format == "json" {
+				e := json.NewEncoder(p.stdout)
+				e.SetIndent("", "  ")
+				return e.Encode(status)
+			}
+			printStatus(p.stdout, status)
+			return nil
+		},
+	}
+	c.Flags().StringVar(&format, "format", format, "`format`: table or json")
+	return c
+}
+
+func ctlFaults(p process, f *ctlFlags) *cobra.Command {
+	return &cobra.Command{
+		Use: "faults", Short: "Print the faults that are in force, as ctl takes them", Args: noArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			client, err := f.client(c.Context(), p)
+			if err != nil {
+				return err
+			}
+			status, err := client.Status(c.Context())
+			if err != nil {
+				return err
+			}
+			printFaults(p.stdout, status.Faults)
+			return nil
+		},
+	}
+}
+
+func printFaults(w io.Writer, faults []fault.Fault) {
+	if len(faults) == 0 {
+		fmt.Fprintln(w, "no faults")
+	}
+	for _, f := range faults {
+		fmt.Fprintln(w, f)
+	}
+}
+
+// shownRegions is how many regions the table of a status has before it leaves out those that are well.
+const shownRegions = 32
+
+func printStatus(w io.Writer, s neokv.ClusterStatus) {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "STORE\tADDRESS\tSTATE\tLEADS\tREPLICAS\tLAG")
+	for _, x := range s.Stores {
+		fmt.Fprintf(t, "%d\t%s\t%s\t%d\t%d\t%d\n", x.Store, x.Addr, x.State, x.Leads, x.Replicas, x.Lag)
+	}
+	t.Flush()
+	for _, x := range s.Stores {
+		if x.Reason != "" {
+			fmt.Fprintf(w, "store %d: %s\n", x.Store, strings.Join(strings.Fields(x.Reason), " "))
+		}
+	}
+	fmt.Fprintln(w)
+	t = tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "REGION\tSLOTS\tLEADER\tTERM\tREPLICAS")
+	well := 0
+	for _, r := range s.Regions {
+		leader, ill := fmt.Sprint(r.Leader), r.Leader == 0
+		if r.Leader == 0 {
+			leader = "none"
+		}
+		var replicas []string
+		for _, x := range r.Replicas {
+			switch {
+			case !x.Running:
+				replicas = append(replicas, fmt.Sprintf("%d down", x.Store))
+				ill = true
+			case x.Lag > 0:
+				replicas = append(replicas, fmt.Sprintf("%d -%d", x.Store, x.Lag))
+			default:
+				replicas = append(replicas, fmt.Sprint(x.Store))
+			}
+		}
+		if !ill && len(s.Regions) > shownRegions {
+			well++
+			continue
+		}
+		fmt.Fprintf(t, "%d\t%s\t%s\t%d\t%s\n", r.Region, r.Slots, leader, r.Term, strings.Join(replicas, ", "))
+	}
+	t.Flush()
+	if well > 0 {
+		fmt.Fprintf(w, "%d regions with a leader and all replicas are left out\n", well)
+	}
+	fmt.Fprintln(w)
+	printFaults(w, s.Faults)
+}
+
+// watchInterval is the time between two looks of watch.
+const watchInterval = time.Second
+
+func ctlWatch(p process, f *ctlFlags) *cobra.Command {
+	return &cobra.Command{
+		Use: "watch", Short: "Keep the status on the screen until Ctrl-C", Args: noArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			client, err := f.client(c.Context(), p)
+			if err != nil {
+				return err
+			}
+			return watchStatus(c.Context(), p, client)
+		},
+	}
+}
+
+// watchStatus shows the status once a second. On a terminal each look takes the place of the one before.
+func watchStatus(ctx context.Context, p process, client *admin.ControlClient) error {
+	show := func(text string) { fmt.Fprintln(p.stdout, text) }
+	if s, ok := p.stderr.(*screen); ok && s.draws(p.env) {
+		view := tea.NewProgram(watchModel(""), tea.WithInput(nil), tea.WithOutput(s.File), tea.WithEnvironment(p.env),
+			tea.WithoutSignalHandler(), tea.WithoutCatchPanics())
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			view.Run()
+		}()
+		defer func() {
+			view.Quit()
+			<-ended
+		}()
+		show = func(text string) { view.Send(watchModel(text)) }
+	}
+	tick := time.NewTicker(watchInterval)
+	defer tick.Stop()
+	for {
+		status, err := client.Status(ctx)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		var out strings.Builder
+		printStatus(&out, status)
+		show(out.String())
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
+// watchModel is the text that watch shows.
+type watchModel string
+
+func (m watchModel) Init() tea.Cmd { return nil }
+
+func (m watchModel) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
+	if text, ok := msg.(watchModel); ok {
+		return text, tea.ClearScreen
+	}
+	return m, nil
+}
+
+func (m watchModel) View() tea.View { return tea.NewView(string(m)) }
+
+// scheduledFaults are the faults of a schedule: a bench.FaultInjector.
+type scheduledFaults struct {
+	do func(context.Context, fault.Fault) error // set before the load begins
+}
+
+// Check is part of bench.FaultInjector.
+func (s *scheduledFaults) Check(text string) error {
+	_, err := fault.Parse(text)
+	return err
+}
+
+// Inject is part of bench.FaultInjector.
+func (s *scheduledFaults) Inject(ctx context.Context, text string) error {
+	f, err := fault.Parse(text)
+	if err != nil {
+		return err
+	}
+	return s.do(ctx, f)
+}
+
+// reach finds the control port of the cluster that a load goes to, if its schedule has faults.
+func (s *scheduledFaults) reach(ctx context.Context, p process, o bench.Options) error {
+	if !slices.ContainsFunc(o.Events, bench.ScheduledEvent.Hurts) {
+		return nil
+	}
+	all, err := admin.Find(ctx, admin.Folder(p.variable))
+	if err != nil {
+		return err
+	}
+	i := slices.IndexFunc(all, func(a admin.Announcement) bool {
+		return slices.ContainsFunc(o.Targets, func(addr string) bool { return slices.Contains(a.Stores, addr) })
+	})
+	if i < 0 {
+		return fmt.Errorf("the schedule has faults, and no neokv serve of this user is at %s", strings.Join(o.Targets, ","))
+	}
+	client := all[i].Client()
+	s.do = func(ctx context.Context, f fault.Fault) error {
+		_, err := client.Do(ctx, f)
+		return err
+	}
+	return nil
+}

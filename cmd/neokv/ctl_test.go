@@ -1,0 +1,98 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"strings"
+	"testing"
+
+	"neokv.dev/bench"
+	"neokv.dev/neokv"
+	"neokv.dev/neokv/fault"
+)
+
+// ctl runs ctl, and returns its exit status, standard output and standard error.
+func ctl(runtime string, args ...string) (int, string, string) {
+	stdout, stderr := newOutput(), newOutput()
+	p := process{[]string{"XDG_RUNTIME_DIR=" + runtime}, strings.NewReader(""), stdout, stderr}
+	status := run(context.Background(), p, append([]string{"ctl"}, args...))
+	return status, stdout.String(), stderr.String()
+}
+
+func TestCtl(t *testing.T) {
+	runtime := t.TempDir()
+	if status, _, stderr := ctl(runtime, "status"); status != statusFailed ||
+		!strings.Contains(stderr, "no cluster of this user runs") {
+		t.Errorf("without a cluster: %d, %q", status, stderr)
+	}
+	s := startServeIn(t, []string{"XDG_RUNTIME_DIR=" + runtime}, "--mem", "--port", "0")
+	control := s.ready[5]
+	for _, c := range []struct {
+		args   string
+		status int
+		out    string // a part of standard output, or of standard error if the status is not 0
+	}{
+		{"status", 0, "127.0.0.1:" + s.ready[0] + "  ok "},
+		{"faults", 0, "no faults\n"},
+		{"kill 2", 0, "kill 2\n"},
+		{"status", 0, "  killed  0 "},
+		{"status", 0, "2 down"},
+		{"kill 2", 1, "neokv: kill 2: store 2 does not run\n"},
+		{"restart 2", 0, "no faults\n"},
+		{"--control " + control + " clock 2 -500ms", 0, "clock 2 -500ms\n"},
+		{"--control 127.0.0.1:" + control + " faults", 0, "clock 2 -500ms\n"},
+		{"network 3 regions", 0, "network 3 regions\nclock 2 -500ms\n"},
+		{"heal", 0, "no faults\n"},
+		{"kill 7", 2, `neokv: ctl: fault "kill 7": there is no store 7; want 1 to 3`},
+		{"kil 2", 2, `neokv: ctl: unknown verb "kil"; did you mean kill?`},
+		{"kill", 2, "no stores; want kill STORES [keep=SHARE] [sync=N]"},
+		{"disk 2 hung", 2, `unknown property "hung": want latency=TIME`},
+		{"status --format yaml", 2, `--format "yaml": want table or json`},
+		{"--control 1 status", 1, "there are:\n"},
+		{"", 2, "want a verb"},
+	} {
+		status, stdout, stderr := ctl(runtime, strings.Fields(c.args)...)
+		got := stdout
+		if c.status != 0 {
+			got = stderr
+		}
+		if status != c.status || !strings.Contains(got, c.out) {
+			t.Errorf("ctl %s: %d, stdout %q, stderr %q; want %d and %q", c.args, status, stdout, stderr, c.status, c.out)
+		}
+	}
+	_, stdout, _ := ctl(runtime, "status", "--format", "json")
+	var told neokv.ClusterStatus
+	if err := json.Unmarshal([]byte(stdout), &told); err != nil || len(told.Stores) != 3 {
+		t.Errorf("status --format json: %q, %v", stdout, err)
+	}
+
+	other := startServeIn(t, []string{"XDG_RUNTIME_DIR=" + runtime}, "--mem", "--port", "0")
+	if status, _, stderr := ctl(runtime, "status"); status != statusInvalid ||
+		!strings.Contains(stderr, "--control 127.0.0.1:"+control) ||
+		!strings.Contains(stderr, "--control 127.0.0.1:"+other.ready[5]) {
+		t.Errorf("beside another cluster: %d, %q", status, stderr)
+	}
+	if status, _, stderr := ctl(runtime, "--control", other.ready[5], "kill", "all"); status != 0 {
+		t.Errorf("kill all of the other cluster: %d, %q", status, stderr)
+	}
+	if status, stdout, _ := ctl(runtime, "--control", control, "faults"); status != 0 || stdout != "no faults\n" {
+		t.Errorf("faults of the first cluster: %d, %q", status, stdout)
+	}
+	other.stop(t)
+	s.stop(t)
+	if status, _, _ := ctl(runtime, "status"); status != statusFailed {
+		t.Errorf("after the end of both: %d", status)
+	}
+}
+
+// TestFaultVerbs keeps the two lists of words with which faults begin the same; bench imports nothing of the emulator.
+func TestFaultVerbs(t *testing.T) {
+	var verbs []string
+	for _, v := range fault.Verbs() {
+		verbs = append(verbs, string(v))
+	}
+	if !slices.Equal(verbs, bench.FaultVerbs) {
+		t.Errorf("bench.FaultVerbs = %v; want %v", bench.FaultVerbs, verbs)
+	}
+}

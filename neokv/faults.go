@@ -1,0 +1,417 @@
+package neokv
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"neokv.dev/neokv/fault"
+	"neokv.dev/neokv/internal/topology"
+)
+
+// Do carries out a fault: it kills a store, cuts a link, moves a leader. It returns when that has happened. A fault that
+// lasts goes on until another one ends it, also while its store is down and after the store has started again; a pause
+// ends with its store. The error says what the cluster lacks for the fault, such as a store that runs.
+func (c *Cluster) Do(ctx context.Context, f fault.Fault) error {
+	if err := f.Check(len(c.nodes), c.settings.Cluster.Regions); err != nil {
+		return err
+	}
+	if err := c.do(ctx, f); err != nil {
+		return fmt.Errorf("%s: %w", f, err)
+	}
+	return nil
+}
+
+func (c *Cluster) do(ctx context.Context, f fault.Fault) error {
+	places := c.places(f.Stores)
+	switch f.Verb {
+	case fault.Stop:
+		return c.change(ctx, func() error { return c.stopStores(places) })
+	case fault.Kill:
+		return c.change(ctx, func() error { return c.killStores(ctx, places, f.Kill) })
+	case fault.Restart:
+		return c.change(ctx, func() error { return c.startStores(places) })
+	case fault.Pause:
+		return c.change(ctx, func() error { return c.pauseStores(places) })
+	case fault.Transfer, fault.StepDown:
+		return c.transfer(ctx, topology.RegionID(f.Region), topology.StoreID(f.To))
+	case fault.Partition:
+		return c.setLinks(f, fault.Net{Cut: true})
+	case fault.Mend:
+		return c.setLinks(f, fault.Net{})
+	case fault.Link:
+		return c.setLinks(f, f.Link)
+	case fault.Network:
+		return c.setMatrix(f.Matrix)
+	case fault.Heal:
+		return c.heal(ctx)
+	}
+	for _, n := range places {
+		switch f.Verb {
+		case fault.Resume:
+			n.resume()
+		case fault.Disk:
+			n.setDrive(f.Disk)
+		case fault.Clock:
+			n.ahead.Store(int64(f.Ahead))
+		case fault.Clients:
+			n.setClient(f.Client)
+		default:
+			return fmt.Errorf("unknown verb %q", f.Verb)
+		}
+	}
+	return nil
+}
+
+// places returns the places of some stores, nil for all of them.
+func (c *Cluster) places(stores []int) (out []*storePlace) {
+	for _, n := range c.nodes {
+		if stores == nil || slices.Contains(stores, int(n.id)) {
+			out = append(out, n)
+		}
+	}
+	return out
+}
+
+// heal ends all faults, and starts the stores that do not run.
+func (c *Cluster) heal(ctx context.Context) error {
+	for _, f := range c.Faults() {
+		if f.Verb == fault.Stop || f.Verb == fault.Kill {
+			continue // below, together with those that have failed
+		}
+		if err := c.do(ctx, f.End()); err != nil {
+			return err
+		}
+	}
+	return c.change(ctx, func() error {
+		down := slices.DeleteFunc(c.places(nil), (*storePlace).running)
+		return c.startStores(down)
+	})
+}
+
+// Faults returns the faults that are in force. Each ends with its End, all with Heal. A store that has failed is none:
+// Status says why it has.
+func (c *Cluster) Faults() (all []fault.Fault) {
+	if m := c.matrixName(); m != "" {
+		all = append(all, fault.Fault{Verb: fault.Network, Matrix: m})
+	}
+	all = append(all, c.badLinks()...)
+	for _, n := range c.nodes {
+		id := []int{int(n.id)}
+		n.mu.Lock()
+		drive, client, paused, down, why := n.drive, n.client, n.paused, n.down && n.failure == nil, n.why
+		n.mu.Unlock()
+		switch {
+		case down && why != "":
+			all = append(all, fault.Fault{Verb: why, Stores: id})
+		case paused:
+			all = append(all, fault.Fault{Verb: fault.Pause, Stores: id})
+		}
+		if drive != (fault.Drive{}) {
+			all = append(all, fault.Fault{Verb: fault.Disk, Stores: id, Disk: drive})
+		}
+		if ahead := n.ahead.Load(); ahead != 0 {
+			all = append(all, fault.Fault{Verb: fault.Clock, Stores: id, Ahead: time.Duration(ahead)})
+		}
+		if client != (fault.Client{}) {
+			all = append(all, fault.Fault{Verb: fault.Clients, Stores: id, Client: client})
+		}
+	}
+	return all
+}
+
+// links are the faults between stores.
+type links struct {
+	bad    map[[2]topology.StoreID]fault.Net // from, to
+	matrix string
+}
+
+// setLinks gives the links of a fault a state.
+func (c *Cluster) setLinks(f fault.Fault, state fault.Net) error {
+	if len(c.nodes) < 2 {
+		return errors.New("the cluster has one store, so no links")
+	}
+	c.linkMu.Lock()
+	defer c.linkMu.Unlock()
+	for _, a := range c.places(f.Stores) {
+		for _, b := range c.places(f.Others) {
+			if a == b || f.Others == nil && f.Stores != nil && slices.Contains(f.Stores, int(b.id)) {
+				continue
+			}
+			c.setLink(a.id, b.id, state)
+			if !f.OneWay {
+				c.setLink(b.id, a.id, state)
+			}
+		}
+	}
+	return nil
+}
+
+// setLink gives one link a state. The caller holds linkMu.
+func (c *Cluster) setLink(from, to topology.StoreID, state fault.Net) {
+	key := [2]topology.StoreID{from, to}
+	if state == (fault.Net{}) {
+		delete(c.links.bad, key)
+	} else {
+		c.links.bad[key] = state
+	}
+	delay, _ := fault.MatrixDelay(c.links.matrix, int(from), int(to))
+	state.Delay += delay
+	c.network.SetLink(from, to, state, c.newRand())
+}
+
+// setMatrix gives all links the delays of a matrix, beside what else is wrong with them.
+func (c *Cluster) setMatrix(name string) error {
+	c.linkMu.Lock()
+	defer c.linkMu.Unlock()
+	c.links.matrix = name
+	for _, a := range c.nodes {
+		for _, b := range c.nodes {
+			if a != b {
+				c.setLink(a.id, b.id, c.links.bad[[2]topology.StoreID{a.id, b.id}])
+			}
+		}
+	}
+	return nil
+}
+
+func (c *Cluster) matrixName() string {
+	c.linkMu.Lock()
+	defer c.linkMu.Unlock()
+	return c.links.matrix
+}
+
+// badLinks returns the faults of links, those of both directions in one.
+func (c *Cluster) badLinks() (all []fault.Fault) {
+	c.linkMu.Lock()
+	defer c.linkMu.Unlock()
+	for _, a := range c.nodes {
+		for _, b := range c.nodes {
+			there, back := c.links.bad[[2]topology.StoreID{a.id, b.id}], c.links.bad[[2]topology.StoreID{b.id, a.id}]
+			if there == (fault.Net{}) || there == back && a.id > b.id {
+				continue
+			}
+			f := fault.Fault{Verb: fault.Link, Stores: []int{int(a.id)}, Others: []int{int(b.id)}, Link: there,
+				OneWay: there != back}
+			if there == back && there == (fault.Net{Cut: true}) {
+				f = fault.Fault{Verb: fault.Partition, Stores: f.Stores, Others: f.Others}
+			}
+			all = append(all, f)
+		}
+	}
+	return all
+}
+
+// newRand returns a random source of its own, drawn from the cluster's.
+func (c *Cluster) newRand() *rand.Rand {
+	c.randMu.Lock()
+	defer c.randMu.Unlock()
+	return rand.New(rand.NewPCG(c.rand.Uint64(), c.rand.Uint64()))
+}
+
+// transferWait is how long a transfer may take before it is called off.
+const transferWait = 5 * time.Second
+
+// transferAgain is how long a leader has for one attempt.
+const transferAgain = 100 * time.Millisecond
+
+// transfer moves the leadership of a region to a store, or to any other one if that is 0. Raft may ignore a request, so
+// transfer asks again.
+func (c *Cluster) transfer(ctx context.Context, id topology.RegionID, to topology.StoreID) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, transferWait,
+		fmt.Errorf("the leader has not moved in %s", transferWait))
+	defer cancel()
+	var first *storePlace
+	for {
+		from := c.leaderOf(id)
+		if first == nil {
+			first = from
+		}
+		if from != nil {
+			if from.id == to || to == 0 && from != first {
+				return nil
+			}
+			if err := c.handOver(id, from, to); err != nil {
+				return err
+			}
+		}
+		for end := time.Now().Add(transferAgain); time.Now().Before(end) && c.leaderOf(id) == from; {
+			select {
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			case <-c.closing:
+				return errClosed
+			case <-time.After(5 * time.Millisecond):
+			}
+		}
+	}
+}
+
+// handOver asks a region's leader once to hand over to a store, or to the one whose replica has applied most.
+func (c *Cluster) handOver(id topology.RegionID, from *storePlace, to topology.StoreID) error {
+	if to == 0 {
+		if to = c.heir(id, from); to == 0 {
+			return errors.New("no other store that runs has a replica of the region")
+		}
+	} else if n := c.nodes[to-1]; !n.running() {
+		return fmt.Errorf("store %d does not run", to)
+	}
+	if s := from.store.Load(); s != nil {
+		return s.Transfer(id, to)
+	}
+	return nil
+}
+
+// leaderOf returns the place of the store that serves a region in the latest term, nil if none does.
+func (c *Cluster) leaderOf(id topology.RegionID) (leader *storePlace) {
+	latest := uint64(0)
+	for _, n := range c.nodes {
+		s := n.store.Load()
+		if s == nil || s.Failed() != nil {
+			continue
+		}
+		if r := s.Replica(id); r != nil {
+			if _, term, serving := r.Leading(); serving && term >= latest {
+				leader, latest = n, term
+			}
+		}
+	}
+	return leader
+}
+
+// heir returns the store beside from whose replica of a region has applied most, 0 if there is none.
+func (c *Cluster) heir(id topology.RegionID, from *storePlace) (best topology.StoreID) {
+	most := uint64(0)
+	for _, n := range c.nodes {
+		if n == from || !n.running() {
+			continue
+		}
+		if r := c.replica(n.id, id); r != nil && (best == 0 || r.Applied() > most) {
+			best, most = n.id, r.Applied()
+		}
+	}
+	return best
+}
+
+// setDrive makes the store's disk bad, or good.
+func (n *storePlace) setDrive(d fault.Drive) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.drive = d
+	n.driveChanged()
+}
+
+// driveChanged tells the disk what is wrong with it. The caller holds mu.
+func (n *storePlace) driveChanged() {
+	d := n.drive
+	d.Hang = d.Hang || n.paused
+	if n.leaving {
+		d = fault.Drive{}
+	}
+	n.fs.SetDrive(d, n.c.newRand())
+}
+
+// setClient disturbs the store's clients, or no longer.
+func (n *storePlace) setClient(f fault.Client) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.client = f
+	if n.server != nil {
+		n.server.SetClientFault(f)
+	}
+}
+
+// pauseStores holds all that leaves stores or reaches them: messages, commands, replies, syncs. Their timers go on.
+func (c *Cluster) pauseStores(places []*storePlace) error {
+	if err := allRun(places); err != nil {
+		return err
+	}
+	for _, n := range places {
+		n.mu.Lock()
+		if !n.paused && !n.leaving && n.server != nil { // a store that fails at this moment has none
+			n.paused = true
+			c.network.Pause(n.id)
+			n.server.Pause()
+			n.driveChanged()
+		}
+		n.mu.Unlock()
+	}
+	return nil
+}
+
+// resume lets a paused store go on.
+func (n *storePlace) resume() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if !n.paused {
+		return
+	}
+	n.paused = false
+	n.driveChanged()
+	n.c.network.Resume(n.id)
+	if n.server != nil {
+		n.server.Resume()
+	}
+}
+
+// release ends for good what would keep the store from closing: a pause, and a disk that hangs or is slow.
+func (n *storePlace) release() {
+	n.resume()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.leaving, n.drive = true, fault.Drive{}
+	if n.fs != nil {
+		n.driveChanged()
+	}
+}
+
+// Store returns a handle for a store, by its number from 1.
+func (c *Cluster) Store(number int) *StoreHandle { return &StoreHandle{c, number} }
+
+// StoreHandle does things to one store. Its methods are short forms of Cluster.Do. They return an error if there is no
+// such store.
+type StoreHandle struct {
+	c      *Cluster
+	number int
+}
+
+func (s *StoreHandle) do(f fault.Fault) error {
+	if s.number < 1 || s.number > len(s.c.nodes) {
+		return fmt.Errorf("there is no store %d; want 1 to %d", s.number, len(s.c.nodes))
+	}
+	f.Stores = []int{s.number}
+	return s.c.Do(context.Background(), f)
+}
+
+// Stop ends the store cleanly. Restart starts it again.
+func (s *StoreHandle) Stop() error { return s.do(fault.Fault{Verb: fault.Stop}) }
+
+// Kill cuts the store's power: what it has not synced is gone. Restart starts it again.
+func (s *StoreHandle) Kill() error { return s.do(fault.Fault{Verb: fault.Kill}) }
+
+// Restart starts the store, after a clean stop if it runs.
+func (s *StoreHandle) Restart() error { return s.do(fault.Fault{Verb: fault.Restart}) }
+
+// Pause stops the store as SIGSTOP would stop its process, until Resume.
+func (s *StoreHandle) Pause() error { return s.do(fault.Fault{Verb: fault.Pause}) }
+
+// Resume lets a paused store go on.
+func (s *StoreHandle) Resume() error { return s.do(fault.Fault{Verb: fault.Resume}) }
+
+// SetDisk makes the store's disk bad; the zero value makes it good. A store that has failed stays so until Restart.
+func (s *StoreHandle) SetDisk(d fault.Drive) error {
+	return s.do(fault.Fault{Verb: fault.Disk, Disk: d})
+}
+
+// SetClock sets the store's clock ahead, or behind if d is negative.
+func (s *StoreHandle) SetClock(d time.Duration) error {
+	return s.do(fault.Fault{Verb: fault.Clock, Ahead: d})
+}
+
+// SetClients disturbs the store's clients; the zero value ends that.
+func (s *StoreHandle) SetClients(f fault.Client) error {
+	return s.do(fault.Fault{Verb: fault.Clients, Client: f})
+}

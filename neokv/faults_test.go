@@ -1,0 +1,253 @@
+package neokv
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"neokv.dev/neokv/fault"
+	"neokv.dev/neokv/internal/seam"
+)
+
+// do carries out faults in turn.
+func do(t *testing.T, c *Cluster, texts ...string) {
+	t.Helper()
+	for _, text := range texts {
+		if err := doText(t.Context(), c, text); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func doText(ctx context.Context, c *Cluster, text string) error {
+	f, err := fault.Parse(text)
+	if err != nil {
+		return err
+	}
+	return c.Do(ctx, f)
+}
+
+// inForce are the texts of the faults in force.
+func inForce(c *Cluster) (texts []string) {
+	for _, f := range c.Faults() {
+		texts = append(texts, f.String())
+	}
+	return texts
+}
+
+// await waits for a condition.
+func await(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(30 * time.Second); !ok(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("no %s in 30s", what)
+		}
+	}
+}
+
+// served reports whether every region has a leader.
+func served(c *Cluster) bool {
+	return !slices.ContainsFunc(c.Status().Regions, func(r RegionStatus) bool { return r.Leader == 0 })
+}
+
+// TestFaultsInForce gives a cluster faults, whose list has the texts that bring them about again.
+func TestFaultsInForce(t *testing.T) {
+	c := start(t, Config{Stores: 3, InMemory: true, NoSockets: true})
+	want := []string{
+		"network 3 zones",
+		"partition 1 2",
+		"link 1 3 one-way delay=5ms loss=1%",
+		"link 2 3 jitter=1ms",
+		"disk 1 latency=1ms",
+		"clock 1 -1s",
+		"pause 2",
+		"clients 2 bandwidth=1KiB",
+		"clock 3 500ms",
+	}
+	order := rand.New(rand.NewPCG(1, 1))
+	for _, i := range order.Perm(len(want)) {
+		do(t, c, want[i])
+	}
+	if got := inForce(c); !slices.Equal(got, want) {
+		t.Errorf("faults in force:\n%s\nwant:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+	for _, f := range c.Faults() {
+		if err := c.Do(t.Context(), f.End()); err != nil {
+			t.Error(err)
+		}
+	}
+	if got := inForce(c); len(got) > 0 {
+		t.Errorf("in force after the end of each: %q", got)
+	}
+	do(t, c, append(want, "stop 3", "kill 1")...)
+	if got := inForce(c); len(got) != len(want)+2 {
+		t.Errorf("in force: %q; want the same and two stores that are down", got)
+	}
+	do(t, c, "heal")
+	if got := inForce(c); len(got) > 0 {
+		t.Errorf("in force after heal: %q", got)
+	}
+	await(t, "leader of each region", func() bool { return served(c) })
+	r := redis.NewClient(&redis.Options{
+		Addr:   c.ProxyAddr(),
+		Dialer: func(ctx context.Context, _, addr string) (net.Conn, error) { return c.Dial(ctx, addr) },
+	})
+	defer r.Close()
+	for i := range 50 {
+		if err := r.Set(t.Context(), fmt.Sprint("k", i), i, 0).Err(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestKill kills stores, one by one and all at once: no acknowledged write is lost, and the others serve everything
+// meanwhile.
+func TestKill(t *testing.T) {
+	for _, journal := range []int64{0, 64 << 10} {
+		for _, on := range []string{"memory", "disk"} {
+			if on == "disk" && journal == 0 {
+				continue
+			}
+			t.Run(fmt.Sprint(on, ", journal ", journal > 0), func(t *testing.T) {
+				config := Config{Stores: 3, InMemory: on == "memory", Hooks: &seam.Hooks{JournalBytes: journal}}
+				c := start(t, config)
+				r := redis.NewClient(&redis.Options{Addr: c.ProxyAddr()})
+				defer r.Close()
+				n := 0
+				write := func() {
+					t.Helper()
+					for range 40 {
+						if err := r.Set(t.Context(), fmt.Sprint("k", n), n, 0).Err(); err != nil {
+							t.Fatal(err)
+						}
+						n++
+					}
+				}
+				check := func() {
+					t.Helper()
+					for i := range n {
+						if got, err := r.Get(t.Context(), fmt.Sprint("k", i)).Int(); err != nil || got != i {
+							t.Fatalf("k%d = %d, %v", i, got, err)
+						}
+					}
+				}
+				state := func(store int) string { return c.Status().Stores[store-1].State }
+				write()
+				for store := 1; store <= 3; store++ {
+					if err := c.Store(store).Kill(); err != nil {
+						t.Fatal(err)
+					}
+					if got := state(store); got != StateKilled {
+						t.Errorf("store %d is %s; want killed", store, got)
+					}
+					check()
+					write()
+					if err := c.Store(store).Restart(); err != nil {
+						t.Fatal(err)
+					}
+					if got := state(store); got != StateOK {
+						t.Errorf("store %d is %s; want ok", store, got)
+					}
+				}
+				for _, text := range []string{"kill all", "kill all keep=50%", "kill all sync=2", "kill 2 sync=3", "stop all"} {
+					write()
+					do(t, c, text, "heal")
+					check()
+				}
+			})
+		}
+	}
+}
+
+// TestDoRefuses asks for what the cluster cannot do.
+func TestDoRefuses(t *testing.T) {
+	c := start(t, Config{Stores: 3, InMemory: true, NoSockets: true})
+	do(t, c, "stop 3")
+	for text, want := range map[string]string{
+		"kill 4":        `fault "kill 4": there is no store 4; want 1 to 3`,
+		"transfer 99 1": `fault "transfer 99 1": there is no region 99; want 1 to 8`,
+		"kill 3":        "kill 3: store 3 does not run",
+		"stop 2,3":      "stop 2,3: store 3 does not run",
+		"pause 3":       "pause 3: store 3 does not run",
+		"transfer 1 3":  "transfer 1 3: store 3 does not run",
+	} {
+		if err := doText(t.Context(), c, text); err == nil || err.Error() != want {
+			t.Errorf("%s: %v; want %s", text, err, want)
+		}
+	}
+	if got := inForce(c); !slices.Equal(got, []string{"stop 3"}) {
+		t.Errorf("in force: %q; want the stop of store 3 alone", got)
+	}
+	if err := c.Store(4).Kill(); err == nil || err.Error() != "there is no store 4; want 1 to 3" {
+		t.Errorf("Store(4).Kill() = %v", err)
+	}
+	if err := c.Do(t.Context(), fault.Fault{}); err == nil {
+		t.Error("no error of a fault without a verb")
+	}
+	alone := start(t, Config{Stores: 1, InMemory: true, NoSockets: true})
+	for _, text := range []string{"partition 1 all", "stepdown 1"} {
+		if err := doText(t.Context(), alone, text); err == nil {
+			t.Errorf("%s of a single store: no error", text)
+		}
+	}
+}
+
+// TestTransfer moves leaders to a store, and away from one.
+func TestTransfer(t *testing.T) {
+	c := start(t, Config{Stores: 3, InMemory: true, NoSockets: true})
+	for _, r := range c.Status().Regions {
+		for to := 1; to <= 3; to++ {
+			do(t, c, fmt.Sprintf("transfer %d %d", r.Region, to))
+			if got := c.Status().Regions[r.Region-1].Leader; got != to {
+				t.Errorf("store %d leads region %d; want %d", got, r.Region, to)
+			}
+		}
+		do(t, c, fmt.Sprintf("stepdown %d", r.Region))
+		if got := c.Status().Regions[r.Region-1].Leader; got == 3 || got == 0 {
+			t.Errorf("store %d leads region %d after a step down of store 3", got, r.Region)
+		}
+	}
+}
+
+// TestCloseDuringFaults closes a cluster while faults are carried out: each ends, and none after it begins.
+func TestCloseDuringFaults(t *testing.T) {
+	for seed := range uint64(6) {
+		c, err := Start(t.Context(), Config{Stores: 3, InMemory: true, NoSockets: true, Settings: small(), Seed: 1 + seed})
+		if err != nil {
+			t.Fatal(err)
+		}
+		random := rand.New(rand.NewPCG(seed, 1))
+		o := fault.DrawOptions{Stores: 3, Regions: 8, Length: time.Second, Verbs: fault.Drawn(), Gap: 100 * time.Millisecond}
+		var wg sync.WaitGroup
+		for range 4 {
+			schedule := fault.Draw(random, o)
+			wg.Go(func() {
+				for _, e := range schedule {
+					c.Do(context.Background(), e.Fault)
+				}
+			})
+		}
+		time.Sleep(time.Duration(random.IntN(300)) * time.Millisecond)
+		if err := c.Close(); err != nil {
+			t.Errorf("seed %d: %v", seed, err)
+		}
+		ended := make(chan struct{})
+		go func() {
+			wg.Wait()
+			close(ended)
+		}()
+		select {
+		case <-ended:
+		case <-time.After(30 * time.Second):
+			t.Fatalf("seed %d: faults have not ended 30s after Close", seed)
+		}
+	}
+}

@@ -1,0 +1,215 @@
+package neokv
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"neokv.dev/neokv/fault"
+	"neokv.dev/neokv/internal/disk"
+)
+
+// This file stops, kills and starts stores while the cluster runs. One such change happens at a time: c.changing lets
+// the next one begin.
+//
+// A kill takes the writes that a store has not synced, of its log and of its data at the same instant. A store that is
+// killed alone leaves its part of the journal, which the other stores go on using. In memory a kill of all stores is one
+// of the process: the journal, too, loses what it has not synced, and the next start of a store opens it again. On the
+// machine's disk the journal stays open. Nothing depends on that, since the logs have all bytes that the journal has.
+
+// change runs fn while no other change of this cluster runs.
+func (c *Cluster) change(ctx context.Context, fn func() error) error {
+	select {
+	case c.changing <- struct{}{}:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-c.closing:
+		return errClosed
+	}
+	defer func() { <-c.changing }()
+	select {
+	case <-c.closing: // shutdown waits for the change that runs
+		return errClosed
+	default:
+	}
+	return fn()
+}
+
+var errClosed = errors.New("the cluster is closed")
+
+// running reports whether a store runs here, and is not failing.
+func (n *storePlace) running() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return !n.down && n.failure == nil
+}
+
+// stopStores ends stores cleanly.
+func (c *Cluster) stopStores(places []*storePlace) error {
+	if err := errors.Join(allRun(places), noneHangs(places)); err != nil {
+		return err
+	}
+	var errs []error
+	for _, n := range places {
+		n.resume()
+		errs = append(errs, n.stop())
+		n.ended(fault.Stop)
+	}
+	return errors.Join(errs...)
+}
+
+// allRun returns an error that names the stores which do not run.
+func allRun(places []*storePlace) error {
+	var errs []error
+	for _, n := range places {
+		if !n.running() {
+			errs = append(errs, fmt.Errorf("store %d does not run", n.id))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// noneHangs returns an error that names the stores which cannot end cleanly, since the syncs of their disks do not
+// return.
+func noneHangs(places []*storePlace) error {
+	var errs []error
+	for _, n := range places {
+		n.mu.Lock()
+		if n.drive.Hang && !n.down && n.failure == nil {
+			errs = append(errs, fmt.Errorf("the disk of store %d hangs; kill the store, or make its disk good first", n.id))
+		}
+		n.mu.Unlock()
+	}
+	return errors.Join(errs...)
+}
+
+// ended notes why no store runs here.
+func (n *storePlace) ended(why fault.Verb) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.down, n.why = true, why
+}
+
+// killSyncWait is how long a kill waits for the sync in whose middle it should happen.
+const killSyncWait = 2 * time.Second
+
+// killStores cuts the power of stores. With p.Sync it does so in the middle of a sync of the first of them, or of its
+// journal; if there are fewer syncs within killSyncWait, at the end of that.
+func (c *Cluster) killStores(ctx context.Context, places []*storePlace, p fault.Power) error {
+	if len(places) < len(c.nodes) {
+		if err := allRun(places); err != nil {
+			return err
+		}
+	} else if !slices.ContainsFunc(places, (*storePlace).running) {
+		return errors.New("no store runs")
+	}
+	c.anyFailed.Store(true) // without wal_sync always, a kill tears data
+	random := c.newRand()
+	if p.Sync > 0 {
+		at := places[slices.IndexFunc(places, (*storePlace).running)].FS()
+		left := make(chan wreckage, 1)
+		var begun atomic.Int64
+		var done atomic.Bool
+		at.BeforeSync(func(int64) {
+			if begun.Add(1) == int64(p.Sync) && done.CompareAndSwap(false, true) {
+				left <- c.cutPower(places, p.Keep, random)
+			}
+		})
+		wait := time.NewTimer(killSyncWait)
+		defer wait.Stop()
+		select {
+		case r := <-left:
+			return c.bury(r)
+		case <-wait.C:
+		case <-ctx.Done():
+		case <-c.closing:
+		}
+		at.BeforeSync(nil)
+		if !done.CompareAndSwap(false, true) {
+			return c.bury(<-left)
+		}
+	}
+	return c.bury(c.cutPower(places, p.Keep, random))
+}
+
+// wreckage is what a kill leaves.
+type wreckage struct {
+	places  []*storePlace
+	disks   []*disk.FS // of the places, by their order
+	journal *disk.FS   // nil unless the whole process was killed, and had a journal
+}
+
+// cutPower kills stores at this instant. It may run in the middle of a sync, and waits for nothing.
+func (c *Cluster) cutPower(places []*storePlace, keep fault.Portion, random *rand.Rand) wreckage {
+	left := wreckage{places: places}
+	percent := int(keep*100 + 0.5)
+	for _, n := range places {
+		n.Condemn()
+		left.disks = append(left.disks, n.FS())
+	}
+	if len(places) == len(c.nodes) && c.journalFS != nil && c.journal != nil {
+		left.journal, left.disks = disk.CrashTogether(percent, random, c.journalFS, left.disks...)
+		return left
+	}
+	for i, fs := range left.disks {
+		left.disks[i] = fs.Crash(percent, random)
+	}
+	return left
+}
+
+// bury ends the goroutines of killed stores and gives their places the disks that they left.
+func (c *Cluster) bury(left wreckage) error {
+	var errs []error
+	for i, n := range left.places {
+		n.resume()
+		errs = append(errs, n.stop())
+		n.Move(left.disks[i], n.dir)
+		n.ended(fault.Kill)
+	}
+	if left.journal != nil {
+		errs = append(errs, c.journal.Close())
+		c.journal, c.journalFS, c.dead = nil, left.journal, true
+	}
+	return errors.Join(errs...)
+}
+
+// startStores starts stores again: what a store that runs has begun ends first, cleanly.
+func (c *Cluster) startStores(places []*storePlace) error {
+	if err := noneHangs(places); err != nil {
+		return err
+	}
+	if c.dead {
+		if err := c.openJournal(); err != nil {
+			return fmt.Errorf("the process starts again: %w", err)
+		}
+		c.dead = false
+	}
+	errs := make([]error, len(places))
+	for i, n := range places {
+		n.resume()
+		if ran := n.running(); ran {
+			errs[i] = n.stop()
+		} else {
+			n.stop() // a store that has failed may still be closing
+		}
+		if fs := n.FS(); fs.Failed() != nil { // after a failed sync, only what was synced before is known to be there
+			n.Move(fs.Crash(0, c.newRand()), n.dir)
+		}
+	}
+	for i, n := range places {
+		if err := n.Start(); err != nil {
+			errs[i] = errors.Join(errs[i], err)
+			n.mu.Lock()
+			if n.failure == nil {
+				n.failure = err
+			}
+			n.down = true
+			n.mu.Unlock()
+		}
+	}
+	return errors.Join(errs...)
+}
