@@ -44,7 +44,9 @@ var (
 		"neokv/internal/server",
 		"neokv/internal/seam",
 		"neokv",
+		"neokv/admin",
 		"neokv/internal/sim",
+		"neokv/torture", // the door to sim for the program
 	}
 	load = []string{
 		"workloads",

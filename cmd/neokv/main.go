@@ -15,9 +15,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"neokv.dev/neokv/settings"
+	"neokv.dev/neokv/torture"
 )
 
 func main() {
+	torture.Child()
 	ctx := stopSignals(context.Background())
 	stderr := &screen{File: os.Stderr}
 	tuneProcess(os.Getenv, stderr)
@@ -87,7 +89,7 @@ func run(ctx context.Context, p process, args []string) (status int) {
 		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
 	}
 	root.AddCommand(serveCommand(p), benchCommand(p), abCommand(p), compareCommand(p), checkCommand(p), resultsCommand(p),
-		tuneCommand(p), reportCommand(p), historyCommand(p), redisBenchmarkCommand(p),
+		tuneCommand(p), tortureCommand(p), reportCommand(p), historyCommand(p), redisBenchmarkCommand(p),
 		profilesCommand(p), workloadsCommand(p), ctlCommand(p), versionCommand(p))
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &usageError{err.Error()} })
 	root.SetIn(p.stdin)

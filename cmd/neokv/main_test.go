@@ -11,6 +11,7 @@ import (
 	"sync"
 	"testing"
 
+	"neokv.dev/neokv/torture"
 	"neokv.dev/workloads"
 )
 
@@ -18,6 +19,7 @@ var unknownWorkload = `workload "ycsb-z": unknown, want one of ` + strings.Join(
 	", or the path of a YAML file"
 
 func TestMain(m *testing.M) {
+	torture.Child()
 	if os.Getenv(programEnv) != "" {
 		program()
 		return

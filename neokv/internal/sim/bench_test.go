@@ -43,14 +43,17 @@ func TestBenchVerifiesUnderKills(t *testing.T) {
 					Verify: true,
 				}, nil)
 			}
-			p := named(t, "log-unsynced")
+			p, err := planOf("log-unsynced")
+			if err != nil {
+				t.Fatal(err)
+			}
 			if x.planted {
 				// A snapshot that is recorded but not there would end the process. And a read set that contradicts
 				// what a replica holds might stop its store before bench verifies anything.
 				p.settings = []setting{{"raft.snapshot_entries", "1000000"}, {"raft.read_sets", "false"}}
 			}
-			p.clients, p.faults = 0, []fault{{run: load}, {run: earlyBlackouts(!x.planted)}}
-			err := s.record(p, x.planted, virtual, func(run func()) { synctest.Test(t, func(*testing.T) { run() }) })
+			p.clients, p.faults = 0, []happening{{run: load}, {run: earlyBlackouts(!x.planted)}}
+			err = s.record(p, x.planted, virtual, func(run func()) { synctest.Test(t, func(*testing.T) { run() }) })
 			var v *results.Verified
 			if len(sum.Groups) > 0 {
 				v = sum.Groups[0].Verified

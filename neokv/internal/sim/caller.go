@@ -21,6 +21,7 @@ func (s *sim) newCaller(id int) *caller {
 	}
 	return &caller{
 		id: id, h: s.h, addrs: s.c.Addrs(), dial: dial, random: s.random(uint64(1000 + id)),
+		leaderless: s.leaderless, held: func() { s.reach(heldAnswered) },
 		life: func(addr string) uint64 {
 			if addr == s.c.ProxyAddr() { // the proxy outlives the stores, and passes on what they answered
 				return 0
@@ -47,6 +48,11 @@ type caller struct {
 
 	// readOnly makes the caller send READONLY on every connection, and read from any store.
 	readOnly bool
+
+	// held is called when a store answers an operation that came while no store led its region; leaderless tells that.
+	// Both may be nil.
+	leaderless func(topology.Slot) bool
+	held       func()
 
 	over  <-chan struct{} // nil, or closed when the caller is to try nothing again
 	conns map[string]*respConn
@@ -178,7 +184,11 @@ func (c *caller) ask(addr string, o *op, deadline time.Time) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	early := c.leaderless != nil && c.leaderless(topology.SlotOf([]byte(o.key)))
 	reply, err := w.call(o.args()...)
+	if early && err == nil && !o.kind.reads() {
+		c.held()
+	}
 	if err == nil || errors.As(err, new(refusal)) {
 		if c.life != nil && c.life(addr) != life {
 			err = errDied

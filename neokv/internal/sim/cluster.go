@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"neokv.dev/neokv/fault"
 	"neokv.dev/neokv/internal/seam"
 	"neokv.dev/neokv/internal/topology"
 	"neokv.dev/neokv/settings"
@@ -105,18 +106,23 @@ func (s *sim) move(r topology.RegionID, to seam.StorePlace) {
 	s.fail(fmt.Errorf("region %d does not move to store %d", r, to.ID()))
 }
 
-// heal mends all links, and then starts the stores that are dead.
+// heal makes all links, disks and clocks good, and then starts the stores that do not run.
 func (s *sim) heal() {
 	for _, a := range s.nodes {
+		d := &s.disks[a.ID()-1]
+		d.until.Store(0)
+		d.each.Store(0)
+		d.fails.Store(false)
+		a.FS().Inject(nil)
+		s.network.Resume(a.ID())
 		for _, b := range s.nodes {
-			s.network.Heal(a.ID(), b.ID())
-			s.network.Delay(a.ID(), b.ID(), 0)
+			s.network.SetLink(a.ID(), b.ID(), fault.Net{}, nil)
 			s.network.Hold(a.ID(), b.ID(), 0, nil)
 			s.network.Disturb(a.ID(), b.ID(), nil)
 		}
 	}
 	for _, n := range s.nodes {
-		if !s.alive(n) {
+		if !s.runs(n) {
 			s.restart(n)
 		}
 	}

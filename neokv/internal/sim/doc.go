@@ -1,16 +1,20 @@
 // Package sim runs a whole cluster, clients included, in virtual time under faults, and checks what its clients saw
-// and what its stores hold. It has no exported names: its tests drive it.
+// and what its stores hold. Its tests and neokv torture (torture.go, by way of package torture) drive it: batch.go runs
+// seeds in child processes (child.go), and shrink.go makes a scenario that fails smaller.
 //
 // A plan (plan.go) says what clients do (load.go) and which faults happen beside them (fault_*.go), some of which
-// kill stores (kill.go). Clients (caller.go) write down what they asked and were answered (history.go). Then the
-// checkers look for evidence of a mistake (evidence.go):
+// kill stores (kill.go). Or faults follow a schedule (schedule.go, carry.go), which the seed may draw (draw.go).
+// Clients (caller.go) write down what they asked and were answered (history.go). Then the checkers look for evidence of
+// a mistake (evidence.go):
 //
 //   - linearizable.go checks the history of each key against a model of what commands do (model.go, cells.go,
 //     expiry.go).
 //   - explain.go says of a history that is wrong whether a write was lost, a read was stale, or what else.
 //   - replicas.go compares what the replicas of a region hold, while the plan runs and at its end.
 //   - logs.go compares what the replicas of a region have taken from the log.
-//   - floors.go says how much the runs of a plan must have done to prove anything.
+//   - liveness.go checks that all regions take writes soon after faults have ended.
+//   - floors.go says how much the runs of a plan must have done to prove anything, states.go which states a sweep
+//     of torture must have reached.
 //
 // A seed fixes the faults and the operations, but not the interleaving of goroutines: equal seeds give nearly equal
 // runs.
@@ -20,5 +24,6 @@
 //	go test ./neokv/internal/sim -run 'TestVirtual$' -sim.seed=123 -v               one seed; -count=20 repeats it
 //	go test ./neokv/internal/sim -run 'TestVirtual$' -sim.plan='3 clients, reads 1, writes 1, kill stores'
 //	go test ./neokv/internal/sim -run 'TestVirtual$' -sim.plan=lease-promise -sim.planted -sim.seed=2 -v
+//	go test ./neokv/internal/sim -run 'TestVirtual$' -sim.plan=torture -sim.seed=7  a seed of neokv torture
 //	go test ./neokv/internal/sim -run TestExplore -sim.explore=1h -timeout=2h -v    fresh seeds of all plans
 package sim

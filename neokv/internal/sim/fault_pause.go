@@ -13,13 +13,18 @@ import (
 type slowDisk struct {
 	until atomic.Int64 // it hangs until this instant, Unix ns
 	each  atomic.Int64 // each write of the log takes so many ns
+	fails atomic.Bool  // operations on it fail
 }
 
 // slowDisks plants the hook that makes disks hang or slow.
 func (s *sim) slowDisks(f *store.Faults) {
 	f.BeforeSave = func(id topology.StoreID) {
 		d := &s.disks[id-1]
-		time.Sleep(max(time.Until(time.Unix(0, d.until.Load())), time.Duration(d.each.Load())))
+		time.Sleep(time.Duration(d.each.Load()))
+		for left := time.Duration(1); left > 0; { // it may come to its end early
+			left = time.Until(time.Unix(0, d.until.Load()))
+			time.Sleep(min(left, 10*time.Millisecond))
+		}
 	}
 }
 

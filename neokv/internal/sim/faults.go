@@ -6,20 +6,21 @@ import (
 	"neokv.dev/neokv/internal/store"
 )
 
-// fault is something that goes on beside the clients until the schedule is over; a scenario names it.
-type fault struct {
+// happening is something that goes on beside the clients until the time is over; a scenario names it.
+type happening struct {
 	phrase string
 	run    func(*sim, *rand.Rand)
 	hook   func(*sim, *store.Faults) // what run needs in the stores, nil for nothing
 }
 
 // faults is the vocabulary of scenarios: first what general plans are made of, then what is made to find one mistake.
-var faults = []fault{
+var faults = []happening{
 	{"kill stores", killing, nil},
 	{"cut links and move leaders", partitioning, nil},
 	{"lose messages", losing, nil},
 	{"pause stores", pausing, (*sim).slowDisks},
 	{"set clocks", settingClocks, nil},
+	{stallPhrase, stalling, (*sim).stallWrites},
 
 	{"kill all stores at once", blackouts, nil},
 	{"kill stores while many count", tearing, nil},

@@ -26,6 +26,8 @@ var least = map[string]simStats{
 	"collections": {Acknowledged: 1200, Kills: 20, Ends: 2, Cuts: 5, Transfers: 4, Compared: 15, Reclaimed: 1000},
 	"members":     {Acknowledged: 1200, Kills: 20, Ends: 2, Cuts: 5, Transfers: 4, Compared: 15, Reclaimed: 150},
 
+	"torture": {Acknowledged: 600, Kills: 2, Cuts: 1, Compared: 5},
+
 	"log-unsynced":         {Acknowledged: 3600, Kills: 120, Ends: 40, Compared: 30},
 	"apply-index-apart":    {Acknowledged: 15000, Kills: 300, Compared: 10, Snapshots: 20},
 	"lease-unchecked":      {Acknowledged: 3000, Cuts: 30, Compared: 40},

@@ -8,7 +8,7 @@ import (
 // TestIdleRunsFail: a batch fails whose runs do next to nothing, or one thing too seldom, whatever the plan.
 func TestIdleRunsFail(t *testing.T) {
 	for _, p := range plans {
-		b := simBatch{plan: p, virtual: 10 * time.Second}
+		b := simBatch{plan: p, job: job{Length: 10 * time.Second}}
 		most := least[p.floors]
 		for range 10 { // 100 s of virtual time
 			b.add(simReport{simStats: simStats{Acknowledged: most.Acknowledged / 10}})

@@ -52,7 +52,7 @@ func (k opName) reads() bool {
 }
 
 // unchecked reports whether clients use a key for the work that it makes, and not for the replies.
-func unchecked(key string) bool { return key[0] == 'o' || key[0] == 'p' }
+func unchecked(key string) bool { return key[0] == 'o' || key[0] == 'p' || key[0] == 'w' }
 
 // op is one command as its client saw it.
 type op struct {

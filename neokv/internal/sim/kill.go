@@ -54,6 +54,7 @@ func (s *sim) bury(left remains) {
 	for i, n := range left.victims {
 		s.tally(n)
 		s.fail(n.Stop())
+		s.sawLeft(left.disks[i], n.Dir())
 		n.Move(left.disks[i], n.Dir())
 	}
 	s.stats.Kills += len(left.victims)
@@ -84,6 +85,7 @@ func (s *sim) openJournal() {
 		}
 		s.h.note("the process starts, shared_sync %v, killed on the way %v: %v", shared, left != nil, err)
 		if left != nil {
+			s.reach(killedStarting)
 			s.bury(*left)
 			continue
 		}
@@ -94,15 +96,27 @@ func (s *sim) openJournal() {
 	}
 }
 
-// restart starts a store that was killed.
+// restart starts a store that was killed or stopped, or whose disk has failed. It may fail to if the disk still does.
 func (s *sim) restart(n seam.StorePlace) {
+	if s.alive(n) || n.FS().Failed() != nil {
+		s.reach(diskFailed)
+		s.bury(s.end(100, s.starts, n)) // what the end of the process would leave
+	}
 	s.openJournal()
 	s.h.note("restart %d", n.ID())
-	if err := n.Start(); err != nil {
+	switch err := n.Start(); {
+	case err == nil:
+		s.lives[n.ID()-1].Add(1)
+	case s.disks[n.ID()-1].fails.Load():
+		s.h.note("restart %d: %v", n.ID(), err)
+	default:
 		s.fail(fmt.Errorf("restart: %w", err))
-		return
 	}
-	s.lives[n.ID()-1].Add(1)
+}
+
+// runs reports whether a store runs: it has been started, and has not failed since.
+func (s *sim) runs(n seam.StorePlace) bool {
+	return s.alive(n) && n.Store() != nil && n.Failure() == nil
 }
 
 // kill kills stores at this instant, which is between the steps of other goroutines.

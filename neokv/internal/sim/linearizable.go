@@ -10,6 +10,26 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
+// picture writes porcupine's picture of the history of a key to a file.
+func (h *history) picture(key, path string) error {
+	var ops []*op
+	for _, o := range h.ops {
+		if o.key == key {
+			ops = append(ops, o)
+		}
+	}
+	m := modelOf(ops)
+	m.DescribeOperation = func(input, output any) string {
+		o, reply := input.(*op), "?"
+		if got := output.(*string); got != nil {
+			reply = fmt.Sprintf("%q", *got)
+		}
+		return strings.Join(o.args(), " ") + " = " + reply
+	}
+	_, info := porcupine.CheckOperationsVerbose(m, forPorcupine(ops), checkTime)
+	return porcupine.VisualizePath(m, info, path)
+}
+
 // checkTime bounds the search in the history of one key, in real time: a history is checked outside of virtual time.
 const checkTime = 30 * time.Second
 
@@ -35,7 +55,8 @@ func (h *history) problems(most int) (all []error) {
 		case porcupine.Ok:
 		case porcupine.Illegal:
 			what, first := explain(ops)
-			all = append(all, found(what, "key %s: not linearizable: %s: %s\n%s", key, what, first, upTo(ops, first)))
+			all = append(all, &wrongKey{key, found(what, "key %s: not linearizable: %s: %s\n%s", key, what, first,
+				upTo(ops, first))})
 		default:
 			all = append(all, fmt.Errorf("key %s: %d operations, verdict %s after %s", key, len(ops), verdict,
 				checkTime))
@@ -46,6 +67,14 @@ func (h *history) problems(most int) (all []error) {
 	}
 	return all
 }
+
+// wrongKey is the error of a key whose history is not linearizable.
+type wrongKey struct {
+	key string
+	error
+}
+
+func (w *wrongKey) Unwrap() error { return w.error }
 
 // upTo prints the last 30 operations of a key up to the end of one of them.
 func upTo(ops []*op, last *op) string {

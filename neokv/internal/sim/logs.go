@@ -31,6 +31,9 @@ func (s *sim) observe(st topology.StoreID, r topology.RegionID, index, tag uint6
 			r, index, st, e, other))
 	}
 	s.entries[r][index] = e
+	if !applied {
+		s.reachLocked(entryRefused, 1)
+	}
 }
 
 // checkEntries checks that behind the first entry of a term no entry with the tag of an earlier one took effect, on any

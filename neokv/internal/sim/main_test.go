@@ -18,6 +18,7 @@ var roles = map[string]func(){"serve": serveRole, "burn": burnRole}
 const roleVariable = "NEOKV_TEST_ROLE"
 
 func TestMain(m *testing.M) {
+	Child()
 	neokv.LogRaft(io.Discard)
 	if role := roles[os.Getenv(roleVariable)]; role != nil {
 		role()

@@ -1,7 +1,12 @@
 package sim
 
 import (
+	"fmt"
+	"slices"
+	"strings"
+
 	"neokv.dev/neokv/internal/seam"
+	"neokv.dev/neokv/settings"
 )
 
 // mistake is one that a test plants in a cluster, to see that a plan finds it.
@@ -9,6 +14,19 @@ type mistake struct {
 	name  string
 	what  string // is wrong
 	plant func(*seam.Hooks)
+}
+
+// mistakeOf returns the mistake of a name.
+func mistakeOf(name string) (mistake, error) {
+	if at := slices.IndexFunc(mistakes, func(m mistake) bool { return m.name == name }); at >= 0 {
+		return mistakes[at], nil
+	}
+	var names []string
+	for _, m := range mistakes {
+		names = append(names, m.name)
+	}
+	return mistake{}, fmt.Errorf("unknown mistake %q%s; want one of %s", name, settings.DidYouMean(name, names),
+		strings.Join(names, ", "))
 }
 
 // mistakes are all that plans.txt may name.

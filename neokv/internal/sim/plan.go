@@ -24,6 +24,9 @@ type finds struct {
 	bound   int        // within so many seeds
 }
 
+// general is the plan in which everything happens.
+const general = "chaos"
+
 // special reports whether the scenario is made for the plan's mistake.
 func (p *plan) special() bool { return p.name == p.mistake.name }
 
@@ -89,11 +92,9 @@ func parsePlans(text string) (all []plan, err error) {
 
 // parseFinds takes the words of a line that findsLine matches.
 func parseFinds(words []string) (f finds, err error) {
-	at := slices.IndexFunc(mistakes, func(m mistake) bool { return m.name == words[1] })
-	if at < 0 {
-		return f, fmt.Errorf("there is no mistake %q", words[1])
+	if f.mistake, err = mistakeOf(words[1]); err != nil {
+		return f, err
 	}
-	f.mistake = mistakes[at]
 	for kind := range strings.SplitSeq(words[2], ", ") {
 		if !slices.Contains(evidences, evidence(kind)) {
 			return f, fmt.Errorf("there is no evidence %q", kind)
@@ -114,12 +115,4 @@ func planOf(text string) (plan, error) {
 		return plan{}, fmt.Errorf("%q is no plan, and no scenario: %w", text, err)
 	}
 	return plan{scenario: s}, nil
-}
-
-// flag is what planOf makes the plan of.
-func (p *plan) flag() string {
-	if p.name == "" {
-		return strings.ReplaceAll(p.scenario.String(), "\n", ", ")
-	}
-	return p.name
 }

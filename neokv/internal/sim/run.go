@@ -3,12 +3,14 @@ package sim
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"runtime/pprof"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -24,7 +26,8 @@ type sim struct {
 	seed   uint64
 	config neokv.Config
 	h      *history
-	keep   bool // record keeps the file of the history even if it finds no problem
+	keep   bool   // record keeps the file of the history even if it finds no problem
+	dir    string // of that file; "" for the system's folder of temporary files
 
 	c       *neokv.Cluster
 	inside  seam.Inside
@@ -58,13 +61,16 @@ type simStats struct {
 	Compared              int // comparisons of two replicas or more while the plan ran
 	Snapshots             int // of regions, installed
 	Reclaimed             int // elements of deleted collections
+
+	Served time.Duration // the longest time until all regions took writes after faults had ended
+	States map[state]int // how often the run got into each
 }
 
 // record runs a plan for a while and checks its history. It writes the history to a file, which stays if there is a
 // problem. inside runs its argument in virtual time, or just so.
 func (s *sim) record(p plan, planted bool, d time.Duration, inside func(run func())) error {
 	name := fmt.Sprintf("neokv-%s-%d-%d.history", cmp.Or(p.name, "scenario"), s.seed, os.Getpid())
-	out, err := os.Create(filepath.Join(os.TempDir(), name))
+	out, err := os.Create(filepath.Join(cmp.Or(s.dir, os.TempDir()), name))
 	if err != nil {
 		return err
 	}
@@ -73,11 +79,12 @@ func (s *sim) record(p plan, planted bool, d time.Duration, inside func(run func
 	// system call.
 	patience := d + 10*time.Minute // a race build on a busy machine takes minutes
 	watchdog := time.AfterFunc(patience, func() {
-		fmt.Fprintf(os.Stderr, "plan %s, seed %d: still running after %s of real time\n", p.flag(), s.seed, patience)
+		fmt.Fprintf(os.Stderr, "plan %s, seed %d: still running after %s of real time\n", p.name, s.seed, patience)
 		pprof.Lookup("goroutine").WriteTo(os.Stderr, 2)
 		os.Exit(3)
 	})
 	defer watchdog.Stop()
+	p.scenario = p.draw(s.seed, d)
 	s.lives = make([]atomic.Uint64, maxStores)
 	s.entries = make(map[topology.RegionID]map[uint64]appliedEntry)
 	inside(func() {
@@ -85,13 +92,25 @@ func (s *sim) record(p plan, planted bool, d time.Duration, inside func(run func
 		s.h = newHistory(out)
 		s.run(p, planted, d)
 	})
+	picture := ""
 	for _, err := range s.h.problems(8) {
 		s.fail(err)
+		if wrong := new(wrongKey); picture == "" && errors.As(err, &wrong) {
+			picture = strings.TrimSuffix(out.Name(), ".history") + ".html"
+			if err := s.h.picture(wrong.key, picture); err != nil {
+				picture = err.Error()
+			}
+		}
 	}
 	s.fail(s.checkEntries())
 	s.stats.Acknowledged, s.stats.Unknown = s.h.count()
+	s.reachCounted()
 	if s.problem != nil {
-		return fmt.Errorf("%w\nhistory: %s", s.problem, out.Name())
+		err := fmt.Errorf("%w\nhistory: %s", s.problem, out.Name())
+		if picture != "" {
+			err = fmt.Errorf("%w\npicture: %s", err, picture)
+		}
+		return err
 	}
 	if s.keep {
 		return nil
@@ -133,6 +152,7 @@ func (s *sim) run(p plan, planted bool, d time.Duration) {
 	if p.skewed {
 		s.skewClocks(&hooks.Store)
 	}
+	s.carryingHooks(p.schedule, &hooks.Store)
 	for _, f := range p.faults {
 		if f.hook != nil {
 			f.hook(s, &hooks.Store)
@@ -181,8 +201,14 @@ func (s *sim) run(p plan, planted bool, d time.Duration) {
 	for i, f := range p.faults {
 		lanes.Go(func() { f.run(s, s.random(uint64(100+i))) })
 	}
+	if p.schedule != nil {
+		lanes.Go(func() { s.follow(p.schedule, d, s.random(12)) })
+	}
 	lanes.Wait()
 	s.heal()
+	if p.schedule != nil {
+		s.fail(s.serves())
+	}
 	clients.Wait()
 	s.h.note("the end: all keys are read")
 	s.finalReads()
@@ -210,10 +236,20 @@ func (s *sim) sleep(d time.Duration) bool {
 	}
 }
 
+// isOver reports whether the schedule is over.
+func (s *sim) isOver() bool {
+	select {
+	case <-s.over:
+		return true
+	default:
+		return false
+	}
+}
+
 // tally adds what a store has counted since its start.
 func (s *sim) tally(n seam.StorePlace) {
 	st := n.Store()
-	if st == nil {
+	if st == nil || n.Failure() != nil { // a store that has failed ends by itself
 		return
 	}
 	for _, r := range st.Counters().Regions {

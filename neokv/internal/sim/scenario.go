@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"neokv.dev/neokv/fault"
 	"neokv.dev/neokv/settings"
 )
 
@@ -17,6 +18,9 @@ import (
 //	6 clients, an operation every 10ms, one in three through the proxy
 //	reads 3, writes 2, pipelines 1
 //	kill stores, lose messages
+//	at 1.2s for 300ms: link 1 2,3 loss=10%
+//
+// A line that begins with "at" is an event of the schedule. "drawn faults all" alone lets the seed draw the scenario.
 //
 // The number behind an operation is its weight among the operations: clients choose at random. The numbers of clients
 // and operations set the rate of the load; without "an operation every" the seed chooses one between 5 and 50 ms.
@@ -30,8 +34,11 @@ type scenario struct {
 	every   time.Duration // the clients together begin one operation in this time; 0 where the seed chooses
 	proxy   int           // one in so many clients uses the proxy port; 0 for none
 
-	mix    []weighted
-	faults []fault // side by side, until the schedule is over
+	mix      []weighted
+	faults   []happening    // side by side, until the time is over
+	schedule fault.Schedule // and beside them; nil for none
+
+	drawn []string // not nil: the seed draws all of the above, with faults of these kinds; see draw
 }
 
 // setting is a knob or a constant whose value differs from simSettings.
@@ -64,6 +71,7 @@ const (
 	tcpPhrase      = "over TCP"
 	skewedPhrase   = "clocks disagree"
 	everyPhrase    = "an operation every "
+	drawnPhrase    = "drawn faults "
 )
 
 // proxyPhrases say how many clients use the proxy port.
@@ -71,20 +79,34 @@ var proxyPhrases = map[string]int{"one in three through the proxy": 3, "all thro
 
 // parseScenario reads the text of a scenario.
 func parseScenario(text string) (s scenario, err error) {
-	for _, phrase := range strings.FieldsFunc(text, func(r rune) bool { return r == ',' || r == '\n' }) {
-		if phrase = strings.TrimSpace(phrase); phrase == "" {
+	for line := range strings.Lines(text) {
+		if line = strings.TrimSpace(line); strings.HasPrefix(line, "at ") {
+			e, err := fault.ParseEvent(line)
+			if err != nil {
+				return s, fmt.Errorf("scenario: %w", err)
+			}
+			s.schedule = append(s.schedule, e)
 			continue
 		}
-		if err := s.add(phrase); err != nil {
-			return s, err
+		for phrase := range strings.SplitSeq(line, ",") {
+			if phrase = strings.TrimSpace(phrase); phrase == "" {
+				continue
+			}
+			if err := s.add(phrase); err != nil {
+				return s, err
+			}
 		}
+	}
+	rest := s
+	if rest.drawn = nil; s.drawn != nil && rest.String() != (scenario{}).String() {
+		return s, fmt.Errorf("scenario: %q stands alone", strings.TrimSpace(drawnPhrase))
 	}
 	return s, nil
 }
 
 // add takes one phrase.
 func (s *scenario) add(phrase string) (err error) {
-	if i := slices.IndexFunc(faults, func(f fault) bool { return f.phrase == phrase }); i >= 0 {
+	if i := slices.IndexFunc(faults, func(f happening) bool { return f.phrase == phrase }); i >= 0 {
 		s.faults = append(s.faults, faults[i])
 		return nil
 	}
@@ -98,6 +120,10 @@ func (s *scenario) add(phrase string) (err error) {
 	case skewedPhrase:
 		s.skewed = true
 		return nil
+	}
+	if kinds, ok := strings.CutPrefix(phrase, drawnPhrase); ok {
+		s.drawn = strings.Fields(kinds)
+		return checkDrawn(s.drawn)
 	}
 	if n := proxyPhrases[phrase]; n > 0 {
 		s.proxy = n
@@ -133,8 +159,11 @@ func (s *scenario) add(phrase string) (err error) {
 	return nil
 }
 
-// String is the scenario's text: a line each for the cluster, the clients, the operations and the faults.
+// String is the scenario's text: a line each for the cluster, the clients, the operations, the faults and each event.
 func (s scenario) String() string {
+	if s.drawn != nil {
+		return drawnPhrase + strings.Join(s.drawn, " ")
+	}
 	var cluster, clients, mix, faults []string
 	for _, x := range []struct {
 		said   bool
@@ -167,6 +196,9 @@ func (s scenario) String() string {
 		if len(phrases) > 0 {
 			lines = append(lines, wrapped(phrases))
 		}
+	}
+	for _, e := range s.schedule {
+		lines = append(lines, e.String())
 	}
 	return strings.Join(lines, "\n")
 }

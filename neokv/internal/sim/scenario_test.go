@@ -49,8 +49,11 @@ func TestMistakesAreSought(t *testing.T) {
 		}
 	}
 	for _, f := range faults {
+		if f.phrase == stallPhrase { // in drawn scenarios
+			continue
+		}
 		if !slices.ContainsFunc(plans, func(p plan) bool {
-			return slices.ContainsFunc(p.faults, func(x fault) bool { return x.phrase == f.phrase })
+			return slices.ContainsFunc(p.faults, func(x happening) bool { return x.phrase == f.phrase })
 		}) {
 			t.Errorf("in no plan: %s", f.phrase)
 		}

@@ -17,33 +17,6 @@ import (
 	"neokv.dev/neokv/internal/topology"
 )
 
-// stages adds to found how far installations of snapshots had come on a disk that a kill left.
-func stages(fs *disk.FS, path string, found map[string]bool) {
-	list, err := fs.List(path)
-	if err != nil {
-		return
-	}
-	for _, name := range list {
-		full := fs.PathJoin(path, name)
-		info, err := fs.Stat(full)
-		switch {
-		case err != nil:
-		case strings.HasSuffix(name, ".receiving"):
-			found["chunks written"] = true
-		case name == "dragonboat.snapshot.message":
-			found["complete, not recorded"] = true
-		case strings.Contains(full, "/incoming/"):
-			found["half recovered"] = true
-		case strings.HasSuffix(name, ".gbsnap") && info.Size() > 4096:
-			// Dragonboat shrinks it once the recovery is synced.
-			found["received and kept"] = true
-		}
-		if err == nil && info.IsDir() {
-			stages(fs, full, found)
-		}
-	}
-}
-
 // TestSnapshotKills makes a store that was away catch up by snapshots, and kills it, or the store that sends them, at
 // each sync of that, one run each. The kills come when the file has been written, when the store has recorded it,
 // when half of it is in the engine, and when all of it is there but not synced. Each time the store starts again,

@@ -1,0 +1,217 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"neokv.dev/neokv/torture"
+	"neokv.dev/results"
+)
+
+// tortureFlags are the flags of torture.
+type tortureFlags struct {
+	torture.Options
+	schedule, log string
+}
+
+// statusFound is the exit status of torture if it found a problem.
+const statusFound = 3
+
+func tortureCommand(p process) *cobra.Command {
+	f := tortureFlags{Options: torture.Options{Seed: 1 + uint64(rand.Uint32()), Faults: []string{"all"}}}
+	c := &cobra.Command{
+		Use:   "torture",
+		Short: "Run clusters in virtual time under random faults, and check what their clients saw",
+		Long: `Run clusters in virtual time under random faults, and check what their clients saw.
+
+Each seed draws a cluster, a load and a schedule of faults. Clients work on strings, counters, locks, hashes, lists,
+queues, sets and sorted sets, alone and several at once. Their histories are checked for linearizability, replicas are
+compared at equal apply indexes, and all regions must take writes within three election time-outs after faults have
+ended. A sweep of 500 seeds and more must also have reached every state of a list.
+
+The first seed that fails ends the sweep. Torture then looks for a smaller scenario that fails in the same way, prints
+it with the command that repeats the seed, and writes porcupine's picture of the history.
+
+Kinds of faults: ` + strings.Join(torture.Kinds(), ", ") + `.
+
+Exit status: 0 nothing found (with --planted: the mistake was found), 3 a problem found, a state missed or a planted
+mistake not found, 1 could not run, 2 usage.`,
+		Example: `  neokv torture
+  neokv torture --seeds 1000 --log torture.jsonl
+  neokv torture --seed 17 --seeds 1 --faults kill,disk
+  neokv torture --seed 17 --schedule smaller.txt
+  neokv torture --planted lease-unchecked`,
+		Args: noArgs,
+	}
+	flags := c.Flags()
+	flags.Uint64Var(&f.Seed, "seed", f.Seed, "the first `seed`; a fresh one if it is not given")
+	flags.Lookup("seed").DefValue = "0"
+	flags.IntVar(&f.Seeds, "seeds", 500, "`how` many seeds")
+	flags.DurationVar(&f.Length, "duration", 20*time.Second, "how long each `run` lasts, in virtual time")
+	flags.StringSliceVar(&f.Faults, "faults", f.Faults, "`kinds` of faults that seeds draw")
+	flags.StringVar(&f.schedule, "schedule", "", "run the scenario, or the schedule of faults, of this `file` instead")
+	flags.StringVar(&f.Planted, "planted", "", "plant this `mistake`; it must be found within its number of seeds")
+	flags.DurationVar(&f.Shrink, "shrink", 2*time.Minute, "how long to look for a smaller scenario, in real `time`")
+	flags.StringVar(&f.Dir, "dir", "", "`folder` for histories and pictures (default that of temporary files)")
+	flags.StringVar(&f.log, "log", "", "append what came out to this `file`, and sum it up")
+	c.RunE = func(c *cobra.Command, _ []string) error { return f.run(c.Context(), p, c.Flags()) }
+	return c
+}
+
+// run runs a sweep and prints what came out.
+func (f *tortureFlags) run(ctx context.Context, p process, flags *pflag.FlagSet) error {
+	if err := f.check(flags); err != nil {
+		return err
+	}
+	if f.Dir != "" {
+		if err := os.MkdirAll(f.Dir, 0o777); err != nil {
+			return err
+		}
+	}
+	shown := progress{w: p.stderr}
+	f.Progress = func(s torture.Sitting) {
+		shown.show("runs", fmt.Sprintf("neokv: %d of %d seeds, %d operations, %d kills, %d states reached", s.Seeds, f.Seeds, s.Acked,
+			s.Kills, len(s.States)), time.Now())
+	}
+	f.Shrinking = func(text string) {
+		shown.show("shrinking", fmt.Sprintf("neokv: it still fails with %d lines of scenario", strings.Count(text, "\n")+1),
+			time.Now())
+	}
+	sitting, failure, err := torture.Run(ctx, f.Options)
+	shown.end()
+	if err != nil {
+		return err
+	}
+	if build := results.NewHeader().Build; build.Commit != "" {
+		sitting.Commit = build.Commit
+		if build.Modified {
+			sitting.Commit += "+"
+		}
+	}
+	f.print(p.stdout, sitting, failure)
+	if f.log != "" {
+		if err := f.keep(p.stdout, sitting); err != nil {
+			return err
+		}
+	}
+	switch {
+	case sitting.Verdict == torture.NothingFound, f.Planted != "" && sitting.Verdict == torture.ProblemFound:
+		return nil
+	case sitting.Verdict == torture.ProblemFound:
+		return &statusError{statusFound, fmt.Sprintf("seed %d fails", failure.Seed)}
+	}
+	return &statusError{statusFound, sitting.Verdict}
+}
+
+// check checks the flags, and reads the schedule. Its error names everything that is wrong.
+func (f *tortureFlags) check(flags *pflag.FlagSet) error {
+	var wrong []error
+	complain := func(format string, args ...any) { wrong = append(wrong, &usageError{fmt.Sprintf(format, args...)}) }
+	if f.schedule != "" {
+		text, err := os.ReadFile(f.schedule)
+		if err != nil {
+			complain("--schedule: %v", err)
+		}
+		if f.Scenario = string(text); strings.TrimSpace(f.Scenario) == "" && err == nil {
+			complain("--schedule %s: empty", f.schedule)
+		}
+		if flags.Changed("faults") {
+			complain("--schedule and --faults exclude each other")
+		}
+		if !flags.Changed("seeds") {
+			f.Seeds = 4 // equal seeds give nearly equal runs
+		}
+	}
+	if f.Planted != "" {
+		if bound := torture.Bound(f.Planted); bound > 0 && !flags.Changed("seeds") && f.schedule == "" {
+			f.Seeds = bound
+		}
+	}
+	if err := f.Validate(); err != nil {
+		complain("%s", err)
+	}
+	return errors.Join(wrong...)
+}
+
+// print prints a sitting.
+func (f *tortureFlags) print(w io.Writer, s torture.Sitting, failure *torture.Failure) {
+	fmt.Fprintf(w, "%s: %d seeds from %d on, %s each in %s time: %d operations acknowledged, %d kills\n", s.Verdict, s.Seeds,
+		s.First, s.Length, s.Time, s.Acked, s.Kills)
+	fmt.Fprintf(w, "after faults all regions took writes within %s\n", s.Served)
+	for _, name := range slices.Sorted(maps.Keys(s.States)) {
+		fmt.Fprintf(w, "%8d  %s\n", s.States[name], name)
+	}
+	for _, name := range s.Missing { // some faults alone cannot lead to all of them
+		if f.Scenario != "" || !slices.Equal(f.Faults, []string{"all"}) {
+			break
+		}
+		fmt.Fprintf(w, "%8s  %s\n", "never", name)
+	}
+	if failure == nil {
+		return
+	}
+	again := fmt.Sprintf("neokv torture --seed %d --seeds 1 --duration %s", failure.Seed, f.Length)
+	if f.schedule != "" {
+		again += " --schedule " + f.schedule
+	} else {
+		again += " --faults " + strings.Join(f.Faults, ",")
+	}
+	if f.Planted != "" {
+		again += " --planted " + f.Planted
+	}
+	fmt.Fprintf(w, "\nseed %d: %s\nagain: %s\n", failure.Seed, failure.Problem, again)
+	dir := cmp.Or(f.Dir, os.TempDir())
+	path := filepath.Join(dir, fmt.Sprintf("neokv-torture-%d.txt", failure.Seed))
+	if err := os.WriteFile(path, []byte(failure.Scenario+"\n"), 0o666); err != nil {
+		fmt.Fprintf(w, "the smaller scenario is not in a file: %v\n", err)
+	}
+	fmt.Fprintf(w, "after %d runs of smaller ones, this still fails in %s, by --seed %d --duration %s --schedule %s:\n%s\n",
+		failure.Tries, failure.Length, failure.Seed, failure.Length, path, failure.Scenario)
+}
+
+// keep appends a sitting to the log, and says what all sittings there come to.
+func (f *tortureFlags) keep(w io.Writer, s torture.Sitting) error {
+	if err := writeOutput(f.log, os.O_APPEND, func(w io.Writer) error { return json.NewEncoder(w).Encode(s) }); err != nil {
+		return err
+	}
+	file, err := os.Open(f.log)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	seeds, sittings, failed, commits := 0, 0, 0, map[string]bool{}
+	for d := json.NewDecoder(file); ; {
+		var x torture.Sitting
+		if err := d.Decode(&x); err == io.EOF {
+			break
+		} else if err != nil {
+			return fmt.Errorf("%s: sitting %d: %w", f.log, sittings+1, err)
+		}
+		sittings++
+		if x.Time != s.Time || x.Planted != "" {
+			continue
+		}
+		seeds += x.Seeds
+		commits[x.Commit] = true
+		if x.Verdict != torture.NothingFound {
+			failed++
+		}
+	}
+	_, err = fmt.Fprintf(w, "%s: %d seeds in %s time of %d commits, %d sittings found something\n", f.log, seeds, s.Time,
+		len(commits), failed)
+	return err
+}

@@ -1,0 +1,78 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"neokv.dev/neokv/torture"
+)
+
+// TestTorture runs a few seeds, and then some with a planted mistake. The text of the scenario that is left runs again.
+func TestTorture(t *testing.T) {
+	dir := t.TempDir()
+	log := filepath.Join(dir, "log.jsonl")
+	common := []string{"torture", "--seed", "1", "--duration", "5s", "--dir", dir, "--log", log}
+	torturing := func(args ...string) result { return neokvRun(t, nil, append(common, args...)...) }
+
+	got := torturing("--seeds", "4", "--faults", "kill,transfer")
+	if got.status != statusDone || !strings.HasPrefix(got.stdout, "nothing found: 4 seeds from 1 on, 5s each in virtual") ||
+		!strings.HasSuffix(got.stdout, "log.jsonl: 4 seeds in virtual time of 1 commits, 0 sittings found something\n") {
+		t.Errorf("status %d, stdout\n%s\nstderr\n%s", got.status, got.stdout, got.stderr)
+	}
+	got = torturing("--planted", "early-reply", "--shrink", "10s")
+	if got.status != statusDone || !strings.HasPrefix(got.stdout, "found: ") ||
+		!strings.Contains(got.stdout, "\nagain: neokv torture --seed ") {
+		t.Errorf("planted: status %d, stdout\n%s\nstderr\n%s", got.status, got.stdout, got.stderr)
+	}
+	files, err := filepath.Glob(filepath.Join(dir, "neokv-torture-*.txt"))
+	if err != nil || len(files) != 1 {
+		t.Fatalf("smaller scenarios: %q, %v; want one", files, err)
+	}
+	got = torturing("--schedule", files[0], "--shrink", "0s")
+	if got.status != statusDone || !strings.HasPrefix(got.stdout, "nothing found: 4 seeds") {
+		t.Errorf("without the mistake: status %d, stdout\n%s\nstderr\n%s", got.status, got.stdout, got.stderr)
+	}
+
+	quiet := filepath.Join(dir, "quiet.txt")
+	if err := os.WriteFile(quiet, []byte("1 clients, reads 1\n"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	got = torturing("--planted", "log-unsynced", "--schedule", quiet)
+	if got.status != statusFound || !strings.HasSuffix(got.stderr, "neokv: planted mistake not found\n") {
+		t.Errorf("a mistake that is not found: status %d, stdout\n%s\nstderr\n%s", got.status, got.stdout, got.stderr)
+	}
+
+	text, err := os.ReadFile(log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var verdicts []string
+	for line := range strings.Lines(string(text)) {
+		var s torture.Sitting
+		if err := json.Unmarshal([]byte(line), &s); err != nil || s.Seeds == 0 || s.Length != "5s" {
+			t.Errorf("%+v, %v: %s", s, err, line)
+		}
+		verdicts = append(verdicts, s.Verdict)
+	}
+	if got := strings.Join(verdicts, ", "); got != "nothing found, found, nothing found, planted mistake not found" {
+		t.Errorf("verdicts in the log: %s", got)
+	}
+}
+
+// TestTortureInvalid: every flag that is wrong is named, with what is allowed.
+func TestTortureInvalid(t *testing.T) {
+	got := neokvRun(t, nil, "torture", "--seeds", "0", "--duration", "1ms", "--faults", "kil,disk", "--planted", "leas")
+	for _, part := range []string{"0 seeds: want 1 to 1000000", "a run of 1ms: want 1s to 1h",
+		`unknown fault "kil"; did you mean kill?; want all, or some of stop, `, `unknown mistake "leas"`} {
+		if got.status != statusInvalid || !strings.Contains(got.stderr, part) {
+			t.Errorf("status %d, stderr\n%s\nwant 2, %s", got.status, got.stderr, part)
+		}
+	}
+	got = neokvRun(t, nil, "torture", "--schedule", filepath.Join(t.TempDir(), "none"), "--faults", "kill")
+	if got.status != statusInvalid || strings.Count(got.stderr, "\nneokv: ") != 1 {
+		t.Errorf("status %d, stderr\n%s\nwant 2, and two lines", got.status, got.stderr)
+	}
+}

@@ -1,0 +1,155 @@
+package sim
+
+import (
+	"cmp"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"neokv.dev/neokv/fault"
+	"neokv.dev/neokv/internal/seam"
+	"neokv.dev/neokv/internal/topology"
+)
+
+// scheduleStep is the begin of an event of a schedule, or its end.
+type scheduleStep struct {
+	at    time.Duration
+	event *scheduled
+	ends  bool
+}
+
+// scheduled is an event and what has become of it.
+type scheduled struct {
+	fault.FaultEvent
+	left  bool                         // left out: there is nothing to end
+	terms map[topology.RegionID]uint64 // in which the regions were led when it began
+}
+
+// stepsOf are the begins and ends of a schedule, in order.
+func stepsOf(x fault.Schedule) (all []scheduleStep) {
+	for _, e := range x {
+		event := &scheduled{FaultEvent: e}
+		all = append(all, scheduleStep{at: e.At, event: event})
+		if e.For > 0 {
+			all = append(all, scheduleStep{e.At + e.For, event, true})
+		}
+	}
+	slices.SortStableFunc(all, func(a, b scheduleStep) int { return cmp.Compare(a.at, b.at) })
+	return all
+}
+
+// scheduleRun is a schedule that is carried out. A step that waits for a store, such as a start, is taken in a line of
+// its own, so that the others come in time.
+type scheduleRun struct {
+	s       *sim
+	length  time.Duration // of the run
+	inForce atomic.Int64  // events that have begun, or stand in the line, and have not ended
+	taken   atomic.Uint64 // steps that have begun, or stand in the line
+	probes  sync.WaitGroup
+}
+
+// follow carries out a schedule until the time of the run is over.
+func (s *sim) follow(x fault.Schedule, length time.Duration, random *rand.Rand) {
+	began := time.Now()
+	f := &scheduleRun{s: s, length: length}
+	fast, slow := &carrier{s, random}, &carrier{s, rand.New(rand.NewPCG(random.Uint64(), 1))}
+	all := stepsOf(x)
+	line := make(chan scheduleStep, len(all))
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for e := range line {
+			if !s.isOver() {
+				f.take(e, slow)
+			}
+		}
+	})
+	for _, e := range all {
+		if !s.sleep(e.at - time.Since(began)) {
+			break
+		}
+		f.taken.Add(1)
+		if !e.ends {
+			f.inForce.Add(1)
+		}
+		if slices.Contains([]fault.Verb{fault.Stop, fault.Kill, fault.Restart, fault.Heal}, e.event.Fault.Verb) {
+			line <- e
+		} else {
+			f.take(e, fast)
+		}
+	}
+	<-s.over
+	close(line)
+	wg.Wait()
+	f.probes.Wait()
+}
+
+// take takes a step, and begins a probe if no fault is left.
+func (f *scheduleRun) take(e scheduleStep, x *carrier) {
+	what, lasts := e.event.Fault, e.event.For
+	switch {
+	case !e.ends:
+		e.event.terms = f.s.terms()
+		if lasts == 0 {
+			lasts = f.length - e.at // until another fault ends it
+		}
+	case e.event.left:
+		what = fault.Fault{}
+	default:
+		what, lasts = what.End(), 0
+	}
+	if what.Verb != "" {
+		err := x.do(what, lasts)
+		f.s.h.note("%s: %v", what, err)
+		if !e.ends {
+			e.event.left = err != nil
+		} else {
+			f.s.sawEnd(e.event)
+		}
+	}
+	if e.ends || e.event.For == 0 {
+		f.inForce.Add(-1)
+	}
+	if taken := f.taken.Load(); f.quiet() {
+		f.probes.Go(func() { f.probe(taken) })
+	}
+}
+
+// quiet reports whether no fault is in force.
+func (f *scheduleRun) quiet() bool {
+	return f.inForce.Load() == 0 && !slices.ContainsFunc(f.s.nodes, func(n seam.StorePlace) bool { return !f.s.runs(n) })
+}
+
+// probe checks that all regions take writes soon after the last fault has ended, unless another step was taken since.
+func (f *scheduleRun) probe(taken uint64) {
+	late := f.s.serves()
+	switch {
+	case f.taken.Load() != taken || !f.quiet():
+	case late != nil:
+		f.s.fail(late)
+	default:
+		f.s.reach(servedAfterFaults)
+	}
+}
+
+// terms are the terms in which regions are led.
+func (s *sim) terms() map[topology.RegionID]uint64 {
+	all := make(map[topology.RegionID]uint64)
+	for r := topology.RegionID(1); r <= simRegions; r++ {
+		_, all[r] = s.leader(r)
+	}
+	return all
+}
+
+// elected reports whether a region has another leader than when the terms were taken.
+func (s *sim) elected(since map[topology.RegionID]uint64) bool {
+	now := s.terms()
+	for r := range maps.Keys(since) {
+		if now[r] > since[r] && since[r] > 0 {
+			return true
+		}
+	}
+	return false
+}

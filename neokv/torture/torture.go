@@ -1,0 +1,38 @@
+// Package torture runs clusters in virtual time under random faults, and checks what their clients saw. It is the door
+// to neokv/internal/sim, which the tests of this module use, too.
+package torture
+
+import (
+	"context"
+
+	"neokv.dev/neokv/internal/sim"
+)
+
+// Options say what Run runs.
+type Options = sim.TortureOptions
+
+// Sitting is what a sweep came to, as a log keeps it.
+type Sitting = sim.TortureSitting
+
+// Failure is a seed that failed, made as small as the time allowed.
+type Failure = sim.TortureFailure
+
+// The verdicts of a sitting.
+const (
+	NothingFound = sim.NothingFound
+	ProblemFound = sim.ProblemFound // or, if a mistake is planted, what it should show
+)
+
+// Child returns at once, unless Run has started this process as its child. Then it does the child's work and ends the
+// process. A program that calls Run calls Child before anything else.
+func Child() { sim.Child() }
+
+// Run runs seeds until one fails or, with a planted mistake, until one shows it. The error says what kept it from its
+// work.
+func Run(ctx context.Context, o Options) (Sitting, *Failure, error) { return sim.Torture(ctx, o) }
+
+// Kinds returns the kinds of faults that seeds draw.
+func Kinds() []string { return sim.Kinds() }
+
+// Bound returns within how many seeds of all faults a planted mistake is found, 0 if that is not known.
+func Bound(mistake string) (seeds int) { return sim.Bound(mistake) }
