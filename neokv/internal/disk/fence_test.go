@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"path/filepath"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -236,40 +237,49 @@ func TestCrashAtEverySync(t *testing.T) {
 	for k := int64(1); k <= 60; k += step {
 		seed := rng.Uint64()
 		percent := []int{0, 50, 100}[k%3]
-		synctest.Test(t, func(t *testing.T) {
-			fs := Mem()
-			left := make(chan *FS, 1)
-			rng := rand.New(rand.NewPCG(seed, 1))
-			fs.BeforeSync(func(n int64) {
-				if n == k+10 { // opening takes some
-					left <- fs.Crash(percent, rng)
-				}
-			})
-			l := &loader{db: openPebble(t, fs, "/db"), fs: fs, acked: map[string]string{}}
-			var writers sync.WaitGroup
-			for w := range 3 {
-				rng := rand.New(rand.NewPCG(seed, uint64(w)))
-				writers.Go(func() { l.write(t, w, 1000, rng, func() bool { return fs.Failed() != nil }) })
-			}
-			writers.Wait()
-			must(t, l.db.Close())
-			db := openPebble(t, <-left, "/db")
-			verify(t, db, l.acked)
-			must(t, db.Close())
-		})
+		synctest.Test(t, func(t *testing.T) { crashAtSync(t, Mem(), "/db", k, percent, seed) })
+		if k%3 == 1 { // real time, since real files know of no other
+			crashAtSync(t, OS(), filepath.Join(t.TempDir(), "db"), k, percent, seed)
+		}
 	}
+}
+
+func crashAtSync(t *testing.T, fs *FS, dir string, k int64, percent int, seed uint64) {
+	left := make(chan *FS, 1)
+	rng := rand.New(rand.NewPCG(seed, 1))
+	fs.BeforeSync(func(n int64) {
+		if n == k+10 { // opening takes some
+			left <- fs.Crash(percent, rng)
+		}
+	})
+	l := &loader{db: openPebble(t, fs, dir), fs: fs, acked: map[string]string{}}
+	var writers sync.WaitGroup
+	for w := range 3 {
+		rng := rand.New(rand.NewPCG(seed, uint64(w)))
+		writers.Go(func() { l.write(t, w, 1000, rng, func() bool { return fs.Failed() != nil }) })
+	}
+	writers.Wait()
+	must(t, l.db.Close())
+	db := openPebble(t, <-left, dir)
+	verify(t, db, l.acked)
+	must(t, db.Close())
 }
 
 // Crashes from outside, in the middle of a load with flushes and compactions, again and again on what is left.
 func TestCrashUnderLoad(t *testing.T) {
+	t.Run("memory", func(t *testing.T) { crashUnderLoad(t, Mem(), "/db", 20) })
+	t.Run("disk", func(t *testing.T) { crashUnderLoad(t, OS(), filepath.Join(t.TempDir(), "db"), 8) })
+}
+
+func crashUnderLoad(t *testing.T, fs *FS, dir string, lives int) {
 	rng := randomSource(t)
-	fs, acked := Mem(), map[string]string{}
-	total, lives := 0, 20
+	acked := map[string]string{}
+	total := 0
 	if testing.Short() {
 		lives /= 4
 	}
 	for range lives {
-		l := &loader{db: openPebble(t, fs, "/db"), fs: fs, acked: map[string]string{}}
+		l := &loader{db: openPebble(t, fs, dir), fs: fs, acked: map[string]string{}}
 		verify(t, l.db, acked)
 		at := fs.Stats().Syncs + 1 + rng.Int64N(800)
 		enough := make(chan struct{})
@@ -291,7 +301,7 @@ func TestCrashUnderLoad(t *testing.T) {
 		maps.Copy(acked, l.acked)
 		// A write in flight at the crash may have taken effect, so it is read back here, for the verify after the next
 		// crash.
-		db := openPebble(t, left, "/db")
+		db := openPebble(t, left, dir)
 		verify(t, db, l.acked)
 		for key := range acked {
 			value, closer, err := db.Get([]byte(key))

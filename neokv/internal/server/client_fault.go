@@ -138,8 +138,9 @@ func (x *clientConn) Write(p []byte) (sent int, err error) {
 		case t.paused:
 			err = x.wait(t, time.Time{})
 		default:
-			if err = x.wait(t, x.free); err != nil || time.Now().Before(x.free) {
-				continue // the trouble is another one
+			if time.Now().Before(x.free) {
+				err = x.wait(t, x.free)
+				continue // the trouble may be another one
 			}
 			n, err = x.Conn.Write(rest[:min(int64(len(rest)), max(1, int64(t.Bandwidth)/100))])
 			if now := time.Now(); x.free.Before(now) {

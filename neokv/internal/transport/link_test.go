@@ -586,7 +586,7 @@ func TestPausedMessagesAreJudgedLate(t *testing.T) {
 		net.Resume(2)
 		time.Sleep(lease - 1)
 		send(pb.RequestVoteResp, 5) // withheld
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		send(pb.RequestVoteResp, 6)
 		synctest.Wait()
 		one.mu.Lock()
