@@ -164,6 +164,9 @@ func (f *benchFlags) parse(c *cobra.Command, p process) (r *profiles.Resolved, c
 	targets, err := f.targets(c)
 	wrong[2] = err
 	if r != nil {
+		if targets == nil {
+			f.faults.of = r.Cluster
+		}
 		if o, wrong[3] = f.options(c, r.Load); wrong[3] == nil {
 			if err := o.Check(); err != nil {
 				wrong[3] = &usageError{err.Error()}

@@ -185,7 +185,7 @@ func TestBenchFails(t *testing.T) {
 // Everything that is wrong with the flags of a load is said at once, and nothing is booted.
 func TestBenchRefuses(t *testing.T) {
 	t.Chdir(t.TempDir())
-	if err := os.WriteFile("bad.yaml", []byte("- at: 1s\n  do: kill store 1\n- do: FLUSHALL\n"), 0o600); err != nil {
+	if err := os.WriteFile("bad.yaml", []byte("- at: 1s\n  do: kill 1\n- do: FLUSHALL\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.WriteFile("large.yaml", make([]byte, 1<<20+1), 0o600); err != nil {
@@ -210,8 +210,12 @@ func TestBenchRefuses(t *testing.T) {
 			"group b: another group has that name, too",
 		}},
 		{[]string{"--at", "5s kill 1", "--at", "soon FLUSHALL", "--schedule", "bad.yaml", "--slo", "p99>1s"}, []string{
-			`at "5s kill 1": kill: does not exist yet`, `at "soon FLUSHALL": time "soon"`, "bad.yaml:1: kill: does not exist",
+			`at "soon FLUSHALL": time "soon"`,
 			`bad.yaml:3: time ""`, `slo "p99>1s": want pN<TIME`, "--slo and --step are for --find-max and --curve",
+		}},
+		{[]string{"--at", "5s kill", "--at", "6s kill 1,9", "--at", "7s disk 2 hung"}, []string{
+			`at 5s fault "kill": no stores`, `at 6s fault "kill 1,9": there is no store 9; want 1 to 3`,
+			`at 7s fault "disk 2 hung"`,
 		}},
 		{[]string{"--schedule", "none.yaml"}, []string{"none.yaml: no such file"}},
 		{[]string{"--schedule", "large.yaml"}, []string{"large.yaml: more than 1048576 bytes"}},

@@ -18,6 +18,7 @@ import (
 	"neokv.dev/neokv"
 	"neokv.dev/neokv/admin"
 	"neokv.dev/neokv/fault"
+	"neokv.dev/neokv/settings"
 )
 
 func ctlCommand(p process) *cobra.Command {
@@ -303,11 +304,16 @@ func (m watchModel) View() tea.View { return tea.NewView(string(m)) }
 // scheduledFaults are the faults of a schedule: a bench.FaultInjector.
 type scheduledFaults struct {
 	do func(context.Context, fault.Fault) error // set before the load begins
+	// of is the cluster that is about to be booted, the zero value for one that runs already.
+	of settings.ClusterKnobs
 }
 
 // Check is part of bench.FaultInjector.
 func (s *scheduledFaults) Check(text string) error {
-	_, err := fault.Parse(text)
+	f, err := fault.Parse(text)
+	if err == nil && s.of.Stores > 0 {
+		err = f.Check(s.of.Stores, s.of.Regions)
+	}
 	return err
 }
 
