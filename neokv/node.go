@@ -92,8 +92,13 @@ func (n *storePlace) start(ln net.Listener, booting bool) error {
 	n.driveChanged()
 	n.mu.Unlock()
 	faults := c.hooks.Store
-	if faults.Region.Skew == nil {
-		faults.Region.Skew = func(topology.StoreID) time.Duration { return time.Duration(n.ahead.Load()) }
+	skew := faults.Region.Skew
+	faults.Region.Skew = func(id topology.StoreID) time.Duration {
+		ahead := time.Duration(n.ahead.Load())
+		if skew != nil {
+			ahead += skew(id)
+		}
+		return ahead
 	}
 	s, err := store.Open(store.Options{
 		ID: n.id, FS: fs, Dir: n.dir, WALDir: n.walDir, Network: c.network, Settings: c.settings, Host: host,

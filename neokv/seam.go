@@ -72,7 +72,10 @@ func (n *storePlace) Condemn() {
 	n.turnAway()
 }
 
-func (n *storePlace) Stop() error { return n.stop() }
+func (n *storePlace) Stop() error {
+	n.resume()
+	return n.stop()
+}
 
 func (n *storePlace) Start() error {
 	var ln net.Listener

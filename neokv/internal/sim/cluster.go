@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -106,17 +107,26 @@ func (s *sim) move(r topology.RegionID, to seam.StorePlace) {
 	s.fail(fmt.Errorf("region %d does not move to store %d", r, to.ID()))
 }
 
+// mend ends the faults that the cluster itself has carried out, but for those of stores that do not run.
+func (s *sim) mend() {
+	for _, f := range s.c.Faults() {
+		if f.Verb != fault.Stop && f.Verb != fault.Kill {
+			s.fail(s.c.Do(context.Background(), f.End()))
+		}
+	}
+}
+
 // heal makes all links, disks and clocks good, and then starts the stores that do not run.
 func (s *sim) heal() {
+	s.mend()
 	for _, a := range s.nodes {
 		d := &s.disks[a.ID()-1]
 		d.until.Store(0)
 		d.each.Store(0)
-		d.fails.Store(false)
-		a.FS().Inject(nil)
 		s.network.Resume(a.ID())
 		for _, b := range s.nodes {
-			s.network.SetLink(a.ID(), b.ID(), fault.Net{}, nil)
+			s.network.Heal(a.ID(), b.ID())
+			s.network.Delay(a.ID(), b.ID(), 0)
 			s.network.Hold(a.ID(), b.ID(), 0, nil)
 			s.network.Disturb(a.ID(), b.ID(), nil)
 		}

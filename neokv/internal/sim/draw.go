@@ -21,9 +21,7 @@ const (
 // Kinds returns the kinds of faults that torture draws: verbs, and what no verb says.
 func Kinds() (all []string) {
 	for _, v := range fault.Drawn() {
-		if carried[v] != nil {
-			all = append(all, string(v))
-		}
+		all = append(all, string(v))
 	}
 	return append(all, stalls, scripted)
 }
@@ -95,7 +93,7 @@ func (x scenario) draw(seed uint64, length time.Duration) scenario {
 		out.faults = append(out.faults, faults[slices.IndexFunc(faults,
 			func(f happening) bool { return f.phrase == stallPhrase })])
 	}
-	verbs := slices.DeleteFunc(fault.Drawn(), func(v fault.Verb) bool { return carried[v] == nil || !has(string(v)) })
+	verbs := slices.DeleteFunc(fault.Drawn(), func(v fault.Verb) bool { return !has(string(v)) })
 	chosen := slices.DeleteFunc(slices.Clone(verbs), func(fault.Verb) bool { return r.IntN(2) == 0 })
 	if len(chosen) == 0 && len(verbs) > 0 {
 		chosen = verbs[r.IntN(len(verbs)):][:1]

@@ -13,7 +13,6 @@ import (
 type slowDisk struct {
 	until atomic.Int64 // it hangs until this instant, Unix ns
 	each  atomic.Int64 // each write of the log takes so many ns
-	fails atomic.Bool  // operations on it fail
 }
 
 // slowDisks plants the hook that makes disks hang or slow.

@@ -107,7 +107,7 @@ func (s *sim) restart(n seam.StorePlace) {
 	switch err := n.Start(); {
 	case err == nil:
 		s.lives[n.ID()-1].Add(1)
-	case s.disks[n.ID()-1].fails.Load():
+	case n.FS().Drive().Fails():
 		s.h.note("restart %d: %v", n.ID(), err)
 	default:
 		s.fail(fmt.Errorf("restart: %w", err))

@@ -152,7 +152,8 @@ func (s *sim) run(p plan, planted bool, d time.Duration) {
 	if p.skewed {
 		s.skewClocks(&hooks.Store)
 	}
-	s.carryingHooks(p.schedule, &hooks.Store)
+	s.h.skew += clocksOf(p.schedule)
+	s.slowDisks(&hooks.Store)
 	for _, f := range p.faults {
 		if f.hook != nil {
 			f.hook(s, &hooks.Store)

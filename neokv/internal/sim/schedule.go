@@ -98,7 +98,7 @@ func (f *scheduleRun) take(e scheduleStep, x *carrier) {
 	case e.event.left:
 		what = fault.Fault{}
 	default:
-		what, lasts = what.End(), 0
+		what = what.End()
 	}
 	if what.Verb != "" {
 		err := x.do(what, lasts)
