@@ -33,6 +33,7 @@ func open(config Config) (*Cluster, error) {
 		config: config, rand: rand.New(rand.NewPCG(config.Seed, 1)),
 		changing: make(chan struct{}, 1), closing: make(chan struct{}),
 		links: links{bad: make(map[[2]topology.StoreID]fault.Net)},
+		pins:  make(map[topology.RegionID]bool),
 	}
 	if config.Hooks != nil {
 		c.hooks = *config.Hooks

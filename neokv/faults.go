@@ -76,8 +76,11 @@ func (c *Cluster) places(stores []int) (out []*storePlace) {
 	return out
 }
 
-// heal ends all faults, and starts the stores that do not run.
+// heal ends all faults, lets leaders return to where they were at first, and starts the stores that do not run.
 func (c *Cluster) heal(ctx context.Context) error {
+	c.pinMu.Lock()
+	clear(c.pins)
+	c.pinMu.Unlock()
 	for _, f := range c.Faults() {
 		if f.Verb == fault.Stop || f.Verb == fault.Kill {
 			continue // below, together with those that have failed
@@ -218,8 +221,22 @@ const transferWait = 5 * time.Second
 // transferAgain is how long a leader has for one attempt.
 const transferAgain = 100 * time.Millisecond
 
-// transfer moves the leadership of a region to a store, or to any other one if that is 0. Raft may ignore a request, so
-// transfer asks again.
+// pin makes a region stay with the leader that it has, until heal.
+func (c *Cluster) pin(id topology.RegionID) {
+	c.pinMu.Lock()
+	defer c.pinMu.Unlock()
+	c.pins[id] = true
+}
+
+// pinned reports whether a region is pinned.
+func (c *Cluster) pinned(id topology.RegionID) bool {
+	c.pinMu.Lock()
+	defer c.pinMu.Unlock()
+	return c.pins[id]
+}
+
+// transfer moves the leadership of a region to a store, or to any other one if that is 0, and pins the region there.
+// Raft may ignore a request, so transfer asks again.
 func (c *Cluster) transfer(ctx context.Context, id topology.RegionID, to topology.StoreID) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, transferWait,
 		fmt.Errorf("the leader has not moved in %s", transferWait))
@@ -232,6 +249,7 @@ func (c *Cluster) transfer(ctx context.Context, id topology.RegionID, to topolog
 		}
 		if from != nil {
 			if from.id == to || to == 0 && from != first {
+				c.pin(id) // nobody has moved it on: a leader hands over only after raft.leader_return
 				return nil
 			}
 			if err := c.handOver(id, from, to); err != nil {

@@ -21,6 +21,7 @@ import (
 	"neokv.dev/neokv/internal/meta"
 	"neokv.dev/neokv/internal/seam"
 	"neokv.dev/neokv/internal/server"
+	"neokv.dev/neokv/internal/topology"
 	"neokv.dev/neokv/internal/transport"
 	"neokv.dev/neokv/settings"
 )
@@ -89,6 +90,9 @@ type Cluster struct {
 
 	linkMu sync.Mutex
 	links  links
+
+	pinMu sync.Mutex
+	pins  map[topology.RegionID]bool // regions whose leaders were moved on purpose, and stay
 
 	randMu sync.Mutex
 	rand   *rand.Rand

@@ -103,7 +103,7 @@ func (n *storePlace) start(ln net.Listener, booting bool) error {
 	s, err := store.Open(store.Options{
 		ID: n.id, FS: fs, Dir: n.dir, WALDir: n.walDir, Network: c.network, Settings: c.settings, Host: host,
 		Port: number, Cluster: n.cluster, Initial: n.initial, Booting: booting, Rand: random, Faults: faults,
-		OnFail: func(err error) { n.fail(fs, err) },
+		Pinned: c.pinned, OnFail: func(err error) { n.fail(fs, err) },
 	})
 	if err != nil {
 		if ln != nil {

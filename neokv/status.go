@@ -39,6 +39,7 @@ type RegionStatus struct {
 	Slots    string          `json:"slots"`
 	Leader   int             `json:"leader"` // the store that serves the region, 0 if none does
 	Term     uint64          `json:"term"`
+	Pinned   bool            `json:"pinned,omitempty"` // the leader was moved on purpose, and stays until heal
 	Replicas []ReplicaStatus `json:"replicas"`
 }
 
@@ -59,7 +60,7 @@ func (c *Cluster) Status() ClusterStatus {
 		s.Stores = append(s.Stores, StoreStatus{Store: int(n.id), Addr: n.addr, State: state, Reason: reason})
 	}
 	for _, r := range c.initial.Regions {
-		region := RegionStatus{Region: int(r.ID), Slots: r.Slots.String()}
+		region := RegionStatus{Region: int(r.ID), Slots: r.Slots.String(), Pinned: c.pinned(r.ID)}
 		applied := uint64(0)
 		if leader := c.leaderOf(r.ID); leader != nil {
 			if replica := c.replica(leader.id, r.ID); replica != nil {

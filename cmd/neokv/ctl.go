@@ -207,6 +207,9 @@ func printStatus(w io.Writer, s neokv.ClusterStatus) {
 		if r.Leader == 0 {
 			leader = "none"
 		}
+		if r.Pinned {
+			leader += " pinned"
+		}
 		var replicas []string
 		for _, x := range r.Replicas {
 			switch {
@@ -219,7 +222,7 @@ func printStatus(w io.Writer, s neokv.ClusterStatus) {
 				replicas = append(replicas, fmt.Sprint(x.Store))
 			}
 		}
-		if !ill && len(s.Regions) > shownRegions {
+		if !ill && !r.Pinned && len(s.Regions) > shownRegions {
 			well++
 			continue
 		}

@@ -54,6 +54,7 @@ type RaftKnobs struct {
 	ReadSets        bool          `key:"read_sets" help:"true: a leader looks up what the writes of an entry need and sends it along, so that other replicas need not; only while no other entry of the region is in flight"`
 	RTT             time.Duration `key:"rtt" min:"1ms" max:"1s" help:"length of a Raft tick, whole milliseconds"`
 	ElectionTicks   int           `key:"election_ticks" min:"5" max:"1000" help:"ticks without a leader before a replica campaigns"`
+	LeaderReturn    time.Duration `key:"leader_return" min:"0s" max:"24h" help:"how long the store that led a region at first must be well again before it leads the region again; 0s for never"`
 	SnapshotEntries int           `key:"snapshot_entries" min:"10" max:"10000000" help:"entries applied between two snapshot records of a replica; each lets its log be cut"`
 	Transport       string        `key:"transport" oneof:"memory,tcp" help:"how stores of one process reach each other"`
 
@@ -150,7 +151,7 @@ func Default() Settings {
 	}
 	s.Raft = RaftKnobs{
 		BatchMaxOps: 512, BatchMaxBytes: 256 << 10, BatchMaxDelay: 3 * time.Millisecond, MaxInflight: 1, ReadSets: true,
-		RTT: 30 * time.Millisecond, ElectionTicks: 10, Transport: "memory", SnapshotEntries: 10000,
+		RTT: 30 * time.Millisecond, ElectionTicks: 10, LeaderReturn: 5 * time.Second, Transport: "memory", SnapshotEntries: 10000,
 		RaftConstants: s.Raft.RaftConstants,
 	}
 	s.Redis = RedisKnobs{

@@ -12,6 +12,7 @@ type Stalls struct {
 
 	under    atomic.Int64 // syncs under way
 	progress atomic.Int64 // when the last sync ended or the first of those under way began, since base
+	over     atomic.Int64 // when the last stall ended, since base; 0 before the first
 }
 
 // NewStalls returns a Stalls for which a stall begins when a sync is under way and none has ended for least.
@@ -25,7 +26,10 @@ func (s *Stalls) begin() {
 }
 
 func (s *Stalls) end() {
-	s.progress.Store(int64(time.Since(s.base)))
+	now := int64(time.Since(s.base))
+	if time.Duration(now-s.progress.Swap(now)) >= s.least {
+		s.over.Store(now)
+	}
 	s.under.Add(-1)
 }
 
@@ -33,4 +37,13 @@ func (s *Stalls) end() {
 func (s *Stalls) Now() (since time.Time, ok bool) {
 	since = s.base.Add(time.Duration(s.progress.Load()))
 	return since, s.under.Load() > 0 && time.Since(since) >= s.least
+}
+
+// Over returns when the last stall ended. It returns the present if there is a stall now, and the instant at which the
+// Stalls was made if there has been none.
+func (s *Stalls) Over() time.Time {
+	if _, ok := s.Now(); ok {
+		return time.Now()
+	}
+	return s.base.Add(time.Duration(s.over.Load()))
 }

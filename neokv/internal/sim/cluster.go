@@ -21,6 +21,7 @@ func simSettings() *settings.Settings {
 	// A store that is away for a second or two needs a snapshot.
 	s.Raft.SnapshotEntries, s.Raft.CompactionOverhead = 30, 10
 	s.Raft.MaxInflight = 4 // a fault hits several entries of a region at once
+	s.Raft.LeaderReturn = 0 // tests move leaders by hand
 	s.Redis.FollowerRead = true
 	return &s
 }
@@ -37,8 +38,11 @@ var shapes = []settings.ClusterKnobs{
 	{Stores: 3, Replicas: 1, Regions: simRegions},
 }
 
-// vary lets the seed choose the shape of the cluster, how many entries of a region may be in flight, and how many
-// commands an entry takes.
+// leaderReturns are the values of raft.leader_return that seeds draw: half of the runs leave leaders where they are.
+var leaderReturns = []time.Duration{0, 0, 300 * time.Millisecond, time.Second}
+
+// vary lets the seed choose the shape of the cluster, how many entries of a region may be in flight, how many commands
+// an entry takes, and whether leaders return.
 func (s *sim) vary(k *settings.Settings) {
 	random := s.random(9)
 	if n := random.IntN(8); n < len(shapes) {
@@ -48,7 +52,9 @@ func (s *sim) vary(k *settings.Settings) {
 	if random.IntN(3) == 0 {
 		k.Raft.BatchMaxOps = 1 + random.IntN(4) // pipelines travel in several entries
 	}
-	s.h.note("%+v, %d entries in flight, of %d commands at most", k.Cluster, k.Raft.MaxInflight, k.Raft.BatchMaxOps)
+	k.Raft.LeaderReturn = leaderReturns[random.IntN(len(leaderReturns))]
+	s.h.note("%+v, %d entries in flight, of %d commands at most, leaders return after %s", k.Cluster, k.Raft.MaxInflight,
+		k.Raft.BatchMaxOps, k.Raft.LeaderReturn)
 }
 
 // journalBytes draws the length of a segment of the journal, between 64 and 512 KiB: segments change some times in a

@@ -102,6 +102,10 @@ func (x scenario) draw(seed uint64, length time.Duration) scenario {
 		Stores: shape.Stores, Regions: simRegions, Length: length, Verbs: chosen,
 		Gap: 300 * time.Millisecond << r.IntN(4),
 	})
+	// It comes last, so that the seeds of before have the same schedules.
+	if d := leaderReturns[r.IntN(len(leaderReturns))]; d > 0 {
+		out.settings = append(out.settings, setting{"raft.leader_return", d.String()})
+	}
 	return out
 }
 

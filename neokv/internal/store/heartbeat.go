@@ -26,6 +26,8 @@ type message struct {
 	Runs *topology.RegionID `json:"runs,omitempty"`
 	// Applied asks for the apply index of the store's replica of a region; the answer is a number, 0 without a replica.
 	Applied *topology.RegionID `json:"applied,omitempty"`
+	// Fit asks how fit the store is to lead these regions again, whose home it is; the answer is a fitness.
+	Fit []topology.RegionID `json:"fit,omitempty"`
 	// Checksum asks for a replica's checksum, or for an entry that has all replicas make one.
 	Checksum *checksumCall `json:"checksum,omitempty"`
 }
@@ -133,6 +135,9 @@ func (s *Store) setAlone(alone bool) {
 	s.mu.Lock()
 	changed := s.alone != alone
 	s.alone = alone
+	if changed && !alone {
+		s.heard = time.Now()
+	}
 	s.mu.Unlock()
 	if changed {
 		s.publish()
@@ -179,6 +184,8 @@ func (s *Store) handle(ctx context.Context, from topology.StoreID, request []byt
 			index = r.Applied()
 		}
 		return json.Marshal(index)
+	case m.Fit != nil:
+		return json.Marshal(s.fitness(m.Fit))
 	case m.Checksum != nil:
 		return s.answerChecksum(ctx, *m.Checksum)
 	case m.Runs != nil:

@@ -57,6 +57,8 @@ type Options struct {
 	// lead a region campaigns at once.
 	Booting bool
 	Rand    *rand.Rand
+	// Pinned reports whether a region stays with the leader that it has: see home.go. It must not block. nil: none does.
+	Pinned func(topology.RegionID) bool
 	// OnFail is called once, with the reason, when the store fails. It must not block.
 	OnFail func(error)
 	Faults Faults
@@ -99,6 +101,7 @@ type Store struct {
 	leads     map[topology.RegionID]meta.Lead  // likewise, for regions without a replica here
 	metaStore topology.StoreID                 // the store that led meta last
 	alone     bool                             // the last report got no answer
+	heard     time.Time                        // since when reports get answers
 
 	wake   chan struct{}
 	ctx    context.Context
@@ -122,6 +125,7 @@ func Open(o Options) (s *Store, err error) {
 	s = &Store{
 		o: o, current: new(meta.Map), statuses: make(map[topology.StoreID]meta.Status),
 		leads: make(map[topology.RegionID]meta.Lead), wake: make(chan struct{}, 1), metaStore: 1,
+		heard:    time.Now(),
 		counters: regionCounters{disk: o.FS.Stats(), regions: make(map[topology.RegionID]*region.Counters)},
 	}
 	s.replicas.Store(new(map[topology.RegionID]*region.Replica))
@@ -177,6 +181,9 @@ func Open(o Options) (s *Store, err error) {
 	}
 	s.wg.Go(s.run)
 	s.wg.Go(s.bridgeStalls)
+	if o.Settings.Raft.LeaderReturn > 0 {
+		s.wg.Go(s.leadersReturn)
+	}
 	s.janitor = janitor.Start(s.ctx, janitor.Options{
 		Knobs: o.Settings.Redis, Engine: s.engine, Rand: forJanitor, Failed: o.FS.Failed, Fence: o.FS.Fence,
 		Replicas: func() map[topology.RegionID]*region.Replica { return *s.replicas.Load() },

@@ -1,0 +1,224 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"neokv.dev/neokv/internal/route"
+	"neokv.dev/neokv/internal/topology"
+)
+
+// The home of a region is the store of its first replica. At the boot of a cluster it leads the region, so leaders are
+// spread evenly then. A fault makes leaders move, and Raft leaves them where they are. So each store hands a region that
+// it leads for another one back to its home, when
+//
+//   - it has led the region for raft.leader_return, and nobody has pinned the region to where it is;
+//   - the home has been well for as long: it runs, meta's leader answers it, and no sync of its log has stalled;
+//   - the home's replica has applied what the leader had applied catchUp ago.
+//
+// All this is to make sure that the hand-over succeeds, since a failed one costs clients an election time-out. From when
+// Raft is asked for it, the leader takes no proposal until another one is elected, or raft.election_ticks have passed.
+// The home gets the lead only when it has all entries, and it cannot even ask for votes on a disk that hangs. In a region
+// without writes every replica has applied all, however bad its disk. So the home itself says how it is.
+//
+// A store hands regions over one after the other: few hand-overs share the cores and the disks, and each takes
+// milliseconds. If one fails, or if the home loses the region again soon, the store waits twice as long before it tries
+// this region again. All stores that have a replica of a region note how long the home has led it, since any of them
+// may be the next leader.
+
+// longestReturn is how long a region's leader waits at most, but for raft.leader_return, before it tries its home again.
+// A home that leads the region for longer has not lost it soon.
+const longestReturn = time.Minute
+
+// awayRegion is what a store remembers of a region whose home is another store.
+type awayRegion struct {
+	leader topology.StoreID // the last one that was seen
+	since  time.Time        // when it was seen first, or when this store, being the leader, has last tried to hand over
+	wait   time.Duration    // how long the leader must have led, and the home have been well
+}
+
+// fitness is a store's answer about regions whose home it is.
+type fitness struct {
+	Well    time.Duration `json:"well"`    // for how long nothing has been wrong with the store
+	Applied []uint64      `json:"applied"` // the apply index of the replica of each region that was asked for
+}
+
+// leadersReturn hands regions back to their homes until the store closes. It looks once per heartbeat. It does not share
+// the goroutine of heartbeats, since a store that does not answer holds it up.
+func (s *Store) leadersReturn() {
+	away := make(map[topology.RegionID]*awayRegion)
+	for s.sleep(Heartbeat) {
+		if t := s.Table(); t != nil && s.Failed() == nil {
+			s.returnLeaders(t, away)
+		}
+	}
+}
+
+// returnLeaders notes who leads the regions that have their homes elsewhere, and hands over those of this store that
+// are due.
+func (s *Store) returnLeaders(t *route.Table, away map[topology.RegionID]*awayRegion) {
+	applied := make(map[topology.RegionID]uint64) // by this store, of the regions that are due
+	due := make(map[topology.StoreID][]topology.RegionID)
+	now := time.Now()
+	for i := range t.Regions {
+		r := &t.Regions[i]
+		home, replica := r.Peers[0].Store, s.Replica(r.ID)
+		if home == s.o.ID || replica == nil {
+			continue
+		}
+		if s.pinned(r.ID) {
+			delete(away, r.ID)
+			continue
+		}
+		a := away[r.ID]
+		if a == nil {
+			a = &awayRegion{wait: s.o.Settings.Raft.LeaderReturn}
+			away[r.ID] = a
+		}
+		s.note(a, r.Leader, home, now)
+		if r.Leader == s.o.ID && now.Sub(a.since) >= a.wait && takesLeaders(t, home) {
+			due[home], applied[r.ID] = append(due[home], r.ID), replica.Applied()
+		}
+	}
+	if len(due) == 0 || !s.sleep(s.catchUp()) {
+		return
+	}
+	for _, home := range t.Stores { // in order, so that runs with one seed are alike
+		if regions := due[home.ID]; regions != nil {
+			s.handBack(home.ID, regions, applied, away)
+		}
+	}
+}
+
+// takesLeaders reports whether a store may be asked to lead, by what meta's leader says of it.
+func takesLeaders(t *route.Table, id topology.StoreID) bool {
+	st := t.Store(id)
+	return st != nil && st.Alive
+}
+
+// note takes the leader of a region as of now, 0 if it has none.
+func (s *Store) note(a *awayRegion, leader, home topology.StoreID, now time.Time) {
+	if leader == 0 || leader == a.leader {
+		return
+	}
+	switch {
+	case a.leader == 0 && leader == home:
+		now = time.Time{} // it may have led for long
+	case a.leader == home && now.Sub(a.since) < longestReturn:
+		s.waitLonger(a)
+	case a.leader == home:
+		a.wait = s.o.Settings.Raft.LeaderReturn
+	}
+	a.leader, a.since = leader, now
+}
+
+func (s *Store) waitLonger(a *awayRegion) {
+	a.wait = max(min(2*a.wait, longestReturn), s.o.Settings.Raft.LeaderReturn)
+}
+
+// handBack hands over the regions for which their home is fit. It stops at the first that does not get there.
+func (s *Store) handBack(home topology.StoreID, regions []topology.RegionID, applied map[topology.RegionID]uint64,
+	away map[topology.RegionID]*awayRegion) {
+	asked := time.Now()
+	f, err := s.askFitness(home, regions)
+	if err != nil {
+		return // the next look asks again
+	}
+	for i, id := range regions {
+		a := away[id]
+		if f.Well < a.wait || f.Applied[i] < applied[id] || s.pinned(id) {
+			continue
+		}
+		// Raft would pass the request on to another leader, which may have the region by a user's wish.
+		if _, _, serving := s.Replica(id).Leading(); !serving {
+			continue
+		}
+		if time.Since(asked) > Heartbeat {
+			return // the home may have changed since
+		}
+		if !s.handOver(id, home) {
+			a.since = time.Now()
+			s.waitLonger(a)
+			return
+		}
+	}
+}
+
+// handOver hands a region over to another store. It returns when that store leads, or when it has not come to lead in
+// twice the time after which Raft calls a transfer off.
+func (s *Store) handOver(id topology.RegionID, to topology.StoreID) bool {
+	if s.Transfer(id, to) != nil {
+		return false
+	}
+	late := time.NewTimer(2 * s.o.Settings.Raft.RTT * time.Duration(s.o.Settings.Raft.ElectionTicks))
+	defer late.Stop()
+	for {
+		changed := s.Changed()
+		if s.Table().ByID(id).Leader == to {
+			return true
+		}
+		select {
+		case <-changed:
+		case <-late.C:
+			return false
+		case <-s.ctx.Done():
+			return false
+		}
+	}
+}
+
+// askFitness asks a store how it is, and how far its replicas of some regions are.
+func (s *Store) askFitness(of topology.StoreID, regions []topology.RegionID) (f fitness, err error) {
+	request, err := json.Marshal(message{Fit: regions})
+	if err != nil {
+		panic(err)
+	}
+	ctx, cancel := context.WithTimeout(s.ctx, callTimeout)
+	defer cancel()
+	reply, err := s.endpoint.Call(ctx, of, request)
+	if err == nil {
+		err = json.Unmarshal(reply, &f)
+	}
+	if err == nil && len(f.Applied) != len(regions) {
+		err = fmt.Errorf("store %d: %d apply indexes of %d regions", of, len(f.Applied), len(regions))
+	}
+	return f, err
+}
+
+// fitness answers askFitness.
+func (s *Store) fitness(regions []topology.RegionID) fitness {
+	f := fitness{Applied: make([]uint64, len(regions))}
+	s.mu.Lock()
+	heard, alone := s.heard, s.alone
+	s.mu.Unlock()
+	if !alone && s.Failed() == nil {
+		f.Well = min(time.Since(heard), time.Since(s.stalls.Over()))
+	}
+	for i, id := range regions {
+		if r := s.Replica(id); r != nil && r.Running() {
+			f.Applied[i] = r.Applied()
+		}
+	}
+	return f
+}
+
+// catchUp is by how much the replica of a home may be behind the leader's. A follower learns what is committed by a
+// heartbeat at the latest. With a third of an election time-out more than half of it is left for the hand-over.
+func (s *Store) catchUp() time.Duration {
+	return s.o.Settings.Raft.RTT * time.Duration(s.o.Settings.Raft.ElectionTicks) / 3
+}
+
+// pinned reports whether a region stays with the leader that it has.
+func (s *Store) pinned(id topology.RegionID) bool { return s.o.Pinned != nil && s.o.Pinned(id) }
+
+// sleep waits and reports true, or returns false when the store closes.
+func (s *Store) sleep(d time.Duration) bool {
+	select {
+	case <-s.ctx.Done():
+		return false
+	case <-time.After(d):
+		return true
+	}
+}
