@@ -20,7 +20,7 @@ func simSettings() *settings.Settings {
 	s.Engine.MemtableSize, s.Engine.BlockCache = 3<<20, 1<<20
 	// A store that is away for a second or two needs a snapshot.
 	s.Raft.SnapshotEntries, s.Raft.CompactionOverhead = 30, 10
-	s.Raft.MaxInflight = 4 // a fault hits several entries of a region at once
+	s.Raft.MaxInflight = 4  // a fault hits several entries of a region at once
 	s.Raft.LeaderReturn = 0 // tests move leaders by hand
 	s.Redis.FollowerRead = true
 	return &s

@@ -305,7 +305,32 @@ func (e *Endpoint) arriveAgain(l *linkEnd, b pb.MessageBatch) {
 // receive hands a batch to the store's NodeHost, which copies what it keeps.
 func (e *Endpoint) receive(b pb.MessageBatch) {
 	now := time.Now()
-	e.deliver(b, func(m *pb.Message) { e.filter.in(m, now) })
+	e.deliver(b, func(m *pb.Message) {
+		e.filter.in(m, now)
+		if m.Type == pb.TimeoutNow && m.From != m.To && e.join() {
+			go e.repeat(b, *m)
+		}
+	})
+}
+
+// repeat gives a replica the TimeoutNow of a leader again until it campaigns, as if the network repeated the message. A
+// replica ignores it while it applies an entry, and the leader sends it once and then takes no proposal until an
+// election time-out has passed. Half a lease is shorter than that.
+func (e *Endpoint) repeat(b pb.MessageBatch, m pb.Message) {
+	defer e.owned.Done()
+	b.Requests = []pb.Message{m}
+	end := time.Now().Add(e.o.Lease / 2)
+	for wait := time.Millisecond; time.Now().Add(wait).Before(end); wait *= 2 {
+		select {
+		case <-e.alive.Done():
+			return
+		case <-time.After(wait):
+		}
+		if e.filter.campaigned(topology.RegionID(m.ShardID), m.Term) {
+			return
+		}
+		e.deliver(b, func(*pb.Message) {})
+	}
 }
 
 // deliver is like receive, and calls note with each message first.

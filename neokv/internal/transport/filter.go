@@ -231,6 +231,14 @@ func (f *filter) heardSince(region topology.RegionID, replica uint64, since time
 	return s.heard[replica].After(since)
 }
 
+// campaigned reports whether a replica of a region has asked for votes in a term after this one.
+func (f *filter) campaigned(region topology.RegionID, term uint64) bool {
+	s := f.of(region)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.asked > term
+}
+
 // promise judges H(term).
 func (f *filter) promise(region topology.RegionID, term uint64, now time.Time) verdict {
 	if f.noPromise {
