@@ -139,8 +139,8 @@ var rows = []verbRow{
 	{Restart, "start stores again, or stop and start those that run", []arg{stores}, nil},
 	{Pause, "stop the processes of stores as SIGSTOP would", []arg{stores}, another(Resume)},
 	{Resume, "let paused stores go on", []arg{stores}, nil},
-	{Transfer, "move the leadership of a region to a store, where it stays", []arg{region, target}, nil},
-	{StepDown, "move the leadership of a region to another store, where it stays", []arg{region}, nil},
+	{Transfer, "move the leadership of a region to a store, where it stays until heal", []arg{region, target}, nil},
+	{StepDown, "move the leadership of a region to another store, where it stays until heal", []arg{region}, nil},
 	{Partition, "cut all links between some stores and others", []arg{stores, others}, another(Mend)},
 	{Mend, "make the links between some stores and others good again", []arg{stores, others}, nil},
 	{Link, "make links between some stores and others bad", []arg{stores, others, net}, func(f Fault) Fault {

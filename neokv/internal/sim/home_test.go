@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -371,4 +372,35 @@ func wantWaits(t *testing.T, at []time.Time, seconds ...int) {
 			t.Errorf("hand-over %d came %s after the one before; want about %s", i+2, got, want)
 		}
 	}
+}
+
+// TestHandOverToABusyReplica hands a region over to a replica that is just applying an entry, and so ignores the
+// leader's message. It takes over when it has applied the entry.
+func TestHandOverToABusyReplica(t *testing.T) {
+	const busyFor = 20 * time.Millisecond
+	var armed, busy atomic.Bool
+	var faults store.Faults
+	faults.Region.Observe = func(at topology.StoreID, r topology.RegionID, _, _ uint64, _ []byte, _ bool) {
+		if at == 2 && r == 1 && armed.CompareAndSwap(true, false) {
+			busy.Store(true)
+			time.Sleep(busyFor)
+		}
+	}
+	inBubble(t, faults, func(t *testing.T, s *sim, c *caller) {
+		s.move(1, s.nodes[0])
+		time.Sleep(time.Second)
+		armed.Store(true)
+		if ok, err := c.do(set, s.key('r', 0), "v"); err != nil || !ok {
+			t.Fatalf("%v, %v", ok, err)
+		}
+		until(t, "apply at the follower", busy.Load)
+		began := time.Now()
+		s.transfer(1, s.nodes[1])
+		for n, _ := s.leader(1); n != s.nodes[1] && time.Since(began) < time.Second; n, _ = s.leader(1) {
+			time.Sleep(time.Millisecond)
+		}
+		if took := time.Since(began); took < busyFor || took > 5*busyFor {
+			t.Errorf("the replica took over after %s; want somewhat more than %s", took, busyFor)
+		}
+	})
 }

@@ -11,32 +11,34 @@ import (
 )
 
 // The home of a region is the store of its first replica. At the boot of a cluster it leads the region, so leaders are
-// spread evenly then. A fault makes leaders move, and Raft leaves them where they are. So each store hands a region that
-// it leads for another one back to its home, when
+// spread evenly then. A fault makes leaders move, and Raft leaves them where they are. So a store that leads a region
+// of another home hands it back, when
 //
 //   - it has led the region for raft.leader_return, and nobody has pinned the region to where it is;
 //   - the home has been well for as long: it runs, meta's leader answers it, and no sync of its log has stalled;
 //   - the home's replica has applied what the leader had applied catchUp ago.
 //
-// All this is to make sure that the hand-over succeeds, since a failed one costs clients an election time-out. From when
-// Raft is asked for it, the leader takes no proposal until another one is elected, or raft.election_ticks have passed.
-// The home gets the lead only when it has all entries, and it cannot even ask for votes on a disk that hangs. In a region
-// without writes every replica has applied all, however bad its disk. So the home itself says how it is.
+// All this is to make sure that the hand-over succeeds, since a failed one costs clients an election time-out: from
+// when Raft is asked for it, the leader takes no proposal until another one is elected, or raft.election_ticks have
+// passed. The home gets the lead only when it has all entries, and it cannot even ask for votes on a disk that hangs.
+// In a region without writes every replica has applied all, however bad its disk is. So the home itself says how it is.
 //
-// A store hands regions over one after the other: few hand-overs share the cores and the disks, and each takes
-// milliseconds. If one fails, or if the home loses the region again soon, the store waits twice as long before it tries
-// this region again. All stores that have a replica of a region note how long the home has led it, since any of them
-// may be the next leader.
+// A store hands regions over one after the other, so that few hand-overs share the cores and the disks. Each takes
+// milliseconds. If one fails, or if the home loses the region again soon, the leader waits twice as long before it
+// tries this region again. All stores that have a replica of a region note how long the home has led it, since any of
+// them may be the next leader.
 
-// longestReturn is how long a region's leader waits at most, but for raft.leader_return, before it tries its home again.
-// A home that leads the region for longer has not lost it soon.
+// longestReturn bounds how long a leader waits before it tries a region's home again, unless raft.leader_return is
+// longer. A home that leads the region for longer than longestReturn has not lost it soon.
 const longestReturn = time.Minute
 
 // awayRegion is what a store remembers of a region whose home is another store.
 type awayRegion struct {
-	leader topology.StoreID // the last one that was seen
-	since  time.Time        // when it was seen first, or when this store, being the leader, has last tried to hand over
-	wait   time.Duration    // how long the leader must have led, and the home have been well
+	id      topology.RegionID
+	leader  topology.StoreID // the last one that was seen
+	since   time.Time        // when it was seen first, or when this store, being the leader, has last tried to hand over
+	wait    time.Duration    // how long the leader must have led, and the home have been well
+	applied uint64           // by this store, when the region was last found to be due
 }
 
 // fitness is a store's answer about regions whose home it is.
@@ -45,8 +47,8 @@ type fitness struct {
 	Applied []uint64      `json:"applied"` // the apply index of the replica of each region that was asked for
 }
 
-// leadersReturn hands regions back to their homes until the store closes. It looks once per heartbeat. It does not share
-// the goroutine of heartbeats, since a store that does not answer holds it up.
+// leadersReturn hands regions back to their homes until the store closes. It looks once per heartbeat. It has a
+// goroutine of its own, since heartbeats must not wait for a store that does not answer.
 func (s *Store) leadersReturn() {
 	away := make(map[topology.RegionID]*awayRegion)
 	for s.sleep(Heartbeat) {
@@ -59,8 +61,7 @@ func (s *Store) leadersReturn() {
 // returnLeaders notes who leads the regions that have their homes elsewhere, and hands over those of this store that
 // are due.
 func (s *Store) returnLeaders(t *route.Table, away map[topology.RegionID]*awayRegion) {
-	applied := make(map[topology.RegionID]uint64) // by this store, of the regions that are due
-	due := make(map[topology.StoreID][]topology.RegionID)
+	due := make(map[topology.StoreID][]*awayRegion) // by home
 	now := time.Now()
 	for i := range t.Regions {
 		r := &t.Regions[i]
@@ -74,12 +75,13 @@ func (s *Store) returnLeaders(t *route.Table, away map[topology.RegionID]*awayRe
 		}
 		a := away[r.ID]
 		if a == nil {
-			a = &awayRegion{wait: s.o.Settings.Raft.LeaderReturn}
+			a = &awayRegion{id: r.ID, wait: s.o.Settings.Raft.LeaderReturn}
 			away[r.ID] = a
 		}
 		s.note(a, r.Leader, home, now)
-		if r.Leader == s.o.ID && now.Sub(a.since) >= a.wait && takesLeaders(t, home) {
-			due[home], applied[r.ID] = append(due[home], r.ID), replica.Applied()
+		if r.Leader == s.o.ID && now.Sub(a.since) >= a.wait && s.takesLeaders(t, home) {
+			a.applied = replica.Applied()
+			due[home] = append(due[home], a)
 		}
 	}
 	if len(due) == 0 || !s.sleep(s.catchUp()) {
@@ -87,13 +89,13 @@ func (s *Store) returnLeaders(t *route.Table, away map[topology.RegionID]*awayRe
 	}
 	for _, home := range t.Stores { // in order, so that runs with one seed are alike
 		if regions := due[home.ID]; regions != nil {
-			s.handBack(home.ID, regions, applied, away)
+			s.handBack(home.ID, regions)
 		}
 	}
 }
 
-// takesLeaders reports whether a store may be asked to lead, by what meta's leader says of it.
-func takesLeaders(t *route.Table, id topology.StoreID) bool {
+// takesLeaders reports whether a store may be asked to lead, by all that meta's leader tells of it.
+func (s *Store) takesLeaders(t *route.Table, id topology.StoreID) bool {
 	st := t.Store(id)
 	return st != nil && st.Alive
 }
@@ -119,26 +121,24 @@ func (s *Store) waitLonger(a *awayRegion) {
 }
 
 // handBack hands over the regions for which their home is fit. It stops at the first that does not get there.
-func (s *Store) handBack(home topology.StoreID, regions []topology.RegionID, applied map[topology.RegionID]uint64,
-	away map[topology.RegionID]*awayRegion) {
+func (s *Store) handBack(home topology.StoreID, regions []*awayRegion) {
 	asked := time.Now()
 	f, err := s.askFitness(home, regions)
 	if err != nil {
 		return // the next look asks again
 	}
-	for i, id := range regions {
-		a := away[id]
-		if f.Well < a.wait || f.Applied[i] < applied[id] || s.pinned(id) {
+	for i, a := range regions {
+		if f.Well < a.wait || f.Applied[i] < a.applied || s.pinned(a.id) {
 			continue
 		}
 		// Raft would pass the request on to another leader, which may have the region by a user's wish.
-		if _, _, serving := s.Replica(id).Leading(); !serving {
+		if _, _, serving := s.Replica(a.id).Leading(); !serving {
 			continue
 		}
 		if time.Since(asked) > Heartbeat {
 			return // the home may have changed since
 		}
-		if !s.handOver(id, home) {
+		if !s.handOver(a.id, home) {
 			a.since = time.Now()
 			s.waitLonger(a)
 			return
@@ -170,8 +170,12 @@ func (s *Store) handOver(id topology.RegionID, to topology.StoreID) bool {
 }
 
 // askFitness asks a store how it is, and how far its replicas of some regions are.
-func (s *Store) askFitness(of topology.StoreID, regions []topology.RegionID) (f fitness, err error) {
-	request, err := json.Marshal(message{Fit: regions})
+func (s *Store) askFitness(of topology.StoreID, regions []*awayRegion) (f fitness, err error) {
+	var m message
+	for _, a := range regions {
+		m.Fit = append(m.Fit, a.id)
+	}
+	request, err := json.Marshal(m)
 	if err != nil {
 		panic(err)
 	}
@@ -187,7 +191,7 @@ func (s *Store) askFitness(of topology.StoreID, regions []topology.RegionID) (f 
 	return f, err
 }
 
-// fitness answers askFitness.
+// fitness answers another store's askFitness.
 func (s *Store) fitness(regions []topology.RegionID) fitness {
 	f := fitness{Applied: make([]uint64, len(regions))}
 	s.mu.Lock()

@@ -59,8 +59,9 @@ import (
 // it has left, since the lease counts from t0 and the promise from h: what matters is when, and in which order, the
 // filter judges messages. So messages may wait in queues and sockets. They may arrive when another endpoint has taken
 // the place of the sender or of the receiver: that endpoint started after they were judged and keeps rule 2 from its
-// own start, and a transfer's revocation holds for ever. Only the mark of a booting campaign depends on time, so the
-// receiver judges it by its own start.
+// own start, and a transfer's revocation holds for ever. For the same reason a TimeoutNow may arrive several times, as
+// Endpoint.repeat lets it. Only the mark of a booting campaign depends on time, so the receiver judges it by its own
+// start.
 //
 // A paused store adds no case. Its messages wait before its filter, as if dragonboat had not sent them yet: the filter
 // judges them when they leave, after the pause, by what it has promised until then. A message to a paused store waits
