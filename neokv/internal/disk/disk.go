@@ -49,6 +49,7 @@ type FS struct {
 	drive      atomic.Pointer[drive] // nil while the disk is good
 	ended      chan struct{}         // closed when failing
 	unsynced   *unsynced             // of the machine's disk; nil in memory
+	prefixes   *prefixes
 
 	reads reads
 
@@ -73,7 +74,10 @@ func Mem() *FS { return inMemory(newMemory()) }
 func inMemory(mem *memoryFS) *FS { return newFS(mem, mem) }
 
 func newFS(base vfs.FS, mem *memoryFS) *FS {
-	return &FS{base: base, mem: mem, reads: reads{base: time.Now()}, ended: make(chan struct{})}
+	return &FS{
+		base: base, mem: mem, prefixes: &prefixes{files: make(map[string]*prefix)},
+		reads: reads{base: time.Now()}, ended: make(chan struct{}),
+	}
 }
 
 // OnFence sets a function that is called once: when the first write or sync fails, before that call returns, or when
@@ -130,16 +134,16 @@ func setHook(hook *atomic.Pointer[func(int64)], fn func(int64)) {
 //
 // A file system that is fenced already may be crashed too: the new one starts from what reached it before the fence.
 func (f *FS) Crash(unsyncedPercent int, rng *rand.Rand) *FS {
+	f.fail(ErrKilled)              // first the fence, then the clones: what is acknowledged is in the clones
+	prefixes := f.prefixes.clone() // before the files: what they know as synced is in the files
 	if f.mem == nil {
-		f.fail(ErrKilled)
 		if err := f.unsynced.take(unsyncedPercent, rng); err != nil {
 			panic(fmt.Sprintf("disk: crash: %v", err))
 		}
-		return OS()
+		return OS().with(prefixes)
 	}
-	f.fail(ErrKilled) // first the fence, then the clone: what is acknowledged is in the clone
 	if f.share == nil {
-		return inMemory(f.mem.crash(unsyncedPercent, rng))
+		return inMemory(f.mem.crash(unsyncedPercent, rng)).with(prefixes)
 	}
 	records := f.share.synced() // before the clone: what leaves the journal later was synced before the clone
 	left := f.mem.crash(unsyncedPercent, rng)
@@ -152,7 +156,12 @@ func (f *FS) Crash(unsyncedPercent int, rng *rand.Rand) *FS {
 	if err := replay(each, &JournalOptions{FS: left, Logs: map[uint16]string{f.share.store: f.share.dir}}); err != nil {
 		panic(err)
 	}
-	return inMemory(left)
+	return inMemory(left).with(prefixes)
+}
+
+func (f *FS) with(p *prefixes) *FS {
+	f.prefixes = p
+	return f
 }
 
 // CrashTogether crashes several stores and the journal that they share at the same instant, each on a file system of
@@ -160,13 +169,15 @@ func (f *FS) Crash(unsyncedPercent int, rng *rand.Rand) *FS {
 // that only the journal has: OpenJournal completes them.
 func CrashTogether(unsyncedPercent int, rng *rand.Rand, journal *FS,
 	stores ...*FS) (journalLeft *FS, storesLeft []*FS) {
-	for _, f := range stores {
+	known := make([]*prefixes, len(stores))
+	for i, f := range stores {
 		f.fail(ErrKilled) // before the journal's clone: what is acknowledged is in it, or was synced in a log
+		known[i] = f.prefixes.clone()
 	}
 	journal.fail(ErrKilled)
 	journalLeft = inMemory(journal.mem.crash(unsyncedPercent, rng))
-	for _, f := range stores {
-		storesLeft = append(storesLeft, inMemory(f.mem.crash(unsyncedPercent, rng)))
+	for i, f := range stores {
+		storesLeft = append(storesLeft, inMemory(f.mem.crash(unsyncedPercent, rng)).with(known[i]))
 	}
 	return journalLeft, storesLeft
 }
@@ -253,6 +264,7 @@ func (f *FS) Create(name string, category vfs.DiskWriteCategory) (vfs.File, erro
 	}
 	x := f.opened(file, name, true)
 	x.extent = f.unsynced.created(name)
+	x.prefix = f.prefixes.created(name, f.PathBase(name))
 	x.log = f.log(file, name)
 	return x, nil
 }
@@ -271,6 +283,7 @@ func (f *FS) OpenReadWrite(name string, category vfs.DiskWriteCategory, opts ...
 		return nil, err
 	}
 	x := f.opened(file, name, true)
+	f.prefixes.removed(name) // it may be written over
 	if f.unsynced != nil {
 		info, err := file.Stat()
 		if err != nil {
@@ -298,6 +311,8 @@ func (f *FS) ReuseForWrite(oldname, newname string, category vfs.DiskWriteCatego
 	x := f.opened(file, newname, true)
 	f.unsynced.removed(oldname)
 	x.extent = f.unsynced.created(newname)
+	f.prefixes.removed(oldname)
+	x.prefix = f.prefixes.created(newname, f.PathBase(newname))
 	x.log = f.log(file, newname)
 	return x, nil
 }
@@ -311,7 +326,11 @@ func (f *FS) Open(name string, opts ...vfs.OpenOption) (vfs.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	return f.opened(file, name, false), nil
+	x := f.opened(file, name, false)
+	if synced := f.prefixes.of(name); synced.length > 0 {
+		return verified(x, synced)
+	}
+	return x, nil
 }
 
 // OpenDir is part of vfs.FS.
@@ -347,6 +366,7 @@ func (f *FS) Remove(name string) error {
 	if err == nil {
 		f.forget(name)
 		f.unsynced.removed(name)
+		f.prefixes.removed(name)
 	}
 	return err
 }
@@ -370,6 +390,8 @@ func (f *FS) Rename(oldname, newname string) error {
 	}
 	if err == nil {
 		f.unsynced.renamed(oldname, newname)
+		f.prefixes.removed(oldname)
+		f.prefixes.removed(newname)
 	}
 	return err
 }

@@ -18,6 +18,7 @@ type file struct {
 	name     string
 	writable bool
 	extent   *extent // nil unless the file is on the machine's disk, and writable
+	prefix   *prefix // nil unless the file is a new log or manifest
 	off      int64   // where Read and Write go on
 	wanted   int64   // how long Preallocate wants the file to be
 	extended int64   // how long it is because of that
@@ -53,6 +54,9 @@ func (x *file) Write(p []byte) (int, error) {
 func (x *file) WriteAt(p []byte, off int64) (int, error) {
 	n := 0
 	if x.fs.fenced.Load() == nil {
+		if x.prefix != nil { // neither library writes to these files so
+			x.fs.prefixes.removed(x.name)
+		}
 		var err error
 		n, err = x.pass(p, off, func(p []byte) (int, error) { return x.base.WriteAt(p, off) })
 		if err == nil || !x.writable {
@@ -77,6 +81,7 @@ func (x *file) pass(p []byte, off int64, write func([]byte) (int, error)) (int, 
 		x.log.wrote(off, p[:n])
 	}
 	x.fs.unsynced.wrote(x.extent, off+int64(n))
+	x.fs.prefixes.wrote(x.prefix, p[:n])
 	if err == nil {
 		err = injected
 	}
@@ -158,7 +163,7 @@ func (x *file) sync(dataOnly bool) error {
 			return nil
 		}
 	}
-	length := fs.unsynced.length(x.extent)
+	length, prefix := fs.unsynced.length(x.extent), fs.prefixes.written(x.prefix)
 	err := fs.injected(OpSync, x.name)
 	if err == nil {
 		err = x.reach(dataOnly)
@@ -171,6 +176,9 @@ func (x *file) sync(dataOnly bool) error {
 		fs.unsynced.synced(x.extent, length)
 	} else {
 		fs.unsynced.syncedDir(x.name)
+	}
+	if x.log == nil || !x.fs.share.j.planted {
+		fs.prefixes.synced(x.prefix, prefix)
 	}
 	x.synced()
 	return nil

@@ -46,8 +46,9 @@ import (
 // The segments' files grow with the writes. When there are hardly any, the journal changes segments until both are
 // small again.
 type Journal struct {
-	bytes int64 // length of a segment
-	group int64 // bytes of a pending group, about, from which on writers wait for it
+	bytes   int64 // length of a segment
+	group   int64 // bytes of a pending group, about, from which on writers wait for it
+	planted bool  // it has mistakes, so a sync may leave bytes that are not durable
 
 	mu       sync.Mutex
 	changed  sync.Cond      // signals that one of the following has changed
@@ -180,7 +181,7 @@ func DropJournal(o JournalOptions) error {
 // recoverJournal opens the segments, writes what they hold to the logs and empties them.
 func recoverJournal(o JournalOptions) (*Journal, error) {
 	j := &Journal{bytes: o.Bytes, group: min(o.Bytes/8, groupBytes), stores: make(map[uint16]*FS),
-		pending: make([]byte, groupHeader)}
+		pending: make([]byte, groupHeader), planted: o.Faults != JournalFaults{}}
 	j.changed.L = &j.mu
 	err := j.openSegments(o)
 	if err == nil && !o.Faults.NoReplay {

@@ -21,13 +21,8 @@ type carrier struct {
 	random *rand.Rand
 }
 
-// Why a fault is left out.
-var (
-	errNothing = errors.New("there is nothing to do it to")
-	// A store that starts while a bit of its write-ahead log reads wrong takes the rest of the log for the torn end
-	// that a power cut leaves, and drops it. docs/cluster.md says so.
-	errFlipped = errors.New("a store does not survive it yet")
-)
+// errNothing is why a fault is left out.
+var errNothing = errors.New("there is nothing to do it to")
 
 // do carries out a fault. The error says why it is left out.
 func (x *carrier) do(f fault.Fault, lasts time.Duration) error {
@@ -52,9 +47,6 @@ func (x *carrier) do(f fault.Fault, lasts time.Duration) error {
 	case fault.Resume:
 		return x.resume(f)
 	case fault.Disk:
-		if f.Disk.FlippedBit {
-			return errFlipped
-		}
 		if d := f.Disk; d.Hang || d.Latency+d.Jitter > 0 || d.Bandwidth > 0 || d == (fault.Drive{}) {
 			x.slow(f, lasts)
 			f.Disk.Hang, f.Disk.Latency, f.Disk.Jitter, f.Disk.Bandwidth = false, 0, 0, 0
