@@ -166,7 +166,7 @@ func (c *Cluster) bury(left wreckage) error {
 	var errs []error
 	for i, n := range left.places {
 		n.resume()
-		errs = append(errs, n.stop())
+		errs = append(errs, n.stop(), left.disks[i].Lose())
 		n.Move(left.disks[i], n.dir)
 		n.ended(fault.Kill)
 	}
@@ -197,7 +197,9 @@ func (c *Cluster) startStores(places []*storePlace) error {
 			n.stop() // a store that has failed may still be closing
 		}
 		if fs := n.FS(); fs.Failed() != nil { // after a failed sync, only what was synced before is known to be there
-			n.Move(fs.Crash(0, c.newRand()), n.dir)
+			left := fs.Crash(0, c.newRand())
+			errs[i] = errors.Join(errs[i], left.Lose())
+			n.Move(left, n.dir)
 		}
 	}
 	for i, n := range places {

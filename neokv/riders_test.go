@@ -232,7 +232,7 @@ func killLeader(t *testing.T, c *Cluster, random *rand.Rand) *storePlace {
 	}
 	victim.Condemn()
 	left := victim.FS().Crash(random.IntN(101), random)
-	if err := victim.Stop(); err != nil {
+	if err := errors.Join(victim.Stop(), left.Lose()); err != nil {
 		t.Fatal(err)
 	}
 	victim.Move(left, victim.Dir())

@@ -99,7 +99,9 @@ func TestLiveOnATerminal(t *testing.T) {
 		case <-bound.Done():
 			t.Fatalf("%s: somebody still writes to the terminal: %q", c.what, seen)
 		}
-		if got := cmd.ProcessState.ExitCode(); got != c.status {
+		// Go's own report of a crash may fail if the signal comes while the race detector's code, which is not Go, runs.
+		again := strings.Contains(seen.String(), "panic during panic")
+		if got := cmd.ProcessState.ExitCode(); got != c.status && !again {
 			t.Errorf("%s: status %d, want %d; %q", c.what, got, c.status, seen)
 		}
 		if c.status == statusFailed {

@@ -35,8 +35,9 @@ func tortureCommand(p process) *cobra.Command {
 	f := tortureFlags{Options: torture.Options{Seed: 1 + uint64(rand.Uint32()), Faults: []string{"all"}}}
 	c := &cobra.Command{
 		Use:   "torture",
-		Short: "Run clusters in virtual time under random faults, and check what their clients saw",
-		Long: `Run clusters in virtual time under random faults, and check what their clients saw.
+		Short: "Run clusters under random faults, and check what their clients saw",
+		Long: `Run clusters under random faults, and check what their clients saw: in virtual time, where twenty seconds of a
+cluster in memory take a few tenths of a second, or with --real in real time, on files and sockets.
 
 Each seed draws a cluster, a load and a schedule of faults. Clients work on strings, counters, locks, hashes, lists,
 queues, sets and sorted sets, alone and several at once. Their histories are checked for linearizability, replicas are
@@ -61,7 +62,8 @@ mistake not found, 1 could not run, 2 usage.`,
 	flags.Uint64Var(&f.Seed, "seed", f.Seed, "the first `seed`; a fresh one if it is not given")
 	flags.Lookup("seed").DefValue = "0"
 	flags.IntVar(&f.Seeds, "seeds", 500, "`how` many seeds")
-	flags.DurationVar(&f.Length, "duration", 20*time.Second, "how long each `run` lasts, in virtual time")
+	flags.DurationVar(&f.Length, "duration", 20*time.Second, "how long each `run` lasts, in its own time")
+	flags.BoolVar(&f.Real, "real", false, "real time, files and sockets; 10 seeds of 30s if --seeds and --duration are not given")
 	flags.StringSliceVar(&f.Faults, "faults", f.Faults, "`kinds` of faults that seeds draw")
 	flags.StringVar(&f.schedule, "schedule", "", "run the scenario, or the schedule of faults, of this `file` instead")
 	flags.StringVar(&f.Planted, "planted", "", "plant this `mistake`; it must be found within its number of seeds")
@@ -121,6 +123,12 @@ func (f *tortureFlags) run(ctx context.Context, p process, flags *pflag.FlagSet)
 func (f *tortureFlags) check(flags *pflag.FlagSet) error {
 	var wrong []error
 	complain := func(format string, args ...any) { wrong = append(wrong, &usageError{fmt.Sprintf(format, args...)}) }
+	if f.Real && !flags.Changed("seeds") {
+		f.Seeds = 10
+	}
+	if f.Real && !flags.Changed("duration") {
+		f.Length = 30 * time.Second
+	}
 	if f.schedule != "" {
 		text, err := os.ReadFile(f.schedule)
 		if err != nil {
@@ -156,7 +164,7 @@ func (f *tortureFlags) print(w io.Writer, s torture.Sitting, failure *torture.Fa
 		fmt.Fprintf(w, "%8d  %s\n", s.States[name], name)
 	}
 	for _, name := range s.Missing { // some faults alone cannot lead to all of them
-		if f.Scenario != "" || !slices.Equal(f.Faults, []string{"all"}) {
+		if f.Scenario != "" || !slices.Equal(f.Faults, []string{"all"}) || f.Real {
 			break
 		}
 		fmt.Fprintf(w, "%8s  %s\n", "never", name)
@@ -169,6 +177,9 @@ func (f *tortureFlags) print(w io.Writer, s torture.Sitting, failure *torture.Fa
 		again += " --schedule " + f.schedule
 	} else {
 		again += " --faults " + strings.Join(f.Faults, ",")
+	}
+	if f.Real {
+		again += " --real"
 	}
 	if f.Planted != "" {
 		again += " --planted " + f.Planted

@@ -45,6 +45,16 @@ func TestTorture(t *testing.T) {
 		t.Errorf("a mistake that is not found: status %d, stdout\n%s\nstderr\n%s", got.status, got.stdout, got.stderr)
 	}
 
+	real := filepath.Join(dir, "real")
+	got = neokvRun(t, nil, "torture", "--real", "--seeds", "2", "--duration", "2s", "--dir", real)
+	if got.status != statusDone || !strings.HasPrefix(got.stdout, "nothing found: 2 seeds from ") ||
+		!strings.Contains(got.stdout, ", 2s each in real time: ") {
+		t.Errorf("real time: status %d, stdout\n%s\nstderr\n%s", got.status, got.stdout, got.stderr)
+	}
+	if left, err := os.ReadDir(real); err != nil || len(left) > 0 {
+		t.Errorf("in the folder of the runs are %v, %v; want nothing", left, err)
+	}
+
 	text, err := os.ReadFile(log)
 	if err != nil {
 		t.Fatal(err)

@@ -49,6 +49,7 @@ type FS struct {
 	drive      atomic.Pointer[drive] // nil while the disk is good
 	ended      chan struct{}         // closed when failing
 	unsynced   *unsynced             // of the machine's disk; nil in memory
+	lost       func() error          // see Lose; nil for none
 	prefixes   *prefixes
 
 	reads reads
@@ -129,18 +130,17 @@ func setHook(hook *atomic.Pointer[func(int64)], fn func(int64)) {
 
 // Crash returns a new file system with what a power cut at this instant would leave, and fences this one. rng decides
 // which unsynced data survives, with a chance of unsyncedPercent. With 100 the new file system has what the end of the
-// process would leave. On the machine's disk Crash takes what is lost from the files and folders themselves, and panics
-// if it cannot; the caller closes whatever it has open here before it opens it there.
+// process would leave. On the machine's disk the caller closes whatever it has open here, and then calls Lose of the new
+// file system.
 //
 // A file system that is fenced already may be crashed too: the new one starts from what reached it before the fence.
 func (f *FS) Crash(unsyncedPercent int, rng *rand.Rand) *FS {
 	f.fail(ErrKilled)              // first the fence, then the clones: what is acknowledged is in the clones
 	prefixes := f.prefixes.clone() // before the files: what they know as synced is in the files
 	if f.mem == nil {
-		if err := f.unsynced.take(unsyncedPercent, rng); err != nil {
-			panic(fmt.Sprintf("disk: crash: %v", err))
-		}
-		return OS().with(prefixes)
+		left := OS().with(prefixes)
+		left.lost = func() error { return f.unsynced.take(unsyncedPercent, rng) }
+		return left
 	}
 	if f.share == nil {
 		return inMemory(f.mem.crash(unsyncedPercent, rng)).with(prefixes)
@@ -157,6 +157,20 @@ func (f *FS) Crash(unsyncedPercent int, rng *rand.Rand) *FS {
 		panic(err)
 	}
 	return inMemory(left).with(prefixes)
+}
+
+// Lose takes from the files and folders of the machine's disk what the crash has lost that made this file system. It does
+// nothing in memory, or for a file system that no crash has made.
+func (f *FS) Lose() error {
+	if f.lost == nil {
+		return nil
+	}
+	lose := f.lost
+	f.lost = nil
+	if err := lose(); err != nil {
+		return fmt.Errorf("disk: crash: %w", err)
+	}
+	return nil
 }
 
 func (f *FS) with(p *prefixes) *FS {

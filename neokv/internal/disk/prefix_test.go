@@ -80,6 +80,7 @@ func TestSyncedPrefixOnDisk(t *testing.T) {
 	must(t, err)
 	must(t, f.Close())
 	left := fs.Crash(0, rand.New(rand.NewPCG(1, 1)))
+	must(t, left.Lose())
 	if got := read(t, left, name); got != strings.Repeat("synced", 1000) {
 		t.Errorf("%d bytes; want the 6000 that were synced", len(got))
 	}

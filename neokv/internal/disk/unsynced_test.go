@@ -56,6 +56,11 @@ func TestCrashOfTheMachinesDisk(t *testing.T) {
 		must(t, put(t, fs, at("no name"), "x").Sync())
 
 		left := fs.Crash(c.percent, randomSource(t))
+		if got := read(t, fs, at("synced")) + read(t, fs, at("no name")); got != "0123456789lostx" {
+			t.Errorf("who still uses the crashed file system reads %q", got)
+		}
+		must(t, left.Lose())
+		must(t, left.Lose())
 		files := []string{"synced", "link", "unsynced", "two handles", "old", "renamed", "new name", "removed", "no name",
 			"quiet", "log"}
 		var got []string

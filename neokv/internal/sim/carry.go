@@ -14,8 +14,8 @@ import (
 
 // carrier carries faults out in a run. The cluster does so itself, with exceptions. The run counts the lives of stores,
 // so that it knows which answers count: it ends stores and starts them by its own means. A transfer is asked for once.
-// A disk that is slow or hangs does so before a write of the log, since a sync that waits under a lock would make
-// virtual time stand still.
+// In virtual time a disk that is slow or hangs does so before a write of the log, since a sync that waits under a lock
+// would make time stand still.
 type carrier struct {
 	s      *sim
 	random *rand.Rand
@@ -43,10 +43,19 @@ func (x *carrier) do(f fault.Fault, lasts time.Duration) error {
 		x.s.heal()
 		return nil
 	case fault.Pause:
+		if x.s.real {
+			break
+		}
 		return x.pause(f, lasts)
 	case fault.Resume:
+		if x.s.real {
+			break
+		}
 		return x.resume(f)
 	case fault.Disk:
+		if x.s.real {
+			break
+		}
 		if d := f.Disk; d.Hang || d.Latency+d.Jitter > 0 || d.Bandwidth > 0 || d == (fault.Drive{}) {
 			x.slow(f, lasts)
 			f.Disk.Hang, f.Disk.Latency, f.Disk.Jitter, f.Disk.Bandwidth = false, 0, 0, 0

@@ -21,6 +21,7 @@ type job struct {
 	Count   int           // of seeds
 	Same    bool          // run the first seed so many times
 	Length  time.Duration // of a run
+	Real    bool          // in real time
 	Keep    bool          // keep the history of runs in which nothing was found, too
 	Dir     string        // for histories; "" for the system's folder of temporary files
 }
@@ -43,9 +44,20 @@ func (j *job) parse() (plan, error) {
 	return p, err
 }
 
-// simulate runs a seed in virtual time. It returns what went wrong.
+// simulate runs a seed. It returns what went wrong.
 func (j *job) simulate(t *testing.T, p plan, seed uint64) (simStats, []evidence, error) {
-	s := &sim{seed: seed, keep: j.Keep, dir: j.Dir, config: neokv.Config{InMemory: true, NoSockets: true}}
+	s := &sim{seed: seed, keep: j.Keep, dir: j.Dir, real: j.Real}
+	if j.Real {
+		folder, err := os.MkdirTemp(j.Dir, "neokv-torture-")
+		if err != nil {
+			return s.stats, nil, err
+		}
+		defer os.RemoveAll(folder)
+		s.config.Dir = folder
+		err = s.record(p, j.Mistake != "", j.Length, func(run func()) { run() })
+		return s.stats, s.kinds, err
+	}
+	s.config.InMemory, s.config.NoSockets = true, true
 	err := s.record(p, j.Mistake != "", j.Length, func(run func()) { synctest.Test(t, func(*testing.T) { run() }) })
 	return s.stats, s.kinds, err
 }

@@ -54,6 +54,7 @@ func (s *sim) bury(left remains) {
 	for i, n := range left.victims {
 		s.tally(n)
 		s.fail(n.Stop())
+		s.fail(left.disks[i].Lose())
 		s.sawLeft(left.disks[i], n.Dir())
 		n.Move(left.disks[i], n.Dir())
 	}
@@ -160,7 +161,8 @@ func (x *trap) disarm() *remains {
 // journal. It reports false if there were fewer syncs within two seconds.
 func (s *sim) killAtSync(k int64, percent int, random *rand.Rand, victims ...seam.StorePlace) bool {
 	at, whose := victims[0].FS(), fmt.Sprintf("store %d", victims[0].ID())
-	if fs, open := s.inside.Journal(); len(victims) == len(s.nodes) && open && random.IntN(2) == 0 {
+	if fs, open := s.inside.Journal(); len(victims) == len(s.nodes) && fs != nil && open &&
+		random.IntN(2) == 0 {
 		at, whose = fs, "the journal"
 	}
 	x := s.setTrap(at, k, percent, random, victims...)

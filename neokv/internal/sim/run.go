@@ -28,6 +28,7 @@ type sim struct {
 	h      *history
 	keep   bool   // record keeps the file of the history even if it finds no problem
 	dir    string // of that file; "" for the system's folder of temporary files
+	real   bool   // in real time, on files and sockets
 
 	c       *neokv.Cluster
 	inside  seam.Inside

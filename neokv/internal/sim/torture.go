@@ -12,8 +12,9 @@ import (
 type TortureOptions struct {
 	Seed  uint64 // the first
 	Seeds int
-	// Length is that of a run, in virtual time.
+	// Length is that of a run, in virtual time or, with Real, in real time: on files in a folder of Dir, and on sockets.
 	Length time.Duration
+	Real   bool
 	// Faults are kinds that seeds draw; see Kinds. Scenario is a text in their place that every seed runs: a scenario,
 	// or a schedule of faults alone, which then gets the load of the general plan.
 	Faults   []string
@@ -92,7 +93,7 @@ func (o *TortureOptions) Validate() error {
 // job returns what the children do.
 func (o *TortureOptions) job() (j job, err error) {
 	j = job{Plan: drawnPhrase + strings.Join(o.Faults, " "), First: o.Seed, Count: o.Seeds, Length: o.Length, Dir: o.Dir,
-		Mistake: o.Planted}
+		Mistake: o.Planted, Real: o.Real}
 	if len(o.Faults) == 1 && o.Faults[0] == allKinds {
 		j.Plan = torturePlan
 	}
@@ -147,6 +148,9 @@ func Torture(ctx context.Context, o TortureOptions) (TortureSitting, *TortureFai
 	if o.Scenario != "" {
 		sitting.Faults = "scenario"
 	}
+	if o.Real {
+		sitting.Time = "real"
+	}
 	b.stop = func(r simReport) bool { return r.Problem != "" }
 	if p, err := planOf(torturePlan + "-" + o.Planted); o.Planted != "" && err == nil {
 		b.plan.shows, b.stop = p.shows, b.shows
@@ -166,7 +170,7 @@ func Torture(ctx context.Context, o TortureOptions) (TortureSitting, *TortureFai
 		sitting.Verdict = ProblemFound
 	case o.Planted != "":
 		sitting.Verdict = MistakeLost
-	case j.Plan == torturePlan && sitting.Seeds >= enough && sitting.Missing != nil:
+	case j.Plan == torturePlan && !o.Real && sitting.Seeds >= enough && sitting.Missing != nil:
 		sitting.Verdict = StatesMissed
 	}
 	if failed == nil {
