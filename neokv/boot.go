@@ -9,6 +9,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"neokv.dev/neokv/fault"
 	"neokv.dev/neokv/internal/disk"
 	"neokv.dev/neokv/internal/meta"
 	"neokv.dev/neokv/internal/store"
@@ -89,6 +90,7 @@ func (c *Cluster) openJournal() (err error) {
 		}
 		o.FS, o.Bytes, o.Disks = c.journalFS, c.hooks.JournalBytes, make(map[uint16]vfs.FS)
 		for _, n := range c.nodes {
+			n.fs.SetDrive(fault.Drive{}, nil) // it goes bad again when its store starts, after the journal's bytes are there
 			o.Disks[uint16(n.id)] = n.fs
 		}
 	default:

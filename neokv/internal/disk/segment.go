@@ -252,5 +252,10 @@ func replay(each func(func(journalRecord) error) error, o *JournalOptions) error
 			err = errors.Join(err, file.Sync(), file.Close())
 		}
 	}
+	for _, fs := range o.Disks { // a store's disk that has failed takes what is written to it, and loses it
+		if fs, ok := fs.(*FS); ok {
+			err = errors.Join(err, fs.Failed())
+		}
+	}
 	return err
 }

@@ -13,8 +13,9 @@ import (
 // that no sync has covered. Crash takes it. The disk itself has everything that was written, since this process and its
 // page cache live on, so only what is to go is noted here: a file that is synced takes no memory.
 //
-// A disk could lose more than Crash takes, and no journaling file system does: the removal of a file and a new name of
-// an old file count as durable at once. Bytes that were written over synced ones stay. Pebble and dragonboat write so
+// A disk could lose more than Crash takes. The removal of a file and a new name of an old file count as durable at once,
+// and so do the names that were entered before, since file systems journal names in order. Pebble relies on that: it
+// removes the old marker of a manifest before it syncs the folder in which it has entered the new one. Bytes that were written over synced ones stay. Pebble and dragonboat write so
 // only behind the end of what counts.
 //
 // A nil *unsynced, of a file system in memory, notes nothing.
@@ -136,20 +137,16 @@ func (u *unsynced) syncedDir(dir string) {
 	u.names = slices.DeleteFunc(u.names, func(path string) bool { return filepath.Dir(path) == filepath.Clean(dir) })
 }
 
-// removed notes that a name is gone, and those below it if it was a folder's.
+// removed notes that a name is gone, and those below it if it was a folder's, which is durable at once.
 func (u *unsynced) removed(path string) {
 	if u == nil {
 		return
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	gone := func(p string) bool {
-		rest, err := filepath.Rel(path, p)
-		return err == nil && (rest == "." || filepath.IsLocal(rest))
-	}
-	u.names = slices.DeleteFunc(u.names, gone)
+	u.names = u.names[:0]
 	for p := range u.files {
-		if gone(p) {
+		if rest, err := filepath.Rel(path, p); err == nil && (rest == "." || filepath.IsLocal(rest)) {
 			delete(u.files, p)
 		}
 	}
@@ -162,7 +159,7 @@ func (u *unsynced) renamed(from, to string) {
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.names = slices.DeleteFunc(u.names, func(path string) bool { return path == from || path == to })
+	u.names = u.names[:0]
 	delete(u.files, to)
 	if e := u.files[from]; e != nil {
 		delete(u.files, from)
