@@ -50,9 +50,9 @@ func TestCrashOfTheMachinesDisk(t *testing.T) {
 		_, err = reused.Write([]byte("+"))
 		must(t, err)
 		syncDir(t, fs, dir)
-		must(t, fs.Link(at("synced"), at("link")))
 		must(t, fs.Rename(at("renamed"), at("new name")))
 		must(t, fs.Remove(at("removed")))
+		must(t, fs.Link(at("synced"), at("link")))
 		must(t, put(t, fs, at("no name"), "x").Sync())
 
 		left := fs.Crash(c.percent, randomSource(t))
