@@ -9,8 +9,7 @@ import (
 // shortened divides the number of seeds of a batch under -short.
 const shortened = 100
 
-// runBatch runs n seeds of a plan without a mistake, and fails the test for each seed that fails. It prints the
-// scenario and the command that runs the seed again.
+// runBatch runs n seeds of a plan without a mistake, and fails the test for each seed that fails.
 func runBatch(t *testing.T, plan string, first uint64, n int, length time.Duration) *simBatch {
 	t.Helper()
 	if testing.Short() {
@@ -20,20 +19,27 @@ func runBatch(t *testing.T, plan string, first uint64, n int, length time.Durati
 	if err != nil {
 		t.Fatal(err)
 	}
+	b.judge(t)
+	return b
+}
+
+// judge runs the batch, and fails the test for each seed that fails. It prints the scenario and the command that runs
+// the seed again.
+func (b *simBatch) judge(t *testing.T) {
+	t.Helper()
 	if err := b.run(t.Context()); err != nil {
 		t.Error(err)
 	}
 	if !testing.Short() {
 		for _, short := range b.missing() {
-			t.Errorf("%s: %s", plan, short)
+			t.Errorf("%s: %s", b.Plan, short)
 		}
 	}
 	for _, r := range b.failed {
 		t.Errorf("seed %d: %q: %s\nscenario:\n%s\nagain: %s", r.Seed, r.Kinds, r.Problem,
-			b.plan.draw(r.Seed, length), b.again(r.Seed))
+			b.plan.draw(r.Seed, b.Length), b.again(r.Seed))
 	}
 	t.Logf("%s", b)
-	return b
 }
 
 // findPlanted runs seeds of a plan with its mistake until one shows it, as many as the plan says at most.

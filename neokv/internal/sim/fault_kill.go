@@ -59,6 +59,29 @@ func blackouts(s *sim, random *rand.Rand) {
 	}
 }
 
+// powerCuts kills all stores at one instant, again and again: every other time while a store that was away catches up
+// by snapshots.
+func powerCuts(s *sim, random *rand.Rand) {
+	for s.sleep(time.Duration(100+random.IntN(500)) * time.Millisecond) {
+		percent := []int{0, 50, 100}[random.IntN(3)]
+		if random.IntN(2) == 0 {
+			n := s.nodes[random.IntN(len(s.nodes))]
+			s.kill(percent, random, n)
+			if !s.sleep(time.Duration(1200+random.IntN(800)) * time.Millisecond) {
+				return // heal restarts the store
+			}
+			if !s.killAllCatchingUp(n, int64(10+random.IntN(60)), percent, random) {
+				continue
+			}
+		} else if !s.killAtSync(int64(1+random.IntN(20)), percent, random, s.nodes...) {
+			continue
+		}
+		for _, n := range s.nodes {
+			s.restart(n)
+		}
+	}
+}
+
 // tearing increments counters on many connections, so that stores apply much between two syncs. It kills one store
 // after the other at a sync, of whose unsynced writes a part stays. A store that applies an entry twice then differs
 // from the others.

@@ -23,6 +23,7 @@ var faults = []happening{
 	{stallPhrase, stalling, (*sim).stallWrites},
 
 	{"kill all stores at once", blackouts, nil},
+	{"cut the power while stores catch up", powerCuts, nil},
 	{"kill stores while many count", tearing, nil},
 	{"keep a store away until the end", absentAtTheEnd, nil},
 	{"delay followers", slowFollowers, nil},

@@ -9,6 +9,7 @@ var counted = []struct {
 	{"unknown", func(s *simStats) *int { return &s.Unknown }},
 	{"kills", func(s *simStats) *int { return &s.Kills }},
 	{"ends of the process", func(s *simStats) *int { return &s.Ends }},
+	{"of them in the middle of an installation", func(s *simStats) *int { return &s.Installing }},
 	{"cuts", func(s *simStats) *int { return &s.Cuts }},
 	{"transfers", func(s *simStats) *int { return &s.Transfers }},
 	{"comparisons", func(s *simStats) *int { return &s.Compared }},
@@ -25,6 +26,8 @@ var least = map[string]simStats{
 	"expiries":    {Acknowledged: 1200, Kills: 20, Ends: 2, Cuts: 5, Transfers: 4, Compared: 15},
 	"collections": {Acknowledged: 1200, Kills: 20, Ends: 2, Cuts: 5, Transfers: 4, Compared: 15, Reclaimed: 1000},
 	"members":     {Acknowledged: 1200, Kills: 20, Ends: 2, Cuts: 5, Transfers: 4, Compared: 15, Reclaimed: 150},
+
+	"power-cuts": {Acknowledged: 3600, Kills: 60, Ends: 20, Installing: 5, Snapshots: 20},
 
 	"torture": {Acknowledged: 600, Kills: 2, Cuts: 1, Compared: 5},
 

@@ -51,11 +51,12 @@ func (s *sim) end(percent int, random *rand.Rand, victims ...seam.StorePlace) re
 
 // bury ends the goroutines of killed stores and gives their places the disks that they left.
 func (s *sim) bury(left remains) {
+	installing := false
 	for i, n := range left.victims {
 		s.tally(n)
 		s.fail(n.Stop())
 		s.fail(left.disks[i].Lose())
-		s.sawLeft(left.disks[i], n.Dir())
+		installing = s.sawLeft(left.disks[i], n.Dir()) || installing
 		n.Move(left.disks[i], n.Dir())
 	}
 	s.stats.Kills += len(left.victims)
@@ -63,6 +64,10 @@ func (s *sim) bury(left remains) {
 		s.fail(s.inside.EndJournal(left.journal))
 		s.ended = true
 		s.stats.Ends++
+		if installing {
+			s.h.note("the kill came in the middle of a snapshot's installation")
+			s.stats.Installing++
+		}
 	}
 }
 
@@ -157,6 +162,19 @@ func (x *trap) disarm() *remains {
 	return <-x.left
 }
 
+// within waits for a trap to spring, for a while, and returns what it has left of its victims. It is nil if the trap
+// has not sprung; then it never will.
+func (x *trap) within(d time.Duration) *remains {
+	timeout := time.NewTimer(d)
+	defer timeout.Stop()
+	select {
+	case left := <-x.left:
+		return left
+	case <-timeout.C:
+		return x.disarm()
+	}
+}
+
 // killAtSync kills stores at the k-th sync of the first of them or, if they are the whole process, perhaps of its
 // journal. It reports false if there were fewer syncs within two seconds.
 func (s *sim) killAtSync(k int64, percent int, random *rand.Rand, victims ...seam.StorePlace) bool {
@@ -165,16 +183,9 @@ func (s *sim) killAtSync(k int64, percent int, random *rand.Rand, victims ...sea
 		random.IntN(2) == 0 {
 		at, whose = fs, "the journal"
 	}
-	x := s.setTrap(at, k, percent, random, victims...)
-	timeout := time.NewTimer(2 * time.Second)
-	defer timeout.Stop()
-	var left *remains
-	select {
-	case left = <-x.left:
-	case <-timeout.C:
-		if left = x.disarm(); left == nil {
-			return false
-		}
+	left := s.setTrap(at, k, percent, random, victims...).within(2 * time.Second)
+	if left == nil {
+		return false
 	}
 	for _, n := range victims {
 		s.h.note("killed %d at sync %d of %s, %d%% of the unsynced stays", n.ID(), k, whose, percent)
@@ -199,4 +210,24 @@ func (s *sim) killRestarting(n seam.StorePlace, k int64, percent int, random *ra
 	}
 	s.h.note("killed %d at sync %d of its restart (%v), %d%% of the unsynced stays", n.ID(), k, err, percent)
 	s.bury(*left)
+}
+
+// killAllCatchingUp starts a store that was away, and kills all stores at the k-th sync of this one from then on: while
+// it starts, or while it catches up by snapshots. It reports false if there were fewer syncs within two seconds.
+func (s *sim) killAllCatchingUp(n seam.StorePlace, k int64, percent int, random *rand.Rand) bool {
+	s.openJournal()
+	s.lives[n.ID()-1].Add(1) // before the trap, which may spring at any moment
+	x := s.setTrap(n.FS(), k, percent, random, s.nodes...)
+	err := n.Start()
+	left := x.within(2 * time.Second)
+	if left == nil {
+		s.h.note("restart %d", n.ID())
+		if err != nil {
+			s.fail(fmt.Errorf("restart: %w", err))
+		}
+		return false
+	}
+	s.h.note("killed all at sync %d behind the restart of %d (%v), %d%% of the unsynced stays", k, n.ID(), err, percent)
+	s.bury(*left)
+	return true
 }

@@ -58,6 +58,7 @@ type simStats struct {
 	Acknowledged, Unknown int // operations
 	Kills                 int // of stores
 	Ends                  int // kills of the whole process, its journal included
+	Installing            int // of these, in the middle of a snapshot's installation
 	Cuts, Transfers       int // of links, of leadership
 	Compared              int // comparisons of two replicas or more while the plan ran
 	Snapshots             int // of regions, installed

@@ -121,13 +121,15 @@ func (s *sim) sawEnd(e *scheduled) {
 	}
 }
 
-// sawLeft looks at the disk that a kill has left.
-func (s *sim) sawLeft(fs *disk.FS, dir string) {
+// sawLeft looks at the disk that a kill has left, and reports whether it came in the middle of an installation.
+func (s *sim) sawLeft(fs *disk.FS, dir string) (installing bool) {
 	found := map[string]bool{}
 	stages(fs, dir, found)
-	if found["chunks written"] || found["half recovered"] { // the other stages look like what is at rest
+	installing = found["chunks written"] || found["half recovered"] // the other stages look like what is at rest
+	if installing {
 		s.reach(killedInstalling)
 	}
+	return installing
 }
 
 // stages adds to found how far installations of snapshots had come on a disk that a kill left.
