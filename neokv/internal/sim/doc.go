@@ -26,5 +26,7 @@
 //	go test ./neokv/internal/sim -run 'TestVirtual$' -sim.plan=lease-promise -sim.planted -sim.seed=2 -v
 //	go test ./neokv/internal/sim -run 'TestVirtual$' -sim.plan=torture -sim.seed=7  a seed of neokv torture
 //	go test ./neokv/internal/sim -run TestPowerCuts -sim.cuts=2000 -v               power cuts of all stores, counted
+//	go test ./neokv/internal/sim -run TestKillNine -process.kills=100 -v            kills of a real process
+//	go test ./neokv/internal/sim -run TestPausedProcess -process.pauses=100 -v      a real process stops and goes on
 //	go test ./neokv/internal/sim -run TestExplore -sim.explore=1h -timeout=2h -v    fresh seeds of all plans
 package sim

@@ -1,0 +1,318 @@
+package sim
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"neokv.dev/neokv"
+	"neokv.dev/neokv/fault"
+	"neokv.dev/neokv/internal/seam"
+)
+
+// These tests run a cluster in a process of its own, on the machine's disk and over sockets, and do to the process what
+// an operating system does.
+
+var (
+	processKills  = flag.Int("process.kills", 10, "how often TestKillNine kills the process")
+	processPauses = flag.Int("process.pauses", 6, "how often TestPausedProcess pauses the process")
+	processSeed   = flag.Uint64("process.seed", 0, "the seed of TestKillNine and TestPausedProcess, 0 for a fresh one")
+)
+
+// What the environment tells serveRole.
+const (
+	dirVariable     = "NEOKV_TEST_DIR"
+	movesVariable   = "NEOKV_TEST_MOVES"   // "" or not: the child cuts stores off and moves leaders
+	mistakeVariable = "NEOKV_TEST_MISTAKE" // the name of a mistake to plant; "" for none
+)
+
+// serveRole runs a cluster on the folder that the environment names, and prints its addresses.
+func serveRole() {
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	hooks := new(seam.Hooks)
+	m, err := mistakeOf(os.Getenv(mistakeVariable))
+	if err == nil {
+		m.plant(hooks)
+	}
+	c, err := neokv.Start(ctx, neokv.Config{Dir: os.Getenv(dirVariable), Settings: simSettings(), Hooks: hooks})
+	if err != nil {
+		fmt.Println(err)
+		os.Exit(1)
+	}
+	fmt.Println(strings.Join(c.Addrs(), ","))
+	if os.Getenv(movesVariable) != "" {
+		go moveAndCut(c)
+	}
+	untilOrphaned()
+}
+
+// moveAndCut cuts one store after the other off, for longer than an election takes, and moves leaders.
+func moveAndCut(c *neokv.Cluster) {
+	for i := 0; ; i++ {
+		for _, x := range []struct {
+			lasts time.Duration
+			text  string
+		}{
+			{600 * time.Millisecond, fmt.Sprintf("partition %d all", 1+i%3)},
+			{200 * time.Millisecond, "heal"},
+			{100 * time.Millisecond, fmt.Sprint("stepdown ", 1+i%simRegions)},
+		} {
+			f, err := fault.Parse(x.text)
+			if err != nil {
+				panic(err)
+			}
+			_ = c.Do(context.Background(), f) // a region without a leader has none to step down
+			time.Sleep(x.lasts)
+		}
+	}
+}
+
+// outside are clients of a cluster that runs in a process of its own, or in several one after the other, and what they
+// have seen.
+type outside struct {
+	t       *testing.T
+	seed    uint64
+	out     *os.File
+	h       *history
+	clients int // so far
+}
+
+// newOutside makes the history. The file of it stays if the test fails.
+func newOutside(t *testing.T) *outside {
+	t.Helper()
+	o := &outside{t: t, seed: *processSeed}
+	if o.seed == 0 {
+		o.seed = rand.Uint64()
+	}
+	var err error
+	if o.out, err = os.CreateTemp("", "neokv-process-*.history"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		o.out.Close()
+		if !t.Failed() {
+			os.Remove(o.out.Name())
+		}
+	})
+	o.h = newHistory(o.out)
+	return o
+}
+
+// random returns a random source for one purpose.
+func (o *outside) random(purpose uint64) *rand.Rand { return rand.New(rand.NewPCG(o.seed, purpose)) }
+
+// start starts a process.
+func (o *outside) start(env ...string) (p *childProcess, addrs []string) {
+	o.t.Helper()
+	p = startRole(o.t, "serve", env...)
+	o.h.note("a process starts: %s", p.line)
+	if addrs = strings.Split(p.line, ","); len(addrs) != 3 {
+		o.t.Fatalf("seed %d: %s", o.seed, p.line)
+	}
+	return p, addrs
+}
+
+// work lets n clients work until over is closed, and waits for them. Answers that come after that do not count.
+func (o *outside) work(n int, addrs []string, over <-chan struct{}, work func(c *caller)) {
+	var wg sync.WaitGroup
+	for range n {
+		o.clients++
+		c := &caller{id: o.clients, h: o.h, addrs: addrs, dial: dialTCP, over: over}
+		c.random = o.random(uint64(100 + o.clients))
+		c.life = func(string) uint64 {
+			if ended(over) {
+				return 1
+			}
+			return 0
+		}
+		wg.Go(func() {
+			defer c.close()
+			work(c)
+		})
+	}
+	wg.Wait()
+}
+
+func ended(over <-chan struct{}) bool {
+	select {
+	case <-over:
+		return true
+	default:
+		return false
+	}
+}
+
+// readAll reads every key that clients have used.
+func (o *outside) readAll(addrs []string) {
+	var keys []string
+	for _, x := range o.h.ops {
+		keys = append(keys, x.key)
+	}
+	slices.Sort(keys)
+	o.work(1, addrs, nil, func(c *caller) {
+		for _, key := range slices.Compact(keys) {
+			if ok, err := c.do(get, key, ""); !ok {
+				o.t.Errorf("seed %d: key %s: no answer: %v", o.seed, key, err)
+				return
+			}
+		}
+	})
+}
+
+// TestKillNine kills the process of a cluster at random moments and starts it again on the same folder. No
+// acknowledged write is lost, and the history of all lives together is linearizable.
+func TestKillNine(t *testing.T) {
+	notShort(t)
+	o := newOutside(t)
+	random := o.random(1)
+	dir := dirVariable + "=" + t.TempDir()
+	key := func(sort byte, life, region int) string { return simKey(sort, fmt.Sprint(life), region) }
+	for life := 1; life <= *processKills; life++ {
+		p, addrs := o.start(dir)
+		dead := make(chan struct{})
+		kill := time.AfterFunc(time.Duration(100+random.IntN(700))*time.Millisecond, func() {
+			p.kill()
+			close(dead)
+		})
+		o.work(4, addrs, dead, func(c *caller) {
+			for n := 0; !ended(dead); n++ {
+				region := c.random.IntN(simRegions)
+				var err error
+				switch c.random.IntN(4) {
+				case 0:
+					_, err = c.do(get, key('r', life, region), "")
+				case 1:
+					_, err = c.do(set, key('r', life, region), fmt.Sprintf("%d-%d", c.id, n))
+				case 2:
+					_, err = c.do(incr, key('c', life, region), "")
+				case 3: // a key that no other operation writes
+					_, err = c.do(set, fmt.Sprintf("k%d-%d", c.id, n), "there")
+				}
+				if err != nil {
+					t.Error(err)
+				}
+			}
+		})
+		kill.Stop()
+	}
+	p, addrs := o.start(dir)
+	o.readAll(addrs)
+	p.kill()
+	if err := o.h.check(); err != nil {
+		t.Errorf("seed %d: %v\nhistory: %s", o.seed, err, o.out.Name())
+	}
+	acknowledged, unknown := o.h.count()
+	t.Logf("seed %d: %d kills, %d operations acknowledged, %d unknown", o.seed, *processKills, acknowledged, unknown)
+	if acknowledged < 20**processKills {
+		t.Errorf("only %d operations acknowledged", acknowledged)
+	}
+}
+
+// TestPausedProcess stops the process of a cluster for longer than a lease and an election time-out, again and again,
+// and lets it go on, while its stores are cut off in turn and leaders move. What clients saw is linearizable. Where
+// leases are not checked, the same finds stale reads.
+func TestPausedProcess(t *testing.T) {
+	notShort(t)
+	if err := pauseProcess(t, *processPauses, ""); err != nil {
+		t.Error(err)
+	}
+	planted, err := "lease-unchecked", error(nil)
+	for range 5 { // mostly once is enough
+		if err = pauseProcess(t, 4, planted); evidenceOf(err) == staleRead {
+			t.Logf("%s: %.200s", planted, err)
+			return
+		}
+	}
+	t.Errorf("%s: %v; want a stale read", planted, err)
+}
+
+// pauseProcess returns what the history shows of a process that was paused so many times.
+func pauseProcess(t *testing.T, pauses int, planted string) error {
+	t.Helper()
+	o := newOutside(t)
+	random := o.random(1)
+	p, addrs := o.start(dirVariable+"="+t.TempDir(), movesVariable+"=yes", mistakeVariable+"="+planted)
+	knobs := simSettings().Raft
+	least := time.Duration(knobs.ElectionTicks) * knobs.RTT // which is longer than a lease
+	over := make(chan struct{})
+	var pausing sync.WaitGroup
+	var epoch atomic.Int64 // of the keys in use
+	pausing.Go(func() {
+		defer close(over)
+		for i := range pauses {
+			time.Sleep(time.Duration(100+random.IntN(900)) * time.Millisecond)
+			pause := least + time.Duration(random.Int64N(int64(2*least)))
+			if err := p.pause(pause); err != nil {
+				t.Error(err)
+				return
+			}
+			o.h.note("the process was paused for %s", pause)
+			epoch.Store(int64(i / 4))
+		}
+		time.Sleep(500 * time.Millisecond)
+	})
+	o.work(6, addrs, over, func(c *caller) {
+		c.readOnly = c.id%3 == 0
+		for n := 0; !ended(over); n++ {
+			key := func(sort byte) string { return simKey(sort, fmt.Sprint(epoch.Load()), c.random.IntN(simRegions)) }
+			var err error
+			switch c.random.IntN(8) {
+			case 0, 1:
+				_, err = c.do(set, key('r'), fmt.Sprintf("%d-%d", c.id, n))
+			case 2:
+				_, err = c.do(incr, key('c'), "")
+			case 3, 4:
+				_, err = c.do(get, key('c'), "")
+			default:
+				_, err = c.do(get, key('r'), "")
+			}
+			if err != nil {
+				t.Error(err)
+			}
+			time.Sleep(time.Duration(c.random.IntN(int(4 * time.Millisecond))))
+		}
+	})
+	pausing.Wait()
+	o.readAll(addrs)
+	p.kill()
+	acknowledged, unknown := o.h.count()
+	t.Logf("seed %d: %d pauses, %d operations acknowledged, %d unknown", o.seed, pauses, acknowledged, unknown)
+	if acknowledged < 20*pauses {
+		t.Errorf("seed %d: only %d operations acknowledged", o.seed, acknowledged)
+	}
+	if err := o.h.check(); err != nil {
+		return fmt.Errorf("seed %d: %w\nhistory: %s", o.seed, err, o.out.Name())
+	}
+	return nil
+}
+
+// pause stops the process for a while. It returns when the process goes on.
+func (p *childProcess) pause(d time.Duration) error {
+	pid := p.cmd.Process.Pid
+	if err := p.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+		return err
+	}
+	var status syscall.WaitStatus
+	for { // until it has stopped
+		if _, err := syscall.Wait4(pid, &status, syscall.WUNTRACED, nil); err == nil {
+			break
+		} else if err != syscall.EINTR {
+			return err
+		}
+	}
+	if !status.Stopped() {
+		return fmt.Errorf("the process has ended: %v", status)
+	}
+	time.Sleep(d)
+	return p.cmd.Process.Signal(syscall.SIGCONT)
+}
