@@ -5,6 +5,9 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"os"
+	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -248,6 +251,101 @@ func TestCloseDuringFaults(t *testing.T) {
 		case <-ended:
 		case <-time.After(30 * time.Second):
 			t.Fatalf("seed %d: faults have not ended 30s after Close", seed)
+		}
+	}
+}
+
+// held is what a process holds while its cluster is at rest.
+type held struct {
+	goroutines int
+	files      int    // open ones, see openFiles
+	heap       uint64 // bytes that are in use
+}
+
+// hold measures what the process holds. What is just ending does not count: hold takes the least that it sees in a
+// while.
+func hold() (least held) {
+	for i := range 20 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		now := held{runtime.NumGoroutine(), openFiles(), m.HeapAlloc}
+		if i == 0 {
+			least = now
+		}
+		least = held{min(least.goroutines, now.goroutines), min(least.files, now.files), min(least.heap, now.heap)}
+		time.Sleep(50 * time.Millisecond)
+	}
+	return least
+}
+
+// openFiles counts the open files of the process, 0 where the system does not list them. It counts no table that
+// exists, except for what has it open a second time: how many tables there are depends on compactions.
+func openFiles() (n int) {
+	const list = "/proc/self/fd"
+	entries, _ := os.ReadDir(list)
+	seen := map[string]bool{}
+	for _, e := range entries {
+		to, err := os.Readlink(filepath.Join(list, e.Name()))
+		if err == nil && (!strings.HasSuffix(to, ".sst") || seen[to]) {
+			n++
+		}
+		seen[to] = true
+	}
+	return n
+}
+
+// TestKillsHoldNothing kills a store and starts it again, 100 times, while a client writes. The process has as many
+// goroutines and open files afterwards as after the first kills, and its heap is as large.
+func TestKillsHoldNothing(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a long run of one cluster")
+	}
+	for _, on := range []string{"memory", "disk"} {
+		t.Run(on, func(t *testing.T) {
+			config := Config{Stores: 3, InMemory: on == "memory"}
+			if config.InMemory {
+				config.Hooks = &seam.Hooks{JournalBytes: 64 << 10}
+			} else {
+				config.Dir = t.TempDir()
+			}
+			c := start(t, config)
+			const warm, rounds = 22, 100 // the same store was the last to be killed
+			var level held
+			for round := 1; round <= rounds; round++ {
+				do(t, c, fmt.Sprint("kill ", 1+round%3))
+				writeAndRead(t, c, round)
+				do(t, c, fmt.Sprint("restart ", 1+round%3))
+				if round == warm {
+					await(t, "leader of each region", func() bool { return served(c) })
+					level = hold()
+				}
+			}
+			await(t, "leader of each region", func() bool { return served(c) })
+			now := hold()
+			t.Logf("after %d kills %+v, after %d %+v", warm, level, rounds, now)
+			// A quarter of what one goroutine, file or half a MiB per kill would come to.
+			const kills, slack = rounds - warm, (rounds - warm) / 4
+			if now.goroutines > level.goroutines+slack || now.files > level.files+slack ||
+				now.heap > level.heap+slack<<20 {
+				t.Errorf("%d kills more: %+v; before them %+v", kills, now, level)
+			}
+		})
+	}
+}
+
+// writeAndRead writes some keys and reads them, as a client that comes and goes.
+func writeAndRead(t *testing.T, c *Cluster, value int) {
+	t.Helper()
+	r := redis.NewClient(&redis.Options{Addr: c.ProxyAddr()})
+	defer r.Close()
+	for i := range 20 {
+		key := fmt.Sprint("k", i)
+		if err := r.Set(t.Context(), key, value, 0).Err(); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := r.Get(t.Context(), key).Int(); err != nil || got != value {
+			t.Fatalf("%s = %d, %v; want %d", key, got, err, value)
 		}
 	}
 }

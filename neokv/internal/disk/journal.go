@@ -324,6 +324,7 @@ func (f *FS) Share(j *Journal, store uint16, dir string) error {
 	j.mu.Lock()
 	former := j.stores[store]
 	var err error
+	var unused []vfs.File
 	if former != nil {
 		if former.base == f.base { // else a crash has left this file system, with the journal's bytes
 			// A store that has failed or was killed left in its logs all that the journal has of them, or less than its
@@ -331,12 +332,18 @@ func (f *FS) Share(j *Journal, store uint16, dir string) error {
 			err = j.syncLogs(slices.DeleteFunc(j.logs(), func(w *walFile) bool { return w.fs != former }))
 		}
 		j.append(recordForget, store, "", 0, nil)
+		if err == nil {
+			unused = j.leave(former)
+		}
 	}
 	if err == nil {
 		j.stores[store] = f
 		f.share = &share{j, store, f.base.PathJoin(dir), make(map[string]*walFile)}
 	}
 	j.mu.Unlock()
+	for _, base := range unused {
+		_ = base.Close() // it is synced, or of a disk that a crash has replaced
+	}
 	if err != nil {
 		return fmt.Errorf("journal: store %d, as it was before: %w", store, err)
 	}
@@ -344,6 +351,29 @@ func (f *FS) Share(j *Journal, store uint16, dir string) error {
 	// its bytes anyway.
 	_, _, _ = j.sync()
 	return nil
+}
+
+// leave forgets the logs of a file system that nobody uses any more and whose bytes nobody needs from the journal. It
+// returns their files for the caller to close. Without it they, and all that the file system refers to, would stay
+// until both segments have been used again.
+func (j *Journal) leave(former *FS) (unused []vfs.File) {
+	for _, w := range j.logs() {
+		if w.fs != former {
+			continue
+		}
+		w.gone = true
+		if base := w.unused(); base != nil {
+			unused = append(unused, base)
+		}
+	}
+	// settle goes over a segment's list without the mutex. What it syncs at this moment is closed when it frees the
+	// segment.
+	left := func(w *walFile) bool { return w.fs == former && w.syncing == 0 }
+	for i := range j.segments {
+		j.segments[i].logs = slices.DeleteFunc(slices.Clone(j.segments[i].logs), left)
+	}
+	j.touched = slices.DeleteFunc(j.touched, left)
+	return unused
 }
 
 // logs returns all logs with bytes in the journal.

@@ -6,11 +6,12 @@ import (
 	"time"
 )
 
-var simCuts = flag.Int("sim.cuts", 40, "how many power cuts of all stores TestPowerCuts makes at least, from seed -sim.first on")
+var simCuts = flag.Int("sim.cuts", 40,
+	"how many power cuts of all stores TestPowerCuts makes at least, from seed -sim.first on")
 
-// TestPowerCuts cuts the power of all stores at random syncs, the journal's included, also in the middle of a snapshot's
-// installation. It starts them again on what is left, and compares that with what was acknowledged. It prints how many
-// cuts there were.
+// TestPowerCuts cuts the power of all stores at random syncs, the journal's included, also in the middle of a
+// snapshot's installation. It starts them again on what is left, and compares that with what was acknowledged. It
+// prints how many cuts there were.
 func TestPowerCuts(t *testing.T) {
 	cuts := *simCuts
 	if testing.Short() {
