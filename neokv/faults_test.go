@@ -303,7 +303,8 @@ func TestKillsHoldNothing(t *testing.T) {
 	}
 	for _, on := range []string{"memory", "disk"} {
 		t.Run(on, func(t *testing.T) {
-			config := Config{Stores: 3, InMemory: on == "memory"}
+			config := Config{Stores: 3, InMemory: on == "memory", Settings: small()}
+			config.Settings.Raft.RTT = 10 * time.Millisecond // most of the time goes into elections
 			if config.InMemory {
 				config.Hooks = &seam.Hooks{JournalBytes: 64 << 10}
 			} else {
@@ -324,7 +325,7 @@ func TestKillsHoldNothing(t *testing.T) {
 			await(t, "leader of each region", func() bool { return served(c) })
 			now := hold()
 			t.Logf("after %d kills %+v, after %d %+v", warm, level, rounds, now)
-			// A quarter of what one goroutine, file or half a MiB per kill would come to.
+			// A quarter of what one goroutine, one file or one MiB per kill would come to.
 			const kills, slack = rounds - warm, (rounds - warm) / 4
 			if now.goroutines > level.goroutines+slack || now.files > level.files+slack ||
 				now.heap > level.heap+slack<<20 {
