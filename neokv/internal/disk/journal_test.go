@@ -447,6 +447,41 @@ func TestJournalForgetsAFormerLife(t *testing.T) {
 	must(t, j.Close())
 }
 
+// A store is killed on the machine's disk again and again. The journal neither keeps the logs of its former lives open
+// nor knows their file systems.
+func TestJournalLeavesFormerLives(t *testing.T) {
+	dir := t.TempDir()
+	j, err := OpenJournal(JournalOptions{Dir: dir, Logs: map[uint16]string{1: dir}})
+	must(t, err)
+	fs := OS()
+	for life := range 5 {
+		must(t, fs.Share(j, 1, dir))
+		j.mu.Lock()
+		for _, w := range j.logs() {
+			if w.fs != fs {
+				t.Errorf("life %d: the journal has %s of a former life", life, w.name)
+			}
+		}
+		j.mu.Unlock()
+		log := put(t, fs, fmt.Sprintf("%s/%d.log", dir, life), "synced")
+		must(t, log.Sync())
+		w := log.(*file).log
+		left := fs.Crash(0, nil)
+		must(t, log.Close())
+		if w.base == nil {
+			t.Fatalf("life %d: the log was closed before the journal could sync it", life)
+		}
+		fs = left
+		defer func() {
+			if w.base != nil {
+				t.Errorf("life %d: the log stays open", life)
+			}
+		}()
+	}
+	must(t, fs.Share(j, 1, dir))
+	must(t, j.Close())
+}
+
 // When the journal's disk fails, each store syncs for itself, and nothing is lost.
 func TestJournalFails(t *testing.T) {
 	rounds := 10

@@ -409,7 +409,7 @@ func TestCutBySize(t *testing.T) {
 	}
 }
 
-// FuzzSnapshot has damaged streams refused, with nothing half applied.
+// FuzzSnapshot has damaged streams refused, with nothing half applied: neither then nor behind a power cut.
 func FuzzSnapshot(f *testing.F) {
 	from := openStill(f, disk.Mem())
 	from.fill(f, rand.New(rand.NewPCG(1, 1)), 70, 50)
@@ -418,18 +418,39 @@ func FuzzSnapshot(f *testing.F) {
 	f.Add(stream)
 	f.Add(stream[:len(stream)/2])
 	f.Add(stream[:snapshotHeaderBytes+4])
+	f.Add(append(bytes.Clone(stream), stream...))
+	for _, at := range []int{1, snapshotHeaderBytes, snapshotHeaderBytes + 5, len(stream) / 2, len(stream) - 5} {
+		damaged := bytes.Clone(stream)
+		damaged[at] ^= 1
+		f.Add(damaged)
+		f.Add(slices.Delete(bytes.Clone(stream), at, at+1))
+	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		to := openStill(t, disk.Mem())
-		defer to.close(t)
 		to.fill(t, rand.New(rand.NewPCG(2, 2)), 7, 5)
-		before := to.content(t)
-		want := merged(to.machine, before, from.content(t))
+		if err := to.machine.Sync(); err != nil {
+			t.Fatal(err)
+		}
+		want, state := to.content(t), to.machine.state
+		if bytes.Equal(b, stream) {
+			want, state = merged(to.machine, want, from.content(t)), from.machine.state
+		}
 		if err := to.machine.RecoverFromSnapshot(bytes.NewReader(b), nil); err != nil {
 			t.Fatal(err)
 		}
-		if got := to.content(t); to.fs.Failed() == nil != maps.Equal(got, want) ||
-			to.fs.Failed() != nil && !maps.Equal(got, before) {
-			t.Fatalf("failed with %v; %d keys", to.fs.Failed(), len(got))
+		if failed := to.fs.Failed(); failed == nil != bytes.Equal(b, stream) {
+			t.Errorf("failed with %v", failed)
 		}
+		holds := func(r still, when string) {
+			if got := r.content(t); !maps.Equal(got, want) || r.machine.state != state {
+				t.Errorf("%s: %d keys, %+v; want %d, %+v", when, len(got), r.machine.state, len(want), state)
+			}
+		}
+		holds(to, "afterwards")
+		left := to.fs.Crash(0, nil)
+		to.close(t)
+		again := openStill(t, left)
+		defer again.close(t)
+		holds(again, "behind a power cut")
 	})
 }

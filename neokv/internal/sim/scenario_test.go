@@ -66,3 +66,21 @@ func TestMistakesAreSought(t *testing.T) {
 		}
 	}
 }
+
+// FuzzScenario reads texts of scenarios: what can be read prints as text that reads back as the same.
+func FuzzScenario(f *testing.F) {
+	for _, p := range plans {
+		f.Add(p.scenario.String())
+	}
+	f.Add("1 clients, an operation every 1ms, reads 1\nat 1.2s for 300ms: link 1 2,3 loss=10%")
+	f.Add(drawnPhrase + "kill disk")
+	f.Fuzz(func(t *testing.T, text string) {
+		x, err := parseScenario(text)
+		if err != nil {
+			return
+		}
+		if again, err := parseScenario(x.String()); err != nil || again.String() != x.String() {
+			t.Errorf("%q is\n%s\nwhich reads back as\n%s\n%v", text, x, again, err)
+		}
+	})
+}
