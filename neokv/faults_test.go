@@ -255,8 +255,8 @@ func TestCloseDuringFaults(t *testing.T) {
 	}
 }
 
-// held is what a process holds while its cluster is at rest.
-type held struct {
+// footprint is what a process holds while its cluster is at rest.
+type footprint struct {
 	goroutines int
 	files      int    // open ones, see openFiles
 	heap       uint64 // bytes that are in use
@@ -264,16 +264,16 @@ type held struct {
 
 // hold measures what the process holds. What is just ending does not count: hold takes the least that it sees in a
 // while.
-func hold() (least held) {
+func hold() (least footprint) {
 	for i := range 20 {
 		runtime.GC()
 		var m runtime.MemStats
 		runtime.ReadMemStats(&m)
-		now := held{runtime.NumGoroutine(), openFiles(), m.HeapAlloc}
+		now := footprint{runtime.NumGoroutine(), openFiles(), m.HeapAlloc}
 		if i == 0 {
 			least = now
 		}
-		least = held{min(least.goroutines, now.goroutines), min(least.files, now.files), min(least.heap, now.heap)}
+		least = footprint{min(least.goroutines, now.goroutines), min(least.files, now.files), min(least.heap, now.heap)}
 		time.Sleep(50 * time.Millisecond)
 	}
 	return least
@@ -312,7 +312,7 @@ func TestKillsHoldNothing(t *testing.T) {
 			}
 			c := start(t, config)
 			const warm, rounds = 22, 100 // the same store was the last to be killed
-			var level held
+			var level footprint
 			for round := 1; round <= rounds; round++ {
 				do(t, c, fmt.Sprint("kill ", 1+round%3))
 				writeAndRead(t, c, round)
