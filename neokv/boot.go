@@ -146,7 +146,7 @@ func (c *Cluster) waitServing(ctx context.Context) error {
 // missing says what the cluster still waits for, "" when it serves.
 func (c *Cluster) missing() string {
 	leads := make(map[topology.StoreID]int)
-	served := 0
+	served, full := 0, 0
 	for _, n := range c.nodes {
 		s := n.store.Load()
 		if s == nil {
@@ -158,6 +158,9 @@ func (c *Cluster) missing() string {
 		}
 		if len(t.Stores) < len(c.nodes) {
 			return fmt.Sprintf("store %d to know the others", n.id)
+		}
+		if s.Full() != "" {
+			full++
 		}
 		for i := range t.Regions {
 			if t.Regions[i].Leader == n.id {
@@ -173,8 +176,8 @@ func (c *Cluster) missing() string {
 		return fmt.Sprintf("leaders of %d of %d regions",
 			c.settings.Cluster.Regions-served, c.settings.Cluster.Regions)
 	}
-	if c.settings.Cluster.Regions >= len(c.nodes) && len(leads) < len(c.nodes) {
-		return fmt.Sprintf("leaders on %d of %d stores", len(c.nodes)-len(leads), len(c.nodes))
+	if c.settings.Cluster.Regions >= len(c.nodes) && len(leads) < len(c.nodes)-full {
+		return fmt.Sprintf("leaders on %d of %d stores", len(c.nodes)-full-len(leads), len(c.nodes)-full)
 	}
 	return ""
 }

@@ -16,7 +16,7 @@ type ClusterStatus struct {
 type StoreStatus struct {
 	Store    int    `json:"store"`
 	Addr     string `json:"addr"`
-	State    string `json:"state"` // ok, paused, stopped, killed or failed
+	State    string `json:"state"` // ok, full, paused, stopped, killed or failed
 	Reason   string `json:"reason,omitempty"`
 	Replicas int    `json:"replicas"`
 	Leads    int    `json:"leads"`
@@ -27,6 +27,7 @@ type StoreStatus struct {
 // The states of a store.
 const (
 	StateOK      = "ok"
+	StateFull    = "full" // its disk has less space left than the reserve: it takes no writes
 	StatePaused  = "paused"
 	StateStopped = "stopped"
 	StateKilled  = "killed"
@@ -105,6 +106,11 @@ func (n *storePlace) state() (state, reason string) {
 		return StateStopped, ""
 	case n.paused:
 		return StatePaused, ""
+	}
+	if s := n.store.Load(); s != nil {
+		if why := s.Full(); why != "" {
+			return StateFull, why
+		}
 	}
 	return StateOK, ""
 }

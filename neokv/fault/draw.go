@@ -155,7 +155,9 @@ func drawDisk(r *rand.Rand, o DrawOptions, e *FaultEvent) {
 	case 3:
 		d.Bandwidth = settings.Bytes(64<<10) << r.IntN(8)
 	case 4:
-		d.Full = true
+		if d.Full = r.IntN(2) == 0; !d.Full {
+			d.Free = settings.Bytes(64<<10) << r.IntN(5)
+		}
 	case 5:
 		d.ReadErrors = true
 	case 6:

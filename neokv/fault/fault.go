@@ -100,7 +100,8 @@ type Drive struct {
 	Jitter      time.Duration  `key:"jitter" help:"and up to so much longer than that"`
 	Hang        bool           `key:"hang" help:"syncs do not return"`
 	Bandwidth   settings.Bytes `key:"bandwidth" help:"bytes per second of reads and writes together, 0B for no limit"`
-	Full        bool           `key:"full" help:"there is no space left"`
+	Full        bool           `key:"full" help:"there is no space left: writes fail"`
+	Free        settings.Bytes `key:"free" help:"only so many bytes can still be written, then there is no space left; 0B for as many as the disk takes"`
 	ReadErrors  bool           `key:"read-errors" help:"reads fail with an input/output error"`
 	WriteErrors bool           `key:"write-errors" help:"writes fail with an input/output error"`
 	SyncErrors  bool           `key:"sync-errors" help:"syncs fail with an input/output error"`
@@ -116,7 +117,7 @@ type Client struct {
 
 // Fails reports whether a store that works on such a disk fails, sooner or later.
 func (d Drive) Fails() bool {
-	return d.Full || d.ReadErrors || d.WriteErrors || d.SyncErrors || d.FlippedBit
+	return d.Full || d.Free > 0 || d.ReadErrors || d.WriteErrors || d.SyncErrors || d.FlippedBit
 }
 
 // verbRow is what the package knows of a verb.

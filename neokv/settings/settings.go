@@ -42,6 +42,7 @@ type EngineKnobs struct {
 	WALSync               string `key:"wal_sync" oneof:"always,none" help:"whether a write is on disk before it is acknowledged"`
 	SharedSync            bool   `key:"shared_sync" help:"true: one sync makes the write-ahead logs of all stores of the process durable, through a journal that they share; false: a sync each"`
 	WALDir                string `key:"wal_dir" help:"folder on another disk for the write-ahead logs, empty to keep them beside the data; recorded in the data folder at first boot"`
+	DiskReserve           Bytes  `key:"disk_reserve" min:"0" max:"1TiB" help:"free space that a store keeps on its disk, an eighth of the disk at most: with less left the store hands its leaders away and takes no more writes; 0 for none"`
 	Durable               bool   `key:"durable" help:"true: refuse all that could lose acknowledged writes: data in memory or in a temporary folder, engine.wal_sync none"`
 }
 
@@ -147,7 +148,7 @@ func Default() Settings {
 		MemtableSize: 48 << 20, MemtableCount: 4, BloomBits: 10, BloomPrefix: "key",
 		BlockCache: 256 << 20, RowCache: 64 << 20, BlockSize: 16 << 10, L0Compaction: 16, L0Stop: 64,
 		CompactionConcurrency: 3, TargetFileSize: 4 << 20, LevelBase: 64 << 20, Compression: "snappy", OpenFiles: 1024,
-		WALSync: "always", SharedSync: true,
+		WALSync: "always", SharedSync: true, DiskReserve: 256 << 20,
 	}
 	s.Raft = RaftKnobs{
 		BatchMaxOps: 512, BatchMaxBytes: 256 << 10, BatchMaxDelay: 3 * time.Millisecond, MaxInflight: 1, ReadSets: true,

@@ -15,6 +15,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"math/rand/v2"
 	"os"
 	"sync"
@@ -209,13 +210,14 @@ func (f *FS) Stats() Stats {
 	return Stats{Syncs: f.syncs.Load(), SyncNanos: f.syncNanos.Load(), BytesWritten: f.bytes.Load()}
 }
 
-// Free returns how many bytes can still be written in the folder dir. ok is false if that is not known, as in memory.
-func (f *FS) Free(dir string) (bytes int64, ok bool) {
-	if f.Drive().Full {
-		return 0, true
+// Free returns how many bytes can still be written in the folder dir, and how many its disk has in all. ok is false if
+// that is not known, as in memory. total is math.MaxInt64 for a drive with a fault that limits its space.
+func (f *FS) Free(dir string) (bytes, total int64, ok bool) {
+	if d := f.drive.Load(); d != nil && (d.Full || d.Drive.Free > 0) {
+		return d.space(), math.MaxInt64, true
 	}
 	usage, err := f.base.GetDiskUsage(dir)
-	return int64(usage.AvailBytes), err == nil
+	return int64(usage.AvailBytes), int64(usage.TotalBytes), err == nil
 }
 
 // FileOp is a kind of operation that changes the disk.
@@ -238,7 +240,7 @@ func (f *FS) change(op FileOp, name string, do func() error) (*overlay, error) {
 		return over, nil
 	}
 	f.busy(0)
-	err := f.injected(op, name)
+	err := f.injected(op, name, 0)
 	if err == nil {
 		err = do()
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -15,9 +16,11 @@ type drive struct {
 	fault.Drive
 	replaced chan struct{} // closed when another one takes its place
 
+	left atomic.Int64 // bytes that can still be written, where Drive.Free says so
+
 	mu     sync.Mutex
 	random *rand.Rand
-	free   time.Time // when the drive has moved the bytes that it has taken
+	idle   time.Time // when the drive has moved the bytes that it has taken
 }
 
 // driveBurst is how far a drive with a bandwidth may fall behind its rate, so that short operations do not wait.
@@ -31,6 +34,7 @@ func (f *FS) SetDrive(d fault.Drive, random *rand.Rand) {
 		next = &drive{
 			Drive: d, replaced: make(chan struct{}), random: rand.New(rand.NewPCG(random.Uint64(), random.Uint64())),
 		}
+		next.left.Store(int64(d.Free))
 	}
 	if old := f.drive.Swap(next); old != nil {
 		close(old.replaced)
@@ -59,11 +63,11 @@ func (f *FS) busy(n int) {
 	}
 	if d.Bandwidth > 0 {
 		now := time.Now()
-		if d.free.Before(now) {
-			d.free = now
+		if d.idle.Before(now) {
+			d.idle = now
 		}
-		d.free = d.free.Add(time.Duration(float64(n) / float64(d.Bandwidth) * float64(time.Second)))
-		wait += max(0, d.free.Sub(now)-driveBurst)
+		d.idle = d.idle.Add(time.Duration(float64(n) / float64(d.Bandwidth) * float64(time.Second)))
+		wait += max(0, d.idle.Sub(now)-driveBurst)
 	}
 	d.mu.Unlock()
 	if wait <= 0 {
@@ -89,15 +93,25 @@ func (f *FS) hang() {
 	}
 }
 
-// fails returns the error with which the drive answers an operation that changes it, nil for none.
-func (d *drive) fails(op FileOp) error {
+// fails returns the error with which the drive answers an operation that changes it and writes n bytes, nil for none.
+func (d *drive) fails(op FileOp, n int) error {
 	switch {
 	case op == OpSync && d.SyncErrors, op != OpSync && d.WriteErrors:
 		return syscall.EIO
-	case d.Full && (op == OpCreate || op == OpWrite || op == OpLink || op == OpMkdir):
+	case op != OpCreate && op != OpWrite && op != OpLink && op != OpMkdir:
+		return nil
+	case d.Full, d.Free > 0 && d.left.Add(-int64(n)) < 0:
 		return syscall.ENOSPC
 	}
 	return nil
+}
+
+// space is how many bytes can still be written.
+func (d *drive) space() int64 {
+	if d.Full {
+		return 0
+	}
+	return max(0, d.left.Load())
 }
 
 // read passes on a read of a file's bytes.

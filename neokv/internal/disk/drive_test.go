@@ -148,7 +148,16 @@ func TestFailingDrive(t *testing.T) {
 		t.Errorf("on a good drive the file has %q", got)
 	}
 	fs.SetDrive(fault.Drive{Full: true}, rand.New(rand.NewPCG(1, 1)))
-	if n, ok := fs.Free("/"); n != 0 || !ok {
+	if n, _, ok := fs.Free("/"); n != 0 || !ok {
 		t.Errorf("Free of a full drive = %d, %v", n, ok)
+	}
+	fs, f = bad(t, fault.Drive{Free: 5})
+	for i, want := range []int64{3, 1, 0} {
+		if f.Write([]byte("xx")); i < 2 && fs.Failed() != nil || i == 2 && !errors.Is(fs.Failed(), syscall.ENOSPC) {
+			t.Errorf("after %d writes of 2 bytes to a drive with 5: %v", i+1, fs.Failed())
+		}
+		if n, _, ok := fs.Free("/"); n != want || !ok {
+			t.Errorf("after %d writes of 2 bytes to a drive with 5, Free = %d, %v; want %d", i+1, n, ok, want)
+		}
 	}
 }

@@ -29,9 +29,9 @@ func (t *FailingOp) String() string {
 // Inject sets the fault; nil takes it away. One fault at a time: the file system is fenced by the first.
 func (f *FS) Inject(t *FailingOp) { f.fault.Store(t) }
 
-func (f *FS) injected(op FileOp, name string) error {
+func (f *FS) injected(op FileOp, name string, n int) error {
 	if d := f.drive.Load(); d != nil {
-		if err := d.fails(op); err != nil {
+		if err := d.fails(op, n); err != nil {
 			return err
 		}
 	}

@@ -71,7 +71,7 @@ func (x *file) WriteAt(p []byte, off int64) (int, error) {
 // bytes, as on a full disk.
 func (x *file) pass(p []byte, off int64, write func([]byte) (int, error)) (int, error) {
 	x.fs.busy(len(p))
-	injected := x.fs.injected(OpWrite, x.name)
+	injected := x.fs.injected(OpWrite, x.name, len(p))
 	if injected != nil {
 		p = p[:len(p)/2]
 	}
@@ -164,7 +164,7 @@ func (x *file) sync(dataOnly bool) error {
 		}
 	}
 	length, prefix := fs.unsynced.length(x.extent), fs.prefixes.written(x.prefix)
-	err := fs.injected(OpSync, x.name)
+	err := fs.injected(OpSync, x.name, 0)
 	if err == nil {
 		err = x.reach(dataOnly)
 	}

@@ -34,7 +34,7 @@ func (d *directory) Hear(b Beat, now time.Time) (changed bool) {
 		h = &heard{status: Status{ID: b.Store}}
 		d.stores[b.Store] = h
 	}
-	next := Status{ID: b.Store, Host: b.Host, Port: b.Port, Alive: true}
+	next := Status{ID: b.Store, Host: b.Host, Port: b.Port, Alive: true, Full: b.Full}
 	changed = h.status != next
 	h.status, h.at = next, now
 	for _, l := range b.Leads {

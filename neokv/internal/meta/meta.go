@@ -345,6 +345,7 @@ type Beat struct {
 	Port       int              `json:"port"`
 	MapVersion uint64           `json:"map_version"` // of the store's map; the answer has a newer one if there is one
 	Leads      []Lead           `json:"leads"`
+	Full       bool             `json:"full,omitempty"` // the store's disk has less space left than the reserve
 }
 
 // Lead says that a store serves a region in a term.
@@ -368,4 +369,5 @@ type Status struct {
 	Host  string           `json:"host"`
 	Port  int              `json:"port"`
 	Alive bool             `json:"alive"`
+	Full  bool             `json:"full,omitempty"` // as it said last
 }

@@ -19,6 +19,7 @@ const (
 	ErrNoSuchKey       = "ERR no such key"
 	ErrCrossSlot       = "CROSSSLOT Keys in request don't hash to the same slot"
 	ErrClusterDown     = "CLUSTERDOWN Hash slot not served"
+	ErrNoSpace         = "MISCONF Errors writing to the AOF file: No space left on device"
 	ErrDBIndex         = "ERR DB index is out of range"
 	ErrInvalidSlot     = "ERR Invalid or out of range slot"
 	ErrInvalidKeyCount = "ERR Invalid number of keys"

@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"fmt"
 
+	pb "github.com/lni/dragonboat/v4/raftpb"
+
 	"neokv.dev/neokv/internal/redis"
 	"neokv.dev/neokv/internal/topology"
 )
@@ -62,6 +64,20 @@ var entryFormats = [...]struct {
 	5: {rules: redis.RulesOfZeros, reads: true},
 	6: {rules: redis.RulesNow},
 	7: {rules: redis.RulesNow, reads: true},
+}
+
+// Writes reports whether an entry of a region's log does more than move the region's term tag and time, or its
+// membership. It is true for what is no entry of a region.
+func Writes(e *pb.Entry) bool {
+	cmd := e.Cmd
+	if e.Type == pb.ConfigChangeEntry || len(cmd) == 0 {
+		return false
+	}
+	if e.Type == pb.EncodedEntry {
+		cmd = cmd[1:] // dragonboat's one-byte payload header, uncompressed
+	}
+	_, commands, err := parseEntry(cmd)
+	return err != nil || len(commands) > 0
 }
 
 // put writes the header over the first entryHeaderBytes of an entry.

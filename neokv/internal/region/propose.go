@@ -1,6 +1,7 @@
 package region
 
 import (
+	"slices"
 	"sync"
 	"time"
 
@@ -51,6 +52,8 @@ type proposer struct {
 	// deadline. When runs finish, nobody moves the timer, so a run that is answered in time does not touch it.
 	watch   *time.Timer
 	watched time.Time
+
+	refusal error // see Replica.Refuse
 }
 
 func (x *proposer) init(c *core) {
@@ -76,6 +79,12 @@ func (x *proposer) propose(p *Pending) {
 	if x.servingTerm.Load() == 0 {
 		x.mu.Unlock()
 		p.finish(ErrNotLeader)
+		return
+	}
+	if x.refusal != nil && len(p.Run.Calls) > 0 {
+		why := x.refusal
+		x.mu.Unlock()
+		p.finish(why)
 		return
 	}
 	x.queue = append(x.queue, p)
@@ -340,6 +349,26 @@ func (x *proposer) rejectQueue(err error) {
 	x.mu.Unlock()
 	for _, p := range queue {
 		p.finish(err)
+	}
+}
+
+// refuse is Replica.Refuse.
+func (x *proposer) refuse(why error) {
+	x.mu.Lock()
+	x.refusal = why
+	var refused []*Pending
+	if why != nil {
+		x.queue = slices.DeleteFunc(x.queue, func(p *Pending) bool {
+			writes := len(p.Run.Calls) > 0 && p.next == 0 // else a part of it is applied
+			if writes {
+				refused = append(refused, p)
+			}
+			return writes
+		})
+	}
+	x.mu.Unlock()
+	for _, p := range refused {
+		p.finish(why)
 	}
 }
 

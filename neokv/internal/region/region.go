@@ -29,6 +29,7 @@ var (
 	ErrDeadline  = errors.New("no leader in time")
 	ErrAtLeader  = errors.New("only the leader can tell") // a follower met a record that may have expired
 	ErrTooLarge  = errors.New("command too large for a raft entry")
+	ErrNoSpace   = errors.New("no space left on the disks of a majority") // Refuse says so
 )
 
 // UnknownOutcome is the error of a write that may or may not be applied, now or later.
@@ -127,6 +128,10 @@ func (r *Replica) Start(members map[uint64]dragonboat.Target) error {
 
 // Running reports whether Start has succeeded.
 func (r *Replica) Running() bool { return r.running.Load() }
+
+// Refuse makes the replica refuse writes from now on, also those that wait to be proposed, with one of the errors
+// above; nil ends that. Runs without calls go on.
+func (r *Replica) Refuse(why error) { r.proposer.refuse(why) }
 
 // Stop ends serving. When it returns, all waiting runs are answered and all readers have left. The caller then closes
 // the NodeHost, and calls Join to wait for the replica's goroutines.

@@ -18,6 +18,7 @@ type PublicStore struct {
 	Host   string           `json:"host"`    // as advertised to clients
 	Port   int              `json:"port"`
 	Alive  bool             `json:"alive"`
+	Full   bool             `json:"full,omitempty"` // its disk has less space left than the reserve: it takes no writes
 }
 
 // LedRegion is a region and its leader, as far as the store that made the table knows.

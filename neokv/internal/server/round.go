@@ -294,6 +294,8 @@ func (b *batch) collectRest(t *route.Table, p *part, rest []int) {
 		b.toLeader(t, rest)
 	case errors.Is(err, region.ErrNotLeader), errors.Is(err, region.ErrStopped), errors.Is(err, region.ErrDeadline):
 		// They stay open: the next round tries them again.
+	case errors.Is(err, region.ErrNoSpace):
+		b.failAll(rest, redis.ErrNoSpace)
 	case errors.Is(err, region.ErrTooLarge):
 		b.fail(&b.tasks[rest[0]], "ERR "+err.Error()) // the next round tries the others without it
 	default:

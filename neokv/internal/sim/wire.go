@@ -72,7 +72,7 @@ func (w *respConn) read() (string, error) {
 		}
 		return strings.Join(elements, " "), nil
 	case '-':
-		for _, r := range []string{"MOVED ", "CLUSTERDOWN ", "TRYAGAIN "} {
+		for _, r := range []string{"MOVED ", "CLUSTERDOWN ", "TRYAGAIN ", "MISCONF "} {
 			if strings.HasPrefix(line[1:], r) {
 				return "", refusal(line[1:])
 			}

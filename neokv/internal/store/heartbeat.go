@@ -77,7 +77,7 @@ func (s *Store) metaLead() topology.StoreID {
 
 // report sends one heartbeat to meta's leader, or takes it itself if this store leads meta.
 func (s *Store) report() {
-	b := meta.Beat{Store: s.o.ID, Host: s.o.Host, Port: s.o.Port, Leads: s.Leads()}
+	b := meta.Beat{Store: s.o.ID, Host: s.o.Host, Port: s.o.Port, Leads: s.Leads(), Full: s.full.Load()}
 	s.mu.Lock()
 	b.MapVersion = s.current.Version
 	target := s.metaStore
@@ -339,11 +339,11 @@ func (s *Store) publish() {
 	for _, st := range s.current.Stores {
 		known, ok := s.statuses[st.ID]
 		if st.ID == s.o.ID {
-			known, ok = meta.Status{Host: s.o.Host, Port: s.o.Port, Alive: true}, true
+			known, ok = meta.Status{Host: s.o.Host, Port: s.o.Port, Alive: true, Full: s.full.Load()}, true
 		}
 		if ok {
 			stores = append(stores, route.PublicStore{ID: st.ID, NodeID: st.NodeID, Host: known.Host, Port: known.Port,
-				Alive: known.Alive})
+				Alive: known.Alive, Full: known.Full})
 		}
 	}
 	regions := make([]route.LedRegion, 0, len(s.current.Regions))

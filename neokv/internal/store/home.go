@@ -97,7 +97,7 @@ func (s *Store) returnLeaders(t *route.Table, away map[topology.RegionID]*awayRe
 // takesLeaders reports whether a store may be asked to lead, by all that meta's leader tells of it.
 func (s *Store) takesLeaders(t *route.Table, id topology.StoreID) bool {
 	st := t.Store(id)
-	return st != nil && st.Alive
+	return st != nil && st.Alive && !st.Full
 }
 
 // note takes the leader of a region as of now, 0 if it has none.
@@ -197,7 +197,7 @@ func (s *Store) fitness(regions []topology.RegionID) fitness {
 	s.mu.Lock()
 	heard, alone := s.heard, s.alone
 	s.mu.Unlock()
-	if !alone && s.Failed() == nil {
+	if !alone && s.Failed() == nil && !s.full.Load() {
 		f.Well = min(time.Since(heard), time.Since(s.stalls.Over()))
 	}
 	for i, id := range regions {

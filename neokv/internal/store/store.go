@@ -103,6 +103,9 @@ type Store struct {
 	alone     bool                             // the last report got no answer
 	heard     time.Time                        // since when reports get answers
 
+	full   atomic.Bool // see space.go
+	handed int         // of watchSpace: counts hand-overs that have failed
+
 	wake   chan struct{}
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -137,7 +140,7 @@ func Open(o Options) (s *Store, err error) {
 	// off.
 	s.endpoint = o.Network.NewEndpoint(transport.Options{
 		Store: o.ID, Lease: o.Settings.Raft.Lease(), CommitInterval: o.Settings.Raft.RTT, Booting: o.Booting,
-		Revoke: s.revoke, Forwarded: s.forwarded, Handle: s.handle, Faults: o.Faults.Transport,
+		Revoke: s.revoke, Forwarded: s.forwarded, Handle: s.handle, Drops: s.drops, Faults: o.Faults.Transport,
 	})
 	o.FS.OnFence(s.fenced)
 	defer func() {
@@ -165,6 +168,7 @@ func Open(o Options) (s *Store, err error) {
 	if err != nil {
 		return s, err
 	}
+	s.lookAtSpace()
 	if err := s.startHost(); err != nil {
 		return s, err
 	}
@@ -181,6 +185,7 @@ func Open(o Options) (s *Store, err error) {
 	}
 	s.wg.Go(s.run)
 	s.wg.Go(s.bridgeStalls)
+	s.wg.Go(s.watchSpace)
 	if o.Settings.Raft.LeaderReturn > 0 {
 		s.wg.Go(s.leadersReturn)
 	}

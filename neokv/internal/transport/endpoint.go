@@ -305,6 +305,9 @@ func (e *Endpoint) arriveAgain(l *linkEnd, b pb.MessageBatch) {
 // receive hands a batch to the store's NodeHost, which copies what it keeps.
 func (e *Endpoint) receive(b pb.MessageBatch) {
 	now := time.Now()
+	if drops := e.o.Drops; drops != nil && slices.ContainsFunc(b.Requests, func(m pb.Message) bool { return drops(&m) }) {
+		b.Requests = slices.DeleteFunc(slices.Clone(b.Requests), func(m pb.Message) bool { return drops(&m) })
+	}
 	e.deliver(b, func(m *pb.Message) {
 		e.filter.in(m, now)
 		if m.Type == pb.TimeoutNow && m.From != m.To && e.join() {
@@ -384,6 +387,9 @@ func (e *Endpoint) take(c pb.Chunk) error {
 	defer e.raftMu.RUnlock()
 	if e.raft == nil {
 		return notRunning(e.o.Store)
+	}
+	if e.o.Drops != nil && e.o.Drops(&pb.Message{Type: pb.InstallSnapshot, ShardID: c.ShardID}) {
+		return fmt.Errorf("%s: chunk %d of a snapshot dropped", e.o.Store.RaftAddress(), c.ChunkId)
 	}
 	c.DeploymentId = e.raft.deployment
 	if !e.raft.chunks(c) {

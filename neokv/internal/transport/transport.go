@@ -97,6 +97,9 @@ type Options struct {
 	// so they will never be applied. Changes of membership are proposals, too: they must be requested at the leader's
 	// store.
 	Forwarded func(region topology.RegionID, entries []pb.Entry)
+	// Drops reports whether a message of Raft that arrives is dropped; nil: none is. A chunk of a snapshot is asked for as
+	// an InstallSnapshot. It must not block.
+	Drops func(m *pb.Message) bool
 	// Handle answers calls of other stores. In memory it runs on the caller's goroutine. ctx ends with the call, and
 	// when either endpoint closes. Neither side may change request or the answer after handing it over.
 	Handle func(ctx context.Context, from topology.StoreID, request []byte) ([]byte, error)
