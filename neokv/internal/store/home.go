@@ -97,7 +97,7 @@ func (s *Store) returnLeaders(t *route.Table, away map[topology.RegionID]*awayRe
 // takesLeaders reports whether a store may be asked to lead, by all that meta's leader tells of it.
 func (s *Store) takesLeaders(t *route.Table, id topology.StoreID) bool {
 	st := t.Store(id)
-	return st != nil && st.Alive && !st.Full
+	return st != nil && st.Alive
 }
 
 // note takes the leader of a region as of now, 0 if it has none.

@@ -1,0 +1,169 @@
+package neokv
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"neokv.dev/neokv/settings"
+)
+
+// smallDisk mounts a file system of this many bytes, in memory, on a folder. It skips the test without the right to.
+func smallDisk(t *testing.T, dir string, bytes int) {
+	t.Helper()
+	err := unix.Mount("tmpfs", dir, "tmpfs", 0, fmt.Sprintf("size=%d", bytes))
+	if err == unix.EPERM || err == unix.EACCES {
+		t.Skipf("only root may mount a small file system: %v", err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { unix.Unmount(dir, unix.MNT_DETACH) })
+}
+
+// fillDisk writes a file until so many bytes are left on its disk, and returns its path.
+func fillDisk(t *testing.T, dir string, left int64) string {
+	t.Helper()
+	var st unix.Statfs_t
+	if err := unix.Statfs(dir, &st); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, "filler")
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY, 0o666)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := syscall.Fallocate(int(f.Fd()), 0, 0, max(1, int64(st.Bavail)*st.Bsize-left)); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func without(t *testing.T, path string) {
+	t.Helper()
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// onSmallDisk starts a cluster of which one store, or all of them, have a disk of 64 MiB, and returns its folder.
+func onSmallDisk(t *testing.T, s *settings.Settings, all bool) (c *Cluster, dir string) {
+	t.Helper()
+	root := t.TempDir()
+	if all {
+		dir = root
+		smallDisk(t, root, 64<<20)
+		return start(t, Config{Dir: filepath.Join(root, "data"), Settings: s}), dir
+	}
+	c = start(t, Config{Dir: root, Settings: s})
+	own := c.nodes[1].dir
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
+	aside := t.TempDir()
+	copied := func(from, to string) {
+		t.Helper()
+		if out, err := exec.Command("cp", "-a", from+"/.", to).CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+	}
+	copied(own, aside)
+	smallDisk(t, own, 64<<20)
+	copied(aside, own)
+	return start(t, Config{Dir: root, Settings: s}), own
+}
+
+// TestSmallDisk fills the disk of one store up to a part of its reserve, which is an eighth of 64 MiB.
+func TestSmallDisk(t *testing.T) {
+	c, dir := onSmallDisk(t, small(), false)
+	writeAndRead(t, c, 1)
+	filler := fillDisk(t, dir, 4<<20)
+	await(t, "hand-over by the full store", func() bool {
+		s := c.Status()
+		return s.Stores[1].State == StateFull && s.Stores[1].Leads == 0 && served(c)
+	})
+	if why := c.Status().Stores[1].Reason; !strings.Contains(why, "engine.disk_reserve keeps 8MiB") {
+		t.Errorf("reason %q", why)
+	}
+	for i := range 20 {
+		writeAndRead(t, c, 10+i)
+	}
+	await(t, "lag of the full store", func() bool { return c.Status().Stores[1].Lag > 0 })
+	without(t, filler)
+	await(t, "recovery", func() bool { s := c.Status().Stores[1]; return s.State == StateOK && s.Lag == 0 })
+	writeAndRead(t, c, 100)
+}
+
+// TestSmallDiskOfAll fills the disk of all stores: writes are refused, reads go on.
+func TestSmallDiskOfAll(t *testing.T) {
+	c, dir := onSmallDisk(t, small(), true)
+	writeAndRead(t, c, 1)
+	client := goRedis(t, c)
+	if err := client.Set(t.Context(), "k", "v", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	filler := fillDisk(t, dir, 4<<20)
+	await(t, "refusal", func() bool {
+		err := client.Set(t.Context(), "k", "w", 0).Err()
+		return err != nil && strings.HasPrefix(err.Error(), "MISCONF Errors writing to the AOF file: No space left")
+	})
+	if got, err := client.Get(t.Context(), "k").Result(); err != nil || got != "v" && got != "w" {
+		t.Errorf("GET = %q, %v", got, err)
+	}
+	without(t, filler)
+	await(t, "writes to all regions", func() bool {
+		for i := range 20 {
+			if client.Set(t.Context(), fmt.Sprint("k", i), 0, 0).Err() != nil {
+				return false
+			}
+		}
+		return true
+	})
+	writeAndRead(t, c, 2)
+	for _, s := range c.Status().Stores {
+		if s.State != StateOK {
+			t.Errorf("store %d: %s, %s", s.Store, s.State, s.Reason)
+		}
+	}
+}
+
+// TestNoReserve fills the disk of one store that keeps no reserve: that store fails, and starts again when there is
+// space.
+func TestNoReserve(t *testing.T) {
+	s := small()
+	s.Engine.DiskReserve = 0
+	c, dir := onSmallDisk(t, s, false)
+	writeAndRead(t, c, 1)
+	filler := fillDisk(t, dir, 0)
+	for i := 0; c.Status().Stores[1].State != StateFailed; i++ {
+		if i == 1000 {
+			t.Fatal("the store has not failed")
+		}
+		writeSome(t, c)
+	}
+	if why := c.Status().Stores[1].Reason; !strings.Contains(why, "no space left on device") {
+		t.Errorf("reason %q", why)
+	}
+	await(t, "leaders elsewhere", func() bool { return served(c) })
+	writeAndRead(t, c, 2)
+	without(t, filler)
+	do(t, c, "restart 2")
+	await(t, "the store's replicas", func() bool { s := c.Status().Stores[1]; return s.State == StateOK && s.Lag == 0 })
+	writeAndRead(t, c, 3)
+}
+
+// writeSome writes a megabyte. Writes may fail while a leader moves.
+func writeSome(t *testing.T, c *Cluster) {
+	client := goRedis(t, c)
+	defer client.Close()
+	for i := range 16 {
+		client.Set(t.Context(), fmt.Sprint("filling", i), strings.Repeat("x", 64<<10), 0)
+	}
+}
