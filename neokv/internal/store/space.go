@@ -71,7 +71,10 @@ func (s *Store) Full() string {
 		return ""
 	}
 	free, reserve, _ := s.space()
-	return fmt.Sprintf("its disk has %s left, and engine.disk_reserve keeps %s", settings.Bytes(free),
+	if free > 1<<20 {
+		free = free >> 20 << 20 // it changes all the time
+	}
+	return fmt.Sprintf("its disk has %s left, and engine.disk_reserve keeps %s", settings.Bytes(free>>10<<10),
 		settings.Bytes(reserve))
 }
 
@@ -97,7 +100,7 @@ func (s *Store) refuseWrites() {
 			replica.Refuse(region.ErrNotLeader) // soon it is true
 			if r.Leader == s.o.ID && away {
 				// One at a time, and no other one if it fails: the next look tries another heir.
-				if away = s.handOver(r.ID, heirs[s.handed%len(heirs)]); !away {
+				if away = s.handOver(r.ID, heirs[(int(r.ID)+s.handed)%len(heirs)]); !away {
 					s.handed++
 				}
 			}
