@@ -305,15 +305,33 @@ func (e *Endpoint) arriveAgain(l *linkEnd, b pb.MessageBatch) {
 // receive hands a batch to the store's NodeHost, which copies what it keeps.
 func (e *Endpoint) receive(b pb.MessageBatch) {
 	now := time.Now()
-	if drops := e.o.Drops; drops != nil && slices.ContainsFunc(b.Requests, func(m pb.Message) bool { return drops(&m) }) {
-		b.Requests = slices.DeleteFunc(slices.Clone(b.Requests), func(m pb.Message) bool { return drops(&m) })
-	}
+	b.Requests = e.kept(b.Requests)
 	e.deliver(b, func(m *pb.Message) {
 		e.filter.in(m, now)
 		if m.Type == pb.TimeoutNow && m.From != m.To && e.join() {
 			go e.repeat(b, *m)
 		}
 	})
+}
+
+// kept returns the messages that are not dropped, in a slice of its own if any is.
+func (e *Endpoint) kept(all []pb.Message) []pb.Message {
+	if e.o.Drops == nil {
+		return all
+	}
+	for i := range all {
+		if !e.o.Drops(&all[i]) {
+			continue
+		}
+		some := slices.Clone(all[:i])
+		for i++; i < len(all); i++ {
+			if !e.o.Drops(&all[i]) {
+				some = append(some, all[i])
+			}
+		}
+		return some
+	}
+	return all
 }
 
 // repeat gives a replica the TimeoutNow of a leader again until it campaigns, as if the network repeated the message. A
