@@ -22,6 +22,7 @@ func (s *sim) newCaller(id int) *caller {
 	return &caller{
 		id: id, h: s.h, addrs: s.c.Addrs(), dial: dial, random: s.random(uint64(1000 + id)),
 		leaderless: s.leaderless, held: func() { s.reach(heldAnswered) },
+		full: func() { s.reach(refusedFull) },
 		life: func(addr string) uint64 {
 			if addr == s.c.ProxyAddr() { // the proxy outlives the stores, and passes on what they answered
 				return 0
@@ -53,6 +54,7 @@ type caller struct {
 	// Both may be nil.
 	leaderless func(topology.Slot) bool
 	held       func()
+	full       func() // nil, or called when a store refuses a write for want of space
 
 	over  <-chan struct{} // nil, or closed when the caller is to try nothing again
 	conns map[string]*respConn
@@ -189,7 +191,11 @@ func (c *caller) ask(addr string, o *op, deadline time.Time) (string, error) {
 	if early && err == nil && !o.kind.reads() {
 		c.held()
 	}
-	if err == nil || errors.As(err, new(refusal)) {
+	var no refusal
+	if errors.As(err, &no) && strings.HasPrefix(string(no), "MISCONF ") && c.full != nil {
+		c.full()
+	}
+	if err == nil || no != "" {
 		if c.life != nil && c.life(addr) != life {
 			err = errDied
 		}

@@ -3,6 +3,7 @@ package sim
 import (
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -115,6 +116,9 @@ func (s *sim) restart(n seam.StorePlace) {
 		s.lives[n.ID()-1].Add(1)
 	case n.FS().Drive().Fails():
 		s.h.note("restart %d: %v", n.ID(), err)
+		if strings.Contains(err.Error(), "do not read back") {
+			s.reach(refusedLog)
+		}
 	default:
 		s.fail(fmt.Errorf("restart: %w", err))
 	}

@@ -27,6 +27,9 @@ const (
 	electedHung       state = "an election while a disk hangs"
 	electedPaused     state = "an election while a store is paused"
 	electedCut        state = "an election while links are cut"
+	movedFull         state = "leaders move while a disk has less space than the reserve"
+	refusedFull       state = "a write is refused since the disks of a majority are full"
+	refusedLog        state = "a store refuses a log that does not read back as it was synced"
 	heldAnswered      state = "a held command is answered by a new leader"
 	entryRefused      state = "an entry of an earlier term takes no effect"
 	behindLog         state = "a follower behind the cut of the log gets a snapshot"
@@ -39,8 +42,8 @@ const (
 // states are all of them.
 var states = []state{
 	killedAtSync, killedInstalling, killedStarting, killedLeader, killedMajority, pausedLeader, cutLeader, clockOfLeader,
-	diskFailed, electedHung, electedPaused, electedCut, heldAnswered, entryRefused, behindLog, outcomeUnknown, reclaimed,
-	compared, servedAfterFaults,
+	diskFailed, electedHung, electedPaused, electedCut, movedFull, refusedFull, refusedLog, heldAnswered, entryRefused,
+	behindLog, outcomeUnknown, reclaimed, compared, servedAfterFaults,
 }
 
 // reach counts a state.
@@ -112,6 +115,8 @@ func (s *sim) sawEnd(e *scheduled) {
 		return
 	}
 	switch {
+	case e.Fault.Verb == fault.Disk && e.Fault.Disk.Free > 0:
+		s.reach(movedFull)
 	case e.Fault.Verb == fault.Disk && e.Fault.Disk.Hang:
 		s.reach(electedHung)
 	case e.Fault.Verb == fault.Pause:
