@@ -46,8 +46,12 @@ func ParseCSV(out string) (rows []PrintedRow, err error) {
 				return nil, fmt.Errorf("redis-benchmark: the table has no column %s", name)
 			}
 			v, err := strconv.ParseFloat(c[column], 64)
+			hint := ""
+			if math.IsInf(v, 0) {
+				hint = ": the test took less than a millisecond, so ask for more requests (-n)"
+			}
 			if err != nil || math.IsNaN(v) || math.IsInf(v, 0) || v < 0 || v == 0 && name == "rps" {
-				return nil, fmt.Errorf("redis-benchmark: %s: %s is %q, want a figure", row.Test, name, c[column])
+				return nil, fmt.Errorf("redis-benchmark: %s: %s is %q, want a figure%s", row.Test, name, c[column], hint)
 			}
 			*to = v
 		}

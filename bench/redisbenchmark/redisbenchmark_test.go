@@ -47,7 +47,7 @@ func TestParseCSV(t *testing.T) {
 		{out: `"SET","39840.64"` + "\n", err: `want "test","rps"`}, // before version 6.2
 		{out: `"test","rps"` + "\n" + `"SET","1.00"` + "\n", err: "no column"},
 		{out: columns + strings.Replace(setRow, "39840.64", "0.00", 1), err: `SET: rps is "0.00", want a figure`},
-		{out: columns + strings.Replace(setRow, "39840.64", "inf", 1), err: `SET: rps is "inf", want a figure`},
+		{out: columns + strings.Replace(setRow, "39840.64", "inf", 1), err: `"inf", want a figure: the test took less than`},
 		{out: columns + strings.Replace(setRow, "39840.64", "nan", 1), err: `SET: rps is "nan", want a figure`},
 		{out: columns + strings.Replace(setRow, "1.703", "", 1), err: `SET: p50_latency_ms is "", want a figure`},
 		{out: columns + `"set a"b","1","1","1","1","1","1","1"` + "\n", err: "table"},
