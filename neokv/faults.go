@@ -12,20 +12,20 @@ import (
 	"neokv.dev/neokv/internal/topology"
 )
 
-// Do carries out a fault: it kills a store, cuts a link, moves a leader. It returns when that has happened. A fault that
+// Inject carries out a fault: it kills a store, cuts a link, moves a leader. It returns when that has happened. A fault that
 // lasts goes on until another one ends it, also while its store is down and after the store has started again; a pause
 // ends with its store. The error says what the cluster lacks for the fault, such as a store that runs.
-func (c *Cluster) Do(ctx context.Context, f fault.Fault) error {
+func (c *Cluster) Inject(ctx context.Context, f fault.Fault) error {
 	if err := f.Check(len(c.nodes), c.settings.Cluster.Regions); err != nil {
 		return err
 	}
-	if err := c.do(ctx, f); err != nil {
+	if err := c.inject(ctx, f); err != nil {
 		return fmt.Errorf("%s: %w", f, err)
 	}
 	return nil
 }
 
-func (c *Cluster) do(ctx context.Context, f fault.Fault) error {
+func (c *Cluster) inject(ctx context.Context, f fault.Fault) error {
 	places := c.places(f.Stores)
 	switch f.Verb {
 	case fault.Stop:
@@ -85,7 +85,7 @@ func (c *Cluster) heal(ctx context.Context) error {
 		if f.Verb == fault.Stop || f.Verb == fault.Kill {
 			continue // below, together with those that have failed
 		}
-		if err := c.do(ctx, f.End()); err != nil {
+		if err := c.inject(ctx, f.End()); err != nil {
 			return err
 		}
 	}
@@ -389,7 +389,7 @@ func (n *storePlace) release() {
 // Store returns a handle for a store, by its number from 1.
 func (c *Cluster) Store(number int) *StoreHandle { return &StoreHandle{c, number} }
 
-// StoreHandle does things to one store. Its methods are short forms of Cluster.Do. They return an error if there is no
+// StoreHandle does things to one store. Its methods are short forms of Cluster.Inject. They return an error if there is no
 // such store.
 type StoreHandle struct {
 	c      *Cluster
@@ -401,7 +401,7 @@ func (s *StoreHandle) do(f fault.Fault) error {
 		return fmt.Errorf("there is no store %d; want 1 to %d", s.number, len(s.c.nodes))
 	}
 	f.Stores = []int{s.number}
-	return s.c.Do(context.Background(), f)
+	return s.c.Inject(context.Background(), f)
 }
 
 // Stop ends the store cleanly. Restart starts it again.

@@ -35,7 +35,7 @@ func doText(ctx context.Context, c *Cluster, text string) error {
 	if err != nil {
 		return err
 	}
-	return c.Do(ctx, f)
+	return c.Inject(ctx, f)
 }
 
 // inForce are the texts of the faults in force.
@@ -83,7 +83,7 @@ func TestFaultsInForce(t *testing.T) {
 		t.Errorf("faults in force:\n%s\nwant:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
 	for _, f := range c.Faults() {
-		if err := c.Do(t.Context(), f.End()); err != nil {
+		if err := c.Inject(t.Context(), f.End()); err != nil {
 			t.Error(err)
 		}
 	}
@@ -192,7 +192,7 @@ func TestDoRefuses(t *testing.T) {
 	if err := c.Store(4).Kill(); err == nil || err.Error() != "there is no store 4; want 1 to 3" {
 		t.Errorf("Store(4).Kill() = %v", err)
 	}
-	if err := c.Do(t.Context(), fault.Fault{}); err == nil {
+	if err := c.Inject(t.Context(), fault.Fault{}); err == nil {
 		t.Error("no error of a fault without a verb")
 	}
 	alone := start(t, Config{Stores: 1, InMemory: true, NoSockets: true})
@@ -234,7 +234,7 @@ func TestCloseDuringFaults(t *testing.T) {
 			schedule := fault.Draw(random, o)
 			wg.Go(func() {
 				for _, e := range schedule {
-					c.Do(context.Background(), e.Fault)
+					c.Inject(context.Background(), e.Fault)
 				}
 			})
 		}

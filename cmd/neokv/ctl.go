@@ -112,7 +112,7 @@ func ctlDo(p process, f *ctlFlags, v fault.Verb) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			status, err := client.Do(c.Context(), want)
+			status, err := client.Inject(c.Context(), want)
 			if errors.Is(err, admin.ErrInvalid) {
 				return &usageError{"ctl: " + err.Error()}
 			}
@@ -346,7 +346,7 @@ func (s *scheduledFaults) reach(ctx context.Context, p process, o bench.Options)
 	}
 	client := all[i].Client()
 	s.do = func(ctx context.Context, f fault.Fault) error {
-		_, err := client.Do(ctx, f)
+		_, err := client.Inject(ctx, f)
 		return err
 	}
 	return nil

@@ -82,7 +82,7 @@ func Handler(c *neokv.Cluster, token string) http.Handler {
 			refuse(w, http.StatusBadRequest, err)
 			return
 		}
-		if err := c.Do(r.Context(), f); err != nil {
+		if err := c.Inject(r.Context(), f); err != nil {
 			refuse(w, http.StatusConflict, err)
 			return
 		}
@@ -124,9 +124,9 @@ func (c *ControlClient) Status(ctx context.Context) (s neokv.ClusterStatus, err 
 	return s, c.ask(ctx, http.MethodGet, "/v1/status", "", &s)
 }
 
-// Do has the cluster carry out a fault, and returns the state of the cluster after it. The error is ErrInvalid if the
+// Inject has the cluster carry out a fault, and returns the state of the cluster after it. The error is ErrInvalid if the
 // cluster does not know what the fault names.
-func (c *ControlClient) Do(ctx context.Context, f fault.Fault) (s neokv.ClusterStatus, err error) {
+func (c *ControlClient) Inject(ctx context.Context, f fault.Fault) (s neokv.ClusterStatus, err error) {
 	return s, c.ask(ctx, http.MethodPost, "/v1/do", f.String(), &s)
 }
 

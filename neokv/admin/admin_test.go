@@ -57,7 +57,7 @@ func TestClient(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return client.Do(t.Context(), f)
+		return client.Inject(t.Context(), f)
 	}
 	s, err := do("kill 2")
 	if err != nil || s.Stores[1].State != neokv.StateKilled || len(s.Faults) != 1 || s.Faults[0].String() != "kill 2" {

@@ -65,7 +65,7 @@ func (x *carrier) do(f fault.Fault, lasts time.Duration) error {
 		x.s.stats.Cuts++
 		x.s.mu.Unlock()
 	}
-	return x.s.c.Do(context.Background(), f)
+	return x.s.c.Inject(context.Background(), f)
 }
 
 // places are the stores of a list from a fault.
@@ -95,7 +95,7 @@ func (x *carrier) stop(f fault.Fault) error {
 		x.s.lives[n.ID()-1].Add(1)
 		x.s.tally(n)
 	}
-	err := x.s.c.Do(context.Background(), f)
+	err := x.s.c.Inject(context.Background(), f)
 	for _, n := range victims {
 		if n.Store() != nil { // not stopped, since its disk hangs
 			x.s.lives[n.ID()-1].Add(1)

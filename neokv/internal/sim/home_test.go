@@ -214,7 +214,7 @@ func TestLeadersStay(t *testing.T) {
 			t.Helper()
 			f, err := fault.Parse(text)
 			if err == nil {
-				err = s.c.Do(t.Context(), f)
+				err = s.c.Inject(t.Context(), f)
 			}
 			if err != nil {
 				t.Fatal(err)
