@@ -18,12 +18,14 @@ import (
 
 // start listens, starts the stores and waits until the cluster serves.
 func (c *Cluster) start(ctx context.Context) error {
-	identity := c.random128()
-	if c.folder != nil {
-		identity = c.folder.cluster
+	switch c.identity = c.random128(); {
+	case c.folder != nil:
+		c.identity = c.folder.cluster
+	case c.config.From != nil:
+		c.identity = c.config.From.cluster
 	}
-	c.network = c.newNetwork(identity)
-	c.makeNodes(identity)
+	c.network = c.newNetwork(c.identity)
+	c.makeNodes()
 	if c.config.Hooks != nil {
 		c.config.Hooks.Cluster = inside{c}
 	}
@@ -43,6 +45,7 @@ func (c *Cluster) start(ctx context.Context) error {
 	}
 	wg.Wait()
 	c.startProxy(listeners[len(c.nodes)])
+	c.serveInside()
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
@@ -50,13 +53,20 @@ func (c *Cluster) start(ctx context.Context) error {
 }
 
 // makeNodes makes a place for each store.
-func (c *Cluster) makeNodes(identity [16]byte) {
-	c.initial = meta.Initial(fmt.Sprintf("%x", identity), c.settings.Cluster)
+func (c *Cluster) makeNodes() {
+	c.initial = meta.Initial(fmt.Sprintf("%x", c.identity), c.settings.Cluster)
+	var disks []*disk.FS
+	if c.config.From != nil {
+		disks = disk.Freeze(c.config.From.disks)
+	}
 	for i := range c.settings.Cluster.Stores {
-		n := &storePlace{c: c, id: topology.StoreID(i + 1), cluster: identity, initial: c.initial}
-		if c.folder != nil {
+		n := &storePlace{c: c, id: topology.StoreID(i + 1), cluster: c.identity, initial: c.initial}
+		switch {
+		case c.folder != nil:
 			n.dir, n.walDir = c.folder.store(n.id), c.folder.wal(n.id)
-		} else {
+		case disks != nil:
+			n.dir, n.fs = c.config.From.dirs[i], disks[i]
+		default:
 			n.dir, n.fs = "/"+n.id.RaftAddress(), disk.Mem()
 		}
 		c.nodes = append(c.nodes, n)
@@ -185,6 +195,7 @@ func (c *Cluster) missing() string {
 // shutdown ends everything that start has started.
 func (c *Cluster) shutdown() error {
 	close(c.closing)
+	c.inside.close()
 	for _, n := range c.nodes {
 		n.release()
 	}

@@ -38,6 +38,14 @@ func open(config Config) (*Cluster, error) {
 	if config.Hooks != nil {
 		c.hooks = *config.Hooks
 	}
+	if config.From != nil {
+		var err error
+		if s, err = config.checkFrom(); err != nil {
+			return nil, err
+		}
+		c.config.InMemory, config.InMemory = true, true
+		c.advanced.Store(int64(config.From.advanced))
+	}
 	asked := settings.ClusterKnobs{Stores: config.Stores, Replicas: config.Replicas, Regions: config.Regions}
 	if config.Dir == "" {
 		if err := CheckNoDir(s.Engine); err != nil {

@@ -16,12 +16,19 @@ import (
 // lasts goes on until another one ends it, also while its store is down and after the store has started again; a pause
 // ends with its store. The error says what the cluster lacks for the fault, such as a store that runs.
 func (c *Cluster) Inject(ctx context.Context, f fault.Fault) error {
+	if ctx == nil {
+		return ErrNilContext
+	}
 	if err := f.Check(len(c.nodes), c.settings.Cluster.Regions); err != nil {
 		return err
 	}
+	c.event("%s: begins", f)
 	if err := c.inject(ctx, f); err != nil {
-		return fmt.Errorf("%s: %w", f, err)
+		err = fmt.Errorf("%s: %w", f, err)
+		c.event("%v", err)
+		return err
 	}
+	c.event("%s: done", f)
 	return nil
 }
 
@@ -261,7 +268,7 @@ func (c *Cluster) transfer(ctx context.Context, id topology.RegionID, to topolog
 			case <-ctx.Done():
 				return context.Cause(ctx)
 			case <-c.closing:
-				return errClosed
+				return ErrClosed
 			case <-time.After(5 * time.Millisecond):
 			}
 		}

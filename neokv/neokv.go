@@ -39,6 +39,9 @@ type Config struct {
 	Dir string
 	// InMemory keeps the data in memory until Close. Dir must be empty then.
 	InMemory bool
+	// From is an image from which a cluster in memory starts, with its shape and, if Settings is nil, its settings. InMemory
+	// is true then, whether it is set or not.
+	From *Image
 	// Discard lets Start empty a folder that was not closed cleanly while engine.wal_sync was none, since its data may
 	// be torn. Without Discard, Start refuses such a folder.
 	Discard bool
@@ -54,6 +57,8 @@ type Config struct {
 	Settings *settings.Settings
 	// Seed seeds every random choice that NeoKV makes; 0 picks a seed.
 	Seed uint64
+	// OnEvent, if not nil, is called with each ClusterEvent. It must not block, and may be called by several goroutines at once.
+	OnEvent func(ClusterEvent)
 	// Progress, if not nil, is called once a second during a boot that takes longer, with what the boot waits for.
 	Progress func(string)
 
@@ -69,6 +74,7 @@ type Cluster struct {
 	folder    *folder // nil in memory
 	network   *transport.Network
 	nodes     []*storePlace
+	identity  [16]byte
 	initial   *meta.Map     // the map of a new cluster; it does not change yet
 	journal   *disk.Journal // nil where each store syncs its own log
 	journalFS *disk.FS      // the journal's disk for a cluster in memory; else nil
@@ -76,6 +82,8 @@ type Cluster struct {
 	proxyAddr string
 	proxyPipe *memconn.Listener
 	proxied   atomic.Pointer[proxied]
+	inside    insideConns
+	advanced  atomic.Int64         // ns by which Advance has set all clocks ahead
 	clients   *server.ClientMemory // bounds what all stores and the proxy hold for their clients
 	boot      time.Duration
 	failed    chan error
@@ -101,6 +109,9 @@ type Cluster struct {
 // Start boots a cluster. It returns when every slot is served. If there are at least as many regions as stores, it also
 // waits until every store leads a region. An error leaves nothing running.
 func Start(ctx context.Context, config Config) (*Cluster, error) {
+	if ctx == nil {
+		return nil, ErrNilContext
+	}
 	begin := time.Now()
 	c, err := open(config)
 	if err != nil {
@@ -110,6 +121,7 @@ func Start(ctx context.Context, config Config) (*Cluster, error) {
 		return nil, errors.Join(err, c.Close())
 	}
 	c.boot = time.Since(begin)
+	c.event("the cluster serves, %s after its start", c.boot.Round(time.Millisecond))
 	return c, nil
 }
 
@@ -124,6 +136,21 @@ func (c *Cluster) Addrs() []string {
 
 // ProxyAddr returns the address of the proxy port, host:port.
 func (c *Cluster) ProxyAddr() string { return c.proxyAddr }
+
+// ClusterEvent is something that has happened to a cluster: a fault, a store that starts, ends or fails, a new leader.
+type ClusterEvent struct {
+	Time time.Time
+	Text string // such as `region 3: store 2 leads, term 5`
+}
+
+func (e ClusterEvent) String() string { return e.Time.Format("15:04:05.000 ") + e.Text }
+
+// event tells Config.OnEvent.
+func (c *Cluster) event(format string, args ...any) {
+	if f := c.config.OnEvent; f != nil {
+		f(ClusterEvent{time.Now(), fmt.Sprintf(format, args...)})
+	}
+}
 
 // Dial connects, through memory, to an address that Addrs or ProxyAddr returned. go-redis takes as its Dialer a
 // function that passes on to Dial: func(ctx, network, addr) { return c.Dial(ctx, addr) }.

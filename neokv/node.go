@@ -94,7 +94,7 @@ func (n *storePlace) start(ln net.Listener, booting bool) error {
 	faults := c.hooks.Store
 	skew := faults.Region.Skew
 	faults.Region.Skew = func(id topology.StoreID) time.Duration {
-		ahead := time.Duration(n.ahead.Load())
+		ahead := time.Duration(n.ahead.Load() + c.advanced.Load())
 		if skew != nil {
 			ahead += skew(id)
 		}
@@ -104,6 +104,7 @@ func (n *storePlace) start(ln net.Listener, booting bool) error {
 		ID: n.id, FS: fs, Dir: n.dir, WALDir: n.walDir, Network: c.network, Settings: c.settings, Host: host,
 		Port: number, Cluster: n.cluster, Initial: n.initial, Booting: booting, Rand: random, Faults: faults,
 		Pinned: c.pinned, OnFail: func(err error) { n.fail(fs, err) },
+		OnServe: func(r topology.RegionID, term uint64) { c.event("region %d: store %d leads, term %d", r, n.id, term) },
 	})
 	if err != nil {
 		if ln != nil {
@@ -143,6 +144,7 @@ func (n *storePlace) fail(fs *disk.FS, err error) {
 	if !news {
 		return
 	}
+	n.c.event("store %d has failed: %v", n.id, err)
 	n.c.anyFailed.Store(true)
 	select {
 	case n.c.failed <- err:

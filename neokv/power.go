@@ -28,18 +28,16 @@ func (c *Cluster) change(ctx context.Context, fn func() error) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	case <-c.closing:
-		return errClosed
+		return ErrClosed
 	}
 	defer func() { <-c.changing }()
 	select {
 	case <-c.closing: // shutdown waits for the change that runs
-		return errClosed
+		return ErrClosed
 	default:
 	}
 	return fn()
 }
-
-var errClosed = errors.New("the cluster is closed")
 
 // running reports whether a store runs here, and is not failing.
 func (n *storePlace) running() bool {

@@ -1,6 +1,10 @@
 package neokv
 
 import (
+	"context"
+	"fmt"
+	"time"
+
 	"neokv.dev/neokv/fault"
 	"neokv.dev/neokv/internal/topology"
 )
@@ -79,6 +83,60 @@ func (c *Cluster) Status() ClusterStatus {
 		s.Regions = append(s.Regions, region)
 	}
 	return s
+}
+
+// WaitHealthy returns when every store runs, every region is served, and all replicas have applied what their leaders
+// had then. The error of a ctx that ends first says what it has waited for. Faults that are in force do not count.
+func (c *Cluster) WaitHealthy(ctx context.Context) error {
+	if ctx == nil {
+		return ErrNilContext
+	}
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		ailing := c.ailing()
+		if ailing == "" {
+			if ailing = c.behind(ctx); ailing == "" {
+				return nil
+			}
+		}
+		select {
+		case <-tick.C:
+		case <-c.closing:
+			return ErrClosed
+		case <-ctx.Done():
+			return fmt.Errorf("waiting for %s: %w", ailing, context.Cause(ctx))
+		}
+	}
+}
+
+// behind waits for a second at most until all replicas have applied what their leaders have. It names a store that
+// leads replicas which have not, "" if there is none.
+func (c *Cluster) behind(ctx context.Context) string {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	for _, n := range c.nodes {
+		if s := n.store.Load(); s == nil || s.AwaitReplicas(ctx) != nil {
+			return fmt.Sprintf("the replicas of what store %d leads", n.id)
+		}
+	}
+	return ""
+}
+
+// ailing names a store that does not run or a region that is not served, "" if there is none.
+func (c *Cluster) ailing() string {
+	status := c.Status()
+	for _, s := range status.Stores {
+		if s.State != StateOK {
+			return fmt.Sprintf("store %d, which is %s", s.Store, s.State)
+		}
+	}
+	for _, r := range status.Regions {
+		if r.Leader == 0 {
+			return fmt.Sprintf("the leader of region %d", r.Region)
+		}
+	}
+	return ""
 }
 
 // replicaStatus returns the state of a replica whose leader has applied so much.

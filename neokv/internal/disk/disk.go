@@ -197,6 +197,20 @@ func CrashTogether(unsyncedPercent int, rng *rand.Rand, journal *FS,
 	return journalLeft, storesLeft
 }
 
+// Freeze returns copies of the file systems of several stores in memory, all as of one instant, with everything that has
+// been written, synced or not. The originals go on. The copies may be frozen again.
+func Freeze(stores []*FS) []*FS {
+	all, known := make([]*memoryFS, len(stores)), make([]*prefixes, len(stores))
+	for i, f := range stores {
+		all[i], known[i] = f.mem, f.prefixes.clone() // before the files: what is known as synced is in the copies
+	}
+	copies := make([]*FS, len(stores))
+	for i, m := range freeze(all) {
+		copies[i] = inMemory(m).with(known[i])
+	}
+	return copies
+}
+
 // Stats are counters since the file system was made.
 type Stats struct {
 	// Syncs counts syncs of files and folders. One of a journal counts at the store that asked for it first.

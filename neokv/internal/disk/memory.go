@@ -33,6 +33,7 @@ type inode struct {
 
 	mu      sync.RWMutex
 	data    []byte    // a file's bytes
+	shared  int       // the first so many bytes may be those of a copy, too: write them nowhere but in a new slice
 	durable int       // how many of them the last sync covers
 	undo    []replace // what has been overwritten below durable since then, oldest first
 	modTime time.Time
@@ -132,6 +133,41 @@ func (n *inode) lost(survives func() bool) []byte {
 		}
 		copy(left[at:], now)
 	}
+	return left
+}
+
+// freeze returns copies of several file systems as they are at one instant. In the copies everything counts as synced. A
+// copy shares its files' bytes with the original until one of the two overwrites them, so it costs the same however long
+// the files are.
+func freeze(all []*memoryFS) (copies []*memoryFS) {
+	for _, m := range all {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+	}
+	for _, m := range all {
+		left := newMemory()
+		left.root = m.root.freeze(map[*inode]*inode{})
+		copies = append(copies, left)
+	}
+	return copies
+}
+
+func (n *inode) freeze(done map[*inode]*inode) *inode {
+	if left := done[n]; left != nil { // another name of the same file
+		return left
+	}
+	left := &inode{modTime: n.modTime}
+	done[n] = left
+	if !n.isDir() {
+		n.shared = len(n.data)
+		left.data, left.shared, left.durable = slices.Clip(n.data), n.shared, n.shared
+		return left
+	}
+	left.children = make(map[string]*inode, len(n.children))
+	for name, child := range n.children {
+		left.children[name] = child.freeze(done)
+	}
+	left.synced = maps.Clone(left.children)
 	return left
 }
 
@@ -447,6 +483,9 @@ func (f *memFile) WriteAt(p []byte, off int64) (int, error) {
 func (n *inode) write(p []byte, off int) {
 	if old := min(off+len(p), n.durable); off < old {
 		n.undo = append(n.undo, replace{off, slices.Clone(n.data[off:old])})
+	}
+	if off < n.shared {
+		n.data, n.shared = slices.Clone(n.data), 0
 	}
 	if gap := off - len(n.data); gap > 0 {
 		n.data = append(n.data, make([]byte, gap)...)

@@ -423,3 +423,43 @@ func TestCrashTogether(t *testing.T) {
 		}
 	}
 }
+
+// TestFreeze: copies have what the original had at that instant, and nothing that either side writes later reaches the
+// others.
+func TestFreeze(t *testing.T) {
+	f := Mem()
+	must(t, f.MkdirAll("/d", 0o755))
+	open := put(t, f, "/d/a", "0123456789")
+	must(t, f.Link("/d/a", "/d/link"))
+	copies := append(Freeze([]*FS{Mem(), f})[1:], Freeze([]*FS{f})...)
+	again := Freeze(copies[:1])[0]
+	for _, x := range []struct {
+		off  int64
+		data string
+	}{{10, "abc"}, {2, "--"}, {4, "!"}} {
+		_, err := open.WriteAt([]byte(x.data), x.off)
+		must(t, err)
+	}
+	must(t, open.Close())
+	own, err := copies[0].OpenReadWrite("/d/link", category)
+	must(t, err)
+	_, err = own.WriteAt([]byte("++"), 9)
+	must(t, err)
+	must(t, own.Close())
+	must(t, copies[1].Remove("/d/a"))
+	for _, x := range []struct {
+		name    string
+		fs      *FS
+		a, link string
+	}{
+		{"the original", f, "01--!56789abc", "01--!56789abc"},
+		{"the first copy", copies[0], "012345678++", "012345678++"},
+		{"the second copy", copies[1], "-", "0123456789"},
+		{"a copy of a copy", again, "0123456789", "0123456789"},
+		{"what a crash leaves of it", again.Crash(0, randomSource(t)), "0123456789", "0123456789"},
+	} {
+		if a, link := read(t, x.fs, "/d/a"), read(t, x.fs, "/d/link"); a != x.a || link != x.link {
+			t.Errorf("%s: %q and %q; want %q and %q", x.name, a, link, x.a, x.link)
+		}
+	}
+}

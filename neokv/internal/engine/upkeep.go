@@ -122,22 +122,31 @@ func (e *Engine) Settle(ctx context.Context) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	flushed, err := e.db.AsyncFlush()
-	if err != nil {
-		return fmt.Errorf("engine: flush: %w", err)
-	}
-	if flushed != nil { // there was something to flush
-		select {
-		case <-flushed:
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
+	if err := e.FlushAll(ctx); err != nil {
+		return err
 	}
 	if err := e.awaitCompactions(ctx); err != nil || e.db.Metrics().Levels[0].TablesCount == 0 {
 		return err
 	}
 	e.flatten(ctx)
 	return e.awaitCompactions(ctx)
+}
+
+// FlushAll writes the memtables to tables, and waits until they are written.
+func (e *Engine) FlushAll(ctx context.Context) error {
+	flushed, err := e.db.AsyncFlush()
+	if err != nil {
+		return fmt.Errorf("engine: flush: %w", err)
+	}
+	if flushed == nil { // there is nothing to flush
+		return nil
+	}
+	select {
+	case <-flushed:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 }
 
 // awaitCompactions waits until no flush and no compaction is under way or due.

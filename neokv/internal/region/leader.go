@@ -107,6 +107,9 @@ func (r *Replica) settleLeadership() bool {
 			r.rows.Open()
 		}
 		r.servingTerm.Store(term)
+		if f := r.o.OnServe; f != nil {
+			f(r.o.Region.ID, term)
+		}
 	case serving != 0:
 		r.stepDown()
 	}

@@ -56,6 +56,8 @@ type Options struct {
 	OldestRead func() time.Duration
 	// Changed is called whenever the answer of Leading may have changed. The replica holds no lock then.
 	Changed func()
+	// OnServe is called when the replica begins to serve as the leader of a term. nil: not called.
+	OnServe func(id topology.RegionID, term uint64)
 	// Counters are the counters that the replica adds to. If nil, the replica makes its own.
 	Counters *Counters
 	// PopMemory bounds the pop caches of all regions of the store. If nil, the replica has a bound of its own.

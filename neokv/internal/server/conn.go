@@ -36,6 +36,7 @@ type conn struct {
 	closing bool // the connection ends after the replies so far
 	limited bool // a read deadline is set
 	authed  bool
+	trusted bool // see TakeTrusted
 	optIn   bool // it sent CLIENT TRACKING ON OPTIN
 	quiet   replySilence
 	monitor *monitor                     // set while it is one
@@ -96,7 +97,7 @@ func newConn(s *Server, nc net.Conn, id uint64) *conn {
 // setReadDeadline is called before each read of a pipeline.
 func (c *conn) setReadDeadline() {
 	t := c.s.limits.timeout.Load()
-	if c.monitor != nil { // a monitor sends nothing, so it may be idle
+	if c.monitor != nil || c.trusted { // a monitor sends nothing, so it may be idle
 		t = 0
 	}
 	if t > 0 || c.limited {

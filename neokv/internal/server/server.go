@@ -175,7 +175,12 @@ func (s *Server) forget(ln net.Listener) {
 }
 
 // Take serves a connection on a goroutine of its own, or turns it away.
-func (s *Server) Take(nc net.Conn) {
+func (s *Server) Take(nc net.Conn) { s.take(nc, false) }
+
+// TakeTrusted is like Take, for a connection of the process itself: it needs no password, and may be idle.
+func (s *Server) TakeTrusted(nc net.Conn) { s.take(nc, true) }
+
+func (s *Server) take(nc net.Conn, trusted bool) {
 	s.mu.Lock()
 	if s.closed || int64(len(s.clients)) >= s.limits.clients.Load() {
 		closed := s.closed
@@ -199,6 +204,7 @@ func (s *Server) Take(nc net.Conn) {
 	}
 	nc = client
 	c := newConn(s, nc, s.lastID)
+	c.trusted, c.authed = trusted, trusted || c.authed
 	s.clients[c.id] = c
 	s.wg.Add(1)
 	s.mu.Unlock()

@@ -59,6 +59,9 @@ type Options struct {
 	Rand    *rand.Rand
 	// Pinned reports whether a region stays with the leader that it has: see home.go. It must not block. nil: none does.
 	Pinned func(topology.RegionID) bool
+	// OnServe is called when the store's replica of a region begins to serve as its leader. It must not block. nil: not
+	// called.
+	OnServe func(r topology.RegionID, term uint64)
 	// OnFail is called once, with the reason, when the store fails. It must not block.
 	OnFail func(error)
 	Faults Faults
@@ -332,6 +335,7 @@ func (s *Store) startReplica(m *meta.Map, r topology.Region) error {
 		Region: r, Index: m.RedisIndex(), Store: s.o.ID, Replica: peer.Replica, Engine: s.engine, Host: s.host,
 		Knobs: s.o.Settings.Raft, Incarnation: s.o.Rand.Uint64() ^ uint64(time.Now().UnixNano()), Failed: s.o.FS.Failed,
 		Fence: s.o.FS.Fence, OldestRead: s.o.FS.OldestRead, Changed: s.leadingChanged,
+		OnServe:  s.o.OnServe,
 		Counters: s.counters.of(r.ID), PopMemory: &s.popped, Faults: s.o.Faults.Region,
 	})
 	next := make(map[topology.RegionID]*region.Replica)
@@ -488,6 +492,9 @@ func (s *Store) SetActiveExpire(on bool) { s.janitor.SetActiveExpire(on) }
 
 // Settle writes the memtables to tables, compacts L0, and waits until no compaction is under way or due.
 func (s *Store) Settle(ctx context.Context) error { return s.engine.Settle(ctx) }
+
+// Flush writes the memtables to tables, and waits until they are written.
+func (s *Store) Flush(ctx context.Context) error { return s.engine.FlushAll(ctx) }
 
 // settlePause is how long AwaitReplicas waits before it asks the other stores again.
 const settlePause = 2 * time.Millisecond
