@@ -44,6 +44,7 @@ var (
 		"neokv/internal/server",
 		"neokv/internal/seam",
 		"neokv",
+		"neokv/neokvtest",
 		"neokv/admin",
 		"neokv/internal/sim",
 		"neokv/torture", // the door to sim for the program

@@ -1,0 +1,301 @@
+package neokvtest_test
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"flag"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/rueidis"
+
+	"neokv.dev/neokv"
+	"neokv.dev/neokv/neokvtest"
+)
+
+// TestStart: a cluster takes writes on every slot from the beginning, and its seed follows from the test's name.
+func TestStart(t *testing.T) {
+	c := neokvtest.Start(t)
+	client := c.Client(t)
+	for i := range 1000 {
+		if err := client.Set(t.Context(), fmt.Sprint("k", i), i, 0).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	shape := c.Shape()
+	if shape.Stores != 3 || shape.Replicas != 3 || shape.Regions != 3 {
+		t.Errorf("shape %+v", shape)
+	}
+	again := neokvtest.Start(t, func(config *neokv.Config) { config.Stores, config.Regions = 5, 7 })
+	if again.Seed() != c.Seed() || c.Seed() == 0 {
+		t.Errorf("seeds %d and %d in one test", c.Seed(), again.Seed())
+	}
+	if shape := again.Shape(); shape.Stores != 5 || shape.Regions != 7 {
+		t.Errorf("shape %+v", shape)
+	}
+	t.Run("sub", func(t *testing.T) {
+		if sub := neokvtest.Start(t); sub.Seed() == c.Seed() {
+			t.Error("another test has the same seed")
+		}
+	})
+}
+
+// TestMethods tries what a TestCluster adds to a Cluster.
+func TestMethods(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := neokvtest.Start(t)
+		client, ctx := c.Client(t), t.Context()
+		want := func(c *neokvtest.TestCluster, want any, args ...any) {
+			t.Helper()
+			if got, err := c.Do(ctx, args...); err != nil || got != want {
+				t.Errorf("%v = %v, %v; want %v", args, got, err, want)
+			}
+		}
+		want(c, "OK", "SET", "k", "v", "EX", 3600)
+		leader := c.Leader("k")
+		if leader == 0 {
+			t.Fatal("no store leads k")
+		}
+		c.Fault(fmt.Sprint("kill ", leader))
+		if got, err := client.Get(ctx, "k").Result(); err != nil || got != "v" {
+			t.Errorf("after the kill: %q, %v", got, err)
+		}
+		if now := c.Leader("k"); now == leader || now == 0 {
+			t.Errorf("store %d leads after the kill of %d", now, leader)
+		}
+		c.Fault("heal")
+		c.WaitHealthy()
+		if s := c.Status().Stores[leader-1]; s.State != neokv.StateOK || s.Lag != 0 {
+			t.Errorf("healed: %+v", s)
+		}
+
+		fork, image := c.Fork(t), c.Snapshot()
+		fork.Advance(time.Hour)
+		want(fork, nil, "GET", "k")
+		want(c, "v", "GET", "k")
+		c.Flush()
+		want(c, int64(0), "DBSIZE")
+		want(neokvtest.Start(t, neokvtest.From(image)), "v", "GET", "k")
+	})
+}
+
+// TestSockets: with ports the cluster serves clients that know nothing of Go.
+func TestSockets(t *testing.T) {
+	c := neokvtest.Start(t, neokvtest.Sockets)
+	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: c.Addrs()})
+	defer client.Close()
+	if err := client.Set(t.Context(), "k", "v", 0).Err(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestRueidis: rueidis works through memory.
+func TestRueidis(t *testing.T) {
+	c := neokvtest.Start(t)
+	client, err := rueidis.NewClient(rueidis.ClientOption{
+		InitAddress: c.Addrs(),
+		DialCtxFn: func(ctx context.Context, addr string, _ *net.Dialer, _ *tls.Config) (net.Conn, error) {
+			return c.Dial(ctx, addr)
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	ctx := t.Context()
+	for i := range 100 {
+		key := fmt.Sprint("k", i)
+		if err := client.Do(ctx, client.B().Set().Key(key).Value(key).Build()).Error(); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := client.Do(ctx, client.B().Get().Key(key).Build()).ToString(); err != nil || got != key {
+			t.Fatalf("%s = %q, %v", key, got, err)
+		}
+	}
+}
+
+// TestParallel runs 16 clusters at once, each with a fail-over.
+func TestParallel(t *testing.T) {
+	for i := range 16 {
+		t.Run(fmt.Sprint(i), func(t *testing.T) {
+			t.Parallel()
+			c := neokvtest.Start(t)
+			client, ctx := c.Client(t), t.Context()
+			if err := client.Set(ctx, "k", i, 0).Err(); err != nil {
+				t.Fatal(err)
+			}
+			c.Fault(fmt.Sprint("kill ", c.Leader("k")))
+			// A read needs a new leader, which may take longer than the client's retries while 16 clusters share two cores.
+			for end := time.Now().Add(time.Minute); ; {
+				got, err := client.Get(ctx, "k").Int()
+				if err == nil && got == i {
+					break
+				}
+				if err == nil || time.Now().After(end) {
+					t.Fatalf("%d, %v; want %d", got, err, i)
+				}
+			}
+		})
+	}
+}
+
+var starts = flag.Int("neokvtest.starts", 30, "how many clusters TestLeaksNothing starts")
+
+// TestLeaksNothing starts clusters one after the other. Goroutines, open files and memory stay level.
+func TestLeaksNothing(t *testing.T) {
+	use := func() {
+		t.Run("", func(t *testing.T) {
+			c := neokvtest.Start(t, neokvtest.Sockets)
+			if err := c.Client(t).Set(t.Context(), "k", make([]byte, 1<<20), 0).Err(); err != nil {
+				t.Error(err)
+			}
+			c.Fork(t).Fault("kill 1")
+		})
+	}
+	level := func() (goroutines, files int, heap uint64) {
+		for end := time.Now().Add(10 * time.Second); time.Now().Before(end); { // go-redis ends some goroutines late
+			n := runtime.NumGoroutine()
+			time.Sleep(300 * time.Millisecond)
+			if runtime.NumGoroutine() >= n {
+				break
+			}
+		}
+		runtime.GC()
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		open, _ := os.ReadDir("/proc/self/fd") // where there is none, files are not counted
+		return runtime.NumGoroutine(), len(open), m.HeapAlloc
+	}
+	for range 10 {
+		use()
+	}
+	goroutines, files, heap := level()
+	for range *starts {
+		use()
+	}
+	g, f, h := level()
+	t.Logf("after 10 clusters and their forks %d goroutines, %d files, %d KiB of heap; after %d more %d, %d, %d",
+		goroutines, files, heap>>10, *starts, g, f, h>>10)
+	// A quarter of what one goroutine, one file or 128 KiB per cluster would come to.
+	if slack := *starts / 4; g > goroutines+slack || f > files+slack || h > heap+uint64(slack)<<17 {
+		t.Error("clusters leave something behind")
+	}
+}
+
+// failing is the name of the environment variable that makes TestThatFails fail.
+const failing = "NEOKVTEST_FAILING"
+
+// TestThatFails is run by TestWhatATestSees in a process of its own.
+func TestThatFails(t *testing.T) {
+	t.Run("in a part", func(t *testing.T) {
+		c := neokvtest.Start(t)
+		c.Fault(fmt.Sprint("kill ", c.Leader("k")))
+		if _, err := c.Do(t.Context(), "GET", "k"); err != nil {
+			t.Error(err)
+		}
+		c.Fault("disk 1 latency=1ms")
+		if os.Getenv(failing) != "" {
+			t.Error("on purpose")
+		}
+	})
+}
+
+// TestWhatATestSees: nothing while it passes; and when it fails, the seed, how to run it again, and what happened.
+func TestWhatATestSees(t *testing.T) {
+	run := func(env ...string) string {
+		cmd := exec.Command(os.Args[0], "-test.run=^TestThatFails$")
+		cmd.Env = append(os.Environ(), env...)
+		out, _ := cmd.CombinedOutput() // a failing test's exit status is an error
+		return string(out)
+	}
+	if out := run(neokvtest.SeedVariable + "=5"); out != "PASS\n" && !strings.HasPrefix(out, "PASS\ncoverage:") {
+		t.Errorf("a test that passes prints\n%s", out)
+	}
+	out := run(failing+"=1", neokvtest.SeedVariable+"=7")
+	at := 0
+	for _, want := range []string{
+		"on purpose",
+		"neokvtest: seed 7; again with: NEOKVTEST_SEED=7 go test -run '^TestThatFails$/^in_a_part$'",
+		"region 1: store 1 leads, term ", "the cluster serves, ", "kill 2: begins", "kill 2: done", " leads, term ",
+		"disk 1 latency=1ms: done", "in the end store 2 is killed", "in the end this is in force: disk 1 latency=1ms",
+	} {
+		i := strings.Index(out[at:], want)
+		if i < 0 {
+			t.Fatalf("a test that fails prints\n%s\nwithout %q behind byte %d", out, want, at)
+		}
+		at += i
+	}
+	if out := run(neokvtest.SeedVariable + "=x"); !strings.Contains(out, "NEOKVTEST_SEED=x: want a number from 1 to 2^64-1") {
+		t.Errorf("a seed that is no number:\n%s", out)
+	}
+}
+
+// fatal is a testing.TB that notes why a test would have ended.
+type fatal struct {
+	testing.TB
+	why string
+}
+
+func (f *fatal) Fatalf(format string, args ...any) {
+	f.why = fmt.Sprintf(format, args...)
+	runtime.Goexit()
+}
+
+// TestBadInput: what is wrong ends the test with a reason.
+func TestBadInput(t *testing.T) {
+	for _, x := range []struct {
+		name string
+		do   func(t testing.TB)
+		want string
+	}{
+		{"a fault that does not parse", func(t testing.TB) { neokvtest.Start(t).Fault("burn 2") }, "neokvtest: fault: unknown verb"},
+		{"a store that is not there", func(t testing.TB) { neokvtest.Start(t).Fault("kill 4") }, "neokvtest: fault \"kill 4\": there is no store 4; want 1 to 3"},
+		{"a fault after the end", func(t testing.TB) {
+			c := neokvtest.Start(t)
+			c.Close()
+			c.Fault("kill 1")
+		}, "neokvtest: kill 1: the cluster is closed"},
+		{"an impossible cluster", func(t testing.TB) {
+			neokvtest.Start(t, func(c *neokv.Config) { c.Stores, c.Replicas = 2, 3 })
+		}, "neokvtest: "},
+		{"time that goes back", func(t testing.TB) { neokvtest.Start(t).Advance(-1) }, "neokvtest: advance by -1ns: "},
+	} {
+		f := &fatal{TB: t}
+		var wg sync.WaitGroup
+		wg.Go(func() { x.do(f) })
+		wg.Wait()
+		if !strings.HasPrefix(f.why, x.want) {
+			t.Errorf("%s: %q; want %q", x.name, f.why, x.want)
+		}
+	}
+}
+
+// TestInterrupted: a write whose time is over has an unknown outcome, and a client finds out later.
+func TestInterrupted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := neokvtest.Start(t)
+		c.Fault("partition 1 2,3")
+		c.Fault("partition 2 3")
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer cancel()
+		if _, err := c.Do(ctx, "SET", "k", "v"); !errors.Is(err, neokv.ErrUnknownOutcome) {
+			t.Errorf("a write: %v", err)
+		}
+		c.Fault("heal")
+		c.WaitHealthy()
+		if got, err := c.Do(t.Context(), "GET", "k"); err != nil || got != nil && got != "v" {
+			t.Errorf("GET k = %v, %v", got, err)
+		}
+	})
+}
