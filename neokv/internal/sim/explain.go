@@ -12,7 +12,7 @@ const explainTime = 5 * time.Second
 
 // explainable reports whether a history is linearizable.
 func explainable(ops []*op) bool {
-	return porcupine.CheckOperationsTimeout(modelOf(ops), forPorcupine(ops), explainTime) == porcupine.Ok
+	return decide(ops, explainTime) == porcupine.Ok
 }
 
 // seen is the history of a key as of an instant of its clock: operations that end later are open.

@@ -18,7 +18,7 @@ func (h *history) picture(key, path string) error {
 			ops = append(ops, o)
 		}
 	}
-	m := modelOf(ops)
+	m, operations := forPorcupine(ops)
 	m.DescribeOperation = func(input, output any) string {
 		o, reply := input.(*op), "?"
 		if got := output.(*string); got != nil {
@@ -26,7 +26,7 @@ func (h *history) picture(key, path string) error {
 		}
 		return strings.Join(o.args(), " ") + " = " + reply
 	}
-	_, info := porcupine.CheckOperationsVerbose(m, forPorcupine(ops), checkTime)
+	_, info := porcupine.CheckOperationsVerbose(m, operations, checkTime)
 	return porcupine.VisualizePath(m, info, path)
 }
 
@@ -51,7 +51,7 @@ func (h *history) problems(most int) (all []error) {
 	}
 	for _, key := range slices.Sorted(maps.Keys(byKey)) {
 		ops := byKey[key]
-		switch verdict := porcupine.CheckOperationsTimeout(modelOf(ops), forPorcupine(ops), checkTime); verdict {
+		switch verdict := decide(ops, checkTime); verdict {
 		case porcupine.Ok:
 		case porcupine.Illegal:
 			what, first := explain(ops)
@@ -87,10 +87,16 @@ func upTo(ops []*op, last *op) string {
 	return b.String()
 }
 
-// forPorcupine makes the history of a key one for porcupine. Operations of unknown outcome stay open to the end. Two
-// sorts of them say nothing, and are left out: reads and, if clients only set and read the key, writes of values that
-// no client has read.
-func forPorcupine(ops []*op) []porcupine.Operation {
+// decide searches for a linearization of the history of a key.
+func decide(ops []*op, within time.Duration) porcupine.CheckResult {
+	m, operations := forPorcupine(ops)
+	return porcupine.CheckOperationsTimeout(m, operations, within)
+}
+
+// forPorcupine makes the history of a key one for porcupine, with its model. Operations of unknown outcome stay open to
+// the end. Two sorts of them say nothing, and are left out: reads and, if clients only set and read the key, writes of
+// values that no client has read.
+func forPorcupine(ops []*op) (porcupine.Model, []porcupine.Operation) {
 	register := true
 	read := map[string]bool{}
 	end := int64(0)
@@ -99,6 +105,7 @@ func forPorcupine(ops []*op) []porcupine.Operation {
 		read[o.reply] = read[o.reply] || o.kind == get && o.end != 0
 		end = max(end, o.call, o.end)
 	}
+	var kept []*op
 	var out []porcupine.Operation
 	for _, o := range ops {
 		p := porcupine.Operation{ClientId: o.client, Input: o, Output: &o.reply, Call: o.call, Return: o.end}
@@ -108,7 +115,7 @@ func forPorcupine(ops []*op) []porcupine.Operation {
 			}
 			p.Output, p.Return = (*string)(nil), end+1
 		}
-		out = append(out, p)
+		kept, out = append(kept, o), append(out, p)
 	}
-	return out
+	return modelOf(kept), out
 }

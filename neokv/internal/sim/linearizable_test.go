@@ -104,6 +104,10 @@ func TestHistoryIsChecked(t *testing.T) {
 		{"an unknown one behind its turn", []*op{
 			in(0, o(incr, "", 1, 0, "")), in(1, o(incr, "", 2, 5, "1")), o(get, "", 6, 7, "2"),
 		}, false},
+		{"an unknown one beside a pipeline of others", []*op{
+			in(0, o(del, "", 1, 0, "")), in(1, o(incr, "", 2, 0, "")), o(incr, "", 3, 0, ""), o(set, "5", 4, 5, "OK"),
+			o(incr, "", 6, 7, "7"), o(incr, "", 8, 9, "1"), o(incr, "", 10, 11, "3"),
+		}, true},
 		{"cells", []*op{
 			cell(mset, "a 1 b 2", 1, 2, "OK"), cell(mget, "", 3, 4, "1 2 "), cell(rename, "a c", 5, 6, "OK"),
 			cell(mget, "", 7, 8, " 2 1"), cell(rename, "a c", 9, 10, noSuchKey), cell(copyTo, "b a", 11, 12, "1"),

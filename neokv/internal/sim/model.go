@@ -122,6 +122,7 @@ var model = porcupine.Model{
 type inTurn struct {
 	state any
 	lines []lineTurn // sorted by line
+	ended int        // how many operations with a reply have taken effect
 }
 
 type lineTurn struct {
@@ -129,26 +130,57 @@ type lineTurn struct {
 	next int // no operation with a smaller turn may take effect any more
 }
 
-// ordered adds to a model that the operations of a pipeline take effect in turn. When one has taken effect, earlier
-// ones of unknown outcome never will.
-func ordered(m porcupine.Model) porcupine.Model {
+// find returns the place of a line among all that have come anywhere.
+func (s inTurn) find(line uint64) (i int, there bool) {
+	return slices.BinarySearchFunc(s.lines, line, func(l lineTurn, line uint64) int { return cmp.Compare(l.line, line) })
+}
+
+// next is how far a line has come.
+func (s inTurn) next(line uint64) int {
+	if i, there := s.find(line); there {
+		return s.lines[i].next
+	}
+	return 0
+}
+
+// waits reports whether an operation cannot take effect yet, or another one of its queue should before it.
+func (s inTurn) waits(q *queued) bool {
+	return s.next(q.line) < q.from || slices.ContainsFunc(q.ahead, func(a *queued) bool {
+		next := s.next(a.line)
+		return next >= a.from && next <= a.turn
+	})
+}
+
+// ordered adds to a model that the operations of a pipeline take effect in turn, and those of a queue in the order of
+// their calls. When an operation of a pipeline has taken effect, earlier ones of unknown outcome never will. Porcupine
+// wants a place for each operation, so those that never take effect stand at the end, in any order: there all
+// operations with a reply, as many as ended says, have taken effect, and no reply shows the state any more.
+func ordered(m porcupine.Model, ended int, queues map[*op]*queued) porcupine.Model {
 	return porcupine.Model{
 		Init: func() any { return inTurn{state: m.Init()} },
 		Step: func(state, input, output any) (bool, any) {
 			s, o := state.(inTurn), input.(*op)
-			if o.line != 0 {
-				i, there := slices.BinarySearchFunc(s.lines, o.line, func(l lineTurn, line uint64) int {
-					return cmp.Compare(l.line, line)
-				})
-				switch {
-				case !there:
-					s.lines = slices.Insert(slices.Clone(s.lines), i, lineTurn{o.line, o.turn + 1})
-				case s.lines[i].next > o.turn:
-					return output.(*string) == nil, s
-				default:
-					s.lines = slices.Clone(s.lines)
-					s.lines[i].next = o.turn + 1
+			line, turn := o.line, o.turn
+			switch q := queues[o]; {
+			case output.(*string) != nil:
+				s.ended++
+			case s.ended == ended:
+				return true, s
+			case q != nil && s.waits(q):
+				return false, s
+			case q != nil:
+				line, turn = q.line, q.turn
+			}
+			if line != 0 {
+				if s.next(line) > turn {
+					return false, s
 				}
+				s.lines = slices.Clone(s.lines)
+				i, there := s.find(line)
+				if !there {
+					s.lines = slices.Insert(s.lines, i, lineTurn{line: line})
+				}
+				s.lines[i].next = turn + 1
 			}
 			ok, after := m.Step(s.state, input, output)
 			s.state = after
@@ -156,20 +188,29 @@ func ordered(m porcupine.Model) porcupine.Model {
 		},
 		Equal: func(a, b any) bool {
 			x, y := a.(inTurn), b.(inTurn)
-			return slices.Equal(x.lines, y.lines) && m.Equal(x.state, y.state)
+			return x.ended == y.ended && slices.Equal(x.lines, y.lines) && m.Equal(x.state, y.state)
 		},
 	}
 }
 
-// modelOf chooses the model for the history of a key.
+// modelOf chooses the model for the operations of a key that porcupine gets.
 func modelOf(ops []*op) porcupine.Model {
-	m := model
+	ended, lines := 0, false
+	for _, o := range ops {
+		lines = lines || o.line != 0
+		if o.end != 0 {
+			ended++
+		}
+	}
+	m, queued := model, map[*op]*queued(nil)
 	if slices.ContainsFunc(ops,
 		func(o *op) bool { return o.ttl > 0 || o.kind == keep || o.kind == spop && o.end == 0 }) {
 		m = expiring
+	} else {
+		queued = queues(ops)
 	}
-	if slices.ContainsFunc(ops, func(o *op) bool { return o.line != 0 }) {
-		m = ordered(m)
+	if lines || ended < len(ops) {
+		m = ordered(m, ended, queued)
 	}
 	return m
 }
