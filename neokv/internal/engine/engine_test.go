@@ -211,6 +211,47 @@ func TestFailedSyncIsFatal(t *testing.T) {
 	_ = e.Close()
 }
 
+// TestUnreadableTableIsFatal: a compaction that cannot read a table is fatal. Pebble would try it again for ever, without
+// a pause.
+func TestUnreadableTableIsFatal(t *testing.T) {
+	var failing atomic.Bool
+	fatal := make(chan error, 1)
+	broken := errors.New("broken disk")
+	o := testOptions(t, errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if failing.Load() && op.Kind == errorfs.OpFileReadAt && strings.HasSuffix(op.Path, ".sst") {
+			return broken
+		}
+		return nil
+	})))
+	o.Fatal = func(err error) {
+		failing.Store(false)
+		select {
+		case fatal <- err:
+		default:
+		}
+	}
+	e := open(t, o)
+	defer func() { must(t, e.Close()) }()
+	for range 2 { // the tables overlap, so a compaction has to read them
+		b := e.NewBatch()
+		for i := range 2 {
+			must(t, b.Set(metadataKey(i), []byte("some value")))
+		}
+		must(t, b.Commit(true))
+		must(t, e.FlushAll(t.Context()))
+	}
+	failing.Store(true)
+	_ = e.db.Compact(t.Context(), []byte{0}, []byte{0xff}, false)
+	select {
+	case err := <-fatal:
+		if !strings.Contains(err.Error(), broken.Error()) {
+			t.Errorf("Fatal(%v); want it to name the broken disk", err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("Fatal was not called")
+	}
+}
+
 // TestCorruptedTable: a checksum mismatch is an error to the reader and fatal to the store, but not to the process.
 func TestCorruptedTable(t *testing.T) {
 	mem := vfs.NewMem()

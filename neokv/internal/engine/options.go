@@ -189,10 +189,15 @@ type events struct {
 
 func (ev *events) listener(fatal func(error)) *pebble.EventListener {
 	return &pebble.EventListener{
-		// Pebble tries a failed flush or compaction again; an error that is fatal comes through the logger. Cancelled
-		// compactions arrive here, too. A full disk causes thousands of errors a second, so they are counted and not
-		// printed.
+		// A full disk causes thousands of errors a second, so they are counted and not printed.
 		BackgroundError: func(error) { ev.background.Add(1) },
+		// Pebble tries a failed compaction again at once, for as long as it fails. A failed write has fenced the store
+		// already; a table that cannot be read has to do so here.
+		CompactionEnd: func(info pebble.CompactionInfo) {
+			if info.Err != nil && !errors.Is(info.Err, pebble.ErrCancelledCompaction) {
+				fatal(fmt.Errorf("compaction: %w", info.Err))
+			}
+		},
 		DataCorruption: func(info pebble.DataCorruptionInfo) {
 			fatal(fmt.Errorf("corrupted file %s: %w", info.Path, info.Details))
 		},
