@@ -40,6 +40,7 @@ var largeForms = []string{
 	"COPY k k [REPLACE]", "EXPIRE k 1000", "EXPIREAT k n", "KEYS *", "OBJECT ENCODING k", "PEXPIRE k n",
 	"PEXPIREAT k n", "SCAN 0 [COUNT,n]", "SORT k [BY,nosort] [ALPHA] [LIMIT,i,n] [STORE,l]", "SORT_RO k [ALPHA]",
 	"MEMORY USAGE k [SAMPLES,0]", "FLUSHALL", "FLUSHDB", "LOLWUT",
+	"NEOKV BATCH SET,k,v+ DEL,k+ [PSETEX,k,n,v]", "NEOKV BATCH PEXPIRE,k,1000+ PERSIST,k+ SET,m,v",
 }
 
 // largeTypes are the letters of keys by the ACL category of the commands about their type.

@@ -39,18 +39,21 @@ func runRemoveExpired(w *Writer, args [][]byte, out *Reply) error {
 // expired reports whether a record with this expire time has expired as of this entry.
 func (w *Writer) expired(expireMS uint64) bool { return expireMS != 0 && expireMS <= w.State.TimeMS }
 
-// LookupInternal finds commands that may be in the log but not in the table of data commands: those that regions
-// propose to themselves, by their exact names, and the subcommand of NEOKV that writes. It returns nil if there is
-// none.
-func LookupInternal(name []byte) *Command {
-	switch string(name) {
+// LookupInternal finds the command of a call that may be in the log although Lookup does not find it: one that regions
+// propose to themselves, by its exact name, or one of Own that writes. It returns nil if there is none.
+func LookupInternal(args [][]byte) *Command {
+	switch string(args[0]) {
 	case removeExpired.Name:
 		return removeExpired
 	case swept.Name:
 		return swept
 	}
-	if len(name) == len("neokv") && IsOption(name, "neokv") {
-		return LegacySet
+	if len(args) < 2 || len(args[0]) != len("neokv") || !IsOption(args[0], "neokv") {
+		return nil
+	}
+	container := Command{Sub: Own}
+	if c := container.Subcommand(args[1]); c != nil && c.Write != nil {
+		return c
 	}
 	return nil
 }

@@ -31,7 +31,7 @@ func TestRemoveExpired(t *testing.T) {
 	}
 	call := x.Call()
 	call.Args = append(call.Args, []byte("absent"), []byte("never"))
-	if Lookup(call.Args[0]) != nil || LookupInternal(call.Args[0]) != call.Command {
+	if Lookup(call.Args[0]) != nil || LookupInternal(call.Args) != call.Command {
 		t.Errorf("%q is found by clients, or not by regions", call.Args[0])
 	}
 	if err := d.write(func(w *Writer) error { return call.Command.Write(w, call.Args, &out) }); err != nil ||
@@ -221,7 +221,7 @@ func TestSwept(t *testing.T) {
 		{legacy - 1, true, true, 0, legacy}, {legacy, true, false, 0, legacy}, {legacy, false, true, 0, 0},
 	} {
 		call := Swept(c.began, Unblinding{Collections: c.none, Legacy: c.noLegacy})
-		if LookupInternal(call.Args[0]) != call.Command || Lookup(call.Args[0]) != nil {
+		if LookupInternal(call.Args) != call.Command || Lookup(call.Args[0]) != nil {
 			t.Error("it is a client's command, or none at all")
 		}
 		err := d.write(func(w *Writer) error { return w.Run(call.Command, call.Args, new(Reply)) })

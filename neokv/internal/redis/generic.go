@@ -405,24 +405,9 @@ func (w *Writer) expire(name string, args [][]byte, unit timeUnit, out *Reply) e
 		out.Error(errExpireGTLT)
 		return nil
 	}
-	when, ok := ParseInt(args[2])
+	when, ok := w.instant(name, args[2], unit, out)
 	if !ok {
-		out.Error(ErrNotInteger)
 		return nil
-	}
-	if unit.inSeconds() {
-		if when > math.MaxInt64/1000 || when < math.MinInt64/1000 {
-			out.InvalidExpire(name)
-			return nil
-		}
-		when *= 1000
-	}
-	if unit.relative() {
-		if when > math.MaxInt64-int64(w.State.TimeMS) {
-			out.InvalidExpire(name)
-			return nil
-		}
-		when += int64(w.State.TimeMS)
 	}
 	old, err := w.load(args[1])
 	if err != nil {
@@ -440,6 +425,31 @@ func (w *Writer) expire(name string, args [][]byte, unit timeUnit, out *Reply) e
 		return w.remove(args[1], &old)
 	}
 	return w.setExpire(args[1], &old, uint64(when))
+}
+
+// instant turns the time of EXPIRE and its kin into absolute Unix ms. If the argument is no number or does not fit, it
+// appends the error of the named command.
+func (w *Writer) instant(name string, arg []byte, unit timeUnit, out *Reply) (ms int64, ok bool) {
+	when, ok := ParseInt(arg)
+	if !ok {
+		out.Error(ErrNotInteger)
+		return 0, false
+	}
+	if unit.inSeconds() {
+		if when > math.MaxInt64/1000 || when < math.MinInt64/1000 {
+			out.InvalidExpire(name)
+			return 0, false
+		}
+		when *= 1000
+	}
+	if unit.relative() {
+		if when > math.MaxInt64-int64(w.State.TimeMS) {
+			out.InvalidExpire(name)
+			return 0, false
+		}
+		when += int64(w.State.TimeMS)
+	}
+	return when, true
 }
 
 // flush removes everything that the region holds, with one range deletion for each keyspace.

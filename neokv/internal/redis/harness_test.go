@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -23,6 +24,9 @@ var (
 	testSpace = keys.Space{Region: 7, Index: 1}
 	allSlots  = topology.SlotRange{Last: topology.SlotCount - 1}
 )
+
+// withOwn is the table of the data commands with those that Redis does not have, under NEOKV as in the server's table.
+var withOwn = NewTable(append(slices.Clone(data.Rows()), &Command{Name: "neokv", Arity: -2, Sub: Own})...)
 
 // region is one region on one store, without Raft: calls are executed at once.
 type region struct {
@@ -84,7 +88,7 @@ func newRegionOf(t testing.TB, blockCache settings.Bytes) *region {
 
 // call runs one call as a server with this region alone does, its reply appended to out.
 func (d *region) call(args [][]byte, out *Reply) error {
-	c := data.Find(args, out)
+	c := withOwn.Find(args, out)
 	switch {
 	case c == nil:
 		return nil

@@ -32,6 +32,8 @@ type Reads struct {
 	// and that it does not need the value of a string. A call that needs more, for example because of an option, looks
 	// for itself.
 	Blind bool
+	// BlindAt, if it is not nil, says so in place of Blind of one key of a call: that at args[place].
+	BlindAt func(args [][]byte, place int) bool
 	// Elements, if it is not nil, returns which arguments name elements of the first key: args[from], args[from+step]
 	// and so on.
 	Elements func(args [][]byte) (from, step int)
@@ -42,7 +44,22 @@ type Reads struct {
 // LooksUp reports whether a write looks something up that its arguments name. unblind has the bits (keys.SlotBit) of
 // the slots that may hold something else than short strings.
 func (c *Call) LooksUp(unblind uint64) bool {
-	return c.Command != nil && len(c.Command.Keys) > 0 && (unblind != 0 || !c.Command.Reads.Blind)
+	return c.Command != nil && len(c.Command.Keys) > 0 && (unblind != 0 || !c.blind())
+}
+
+// blind reports whether Reads.Blind holds for all keys of the call.
+func (c *Call) blind() bool {
+	what := &c.Command.Reads
+	if what.BlindAt == nil {
+		return what.Blind
+	}
+	var room [16]int
+	for _, place := range c.Command.AppendKeys(room[:0], c.Args) {
+		if !what.BlindAt(c.Args, place) {
+			return false
+		}
+	}
+	return true
 }
 
 // named returns a Reads.Elements that always returns from and step.
@@ -121,7 +138,11 @@ func (s *ReadSet) read(c *Call) error {
 		if s.count == maxReads {
 			break
 		}
-		m, err := s.record(place, c.Args[place], what.Blind)
+		blind := what.Blind
+		if what.BlindAt != nil {
+			blind = what.BlindAt(c.Args, place)
+		}
+		m, err := s.record(place, c.Args[place], blind)
 		if err != nil {
 			return err
 		}

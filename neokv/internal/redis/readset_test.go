@@ -162,7 +162,7 @@ func TestReadsOfEveryRow(t *testing.T) {
 			for i, word := range words {
 				c.Args[i] = []byte(word)
 			}
-			c.Command = data.Find(c.Args, new(Reply))
+			c.Command = withOwn.Find(c.Args, new(Reply))
 			if c.Command != nil && c.Command.CheckArity(len(words)) && c.Command.Write != nil &&
 				(c.Command.ReadBy == nil || c.Command.ReadBy(c.Args) == nil) && len(words) <= maxReads {
 				sample(&c)
@@ -172,7 +172,7 @@ func TestReadsOfEveryRow(t *testing.T) {
 			}
 		}
 	}
-	for _, row := range Rows() {
+	for _, row := range withOwn.Rows() {
 		for _, c := range append([]*Command{row}, row.Sub...) {
 			if c.Write == nil {
 				continue
@@ -183,7 +183,8 @@ func TestReadsOfEveryRow(t *testing.T) {
 				continue
 			}
 			keyed := len(c.Keys) > 0
-			if says := (lookups{keyed, c.Reads.Elements != nil, c.Reads.Values, c.Reads.Blind, keyed}); *found != says {
+			blind := c.Reads.Blind || c.Reads.BlindAt != nil
+			if says := (lookups{keyed, c.Reads.Elements != nil, c.Reads.Values, blind, keyed}); *found != says {
 				t.Errorf("%s: calls show %+v; its row says %+v", c.FullName(), *found, says)
 			}
 		}

@@ -39,6 +39,10 @@ type Command struct {
 	// FindKeys, if it is not nil, finds the keys, since Keys does not describe them all: see AppendKeys.
 	FindKeys func(dst []int, args [][]byte) []int
 
+	// Restores, if it is not nil, returns how many short strings a call of this write may store again that are not
+	// among its arguments. Commands that restore one string at most leave it out.
+	Restores func(args [][]byte) int
+
 	// Split says whether the proxy port may cut the command by region, and how it joins the replies.
 	Split Split
 	// Everywhere marks a command without keys that runs in every region that the store leads, or on the proxy port in
@@ -93,14 +97,18 @@ type Call struct {
 }
 
 // Writes returns an upper bound of the bytes that a write adds to a batch. argBytes is the length of all its arguments.
-// Each element that the arguments name is stored with the whole key. Anything else that a call writes is bounded by
-// touchedBytes, or written ahead of the batch.
+// Each element that the arguments name is stored with the whole key. Each string that Restores counts may be as long as
+// a record holds. Anything else that a call writes is bounded by touchedBytes, or written ahead of the batch.
 func (c *Call) Writes(argBytes int) int {
 	const each = 64 // bytes of a storage key besides the user's key and the element
 	if c.Command == nil {
 		return argBytes
 	}
-	if most := 2*argBytes + len(c.Args)*(each+2*argBytes); most <= fewBytes {
+	restored := 0
+	if c.Command.Restores != nil {
+		restored = c.Command.Restores(c.Args) * pieceBytes
+	}
+	if most := 2*argBytes + len(c.Args)*(each+2*argBytes) + restored; most <= fewBytes {
 		return most
 	}
 	var room [8]int
@@ -111,7 +119,7 @@ func (c *Call) Writes(argBytes int) int {
 			key = max(key, len(c.Args[p]))
 		}
 	}
-	return 2*argBytes + len(c.Args)*each + (len(c.Args)-1-len(places))*2*key
+	return 2*argBytes + len(c.Args)*each + (len(c.Args)-1-len(places))*2*key + restored
 }
 
 // LongestName is the length of the longest argument of a write that becomes a part of a storage key: a key, or a field

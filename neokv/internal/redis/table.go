@@ -76,6 +76,10 @@ func (t *CommandTable) Find(args [][]byte, out *Reply) *Command {
 var data = NewTable(slices.Concat(stringCommands, hashCommands, setCommands, listCommands, zsetCommands,
 	genericCommands, sortCommands, objectCommands)...)
 
+// Own lists the data commands that Redis does not have. They are subcommands of the server's container NEOKV. The
+// caller must not change them.
+var Own = []*Command{LegacySet, Batch}
+
 // Lookup finds a command of this package, one that touches data, by its name in any case. It returns nil if there is
 // none. It does not allocate.
 func Lookup(name []byte) *Command { return data.Lookup(name) }

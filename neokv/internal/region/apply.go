@@ -356,7 +356,7 @@ func (m *machine) run(w *redis.Writer, h *entryHeader, commands []byte, b *propo
 		}
 		row := redis.Lookup(m.args[0])
 		if row == nil {
-			row = m.internal(m.args[0])
+			row = m.internal(m.args)
 		}
 		if row == nil {
 			row = m.own(m.args[0])
@@ -395,9 +395,9 @@ func (m *machine) run(w *redis.Writer, h *entryHeader, commands []byte, b *propo
 	return nil
 }
 
-// internal returns the command of this name that regions propose to themselves, or nil if there is none.
-func (m *machine) internal(name []byte) *redis.Command {
-	row := redis.LookupInternal(name)
+// internal returns the command of a call that redis.Lookup does not find, or nil if there is none.
+func (m *machine) internal(args [][]byte) *redis.Command {
+	row := redis.LookupInternal(args)
 	if row == nil || !m.o.Faults.LocalClock {
 		return row
 	}

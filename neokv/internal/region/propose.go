@@ -234,7 +234,11 @@ func (x *proposer) readAhead(b *proposal) (base uint64, ok bool) {
 	for rest := b.buf[entryHeaderBytes:]; len(rest) > 0; {
 		var err error
 		if b.args, rest, err = parseCall(rest, b.args[:0]); err == nil {
-			err = b.reads.Add(&redis.Call{Command: redis.Lookup(b.args[0]), Args: b.args})
+			row := redis.Lookup(b.args[0])
+			if row == nil {
+				row = redis.LookupInternal(b.args)
+			}
+			err = b.reads.Add(&redis.Call{Command: row, Args: b.args})
 		}
 		if err != nil {
 			return 0, false // apply meets the same, and fences the store

@@ -307,9 +307,15 @@ func TestTooLargeByItsKey(t *testing.T) {
 		for _, a := range args {
 			c.Args = append(c.Args, []byte(a))
 		}
-		c.Command = redis.Lookup(c.Args[0])
+		if c.Command = redis.Lookup(c.Args[0]); c.Command == nil {
+			c.Command = redis.LookupInternal(c.Args)
+		}
 		return c
 	}
+	batch := func(n int, operation ...string) *redis.Call {
+		return with(append([]string{"neokv", "batch"}, slices.Repeat(operation, n)...)...)
+	}
+	most := strings.Repeat("n", maxNameBytes)
 	long := strings.Repeat("n", maxNameBytes+1)
 	const million = 1_000_000
 	for _, c := range []struct {
@@ -337,6 +343,16 @@ func TestTooLargeByItsKey(t *testing.T) {
 		{with("rpush", "l", long), false},
 		{with("rename", "k", long), true},
 		{with("sunionstore", "d", "s", long), true},
+		{batch(million, "set", "k", "v"), false},
+		{batch(million, "del", "k"), false},
+		{batch(4000, "pexpire", "k", "9"), false},
+		{batch(4100, "persist", "k"), true},
+		{batch(7, "set", most, "v"), false},
+		{batch(7, "psetex", most, "9", "v"), false},
+		{batch(8, "set", most, "v"), true},
+		{batch(1, "set", "k", long), false},
+		{batch(1, "set", long, "v"), true},
+		{batch(1, "psetex", "k", "9", "v", "del", long), true},
 	} {
 		if err := tooLarge(c.call); errors.Is(err, ErrTooLarge) != c.refused {
 			t.Errorf("%s of %d arguments, key of %d bytes: %v; want refused %v",

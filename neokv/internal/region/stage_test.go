@@ -77,6 +77,9 @@ func stagedCall(random *rand.Rand) [][]byte {
 		if random.IntN(20) == 0 {
 			return words("flushall")
 		}
+	case 5, 6, 7, 8:
+		return words(fmt.Sprintf("neokv batch del {foo}s%d set {foo}g%d %d pexpire {foo}g%d 5 del {foo}m%d", n, n,
+			random.IntN(1000), random.IntN(4), random.IntN(4)))
 	case 2, 3, 4:
 		return words(fmt.Sprintf("copy {foo}m%d {foo}m%d replace", n, random.IntN(4)))
 	}
@@ -146,6 +149,76 @@ func TestStages(t *testing.T) {
 		}
 		r.close(t)
 	}
+	t.Logf("%d starts inside an entry", inside)
+}
+
+// TestBatchIsNeverCut applies entries of many NEOKV BATCH in stages of one call each, and cuts the replica off at
+// random bytes of its write-ahead log: what a batch writes together is found together. One value is long, so that it
+// lies in pieces.
+func TestBatchIsNeverCut(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	random := rand.New(rand.NewPCG(seed, 0))
+	long := strings.Repeat("v", 70_000)
+	var log []sm.Entry
+	n := 0
+	for len(log) < 40 {
+		var calls [][][]byte
+		for range 1 + random.IntN(8) {
+			n++
+			line := fmt.Sprintf("neokv batch set {foo}a %d del {foo}h set {foo}b %d set {foo}c %d%s", n, n, n, long)
+			calls = append(calls, words(line), words("hset {foo}h f v"))
+		}
+		log = append(log, entryOf(uint64(len(log)+1), calls...))
+	}
+	r := openStill(t, disk.Mem())
+	inside := 0
+	for range 25 {
+		r.machine.stageBytes = 1
+		from := int(r.machine.state.ApplyIndex)
+		r.apply(t, random, log[:min(len(log), from+random.IntN(2))])
+		if err := r.machine.Sync(); err != nil {
+			t.Fatal(err)
+		}
+		from = int(r.machine.state.ApplyIndex)
+		r.apply(t, random, log[:min(len(log), from+1+random.IntN(2))])
+		left := r.fs.Crash(random.IntN(101), random)
+		r.close(t)
+		r = openStill(t, left)
+		if r.machine.insideEntry() {
+			inside++
+		}
+		v := r.o.Engine.NewView()
+		var values []string
+		for _, key := range []string{"{foo}a", "{foo}b"} {
+			b, ok, err := v.Get(r.space.AppendMetadataOf(nil, []byte(key)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if ok {
+				m, err := keys.ParseMetadata(b)
+				if err != nil {
+					t.Fatal(err)
+				}
+				values = append(values, string(m.Value))
+			}
+		}
+		var out redis.Run
+		out.Calls = []redis.Call{{Command: redis.Lookup([]byte("getrange")), Args: words("getrange {foo}c 0 -70001")}}
+		reader := redis.Reader{View: v, Space: r.space}
+		if err := reader.Execute(&out); err != nil {
+			t.Fatal(err)
+		}
+		v.Close()
+		if len(values) == 0 && string(out.Out.Buf) == "$0\r\n\r\n" {
+			continue
+		}
+		if len(values) != 2 || values[0] != values[1] ||
+			string(out.Out.Buf) != fmt.Sprintf("$%d\r\n%s\r\n", len(values[0]), values[0]) {
+			t.Fatalf("a batch in part: %q, and %q in the long string", values, out.Out.Buf)
+		}
+	}
+	r.close(t)
 	t.Logf("%d starts inside an entry", inside)
 }
 

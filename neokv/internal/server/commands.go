@@ -284,6 +284,7 @@ func ownRows() []ownRow {
 					"0.1.0", "", "O(N) where N is what is left to do")},
 				runSettle, nil},
 			{*redis.LegacySet, nil, nil},
+			{*redis.Batch, nil, nil},
 			{cmd{Name: "help", Arity: 2, Flags: anytime,
 				Doc: doc("Lists the subcommands.", "0.1.0", "", "O(1)")}, runHelp, nil},
 		}},
