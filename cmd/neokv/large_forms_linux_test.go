@@ -41,6 +41,7 @@ var largeForms = []string{
 	"PEXPIREAT k n", "SCAN 0 [COUNT,n]", "SORT k [BY,nosort] [ALPHA] [LIMIT,i,n] [STORE,l]", "SORT_RO k [ALPHA]",
 	"MEMORY USAGE k [SAMPLES,0]", "FLUSHALL", "FLUSHDB", "LOLWUT",
 	"NEOKV BATCH SET,k,v+ DEL,k+ [PSETEX,k,n,v]", "NEOKV BATCH PEXPIRE,k,1000+ PERSIST,k+ SET,m,v",
+	"NEOKV SCANPREFIX k k 1000",
 }
 
 // largeTypes are the letters of keys by the ACL category of the commands about their type.

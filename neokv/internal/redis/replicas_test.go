@@ -658,6 +658,12 @@ func ownCall(g *redistest.CallGenerator) [][]byte {
 		if g.IntN(2) == 0 {
 			words = append(words, "px", milliseconds())
 		}
+	case 1:
+		key := g.Key()
+		words = append(words, "scanprefix", "{t}", key[:g.IntN(len(key)+1)], fmt.Sprint(1+g.IntN(20)))
+		if g.IntN(2) == 0 {
+			words = append(words, "after", g.Key())
+		}
 	default:
 		words = append(words, "batch")
 		for range 1 + g.IntN(8) {
@@ -753,7 +759,7 @@ func FuzzCommand(f *testing.F) {
 		f.Add(append(in, 0x80, byte(i), 1, 'a'))
 	}
 	for _, line := range []string{"batch set a 123456789 del a", "batch psetex a 9 v pexpire a -1 persist b",
-		"batch set a"} {
+		"batch set a", "scanprefix a a 2 after a"} {
 		in := []byte{byte(len(withOwn.rows) - 1)} // NEOKV
 		for _, word := range strings.Fields(line) {
 			in = append(append(in, byte(len(word))), word...)

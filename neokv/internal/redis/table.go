@@ -78,7 +78,7 @@ var data = NewTable(slices.Concat(stringCommands, hashCommands, setCommands, lis
 
 // Own lists the data commands that Redis does not have. They are subcommands of the server's container NEOKV. The
 // caller must not change them.
-var Own = []*Command{LegacySet, Batch}
+var Own = []*Command{LegacySet, Batch, ScanPrefix}
 
 // Lookup finds a command of this package, one that touches data, by its name in any case. It returns nil if there is
 // none. It does not allocate.

@@ -285,6 +285,7 @@ func ownRows() []ownRow {
 				runSettle, nil},
 			{*redis.LegacySet, nil, nil},
 			{*redis.Batch, nil, nil},
+			{*redis.ScanPrefix, nil, nil},
 			{cmd{Name: "help", Arity: 2, Flags: anytime,
 				Doc: doc("Lists the subcommands.", "0.1.0", "", "O(1)")}, runHelp, nil},
 		}},
