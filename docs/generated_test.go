@@ -249,6 +249,33 @@ func TestReadmeShowsTheExample(t *testing.T) {
 	}
 }
 
+var goBlock = regexp.MustCompile("(?s)```go\n(func .*?)```")
+
+// testing.md shows tests that go test runs, and one for miniredis.
+func TestTestingShowsTests(t *testing.T) {
+	code, err := os.ReadFile("../neokv/neokvtest/examples_test.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	page, err := os.ReadFile("testing.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	shown := 0
+	for _, block := range goBlock.FindAllStringSubmatch(string(page), -1) {
+		switch {
+		case strings.Contains(block[1], "miniredis.RunT"):
+		case strings.Contains(string(code), block[1]):
+			shown++
+		default:
+			t.Errorf("neokvtest/examples_test.go does not have\n%s", block[1])
+		}
+	}
+	if want := strings.Count(string(code), "\nfunc Test"); shown != want {
+		t.Errorf("testing.md shows %d of the %d tests of neokvtest/examples_test.go", shown, want)
+	}
+}
+
 var link = regexp.MustCompile(`\]\(([^)#:]+)(#[^)]*)?\)`)
 
 // Links to files of the repository lead somewhere.
