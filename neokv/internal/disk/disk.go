@@ -50,8 +50,11 @@ type FS struct {
 	drive      atomic.Pointer[drive] // nil while the disk is good
 	ended      chan struct{}         // closed when failing
 	unsynced   *unsynced             // of the machine's disk; nil in memory
+	usages     *usages               // likewise
 	lost       func() error          // see Lose; nil for none
 	prefixes   *prefixes
+
+	beforeUsage atomic.Pointer[func()]
 
 	reads reads
 
@@ -67,6 +70,7 @@ var _ vfs.FS = (*FS)(nil)
 func OS() *FS {
 	f := newFS(vfs.Default, nil)
 	f.unsynced = &unsynced{files: make(map[string]*extent)}
+	f.usages = &usages{folders: make(map[string]*usage)}
 	return f
 }
 
@@ -140,6 +144,7 @@ func (f *FS) Crash(unsyncedPercent int, rng *rand.Rand) *FS {
 	prefixes := f.prefixes.clone() // before the files: what they know as synced is in the files
 	if f.mem == nil {
 		left := OS().with(prefixes)
+		left.usages = f.usages // a disk that hangs still owes the answer to a question from before the crash
 		left.lost = func() error { return f.unsynced.take(unsyncedPercent, rng) }
 		return left
 	}
@@ -225,12 +230,13 @@ func (f *FS) Stats() Stats {
 }
 
 // Free returns how many bytes can still be written in the folder dir, and how many its disk has in all. ok is false if
-// that is not known, as in memory. total is math.MaxInt64 for a drive with a fault that limits its space.
+// that is not known, as in memory. total is math.MaxInt64 for a drive with a fault that limits its space. While the
+// machine's disk does not answer, Free returns what it returned last.
 func (f *FS) Free(dir string) (bytes, total int64, ok bool) {
 	if d := f.drive.Load(); d != nil && (d.Full || d.Drive.Free > 0) {
 		return d.space(), math.MaxInt64, true
 	}
-	usage, err := f.base.GetDiskUsage(dir)
+	usage, err := f.GetDiskUsage(dir)
 	return int64(usage.AvailBytes), int64(usage.TotalBytes), err == nil
 }
 
@@ -467,9 +473,6 @@ func (f *FS) PathJoin(elem ...string) string { return f.base.PathJoin(elem...) }
 
 // PathDir is part of vfs.FS.
 func (f *FS) PathDir(path string) string { return f.base.PathDir(path) }
-
-// GetDiskUsage is part of vfs.FS.
-func (f *FS) GetDiskUsage(path string) (vfs.DiskUsage, error) { return f.base.GetDiskUsage(path) }
 
 // Unwrap is part of vfs.FS.
 func (f *FS) Unwrap() vfs.FS { return f.base }

@@ -385,3 +385,27 @@ func TestReturnedProposalsFreeTheirPlaces(t *testing.T) {
 		}
 	})
 }
+
+// TestCloseOnAHungDisk closes a store whose disk does not say any more how much space it has.
+func TestCloseOnAHungDisk(t *testing.T) {
+	fs := disk.OS()
+	store, _ := alone(t, func(o *Options) { o.FS, o.Dir = fs, t.TempDir() })
+	asked, ended := make(chan struct{}), make(chan struct{})
+	defer close(ended)
+	var once sync.Once
+	fs.BeforeUsage(func() {
+		once.Do(func() { close(asked) })
+		<-ended
+	})
+	<-asked
+	closed := make(chan error, 1)
+	go func() { closed <- store.Close() }()
+	select {
+	case err := <-closed:
+		if err != nil {
+			t.Errorf("Close = %v", err)
+		}
+	case <-time.After(20 * time.Second):
+		t.Fatal("Close has not returned in 20 s")
+	}
+}
