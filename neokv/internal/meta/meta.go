@@ -76,6 +76,33 @@ func (m *Map) Region(id topology.RegionID) *topology.Region {
 	return nil
 }
 
+// Check returns an error unless the map can be routed by: the ids of stores and regions are different, and regions have
+// slots that exist and that no other region has. A map that was decoded may be anything.
+func (m *Map) Check() error {
+	stores := make(map[topology.StoreID]bool)
+	for _, s := range m.Stores {
+		if s.ID == 0 || stores[s.ID] {
+			return fmt.Errorf("cluster map: store %d: not the id of one store", s.ID)
+		}
+		stores[s.ID] = true
+	}
+	regions := make(map[topology.RegionID]bool)
+	next := 0 // the first slot that the regions so far leave
+	for i := range m.Regions {
+		r := &m.Regions[i]
+		if r.ID <= topology.MetaRegion || regions[r.ID] {
+			return fmt.Errorf("cluster map: region %d: not the id of one region", r.ID)
+		}
+		regions[r.ID] = true
+		if int(r.Slots.First) < next || r.Slots.Last < r.Slots.First || r.Slots.Last >= topology.SlotCount {
+			return fmt.Errorf("cluster map: region %d: slots %d to %d; want ascending ones from %d to %d", r.ID,
+				r.Slots.First, r.Slots.Last, next, topology.SlotCount-1)
+		}
+		next = int(r.Slots.Last) + 1
+	}
+	return nil
+}
+
 // Initial returns the map of a new cluster. It splits the slots evenly over the regions and puts each region on
 // consecutive stores, the first of which should lead it. So leaders and replicas are spread evenly.
 func Initial(cluster string, shape settings.ClusterKnobs) *Map {
@@ -215,7 +242,11 @@ func parseState(value []byte) (m *Map, applyIndex uint64, err error) {
 		return nil, 0, fmt.Errorf("decode state: %d bytes, want format %d and at least 9", len(value), stateFormat)
 	}
 	m = new(Map)
-	if err := json.Unmarshal(value[9:], m); err != nil {
+	err = json.Unmarshal(value[9:], m)
+	if err == nil {
+		err = m.Check()
+	}
+	if err != nil {
 		return nil, 0, fmt.Errorf("decode state: %w", err)
 	}
 	return m, binary.BigEndian.Uint64(value[1:]), nil

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"reflect"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -228,13 +230,13 @@ func TestDirectory(t *testing.T) {
 // FuzzState reads any bytes as the record of the meta group, and what it takes comes back.
 func FuzzState(f *testing.F) {
 	text, err := json.Marshal(&Map{Version: 3, Cluster: "ab", Stores: []Member{{ID: 1, NodeID: "c"}},
-		Regions: []topology.Region{{}}, NextReplica: 4})
+		Regions: []topology.Region{{ID: 1}}, NextReplica: 4})
 	if err != nil {
 		f.Fatal(err)
 	}
 	head := []byte{stateFormat, 0, 0, 0, 0, 0, 0, 0, 7}
-	f.Add(append(head, text...))
-	f.Add(append(head, "null"...))
+	f.Add(slices.Concat(head, text))
+	f.Add(slices.Concat(head, []byte("null")))
 	f.Add([]byte{stateFormat})
 	f.Fuzz(func(t *testing.T, value []byte) {
 		m, index, err := parseState(value)
@@ -251,4 +253,64 @@ func FuzzState(f *testing.F) {
 			t.Errorf("%+v at %d comes back as %+v at %d, %v", m, index, back, again, err)
 		}
 	})
+}
+
+// FuzzBeat hears any text that decodes as a heartbeat. The directory then tells of one store and, for each region, of
+// the latest term that the heartbeat names; what it tells reads back.
+func FuzzBeat(f *testing.F) {
+	text, err := json.Marshal(Beat{Store: 2, Host: "h", Port: 7002, Leads: []Lead{{1, 2, 5}, {3, 2, 1}, {1, 3, 6}}})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(text)
+	f.Add([]byte(`{"store":1,"full":true,"leads":[{"region":-1}]}`))
+	f.Add([]byte("null"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		var b Beat
+		if json.Unmarshal(text, &b) != nil {
+			return
+		}
+		latest := make(map[topology.RegionID]uint64)
+		for _, l := range b.Leads {
+			latest[l.Region] = max(latest[l.Region], l.Term)
+		}
+		d := newDirectory(time.Second)
+		d.Hear(b, time.Unix(1000, 0))
+		told := d.View(new(Map), 0)
+		if len(told.Stores) > 1 || len(told.Leads) != len(latest) {
+			t.Errorf("the directory tells %+v of %+v", told, b)
+		}
+		for _, l := range told.Leads {
+			if l.Term != latest[l.Region] {
+				t.Errorf("region %d: term %d; want %d", l.Region, l.Term, latest[l.Region])
+			}
+		}
+		again, err := json.Marshal(told)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var back ClusterView
+		if err := json.Unmarshal(again, &back); err != nil || !reflect.DeepEqual(back, told) {
+			t.Errorf("%s comes back as %+v, %v", again, back, err)
+		}
+	})
+}
+
+// TestMapCheck refuses maps that no slot table can be made of.
+func TestMapCheck(t *testing.T) {
+	for name, change := range map[string]func(*Map){
+		"":                                  func(*Map) {},
+		"not the id of one store":           func(m *Map) { m.Stores[1].ID = 1 },
+		"region 0: not the id":              func(m *Map) { m.Regions[0].ID = 0 },
+		"region 1: not the id":              func(m *Map) { m.Regions[1].ID = 1 },
+		"region 2: slots 0 to 16383":        func(m *Map) { m.Regions[1].Slots.First = 0 },
+		"region 2: slots 8192 to 16384":     func(m *Map) { m.Regions[1].Slots.Last = topology.SlotCount },
+		"region 2: slots 8192 to 100; want": func(m *Map) { m.Regions[1].Slots.Last = 100 },
+	} {
+		m := Initial("c", settings.ClusterKnobs{Stores: 3, Replicas: 3, Regions: 2})
+		change(m)
+		if err := m.Check(); (err == nil) != (name == "") || err != nil && !strings.Contains(err.Error(), name) {
+			t.Errorf("Check = %v; want %q", err, name)
+		}
+	}
 }

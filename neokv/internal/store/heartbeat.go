@@ -106,7 +106,7 @@ func (s *Store) report() {
 		cancel()
 		var a heartbeatAnswer
 		if err == nil {
-			err = json.Unmarshal(reply, &a)
+			a, err = parseAnswer(reply)
 		}
 		if s.ctx.Err() != nil {
 			return
@@ -168,11 +168,46 @@ func (s *Store) serveMeta(b meta.Beat) {
 	}
 }
 
+// parseMessage decodes a call of another store.
+func parseMessage(from topology.StoreID, request []byte) (m message, err error) {
+	err = json.Unmarshal(request, &m)
+	switch {
+	case err != nil:
+	case m.View != nil:
+		err = checkView(m.View)
+	case m.Beat != nil && m.Beat.Store != from: // meta's leader remembers each store of which it hears
+		err = fmt.Errorf("a heartbeat of store %d", m.Beat.Store)
+	}
+	if err != nil {
+		return message{}, fmt.Errorf("decode call of store %d: %w", from, err)
+	}
+	return m, nil
+}
+
+// parseAnswer decodes the answer of another store to a heartbeat.
+func parseAnswer(reply []byte) (a heartbeatAnswer, err error) {
+	if err = json.Unmarshal(reply, &a); err == nil && a.View != nil {
+		err = checkView(a.View)
+	}
+	if err != nil {
+		return heartbeatAnswer{}, fmt.Errorf("decode answer to a heartbeat: %w", err)
+	}
+	return a, nil
+}
+
+// checkView returns an error unless the map of a view, if it has one, can be routed by.
+func checkView(v *meta.ClusterView) error {
+	if v.Map == nil {
+		return nil
+	}
+	return v.Map.Check()
+}
+
 // handle answers the calls of other stores.
 func (s *Store) handle(ctx context.Context, from topology.StoreID, request []byte) ([]byte, error) {
-	var m message
-	if err := json.Unmarshal(request, &m); err != nil {
-		return nil, fmt.Errorf("decode call of store %d: %w", from, err)
+	m, err := parseMessage(from, request)
+	if err != nil {
+		return nil, err
 	}
 	switch {
 	case m.View != nil:
@@ -321,7 +356,10 @@ func (s *Store) cachedMap() (*meta.Map, error) {
 		return nil, fmt.Errorf("decode cluster map: format %d, want %d", value[0], mapFormat)
 	}
 	m := new(meta.Map)
-	if err := json.Unmarshal(value[1:], m); err != nil {
+	if err = json.Unmarshal(value[1:], m); err == nil {
+		err = m.Check()
+	}
+	if err != nil {
 		return nil, fmt.Errorf("decode cluster map: %w", err)
 	}
 	return m, nil

@@ -1,0 +1,101 @@
+package store
+
+import (
+	"bytes"
+	"encoding/json"
+	"testing"
+	"time"
+
+	"neokv.dev/neokv/internal/disk"
+	"neokv.dev/neokv/internal/meta"
+	"neokv.dev/neokv/internal/raftlog"
+	"neokv.dev/neokv/internal/region"
+	"neokv.dev/neokv/internal/topology"
+	"neokv.dev/neokv/settings"
+)
+
+// idle returns store 1 without disk, Raft and replicas: it learns and routes, and answers calls.
+func idle() *Store {
+	s := &Store{
+		o:       Options{ID: 1, FS: disk.Mem(), Host: "h", Port: 7001},
+		current: new(meta.Map), wake: make(chan struct{}, 1), stalls: raftlog.NewStalls(time.Second),
+		statuses: make(map[topology.StoreID]meta.Status), leads: make(map[topology.RegionID]meta.Lead),
+	}
+	s.replicas.Store(new(map[topology.RegionID]*region.Replica))
+	changed := make(chan struct{})
+	s.changed.Store(&changed)
+	return s
+}
+
+// FuzzCalls reads any bytes as a call of another store, and as the answer to one. What is not refused encodes to a text
+// that reads back, gets no more answer than it asks for, and leaves a slot table.
+func FuzzCalls(f *testing.F) {
+	initial := meta.Initial("00", settings.ClusterKnobs{Stores: 3, Replicas: 3, Regions: 4})
+	initial.Version = 1
+	id := topology.RegionID(3)
+	view := &meta.ClusterView{
+		Map:    initial,
+		Stores: []meta.Status{{ID: 2, Host: "h", Port: 7002, Alive: true}, {ID: 3}},
+		Leads:  []meta.Lead{{Region: 1, Store: 2, Term: 4}, {Region: 9, Store: 9, Term: 1}},
+	}
+	for _, seed := range []any{
+		message{Beat: &meta.Beat{Store: 2, Host: "h", Port: 7002, Leads: view.Leads, Full: true}}, message{View: view},
+		message{Runs: &id}, message{Applied: &id}, message{Fit: []topology.RegionID{1, 2}},
+		message{Checksum: &checksumCall{id, 7}}, heartbeatAnswer{Leader: 2, View: view}, heartbeatAnswer{Leader: 3},
+	} {
+		f.Add(mustJSON(f, seed))
+	}
+	overlapping := bytes.Replace(mustJSON(f, message{View: view}), []byte(`"first":4096`), []byte(`"first":4095`), 1)
+	f.Add(overlapping)
+	f.Fuzz(func(t *testing.T, data []byte) {
+		s := idle()
+		if a, err := parseAnswer(data); err == nil {
+			text := mustJSON(t, a)
+			back, err := parseAnswer(text)
+			if err != nil || !bytes.Equal(mustJSON(t, back), text) {
+				t.Errorf("%s comes back as %+v, %v", text, back, err)
+			}
+			if a.View != nil {
+				routes(t, s, a.View)
+			}
+		}
+		m, err := parseMessage(2, data)
+		if err != nil {
+			return
+		}
+		text := mustJSON(t, m)
+		back, err := parseMessage(2, text)
+		if err != nil || !bytes.Equal(mustJSON(t, back), text) {
+			t.Errorf("%s comes back as %+v, %v", text, back, err)
+		}
+		reply, err := s.handle(t.Context(), 2, data)
+		if most := 100 + 4*len(data); err == nil && len(reply) > most {
+			t.Errorf("an answer of %d bytes to %d; want at most %d", len(reply), len(data), most)
+		}
+		if m.View != nil {
+			routes(t, s, m.View)
+		}
+	})
+}
+
+// routes makes a store learn a view, and make a slot table of its map.
+func routes(t *testing.T, s *Store, v *meta.ClusterView) {
+	s.learn(v)
+	if s.newer == nil {
+		return
+	}
+	s.current = s.newer
+	s.publish()
+	if table := s.Table(); table == nil || len(table.Regions) != len(v.Map.Regions) {
+		t.Errorf("no table of %+v", v.Map)
+	}
+}
+
+func mustJSON(t testing.TB, x any) []byte {
+	t.Helper()
+	text, err := json.Marshal(x)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
