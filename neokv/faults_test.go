@@ -65,15 +65,17 @@ func served(c *Cluster) bool {
 func TestFaultsInForce(t *testing.T) {
 	c := start(t, Config{Stores: 3, InMemory: true, NoSockets: true})
 	want := []string{
-		"network 3 zones",
+		"network 3 regions",
 		"partition 1 2",
 		"link 1 3 one-way delay=5ms loss=1%",
 		"link 2 3 jitter=1ms",
 		"disk 1 latency=1ms",
 		"clock 1 -1s",
+		"clients 1 refuse",
 		"pause 2",
 		"clients 2 bandwidth=1KiB",
 		"clock 3 500ms",
+		"clients 3 reset",
 	}
 	order := rand.New(rand.NewPCG(1, 1))
 	for _, i := range order.Perm(len(want)) {
@@ -97,6 +99,18 @@ func TestFaultsInForce(t *testing.T) {
 	do(t, c, "heal")
 	if got := inForce(c); len(got) > 0 {
 		t.Errorf("in force after heal: %q", got)
+	}
+	for _, bad := range []string{"hang", "bandwidth=1MiB", "full", "free=1GiB", "read-errors", "write-errors",
+		"sync-errors", "flipped-bit"} {
+		text := "disk 3 " + bad
+		do(t, c, text)
+		if got := inForce(c); !slices.Contains(got, text) {
+			t.Errorf("in force: %q; want %s", got, text)
+		}
+		do(t, c, "disk 3 ok", "heal") // heal starts the store, if it has failed
+	}
+	if got := inForce(c); len(got) > 0 {
+		t.Errorf("in force after all of a disk: %q", got)
 	}
 	await(t, "leader of each region", func() bool { return served(c) })
 	r := redis.NewClient(&redis.Options{

@@ -67,6 +67,32 @@ func TestCtl(t *testing.T) {
 		t.Errorf("status --format json: %q, %v", stdout, err)
 	}
 
+	watching, end := context.WithCancel(context.Background())
+	screen := newOutput()
+	watched := make(chan int, 1)
+	go func() {
+		p := process{[]string{"XDG_RUNTIME_DIR=" + runtime}, strings.NewReader(""), screen, newOutput()}
+		watched <- run(watching, p, []string{"ctl", "watch"})
+	}()
+	patient, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if !screen.waitFor(patient, "no faults\n") {
+		t.Errorf("watch shows %q; want no faults", screen)
+	}
+	if status, _, stderr := ctl(runtime, "pause", "3"); status != 0 {
+		t.Errorf("pause 3: %d, %q", status, stderr)
+	}
+	if !screen.waitFor(patient, "\npause 3\n") {
+		t.Errorf("watch shows %q; want the pause, too", screen)
+	}
+	end()
+	if status := <-watched; status != statusDone {
+		t.Errorf("the end of watch: %d; want %d", status, statusDone)
+	}
+	if status, _, stderr := ctl(runtime, "heal"); status != 0 {
+		t.Errorf("heal: %d, %q", status, stderr)
+	}
+
 	other := startServeIn(t, []string{"XDG_RUNTIME_DIR=" + runtime}, "--mem", "--port", "0")
 	if status, _, stderr := ctl(runtime, "status"); status != statusInvalid ||
 		!strings.Contains(stderr, "--control 127.0.0.1:"+control) ||
