@@ -59,8 +59,8 @@ func (u *usages) of(dir string, ask func() (vfs.DiskUsage, error)) (vfs.DiskUsag
 	return last.DiskUsage, last.err
 }
 
-// GetDiskUsage is part of vfs.FS. Where the disk does not answer soon, it returns the last answer, or vfs.ErrUnsupported
-// if there is none.
+// GetDiskUsage is part of vfs.FS. Where the disk does not answer soon, it returns the last answer, or
+// vfs.ErrUnsupported if there is none.
 func (f *FS) GetDiskUsage(path string) (vfs.DiskUsage, error) {
 	if f.usages == nil {
 		return f.base.GetDiskUsage(path)
