@@ -13,7 +13,7 @@ import (
 type DrawOptions struct {
 	Stores, Regions int           // of the cluster
 	Length          time.Duration // of the schedule; all of it has ended by then
-	Verbs           []Verb        // which faults happen; Drawn lists the allowed ones
+	Verbs           []Verb        // which faults happen; Drawn lists the allowed ones, and Transfer allows StepDown, too
 	Gap             time.Duration // the mean time between two events of one verb
 }
 
@@ -99,8 +99,12 @@ func drawKill(r *rand.Rand, o DrawOptions, e *FaultEvent) {
 	}
 }
 
+// drawTransfer moves a leader to some store, or away from where it is.
 func drawTransfer(r *rand.Rand, o DrawOptions, e *FaultEvent) {
 	e.Fault.Region, e.Fault.To = 1+r.IntN(o.Regions), 1+r.IntN(o.Stores)
+	if r.IntN(3) == 0 {
+		e.Fault.Verb, e.Fault.To = StepDown, 0
+	}
 }
 
 // drawPartition cuts one store off from all others or from one.
