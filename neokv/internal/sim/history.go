@@ -48,7 +48,7 @@ const (
 
 // reads reports whether operations of this kind change nothing.
 func (k opName) reads() bool {
-	return k == get || k == mget || k == hmget || k == hget || k == lrange || k == smembers || k == zrange
+	return k == get || k == mget || k == hmget || k == hget || k == lrange || k == smembers || k == sunion || k == zrange
 }
 
 // unchecked reports whether clients use a key for the work that it makes, and not for the replies.
@@ -77,6 +77,9 @@ type op struct {
 func (o *op) args() []string {
 	if o.ofCells() {
 		return o.cellArgs()
+	}
+	if o.ofSets() {
+		return o.setArgs()
 	}
 	args := []string{string(o.kind), o.key}
 	switch o.kind {
@@ -181,7 +184,7 @@ func (h *history) done(o *op, reply string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.clock++
-	if o.kind == smembers { // whose reply has any order
+	if o.kind == smembers || o.kind == sunion { // whose reply has any order
 		members := strings.Fields(reply)
 		slices.Sort(members)
 		reply = strings.Join(members, " ")

@@ -16,6 +16,9 @@ func TestHistoryIsChecked(t *testing.T) {
 	cell := func(k opName, value string, call, end int64, reply string) *op {
 		return &op{kind: k, key: "g", value: value, call: call, end: end, reply: reply}
 	}
+	inSets := func(k opName, value string, call, end int64, reply string) *op {
+		return &op{kind: k, key: "t", value: value, call: call, end: end, reply: reply}
+	}
 	field := func(k opName, value string, call, end int64, reply string) *op {
 		return &op{kind: k, key: "j", value: value, call: call, end: end, reply: reply}
 	}
@@ -126,6 +129,26 @@ func TestHistoryIsChecked(t *testing.T) {
 			field(hfill, "a 1 b 2", 1, 2, "2"), field(hfill, "a 3 c 2", 3, 4, "1"), field(hmget, "", 5, 6, "3 2 2"),
 			field(hdel, "b c", 7, 8, "2"), field(hmget, "", 9, 10, "3  "),
 		}, true},
+		{"a member moves", []*op{
+			inSets(sadd, "a x", 1, 2, "1"), inSets(sadd, "a y", 3, 4, "1"), inSets(smove, "a b x", 5, 6, "1"),
+			inSets(smove, "a b x", 7, 8, "0"), inSets(smembers, "a", 9, 10, "y"), inSets(smembers, "b", 11, 12, "x"),
+			inSets(sadd, "c y", 13, 14, "1"), inSets(sunion, "", 15, 16, "x y"), inSets(smove, "a c y", 17, 18, "1"),
+			inSets(smembers, "c", 19, 20, "y"), inSets(sunion, "", 21, 22, "x y"),
+		}, true},
+		{"a member is lost between sets", []*op{
+			inSets(sadd, "a x", 1, 2, "1"), inSets(smove, "a b x", 3, 6, "1"), inSets(sunion, "", 4, 5, ""),
+		}, false},
+		{"a member has moved and is still there", []*op{
+			inSets(sadd, "a x", 1, 2, "1"), inSets(smove, "a b x", 3, 4, "1"), inSets(smembers, "a", 5, 6, "x"),
+		}, false},
+		{"a member moves or does not", []*op{
+			inSets(sadd, "a x", 1, 2, "1"), inSets(smove, "a b x", 3, 0, ""), inSets(smembers, "b", 4, 5, ""),
+			inSets(smembers, "a", 6, 7, ""),
+		}, true},
+		{"a member is in neither set in the end", []*op{
+			inSets(sadd, "a x", 1, 2, "1"), inSets(smove, "a b x", 3, 0, ""), inSets(smembers, "a", 4, 5, ""),
+			inSets(smembers, "b", 6, 7, ""),
+		}, false},
 		{"half of the fields", []*op{field(hfill, "a 1 b 2", 1, 6, "2"), field(hmget, "", 2, 5, " 2 ")}, false},
 	} {
 		h := &history{ops: x.ops}

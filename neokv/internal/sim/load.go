@@ -21,6 +21,17 @@ func (s *sim) client(id int, x scenario, think time.Duration) {
 	}
 }
 
+// lastReads are what finalReads reads: all that keys of each sort hold.
+var lastReads = []struct {
+	sort  byte
+	kind  opName
+	value string
+}{
+	{'r', get, ""}, {'c', get, ""}, {'n', get, ""}, {'e', get, ""}, {'h', hget, ""},
+	{'l', lrange, ""}, {'s', smembers, ""}, {'z', zrange, ""}, {'g', mget, ""}, {'j', hmget, ""},
+	{'t', smembers, "a"}, {'t', smembers, "b"}, {'t', smembers, "c"},
+}
+
 // finalReads reads every key. So the history shows a lost write that no client has read since, and a cluster that
 // does not serve again is found.
 func (s *sim) finalReads() {
@@ -28,11 +39,11 @@ func (s *sim) finalReads() {
 	defer c.close()
 	for _, epoch := range s.epochs {
 		for region := range simRegions {
-			for i, k := range []opName{get, get, get, get, hget, lrange, smembers, zrange, mget, hmget} {
-				key, ok := simKey("rcnehlszgj"[i], epoch, region), false
+			for _, r := range lastReads {
+				key, ok := simKey(r.sort, epoch, region), false
 				for deadline := time.Now().Add(20 * time.Second); !ok && time.Now().Before(deadline); {
 					var err error
-					if ok, err = c.do(k, key, ""); err != nil {
+					if ok, err = c.do(r.kind, key, r.value); err != nil {
 						s.fail(err)
 						return
 					}

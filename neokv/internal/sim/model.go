@@ -28,6 +28,9 @@ func (o *op) effect(before, got string) (after, want string) {
 	if o.ofCells() {
 		return o.cellEffect(before)
 	}
+	if o.ofSets() {
+		return o.setEffect(before)
+	}
 	elements := strings.Fields(before)
 	after = before
 	switch o.kind {

@@ -20,6 +20,7 @@ const simRegions = 4
 //	l     a list
 //	s, z  a set, a sorted set
 //	g, j  the cells: strings, and fields of a hash, that commands name together; see cells.go
+//	t     three sets, between which members move; see moves.go
 //	w     strings that clients write only to see whether the region takes writes
 //	o, p  hashes of many fields, which make work and whose histories are not checked
 func simKey(sort byte, epoch string, region int) string {

@@ -75,6 +75,9 @@ var operations = []operation{
 	{"collection persists", func(u *user) error { return u.do(keep, u.one("lsz"), "") }},
 	{"collection overwrites", func(u *user) error { return u.do(set, u.one("lsz"), overwritten) }},
 
+	// Three sets of a slot, between which members move.
+	{"member moves", func(u *user) error { return u.request(u.onSets(u.region)) }},
+
 	// Several strings of a slot, several fields of a hash, and several commands at once.
 	{"several strings", func(u *user) error { return u.request(u.onStrings(u.region)) }},
 	{"several fields", func(u *user) error { return u.request(u.onFields(u.region)) }},
