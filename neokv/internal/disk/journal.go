@@ -331,8 +331,8 @@ func (f *FS) Share(j *Journal, store uint16, dir string) error {
 			// disk said it has: then this sync fails.
 			err = j.syncLogs(slices.DeleteFunc(j.logs(), func(w *walFile) bool { return w.fs != former }))
 		}
-		j.append(recordForget, store, "", 0, nil)
-		if err == nil {
+		if err == nil { // else only the journal may have what its logs lack, and a crash of all stores needs that
+			j.append(recordForget, store, "", 0, nil)
 			unused = j.leave(former)
 		}
 	}

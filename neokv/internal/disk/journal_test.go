@@ -19,6 +19,8 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"neokv.dev/neokv/fault"
 )
 
 // hooked is a file system in memory whose syncs and writes a test can suppress or make fail.
@@ -445,6 +447,35 @@ func TestJournalForgetsAFormerLife(t *testing.T) {
 		must(t, put(t, other, fmt.Sprintf("/%d.log", life), "x").Sync())
 	}
 	must(t, j.Close())
+}
+
+// Only the journal has made durable what a store wrote before it ended. If the store cannot sync its logs when it starts
+// again, the journal keeps these bytes: the process may be killed before that disk is good again.
+func TestJournalKeepsAFormerLife(t *testing.T) {
+	random := randomSource(t)
+	journal, failing, other := Mem(), Mem(), Mem()
+	o := JournalOptions{FS: journal, Dir: "/", Bytes: 64 << 10, Logs: map[uint16]string{1: "/", 2: "/"}}
+	j, err := OpenJournal(o)
+	must(t, err)
+	must(t, failing.Share(j, 1, "/"))
+	must(t, other.Share(j, 2, "/"))
+	log := put(t, failing, "/1.log", "synced")
+	must(t, log.Sync())
+	must(t, log.Close())
+	failing.SetDrive(fault.Drive{SyncErrors: true}, random)
+	if err := failing.Share(j, 1, "/"); err == nil {
+		t.Error("the store has shared the journal again, though its log could not be synced")
+	}
+	must(t, put(t, other, "/2.log", "x").Sync())
+	journalLeft, left := CrashTogether(0, random, journal, failing, other)
+	must(t, j.Close())
+	o.FS, o.Disks = journalLeft, map[uint16]vfs.FS{1: left[0], 2: left[1]}
+	j, err = OpenJournal(o)
+	must(t, err)
+	must(t, j.Close())
+	if got := read(t, left[0], "/1.log"); got != "synced" {
+		t.Errorf("after a kill of the process the log has %q; want synced", got)
+	}
 }
 
 // A store is killed on the machine's disk again and again. The journal neither keeps the logs of its former lives open
