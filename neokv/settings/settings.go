@@ -51,7 +51,7 @@ type RaftKnobs struct {
 	BatchMaxOps     int           `key:"batch_max_ops" min:"1" max:"65536" help:"commands in one Raft entry"`
 	BatchMaxBytes   Bytes         `key:"batch_max_bytes" min:"1KiB" max:"64MiB" help:"bytes of commands in one Raft entry; a command larger than that has an entry of its own"`
 	BatchMaxDelay   time.Duration `key:"batch_max_delay" min:"0s" max:"100ms" help:"after an entry with writes of four connections or more, how long the next entry waits at most for these connections to write again, but never longer than that entry took; 0s: it never waits"`
-	MaxInflight     int           `key:"max_inflight" min:"1" max:"1024" help:"entries of a region proposed and not yet applied"`
+	MaxInflight     int           `key:"max_inflight" min:"1" max:"32" help:"entries of a region proposed and not yet applied"`
 	ReadSets        bool          `key:"read_sets" help:"true: a leader looks up what the writes of an entry need and sends it along, so that other replicas need not; only while no other entry of the region is in flight"`
 	RTT             time.Duration `key:"rtt" min:"1ms" max:"1s" help:"length of a Raft tick, whole milliseconds"`
 	ElectionTicks   int           `key:"election_ticks" min:"5" max:"1000" help:"ticks without a leader before a replica campaigns"`

@@ -4,7 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"reflect"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -365,9 +365,23 @@ func (s *Store) cachedMap() (*meta.Map, error) {
 	return m, nil
 }
 
-// publish makes a slot table of what the store knows, and swaps it in if it differs from the present one. For regions
-// with a replica here it takes the leader from Raft, for the others from meta's leader.
+// publish publishes what the store knows by now as a slot table. If another call is at work, that one does so once more,
+// and this one returns at once: when a store boots or dies, the leaders of many regions change together, and a table for
+// each change would cost a time that is quadratic in the number of regions.
 func (s *Store) publish() {
+	if s.publishing.Add(1) > 1 {
+		return
+	}
+	for calls := int64(1); calls > 0; {
+		calls = s.publishing.Load()
+		s.makeTable()
+		calls = s.publishing.Add(-calls)
+	}
+}
+
+// makeTable makes a slot table of what the store knows, and swaps it in if it differs from the present one. For regions
+// with a replica here it takes the leader from Raft, for the others from meta's leader.
+func (s *Store) makeTable() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.current.Version == 0 {
@@ -395,7 +409,7 @@ func (s *Store) publish() {
 	}
 	epoch := uint64(1)
 	if old := s.table.Load(); old != nil {
-		if reflect.DeepEqual(old.Stores, stores) && reflect.DeepEqual(old.Regions, regions) && old.Alone == s.alone {
+		if slices.Equal(old.Stores, stores) && slices.EqualFunc(old.Regions, regions, sameLed) && old.Alone == s.alone {
 			return
 		}
 		epoch = old.Epoch + 1
@@ -405,4 +419,10 @@ func (s *Store) publish() {
 	s.table.Store(table)
 	next := make(chan struct{})
 	close(*s.changed.Swap(&next))
+}
+
+// sameLed reports whether two entries of slot tables say the same.
+func sameLed(a, b route.LedRegion) bool {
+	return a.Leader == b.Leader && a.Term == b.Term && a.Told == b.Told && a.ID == b.ID && a.Slots == b.Slots &&
+		a.Version == b.Version && a.ConfVersion == b.ConfVersion && slices.Equal(a.Peers, b.Peers)
 }

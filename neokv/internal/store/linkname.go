@@ -2,23 +2,61 @@ package store
 
 import _ "unsafe" // for go:linkname
 
-// This file has the only names of the Raft library that NeoKV uses though they are not exported.
+// This file has the only names of the Raft library that NeoKV uses though they are not exported. They are sizes that fit
+// a program with a few busy groups, and not one with thousands of replicas. Dragonboat takes other values only from a
+// file in the working directory, which a program that embeds NeoKV need not have.
 //
-// Dragonboat keeps the entries of a region that are not applied yet in a slice. It makes a new slice of entrySliceSize
-// entries, of 96 bytes each, whenever all of them have been applied or fewer than minEntrySliceSize places are left.
-// Its own values are 512 and 96: if one entry is in flight at a time, each entry costs every replica 48 KiB. Dragonboat
-// takes other values only from a file in the working directory, which a program that embeds NeoKV need not have.
-//
-// If dragonboat drops these variables, the program still builds and runs, the values below have no effect, and
-// TestLinkedNames fails. Then delete this file, or find where the two sizes are now.
+// If dragonboat drops one of these variables, the program still builds and runs, the value below has no effect, and
+// TestLinkedNames fails. Then take it away here, or find where the size is now.
 var (
+	// Dragonboat keeps the entries of a region that are not applied yet in a slice. It makes a new slice of
+	// entrySliceSize entries, of 96 bytes each, whenever all of them have been applied or fewer than minEntrySliceSize
+	// places are left. With 512 and 96 each entry costs every replica 48 KiB, if one entry is in flight at a time.
+	//
 	//go:linkname entrySliceSize github.com/lni/dragonboat/v4/internal/raft.entrySliceSize
 	entrySliceSize uint64
 	//go:linkname minEntrySliceSize github.com/lni/dragonboat/v4/internal/raft.minEntrySliceSize
 	minEntrySliceSize uint64
+
+	// A replica has two queues of so many proposals, of 96 bytes each. At most raft.max_inflight of a region, which is 32
+	// at most, wait in one, and a barrier. Where a queue is full, the proposer tries again.
+	//
+	//go:linkname incomingProposalsMaxLen github.com/lni/dragonboat/v4.incomingProposalsMaxLen
+	incomingProposalsMaxLen uint64
+	// Likewise for read index rounds, of 8 bytes each. Few of them are under way, since reads share them.
+	//
+	//go:linkname incomingReadIndexMaxLen github.com/lni/dragonboat/v4.incomingReadIndexMaxLen
+	incomingReadIndexMaxLen uint64
+	// Likewise for messages and ticks, of some 200 bytes each. Where a queue is full, messages are lost, as on any
+	// network: that takes a disk which hangs for seconds.
+	//
+	//go:linkname receiveQueueLen github.com/lni/dragonboat/v4.receiveQueueLen
+	receiveQueueLen uint64
+	// A replica has so many random sources of 5 KiB, and maps of proposals that wait, each with a lock.
+	//
+	//go:linkname pendingProposalShards github.com/lni/dragonboat/v4.pendingProposalShards
+	pendingProposalShards uint64
 )
 
-// libraryEntrySliceSizes are dragonboat's own values. They are 0 if it does not have the variables.
-var libraryEntrySliceSizes = [2]uint64{entrySliceSize, minEntrySliceSize}
+// raftSizes are the variables, with dragonboat's own value of each and NeoKV's.
+var raftSizes = []struct {
+	size        *uint64
+	theirs, own uint64
+}{
+	{&entrySliceSize, 512, 32},
+	{&minEntrySliceSize, 96, 8},
+	{&incomingProposalsMaxLen, 2048, 64},
+	{&incomingReadIndexMaxLen, 4096, 64},
+	{&receiveQueueLen, 1024, 128},
+	{&pendingProposalShards, 16, 1},
+}
 
-func init() { entrySliceSize, minEntrySliceSize = 32, 8 }
+// foundSizes are the values that the variables had, 0 where dragonboat does not have the variable.
+var foundSizes []uint64
+
+func init() {
+	for _, s := range raftSizes {
+		foundSizes = append(foundSizes, *s.size)
+		*s.size = s.own
+	}
+}

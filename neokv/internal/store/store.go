@@ -97,6 +97,8 @@ type Store struct {
 	table    atomic.Pointer[route.Table]
 	changed  atomic.Pointer[chan struct{}] // see Changed; publish replaces it after the table
 
+	publishing atomic.Int64 // calls of publish that the one at work has not served
+
 	mu        sync.Mutex
 	current   *meta.Map                        // the map by which the store starts replicas
 	newer     *meta.Map                        // a map that has arrived and is not adopted yet
