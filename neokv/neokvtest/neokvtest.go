@@ -109,6 +109,10 @@ func fill(config *neokv.Config) {
 	if config.Settings == nil {
 		s := settings.Default()
 		s.Engine.MemtableSize, s.Engine.BlockCache, s.Engine.RowCache = 12<<20, 12<<20, 4<<20
+		// A cluster that starts from an image reads its logs, so they are kept short.
+		s.Raft.SnapshotBytes, s.Raft.CompactionOverhead = 1<<20, 100
+		// An engine whose small memtables have left many sublevels in L0 would open only after their compaction.
+		s.Engine.L0Compaction, s.Engine.L0Stop = 64, 128
 		config.Settings = &s
 	}
 }
