@@ -26,7 +26,8 @@ var (
 	}
 	emulator = []string{
 		"neokv/settings",
-		"neokv/fault", // what can be done to a cluster on purpose: values alone
+		"neokv/fault",         // what can be done to a cluster on purpose: values alone
+		"neokv/internal/chat", // a load that checks itself, on any database: it knows nothing of this one
 		"neokv/internal/topology",
 		"neokv/internal/keys",
 		"neokv/internal/memconn",
