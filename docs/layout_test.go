@@ -45,6 +45,7 @@ var (
 		"neokv/internal/server",
 		"neokv/internal/seam",
 		"neokv",
+		"neokv/internal/chat/direct",
 		"neokv/neokvtest",
 		"neokv/admin",
 		"neokv/internal/sim",
