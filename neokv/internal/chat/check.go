@@ -2,6 +2,7 @@ package chat
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 )
@@ -9,9 +10,12 @@ import (
 // everything is more keys than a tenant has.
 const everything = 1 << 20
 
+// ErrNoAnswer says that a read of Check had no answer.
+var ErrNoAnswer = errors.New("no answer")
+
 // Check reads all that the clients may have written, by Scan and Get alone, and compares it with the ledger and with
 // what must hold in itself. Run must have ended, and what commits of unknown outcome may still do must be over. The
-// error has a line for each of the first problems, with the keys that are wrong; or it says that a read had no answer.
+// error has a line for each of the first problems, with the keys that are wrong; or it is ErrNoAnswer.
 func (c *Chat) Check(ctx context.Context, db Database) error {
 	var found findings
 	for _, t := range c.o.Tenants {
@@ -28,11 +32,9 @@ func (c *Chat) checkTenant(ctx context.Context, db Database, t int, found *findi
 	// Nothing changes any more, but that keys expire: what a read shows had happened before the first one.
 	settled := c.l.now()
 	from := c.l.now()
-	ctx, cancel := context.WithTimeout(ctx, 10*c.o.Timeout)
-	defer cancel()
 	entries, err := db.Scan(ctx, tagOf(t), keyOf(t, ""), everything)
 	if err != nil {
-		return err
+		return fmt.Errorf("scan: %w: %w", ErrNoAnswer, err)
 	}
 	if err := inOrder(keyOf(t, ""), entries); err != nil {
 		found.add(err)
@@ -66,7 +68,7 @@ func (c *Chat) checkTenant(ctx context.Context, db Database, t int, found *findi
 		}
 		value, there, err := db.Get(ctx, key)
 		if err != nil {
-			return fmt.Errorf("get %s: %w", key, err)
+			return fmt.Errorf("get %s: %w: %w", key, ErrNoAnswer, err)
 		}
 		got := sighting{key: key, value: value, found: there, from: from, to: settled}
 		if err := c.l.judge(got); err != nil && got != sight(key) {

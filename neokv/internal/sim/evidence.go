@@ -17,6 +17,9 @@ const (
 	outOfOrder  evidence = "out of order" // commands of a pipeline took effect in another order than the client's
 	wrongEffect evidence = "wrong effect" // a reply that none of these explains
 
+	// In the records of a chat; see chat.go.
+	wrongChat evidence = "wrong chat" // a write is lost, or a commit is not there as a whole
+
 	// In the stores.
 	replicasDiffer evidence = "replicas differ" // they hold something else at the same apply index
 	logsDiffer     evidence = "logs differ"     // replicas made different things of the same entry, or ignored a term
@@ -29,7 +32,7 @@ const (
 
 // evidences are all kinds.
 var evidences = []evidence{
-	lostWrite, staleRead, doubled, outOfOrder, wrongEffect,
+	lostWrite, staleRead, doubled, outOfOrder, wrongEffect, wrongChat,
 	replicasDiffer, logsDiffer, unreadable, lags, noAnswer, oddReply, storeFailed,
 }
 

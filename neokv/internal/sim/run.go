@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"neokv.dev/neokv"
+	"neokv.dev/neokv/internal/chat"
 	"neokv.dev/neokv/internal/seam"
 	"neokv.dev/neokv/internal/topology"
 	"neokv.dev/neokv/internal/transport"
@@ -195,6 +196,11 @@ func (s *sim) run(p plan, planted bool, d time.Duration) {
 	for i := range p.clients {
 		clients.Go(func() { s.client(i, p.scenario, time.Duration(p.clients)*every) })
 	}
+	var talk *chat.Chat
+	if p.chats > 0 {
+		talk = s.newChat(p.chats)
+		clients.Go(func() { s.runChat(talk) })
+	}
 	lanes.Go(func() {
 		for i := 1; s.sleep(5 * time.Second); i++ {
 			s.nextEpoch(i)
@@ -215,6 +221,9 @@ func (s *sim) run(p plan, planted bool, d time.Duration) {
 	clients.Wait()
 	s.h.note("the end: all keys are read")
 	s.finalReads()
+	if talk != nil {
+		s.checkChat(talk)
+	}
 	s.compareReplicas()
 	for _, n := range s.nodes {
 		s.tally(n)

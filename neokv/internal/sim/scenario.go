@@ -15,7 +15,7 @@ import (
 // a list of phrases between commas or line ends, and String gives the same list back:
 //
 //	any shape, raft.max_inflight 8
-//	6 clients, an operation every 10ms, one in three through the proxy
+//	6 clients, an operation every 10ms, one in three through the proxy, 3 chat clients
 //	reads 3, writes 2, pipelines 1
 //	kill stores, lose messages
 //	at 1.2s for 300ms: link 1 2,3 loss=10%
@@ -33,6 +33,7 @@ type scenario struct {
 	clients int
 	every   time.Duration // the clients together begin one operation in this time; 0 where the seed chooses
 	proxy   int           // one in so many clients uses the proxy port; 0 for none
+	chats   int           // clients of a chat, beside the others; see chat.go
 
 	mix      []weighted
 	faults   []happening    // side by side, until the time is over
@@ -133,6 +134,10 @@ func (s *scenario) add(phrase string) (err error) {
 		s.every, err = time.ParseDuration(every)
 		return err
 	}
+	if n, ok := strings.CutSuffix(phrase, " chat clients"); ok {
+		s.chats, err = strconv.Atoi(n)
+		return err
+	}
 	if n, ok := strings.CutSuffix(phrase, " clients"); ok {
 		s.clients, err = strconv.Atoi(n)
 		return err
@@ -184,6 +189,9 @@ func (s scenario) String() string {
 		if n == s.proxy {
 			clients = append(clients, phrase)
 		}
+	}
+	if s.chats > 0 {
+		clients = append(clients, fmt.Sprint(s.chats, " chat clients"))
 	}
 	for _, o := range s.mix {
 		mix = append(mix, fmt.Sprint(o.name, " ", o.weight))

@@ -123,6 +123,8 @@ func (x *shrinker) smallerLoad() {
 		func(s *scenario) { s.tcp = false },
 		func(s *scenario) { s.skewed = false },
 		func(s *scenario) { s.proxy = 0 },
+		func(s *scenario) { s.chats = 0 },
+		func(s *scenario) { s.chats = min(s.chats, 1) },
 	} {
 		s := x.from
 		if change(&s); s.String() != x.from.String() {

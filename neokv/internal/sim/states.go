@@ -34,6 +34,7 @@ const (
 	entryRefused      state = "an entry of an earlier term takes no effect"
 	behindLog         state = "a follower behind the cut of the log gets a snapshot"
 	outcomeUnknown    state = "a write has an unknown outcome"
+	chatUnknown       state = "a commit of a chat has an unknown outcome"
 	reclaimed         state = "elements of a deleted collection are reclaimed"
 	compared          state = "replicas are compared while clients write"
 	servedAfterFaults state = "all regions take writes soon after faults, during a run"
@@ -43,7 +44,7 @@ const (
 var states = []state{
 	killedAtSync, killedInstalling, killedStarting, killedLeader, killedMajority, pausedLeader, cutLeader, clockOfLeader,
 	diskFailed, electedHung, electedPaused, electedCut, movedFull, refusedFull, refusedLog, heldAnswered, entryRefused,
-	behindLog, outcomeUnknown, reclaimed, compared, servedAfterFaults,
+	behindLog, outcomeUnknown, chatUnknown, reclaimed, compared, servedAfterFaults,
 }
 
 // reach counts a state.

@@ -49,6 +49,9 @@ func TestVirtualTCP(t *testing.T) { runBatch(t, "tcp", 1, 40, *simVirtual) }
 // TestExpiriesVirtual runs seeds with keys that expire.
 func TestExpiriesVirtual(t *testing.T) { runBatch(t, "expiries", 1, 40, 15*time.Second) }
 
+// TestChatVirtual runs seeds with a chat.
+func TestChatVirtual(t *testing.T) { runBatch(t, "chat", 1, 20, *simVirtual) }
+
 // TestMembersVirtual runs seeds with lists, sets and sorted sets.
 func TestMembersVirtual(t *testing.T) { reclaimedVirtually(t, "members") }
 

@@ -1,4 +1,5 @@
-// Package direct gives a chat a cluster in the same process, without a connection: by Do, write batches and prefix scans.
+// Package direct gives a chat a cluster in the same process, without a connection: by Do, write batches and prefix
+// scans.
 package direct
 
 import (
