@@ -12,6 +12,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -151,44 +152,51 @@ func TestParallel(t *testing.T) {
 
 var starts = flag.Int("neokvtest.starts", 30, "how many clusters TestLeaksNothing starts")
 
-// TestLeaksNothing starts clusters one after the other. Goroutines, open files and memory stay level.
+// TestLeaksNothing starts clusters one after the other. Goroutines and open files stay level, and no cluster that has
+// ended stays in memory.
 func TestLeaksNothing(t *testing.T) {
+	var left atomic.Int64 // clusters in memory
+	watch := func(c *neokvtest.TestCluster) *neokvtest.TestCluster {
+		left.Add(1)
+		runtime.AddCleanup(c.Cluster, func(int) { left.Add(-1) }, 0)
+		return c
+	}
 	use := func() {
 		t.Run("", func(t *testing.T) {
-			c := neokvtest.Start(t, neokvtest.Sockets)
+			c := watch(neokvtest.Start(t, neokvtest.Sockets))
 			if err := c.Client(t).Set(t.Context(), "k", make([]byte, 1<<20), 0).Err(); err != nil {
 				t.Error(err)
 			}
-			c.Fork(t).Fault("kill 1")
+			watch(c.Fork(t)).Fault("kill 1")
 		})
 	}
-	level := func() (goroutines, files int, heap uint64) {
-		for end := time.Now().Add(10 * time.Second); time.Now().Before(end); { // go-redis ends some goroutines late
-			n := runtime.NumGoroutine()
-			time.Sleep(300 * time.Millisecond)
-			if runtime.NumGoroutine() >= n {
-				break
+	// What is left falls for a while: go-redis ends some goroutines late, and some timers hold a cluster for seconds.
+	level := func(ok func(goroutines, files int, clusters int64) bool) (goroutines, files int, clusters int64) {
+		for end := time.Now().Add(30 * time.Second); ; time.Sleep(100 * time.Millisecond) {
+			runtime.GC()
+			open, _ := os.ReadDir("/proc/self/fd") // where there is none, files are not counted
+			goroutines, files, clusters = runtime.NumGoroutine(), len(open), left.Load()
+			if ok(goroutines, files, clusters) || time.Now().After(end) {
+				return goroutines, files, clusters
 			}
 		}
-		runtime.GC()
-		runtime.GC()
-		var m runtime.MemStats
-		runtime.ReadMemStats(&m)
-		open, _ := os.ReadDir("/proc/self/fd") // where there is none, files are not counted
-		return runtime.NumGoroutine(), len(open), m.HeapAlloc
 	}
-	for range 10 {
+	for range 3 {
 		use()
 	}
-	goroutines, files, heap := level()
+	few := *starts / 4
+	goroutines, files, clusters := level(func(_, _ int, clusters int64) bool { return clusters <= 2 })
 	for range *starts {
 		use()
 	}
-	g, f, h := level()
-	t.Logf("after 10 clusters and their forks %d goroutines, %d files, %d KiB of heap; after %d more %d, %d, %d",
-		goroutines, files, heap>>10, *starts, g, f, h>>10)
-	// A quarter of what one goroutine, one file or 128 KiB per cluster would come to.
-	if slack := *starts / 4; g > goroutines+slack || f > files+slack || h > heap+uint64(slack)<<17 {
+	g, f, c := level(func(g, f int, c int64) bool {
+		return g <= goroutines+few && f <= files+few && c <= clusters+int64(few)
+	})
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	t.Logf("after 3 clusters and their forks %d goroutines, %d files, %d clusters; after %d more %d, %d, %d, and %d MiB of heap",
+		goroutines, files, clusters, *starts, g, f, c, m.HeapAlloc>>20)
+	if g > goroutines+few || f > files+few || c > clusters+int64(few) {
 		t.Error("clusters leave something behind")
 	}
 }
