@@ -60,9 +60,9 @@ func (e ReplyError) Is(target error) bool {
 //
 // Arguments are strings, []byte, numbers or booleans, which become 1 and 0. Do reads them until it returns.
 //
-// If ctx ends first, Do returns an error of which errors.Is finds the cause of ctx. Like that of a client's time-out, the
-// outcome of a write is unknown then: errors.Is finds ErrUnknownOutcome, too, unless nothing was sent yet. The write
-// goes on for up to redis.leaderless_wait.
+// If ctx ends first, Do returns an error of which errors.Is finds the cause of ctx. Like that of a client's time-out,
+// the outcome of a write is unknown then: errors.Is finds ErrUnknownOutcome, too, unless nothing was sent yet. The
+// write goes on for up to redis.leaderless_wait.
 //
 // Do takes no command that is about a connection, such as AUTH, CLIENT or MONITOR: Dial makes connections.
 func (c *Cluster) Do(ctx context.Context, args ...any) (any, error) {
@@ -309,8 +309,8 @@ func (c *Cluster) Leader(key string) int {
 // slotOf returns the slot of a key.
 func slotOf(key string) topology.Slot { return topology.SlotOf([]byte(key)) }
 
-// Advance sets the clocks of all stores ahead, for good: keys expire as if so much time had passed. It moves no time-out,
-// no lease and no clock of a client, which the time-to-live of EXPIREAT and the like counts from.
+// Advance sets the clocks of all stores ahead, for good: keys expire as if so much time had passed. It moves no
+// time-out, no lease and no clock of a client, which the time-to-live of EXPIREAT and the like counts from.
 func (c *Cluster) Advance(d time.Duration) error {
 	if d < 0 {
 		return fmt.Errorf("advance by %s: a cluster's clock never goes back", d)

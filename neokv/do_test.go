@@ -53,6 +53,7 @@ func TestRefusals(t *testing.T) {
 	closed.Close()
 	ended, cancel := context.WithCancel(ctx)
 	cancel()
+	var none context.Context
 	do := func(c *Cluster, ctx context.Context, args ...any) error {
 		_, err := c.Do(ctx, args...)
 		return err
@@ -67,10 +68,10 @@ func TestRefusals(t *testing.T) {
 		is   error
 		text string
 	}{
-		{"no context", do(c, nil, "GET", "k"), ErrNilContext, ""},
-		{"no context for a fault", c.Inject(nil, fault.Fault{Verb: fault.Heal}), ErrNilContext, ""},
-		{"no context for health", c.WaitHealthy(nil), ErrNilContext, ""},
-		{"no context for a snapshot", snapshot(c, nil), ErrNilContext, ""},
+		{"no context", do(c, none, "GET", "k"), ErrNilContext, ""},
+		{"no context for a fault", c.Inject(none, fault.Fault{Verb: fault.Heal}), ErrNilContext, ""},
+		{"no context for health", c.WaitHealthy(none), ErrNilContext, ""},
+		{"no context for a snapshot", snapshot(c, none), ErrNilContext, ""},
 		{"an ended context", do(c, ended, "SET", "k", "v"), context.Canceled, "context canceled"},
 		{"closed", do(closed, ctx, "GET", "k"), ErrClosed, ""},
 		{"a fault when closed", closed.Store(1).Kill(), ErrClosed, ""},

@@ -12,9 +12,9 @@ import (
 	"neokv.dev/neokv/internal/topology"
 )
 
-// Inject carries out a fault: it kills a store, cuts a link, moves a leader. It returns when that has happened. A fault that
-// lasts goes on until another one ends it, also while its store is down and after the store has started again; a pause
-// ends with its store. The error says what the cluster lacks for the fault, such as a store that runs.
+// Inject carries out a fault: it kills a store, cuts a link, moves a leader. It returns when that has happened. A fault
+// that lasts goes on until another one ends it, also while its store is down and after the store has started again; a
+// pause ends with its store. The error says what the cluster lacks for the fault, such as a store that runs.
 func (c *Cluster) Inject(ctx context.Context, f fault.Fault) error {
 	if ctx == nil {
 		return ErrNilContext
@@ -396,8 +396,8 @@ func (n *storePlace) release() {
 // Store returns a handle for a store, by its number from 1.
 func (c *Cluster) Store(number int) *StoreHandle { return &StoreHandle{c, number} }
 
-// StoreHandle does things to one store. Its methods are short forms of Cluster.Inject. They return an error if there is no
-// such store.
+// StoreHandle does things to one store. Its methods are short forms of Cluster.Inject. They return an error if there is
+// no such store.
 type StoreHandle struct {
 	c      *Cluster
 	number int

@@ -11,10 +11,10 @@ import (
 	"neokv.dev/neokv/settings"
 )
 
-// Image is the state of a cluster in memory at one instant: what all its stores have written, to their logs and as data.
-// A cluster that Start boots from it begins as the first one would have begun after a power cut at that instant that
-// took all stores and nothing that they had written. An image does not change, so any number of clusters may start from
-// it, also at the same time. It shares its bytes with them and with the cluster that it was taken of.
+// Image is the state of a cluster in memory at one instant: what all its stores have written, to their logs and as
+// data. A cluster that Start boots from it begins as the first one would have begun after a power cut at that instant
+// that took all stores and nothing that they had written. An image does not change, so any number of clusters may start
+// from it, also at the same time. It shares its bytes with them and with the cluster that it was taken of.
 type Image struct {
 	cluster  [16]byte
 	settings settings.Settings
@@ -23,9 +23,9 @@ type Image struct {
 	disks    []*disk.FS
 }
 
-// Snapshot takes an image of the cluster, which must be one in memory. The stores that run first write their memtables to
-// tables, so that clusters start from the image without reading logs; clients may go on writing. A store that does not
-// run is in the image with what is left on its disk.
+// Snapshot takes an image of the cluster, which must be one in memory. The stores that run first write their memtables
+// to tables, so that clusters start from the image without reading logs; clients may go on writing. A store that does
+// not run is in the image with what is left on its disk.
 func (c *Cluster) Snapshot(ctx context.Context) (image *Image, err error) {
 	switch {
 	case ctx == nil:

@@ -39,8 +39,8 @@ type Config struct {
 	Dir string
 	// InMemory keeps the data in memory until Close. Dir must be empty then.
 	InMemory bool
-	// From is an image from which a cluster in memory starts, with its shape and, if Settings is nil, its settings. InMemory
-	// is true then, whether it is set or not.
+	// From is an image from which a cluster in memory starts, with its shape and, if Settings is nil, its settings.
+	// InMemory is true then, whether it is set or not.
 	From *Image
 	// Discard lets Start empty a folder that was not closed cleanly while engine.wal_sync was none, since its data may
 	// be torn. Without Discard, Start refuses such a folder.
@@ -57,7 +57,8 @@ type Config struct {
 	Settings *settings.Settings
 	// Seed seeds every random choice that NeoKV makes; 0 picks a seed.
 	Seed uint64
-	// OnEvent, if not nil, is called with each ClusterEvent. It must not block, and may be called by several goroutines at once.
+	// OnEvent, if not nil, is called with each ClusterEvent. It must not block, and may be called by several goroutines at
+	// once.
 	OnEvent func(ClusterEvent)
 	// Progress, if not nil, is called once a second during a boot that takes longer, with what the boot waits for.
 	Progress func(string)

@@ -18,8 +18,9 @@ import (
 //
 // A kill takes the writes that a store has not synced, of its log and of its data at the same instant. A store that is
 // killed alone leaves its part of the journal, which the other stores go on using. In memory a kill of all stores is
-// one of the process: the journal, too, loses what it has not synced, and the next start of a store opens it again. On the
-// machine's disk the journal stays open. Nothing depends on that, since the logs have all bytes that the journal has.
+// one of the process: the journal, too, loses what it has not synced, and the next start of a store opens it again. On
+// the machine's disk the journal stays open. Nothing depends on that, since the logs have all bytes that the journal
+// has.
 
 // change runs fn while no other change of this cluster runs.
 func (c *Cluster) change(ctx context.Context, fn func() error) error {

@@ -12,8 +12,8 @@ import (
 var ErrCommitted = errors.New("the batch was committed before")
 
 // WriteBatch collects writes to the keys of one slot. Commit makes all of them at once or none, in the order in which
-// they were added: together they are one command, in one Raft entry, and a reader sees either all or nothing of it. Keys
-// with the same hash tag, such as {t1}:a and {t1}:b, are in one slot.
+// they were added: together they are one command, in one Raft entry, and a reader sees either all or nothing of it.
+// Keys with the same hash tag, such as {t1}:a and {t1}:b, are in one slot.
 //
 // A batch has at most 64 MiB, and about 4,000 of Expire and Persist: each of them may store a string of 64 KiB again.
 // Commit of a larger one returns ErrTooLarge. Methods that add writes keep the first error for Commit. A WriteBatch is
@@ -29,8 +29,8 @@ type WriteBatch struct {
 // NewWriteBatch returns an empty batch.
 func (c *Cluster) NewWriteBatch() *WriteBatch { return &WriteBatch{c: c} }
 
-// Put makes a key hold a string, whatever it held before, for the time ttl, which is rounded up to milliseconds. A ttl of
-// 0 is for ever.
+// Put makes a key hold a string, whatever it held before, for the time ttl, which is rounded up to milliseconds. A ttl
+// of 0 is for ever.
 func (b *WriteBatch) Put(key string, value []byte, ttl time.Duration) {
 	switch {
 	case ttl < 0:
@@ -45,7 +45,8 @@ func (b *WriteBatch) Put(key string, value []byte, ttl time.Duration) {
 // Delete removes a key, if it is there.
 func (b *WriteBatch) Delete(key string) { b.add("DEL", key) }
 
-// Expire gives a key, if it is there, the time to live ttl, rounded up to milliseconds. One of 0 or less removes the key.
+// Expire gives a key, if it is there, the time to live ttl, rounded up to milliseconds. One of 0 or less removes the
+// key.
 func (b *WriteBatch) Expire(key string, ttl time.Duration) { b.add("PEXPIRE", key, millis(ttl)) }
 
 // Persist lets a key, if it is there, live for ever.
@@ -99,9 +100,9 @@ type KeyValue struct {
 const scanStep = 1000
 
 // ScanPrefix returns the first keys, limit at most, that begin with prefix and are in the slot of tag, in the order of
-// their bytes, with what they hold. tag is what keys have between braces: ScanPrefix(ctx, "t1", "{t1}:chat:", 10). A scan
-// that needs several steps, of 1000 keys or 1 MiB, does not see them all at one instant. A tag without keys has none to
-// return.
+// their bytes, with what they hold. tag is what keys have between braces: ScanPrefix(ctx, "t1", "{t1}:chat:", 10). A
+// scan that needs several steps, of 1000 keys or 1 MiB, does not see them all at one instant. A tag without keys has
+// none to return.
 func (c *Cluster) ScanPrefix(ctx context.Context, tag, prefix string, limit int) (found []KeyValue, err error) {
 	if ctx == nil {
 		return nil, ErrNilContext

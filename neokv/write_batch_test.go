@@ -86,22 +86,24 @@ func TestWriteBatchRefusals(t *testing.T) {
 		return err
 	}
 	nothing := func(*WriteBatch) {}
+	long := func(b *WriteBatch) { b.Delete("{a}" + string(make([]byte, 9<<20))) }
+	var none context.Context
 	for _, x := range []struct {
 		name string
 		err  error
 		is   error
 		text string
 	}{
-		{"no context", commit(c, nil, nothing), ErrNilContext, ""},
+		{"no context", commit(c, none, nothing), ErrNilContext, ""},
 		{"closed", commit(closed, ctx, nothing), ErrClosed, ""},
 		{"two slots", commit(c, ctx, func(b *WriteBatch) { b.Delete("b") }), ErrCrossSlot,
 			`keys are in different slots: "a" and "b"`},
 		{"a large value", commit(c, ctx, func(b *WriteBatch) { b.Put("a", make([]byte, 64<<20), 0) }), ErrTooLarge, ""},
 		{"a huge value", commit(c, ctx, func(b *WriteBatch) { b.Put("a", make([]byte, 513<<20), 0) }), ErrTooLarge, ""},
-		{"a long key", commit(c, ctx, func(b *WriteBatch) { b.Delete("{a}" + string(make([]byte, 9<<20))) }), ErrTooLarge, ""},
+		{"a long key", commit(c, ctx, long), ErrTooLarge, ""},
 		{"a time to live below 0", commit(c, ctx, func(b *WriteBatch) { b.Put("a", nil, -time.Second) }), nil,
 			`put "a": a time to live of -1s`},
-		{"no context for a scan", scan(c, nil, 1), ErrNilContext, ""},
+		{"no context for a scan", scan(c, none, 1), ErrNilContext, ""},
 		{"a scan when closed", scan(closed, ctx, 1), ErrClosed, ""},
 		{"a scan for nothing", scan(c, ctx, 0), nil, `scan of prefix "": limit 0, want at least 1`},
 	} {

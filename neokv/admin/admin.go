@@ -124,8 +124,8 @@ func (c *ControlClient) Status(ctx context.Context) (s neokv.ClusterStatus, err 
 	return s, c.ask(ctx, http.MethodGet, "/v1/status", "", &s)
 }
 
-// Inject has the cluster carry out a fault, and returns the state of the cluster after it. The error is ErrInvalid if the
-// cluster does not know what the fault names.
+// Inject has the cluster carry out a fault, and returns the state of the cluster after it. The error is ErrInvalid if
+// the cluster does not know what the fault names.
 func (c *ControlClient) Inject(ctx context.Context, f fault.Fault) (s neokv.ClusterStatus, err error) {
 	return s, c.ask(ctx, http.MethodPost, "/v1/do", f.String(), &s)
 }

@@ -1,5 +1,5 @@
-// Package neokvtest gives a test a Redis Cluster of its own: three stores in memory, with Raft between them, Pebble below
-// and leaders that move, in some tens of milliseconds.
+// Package neokvtest gives a test a Redis Cluster of its own: three stores in memory, with Raft between them, Pebble
+// below and leaders that move, in some tens of milliseconds.
 //
 //	func TestSignUp(t *testing.T) {
 //		cluster := neokvtest.Start(t)

@@ -194,7 +194,7 @@ func TestLeaksNothing(t *testing.T) {
 	})
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
-	t.Logf("after 3 clusters and their forks %d goroutines, %d files, %d clusters; after %d more %d, %d, %d, and %d MiB of heap",
+	t.Logf("after 3 and their forks %d goroutines, %d files, %d clusters; after %d more %d, %d, %d, %d MiB of heap",
 		goroutines, files, clusters, *starts, g, f, c, m.HeapAlloc>>20)
 	if g > goroutines+few || f > files+few || c > clusters+int64(few) {
 		t.Error("clusters leave something behind")
@@ -244,7 +244,8 @@ func TestWhatATestSees(t *testing.T) {
 		}
 		at += i
 	}
-	if out := run(neokvtest.SeedVariable + "=x"); !strings.Contains(out, "NEOKVTEST_SEED=x: want a number from 1 to 2^64-1") {
+	out = run(neokvtest.SeedVariable + "=x")
+	if !strings.Contains(out, "NEOKVTEST_SEED=x: want a number from 1 to 2^64-1") {
 		t.Errorf("a seed that is no number:\n%s", out)
 	}
 }
@@ -267,8 +268,10 @@ func TestBadInput(t *testing.T) {
 		do   func(t testing.TB)
 		want string
 	}{
-		{"a fault that does not parse", func(t testing.TB) { neokvtest.Start(t).Fault("burn 2") }, "neokvtest: fault: unknown verb"},
-		{"a store that is not there", func(t testing.TB) { neokvtest.Start(t).Fault("kill 4") }, "neokvtest: fault \"kill 4\": there is no store 4; want 1 to 3"},
+		{"a fault that does not parse", func(t testing.TB) { neokvtest.Start(t).Fault("burn 2") },
+			"neokvtest: fault: unknown verb"},
+		{"a store that is not there", func(t testing.TB) { neokvtest.Start(t).Fault("kill 4") },
+			`neokvtest: fault "kill 4": there is no store 4; want 1 to 3`},
 		{"a fault after the end", func(t testing.TB) {
 			c := neokvtest.Start(t)
 			c.Close()

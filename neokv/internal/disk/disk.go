@@ -135,8 +135,8 @@ func setHook(hook *atomic.Pointer[func(int64)], fn func(int64)) {
 
 // Crash returns a new file system with what a power cut at this instant would leave, and fences this one. rng decides
 // which unsynced data survives, with a chance of unsyncedPercent. With 100 the new file system has what the end of the
-// process would leave. On the machine's disk the caller closes whatever it has open here, and then calls Lose of the new
-// file system.
+// process would leave. On the machine's disk the caller closes whatever it has open here, and then calls Lose of the
+// new file system.
 //
 // A file system that is fenced already may be crashed too: the new one starts from what reached it before the fence.
 func (f *FS) Crash(unsyncedPercent int, rng *rand.Rand) *FS {
@@ -165,8 +165,8 @@ func (f *FS) Crash(unsyncedPercent int, rng *rand.Rand) *FS {
 	return inMemory(left).with(prefixes)
 }
 
-// Lose takes from the files and folders of the machine's disk what the crash has lost that made this file system. It does
-// nothing in memory, or for a file system that no crash has made.
+// Lose takes from the files and folders of the machine's disk what the crash has lost that made this file system. It
+// does nothing in memory, or for a file system that no crash has made.
 func (f *FS) Lose() error {
 	if f.lost == nil {
 		return nil
@@ -202,8 +202,8 @@ func CrashTogether(unsyncedPercent int, rng *rand.Rand, journal *FS,
 	return journalLeft, storesLeft
 }
 
-// Freeze returns copies of the file systems of several stores in memory, all as of one instant, with everything that has
-// been written, synced or not. The originals go on. The copies may be frozen again.
+// Freeze returns copies of the file systems of several stores in memory, all as of one instant, with everything that
+// has been written, synced or not. The originals go on. The copies may be frozen again.
 func Freeze(stores []*FS) []*FS {
 	all, known := make([]*memoryFS, len(stores)), make([]*prefixes, len(stores))
 	for i, f := range stores {

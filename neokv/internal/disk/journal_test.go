@@ -449,8 +449,8 @@ func TestJournalForgetsAFormerLife(t *testing.T) {
 	must(t, j.Close())
 }
 
-// Only the journal has made durable what a store wrote before it ended. If the store cannot sync its logs when it starts
-// again, the journal keeps these bytes: the process may be killed before that disk is good again.
+// Only the journal has made durable what a store wrote before it ended. If the store cannot sync its logs when it
+// starts again, the journal keeps these bytes: the process may be killed before that disk is good again.
 func TestJournalKeepsAFormerLife(t *testing.T) {
 	random := randomSource(t)
 	journal, failing, other := Mem(), Mem(), Mem()

@@ -136,9 +136,9 @@ func (n *inode) lost(survives func() bool) []byte {
 	return left
 }
 
-// freeze returns copies of several file systems as they are at one instant. In the copies everything counts as synced. A
-// copy shares its files' bytes with the original until one of the two overwrites them, so it costs the same however long
-// the files are.
+// freeze returns copies of several file systems as they are at one instant. In the copies everything counts as synced.
+// A copy shares its files' bytes with the original until one of the two overwrites them, so it costs the same however
+// long the files are.
 func freeze(all []*memoryFS) (copies []*memoryFS) {
 	for _, m := range all {
 		m.mu.Lock()

@@ -211,8 +211,8 @@ func TestFailedSyncIsFatal(t *testing.T) {
 	_ = e.Close()
 }
 
-// TestUnreadableTableIsFatal: a compaction that cannot read a table is fatal. Pebble would try it again for ever, without
-// a pause.
+// TestUnreadableTableIsFatal: a compaction that cannot read a table is fatal. Pebble would try it again for ever,
+// without a pause.
 func TestUnreadableTableIsFatal(t *testing.T) {
 	var failing atomic.Bool
 	fatal := make(chan error, 1)

@@ -365,9 +365,9 @@ func (s *Store) cachedMap() (*meta.Map, error) {
 	return m, nil
 }
 
-// publish publishes what the store knows by now as a slot table. If another call is at work, that one does so once more,
-// and this one returns at once: when a store boots or dies, the leaders of many regions change together, and a table for
-// each change would cost a time that is quadratic in the number of regions.
+// publish publishes what the store knows by now as a slot table. If another call is at work, that one does so once
+// more, and this one returns at once: when a store boots or dies, the leaders of many regions change together, and a
+// table for each change would cost a time that is quadratic in the number of regions.
 func (s *Store) publish() {
 	if s.publishing.Add(1) > 1 {
 		return

@@ -2,9 +2,9 @@ package store
 
 import _ "unsafe" // for go:linkname
 
-// This file has the only names of the Raft library that NeoKV uses though they are not exported. They are sizes that fit
-// a program with a few busy groups, and not one with thousands of replicas. Dragonboat takes other values only from a
-// file in the working directory, which a program that embeds NeoKV need not have.
+// This file has the only names of the Raft library that NeoKV uses though they are not exported. They are sizes that
+// fit a program with a few busy groups, and not one with thousands of replicas. Dragonboat takes other values only from
+// a file in the working directory, which a program that embeds NeoKV need not have.
 //
 // If dragonboat drops one of these variables, the program still builds and runs, the value below has no effect, and
 // TestLinkedNames fails. Then take it away here, or find where the size is now.
