@@ -42,3 +42,38 @@ func Example() {
 	fmt.Println(name, visits)
 	// Output: alice 1
 }
+
+// A message of a chat and its place in the timeline are there together or not at all. The newest message comes first,
+// since the timeline counts down.
+func ExampleCluster_NewWriteBatch() {
+	ctx := context.Background()
+	cluster, err := neokv.Start(ctx, neokv.Config{Stores: 3, InMemory: true, NoSockets: true})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer cluster.Close()
+
+	for i, text := range []string{"hello", "is anybody there?"} {
+		b := cluster.NewWriteBatch()
+		b.Put(fmt.Sprintf("{room}:msg:%d", i), []byte(text), 0)
+		b.Put(fmt.Sprintf("{room}:time:%d", 9999-i), fmt.Append(nil, i), 0)
+		b.Delete("{room}:draft")
+		if err := b.Commit(ctx); err != nil {
+			log.Fatal(err) // errors.Is(err, neokv.ErrUnknownOutcome): it may have happened
+		}
+	}
+	timeline, err := cluster.ScanPrefix(ctx, "room", "{room}:time:", 10)
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, entry := range timeline {
+		text, err := cluster.Do(ctx, "GET", "{room}:msg:"+string(entry.Value))
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(text)
+	}
+	// Output:
+	// is anybody there?
+	// hello
+}
