@@ -256,7 +256,8 @@ func (x *insideConn) call(args [][]byte) (any, error) {
 	return reply, err
 }
 
-// readReply reads a reply of protocol version 2. An error reply is a ReplyError.
+// readReply reads a reply of protocol version 2. An error reply is the error, a ReplyError; one within an array is an
+// element, since the rest of the array follows it.
 func readReply(in *bufio.Reader) (any, error) {
 	line, err := in.ReadString('\n')
 	if err != nil {
@@ -287,7 +288,10 @@ func readReply(in *bufio.Reader) (any, error) {
 		}
 		all := make([]any, n)
 		for i := range all {
-			if all[i], err = readReply(in); err != nil {
+			var refused ReplyError
+			if all[i], err = readReply(in); errors.As(err, &refused) {
+				all[i] = refused
+			} else if err != nil {
 				return nil, err
 			}
 		}
@@ -316,5 +320,6 @@ func (c *Cluster) Advance(d time.Duration) error {
 		return fmt.Errorf("advance by %s: a cluster's clock never goes back", d)
 	}
 	c.advanced.Add(int64(d))
+	c.event("the clocks go ahead by %s", d)
 	return nil
 }

@@ -1,6 +1,7 @@
 package neokv
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -132,6 +133,18 @@ func TestDoWithoutAnAnswer(t *testing.T) {
 	})
 }
 
+// TestErrorsWithinReplies: an error in an array does not end the array, so the next reply begins where it should.
+func TestErrorsWithinReplies(t *testing.T) {
+	in := bufio.NewReader(strings.NewReader("*3\r\n:1\r\n-ERR no\r\n*1\r\n-ERR nor\r\n+next\r\n"))
+	want := []any{int64(1), ReplyError("ERR no"), []any{ReplyError("ERR nor")}}
+	if got, err := readReply(in); err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("%#v, %v; want %#v", got, err, want)
+	}
+	if got, err := readReply(in); err != nil || got != "next" {
+		t.Errorf("then %#v, %v; want next", got, err)
+	}
+}
+
 // TestAdvance lets keys expire without a wait.
 func TestAdvance(t *testing.T) {
 	c := start(t, Config{InMemory: true, NoSockets: true})
@@ -194,6 +207,19 @@ func TestSnapshot(t *testing.T) {
 			do(fork, "99", "GET", "k99")
 		}
 		do(c, nil, "GET", "own")
+
+		// Stores whose disks do not answer hold up no snapshot, and what they have acknowledged is in it.
+		if err := c.Store(1).Pause(); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Store(2).SetDisk(fault.Drive{Hang: true}); err != nil {
+			t.Fatal(err)
+		}
+		hung, err := c.Snapshot(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		do(start(t, Config{From: hung, NoSockets: true}), "1", "GET", "later")
 		if _, err := Start(ctx, Config{From: image, Stores: 5, Regions: 7}); err == nil ||
 			err.Error() != "5 stores, 3 replicas, 7 regions: the image has 3, 3 and 8" {
 			t.Errorf("another shape: %v", err)

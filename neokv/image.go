@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"neokv.dev/neokv/fault"
 	"neokv.dev/neokv/internal/disk"
 	"neokv.dev/neokv/settings"
 )
@@ -25,7 +26,7 @@ type Image struct {
 
 // Snapshot takes an image of the cluster, which must be one in memory. The stores that run first write their memtables
 // to tables, so that clusters start from the image without reading logs; clients may go on writing. A store that does
-// not run is in the image with what is left on its disk.
+// not run, is paused or has a bad disk is in the image with what is on its disk.
 func (c *Cluster) Snapshot(ctx context.Context) (image *Image, err error) {
 	switch {
 	case ctx == nil:
@@ -36,13 +37,10 @@ func (c *Cluster) Snapshot(ctx context.Context) (image *Image, err error) {
 		return nil, errors.New("snapshot: the stores share a journal")
 	}
 	err = c.change(ctx, func() error {
-		if err := noneHangs(c.nodes); err != nil {
-			return err
-		}
 		errs := make([]error, len(c.nodes))
 		var wg sync.WaitGroup
 		for i, n := range c.nodes {
-			if s := n.store.Load(); s != nil && s.Failed() == nil {
+			if s := n.store.Load(); s != nil && n.diskIsGood() {
 				wg.Go(func() { errs[i] = s.Flush(ctx) })
 			}
 		}
@@ -59,6 +57,13 @@ func (c *Cluster) Snapshot(ctx context.Context) (image *Image, err error) {
 		return nil, fmt.Errorf("snapshot: %w", err)
 	}
 	return image, nil
+}
+
+// diskIsGood reports whether a store runs here whose disk does what it is asked: a flush may neither hang nor fail.
+func (n *storePlace) diskIsGood() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return !n.down && n.failure == nil && !n.paused && n.drive == (fault.Drive{})
 }
 
 // checkFrom returns the settings for a cluster that starts from an image, or an error if it cannot start so.
