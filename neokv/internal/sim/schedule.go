@@ -81,6 +81,7 @@ func (s *sim) follow(x fault.Schedule, length time.Duration, random *rand.Rand) 
 		}
 	}
 	<-s.over
+	s.mend() // now, since a store that starts may wait for a disk that hangs
 	close(line)
 	wg.Wait()
 	f.probes.Wait()
