@@ -306,14 +306,14 @@ func TestDeleteSlots(t *testing.T) {
 		}
 	}
 	b := e.NewBatch()
-	neighbour := keys.Space{Region: space.Region + 1, Index: space.Index}
+	neighbour := keys.Space{ID: space.ID + 1, Index: space.Index}
 	for _, s := range []keys.Space{space, neighbour} {
 		for _, slot := range []topology.Slot{99, 100, 199, 200, 16383} {
 			for _, key := range record(s, slot) {
 				must(t, b.Set(key, []byte("v")))
 			}
 		}
-		must(t, b.Set(keys.AppendRegionState(nil, s.Region), []byte("v")))
+		must(t, b.Set(keys.AppendRegionState(nil, s.ID), []byte("v")))
 	}
 	must(t, b.Commit(false))
 
@@ -322,12 +322,12 @@ func TestDeleteSlots(t *testing.T) {
 		for _, slot := range []topology.Slot{99, 100, 199, 200, 16383} {
 			for _, key := range record(s, slot) {
 				if _, ok := get(t, e, key); ok == slots.Contains(slot) {
-					t.Errorf("slot %d of region %d: key %x there: %v", slot, s.Region, key, ok)
+					t.Errorf("slot %d of region %d: key %x there: %v", slot, s.ID, key, ok)
 				}
 			}
 		}
-		if _, ok := get(t, e, keys.AppendRegionState(nil, s.Region)); !ok {
-			t.Errorf("region %d lost its state", s.Region)
+		if _, ok := get(t, e, keys.AppendRegionState(nil, s.ID)); !ok {
+			t.Errorf("region %d lost its state", s.ID)
 		}
 	}
 	none := topology.SlotRange{First: 1, Last: 0}

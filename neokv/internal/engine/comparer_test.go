@@ -77,7 +77,7 @@ func randomKey(rng *rand.Rand) []byte {
 		}
 		return b
 	}
-	s := keys.Space{Region: space.Region, Index: space.Index}
+	s := keys.Space{ID: space.ID, Index: space.Index}
 	version := []uint64{0, 1, 255, 1<<64 - 1}[rng.IntN(4)]
 	var key []byte
 	switch rng.IntN(6) {
@@ -88,7 +88,7 @@ func randomKey(rng *rand.Rand) []byte {
 	case 2, 3:
 		key = append(s.AppendCollection(nil, keys.ZSetScore, 1, few(), version), few()...)
 	case 4:
-		key = keys.AppendLogEntry(nil, space.Region, version)
+		key = keys.AppendLogEntry(nil, space.ID, version)
 	case 5:
 		key = append([]byte{byte(keys.BinLog), 0, 0, 0, 0, 0, 0, 0}, few()...)
 	}

@@ -45,7 +45,7 @@ func must(t testing.TB, err error) {
 	}
 }
 
-var space = keys.Space{Region: 3, Index: 1}
+var space = keys.Space{ID: 3, Index: 1}
 
 func metadataKey(i int) []byte { return space.AppendMetadataOf(nil, fmt.Appendf(nil, "user:%08d", i)) }
 

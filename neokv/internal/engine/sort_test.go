@@ -66,7 +66,7 @@ func BenchmarkCommit(b *testing.B) {
 			o.Knobs.MemtableSize = 1 << 30
 			e := open(b, o)
 			rng := rand.New(rand.NewPCG(1, 1))
-			space := keys.Space{Region: 1, Index: 1}
+			space := keys.Space{ID: 1, Index: 1}
 			key, value := make([]byte, 0, 64), make([]byte, keys.StringLen(64))
 			batch := func(writes int) *Batch {
 				batch := e.NewBatch()

@@ -73,12 +73,12 @@ func TestByteOrderOfKeys(t *testing.T) {
 	rng := random(t)
 	pick := func() parts {
 		return parts{
-			Space{topology.RegionID(rng.IntN(3) - 1), topology.IndexID(rng.IntN(2))}, topology.Slot(rng.IntN(2) * 255),
+			Space{topology.SpaceID(rng.IntN(3) - 1), topology.IndexID(rng.IntN(2))}, topology.Slot(rng.IntN(2) * 255),
 			randomBytes(rng, 2), uint64(rng.IntN(2)), float64(rng.IntN(3) - 1), randomBytes(rng, 2),
 		}
 	}
 	front := func(a, b parts) int {
-		return cmp.Or(cmp.Compare(a.space.Region, b.space.Region), cmp.Compare(a.space.Index, b.space.Index),
+		return cmp.Or(cmp.Compare(a.space.ID, b.space.ID), cmp.Compare(a.space.Index, b.space.Index),
 			cmp.Compare(a.slot, b.slot),
 			cmp.Compare(len(a.user), len(b.user)), bytes.Compare(a.user, b.user))
 	}
@@ -141,7 +141,7 @@ func TestBoundsOfRaftAndMetaInfo(t *testing.T) {
 				t.Errorf("entry %d of region %d in [5, end] of region 1: %v", index, region, got)
 			}
 		}
-		orphan := Orphan{Space: Space{region, 1}, Slot: 100, User: []byte("k"), Version: 1}
+		orphan := Orphan{Space: Space{topology.SpaceID(region), 1}, Slot: 100, User: []byte("k"), Version: 1}
 		lower, upper = OrphanBounds(1)
 		if got := in(orphan.AppendKey(nil), lower, upper); got != (region == 1) {
 			t.Errorf("orphan of region %d in the bounds of region 1: %v", region, got)

@@ -16,9 +16,10 @@ import (
 //	[tag][4][name]                     state of the meta group's replica      owned by package meta
 //	[tag][5][metadata key][version u64]  orphan record     Orphan
 //	[tag][6][region i64]               stage               Stage
+//	[tag][7][region i64]               replica             Replica
 //
 // The metadata key in an orphan record's key is in the form of the specification, without its tag; since it begins with
-// the region, a region's orphan records are one range. Every value begins with a format byte.
+// the data space and the slot, a region's orphan records are one range. Every value begins with a format byte.
 type Category byte
 
 const (
@@ -28,6 +29,7 @@ const (
 	CategoryMeta       Category = 4
 	CategoryOrphan     Category = 5
 	CategoryStage      Category = 6
+	CategoryReplica    Category = 7
 )
 
 // FormatVersion is the version of the whole storage format. A store refuses a folder of another version.
@@ -36,10 +38,12 @@ const FormatVersion = 1
 // The format byte of each record of meta_info that this package writes.
 const (
 	storeIdentityFormat  = 1
-	oldRegionStateFormat = 1 // is only read
-	regionStateFormat    = 2
+	slotlessStateFormat  = 1 // is only read, as is the next
+	boundlessStateFormat = 2
+	regionStateFormat    = 3
 	orphanFormat         = 1
 	stageFormat          = 1
+	replicaFormat        = 1
 )
 
 func appendCategory(dst []byte, c Category) []byte { return append(dst, byte(MetaInfo), byte(c)) }
@@ -108,7 +112,7 @@ func ParseStoreIdentity(b []byte) (s StoreIdentity, err error) {
 // RegionState is the state of a region that all its replicas must agree on, besides the data. Every apply batch writes
 // it.
 //
-//	offset 0  format u8 = 2
+//	offset 0  format u8 = 3
 //	       1  apply index u64
 //	       9  region time u64, Unix ms
 //	      17  last version u64
@@ -118,9 +122,15 @@ func ParseStoreIdentity(b []byte) (s StoreIdentity, err error) {
 //	      42  apply index of the last write of a legacy string u64
 //	      50  apply index of the last write of a collection u64
 //	      58  where there may be collections u64: bit slot%64
-//	      66  end
+//	      66  data space i64
+//	      74  first slot u16, last slot u16
+//	      78  version of the bounds u64
+//	      86  phase u8
+//	      87  the change that is open: kind u8, the other region i64, begun u64
+//	     104  end
 //
-// Format 1 ends at 58. Where a collection has been written there may be some in all slots then.
+// Format 2 ends at 66: the bounds were settings then. Format 1 ends at 58. Where a collection has been written there may
+// be some in all slots then.
 type RegionState struct {
 	ApplyIndex  uint64
 	TimeMS      uint64 // region time, Unix ms
@@ -131,7 +141,47 @@ type RegionState struct {
 	LegacyAt    uint64 // apply index of the last write of a legacy string, 0 for none
 	CollectedAt uint64 // apply index of the last write of a collection, 0 for none
 	CollectedIn uint64 // SlotBit of every slot that may hold a collection, 0 where CollectedAt is
+
+	Space   topology.SpaceID // 0 in a record of format 1 or 2, which has none of the following
+	Slots   topology.SlotRange
+	Version uint64 // of the bounds, from 1
+	Phase   Phase
+	Change  Change
 }
+
+// Phase says whether a region serves its slots.
+type Phase byte
+
+// The phases of a region. A region begins to serve when it is made. On its way into its left neighbour it is frozen
+// first, and may thaw. It is absorbed for good.
+const (
+	Serving  Phase = iota
+	Frozen         // it applies no commands, until it thaws
+	Absorbed       // its slots belong to another region
+	phaseCount
+)
+
+// Change is a split or a merge that a region is part of. Only one can be open at a time. The zero value says that none
+// is.
+type Change struct {
+	Kind  ChangeKind
+	Other topology.RegionID // the child, or the neighbour; 0 while a split has no child yet
+	Begun uint64            // the apply index of the entry that began the change in the region that drives it
+}
+
+// ChangeKind says what part a region has in a change.
+type ChangeKind byte
+
+// The kinds of changes.
+const (
+	NoChange  ChangeKind = iota
+	Splitting            // the region is going to be split
+	HasSplit             // the region has been split; its child may not have a quorum yet
+	Merging              // the region takes its right neighbour over
+	Merged               // it has done so, and the neighbour's replicas may still be there
+	Leaving              // the region's left neighbour takes it over
+	changeKindCount
+)
 
 // Unblind has the SlotBit of every slot that may hold something other than short strings in redis_metadata. A write
 // that replaces a key there must look at the key first.
@@ -143,10 +193,11 @@ func (s *RegionState) Unblind() uint64 {
 }
 
 // RegionStateLen is the length of an encoded region state.
-const RegionStateLen = 66
+const RegionStateLen = 104
 
 const (
-	oldRegionStateLen = 58
+	slotlessStateLen  = 58
+	boundlessStateLen = 66
 	regionKeysExact   = 1
 )
 
@@ -170,20 +221,24 @@ func (s *RegionState) Append(dst []byte) []byte {
 	for _, v := range [...]uint64{s.LegacyAt, s.CollectedAt, s.CollectedIn} {
 		dst = binary.BigEndian.AppendUint64(dst, v)
 	}
-	return dst
+	dst = AppendI64(dst, int64(s.Space))
+	dst = binary.BigEndian.AppendUint16(dst, uint16(s.Slots.First))
+	dst = binary.BigEndian.AppendUint16(dst, uint16(s.Slots.Last))
+	dst = binary.BigEndian.AppendUint64(dst, s.Version)
+	dst = append(dst, byte(s.Phase), byte(s.Change.Kind))
+	dst = AppendI64(dst, int64(s.Change.Other))
+	return binary.BigEndian.AppendUint64(dst, s.Change.Begun)
 }
 
 // ParseRegionState decodes the record.
 func ParseRegionState(b []byte) (s RegionState, err error) {
-	want := RegionStateLen
-	if len(b) > 0 && b[0] == oldRegionStateFormat {
-		want = oldRegionStateLen
+	if len(b) == 0 || b[0] == 0 || b[0] > regionStateFormat {
+		return s, fmt.Errorf("region state: format %x, want 1 to %d", b[:min(1, len(b))], regionStateFormat)
 	}
-	if len(b) != want {
+	lengths := [...]int{slotlessStateFormat: slotlessStateLen, boundlessStateFormat: boundlessStateLen,
+		regionStateFormat: RegionStateLen}
+	if want := lengths[b[0]]; len(b) != want {
 		return s, fmt.Errorf("region state: %d bytes, want %d", len(b), want)
-	}
-	if b[0] != oldRegionStateFormat && b[0] != regionStateFormat {
-		return s, fmt.Errorf("region state: format %d, want %d or %d", b[0], oldRegionStateFormat, regionStateFormat)
 	}
 	if b[41]&^regionKeysExact != 0 {
 		return s, fmt.Errorf("region state: flags %#02x, want no bit but 0", b[41])
@@ -195,13 +250,35 @@ func ParseRegionState(b []byte) (s RegionState, err error) {
 	s.LegacyAt = binary.BigEndian.Uint64(b[42:])
 	s.CollectedAt = binary.BigEndian.Uint64(b[50:])
 	switch {
-	case b[0] == regionStateFormat:
+	case b[0] > slotlessStateFormat:
 		s.CollectedIn = binary.BigEndian.Uint64(b[58:])
 	case s.CollectedAt != 0:
 		s.CollectedIn = AllSlots
 	}
-	return s, nil
+	if b[0] < regionStateFormat {
+		return s, nil
+	}
+	s.Space = topology.SpaceID(I64(b[66:]))
+	s.Slots.First = topology.Slot(binary.BigEndian.Uint16(b[74:]))
+	s.Slots.Last = topology.Slot(binary.BigEndian.Uint16(b[76:]))
+	s.Version, s.Phase = binary.BigEndian.Uint64(b[78:]), Phase(b[86])
+	s.Change.Kind, s.Change.Other = ChangeKind(b[87]), topology.RegionID(I64(b[88:]))
+	s.Change.Begun = binary.BigEndian.Uint64(b[96:])
+	switch {
+	case s.Space <= 0 || s.Version == 0:
+		err = fmt.Errorf("region state: data space %d, version %d; want 1 at least", s.Space, s.Version)
+	case s.Slots.First > s.Slots.Last || s.Slots.Last >= topology.SlotCount:
+		err = fmt.Errorf("region state: slots %d to %d, want an ascending range up to %d", s.Slots.First, s.Slots.Last,
+			topology.SlotCount-1)
+	case s.Phase >= phaseCount || s.Change.Kind >= changeKindCount:
+		err = fmt.Errorf("region state: phase %d, change %d, want less than %d and %d", s.Phase, s.Change.Kind,
+			phaseCount, changeKindCount)
+	}
+	return s, err
 }
+
+// Bounded reports whether the state has bounds.
+func (s *RegionState) Bounded() bool { return s.Space != 0 }
 
 // AppendStage appends the key of the stage of a region.
 func AppendStage(dst []byte, region topology.RegionID) []byte {
@@ -238,10 +315,69 @@ func ParseStage(b []byte) (s Stage, err error) {
 		nil
 }
 
+// AppendReplica appends the key of the record of the store's replica of a region.
+func AppendReplica(dst []byte, region topology.RegionID) []byte {
+	return appendRegion(appendCategory(dst, CategoryReplica), region)
+}
+
+// ParseReplicaKey returns the region of such a key.
+func ParseReplicaKey(key []byte) (topology.RegionID, error) {
+	if len(key) != 2+8 || Keyspace(key[0]) != MetaInfo || Category(key[1]) != CategoryReplica {
+		return 0, fmt.Errorf("replica key: %x", key)
+	}
+	return topology.RegionID(I64(key[2:])), nil
+}
+
+// Replica says that the store holds a replica of a region, and where the others were when it was made. The store starts
+// the replicas of which it has such a record. It is made in one batch with the replica's region state, and goes when the
+// region is absorbed by another one.
+//
+//	[format u8 = 1][replica u64][joins u8][peers u16] then per peer [store u32][replica u64]
+type Replica struct {
+	ID    topology.ReplicaID
+	Joins bool // it began empty, and gets the region's data from the leader
+	Peers []topology.Peer
+}
+
+const replicaLen, replicaPeerLen = 1 + 8 + 1 + 2, 4 + 8
+
+// Append appends the record.
+func (r *Replica) Append(dst []byte) []byte {
+	dst = binary.BigEndian.AppendUint64(append(dst, replicaFormat), uint64(r.ID))
+	joins := byte(0)
+	if r.Joins {
+		joins = 1
+	}
+	dst = binary.BigEndian.AppendUint16(append(dst, joins), uint16(len(r.Peers)))
+	for _, p := range r.Peers {
+		dst = binary.BigEndian.AppendUint32(dst, uint32(p.Store))
+		dst = binary.BigEndian.AppendUint64(dst, uint64(p.Replica))
+	}
+	return dst
+}
+
+// ParseReplica decodes the record.
+func ParseReplica(b []byte) (r Replica, err error) {
+	if len(b) < replicaLen || b[0] != replicaFormat {
+		return r, fmt.Errorf("replica: %d bytes, want format %d and at least %d", len(b), replicaFormat, replicaLen)
+	}
+	n := int(binary.BigEndian.Uint16(b[10:]))
+	if want := replicaLen + n*replicaPeerLen; len(b) != want || b[9] > 1 {
+		return r, fmt.Errorf("replica: %d bytes, joins %d; want %d, and 0 or 1", len(b), b[9], want)
+	}
+	r.ID, r.Joins = topology.ReplicaID(binary.BigEndian.Uint64(b[1:])), b[9] == 1
+	for b = b[replicaLen:]; len(b) > 0; b = b[replicaPeerLen:] {
+		r.Peers = append(r.Peers, topology.Peer{
+			Store: topology.StoreID(binary.BigEndian.Uint32(b)), Replica: topology.ReplicaID(binary.BigEndian.Uint64(b[4:])),
+		})
+	}
+	return r, nil
+}
+
 // Orphan is a version of a collection, or of a long string, that no metadata names any more: work for the reclaimer.
 // Size is how many elements or pieces it has; pieces may be missing.
 //
-//	key    [tag][5][region i64][index i64][slot u16][user key length u32][user key][version u64]
+//	key    [tag][5][space i64][index i64][slot u16][user key length u32][user key][version u64]
 //	value  [format u8 = 1][type u8][size u64]   10 bytes
 type Orphan struct {
 	Space   Space
@@ -285,7 +421,7 @@ func ParseOrphan(key, value []byte) (o Orphan, err error) {
 	if n := UserKeyOffset + uint64(binary.BigEndian.Uint32(key[1+PrefixLen+2:])); uint64(end-1) != n {
 		return o, fmt.Errorf("orphan key: %d bytes, want %d", len(key), 1+n+VersionLen)
 	}
-	o.Space = Space{Region: topology.RegionID(I64(key[2:])), Index: topology.IndexID(I64(key[10:]))}
+	o.Space = Space{ID: topology.SpaceID(I64(key[2:])), Index: topology.IndexID(I64(key[10:]))}
 	o.Slot = topology.Slot(binary.BigEndian.Uint16(key[1+PrefixLen:]))
 	o.User = key[1+UserKeyOffset : end : end]
 	o.Version = binary.BigEndian.Uint64(key[end:])
@@ -303,10 +439,4 @@ func ParseOrphan(key, value []byte) (o Orphan, err error) {
 func (s Space) OrphanBounds(r topology.SlotRange) (lower, upper []byte) {
 	lower, upper = s.Bounds(Keyspace(CategoryOrphan), r) // the category stands where the tag does
 	return append([]byte{byte(MetaInfo)}, lower...), append([]byte{byte(MetaInfo)}, upper...)
-}
-
-// OrphanBounds returns the range of all orphan records of a region.
-func OrphanBounds(region topology.RegionID) (lower, upper []byte) {
-	lower = appendRegion(appendCategory(nil, CategoryOrphan), region)
-	return lower, Successor(append([]byte(nil), lower...))
 }

@@ -8,9 +8,10 @@ import (
 	"neokv.dev/neokv/internal/topology"
 )
 
-// Space says where a region's Redis data is: it makes the 16 bytes that all keys of the region share within a keyspace.
+// Space says where Redis data is: it makes the 16 bytes that all keys of a data space share within a keyspace. The keys
+// of the regions of one space differ in their slots alone.
 //
-//	redis_metadata    [tag][region i64][index i64] [slot u16][user key length u32][user key]
+//	redis_metadata    [tag][space i64][index i64] [slot u16][user key length u32][user key]
 //	data              ... the same with tag 3 ...  [version u64][subkey]
 //	data              ... the same with tag 3 ...  ['S'], a legacy string (legacy.go)
 //	redis_zset_score  ... the same with tag 6 ...  [version u64][place]
@@ -21,12 +22,12 @@ import (
 // The length before the user key keeps keys of one slot from being prefixes of each other; so the subkeys of one
 // version of one collection are one contiguous range.
 type Space struct {
-	Region topology.RegionID
-	Index  topology.IndexID
+	ID    topology.SpaceID
+	Index topology.IndexID
 }
 
 const (
-	// PrefixLen is the length of what all keys of a Space share within a keyspace: tag, region, index.
+	// PrefixLen is the length of what all keys of a Space share within a keyspace: tag, space, index.
 	PrefixLen = 1 + 8 + 8
 	// UserKeyOffset is where the user key begins.
 	UserKeyOffset = PrefixLen + 2 + 4
@@ -37,7 +38,7 @@ const (
 // AppendPrefix appends the PrefixLen bytes with which every key of the space in keyspace ks begins.
 func (s Space) AppendPrefix(dst []byte, ks Keyspace) []byte {
 	dst = append(dst, byte(ks))
-	dst = AppendI64(dst, int64(s.Region))
+	dst = AppendI64(dst, int64(s.ID))
 	return AppendI64(dst, int64(s.Index))
 }
 
@@ -131,7 +132,7 @@ func ParseRedis(key []byte) (RedisKey, error) {
 	}
 	return RedisKey{
 		Keyspace: ks,
-		Space:    Space{Region: topology.RegionID(I64(key[1:])), Index: topology.IndexID(I64(key[9:]))},
+		Space:    Space{ID: topology.SpaceID(I64(key[1:])), Index: topology.IndexID(I64(key[9:]))},
 		Slot:     topology.Slot(binary.BigEndian.Uint16(key[PrefixLen:])),
 		User:     key[UserKeyOffset:end:end],
 		Rest:     key[end:],

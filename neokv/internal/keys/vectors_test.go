@@ -169,7 +169,7 @@ func TestVectorsOfRedisKeys(t *testing.T) {
 			t.Errorf("ParseRedis(%x) = %+v, %v", key, p, err)
 		}
 	}
-	s := Space{Region: 1, Index: 1} // of the vectors that name none
+	s := Space{ID: 1, Index: 1} // of the vectors that name none
 	for _, c := range v.Subkey {
 		slot := topology.SlotOf(c.User)
 		sub := []byte(c.Sub)
@@ -255,7 +255,7 @@ func sameMetadata(a, b Metadata) bool {
 }
 
 func TestVectorsOfBounds(t *testing.T) {
-	s := Space{Region: 9, Index: 1}
+	s := Space{ID: 9, Index: 1}
 	prefix := s.AppendPrefix(nil, Data)
 	v := vectors(t).Bounds
 	for _, c := range v {

@@ -80,7 +80,7 @@ func TestStoredBytes(t *testing.T) {
 			t.Fatalf("no metadata of a %s of version %s", v.Type, v.Version)
 		}
 		d := newRegion(t)
-		d.space = keys.Space{Region: 1, Index: 1}
+		d.space = keys.Space{ID: 1, Index: 1}
 		version, err := strconv.ParseUint(v.Version, 10, 64)
 		if err != nil {
 			t.Fatal(err)

@@ -21,7 +21,7 @@ import (
 )
 
 var (
-	testSpace = keys.Space{Region: 7, Index: 1}
+	testSpace = keys.Space{ID: 7, Index: 1}
 	allSlots  = topology.SlotRange{Last: topology.SlotCount - 1}
 )
 

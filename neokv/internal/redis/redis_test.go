@@ -617,7 +617,7 @@ func TestKeyCount(t *testing.T) {
 // TestFlushClears: nothing of the region stays, and a region beside it keeps everything.
 func TestFlushClears(t *testing.T) {
 	d := newRegion(t)
-	beside := keys.Space{Region: testSpace.Region + 1, Index: testSpace.Index}
+	beside := keys.Space{ID: testSpace.ID + 1, Index: testSpace.Index}
 	mine := [][]byte{
 		testSpace.AppendSubkey(nil, 5, []byte("h"), 9, []byte("field")),
 		testSpace.AppendScoreKey(nil, 16383, []byte("z"), 9, 1.5, []byte("m")), legacyKey("old"),

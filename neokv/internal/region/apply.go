@@ -53,9 +53,9 @@ func newMachine(c *core, p *proposer, s *sums) *machine {
 
 // Open implements sm.IOnDiskStateMachine: it returns the apply index that the engine has.
 func (m *machine) Open(<-chan struct{}) (uint64, error) {
-	state, ok, err := readState(m.o.Engine, m.space)
+	state, ok, err := readState(m.o.Engine, m.o.Region.ID)
 	if err != nil {
-		return 0, fmt.Errorf("region %d: open: %w", m.space.Region, err)
+		return 0, fmt.Errorf("region %d: open: %w", m.o.Region.ID, err)
 	}
 	if ok {
 		m.state = state
@@ -63,22 +63,22 @@ func (m *machine) Open(<-chan struct{}) (uint64, error) {
 	} else {
 		m.state.KeysExact = true // an empty region
 	}
-	if m.stage, m.staged, err = readStage(m.o.Engine, m.space.Region); err != nil {
-		return 0, fmt.Errorf("region %d: open: %w", m.space.Region, err)
+	if m.stage, m.staged, err = readStage(m.o.Engine, m.o.Region.ID); err != nil {
+		return 0, fmt.Errorf("region %d: open: %w", m.o.Region.ID, err)
 	}
 	return m.state.ApplyIndex, nil
 }
 
 // ApplyIndex returns the apply index of a region that the engine has, 0 if it has no region state.
 func ApplyIndex(e *engine.Engine, id topology.RegionID) (uint64, error) {
-	state, _, err := readState(e, keys.Space{Region: id})
+	state, _, err := readState(e, id)
 	return state.ApplyIndex, err
 }
 
-func readState(e *engine.Engine, s keys.Space) (state keys.RegionState, ok bool, err error) {
+func readState(e *engine.Engine, id topology.RegionID) (state keys.RegionState, ok bool, err error) {
 	view := e.NewView()
 	defer view.Close()
-	value, ok, err := view.Get(keys.AppendRegionState(nil, s.Region))
+	value, ok, err := view.Get(keys.AppendRegionState(nil, id))
 	if err != nil || !ok {
 		return state, false, err
 	}
@@ -118,7 +118,7 @@ func (m *machine) Update(entries []sm.Entry) ([]sm.Entry, error) {
 			if w.Batch != nil {
 				w.Batch.Close()
 			}
-			m.o.Fence(fmt.Errorf("region %d: apply index %d: %w", m.space.Region, entries[i].Index, err))
+			m.o.Fence(fmt.Errorf("region %d: apply index %d: %w", m.o.Region.ID, entries[i].Index, err))
 			m.finish(&UnknownOutcome{"store failed"})
 			return entries, nil
 		}
@@ -156,7 +156,7 @@ func (m *machine) newBatch() *engine.Batch {
 // settle commits the last stage of an update. If that fails it fences the store.
 func (m *machine) settle() {
 	if err := m.commit(); err != nil {
-		m.o.Fence(fmt.Errorf("region %d: commit: %w", m.space.Region, err))
+		m.o.Fence(fmt.Errorf("region %d: commit: %w", m.o.Region.ID, err))
 	}
 }
 
@@ -186,7 +186,7 @@ func (m *machine) endStage(index, calls uint64) error {
 	if calls > 0 {
 		m.stage.Index, m.stage.Calls = index, calls
 		m.stage.Choice = m.writer.AppendChoice(m.stage.Choice[:0])
-		key := keys.AppendStage(m.buf[:0], m.space.Region)
+		key := keys.AppendStage(m.buf[:0], m.o.Region.ID)
 		m.buf = m.stage.Append(key)
 		if err := m.writer.Batch.Set(key, m.buf[len(key):]); err != nil {
 			return err
@@ -203,7 +203,7 @@ func (m *machine) endStage(index, calls uint64) error {
 // leaveStage deletes the record of a stage after the last call of its entry.
 func (m *machine) leaveStage() error {
 	m.staged = false
-	key := keys.AppendStage(m.buf[:0], m.space.Region)
+	key := keys.AppendStage(m.buf[:0], m.o.Region.ID)
 	m.buf = key
 	return m.writer.Batch.Delete(key)
 }
@@ -242,7 +242,7 @@ func (m *machine) commit() error {
 		// The batch may hold the region's first legacy string. Reads under way do not look for one, so they begin anew.
 		m.epoch.Add(1)
 	}
-	key := keys.AppendRegionState(m.buf[:0], m.space.Region)
+	key := keys.AppendRegionState(m.buf[:0], m.o.Region.ID)
 	m.buf = m.state.Append(key)
 	if err := b.Set(key, m.buf[len(key):]); err != nil {
 		b.Close()
@@ -269,7 +269,7 @@ func (m *machine) apply(w *redis.Writer, e *sm.Entry) error {
 	m.counters.AppliedEntries.Add(1)
 	refused := h.term < m.state.TermTag && !m.o.Faults.NoTermTag
 	if f := m.o.Faults.Observe; f != nil {
-		f(m.o.Store, m.space.Region, e.Index, h.term, e.Cmd, !refused)
+		f(m.o.Store, m.o.Region.ID, e.Index, h.term, e.Cmd, !refused)
 	}
 	if refused {
 		m.counters.RefusedEntries.Add(1)

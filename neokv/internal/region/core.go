@@ -44,7 +44,7 @@ type core struct {
 }
 
 func (c *core) init(o Options) {
-	c.o, c.shard, c.space = o, uint64(o.Region.ID), keys.Space{Region: o.Region.ID, Index: o.Index}
+	c.o, c.shard, c.space = o, uint64(o.Region.ID), keys.Space{ID: o.Region.DataSpace(), Index: o.Index}
 	c.gate, c.stop, c.cut = newGate(), make(chan struct{}), make(chan uint64, 1)
 	if o.Engine != nil {
 		c.rows = o.Engine.NewRows()

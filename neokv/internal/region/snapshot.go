@@ -46,7 +46,7 @@ func (m *machine) SaveSnapshot(prepared any, w io.Writer, stop <-chan struct{}) 
 			return known
 		}
 	}
-	m.o.Fence(fmt.Errorf("region %d: read a snapshot: %w", m.space.Region, err))
+	m.o.Fence(fmt.Errorf("region %d: read a snapshot: %w", m.o.Region.ID, err))
 	return sm.ErrSnapshotAborted
 }
 
@@ -80,9 +80,9 @@ func (m *machine) save(x *export, out io.Writer, stop <-chan struct{}) (err erro
 		}
 		return m.o.Engine.WriteTable(table, key, value)
 	}
-	err = one(keys.AppendRegionState(nil, m.space.Region), x.state.Append(nil))
+	err = one(keys.AppendRegionState(nil, m.o.Region.ID), x.state.Append(nil))
 	if err == nil && x.stage != nil {
-		err = one(keys.AppendStage(nil, m.space.Region), x.stage)
+		err = one(keys.AppendStage(nil, m.o.Region.ID), x.stage)
 	}
 	if err == nil {
 		err = w.end()
@@ -107,7 +107,7 @@ func (m *machine) spans() (spans []engine.Span) {
 }
 
 func (m *machine) header(applyIndex uint64) snapshotHeader {
-	return snapshotHeader{space: m.space, slots: m.o.Region.Slots, applyIndex: applyIndex}
+	return snapshotHeader{region: m.o.Region.ID, space: m.space, slots: m.o.Region.Slots, applyIndex: applyIndex}
 }
 
 // RecoverFromSnapshot implements sm.IOnDiskStateMachine. It replaces the region's data with a received snapshot, or
@@ -122,13 +122,13 @@ func (m *machine) RecoverFromSnapshot(in io.Reader, stop <-chan struct{}) error 
 		return sm.ErrSnapshotStopped
 	}
 	if err != nil {
-		m.o.Fence(fmt.Errorf("region %d: install a snapshot: %w", m.space.Region, err))
+		m.o.Fence(fmt.Errorf("region %d: install a snapshot: %w", m.o.Region.ID, err))
 	}
 	return nil
 }
 
 func (m *machine) install(in io.Reader, stop <-chan struct{}) (err error) {
-	tables, err := m.o.Engine.NewIngestion(fmt.Sprintf("region-%d", m.space.Region))
+	tables, err := m.o.Engine.NewIngestion(fmt.Sprintf("region-%d", m.o.Region.ID))
 	if err != nil {
 		return err
 	}
@@ -143,7 +143,7 @@ func (m *machine) install(in io.Reader, stop <-chan struct{}) (err error) {
 	}
 	if want := m.header(h.applyIndex); h != want {
 		return fmt.Errorf("it is of region %d, index %d, slots %v; want region %d, index %d, slots %v",
-			h.space.Region, h.space.Index, h.slots, want.space.Region, want.space.Index, want.slots)
+			h.region, h.space.Index, h.slots, want.region, want.space.Index, want.slots)
 	}
 	if h.applyIndex <= m.state.ApplyIndex {
 		return fmt.Errorf("it is of apply index %d, the region is at %d", h.applyIndex, m.state.ApplyIndex)
@@ -170,7 +170,7 @@ func (m *machine) replace(tables *engine.Ingestion, h snapshotHeader) error {
 	if err := tables.Commit(m.rows); err != nil {
 		return err
 	}
-	state, ok, err := readState(m.o.Engine, m.space)
+	state, ok, err := readState(m.o.Engine, m.o.Region.ID)
 	if err == nil && (!ok || state.ApplyIndex != h.applyIndex) {
 		err = fmt.Errorf("its region state is of apply index %d, its header of %d", state.ApplyIndex, h.applyIndex)
 	}
@@ -178,7 +178,7 @@ func (m *machine) replace(tables *engine.Ingestion, h snapshotHeader) error {
 		return err
 	}
 	m.state = state
-	if m.stage, m.staged, err = readStage(m.o.Engine, m.space.Region); err != nil {
+	if m.stage, m.staged, err = readStage(m.o.Engine, m.o.Region.ID); err != nil {
 		return err
 	}
 	m.publish()

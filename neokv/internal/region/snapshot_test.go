@@ -63,7 +63,7 @@ func (r still) fill(t testing.TB, random *rand.Rand, index uint64, n int) {
 	for range n {
 		user := fmt.Appendf(nil, "%d", random.IntN(3*n))
 		slot := topology.SlotOf(user)
-		s := keys.Space{Region: topology.RegionID(2 + random.IntN(3)), Index: 1}
+		s := keys.Space{ID: topology.SpaceID(2 + random.IntN(3)), Index: 1}
 		set(s.AppendMetadata(nil, slot, user))
 		switch random.IntN(4) {
 		case 0:
@@ -135,7 +135,7 @@ func inRegion(m *machine, key string) bool {
 			return true
 		}
 	}
-	return key == string(keys.AppendRegionState(nil, m.space.Region))
+	return key == string(keys.AppendRegionState(nil, m.o.Region.ID))
 }
 
 // merged is what a replica holds after it has been given the region of another.

@@ -26,7 +26,7 @@ func regionContent(st *store.Store, r topology.RegionID) ([][]byte, error) {
 	}
 	out := [][]byte{bytes.Clone(state)}
 	region, _ := st.Replica(r).Region()
-	space := keys.Space{Region: r, Index: 1}
+	space := keys.Space{ID: topology.SpaceID(r), Index: 1}
 	for _, ks := range keys.RegionKeyspaces {
 		it, err := v.Iter(space.Bounds(ks, region.Slots))
 		if err != nil {
