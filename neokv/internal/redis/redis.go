@@ -9,6 +9,7 @@ import (
 
 	"neokv.dev/neokv/internal/engine"
 	"neokv.dev/neokv/internal/keys"
+	"neokv.dev/neokv/internal/topology"
 )
 
 // Command is one row of the command table. Arity checks, routing and the replies of COMMAND are made from it.
@@ -146,8 +147,11 @@ const fewBytes = 1 << 20
 
 // Run is a sequence of calls of one connection for one region, all reads or all writes, and their replies.
 type Run struct {
-	Calls []Call
-	Out   Reply // the replies one after the other
+	// Version is that of the region's bounds by which the calls were routed, 0 for calls that name no keys. A replica
+	// with bounds of another version refuses the run.
+	Version uint64
+	Calls   []Call
+	Out     Reply // the replies one after the other
 	// Limit, if it is not 0, ends a run of reads early: no call begins when the replies have that many bytes.
 	Limit int
 	Ends  []int // end of each call's reply within Out.Buf
@@ -156,7 +160,7 @@ type Run struct {
 // Reset empties the run for reuse. It keeps the memory and the protocol version.
 func (r *Run) Reset() {
 	clear(r.Calls)
-	r.Calls, r.Ends, r.Out.Buf, r.Limit = r.Calls[:0], r.Ends[:0], r.Out.Buf[:0], 0
+	r.Calls, r.Ends, r.Out.Buf, r.Limit, r.Version = r.Calls[:0], r.Ends[:0], r.Out.Buf[:0], 0, 0
 	r.Out.Room, r.Out.Full = 0, false
 }
 
@@ -164,6 +168,7 @@ func (r *Run) Reset() {
 type Reader struct {
 	View  *engine.View
 	Space keys.Space
+	Slots topology.SlotRange // the region's
 	// InstantMS is the leader's time at the start of the read. RegionTimeMS is the region time, loaded before View was
 	// opened.
 	InstantMS, RegionTimeMS uint64

@@ -16,6 +16,7 @@ import (
 	sm "github.com/lni/dragonboat/v4/statemachine"
 
 	"neokv.dev/neokv/internal/engine"
+	"neokv.dev/neokv/internal/keys"
 	"neokv.dev/neokv/internal/raftlog"
 	"neokv.dev/neokv/internal/redis"
 	"neokv.dev/neokv/internal/topology"
@@ -30,6 +31,8 @@ var (
 	ErrAtLeader  = errors.New("only the leader can tell") // a follower met a record that may have expired
 	ErrTooLarge  = errors.New("command too large for a raft entry")
 	ErrNoSpace   = errors.New("no space left on the disks of a majority") // Refuse says so
+	// ErrBounds: the bounds of the region are not those by which the run was routed, or the region is frozen.
+	ErrBounds = errors.New("the region has other bounds")
 )
 
 // UnknownOutcome is the error of a write that may or may not be applied, now or later.
@@ -156,6 +159,19 @@ func (r *Replica) Release() {
 
 // Region returns the region and this replica's id.
 func (r *Replica) Region() (topology.Region, topology.ReplicaID) { return r.o.Region, r.o.Replica }
+
+// Bounds are the slots of a region as its log has set them. Nobody may change them.
+type Bounds struct {
+	Slots   topology.SlotRange
+	Version uint64
+	Phase   keys.Phase
+	Change  keys.Change
+}
+
+// Bounds returns the region's bounds as of the entries that this replica has applied. It takes no lock.
+func (r *Replica) Bounds() *Bounds {
+	return &Bounds{Slots: r.o.Region.Slots, Version: r.o.Region.Version}
+}
 
 // Counters returns the counters that the replica adds to.
 func (r *Replica) Counters() *Counters { return r.counters }
