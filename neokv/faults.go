@@ -19,7 +19,7 @@ func (c *Cluster) Inject(ctx context.Context, f fault.Fault) error {
 	if ctx == nil {
 		return ErrNilContext
 	}
-	if err := f.Check(len(c.nodes), c.settings.Cluster.Regions); err != nil {
+	if err := f.Check(len(c.nodes)); err != nil {
 		return err
 	}
 	c.event("%s: begins", f)
@@ -45,6 +45,10 @@ func (c *Cluster) inject(ctx context.Context, f fault.Fault) error {
 		return c.change(ctx, func() error { return c.pauseStores(places) })
 	case fault.Transfer, fault.StepDown:
 		return c.transfer(ctx, topology.RegionID(f.Region), topology.StoreID(f.To))
+	case fault.Split:
+		return c.split(ctx, topology.RegionID(f.Region), topology.Slot(f.Slot))
+	case fault.Merge:
+		return c.merge(ctx, topology.RegionID(f.Region))
 	case fault.Partition:
 		return c.setLinks(f, fault.Net{Cut: true})
 	case fault.Mend:

@@ -315,7 +315,7 @@ type scheduledFaults struct {
 func (s *scheduledFaults) Check(text string) error {
 	f, err := fault.Parse(text)
 	if err == nil && s.of.Stores > 0 {
-		err = f.Check(s.of.Stores, s.of.Regions)
+		err = f.Check(s.of.Stores)
 	}
 	return err
 }

@@ -75,8 +75,7 @@ func Handler(c *neokv.Cluster, token string) http.Handler {
 		}
 		f, err := fault.Parse(string(text))
 		if err == nil {
-			shape := c.Shape()
-			err = f.Check(shape.Stores, shape.Regions)
+			err = f.Check(c.Shape().Stores)
 		}
 		if err != nil {
 			refuse(w, http.StatusBadRequest, err)

@@ -37,6 +37,8 @@ const (
 	Disk      Verb = "disk"
 	Clock     Verb = "clock"
 	Clients   Verb = "clients"
+	Split     Verb = "split"
+	Merge     Verb = "merge"
 	Heal      Verb = "heal"
 )
 
@@ -45,7 +47,8 @@ type Fault struct {
 	Verb   Verb
 	Stores []int // the stores that it hits, from 1, ascending; nil for all of them
 	Others []int // the stores at the other side of a partition or of links; nil for all others
-	Region int   // of transfer and stepdown
+	Region int   // of transfer, stepdown, split and merge
+	Slot   int   // of split: the first slot of the new region, from 1; 0 to have one chosen
 	To     int   // the store that gets the region
 
 	OneWay bool // link: messages from Stores to Others alone
@@ -151,6 +154,8 @@ var rows = []verbRow{
 	{Disk, "make the disks of stores bad", []arg{stores, drive}, another(Disk)},
 	{Clock, "set the clocks of stores ahead, or behind with a minus", []arg{stores, offset}, another(Clock)},
 	{Clients, "disturb the clients of stores", []arg{stores, client}, another(Clients)},
+	{Split, "split a region in two, before a slot or where that halves it", []arg{region, slot}, nil},
+	{Merge, "merge the region to the right of a region into it", []arg{region}, nil},
 	{Heal, "end all faults and start the stores that are down", nil, nil},
 }
 
@@ -257,16 +262,13 @@ func Parse(text string) (Fault, error) {
 	return f, nil
 }
 
-// Check says what of the fault a cluster does not have: stores, or regions.
-func (f Fault) Check(storeCount, regionCount int) error {
+// Check says which stores of the fault a cluster does not have.
+func (f Fault) Check(storeCount int) error {
 	var problems []error
 	for _, s := range slices.Concat(f.Stores, f.Others, []int{f.To}) {
 		if s > storeCount {
 			problems = append(problems, fmt.Errorf("there is no store %d; want 1 to %d", s, storeCount))
 		}
-	}
-	if f.Region > regionCount {
-		problems = append(problems, fmt.Errorf("there is no region %d; want 1 to %d", f.Region, regionCount))
 	}
 	if err := errors.Join(problems...); err != nil {
 		return fmt.Errorf("fault %q: %s", f, oneLine(err))

@@ -31,6 +31,24 @@ var (
 	others = storesArg("other stores", "OTHERS", func(f *Fault) *[]int { return &f.Others })
 	region = numberArg("region", "REGION", func(f *Fault) *int { return &f.Region })
 	target = numberArg("store", "STORE", func(f *Fault) *int { return &f.To })
+	slot   = arg{
+		name: "slot", form: "[SLOT]", optional: true, rest: true,
+		parse: func(f *Fault, words []string) (err error) {
+			if len(words) == 0 {
+				return nil
+			}
+			if f.Slot, err = number(words[0]); err != nil || f.Slot > maxSlot || len(words) > 1 {
+				err = fmt.Errorf("%q is no slot from 1 to %d", strings.Join(words, " "), maxSlot)
+			}
+			return err
+		},
+		print: func(f *Fault) string {
+			if f.Slot == 0 {
+				return ""
+			}
+			return strconv.Itoa(f.Slot)
+		},
+	}
 	power  = propertiesArg(true, func(f *Fault) any { return &f.Kill })
 	net    = oneWay(propertiesArg(false, func(f *Fault) any { return &f.Link }))
 	drive  = propertiesArg(false, func(f *Fault) any { return &f.Disk })
@@ -79,6 +97,7 @@ const (
 	oneway = "one-way" // stands for links in one direction
 
 	maxTime = 24 * time.Hour // the longest delay
+	maxSlot = 1<<14 - 1      // the last slot of a Redis Cluster
 )
 
 // storesArg is an argument that names stores: "all", or numbers between commas.

@@ -238,9 +238,9 @@ func (r *Rows) Close() {
 	}
 }
 
-// renew forgets all rows. An open Rows stays open.
-func (r *Rows) renew() {
-	for {
+// Renew forgets all rows. An open Rows stays open.
+func (r *Rows) Renew() {
+	for r != nil {
 		g := r.generation.Load()
 		if g == 0 || r.generation.CompareAndSwap(g, r.cache.generations.Add(1)) {
 			return
@@ -287,7 +287,7 @@ func (r *Rows) replace(f func() error) error {
 		return f()
 	}
 	return r.change(func() error {
-		r.renew()
+		r.Renew()
 		return f()
 	})
 }
@@ -329,7 +329,7 @@ func (x *rowChanges) begin(batch *pebble.Batch) {
 		switch ks := keys.Keyspace(key[0]); {
 		case w.kind == pebble.InternalKeyKindRangeDelete &&
 			ks <= keys.RedisMetadata && keys.Keyspace(repr[w.value]) >= keys.RedisMetadata:
-			x.of.renew()
+			x.of.Renew()
 			x.hashes, x.made = x.hashes[:0], x.made[:0]
 			return
 		case w.kind == pebble.InternalKeyKindRangeDelete || ks != keys.RedisMetadata:

@@ -32,8 +32,9 @@ const (
 	CategoryReplica    Category = 7
 )
 
-// FormatVersion is the version of the whole storage format. A store refuses a folder of another version.
-const FormatVersion = 1
+// FormatVersion is the version of the storage format of a store. Version 1 has no records of replicas and no bounds in
+// region states; a store of that version is brought to this one when it is opened. Others are refused.
+const FormatVersion, oldFormatVersion = 2, 1
 
 // The format byte of each record of meta_info that this package writes.
 const (
@@ -97,9 +98,9 @@ func ParseStoreIdentity(b []byte) (s StoreIdentity, err error) {
 		return s, fmt.Errorf("store identity: format %d, want %d", b[0], storeIdentityFormat)
 	}
 	s.FormatVersion = binary.BigEndian.Uint32(b[1:])
-	if s.FormatVersion != FormatVersion {
-		return s, fmt.Errorf("store identity: storage format version %d, this program reads %d", s.FormatVersion,
-			FormatVersion)
+	if s.FormatVersion != FormatVersion && s.FormatVersion != oldFormatVersion {
+		return s, fmt.Errorf("store identity: storage format version %d, this program reads %d and %d", s.FormatVersion,
+			oldFormatVersion, FormatVersion)
 	}
 	if len(b) != storeIdentityLen {
 		return s, fmt.Errorf("store identity: %d bytes, want %d", len(b), storeIdentityLen)

@@ -12,7 +12,7 @@ import (
 func GroupConfig(id topology.RegionID, replica topology.ReplicaID, k settings.RaftKnobs) config.Config {
 	return config.Config{
 		ShardID: uint64(id), ReplicaID: uint64(replica),
-		CheckQuorum: true, PreVote: true,
+		CheckQuorum: true, PreVote: true, OrderedConfigChange: true,
 		ElectionRTT: uint64(k.ElectionTicks), HeartbeatRTT: uint64(max(1, k.ElectionTicks/5)),
 		SnapshotEntries: uint64(k.SnapshotEntries), CompactionOverhead: uint64(k.CompactionOverhead),
 	}

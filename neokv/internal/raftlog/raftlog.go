@@ -427,6 +427,20 @@ func (l *Log) ImportSnapshot(s pb.Snapshot, id uint64) error {
 	return l.begin(s.ShardID, id, &pb.Bootstrap{Join: true, Type: s.Type}, &s)
 }
 
+// Import adds to a batch of the caller's what ImportSnapshot writes, for a replica that has no records yet. If the batch
+// is not committed afterwards, the Log must not be used any more.
+func (l *Log) Import(b *engine.Batch, s pb.Snapshot, id uint64) error {
+	r, err := l.lock(s.ShardID)
+	if err != nil {
+		return err
+	}
+	defer r.mu.Unlock()
+	if err := r.begin(b, id, &pb.Bootstrap{Join: true, Type: s.Type}, &s); err != nil {
+		return fmt.Errorf("region %d: replica %d: %w", int64(s.ShardID), id, err)
+	}
+	return nil
+}
+
 func (l *Log) begin(shard, id uint64, bootstrap *pb.Bootstrap, imported *pb.Snapshot) error {
 	r, err := l.lock(shard)
 	if err != nil {

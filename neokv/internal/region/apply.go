@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	sm "github.com/lni/dragonboat/v4/statemachine"
@@ -27,7 +28,8 @@ import (
 // data, and the log replays these. Replicas may end their stages at different calls, since no call depends on that.
 type machine struct {
 	*core
-	proposer *proposer // the machine claims and finishes its proposals
+	still    sync.Mutex // held while the machine works, and by a region that absorbs this one
+	proposer *proposer  // the machine claims and finishes its proposals
 	sums     *sums
 	state    keys.RegionState
 
@@ -44,6 +46,7 @@ type machine struct {
 	staged  bool       // the engine holds a record of a stage
 	cutting cutting
 	summing bool         // the entry being applied asks for a checksum
+	changed bool         // the bounds or the phase have changed since they were last published
 	lazy    func() error // planted: what Faults.LazyInstall has left to do
 }
 
@@ -53,20 +56,33 @@ func newMachine(c *core, p *proposer, s *sums) *machine {
 
 // Open implements sm.IOnDiskStateMachine: it returns the apply index that the engine has.
 func (m *machine) Open(<-chan struct{}) (uint64, error) {
+	m.still.Lock()
+	defer m.still.Unlock()
 	state, ok, err := readState(m.o.Engine, m.o.Region.ID)
 	if err != nil {
 		return 0, fmt.Errorf("region %d: open: %w", m.o.Region.ID, err)
 	}
 	if ok {
 		m.state = state
-		m.publish()
 	} else {
 		m.state.KeysExact = true // an empty region
+	}
+	m.bound()
+	if ok {
+		m.publish()
 	}
 	if m.stage, m.staged, err = readStage(m.o.Engine, m.o.Region.ID); err != nil {
 		return 0, fmt.Errorf("region %d: open: %w", m.o.Region.ID, err)
 	}
 	return m.state.ApplyIndex, nil
+}
+
+// bound gives the state bounds if it has none: that of an older program, and that of a new region.
+func (m *machine) bound() {
+	if !m.state.Bounded() {
+		b := m.bounds.Load()
+		m.state.Space, m.state.Slots, m.state.Version = m.space.ID, b.Slots, b.Version
+	}
 }
 
 // ApplyIndex returns the apply index of a region that the engine has, 0 if it has no region state.
@@ -100,7 +116,9 @@ func readStage(e *engine.Engine, id topology.RegionID) (stage keys.Stage, ok boo
 // Update implements sm.IOnDiskStateMachine. A store that has failed applies nothing more, since it cannot answer
 // anybody.
 func (m *machine) Update(entries []sm.Entry) ([]sm.Entry, error) {
-	if m.o.Failed() != nil {
+	m.still.Lock()
+	defer m.still.Unlock()
+	if m.o.Failed() != nil || m.state.Phase == keys.Absorbed {
 		return entries, nil
 	}
 	if m.lazy != nil {
@@ -133,7 +151,11 @@ func (m *machine) Update(entries []sm.Entry) ([]sm.Entry, error) {
 	}
 	m.settle()
 	w.Release()
-	m.publish()
+	if m.changed {
+		m.publishChange()
+	} else {
+		m.publish()
+	}
 	m.expiry.Notice(w.SoonestMS)
 	m.orphaned(w.Orphans, w.Flushed)
 	var failed error
@@ -267,14 +289,14 @@ func (m *machine) apply(w *redis.Writer, e *sm.Entry) error {
 		}
 	}
 	m.counters.AppliedEntries.Add(1)
-	refused := h.term < m.state.TermTag && !m.o.Faults.NoTermTag
+	refusal := m.refusal(&h, commands)
 	if f := m.o.Faults.Observe; f != nil {
-		f(m.o.Store, m.o.Region.ID, e.Index, h.term, e.Cmd, !refused)
+		f(m.o.Store, m.o.Region.ID, e.Index, h.term, e.Cmd, refusal == nil)
 	}
-	if refused {
+	if refusal != nil {
 		m.counters.RefusedEntries.Add(1)
 		if b != nil {
-			b.err = ErrNotLeader
+			b.err = refusal
 		}
 		return nil
 	}
@@ -304,18 +326,33 @@ func (m *machine) apply(w *redis.Writer, e *sm.Entry) error {
 	return nil
 }
 
+// refusal returns why an entry has no effect, nil if it has one. An entry without commands fits any bounds, and so does
+// one that is about the bounds.
+func (m *machine) refusal(h *entryHeader, commands []byte) error {
+	switch {
+	case h.term < m.state.TermTag && !m.o.Faults.NoTermTag:
+		return ErrNotLeader
+	case len(commands) == 0 || isChange(commands):
+		return nil
+	case h.bounds != 0 && h.bounds != m.state.Version && !m.o.Faults.AnyBounds, m.state.Phase != keys.Serving:
+		return ErrBounds
+	}
+	return nil
+}
+
 // cutting is how much has been applied since the machine last asked Raft to cut the log.
 type cutting struct {
 	entries, bytes uint64
 }
 
-// count adds an applied entry, and asks for a snapshot record when SnapshotBytes have been applied. dragonboat only
-// counts entries, and large ones may fill a disk before there are raft.snapshot_entries of them.
+// count adds an applied entry, and asks for a snapshot record after raft.snapshot_entries of them, or when SnapshotBytes
+// have been applied: large entries may fill a disk before. dragonboat could count entries, but it would cut the log
+// without asking.
 func (m *machine) count(bytes int) {
 	c := &m.cutting
 	c.entries++
 	c.bytes += uint64(bytes)
-	if c.bytes < uint64(m.o.Knobs.SnapshotBytes) {
+	if c.bytes < uint64(m.o.Knobs.SnapshotBytes) && c.entries < uint64(m.o.Knobs.SnapshotEntries) {
 		return
 	}
 	if m.askCut(c.entries) {
@@ -415,6 +452,10 @@ const keptArgs, keptReplyBytes = 1 << 12, 64 << 10
 
 // publish makes the applied state visible to readers.
 func (m *machine) publish() {
+	s := &m.state
+	if b := m.bounds.Load(); *b != (Bounds{s.Slots, s.Version, s.Phase, s.Change}) {
+		m.bounds.Store(&Bounds{s.Slots, s.Version, s.Phase, s.Change})
+	}
 	m.legacyAt.Store(m.state.LegacyAt)
 	m.collectedAt.Store(m.state.CollectedAt)
 	m.unblind.Store(m.state.Unblind())

@@ -95,7 +95,8 @@ type sums struct {
 
 type sum struct {
 	index    uint64
-	state    []byte           // the region state
+	state    []byte // the region state
+	slots    topology.SlotRange
 	pinned   *engine.Snapshot // the state to sum up; nil when that is done or given up
 	progress uint64
 	result   string
@@ -107,7 +108,11 @@ const sumCommand = "checksum"
 
 // own returns the command of this name that the machine itself runs, or nil if there is none.
 func (m *machine) own(name []byte) *redis.Command {
-	if string(name) != sumCommand {
+	switch string(name) {
+	case sumCommand:
+	case changeCommand:
+		return &redis.Command{Name: changeCommand, Write: m.change}
+	default:
 		return nil
 	}
 	return &redis.Command{Name: sumCommand, Write: func(w *redis.Writer, _ [][]byte, out *redis.Reply) error {
@@ -121,7 +126,7 @@ func (m *machine) own(name []byte) *redis.Command {
 // there and of none after it.
 func (m *machine) pin() {
 	x := m.sums
-	s := &sum{index: m.state.ApplyIndex, state: m.state.Append(nil)}
+	s := &sum{index: m.state.ApplyIndex, state: m.state.Append(nil), slots: m.state.Slots}
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	waiting := 0
@@ -181,7 +186,7 @@ func (x *sums) sumOf(s *sum) (string, error) {
 	d := &digest{pinned: s.pinned, hash: sha256.New()}
 	d.add(keys.AppendRegionState(nil, x.o.Region.ID), s.state)
 	for _, ks := range []keys.Keyspace{keys.RedisMetadata, keys.Data, keys.ZSetScore} {
-		lower, upper := x.space.Bounds(ks, x.o.Region.Slots)
+		lower, upper := x.space.Bounds(ks, s.slots)
 		for lower != nil {
 			begin := time.Now()
 			next, err := d.step(lower, upper)

@@ -34,24 +34,31 @@ type core struct {
 	collectedAt  atomic.Uint64 // RegionState.CollectedAt
 	unblind      atomic.Uint64 // RegionState.Unblind
 	applied      atomic.Uint64 // the apply index
+	bounds       atomic.Pointer[Bounds]
 	expiry       ExpiryBound
 	orphanWrites atomic.Uint64
 
-	// epoch rises, by any step, in two cases: after something other than an entry has replaced the region's data, and
-	// before readers can see the first legacy string. In both cases apply stores the fields above first. A read throws
-	// its replies away and begins anew if the epoch has changed meanwhile.
+	// epoch rises, by any step, in three cases: after something other than an entry has replaced the region's data, after
+	// the bounds have changed, and before readers can see the first legacy string. In all cases apply stores the fields
+	// above first. A read throws its replies away and begins anew if the epoch has changed meanwhile.
 	epoch atomic.Uint64
 }
 
 func (c *core) init(o Options) {
 	c.o, c.shard, c.space = o, uint64(o.Region.ID), keys.Space{ID: o.Region.DataSpace(), Index: o.Index}
 	c.gate, c.stop, c.cut = newGate(), make(chan struct{}), make(chan uint64, 1)
+	c.bounds.Store(&Bounds{Slots: o.Region.Slots, Version: max(1, o.Region.Version)})
 	if o.Engine != nil {
 		c.rows = o.Engine.NewRows()
 	}
 	if c.counters = o.Counters; c.counters == nil {
 		c.counters = new(Counters)
 	}
+}
+
+// stale reports whether a run was routed by other bounds than the present ones. Only apply knows for certain.
+func (b *Bounds) stale(run *redis.Run) bool {
+	return run.Version != 0 && (run.Version != b.Version || b.Phase != keys.Serving)
 }
 
 // orphaned counts the orphan records that a committed batch has written. flushed says that the batch removed all

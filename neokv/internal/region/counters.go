@@ -11,7 +11,8 @@ type Counters struct {
 	Entries, EntryBytes, Commands   atomic.Uint64 // proposed here
 	AppliedEntries, AppliedCommands atomic.Uint64
 	Stages                          atomic.Uint64 // batches that apply has committed
-	RefusedEntries                  atomic.Uint64 // not applied, since their term tag is not the present term
+	RefusedEntries                  atomic.Uint64 // not applied, for their term tag or the bounds that they go by
+	Splits, Merges                  atomic.Uint64 // applied here
 	ReadSets, ReadSetReads          atomic.Uint64 // read sets proposed here, and the reads in them
 	ReadSetsUsed                    atomic.Uint64 // read sets that apply took in place of reads of its own
 	ReadIndexRounds                 atomic.Uint64

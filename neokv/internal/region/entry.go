@@ -19,6 +19,7 @@ import (
 //	store       u32  \
 //	incarnation u64   } who proposed it, so that this replica alone encodes and delivers the replies
 //	sequence    u64  /
+//	bounds      u64  version of the region's bounds as the proposer saw them; not in formats before 8
 //	command*         argument count uvarint, then each argument as length uvarint and bytes
 //
 // In a format with reads, a read set follows: what the commands look up, as the proposer found it at the apply index
@@ -30,7 +31,8 @@ import (
 //
 // The read set holds if base is the index just before the entry's own, since then nothing has been applied in between.
 //
-// Fixed-width integers are big-endian. An entry without commands is legal: it moves the term tag and the region time.
+// Fixed-width integers are big-endian. An entry without commands is legal: it moves the term tag and the region time. An
+// entry with commands takes effect only if the region's bounds have the version that it names.
 type entryHeader struct {
 	term        uint64
 	timeMS      uint64
@@ -38,6 +40,7 @@ type entryHeader struct {
 	store       topology.StoreID
 	incarnation uint64
 	sequence    uint64
+	bounds      uint64 // 0 in an entry of an older program, which fits any bounds
 	rules       redis.Rules
 
 	reads []byte // the read set, nil where there is none
@@ -45,17 +48,19 @@ type entryHeader struct {
 }
 
 const (
-	entryFormat      = 6
-	readsEntryFormat = 7
-	entryHeaderBytes = 1 + 8 + 8 + 8 + 4 + 8 + 8
+	entryFormat      = 8
+	readsEntryFormat = 9
+	entryHeaderBytes = oldHeaderBytes + 8
+	oldHeaderBytes   = 1 + 8 + 8 + 8 + 4 + 8 + 8
 	readSetTail      = 8 + 4
 )
 
 // entryFormats lists the formats by number, from 1 on. A proposer writes entryFormat and readsEntryFormat; the others
 // are in the logs of older programs.
 var entryFormats = [...]struct {
-	rules redis.Rules
-	reads bool
+	rules   redis.Rules
+	reads   bool
+	bounded bool
 }{
 	1: {rules: redis.RulesOfSlots},
 	2: {rules: redis.RulesOfRecords},
@@ -64,6 +69,8 @@ var entryFormats = [...]struct {
 	5: {rules: redis.RulesOfZeros, reads: true},
 	6: {rules: redis.RulesNow},
 	7: {rules: redis.RulesNow, reads: true},
+	8: {rules: redis.RulesNow, bounded: true},
+	9: {rules: redis.RulesNow, bounded: true, reads: true},
 }
 
 // Writes reports whether an entry of a region's log does more than move the region's term tag and time, or its
@@ -90,13 +97,14 @@ func (h *entryHeader) put(b []byte) {
 	binary.BigEndian.PutUint32(b[25:], uint32(h.store))
 	binary.BigEndian.PutUint64(b[29:], h.incarnation)
 	binary.BigEndian.PutUint64(b[37:], h.sequence)
+	binary.BigEndian.PutUint64(b[45:], h.bounds)
 }
 
-// EncodeEntry returns an entry without a read set, as if the store had proposed it in the term. Tests feed such entries
-// to a StateMachine.
+// EncodeEntry returns an entry without a read set, as if the store had proposed it in the term, to a region whose bounds
+// have never changed. Tests feed such entries to a StateMachine.
 func EncodeEntry(store topology.StoreID, term, timeMS, version uint64, calls ...redis.Call) []byte {
 	entry := make([]byte, entryHeaderBytes)
-	h := entryHeader{term: term, timeMS: timeMS, version: version, store: store}
+	h := entryHeader{term: term, timeMS: timeMS, version: version, store: store, bounds: 1}
 	h.put(entry)
 	for i := range calls {
 		entry = appendCall(entry, &calls[i])
@@ -114,12 +122,18 @@ func appendReads(entry, set []byte, base uint64) []byte {
 
 // parseEntry returns the header and the encoded commands, which alias entry.
 func parseEntry(entry []byte) (h entryHeader, commands []byte, err error) {
-	if len(entry) < entryHeaderBytes {
-		return h, nil, fmt.Errorf("decode entry: %d bytes, want at least %d", len(entry), entryHeaderBytes)
+	if len(entry) < oldHeaderBytes {
+		return h, nil, fmt.Errorf("decode entry: %d bytes, want at least %d", len(entry), oldHeaderBytes)
 	}
 	format := entry[0]
 	if format == 0 || int(format) >= len(entryFormats) {
 		return h, nil, fmt.Errorf("decode entry: format %d, want 1 to %d", format, len(entryFormats)-1)
+	}
+	header := oldHeaderBytes
+	if entryFormats[format].bounded {
+		if header = entryHeaderBytes; len(entry) < header {
+			return h, nil, fmt.Errorf("decode entry: %d bytes, want at least %d", len(entry), header)
+		}
 	}
 	h = entryHeader{
 		term:        binary.BigEndian.Uint64(entry[1:]),
@@ -130,7 +144,10 @@ func parseEntry(entry []byte) (h entryHeader, commands []byte, err error) {
 		sequence:    binary.BigEndian.Uint64(entry[37:]),
 		rules:       entryFormats[format].rules,
 	}
-	commands = entry[entryHeaderBytes:]
+	if header == entryHeaderBytes {
+		h.bounds = binary.BigEndian.Uint64(entry[oldHeaderBytes:])
+	}
+	commands = entry[header:]
 	if entryFormats[format].reads {
 		if len(commands) < readSetTail {
 			return h, nil, fmt.Errorf("decode entry: read set: %d bytes, want at least %d", len(commands), readSetTail)

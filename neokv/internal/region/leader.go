@@ -1,11 +1,13 @@
 package region
 
 import (
+	"math"
 	"time"
 
 	"github.com/lni/dragonboat/v4"
 	"github.com/lni/dragonboat/v4/raftio"
 
+	"neokv.dev/neokv/internal/keys"
 	"neokv.dev/neokv/internal/topology"
 )
 
@@ -61,12 +63,27 @@ func (r *Replica) lead() {
 // cutLog asks Raft to take a snapshot record and to cut the log so that this many entries before the record stay.
 // Nobody waits for it. If Raft refuses, a later request does the work.
 func (r *Replica) cutLog(entries uint64) {
-	rs, err := r.o.Host.RequestSnapshot(r.shard, dragonboat.SnapshotOption{
-		OverrideCompactionOverhead: true, CompactionOverhead: min(entries, uint64(r.o.Knobs.CompactionOverhead)),
-	}, time.Minute)
+	left := min(entries, uint64(r.o.Knobs.CompactionOverhead))
+	option := dragonboat.SnapshotOption{OverrideCompactionOverhead: true, CompactionOverhead: math.MaxUint64}
+	// The index is settled here, not when the record is taken: an entry that holds the log may be applied in between.
+	applied := r.applied.Load()
+	if cut := min(applied-min(applied, left), r.bounds.Load().held()); cut > 0 {
+		option.CompactionIndex, option.CompactionOverhead = cut, 0
+	}
+	rs, err := r.o.Host.RequestSnapshot(r.shard, option, time.Minute)
 	if err == nil {
 		rs.Release()
 	}
+}
+
+// held is the index up to which the log may be cut. While a region splits, its log is kept from the beginning of the
+// change on: a store that has not applied the split yet must get there by the log. If it got a snapshot of the narrower
+// region instead, it could not begin the child, and the child might never have a quorum.
+func (b *Bounds) held() uint64 {
+	if b.Change.Kind == keys.Splitting || b.Change.Kind == keys.HasSplit {
+		return b.Change.Begun - 1
+	}
+	return math.MaxUint64
 }
 
 // askCut is Replica.CutLog.

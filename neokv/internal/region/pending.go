@@ -54,8 +54,9 @@ type Pending struct {
 	// replies into them.
 	Lost bool
 
-	next int           // the first call that is in no proposal yet
-	done chan struct{} // capacity 1
+	next  int           // the first call that is in no proposal yet
+	alone bool          // it travels in an entry of its own
+	done  chan struct{} // capacity 1
 }
 
 // Wait returns when the outcome is known, or when it is certain that it will not be known, and at Deadline at the
@@ -86,9 +87,10 @@ type proposal struct {
 	commands int
 	deadline time.Time
 	sequence uint64
-	tooLarge error // not nil if its only command is too large for any entry
-	alone    bool  // no other proposal was open when it was formed
-	claimed  bool  // a goroutine has undertaken to finish it
+	bounds   uint64 // version of the bounds by which all its runs go
+	tooLarge error  // not nil if its only command is too large for any entry
+	alone    bool   // no other proposal was open when it was formed
+	claimed  bool   // a goroutine has undertaken to finish it
 	// looks says that one of the commands looks something up in any case; looksUnblind, that one does if its slot may
 	// hold a collection.
 	looks, looksUnblind bool

@@ -81,6 +81,11 @@ func (x *proposer) propose(p *Pending) {
 		p.finish(ErrNotLeader)
 		return
 	}
+	if x.bounds.Load().stale(p.Run) {
+		x.mu.Unlock()
+		p.finish(ErrBounds)
+		return
+	}
 	if x.refusal != nil && len(p.Run.Calls) > 0 {
 		why := x.refusal
 		x.mu.Unlock()
@@ -117,8 +122,17 @@ func (x *proposer) register(b *proposal) {
 	b.alone = len(x.open) == 1
 }
 
-// form makes the next proposal from the runs in the queue. It returns nil if the queue is empty. The caller holds mu.
+// form makes the next proposal from the runs in the queue, all of which go by the present bounds. It refuses the runs
+// that go by others. It returns nil if no run is left. The caller holds mu.
 func (x *proposer) form() *proposal {
+	bounds := x.bounds.Load()
+	x.queue = slices.DeleteFunc(x.queue, func(p *Pending) bool {
+		stale := bounds.stale(p.Run)
+		if stale {
+			p.finish(ErrBounds)
+		}
+		return stale
+	})
 	if len(x.queue) == 0 {
 		return nil
 	}
@@ -128,10 +142,14 @@ func (x *proposer) form() *proposal {
 	} else {
 		b = newProposal()
 	}
+	b.bounds = bounds.Version
 	limit := entryHeaderBytes + int(x.o.Knobs.BatchMaxBytes)
 	taken := 0
 	for _, p := range x.queue {
 		if len(b.buf) > limit || b.tooLarge != nil { // a single large command: no other run shares its fate
+			break
+		}
+		if taken > 0 && (p.alone || b.parts[0].p.alone) {
 			break
 		}
 		from := p.next
@@ -190,7 +208,7 @@ func (x *proposer) send(b *proposal, term uint64, timeout time.Duration) (*drago
 	now := time.Now()
 	h := entryHeader{
 		term: term, timeMS: x.leaderTime(now), version: keys.Version(uint64(now.UnixMicro()), b.sequence),
-		store: x.o.Store, incarnation: x.o.Incarnation, sequence: b.sequence,
+		store: x.o.Store, incarnation: x.o.Incarnation, sequence: b.sequence, bounds: b.bounds,
 	}
 	h.put(b.buf)
 	if ahead {

@@ -34,10 +34,11 @@ type reader struct {
 	lease atomic.Pointer[lease]
 	busy  atomic.Bool // a copy of running that is read without mu
 
-	mu      sync.Mutex
-	revoked uint64 // the latest term in which no lease may be held any more
-	next    *round // the round that readers may still join, nil if none
-	running bool   // a goroutine runs rounds
+	mu        sync.Mutex
+	revoked   uint64 // the latest term in which no lease may be held any more
+	suspended uint64 // another such term, for now: see suspend
+	next      *round // the round that readers may still join, nil if none
+	running   bool   // a goroutine runs rounds
 
 	advance   sync.Mutex
 	advancing *advance // the entry in flight, nil if none
@@ -90,9 +91,14 @@ func (x *reader) read(run *redis.Run, deadline time.Time, anywhere bool) error {
 				return ErrStopped
 			}
 		}
-		epoch := x.epoch.Load()
+		epoch := x.epoch.Load() // before the bounds: a change of the bounds stores them first
+		bounds := x.bounds.Load()
+		if bounds.stale(run) {
+			x.gate.leave()
+			return ErrBounds
+		}
 		rd := readers.Get().(*redis.Reader)
-		rd.Space, rd.Legacy, rd.Cursors = x.space, x.legacyAt.Load() != 0, &x.cursors
+		rd.Space, rd.Slots, rd.Legacy, rd.Cursors = x.space, bounds.Slots, x.legacyAt.Load() != 0, &x.cursors
 		rd.Ahead, rd.Hits, rd.Misses = false, 0, 0
 		rd.RegionTimeMS, rd.Index = x.regionTime.Load(), x.applied.Load()
 		rd.InstantMS = rd.RegionTimeMS
@@ -299,7 +305,7 @@ func (x *reader) round() error {
 	}
 	if d := x.o.Knobs.Lease(); d > 0 {
 		x.mu.Lock()
-		if term > x.revoked {
+		if term > x.revoked && term != x.suspended {
 			x.lease.Store(&lease{term: term, since: since, until: since + d})
 		}
 		x.mu.Unlock()
@@ -315,6 +321,23 @@ func (x *reader) revoke(term uint64) {
 		x.lease.Store(nil)
 	}
 	x.mu.Unlock()
+}
+
+// suspend gives the lease up and takes none in a term until resume. Reads go by read index meanwhile.
+func (x *reader) suspend(term uint64) {
+	if x.o.Faults.KeptLease {
+		return
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.suspended = term
+	x.lease.Store(nil)
+}
+
+func (x *reader) resume() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.suspended = 0
 }
 
 // advanceTo returns when the region time has reached instant. It proposes an empty entry to move the time; all readers

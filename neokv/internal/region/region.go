@@ -61,6 +61,11 @@ type Options struct {
 	Changed func()
 	// OnServe is called when the replica begins to serve as the leader of a term. nil: not called.
 	OnServe func(id topology.RegionID, term uint64)
+	// OnBounds is called when apply has changed the region's bounds or its phase, after readers can see that. It must not
+	// block. nil: not called.
+	OnBounds func(topology.RegionID)
+	// Beside is what a split or a merge needs of the store. A replica that takes part in neither may leave it nil.
+	Beside Beside
 	// Counters are the counters that the replica adds to. If nil, the replica makes its own.
 	Counters *Counters
 	// PopMemory bounds the pop caches of all regions of the store. If nil, the replica has a bound of its own.
@@ -80,6 +85,9 @@ type Faults struct {
 	SameVersions bool                            // a new leader counts versions from the same base as the last
 	AnyBase      bool                            // apply accepts a read set whatever was applied since it was made
 	KeptRows     bool                            // keeps rows beyond a term, and when others' entries change them
+	AnyBounds    bool                            // apply accepts entries that were made under other bounds
+	KeptLease    bool                            // keeps its lease while it splits
+	EmptyChild   bool                            // a split leaves the child's data to nobody
 	MapOrder     bool                            // a write makes its random choice by the order of a Go map
 	LocalClock   bool                            // readers and apply judge expiry by their store's own clock alone
 	BeforeWrite  func(topology.RegionID, uint64) // runs between reading the term and proposing
@@ -88,6 +96,21 @@ type Faults struct {
 	// Observe is no mistake: it watches. Apply calls it with every entry, and with whether the entry takes effect.
 	// payload is valid until it returns.
 	Observe func(store topology.StoreID, region topology.RegionID, index, tag uint64, payload []byte, applied bool)
+}
+
+// Beside is the store's side of a split or a merge: what a replica's machine does to other regions of the store. Apply
+// calls it, from the goroutine of one region at a time for each pair of neighbours.
+type Beside interface {
+	// Child adds the records with which the store's replica of a new region begins: see keys.Replica and the Raft log. The
+	// batch also gets the child's region state. Child does nothing if the store is not among the region's peers.
+	Child(b *engine.Batch, child topology.Region) error
+	// Absorb calls f while the store's replica of the region to the right applies nothing, and no other change of bounds
+	// is under way on the store. f adds the end of that replica to its batch and commits it. right is nil if the store has
+	// no replica of the region. When f succeeds the replica has ended for good.
+	Absorb(right topology.RegionID, f func() error) error
+	// Cover ends the store's frozen replicas of other regions that have some of the slots, before a snapshot brings a
+	// region with these slots. It returns an error if one of them is not frozen.
+	Cover(by topology.RegionID, slots topology.SlotRange) error
 }
 
 // Replica is a region's replica on this store. All methods may run concurrently. It has three parts that share a core.
@@ -117,12 +140,15 @@ func New(o Options) *Replica {
 	return r
 }
 
-// Start starts the replica under its NodeHost. members is empty when the replica has run before. A test that never
-// calls Start may leave Host out of the Options.
-func (r *Replica) Start(members map[uint64]dragonboat.Target) error {
+// Start starts the replica under its NodeHost. members is empty when the replica has run before, and when it joins: then
+// it begins empty and gets the region's data from the leader. A test that never calls Start may leave Host out of the
+// Options.
+func (r *Replica) Start(members map[uint64]dragonboat.Target, joins bool) error {
 	r.proposer.session = r.o.Host.GetNoOPSession(r.shard)
-	err := r.o.Host.StartOnDiskReplica(members, false, func(uint64, uint64) sm.IOnDiskStateMachine { return r.machine },
-		raftlog.GroupConfig(r.o.Region.ID, r.o.Replica, r.o.Knobs))
+	config := raftlog.GroupConfig(r.o.Region.ID, r.o.Replica, r.o.Knobs)
+	config.SnapshotEntries = 0 // see machine.count
+	err := r.o.Host.StartOnDiskReplica(members, joins, func(uint64, uint64) sm.IOnDiskStateMachine { return r.machine },
+		config)
 	if err != nil {
 		return fmt.Errorf("region %d: start replica %d: %w", r.o.Region.ID, r.o.Replica, err)
 	}
@@ -157,8 +183,12 @@ func (r *Replica) Release() {
 	r.proposer.abandon(ErrStopped)
 }
 
-// Region returns the region and this replica's id.
-func (r *Replica) Region() (topology.Region, topology.ReplicaID) { return r.o.Region, r.o.Replica }
+// Region returns the region as of the entries that this replica has applied, and this replica's id.
+func (r *Replica) Region() (topology.Region, topology.ReplicaID) {
+	desc, b := r.o.Region, r.bounds.Load()
+	desc.Slots, desc.Version, desc.Space = b.Slots, b.Version, r.space.ID
+	return desc, r.o.Replica
+}
 
 // Bounds are the slots of a region as its log has set them. Nobody may change them.
 type Bounds struct {
@@ -170,8 +200,11 @@ type Bounds struct {
 
 // Bounds returns the region's bounds as of the entries that this replica has applied. It takes no lock.
 func (r *Replica) Bounds() *Bounds {
-	return &Bounds{Slots: r.o.Region.Slots, Version: r.o.Region.Version}
+	return r.bounds.Load()
 }
+
+// ID returns the region's id.
+func (r *Replica) ID() topology.RegionID { return r.o.Region.ID }
 
 // Counters returns the counters that the replica adds to.
 func (r *Replica) Counters() *Counters { return r.counters }

@@ -10,6 +10,7 @@ import (
 
 	"neokv.dev/neokv/internal/engine"
 	"neokv.dev/neokv/internal/keys"
+	"neokv.dev/neokv/internal/topology"
 )
 
 // export is a region snapshot that this replica is about to send.
@@ -22,7 +23,9 @@ type export struct {
 // PrepareSnapshot implements sm.IOnDiskStateMachine: it pins the present state. dragonboat calls it while no Update
 // runs.
 func (m *machine) PrepareSnapshot() (any, error) {
-	if m.o.Failed() != nil {
+	m.still.Lock()
+	defer m.still.Unlock()
+	if m.o.Failed() != nil || m.state.Phase == keys.Absorbed {
 		return (*export)(nil), nil
 	}
 	x := &export{state: m.state, pinned: m.o.Engine.NewSnapshot()}
@@ -57,7 +60,7 @@ func (m *machine) save(x *export, out io.Writer, stop <-chan struct{}) (err erro
 			err = w.err // the first error, rather than the one that the table's writer makes of it
 		}
 	}()
-	if err := w.header(m.header(x.state.ApplyIndex)); err != nil {
+	if err := w.header(m.header(&x.state)); err != nil {
 		return err
 	}
 	going := func() error {
@@ -68,7 +71,7 @@ func (m *machine) save(x *export, out io.Writer, stop <-chan struct{}) (err erro
 			return nil
 		}
 	}
-	for _, span := range m.spans() {
+	for _, span := range m.spans(x.state.Slots) {
 		if err := x.pinned.WriteTables(span, snapshotTableBytes, w.table, going); err != nil {
 			return err
 		}
@@ -95,9 +98,9 @@ func (m *machine) save(x *export, out io.Writer, stop <-chan struct{}) (err erro
 	return nil
 }
 
-// spans returns the ranges of keys that a snapshot replaces. It also replaces the region state, which is one key.
-func (m *machine) spans() (spans []engine.Span) {
-	slots := m.o.Region.Slots
+// spans returns the ranges of keys that a snapshot of some slots replaces. It also replaces the region state, which is
+// one key.
+func (m *machine) spans(slots topology.SlotRange) (spans []engine.Span) {
 	add := func(lower, upper []byte) { spans = append(spans, engine.Span{Lower: lower, Upper: upper}) }
 	for _, ks := range keys.RegionKeyspaces {
 		add(m.space.Bounds(ks, slots))
@@ -106,15 +109,17 @@ func (m *machine) spans() (spans []engine.Span) {
 	return spans
 }
 
-func (m *machine) header(applyIndex uint64) snapshotHeader {
-	return snapshotHeader{region: m.o.Region.ID, space: m.space, slots: m.o.Region.Slots, applyIndex: applyIndex}
+func (m *machine) header(s *keys.RegionState) snapshotHeader {
+	return snapshotHeader{region: m.o.Region.ID, space: m.space, slots: s.Slots, applyIndex: s.ApplyIndex}
 }
 
 // RecoverFromSnapshot implements sm.IOnDiskStateMachine. It replaces the region's data with a received snapshot, or
 // leaves it as it is. A damaged snapshot makes the store fail; an error returned from here would make dragonboat end
 // the process.
 func (m *machine) RecoverFromSnapshot(in io.Reader, stop <-chan struct{}) error {
-	if m.o.Failed() != nil {
+	m.still.Lock()
+	defer m.still.Unlock()
+	if m.o.Failed() != nil || m.state.Phase == keys.Absorbed {
 		return nil
 	}
 	err := m.install(in, stop)
@@ -141,9 +146,9 @@ func (m *machine) install(in io.Reader, stop <-chan struct{}) (err error) {
 	if err != nil {
 		return err
 	}
-	if want := m.header(h.applyIndex); h != want {
-		return fmt.Errorf("it is of region %d, index %d, slots %v; want region %d, index %d, slots %v",
-			h.region, h.space.Index, h.slots, want.region, want.space.Index, want.slots)
+	if h.region != m.o.Region.ID || h.space != m.space {
+		return fmt.Errorf("it is of region %d, data space %d, index %d; want region %d, data space %d, index %d",
+			h.region, h.space.ID, h.space.Index, m.o.Region.ID, m.space.ID, m.space.Index)
 	}
 	if h.applyIndex <= m.state.ApplyIndex {
 		return fmt.Errorf("it is of apply index %d, the region is at %d", h.applyIndex, m.state.ApplyIndex)
@@ -164,7 +169,16 @@ func (m *machine) install(in io.Reader, stop <-chan struct{}) (err error) {
 // replace ingests the tables and then publishes the state that they hold. A read that sees only a part of that begins
 // anew, since the epoch rises again at the end. A read that sees the tables but not yet the published state judges
 // expiry by an older region time. So does any read that begins before an entry is applied.
+//
+// The region's slots may have changed between the old state and the new one. Where it has taken over another region, the
+// store's replica of that one is frozen, and ends first: what a crash then leaves has an old state of the region, and the
+// file of the snapshot. Where it has lost slots, their old data stays, unreachable, for the store to reclaim.
 func (m *machine) replace(tables *engine.Ingestion, h snapshotHeader) error {
+	if m.o.Beside != nil {
+		if err := m.o.Beside.Cover(m.o.Region.ID, h.slots); err != nil {
+			return err
+		}
+	}
 	m.legacyAt.Store(math.MaxUint64) // the tables may hold legacy strings: from now on reads look for them,
 	m.epoch.Add(1)                   // and reads under way begin anew
 	if err := tables.Commit(m.rows); err != nil {
@@ -178,11 +192,15 @@ func (m *machine) replace(tables *engine.Ingestion, h snapshotHeader) error {
 		return err
 	}
 	m.state = state
+	m.bound()
+	if m.state.Slots != h.slots || m.state.Space != h.space.ID {
+		return fmt.Errorf("its region state has slots %v, its header %v", m.state.Slots, h.slots)
+	}
 	if m.stage, m.staged, err = readStage(m.o.Engine, m.o.Region.ID); err != nil {
 		return err
 	}
-	m.publish()
-	m.epoch.Add(1)
+	m.writer.Forget()
+	m.publishChange()
 	m.proposer.disown()
 	return nil
 }

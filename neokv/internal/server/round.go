@@ -158,6 +158,7 @@ func (b *batch) partFor(t *route.Table, d route.Decision) *part {
 	b.used++
 	b.partOf[d.Index] = b.used
 	p.region, p.id, p.store, p.replica, p.follow, p.tasks = d.Index, r.ID, at, replica, d.Follow, p.tasks[:0]
+	p.run.Version = r.Version
 	p.run.Out.Proto, p.run.Out.More, p.run.Out.Room = b.c.out.Proto, b.c.out.More, freeRoom
 	p.pending.Index = 0
 	return p
@@ -292,7 +293,8 @@ func (b *batch) collectRest(t *route.Table, p *part, rest []int) {
 		}
 	case errors.Is(err, region.ErrAtLeader):
 		b.toLeader(t, rest)
-	case errors.Is(err, region.ErrNotLeader), errors.Is(err, region.ErrStopped), errors.Is(err, region.ErrDeadline):
+	case errors.Is(err, region.ErrNotLeader), errors.Is(err, region.ErrStopped), errors.Is(err, region.ErrDeadline),
+		errors.Is(err, region.ErrBounds):
 		// They stay open: the next round tries them again.
 	case errors.Is(err, region.ErrNoSpace):
 		b.failAll(rest, redis.ErrNoSpace)

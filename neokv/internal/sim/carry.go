@@ -26,7 +26,7 @@ var errNothing = errors.New("there is nothing to do it to")
 
 // do carries out a fault. The error says why it is left out.
 func (x *carrier) do(f fault.Fault, lasts time.Duration) error {
-	if err := f.Check(len(x.s.nodes), simRegions); err != nil {
+	if err := f.Check(len(x.s.nodes)); err != nil {
 		return err
 	}
 	x.s.sawBegin(f, x.running(f.Stores))

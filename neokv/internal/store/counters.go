@@ -4,6 +4,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"neokv.dev/neokv/internal/disk"
 	"neokv.dev/neokv/internal/engine"
@@ -36,7 +37,8 @@ func (s *Store) Counters() Counters {
 
 // regionCounters has what the store keeps for Counters.
 type regionCounters struct {
-	disk disk.Stats // as of when the store was opened, since its file system may be older
+	reclaimed atomic.Int64 // ranges of slots that belonged to no replica, deleted
+	disk      disk.Stats   // as of when the store was opened, since its file system may be older
 
 	mu      sync.Mutex
 	regions map[topology.RegionID]*region.Counters

@@ -28,6 +28,12 @@ type message struct {
 	Applied *topology.RegionID `json:"applied,omitempty"`
 	// Fit asks how fit the store is to lead these regions again, whose home it is; the answer is a fitness.
 	Fit []topology.RegionID `json:"fit,omitempty"`
+	// Bounds asks for what the store's replica of a region has applied; the answer is a boundsAnswer.
+	Bounds *topology.RegionID `json:"bounds,omitempty"`
+	// Change asks the leader of a region for a step of a split or merge; the answer is a bool.
+	Change *changeCall `json:"change,omitempty"`
+	// Allocate asks meta's leader for a region id and so many replica ids; the answer is an allocation.
+	Allocate int `json:"allocate,omitempty"`
 	// Checksum asks for a replica's checksum, or for an entry that has all replicas make one.
 	Checksum *checksumCall `json:"checksum,omitempty"`
 }
@@ -221,6 +227,20 @@ func (s *Store) handle(ctx context.Context, from topology.StoreID, request []byt
 		return json.Marshal(index)
 	case m.Fit != nil:
 		return json.Marshal(s.fitness(m.Fit))
+	case m.Bounds != nil:
+		return json.Marshal(s.answerBounds(*m.Bounds))
+	case m.Change != nil:
+		done, err := s.answerChange(ctx, *m.Change)
+		if err != nil {
+			return nil, err
+		}
+		return json.Marshal(done)
+	case m.Allocate > 0:
+		a, err := s.allocateHere(ctx, min(m.Allocate, maxPeers))
+		if err != nil {
+			return nil, err
+		}
+		return json.Marshal(a)
 	case m.Checksum != nil:
 		return s.answerChecksum(ctx, *m.Checksum)
 	case m.Runs != nil:
@@ -322,7 +342,7 @@ func (s *Store) learn(v *meta.ClusterView) {
 	s.publish()
 }
 
-// adopt makes m the store's map: it saves m for the next start, and starts the replicas that m gives to this store.
+// adopt makes m the store's map, and saves m for the next start.
 func (s *Store) adopt(m *meta.Map) error {
 	text, err := json.Marshal(m)
 	if err != nil {
@@ -331,15 +351,14 @@ func (s *Store) adopt(m *meta.Map) error {
 	if err := s.put(keys.AppendClusterMap(nil), append([]byte{mapFormat}, text...), false); err != nil {
 		return fmt.Errorf("keep cluster map: %w", err)
 	}
-	for _, r := range m.Regions {
-		if err := s.startReplica(m, r); err != nil {
-			return err
-		}
-	}
 	s.mu.Lock()
 	s.current = m
 	s.mu.Unlock()
 	s.publish()
+	select {
+	case s.tending <- struct{}{}: // m may give this store a replica that it lacks
+	default:
+	}
 	return nil
 }
 
@@ -379,8 +398,9 @@ func (s *Store) publish() {
 	}
 }
 
-// makeTable makes a slot table of what the store knows, and swaps it in if it differs from the present one. For regions
-// with a replica here it takes the leader from Raft, for the others from meta's leader.
+// makeTable makes a slot table of what the store knows, and swaps it in if it differs from the present one. A region's
+// bounds are those that its replica here has applied or those on the map, whichever are newer. The leader of a region
+// with a replica here is the one that Raft knows; the others come from meta's leader.
 func (s *Store) makeTable() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -398,14 +418,34 @@ func (s *Store) makeTable() {
 				Alive: known.Alive, Full: known.Full})
 		}
 	}
+	replicas := *s.replicas.Load()
 	regions := make([]route.LedRegion, 0, len(s.current.Regions))
+	add := func(r topology.Region) {
+		regions = append(regions, route.LedRegion{Region: r, Leader: s.leads[r.ID].Store, Term: s.leads[r.ID].Term})
+	}
+	// The replicas come last: what one of them applies meanwhile is not older than what is known of the others.
 	for _, r := range s.current.Regions {
-		entry := route.LedRegion{Region: r, Leader: s.leads[r.ID].Store, Term: s.leads[r.ID].Term}
-		if replica := s.Replica(r.ID); replica != nil {
-			leader, term, _ := replica.Leading()
-			entry.Told, entry.Leader, entry.Term = entry.Leader, r.StoreOf(leader), term
+		if replicas[r.ID] == nil {
+			add(r)
 		}
-		regions = append(regions, entry)
+	}
+	for _, r := range s.born {
+		if replicas[r.ID] == nil {
+			add(r)
+		}
+	}
+	for _, replica := range replicas {
+		r, _ := replica.Region()
+		if replica.Bounds().Phase == keys.Absorbed {
+			continue
+		}
+		if known := s.current.Region(r.ID); known != nil && known.Version > r.Version {
+			r = *known
+		}
+		add(r)
+		entry := &regions[len(regions)-1]
+		leader, term, _ := replica.Leading()
+		entry.Told, entry.Leader, entry.Term = entry.Leader, r.StoreOf(leader), term
 	}
 	epoch := uint64(1)
 	if old := s.table.Load(); old != nil {

@@ -132,6 +132,9 @@ func (s *Store) takers(t *route.Table, r *route.LedRegion) (heirs []topology.Sto
 // drops reports whether a full store drops a message of Raft: one with entries that write, or the begin of a snapshot.
 // Meta's are few and small.
 func (s *Store) drops(m *pb.Message) bool {
+	if m.Type == pb.InstallSnapshot && !s.running(topology.RegionID(m.ShardID)) {
+		return true // dragonboat ends the process if a snapshot comes for a replica that has never run here
+	}
 	if !s.full.Load() || topology.RegionID(m.ShardID) == topology.MetaRegion {
 		return false
 	}

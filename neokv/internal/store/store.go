@@ -32,9 +32,6 @@ import (
 	"neokv.dev/neokv/settings"
 )
 
-// FormatVersion is the format of a store's folder. Open refuses a folder of another format.
-const FormatVersion = 1
-
 // Heartbeat is how often a store reports to meta's leader.
 const Heartbeat = time.Second
 
@@ -69,11 +66,12 @@ type Options struct {
 
 // Faults are mistakes that a test plants in a store, to see that a checker finds them. The zero value plants none.
 type Faults struct {
-	Log       raftlog.Faults
-	Region    region.Faults
-	Janitor   janitor.Faults
-	Transport transport.Faults
-	Journal   disk.JournalFaults // of the journal that the stores share; package neokv plants them
+	Log        raftlog.Faults
+	Region     region.Faults
+	Janitor    janitor.Faults
+	Transport  transport.Faults
+	EarlyMerge bool               // a merge does not wait until all replicas of the right region are frozen
+	Journal    disk.JournalFaults // of the journal that the stores share; package neokv plants them
 	// BeforeSave is called like raftlog.Faults.BeforeSave, with the store whose log it is.
 	BeforeSave func(topology.StoreID)
 }
@@ -89,24 +87,31 @@ type Store struct {
 
 	metaLeader atomic.Uint64 // the store that leads meta as this store's replica of meta knows, 0 if it knows none
 
-	replicas atomic.Pointer[map[topology.RegionID]*region.Replica] // replaced whole; readers take no lock
-	counters regionCounters
-	popped   redis.PopMemory
-	stalls   *raftlog.Stalls
-	janitor  *janitor.Janitor // nil until Open has started it
-	table    atomic.Pointer[route.Table]
-	changed  atomic.Pointer[chan struct{}] // see Changed; publish replaces it after the table
+	replicas  atomic.Pointer[map[topology.RegionID]*region.Replica] // replaced whole; readers take no lock
+	replicaMu sync.Mutex                                            // held to replace them
+	ranges    ranges
+	left      atomic.Bool   // the store may hold data of slots that belong to none of its replicas
+	tending   chan struct{} // wakes tend
+	changes   changes       // see change.go
+	randMu    sync.Mutex    // for Options.Rand
+	counters  regionCounters
+	popped    redis.PopMemory
+	stalls    *raftlog.Stalls
+	janitor   *janitor.Janitor // nil until Open has started it
+	table     atomic.Pointer[route.Table]
+	changed   atomic.Pointer[chan struct{}] // see Changed; publish replaces it after the table
 
 	publishing atomic.Int64 // calls of publish that the one at work has not served
 
 	mu        sync.Mutex
-	current   *meta.Map                        // the map by which the store starts replicas
-	newer     *meta.Map                        // a map that has arrived and is not adopted yet
-	statuses  map[topology.StoreID]meta.Status // as meta's leader said last
-	leads     map[topology.RegionID]meta.Lead  // likewise, for regions without a replica here
-	metaStore topology.StoreID                 // the store that led meta last
-	alone     bool                             // the last report got no answer
-	heard     time.Time                        // since when reports get answers
+	current   *meta.Map                             // the map that the store has adopted last
+	born      map[topology.RegionID]topology.Region // children that do not run here yet
+	newer     *meta.Map                             // a map that has arrived and is not adopted yet
+	statuses  map[topology.StoreID]meta.Status      // as meta's leader said last
+	leads     map[topology.RegionID]meta.Lead       // likewise, for regions without a replica here
+	metaStore topology.StoreID                      // the store that led meta last
+	alone     bool                                  // the last report got no answer
+	heard     time.Time                             // since when reports get answers
 
 	full   atomic.Bool // see space.go
 	handed int         // of watchSpace: counts hand-overs that have failed
@@ -133,7 +138,7 @@ func Open(o Options) (s *Store, err error) {
 	s = &Store{
 		o: o, current: new(meta.Map), statuses: make(map[topology.StoreID]meta.Status),
 		leads: make(map[topology.RegionID]meta.Lead), wake: make(chan struct{}, 1), metaStore: 1,
-		heard:    time.Now(),
+		heard: time.Now(), born: make(map[topology.RegionID]topology.Region), tending: make(chan struct{}, 1),
 		counters: regionCounters{disk: o.FS.Stats(), regions: make(map[topology.RegionID]*region.Counters)},
 	}
 	s.replicas.Store(new(map[topology.RegionID]*region.Replica))
@@ -166,10 +171,21 @@ func Open(o Options) (s *Store, err error) {
 		return s, err
 	}
 	forJanitor := rand.New(rand.NewPCG(o.Rand.Uint64(), o.Rand.Uint64())) // now, while nobody else draws from o.Rand
-	if err := s.identify(); err != nil {
+	known, err := s.identify()
+	if err != nil {
 		return s, err
 	}
 	cached, err := s.cachedMap()
+	if err == nil && !known {
+		err = s.found(cached)
+	}
+	if err != nil {
+		return s, err
+	}
+	if cached != nil {
+		s.current = cached
+	}
+	all, err := s.owned()
 	if err != nil {
 		return s, err
 	}
@@ -180,15 +196,18 @@ func Open(o Options) (s *Store, err error) {
 	if err := s.startMeta(); err != nil {
 		return s, err
 	}
-	if cached != nil {
-		if err := s.adopt(cached); err != nil {
-			return s, err
-		}
+	if err := s.removeLogs(all); err != nil {
+		return s, err
+	}
+	if err := s.startReplicas(all); err != nil {
+		return s, err
 	}
 	if err := o.FS.Failed(); err != nil {
 		return s, err
 	}
+	s.left.Store(true)
 	s.wg.Go(s.run)
+	s.wg.Go(s.tend)
 	s.wg.Go(s.bridgeStalls)
 	s.wg.Go(s.watchSpace)
 	if o.Settings.Raft.LeaderReturn > 0 {
@@ -202,29 +221,26 @@ func Open(o Options) (s *Store, err error) {
 	return s, nil
 }
 
-// identify checks that the folder belongs to this store and cluster and has a known format. It marks a new folder so.
-func (s *Store) identify() error {
-	key := keys.AppendStoreIdentity(nil)
-	want := keys.StoreIdentity{FormatVersion: FormatVersion, Cluster: s.o.Cluster, Store: s.o.ID}
-	value, err := s.get(key)
-	if err != nil {
-		return err
-	}
-	if value == nil {
-		return s.put(key, want.Append(nil), true)
+// identify checks that the folder belongs to this store and cluster and has a known format. known is false for a new
+// folder, and for one that an older program left: such a folder has no records of replicas yet.
+func (s *Store) identify() (known bool, err error) {
+	value, err := s.get(keys.AppendStoreIdentity(nil))
+	if err != nil || value == nil {
+		return false, err
 	}
 	have, err := keys.ParseStoreIdentity(value)
-	switch {
-	case err != nil:
-		return err
-	case have.FormatVersion != want.FormatVersion:
-		return fmt.Errorf("folder %s has storage format %d, this program writes %d", s.o.Dir, have.FormatVersion,
-			want.FormatVersion)
-	case have != want:
-		return fmt.Errorf("folder %s belongs to store %d of cluster %x, not to store %d of cluster %x",
+	if err != nil {
+		return false, fmt.Errorf("folder %s: %w", s.o.Dir, err)
+	}
+	if want := s.identity(); have.Cluster != want.Cluster || have.Store != want.Store {
+		return false, fmt.Errorf("folder %s belongs to store %d of cluster %x, not to store %d of cluster %x",
 			s.o.Dir, have.Store, have.Cluster, want.Store, want.Cluster)
 	}
-	return nil
+	return have.FormatVersion == keys.FormatVersion, nil
+}
+
+func (s *Store) identity() *keys.StoreIdentity {
+	return &keys.StoreIdentity{FormatVersion: keys.FormatVersion, Cluster: s.o.Cluster, Store: s.o.ID}
 }
 
 func (s *Store) get(key []byte) ([]byte, error) {
@@ -256,8 +272,9 @@ func (s *Store) startHost() error {
 		Sync: s.o.Settings.Engine.WALSync == "always", Applied: s.applied, Failed: s.o.FS.Failed, Fence: s.o.FS.Fence,
 		Stalls: s.stalls, Faults: faults,
 	})
-	// A step worker waits in each sync, and all regions that share the worker wait with it.
-	workers := config.EngineConfig{ExecShards: 8, CommitShards: 1, ApplyShards: 4, SnapshotShards: 2, CloseShards: 1}
+	// A step worker waits in each sync, and all regions that share the worker wait with it. A worker for snapshots sends
+	// one, or starts a replica: a child must not wait for snapshots that throttled links delay.
+	workers := config.EngineConfig{ExecShards: 8, CommitShards: 1, ApplyShards: 4, SnapshotShards: 16, CloseShards: 1}
 	log := config.GetTinyMemLogDBConfig()
 	log.Shards = workers.ExecShards
 	host, err := dragonboat.NewNodeHost(config.NodeHostConfig{
@@ -322,59 +339,16 @@ func (s *Store) startMeta() error {
 		for i := range min(s.o.Settings.Cluster.Stores, meta.MaxReplicas) {
 			voters = append(voters, topology.StoreID(i+1))
 		}
-		s.wg.Go(func() { s.campaign(topology.MetaRegion, topology.ReplicaID(replica), voters) })
+		s.wg.Go(func() { s.campaign(topology.MetaRegion, topology.ReplicaID(replica), voters, len(voters)) })
 	}
 	return nil
 }
 
-// startReplica starts the store's replica of r, if it has one that does not run yet.
-func (s *Store) startReplica(m *meta.Map, r topology.Region) error {
-	peer, held := r.PeerOn(s.o.ID)
-	if !held || s.Replica(r.ID) != nil {
-		return nil
-	}
-	replica := region.New(region.Options{
-		Region: r, Index: m.RedisIndex(), Store: s.o.ID, Replica: peer.Replica, Engine: s.engine, Host: s.host,
-		Knobs: s.o.Settings.Raft, Incarnation: s.o.Rand.Uint64() ^ uint64(time.Now().UnixNano()), Failed: s.o.FS.Failed,
-		Fence: s.o.FS.Fence, OldestRead: s.o.FS.OldestRead, Changed: s.leadingChanged,
-		OnServe:  s.o.OnServe,
-		Counters: s.counters.of(r.ID), PopMemory: &s.popped, Faults: s.o.Faults.Region,
-	})
-	next := make(map[topology.RegionID]*region.Replica)
-	for id, old := range *s.replicas.Load() {
-		next[id] = old
-	}
-	next[r.ID] = replica
-	s.replicas.Store(&next)
-
-	var members map[uint64]dragonboat.Target
-	if !s.host.HasNodeInfo(uint64(r.ID), uint64(peer.Replica)) {
-		s.endpoint.Fresh(r.ID)
-		members = make(map[uint64]dragonboat.Target)
-		for _, p := range r.Peers {
-			members[uint64(p.Replica)] = p.Store.RaftAddress()
-		}
-	} else if err := s.log.Check(r.ID, peer.Replica); err != nil {
-		return err
-	}
-	if err := replica.Start(members); err != nil {
-		return err
-	}
-	if s.o.Booting && r.Peers[0].Store == s.o.ID {
-		var voters []topology.StoreID
-		for _, p := range r.Peers {
-			voters = append(voters, p.Store)
-		}
-		s.wg.Go(func() { s.campaign(r.ID, peer.Replica, voters) })
-	}
-	return nil
-}
-
-// campaign waits until the region's other voters run, and then makes the store's replica stand for election until the
+// campaign waits until so many of the region's voters run, and then makes the store's replica stand for election until the
 // region has a leader. It must repeat that: a candidate whose requests were lost waits for its next time-out, and a
 // replica ignores the call while it has bootstrap entries to apply. After a while campaign leaves the election to
 // Raft's own time-outs.
-func (s *Store) campaign(id topology.RegionID, replica topology.ReplicaID, voters []topology.StoreID) {
+func (s *Store) campaign(id topology.RegionID, replica topology.ReplicaID, voters []topology.StoreID, enough int) {
 	ctx, cancel := context.WithTimeout(s.ctx, 2*time.Second)
 	defer cancel()
 	wait := 200 * time.Microsecond
@@ -387,11 +361,15 @@ func (s *Store) campaign(id topology.RegionID, replica topology.ReplicaID, voter
 		wait = min(2*wait, 50*time.Millisecond)
 		return true
 	}
-	for _, v := range voters {
-		for v != s.o.ID && !s.runs(ctx, v, id) {
-			if !again() {
-				return
+	running := map[topology.StoreID]bool{s.o.ID: true}
+	for len(running) < enough {
+		for _, v := range voters {
+			if !running[v] && s.runs(ctx, v, id) {
+				running[v] = true
 			}
+		}
+		if len(running) < enough && !again() {
+			return
 		}
 	}
 	for {

@@ -28,6 +28,27 @@ func (r SlotRange) Contains(s Slot) bool { return r.First <= s && s <= r.Last }
 // Count is the number of slots in the range.
 func (r SlotRange) Count() int { return int(r.Last) - int(r.First) + 1 }
 
+// Overlaps reports whether the ranges have a slot in common.
+func (r SlotRange) Overlaps(other SlotRange) bool {
+	return r.First <= other.Last && other.First <= r.Last
+}
+
+// Complement returns the ranges of slots that are in none of the given ones, ascending. It sorts held.
+func Complement(held []SlotRange) (rest []SlotRange) {
+	slices.SortFunc(held, func(a, b SlotRange) int { return int(a.First) - int(b.First) })
+	next := 0
+	for _, r := range held {
+		if int(r.First) > next {
+			rest = append(rest, SlotRange{First: Slot(next), Last: r.First - 1})
+		}
+		next = max(next, int(r.Last)+1)
+	}
+	if next < SlotCount {
+		rest = append(rest, SlotRange{First: Slot(next), Last: SlotCount - 1})
+	}
+	return rest
+}
+
 // String prints the range as Redis does: "0-5460", or "7" for a single slot.
 func (r SlotRange) String() string {
 	if r.First == r.Last {

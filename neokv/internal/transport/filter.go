@@ -164,6 +164,12 @@ func (f *filter) fresh(region topology.RegionID) {
 	s.unknown = time.Time{}
 }
 
+func (f *filter) forget(region topology.RegionID) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.regions, region)
+}
+
 // in notes a message before the store's replicas see it.
 func (f *filter) in(m *pb.Message, now time.Time) {
 	switch {

@@ -1,0 +1,551 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"neokv.dev/neokv/internal/keys"
+	"neokv.dev/neokv/internal/region"
+	"neokv.dev/neokv/internal/route"
+	"neokv.dev/neokv/internal/topology"
+)
+
+// The store that leads a region drives its splits, and the merges that widen it. What a change has got to is in the logs
+// of the regions (keys.Change). So when the driver is gone, whichever store leads then finishes the change, or calls it
+// off: settleChange. Region and replica ids come from meta's leader.
+//
+// A merge has these steps; region/change.go says why they are safe.
+//
+//	left   begin                     no other change of the left region from here on
+//	right  begin, freeze             by the right region's leader; its clients wait from here on
+//	all    every store has applied the freeze, and synced it
+//	left   merge                     its clients and those of the right region go on
+//	all    every store has applied the merge
+//	left   end
+//
+// If a step fails before the merge, the left region's leader ends the attempt, and then the right region thaws.
+
+// changes are the changes that the store drives at present, by the region that they belong to.
+type changes struct {
+	mu      sync.Mutex
+	driving map[topology.RegionID]bool
+}
+
+// drive reports whether the caller may drive a change of the region. If so it must call the function that it gets.
+func (x *changes) drive(id topology.RegionID) (done func(), ok bool) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.driving[id] {
+		return nil, false
+	}
+	if x.driving == nil {
+		x.driving = make(map[topology.RegionID]bool)
+	}
+	x.driving[id] = true
+	return func() {
+		x.mu.Lock()
+		defer x.mu.Unlock()
+		delete(x.driving, id)
+	}, true
+}
+
+const (
+	// stepTime bounds one entry of a change.
+	stepTime = 2 * time.Second
+	// freezeTime bounds how long a region stays frozen while its merge goes on.
+	freezeTime = time.Second
+	// changePause is how long a driver waits before it asks the other stores again.
+	changePause = time.Millisecond
+)
+
+// maxPeers bounds the replicas of a region.
+const maxPeers = 64
+
+// ErrNotLeading is the error of a change that another store has to drive.
+var ErrNotLeading = errors.New("the store does not lead the region")
+
+// errBusy is the error of a change of a region whose last one is not over yet.
+var errBusy = errors.New("another split or merge of the region is under way")
+
+// leading returns the store's replica of a region, which must serve.
+func (s *Store) leading(id topology.RegionID) (*region.Replica, error) {
+	r := s.Replica(id)
+	if r == nil {
+		return nil, ErrNotLeading
+	}
+	if _, _, serving := r.Leading(); !serving {
+		return nil, ErrNotLeading
+	}
+	return r, nil
+}
+
+// Split splits a region, which this store must lead, so that a new region has its slots from at on. It returns the new
+// region. It returns when the new region has taken its first entry, or at the latest when ctx ends.
+func (s *Store) Split(ctx context.Context, id topology.RegionID, at topology.Slot) (topology.RegionID, error) {
+	r, err := s.leading(id)
+	if err != nil {
+		return 0, err
+	}
+	desc, _ := r.Region()
+	switch {
+	case desc.Slots.Count() == 1:
+		return 0, fmt.Errorf("region %d has the single slot %v", id, desc.Slots)
+	case at <= desc.Slots.First || at > desc.Slots.Last:
+		return 0, fmt.Errorf("slot %d does not divide region %d, which has the slots %v; want %d to %d", at, id,
+			desc.Slots, desc.Slots.First+1, desc.Slots.Last)
+	case r.Bounds().Change.Kind != keys.NoChange:
+		return 0, errBusy
+	}
+	done, ok := s.changes.drive(id)
+	if !ok {
+		return 0, errBusy
+	}
+	defer done()
+	child, replica, err := s.allocate(ctx, len(desc.Peers))
+	if err != nil {
+		return 0, err
+	}
+	begun, err := r.Begin(ctx, time.Now().Add(stepTime), keys.Splitting, child, 0)
+	if err != nil {
+		return 0, err
+	}
+	peers := slices.Clone(s.spread(desc.Peers))
+	for i := range peers {
+		peers[i].Replica = replica + topology.ReplicaID(i)
+	}
+	if err := r.Split(ctx, time.Now().Add(stepTime), begun, at, child, peers); err != nil {
+		return 0, err // settleChange ends it
+	}
+	for !s.hasBegun(child) {
+		if !pause(ctx) {
+			return child, nil
+		}
+	}
+	_, err = r.End(ctx, time.Now().Add(stepTime), begun)
+	if err != nil {
+		err = nil // the child is there; settleChange ends the change
+	}
+	return child, err
+}
+
+// spread returns a region's replicas with the one in front that is to lead a child: on the store that is the home of the
+// fewest regions, of those that are alive.
+func (s *Store) spread(peers []topology.Peer) []topology.Peer {
+	t := s.Table()
+	homes := make(map[topology.StoreID]int)
+	for i := range t.Regions {
+		homes[t.Regions[i].Peers[0].Store]++
+	}
+	peers = slices.Clone(peers)
+	slices.SortStableFunc(peers, func(a, b topology.Peer) int {
+		cost := func(p topology.Peer) int {
+			if st := t.Store(p.Store); st == nil || !st.Alive || st.Full {
+				return 1 << 20
+			}
+			return homes[p.Store]
+		}
+		return cost(a) - cost(b)
+	})
+	return peers
+}
+
+// hasBegun reports whether a child has applied an entry of its own here, so that a quorum of it has its log.
+func (s *Store) hasBegun(child topology.RegionID) bool {
+	r := s.Replica(child)
+	return r != nil && r.Applied() > region.ChildIndex
+}
+
+// pause waits a moment, and returns false if ctx ends.
+func pause(ctx context.Context) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(changePause):
+		return true
+	}
+}
+
+// Merge merges a region's right neighbour into it. This store must lead the region.
+func (s *Store) Merge(ctx context.Context, left topology.RegionID) (right topology.RegionID, err error) {
+	r, err := s.leading(left)
+	if err != nil {
+		return 0, err
+	}
+	desc, _ := r.Region()
+	neighbour, err := s.neighbour(&desc)
+	if err != nil {
+		return 0, err
+	}
+	if r.Bounds().Change.Kind != keys.NoChange {
+		return 0, errBusy
+	}
+	done, ok := s.changes.drive(left)
+	if !ok {
+		return 0, errBusy
+	}
+	defer done()
+	for _, x := range []*topology.Region{&desc, &neighbour.Region} { // so that the freeze is short
+		if err := s.keepUp(ctx, x); err != nil {
+			return 0, err
+		}
+	}
+	begun, err := r.Begin(ctx, time.Now().Add(stepTime), keys.Merging, neighbour.ID, 0)
+	if err != nil {
+		return 0, err
+	}
+	if err := s.takeOver(ctx, r, &desc, neighbour, begun); err != nil {
+		s.callOff(r, neighbour.ID, begun)
+		return 0, err
+	}
+	s.endMerge(ctx, r, begun)
+	return neighbour.ID, nil
+}
+
+// maxLag is how many entries a replica may be behind when a merge begins.
+const maxLag = 1000
+
+// keepUp waits until all replicas of a region are near the end of its log.
+func (s *Store) keepUp(ctx context.Context, r *topology.Region) error {
+	mine := s.Replica(r.ID)
+	if mine == nil {
+		return fmt.Errorf("region %d: no replica on store %d", r.ID, s.o.ID)
+	}
+	ctx, cancel := context.WithTimeout(ctx, stepTime)
+	defer cancel()
+	return s.everyStore(ctx, r, func(b boundsAnswer) bool { return b.Version > 0 && b.Applied+maxLag >= mine.Applied() })
+}
+
+// neighbour returns a region's right neighbour, if the two can be merged.
+func (s *Store) neighbour(left *topology.Region) (*route.LedRegion, error) {
+	t := s.Table()
+	if left.Slots.Last == topology.SlotCount-1 {
+		return nil, fmt.Errorf("region %d has the last slot: there is no region to its right", left.ID)
+	}
+	right, _ := t.Region(left.Slots.Last + 1)
+	if right == nil || right.Slots.First != left.Slots.Last+1 {
+		return nil, fmt.Errorf("the region to the right of region %d is not known here yet", left.ID)
+	}
+	if right.DataSpace() != left.DataSpace() {
+		return nil, fmt.Errorf("regions %d and %d have different data spaces (%d and %d): their folder is of an older format, "+
+			"in which each region has its own", left.ID, right.ID, left.DataSpace(), right.DataSpace())
+	}
+	for _, p := range left.Peers {
+		if _, ok := right.PeerOn(p.Store); !ok || len(right.Peers) != len(left.Peers) {
+			return nil, fmt.Errorf("regions %d and %d have replicas on different stores", left.ID, right.ID)
+		}
+		if st := t.Store(p.Store); st == nil || !st.Alive {
+			return nil, fmt.Errorf("store %d is down, and a merge needs all replicas of regions %d and %d", p.Store,
+				left.ID, right.ID)
+		}
+	}
+	return right, nil
+}
+
+// takeOver freezes the right region and merges it into the left one.
+func (s *Store) takeOver(ctx context.Context, r *region.Replica, left *topology.Region, right *route.LedRegion,
+	begun uint64) error {
+	ctx, cancel := context.WithTimeout(ctx, freezeTime)
+	defer cancel()
+	leave := changeCall{Region: right.ID, Do: doFreeze, Left: left.ID, Begun: begun}
+	if err := s.atLeader(ctx, leave); err != nil {
+		return err
+	}
+	frozen := func(b boundsAnswer) bool { return b.Phase == keys.Frozen && b.Begun == begun && b.Synced }
+	if !s.o.Faults.EarlyMerge {
+		if err := s.everyStore(ctx, &right.Region, frozen); err != nil {
+			return err
+		}
+	}
+	mine := s.Replica(right.ID)
+	if mine == nil {
+		return fmt.Errorf("region %d: no replica on store %d", right.ID, s.o.ID)
+	}
+	for s.o.Faults.EarlyMerge && mine.Bounds().Phase != keys.Frozen {
+		if !pause(ctx) {
+			return ctx.Err()
+		}
+	}
+	state, err := mine.State()
+	if err != nil {
+		return err
+	}
+	return r.Merge(ctx, time.Now().Add(stepTime), begun, r.Bounds().Version, state)
+}
+
+// callOff ends a merge that has not happened, and then thaws the right region. What it does not get done settleChange
+// does later.
+func (s *Store) callOff(r *region.Replica, right topology.RegionID, begun uint64) {
+	ctx, cancel := context.WithTimeout(s.ctx, stepTime)
+	defer cancel()
+	if over, err := s.abort(ctx, r, begun); err == nil && over {
+		s.atLeader(ctx, changeCall{Region: right, Do: doThaw, Begun: begun})
+	}
+}
+
+// abort ends an attempt at a merge, and reports whether it has not happened and never will. The entry that ends it tells:
+// behind that entry no merge of the attempt takes effect.
+func (s *Store) abort(ctx context.Context, left *region.Replica, begun uint64) (over bool, err error) {
+	if err := left.Abort(ctx, time.Now().Add(stepTime), begun); err != nil {
+		return false, err
+	}
+	c := left.Bounds().Change
+	return c.Kind != keys.Merged || c.Begun != begun, nil
+}
+
+// endMerge ends a merge when all stores have applied it. A store that is down leaves it open: while it has not
+// retired the right region, the left one must not be split there again.
+func (s *Store) endMerge(ctx context.Context, r *region.Replica, begun uint64) {
+	desc, _ := r.Region()
+	merged := func(b boundsAnswer) bool { return b.Version >= desc.Version }
+	ctx, cancel := context.WithTimeout(ctx, stepTime)
+	defer cancel()
+	if s.everyStore(ctx, &desc, merged) == nil {
+		r.End(ctx, time.Now().Add(stepTime), begun)
+	}
+}
+
+// settleChanges finishes the changes of the regions that this store leads and that nobody drives.
+func (s *Store) settleChanges() {
+	for id, r := range *s.replicas.Load() {
+		if r.Bounds().Change.Kind == keys.NoChange {
+			continue
+		}
+		if _, _, serving := r.Leading(); !serving {
+			continue
+		}
+		if done, ok := s.changes.drive(id); ok {
+			s.wg.Go(func() {
+				defer done()
+				s.settleChange(r)
+			})
+		}
+	}
+}
+
+func (s *Store) settleChange(r *region.Replica) {
+	ctx, cancel := context.WithTimeout(s.ctx, Heartbeat)
+	defer cancel()
+	deadline := time.Now().Add(Heartbeat)
+	switch c := r.Bounds().Change; c.Kind {
+	case keys.Splitting:
+		r.Abort(ctx, deadline, c.Begun)
+	case keys.HasSplit:
+		if s.hasBegun(c.Other) {
+			r.End(ctx, deadline, c.Begun)
+		}
+	case keys.Merging:
+		s.callOff(r, c.Other, c.Begun)
+	case keys.Merged:
+		s.endMerge(ctx, r, c.Begun)
+	case keys.Leaving:
+		// The left region has the same stores. If it is gone here, another one has absorbed it, which cannot be before its
+		// own changes were over. Had it absorbed this region before, this replica would be gone, too.
+		over := s.Replica(c.Other) == nil
+		if !over && s.callLeader(ctx, changeCall{Region: c.Other, Do: doAsk, Begun: c.Begun}, &over) != nil {
+			return
+		}
+		if over {
+			r.End(ctx, deadline, c.Begun)
+		}
+	}
+}
+
+// changeCall asks the store that leads a region for a step of a change.
+type changeCall struct {
+	Region topology.RegionID `json:"region"`
+	Do     string            `json:"do"`
+	Left   topology.RegionID `json:"left,omitempty"`
+	Begun  uint64            `json:"begun"`
+}
+
+const (
+	doFreeze = "freeze" // of the right region: begin and freeze; the answer is true
+	doThaw   = "thaw"   // of the right region: end; the answer is true
+	// doAsk, of the left region: the answer is true if the merge of this attempt has not happened and never will.
+	doAsk = "ask"
+)
+
+// boundsAnswer says what a store's replica of a region has applied.
+type boundsAnswer struct {
+	Version uint64     `json:"version"` // 0 if there is no replica that runs
+	Phase   keys.Phase `json:"phase"`
+	Begun   uint64     `json:"begun"` // of the change that is open
+	Applied uint64     `json:"applied"`
+	Synced  bool       `json:"synced"` // all this is durable
+}
+
+func (s *Store) answerBounds(id topology.RegionID) (b boundsAnswer) {
+	r := s.Replica(id)
+	if r == nil || !r.Running() {
+		return b
+	}
+	b.Applied = r.Applied()
+	x := r.Bounds()
+	b.Version, b.Phase, b.Begun = x.Version, x.Phase, x.Change.Begun
+	b.Synced = b.Phase == keys.Frozen && s.engine.Sync() == nil && s.Failed() == nil
+	return b
+}
+
+// answerChange takes a step of a change for another store.
+func (s *Store) answerChange(ctx context.Context, c changeCall) (bool, error) {
+	r, err := s.leading(c.Region)
+	if err != nil {
+		return false, err
+	}
+	deadline := time.Now().Add(freezeTime)
+	switch c.Do {
+	case doFreeze:
+		if _, err := r.Begin(ctx, deadline, keys.Leaving, c.Left, c.Begun); err != nil {
+			return false, err
+		}
+		_, err := r.Freeze(ctx, deadline, c.Begun)
+		return err == nil, err
+	case doThaw:
+		_, err := r.End(ctx, deadline, c.Begun)
+		return err == nil, err
+	case doAsk:
+		done, ok := s.changes.drive(c.Region)
+		if !ok {
+			return false, nil // the merge goes on
+		}
+		defer done()
+		return s.abort(ctx, r, c.Begun)
+	}
+	return false, fmt.Errorf("region %d: unknown step %q of a change", c.Region, c.Do)
+}
+
+// everyStore waits until the replicas of a region on all of its stores are in a state.
+func (s *Store) everyStore(ctx context.Context, r *topology.Region, is func(boundsAnswer) bool) error {
+	request, err := json.Marshal(message{Bounds: &r.ID})
+	if err != nil {
+		panic(err)
+	}
+	var mu sync.Mutex
+	var late []topology.StoreID
+	var wg sync.WaitGroup
+	for _, p := range r.Peers {
+		wg.Go(func() {
+			for {
+				var b boundsAnswer
+				ok := true
+				if p.Store == s.o.ID {
+					b = s.answerBounds(r.ID)
+				} else {
+					short, cancel := context.WithTimeout(ctx, callTimeout)
+					reply, err := s.endpoint.Call(short, p.Store, request)
+					cancel()
+					ok = err == nil && json.Unmarshal(reply, &b) == nil
+				}
+				if ok && is(b) {
+					return
+				}
+				if !pause(ctx) {
+					mu.Lock()
+					late = append(late, p.Store)
+					mu.Unlock()
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if len(late) > 0 {
+		slices.Sort(late)
+		return fmt.Errorf("region %d: the replicas on stores %v are not there in time", r.ID, late)
+	}
+	return nil
+}
+
+// atLeader has the leader of a region take a step.
+func (s *Store) atLeader(ctx context.Context, c changeCall) error {
+	var done bool
+	err := s.callLeader(ctx, c, &done)
+	if err == nil && !done {
+		err = fmt.Errorf("region %d: %s: no", c.Region, c.Do)
+	}
+	return err
+}
+
+func (s *Store) callLeader(ctx context.Context, c changeCall, answer *bool) (err error) {
+	t := s.Table()
+	r := t.ByID(c.Region)
+	if r == nil {
+		return fmt.Errorf("region %d is not known here", c.Region)
+	}
+	if r.Leader == s.o.ID {
+		*answer, err = s.answerChange(ctx, c)
+		return err
+	}
+	request, err := json.Marshal(message{Change: &c})
+	if err != nil {
+		panic(err)
+	}
+	reply, err := s.endpoint.Call(ctx, r.Leader, request)
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(reply, answer)
+}
+
+// allocation is what meta's leader hands out for one child.
+type allocation struct {
+	Region  topology.RegionID  `json:"region"`
+	Replica topology.ReplicaID `json:"replica"` // the first of as many as were asked for
+}
+
+// allocate gets a region id, and the first of n consecutive replica ids, from meta's leader.
+func (s *Store) allocate(ctx context.Context, n int) (topology.RegionID, topology.ReplicaID, error) {
+	request, err := json.Marshal(message{Allocate: n})
+	if err != nil {
+		panic(err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, stepTime)
+	defer cancel()
+	for {
+		var a allocation
+		var err error
+		if at := s.metaStoreNow(); at == s.o.ID {
+			a, err = s.allocateHere(ctx, n)
+		} else {
+			var reply []byte
+			short, cancel := context.WithTimeout(ctx, callTimeout)
+			if reply, err = s.endpoint.Call(short, at, request); err == nil {
+				err = json.Unmarshal(reply, &a)
+			}
+			cancel()
+		}
+		if err == nil && a.Region > 0 && a.Replica > 0 {
+			return a.Region, a.Replica, nil
+		}
+		select {
+		case <-ctx.Done():
+			return 0, 0, fmt.Errorf("no ids for a new region from the leader of meta: %w", errors.Join(err, ctx.Err()))
+		case <-time.After(10 * changePause):
+		}
+	}
+}
+
+// metaStoreNow returns the store that leads meta, as far as this one knows.
+func (s *Store) metaStoreNow() topology.StoreID {
+	if l := s.metaLead(); l != 0 {
+		return l
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.metaStore
+}
+
+// allocateHere is allocate at meta's leader.
+func (s *Store) allocateHere(ctx context.Context, n int) (a allocation, err error) {
+	group := s.group.Load()
+	if group == nil || s.metaLead() != s.o.ID {
+		return a, ErrNotLeading
+	}
+	a.Region, a.Replica, err = group.Allocate(ctx, 1, n)
+	return a, err
+}

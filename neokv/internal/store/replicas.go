@@ -1,0 +1,528 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/lni/dragonboat/v4"
+	pb "github.com/lni/dragonboat/v4/raftpb"
+
+	"neokv.dev/neokv/internal/engine"
+	"neokv.dev/neokv/internal/keys"
+	"neokv.dev/neokv/internal/meta"
+	"neokv.dev/neokv/internal/region"
+	"neokv.dev/neokv/internal/topology"
+)
+
+// The store's replicas. The store has a record of each (keys.Replica), beside the replica's region state. It starts the
+// replicas that have records, whatever the cluster map says. A record is made
+//
+//   - when the store is opened for the first time, for the regions of a new cluster;
+//   - by the split of a region, for the child, in the batch that splits the parent;
+//   - for a region that the map gives to this store, if no replica here has any of its slots: the store missed the split,
+//     since it got the parent as a snapshot. Such a replica joins: it begins empty, and is sent everything.
+//
+// A record goes when another region has absorbed the region, and for no other reason. The region state stays, as
+// Absorbed, so that a map that is older does not bring the region back.
+//
+// In each data space a slot belongs to one replica of the store at most: to the one whose region state has it. A joining
+// replica has the slots of its region from the beginning, so that nobody else takes them. What the store holds of slots
+// that belong to none of its replicas was left behind: it can be deleted at any time.
+//
+// ranges.mu is held by whoever gives slots to a replica or takes them away: a merge, the installation of a snapshot that
+// brings more slots, a join, and the reclaiming of what was left behind. A split needs no lock, since its one batch hands
+// the slots over.
+type ranges struct{ mu sync.Mutex }
+
+// ownedRegion is a replica of which the store has a record, with its region state.
+type ownedRegion struct {
+	id     topology.RegionID
+	record keys.Replica
+	state  keys.RegionState
+}
+
+func (o *ownedRegion) region() topology.Region {
+	return topology.Region{
+		ID: o.id, Space: o.state.Space, Slots: o.state.Slots, Peers: o.record.Peers, Version: o.state.Version,
+		ConfVersion: 1,
+	}
+}
+
+// owned returns the replicas of which the store has records, as of one moment, by region id.
+func (s *Store) owned() (all []ownedRegion, err error) {
+	view := s.engine.NewView()
+	defer view.Close()
+	it, err := view.Iter(keys.CategoryBounds(keys.CategoryReplica))
+	if err != nil {
+		return nil, err
+	}
+	for ok := it.First(); ok && err == nil; ok = it.Next() {
+		var o ownedRegion
+		var value []byte
+		if o.id, err = keys.ParseReplicaKey(it.Key()); err == nil {
+			value, err = it.ValueAndErr()
+		}
+		if err == nil {
+			o.record, err = keys.ParseReplica(value)
+		}
+		all = append(all, o)
+	}
+	if err = errors.Join(err, it.Error(), it.Close()); err != nil {
+		return nil, fmt.Errorf("records of replicas: %w", err)
+	}
+	for i := range all {
+		o := &all[i]
+		value, ok, err := view.Get(keys.AppendRegionState(nil, o.id))
+		if err == nil && !ok {
+			err = errors.New("there is a record of the replica, and no region state")
+		}
+		if err == nil {
+			o.state, err = keys.ParseRegionState(value)
+		}
+		if err == nil && !o.state.Bounded() {
+			err = errors.New("its region state has no bounds")
+		}
+		if err != nil {
+			return nil, fmt.Errorf("region %d: %w", o.id, err)
+		}
+	}
+	return all, nil
+}
+
+// found makes the first records of replicas: in a new folder those of the cluster's first regions, in the folder of an
+// older program those of the regions in the map that the store adopted last. One synced batch has all of it, and the
+// store's identity, so that the next start finds all or nothing.
+func (s *Store) found(cached *meta.Map) error {
+	m := cached
+	if m == nil {
+		m = s.o.Initial
+	}
+	b := s.engine.NewBatch()
+	err := b.Set(keys.AppendStoreIdentity(nil), s.identity().Append(nil))
+	for i := 0; m != nil && i < len(m.Regions) && err == nil; i++ {
+		err = s.foundReplica(b, &m.Regions[i])
+	}
+	if err != nil {
+		b.Close()
+		return err
+	}
+	return b.Commit(true)
+}
+
+func (s *Store) foundReplica(b *engine.Batch, r *topology.Region) error {
+	peer, held := r.PeerOn(s.o.ID)
+	if !held {
+		return nil
+	}
+	state := keys.RegionState{KeysExact: true}
+	value, err := s.get(keys.AppendRegionState(nil, r.ID))
+	if err != nil {
+		return err
+	}
+	if value != nil {
+		if state, err = keys.ParseRegionState(value); err != nil {
+			return fmt.Errorf("region %d: %w", r.ID, err)
+		}
+	}
+	if !state.Bounded() {
+		state.Space, state.Slots, state.Version = r.DataSpace(), r.Slots, max(1, r.Version)
+	}
+	record := keys.Replica{ID: peer.Replica, Peers: r.Peers}
+	return errors.Join(b.Set(keys.AppendRegionState(nil, r.ID), state.Append(nil)),
+		b.Set(keys.AppendReplica(nil, r.ID), record.Append(nil)))
+}
+
+// newReplica makes the store's replica of a region; startReplica starts it.
+func (s *Store) newReplica(o *ownedRegion) *region.Replica {
+	return region.New(region.Options{
+		Region: o.region(), Index: s.index(), Store: s.o.ID, Replica: o.record.ID, Engine: s.engine, Host: s.host,
+		Knobs: s.o.Settings.Raft, Incarnation: s.incarnation(), Failed: s.o.FS.Failed,
+		Fence: s.o.FS.Fence, OldestRead: s.o.FS.OldestRead, Changed: s.leadingChanged,
+		OnServe: s.o.OnServe, OnBounds: s.boundsChanged, Beside: beside{s},
+		Counters: s.counters.of(o.id), PopMemory: &s.popped, Faults: s.o.Faults.Region,
+	})
+}
+
+// index is the index of Redis data.
+func (s *Store) index() topology.IndexID {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if i := s.current.RedisIndex(); i != 0 || s.o.Initial == nil {
+		return i
+	}
+	return s.o.Initial.RedisIndex()
+}
+
+func (s *Store) incarnation() uint64 {
+	s.randMu.Lock()
+	defer s.randMu.Unlock()
+	return s.o.Rand.Uint64() ^ uint64(time.Now().UnixNano())
+}
+
+// startParallel is how many replicas a store starts at once. dragonboat starts one after the other; the rest is reading.
+const startParallel = 4
+
+// startReplicas starts the replicas that have records and do not run. They are all known before the first one runs, so
+// that no slot table lacks a child whose parent it has.
+func (s *Store) startReplicas(all []ownedRegion) error {
+	s.replicaMu.Lock()
+	next := make(map[topology.RegionID]*region.Replica, len(all))
+	for id, r := range *s.replicas.Load() {
+		next[id] = r
+	}
+	var fresh []int
+	for i := range all {
+		if next[all[i].id] == nil {
+			next[all[i].id] = s.newReplica(&all[i])
+			fresh = append(fresh, i)
+		}
+	}
+	if len(fresh) > 0 {
+		s.replicas.Store(&next)
+	}
+	s.replicaMu.Unlock()
+	if len(fresh) == 0 {
+		return nil
+	}
+	s.publish()
+	errs := make([]error, len(fresh))
+	var wg sync.WaitGroup
+	for w := range min(startParallel, len(fresh)) {
+		wg.Go(func() {
+			for i := w; i < len(fresh) && s.Failed() == nil; i += startParallel {
+				errs[i] = s.startReplica(next[all[fresh[i]].id], &all[fresh[i]])
+			}
+		})
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+func (s *Store) startReplica(replica *region.Replica, o *ownedRegion) error {
+	var members map[uint64]dragonboat.Target
+	joins := false
+	switch {
+	case s.host.HasNodeInfo(uint64(o.id), uint64(o.record.ID)):
+		if err := s.log.Check(o.id, o.record.ID); err != nil {
+			return err
+		}
+	case o.record.Joins:
+		joins = true
+		s.endpoint.Fresh(o.id)
+	default:
+		s.endpoint.Fresh(o.id)
+		members = make(map[uint64]dragonboat.Target)
+		for _, p := range o.record.Peers {
+			members[uint64(p.Replica)] = p.Store.RaftAddress()
+		}
+	}
+	s.mu.Lock()
+	_, born := s.born[o.id]
+	delete(s.born, o.id) // the table has the replica's own bounds from here on
+	s.mu.Unlock()
+	if born {
+		s.endpoint.Fresh(o.id)
+	}
+	if err := replica.Start(members, joins); err != nil {
+		return err
+	}
+	if o.record.Peers[0].Store != s.o.ID || !s.o.Booting && !born {
+		return nil
+	}
+	var voters []topology.StoreID
+	for _, p := range o.record.Peers {
+		voters = append(voters, p.Store)
+	}
+	enough := len(voters)
+	if born {
+		enough = len(voters)/2 + 1 // a client waits for it
+	}
+	s.wg.Go(func() { s.campaign(o.id, o.record.ID, voters, enough) })
+	return nil
+}
+
+// boundsChanged is called by a replica whose bounds have changed. It does not block.
+func (s *Store) boundsChanged(topology.RegionID) {
+	s.publish()
+	select {
+	case s.tending <- struct{}{}:
+	default:
+	}
+	s.Wake()
+}
+
+// tend brings the replicas that run in line with the records, whenever bounds have changed and once per heartbeat.
+func (s *Store) tend() {
+	tick := time.NewTicker(Heartbeat)
+	defer tick.Stop()
+	for {
+		if s.Failed() == nil {
+			if err := s.tendReplicas(); err != nil && s.Failed() == nil && s.ctx.Err() == nil {
+				s.o.FS.Fence(err)
+			}
+		}
+		select {
+		case <-s.ctx.Done():
+			return
+		case <-tick.C:
+		case <-s.tending:
+		}
+	}
+}
+
+func (s *Store) tendReplicas() error {
+	if err := s.join(); err != nil {
+		return err
+	}
+	all, err := s.owned()
+	if err != nil {
+		return err
+	}
+	if err := s.startReplicas(all); err != nil {
+		return err
+	}
+	for id, r := range *s.replicas.Load() {
+		if r.Bounds().Phase == keys.Absorbed {
+			if err := s.remove(id, r); err != nil {
+				return err
+			}
+		}
+	}
+	if err := s.reclaim(); err != nil {
+		return err
+	}
+	s.settleChanges()
+	return nil
+}
+
+// remove ends a replica whose region was absorbed, with its log.
+func (s *Store) remove(id topology.RegionID, r *region.Replica) error {
+	s.replicaMu.Lock()
+	next := make(map[topology.RegionID]*region.Replica)
+	for other, r := range *s.replicas.Load() {
+		if other != id {
+			next[other] = r
+		}
+	}
+	s.replicas.Store(&next)
+	s.replicaMu.Unlock()
+	s.publish()
+	r.Stop()
+	_, replica := r.Region()
+	if err := s.host.StopReplica(uint64(id), uint64(replica)); err != nil && !errors.Is(err, dragonboat.ErrShardNotFound) {
+		if errors.Is(err, dragonboat.ErrClosed) {
+			return nil
+		}
+		return fmt.Errorf("region %d: stop replica %d: %w", id, replica, err)
+	}
+	r.Join()
+	ctx, cancel := context.WithTimeout(s.ctx, time.Minute)
+	defer cancel()
+	if err := s.host.SyncRemoveData(ctx, uint64(id), uint64(replica)); err != nil && s.ctx.Err() == nil {
+		return fmt.Errorf("region %d: remove replica %d: %w", id, replica, err)
+	}
+	s.endpoint.Forget(id)
+	return nil
+}
+
+// removeLogs removes the logs of replicas that have no record, which a crash has left behind.
+func (s *Store) removeLogs(all []ownedRegion) error {
+	infos, err := s.log.ListNodeInfo()
+	if err != nil {
+		return err
+	}
+	for _, i := range infos {
+		id := topology.RegionID(i.ShardID)
+		owned := slices.ContainsFunc(all, func(o ownedRegion) bool {
+			return o.id == id && uint64(o.record.ID) == i.ReplicaID
+		})
+		if id == topology.MetaRegion || owned {
+			continue
+		}
+		if err := s.log.RemoveNodeData(i.ShardID, i.ReplicaID); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// join makes records of replicas that the map gives to this store and that it does not have, where their slots belong to
+// no other replica here.
+func (s *Store) join() error {
+	s.mu.Lock()
+	m := s.current
+	s.mu.Unlock()
+	replicas := *s.replicas.Load()
+	for i := range m.Regions {
+		r := &m.Regions[i]
+		if _, held := r.PeerOn(s.o.ID); !held || replicas[r.ID] != nil {
+			continue
+		}
+		if err := s.joinRegion(r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *Store) joinRegion(r *topology.Region) error {
+	s.ranges.mu.Lock()
+	defer s.ranges.mu.Unlock()
+	all, err := s.owned()
+	if err != nil {
+		return err
+	}
+	for i := range all {
+		if o := &all[i]; o.id == r.ID || o.state.Space == r.DataSpace() && o.state.Slots.Overlaps(r.Slots) {
+			return nil
+		}
+	}
+	if value, err := s.get(keys.AppendRegionState(nil, r.ID)); err != nil || value != nil {
+		return err // it was absorbed
+	}
+	peer, _ := r.PeerOn(s.o.ID)
+	record := keys.Replica{ID: peer.Replica, Joins: true, Peers: r.Peers}
+	state := keys.RegionState{Space: r.DataSpace(), Slots: r.Slots, Version: r.Version}
+	b := s.engine.NewBatch()
+	err = errors.Join(b.DeleteSlots(keys.Space{ID: state.Space, Index: s.index()}, r.Slots),
+		b.Set(keys.AppendRegionState(nil, r.ID), state.Append(nil)), b.Set(keys.AppendReplica(nil, r.ID), record.Append(nil)))
+	if err != nil {
+		b.Close()
+		return err
+	}
+	return b.Commit(true)
+}
+
+// reclaim deletes what the store holds of slots that belong to none of its replicas. It looks only when a region may
+// have lost slots since it looked last.
+func (s *Store) reclaim() error {
+	if !s.left.Swap(false) {
+		return nil
+	}
+	s.ranges.mu.Lock()
+	defer s.ranges.mu.Unlock()
+	all, err := s.owned()
+	if err != nil {
+		return err
+	}
+	slots := make(map[topology.SpaceID][]topology.SlotRange)
+	for i := range all {
+		slots[all[i].state.Space] = append(slots[all[i].state.Space], all[i].state.Slots)
+	}
+	for id, held := range slots {
+		space := keys.Space{ID: id, Index: s.index()}
+		for _, r := range topology.Complement(held) {
+			empty, err := s.emptyRange(space, r)
+			if err != nil {
+				return err
+			}
+			if empty {
+				continue
+			}
+			b := s.engine.NewBatch()
+			if err := b.DeleteSlots(space, r); err != nil {
+				b.Close()
+				return err
+			}
+			if err := b.Commit(false); err != nil {
+				return err
+			}
+			s.counters.reclaimed.Add(1)
+		}
+	}
+	return nil
+}
+
+func (s *Store) emptyRange(space keys.Space, r topology.SlotRange) (bool, error) {
+	view := s.engine.NewView()
+	defer view.Close()
+	for _, ks := range keys.RegionKeyspaces {
+		it, err := view.Iter(space.Bounds(ks, r))
+		if err != nil {
+			return false, err
+		}
+		found := it.First()
+		if err := errors.Join(it.Error(), it.Close()); err != nil || found {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+// beside is the store as its replicas see it: see region.Beside.
+type beside struct{ s *Store }
+
+// Child implements region.Beside.
+func (x beside) Child(b *engine.Batch, child topology.Region) error {
+	peer, held := child.PeerOn(x.s.o.ID)
+	if !held {
+		x.s.left.Store(true)
+		return nil
+	}
+	record := keys.Replica{ID: peer.Replica, Peers: child.Peers}
+	if err := b.Set(keys.AppendReplica(nil, child.ID), record.Append(nil)); err != nil {
+		return err
+	}
+	members := pb.Membership{ConfigChangeId: 1, Addresses: make(map[uint64]string)}
+	for _, p := range child.Peers {
+		members.Addresses[uint64(p.Replica)] = p.Store.RaftAddress()
+	}
+	err := x.s.log.Import(b, pb.Snapshot{
+		ShardID: uint64(child.ID), Index: region.ChildIndex, Term: region.ChildTerm, OnDiskIndex: region.ChildIndex,
+		Membership: members, Dummy: true, Type: pb.OnDiskStateMachine,
+	}, uint64(peer.Replica))
+	if err != nil {
+		return err
+	}
+	x.s.mu.Lock()
+	x.s.born[child.ID] = child // until it runs, the slot table has it from here
+	x.s.mu.Unlock()
+	return nil
+}
+
+// Absorb implements region.Beside.
+func (x beside) Absorb(right topology.RegionID, f func() error) error {
+	x.s.ranges.mu.Lock()
+	defer x.s.ranges.mu.Unlock()
+	if r := x.s.Replica(right); r != nil {
+		return r.Absorbed(f)
+	}
+	return f()
+}
+
+// Cover implements region.Beside.
+func (x beside) Cover(by topology.RegionID, slots topology.SlotRange) error {
+	s := x.s
+	s.ranges.mu.Lock()
+	defer s.ranges.mu.Unlock()
+	s.left.Store(true)
+	all, err := s.owned()
+	if err != nil {
+		return err
+	}
+	space := topology.SpaceID(0)
+	for i := range all {
+		if all[i].id == by {
+			space = all[i].state.Space
+		}
+	}
+	for i := range all {
+		o := &all[i]
+		if o.id == by || o.state.Space != space || !o.state.Slots.Overlaps(slots) {
+			continue
+		}
+		if r := s.Replica(o.id); r != nil {
+			err = r.Retire()
+		} else {
+			err = region.Retire(s.engine, o.id)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

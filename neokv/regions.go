@@ -1,0 +1,80 @@
+package neokv
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"neokv.dev/neokv/internal/store"
+	"neokv.dev/neokv/internal/topology"
+)
+
+// changeWait bounds a split or a merge, with all tries.
+const changeWait = 10 * time.Second
+
+// split splits a region before a slot, or in the middle of its slots if at is 0. A fault can do that, too: see
+// fault.Split.
+func (c *Cluster) split(ctx context.Context, id topology.RegionID, at topology.Slot) error {
+	return c.atLeader(ctx, id, func(ctx context.Context, s *store.Store) error {
+		desc, _ := s.Replica(id).Region()
+		slot := at
+		if slot == 0 {
+			slot = desc.Slots.First + topology.Slot(desc.Slots.Count()/2)
+		}
+		child, err := s.Split(ctx, id, slot)
+		if err == nil {
+			c.event("region %d is split at slot %d: region %d has slots %d to %d", id, slot, child, slot, desc.Slots.Last)
+		}
+		return err
+	})
+}
+
+// merge merges the right neighbour of a region into it.
+func (c *Cluster) merge(ctx context.Context, id topology.RegionID) error {
+	return c.atLeader(ctx, id, func(ctx context.Context, s *store.Store) error {
+		right, err := s.Merge(ctx, id)
+		if err == nil {
+			c.event("region %d has taken region %d over", id, right)
+		}
+		return err
+	})
+}
+
+// atLeader calls f with the store that leads a region. It calls f again, with whichever store leads then, as long as f
+// returns ErrNotLeading.
+func (c *Cluster) atLeader(ctx context.Context, id topology.RegionID,
+	f func(context.Context, *store.Store) error) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, changeWait, fmt.Errorf("no store has led the region for %s", changeWait))
+	defer cancel()
+	for {
+		if n := c.leaderOf(id); n != nil {
+			if s := n.store.Load(); s != nil {
+				if err := f(ctx, s); !errors.Is(err, store.ErrNotLeading) {
+					return err
+				}
+			}
+		} else if !c.hasRegion(id) {
+			return fmt.Errorf("there is no region %d", id)
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-c.closing:
+			return ErrClosed
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+}
+
+// hasRegion reports whether a store knows of a region.
+func (c *Cluster) hasRegion(id topology.RegionID) bool {
+	for _, n := range c.nodes {
+		if s := n.store.Load(); s != nil {
+			if t := s.Table(); t != nil && t.ByID(id) != nil {
+				return true
+			}
+		}
+	}
+	return false
+}

@@ -1,0 +1,69 @@
+package neokv
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"neokv.dev/neokv/fault"
+)
+
+// TestSplitAndMerge splits a region several times and merges all of it again, while keys stay what they were.
+func TestSplitAndMerge(t *testing.T) {
+	k := small()
+	k.Cluster.Regions = 1
+	c := start(t, Config{InMemory: true, NoSockets: true, Settings: k})
+	ctx := t.Context()
+	do := func(args ...any) any {
+		t.Helper()
+		got, err := c.Do(ctx, args...)
+		if err != nil {
+			t.Fatalf("%v: %v", args, err)
+		}
+		return got
+	}
+	inject := func(text string) {
+		t.Helper()
+		f, err := fault.Parse(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		begin := time.Now()
+		if err := c.Inject(ctx, f); err != nil {
+			t.Fatal(err)
+		}
+		t.Logf("%s: %v", text, time.Since(begin))
+	}
+	const keys = 1000
+	for i := range keys {
+		do("SET", fmt.Sprint("k", i), i)
+		do("SADD", fmt.Sprint("s", i), i)
+	}
+	check := func() {
+		t.Helper()
+		for i := range keys {
+			if got := do("GET", fmt.Sprint("k", i)); got != fmt.Sprint(i) {
+				t.Fatalf("GET k%d = %v", i, got)
+			}
+			if got := do("SISMEMBER", fmt.Sprint("s", i), i); got != int64(1) {
+				t.Fatalf("SISMEMBER s%d = %v", i, got)
+			}
+		}
+		if got := do("DBSIZE"); got != int64(2*keys) {
+			t.Errorf("DBSIZE = %v", got)
+		}
+	}
+	check()
+	inject("split 1")
+	check()
+	inject("split 1 100")
+	check()
+	for range 2 {
+		inject("merge 1")
+		check()
+	}
+	do("FLUSHALL")
+	if got := do("DBSIZE"); got != int64(0) {
+		t.Errorf("DBSIZE = %v", got)
+	}
+}
