@@ -313,7 +313,7 @@ func TestDeleteSlots(t *testing.T) {
 				must(t, b.Set(key, []byte("v")))
 			}
 		}
-		must(t, b.Set(keys.AppendRegionState(nil, s.ID), []byte("v")))
+		must(t, b.Set(keys.AppendRegionState(nil, topology.RegionID(s.ID)), []byte("v")))
 	}
 	must(t, b.Commit(false))
 
@@ -326,7 +326,7 @@ func TestDeleteSlots(t *testing.T) {
 				}
 			}
 		}
-		if _, ok := get(t, e, keys.AppendRegionState(nil, s.ID)); !ok {
+		if _, ok := get(t, e, keys.AppendRegionState(nil, topology.RegionID(s.ID))); !ok {
 			t.Errorf("region %d lost its state", s.ID)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 
 	"neokv.dev/neokv/internal/keys"
+	"neokv.dev/neokv/internal/topology"
 )
 
 // random returns a random source whose seed is printed when the test fails.
@@ -88,7 +89,7 @@ func randomKey(rng *rand.Rand) []byte {
 	case 2, 3:
 		key = append(s.AppendCollection(nil, keys.ZSetScore, 1, few(), version), few()...)
 	case 4:
-		key = keys.AppendLogEntry(nil, space.ID, version)
+		key = keys.AppendLogEntry(nil, topology.RegionID(space.ID), version)
 	case 5:
 		key = append([]byte{byte(keys.BinLog), 0, 0, 0, 0, 0, 0, 0}, few()...)
 	}

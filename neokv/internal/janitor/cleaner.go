@@ -3,11 +3,13 @@ package janitor
 import (
 	"bytes"
 	"context"
+	"maps"
 	"strconv"
 	"sync/atomic"
 	"time"
 
 	"neokv.dev/neokv/internal/engine"
+	"neokv.dev/neokv/internal/keys"
 	"neokv.dev/neokv/internal/redis"
 	"neokv.dev/neokv/internal/region"
 	"neokv.dev/neokv/internal/topology"
@@ -36,6 +38,10 @@ import (
 //
 // By sweeps the cleaner also finds out when a region holds no collection any more (sweep.go).
 //
+// A region's bounds may change at any time. A step loads them before it opens a view, and what it proposes carries their
+// version. So the region refuses what was found within other bounds than those in which it would be applied, and the
+// cleaner begins anew in the region, with a cleaning of its own.
+//
 // A deleted key keeps its space until its deletion leaves the memtable. Without more writes that never happens, so the
 // cleaner makes the engine flush when many keys have been deleted, no matter by which command.
 type cleaner struct {
@@ -50,10 +56,11 @@ type cleaner struct {
 	flushed uint64    // how many keys the engine had deleted when it was flushed last
 }
 
-// cleaning is how far the cleaner has come in a region while the store leads it.
+// cleaning is how far the cleaner has come in a region while the store leads it and its bounds stay the same.
 type cleaning struct {
 	replica *region.Replica
 	term    uint64
+	bounds  *region.Bounds
 	round   time.Time // when the next round begins
 	left    int       // records that the present round has not looked at yet
 	place   []byte    // where rounds go on, nil for the region's beginning
@@ -113,22 +120,12 @@ func (c *cleaner) pass(ctx context.Context) (busy bool) {
 	if c.off.Load() {
 		return false
 	}
-	for id, r := range c.o.Replicas() {
-		_, term, serving := r.Leading()
-		if !serving {
-			delete(c.regions, id)
-			continue
-		}
+	replicas := c.o.Replicas()
+	maps.DeleteFunc(c.regions, func(id topology.RegionID, s *cleaning) bool { return replicas[id] != s.replica })
+	for id, r := range replicas {
 		now := time.Now()
-		s := c.regions[id]
-		if s == nil || s.replica != r || s.term != term {
-			// The first round begins at a random instant, so that the regions take turns.
-			first := now.Add(time.Duration(c.o.Rand.Float64() * float64(c.o.Knobs.ExpireInterval)))
-			s = &cleaning{replica: r, term: term, round: first, sweep: sweep{next: first}}
-			c.regions[id] = s
-			r.Expiry().Notice(0) // this store knows nothing of a region that another store has led
-		}
-		if !c.step(s, now) {
+		s := c.progress(id, r, now)
+		if s == nil || !c.step(s, now) {
 			continue
 		}
 		busy = true
@@ -137,6 +134,27 @@ func (c *cleaner) pass(ctx context.Context) (busy bool) {
 		}
 	}
 	return busy
+}
+
+// progress returns how far the cleaner has come in a region. It returns nil if the store does not lead the region, or if
+// the region is frozen or absorbed and would refuse all that the cleaner proposes.
+func (c *cleaner) progress(id topology.RegionID, r *region.Replica, now time.Time) *cleaning {
+	_, term, serving := r.Leading()
+	bounds := r.Bounds()
+	if !serving || bounds.Phase != keys.Serving {
+		delete(c.regions, id)
+		return nil
+	}
+	s := c.regions[id]
+	if s == nil || s.replica != r || s.term != term || s.bounds.Version != bounds.Version {
+		// The first round begins at a random instant, so that the regions take turns.
+		first := now.Add(time.Duration(c.o.Rand.Float64() * float64(c.o.Knobs.ExpireInterval)))
+		s = &cleaning{replica: r, term: term, bounds: bounds, round: first, sweep: sweep{next: first}}
+		c.regions[id] = s
+		// This store knows nothing of a region that another store has led, or of slots that were another region's.
+		r.Expiry().Notice(0)
+	}
+	return s
 }
 
 // step takes the next step in a region, if one is due, and reports whether it was.
@@ -148,7 +166,7 @@ func (c *cleaner) step(s *cleaning, now time.Time) bool {
 		s.round, s.left = now.Add(k.ExpireInterval), k.ExpireKeys
 		fallthrough
 	case s.left > 0:
-		if !c.look(r, s.place, min(s.left, cleanerLooks), cleanerKeys, instant) {
+		if !c.look(s, s.place, min(s.left, cleanerLooks), cleanerKeys, instant) {
 			s.left = 0
 			return true
 		}
@@ -180,12 +198,12 @@ func (c *cleaner) sample(s *cleaning, now time.Time, instant uint64) {
 		s.since = now
 	}
 	if from == nil {
-		aim(x, r)
+		aim(x, s)
 		from = bytes.Clone(x.At(x.Slots.First + topology.Slot(c.o.Rand.IntN(int(x.Slots.Last-x.Slots.First)+1))))
 	}
 	s.more, s.sampled = false, nil
 	again := instant + uint64(sampleAgain.Milliseconds())
-	if !c.look(r, from, looks, most, instant) {
+	if !c.look(s, from, looks, most, instant) {
 		r.Expiry().Notice(again)
 		return
 	}
@@ -205,16 +223,13 @@ func (c *cleaner) sample(s *cleaning, now time.Time, instant uint64) {
 }
 
 // aim points a search at a region.
-func aim(x *redis.ExpirySearch, r *region.Replica) {
-	desc, _ := r.Region()
-	x.Space, x.Slots = r.Space(), desc.Slots
-}
+func aim(x *redis.ExpirySearch, s *cleaning) { x.Space, x.Slots = s.replica.Space(), s.bounds.Slots }
 
 // look looks at up to limit records of a region from a position on, until it has found most that are expired at
 // instant, and deletes those. It returns false if the region cannot be read or written now.
-func (c *cleaner) look(r *region.Replica, from []byte, limit, most int, instant uint64) bool {
-	x := &c.search
-	aim(x, r)
+func (c *cleaner) look(s *cleaning, from []byte, limit, most int, instant uint64) bool {
+	r, x := s.replica, &c.search
+	aim(x, s)
 	x.Limit, x.Most = limit, most
 	if !r.Inspect(func(view *engine.View) error { return x.Step(view, from, instant) }) {
 		return false
@@ -222,7 +237,7 @@ func (c *cleaner) look(r *region.Replica, from []byte, limit, most int, instant 
 	if len(x.Expired) == 0 {
 		return true
 	}
-	if !c.propose(r, x.Call()) {
+	if !c.propose(s, x.Call()) {
 		return false
 	}
 	if n, err := strconv.ParseUint(string(bytes.Trim(c.pending.Run.Out.Buf, ":\r\n")), 10, 64); err == nil {
@@ -231,13 +246,14 @@ func (c *cleaner) look(r *region.Replica, from []byte, limit, most int, instant 
 	return true
 }
 
-// propose makes a region apply a call, and reports whether it has.
-func (c *cleaner) propose(r *region.Replica, call redis.Call) bool {
+// propose makes a region apply a call that follows from what the cleaner has found within the bounds of s, and reports
+// whether it has.
+func (c *cleaner) propose(s *cleaning, call redis.Call) bool {
 	p := &c.pending
 	p.Run.Reset()
-	p.Run.Calls = append(p.Run.Calls, call)
+	p.Run.Calls, p.Run.Version = append(p.Run.Calls, call), s.bounds.Version
 	p.Deadline = time.Now().Add(cleanerPatience)
-	r.Propose(p)
+	s.replica.Propose(p)
 	p.Wait()
 	if p.Lost {
 		*p = region.Pending{Run: new(redis.Run)}

@@ -7,6 +7,7 @@ import (
 	"neokv.dev/neokv/internal/engine"
 	"neokv.dev/neokv/internal/keys"
 	"neokv.dev/neokv/internal/region"
+	"neokv.dev/neokv/internal/topology"
 )
 
 const (
@@ -25,12 +26,14 @@ func (x *reclaimer) trimLogs() {
 			s.applied, s.trimmed = applied, false
 			continue
 		}
-		if s.trimmed || !r.Running() {
+		// A region on its way into another keeps its log, from which replicas that lag take the last entries.
+		bounds := r.Bounds()
+		if s.trimmed || !r.Running() || bounds.Phase != keys.Serving {
 			continue
 		}
 		worth := false
 		r.Inspect(func(*engine.View) (err error) {
-			if worth, err = x.logOutweighs(r); err != nil {
+			if worth, err = x.logOutweighs(r, bounds.Slots); err != nil {
 				return fmt.Errorf("size of its log: %w", err)
 			}
 			return nil
@@ -41,7 +44,7 @@ func (x *reclaimer) trimLogs() {
 
 // logOutweighs reports whether the region's log takes at least trimBytes, and more than twice as much as the region's
 // data. It counts tables, and not memtables.
-func (x *reclaimer) logOutweighs(r *region.Replica) (bool, error) {
+func (x *reclaimer) logOutweighs(r *region.Replica, slots topology.SlotRange) (bool, error) {
 	desc, _ := r.Region()
 	lower, upper := keys.RaftBounds(desc.ID)
 	log, err := x.o.Engine.TableBytes(engine.Span{Lower: lower, Upper: upper})
@@ -50,7 +53,7 @@ func (x *reclaimer) logOutweighs(r *region.Replica) (bool, error) {
 	}
 	data := uint64(0)
 	for _, ks := range keys.RegionKeyspaces {
-		lower, upper := r.Space().Bounds(ks, desc.Slots)
+		lower, upper := r.Space().Bounds(ks, slots)
 		n, err := x.o.Engine.TableBytes(engine.Span{Lower: lower, Upper: upper})
 		if err != nil {
 			return false, err

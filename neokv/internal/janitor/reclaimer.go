@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"time"
 
 	"neokv.dev/neokv/internal/engine"
@@ -21,7 +22,12 @@ import (
 //
 //   - An orphan goes as a whole, so no element is left without its record. That holds even if a snapshot has brought
 //     the same orphan back meanwhile.
-//   - The version of an orphan is never used again.
+//   - The version of an orphan is never used again for its key.
+//   - What a step deletes belongs to single keys, each within one slot: a range deletion covers one version of one key.
+//     If the bounds of the region change while the step is under way, some of these slots are another region's by the
+//     time of the commit. In these, too, the orphan is what it was, whichever region has the slot: only the key's own
+//     slot and version say that nobody reads the elements. The other region's reclaimer may delete the same once more,
+//     which does nothing.
 //   - A crash takes a suffix of the store's one WAL, so no deletion outlives the orphan record that it is due to.
 //
 // The reclaimer also has the logs of regions at rest cut, and the write-ahead log of a store at rest flushed. Otherwise
@@ -41,12 +47,13 @@ type reclaimer struct {
 // reclaiming is how far the reclaimer has come in a region.
 type reclaiming struct {
 	replica *region.Replica
-	epoch   uint64    // of the replica when counted was set
-	counted bool      // the orphan records that the replica began with are counted
-	place   []byte    // the pass goes on after this orphan record; nil: between two passes
-	begun   uint64    // Replica.OrphanWrites when the pass began
-	done    uint64    // Replica.OrphanWrites when the last complete pass began
-	next    time.Time // the next pass begins no earlier, so that it finds more than one orphan to delete
+	epoch   uint64         // of the replica when counted was set
+	bounds  *region.Bounds // likewise; a step stays within their slots
+	counted bool           // the orphan records that the replica began with are counted
+	place   []byte         // the pass goes on after this orphan record; nil: between two passes
+	begun   uint64         // Replica.OrphanWrites when the pass began
+	done    uint64         // Replica.OrphanWrites when the last complete pass began
+	next    time.Time      // the next pass begins no earlier, so that it finds more than one orphan to delete
 
 	applied uint64 // the apply index when the logs were looked at last
 	trimmed bool   // the log has been cut since then
@@ -93,7 +100,9 @@ func (x *reclaimer) run(ctx context.Context) {
 
 // pass takes one step in every region that has work, and reports whether any had.
 func (x *reclaimer) pass(ctx context.Context) (busy bool) {
-	for id, r := range x.o.Replicas() {
+	replicas := x.o.Replicas()
+	maps.DeleteFunc(x.regions, func(id topology.RegionID, s *reclaiming) bool { return replicas[id] != s.replica })
+	for id, r := range replicas {
 		if !r.Running() {
 			continue
 		}
@@ -126,8 +135,12 @@ func (x *reclaimer) progress(id topology.RegionID, r *region.Replica) *reclaimin
 // step takes the next step in a region, and reports whether there was one to take.
 func (x *reclaimer) step(s *reclaiming) bool {
 	r := s.replica
-	if epoch := r.Epoch(); epoch != s.epoch {
-		s.epoch, s.counted, s.place = epoch, false, nil
+	epoch, bounds := r.Epoch(), r.Bounds() // before the view is opened
+	if bounds.Phase == keys.Absorbed {
+		return false // the region that has its slots now sees to them
+	}
+	if epoch != s.epoch || s.bounds == nil || bounds.Version != s.bounds.Version {
+		s.epoch, s.bounds, s.counted, s.place = epoch, bounds, false, nil
 	}
 	if s.place == nil {
 		writes := r.OrphanWrites() // before the view is opened
@@ -151,8 +164,7 @@ func (x *reclaimer) step(s *reclaiming) bool {
 // each calls f with the next orphan records of the pass, until f returns false, and moves the pass on. At the region's
 // end the pass is over.
 func (s *reclaiming) each(view *engine.View, f func(o *keys.Orphan, key []byte) (bool, error)) (err error) {
-	desc, _ := s.replica.Region()
-	lower, upper := s.replica.Space().OrphanBounds(desc.Slots)
+	lower, upper := s.replica.Space().OrphanBounds(s.bounds.Slots)
 	if s.place != nil {
 		lower = append(s.place, 0) // the next key there can be
 	}
@@ -207,8 +219,7 @@ func (x *reclaimer) count(s *reclaiming, view *engine.View) error {
 func (x *reclaimer) reclaim(s *reclaiming, view *engine.View) (err error) {
 	r := s.replica
 	b := x.o.Engine.NewBatch()
-	desc, _ := r.Region()
-	d := deletion{x: x, view: view, batch: b, space: r.Space(), slots: desc.Slots, left: x.o.Knobs.ReclaimKeys}
+	d := deletion{x: x, view: view, batch: b, space: r.Space(), slots: s.bounds.Slots, left: x.o.Knobs.ReclaimKeys}
 	defer func() { err = errors.Join(err, d.close()) }()
 	n, collections, elements := 0, int64(0), int64(0)
 	err = s.each(view, func(o *keys.Orphan, key []byte) (bool, error) {

@@ -29,7 +29,7 @@ type reclaimed struct {
 	s       *reclaiming
 }
 
-var testRegion = topology.Region{ID: 3, Slots: topology.SlotRange{First: 4096, Last: 12287}}
+var testRegion = topology.Region{ID: 3, Slots: topology.SlotRange{First: 4096, Last: 12287}, Version: 1}
 
 func openReclaimed(t testing.TB, fs *disk.FS) *reclaimed {
 	t.Helper()
@@ -405,8 +405,8 @@ func reclaimForms(t *testing.T, f Faults) {
 			t.Fatal(err)
 		}
 	}
-	state := keys.RegionState{ApplyIndex: 5}
-	if err := b.Set(keys.AppendRegionState(nil, s.Region), state.Append(nil)); err != nil {
+	state := keys.RegionState{ApplyIndex: 5, Space: s.ID, Slots: testRegion.Slots, Version: 1}
+	if err := b.Set(keys.AppendRegionState(nil, testRegion.ID), state.Append(nil)); err != nil {
 		t.Fatal(err)
 	}
 	if err := b.Commit(false); err != nil {

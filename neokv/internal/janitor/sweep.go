@@ -13,6 +13,9 @@ import (
 //
 // A sweep can only miss a collection that was written after it began. Such a write has raised an index in the region
 // state. The entry at the end of a sweep carries the apply index of the sweep's beginning, and apply compares the two.
+// That index says nothing of collections that came with a merge, which were written at indices of another log. But a
+// merge changes the version of the bounds: a sweep ends with its cleaning, and the region refuses an entry of the old
+// version. The bounds are loaded before the index, so a sweep with the new version has begun after the merge.
 type sweep struct {
 	running bool
 	place   []byte    // where it goes on, nil for the region's beginning
@@ -36,7 +39,7 @@ func (c *cleaner) sweepStep(s *cleaning, now time.Time) bool {
 		w.running, w.place, w.began, w.index = true, nil, now, r.Applied()
 	}
 	x := &c.records
-	aim(x, r)
+	aim(x, s)
 	x.Limit, x.Most = cleanerLooks, cleanerLooks
 	var gone redis.Unblinding
 	ok := r.Inspect(func(view *engine.View) (err error) {
@@ -51,7 +54,7 @@ func (c *cleaner) sweepStep(s *cleaning, now time.Time) bool {
 		return true
 	}
 	if gone.Any() {
-		c.propose(r, redis.Swept(w.index, gone))
+		c.propose(s, redis.Swept(w.index, gone))
 	}
 	w.running = false
 	w.next = time.Now().Add(max(c.o.Knobs.ExpireInterval, sweepRest*time.Since(w.began)))

@@ -142,15 +142,11 @@ func TestBoundsOfRaftAndMetaInfo(t *testing.T) {
 			}
 		}
 		orphan := Orphan{Space: Space{topology.SpaceID(region), 1}, Slot: 100, User: []byte("k"), Version: 1}
-		lower, upper = OrphanBounds(1)
-		if got := in(orphan.AppendKey(nil), lower, upper); got != (region == 1) {
-			t.Errorf("orphan of region %d in the bounds of region 1: %v", region, got)
-		}
 		for _, slots := range []topology.SlotRange{{First: 0, Last: 100}, {First: 100, Last: 16383},
 			{First: 101, Last: 16383}, {First: 0, Last: 99}} {
 			lower, upper = Space{1, 1}.OrphanBounds(slots)
 			if got := in(orphan.AppendKey(nil), lower, upper); got != (region == 1 && slots.Contains(100)) {
-				t.Errorf("orphan of region %d, slot 100 in the bounds of region 1, slots %v: %v", region, slots, got)
+				t.Errorf("orphan of space %d, slot 100 in the bounds of space 1, slots %v: %v", region, slots, got)
 			}
 		}
 		lower, upper = CategoryBounds(CategoryRegion)
@@ -177,13 +173,16 @@ func TestSuccessor(t *testing.T) {
 func TestErrorsNameTheLimit(t *testing.T) {
 	list := Metadata{Type: List, Version: 1, Size: 1, Head: 1, Tail: 2}
 	long := Metadata{Type: String, Version: 1, Size: 100_000}
-	state := (&RegionState{ApplyIndex: 1}).Append(nil)
+	state := (&RegionState{ApplyIndex: 1, Space: 1, Slots: topology.SlotRange{Last: 3}, Version: 1}).Append(nil)
+	held := (&Replica{ID: 1, Peers: []topology.Peer{{Store: 1, Replica: 1}}}).Append(nil)
 	identity := (&StoreIdentity{FormatVersion: FormatVersion, Store: 1}).Append(nil)
 	orphan := Orphan{Space: Space{1, 1}, User: []byte("k"), Type: Hash}
 	metadataKey := Space{1, 1}.AppendMetadataOf(nil, []byte("key"))
 	with := func(b []byte, at int, to byte) []byte { b = slices.Clone(b); b[at] = to; return b }
 	metadata := func(b []byte) error { _, err := ParseMetadata(b); return err }
 	redis := func(b []byte) error { _, err := ParseRedis(b); return err }
+	replica := func(b []byte) error { _, err := ParseReplica(b); return err }
+	replicaKey := func(b []byte) error { _, err := ParseReplicaKey(b); return err }
 	region := func(b []byte) error { _, err := ParseRegionState(b); return err }
 	raft := func(b []byte) error { _, _, _, err := ParseRaft(b); return err }
 	store := func(b []byte) error { _, err := ParseStoreIdentity(b); return err }
@@ -211,10 +210,25 @@ func TestErrorsNameTheLimit(t *testing.T) {
 		{redis(append(slices.Clone(metadataKey), 'x')), "redis key: 1 bytes behind the user key, want none"},
 		{redis(with(metadataKey, 0, 1)), "redis key: in raft_log"},
 		{redis(with(metadataKey, 0, 77)), "redis key: in keyspace 77"},
-		{region(nil), "region state: 0 bytes, want 66"},
-		{region(state[:65]), "region state: 65 bytes, want 66"},
-		{region(with(state, 0, 1)), "region state: 66 bytes, want 58"},
-		{region(with(state, 0, 3)), "region state: format 3, want 1 or 2"},
+		{region(nil), "region state: format , want 1 to 3"},
+		{region(state[:103]), "region state: 103 bytes, want 104"},
+		{region(with(state, 0, 1)), "region state: 104 bytes, want 58"},
+		{region(with(state, 0, 2)), "region state: 104 bytes, want 66"},
+		{region(with(state, 0, 4)), "region state: format 04, want 1 to 3"},
+		{region(with(state, 73, 0)), "region state: data space 0, version 1; want 1 at least"},
+		{region(with(state, 66, 0)), "region state: data space -9223372036854775807, version 1; want 1 at least"},
+		{region(with(state, 85, 0)), "region state: data space 1, version 0; want 1 at least"},
+		{region(with(state, 75, 4)), "region state: slots 4 to 3, want an ascending range up to 16383"},
+		{region(with(state, 76, 0x40)), "region state: slots 0 to 16387, want an ascending range up to 16383"},
+		{region(with(state, 86, 3)), "region state: phase 3, change 0, want less than 3 and 6"},
+		{region(with(state, 87, 6)), "region state: phase 0, change 6, want less than 3 and 6"},
+		{replica(nil), "replica: 0 bytes, want format 1 and at least 12"},
+		{replica(held[:11]), "replica: 11 bytes, want format 1 and at least 12"},
+		{replica(with(held, 0, 2)), "replica: 24 bytes, want format 1 and at least 12"},
+		{replica(held[:23]), "replica: 23 bytes, joins 0; want 24, and 0 or 1"},
+		{replica(with(held, 9, 2)), "replica: 24 bytes, joins 2; want 24, and 0 or 1"},
+		{replicaKey(AppendRegionState(nil, 1)), "replica key: 04028000000000000001"},
+		{replicaKey(AppendReplica(nil, 1)[:9]), "replica key: 040780000000000000"},
 		{region(with(state, 41, 2)), "region state: flags 0x02, want no bit but 0"},
 		{raft(AppendRaft(nil, 1, LogMeta)[:9]), "raft log key: 9 bytes, want at least 10"},
 		{raft(AppendRaft(nil, 1, LogEntry)), "raft log key: kind 2: 10 bytes, want 18"},
@@ -248,8 +262,10 @@ func FuzzParse(f *testing.F) {
 	f.Add(space.AppendMetadataOf(nil, []byte("key")), AppendString(nil, 1, []byte("v")))
 	f.Add(space.AppendScoreKey(nil, 1, []byte("key"), 2, 1.5, []byte("m")), (&Metadata{Type: List}).Append(nil))
 	f.Add(space.AppendCollection(nil, ZSetRank, 1, []byte("key"), 2), AppendRankGroup(nil, []uint64{1, 300}))
-	f.Add(space.AppendLegacy(nil, 1, []byte("key")), (&RegionState{KeysExact: true}).Append(nil))
-	f.Add(space.AppendMetadata(nil, 1, nil), append([]byte{oldRegionStateFormat}, make([]byte, oldRegionStateLen-1)...))
+	f.Add(space.AppendLegacy(nil, 1, []byte("key")), (&RegionState{KeysExact: true, Space: 1, Version: 1}).Append(nil))
+	f.Add(space.AppendMetadata(nil, 1, nil), append([]byte{slotlessStateFormat}, make([]byte, slotlessStateLen-1)...))
+	f.Add(AppendReplica(nil, 1), append([]byte{boundlessStateFormat}, make([]byte, boundlessStateLen-1)...))
+	f.Add(AppendReplica(nil, 7), (&Replica{ID: 2, Joins: true, Peers: []topology.Peer{{Store: 1, Replica: 2}}}).Append(nil))
 	f.Add(AppendLogEntry(nil, 1, 2), (&StoreIdentity{FormatVersion: FormatVersion}).Append(nil))
 	f.Add(orphan.AppendKey(nil), orphan.Append(nil))
 	f.Add(space.AppendSubkey(nil, 1, []byte("key"), 2, make([]byte, 8)),
@@ -291,13 +307,23 @@ func FuzzParse(f *testing.F) {
 			}
 		}
 		if s, err := ParseRegionState(value); err == nil {
-			again := s.Append(nil)
-			if parsed, err := ParseRegionState(again); err != nil || parsed != s {
-				t.Errorf("region state %+v, and then %+v, %v", s, parsed, err)
+			if s.Bounded() != (value[0] == regionStateFormat) {
+				t.Errorf("region state %+v of format %d: bounded %v", s, value[0], s.Bounded())
 			}
-			if value[0] == regionStateFormat {
-				equal(t, "region state", again, value)
+			if s.Bounded() {
+				equal(t, "region state", s.Append(nil), value)
+			} else { // the machine gives it bounds before it writes it
+				s.Space, s.Version = 1, 1
+				if parsed, err := ParseRegionState(s.Append(nil)); err != nil || parsed != s {
+					t.Errorf("region state %+v, and then %+v, %v", s, parsed, err)
+				}
 			}
+		}
+		if id, err := ParseReplicaKey(key); err == nil {
+			equal(t, "replica key", AppendReplica(nil, id), key)
+		}
+		if r, err := ParseReplica(value); err == nil {
+			equal(t, "replica", r.Append(nil), value)
 		}
 		if s, err := ParseStoreIdentity(value); err == nil {
 			equal(t, "store identity", s.Append(nil), value)

@@ -23,6 +23,7 @@ func (u *unhex) UnmarshalJSON(b []byte) error {
 	return err
 }
 
+// golden are the vectors. They call a data space region_id: it was the region's id when they were made.
 type golden struct {
 	I64 []struct {
 		Value int64 `json:",string"`
@@ -33,10 +34,10 @@ type golden struct {
 		Hex   unhex
 	}
 	MetadataKey []struct {
-		Region topology.RegionID `json:"region_id,string"`
-		Index  topology.IndexID  `json:"index_id,string"`
-		User   unhex             `json:"user_key"`
-		Hex    unhex
+		Space topology.SpaceID `json:"region_id,string"`
+		Index topology.IndexID `json:"index_id,string"`
+		User  unhex            `json:"user_key"`
+		Hex   unhex
 	} `json:"metadata_key"`
 	MetadataValue []struct {
 		Type     string
@@ -67,11 +68,11 @@ type golden struct {
 		Value   unhex
 	} `json:"score_key"`
 	Legacy []struct {
-		Region   topology.RegionID `json:"region_id,string"`
-		Index    topology.IndexID  `json:"index_id,string"`
-		User     unhex             `json:"user_key"`
-		Key      unhex             `json:"key_hex"`
-		ExpireMS uint64            `json:"expire_ms,string"`
+		Space    topology.SpaceID `json:"region_id,string"`
+		Index    topology.IndexID `json:"index_id,string"`
+		User     unhex            `json:"user_key"`
+		Key      unhex            `json:"key_hex"`
+		ExpireMS uint64           `json:"expire_ms,string"`
 		Payload  unhex
 		Value    unhex `json:"value_hex"`
 	} `json:"legacy_string"`
@@ -160,7 +161,7 @@ func TestVectorsOfIntegers(t *testing.T) {
 func TestVectorsOfRedisKeys(t *testing.T) {
 	v := vectors(t)
 	for _, c := range v.MetadataKey {
-		s := Space{c.Region, c.Index}
+		s := Space{c.Space, c.Index}
 		key := tagged(t, "metadata key", RedisMetadata,
 			func(dst []byte) []byte { return s.AppendMetadataOf(dst, c.User) }, c.Hex)
 		p, err := ParseRedis(key)
@@ -201,7 +202,7 @@ func TestVectorsOfRedisKeys(t *testing.T) {
 		equal(t, "value of the score key of "+c.Score, ScoreSign(want), c.Value)
 	}
 	for _, c := range v.Legacy {
-		s, slot := Space{c.Region, c.Index}, topology.SlotOf(c.User)
+		s, slot := Space{c.Space, c.Index}, topology.SlotOf(c.User)
 		key := tagged(t, "legacy string", Data, func(dst []byte) []byte { return s.AppendLegacy(dst, slot, c.User) },
 			c.Key)
 		if p, err := ParseRedis(key); err != nil || !p.Legacy() || !bytes.Equal(p.User, c.User) {
@@ -271,7 +272,7 @@ func TestVectorsOfBounds(t *testing.T) {
 				t.Fatalf("slots %v: bounds contain slot %d: %v", r, slot, in)
 			}
 		}
-		next := Space{s.Region, s.Index + 1}.AppendPrefix(nil, Data)
+		next := Space{s.ID, s.Index + 1}.AppendPrefix(nil, Data)
 		if bytes.Compare(upper, next) > 0 {
 			t.Errorf("slots %v: upper bound %x reaches into the next space", r, upper)
 		}
@@ -325,10 +326,18 @@ func TestOwnLayouts(t *testing.T) {
 			Store: 2}).Append(nil),
 			"01" + "00000001" + "aa0000000000000000000000000000bb" + "00000002"},
 		{"region state key", AppendRegionState(nil, 7), "04028000000000000007"},
-		{"region state", (&RegionState{1, 2, 3, 4, 5, true, 6, 7, 8}).Append(nil),
-			"02" + "0000000000000001" + "0000000000000002" + "0000000000000003" + "0000000000000004" +
+		{"region state", goldenState.Append(nil),
+			"03" + "0000000000000001" + "0000000000000002" + "0000000000000003" + "0000000000000004" +
 				"0000000000000005" + "01" +
-				"0000000000000006" + "0000000000000007" + "0000000000000008"},
+				"0000000000000006" + "0000000000000007" + "0000000000000008" +
+				"8000000000000009" + "000a" + "3fff" + "000000000000000b" + "01" +
+				"05" + "800000000000000c" + "000000000000000d"},
+		{"replica key", AppendReplica(nil, 7), "04078000000000000007"},
+		{"replica", (&Replica{ID: 1, Joins: true, Peers: []topology.Peer{{Store: 2, Replica: 3}, {Store: 4, Replica: 5}}}).
+			Append(nil),
+			"01" + "0000000000000001" + "01" + "0002" +
+				"00000002" + "0000000000000003" + "00000004" + "0000000000000005"},
+		{"replica without peers", (&Replica{ID: 1}).Append(nil), "01" + "0000000000000001" + "00" + "0000"},
 		{"cluster map key", AppendClusterMap(nil), "0403"},
 		{"meta state key", AppendMetaState(nil, "map"), "04046d6170"},
 		{"orphan key", orphan.AppendKey(nil),
@@ -346,24 +355,40 @@ func TestOwnLayouts(t *testing.T) {
 	}
 }
 
-// TestOldRegionState: format 1 knows that there may be collections, and not where.
+// goldenState is a region that its left neighbour takes over.
+var goldenState = RegionState{ApplyIndex: 1, TimeMS: 2, LastVersion: 3, TermTag: 4, KeyCount: 5, KeysExact: true,
+	LegacyAt: 6, CollectedAt: 7, CollectedIn: 8,
+	Space: 9, Slots: topology.SlotRange{First: 10, Last: 16383}, Version: 11, Phase: Frozen,
+	Change: Change{Kind: Leaving, Other: 12, Begun: 13}}
+
+func TestRegionStateReadsBack(t *testing.T) {
+	if got, err := ParseRegionState(goldenState.Append(nil)); err != nil || got != goldenState {
+		t.Errorf("ParseRegionState = %+v, %v; want %+v", got, err, goldenState)
+	}
+}
+
+// TestOldRegionState: formats 1 and 2 have no bounds. Format 1 knows that there may be collections, and not where.
 func TestOldRegionState(t *testing.T) {
-	const head = "01" + "0000000000000001" + "0000000000000002" + "0000000000000003" + "0000000000000004" +
+	const head = "0000000000000001" + "0000000000000002" + "0000000000000003" + "0000000000000004" +
 		"0000000000000005" + "01" +
 		"0000000000000006"
 	for _, c := range []struct {
-		collectedAt string
-		want        RegionState
+		format, collected string
+		at, in            uint64
 	}{
-		{"0000000000000007", RegionState{1, 2, 3, 4, 5, true, 6, 7, AllSlots}},
-		{"0000000000000000", RegionState{1, 2, 3, 4, 5, true, 6, 0, 0}},
+		{"01", "0000000000000007", 7, AllSlots},
+		{"01", "0000000000000000", 0, 0},
+		{"02", "0000000000000007" + "0000000000000008", 7, 8},
+		{"02", "0000000000000000" + "0000000000000000", 0, 0},
 	} {
-		b, err := hex.DecodeString(head + c.collectedAt)
+		b, err := hex.DecodeString(c.format + head + c.collected)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got, err := ParseRegionState(b); err != nil || got != c.want {
-			t.Errorf("ParseRegionState(%x) = %+v, %v; want %+v", b, got, err, c.want)
+		want := RegionState{ApplyIndex: 1, TimeMS: 2, LastVersion: 3, TermTag: 4, KeyCount: 5, KeysExact: true,
+			LegacyAt: 6, CollectedAt: c.at, CollectedIn: c.in}
+		if got, err := ParseRegionState(b); err != nil || got != want || got.Bounded() {
+			t.Errorf("ParseRegionState(%x) = %+v, %v; want %+v", b, got, err, want)
 		}
 	}
 }

@@ -356,7 +356,7 @@ func (w *Writer) close(c *collection) error {
 	if own {
 		if c.Size == 0 {
 			w.forget(c.slot, c.user)
-			w.pops.forget(c.Version)
+			w.pops.forget(c.Version, c.user)
 			w.count(-1)
 			w.key = w.Space.AppendMetadata(w.key[:0], c.slot, c.user)
 			return w.Batch.Delete(w.key)

@@ -47,6 +47,8 @@ func LookupInternal(args [][]byte) *Command {
 		return removeExpired
 	case swept.Name:
 		return swept
+	case flushSlots.Name:
+		return flushSlots
 	}
 	if len(args) < 2 || len(args[0]) != len("neokv") || !IsOption(args[0], "neokv") {
 		return nil

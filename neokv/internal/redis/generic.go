@@ -3,6 +3,7 @@ package redis
 import (
 	"bytes"
 	"math"
+	"strconv"
 
 	"neokv.dev/neokv/internal/topology"
 )
@@ -452,24 +453,79 @@ func (w *Writer) instant(name string, arg []byte, unit timeUnit, out *Reply) (ms
 	return when, true
 }
 
-// flush removes everything that the region holds, with one range deletion for each keyspace.
+// flush removes everything that the region holds, with one range deletion for each keyspace. Slots outside of its bounds
+// are other regions', which may share its data space.
 func flush(w *Writer, args [][]byte, out *Reply) error {
-	if len(args) > 2 || len(args) == 2 && !IsOption(args[1], "sync") && !IsOption(args[1], "async") {
-		out.Error(ErrSyntax)
+	if !checkFlush(args, out) {
 		return nil
 	}
-	if err := w.Batch.DeleteSlots(w.Space, topology.SlotRange{Last: topology.SlotCount - 1}); err != nil {
+	if err := w.Batch.DeleteSlots(w.Space, w.State.Slots); err != nil {
 		return err
-	}
-	for i := range w.records {
-		w.records[i].there, w.records[i].behind = false, false
 	}
 	// A blind write can now replace nothing but a short string.
 	w.State.KeyCount, w.State.KeysExact = 0, true
 	w.State.LegacyAt, w.State.CollectedAt, w.State.CollectedIn = 0, 0, 0
 	w.Orphans, w.Flushed = Orphans{}, true
-	w.counts.forgetAll()
-	w.pops.forgetAll()
+	w.Forget() // what is not in the batch yet is deleted, too
 	out.OK()
 	return nil
+}
+
+// checkFlush reports whether a flush has the right arguments. If not, it appends Redis's error.
+func checkFlush(args [][]byte, out *Reply) bool {
+	if len(args) > 2 || len(args) == 2 && !IsOption(args[1], "sync") && !IsOption(args[1], "async") {
+		out.Error(ErrSyntax)
+		return false
+	}
+	return true
+}
+
+// flushSlots is the internal write that does what FLUSHALL does, in some slots of a region only:
+//
+//	flush-slots FIRST LAST flushall [ASYNC|SYNC]
+//
+// A FLUSHALL runs in each region once. If a region in which it has not run yet is merged with one in which it has, it
+// must not delete there again, since clients may have written there meanwhile.
+var flushSlots = &Command{Name: "flush-slots", Arity: -4, Flags: FlagWrite, Write: runFlushSlots}
+
+func runFlushSlots(w *Writer, args [][]byte, out *Reply) error {
+	if !checkFlush(args[3:], out) {
+		return nil
+	}
+	first, err := strconv.ParseUint(string(args[1]), 10, 16)
+	if err != nil {
+		return err
+	}
+	last, err := strconv.ParseUint(string(args[2]), 10, 16)
+	if err != nil {
+		return err
+	}
+	bounds := w.State.Slots // nothing beyond them is deleted, whatever the entry says
+	slots := topology.SlotRange{
+		First: max(topology.Slot(first), bounds.First), Last: min(topology.Slot(last), bounds.Last),
+	}
+	if slots == bounds {
+		return flush(w, args[3:], out)
+	}
+	// What the Writer keeps back of other slots must not be lost. So the batch gets all of it, before the deletion.
+	if err := w.Finish(); err != nil {
+		return err
+	}
+	w.Forget()
+	if slots.First <= slots.Last {
+		if err := w.Batch.DeleteSlots(w.Space, slots); err != nil {
+			return err
+		}
+	}
+	// Other slots may hold collections as before. The counter of orphans stays too high until the reclaimer's next pass.
+	w.State.KeysExact = false
+	out.OK()
+	return nil
+}
+
+// FlushSlots returns the call that does what a call of FLUSHALL or FLUSHDB does, in some slots of a region only.
+func FlushSlots(slots topology.SlotRange, flush Call) Call {
+	args := [][]byte{[]byte(flushSlots.Name), strconv.AppendUint(nil, uint64(slots.First), 10),
+		strconv.AppendUint(nil, uint64(slots.Last), 10)}
+	return Call{Command: flushSlots, Args: append(args, flush.Args...)}
 }

@@ -82,8 +82,8 @@ func newRegionOf(t testing.TB, blockCache settings.Bytes) *region {
 			t.Error(err)
 		}
 	})
-	return &region{t: t, e: e, now: func() uint64 { return start }, state: keys.RegionState{TimeMS: start},
-		space: testSpace}
+	return &region{t: t, e: e, now: func() uint64 { return start }, space: testSpace,
+		state: keys.RegionState{TimeMS: start, Space: testSpace.ID, Slots: allSlots, Version: 1}}
 }
 
 // call runs one call as a server with this region alone does, its reply appended to out.
@@ -149,7 +149,7 @@ func (d *region) write(f func(*Writer) error) error {
 
 func (d *region) read(f func(*Reader) error) error {
 	d.r.InstantMS, d.r.RegionTimeMS = max(d.now(), d.state.TimeMS), d.state.TimeMS
-	d.r.Space, d.r.Legacy, d.r.Ahead = d.space, d.state.LegacyAt != 0, false
+	d.r.Space, d.r.Slots, d.r.Legacy, d.r.Ahead = d.space, d.state.Slots, d.state.LegacyAt != 0, false
 	d.r.View = d.e.NewView()
 	defer d.r.View.Close()
 	err := f(&d.r)

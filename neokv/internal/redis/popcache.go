@@ -16,8 +16,10 @@ import (
 // members of a set, and the members at the two ends of a sorted set. It changes nothing but the speed, since it always
 // says what the engine would say. So replicas may have different things in it.
 //
-// All changes to a region come through its Writer, except a region snapshot. So when an entry is missing in the
-// sequence that the Writer sees, it forgets everything. A version belongs to one collection and is never used again.
+// All changes to a region come through its Writer, except a region snapshot and a change of the region's bounds. So when
+// an entry is missing in the sequence that the Writer sees, it forgets everything, and so it does when it is told to
+// (Writer.Forget). A key never has the same version again. Two keys may have the same one: each region numbers its
+// collections by itself, and a region may have been merged into another.
 
 // PopMemory counts the memory that the pop caches of all regions of a store use. The zero value is ready for use.
 type PopMemory struct{ used atomic.Int64 }
@@ -48,10 +50,11 @@ type popCache struct {
 	known  [maxPopEntries]*popEntry
 }
 
-// popEntry is the cache of one version. For a set, the first list has all members. For a sorted set, there is a list
+// popEntry is the cache of one version of one key. For a set, the first list has all members. For a sorted set, there is a list
 // for each end.
 type popEntry struct {
 	version uint64
+	user    []byte
 	at      [2]subkeyList
 	due     int64 // how many members could have been read in the time that earlier picks took
 	take    int   // how many members to read at an end next time
@@ -75,38 +78,40 @@ func (x *popCache) follow(index uint64, shared *PopMemory) {
 func (x *popCache) forgetAll() {
 	for _, k := range x.known {
 		if k != nil {
-			x.forget(k.version)
+			x.forget(k.version, k.user)
 		}
 	}
 }
 
-// of returns the entry of a version, nil if there is none.
-func (x *popCache) of(version uint64) *popEntry {
-	if k := x.known[version%maxPopEntries]; k != nil && k.version == version {
+// of returns the entry of a version of a key, nil if there is none.
+func (x *popCache) of(version uint64, user []byte) *popEntry {
+	if k := x.known[version%maxPopEntries]; k != nil && k.version == version && bytes.Equal(k.user, user) {
 		return k
 	}
 	return nil
 }
 
-// claim returns the entry of a version, and makes one if there is none.
-func (x *popCache) claim(version uint64) *popEntry {
-	if k := x.of(version); k != nil {
+// claim returns the entry of a collection, and makes one if there is none.
+func (x *popCache) claim(c *collection) *popEntry {
+	if k := x.of(c.Version, c.user); k != nil {
 		return k
 	}
-	if k := x.known[version%maxPopEntries]; k != nil {
-		x.forget(k.version)
+	if k := x.known[c.Version%maxPopEntries]; k != nil {
+		x.forget(k.version, k.user)
 	}
-	k := &popEntry{version: version, take: 1}
-	x.known[version%maxPopEntries] = k
+	k := &popEntry{version: c.Version, user: bytes.Clone(c.user), take: 1}
+	x.memory.used.Add(int64(len(k.user)))
+	x.known[c.Version%maxPopEntries] = k
 	return k
 }
 
-// forget drops what is cached of a version.
-func (x *popCache) forget(version uint64) {
-	if k := x.of(version); k != nil {
+// forget drops what is cached of a version of a key.
+func (x *popCache) forget(version uint64, user []byte) {
+	if k := x.of(version, user); k != nil {
 		for i := range k.at {
 			x.memory.used.Add(k.at[i].reset())
 		}
+		x.memory.used.Add(-int64(len(k.user)))
 		x.known[version%maxPopEntries] = nil
 	}
 }
@@ -114,7 +119,7 @@ func (x *popCache) forget(version uint64) {
 // inserted is called with each subkey that a set, or the score index of a sorted set, gets. signed says that it has a
 // score of -0.
 func (x *popCache) inserted(c *collection, sub []byte, signed bool) {
-	k := x.of(c.Version)
+	k := x.of(c.Version, c.user)
 	if k == nil {
 		return
 	}
@@ -128,13 +133,13 @@ func (x *popCache) inserted(c *collection, sub []byte, signed bool) {
 		}
 	}
 	if !x.memory.room(0) {
-		x.forget(c.Version)
+		x.forget(c.Version, c.user)
 	}
 }
 
 // removed is called with each subkey that a set, or the score index of a sorted set, loses.
 func (x *popCache) removed(c *collection, sub []byte) {
-	if k := x.of(c.Version); k != nil {
+	if k := x.of(c.Version, c.user); k != nil {
 		for i := range k.at {
 			if e := &k.at[i]; e.covers(sub, i == above) {
 				x.memory.used.Add(e.remove(sub))
@@ -146,7 +151,7 @@ func (x *popCache) removed(c *collection, sub []byte) {
 // whole returns all members of a set from which a command picks n. It returns nil until the commands so far have spent
 // as much time on picks as it takes to read all members: only then does reading them pay.
 func (x *popCache) whole(c *collection, n uint64) (*subkeyList, error) {
-	k := x.claim(c.Version)
+	k := x.claim(c)
 	e := &k.at[0]
 	if e.whole {
 		return e, nil
@@ -183,7 +188,7 @@ const (
 // end returns some members at one end of a sorted set that is not empty, with their scores. If it must read them, it
 // reads at most as many as most says.
 func (x *popCache) end(c *collection, at int, most int64) (*subkeyList, error) {
-	k := x.claim(c.Version)
+	k := x.claim(c)
 	e := &k.at[at]
 	if e.n > 0 {
 		return e, nil
@@ -210,18 +215,18 @@ func (x *popCache) end(c *collection, at int, most int64) (*subkeyList, error) {
 
 // signs reports whether a member with a score of -0 may be among those that end returns.
 func (x *popCache) signs(c *collection) bool {
-	k := x.of(c.Version)
+	k := x.of(c.Version, c.user)
 	return k == nil || k.signed
 }
 
 // tidy is called after members have been taken from an end.
 func (x *popCache) tidy(c *collection) {
-	k := x.of(c.Version)
+	k := x.of(c.Version, c.user)
 	if k == nil {
 		return
 	}
 	if len(k.at[below].bound) > maxBound || len(k.at[above].bound) > maxBound || !x.memory.room(0) {
-		x.forget(c.Version)
+		x.forget(c.Version, c.user)
 	}
 }
 

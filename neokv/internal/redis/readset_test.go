@@ -57,7 +57,7 @@ func TestReadSetIsHeeded(t *testing.T) {
 		}
 		v.Close()
 		b := here.e.NewBatch()
-		w := Writer{Batch: b, Space: here.space, State: new(keys.RegionState)}
+		w := Writer{Batch: b, Space: here.space, State: &keys.RegionState{Slots: allSlots}}
 		*w.State = here.state
 		rest, err := w.Expect(args, set.Bytes)
 		var out Reply
@@ -301,7 +301,7 @@ func FuzzReadSet(f *testing.F) {
 		args = args[:1+len(set)%4]
 		b := d.e.NewBatch()
 		defer b.Close()
-		w := Writer{Batch: b, Space: d.space, State: new(keys.RegionState)}
+		w := Writer{Batch: b, Space: d.space, State: &keys.RegionState{Slots: allSlots}}
 		for err := error(nil); err == nil && len(set) > 0; {
 			before := len(set)
 			if set, err = w.Expect(args, set); err == nil && len(set) >= before {

@@ -292,8 +292,8 @@ func (w *Writer) replace(key []byte, old *record, value []byte) error {
 		if err := w.Batch.Set(w.key, o.Append(room[:0])); err != nil {
 			return err
 		}
-		w.counts.forget(old.Version)
-		w.pops.forget(old.Version)
+		w.counts.forget(old.Version, key)
+		w.pops.forget(old.Version, key)
 		w.Orphans.Collections++
 		w.Orphans.Elements += o.Size
 	}

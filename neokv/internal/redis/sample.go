@@ -17,7 +17,8 @@ import (
 type choice struct {
 	*rand.Rand
 	// first and last are the first and the last subkey that a version had; guess goes by them. They may have been
-	// removed meanwhile, but no subkey has been added before first or after last.
+	// removed meanwhile, but no subkey has been added before first or after last. They may also be of another key with
+	// the same version (see popcache.go): then guesses are bad, which costs time and nothing else.
 	version     uint64 // 0: not known
 	first, last []byte
 }

@@ -56,18 +56,24 @@ func begins(version uint64, member []byte) (block, group bool) {
 
 // counts has the counts of sorted sets that a Writer knows, and those that it has not written to its batch yet. The
 // former change nothing but the speed: the batch or the engine has them, too. All changes to a region come through its
-// Writer, except a region snapshot. So when an entry is missing in the sequence that the Writer sees, it forgets all
-// counts.
+// Writer, except a region snapshot and a change of the region's bounds. So when an entry is missing in the sequence
+// that the Writer sees, it forgets all counts, and so it does when it is told to (Writer.Forget).
 type counts struct {
 	index  uint64 // apply index of the entry run last
-	sets   map[uint64]*counted
+	sets   map[setVersion]*counted
 	groups int           // how many are known, of all sets
 	bytes  int           // about how much memory they take
 	unsaid []*scoreGroup // those with counts that the batch does not have yet
 	values []uint64      // scratch
 }
 
-// counted is one version.
+// setVersion names one version of one key. Two keys may have the same version: see popcache.go.
+type setVersion struct {
+	version uint64
+	user    string
+}
+
+// counted is one version of one key.
 type counted struct {
 	front  []byte        // of its keys in redis_zset_rank; nil if it is not counted
 	groups []*scoreGroup // in order, those that are known
@@ -102,13 +108,13 @@ func (x *counts) forgetAll() {
 }
 
 // forget drops what is known of a version that is gone, or will be counted anew.
-func (x *counts) forget(version uint64) {
-	if s := x.sets[version]; s != nil {
+func (x *counts) forget(version uint64, user []byte) {
+	if s := x.sets[setVersion{version, string(user)}]; s != nil {
 		for _, g := range s.groups {
 			g.gone = true
 		}
 		x.groups -= len(s.groups)
-		delete(x.sets, version)
+		delete(x.sets, setVersion{version, string(user)})
 	}
 }
 
@@ -172,7 +178,7 @@ func (w *Writer) countsOf(c *collection) (*counted, error) {
 		return nil, nil
 	}
 	x := &w.counts
-	s := x.sets[c.Version]
+	s := x.sets[setVersion{c.Version, string(c.user)}]
 	if s == nil {
 		s = &counted{}
 		w.key = countKey(append(w.key[:0], c.key[:c.front]...), keys.RankGroup, nil)
@@ -184,7 +190,7 @@ func (w *Writer) countsOf(c *collection) (*counted, error) {
 		if there {
 			s.front = bytes.Clone(w.key[:c.front])
 		}
-		w.know(c.Version, s)
+		x.know(c, s)
 	}
 	if s.front == nil {
 		return nil, nil
@@ -192,11 +198,12 @@ func (w *Writer) countsOf(c *collection) (*counted, error) {
 	return s, nil
 }
 
-func (w *Writer) know(version uint64, s *counted) {
-	if w.counts.sets == nil {
-		w.counts.sets = make(map[uint64]*counted)
+func (x *counts) know(c *collection, s *counted) {
+	if x.sets == nil {
+		x.sets = make(map[setVersion]*counted)
 	}
-	w.counts.sets[version] = s
+	x.sets[setVersion{c.Version, string(c.user)}] = s
+	x.bytes += len(c.user)
 }
 
 // countIn counts a member whose score key has been written.
@@ -593,7 +600,7 @@ func (w *Writer) closeCounts(c *collection) error {
 
 // dropCounts deletes all counts of a version.
 func (w *Writer) dropCounts(c *collection) error {
-	w.counts.forget(c.Version)
+	w.counts.forget(c.Version, c.user)
 	e, err := c.elements(keys.ZSetRank, nil, nil)
 	if err != nil {
 		return err
@@ -609,7 +616,7 @@ func (w *Writer) dropCounts(c *collection) error {
 // makeCounts counts all members. No reader knows a version that renew has begun, so its counts need not wait for the
 // batch.
 func (w *Writer) makeCounts(c *collection) error {
-	w.counts.forget(c.Version)
+	w.counts.forget(c.Version, c.user)
 	set := w.Batch.Set
 	if c.renewed {
 		set = w.Batch.SetAhead
