@@ -54,7 +54,7 @@ func (c *Cluster) start(ctx context.Context) error {
 
 // makeNodes makes a place for each store.
 func (c *Cluster) makeNodes() {
-	c.initial = meta.Initial(fmt.Sprintf("%x", c.identity), c.settings.Cluster)
+	c.initial = meta.Initial(fmt.Sprintf("%x", c.identity), c.settings.Cluster, c.folder != nil && c.folder.ownSpaces)
 	var disks []*disk.FS
 	if c.config.From != nil {
 		disks = disk.Freeze(c.config.From.disks)
@@ -156,7 +156,8 @@ func (c *Cluster) waitServing(ctx context.Context) error {
 // missing says what the cluster still waits for, "" when it serves.
 func (c *Cluster) missing() string {
 	leads := make(map[topology.StoreID]int)
-	served, full := 0, 0
+	homes := make(map[topology.StoreID]bool)
+	served, full := 0, 0 // slots, stores
 	for _, n := range c.nodes {
 		s := n.store.Load()
 		if s == nil {
@@ -175,19 +176,19 @@ func (c *Cluster) missing() string {
 		for i := range t.Regions {
 			if t.Regions[i].Leader == n.id {
 				leads[n.id]++
-				served++
+				served += t.Regions[i].Slots.Count()
 			}
+			homes[t.Regions[i].Peers[0].Store] = true
 			if t.Regions[i].Leader == 0 {
 				return fmt.Sprintf("the leader of region %d", t.Regions[i].ID)
 			}
 		}
 	}
-	if served < c.settings.Cluster.Regions {
-		return fmt.Sprintf("leaders of %d of %d regions",
-			c.settings.Cluster.Regions-served, c.settings.Cluster.Regions)
+	if served < topology.SlotCount {
+		return fmt.Sprintf("leaders of %d of %d slots", topology.SlotCount-served, topology.SlotCount)
 	}
-	if c.settings.Cluster.Regions >= len(c.nodes) && len(leads) < len(c.nodes)-full {
-		return fmt.Sprintf("leaders on %d of %d stores", len(c.nodes)-full-len(leads), len(c.nodes)-full)
+	if len(leads) < len(homes)-full {
+		return fmt.Sprintf("leaders on %d of %d stores", len(homes)-full-len(leads), len(homes)-full)
 	}
 	return ""
 }

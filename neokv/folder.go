@@ -44,6 +44,7 @@ type folder struct {
 	lock      io.Closer
 	unsynced  bool
 	walDir    string // engine.wal_dir as recorded, absolute; empty for none
+	ownSpaces bool   // each of the cluster's first regions has a data space of its own
 }
 
 // folderFormat is the format of the folders that this program writes, oldFolderFormat the oldest that it reads. The
@@ -55,9 +56,14 @@ type folder struct {
 //	4  log entries of format 3, with read sets: an earlier program would not apply them
 //	5  long strings in pieces, log entries of formats 4 and 5, and stages: an earlier program would pass over them
 //	6  scores of -0, records of skiplists, log entries of formats 6 and 7: an earlier program would stop at them
+//	7  regions that share a data space and split, log entries of formats 8 and 9, batches of writes: an earlier program
+//	   would stop at them, or take the data of one region for that of another
 const (
 	oldFolderFormat = 1
-	folderFormat    = 6
+	folderFormat    = 7
+
+	// sharedSpaceFormat is the first format in which the regions of a new folder share a data space.
+	sharedSpaceFormat = 7
 )
 
 // folderRecord is the content of cluster.json.
@@ -68,6 +74,8 @@ type folderRecord struct {
 	Replicas int    `json:"replicas"`
 	Regions  int    `json:"regions"`
 	WALDir   string `json:"wal_dir,omitempty"`
+	// OwnSpaces says that the folder was made in a format in which each region had a data space of its own.
+	OwnSpaces bool `json:"own_spaces,omitempty"`
 }
 
 const (
@@ -249,6 +257,7 @@ func (f *folder) take(r *folderRecord, asked settings.ClusterKnobs, walDir strin
 	}
 	copy(f.cluster[:], id)
 	f.shape, f.walDir = settings.ClusterKnobs{Stores: r.Stores, Replicas: r.Replicas, Regions: r.Regions}, r.WALDir
+	f.ownSpaces = r.OwnSpaces || r.Format < sharedSpaceFormat
 	var errs []error
 	check := func(name string, asked, have int) {
 		if asked != 0 && asked != have {
@@ -330,6 +339,7 @@ func (f *folder) write() error {
 	text, err := json.MarshalIndent(folderRecord{
 		Format: folderFormat, Cluster: hex.EncodeToString(f.cluster[:]),
 		Stores: f.shape.Stores, Replicas: f.shape.Replicas, Regions: f.shape.Regions, WALDir: f.walDir,
+		OwnSpaces: f.ownSpaces,
 	}, "", "  ")
 	if err != nil {
 		return err

@@ -69,29 +69,32 @@ type Config struct {
 
 // Cluster is a running cluster. Its methods may run concurrently.
 type Cluster struct {
-	config    Config
-	settings  settings.Settings
-	hooks     seam.Hooks
-	folder    *folder // nil in memory
-	network   *transport.Network
-	nodes     []*storePlace
-	identity  [16]byte
-	initial   *meta.Map     // the map of a new cluster; it does not change yet
-	journal   *disk.Journal // nil where each store syncs its own log
-	journalFS *disk.FS      // the journal's disk for a cluster in memory; else nil
-	proxy     *server.Server
-	proxyAddr string
-	proxyPipe *memconn.Listener
-	proxied   atomic.Pointer[proxied]
-	inside    insideConns
-	advanced  atomic.Int64         // ns by which Advance has set all clocks ahead
-	clients   *server.ClientMemory // bounds what all stores and the proxy hold for their clients
-	boot      time.Duration
-	failed    chan error
-	anyFailed atomic.Bool // a store has failed since Start, so its disk may lack acknowledged writes
-	wg        sync.WaitGroup
-	close     sync.Once
-	closeErr  error
+	config   Config
+	settings settings.Settings
+	hooks    seam.Hooks
+	folder   *folder // nil in memory
+	network  *transport.Network
+	nodes    []*storePlace
+	identity [16]byte
+	initial  *meta.Map // the map of a new cluster
+
+	regionMu    sync.Mutex
+	lastRegions []topology.Region // see regions
+	journal     *disk.Journal     // nil where each store syncs its own log
+	journalFS   *disk.FS          // the journal's disk for a cluster in memory; else nil
+	proxy       *server.Server
+	proxyAddr   string
+	proxyPipe   *memconn.Listener
+	proxied     atomic.Pointer[proxied]
+	inside      insideConns
+	advanced    atomic.Int64         // ns by which Advance has set all clocks ahead
+	clients     *server.ClientMemory // bounds what all stores and the proxy hold for their clients
+	boot        time.Duration
+	failed      chan error
+	anyFailed   atomic.Bool // a store has failed since Start, so its disk may lack acknowledged writes
+	wg          sync.WaitGroup
+	close       sync.Once
+	closeErr    error
 
 	changing chan struct{} // has one place: for the stop, kill or start that is under way
 	closing  chan struct{} // closed when Close begins

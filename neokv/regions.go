@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"neokv.dev/neokv/internal/keys"
+	"neokv.dev/neokv/internal/route"
 	"neokv.dev/neokv/internal/store"
 	"neokv.dev/neokv/internal/topology"
 )
@@ -77,4 +79,56 @@ func (c *Cluster) hasRegion(id topology.RegionID) bool {
 		}
 	}
 	return false
+}
+
+// regions returns the regions by all that the stores which run know, ascending. If none runs they are those that were
+// known last.
+func (c *Cluster) regions() []topology.Region {
+	newest := make(map[topology.RegionID]route.LedRegion)
+	for _, n := range c.nodes {
+		s := n.store.Load()
+		if s == nil {
+			continue
+		}
+		if t := s.Table(); t != nil {
+			for _, r := range t.Regions {
+				if known, ok := newest[r.ID]; !ok || known.Version < r.Version {
+					newest[r.ID] = r
+				}
+			}
+		}
+	}
+	var all []route.LedRegion
+	for _, r := range newest {
+		all = append(all, r)
+	}
+	c.regionMu.Lock()
+	defer c.regionMu.Unlock()
+	if len(all) > 0 {
+		c.lastRegions = nil
+		for _, r := range route.NewTable(0, nil, all).Regions {
+			c.lastRegions = append(c.lastRegions, r.Region)
+		}
+	}
+	if c.lastRegions == nil {
+		c.lastRegions = c.initial.Regions
+	}
+	return c.lastRegions
+}
+
+// changeText says what part a region has in a change.
+func changeText(x keys.Change) string {
+	switch x.Kind {
+	case keys.Splitting:
+		return "splits"
+	case keys.HasSplit:
+		return fmt.Sprintf("has split off region %d", x.Other)
+	case keys.Merging:
+		return fmt.Sprintf("takes region %d over", x.Other)
+	case keys.Merged:
+		return fmt.Sprintf("has taken region %d over", x.Other)
+	case keys.Leaving:
+		return fmt.Sprintf("goes to region %d", x.Other)
+	}
+	return ""
 }

@@ -42,7 +42,9 @@ const (
 type RegionStatus struct {
 	Region   int             `json:"region"`
 	Slots    string          `json:"slots"`
-	Leader   int             `json:"leader"` // the store that serves the region, 0 if none does
+	Version  uint64          `json:"version"`          // of the bounds: it grows with every split and merge
+	Change   string          `json:"change,omitempty"` // the split or merge that the region is part of
+	Leader   int             `json:"leader"`           // the store that serves the region, 0 if none does
 	Term     uint64          `json:"term"`
 	Pinned   bool            `json:"pinned,omitempty"` // the leader was moved on purpose, and stays until heal
 	Replicas []ReplicaStatus `json:"replicas"`
@@ -64,12 +66,15 @@ func (c *Cluster) Status() ClusterStatus {
 		state, reason := n.state()
 		s.Stores = append(s.Stores, StoreStatus{Store: int(n.id), Addr: n.addr, State: state, Reason: reason})
 	}
-	for _, r := range c.initial.Regions {
-		region := RegionStatus{Region: int(r.ID), Slots: r.Slots.String(), Pinned: c.pinned(r.ID)}
+	for _, r := range c.regions() {
+		region := RegionStatus{
+			Region: int(r.ID), Slots: r.Slots.String(), Version: r.Version, Pinned: c.pinned(r.ID), Replicas: []ReplicaStatus{},
+		}
 		applied := uint64(0)
 		if leader := c.leaderOf(r.ID); leader != nil {
 			if replica := c.replica(leader.id, r.ID); replica != nil {
 				_, region.Term, _ = replica.Leading()
+				region.Change = changeText(replica.Bounds().Change)
 				region.Leader, applied = int(leader.id), replica.Applied()
 				s.Stores[leader.id-1].Leads++
 			}

@@ -76,12 +76,12 @@ func TestCheck(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = f.Check(3, 8)
+	err = f.Check(3)
 	want := `fault "partition 1,4 5": there is no store 4; want 1 to 3; there is no store 5; want 1 to 3`
 	if err == nil || err.Error() != want {
 		t.Errorf("Check = %v; want %s", err, want)
 	}
-	if err := f.Check(5, 8); err != nil {
+	if err := f.Check(5); err != nil {
 		t.Errorf("Check = %v", err)
 	}
 }
@@ -141,7 +141,7 @@ func TestDraw(t *testing.T) {
 			t.Fatalf("seed %d reads back as %v, %v; want %v", seed, again, err, s)
 		}
 		for _, e := range s {
-			if err := e.Fault.Check(5, 8); err != nil {
+			if err := e.Fault.Check(5); err != nil {
 				t.Error(err)
 			}
 		}

@@ -84,9 +84,9 @@ func TestRows(t *testing.T) {
 	// What is found while something is written is no row.
 	v := e.NewLazyView(rows)
 	v.pin()
-	rows.renew()
+	rows.Renew()
 	put(1, "new")
-	rows.renew()
+	rows.Renew()
 	if value, ok, err := v.GetNow(metadataKey(1)); string(value) != "small" || !ok || err != nil {
 		t.Errorf("a view from before the write: %q, %v, %v", value, ok, err)
 	}
@@ -109,7 +109,7 @@ func TestRows(t *testing.T) {
 
 	put(1, "row")
 	e.depth.Store(deep) // read level by level
-	rows.renew()
+	rows.Renew()
 	e.missed.Store(0)
 	want("deep", 1, "row", true)
 	want("deep, read before", 1, "row", false)

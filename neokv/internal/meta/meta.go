@@ -105,7 +105,7 @@ func (m *Map) Check() error {
 
 // Initial returns the map of a new cluster. It splits the slots evenly over the regions and puts each region on
 // consecutive stores, the first of which should lead it. So leaders and replicas are spread evenly.
-func Initial(cluster string, shape settings.ClusterKnobs) *Map {
+func Initial(cluster string, shape settings.ClusterKnobs, ownSpaces bool) *Map {
 	m := &Map{Cluster: cluster, Tables: []SystemTable{{Name: RedisTable, Index: 1}}, NextReplica: 1}
 	for i := range shape.Stores {
 		id := topology.StoreID(i + 1)
@@ -114,6 +114,9 @@ func Initial(cluster string, shape settings.ClusterKnobs) *Map {
 	}
 	for i, slots := range topology.SplitEvenly(shape.Regions) {
 		r := topology.Region{ID: topology.RegionID(i + 1), Slots: slots, Version: 1, ConfVersion: 1}
+		if r.Space = 1; ownSpaces {
+			r.Space = topology.SpaceID(r.ID)
+		}
 		for j := range shape.Replicas {
 			r.Peers = append(r.Peers, topology.Peer{Store: m.Stores[(i+j)%shape.Stores].ID, Replica: m.NextReplica})
 			m.NextReplica++

@@ -51,7 +51,9 @@ type machine struct {
 }
 
 func newMachine(c *core, p *proposer, s *sums) *machine {
-	return &machine{core: c, proposer: p, sums: s, stageBytes: stageBytes}
+	m := &machine{core: c, proposer: p, sums: s, stageBytes: stageBytes}
+	m.bound()
+	return m
 }
 
 // Open implements sm.IOnDiskStateMachine: it returns the apply index that the engine has.
@@ -64,12 +66,10 @@ func (m *machine) Open(<-chan struct{}) (uint64, error) {
 	}
 	if ok {
 		m.state = state
+		m.bound()
+		m.publish()
 	} else {
 		m.state.KeysExact = true // an empty region
-	}
-	m.bound()
-	if ok {
-		m.publish()
 	}
 	if m.stage, m.staged, err = readStage(m.o.Engine, m.o.Region.ID); err != nil {
 		return 0, fmt.Errorf("region %d: open: %w", m.o.Region.ID, err)

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"strconv"
+	"slices"
 	"strings"
 	"testing"
 
@@ -123,9 +124,6 @@ func TestOldEntries(t *testing.T) {
 	add("zadd", "few", "-0", "one")
 	some(all)
 	log := entries(1, calls...)
-	for i := range log {
-		log[i].Cmd[0] = formatOf(i + 1)
-	}
 	states := make([]keys.RegionState, len(log)+1) // the model's, behind each entry
 	apply := func(r still, to int) {
 		t.Helper()
@@ -141,7 +139,7 @@ func TestOldEntries(t *testing.T) {
 		}
 	}
 
-	model := openStill(t, disk.Mem())
+	model := openStillOf(t, disk.Mem(), wholeRegion)
 	defer model.close(t)
 	states[0] = model.machine.state
 	any, partly, withReads := false, false, uint64(0)
@@ -150,9 +148,9 @@ func TestOldEntries(t *testing.T) {
 	for i := 1; i <= len(log); i++ {
 		if format := formatOf(i); format == 3 || format == 5 || format == 7 {
 			log[i-1].Cmd = model.readAhead(t, log[i-1].Cmd, calls[i-1])
-			log[i-1].Cmd[0] = format
 			withReads++
 		}
+		log[i-1].Cmd = ofFormat(log[i-1].Cmd, formatOf(i))
 		apply(model, i)
 		held.apply(calls[i-1], i)
 		for key, want := range held.texts {
@@ -202,7 +200,7 @@ func TestOldEntries(t *testing.T) {
 	}
 	want := model.content(t)
 	for range 20 {
-		r := openStill(t, disk.Mem())
+		r := openStillOf(t, disk.Mem(), wholeRegion)
 		cut := random.IntN(old + 1)
 		apply(r, cut)
 		if 0 < cut && cut <= first {
@@ -349,4 +347,14 @@ func (s *simple) apply(words []string, index int) {
 		clear(s.texts)
 		clear(s.hashes)
 	}
+}
+
+// wholeRegion has all slots.
+var wholeRegion = topology.Region{ID: snapshotRegion.ID, Slots: topology.SlotRange{Last: topology.SlotCount - 1}}
+
+// ofFormat gives an entry of the present format an older one, which says nothing of bounds.
+func ofFormat(cmd []byte, format byte) []byte {
+	cmd = slices.Delete(slices.Clone(cmd), oldHeaderBytes, entryHeaderBytes)
+	cmd[0] = format
+	return cmd
 }

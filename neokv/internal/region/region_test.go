@@ -67,7 +67,8 @@ func TestEntryRoundTrip(t *testing.T) {
 func TestEntryRefusesGarbage(t *testing.T) {
 	for _, x := range []struct{ name, entry, want string }{
 		{"short", "\x01abc", "decode entry: 4 bytes, want at least 45"},
-		{"format", string(append([]byte{9}, make([]byte, 60)...)), "decode entry: format 9, want 1 to 7"},
+		{"format", string(append([]byte{10}, make([]byte, 60)...)), "decode entry: format 10, want 1 to 9"},
+		{"no bounds", string(append([]byte{8}, make([]byte, 50)...)), "decode entry: 51 bytes, want at least 53"},
 		{"no read set", string(append([]byte{3}, make([]byte, 50)...)),
 			"decode entry: read set: 6 bytes, want at least 12"},
 		{"short read set", string(append(append([]byte{3}, make([]byte, 60)...), 9)),

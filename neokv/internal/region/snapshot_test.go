@@ -29,7 +29,9 @@ type still struct {
 
 var snapshotRegion = topology.Region{ID: 3, Slots: topology.SlotRange{First: 4096, Last: 12287}}
 
-func openStill(t testing.TB, fs *disk.FS) still {
+func openStill(t testing.TB, fs *disk.FS) still { return openStillOf(t, fs, snapshotRegion) }
+
+func openStillOf(t testing.TB, fs *disk.FS, region topology.Region) still {
 	t.Helper()
 	k := settings.Default().Engine
 	k.MemtableSize, k.BlockCache = 4<<20, 1<<20
@@ -38,7 +40,7 @@ func openStill(t testing.TB, fs *disk.FS) still {
 		t.Fatal(err)
 	}
 	r := New(Options{
-		Region: snapshotRegion, Index: 1, Store: 1, Engine: e, Failed: fs.Failed, Fence: fs.Fence,
+		Region: region, Index: 1, Store: 1, Engine: e, Failed: fs.Failed, Fence: fs.Fence,
 		Knobs: settings.RaftKnobs{RaftConstants: settings.RaftConstants{SnapshotBytes: 1 << 30}},
 	})
 	if _, err := r.machine.Open(nil); err != nil {
@@ -81,6 +83,7 @@ func (r still) fill(t testing.TB, random *rand.Rand, index uint64, n int) {
 		ApplyIndex: index, TimeMS: 1000 * index, LastVersion: random.Uint64(), TermTag: 3, KeyCount: uint64(n),
 		LegacyAt: index, CollectedAt: 1, CollectedIn: random.Uint64(),
 	}
+	r.machine.bound()
 	r.machine.writer.Batch = b
 	if err := r.machine.commit(); err != nil {
 		t.Fatal(err)
@@ -130,7 +133,7 @@ func (r still) close(t testing.TB) {
 
 // inRegion reports whether a snapshot of the region replaces a key.
 func inRegion(m *machine, key string) bool {
-	for _, s := range m.spans() {
+	for _, s := range m.spans(m.o.Region.Slots) {
 		if string(s.Lower) <= key && key < string(s.Upper) {
 			return true
 		}
@@ -217,7 +220,7 @@ func TestSnapshotRefused(t *testing.T) {
 		}
 	}
 	refuse("empty", nil, "unexpected EOF")
-	refuse("format", append([]byte{9}, stream[1:]...), "format 9, want 1")
+	refuse("format", append([]byte{9}, stream[1:]...), "format 9, want 1 or 2")
 	refuse("header", other, "header: checksum")
 	refuse("a byte more", append(bytes.Clone(stream), 0), "behind the end")
 	for range 40 {
@@ -231,7 +234,7 @@ func TestSnapshotRefused(t *testing.T) {
 	// Of another region altogether, or older than what is there.
 	to := openStill(t, disk.Mem())
 	defer to.close(t)
-	to.o.Region.Slots.Last++
+	to.machine.space.ID++
 	refuseBy := func(to still, want string) {
 		t.Helper()
 		if err := to.machine.RecoverFromSnapshot(bytes.NewReader(stream), nil); err != nil ||
@@ -239,7 +242,7 @@ func TestSnapshotRefused(t *testing.T) {
 			t.Errorf("%v, failed with %v; want %q", err, to.fs.Failed(), want)
 		}
 	}
-	refuseBy(to, "slots")
+	refuseBy(to, "data space")
 	newer := openStill(t, disk.Mem())
 	defer newer.close(t)
 	newer.fill(t, random, 70, 1)
@@ -370,7 +373,7 @@ func TestSnapshotPowerCut(t *testing.T) {
 func TestCutBySize(t *testing.T) {
 	r := openStill(t, disk.Mem())
 	defer r.close(t)
-	r.o.Knobs.SnapshotBytes = 1000
+	r.o.Knobs.SnapshotBytes, r.o.Knobs.SnapshotEntries = 1000, 10
 	asked := func() (n uint64) {
 		select {
 		case n = <-r.cut:
@@ -391,7 +394,7 @@ func TestCutBySize(t *testing.T) {
 	for _, x := range []struct {
 		entries, bytes int
 		asked          uint64
-	}{{3, 200, 0}, {1, 200, 4}, {3, 200, 0}, {1, 5000, 4}, {1, 900, 0}, {1, 1, 2}, {12, 50, 10}} {
+	}{{3, 200, 0}, {1, 200, 4}, {3, 200, 0}, {1, 5000, 4}, {1, 900, 0}, {1, 1, 2}, {12, 50, 10}, {8, 1, 10}} {
 		apply(x.entries, x.bytes)
 		if n := asked(); n != x.asked {
 			t.Errorf("%d entries of %d bytes more: asked for a record behind %d entries; want %d", x.entries, x.bytes,

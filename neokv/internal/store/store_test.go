@@ -37,7 +37,7 @@ type testStores struct {
 }
 
 func newCluster(t testing.TB, shape settings.ClusterKnobs) *testStores {
-	c := &testStores{t: t, network: transport.NewNetwork(), shape: shape, initial: meta.Initial("00", shape)}
+	c := &testStores{t: t, network: transport.NewNetwork(), shape: shape, initial: meta.Initial("00", shape, false)}
 	for range shape.Stores {
 		c.fs = append(c.fs, disk.Mem())
 		c.stores = append(c.stores, nil)
@@ -321,7 +321,7 @@ func TestMetaCatchesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &testStores{t: t, network: transport.NewNetwork(),
 			shape: settings.ClusterKnobs{Stores: 3, Replicas: 3, Regions: 2}}
-		c.initial = meta.Initial("00", c.shape)
+		c.initial = meta.Initial("00", c.shape, false)
 		c.raft = func(k *settings.RaftKnobs) { k.SnapshotEntries, k.CompactionOverhead = 20, 5 }
 		for range c.shape.Stores {
 			c.fs, c.stores = append(c.fs, disk.Mem()), append(c.stores, nil)
@@ -344,7 +344,7 @@ func TestMetaCatchesUp(t *testing.T) {
 		})
 		for n := 0; n < 60; { // each is an entry, and changes nothing
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-			if leader.group.Load().Bootstrap(ctx, meta.Initial("another", c.shape)) == nil {
+			if leader.group.Load().Bootstrap(ctx, meta.Initial("another", c.shape, false)) == nil {
 				n++
 			}
 			cancel()
