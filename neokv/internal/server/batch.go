@@ -71,21 +71,21 @@ type task struct {
 	slot    topology.Slot
 	follow  bool // a replica that does not lead will do
 	ledOnly bool // it is void for slots that this store no longer leads
-	extent  extent
+	scope   scope
 	span    topology.SlotRange // wholeSlots, walkedSlots: the slots
 	whole   [][]byte           // wholeSlots: the arguments of the client's call
 	outcome outcome
 	reply   []byte // valid until the batch is reset
 }
 
-// extent says what a task is about, and so what becomes of it when its slots no longer lie in one region: see recut.
-type extent byte
+// scope says what a task is about, and so what becomes of it when its slots no longer lie in one region: see recut.
+type scope byte
 
 const (
-	fixedKeys   extent = iota // keys that must lie in one region
-	cutKeys                   // some keys of a command that the proxy port cuts
-	wholeSlots                // all that is in some slots: FLUSHALL
-	walkedSlots               // a step of a walk over some slots
+	fixedKeys   scope = iota // keys that must lie in one region
+	cutKeys                  // some keys of a command that the proxy port cuts
+	wholeSlots               // all that is in some slots: FLUSHALL
+	walkedSlots              // a step of a walk over some slots
 )
 
 // outcome is what became of a task.

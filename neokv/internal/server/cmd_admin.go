@@ -25,8 +25,8 @@ const (
 // waitPause is how long WAIT first waits before it asks the other stores again, maxWaitPause how long it waits at most.
 const waitPause, maxWaitPause = time.Millisecond, 50 * time.Millisecond
 
-// written is the last write of a connection in a region.
-type written struct {
+// lastWrite is the last write of a connection in a region.
+type lastWrite struct {
 	index uint64        // the apply index
 	slot  topology.Slot // one of the region's, by which to find what has become of the region
 }
@@ -34,7 +34,7 @@ type written struct {
 // writtenRegion is a region that a connection has written to, for WAIT.
 type writtenRegion struct {
 	region topology.RegionID
-	written
+	lastWrite
 	have int // replicas known to have applied it; -1 while no store has been asked
 }
 
@@ -91,7 +91,7 @@ func (c *conn) awaited(known []writtenRegion) (regions []writtenRegion) {
 	if t == nil {
 		return nil
 	}
-	merged := map[topology.RegionID]written{}
+	merged := map[topology.RegionID]lastWrite{}
 	for id, w := range c.wrote {
 		if t.ByID(id) != nil {
 			continue
@@ -105,7 +105,7 @@ func (c *conn) awaited(known []writtenRegion) (regions []writtenRegion) {
 			continue
 		}
 		delete(c.wrote, id)
-		merged[r.ID] = written{replica.Applied(), w.slot}
+		merged[r.ID] = lastWrite{replica.Applied(), w.slot}
 	}
 	for id, w := range merged {
 		w.index = max(w.index, c.wrote[id].index)
@@ -122,7 +122,7 @@ func (c *conn) awaited(known []writtenRegion) (regions []writtenRegion) {
 	}
 	if len(regions) == 0 && len(t.Regions) > 0 {
 		// The connection has written nothing: the replicas that answer count.
-		regions = []writtenRegion{{t.Regions[0].ID, written{}, -1}}
+		regions = []writtenRegion{{t.Regions[0].ID, lastWrite{}, -1}}
 	}
 	return regions
 }

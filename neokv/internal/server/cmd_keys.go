@@ -72,7 +72,7 @@ func (c *conn) walkStep(m mode, w *redis.KeyWalk) (outcome outcome, failure []by
 	b.reset()
 	b.cuts = true
 	b.tasks = append(b.tasks, task{
-		call: w.Call(), slot: w.Slots.First, span: w.Slots, extent: walkedSlots, ledOnly: !c.s.proxy(),
+		call: w.Call(), slot: w.Slots.First, span: w.Slots, scope: walkedSlots, ledOnly: !c.s.proxy(),
 	})
 	b.exec(m)
 	x := &b.tasks[0]

@@ -56,14 +56,14 @@ func (b *batch) addCut(t *route.Table, cmd *command) {
 	if b.lacksValue(cmd) {
 		x.slots = nil // no region has the missing value, so the command's function fails in any
 	} else if x.slots != nil {
-		x.extent, b.cuts = cutKeys, true
+		x.scope, b.cuts = cutKeys, true
 	}
 }
 
 // wholeTask returns the task that runs a command of all regions in some slots of a region, in all or in a part.
 func (b *batch) wholeTask(row *redis.Command, args [][]byte, slots, region topology.SlotRange) task {
 	x := task{
-		call: redis.Call{Command: row, Args: args}, whole: args, slot: slots.First, span: slots, extent: wholeSlots,
+		call: redis.Call{Command: row, Args: args}, whole: args, slot: slots.First, span: slots, scope: wholeSlots,
 		ledOnly: !b.c.s.proxy(),
 	}
 	if slots != region {
@@ -115,7 +115,7 @@ func (b *batch) cut(t *route.Table, cmd *command) (order []int) {
 			of = &b.partOf[region]
 		}
 		if *of == 0 {
-			b.tasks = append(b.tasks, task{slot: slot, extent: cutKeys})
+			b.tasks = append(b.tasks, task{slot: slot, scope: cutKeys})
 			b.counts = append(b.counts, 0)
 			*of = len(b.counts)
 		}
@@ -163,11 +163,11 @@ func (b *batch) recut(t *route.Table) {
 	}
 	for i := 0; i < len(b.tasks); i++ {
 		x := &b.tasks[i]
-		if x.outcome != open || x.extent == fixedKeys {
+		if x.outcome != open || x.scope == fixedKeys {
 			continue
 		}
 		region, _ := t.Region(x.slot)
-		switch x.extent {
+		switch x.scope {
 		case walkedSlots:
 			if region != nil && x.span.Last > region.Slots.Last {
 				x.outcome = scattered
@@ -230,7 +230,7 @@ func cutTask(t *route.Table, x *task) (pieces []task, of []int) {
 		if !ok {
 			i, taskOf[region] = len(pieces), len(pieces)
 			pieces = append(pieces, task{
-				call: redis.Call{Command: row, Args: [][]byte{x.call.Args[0]}}, slot: slot, extent: cutKeys,
+				call: redis.Call{Command: row, Args: [][]byte{x.call.Args[0]}}, slot: slot, scope: cutKeys,
 			})
 		}
 		p := &pieces[i]

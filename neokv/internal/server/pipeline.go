@@ -359,8 +359,8 @@ func (b *batch) note() {
 			continue
 		}
 		if b.c.wrote == nil {
-			b.c.wrote = make(map[topology.RegionID]written)
+			b.c.wrote = make(map[topology.RegionID]lastWrite)
 		}
-		b.c.wrote[p.id] = written{max(b.c.wrote[p.id].index, p.pending.Index), p.slot}
+		b.c.wrote[p.id] = lastWrite{max(b.c.wrote[p.id].index, p.pending.Index), p.slot}
 	}
 }
