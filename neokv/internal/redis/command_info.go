@@ -132,7 +132,7 @@ func (c *Command) keyFlags(args [][]byte, key int) []string {
 				break
 			}
 		}
-	case key > 0: // the command finds the keys of its last specification itself
+	case key > 0 && c.Keys[len(c.Keys)-1].Keyword == "": // the command finds the keys of its last specification itself
 		spec = &c.Keys[len(c.Keys)-1]
 	}
 	if n := len(spec.Flags) - 1; spec.Flags[n] == "variable_flags" { // SET, whose flags are those of a call with GET
@@ -152,7 +152,7 @@ func (c *Command) WriteInfo(out *Reply) {
 	c.writeFlags(out)
 	first, last, step := 0, 0, 0
 	n := 0
-	for n < len(c.Keys) && !c.Keys[n].Counted && !c.Keys[n].Unknown {
+	for n < len(c.Keys) && !c.Keys[n].Counted && !c.Keys[n].Unknown && c.Keys[n].Keyword == "" {
 		n++
 	}
 	if n > 0 { // Redis sums these specifications up as one range
@@ -242,10 +242,19 @@ func (k *KeySpec) write(out *Reply) {
 	}
 	out.Map(2)
 	out.BulkString("type")
-	out.BulkString("index")
-	out.BulkString("spec")
-	out.Map(1)
-	out.BulkString("index")
+	if k.Keyword != "" {
+		out.BulkString("keyword")
+		out.BulkString("spec")
+		out.Map(2)
+		out.BulkString("keyword")
+		out.BulkString(k.Keyword)
+		out.BulkString("startfrom")
+	} else {
+		out.BulkString("index")
+		out.BulkString("spec")
+		out.Map(1)
+		out.BulkString("index")
+	}
 	out.Int(int64(k.First))
 	out.BulkString("find_keys")
 	out.Map(2)

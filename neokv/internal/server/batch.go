@@ -42,6 +42,7 @@ type batch struct {
 	c *conn
 
 	tasks  []task
+	cuts   bool    // some tasks may be cut anew
 	parts  []*part // of all rounds of this batch: parts[:used]
 	used   int
 	partOf []int // by index in the slot table's Regions: index of the round's part plus one
@@ -70,9 +71,22 @@ type task struct {
 	slot    topology.Slot
 	follow  bool // a replica that does not lead will do
 	ledOnly bool // it is void for slots that this store no longer leads
+	scope   scope
+	span    topology.SlotRange // wholeSlots, walkedSlots: the slots
+	whole   [][]byte           // wholeSlots: the arguments of the client's call
 	outcome outcome
 	reply   []byte // valid until the batch is reset
 }
+
+// scope says what a task is about, and so what becomes of it when its slots no longer lie in one region: see recut.
+type scope byte
+
+const (
+	fixedKeys   scope = iota // keys that must lie in one region
+	cutKeys                  // some keys of a command that the proxy port cuts
+	wholeSlots               // all that is in some slots: FLUSHALL
+	walkedSlots              // a step of a walk over some slots
+)
 
 // outcome is what became of a task.
 type outcome byte
@@ -83,12 +97,14 @@ const (
 	failed                   // the reply is an error of routing or of Raft: the call did not run, or nobody knows
 	postponed                // it did not run and has no reply: the batch's replies are large enough already
 	gone                     // it has no reply: it is ledOnly, and another store leads now
+	scattered                // it did not run: it is a step of a walk, and its slots lie in several regions now
 )
 
 // part is the calls that go to one replica in one round.
 type part struct {
 	region  int // index in the slot table's Regions
 	id      topology.RegionID
+	slot    topology.Slot // the region's first
 	store   topology.StoreID
 	replica *region.Replica
 	follow  bool // the replica need not lead
@@ -118,8 +134,8 @@ func (b *batch) shed() {
 // reset forgets the last batch and its replies.
 func (b *batch) reset() {
 	clear(b.tasks)
-	b.tasks = b.tasks[:0]
-	b.slots = b.slots[:0]
+	b.tasks, b.cuts = b.tasks[:0], false
+	b.slots, b.ends = b.slots[:0], b.ends[:0]
 	clear(b.args)
 	b.args = b.args[:0]
 	kept := 0

@@ -25,11 +25,17 @@ const (
 // waitPause is how long WAIT first waits before it asks the other stores again, maxWaitPause how long it waits at most.
 const waitPause, maxWaitPause = time.Millisecond, 50 * time.Millisecond
 
+// lastWrite is the last write of a connection in a region.
+type lastWrite struct {
+	index uint64        // the apply index
+	slot  topology.Slot // one of the region's, by which to find what has become of the region
+}
+
 // writtenRegion is a region that a connection has written to, for WAIT.
 type writtenRegion struct {
 	region topology.RegionID
-	index  uint64 // the apply index of the last write
-	have   int    // replicas known to have applied it; -1 while no store has been asked
+	lastWrite
+	have int // replicas known to have applied it; -1 while no store has been asked
 }
 
 // runWait counts the replicas that have applied all writes of this connection, and waits until there are enough or its
@@ -49,17 +55,10 @@ func runWait(c *conn, args [][]byte) {
 	if ms == 0 {
 		until = after(math.MaxInt64)
 	}
-	var regions []writtenRegion
-	for id, index := range c.wrote {
-		regions = append(regions, writtenRegion{id, index, -1})
-	}
-	if t := c.s.o.Node.Table(); len(regions) == 0 && t != nil && len(t.Regions) > 0 {
-		// The connection has written nothing: the replicas that answer count.
-		regions = []writtenRegion{{t.Regions[0].ID, 0, -1}}
-	}
 	have := int64(0)
+	var regions []writtenRegion
 	for pause := waitPause; ; pause = min(2*pause, maxWaitPause) {
-		if len(regions) > 0 {
+		if regions = c.awaited(regions); len(regions) > 0 {
 			ctx, cancel := context.WithDeadline(c.ctx, until)
 			have = c.replicated(ctx, regions, want)
 			cancel()
@@ -82,6 +81,50 @@ func runWait(c *conn, args [][]byte) {
 	}
 	c.out.Int(have)
 	c.since = time.Now() // the time spent waiting counts for no command
+}
+
+// awaited returns the regions of which WAIT counts replicas, with what is known of those in known. A region that the
+// connection has written to may have been merged into another one meanwhile. Then that one counts, from where its leader
+// has applied the merge: with the merge, a replica takes over all writes of the merged region.
+func (c *conn) awaited(known []writtenRegion) (regions []writtenRegion) {
+	t := c.s.o.Node.Table()
+	if t == nil {
+		return nil
+	}
+	merged := map[topology.RegionID]lastWrite{}
+	for id, w := range c.wrote {
+		if t.ByID(id) != nil {
+			continue
+		}
+		r, _ := t.Region(w.slot)
+		if r == nil {
+			continue // the next look at the table tells
+		}
+		replica := c.s.o.Node.Replica(r.Leader, r.ID)
+		if replica == nil {
+			continue
+		}
+		delete(c.wrote, id)
+		merged[r.ID] = lastWrite{replica.Applied(), w.slot}
+	}
+	for id, w := range merged {
+		w.index = max(w.index, c.wrote[id].index)
+		c.wrote[id] = w
+	}
+	for id, w := range c.wrote {
+		x := writtenRegion{id, w, -1}
+		for _, k := range known {
+			if k.region == id && k.index == w.index {
+				x.have = k.have
+			}
+		}
+		regions = append(regions, x)
+	}
+	if len(regions) == 0 && len(t.Regions) > 0 {
+		// The connection has written nothing: the replicas that answer count.
+		regions = []writtenRegion{{t.Regions[0].ID, lastWrite{}, -1}}
+	}
+	return regions
 }
 
 // replicated asks, all at once, about the regions that are not yet known to have enough replicas. It returns the

@@ -8,7 +8,7 @@ import (
 	"neokv.dev/neokv/internal/topology"
 )
 
-// This file has the command CLUSTER. Every answer comes from the slot table alone, so all stores give the same answer.
+// This file has the command CLUSTER, and MIGRATE. Every answer comes from the slot table alone, so all stores give the same answer.
 // All stores are masters. The replicas of regions appear nowhere.
 
 // clusterTable returns the slot table, which is empty before there is one. On the proxy port it answers with an error
@@ -207,6 +207,33 @@ func runClusterLinks(c *conn, args [][]byte) {
 	if c.clusterTable() != nil {
 		c.out.Array(0)
 	}
+}
+
+// errSlots is the answer to commands that move slots between nodes of a Redis Cluster, one by one.
+const errSlots = "ERR slots move with their region here: see neokv ctl split and neokv ctl merge"
+
+func runClusterMove(c *conn, args [][]byte) {
+	if c.clusterTable() != nil {
+		c.out.Error(errSlots)
+	}
+}
+
+func runMigrate(c *conn, args [][]byte) { c.out.Error(errSlots) }
+
+// appendMigrateKeys finds the keys of MIGRATE host port key|"" db timeout [...] [KEYS key ...]. The call is an error if it
+// names keys in both places.
+func appendMigrateKeys(dst []int, args [][]byte) []int {
+	i := 6
+	for i < len(args) && !redis.IsOption(args[i], "keys") {
+		i++
+	}
+	if i == len(args) {
+		return append(dst, 3)
+	}
+	for i++; i < len(args) && len(args[3]) == 0; i++ {
+		dst = append(dst, i)
+	}
+	return dst
 }
 
 func runClusterCountKeys(c *conn, args [][]byte) {

@@ -216,7 +216,8 @@ func (c *conn) setReadOnly(readOnly bool) {
 	c.out.OK()
 }
 
-// runAsking only replies OK: no slot moves between regions, so no store ever answers ASK.
+// runAsking only replies OK. A slot that moves to another region is served by one region at any time, so no store ever
+// answers ASK.
 func runAsking(c *conn, args [][]byte) {
 	if c.s.proxy() {
 		c.out.Error(errNoCluster)

@@ -4,12 +4,14 @@ import (
 	"bytes"
 	"fmt"
 	"hash/fnv"
+	"maps"
 	"math/rand/v2"
 	"strconv"
 	"sync"
 	"time"
 
 	"neokv.dev/neokv/internal/redis"
+	"neokv.dev/neokv/internal/route"
 	"neokv.dev/neokv/internal/topology"
 )
 
@@ -17,23 +19,30 @@ import (
 // keyspace.
 
 // walkSlots walks the part of a slot range that this server covers, in order. It sets w.Slots and calls step after each
-// step of w, until step returns false. It returns nil, or the error reply of a region that it could not read.
+// step of w, until step returns false. It returns nil, or the error reply of a region that it could not read. It meets
+// each slot once, also if regions are split or merged meanwhile.
 func (c *conn) walkSlots(m mode, slots topology.SlotRange, w *redis.KeyWalk, step func() bool) (failure []byte) {
-	t := c.awaitTable(m)
-	if t == nil {
-		return []byte("-" + redis.ErrClusterDown + "\r\n")
-	}
-	for _, r := range c.covered(t) {
-		first, last := max(r.First, slots.First), min(r.Last, slots.Last)
-		if first > last {
-			continue
+regions:
+	for at := int(slots.First); at <= int(slots.Last); {
+		t := c.awaitTable(m)
+		if t == nil {
+			return []byte("-" + redis.ErrClusterDown + "\r\n")
 		}
-		w.Slots = topology.SlotRange{First: first, Last: last}
-		if first != slots.First {
-			w.After = nil
-		}
-		left, failure := c.walkStep(m, w)
-		for ; failure == nil && !left; left, failure = c.walkStep(m, w) {
+		part, covered := c.coveredFrom(t, topology.Slot(at))
+		part.Last = min(part.Last, slots.Last)
+		w.Slots = part
+		for covered {
+			outcome, failure := c.walkStep(m, w)
+			if failure != nil {
+				return failure
+			}
+			if outcome == scattered { // on from here, by the next table
+				at = int(w.Slots.First)
+				continue regions
+			}
+			if outcome == gone {
+				break
+			}
 			if !step() {
 				return nil
 			}
@@ -41,25 +50,36 @@ func (c *conn) walkSlots(m mode, slots topology.SlotRange, w *redis.KeyWalk, ste
 				break
 			}
 		}
-		if failure != nil {
-			return failure
-		}
-		w.After = nil
+		at, w.After = int(part.Last)+1, nil
 	}
 	return nil
 }
 
-// walkStep runs a walk's next step. It returns true if this store no longer leads the slots.
-func (c *conn) walkStep(m mode, w *redis.KeyWalk) (left bool, failure []byte) {
+// coveredFrom returns the slots from one on that lie in the same region, and whether this server covers them. A slot
+// without a region stands alone.
+func (c *conn) coveredFrom(t *route.Table, from topology.Slot) (slots topology.SlotRange, covered bool) {
+	r, _ := t.Region(from)
+	if r == nil {
+		return oneSlot(from), false
+	}
+	return topology.SlotRange{First: from, Last: r.Slots.Last}, c.covers(r)
+}
+
+// walkStep runs a walk's next step. The outcome is executed; or gone, if this store no longer leads the slots; or
+// scattered, if they lie in several regions by now.
+func (c *conn) walkStep(m mode, w *redis.KeyWalk) (outcome outcome, failure []byte) {
 	b := &c.batch
 	b.reset()
-	b.tasks = append(b.tasks, task{call: w.Call(), slot: w.Slots.First, ledOnly: !c.s.proxy()})
+	b.cuts = true
+	b.tasks = append(b.tasks, task{
+		call: w.Call(), slot: w.Slots.First, span: w.Slots, scope: walkedSlots, ledOnly: !c.s.proxy(),
+	})
 	b.exec(m)
 	x := &b.tasks[0]
 	if x.outcome == failed {
-		return false, bytes.Clone(x.reply)
+		return failed, bytes.Clone(x.reply)
 	}
-	return x.outcome == gone, nil
+	return x.outcome, nil
 }
 
 var allSlots = topology.SlotRange{First: 0, Last: topology.SlotCount - 1}
@@ -110,41 +130,59 @@ func (x *keyCounts) keep(r topology.RegionID, n *redis.KeyCount) {
 	x.last[r] = n
 }
 
+// prune forgets the counts of regions that are no more.
+func (x *keyCounts) prune(t *route.Table) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if len(x.last) > len(t.Regions) {
+		maps.DeleteFunc(x.last, func(r topology.RegionID, _ *redis.KeyCount) bool { return t.ByID(r) == nil })
+	}
+}
+
 // count counts the keys that this server covers. It does not walk a region again if nobody has written to it since the
 // last count. When CountTime is over, count estimates a region by the slots that it has walked, since CRC16 spreads
 // keys evenly.
 func (c *conn) count(m mode) (sum redis.KeyCount, estimated bool, failure []byte) {
-	t := c.awaitTable(m)
-	if t == nil {
-		return sum, false, []byte("-" + redis.ErrClusterDown + "\r\n")
-	}
 	end := time.Now().Add(c.s.o.Settings.Redis.CountTime)
-	for _, r := range t.Regions {
-		if !c.s.proxy() && r.Leader != c.s.o.Self {
-			continue
+	for at := 0; at < topology.SlotCount; {
+		t := c.awaitTable(m)
+		if t == nil {
+			return sum, false, []byte("-" + redis.ErrClusterDown + "\r\n")
 		}
-		n, partly, failure := c.countRegion(m, r.ID, r.Slots, end)
-		if failure != nil {
-			return sum, false, failure
+		c.s.keyCounts.prune(t)
+		slots, covered := c.coveredFrom(t, topology.Slot(at))
+		if covered {
+			r, _ := t.Region(slots.First)
+			n, partly, failure := c.countRegion(m, r.ID, slots, end)
+			if failure != nil {
+				return sum, false, failure
+			}
+			if n == nil {
+				continue // from here anew, by the next table
+			}
+			sum.Keys, sum.Expires, sum.ExpireMS = sum.Keys+n.Keys, sum.Expires+n.Expires, sum.ExpireMS+n.ExpireMS
+			estimated = estimated || partly
 		}
-		sum.Keys, sum.Expires, sum.ExpireMS = sum.Keys+n.Keys, sum.Expires+n.Expires, sum.ExpireMS+n.ExpireMS
-		estimated = estimated || partly
+		at = int(slots.Last) + 1
 	}
 	return sum, estimated, nil
 }
 
-// countRegion counts a region's keys. A store that no longer leads the region counts none.
+// countRegion counts the keys in slots of a region. A store that no longer leads the region counts none. It returns no
+// count if the slots lie in several regions by now.
 func (c *conn) countRegion(
 	m mode, r topology.RegionID, slots topology.SlotRange, end time.Time,
 ) (n *redis.KeyCount, estimated bool, failure []byte) {
 	n = new(redis.KeyCount)
 	w := redis.KeyWalk{Slots: slots, CountOnly: true, Known: c.s.keyCounts.of(r)}
 	for {
-		left, failure := c.walkStep(m, &w)
+		outcome, failure := c.walkStep(m, &w)
 		switch {
 		case failure != nil:
 			return nil, false, failure
-		case left:
+		case outcome == scattered:
+			return nil, false, nil
+		case outcome == gone:
 			return new(redis.KeyCount), false, nil
 		case w.Unchanged:
 			return w.Known, false, nil

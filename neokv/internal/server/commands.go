@@ -77,6 +77,7 @@ const (
 	greeting = session | redis.FlagFast | redis.FlagNoAuth | redis.FlagAllowBusy
 	adminNow = session | redis.FlagAdmin
 	slow     = anytime | redis.FlagAdmin
+	moving   = redis.FlagAdmin | redis.FlagStale | redis.FlagNoAsyncLoading
 )
 
 // ownRows lists the server's own rows. What they say of a command is what redis-server 7.0.15 says, or 7.2 for CLIENT
@@ -326,12 +327,41 @@ func ownRows() []ownRow {
 				Doc: doc("Returns some keys of a slot that this store serves.", "3.0.0", "",
 					"O(N) where N is the number of requested keys")},
 				runClusterGetKeys, nil},
+			{cmd{Name: "setslot", Arity: -4, Flags: moving,
+				Doc: doc("Is refused: slots move with their region.", "3.0.0", "", "O(1)")}, runClusterMove, nil},
+			{cmd{Name: "addslots", Arity: -3, Flags: moving,
+				Doc: doc("Is refused: slots move with their region.", "3.0.0", "",
+					"O(N) where N is the total number of hash slot arguments")}, runClusterMove, nil},
+			{cmd{Name: "addslotsrange", Arity: -4, Flags: moving,
+				Doc: doc("Is refused: slots move with their region.", "7.0.0", "",
+					"O(N) where N is the total number of the slots between the start slot and end slot arguments.")},
+				runClusterMove, nil},
+			{cmd{Name: "delslots", Arity: -3, Flags: moving,
+				Doc: doc("Is refused: slots move with their region.", "3.0.0", "",
+					"O(N) where N is the total number of hash slot arguments")}, runClusterMove, nil},
+			{cmd{Name: "delslotsrange", Arity: -4, Flags: moving,
+				Doc: doc("Is refused: slots move with their region.", "7.0.0", "",
+					"O(N) where N is the total number of the slots between the start slot and end slot arguments.")},
+				runClusterMove, nil},
+			{cmd{Name: "flushslots", Arity: 2, Flags: moving,
+				Doc: doc("Is refused: slots move with their region.", "3.0.0", "", "O(1)")}, runClusterMove, nil},
 			{cmd{Name: "links", Arity: 2, Flags: redis.FlagStale, Tips: varying,
 				Doc: doc("Lists the links of the cluster bus, which there are none of.", "7.0.0", "", "O(1)")},
 				runClusterLinks, nil},
 			{cmd{Name: "help", Arity: 2, Flags: anytime,
 				Doc: doc("Lists the subcommands.", "5.0.0", "", "O(1)")}, runClusterHelp, nil},
 		}},
+		{cmd{Name: "migrate", Arity: -6, Flags: redis.FlagWrite | redis.FlagMovableKeys,
+			Categories: []string{"keyspace", "dangerous"}, Tips: varying, FindKeys: appendMigrateKeys,
+			Keys: []redis.KeySpec{
+				{First: 3, Step: 1, Flags: []string{"RW", "access", "delete"}},
+				{First: -2, Keyword: "KEYS", Last: -1, Step: 1, Flags: []string{"RW", "access", "delete", "incomplete"}},
+			},
+			Doc: doc("Is refused: keys move with their region.", "2.6.0", "generic",
+				"This command actually executes a DUMP+DEL in the source instance, and a RESTORE in the target "+
+					"instance. See the pages of these commands for time complexity. Also an O(N) data transfer "+
+					"between the two instances is performed.")},
+			runMigrate, nil},
 		{cmd{Name: "readonly", Arity: 1, Flags: anytime | redis.FlagFast, Categories: []string{"connection"},
 			Doc: doc("Allows reads from a store that does not lead.", "3.0.0", "cluster", "O(1)")}, runReadOnly, nil},
 		{cmd{Name: "readwrite", Arity: 1, Flags: anytime | redis.FlagFast, Categories: []string{"connection"},

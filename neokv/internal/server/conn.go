@@ -39,8 +39,8 @@ type conn struct {
 	trusted bool // see TakeTrusted
 	optIn   bool // it sent CLIENT TRACKING ON OPTIN
 	quiet   replySilence
-	monitor *monitor                     // set while it is one
-	wrote   map[topology.RegionID]uint64 // apply index of its last write in each region that it wrote to
+	monitor *monitor                        // set while it is one
+	wrote   map[topology.RegionID]lastWrite // its last write in each region that it wrote to
 
 	batch batch
 

@@ -27,9 +27,11 @@ func (c *conn) runFanOut(cmd *command) {
 		return
 	}
 	if cmd.row.Everywhere {
-		for _, r := range c.covered(t) {
-			call := redis.Call{Command: cmd.row, Args: cmd.args}
-			b.tasks = append(b.tasks, task{call: call, slot: r.First, ledOnly: !c.s.proxy()})
+		b.cuts, b.order = true, nil
+		for i := range t.Regions {
+			if r := &t.Regions[i]; c.covers(r) {
+				b.tasks = append(b.tasks, b.wholeTask(cmd.row, cmd.args, r.Slots, r.Slots))
+			}
 		}
 	} else {
 		b.addCut(t, cmd)
@@ -50,9 +52,24 @@ func (b *batch) addCut(t *route.Table, cmd *command) {
 		return
 	}
 	b.add(cmd, false) // all in one region
+	x := &b.tasks[len(b.tasks)-1]
 	if b.lacksValue(cmd) {
-		b.tasks[len(b.tasks)-1].slots = nil // no region has the missing value, so the command's function fails in any
+		x.slots = nil // no region has the missing value, so the command's function fails in any
+	} else if x.slots != nil {
+		x.scope, b.cuts = cutKeys, true
 	}
+}
+
+// wholeTask returns the task that runs a command of all regions in some slots of a region, in all or in a part.
+func (b *batch) wholeTask(row *redis.Command, args [][]byte, slots, region topology.SlotRange) task {
+	x := task{
+		call: redis.Call{Command: row, Args: args}, whole: args, slot: slots.First, span: slots, scope: wholeSlots,
+		ledOnly: !b.c.s.proxy(),
+	}
+	if slots != region {
+		x.call = redis.FlushSlots(slots, x.call) // there is no other command of this kind
+	}
+	return x
 }
 
 // awaitTable returns the slot table. It returns nil if there is none at the pipeline's deadline. For prompt reads it
@@ -72,16 +89,9 @@ func (c *conn) awaitTable(m mode) *route.Table {
 	}
 }
 
-// covered returns the slot ranges of the regions that commands without keys cover. At a store's port these are the
-// regions that the store leads, as a Redis Cluster node covers its slots; at the proxy port all.
-func (c *conn) covered(t *route.Table) (ranges []topology.SlotRange) {
-	for i := range t.Regions {
-		if r := &t.Regions[i]; c.s.proxy() || r.Leader == c.s.o.Self {
-			ranges = append(ranges, r.Slots)
-		}
-	}
-	return ranges
-}
+// covers reports whether commands without keys cover a region. At a store's port they cover the regions that the store
+// leads, as a Redis Cluster node covers its slots; at the proxy port all.
+func (c *conn) covers(r *route.LedRegion) bool { return c.s.proxy() || r.Leader == c.s.o.Self }
 
 // cut makes one task per region of a command whose arguments are all keys, or keys with values. It returns the task of
 // each key, counted from the command's first and valid until the next call, or nil when one region has all keys.
@@ -105,7 +115,7 @@ func (b *batch) cut(t *route.Table, cmd *command) (order []int) {
 			of = &b.partOf[region]
 		}
 		if *of == 0 {
-			b.tasks = append(b.tasks, task{slot: slot})
+			b.tasks = append(b.tasks, task{slot: slot, scope: cutKeys})
 			b.counts = append(b.counts, 0)
 			*of = len(b.counts)
 		}
@@ -123,6 +133,7 @@ func (b *batch) cut(t *route.Table, cmd *command) (order []int) {
 		b.tasks, b.slots = b.tasks[:first], b.slots[:slots]
 		return nil
 	}
+	b.cuts = true
 	step := cmd.row.Keys[0].Step
 	ofKeys := b.slots[slots:]
 	b.slots = slices.Grow(b.slots, len(ofKeys))
@@ -141,6 +152,119 @@ func (b *batch) cut(t *route.Table, cmd *command) (order []int) {
 		x.slots = append(x.slots, ofKeys[k])
 	}
 	return b.order
+}
+
+// recut cuts the open tasks anew whose slots no longer lie in one region of the table. Regions are split and merged while
+// a command waits or has run in some of its regions only. A task that is open was provably not applied. So its slots are
+// run exactly once in the end, however often they change hands, and no other slots are.
+func (b *batch) recut(t *route.Table) {
+	if !b.cuts || t == nil {
+		return
+	}
+	for i := 0; i < len(b.tasks); i++ {
+		x := &b.tasks[i]
+		if x.outcome != open || x.scope == fixedKeys {
+			continue
+		}
+		region, _ := t.Region(x.slot)
+		switch x.scope {
+		case walkedSlots:
+			if region != nil && x.span.Last > region.Slots.Last {
+				x.outcome = scattered
+			}
+		case wholeSlots:
+			pieces := b.cutSlots(t, x)
+			b.replace(i, pieces)
+			i += len(pieces) - 1
+		case cutKeys:
+			if region != nil && containsAll(region.Slots, x.slots) {
+				continue
+			}
+			pieces, of := cutTask(t, x)
+			if len(b.ends) == 0 { // a command that runs alone
+				b.reorder(i, len(pieces), of)
+			}
+			b.replace(i, pieces)
+			i += len(pieces) - 1
+		}
+	}
+}
+
+func containsAll(r topology.SlotRange, slots []topology.Slot) bool {
+	return !slices.ContainsFunc(slots, func(s topology.Slot) bool { return !r.Contains(s) })
+}
+
+// cutSlots returns the tasks that do what x does, one for each region that has some of its slots. Slots without a region
+// are one task, too, which fails.
+func (b *batch) cutSlots(t *route.Table, x *task) (pieces []task) {
+	for at := x.span.First; ; {
+		slots := topology.SlotRange{First: at, Last: at}
+		of := slots
+		if r, _ := t.Region(at); r != nil {
+			of, slots.Last = r.Slots, min(r.Slots.Last, x.span.Last)
+		} else {
+			for slots.Last < x.span.Last {
+				if r, _ := t.Region(slots.Last + 1); r != nil {
+					break
+				}
+				slots.Last++
+			}
+		}
+		pieces = append(pieces, b.wholeTask(commands.Lookup(x.whole[0]), x.whole, slots, of))
+		if slots.Last >= x.span.Last {
+			return pieces
+		}
+		at = slots.Last + 1
+	}
+}
+
+// cutTask returns the tasks that do what x does, one for each region that has some of its keys, and the task of each
+// key. It copies what it needs of x.
+func cutTask(t *route.Table, x *task) (pieces []task, of []int) {
+	row := x.call.Command
+	step := row.Keys[0].Step
+	taskOf := map[int]int{} // by index of the region in the table; all keys without a region are one task
+	for k, slot := range x.slots {
+		_, region := t.Region(slot)
+		i, ok := taskOf[region]
+		if !ok {
+			i, taskOf[region] = len(pieces), len(pieces)
+			pieces = append(pieces, task{
+				call: redis.Call{Command: row, Args: [][]byte{x.call.Args[0]}}, slot: slot, scope: cutKeys,
+			})
+		}
+		p := &pieces[i]
+		p.call.Args = append(p.call.Args, x.call.Args[1+k*step:1+(k+1)*step]...)
+		p.slots = append(p.slots, slot)
+		of = append(of, i)
+	}
+	return pieces, of
+}
+
+// reorder makes b.order name the tasks as they are after task i has been cut into so many; of has the piece of each of
+// its keys. Only commands that run alone have an order. Replies of those that run together are sums, or OK.
+func (b *batch) reorder(i, pieces int, of []int) {
+	if b.order == nil { // the task had all keys
+		b.order = make([]int, len(of))
+	}
+	for k, at := range b.order {
+		switch {
+		case at == i:
+			b.order[k], of = i+of[0], of[1:]
+		case at > i:
+			b.order[k] += pieces - 1
+		}
+	}
+}
+
+// replace puts tasks in the place of task i.
+func (b *batch) replace(i int, with []task) {
+	b.tasks = slices.Replace(b.tasks, i, i+1, with...)
+	for k, end := range b.ends {
+		if end > i {
+			b.ends[k] = end + len(with) - 1
+		}
+	}
 }
 
 // lacksValue reports whether the last key in positions has no value (MSET).

@@ -424,7 +424,7 @@ func TestWait(t *testing.T) {
 			t.Errorf("asked for region and index %#x, want region 1 and no index: nothing was written", asked.Load())
 		}
 		for _, x := range s.clients {
-			x.wrote = map[topology.RegionID]uint64{3: 77}
+			x.wrote = map[topology.RegionID]lastWrite{3: {77, 9000}}
 		}
 		// What is sent meanwhile is answered behind it.
 		begin := time.Now()
@@ -446,7 +446,7 @@ func TestWait(t *testing.T) {
 		}
 		// Of several regions the one counts that the fewest replicas have.
 		for _, x := range s.clients {
-			x.wrote[lagging] = 5
+			x.wrote[lagging] = lastWrite{5, 5000}
 		}
 		check("wait 1 700", ":0\r\n", 700*time.Millisecond)
 		time.AfterFunc(2*time.Second, func() { lags.Store(false) })

@@ -254,7 +254,6 @@ func (b *batch) runTogether(cmds []command, k runKind) (ran int) {
 func (b *batch) prepare(cmds []command, k runKind) {
 	b.reset()
 	follow := k == read && b.c.s.o.Settings.Redis.FollowerRead && !b.c.s.o.StandIn && b.c.info.Load().readOnly
-	b.ends = b.ends[:0]
 	for i := range cmds {
 		if cmd := &cmds[i]; !cmd.cut {
 			b.add(cmd, follow)
@@ -360,8 +359,8 @@ func (b *batch) note() {
 			continue
 		}
 		if b.c.wrote == nil {
-			b.c.wrote = make(map[topology.RegionID]uint64)
+			b.c.wrote = make(map[topology.RegionID]lastWrite)
 		}
-		b.c.wrote[p.id] = max(b.c.wrote[p.id], p.pending.Index)
+		b.c.wrote[p.id] = lastWrite{max(b.c.wrote[p.id].index, p.pending.Index), p.slot}
 	}
 }

@@ -92,6 +92,11 @@ var everywhere = []string{
 		"command|getkeys\r\n",
 	"COMMAND INFO cluster|slots cluster|shards cluster|nodes cluster|info cluster|myid cluster|links cluster|keyslot " +
 		"cluster|countkeysinslot cluster|getkeysinslot\r\n",
+	"COMMAND INFO cluster|setslot cluster|addslots cluster|addslotsrange cluster|delslots cluster|delslotsrange " +
+		"cluster|flushslots migrate\r\n",
+	"MIGRATE h 1 k 0\r\n", "COMMAND GETKEYS migrate h 1 k 0 1000\r\n",
+	"COMMAND GETKEYS migrate h 1 \"\" 0 1000 copy keys a b\r\n", "COMMAND GETKEYS migrate h 1 k 0 1000 keys a\r\n",
+	"COMMAND GETKEYSANDFLAGS migrate h 1 k 0 1000\r\n", "COMMAND GETKEYSANDFLAGS migrate h 1 \"\" 0 9 keys a b\r\n",
 	"COMMAND DOCS nope\r\n", "COMMAND GETKEYS get a\r\n", "COMMAND GETKEYS ping\r\n", "COMMAND GETKEYS ping a\r\n",
 	"COMMAND GETKEYS nope a\r\n", "COMMAND GETKEYS mset a 1 b 2\r\n",
 	"COMMAND GETKEYS get a b\r\n", "COMMAND LIST foo\r\n", "COMMAND LIST FILTERBY PATTERN pin?\r\n",
@@ -249,6 +254,8 @@ func TestLikeRedisCluster(t *testing.T) {
 	compare(t, addr, dial, []string{
 		"SELECT 1\r\n", "SELECT -1\r\n", "READONLY\r\n", "READWRITE\r\n", "ASKING\r\n", "CLUSTER SLOTS\r\n",
 		"CLUSTER SHARDS\r\n", "CLUSTER NODES\r\n", "CLUSTER INFO\r\n",
+		"CLUSTER SETSLOT 1\r\n", "CLUSTER ADDSLOTS\r\n", "CLUSTER ADDSLOTSRANGE 1\r\n", "CLUSTER DELSLOTS\r\n",
+		"CLUSTER DELSLOTSRANGE 1\r\n", "CLUSTER FLUSHSLOTS 1\r\n",
 		"CLUSTER MYID\r\n", "CLUSTER LINKS\r\n", "CLUSTER KEYSLOT {foo}bar\r\n", "CLUSTER KEYSLOT \"\"\r\n",
 		"CLUSTER COUNTKEYSINSLOT a\r\n", "CLUSTER COUNTKEYSINSLOT 16384\r\n",
 		"CLUSTER COUNTKEYSINSLOT -1\r\n", "CLUSTER GETKEYSINSLOT 1 a\r\n", "CLUSTER GETKEYSINSLOT a 1\r\n",

@@ -12,6 +12,7 @@ import (
 
 // This file is how a batch runs its tasks, round after round:
 //
+//	recut   tasks whose slots no longer lie in one region are cut anew
 //	decide  every open task gets a part, an error that is its reply, or has to wait
 //	write   the parts go to their regions all at once; or read: one after the other
 //	collect the tasks get their replies, or stay open
@@ -45,6 +46,7 @@ func (b *batch) exec(m mode) {
 		changed := s.o.Node.Changed()
 		t := s.o.Node.Table()
 		first := b.used
+		b.recut(t)
 		waiting := b.decide(t)
 		if parts := b.parts[first:b.used]; len(parts) > 0 {
 			now := time.Now()
@@ -157,9 +159,10 @@ func (b *batch) partFor(t *route.Table, d route.Decision) *part {
 	p := b.parts[b.used]
 	b.used++
 	b.partOf[d.Index] = b.used
-	p.region, p.id, p.store, p.replica, p.follow, p.tasks = d.Index, r.ID, at, replica, d.Follow, p.tasks[:0]
-	p.run.Version = r.Version
+	p.region, p.id, p.slot, p.store, p.replica = d.Index, r.ID, r.Slots.First, at, replica
+	p.follow, p.tasks = d.Follow, p.tasks[:0]
 	p.run.Out.Proto, p.run.Out.More, p.run.Out.Room = b.c.out.Proto, b.c.out.More, freeRoom
+	p.run.Version = r.Version // the region refuses the run if it has other bounds than the table says
 	p.pending.Index = 0
 	return p
 }
@@ -295,7 +298,7 @@ func (b *batch) collectRest(t *route.Table, p *part, rest []int) {
 		b.toLeader(t, rest)
 	case errors.Is(err, region.ErrNotLeader), errors.Is(err, region.ErrStopped), errors.Is(err, region.ErrDeadline),
 		errors.Is(err, region.ErrBounds):
-		// They stay open: the next round tries them again.
+		// They stay open: the next round tries them again, by the table of then.
 	case errors.Is(err, region.ErrNoSpace):
 		b.failAll(rest, redis.ErrNoSpace)
 	case errors.Is(err, region.ErrTooLarge):

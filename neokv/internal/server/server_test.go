@@ -186,6 +186,18 @@ func TestReplies(t *testing.T) {
 			"*3\r\n:4096\r\n:8191\r\n*4\r\n$9\r\n127.0.0.1\r\n:7002\r\n$40\r\n" + two + "\r\n*0\r\n" +
 			"*3\r\n:8192\r\n:16383\r\n*4\r\n$9\r\n127.0.0.1\r\n:7001\r\n$40\r\n" + one + "\r\n*0\r\n"},
 		{"cluster links", "*0\r\n"},
+		{"asking", "+OK\r\n"},
+		{"cluster setslot 5 migrating " + two, "-" + errSlots + "\r\n"},
+		{"cluster setslot 5", "-ERR wrong number of arguments for 'cluster|setslot' command\r\n"},
+		{"cluster addslots 5 6", "-" + errSlots + "\r\n"},
+		{"cluster addslotsrange 5", "-ERR wrong number of arguments for 'cluster|addslotsrange' command\r\n"},
+		{"cluster delslots 5", "-" + errSlots + "\r\n"},
+		{"cluster delslotsrange 5 6", "-" + errSlots + "\r\n"},
+		{"cluster flushslots", "-" + errSlots + "\r\n"},
+		{"migrate h 1 k 0 1000", "-" + errSlots + "\r\n"},
+		{"migrate h 1 k 0", "-ERR wrong number of arguments for 'migrate' command\r\n"},
+		{"command getkeys migrate h 1 k 0 1000", "*1\r\n$1\r\nk\r\n"},
+		{"command getkeys migrate h 1 \"\" 0 1000 copy keys a b", "*2\r\n$1\r\na\r\n$1\r\nb\r\n"},
 		{"get " + key(1), fmt.Sprintf("-MOVED %d 127.0.0.1:7002\r\n", topology.SlotOf([]byte(key(1))))},
 		{"mget " + key(0) + " " + key(1), "-CROSSSLOT Keys in request don't hash to the same slot\r\n"},
 		{"mget {" + key(1) + "}a {" + key(1) + "}b",
@@ -356,14 +368,15 @@ func TestProxyAnswersAsStandalone(t *testing.T) {
 	_, dial := start(t, Options{})
 	c := dial()
 	for request, want := range map[string]string{
-		"cluster slots": "-" + errNoCluster + "\r\n",
-		"cluster info":  "-" + errNoCluster + "\r\n",
-		"readonly":      "-" + errNoCluster + "\r\n",
-		"asking":        "-" + errNoCluster + "\r\n",
-		"select 0":      "+OK\r\n",
-		"select 1":      "-ERR DB index is out of range\r\n",
-		"info cluster":  "$30\r\n# Cluster\r\ncluster_enabled:0\r\n\r\n",
-		"cluster foo":   "-ERR unknown subcommand 'foo'. Try CLUSTER HELP.\r\n",
+		"cluster slots":            "-" + errNoCluster + "\r\n",
+		"cluster info":             "-" + errNoCluster + "\r\n",
+		"readonly":                 "-" + errNoCluster + "\r\n",
+		"asking":                   "-" + errNoCluster + "\r\n",
+		"cluster setslot 1 stable": "-" + errNoCluster + "\r\n",
+		"select 0":                 "+OK\r\n",
+		"select 1":                 "-ERR DB index is out of range\r\n",
+		"info cluster":             "$30\r\n# Cluster\r\ncluster_enabled:0\r\n\r\n",
+		"cluster foo":              "-ERR unknown subcommand 'foo'. Try CLUSTER HELP.\r\n",
 	} {
 		if got := ask(t, c, request); got != want {
 			t.Errorf("%s: got %q, want %q", request, got, want)

@@ -1,0 +1,307 @@
+package server
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"neokv.dev/neokv/internal/redis"
+	"neokv.dev/neokv/internal/region"
+	"neokv.dev/neokv/internal/route"
+	"neokv.dev/neokv/internal/topology"
+)
+
+// This file tests what becomes of commands whose regions are split and merged while they run.
+
+// cutAt returns a table with one region between each two of the slots at which it is cut. All are led by store 1. A
+// region's id is its first slot plus one, its version the given one.
+func cutAt(version uint64, cuts ...topology.Slot) *route.Table {
+	var regions []route.LedRegion
+	first := topology.Slot(0)
+	for _, end := range append(slices.Clone(cuts), topology.SlotCount) {
+		regions = append(regions, route.LedRegion{
+			Region: topology.Region{ID: topology.RegionID(first) + 1, Version: version,
+				Slots: topology.SlotRange{First: first, Last: end - 1}},
+			Leader: 1,
+		})
+		first = end
+	}
+	return route.NewTable(version, []route.PublicStore{{ID: 1, Alive: true}}, regions)
+}
+
+// newBatch returns the batch of a connection to a server that nobody serves. Store 0 is the proxy port.
+func newBatch(t *testing.T, self topology.StoreID, n *fakeNode) *batch {
+	s, _ := start(t, Options{Self: self, Node: n})
+	c := &conn{s: s}
+	c.info.Store(&clientInfo{})
+	c.batch.c = c
+	return &c.batch
+}
+
+func commandOf(words ...string) *command {
+	cmd := &command{row: commands.Lookup([]byte(words[0]))}
+	for _, w := range words {
+		cmd.args = append(cmd.args, []byte(w))
+	}
+	return cmd
+}
+
+// texts prints the open tasks, with the region that each lies in.
+func texts(t *route.Table, tasks []task) (all []string) {
+	for i := range tasks {
+		if x := &tasks[i]; x.outcome == open {
+			r, _ := t.Region(x.slot)
+			id := topology.RegionID(0)
+			if r != nil {
+				id = r.ID
+			}
+			all = append(all, fmt.Sprintf("%d: %s", id, joinArgs(x.call.Args)))
+		}
+	}
+	return all
+}
+
+func joinArgs(args [][]byte) string {
+	words := make([]string, len(args))
+	for i, a := range args {
+		words[i] = string(a)
+	}
+	return strings.Join(words, " ")
+}
+
+// TestFlushIsCutAnew: each slot is flushed once, by an entry of the region that has it then.
+func TestFlushIsCutAnew(t *testing.T) {
+	b := newBatch(t, 1, &fakeNode{})
+	one := cutAt(1)
+	b.cuts = true
+	b.tasks = []task{b.wholeTask(commands.Lookup([]byte("flushall")), commandOf("flushall", "async").args, allSlots, allSlots)}
+	hole := cutAt(5, 4096, 8192)
+	hole = route.NewTable(5, nil, slices.Delete(hole.Regions, 1, 2))
+	twice := cutAt(6, 4096, 8192) // a stale region of which newer ones have the middle
+	twice.Regions[2].ID = twice.Regions[0].ID
+	for _, step := range []struct {
+		name  string
+		table *route.Table
+		done  int // how many of the open tasks are executed then, from the first on
+		want  []string
+	}{
+		{"one region", one, 0, []string{"1: flushall async"}},
+		{"a split", cutAt(2, 8192), 0, []string{"1: flushall async", "8193: flushall async"}},
+		{"another split", cutAt(3, 4096, 8192), 1,
+			[]string{"1: flushall async", "4097: flushall async", "8193: flushall async"}},
+		{"a merge with what is done", cutAt(4, 8192), 0,
+			[]string{"1: flush-slots 4096 8191 flushall async", "8193: flushall async"}},
+		{"a hole", hole, 0, []string{"0: flush-slots 4096 8191 flushall async", "8193: flushall async"}},
+		{"a region twice", twice, 0, []string{"4097: flushall async", "1: flushall async"}},
+		{"one region again", one, 0,
+			[]string{"1: flush-slots 4096 8191 flushall async", "1: flush-slots 8192 16383 flushall async"}},
+	} {
+		b.recut(step.table)
+		got := texts(step.table, b.tasks)
+		if !slices.Equal(got, step.want) {
+			t.Errorf("%s: %q, want %q", step.name, got, step.want)
+		}
+		for i := 0; i < len(b.tasks) && step.done > 0; i++ {
+			if x := &b.tasks[i]; x.outcome == open {
+				x.outcome, x.reply = executed, []byte("+OK\r\n")
+				step.done--
+			}
+		}
+	}
+}
+
+// TestWalkIsScattered: a step of a walk does not run over slots of several regions.
+func TestWalkIsScattered(t *testing.T) {
+	b := newBatch(t, 1, &fakeNode{})
+	for _, x := range []struct {
+		table *route.Table
+		want  outcome
+	}{{cutAt(1), open}, {cutAt(2, 100), open}, {cutAt(2, 300), open}, {cutAt(2, 100, 300), open}, {cutAt(2, 200), scattered},
+		{cutAt(2, 101), scattered}, {nil, open}} {
+		b.reset()
+		b.cuts = true
+		b.tasks = []task{{slot: 100, span: topology.SlotRange{First: 100, Last: 299}, scope: walkedSlots}}
+		if b.recut(x.table); b.tasks[0].outcome != x.want {
+			t.Errorf("outcome %d, want %d, by %v", b.tasks[0].outcome, x.want, x.table)
+		}
+	}
+}
+
+// randomTable returns a table with up to 6 regions.
+func randomTable(r *rand.Rand, version uint64) *route.Table {
+	var cuts []topology.Slot
+	for range r.IntN(6) {
+		cuts = append(cuts, topology.Slot(1+r.IntN(topology.SlotCount-1)))
+	}
+	slices.Sort(cuts)
+	return cutAt(version, slices.Compact(cuts)...)
+}
+
+// TestCutCommandsAreCutAnew runs commands of several keys through tables that change at random: each key is run once, by
+// a task all of whose keys lie in one region, and replies come in the order of the keys.
+func TestCutCommandsAreCutAnew(t *testing.T) {
+	seed := rand.Uint64()
+	r := rand.New(rand.NewPCG(seed, 0))
+	b := newBatch(t, 0, &fakeNode{table: func() *route.Table { return cutAt(1) }})
+	for range 300 {
+		var cmds []command
+		words := func(name string, step int) []string {
+			words := []string{name}
+			for range 1 + r.IntN(12) {
+				for range step {
+					words = append(words, fmt.Sprint("k", r.IntN(1000)))
+				}
+			}
+			return words
+		}
+		alone := r.IntN(2) == 0
+		table := randomTable(r, 1)
+		if alone {
+			cmds = []command{*commandOf(words("mget", 1)...)}
+			b.reset()
+			b.addCut(table, &cmds[0])
+		} else {
+			for range 1 + r.IntN(4) {
+				switch r.IntN(3) {
+				case 0:
+					cmds = append(cmds, *commandOf(words("del", 1)...))
+				case 1:
+					cmds = append(cmds, *commandOf(words("mset", 2)...))
+				default:
+					cmds = append(cmds, *commandOf("set", "k", "v"))
+				}
+			}
+			b.reset()
+			for i := range cmds {
+				if cmds[i].row.Split == redis.NoSplit {
+					b.add(&cmds[i], false)
+				} else {
+					b.addCut(table, &cmds[i])
+				}
+				b.ends = append(b.ends, len(b.tasks))
+			}
+		}
+		for round := uint64(2); b.open() > 0; round++ {
+			table = randomTable(r, round)
+			b.recut(table)
+			for i := range b.tasks {
+				x := &b.tasks[i]
+				if x.outcome != open {
+					continue
+				}
+				slots := x.slots
+				if slots == nil {
+					slots = []topology.Slot{x.slot}
+				}
+				if d := route.Decide(table, 0, slots, false); d.Action != route.Serve {
+					t.Fatalf("seed %d: %q is not served: %v", seed, joinArgs(x.call.Args), d)
+				}
+				if r.IntN(3) > 0 {
+					continue
+				}
+				x.outcome = executed
+				out := redis.Reply{}
+				switch args := x.call.Args[1:]; x.call.Command.Name {
+				case "mget":
+					out.Array(len(args))
+					for _, key := range args {
+						out.Bulk(key)
+					}
+				case "del":
+					out.Int(int64(len(args)))
+				default:
+					out.OK()
+				}
+				x.reply = out.Buf
+			}
+		}
+		var want redis.Reply
+		from := 0
+		b.c.out.Buf = b.c.out.Buf[:0]
+		if alone {
+			b.answer(&cmds[0], b.tasks, b.order, &b.c.out)
+		}
+		for i := range cmds {
+			args := cmds[i].args[1:]
+			switch cmds[i].row.Name {
+			case "mget":
+				want.Array(len(args))
+				for _, key := range args {
+					want.Bulk(key)
+				}
+			case "del":
+				want.Int(int64(len(args)))
+			default:
+				want.OK()
+			}
+			if !alone {
+				var ran []string
+				for _, x := range b.tasks[from:b.ends[i]] {
+					for _, a := range x.call.Args[1:] {
+						ran = append(ran, string(a))
+					}
+				}
+				all := strings.Fields(joinArgs(args))
+				if slices.Sort(all); len(all) > 0 {
+					slices.Sort(ran)
+				}
+				if !slices.Equal(ran, all) {
+					t.Fatalf("seed %d: %q ran as %q", seed, joinArgs(cmds[i].args), ran)
+				}
+				b.answer(&cmds[i], b.tasks[from:b.ends[i]], nil, &b.c.out)
+				from = b.ends[i]
+			}
+		}
+		if string(b.c.out.Buf) != string(want.Buf) {
+			t.Fatalf("seed %d: replies %q, want %q", seed, b.c.out.Buf, want.Buf)
+		}
+	}
+}
+
+// TestPartsNameTheBounds: what a server hands to a region carries the version of the bounds in the table, and stays open
+// when the region has others.
+func TestPartsNameTheBounds(t *testing.T) {
+	replica := region.New(region.Options{Region: topology.Region{ID: 4097}})
+	n := &fakeNode{replica: func(topology.StoreID, topology.RegionID) *region.Replica { return replica }}
+	b := newBatch(t, 0, n)
+	table := cutAt(7, 4096)
+	b.add(commandOf("set", "foo", "v"), false) // slot 12182
+	if waiting := b.decide(table); waiting != 0 || b.used != 1 {
+		t.Fatalf("%d tasks wait, %d parts", waiting, b.used)
+	}
+	p := b.parts[0]
+	if p.run.Version != 7 || p.id != 4097 || p.slot != 4096 {
+		t.Errorf("part of region %d from slot %d with version %d, want 4097, 4096, 7", p.id, p.slot, p.run.Version)
+	}
+	p.pending.Err = region.ErrBounds
+	if waiting := b.collect(table, b.parts[:1], writes); waiting != 1 {
+		t.Errorf("%d tasks are open after ErrBounds, want 1", waiting)
+	}
+	if b.reset(); p.run.Version != 0 {
+		t.Errorf("a part that is reset has version %d", p.run.Version)
+	}
+}
+
+// TestWaitFollowsMergedRegions: WAIT asks the region that has taken over the one that was written to.
+func TestWaitFollowsMergedRegions(t *testing.T) {
+	replica := region.New(region.Options{Region: topology.Region{ID: 1}})
+	table := cutAt(1, 100, 200)
+	b := newBatch(t, 1, &fakeNode{table: func() *route.Table { return table },
+		replica: func(topology.StoreID, topology.RegionID) *region.Replica { return replica }})
+	c := b.c
+	c.wrote = map[topology.RegionID]lastWrite{1: {5, 0}, 101: {9, 100}, 201: {7, 200}}
+	known := c.awaited(nil)
+	for i := range known {
+		known[i].have = 2
+	}
+	table = cutAt(2, 200)
+	got := map[topology.RegionID]writtenRegion{}
+	for _, r := range c.awaited(known) {
+		got[r.region] = r
+	}
+	if len(got) != 2 || got[1].index != 5 || got[1].slot != 100 || got[201].index != 7 || got[201].have != 2 {
+		t.Errorf("WAIT counts %+v", got)
+	}
+}
