@@ -101,35 +101,37 @@ func within(region topology.SlotRange, weights []Weight) []Weight {
 	return kept
 }
 
-// BisectSize finds where in a range of slots the bytes lie. It calls size, which estimates the bytes of a range, steps
-// times at most after the first call for the whole range, and each time halves the range that is the heaviest so far.
-// So an even range is known in steps+1 parts, and a slot that holds nearly all is found with 14 steps. It stops when
-// no range has more than its share of 1/(steps+1). The weights are in bytes, sorted, and cover the range, less what is
-// empty.
+// BisectSize finds where in a range of slots the bytes lie. It calls size, which estimates the bytes of a range, once for
+// the whole range and then for both halves of the range that is the heaviest so far, steps times at most. So an even
+// range is known in steps+1 parts, and a slot that holds nearly all is found with 14 steps. It stops when no range has
+// more than its share of 1/(steps+1). The weights are in bytes, sorted, and cover the range, less what is empty.
+//
+// Both halves are asked for, although one would do if estimates added up. They do not, and the difference would be
+// bytes in a half that is empty: enough, next to a very large slot, for a split that leaves nothing on one side.
 func BisectSize(region topology.SlotRange, size func(topology.SlotRange) uint64, steps int) []Weight {
-	all := Weight{region, float64(size(region))}
-	if all.Amount == 0 {
-		return nil
-	}
-	leaves := []Weight{all}
+	sum := float64(size(region))
+	leaves := []Weight{{region, sum}}
+	whole := map[topology.Slot]bool{} // the first slots of ranges of which the halves have no bytes that could be seen
 	for range steps {
 		heavy := -1
 		for i, w := range leaves {
-			if w.Slots.Count() > 1 && (heavy < 0 || w.Amount > leaves[heavy].Amount) {
+			if w.Slots.Count() > 1 && !whole[w.Slots.First] && (heavy < 0 || w.Amount > leaves[heavy].Amount) {
 				heavy = i
 			}
 		}
-		if heavy < 0 || leaves[heavy].Amount*float64(steps+1) <= all.Amount {
+		if heavy < 0 || leaves[heavy].Amount*float64(steps+1) <= sum {
 			break
 		}
 		w := leaves[heavy]
 		half := w.Slots.First + topology.Slot(w.Slots.Count()/2)
-		left := Weight{Slots: topology.SlotRange{First: w.Slots.First, Last: half - 1}}
-		// Estimates do not add up exactly: tables on the border count for both sides.
-		left.Amount = min(float64(size(left.Slots)), w.Amount)
-		right := Weight{topology.SlotRange{First: half, Last: w.Slots.Last}, w.Amount - left.Amount}
-		leaves[heavy] = left
-		leaves = slices.Insert(leaves, heavy+1, right)
+		left, right := topology.SlotRange{First: w.Slots.First, Last: half - 1}, topology.SlotRange{First: half, Last: w.Slots.Last}
+		l, r := float64(size(left)), float64(size(right))
+		if l+r == 0 {
+			whole[w.Slots.First] = true
+			continue
+		}
+		leaves[heavy] = Weight{left, w.Amount * l / (l + r)}
+		leaves = slices.Insert(leaves, heavy+1, Weight{right, w.Amount * r / (l + r)})
 	}
 	return slices.DeleteFunc(leaves, func(w Weight) bool { return w.Amount == 0 })
 }
