@@ -93,8 +93,8 @@ func runRandom(t *testing.T, seed uint64) error {
 	if err := m.settle(func(Order) { count++ }); err != nil {
 		return fmt.Errorf("seed %d: %w", seed, err)
 	}
-	// What lies within 3 % of a limit may still cross it: then it counts as what it is.
-	near := func(x, limit float64) bool { return limit > 0 && math.Abs(x/limit-1) < 0.03 }
+	// What lies within 5 % of a limit may still cross it by noise, once: then it counts as what it looks like.
+	near := func(x, limit float64) bool { return limit > 0 && math.Abs(x/limit-1) < 0.05 }
 	for range 1000 {
 		orders, err := m.round()
 		if err != nil {

@@ -55,7 +55,7 @@ func (t *SlotTap) gap() uint32 {
 }
 
 // Fold adds the samples since the call before to those of earlier calls, which keep the share keep (0 to 1) of their
-// weight. It takes 10 to 40 us.
+// weight. It takes about 50 us.
 func (s *SlotSampler) Fold(keep float64) {
 	for i := range s.fresh {
 		h := s.heat[i]

@@ -124,7 +124,8 @@ func BisectSize(region topology.SlotRange, size func(topology.SlotRange) uint64,
 		}
 		w := leaves[heavy]
 		half := w.Slots.First + topology.Slot(w.Slots.Count()/2)
-		left, right := topology.SlotRange{First: w.Slots.First, Last: half - 1}, topology.SlotRange{First: half, Last: w.Slots.Last}
+		left := topology.SlotRange{First: w.Slots.First, Last: half - 1}
+		right := topology.SlotRange{First: half, Last: w.Slots.Last}
 		l, r := float64(size(left)), float64(size(right))
 		if l+r == 0 {
 			whole[w.Slots.First] = true
