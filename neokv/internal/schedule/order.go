@@ -56,8 +56,8 @@ func (o Order) String() string {
 // errOrder is what is wrong with a text that is no order.
 var errOrder = errors.New("want split REGION [SLOT] or merge REGION")
 
-// ParseOrder reads the head of an order: "split 3 8192", "merge 3". A split may leave out its slot, which is 0 then, and
-// Resolve chooses one.
+// ParseOrder reads the head of an order: "split 3 8192", "merge 3". A split may leave out its slot, which is 0
+// then, and Resolve chooses one.
 func ParseOrder(text string) (Order, error) {
 	fail := func() (Order, error) { return Order{}, fmt.Errorf("order %q: %w", text, errOrder) }
 	words := strings.Fields(text)

@@ -18,8 +18,8 @@ var (
 	seedsFlag = flag.Int("seeds", 25, "how many random clusters to run")
 )
 
-// TestRandomClusters runs random clusters, whose bytes and load stay where they are, until nothing happens any more. All
-// the time the regions are a partition, no slot is split, no bound that has come goes again or the other way round, and
+// TestRandomClusters runs random clusters, whose bytes and load stay where they are, until nothing happens any more.
+// All the time the regions are a partition, no slot is split, no bound that has come goes again or the other way round, and
 // each order is for what is really so, noise apart. Then nothing happens for 1,000 rounds more.
 func TestRandomClusters(t *testing.T) {
 	first, n := uint64(1), *seedsFlag

@@ -101,8 +101,8 @@ func within(region topology.SlotRange, weights []Weight) []Weight {
 	return kept
 }
 
-// BisectSize finds where in a range of slots the bytes lie. It calls size, which estimates the bytes of a range, once for
-// the whole range and then for both halves of the range that is the heaviest so far, steps times at most. So an even
+// BisectSize finds where in a range of slots the bytes lie. It calls size, which estimates the bytes of a range, once
+// for the whole range and then for both halves of the range that is the heaviest so far, steps times at most. So an even
 // range is known in steps+1 parts, and a slot that holds nearly all is found with 14 steps. It stops when no range has
 // more than its share of 1/(steps+1). The weights are in bytes, sorted, and cover the range, less what is empty.
 //
