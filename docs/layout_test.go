@@ -29,6 +29,7 @@ var (
 		"neokv/fault",         // what can be done to a cluster on purpose: values alone
 		"neokv/internal/chat", // a load that checks itself, on any database: it knows nothing of this one
 		"neokv/internal/topology",
+		"neokv/internal/schedule", // when regions split and merge: a pure function of what is known
 		"neokv/internal/keys",
 		"neokv/internal/memconn",
 		"neokv/internal/disk",

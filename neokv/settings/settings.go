@@ -12,6 +12,7 @@ type Settings struct {
 	Cluster ClusterKnobs `key:"cluster"`
 	Engine  EngineKnobs  `key:"engine"`
 	Raft    RaftKnobs    `key:"raft"`
+	Region  RegionKnobs  `key:"region"`
 	Redis   RedisKnobs   `key:"redis"`
 }
 
@@ -60,6 +61,13 @@ type RaftKnobs struct {
 	Transport       string        `key:"transport" oneof:"memory,tcp" help:"how stores of one process reach each other"`
 
 	RaftConstants
+}
+
+// RegionKnobs say when regions are split and merged without a command.
+type RegionKnobs struct {
+	MaxBytes   Bytes `key:"max_bytes" min:"0" max:"1TiB" help:"a region with more bytes than this in the tables of a store is split; 0 for no splits by size"`
+	MergeBytes Bytes `key:"merge_bytes" min:"0" max:"1TiB" help:"two neighbours that are quiet and together smaller than this are merged, but never below cluster.regions regions; at most a quarter of max_bytes; 0 for no merges"`
+	SplitLoad  int   `key:"split_load" min:"0" max:"1000000000" help:"a region with more commands per second than this is split; 0 for no splits by load"`
 }
 
 // RedisKnobs are the knobs of what clients see: connections, routing, expiry and limits.
@@ -155,6 +163,7 @@ func Default() Settings {
 		RTT: 30 * time.Millisecond, ElectionTicks: 10, LeaderReturn: 5 * time.Second, Transport: "memory", SnapshotEntries: 10000,
 		RaftConstants: s.Raft.RaftConstants,
 	}
+	s.Region = RegionKnobs{MaxBytes: 4 << 30}
 	s.Redis = RedisKnobs{
 		ClusterEnabled: true, LeaderlessWait: 2 * time.Second, StandIn: true, MaxClients: 10000, MaxBulkLen: 512 << 20,
 		ExpireInterval: time.Minute, QueryBufferLimit: 1 << 30, ClientMemory: 512 << 20,

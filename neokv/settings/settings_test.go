@@ -137,6 +137,10 @@ func TestValidate(t *testing.T) {
 			[]string{"engine.target_file_size: 4MiB: want at most engine.level_base (1MiB)"}},
 		{"a tick of a fraction", func(s *Settings) { s.Raft.RTT = 1500 * time.Microsecond },
 			[]string{"raft.rtt: 1.5ms: want whole milliseconds"}},
+		{"a merge that is split again", func(s *Settings) { s.Region.MaxBytes, s.Region.MergeBytes = 64<<20, 17<<20 },
+			[]string{"region.merge_bytes: 17MiB: want at most a quarter of region.max_bytes (64MiB), so that a merge " +
+				"does not make a split due"}},
+		{"merges without splits", func(s *Settings) { s.Region.MaxBytes, s.Region.MergeBytes = 0, 17<<20 }, nil},
 	} {
 		s := Default()
 		c.set(&s)

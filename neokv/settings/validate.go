@@ -67,6 +67,9 @@ func (s Settings) Validate() error {
 	require(!e.Durable || e.WALSync != "none", "engine.wal_sync", e.WALSync, "always with engine.durable")
 	require(e.TargetFileSize <= e.LevelBase, "engine.target_file_size", e.TargetFileSize,
 		"at most engine.level_base (%s)", e.LevelBase)
+	g := s.Region
+	require(g.MaxBytes == 0 || g.MergeBytes <= g.MaxBytes/4, "region.merge_bytes", g.MergeBytes,
+		"at most a quarter of region.max_bytes (%s), so that a merge does not make a split due", g.MaxBytes)
 	x := s.Redis
 	require(!strings.ContainsFunc(x.AdvertiseIP, func(c rune) bool { return c <= ' ' || c == 0x7f }),
 		"redis.advertise_ip", strconv.Quote(x.AdvertiseIP), "a host without spaces")
