@@ -25,10 +25,13 @@ func regionContent(st *store.Store, r topology.RegionID) ([][]byte, error) {
 		return nil, &lagging{errors.New("no region state")}
 	}
 	out := [][]byte{bytes.Clone(state)}
-	region, _ := st.Replica(r).Region()
-	space := keys.Space{ID: topology.SpaceID(r), Index: 1}
+	bounds, err := keys.ParseRegionState(state)
+	if err != nil {
+		return nil, err
+	}
+	space := keys.Space{ID: bounds.Space, Index: 1}
 	for _, ks := range keys.RegionKeyspaces {
-		it, err := v.Iter(space.Bounds(ks, region.Slots))
+		it, err := v.Iter(space.Bounds(ks, bounds.Slots))
 		if err != nil {
 			return nil, err
 		}
@@ -43,7 +46,7 @@ func regionContent(st *store.Store, r topology.RegionID) ([][]byte, error) {
 			return nil, err
 		}
 	}
-	return out, unreachable(v, space, region.Slots, out)
+	return out, unreachable(v, space, bounds.Slots, out)
 }
 
 // unreachable returns an element that no command can read. There is none once the reclaimer has done its work.

@@ -28,7 +28,7 @@ func TestCompare(t *testing.T) {
 		}
 		victim := c.stores[1]
 		held, _ := victim.Replica(2).Region()
-		space := keys.Space{ID: 2, Index: 1}
+		space := victim.Replica(2).Space()
 		b := victim.Engine().NewBatch()
 		if err := b.Set(space.AppendMetadata(nil, held.Slots.First, []byte("k")),
 			keys.AppendString(nil, 0, []byte("v"))); err != nil {
