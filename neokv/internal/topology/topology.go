@@ -45,6 +45,31 @@ func SplitEvenly(n int) []SlotRange {
 	return out
 }
 
+// Cover gives each slot to the first of the ranges that contains it: owner[slot] is its number in ranges, or -1 if none
+// does. The ranges must have slots that exist, in any order. It takes O(SlotCount + len(ranges)): each slot is given away
+// once, and passed over from then on.
+func Cover(ranges []SlotRange) (owner []int32) {
+	owner = make([]int32, SlotCount)
+	free := make([]uint16, SlotCount+1) // a link to the slot itself while it has no owner, then towards the next such
+	for i := range owner {
+		owner[i], free[i] = -1, uint16(i)
+	}
+	free[SlotCount] = SlotCount
+	find := func(s uint16) uint16 {
+		for free[s] != s {
+			free[s] = free[free[s]]
+			s = free[s]
+		}
+		return s
+	}
+	for i, r := range ranges {
+		for s := find(uint16(r.First)); s <= uint16(r.Last); s = find(s) {
+			owner[s], free[s] = int32(i), s+1
+		}
+	}
+	return owner
+}
+
 // RegionID is the number of a region, from 1. dragonboat calls it the shard id.
 type RegionID int64
 

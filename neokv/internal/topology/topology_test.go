@@ -3,8 +3,11 @@ package topology
 import (
 	"encoding/hex"
 	"encoding/json"
+	"math/rand/v2"
 	"os"
+	"slices"
 	"testing"
+	"time"
 )
 
 func TestVectorsOfSlots(t *testing.T) {
@@ -68,6 +71,28 @@ func TestSplitEvenly(t *testing.T) {
 		}
 		if smallest < 1 || largest-smallest > 1 {
 			t.Errorf("SplitEvenly(%d): sizes from %d to %d", n, smallest, largest)
+		}
+	}
+}
+
+// TestCover compares Cover with a loop over all ranges for each slot.
+func TestCover(t *testing.T) {
+	seed := uint64(time.Now().UnixNano())
+	random := rand.New(rand.NewPCG(seed, 0))
+	for n := range 100 {
+		ranges := make([]SlotRange, n/2)
+		for i := range ranges {
+			a, b := Slot(random.IntN(SlotCount)), Slot(random.IntN(SlotCount))
+			ranges[i] = SlotRange{First: min(a, b), Last: max(a, b)}
+			if random.IntN(2) == 0 {
+				ranges[i].Last = min(ranges[i].First+Slot(random.IntN(500)), SlotCount-1)
+			}
+		}
+		for s, got := range Cover(ranges) {
+			want := slices.IndexFunc(ranges, func(r SlotRange) bool { return r.Contains(Slot(s)) })
+			if int(got) != want {
+				t.Fatalf("seed %d: slot %d of %v: %d; want %d", seed, s, ranges, got, want)
+			}
 		}
 	}
 }
