@@ -4,7 +4,6 @@ package route
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 	"strconv"
 
@@ -32,31 +31,67 @@ type LedRegion struct {
 }
 
 // Table maps slots to regions, leaders and stores. It is never changed once published.
+//
+// Its entries are ascending and disjoint, while what a store knows of regions need not be: when bounds have changed, it
+// learns so region by region. Of two regions that overlap, the one with the larger version has taken the slots over. So
+// the other is clipped to what is left of it: an entry's Slots may be fewer than the region had at that Version, and a
+// region of which several stretches are left has as many entries. Two keys in different entries are in different regions
+// as far as the store knows, also if the entries have the same id: a newer region lies between them.
 type Table struct {
 	Epoch   uint64        // grows with every change of the map or of a leader
 	Stores  []PublicStore // by id
-	Regions []LedRegion   // by first slot
+	Regions []LedRegion   // by first slot, disjoint
 	// Alone: the store that made the table got no answer to its last report. It does not know which stores are alive.
 	Alone bool
 
 	slots [topology.SlotCount]uint16 // index in Regions plus one, 0 where no region covers the slot
 }
 
-// NewTable returns the table of the given stores and regions, in any order. It copies both. It panics if regions
-// overlap, which would be a broken invariant of the cluster map.
+// NewTable returns the table of the given stores and regions, in any order. It copies both. Where regions overlap, the
+// one with the larger version has the slots; of equal versions, which the cluster map never has, the one with the smaller
+// id. A region that has none left is not in the table. It takes O(SlotCount + r log r) for r regions.
 func NewTable(epoch uint64, stores []PublicStore, regions []LedRegion) *Table {
 	t := &Table{Epoch: epoch, Stores: slices.Clone(stores), Regions: slices.Clone(regions)}
 	slices.SortFunc(t.Stores, func(a, b PublicStore) int { return cmp.Compare(a.ID, b.ID) })
 	slices.SortFunc(t.Regions, func(a, b LedRegion) int { return cmp.Compare(a.Slots.First, b.Slots.First) })
-	for i, r := range t.Regions {
-		for s := int(r.Slots.First); s <= int(r.Slots.Last); s++ {
-			if other := t.slots[s]; other != 0 {
-				panic(fmt.Sprintf("slot %d is in region %d and in region %d", s, t.Regions[other-1].ID, r.ID))
-			}
+	for i := 1; i < len(t.Regions); i++ {
+		if t.Regions[i].Slots.First <= t.Regions[i-1].Slots.Last {
+			t.Regions = clip(t.Regions)
+			break
+		}
+	}
+	for i := range t.Regions {
+		for s := int(t.Regions[i].Slots.First); s <= int(t.Regions[i].Slots.Last); s++ {
 			t.slots[s] = uint16(i + 1)
 		}
 	}
 	return t
+}
+
+// clip returns the entries of regions that may overlap. It sorts regions.
+func clip(regions []LedRegion) []LedRegion {
+	slices.SortFunc(regions, func(a, b LedRegion) int {
+		return cmp.Or(cmp.Compare(b.Version, a.Version), cmp.Compare(a.ID, b.ID), cmp.Compare(b.ConfVersion, a.ConfVersion),
+			cmp.Compare(a.Slots.First, b.Slots.First), cmp.Compare(b.Slots.Last, a.Slots.Last))
+	})
+	ranges := make([]topology.SlotRange, len(regions))
+	for i := range regions {
+		ranges[i] = regions[i].Slots
+	}
+	var out []LedRegion
+	last := int32(-1)
+	for s, owner := range topology.Cover(ranges) {
+		switch {
+		case owner < 0:
+		case owner == last:
+			out[len(out)-1].Slots.Last = topology.Slot(s)
+		default:
+			out = append(out, regions[owner])
+			out[len(out)-1].Slots = topology.SlotRange{First: topology.Slot(s), Last: topology.Slot(s)}
+		}
+		last = owner
+	}
+	return out
 }
 
 // Region returns the region that covers a slot and its index in Regions; nil and -1 if there is none.
@@ -68,7 +103,7 @@ func (t *Table) Region(s topology.Slot) (*LedRegion, int) {
 	return &t.Regions[i], i
 }
 
-// ByID returns the region with the given id, nil if there is none.
+// ByID returns the first entry of the region with the given id, nil if there is none.
 func (t *Table) ByID(id topology.RegionID) *LedRegion {
 	i := slices.IndexFunc(t.Regions, func(r LedRegion) bool { return r.ID == id })
 	if i < 0 {

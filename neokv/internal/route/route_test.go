@@ -1,7 +1,13 @@
 package route
 
 import (
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	"neokv.dev/neokv/internal/topology"
 )
@@ -184,15 +190,117 @@ func TestTable(t *testing.T) {
 	if got := y.Led(0); got != nil {
 		t.Errorf("Led(0) = %v", got)
 	}
-	defer func() {
-		if recover() == nil {
-			t.Error("overlapping regions did not panic")
+}
+
+// span is a region of the given version that is led by the store of its id.
+func span(id topology.RegionID, version uint64, first, last topology.Slot) LedRegion {
+	return LedRegion{Region: topology.Region{ID: id, Version: version,
+		Slots: topology.SlotRange{First: first, Last: last}}, Leader: topology.StoreID(id)}
+}
+
+// TestTableOverlaps has what a store may know while bounds change.
+func TestTableOverlaps(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		regions []LedRegion
+		want    string // region:slots
+	}{
+		{"the child alone is known", []LedRegion{span(1, 1, 0, 99), span(7, 2, 50, 99)}, "1:0-49 7:50-99"},
+		{"the parent alone is known", []LedRegion{span(1, 2, 0, 49), span(2, 1, 100, 199)}, "1:0-49 2:100-199"},
+		{"a child in the middle", []LedRegion{span(7, 3, 40, 59), span(1, 1, 0, 99)}, "1:0-39 7:40-59 1:60-99"},
+		{"a merge", []LedRegion{span(1, 5, 0, 199), span(2, 4, 100, 199)}, "1:0-199"},
+		{"a merge with a part of a region", []LedRegion{span(1, 5, 0, 149), span(2, 4, 100, 199)}, "1:0-149 2:150-199"},
+		{"equal versions", []LedRegion{span(2, 1, 5, 9), span(1, 1, 0, 6)}, "1:0-6 2:7-9"},
+		{"equal versions and places", []LedRegion{span(2, 1, 0, 9), span(1, 1, 0, 9)}, "1:0-9"},
+		{"three on one slot", []LedRegion{span(1, 1, 7, 7), span(2, 3, 7, 7), span(3, 2, 7, 7)}, "2:7"},
+		{"all slots and the last", []LedRegion{span(1, 1, 0, 16383), span(2, 2, 16383, 16383)}, "1:0-16382 2:16383"},
+		{"none", nil, ""},
+	} {
+		slices.Reverse(c.regions)
+		given := slices.Clone(c.regions)
+		x := NewTable(1, nil, c.regions)
+		var got []string
+		for i := range x.Regions {
+			got = append(got, fmt.Sprintf("%d:%s", x.Regions[i].ID, x.Regions[i].Slots))
 		}
-	}()
-	NewTable(1, nil, []LedRegion{
-		{Region: topology.Region{ID: 1, Slots: topology.SlotRange{First: 0, Last: 9}}},
-		{Region: topology.Region{ID: 2, Slots: topology.SlotRange{First: 9, Last: 19}}},
-	})
+		if s := strings.Join(got, " "); s != c.want {
+			t.Errorf("%s: %s; want %s", c.name, s, c.want)
+		}
+		if !reflect.DeepEqual(given, c.regions) {
+			t.Errorf("%s: NewTable has changed what it was given", c.name)
+		}
+	}
+	x := NewTable(1, []PublicStore{{ID: 1, Alive: true, Host: "h", Port: 1}},
+		[]LedRegion{span(7, 3, 40, 59), span(1, 1, 0, 99)})
+	if got := x.Led(1); len(got) != 2 || got[0].String() != "0-39" || got[1].String() != "60-99" {
+		t.Errorf("Led(1) = %v", got)
+	}
+	if got := x.ByID(1); got == nil || got.Slots.Last != 39 {
+		t.Errorf("ByID(1) = %+v; want the first entry", got)
+	}
+	if d := Decide(x, 0, []topology.Slot{10, 70}, false); d.Action != CrossSlot {
+		t.Errorf("keys on both sides of a newer region: %s", d.text())
+	}
+	if d := Decide(x, 0, []topology.Slot{70, 80}, false); d.Action != Serve || d.Index != 2 {
+		t.Errorf("keys in the second entry: %s, index %d", d.text(), d.Index)
+	}
+}
+
+// TestTableOverlapsRandom compares tables of random regions with a loop over all regions for each slot.
+func TestTableOverlapsRandom(t *testing.T) {
+	seed := uint64(time.Now().UnixNano())
+	random := rand.New(rand.NewPCG(seed, 0))
+	for range 300 {
+		regions := make([]LedRegion, random.IntN(30))
+		width := 1 + random.IntN(topology.SlotCount)
+		for i := range regions {
+			first := random.IntN(topology.SlotCount)
+			last := min(first+random.IntN(width), topology.SlotCount-1)
+			regions[i] = span(topology.RegionID(1+random.IntN(20)), uint64(random.IntN(4)), topology.Slot(first),
+				topology.Slot(last))
+		}
+		x := NewTable(1, nil, regions)
+		next := 0
+		for i := range x.Regions {
+			r := &x.Regions[i]
+			if int(r.Slots.First) < next || r.Slots.Last < r.Slots.First {
+				t.Fatalf("seed %d: entry %d has slots %s; want some from %d", seed, i, r.Slots, next)
+			}
+			next = int(r.Slots.Last) + 1
+		}
+		for s := range topology.Slot(topology.SlotCount) {
+			var want *LedRegion
+			for i := range regions {
+				r := &regions[i]
+				if r.Slots.Contains(s) && (want == nil || r.Version > want.Version ||
+					r.Version == want.Version && r.ID < want.ID) {
+					want = r
+				}
+			}
+			got, _ := x.Region(s)
+			if (got == nil) != (want == nil) || got != nil && (got.ID != want.ID || got.Version != want.Version ||
+				!got.Slots.Contains(s)) {
+				t.Fatalf("seed %d: slot %d is in %+v; want %+v", seed, s, got, want)
+			}
+		}
+	}
+}
+
+// BenchmarkNewTable makes the table of 1,024 regions, alone and where one of them overlaps its neighbour.
+func BenchmarkNewTable(b *testing.B) {
+	var regions []LedRegion
+	for i, slots := range topology.SplitEvenly(1024) {
+		regions = append(regions, span(topology.RegionID(i+1), 1, slots.First, slots.Last))
+	}
+	overlap := slices.Clone(regions)
+	overlap[500].Slots.Last, overlap[500].Version = overlap[501].Slots.First, 2
+	for name, regions := range map[string][]LedRegion{"disjoint": regions, "overlapping": overlap} {
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				NewTable(1, nil, regions)
+			}
+		})
+	}
 }
 
 func BenchmarkDecide(b *testing.B) {
