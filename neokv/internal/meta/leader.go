@@ -11,8 +11,9 @@ import (
 
 // This file has the work of meta's leader that is not in the log. The leader proposes the map of a new cluster, takes
 // the heartbeats of stores, and decides what to tell which store and what to propose. The store sends the messages. It
-// calls Serve once per interval and whenever something has changed, Hear for each heartbeat of another store, and Resign
-// when another store leads. If Serve or Hear returns a report, it calls Propose, in a goroutine, since that waits.
+// calls Serve once per interval and whenever something has changed, Hear for each heartbeat of another store, and
+// Resign when another store leads. If Serve or Hear returns a report, it calls Propose, in a goroutine, since that
+// waits.
 
 // leaderWork is what meta's leader keeps in memory.
 type leaderWork struct {
@@ -76,7 +77,8 @@ func (g *Group) Hear(b Beat, now time.Time) (told ClusterView, report *RegionRep
 	return d.View(m, b.MapVersion), d.News(m), news
 }
 
-// Loads returns the last load of each region on the map that stores have sent to this replica since it leads, by region.
+// Loads returns the last load of each region on the map that stores have sent to this replica since it leads, by
+// region.
 func (g *Group) Loads() []HeardLoad {
 	m := g.Map()
 	g.work.mu.Lock()

@@ -195,8 +195,8 @@ const proposalTimeout = 5 * time.Second
 // Bootstrap makes m the map of a cluster that has none. If the cluster already has a map, Bootstrap changes nothing and
 // returns no error.
 //
-// This store must lead meta, as for Allocate and Propose: no proposal is forwarded, so elsewhere they fail, in the worst
-// case after 5 s. After an error the outcome is unknown.
+// This store must lead meta, as for Allocate and Propose: no proposal is forwarded, so elsewhere they fail, in the
+// worst case after 5 s. After an error the outcome is unknown.
 func (g *Group) Bootstrap(ctx context.Context, m *Map) error {
 	_, err := g.propose(ctx, &change{Bootstrap: m})
 	return err
@@ -220,8 +220,9 @@ func (g *Group) Allocate(ctx context.Context, regions, replicas int) (
 	return got.Region, got.Replica, nil
 }
 
-// Propose puts what a report says on the map, as far as the map does not know better by then. This store must lead meta.
-// While another call is at work, Propose returns nil at once: the next heartbeat finds what the map then still lacks.
+// Propose puts what a report says on the map, as far as the map does not know better by then. This store must lead
+// meta. While another call is at work, Propose returns nil at once: the next heartbeat finds what the map then still
+// lacks.
 func (g *Group) Propose(ctx context.Context, r *RegionReport) error {
 	if !g.work.proposing.CompareAndSwap(false, true) {
 		return nil

@@ -137,11 +137,13 @@ func TestFirstBootstrapWins(t *testing.T) {
 	}
 }
 
-// TestSnapshot sends the map to a machine that has another; cut short or damaged it is refused, and nothing has changed.
+// TestSnapshot sends the map to a machine that has another; cut short or damaged it is refused, and nothing has
+// changed.
 func TestSnapshot(t *testing.T) {
 	from, _, e := openMachine(t, vfs.NewMem())
 	defer e.Close()
-	cmd, err := json.Marshal(change{Bootstrap: Initial("c", settings.ClusterKnobs{Stores: 3, Replicas: 3, Regions: 4}, true)})
+	shape := settings.ClusterKnobs{Stores: 3, Replicas: 3, Regions: 4}
+	cmd, err := json.Marshal(change{Bootstrap: Initial("c", shape, true)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -214,7 +216,7 @@ func TestDirectory(t *testing.T) {
 		{1 * time.Second, beat(1, 7001, Lead{1, 1, 4}), false, "[{1 2 5}]"}, // an older term says nothing
 		{2 * time.Second, beat(1, 7001, Lead{1, 1, 6}, Lead{3, 1, 2}), true, "[{1 1 6} {3 1 2}]"},
 		{2 * time.Second, beat(1, 8001, Lead{1, 1, 6}, Lead{3, 1, 2}), true, "[{1 1 6} {3 1 2}]"}, // another port
-		{2 * time.Second, beat(1, 8001, Lead{1, 1, 6}), true, "[{1 1 6}]"},                        // a region that is not on the map is gone
+		{2 * time.Second, beat(1, 8001, Lead{1, 1, 6}), true, "[{1 1 6}]"},                        // it does not lead 3 any more
 	} {
 		if news := d.Hear(x.beat, new(Map), start.Add(x.at)); news != x.news {
 			t.Errorf("beat %d: news %t; want %t", i, news, x.news)
@@ -273,7 +275,8 @@ func FuzzState(f *testing.F) {
 }
 
 // FuzzBeat hears any text that decodes as a heartbeat. The directory then tells of one store and, for each region, of
-// the latest term that the heartbeat names; what it tells reads back. Whatever the heartbeat reports, the map stays whole.
+// the latest term that the heartbeat names; what it tells reads back. Whatever the heartbeat reports, the map stays
+// whole.
 func FuzzBeat(f *testing.F) {
 	text, err := json.Marshal(Beat{Store: 2, Host: "h", Port: 7002, Leads: []Lead{{1, 2, 5}, {3, 2, 1}, {1, 3, 6}}})
 	if err != nil {

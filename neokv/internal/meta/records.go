@@ -94,8 +94,8 @@ func readRegions(view *engine.View, m *Map) (err error) {
 // parseState decodes the record of the map. Only one of format 1 has regions.
 func parseState(value []byte) (s savedState, err error) {
 	if len(value) < 9 || value[0] != stateFormat && value[0] != wholeFormat {
-		return savedState{}, fmt.Errorf("decode state: %d bytes, want format %d or %d and at least 9", len(value), wholeFormat,
-			stateFormat)
+		return savedState{}, fmt.Errorf("decode state: %d bytes, want format %d or %d and at least 9", len(value),
+			wholeFormat, stateFormat)
 	}
 	s = savedState{m: new(Map), index: binary.BigEndian.Uint64(value[1:]), whole: value[0] == wholeFormat}
 	err = json.Unmarshal(value[9:], s.m)
@@ -125,8 +125,8 @@ func encodeState(format byte, index uint64, m *Map) ([]byte, error) {
 	return append(binary.BigEndian.AppendUint64([]byte{format}, index), text...), nil
 }
 
-// writeState writes next and its apply index into b, where the engine has old. whole says that the engine has old in one
-// record.
+// writeState writes next and its apply index into b, where the engine has old. whole says that the engine has old in
+// one record.
 func writeState(b *engine.Batch, old, next *Map, index uint64, whole bool) error {
 	value, err := encodeState(stateFormat, index, next)
 	if err == nil {

@@ -8,21 +8,22 @@ import (
 	"neokv.dev/neokv/internal/topology"
 )
 
-// This file has how regions get on the map. Their bounds and peers change by their own logs; meta only learns of it, from
-// their leaders, some time later, perhaps in another order, twice, or from a store that has slept through what came since.
+// This file has how regions get on the map. Their bounds and peers change by their own logs; meta only learns of it,
+// from their leaders, some time later, perhaps in another order, twice, or from a store that has slept through what
+// came since.
 //
 // Each descriptor that is reported was true once, and versions order them: a split gives both halves a larger version
-// than the parent had, and a merge gives the widened region a larger one than both had. So of two regions that have had
-// the same slot, the one with the larger version had it later. A report therefore need not say what was split or merged,
-// and that a region is gone shows from the version of who has its slots.
+// than the parent had, and a merge gives the widened region a larger one than both had. So of two regions that have
+// had the same slot, the one with the larger version had it later. A report therefore need not say what was split or
+// merged, and that a region is gone shows from the version of who has its slots.
 //
-// The map takes a reported region if its version is larger than that of every other region on the map that has one of its
-// slots; of the same region, a larger configuration version does, too. What overlaps a region that is taken goes. So the
-// version of each slot never falls, and a late report changes nothing.
+// The map takes a reported region if its version is larger than that of every other region on the map that has one of
+// its slots; of the same region, a larger configuration version does, too. What overlaps a region that is taken goes.
+// So the version of each slot never falls, and a late report changes nothing.
 //
-// No slot is given up: where a report has a part alone of what takes the place of a region, such as a parent without its
-// child, the map takes no such part. It waits until the others are reported in the same report. For this meta's leader
-// puts together what it has heard from all stores.
+// No slot is given up: where a report has a part alone of what takes the place of a region, such as a parent without
+// its child, the map takes no such part. It waits until the others are reported in the same report. For this meta's
+// leader puts together what it has heard from all stores.
 
 // RegionReport is what the leaders of regions know and the map may not. Each region in it is as it was at some time; it
 // may have more regions than needed. Of several versions of one the last counts.
@@ -77,8 +78,8 @@ func (m *Map) lacks(r *topology.Region) bool {
 	return true
 }
 
-// take returns the map that m and the reported regions make together, and those that it has taken. It returns m itself if
-// there are none. The order of the regions does not matter.
+// take returns the map that m and the reported regions make together, and those that it has taken. It returns m itself
+// if there are none. The order of the regions does not matter.
 func (m *Map) take(reported []topology.Region) (after *Map, taken []topology.Region) {
 	latest := make(map[topology.RegionID]int) // what the map lacks: region to its place in reported
 	for i := range reported {
@@ -106,9 +107,9 @@ func (m *Map) take(reported []topology.Region) (after *Map, taken []topology.Reg
 	return m, nil
 }
 
-// join lays the regions of the map and the news over each other. If all slots that the map covers are then covered, join
-// returns what is to be seen of them. Otherwise early are the news which are to wait: they hide a part of a region but
-// not all of it.
+// join lays the regions of the map and the news over each other. If all slots that the map covers are then covered,
+// join returns what is to be seen of them. Otherwise early are the news which are to wait: they hide a part of a
+// region but not all of it.
 func (m *Map) join(news []topology.Region) (regions []topology.Region, early map[topology.RegionID]bool) {
 	all := slices.Concat(m.Regions, news)
 	slices.SortFunc(all, func(a, b topology.Region) int {

@@ -47,9 +47,9 @@ func formatRegions(regions []topology.Region) string {
 	return strings.Join(words, " ")
 }
 
-// TestReports plays testdata/reports.txt. A block is a comment, `map` with the regions that a map begins with, and lines
-// `report`; the line below each of them is what the map then has, or `=` for no change. Reports are played in the order
-// given and with their regions reversed.
+// TestReports plays testdata/reports.txt. A block is a comment, `map` with the regions that a map begins with, and
+// lines `report`; the line below each of them is what the map then has, or `=` for no change. Reports are played in
+// the order given and with their regions reversed.
 func TestReports(t *testing.T) {
 	text, err := os.ReadFile("testdata/reports.txt")
 	if err != nil {
