@@ -117,7 +117,7 @@ func (c *Cluster) regions() []topology.Region {
 }
 
 // changeText says what part a region has in a change.
-func changeText(x keys.Change) string {
+func changeText(x keys.RegionChange) string {
 	switch x.Kind {
 	case keys.Splitting:
 		return "splits"

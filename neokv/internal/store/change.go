@@ -16,7 +16,7 @@ import (
 )
 
 // The store that leads a region drives its splits, and the merges that widen it. What a change has got to is in the logs
-// of the regions (keys.Change). So when the driver is gone, whichever store leads then finishes the change, or calls it
+// of the regions (keys.RegionChange). So when the driver is gone, whichever store leads then finishes the change, or calls it
 // off: settleChange. Region and replica ids come from meta's leader.
 //
 // A merge has these steps; region/change.go says why they are safe.
@@ -30,14 +30,14 @@ import (
 //
 // If a step fails before the merge, the left region's leader ends the attempt, and then the right region thaws.
 
-// changes are the changes that the store drives at present, by the region that they belong to.
-type changes struct {
+// drivers are the changes that the store drives at present, by the region that they belong to.
+type drivers struct {
 	mu      sync.Mutex
 	driving map[topology.RegionID]bool
 }
 
 // drive reports whether the caller may drive a change of the region. If so it must call the function that it gets.
-func (x *changes) drive(id topology.RegionID) (done func(), ok bool) {
+func (x *drivers) drive(id topology.RegionID) (done func(), ok bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if x.driving[id] {
@@ -101,7 +101,7 @@ func (s *Store) Split(ctx context.Context, id topology.RegionID, at topology.Slo
 	case r.Bounds().Change.Kind != keys.NoChange:
 		return 0, errBusy
 	}
-	done, ok := s.changes.drive(id)
+	done, ok := s.drivers.drive(id)
 	if !ok {
 		return 0, errBusy
 	}
@@ -184,7 +184,7 @@ func (s *Store) Merge(ctx context.Context, left topology.RegionID) (right topolo
 	if r.Bounds().Change.Kind != keys.NoChange {
 		return 0, errBusy
 	}
-	done, ok := s.changes.drive(left)
+	done, ok := s.drivers.drive(left)
 	if !ok {
 		return 0, errBusy
 	}
@@ -318,7 +318,7 @@ func (s *Store) settleChanges() {
 		if _, _, serving := r.Leading(); !serving {
 			continue
 		}
-		if done, ok := s.changes.drive(id); ok {
+		if done, ok := s.drivers.drive(id); ok {
 			s.wg.Go(func() {
 				defer done()
 				s.settleChange(r)
@@ -372,11 +372,11 @@ const (
 
 // boundsAnswer says what a store's replica of a region has applied.
 type boundsAnswer struct {
-	Version uint64     `json:"version"` // 0 if there is no replica that runs
-	Phase   keys.Phase `json:"phase"`
-	Begun   uint64     `json:"begun"` // of the change that is open
-	Applied uint64     `json:"applied"`
-	Synced  bool       `json:"synced"` // all this is durable
+	Version uint64           `json:"version"` // 0 if there is no replica that runs
+	Phase   keys.RegionPhase `json:"phase"`
+	Begun   uint64           `json:"begun"` // of the change that is open
+	Applied uint64           `json:"applied"`
+	Synced  bool             `json:"synced"` // all this is durable
 }
 
 func (s *Store) answerBounds(id topology.RegionID) (b boundsAnswer) {
@@ -409,7 +409,7 @@ func (s *Store) answerChange(ctx context.Context, c changeCall) (bool, error) {
 		_, err := r.End(ctx, deadline, c.Begun)
 		return err == nil, err
 	case doAsk:
-		done, ok := s.changes.drive(c.Region)
+		done, ok := s.drivers.drive(c.Region)
 		if !ok {
 			return false, nil // the merge goes on
 		}

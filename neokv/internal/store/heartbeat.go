@@ -86,6 +86,7 @@ func (s *Store) report() {
 	b := meta.Beat{Store: s.o.ID, Host: s.o.Host, Port: s.o.Port, Leads: s.Leads(), Full: s.full.Load()}
 	s.mu.Lock()
 	b.MapVersion = s.current.Version
+	b.Regions = s.reported()
 	target := s.metaStore
 	s.mu.Unlock()
 	if s.metaLead() == s.o.ID {
@@ -136,6 +137,23 @@ func (s *Store) report() {
 	}
 }
 
+// reported returns the regions that have changed here and that the map does not know so yet. The caller holds mu.
+func (s *Store) reported() (news []topology.Region) {
+	if s.current.Version == 0 {
+		return nil
+	}
+	for id, replica := range *s.replicas.Load() {
+		r, _ := replica.Region()
+		known := s.current.Region(id)
+		if replica.Bounds().Phase != keys.Absorbed && r.Version > 1 && replica.Running() && !replica.Joining() &&
+			(known == nil || known.Version < r.Version) {
+			news = append(news, r)
+		}
+	}
+	slices.SortFunc(news, func(a, b topology.Region) int { return int(a.ID - b.ID) })
+	return news
+}
+
 // setAlone notes whether the last report got no answer.
 func (s *Store) setAlone(alone bool) {
 	s.mu.Lock()
@@ -156,8 +174,11 @@ func (s *Store) serveMeta(b meta.Beat) {
 	if group.EnsureMap(s.ctx) != nil {
 		return // the next heartbeat tries again
 	}
-	mine, all, tell := group.Serve(b, time.Now())
+	mine, all, tell, report := group.Serve(b, time.Now())
 	s.learn(&mine)
+	if report != nil {
+		s.wg.Go(func() { group.Propose(s.ctx, report) }) // the next heartbeat tries again what fails
+	}
 	if len(tell) == 0 {
 		return
 	}
@@ -248,8 +269,8 @@ func (s *Store) handle(ctx context.Context, from topology.StoreID, request []byt
 	case m.Beat != nil:
 		a := heartbeatAnswer{Leader: s.metaLead()}
 		if a.Leader == s.o.ID {
-			told, news := s.group.Load().Hear(*m.Beat, time.Now())
-			if news {
+			told, report, news := s.group.Load().Hear(*m.Beat, time.Now())
+			if news || report != nil {
 				s.Wake()
 			}
 			a.View = &told

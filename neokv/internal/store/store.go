@@ -92,7 +92,7 @@ type Store struct {
 	ranges    ranges
 	left      atomic.Bool   // the store may hold data of slots that belong to none of its replicas
 	tending   chan struct{} // wakes tend
-	changes   changes       // see change.go
+	drivers   drivers       // see change.go
 	randMu    sync.Mutex    // for Options.Rand
 	counters  regionCounters
 	popped    redis.PopMemory
