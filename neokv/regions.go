@@ -24,10 +24,7 @@ func (c *Cluster) split(ctx context.Context, id topology.RegionID, at topology.S
 		if slot == 0 {
 			slot = desc.Slots.First + topology.Slot(desc.Slots.Count()/2)
 		}
-		child, err := s.Split(ctx, id, slot)
-		if err == nil {
-			c.event("region %d is split at slot %d: region %d has slots %d to %d", id, slot, child, slot, desc.Slots.Last)
-		}
+		_, err := s.Split(ctx, id, slot, "")
 		return err
 	})
 }
@@ -35,10 +32,7 @@ func (c *Cluster) split(ctx context.Context, id topology.RegionID, at topology.S
 // merge merges the right neighbour of a region into it.
 func (c *Cluster) merge(ctx context.Context, id topology.RegionID) error {
 	return c.atLeader(ctx, id, func(ctx context.Context, s *store.Store) error {
-		right, err := s.Merge(ctx, id)
-		if err == nil {
-			c.event("region %d has taken region %d over", id, right)
-		}
+		_, err := s.Merge(ctx, id, "")
 		return err
 	})
 }
