@@ -24,6 +24,8 @@ const (
 	smoothOver = 30 * time.Second
 	// measureEvery is how often a store measures. A size is asked of each table that holds a part of a region.
 	measureEvery = 5 * time.Second
+	// sizeAnew is when the size of a region without writes is asked again: a flush or a compaction may have changed it.
+	sizeAnew = time.Minute
 	// sizeSteps is how finely the bytes of a large region are located, and loadWeights in how many parts its commands are.
 	sizeSteps, loadWeights = 32, 64
 )
@@ -31,8 +33,9 @@ const (
 // meter has the averages of a region that the store leads.
 type meter struct {
 	version         uint64
-	entries         uint64 // that had been applied when size was estimated
 	size            uint64
+	sized           time.Time // when size was estimated, and how many entries had been applied then
+	entries         uint64
 	bytes, commands schedule.Smooth
 }
 
@@ -72,12 +75,12 @@ func (s *Store) measure(leads []meta.Lead, now time.Time) []meta.LedLoad {
 		meters[l.Region] = m
 		load := meta.LedLoad{Region: l.Region, Changing: b.Change.Kind != keys.NoChange}
 		c := r.Counters()
-		if entries := c.AppliedEntries.Load(); entries != m.entries || m.size == 0 {
+		if entries := c.AppliedEntries.Load(); entries != m.entries || now.Sub(m.sized) >= sizeAnew {
 			size, err := s.sizeOf(r.Space(), b.Slots)
 			if err != nil {
 				continue // the store has failed, or is about to
 			}
-			m.entries, m.size = entries, max(size, 1)
+			m.entries, m.sized, m.size = entries, now, size
 		}
 		m.bytes.Add(now, float64(m.size))
 		m.commands.AddTotal(now, c.Commands.Load()+c.KeysFound.Load()+c.KeysMissed.Load())
