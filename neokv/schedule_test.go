@@ -3,6 +3,7 @@ package neokv
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"strings"
 	"sync"
 	"testing"
@@ -54,11 +55,10 @@ func TestSplitsByItself(t *testing.T) {
 		}
 		const keys = 4000
 		value := make([]byte, 4<<10)
-		for i := range value {
-			value[i] = byte(i * i >> 3)
-		}
+		random := rand.NewChaCha8([32]byte{1})
 		for i := range keys {
-			do("SET", fmt.Sprint("k", i), fmt.Sprint(i, string(value)))
+			random.Read(value)
+			do("SET", fmt.Sprint("k", i), value)
 		}
 		flush := func() {
 			for i := range c.nodes {

@@ -310,6 +310,7 @@ func (s *Store) startHost() error {
 		return fmt.Errorf("start raft: %w", err)
 	}
 	s.host = host
+	s.endpoint.Attach(host) // heartbeats of regions at rest wait for a tick: see transport/quiet.go
 	return nil
 }
 
