@@ -22,6 +22,9 @@ func (c *Cluster) Inject(ctx context.Context, f fault.Fault) error {
 	if err := f.Check(len(c.nodes)); err != nil {
 		return err
 	}
+	if id := topology.RegionID(f.Region); id != 0 && !c.hasRegion(id) {
+		return fmt.Errorf("fault %q: there is no region %d; want %s", f, id, c.regionIDs())
+	}
 	c.event("%s: begins", f)
 	if err := c.inject(ctx, f); err != nil {
 		err = fmt.Errorf("%s: %w", f, err)

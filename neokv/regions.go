@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"neokv.dev/neokv/internal/keys"
@@ -63,16 +65,32 @@ func (c *Cluster) atLeader(ctx context.Context, id topology.RegionID,
 	}
 }
 
-// hasRegion reports whether a store knows of a region.
+// hasRegion reports whether the cluster has a region.
 func (c *Cluster) hasRegion(id topology.RegionID) bool {
-	for _, n := range c.nodes {
-		if s := n.store.Load(); s != nil {
-			if t := s.Table(); t != nil && t.ByID(id) != nil {
-				return true
-			}
-		}
+	return slices.ContainsFunc(c.regions(), func(r topology.Region) bool { return r.ID == id })
+}
+
+// regionIDs returns the ids of the regions as text, such as "1 to 8, 11".
+func (c *Cluster) regionIDs() string {
+	var ids []topology.RegionID
+	for _, r := range c.regions() {
+		ids = append(ids, r.ID)
 	}
-	return false
+	slices.Sort(ids)
+	ids = slices.Compact(ids)
+	var parts []string
+	for i := 0; i < len(ids); {
+		last := i
+		for last+1 < len(ids) && ids[last+1] == ids[last]+1 {
+			last++
+		}
+		part := fmt.Sprint(ids[i])
+		if last > i {
+			part = fmt.Sprintf("%d to %d", ids[i], ids[last])
+		}
+		parts, i = append(parts, part), last+1
+	}
+	return strings.Join(parts, ", ")
 }
 
 // regions returns the regions by all that the stores which run know, ascending. If none runs they are those that were
