@@ -456,7 +456,8 @@ func (s *Store) everyStore(ctx context.Context, r *topology.Region, is func(boun
 	wg.Wait()
 	if len(late) > 0 {
 		slices.Sort(late)
-		return fmt.Errorf("region %d: the replicas on stores %v are not there in time", r.ID, late)
+		return fmt.Errorf("region %d: the replicas on stores %v are down or behind; a merge waits for all, but not for long",
+			r.ID, late)
 	}
 	return nil
 }
