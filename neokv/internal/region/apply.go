@@ -68,6 +68,12 @@ func (m *machine) Open(<-chan struct{}) (uint64, error) {
 		m.state = state
 		m.bound()
 		m.publish()
+		if how := ByStart; m.o.Faults.ObserveBounds != nil {
+			if state.ApplyIndex == 0 {
+				how = ByJoin
+			}
+			m.observeBounds(how)
+		}
 	} else {
 		m.state.KeysExact = true // an empty region
 	}
@@ -152,7 +158,7 @@ func (m *machine) Update(entries []sm.Entry) ([]sm.Entry, error) {
 	m.settle()
 	w.Release()
 	if m.changed {
-		m.publishChange()
+		m.publishChange(ByEntry)
 	} else {
 		m.publish()
 	}
@@ -291,7 +297,7 @@ func (m *machine) apply(w *redis.Writer, e *sm.Entry) error {
 	m.counters.AppliedEntries.Add(1)
 	refusal := m.refusal(&h, commands)
 	if f := m.o.Faults.Observe; f != nil {
-		f(m.o.Store, m.o.Region.ID, e.Index, h.term, e.Cmd, refusal == nil)
+		f(m.o.Store, m.o.Region.ID, e.Index, h.term, e.Cmd, refusal)
 	}
 	if refusal != nil {
 		m.counters.RefusedEntries.Add(1)
