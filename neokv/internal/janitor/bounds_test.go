@@ -91,8 +91,8 @@ func TestReclaimKeepsToBounds(t *testing.T) {
 	}
 }
 
-// TestCleanerKeepsToBounds: what the cleaner proposes lies within the bounds by which it has searched, and carries their
-// version. The replica refuses it, since it does not lead.
+// TestCleanerKeepsToBounds: what the cleaner proposes lies within the bounds by which it has searched, and carries
+// their version. The replica refuses it, since it does not lead.
 func TestCleanerKeepsToBounds(t *testing.T) {
 	r := newBounded(t)
 	populate(t, r.engine, r.Space())

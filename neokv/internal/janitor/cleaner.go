@@ -38,9 +38,9 @@ import (
 //
 // By sweeps the cleaner also finds out when a region holds no collection any more (sweep.go).
 //
-// A region's bounds may change at any time. A step loads them before it opens a view, and what it proposes carries their
-// version. So the region refuses what was found within other bounds than those in which it would be applied, and the
-// cleaner begins anew in the region, with a cleaning of its own.
+// A region's bounds may change at any time. A step loads them before it opens a view, and what it proposes carries
+// their version. So the region refuses what was found within other bounds than those in which it would be applied, and
+// the cleaner begins anew in the region.
 //
 // A deleted key keeps its space until its deletion leaves the memtable. Without more writes that never happens, so the
 // cleaner makes the engine flush when many keys have been deleted, no matter by which command.
@@ -136,8 +136,8 @@ func (c *cleaner) pass(ctx context.Context) (busy bool) {
 	return busy
 }
 
-// progress returns how far the cleaner has come in a region. It returns nil if the store does not lead the region, or if
-// the region is frozen or absorbed and would refuse all that the cleaner proposes.
+// progress returns how far the cleaner has come in a region. It returns nil if the store does not lead the region, or
+// if the region is frozen or absorbed and would refuse all that the cleaner proposes.
 func (c *cleaner) progress(id topology.RegionID, r *region.Replica, now time.Time) *cleaning {
 	_, term, serving := r.Leading()
 	bounds := r.Bounds()

@@ -265,7 +265,8 @@ func FuzzParse(f *testing.F) {
 	f.Add(space.AppendLegacy(nil, 1, []byte("key")), (&RegionState{KeysExact: true, Space: 1, Version: 1}).Append(nil))
 	f.Add(space.AppendMetadata(nil, 1, nil), append([]byte{slotlessStateFormat}, make([]byte, slotlessStateLen-1)...))
 	f.Add(AppendReplica(nil, 1), append([]byte{boundlessStateFormat}, make([]byte, boundlessStateLen-1)...))
-	f.Add(AppendReplica(nil, 7), (&Replica{ID: 2, Joins: true, Peers: []topology.Peer{{Store: 1, Replica: 2}}}).Append(nil))
+	f.Add(AppendReplica(nil, 7),
+		(&Replica{ID: 2, Joins: true, Peers: []topology.Peer{{Store: 1, Replica: 2}}}).Append(nil))
 	f.Add(AppendLogEntry(nil, 1, 2), (&StoreIdentity{FormatVersion: FormatVersion}).Append(nil))
 	f.Add(orphan.AppendKey(nil), orphan.Append(nil))
 	f.Add(space.AppendSubkey(nil, 1, []byte("key"), 2, make([]byte, 8)),

@@ -214,7 +214,8 @@ func TestTwoKeysOfOneVersion(t *testing.T) {
 			if err := w.Run(Lookup(args[0]), args, &out); err != nil {
 				return err
 			}
-			if parts := strings.Split(string(out.Buf), "\r\n"); len(parts) != 6 || parts[2][:1] != name || parts[4][:1] != name {
+			parts := strings.Split(string(out.Buf), "\r\n")
+			if len(parts) != 6 || parts[2][:1] != name || parts[4][:1] != name {
 				return fmt.Errorf("spop of s%s: %q", name, out.Buf)
 			}
 		}

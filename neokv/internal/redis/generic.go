@@ -453,8 +453,8 @@ func (w *Writer) instant(name string, arg []byte, unit timeUnit, out *Reply) (ms
 	return when, true
 }
 
-// flush removes everything that the region holds, with one range deletion for each keyspace. Slots outside of its bounds
-// are other regions', which may share its data space.
+// flush removes everything that the region holds, with one range deletion for each keyspace. Slots outside of its
+// bounds are other regions', which may share its data space.
 func flush(w *Writer, args [][]byte, out *Reply) error {
 	if !checkFlush(args, out) {
 		return nil
@@ -517,7 +517,7 @@ func runFlushSlots(w *Writer, args [][]byte, out *Reply) error {
 			return err
 		}
 	}
-	// Other slots may hold collections as before. The counter of orphans stays too high until the reclaimer's next pass.
+	// Other slots may hold collections as before. The counter of orphans is too high until the reclaimer's next pass.
 	w.State.KeysExact = false
 	out.OK()
 	return nil

@@ -16,9 +16,9 @@ import (
 // members of a set, and the members at the two ends of a sorted set. It changes nothing but the speed, since it always
 // says what the engine would say. So replicas may have different things in it.
 //
-// All changes to a region come through its Writer, except a region snapshot and a change of the region's bounds. So when
-// an entry is missing in the sequence that the Writer sees, it forgets everything, and so it does when it is told to
-// (Writer.Forget). A key never has the same version again. Two keys may have the same one: each region numbers its
+// All changes to a region come through its Writer, except a region snapshot and a change of the region's bounds. So
+// when an entry is missing in the sequence that the Writer sees, it forgets everything, and so it does when it is told
+// to (Writer.Forget). A key never has the same version again. Two keys may have the same one: each region numbers its
 // collections by itself, and a region may have been merged into another.
 
 // PopMemory counts the memory that the pop caches of all regions of a store use. The zero value is ready for use.
@@ -50,8 +50,8 @@ type popCache struct {
 	known  [maxPopEntries]*popEntry
 }
 
-// popEntry is the cache of one version of one key. For a set, the first list has all members. For a sorted set, there is a list
-// for each end.
+// popEntry is the cache of one version of one key. For a set, the first list has all members. For a sorted set, there
+// is a list for each end.
 type popEntry struct {
 	version uint64
 	user    []byte

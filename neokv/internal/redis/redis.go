@@ -257,11 +257,11 @@ func (w *Writer) Follow(index uint64) {
 	w.counts.follow(index)
 }
 
-// Forget gives up all that the Writer keeps in memory of the region's keys: records, counts of sorted sets, members that
-// may be popped next. The caller must call it when the region's bounds change, whether keys leave the region or come to
-// it: the Writer does not see what is written to a key while another region has it, so what it knows would be wrong
-// when the key comes back with a later merge. It must call it between two batches, after Finish: what the Writer has
-// not written to a batch yet is lost.
+// Forget gives up all that the Writer keeps in memory of the region's keys: records, counts of sorted sets, members
+// that may be popped next. The caller must call it when the region's bounds change, whether keys leave the region or
+// come to it: the Writer does not see what is written to a key while another region has it, so what it knows would be
+// wrong when the key comes back with a later merge. It must call it between two batches, after Finish: what the Writer
+// has not written to a batch yet is lost.
 func (w *Writer) Forget() {
 	for i := range w.records {
 		w.records[i].there, w.records[i].behind = false, false

@@ -424,7 +424,8 @@ func (r *Replica) Absorbed(f func() error) error {
 	}
 	m.state.Phase = keys.Absorbed
 	m.publishChange(ByEntry)
-	r.proposer.abandon(ErrBounds)
+	// What is open was not applied before the freeze, and so never will be.
+	r.proposer.rejectAll(ErrBounds)
 	return nil
 }
 

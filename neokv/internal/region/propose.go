@@ -1,6 +1,7 @@
 package region
 
 import (
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -407,6 +408,21 @@ func (x *proposer) abandon(err error) {
 	for _, s := range open {
 		if b := x.claim(s); b != nil {
 			x.finish(b, &UnknownOutcome{err.Error()})
+		}
+	}
+}
+
+// rejectAll stops the proposer. It answers all runs with an error that says that they are not applied.
+func (x *proposer) rejectAll(err error) {
+	x.mu.Lock()
+	x.stopped = true
+	open := slices.Collect(maps.Keys(x.open))
+	x.mu.Unlock()
+	x.rejectQueue(err)
+	for _, s := range open {
+		if b := x.claim(s); b != nil {
+			b.returned <- struct{}{}
+			x.finish(b, err)
 		}
 	}
 }

@@ -73,7 +73,7 @@ type task struct {
 	ledOnly bool // it is void for slots that this store no longer leads
 	scope   scope
 	span    topology.SlotRange // wholeSlots, walkedSlots: the slots
-	whole   [][]byte           // wholeSlots: the arguments of the client's call
+	whole   *command           // wholeSlots: the client's command
 	outcome outcome
 	reply   []byte // valid until the batch is reset
 }

@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"math"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -84,8 +85,8 @@ func runWait(c *conn, args [][]byte) {
 }
 
 // awaited returns the regions of which WAIT counts replicas, with what is known of those in known. A region that the
-// connection has written to may have been merged into another one meanwhile. Then that one counts, from where its leader
-// has applied the merge: with the merge, a replica takes over all writes of the merged region.
+// connection has written to may have been merged into another one meanwhile. Then that one counts, from what its leader
+// has applied by now, since with the merge a replica takes over all writes of the merged region.
 func (c *conn) awaited(known []writtenRegion) (regions []writtenRegion) {
 	t := c.s.o.Node.Table()
 	if t == nil {
@@ -181,7 +182,9 @@ func runChecksum(c *conn, args [][]byte) {
 	switch len(args) {
 	case 2:
 		for i := range t.Regions {
-			ids = append(ids, t.Regions[i].ID)
+			if id := t.Regions[i].ID; !slices.Contains(ids, id) { // a table may have two parts of a region for a moment
+				ids = append(ids, id)
+			}
 		}
 	case 3:
 		id, ok := redis.ParseInt(args[2])

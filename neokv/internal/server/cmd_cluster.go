@@ -8,8 +8,8 @@ import (
 	"neokv.dev/neokv/internal/topology"
 )
 
-// This file has the command CLUSTER, and MIGRATE. Every answer comes from the slot table alone, so all stores give the same answer.
-// All stores are masters. The replicas of regions appear nowhere.
+// This file has the command CLUSTER, and MIGRATE. Every answer comes from the slot table alone, so all stores give the
+// same answer. All stores are masters. The replicas of regions appear nowhere.
 
 // clusterTable returns the slot table, which is empty before there is one. On the proxy port it answers with an error
 // and returns nil.
@@ -220,8 +220,8 @@ func runClusterMove(c *conn, args [][]byte) {
 
 func runMigrate(c *conn, args [][]byte) { c.out.Error(errSlots) }
 
-// appendMigrateKeys finds the keys of MIGRATE host port key|"" db timeout [...] [KEYS key ...]. The call is an error if it
-// names keys in both places.
+// appendMigrateKeys finds the keys of MIGRATE host port key|"" db timeout [...] [KEYS key ...]. The call is an error if
+// it names keys in both places.
 func appendMigrateKeys(dst []int, args [][]byte) []int {
 	i := 6
 	for i < len(args) && !redis.IsOption(args[i], "keys") {

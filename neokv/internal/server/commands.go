@@ -355,7 +355,8 @@ func ownRows() []ownRow {
 			Categories: []string{"keyspace", "dangerous"}, Tips: varying, FindKeys: appendMigrateKeys,
 			Keys: []redis.KeySpec{
 				{First: 3, Step: 1, Flags: []string{"RW", "access", "delete"}},
-				{First: -2, Keyword: "KEYS", Last: -1, Step: 1, Flags: []string{"RW", "access", "delete", "incomplete"}},
+				{First: -2, Keyword: "KEYS", Last: -1, Step: 1,
+					Flags: []string{"RW", "access", "delete", "incomplete"}},
 			},
 			Doc: doc("Is refused: keys move with their region.", "2.6.0", "generic",
 				"This command actually executes a DUMP+DEL in the source instance, and a RESTORE in the target "+

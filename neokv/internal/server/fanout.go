@@ -30,7 +30,7 @@ func (c *conn) runFanOut(cmd *command) {
 		b.cuts, b.order = true, nil
 		for i := range t.Regions {
 			if r := &t.Regions[i]; c.covers(r) {
-				b.tasks = append(b.tasks, b.wholeTask(cmd.row, cmd.args, r.Slots, r.Slots))
+				b.tasks = append(b.tasks, b.wholeTask(cmd, r.Slots, r.Slots))
 			}
 		}
 	} else {
@@ -61,10 +61,10 @@ func (b *batch) addCut(t *route.Table, cmd *command) {
 }
 
 // wholeTask returns the task that runs a command of all regions in some slots of a region, in all or in a part.
-func (b *batch) wholeTask(row *redis.Command, args [][]byte, slots, region topology.SlotRange) task {
+func (b *batch) wholeTask(cmd *command, slots, region topology.SlotRange) task {
 	x := task{
-		call: redis.Call{Command: row, Args: args}, whole: args, slot: slots.First, span: slots, scope: wholeSlots,
-		ledOnly: !b.c.s.proxy(),
+		call: redis.Call{Command: cmd.row, Args: cmd.args}, whole: cmd, slot: slots.First, span: slots,
+		scope: wholeSlots, ledOnly: !b.c.s.proxy(),
 	}
 	if slots != region {
 		x.call = redis.FlushSlots(slots, x.call) // there is no other command of this kind
@@ -154,9 +154,9 @@ func (b *batch) cut(t *route.Table, cmd *command) (order []int) {
 	return b.order
 }
 
-// recut cuts the open tasks anew whose slots no longer lie in one region of the table. Regions are split and merged while
-// a command waits or has run in some of its regions only. A task that is open was provably not applied. So its slots are
-// run exactly once in the end, however often they change hands, and no other slots are.
+// recut cuts the open tasks anew whose slots no longer lie in one region of the table. Regions are split and merged
+// while a command waits, or has run in some of its regions only. A task that is open was provably not applied. So in the
+// end its slots are run exactly once, however often they change hands, and no other slots are.
 func (b *batch) recut(t *route.Table) {
 	if !b.cuts || t == nil {
 		return
@@ -194,8 +194,8 @@ func containsAll(r topology.SlotRange, slots []topology.Slot) bool {
 	return !slices.ContainsFunc(slots, func(s topology.Slot) bool { return !r.Contains(s) })
 }
 
-// cutSlots returns the tasks that do what x does, one for each region that has some of its slots. Slots without a region
-// are one task, too, which fails.
+// cutSlots returns the tasks that do what x does, one for each region that has some of its slots. Slots without a
+// region are one task, too, which fails.
 func (b *batch) cutSlots(t *route.Table, x *task) (pieces []task) {
 	for at := x.span.First; ; {
 		slots := topology.SlotRange{First: at, Last: at}
@@ -210,7 +210,7 @@ func (b *batch) cutSlots(t *route.Table, x *task) (pieces []task) {
 				slots.Last++
 			}
 		}
-		pieces = append(pieces, b.wholeTask(commands.Lookup(x.whole[0]), x.whole, slots, of))
+		pieces = append(pieces, b.wholeTask(x.whole, slots, of))
 		if slots.Last >= x.span.Last {
 			return pieces
 		}

@@ -76,7 +76,7 @@ func TestFlushIsCutAnew(t *testing.T) {
 	b := newBatch(t, 1, &fakeNode{})
 	one := cutAt(1)
 	b.cuts = true
-	b.tasks = []task{b.wholeTask(commands.Lookup([]byte("flushall")), commandOf("flushall", "async").args, allSlots, allSlots)}
+	b.tasks = []task{b.wholeTask(commandOf("flushall", "async"), allSlots, allSlots)}
 	hole := cutAt(5, 4096, 8192)
 	hole = route.NewTable(5, nil, slices.Delete(hole.Regions, 1, 2))
 	twice := cutAt(6, 4096, 8192) // a stale region of which newer ones have the middle
@@ -118,8 +118,10 @@ func TestWalkIsScattered(t *testing.T) {
 	for _, x := range []struct {
 		table *route.Table
 		want  outcome
-	}{{cutAt(1), open}, {cutAt(2, 100), open}, {cutAt(2, 300), open}, {cutAt(2, 100, 300), open}, {cutAt(2, 200), scattered},
-		{cutAt(2, 101), scattered}, {nil, open}} {
+	}{
+		{cutAt(1), open}, {cutAt(2, 100), open}, {cutAt(2, 300), open}, {cutAt(2, 100, 300), open},
+		{cutAt(2, 200), scattered}, {cutAt(2, 101), scattered}, {nil, open},
+	} {
 		b.reset()
 		b.cuts = true
 		b.tasks = []task{{slot: 100, span: topology.SlotRange{First: 100, Last: 299}, scope: walkedSlots}}
@@ -139,8 +141,8 @@ func randomTable(r *rand.Rand, version uint64) *route.Table {
 	return cutAt(version, slices.Compact(cuts)...)
 }
 
-// TestCutCommandsAreCutAnew runs commands of several keys through tables that change at random: each key is run once, by
-// a task all of whose keys lie in one region, and replies come in the order of the keys.
+// TestCutCommandsAreCutAnew runs commands of several keys through tables that change at random: each key is run once,
+// by a task all of whose keys lie in one region, and replies come in the order of the keys.
 func TestCutCommandsAreCutAnew(t *testing.T) {
 	seed := rand.Uint64()
 	r := rand.New(rand.NewPCG(seed, 0))
@@ -260,8 +262,8 @@ func TestCutCommandsAreCutAnew(t *testing.T) {
 	}
 }
 
-// TestPartsNameTheBounds: what a server hands to a region carries the version of the bounds in the table, and stays open
-// when the region has others.
+// TestPartsNameTheBounds: what a server hands to a region carries the version of the bounds in the table, and stays
+// open when the region has others.
 func TestPartsNameTheBounds(t *testing.T) {
 	replica := region.New(region.Options{Region: topology.Region{ID: 4097}})
 	n := &fakeNode{replica: func(topology.StoreID, topology.RegionID) *region.Replica { return replica }}
