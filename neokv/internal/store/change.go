@@ -34,6 +34,32 @@ import (
 type changes struct {
 	mu      sync.Mutex
 	driving map[topology.RegionID]bool
+	closed  bool
+}
+
+// driver returns a context for a change that a caller from outside asks for: it ends with ctx, and when the store closes,
+// which waits until the caller calls end. The error is ErrNotLeading if the store closes already.
+func (s *Store) driver(ctx context.Context) (own context.Context, end func(), err error) {
+	s.changes.mu.Lock()
+	defer s.changes.mu.Unlock()
+	if s.changes.closed {
+		return nil, nil, ErrNotLeading
+	}
+	s.wg.Add(1)
+	own, cancel := context.WithCancel(ctx)
+	unbind := context.AfterFunc(s.ctx, cancel)
+	return own, func() {
+		unbind()
+		cancel()
+		s.wg.Done()
+	}, nil
+}
+
+// close lets nobody from outside begin a change from here on.
+func (x *changes) close() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.closed = true
 }
 
 // drive reports whether the caller may drive a change of the region. If so it must call the function that it gets.
@@ -87,6 +113,11 @@ func (s *Store) leading(id topology.RegionID) (*region.Replica, error) {
 // Split splits a region, which this store must lead, so that a new region has its slots from at on. It returns the new
 // region. It returns when the new region has taken its first entry, or at the latest when ctx ends.
 func (s *Store) Split(ctx context.Context, id topology.RegionID, at topology.Slot) (topology.RegionID, error) {
+	ctx, end, err := s.driver(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer end()
 	r, err := s.leading(id)
 	if err != nil {
 		return 0, err
@@ -172,6 +203,11 @@ func pause(ctx context.Context) bool {
 
 // Merge merges a region's right neighbour into it. This store must lead the region.
 func (s *Store) Merge(ctx context.Context, left topology.RegionID) (right topology.RegionID, err error) {
+	ctx, end, err := s.driver(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer end()
 	r, err := s.leading(left)
 	if err != nil {
 		return 0, err

@@ -431,6 +431,7 @@ func (s *Store) bridgeStalls() {
 // Close stops the store and returns when all its goroutines have ended. The caller must have cut off its clients
 // before.
 func (s *Store) Close() error {
+	s.changes.close()
 	s.cancel()
 	s.wg.Wait()
 	replicas := *s.replicas.Load()
