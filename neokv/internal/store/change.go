@@ -98,10 +98,10 @@ var ErrNotLeading = errors.New("the store does not lead the region")
 // errBusy is the error of a change of a region whose last one is not over yet.
 var errBusy = errors.New("another split or merge of the region is under way")
 
-// leading returns the store's replica of a region, which must serve.
+// leading returns the store's replica of a region, which must serve, while the store has a slot table.
 func (s *Store) leading(id topology.RegionID) (*region.Replica, error) {
 	r := s.Replica(id)
-	if r == nil {
+	if r == nil || s.Table() == nil {
 		return nil, ErrNotLeading
 	}
 	if _, _, serving := r.Leading(); !serving {
@@ -508,8 +508,10 @@ func (s *Store) atLeader(ctx context.Context, c changeCall) error {
 }
 
 func (s *Store) callLeader(ctx context.Context, c changeCall, answer *bool) (err error) {
-	t := s.Table()
-	r := t.ByID(c.Region)
+	var r *route.LedRegion
+	if t := s.Table(); t != nil {
+		r = t.ByID(c.Region)
+	}
 	if r == nil {
 		return fmt.Errorf("region %d is not known here", c.Region)
 	}
