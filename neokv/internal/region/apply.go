@@ -422,6 +422,10 @@ func (m *machine) run(w *redis.Writer, h *entryHeader, commands []byte, b *propo
 			out.Error("ERR " + ErrTooLarge.Error())
 		} else if err := w.Run(row, m.args, out); err != nil {
 			return err
+		} else if m.o.Faults.FlushSpace && (row.Name == "flushdb" || row.Name == "flushall") {
+			if err := w.Batch.DeleteSlots(m.space, topology.SlotRange{Last: topology.SlotCount - 1}); err != nil {
+				return err
+			}
 		}
 		if run != nil {
 			run.Ends = append(run.Ends, len(out.Buf))

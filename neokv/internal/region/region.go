@@ -88,6 +88,8 @@ type Faults struct {
 	AnyBounds    bool                            // apply accepts entries that were made under other bounds
 	KeptLease    bool                            // keeps its lease while it splits
 	EmptyChild   bool                            // a split leaves the child's data to nobody
+	AnyCut       bool                            // the log is cut whatever change is open
+	FlushSpace   bool                            // a flush deletes the data of neighbours
 	MapOrder     bool                            // a write makes its random choice by the order of a Go map
 	LocalClock   bool                            // readers and apply judge expiry by their store's own clock alone
 	BeforeWrite  func(topology.RegionID, uint64) // runs between reading the term and proposing
