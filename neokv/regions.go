@@ -28,10 +28,7 @@ func (c *Cluster) split(ctx context.Context, id topology.RegionID, at topology.S
 		if slot == 0 {
 			slot = desc.Slots.First + topology.Slot(desc.Slots.Count()/2)
 		}
-		child, err := s.Split(ctx, id, slot)
-		if err == nil {
-			c.event("region %d is split at slot %d: region %d has slots %d to %d", id, slot, child, slot, desc.Slots.Last)
-		}
+		_, err := s.Split(ctx, id, slot, "")
 		return err
 	})
 }
@@ -39,10 +36,7 @@ func (c *Cluster) split(ctx context.Context, id topology.RegionID, at topology.S
 // merge merges the right neighbour of a region into it.
 func (c *Cluster) merge(ctx context.Context, id topology.RegionID) error {
 	return c.atLeader(ctx, id, func(ctx context.Context, s *store.Store) error {
-		right, err := s.Merge(ctx, id)
-		if err == nil {
-			c.event("region %d has taken region %d over", id, right)
-		}
+		_, err := s.Merge(ctx, id, "")
 		return err
 	})
 }
@@ -121,7 +115,7 @@ func (c *Cluster) regions() []topology.Region {
 }
 
 // changeText says what part a region has in a change.
-func changeText(x keys.Change) string {
+func changeText(x keys.RegionChange) string {
 	switch x.Kind {
 	case keys.Splitting:
 		return "splits"

@@ -174,7 +174,7 @@ func TestErrorsNameTheLimit(t *testing.T) {
 	list := Metadata{Type: List, Version: 1, Size: 1, Head: 1, Tail: 2}
 	long := Metadata{Type: String, Version: 1, Size: 100_000}
 	state := (&RegionState{ApplyIndex: 1, Space: 1, Slots: topology.SlotRange{Last: 3}, Version: 1}).Append(nil)
-	held := (&Replica{ID: 1, Peers: []topology.Peer{{Store: 1, Replica: 1}}}).Append(nil)
+	held := (&ReplicaRecord{ID: 1, Peers: []topology.Peer{{Store: 1, Replica: 1}}}).Append(nil)
 	identity := (&StoreIdentity{FormatVersion: FormatVersion, Store: 1}).Append(nil)
 	orphan := Orphan{Space: Space{1, 1}, User: []byte("k"), Type: Hash}
 	metadataKey := Space{1, 1}.AppendMetadataOf(nil, []byte("key"))
@@ -266,7 +266,7 @@ func FuzzParse(f *testing.F) {
 	f.Add(space.AppendMetadata(nil, 1, nil), append([]byte{slotlessStateFormat}, make([]byte, slotlessStateLen-1)...))
 	f.Add(AppendReplica(nil, 1), append([]byte{boundlessStateFormat}, make([]byte, boundlessStateLen-1)...))
 	f.Add(AppendReplica(nil, 7),
-		(&Replica{ID: 2, Joins: true, Peers: []topology.Peer{{Store: 1, Replica: 2}}}).Append(nil))
+		(&ReplicaRecord{ID: 2, Joins: true, Peers: []topology.Peer{{Store: 1, Replica: 2}}}).Append(nil))
 	f.Add(AppendLogEntry(nil, 1, 2), (&StoreIdentity{FormatVersion: FormatVersion}).Append(nil))
 	f.Add(orphan.AppendKey(nil), orphan.Append(nil))
 	f.Add(space.AppendSubkey(nil, 1, []byte("key"), 2, make([]byte, 8)),

@@ -16,7 +16,7 @@ import (
 //	[tag][4][name]                     state of the meta group's replica      owned by package meta
 //	[tag][5][metadata key][version u64]  orphan record     Orphan
 //	[tag][6][region i64]               stage               Stage
-//	[tag][7][region i64]               replica             Replica
+//	[tag][7][region i64]               replica             ReplicaRecord
 //
 // The metadata key in an orphan record's key is in the form of the specification, without its tag; since it begins with
 // the data space and the slot, a region's orphan records are one range. Every value begins with a format byte.
@@ -146,25 +146,25 @@ type RegionState struct {
 	Space   topology.SpaceID // 0 in a record of format 1 or 2, which has none of the following
 	Slots   topology.SlotRange
 	Version uint64 // of the bounds, from 1
-	Phase   Phase
-	Change  Change
+	Phase   RegionPhase
+	Change  RegionChange
 }
 
-// Phase says whether a region serves its slots.
-type Phase byte
+// RegionPhase says whether a region serves its slots.
+type RegionPhase byte
 
 // The phases of a region. A region begins to serve when it is made. On its way into its left neighbour it is frozen
 // first, and may thaw. It is absorbed for good.
 const (
-	Serving  Phase = iota
-	Frozen         // it applies no commands, until it thaws
-	Absorbed       // its slots belong to another region
+	Serving  RegionPhase = iota
+	Frozen               // it applies no commands, until it thaws
+	Absorbed             // its slots belong to another region
 	phaseCount
 )
 
-// Change is a split or a merge that a region is part of. Only one can be open at a time. The zero value says that none
+// RegionChange is a split or a merge that a region is part of. Only one can be open at a time. The zero value says that none
 // is.
-type Change struct {
+type RegionChange struct {
 	Kind  ChangeKind
 	Other topology.RegionID // the child, or the neighbour; 0 while a split has no child yet
 	Begun uint64            // the apply index of the entry that began the change in the region that drives it
@@ -262,7 +262,7 @@ func ParseRegionState(b []byte) (s RegionState, err error) {
 	s.Space = topology.SpaceID(I64(b[66:]))
 	s.Slots.First = topology.Slot(binary.BigEndian.Uint16(b[74:]))
 	s.Slots.Last = topology.Slot(binary.BigEndian.Uint16(b[76:]))
-	s.Version, s.Phase = binary.BigEndian.Uint64(b[78:]), Phase(b[86])
+	s.Version, s.Phase = binary.BigEndian.Uint64(b[78:]), RegionPhase(b[86])
 	s.Change.Kind, s.Change.Other = ChangeKind(b[87]), topology.RegionID(I64(b[88:]))
 	s.Change.Begun = binary.BigEndian.Uint64(b[96:])
 	switch {
@@ -329,12 +329,12 @@ func ParseReplicaKey(key []byte) (topology.RegionID, error) {
 	return topology.RegionID(I64(key[2:])), nil
 }
 
-// Replica says that the store holds a replica of a region, and where the others were when it was made. The store starts
+// ReplicaRecord says that the store holds a replica of a region, and where the others were when it was made. The store starts
 // the replicas of which it has such a record. It is made in one batch with the replica's region state, and goes when the
 // region is absorbed by another one.
 //
 //	[format u8 = 1][replica u64][joins u8][peers u16] then per peer [store u32][replica u64]
-type Replica struct {
+type ReplicaRecord struct {
 	ID    topology.ReplicaID
 	Joins bool // it began empty, and gets the region's data from the leader
 	Peers []topology.Peer
@@ -343,7 +343,7 @@ type Replica struct {
 const replicaLen, replicaPeerLen = 1 + 8 + 1 + 2, 4 + 8
 
 // Append appends the record.
-func (r *Replica) Append(dst []byte) []byte {
+func (r *ReplicaRecord) Append(dst []byte) []byte {
 	dst = binary.BigEndian.AppendUint64(append(dst, replicaFormat), uint64(r.ID))
 	joins := byte(0)
 	if r.Joins {
@@ -358,7 +358,7 @@ func (r *Replica) Append(dst []byte) []byte {
 }
 
 // ParseReplica decodes the record.
-func ParseReplica(b []byte) (r Replica, err error) {
+func ParseReplica(b []byte) (r ReplicaRecord, err error) {
 	if len(b) < replicaLen || b[0] != replicaFormat {
 		return r, fmt.Errorf("replica: %d bytes, want format %d and at least %d", len(b), replicaFormat, replicaLen)
 	}

@@ -333,11 +333,11 @@ func TestOwnLayouts(t *testing.T) {
 				"8000000000000009" + "000a" + "3fff" + "000000000000000b" + "01" +
 				"05" + "800000000000000c" + "000000000000000d"},
 		{"replica key", AppendReplica(nil, 7), "04078000000000000007"},
-		{"replica", (&Replica{ID: 1, Joins: true, Peers: []topology.Peer{{Store: 2, Replica: 3}, {Store: 4, Replica: 5}}}).
+		{"replica", (&ReplicaRecord{ID: 1, Joins: true, Peers: []topology.Peer{{Store: 2, Replica: 3}, {Store: 4, Replica: 5}}}).
 			Append(nil),
 			"01" + "0000000000000001" + "01" + "0002" +
 				"00000002" + "0000000000000003" + "00000004" + "0000000000000005"},
-		{"replica without peers", (&Replica{ID: 1}).Append(nil), "01" + "0000000000000001" + "00" + "0000"},
+		{"replica without peers", (&ReplicaRecord{ID: 1}).Append(nil), "01" + "0000000000000001" + "00" + "0000"},
 		{"cluster map key", AppendClusterMap(nil), "0403"},
 		{"meta state key", AppendMetaState(nil, "map"), "04046d6170"},
 		{"orphan key", orphan.AppendKey(nil),
@@ -359,7 +359,7 @@ func TestOwnLayouts(t *testing.T) {
 var goldenState = RegionState{ApplyIndex: 1, TimeMS: 2, LastVersion: 3, TermTag: 4, KeyCount: 5, KeysExact: true,
 	LegacyAt: 6, CollectedAt: 7, CollectedIn: 8,
 	Space: 9, Slots: topology.SlotRange{First: 10, Last: 16383}, Version: 11, Phase: Frozen,
-	Change: Change{Kind: Leaving, Other: 12, Begun: 13}}
+	Change: RegionChange{Kind: Leaving, Other: 12, Begun: 13}}
 
 func TestRegionStateReadsBack(t *testing.T) {
 	if got, err := ParseRegionState(goldenState.Append(nil)); err != nil || got != goldenState {

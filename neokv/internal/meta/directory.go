@@ -1,6 +1,7 @@
 package meta
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -8,11 +9,15 @@ import (
 )
 
 // directory has the last heartbeat of each store, in the memory of meta's leader. It is empty when a leader begins, and
-// filled one heartbeat later. The caller passes in the time and does the locking.
+// filled one heartbeat later. The caller passes in the time and the map, and does the locking.
 type directory struct {
 	interval time.Duration
 	stores   map[topology.StoreID]*heard
 	leads    map[topology.RegionID]Lead
+	loads    map[topology.RegionID]HeardLoad
+	// reported has the latest descriptors that the map lacks, of all stores: the regions that take the place of others
+	// may be led by different stores, and the map takes them together only.
+	reported map[topology.RegionID]topology.Region
 }
 
 type heard struct {
@@ -24,11 +29,12 @@ type heard struct {
 func newDirectory(interval time.Duration) *directory {
 	return &directory{
 		interval: interval, stores: make(map[topology.StoreID]*heard), leads: make(map[topology.RegionID]Lead),
+		loads: make(map[topology.RegionID]HeardLoad), reported: make(map[topology.RegionID]topology.Region),
 	}
 }
 
 // Hear takes a heartbeat and reports whether anything has changed that other stores want to know.
-func (d *directory) Hear(b Beat, now time.Time) (changed bool) {
+func (d *directory) Hear(b Beat, m *Map, now time.Time) (changed bool) {
 	h := d.stores[b.Store]
 	if h == nil {
 		h = &heard{status: Status{ID: b.Store}}
@@ -43,7 +49,54 @@ func (d *directory) Hear(b Beat, now time.Time) (changed bool) {
 			changed = true
 		}
 	}
+	for id, l := range d.leads {
+		// The store does not lead the region any more. Who does will say so, unless the region is gone.
+		if l.Store == b.Store && !slices.Contains(b.Leads, l) && m.Region(id) == nil {
+			delete(d.leads, id)
+			changed = true
+		}
+	}
+	for _, l := range b.Loads {
+		d.loads[l.Region] = HeardLoad{LedLoad: l, Store: b.Store}
+	}
+	for _, r := range b.Regions {
+		if old, ok := d.reported[r.ID]; m.lacks(&r) && (!ok || newer(&r, &old)) {
+			d.reported[r.ID] = r
+		}
+	}
 	return changed
+}
+
+// News returns what the map lacks of what stores have reported, nil if it lacks nothing that it could take.
+func (d *directory) News(m *Map) *RegionReport {
+	if len(d.reported) == 0 {
+		return nil
+	}
+	var regions []topology.Region
+	for id, r := range d.reported {
+		if m.lacks(&r) {
+			regions = append(regions, r)
+		} else {
+			delete(d.reported, id)
+		}
+	}
+	slices.SortFunc(regions, func(a, b topology.Region) int { return cmp.Compare(a.ID, b.ID) })
+	return m.News(regions)
+}
+
+// Loads returns the last load that was sent of each region of the map, by region, and forgets the others.
+func (d *directory) Loads(m *Map) []HeardLoad {
+	var out []HeardLoad
+	old := d.loads
+	d.loads = make(map[topology.RegionID]HeardLoad)
+	for i := range m.Regions {
+		if l, ok := old[m.Regions[i].ID]; ok {
+			d.loads[l.Region] = l
+			out = append(out, l)
+		}
+	}
+	slices.SortFunc(out, func(a, b HeardLoad) int { return cmp.Compare(a.Region, b.Region) })
+	return out
 }
 
 // Expire marks stores as dead that have been silent for too long: since their last heartbeat or, if this leader has had
@@ -75,10 +128,10 @@ func (d *directory) View(m *Map, version uint64) ClusterView {
 			v.Stores = append(v.Stores, h.status)
 		}
 	}
-	slices.SortFunc(v.Stores, func(a, b Status) int { return int(a.ID) - int(b.ID) })
+	slices.SortFunc(v.Stores, func(a, b Status) int { return cmp.Compare(a.ID, b.ID) })
 	for _, l := range d.leads {
 		v.Leads = append(v.Leads, l)
 	}
-	slices.SortFunc(v.Leads, func(a, b Lead) int { return int(a.Region) - int(b.Region) })
+	slices.SortFunc(v.Leads, func(a, b Lead) int { return cmp.Compare(a.Region, b.Region) })
 	return v
 }

@@ -3,21 +3,25 @@ package meta
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"neokv.dev/neokv/internal/topology"
 )
 
 // This file has the work of meta's leader that is not in the log. The leader proposes the map of a new cluster, takes
-// the heartbeats of stores, and decides what to tell which store. The store sends the messages. It calls Serve once per
-// interval and whenever something has changed, Hear for each heartbeat of another store, and Resign when another store
-// leads.
+// the heartbeats of stores, and decides what to tell which store and what to propose. The store sends the messages. It
+// calls Serve once per interval and whenever something has changed, Hear for each heartbeat of another store, and
+// Resign when another store leads. If Serve or Hear returns a report, it calls Propose, in a goroutine, since that
+// waits.
 
 // leaderWork is what meta's leader keeps in memory.
 type leaderWork struct {
 	mu        sync.Mutex
 	directory *directory // nil while another store leads
 	untold    bool       // the directory has news that Serve has not returned yet
+
+	proposing atomic.Bool // see Propose
 }
 
 // heard returns the directory. A new leader begins with an empty one. The caller holds mu.
@@ -33,42 +37,56 @@ func (g *Group) EnsureMap(ctx context.Context) error {
 	if g.Map().Version != 0 || g.machine.o.Initial == nil {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
-	defer cancel()
 	return g.Bootstrap(ctx, g.machine.o.Initial)
 }
 
 // Serve takes the heartbeat of the leader's own store. mine is the view for that store. If there is news, tell lists
-// the other stores, and all is the view for each of them.
-func (g *Group) Serve(own Beat, now time.Time) (mine, all ClusterView, tell []topology.StoreID) {
+// the other stores, and all is the view for each of them. report is what the map lacks of what stores have reported so
+// far, nil if it lacks nothing.
+func (g *Group) Serve(own Beat, now time.Time) (
+	mine, all ClusterView, tell []topology.StoreID, report *RegionReport) {
 	m := g.Map()
 	g.work.mu.Lock()
 	defer g.work.mu.Unlock()
 	d := g.heard()
-	news := d.Hear(own, now)
+	news := d.Hear(own, m, now)
+	report = d.News(m)
 	news = d.Expire(m.Stores, now) || news || g.work.untold || m.Version > own.MapVersion
 	g.work.untold = false
 	mine = d.View(m, own.MapVersion)
 	if !news {
-		return mine, all, nil
+		return mine, all, nil, report
 	}
 	for _, s := range m.Stores {
 		if s.ID != own.Store {
 			tell = append(tell, s.ID)
 		}
 	}
-	return mine, d.View(m, 0), tell
+	return mine, d.View(m, 0), tell, report
 }
 
 // Hear takes the heartbeat of another store and returns the view for that store. news says that the other stores should
-// be told: the next Serve lists them.
-func (g *Group) Hear(b Beat, now time.Time) (told ClusterView, news bool) {
+// be told: the next Serve lists them. report is as that of Serve.
+func (g *Group) Hear(b Beat, now time.Time) (told ClusterView, report *RegionReport, news bool) {
+	m := g.Map()
 	g.work.mu.Lock()
 	defer g.work.mu.Unlock()
 	d := g.heard()
-	news = d.Hear(b, now)
+	news = d.Hear(b, m, now)
 	g.work.untold = g.work.untold || news
-	return d.View(g.Map(), b.MapVersion), news
+	return d.View(m, b.MapVersion), d.News(m), news
+}
+
+// Loads returns the last load of each region on the map that stores have sent to this replica since it leads, by
+// region.
+func (g *Group) Loads() []HeardLoad {
+	m := g.Map()
+	g.work.mu.Lock()
+	defer g.work.mu.Unlock()
+	if g.work.directory == nil {
+		return nil
+	}
+	return g.work.directory.Loads(m)
 }
 
 // Resign forgets the heartbeats, since another store leads.

@@ -16,7 +16,7 @@ func TestLeaderTells(t *testing.T) {
 	serve := func(second int, version uint64, wantTell string, wantMap bool, wantAll string) {
 		t.Helper()
 		own := Beat{Store: 1, Host: "h", MapVersion: version}
-		mine, all, tell := g.Serve(own, start.Add(time.Duration(second)*time.Second))
+		mine, all, tell, _ := g.Serve(own, start.Add(time.Duration(second)*time.Second))
 		if got := fmt.Sprint(tell); got != wantTell {
 			t.Errorf("second %d: tells stores %s, want %s", second, got, wantTell)
 		}
@@ -29,7 +29,7 @@ func TestLeaderTells(t *testing.T) {
 	}
 	hear := func(second int, store topology.StoreID, version uint64, wantNews, wantMap bool) {
 		t.Helper()
-		told, news := g.Hear(Beat{Store: store, Host: "h", MapVersion: version},
+		told, _, news := g.Hear(Beat{Store: store, Host: "h", MapVersion: version},
 			start.Add(time.Duration(second)*time.Second))
 		if news != wantNews || (told.Map != nil) != wantMap {
 			t.Errorf("second %d: news %v, map %v; want %v, %v", second, news, told.Map != nil, wantNews, wantMap)

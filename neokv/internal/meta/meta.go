@@ -5,7 +5,6 @@
 package meta
 
 import (
-	"bytes"
 	"context"
 	"crypto/sha1"
 	"encoding/binary"
@@ -22,8 +21,8 @@ import (
 	sm "github.com/lni/dragonboat/v4/statemachine"
 
 	"neokv.dev/neokv/internal/engine"
-	"neokv.dev/neokv/internal/keys"
 	"neokv.dev/neokv/internal/raftlog"
+	"neokv.dev/neokv/internal/schedule"
 	"neokv.dev/neokv/internal/topology"
 	"neokv.dev/neokv/settings"
 )
@@ -36,12 +35,15 @@ const MaxReplicas = 3
 
 // Map is the cluster map. Nobody may change a Map that others can see.
 type Map struct {
-	Version     uint64             `json:"version"` // grows with every change
-	Cluster     string             `json:"cluster"` // hex, made at first boot
-	Stores      []Member           `json:"stores"`
-	Regions     []topology.Region  `json:"regions"` // by first slot
-	Tables      []SystemTable      `json:"tables"`
-	NextReplica topology.ReplicaID `json:"next_replica"` // the next replica id to hand out
+	Version uint64            `json:"version"` // grows with every change of more than the next ids
+	Cluster string            `json:"cluster"` // hex, made at first boot
+	Stores  []Member          `json:"stores"`
+	Regions []topology.Region `json:"regions"` // by first slot, as their leaders have reported them
+	Tables  []SystemTable     `json:"tables"`
+	// NextReplica and NextRegion are the next ids to hand out. NextRegion is 0 in the maps of older programs; nextRegion
+	// then knows the id.
+	NextReplica topology.ReplicaID `json:"next_replica"`
+	NextRegion  topology.RegionID  `json:"next_region"`
 }
 
 // Member is a store that belongs to the cluster.
@@ -76,6 +78,17 @@ func (m *Map) Region(id topology.RegionID) *topology.Region {
 	return nil
 }
 
+// nextRegion returns the next region id to hand out.
+func (m *Map) nextRegion() topology.RegionID {
+	next := max(m.NextRegion, 1)
+	if m.NextRegion == 0 {
+		for i := range m.Regions {
+			next = max(next, m.Regions[i].ID+1)
+		}
+	}
+	return next
+}
+
 // Check returns an error unless the map can be routed by: the ids of stores and regions are different, and regions have
 // slots that exist and that no other region has. A map that was decoded may be anything.
 func (m *Map) Check() error {
@@ -104,17 +117,21 @@ func (m *Map) Check() error {
 }
 
 // Initial returns the map of a new cluster. It splits the slots evenly over the regions and puts each region on
-// consecutive stores, the first of which should lead it. So leaders and replicas are spread evenly.
+// consecutive stores, the first of which should lead it. So leaders and replicas are spread evenly. All regions are in
+// one data space. With ownSpaces, which is for the folders of older programs, each has the space of its id.
 func Initial(cluster string, shape settings.ClusterKnobs, ownSpaces bool) *Map {
-	m := &Map{Cluster: cluster, Tables: []SystemTable{{Name: RedisTable, Index: 1}}, NextReplica: 1}
+	m := &Map{
+		Cluster: cluster, Tables: []SystemTable{{Name: RedisTable, Index: 1}}, NextReplica: 1,
+		NextRegion: topology.RegionID(shape.Regions) + 1,
+	}
 	for i := range shape.Stores {
 		id := topology.StoreID(i + 1)
 		sum := sha1.Sum(fmt.Appendf(nil, "%s store %d", cluster, id))
 		m.Stores = append(m.Stores, Member{ID: id, NodeID: hex.EncodeToString(sum[:])})
 	}
 	for i, slots := range topology.SplitEvenly(shape.Regions) {
-		r := topology.Region{ID: topology.RegionID(i + 1), Slots: slots, Version: 1, ConfVersion: 1}
-		if r.Space = 1; ownSpaces {
+		r := topology.Region{ID: topology.RegionID(i + 1), Space: 1, Slots: slots, Version: 1, ConfVersion: 1}
+		if ownSpaces {
 			r.Space = topology.SpaceID(r.ID)
 		}
 		for j := range shape.Replicas {
@@ -173,86 +190,135 @@ func Start(o Options, members map[uint64]dragonboat.Target) (*Group, error) {
 // Map returns the map that this replica has applied. Its Version is 0 if there is none yet.
 func (g *Group) Map() *Map { return g.machine.current.Load() }
 
+// proposalTimeout bounds a proposal to meta.
+const proposalTimeout = 5 * time.Second
+
 // Bootstrap makes m the map of a cluster that has none. If the cluster already has a map, Bootstrap changes nothing and
 // returns no error.
+//
+// This store must lead meta, as for Allocate and Propose: no proposal is forwarded, so elsewhere they fail, in the
+// worst case after 5 s. After an error the outcome is unknown.
 func (g *Group) Bootstrap(ctx context.Context, m *Map) error {
-	cmd, err := json.Marshal(change{Bootstrap: m})
-	if err != nil {
-		return fmt.Errorf("meta: bootstrap: %w", err)
-	}
-	_, err = g.host.SyncPropose(ctx, g.host.GetNoOPSession(uint64(topology.MetaRegion)), cmd)
+	_, err := g.propose(ctx, &change{Bootstrap: m})
 	return err
+}
+
+// Allocate hands out ids, so many consecutive ones of regions and of replicas, and returns the first of each. No id is
+// handed out twice; after an error some may be lost. This store must lead meta; another one has to ask it.
+func (g *Group) Allocate(ctx context.Context, regions, replicas int) (
+	topology.RegionID, topology.ReplicaID, error) {
+	data, err := g.propose(ctx, &change{Allocate: &allocate{Regions: regions, Replicas: replicas}})
+	if err == nil && data == nil {
+		err = errors.New("refused") // see change.apply
+	}
+	var got allocated
+	if err == nil {
+		err = json.Unmarshal(data, &got)
+	}
+	if err != nil {
+		return 0, 0, fmt.Errorf("meta: allocate %d regions, %d replicas: %w", regions, replicas, err)
+	}
+	return got.Region, got.Replica, nil
+}
+
+// Propose puts what a report says on the map, as far as the map does not know better by then. This store must lead
+// meta. While another call is at work, Propose returns nil at once: the next heartbeat finds what the map then still
+// lacks.
+func (g *Group) Propose(ctx context.Context, r *RegionReport) error {
+	if !g.work.proposing.CompareAndSwap(false, true) {
+		return nil
+	}
+	defer g.work.proposing.Store(false)
+	_, err := g.propose(ctx, &change{Report: r})
+	return err
+}
+
+func (g *Group) propose(ctx context.Context, c *change) (data []byte, err error) {
+	cmd, err := json.Marshal(c)
+	if err != nil {
+		return nil, fmt.Errorf("meta: encode: %w", err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, proposalTimeout)
+	defer cancel()
+	result, err := g.host.SyncPropose(ctx, g.host.GetNoOPSession(uint64(topology.MetaRegion)), cmd)
+	return result.Data, err
 }
 
 // change is an entry of meta's log: exactly one field is set.
 type change struct {
-	Bootstrap *Map `json:"bootstrap,omitempty"`
+	Bootstrap *Map          `json:"bootstrap,omitempty"`
+	Allocate  *allocate     `json:"allocate,omitempty"`
+	Report    *RegionReport `json:"report,omitempty"`
 }
 
-// apply returns the map after the change; m itself stays as it was.
-func (c *change) apply(m *Map) *Map {
-	if c.Bootstrap != nil && m.Version == 0 {
+// allocate asks for so many ids, allocated has the first of each.
+type (
+	allocate struct {
+		Regions  int `json:"regions"`
+		Replicas int `json:"replicas"`
+	}
+	allocated struct {
+		Region  topology.RegionID  `json:"region"`
+		Replica topology.ReplicaID `json:"replica"`
+	}
+)
+
+// maxAllocate bounds how many ids one change hands out; maxID bounds ids. So the next ids never overflow.
+const (
+	maxAllocate = 1 << 20
+	maxID       = 1 << 62
+)
+
+// apply returns the map after the change, m itself if it has no effect; m stays as it was. data is the answer to the
+// proposer; there is none to an allocation that is refused, because there is no map or because it asks for no number of
+// ids from 0 to maxAllocate.
+func (c *change) apply(m *Map) (after *Map, data []byte) {
+	switch a := c.Allocate; {
+	case c.Bootstrap != nil && m.Version == 0:
 		next := *c.Bootstrap
 		next.Version = 1
-		return &next
+		return &next, nil
+	case a != nil && m.Version != 0 && min(a.Regions, a.Replicas) >= 0 && max(a.Regions, a.Replicas) <= maxAllocate:
+		got := allocated{Region: m.nextRegion(), Replica: m.NextReplica}
+		if got.Region >= maxID || got.Replica >= maxID {
+			break
+		}
+		next := *m // no store looks at the next ids, so none is to be told
+		next.NextRegion = got.Region + topology.RegionID(a.Regions)
+		next.NextReplica += topology.ReplicaID(a.Replicas)
+		data, err := json.Marshal(got)
+		if err != nil {
+			panic(err)
+		}
+		return &next, data
+	case c.Report != nil:
+		after, _ = m.take(c.Report.Regions)
+		return after, nil
 	}
-	return m
+	return m, nil
 }
 
-// stateFormat is the first byte of the meta group's record: [format u8][apply index u64][map as JSON].
-const stateFormat = 1
-
-// metaMachine is the meta group's state machine on disk: one record, rewritten by every change.
+// metaMachine is the meta group's state machine on disk; see records.go.
 type metaMachine struct {
 	o       Options
 	current atomic.Pointer[Map]
+	whole   bool // the engine has the map in one record, as an older program wrote it
 }
-
-func stateKey() []byte { return keys.AppendMetaState(nil, "map") }
 
 // Open implements sm.IOnDiskStateMachine.
 func (m *metaMachine) Open(<-chan struct{}) (uint64, error) {
-	saved, index, err := readState(m.o.Engine)
-	if err == nil && saved != nil {
-		m.current.Store(saved)
+	s, err := readState(m.o.Engine)
+	if err == nil && s.m != nil {
+		m.current.Store(s.m)
+		m.whole = s.whole
 	}
-	return index, err
+	return s.index, err
 }
 
 // ApplyIndex returns the meta group's apply index that the engine has, 0 if it has none.
 func ApplyIndex(e *engine.Engine) (uint64, error) {
-	_, index, err := readState(e)
-	return index, err
-}
-
-// readState reads the record; the map is nil if there is none.
-func readState(e *engine.Engine) (m *Map, applyIndex uint64, err error) {
-	view := e.NewView()
-	defer view.Close()
-	value, ok, err := view.Get(stateKey())
-	if err != nil || !ok {
-		return nil, 0, err
-	}
-	if m, applyIndex, err = parseState(value); err != nil {
-		return nil, 0, fmt.Errorf("meta: %w", err)
-	}
-	return m, applyIndex, nil
-}
-
-// parseState decodes the record.
-func parseState(value []byte) (m *Map, applyIndex uint64, err error) {
-	if len(value) < 9 || value[0] != stateFormat {
-		return nil, 0, fmt.Errorf("decode state: %d bytes, want format %d and at least 9", len(value), stateFormat)
-	}
-	m = new(Map)
-	err = json.Unmarshal(value[9:], m)
-	if err == nil {
-		err = m.Check()
-	}
-	if err != nil {
-		return nil, 0, fmt.Errorf("decode state: %w", err)
-	}
-	return m, binary.BigEndian.Uint64(value[1:]), nil
+	s, err := readState(e)
+	return s.index, err
 }
 
 // Update implements sm.IOnDiskStateMachine.
@@ -267,22 +333,30 @@ func (m *metaMachine) Update(entries []sm.Entry) ([]sm.Entry, error) {
 			m.o.Fence(fmt.Errorf("meta: apply index %d: %w", entries[i].Index, err))
 			return entries, nil
 		}
-		next = c.apply(next)
-		entries[i].Result = sm.Result{Value: next.Version}
+		var data []byte
+		next, data = c.apply(next)
+		entries[i].Result = sm.Result{Value: next.Version, Data: data}
 	}
-	value := binary.BigEndian.AppendUint64([]byte{stateFormat}, entries[len(entries)-1].Index)
-	text, err := json.Marshal(next)
-	if err != nil {
-		return nil, fmt.Errorf("meta: encode state: %w", err)
+	if err := m.commit(next, entries[len(entries)-1].Index); err != nil {
+		m.o.Fence(fmt.Errorf("meta: %w", err))
 	}
+	return entries, nil
+}
+
+// commit makes next the map, and index the apply index.
+func (m *metaMachine) commit(next *Map, index uint64) error {
 	b := m.o.Engine.NewBatch()
-	if err := errors.Join(b.Set(stateKey(), append(value, text...)), b.Commit(false)); err != nil {
-		m.o.Fence(fmt.Errorf("meta: commit: %w", err))
-		return entries, nil
+	if err := writeState(b, m.current.Load(), next, index, m.whole); err != nil {
+		b.Close()
+		return err
 	}
+	if err := b.Commit(false); err != nil {
+		return err
+	}
+	m.whole = false
 	m.current.Store(next)
 	m.o.Changed()
-	return entries, nil
+	return nil
 }
 
 // Lookup implements sm.IOnDiskStateMachine.
@@ -296,24 +370,25 @@ func (m *metaMachine) Sync() error {
 	return m.o.Engine.Sync()
 }
 
-// maxStateBytes bounds the meta group's record.
+// maxStateBytes bounds the meta group's snapshot.
 const maxStateBytes = 64 << 20
 
-// PrepareSnapshot implements sm.IOnDiskStateMachine: it returns the record, which is small.
+// PrepareSnapshot implements sm.IOnDiskStateMachine: it returns the state in one piece, which is small.
 func (m *metaMachine) PrepareSnapshot() (any, error) {
 	if m.o.Failed() != nil {
 		return []byte(nil), nil
 	}
-	view := m.o.Engine.NewView()
-	defer view.Close()
-	value, _, err := view.Get(stateKey())
+	s, err := readState(m.o.Engine)
 	if err != nil {
 		m.o.Fence(fmt.Errorf("meta: prepare a snapshot: %w", err))
 	}
-	return bytes.Clone(value), nil
+	if err != nil || s.m == nil {
+		return []byte(nil), nil
+	}
+	return encodeState(wholeFormat, s.index, s.m)
 }
 
-// SaveSnapshot implements sm.IOnDiskStateMachine. A snapshot is [record][CRC-32C of it u32].
+// SaveSnapshot implements sm.IOnDiskStateMachine. A snapshot is [state of format 1][CRC-32C of it u32].
 func (m *metaMachine) SaveSnapshot(prepared any, w io.Writer, _ <-chan struct{}) error {
 	value := prepared.([]byte)
 	if m.o.Failed() != nil {
@@ -353,17 +428,14 @@ func (m *metaMachine) install(r io.Reader) (err error) {
 	if want := binary.BigEndian.Uint32(end); sum != want {
 		return fmt.Errorf("checksum %08x, want %08x", sum, want)
 	}
-	next, _, err := parseState(value)
+	next, err := parseState(value)
+	if err == nil && !next.whole {
+		err = fmt.Errorf("decode state: format %d, want %d", stateFormat, wholeFormat)
+	}
 	if err != nil {
 		return err
 	}
-	b := m.o.Engine.NewBatch()
-	if err := errors.Join(b.Set(stateKey(), value), b.Commit(false)); err != nil {
-		return err
-	}
-	m.current.Store(next)
-	m.o.Changed()
-	return nil
+	return m.commit(next.m, next.index)
 }
 
 // Close implements sm.IOnDiskStateMachine.
@@ -380,6 +452,24 @@ type Beat struct {
 	MapVersion uint64           `json:"map_version"` // of the store's map; the answer has a newer one if there is one
 	Leads      []Lead           `json:"leads"`
 	Full       bool             `json:"full,omitempty"` // the store's disk has less space left than the reserve
+	// Regions are the regions of which the store knows more than its map has: those that it leads, as it has applied
+	// them, and any others of which it has a replica, so that parent and child of a split come together. A store sends
+	// them with each heartbeat until the map has them.
+	Regions []topology.Region `json:"regions,omitempty"`
+	Loads   []LedLoad         `json:"loads,omitempty"` // of regions that the store leads
+}
+
+// LedLoad is how much a region has and does, as its leader measures it.
+type LedLoad struct {
+	Region   topology.RegionID `json:"region"`
+	Changing bool              `json:"changing,omitempty"` // a split or a merge of it is open
+	schedule.RegionLoad
+}
+
+// HeardLoad is a LedLoad and the store that has sent it.
+type HeardLoad struct {
+	LedLoad
+	Store topology.StoreID
 }
 
 // Lead says that a store serves a region in a term.
@@ -404,12 +494,4 @@ type Status struct {
 	Port  int              `json:"port"`
 	Alive bool             `json:"alive"`
 	Full  bool             `json:"full,omitempty"` // as it said last
-}
-
-var stub int
-
-// Allocate is a stub.
-func (g *Group) Allocate(ctx context.Context, regions, replicas int) (topology.RegionID, topology.ReplicaID, error) {
-	stub += 1
-	return topology.RegionID(1000 + stub), topology.ReplicaID(100000 + 100*stub), nil
 }

@@ -2,7 +2,6 @@ package meta
 
 import (
 	"bytes"
-	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
@@ -16,6 +15,7 @@ import (
 	sm "github.com/lni/dragonboat/v4/statemachine"
 
 	"neokv.dev/neokv/internal/engine"
+	"neokv.dev/neokv/internal/schedule"
 	"neokv.dev/neokv/internal/topology"
 	"neokv.dev/neokv/settings"
 )
@@ -25,10 +25,13 @@ func TestInitialSpreadsEvenly(t *testing.T) {
 		{Stores: 1, Replicas: 1, Regions: 1}, {Stores: 3, Replicas: 3, Regions: 8},
 		{Stores: 5, Replicas: 3, Regions: 7}, {Stores: 9, Replicas: 2, Regions: 128},
 	} {
-		m := Initial("c", shape)
+		m := Initial("c", shape, false)
 		next, ids := 0, make(map[topology.ReplicaID]bool)
 		leads, held := make(map[topology.StoreID]int), make(map[topology.StoreID]int)
 		for i, r := range m.Regions {
+			if r.Space != 1 {
+				t.Errorf("%+v: region %d has data space %d", shape, r.ID, r.Space)
+			}
 			if r.ID != topology.RegionID(i+1) || int(r.Slots.First) != next {
 				t.Errorf("%+v: region %d is %d with slots %v; want %d from slot %d", shape, i, r.ID, r.Slots, i+1, next)
 			}
@@ -65,11 +68,21 @@ func TestInitialSpreadsEvenly(t *testing.T) {
 			}
 			seen[s.NodeID] = true
 		}
+		if m.NextRegion != topology.RegionID(shape.Regions+1) {
+			t.Errorf("%+v: next region %d", shape, m.NextRegion)
+		}
+		for _, r := range Initial("c", shape, true).Regions {
+			if r.Space != topology.SpaceID(r.ID) {
+				t.Errorf("%+v: own spaces: region %d has %d", shape, r.ID, r.Space)
+			}
+		}
 		if m.RedisIndex() != 1 {
 			t.Errorf("index of %s is %d; want 1", RedisTable, m.RedisIndex())
 		}
 	}
 }
+
+var start = time.Unix(1000, 0)
 
 func openMachine(t *testing.T, fs vfs.FS) (*metaMachine, uint64, *engine.Engine) {
 	t.Helper()
@@ -99,7 +112,7 @@ func TestFirstBootstrapWins(t *testing.T) {
 		t.Errorf("a new machine is at index %d", index)
 	}
 	shape := settings.ClusterKnobs{Stores: 3, Replicas: 3, Regions: 4}
-	first, second := Initial("first", shape), Initial("second", shape)
+	first, second := Initial("first", shape, false), Initial("second", shape, true)
 	for i, x := range []*Map{first, second} {
 		cmd, err := json.Marshal(change{Bootstrap: x})
 		if err != nil {
@@ -125,11 +138,13 @@ func TestFirstBootstrapWins(t *testing.T) {
 	}
 }
 
-// TestSnapshot sends the map to a machine that has none; cut short or damaged it is refused, and nothing has changed.
+// TestSnapshot sends the map to a machine that has another; cut short or damaged it is refused, and nothing has
+// changed.
 func TestSnapshot(t *testing.T) {
 	from, _, e := openMachine(t, vfs.NewMem())
 	defer e.Close()
-	cmd, err := json.Marshal(change{Bootstrap: Initial("c", settings.ClusterKnobs{Stores: 3, Replicas: 3, Regions: 4})})
+	shape := settings.ClusterKnobs{Stores: 3, Replicas: 3, Regions: 4}
+	cmd, err := json.Marshal(change{Bootstrap: Initial("c", shape, true)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -147,6 +162,8 @@ func TestSnapshot(t *testing.T) {
 
 	fs := vfs.NewMem()
 	to, _, e2 := openMachine(t, fs)
+	update(t, to, 3, change{Bootstrap: Initial("d", settings.ClusterKnobs{Stores: 1, Replicas: 1, Regions: 9}, false)})
+	before := to.current.Load()
 	var fenced error
 	to.o.Fence = func(err error) { fenced = err }
 	const seed = 9
@@ -161,7 +178,7 @@ func TestSnapshot(t *testing.T) {
 			}
 		}
 	}
-	if got := to.current.Load(); got.Version != 0 {
+	if got := to.current.Load(); got != before {
 		t.Errorf("a damaged snapshot got in: %+v", got)
 	}
 	fenced = nil
@@ -199,9 +216,10 @@ func TestDirectory(t *testing.T) {
 		{1 * time.Second, beat(2, 7002, Lead{1, 2, 5}), true, "[{1 2 5}]"},
 		{1 * time.Second, beat(1, 7001, Lead{1, 1, 4}), false, "[{1 2 5}]"}, // an older term says nothing
 		{2 * time.Second, beat(1, 7001, Lead{1, 1, 6}, Lead{3, 1, 2}), true, "[{1 1 6} {3 1 2}]"},
-		{2 * time.Second, beat(1, 8001, Lead{1, 1, 6}), true, "[{1 1 6} {3 1 2}]"}, // another port
+		{2 * time.Second, beat(1, 8001, Lead{1, 1, 6}, Lead{3, 1, 2}), true, "[{1 1 6} {3 1 2}]"}, // another port
+		{2 * time.Second, beat(1, 8001, Lead{1, 1, 6}), true, "[{1 1 6}]"},                        // it does not lead 3 any more
 	} {
-		if news := d.Hear(x.beat, start.Add(x.at)); news != x.news {
+		if news := d.Hear(x.beat, new(Map), start.Add(x.at)); news != x.news {
 			t.Errorf("beat %d: news %t; want %t", i, news, x.news)
 		}
 		if got := fmt.Sprint(d.View(new(Map), 0).Leads); got != x.leads {
@@ -218,7 +236,7 @@ func TestDirectory(t *testing.T) {
 	if got, want := fmt.Sprint(d.View(new(Map), 0).Stores), "[{1 h 8001 true false} {2 h 7002 false false}]"; got != want {
 		t.Errorf("stores %s; want %s", got, want)
 	}
-	if !d.Hear(beat(2, 7002), start.Add(9*time.Second)) {
+	if !d.Hear(beat(2, 7002), new(Map), start.Add(9*time.Second)) {
 		t.Error("that a dead store is back is no news")
 	}
 	m := &Map{Version: 3}
@@ -227,36 +245,39 @@ func TestDirectory(t *testing.T) {
 	}
 }
 
-// FuzzState reads any bytes as the record of the meta group, and what it takes comes back.
+// FuzzState reads any bytes as the record of the map, and what it takes comes back.
 func FuzzState(f *testing.F) {
 	text, err := json.Marshal(&Map{Version: 3, Cluster: "ab", Stores: []Member{{ID: 1, NodeID: "c"}},
 		Regions: []topology.Region{{ID: 1}}, NextReplica: 4})
 	if err != nil {
 		f.Fatal(err)
 	}
-	head := []byte{stateFormat, 0, 0, 0, 0, 0, 0, 0, 7}
-	f.Add(slices.Concat(head, text))
-	f.Add(slices.Concat(head, []byte("null")))
-	f.Add([]byte{stateFormat})
+	for _, format := range []byte{wholeFormat, stateFormat} {
+		head := []byte{format, 0, 0, 0, 0, 0, 0, 0, 7}
+		f.Add(slices.Concat(head, text))
+		f.Add(slices.Concat(head, []byte("null")))
+		f.Add([]byte{format})
+	}
 	f.Fuzz(func(t *testing.T, value []byte) {
-		m, index, err := parseState(value)
+		s, err := parseState(value)
 		if err != nil {
 			return
 		}
-		text, err := json.Marshal(m)
+		again, err := encodeState(value[0], s.index, s.m)
 		if err != nil {
 			t.Fatal(err)
 		}
-		back, again, err := parseState(append(binary.BigEndian.AppendUint64([]byte{stateFormat}, index), text...))
-		if err != nil || again != index || back.Version != m.Version || len(back.Regions) != len(m.Regions) ||
-			len(back.Stores) != len(m.Stores) {
-			t.Errorf("%+v at %d comes back as %+v at %d, %v", m, index, back, again, err)
+		back, err := parseState(again)
+		if err != nil || back.index != s.index || back.whole != s.whole || back.m.Version != s.m.Version ||
+			len(back.m.Regions) != len(s.m.Regions) || len(back.m.Stores) != len(s.m.Stores) {
+			t.Errorf("%+v comes back as %+v, %v", s, back, err)
 		}
 	})
 }
 
 // FuzzBeat hears any text that decodes as a heartbeat. The directory then tells of one store and, for each region, of
-// the latest term that the heartbeat names; what it tells reads back.
+// the latest term that the heartbeat names; what it tells reads back. Whatever the heartbeat reports, the map stays
+// whole.
 func FuzzBeat(f *testing.F) {
 	text, err := json.Marshal(Beat{Store: 2, Host: "h", Port: 7002, Leads: []Lead{{1, 2, 5}, {3, 2, 1}, {1, 3, 6}}})
 	if err != nil {
@@ -264,6 +285,13 @@ func FuzzBeat(f *testing.F) {
 	}
 	f.Add(text)
 	f.Add([]byte(`{"store":1,"full":true,"leads":[{"region":-1}]}`))
+	if text, err = json.Marshal(Beat{Store: 2, Regions: []topology.Region{
+		{ID: 1, Version: 2, Slots: topology.SlotRange{Last: 99}},
+		{ID: 3, Version: 2, Slots: topology.SlotRange{First: 100, Last: 8191}},
+	}, Loads: []LedLoad{{Region: 1, RegionLoad: schedule.RegionLoad{Commands: 5}}}}); err != nil {
+		f.Fatal(err)
+	}
+	f.Add(text)
 	f.Add([]byte("null"))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		var b Beat
@@ -275,7 +303,13 @@ func FuzzBeat(f *testing.F) {
 			latest[l.Region] = max(latest[l.Region], l.Term)
 		}
 		d := newDirectory(time.Second)
-		d.Hear(b, time.Unix(1000, 0))
+		m := Initial("c", settings.ClusterKnobs{Stores: 3, Replicas: 3, Regions: 2}, false)
+		m.Version = 1
+		d.Hear(b, m, start)
+		if news := d.News(m); news != nil {
+			after, _ := m.take(news.Regions)
+			checkCovers(t, formatRegions(news.Regions), m, after)
+		}
 		told := d.View(new(Map), 0)
 		if len(told.Stores) > 1 || len(told.Leads) != len(latest) {
 			t.Errorf("the directory tells %+v of %+v", told, b)
@@ -307,7 +341,7 @@ func TestMapCheck(t *testing.T) {
 		"region 2: slots 8192 to 16384":     func(m *Map) { m.Regions[1].Slots.Last = topology.SlotCount },
 		"region 2: slots 8192 to 100; want": func(m *Map) { m.Regions[1].Slots.Last = 100 },
 	} {
-		m := Initial("c", settings.ClusterKnobs{Stores: 3, Replicas: 3, Regions: 2})
+		m := Initial("c", settings.ClusterKnobs{Stores: 3, Replicas: 3, Regions: 2}, false)
 		change(m)
 		if err := m.Check(); (err == nil) != (name == "") || err != nil && !strings.Contains(err.Error(), name) {
 			t.Errorf("Check = %v; want %q", err, name)

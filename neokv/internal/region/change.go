@@ -84,7 +84,7 @@ func (m *machine) change(w *redis.Writer, args [][]byte, out *redis.Reply) error
 			out.Int(0)
 			return nil
 		}
-		if s.Change = (keys.Change{}); s.Phase == keys.Frozen {
+		if s.Change = (keys.RegionChange{}); s.Phase == keys.Frozen {
 			s.Phase = keys.Serving
 		}
 		m.changed = true
@@ -95,7 +95,7 @@ func (m *machine) change(w *redis.Writer, args [][]byte, out *redis.Reply) error
 			out.Int(0)
 			return nil
 		}
-		s.Change, m.changed = keys.Change{}, true
+		s.Change, m.changed = keys.RegionChange{}, true
 		out.Int(1)
 		return nil
 	case "freeze":
@@ -142,7 +142,7 @@ func (m *machine) beginChange(w *redis.Writer, args [][]byte, begun uint64, out 
 	if begun == 0 {
 		begun = w.Index
 	}
-	s.Change = keys.Change{
+	s.Change = keys.RegionChange{
 		Kind: keys.ChangeKind(args[0][0] - '0'), Other: topology.RegionID(other), Begun: begun,
 	}
 	m.changed = true

@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
-	"strconv"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 

@@ -326,6 +326,7 @@ func (x *proposer) await(b *proposal, rs *dragonboat.RequestState, err error) {
 		select {
 		case res = <-rs.AppliedC():
 			rs.Release()
+			x.awaitDeadline(b, res)
 		case <-b.returned: // another goroutine has claimed it: Raft's answer does not matter
 		case <-x.stop: // likewise, unless it is a barrier that was proposed after Stop
 		}
@@ -337,6 +338,25 @@ func (x *proposer) await(b *proposal, rs *dragonboat.RequestState, err error) {
 		x.finish(b, err)
 	}
 	<-b.finished
+}
+
+// awaitDeadline waits, where Raft has given up a proposal before its deadline, until the deadline has passed or the
+// proposal is claimed. A group that starts in a NodeHost that has run for a while takes its first tick for that much time:
+// what was proposed before expires at once. The entry may be applied all the same, a moment later.
+func (x *proposer) awaitDeadline(b *proposal, res dragonboat.RequestResult) {
+	left := time.Until(b.deadline)
+	if !res.Timeout() || left <= 0 {
+		return
+	}
+	late := time.NewTimer(left)
+	defer late.Stop()
+	select {
+	case <-late.C:
+	case <-b.returned:
+	case <-b.finished:
+		b.finished <- struct{}{} // for await
+	case <-x.stop:
+	}
 }
 
 // replyEarly is the mistake that Faults.EarlyReply plants: it answers a proposal that consists of SETs before it is

@@ -19,6 +19,7 @@ import (
 	"neokv.dev/neokv/internal/keys"
 	"neokv.dev/neokv/internal/raftlog"
 	"neokv.dev/neokv/internal/redis"
+	"neokv.dev/neokv/internal/schedule"
 	"neokv.dev/neokv/internal/topology"
 	"neokv.dev/neokv/settings"
 )
@@ -46,6 +47,7 @@ type Options struct {
 	Index   topology.IndexID
 	Store   topology.StoreID
 	Replica topology.ReplicaID
+	Joins   bool // the replica began empty, and gets the region's data from the leader
 	Engine  *engine.Engine
 	Host    *dragonboat.NodeHost
 	Knobs   settings.RaftKnobs
@@ -68,6 +70,8 @@ type Options struct {
 	Beside Beside
 	// Counters are the counters that the replica adds to. If nil, the replica makes its own.
 	Counters *Counters
+	// Sampler is where the server counts the slots of the commands that the replica serves, nil for nowhere.
+	Sampler *schedule.SlotSampler
 	// PopMemory bounds the pop caches of all regions of the store. If nil, the replica has a bound of its own.
 	PopMemory *redis.PopMemory
 	Faults    Faults
@@ -115,7 +119,7 @@ const (
 // Beside is the store's side of a split or a merge: what a replica's machine does to other regions of the store. Apply
 // calls it, from the goroutine of one region at a time for each pair of neighbours.
 type Beside interface {
-	// Child adds the records with which the store's replica of a new region begins: see keys.Replica and the Raft log. The
+	// Child adds the records with which the store's replica of a new region begins: see keys.ReplicaRecord and the Raft log. The
 	// batch also gets the child's region state. Child does nothing if the store is not among the region's peers.
 	Child(b *engine.Batch, child topology.Region) error
 	// Absorb calls f while the store's replica of the region to the right applies nothing, and no other change of bounds
@@ -208,14 +212,20 @@ func (r *Replica) Region() (topology.Region, topology.ReplicaID) {
 type Bounds struct {
 	Slots   topology.SlotRange
 	Version uint64
-	Phase   keys.Phase
-	Change  keys.Change
+	Phase   keys.RegionPhase
+	Change  keys.RegionChange
 }
 
 // Bounds returns the region's bounds as of the entries that this replica has applied. It takes no lock.
 func (r *Replica) Bounds() *Bounds {
 	return r.bounds.Load()
 }
+
+// Joining reports whether the replica still waits for the region's data. Its bounds are then those of the map.
+func (r *Replica) Joining() bool { return r.applied.Load() == 0 && r.o.Joins }
+
+// Sampler returns the sampler of its Options.
+func (r *Replica) Sampler() *schedule.SlotSampler { return r.o.Sampler }
 
 // ID returns the region's id.
 func (r *Replica) ID() topology.RegionID { return r.o.Region.ID }

@@ -246,9 +246,6 @@ func overlapping(st *store.Store) error {
 	return nil
 }
 
-// metaReports says that stores learn of regions without a replica here.
-const metaReports = false
-
 // restTime is how long after the end of all faults the last change of bounds may be open.
 const restTime = 15 * time.Second
 
@@ -325,7 +322,6 @@ func unrestAt(st *store.Store, all []topology.Region) error {
 			}
 		}
 		switch {
-		case !held && !metaReports:
 		case entry == nil || entry.ID != want.ID || entry.Slots != want.Slots || entry.Version != want.Version:
 			return wrong("slot table: slot %d: %+v; want %+v", want.Slots.First, entry, *want)
 		case entry.Leader == 0:

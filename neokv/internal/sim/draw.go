@@ -64,9 +64,6 @@ func (x scenario) draw(seed uint64, length time.Duration) scenario {
 	if n := r.IntN(8); n < len(shapes) {
 		shape = shapes[n]
 	}
-	if !metaReports && shape.Stores > shape.Replicas {
-		shape.Stores = shape.Replicas // for now
-	}
 	out := scenario{
 		tcp: r.IntN(4) == 0, skewed: r.IntN(2) == 0,
 		clients: 6, proxy: 3,

@@ -16,7 +16,7 @@ import (
 )
 
 // The store that leads a region drives its splits, and the merges that widen it. What a change has got to is in the logs
-// of the regions (keys.Change). So when the driver is gone, whichever store leads then finishes the change, or calls it
+// of the regions (keys.RegionChange). So when the driver is gone, whichever store leads then finishes the change, or calls it
 // off: settleChange. Region and replica ids come from meta's leader.
 //
 // A merge has these steps; region/change.go says why they are safe.
@@ -30,8 +30,8 @@ import (
 //
 // If a step fails before the merge, the left region's leader ends the attempt, and then the right region thaws.
 
-// changes are the changes that the store drives at present, by the region that they belong to.
-type changes struct {
+// drivers are the changes that the store drives at present, by the region that they belong to.
+type drivers struct {
 	mu      sync.Mutex
 	driving map[topology.RegionID]bool
 	closed  bool
@@ -40,9 +40,9 @@ type changes struct {
 // driver returns a context for a change that a caller from outside asks for: it ends with ctx, and when the store closes,
 // which waits until the caller calls end. The error is ErrNotLeading if the store closes already.
 func (s *Store) driver(ctx context.Context) (own context.Context, end func(), err error) {
-	s.changes.mu.Lock()
-	defer s.changes.mu.Unlock()
-	if s.changes.closed {
+	s.drivers.mu.Lock()
+	defer s.drivers.mu.Unlock()
+	if s.drivers.closed {
 		return nil, nil, ErrNotLeading
 	}
 	s.wg.Add(1)
@@ -56,14 +56,14 @@ func (s *Store) driver(ctx context.Context) (own context.Context, end func(), er
 }
 
 // close lets nobody from outside begin a change from here on.
-func (x *changes) close() {
+func (x *drivers) close() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.closed = true
 }
 
 // drive reports whether the caller may drive a change of the region. If so it must call the function that it gets.
-func (x *changes) drive(id topology.RegionID) (done func(), ok bool) {
+func (x *drivers) drive(id topology.RegionID) (done func(), ok bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if x.driving[id] {
@@ -111,8 +111,10 @@ func (s *Store) leading(id topology.RegionID) (*region.Replica, error) {
 }
 
 // Split splits a region, which this store must lead, so that a new region has its slots from at on. It returns the new
-// region. It returns when the new region has taken its first entry, or at the latest when ctx ends.
-func (s *Store) Split(ctx context.Context, id topology.RegionID, at topology.Slot) (topology.RegionID, error) {
+// region. It returns when the new region has taken its first entry, or at the latest when ctx ends. The reason, which may
+// be empty, is for the cluster's log.
+func (s *Store) Split(ctx context.Context, id topology.RegionID, at topology.Slot,
+	reason string) (topology.RegionID, error) {
 	ctx, end, err := s.driver(ctx)
 	if err != nil {
 		return 0, err
@@ -132,7 +134,7 @@ func (s *Store) Split(ctx context.Context, id topology.RegionID, at topology.Slo
 	case r.Bounds().Change.Kind != keys.NoChange:
 		return 0, errBusy
 	}
-	done, ok := s.changes.drive(id)
+	done, ok := s.drivers.drive(id)
 	if !ok {
 		return 0, errBusy
 	}
@@ -152,6 +154,8 @@ func (s *Store) Split(ctx context.Context, id topology.RegionID, at topology.Slo
 	if err := r.Split(ctx, time.Now().Add(stepTime), begun, at, child, peers); err != nil {
 		return 0, err // settleChange ends it
 	}
+	s.tell("region %d is split at slot %d: region %d has slots %v%s", id, at, child,
+		topology.SlotRange{First: at, Last: desc.Slots.Last}, because(reason))
 	for !s.hasBegun(child) {
 		if !pause(ctx) {
 			return child, nil
@@ -162,6 +166,14 @@ func (s *Store) Split(ctx context.Context, id topology.RegionID, at topology.Slo
 		err = nil // the child is there; settleChange ends the change
 	}
 	return child, err
+}
+
+// because returns a reason as the end of a sentence.
+func because(reason string) string {
+	if reason == "" {
+		return ""
+	}
+	return " (" + reason + ")"
 }
 
 // spread returns a region's replicas with the one in front that is to lead a child: on the store that is the home of the
@@ -201,8 +213,9 @@ func pause(ctx context.Context) bool {
 	}
 }
 
-// Merge merges a region's right neighbour into it. This store must lead the region.
-func (s *Store) Merge(ctx context.Context, left topology.RegionID) (right topology.RegionID, err error) {
+// Merge merges a region's right neighbour into it, and returns that one. This store must lead the region. The reason,
+// which may be empty, is for the cluster's log.
+func (s *Store) Merge(ctx context.Context, left topology.RegionID, reason string) (right topology.RegionID, err error) {
 	ctx, end, err := s.driver(ctx)
 	if err != nil {
 		return 0, err
@@ -220,7 +233,7 @@ func (s *Store) Merge(ctx context.Context, left topology.RegionID) (right topolo
 	if r.Bounds().Change.Kind != keys.NoChange {
 		return 0, errBusy
 	}
-	done, ok := s.changes.drive(left)
+	done, ok := s.drivers.drive(left)
 	if !ok {
 		return 0, errBusy
 	}
@@ -238,6 +251,8 @@ func (s *Store) Merge(ctx context.Context, left topology.RegionID) (right topolo
 		s.callOff(r, neighbour.ID, begun)
 		return 0, err
 	}
+	now, _ := r.Region()
+	s.tell("region %d has taken region %d over: it has slots %v%s", left, neighbour.ID, now.Slots, because(reason))
 	s.endMerge(ctx, r, begun)
 	return neighbour.ID, nil
 }
@@ -254,6 +269,12 @@ func (s *Store) keepUp(ctx context.Context, r *topology.Region) error {
 	ctx, cancel := context.WithTimeout(ctx, stepTime)
 	defer cancel()
 	return s.everyStore(ctx, r, func(b boundsAnswer) bool { return b.Version > 0 && b.Applied+maxLag >= mine.Applied() })
+}
+
+// neighbourOf is neighbour, of a replica's region.
+func (s *Store) neighbourOf(r *region.Replica) (*route.LedRegion, error) {
+	desc, _ := r.Region()
+	return s.neighbour(&desc)
 }
 
 // neighbour returns a region's right neighbour, if the two can be merged.
@@ -354,7 +375,7 @@ func (s *Store) settleChanges() {
 		if _, _, serving := r.Leading(); !serving {
 			continue
 		}
-		if done, ok := s.changes.drive(id); ok {
+		if done, ok := s.drivers.drive(id); ok {
 			s.wg.Go(func() {
 				defer done()
 				s.settleChange(r)
@@ -408,11 +429,11 @@ const (
 
 // boundsAnswer says what a store's replica of a region has applied.
 type boundsAnswer struct {
-	Version uint64     `json:"version"` // 0 if there is no replica that runs
-	Phase   keys.Phase `json:"phase"`
-	Begun   uint64     `json:"begun"` // of the change that is open
-	Applied uint64     `json:"applied"`
-	Synced  bool       `json:"synced"` // all this is durable
+	Version uint64           `json:"version"` // 0 if there is no replica that runs
+	Phase   keys.RegionPhase `json:"phase"`
+	Begun   uint64           `json:"begun"` // of the change that is open
+	Applied uint64           `json:"applied"`
+	Synced  bool             `json:"synced"` // all this is durable
 }
 
 func (s *Store) answerBounds(id topology.RegionID) (b boundsAnswer) {
@@ -449,7 +470,7 @@ func (s *Store) answerChange(ctx context.Context, c changeCall) (bool, error) {
 		_, err := r.End(ctx, deadline, c.Begun)
 		return err == nil, err
 	case doAsk:
-		done, ok := s.changes.drive(c.Region)
+		done, ok := s.drivers.drive(c.Region)
 		if !ok {
 			return false, nil // the merge goes on
 		}

@@ -12,6 +12,7 @@ import (
 	"neokv.dev/neokv/internal/keys"
 	"neokv.dev/neokv/internal/meta"
 	"neokv.dev/neokv/internal/route"
+	"neokv.dev/neokv/internal/schedule"
 	"neokv.dev/neokv/internal/topology"
 )
 
@@ -32,6 +33,8 @@ type message struct {
 	Bounds *topology.RegionID `json:"bounds,omitempty"`
 	// Change asks the leader of a region for a step of a split or merge; the answer is a bool.
 	Change *changeCall `json:"change,omitempty"`
+	// Order is an order of meta's leader, not answered.
+	Order *schedule.Order `json:"order,omitempty"`
 	// Allocate asks meta's leader for a region id and so many replica ids; the answer is an allocation.
 	Allocate int `json:"allocate,omitempty"`
 	// Checksum asks for a replica's checksum, or for an entry that has all replicas make one.
@@ -84,8 +87,10 @@ func (s *Store) metaLead() topology.StoreID {
 // report sends one heartbeat to meta's leader, or takes it itself if this store leads meta.
 func (s *Store) report() {
 	b := meta.Beat{Store: s.o.ID, Host: s.o.Host, Port: s.o.Port, Leads: s.Leads(), Full: s.full.Load()}
+	b.Loads = s.measure(b.Leads, time.Now())
 	s.mu.Lock()
 	b.MapVersion = s.current.Version
+	b.Regions = s.reported()
 	target := s.metaStore
 	s.mu.Unlock()
 	if s.metaLead() == s.o.ID {
@@ -95,6 +100,7 @@ func (s *Store) report() {
 	}
 	if group := s.group.Load(); group != nil {
 		group.Resign()
+		s.planner, s.boundsSince, s.noted = schedule.Planner{}, nil, nil
 	}
 	if l := s.metaLead(); l != 0 {
 		target = l
@@ -136,6 +142,23 @@ func (s *Store) report() {
 	}
 }
 
+// reported returns the regions that have changed here and that the map does not know so yet. The caller holds mu.
+func (s *Store) reported() (news []topology.Region) {
+	if s.current.Version == 0 {
+		return nil
+	}
+	for id, replica := range *s.replicas.Load() {
+		r, _ := replica.Region()
+		known := s.current.Region(id)
+		if replica.Bounds().Phase != keys.Absorbed && r.Version > 1 && replica.Running() && !replica.Joining() &&
+			(known == nil || known.Version < r.Version) {
+			news = append(news, r)
+		}
+	}
+	slices.SortFunc(news, func(a, b topology.Region) int { return int(a.ID - b.ID) })
+	return news
+}
+
 // setAlone notes whether the last report got no answer.
 func (s *Store) setAlone(alone bool) {
 	s.mu.Lock()
@@ -156,8 +179,12 @@ func (s *Store) serveMeta(b meta.Beat) {
 	if group.EnsureMap(s.ctx) != nil {
 		return // the next heartbeat tries again
 	}
-	mine, all, tell := group.Serve(b, time.Now())
+	mine, all, tell, report := group.Serve(b, time.Now())
 	s.learn(&mine)
+	if report != nil {
+		s.wg.Go(func() { group.Propose(s.ctx, report) }) // the next heartbeat tries again what fails
+	}
+	s.plan(group, time.Now())
 	if len(tell) == 0 {
 		return
 	}
@@ -235,6 +262,9 @@ func (s *Store) handle(ctx context.Context, from topology.StoreID, request []byt
 			return nil, err
 		}
 		return json.Marshal(done)
+	case m.Order != nil:
+		s.takeOrder(*m.Order)
+		return nil, nil
 	case m.Allocate > 0:
 		a, err := s.allocateHere(ctx, min(m.Allocate, maxPeers))
 		if err != nil {
@@ -248,8 +278,8 @@ func (s *Store) handle(ctx context.Context, from topology.StoreID, request []byt
 	case m.Beat != nil:
 		a := heartbeatAnswer{Leader: s.metaLead()}
 		if a.Leader == s.o.ID {
-			told, news := s.group.Load().Hear(*m.Beat, time.Now())
-			if news {
+			told, report, news := s.group.Load().Hear(*m.Beat, time.Now())
+			if news || report != nil {
 				s.Wake()
 			}
 			a.View = &told

@@ -18,7 +18,7 @@ import (
 	"neokv.dev/neokv/internal/topology"
 )
 
-// The store's replicas. The store has a record of each (keys.Replica), beside the replica's region state. It starts the
+// The store's replicas. The store has a record of each (keys.ReplicaRecord), beside the replica's region state. It starts the
 // replicas that have records, whatever the cluster map says. A record is made
 //
 //   - when the store is opened for the first time, for the regions of a new cluster;
@@ -41,7 +41,7 @@ type ranges struct{ mu sync.Mutex }
 // ownedRegion is a replica of which the store has a record, with its region state.
 type ownedRegion struct {
 	id     topology.RegionID
-	record keys.Replica
+	record keys.ReplicaRecord
 	state  keys.RegionState
 }
 
@@ -131,7 +131,7 @@ func (s *Store) foundReplica(b *engine.Batch, r *topology.Region) error {
 	if !state.Bounded() {
 		state.Space, state.Slots, state.Version = r.DataSpace(), r.Slots, max(1, r.Version)
 	}
-	record := keys.Replica{ID: peer.Replica, Peers: r.Peers}
+	record := keys.ReplicaRecord{ID: peer.Replica, Peers: r.Peers}
 	return errors.Join(b.Set(keys.AppendRegionState(nil, r.ID), state.Append(nil)),
 		b.Set(keys.AppendReplica(nil, r.ID), record.Append(nil)))
 }
@@ -143,7 +143,7 @@ func (s *Store) newReplica(o *ownedRegion) *region.Replica {
 		Knobs: s.o.Settings.Raft, Incarnation: s.incarnation(), Failed: s.o.FS.Failed,
 		Fence: s.o.FS.Fence, OldestRead: s.o.FS.OldestRead, Changed: s.leadingChanged,
 		OnServe: s.o.OnServe, OnBounds: s.boundsChanged, Beside: beside{s},
-		Counters: s.counters.of(o.id), PopMemory: &s.popped, Faults: s.o.Faults.Region,
+		Counters: s.counters.of(o.id), Sampler: s.sampler, PopMemory: &s.popped, Faults: s.o.Faults.Region,
 	})
 }
 
@@ -386,7 +386,7 @@ func (s *Store) joinRegion(r *topology.Region) error {
 		return err // it was absorbed
 	}
 	peer, _ := r.PeerOn(s.o.ID)
-	record := keys.Replica{ID: peer.Replica, Joins: true, Peers: r.Peers}
+	record := keys.ReplicaRecord{ID: peer.Replica, Joins: true, Peers: r.Peers}
 	state := keys.RegionState{Space: r.DataSpace(), Slots: r.Slots, Version: r.Version}
 	b := s.engine.NewBatch()
 	err = errors.Join(b.DeleteSlots(keys.Space{ID: state.Space, Index: s.index()}, r.Slots),
@@ -464,7 +464,7 @@ func (x beside) Child(b *engine.Batch, child topology.Region) error {
 		x.s.left.Store(true)
 		return nil
 	}
-	record := keys.Replica{ID: peer.Replica, Peers: child.Peers}
+	record := keys.ReplicaRecord{ID: peer.Replica, Peers: child.Peers}
 	if err := b.Set(keys.AppendReplica(nil, child.ID), record.Append(nil)); err != nil {
 		return err
 	}
