@@ -21,7 +21,11 @@ const changeWait = 10 * time.Second
 // fault.Split.
 func (c *Cluster) split(ctx context.Context, id topology.RegionID, at topology.Slot) (outcome string, err error) {
 	err = c.atLeader(ctx, id, func(ctx context.Context, s *store.Store) error {
-		desc, _ := s.Replica(id).Region()
+		r := s.Replica(id)
+		if r == nil {
+			return store.ErrNotLeading
+		}
+		desc, _ := r.Region()
 		slot := at
 		if slot == 0 {
 			slot = desc.Slots.First + topology.Slot(desc.Slots.Count()/2)

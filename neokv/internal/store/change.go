@@ -34,6 +34,32 @@ import (
 type drivers struct {
 	mu      sync.Mutex
 	driving map[topology.RegionID]bool
+	closed  bool
+}
+
+// driver returns a context for a change that a caller from outside asks for: it ends with ctx, and when the store closes,
+// which waits until the caller calls end. The error is ErrNotLeading if the store closes already.
+func (s *Store) driver(ctx context.Context) (own context.Context, end func(), err error) {
+	s.drivers.mu.Lock()
+	defer s.drivers.mu.Unlock()
+	if s.drivers.closed {
+		return nil, nil, ErrNotLeading
+	}
+	s.wg.Add(1)
+	own, cancel := context.WithCancel(ctx)
+	unbind := context.AfterFunc(s.ctx, cancel)
+	return own, func() {
+		unbind()
+		cancel()
+		s.wg.Done()
+	}, nil
+}
+
+// close lets nobody from outside begin a change from here on.
+func (x *drivers) close() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.closed = true
 }
 
 // drive reports whether the caller may drive a change of the region. If so it must call the function that it gets.
@@ -72,10 +98,10 @@ var ErrNotLeading = errors.New("the store does not lead the region")
 // errBusy is the error of a change of a region whose last one is not over yet.
 var errBusy = errors.New("another split or merge of the region is under way")
 
-// leading returns the store's replica of a region, which must serve.
+// leading returns the store's replica of a region, which must serve, while the store has a slot table.
 func (s *Store) leading(id topology.RegionID) (*region.Replica, error) {
 	r := s.Replica(id)
-	if r == nil {
+	if r == nil || s.Table() == nil {
 		return nil, ErrNotLeading
 	}
 	if _, _, serving := r.Leading(); !serving {
@@ -89,6 +115,11 @@ func (s *Store) leading(id topology.RegionID) (*region.Replica, error) {
 // is one, has the store tell of the split.
 func (s *Store) Split(ctx context.Context, id topology.RegionID, at topology.Slot,
 	reason string) (topology.RegionID, error) {
+	ctx, end, err := s.driver(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer end()
 	r, err := s.leading(id)
 	if err != nil {
 		return 0, err
@@ -179,6 +210,11 @@ func pause(ctx context.Context) bool {
 // Merge merges a region's right neighbour into it, and returns that one. This store must lead the region. A reason,
 // if there is one, has the store tell of the merge.
 func (s *Store) Merge(ctx context.Context, left topology.RegionID, reason string) (right topology.RegionID, err error) {
+	ctx, end, err := s.driver(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer end()
 	r, err := s.leading(left)
 	if err != nil {
 		return 0, err
@@ -403,6 +439,10 @@ func (s *Store) answerBounds(id topology.RegionID) (b boundsAnswer) {
 	b.Applied = r.Applied()
 	x := r.Bounds()
 	b.Version, b.Phase, b.Begun = x.Version, x.Phase, x.Change.Begun
+	if s.o.Faults.UnsyncedFreeze {
+		b.Synced = true
+		return b
+	}
 	b.Synced = b.Phase == keys.Frozen && s.engine.Sync() == nil && s.Failed() == nil
 	return b
 }
@@ -489,8 +529,10 @@ func (s *Store) atLeader(ctx context.Context, c changeCall) error {
 }
 
 func (s *Store) callLeader(ctx context.Context, c changeCall, answer *bool) (err error) {
-	t := s.Table()
-	r := t.ByID(c.Region)
+	var r *route.LedRegion
+	if t := s.Table(); t != nil {
+		r = t.ByID(c.Region)
+	}
 	if r == nil {
 		return fmt.Errorf("region %d is not known here", c.Region)
 	}

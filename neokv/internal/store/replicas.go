@@ -377,7 +377,8 @@ func (s *Store) joinRegion(r *topology.Region) error {
 		return err
 	}
 	for i := range all {
-		if o := &all[i]; o.id == r.ID || o.state.Space == r.DataSpace() && o.state.Slots.Overlaps(r.Slots) {
+		if o := &all[i]; o.id == r.ID ||
+			o.state.Space == r.DataSpace() && o.state.Slots.Overlaps(r.Slots) && !s.o.Faults.AnyJoin {
 			return nil
 		}
 	}
