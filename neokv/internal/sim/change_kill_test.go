@@ -178,4 +178,3 @@ func (s *sim) killChanging(t *testing.T, change, who string, journal bool, k int
 	}
 	return sprung
 }
-
