@@ -33,14 +33,14 @@ const EventForms = "rate PLAN, rate of GROUP PLAN, a Redis command such as FLUSH
 
 // FaultVerbs are the words with which faults begin. None of these is a Redis command.
 var FaultVerbs = []string{"stop", "kill", "restart", "pause", "resume", "transfer", "stepdown", "partition", "mend",
-	"link", "network", "disk", "clock", "clients", "heal"}
+	"link", "network", "disk", "clock", "clients", "split", "merge", "heal"}
 
 // FaultInjector hurts the target on purpose.
 type FaultInjector interface {
 	// Check says what is wrong with the text of a fault.
 	Check(text string) error
-	// Inject brings the fault about.
-	Inject(ctx context.Context, text string) error
+	// Inject brings the fault about. The outcome says what else there is to know of it, such as the number of a new region.
+	Inject(ctx context.Context, text string) (outcome string, err error)
 }
 
 // ParseEvent reads `TIME WHAT`, such as `10s FLUSHALL` or `10s rate 20000`.
@@ -210,7 +210,7 @@ func (r *run) follow(seg *phaseSegment) {
 		var err error
 		switch {
 		case e.fault:
-			err = r.o.Faults.Inject(seg.ctx, e.Do)
+			happened.Outcome, err = r.o.Faults.Inject(seg.ctx, e.Do)
 		case e.command != nil:
 			err = r.target.tell(seg.ctx, e.command)
 		}

@@ -97,8 +97,8 @@ func TestEvents(t *testing.T) {
 			t.Fatal(err)
 		}
 		adds(t, s, rec)
-		const want = "[{2 rate 300 } {3 rate of other 500 } {4 FLUSHALL } " +
-			"{4.5 NONSENSE of mine ERR unknown command 'NONSENSE'}]"
+		const want = "[{2 rate 300  } {3 rate of other 500  } {4 FLUSHALL  } " +
+			"{4.5 NONSENSE of mine  ERR unknown command 'NONSENSE'}]"
 		if got := fmt.Sprint(s.Events); got != want {
 			t.Errorf("events %s, want %s", got, want)
 		}
@@ -138,15 +138,18 @@ func (r *recordedFaults) Check(text string) error {
 	return nil
 }
 
-func (r *recordedFaults) Inject(_ context.Context, text string) error {
+func (r *recordedFaults) Inject(_ context.Context, text string) (outcome string, err error) {
 	r.came = append(r.came, fmt.Sprint(time.Since(r.begin).Round(time.Second), " ", text))
 	if text == "kill 3" {
-		return errors.New("store 3 does not run")
+		return "", errors.New("store 3 does not run")
 	}
-	return nil
+	if text == "split 4" {
+		outcome = "region 4 is split"
+	}
+	return outcome, nil
 }
 
-// The faults of a schedule come when it says so, and the result tells of those that failed.
+// The faults of a schedule come when it says so, and the result tells what came of them.
 func TestEventsOfFaults(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMemory(func(time.Duration) time.Duration { return time.Millisecond })
@@ -154,15 +157,15 @@ func TestEventsOfFaults(t *testing.T) {
 		s, _, err := inBubble(t, m, t.Context(), Options{
 			Groups:   []GroupOptions{{Workload: "get", Clients: 2, Rate: Steady(10), Records: 10}},
 			Duration: 6 * time.Second, Faults: faults,
-			Events: []ScheduledEvent{event("3s kill 2"), event("4s kill 3"), event("5s restart 2")},
+			Events: []ScheduledEvent{event("3s kill 2"), event("4s kill 3"), event("5s split 4")},
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got, want := fmt.Sprint(faults.came), "[3s kill 2 4s kill 3 5s restart 2]"; got != want {
+		if got, want := fmt.Sprint(faults.came), "[3s kill 2 4s kill 3 5s split 4]"; got != want {
 			t.Errorf("faults %s, want %s", got, want)
 		}
-		const want = "[{3 kill 2 } {4 kill 3 store 3 does not run} {5 restart 2 }]"
+		const want = "[{3 kill 2  } {4 kill 3  store 3 does not run} {5 split 4 region 4 is split }]"
 		if got := fmt.Sprint(s.Events); got != want {
 			t.Errorf("events %s, want %s", got, want)
 		}

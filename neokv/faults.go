@@ -1,6 +1,7 @@
 package neokv
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,22 +17,40 @@ import (
 // that lasts goes on until another one ends it, also while its store is down and after the store has started again; a
 // pause ends with its store. The error says what the cluster lacks for the fault, such as a store that runs.
 func (c *Cluster) Inject(ctx context.Context, f fault.Fault) error {
-	if ctx == nil {
-		return ErrNilContext
-	}
-	if err := f.Check(len(c.nodes)); err != nil {
-		return err
-	}
-	c.event("%s: begins", f)
-	if err := c.inject(ctx, f); err != nil {
-		err = fmt.Errorf("%s: %w", f, err)
-		c.event("%v", err)
-		return err
-	}
-	c.event("%s: done", f)
-	return nil
+	_, err := c.Perform(ctx, f)
+	return err
 }
 
+// Perform is Inject, and says what has come of a fault that leaves something open: which region a split has made, which
+// one a merge has taken over, which store leads. The outcome of other faults is "".
+func (c *Cluster) Perform(ctx context.Context, f fault.Fault) (outcome string, err error) {
+	if ctx == nil {
+		return "", ErrNilContext
+	}
+	if err := f.Check(len(c.nodes)); err != nil {
+		return "", err
+	}
+	c.event("%s: begins", f)
+	switch f.Verb {
+	case fault.Split:
+		outcome, err = c.split(ctx, topology.RegionID(f.Region), topology.Slot(f.Slot))
+	case fault.Merge:
+		outcome, err = c.merge(ctx, topology.RegionID(f.Region))
+	case fault.Transfer, fault.StepDown:
+		outcome, err = c.transfer(ctx, topology.RegionID(f.Region), topology.StoreID(f.To))
+	default:
+		err = c.inject(ctx, f)
+	}
+	if err != nil {
+		err = fmt.Errorf("%s: %w", f, err)
+		c.event("%v", err)
+		return "", err
+	}
+	c.event("%s: %s", f, cmp.Or(outcome, "done"))
+	return outcome, nil
+}
+
+// inject carries out a fault that Perform has nothing to say about.
 func (c *Cluster) inject(ctx context.Context, f fault.Fault) error {
 	places := c.places(f.Stores)
 	switch f.Verb {
@@ -43,12 +62,6 @@ func (c *Cluster) inject(ctx context.Context, f fault.Fault) error {
 		return c.change(ctx, func() error { return c.startStores(places) })
 	case fault.Pause:
 		return c.change(ctx, func() error { return c.pauseStores(places) })
-	case fault.Transfer, fault.StepDown:
-		return c.transfer(ctx, topology.RegionID(f.Region), topology.StoreID(f.To))
-	case fault.Split:
-		return c.split(ctx, topology.RegionID(f.Region), topology.Slot(f.Slot))
-	case fault.Merge:
-		return c.merge(ctx, topology.RegionID(f.Region))
 	case fault.Partition:
 		return c.setLinks(f, fault.Net{Cut: true})
 	case fault.Mend:
@@ -248,7 +261,10 @@ func (c *Cluster) pinned(id topology.RegionID) bool {
 
 // transfer moves the leadership of a region to a store, or to any other one if that is 0, and pins the region there.
 // Raft may ignore a request, so transfer asks again.
-func (c *Cluster) transfer(ctx context.Context, id topology.RegionID, to topology.StoreID) error {
+func (c *Cluster) transfer(ctx context.Context, id topology.RegionID, to topology.StoreID) (outcome string, err error) {
+	if err := c.checkRegion(id); err != nil {
+		return "", err
+	}
 	ctx, cancel := context.WithTimeoutCause(ctx, transferWait,
 		fmt.Errorf("the leader has not moved in %s", transferWait))
 	defer cancel()
@@ -261,18 +277,18 @@ func (c *Cluster) transfer(ctx context.Context, id topology.RegionID, to topolog
 		if from != nil {
 			if from.id == to || to == 0 && from != first {
 				c.pin(id) // nobody has moved it on: a leader hands over only after raft.leader_return
-				return nil
+				return fmt.Sprintf("store %d leads region %d", from.id, id), nil
 			}
 			if err := c.handOver(id, from, to); err != nil {
-				return err
+				return "", err
 			}
 		}
 		for end := time.Now().Add(transferAgain); time.Now().Before(end) && c.leaderOf(id) == from; {
 			select {
 			case <-ctx.Done():
-				return context.Cause(ctx)
+				return "", context.Cause(ctx)
 			case <-c.closing:
-				return ErrClosed
+				return "", ErrClosed
 			case <-time.After(5 * time.Millisecond):
 			}
 		}

@@ -107,6 +107,9 @@ var storeValue = map[string]func(*store.Counters) int64{
 	"elections":      func(c *store.Counters) int64 { return c.Transport.Campaigns },
 	"leader_changes": ofRegions(func(r *region.Counters) *atomic.Uint64 { return &r.LeaderChanges }),
 
+	"splits": ofRegions(func(r *region.Counters) *atomic.Uint64 { return &r.Splits }),
+	"merges": ofRegions(func(r *region.Counters) *atomic.Uint64 { return &r.Merges }),
+
 	"snapshots_sent":        ofRegions(func(r *region.Counters) *atomic.Uint64 { return &r.SnapshotsSent }),
 	"snapshots_received":    ofRegions(func(r *region.Counters) *atomic.Uint64 { return &r.SnapshotsReceived }),
 	"snapshot_bytes":        ofRegions(func(r *region.Counters) *atomic.Uint64 { return &r.SnapshotBytes }),

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"neokv.dev/neokv/internal/keys"
@@ -17,8 +19,8 @@ const changeWait = 10 * time.Second
 
 // split splits a region before a slot, or in the middle of its slots if at is 0. A fault can do that, too: see
 // fault.Split.
-func (c *Cluster) split(ctx context.Context, id topology.RegionID, at topology.Slot) error {
-	return c.atLeader(ctx, id, func(ctx context.Context, s *store.Store) error {
+func (c *Cluster) split(ctx context.Context, id topology.RegionID, at topology.Slot) (outcome string, err error) {
+	err = c.atLeader(ctx, id, func(ctx context.Context, s *store.Store) error {
 		r := s.Replica(id)
 		if r == nil {
 			return store.ErrNotLeading
@@ -28,17 +30,30 @@ func (c *Cluster) split(ctx context.Context, id topology.RegionID, at topology.S
 		if slot == 0 {
 			slot = desc.Slots.First + topology.Slot(desc.Slots.Count()/2)
 		}
-		_, err := s.Split(ctx, id, slot, "")
+		child, err := s.Split(ctx, id, slot, "")
+		if err == nil {
+			outcome = fmt.Sprintf("region %d is split at slot %d: region %d has slots %s", id, slot, child,
+				topology.SlotRange{First: slot, Last: desc.Slots.Last})
+		}
 		return err
 	})
+	return outcome, err
 }
 
 // merge merges the right neighbour of a region into it.
-func (c *Cluster) merge(ctx context.Context, id topology.RegionID) error {
-	return c.atLeader(ctx, id, func(ctx context.Context, s *store.Store) error {
-		_, err := s.Merge(ctx, id, "")
+func (c *Cluster) merge(ctx context.Context, id topology.RegionID) (outcome string, err error) {
+	err = c.atLeader(ctx, id, func(ctx context.Context, s *store.Store) error {
+		right, err := s.Merge(ctx, id, "")
+		if err == nil {
+			outcome = fmt.Sprintf("region %d has taken region %d over", id, right)
+			if r := s.Replica(id); r != nil {
+				desc, _ := r.Region()
+				outcome += fmt.Sprintf(": it has slots %s", desc.Slots)
+			}
+		}
 		return err
 	})
+	return outcome, err
 }
 
 // atLeader calls f with the store that leads a region. It calls f again, with whichever store leads then, as long as f
@@ -54,8 +69,8 @@ func (c *Cluster) atLeader(ctx context.Context, id topology.RegionID,
 					return err
 				}
 			}
-		} else if !c.hasRegion(id) {
-			return fmt.Errorf("there is no region %d", id)
+		} else if err := c.checkRegion(id); err != nil {
+			return err
 		}
 		select {
 		case <-ctx.Done():
@@ -67,16 +82,39 @@ func (c *Cluster) atLeader(ctx context.Context, id topology.RegionID,
 	}
 }
 
-// hasRegion reports whether a store knows of a region.
-func (c *Cluster) hasRegion(id topology.RegionID) bool {
+// ErrNoRegion is in the error of a fault that names a region which the cluster does not have.
+var ErrNoRegion = errors.New("there is no region")
+
+// checkRegion returns an error, which is ErrNoRegion and names the regions that there are, if no store knows of a region.
+func (c *Cluster) checkRegion(id topology.RegionID) error {
 	for _, n := range c.nodes {
 		if s := n.store.Load(); s != nil {
 			if t := s.Table(); t != nil && t.ByID(id) != nil {
-				return true
+				return nil
 			}
 		}
 	}
-	return false
+	var known []topology.RegionID
+	for _, r := range c.regions() {
+		known = append(known, r.ID)
+	}
+	return fmt.Errorf("%w %d; want one of %s", ErrNoRegion, id, regionList(known))
+}
+
+// regionList prints region ids in ascending order, those in a row as a range: "1-8, 12".
+func regionList(ids []topology.RegionID) string {
+	ids = slices.Sorted(slices.Values(ids))
+	var out []string
+	for i, j := 0, 0; i < len(ids); i = j {
+		for j = i + 1; j < len(ids) && ids[j] == ids[j-1]+1; j++ {
+		}
+		if text := fmt.Sprint(ids[i]); j-i == 1 {
+			out = append(out, text)
+		} else {
+			out = append(out, fmt.Sprintf("%s-%d", text, ids[j-1]))
+		}
+	}
+	return strings.Join(out, ", ")
 }
 
 // regions returns the regions by all that the stores which run know, ascending. If none runs they are those that were

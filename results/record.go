@@ -205,9 +205,10 @@ type GeneratorLoad struct {
 
 // Event is something that the schedule of a run did.
 type Event struct {
-	At    float64 `json:"at"` // seconds from the start of the measured part
-	Do    string  `json:"do"`
-	Error string  `json:"error,omitempty"`
+	At      float64 `json:"at"` // seconds from the start of the measured part
+	Do      string  `json:"do"`
+	Outcome string  `json:"outcome,omitempty"` // what has come of it, if Do does not tell
+	Error   string  `json:"error,omitempty"`
 }
 
 // Incidents counts what happened besides good answers.

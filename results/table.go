@@ -249,9 +249,12 @@ func notes(h Header, s Summary) []string {
 		add("first %s: %s", k, s.FirstErrors[k])
 	}
 	for _, e := range s.Events {
-		if line := fmt.Sprintf("at %.1f s: %s", e.At, e.Do); e.Error != "" {
+		switch line := fmt.Sprintf("at %.1f s: %s", e.At, e.Do); {
+		case e.Error != "":
 			add("%s: failed: %s", line, e.Error)
-		} else {
+		case e.Outcome != "":
+			add("%s: %s", line, e.Outcome)
+		default:
 			add("%s", line)
 		}
 	}

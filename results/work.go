@@ -87,6 +87,12 @@ func (w Work) lines(h Header, ops int64) (out []string) {
 	if n := w["leader_changes"]; n > 0 {
 		parts = append(parts, plural(n, "leader change"))
 	}
+	if n := w["splits"]; n > 0 {
+		parts = append(parts, plural(n, "split"))
+	}
+	if n := w["merges"]; n > 0 {
+		parts = append(parts, plural(n, "merge"))
+	}
 	if len(parts) > 0 {
 		out = append(out, "work: "+strings.Join(parts, ", "))
 	}

@@ -25,8 +25,9 @@ func ctlCommand(p process) *cobra.Command {
 	var f ctlFlags
 	c := &cobra.Command{
 		Use:   "ctl",
-		Short: "See the state of a running cluster, and hurt it on purpose",
-		Long: `See the state of a running cluster, and hurt it on purpose: kill stores, cut links, make disks fail, move leaders.
+		Short: "See the state of a running cluster, split and merge its regions, and hurt it on purpose",
+		Long: `See the state of a running cluster, split and merge its regions, and hurt it on purpose: kill stores, cut links,
+make disks fail, move leaders.
 
 A neokv serve listens for this on its control port, on loopback. Without --control, ctl takes the only cluster that
 this user runs.
@@ -38,7 +39,9 @@ resume, restart, mend, or heal, which ends all.`,
   neokv ctl partition 1 2,3
   neokv ctl link 1 2 delay=20ms jitter=5ms loss=1%
   neokv ctl disk 3 hang
-  neokv ctl heal`,
+  neokv ctl heal
+  neokv ctl split 3 5000
+  neokv ctl merge 3`,
 		Args: verbsOnly,
 		RunE: wantVerb,
 	}
@@ -112,14 +115,18 @@ func ctlDo(p process, f *ctlFlags, v fault.Verb) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			status, err := client.Inject(c.Context(), want)
+			done, err := client.Inject(c.Context(), want)
 			if errors.Is(err, admin.ErrInvalid) {
 				return &usageError{"ctl: " + err.Error()}
 			}
 			if err != nil {
 				return err
 			}
-			printFaults(p.stdout, status.Faults)
+			if done.Outcome != "" {
+				fmt.Fprintln(p.stdout, done.Outcome)
+			} else {
+				printFaults(p.stdout, done.Faults)
+			}
 			return nil
 		},
 	}
@@ -200,8 +207,9 @@ func printStatus(w io.Writer, s neokv.ClusterStatus) {
 	}
 	fmt.Fprintln(w)
 	t = tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "REGION\tSLOTS\tLEADER\tTERM\tREPLICAS")
+	fmt.Fprintln(t, "REGION\tSLOTS\tVERSION\tLEADER\tTERM\tREPLICAS")
 	well := 0
+	var changes []string
 	for _, r := range s.Regions {
 		leader, ill := fmt.Sprint(r.Leader), r.Leader == 0
 		if r.Leader == 0 {
@@ -222,15 +230,21 @@ func printStatus(w io.Writer, s neokv.ClusterStatus) {
 				replicas = append(replicas, fmt.Sprint(x.Store))
 			}
 		}
-		if !ill && !r.Pinned && len(s.Regions) > shownRegions {
+		if r.Change != "" {
+			changes = append(changes, fmt.Sprintf("region %d %s", r.Region, r.Change))
+		}
+		if !ill && !r.Pinned && r.Change == "" && len(s.Regions) > shownRegions {
 			well++
 			continue
 		}
-		fmt.Fprintf(t, "%d\t%s\t%s\t%d\t%s\n", r.Region, r.Slots, leader, r.Term, strings.Join(replicas, ", "))
+		fmt.Fprintf(t, "%d\t%s\t%d\t%s\t%d\t%s\n", r.Region, r.Slots, r.Version, leader, r.Term, strings.Join(replicas, ", "))
 	}
 	t.Flush()
 	if well > 0 {
 		fmt.Fprintf(w, "%d regions with a leader and all replicas are left out\n", well)
+	}
+	for _, text := range changes {
+		fmt.Fprintln(w, text)
 	}
 	fmt.Fprintln(w)
 	printFaults(w, s.Faults)
@@ -306,7 +320,7 @@ func (m watchModel) View() tea.View { return tea.NewView(string(m)) }
 
 // scheduledFaults are the faults of a schedule: a bench.FaultInjector.
 type scheduledFaults struct {
-	do func(context.Context, fault.Fault) error // set before the load begins
+	do func(context.Context, fault.Fault) (outcome string, err error) // set before the load begins
 	// of is the cluster that is about to be booted, the zero value for one that runs already.
 	of settings.ClusterKnobs
 }
@@ -321,10 +335,10 @@ func (s *scheduledFaults) Check(text string) error {
 }
 
 // Inject is part of bench.FaultInjector.
-func (s *scheduledFaults) Inject(ctx context.Context, text string) error {
+func (s *scheduledFaults) Inject(ctx context.Context, text string) (outcome string, err error) {
 	f, err := fault.Parse(text)
 	if err != nil {
-		return err
+		return "", err
 	}
 	return s.do(ctx, f)
 }
@@ -345,9 +359,9 @@ func (s *scheduledFaults) reach(ctx context.Context, p process, o bench.Options)
 		return fmt.Errorf("the schedule has faults, and no neokv serve of this user is at %s", strings.Join(o.Targets, ","))
 	}
 	client := all[i].Client()
-	s.do = func(ctx context.Context, f fault.Fault) error {
-		_, err := client.Inject(ctx, f)
-		return err
+	s.do = func(ctx context.Context, f fault.Fault) (string, error) {
+		done, err := client.Inject(ctx, f)
+		return done.Outcome, err
 	}
 	return nil
 }

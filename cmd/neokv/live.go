@@ -477,11 +477,13 @@ func (m liveModel) foot() (lines []string) {
 	if len(m.events) > 0 {
 		e := m.events[len(m.events)-1]
 		text := fmt.Sprintf("at %s: %s", time.Duration(e.At*float64(time.Second)).Round(time.Millisecond), shown(e.Do))
-		if e.Error != "" {
-			lines = append(lines, text+" "+bad.Render("failed: "+shown(e.Error)))
-		} else {
-			lines = append(lines, text)
+		switch {
+		case e.Error != "":
+			text += " " + bad.Render("failed: "+shown(e.Error))
+		case e.Outcome != "":
+			text += ": " + shown(e.Outcome)
 		}
+		lines = append(lines, text)
 	}
 	return lines
 }

@@ -3,7 +3,8 @@
 // user can read, with a token that every request must show; Find reads these files.
 //
 //	GET  /v1/status   the state of the cluster, as JSON: neokv.ClusterStatus
-//	POST /v1/do       carries out the fault whose text is the body; 400 if the text is wrong, 409 if it cannot be done
+//	POST /v1/do       carries out the fault whose text is the body; as JSON: Done; 400 if the text is wrong or names what
+//	                  the cluster does not have, 409 if it cannot be done
 package admin
 
 import (
@@ -81,11 +82,15 @@ func Handler(c *neokv.Cluster, token string) http.Handler {
 			refuse(w, http.StatusBadRequest, err)
 			return
 		}
-		if err := c.Inject(r.Context(), f); err != nil {
+		outcome, err := c.Perform(r.Context(), f)
+		switch {
+		case errors.Is(err, neokv.ErrNoRegion):
+			refuse(w, http.StatusBadRequest, err)
+		case err != nil:
 			refuse(w, http.StatusConflict, err)
-			return
+		default:
+			answer(w, http.StatusOK, Done{c.Status(), outcome})
 		}
-		answer(w, http.StatusOK, c.Status())
 	})
 	want := []byte("Bearer " + token)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -110,6 +115,13 @@ type errorBody struct {
 
 func refuse(w http.ResponseWriter, status int, err error) { answer(w, status, errorBody{err.Error()}) }
 
+// Done is the answer to a fault that has been carried out: the state of the cluster after it, and what has come of it, as
+// neokv.Cluster.Perform says it.
+type Done struct {
+	neokv.ClusterStatus
+	Outcome string `json:"outcome,omitempty"`
+}
+
 // ControlClient talks to a control port.
 type ControlClient struct {
 	Addr, Token string
@@ -123,10 +135,9 @@ func (c *ControlClient) Status(ctx context.Context) (s neokv.ClusterStatus, err 
 	return s, c.ask(ctx, http.MethodGet, "/v1/status", "", &s)
 }
 
-// Inject has the cluster carry out a fault, and returns the state of the cluster after it. The error is ErrInvalid if
-// the cluster does not know what the fault names.
-func (c *ControlClient) Inject(ctx context.Context, f fault.Fault) (s neokv.ClusterStatus, err error) {
-	return s, c.ask(ctx, http.MethodPost, "/v1/do", f.String(), &s)
+// Inject has the cluster carry out a fault. The error is ErrInvalid if the cluster does not know what the fault names.
+func (c *ControlClient) Inject(ctx context.Context, f fault.Fault) (d Done, err error) {
+	return d, c.ask(ctx, http.MethodPost, "/v1/do", f.String(), &d)
 }
 
 func (c *ControlClient) ask(ctx context.Context, method, path, body string, into any) error {

@@ -51,7 +51,7 @@ func listen(t *testing.T, c *neokv.Cluster) *Port {
 func TestClient(t *testing.T) {
 	p := listen(t, start(t))
 	client := &ControlClient{p.Addr(), p.token}
-	do := func(text string) (neokv.ClusterStatus, error) {
+	do := func(text string) (Done, error) {
 		t.Helper()
 		f, err := fault.Parse(text)
 		if err != nil {
@@ -75,8 +75,19 @@ func TestClient(t *testing.T) {
 	if s, err = do("heal"); err != nil || len(s.Faults) != 0 {
 		t.Errorf("after heal: %+v, %v", s, err)
 	}
-	if s, err = client.Status(t.Context()); err != nil || len(s.Stores) != 3 || len(s.Regions) != 8 {
-		t.Errorf("status = %+v, %v", s, err)
+	if _, err = do("merge 9"); !errors.Is(err, ErrInvalid) {
+		t.Errorf("merge of a region that there is not: %v; want ErrInvalid", err)
+	}
+	const outcome = "region 8 is split at slot 16000: region 9 has slots 16000-16383"
+	if s, err = do("split 8 16000"); err != nil || s.Outcome != outcome {
+		t.Errorf("after a split: %+v, %v; want the outcome %q", s, err, outcome)
+	}
+	if _, err = do("merge 9"); err == nil || errors.Is(err, ErrInvalid) {
+		t.Errorf("merge of the last region: %v", err)
+	}
+	status, err := client.Status(t.Context())
+	if err != nil || len(status.Stores) != 3 || len(status.Regions) != 9 {
+		t.Errorf("status = %+v, %v", status, err)
 	}
 }
 

@@ -61,7 +61,7 @@ var All = []Line{
 	{"store_N_state", Fact, Cluster, "`ok`, `stopped`, or `failed:` and why, of each store N; on the proxy port only"},
 	{"stores", Fact, Cluster, "stores of the cluster"},
 	{"replicas", Fact, Cluster, "replicas of a region"},
-	{"regions", Fact, Cluster, "regions of the cluster"},
+	{"regions", Fact, Cluster, "regions of the cluster at present"},
 	{"in_memory", Fact, Cluster, "1 where the data is in memory, else 0"},
 	{"wal_sync", Fact, Cluster, "the setting `engine.wal_sync`"},
 	{"raft_transport", Fact, Cluster, "the setting `raft.transport`"},
@@ -110,6 +110,9 @@ var All = []Line{
 	{"elections", Counter, Store,
 		"terms in which a replica of this store asked others for their votes, including those of the meta group"},
 	{"leader_changes", Counter, Store, "terms in which a replica of this store began to serve its region"},
+
+	{"splits", Counter, Store, "splits of regions that this store led"},
+	{"merges", Counter, Store, "merges in which a region that this store led took its right neighbour over"},
 
 	{"snapshots_sent", Counter, Store, "region snapshots sent to other stores"},
 	{"snapshots_received", Counter, Store, "region snapshots installed"},

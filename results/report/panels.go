@@ -149,10 +149,12 @@ func targetPanels(subjects []results.ResultFile) []chartPlan {
 			[]tracePlan{flow("flushes", "memtable_flushes"), flow("compactions", "compactions")}},
 		{"Write stalls", "Time that writes waited for flushes or compactions, over all stores.",
 			"ms per second", []tracePlan{scaled("writes waited", "write_stall_us", 1e-3)}},
-		{"Leaders and stalls", "Elections, terms in which a replica began to lead, write stalls, and snapshots sent.",
+		{"Leaders and stalls", "Elections, terms in which a replica began to lead, write stalls, snapshots sent, and " +
+			"splits and merges of regions.",
 			"per second", []tracePlan{
 				flow("elections", "elections"), flow("leader changes", "leader_changes"),
 				flow("write stalls", "write_stalls"), flow("snapshots", "snapshots_sent"),
+				flow("splits", "splits"), flow("merges", "merges"),
 			}},
 		{"Batches", "Commands that share a Raft entry.", "commands per entry",
 			[]tracePlan{ratio("commands per entry", 1, "raft_commands", "raft_entries")}},

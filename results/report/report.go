@@ -68,7 +68,7 @@ type shownTable struct {
 }
 
 // shownEvent is a row of the table of events. The charts have its mark.
-type shownEvent struct{ Mark, At, Do, Error string }
+type shownEvent struct{ Mark, At, Do, Outcome string }
 
 type shownStep struct {
 	Letter, Group, Rate, Reached, P50, P99, P999, Max, Why string
@@ -165,7 +165,11 @@ func shownEvents(subjects []results.ResultFile) []shownEvent {
 			if len(subjects) > 1 {
 				mark = letter(i) + " " + mark
 			}
-			out = append(out, shownEvent{mark, fmt.Sprintf("%.1f s", e.At), e.Do, e.Error})
+			outcome := e.Outcome
+			if e.Error != "" {
+				outcome = "failed: " + e.Error
+			}
+			out = append(out, shownEvent{mark, fmt.Sprintf("%.1f s", e.At), e.Do, outcome})
 		}
 	}
 	return out

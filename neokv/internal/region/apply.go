@@ -37,6 +37,7 @@ type machine struct {
 	writer  redis.Writer
 	args    [][]byte
 	claimed []*proposal
+	mine    bool // the present entry was proposed here
 	discard redis.Reply
 	buf     []byte
 
@@ -289,7 +290,8 @@ func (m *machine) apply(w *redis.Writer, e *sm.Entry) error {
 		return err
 	}
 	var b *proposal
-	if h.store == m.o.Store && h.incarnation == m.o.Incarnation {
+	m.mine = h.store == m.o.Store && h.incarnation == m.o.Incarnation
+	if m.mine {
 		if b = m.proposer.claim(h.sequence); b != nil {
 			m.claimed = append(m.claimed, b)
 		}

@@ -213,7 +213,9 @@ func (m *machine) split(w *redis.Writer, args [][]byte, out *redis.Reply) error 
 	if err := m.settleChange(w); err != nil {
 		return err
 	}
-	m.counters.Splits.Add(1)
+	if m.mine {
+		m.counters.Splits.Add(1)
+	}
 	out.Int(int64(w.Index))
 	return nil
 }
@@ -268,7 +270,9 @@ func (m *machine) merge(w *redis.Writer, args [][]byte, out *redis.Reply) error 
 	}
 	m.expiry.Notice(0) // records of the right region may expire any time
 	m.orphanWrites.Add(1)
-	m.counters.Merges.Add(1)
+	if m.mine {
+		m.counters.Merges.Add(1)
+	}
 	out.Int(int64(w.Index))
 	return nil
 }

@@ -111,8 +111,8 @@ func (s *Store) leading(id topology.RegionID) (*region.Replica, error) {
 }
 
 // Split splits a region, which this store must lead, so that a new region has its slots from at on. It returns the new
-// region. It returns when the new region has taken its first entry, or at the latest when ctx ends. The reason, which may
-// be empty, is for the cluster's log.
+// region. It returns when the new region has taken its first entry, or at the latest when ctx ends. A reason, if there
+// is one, has the store tell of the split.
 func (s *Store) Split(ctx context.Context, id topology.RegionID, at topology.Slot,
 	reason string) (topology.RegionID, error) {
 	ctx, end, err := s.driver(ctx)
@@ -154,8 +154,10 @@ func (s *Store) Split(ctx context.Context, id topology.RegionID, at topology.Slo
 	if err := r.Split(ctx, time.Now().Add(stepTime), begun, at, child, peers); err != nil {
 		return 0, err // settleChange ends it
 	}
-	s.tell("region %d is split at slot %d: region %d has slots %v%s", id, at, child,
-		topology.SlotRange{First: at, Last: desc.Slots.Last}, because(reason))
+	if reason != "" {
+		s.tell("region %d is split at slot %d: region %d has slots %v (%s)", id, at, child,
+			topology.SlotRange{First: at, Last: desc.Slots.Last}, reason)
+	}
 	for !s.hasBegun(child) {
 		if !pause(ctx) {
 			return child, nil
@@ -166,14 +168,6 @@ func (s *Store) Split(ctx context.Context, id topology.RegionID, at topology.Slo
 		err = nil // the child is there; settleChange ends the change
 	}
 	return child, err
-}
-
-// because returns a reason as the end of a sentence.
-func because(reason string) string {
-	if reason == "" {
-		return ""
-	}
-	return " (" + reason + ")"
 }
 
 // spread returns a region's replicas with the one in front that is to lead a child: on the store that is the home of the
@@ -213,8 +207,8 @@ func pause(ctx context.Context) bool {
 	}
 }
 
-// Merge merges a region's right neighbour into it, and returns that one. This store must lead the region. The reason,
-// which may be empty, is for the cluster's log.
+// Merge merges a region's right neighbour into it, and returns that one. This store must lead the region. A reason,
+// if there is one, has the store tell of the merge.
 func (s *Store) Merge(ctx context.Context, left topology.RegionID, reason string) (right topology.RegionID, err error) {
 	ctx, end, err := s.driver(ctx)
 	if err != nil {
@@ -251,8 +245,9 @@ func (s *Store) Merge(ctx context.Context, left topology.RegionID, reason string
 		s.callOff(r, neighbour.ID, begun)
 		return 0, err
 	}
-	now, _ := r.Region()
-	s.tell("region %d has taken region %d over: it has slots %v%s", left, neighbour.ID, now.Slots, because(reason))
+	if now, _ := r.Region(); reason != "" {
+		s.tell("region %d has taken region %d over: it has slots %v (%s)", left, neighbour.ID, now.Slots, reason)
+	}
 	s.endMerge(ctx, r, begun)
 	return neighbour.ID, nil
 }
@@ -517,7 +512,8 @@ func (s *Store) everyStore(ctx context.Context, r *topology.Region, is func(boun
 	wg.Wait()
 	if len(late) > 0 {
 		slices.Sort(late)
-		return fmt.Errorf("region %d: the replicas on stores %v are not there in time", r.ID, late)
+		return fmt.Errorf("region %d: the replicas on stores %v are down or behind; a merge waits for all, but not for long",
+			r.ID, late)
 	}
 	return nil
 }

@@ -477,6 +477,7 @@ func (s *Store) makeTable() {
 		leader, term, _ := replica.Leading()
 		entry.Told, entry.Leader, entry.Term = entry.Leader, r.StoreOf(leader), term
 	}
+	slices.SortFunc(regions, func(a, b route.LedRegion) int { return int(a.Slots.First) - int(b.Slots.First) })
 	epoch := uint64(1)
 	if old := s.table.Load(); old != nil {
 		if slices.Equal(old.Stores, stores) && slices.EqualFunc(old.Regions, regions, sameLed) && old.Alone == s.alone {

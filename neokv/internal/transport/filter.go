@@ -227,9 +227,9 @@ func (f *filter) out(m *pb.Message, now time.Time) verdict {
 		if m.Reject {
 			return pass
 		}
-		return f.preVote(region, now)
+		return f.preVote(region, false, now)
 	case pb.RequestPreVote:
-		return f.preVote(region, now)
+		return f.preVote(region, true, now)
 	default:
 		return pass
 	}
@@ -299,15 +299,23 @@ func (f *filter) support(region topology.RegionID, m *pb.Message, now time.Time)
 }
 
 // preVote judges a message of a campaign that binds nobody yet.
-func (f *filter) preVote(region topology.RegionID, now time.Time) verdict {
+func (f *filter) preVote(region topology.RegionID, ask bool, now time.Time) verdict {
 	s := f.of(region)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.bound(timedOut, now) && !f.noPromise {
 		return withheld
 	}
+	if f.booting && ask && len(s.heard) == 0 && now.Sub(f.start) < bootPatience {
+		return withheld
+	}
 	return pass
 }
+
+// bootPatience is how long a store that boots with the whole cluster leaves the first election of each region to the
+// store that is to lead it. With many regions replicas start faster than that store can campaign, and their time-outs
+// would make all of them campaign against each other.
+const bootPatience = 3 * time.Second
 
 // bound reports whether a promise forbids to support a campaign.
 func (s *support) bound(c campaign, now time.Time) bool {
