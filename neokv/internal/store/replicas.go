@@ -326,6 +326,7 @@ func (s *Store) remove(id topology.RegionID, r *region.Replica) error {
 		return fmt.Errorf("region %d: remove replica %d: %w", id, replica, err)
 	}
 	s.endpoint.Forget(id)
+	s.counters.end(id)
 	return nil
 }
 
