@@ -11,7 +11,7 @@ import (
 
 // DrawOptions say what schedules Draw makes.
 type DrawOptions struct {
-	Stores, Regions int           // of the cluster
+	Stores, Regions int           // of the cluster; regions that are there at times
 	Length          time.Duration // of the schedule; all of it has ended by then
 	Verbs           []Verb        // which faults happen; Drawn lists the allowed ones, and Transfer allows StepDown, too
 	Gap             time.Duration // the mean time between two events of one verb
@@ -207,5 +207,5 @@ func drawSplit(r *rand.Rand, o DrawOptions, e *FaultEvent) {
 	}
 }
 
-// drawMerge draws a region, which gets its right neighbour. It draws more numbers than there are regions at first.
-func drawMerge(r *rand.Rand, o DrawOptions, e *FaultEvent) { e.Fault.Region = 1 + r.IntN(4*o.Regions) }
+// drawMerge draws a region, which takes its right neighbour over.
+func drawMerge(r *rand.Rand, o DrawOptions, e *FaultEvent) { e.Fault.Region = 1 + r.IntN(o.Regions) }

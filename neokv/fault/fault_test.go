@@ -159,6 +159,13 @@ func TestDraw(t *testing.T) {
 			}
 		}
 	}
+	given := o
+	given.Verbs, given.Slots = []Verb{Split}, []int{100, 16383}
+	for _, e := range Draw(rand.New(rand.NewPCG(1, 1)), given) {
+		if e.Fault.Verb != Split || !slices.Contains(given.Slots, e.Fault.Slot) {
+			t.Errorf("%s was drawn; want a split before one of the slots %d", e.Fault, given.Slots)
+		}
+	}
 	kills := func(s Schedule) Schedule {
 		return slices.DeleteFunc(s, func(e FaultEvent) bool { return e.Fault.Verb != Kill })
 	}

@@ -342,6 +342,8 @@ func (m *machine) refusal(h *entryHeader, commands []byte) error {
 		return ErrNotLeader
 	case len(commands) == 0 || isChange(commands):
 		return nil
+	case m.o.Faults.AnySweep && bytes.Contains(commands, []byte("\x05swept")):
+		return nil
 	case h.bounds != 0 && h.bounds != m.state.Version && !m.o.Faults.AnyBounds, m.state.Phase != keys.Serving:
 		return ErrBounds
 	}

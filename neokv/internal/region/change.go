@@ -246,6 +246,9 @@ func (m *machine) merge(w *redis.Writer, args [][]byte, out *redis.Reply) error 
 		if right == 0 {
 			return left
 		}
+		if m.o.Faults.AnySweep {
+			return max(left, right)
+		}
 		return w.Index
 	}
 	s.LegacyAt, s.CollectedAt = at(s.LegacyAt, right.LegacyAt), at(s.CollectedAt, right.CollectedAt)

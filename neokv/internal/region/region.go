@@ -94,6 +94,7 @@ type Faults struct {
 	EmptyChild   bool                            // a split leaves the child's data to nobody
 	AnyCut       bool                            // the log is cut whatever change is open
 	FlushSpace   bool                            // a flush deletes the data of neighbours
+	AnySweep     bool                            // apply accepts a sweep under other bounds, and of both sides of a merge
 	MapOrder     bool                            // a write makes its random choice by the order of a Go map
 	LocalClock   bool                            // readers and apply judge expiry by their store's own clock alone
 	BeforeWrite  func(topology.RegionID, uint64) // runs between reading the term and proposing

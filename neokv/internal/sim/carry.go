@@ -219,19 +219,7 @@ func (x *carrier) change(f fault.Fault) error {
 	if f.Slot == 0 {
 		f.Region = int(x.s.regionOf(f.Region))
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	go func() {
-		select {
-		case <-x.s.over:
-			cancel()
-		case <-ctx.Done():
-		}
-	}()
-	x.s.h.note("%s: begins", f)
-	err := x.s.c.Inject(ctx, f)
-	x.s.h.note("%s: %v", f, err)
-	return err
+	return x.s.change(f)
 }
 
 // neighbours are the regions whose right neighbours have replicas on the same stores.

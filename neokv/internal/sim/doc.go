@@ -13,6 +13,7 @@
 //   - explain.go says of a history that is wrong whether a write was lost, a read was stale, or what else.
 //   - replicas.go compares what the replicas of a region hold, while the plan runs and at its end.
 //   - logs.go compares what the replicas of a region have taken from the log.
+//   - bounds.go checks the bounds of regions, which split and merge, while the plan runs and at its end.
 //   - liveness.go checks that all regions take writes soon after faults have ended.
 //   - floors.go says how much the runs of a plan must have done to prove anything, states.go which states a sweep
 //     of torture must have reached.

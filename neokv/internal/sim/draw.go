@@ -106,7 +106,7 @@ func (x scenario) draw(seed uint64, length time.Duration) scenario {
 		}
 	}
 	out.schedule = fault.Draw(r, fault.DrawOptions{
-		Stores: shape.Stores, Regions: simRegions, Length: length, Verbs: chosen,
+		Stores: shape.Stores, Regions: 2 * simRegions, Length: length, Verbs: chosen,
 		Gap: 300 * time.Millisecond << r.IntN(4), Slots: splitSlots,
 	})
 	// It comes last, so that the seeds of before have the same schedules.

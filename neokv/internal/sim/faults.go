@@ -33,4 +33,10 @@ var faults = []happening{
 	{"move leaders away and back", returning, nil},
 	{"hold writes while leaders move", lateWrites, (*sim).holdWrites},
 	{"hold increments while others pass", overtaken, (*sim).holdWrites},
+
+	{"split and merge regions", changing, nil},
+	{"hold pushes while regions split", latePushes, (*sim).holdWrites},
+	{"split regions whose leaders apply it late", slowSplits, nil},
+	{"flush regions without keys", flushing, nil},
+	{"hold sweeps while regions merge", lateSweeps, (*sim).holdWrites},
 }

@@ -48,5 +48,10 @@ var least = map[string]simStats{
 	"unknown-retried":      {Acknowledged: 5000, Kills: 30, Ends: 2, Compared: 15},
 	"map-order":            {Acknowledged: 3000, Transfers: 100, Compared: 50},
 	"journal-unsynced":     {Acknowledged: 3600, Kills: 120, Ends: 40, Compared: 30},
+	"old-bounds":           {Acknowledged: 1000, Compared: 20},
+	"lease-split":          {Acknowledged: 1000, Compared: 20},
+	"freeze-unsynced":      {Acknowledged: 2000, Kills: 20, Compared: 5},
+	"flush-neighbours":     {Acknowledged: 1000, Compared: 20},
+	"sweep-straddles":      {Acknowledged: 1000, Compared: 20},
 	"journal-not-replayed": {Acknowledged: 3600, Kills: 120, Ends: 40, Compared: 30},
 }

@@ -21,6 +21,7 @@ var payloads = maphash.MakeSeed()
 // observe hears of every entry that reaches apply. All replicas must make the same of an entry, and a replica that
 // applies it again after a restart, too.
 func (s *sim) observe(st topology.StoreID, r topology.RegionID, index, tag uint64, payload []byte, refusal error) {
+	s.slowDown(st, r, payload)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.entries[r] == nil {

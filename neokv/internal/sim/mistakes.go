@@ -87,6 +87,8 @@ var mistakes = []mistake{
 		func(h *seam.Hooks) { h.Store.EarlyMerge = true }},
 	{"freeze-unsynced", "a merge does not wait until the freeze is synced everywhere",
 		func(h *seam.Hooks) { h.Store.UnsyncedFreeze = true }},
+	{"sweep-straddles", "a sweep that began before a merge counts for what the merge brought",
+		func(h *seam.Hooks) { h.Store.Region.AnySweep = true }},
 	{"flush-neighbours", "FLUSHDB deletes the data of all regions of a data space",
 		func(h *seam.Hooks) { h.Store.Region.FlushSpace = true }},
 }

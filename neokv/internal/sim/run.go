@@ -44,6 +44,7 @@ type sim struct {
 	ended  bool            // the whole process was killed, and no store has started since
 
 	gate  *writeGate // for the faults that hold writes
+	slow  atomic.Pointer[slowApply]
 	disks [maxStores]slowDisk
 	skews [maxStores]atomic.Int64 // by store: how many ns its clock is ahead
 
