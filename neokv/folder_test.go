@@ -229,17 +229,18 @@ func TestOlderFolder(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, format := range []string{`"format": 1`, `"format": 2`, `"format": 3`, `"format": 4`, `"format": 5`} {
-		older := bytes.Replace(text, []byte(`"format": 6`), []byte(format), 1)
+	for _, format := range []string{`"format": 1`, `"format": 2`, `"format": 3`, `"format": 4`, `"format": 5`, `"format": 6`} {
+		older := bytes.Replace(text, []byte(`"format": 7`), []byte(format), 1)
 		if err := os.WriteFile(name, older, 0o600); err != nil || bytes.Equal(older, text) {
-			t.Fatalf("record %s, error %v; want format 6", text, err)
+			t.Fatalf("record %s, error %v; want format 7", text, err)
 		}
 		c = start(t, Config{Dir: dir})
 		if v, err := goRedis(t, c).Get(t.Context(), "kept").Result(); err != nil || v != "yes" {
 			t.Errorf("%s: GET = %q, %v", format, v, err)
 		}
-		if got, err := os.ReadFile(name); err != nil || !bytes.Equal(got, text) {
-			t.Errorf("%s: record %s, error %v; want %s", format, got, err, text)
+		want := bytes.Replace(text, []byte("\n}"), []byte(",\n  \"own_spaces\": true\n}"), 1)
+		if got, err := os.ReadFile(name); err != nil || !bytes.Equal(got, want) {
+			t.Errorf("%s: record %s, error %v; want %s", format, got, err, want)
 		}
 		if err := c.Close(); err != nil {
 			t.Fatal(err)

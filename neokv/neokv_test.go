@@ -177,7 +177,7 @@ func TestRefusedFolders(t *testing.T) {
 		}
 	}
 	write(`{"format": 9, "cluster": "00112233445566778899aabbccddeeff", "stores": 3, "replicas": 3, "regions": 8}`)
-	startRefused(t, Config{Dir: dir}, "has format 9, this program reads 1 to 6, and writes 6")
+	startRefused(t, Config{Dir: dir}, "has format 9, this program reads 1 to 7, and writes 7")
 	write(`{"format": 1, "cluster": "zz", "stores": 3, "replicas": 3, "regions": 8}`)
 	startRefused(t, Config{Dir: dir}, `cluster id "zz": want 32 hex digits`)
 	write(`{`)

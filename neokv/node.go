@@ -104,7 +104,8 @@ func (n *storePlace) start(ln net.Listener, booting bool) error {
 		ID: n.id, FS: fs, Dir: n.dir, WALDir: n.walDir, Network: c.network, Settings: c.settings, Host: host,
 		Port: number, Cluster: n.cluster, Initial: n.initial, Booting: booting, Rand: random, Faults: faults,
 		Pinned: c.pinned, OnFail: func(err error) { n.fail(fs, err) },
-		OnServe: func(r topology.RegionID, term uint64) { c.event("region %d: store %d leads, term %d", r, n.id, term) },
+		OnChange: func(text string) { c.event("%s", text) },
+		OnServe:  func(r topology.RegionID, term uint64) { c.event("region %d: store %d leads, term %d", r, n.id, term) },
 	})
 	if err != nil {
 		if ln != nil {

@@ -106,7 +106,7 @@ type proxied struct {
 }
 
 // proxyTable returns the proxy's slot table. It joins what each store says of itself: the leader of a region is the
-// store that serves it in the latest term. proxyTable makes a new table only when a store has published one.
+// store that serves it in the latest term, and its bounds are the newest that a store knows. proxyTable makes a new table only when a store has published one.
 func (c *Cluster) proxyTable() *route.Table {
 	old := c.proxied.Load()
 	fresh := old != nil
@@ -125,6 +125,7 @@ func (c *Cluster) proxyTable() *route.Table {
 	next := &proxied{from: make([]*route.Table, len(c.nodes))}
 	var best *route.Table
 	leaders := make(map[topology.RegionID]route.LedRegion)
+	newest := make(map[topology.RegionID]route.LedRegion)
 	for i, n := range c.nodes {
 		s := n.store.Load()
 		if s == nil || s.Failed() != nil {
@@ -141,15 +142,18 @@ func (c *Cluster) proxyTable() *route.Table {
 			if r.Leader == n.id && r.Term >= leaders[r.ID].Term {
 				leaders[r.ID] = r
 			}
+			if known, ok := newest[r.ID]; !ok || r.Version > known.Version {
+				newest[r.ID] = r
+			}
 		}
 	}
 	if best == nil {
 		return nil
 	}
-	regions := make([]route.LedRegion, len(best.Regions))
-	for i, r := range best.Regions {
-		r.Leader, r.Term = leaders[r.ID].Leader, leaders[r.ID].Term
-		regions[i] = r
+	regions := make([]route.LedRegion, 0, len(newest))
+	for id, r := range newest {
+		r.Leader, r.Term = leaders[id].Leader, leaders[id].Term
+		regions = append(regions, r)
 	}
 	epoch := uint64(1)
 	if old != nil && old.table != nil {

@@ -26,7 +26,7 @@ func (c *Cluster) split(ctx context.Context, id topology.RegionID, at topology.S
 		if slot == 0 {
 			slot = desc.Slots.First + topology.Slot(desc.Slots.Count()/2)
 		}
-		child, err := s.Split(ctx, id, slot)
+		child, err := s.Split(ctx, id, slot, "")
 		if err == nil {
 			outcome = fmt.Sprintf("region %d is split at slot %d: region %d has slots %s", id, slot, child,
 				topology.SlotRange{First: slot, Last: desc.Slots.Last})
@@ -39,7 +39,7 @@ func (c *Cluster) split(ctx context.Context, id topology.RegionID, at topology.S
 // merge merges the right neighbour of a region into it.
 func (c *Cluster) merge(ctx context.Context, id topology.RegionID) (outcome string, err error) {
 	err = c.atLeader(ctx, id, func(ctx context.Context, s *store.Store) error {
-		right, err := s.Merge(ctx, id)
+		right, err := s.Merge(ctx, id, "")
 		if err == nil {
 			outcome = fmt.Sprintf("region %d has taken region %d over", id, right)
 			if r := s.Replica(id); r != nil {
@@ -65,8 +65,8 @@ func (c *Cluster) atLeader(ctx context.Context, id topology.RegionID,
 					return err
 				}
 			}
-		} else if err := c.checkRegion(id); err != nil {
-			return err
+		} else if !c.hasRegion(id) {
+			return fmt.Errorf("%w %d; want %s", ErrNoRegion, id, c.regionIDs())
 		}
 		select {
 		case <-ctx.Done():
@@ -81,36 +81,32 @@ func (c *Cluster) atLeader(ctx context.Context, id topology.RegionID,
 // ErrNoRegion is in the error of a fault that names a region which the cluster does not have.
 var ErrNoRegion = errors.New("there is no region")
 
-// checkRegion returns an error, which is ErrNoRegion and names the regions that there are, if no store knows of a region.
-func (c *Cluster) checkRegion(id topology.RegionID) error {
-	for _, n := range c.nodes {
-		if s := n.store.Load(); s != nil {
-			if t := s.Table(); t != nil && t.ByID(id) != nil {
-				return nil
-			}
-		}
-	}
-	var known []topology.RegionID
-	for _, r := range c.regions() {
-		known = append(known, r.ID)
-	}
-	return fmt.Errorf("%w %d; want one of %s", ErrNoRegion, id, regionList(known))
+// hasRegion reports whether the cluster has a region.
+func (c *Cluster) hasRegion(id topology.RegionID) bool {
+	return slices.ContainsFunc(c.regions(), func(r topology.Region) bool { return r.ID == id })
 }
 
-// regionList prints region ids in ascending order, those in a row as a range: "1-8, 12".
-func regionList(ids []topology.RegionID) string {
-	ids = slices.Sorted(slices.Values(ids))
-	var out []string
-	for i, j := 0, 0; i < len(ids); i = j {
-		for j = i + 1; j < len(ids) && ids[j] == ids[j-1]+1; j++ {
-		}
-		if text := fmt.Sprint(ids[i]); j-i == 1 {
-			out = append(out, text)
-		} else {
-			out = append(out, fmt.Sprintf("%s-%d", text, ids[j-1]))
-		}
+// regionIDs returns the ids of the regions as text, such as "1 to 8, 11".
+func (c *Cluster) regionIDs() string {
+	var ids []topology.RegionID
+	for _, r := range c.regions() {
+		ids = append(ids, r.ID)
 	}
-	return strings.Join(out, ", ")
+	slices.Sort(ids)
+	ids = slices.Compact(ids)
+	var parts []string
+	for i := 0; i < len(ids); {
+		last := i
+		for last+1 < len(ids) && ids[last+1] == ids[last]+1 {
+			last++
+		}
+		part := fmt.Sprint(ids[i])
+		if last > i {
+			part = fmt.Sprintf("%d to %d", ids[i], ids[last])
+		}
+		parts, i = append(parts, part), last+1
+	}
+	return strings.Join(parts, ", ")
 }
 
 // regions returns the regions by all that the stores which run know, ascending. If none runs they are those that were

@@ -49,12 +49,16 @@ func tuneGenerator(getenv func(string) string) (restore func()) {
 	return func() { runtime.GOMAXPROCS(before) }
 }
 
-// heapTick is how often limitHeap looks at the heap.
-const heapTick = 100 * time.Millisecond
+// heapTick is how often limitHeap looks at the heap, mostRoom how much the heap may grow between two collections at most.
+// With 256 regions most of what the process takes is such room.
+const (
+	heapTick = 100 * time.Millisecond
+	mostRoom = 128 << 20
+)
 
 // limitHeap bounds the garbage that gcPercent allows, until stop is called. Without it, data in memory, caches and
 // clients' buffers would multiply the garbage. After a collection the heap may grow by half of what clients may hold
-// (redis.client_memory) before the next one. What is allocated during a collection comes on top: if clients ask for
+// (redis.client_memory), or by mostRoom, before the next one. What is allocated during a collection comes on top: if clients ask for
 // large replies as fast as they can, that is about the other half. More room bought nothing: over all keys, medians of
 // five rounds in turn, SET 0.99x and in pipelines of 16 1.01x, GET in pipelines 0.87x.
 func limitHeap(getenv func(string) string, c neokv.Config) (stop func()) {
@@ -62,8 +66,8 @@ func limitHeap(getenv func(string) string, c neokv.Config) (stop func()) {
 		return func() {}
 	}
 	room := int64(c.Settings.Redis.ClientMemory / 2)
-	if room == 0 { // no limit
-		room = int64(c.Settings.Engine.BlockCache + c.Settings.Engine.RowCache + c.Settings.Engine.MemtableSize)
+	if room == 0 || room > mostRoom { // 0: no limit
+		room = mostRoom
 	}
 	live := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
 	before, last := debug.SetMemoryLimit(-1), int64(0)

@@ -6,6 +6,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	lvfs "github.com/lni/vfs"
@@ -19,12 +21,19 @@ const raftHost = "host"
 //	<dir>/dragonboat.ds, NODEHOST.ID, LOCK                   in memory: they would bind the folder to its machine
 //	<dir>/<host name>/00000000000000000001/snapshot-part-0/  on disk, with raftHost for the host name
 //
+// Each replica has a folder for its snapshots, in a folder for its part of the regions. Such a folder is in memory until
+// something is made in it, and only then on disk, durably: most replicas of a store with many regions never write a
+// snapshot, and dragonboat syncs two folders for each of them before it starts.
+//
 // Nobody else is kept out of the folder: Pebble's own lock does that.
 type raftFS struct {
 	fs    *FS
 	host  string
 	flags *lvfs.MemFS // the files in memory
 	spare func(region, index uint64) bool
+
+	mu    sync.Mutex      // held while a folder is made, too
+	empty map[string]bool // the folders in memory
 }
 
 var _ lvfs.FS = (*raftFS)(nil)
@@ -42,7 +51,7 @@ func (f *FS) Raft(spare func(region, index uint64) bool) lvfs.FS {
 }
 
 func (f *FS) raft(host string) *raftFS {
-	return &raftFS{fs: f, host: host, flags: lvfs.NewMem()}
+	return &raftFS{fs: f, host: host, flags: lvfs.NewMem(), empty: make(map[string]bool)}
 }
 
 // path replaces the host name in a path with raftHost. The host name is the component before a deployment id, which has
@@ -80,17 +89,62 @@ func (r *raftFS) flag(name string) (string, bool) {
 	return "", false
 }
 
+// snapshotDir reports whether a path is that of a folder for the snapshots of a replica, or of a part of the regions.
+func snapshotDir(path string) bool {
+	digits := func(s string) bool { return s != "" && strings.Trim(s, "0123456789") == "" }
+	rest, ok := strings.CutPrefix(filepath.Base(path), "snapshot-")
+	region, replica, two := strings.Cut(rest, "-")
+	return ok && two && (region == "part" || digits(region)) && digits(replica)
+}
+
+// isEmpty reports whether a path is that of a folder in memory.
+func (r *raftFS) isEmpty(path string) bool {
+	if !snapshotDir(path) {
+		return false
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.empty[path]
+}
+
+// within makes the folder of a file on disk, durably, if it is in memory. It is called before the file is made.
+func (r *raftFS) within(path string) error {
+	dir := filepath.Dir(path)
+	if !snapshotDir(dir) {
+		return nil
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.empty[dir] {
+		return nil
+	}
+	if err := MakeDir(r.fs, dir); err != nil {
+		return err
+	}
+	delete(r.empty, dir)
+	delete(r.empty, filepath.Dir(dir))
+	return nil
+}
+
 // Create is part of lvfs.FS.
 func (r *raftFS) Create(name string) (lvfs.File, error) {
 	if flag, ok := r.flag(name); ok {
 		return r.flags.Create(flag)
 	}
-	return raftOpened(r.fs.Create(r.path(name), vfs.WriteCategoryUnspecified))
+	name = r.path(name)
+	if err := r.within(name); err != nil {
+		return nil, err
+	}
+	return raftOpened(r.fs.Create(name, vfs.WriteCategoryUnspecified))
 }
 
 // Link is part of lvfs.FS.
 func (r *raftFS) Link(oldname, newname string) error {
-	return r.fs.Link(r.path(oldname), r.path(newname))
+	newname = r.path(newname)
+	if err := r.within(newname); err != nil {
+		return err
+	}
+	return r.fs.Link(r.path(oldname), newname)
 }
 
 // Open is part of lvfs.FS.
@@ -113,7 +167,11 @@ func (r *raftFS) Open(name string, opts ...lvfs.OpenOption) (lvfs.File, error) {
 
 // OpenDir is part of lvfs.FS.
 func (r *raftFS) OpenDir(name string) (lvfs.File, error) {
-	return raftOpened(r.fs.OpenDir(r.path(name)))
+	name = r.path(name)
+	if r.isEmpty(name) {
+		return emptyDir{name: filepath.Base(name)}, nil
+	}
+	return raftOpened(r.fs.OpenDir(name))
 }
 
 // OpenForAppend is part of lvfs.FS.
@@ -146,17 +204,38 @@ func (r *raftFS) RemoveAll(name string) error { return r.fs.RemoveAll(r.path(nam
 
 // Rename is part of lvfs.FS.
 func (r *raftFS) Rename(oldname, newname string) error {
-	return r.fs.Rename(r.path(oldname), r.path(newname))
+	newname = r.path(newname)
+	if err := r.within(newname); err != nil {
+		return err
+	}
+	return r.fs.Rename(r.path(oldname), newname)
 }
 
 // ReuseForWrite is part of lvfs.FS.
 func (r *raftFS) ReuseForWrite(oldname, newname string) (lvfs.File, error) {
-	return raftOpened(r.fs.ReuseForWrite(r.path(oldname), r.path(newname), vfs.WriteCategoryUnspecified))
+	newname = r.path(newname)
+	if err := r.within(newname); err != nil {
+		return nil, err
+	}
+	return raftOpened(r.fs.ReuseForWrite(r.path(oldname), newname, vfs.WriteCategoryUnspecified))
 }
 
 // MkdirAll is part of lvfs.FS.
 func (r *raftFS) MkdirAll(dir string, perm os.FileMode) error {
-	return r.fs.MkdirAll(r.path(dir), perm)
+	dir = r.path(dir)
+	if !snapshotDir(dir) {
+		if err := r.within(dir); err != nil {
+			return err
+		}
+		return r.fs.MkdirAll(dir, perm)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if _, err := r.fs.Stat(dir); !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	r.empty[dir] = true
+	return nil
 }
 
 // Lock is part of lvfs.FS.
@@ -167,15 +246,25 @@ func (r *raftFS) Lock(name string) (io.Closer, error) {
 	return r.fs.Lock(r.path(name))
 }
 
-// List is part of lvfs.FS. Files in memory are not listed.
-func (r *raftFS) List(dir string) ([]string, error) { return r.fs.List(r.path(dir)) }
+// List is part of lvfs.FS. Files and folders in memory are not listed.
+func (r *raftFS) List(dir string) ([]string, error) {
+	dir = r.path(dir)
+	if r.isEmpty(dir) {
+		return nil, nil
+	}
+	return r.fs.List(dir)
+}
 
 // Stat is part of lvfs.FS.
 func (r *raftFS) Stat(name string) (os.FileInfo, error) {
 	if flag, ok := r.flag(name); ok {
 		return r.flags.Stat(flag)
 	}
-	return r.fs.Stat(r.path(name))
+	name = r.path(name)
+	if r.isEmpty(name) {
+		return emptyDir{name: filepath.Base(name)}.Stat()
+	}
+	return r.fs.Stat(name)
 }
 
 // PathBase is part of lvfs.FS.
@@ -192,6 +281,31 @@ func (r *raftFS) GetDiskUsage(path string) (lvfs.DiskUsage, error) {
 	usage, err := r.fs.GetDiskUsage(r.path(path))
 	return lvfs.DiskUsage(usage), err
 }
+
+// emptyDir is a folder in memory, opened.
+type emptyDir struct {
+	lvfs.File // nil: nobody reads a folder
+	name      string
+}
+
+// Stat is part of lvfs.File.
+func (d emptyDir) Stat() (os.FileInfo, error) { return emptyInfo{d.name}, nil }
+
+// Sync is part of lvfs.File.
+func (d emptyDir) Sync() error { return nil }
+
+// Close is part of lvfs.File.
+func (d emptyDir) Close() error { return nil }
+
+// emptyInfo tells of a folder in memory.
+type emptyInfo struct{ name string }
+
+func (i emptyInfo) Name() string     { return i.name }
+func (emptyInfo) Size() int64        { return 0 }
+func (emptyInfo) Mode() os.FileMode  { return os.ModeDir | 0o755 }
+func (emptyInfo) ModTime() time.Time { return time.Time{} }
+func (emptyInfo) IsDir() bool        { return true }
+func (emptyInfo) Sys() any           { return nil }
 
 // raftFile adds Seek to a file, and so keeps the offset itself.
 type raftFile struct {

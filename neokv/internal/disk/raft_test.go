@@ -246,6 +246,67 @@ func TestHostInPaths(t *testing.T) {
 	}
 }
 
+// A replica's folder is on disk, durably, from the first file in it on, and to dragonboat it is there all the time.
+func TestEmptySnapshotFolders(t *testing.T) {
+	fs := Mem()
+	must(t, MakeDir(fs, "/raft"))
+	r := fs.Raft(nil)
+	names := func() []string {
+		t.Helper()
+		list, err := fs.List("/raft")
+		must(t, err)
+		return list
+	}
+	is := func(want bool, dirs ...string) {
+		t.Helper()
+		for _, dir := range dirs {
+			info, err := r.Stat(dir)
+			if found := err == nil && info.IsDir() && info.Name() == filepath.Base(dir); found != want {
+				t.Errorf("%s: found is %v; want %v: %v", dir, found, want, err)
+			}
+			if f, err := r.OpenDir(dir); want {
+				must(t, err)
+				info, err := f.Stat()
+				must(t, err)
+				if !info.IsDir() {
+					t.Errorf("%s is no folder", dir)
+				}
+				must(t, f.Sync())
+				must(t, f.Close())
+			} else if !errors.Is(err, os.ErrNotExist) {
+				t.Errorf("open %s: %v", dir, err)
+			}
+		}
+	}
+	const part, one, two = "/raft/snapshot-part-3", "/raft/snapshot-part-3/snapshot-3-1", "/raft/snapshot-part-3/snapshot-515-2"
+	is(false, part, one, two)
+	for _, dir := range []string{part, one, two} {
+		must(t, r.MkdirAll(dir, 0o755))
+	}
+	is(true, part, one, two)
+	if list, err := r.List(one); err != nil || len(list) > 0 || len(names()) > 0 {
+		t.Errorf("%s holds %v, %v; on disk are %v", one, list, err, names())
+	}
+	must(t, r.MkdirAll(one+"/snapshot-0000000000000010-1.generating", 0o755))
+	fs = fs.Crash(0, nil)
+	if len(names()) != 1 {
+		t.Errorf("on disk are %v", names())
+	}
+	r = fs.Raft(nil)
+	is(true, part, one)
+	is(false, two)
+	must(t, r.MkdirAll(two, 0o755))
+	must(t, r.MkdirAll(one, 0o755))
+	for _, f := range []string{one + "/f", two + "/f"} {
+		file, err := r.Create(f)
+		must(t, err)
+		must(t, file.Close())
+		if list, err := r.List(filepath.Dir(f)); err != nil || !slices.Equal(list, []string{"f"}) {
+			t.Errorf("%s holds %v, %v", filepath.Dir(f), list, err)
+		}
+	}
+}
+
 func TestRaftFiles(t *testing.T) {
 	for _, c := range []struct {
 		fs  *FS

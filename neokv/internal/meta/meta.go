@@ -22,6 +22,7 @@ import (
 
 	"neokv.dev/neokv/internal/engine"
 	"neokv.dev/neokv/internal/raftlog"
+	"neokv.dev/neokv/internal/schedule"
 	"neokv.dev/neokv/internal/topology"
 	"neokv.dev/neokv/settings"
 )
@@ -460,11 +461,9 @@ type Beat struct {
 
 // LedLoad is how much a region has and does, as its leader measures it.
 type LedLoad struct {
-	Region  topology.RegionID `json:"region"`
-	Version uint64            `json:"version"` // of the bounds under which it was measured
-	Bytes   uint64            `json:"bytes"`   // in the tables of one store
-	Keys    uint64            `json:"keys"`
-	Ops     float64           `json:"ops"` // commands per second
+	Region   topology.RegionID `json:"region"`
+	Changing bool              `json:"changing,omitempty"` // a split or a merge of it is open
+	schedule.RegionLoad
 }
 
 // HeardLoad is a LedLoad and the store that has sent it.

@@ -15,6 +15,7 @@ import (
 	sm "github.com/lni/dragonboat/v4/statemachine"
 
 	"neokv.dev/neokv/internal/engine"
+	"neokv.dev/neokv/internal/schedule"
 	"neokv.dev/neokv/internal/topology"
 	"neokv.dev/neokv/settings"
 )
@@ -287,7 +288,7 @@ func FuzzBeat(f *testing.F) {
 	if text, err = json.Marshal(Beat{Store: 2, Regions: []topology.Region{
 		{ID: 1, Version: 2, Slots: topology.SlotRange{Last: 99}},
 		{ID: 3, Version: 2, Slots: topology.SlotRange{First: 100, Last: 8191}},
-	}, Loads: []LedLoad{{Region: 1, Ops: 5}}}); err != nil {
+	}, Loads: []LedLoad{{Region: 1, RegionLoad: schedule.RegionLoad{Commands: 5}}}}); err != nil {
 		f.Fatal(err)
 	}
 	f.Add(text)

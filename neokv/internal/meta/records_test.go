@@ -11,6 +11,7 @@ import (
 	sm "github.com/lni/dragonboat/v4/statemachine"
 
 	"neokv.dev/neokv/internal/engine"
+	"neokv.dev/neokv/internal/schedule"
 	"neokv.dev/neokv/internal/topology"
 	"neokv.dev/neokv/settings"
 )
@@ -164,9 +165,12 @@ func TestLoads(t *testing.T) {
 	if got := g.Loads(); got != nil {
 		t.Errorf("loads of a replica that does not lead: %v", got)
 	}
-	g.Hear(Beat{Store: 1, Loads: []LedLoad{{Region: 2, Bytes: 5}, {Region: 1, Keys: 6}, {Region: 9}}}, start)
-	g.Hear(Beat{Store: 2, Loads: []LedLoad{{Region: 2, Version: 1, Ops: 7}}}, start)
-	want := []HeardLoad{{LedLoad{Region: 1, Keys: 6}, 1}, {LedLoad{Region: 2, Version: 1, Ops: 7}, 2}}
+	load := func(of topology.RegionID, commands float64) LedLoad {
+		return LedLoad{Region: of, RegionLoad: schedule.RegionLoad{Version: 1, Commands: commands}}
+	}
+	g.Hear(Beat{Store: 1, Loads: []LedLoad{load(2, 5), load(1, 6), load(9, 0)}}, start)
+	g.Hear(Beat{Store: 2, Loads: []LedLoad{load(2, 7)}}, start)
+	want := []HeardLoad{{load(1, 6), 1}, {load(2, 7), 2}}
 	if got := g.Loads(); !reflect.DeepEqual(got, want) {
 		t.Errorf("loads %v; want %v", got, want)
 	}

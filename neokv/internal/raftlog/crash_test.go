@@ -111,7 +111,7 @@ func (s *store) step(m *model, rng *rand.Rand, nextID *uint64) (durable bool) {
 		*nextID++
 		*r = modelReplica{id: *nextID, bootstrap: true, first: 1}
 		must(s.t, s.SaveBootstrapInfo(uint64(region), r.id, pb.Bootstrap{Join: true}))
-		return true
+		return false
 	}
 	switch rng.IntN(12) {
 	case 0:

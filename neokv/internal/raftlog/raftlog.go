@@ -407,7 +407,11 @@ func (l *Log) GetSnapshot(shard, id uint64) (pb.Snapshot, error) {
 	return s, err // no error: these bytes were decoded or encoded before
 }
 
-// SaveBootstrapInfo begins a replica. It deletes records that an older replica of the region has left.
+// SaveBootstrapInfo begins a replica. It deletes records that an older replica of the region has left. It does not sync,
+// since a replica whose bootstrap record a crash has lost has told nobody anything, and may begin anew. For the record
+// lies before all that the replica saves, in the same write-ahead log, and what a replica says rests on what it has saved
+// and synced: the members with which its log begins, or, if it has joined, the term of the leader whom it answers. Only
+// answers to pre-votes rest on nothing, and these bind nobody.
 func (l *Log) SaveBootstrapInfo(shard, id uint64, bootstrap pb.Bootstrap) error {
 	if l.fenced() {
 		return nil
@@ -452,7 +456,7 @@ func (l *Log) begin(shard, id uint64, bootstrap *pb.Bootstrap, imported *pb.Snap
 		b.Close()
 		return fmt.Errorf("region %d: replica %d: %w", int64(shard), id, err)
 	}
-	return l.commit(b, true)
+	return l.commit(b, imported != nil)
 }
 
 // GetBootstrapInfo returns a replica's bootstrap record, or raftio.ErrNoBootstrapInfo.

@@ -19,6 +19,7 @@ import (
 	"neokv.dev/neokv/internal/keys"
 	"neokv.dev/neokv/internal/raftlog"
 	"neokv.dev/neokv/internal/redis"
+	"neokv.dev/neokv/internal/schedule"
 	"neokv.dev/neokv/internal/topology"
 	"neokv.dev/neokv/settings"
 )
@@ -69,6 +70,8 @@ type Options struct {
 	Beside Beside
 	// Counters are the counters that the replica adds to. If nil, the replica makes its own.
 	Counters *Counters
+	// Sampler is where the server counts the slots of the commands that the replica serves, nil for nowhere.
+	Sampler *schedule.SlotSampler
 	// PopMemory bounds the pop caches of all regions of the store. If nil, the replica has a bound of its own.
 	PopMemory *redis.PopMemory
 	Faults    Faults
@@ -206,6 +209,9 @@ func (r *Replica) Bounds() *Bounds {
 
 // Joining reports whether the replica still waits for the region's data. Its bounds are then those of the map.
 func (r *Replica) Joining() bool { return r.applied.Load() == 0 && r.o.Joins }
+
+// Sampler returns the sampler of its Options.
+func (r *Replica) Sampler() *schedule.SlotSampler { return r.o.Sampler }
 
 // ID returns the region's id.
 func (r *Replica) ID() topology.RegionID { return r.o.Region.ID }

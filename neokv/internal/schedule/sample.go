@@ -18,32 +18,31 @@ type SlotSampler struct {
 	heat  [topology.SlotCount]float32 // what Fold has collected, decayed
 }
 
-// SlotTap is the part of a connection in sampling. Only one goroutine at a time may use it.
+// SlotTap is the part of a connection in sampling. The zero value is ready. Only one goroutine at a time may use it.
 //
 // The gaps between samples are random, 1 to 127. With a fixed gap a pipeline of 64 commands would have the same place
 // sampled in every round, and a client that repeats a few keys the same few.
 type SlotTap struct {
 	left   uint32
 	random uint32
-	of     *SlotSampler
 }
 
-// Tap makes a connection's tap. Its random sequence depends only on how many were made before.
-func (s *SlotSampler) Tap() SlotTap {
-	t := SlotTap{random: s.taps.Add(1) * 0x9e3779b9, of: s}
-	t.left = t.gap()
-	return t
-}
-
-// Count takes notice of a command for a slot.
-func (t *SlotTap) Count(slot topology.Slot) {
-	if t.left--; t.left == 0 {
-		t.sample(slot)
+// Count takes notice of a command for a slot, which the store of a sampler serves.
+func (t *SlotTap) Count(at *SlotSampler, slot topology.Slot) {
+	if t.left > 1 {
+		t.left--
+		return
 	}
+	t.sample(at, slot)
 }
 
-func (t *SlotTap) sample(slot topology.Slot) {
-	t.of.fresh[slot%topology.SlotCount].Add(1)
+// sample also begins the random sequence of a new tap. It depends only on how many taps have begun there before.
+func (t *SlotTap) sample(at *SlotSampler, slot topology.Slot) {
+	if t.left == 0 {
+		t.random = at.taps.Add(1) * 0x9e3779b9
+	} else {
+		at.fresh[slot%topology.SlotCount].Add(1)
+	}
 	t.left = t.gap()
 }
 

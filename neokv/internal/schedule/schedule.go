@@ -103,6 +103,9 @@ type RegionLoad struct {
 // measured says whether there is a load of the region as it is.
 func (r *Surveyed) measured() bool { return r.Load.Version == r.Version }
 
+// On reports whether the policy ever splits or merges anything.
+func (p *Policy) On() bool { return p.MaxBytes > 0 || p.MergeBytes > 0 || p.SplitLoad > 0 }
+
 // Wants says which samples a report of the load should have: those of what comes near to a limit. The others are not
 // looked at.
 func (p *Policy) Wants(l *RegionLoad) (sizes, slots bool) {

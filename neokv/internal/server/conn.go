@@ -10,6 +10,7 @@ import (
 
 	"neokv.dev/neokv/internal/redis"
 	"neokv.dev/neokv/internal/region"
+	"neokv.dev/neokv/internal/schedule"
 	"neokv.dev/neokv/internal/topology"
 )
 
@@ -33,6 +34,7 @@ type conn struct {
 	arrived time.Time // of the pipeline
 	since   time.Time // since when the commands that run now could have run
 	out     redis.Reply
+	tap     schedule.SlotTap
 	closing bool // the connection ends after the replies so far
 	limited bool // a read deadline is set
 	authed  bool

@@ -99,6 +99,9 @@ func (b *batch) decide(t *route.Table) (waiting int) {
 				waiting++
 				continue
 			}
+			if sampler := p.replica.Sampler(); sampler != nil {
+				b.c.tap.Count(sampler, x.slot)
+			}
 			p.run.Calls = append(p.run.Calls, x.call)
 			p.tasks = append(p.tasks, i)
 		case d.Action == route.Wait, d.Action == route.Moved && b.outdated(t, d):

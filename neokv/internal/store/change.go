@@ -85,8 +85,10 @@ func (s *Store) leading(id topology.RegionID) (*region.Replica, error) {
 }
 
 // Split splits a region, which this store must lead, so that a new region has its slots from at on. It returns the new
-// region. It returns when the new region has taken its first entry, or at the latest when ctx ends.
-func (s *Store) Split(ctx context.Context, id topology.RegionID, at topology.Slot) (topology.RegionID, error) {
+// region. It returns when the new region has taken its first entry, or at the latest when ctx ends. The reason, which may
+// be empty, is for the cluster's log.
+func (s *Store) Split(ctx context.Context, id topology.RegionID, at topology.Slot,
+	reason string) (topology.RegionID, error) {
 	r, err := s.leading(id)
 	if err != nil {
 		return 0, err
@@ -121,6 +123,8 @@ func (s *Store) Split(ctx context.Context, id topology.RegionID, at topology.Slo
 	if err := r.Split(ctx, time.Now().Add(stepTime), begun, at, child, peers); err != nil {
 		return 0, err // settleChange ends it
 	}
+	s.tell("region %d is split at slot %d: region %d has slots %v%s", id, at, child,
+		topology.SlotRange{First: at, Last: desc.Slots.Last}, because(reason))
 	for !s.hasBegun(child) {
 		if !pause(ctx) {
 			return child, nil
@@ -131,6 +135,14 @@ func (s *Store) Split(ctx context.Context, id topology.RegionID, at topology.Slo
 		err = nil // the child is there; settleChange ends the change
 	}
 	return child, err
+}
+
+// because returns a reason as the end of a sentence.
+func because(reason string) string {
+	if reason == "" {
+		return ""
+	}
+	return " (" + reason + ")"
 }
 
 // spread returns a region's replicas with the one in front that is to lead a child: on the store that is the home of the
@@ -170,8 +182,9 @@ func pause(ctx context.Context) bool {
 	}
 }
 
-// Merge merges a region's right neighbour into it. This store must lead the region.
-func (s *Store) Merge(ctx context.Context, left topology.RegionID) (right topology.RegionID, err error) {
+// Merge merges a region's right neighbour into it, and returns that one. This store must lead the region. The reason,
+// which may be empty, is for the cluster's log.
+func (s *Store) Merge(ctx context.Context, left topology.RegionID, reason string) (right topology.RegionID, err error) {
 	r, err := s.leading(left)
 	if err != nil {
 		return 0, err
@@ -202,6 +215,8 @@ func (s *Store) Merge(ctx context.Context, left topology.RegionID) (right topolo
 		s.callOff(r, neighbour.ID, begun)
 		return 0, err
 	}
+	now, _ := r.Region()
+	s.tell("region %d has taken region %d over: it has slots %v%s", left, neighbour.ID, now.Slots, because(reason))
 	s.endMerge(ctx, r, begun)
 	return neighbour.ID, nil
 }
@@ -218,6 +233,12 @@ func (s *Store) keepUp(ctx context.Context, r *topology.Region) error {
 	ctx, cancel := context.WithTimeout(ctx, stepTime)
 	defer cancel()
 	return s.everyStore(ctx, r, func(b boundsAnswer) bool { return b.Version > 0 && b.Applied+maxLag >= mine.Applied() })
+}
+
+// neighbourOf is neighbour, of a replica's region.
+func (s *Store) neighbourOf(r *region.Replica) (*route.LedRegion, error) {
+	desc, _ := r.Region()
+	return s.neighbour(&desc)
 }
 
 // neighbour returns a region's right neighbour, if the two can be merged.

@@ -12,6 +12,7 @@ import (
 	"neokv.dev/neokv/internal/keys"
 	"neokv.dev/neokv/internal/meta"
 	"neokv.dev/neokv/internal/route"
+	"neokv.dev/neokv/internal/schedule"
 	"neokv.dev/neokv/internal/topology"
 )
 
@@ -32,6 +33,8 @@ type message struct {
 	Bounds *topology.RegionID `json:"bounds,omitempty"`
 	// Change asks the leader of a region for a step of a split or merge; the answer is a bool.
 	Change *changeCall `json:"change,omitempty"`
+	// Order is an order of meta's leader, not answered.
+	Order *schedule.Order `json:"order,omitempty"`
 	// Allocate asks meta's leader for a region id and so many replica ids; the answer is an allocation.
 	Allocate int `json:"allocate,omitempty"`
 	// Checksum asks for a replica's checksum, or for an entry that has all replicas make one.
@@ -84,6 +87,7 @@ func (s *Store) metaLead() topology.StoreID {
 // report sends one heartbeat to meta's leader, or takes it itself if this store leads meta.
 func (s *Store) report() {
 	b := meta.Beat{Store: s.o.ID, Host: s.o.Host, Port: s.o.Port, Leads: s.Leads(), Full: s.full.Load()}
+	b.Loads = s.measure(b.Leads, time.Now())
 	s.mu.Lock()
 	b.MapVersion = s.current.Version
 	b.Regions = s.reported()
@@ -96,6 +100,7 @@ func (s *Store) report() {
 	}
 	if group := s.group.Load(); group != nil {
 		group.Resign()
+		s.planner, s.boundsSince, s.noted = schedule.Planner{}, nil, nil
 	}
 	if l := s.metaLead(); l != 0 {
 		target = l
@@ -179,6 +184,7 @@ func (s *Store) serveMeta(b meta.Beat) {
 	if report != nil {
 		s.wg.Go(func() { group.Propose(s.ctx, report) }) // the next heartbeat tries again what fails
 	}
+	s.plan(group, time.Now())
 	if len(tell) == 0 {
 		return
 	}
@@ -256,6 +262,9 @@ func (s *Store) handle(ctx context.Context, from topology.StoreID, request []byt
 			return nil, err
 		}
 		return json.Marshal(done)
+	case m.Order != nil:
+		s.takeOrder(*m.Order)
+		return nil, nil
 	case m.Allocate > 0:
 		a, err := s.allocateHere(ctx, min(m.Allocate, maxPeers))
 		if err != nil {
@@ -468,6 +477,7 @@ func (s *Store) makeTable() {
 		leader, term, _ := replica.Leading()
 		entry.Told, entry.Leader, entry.Term = entry.Leader, r.StoreOf(leader), term
 	}
+	slices.SortFunc(regions, func(a, b route.LedRegion) int { return int(a.Slots.First) - int(b.Slots.First) })
 	epoch := uint64(1)
 	if old := s.table.Load(); old != nil {
 		if slices.Equal(old.Stores, stores) && slices.EqualFunc(old.Regions, regions, sameLed) && old.Alone == s.alone {

@@ -27,11 +27,17 @@ var (
 	//
 	//go:linkname incomingReadIndexMaxLen github.com/lni/dragonboat/v4.incomingReadIndexMaxLen
 	incomingReadIndexMaxLen uint64
-	// Likewise for messages and ticks, of some 200 bytes each. Where a queue is full, messages are lost, as on any
-	// network: that takes a disk which hangs for seconds.
+	// Likewise for messages and ticks, of some 380 bytes each. At most raft.max_inflight entries of a region are under
+	// way, and there are some 30 ticks a second. Where a queue is full, messages are lost, as on any network: that takes
+	// a disk which hangs for a second.
 	//
 	//go:linkname receiveQueueLen github.com/lni/dragonboat/v4.receiveQueueLen
 	receiveQueueLen uint64
+	// A store sends messages to another through so many queues, each with a goroutine, and with memory for 2048 messages
+	// of some 380 bytes.
+	//
+	//go:linkname streamConnections github.com/lni/dragonboat/v4.streamConnections
+	streamConnections uint64
 	// A replica has so many random sources of 5 KiB, and maps of proposals that wait, each with a lock.
 	//
 	//go:linkname pendingProposalShards github.com/lni/dragonboat/v4.pendingProposalShards
@@ -45,9 +51,10 @@ var raftSizes = []struct {
 }{
 	{&entrySliceSize, 512, 32},
 	{&minEntrySliceSize, 96, 8},
-	{&incomingProposalsMaxLen, 2048, 64},
+	{&incomingProposalsMaxLen, 2048, 40},
 	{&incomingReadIndexMaxLen, 4096, 64},
-	{&receiveQueueLen, 1024, 128},
+	{&receiveQueueLen, 1024, 48},
+	{&streamConnections, 4, 1},
 	{&pendingProposalShards, 16, 1},
 }
 

@@ -27,6 +27,7 @@ import (
 	"neokv.dev/neokv/internal/redis"
 	"neokv.dev/neokv/internal/region"
 	"neokv.dev/neokv/internal/route"
+	"neokv.dev/neokv/internal/schedule"
 	"neokv.dev/neokv/internal/topology"
 	"neokv.dev/neokv/internal/transport"
 	"neokv.dev/neokv/settings"
@@ -59,6 +60,9 @@ type Options struct {
 	// OnServe is called when the store's replica of a region begins to serve as its leader. It must not block. nil: not
 	// called.
 	OnServe func(r topology.RegionID, term uint64)
+	// OnChange is called with what the store has to tell of a split or a merge, or of why there is none. It must not
+	// block. nil: not called.
+	OnChange func(text string)
 	// OnFail is called once, with the reason, when the store fails. It must not block.
 	OnFail func(error)
 	Faults Faults
@@ -93,13 +97,21 @@ type Store struct {
 	left      atomic.Bool   // the store may hold data of slots that belong to none of its replicas
 	tending   chan struct{} // wakes tend
 	drivers   drivers       // see change.go
-	randMu    sync.Mutex    // for Options.Rand
-	counters  regionCounters
-	popped    redis.PopMemory
-	stalls    *raftlog.Stalls
-	janitor   *janitor.Janitor // nil until Open has started it
-	table     atomic.Pointer[route.Table]
-	changed   atomic.Pointer[chan struct{}] // see Changed; publish replaces it after the table
+	orders    chan schedule.Order
+	sampler   *schedule.SlotSampler // nil if no region is split for its load
+	measured  measured
+	// Of the goroutine that sends heartbeats, while this store leads meta: see schedule.go.
+	planner     schedule.Planner
+	plannedAt   time.Time
+	boundsSince map[topology.RegionID]boundsSince
+	noted       map[string]bool
+	randMu      sync.Mutex // for Options.Rand
+	counters    regionCounters
+	popped      redis.PopMemory
+	stalls      *raftlog.Stalls
+	janitor     *janitor.Janitor // nil until Open has started it
+	table       atomic.Pointer[route.Table]
+	changed     atomic.Pointer[chan struct{}] // see Changed; publish replaces it after the table
 
 	publishing atomic.Int64 // calls of publish that the one at work has not served
 
@@ -139,7 +151,11 @@ func Open(o Options) (s *Store, err error) {
 		o: o, current: new(meta.Map), statuses: make(map[topology.StoreID]meta.Status),
 		leads: make(map[topology.RegionID]meta.Lead), wake: make(chan struct{}, 1), metaStore: 1,
 		heard: time.Now(), born: make(map[topology.RegionID]topology.Region), tending: make(chan struct{}, 1),
+		orders:   make(chan schedule.Order, 1),
 		counters: regionCounters{disk: o.FS.Stats(), regions: make(map[topology.RegionID]*region.Counters)},
+	}
+	if o.Settings.Region.SplitLoad > 0 {
+		s.sampler = new(schedule.SlotSampler)
 	}
 	s.replicas.Store(new(map[topology.RegionID]*region.Replica))
 	changed := make(chan struct{})
@@ -208,6 +224,7 @@ func Open(o Options) (s *Store, err error) {
 	s.left.Store(true)
 	s.wg.Go(s.run)
 	s.wg.Go(s.tend)
+	s.wg.Go(s.carryOut)
 	s.wg.Go(s.bridgeStalls)
 	s.wg.Go(s.watchSpace)
 	if o.Settings.Raft.LeaderReturn > 0 {
@@ -293,6 +310,7 @@ func (s *Store) startHost() error {
 		return fmt.Errorf("start raft: %w", err)
 	}
 	s.host = host
+	s.endpoint.Attach(host) // heartbeats of regions at rest wait for a tick: see transport/quiet.go
 	return nil
 }
 

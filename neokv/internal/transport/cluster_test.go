@@ -126,6 +126,7 @@ func (c *testCluster) start(id topology.StoreID) {
 		},
 	})
 	c.must(err)
+	n.endpoint.Attach(n.host)
 	for r := 1; r <= c.regions; r++ {
 		members := map[uint64]dragonboat.Target{}
 		if !n.host.HasNodeInfo(uint64(r), uint64(id)) {

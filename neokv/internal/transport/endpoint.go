@@ -48,7 +48,9 @@ type Endpoint struct {
 	raftMu sync.RWMutex
 	raft   *raftTransport
 
-	batches, messages, withheld, returned, lost, delivered atomic.Int64
+	inboxes atomic.Pointer[inboxes] // nil: no message waits for a tick
+
+	batches, messages, withheld, returned, lost, delivered, waited atomic.Int64
 }
 
 // wire carries messages to other endpoints, by reference or over connections. They have passed the filter and the link.
@@ -134,7 +136,7 @@ func (e *Endpoint) Reassure(region topology.RegionID, replica, leader topology.R
 			}
 		}
 	}
-	e.deliver(b, func(*pb.Message) {})
+	e.deliver(b, nil)
 }
 
 // Isolate drops everything to and from the endpoint for good, since the store has failed or was killed. It does not
@@ -164,7 +166,8 @@ func (e *Endpoint) Close() {
 func (e *Endpoint) Stats() Stats {
 	return Stats{
 		Batches: e.batches.Load(), Messages: e.messages.Load(), Withheld: e.withheld.Load(),
-		Returned: e.returned.Load(), Lost: e.lost.Load(), Delivered: e.delivered.Load(), Campaigns: e.filter.campaigns.Load(),
+		Returned: e.returned.Load(), Lost: e.lost.Load(), Delivered: e.delivered.Load(), Waited: e.waited.Load(),
+		Campaigns: e.filter.campaigns.Load(),
 	}
 }
 
@@ -309,11 +312,12 @@ func (e *Endpoint) arriveAgain(l *linkEnd, b pb.MessageBatch) {
 func (e *Endpoint) receive(b pb.MessageBatch) {
 	now := time.Now()
 	b.Requests = e.kept(b.Requests)
-	e.deliver(b, func(m *pb.Message) {
-		e.filter.in(m, now)
+	e.deliver(b, func(m *pb.Message) (waits bool) {
+		quiet := e.filter.in(m, now)
 		if m.Type == pb.TimeoutNow && m.From != m.To && e.join() {
 			go e.repeat(b, *m)
 		}
+		return quiet && e.leaveFor(m)
 	})
 }
 
@@ -353,12 +357,13 @@ func (e *Endpoint) repeat(b pb.MessageBatch, m pb.Message) {
 		if e.filter.campaigned(topology.RegionID(m.ShardID), m.Term) {
 			return
 		}
-		e.deliver(b, func(*pb.Message) {})
+		e.deliver(b, nil)
 	}
 }
 
-// deliver is like receive, and calls note with each message first.
-func (e *Endpoint) deliver(b pb.MessageBatch, note func(*pb.Message)) {
+// deliver is like receive. It calls take with each message first, unless that is nil, and delivers those that take does
+// not.
+func (e *Endpoint) deliver(b pb.MessageBatch, take func(*pb.Message) bool) {
 	if e.silent.Load() {
 		return
 	}
@@ -367,12 +372,31 @@ func (e *Endpoint) deliver(b pb.MessageBatch, note func(*pb.Message)) {
 	if e.raft == nil {
 		return
 	}
-	for i := range b.Requests {
-		note(&b.Requests[i])
-	}
 	e.delivered.Add(int64(len(b.Requests)))
+	if take != nil {
+		if b.Requests = e.untaken(b.Requests, take); len(b.Requests) == 0 {
+			return
+		}
+	}
 	b.DeploymentId, b.BinVer = e.raft.deployment, raftio.TransportBinVersion
 	e.raft.messages(b)
+}
+
+// untaken returns the messages that are not taken, in a slice of its own if any is.
+func (e *Endpoint) untaken(all []pb.Message, take func(*pb.Message) bool) []pb.Message {
+	some, whole := all, true
+	for i := range all {
+		switch {
+		case take(&all[i]):
+			if whole {
+				some, whole = slices.Clone(all[:i]), false
+			}
+		case !whole:
+			some = append(some, all[i])
+		}
+	}
+	e.waited.Add(int64(len(all) - len(some)))
+	return some
 }
 
 var (

@@ -99,6 +99,8 @@ type filter struct {
 type support struct {
 	mu       sync.Mutex
 	heard    map[uint64]time.Time // when a replica was last heard of as leader or follower; see Reassure
+	busy     time.Time            // when the last message came in that is no heartbeat, and no answer to one
+	beat     uint64               // the term of the last heartbeat or answer to one that came in
 	unknown  time.Time            // when promises of an earlier endpoint of the store have ended
 	promised time.Time            // when the promises of this endpoint end
 	given    uint64               // largest term for which support has left
@@ -170,30 +172,33 @@ func (f *filter) forget(region topology.RegionID) {
 	delete(f.regions, region)
 }
 
-// in notes a message before the store's replicas see it.
-func (f *filter) in(m *pb.Message, now time.Time) {
+// in notes a message before the store's replicas see it. It reports whether the message is a heartbeat, or the answer
+// to one, that says nothing new: see inboxes.
+func (f *filter) in(m *pb.Message, now time.Time) (quiet bool) {
+	s := f.of(topology.RegionID(m.ShardID))
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	switch {
 	case m.Type == pb.Heartbeat || m.Type == pb.HeartbeatResp || m.Type == pb.Replicate || m.Type == pb.ReplicateResp:
-		s := f.of(topology.RegionID(m.ShardID))
-		s.mu.Lock()
-		defer s.mu.Unlock()
 		if s.heard == nil {
 			s.heard = make(map[uint64]time.Time)
 		}
+		_, known := s.heard[m.From]
 		s.heard[m.From] = now
+		if m.Type == pb.Heartbeat || m.Type == pb.HeartbeatResp {
+			quiet = known && m.Hint == 0 && m.Term == s.beat && now.Sub(s.busy) >= quietAfter
+			s.beat = m.Term
+			return quiet
+		}
 	case m.Type == pb.TimeoutNow:
-		s := f.of(topology.RegionID(m.ShardID))
-		s.mu.Lock()
-		defer s.mu.Unlock()
 		s.ordered = max(s.ordered, m.Term)
 	case m.Type == pb.RequestVote && kindOf(m) != timedOut:
-		s := f.of(topology.RegionID(m.ShardID))
-		s.mu.Lock()
-		defer s.mu.Unlock()
 		if m.Term >= s.term {
 			s.term, s.candidate, s.kind = m.Term, m.From, kindOf(m)
 		}
 	}
+	s.busy = now
+	return false
 }
 
 // out judges a message that is about to leave at now, and may change its mark. A message that passes must leave at once
@@ -222,9 +227,9 @@ func (f *filter) out(m *pb.Message, now time.Time) verdict {
 		if m.Reject {
 			return pass
 		}
-		return f.preVote(region, now)
+		return f.preVote(region, false, now)
 	case pb.RequestPreVote:
-		return f.preVote(region, now)
+		return f.preVote(region, true, now)
 	default:
 		return pass
 	}
@@ -294,15 +299,23 @@ func (f *filter) support(region topology.RegionID, m *pb.Message, now time.Time)
 }
 
 // preVote judges a message of a campaign that binds nobody yet.
-func (f *filter) preVote(region topology.RegionID, now time.Time) verdict {
+func (f *filter) preVote(region topology.RegionID, ask bool, now time.Time) verdict {
 	s := f.of(region)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.bound(timedOut, now) && !f.noPromise {
 		return withheld
 	}
+	if f.booting && ask && len(s.heard) == 0 && now.Sub(f.start) < bootPatience {
+		return withheld
+	}
 	return pass
 }
+
+// bootPatience is how long a store that boots with the whole cluster leaves the first election of each region to the
+// store that is to lead it. With many regions replicas start faster than that store can campaign, and their time-outs
+// would make all of them campaign against each other.
+const bootPatience = 3 * time.Second
 
 // bound reports whether a promise forbids to support a campaign.
 func (s *support) bound(c campaign, now time.Time) bool {

@@ -120,5 +120,6 @@ type Stats struct {
 	Returned  int64 // entries of forwarded proposals dropped
 	Lost      int64 // Raft messages that found a full queue or, over TCP, no connection
 	Delivered int64 // Raft messages received
+	Waited    int64 // those of them that waited for a tick
 	Campaigns int64 // terms in which a replica here has stood for election by asking for votes
 }
