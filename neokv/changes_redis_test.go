@@ -10,8 +10,9 @@ import (
 )
 
 // TestRedisToolsThroughSplitsAndMerges splits and merges regions 50 times while redis-benchmark --cluster runs, which
-// fails at the first error, or when a store that had no slots at its start gets some. After each change redis-cli --cluster check finds nothing wrong. (In the moments of a change
-// it may: it asks one store after the other for the slots that this store has.)
+// fails at the first error, or when a store that had no slots at its start gets some. After each change redis-cli
+// --cluster check finds nothing wrong. (In the moments of a change it may: it asks one store after the other for the slots
+// that this store has.)
 func TestRedisToolsThroughSplitsAndMerges(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a long test")

@@ -479,3 +479,42 @@ func TestCountsAcrossSplitsAndMerges(t *testing.T) {
 		t.Errorf("after FLUSHALL: DBSIZE is %d, %v", n, err)
 	}
 }
+
+// TestFlushThroughSplitsAndMerges has one client that writes keys, counts them, removes them all and counts again, over
+// and over, while regions split and merge. No key is left out by a count, or by a flush.
+func TestFlushThroughSplitsAndMerges(t *testing.T) {
+	c := start(t, Config{InMemory: true, Regions: 2})
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	ctx := t.Context()
+	proxy := proxyClient(t, c)
+	var pairs []any
+	for i := range 300 {
+		pairs = append(pairs, fmt.Sprint("k", i), i)
+	}
+	rounds := new(atomic.Int64)
+	x := &chores{stop: make(chan struct{})}
+	x.start(t, "MSET, DBSIZE, FLUSHALL, DBSIZE", func(n int) error {
+		rounds.Add(1)
+		for _, want := range []int64{300, 0} {
+			var err error
+			if want > 0 {
+				err = proxy.MSet(ctx, pairs...).Err()
+			} else {
+				err = proxy.FlushAll(ctx).Err()
+			}
+			if err != nil {
+				return err
+			}
+			if got, err := proxy.DBSize(ctx).Result(); err != nil || got != want {
+				return fmt.Errorf("DBSIZE is %d, %v; want %d", got, err, want)
+			}
+		}
+		return nil
+	})
+	changeRegions(t, c, 20, rand.New(rand.NewPCG(seed, 0)), false, func(string) {
+		want := rounds.Load() + 2
+		waitFor(t, 20*time.Second, "two rounds", func() bool { return rounds.Load() >= want || t.Failed() })
+	})
+	x.end(t)
+}
