@@ -29,9 +29,6 @@ func (c *Cluster) Perform(ctx context.Context, f fault.Fault) (outcome string, e
 	if err := f.Check(len(c.nodes)); err != nil {
 		return "", err
 	}
-	if id := topology.RegionID(f.Region); id != 0 && !c.hasRegion(id) {
-		return "", fmt.Errorf("fault %q: %w %d; want %s", f, ErrNoRegion, id, c.regionIDs())
-	}
 	c.event("%s: begins", f)
 	switch f.Verb {
 	case fault.Split:
@@ -48,7 +45,7 @@ func (c *Cluster) Perform(ctx context.Context, f fault.Fault) (outcome string, e
 		c.event("%v", err)
 		return "", err
 	}
-	c.event("%s: done", f)
+	c.event("%s: done", f) // what has come of it the stores tell
 	return outcome, nil
 }
 
@@ -264,6 +261,9 @@ func (c *Cluster) pinned(id topology.RegionID) bool {
 // transfer moves the leadership of a region to a store, or to any other one if that is 0, and pins the region there.
 // Raft may ignore a request, so transfer asks again.
 func (c *Cluster) transfer(ctx context.Context, id topology.RegionID, to topology.StoreID) (outcome string, err error) {
+	if err := c.checkRegion(id); err != nil {
+		return "", err
+	}
 	ctx, cancel := context.WithTimeoutCause(ctx, transferWait,
 		fmt.Errorf("the leader has not moved in %s", transferWait))
 	defer cancel()

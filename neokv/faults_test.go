@@ -190,7 +190,7 @@ func TestDoRefuses(t *testing.T) {
 	do(t, c, "stop 3")
 	for text, want := range map[string]string{
 		"kill 4":        `fault "kill 4": there is no store 4; want 1 to 3`,
-		"transfer 99 1": `fault "transfer 99 1": there is no region 99; want 1 to 8`,
+		"transfer 99 1": `transfer 99 1: there is no region 99; want one of 1-8`,
 		"kill 3":        "kill 3: store 3 does not run",
 		"stop 2,3":      "stop 2,3: store 3 does not run",
 		"pause 3":       "pause 3: store 3 does not run",

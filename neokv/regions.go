@@ -21,7 +21,11 @@ const changeWait = 10 * time.Second
 // fault.Split.
 func (c *Cluster) split(ctx context.Context, id topology.RegionID, at topology.Slot) (outcome string, err error) {
 	err = c.atLeader(ctx, id, func(ctx context.Context, s *store.Store) error {
-		desc, _ := s.Replica(id).Region()
+		r := s.Replica(id)
+		if r == nil {
+			return store.ErrNotLeading
+		}
+		desc, _ := r.Region()
 		slot := at
 		if slot == 0 {
 			slot = desc.Slots.First + topology.Slot(desc.Slots.Count()/2)
@@ -65,8 +69,8 @@ func (c *Cluster) atLeader(ctx context.Context, id topology.RegionID,
 					return err
 				}
 			}
-		} else if !c.hasRegion(id) {
-			return fmt.Errorf("%w %d; want %s", ErrNoRegion, id, c.regionIDs())
+		} else if err := c.checkRegion(id); err != nil {
+			return err
 		}
 		select {
 		case <-ctx.Done():
@@ -81,32 +85,36 @@ func (c *Cluster) atLeader(ctx context.Context, id topology.RegionID,
 // ErrNoRegion is in the error of a fault that names a region which the cluster does not have.
 var ErrNoRegion = errors.New("there is no region")
 
-// hasRegion reports whether the cluster has a region.
-func (c *Cluster) hasRegion(id topology.RegionID) bool {
-	return slices.ContainsFunc(c.regions(), func(r topology.Region) bool { return r.ID == id })
+// checkRegion returns an error, which is ErrNoRegion and names the regions that there are, if no store knows of a region.
+func (c *Cluster) checkRegion(id topology.RegionID) error {
+	for _, n := range c.nodes {
+		if s := n.store.Load(); s != nil {
+			if t := s.Table(); t != nil && t.ByID(id) != nil {
+				return nil
+			}
+		}
+	}
+	var known []topology.RegionID
+	for _, r := range c.regions() {
+		known = append(known, r.ID)
+	}
+	return fmt.Errorf("%w %d; want one of %s", ErrNoRegion, id, regionList(known))
 }
 
-// regionIDs returns the ids of the regions as text, such as "1 to 8, 11".
-func (c *Cluster) regionIDs() string {
-	var ids []topology.RegionID
-	for _, r := range c.regions() {
-		ids = append(ids, r.ID)
-	}
-	slices.Sort(ids)
-	ids = slices.Compact(ids)
-	var parts []string
-	for i := 0; i < len(ids); {
-		last := i
-		for last+1 < len(ids) && ids[last+1] == ids[last]+1 {
-			last++
+// regionList prints region ids in ascending order, those in a row as a range: "1-8, 12".
+func regionList(ids []topology.RegionID) string {
+	ids = slices.Sorted(slices.Values(ids))
+	var out []string
+	for i, j := 0, 0; i < len(ids); i = j {
+		for j = i + 1; j < len(ids) && ids[j] == ids[j-1]+1; j++ {
 		}
-		part := fmt.Sprint(ids[i])
-		if last > i {
-			part = fmt.Sprintf("%d to %d", ids[i], ids[last])
+		if text := fmt.Sprint(ids[i]); j-i == 1 {
+			out = append(out, text)
+		} else {
+			out = append(out, fmt.Sprintf("%s-%d", text, ids[j-1]))
 		}
-		parts, i = append(parts, part), last+1
 	}
-	return strings.Join(parts, ", ")
+	return strings.Join(out, ", ")
 }
 
 // regions returns the regions by all that the stores which run know, ascending. If none runs they are those that were

@@ -2,7 +2,9 @@ package neokv
 
 import (
 	"fmt"
+	"os"
 	"slices"
+	"strconv"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -13,7 +15,8 @@ import (
 )
 
 // BenchmarkSplit splits a region and merges it again, while one unpipelined writer on each side writes over and over.
-// It reports the longest gap between two replies of a writer around each change, as quantiles over the changes.
+// It reports the longest gap between two replies of a writer around each change, as quantiles over the changes. The
+// region has 100,000 keys of 1 kB, or as many as NEOKV_SPLIT_KEYS says.
 func BenchmarkSplit(b *testing.B) {
 	k := settings.Default()
 	k.Cluster.Regions = 1
@@ -22,7 +25,7 @@ func BenchmarkSplit(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer c.Close()
-	fillStrings(b, c, 100_000, 1000)
+	fillStrings(b, c, splitKeys(), 1000)
 	var longest [2]atomic.Int64
 	stop := make(chan struct{})
 	done := make(chan struct{})
@@ -105,4 +108,50 @@ func keyIn(slot topology.Slot) string {
 			return key
 		}
 	}
+}
+
+func splitKeys() int {
+	if n, err := strconv.Atoi(os.Getenv("NEOKV_SPLIT_KEYS")); err == nil {
+		return n
+	}
+	return 100_000
+}
+
+// BenchmarkSplitBytes reports how many bytes the stores write for a split of a region at rest, all together, and how
+// many they write in as much time without one.
+func BenchmarkSplitBytes(b *testing.B) {
+	k := settings.Default()
+	k.Cluster.Regions = 1
+	c, err := Start(b.Context(), Config{Dir: b.TempDir(), Settings: &k})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer c.Close()
+	fillStrings(b, c, splitKeys(), 1000)
+	if err := c.settle(b.Context()); err != nil {
+		b.Fatal(err)
+	}
+	written := func() (sum uint64) {
+		time.Sleep(time.Second)
+		for _, n := range c.nodes {
+			sum += uint64(n.store.Load().Counters().Disk.BytesWritten)
+		}
+		return sum
+	}
+	rest, split := 0.0, 0.0
+	for b.Loop() {
+		was := written()
+		before := written()
+		if err := c.Inject(b.Context(), fault.Fault{Verb: fault.Split, Region: 1, Slot: 8192}); err != nil {
+			b.Fatal(err)
+		}
+		after := written()
+		if err := c.Inject(b.Context(), fault.Fault{Verb: fault.Merge, Region: 1}); err != nil {
+			b.Fatal(err)
+		}
+		rest, split = rest+float64(before-was), split+float64(after-before)
+	}
+	b.ReportMetric(rest/float64(b.N), "rest-B")
+	b.ReportMetric(split/float64(b.N), "split-B")
+	b.ReportMetric(0, "ns/op")
 }

@@ -13,7 +13,7 @@ import (
 // TestLimitHeap holds memory: the limit follows what is live, and leaves room for what the settings allow.
 func TestLimitHeap(t *testing.T) {
 	k := settings.Default()
-	room := int64(k.Redis.ClientMemory / 2)
+	room := min(int64(k.Redis.ClientMemory/2), mostRoom)
 	before := debug.SetMemoryLimit(-1)
 	stop := limitHeap(func(string) string { return "" }, neokv.Config{InMemory: true, Settings: &k})
 	const size = 64 << 20

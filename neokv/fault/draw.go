@@ -15,6 +15,7 @@ type DrawOptions struct {
 	Length          time.Duration // of the schedule; all of it has ended by then
 	Verbs           []Verb        // which faults happen; Drawn lists the allowed ones, and Transfer allows StepDown, too
 	Gap             time.Duration // the mean time between two events of one verb
+	Slots           []int         // before which regions are split; nil for any
 }
 
 // Drawn returns the verbs that Draw can draw.
@@ -40,6 +41,8 @@ var draws = []struct {
 	{Disk, drawDisk},
 	{Clock, drawClock},
 	{Clients, drawClients},
+	{Split, drawSplit},
+	{Merge, drawMerge},
 }
 
 // Draw makes a schedule at random: for each verb a sequence of events of its own, with gaps between them that are
@@ -192,3 +195,17 @@ func drawClients(r *rand.Rand, o DrawOptions, e *FaultEvent) {
 		c.Bandwidth = settings.Bytes(1<<10) << r.IntN(8)
 	}
 }
+
+// drawSplit draws the region and the slot apart. Which regions there are at that time is not known here: whoever carries
+// the schedule out splits the region that has the slot.
+func drawSplit(r *rand.Rand, o DrawOptions, e *FaultEvent) {
+	e.Fault.Region = 1 + r.IntN(o.Regions)
+	if o.Slots != nil {
+		e.Fault.Slot = o.Slots[r.IntN(len(o.Slots))]
+	} else {
+		e.Fault.Slot = 1 + r.IntN(maxSlot)
+	}
+}
+
+// drawMerge draws a region, which gets its right neighbour. It draws more numbers than there are regions at first.
+func drawMerge(r *rand.Rand, o DrawOptions, e *FaultEvent) { e.Fault.Region = 1 + r.IntN(4*o.Regions) }

@@ -541,5 +541,11 @@ func (l *Log) removeReplica(shard, id uint64) error {
 		b.Close()
 		return err
 	}
-	return l.commit(b, true)
+	if err := l.commit(b, true); err != nil {
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.replicas, r.region) // whoever still has r finds it empty, as the engine is
+	return nil
 }

@@ -69,6 +69,12 @@ func (m *machine) Open(<-chan struct{}) (uint64, error) {
 		m.state = state
 		m.bound()
 		m.publish()
+		if how := ByStart; m.o.Faults.ObserveBounds != nil {
+			if state.ApplyIndex == 0 {
+				how = ByJoin
+			}
+			m.observeBounds(how)
+		}
 	} else {
 		m.state.KeysExact = true // an empty region
 	}
@@ -153,7 +159,7 @@ func (m *machine) Update(entries []sm.Entry) ([]sm.Entry, error) {
 	m.settle()
 	w.Release()
 	if m.changed {
-		m.publishChange()
+		m.publishChange(ByEntry)
 	} else {
 		m.publish()
 	}
@@ -293,7 +299,7 @@ func (m *machine) apply(w *redis.Writer, e *sm.Entry) error {
 	m.counters.AppliedEntries.Add(1)
 	refusal := m.refusal(&h, commands)
 	if f := m.o.Faults.Observe; f != nil {
-		f(m.o.Store, m.o.Region.ID, e.Index, h.term, e.Cmd, refusal == nil)
+		f(m.o.Store, m.o.Region.ID, e.Index, h.term, e.Cmd, refusal)
 	}
 	if refusal != nil {
 		m.counters.RefusedEntries.Add(1)
@@ -418,6 +424,10 @@ func (m *machine) run(w *redis.Writer, h *entryHeader, commands []byte, b *propo
 			out.Error("ERR " + ErrTooLarge.Error())
 		} else if err := w.Run(row, m.args, out); err != nil {
 			return err
+		} else if m.o.Faults.FlushSpace && (row.Name == "flushdb" || row.Name == "flushall") {
+			if err := w.Batch.DeleteSlots(m.space, topology.SlotRange{Last: topology.SlotCount - 1}); err != nil {
+				return err
+			}
 		}
 		if run != nil {
 			run.Ends = append(run.Ends, len(out.Buf))

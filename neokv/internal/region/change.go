@@ -304,17 +304,25 @@ func (m *machine) settleChange(w *redis.Writer) error {
 	}
 	m.writer.Batch = m.newBatch()
 	m.rows.Renew()
-	m.publishChange()
+	m.publishChange(ByEntry)
 	return nil
 }
 
 // publishChange lets readers see bounds that are committed, and makes reads under way begin anew.
-func (m *machine) publishChange() {
+func (m *machine) publishChange(how BoundsChange) {
 	m.changed = false
 	m.publish()
 	m.epoch.Add(1)
+	m.observeBounds(how)
 	if f := m.o.OnBounds; f != nil {
 		f(m.o.Region.ID)
+	}
+}
+
+// observeBounds tells a test of the bounds.
+func (m *machine) observeBounds(how BoundsChange) {
+	if f := m.o.Faults.ObserveBounds; f != nil {
+		f(m.o.Store, m.o.Region.ID, *m.bounds.Load(), how)
 	}
 }
 
@@ -419,7 +427,7 @@ func (r *Replica) Absorbed(f func() error) error {
 		return err
 	}
 	m.state.Phase = keys.Absorbed
-	m.publishChange()
+	m.publishChange(ByEntry)
 	// What is open was not applied before the freeze, and so never will be.
 	r.proposer.rejectAll(ErrBounds)
 	return nil

@@ -1,6 +1,7 @@
 package region
 
 import (
+	"reflect"
 	"sync/atomic"
 )
 
@@ -26,6 +27,16 @@ type Counters struct {
 	ExpiredKeys                     atomic.Uint64 // deleted by the cleaner of this store
 	Orphans                         OrphanCounters
 	ReclaimedElements               atomic.Uint64 // deleted elements of orphans
+}
+
+// Take adds the counters of a replica that has ended. Its orphans are not its own any more.
+func (c *Counters) Take(ended *Counters) {
+	to, from := reflect.ValueOf(c).Elem(), reflect.ValueOf(ended).Elem()
+	for i := range to.NumField() {
+		if sum, ok := to.Field(i).Addr().Interface().(*atomic.Uint64); ok {
+			sum.Add(from.Field(i).Addr().Interface().(*atomic.Uint64).Load())
+		}
+	}
 }
 
 // OrphanCounters are how many orphan records a replica has, and how many elements those stand for. The reclaimer

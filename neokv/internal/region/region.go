@@ -92,15 +92,29 @@ type Faults struct {
 	AnyBounds    bool                            // apply accepts entries that were made under other bounds
 	KeptLease    bool                            // keeps its lease while it splits
 	EmptyChild   bool                            // a split leaves the child's data to nobody
+	AnyCut       bool                            // the log is cut whatever change is open
+	FlushSpace   bool                            // a flush deletes the data of neighbours
 	MapOrder     bool                            // a write makes its random choice by the order of a Go map
 	LocalClock   bool                            // readers and apply judge expiry by their store's own clock alone
 	BeforeWrite  func(topology.RegionID, uint64) // runs between reading the term and proposing
 	// Skew returns how far a store's clock is ahead. If nil, all clocks agree.
 	Skew func(topology.StoreID) time.Duration
-	// Observe is no mistake: it watches. Apply calls it with every entry, and with whether the entry takes effect.
-	// payload is valid until it returns.
-	Observe func(store topology.StoreID, region topology.RegionID, index, tag uint64, payload []byte, applied bool)
+	// Observe is no mistake: it watches. Apply calls it with every entry, and with why the entry has no effect, nil if it
+	// has one. payload is valid until it returns.
+	Observe func(store topology.StoreID, region topology.RegionID, index, tag uint64, payload []byte, refusal error)
+	// ObserveBounds watches, too. It is called when the bounds or the phase have changed, and when a replica starts.
+	ObserveBounds func(store topology.StoreID, region topology.RegionID, b Bounds, how BoundsChange)
 }
+
+// BoundsChange says how a replica has come to its bounds.
+type BoundsChange byte
+
+const (
+	ByStart    BoundsChange = iota // it has opened its state, which is not that of a joining replica
+	ByJoin                         // it has opened its state, and is to be sent everything
+	ByEntry                        // an entry has changed them, or another region has absorbed the replica
+	BySnapshot                     // they came with a snapshot
+)
 
 // Beside is the store's side of a split or a merge: what a replica's machine does to other regions of the store. Apply
 // calls it, from the goroutine of one region at a time for each pair of neighbours.

@@ -200,7 +200,7 @@ func (m *machine) replace(tables *engine.Ingestion, h snapshotHeader) error {
 		return err
 	}
 	m.writer.Forget()
-	m.publishChange()
+	m.publishChange(BySnapshot)
 	m.proposer.disown()
 	return nil
 }

@@ -55,7 +55,7 @@ func inBubble(t *testing.T, faults store.Faults, test func(t *testing.T, s *sim,
 // inBubbleWith is inBubble with other settings.
 func inBubbleWith(t *testing.T, k *settings.Settings, faults store.Faults, test func(t *testing.T, s *sim, c *caller)) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &sim{seed: 1, config: neokv.Config{NoSockets: true}, h: newHistory(io.Discard)}
+		s := &sim{seed: 1, config: neokv.Config{NoSockets: true, Settings: k}, h: newHistory(io.Discard)}
 		s.starts = s.random(8)
 		hooks := &seam.Hooks{Store: faults, JournalBytes: journalBytes(s.starts)}
 		s.attach(start(t, neokv.Config{InMemory: true, NoSockets: true, Seed: 1, Settings: k, Hooks: hooks}), hooks)

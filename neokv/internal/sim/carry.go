@@ -38,7 +38,10 @@ func (x *carrier) do(f fault.Fault, lasts time.Duration) error {
 	case fault.Restart:
 		return x.restart(f)
 	case fault.Transfer, fault.StepDown:
+		f.Region = int(x.s.regionOf(f.Region))
 		return x.transfer(f)
+	case fault.Split, fault.Merge:
+		return x.change(f)
 	case fault.Heal:
 		x.s.heal()
 		return nil
@@ -194,6 +197,56 @@ func (x *carrier) transfer(f fault.Fault) error {
 	}
 	x.s.transfer(topology.RegionID(f.Region), others[x.random.IntN(len(others))])
 	return nil
+}
+
+// change splits or merges regions, until the schedule is over. Who has drawn it did not know which regions there would
+// be. So a slot is split off from whichever region has it, and if there is no region of the number, another one takes
+// its right neighbour over.
+func (x *carrier) change(f fault.Fault) error {
+	all := x.s.regions()
+	if f.Verb == fault.Merge && !slices.ContainsFunc(all, func(r topology.Region) bool { return int(r.ID) == f.Region }) {
+		all = neighbours(all)
+		if len(all) == 0 {
+			return errNothing
+		}
+		f.Region = int(all[(f.Region-1)%len(all)].ID)
+	}
+	for _, r := range all {
+		if f.Verb == fault.Split && f.Slot > 0 && r.Slots.Contains(topology.Slot(f.Slot)) {
+			f.Region = int(r.ID)
+		}
+	}
+	if f.Slot == 0 {
+		f.Region = int(x.s.regionOf(f.Region))
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	go func() {
+		select {
+		case <-x.s.over:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	x.s.h.note("%s: begins", f)
+	err := x.s.c.Inject(ctx, f)
+	x.s.h.note("%s: %v", f, err)
+	return err
+}
+
+// neighbours are the regions whose right neighbours have replicas on the same stores.
+func neighbours(all []topology.Region) (left []topology.Region) {
+	for i := 1; i < len(all); i++ {
+		same := len(all[i-1].Peers) == len(all[i].Peers)
+		for _, p := range all[i-1].Peers {
+			_, held := all[i].PeerOn(p.Store)
+			same = same && held
+		}
+		if same {
+			left = append(left, all[i-1])
+		}
+	}
+	return left
 }
 
 // clocksOf returns how far a schedule sets a clock ahead or behind, at most.

@@ -93,14 +93,21 @@ func (x scenario) draw(seed uint64, length time.Duration) scenario {
 		out.faults = append(out.faults, faults[slices.IndexFunc(faults,
 			func(f happening) bool { return f.phrase == stallPhrase })])
 	}
-	verbs := slices.DeleteFunc(fault.Drawn(), func(v fault.Verb) bool { return !has(string(v)) })
+	verbs := slices.DeleteFunc(fault.Drawn(), func(v fault.Verb) bool { return !has(string(v)) || changesBounds(v) })
 	chosen := slices.DeleteFunc(slices.Clone(verbs), func(fault.Verb) bool { return r.IntN(2) == 0 })
 	if len(chosen) == 0 && len(verbs) > 0 {
 		chosen = verbs[r.IntN(len(verbs)):][:1]
 	}
+	// Regions split and merge in three seeds of four. Other faults leave both in a different state if they hit them.
+	bounds := rand.New(rand.NewPCG(seed, 52))
+	for _, v := range []fault.Verb{fault.Split, fault.Merge} {
+		if has(string(v)) && (bounds.IntN(4) > 0 || len(verbs)+len(chosen) == 0) {
+			chosen = append(chosen, v)
+		}
+	}
 	out.schedule = fault.Draw(r, fault.DrawOptions{
 		Stores: shape.Stores, Regions: simRegions, Length: length, Verbs: chosen,
-		Gap: 300 * time.Millisecond << r.IntN(4),
+		Gap: 300 * time.Millisecond << r.IntN(4), Slots: splitSlots,
 	})
 	// It comes last, so that the seeds of before have the same schedules.
 	if d := leaderReturns[r.IntN(len(leaderReturns))]; d > 0 {
@@ -112,6 +119,9 @@ func (x scenario) draw(seed uint64, length time.Duration) scenario {
 	}
 	return out
 }
+
+// changesBounds reports whether a fault splits or merges regions.
+func changesBounds(v fault.Verb) bool { return v == fault.Split || v == fault.Merge }
 
 // generalLoads are the operations of the general plans.
 func generalLoads() (all [][]weighted) {

@@ -28,12 +28,13 @@ const (
 	noAnswer       evidence = "no answer"       // the cluster does not serve again after all faults were healed
 	oddReply       evidence = "odd reply"       // an error that no client should see
 	storeFailed    evidence = "store failed"    // a store stopped by itself
+	boundsWrong    evidence = "wrong bounds"    // a slot has two owners, or none, or a change of bounds does not end
 )
 
 // evidences are all kinds.
 var evidences = []evidence{
 	lostWrite, staleRead, doubled, outOfOrder, wrongEffect, wrongChat,
-	replicasDiffer, logsDiffer, unreadable, lags, noAnswer, oddReply, storeFailed,
+	replicasDiffer, logsDiffer, unreadable, lags, noAnswer, oddReply, storeFailed, boundsWrong,
 }
 
 // finding is a problem of a known kind.

@@ -58,7 +58,7 @@ func TestHung(t *testing.T) {
 			f.Region.BeforeWrite = func(topology.RegionID, uint64) { h.pass() }
 		}},
 		{"apply", "write outcome unknown: ...", func(f *store.Faults, stuck *atomic.Uint32, h *hang) {
-			f.Region.Observe = func(at topology.StoreID, _ topology.RegionID, _, _ uint64, _ []byte, _ bool) {
+			f.Region.Observe = func(at topology.StoreID, _ topology.RegionID, _, _ uint64, _ []byte, _ error) {
 				if uint32(at) == stuck.Load() {
 					h.pass()
 				}
@@ -184,7 +184,7 @@ func testHung(t *testing.T, s *sim, h *hang, home seam.StorePlace, unknown strin
 func TestSlowPipeline(t *testing.T) {
 	var slow atomic.Bool
 	var faults store.Faults
-	faults.Region.Observe = func(topology.StoreID, topology.RegionID, uint64, uint64, []byte, bool) {
+	faults.Region.Observe = func(topology.StoreID, topology.RegionID, uint64, uint64, []byte, error) {
 		if slow.Load() {
 			time.Sleep(700 * time.Millisecond)
 		}

@@ -20,6 +20,7 @@ func (s *sim) cut(n seam.StorePlace) *disk.FS {
 	if s.alive(n) {
 		s.lives[n.ID()-1].Add(1)
 	}
+	s.forgetBounds(n.ID())
 	n.Condemn()
 	return n.FS()
 }
@@ -36,6 +37,7 @@ type remains struct {
 
 // end kills stores at this instant; percent of their unsynced data stays. It may run in the middle of a sync.
 func (s *sim) end(percent int, random *rand.Rand, victims ...seam.StorePlace) remains {
+	s.sawKill()
 	left := remains{victims: victims}
 	for _, n := range victims {
 		left.disks = append(left.disks, s.cut(n))

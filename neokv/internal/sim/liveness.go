@@ -21,9 +21,10 @@ func (s *sim) serves() error {
 	const pause = 50 * time.Millisecond
 	began := time.Now()
 	soon := s.soon()
-	var took [simRegions]time.Duration // 0 for none
+	all := s.regions()
+	took := make([]time.Duration, len(all)) // 0 for none
 	var regions sync.WaitGroup
-	for region := range simRegions {
+	for region := range all {
 		regions.Go(func() {
 			served := make(chan struct{})
 			var once sync.Once
@@ -36,7 +37,7 @@ func (s *sim) serves() error {
 					c := s.newCaller(400 + region)
 					defer c.close()
 					c.over = served
-					ok, err := c.do(set, s.key('w', region), "probe")
+					ok, err := c.do(set, s.keyIn(all[region].Slots), "probe")
 					s.fail(err)
 					if ok {
 						once.Do(func() {
@@ -60,16 +61,16 @@ func (s *sim) serves() error {
 	for region, d := range took {
 		switch {
 		case d == 0:
-			late = append(late, fmt.Sprintf("region %d took no write", region+1))
+			late = append(late, fmt.Sprintf("slots %v took no write", all[region].Slots))
 		case d > soon+1:
-			late = append(late, fmt.Sprintf("region %d took one after %s", region+1, d))
+			late = append(late, fmt.Sprintf("slots %v took one after %s", all[region].Slots, d))
 		}
 		s.mu.Lock()
 		s.stats.Served = max(s.stats.Served, d)
 		s.mu.Unlock()
 	}
 	if late != nil {
-		return found(noAnswer, "after all faults had ended %s; want one in each region within %s",
+		return found(noAnswer, "after all faults had ended %s; want one in the slots of each region within %s",
 			strings.Join(late, ", "), soon)
 	}
 	return nil

@@ -4,6 +4,7 @@ import (
 	"hash/maphash"
 	"slices"
 
+	"neokv.dev/neokv/internal/region"
 	"neokv.dev/neokv/internal/topology"
 )
 
@@ -11,7 +12,7 @@ import (
 type appliedEntry struct {
 	tag     uint64
 	payload uint64 // hash of the payload
-	applied bool   // it took effect
+	refusal string // why it took no effect; empty if it did
 }
 
 // payloads hashes payloads.
@@ -19,19 +20,27 @@ var payloads = maphash.MakeSeed()
 
 // observe hears of every entry that reaches apply. All replicas must make the same of an entry, and a replica that
 // applies it again after a restart, too.
-func (s *sim) observe(st topology.StoreID, r topology.RegionID, index, tag uint64, payload []byte, applied bool) {
+func (s *sim) observe(st topology.StoreID, r topology.RegionID, index, tag uint64, payload []byte, refusal error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.entries[r] == nil {
 		s.entries[r] = make(map[uint64]appliedEntry)
 	}
-	e := appliedEntry{tag, maphash.Bytes(payloads, payload), applied}
+	e := appliedEntry{tag, maphash.Bytes(payloads, payload), ""}
+	if refusal != nil {
+		e.refusal = refusal.Error()
+	}
+	s.bounds.tags[r] = tag
 	if other, ok := s.entries[r][index]; ok && other != e {
 		s.keepLocked(found(logsDiffer, "region %d: index %d: store %d has %+v, another replica had %+v",
 			r, index, st, e, other))
 	}
 	s.entries[r][index] = e
-	if !applied {
+	switch refusal {
+	case nil:
+	case region.ErrBounds:
+		s.reachLocked(refusedBounds, 1)
+	default:
 		s.reachLocked(entryRefused, 1)
 	}
 }
@@ -48,9 +57,12 @@ func (s *sim) checkEntries() error {
 		largest := uint64(0)
 		for _, i := range indexes {
 			e := entries[i]
-			if e.applied != (e.tag >= largest) {
-				return found(logsDiffer, "region %d: index %d: tag %d, applied %v, after tag %d", r, i, e.tag,
-					e.applied, largest)
+			if e.refusal == region.ErrBounds.Error() && e.tag >= largest {
+				continue // its tag does not count
+			}
+			if (e.refusal == "") != (e.tag >= largest) {
+				return found(logsDiffer, "region %d: index %d: tag %d, refused: %q, after tag %d", r, i, e.tag,
+					e.refusal, largest)
 			}
 			largest = max(largest, e.tag)
 		}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"time"
 
 	"neokv.dev/neokv/internal/keys"
@@ -34,7 +33,7 @@ func (s *sim) compareReplicas() {
 // difference is found even if a snapshot heals it before the end.
 func (s *sim) comparing(random *rand.Rand) {
 	for s.sleep(time.Duration(100+random.IntN(900)) * time.Millisecond) {
-		s.fail(s.compare(topology.RegionID(1+random.IntN(simRegions)), s.nodes[random.IntN(len(s.nodes))]))
+		s.fail(s.compare(s.someRegion(random), s.nodes[random.IntN(len(s.nodes))]))
 	}
 }
 
@@ -72,7 +71,8 @@ func (s *sim) compare(r topology.RegionID, asked seam.StorePlace) error {
 func (s *sim) checksumsDiffer() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
-	for r := topology.RegionID(1); r <= simRegions; r++ {
+	for _, desc := range s.regions() {
+		r := desc.ID
 		asked := s.nodes[int(r)%len(s.nodes)].Store()
 		switch got, err := asked.Compare(ctx, r); {
 		case err != nil:
@@ -91,7 +91,8 @@ func (*lagging) evidence() evidence { return lags }
 
 // replicasDiffer reads the replicas of all regions in the engines and returns the first difference.
 func (s *sim) replicasDiffer() error {
-	for r := topology.RegionID(1); r <= simRegions; r++ {
+	for _, desc := range s.regions() {
+		r := desc.ID
 		var first [][]byte
 		var state keys.RegionState
 		one := topology.StoreID(0) // the store that first is of
@@ -103,7 +104,7 @@ func (s *sim) replicasDiffer() error {
 			if st.Table() == nil {
 				return &lagging{fmt.Errorf("store %d does not know the regions", n.ID())}
 			}
-			if !slices.ContainsFunc(st.Table().ByID(r).Peers, func(p topology.Peer) bool { return p.Store == n.ID() }) {
+			if _, held := desc.PeerOn(n.ID()); !held {
 				continue
 			}
 			content, err := regionContent(st, r)

@@ -51,6 +51,7 @@ type sim struct {
 	problem error      // the first one
 	kinds   []evidence // of all problems, each once
 	entries map[topology.RegionID]map[uint64]appliedEntry
+	bounds  boundsSeen
 	stats   simStats
 }
 
@@ -90,6 +91,7 @@ func (s *sim) record(p plan, planted bool, d time.Duration, inside func(run func
 	p.scenario = p.draw(s.seed, d)
 	s.lives = make([]atomic.Uint64, maxStores)
 	s.entries = make(map[topology.RegionID]map[uint64]appliedEntry)
+	s.bounds = newBoundsSeen()
 	inside(func() {
 		s.over = make(chan struct{})
 		s.h = newHistory(out)
@@ -162,7 +164,7 @@ func (s *sim) run(p plan, planted bool, d time.Duration) {
 			f.hook(s, &hooks.Store)
 		}
 	}
-	hooks.Store.Region.Observe = s.observe
+	hooks.Store.Region.Observe, hooks.Store.Region.ObserveBounds = s.observe, s.observeBounds
 	s.nextEpoch(0)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -207,6 +209,7 @@ func (s *sim) run(p plan, planted bool, d time.Duration) {
 		}
 	})
 	lanes.Go(func() { s.comparing(s.random(10)) })
+	lanes.Go(s.watchBounds)
 	for i, f := range p.faults {
 		lanes.Go(func() { f.run(s, s.random(uint64(100+i))) })
 	}
@@ -219,6 +222,7 @@ func (s *sim) run(p plan, planted bool, d time.Duration) {
 		s.fail(s.serves())
 	}
 	clients.Wait()
+	s.fail(s.atRest())
 	s.h.note("the end: all keys are read")
 	s.finalReads()
 	if talk != nil {

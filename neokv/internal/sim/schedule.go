@@ -42,7 +42,7 @@ func stepsOf(x fault.Schedule) (all []scheduleStep) {
 }
 
 // scheduleRun is a schedule that is carried out. A step that waits for a store, such as a start, is taken in a line of
-// its own, so that the others come in time.
+// its own, and splits and merges each for itself, so that the others come in time.
 type scheduleRun struct {
 	s       *sim
 	length  time.Duration // of the run
@@ -58,7 +58,7 @@ func (s *sim) follow(x fault.Schedule, length time.Duration, random *rand.Rand) 
 	fast, slow := &carrier{s, random}, &carrier{s, rand.New(rand.NewPCG(random.Uint64(), 1))}
 	all := stepsOf(x)
 	line := make(chan scheduleStep, len(all))
-	var wg sync.WaitGroup
+	var wg, changes sync.WaitGroup
 	wg.Go(func() {
 		for e := range line {
 			if !s.isOver() {
@@ -74,13 +74,18 @@ func (s *sim) follow(x fault.Schedule, length time.Duration, random *rand.Rand) 
 		if !e.ends {
 			f.inForce.Add(1)
 		}
-		if slices.Contains([]fault.Verb{fault.Stop, fault.Kill, fault.Restart, fault.Heal}, e.event.Fault.Verb) {
+		switch e.event.Fault.Verb {
+		case fault.Stop, fault.Kill, fault.Restart, fault.Heal:
 			line <- e
-		} else {
+		case fault.Split, fault.Merge: // side by side
+			own := &carrier{s, rand.New(rand.NewPCG(random.Uint64(), 2))}
+			changes.Go(func() { f.take(e, own) })
+		default:
 			f.take(e, fast)
 		}
 	}
 	<-s.over
+	changes.Wait()
 	s.mend() // now, since a store that starts may wait for a disk that hangs
 	close(line)
 	wg.Wait()
@@ -138,8 +143,10 @@ func (f *scheduleRun) probe(taken uint64) {
 // terms are the terms in which regions are led.
 func (s *sim) terms() map[topology.RegionID]uint64 {
 	all := make(map[topology.RegionID]uint64)
-	for r := topology.RegionID(1); r <= simRegions; r++ {
-		_, all[r] = s.leader(r)
+	for _, st := range s.stores() {
+		for _, l := range st.Leads() {
+			all[l.Region] = max(all[l.Region], l.Term)
+		}
 	}
 	return all
 }

@@ -99,10 +99,10 @@ func TestPayloadThatDiffers(t *testing.T) {
 	var witness atomic.Pointer[sim]
 	var faults store.Faults
 	faults.Region.Observe = func(
-		st topology.StoreID, r topology.RegionID, index, tag uint64, payload []byte, applied bool,
+		st topology.StoreID, r topology.RegionID, index, tag uint64, payload []byte, refusal error,
 	) {
 		if s := witness.Load(); s != nil {
-			s.observe(st, r, index, tag, payload, applied)
+			s.observe(st, r, index, tag, payload, refusal)
 		}
 	}
 	inBubble(t, faults, func(t *testing.T, s *sim, c *caller) {

@@ -38,6 +38,22 @@ const (
 	reclaimed         state = "elements of a deleted collection are reclaimed"
 	compared          state = "replicas are compared while clients write"
 	servedAfterFaults state = "all regions take writes soon after faults, during a run"
+
+	// Of splits and merges; see bounds.go.
+	hasSplit        state = "a replica of a region applies a split"
+	hasMerged       state = "a replica of a region takes another one over"
+	splitCalledOff  state = "a split is called off"
+	thawed          state = "a merge is called off, and its right region thaws"
+	splitReplayed   state = "a replica applies a split again after a crash"
+	mergeReplayed   state = "a replica applies a merge again after a crash"
+	splitEndedLater state = "a split ends in a later term"
+	mergeEndedLater state = "a merge ends in a later term"
+	splitMissed     state = "a store misses a split, since it gets the narrower region as a snapshot"
+	mergeMissed     state = "a store misses a merge, since it gets the wider region as a snapshot"
+	frozenCovered   state = "a snapshot of the wider region ends a frozen replica"
+	killedUnborn    state = "a kill after a split, before the child has a leader"
+	killedFrozen    state = "a kill while a region is frozen"
+	refusedBounds   state = "an entry takes no effect, since the bounds have changed"
 )
 
 // states are all of them.
@@ -45,6 +61,8 @@ var states = []state{
 	killedAtSync, killedInstalling, killedStarting, killedLeader, killedMajority, pausedLeader, cutLeader, clockOfLeader,
 	diskFailed, electedHung, electedPaused, electedCut, movedFull, refusedFull, refusedLog, heldAnswered, entryRefused,
 	behindLog, outcomeUnknown, chatUnknown, reclaimed, compared, servedAfterFaults,
+	hasSplit, hasMerged, splitCalledOff, thawed, splitReplayed, mergeReplayed, splitEndedLater, mergeEndedLater,
+	splitMissed, mergeMissed, frozenCovered, killedUnborn, killedFrozen, refusedBounds,
 }
 
 // reach counts a state.
@@ -167,11 +185,12 @@ func stages(fs *disk.FS, path string, found map[string]bool) {
 
 // leaderless reports whether no store serves the region of a slot.
 func (s *sim) leaderless(slot topology.Slot) bool {
-	for r, slots := range topology.SplitEvenly(simRegions) {
-		if slots.Contains(slot) {
-			leader, _ := s.leader(topology.RegionID(r + 1))
-			return leader == nil
+	for _, st := range s.stores() {
+		for _, l := range st.Leads() {
+			if r := st.Replica(l.Region); r != nil && r.Bounds().Slots.Contains(slot) {
+				return false
+			}
 		}
 	}
-	return false
+	return true
 }

@@ -34,6 +34,32 @@ import (
 type drivers struct {
 	mu      sync.Mutex
 	driving map[topology.RegionID]bool
+	closed  bool
+}
+
+// driver returns a context for a change that a caller from outside asks for: it ends with ctx, and when the store closes,
+// which waits until the caller calls end. The error is ErrNotLeading if the store closes already.
+func (s *Store) driver(ctx context.Context) (own context.Context, end func(), err error) {
+	s.drivers.mu.Lock()
+	defer s.drivers.mu.Unlock()
+	if s.drivers.closed {
+		return nil, nil, ErrNotLeading
+	}
+	s.wg.Add(1)
+	own, cancel := context.WithCancel(ctx)
+	unbind := context.AfterFunc(s.ctx, cancel)
+	return own, func() {
+		unbind()
+		cancel()
+		s.wg.Done()
+	}, nil
+}
+
+// close lets nobody from outside begin a change from here on.
+func (x *drivers) close() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.closed = true
 }
 
 // drive reports whether the caller may drive a change of the region. If so it must call the function that it gets.
@@ -72,10 +98,10 @@ var ErrNotLeading = errors.New("the store does not lead the region")
 // errBusy is the error of a change of a region whose last one is not over yet.
 var errBusy = errors.New("another split or merge of the region is under way")
 
-// leading returns the store's replica of a region, which must serve.
+// leading returns the store's replica of a region, which must serve, while the store has a slot table.
 func (s *Store) leading(id topology.RegionID) (*region.Replica, error) {
 	r := s.Replica(id)
-	if r == nil {
+	if r == nil || s.Table() == nil {
 		return nil, ErrNotLeading
 	}
 	if _, _, serving := r.Leading(); !serving {
@@ -85,10 +111,15 @@ func (s *Store) leading(id topology.RegionID) (*region.Replica, error) {
 }
 
 // Split splits a region, which this store must lead, so that a new region has its slots from at on. It returns the new
-// region. It returns when the new region has taken its first entry, or at the latest when ctx ends. The reason, which may
-// be empty, is for the cluster's log.
+// region. It returns when the new region has taken its first entry, or at the latest when ctx ends. A reason, if there
+// is one, has the store tell of the split.
 func (s *Store) Split(ctx context.Context, id topology.RegionID, at topology.Slot,
 	reason string) (topology.RegionID, error) {
+	ctx, end, err := s.driver(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer end()
 	r, err := s.leading(id)
 	if err != nil {
 		return 0, err
@@ -123,8 +154,10 @@ func (s *Store) Split(ctx context.Context, id topology.RegionID, at topology.Slo
 	if err := r.Split(ctx, time.Now().Add(stepTime), begun, at, child, peers); err != nil {
 		return 0, err // settleChange ends it
 	}
-	s.tell("region %d is split at slot %d: region %d has slots %v%s", id, at, child,
-		topology.SlotRange{First: at, Last: desc.Slots.Last}, because(reason))
+	if reason != "" {
+		s.tell("region %d is split at slot %d: region %d has slots %v (%s)", id, at, child,
+			topology.SlotRange{First: at, Last: desc.Slots.Last}, reason)
+	}
 	for !s.hasBegun(child) {
 		if !pause(ctx) {
 			return child, nil
@@ -135,14 +168,6 @@ func (s *Store) Split(ctx context.Context, id topology.RegionID, at topology.Slo
 		err = nil // the child is there; settleChange ends the change
 	}
 	return child, err
-}
-
-// because returns a reason as the end of a sentence.
-func because(reason string) string {
-	if reason == "" {
-		return ""
-	}
-	return " (" + reason + ")"
 }
 
 // spread returns a region's replicas with the one in front that is to lead a child: on the store that is the home of the
@@ -182,9 +207,14 @@ func pause(ctx context.Context) bool {
 	}
 }
 
-// Merge merges a region's right neighbour into it, and returns that one. This store must lead the region. The reason,
-// which may be empty, is for the cluster's log.
+// Merge merges a region's right neighbour into it, and returns that one. This store must lead the region. A reason,
+// if there is one, has the store tell of the merge.
 func (s *Store) Merge(ctx context.Context, left topology.RegionID, reason string) (right topology.RegionID, err error) {
+	ctx, end, err := s.driver(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer end()
 	r, err := s.leading(left)
 	if err != nil {
 		return 0, err
@@ -215,8 +245,9 @@ func (s *Store) Merge(ctx context.Context, left topology.RegionID, reason string
 		s.callOff(r, neighbour.ID, begun)
 		return 0, err
 	}
-	now, _ := r.Region()
-	s.tell("region %d has taken region %d over: it has slots %v%s", left, neighbour.ID, now.Slots, because(reason))
+	if now, _ := r.Region(); reason != "" {
+		s.tell("region %d has taken region %d over: it has slots %v (%s)", left, neighbour.ID, now.Slots, reason)
+	}
 	s.endMerge(ctx, r, begun)
 	return neighbour.ID, nil
 }
@@ -408,6 +439,10 @@ func (s *Store) answerBounds(id topology.RegionID) (b boundsAnswer) {
 	b.Applied = r.Applied()
 	x := r.Bounds()
 	b.Version, b.Phase, b.Begun = x.Version, x.Phase, x.Change.Begun
+	if s.o.Faults.UnsyncedFreeze {
+		b.Synced = true
+		return b
+	}
 	b.Synced = b.Phase == keys.Frozen && s.engine.Sync() == nil && s.Failed() == nil
 	return b
 }
@@ -494,8 +529,10 @@ func (s *Store) atLeader(ctx context.Context, c changeCall) error {
 }
 
 func (s *Store) callLeader(ctx context.Context, c changeCall, answer *bool) (err error) {
-	t := s.Table()
-	r := t.ByID(c.Region)
+	var r *route.LedRegion
+	if t := s.Table(); t != nil {
+		r = t.ByID(c.Region)
+	}
 	if r == nil {
 		return fmt.Errorf("region %d is not known here", c.Region)
 	}

@@ -42,6 +42,7 @@ type regionCounters struct {
 
 	mu      sync.Mutex
 	regions map[topology.RegionID]*region.Counters
+	ended   region.Counters // of regions that others have absorbed
 }
 
 // of returns the counters of a region, the same for each replica that it has here.
@@ -56,8 +57,18 @@ func (c *regionCounters) of(id topology.RegionID) *region.Counters {
 	return r
 }
 
+// end adds up the counters of a region whose replica here has ended for good.
+func (c *regionCounters) end(id topology.RegionID) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if r := c.regions[id]; r != nil {
+		c.ended.Take(r)
+		delete(c.regions, id)
+	}
+}
+
 func (c *regionCounters) list() []*region.Counters {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return slices.Collect(maps.Values(c.regions))
+	return append(slices.Collect(maps.Values(c.regions)), &c.ended)
 }

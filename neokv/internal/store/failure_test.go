@@ -67,7 +67,7 @@ func TestFenceUnderLoad(t *testing.T) {
 		store, r := alone(t, func(o *Options) {
 			fs = o.FS
 			o.Settings.Raft.MaxInflight, o.Settings.Raft.BatchMaxOps = 2, runs
-			o.Faults.Region.Observe = func(topology.StoreID, topology.RegionID, uint64, uint64, []byte, bool) {
+			o.Faults.Region.Observe = func(topology.StoreID, topology.RegionID, uint64, uint64, []byte, error) {
 				if armed.Load() {
 					if i := n.Add(1); i <= 2 {
 						close(at[i])
@@ -292,7 +292,7 @@ func TestCutRunBehindAStall(t *testing.T) {
 		var armed atomic.Bool
 		store, r := alone(t, func(o *Options) {
 			o.Settings.Raft.BatchMaxOps = 1
-			o.Faults.Region.Observe = func(topology.StoreID, topology.RegionID, uint64, uint64, []byte, bool) {
+			o.Faults.Region.Observe = func(topology.StoreID, topology.RegionID, uint64, uint64, []byte, error) {
 				if armed.CompareAndSwap(true, false) {
 					time.Sleep(3 * time.Second) // a write stall
 				}

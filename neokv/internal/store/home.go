@@ -132,7 +132,11 @@ func (s *Store) handBack(home topology.StoreID, regions []*awayRegion) {
 			continue
 		}
 		// Raft would pass the request on to another leader, which may have the region by a user's wish.
-		if _, _, serving := s.Replica(a.id).Leading(); !serving {
+		r := s.Replica(a.id) // nil if another region has taken this one over
+		if r == nil {
+			continue
+		}
+		if _, _, serving := r.Leading(); !serving {
 			continue
 		}
 		if time.Since(asked) > Heartbeat {
@@ -156,7 +160,11 @@ func (s *Store) handOver(id topology.RegionID, to topology.StoreID) bool {
 	defer late.Stop()
 	for {
 		changed := s.Changed()
-		if s.Table().ByID(id).Leader == to {
+		r := s.Table().ByID(id)
+		if r == nil {
+			return false // another region has taken it over
+		}
+		if r.Leader == to {
 			return true
 		}
 		select {

@@ -327,6 +327,7 @@ func (s *Store) remove(id topology.RegionID, r *region.Replica) error {
 		return fmt.Errorf("region %d: remove replica %d: %w", id, replica, err)
 	}
 	s.endpoint.Forget(id)
+	s.counters.end(id)
 	return nil
 }
 
@@ -378,7 +379,8 @@ func (s *Store) joinRegion(r *topology.Region) error {
 		return err
 	}
 	for i := range all {
-		if o := &all[i]; o.id == r.ID || o.state.Space == r.DataSpace() && o.state.Slots.Overlaps(r.Slots) {
+		if o := &all[i]; o.id == r.ID ||
+			o.state.Space == r.DataSpace() && o.state.Slots.Overlaps(r.Slots) && !s.o.Faults.AnyJoin {
 			return nil
 		}
 	}

@@ -74,8 +74,11 @@ type Faults struct {
 	Region     region.Faults
 	Janitor    janitor.Faults
 	Transport  transport.Faults
-	EarlyMerge bool               // a merge does not wait until all replicas of the right region are frozen
-	Journal    disk.JournalFaults // of the journal that the stores share; package neokv plants them
+	EarlyMerge bool // a merge does not wait until all replicas of the right region are frozen
+	// UnsyncedFreeze: a merge does not wait until the freeze is durable everywhere.
+	UnsyncedFreeze bool
+	AnyJoin        bool               // a store joins a region whose slots another of its replicas has
+	Journal        disk.JournalFaults // of the journal that the stores share; package neokv plants them
 	// BeforeSave is called like raftlog.Faults.BeforeSave, with the store whose log it is.
 	BeforeSave func(topology.StoreID)
 }
@@ -449,6 +452,7 @@ func (s *Store) bridgeStalls() {
 // Close stops the store and returns when all its goroutines have ended. The caller must have cut off its clients
 // before.
 func (s *Store) Close() error {
+	s.drivers.close()
 	s.cancel()
 	s.wg.Wait()
 	replicas := *s.replicas.Load()

@@ -332,6 +332,7 @@ func TestMetaCatchesUp(t *testing.T) {
 		for i := range c.shape.Regions {
 			c.until("leaders", func() bool { return c.leader(topology.RegionID(i+1)) != nil })
 		}
+		c.until("a map", func() bool { return c.stores[0].group.Load().Map().Version > 0 })
 		want := c.stores[0].group.Load().Map()
 		var leader *Store
 		c.until("leader of meta", func() bool {

@@ -1,10 +1,13 @@
 package transport
 
 import (
+	"maps"
 	"sync"
 	"time"
 
 	pb "github.com/lni/dragonboat/v4/raftpb"
+
+	"neokv.dev/neokv/internal/topology"
 )
 
 // commits limits how often a leader tells its followers what is committed. Raft sends each follower a message of its
@@ -25,6 +28,13 @@ type commits struct {
 
 // follower is a replica that this store's replica of the region leads.
 type follower struct{ region, replica uint64 }
+
+// forget forgets the followers of a region.
+func (c *commits) forget(region topology.RegionID) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	maps.DeleteFunc(c.told, func(f follower, _ time.Time) bool { return f.region == uint64(region) })
+}
 
 // leave judges a Raft message that is about to leave at now. It reports whether to send the message, and may take the
 // commit index out of it.

@@ -100,7 +100,10 @@ func (n *Network) NewEndpoint(o Options) *Endpoint {
 func (e *Endpoint) Fresh(region topology.RegionID) { e.filter.fresh(region) }
 
 // Forget forgets a region whose replica here has ended for good.
-func (e *Endpoint) Forget(region topology.RegionID) { e.filter.forget(region) }
+func (e *Endpoint) Forget(region topology.RegionID) {
+	e.filter.forget(region)
+	e.commits.forget(region)
+}
 
 // Factory returns the value for dragonboat's Expert.TransportFactory. A store's Raft address is its fixed name.
 func (e *Endpoint) Factory() config.TransportFactory { return transportFactory{e} }
