@@ -17,23 +17,14 @@ import (
 // changeWait bounds a split or a merge, with all tries.
 const changeWait = 10 * time.Second
 
-// split splits a region before a slot, or in the middle of its slots if at is 0. A fault can do that, too: see
+// split splits a region before a slot or, if at is 0, where that halves what it has. A fault can do that, too: see
 // fault.Split.
 func (c *Cluster) split(ctx context.Context, id topology.RegionID, at topology.Slot) (outcome string, err error) {
 	err = c.atLeader(ctx, id, func(ctx context.Context, s *store.Store) error {
-		r := s.Replica(id)
-		if r == nil {
-			return store.ErrNotLeading
-		}
-		desc, _ := r.Region()
-		slot := at
-		if slot == 0 {
-			slot = desc.Slots.First + topology.Slot(desc.Slots.Count()/2)
-		}
-		child, err := s.Split(ctx, id, slot, "")
+		child, err := s.Split(ctx, id, at, "")
 		if err == nil {
-			outcome = fmt.Sprintf("region %d is split at slot %d: region %d has slots %s", id, slot, child,
-				topology.SlotRange{First: slot, Last: desc.Slots.Last})
+			outcome = fmt.Sprintf("region %d is split at slot %d: region %d has slots %s", id, child.Slots.First, child.ID,
+				child.Slots)
 		}
 		return err
 	})

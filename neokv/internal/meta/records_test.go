@@ -100,7 +100,7 @@ func TestRecords(t *testing.T) {
 // TestOldRecord opens the record of an older program, makes a snapshot of it, and changes it.
 func TestOldRecord(t *testing.T) {
 	fs := vfs.NewMem()
-	m, _, e := openMachine(t, fs)
+	_, _, e := openMachine(t, fs)
 	old := Initial("c", settings.ClusterKnobs{Stores: 1, Replicas: 1, Regions: 2}, true)
 	old.Version, old.NextRegion = 1, 0
 	value, err := encodeState(wholeFormat, 7, old)

@@ -65,6 +65,11 @@ func bestCut(region topology.SlotRange, weights []Weight) cut {
 	return best
 }
 
+// Halve returns the slot before which a region of two slots or more is best split by its weights.
+func Halve(region topology.SlotRange, weights []Weight) topology.Slot {
+	return bestCut(region, weights).slot
+}
+
 // heaviest returns the weight with the largest share, and that share. There is one at least.
 func heaviest(region topology.SlotRange, weights []Weight) (Weight, float64) {
 	weights = within(region, weights)

@@ -110,64 +110,65 @@ func (s *Store) leading(id topology.RegionID) (*region.Replica, error) {
 	return r, nil
 }
 
-// Split splits a region, which this store must lead, so that a new region has its slots from at on. It returns the new
-// region. It returns when the new region has taken its first entry, or at the latest when ctx ends. A reason, if there
-// is one, has the store tell of the split.
+// Split splits a region, which this store must lead, so that a new region has its slots from at on. If at is 0, the
+// split halves what the region has in tables. Split returns the new region when that has taken its first entry, or at
+// the latest when ctx ends. A reason, if there is one, has the store tell of the split.
 func (s *Store) Split(ctx context.Context, id topology.RegionID, at topology.Slot,
-	reason string) (topology.RegionID, error) {
+	reason string) (child topology.Region, err error) {
 	ctx, end, err := s.driver(ctx)
 	if err != nil {
-		return 0, err
+		return child, err
 	}
 	defer end()
 	r, err := s.leading(id)
 	if err != nil {
-		return 0, err
+		return child, err
 	}
 	desc, _ := r.Region()
 	switch {
 	case desc.Slots.Count() == 1:
-		return 0, fmt.Errorf("region %d has the single slot %v", id, desc.Slots)
-	case at <= desc.Slots.First || at > desc.Slots.Last:
-		return 0, fmt.Errorf("slot %d does not divide region %d, which has the slots %v; want %d to %d", at, id,
+		return child, fmt.Errorf("region %d has the single slot %v", id, desc.Slots)
+	case at != 0 && (at <= desc.Slots.First || at > desc.Slots.Last):
+		return child, fmt.Errorf("slot %d does not divide region %d, which has the slots %v; want %d to %d", at, id,
 			desc.Slots, desc.Slots.First+1, desc.Slots.Last)
 	case r.Bounds().Change.Kind != keys.NoChange:
-		return 0, errBusy
+		return child, errBusy
 	}
 	done, ok := s.drivers.drive(id)
 	if !ok {
-		return 0, errBusy
+		return child, errBusy
 	}
 	defer done()
-	child, replica, err := s.allocate(ctx, len(desc.Peers))
+	if at == 0 {
+		at = s.halve(r)
+	}
+	child = topology.Region{Space: desc.Space, Slots: topology.SlotRange{First: at, Last: desc.Slots.Last}}
+	var replica topology.ReplicaID
+	if child.ID, replica, err = s.allocate(ctx, len(desc.Peers)); err != nil {
+		return child, err
+	}
+	child.Peers = s.spread(desc.Peers)
+	for i := range child.Peers {
+		child.Peers[i].Replica = replica + topology.ReplicaID(i)
+	}
+	begun, err := r.Begin(ctx, time.Now().Add(stepTime), keys.Splitting, child.ID, 0)
 	if err != nil {
-		return 0, err
+		return child, err
 	}
-	begun, err := r.Begin(ctx, time.Now().Add(stepTime), keys.Splitting, child, 0)
-	if err != nil {
-		return 0, err
-	}
-	peers := slices.Clone(s.spread(desc.Peers))
-	for i := range peers {
-		peers[i].Replica = replica + topology.ReplicaID(i)
-	}
-	if err := r.Split(ctx, time.Now().Add(stepTime), begun, at, child, peers); err != nil {
-		return 0, err // settleChange ends it
+	// What goes wrong from here on settleChange puts right.
+	if err := r.Split(ctx, time.Now().Add(stepTime), begun, at, child.ID, child.Peers); err != nil {
+		return child, err
 	}
 	if reason != "" {
-		s.tell("region %d is split at slot %d: region %d has slots %v (%s)", id, at, child,
-			topology.SlotRange{First: at, Last: desc.Slots.Last}, reason)
+		s.tell("region %d is split at slot %d: region %d has slots %v (%s)", id, at, child.ID, child.Slots, reason)
 	}
-	for !s.hasBegun(child) {
+	for !s.hasBegun(child.ID) {
 		if !pause(ctx) {
 			return child, nil
 		}
 	}
-	_, err = r.End(ctx, time.Now().Add(stepTime), begun)
-	if err != nil {
-		err = nil // the child is there; settleChange ends the change
-	}
-	return child, err
+	r.End(ctx, time.Now().Add(stepTime), begun)
+	return child, nil
 }
 
 // spread returns a region's replicas with the one in front that is to lead a child: on the store that is the home of the

@@ -101,6 +101,15 @@ func (s *Store) measure(leads []meta.Lead, now time.Time) []meta.LedLoad {
 	return x.loads
 }
 
+// halve returns the slot before which the region's bytes are halved.
+func (s *Store) halve(r *region.Replica) topology.Slot {
+	slots := r.Bounds().Slots
+	return schedule.Halve(slots, schedule.BisectSize(slots, func(part topology.SlotRange) uint64 {
+		n, _ := s.sizeOf(r.Space(), part) // an error is one of the store, which then fails
+		return n
+	}, sizeSteps))
+}
+
 // sizeOf estimates the bytes that slots take in the tables of the store.
 func (s *Store) sizeOf(space keys.Space, slots topology.SlotRange) (sum uint64, err error) {
 	for _, ks := range keys.RegionKeyspaces {
