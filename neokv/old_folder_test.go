@@ -236,7 +236,7 @@ func awaitHealth(t *testing.T, c *Cluster) {
 
 // proxyClient returns a client of the proxy port, which lives as long as the test.
 func proxyClient(t *testing.T, c *Cluster) *redis.Client {
-	r := redis.NewClient(&redis.Options{Addr: c.ProxyAddr(), Protocol: 2})
+	r := redis.NewClient(&redis.Options{Addr: c.ProxyAddr(), Protocol: 2, ReadTimeout: time.Minute})
 	t.Cleanup(func() { r.Close() })
 	return r
 }

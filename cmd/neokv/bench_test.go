@@ -213,9 +213,9 @@ func TestBenchRefuses(t *testing.T) {
 			`at "soon FLUSHALL": time "soon"`,
 			`bad.yaml:3: time ""`, `slo "p99>1s": want pN<TIME`, "--slo and --step are for --find-max and --curve",
 		}},
-		{[]string{"--at", "5s kill", "--at", "6s kill 1,9", "--at", "7s disk 2 hung"}, []string{
+		{[]string{"--at", "5s kill", "--at", "6s kill 1,9", "--at", "7s disk 2 hung", "--at", "8s split 1 16384"}, []string{
 			`at 5s fault "kill": no stores`, `at 6s fault "kill 1,9": there is no store 9; want 1 to 3`,
-			`at 7s fault "disk 2 hung"`,
+			`at 7s fault "disk 2 hung"`, `at 8s fault "split 1 16384": "16384" is no slot from 1 to 16383`,
 		}},
 		{[]string{"--schedule", "none.yaml"}, []string{"none.yaml: no such file"}},
 		{[]string{"--schedule", "large.yaml"}, []string{"large.yaml: more than 1048576 bytes"}},
@@ -247,7 +247,7 @@ func TestBenchGroups(t *testing.T) {
 	out := filepath.Join(t.TempDir(), "groups.jsonl")
 	got := neokvRun(t, nil, append([]string{"bench", "--mem", "--workload", "set", "--rate", "poisson 500", "--out", out,
 		"--group", "name=rare workload=get rate=steps 20..40 by 20 every 200ms clients=1 value-size=10B", "--at",
-		"200ms rate of rare 50", "--at", "100ms FLUSHALL"}, short...)...)
+		"200ms rate of rare 50", "--at", "100ms FLUSHALL", "--at", "150ms split 1"}, short...)...)
 	if got.status != statusDone {
 		t.Fatalf("status %d, stderr %q", got.status, got.stderr)
 	}
@@ -257,9 +257,14 @@ func TestBenchGroups(t *testing.T) {
 		t.Errorf("groups %+v", g)
 	}
 	s := r.Summary
-	if len(s.Groups) != 2 || s.Groups[0].Total.Count == 0 || s.Groups[1].Total.Count == 0 || len(s.Events) != 2 ||
+	if len(s.Groups) != 2 || s.Groups[0].Total.Count == 0 || s.Groups[1].Total.Count == 0 || len(s.Events) != 3 ||
 		s.Events[0].Do != "FLUSHALL" || s.Events[0].Error != "" {
 		t.Errorf("summary %+v", s)
+	}
+	const outcome = "split 1: region 1 is split at slot "
+	if e := s.Events[1]; !strings.HasPrefix(e.Do+": "+e.Outcome, outcome) || s.Work["splits"] != 1 ||
+		!strings.Contains(got.stdout, "s: "+outcome) {
+		t.Errorf("split: %+v, %d splits, stdout\n%s", e, s.Work["splits"], got.stdout)
 	}
 	if g := s.Generator; g.Cores <= 0 || g.Late == nil {
 		t.Errorf("generator %+v", g)

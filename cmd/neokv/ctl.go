@@ -26,8 +26,8 @@ func ctlCommand(p process) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "ctl",
 		Short: "See the state of a running cluster, split and merge its regions, and hurt it on purpose",
-		Long: `See the state of a running cluster, split and merge its regions, and hurt it on purpose: kill stores, cut links,
-make disks fail, move leaders.
+		Long: `See the state of a running cluster, split and merge its regions, and hurt it on purpose: kill stores, cut
+links, make disks fail, move leaders.
 
 A neokv serve listens for this on its control port, on loopback. Without --control, ctl takes the only cluster that
 this user runs.

@@ -90,6 +90,27 @@ func TestMethods(t *testing.T) {
 	})
 }
 
+// TestSplits: the texts of faults split and merge regions, too.
+func TestSplits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := neokvtest.Start(t)
+		client := c.Client(t)
+		ctx := t.Context()
+		before := len(c.Status().Regions)
+		for n, text := range []string{"split 1", "split 1 1", "merge 1", "merge 1"} {
+			c.Fault(text)
+			for i := range 50 {
+				if got, err := client.Incr(ctx, fmt.Sprint("k", i)).Result(); err != nil || got != int64(n+1) {
+					t.Errorf("%s: k%d is %d, %v; want %d", text, i, got, err, n+1)
+				}
+			}
+		}
+		if after := len(c.Status().Regions); after != before {
+			t.Errorf("%d regions; want %d", after, before)
+		}
+	})
+}
+
 // TestSockets: with ports the cluster serves clients that know nothing of Go.
 func TestSockets(t *testing.T) {
 	c := neokvtest.Start(t, neokvtest.Sockets)

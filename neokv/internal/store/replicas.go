@@ -320,6 +320,7 @@ func (s *Store) remove(id topology.RegionID, r *region.Replica) error {
 		return fmt.Errorf("region %d: stop replica %d: %w", id, replica, err)
 	}
 	r.Join()
+	r.Counters().Orphans.Set(0, 0) // the region that has its slots now counts them
 	ctx, cancel := context.WithTimeout(s.ctx, time.Minute)
 	defer cancel()
 	if err := s.host.SyncRemoveData(ctx, uint64(id), uint64(replica)); err != nil && s.ctx.Err() == nil {
