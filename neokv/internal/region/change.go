@@ -405,12 +405,8 @@ func (r *Replica) step(ctx context.Context, deadline time.Time, args ...string) 
 	return strconv.ParseUint(reply, 10, 64)
 }
 
-// Retire ends a frozen replica whose region has been absorbed by another one, as a snapshot of that one says.
-func (r *Replica) Retire() error {
-	return r.Absorbed(func() error { return Retire(r.o.Engine, r.o.Region.ID) })
-}
-
-// Retire is Replica.Retire for a replica that does not run.
+// Retire ends a frozen replica in the engine whose region has been absorbed by another one, as a snapshot of that one
+// says. If the replica runs, Absorbed calls this.
 func Retire(e *engine.Engine, id topology.RegionID) error {
 	b := e.NewBatch()
 	if err := retire(b, e, id, 0); err != nil {
