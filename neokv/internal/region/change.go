@@ -355,19 +355,22 @@ func (r *Replica) Abort(ctx context.Context, deadline time.Time, begun uint64) e
 }
 
 // Split proposes the split of an open change. The replica holds no lease until it knows that the split has been applied
-// here, or never will be. If it does not get to know that, it holds none for the rest of the term.
+// here, or never will be. If it does not get to know that, it holds none for the rest of the term. It holds none in any
+// term meanwhile, since it may lose the leadership and get it back before the split is proposed.
 func (r *Replica) Split(ctx context.Context, deadline time.Time, begun uint64, at topology.Slot,
 	child topology.RegionID, peers []topology.Peer) error {
 	args := []string{"split", strconv.FormatUint(begun, 10), strconv.Itoa(int(at)), strconv.FormatInt(int64(child), 10)}
 	for _, p := range peers {
 		args = append(args, fmt.Sprintf("%d:%d", p.Store, p.Replica))
 	}
-	r.reader.suspend(r.servingTerm.Load())
+	r.reader.suspend()
 	_, err := r.step(ctx, deadline, args...)
 	var unknown *UnknownOutcome
-	if !errors.As(err, &unknown) && !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) {
-		r.reader.resume()
+	if errors.As(err, &unknown) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		_, term, _ := r.Leading() // it was proposed in this term at the latest
+		r.reader.revoke(term)
 	}
+	r.reader.resume()
 	return err
 }
 
