@@ -355,19 +355,22 @@ func (r *Replica) Abort(ctx context.Context, deadline time.Time, begun uint64) e
 }
 
 // Split proposes the split of an open change. The replica holds no lease until it knows that the split has been applied
-// here, or never will be. If it does not get to know that, it holds none for the rest of the term.
+// here, or never will be. If it does not get to know that, it holds none for the rest of the term. It holds none in any
+// term meanwhile, since it may lose the leadership and get it back before the split is proposed.
 func (r *Replica) Split(ctx context.Context, deadline time.Time, begun uint64, at topology.Slot,
 	child topology.RegionID, peers []topology.Peer) error {
 	args := []string{"split", strconv.FormatUint(begun, 10), strconv.Itoa(int(at)), strconv.FormatInt(int64(child), 10)}
 	for _, p := range peers {
 		args = append(args, fmt.Sprintf("%d:%d", p.Store, p.Replica))
 	}
-	r.reader.suspend(r.servingTerm.Load())
+	r.reader.suspend()
 	_, err := r.step(ctx, deadline, args...)
 	var unknown *UnknownOutcome
-	if !errors.As(err, &unknown) && !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) {
-		r.reader.resume()
+	if errors.As(err, &unknown) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		_, term, _ := r.Leading() // it was proposed in this term at the latest
+		r.reader.revoke(term)
 	}
+	r.reader.resume()
 	return err
 }
 
@@ -405,12 +408,8 @@ func (r *Replica) step(ctx context.Context, deadline time.Time, args ...string) 
 	return strconv.ParseUint(reply, 10, 64)
 }
 
-// Retire ends a frozen replica whose region has been absorbed by another one, as a snapshot of that one says.
-func (r *Replica) Retire() error {
-	return r.Absorbed(func() error { return Retire(r.o.Engine, r.o.Region.ID) })
-}
-
-// Retire is Replica.Retire for a replica that does not run.
+// Retire ends a frozen replica in the engine whose region has been absorbed by another one, as a snapshot of that one
+// says. If the replica runs, Absorbed calls this.
 func Retire(e *engine.Engine, id topology.RegionID) error {
 	b := e.NewBatch()
 	if err := retire(b, e, id, 0); err != nil {

@@ -36,7 +36,7 @@ type reader struct {
 
 	mu        sync.Mutex
 	revoked   uint64 // the latest term in which no lease may be held any more
-	suspended uint64 // another such term, for now: see suspend
+	suspended bool   // no lease may be held in any term, for now: see suspend
 	next      *round // the round that readers may still join, nil if none
 	running   bool   // a goroutine runs rounds
 
@@ -305,7 +305,7 @@ func (x *reader) round() error {
 	}
 	if d := x.o.Knobs.Lease(); d > 0 {
 		x.mu.Lock()
-		if term > x.revoked && term != x.suspended {
+		if term > x.revoked && !x.suspended {
 			x.lease.Store(&lease{term: term, since: since, until: since + d})
 		}
 		x.mu.Unlock()
@@ -323,21 +323,21 @@ func (x *reader) revoke(term uint64) {
 	x.mu.Unlock()
 }
 
-// suspend gives the lease up and takes none in a term until resume. Reads go by read index meanwhile.
-func (x *reader) suspend(term uint64) {
+// suspend gives the lease up and takes none until resume. Reads go by read index meanwhile.
+func (x *reader) suspend() {
 	if x.o.Faults.KeptLease {
 		return
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.suspended = term
+	x.suspended = true
 	x.lease.Store(nil)
 }
 
 func (x *reader) resume() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.suspended = 0
+	x.suspended = false
 }
 
 // advanceTo returns when the region time has reached instant. It proposes an empty entry to move the time; all readers

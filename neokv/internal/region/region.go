@@ -127,9 +127,10 @@ type Beside interface {
 	// is under way on the store. f adds the end of that replica to its batch and commits it. right is nil if the store has
 	// no replica of the region. When f succeeds the replica has ended for good.
 	Absorb(right topology.RegionID, f func() error) error
-	// Cover ends the store's frozen replicas of other regions that have some of the slots, before a snapshot brings a
-	// region with these slots. It returns an error if one of them is not frozen.
-	Cover(by topology.RegionID, slots topology.SlotRange) error
+	// Cover ends the store's frozen replicas of other regions that have some of the slots, and then calls install, which
+	// brings a region with these slots. Meanwhile these replicas apply nothing, and no other change of bounds is under way
+	// on the store. Cover returns an error, and does not call install, if one of them is not frozen.
+	Cover(by topology.RegionID, slots topology.SlotRange, install func() error) error
 }
 
 // Replica is a region's replica on this store. All methods may run concurrently. It has three parts that share a core.

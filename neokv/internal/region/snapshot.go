@@ -174,14 +174,18 @@ func (m *machine) install(in io.Reader, stop <-chan struct{}) (err error) {
 // store's replica of that one is frozen, and ends first: what a crash then leaves has an old state of the region, and the
 // file of the snapshot. Where it has lost slots, their old data stays, unreachable, for the store to reclaim.
 func (m *machine) replace(tables *engine.Ingestion, h snapshotHeader) error {
-	if m.o.Beside != nil {
-		if err := m.o.Beside.Cover(m.o.Region.ID, h.slots); err != nil {
-			return err
-		}
+	install := func() error {
+		m.legacyAt.Store(math.MaxUint64) // the tables may hold legacy strings: from now on reads look for them,
+		m.epoch.Add(1)                   // and reads under way begin anew
+		return tables.Commit(m.rows)
 	}
-	m.legacyAt.Store(math.MaxUint64) // the tables may hold legacy strings: from now on reads look for them,
-	m.epoch.Add(1)                   // and reads under way begin anew
-	if err := tables.Commit(m.rows); err != nil {
+	var err error
+	if m.o.Beside != nil {
+		err = m.o.Beside.Cover(m.o.Region.ID, h.slots, install)
+	} else {
+		err = install()
+	}
+	if err != nil {
 		return err
 	}
 	state, ok, err := readState(m.o.Engine, m.o.Region.ID)

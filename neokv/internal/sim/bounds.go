@@ -27,7 +27,7 @@ type boundsSeen struct {
 	born    map[topology.RegionID]bool
 	retired map[topology.StoreID]map[topology.RegionID]topology.SlotRange // replicas of absorbed regions
 	tags    map[topology.RegionID]uint64                                  // of the last entry seen
-	opened  map[topology.RegionID]uint64                                  // tag of the entry that began or made the change that is open
+	opened  map[topology.RegionID]uint64                                  // tag of the entry that made the open change
 }
 
 type boundsKey struct {
@@ -259,8 +259,9 @@ func (s *sim) atRest() error {
 	}
 }
 
-// unrest returns why the bounds are not at rest: the regions are a partition of the slots, by what each store has applied
-// and by its slot table, all replicas agree, no change is open, and the stores' records name the replicas that run.
+// unrest returns why the bounds are not at rest. At rest the regions are a partition of the slots, by what each store has
+// applied and by its slot table, all replicas agree, no change is open, and the records of each store name the replicas
+// that run.
 func (s *sim) unrest() error {
 	all := s.regions()
 	next := topology.Slot(0)

@@ -15,8 +15,8 @@ import (
 // chatThink is the mean time between two operations of a client of a chat, each of which makes several calls.
 const chatThink = 200 * time.Millisecond
 
-// newChat returns a chat of some clients, with a tenant in each region of those at first. Package chat has a ledger of its own: its
-// records have several keys, and the history is of single ones.
+// newChat returns a chat of some clients, with a tenant in each of the first regions. Package chat has a ledger of its
+// own: its records have several keys, and the history is of single ones.
 func (s *sim) newChat(clients int) *chat.Chat {
 	o := chat.Options{Seed: s.random(13).Uint64(), Clients: clients, Think: chatThink, Timeout: opTime,
 		Unknown: direct.Unknown, Skew: s.h.skew}

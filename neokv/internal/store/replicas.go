@@ -489,20 +489,21 @@ func (x beside) Child(b *engine.Batch, child topology.Region) error {
 
 // Absorb implements region.Beside.
 func (x beside) Absorb(right topology.RegionID, f func() error) error {
-	x.s.ranges.mu.Lock()
-	defer x.s.ranges.mu.Unlock()
-	if r := x.s.Replica(right); r != nil {
-		return r.Absorbed(f)
+	// The right replica's lock comes first: it may be installing a snapshot, which takes the lock of the ranges, too.
+	locked := func() error {
+		x.s.ranges.mu.Lock()
+		defer x.s.ranges.mu.Unlock()
+		return f()
 	}
-	return f()
+	if r := x.s.Replica(right); r != nil {
+		return r.Absorbed(locked)
+	}
+	return locked()
 }
 
-// Cover implements region.Beside.
-func (x beside) Cover(by topology.RegionID, slots topology.SlotRange) error {
+// Cover implements region.Beside. The replicas that it ends are frozen, so nobody else changes what it finds.
+func (x beside) Cover(by topology.RegionID, slots topology.SlotRange, install func() error) error {
 	s := x.s
-	s.ranges.mu.Lock()
-	defer s.ranges.mu.Unlock()
-	s.left.Store(true)
 	all, err := s.owned()
 	if err != nil {
 		return err
@@ -513,19 +514,31 @@ func (x beside) Cover(by topology.RegionID, slots topology.SlotRange) error {
 			space = all[i].state.Space
 		}
 	}
+	var ended []topology.RegionID
+	// The last step holds the lock until the region has the slots. In between they belong to nobody, and would be taken
+	// for left behind. The locks of replicas come before it, as everywhere.
+	end := func() error {
+		s.ranges.mu.Lock()
+		defer s.ranges.mu.Unlock()
+		for _, id := range ended {
+			if err := region.Retire(s.engine, id); err != nil {
+				return err
+			}
+		}
+		err := install()
+		s.left.Store(true) // the region may have lost slots
+		return err
+	}
 	for i := range all {
 		o := &all[i]
 		if o.id == by || o.state.Space != space || !o.state.Slots.Overlaps(slots) {
 			continue
 		}
+		ended = append(ended, o.id)
 		if r := s.Replica(o.id); r != nil {
-			err = r.Retire()
-		} else {
-			err = region.Retire(s.engine, o.id)
-		}
-		if err != nil {
-			return err
+			inner := end
+			end = func() error { return r.Absorbed(inner) }
 		}
 	}
-	return nil
+	return end()
 }
