@@ -2,6 +2,7 @@ package keys
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math"
 
@@ -123,13 +124,11 @@ func ParseStoreIdentity(b []byte) (s StoreIdentity, err error) {
 //	      42  apply index of the last write of a legacy string u64
 //	      50  apply index of the last write of a collection u64
 //	      58  where there may be collections u64: bit slot%64
-//	      66  data space i64
-//	      74  first slot u16, last slot u16
-//	      78  version of the bounds u64
-//	      86  phase u8
-//	      87  the change that is open: kind u8, the other region i64, begun u64
-//	     104  end
+//	      66  data space uvarint, first slot u16, last slot u16, version of the bounds uvarint
+//	          phase and the kind of the open change u8: 16 * phase + kind
+//	          if there is an open change: the other region uvarint, begun uvarint
 //
+// What follows offset 66 is short, since every apply batch has it: 7 bytes mostly.
 // Format 2 ends at 66: the bounds were settings then. Format 1 ends at 58. Where a collection has been written there may
 // be some in all slots then.
 type RegionState struct {
@@ -193,9 +192,6 @@ func (s *RegionState) Unblind() uint64 {
 	return s.CollectedIn
 }
 
-// RegionStateLen is the length of an encoded region state.
-const RegionStateLen = 104
-
 const (
 	slotlessStateLen  = 58
 	boundlessStateLen = 66
@@ -208,7 +204,7 @@ const AllSlots = math.MaxUint64
 // SlotBit returns the bit of a slot in RegionState.CollectedIn. Slots with the same remainder by 64 share a bit.
 func SlotBit(slot topology.Slot) uint64 { return 1 << (slot % 64) }
 
-// Append appends the record, RegionStateLen bytes.
+// Append appends the record.
 func (s *RegionState) Append(dst []byte) []byte {
 	dst = append(dst, regionStateFormat)
 	for _, v := range [...]uint64{s.ApplyIndex, s.TimeMS, s.LastVersion, s.TermTag, s.KeyCount} {
@@ -222,13 +218,16 @@ func (s *RegionState) Append(dst []byte) []byte {
 	for _, v := range [...]uint64{s.LegacyAt, s.CollectedAt, s.CollectedIn} {
 		dst = binary.BigEndian.AppendUint64(dst, v)
 	}
-	dst = AppendI64(dst, int64(s.Space))
+	dst = binary.AppendUvarint(dst, uint64(s.Space))
 	dst = binary.BigEndian.AppendUint16(dst, uint16(s.Slots.First))
 	dst = binary.BigEndian.AppendUint16(dst, uint16(s.Slots.Last))
-	dst = binary.BigEndian.AppendUint64(dst, s.Version)
-	dst = append(dst, byte(s.Phase), byte(s.Change.Kind))
-	dst = AppendI64(dst, int64(s.Change.Other))
-	return binary.BigEndian.AppendUint64(dst, s.Change.Begun)
+	dst = binary.AppendUvarint(dst, s.Version)
+	dst = append(dst, byte(s.Phase)<<4|byte(s.Change.Kind))
+	if s.Change.Kind == NoChange {
+		return dst
+	}
+	dst = binary.AppendUvarint(dst, uint64(s.Change.Other))
+	return binary.AppendUvarint(dst, s.Change.Begun)
 }
 
 // ParseRegionState decodes the record.
@@ -236,10 +235,12 @@ func ParseRegionState(b []byte) (s RegionState, err error) {
 	if len(b) == 0 || b[0] == 0 || b[0] > regionStateFormat {
 		return s, fmt.Errorf("region state: format %x, want 1 to %d", b[:min(1, len(b))], regionStateFormat)
 	}
-	lengths := [...]int{slotlessStateFormat: slotlessStateLen, boundlessStateFormat: boundlessStateLen,
-		regionStateFormat: RegionStateLen}
-	if want := lengths[b[0]]; len(b) != want {
-		return s, fmt.Errorf("region state: %d bytes, want %d", len(b), want)
+	least := boundlessStateLen
+	if b[0] == slotlessStateFormat {
+		least = slotlessStateLen
+	}
+	if len(b) < least || b[0] < regionStateFormat && len(b) > least {
+		return s, fmt.Errorf("region state: %d bytes, want %d", len(b), least)
 	}
 	if b[41]&^regionKeysExact != 0 {
 		return s, fmt.Errorf("region state: flags %#02x, want no bit but 0", b[41])
@@ -259,13 +260,35 @@ func ParseRegionState(b []byte) (s RegionState, err error) {
 	if b[0] < regionStateFormat {
 		return s, nil
 	}
-	s.Space = topology.SpaceID(I64(b[66:]))
-	s.Slots.First = topology.Slot(binary.BigEndian.Uint16(b[74:]))
-	s.Slots.Last = topology.Slot(binary.BigEndian.Uint16(b[76:]))
-	s.Version, s.Phase = binary.BigEndian.Uint64(b[78:]), RegionPhase(b[86])
-	s.Change.Kind, s.Change.Other = ChangeKind(b[87]), topology.RegionID(I64(b[88:]))
-	s.Change.Begun = binary.BigEndian.Uint64(b[96:])
+	rest := b[boundlessStateLen:]
+	number := func() (x uint64) {
+		n := 0
+		if x, n = binary.Uvarint(rest); n <= 0 {
+			rest, err = nil, errors.New("region state: the bounds are cut short")
+			return 0
+		}
+		rest = rest[n:]
+		return x
+	}
+	s.Space = topology.SpaceID(number())
+	if len(rest) < 4 {
+		return s, fmt.Errorf("region state: %d bytes behind the data space, want 4 slots at least", len(rest))
+	}
+	s.Slots.First = topology.Slot(binary.BigEndian.Uint16(rest))
+	s.Slots.Last = topology.Slot(binary.BigEndian.Uint16(rest[2:]))
+	rest = rest[4:]
+	s.Version = number()
+	if len(rest) == 0 {
+		return s, errors.New("region state: there is no phase")
+	}
+	s.Phase, s.Change.Kind = RegionPhase(rest[0]>>4), ChangeKind(rest[0]&15)
+	if rest = rest[1:]; s.Change.Kind != NoChange {
+		s.Change.Other, s.Change.Begun = topology.RegionID(number()), number()
+	}
 	switch {
+	case err != nil:
+	case len(rest) > 0:
+		err = fmt.Errorf("region state: %d bytes too much", len(rest))
 	case s.Space <= 0 || s.Version == 0:
 		err = fmt.Errorf("region state: data space %d, version %d; want 1 at least", s.Space, s.Version)
 	case s.Slots.First > s.Slots.Last || s.Slots.Last >= topology.SlotCount:

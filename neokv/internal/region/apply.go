@@ -344,7 +344,7 @@ func (m *machine) refusal(h *entryHeader, commands []byte) error {
 		return nil
 	case m.o.Faults.AnySweep && bytes.Contains(commands, []byte("\x05swept")):
 		return nil
-	case h.bounds != 0 && h.bounds != m.state.Version && !m.o.Faults.AnyBounds, m.state.Phase != keys.Serving:
+	case h.bounds != 0 && h.bounds != uint32(m.state.Version) && !m.o.Faults.AnyBounds, m.state.Phase != keys.Serving:
 		return ErrBounds
 	}
 	return nil

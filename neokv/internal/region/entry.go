@@ -19,7 +19,7 @@ import (
 //	store       u32  \
 //	incarnation u64   } who proposed it, so that this replica alone encodes and delivers the replies
 //	sequence    u64  /
-//	bounds      u64  version of the region's bounds as the proposer saw them; not in formats before 8
+//	bounds      u32  version of the region's bounds as the proposer saw them; not in formats before 8
 //	command*         argument count uvarint, then each argument as length uvarint and bytes
 //
 // In a format with reads, a read set follows: what the commands look up, as the proposer found it at the apply index
@@ -40,7 +40,7 @@ type entryHeader struct {
 	store       topology.StoreID
 	incarnation uint64
 	sequence    uint64
-	bounds      uint64 // 0 in an entry of an older program, which fits any bounds
+	bounds      uint32 // 0 in an entry of an older program, which fits any bounds
 	rules       redis.Rules
 
 	reads []byte // the read set, nil where there is none
@@ -50,7 +50,7 @@ type entryHeader struct {
 const (
 	entryFormat      = 8
 	readsEntryFormat = 9
-	entryHeaderBytes = oldHeaderBytes + 8
+	entryHeaderBytes = oldHeaderBytes + 4
 	oldHeaderBytes   = 1 + 8 + 8 + 8 + 4 + 8 + 8
 	readSetTail      = 8 + 4
 )
@@ -97,7 +97,7 @@ func (h *entryHeader) put(b []byte) {
 	binary.BigEndian.PutUint32(b[25:], uint32(h.store))
 	binary.BigEndian.PutUint64(b[29:], h.incarnation)
 	binary.BigEndian.PutUint64(b[37:], h.sequence)
-	binary.BigEndian.PutUint64(b[45:], h.bounds)
+	binary.BigEndian.PutUint32(b[45:], h.bounds)
 }
 
 // EncodeEntry returns an entry without a read set, as if the store had proposed it in the term, to a region whose bounds
@@ -145,7 +145,7 @@ func parseEntry(entry []byte) (h entryHeader, commands []byte, err error) {
 		rules:       entryFormats[format].rules,
 	}
 	if header == entryHeaderBytes {
-		h.bounds = binary.BigEndian.Uint64(entry[oldHeaderBytes:])
+		h.bounds = binary.BigEndian.Uint32(entry[oldHeaderBytes:])
 	}
 	commands = entry[header:]
 	if entryFormats[format].reads {

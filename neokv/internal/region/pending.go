@@ -87,7 +87,7 @@ type proposal struct {
 	commands int
 	deadline time.Time
 	sequence uint64
-	bounds   uint64 // version of the bounds by which all its runs go
+	bounds   uint32 // version of the bounds by which all its runs go
 	tooLarge error  // not nil if its only command is too large for any entry
 	alone    bool   // no other proposal was open when it was formed
 	claimed  bool   // a goroutine has undertaken to finish it

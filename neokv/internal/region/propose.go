@@ -143,7 +143,7 @@ func (x *proposer) form() *proposal {
 	} else {
 		b = newProposal()
 	}
-	b.bounds = bounds.Version
+	b.bounds = uint32(bounds.Version)
 	limit := entryHeaderBytes + int(x.o.Knobs.BatchMaxBytes)
 	taken := 0
 	for _, p := range x.queue {

@@ -68,7 +68,7 @@ func TestEntryRefusesGarbage(t *testing.T) {
 	for _, x := range []struct{ name, entry, want string }{
 		{"short", "\x01abc", "decode entry: 4 bytes, want at least 45"},
 		{"format", string(append([]byte{10}, make([]byte, 60)...)), "decode entry: format 10, want 1 to 9"},
-		{"no bounds", string(append([]byte{8}, make([]byte, 50)...)), "decode entry: 51 bytes, want at least 53"},
+		{"no bounds", string(append([]byte{8}, make([]byte, 46)...)), "decode entry: 47 bytes, want at least 49"},
 		{"no read set", string(append([]byte{3}, make([]byte, 50)...)),
 			"decode entry: read set: 6 bytes, want at least 12"},
 		{"short read set", string(append(append([]byte{3}, make([]byte, 60)...), 9)),
