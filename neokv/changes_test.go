@@ -285,13 +285,14 @@ func alone(r rider, number int) rider {
 
 // checkTopology checks what a store tells of the cluster: in each of its answers a slot has one owner.
 func checkTopology(ctx context.Context, r *redis.Client) error {
-	slots, err := r.ClusterSlots(ctx).Result()
+	slots, err := r.Do(ctx, "CLUSTER", "SLOTS").Slice()
 	if err != nil {
 		return err
 	}
 	ranges := make([][2]int, 0, len(slots))
 	for _, s := range slots {
-		ranges = append(ranges, [2]int{s.Start, s.End})
+		x := s.([]any)
+		ranges = append(ranges, [2]int{int(x[0].(int64)), int(x[1].(int64))})
 	}
 	err = partition("CLUSTER SLOTS", ranges)
 	shards, err2 := r.ClusterShards(ctx).Result()
