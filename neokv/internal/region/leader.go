@@ -66,11 +66,8 @@ func (r *Replica) cutLog(entries uint64) {
 	left := min(entries, uint64(r.o.Knobs.CompactionOverhead))
 	option := dragonboat.SnapshotOption{OverrideCompactionOverhead: true, CompactionOverhead: math.MaxUint64}
 	// The index is settled here, not when the record is taken: an entry that holds the log may be applied in between.
-	applied, held := r.applied.Load(), r.bounds.Load().held()
-	if r.o.Faults.AnyCut {
-		held = math.MaxUint64
-	}
-	if cut := min(applied-min(applied, left), held); cut > 0 {
+	applied := r.applied.Load()
+	if cut := min(applied-min(applied, left), r.bounds.Load().held()); cut > 0 {
 		option.CompactionIndex, option.CompactionOverhead = cut, 0
 	}
 	rs, err := r.o.Host.RequestSnapshot(r.shard, option, time.Minute)

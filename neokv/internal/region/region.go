@@ -92,7 +92,6 @@ type Faults struct {
 	AnyBounds    bool                            // apply accepts entries that were made under other bounds
 	KeptLease    bool                            // keeps its lease while it splits
 	EmptyChild   bool                            // a split leaves the child's data to nobody
-	AnyCut       bool                            // the log is cut whatever change is open
 	FlushSpace   bool                            // a flush deletes the data of neighbours
 	AnySweep     bool                            // apply accepts a sweep under other bounds, and of both sides of a merge
 	MapOrder     bool                            // a write makes its random choice by the order of a Go map

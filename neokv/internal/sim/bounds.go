@@ -259,9 +259,9 @@ func (s *sim) atRest() error {
 	}
 }
 
-// unrest returns why the bounds are not at rest. At rest the regions are a partition of the slots, by what each store has
-// applied and by its slot table, all replicas agree, no change is open, and the records of each store name the replicas
-// that run.
+// unrest returns why the bounds are not at rest. At rest the regions are a partition of the slots, by what each store
+// has applied and by its slot table, all replicas agree, no change is open, and the records of each store name the
+// replicas that run.
 func (s *sim) unrest() error {
 	all := s.regions()
 	next := topology.Slot(0)

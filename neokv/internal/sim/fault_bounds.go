@@ -58,7 +58,7 @@ func (s *sim) ownerOf(at topology.Slot) (owner topology.Region) {
 	return owner
 }
 
-// mergeAll merges the regions that lie in the slots of one of the first ones, until the schedule is over or one is left.
+// mergeAll merges the regions in the slots of one of the first ones, until the schedule is over or one is left.
 func (s *sim) mergeAll(region int) {
 	slots := topology.SplitEvenly(simRegions)[region]
 	for !s.isOver() {

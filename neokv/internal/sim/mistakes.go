@@ -81,8 +81,6 @@ var mistakes = []mistake{
 		func(h *seam.Hooks) { h.Store.Region.EmptyChild = true }},
 	{"child-early", "a store gives a child a replica although its parent's replica still has the slots",
 		func(h *seam.Hooks) { h.Store.AnyJoin = true }},
-	{"log-cut", "the log of a region that has split is cut before the child has a quorum",
-		func(h *seam.Hooks) { h.Store.Region.AnyCut = true }},
 	{"merge-early", "a merge does not wait until all replicas of the right region are frozen",
 		func(h *seam.Hooks) { h.Store.EarlyMerge = true }},
 	{"freeze-unsynced", "a merge does not wait until the freeze is synced everywhere",
