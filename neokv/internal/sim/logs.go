@@ -31,6 +31,9 @@ func (s *sim) observe(st topology.StoreID, r topology.RegionID, index, tag uint6
 	if refusal != nil {
 		e.refusal = refusal.Error()
 	}
+	if s.bounds.tags == nil {
+		s.bounds.tags = make(map[topology.RegionID]uint64)
+	}
 	s.bounds.tags[r] = tag
 	if other, ok := s.entries[r][index]; ok && other != e {
 		s.keepLocked(found(logsDiffer, "region %d: index %d: store %d has %+v, another replica had %+v",
