@@ -25,6 +25,7 @@ type boundsSeen struct {
 	now     map[topology.StoreID]map[topology.RegionID]region.Bounds
 	passed  map[passedKey]bool // by entries
 	born    map[topology.RegionID]bool
+	joins   map[storeRegion]bool                                          // replicas that began empty, and have got nothing yet
 	retired map[topology.StoreID]map[topology.RegionID]topology.SlotRange // replicas of absorbed regions
 	tags    map[topology.RegionID]uint64                                  // of the last entry seen
 	opened  map[topology.RegionID]uint64                                  // tag of the entry that made the open change
@@ -33,6 +34,11 @@ type boundsSeen struct {
 type boundsKey struct {
 	region  topology.RegionID
 	version uint64
+}
+
+type storeRegion struct {
+	store  topology.StoreID
+	region topology.RegionID
 }
 
 type passedKey struct {
@@ -44,8 +50,9 @@ type passedKey struct {
 func newBoundsSeen() boundsSeen {
 	return boundsSeen{
 		slots: make(map[boundsKey]topology.SlotRange), passed: make(map[passedKey]bool),
-		now:  make(map[topology.StoreID]map[topology.RegionID]region.Bounds),
-		born: make(map[topology.RegionID]bool), tags: make(map[topology.RegionID]uint64),
+		joins: make(map[storeRegion]bool),
+		now:   make(map[topology.StoreID]map[topology.RegionID]region.Bounds),
+		born:  make(map[topology.RegionID]bool), tags: make(map[topology.RegionID]uint64),
 		retired: make(map[topology.StoreID]map[topology.RegionID]topology.SlotRange),
 		opened:  make(map[topology.RegionID]uint64),
 	}
@@ -71,6 +78,12 @@ func (s *sim) observeBounds(st topology.StoreID, r topology.RegionID, b region.B
 	x.now[st][r] = b
 	if b.Phase == keys.Absorbed {
 		x.retired[st][r] = b.Slots
+	}
+	if at := (storeRegion{st, r}); how == region.ByJoin {
+		x.joins[at] = true
+	} else if x.joins[at] && how == region.BySnapshot {
+		delete(x.joins, at)
+		s.reachLocked(joined, 1)
 	}
 	if known && how == region.ByEntry {
 		s.sawEntry(st, r, old, b)

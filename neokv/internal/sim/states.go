@@ -51,6 +51,7 @@ const (
 	splitMissed     state = "a store misses a split, since it gets the narrower region as a snapshot"
 	mergeMissed     state = "a store misses a merge, since it gets the wider region as a snapshot"
 	frozenCovered   state = "a snapshot of the wider region ends a frozen replica"
+	joined          state = "a store that has missed a split gets the child as a snapshot"
 	killedUnborn    state = "a kill after a split, before the child has a leader"
 	killedFrozen    state = "a kill while a region is frozen"
 	refusedBounds   state = "an entry takes no effect, since the bounds have changed"
@@ -62,7 +63,7 @@ var states = []state{
 	diskFailed, electedHung, electedPaused, electedCut, movedFull, refusedFull, refusedLog, heldAnswered, entryRefused,
 	behindLog, outcomeUnknown, chatUnknown, reclaimed, compared, servedAfterFaults,
 	hasSplit, hasMerged, splitCalledOff, thawed, splitReplayed, mergeReplayed, splitEndedLater, mergeEndedLater,
-	splitMissed, mergeMissed, frozenCovered, killedUnborn, killedFrozen, refusedBounds,
+	splitMissed, joined, mergeMissed, frozenCovered, killedUnborn, killedFrozen, refusedBounds,
 }
 
 // reach counts a state.
