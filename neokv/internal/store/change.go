@@ -280,7 +280,7 @@ func (s *Store) neighbour(left *topology.Region) (*route.LedRegion, error) {
 		return nil, fmt.Errorf("region %d has the last slot: there is no region to its right", left.ID)
 	}
 	right, _ := t.Region(left.Slots.Last + 1)
-	if right == nil || right.Slots.First != left.Slots.Last+1 {
+	if right == nil || right.ID == left.ID || right.Slots.First != left.Slots.Last+1 {
 		return nil, fmt.Errorf("the region to the right of region %d is not known here yet", left.ID)
 	}
 	if right.DataSpace() != left.DataSpace() {

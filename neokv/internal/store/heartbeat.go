@@ -11,6 +11,7 @@ import (
 
 	"neokv.dev/neokv/internal/keys"
 	"neokv.dev/neokv/internal/meta"
+	"neokv.dev/neokv/internal/region"
 	"neokv.dev/neokv/internal/route"
 	"neokv.dev/neokv/internal/schedule"
 	"neokv.dev/neokv/internal/topology"
@@ -464,18 +465,27 @@ func (s *Store) makeTable() {
 			add(r)
 		}
 	}
+	// Which regions are absorbed comes first: a replica that takes one over publishes its slots before that one ends.
+	var present []*region.Replica
 	for _, replica := range replicas {
+		if replica.Bounds().Phase != keys.Absorbed {
+			present = append(present, replica)
+		}
+	}
+	for _, replica := range present {
 		r, _ := replica.Region()
-		if replica.Bounds().Phase == keys.Absorbed {
-			continue
+		lead := func(r topology.Region) {
+			add(r)
+			entry := &regions[len(regions)-1]
+			leader, term, _ := replica.Leading()
+			entry.Told, entry.Leader, entry.Term = entry.Leader, r.StoreOf(leader), term
 		}
 		if known := s.current.Region(r.ID); known != nil && known.Version > r.Version {
 			r = *known
+		} else if known != nil && known.Version < r.Version {
+			lead(*known) // a snapshot may have brought the split before the map has the child: some region has its slots
 		}
-		add(r)
-		entry := &regions[len(regions)-1]
-		leader, term, _ := replica.Leading()
-		entry.Told, entry.Leader, entry.Term = entry.Leader, r.StoreOf(leader), term
+		lead(r)
 	}
 	slices.SortFunc(regions, func(a, b route.LedRegion) int { return int(a.Slots.First) - int(b.Slots.First) })
 	epoch := uint64(1)
