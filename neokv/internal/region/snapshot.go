@@ -173,19 +173,26 @@ func (m *machine) install(in io.Reader, stop <-chan struct{}) (err error) {
 // The region's slots may have changed between the old state and the new one. Where it has taken over another region, the
 // store's replica of that one is frozen, and ends first: what a crash then leaves has an old state of the region, and the
 // file of the snapshot. Where it has lost slots, their old data stays, unreachable, for the store to reclaim.
-func (m *machine) replace(tables *engine.Ingestion, h snapshotHeader) error {
-	install := func() error {
-		m.legacyAt.Store(math.MaxUint64) // the tables may hold legacy strings: from now on reads look for them,
-		m.epoch.Add(1)                   // and reads under way begin anew
-		return tables.Commit(m.rows)
-	}
-	var err error
+func (m *machine) replace(tables *engine.Ingestion, h snapshotHeader) (err error) {
+	install := func() error { return m.ingest(tables, h) }
 	if m.o.Beside != nil {
 		err = m.o.Beside.Cover(m.o.Region.ID, h.slots, install)
 	} else {
 		err = install()
 	}
 	if err != nil {
+		return err
+	}
+	m.proposer.disown()
+	return nil
+}
+
+// ingest is the part of replace for which replicas that have ended wait: others see that these have ended only after they
+// can see the new bounds, so that no slot table lacks the slots.
+func (m *machine) ingest(tables *engine.Ingestion, h snapshotHeader) error {
+	m.legacyAt.Store(math.MaxUint64) // the tables may hold legacy strings: from now on reads look for them,
+	m.epoch.Add(1)                   // and reads under way begin anew
+	if err := tables.Commit(m.rows); err != nil {
 		return err
 	}
 	state, ok, err := readState(m.o.Engine, m.o.Region.ID)
@@ -205,6 +212,5 @@ func (m *machine) replace(tables *engine.Ingestion, h snapshotHeader) error {
 	}
 	m.writer.Forget()
 	m.publishChange(BySnapshot)
-	m.proposer.disown()
 	return nil
 }
