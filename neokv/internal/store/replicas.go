@@ -1,7 +1,6 @@
 package store
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -287,9 +286,7 @@ func (s *Store) tendReplicas() error {
 	}
 	for id, r := range *s.replicas.Load() {
 		if r.Bounds().Phase == keys.Absorbed {
-			if err := s.remove(id, r); err != nil {
-				return err
-			}
+			s.remove(id, r)
 		}
 	}
 	if err := s.reclaim(); err != nil {
@@ -299,8 +296,9 @@ func (s *Store) tendReplicas() error {
 	return nil
 }
 
-// remove ends a replica whose region was absorbed, with its log.
-func (s *Store) remove(id topology.RegionID, r *region.Replica) error {
+// remove ends a replica whose region was absorbed. Its log goes in the background: dragonboat may take long to let go of
+// a replica that sends a snapshot, and children of splits must not wait for that to start.
+func (s *Store) remove(id topology.RegionID, r *region.Replica) {
 	s.replicaMu.Lock()
 	next := make(map[topology.RegionID]*region.Replica)
 	for other, r := range *s.replicas.Load() {
@@ -311,25 +309,43 @@ func (s *Store) remove(id topology.RegionID, r *region.Replica) error {
 	s.replicas.Store(&next)
 	s.replicaMu.Unlock()
 	s.publish()
+	s.wg.Go(func() {
+		if err := s.removeReplica(id, r); err != nil && s.Failed() == nil {
+			s.o.FS.Fence(fmt.Errorf("region %d: remove its replica: %w", id, err))
+		}
+	})
+}
+
+// removeReplica stops a replica and removes its log. If the store closes meanwhile, the next start removes the log.
+func (s *Store) removeReplica(id topology.RegionID, r *region.Replica) error {
 	r.Stop()
 	_, replica := r.Region()
-	if err := s.host.StopReplica(uint64(id), uint64(replica)); err != nil && !errors.Is(err, dragonboat.ErrShardNotFound) {
-		if errors.Is(err, dragonboat.ErrClosed) {
-			return nil
-		}
-		return fmt.Errorf("region %d: stop replica %d: %w", id, replica, err)
+	err := s.host.StopReplica(uint64(id), uint64(replica))
+	if err != nil && !errors.Is(err, dragonboat.ErrShardNotFound) {
+		return err
 	}
 	r.Join()
 	r.Counters().Orphans.Set(0, 0) // the region that has its slots now counts them
-	ctx, cancel := context.WithTimeout(s.ctx, time.Minute)
-	defer cancel()
-	if err := s.host.SyncRemoveData(ctx, uint64(id), uint64(replica)); err != nil && s.ctx.Err() == nil {
-		return fmt.Errorf("region %d: remove replica %d: %w", id, replica, err)
+	// Not SyncRemoveData: it panics if a worker takes the replica up just when it stops.
+	for {
+		err := s.host.RemoveData(uint64(id), uint64(replica))
+		if err == nil {
+			break
+		}
+		if !errors.Is(err, dragonboat.ErrShardNotStopped) {
+			return err
+		}
+		if !s.sleep(removePause) {
+			return nil
+		}
 	}
 	s.endpoint.Forget(id)
 	s.counters.end(id)
 	return nil
 }
+
+// removePause is how long removeReplica waits for dragonboat before it asks again.
+const removePause = 5 * time.Millisecond
 
 // removeLogs removes the logs of replicas that have no record, which a crash has left behind.
 func (s *Store) removeLogs(all []ownedRegion) error {
