@@ -85,8 +85,9 @@ const (
 	stepTime = 2 * time.Second
 	// freezeTime bounds how long a region stays frozen while its merge goes on.
 	freezeTime = time.Second
-	// changePause is how long a driver waits before it asks the other stores again.
-	changePause = time.Millisecond
+	// changePause is how long a driver first waits before it asks again, longestPause how long it waits at most: a store may
+	// be down for long while a merge is open.
+	changePause, longestPause = time.Millisecond, 16 * time.Millisecond
 )
 
 // maxPeers bounds the replicas of a region.
@@ -163,7 +164,7 @@ func (s *Store) Split(ctx context.Context, id topology.RegionID, at topology.Slo
 		s.tell("region %d is split at slot %d: region %d has slots %v (%s)", id, at, child.ID, child.Slots, reason)
 	}
 	for !s.hasBegun(child.ID) {
-		if !pause(ctx) {
+		if !pause(ctx, changePause) {
 			return child, nil
 		}
 	}
@@ -198,12 +199,12 @@ func (s *Store) hasBegun(child topology.RegionID) bool {
 	return r != nil && r.Applied() > region.ChildIndex
 }
 
-// pause waits a moment, and returns false if ctx ends.
-func pause(ctx context.Context) bool {
+// pause waits for d, and returns false if ctx ends.
+func pause(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-ctx.Done():
 		return false
-	case <-time.After(changePause):
+	case <-time.After(d):
 		return true
 	}
 }
@@ -319,7 +320,7 @@ func (s *Store) takeOver(ctx context.Context, r *region.Replica, left *topology.
 		return fmt.Errorf("region %d: no replica on store %d", right.ID, s.o.ID)
 	}
 	for s.o.Faults.EarlyMerge && mine.Bounds().Phase != keys.Frozen {
-		if !pause(ctx) {
+		if !pause(ctx, changePause) {
 			return ctx.Err()
 		}
 	}
@@ -487,7 +488,7 @@ func (s *Store) everyStore(ctx context.Context, r *topology.Region, is func(boun
 	var wg sync.WaitGroup
 	for _, p := range r.Peers {
 		wg.Go(func() {
-			for {
+			for wait := changePause; ; wait = min(2*wait, longestPause) {
 				var b boundsAnswer
 				ok := true
 				if p.Store == s.o.ID {
@@ -501,7 +502,7 @@ func (s *Store) everyStore(ctx context.Context, r *topology.Region, is func(boun
 				if ok && is(b) {
 					return
 				}
-				if !pause(ctx) {
+				if !pause(ctx, wait) {
 					mu.Lock()
 					late = append(late, p.Store)
 					mu.Unlock()
