@@ -47,7 +47,6 @@ type Options struct {
 	Index   topology.IndexID
 	Store   topology.StoreID
 	Replica topology.ReplicaID
-	Joins   bool // the replica began empty, and gets the region's data from the leader
 	Engine  *engine.Engine
 	Host    *dragonboat.NodeHost
 	Knobs   settings.RaftKnobs
@@ -221,9 +220,6 @@ type Bounds struct {
 func (r *Replica) Bounds() *Bounds {
 	return r.bounds.Load()
 }
-
-// Joining reports whether the replica still waits for the region's data. Its bounds are then those of the map.
-func (r *Replica) Joining() bool { return r.applied.Load() == 0 && r.o.Joins }
 
 // Sampler returns the sampler of its Options.
 func (r *Replica) Sampler() *schedule.SlotSampler { return r.o.Sampler }

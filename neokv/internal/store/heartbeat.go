@@ -151,7 +151,7 @@ func (s *Store) reported() (news []topology.Region) {
 	for id, replica := range *s.replicas.Load() {
 		r, _ := replica.Region()
 		known := s.current.Region(id)
-		if replica.Bounds().Phase != keys.Absorbed && r.Version > 1 && replica.Running() && !replica.Joining() &&
+		if replica.Bounds().Phase != keys.Absorbed && r.Version > 1 && replica.Running() &&
 			(known == nil || known.Version < r.Version) {
 			news = append(news, r)
 		}
