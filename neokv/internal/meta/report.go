@@ -47,6 +47,9 @@ func checkRegion(r *topology.Region) error {
 	if r.Slots.Last < r.Slots.First || r.Slots.Last >= topology.SlotCount {
 		return fmt.Errorf("region %d: slots %d to %d", r.ID, r.Slots.First, r.Slots.Last)
 	}
+	if r.Space < 0 || len(r.Peers) == 0 {
+		return fmt.Errorf("region %d: data space %d, %d replicas", r.ID, r.Space, len(r.Peers))
+	}
 	for _, p := range r.Peers {
 		if p.Store == 0 || p.Replica == 0 || p.Replica >= maxID {
 			return fmt.Errorf("region %d: replica %d on store %d", r.ID, p.Replica, p.Store)

@@ -159,9 +159,11 @@ type splitModel struct {
 }
 
 func newModel(random *rand.Rand) *splitModel {
-	c := &splitModel{random: random, next: 1, replica: 1}
+	c := &splitModel{random: random, next: 1, replica: 2}
 	for _, slots := range topology.SplitEvenly(1 + random.IntN(5)) {
-		c.regions = append(c.regions, topology.Region{ID: c.next, Slots: slots, Version: 1, ConfVersion: 1})
+		c.regions = append(c.regions, topology.Region{
+			ID: c.next, Slots: slots, Peers: []topology.Peer{{Store: 1, Replica: 1}}, Version: 1, ConfVersion: 1,
+		})
 		c.next++
 	}
 	return c
@@ -207,7 +209,7 @@ func TestReportsRandom(t *testing.T) {
 		seed := uint64(time.Now().UnixNano())
 		random := rand.New(rand.NewPCG(seed, 0))
 		c := newModel(random)
-		m := &Map{Version: 1, Regions: slices.Clone(c.regions), NextReplica: 1, NextRegion: c.next}
+		m := &Map{Version: 1, Regions: slices.Clone(c.regions), NextReplica: 2, NextRegion: c.next}
 		deliver := func(what string, regions []topology.Region) {
 			after, taken := m.take(regions)
 			checkCovers(t, fmt.Sprintf("seed %d: %s %s on %s", seed, what, formatRegions(regions),
@@ -282,7 +284,9 @@ func TestReportsRandom(t *testing.T) {
 func BenchmarkNews(b *testing.B) {
 	m := &Map{Version: 1}
 	for i, slots := range topology.SplitEvenly(1024) {
-		m.Regions = append(m.Regions, topology.Region{ID: topology.RegionID(i + 1), Slots: slots, Version: 1})
+		m.Regions = append(m.Regions, topology.Region{
+			ID: topology.RegionID(i + 1), Slots: slots, Peers: []topology.Peer{{Store: 1, Replica: 1}}, Version: 1,
+		})
 	}
 	parent := m.Regions[500]
 	parent.Version = 2
