@@ -409,14 +409,15 @@ func (r *Replica) step(ctx context.Context, deadline time.Time, args ...string) 
 }
 
 // Retire ends a frozen replica in the engine whose region has been absorbed by another one, as a snapshot of that one
-// says. If the replica runs, Absorbed calls this.
+// says. If the replica runs, Absorbed calls this. It syncs: the tables of the snapshot are durable at once, and if a crash
+// took the end of this replica and left the tables, its slots would have two owners for good.
 func Retire(e *engine.Engine, id topology.RegionID) error {
 	b := e.NewBatch()
 	if err := retire(b, e, id, 0); err != nil {
 		b.Close()
 		return err
 	}
-	return b.Commit(false)
+	return b.Commit(true)
 }
 
 // Absorbed calls f while the replica applies nothing. If f succeeds, which ends the replica in the engine, the replica
