@@ -182,7 +182,7 @@ func (c *Cluster) Dir() (dir string, temporary bool) {
 // Settings returns the settings in force. Their Cluster part is the shape that Shape returns.
 func (c *Cluster) Settings() settings.Settings { return c.settings }
 
-// Shape returns how many stores, replicas and regions the cluster has.
+// Shape returns how many stores and replicas the cluster has, and how many regions it had at first.
 func (c *Cluster) Shape() settings.ClusterKnobs { return c.settings.Cluster }
 
 // Seed returns the seed of every random choice that NeoKV makes: the one in Config, or the one that Start picked.

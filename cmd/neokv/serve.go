@@ -127,9 +127,9 @@ func readyLine(c *neokv.Cluster) string {
 	for _, addr := range c.Addrs() {
 		ports = append(ports, portOf(addr))
 	}
-	shape := c.Shape()
+	status := c.Status()
 	return fmt.Sprintf("NEOKV_READY port=%s ports=%s proxy=%s stores=%d regions=%d in=%.2fs",
-		ports[0], strings.Join(ports, ","), portOf(c.ProxyAddr()), shape.Stores, shape.Regions, c.BootTime().Seconds())
+		ports[0], strings.Join(ports, ","), portOf(c.ProxyAddr()), len(status.Stores), len(status.Regions), c.BootTime().Seconds())
 }
 
 func portOf(addr string) string {
