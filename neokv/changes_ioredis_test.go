@@ -19,8 +19,8 @@ var ioredis = flag.String("ioredis", "", "folder whose node_modules has ioredis,
 // TestIORedisThroughSplitsAndMerges splits and merges regions 50 times under ioredis with its own defaults, which sees
 // no error and no wrong reply:
 //
-//	npm install --prefix /tmp/ioredis ioredis
-//	go test ./neokv -run IORedis -ioredis /tmp/ioredis -v
+//	npm install --prefix DIR ioredis
+//	go test ./neokv -run IORedis -ioredis DIR -v
 func TestIORedisThroughSplitsAndMerges(t *testing.T) {
 	if *ioredis == "" {
 		t.Skip("no -ioredis")
