@@ -39,7 +39,8 @@ var FaultVerbs = []string{"stop", "kill", "restart", "pause", "resume", "transfe
 type FaultInjector interface {
 	// Check says what is wrong with the text of a fault.
 	Check(text string) error
-	// Inject brings the fault about. The outcome says what else there is to know of it, such as the number of a new region.
+	// Inject brings the fault about, unless ctx ends. The outcome says what else there is to know of it, such as the
+	// number of a new region.
 	Inject(ctx context.Context, text string) (outcome string, err error)
 }
 
@@ -203,7 +204,13 @@ func (r *run) follow(seg *phaseSegment) {
 		timer.Reset(seg.start + e.At - r.now())
 		select {
 		case <-timer.C:
+		case <-seg.over:
+			if seg.start+e.At > r.now() {
+				return
+			}
 		case <-seg.ctx.Done():
+		}
+		if seg.ctx.Err() != nil {
 			return
 		}
 		happened := results.Event{At: (r.now() - seg.start).Seconds(), Do: e.Do}
@@ -221,6 +228,23 @@ func (r *run) follow(seg *phaseSegment) {
 		r.happened = append(r.happened, happened)
 		r.mu.Unlock()
 	}
+}
+
+// eventGrace is how long the end of the load waits for events that were due before. A fault of NeoKV gives up earlier
+// by itself.
+const eventGrace = 20 * time.Second
+
+// finishEvents waits, when the load of a segment is over, until the events that were due have been carried out. Where
+// the run stops early, or the events take too long, it ends them.
+func (r *run) finishEvents(ctx context.Context, seg *phaseSegment, wait bool) {
+	close(seg.over)
+	if !wait {
+		seg.end()
+	}
+	ctx, cancel := context.WithTimeout(ctx, eventGrace)
+	defer cancel()
+	defer context.AfterFunc(ctx, seg.end)()
+	r.following.Wait()
 }
 
 // events returns what has happened from the n-th event on.

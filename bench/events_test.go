@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -170,6 +171,78 @@ func TestEventsOfFaults(t *testing.T) {
 			t.Errorf("events %s, want %s", got, want)
 		}
 	})
+}
+
+// slowFaults takes faults that take as long as their text says.
+type slowFaults struct{ recordedFaults }
+
+func (s *slowFaults) Inject(ctx context.Context, text string) (outcome string, err error) {
+	_, long, _ := strings.Cut(text, " ")
+	d, err := time.ParseDuration(long)
+	if err != nil {
+		return "", err
+	}
+	select {
+	case <-time.After(d):
+		return "done", nil
+	case <-ctx.Done():
+		return "", ctx.Err()
+	}
+}
+
+// An event that was due before the end of the load is carried out, and is in the result, also if it ends later; but
+// not if the user interrupts the run, or the event hangs. The measured time is what it was to be.
+func TestEventsAtTheEnd(t *testing.T) {
+	for _, c := range []struct {
+		what        string
+		events      []string
+		interrupted time.Duration
+		want        string
+		took        time.Duration
+	}{
+		{"an event that goes on", []string{"5s kill 2s"}, 0, "[{5 kill 2s done }]", 7 * time.Second},
+		{"an event that waits", []string{"4s kill 3s", "5500ms FLUSHALL", "5900ms split 1s"}, 0,
+			"[{4 kill 3s done } {7 FLUSHALL  } {7.001 split 1s done }]", 8 * time.Second},
+		{"an event that hangs", []string{"5s kill 1h", "5500ms FLUSHALL"}, 0, "[{5 kill 1h  context canceled}]",
+			6*time.Second + eventGrace},
+		{"interrupted during the load", []string{"3s kill 1h", "3500ms FLUSHALL"}, 4 * time.Second,
+			"[{3 kill 1h  context canceled}]", 4 * time.Second},
+		{"interrupted after the load", []string{"5s kill 1h", "5500ms FLUSHALL"}, 7 * time.Second,
+			"[{5 kill 1h  context canceled}]", 7 * time.Second},
+	} {
+		t.Run(c.what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				if c.interrupted > 0 {
+					time.AfterFunc(c.interrupted, cancel)
+				}
+				o := Options{
+					Groups:   []GroupOptions{{Workload: "get", Clients: 2, Rate: Steady(10), Records: 10}},
+					Duration: 6 * time.Second, Faults: new(slowFaults), Load: LoadedBefore,
+				}
+				for _, text := range c.events {
+					o.Events = append(o.Events, event(text))
+				}
+				start := time.Now()
+				m := newMemory(func(time.Duration) time.Duration { return time.Millisecond })
+				s, rec, err := inBubble(t, m, ctx, o)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if took := time.Since(start).Round(time.Second); took != c.took {
+					t.Errorf("the run took %s, want %s", took, c.took)
+				}
+				last := rec.Intervals[len(rec.Intervals)-1]
+				if got := fmt.Sprint(s.Events); got != c.want || len(last.Events) == 0 {
+					t.Errorf("events %s, want %s; %d in the last interval", got, c.want, len(last.Events))
+				}
+				if measured := min(c.took, o.Duration).Seconds(); math.Abs(s.Seconds-measured) > .1 || last.Seconds > 1.1 {
+					t.Errorf("%.1f s, the last interval %.1f s, want %.0f and 1", s.Seconds, last.Seconds, measured)
+				}
+			})
+		})
+	}
 }
 
 // A run whose target dies at the very end of the warm-up does not wait for its schedule.

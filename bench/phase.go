@@ -28,6 +28,7 @@ type phaseSegment struct {
 	start time.Duration
 	ctx   context.Context // ends with the segment
 	end   context.CancelFunc
+	over  chan struct{} // closed when the load of the last segment is over: an event that is not due by then never is
 }
 
 // segmentLoad is what a group does in a segment.
@@ -137,6 +138,7 @@ func (r *run) begin(seg *phaseSegment) {
 	seg.start = r.now()
 	r.began = r.readGenerator()
 	seg.ctx, seg.end = context.WithCancel(r.ctx)
+	seg.over = make(chan struct{})
 	r.current.Store(seg)
 	if seg.name == results.PhaseRun {
 		r.following.Go(func() { r.follow(seg) })
@@ -236,7 +238,11 @@ func (r *run) segment(ctx context.Context, seg *phaseSegment, done <-chan struct
 		if slice = now; !last && !over && (to-seg.start)%time.Second != 0 {
 			continue
 		}
-		shown := r.second(seg, tick, now, last)
+		clock := r.readGenerator()
+		if last {
+			r.finishEvents(ctx, seg, over && failed == nil)
+		}
+		shown := r.second(seg, tick, now, clock, last)
 		if last || over || to-from > interval-time.Second/2 {
 			if err := r.report(seg, from, tick, now, shown.Interval); failed == nil {
 				failed = err
@@ -298,8 +304,9 @@ func (r *run) finish(ctx context.Context, done <-chan struct{}) {
 	}
 }
 
-// second ends a second of a segment, or what there was of it, and returns what to show.
-func (r *run) second(seg *phaseSegment, from, now time.Duration, last bool) Tick {
+// second ends a second of a segment, or what there was of it, and returns what to show. The generator's clock was read
+// when the second ended.
+func (r *run) second(seg *phaseSegment, from, now time.Duration, clock generatorClock, last bool) Tick {
 	iv := r.newInterval(seg, from, now)
 	t := Tick{Phase: seg.name, Elapsed: now - seg.start, Total: seg.length}
 	due := now
@@ -329,7 +336,6 @@ func (r *run) second(seg *phaseSegment, from, now time.Duration, last bool) Tick
 	iv.Work = r.sampler.sample(r.ctx)
 	iv.Events = r.events(r.reported)
 	r.reported += len(iv.Events)
-	clock := r.readGenerator()
 	iv.Generator = clock.since(r.clock)
 	iv.Generator.Late, r.clock = lateness(late), clock
 	r.span.add(iv.Work, iv.Events)

@@ -11,7 +11,6 @@ import (
 	"maps"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -24,86 +23,23 @@ import (
 	"neokv.dev/workloads"
 )
 
-// startRedis runs a real redis-server on a free port until the test ends.
+// StartServer runs a real redis-server, or a Redis Cluster of three masters, until the test ends, and returns the
+// addresses of the masters. Package children starts them. It imports this package, so a test outside of it sets this.
+var StartServer func(t *testing.T, cluster bool, args ...string) (addrs []string)
+
 func startRedis(t *testing.T, args ...string) (addr string) {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	addr = ln.Addr().String()
-	ln.Close()
-	_, port, _ := net.SplitHostPort(addr)
-	args = append([]string{"--port", port, "--bind", "127.0.0.1", "--save", "", "--dir", t.TempDir()}, args...)
-	cmd := exec.Command("redis-server", args...)
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-	})
-	eventually(t, "redis-server at "+addr, func() error { _, err := call(addr, "PING"); return err })
-	return addr
+	return StartServer(t, false, args...)[0]
+}
+
+func startRedisCluster(t *testing.T) (addrs []string) {
+	t.Helper()
+	return StartServer(t, true)
 }
 
 // call asks a server one thing.
 func call(addr string, args ...string) (any, error) {
 	return (&target{dial: tcp}).ask(context.Background(), addr, args...)
-}
-
-// eventually waits for a condition, for ten seconds.
-func eventually(t *testing.T, what string, f func() error) {
-	t.Helper()
-	var err error
-	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); {
-		if err = f(); err == nil {
-			return
-		}
-		<-time.After(10 * time.Millisecond)
-	}
-	t.Fatalf("%s: %v", what, err)
-}
-
-// startRedisCluster runs a Redis Cluster of three masters.
-func startRedisCluster(t *testing.T) (addrs []string) {
-	t.Helper()
-	for i := range 3 {
-		// The default bus port, port + 10000, can be beyond the range.
-		ln, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, bus, _ := net.SplitHostPort(ln.Addr().String())
-		ln.Close()
-		addr := startRedis(t, "--cluster-enabled", "yes", "--cluster-port", bus, "--cluster-require-full-coverage",
-			"no")
-		addrs = append(addrs, addr)
-		first, last := i*slots/3, (i+1)*slots/3-1
-		if _, err := call(addr, "CLUSTER", "ADDSLOTSRANGE", fmt.Sprint(first), fmt.Sprint(last)); err != nil {
-			t.Fatal(err)
-		}
-		host, port, _ := net.SplitHostPort(addr)
-		for _, to := range addrs[:i] {
-			if _, err := call(to, "CLUSTER", "MEET", host, port, bus); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	for _, addr := range addrs {
-		eventually(t, "cluster at "+addr, func() error {
-			v, err := call(addr, "CLUSTER", "INFO")
-			if err != nil {
-				return err
-			}
-			if s := v.(string); !strings.Contains(s, "cluster_state:ok") ||
-				!strings.Contains(s, "cluster_slots_ok:16384") {
-				return fmt.Errorf("%s", s)
-			}
-			return nil
-		})
-	}
-	return addrs
 }
 
 func runFor(t *testing.T, o Options) (results.Summary, *results.Result) {

@@ -60,7 +60,7 @@ func (c *Cluster) makeNodes() {
 		disks = disk.Freeze(c.config.From.disks)
 	}
 	for i := range c.settings.Cluster.Stores {
-		n := &storePlace{c: c, id: topology.StoreID(i + 1), cluster: c.identity, initial: c.initial}
+		n := &storePlace{c: c, id: topology.StoreID(i + 1), cluster: c.identity, initial: c.initial, down: true}
 		switch {
 		case c.folder != nil:
 			n.dir, n.walDir = c.folder.store(n.id), c.folder.wal(n.id)

@@ -199,6 +199,7 @@ func TestSnapshot(t *testing.T) {
 			do(fork, "99", "GET", "k99")
 			do(fork, "OK", "SET", "own", i)
 		}
+		await(t, "leader", func() bool { return forks[0].Leader("k99") != 0 })
 		if err := forks[0].Store(forks[0].Leader("k99")).Kill(); err != nil {
 			t.Fatal(err)
 		}

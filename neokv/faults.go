@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"neokv.dev/neokv/fault"
+	"neokv.dev/neokv/internal/keys"
 	"neokv.dev/neokv/internal/topology"
 )
 
@@ -259,7 +260,7 @@ func (c *Cluster) pinned(id topology.RegionID) bool {
 }
 
 // transfer moves the leadership of a region to a store, or to any other one if that is 0, and pins the region there.
-// Raft may ignore a request, so transfer asks again.
+// Raft may ignore a request or, while a sync lasts, not take it, and the leader may change. So transfer asks again.
 func (c *Cluster) transfer(ctx context.Context, id topology.RegionID, to topology.StoreID) (outcome string, err error) {
 	if err := c.checkRegion(id); err != nil {
 		return "", err
@@ -268,6 +269,7 @@ func (c *Cluster) transfer(ctx context.Context, id topology.RegionID, to topolog
 		fmt.Errorf("the leader has not moved in %s", transferWait))
 	defer cancel()
 	var first *storePlace
+	var refusal error // why Raft has not taken the last request, nil if it has
 	for {
 		from := c.leaderOf(id)
 		if first == nil {
@@ -278,13 +280,20 @@ func (c *Cluster) transfer(ctx context.Context, id topology.RegionID, to topolog
 				c.pin(id) // nobody has moved it on: a leader hands over only after raft.leader_return
 				return fmt.Sprintf("store %d leads region %d", from.id, id), nil
 			}
-			if err := c.handOver(id, from, to); err != nil {
+			next, err := c.successor(id, from, to)
+			if err != nil {
 				return "", err
+			}
+			if s := from.store.Load(); s != nil {
+				refusal = s.Transfer(id, next)
 			}
 		}
 		for end := time.Now().Add(transferAgain); time.Now().Before(end) && c.leaderOf(id) == from; {
 			select {
 			case <-ctx.Done():
+				if refusal != nil {
+					return "", fmt.Errorf("%w: %w", context.Cause(ctx), refusal)
+				}
 				return "", context.Cause(ctx)
 			case <-c.closing:
 				return "", ErrClosed
@@ -294,19 +303,25 @@ func (c *Cluster) transfer(ctx context.Context, id topology.RegionID, to topolog
 	}
 }
 
-// handOver asks a region's leader once to hand over to a store, or to the one whose replica has applied most.
-func (c *Cluster) handOver(id topology.RegionID, from *storePlace, to topology.StoreID) error {
+// successor returns the store that a region's leader should hand over to: to or, if that is 0, the one whose replica
+// has applied most. The error says what the cluster lacks for that.
+func (c *Cluster) successor(id topology.RegionID, from *storePlace, to topology.StoreID) (topology.StoreID, error) {
 	if to == 0 {
 		if to = c.heir(id, from); to == 0 {
-			return errors.New("no other store that runs has a replica of the region")
+			return 0, errors.New("no other store that runs has a replica of the region")
 		}
-	} else if n := c.nodes[to-1]; !n.running() {
-		return fmt.Errorf("store %d does not run", to)
+		return to, nil
 	}
-	if s := from.store.Load(); s != nil {
-		return s.Transfer(id, to)
+	if !c.nodes[to-1].running() {
+		return 0, fmt.Errorf("store %d does not run", to)
 	}
-	return nil
+	if r := c.replica(from.id, id); r != nil { // nil if the leader has just stopped
+		desc, _ := r.Region()
+		if _, ok := desc.PeerOn(to); !ok {
+			return 0, fmt.Errorf("region %d has no replica on store %d", id, to)
+		}
+	}
+	return to, nil
 }
 
 // leaderOf returns the place of the store that serves a region in the latest term, nil if none does.
@@ -318,7 +333,7 @@ func (c *Cluster) leaderOf(id topology.RegionID) (leader *storePlace) {
 			continue
 		}
 		if r := s.Replica(id); r != nil {
-			if _, term, serving := r.Leading(); serving && term >= latest {
+			if _, term, serving := r.Leading(); serving && term >= latest && r.Bounds().Phase != keys.Absorbed {
 				leader, latest = n, term
 			}
 		}

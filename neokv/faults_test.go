@@ -2,6 +2,7 @@ package neokv
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -12,8 +13,10 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/lni/dragonboat/v4"
 	"github.com/redis/go-redis/v9"
 
 	"neokv.dev/neokv/fault"
@@ -217,6 +220,40 @@ func TestDoRefuses(t *testing.T) {
 	}
 }
 
+// TestRegionsOfStoppedStores asks for changes of regions while no store has a map. Regions that exist are waited for.
+func TestRegionsOfStoppedStores(t *testing.T) {
+	c := start(t, Config{Stores: 3, InMemory: true, NoSockets: true})
+	do(t, c, "stop all")
+	for _, text := range []string{"split 99", "merge 99", "transfer 99 1", "stepdown 99"} {
+		if err := doText(t.Context(), c, text); !errors.Is(err, ErrNoRegion) {
+			t.Errorf("%s: %v; want ErrNoRegion", text, err)
+		}
+	}
+	for _, text := range []string{"split 8", "merge 7", "transfer 8 1", "stepdown 8"} {
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+		if err := doText(ctx, c, text); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%s: %v; want it to wait", text, err)
+		}
+		cancel()
+	}
+	split := make(chan error)
+	go func() { split <- doText(t.Context(), c, "split 8 16000") }()
+	do(t, c, "heal")
+	if err := <-split; err != nil {
+		t.Error(err)
+	}
+	do(t, c, "merge 8")
+}
+
+// TestRegionsOfAnOldMap starts a store alone that was down when a region was split.
+func TestRegionsOfAnOldMap(t *testing.T) {
+	c := start(t, Config{Stores: 3, InMemory: true, NoSockets: true})
+	do(t, c, "kill 3", "split 8", "kill all", "restart 3")
+	if err := doText(t.Context(), c, "split 99"); err == nil || !strings.HasSuffix(err.Error(), "want one of 1-9") {
+		t.Errorf("%v; want it to name region 9, too", err)
+	}
+}
+
 // TestTransfer moves leaders to a store, and away from one.
 func TestTransfer(t *testing.T) {
 	c := start(t, Config{Stores: 3, InMemory: true, NoSockets: true})
@@ -232,6 +269,75 @@ func TestTransfer(t *testing.T) {
 			t.Errorf("store %d leads region %d after a step down of store 3", got, r.Region)
 		}
 	}
+}
+
+// TestTransferDuringSync asks for new leaders while a sync keeps Raft from taking requests. A transfer goes on asking
+// until the disk answers. If that takes too long, its error says what Raft has answered. What the cluster lacks for a
+// transfer it says at once.
+func TestTransferDuringSync(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := start(t, Config{Stores: 4, Replicas: 3, Regions: 4, InMemory: true, NoSockets: true})
+		// hang lets the syncs of some stores hang, and returns when Raft waits in one of each region.
+		hang := func(stores string) {
+			set := func(i int) error {
+				_, err := c.Do(t.Context(), "SET", fmt.Sprint("k", i), i)
+				return err
+			}
+			const keys = 40 // some of each region
+			for i := range keys {
+				if err := set(i); err != nil { // after it, the next one finds the leader at once
+					t.Fatal(err)
+				}
+			}
+			do(t, c, "disk "+stores+" hang")
+			for i := range keys {
+				go set(i)
+			}
+			synctest.Wait()
+		}
+		for _, verb := range []string{"transfer", "stepdown"} {
+			region := c.Status().Regions[0]
+			next := region.Replicas[(slices.IndexFunc(region.Replicas,
+				func(r ReplicaStatus) bool { return r.Store == region.Leader })+1)%3].Store
+			text := fmt.Sprintf("%s %d", verb, region.Region)
+			if verb == "transfer" {
+				text += fmt.Sprint(" ", next)
+			}
+			hang(fmt.Sprint(region.Leader))
+			moved := make(chan error)
+			go func() { moved <- doText(t.Context(), c, text) }()
+			time.Sleep(2*transferAgain + transferAgain/2) // it has asked three times, and Raft has room for one request
+			do(t, c, fmt.Sprintf("disk %d ok", region.Leader))
+			if err := <-moved; err != nil {
+				t.Error(err)
+			}
+			if got := c.Status().Regions[0].Leader; got == region.Leader || verb == "transfer" && got != next {
+				t.Errorf("after %s, store %d leads; store %d did before", text, got, region.Leader)
+			}
+		}
+
+		region := c.Status().Regions[0]
+		var without int
+		for s := 1; s <= 4; s++ {
+			if !slices.ContainsFunc(region.Replicas, func(r ReplicaStatus) bool { return r.Store == s }) {
+				without = s
+			}
+		}
+		begin := time.Now()
+		text := fmt.Sprintf("transfer %d %d", region.Region, without)
+		want := fmt.Sprintf("%s: region %d has no replica on store %d", text, region.Region, without)
+		if err := doText(t.Context(), c, text); err == nil || err.Error() != want || time.Since(begin) > 0 {
+			t.Errorf("%s: %v after %s; want %s at once", text, err, time.Since(begin), want)
+		}
+
+		hang("all")
+		text = fmt.Sprintf("stepdown %d", region.Region)
+		want = text + ": the leader has not moved in 5s: " + dragonboat.ErrSystemBusy.Error()
+		if err := doText(t.Context(), c, text); err == nil || err.Error() != want {
+			t.Errorf("%s: %v; want %s", text, err, want)
+		}
+		do(t, c, "disk all ok")
+	})
 }
 
 // TestCloseDuringFaults closes a cluster while faults are carried out: each ends, and none after it begins.

@@ -211,11 +211,10 @@ func TestGoRedisThroughACut(t *testing.T) {
 		}
 		cut := time.Now()
 		both(c.network.Cut)
-		var stepped time.Time
 		waitFor(t, 20*time.Second, "the store to step down", func() bool {
-			stepped = time.Now()
 			return len(victim.store.Load().Leads()) == 0
 		})
+		stepped := time.Now()
 		waitFor(t, 20*time.Second, "the others to lead all regions", func() bool {
 			leads := 0
 			for _, n := range c.nodes {

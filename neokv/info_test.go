@@ -172,7 +172,8 @@ func TestInfoCounts(t *testing.T) {
 	for name, n := range before {
 		got[name] = n - first[name]
 	}
-	if n := got["raft_commands"]; n != rounds*writes {
+	// What Raft drops at a change of leaders is proposed again, and counts again.
+	if n := got["raft_commands"]; n < rounds*writes || n > rounds*writes && got["leader_changes"] == 0 {
 		t.Errorf("raft_commands: %d; want one per SET, %d", n, rounds*writes)
 	}
 	if n := got["lease_reads"] + got["index_reads"]; n != rounds*writes {

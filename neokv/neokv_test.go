@@ -316,23 +316,30 @@ func TestStoreFailureStopsThatStoreOnly(t *testing.T) {
 	}
 }
 
-// TestUnsyncedMarkerSurvivesAFailure makes a disk fail under engine.wal_sync none. The folder is not clean, whatever
-// Close returns.
+// TestUnsyncedMarkerSurvivesAFailure makes a disk fail under engine.wal_sync none, while the store serves and while it
+// stops. The folder is not clean, whatever Close returns.
 func TestUnsyncedMarkerSurvivesAFailure(t *testing.T) {
-	dir := t.TempDir()
-	s := small()
-	s.Engine.WALSync = "none"
-	c := start(t, Config{Dir: dir, Settings: s})
-	c.nodes[1].fs.Fence(errors.New("planted"))
-	select {
-	case <-c.Failed():
-	case <-time.After(10 * time.Second):
-		t.Fatal("Failed told nothing")
-	}
-	if err := c.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := os.Stat(filepath.Join(dir, unsyncedName)); err != nil {
-		t.Errorf("the marker is gone: %v", err)
+	for _, stops := range []bool{false, true} {
+		dir := t.TempDir()
+		s := small()
+		s.Engine.WALSync = "none"
+		c := start(t, Config{Dir: dir, Settings: s})
+		if stops {
+			c.nodes[1].hangUp() // so stop begins
+		}
+		c.nodes[1].fs.Fence(errors.New("planted"))
+		if !stops {
+			select {
+			case <-c.Failed():
+			case <-time.After(10 * time.Second):
+				t.Fatal("Failed told nothing")
+			}
+		}
+		if err := c.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := os.Stat(filepath.Join(dir, unsyncedName)); err != nil {
+			t.Errorf("the store stops: %v; the marker is gone: %v", stops, err)
+		}
 	}
 }

@@ -40,12 +40,11 @@ type storePlace struct {
 	standIn *server.Server    // while the store is down: see standin.go
 	pipe    *memconn.Listener // nil while the address refuses clients
 	ln      net.Listener      // the socket beside pipe; nil without sockets
-	down    bool              // the store takes no clients: it has stopped, or is about to
+	down    bool              // the store takes no clients: it has not started, has stopped, or is about to
 	leaving bool              // the cluster closes: nothing may keep the store from closing
 	failure error             // why the store has failed, nil while it has not
-	stopped chan struct{}     // nil until somebody stops the store, closed when it has ended
-	stopErr error
-	why     fault.Verb // what ended the store, stop or kill; "" while it runs
+	stopped *storeStop        // nil until somebody stops the store
+	why     fault.Verb        // what ended the store, stop or kill; "" while it runs
 
 	// What somebody does to the store on purpose. It outlives the store, but for paused.
 	drive  fault.Drive
@@ -57,24 +56,34 @@ type storePlace struct {
 // start opens the store and serves its clients: those that Dial through memory, and those of ln unless it is nil. Where
 // the address is open already, because of a stand-in, ln is nil. booting says that the whole cluster starts.
 func (n *storePlace) start(ln net.Listener, booting bool) error {
+	s, err := n.open(booting)
+	if err != nil {
+		if ln != nil {
+			ln.Close()
+		}
+		return err
+	}
+	n.serve(s, ln)
+	return nil
+}
+
+// open opens the store. The place stays down meanwhile, so fail tells nobody of a store that fails: serve does.
+func (n *storePlace) open(booting bool) (*store.Store, error) {
 	if n.fs == nil {
 		n.fs = disk.OS()
 	}
 	if j := n.c.journal; j != nil {
 		if err := n.fs.Share(j, uint16(n.id), store.LogDir(n.dir, n.walDir)); err != nil {
-			if ln != nil {
-				ln.Close()
-			}
-			return err
+			return nil, err
 		}
 	}
 	host, port, err := net.SplitHostPort(n.addr)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	number, err := strconv.Atoi(port)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	c := n.c
 	if ip := c.settings.Redis.AdvertiseIP; ip != "" {
@@ -100,58 +109,64 @@ func (n *storePlace) start(ln net.Listener, booting bool) error {
 		}
 		return ahead
 	}
-	s, err := store.Open(store.Options{
+	return store.Open(store.Options{
 		ID: n.id, FS: fs, Dir: n.dir, WALDir: n.walDir, Network: c.network, Settings: c.settings, Host: host,
 		Port: number, Cluster: n.cluster, Initial: n.initial, Booting: booting, Rand: random, Faults: faults,
 		Pinned: c.pinned, OnFail: func(err error) { n.fail(fs, err) },
 		OnChange: func(text string) { c.event("%s", text) },
 		OnServe:  func(r topology.RegionID, term uint64) { c.event("region %d: store %d leads, term %d", r, n.id, term) },
 	})
-	if err != nil {
-		if ln != nil {
-			ln.Close()
-		}
-		return err
+}
+
+// serve puts an open store into its place and serves its clients.
+func (n *storePlace) serve(s *store.Store, ln net.Listener) {
+	if standIn := n.install(s, ln); standIn != nil {
+		standIn.Close()
 	}
+	if err := s.Failed(); err != nil { // maybe since before install
+		n.fail(n.fs, fmt.Errorf("store %d: %w", n.id, err))
+	}
+}
+
+// install puts an open store into its place, and makes it take clients. It returns the stand-in that took them until
+// now, nil if none did.
+func (n *storePlace) install(s *store.Store, ln net.Listener) (standIn *server.Server) {
+	c := n.c
 	srv := server.New(server.Options{
 		Node: &storePort{s, n}, Self: n.id, Settings: c.settings, ClientMemory: c.clients, Exposed: c.exposed(),
 		Version: Version, Faults: c.hooks.Server,
 	})
 	n.mu.Lock()
-	standIn := n.standIn
+	defer n.mu.Unlock()
+	n.store.Store(s) // under mu: from here on fail may stop the store
+	standIn = n.standIn
 	n.server, n.standIn, n.down, n.failure, n.stopped, n.why = srv, nil, false, nil, nil, ""
 	srv.SetClientFault(n.client)
 	n.openPorts(ln)
-	n.mu.Unlock()
-	n.store.Store(s)
-	if standIn != nil {
-		standIn.Close()
-	}
-	if err := s.Failed(); err != nil { // the store may have failed before fail could see the server
-		n.fail(fs, fmt.Errorf("store %d: %w", n.id, err))
-	}
-	return nil
+	return standIn
 }
 
 // fail notes that the store has failed, and sends the error to Failed. It runs on the goroutine of the call that
 // failed, so it leaves stopping the store, which cuts its clients off, to another goroutine.
 func (n *storePlace) fail(fs *disk.FS, err error) {
+	n.c.anyFailed.Store(true) // also for a store that starts or stops, of which nobody needs to be told
 	n.mu.Lock()
 	news := n.fs == fs && !n.down && n.failure == nil
 	if news {
 		n.failure = err
+		if x, first := n.beginStop(); first { // now, so that the next store of this place waits for the end of this one
+			n.c.wg.Go(func() { n.endStore(x) })
+		}
 	}
 	n.mu.Unlock()
 	if !news {
 		return
 	}
 	n.c.event("store %d has failed: %v", n.id, err)
-	n.c.anyFailed.Store(true)
 	select {
 	case n.c.failed <- err:
 	default:
 	}
-	n.c.wg.Go(func() { n.stop() })
 }
 
 // openPorts accepts clients, through memory and from ln unless it is nil, if the address does not do so already. The
@@ -238,25 +253,38 @@ func (n *storePlace) leave() {
 	}
 }
 
+// storeStop is the end of one store of a place.
+type storeStop struct {
+	ended chan struct{} // closed when the store has ended
+	err   error         // of closing the store; set before ended is closed
+}
+
 // stop closes the store if it runs. It returns when the store has ended, also if another caller stops it already.
 func (n *storePlace) stop() error {
 	n.mu.Lock()
-	ended := n.stopped
-	first := ended == nil
-	if first {
-		ended = make(chan struct{})
-		n.stopped = ended
-	}
+	x, first := n.beginStop()
 	n.mu.Unlock()
-	if !first {
-		<-ended
-		return n.stopErr
+	if first {
+		n.endStore(x)
 	}
+	<-x.ended
+	return x.err
+}
+
+// beginStop returns the stop of the store. If the caller is the first to stop it, it must call endStore. The caller
+// holds mu.
+func (n *storePlace) beginStop() (x *storeStop, first bool) {
+	if first = n.stopped == nil; first {
+		n.stopped = &storeStop{ended: make(chan struct{})}
+	}
+	return n.stopped, first
+}
+
+// endStore cuts off the store's clients and closes the store.
+func (n *storePlace) endStore(x *storeStop) {
 	n.hangUp()
-	n.stopErr = nil
 	if s := n.retire(); s != nil {
-		n.stopErr = s.Close()
+		x.err = s.Close()
 	}
-	close(ended)
-	return n.stopErr
+	close(x.ended)
 }

@@ -48,17 +48,22 @@ func (c *Cluster) replicated(ctx context.Context, r topology.RegionID, index uin
 	return 0
 }
 
-// compare asks the stores in turn for the checksums of a region's replicas, until one of them finds the leader.
-func (c *Cluster) compare(ctx context.Context, r topology.RegionID) (got region.Comparison, err error) {
-	err = errors.New("no store runs")
+// compare asks the stores in turn for the checksums of a region's replicas, until one of them finds the leader. The
+// error is region.ErrNone only if no store that runs knows the region.
+func (c *Cluster) compare(ctx context.Context, r topology.RegionID) (region.Comparison, error) {
+	failure := errNoStore
 	for _, n := range c.nodes {
 		if s := n.store.Load(); s != nil && s.Failed() == nil {
-			if got, err = s.Compare(ctx, r); err == nil {
+			got, err := s.Compare(ctx, r)
+			if err == nil {
 				return got, nil
+			}
+			if failure == errNoStore || !errors.Is(err, region.ErrNone) {
+				failure = err
 			}
 		}
 	}
-	return got, err
+	return region.Comparison{}, failure
 }
 
 // setActiveExpire switches the background deletion of expired keys on or off, on every store that runs.

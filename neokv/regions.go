@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -48,16 +49,18 @@ func (c *Cluster) merge(ctx context.Context, id topology.RegionID) (outcome stri
 }
 
 // atLeader calls f with the store that leads a region. It calls f again, with whichever store leads then, as long as f
-// returns ErrNotLeading.
+// returns store.ErrAgain, for changeWait. Then it returns what f has returned last.
 func (c *Cluster) atLeader(ctx context.Context, id topology.RegionID,
 	f func(context.Context, *store.Store) error) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, changeWait, fmt.Errorf("no store has led the region for %s", changeWait))
 	defer cancel()
+	var last error
 	for {
 		if n := c.leaderOf(id); n != nil {
 			if s := n.store.Load(); s != nil {
-				if err := f(ctx, s); !errors.Is(err, store.ErrNotLeading) {
-					return err
+				if last = f(ctx, s); !errors.Is(last, store.ErrAgain) {
+					c.regions() // they are known from here on, also when these stores are down
+					return last
 				}
 			}
 		} else if err := c.checkRegion(id); err != nil {
@@ -65,6 +68,9 @@ func (c *Cluster) atLeader(ctx context.Context, id topology.RegionID,
 		}
 		select {
 		case <-ctx.Done():
+			if last != nil {
+				return last
+			}
 			return context.Cause(ctx)
 		case <-c.closing:
 			return ErrClosed
@@ -76,17 +82,14 @@ func (c *Cluster) atLeader(ctx context.Context, id topology.RegionID,
 // ErrNoRegion is in the error of a fault that names a region which the cluster does not have.
 var ErrNoRegion = errors.New("there is no region")
 
-// checkRegion returns an error, which is ErrNoRegion and names the regions that there are, if no store knows of a region.
+// checkRegion returns an error, which is ErrNoRegion and names the regions that there are, if none has this id. Between
+// the start of the stores and their first map, the regions are those that were known last.
 func (c *Cluster) checkRegion(id topology.RegionID) error {
-	for _, n := range c.nodes {
-		if s := n.store.Load(); s != nil {
-			if t := s.Table(); t != nil && t.ByID(id) != nil {
-				return nil
-			}
-		}
-	}
 	var known []topology.RegionID
 	for _, r := range c.regions() {
+		if r.ID == id {
+			return nil
+		}
 		known = append(known, r.ID)
 	}
 	return fmt.Errorf("%w %d; want one of %s", ErrNoRegion, id, regionList(known))
@@ -108,37 +111,39 @@ func regionList(ids []topology.RegionID) string {
 	return strings.Join(out, ", ")
 }
 
-// regions returns the regions by all that the stores which run know, ascending. If none runs they are those that were
-// known last.
+// regions returns the regions by all that the stores know, ascending. While a store has no map they are those that were
+// known last, too: the others may have been down when there was a change.
 func (c *Cluster) regions() []topology.Region {
+	c.regionMu.Lock()
+	defer c.regionMu.Unlock()
 	newest := make(map[topology.RegionID]route.LedRegion)
-	for _, n := range c.nodes {
-		s := n.store.Load()
-		if s == nil {
-			continue
+	learn := func(r route.LedRegion) {
+		if old, ok := newest[r.ID]; !ok || old.Version < r.Version {
+			newest[r.ID] = r
 		}
-		if t := s.Table(); t != nil {
-			for _, r := range t.Regions {
-				if known, ok := newest[r.ID]; !ok || known.Version < r.Version {
-					newest[r.ID] = r
+	}
+	known := 0
+	for _, n := range c.nodes {
+		if s := n.store.Load(); s != nil {
+			if t := s.Table(); t != nil {
+				known++
+				for _, r := range t.Regions {
+					learn(r)
 				}
 			}
 		}
 	}
-	var all []route.LedRegion
-	for _, r := range newest {
-		all = append(all, r)
-	}
-	c.regionMu.Lock()
-	defer c.regionMu.Unlock()
-	if len(all) > 0 {
-		c.lastRegions = nil
-		for _, r := range route.NewTable(0, nil, all).Regions {
-			c.lastRegions = append(c.lastRegions, r.Region)
+	if known < len(c.nodes) {
+		for _, r := range c.lastRegions {
+			learn(route.LedRegion{Region: r})
 		}
 	}
-	if c.lastRegions == nil {
-		c.lastRegions = c.initial.Regions
+	if len(newest) == 0 {
+		return c.initial.Regions
+	}
+	c.lastRegions = nil
+	for _, r := range route.NewTable(0, nil, slices.Collect(maps.Values(newest))).Regions {
+		c.lastRegions = append(c.lastRegions, r.Region)
 	}
 	return c.lastRegions
 }

@@ -12,6 +12,7 @@ import (
 func TestSplitAndMerge(t *testing.T) {
 	k := small()
 	k.Cluster.Regions = 1
+	k.Redis.CountTime = time.Minute // no estimates
 	c := start(t, Config{InMemory: true, NoSockets: true, Settings: k})
 	ctx := t.Context()
 	do := func(args ...any) any {

@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -126,12 +127,10 @@ func TestSmallDiskOfAll(t *testing.T) {
 		}
 		return true
 	})
+	await(t, "recovery", func() bool {
+		return !slices.ContainsFunc(c.Status().Stores, func(s StoreStatus) bool { return s.State != StateOK })
+	})
 	writeAndRead(t, c, 2)
-	for _, s := range c.Status().Stores {
-		if s.State != StateOK {
-			t.Errorf("store %d: %s, %s", s.Store, s.State, s.Reason)
-		}
-	}
 }
 
 // TestNoReserve fills the disk of one store that keeps no reserve: that store fails, and starts again when there is

@@ -67,6 +67,7 @@ func Start(ctx context.Context, dir string, what Startable) (*Running, error) {
 		return r, nil
 	}
 	for _, c := range r.children {
+		c.kill() // after that its log has all that it said
 		late := errors.Is(err, errSlow) || errors.Is(err, context.DeadlineExceeded)
 		if said := c.said(); late && said != "" {
 			err = fmt.Errorf("%w\n%s said: %s", err, c, said)

@@ -4,16 +4,26 @@ package children
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
 
 	"neokv.dev/bench"
 )
+
+func refuses(addr string) bool {
+	c, err := net.Dial("tcp", addr)
+	if err == nil {
+		c.Close()
+	}
+	return errors.Is(err, syscall.ECONNREFUSED)
+}
 
 func TestRedis(t *testing.T) {
 	for _, durability := range Durabilities {

@@ -4,13 +4,13 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -155,14 +155,27 @@ func TestBenchTarget(t *testing.T) {
 	}
 }
 
-func TestBenchFails(t *testing.T) {
-	t.Chdir(t.TempDir())
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
+// nobodyAt returns an address that refuses connections until the test ends: a port is bound and nobody listens.
+func nobodyAt(t *testing.T) string {
+	t.Helper()
+	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	nobody := ln.Addr().String()
-	ln.Close()
+	t.Cleanup(func() { syscall.Close(fd) })
+	if err := syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
+		t.Fatal(err)
+	}
+	at, err := syscall.Getsockname(fd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprint("127.0.0.1:", at.(*syscall.SockaddrInet4).Port)
+}
+
+func TestBenchFails(t *testing.T) {
+	t.Chdir(t.TempDir())
+	nobody := nobodyAt(t)
 	for _, c := range []struct {
 		what string
 		args []string

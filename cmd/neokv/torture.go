@@ -42,7 +42,7 @@ cluster in memory take a few tenths of a second, or with --real in real time, on
 Each seed draws a cluster, a load and a schedule of faults. Clients work on strings, counters, locks, hashes, lists,
 queues, sets and sorted sets, alone and several at once. Their histories are checked for linearizability, replicas are
 compared at equal apply indexes, and all regions must take writes within three election time-outs after faults have
-ended. A sweep of 500 seeds and more must also have reached every state of a list.
+ended, or in real time within 20 s. A sweep of 500 seeds and more must also have reached every state of a list.
 
 The first seed that fails ends the sweep. Torture then looks for a smaller scenario that fails in the same way, prints
 it with the command that repeats the seed, and writes porcupine's picture of the history.

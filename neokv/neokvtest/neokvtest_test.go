@@ -146,6 +146,19 @@ func TestRueidis(t *testing.T) {
 	}
 }
 
+// awaitLeader waits until a store leads the region of the key k, and returns it. There may be none for a moment.
+func awaitLeader(t *testing.T, c *neokvtest.TestCluster) int {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+		if leader := c.Leader("k"); leader != 0 {
+			return leader
+		}
+		if time.Now().After(end) {
+			t.Fatal("no store leads the region of k")
+		}
+	}
+}
+
 // TestParallel runs 16 clusters at once, each with a fail-over.
 func TestParallel(t *testing.T) {
 	for i := range 16 {
@@ -156,7 +169,7 @@ func TestParallel(t *testing.T) {
 			if err := client.Set(ctx, "k", i, 0).Err(); err != nil {
 				t.Fatal(err)
 			}
-			c.Fault(fmt.Sprint("kill ", c.Leader("k")))
+			c.Fault(fmt.Sprint("kill ", awaitLeader(t, c)))
 			// A read needs a new leader, which may take longer than the client's retries while 16 clusters share two cores.
 			for end := time.Now().Add(time.Minute); ; {
 				got, err := client.Get(ctx, "k").Int()
@@ -229,7 +242,7 @@ const failing = "NEOKVTEST_FAILING"
 func TestThatFails(t *testing.T) {
 	t.Run("in a part", func(t *testing.T) {
 		c := neokvtest.Start(t)
-		c.Fault(fmt.Sprint("kill ", c.Leader("k")))
+		c.Fault(fmt.Sprint("kill ", awaitLeader(t, c)))
 		if _, err := c.Do(t.Context(), "GET", "k"); err != nil {
 			t.Error(err)
 		}

@@ -2,6 +2,7 @@ package disk
 
 import (
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -114,8 +115,21 @@ func (d *drive) space() int64 {
 	return max(0, d.left.Load())
 }
 
+// failedPause is how long a failed file system takes for a read that fails. Pebble retries a compaction that cannot
+// read a table, at once and for ever. On a failed store these retries must not keep a core busy.
+const failedPause = 10 * time.Millisecond
+
 // read passes on a read of a file's bytes.
-func (x *file) read(p []byte, read func([]byte) (int, error)) (int, error) {
+func (x *file) read(p []byte, read func([]byte) (int, error)) (n int, err error) {
+	n, err = x.driven(p, read)
+	if err != nil && err != io.EOF && x.fs.Failed() != nil {
+		time.Sleep(failedPause)
+	}
+	return n, err
+}
+
+// driven is read with the faults of the drive.
+func (x *file) driven(p []byte, read func([]byte) (int, error)) (int, error) {
 	d := x.fs.drive.Load()
 	if d == nil {
 		return read(p)

@@ -12,9 +12,12 @@ import (
 	"syscall"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"neokv.dev/neokv/fault"
 )
 
 func openPebble(t *testing.T, fs vfs.FS, dir string) *pebble.DB {
@@ -355,4 +358,30 @@ func TestFree(t *testing.T) {
 	if _, _, ok := Mem().Free("/"); ok {
 		t.Error("memory knows its free space")
 	}
+}
+
+// TestFailedReads times reads that fail. Pebble tries a compaction that cannot read again at once and for ever, so on a
+// failed file system they take a while.
+func TestFailedReads(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fs := Mem()
+		f, err := fs.Create("f", "")
+		must(t, err)
+		fs.SetDrive(fault.Drive{ReadErrors: true}, rand.New(rand.NewPCG(1, 1)))
+		took := func() time.Duration {
+			t.Helper()
+			begin := time.Now()
+			if _, err := f.ReadAt(make([]byte, 1), 0); !errors.Is(err, syscall.EIO) {
+				t.Errorf("read = %v; want EIO", err)
+			}
+			return time.Since(begin)
+		}
+		if d := took(); d != 0 {
+			t.Errorf("a read that fails takes %v", d)
+		}
+		fs.Fence(errors.New("planted"))
+		if d := took(); d != failedPause {
+			t.Errorf("a read that fails on a failed file system takes %v, want %v", d, failedPause)
+		}
+	})
 }

@@ -124,9 +124,6 @@ func (x *file) ReadAt(p []byte, off int64) (int, error) {
 	if hook := x.fs.beforeRead.Load(); hook != nil {
 		(*hook)()
 	}
-	if x.fs.drive.Load() == nil {
-		return x.base.ReadAt(p, off)
-	}
 	return x.read(p, func(p []byte) (int, error) { return x.base.ReadAt(p, off) })
 }
 

@@ -268,6 +268,9 @@ func FuzzParse(f *testing.F) {
 	f.Add(space.AppendLegacy(nil, 1, []byte("key")), (&RegionState{KeysExact: true, Space: 1, Version: 1}).Append(nil))
 	f.Add(space.AppendMetadata(nil, 1, nil), append([]byte{slotlessStateFormat}, make([]byte, slotlessStateLen-1)...))
 	f.Add(AppendReplica(nil, 1), append([]byte{boundlessStateFormat}, make([]byte, boundlessStateLen-1)...))
+	long := (&RegionState{KeysExact: true, Space: 1, Version: 1}).Append(nil)
+	long = append(long[:len(long)-2], 0x81, 0, 0) // a version of two bytes, where one would do
+	f.Add([]byte{}, long)
 	f.Add(AppendReplica(nil, 7),
 		(&ReplicaRecord{ID: 2, Joins: true, Peers: []topology.Peer{{Store: 1, Replica: 2}}}).Append(nil))
 	f.Add(AppendLogEntry(nil, 1, 2), (&StoreIdentity{FormatVersion: FormatVersion}).Append(nil))

@@ -263,9 +263,13 @@ func ParseRegionState(b []byte) (s RegionState, err error) {
 	rest := b[boundlessStateLen:]
 	number := func() (x uint64) {
 		n := 0
-		if x, n = binary.Uvarint(rest); n <= 0 {
+		x, n = binary.Uvarint(rest)
+		switch {
+		case n <= 0:
 			rest, err = nil, errors.New("region state: the bounds are cut short")
 			return 0
+		case n > 1 && rest[n-1] == 0: // Append writes none
+			err = errors.New("region state: a number is longer than it need be")
 		}
 		rest = rest[n:]
 		return x

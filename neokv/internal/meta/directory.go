@@ -43,7 +43,9 @@ func (d *directory) Hear(b Beat, m *Map, now time.Time) (changed bool) {
 	next := Status{ID: b.Store, Host: b.Host, Port: b.Port, Alive: true, Full: b.Full}
 	changed = h.status != next
 	h.status, h.at = next, now
+	leads := make(map[topology.RegionID]bool, len(b.Leads))
 	for _, l := range b.Leads {
+		leads[l.Region] = true
 		if old, ok := d.leads[l.Region]; !ok || l.Term > old.Term || l.Term == old.Term && l.Store != old.Store {
 			d.leads[l.Region] = l
 			changed = true
@@ -51,7 +53,7 @@ func (d *directory) Hear(b Beat, m *Map, now time.Time) (changed bool) {
 	}
 	for id, l := range d.leads {
 		// The store does not lead the region any more. Who does will say so, unless the region is gone.
-		if l.Store == b.Store && !slices.Contains(b.Leads, l) && m.Region(id) == nil {
+		if l.Store == b.Store && !leads[id] && m.Region(id) == nil {
 			delete(d.leads, id)
 			changed = true
 		}

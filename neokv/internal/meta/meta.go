@@ -7,6 +7,7 @@ package meta
 import (
 	"context"
 	"crypto/sha1"
+	"encoding/base64"
 	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
@@ -76,6 +77,15 @@ func (m *Map) Region(id topology.RegionID) *topology.Region {
 		}
 	}
 	return nil
+}
+
+// ByID returns the regions by their ids, for many look-ups.
+func (m *Map) ByID() map[topology.RegionID]*topology.Region {
+	all := make(map[topology.RegionID]*topology.Region, len(m.Regions))
+	for i := range m.Regions {
+		all[m.Regions[i].ID] = &m.Regions[i]
+	}
+	return all
 }
 
 // nextRegion returns the next region id to hand out.
@@ -240,7 +250,8 @@ func (g *Group) propose(ctx context.Context, c *change) (data []byte, err error)
 	}
 	ctx, cancel := context.WithTimeout(ctx, proposalTimeout)
 	defer cancel()
-	result, err := g.host.SyncPropose(ctx, g.host.GetNoOPSession(uint64(topology.MetaRegion)), cmd)
+	session := g.host.GetNoOPSession(uint64(topology.MetaRegion))
+	result, err := g.host.SyncPropose(raftlog.Context(ctx, g.machine.o.Knobs.RTT), session, cmd)
 	return result.Data, err
 }
 
@@ -450,7 +461,7 @@ type Beat struct {
 	Host       string           `json:"host"` // the address that Redis clients are told
 	Port       int              `json:"port"`
 	MapVersion uint64           `json:"map_version"` // of the store's map; the answer has a newer one if there is one
-	Leads      []Lead           `json:"leads"`
+	Leads      Leads            `json:"leads"`
 	Full       bool             `json:"full,omitempty"` // the store's disk has less space left than the reserve
 	// Regions are the regions of which the store knows more than its map has: those that it leads, as it has applied
 	// them, and any others of which it has a replica, so that parent and child of a split come together. A store sends
@@ -474,9 +485,41 @@ type HeardLoad struct {
 
 // Lead says that a store serves a region in a term.
 type Lead struct {
-	Region topology.RegionID `json:"region"`
-	Store  topology.StoreID  `json:"store"`
-	Term   uint64            `json:"term"`
+	Region topology.RegionID
+	Store  topology.StoreID
+	Term   uint64
+}
+
+// Leads has a compact text, since each store sends its own every second and gets those of all: region, store and term
+// of each as unsigned varints, in base64.
+type Leads []Lead
+
+func (l Leads) MarshalText() ([]byte, error) {
+	b := make([]byte, 0, 5*len(l))
+	for _, x := range l {
+		b = binary.AppendUvarint(binary.AppendUvarint(binary.AppendUvarint(b, uint64(x.Region)), uint64(x.Store)), x.Term)
+	}
+	return base64.StdEncoding.AppendEncode(nil, b), nil
+}
+
+func (l *Leads) UnmarshalText(text []byte) error {
+	b, err := base64.StdEncoding.AppendDecode(nil, text)
+	if err != nil {
+		return fmt.Errorf("leads: %w", err)
+	}
+	*l = nil
+	for len(b) > 0 {
+		var x [3]uint64
+		for i := range x {
+			v, n := binary.Uvarint(b)
+			if n <= 0 {
+				return errors.New("leads do not decode")
+			}
+			x[i], b = v, b[n:]
+		}
+		*l = append(*l, Lead{Region: topology.RegionID(x[0]), Store: topology.StoreID(x[1]), Term: x[2]})
+	}
+	return nil
 }
 
 // ClusterView is the answer of meta's leader to a heartbeat. It also sends one to all stores when something has
@@ -484,7 +527,7 @@ type Lead struct {
 type ClusterView struct {
 	Map    *Map     `json:"map,omitempty"` // set if it is newer than that of the store that asks
 	Stores []Status `json:"stores"`
-	Leads  []Lead   `json:"leads"`
+	Leads  Leads    `json:"leads"`
 }
 
 // Status is what meta's leader knows of a store.

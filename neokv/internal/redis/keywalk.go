@@ -62,8 +62,9 @@ type KeyCount struct {
 	ExpireMS float64
 
 	slots     topology.SlotRange
-	index     uint64 // the apply index as of which this is the count; 0 if there is no such index
-	soonestMS uint64 // when the first of them expires
+	region    topology.RegionID // whose apply index it is: the slots may belong to another region by now
+	index     uint64            // the apply index as of which this is the count; 0 if there is no such index
+	soonestMS uint64            // when the first of them expires
 	begun     bool
 }
 
@@ -71,18 +72,19 @@ type KeyCount struct {
 func (c *KeyCount) Add(w *KeyWalk) {
 	m := &w.met
 	if !c.begun {
-		*c = KeyCount{slots: m.slots, index: m.index, soonestMS: NoExpiry, begun: true}
+		*c = KeyCount{slots: m.slots, region: m.region, index: m.index, soonestMS: NoExpiry, begun: true}
 	}
 	c.Keys, c.Expires, c.ExpireMS = c.Keys+w.Count, c.Expires+m.Expires, c.ExpireMS+m.ExpireMS
 	c.soonestMS = min(c.soonestMS, m.soonestMS)
-	if c.index != m.index {
+	if c.index != m.index || c.region != m.region {
 		c.index = 0
 	}
 }
 
 // holds reports whether the count is still right for a Reader of these slots.
 func (c *KeyCount) holds(slots topology.SlotRange, r *Reader) bool {
-	return c != nil && c.index != 0 && c.index == r.Index && c.slots == slots && r.InstantMS < c.soonestMS
+	return c != nil && c.index != 0 && c.index == r.Index && c.region == r.Region && c.slots == slots &&
+		r.InstantMS < c.soonestMS
 }
 
 // WalkedKey is a key that a walk has met.
@@ -121,7 +123,7 @@ func (w *KeyWalk) Done() bool { return w.done }
 func (r *Reader) Step(w *KeyWalk) (err error) {
 	w.Keys, w.bytes, w.Count = w.Keys[:0], w.bytes[:0], 0
 	w.done, w.inside = false, false
-	w.met = KeyCount{slots: w.Slots, index: r.Index, soonestMS: NoExpiry}
+	w.met = KeyCount{slots: w.Slots, region: r.Region, index: r.Index, soonestMS: NoExpiry}
 	if w.Unchanged = w.Known.holds(w.Slots, r); w.Unchanged {
 		w.done = true
 		return nil

@@ -170,6 +170,35 @@ func TestWalkStepsAreBounded(t *testing.T) {
 	}
 }
 
+// TestKnownCount: a count holds at the apply index of the region that was counted. After a merge another region has the
+// slots, and may be at the same index.
+func TestKnownCount(t *testing.T) {
+	d := newRegion(t)
+	count := func(known *KeyCount, region topology.RegionID, index uint64) (n KeyCount, unchanged bool) {
+		t.Helper()
+		w := KeyWalk{Slots: allSlots, CountOnly: true, Known: known}
+		if err := d.read(func(r *Reader) error {
+			r.Region, r.Index = region, index
+			return r.Step(&w)
+		}); err != nil {
+			t.Fatal(err)
+		}
+		n.Add(&w)
+		return n, w.Unchanged
+	}
+	before, _ := count(nil, 3, 15)
+	d.plant("k", keys.Metadata{Type: keys.String})
+	for _, x := range []struct {
+		region    topology.RegionID
+		index     uint64
+		unchanged bool
+	}{{3, 15, true}, {3, 16, false}, {1, 15, false}} {
+		if n, unchanged := count(&before, x.region, x.index); unchanged != x.unchanged || !unchanged && n.Keys != 1 {
+			t.Errorf("region %d at %d: %d keys, unchanged %v", x.region, x.index, n.Keys, unchanged)
+		}
+	}
+}
+
 // TestWalkAgain: a step may run again, from where it began; and the place to go on from need not exist any more.
 func TestWalkAgain(t *testing.T) {
 	d := newRegion(t)

@@ -175,8 +175,9 @@ type Reader struct {
 	// InstantMS is the leader's time at the start of the read. RegionTimeMS is the region time, loaded before View was
 	// opened.
 	InstantMS, RegionTimeMS uint64
-	// Index is the apply index, loaded before View was opened: View shows that state or a newer one.
-	Index uint64
+	// Index is the apply index of Region, loaded before View was opened: View shows that state or a newer one.
+	Index  uint64
+	Region topology.RegionID
 	// Legacy says that the region may hold legacy strings: see legacy.go.
 	Legacy bool
 	// Ahead is set when the read meets a record that has expired by InstantMS but not by RegionTimeMS. The answer must

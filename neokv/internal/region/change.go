@@ -17,8 +17,9 @@ import (
 // travel with it:
 //
 //	bounds begin KIND OTHER BEGUN   opens a change; BEGUN 0 stands for the entry's own index; replies BEGUN
-//	bounds end BEGUN                closes a change; a frozen region thaws; replies 1, or 0 if it is not open
-//	bounds abort BEGUN              closes a split or a merge that has not happened; replies 1, or 0 if there is none
+//	bounds end BEGUN                closes a split or a merge that has happened; replies 1, or 0 if there is none
+//	bounds abort BEGUN              closes a split or a merge that has not happened; likewise
+//	bounds thaw BEGUN               closes the right neighbour's part in a merge; a frozen region thaws; likewise
 //	bounds split BEGUN SLOT CHILD STORE:REPLICA...
 //	bounds freeze BEGUN             replies the entry's index
 //	bounds merge BEGUN VERSION STATE
@@ -27,9 +28,9 @@ import (
 //
 // A split moves no data. The region keeps the slots below SLOT, and the child gets the others, in the same data space,
 // on the stores of the region. One engine batch of its own has the region's state, the child's state and the child's
-// first records, on every store. So a child never begins on a store before its data is as of the split there, and a crash
-// takes all of it or nothing. The child's log begins at childIndex, with a snapshot record that has no data: a store
-// that holds nothing of the child is sent all of it.
+// first records, on every store. So a child never begins on a store before its data is as of the split there, and a
+// crash takes all of it or nothing. The child's log begins at childIndex, with a snapshot record that has no data: a
+// store that holds nothing of the child is sent all of it.
 //
 // The leader gives its lease up before it proposes a split (Replica.Split). Otherwise a leader that is slow to apply it
 // would go on reading slots that the child's leader, on another store, already writes.
@@ -39,8 +40,10 @@ import (
 // The left neighbour takes the right one over. The right one is frozen first: from that entry on it applies nothing and
 // serves nothing. When all its replicas have applied that, and synced it, the merge is proposed to the left one, with
 // the state that the right one was frozen in. A replica that applies it finds the right one's data beside its own.
-// A merge that takes too long is called off by `abort` in the left one's log first, and then by `end` in the right one's:
-// once the first is applied, no merge of that attempt can be.
+// A merge that takes too long is called off by `abort` in the left one's log first, and then by `thaw` in the right
+// one's: once the first is applied, no merge of that attempt can be. BEGUN is the number of the left one's attempt in
+// the right one, too. A change of the right one's own may have the same number, so each entry closes changes of its own
+// kinds only.
 
 const changeCommand = "bounds"
 
@@ -80,23 +83,13 @@ func (m *machine) change(w *redis.Writer, args [][]byte, out *redis.Reply) error
 	case "begin":
 		return m.beginChange(w, args, begun, out)
 	case "end":
-		if !open {
-			out.Int(0)
-			return nil
-		}
-		if s.Change = (keys.RegionChange{}); s.Phase == keys.Frozen {
-			s.Phase = keys.Serving
-		}
-		m.changed = true
-		out.Int(1)
+		m.closeChange(open && (s.Change.Kind == keys.HasSplit || s.Change.Kind == keys.Merged), out)
 		return nil
 	case "abort":
-		if !open || s.Change.Kind != keys.Splitting && s.Change.Kind != keys.Merging {
-			out.Int(0)
-			return nil
-		}
-		s.Change, m.changed = keys.RegionChange{}, true
-		out.Int(1)
+		m.closeChange(open && (s.Change.Kind == keys.Splitting || s.Change.Kind == keys.Merging), out)
+		return nil
+	case "thaw":
+		m.closeChange(open && s.Change.Kind == keys.Leaving, out)
 		return nil
 	case "freeze":
 		if !open || s.Change.Kind != keys.Leaving {
@@ -121,6 +114,20 @@ func (m *machine) change(w *redis.Writer, args [][]byte, out *redis.Reply) error
 		return m.merge(w, args, out)
 	}
 	return fmt.Errorf("%s %s: unknown", changeCommand, verb)
+}
+
+// closeChange closes the change that is open, if the entry is about it.
+func (m *machine) closeChange(about bool, out *redis.Reply) {
+	if !about {
+		out.Int(0)
+		return
+	}
+	s := &m.state
+	if s.Change = (keys.RegionChange{}); s.Phase == keys.Frozen {
+		s.Phase = keys.Serving
+	}
+	m.changed = true
+	out.Int(1)
 }
 
 // errNoChange is the reply to a step of a change that is not open, or not at that step.
@@ -334,18 +341,24 @@ type Refusal string
 
 func (e Refusal) Error() string { return string(e) }
 
-// Begin opens a change in the region, which this replica must lead. It returns the number of the attempt, which is begun
-// unless that is 0.
+// Begin opens a change in the region, which this replica must lead. It returns the number of the attempt, which is
+// begun unless that is 0.
 func (r *Replica) Begin(ctx context.Context, deadline time.Time, kind keys.ChangeKind, other topology.RegionID,
 	begun uint64) (uint64, error) {
 	return r.step(ctx, deadline, "begin", strconv.Itoa(int(kind)), strconv.FormatInt(int64(other), 10),
 		strconv.FormatUint(begun, 10))
 }
 
-// End closes a change, and reports whether it was open.
-func (r *Replica) End(ctx context.Context, deadline time.Time, begun uint64) (bool, error) {
-	n, err := r.step(ctx, deadline, "end", strconv.FormatUint(begun, 10))
-	return n == 1, err
+// End closes a split or a merge that has happened.
+func (r *Replica) End(ctx context.Context, deadline time.Time, begun uint64) error {
+	_, err := r.step(ctx, deadline, "end", strconv.FormatUint(begun, 10))
+	return err
+}
+
+// Thaw closes the part that the region has in a merge that its left neighbour has called off.
+func (r *Replica) Thaw(ctx context.Context, deadline time.Time, begun uint64) error {
+	_, err := r.step(ctx, deadline, "thaw", strconv.FormatUint(begun, 10))
+	return err
 }
 
 // Abort closes a split or a merge that has not happened. When it returns without an error, Bounds says whether it has.
@@ -393,7 +406,7 @@ func (r *Replica) step(ctx context.Context, deadline time.Time, args ...string) 
 	for _, a := range args {
 		call.Args = append(call.Args, []byte(a))
 	}
-	p := &Pending{Run: &redis.Run{Calls: []redis.Call{call}}, Deadline: deadline, alone: true}
+	p := &Pending{Run: &redis.Run{Calls: []redis.Call{call}}, Deadline: deadline, alone: true, small: args[0] != "begin"}
 	r.Propose(p)
 	if !p.WaitUnless(ctx.Done()) {
 		return 0, ctx.Err()
@@ -409,8 +422,8 @@ func (r *Replica) step(ctx context.Context, deadline time.Time, args ...string) 
 }
 
 // Retire ends a frozen replica in the engine whose region has been absorbed by another one, as a snapshot of that one
-// says. If the replica runs, Absorbed calls this. It syncs: the tables of the snapshot are durable at once, and if a crash
-// took the end of this replica and left the tables, its slots would have two owners for good.
+// says. If the replica runs, Absorbed calls this. It syncs: the tables of the snapshot are durable at once, and if a
+// crash took the end of this replica and left the tables, its slots would have two owners for good.
 func Retire(e *engine.Engine, id topology.RegionID) error {
 	b := e.NewBatch()
 	if err := retire(b, e, id, 0); err != nil {

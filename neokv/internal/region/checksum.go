@@ -47,6 +47,7 @@ type Checksum struct {
 type Comparison struct {
 	Region   topology.RegionID
 	Index    uint64
+	Slots    topology.SlotRange // the region's as of that index
 	Replicas []ReplicaSum
 }
 
@@ -328,13 +329,17 @@ func (r *Replica) Checksum(index uint64) Checksum {
 	return Checksum{Progress: applied}
 }
 
-// BeginChecksum proposes an entry that makes every replica sum up what it holds, and returns the entry's index. This
-// replica must lead. The entry changes nothing that clients see, so a caller may try again after any error.
-func (r *Replica) BeginChecksum(ctx context.Context, deadline time.Time) (index uint64, err error) {
-	p := &Pending{Run: &redis.Run{Calls: []redis.Call{{Args: [][]byte{[]byte(sumCommand)}}}}, Deadline: deadline}
+// BeginChecksum proposes an entry that makes every replica sum up what it holds. It returns the entry's index, and the
+// region's slots as of that index. This replica must lead. The entry changes nothing that clients see, so a caller may
+// try again after any error.
+func (r *Replica) BeginChecksum(ctx context.Context, deadline time.Time) (index uint64, slots topology.SlotRange,
+	err error) {
+	bounds := r.Bounds() // apply refuses the entry if the region has others by then
+	run := &redis.Run{Version: bounds.Version, Calls: []redis.Call{{Args: [][]byte{[]byte(sumCommand)}}}}
+	p := &Pending{Run: run, Deadline: deadline}
 	r.Propose(p)
 	if !p.WaitUnless(ctx.Done()) {
-		return 0, ctx.Err()
+		return 0, bounds.Slots, ctx.Err()
 	}
-	return p.Index, p.Err
+	return p.Index, bounds.Slots, p.Err
 }

@@ -73,8 +73,8 @@ var entryFormats = [...]struct {
 	9: {rules: redis.RulesNow, bounded: true, reads: true},
 }
 
-// Writes reports whether an entry of a region's log does more than move the region's term tag and time, or its
-// membership. It is true for what is no entry of a region.
+// Writes reports whether an entry of a region's log does more than move the region's term tag and time, its bounds or
+// its membership. It is true for what is no entry of a region.
 func Writes(e *pb.Entry) bool {
 	cmd := e.Cmd
 	if e.Type == pb.ConfigChangeEntry || len(cmd) == 0 {
@@ -84,7 +84,7 @@ func Writes(e *pb.Entry) bool {
 		cmd = cmd[1:] // dragonboat's one-byte payload header, uncompressed
 	}
 	_, commands, err := parseEntry(cmd)
-	return err != nil || len(commands) > 0
+	return err != nil || len(commands) > 0 && !isChange(commands)
 }
 
 // put writes the header over the first entryHeaderBytes of an entry.

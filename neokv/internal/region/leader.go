@@ -8,6 +8,7 @@ import (
 	"github.com/lni/dragonboat/v4/raftio"
 
 	"neokv.dev/neokv/internal/keys"
+	"neokv.dev/neokv/internal/raftlog"
 	"neokv.dev/neokv/internal/topology"
 )
 
@@ -70,7 +71,7 @@ func (r *Replica) cutLog(entries uint64) {
 	if cut := min(applied-min(applied, left), r.bounds.Load().held()); cut > 0 {
 		option.CompactionIndex, option.CompactionOverhead = cut, 0
 	}
-	rs, err := r.o.Host.RequestSnapshot(r.shard, option, time.Minute)
+	rs, err := r.o.Host.RequestSnapshot(r.shard, option, raftlog.Timeout(time.Minute, r.o.Knobs.RTT))
 	if err == nil {
 		rs.Release()
 	}
@@ -123,10 +124,10 @@ func (r *Replica) settleLeadership() bool {
 		if !r.o.Faults.KeptRows || r.counters.LeaderChanges.Load() == 1 {
 			r.rows.Open()
 		}
-		r.servingTerm.Store(term)
 		if f := r.o.OnServe; f != nil {
 			f(r.o.Region.ID, term)
 		}
+		r.servingTerm.Store(term)
 	case serving != 0:
 		r.stepDown()
 	}

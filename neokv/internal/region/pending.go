@@ -56,8 +56,12 @@ type Pending struct {
 
 	next  int           // the first call that is in no proposal yet
 	alone bool          // it travels in an entry of its own
+	small bool          // it goes on with a change that has begun, so a full disk does not stop it
 	done  chan struct{} // capacity 1
 }
+
+// refusable reports whether the run needs space on disks.
+func (p *Pending) refusable() bool { return len(p.Run.Calls) > 0 && !p.small }
 
 // Wait returns when the outcome is known, or when it is certain that it will not be known, and at Deadline at the
 // latest.

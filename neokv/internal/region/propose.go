@@ -11,6 +11,7 @@ import (
 	pb "github.com/lni/dragonboat/v4/raftpb"
 
 	"neokv.dev/neokv/internal/keys"
+	"neokv.dev/neokv/internal/raftlog"
 	"neokv.dev/neokv/internal/redis"
 )
 
@@ -87,7 +88,7 @@ func (x *proposer) propose(p *Pending) {
 		p.finish(ErrBounds)
 		return
 	}
-	if x.refusal != nil && len(p.Run.Calls) > 0 {
+	if x.refusal != nil && p.refusable() {
 		why := x.refusal
 		x.mu.Unlock()
 		p.finish(why)
@@ -215,7 +216,7 @@ func (x *proposer) send(b *proposal, term uint64, timeout time.Duration) (*drago
 	if ahead {
 		b.buf = appendReads(b.buf, b.reads.Bytes, base)
 	}
-	rs, err := x.o.Host.Propose(x.session, b.buf, timeout)
+	rs, err := x.o.Host.Propose(x.session, b.buf, raftlog.Timeout(timeout, x.o.Knobs.RTT))
 	if err != nil {
 		if err == dragonboat.ErrClosed || err == dragonboat.ErrShardClosed || err == dragonboat.ErrShardNotFound {
 			return nil, ErrStopped
@@ -341,8 +342,8 @@ func (x *proposer) await(b *proposal, rs *dragonboat.RequestState, err error) {
 }
 
 // awaitDeadline waits, where Raft has given up a proposal before its deadline, until the deadline has passed or the
-// proposal is claimed. A group that starts in a NodeHost that has run for a while takes its first tick for that much time:
-// what was proposed before expires at once. The entry may be applied all the same, a moment later.
+// proposal is claimed. Raft counts ticks, and there is one from time to time that makes it count too many: see
+// raftlog.HostTick. The entry may be applied all the same, a moment later.
 func (x *proposer) awaitDeadline(b *proposal, res dragonboat.RequestResult) {
 	left := time.Until(b.deadline)
 	if !res.Timeout() || left <= 0 {
@@ -402,7 +403,7 @@ func (x *proposer) refuse(why error) {
 	var refused []*Pending
 	if why != nil {
 		x.queue = slices.DeleteFunc(x.queue, func(p *Pending) bool {
-			writes := len(p.Run.Calls) > 0 && p.next == 0 // else a part of it is applied
+			writes := p.refusable() && p.next == 0 // else a part of it is applied
 			if writes {
 				refused = append(refused, p)
 			}

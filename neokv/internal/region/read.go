@@ -7,6 +7,7 @@ import (
 
 	"github.com/lni/dragonboat/v4"
 
+	"neokv.dev/neokv/internal/raftlog"
 	"neokv.dev/neokv/internal/redis"
 )
 
@@ -100,7 +101,7 @@ func (x *reader) read(run *redis.Run, deadline time.Time, anywhere bool) error {
 		rd := readers.Get().(*redis.Reader)
 		rd.Space, rd.Slots, rd.Legacy, rd.Cursors = x.space, bounds.Slots, x.legacyAt.Load() != 0, &x.cursors
 		rd.Ahead, rd.Hits, rd.Misses = false, 0, 0
-		rd.RegionTimeMS, rd.Index = x.regionTime.Load(), x.applied.Load()
+		rd.RegionTimeMS, rd.Region, rd.Index = x.regionTime.Load(), x.o.Region.ID, x.applied.Load()
 		rd.InstantMS = rd.RegionTimeMS
 		if !byRegionTime {
 			rd.InstantMS = x.leaderTime(now)
@@ -267,7 +268,7 @@ const errRoundLost = roundError("read index round lost")
 func (x *reader) round() error {
 	term := x.servingTerm.Load()
 	since := time.Since(x.base)
-	rs, err := x.o.Host.ReadIndex(x.shard, roundTimeout)
+	rs, err := x.o.Host.ReadIndex(x.shard, raftlog.Timeout(roundTimeout, x.o.Knobs.RTT))
 	if err != nil {
 		select {
 		case <-x.stop:
@@ -303,14 +304,21 @@ func (x *reader) round() error {
 	if term == 0 || !x.leads(term) {
 		return nil // there is no lease, but the round is good: its readers may read
 	}
-	if d := x.o.Knobs.Lease(); d > 0 {
-		x.mu.Lock()
-		if term > x.revoked && !x.suspended {
-			x.lease.Store(&lease{term: term, since: since, until: since + d})
-		}
-		x.mu.Unlock()
-	}
+	x.extend(term, since)
 	return nil
+}
+
+// extend takes the lease that a round of a term has brought which began at since.
+func (x *reader) extend(term uint64, since time.Duration) {
+	d := x.o.Knobs.Lease()
+	if d <= 0 {
+		return
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if term > x.revoked && !x.suspended {
+		x.lease.Store(&lease{term: term, since: since, until: since + d})
+	}
 }
 
 // revoke is Replica.Revoke.

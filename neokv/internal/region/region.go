@@ -34,6 +34,9 @@ var (
 	ErrNoSpace   = errors.New("no space left on the disks of a majority") // Refuse says so
 	// ErrBounds: the bounds of the region are not those by which the run was routed, or the region is frozen.
 	ErrBounds = errors.New("the region has other bounds")
+	// ErrNone: no region has this id, as far as the store knows. A merge may have ended the region, or a split have made
+	// it a moment ago.
+	ErrNone = errors.New("there is none")
 )
 
 // UnknownOutcome is the error of a write that may or may not be applied, now or later.
@@ -60,7 +63,7 @@ type Options struct {
 	OldestRead func() time.Duration
 	// Changed is called whenever the answer of Leading may have changed. The replica holds no lock then.
 	Changed func()
-	// OnServe is called when the replica begins to serve as the leader of a term. nil: not called.
+	// OnServe is called just before the replica begins to serve as the leader of a term. nil: not called.
 	OnServe func(id topology.RegionID, term uint64)
 	// OnBounds is called when apply has changed the region's bounds or its phase, after readers can see that. It must not
 	// block. nil: not called.

@@ -436,6 +436,27 @@ func TestRevokeIsForGood(t *testing.T) {
 	}
 }
 
+// TestSuspendedLease has rounds of several terms end while a split is proposed: the replica may lose the leadership and
+// get it back meanwhile.
+func TestSuspendedLease(t *testing.T) {
+	r := queued(settings.Default().Raft)
+	now := func() time.Duration { return time.Since(r.reader.base) }
+	r.reader.extend(4, now())
+	if r.reader.validLease(time.Now()) == nil {
+		t.Fatal("a round brings no lease")
+	}
+	r.reader.suspend()
+	for term := uint64(4); term <= 6; term++ {
+		if r.reader.extend(term, now()); r.reader.validLease(time.Now()) != nil {
+			t.Errorf("a lease of term %d while leases are suspended", term)
+		}
+	}
+	r.reader.resume()
+	if r.reader.extend(6, now()); r.reader.validLease(time.Now()) == nil {
+		t.Error("no lease after leases were suspended")
+	}
+}
+
 // TestGatherings: with several entries under way, a gathering may begin before the waiter of another one has heard that
 // it has ended.
 func TestGatherings(t *testing.T) {

@@ -1,15 +1,21 @@
 package server
 
 import (
+	"cmp"
 	"context"
+	"errors"
+	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
 	"neokv.dev/neokv/internal/redis"
 	"neokv.dev/neokv/internal/region"
+	"neokv.dev/neokv/internal/route"
 	"neokv.dev/neokv/internal/topology"
 )
 
@@ -173,26 +179,16 @@ const comparedAtOnce = 4
 
 // runChecksum compares the replicas of regions. Its reply is an array of maps.
 func runChecksum(c *conn, args [][]byte) {
-	t := c.s.o.Node.Table()
-	if t == nil {
-		c.out.Error("ERR no cluster map yet")
-		return
-	}
-	var ids []topology.RegionID
+	compare := c.compareAll
 	switch len(args) {
 	case 2:
-		for i := range t.Regions {
-			if id := t.Regions[i].ID; !slices.Contains(ids, id) { // a table may have two parts of a region for a moment
-				ids = append(ids, id)
-			}
-		}
 	case 3:
 		id, ok := redis.ParseInt(args[2])
 		if !ok {
 			c.out.Error(redis.ErrNotInteger)
 			return
 		}
-		ids = append(ids, topology.RegionID(id))
+		compare = func() ([]region.Comparison, error) { return c.compareOne(topology.RegionID(id)) }
 	default:
 		c.out.Error(redis.ErrSyntax)
 		return
@@ -201,22 +197,10 @@ func runChecksum(c *conn, args [][]byte) {
 		c.closing = true
 		return
 	}
-	all, failed := make([]region.Comparison, len(ids)), make([]error, len(ids))
-	var wg sync.WaitGroup
-	places := make(chan struct{}, comparedAtOnce)
-	for i, id := range ids {
-		places <- struct{}{}
-		wg.Go(func() {
-			all[i], failed[i] = c.s.o.Node.Compare(c.ctx, id)
-			<-places
-		})
-	}
-	wg.Wait()
-	for _, err := range failed {
-		if err != nil {
-			c.out.Error("ERR " + err.Error())
-			return
-		}
+	all, err := compare()
+	if err != nil {
+		c.out.Error("ERR " + err.Error())
+		return
 	}
 	o := &c.out
 	o.Array(len(all))
@@ -242,6 +226,93 @@ func runChecksum(c *conn, args [][]byte) {
 	}
 }
 
+// compareOne compares one region. It waits for a region that the node does not know: another node may have split it off
+// a moment ago.
+func (c *conn) compareOne(id topology.RegionID) ([]region.Comparison, error) {
+	deadline := c.arrived.Add(c.s.o.Settings.Redis.LeaderlessWait)
+	for {
+		changed := c.s.o.Node.Changed()
+		one, err := c.s.o.Node.Compare(c.ctx, id)
+		if !errors.Is(err, region.ErrNone) || !c.batch.wait(changed, deadline) {
+			return []region.Comparison{one}, err
+		}
+	}
+}
+
+// compareAll compares all regions, in rounds. When a region is split or merged before its turn, others have its slots.
+// So each round compares the regions of a newer table that have slots of which no comparison tells yet. In the end each
+// slot is in a region that has been compared. If it has changed hands meanwhile, it may be in several.
+func (c *conn) compareAll() ([]region.Comparison, error) {
+	node, patience := c.s.o.Node, c.s.o.Settings.Redis.LeaderlessWait
+	all := make(map[topology.RegionID]region.Comparison)
+	for deadline := c.arrived.Add(patience); ; {
+		left := missing(all)
+		if len(left) == 0 {
+			return slices.SortedFunc(maps.Values(all), func(a, b region.Comparison) int {
+				return cmp.Or(cmp.Compare(a.Slots.First, b.Slots.First), cmp.Compare(a.Region, b.Region))
+			}), nil
+		}
+		changed := node.Changed()
+		t := node.Table()
+		round, failed := c.compareRegions(t, left)
+		progress := false
+		for i, one := range round {
+			switch err := failed[i]; {
+			case err == nil:
+				all[one.Region] = one
+				progress = progress || overlap(left, one.Slots)
+			case !errors.Is(err, region.ErrNone):
+				return nil, err
+			}
+		}
+		switch {
+		case progress:
+			deadline = time.Now().Add(patience)
+		case c.batch.wait(changed, deadline):
+		case t == nil:
+			return nil, errors.New("no cluster map yet")
+		default:
+			return nil, fmt.Errorf("slots %v: no region is known that has them", left[0])
+		}
+	}
+}
+
+// missing returns the slots of which no comparison tells.
+func missing(all map[topology.RegionID]region.Comparison) []topology.SlotRange {
+	var told []topology.SlotRange
+	for _, one := range all {
+		told = append(told, one.Slots)
+	}
+	return topology.Complement(told)
+}
+
+func overlap(ranges []topology.SlotRange, r topology.SlotRange) bool {
+	return slices.ContainsFunc(ranges, r.Overlaps)
+}
+
+// compareRegions compares the regions of a table that have any of some slots. Each has a comparison or an error.
+func (c *conn) compareRegions(t *route.Table, slots []topology.SlotRange) ([]region.Comparison, []error) {
+	var ids []topology.RegionID
+	for i := 0; t != nil && i < len(t.Regions); i++ {
+		r := &t.Regions[i] // a table may have two parts of a region for a moment
+		if overlap(slots, r.Slots) && !slices.Contains(ids, r.ID) {
+			ids = append(ids, r.ID)
+		}
+	}
+	all, failed := make([]region.Comparison, len(ids)), make([]error, len(ids))
+	var wg sync.WaitGroup
+	places := make(chan struct{}, comparedAtOnce)
+	for i, id := range ids {
+		places <- struct{}{}
+		wg.Go(func() {
+			all[i], failed[i] = c.s.o.Node.Compare(c.ctx, id)
+			<-places
+		})
+	}
+	wg.Wait()
+	return all, failed
+}
+
 // settlePatience is how long NEOKV SETTLE waits.
 const settlePatience = 10 * time.Minute
 
@@ -254,8 +325,8 @@ func runSettle(c *conn, _ [][]byte) {
 	}
 	ctx, cancel := context.WithTimeout(c.ctx, settlePatience)
 	defer cancel()
-	if err := c.s.o.Node.Settle(ctx); err != nil {
-		c.out.Error("ERR " + err.Error())
+	if err := c.s.o.Node.Settle(ctx); err != nil { // one line for each store
+		c.out.Error("ERR " + strings.ReplaceAll(err.Error(), "\n", "; "))
 		return
 	}
 	c.out.OK()

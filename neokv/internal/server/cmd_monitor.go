@@ -42,21 +42,24 @@ type monitor struct {
 	ended bool
 }
 
-// runMonitor makes the connection a monitor. It sends all earlier replies before the first line comes.
+// runMonitor makes the connection a monitor. It sends all earlier replies before the first line comes. A client
+// that has read its +OK misses no command that is sent from then on.
 func runMonitor(c *conn, args [][]byte) {
 	if c.monitor != nil {
 		return // like Redis: no reply
 	}
-	c.out.OK()
 	if !c.flush() {
 		c.closing = true
 		return
 	}
-	m := &monitor{c: c, more: make(chan struct{}, 1), written: make(chan struct{})}
+	m := &monitor{
+		c: c, more: make(chan struct{}, 1), written: make(chan struct{}), buf: []byte("+OK\r\n"),
+	}
 	c.monitor = m
 	c.watches.Store(true)
-	go m.write()
 	c.s.monitors.change(func(all []*monitor) []*monitor { return append(all, m) })
+	m.wake()
+	go m.write()
 }
 
 // endMonitor makes the connection an ordinary one. It returns when all lines so far have been sent.

@@ -3,14 +3,19 @@ package server
 import (
 	"fmt"
 	"math/rand/v2"
+	"regexp"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"neokv.dev/neokv/internal/redis"
 	"neokv.dev/neokv/internal/region"
 	"neokv.dev/neokv/internal/route"
 	"neokv.dev/neokv/internal/topology"
+	"neokv.dev/neokv/settings"
 )
 
 // This file tests what becomes of commands whose regions are split and merged while they run.
@@ -305,5 +310,86 @@ func TestWaitFollowsMergedRegions(t *testing.T) {
 	}
 	if len(got) != 2 || got[1].index != 5 || got[1].slot != 100 || got[201].index != 7 || got[201].have != 2 {
 		t.Errorf("WAIT counts %+v", got)
+	}
+}
+
+// checksumCase is a NEOKV CHECKSUM during which the table changes.
+type checksumCase struct {
+	name   string
+	words  string // behind NEOKV CHECKSUM
+	table  *route.Table
+	during topology.RegionID // into whose comparison the change falls, 0 for after half of redis.leaderless_wait
+	next   *route.Table
+	want   string        // the regions in the reply, or the error
+	took   time.Duration // at least; with a little more at most
+}
+
+const checksumWait = 2 * time.Second // redis.leaderless_wait
+
+// TestChecksumsAcrossChanges splits and merges regions while NEOKV CHECKSUM goes over them. It compares regions until
+// it has compared all slots.
+func TestChecksumsAcrossChanges(t *testing.T) {
+	six := cutAt(1, 1000, 2000, 3000, 4000, 5000)
+	merged, split := cutAt(2, 1000, 2000, 3000, 4000), cutAt(2, 1000, 2000, 3000, 4000, 5000, 6000)
+	hole := route.NewTable(2, nil, merged.Regions[1:])
+	const wait = checksumWait
+	for _, x := range []checksumCase{
+		{"nothing changes", "", six, 0, six, "1 1001 2001 3001 4001 5001", 0},
+		{"a merge before the turn of both regions", "", six, 1, merged, "1 1001 2001 3001 4001", 0},
+		{"a merge between their turns", "", six, 5001, merged, "1 1001 2001 3001 4001", 0},
+		{"a split before the turn", "", six, 5001, split, "1 1001 2001 3001 4001 5001 6001", 0},
+		{"a merge of what a split has made", "", split, 6001, six, "1 1001 2001 3001 4001 5001", 0},
+		{"the table comes late", "", nil, 0, six, "1 1001 2001 3001 4001 5001", wait / 2},
+		{"no table", "", nil, 0, nil, "-ERR no cluster map yet", wait},
+		{"slots of no region", "", hole, 0, hole, "-ERR slots 0-999: no region is known that has them", wait},
+		{"slots of no region at first", "", hole, 0, merged, "1 1001 2001 3001 4001", wait / 2},
+		{"one region", " 1001", six, 0, six, "1001", 0},
+		{"a new region", " 6001", six, 0, split, "6001", wait / 2},
+		{"a region that there is not", " 77", six, 0, six, "-ERR region 77: there is none", wait},
+	} {
+		t.Run(x.name, func(t *testing.T) { synctest.Test(t, x.run) })
+	}
+}
+
+func (x *checksumCase) run(t *testing.T) {
+	var table atomic.Pointer[route.Table]
+	table.Store(x.table)
+	if x.during == 0 {
+		time.AfterFunc(checksumWait/2, func() { table.Store(x.next) })
+	}
+	n := &fakeNode{table: table.Load}
+	n.compare = func(id topology.RegionID) (region.Comparison, error) {
+		switch x.during {
+		case id: // those that began before it have ended, or sleep
+			synctest.Wait()
+			table.Store(x.next)
+		case 1:
+			time.Sleep(time.Millisecond)
+		}
+		now := table.Load()
+		if now.ByID(id) == nil {
+			return region.Comparison{}, fmt.Errorf("region %d: %w", id, region.ErrNone)
+		}
+		return region.Comparison{Region: id, Slots: now.ByID(id).Slots}, nil
+	}
+	o := Options{Node: n, Settings: settings.Default()}
+	o.Settings.Redis.LeaderlessWait = checksumWait
+	_, dial, stop := serve(t, o)
+	defer stop()
+	c := dial()
+	defer c.Close()
+	begin := time.Now()
+	reply := ask(t, c, "NEOKV CHECKSUM"+x.words)
+	took := time.Since(begin)
+	var ids []string
+	for _, found := range regexp.MustCompile(`region\r\n:(\d+)`).FindAllStringSubmatch(reply, -1) {
+		ids = append(ids, found[1])
+	}
+	got := strings.Join(ids, " ")
+	if reply[0] == '-' {
+		got = strings.TrimSpace(reply)
+	}
+	if got != x.want || took < x.took || took > x.took+50*time.Millisecond {
+		t.Errorf("%q after %v; want %q after %v", got, took, x.want, x.took)
 	}
 }

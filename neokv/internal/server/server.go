@@ -48,7 +48,8 @@ type Node interface {
 	// Replicated returns how many other stores have applied the entry at index of region r. It counts those that answer
 	// before ctx ends.
 	Replicated(ctx context.Context, r topology.RegionID, index uint64) int
-	// Compare compares the checksums of a region's replicas, all as of one apply index.
+	// Compare compares the checksums of a region's replicas, all as of one apply index. It returns region.ErrNone if the
+	// node knows no such region.
 	Compare(ctx context.Context, r topology.RegionID) (region.Comparison, error)
 	// Settle waits until the replicas have applied what the leaders have, has stores write their memtables and compact
 	// L0, and waits until no compaction is due.
@@ -212,13 +213,13 @@ func (s *Server) take(nc net.Conn, trusted bool) {
 	go func() {
 		defer s.wg.Done()
 		c.serve()
-		nc.Close()
 		c.killed.Store(true)
 		c.hangUp()
 		c.release()
 		s.mu.Lock()
 		delete(s.clients, c.id)
 		s.mu.Unlock()
+		nc.Close() // last: CLIENT LIST does not show a connection that its client has seen end
 	}()
 }
 

@@ -52,6 +52,8 @@ type fakeNode struct {
 	replica    func(topology.StoreID, topology.RegionID) *region.Replica
 	failed     func() error
 	replicated func(context.Context, topology.RegionID, uint64) int
+	compare    func(topology.RegionID) (region.Comparison, error)
+	settled    error
 	info       []Section
 }
 
@@ -89,12 +91,15 @@ func (n *fakeNode) Replicated(ctx context.Context, r topology.RegionID, index ui
 	return n.replicated(ctx, r, index)
 }
 
-func (n *fakeNode) Compare(context.Context, topology.RegionID) (region.Comparison, error) {
-	return region.Comparison{}, errors.New("no replicas")
+func (n *fakeNode) Compare(_ context.Context, r topology.RegionID) (region.Comparison, error) {
+	if n.compare == nil {
+		return region.Comparison{}, errors.New("no replicas")
+	}
+	return n.compare(r)
 }
 
 func (n *fakeNode) SetActiveExpire(bool)         {}
-func (n *fakeNode) Settle(context.Context) error { return nil }
+func (n *fakeNode) Settle(context.Context) error { return n.settled }
 
 // testAddr is the address that the tests' servers listen at.
 type testAddr struct{}
@@ -170,6 +175,14 @@ func key(i int) string {
 		if _, index := testTable().Region(topology.SlotOf([]byte(k))); index == i {
 			return k
 		}
+	}
+}
+
+// TestSettleOfFailingStores: the errors of several stores are one line.
+func TestSettleOfFailingStores(t *testing.T) {
+	_, dial := start(t, Options{Node: &fakeNode{settled: errors.Join(errors.New("one"), errors.New("two"))}})
+	if got, want := ask(t, dial(), "NEOKV SETTLE"), "-ERR one; two\r\n"; got != want {
+		t.Errorf("NEOKV SETTLE = %q; want %q", got, want)
 	}
 }
 
@@ -713,16 +726,37 @@ func TestMaxClients(t *testing.T) {
 	if _, err := io.ReadAll(b); err != nil {
 		t.Error(err)
 	}
-	for until := time.Now().Add(10 * time.Second); ; { // the place is free soon after the connection's end
-		c := dial()
-		c.Write([]byte("PING\r\n"))
-		line, _ := bufio.NewReader(c).ReadString('\n')
-		if line == "+PONG\r\n" {
-			return
-		}
-		if time.Now().After(until) {
-			t.Fatalf("no place after QUIT: %q", line)
-		}
+	if got := ask(t, dial(), "ping"); got != "+PONG\r\n" {
+		t.Errorf("in the place of a client that has left: %q", got)
+	}
+}
+
+// closeSeen is a connection that calls a function before it is closed.
+type closeSeen struct {
+	net.Conn
+	close func()
+}
+
+func (c closeSeen) Close() error {
+	c.close()
+	return c.Conn.Close()
+}
+
+// TestEndIsSeenLast: when a client sees its connection end, the server has forgotten it.
+func TestEndIsSeenLast(t *testing.T) {
+	s, _ := start(t, Options{})
+	here, there := net.Pipe()
+	defer here.Close()
+	left := -1
+	s.Take(closeSeen{there, sync.OnceFunc(func() { left = s.count() })})
+	if got := ask(t, here, "quit"); got != "+OK\r\n" {
+		t.Errorf("%q", got)
+	}
+	if n, err := here.Read(make([]byte, 1)); n != 0 || err != io.EOF {
+		t.Errorf("after QUIT: %d bytes, %v", n, err)
+	}
+	if left != 0 {
+		t.Errorf("the server has %d clients when it closes the connection of the only one", left)
 	}
 }
 
@@ -906,35 +940,37 @@ func TestParseCursor(t *testing.T) {
 
 // TestEverywhereWaitsForATable asks for all regions before it is known which there are.
 func TestEverywhereWaitsForATable(t *testing.T) {
-	var table atomic.Pointer[route.Table]
-	var mu sync.Mutex
-	asked := map[topology.RegionID]bool{}
-	s := settings.Default()
-	s.Redis.LeaderlessWait = 300 * time.Millisecond
-	_, dial := start(t, Options{Settings: s, Node: &fakeNode{
-		table: table.Load,
-		replica: func(_ topology.StoreID, r topology.RegionID) *region.Replica {
-			mu.Lock()
-			defer mu.Unlock()
-			asked[r] = true
-			return nil
-		},
-	}})
-	c := dial()
-	if got, want := ask(t, c, "flushall"), "-CLUSTERDOWN Hash slot not served\r\n"; got != want {
-		t.Errorf("FLUSHALL without a table: %q, want %q", got, want)
-	}
-	time.AfterFunc(50*time.Millisecond, func() {
-		x := testTable()
-		for i := range x.Regions {
-			x.Regions[i].Leader = 3
+	synctest.Test(t, func(t *testing.T) {
+		var table atomic.Pointer[route.Table]
+		var mu sync.Mutex
+		asked := map[topology.RegionID]bool{}
+		s := settings.Default()
+		s.Redis.LeaderlessWait = 300 * time.Millisecond
+		_, dial := start(t, Options{Settings: s, Node: &fakeNode{
+			table: table.Load,
+			replica: func(_ topology.StoreID, r topology.RegionID) *region.Replica {
+				mu.Lock()
+				defer mu.Unlock()
+				asked[r] = true
+				return nil
+			},
+		}})
+		c := dial()
+		if got, want := ask(t, c, "flushall"), "-CLUSTERDOWN Hash slot not served\r\n"; got != want {
+			t.Errorf("FLUSHALL without a table: %q, want %q", got, want)
 		}
-		table.Store(x)
+		time.AfterFunc(50*time.Millisecond, func() {
+			x := testTable()
+			for i := range x.Regions {
+				x.Regions[i].Leader = 3
+			}
+			table.Store(x)
+		})
+		ask(t, c, "flushall")
+		mu.Lock()
+		defer mu.Unlock()
+		if want := len(testTable().Regions); len(asked) != want {
+			t.Errorf("FLUSHALL went to %d regions of %d: %v", len(asked), want, asked)
+		}
 	})
-	ask(t, c, "flushall")
-	mu.Lock()
-	defer mu.Unlock()
-	if want := len(testTable().Regions); len(asked) != want {
-		t.Errorf("FLUSHALL went to %d regions of %d: %v", len(asked), want, asked)
-	}
 }

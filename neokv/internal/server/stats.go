@@ -145,9 +145,9 @@ func (c *callCounts) latencies() (out []string) {
 			continue
 		}
 		all := h.load()
-		micros := func(percent float64) float64 { return float64(all.percentile(percent)) / 1000 }
+		micros := func(permille uint64) float64 { return float64(all.percentile(permille)) / 1000 }
 		out = append(out, fmt.Sprintf("latency_percentiles_usec_%s:p50=%.3f,p99=%.3f,p99.9=%.3f",
-			x.row.FullName(), micros(50), micros(99), micros(99.9)))
+			x.row.FullName(), micros(500), micros(990), micros(999)))
 	}
 	return out
 }
@@ -245,11 +245,12 @@ func (h *histogram) load() *histogramNow {
 	return now
 }
 
-// percentile is the time in nanoseconds within which so many of a hundred calls were done.
-func (h *histogramNow) percentile(percent float64) uint64 {
-	seen := uint64(0)
+// percentile is the time in nanoseconds within which so many of a thousand calls were done: 999 for the percentile
+// 99.9. In floating point 99.9 % of 10,000 are a little more than 9990.
+func (h *histogramNow) percentile(permille uint64) uint64 {
+	seen, rank := uint64(0), (permille*h.total+999)/1000
 	for i, n := range h.counts {
-		if seen += n; n > 0 && float64(seen) >= percent/100*float64(h.total) {
+		if seen += n; n > 0 && seen >= rank {
 			return bucketEnd(i)
 		}
 	}

@@ -3,7 +3,6 @@ package server
 import (
 	"bufio"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"net"
 	"slices"
@@ -97,10 +96,19 @@ func TestHistogram(t *testing.T) {
 	}
 	slices.Sort(all)
 	now := h.load()
-	for _, percent := range []float64{0, 1, 50, 99, 99.9, 100} {
-		want := float64(all[max(0, int(percent/100*float64(len(all)))-1)])
-		if got := float64(now.percentile(percent)); got < want || got > want*(1+1./bucketsOfTwo)+1 {
-			t.Errorf("seed %d: percentile %v is %v, want %v", seed, percent, got, want)
+	for _, permille := range []uint64{0, 10, 500, 990, 999, 1000} {
+		want := float64(all[max(1, permille*uint64(len(all))/1000)-1])
+		if got := float64(now.percentile(permille)); got < want || got > want*(1+1./bucketsOfTwo)+1 {
+			t.Errorf("seed %d: percentile %v is %v, want %v", seed, float64(permille)/10, got, want)
+		}
+	}
+	var ranks histogram // of 9990 calls of 1 ns and 10 of 20 ns the 9990th is the percentile 99.9
+	ranks[bucketOf(1)].Add(9990)
+	ranks[bucketOf(20)].Add(10)
+	for permille, want := range map[uint64]uint64{999: 1, 1000: 20} {
+		if got := ranks.load().percentile(permille); got != want {
+			t.Errorf("percentile %v of 9990 calls of 1 ns and 10 of 20 ns is %d ns, want %d", float64(permille)/10, got,
+				want)
 		}
 	}
 	last := -1
@@ -197,28 +205,60 @@ func TestMonitor(t *testing.T) {
 	}
 }
 
+// writeSeen is a connection that calls a function before each write.
+type writeSeen struct {
+	net.Conn
+	write func(b []byte)
+}
+
+func (c writeSeen) Write(b []byte) (int, error) {
+	c.write(b)
+	return c.Conn.Write(b)
+}
+
+// TestMonitorMissesNothing: a client that has read its +OK gets the commands that others send from then on.
+func TestMonitorMissesNothing(t *testing.T) {
+	s, _ := start(t, Options{})
+	here, there := net.Pipe()
+	defer here.Close()
+	s.Take(writeSeen{there, func(b []byte) {
+		if s.monitors.all.Load() == nil {
+			t.Errorf("the server sends %q, and does not send commands yet", b)
+		}
+	}})
+	if got := ask(t, here, "monitor"); got != "+OK\r\n" {
+		t.Errorf("%q", got)
+	}
+}
+
 // TestMonitorThatDoesNotRead is closed when it is too far behind, and what it held is given back.
 func TestMonitorThatDoesNotRead(t *testing.T) {
-	s, dial := start(t, Options{})
-	c, watcher := dial(), dial()
-	if got := ask(t, watcher, "monitor"); got != "+OK\r\n" {
-		t.Fatalf("%q", got)
-	}
-	word := strings.Repeat("a", monitorArgBytes)
-	sent := 0
-	for ; s.count() == 2; sent++ {
-		if sent*monitorArgBytes > 4*monitorBytes+memconn.BufferBytes {
-			t.Fatalf("%d lines of %d bytes wait for a monitor that does not read", sent, len(word))
+	synctest.Test(t, func(t *testing.T) {
+		s, dial, stop := serve(t, Options{Settings: settings.Default()})
+		defer stop()
+		c, watcher := dial(), dial()
+		if got := ask(t, watcher, "monitor"); got != "+OK\r\n" {
+			t.Fatalf("%q", got)
 		}
-		ask(t, c, "echo "+word)
-	}
-	if sent*monitorArgBytes < monitorBytes {
-		t.Errorf("a monitor was closed that was %d lines of %d bytes behind", sent, len(word))
-	}
-	if n := s.stats.outputClosed.Load(); n != 1 {
-		t.Errorf("%d clients closed for what they did not read, want 1", n)
-	}
-	io.Copy(io.Discard, watcher)
+		word := strings.Repeat("a", monitorArgBytes)
+		sent := 0
+		for ; s.stats.outputClosed.Load() == 0; sent++ {
+			if sent*monitorArgBytes > 4*monitorBytes+memconn.BufferBytes {
+				t.Fatalf("%d lines of %d bytes wait for a monitor that does not read", sent, len(word))
+			}
+			ask(t, c, "echo "+word)
+		}
+		if sent*monitorArgBytes < monitorBytes {
+			t.Errorf("a monitor was closed that was %d lines of %d bytes behind", sent, len(word))
+		}
+		synctest.Wait()
+		if n := s.count(); n != 1 {
+			t.Errorf("%d clients are left, want 1", n)
+		}
+		if n := s.stats.outputClosed.Load(); n != 1 {
+			t.Errorf("%d clients closed for what they did not read, want 1", n)
+		}
+	})
 }
 
 // TestSlowCallsTakeNoMemory: under load every write may be slow.

@@ -52,13 +52,13 @@ func (s *sim) checkChat(c *chat.Chat) {
 	time.Sleep(s.config.Settings.Redis.LeaderlessWait)
 	switch err := c.Check(context.Background(), patientReads{direct.ChatCalls{Cluster: s.c}}); {
 	case errors.Is(err, chat.ErrNoAnswer):
-		s.fail(found(noAnswer, "chat: in 20s after everything was healed: %w", err))
+		s.fail(found(noAnswer, "chat: in %s after everything was healed: %w", hangTime, err))
 	case err != nil:
 		s.fail(found(wrongChat, "chat, in the end: %w", err))
 	}
 }
 
-// patientReads is a database whose reads try again for 20 s.
+// patientReads is a database whose reads try again for hangTime.
 type patientReads struct{ chat.Database }
 
 func (x patientReads) Get(ctx context.Context, key string) (value string, found bool, err error) {
@@ -77,9 +77,9 @@ func (x patientReads) Scan(ctx context.Context, tag, prefix string, limit int) (
 	return all, err
 }
 
-// patiently tries until there is no error, or 20 s are over.
+// patiently tries until there is no error, or hangTime is over.
 func patiently(ctx context.Context, try func() error) error {
-	for end := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(hangTime); ; time.Sleep(10 * time.Millisecond) {
 		if err := try(); err == nil || ctx.Err() != nil || time.Now().After(end) {
 			return err
 		}

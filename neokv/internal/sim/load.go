@@ -32,6 +32,9 @@ var lastReads = []struct {
 	{'t', smembers, "a"}, {'t', smembers, "b"}, {'t', smembers, "c"},
 }
 
+// hangTime is how long no answer makes a cluster without faults count as one that hangs.
+const hangTime = 20 * time.Second
+
 // finalReads reads every key. So the history shows a lost write that no client has read since, and a cluster that
 // does not serve again is found.
 func (s *sim) finalReads() {
@@ -41,7 +44,7 @@ func (s *sim) finalReads() {
 		for region := range simRegions {
 			for _, r := range lastReads {
 				key, ok := simKey(r.sort, epoch, region), false
-				for deadline := time.Now().Add(20 * time.Second); !ok && time.Now().Before(deadline); {
+				for deadline := time.Now().Add(hangTime); !ok && time.Now().Before(deadline); {
 					var err error
 					if ok, err = c.do(r.kind, key, r.value); err != nil {
 						s.fail(err)
@@ -49,7 +52,7 @@ func (s *sim) finalReads() {
 					}
 				}
 				if !ok {
-					s.fail(found(noAnswer, "key %s: no answer in 20s after everything was healed", key))
+					s.fail(found(noAnswer, "key %s: no answer in %s after everything was healed", key, hangTime))
 					return
 				}
 			}

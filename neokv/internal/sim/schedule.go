@@ -130,9 +130,10 @@ func (f *scheduleRun) quiet() bool {
 
 // probe checks that all regions take writes soon after the last fault has ended, unless another step was taken since.
 func (f *scheduleRun) probe(taken uint64) {
-	late := f.s.serves()
+	last := func() bool { return f.taken.Load() == taken }
+	late := f.s.servesWhile(last)
 	switch {
-	case f.taken.Load() != taken || !f.quiet():
+	case !last() || !f.quiet():
 	case late != nil:
 		f.s.fail(late)
 	default:

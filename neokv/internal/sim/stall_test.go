@@ -9,10 +9,15 @@ import (
 	"neokv.dev/neokv/internal/topology"
 )
 
-// TestStalledDisk makes the disk that all stores share take half a second for a sync, under load. No region changes
-// its leader, and no write fails.
+// TestStalledDisk makes the disk that all stores share take half a second for a sync, under load, or when a load begins
+// after the regions have been at rest. No region changes its leader, and no write fails.
 func TestStalledDisk(t *testing.T) {
 	notShort(t)
+	t.Run("busy", func(t *testing.T) { testStalledDisk(t, 0) })
+	t.Run("at rest", func(t *testing.T) { testStalledDisk(t, 4*time.Second) })
+}
+
+func testStalledDisk(t *testing.T, rest time.Duration) {
 	var until atomic.Int64 // Unix ns
 	var faults store.Faults
 	faults.Log.BeforeSync = func() { time.Sleep(time.Until(time.Unix(0, until.Load()))) }
@@ -29,6 +34,14 @@ func TestStalledDisk(t *testing.T) {
 		time.Sleep(time.Second)
 		before := changes()
 		for range 5 {
+			if rest > 0 {
+				stop()
+				time.Sleep(rest)
+				if refused.Load() > 0 {
+					break
+				}
+				writes, refused, stop = s.writers()
+			}
 			until.Store(time.Now().Add(500 * time.Millisecond).UnixNano())
 			time.Sleep(2 * time.Second)
 		}

@@ -15,9 +15,9 @@ import (
 	"neokv.dev/neokv/internal/topology"
 )
 
-// The store that leads a region drives its splits, and the merges that widen it. What a change has got to is in the logs
-// of the regions (keys.RegionChange). So when the driver is gone, whichever store leads then finishes the change, or calls it
-// off: settleChange. Region and replica ids come from meta's leader.
+// The store that leads a region drives its splits, and the merges that widen it. What a change has got to is in the
+// logs of the regions (keys.RegionChange). So when the driver is gone, whichever store leads then finishes the change,
+// or calls it off: settleChange. Region and replica ids come from meta's leader.
 //
 // A merge has these steps; region/change.go says why they are safe.
 //
@@ -37,13 +37,13 @@ type drivers struct {
 	closed  bool
 }
 
-// driver returns a context for a change that a caller from outside asks for: it ends with ctx, and when the store closes,
-// which waits until the caller calls end. The error is ErrNotLeading if the store closes already.
+// driver returns a context for a change that a caller from outside asks for: it ends with ctx, and when the store
+// closes, which waits until the caller calls end. The error is errNotLeading if the store closes already.
 func (s *Store) driver(ctx context.Context) (own context.Context, end func(), err error) {
 	s.drivers.mu.Lock()
 	defer s.drivers.mu.Unlock()
 	if s.drivers.closed {
-		return nil, nil, ErrNotLeading
+		return nil, nil, errNotLeading
 	}
 	s.wg.Add(1)
 	own, cancel := context.WithCancel(ctx)
@@ -85,16 +85,25 @@ const (
 	stepTime = 2 * time.Second
 	// freezeTime bounds how long a region stays frozen while its merge goes on.
 	freezeTime = time.Second
-	// changePause is how long a driver first waits before it asks again, longestPause how long it waits at most: a store may
-	// be down for long while a merge is open.
+	// changePause is how long a driver first waits before it asks again, longestPause how long it waits at most: a
+	// store may be down for long while a merge is open.
 	changePause, longestPause = time.Millisecond, 16 * time.Millisecond
 )
 
 // maxPeers bounds the replicas of a region.
 const maxPeers = 64
 
-// ErrNotLeading is the error of a change that another store has to drive.
-var ErrNotLeading = errors.New("the store does not lead the region")
+// ErrAgain is in the error of a split or a merge that has had no effect, and may have one if it is asked for again: of
+// the store that leads the region by then, or of the same one when it knows more.
+var ErrAgain = errors.New("it may work later")
+
+// notYet is an error that is ErrAgain.
+type notYet struct{ error }
+
+func (notYet) Is(target error) bool { return target == ErrAgain }
+
+// errNotLeading is the error of a change that another store has to drive.
+var errNotLeading error = notYet{errors.New("the store does not lead the region")}
 
 // errBusy is the error of a change of a region whose last one is not over yet.
 var errBusy = errors.New("another split or merge of the region is under way")
@@ -102,13 +111,21 @@ var errBusy = errors.New("another split or merge of the region is under way")
 // leading returns the store's replica of a region, which must serve, while the store has a slot table.
 func (s *Store) leading(id topology.RegionID) (*region.Replica, error) {
 	r := s.Replica(id)
-	if r == nil || s.Table() == nil {
-		return nil, ErrNotLeading
+	if r == nil || s.Table() == nil || r.Bounds().Phase == keys.Absorbed {
+		return nil, errNotLeading
 	}
 	if _, _, serving := r.Leading(); !serving {
-		return nil, ErrNotLeading
+		return nil, errNotLeading
 	}
 	return r, nil
+}
+
+// undone returns the error of a change that nobody has to finish, as ErrAgain if another store may do better.
+func (s *Store) undone(err error) error {
+	if s.ctx.Err() != nil || errors.Is(err, region.ErrNotLeader) || errors.Is(err, region.ErrStopped) {
+		return notYet{err}
+	}
+	return err
 }
 
 // Split splits a region, which this store must lead, so that a new region has its slots from at on. If at is 0, the
@@ -154,10 +171,13 @@ func (s *Store) Split(ctx context.Context, id topology.RegionID, at topology.Slo
 	}
 	begun, err := r.Begin(ctx, time.Now().Add(stepTime), keys.Splitting, child.ID, 0)
 	if err != nil {
-		return child, err
+		return child, s.undone(err)
 	}
 	// What goes wrong from here on settleChange puts right.
 	if err := r.Split(ctx, time.Now().Add(stepTime), begun, at, child.ID, child.Peers); err != nil {
+		if ctx.Err() != nil {
+			err = fmt.Errorf("it is not known whether region %d will be split: %w", id, err)
+		}
 		return child, err
 	}
 	if reason != "" {
@@ -172,8 +192,8 @@ func (s *Store) Split(ctx context.Context, id topology.RegionID, at topology.Slo
 	return child, nil
 }
 
-// spread returns a region's replicas with the one in front that is to lead a child: on the store that is the home of the
-// fewest regions, of those that are alive.
+// spread returns a region's replicas with the one in front that is to lead a child: on the store that is the home of
+// the fewest regions, of those that are alive.
 func (s *Store) spread(peers []topology.Peer) []topology.Peer {
 	t := s.Table()
 	homes := make(map[topology.StoreID]int)
@@ -236,16 +256,21 @@ func (s *Store) Merge(ctx context.Context, left topology.RegionID, reason string
 	defer done()
 	for _, x := range []*topology.Region{&desc, &neighbour.Region} { // so that the freeze is short
 		if err := s.keepUp(ctx, x); err != nil {
-			return 0, err
+			return 0, s.undone(err)
 		}
 	}
 	begun, err := r.Begin(ctx, time.Now().Add(stepTime), keys.Merging, neighbour.ID, 0)
 	if err != nil {
-		return 0, err
+		return 0, s.undone(err)
 	}
 	if err := s.takeOver(ctx, r, &desc, neighbour, begun); err != nil {
-		s.callOff(r, neighbour.ID, begun)
-		return 0, err
+		// The merge may have been proposed, and be applied although takeOver waits no longer.
+		switch merged, unknown := s.callOff(r, neighbour.ID, begun); {
+		case unknown != nil:
+			return 0, fmt.Errorf("%w; it is not known whether the regions will be merged: %w", err, unknown)
+		case !merged:
+			return 0, err
+		}
 	}
 	if now, _ := r.Region(); reason != "" {
 		s.tell("region %d has taken region %d over: it has slots %v (%s)", left, neighbour.ID, now.Slots, reason)
@@ -282,7 +307,7 @@ func (s *Store) neighbour(left *topology.Region) (*route.LedRegion, error) {
 	}
 	right, _ := t.Region(left.Slots.Last + 1)
 	if right == nil || right.ID == left.ID || right.Slots.First != left.Slots.Last+1 {
-		return nil, fmt.Errorf("the region to the right of region %d is not known here yet", left.ID)
+		return nil, notYet{fmt.Errorf("the region to the right of region %d is not known here yet", left.ID)}
 	}
 	if right.DataSpace() != left.DataSpace() {
 		return nil, fmt.Errorf("regions %d and %d have different data spaces (%d and %d): their folder is of an older format, "+
@@ -292,8 +317,14 @@ func (s *Store) neighbour(left *topology.Region) (*route.LedRegion, error) {
 		if _, ok := right.PeerOn(p.Store); !ok || len(right.Peers) != len(left.Peers) {
 			return nil, fmt.Errorf("regions %d and %d have replicas on different stores", left.ID, right.ID)
 		}
-		if st := t.Store(p.Store); st == nil || !st.Alive {
+		switch st := t.Store(p.Store); {
+		case st == nil: // this store has started, and the leader of meta has not told it of the others
+			return nil, notYet{fmt.Errorf("it is not known here yet whether store %d is up", p.Store)}
+		case !st.Alive:
 			return nil, fmt.Errorf("store %d is down, and a merge needs all replicas of regions %d and %d", p.Store,
+				left.ID, right.ID)
+		case st.Full:
+			return nil, fmt.Errorf("store %d has no space, and a merge needs all replicas of regions %d and %d", p.Store,
 				left.ID, right.ID)
 		}
 	}
@@ -332,17 +363,19 @@ func (s *Store) takeOver(ctx context.Context, r *region.Replica, left *topology.
 }
 
 // callOff ends a merge that has not happened, and then thaws the right region. What it does not get done settleChange
-// does later.
-func (s *Store) callOff(r *region.Replica, right topology.RegionID, begun uint64) {
+// does later. It reports whether the merge has happened instead.
+func (s *Store) callOff(r *region.Replica, right topology.RegionID, begun uint64) (merged bool, err error) {
 	ctx, cancel := context.WithTimeout(s.ctx, stepTime)
 	defer cancel()
-	if over, err := s.abort(ctx, r, begun); err == nil && over {
+	over, err := s.abort(ctx, r, begun)
+	if over {
 		s.atLeader(ctx, changeCall{Region: right, Do: doThaw, Begun: begun})
 	}
+	return err == nil && !over, err
 }
 
-// abort ends an attempt at a merge, and reports whether it has not happened and never will. The entry that ends it tells:
-// behind that entry no merge of the attempt takes effect.
+// abort ends an attempt at a merge, and reports whether it has not happened and never will. The entry that ends it
+// tells: behind that entry no merge of the attempt takes effect.
 func (s *Store) abort(ctx context.Context, left *region.Replica, begun uint64) (over bool, err error) {
 	if err := left.Abort(ctx, time.Now().Add(stepTime), begun); err != nil {
 		return false, err
@@ -397,14 +430,14 @@ func (s *Store) settleChange(r *region.Replica) {
 	case keys.Merged:
 		s.endMerge(ctx, r, c.Begun)
 	case keys.Leaving:
-		// The left region has the same stores. If it is gone here, another one has absorbed it, which cannot be before its
-		// own changes were over. Had it absorbed this region before, this replica would be gone, too.
+		// The left region has the same stores. If it is gone here, another one has absorbed it, which cannot be before
+		// its own changes were over. Had it absorbed this region before, this replica would be gone, too.
 		over := s.Replica(c.Other) == nil
-		if !over && s.callLeader(ctx, changeCall{Region: c.Other, Do: doAsk, Begun: c.Begun}, &over) != nil {
-			return
+		if !over {
+			over, _ = s.callLeader(ctx, changeCall{Region: c.Other, Do: doAsk, Begun: c.Begun})
 		}
 		if over {
-			r.End(ctx, deadline, c.Begun)
+			r.Thaw(ctx, deadline, c.Begun)
 		}
 	}
 }
@@ -419,10 +452,16 @@ type changeCall struct {
 
 const (
 	doFreeze = "freeze" // of the right region: begin and freeze; the answer is true
-	doThaw   = "thaw"   // of the right region: end; the answer is true
+	doThaw   = "thaw"   // of the right region; the answer is true
 	// doAsk, of the left region: the answer is true if the merge of this attempt has not happened and never will.
 	doAsk = "ask"
 )
+
+// changeAnswer is the answer to a changeCall.
+type changeAnswer struct {
+	Done       bool `json:"done"`
+	NotLeading bool `json:"notLeading,omitempty"` // another store leads the region, or will
+}
 
 // boundsAnswer says what a store's replica of a region has applied.
 type boundsAnswer struct {
@@ -464,12 +503,14 @@ func (s *Store) answerChange(ctx context.Context, c changeCall) (bool, error) {
 		_, err := r.Freeze(ctx, deadline, c.Begun)
 		return err == nil, err
 	case doThaw:
-		_, err := r.End(ctx, deadline, c.Begun)
+		err := r.Thaw(ctx, deadline, c.Begun)
 		return err == nil, err
 	case doAsk:
 		done, ok := s.drivers.drive(c.Region)
-		if !ok {
-			return false, nil // the merge goes on
+		if !ok { // this merge goes on, or another change
+			begun := r.Applied() >= c.Begun
+			open := r.Bounds().Change
+			return begun && (open.Kind == keys.NoChange || open.Begun != c.Begun), nil
 		}
 		defer done()
 		return s.abort(ctx, r, c.Begun)
@@ -522,25 +563,34 @@ func (s *Store) everyStore(ctx context.Context, r *topology.Region, is func(boun
 
 // atLeader has the leader of a region take a step.
 func (s *Store) atLeader(ctx context.Context, c changeCall) error {
-	var done bool
-	err := s.callLeader(ctx, c, &done)
+	done, err := s.callLeader(ctx, c)
 	if err == nil && !done {
 		err = fmt.Errorf("region %d: %s: no", c.Region, c.Do)
 	}
 	return err
 }
 
-func (s *Store) callLeader(ctx context.Context, c changeCall, answer *bool) (err error) {
+// callLeader makes a call to the leader of a region. As long as the region has none it waits for one.
+func (s *Store) callLeader(ctx context.Context, c changeCall) (done bool, err error) {
+	for wait := changePause; ; wait = min(2*wait, longestPause) {
+		if done, err = s.callLeaderOnce(ctx, c); !errors.Is(err, errNotLeading) || !pause(ctx, wait) {
+			return done, err
+		}
+	}
+}
+
+func (s *Store) callLeaderOnce(ctx context.Context, c changeCall) (done bool, err error) {
 	var r *route.LedRegion
 	if t := s.Table(); t != nil {
 		r = t.ByID(c.Region)
 	}
-	if r == nil {
-		return fmt.Errorf("region %d is not known here", c.Region)
-	}
-	if r.Leader == s.o.ID {
-		*answer, err = s.answerChange(ctx, c)
-		return err
+	switch {
+	case r == nil:
+		return false, fmt.Errorf("region %d is not known here", c.Region)
+	case r.Leader == 0:
+		return false, fmt.Errorf("region %d has no leader: %w", c.Region, errNotLeading)
+	case r.Leader == s.o.ID:
+		return s.answerChange(ctx, c)
 	}
 	request, err := json.Marshal(message{Change: &c})
 	if err != nil {
@@ -548,9 +598,13 @@ func (s *Store) callLeader(ctx context.Context, c changeCall, answer *bool) (err
 	}
 	reply, err := s.endpoint.Call(ctx, r.Leader, request)
 	if err != nil {
-		return err
+		return false, err
 	}
-	return json.Unmarshal(reply, answer)
+	var a changeAnswer
+	if err = json.Unmarshal(reply, &a); err == nil && a.NotLeading {
+		err = errNotLeading
+	}
+	return a.Done, err
 }
 
 // allocation is what meta's leader hands out for one child.
@@ -585,7 +639,8 @@ func (s *Store) allocate(ctx context.Context, n int) (topology.RegionID, topolog
 		}
 		select {
 		case <-ctx.Done():
-			return 0, 0, fmt.Errorf("no ids for a new region from the leader of meta: %w", errors.Join(err, ctx.Err()))
+			err = errors.Join(err, ctx.Err())
+			return 0, 0, notYet{fmt.Errorf("no ids for a new region from the leader of meta: %w", err)}
 		case <-time.After(10 * changePause):
 		}
 	}
@@ -605,7 +660,7 @@ func (s *Store) metaStoreNow() topology.StoreID {
 func (s *Store) allocateHere(ctx context.Context, n int) (a allocation, err error) {
 	group := s.group.Load()
 	if group == nil || s.metaLead() != s.o.ID {
-		return a, ErrNotLeading
+		return a, errNotLeading
 	}
 	a.Region, a.Replica, err = group.Allocate(ctx, 1, n)
 	return a, err

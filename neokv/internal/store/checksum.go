@@ -23,10 +23,16 @@ const (
 )
 
 // checksumCall asks a store for the checksum of its replica of a region at an apply index. With index 0 it asks the
-// leader to make all replicas sum up, and the answer is the index.
+// leader to make all replicas sum up, and the answer is a begunChecksum.
 type checksumCall struct {
 	Region topology.RegionID `json:"region"`
 	Index  uint64            `json:"index,omitempty"`
+}
+
+// begunChecksum is the apply index at which the replicas of a region sum up, and the region's slots as of that index.
+type begunChecksum struct {
+	Index uint64             `json:"index"`
+	Slots topology.SlotRange `json:"slots"`
 }
 
 // answerChecksum answers a checksumCall.
@@ -38,11 +44,11 @@ func (s *Store) answerChecksum(ctx context.Context, c checksumCall) ([]byte, err
 	case c.Index != 0:
 		return json.Marshal(r.Checksum(c.Index))
 	}
-	index, err := r.BeginChecksum(ctx, time.Now().Add(callTimeout))
+	index, slots, err := r.BeginChecksum(ctx, time.Now().Add(callTimeout))
 	if err != nil {
 		return nil, fmt.Errorf("store %d: region %d: checksum: %w", s.o.ID, c.Region, err)
 	}
-	return json.Marshal(index)
+	return json.Marshal(begunChecksum{index, slots})
 }
 
 // askChecksum sends a checksumCall and decodes the answer.
@@ -62,7 +68,8 @@ func (s *Store) askChecksum(ctx context.Context, to topology.StoreID, c checksum
 
 // Compare makes every replica of a region sum up at the same apply index, and returns the checksums. A replica that
 // passes the index by installing a snapshot has none, nor has one whose store does not answer. Compare fails if the
-// region has no leader within redis.leaderless_wait.
+// region has no leader within redis.leaderless_wait. It returns region.ErrNone if this store knows no such region, or
+// if a merge has ended the region before its replicas had summed up.
 func (s *Store) Compare(ctx context.Context, id topology.RegionID) (region.Comparison, error) {
 	c := region.Comparison{Region: id}
 	peers, err := s.beginComparison(ctx, &c)
@@ -75,10 +82,15 @@ func (s *Store) Compare(ctx context.Context, id topology.RegionID) (region.Compa
 		wg.Go(func() { c.Replicas[i] = s.replicaSum(ctx, p.Store, checksumCall{id, c.Index}) })
 	}
 	wg.Wait()
+	if c.Verdict() == "incomplete" && s.Table().ByID(id) == nil {
+		return c, noRegion(id)
+	}
 	return c, ctx.Err()
 }
 
-// beginComparison finds the region's leader and fills in the index.
+func noRegion(id topology.RegionID) error { return fmt.Errorf("region %d: %w", id, region.ErrNone) }
+
+// beginComparison finds the region's leader and fills in the index and the slots.
 func (s *Store) beginComparison(ctx context.Context, c *region.Comparison) ([]topology.Peer, error) {
 	deadline := time.Now().Add(s.o.Settings.Redis.LeaderlessWait)
 	err := errors.New("no leader")
@@ -87,10 +99,12 @@ func (s *Store) beginComparison(ctx context.Context, c *region.Comparison) ([]to
 		if t != nil {
 			r := t.ByID(c.Region)
 			if r == nil {
-				return nil, fmt.Errorf("region %d: there is none", c.Region)
+				return nil, noRegion(c.Region)
 			}
 			if r.Leader != 0 {
-				if err = s.askChecksum(ctx, r.Leader, checksumCall{Region: c.Region}, &c.Index); err == nil {
+				var begun begunChecksum
+				if err = s.askChecksum(ctx, r.Leader, checksumCall{Region: c.Region}, &begun); err == nil {
+					c.Index, c.Slots = begun.Index, begun.Slots
 					return r.Peers, nil
 				}
 			}

@@ -2,12 +2,15 @@ package store
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
 
 	"neokv.dev/neokv/internal/keys"
+	"neokv.dev/neokv/internal/region"
+	"neokv.dev/neokv/internal/topology"
 	"neokv.dev/neokv/settings"
 )
 
@@ -66,5 +69,35 @@ func TestCompare(t *testing.T) {
 			!strings.Contains(err.Error(), "region 9: there is none") {
 			t.Errorf("of region 9: %v", err)
 		}
+	})
+}
+
+// TestCompareAcrossChanges merges a region away while a store waits for the checksum of a replica of which it does not
+// hear. That region is not compared, and the one that has taken it over has the slots of both.
+func TestCompareAcrossChanges(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, leader, other := newAngle(t)
+		defer c.close()
+		want := func(id topology.RegionID, slots topology.SlotRange) {
+			t.Helper()
+			got, err := leader.Compare(t.Context(), id)
+			if err != nil || got.Verdict() != "equal" || got.Slots != slots {
+				t.Errorf("%+v, %v; want equal replicas of slots %v", got, err, slots)
+			}
+		}
+		left, right := c.initial.Regions[0].Slots, c.initial.Regions[1].Slots
+		want(1, left)
+		want(2, right)
+		compared := make(chan error, 1)
+		go func() {
+			_, err := other.Compare(t.Context(), 2)
+			compared <- err
+		}()
+		synctest.Wait()
+		c.merge(1)
+		if err := <-compared; !errors.Is(err, region.ErrNone) {
+			t.Errorf("Compare of the region that is merged away: %v; want %v", err, region.ErrNone)
+		}
+		want(1, topology.SlotRange{First: left.First, Last: right.Last})
 	})
 }

@@ -1,8 +1,11 @@
 package store
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -178,16 +181,13 @@ func TestCloseWithALostRound(t *testing.T) {
 	}
 }
 
-// pair cuts the third store off from the leader of region 1 and one follower, and returns the numbers of the three.
-func pair(c *testStores) (leader *Store, follower int) {
-	leader = c.leader(1)
-	l := int(leader.ID())
-	follower, third := 1+l%3, 1+(l+1)%3
-	for _, x := range []int{l, follower} {
+// pair cuts the third of three stores off from the leader of region 1 and one follower.
+func pair(c *testStores, leader, follower int) {
+	third := 1 + 2 + 3 - leader - follower
+	for _, x := range []int{leader, follower} {
 		c.network.Cut(topology.StoreID(x), topology.StoreID(third))
 		c.network.Cut(topology.StoreID(third), topology.StoreID(x))
 	}
-	return leader, follower
 }
 
 // TestFailingFollowerPromisesNothing holds a follower at the instant when its disk has failed and the store is not cut
@@ -196,7 +196,9 @@ func TestFailingFollowerPromisesNothing(t *testing.T) {
 	c := newCluster(t, settings.ClusterKnobs{Stores: 3, Replicas: 3, Regions: 1})
 	defer c.close()
 	c.untilServing()
-	leader, f := pair(c)
+	leader := c.awaitLeader(1)
+	f := 1 + int(leader.ID())%3
+	pair(c, int(leader.ID()), f)
 	fs, follower := c.fs[f-1], c.stores[f-1]
 	hold := make(chan struct{})
 	fs.OnFence(func(err error) {
@@ -219,15 +221,22 @@ func TestFailingFollowerPromisesNothing(t *testing.T) {
 	<-fenced
 }
 
-// heldSource is a random source that holds the caller that draws the second number, until the test lets it go.
+// heldSource is a random source that holds the caller that draws the nth number, until the test lets it go.
 type heldSource struct {
 	rand.Source
-	n              int
+	nth            int
+	drawn          int
 	reached, letGo chan struct{}
 }
 
+func hold(nth int) *heldSource {
+	return &heldSource{
+		Source: rand.NewPCG(1, 9), nth: nth, reached: make(chan struct{}), letGo: make(chan struct{}),
+	}
+}
+
 func (s *heldSource) Uint64() uint64 {
-	if s.n++; s.n == 2 {
+	if s.drawn++; s.drawn == s.nth {
 		close(s.reached)
 		<-s.letGo
 	}
@@ -235,12 +244,13 @@ func (s *heldSource) Uint64() uint64 {
 }
 
 // TestOpenOnAFailingDisk starts a store again whose disk is full. Until Open returns the error, however late, the store
-// takes no part in Raft. The test holds Open between the start of its first replica and that of its second.
+// takes no part in Raft. The test holds Open, if it has not failed by then, when the second replica is made: the
+// janitor draws two numbers, and each replica one.
 func TestOpenOnAFailingDisk(t *testing.T) {
 	c := newCluster(t, settings.ClusterKnobs{Stores: 3, Replicas: 3, Regions: 2})
 	defer c.close()
 	c.untilServing()
-	f := 1 + int(c.leader(1).ID())%3
+	f := 1 + int(c.awaitLeader(1).ID())%3
 	if err := c.stores[f-1].Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -250,7 +260,7 @@ func TestOpenOnAFailingDisk(t *testing.T) {
 	s := settings.Default()
 	s.Cluster = c.shape
 	s.Engine.MemtableSize, s.Engine.BlockCache = 16<<20, 16<<20
-	source := &heldSource{Source: rand.NewPCG(1, 9), reached: make(chan struct{}), letGo: make(chan struct{})}
+	source := hold(4)
 	opened := make(chan error, 1)
 	go func() {
 		store, err := Open(Options{
@@ -265,11 +275,8 @@ func TestOpenOnAFailingDisk(t *testing.T) {
 	var err error
 	select {
 	case <-source.reached:
-		c.until("leader of region 1", func() bool { return c.leader(1) != nil })
-		leader, follower := pair(c)
-		if follower != f {
-			t.Fatalf("region 1 is led by store %d now", leader.ID())
-		}
+		leader := c.awaitLeader(1) // perhaps another one than before
+		pair(c, int(leader.ID()), f)
 		p := &region.Pending{Run: run("set", "{a}", "v"), Deadline: time.Now().Add(time.Second)}
 		leader.Replica(1).Propose(p)
 		p.Wait()
@@ -282,6 +289,45 @@ func TestOpenOnAFailingDisk(t *testing.T) {
 	}
 	if !errors.Is(err, syscall.ENOSPC) {
 		t.Errorf("Open = %v; want %v", err, syscall.ENOSPC)
+	}
+}
+
+// TestViewWhileOpening sends a store a view whose map is older than that of its folder. The view arrives after the
+// store's endpoint has started, and before the store has read the folder's map. The store keeps the newer map.
+func TestViewWhileOpening(t *testing.T) {
+	c := newCluster(t, settings.ClusterKnobs{Stores: 1, Replicas: 1, Regions: 1})
+	defer c.close()
+	c.untilServing()
+	newer := *c.initial
+	newer.Version += 2
+	if err := c.stores[0].adopt(&newer); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.stores[0].Close(); err != nil {
+		t.Fatal(err)
+	}
+	older := *c.initial
+	older.Version++
+	caller := c.network.NewEndpoint(transport.Options{Store: 2, Lease: time.Second})
+	defer caller.Close()
+	source := hold(2)
+	c.rand, c.stores[0] = source, nil
+	called := make(chan error, 1)
+	go func() {
+		<-source.reached
+		_, err := caller.Call(t.Context(), 1, mustJSON(t, message{View: &meta.ClusterView{Map: &older}}))
+		close(source.letGo)
+		called <- err
+	}()
+	c.open(0, false)
+	if err := <-called; err != nil {
+		t.Fatal(err)
+	}
+	s := c.stores[0]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.newer != nil || s.current.Version != newer.Version {
+		t.Errorf("the store has map %d and %v to adopt; want %d", s.current.Version, s.newer, newer.Version)
 	}
 }
 
@@ -349,7 +395,7 @@ func TestReturnedProposalsFreeTheirPlaces(t *testing.T) {
 		}
 		defer c.close()
 		c.untilServing()
-		from := c.leader(1)
+		from := c.awaitLeader(1)
 		lead := func(to topology.StoreID) {
 			c.until("transfer", func() bool {
 				l := c.leader(1)
@@ -408,4 +454,167 @@ func TestCloseOnAHungDisk(t *testing.T) {
 	case <-time.After(20 * time.Second):
 		t.Fatal("Close has not returned in 20 s")
 	}
+}
+
+// TestCloseWhileSettling closes a store while a caller from outside has it flush, and the sync of the new table does
+// not return. The caller gets an error before the engine closes, and so does a caller that comes later.
+func TestCloseWhileSettling(t *testing.T) {
+	for name, settle := range map[string]func(*Store, context.Context) error{
+		"Settle": (*Store).Settle, "Flush": (*Store).Flush,
+	} {
+		t.Run(name, func(t *testing.T) {
+			fs := disk.Mem()
+			store, r := alone(t, func(o *Options) { o.FS = fs })
+			p := increments(1, 20*time.Second)
+			r.Propose(p)
+			if p.Wait(); p.Err != nil {
+				t.Fatal(p.Err)
+			}
+			before := tables(t, fs)
+			reached, letGo := make(chan struct{}), make(chan struct{})
+			once := sync.OnceFunc(func() { close(reached) })
+			fs.BeforeSync(func(int64) {
+				if tables(t, fs) > before {
+					once()
+					<-letGo
+				}
+			})
+			call := func() (err error) {
+				defer func() {
+					if p := recover(); p != nil {
+						err = fmt.Errorf("panic: %v", p)
+					}
+				}()
+				return settle(store, t.Context())
+			}
+			settled, closed := make(chan error, 1), make(chan error, 1)
+			go func() { settled <- call() }()
+			<-reached
+			go func() { closed <- store.Close() }()
+			select {
+			case err := <-settled:
+				if err != errClosing {
+					t.Errorf("%s = %v; want %v", name, err, errClosing)
+				}
+				close(letGo)
+			case <-time.After(20 * time.Second):
+				t.Errorf("%s has not returned 20 s after the store began to close", name)
+				close(letGo)
+				t.Errorf("behind the sync: %s = %v", name, <-settled)
+			}
+			if err := <-closed; err != nil {
+				t.Errorf("Close = %v", err)
+			}
+			if err := call(); err != errClosing {
+				t.Errorf("%s of a closed store = %v; want %v", name, err, errClosing)
+			}
+		})
+	}
+}
+
+// tables is how many tables the engine's folder has.
+func tables(t *testing.T, fs *disk.FS) (n int) {
+	t.Helper()
+	names, err := fs.List("/data/engine")
+	if err != nil {
+		t.Error(err)
+	}
+	for _, name := range names {
+		if strings.HasSuffix(name, ".sst") {
+			n++
+		}
+	}
+	return n
+}
+
+// testAwaitedReplicas has a store wait for a replica that it never hears of, because their link is cut. away ends what
+// the store waits for.
+func testAwaitedReplicas(t *testing.T, away func(t *testing.T, c *testStores, waiting *Store), want error) {
+	synctest.Test(t, func(t *testing.T) {
+		c, _, s := newAngle(t)
+		defer c.close()
+		c.lead(2, s.ID())
+		ctx, cancel := context.WithCancel(t.Context())
+		awaited := make(chan error, 1)
+		go func() { awaited <- s.AwaitReplicas(ctx) }()
+		synctest.Wait()
+		if len(awaited) > 0 {
+			t.Fatalf("AwaitReplicas = %v, although a replica does not answer", <-awaited)
+		}
+		away(t, c, s)
+		select {
+		case err := <-awaited:
+			if !errors.Is(err, want) {
+				t.Errorf("AwaitReplicas = %v; want %v", err, want)
+			}
+		case <-time.After(time.Minute):
+			t.Error("AwaitReplicas has not returned in a minute")
+			cancel()
+			<-awaited
+		}
+		cancel()
+	})
+}
+
+// newAngle opens three stores with two regions, which stay with their leaders. One store leads both, and meta. The link
+// between the two others, of which newAngle returns one, is cut.
+func newAngle(t *testing.T) (c *testStores, leader, other *Store) {
+	c = &testStores{t: t, network: transport.NewNetwork(),
+		shape: settings.ClusterKnobs{Stores: 3, Replicas: 3, Regions: 2}}
+	c.initial = meta.Initial("00", c.shape, false)
+	c.raft = func(k *settings.RaftKnobs) { k.LeaderReturn = 0 }
+	for i := range c.shape.Stores {
+		c.fs, c.stores = append(c.fs, disk.Mem()), append(c.stores, nil)
+		c.open(i, true)
+	}
+	c.untilServing()
+	at := c.stores[0].metaStoreNow()
+	c.lead(1, at)
+	c.lead(2, at)
+	a, b := 1+at%3, 1+(at+1)%3
+	c.network.Cut(a, b)
+	c.network.Cut(b, a)
+	return c, c.stores[at-1], c.stores[a-1]
+}
+
+// lead moves the leadership of a region to a store.
+func (c *testStores) lead(id topology.RegionID, to topology.StoreID) {
+	c.t.Helper()
+	c.until("transfer", func() bool {
+		l := c.leader(id)
+		if l != nil && l.ID() != to {
+			l.Transfer(id, to)
+		}
+		return l != nil && l.ID() == to
+	})
+}
+
+// merge merges a region's right neighbour into it.
+func (c *testStores) merge(left topology.RegionID) {
+	c.t.Helper()
+	c.until("merge", func() bool {
+		ctx, cancel := context.WithTimeout(c.t.Context(), 5*time.Second)
+		defer cancel()
+		_, err := c.leader(left).Merge(ctx, left, "")
+		return err == nil
+	})
+}
+
+// TestAwaitReplicasOfAMergedRegion merges the region away whose replicas a store waits for. The store that leads it by
+// then has no link that is cut.
+func TestAwaitReplicasOfAMergedRegion(t *testing.T) {
+	testAwaitedReplicas(t, func(t *testing.T, c *testStores, waiting *Store) {
+		c.lead(2, c.leader(1).ID())
+		c.merge(1)
+	}, nil)
+}
+
+// TestAwaitReplicasOfAClosingStore closes the store that waits for replicas.
+func TestAwaitReplicasOfAClosingStore(t *testing.T) {
+	testAwaitedReplicas(t, func(t *testing.T, c *testStores, waiting *Store) {
+		if err := waiting.Close(); err != nil {
+			t.Error(err)
+		}
+		c.stores[waiting.ID()-1] = nil
+	}, errClosing)
 }

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -32,7 +33,7 @@ type message struct {
 	Fit []topology.RegionID `json:"fit,omitempty"`
 	// Bounds asks for what the store's replica of a region has applied; the answer is a boundsAnswer.
 	Bounds *topology.RegionID `json:"bounds,omitempty"`
-	// Change asks the leader of a region for a step of a split or merge; the answer is a bool.
+	// Change asks the leader of a region for a step of a split or merge; the answer is a changeAnswer.
 	Change *changeCall `json:"change,omitempty"`
 	// Order is an order of meta's leader, not answered.
 	Order *schedule.Order `json:"order,omitempty"`
@@ -148,9 +149,10 @@ func (s *Store) reported() (news []topology.Region) {
 	if s.current.Version == 0 {
 		return nil
 	}
+	onMap := s.current.ByID()
 	for id, replica := range *s.replicas.Load() {
 		r, _ := replica.Region()
-		known := s.current.Region(id)
+		known := onMap[id]
 		if replica.Bounds().Phase != keys.Absorbed && r.Version > 1 && replica.Running() &&
 			(known == nil || known.Version < r.Version) {
 			news = append(news, r)
@@ -259,10 +261,11 @@ func (s *Store) handle(ctx context.Context, from topology.StoreID, request []byt
 		return json.Marshal(s.answerBounds(*m.Bounds))
 	case m.Change != nil:
 		done, err := s.answerChange(ctx, *m.Change)
-		if err != nil {
+		notLeading := errors.Is(err, errNotLeading)
+		if err != nil && !notLeading {
 			return nil, err
 		}
-		return json.Marshal(done)
+		return json.Marshal(changeAnswer{Done: done, NotLeading: notLeading})
 	case m.Order != nil:
 		s.takeOrder(*m.Order)
 		return nil, nil
@@ -301,11 +304,11 @@ func (s *Store) runs(ctx context.Context, on topology.StoreID, id topology.Regio
 	return err == nil && json.Unmarshal(reply, &yes) == nil && yes
 }
 
-// Replicated returns how many other stores have applied the entry at index of a region. It counts those that answer
-// before ctx ends.
+// Replicated returns how many stores beside a region's leader have applied the entry at index, 0 if this store knows of
+// no leader. It counts those that answer before ctx ends.
 func (s *Store) Replicated(ctx context.Context, id topology.RegionID, index uint64) int {
 	t := s.Table()
-	if t == nil || t.ByID(id) == nil {
+	if t == nil || t.ByID(id) == nil || t.ByID(id).Leader == 0 {
 		return 0
 	}
 	request, err := json.Marshal(message{Applied: &id})
@@ -350,6 +353,7 @@ func (s *Store) running(id topology.RegionID) bool {
 // learn takes the view that meta's leader sends. It leaves a newer map to run, since starting replicas takes a while.
 func (s *Store) learn(v *meta.ClusterView) {
 	s.mu.Lock()
+	news := false
 	if v.Map != nil && v.Map.Version > s.current.Version && (s.newer == nil || v.Map.Version > s.newer.Version) {
 		s.newer = v.Map
 		s.Wake()
@@ -362,19 +366,29 @@ func (s *Store) learn(v *meta.ClusterView) {
 			}
 			st.Host, st.Port = known.Host, known.Port
 		}
+		news = news || s.statuses[st.ID] != st
 		s.statuses[st.ID] = st
 	}
 	for _, l := range v.Leads {
-		if l.Term >= s.leads[l.Region].Term {
+		if old := s.leads[l.Region]; l != old && l.Term >= old.Term {
 			s.leads[l.Region] = l
+			news = true
 		}
 	}
 	s.mu.Unlock()
-	s.publish()
+	if news {
+		s.publish()
+	}
 }
 
-// adopt makes m the store's map, and saves m for the next start.
+// adopt makes m the store's map unless it has a newer one, and saves m for the next start. One call runs at a time.
 func (s *Store) adopt(m *meta.Map) error {
+	s.mu.Lock()
+	old := m.Version <= s.current.Version // it came while the newer one was being adopted
+	s.mu.Unlock()
+	if old {
+		return nil
+	}
 	text, err := json.Marshal(m)
 	if err != nil {
 		return fmt.Errorf("encode cluster map: %w", err)
@@ -472,6 +486,7 @@ func (s *Store) makeTable() {
 			present = append(present, replica)
 		}
 	}
+	onMap := s.current.ByID()
 	for _, replica := range present {
 		r, _ := replica.Region()
 		lead := func(r topology.Region) {
@@ -480,7 +495,7 @@ func (s *Store) makeTable() {
 			leader, term, _ := replica.Leading()
 			entry.Told, entry.Leader, entry.Term = entry.Leader, r.StoreOf(leader), term
 		}
-		if known := s.current.Region(r.ID); known != nil && known.Version > r.Version {
+		if known := onMap[r.ID]; known != nil && known.Version > r.Version {
 			r = *known
 		} else if known != nil && known.Version < r.Version {
 			lead(*known) // a snapshot may have brought the split before the map has the child: some region has its slots

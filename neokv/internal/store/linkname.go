@@ -1,9 +1,12 @@
 package store
 
-import _ "unsafe" // for go:linkname
+import (
+	"math"
+	_ "unsafe" // for go:linkname
+)
 
-// This file has the only names of the Raft library that NeoKV uses though they are not exported. They are sizes that
-// fit a program with a few busy groups, and not one with thousands of replicas. Dragonboat takes other values only from
+// This file has the variables of the Raft library that NeoKV sets though they are not exported. They are sizes that fit
+// a program with a few busy groups, and not one with thousands of replicas. Dragonboat takes other values only from
 // a file in the working directory, which a program that embeds NeoKV need not have.
 //
 // If dragonboat drops one of these variables, the program still builds and runs, the value below has no effect, and
@@ -42,6 +45,16 @@ var (
 	//
 	//go:linkname pendingProposalShards github.com/lni/dragonboat/v4.pendingProposalShards
 	pendingProposalShards uint64
+
+	// After so many milliseconds by its ticks, which are of raftlog.HostTick, a replica has its state machine synced. A
+	// region's state is synced with its log, so that is not needed.
+	//
+	//go:linkname syncTaskInterval github.com/lni/dragonboat/v4.syncTaskInterval
+	syncTaskInterval uint64
+	// Each time after so many nanoseconds all replicas take a step, whether there is something to do or not.
+	//
+	//go:linkname nodeReloadInterval github.com/lni/dragonboat/v4.nodeReloadInterval
+	nodeReloadInterval uint64
 )
 
 // raftSizes are the variables, with dragonboat's own value of each and NeoKV's.
@@ -56,6 +69,8 @@ var raftSizes = []struct {
 	{&receiveQueueLen, 1024, 48},
 	{&streamConnections, 4, 1},
 	{&pendingProposalShards, 16, 1},
+	{&syncTaskInterval, 180_000, math.MaxUint64},
+	{&nodeReloadInterval, 200e6, 1e9},
 }
 
 // foundSizes are the values that the variables had, 0 where dragonboat does not have the variable.

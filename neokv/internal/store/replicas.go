@@ -422,6 +422,11 @@ func (s *Store) reclaim() error {
 	if !s.left.Swap(false) {
 		return nil
 	}
+	return s.reclaimAll()
+}
+
+// reclaimAll is reclaim that looks in any case.
+func (s *Store) reclaimAll() error {
 	s.ranges.mu.Lock()
 	defer s.ranges.mu.Unlock()
 	all, err := s.owned()

@@ -43,23 +43,23 @@ type meter struct {
 type measured struct {
 	at     time.Time
 	meters map[topology.RegionID]*meter
-	loads  []meta.LedLoad
 }
 
-// measure returns the loads of the regions that the store leads, nil if no region is ever split or merged for its load.
-func (s *Store) measure(leads []meta.Lead, now time.Time) []meta.LedLoad {
+// measure returns the loads of the regions that the store leads if it has measured them now. It returns nil between
+// measurements, since meta's leader keeps what it has heard, and if no region is ever split or merged for its load.
+func (s *Store) measure(leads []meta.Lead, now time.Time) (loads []meta.LedLoad) {
 	k := &s.o.Settings.Region
 	if k.MaxBytes == 0 && k.MergeBytes == 0 && k.SplitLoad == 0 {
 		return nil
 	}
 	x := &s.measured
 	if now.Sub(x.at) < measureEvery {
-		return x.loads
+		return nil
 	}
 	if s.sampler != nil && !x.at.IsZero() {
 		s.sampler.Fold(max(0, 1-now.Sub(x.at).Seconds()/smoothOver.Seconds()))
 	}
-	x.at, x.loads = now, nil
+	x.at = now
 	policy := schedule.PolicyOf(&s.o.Settings)
 	meters := make(map[topology.RegionID]*meter)
 	for _, l := range leads {
@@ -95,10 +95,10 @@ func (s *Store) measure(leads []meta.Lead, now time.Time) []meta.LedLoad {
 		if slots && s.sampler != nil {
 			load.Slots = s.sampler.Weights(b.Slots, loadWeights)
 		}
-		x.loads = append(x.loads, load)
+		loads = append(loads, load)
 	}
 	x.meters = meters
-	return x.loads
+	return loads
 }
 
 // halve returns the slot before which the region's bytes are halved.

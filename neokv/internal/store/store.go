@@ -165,11 +165,14 @@ func Open(o Options) (s *Store, err error) {
 	s.changed.Store(&changed)
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.stalls = raftlog.NewStalls(o.Settings.Raft.RTT * time.Duration(o.Settings.Raft.ElectionTicks) / 3)
+	ticks := raftlog.GroupConfig(0, 0, o.Settings.Raft)
 	// The endpoint and the fence come first: from here on the disk may fail at any moment, and they then cut the store
 	// off.
 	s.endpoint = o.Network.NewEndpoint(transport.Options{
 		Store: o.ID, Lease: o.Settings.Raft.Lease(), CommitInterval: o.Settings.Raft.RTT, Booting: o.Booting,
-		Revoke: s.revoke, Forwarded: s.forwarded, Handle: s.handle, Drops: s.drops, Faults: o.Faults.Transport,
+		Tick: o.Settings.Raft.RTT, HeartbeatTicks: int(ticks.HeartbeatRTT), ElectionTicks: int(ticks.ElectionRTT),
+		Stalled: s.stalls.Now,
+		Revoke:  s.revoke, Forwarded: s.forwarded, Handle: s.handle, Drops: s.drops, Faults: o.Faults.Transport,
 	})
 	o.FS.OnFence(s.fenced)
 	defer func() {
@@ -202,7 +205,12 @@ func Open(o Options) (s *Store, err error) {
 		return s, err
 	}
 	if cached != nil {
+		s.mu.Lock() // other stores have been sending views since there is an endpoint
 		s.current = cached
+		if s.newer != nil && s.newer.Version <= cached.Version {
+			s.newer = nil
+		}
+		s.mu.Unlock()
 	}
 	all, err := s.owned()
 	if err != nil {
@@ -283,7 +291,6 @@ func (s *Store) put(key, value []byte, sync bool) error {
 }
 
 func (s *Store) startHost() error {
-	knobs := s.o.Settings.Raft
 	faults := s.o.Faults.Log
 	if f := s.o.Faults.BeforeSave; f != nil {
 		faults.BeforeSave = func() { f(s.o.ID) }
@@ -299,7 +306,8 @@ func (s *Store) startHost() error {
 	log.Shards = workers.ExecShards
 	host, err := dragonboat.NewNodeHost(config.NodeHostConfig{
 		NodeHostDir: s.o.FS.PathJoin(s.o.Dir, "raft"), RaftAddress: s.o.ID.RaftAddress(),
-		RTTMillisecond: uint64(knobs.RTT / time.Millisecond), RaftEventListener: region.LeaderListener(s.leaderChanged),
+		RTTMillisecond:    uint64(raftlog.HostTick / time.Millisecond),
+		RaftEventListener: region.LeaderListener(s.leaderChanged),
 		Expert: config.ExpertConfig{
 			LogDBFactory:     s.log.Factory(),
 			TransportFactory: s.endpoint.Factory(),
@@ -313,8 +321,7 @@ func (s *Store) startHost() error {
 		return fmt.Errorf("start raft: %w", err)
 	}
 	s.host = host
-	s.endpoint.Attach(host) // heartbeats of regions at rest wait for a tick: see transport/quiet.go
-	return nil
+	return s.endpoint.Attach(host)
 }
 
 // spare reports whether a replica has all that a received snapshot holds, so that nobody needs the snapshot's file.
@@ -382,14 +389,25 @@ func (s *Store) campaign(id topology.RegionID, replica topology.ReplicaID, voter
 		wait = min(2*wait, 50*time.Millisecond)
 		return true
 	}
-	running := map[topology.StoreID]bool{s.o.ID: true}
-	for len(running) < enough {
-		for _, v := range voters {
-			if !running[v] && s.runs(ctx, v, id) {
-				running[v] = true
-			}
+	running := make(chan struct{}, len(voters))
+	for _, v := range voters {
+		if v == s.o.ID {
+			running <- struct{}{}
+			continue
 		}
-		if len(running) < enough && !again() {
+		s.wg.Go(func() { // a voter that does not answer holds the others up no longer than they are needed
+			for wait := changePause / 4; !s.runs(ctx, v, id); wait = min(2*wait, 50*time.Millisecond) {
+				if !pause(ctx, wait) {
+					return
+				}
+			}
+			running <- struct{}{}
+		})
+	}
+	for range enough {
+		select {
+		case <-running:
+		case <-ctx.Done():
 			return
 		}
 	}
@@ -492,11 +510,28 @@ func (s *Store) Changed() <-chan struct{} { return *s.changed.Load() }
 // expired key in either case.
 func (s *Store) SetActiveExpire(on bool) { s.janitor.SetActiveExpire(on) }
 
+// errClosing is the error of what the end of the store cuts short.
+var errClosing = errors.New("the store closes")
+
+// whileOpen calls f with a context that ends with ctx, and when the store closes. Close waits until f has returned, so
+// f may use the engine. If the store has begun to close, whileOpen does not call f.
+func (s *Store) whileOpen(ctx context.Context, f func(context.Context) error) error {
+	own, end, err := s.driver(ctx)
+	if err != nil {
+		return errClosing
+	}
+	defer end()
+	if err = f(own); err != nil && s.ctx.Err() != nil {
+		return errClosing
+	}
+	return err
+}
+
 // Settle writes the memtables to tables, compacts L0, and waits until no compaction is under way or due.
-func (s *Store) Settle(ctx context.Context) error { return s.engine.Settle(ctx) }
+func (s *Store) Settle(ctx context.Context) error { return s.whileOpen(ctx, s.engine.Settle) }
 
 // Flush writes the memtables to tables, and waits until they are written.
-func (s *Store) Flush(ctx context.Context) error { return s.engine.FlushAll(ctx) }
+func (s *Store) Flush(ctx context.Context) error { return s.whileOpen(ctx, s.engine.FlushAll) }
 
 // settlePause is how long AwaitReplicas waits before it asks the other stores again.
 const settlePause = 2 * time.Millisecond
@@ -504,28 +539,38 @@ const settlePause = 2 * time.Millisecond
 // AwaitReplicas waits until all other replicas of the regions that this store leads have applied what it has applied
 // when AwaitReplicas begins.
 func (s *Store) AwaitReplicas(ctx context.Context) error {
-	t := s.Table()
-	if t == nil {
-		return nil
-	}
-	for i := range t.Regions {
-		r := &t.Regions[i]
-		if r.Leader != s.o.ID {
-			continue
+	return s.whileOpen(ctx, func(ctx context.Context) error {
+		t := s.Table()
+		if t == nil {
+			return nil
 		}
-		replica := s.Replica(r.ID)
-		if replica == nil {
-			continue
-		}
-		for index := replica.Applied(); s.Replicated(ctx, r.ID, index) < len(r.Peers)-1; {
-			select {
-			case <-time.After(settlePause):
-			case <-ctx.Done():
-				return fmt.Errorf("region %d: not all replicas have applied %d: %w", r.ID, index, context.Cause(ctx))
+		for i := range t.Regions {
+			r := &t.Regions[i]
+			if r.Leader != s.o.ID {
+				continue
+			}
+			if replica := s.Replica(r.ID); replica != nil {
+				if err := s.awaitReplicas(ctx, r.ID, replica.Applied()); err != nil {
+					return err
+				}
 			}
 		}
+		return nil
+	})
+}
+
+// awaitReplicas waits until all other replicas of a region have applied the entry at index. If the region is no more, a
+// merge has ended it, and that waited until all replicas had applied the region's writes.
+func (s *Store) awaitReplicas(ctx context.Context, id topology.RegionID, index uint64) error {
+	for {
+		r := s.Table().ByID(id)
+		if r == nil || s.Replicated(ctx, id, index) >= len(r.Peers)-1 {
+			return nil
+		}
+		if !pause(ctx, settlePause) {
+			return fmt.Errorf("region %d: not all replicas have applied %d: %w", id, index, context.Cause(ctx))
+		}
 	}
-	return nil
 }
 
 // Failed returns why the store has failed, nil while it has not.
@@ -567,6 +612,7 @@ func (s *Store) Transfer(id topology.RegionID, to topology.StoreID) error {
 	if !ok {
 		return fmt.Errorf("store %d: region %d has no replica on store %d", s.o.ID, id, to)
 	}
+	s.endpoint.Stir(id)
 	return s.host.RequestLeaderTransfer(uint64(id), uint64(peer.Replica))
 }
 

@@ -34,10 +34,15 @@ type testStores struct {
 	stores  []*Store
 	faults  Faults
 	raft    func(*settings.RaftKnobs) // changes settings, nil for none
+	rand    rand.Source               // of the stores opened from now on, nil: by their number
+	onServe func(topology.RegionID, uint64)
 }
 
-func newCluster(t testing.TB, shape settings.ClusterKnobs) *testStores {
+func newCluster(t testing.TB, shape settings.ClusterKnobs, change ...func(*testStores)) *testStores {
 	c := &testStores{t: t, network: transport.NewNetwork(), shape: shape, initial: meta.Initial("00", shape, false)}
+	for _, f := range change {
+		f(c)
+	}
 	for range shape.Stores {
 		c.fs = append(c.fs, disk.Mem())
 		c.stores = append(c.stores, nil)
@@ -56,10 +61,14 @@ func (c *testStores) open(i int, booting bool) {
 	if c.raft != nil {
 		c.raft(&s.Raft)
 	}
+	source := c.rand
+	if source == nil {
+		source = rand.NewPCG(1, uint64(i))
+	}
 	store, err := Open(Options{
 		ID: topology.StoreID(i + 1), FS: c.fs[i], Dir: "/data", Network: c.network, Settings: s, Host: "h",
-		Port: 7001 + i, Initial: c.initial, Booting: booting, Rand: rand.New(rand.NewPCG(1, uint64(i))),
-		Faults: c.faults,
+		Port: 7001 + i, Initial: c.initial, Booting: booting, Rand: rand.New(source),
+		Faults: c.faults, OnServe: c.onServe,
 	})
 	if err != nil {
 		c.t.Fatal(err)
@@ -76,6 +85,26 @@ func (c *testStores) close() {
 		}
 	}
 	c.network.Close()
+}
+
+// TestServesAfterOnServe: nobody sees a store serve a region before OnServe has been called.
+func TestServesAfterOnServe(t *testing.T) {
+	shape := settings.ClusterKnobs{Stores: 1, Replicas: 1, Regions: 1}
+	c := &testStores{
+		t: t, network: transport.NewNetwork(), shape: shape, initial: meta.Initial("00", shape, false),
+		fs: []*disk.FS{disk.Mem()}, stores: []*Store{nil},
+	}
+	opened := make(chan struct{})
+	c.onServe = func(id topology.RegionID, term uint64) {
+		<-opened
+		if c.leader(id) != nil {
+			t.Errorf("the store serves region %d, and OnServe is called for term %d", id, term)
+		}
+	}
+	c.open(0, true)
+	defer c.close()
+	close(opened)
+	c.untilServing()
 }
 
 // until waits for a condition, with a bound.
@@ -108,10 +137,17 @@ func (c *testStores) leader(id topology.RegionID) *Store {
 	return nil
 }
 
+// awaitLeader waits until a store serves a region and returns it. The store may lose the region again at any time.
+func (c *testStores) awaitLeader(id topology.RegionID) (s *Store) {
+	c.t.Helper()
+	c.until(fmt.Sprintf("leader of region %d", id), func() bool { s = c.leader(id); return s != nil })
+	return s
+}
+
 func (c *testStores) untilServing() {
 	c.t.Helper()
 	for i := range c.shape.Regions {
-		c.until(fmt.Sprintf("leader of region %d", i+1), func() bool { return c.leader(topology.RegionID(i+1)) != nil })
+		c.awaitLeader(topology.RegionID(i + 1))
 	}
 	c.until("full tables", func() bool {
 		for _, s := range c.stores {
@@ -150,8 +186,7 @@ func (c *testStores) do(args ...string) string {
 			id = r.ID
 		}
 	}
-	var s *Store
-	c.until("leader", func() bool { s = c.leader(id); return s != nil })
+	s := c.awaitLeader(id)
 	x := run(args...)
 	deadline := time.Now().Add(2 * time.Second)
 	if x.Calls[0].Command.Write == nil {

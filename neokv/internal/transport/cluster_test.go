@@ -106,7 +106,8 @@ func (c *testCluster) start(id topology.StoreID) {
 		}})
 	c.must(err)
 	n.endpoint = c.net.NewEndpoint(transport.Options{
-		Store: id, Lease: lease, Booting: !c.booted, Faults: c.faults,
+		Store: id, Lease: lease, Tick: rtt, HeartbeatTicks: 3, ElectionTicks: electRTT, Booting: !c.booted, Faults: c.faults,
+		Stalled:   func() (time.Time, bool) { return time.Time{}, false },
 		Revoke:    func(r topology.RegionID, term uint64) { c.watch.revoke(r, id, term) },
 		Forwarded: func(_ topology.RegionID, ents []pb.Entry) { c.watch.forwarded(len(ents)) },
 		Handle: func(_ context.Context, from topology.StoreID, request []byte) ([]byte, error) {
@@ -114,7 +115,7 @@ func (c *testCluster) start(id topology.StoreID) {
 		},
 	})
 	n.host, err = dragonboat.NewNodeHost(config.NodeHostConfig{
-		NodeHostDir: "raft", RaftAddress: id.RaftAddress(), RTTMillisecond: uint64(rtt / time.Millisecond),
+		NodeHostDir: "raft", RaftAddress: id.RaftAddress(), RTTMillisecond: uint64(raftlog.HostTick / time.Millisecond),
 		RaftEventListener: c.watch, Expert: config.ExpertConfig{
 			LogDBFactory: raftlog.New(n.engine,
 				raftlog.Options{Sync: true, Failed: c.fs[id].Failed, Fence: func(err error) {
@@ -126,7 +127,7 @@ func (c *testCluster) start(id topology.StoreID) {
 		},
 	})
 	c.must(err)
-	n.endpoint.Attach(n.host)
+	c.must(n.endpoint.Attach(n.host))
 	for r := 1; r <= c.regions; r++ {
 		members := map[uint64]dragonboat.Target{}
 		if !n.host.HasNodeInfo(uint64(r), uint64(id)) {
@@ -199,7 +200,7 @@ func (c *testCluster) propose(id topology.StoreID, r int) (uint64, error) {
 	h := c.nodes[id].host
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	result, err := h.SyncPropose(ctx, h.GetNoOPSession(uint64(r)), []byte("x"))
+	result, err := h.SyncPropose(raftlog.Context(ctx, rtt), h.GetNoOPSession(uint64(r)), []byte("x"))
 	return result.Value, err
 }
 
@@ -354,7 +355,7 @@ func TestCluster(t *testing.T) {
 		}
 
 		// A transfer works in spite of promises.
-		if _, err := c.nodes[first].host.ReadIndex(1, time.Second); err != nil {
+		if _, err := c.nodes[first].host.ReadIndex(1, raftlog.Timeout(time.Second, rtt)); err != nil {
 			t.Fatal(err)
 		}
 		c.must(c.nodes[first].host.RequestLeaderTransfer(1, uint64(follower)))
@@ -426,7 +427,7 @@ func leaseRun(t *testing.T, newNet func() *transport.Network, seed uint64) (bad 
 				return
 			}
 			issued := time.Now()
-			rs, err := n.host.ReadIndex(1, readLimit)
+			rs, err := n.host.ReadIndex(1, raftlog.Timeout(readLimit, rtt))
 			if err != nil {
 				return
 			}
@@ -561,7 +562,7 @@ func forgetful(t *testing.T, newNet func() *transport.Network, faults transport.
 			_, term, _, err := host.GetLeaderID(1)
 			c.must(err)
 			issued := time.Now()
-			rs, err := host.ReadIndex(1, readLimit)
+			rs, err := host.ReadIndex(1, raftlog.Timeout(readLimit, rtt))
 			c.must(err)
 			if r := <-rs.ResultC(); !r.Completed() {
 				t.Fatal("no read index with a quorum")
@@ -608,7 +609,7 @@ func TestHeldConfirmations(t *testing.T) {
 			_, term, _, err := host.GetLeaderID(1)
 			c.must(err)
 			issued := time.Now()
-			rs, err := host.ReadIndex(1, time.Second)
+			rs, err := host.ReadIndex(1, raftlog.Timeout(time.Second, rtt))
 			if err != nil {
 				continue
 			}
@@ -648,7 +649,7 @@ func TestCatchingUpOverASlowLink(t *testing.T) {
 		h := c.nodes[leader].host
 		for range entries {
 			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-			_, err := h.SyncPropose(ctx, h.GetNoOPSession(1), make([]byte, 100_000))
+			_, err := h.SyncPropose(raftlog.Context(ctx, rtt), h.GetNoOPSession(1), make([]byte, 100_000))
 			cancel()
 			c.must(err)
 		}

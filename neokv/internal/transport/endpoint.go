@@ -48,9 +48,7 @@ type Endpoint struct {
 	raftMu sync.RWMutex
 	raft   *raftTransport
 
-	inboxes atomic.Pointer[inboxes] // nil: no message waits for a tick
-
-	batches, messages, withheld, returned, lost, delivered, waited atomic.Int64
+	batches, messages, withheld, returned, lost, delivered, rested atomic.Int64
 }
 
 // wire carries messages to other endpoints, by reference or over connections. They have passed the filter and the link.
@@ -84,6 +82,9 @@ func (n *Network) NewEndpoint(o Options) *Endpoint {
 		old.wire.close() // over TCP, so that the other stores look for the new address
 	}
 	e.filter = newFilter(o.Lease, time.Now(), o.Booting, o.Faults.NoPromise, o.Revoke)
+	e.filter.quiet = quietAfter(o.Tick * time.Duration(o.ElectionTicks))
+	e.filter.restBeat = o.Tick * time.Duration(o.HeartbeatTicks*o.restTicks())
+	e.filter.stale = o.Tick * time.Duration(o.ElectionTicks) / 2
 	e.ctx, e.cancel = context.WithCancel(context.Background())
 	e.alive, e.silence = context.WithCancel(e.ctx)
 	if n.tcp == nil {
@@ -98,6 +99,10 @@ func (n *Network) NewEndpoint(o Options) *Endpoint {
 // Fresh says that no replica of the region has ever run on this store. So there is no promise for which the endpoint
 // must withhold votes.
 func (e *Endpoint) Fresh(region topology.RegionID) { e.filter.fresh(region) }
+
+// Stir says that the store is about to do something with its replica of a region that goes by Raft's ticks and may send
+// no message, as a transfer of the leadership does.
+func (e *Endpoint) Stir(region topology.RegionID) { e.filter.stir(region, time.Now()) }
 
 // Forget forgets a region whose replica here has ended for good.
 func (e *Endpoint) Forget(region topology.RegionID) {
@@ -139,7 +144,7 @@ func (e *Endpoint) Reassure(region topology.RegionID, replica, leader topology.R
 			}
 		}
 	}
-	e.deliver(b, nil)
+	e.deliver(b)
 }
 
 // Isolate drops everything to and from the endpoint for good, since the store has failed or was killed. It does not
@@ -169,7 +174,7 @@ func (e *Endpoint) Close() {
 func (e *Endpoint) Stats() Stats {
 	return Stats{
 		Batches: e.batches.Load(), Messages: e.messages.Load(), Withheld: e.withheld.Load(),
-		Returned: e.returned.Load(), Lost: e.lost.Load(), Delivered: e.delivered.Load(), Waited: e.waited.Load(),
+		Returned: e.returned.Load(), Lost: e.lost.Load(), Delivered: e.delivered.Load(), Rested: e.rested.Load(),
 		Campaigns: e.filter.campaigns.Load(),
 	}
 }
@@ -187,6 +192,10 @@ func (e *Endpoint) join() bool {
 
 // send takes a batch from dragonboat. The caller reuses b.Requests afterwards.
 func (e *Endpoint) send(l *linkEnd, b pb.MessageBatch) {
+	now := time.Now()
+	for i := range b.Requests {
+		e.filter.sends(&b.Requests[i], now)
+	}
 	if e.paused.Load() != nil || l.unsent.busy() {
 		b.Requests = slices.Clone(b.Requests)
 		l.unsent.put(l, b, 0)
@@ -314,14 +323,15 @@ func (e *Endpoint) arriveAgain(l *linkEnd, b pb.MessageBatch) {
 // receive hands a batch to the store's NodeHost, which copies what it keeps.
 func (e *Endpoint) receive(b pb.MessageBatch) {
 	now := time.Now()
-	b.Requests = e.kept(b.Requests)
-	e.deliver(b, func(m *pb.Message) (waits bool) {
-		quiet := e.filter.in(m, now)
+	b.Requests = e.takeRest(e.kept(b.Requests), now)
+	for i := range b.Requests {
+		m := &b.Requests[i]
+		e.filter.in(m, now)
 		if m.Type == pb.TimeoutNow && m.From != m.To && e.join() {
 			go e.repeat(b, *m)
 		}
-		return quiet && e.leaveFor(m)
-	})
+	}
+	e.deliver(b)
 }
 
 // kept returns the messages that are not dropped, in a slice of its own if any is.
@@ -360,46 +370,27 @@ func (e *Endpoint) repeat(b pb.MessageBatch, m pb.Message) {
 		if e.filter.campaigned(topology.RegionID(m.ShardID), m.Term) {
 			return
 		}
-		e.deliver(b, nil)
+		e.deliver(b)
 	}
 }
 
-// deliver is like receive. It calls take with each message first, unless that is nil, and delivers those that take does
-// not.
-func (e *Endpoint) deliver(b pb.MessageBatch, take func(*pb.Message) bool) {
-	if e.silent.Load() {
-		return
+// deliver is like receive, without the filter.
+func (e *Endpoint) deliver(b pb.MessageBatch) {
+	if !e.silent.Load() && e.give(b) {
+		e.delivered.Add(int64(len(b.Requests)))
 	}
+}
+
+// give hands messages to dragonboat, and reports whether it could: while no NodeHost runs nobody takes them.
+func (e *Endpoint) give(b pb.MessageBatch) bool {
 	e.raftMu.RLock()
 	defer e.raftMu.RUnlock()
-	if e.raft == nil {
-		return
-	}
-	e.delivered.Add(int64(len(b.Requests)))
-	if take != nil {
-		if b.Requests = e.untaken(b.Requests, take); len(b.Requests) == 0 {
-			return
-		}
+	if e.raft == nil || len(b.Requests) == 0 {
+		return false
 	}
 	b.DeploymentId, b.BinVer = e.raft.deployment, raftio.TransportBinVersion
 	e.raft.messages(b)
-}
-
-// untaken returns the messages that are not taken, in a slice of its own if any is.
-func (e *Endpoint) untaken(all []pb.Message, take func(*pb.Message) bool) []pb.Message {
-	some, whole := all, true
-	for i := range all {
-		switch {
-		case take(&all[i]):
-			if whole {
-				some, whole = slices.Clone(all[:i]), false
-			}
-		case !whole:
-			some = append(some, all[i])
-		}
-	}
-	e.waited.Add(int64(len(all) - len(some)))
-	return some
+	return true
 }
 
 var (
@@ -414,6 +405,7 @@ func cutOff(from, to topology.StoreID) error {
 
 // sendChunk hands a chunk of a snapshot over and returns when the receiver has taken it.
 func (e *Endpoint) sendChunk(c *connection, chunk pb.Chunk) error {
+	e.filter.stir(topology.RegionID(chunk.ShardID), time.Now())
 	ctx, cancel := context.WithCancel(c.ctx)
 	defer cancel()
 	defer context.AfterFunc(e.alive, cancel)()

@@ -85,6 +85,9 @@ import (
 // ever.
 type filter struct {
 	lease     time.Duration
+	quiet     time.Duration // for how long a region has nothing but heartbeats before its leader is at rest
+	stale     time.Duration // how long a replica stays at rest without news of its leader or its followers
+	restBeat  time.Duration // the time between two heartbeats of a leader at rest
 	start     time.Time
 	booting   bool // the store starts with the whole cluster
 	revoke    func(region topology.RegionID, term uint64)
@@ -99,11 +102,18 @@ type filter struct {
 type support struct {
 	mu       sync.Mutex
 	heard    map[uint64]time.Time // when a replica was last heard of as leader or follower; see Reassure
-	busy     time.Time            // when the last message came in that is no heartbeat, and no answer to one
-	beat     uint64               // the term of the last heartbeat or answer to one that came in
+	beat     uint64               // the largest term of a heartbeat, or of an answer to one, that came in
+	leader   uint64               // the replica that sent the last heartbeat of this term, 0 for none
+	leads    bool                 // whether it was an answer, which a leader gets
+	heardOf  time.Time            // when the leader last heard of a follower, or the follower of its leader; see quiet.go
+	news     time.Time            // when the last message came in that is not quiet
+	sent     time.Time            // when the last message was sent that is not quiet
+	beaten   time.Time            // when the last heartbeat of the replica here was sent
+	ticks    uint64               // how many ticks the replica here has got
 	unknown  time.Time            // when promises of an earlier endpoint of the store have ended
 	promised time.Time            // when the promises of this endpoint end
 	given    uint64               // largest term for which support has left
+	wanted   bool                 // whether Campaign has told the replica here to stand for election
 	ordered  uint64               // largest term whose leader has told a replica here to campaign by TimeoutNow
 	asked    uint64               // largest term in which a replica here has asked for votes
 	// The latest marked campaign that asked this store for its vote.
@@ -172,38 +182,81 @@ func (f *filter) forget(region topology.RegionID) {
 	delete(f.regions, region)
 }
 
-// in notes a message before the store's replicas see it. It reports whether the message is a heartbeat, or the answer
-// to one, that says nothing new: see inboxes.
-func (f *filter) in(m *pb.Message, now time.Time) (quiet bool) {
+// in notes a message before the store's replicas see it.
+func (f *filter) in(m *pb.Message, now time.Time) {
 	s := f.of(topology.RegionID(m.ShardID))
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	news := !quiet(m)
 	switch {
 	case m.Type == pb.Heartbeat || m.Type == pb.HeartbeatResp || m.Type == pb.Replicate || m.Type == pb.ReplicateResp:
 		if s.heard == nil {
 			s.heard = make(map[uint64]time.Time)
 		}
-		_, known := s.heard[m.From]
+		if _, known := s.heard[m.From]; !known {
+			news = true
+		}
 		s.heard[m.From] = now
 		if m.Type == pb.Heartbeat || m.Type == pb.HeartbeatResp {
-			quiet = known && m.Hint == 0 && m.Term == s.beat && now.Sub(s.busy) >= quietAfter
-			s.beat = m.Term
-			return quiet
+			news = s.beats(m, now) || news
 		}
 	case m.Type == pb.TimeoutNow:
-		s.ordered = max(s.ordered, m.Term)
+		s.ordered, s.wanted = max(s.ordered, m.Term), s.wanted || m.From == m.To
 	case m.Type == pb.RequestVote && kindOf(m) != timedOut:
 		if m.Term >= s.term {
 			s.term, s.candidate, s.kind = m.Term, m.From, kindOf(m)
 		}
 	}
-	s.busy = now
-	return false
+	if news {
+		s.news = now
+	}
+}
+
+// beats notes a heartbeat, or the answer to one. It reports whether that is of another term than the one before.
+func (s *support) beats(m *pb.Message, now time.Time) (changed bool) {
+	if m.Term < s.beat {
+		return true
+	}
+	changed = m.Term > s.beat
+	s.beat, s.leads = m.Term, m.Type == pb.HeartbeatResp
+	if s.leads {
+		s.heardOf, s.leader = now, 0
+	} else {
+		s.leader = m.From
+	}
+	return changed
+}
+
+// stir notes that something is done in a region, so that its replica here is not at rest.
+func (f *filter) stir(region topology.RegionID, now time.Time) {
+	s := f.of(region)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.sent = now
+}
+
+// sends notes a message that a replica here sends, whether it gets anywhere or not.
+func (f *filter) sends(m *pb.Message, now time.Time) {
+	switch {
+	case m.Type == pb.Quiesce:
+		return
+	case !quiet(m):
+		f.stir(topology.RegionID(m.ShardID), now)
+	}
+	if m.Type == pb.Heartbeat {
+		s := f.of(topology.RegionID(m.ShardID))
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.beaten = now
+	}
 }
 
 // out judges a message that is about to leave at now, and may change its mark. A message that passes must leave at once
 // or be lost.
 func (f *filter) out(m *pb.Message, now time.Time) verdict {
+	if m.Type == pb.Quiesce {
+		return pass
+	}
 	region := topology.RegionID(m.ShardID)
 	switch m.Type {
 	case pb.Propose:
@@ -240,6 +293,9 @@ func (f *filter) heardSince(region topology.RegionID, replica uint64, since time
 	s := f.of(region)
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.leads && s.heardOf.After(since) {
+		since = since.Add(-2 * f.restBeat) // the region may have been at rest until a moment ago
+	}
 	return s.heard[replica].After(since)
 }
 
@@ -306,7 +362,7 @@ func (f *filter) preVote(region topology.RegionID, ask bool, now time.Time) verd
 	if s.bound(timedOut, now) && !f.noPromise {
 		return withheld
 	}
-	if f.booting && ask && len(s.heard) == 0 && now.Sub(f.start) < bootPatience {
+	if f.booting && ask && !s.wanted && len(s.heard) == 0 && now.Sub(f.start) < bootPatience {
 		return withheld
 	}
 	return pass
@@ -314,7 +370,8 @@ func (f *filter) preVote(region topology.RegionID, ask bool, now time.Time) verd
 
 // bootPatience is how long a store that boots with the whole cluster leaves the first election of each region to the
 // store that is to lead it. With many regions replicas start faster than that store can campaign, and their time-outs
-// would make all of them campaign against each other.
+// would make all of them campaign against each other. The replica that is to lead may have timed out, too. Then it
+// ignores Campaign, so its requests pass.
 const bootPatience = 3 * time.Second
 
 // bound reports whether a promise forbids to support a campaign.
@@ -329,12 +386,17 @@ func (s *support) bound(c campaign, now time.Time) bool {
 	}
 }
 
+// known returns the record of a region, nil if there is none.
+func (f *filter) known(region topology.RegionID) *support {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	return f.regions[region]
+}
+
 // of returns the record of a region. A new record begins with the promise that an earlier start of the store may have
 // made.
 func (f *filter) of(region topology.RegionID) *support {
-	f.mu.RLock()
-	s := f.regions[region]
-	f.mu.RUnlock()
+	s := f.known(region)
 	if s != nil {
 		return s
 	}

@@ -268,3 +268,52 @@ func BenchmarkFilterConfirm(b *testing.B) {
 		f.out(&m, now)
 	}
 }
+
+// TestBootPatience has replicas time out while a cluster boots. Only the one that is to lead may ask for pre-votes.
+func TestBootPatience(t *testing.T) {
+	start := time.Unix(100, 0)
+	f := newFilter(testLease, start, true, false, nil)
+	call := timeoutNow(2, 2, 0)
+	call.ShardID = 2
+	f.in(&call, start.Add(testLease))
+	for _, c := range []struct {
+		region uint64
+		after  time.Duration
+		want   verdict
+	}{
+		{1, testLease, withheld}, {1, bootPatience - 1, withheld}, {1, bootPatience, pass}, {2, testLease, pass},
+	} {
+		m := askPre(2, 1)
+		m.ShardID = c.region
+		if got := f.out(&m, start.Add(c.after)); got != c.want {
+			t.Errorf("region %d asks for pre-votes after %v: %v; want %v", c.region, c.after, got, c.want)
+		}
+	}
+}
+
+// FuzzVouched fails when what another store vouches for makes the filter panic, changes a record that it does not name,
+// or is answered with more than this store's replicas know.
+func FuzzVouched(f *testing.F) {
+	f.Add([]byte{1, 5, 2, 5}, false)                   // one region that the sender leads, one that it follows
+	f.Add([]byte{1, 4, 1, 5, 1, 6, 3, 5, 0x80}, false) // other terms, a region that is not here, half a number
+	f.Add([]byte{1, 5, 2, 4, 2, 5, 2, 6}, true)
+	f.Fuzz(func(t *testing.T, b []byte, leads bool) {
+		now := time.Unix(100, 0)
+		x := newFilter(testLease, now, false, false, nil)
+		x.quiet, x.stale = time.Second, time.Second
+		x.in(&pb.Message{Type: pb.Heartbeat, ShardID: 1, From: 1, To: 2, Term: 5}, now)
+		x.in(&pb.Message{Type: pb.HeartbeatResp, ShardID: 2, From: 1, To: 2, Term: 5}, now)
+		later := now.Add(2 * time.Second)
+		known := x.vouched(b, leads, later)
+		want := map[bool]string{false: "\x01\x05", true: "\x02\x05"}[leads]
+		if n := len(known) / 2; string(known) != strings.Repeat(want, n) {
+			t.Errorf("vouched(%x, %v) = %x; want only %x", b, leads, known, want)
+		}
+		if got := string(x.vouches(nil, later)); got != "" && (got != "\x02\x05" || len(known) == 0 || !leads) {
+			t.Errorf("after vouched(%x, %v) the store vouches for %x", b, leads, got)
+		}
+		if len(x.regions) != 2 {
+			t.Errorf("vouched(%x) made %d records", b, len(x.regions)-2)
+		}
+	})
+}

@@ -86,6 +86,12 @@ type Options struct {
 	// CommitInterval is the shortest time between two messages in which a leader tells a follower what is committed. 0
 	// is for no limit. Heartbeats tell it, too.
 	CommitInterval time.Duration
+	// Tick is the time between two ticks of the replicas, and the others are those of their configuration, in ticks. See
+	// quiet.go for what the endpoint does with them. Stalled reports whether Raft waits for the store's disk, and since
+	// when.
+	Tick                          time.Duration
+	HeartbeatTicks, ElectionTicks int
+	Stalled                       func() (since time.Time, ok bool)
 	// Booting says that all stores of the cluster start now. Then no lease of an earlier run can be left, and an
 	// election by Campaign need not wait for one to end.
 	Booting bool
@@ -120,6 +126,6 @@ type Stats struct {
 	Returned  int64 // entries of forwarded proposals dropped
 	Lost      int64 // Raft messages that found a full queue or, over TCP, no connection
 	Delivered int64 // Raft messages received
-	Waited    int64 // those of them that waited for a tick
+	Rested    int64 // ticks that replicas at rest did not get
 	Campaigns int64 // terms in which a replica here has stood for election by asking for votes
 }
