@@ -12,6 +12,7 @@ import (
 // filled one heartbeat later. The caller passes in the time and the map, and does the locking.
 type directory struct {
 	interval time.Duration
+	began    time.Time
 	stores   map[topology.StoreID]*heard
 	leads    map[topology.RegionID]Lead
 	loads    map[topology.RegionID]HeardLoad
@@ -26,9 +27,9 @@ type heard struct {
 }
 
 // newDirectory returns the directory of a leader that begins to listen; stores send a heartbeat every interval.
-func newDirectory(interval time.Duration) *directory {
+func newDirectory(interval time.Duration, now time.Time) *directory {
 	return &directory{
-		interval: interval, stores: make(map[topology.StoreID]*heard), leads: make(map[topology.RegionID]Lead),
+		interval: interval, began: now, stores: make(map[topology.StoreID]*heard), leads: make(map[topology.RegionID]Lead),
 		loads: make(map[topology.RegionID]HeardLoad), reported: make(map[topology.RegionID]topology.Region),
 	}
 }
@@ -117,6 +118,23 @@ func (d *directory) Expire(members []Member, now time.Time) (changed bool) {
 		}
 	}
 	return changed
+}
+
+// Followed reports whether most of the stores with a replica of meta, which are stores 1 to members, take self for its
+// leader: they have sent it a heartbeat lately, or this leader has just begun. That ends before the first of them
+// counts as dead.
+func (d *directory) Followed(self topology.StoreID, members int, now time.Time) bool {
+	n := 0
+	for id := range topology.StoreID(members) {
+		at := d.began
+		if h := d.stores[id+1]; h != nil {
+			at = h.at
+		}
+		if id+1 == self || now.Sub(at) <= (deadAfter-1)*d.interval {
+			n++
+		}
+	}
+	return members == 0 || 2*n > members // 0: there is no map yet
 }
 
 // View returns the view for a store that has this version of the map.

@@ -12,8 +12,8 @@ import (
 // This file has the work of meta's leader that is not in the log. The leader proposes the map of a new cluster, takes
 // the heartbeats of stores, and decides what to tell which store and what to propose. The store sends the messages. It
 // calls Serve once per interval and whenever something has changed, Hear for each heartbeat of another store, and
-// Resign when another store leads. If Serve or Hear returns a report, it calls Propose, in a goroutine, since that
-// waits.
+// Resign when another store leads. While it is not Followed, it does none of that but Hear. If Serve or Hear returns a
+// report, it calls Propose, in a goroutine, since that waits.
 
 // leaderWork is what meta's leader keeps in memory.
 type leaderWork struct {
@@ -25,9 +25,9 @@ type leaderWork struct {
 }
 
 // heard returns the directory. A new leader begins with an empty one. The caller holds mu.
-func (g *Group) heard() *directory {
+func (g *Group) heard(now time.Time) *directory {
 	if g.work.directory == nil {
-		g.work.directory = newDirectory(g.machine.o.Interval)
+		g.work.directory = newDirectory(g.machine.o.Interval, now)
 	}
 	return g.work.directory
 }
@@ -48,7 +48,7 @@ func (g *Group) Serve(own Beat, now time.Time) (
 	m := g.Map()
 	g.work.mu.Lock()
 	defer g.work.mu.Unlock()
-	d := g.heard()
+	d := g.heard(now)
 	news := d.Hear(own, m, now)
 	report = d.News(m)
 	news = d.Expire(m.Stores, now) || news || g.work.untold || m.Version > own.MapVersion
@@ -71,10 +71,22 @@ func (g *Group) Hear(b Beat, now time.Time) (told ClusterView, report *RegionRep
 	m := g.Map()
 	g.work.mu.Lock()
 	defer g.work.mu.Unlock()
-	d := g.heard()
+	d := g.heard(now)
 	news = d.Hear(b, m, now)
 	g.work.untold = g.work.untold || news
 	return d.View(m, b.MapVersion), d.News(m), news
+}
+
+// Followed reports whether this replica, which Raft calls the leader, hears of those that should follow it. If not,
+// they may have another leader, of which a replica does not learn while its disk hangs. It then has nothing to tell
+// anybody: what it would take for silent stores are stores that talk to the other leader. A leader that begins gets
+// time to hear of them.
+func (g *Group) Followed(now time.Time) bool {
+	m := g.Map()
+	g.work.mu.Lock()
+	defer g.work.mu.Unlock()
+	return g.work.directory == nil ||
+		g.work.directory.Followed(g.machine.o.Store, min(len(m.Stores), MaxReplicas), now)
 }
 
 // Loads returns the last load of each region on the map that stores have sent to this replica since it leads, by

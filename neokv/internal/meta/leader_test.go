@@ -2,6 +2,7 @@ package meta
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -47,4 +48,36 @@ func TestLeaderTells(t *testing.T) {
 	serve(6, 2, "[2 3]", false, "[{1 h 0 true false} {2 h 0 false false} {3  0 false false}]")
 	g.Resign()
 	serve(7, 2, "[2 3]", false, "[{1 h 0 true false}]")
+}
+
+// TestFollowed: stores send heartbeats at different times of each second. When all others with a replica of meta send
+// no more, the leader has no followers any more before it would take the first of them for dead.
+func TestFollowed(t *testing.T) {
+	const silent = 4000 // from this millisecond on
+	for _, stores := range []int{1, 2, 3, 5} {
+		g := &Group{machine: &metaMachine{o: Options{Store: 1, Interval: time.Second}}}
+		m := &Map{Version: 1}
+		for i := range stores {
+			m.Stores = append(m.Stores, Member{ID: topology.StoreID(i + 1)})
+		}
+		g.machine.current.Store(m)
+		for ms := range 2 * silent {
+			now := time.Unix(1000, 0).Add(time.Duration(ms) * time.Millisecond)
+			followed := g.Followed(now)
+			if want := ms < silent || stores == 1; followed != want && (want || ms >= silent+3000) {
+				t.Fatalf("%d stores, %d ms: followed %v", stores, ms, followed)
+			}
+			for i := range stores {
+				beat := Beat{Store: topology.StoreID(i + 1), Host: "h", MapVersion: 1}
+				switch {
+				case i > 0 && ms%1000 == 150*i && (i >= MaxReplicas || ms < silent):
+					g.Hear(beat, now)
+				case i == 0 && ms%50 == 0 && followed:
+					if _, all, _, _ := g.Serve(beat, now); slices.ContainsFunc(all.Stores, func(s Status) bool { return !s.Alive }) {
+						t.Errorf("%d stores, %d ms: the leader tells of dead stores: %v", stores, ms, all.Stores)
+					}
+				}
+			}
+		}
+	}
 }

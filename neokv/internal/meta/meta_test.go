@@ -201,7 +201,7 @@ func TestSnapshot(t *testing.T) {
 
 func TestDirectory(t *testing.T) {
 	start := time.Unix(1000, 0)
-	d := newDirectory(time.Second)
+	d := newDirectory(time.Second, time.Time{})
 	beat := func(s topology.StoreID, port int, leads ...Lead) Beat {
 		return Beat{Store: s, Host: "h", Port: port, Leads: leads}
 	}
@@ -302,7 +302,7 @@ func FuzzBeat(f *testing.F) {
 		for _, l := range b.Leads {
 			latest[l.Region] = max(latest[l.Region], l.Term)
 		}
-		d := newDirectory(time.Second)
+		d := newDirectory(time.Second, time.Time{})
 		m := Initial("c", settings.ClusterKnobs{Stores: 3, Replicas: 3, Regions: 2}, false)
 		m.Version = 1
 		d.Hear(b, m, start)

@@ -231,7 +231,7 @@ func TestReportsRandom(t *testing.T) {
 			}
 			m = after
 		}
-		d := newDirectory(time.Second)
+		d := newDirectory(time.Second, time.Time{})
 		for range 1 + random.IntN(60) {
 			c.step()
 			for range random.IntN(3) {

@@ -25,8 +25,8 @@ type LedRegion struct {
 	topology.Region
 	Leader topology.StoreID `json:"leader"` // 0 while none is known
 	Term   uint64           `json:"term"`
-	// Told is the leader according to meta's leader, if Leader comes from the store's own replica; 0 if meta's leader
-	// knows none.
+	// Told is the leader according to meta's leader, if the store that made the table has a replica of the region; 0 if
+	// meta's leader knows none.
 	Told topology.StoreID `json:"told,omitempty"`
 }
 

@@ -179,6 +179,29 @@ func testHung(t *testing.T, s *sim, h *hang, home seam.StorePlace, unknown strin
 	}
 }
 
+// TestHungLeaderOfMeta hangs the disk of the store that leads meta, and all regions that have their home there. It does
+// not come to know that it is deposed. The others elect leaders. Then each store, also that one, sends clients to them
+// at once.
+func TestHungLeaderOfMeta(t *testing.T) {
+	var h hang
+	faults := store.Faults{BeforeSave: func(id topology.StoreID) {
+		if id == 1 { // it leads meta at the boot
+			h.pass()
+		}
+	}}
+	inBubble(t, faults, func(t *testing.T, s *sim, _ *caller) {
+		defer h.release()
+		h.shut()
+		s.untilElected(t, s.nodes[0])
+		time.Sleep(5 * time.Second) // after three without heartbeats a store counts as dead
+		stop := s.steadyWriters(t)
+		time.Sleep(20 * time.Second)
+		if longest := stop(); longest >= s.electionTime() {
+			t.Errorf("a write took %s; want less than an election, %s", longest, s.electionTime())
+		}
+	})
+}
+
 // TestSlowPipeline makes apply slow, so that a pipeline takes several times redis.leaderless_wait. It makes progress
 // all the time, so every command is served.
 func TestSlowPipeline(t *testing.T) {

@@ -646,20 +646,23 @@ func (s *Store) allocate(ctx context.Context, n int) (topology.RegionID, topolog
 	}
 }
 
-// metaStoreNow returns the store that leads meta, as far as this one knows.
+// metaStoreNow returns the store that leads meta, as far as this one knows. It is this one only if others follow it.
 func (s *Store) metaStoreNow() topology.StoreID {
-	if l := s.metaLead(); l != 0 {
+	if l := s.metaLead(); l != 0 && (l != s.o.ID || s.leadsMeta()) {
 		return l
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.metaStore == s.o.ID {
+		s.metaStore = s.nextMember(s.metaStore)
+	}
 	return s.metaStore
 }
 
 // allocateHere is allocate at meta's leader.
 func (s *Store) allocateHere(ctx context.Context, n int) (a allocation, err error) {
 	group := s.group.Load()
-	if group == nil || s.metaLead() != s.o.ID {
+	if group == nil || !s.leadsMeta() {
 		return a, errNotLeading
 	}
 	a.Region, a.Replica, err = group.Allocate(ctx, 1, n)

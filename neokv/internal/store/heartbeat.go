@@ -86,6 +86,16 @@ func (s *Store) metaLead() topology.StoreID {
 	return topology.StoreID(s.metaLeader.Load())
 }
 
+// leadsMeta reports whether this store leads meta: Raft says so, and others follow.
+func (s *Store) leadsMeta() bool {
+	return s.metaLead() == s.o.ID && s.group.Load().Followed(time.Now())
+}
+
+// nextMember returns the store to ask after id, of those that have a replica of meta.
+func (s *Store) nextMember(id topology.StoreID) topology.StoreID {
+	return 1 + id%topology.StoreID(min(s.o.Settings.Cluster.Stores, meta.MaxReplicas))
+}
+
 // report sends one heartbeat to meta's leader, or takes it itself if this store leads meta.
 func (s *Store) report() {
 	b := meta.Beat{Store: s.o.ID, Host: s.o.Host, Port: s.o.Port, Leads: s.Leads(), Full: s.full.Load()}
@@ -93,26 +103,20 @@ func (s *Store) report() {
 	s.mu.Lock()
 	b.MapVersion = s.current.Version
 	b.Regions = s.reported()
-	target := s.metaStore
 	s.mu.Unlock()
-	if s.metaLead() == s.o.ID {
+	if s.leadsMeta() {
 		s.setAlone(false)
 		s.serveMeta(b)
 		return
 	}
-	if group := s.group.Load(); group != nil {
+	if group := s.group.Load(); group != nil && s.metaLead() != s.o.ID {
 		group.Resign()
 		s.planner, s.boundsSince, s.noted = schedule.Planner{}, nil, nil
 	}
-	if l := s.metaLead(); l != 0 {
-		target = l
-	}
+	target := s.metaStoreNow()
 	request, err := json.Marshal(message{Beat: &b})
 	if err != nil {
 		panic(err)
-	}
-	if target == s.o.ID { // it does not lead meta any more
-		target = 1 + (target % topology.StoreID(min(s.o.Settings.Cluster.Stores, meta.MaxReplicas)))
 	}
 	for range meta.MaxReplicas {
 		ctx, cancel := context.WithTimeout(s.ctx, callTimeout)
@@ -137,7 +141,7 @@ func (s *Store) report() {
 			target = a.Leader
 		default:
 			s.mu.Lock()
-			s.metaStore = 1 + (target % topology.StoreID(min(s.o.Settings.Cluster.Stores, meta.MaxReplicas)))
+			s.metaStore = s.nextMember(target)
 			s.mu.Unlock()
 			return // the next heartbeat asks another store
 		}
@@ -286,7 +290,9 @@ func (s *Store) handle(ctx context.Context, from topology.StoreID, request []byt
 			if news || report != nil {
 				s.Wake()
 			}
-			a.View = &told
+			if a.View = &told; !s.leadsMeta() {
+				a = heartbeatAnswer{}
+			}
 		}
 		return json.Marshal(a)
 	}
@@ -445,7 +451,8 @@ func (s *Store) publish() {
 
 // makeTable makes a slot table of what the store knows, and swaps it in if it differs from the present one. A region's
 // bounds are those that its replica here has applied or those on the map, whichever are newer. The leader of a region
-// with a replica here is the one that Raft knows; the others come from meta's leader.
+// with a replica here is the one that Raft knows, unless meta's leader tells of one of a later term; the others come
+// from meta's leader.
 func (s *Store) makeTable() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -492,8 +499,11 @@ func (s *Store) makeTable() {
 		lead := func(r topology.Region) {
 			add(r)
 			entry := &regions[len(regions)-1]
-			leader, term, _ := replica.Leading()
-			entry.Told, entry.Leader, entry.Term = entry.Leader, r.StoreOf(leader), term
+			entry.Told = entry.Leader
+			// While the disk hangs, Raft here does not learn of later terms.
+			if leader, term, _ := replica.Leading(); term >= entry.Term || entry.Told == s.o.ID {
+				entry.Leader, entry.Term = r.StoreOf(leader), term
+			}
 		}
 		if known := onMap[r.ID]; known != nil && known.Version > r.Version {
 			r = *known
