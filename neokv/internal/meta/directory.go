@@ -120,9 +120,9 @@ func (d *directory) Expire(members []Member, now time.Time) (changed bool) {
 	return changed
 }
 
-// Followed reports whether most of the stores with a replica of meta, which are stores 1 to members, take self for its
-// leader: they have sent it a heartbeat lately, or this leader has just begun. That ends before the first of them
-// counts as dead.
+// Followed reports whether most of the stores with a replica of meta, which are stores 1 to members, have sent self a
+// heartbeat lately, or this leader has just begun. If they all turn to another leader, that ends before the first of
+// them counts as dead.
 func (d *directory) Followed(self topology.StoreID, members int, now time.Time) bool {
 	n := 0
 	for id := range topology.StoreID(members) {

@@ -18,7 +18,7 @@ import (
 // leaderWork is what meta's leader keeps in memory.
 type leaderWork struct {
 	mu        sync.Mutex
-	directory *directory // nil while another store leads
+	directory *directory // nil while another store leads, as far as Raft has told
 	untold    bool       // the directory has news that Serve has not returned yet
 
 	proposing atomic.Bool // see Propose
@@ -71,6 +71,9 @@ func (g *Group) Hear(b Beat, now time.Time) (told ClusterView, report *RegionRep
 	m := g.Map()
 	g.work.mu.Lock()
 	defer g.work.mu.Unlock()
+	if int(b.Store) <= MaxReplicas && !g.followed(m, now) {
+		g.work.directory = nil // followers come back, and all get time to
+	}
 	d := g.heard(now)
 	news = d.Hear(b, m, now)
 	g.work.untold = g.work.untold || news
@@ -85,8 +88,13 @@ func (g *Group) Followed(now time.Time) bool {
 	m := g.Map()
 	g.work.mu.Lock()
 	defer g.work.mu.Unlock()
-	return g.work.directory == nil ||
-		g.work.directory.Followed(g.machine.o.Store, min(len(m.Stores), MaxReplicas), now)
+	return g.followed(m, now)
+}
+
+// followed is Followed while the caller holds mu.
+func (g *Group) followed(m *Map, now time.Time) bool {
+	d := g.work.directory
+	return d == nil || d.Followed(g.machine.o.Store, min(len(m.Stores), MaxReplicas), now)
 }
 
 // Loads returns the last load of each region on the map that stores have sent to this replica since it leads, by

@@ -51,9 +51,10 @@ func TestLeaderTells(t *testing.T) {
 }
 
 // TestFollowed: stores send heartbeats at different times of each second. When all others with a replica of meta send
-// no more, the leader has no followers any more before it would take the first of them for dead.
+// no more, the leader has no followers any more before it would take the first of them for dead. When they come back,
+// one after the other, it takes none for dead either.
 func TestFollowed(t *testing.T) {
-	const silent = 4000 // from this millisecond on
+	const silent, back = 4000, 12000 // milliseconds
 	for _, stores := range []int{1, 2, 3, 5} {
 		g := &Group{machine: &metaMachine{o: Options{Store: 1, Interval: time.Second}}}
 		m := &Map{Version: 1}
@@ -61,16 +62,17 @@ func TestFollowed(t *testing.T) {
 			m.Stores = append(m.Stores, Member{ID: topology.StoreID(i + 1)})
 		}
 		g.machine.current.Store(m)
-		for ms := range 2 * silent {
+		for ms := range back + 4000 {
 			now := time.Unix(1000, 0).Add(time.Duration(ms) * time.Millisecond)
 			followed := g.Followed(now)
-			if want := ms < silent || stores == 1; followed != want && (want || ms >= silent+3000) {
+			want := ms < silent || ms > back+1000 || stores == 1
+			if followed != want && (want || ms > silent+3000 && ms < back) {
 				t.Fatalf("%d stores, %d ms: followed %v", stores, ms, followed)
 			}
 			for i := range stores {
 				beat := Beat{Store: topology.StoreID(i + 1), Host: "h", MapVersion: 1}
 				switch {
-				case i > 0 && ms%1000 == 150*i && (i >= MaxReplicas || ms < silent):
+				case i > 0 && ms%1000 == 150*i && (i >= MaxReplicas || ms < silent || ms >= back):
 					g.Hear(beat, now)
 				case i == 0 && ms%50 == 0 && followed:
 					if _, all, _, _ := g.Serve(beat, now); slices.ContainsFunc(all.Stores, func(s Status) bool { return !s.Alive }) {

@@ -5,12 +5,14 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"neokv.dev/neokv/internal/route"
 	"neokv.dev/neokv/internal/seam"
 	"neokv.dev/neokv/internal/store"
 	"neokv.dev/neokv/internal/topology"
@@ -194,6 +196,13 @@ func TestHungLeaderOfMeta(t *testing.T) {
 		h.shut()
 		s.untilElected(t, s.nodes[0])
 		time.Sleep(5 * time.Second) // after three without heartbeats a store counts as dead
+		until(t, "the hung store to know the leaders", func() bool {
+			regions := s.nodes[0].Store().Table().Regions
+			return !slices.ContainsFunc(regions, func(r route.LedRegion) bool { return r.Leader <= 1 })
+		})
+		if h.held.Load() == 0 {
+			t.Error("nothing has hung")
+		}
 		stop := s.steadyWriters(t)
 		time.Sleep(20 * time.Second)
 		if longest := stop(); longest >= s.electionTime() {

@@ -291,7 +291,7 @@ func (s *Store) handle(ctx context.Context, from topology.StoreID, request []byt
 				s.Wake()
 			}
 			if a.View = &told; !s.leadsMeta() {
-				a = heartbeatAnswer{}
+				a = heartbeatAnswer{Leader: s.metaStoreNow()}
 			}
 		}
 		return json.Marshal(a)
@@ -494,14 +494,16 @@ func (s *Store) makeTable() {
 		}
 	}
 	onMap := s.current.ByID()
+	synced := s.o.Settings.Engine.WALSync == "always"
 	for _, replica := range present {
 		r, _ := replica.Region()
 		lead := func(r topology.Region) {
 			add(r)
 			entry := &regions[len(regions)-1]
 			entry.Told = entry.Leader
-			// While the disk hangs, Raft here does not learn of later terms.
-			if leader, term, _ := replica.Leading(); term >= entry.Term || entry.Told == s.o.ID {
+			// While the disk hangs, Raft here does not learn of later terms. If meta's leader names this store, Raft knows
+			// whether it leads yet. Logs that are not synced may lose terms.
+			if leader, term, _ := replica.Leading(); term >= entry.Term || entry.Told == s.o.ID || !synced {
 				entry.Leader, entry.Term = r.StoreOf(leader), term
 			}
 		}

@@ -123,7 +123,7 @@ type Store struct {
 	born      map[topology.RegionID]topology.Region // children that do not run here yet
 	newer     *meta.Map                             // a map that has arrived and is not adopted yet
 	statuses  map[topology.StoreID]meta.Status      // as meta's leader said last
-	leads     map[topology.RegionID]meta.Lead       // likewise, for regions without a replica here
+	leads     map[topology.RegionID]meta.Lead       // likewise
 	metaStore topology.StoreID                      // the store that led meta last
 	alone     bool                                  // the last report got no answer
 	heard     time.Time                             // since when reports get answers
