@@ -38,10 +38,10 @@ func (c *Cluster) replica(id topology.StoreID, r topology.RegionID) *region.Repl
 // exposed reports whether clients beyond loopback can reach the cluster.
 func (c *Cluster) exposed() bool { return !net.ParseIP(c.config.Bind).IsLoopback() }
 
-// replicated asks the first store that runs how many replicas of a region have applied an entry.
+// replicated asks the store that leads a region how many others have applied an entry. It is 0 if none leads.
 func (c *Cluster) replicated(ctx context.Context, r topology.RegionID, index uint64) int {
-	for _, n := range c.nodes {
-		if s := n.store.Load(); s != nil && s.Failed() == nil {
+	if n := c.leaderOf(r); n != nil {
+		if s := n.store.Load(); s != nil {
 			return s.Replicated(ctx, r, index)
 		}
 	}
@@ -111,7 +111,8 @@ type proxied struct {
 }
 
 // proxyTable returns the proxy's slot table. It joins what each store says of itself: the leader of a region is the
-// store that serves it in the latest term, and its bounds are the newest that a store knows. proxyTable makes a new table only when a store has published one.
+// store that serves it in the latest term, and its bounds are the newest that a store knows. Who is alive it takes from
+// a store that is not alone, if there is one. proxyTable makes a new table only when a store has published one.
 func (c *Cluster) proxyTable() *route.Table {
 	old := c.proxied.Load()
 	fresh := old != nil
@@ -140,7 +141,7 @@ func (c *Cluster) proxyTable() *route.Table {
 		if next.from[i] = t; t == nil {
 			continue
 		}
-		if best == nil || len(t.Stores) > len(best.Stores) {
+		if best == nil || best.Alone && !t.Alone || best.Alone == t.Alone && len(t.Stores) > len(best.Stores) {
 			best = t
 		}
 		for _, r := range t.Regions {

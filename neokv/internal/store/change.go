@@ -106,7 +106,7 @@ func (notYet) Is(target error) bool { return target == ErrAgain }
 var errNotLeading error = notYet{errors.New("the store does not lead the region")}
 
 // errBusy is the error of a change of a region whose last one is not over yet.
-var errBusy = errors.New("another split or merge of the region is under way")
+var errBusy error = notYet{errors.New("another split or merge of the region is under way")}
 
 // leading returns the store's replica of a region, which must serve, while the store has a slot table.
 func (s *Store) leading(id topology.RegionID) (*region.Replica, error) {
@@ -175,7 +175,10 @@ func (s *Store) Split(ctx context.Context, id topology.RegionID, at topology.Slo
 	}
 	// What goes wrong from here on settleChange puts right.
 	if err := r.Split(ctx, time.Now().Add(stepTime), begun, at, child.ID, child.Peers); err != nil {
-		if ctx.Err() != nil {
+		switch {
+		case errors.Is(err, region.ErrNotLeader):
+			err = notYet{err}
+		case ctx.Err() != nil:
 			err = fmt.Errorf("it is not known whether region %d will be split: %w", id, err)
 		}
 		return child, err
@@ -232,6 +235,17 @@ func pause(ctx context.Context, d time.Duration) bool {
 // Merge merges a region's right neighbour into it, and returns that one. This store must lead the region. A reason,
 // if there is one, has the store tell of the merge.
 func (s *Store) Merge(ctx context.Context, left topology.RegionID, reason string) (right topology.RegionID, err error) {
+	if right, err = s.merge(ctx, left, reason); errors.Is(err, errFrozenLong) {
+		right, err = s.merge(ctx, left, reason) // once more: the machine may have been busy
+	}
+	return right, err
+}
+
+// errFrozenLong is in the error of a merge that was called off when the right region had been frozen for freezeTime.
+// It is not ErrAgain, since each attempt holds clients up.
+var errFrozenLong = errors.New("the merge is called off")
+
+func (s *Store) merge(ctx context.Context, left topology.RegionID, reason string) (right topology.RegionID, err error) {
 	ctx, end, err := s.driver(ctx)
 	if err != nil {
 		return 0, err
@@ -263,13 +277,16 @@ func (s *Store) Merge(ctx context.Context, left topology.RegionID, reason string
 	if err != nil {
 		return 0, s.undone(err)
 	}
+	started := time.Now()
 	if err := s.takeOver(ctx, r, &desc, neighbour, begun); err != nil {
 		// The merge may have been proposed, and be applied although takeOver waits no longer.
 		switch merged, unknown := s.callOff(r, neighbour.ID, begun); {
 		case unknown != nil:
 			return 0, fmt.Errorf("%w; it is not known whether the regions will be merged: %w", err, unknown)
+		case !merged && time.Since(started) < freezeTime:
+			return 0, notYet{err}
 		case !merged:
-			return 0, err
+			return 0, fmt.Errorf("%w: %w", errFrozenLong, err)
 		}
 	}
 	if now, _ := r.Region(); reason != "" {
@@ -494,6 +511,14 @@ func (s *Store) answerChange(ctx context.Context, c changeCall) (bool, error) {
 	if err != nil {
 		return false, err
 	}
+	done, err := s.takeStep(ctx, r, c)
+	if errors.Is(err, region.ErrNotLeader) || errors.Is(err, region.ErrStopped) {
+		err = errNotLeading // since a moment ago
+	}
+	return done, err
+}
+
+func (s *Store) takeStep(ctx context.Context, r *region.Replica, c changeCall) (bool, error) {
 	deadline := time.Now().Add(freezeTime)
 	switch c.Do {
 	case doFreeze:
