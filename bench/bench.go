@@ -401,7 +401,7 @@ func Run(ctx context.Context, o Options, out *results.RecordWriter) (results.Sum
 		r.helpers.Go(func() { t.keep(runCtx) })
 	}
 	r.clock = r.readGenerator()
-	r.sampler.sample(runCtx) // from here on they count
+	r.sampler.sample(runCtx, patientTimeout) // from here on they count
 	s, err := r.phases(ctx)
 	r.sampler.close()
 	cancel()

@@ -38,7 +38,9 @@ const (
 	// sampleTimeout bounds how long the end of an interval waits for the counters. A node that answers later is counted
 	// in the next interval.
 	sampleTimeout = 500 * time.Millisecond
-	sampleRetry   = 2 * time.Second // after a failure
+	// patientTimeout is for the first sample and for the last one of a run: no load waits for these.
+	patientTimeout = 2 * time.Second
+	sampleRetry    = 2 * time.Second // after a failure
 )
 
 var (
@@ -48,19 +50,25 @@ var (
 
 func newSampler(r *run) *sampler { return &sampler{r: r, processes: map[string]map[string]int64{}} }
 
-// sample returns the target's work since the last sample. The first sample is empty. If no node tells, sample returns
-// nil.
-func (s *sampler) sample(ctx context.Context) results.Work {
+// sample returns the target's work since the last sample. The first sample is empty. If no node tells within a time,
+// sample returns nil.
+func (s *sampler) sample(ctx context.Context, timeout time.Duration) results.Work {
 	for _, addr := range s.r.target.members() {
 		if !slices.ContainsFunc(s.nodes, func(n *sampledNode) bool { return n.addr == addr }) {
 			s.nodes = append(s.nodes, &sampledNode{addr: addr, section: askNeoKV, last: map[string]int64{}})
 		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, sampleTimeout)
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	var asked []*sampledNode
 	for _, n := range s.nodes {
 		n.work = nil
+		if n.c == nil {
+			n.c = &loadConn{epoch: s.r.epoch}
+		}
+		if n.c.timeout = timeout; n.c.nc != nil {
+			n.c.renew(n.c.now())
+		}
 		if n.section != nil && s.connect(ctx, n) && s.try(n, n.c.ask(n.section...)) {
 			asked = append(asked, n)
 		}
@@ -164,9 +172,6 @@ func readCounts(info string) map[string]int64 {
 
 // connect makes sure that the node has a connection, and finds out which process answers on it.
 func (s *sampler) connect(ctx context.Context, n *sampledNode) bool {
-	if n.c == nil {
-		n.c = &loadConn{epoch: s.r.epoch, timeout: sampleTimeout}
-	}
 	if n.c.nc != nil {
 		return true
 	}

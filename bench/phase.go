@@ -333,7 +333,11 @@ func (r *run) second(seg *phaseSegment, from, now time.Duration, clock generator
 			t.P50, t.P99 = time.Duration(l.P50)*time.Microsecond, time.Duration(l.P99)*time.Microsecond
 		}
 	}
-	iv.Work = r.sampler.sample(r.ctx)
+	timeout := sampleTimeout
+	if last {
+		timeout = patientTimeout
+	}
+	iv.Work = r.sampler.sample(r.ctx, timeout)
 	iv.Events = r.events(r.reported)
 	r.reported += len(iv.Events)
 	iv.Generator = clock.since(r.clock)

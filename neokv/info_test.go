@@ -168,6 +168,11 @@ func TestInfoCounts(t *testing.T) {
 	if t.Failed() {
 		return
 	}
+	// An entry is counted when it has been proposed, which may be after it was applied.
+	waitFor(t, 10*time.Second, "all SETs to be counted", func() bool {
+		before = sum()
+		return before["raft_commands"]-first["raft_commands"] >= rounds*writes
+	})
 	got := map[string]int64{}
 	for name, n := range before {
 		got[name] = n - first[name]

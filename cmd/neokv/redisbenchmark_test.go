@@ -78,7 +78,7 @@ func TestRedisBenchmarkOfValkey(t *testing.T) {
 	t.Setenv("PATH", bin)
 	t.Setenv(programEnv, "1")
 	r := neokvRun(t, nil, "redis-benchmark", "--rounds", "1", "--spread", "0", "--durability", "none", "--profile",
-		"small", "--dir", t.TempDir(), "--format", "json", "--", "-t", "set", "-n", "100")
+		"small", "--dir", t.TempDir(), "--format", "json", "--", "-t", "set", "-n", "10000")
 	var f redisbenchmark.Findings
 	if err := json.Unmarshal([]byte(r.stdout), &f); r.status != statusDone || err != nil || len(f.Pairs) != 1 ||
 		len(f.Pairs[0].Tests[0].Peer.PerSecond) != 1 {
@@ -95,7 +95,7 @@ func TestRedisBenchmarkIsInterrupted(t *testing.T) {
 	stderr := &atLine{line: "round 2 of 9: neokv", do: cancel}
 	dir := t.TempDir()
 	status := run(ctx, process{nil, strings.NewReader(""), &stdout, stderr}, []string{"redis-benchmark", "--rounds", "9",
-		"--spread", "0", "--profile", "small", "--dir", dir, "--format", "md", "--", "-t", "set", "-n", "100"})
+		"--spread", "0", "--profile", "small", "--dir", dir, "--format", "md", "--", "-t", "set", "-n", "10000"})
 	if status != statusFailed || !strings.Contains(stdout.String(), "1 rounds, ") ||
 		!strings.HasSuffix(stderr.String(), "round 2 of 9: redis-server\nround 2 of 9: neokv\nneokv: interrupted\n") {
 		t.Errorf("status %d, %s, %s", status, stdout.String(), stderr.String())

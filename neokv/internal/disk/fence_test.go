@@ -121,6 +121,14 @@ func TestPebbleNeverSeesAFailure(t *testing.T) {
 					t.Errorf("fenced %d times; want once", fences.Load())
 				}
 				stats := fs.Stats()
+				for { // until syncs that began before the fence have ended
+					time.Sleep(50 * time.Millisecond)
+					now := fs.Stats()
+					if now == stats {
+						break
+					}
+					stats = now
+				}
 				must(t, l.db.Flush())
 				verify(t, l.db, l.acked)
 				must(t, l.db.Compact(t.Context(), []byte("a"), []byte("z"), false))

@@ -211,7 +211,7 @@ func TestDeadPeers(t *testing.T) {
 		begin = time.Now()
 		send(100)
 		two.mu.Unlock()
-		if n := one.Stats().Lost - lost; n < 50 {
+		if n := one.Stats().Lost - lost; n < 30 { // the writer may have taken as much again out of the queue
 			t.Errorf("%d of 100 MiB are lost on the way to a store that reads nothing, want what does not fit into "+
 				"32 MiB", n)
 		}
