@@ -43,19 +43,21 @@ func (s *sim) finalReads() {
 	for _, epoch := range s.epochs {
 		for region := range simRegions {
 			for _, r := range lastReads {
-				key, ok := simKey(r.sort, epoch, region), false
-				for deadline := time.Now().Add(hangTime); !ok && time.Now().Before(deadline); {
-					var err error
-					if ok, err = c.do(r.kind, key, r.value); err != nil {
-						s.fail(err)
-						return
-					}
-				}
-				if !ok {
-					s.fail(found(noAnswer, "key %s: no answer in %s after everything was healed", key, hangTime))
+				if err := c.readPatiently(r.kind, simKey(r.sort, epoch, region), r.value); err != nil {
+					s.fail(err)
 					return
 				}
 			}
 		}
 	}
+}
+
+// readPatiently runs a read again and again until it is acknowledged, for hangTime at most.
+func (c *caller) readPatiently(k opName, key, value string) error {
+	for deadline := time.Now().Add(hangTime); time.Now().Before(deadline); {
+		if ok, err := c.do(k, key, value); ok || err != nil {
+			return err
+		}
+	}
+	return found(noAnswer, "key %s: no answer in %s", key, hangTime)
 }

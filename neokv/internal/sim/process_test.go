@@ -152,7 +152,7 @@ func ended(over <-chan struct{}) bool {
 	}
 }
 
-// readAll reads every key that clients have used.
+// readAll reads every key that clients have used. A single try may fail, since stores may still be cut off in turn.
 func (o *outside) readAll(addrs []string) {
 	var keys []string
 	for _, x := range o.h.ops {
@@ -161,8 +161,8 @@ func (o *outside) readAll(addrs []string) {
 	slices.Sort(keys)
 	o.work(1, addrs, nil, func(c *caller) {
 		for _, key := range slices.Compact(keys) {
-			if ok, err := c.do(get, key, ""); !ok {
-				o.t.Errorf("seed %d: key %s: no answer: %v", o.seed, key, err)
+			if err := c.readPatiently(get, key, ""); err != nil {
+				o.t.Errorf("seed %d: %v", o.seed, err)
 				return
 			}
 		}
