@@ -69,19 +69,32 @@ func (s *sim) compare(r topology.RegionID, asked seam.StorePlace) error {
 // checksumsDiffer asks the stores how the replicas of each region compare. Before it, replicasDiffer has found them
 // equal.
 func (s *sim) checksumsDiffer() error {
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
-	defer cancel()
 	for _, desc := range s.regions() {
-		r := desc.ID
-		asked := s.nodes[int(r)%len(s.nodes)].Store()
-		switch got, err := asked.Compare(ctx, r); {
-		case err != nil:
-			return fmt.Errorf("region %d: checksums: %w", r, err)
-		case got.Verdict() != "equal":
-			return found(replicasDiffer, "region %d: checksums %+v", r, got)
+		if err := s.regionDiffers(desc.ID); err != nil {
+			return err
 		}
 	}
 	return nil
+}
+
+// regionDiffers is checksumsDiffer for one region. Checksums that differ are a problem at once. While some are missing
+// it asks again, for hangTime: in real time a busy machine may keep a store from its answer.
+func (s *sim) regionDiffers(r topology.RegionID) error {
+	asked := s.nodes[int(r)%len(s.nodes)].Store()
+	for deadline := time.Now().Add(hangTime); ; time.Sleep(50 * time.Millisecond) {
+		ctx, cancel := context.WithTimeout(context.Background(), hangTime)
+		got, err := asked.Compare(ctx, r)
+		cancel()
+		switch verdict := got.Verdict(); {
+		case verdict == "equal" && err == nil:
+			return nil
+		case verdict != "different" && time.Now().Before(deadline):
+			continue
+		case verdict != "different" && err != nil:
+			return fmt.Errorf("region %d: checksums: %w", r, err)
+		}
+		return found(replicasDiffer, "region %d: checksums %+v", r, got)
+	}
 }
 
 // lagging is the error of a replica that has not applied what another one has.
