@@ -2,6 +2,7 @@ package neokv
 
 import (
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -66,5 +67,37 @@ func TestSplitAndMerge(t *testing.T) {
 	do("FLUSHALL")
 	if got := do("DBSIZE"); got != int64(0) {
 		t.Errorf("DBSIZE = %v", got)
+	}
+}
+
+// TestChangesTakeTurns merges a region with its neighbours by three callers at once. Each waits for the others.
+func TestChangesTakeTurns(t *testing.T) {
+	c := start(t, Config{InMemory: true, NoSockets: true, Regions: 4})
+	var callers sync.WaitGroup
+	for range 3 {
+		callers.Go(func() {
+			if err := c.Inject(t.Context(), fault.Fault{Verb: fault.Merge, Region: 1}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	callers.Wait()
+	if n := len(c.Status().Regions); n != 1 {
+		t.Errorf("%d regions are left; want 1", n)
+	}
+}
+
+// TestWaitBesideACutStore has WAIT on the proxy port count replicas while the first store is cut off.
+func TestWaitBesideACutStore(t *testing.T) {
+	k := small()
+	k.Raft.LeaderReturn = 0
+	c := start(t, Config{InMemory: true, Settings: k})
+	do(t, c, "partition 1 all")
+	client := proxyClient(t, c).Conn()
+	t.Cleanup(func() { client.Close() })
+	ctx := t.Context()
+	waitFor(t, 20*time.Second, "a write", func() bool { return client.Set(ctx, "k", "v", 0).Err() == nil })
+	if n, err := client.Wait(ctx, 1, 5*time.Second).Result(); err != nil || n != 1 {
+		t.Errorf("WAIT is %d, %v; want 1", n, err)
 	}
 }
