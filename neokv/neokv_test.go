@@ -17,10 +17,14 @@ import (
 	"neokv.dev/neokv/settings"
 )
 
-// small are settings for clusters in tests.
+// small are settings for clusters in tests. In race builds, which are several times slower, a tick is twice as long, so
+// that stores have time to hear their leaders. An election then still ends well within redis.leaderless_wait.
 func small() *settings.Settings {
 	s := settings.Default()
 	s.Engine.MemtableSize, s.Engine.BlockCache = 12<<20, 12<<20
+	if raceBuild {
+		s.Raft.RTT *= 2
+	}
 	return &s
 }
 

@@ -1,4 +1,4 @@
-//go:build redisserver && race
+//go:build race
 
 package neokv
 
