@@ -277,9 +277,7 @@ func TestLargeRepliesNobodyReads(t *testing.T) {
 	defer good.Close()
 	value := strings.Repeat("v", 1<<20)
 	for i := range 8 {
-		if err := good.Set(ctx, fmt.Sprint("big", i), value, 0).Err(); err != nil {
-			t.Fatal(err)
-		}
+		surelySet(t, good, fmt.Sprint("big", i), value)
 	}
 	pipeline := strings.Repeat("GET big0\r\nGET big1\r\nGET big2\r\nGET big3\r\n", 20)
 	all := "MGET" + strings.Repeat(" big0 big1 big2 big3 big4 big5 big6 big7", 2) + "\r\n"
@@ -291,9 +289,7 @@ func TestLargeRepliesNobodyReads(t *testing.T) {
 		nc := dial()
 		idle = append(idle, nc)
 		io.WriteString(nc, [...]string{pipeline, all, greedy}[i%3])
-		if err := good.Set(ctx, "small", i, 0).Err(); err != nil {
-			t.Fatal(err)
-		}
+		surelySet(t, good, "small", i)
 		if got, err := good.Get(ctx, "small").Int(); got != i || err != nil {
 			t.Fatalf("behind %d clients: %d, %v", i, got, err)
 		}

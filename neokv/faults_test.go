@@ -145,9 +145,7 @@ func TestKill(t *testing.T) {
 				write := func() {
 					t.Helper()
 					for range 40 {
-						if err := r.Set(t.Context(), fmt.Sprint("k", n), n, 0).Err(); err != nil {
-							t.Fatal(err)
-						}
+						surelySet(t, r, fmt.Sprint("k", n), n)
 						n++
 					}
 				}
@@ -462,9 +460,7 @@ func writeAndRead(t *testing.T, c *Cluster, value int) {
 	defer r.Close()
 	for i := range 20 {
 		key := fmt.Sprint("k", i)
-		if err := r.Set(t.Context(), key, value, 0).Err(); err != nil {
-			t.Fatal(err)
-		}
+		surelySet(t, r, key, value)
 		if got, err := r.Get(t.Context(), key).Int(); err != nil || got != value {
 			t.Fatalf("%s = %d, %v; want %d", key, got, err, value)
 		}

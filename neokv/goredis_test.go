@@ -135,6 +135,19 @@ func waitFor(t testing.TB, limit time.Duration, what string, ok func() bool) {
 	}
 }
 
+// surelySet sets a key. It does so again where nobody knows whether the key was set, or where the region has no leader:
+// a machine that is busy, or a store that is killed, may take a leader away.
+func surelySet(t *testing.T, r *redis.Client, key string, value any) {
+	t.Helper()
+	waitFor(t, 20*time.Second, "SET "+key, func() bool {
+		err := r.Set(t.Context(), key, value, 0).Err()
+		if err != nil && !fateUnknown(err) && !strings.HasPrefix(err.Error(), "CLUSTERDOWN ") {
+			t.Fatalf("SET %s: %v", key, err)
+		}
+		return err == nil
+	})
+}
+
 func onBothTransports(t *testing.T, test func(t *testing.T, c *Cluster)) {
 	for _, name := range []string{"memory", "tcp"} {
 		t.Run(name, func(t *testing.T) {
