@@ -269,7 +269,8 @@ func TestClientsThroughSplitsAndMerges(t *testing.T) {
 			t.Errorf("%s is %d, %v", key, got, err)
 		}
 	}
-	checkEqual(t, proxy)
+	awaitHealth(t, c)
+	awaitEqual(t, proxy)
 }
 
 // alone returns a client with keys that no other one has, and with connections that do not break.
@@ -375,16 +376,31 @@ func (c *readOnlyConn) get(key string) (string, error) {
 	return strings.TrimSuffix(line, "\r\n"), err
 }
 
-// checkEqual checks that the replicas of each region are equal.
-func checkEqual(t *testing.T, proxy *redis.Client) {
-	t.Helper()
-	all, err := proxy.Do(t.Context(), "NEOKV", "CHECKSUM").Slice()
+// unequal compares the replicas of each region. It returns an error unless all of them are known and equal.
+func unequal(ctx context.Context, r *redis.Client) error {
+	all, err := r.Do(ctx, "NEOKV", "CHECKSUM").Slice()
 	if err != nil || len(all) == 0 {
-		t.Errorf("NEOKV CHECKSUM: %v, %v", all, err)
+		return fmt.Errorf("NEOKV CHECKSUM: %v, %v", all, err)
 	}
 	for _, region := range all {
 		if text := fmt.Sprint(region); !strings.Contains(text, " replicas equal ") {
-			t.Errorf("NEOKV CHECKSUM: %s", text)
+			err = errors.Join(err, fmt.Errorf("NEOKV CHECKSUM: %s", text))
+		}
+	}
+	return err
+}
+
+// awaitEqual waits until the replicas of each region are known to be equal. If some are different, it does not wait.
+func awaitEqual(t *testing.T, r *redis.Client) {
+	t.Helper()
+	for end := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		err := unequal(t.Context(), r)
+		if err == nil {
+			return
+		}
+		if strings.Contains(err.Error(), " replicas different ") || time.Now().After(end) {
+			t.Error(err)
+			return
 		}
 	}
 }
@@ -404,10 +420,7 @@ func TestChecksumAcrossSplitsAndMerges(t *testing.T) {
 			dial := func(ctx context.Context, _, addr string) (net.Conn, error) { return c.Dial(ctx, addr) }
 			r := redis.NewClient(&redis.Options{Addr: addr, Protocol: 2, Dialer: dial})
 			defer r.Close()
-			x.start(t, "NEOKV CHECKSUM at "+addr, func(int) error {
-				checkEqual(t, r)
-				return nil
-			})
+			x.start(t, "NEOKV CHECKSUM at "+addr, func(int) error { return unequal(t.Context(), r) })
 		}
 		changeRegions(t, c, 60, rand.New(rand.NewPCG(1, 1)), false, func(string) { time.Sleep(time.Millisecond) })
 		x.end(t)
@@ -481,9 +494,17 @@ func TestCountsAcrossSplitsAndMerges(t *testing.T) {
 		if all, err := proxy.Keys(ctx, "*").Result(); err != nil || len(all) != keys {
 			t.Errorf("%s: KEYS has %d, %v; want %d", what, len(all), err, keys)
 		}
-		info, err := proxy.Info(ctx, "keyspace").Result()
-		if want := fmt.Sprintf("db0:keys=%d,expires=%d,", keys, keys/4); err != nil || !strings.Contains(info, want) {
-			t.Errorf("%s: INFO keyspace is %q, %v; want %s", what, info, err, want)
+		var info string
+		// INFO does not wait for leaders. While a region has none, the section is empty.
+		waitFor(t, 10*time.Second, what+": INFO keyspace that is not empty", func() bool {
+			var err error
+			if info, err = proxy.Info(ctx, "keyspace").Result(); err != nil {
+				t.Fatalf("%s: INFO keyspace: %v", what, err)
+			}
+			return strings.Contains(info, "db0:")
+		})
+		if want := fmt.Sprintf("db0:keys=%d,expires=%d,", keys, keys/4); !strings.Contains(info, want) {
+			t.Errorf("%s: INFO keyspace is %q; want %s", what, info, want)
 		}
 	}
 	check("at first")
@@ -497,7 +518,7 @@ func TestCountsAcrossSplitsAndMerges(t *testing.T) {
 		check(outcome)
 	})
 	awaitHealth(t, c)
-	checkEqual(t, proxy)
+	awaitEqual(t, proxy)
 	waitFor(t, 30*time.Second, "what was deleted to be reclaimed", func() bool {
 		got, _ := infoNeokv(t, c, c.ProxyAddr())
 		return got["orphans_waiting"] == "0" && got["orphan_elements_waiting"] == "0"
