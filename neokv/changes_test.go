@@ -284,8 +284,9 @@ func TestClientsThroughSplitsAndMerges(t *testing.T) {
 			}
 		}
 	}
-	// 17 goroutines write. If it were the changes that leave writes without an answer, there would be many more.
-	if unanswered > 3*17 {
+	// 17 goroutines write, so this is once for each. If it were the changes that leave writes without an answer, there
+	// would be more.
+	if unanswered > 17 {
 		t.Errorf("%d writes were not answered in time", unanswered)
 	}
 	t.Logf("%d reads of followers were redirected", moved)
