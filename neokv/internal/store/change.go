@@ -263,6 +263,9 @@ func (s *Store) merge(ctx context.Context, left topology.RegionID, reason string
 	if r.Bounds().Change.Kind != keys.NoChange {
 		return 0, errBusy
 	}
+	if x := s.Replica(neighbour.ID); x != nil && x.Bounds().Change.Kind != keys.NoChange {
+		return 0, errBusy
+	}
 	done, ok := s.drivers.drive(left)
 	if !ok {
 		return 0, errBusy
