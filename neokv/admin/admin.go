@@ -35,9 +35,6 @@ type Port struct {
 	ended  chan struct{}
 }
 
-// readTime bounds how long a client takes to send its headers, and then the rest. It is a variable for tests alone.
-var readTime = 10 * time.Second
-
 // Listen serves the control port of a cluster on loopback. Port 0 picks a free one. The caller closes it before the
 // cluster. A request begins to be carried out only if it shows the token.
 func Listen(c *neokv.Cluster, port int) (*Port, error) {
@@ -47,7 +44,8 @@ func Listen(c *neokv.Cluster, port int) (*Port, error) {
 	}
 	p := &Port{ln: ln, token: rand.Text(), ended: make(chan struct{})}
 	p.server = &http.Server{
-		Handler: Handler(c, p.token), ReadHeaderTimeout: readTime, MaxHeaderBytes: maxBody, IdleTimeout: time.Minute,
+		Handler: Handler(c, p.token), ReadTimeout: 10 * time.Second, MaxHeaderBytes: maxBody,
+		IdleTimeout: time.Minute,
 	}
 	go func() {
 		defer close(p.ended)
@@ -71,11 +69,7 @@ func Handler(c *neokv.Cluster, token string) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/status", func(w http.ResponseWriter, r *http.Request) { answer(w, http.StatusOK, c.Status()) })
 	mux.HandleFunc("POST /v1/do", func(w http.ResponseWriter, r *http.Request) {
-		// http.Server's ReadTimeout would also end what is carried out: its context ends when reading fails.
-		reading := http.NewResponseController(w)
-		reading.SetReadDeadline(time.Now().Add(readTime))
 		text, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
-		reading.SetReadDeadline(time.Time{})
 		if err != nil {
 			refuse(w, http.StatusBadRequest, err)
 			return
