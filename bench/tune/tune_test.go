@@ -1,3 +1,7 @@
+// The sampler draws from Go's global source. So that a run searches as the last one did, it has the same seed.
+//
+//go:debug randautoseed=0
+
 package tune
 
 import (
@@ -277,8 +281,7 @@ func TestLargeSpaces(t *testing.T) {
 		values[name] = value
 	}
 	best, _, _ := hill(map[string]string{"a": "2", "b": "4", "c": "8", "d": "16", "e": "32"})
-	// The sampler draws from Go's global source, so each run searches differently. Some end a little below the best.
-	if got, _, _ := hill(values); !o.Confirmed || got < 0.9*best {
+	if got, _, _ := hill(values); !o.Confirmed || got < 0.95*best {
 		t.Errorf("confirmed %v, %q with %.0f; want one with about %.0f", o.Confirmed, o.Winner, got, best)
 	}
 }

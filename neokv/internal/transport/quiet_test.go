@@ -61,7 +61,7 @@ func TestRegionsAtRest(t *testing.T) {
 		rest()
 
 		// The cluster has other leaders soon after one died, and after it was cut off. It follows them when it is back.
-		const bound = 10 * electRTT * rtt // some elections end in a tie
+		const bound = 5 * electRTT * rtt
 		old := c.leader(1, 0)
 		c.stop(old)
 		begin := time.Now()
