@@ -2,7 +2,6 @@
 package docs_test
 
 import (
-	"go/ast"
 	"go/parser"
 	"go/token"
 	"io/fs"
@@ -136,51 +135,6 @@ func TestImportsGoDownward(t *testing.T) {
 	}
 	if files == 0 {
 		t.Error("no Go files found")
-	}
-}
-
-// A name that each package may have, since it means the same in all: what a value is made with, what it counts, and the
-// mistakes that tests plant in it.
-var everywhere = []string{"Options", "Stats", "Counters", "Faults"}
-
-// TestTypeNames: the name of a type of a package means one thing in the whole tree, in tests too. A reader who has met
-// it once knows it.
-func TestTypeNames(t *testing.T) {
-	declared := map[string]string{}
-	err := filepath.WalkDir("..", func(name string, d fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		if d.IsDir() && (strings.HasPrefix(d.Name(), ".") && name != ".." || d.Name() == "testdata") {
-			return fs.SkipDir
-		}
-		if filepath.Ext(name) != ".go" {
-			return nil
-		}
-		f, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution)
-		if err != nil {
-			return err
-		}
-		for _, d := range f.Decls {
-			d, ok := d.(*ast.GenDecl)
-			if !ok || d.Tok != token.TYPE {
-				continue
-			}
-			for _, s := range d.Specs {
-				s := s.(*ast.TypeSpec).Name.Name
-				if other := declared[s]; other != "" && !slices.Contains(everywhere, s) {
-					t.Errorf("%s: there is a type %s in %s, too", name, s, other)
-				}
-				declared[s] = name
-			}
-		}
-		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(declared) == 0 {
-		t.Error("no types found")
 	}
 }
 
