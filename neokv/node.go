@@ -100,22 +100,22 @@ func (n *storePlace) open(booting bool) (*store.Store, error) {
 	n.paused = false
 	n.driveChanged()
 	n.mu.Unlock()
-	faults := c.hooks.Store
-	skew := faults.Region.Skew
-	faults.Region.Skew = func(id topology.StoreID) time.Duration {
-		ahead := time.Duration(n.ahead.Load() + c.advanced.Load())
-		if skew != nil {
-			ahead += skew(id)
-		}
-		return ahead
-	}
 	return store.Open(store.Options{
 		ID: n.id, FS: fs, Dir: n.dir, WALDir: n.walDir, Network: c.network, Settings: c.settings, Host: host,
-		Port: number, Cluster: n.cluster, Initial: n.initial, Booting: booting, Rand: random, Faults: faults,
-		Pinned: c.pinned, OnFail: func(err error) { n.fail(fs, err) },
+		Port: number, Cluster: n.cluster, Initial: n.initial, Booting: booting, Rand: random,
+		ClockAhead: n.clockAhead, Faults: c.hooks.Store, Pinned: c.pinned, OnFail: func(err error) { n.fail(fs, err) },
 		OnChange: func(text string) { c.event("%s", text) },
 		OnServe:  func(r topology.RegionID, term uint64) { c.event("region %d: store %d leads, term %d", r, n.id, term) },
 	})
+}
+
+// clockAhead returns how far the store's clock is ahead of the machine's.
+func (n *storePlace) clockAhead() time.Duration {
+	ahead := time.Duration(n.ahead.Load() + n.c.advanced.Load())
+	if f := n.c.hooks.ClockAhead; f != nil {
+		ahead += f(n.id)
+	}
+	return ahead
 }
 
 // serve puts an open store into its place and serves its clients.

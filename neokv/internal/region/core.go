@@ -84,8 +84,8 @@ type clockBase struct {
 
 // localTime returns the time by the store's own clock, in ms.
 func (c *core) localTime(now time.Time) uint64 {
-	if f := c.o.Faults.Skew; f != nil {
-		now = now.Add(f(c.o.Store))
+	if f := c.o.ClockAhead; f != nil {
+		now = now.Add(f())
 	}
 	return uint64(now.UnixMilli())
 }

@@ -59,6 +59,8 @@ type Options struct {
 	// Failed returns why the store has failed, or nil while it has not. Fence makes it fail.
 	Failed func() error
 	Fence  func(error)
+	// ClockAhead returns how far the store's clock is ahead of the machine's, negative if behind. nil: they agree.
+	ClockAhead func() time.Duration
 	// OldestRead returns how long the oldest read of the store's disk that is under way has taken so far.
 	OldestRead func() time.Duration
 	// Changed is called whenever the answer of Leading may have changed. The replica holds no lock then.
@@ -99,8 +101,6 @@ type Faults struct {
 	MapOrder     bool                            // a write makes its random choice by the order of a Go map
 	LocalClock   bool                            // readers and apply judge expiry by their store's own clock alone
 	BeforeWrite  func(topology.RegionID, uint64) // runs between reading the term and proposing
-	// Skew returns how far a store's clock is ahead. If nil, all clocks agree.
-	Skew func(topology.StoreID) time.Duration
 	// Observe is no mistake: it watches. Apply calls it with every entry, and with why the entry has no effect, nil if it
 	// has one. payload is valid until it returns.
 	Observe func(store topology.StoreID, region topology.RegionID, index, tag uint64, payload []byte, refusal error)

@@ -6,6 +6,8 @@
 package seam
 
 import (
+	"time"
+
 	"neokv.dev/neokv/internal/disk"
 	"neokv.dev/neokv/internal/server"
 	"neokv.dev/neokv/internal/store"
@@ -17,6 +19,8 @@ import (
 type Hooks struct {
 	Store  store.Faults  // of every store
 	Server server.Faults // of every store and of the proxy
+	// ClockAhead returns how far the clock of a store is ahead, beside what faults do to it. nil: not at all.
+	ClockAhead func(topology.StoreID) time.Duration
 	// JournalBytes is the length of a segment of the journal that the stores of a cluster in memory share; 0 for no
 	// journal.
 	JournalBytes int64

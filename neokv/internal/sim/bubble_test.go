@@ -15,7 +15,6 @@ import (
 
 	"neokv.dev/neokv"
 	"neokv.dev/neokv/internal/seam"
-	"neokv.dev/neokv/internal/store"
 	"neokv.dev/neokv/internal/topology"
 	"neokv.dev/neokv/settings"
 )
@@ -48,17 +47,17 @@ func until(t *testing.T, what string, ok func() bool) {
 }
 
 // inBubble runs a test on a cluster in virtual time. No faults happen but those that the test makes.
-func inBubble(t *testing.T, faults store.Faults, test func(t *testing.T, s *sim, c *caller)) {
-	inBubbleWith(t, simSettings(), faults, test)
+func inBubble(t *testing.T, hooks seam.Hooks, test func(t *testing.T, s *sim, c *caller)) {
+	inBubbleWith(t, simSettings(), hooks, test)
 }
 
 // inBubbleWith is inBubble with other settings.
-func inBubbleWith(t *testing.T, k *settings.Settings, faults store.Faults, test func(t *testing.T, s *sim, c *caller)) {
+func inBubbleWith(t *testing.T, k *settings.Settings, hooks seam.Hooks, test func(t *testing.T, s *sim, c *caller)) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &sim{seed: 1, config: neokv.Config{NoSockets: true, Settings: k}, h: newHistory(io.Discard)}
 		s.starts = s.random(8)
-		hooks := &seam.Hooks{Store: faults, JournalBytes: journalBytes(s.starts)}
-		s.attach(start(t, neokv.Config{InMemory: true, NoSockets: true, Seed: 1, Settings: k, Hooks: hooks}), hooks)
+		hooks.JournalBytes = journalBytes(s.starts)
+		s.attach(start(t, neokv.Config{InMemory: true, NoSockets: true, Seed: 1, Settings: k, Hooks: &hooks}), &hooks)
 		s.lives = make([]atomic.Uint64, len(s.nodes))
 		c := s.newCaller(1)
 		defer c.close()

@@ -18,7 +18,6 @@ import (
 	"neokv.dev/neokv/internal/keys"
 	"neokv.dev/neokv/internal/region"
 	"neokv.dev/neokv/internal/seam"
-	"neokv.dev/neokv/internal/store"
 	"neokv.dev/neokv/internal/topology"
 	"neokv.dev/neokv/settings"
 )
@@ -179,7 +178,7 @@ func TestCatchUp(t *testing.T) {
 // left it.
 func TestChecksumTells(t *testing.T) {
 	notShort(t)
-	inBubble(t, store.Faults{}, func(t *testing.T, s *sim, c *caller) {
+	inBubble(t, seam.Hooks{}, func(t *testing.T, s *sim, c *caller) {
 		home, _ := s.leader(1)
 		b := s.others(home)[0].Store().Engine().NewBatch()
 		held, _ := home.Store().Replica(1).Region()

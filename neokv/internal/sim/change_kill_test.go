@@ -11,7 +11,6 @@ import (
 	"neokv.dev/neokv/fault"
 	"neokv.dev/neokv/internal/disk"
 	"neokv.dev/neokv/internal/seam"
-	"neokv.dev/neokv/internal/store"
 )
 
 // TestChangeKills splits a region, or merges it with a neighbour, and kills a store, or all, at each sync from the
@@ -41,7 +40,7 @@ func TestChangeKills(t *testing.T) {
 					sprung := false
 					settings := simSettings()
 					settings.Engine.SharedSync = who.journal
-					inBubbleWith(t, settings, store.Faults{}, func(t *testing.T, s *sim, c *caller) {
+					inBubbleWith(t, settings, seam.Hooks{}, func(t *testing.T, s *sim, c *caller) {
 						sprung = s.killChanging(t, change, who.name, who.journal, k)
 					})
 					if !sprung {

@@ -6,14 +6,14 @@ import (
 	"time"
 
 	"neokv.dev/neokv/internal/keys"
-	"neokv.dev/neokv/internal/store"
+	"neokv.dev/neokv/internal/seam"
 )
 
 // TestSweeps: a region knows that it has held collections as long as it holds any, deleted or expiring ones included,
 // and forgets it soon after the last one.
 func TestSweeps(t *testing.T) {
 	notShort(t)
-	inBubble(t, store.Faults{}, func(t *testing.T, s *sim, _ *caller) {
+	inBubble(t, seam.Hooks{}, func(t *testing.T, s *sim, _ *caller) {
 		at := s.session(t, s.leads(t))
 		const strings = 3000 // more than one step of a sweep looks at
 		for i := range strings {
@@ -78,7 +78,7 @@ func (s *sim) onAll(t *testing.T, when string, wrong func(content [][]byte, stat
 // region forgets them when none is left.
 func TestLegacyStrings(t *testing.T) {
 	notShort(t)
-	inBubble(t, store.Faults{}, func(t *testing.T, s *sim, _ *caller) {
+	inBubble(t, seam.Hooks{}, func(t *testing.T, s *sim, _ *caller) {
 		at := s.session(t, s.leads(t))
 		expect := func(want string, args ...string) {
 			t.Helper()

@@ -10,7 +10,6 @@ import (
 	pb "github.com/lni/dragonboat/v4/raftpb"
 
 	"neokv.dev/neokv/internal/seam"
-	"neokv.dev/neokv/internal/store"
 	"neokv.dev/neokv/internal/topology"
 )
 
@@ -18,7 +17,7 @@ import (
 // quorum. The store serves the commands of the other region though their turn comes after the deadline, and answers
 // all of it within the deadline.
 func TestPipelineAcrossACutLeader(t *testing.T) {
-	inBubble(t, store.Faults{}, func(t *testing.T, s *sim, _ *caller) {
+	inBubble(t, seam.Hooks{}, func(t *testing.T, s *sim, _ *caller) {
 		home := s.nodes[0]
 		for r := range simRegions {
 			s.move(topology.RegionID(r+1), home)
@@ -60,7 +59,7 @@ func TestPipelineOnAStuckLeader(t *testing.T) {
 	const wait = 100 * time.Millisecond
 	short := simSettings()
 	short.Redis.LeaderlessWait = wait
-	inBubbleWith(t, short, store.Faults{}, func(t *testing.T, s *sim, _ *caller) {
+	inBubbleWith(t, short, seam.Hooks{}, func(t *testing.T, s *sim, _ *caller) {
 		home, _ := s.leader(1)
 		key := "r{" + regionTags[0] + "}"
 		time.Sleep(time.Second)
@@ -87,7 +86,7 @@ func TestPipelineOnAStuckLeader(t *testing.T) {
 
 // TestCutOffStore asks a store that is cut off from all others, and then one that is cut off from the leader only.
 func TestCutOffStore(t *testing.T) {
-	inBubble(t, store.Faults{}, func(t *testing.T, s *sim, _ *caller) {
+	inBubble(t, seam.Hooks{}, func(t *testing.T, s *sim, _ *caller) {
 		key := "r{" + regionTags[0] + "}"
 		for i := range 3 {
 			s.move(1, s.nodes[i])
@@ -133,7 +132,7 @@ func TestCutOffStore(t *testing.T) {
 // TestDeadLeaderOfMeta kills the store that leads meta: the others take it for dead, although the next leader of meta
 // has never heard of it, and for alive when it is back.
 func TestDeadLeaderOfMeta(t *testing.T) {
-	inBubble(t, store.Faults{}, func(t *testing.T, s *sim, _ *caller) {
+	inBubble(t, seam.Hooks{}, func(t *testing.T, s *sim, _ *caller) {
 		for _, victim := range s.nodes { // one of them leads meta
 			all := func(alive bool) {
 				t.Helper()
@@ -162,7 +161,7 @@ func TestCloseWithoutQuorum(t *testing.T) {
 	notShort(t)
 	late := simSettings()
 	late.Raft.ElectionTicks = 100 // the leader does not step down during the test
-	inBubbleWith(t, late, store.Faults{}, func(t *testing.T, s *sim, _ *caller) {
+	inBubbleWith(t, late, seam.Hooks{}, func(t *testing.T, s *sim, _ *caller) {
 		home, _ := s.leader(1)
 		key := "r{" + regionTags[0] + "}"
 		time.Sleep(3 * time.Second) // leases end

@@ -9,7 +9,6 @@ import (
 
 	"neokv.dev/neokv"
 	"neokv.dev/neokv/internal/seam"
-	"neokv.dev/neokv/internal/store"
 )
 
 // TestSyncBeforeAcknowledgement counts syncs in the file systems: before each SET of a single client is acknowledged,
@@ -17,21 +16,20 @@ import (
 func TestSyncBeforeAcknowledgement(t *testing.T) {
 	notShort(t)
 	const writes = 100
-	if lacking := countUnsynced(t, store.Faults{}, writes); lacking > 0 {
+	if lacking := countUnsynced(t, seam.Hooks{}, writes); lacking > 0 {
 		t.Errorf("%d of %d writes were acknowledged without a sync on a majority of stores", lacking, writes)
 	}
-	var f store.Faults
-	f.Log.NoSync = true
-	if lacking := countUnsynced(t, f, writes); lacking < writes*9/10 {
+	var hooks seam.Hooks
+	hooks.Store.Log.NoSync = true
+	if lacking := countUnsynced(t, hooks, writes); lacking < writes*9/10 {
 		t.Errorf("without syncs of the log: only %d of %d writes found to be acknowledged without", lacking, writes)
 	}
 }
 
 // countUnsynced returns how many writes were acknowledged before two of three stores had completed a sync.
-func countUnsynced(t *testing.T, f store.Faults, writes int) (lacking int) {
+func countUnsynced(t *testing.T, hooks seam.Hooks, writes int) (lacking int) {
 	t.Helper()
-	hooks := &seam.Hooks{Store: f}
-	c := start(t, neokv.Config{Dir: t.TempDir(), Settings: simSettings(), Hooks: hooks})
+	c := start(t, neokv.Config{Dir: t.TempDir(), Settings: simSettings(), Hooks: &hooks})
 	user := &caller{h: newHistory(io.Discard), addrs: c.Addrs(), dial: dialTCP, random: rand.New(rand.NewPCG(1, 1))}
 	defer user.close()
 	var completed [3]atomic.Int64 // by store; a sync of the journal counts for each store that it served

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"neokv.dev/neokv/internal/store"
+	"neokv.dev/neokv/internal/seam"
 	"neokv.dev/neokv/settings"
 )
 
@@ -16,7 +16,7 @@ import (
 // keys stay. Then the cleaner proposes nothing.
 func TestExpiredKeysVanish(t *testing.T) {
 	notShort(t)
-	inBubble(t, store.Faults{}, func(t *testing.T, s *sim, _ *caller) {
+	inBubble(t, seam.Hooks{}, func(t *testing.T, s *sim, _ *caller) {
 		const expiring, staying = 400, 100
 		at := s.session(t, s.leads(t))
 		for i := range expiring {
@@ -50,7 +50,7 @@ func TestCleanerRounds(t *testing.T) {
 	notShort(t)
 	k := simSettings()
 	k.Redis.ExpireSample, k.Redis.ExpireKeys, k.Redis.ExpireInterval = 0, 100, 5*time.Second
-	inBubbleWith(t, k, store.Faults{}, func(t *testing.T, s *sim, _ *caller) {
+	inBubbleWith(t, k, seam.Hooks{}, func(t *testing.T, s *sim, _ *caller) {
 		const n = 350
 		at := s.session(t, s.leads(t))
 		for i := range n {
@@ -74,7 +74,7 @@ func TestManyExpiredKeysGiveSpaceBack(t *testing.T) {
 	k := simSettings()
 	// No memtable is full, and no log is cut, so neither is a reason to flush.
 	k.Engine.MemtableSize, k.Raft.SnapshotEntries = 96<<20, 1_000_000
-	inBubbleWith(t, k, store.Faults{}, func(t *testing.T, s *sim, _ *caller) {
+	inBubbleWith(t, k, seam.Hooks{}, func(t *testing.T, s *sim, _ *caller) {
 		const n = 12_000
 		at := s.session(t, s.leads(t))
 		flushes := func() (all []int64) {
@@ -116,7 +116,7 @@ func TestExpirySwitchedOff(t *testing.T) {
 	never.Redis.ExpireSample, never.Redis.ExpireInterval = 0, 0
 	for name, k := range map[string]*settings.Settings{"settings": never, "switch": simSettings()} {
 		t.Run(name, func(t *testing.T) {
-			inBubbleWith(t, k, store.Faults{}, func(t *testing.T, s *sim, _ *caller) {
+			inBubbleWith(t, k, seam.Hooks{}, func(t *testing.T, s *sim, _ *caller) {
 				at := s.session(t, s.leads(t))
 				set := func(on string) {
 					if got := at.ask("DEBUG", "SET-ACTIVE-EXPIRE", on); got != "OK" {

@@ -4,18 +4,18 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"neokv.dev/neokv/internal/store"
+	"neokv.dev/neokv/internal/seam"
 	"neokv.dev/neokv/internal/topology"
 )
 
 // skewClocks makes the clocks of stores disagree by as much as the seed says; by nothing in one seed of four.
-func (s *sim) skewClocks(f *store.Faults) {
+func (s *sim) skewClocks(h *seam.Hooks) {
 	random := s.random(2)
 	s.h.skew = []time.Duration{0, 50 * time.Millisecond, time.Second, 5 * time.Second}[random.IntN(4)]
 	for i := range s.skews {
 		s.skew(i, random)
 	}
-	f.Region.Skew = func(id topology.StoreID) time.Duration { return time.Duration(s.skews[id-1].Load()) }
+	h.ClockAhead = func(id topology.StoreID) time.Duration { return time.Duration(s.skews[id-1].Load()) }
 }
 
 // skew sets the clock of a store anew.

@@ -5,13 +5,13 @@ import (
 	"testing"
 	"time"
 
-	"neokv.dev/neokv/internal/store"
+	"neokv.dev/neokv/internal/seam"
 	"neokv.dev/neokv/internal/topology"
 )
 
 // TestFollowerReads reads at followers the value that the leader has just acknowledged, with and without READONLY.
 func TestFollowerReads(t *testing.T) {
-	inBubble(t, store.Faults{}, func(t *testing.T, s *sim, _ *caller) {
+	inBubble(t, seam.Hooks{}, func(t *testing.T, s *sim, _ *caller) {
 		const region = topology.RegionID(1)
 		key := "r{" + regionTags[0] + "}"
 		home, _ := s.leader(region)
@@ -68,7 +68,7 @@ func TestFollowerReads(t *testing.T) {
 func TestFollowerReadsAndExpiry(t *testing.T) {
 	k := simSettings()
 	k.Redis.ExpireInterval, k.Redis.ExpireSample = 0, 0 // only readers move the region time
-	inBubbleWith(t, k, store.Faults{}, func(t *testing.T, s *sim, _ *caller) {
+	inBubbleWith(t, k, seam.Hooks{}, func(t *testing.T, s *sim, _ *caller) {
 		key := func(name string) string { return name + "{" + regionTags[0] + "}" }
 		home, _ := s.leader(1)
 		leader := s.session(t, home)
@@ -91,7 +91,7 @@ func TestFollowerReadsAndExpiry(t *testing.T) {
 // TestFollowerReadsAtALeaderChange reads at followers while leadership moves, and while the leader is cut off. The
 // followers hold the reads, and then answer.
 func TestFollowerReadsAtALeaderChange(t *testing.T) {
-	inBubble(t, store.Faults{}, func(t *testing.T, s *sim, _ *caller) {
+	inBubble(t, seam.Hooks{}, func(t *testing.T, s *sim, _ *caller) {
 		const region = topology.RegionID(1)
 		key := "r{" + regionTags[0] + "}"
 		home, _ := s.leader(region)

@@ -12,7 +12,6 @@ import (
 
 	"neokv.dev/neokv/fault"
 	"neokv.dev/neokv/internal/seam"
-	"neokv.dev/neokv/internal/store"
 	"neokv.dev/neokv/internal/topology"
 	"neokv.dev/neokv/internal/transport"
 )
@@ -21,13 +20,13 @@ import (
 const leaderReturn = 5 * time.Second
 
 // inHomes runs a test on a cluster whose leaders return.
-func inHomes(t *testing.T, name string, faults store.Faults, test func(t *testing.T, s *sim)) {
+func inHomes(t *testing.T, name string, hooks seam.Hooks, test func(t *testing.T, s *sim)) {
 	t.Helper()
 	t.Run(name, func(t *testing.T) {
 		k := simSettings()
 		k.Raft.LeaderReturn = leaderReturn
 		k.Raft.SnapshotEntries = 10000 // a store that is behind gets no snapshot
-		inBubbleWith(t, k, faults, func(t *testing.T, s *sim, _ *caller) { test(t, s) })
+		inBubbleWith(t, k, hooks, func(t *testing.T, s *sim, _ *caller) { test(t, s) })
 	})
 }
 
@@ -149,7 +148,7 @@ func (s *sim) electionTime() time.Duration {
 // been well for raft.leader_return. Then leaders are where they were at the boot, and a client that writes all the time
 // sees no error, and no write that takes as long as an election.
 func TestLeadersReturn(t *testing.T) {
-	inHomes(t, "", store.Faults{}, func(t *testing.T, s *sim) {
+	inHomes(t, "", seam.Hooks{}, func(t *testing.T, s *sim) {
 		if got, want := s.leaders(), s.atHome(); got != want {
 			t.Fatalf("leaders at the boot: %d; want %d", got, want)
 		}
@@ -182,7 +181,7 @@ func TestLeadersReturn(t *testing.T) {
 
 // TestLeadersReturnAfterAPause cuts a store off for a moment that meta's leader does not notice. Its regions return.
 func TestLeadersReturnAfterAPause(t *testing.T) {
-	inHomes(t, "", store.Faults{}, func(t *testing.T, s *sim) {
+	inHomes(t, "", seam.Hooks{}, func(t *testing.T, s *sim) {
 		home := s.home(1)
 		s.link(false, true, true, home, s.others(home)...)
 		s.untilElected(t, home)
@@ -199,7 +198,7 @@ func TestLeadersStay(t *testing.T) {
 	const long = 30 * time.Second
 
 	t.Run("switched off", func(t *testing.T) {
-		inBubble(t, store.Faults{}, func(t *testing.T, s *sim, _ *caller) {
+		inBubble(t, seam.Hooks{}, func(t *testing.T, s *sim, _ *caller) {
 			s.lose(t, s.home(1))
 			before := s.leaders()
 			time.Sleep(2 * time.Minute)
@@ -209,7 +208,7 @@ func TestLeadersStay(t *testing.T) {
 		})
 	})
 
-	inHomes(t, "pinned", store.Faults{}, func(t *testing.T, s *sim) {
+	inHomes(t, "pinned", seam.Hooks{}, func(t *testing.T, s *sim) {
 		do := func(text string) {
 			t.Helper()
 			f, err := fault.Parse(text)
@@ -259,12 +258,13 @@ func TestLeadersStay(t *testing.T) {
 
 	for _, busy := range []bool{true, false} {
 		var h hang
-		faults := store.Faults{BeforeSave: func(id topology.StoreID) {
+		var hooks seam.Hooks
+		hooks.Store.BeforeSave = func(id topology.StoreID) {
 			if id == 1 {
 				h.pass()
 			}
-		}}
-		inHomes(t, fmt.Sprint("the disk of the home hangs, writes ", busy), faults, func(t *testing.T, s *sim) {
+		}
+		inHomes(t, fmt.Sprint("the disk of the home hangs, writes ", busy), hooks, func(t *testing.T, s *sim) {
 			defer h.release()
 			home := s.home(1)
 			s.lose(t, home)
@@ -295,7 +295,7 @@ func TestLeadersStay(t *testing.T) {
 		})
 	}
 
-	inHomes(t, "the home is behind", store.Faults{}, func(t *testing.T, s *sim) {
+	inHomes(t, "the home is behind", seam.Hooks{}, func(t *testing.T, s *sim) {
 		home := s.home(1)
 		s.lose(t, home)
 		s.fate(func(m *pb.Message) transport.Fate {
@@ -316,7 +316,7 @@ func TestLeadersStay(t *testing.T) {
 		until(t, "leaders as at the boot", func() bool { return s.leaders() == s.atHome() })
 	})
 
-	inHomes(t, "hand-overs fail", store.Faults{}, func(t *testing.T, s *sim) {
+	inHomes(t, "hand-overs fail", seam.Hooks{}, func(t *testing.T, s *sim) {
 		watch := s.handovers()
 		watch.lose(true)
 		s.lose(t, s.home(2)) // it has no other region
@@ -326,7 +326,7 @@ func TestLeadersStay(t *testing.T) {
 		until(t, "leaders as at the boot", func() bool { return s.leaders() == s.atHome() })
 	})
 
-	inHomes(t, "the home loses the region again", store.Faults{}, func(t *testing.T, s *sim) {
+	inHomes(t, "the home loses the region again", seam.Hooks{}, func(t *testing.T, s *sim) {
 		watch := s.handovers()
 		var lost, back []time.Time
 		for range 6 {
@@ -379,14 +379,14 @@ func wantWaits(t *testing.T, at []time.Time, seconds ...int) {
 func TestHandOverToABusyReplica(t *testing.T) {
 	const busyFor = 20 * time.Millisecond
 	var armed, busy atomic.Bool
-	var faults store.Faults
-	faults.Region.Observe = func(at topology.StoreID, r topology.RegionID, _, _ uint64, _ []byte, _ error) {
+	var hooks seam.Hooks
+	hooks.Store.Region.Observe = func(at topology.StoreID, r topology.RegionID, _, _ uint64, _ []byte, _ error) {
 		if at == 2 && r == 1 && armed.CompareAndSwap(true, false) {
 			busy.Store(true)
 			time.Sleep(busyFor)
 		}
 	}
-	inBubble(t, faults, func(t *testing.T, s *sim, c *caller) {
+	inBubble(t, hooks, func(t *testing.T, s *sim, c *caller) {
 		s.move(1, s.nodes[0])
 		time.Sleep(time.Second)
 		armed.Store(true)

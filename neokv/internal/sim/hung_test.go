@@ -14,7 +14,6 @@ import (
 
 	"neokv.dev/neokv/internal/route"
 	"neokv.dev/neokv/internal/seam"
-	"neokv.dev/neokv/internal/store"
 	"neokv.dev/neokv/internal/topology"
 )
 
@@ -53,14 +52,14 @@ func TestHung(t *testing.T) {
 	for _, x := range []struct {
 		name string
 		set  string // the reply to a SET
-		seam func(f *store.Faults, stuck *atomic.Uint32, h *hang)
+		hold func(hooks *seam.Hooks, stuck *atomic.Uint32, h *hang)
 	}{
 		{"sync", "write outcome unknown: ...", nil},
-		{"propose", "write outcome unknown: ...", func(f *store.Faults, _ *atomic.Uint32, h *hang) {
-			f.Region.BeforeWrite = func(topology.RegionID, uint64) { h.pass() }
+		{"propose", "write outcome unknown: ...", func(hooks *seam.Hooks, _ *atomic.Uint32, h *hang) {
+			hooks.Store.Region.BeforeWrite = func(topology.RegionID, uint64) { h.pass() }
 		}},
-		{"apply", "write outcome unknown: ...", func(f *store.Faults, stuck *atomic.Uint32, h *hang) {
-			f.Region.Observe = func(at topology.StoreID, _ topology.RegionID, _, _ uint64, _ []byte, _ error) {
+		{"apply", "write outcome unknown: ...", func(hooks *seam.Hooks, stuck *atomic.Uint32, h *hang) {
+			hooks.Store.Region.Observe = func(at topology.StoreID, _ topology.RegionID, _, _ uint64, _ []byte, _ error) {
 				if uint32(at) == stuck.Load() {
 					h.pass()
 				}
@@ -70,11 +69,11 @@ func TestHung(t *testing.T) {
 		t.Run(x.name, func(t *testing.T) {
 			var h hang
 			var stuck atomic.Uint32
-			var faults store.Faults
-			if x.seam != nil {
-				x.seam(&faults, &stuck, &h)
+			var hooks seam.Hooks
+			if x.hold != nil {
+				x.hold(&hooks, &stuck, &h)
 			}
-			inBubble(t, faults, func(t *testing.T, s *sim, c *caller) {
+			inBubble(t, hooks, func(t *testing.T, s *sim, c *caller) {
 				defer h.release()
 				home := s.nodes[0]
 				for r := range simRegions {
@@ -82,7 +81,7 @@ func TestHung(t *testing.T) {
 				}
 				stuck.Store(uint32(home.ID()))
 				time.Sleep(time.Second)
-				if x.seam == nil {
+				if x.hold == nil {
 					home.FS().BeforeSync(func(int64) { h.pass() })
 				}
 				testHung(t, s, &h, home, x.set)
@@ -186,12 +185,13 @@ func testHung(t *testing.T, s *sim, h *hang, home seam.StorePlace, unknown strin
 // at once.
 func TestHungLeaderOfMeta(t *testing.T) {
 	var h hang
-	faults := store.Faults{BeforeSave: func(id topology.StoreID) {
+	var hooks seam.Hooks
+	hooks.Store.BeforeSave = func(id topology.StoreID) {
 		if id == 1 { // it leads meta at the boot
 			h.pass()
 		}
-	}}
-	inBubble(t, faults, func(t *testing.T, s *sim, _ *caller) {
+	}
+	inBubble(t, hooks, func(t *testing.T, s *sim, _ *caller) {
 		defer h.release()
 		h.shut()
 		s.untilElected(t, s.nodes[0])
@@ -215,13 +215,13 @@ func TestHungLeaderOfMeta(t *testing.T) {
 // all the time, so every command is served.
 func TestSlowPipeline(t *testing.T) {
 	var slow atomic.Bool
-	var faults store.Faults
-	faults.Region.Observe = func(topology.StoreID, topology.RegionID, uint64, uint64, []byte, error) {
+	var hooks seam.Hooks
+	hooks.Store.Region.Observe = func(topology.StoreID, topology.RegionID, uint64, uint64, []byte, error) {
 		if slow.Load() {
 			time.Sleep(700 * time.Millisecond)
 		}
 	}
-	inBubble(t, faults, func(t *testing.T, s *sim, c *caller) {
+	inBubble(t, hooks, func(t *testing.T, s *sim, c *caller) {
 		key := "k{" + regionTags[0] + "}"
 		if _, err := c.do(set, key, "v"); err != nil { // the region has a leader now
 			t.Fatal(err)
@@ -257,7 +257,7 @@ func TestHungRead(t *testing.T) {
 	const patience, values = 5 * time.Second, 300
 	k := simSettings()
 	k.Engine.RowCache = 0
-	inBubbleWith(t, k, store.Faults{}, func(t *testing.T, s *sim, _ *caller) {
+	inBubbleWith(t, k, seam.Hooks{}, func(t *testing.T, s *sim, _ *caller) {
 		var h hang
 		defer h.release()
 		home := s.nodes[0]

@@ -5,14 +5,13 @@ import (
 	"time"
 
 	"neokv.dev/neokv/internal/seam"
-	"neokv.dev/neokv/internal/store"
 	"neokv.dev/neokv/internal/topology"
 )
 
 // TestLeaseReads: a leader serves reads under its lease without a round, until its leadership ends. The next leader
 // does the same.
 func TestLeaseReads(t *testing.T) {
-	inBubble(t, store.Faults{}, func(t *testing.T, s *sim, c *caller) {
+	inBubble(t, seam.Hooks{}, func(t *testing.T, s *sim, c *caller) {
 		const region, reads = topology.RegionID(1), 200
 		key := "r{" + regionTags[0] + "}"
 		home, _ := s.leader(region)
@@ -62,14 +61,14 @@ func TestLeaseReads(t *testing.T) {
 func TestExpiryBehindASlowClock(t *testing.T) {
 	notShort(t)
 	const fast, region = topology.StoreID(2), topology.RegionID(1)
-	var faults store.Faults
-	faults.Region.Skew = func(s topology.StoreID) time.Duration {
+	var hooks seam.Hooks
+	hooks.ClockAhead = func(s topology.StoreID) time.Duration {
 		if s == fast {
 			return time.Minute
 		}
 		return 0
 	}
-	inBubble(t, faults, func(t *testing.T, s *sim, _ *caller) {
+	inBubble(t, hooks, func(t *testing.T, s *sim, _ *caller) {
 		home, slow := s.nodes[fast-1], s.others(s.nodes[fast-1])
 		s.move(region, home)
 		key := func(name string) string { return name + "{" + regionTags[0] + "}" }

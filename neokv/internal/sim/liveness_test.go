@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"neokv.dev/neokv/internal/store"
+	"neokv.dev/neokv/internal/seam"
 	"neokv.dev/neokv/internal/topology"
 )
 
@@ -24,8 +24,9 @@ func TestServes(t *testing.T) {
 	} {
 		t.Run(x.name, func(t *testing.T) {
 			var until atomic.Int64 // Unix ns
-			faults := store.Faults{BeforeSave: func(topology.StoreID) { time.Sleep(time.Until(time.Unix(0, until.Load()))) }}
-			inBubble(t, faults, func(t *testing.T, s *sim, _ *caller) {
+			var hooks seam.Hooks
+			hooks.Store.BeforeSave = func(topology.StoreID) { time.Sleep(time.Until(time.Unix(0, until.Load()))) }
+			inBubble(t, hooks, func(t *testing.T, s *sim, _ *caller) {
 				s.real = x.real
 				until.Store(time.Now().Add(x.hangs).UnixNano())
 				if err := s.serves(); (err == nil) != x.served {

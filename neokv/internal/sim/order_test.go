@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"neokv.dev/neokv/internal/store"
+	"neokv.dev/neokv/internal/seam"
 )
 
 // TestOrderSurvivesHolding pipelines appends to one key through transfers, cuts and elections. The appends of a
@@ -20,7 +20,7 @@ func TestOrderSurvivesHolding(t *testing.T) {
 	cut := simSettings()
 	cut.Raft.BatchMaxOps, cut.Raft.MaxInflight = 4, 2 // so that a pipeline takes several entries
 	for seed := uint64(1); seed <= 20; seed++ {
-		inBubbleWith(t, cut, store.Faults{}, func(t *testing.T, s *sim, _ *caller) {
+		inBubbleWith(t, cut, seam.Hooks{}, func(t *testing.T, s *sim, _ *caller) {
 			s.seed = seed
 			random := s.random(7)
 			key := "r{" + regionTags[0] + "}"

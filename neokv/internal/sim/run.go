@@ -156,7 +156,7 @@ func (s *sim) run(p plan, planted bool, d time.Duration) {
 		p.mistake.plant(hooks)
 	}
 	if p.skewed {
-		s.skewClocks(&hooks.Store)
+		s.skewClocks(hooks)
 	}
 	s.h.skew += clocksOf(p.schedule)
 	s.slowDisks(&hooks.Store)

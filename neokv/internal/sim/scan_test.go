@@ -16,7 +16,7 @@ import (
 
 	"neokv.dev/neokv"
 	"neokv.dev/neokv/internal/redis/redistest"
-	"neokv.dev/neokv/internal/store"
+	"neokv.dev/neokv/internal/seam"
 	"neokv.dev/neokv/internal/topology"
 )
 
@@ -159,7 +159,7 @@ func (x *scanner) churn(random *rand.Rand, stop <-chan struct{}) {
 func TestScanWhileLeadersMove(t *testing.T) {
 	for seed := range uint64(3) {
 		t.Run(fmt.Sprintf("seed%d", seed), func(t *testing.T) {
-			inBubble(t, store.Faults{}, func(t *testing.T, s *sim, _ *caller) {
+			inBubble(t, seam.Hooks{}, func(t *testing.T, s *sim, _ *caller) {
 				const pinned = topology.RegionID(2) // its leader does not move; it has one of the large slots
 				home, _ := s.leader(pinned)
 				proxy := &scanner{t, func() (net.Conn, error) { return s.c.Dial(t.Context(), s.c.ProxyAddr()) }}
@@ -292,7 +292,7 @@ func TestScanGoesOnAfterRestart(t *testing.T) {
 // been written to since the last count.
 func TestKeysAreCountedOnce(t *testing.T) {
 	notShort(t)
-	inBubble(t, store.Faults{}, func(t *testing.T, s *sim, _ *caller) {
+	inBubble(t, seam.Hooks{}, func(t *testing.T, s *sim, _ *caller) {
 		x := &scanner{t, func() (net.Conn, error) { return s.c.Dial(t.Context(), s.c.ProxyAddr()) }}
 		reads := func() (n uint64) {
 			for _, node := range s.nodes {

@@ -13,7 +13,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"neokv.dev/neokv/internal/disk"
-	"neokv.dev/neokv/internal/store"
+	"neokv.dev/neokv/internal/seam"
 	"neokv.dev/neokv/internal/topology"
 )
 
@@ -46,7 +46,7 @@ func TestSnapshotKills(t *testing.T) {
 						t.Parallel()
 						for k := lane*step + 1; !t.Failed(); k += lanes * step {
 							sprung := false
-							inBubble(t, store.Faults{}, func(t *testing.T, s *sim, c *caller) {
+							inBubble(t, seam.Hooks{}, func(t *testing.T, s *sim, c *caller) {
 								found := map[string]bool{}
 								early, behind := 0, uint64(0)
 								if sprung, early, behind = s.killCatchingUp(t, c, whose.sends, k, found); !sprung {
@@ -186,7 +186,7 @@ func TestSnapshotDamaged(t *testing.T) {
 	stopped, unharmed := 0, 0
 	for k := int64(4); k < 400 && !t.Failed(); k += 7 {
 		sprung := false
-		inBubble(t, store.Faults{}, func(t *testing.T, s *sim, c *caller) {
+		inBubble(t, seam.Hooks{}, func(t *testing.T, s *sim, c *caller) {
 			s.epochs = []string{""}
 			victim := s.nodes[2]
 			if err := s.away(c, victim, 60); err != nil {

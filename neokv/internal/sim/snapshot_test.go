@@ -17,7 +17,6 @@ import (
 	"neokv.dev/neokv/internal/engine"
 	"neokv.dev/neokv/internal/keys"
 	"neokv.dev/neokv/internal/seam"
-	"neokv.dev/neokv/internal/store"
 	"neokv.dev/neokv/internal/topology"
 )
 
@@ -69,9 +68,9 @@ func (s *sim) healed(t *testing.T, c *caller) error {
 func TestDifferenceBeforeASnapshot(t *testing.T) {
 	k := simSettings()
 	k.Raft.ReadSets = false // a read set would tell the followers what SPOP took
-	var faults store.Faults
-	faults.Region.MapOrder = true
-	inBubbleWith(t, k, faults, func(t *testing.T, s *sim, c *caller) {
+	var hooks seam.Hooks
+	hooks.Store.Region.MapOrder = true
+	inBubbleWith(t, k, hooks, func(t *testing.T, s *sim, c *caller) {
 		leader, _ := s.leader(1)
 		at := s.session(t, leader)
 		for i := range 100 {
@@ -97,15 +96,15 @@ func TestDifferenceBeforeASnapshot(t *testing.T) {
 func TestPayloadThatDiffers(t *testing.T) {
 	notShort(t)
 	var witness atomic.Pointer[sim]
-	var faults store.Faults
-	faults.Region.Observe = func(
+	var hooks seam.Hooks
+	hooks.Store.Region.Observe = func(
 		st topology.StoreID, r topology.RegionID, index, tag uint64, payload []byte, refusal error,
 	) {
 		if s := witness.Load(); s != nil {
 			s.observe(st, r, index, tag, payload, refusal)
 		}
 	}
-	inBubble(t, faults, func(t *testing.T, s *sim, c *caller) {
+	inBubble(t, hooks, func(t *testing.T, s *sim, c *caller) {
 		s.entries = make(map[topology.RegionID]map[uint64]appliedEntry)
 		witness.Store(s)
 		leader, _ := s.leader(1)
@@ -144,7 +143,7 @@ func TestPayloadThatDiffers(t *testing.T) {
 func TestSnapshotBySize(t *testing.T) {
 	k := simSettings()
 	k.Raft.SnapshotEntries, k.Raft.SnapshotBytes, k.Raft.CompactionOverhead = 1_000_000, 64<<10, 5
-	inBubbleWith(t, k, store.Faults{}, func(t *testing.T, s *sim, c *caller) {
+	inBubbleWith(t, k, seam.Hooks{}, func(t *testing.T, s *sim, c *caller) {
 		s.epochs = []string{""}
 		victim := s.nodes[2]
 		s.kill(100, s.random(1), victim)
@@ -178,7 +177,7 @@ func TestLogsAtRest(t *testing.T) {
 	notShort(t)
 	k := simSettings()
 	k.Raft.SnapshotEntries, k.Raft.CompactionOverhead = 10_000, 2000
-	inBubbleWith(t, k, store.Faults{}, func(t *testing.T, s *sim, c *caller) {
+	inBubbleWith(t, k, seam.Hooks{}, func(t *testing.T, s *sim, c *caller) {
 		at := s.session(t, s.leads(t))
 		rng := rand.New(rand.NewPCG(1, 1))
 		logs := func() (low, high uint64) {

@@ -10,7 +10,7 @@ import (
 
 	"neokv.dev/neokv"
 	"neokv.dev/neokv/fault"
-	"neokv.dev/neokv/internal/store"
+	"neokv.dev/neokv/internal/seam"
 	"neokv.dev/neokv/internal/topology"
 )
 
@@ -18,7 +18,7 @@ import (
 func TestFullDisks(t *testing.T) {
 	k := simSettings()
 	k.Raft.LeaderReturn = leaderReturn
-	inBubbleWith(t, k, store.Faults{}, func(t *testing.T, s *sim, _ *caller) {
+	inBubbleWith(t, k, seam.Hooks{}, func(t *testing.T, s *sim, _ *caller) {
 		disk := func(store int, d fault.Drive) {
 			t.Helper()
 			err := s.c.Inject(context.Background(), fault.Fault{Verb: fault.Disk, Stores: []int{store}, Disk: d})

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"neokv.dev/neokv/internal/store"
+	"neokv.dev/neokv/internal/seam"
 	"neokv.dev/neokv/internal/topology"
 )
 
@@ -19,9 +19,9 @@ func TestStalledDisk(t *testing.T) {
 
 func testStalledDisk(t *testing.T, rest time.Duration) {
 	var until atomic.Int64 // Unix ns
-	var faults store.Faults
-	faults.Log.BeforeSync = func() { time.Sleep(time.Until(time.Unix(0, until.Load()))) }
-	inBubble(t, faults, func(t *testing.T, s *sim, _ *caller) {
+	var hooks seam.Hooks
+	hooks.Store.Log.BeforeSync = func() { time.Sleep(time.Until(time.Unix(0, until.Load()))) }
+	inBubble(t, hooks, func(t *testing.T, s *sim, _ *caller) {
 		changes := func() (n uint64) {
 			for _, node := range s.nodes {
 				for _, r := range node.Store().Counters().Regions {
@@ -58,13 +58,13 @@ func testStalledDisk(t *testing.T, rest time.Duration) {
 func TestSlowDisk(t *testing.T) {
 	notShort(t)
 	var slow atomic.Bool
-	var faults store.Faults
-	faults.Log.BeforeSync = func() {
+	var hooks seam.Hooks
+	hooks.Store.Log.BeforeSync = func() {
 		if slow.Load() {
 			time.Sleep(200 * time.Millisecond)
 		}
 	}
-	inBubble(t, faults, func(t *testing.T, s *sim, _ *caller) {
+	inBubble(t, hooks, func(t *testing.T, s *sim, _ *caller) {
 		_, _, stop := s.writers()
 		time.Sleep(time.Second)
 		slow.Store(true)

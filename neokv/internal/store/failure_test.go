@@ -123,7 +123,7 @@ func TestStopWhileProposing(t *testing.T) {
 	var once sync.Once
 	closed := make(chan struct{})
 	store, r = alone(t, func(o *Options) {
-		o.Faults.Region.Skew = func(topology.StoreID) time.Duration {
+		o.ClockAhead = func() time.Duration {
 			if armed.Load() {
 				once.Do(func() {
 					go func() {

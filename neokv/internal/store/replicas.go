@@ -140,7 +140,7 @@ func (s *Store) newReplica(o *ownedRegion) *region.Replica {
 	return region.New(region.Options{
 		Region: o.region(), Index: s.index(), Store: s.o.ID, Replica: o.record.ID, Engine: s.engine, Host: s.host,
 		Knobs: s.o.Settings.Raft, Incarnation: s.incarnation(), Failed: s.o.FS.Failed,
-		Fence: s.o.FS.Fence, OldestRead: s.o.FS.OldestRead, Changed: s.leadingChanged,
+		Fence: s.o.FS.Fence, ClockAhead: s.o.ClockAhead, OldestRead: s.o.FS.OldestRead, Changed: s.leadingChanged,
 		OnServe: s.o.OnServe, OnBounds: s.boundsChanged, Beside: beside{s},
 		Counters: s.counters.of(o.id), Sampler: s.sampler, PopMemory: &s.popped, Faults: s.o.Faults.Region,
 	})

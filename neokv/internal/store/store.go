@@ -55,6 +55,8 @@ type Options struct {
 	// lead a region campaigns at once.
 	Booting bool
 	Rand    *rand.Rand
+	// ClockAhead returns how far the store's clock is ahead of the machine's, negative if behind. nil: they agree.
+	ClockAhead func() time.Duration
 	// Pinned reports whether a region stays with the leader that it has: see home.go. It must not block. nil: none does.
 	Pinned func(topology.RegionID) bool
 	// OnServe is called when the store's replica of a region begins to serve as its leader. It must not block. nil: not
