@@ -103,7 +103,7 @@ func (n *storePlace) open(booting bool) (*store.Store, error) {
 	return store.Open(store.Options{
 		ID: n.id, FS: fs, Dir: n.dir, WALDir: n.walDir, Network: c.network, Settings: c.settings, Host: host,
 		Port: number, Cluster: n.cluster, Initial: n.initial, Booting: booting, Rand: random,
-		ClockAhead: n.clockAhead, Faults: c.hooks.Store, Pinned: c.pinned, OnFail: func(err error) { n.fail(fs, err) },
+		ClockAhead: n.clockAhead, Faults: c.hooks.Faults, Hooks: c.hooks.Store, Pinned: c.pinned, OnFail: func(err error) { n.fail(fs, err) },
 		OnChange: func(text string) { c.event("%s", text) },
 		OnServe:  func(r topology.RegionID, term uint64) { c.event("region %d: store %d leads, term %d", r, n.id, term) },
 	})

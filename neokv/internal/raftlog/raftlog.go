@@ -41,6 +41,11 @@ type Options struct {
 	Fence func(error)
 	// Stalls notes the rounds that are synced; nil if nobody asks.
 	Stalls *Stalls
+	// Store is the store whose log it is, for BeforeSave and BeforeSync.
+	Store topology.StoreID
+	// Tests make the disk slow by functions that block. BeforeSave is called before anything of a round is written, while
+	// no lock is held, and BeforeSync before a round is committed with a sync. nil: not called.
+	BeforeSave, BeforeSync func(topology.StoreID)
 	// Faults are planted mistakes.
 	Faults Faults
 }
@@ -49,10 +54,6 @@ type Options struct {
 type Faults struct {
 	NoSync   bool // what must be durable on return is not synced
 	LateSync bool // every other round is synced with the next one
-	// BeforeSync is no mistake: it makes the disk slow. It runs before each round that is synced.
-	BeforeSync func()
-	// BeforeSave likewise runs before anything is written, while no lock is held.
-	BeforeSave func()
 }
 
 // Log is the log store of all regions of a store. raftio.ILogDB documents most of its methods. All may run
@@ -153,9 +154,9 @@ func (l *Log) SaveRaftState(updates []pb.Update, _ uint64) error {
 		l.pretend(updates)
 		return nil
 	}
-	if f := l.o.Faults.BeforeSave; f != nil {
+	if f := l.o.BeforeSave; f != nil {
 		l.o.Stalls.begin()
-		f()
+		f(l.o.Store)
 		l.o.Stalls.end()
 	}
 	if err := l.save(updates); err != nil {
@@ -216,8 +217,8 @@ func (l *Log) save(updates []pb.Update) error {
 	}
 	l.o.Stalls.begin()
 	defer l.o.Stalls.end()
-	if f := l.o.Faults.BeforeSync; f != nil {
-		f()
+	if f := l.o.BeforeSync; f != nil {
+		f(l.o.Store)
 	}
 	return l.commit(b, !l.o.Faults.LateSync || l.rounds.Load()%2 == 0)
 }

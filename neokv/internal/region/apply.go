@@ -69,7 +69,7 @@ func (m *machine) Open(<-chan struct{}) (uint64, error) {
 		m.state = state
 		m.bound()
 		m.publish()
-		if how := ByStart; m.o.Faults.ObserveBounds != nil {
+		if how := ByStart; m.o.Hooks.BoundsChanged != nil {
 			if state.ApplyIndex == 0 {
 				how = ByJoin
 			}
@@ -298,7 +298,7 @@ func (m *machine) apply(w *redis.Writer, e *sm.Entry) error {
 	}
 	m.counters.AppliedEntries.Add(1)
 	refusal := m.refusal(&h, commands)
-	if f := m.o.Faults.Observe; f != nil {
+	if f := m.o.Hooks.BeforeApply; f != nil {
 		f(m.o.Store, m.o.Region.ID, e.Index, h.term, e.Cmd, refusal)
 	}
 	if refusal != nil {

@@ -331,7 +331,7 @@ func (m *machine) publishChange(how BoundsChange) {
 
 // observeBounds tells a test of the bounds.
 func (m *machine) observeBounds(how BoundsChange) {
-	if f := m.o.Faults.ObserveBounds; f != nil {
+	if f := m.o.Hooks.BoundsChanged; f != nil {
 		f(m.o.Store, m.o.Region.ID, *m.bounds.Load(), how)
 	}
 }

@@ -204,7 +204,7 @@ func (x *proposer) send(b *proposal, term uint64, timeout time.Duration) (*drago
 		return nil, ErrDeadline
 	}
 	base, ahead := x.readAhead(b)
-	if f := x.o.Faults.BeforeWrite; f != nil {
+	if f := x.o.Hooks.BeforePropose; f != nil {
 		f(x.o.Region.ID, term)
 	}
 	now := time.Now()

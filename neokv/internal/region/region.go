@@ -79,33 +79,40 @@ type Options struct {
 	// PopMemory bounds the pop caches of all regions of the store. If nil, the replica has a bound of its own.
 	PopMemory *redis.PopMemory
 	Faults    Faults
+	Hooks     Hooks
 }
 
 // Faults are mistakes that a test plants in a replica, to see that a checker finds them. The zero value plants none.
 type Faults struct {
-	EarlyReply   bool                            // answers a SET when it has been proposed, not applied
-	SplitApply   bool                            // the apply index is committed in a batch of its own
-	TrustLease   bool                            // never checks a lease again once it holds
-	NoReadIndex  bool                            // a follower reads without asking the leader
-	LostRounds   bool                            // read index rounds get no answer, as when dragonboat closes
-	NoTermTag    bool                            // apply accepts entries of every term
-	LazyInstall  bool                            // installs a snapshot with the next entry, when its file is gone
-	SameVersions bool                            // a new leader counts versions from the same base as the last
-	AnyBase      bool                            // apply accepts a read set whatever was applied since it was made
-	KeptRows     bool                            // keeps rows beyond a term, and when others' entries change them
-	AnyBounds    bool                            // apply accepts entries that were made under other bounds
-	KeptLease    bool                            // keeps its lease while it splits
-	EmptyChild   bool                            // a split leaves the child's data to nobody
-	FlushSpace   bool                            // a flush deletes the data of neighbours
-	AnySweep     bool                            // apply accepts a sweep under other bounds, and of both sides of a merge
-	MapOrder     bool                            // a write makes its random choice by the order of a Go map
-	LocalClock   bool                            // readers and apply judge expiry by their store's own clock alone
-	BeforeWrite  func(topology.RegionID, uint64) // runs between reading the term and proposing
-	// Observe is no mistake: it watches. Apply calls it with every entry, and with why the entry has no effect, nil if it
-	// has one. payload is valid until it returns.
-	Observe func(store topology.StoreID, region topology.RegionID, index, tag uint64, payload []byte, refusal error)
-	// ObserveBounds watches, too. It is called when the bounds or the phase have changed, and when a replica starts.
-	ObserveBounds func(store topology.StoreID, region topology.RegionID, b Bounds, how BoundsChange)
+	EarlyReply   bool // answers a SET when it has been proposed, not applied
+	SplitApply   bool // the apply index is committed in a batch of its own
+	TrustLease   bool // never checks a lease again once it holds
+	NoReadIndex  bool // a follower reads without asking the leader
+	LostRounds   bool // read index rounds get no answer, as when dragonboat closes
+	NoTermTag    bool // apply accepts entries of every term
+	LazyInstall  bool // installs a snapshot with the next entry, when its file is gone
+	SameVersions bool // a new leader counts versions from the same base as the last
+	AnyBase      bool // apply accepts a read set whatever was applied since it was made
+	KeptRows     bool // keeps rows beyond a term, and when others' entries change them
+	AnyBounds    bool // apply accepts entries that were made under other bounds
+	KeptLease    bool // keeps its lease while it splits
+	EmptyChild   bool // a split leaves the child's data to nobody
+	FlushSpace   bool // a flush deletes the data of neighbours
+	AnySweep     bool // apply accepts a sweep under other bounds, and of both sides of a merge
+	MapOrder     bool // a write makes its random choice by the order of a Go map
+	LocalClock   bool // readers and apply judge expiry by their store's own clock alone
+}
+
+// Hooks are functions of tests that a replica calls. nil: not called.
+type Hooks struct {
+	// BeforePropose is called when a proposal has been made for a term, just before it is stamped and proposed. It may
+	// block.
+	BeforePropose func(region topology.RegionID, term uint64)
+	// BeforeApply is called with every entry that is about to be applied, and with why the entry has no effect, nil if
+	// it has one. payload is valid until BeforeApply returns. It may block.
+	BeforeApply func(store topology.StoreID, region topology.RegionID, index, tag uint64, payload []byte, refusal error)
+	// BoundsChanged is called when the bounds or the phase have changed, and when a replica starts.
+	BoundsChanged func(store topology.StoreID, region topology.RegionID, b Bounds, how BoundsChange)
 }
 
 // BoundsChange says how a replica has come to its bounds.

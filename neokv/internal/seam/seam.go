@@ -17,8 +17,9 @@ import (
 
 // Hooks belong to one cluster. Their zero value changes nothing.
 type Hooks struct {
-	Store  store.Faults  // of every store
+	Faults store.Faults  // of every store
 	Server server.Faults // of every store and of the proxy
+	Store  store.Hooks   // of every store
 	// ClockAhead returns how far the clock of a store is ahead, beside what faults do to it. nil: not at all.
 	ClockAhead func(topology.StoreID) time.Duration
 	// JournalBytes is the length of a segment of the journal that the stores of a cluster in memory share; 0 for no

@@ -54,10 +54,10 @@ type writeGate struct {
 }
 
 // holdWrites plants the hook of the gate.
-func (s *sim) holdWrites(f *store.Faults) {
+func (s *sim) holdWrites(h *store.Hooks) {
 	g := &writeGate{}
 	s.gate = g
-	f.Region.BeforeWrite = func(region topology.RegionID, term uint64) {
+	h.BeforePropose = func(region topology.RegionID, term uint64) {
 		g.mu.Lock()
 		mine := g.term != 0 && region == g.region && term == g.term
 		if mine {

@@ -16,8 +16,8 @@ type slowDisk struct {
 }
 
 // slowDisks plants the hook that makes disks hang or slow.
-func (s *sim) slowDisks(f *store.Faults) {
-	f.BeforeSave = func(id topology.StoreID) {
+func (s *sim) slowDisks(h *store.Hooks) {
+	h.BeforeSave = func(id topology.StoreID) {
 		d := &s.disks[id-1]
 		time.Sleep(time.Duration(d.each.Load()))
 		for left := time.Duration(1); left > 0; { // it may come to its end early

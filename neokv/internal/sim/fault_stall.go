@@ -13,10 +13,10 @@ const stallPhrase = "stall writes"
 
 // stallWrites plants the hook that lets one write of a hundred wait between reading the term and being proposed, as
 // its goroutine may when the machine is busy.
-func (s *sim) stallWrites(f *store.Faults) {
+func (s *sim) stallWrites(h *store.Hooks) {
 	var mu sync.Mutex
 	random := s.random(11)
-	f.Region.BeforeWrite = func(topology.RegionID, uint64) {
+	h.BeforePropose = func(topology.RegionID, uint64) {
 		if s.isOver() {
 			return
 		}

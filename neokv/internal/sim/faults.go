@@ -10,7 +10,7 @@ import (
 type happening struct {
 	phrase string
 	run    func(*sim, *rand.Rand)
-	hook   func(*sim, *store.Faults) // what run needs in the stores, nil for nothing
+	hook   func(*sim, *store.Hooks) // what run needs in the stores, nil for nothing
 }
 
 // faults is the vocabulary of scenarios: first what general plans are made of, then what is made to find one mistake.

@@ -380,7 +380,7 @@ func TestHandOverToABusyReplica(t *testing.T) {
 	const busyFor = 20 * time.Millisecond
 	var armed, busy atomic.Bool
 	var hooks seam.Hooks
-	hooks.Store.Region.Observe = func(at topology.StoreID, r topology.RegionID, _, _ uint64, _ []byte, _ error) {
+	hooks.Store.BeforeApply = func(at topology.StoreID, r topology.RegionID, _, _ uint64, _ []byte, _ error) {
 		if at == 2 && r == 1 && armed.CompareAndSwap(true, false) {
 			busy.Store(true)
 			time.Sleep(busyFor)

@@ -56,10 +56,10 @@ func TestHung(t *testing.T) {
 	}{
 		{"sync", "write outcome unknown: ...", nil},
 		{"propose", "write outcome unknown: ...", func(hooks *seam.Hooks, _ *atomic.Uint32, h *hang) {
-			hooks.Store.Region.BeforeWrite = func(topology.RegionID, uint64) { h.pass() }
+			hooks.Store.BeforePropose = func(topology.RegionID, uint64) { h.pass() }
 		}},
 		{"apply", "write outcome unknown: ...", func(hooks *seam.Hooks, stuck *atomic.Uint32, h *hang) {
-			hooks.Store.Region.Observe = func(at topology.StoreID, _ topology.RegionID, _, _ uint64, _ []byte, _ error) {
+			hooks.Store.BeforeApply = func(at topology.StoreID, _ topology.RegionID, _, _ uint64, _ []byte, _ error) {
 				if uint32(at) == stuck.Load() {
 					h.pass()
 				}
@@ -216,7 +216,7 @@ func TestHungLeaderOfMeta(t *testing.T) {
 func TestSlowPipeline(t *testing.T) {
 	var slow atomic.Bool
 	var hooks seam.Hooks
-	hooks.Store.Region.Observe = func(topology.StoreID, topology.RegionID, uint64, uint64, []byte, error) {
+	hooks.Store.BeforeApply = func(topology.StoreID, topology.RegionID, uint64, uint64, []byte, error) {
 		if slow.Load() {
 			time.Sleep(700 * time.Millisecond)
 		}

@@ -165,7 +165,7 @@ func (s *sim) run(p plan, planted bool, d time.Duration) {
 			f.hook(s, &hooks.Store)
 		}
 	}
-	hooks.Store.Region.Observe, hooks.Store.Region.ObserveBounds = s.observe, s.observeBounds
+	hooks.Store.BeforeApply, hooks.Store.BoundsChanged = s.observe, s.observeBounds
 	s.nextEpoch(0)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()

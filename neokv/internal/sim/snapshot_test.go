@@ -69,7 +69,7 @@ func TestDifferenceBeforeASnapshot(t *testing.T) {
 	k := simSettings()
 	k.Raft.ReadSets = false // a read set would tell the followers what SPOP took
 	var hooks seam.Hooks
-	hooks.Store.Region.MapOrder = true
+	hooks.Faults.Region.MapOrder = true
 	inBubbleWith(t, k, hooks, func(t *testing.T, s *sim, c *caller) {
 		leader, _ := s.leader(1)
 		at := s.session(t, leader)
@@ -97,7 +97,7 @@ func TestPayloadThatDiffers(t *testing.T) {
 	notShort(t)
 	var witness atomic.Pointer[sim]
 	var hooks seam.Hooks
-	hooks.Store.Region.Observe = func(
+	hooks.Store.BeforeApply = func(
 		st topology.StoreID, r topology.RegionID, index, tag uint64, payload []byte, refusal error,
 	) {
 		if s := witness.Load(); s != nil {

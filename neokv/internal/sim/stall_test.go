@@ -20,7 +20,7 @@ func TestStalledDisk(t *testing.T) {
 func testStalledDisk(t *testing.T, rest time.Duration) {
 	var until atomic.Int64 // Unix ns
 	var hooks seam.Hooks
-	hooks.Store.Log.BeforeSync = func() { time.Sleep(time.Until(time.Unix(0, until.Load()))) }
+	hooks.Store.BeforeSync = func(topology.StoreID) { time.Sleep(time.Until(time.Unix(0, until.Load()))) }
 	inBubble(t, hooks, func(t *testing.T, s *sim, _ *caller) {
 		changes := func() (n uint64) {
 			for _, node := range s.nodes {
@@ -59,7 +59,7 @@ func TestSlowDisk(t *testing.T) {
 	notShort(t)
 	var slow atomic.Bool
 	var hooks seam.Hooks
-	hooks.Store.Log.BeforeSync = func() {
+	hooks.Store.BeforeSync = func(topology.StoreID) {
 		if slow.Load() {
 			time.Sleep(200 * time.Millisecond)
 		}

@@ -54,7 +54,7 @@ func TestLateMerge(t *testing.T) {
 			t.Errorf("the region has the slots %v", r.Slots)
 		}
 	}, func(c *testStores) {
-		c.faults.Region.Observe = func(_ topology.StoreID, id topology.RegionID, _, _ uint64, payload []byte, _ error) {
+		c.hooks.BeforeApply = func(_ topology.StoreID, id topology.RegionID, _, _ uint64, payload []byte, _ error) {
 			if id == 1 && bytes.Contains(payload, []byte("merge")) {
 				time.Sleep(freezeTime + freezeTime/2)
 			}

@@ -70,7 +70,7 @@ func TestFenceUnderLoad(t *testing.T) {
 		store, r := alone(t, func(o *Options) {
 			fs = o.FS
 			o.Settings.Raft.MaxInflight, o.Settings.Raft.BatchMaxOps = 2, runs
-			o.Faults.Region.Observe = func(topology.StoreID, topology.RegionID, uint64, uint64, []byte, error) {
+			o.Hooks.BeforeApply = func(topology.StoreID, topology.RegionID, uint64, uint64, []byte, error) {
 				if armed.Load() {
 					if i := n.Add(1); i <= 2 {
 						close(at[i])
@@ -338,7 +338,7 @@ func TestCutRunBehindAStall(t *testing.T) {
 		var armed atomic.Bool
 		store, r := alone(t, func(o *Options) {
 			o.Settings.Raft.BatchMaxOps = 1
-			o.Faults.Region.Observe = func(topology.StoreID, topology.RegionID, uint64, uint64, []byte, error) {
+			o.Hooks.BeforeApply = func(topology.StoreID, topology.RegionID, uint64, uint64, []byte, error) {
 				if armed.CompareAndSwap(true, false) {
 					time.Sleep(3 * time.Second) // a write stall
 				}
@@ -383,7 +383,7 @@ func TestReturnedProposalsFreeTheirPlaces(t *testing.T) {
 		c := &testStores{t: t, network: transport.NewNetwork(),
 			shape: settings.ClusterKnobs{Stores: 3, Replicas: 3, Regions: 1}}
 		c.initial = meta.Initial("00", c.shape, false)
-		c.faults.Region.BeforeWrite = func(topology.RegionID, uint64) {
+		c.hooks.BeforePropose = func(topology.RegionID, uint64) {
 			if armed.Load() {
 				held.Add(1)
 				<-letGo

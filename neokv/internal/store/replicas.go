@@ -142,7 +142,7 @@ func (s *Store) newReplica(o *ownedRegion) *region.Replica {
 		Knobs: s.o.Settings.Raft, Incarnation: s.incarnation(), Failed: s.o.FS.Failed,
 		Fence: s.o.FS.Fence, ClockAhead: s.o.ClockAhead, OldestRead: s.o.FS.OldestRead, Changed: s.leadingChanged,
 		OnServe: s.o.OnServe, OnBounds: s.boundsChanged, Beside: beside{s},
-		Counters: s.counters.of(o.id), Sampler: s.sampler, PopMemory: &s.popped, Faults: s.o.Faults.Region,
+		Counters: s.counters.of(o.id), Sampler: s.sampler, PopMemory: &s.popped, Faults: s.o.Faults.Region, Hooks: s.o.Hooks.Hooks,
 	})
 }
 

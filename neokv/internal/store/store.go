@@ -68,6 +68,7 @@ type Options struct {
 	// OnFail is called once, with the reason, when the store fails. It must not block.
 	OnFail func(error)
 	Faults Faults
+	Hooks  Hooks
 }
 
 // Faults are mistakes that a test plants in a store, to see that a checker finds them. The zero value plants none.
@@ -81,8 +82,12 @@ type Faults struct {
 	UnsyncedFreeze bool
 	AnyJoin        bool               // a store joins a region whose slots another of its replicas has
 	Journal        disk.JournalFaults // of the journal that the stores share; package neokv plants them
-	// BeforeSave is called like raftlog.Faults.BeforeSave, with the store whose log it is.
-	BeforeSave func(topology.StoreID)
+}
+
+// Hooks are functions of tests that a store and its replicas call. nil: not called.
+type Hooks struct {
+	region.Hooks
+	BeforeSave, BeforeSync func(topology.StoreID) // see raftlog.Options
 }
 
 // Store is a running store.
@@ -293,13 +298,10 @@ func (s *Store) put(key, value []byte, sync bool) error {
 }
 
 func (s *Store) startHost() error {
-	faults := s.o.Faults.Log
-	if f := s.o.Faults.BeforeSave; f != nil {
-		faults.BeforeSave = func() { f(s.o.ID) }
-	}
 	s.log = raftlog.New(s.engine, raftlog.Options{
 		Sync: s.o.Settings.Engine.WALSync == "always", Applied: s.applied, Failed: s.o.FS.Failed, Fence: s.o.FS.Fence,
-		Stalls: s.stalls, Faults: faults,
+		Stalls: s.stalls, Store: s.o.ID, BeforeSave: s.o.Hooks.BeforeSave, BeforeSync: s.o.Hooks.BeforeSync,
+		Faults: s.o.Faults.Log,
 	})
 	// A step worker waits in each sync, and all regions that share the worker wait with it. A worker for snapshots sends
 	// one, or starts a replica: a child must not wait for snapshots that throttled links delay.

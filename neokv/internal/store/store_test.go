@@ -32,7 +32,7 @@ type testStores struct {
 	initial *meta.Map
 	fs      []*disk.FS
 	stores  []*Store
-	faults  Faults
+	hooks   Hooks
 	raft    func(*settings.RaftKnobs) // changes settings, nil for none
 	rand    rand.Source               // of the stores opened from now on, nil: by their number
 	onServe func(topology.RegionID, uint64)
@@ -68,7 +68,7 @@ func (c *testStores) open(i int, booting bool) {
 	store, err := Open(Options{
 		ID: topology.StoreID(i + 1), FS: c.fs[i], Dir: "/data", Network: c.network, Settings: s, Host: "h",
 		Port: 7001 + i, Initial: c.initial, Booting: booting, Rand: rand.New(source),
-		Faults: c.faults, OnServe: c.onServe,
+		Hooks: c.hooks, OnServe: c.onServe,
 	})
 	if err != nil {
 		c.t.Fatal(err)
