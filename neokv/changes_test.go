@@ -46,7 +46,7 @@ func changeRegions(t *testing.T, c *Cluster, n int, random *rand.Rand, allLead b
 				f.Slot = int(slots.First) + 1 + random.IntN(slots.Count()-1)
 			}
 		}
-		outcome, err := c.Perform(t.Context(), f)
+		outcome, err := c.Inject(t.Context(), f)
 		if err != nil {
 			t.Errorf("%v", err)
 			return

@@ -70,12 +70,12 @@ func TestRefusals(t *testing.T) {
 		text string
 	}{
 		{"no context", do(c, none, "GET", "k"), ErrNilContext, ""},
-		{"no context for a fault", c.Inject(none, fault.Fault{Verb: fault.Heal}), ErrNilContext, ""},
+		{"no context for a fault", doText(none, c, "heal"), ErrNilContext, ""},
 		{"no context for health", c.WaitHealthy(none), ErrNilContext, ""},
 		{"no context for a snapshot", snapshot(c, none), ErrNilContext, ""},
 		{"an ended context", do(c, ended, "SET", "k", "v"), context.Canceled, "context canceled"},
 		{"closed", do(closed, ctx, "GET", "k"), ErrClosed, ""},
-		{"a fault when closed", closed.Store(1).Kill(), ErrClosed, ""},
+		{"a fault when closed", doText(ctx, closed, "kill 1"), ErrClosed, ""},
 		{"health when closed", closed.WaitHealthy(ctx), ErrClosed, ""},
 		{"a snapshot when closed", snapshot(closed, ctx), ErrClosed, ""},
 		{"two slots", do(c, ctx, "MSETNX", "a", 1, "b", 2), ErrCrossSlot, ""},
@@ -104,7 +104,7 @@ func TestRefusals(t *testing.T) {
 func TestDoWithoutAnAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := start(t, Config{InMemory: true, NoSockets: true, Seed: 1})
-		if err := c.Inject(t.Context(), fault.Fault{Verb: fault.Partition}); err != nil { // each store is alone
+		if _, err := c.Inject(t.Context(), fault.Fault{Verb: fault.Partition}); err != nil { // each store is alone
 			t.Fatal(err)
 		}
 		short, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
@@ -121,7 +121,7 @@ func TestDoWithoutAnAnswer(t *testing.T) {
 		if _, err := c.Do(t.Context(), "SET", "k", "v"); err == nil || strings.Contains(err.Error(), "context") {
 			t.Errorf("a write without a leader: %v", err)
 		}
-		if err := c.Inject(t.Context(), fault.Fault{Verb: fault.Heal}); err != nil {
+		if _, err := c.Inject(t.Context(), fault.Fault{Verb: fault.Heal}); err != nil {
 			t.Fatal(err)
 		}
 		if err := c.WaitHealthy(t.Context()); err != nil {
@@ -200,7 +200,8 @@ func TestSnapshot(t *testing.T) {
 			do(fork, "OK", "SET", "own", i)
 		}
 		await(t, "leader", func() bool { return forks[0].Leader("k99") != 0 })
-		if err := forks[0].Store(forks[0].Leader("k99")).Kill(); err != nil {
+		kill := fault.Fault{Verb: fault.Kill, Stores: []int{forks[0].Leader("k99")}}
+		if _, err := forks[0].Inject(ctx, kill); err != nil {
 			t.Fatal(err)
 		}
 		for i, fork := range forks {
@@ -210,11 +211,10 @@ func TestSnapshot(t *testing.T) {
 		do(c, nil, "GET", "own")
 
 		// Stores whose disks do not answer hold up no snapshot, and what they have acknowledged is in it.
-		if err := c.Store(1).Pause(); err != nil {
-			t.Fatal(err)
-		}
-		if err := c.Store(2).SetDisk(fault.Drive{Hang: true}); err != nil {
-			t.Fatal(err)
+		for _, text := range []string{"pause 1", "disk 2 hang"} {
+			if err := doText(ctx, c, text); err != nil {
+				t.Fatal(err)
+			}
 		}
 		hung, err := c.Snapshot(ctx)
 		if err != nil {

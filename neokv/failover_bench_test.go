@@ -52,7 +52,7 @@ func BenchmarkFailover(b *testing.B) {
 				lost = append(lost, r.Region)
 			}
 		}
-		if err := c.Store(store).Kill(); err != nil {
+		if err := doText(b.Context(), c, fmt.Sprint("kill ", store)); err != nil {
 			b.Fatal(err)
 		}
 		begin := time.Now()
@@ -69,7 +69,7 @@ func BenchmarkFailover(b *testing.B) {
 			})
 		}
 		wg.Wait()
-		if err := c.Store(store).Restart(); err != nil {
+		if err := doText(b.Context(), c, fmt.Sprint("restart ", store)); err != nil {
 			b.Fatal(err)
 		}
 		for _, r := range lost {

@@ -15,15 +15,12 @@ import (
 
 // Inject carries out a fault: it kills a store, cuts a link, moves a leader. It returns when that has happened. A fault
 // that lasts goes on until another one ends it, also while its store is down and after the store has started again; a
-// pause ends with its store. The error says what the cluster lacks for the fault, such as a store that runs.
-func (c *Cluster) Inject(ctx context.Context, f fault.Fault) error {
-	_, err := c.Perform(ctx, f)
-	return err
-}
-
-// Perform is Inject, and says what has come of a fault that leaves something open: which region a split has made, which
-// one a merge has taken over, which store leads. The outcome of other faults is "".
-func (c *Cluster) Perform(ctx context.Context, f fault.Fault) (outcome string, err error) {
+// pause ends with its store. The outcome says what has come of a fault that leaves something open: which region a split
+// has made, which one a merge has taken over, which store leads. That of other faults is "". The error says what the
+// cluster lacks for the fault, such as a store that runs.
+//
+//	cluster.Inject(ctx, fault.MustParse("kill 2"))
+func (c *Cluster) Inject(ctx context.Context, f fault.Fault) (outcome string, err error) {
 	if ctx == nil {
 		return "", ErrNilContext
 	}
@@ -50,7 +47,7 @@ func (c *Cluster) Perform(ctx context.Context, f fault.Fault) (outcome string, e
 	return outcome, nil
 }
 
-// inject carries out a fault that Perform has nothing to say about.
+// inject carries out a fault that has no outcome.
 func (c *Cluster) inject(ctx context.Context, f fault.Fault) error {
 	places := c.places(f.Stores)
 	switch f.Verb {
@@ -425,52 +422,4 @@ func (n *storePlace) release() {
 	if n.fs != nil {
 		n.driveChanged()
 	}
-}
-
-// Store returns a handle for a store, by its number from 1.
-func (c *Cluster) Store(number int) *StoreHandle { return &StoreHandle{c, number} }
-
-// StoreHandle does things to one store. Its methods are short forms of Cluster.Inject. They return an error if there is
-// no such store.
-type StoreHandle struct {
-	c      *Cluster
-	number int
-}
-
-func (s *StoreHandle) do(f fault.Fault) error {
-	if s.number < 1 || s.number > len(s.c.nodes) {
-		return fmt.Errorf("there is no store %d; want 1 to %d", s.number, len(s.c.nodes))
-	}
-	f.Stores = []int{s.number}
-	return s.c.Inject(context.Background(), f)
-}
-
-// Stop ends the store cleanly. Restart starts it again.
-func (s *StoreHandle) Stop() error { return s.do(fault.Fault{Verb: fault.Stop}) }
-
-// Kill cuts the store's power: what it has not synced is gone. Restart starts it again.
-func (s *StoreHandle) Kill() error { return s.do(fault.Fault{Verb: fault.Kill}) }
-
-// Restart starts the store, after a clean stop if it runs.
-func (s *StoreHandle) Restart() error { return s.do(fault.Fault{Verb: fault.Restart}) }
-
-// Pause stops the store as SIGSTOP would stop its process, until Resume.
-func (s *StoreHandle) Pause() error { return s.do(fault.Fault{Verb: fault.Pause}) }
-
-// Resume lets a paused store go on.
-func (s *StoreHandle) Resume() error { return s.do(fault.Fault{Verb: fault.Resume}) }
-
-// SetDisk makes the store's disk bad; the zero value makes it good. A store that has failed stays so until Restart.
-func (s *StoreHandle) SetDisk(d fault.Drive) error {
-	return s.do(fault.Fault{Verb: fault.Disk, Disk: d})
-}
-
-// SetClock sets the store's clock ahead, or behind if d is negative.
-func (s *StoreHandle) SetClock(d time.Duration) error {
-	return s.do(fault.Fault{Verb: fault.Clock, Ahead: d})
-}
-
-// SetClients disturbs the store's clients; the zero value ends that.
-func (s *StoreHandle) SetClients(f fault.Client) error {
-	return s.do(fault.Fault{Verb: fault.Clients, Client: f})
 }

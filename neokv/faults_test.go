@@ -38,7 +38,8 @@ func doText(ctx context.Context, c *Cluster, text string) error {
 	if err != nil {
 		return err
 	}
-	return c.Inject(ctx, f)
+	_, err = c.Inject(ctx, f)
+	return err
 }
 
 // inForce are the texts of the faults in force.
@@ -88,7 +89,7 @@ func TestFaultsInForce(t *testing.T) {
 		t.Errorf("faults in force:\n%s\nwant:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
 	for _, f := range c.Faults() {
-		if err := c.Inject(t.Context(), f.End()); err != nil {
+		if _, err := c.Inject(t.Context(), f.End()); err != nil {
 			t.Error(err)
 		}
 	}
@@ -160,17 +161,13 @@ func TestKill(t *testing.T) {
 				state := func(store int) string { return c.Status().Stores[store-1].State }
 				write()
 				for store := 1; store <= 3; store++ {
-					if err := c.Store(store).Kill(); err != nil {
-						t.Fatal(err)
-					}
+					do(t, c, fmt.Sprint("kill ", store))
 					if got := state(store); got != StateKilled {
 						t.Errorf("store %d is %s; want killed", store, got)
 					}
 					check()
 					write()
-					if err := c.Store(store).Restart(); err != nil {
-						t.Fatal(err)
-					}
+					do(t, c, fmt.Sprint("restart ", store))
 					if got := state(store); got != StateOK {
 						t.Errorf("store %d is %s; want ok", store, got)
 					}
@@ -204,10 +201,7 @@ func TestDoRefuses(t *testing.T) {
 	if got := inForce(c); !slices.Equal(got, []string{"stop 3"}) {
 		t.Errorf("in force: %q; want the stop of store 3 alone", got)
 	}
-	if err := c.Store(4).Kill(); err == nil || err.Error() != "there is no store 4; want 1 to 3" {
-		t.Errorf("Store(4).Kill() = %v", err)
-	}
-	if err := c.Inject(t.Context(), fault.Fault{}); err == nil {
+	if _, err := c.Inject(t.Context(), fault.Fault{}); err == nil {
 		t.Error("no error of a fault without a verb")
 	}
 	alone := start(t, Config{Stores: 1, InMemory: true, NoSockets: true})

@@ -150,7 +150,7 @@ func TestOldFolder(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		switch err := c.Inject(t.Context(), f); {
+		switch _, err := c.Inject(t.Context(), f); {
 		case problem == "" && err != nil:
 			t.Fatal(err)
 		case problem != "" && (err == nil || err.Error() != text+": "+problem):

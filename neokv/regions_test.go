@@ -31,7 +31,7 @@ func TestSplitAndMerge(t *testing.T) {
 			t.Fatal(err)
 		}
 		begin := time.Now()
-		if err := c.Inject(ctx, f); err != nil {
+		if _, err := c.Inject(ctx, f); err != nil {
 			t.Fatal(err)
 		}
 		t.Logf("%s: %v", text, time.Since(begin))
@@ -76,7 +76,7 @@ func TestChangesTakeTurns(t *testing.T) {
 	var callers sync.WaitGroup
 	for range 3 {
 		callers.Go(func() {
-			if err := c.Inject(t.Context(), fault.Fault{Verb: fault.Merge, Region: 1}); err != nil {
+			if _, err := c.Inject(t.Context(), fault.Fault{Verb: fault.Merge, Region: 1}); err != nil {
 				t.Error(err)
 			}
 		})

@@ -62,7 +62,7 @@ func BenchmarkSplit(b *testing.B) {
 		longest[0].Store(0)
 		longest[1].Store(0)
 		begin := time.Now()
-		if err := c.Inject(b.Context(), f); err != nil {
+		if _, err := c.Inject(b.Context(), f); err != nil {
 			b.Fatalf("%s: %v", text, err)
 		}
 		gaps[name+"-took"] = append(gaps[name+"-took"], time.Since(begin).Seconds()*1000)
@@ -142,11 +142,11 @@ func BenchmarkSplitBytes(b *testing.B) {
 	for b.Loop() {
 		was := written()
 		before := written()
-		if err := c.Inject(b.Context(), fault.Fault{Verb: fault.Split, Region: 1, Slot: 8192}); err != nil {
+		if _, err := c.Inject(b.Context(), fault.Fault{Verb: fault.Split, Region: 1, Slot: 8192}); err != nil {
 			b.Fatal(err)
 		}
 		after := written()
-		if err := c.Inject(b.Context(), fault.Fault{Verb: fault.Merge, Region: 1}); err != nil {
+		if _, err := c.Inject(b.Context(), fault.Fault{Verb: fault.Merge, Region: 1}); err != nil {
 			b.Fatal(err)
 		}
 		rest, split = rest+float64(before-was), split+float64(after-before)

@@ -56,7 +56,7 @@ func TestWriteBatch(t *testing.T) {
 		}
 
 		// A leader that has lost its quorum cannot say what becomes of a batch.
-		if err := c.Inject(ctx, fault.Fault{Verb: fault.Partition}); err != nil {
+		if _, err := c.Inject(ctx, fault.Fault{Verb: fault.Partition}); err != nil {
 			t.Fatal(err)
 		}
 		cancelled, because := context.WithCancelCause(ctx)

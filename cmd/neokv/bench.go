@@ -132,7 +132,7 @@ func (f *benchFlags) run(c *cobra.Command, p process) (err error) {
 		if cluster, err = neokv.Start(c.Context(), config); err != nil {
 			return err
 		}
-		f.faults.do = cluster.Perform
+		f.faults.do = cluster.Inject
 		stop := watch(cluster, p)
 		defer func() { err = errors.Join(err, stop()) }()
 		o.Targets = cluster.Addrs()

@@ -82,7 +82,7 @@ func Handler(c *neokv.Cluster, token string) http.Handler {
 			refuse(w, http.StatusBadRequest, err)
 			return
 		}
-		outcome, err := c.Perform(r.Context(), f)
+		outcome, err := c.Inject(r.Context(), f)
 		switch {
 		case errors.Is(err, neokv.ErrNoRegion):
 			refuse(w, http.StatusBadRequest, err)
@@ -116,7 +116,7 @@ type errorBody struct {
 func refuse(w http.ResponseWriter, status int, err error) { answer(w, status, errorBody{err.Error()}) }
 
 // Done is the answer to a fault that has been carried out: the state of the cluster after it, and what has come of it, as
-// neokv.Cluster.Perform says it.
+// neokv.Cluster.Inject says it.
 type Done struct {
 	neokv.ClusterStatus
 	Outcome string `json:"outcome,omitempty"`

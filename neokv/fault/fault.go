@@ -262,6 +262,15 @@ func Parse(text string) (Fault, error) {
 	return f, nil
 }
 
+// MustParse is Parse for a text that the program has made. It panics if the text is wrong.
+func MustParse(text string) Fault {
+	f, err := Parse(text)
+	if err != nil {
+		panic(err)
+	}
+	return f
+}
+
 // Check says which stores of the fault a cluster does not have.
 func (f Fault) Check(storeCount int) error {
 	var problems []error

@@ -159,7 +159,7 @@ func carryOut(c *neokvtest.TestCluster, schedule fault.Schedule) (ended func()) 
 			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 			defer cancel()
 			time.Sleep(e.At)
-			if c.Inject(ctx, e.Fault) == nil && e.For > 0 {
+			if _, err := c.Inject(ctx, e.Fault); err == nil && e.For > 0 {
 				time.Sleep(e.For)
 				c.Inject(ctx, e.Fault.End())
 			}

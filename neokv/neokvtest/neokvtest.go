@@ -175,13 +175,15 @@ func (c *TestCluster) Client(t testing.TB) *redis.ClusterClient {
 func virtual() bool { return time.Now().Year() < 2020 }
 
 // Fault carries out a fault that is given by its text, such as "kill 2", "partition 1 2,3", "link 1 2 delay=20ms" or
-// "heal". It returns when that has happened. Package neokv/fault describes the texts; Inject and Store do the same with
-// values.
+// "heal". It returns when that has happened. Package neokv/fault describes the texts; Inject does the same with values.
 func (c *TestCluster) Fault(text string) {
 	c.t.Helper()
 	f, err := fault.Parse(text)
 	if err == nil {
-		err = c.within(func(ctx context.Context) error { return c.Inject(ctx, f) })
+		err = c.within(func(ctx context.Context) error {
+			_, err := c.Inject(ctx, f)
+			return err
+		})
 	}
 	if err != nil {
 		c.t.Fatalf("neokvtest: %v", err)

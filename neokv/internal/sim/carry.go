@@ -68,7 +68,8 @@ func (x *carrier) do(f fault.Fault, lasts time.Duration) error {
 		x.s.stats.Cuts++
 		x.s.mu.Unlock()
 	}
-	return x.s.c.Inject(context.Background(), f)
+	_, err := x.s.c.Inject(context.Background(), f)
+	return err
 }
 
 // places are the stores of a list from a fault.
@@ -98,7 +99,7 @@ func (x *carrier) stop(f fault.Fault) error {
 		x.s.lives[n.ID()-1].Add(1)
 		x.s.tally(n)
 	}
-	err := x.s.c.Inject(context.Background(), f)
+	_, err := x.s.c.Inject(context.Background(), f)
 	for _, n := range victims {
 		if n.Store() != nil { // not stopped, since its disk hangs
 			x.s.lives[n.ID()-1].Add(1)

@@ -69,7 +69,8 @@ func (s *sim) killChanging(t *testing.T, change, who string, journal bool, k int
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
 		defer cancel()
-		return s.c.Inject(ctx, f)
+		_, err = s.c.Inject(ctx, f)
+		return err
 	}
 	if change == "merge 1" {
 		if err := do("split 1"); err != nil {

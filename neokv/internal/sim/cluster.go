@@ -117,7 +117,8 @@ func (s *sim) move(r topology.RegionID, to seam.StorePlace) {
 func (s *sim) mend() {
 	for _, f := range s.c.Faults() {
 		if f.Verb != fault.Stop && f.Verb != fault.Kill {
-			s.fail(s.c.Inject(context.Background(), f.End()))
+			_, err := s.c.Inject(context.Background(), f.End())
+			s.fail(err)
 		}
 	}
 }

@@ -29,7 +29,7 @@ func (s *sim) change(f fault.Fault) error {
 		}
 	}()
 	s.h.note("%s: begins", f)
-	err := s.c.Inject(ctx, f)
+	_, err := s.c.Inject(ctx, f)
 	s.h.note("%s: %v", f, err)
 	return err
 }

@@ -213,7 +213,7 @@ func TestLeadersStay(t *testing.T) {
 			t.Helper()
 			f, err := fault.Parse(text)
 			if err == nil {
-				err = s.c.Inject(t.Context(), f)
+				_, err = s.c.Inject(t.Context(), f)
 			}
 			if err != nil {
 				t.Fatal(err)

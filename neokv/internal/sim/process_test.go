@@ -71,7 +71,7 @@ func moveAndCut(c *neokv.Cluster) {
 			if err != nil {
 				panic(err)
 			}
-			_ = c.Inject(context.Background(), f) // a region without a leader has none to step down
+			_, _ = c.Inject(context.Background(), f) // a region without a leader has none to step down
 			time.Sleep(x.lasts)
 		}
 	}

@@ -21,7 +21,7 @@ func TestFullDisks(t *testing.T) {
 	inBubbleWith(t, k, seam.Hooks{}, func(t *testing.T, s *sim, _ *caller) {
 		disk := func(store int, d fault.Drive) {
 			t.Helper()
-			err := s.c.Inject(context.Background(), fault.Fault{Verb: fault.Disk, Stores: []int{store}, Disk: d})
+			_, err := s.c.Inject(context.Background(), fault.Fault{Verb: fault.Disk, Stores: []int{store}, Disk: d})
 			if err != nil {
 				t.Fatal(err)
 			}
