@@ -63,7 +63,7 @@ func (c *Cluster) makeNodes() {
 		n := &storePlace{c: c, id: topology.StoreID(i + 1), cluster: c.identity, initial: c.initial, down: true}
 		switch {
 		case c.folder != nil:
-			n.dir, n.walDir = c.folder.store(n.id), c.folder.wal(n.id)
+			n.dir, n.walDir, n.fs = c.folder.store(n.id), c.folder.wal(n.id), disk.OS()
 		case disks != nil:
 			n.dir, n.fs = c.config.From.dirs[i], disks[i]
 		default:

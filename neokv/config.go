@@ -8,7 +8,6 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
-	"neokv.dev/neokv/fault"
 	"neokv.dev/neokv/internal/server"
 	"neokv.dev/neokv/internal/topology"
 	"neokv.dev/neokv/settings"
@@ -32,8 +31,7 @@ func open(config Config) (*Cluster, error) {
 	c := &Cluster{
 		config: config, rand: rand.New(rand.NewPCG(config.Seed, 1)),
 		changing: make(chan struct{}, 1), closing: make(chan struct{}),
-		links: links{bad: make(map[[2]topology.StoreID]fault.Net)},
-		pins:  make(map[topology.RegionID]bool),
+		faults: clusterFaults{pins: make(map[topology.RegionID]bool)},
 	}
 	if config.Hooks != nil {
 		c.hooks = *config.Hooks

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"neokv.dev/neokv/fault"
@@ -28,17 +30,7 @@ func (c *Cluster) Inject(ctx context.Context, f fault.Fault) (outcome string, er
 		return "", err
 	}
 	c.event("%s: begins", f)
-	switch f.Verb {
-	case fault.Split:
-		outcome, err = c.split(ctx, topology.RegionID(f.Region), topology.Slot(f.Slot))
-	case fault.Merge:
-		outcome, err = c.merge(ctx, topology.RegionID(f.Region))
-	case fault.Transfer, fault.StepDown:
-		outcome, err = c.transfer(ctx, topology.RegionID(f.Region), topology.StoreID(f.To))
-	default:
-		err = c.inject(ctx, f)
-	}
-	if err != nil {
+	if outcome, err = actions()[f.Verb](c, ctx, f); err != nil {
 		err = fmt.Errorf("%s: %w", f, err)
 		c.event("%v", err)
 		return "", err
@@ -47,44 +39,47 @@ func (c *Cluster) Inject(ctx context.Context, f fault.Fault) (outcome string, er
 	return outcome, nil
 }
 
-// inject carries out a fault that has no outcome.
-func (c *Cluster) inject(ctx context.Context, f fault.Fault) error {
-	places := c.places(f.Stores)
-	switch f.Verb {
-	case fault.Stop:
-		return c.change(ctx, func() error { return c.stopStores(places) })
-	case fault.Kill:
-		return c.change(ctx, func() error { return c.killStores(ctx, places, f.Kill) })
-	case fault.Restart:
-		return c.change(ctx, func() error { return c.startStores(places) })
-	case fault.Pause:
-		return c.change(ctx, func() error { return c.pauseStores(places) })
-	case fault.Partition:
-		return c.setLinks(f, fault.Net{Cut: true})
-	case fault.Mend:
-		return c.setLinks(f, fault.Net{})
-	case fault.Link:
-		return c.setLinks(f, f.Link)
-	case fault.Network:
-		return c.setMatrix(f.Matrix)
-	case fault.Heal:
-		return c.heal(ctx)
+// action carries out the faults of one verb.
+type action func(c *Cluster, ctx context.Context, f fault.Fault) (outcome string, err error)
+
+// actions returns the action of each verb.
+func actions() map[fault.Verb]action {
+	return map[fault.Verb]action{
+		fault.Stop:      inTurn((*Cluster).stopStores),
+		fault.Kill:      inTurn((*Cluster).killStores),
+		fault.Restart:   inTurn((*Cluster).startStores),
+		fault.Pause:     inTurn((*Cluster).pauseStores),
+		fault.Resume:    onEach(func(n *storePlace, _ fault.Fault) { n.resume() }),
+		fault.Transfer:  (*Cluster).transfer,
+		fault.StepDown:  (*Cluster).transfer,
+		fault.Partition: (*Cluster).setLinks,
+		fault.Mend:      (*Cluster).setLinks,
+		fault.Link:      (*Cluster).setLinks,
+		fault.Network:   (*Cluster).setMatrix,
+		fault.Disk:      onEach((*storePlace).setDrive),
+		fault.Clock:     onEach(func(n *storePlace, f fault.Fault) { n.faults.ahead.Store(int64(f.Ahead)) }),
+		fault.Clients:   onEach((*storePlace).setClient),
+		fault.Split:     (*Cluster).split,
+		fault.Merge:     (*Cluster).merge,
+		fault.Heal:      (*Cluster).heal,
 	}
-	for _, n := range places {
-		switch f.Verb {
-		case fault.Resume:
-			n.resume()
-		case fault.Disk:
-			n.setDrive(f.Disk)
-		case fault.Clock:
-			n.ahead.Store(int64(f.Ahead))
-		case fault.Clients:
-			n.setClient(f.Client)
-		default:
-			return fmt.Errorf("unknown verb %q", f.Verb)
+}
+
+// inTurn makes an action of what starts or ends stores, or needs that no other caller does so meanwhile.
+func inTurn(do func(*Cluster, context.Context, []*storePlace, fault.Fault) error) action {
+	return func(c *Cluster, ctx context.Context, f fault.Fault) (string, error) {
+		return "", c.change(ctx, func() error { return do(c, ctx, c.places(f.Stores), f) })
+	}
+}
+
+// onEach makes an action of what a fault does to each of its stores.
+func onEach(do func(*storePlace, fault.Fault)) action {
+	return func(c *Cluster, _ context.Context, f fault.Fault) (string, error) {
+		for _, n := range c.places(f.Stores) {
+			do(n, f)
 		}
+		return "", nil
 	}
-	return nil
 }
 
 // places returns the places of some stores, nil for all of them.
@@ -97,136 +92,125 @@ func (c *Cluster) places(stores []int) (out []*storePlace) {
 	return out
 }
 
-// heal ends all faults, lets leaders return to where they were at first, and starts the stores that do not run.
-func (c *Cluster) heal(ctx context.Context) error {
-	c.pinMu.Lock()
-	clear(c.pins)
-	c.pinMu.Unlock()
-	for _, f := range c.Faults() {
-		if f.Verb == fault.Stop || f.Verb == fault.Kill {
-			continue // below, together with those that have failed
-		}
-		if err := c.inject(ctx, f.End()); err != nil {
-			return err
-		}
-	}
-	return c.change(ctx, func() error {
-		down := slices.DeleteFunc(c.places(nil), (*storePlace).running)
-		return c.startStores(down)
-	})
+// clusterFaults are the faults in force on the cluster as a whole. Those of links the network knows.
+type clusterFaults struct {
+	mu     sync.Mutex
+	matrix string                     // whose delays the network has, "" for none
+	pins   map[topology.RegionID]bool // regions whose leaders were moved on purpose, and stay
+}
+
+// storeFaults are the faults in force on a store. They outlive the store, but for a pause. mu of the place guards them.
+type storeFaults struct {
+	process fault.Verb // stop, kill or pause; "" while the store runs
+	drive   fault.Drive
+	client  fault.Client
+	ahead   atomic.Int64 // ns by which the store's clock is ahead; not guarded
 }
 
 // Faults returns the faults that are in force. Each ends with its End, all with Heal. A store that has failed is none:
 // Status says why it has.
 func (c *Cluster) Faults() (all []fault.Fault) {
-	if m := c.matrixName(); m != "" {
-		all = append(all, fault.Fault{Verb: fault.Network, Matrix: m})
-	}
+	c.faults.mu.Lock()
+	all = append(all, fault.Fault{Verb: fault.Network, Matrix: c.faults.matrix})
+	c.faults.mu.Unlock()
 	all = append(all, c.badLinks()...)
 	for _, n := range c.nodes {
-		id := []int{int(n.id)}
-		n.mu.Lock()
-		drive, client, paused, down, why := n.drive, n.client, n.paused, n.down && n.failure == nil, n.why
-		n.mu.Unlock()
-		switch {
-		case down && why != "":
-			all = append(all, fault.Fault{Verb: why, Stores: id})
-		case paused:
-			all = append(all, fault.Fault{Verb: fault.Pause, Stores: id})
+		all = append(all, n.inForce()...)
+	}
+	return slices.DeleteFunc(all, fault.Fault.Ended)
+}
+
+// inForce returns the faults of the store, ended ones too.
+func (n *storePlace) inForce() []fault.Fault {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	id := []int{int(n.id)}
+	process := fault.Fault{Verb: n.faults.process, Stores: id}
+	if n.failure != nil && process.Verb != fault.Pause {
+		process = fault.Fault{}
+	}
+	return []fault.Fault{
+		process,
+		{Verb: fault.Disk, Stores: id, Disk: n.faults.drive},
+		{Verb: fault.Clock, Stores: id, Ahead: time.Duration(n.faults.ahead.Load())},
+		{Verb: fault.Clients, Stores: id, Client: n.faults.client},
+	}
+}
+
+// heal ends all faults, lets leaders return to where they were at first, and starts the stores that do not run.
+func (c *Cluster) heal(ctx context.Context, f fault.Fault) (string, error) {
+	c.faults.mu.Lock()
+	clear(c.faults.pins)
+	c.faults.mu.Unlock()
+	for _, bad := range c.Faults() {
+		if bad.Verb == fault.Stop || bad.Verb == fault.Kill {
+			continue // below, together with those that have failed
 		}
-		if drive != (fault.Drive{}) {
-			all = append(all, fault.Fault{Verb: fault.Disk, Stores: id, Disk: drive})
-		}
-		if ahead := n.ahead.Load(); ahead != 0 {
-			all = append(all, fault.Fault{Verb: fault.Clock, Stores: id, Ahead: time.Duration(ahead)})
-		}
-		if client != (fault.Client{}) {
-			all = append(all, fault.Fault{Verb: fault.Clients, Stores: id, Client: client})
+		if _, err := actions()[bad.End().Verb](c, ctx, bad.End()); err != nil {
+			return "", err
 		}
 	}
-	return all
+	return "", c.change(ctx, func() error {
+		return c.startStores(ctx, slices.DeleteFunc(c.places(nil), (*storePlace).running), f)
+	})
 }
 
-// links are the faults between stores.
-type links struct {
-	bad    map[[2]topology.StoreID]fault.Net // from, to
-	matrix string
-}
-
-// setLinks gives the links of a fault a state.
-func (c *Cluster) setLinks(f fault.Fault, state fault.Net) error {
+// setLinks sets what is wrong with the links of a fault.
+func (c *Cluster) setLinks(_ context.Context, f fault.Fault) (string, error) {
 	if len(c.nodes) < 2 {
-		return errors.New("the cluster has one store, so no links")
+		return "", errors.New("the cluster has one store, so no links")
 	}
-	c.linkMu.Lock()
-	defer c.linkMu.Unlock()
+	state := f.Link
+	if f.Verb != fault.Link {
+		state = fault.Net{Cut: f.Verb == fault.Partition}
+	}
 	for _, a := range c.places(f.Stores) {
 		for _, b := range c.places(f.Others) {
 			if a == b || f.Others == nil && f.Stores != nil && slices.Contains(f.Stores, int(b.id)) {
 				continue
 			}
-			c.setLink(a.id, b.id, state)
+			c.network.SetLink(a.id, b.id, state, c.newRand())
 			if !f.OneWay {
-				c.setLink(b.id, a.id, state)
+				c.network.SetLink(b.id, a.id, state, c.newRand())
 			}
 		}
 	}
-	return nil
+	return "", nil
 }
 
-// setLink gives one link a state. The caller holds linkMu.
-func (c *Cluster) setLink(from, to topology.StoreID, state fault.Net) {
-	key := [2]topology.StoreID{from, to}
-	if state == (fault.Net{}) {
-		delete(c.links.bad, key)
-	} else {
-		c.links.bad[key] = state
-	}
-	delay, _ := fault.MatrixDelay(c.links.matrix, int(from), int(to))
-	state.Delay += delay
-	c.network.SetLink(from, to, state, c.newRand())
-}
-
-// setMatrix gives all links the delays of a matrix, beside what else is wrong with them.
-func (c *Cluster) setMatrix(name string) error {
-	c.linkMu.Lock()
-	defer c.linkMu.Unlock()
-	c.links.matrix = name
-	for _, a := range c.nodes {
-		for _, b := range c.nodes {
-			if a != b {
-				c.setLink(a.id, b.id, c.links.bad[[2]topology.StoreID{a.id, b.id}])
-			}
-		}
-	}
-	return nil
-}
-
-func (c *Cluster) matrixName() string {
-	c.linkMu.Lock()
-	defer c.linkMu.Unlock()
-	return c.links.matrix
-}
-
-// badLinks returns the faults of links, those of both directions in one.
+// badLinks returns the faults of links, those of both directions in one, ended ones too.
 func (c *Cluster) badLinks() (all []fault.Fault) {
-	c.linkMu.Lock()
-	defer c.linkMu.Unlock()
 	for _, a := range c.nodes {
 		for _, b := range c.nodes {
-			there, back := c.links.bad[[2]topology.StoreID{a.id, b.id}], c.links.bad[[2]topology.StoreID{b.id, a.id}]
-			if there == (fault.Net{}) || there == back && a.id > b.id {
-				continue
-			}
+			there, back := c.network.Link(a.id, b.id), c.network.Link(b.id, a.id)
 			f := fault.Fault{Verb: fault.Link, Stores: []int{int(a.id)}, Others: []int{int(b.id)}, Link: there,
 				OneWay: there != back}
-			if there == back && there == (fault.Net{Cut: true}) {
+			if !f.OneWay && there == (fault.Net{Cut: true}) {
 				f = fault.Fault{Verb: fault.Partition, Stores: f.Stores, Others: f.Others}
 			}
-			all = append(all, f)
+			if f.OneWay || a.id < b.id {
+				all = append(all, f)
+			}
 		}
 	}
 	return all
+}
+
+// setMatrix gives all links the delays of a matrix, beside what else is wrong with them.
+func (c *Cluster) setMatrix(_ context.Context, f fault.Fault) (string, error) {
+	c.faults.mu.Lock()
+	defer c.faults.mu.Unlock()
+	for _, a := range c.nodes {
+		for _, b := range c.nodes {
+			delay, err := fault.MatrixDelay(f.Matrix, int(a.id), int(b.id))
+			if err != nil {
+				return "", err
+			}
+			c.network.SetDistance(a.id, b.id, delay)
+		}
+	}
+	c.faults.matrix = f.Matrix
+	return "", nil
 }
 
 // newRand returns a random source of its own, drawn from the cluster's.
@@ -244,21 +228,22 @@ const transferAgain = 100 * time.Millisecond
 
 // pin makes a region stay with the leader that it has, until heal.
 func (c *Cluster) pin(id topology.RegionID) {
-	c.pinMu.Lock()
-	defer c.pinMu.Unlock()
-	c.pins[id] = true
+	c.faults.mu.Lock()
+	defer c.faults.mu.Unlock()
+	c.faults.pins[id] = true
 }
 
 // pinned reports whether a region is pinned.
 func (c *Cluster) pinned(id topology.RegionID) bool {
-	c.pinMu.Lock()
-	defer c.pinMu.Unlock()
-	return c.pins[id]
+	c.faults.mu.Lock()
+	defer c.faults.mu.Unlock()
+	return c.faults.pins[id]
 }
 
 // transfer moves the leadership of a region to a store, or to any other one if that is 0, and pins the region there.
 // Raft may ignore a request or, while a sync lasts, not take it, and the leader may change. So transfer asks again.
-func (c *Cluster) transfer(ctx context.Context, id topology.RegionID, to topology.StoreID) (outcome string, err error) {
+func (c *Cluster) transfer(ctx context.Context, f fault.Fault) (outcome string, err error) {
+	id, to := topology.RegionID(f.Region), topology.StoreID(f.To)
 	if err := c.checkRegion(id); err != nil {
 		return "", err
 	}
@@ -286,15 +271,10 @@ func (c *Cluster) transfer(ctx context.Context, id topology.RegionID, to topolog
 			}
 		}
 		for end := time.Now().Add(transferAgain); time.Now().Before(end) && c.leaderOf(id) == from; {
-			select {
-			case <-ctx.Done():
-				if refusal != nil {
-					return "", fmt.Errorf("%w: %w", context.Cause(ctx), refusal)
-				}
-				return "", context.Cause(ctx)
-			case <-c.closing:
-				return "", ErrClosed
-			case <-time.After(5 * time.Millisecond):
+			if err := c.moment(ctx); err != nil && ctx.Err() != nil && refusal != nil {
+				return "", fmt.Errorf("%w: %w", err, refusal)
+			} else if err != nil {
+				return "", err
 			}
 		}
 	}
@@ -353,17 +333,17 @@ func (c *Cluster) heir(id topology.RegionID, from *storePlace) (best topology.St
 }
 
 // setDrive makes the store's disk bad, or good.
-func (n *storePlace) setDrive(d fault.Drive) {
+func (n *storePlace) setDrive(f fault.Fault) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.drive = d
+	n.faults.drive = f.Disk
 	n.driveChanged()
 }
 
 // driveChanged tells the disk what is wrong with it. The caller holds mu.
 func (n *storePlace) driveChanged() {
-	d := n.drive
-	d.Hang = d.Hang || n.paused
+	d := n.faults.drive
+	d.Hang = d.Hang || n.faults.process == fault.Pause
 	if n.leaving {
 		d = fault.Drive{}
 	}
@@ -371,24 +351,24 @@ func (n *storePlace) driveChanged() {
 }
 
 // setClient disturbs the store's clients, or no longer.
-func (n *storePlace) setClient(f fault.Client) {
+func (n *storePlace) setClient(f fault.Fault) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.client = f
+	n.faults.client = f.Client
 	if n.server != nil {
-		n.server.SetClientFault(f)
+		n.server.SetClientFault(f.Client)
 	}
 }
 
 // pauseStores holds all that leaves stores or reaches them: messages, commands, replies, syncs. Their timers go on.
-func (c *Cluster) pauseStores(places []*storePlace) error {
+func (c *Cluster) pauseStores(_ context.Context, places []*storePlace, _ fault.Fault) error {
 	if err := allRun(places); err != nil {
 		return err
 	}
 	for _, n := range places {
 		n.mu.Lock()
-		if !n.paused && !n.leaving && n.server != nil { // a store that fails at this moment has none
-			n.paused = true
+		if n.faults.process == "" && !n.leaving && n.server != nil { // a store that fails at this moment has none
+			n.faults.process = fault.Pause
 			c.network.Pause(n.id)
 			n.server.Pause()
 			n.driveChanged()
@@ -402,10 +382,10 @@ func (c *Cluster) pauseStores(places []*storePlace) error {
 func (n *storePlace) resume() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if !n.paused {
+	if n.faults.process != fault.Pause {
 		return
 	}
-	n.paused = false
+	n.faults.process = ""
 	n.driveChanged()
 	n.c.network.Resume(n.id)
 	if n.server != nil {
@@ -418,8 +398,6 @@ func (n *storePlace) release() {
 	n.resume()
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.leaving, n.drive = true, fault.Drive{}
-	if n.fs != nil {
-		n.driveChanged()
-	}
+	n.leaving = true
+	n.driveChanged()
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net"
 	"os"
@@ -65,6 +66,20 @@ func served(c *Cluster) bool {
 	return !slices.ContainsFunc(c.Status().Regions, func(r RegionStatus) bool { return r.Leader == 0 })
 }
 
+// TestActions: the cluster carries out what package fault knows, and nothing else.
+func TestActions(t *testing.T) {
+	all := actions()
+	for _, v := range fault.Verbs() {
+		if all[v] == nil {
+			t.Errorf("nothing carries out %s", v)
+		}
+		delete(all, v)
+	}
+	if len(all) > 0 {
+		t.Errorf("actions of unknown verbs: %v", slices.Collect(maps.Keys(all)))
+	}
+}
+
 // TestFaultsInForce gives a cluster faults, whose list has the texts that bring them about again.
 func TestFaultsInForce(t *testing.T) {
 	c := start(t, Config{Stores: 3, InMemory: true, NoSockets: true})
@@ -99,6 +114,15 @@ func TestFaultsInForce(t *testing.T) {
 	do(t, c, append(want, "stop 3", "kill 1")...)
 	if got := inForce(c); len(got) != len(want)+2 {
 		t.Errorf("in force: %q; want the same and two stores that are down", got)
+	}
+	seen := make(map[fault.Verb]bool)
+	for _, f := range c.Faults() {
+		seen[f.Verb] = true
+	}
+	for _, v := range fault.Verbs() {
+		if f := (fault.Fault{Verb: v}); f.Lasts() != seen[v] {
+			t.Errorf("%s is in the list: %v", v, seen[v])
+		}
 	}
 	do(t, c, "heal")
 	if got := inForce(c); len(got) > 0 {

@@ -63,7 +63,7 @@ func (c *Cluster) Snapshot(ctx context.Context) (image *Image, err error) {
 func (n *storePlace) diskIsGood() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return !n.down && n.failure == nil && !n.paused && n.drive == (fault.Drive{})
+	return !n.down && n.failure == nil && n.faults.process == "" && n.faults.drive == (fault.Drive{})
 }
 
 // checkFrom returns the settings for a cluster that starts from an image, or an error if it cannot start so.

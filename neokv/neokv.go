@@ -100,11 +100,7 @@ type Cluster struct {
 	closing  chan struct{} // closed when Close begins
 	dead     bool          // all stores were killed, and the journal with them; only a change uses it
 
-	linkMu sync.Mutex
-	links  links
-
-	pinMu sync.Mutex
-	pins  map[topology.RegionID]bool // regions whose leaders were moved on purpose, and stay
+	faults clusterFaults
 
 	randMu sync.Mutex
 	rand   *rand.Rand

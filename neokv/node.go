@@ -10,7 +10,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"neokv.dev/neokv/fault"
 	"neokv.dev/neokv/internal/disk"
 	"neokv.dev/neokv/internal/memconn"
 	"neokv.dev/neokv/internal/meta"
@@ -44,13 +43,7 @@ type storePlace struct {
 	leaving bool              // the cluster closes: nothing may keep the store from closing
 	failure error             // why the store has failed, nil while it has not
 	stopped *storeStop        // nil until somebody stops the store
-	why     fault.Verb        // what ended the store, stop or kill; "" while it runs
-
-	// What somebody does to the store on purpose. It outlives the store, but for paused.
-	drive  fault.Drive
-	client fault.Client
-	paused bool
-	ahead  atomic.Int64 // ns by which the store's clock is ahead
+	faults  storeFaults
 }
 
 // start opens the store and serves its clients: those that Dial through memory, and those of ln unless it is nil. Where
@@ -69,9 +62,6 @@ func (n *storePlace) start(ln net.Listener, booting bool) error {
 
 // open opens the store. The place stays down meanwhile, so fail tells nobody of a store that fails: serve does.
 func (n *storePlace) open(booting bool) (*store.Store, error) {
-	if n.fs == nil {
-		n.fs = disk.OS()
-	}
 	if j := n.c.journal; j != nil {
 		if err := n.fs.Share(j, uint16(n.id), store.LogDir(n.dir, n.walDir)); err != nil {
 			return nil, err
@@ -97,7 +87,6 @@ func (n *storePlace) open(booting bool) (*store.Store, error) {
 	c.randMu.Unlock()
 	fs := n.fs
 	n.mu.Lock()
-	n.paused = false
 	n.driveChanged()
 	n.mu.Unlock()
 	return store.Open(store.Options{
@@ -111,7 +100,7 @@ func (n *storePlace) open(booting bool) (*store.Store, error) {
 
 // clockAhead returns how far the store's clock is ahead of the machine's.
 func (n *storePlace) clockAhead() time.Duration {
-	ahead := time.Duration(n.ahead.Load() + n.c.advanced.Load())
+	ahead := time.Duration(n.faults.ahead.Load() + n.c.advanced.Load())
 	if f := n.c.hooks.ClockAhead; f != nil {
 		ahead += f(n.id)
 	}
@@ -140,8 +129,8 @@ func (n *storePlace) install(s *store.Store, ln net.Listener) (standIn *server.S
 	defer n.mu.Unlock()
 	n.store.Store(s) // under mu: from here on fail may stop the store
 	standIn = n.standIn
-	n.server, n.standIn, n.down, n.failure, n.stopped, n.why = srv, nil, false, nil, nil, ""
-	srv.SetClientFault(n.client)
+	n.server, n.standIn, n.down, n.failure, n.stopped, n.faults.process = srv, nil, false, nil, nil, ""
+	srv.SetClientFault(n.faults.client)
 	n.openPorts(ln)
 	return standIn
 }

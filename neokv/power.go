@@ -48,7 +48,7 @@ func (n *storePlace) running() bool {
 }
 
 // stopStores ends stores cleanly.
-func (c *Cluster) stopStores(places []*storePlace) error {
+func (c *Cluster) stopStores(_ context.Context, places []*storePlace, _ fault.Fault) error {
 	if err := errors.Join(allRun(places), noneHangs(places)); err != nil {
 		return err
 	}
@@ -78,7 +78,7 @@ func noneHangs(places []*storePlace) error {
 	var errs []error
 	for _, n := range places {
 		n.mu.Lock()
-		if n.drive.Hang && !n.down && n.failure == nil {
+		if n.faults.drive.Hang && !n.down && n.failure == nil {
 			errs = append(errs, fmt.Errorf("the disk of store %d hangs; kill the store, or make its disk good first", n.id))
 		}
 		n.mu.Unlock()
@@ -90,15 +90,15 @@ func noneHangs(places []*storePlace) error {
 func (n *storePlace) ended(why fault.Verb) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.down, n.why = true, why
+	n.down, n.faults.process = true, why
 }
 
 // killSyncWait is how long a kill waits for the sync in whose middle it should happen.
 const killSyncWait = 2 * time.Second
 
-// killStores cuts the power of stores. With p.Sync it does so in the middle of a sync of the first of them, or of its
+// killStores cuts the power of stores. With f.Kill.Sync it does so in the middle of a sync of the first of them, or of its
 // journal; if there are fewer syncs within killSyncWait, at the end of that.
-func (c *Cluster) killStores(ctx context.Context, places []*storePlace, p fault.Power) error {
+func (c *Cluster) killStores(ctx context.Context, places []*storePlace, f fault.Fault) error {
 	if len(places) < len(c.nodes) {
 		if err := allRun(places); err != nil {
 			return err
@@ -108,14 +108,14 @@ func (c *Cluster) killStores(ctx context.Context, places []*storePlace, p fault.
 	}
 	c.anyFailed.Store(true) // without wal_sync always, a kill tears data
 	random := c.newRand()
-	if p.Sync > 0 {
+	if f.Kill.Sync > 0 {
 		at := places[slices.IndexFunc(places, (*storePlace).running)].FS()
 		left := make(chan wreckage, 1)
 		var begun atomic.Int64
 		var done atomic.Bool
 		at.BeforeSync(func(int64) {
-			if begun.Add(1) == int64(p.Sync) && done.CompareAndSwap(false, true) {
-				left <- c.cutPower(places, p.Keep, random)
+			if begun.Add(1) == int64(f.Kill.Sync) && done.CompareAndSwap(false, true) {
+				left <- c.cutPower(places, f.Kill.Keep, random)
 			}
 		})
 		wait := time.NewTimer(killSyncWait)
@@ -132,7 +132,7 @@ func (c *Cluster) killStores(ctx context.Context, places []*storePlace, p fault.
 			return c.bury(<-left)
 		}
 	}
-	return c.bury(c.cutPower(places, p.Keep, random))
+	return c.bury(c.cutPower(places, f.Kill.Keep, random))
 }
 
 // wreckage is what a kill leaves.
@@ -177,7 +177,7 @@ func (c *Cluster) bury(left wreckage) error {
 }
 
 // startStores starts stores again: what a store that runs has begun ends first, cleanly.
-func (c *Cluster) startStores(places []*storePlace) error {
+func (c *Cluster) startStores(_ context.Context, places []*storePlace, _ fault.Fault) error {
 	if err := noneHangs(places); err != nil {
 		return err
 	}

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"neokv.dev/neokv/fault"
 	"neokv.dev/neokv/internal/keys"
 	"neokv.dev/neokv/internal/route"
 	"neokv.dev/neokv/internal/store"
@@ -18,11 +19,11 @@ import (
 // changeWait bounds a split or a merge, with all tries.
 const changeWait = 10 * time.Second
 
-// split splits a region before a slot or, if at is 0, where that halves what it has. A fault can do that, too: see
-// fault.Split.
-func (c *Cluster) split(ctx context.Context, id topology.RegionID, at topology.Slot) (outcome string, err error) {
+// split splits a region before a slot or, if that is 0, where that halves what it has.
+func (c *Cluster) split(ctx context.Context, f fault.Fault) (outcome string, err error) {
+	id := topology.RegionID(f.Region)
 	err = c.atLeader(ctx, id, func(ctx context.Context, s *store.Store) error {
-		child, err := s.Split(ctx, id, at, "")
+		child, err := s.Split(ctx, id, topology.Slot(f.Slot), "")
 		if err == nil {
 			outcome = fmt.Sprintf("region %d is split at slot %d: region %d has slots %s", id, child.Slots.First, child.ID,
 				child.Slots)
@@ -33,7 +34,8 @@ func (c *Cluster) split(ctx context.Context, id topology.RegionID, at topology.S
 }
 
 // merge merges the right neighbour of a region into it.
-func (c *Cluster) merge(ctx context.Context, id topology.RegionID) (outcome string, err error) {
+func (c *Cluster) merge(ctx context.Context, f fault.Fault) (outcome string, err error) {
+	id := topology.RegionID(f.Region)
 	err = c.atLeader(ctx, id, func(ctx context.Context, s *store.Store) error {
 		right, err := s.Merge(ctx, id, "")
 		if err == nil {
@@ -66,16 +68,24 @@ func (c *Cluster) atLeader(ctx context.Context, id topology.RegionID,
 		} else if err := c.checkRegion(id); err != nil {
 			return err
 		}
-		select {
-		case <-ctx.Done():
-			if last != nil {
+		if err := c.moment(ctx); err != nil {
+			if ctx.Err() != nil && last != nil {
 				return last
 			}
-			return context.Cause(ctx)
-		case <-c.closing:
-			return ErrClosed
-		case <-time.After(5 * time.Millisecond):
+			return err
 		}
+	}
+}
+
+// moment waits for 5 ms. The error says that ctx has ended, or that the cluster closes.
+func (c *Cluster) moment(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-c.closing:
+		return ErrClosed
+	case <-time.After(5 * time.Millisecond):
+		return nil
 	}
 }
 

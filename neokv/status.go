@@ -163,11 +163,11 @@ func (n *storePlace) state() (state, reason string) {
 	switch {
 	case n.failure != nil:
 		return StateFailed, n.failure.Error()
-	case n.why == fault.Kill:
+	case n.faults.process == fault.Kill:
 		return StateKilled, ""
 	case n.down:
 		return StateStopped, ""
-	case n.paused:
+	case n.faults.process == fault.Pause:
 		return StatePaused, ""
 	}
 	if s := n.store.Load(); s != nil {

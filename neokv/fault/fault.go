@@ -196,6 +196,9 @@ func (f Fault) Lasts() bool { r := verbRowOf(f.Verb); return r != nil && r.end !
 // End returns the fault that ends f, which lasts.
 func (f Fault) End() Fault { return verbRowOf(f.Verb).end(f) }
 
+// Ended reports whether nothing is in force after f: it is none, or the end of one of its own verb, as "disk 2 ok".
+func (f Fault) Ended() bool { return !f.Lasts() || f.String() == f.End().String() }
+
 // String returns the text of the fault, which Parse reads.
 func (f Fault) String() string {
 	r := verbRowOf(f.Verb)
@@ -271,9 +274,12 @@ func MustParse(text string) Fault {
 	return f
 }
 
-// Check says which stores of the fault a cluster does not have.
+// Check says which stores of the fault a cluster does not have, and whether the fault is none.
 func (f Fault) Check(storeCount int) error {
 	var problems []error
+	if verbRowOf(f.Verb) == nil {
+		problems = append(problems, fmt.Errorf("unknown verb %q", f.Verb))
+	}
 	for _, s := range slices.Concat(f.Stores, f.Others, []int{f.To}) {
 		if s > storeCount {
 			problems = append(problems, fmt.Errorf("there is no store %d; want 1 to %d", s, storeCount))

@@ -42,6 +42,11 @@ func (n *Network) SetLink(from, to topology.StoreID, f fault.Net, random *rand.R
 	})
 }
 
+// SetDistance sets how much later everything arrives from one store at another, whatever else is wrong with the link.
+func (n *Network) SetDistance(from, to topology.StoreID, d time.Duration) {
+	n.change(from, to, func(c *condition) { c.distance = d })
+}
+
 // Link returns what is wrong with the link from one store to another.
 func (n *Network) Link(from, to topology.StoreID) fault.Net {
 	return n.link(from, to).now.Load().Net
@@ -103,9 +108,10 @@ type link struct {
 // condition is all that has been set on a link. It does not change: whoever sets something replaces it.
 type condition struct {
 	fault.Net
-	chance  *chance // nil if Net leaves nothing to chance
-	hold    *hold
-	disturb func(*pb.Message) Fate
+	distance time.Duration
+	chance   *chance // nil if Net leaves nothing to chance
+	hold     *hold
+	disturb  func(*pb.Message) Fate
 }
 
 // chance draws for one link.
@@ -154,9 +160,9 @@ func (n *Network) link(from, to topology.StoreID) *link {
 // latency draws how much later something arrives.
 func (c *condition) latency() time.Duration {
 	if c.Jitter <= 0 {
-		return c.Delay
+		return c.distance + c.Delay
 	}
-	return c.Delay + c.chance.upTo(c.Jitter)
+	return c.distance + c.Delay + c.chance.upTo(c.Jitter)
 }
 
 // fates returns the function that decides about each Raft message, nil if all arrive once and in order.

@@ -158,13 +158,14 @@ func TestJitterKeepsOrder(t *testing.T) {
 	onEach(t, func(t *testing.T, newNet func() *transport.Network) {
 		net := newNet()
 		defer net.Close()
-		commits, after := arrivals(t, net, fault.Net{Delay: 30 * ms, Jitter: 20 * ms}, 1000)
+		net.SetDistance(1, 2, 10*ms)
+		commits, after := arrivals(t, net, fault.Net{Delay: 20 * ms, Jitter: 20 * ms}, 1000)
 		if len(commits) != 1000 || !slices.IsSorted(commits) {
 			t.Errorf("%d messages arrived, in order %v; want 1000, in order", len(commits), slices.IsSorted(commits))
 		}
 		least, most := slices.Min(after), slices.Max(after)
 		if least < 30 || least > 40 || most > 50 || most < 49 {
-			t.Errorf("messages took %d to %d ms, want 30 to 50", least, most)
+			t.Errorf("messages took %d to %d ms, want 30 to 50, of which the distance is 10", least, most)
 		}
 	})
 }
