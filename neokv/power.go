@@ -96,8 +96,8 @@ func (n *storePlace) ended(why fault.Verb) {
 // killSyncWait is how long a kill waits for the sync in whose middle it should happen.
 const killSyncWait = 2 * time.Second
 
-// killStores cuts the power of stores. With f.Kill.Sync it does so in the middle of a sync of the first of them, or of its
-// journal; if there are fewer syncs within killSyncWait, at the end of that.
+// killStores cuts the power of stores. With f.Kill.Sync it does so in the middle of a sync of the first of them, or of
+// its journal; if there are fewer syncs within killSyncWait, at the end of that.
 func (c *Cluster) killStores(ctx context.Context, places []*storePlace, f fault.Fault) error {
 	if len(places) < len(c.nodes) {
 		if err := allRun(places); err != nil {

@@ -96,16 +96,14 @@ func (f *ctlFlags) client(ctx context.Context, p process) (*admin.ControlClient,
 
 // ctlDo is the verb that carries out a fault.
 func ctlDo(p process, f *ctlFlags, v fault.Verb) *cobra.Command {
-	form, help, properties := v.Usage()
-	long := strings.ToUpper(help[:1]) + help[1:] + "."
-	if len(properties) > 0 {
-		long += "\n\nProperties:\n  " + strings.Join(properties, "\n  ")
-	}
-	if v == fault.Network {
-		long += "\n\nMatrices:\n  " + strings.Join(fault.Matrices(), "\n  ")
+	form, help, choices, among := v.Usage()
+	short := strings.ToUpper(help[:1]) + help[1:]
+	long := short + "."
+	if choices != "" {
+		long += "\n\n" + choices + ":\n  " + strings.Join(among, "\n  ")
 	}
 	c := &cobra.Command{
-		Use: form, Short: strings.ToUpper(help[:1]) + help[1:], Long: long, DisableFlagsInUseLine: true,
+		Use: form, Short: short, Long: long, DisableFlagsInUseLine: true,
 		RunE: func(c *cobra.Command, args []string) error {
 			want, err := fault.Parse(string(v) + " " + strings.Join(args, " "))
 			if err != nil {

@@ -20,50 +20,30 @@ type DrawOptions struct {
 
 // Drawn returns the verbs that Draw can draw.
 func Drawn() (all []Verb) {
-	for _, d := range draws {
-		all = append(all, d.verb)
+	for _, row := range rows {
+		if row.draw != nil {
+			all = append(all, row.verb)
+		}
 	}
 	return all
-}
-
-// draws are the faults that Draw draws, with a function each that fills in one.
-var draws = []struct {
-	verb Verb
-	draw func(*rand.Rand, DrawOptions, *FaultEvent)
-}{
-	{Stop, drawSomeStores},
-	{Kill, drawKill},
-	{Pause, drawSomeStores},
-	{Transfer, drawTransfer},
-	{Partition, drawPartition},
-	{Link, drawLink},
-	{Network, drawNetwork},
-	{Disk, drawDisk},
-	{Clock, drawClock},
-	{Clients, drawClients},
-	{Split, drawSplit},
-	{Merge, drawMerge},
 }
 
 // Draw makes a schedule at random: for each verb a sequence of events of its own, with gaps between them that are
 // distributed exponentially. Faults of different verbs overlap. All that happens follows from r and o.
 func Draw(r *rand.Rand, o DrawOptions) Schedule {
 	var all Schedule
-	for _, d := range draws {
+	for _, v := range Drawn() {
 		own := rand.New(rand.NewPCG(r.Uint64(), r.Uint64())) // so that a verb more or less does not shift the others
-		if !slices.Contains(o.Verbs, d.verb) {
+		if !slices.Contains(o.Verbs, v) {
 			continue
 		}
 		at := gap(own, o.Gap)
 		for at < o.Length {
-			e := FaultEvent{At: at, Fault: Fault{Verb: d.verb}}
+			e := FaultEvent{At: at, Fault: Fault{Verb: v}}
 			if e.Fault.Lasts() {
-				e.For = upTo(own, 20*time.Millisecond, 2*time.Second)
+				e.For = min(upTo(own, 20*time.Millisecond, 2*time.Second), max(o.Length-at, time.Millisecond))
 			}
-			d.draw(own, o, &e)
-			if e.For > 0 {
-				e.For = min(e.For, max(o.Length-e.At, time.Millisecond))
-			}
+			verbRowOf(v).draw(own, o, &e.Fault)
 			all = append(all, e)
 			if e.Fault.Disk.Fails() { // a good disk alone does not start the store
 				again := Fault{Verb: Restart, Stores: e.Fault.Stores}
@@ -89,46 +69,46 @@ func upTo(r *rand.Rand, from, to time.Duration) time.Duration {
 // one draws a store.
 func one(r *rand.Rand, o DrawOptions) []int { return []int{1 + r.IntN(o.Stores)} }
 
-func drawSomeStores(r *rand.Rand, o DrawOptions, e *FaultEvent) { e.Fault.Stores = one(r, o) }
+func drawOne(r *rand.Rand, o DrawOptions, f *Fault) { f.Stores = one(r, o) }
 
 // drawKill kills one store, or all at once, between two steps or in the middle of a sync.
-func drawKill(r *rand.Rand, o DrawOptions, e *FaultEvent) {
+func drawKill(r *rand.Rand, o DrawOptions, f *Fault) {
 	if r.IntN(4) > 0 {
-		e.Fault.Stores = one(r, o)
+		f.Stores = one(r, o)
 	}
-	e.Fault.Kill.Keep = []Portion{0, 0, 0.5, 1}[r.IntN(4)]
+	f.Kill.Keep = []Portion{0, 0, 0.5, 1}[r.IntN(4)]
 	if r.IntN(4) > 0 {
-		e.Fault.Kill.Sync = 1 + r.IntN(30)
+		f.Kill.Sync = 1 + r.IntN(30)
 	}
 }
 
 // drawTransfer moves a leader to some store, or away from where it is.
-func drawTransfer(r *rand.Rand, o DrawOptions, e *FaultEvent) {
-	e.Fault.Region, e.Fault.To = 1+r.IntN(o.Regions), 1+r.IntN(o.Stores)
+func drawTransfer(r *rand.Rand, o DrawOptions, f *Fault) {
+	f.Region, f.To = 1+r.IntN(o.Regions), 1+r.IntN(o.Stores)
 	if r.IntN(3) == 0 {
-		e.Fault.Verb, e.Fault.To = StepDown, 0
+		f.Verb, f.To = StepDown, 0
 	}
 }
 
 // drawPartition cuts one store off from all others or from one.
-func drawPartition(r *rand.Rand, o DrawOptions, e *FaultEvent) {
-	e.Fault.Stores = one(r, o)
+func drawPartition(r *rand.Rand, o DrawOptions, f *Fault) {
+	f.Stores = one(r, o)
 	if o.Stores > 2 && r.IntN(2) == 0 {
 		other := 1 + r.IntN(o.Stores-1)
-		if other >= e.Fault.Stores[0] {
+		if other >= f.Stores[0] {
 			other++
 		}
-		e.Fault.Others = []int{other}
+		f.Others = []int{other}
 	}
 }
 
 // drawLink makes the links of one store bad, or all links.
-func drawLink(r *rand.Rand, o DrawOptions, e *FaultEvent) {
+func drawLink(r *rand.Rand, o DrawOptions, f *Fault) {
 	if r.IntN(3) > 0 {
-		drawPartition(r, o, e)
+		drawPartition(r, o, f)
 	}
-	e.Fault.OneWay = r.IntN(3) == 0
-	n := &e.Fault.Link
+	f.OneWay = r.IntN(3) == 0
+	n := &f.Link
 	switch r.IntN(5) {
 	case 0:
 		n.Cut = true
@@ -147,12 +127,12 @@ func drawLink(r *rand.Rand, o DrawOptions, e *FaultEvent) {
 	}
 }
 
-func drawNetwork(r *rand.Rand, o DrawOptions, e *FaultEvent) { e.Fault.Matrix = "3 regions" }
+func drawNetwork(_ *rand.Rand, _ DrawOptions, f *Fault) { f.Matrix = "3 regions" }
 
 // drawDisk makes the disk of one store slow, or hang, or fail.
-func drawDisk(r *rand.Rand, o DrawOptions, e *FaultEvent) {
-	e.Fault.Stores = one(r, o)
-	d := &e.Fault.Disk
+func drawDisk(r *rand.Rand, o DrawOptions, f *Fault) {
+	f.Stores = one(r, o)
+	d := &f.Disk
 	switch r.IntN(8) {
 	case 0:
 		d.Latency = upTo(r, time.Millisecond, 50*time.Millisecond)
@@ -176,16 +156,16 @@ func drawDisk(r *rand.Rand, o DrawOptions, e *FaultEvent) {
 	}
 }
 
-func drawClock(r *rand.Rand, o DrawOptions, e *FaultEvent) {
-	e.Fault.Stores = one(r, o)
-	for e.Fault.Ahead == 0 {
-		e.Fault.Ahead = upTo(r, 0, 10*time.Second) - 5*time.Second
+func drawClock(r *rand.Rand, o DrawOptions, f *Fault) {
+	f.Stores = one(r, o)
+	for f.Ahead == 0 {
+		f.Ahead = upTo(r, 0, 10*time.Second) - 5*time.Second
 	}
 }
 
-func drawClients(r *rand.Rand, o DrawOptions, e *FaultEvent) {
-	e.Fault.Stores = one(r, o)
-	c := &e.Fault.Client
+func drawClients(r *rand.Rand, o DrawOptions, f *Fault) {
+	f.Stores = one(r, o)
+	c := &f.Client
 	switch r.IntN(3) {
 	case 0:
 		c.Refuse = true
@@ -198,14 +178,14 @@ func drawClients(r *rand.Rand, o DrawOptions, e *FaultEvent) {
 
 // drawSplit draws the region and the slot apart. Which regions there are at that time is not known here: whoever carries
 // the schedule out splits the region that has the slot.
-func drawSplit(r *rand.Rand, o DrawOptions, e *FaultEvent) {
-	e.Fault.Region = 1 + r.IntN(o.Regions)
+func drawSplit(r *rand.Rand, o DrawOptions, f *Fault) {
+	f.Region = 1 + r.IntN(o.Regions)
 	if o.Slots != nil {
-		e.Fault.Slot = o.Slots[r.IntN(len(o.Slots))]
+		f.Slot = o.Slots[r.IntN(len(o.Slots))]
 	} else {
-		e.Fault.Slot = 1 + r.IntN(maxSlot)
+		f.Slot = 1 + r.IntN(maxSlot)
 	}
 }
 
 // drawMerge draws a region, which takes its right neighbour over.
-func drawMerge(r *rand.Rand, o DrawOptions, e *FaultEvent) { e.Fault.Region = 1 + r.IntN(o.Regions) }
+func drawMerge(r *rand.Rand, o DrawOptions, f *Fault) { f.Region = 1 + r.IntN(o.Regions) }

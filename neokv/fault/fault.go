@@ -11,6 +11,7 @@ package fault
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"time"
@@ -62,8 +63,8 @@ type Fault struct {
 
 // Power says how a store is killed.
 type Power struct {
-	Keep Portion `key:"keep" help:"share of what the store has not synced that its disk keeps"`
-	Sync int     `key:"sync" max:"1000000" help:"kill it in the middle of its n-th sync from now, in place of at once"`
+	Keep Portion `form:"keep=SHARE" help:"share of what the store has not synced that its disk keeps"`
+	Sync int     `form:"sync=N" help:"kill it in the middle of its n-th sync from now, in place of at once"`
 }
 
 // Net says what is wrong with the way from one store to another. The zero value is a good way.
@@ -73,20 +74,20 @@ type Power struct {
 // it arrives later, but once, and the shares Duplicate and Reorder do not concern it. Loss 1 lets none of it arrive.
 type Net struct {
 	// Cut lets nothing arrive. Calls get no answer, and chunks fail at once.
-	Cut bool `key:"cut" help:"nothing arrives"`
+	Cut bool `form:"cut" help:"nothing arrives"`
 	// Everything arrives Delay later, and up to Jitter more. The network draws the jitter for each batch of Raft messages,
 	// each request, each answer and each chunk. Raft messages stay in order all the same.
-	Delay  time.Duration `key:"delay" help:"everything arrives so much later, in order"`
-	Jitter time.Duration `key:"jitter" help:"and up to so much later than that"`
+	Delay  time.Duration `form:"delay=TIME" help:"everything arrives so much later, in order"`
+	Jitter time.Duration `form:"jitter=TIME" help:"and up to so much later than that"`
 	// Loss, Duplicate and Reorder are shares of the Raft messages, and together 1 at most. A message of the first is lost.
 	// One of the second arrives twice, once at its time and once up to 20 ms later. One of the third arrives up to 20 ms
 	// late, so that others overtake it.
-	Loss      Portion `key:"loss" help:"share of Raft messages that do not arrive"`
-	Duplicate Portion `key:"duplicate" help:"share of Raft messages that arrive twice"`
-	Reorder   Portion `key:"reorder" help:"share of Raft messages that others overtake"`
+	Loss      Portion `form:"loss=SHARE" help:"share of Raft messages that do not arrive"`
+	Duplicate Portion `form:"duplicate=SHARE" help:"share of Raft messages that arrive twice"`
+	Reorder   Portion `form:"reorder=SHARE" help:"share of Raft messages that others overtake"`
 	// Bandwidth is how many bytes per second the link carries, 0 for no limit. The stream of Raft messages, each snapshot
 	// and each call get equal parts of it, as connections would. So a snapshot delays a heartbeat by 10 ms at most.
-	Bandwidth settings.Bytes `key:"bandwidth" help:"bytes per second, 0B for no limit"`
+	Bandwidth settings.Bytes `form:"bandwidth=BYTES" help:"bytes per second, 0B for no limit"`
 }
 
 // check says what properties do not go together.
@@ -99,23 +100,23 @@ func (n *Net) check() error {
 
 // Drive says what is wrong with a store's disk. The zero value is a good disk.
 type Drive struct {
-	Latency     time.Duration  `key:"latency" help:"each read, write and sync takes so much longer"`
-	Jitter      time.Duration  `key:"jitter" help:"and up to so much longer than that"`
-	Hang        bool           `key:"hang" help:"syncs do not return"`
-	Bandwidth   settings.Bytes `key:"bandwidth" help:"bytes per second of reads and writes together, 0B for no limit"`
-	Full        bool           `key:"full" help:"there is no space left: writes fail"`
-	Free        settings.Bytes `key:"free" help:"only so many bytes can still be written, then there is no space left; 0B for as many as the disk takes"`
-	ReadErrors  bool           `key:"read-errors" help:"reads fail with an input/output error"`
-	WriteErrors bool           `key:"write-errors" help:"writes fail with an input/output error"`
-	SyncErrors  bool           `key:"sync-errors" help:"syncs fail with an input/output error"`
-	FlippedBit  bool           `key:"flipped-bit" help:"reads return one bit that is wrong"`
+	Latency     time.Duration  `form:"latency=TIME" help:"each read, write and sync takes so much longer"`
+	Jitter      time.Duration  `form:"jitter=TIME" help:"and up to so much longer than that"`
+	Hang        bool           `form:"hang" help:"syncs do not return"`
+	Bandwidth   settings.Bytes `form:"bandwidth=BYTES" help:"bytes per second of reads and writes together, 0B for no limit"`
+	Full        bool           `form:"full" help:"there is no space left: writes fail"`
+	Free        settings.Bytes `form:"free=BYTES" help:"only so many bytes can still be written, then there is no space left; 0B for as many as the disk takes"`
+	ReadErrors  bool           `form:"read-errors" help:"reads fail with an input/output error"`
+	WriteErrors bool           `form:"write-errors" help:"writes fail with an input/output error"`
+	SyncErrors  bool           `form:"sync-errors" help:"syncs fail with an input/output error"`
+	FlippedBit  bool           `form:"flipped-bit" help:"reads return one bit that is wrong"`
 }
 
 // Client says what is wrong between a store and its clients. The zero value is nothing.
 type Client struct {
-	Refuse    bool           `key:"refuse" help:"new connections are refused"`
-	Reset     bool           `key:"reset" help:"connections are reset, open ones and new ones"`
-	Bandwidth settings.Bytes `key:"bandwidth" help:"bytes per second that each client reads of its replies, 0B for no limit"`
+	Refuse    bool           `form:"refuse" help:"new connections are refused"`
+	Reset     bool           `form:"reset" help:"connections are reset, open ones and new ones"`
+	Bandwidth settings.Bytes `form:"bandwidth=BYTES" help:"bytes per second that each client reads of its replies, 0B for no limit"`
 }
 
 // Fails reports whether a store that works on such a disk fails, sooner or later.
@@ -123,40 +124,41 @@ func (d Drive) Fails() bool {
 	return d.Full || d.Free > 0 || d.ReadErrors || d.WriteErrors || d.SyncErrors || d.FlippedBit
 }
 
-// verbRow is what the package knows of a verb.
+// verbRow is what the package knows of a verb. Parse, String, End, Draw, the help of the command line and the table in
+// docs/cluster.md follow from the rows. Package neokv knows how a verb is carried out.
 type verbRow struct {
 	verb Verb
 	help string
 	args []arg
-	end  func(f Fault) Fault // returns the fault that ends f; nil where f does not last
+	end  func(f Fault) Fault                   // returns the fault that ends f; nil where f does not last
+	draw func(*rand.Rand, DrawOptions, *Fault) // fills in a fault at random; nil where none is drawn
+}
+
+// rows are all verbs.
+var rows = []verbRow{
+	{Stop, "stop stores cleanly", []arg{stores}, another(Restart), drawOne},
+	{Kill, "cut the power of stores: what they have not synced is gone", []arg{stores, power}, another(Restart), drawKill},
+	{Restart, "start stores again, or stop and start those that run", []arg{stores}, nil, nil},
+	{Pause, "stop the processes of stores as SIGSTOP would", []arg{stores}, another(Resume), drawOne},
+	{Resume, "let paused stores go on", []arg{stores}, nil, nil},
+	{Transfer, "move the leadership of a region to a store, where it stays until heal", []arg{region, target}, nil,
+		drawTransfer},
+	{StepDown, "move the leadership of a region to another store, where it stays until heal", []arg{region}, nil, nil},
+	{Partition, "cut all links between some stores and others", []arg{stores, others}, another(Mend), drawPartition},
+	{Mend, "make the links between some stores and others good again", []arg{stores, others}, nil, nil},
+	{Link, "make links between some stores and others bad", []arg{stores, others, oneWay, net}, another(Link), drawLink},
+	{Network, "give all links the delays of a matrix, as 3 regions", []arg{matrix}, another(Network), drawNetwork},
+	{Disk, "make the disks of stores bad", []arg{stores, drive}, another(Disk), drawDisk},
+	{Clock, "set the clocks of stores ahead, or behind with a minus", []arg{stores, offset}, another(Clock), drawClock},
+	{Clients, "disturb the clients of stores", []arg{stores, client}, another(Clients), drawClients},
+	{Split, "split a region in two, before a slot or where that halves it", []arg{region, slot}, nil, drawSplit},
+	{Merge, "merge the region to the right of a region into it", []arg{region}, nil, drawMerge},
+	{Heal, "end all faults and start the stores that are down", nil, nil, nil},
 }
 
 // another returns a function that keeps the stores of a fault and changes its verb.
 func another(v Verb) func(Fault) Fault {
-	return func(f Fault) Fault { return Fault{Verb: v, Stores: f.Stores, Others: f.Others} }
-}
-
-// rows are all verbs. Parse, String, End and the help of the command line follow from them.
-var rows = []verbRow{
-	{Stop, "stop stores cleanly", []arg{stores}, another(Restart)},
-	{Kill, "cut the power of stores: what they have not synced is gone", []arg{stores, power}, another(Restart)},
-	{Restart, "start stores again, or stop and start those that run", []arg{stores}, nil},
-	{Pause, "stop the processes of stores as SIGSTOP would", []arg{stores}, another(Resume)},
-	{Resume, "let paused stores go on", []arg{stores}, nil},
-	{Transfer, "move the leadership of a region to a store, where it stays until heal", []arg{region, target}, nil},
-	{StepDown, "move the leadership of a region to another store, where it stays until heal", []arg{region}, nil},
-	{Partition, "cut all links between some stores and others", []arg{stores, others}, another(Mend)},
-	{Mend, "make the links between some stores and others good again", []arg{stores, others}, nil},
-	{Link, "make links between some stores and others bad", []arg{stores, others, net}, func(f Fault) Fault {
-		return Fault{Verb: Link, Stores: f.Stores, Others: f.Others, OneWay: f.OneWay}
-	}},
-	{Network, "give all links the delays of a matrix, as 3 regions", []arg{matrix}, another(Network)},
-	{Disk, "make the disks of stores bad", []arg{stores, drive}, another(Disk)},
-	{Clock, "set the clocks of stores ahead, or behind with a minus", []arg{stores, offset}, another(Clock)},
-	{Clients, "disturb the clients of stores", []arg{stores, client}, another(Clients)},
-	{Split, "split a region in two, before a slot or where that halves it", []arg{region, slot}, nil},
-	{Merge, "merge the region to the right of a region into it", []arg{region}, nil},
-	{Heal, "end all faults and start the stores that are down", nil, nil},
+	return func(f Fault) Fault { return Fault{Verb: v, Stores: f.Stores, Others: f.Others, OneWay: f.OneWay} }
 }
 
 func verbRowOf(v Verb) *verbRow {
@@ -174,20 +176,16 @@ func Verbs() (all []Verb) {
 	return all
 }
 
-// Usage returns the form of the verb, such as "kill STORES [keep=SHARE] [sync=N]", what it does, and a line for each
-// property that it takes.
-func (v Verb) Usage() (form, help string, properties []string) {
+// Usage returns the form of the verb, such as "kill STORES [keep=SHARE] [sync=N]", what it does, and what there is to
+// choose from: a title and, in a line each, properties with their meanings or the names of matrices.
+func (v Verb) Usage() (form, help, choices string, among []string) {
 	r := verbRowOf(v)
 	form = string(v)
 	for _, a := range r.args {
 		form += " " + a.form
-		if a.properties != nil {
-			for _, p := range propertiesOf(a.properties(new(Fault))) {
-				properties = append(properties, fmt.Sprintf("%-20s %s", p.form, p.help))
-			}
-		}
+		choices, among = a.choices, a.among // of the last one
 	}
-	return form, r.help, properties
+	return form, r.help, choices, among
 }
 
 // Lasts reports whether the fault is in force until another one ends it.
@@ -244,22 +242,23 @@ func Parse(text string) (Fault, error) {
 	words = words[1:]
 	var problems []error
 	for _, a := range r.args {
-		if len(words) == 0 && !a.optional {
+		switch {
+		case len(words) == 0 && !a.optional:
 			problems = append(problems, fmt.Errorf("no %s", a.name))
-			continue
+		case len(words) == 0, a.word != "" && words[0] != a.word:
+		case a.rest:
+			problems = append(problems, a.parse(&f, words))
+			words = nil
+		default:
+			problems = append(problems, a.parse(&f, words[:1]))
+			words = words[1:]
 		}
-		take := words[:min(1, len(words))]
-		if a.rest {
-			take = words
-		}
-		words = words[len(take):]
-		problems = append(problems, a.parse(&f, take))
 	}
 	if len(words) > 0 {
 		problems = append(problems, fmt.Errorf("%q is too much", strings.Join(words, " ")))
 	}
 	if err := errors.Join(problems...); err != nil {
-		form, _, _ := r.verb.Usage()
+		form, _, _, _ := r.verb.Usage()
 		return Fault{}, fmt.Errorf("fault %q: %s; want %s", text, oneLine(err), form)
 	}
 	return f, nil

@@ -181,11 +181,9 @@ func TestDraw(t *testing.T) {
 
 // propertiesIn are the properties that a verb takes.
 func propertiesIn(v Verb) (keys []string) {
-	for _, a := range verbRowOf(v).args {
-		if a.properties != nil {
-			for _, p := range propertiesOf(a.properties(new(Fault))) {
-				keys = append(keys, p.key)
-			}
+	if _, _, choices, among := v.Usage(); choices == "Properties" {
+		for _, line := range among {
+			keys = append(keys, line[:strings.IndexAny(line, "= ")])
 		}
 	}
 	return keys

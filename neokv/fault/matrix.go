@@ -29,8 +29,8 @@ var matrices = []struct {
 	}},
 }
 
-// Matrices returns the names of the matrices.
-func Matrices() (names []string) {
+// matrixNames returns the names of the matrices.
+func matrixNames() (names []string) {
 	for _, m := range matrices {
 		names = append(names, m.name)
 	}
@@ -52,5 +52,5 @@ func MatrixDelay(name string, from, to int) (time.Duration, error) {
 			return m.roundTrips[(from-1)%places][(to-1)%places] / 2, nil
 		}
 	}
-	return 0, fmt.Errorf("there is no matrix %q; want %s", name, strings.Join(Matrices(), ", "))
+	return 0, fmt.Errorf("there is no matrix %q; want %s", name, strings.Join(matrixNames(), ", "))
 }

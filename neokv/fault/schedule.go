@@ -22,53 +22,38 @@ func (e FaultEvent) String() string {
 	return fmt.Sprintf("at %s: %s", e.At, e.Fault)
 }
 
-// MarshalText writes the event as String does.
-func (e FaultEvent) MarshalText() ([]byte, error) { return []byte(e.String()), nil }
-
-// UnmarshalText reads the event as ParseEvent does.
-func (e *FaultEvent) UnmarshalText(text []byte) (err error) {
-	*e, err = ParseEvent(string(text))
-	return err
-}
-
 // ParseEvent reads the text of an event.
 func ParseEvent(text string) (e FaultEvent, err error) {
 	when, what, found := strings.Cut(text, ":")
 	words := strings.Fields(when)
-	switch {
-	case !found || len(words) != 2 && len(words) != 4 || words[0] != "at" || len(words) == 4 && words[2] != "for":
-		err = fmt.Errorf(`want "at TIME: FAULT" or "at TIME for TIME: FAULT"`)
-	default:
-		var problems []error
-		e.At, err = moment(words[1])
-		problems = append(problems, err)
+	var problems []error
+	if !found || len(words) != 2 && len(words) != 4 || words[0] != "at" || len(words) == 4 && words[2] != "for" {
+		problems = append(problems, errors.New(`want "at TIME: FAULT" or "at TIME for TIME: FAULT"`))
+	} else {
+		var wrong [4]error
+		e.At, wrong[0] = moment(words[1])
 		if len(words) == 4 {
-			if e.For, err = moment(words[3]); err == nil && e.For == 0 {
-				err = errors.New("0s is no time to last")
+			if e.For, wrong[1] = moment(words[3]); wrong[1] == nil && e.For == 0 {
+				wrong[1] = errors.New("0s is no time to last")
 			}
-			problems = append(problems, err)
 		}
-		e.Fault, err = Parse(what)
-		problems = append(problems, err)
-		if err == nil && e.For > 0 && !e.Fault.Lasts() {
-			problems = append(problems, fmt.Errorf("%s does not last", e.Fault.Verb))
+		if e.Fault, wrong[2] = Parse(what); wrong[2] == nil && e.For > 0 && !e.Fault.Lasts() {
+			wrong[3] = fmt.Errorf("%s does not last", e.Fault.Verb)
 		}
-		if err = errors.Join(problems...); err != nil {
-			err = errors.New(oneLine(err))
-		}
+		problems = wrong[:]
 	}
-	if err != nil {
-		return FaultEvent{}, fmt.Errorf("event %.100q: %w", text, err)
+	if err := errors.Join(problems...); err != nil {
+		return FaultEvent{}, fmt.Errorf("event %.100q: %s", text, oneLine(err))
 	}
 	return e, nil
 }
 
 func moment(text string) (time.Duration, error) {
-	d, err := time.ParseDuration(text)
-	if err != nil || d < 0 || d > maxTime {
-		return 0, fmt.Errorf("%q is no time from 0s to %s", text, maxTime)
+	d, err := span(text)
+	if err != nil {
+		err = fmt.Errorf("%q is no time from 0s to %s", text, maxTime)
 	}
-	return d, nil
+	return d, err
 }
 
 // ParseSchedule reads events, one in a line. It leaves out empty lines and lines that begin with "#". The error lists

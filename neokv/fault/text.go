@@ -1,6 +1,7 @@
 package fault
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -17,12 +18,14 @@ import (
 type arg struct {
 	name     string
 	form     string // in a usage
-	rest     bool   // it takes all words that are left
 	optional bool
+	word     string // the only one that it takes; "" for any
+	rest     bool   // it takes all words that are left
 	parse    func(f *Fault, words []string) error
-	print    func(f *Fault) string
-	// properties returns the struct of which the argument sets properties; nil for another sort of argument.
-	properties func(f *Fault) any
+	print    func(f *Fault) string // "" for none
+
+	choices string   // what there is to choose from, in a help
+	among   []string // the choices, a line each
 }
 
 // The arguments of verbs.
@@ -32,30 +35,32 @@ var (
 	region = numberArg("region", "REGION", func(f *Fault) *int { return &f.Region })
 	target = numberArg("store", "STORE", func(f *Fault) *int { return &f.To })
 	slot   = arg{
-		name: "slot", form: "[SLOT]", optional: true, rest: true,
+		form: "[SLOT]", optional: true, rest: true,
 		parse: func(f *Fault, words []string) (err error) {
-			if len(words) == 0 {
-				return nil
-			}
-			if f.Slot, err = number(words[0]); err != nil || f.Slot > maxSlot || len(words) > 1 {
-				err = fmt.Errorf("%q is no slot from 1 to %d", strings.Join(words, " "), maxSlot)
+			text := strings.Join(words, " ")
+			if f.Slot, err = number(text); err != nil || f.Slot > maxSlot {
+				err = fmt.Errorf("%q is no slot from 1 to %d", text, maxSlot)
 			}
 			return err
 		},
+		print: func(f *Fault) string { return strings.TrimPrefix(strconv.Itoa(f.Slot), "0") },
+	}
+	oneWay = arg{
+		form: "[one-way]", optional: true, word: "one-way",
+		parse: func(f *Fault, _ []string) error { f.OneWay = true; return nil },
 		print: func(f *Fault) string {
-			if f.Slot == 0 {
-				return ""
+			if f.OneWay {
+				return "one-way"
 			}
-			return strconv.Itoa(f.Slot)
+			return ""
 		},
 	}
 	power  = propertiesArg(true, func(f *Fault) any { return &f.Kill })
-	net    = oneWay(propertiesArg(false, func(f *Fault) any { return &f.Link }))
+	net    = propertiesArg(false, func(f *Fault) any { return &f.Link })
 	drive  = propertiesArg(false, func(f *Fault) any { return &f.Disk })
 	client = propertiesArg(false, func(f *Fault) any { return &f.Client })
-
 	matrix = arg{
-		name: "name of a matrix", form: "MATRIX|ok", rest: true,
+		name: "name of a matrix", form: "MATRIX|ok", rest: true, choices: "Matrices", among: matrixNames(),
 		parse: func(f *Fault, words []string) error {
 			if f.Matrix = strings.Join(words, " "); f.Matrix == ok {
 				f.Matrix = ""
@@ -63,12 +68,7 @@ var (
 			_, err := MatrixDelay(f.Matrix, 1, 2)
 			return err
 		},
-		print: func(f *Fault) string {
-			if f.Matrix == "" {
-				return ok
-			}
-			return f.Matrix
-		},
+		print: func(f *Fault) string { return cmp.Or(f.Matrix, ok) },
 	}
 	offset = arg{
 		name: "time", form: "TIME|ok",
@@ -92,12 +92,12 @@ var (
 )
 
 const (
-	ok     = "ok"      // stands for no trouble
-	all    = "all"     // stands for every store
-	oneway = "one-way" // stands for links in one direction
+	ok  = "ok"  // stands for no trouble
+	all = "all" // stands for every store
 
-	maxTime = 24 * time.Hour // the longest delay
-	maxSlot = 1<<14 - 1      // the last slot of a Redis Cluster
+	maxTime   = 24 * time.Hour // the longest delay
+	maxSlot   = 1<<14 - 1      // the last slot of a Redis Cluster
+	maxNumber = 1_000_000      // of a property
 )
 
 // storesArg is an argument that names stores: "all", or numbers between commas.
@@ -127,16 +127,12 @@ func storesArg(name, form string, of func(*Fault) *[]int) arg {
 			if *of(f) == nil {
 				return all
 			}
-			var numbers []string
-			for _, n := range *of(f) {
-				numbers = append(numbers, strconv.Itoa(n))
-			}
-			return strings.Join(numbers, ",")
+			return strings.Trim(strings.ReplaceAll(fmt.Sprint(*of(f)), " ", ","), "[]")
 		},
 	}
 }
 
-// number reads the number of a store or of a region.
+// number reads the number of a store, a region or a slot.
 func number(text string) (int, error) {
 	n, err := strconv.ParseInt(text, 10, 32)
 	if err != nil || n < 1 {
@@ -162,12 +158,12 @@ func numberArg(name, form string, of func(*Fault) *int) arg {
 // propertiesArg is an argument that sets fields of a struct: words for those of type bool, key=value for others, "ok"
 // for none.
 func propertiesArg(optional bool, of func(*Fault) any) arg {
-	a := arg{name: "properties", rest: true, optional: optional, properties: of}
+	a := arg{name: "properties", form: "PROPERTIES|ok", rest: true, optional: optional, choices: "Properties"}
 	var forms []string
 	for _, p := range propertiesOf(of(new(Fault))) {
 		forms = append(forms, p.form)
+		a.among = append(a.among, fmt.Sprintf("%-20s %s", p.form, p.help))
 	}
-	a.form = "PROPERTIES|ok"
 	if optional {
 		a.form = "[" + strings.Join(forms, "] [") + "]"
 	}
@@ -176,33 +172,36 @@ func propertiesArg(optional bool, of func(*Fault) any) arg {
 			return nil
 		}
 		var problems []error
-		seen := make(map[string]bool)
+		known := propertiesOf(of(f))
 		for _, word := range words {
 			key, value, valued := strings.Cut(word, "=")
-			all := propertiesOf(of(f))
-			i := slices.IndexFunc(all, func(p property) bool { return p.key == key })
+			i := slices.IndexFunc(known, func(p property) bool { return p.key == key })
 			switch {
 			case i < 0:
 				problems = append(problems, fmt.Errorf("unknown property %q: want %s", word, strings.Join(forms, ", ")))
-			case seen[key]:
+			case known[i].given:
 				problems = append(problems, fmt.Errorf("%s stands there twice", key))
 			default:
-				seen[key] = true
-				if err := all[i].set(value, valued); err != nil {
+				known[i].given = true
+				if err := known[i].set(value, valued); err != nil {
 					problems = append(problems, fmt.Errorf("%q: %w", word, err))
 				}
 			}
 		}
-		if whole, ok := of(f).(interface{ check() error }); ok {
-			problems = append(problems, whole.check())
+		if n, ok := of(f).(*Net); ok {
+			problems = append(problems, n.check())
 		}
 		return errors.Join(problems...)
 	}
 	a.print = func(f *Fault) string {
 		var words []string
 		for _, p := range propertiesOf(of(f)) {
-			if word := p.print(); word != "" {
-				words = append(words, word)
+			switch {
+			case p.value.IsZero():
+			case p.value.Kind() == reflect.Bool:
+				words = append(words, p.key)
+			default:
+				words = append(words, fmt.Sprintf("%s=%v", p.key, p.value))
 			}
 		}
 		if len(words) == 0 && !optional {
@@ -213,114 +212,55 @@ func propertiesArg(optional bool, of func(*Fault) any) arg {
 	return a
 }
 
-// oneWay lets the word "one-way" stand before the properties.
-func oneWay(a arg) arg {
-	parse, print := a.parse, a.print
-	a.form = "[" + oneway + "] " + a.form
-	a.parse = func(f *Fault, words []string) error {
-		if len(words) > 0 && words[0] == oneway {
-			f.OneWay, words = true, words[1:]
-		}
-		if len(words) == 0 {
-			return errors.New("no properties")
-		}
-		return parse(f, words)
-	}
-	a.print = func(f *Fault) string {
-		if f.OneWay {
-			return oneway + " " + print(f)
-		}
-		return print(f)
-	}
-	return a
-}
-
-// property is a field of Power, Net, Drive or Client.
+// property is a field of Power, Net, Drive or Client. Its form is the key, or the key and what it takes: "loss=SHARE".
 type property struct {
 	key, form, help string
-	max             string
 	value           reflect.Value
+	given           bool // it stands in the text
 }
 
 func propertiesOf(of any) (all []property) {
 	v := reflect.ValueOf(of).Elem()
 	for i := range v.NumField() {
 		tag := v.Type().Field(i).Tag
-		p := property{key: tag.Get("key"), help: tag.Get("help"), max: tag.Get("max"), value: v.Field(i)}
-		switch p.form = p.key; v.Field(i).Interface().(type) {
-		case time.Duration:
-			p.form += "=TIME"
-		case Portion:
-			p.form += "=SHARE"
-		case settings.Bytes:
-			p.form += "=BYTES"
-		case int:
-			p.form += "=N"
-		}
-		all = append(all, p)
+		key, _, _ := strings.Cut(tag.Get("form"), "=")
+		all = append(all, property{key: key, form: tag.Get("form"), help: tag.Get("help"), value: v.Field(i)})
 	}
 	return all
 }
 
 // set reads a value into the field. valued says whether one was given.
-func (p property) set(text string, valued bool) error {
-	if p.value.Kind() == reflect.Bool {
-		if valued {
-			return errors.New("want no value")
-		}
-		p.value.SetBool(true)
-		return nil
-	}
-	if !valued {
+func (p property) set(text string, valued bool) (err error) {
+	switch wants := p.form != p.key; {
+	case valued && !wants:
+		return errors.New("want no value")
+	case wants && !valued:
 		return fmt.Errorf("want %s", p.form)
 	}
-	switch p.value.Interface().(type) {
-	case time.Duration:
-		d, err := time.ParseDuration(text)
-		if err != nil || d < 0 || d > maxTime {
-			return fmt.Errorf("want a time from 0s to %s", maxTime)
+	switch x := p.value.Addr().Interface().(type) {
+	case *bool:
+		*x = true
+	case *time.Duration:
+		*x, err = span(text)
+	case *Portion:
+		*x, err = ParsePortion(text)
+	case *settings.Bytes:
+		*x, err = settings.ParseBytes(text)
+	case *int:
+		if *x, err = strconv.Atoi(text); err != nil || *x < 0 || *x > maxNumber {
+			err = fmt.Errorf("want a number from 0 to %d", maxNumber)
 		}
-		p.value.SetInt(int64(d))
-	case Portion:
-		s, err := ParsePortion(text)
-		if err != nil {
-			return err
-		}
-		p.value.SetFloat(float64(s))
-	case settings.Bytes:
-		b, err := settings.ParseBytes(text)
-		if err != nil {
-			return err
-		}
-		p.value.SetInt(int64(b))
-	case int:
-		most, err := strconv.Atoi(p.max)
-		if err != nil {
-			panic(err)
-		}
-		n, err := strconv.Atoi(text)
-		if err != nil || n < 0 || n > most {
-			return fmt.Errorf("want a number from 0 to %d", most)
-		}
-		p.value.SetInt(int64(n))
 	}
-	return nil
+	return err
 }
 
-// print returns the word that set reads, "" for a zero value.
-func (p property) print() string {
-	switch x := p.value.Interface().(type) {
-	case bool:
-		if x {
-			return p.key
-		}
-		return ""
-	default:
-		if p.value.IsZero() {
-			return ""
-		}
-		return fmt.Sprintf("%s=%v", p.key, x)
+// span reads how long something takes or lasts.
+func span(text string) (time.Duration, error) {
+	d, err := time.ParseDuration(text)
+	if err != nil || d < 0 || d > maxTime {
+		err = fmt.Errorf("want a time from 0s to %s", maxTime)
 	}
+	return d, err
 }
 
 // Portion is a part of something, from 0 to 1. It prints as percent: 2.5%.
