@@ -16,6 +16,7 @@ import (
 
 	"neokv.dev/neokv"
 	"neokv.dev/neokv/counters"
+	"neokv.dev/neokv/fault"
 	"neokv.dev/profiles"
 	"neokv.dev/workloads"
 )
@@ -131,6 +132,31 @@ func TestCounters(t *testing.T) {
 	}
 	b.WriteString("\n")
 	generated(t, "counters.md", b.String())
+}
+
+// cluster.md lists the faults, as the command line takes them.
+func TestFaults(t *testing.T) {
+	var b strings.Builder
+	b.WriteString("\n")
+	row(&b, "text", "what it does", "what ends it")
+	row(&b, "---", "---", "---")
+	for _, v := range fault.Verbs() {
+		form, help, choices, among := v.Usage()
+		if choices != "" {
+			for i, line := range among {
+				among[i] = "`" + strings.TrimSpace(strings.Split(line, "  ")[0]) + "`"
+			}
+			help += ". " + choices + ": " + strings.Join(among, ", ")
+		}
+		end := ""
+		if f := (fault.Fault{Verb: v}); f.Lasts() {
+			end = strings.Replace("`"+f.End().String()+"`", " all", " STORES", 1)
+			end = strings.Replace(end, " all", " OTHERS", 1)
+		}
+		row(&b, "`"+form+"`", help, end)
+	}
+	b.WriteString("\n")
+	generated(t, "cluster.md", b.String())
 }
 
 // The commands are those that a server names itself, by COMMAND and COMMAND DOCS.
