@@ -279,7 +279,8 @@ func Counts(ctx context.Context, addr, password string) (map[string]int64, error
 	return readCounts(text), nil
 }
 
-// Fields asks a server and returns the lines `name:value` of its reply, as INFO and CLUSTER INFO have.
+// Fields asks a server and returns the lines `name:value` of its reply, as INFO and CLUSTER INFO have. Of a server that
+// does not know the command there are none.
 func Fields(ctx context.Context, addr, password string, args ...string) (map[string]string, error) {
 	return (&target{dial: dialer(nil, password)}).fields(ctx, addr, args...)
 }
@@ -290,9 +291,12 @@ func inForce(name string) bool {
 	return line.Kind == counters.Fact && line.Scope != counters.Store
 }
 
-// fields returns the lines `name:value` of a reply.
+// fields returns the lines `name:value` of a reply, none if the server does not know the command.
 func (t *target) fields(ctx context.Context, addr string, args ...string) (map[string]string, error) {
 	v, err := t.ask(ctx, addr, args...)
+	if refused := serverError(""); errors.As(err, &refused) && strings.HasPrefix(string(refused), "ERR unknown command") {
+		return map[string]string{}, nil
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -29,6 +29,8 @@ type Arm struct {
 	Redis   children.Durability
 	Cluster bool
 	Targets []string // addresses of what runs already, in place of all that
+	// Password is what a connection to a NeoKV or to the Targets must send first, empty for none.
+	Password string
 }
 
 // ArmForm says what the text of an arm may be.
@@ -113,11 +115,12 @@ func (a Arm) String() string {
 func (a Arm) startable(inMemory bool) children.Startable {
 	switch {
 	case a.Targets != nil:
-		return children.Existing{Addrs: a.Targets}
+		return children.Existing{Addrs: a.Targets, Password: a.Password}
 	case a.Redis != "":
 		return children.Redis{Cluster: a.Cluster, Durability: a.Redis}
 	}
-	return children.NeoKV{Program: a.Program, Profile: a.Profile, Set: a.Set, Env: a.Env, InMemory: inMemory}
+	return children.NeoKV{Program: a.Program, Profile: a.Profile, Set: a.Set, Env: a.Env, InMemory: inMemory,
+		Password: a.Password}
 }
 
 // Build builds the program of an arm that names a revision of the git repository that dir is in, into the folder to.

@@ -131,7 +131,7 @@ func (p *Plan) blocks(ctx context.Context, round int, sides []compare.Side) (blo
 // send loads a target and measures it.
 func (p *Plan) send(ctx context.Context, round int, target *children.Running) (b compare.Block, err error) {
 	o := p.Load
-	o.Targets = target.Addrs()
+	o.Targets, o.Password = target.Addrs(), target.Password()
 	o.Seed += uint64(round)
 	o.Header = results.NewHeader()
 	out := results.NewWriter(io.Discard)

@@ -68,6 +68,7 @@ goes to a file beside that one.`,
   neokv ab --a revision=HEAD~1 --b revision=HEAD --rounds 20
   neokv ab --a program=./neokv.old --b program=./neokv.new
   neokv ab --a redis=always --b '' --workload set
+  neokv ab --a 'redis=always cluster=yes' --b '' --pipeline 16
   neokv ab --a target=127.0.0.1:6379 --b target=127.0.0.1:6380`,
 		Args: noArgs,
 	}
@@ -153,6 +154,11 @@ func (f *turnsFlags) plan(c *cobra.Command, p process, textA, textB string) (*ab
 		}
 	}
 	plan.Load = o
+	for _, arm := range []*ab.Arm{&plan.A, &plan.B} {
+		if arm.Password = r.Load.Password; arm.NeoKV() {
+			arm.Password = r.Redis.RequirePass
+		}
+	}
 	return plan, errors.Join(append(wrong, err)...)
 }
 

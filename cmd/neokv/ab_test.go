@@ -3,10 +3,13 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/tidwall/redcon"
 
 	"neokv.dev/results/compare"
 )
@@ -63,6 +66,68 @@ func TestABPage(t *testing.T) {
 	text, err := os.ReadFile("blocks.html")
 	if err != nil || !strings.HasPrefix(string(text), "<!DOCTYPE html>") || out.String() != "blocks.html\nblocks.jsonl\n" {
 		t.Errorf("printed %q, %v, the page begins %.40q", out.String(), err, text)
+	}
+}
+
+// TestABTargets compares two servers that run already and know only the commands of the load. They ask for a password.
+func TestABTargets(t *testing.T) {
+	t.Chdir(t.TempDir())
+	var addrs []string
+	for range 2 {
+		ln, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { ln.Close() })
+		addrs = append(addrs, "target="+ln.Addr().String())
+		go redcon.Serve(ln, func(c redcon.Conn, cmd redcon.Command) {
+			switch name := strings.ToUpper(string(cmd.Args[0])); {
+			case name == "AUTH" && string(cmd.Args[1]) == "pw":
+				c.SetContext(true)
+				c.WriteString("OK")
+			case name == "AUTH":
+				c.WriteError("WRONGPASS")
+			case c.Context() == nil:
+				c.WriteError("NOAUTH Authentication required.")
+			case name == "SET":
+				c.WriteString("OK")
+			default:
+				c.WriteError("ERR unknown command '" + name + "'")
+			}
+		}, nil, nil)
+	}
+	args := []string{"ab", "--a", addrs[0], "--b", addrs[1], "--workload", "set", "--rounds", "1", "--block", "100ms",
+		"--warmup", "0s", "--records", "10", "--clients", "2", "--out", "run.jsonl"}
+	got := neokvRun(t, nil, append(args, "--set", "load.password=pw")...)
+	if got.status != statusDone || !strings.Contains(got.stdout, "throughput") {
+		t.Errorf("%+v", got)
+	}
+	if text, err := os.ReadFile("run.jsonl"); err != nil || strings.Contains(string(text), "load.password=pw") {
+		t.Errorf("the file has the password, %v:\n%s", err, text)
+	}
+	for password, want := range map[string]string{"": "NOAUTH", "wrong": "WRONGPASS"} {
+		got := neokvRun(t, []string{"NEOKV_LOAD_PASSWORD=" + password}, args...)
+		if got.status != statusFailed || !strings.Contains(got.stderr, want) {
+			t.Errorf("password %q: %+v", password, got)
+		}
+	}
+	for arm, want := range map[string]string{
+		"target=nowhere": `target "nowhere"`, addrs[1] + " profile=small": "target runs already, so it takes no other word",
+	} {
+		got := neokvRun(t, nil, "ab", "--a", addrs[0], "--b", arm)
+		if got.status != statusInvalid || !strings.Contains(got.stderr, "--b: "+want) {
+			t.Errorf("arm %s: %+v", arm, got)
+		}
+	}
+	ln, err := net.Listen("tcp", "127.0.0.1:0") // nobody listens at its address once it is closed
+	if err != nil {
+		t.Fatal(err)
+	}
+	ln.Close()
+	got = neokvRun(t, []string{"NEOKV_LOAD_PASSWORD=pw"}, append(args, "--a", "target="+ln.Addr().String())...)
+	if got.status != statusFailed || !strings.Contains(got.stderr, "round 1, arm ") ||
+		!strings.Contains(got.stderr, "connection refused") {
+		t.Errorf("nobody listens: %+v", got)
 	}
 }
 
