@@ -21,10 +21,10 @@ BASELINE = bench/gate/baseline.json
 # Pebble. What tests start would inherit it.
 vet staticcheck darwin: export GOGC = 400
 
-.PHONY: test redis-server chromium vet staticcheck darwin peers counts baseline race explore fuzz
+.PHONY: test redis-server chromium vet staticcheck darwin counts baseline race explore fuzz
 
 # vet looks at all that go test would look at again, in packages of other modules, too.
-test: redis-server chromium vet staticcheck darwin peers
+test: redis-server chromium vet staticcheck darwin
 	go test -vet=off -tags redisserver,chromium -timeout 20m -skip '$(ALONE)' $(LONGEST) ./...
 	go test -vet=off -timeout 20m -run '$(ALONE)' ./cmd/neokv
 
@@ -45,10 +45,6 @@ staticcheck:
 # macOS: tests cannot run here, but everything must compile.
 darwin:
 	cd .ci/darwin && go run . ../..
-
-# The comparison with other systems is a module of its own.
-peers:
-	cd bench/peers && go vet ./... && go run $(STATICCHECK) ./... && go test -vet=off ./...
 
 # Fails if operations cost more syncs, entries or bytes of the log than those of the baseline. It needs no git history.
 counts:

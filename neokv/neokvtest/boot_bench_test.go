@@ -1,4 +1,4 @@
-package main
+package neokvtest_test
 
 import (
 	"fmt"
@@ -7,11 +7,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 
 	"neokv.dev/bench/children"
 	"neokv.dev/neokv"
+	"neokv.dev/neokv/internal/topology"
 	"neokv.dev/neokv/neokvtest"
 )
 
@@ -29,25 +29,35 @@ type bootFunc func(t testing.TB) redis.UniversalClient
 
 // testServers are what a test can choose from. The clusters that fork hold a number of keys.
 func testServers(keys int) []testServer {
-	always := func(boot bootFunc) func(testing.TB) bootFunc { return func(testing.TB) bootFunc { return boot } }
+	fresh := func(changes ...func(*neokv.Config)) func(testing.TB) bootFunc {
+		return func(testing.TB) bootFunc {
+			return func(t testing.TB) redis.UniversalClient { return neokvtest.Start(t, changes...).Client(t) }
+		}
+	}
+	shape := func(stores, regions int) func(*neokv.Config) {
+		return func(c *neokv.Config) { c.Stores, c.Regions = stores, regions }
+	}
 	var image *neokv.Image
+	probes := probeKeys()
 	return []testServer{
-		{name: "neokvtest", keys: probeKeys[:], prepare: always(func(t testing.TB) redis.UniversalClient {
-			return neokvtest.Start(t).Client(t)
-		})},
-		{name: "neokvtest-sockets", keys: probeKeys[:], prepare: always(func(t testing.TB) redis.UniversalClient {
-			c := neokvtest.Start(t, neokvtest.Sockets)
-			client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: c.Addrs()})
-			t.Cleanup(func() { client.Close() })
-			return client
-		})},
+		{name: "neokvtest", keys: probes, prepare: fresh()},
+		{name: "neokvtest-sockets", keys: probes, prepare: func(testing.TB) bootFunc {
+			return func(t testing.TB) redis.UniversalClient {
+				c := neokvtest.Start(t, neokvtest.Sockets)
+				client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: c.Addrs()})
+				t.Cleanup(func() { client.Close() })
+				return client
+			}
+		}},
+		{name: "neokvtest-1-store", keys: probes, prepare: fresh(shape(1, 8))},
+		{name: "neokvtest-9-stores", keys: probes, prepare: fresh(shape(9, 32))},
 		// Each boot has a cluster of its own to fork, since a second Snapshot finds nothing that it must still write to
 		// tables.
-		{name: "neokvtest-fork", keys: probeKeys[:], size: keys, prepare: func(t testing.TB) bootFunc {
+		{name: "neokvtest-fork", keys: probes, size: keys, prepare: func(t testing.TB) bootFunc {
 			loaded := loadedCluster(t, keys)
 			return func(t testing.TB) redis.UniversalClient { return loaded.Fork(t).Client(t) }
 		}},
-		{name: "neokvtest-image", keys: probeKeys[:], size: keys, prepare: func(t testing.TB) bootFunc {
+		{name: "neokvtest-image", keys: probes, size: keys, prepare: func(t testing.TB) bootFunc {
 			if image == nil {
 				image = loadedCluster(t, keys).Snapshot()
 			}
@@ -55,15 +65,7 @@ func testServers(keys int) []testServer {
 				return neokvtest.Start(t, neokvtest.From(image)).Client(t)
 			}
 		}},
-		{name: "miniredis", keys: probeKeys[:1], prepare: always(func(t testing.TB) redis.UniversalClient {
-			m, err := miniredis.Run()
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(m.Close)
-			return nodeClient(t, m.Addr())
-		})},
-		{name: "redis-server", keys: probeKeys[:1], prepare: func(t testing.TB) bootFunc {
+		{name: "redis-server", keys: probes[:1], prepare: func(t testing.TB) bootFunc {
 			if _, err := children.Find("redis-server", "valkey-server"); err != nil {
 				t.Skip(err)
 			}
@@ -77,16 +79,25 @@ func testServers(keys int) []testServer {
 						t.Error(err)
 					}
 				})
-				return nodeClient(t, r.Addrs()[0])
+				client := redis.NewClient(&redis.Options{Addr: r.Addrs()[0]})
+				t.Cleanup(func() { client.Close() })
+				return client
 			}
 		}},
 	}
 }
 
-func nodeClient(t testing.TB, addr string) redis.UniversalClient {
-	client := redis.NewClient(&redis.Options{Addr: addr})
-	t.Cleanup(func() { client.Close() })
-	return client
+// probeKeys returns a key of every 128th slot.
+func probeKeys() []string {
+	keys := make([]string, topology.SlotCount/128)
+	for i, found := 0, 0; found < len(keys); i++ {
+		key := fmt.Sprint("probe:", i)
+		if slot := topology.SlotOf([]byte(key)); slot%128 == 0 && keys[slot/128] == "" {
+			keys[slot/128] = key
+			found++
+		}
+	}
+	return keys
 }
 
 // loadedKey is a key of the clusters that fork. Its value has loadedBytes.
@@ -163,7 +174,7 @@ func (s testServer) use(t testing.TB) (boot, end time.Duration) {
 // client has written: to a cluster a key of every 128th slot, to a single node one key. The end of the server is a
 // figure of its own:
 //
-//	go test -run '^$' -bench Boot -benchtime 20x -count 3
+//	go test ./neokv/neokvtest -run '^$' -bench Boot -benchtime 20x -count 3
 func BenchmarkBoot(b *testing.B) {
 	for _, s := range testServers(100_000) {
 		b.Run(s.name, func(b *testing.B) {
