@@ -238,9 +238,7 @@ func (g *GroupOptions) prepare(verify bool, seed uint64) []error {
 	wrong.check(g.Clients >= 1 && g.Clients <= 10_000, "clients: %d, want 1 to 10000", g.Clients)
 	wrong.check(g.Pipeline >= 1 && g.Pipeline <= 10_000, "pipeline: %d, want 1 to 10000", g.Pipeline)
 	if g.Replay != nil {
-		if verify {
-			wrong.add(g.Replay.follow())
-		}
+		wrong.check(!verify, "verify: reading back does not know what the commands of a recording leave behind")
 		wrong.check(!g.Rate.Open(), "rate %s: a recording has its own pace", g.Rate.String())
 		wrong.check(g.Slots == SpreadSlots, "pipeline slots: a recording has its own order")
 		g.workload = workloads.Replay(g.Replay.Path)
@@ -437,13 +435,6 @@ func (r *run) phases(ctx context.Context) (s results.Summary, err error) {
 	}
 	if r.o.Load == LoadAlone {
 		return s, nil
-	}
-	for _, g := range r.groups {
-		if g.keys != nil {
-			if err = g.lookBefore(ctx); err != nil || ctx.Err() != nil {
-				return s, err
-			}
-		}
 	}
 	if r.o.Search == nil {
 		err = r.measure(ctx, &s, r.withEvents)

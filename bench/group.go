@@ -17,9 +17,8 @@ type loadGroup struct {
 	o         GroupOptions
 	workload  *workloads.Workload
 	src       *workloads.Source
-	histories *histories              // nil without Verify
-	keys      *workloads.RecordedKeys // those that histories follow; nil unless they are of a recording
-	feed      *replayFeed             // nil unless the group sends a recording
+	histories *histories  // nil without Verify
+	feed      *replayFeed // nil unless the group sends a recording
 	workers   []*worker
 	spare     *tally        // empty, to be exchanged for that of a worker
 	handed    atomic.Uint64 // records of the load phase given to workers
@@ -42,11 +41,7 @@ func (r *run) addGroup(o GroupOptions) results.ClientGroup {
 		g.feed = newReplayFeed(o.Replay, o.Clients)
 	}
 	g.spare, g.second = g.newTally(), g.newTally()
-	switch {
-	case r.o.Verify && o.Replay != nil:
-		g.keys = o.Replay.keys
-		g.histories = newHistories(g.keys)
-	case r.o.Verify:
+	if r.o.Verify {
 		g.histories = newHistories(g.src)
 	}
 	for i := range o.Clients {

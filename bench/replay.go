@@ -29,7 +29,6 @@ type Replay struct {
 	Speed float64
 
 	facts workloads.RecordingFacts
-	keys  *workloads.RecordedKeys // nil unless they are followed
 }
 
 // ReadReplay looks through a recording. The error names the lines that are wrong.
@@ -49,29 +48,6 @@ func ReadReplay(path string, speed float64) (*Replay, error) {
 		return nil, errors.Join(wrong...)
 	}
 	return r, nil
-}
-
-// follow reads which keys of the recording reading back can follow, unless that is known. The error says why it can
-// follow none.
-func (r *Replay) follow() error {
-	if r.keys != nil {
-		return nil
-	}
-	in, err := os.Open(r.Path)
-	if err != nil {
-		return fmt.Errorf("replay %s: %w", r.Path, errors.Unwrap(err))
-	}
-	defer in.Close()
-	keys, err := workloads.ReadKeys(r.Path, in)
-	if err != nil {
-		return err
-	}
-	if followed, of := keys.Count(); followed == 0 && of > 0 {
-		return fmt.Errorf("verify: reading back can follow none of the %s keys that %s writes, because of %s",
-			results.Count(of), r.Path, strings.Join(keys.Left(), ", "))
-	}
-	r.keys = keys
-	return nil
 }
 
 // Clients returns how many clients the recording has.
@@ -227,10 +203,4 @@ func (w *worker) request(c *replayedCommand, due time.Duration) {
 	w.req.Op = workloads.ReplayOp(c.Name)
 	w.req.Steps = append(w.req.Steps[:0], workloads.RequestStep{Args: c.Args, Key: c.Key, Kind: -1})
 	w.append(due)
-	if w.group.keys != nil {
-		x := &w.steps[len(w.steps)-1]
-		x.changes = len(w.changes)
-		w.changes = w.group.keys.Changes(w.changes, &c.Recorded)
-		x.changesTo = len(w.changes)
-	}
 }

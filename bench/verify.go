@@ -45,25 +45,10 @@ const (
 
 // histories say what records may hold. Workers write to it concurrently.
 type histories struct {
-	src      followed
+	src      *workloads.Source
 	shards   [256]shard
 	followed atomic.Int64
 	ignored  atomic.Int64 // acknowledged writes to records beyond maxFollowed
-}
-
-// followed is what reading back must know of records: of those of a workload, or of the keys of a recording.
-type followed interface {
-	KindCount() int
-	Follows(kind int) bool // else nothing is compared
-	// Counts, Counter and Collection say what is compared of the records of a kind: how many elements they have, the
-	// number that they hold, or what each element holds; else what the record holds.
-	Counts(kind int) bool
-	Counter(kind int) bool
-	Collection(kind int) bool
-	ElementsOf(kind int, record uint64) int
-	Joint(kind int) uint64
-	Is(kind int, record uint64, texts [][]byte, id workloads.ValueID) bool
-	Place(kind int, record uint64, element int) string
 }
 
 type shard struct {
@@ -115,7 +100,7 @@ type size struct {
 	low, high    int64 // elements
 }
 
-func newHistories(src followed) *histories {
+func newHistories(src *workloads.Source) *histories {
 	l := &histories{src: src}
 	for i := range l.shards {
 		l.shards[i] = shard{records: map[cell]*recordHistory{}, counters: map[cell]*counter{}, sizes: map[cell]*size{}}
@@ -186,7 +171,7 @@ func (l *histories) note(p *sentOp, x *sentStep, failure string) {
 		switch x.Does {
 		case workloads.Fill:
 			at.element, w.value = e, workloads.ElementValue(x.Value, e)
-		case workloads.Delete, workloads.Remove:
+		case workloads.Delete:
 			w.absent = true
 		case workloads.WriteFading:
 			w.fades = true
@@ -306,7 +291,7 @@ func (n *size) add(x *sentStep, known, miss bool, elements int64) {
 }
 
 // check says what is wrong with a record that holds texts; nil stands for an absent one.
-func (h *recordHistory) check(texts [][]byte, src followed, at cell) (wrong string) {
+func (h *recordHistory) check(texts [][]byte, src *workloads.Source, at cell) (wrong string) {
 	there := present(texts)
 	if there > 0 && there < len(texts) {
 		return half(texts)
@@ -425,7 +410,6 @@ func (l *histories) entries() (list []toRead, unjudged int64) {
 // readBack is the phase that reads everything back and compares.
 type readBack struct {
 	entries []toRead
-	before  bool // the load has not begun: what is there is right
 	next    atomic.Int64
 	judged  atomic.Int64
 
@@ -437,29 +421,6 @@ type readBack struct {
 // verifying is the operation of that phase.
 var verifying = workloads.Op{Name: "verify"}
 
-// lookBefore reads how many elements the lists of a recording have before it is sent. Pushes and pops of all clients
-// may come in any order then.
-func (g *loadGroup) lookBefore(ctx context.Context) error {
-	b := &readBack{before: true}
-	for kind := range g.keys.KindCount() {
-		for n := range g.keys.Followed(kind) {
-			at := cell{kind: kind, record: n}
-			if !g.keys.Counts(kind) {
-				break
-			}
-			if size := follow(g.histories, g.histories.shardOf(n).sizes, at, never); size != nil {
-				b.entries = append(b.entries, toRead{cell: at, size: size})
-			}
-		}
-	}
-	if len(b.entries) == 0 {
-		return nil
-	}
-	seg := g.alone(results.PhaseVerify, verifying, uint64(len(b.entries)))
-	_, err := g.run.phase(ctx, func(w *worker) { w.verify(b) }, seg)
-	return err
-}
-
 // verify reads back everything that the histories have, and returns an error if something is lost.
 func (g *loadGroup) verify(ctx context.Context) (*results.Verified, error) {
 	entries, unjudged := g.histories.entries()
@@ -469,12 +430,7 @@ func (g *loadGroup) verify(ctx context.Context) (*results.Verified, error) {
 	v := &results.Verified{
 		Seconds: took.Seconds(), What: g.histories.what(), Checked: b.judged.Load(), Lost: b.lost, Examples: b.examples,
 		Unjudged: unjudged, Ignored: g.histories.ignored.Load(),
-		Complete: b.judged.Load() == int64(len(entries)),
-	}
-	v.NotFollowed = g.workload.NotFollowed()
-	if g.keys != nil {
-		v.Followed, v.Keys = g.keys.Count()
-		v.NotFollowed = g.keys.Left()
+		Complete: b.judged.Load() == int64(len(entries)), NotFollowed: g.workload.NotFollowed(),
 	}
 	if err == nil && b.lost > 0 {
 		err = fmt.Errorf("verify: %s of %s %ss do not hold what was acknowledged, the first: %s",
@@ -498,7 +454,7 @@ func (w *worker) verify(b *readBack) {
 		w.reset()
 		for i := from; i < to; i++ {
 			e := b.entries[i]
-			w.look(e.cell)
+			w.gen.Look(&w.req, e.kind, e.record, e.element)
 			w.req.Steps[0].Record = uint64(i)
 			w.append(-1)
 		}
@@ -512,38 +468,22 @@ func (w *worker) verify(b *readBack) {
 	}
 }
 
-// look fills the worker's request with the command that reads a cell.
-func (w *worker) look(at cell) {
-	if w.group.keys != nil {
-		w.group.keys.Look(&w.req, at.kind, at.record, at.element)
-	} else {
-		w.gen.Look(&w.req, at.kind, at.record, at.element)
-	}
-}
-
 // otherType is the kind of error by which a server says that a key holds another type of value.
 const otherType = "WRONGTYPE"
 
 // judge compares an answer with what is known of an entry.
-func (b *readBack) judge(src followed, p *sentOp, entry uint64) {
+func (b *readBack) judge(src *workloads.Source, p *sentOp, entry uint64) {
 	e := b.entries[entry]
 	var wrong string
 	texts := p.texts
 	if len(texts) == 0 {
 		texts = [][]byte{p.text}
-		switch {
-		case p.miss:
+		if p.miss {
 			texts[0] = nil
-		case p.text == nil && p.number != 0: // a number says that the element is there
-			texts[0] = []byte{}
 		}
 	}
 	b.judged.Add(1)
 	switch {
-	case b.before:
-		if p.failure == "" { // else it is no list, and no push will be answered
-			*e.size = size{acknowledged: true, low: p.number, high: p.number}
-		}
 	case p.failure == otherType:
 		wrong = "holds another type of value"
 	case e.counter != nil:

@@ -3,9 +3,6 @@ package bench
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -305,60 +302,5 @@ func TestVerify(t *testing.T) {
 				})
 			})
 		}
-	}
-}
-
-// A recording is read back, too, while a part of the answers is lost on the way; what the server forgets is found.
-func TestVerifyReplay(t *testing.T) {
-	var text strings.Builder
-	rng := rand.New(rand.NewPCG(1, 1))
-	for i := range 4000 {
-		n := rng.IntN(60)
-		command := []string{
-			fmt.Sprintf(`"SET" "s%d" "%d"`, n, i), fmt.Sprintf(`"SET" "s%d" "%d"`, n, i), fmt.Sprintf(`"DEL" "s%d"`, n),
-			fmt.Sprintf(`"INCR" "c%d"`, n), fmt.Sprintf(`"HSET" "h%d" "f%d" "%d"`, n%10, n, i),
-			fmt.Sprintf(`"ZADD" "z%d" "%d" "f%d"`, n%10, i, n), fmt.Sprintf(`"RPUSH" "l%d" "x" "y"`, n),
-			fmt.Sprintf(`"LPOP" "l%d"`, n), `"APPEND" "a" "x"`,
-		}[rng.IntN(9)]
-		fmt.Fprintf(&text, "%d.000000 [0 %d] %s\n", 1+i/1000, i%7, command)
-	}
-	path := filepath.Join(t.TempDir(), "monitor.txt")
-	if err := os.WriteFile(path, []byte(text.String()), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	for _, loses := range []bool{false, true} {
-		t.Run(fmt.Sprint("loses ", loses), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				r, err := ReadReplay(path, 0)
-				if err != nil {
-					t.Fatal(err)
-				}
-				m := newMemory(nil)
-				n := 0
-				m.delay = func(time.Duration) time.Duration {
-					m.mu.Lock()
-					defer m.mu.Unlock()
-					if n++; n%197 == 0 {
-						return -1
-					}
-					return time.Millisecond
-				}
-				o := Options{Groups: []GroupOptions{{Replay: r, Clients: 7, Pipeline: 3}}, Verify: true, DeadAfter: time.Minute}
-				o.Progress = func(tick Tick) {
-					if loses && tick.Phase == results.PhaseRun {
-						m.loseWrites(3)
-					}
-				}
-				s, _, err := inBubble(t, m, context.Background(), o)
-				v := s.Groups[0].Verified
-				if v == nil || !v.Complete || v.Followed != 60+60+10+10+60 || v.Keys != v.Followed+1 || v.Checked < 200 ||
-					s.Groups[0].Ledger.Unknown == 0 {
-					t.Fatalf("%+v, %+v, error %v", v, s.Groups[0].Ledger, err)
-				}
-				if (err != nil) != loses || (v.Lost > 20) != loses || !loses && v.Lost > 0 {
-					t.Errorf("%v, %+v", err, v)
-				}
-			})
-		})
 	}
 }

@@ -32,16 +32,14 @@ type worker struct {
 	timer *time.Timer
 	pause bool // pause before the next round: the cluster redirects back and forth
 
-	batch []sentOp
-	steps []sentStep // the commands of the batch
-	// changes are what the commands of the batch do to keys, if they are those of a recording that is followed.
-	changes []workloads.RequestStep
-	aside   []asideBatch // by nodeID if pipelines keep to one node; at most one if they keep to one slot
-	slot    int32        // of the batch if pipelines keep to one slot, anySlot if nothing says which
-	arena   []byte       // the encoded requests of the batch
-	todo    []int32      // operations of the batch still to send
-	active  []*loadConn  // connections that the current round uses, in the order of their first operation
-	kinds   map[string]string
+	batch  []sentOp
+	steps  []sentStep   // the commands of the batch
+	aside  []asideBatch // by nodeID if pipelines keep to one node; at most one if they keep to one slot
+	slot   int32        // of the batch if pipelines keep to one slot, anySlot if nothing says which
+	arena  []byte       // the encoded requests of the batch
+	todo   []int32      // operations of the batch still to send
+	active []*loadConn  // connections that the current round uses, in the order of their first operation
+	kinds  map[string]string
 
 	segment *phaseSegment // in which it takes operations up
 	starts  clientStarts  // of the segment, in an open loop
@@ -76,7 +74,6 @@ type sentStep struct {
 	workloads.RequestStep               // without its memory
 	from, to              int           // arena[from:to] is the request
 	slot                  int32         // or anySlot, homeSlot
-	changes, changesTo    int           // the worker's changes[changes:changesTo] are those of a recorded command
 	done                  time.Duration // when it was answered
 }
 
@@ -284,7 +281,7 @@ func (w *worker) batchSize(pipeline, opBytes int) int {
 }
 
 func (w *worker) reset() {
-	w.batch, w.steps, w.arena, w.changes = w.batch[:0], w.steps[:0], w.arena[:0], w.changes[:0]
+	w.batch, w.steps, w.arena = w.batch[:0], w.steps[:0], w.arena[:0]
 }
 
 // append adds the request just generated to the batch.
@@ -590,16 +587,8 @@ func (w *worker) ended(p *sentOp) {
 		if x.Insert {
 			w.group.src.Inserted(x.Kind, x.Record, failure == "")
 		}
-		if w.group.histories == nil {
-			continue
-		}
-		if x.Does > workloads.Untracked && x.Kind >= 0 {
+		if w.group.histories != nil && x.Does > workloads.Untracked && x.Kind >= 0 {
 			w.group.histories.note(p, x, failure)
-		}
-		for _, c := range w.changes[x.changes:x.changesTo] {
-			if failure != "" || c.When.Holds(p.number, p.miss) {
-				w.group.histories.note(p, &sentStep{RequestStep: c, done: x.done}, failure)
-			}
 		}
 	}
 }

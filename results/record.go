@@ -327,10 +327,7 @@ type Verified struct {
 	// were not followed, because there were too many.
 	Unjudged int64 `json:"unjudged,omitempty"`
 	Ignored  int64 `json:"ignored,omitempty"`
-	// Keys counts the keys that a recording writes, and Followed those of them that were followed. NotFollowed says why
-	// the others were not, or which records of a workload were not.
-	Keys        int64    `json:"keys,omitempty"`
-	Followed    int64    `json:"followed,omitempty"`
+	// NotFollowed says which kinds of records were not followed, and why.
 	NotFollowed []string `json:"not_followed,omitempty"`
 	// Complete is set if everything was read.
 	Complete bool `json:"complete"`

@@ -304,14 +304,8 @@ func (v *Verified) lines() (out []string) {
 			plural(v.Checked, what),
 			v.Seconds)
 	}
-	switch left := strings.Join(v.NotFollowed, ", "); {
-	case v.Keys > 0 && left == "":
-		add("  all %s that the recording writes were followed", plural(v.Keys, "key"))
-	case v.Keys > 0:
-		add("  %s of %s that the recording writes were followed; not followed were %s, because of %s", Count(v.Followed),
-			plural(v.Keys, "key"), Count(v.Keys-v.Followed), left)
-	case left != "":
-		add("  not followed: %s", left)
+	if len(v.NotFollowed) > 0 {
+		add("  not followed: %s", strings.Join(v.NotFollowed, ", "))
 	}
 	if v.Unjudged > 0 {
 		add("  %s not judged: too many writes to each had an unknown outcome", plural(v.Unjudged, what))

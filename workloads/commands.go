@@ -8,8 +8,7 @@ import (
 )
 
 // commandsText has a line for each command of redis-server 7.0: its name, its arity as COMMAND tells it, and whether it
-// reads, writes, or neither, and the places of its first key, 0 for none or where that depends on the call, of its last
-// one, negative from the end, and the distance from one to the next.
+// reads, writes, or neither, and the place of its first key, 0 for none or where that depends on the call.
 //
 //go:embed commands.txt
 var commandsText string
@@ -21,8 +20,6 @@ type knownCommand struct {
 	// writes is not set of scripts, and of others whose subcommands differ.
 	writes bool
 	key    int // place of the first key
-	last   int // of the last key, -1 for the last word
-	step   int // from key to key
 }
 
 var knownCommands = func() map[string]knownCommand {
@@ -33,13 +30,11 @@ var knownCommands = func() map[string]knownCommand {
 		if err != nil {
 			panic(err) // the file is tested
 		}
-		var keys [3]int
-		for i := range keys {
-			if keys[i], err = strconv.Atoi(words[3+i]); err != nil {
-				panic(err)
-			}
+		key, err := strconv.Atoi(words[3])
+		if err != nil {
+			panic(err)
 		}
-		out[words[0]] = knownCommand{arity, words[2] == "read", words[2] == "write", keys[0], keys[1], keys[2]}
+		out[words[0]] = knownCommand{arity, words[2] == "read", words[2] == "write", key}
 	}
 	return out
 }()
@@ -52,6 +47,9 @@ func MayWrite(name string) bool {
 	}
 	return knownCommands[name].writes
 }
+
+// changesAll reports whether a command may change records that it does not name.
+func changesAll(name string) bool { return name == "flushall" || name == "flushdb" || name == "swapdb" }
 
 // takes reports whether a call may have so many words.
 func (k knownCommand) takes(words int) bool {
@@ -72,7 +70,6 @@ const (
 	Fill      // the record then has the elements that are loaded, and no others
 	Push      // more elements
 	Pop       // one element less, unless there is none
-	Remove    // of the element
 )
 
 // kindOf tells what a command does, from its name and its words.

@@ -118,7 +118,7 @@ func (w *Workload) leave() {
 	for i, k := range w.kinds {
 		for _, op := range w.Ops {
 			for _, c := range op.steps {
-				if c.does == Untracked && c.kind == i || (&Recorded{Name: c.name}).changesAll() {
+				if c.does == Untracked && c.kind == i || changesAll(c.name) {
 					k.left = append(k.left, fmt.Sprintf("%s:%d: %s", w.Name, c.line, c.text))
 				}
 			}
@@ -156,7 +156,6 @@ type RequestStep struct {
 	Element int     // for commands about a loaded element
 	Value   ValueID // the value or score, for commands that write one
 	Added   int     // elements that a Push adds
-	When    ReplyCondition
 	Insert  bool // the record is a new one, see Source.Inserted
 	Scan    bool // the first string of the reply is the cursor of the next call, see Generator.Scanned
 	GoesOn  bool // it goes on with an iteration
@@ -164,7 +163,7 @@ type RequestStep struct {
 	scan int // the number of the command among those with a cursor
 }
 
-// ValueID is the number of a value of a Source, which has about a million, or stands for a value of a recording.
+// ValueID is the number of a value of a Source, which has about a million.
 type ValueID uint64
 
 // SourceOptions is what a load says about its records.

@@ -201,6 +201,9 @@ func TestBenchRefuses(t *testing.T) {
 	if err := os.WriteFile("bad.yaml", []byte("- at: 1s\n  do: kill 1\n- do: FLUSHALL\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	if err := os.WriteFile("monitor.txt", []byte("1.000000 [0 a] \"SET\" \"k\" \"v\"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	if err := os.WriteFile("large.yaml", make([]byte, 1<<20+1), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -238,6 +241,9 @@ func TestBenchRefuses(t *testing.T) {
 		{[]string{"--find-max", "--curve"}, []string{"exclude each other", "--find-max: want --slo"}},
 		{[]string{"--verify", "--group", "name=b"}, []string{
 			"verify: groups ycsb-a and b may write the same keys, user... and user...: reading back cannot tell whose"}},
+		{[]string{"--verify", "--replay", "monitor.txt"}, []string{
+			"verify: reading back does not know what the commands of a recording leave behind",
+		}},
 		{[]string{"--verify", "--at", "1s flushall", "--at", "1s CONFIG SET hz 10"}, []string{
 			"at 1s flushall: it may write, and --verify reads back what the clients alone have written",
 		}},
@@ -250,7 +256,7 @@ func TestBenchRefuses(t *testing.T) {
 			}
 		}
 	}
-	if left, err := os.ReadDir("."); err != nil || len(left) != 2 {
+	if left, err := os.ReadDir("."); err != nil || len(left) != 3 {
 		t.Errorf("left behind: %v, %v; want no result files", left, err)
 	}
 }
