@@ -21,7 +21,7 @@ BASELINE = bench/gate/baseline.json
 # Pebble. What tests start would inherit it.
 vet staticcheck darwin: export GOGC = 400
 
-.PHONY: test redis-server chromium vet staticcheck darwin counts baseline race explore fuzz
+.PHONY: test redis-server chromium vet staticcheck darwin counts baseline planted race explore fuzz
 
 # vet looks at all that go test would look at again, in packages of other modules, too.
 test: redis-server chromium vet staticcheck darwin
@@ -56,6 +56,10 @@ baseline:
 	@test -z "$$(git status --porcelain)" || { echo "make baseline: commit or stash first: git status" >&2; exit 1; }
 	go build -o bin/ ./cmd/neokv
 	bin/neokv check --renew $(BASELINE)
+
+# The gate must find mistakes that are planted in the source, and their reverse.
+planted:
+	go test ./bench/gate -count=1 -v -timeout 1h -run ^TestPlanted$$ -gate.planted
 
 # All packages under the race detector, the cluster's first, since CI may end on a slow machine before the last. -short
 # leaves out long tests of one goroutine, and most seeds of simulations.

@@ -161,29 +161,6 @@ func Renew(ctx context.Context, program string, cases []CountCase, runs int,
 	return b, nil
 }
 
-// Of returns the baseline as it would be of another program: what that counts in one run, with the spreads of the
-// present runs.
-func (b *Baseline) Of(ctx context.Context, program string) (*Baseline, error) {
-	other := *b
-	other.Cases = slices.Clone(b.Cases)
-	for i := range other.Cases {
-		c := &other.Cases[i]
-		figures, err := c.Count(ctx, program, nil)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", c.Name, err)
-		}
-		c.Figures = slices.Clone(c.Figures)
-		for k := range c.Figures {
-			for _, f := range figures {
-				if f.Name == c.Figures[k].Name {
-					c.Figures[k].Median = f.Value
-				}
-			}
-		}
-	}
-	return &other, nil
-}
-
 // summarize returns the median and the spread of each figure over the runs.
 func summarize(runs [][]results.Figure) (out []CountedFigure) {
 	for _, f := range runs[0] {

@@ -28,9 +28,7 @@ import (
 // checkFlags are the flags of check.
 type checkFlags struct {
 	baseline, renew, against string
-	prove                    string
-	trials                   []string
-	profile                  string
+	prove, profile           string
 	set, env                 []string
 	maxRegression            string
 	budget                   time.Duration
@@ -38,7 +36,6 @@ type checkFlags struct {
 	pageFlags
 	junit, summary, history string
 	runs                    int
-	withoutBaseline         bool
 }
 
 func checkCommand(p process) *cobra.Command {
@@ -70,10 +67,10 @@ Exit status: 0 pass, 3 regression, 4 inconclusive (only with --inconclusive fail
 	flags := c.Flags()
 	flags.StringVar(&f.baseline, "baseline", "", "`file` to judge by")
 	flags.StringVar(&f.renew, "renew", "", "write a new baseline of this build to this `file`, and judge nothing")
-	flags.IntVar(&f.runs, "runs", 10, "how many `runs` of each case a new baseline is made of")
+	flags.IntVar(&f.runs, "runs", 10,
+		"how many `runs` of each case a new baseline is made of, or how many trials --prove makes")
 	flags.StringVar(&f.prove, "prove", "",
-		"try the gate on this build itself and on one with a mistake, --runs times, and append the trials to this `file`")
-	flags.StringSliceVar(&f.trials, "trial", trialNames(), "`kinds` of trials of --prove; those of counts want --baseline")
+		"check this build against itself, append these trials to this `file`, and say how many of all failed")
 	flags.StringVar(&f.against, "against", "",
 		"`arm` to time this build beside: program=PATH or revision=GIT (default the baseline's commit)")
 	flags.StringVar(&f.profile, "profile", "default", "`profile` of the timed part")
@@ -95,16 +92,13 @@ Exit status: 0 pass, 3 regression, 4 inconclusive (only with --inconclusive fail
 			}
 			return f.makeBaseline(c.Context(), p)
 		case f.prove != "":
-			if err := onlyFlags(c.Flags(), "prove", "runs", "trial", "baseline", "budget", "max-regression", "profile",
+			if err := onlyFlags(c.Flags(), "prove", "runs", "only", "baseline", "budget", "max-regression", "profile",
 				"set"); err != nil {
 				return err
 			}
-			return f.proveGate(c.Context(), p, c.Flags().Changed("runs"))
-		}
-		for name, modes := range map[string]string{"runs": "--prove and --renew", "trial": "--prove"} {
-			if c.Flags().Changed(name) {
-				return &usageError{fmt.Sprintf("--%s is for %s", name, modes)}
-			}
+			return f.tryGate(c.Context(), p)
+		case c.Flags().Changed("runs"):
+			return &usageError{"--runs is for --prove and --renew"}
 		}
 		return f.check(c.Context(), p)
 	}
@@ -156,131 +150,73 @@ func writeOutput(path string, how int, write func(io.Writer) error) (err error) 
 	return write(file)
 }
 
-func trialNames() (names []string) {
-	for _, a := range gate.Attempts {
-		names = append(names, string(a.Kind))
-	}
-	return names
+// counting returns what tells the user which case is counted.
+func counting(p process) func(name string, run int) {
+	return func(name string, run int) { fmt.Fprintf(p.stderr, "neokv: counting %s, run %d\n", name, run+1) }
 }
 
-// proveGate tries the gate, and says what all trials of the file say together.
-func (f *checkFlags) proveGate(ctx context.Context, p process, runsGiven bool) error {
+// tryGate checks this build against itself, and says what all trials of the file say of false alarms.
+func (f *checkFlags) tryGate(ctx context.Context, p process) (err error) {
 	var wrong []error
+	if f.runs < 1 || f.runs > 10_000 {
+		wrong = append(wrong, &usageError{fmt.Sprintf("--runs %d: want 1 to 10000", f.runs)})
+	}
 	self, err := os.Executable()
 	if err != nil {
 		return err
 	}
 	f.against = "program=" + self
-	var attempts []*gate.Attempt
-	needBaseline := false
-	for _, name := range f.trials {
-		a := gate.FindAttempt(gate.TrialKind(name))
-		if a == nil {
-			wrong = append(wrong, &usageError{fmt.Sprintf("--trial %s: want some of %s%s", name,
-				strings.Join(trialNames(), ", "), settings.DidYouMean(name, trialNames()))})
-			continue
-		}
-		attempts = append(attempts, a)
-		needBaseline = needBaseline || a.Counts()
-	}
-	if !runsGiven {
-		f.runs = 1
-	}
-	if f.runs < 1 || f.runs > 10_000 {
-		wrong = append(wrong, &usageError{fmt.Sprintf("--runs %d: want 1 to 10000", f.runs)})
-	}
-	f.withoutBaseline = !needBaseline && f.baseline == ""
-	b, timed, err := f.parse(p)
+	b, t, err := f.parse(p)
 	if err = errors.Join(append(wrong, err)...); err != nil {
 		return err
 	}
-	defer tuneGenerator(os.Getenv)()
-	builds, err := os.MkdirTemp("", "neokv-build-")
+	file, err := os.OpenFile(f.prove, os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o666)
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(builds)
-	h := results.NewHeader()
-	sitting := proof{baseline: b, timed: timed, builds: builds, programs: map[*gate.Mistake]string{},
-		gains: map[*gate.Mistake]*gate.Baseline{}, elsewhere: b != nil && b.Elsewhere(h.Build, h.Machine) != ""}
-	for run := range f.runs {
-		for _, a := range attempts {
-			began := time.Now()
-			o, err := sitting.try(ctx, a)
-			if err != nil {
-				return fmt.Errorf("trial %s: %w", a.Kind, err)
-			}
-			trial := gate.NewTrial(a.Kind, o)
-			trial.Commit, trial.CPU, trial.Cores = h.Build.Commit, h.Machine.CPU, h.Machine.Cores
-			if trial.Took = time.Since(began); o.Timed != nil {
-				trial.Budget = f.budget
-			}
-			if err := writeOutput(f.prove, os.O_APPEND, func(w io.Writer) error {
-				return json.NewEncoder(w).Encode(trial)
-			}); err != nil {
-				return err
-			}
-			fmt.Fprintf(p.stderr, "neokv: run %d of %d, %s: %s after %s\n", run+1, f.runs, a.Kind, o.Verdict,
-				trial.Took.Round(time.Second))
-		}
-	}
-	file, err := os.Open(f.prove)
-	if err != nil {
-		return err
-	}
-	defer file.Close()
+	defer func() { err = errors.Join(err, file.Close()) }()
 	trials, err := gate.ReadTrials(file)
 	if err != nil {
 		return fmt.Errorf("%s: %w", f.prove, err)
 	}
-	for _, line := range gate.Proof(trials) {
-		if _, err := fmt.Fprintln(p.stdout, line); err != nil {
+	defer tuneGenerator(os.Getenv)()
+	h := results.NewHeader()
+	exactOnly := b != nil && b.Elsewhere(h.Build, h.Machine) != ""
+	for run := range f.runs {
+		o := &gate.Outcome{}
+		if err := f.measure(ctx, p, b, t, exactOnly, o); err != nil {
+			return err
+		}
+		o.Conclude()
+		trial := gate.NewTrial(f.only, f.budget, o)
+		if err := json.NewEncoder(file).Encode(trial); err != nil {
+			return err
+		}
+		trials = append(trials, trial)
+		fmt.Fprintf(p.stderr, "neokv: trial %d of %d: %s\n", run+1, f.runs, o.Verdict)
+	}
+	_, err = fmt.Fprintln(p.stdout, gate.FalseAlarms(trials, f.only, f.budget))
+	return err
+}
+
+// measure judges the parts that --only names.
+func (f *checkFlags) measure(ctx context.Context, p process, b *gate.Baseline, t *gate.Timed, exactOnly bool,
+	o *gate.Outcome) (err error) {
+	if f.only != "timed" {
+		if o.Counts, err = b.Counts(ctx, f.env, exactOnly, counting(p)); err != nil {
 			return err
 		}
 	}
-	return nil
-}
-
-// proof is what the trials of a sitting have in common.
-type proof struct {
-	baseline  *gate.Baseline
-	elsewhere bool // the baseline is of another machine
-	timed     *gate.Timed
-	builds    string // a folder
-	programs  map[*gate.Mistake]string
-	gains     map[*gate.Mistake]*gate.Baseline // of the builds with mistakes
-}
-
-// try tries the gate once. It builds each mistake when it first needs it.
-func (x *proof) try(ctx context.Context, a *gate.Attempt) (o *gate.Outcome, err error) {
-	o = &gate.Outcome{}
-	defer func() { o.Conclude(nil, 0) }()
-	if !a.Counts() {
-		t := *x.timed
-		t.Plan.B.Env = a.Env
-		t.Plan.Load.Seed = uint64(time.Now().UnixNano()) >> 11
-		o.Timed, err = t.Run(ctx, func(compare.Block) error { return nil })
-		return o, err
-	}
-	b, how := x.baseline, gate.Counting{Env: a.Env, Elsewhere: x.elsewhere}
-	if a.Mistake != nil {
-		if x.programs[a.Mistake] == "" {
-			if x.programs[a.Mistake], err = a.Mistake.Build(ctx, ".", x.builds); err != nil {
-				return o, err
+	if f.only != "counts" {
+		began := time.Now()
+		t.Plan.Progress = func(round int, arm compare.Side) {
+			if arm == compare.SideB {
+				fmt.Fprintf(p.stderr, "neokv: timed round %d, %s so far\n", round+1, time.Since(began).Round(time.Second))
 			}
 		}
-		how.Program = x.programs[a.Mistake]
+		o.Timed, err = t.Run(ctx)
 	}
-	if a.Gain {
-		if x.gains[a.Mistake] == nil {
-			if x.gains[a.Mistake], err = b.Of(ctx, how.Program); err != nil {
-				return o, err
-			}
-		}
-		b, how.Program = x.gains[a.Mistake], ""
-	}
-	o.Counts, err = b.Counts(ctx, how)
-	return o, err
+	return err
 }
 
 // parse checks the flags and reads the baseline. Its error names everything that is wrong.
@@ -289,8 +225,8 @@ func (f *checkFlags) parse(p process) (b *gate.Baseline, t *gate.Timed, err erro
 	complain := func(format string, args ...any) {
 		wrong = append(wrong, &usageError{fmt.Sprintf(format, args...)})
 	}
-	if f.withoutBaseline {
-		// only timed trials of the gate
+	if f.baseline == "" && f.prove != "" && f.only == "timed" {
+		// this build is the baseline's
 	} else if f.baseline == "" {
 		complain("want --baseline, or --renew to make one")
 	} else if file, err := os.Open(f.baseline); err != nil {
@@ -363,7 +299,7 @@ func timedLoad() bench.Options {
 		panic(err)
 	}
 	return bench.Options{
-		Duration: 3 * time.Second, Warmup: 500 * time.Millisecond, Seed: uint64(time.Now().UnixNano()) >> 11,
+		Duration: 3 * time.Second, Warmup: 500 * time.Millisecond,
 		Groups: []bench.GroupOptions{{Workload: "ycsb-a", Clients: 4, Pipeline: 16, Rate: rate, Records: 1000, Elements: 10,
 			ValueSize: 100}},
 	}
@@ -399,46 +335,31 @@ func (f *checkFlags) check(ctx context.Context, p process) error {
 			return fmt.Errorf("%w; --against names another build, --only counts needs none", err)
 		}
 	}
-	if f.only != "timed" {
-		how := gate.Counting{Env: f.env, Elsewhere: elsewhere != "" && !recount, Progress: func(name string, run int) {
-			fmt.Fprintf(p.stderr, "neokv: counting %s, run %d\n", name, run+1)
-		}}
-		if recount {
-			o.Warnings = append(o.Warnings, elsewhere+": its build was counted here anew")
-			var cases []gate.CountCase
-			for _, c := range b.Cases {
-				cases = append(cases, c.CountCase)
-			}
-			if b, err = gate.Renew(ctx, t.Plan.A.Program, cases, gate.FewestRuns, how.Progress); err != nil {
-				return err
-			}
+	if recount && f.only != "timed" {
+		o.Warnings = append(o.Warnings, elsewhere+": its build was counted here anew")
+		var cases []gate.CountCase
+		for _, c := range b.Cases {
+			cases = append(cases, c.CountCase)
 		}
-		if o.Counts, err = b.Counts(ctx, how); err != nil {
-			return err
-		}
-		left := o.NotCompared()
-		switch {
-		case how.Elsewhere && left == "":
-			o.Warnings = append(o.Warnings, elsewhere+"; all counts that gate follow from the program alone")
-		case how.Elsewhere:
-			o.Warnings = append(o.Warnings, fmt.Sprintf("%s: only counts that follow from the program alone were compared, "+
-				"not: %s; --against counts the baseline's build here, too", elsewhere, left))
-		case left != "":
-			o.Warnings = append(o.Warnings, "this build does not tell these counts of the baseline: "+left)
-		}
-	}
-	if f.only != "counts" {
-		began := time.Now()
-		t.Plan.Progress = func(round int, arm compare.Side) {
-			if arm == compare.SideB {
-				fmt.Fprintf(p.stderr, "neokv: timed round %d, %s so far\n", round+1, time.Since(began).Round(time.Second))
-			}
-		}
-		if o.Timed, err = t.Run(ctx, func(compare.Block) error { return nil }); err != nil {
+		if b, err = gate.Renew(ctx, t.Plan.A.Program, cases, gate.FewestRuns, counting(p)); err != nil {
 			return err
 		}
 	}
-	o.Conclude(gate.KnownTrials(), f.budget)
+	exactOnly := elsewhere != "" && !recount
+	if err := f.measure(ctx, p, b, t, exactOnly, &o); err != nil {
+		return err
+	}
+	left := o.NotCompared()
+	switch {
+	case exactOnly && left == "":
+		o.Warnings = append(o.Warnings, elsewhere+"; all counts that gate follow from the program alone")
+	case exactOnly:
+		o.Warnings = append(o.Warnings, fmt.Sprintf("%s: only counts that follow from the program alone were compared, "+
+			"not: %s; --against counts the baseline's build here, too", elsewhere, left))
+	case left != "":
+		o.Warnings = append(o.Warnings, "this build does not tell these counts of the baseline: "+left)
+	}
+	o.Conclude()
 	if o.Verdict == gate.Inconclusive {
 		o.Warnings = append(o.Warnings, "nobody can tell; a longer --budget, or a quieter machine, may")
 	}

@@ -53,8 +53,16 @@ func TestCheckCounts(t *testing.T) {
 		"check.xml", "--summary", "check.md")...)
 	if got.status != statusRegression || !strings.Contains(got.stdout, "small: Raft entries") ||
 		!strings.HasPrefix(got.stdout, "regression: ") || got.stderr == "" ||
-		!strings.Contains(got.stdout, "check --renew baseline.json") || !strings.Contains(got.stdout, "false alarms: ") {
+		!strings.Contains(got.stdout, "check --renew baseline.json") {
 		t.Errorf("an entry for each write: %+v", got)
+	}
+	for n := range 2 { // sittings
+		got := neokvRun(t, os.Environ(), "check", "--prove", "trials", "--baseline", "baseline.json", "--only", "counts",
+			"--runs", "1")
+		want := fmt.Sprintf("0 false alarms in %d trials of the same build, 0 inconclusive: ", n+1)
+		if got.status != statusDone || !strings.HasPrefix(got.stdout, want) {
+			t.Errorf("%+v, want %s", got, want)
+		}
 	}
 	seen := neokvRun(t, nil, "history", "show", "h.jsonl")
 	if seen.status != statusDone || !strings.Contains(seen.stdout, "small") ||
@@ -155,7 +163,8 @@ func TestCheckRefuses(t *testing.T) {
 		{"check"}, {"check", "--baseline", "nosuch"}, {"check", "--renew", "b", "--runs", "1"},
 		{"check", "--renew", "b", "--baseline", "a"}, {"check", "--renew", "b", "--history", "h"},
 		{"check", "--renew", "b", "--prove", "p"}, {"check", "--prove", "p", "--junit", "x.xml"},
-		{"check", "--prove", "p", "--trial", "timed-same", "--format", "json"},
+		{"check", "--prove", "p", "--only", "timed", "--format", "json"}, {"check", "--prove", "p"},
+		{"check", "--prove", "p", "--only", "timed", "--runs", "0"},
 		{"check", "--baseline", "testdata/nosuch", "--runs", "3"},
 	} {
 		if got := neokvRun(t, nil, args...); got.status != statusInvalid || got.stderr == "" {

@@ -33,7 +33,6 @@ func tuneProcess(getenv func(string) string, stderr io.Writer) {
 		debug.SetGCPercent(gcPercent)
 	}
 	neokv.LogRaft(stderr)
-	slowDown(getenv, stderr)
 }
 
 // tuneGenerator sets GOMAXPROCS for a verb that sends load and runs no cluster, unless the environment sets it, until
