@@ -216,8 +216,8 @@ type Timed struct {
 // TimedCase is the case of the findings of the timed part.
 const TimedCase = "beside the baseline's build"
 
-// judged are the timed figures that gate. Latencies at a rate far below saturation say more about the machine.
-var judged = []string{"CPU"}
+// judged is the timed figure that gates. Latencies at a rate far below saturation say more about the machine.
+const judged = "CPU"
 
 // Run measures until the budget is used up, a second time if it found a regression.
 func (t *Timed) Run(ctx context.Context) ([]Finding, error) {
@@ -235,19 +235,11 @@ func (t *Timed) Run(ctx context.Context) ([]Finding, error) {
 			return nil, err
 		}
 		findings := t.judge(turns.Compare())
-		if again || !anyWorse(findings) {
+		worse := func(f Finding) bool { return f.Gates && f.Verdict == compare.Worse }
+		if again || !slices.ContainsFunc(findings, worse) {
 			return findings, nil
 		}
 	}
-}
-
-func anyWorse(findings []Finding) bool {
-	for _, f := range findings {
-		if f.Gates && f.Verdict == compare.Worse {
-			return true
-		}
-	}
-	return false
 }
 
 // judge gives each timed figure its verdict. One that gates is worse if it has grown by more than noise, and perhaps by
@@ -260,7 +252,7 @@ func (t *Timed) judge(d *compare.Delta) (out []Finding) {
 		f := Finding{Case: TimedCase, Figure: r.Name, Unit: r.Unit, Kind: r.Kind, Better: r.Better,
 			Before: r.A.Center, Now: r.B.Center, Runs: r.Ratio.N, Verdict: r.Verdict}
 		ratio := *r.Ratio
-		if slices.Contains(judged, r.Name) {
+		if r.Name == judged {
 			ratio = compare.NewPairMedian(r.Ratios)
 			f.Gates, f.Verdict, f.Ratios = true, t.verdict(ratio, r.Verdict == compare.Contaminated), r.Ratios
 		}
@@ -292,22 +284,13 @@ func (t *Timed) verdict(ratio compare.Estimate, contaminated bool) compare.Verdi
 
 // Conclude sums up.
 func (o *Outcome) Conclude() {
-	o.Verdict = Pass
-	gating := 0
-	for _, f := range o.all() {
-		if !f.Gates {
-			continue
-		}
-		gating++
-		switch {
-		case f.Verdict == compare.Worse:
-			o.Verdict = Regression
-		case (f.Verdict == NotSure || f.Verdict == compare.Contaminated) && o.Verdict == Pass:
-			o.Verdict = Inconclusive
-		}
-	}
-	if gating == 0 {
+	switch gating, _, worse, unsure := o.tally(); {
+	case worse > 0:
+		o.Verdict = Regression
+	case unsure > 0 || gating == 0:
 		o.Verdict = Inconclusive
+	default:
+		o.Verdict = Pass
 	}
 	if len(o.Counts) > 0 {
 		o.Power = append(o.Power, o.countPower())
@@ -325,6 +308,26 @@ func (o *Outcome) Conclude() {
 		}
 		o.Power = append(o.Power, seen)
 	}
+}
+
+// tally counts the figures that gate. unsure are those of which nobody can tell.
+func (o *Outcome) tally() (gating, better, worse, unsure int) {
+	for _, f := range o.all() {
+		if !f.Gates {
+			continue
+		}
+		gating++
+		switch f.Verdict {
+		case AsBefore:
+		case compare.Better:
+			better++
+		case compare.Worse:
+			worse++
+		default:
+			unsure++
+		}
+	}
+	return gating, better, worse, unsure
 }
 
 // NotCompared names the counts that could not be compared, with their cases; "" if there are none.

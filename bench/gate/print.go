@@ -17,7 +17,7 @@ import (
 // PrintTable prints an outcome for people: what has changed, and what the check could have seen.
 func (o *Outcome) PrintTable(w io.Writer) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s\n", o.headline())
+	fmt.Fprintln(&b, o.headline())
 	rows := o.rows()
 	width := 0
 	for _, r := range rows {
@@ -26,17 +26,20 @@ func (o *Outcome) PrintTable(w io.Writer) error {
 	for _, r := range rows {
 		fmt.Fprintf(&b, "  %-*s  %s\n", width, r.what, r.says)
 	}
-	for _, line := range o.Power {
-		fmt.Fprintf(&b, "%s\n", line)
-	}
-	for _, line := range o.Warnings {
-		fmt.Fprintf(&b, "warning: %s\n", line)
-	}
-	for _, line := range o.Next {
-		fmt.Fprintf(&b, "%s\n", line)
+	for _, line := range o.notes() {
+		fmt.Fprintln(&b, line)
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// notes are the lines below the findings.
+func (o *Outcome) notes() []string {
+	notes := slices.Clone(o.Power)
+	for _, line := range o.Warnings {
+		notes = append(notes, "warning: "+line)
+	}
+	return append(notes, o.Next...)
 }
 
 // PrintMarkdown prints an outcome for a pull request.
@@ -51,13 +54,7 @@ func (o *Outcome) PrintMarkdown(w io.Writer) error {
 		}
 		b.WriteByte('\n')
 	}
-	for _, line := range o.Power {
-		fmt.Fprintf(&b, "- %s\n", plain.Replace(line))
-	}
-	for _, line := range o.Warnings {
-		fmt.Fprintf(&b, "- warning: %s\n", plain.Replace(line))
-	}
-	for _, line := range o.Next {
+	for _, line := range o.notes() {
 		fmt.Fprintf(&b, "- %s\n", plain.Replace(line))
 	}
 	_, err := io.WriteString(w, b.String())
@@ -91,20 +88,7 @@ func (o *Outcome) PrintJSON(w io.Writer) error {
 }
 
 func (o *Outcome) headline() string {
-	gating, better, worse, unsure := 0, 0, 0, 0
-	for _, f := range o.all() {
-		switch {
-		case !f.Gates:
-			continue
-		case f.Verdict == compare.Worse:
-			worse++
-		case f.Verdict == compare.Better:
-			better++
-		case f.Verdict != AsBefore:
-			unsure++
-		}
-		gating++
-	}
+	gating, better, worse, unsure := o.tally()
 	var changed []string
 	for _, x := range []struct {
 		n    int
@@ -221,15 +205,10 @@ func (o *Outcome) PrintJUnit(w io.Writer) error {
 		s.Cases = append(s.Cases, c)
 	}
 	s.Tests = len(s.Cases)
-	s.Out = strings.Join(slices.Concat([]string{o.headline()}, o.Power, o.Warnings, o.Next), "\n")
-	if _, err := io.WriteString(w, xml.Header); err != nil {
-		return err
+	s.Out = strings.Join(append([]string{o.headline()}, o.notes()...), "\n")
+	text, err := xml.MarshalIndent(s, "", "  ")
+	if err == nil {
+		_, err = fmt.Fprintf(w, "%s%s\n", xml.Header, text)
 	}
-	e := xml.NewEncoder(w)
-	e.Indent("", "  ")
-	if err := e.Encode(s); err != nil {
-		return err
-	}
-	_, err := io.WriteString(w, "\n")
 	return err
 }
