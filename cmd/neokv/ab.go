@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"neokv.dev/bench"
 	"neokv.dev/bench/ab"
 	"neokv.dev/neokv/settings"
 	"neokv.dev/profiles"
@@ -20,36 +22,74 @@ import (
 	"neokv.dev/results/report"
 )
 
-// turnsFlags are the flags of verbs that measure arms in turn.
-type turnsFlags struct {
+// blockFlags are the flags of verbs that measure a load again and again, each time for a block of time, in clusters of
+// their own.
+type blockFlags struct {
 	benchFlags
-	rounds int
 	block  time.Duration
-	budget time.Duration
 	format string
 }
 
-func (f *turnsFlags) register(c *cobra.Command) {
+// register registers the flags of a verb that calls its blocks so.
+func (f *blockFlags) register(c *cobra.Command, block string, forms []string) {
 	flags := c.Flags()
-	flags.IntVar(&f.rounds, "rounds", 10, "how `often` each arm has a block")
-	flags.DurationVar(&f.block, "block", 3*time.Second, "how `long` a block is measured")
-	flags.DurationVar(&f.budget, "budget", 0, "begin no new round after so `long`; 0 is no limit")
-	flags.StringVar(&f.profile, "profile", "default", "`profile` of all arms that name none")
-	flags.StringArrayVar(&f.set, "set", nil, "change a setting in all arms of NeoKV, `name=value`; may be repeated")
-	flags.BoolVar(&f.mem, "mem", false, "keep the data in memory")
-	flags.StringVar(&f.dir, "dir", "", "`folder` below which each block has its data (default that for temporary files)")
-	flags.StringVar(&f.out, "out", "", "`file` for the blocks (default neokv-<verb>-<UTC time>.jsonl)")
-	flags.StringVar(&f.format, "format", compareForms[0], "one of "+strings.Join(compareForms, ", "))
+	flags.DurationVar(&f.block, "block", 3*time.Second, "how `long` a "+block+" is measured")
+	flags.StringVar(&f.dir, "dir", "", "`folder` below which the data is (default that for temporary files)")
+	flags.StringVar(&f.out, "out", "",
+		fmt.Sprintf("`file` for the %ss (default neokv-%s-<UTC time>.jsonl)", block, c.Name()))
+	flags.StringVar(&f.format, "format", forms[0], "one of "+strings.Join(forms, ", "))
 	for _, name := range []string{"workload", "clients", "pipeline", "rate", "warmup", "records", "elements", "value-size",
 		"seed"} {
 		settingFlag(flags, name, "load."+strings.ReplaceAll(name, "-", "_"))
 	}
-	flags.Lookup("warmup").Usage += "; of each block, 1s if nothing says otherwise"
+	flags.Lookup("warmup").Usage += "; of each " + block + ", 1s if nothing says otherwise"
 	f.pipelineSlots = "spread"
 }
 
+// load returns the settings, and the load of a block. The settings are nil if they are wrong.
+func (f *blockFlags) load(c *cobra.Command, p process) (r *profiles.Resolved, o bench.Options, err error) {
+	var wrong []error
+	if f.block < 100*time.Millisecond || f.block > time.Hour {
+		wrong = append(wrong, &usageError{fmt.Sprintf("--block %s: want 100ms to 1h", f.block)})
+	}
+	if r, err = f.resolve(c, p.env); err != nil {
+		return nil, o, errors.Join(append(wrong, err)...)
+	}
+	if !r.Asked("load.warmup") {
+		r.Load.Warmup = "1s"
+	}
+	r.Load.Duration = f.block
+	if o, err = f.options(c, r.Load); err == nil {
+		if err = o.Check(); err != nil {
+			err = &usageError{err.Error()}
+		}
+	}
+	return r, o, errors.Join(append(wrong, err)...)
+}
+
+// show prints what blocks say, and the name of the file that has them. A page goes to a file beside that one.
+func (f *blockFlags) show(p process, path string, write func(io.Writer) error) error {
+	page := pageFlags{format: f.format, out: "-"}
+	if f.format == "html" {
+		page.out = strings.TrimSuffix(path, ".jsonl") + ".html"
+	}
+	err := page.write(p, write)
+	if err != nil || f.format == "json" {
+		return err
+	}
+	_, err = fmt.Fprintln(p.stdout, path)
+	return err
+}
+
+// abFlags are the flags of ab.
+type abFlags struct {
+	blockFlags
+	rounds int
+	budget time.Duration
+}
+
 func abCommand(p process) *cobra.Command {
-	var f turnsFlags
+	var f abFlags
 	var a, b string
 	var control, together bool
 	c := &cobra.Command{
@@ -72,11 +112,17 @@ goes to a file beside that one.`,
   neokv ab --a target=127.0.0.1:6379 --b target=127.0.0.1:6380`,
 		Args: noArgs,
 	}
-	f.register(c)
-	c.Flags().StringVar(&a, "a", "", "`arm` A")
-	c.Flags().StringVar(&b, "b", "", "`arm` B")
-	c.Flags().BoolVar(&control, "control", true, "measure a copy of A, too")
-	c.Flags().BoolVar(&together, "together", false,
+	f.register(c, "block", compareForms)
+	flags := c.Flags()
+	flags.IntVar(&f.rounds, "rounds", 10, "how `often` each arm has a block")
+	flags.DurationVar(&f.budget, "budget", 0, "begin no new round after so `long`; 0 is no limit")
+	flags.StringVar(&f.profile, "profile", "default", "`profile` of all arms that name none")
+	flags.StringArrayVar(&f.set, "set", nil, "change a setting in all arms of NeoKV, `name=value`; may be repeated")
+	flags.BoolVar(&f.mem, "mem", false, "keep the data in memory")
+	flags.StringVar(&a, "a", "", "`arm` A")
+	flags.StringVar(&b, "b", "", "`arm` B")
+	flags.BoolVar(&control, "control", true, "measure a copy of A, too")
+	flags.BoolVar(&together, "together", false,
 		"measure the arms of a round at the same time; wants a --rate that leaves the machine room")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		plan, err := f.plan(c, p, a, b)
@@ -91,13 +137,15 @@ goes to a file beside that one.`,
 		if run == nil {
 			return err
 		}
-		return errors.Join(err, f.show(p, run.Compare(), path))
+		return errors.Join(err, f.show(p, path, func(w io.Writer) error {
+			return writeComparison(w, run.Compare(), f.format)
+		}))
 	}
 	return c
 }
 
 // plan turns the flags into what to measure. Its error names everything that is wrong.
-func (f *turnsFlags) plan(c *cobra.Command, p process, textA, textB string) (*ab.Plan, error) {
+func (f *abFlags) plan(c *cobra.Command, p process, textA, textB string) (*ab.Plan, error) {
 	var wrong []error
 	complain := func(format string, args ...any) {
 		wrong = append(wrong, &usageError{fmt.Sprintf(format, args...)})
@@ -126,9 +174,6 @@ func (f *turnsFlags) plan(c *cobra.Command, p process, textA, textB string) (*ab
 	if f.rounds < 1 || f.rounds > 1000 {
 		complain("--rounds %d: want 1 to 1000", f.rounds)
 	}
-	if f.block < 100*time.Millisecond || f.block > time.Hour {
-		complain("--block %s: want 100ms to 1h", f.block)
-	}
 	if f.budget < 0 {
 		complain("--budget %s: want 0s or more", f.budget)
 	}
@@ -138,21 +183,7 @@ func (f *turnsFlags) plan(c *cobra.Command, p process, textA, textB string) (*ab
 	if f.mem && f.dir != "" {
 		complain("--dir and --mem exclude each other")
 	}
-	r, err := profiles.Resolve(profiles.ValueSources{Profile: f.profile, Env: p.env, Set: f.set,
-		Flags: givenSettings(c.Flags())})
-	if err != nil {
-		return nil, errors.Join(append(wrong, err)...)
-	}
-	if !r.Asked("load.warmup") {
-		r.Load.Warmup = "1s"
-	}
-	r.Load.Duration = f.block
-	o, err := f.options(c, r.Load)
-	if err == nil {
-		if err = o.Check(); err != nil {
-			err = &usageError{err.Error()}
-		}
-	}
+	_, o, err := f.load(c, p)
 	plan.Load = o
 	for _, arm := range []*ab.Arm{&plan.A, &plan.B} {
 		if arm.Password = r.Load.Password; arm.NeoKV() {
@@ -164,7 +195,7 @@ func (f *turnsFlags) plan(c *cobra.Command, p process, textA, textB string) (*ab
 
 // complete gives an arm of NeoKV the profile, the settings and the workload of all arms. It checks the settings if this
 // program is to run the arm.
-func (f *turnsFlags) complete(arm *ab.Arm, c *cobra.Command, p process) error {
+func (f *abFlags) complete(arm *ab.Arm, c *cobra.Command, p process) error {
 	if !arm.NeoKV() {
 		return nil
 	}
@@ -188,7 +219,7 @@ func (f *turnsFlags) complete(arm *ab.Arm, c *cobra.Command, p process) error {
 
 // measure builds what has to be built, runs the plan and keeps every block in a file. It returns what it has when it is
 // interrupted, and nil if it has no round.
-func (f *turnsFlags) measure(ctx context.Context, p process, verb string, plan *ab.Plan) (run *compare.Turns,
+func (f *abFlags) measure(ctx context.Context, p process, verb string, plan *ab.Plan) (run *compare.Turns,
 	path string, err error) {
 	defer tuneGenerator(os.Getenv)()
 	if f.budget > 0 {
@@ -207,9 +238,7 @@ func (f *turnsFlags) measure(ctx context.Context, p process, verb string, plan *
 			return nil, "", err
 		}
 	}
-	if path = f.out; path == "" {
-		path = results.DefaultPath(verb, time.Now())
-	}
+	path = cmp.Or(f.out, results.DefaultPath(verb, time.Now()))
 	file, err := os.Create(path)
 	if err != nil {
 		return nil, "", err
@@ -246,20 +275,6 @@ func checkForm(format string, forms []string) error {
 	}
 	return &usageError{fmt.Sprintf("--format %s: want one of %s%s", format, strings.Join(forms, ", "),
 		settings.DidYouMean(format, forms))}
-}
-
-// show prints a comparison, and the name of the file that has its blocks. A page goes to a file beside that one.
-func (f *turnsFlags) show(p process, c *compare.Delta, path string) error {
-	page := pageFlags{format: f.format, out: "-"}
-	if f.format == "html" {
-		page.out = strings.TrimSuffix(path, ".jsonl") + ".html"
-	}
-	err := page.write(p, func(w io.Writer) error { return writeComparison(w, c, f.format) })
-	if err != nil || f.format == "json" {
-		return err
-	}
-	_, err = fmt.Fprintln(p.stdout, path)
-	return err
 }
 
 func writeComparison(w io.Writer, c *compare.Delta, format string) error {

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"io"
 	"net"
 	"os"
 	"path/filepath"
@@ -58,9 +59,12 @@ func TestAB(t *testing.T) {
 // TestABPage: the page goes to a file beside that of the blocks.
 func TestABPage(t *testing.T) {
 	t.Chdir(t.TempDir())
-	f := turnsFlags{format: "html"}
+	f := blockFlags{format: "html"}
 	var out bytes.Buffer
-	if err := f.show(process{stdout: &out}, &compare.Delta{A: "a", B: "b"}, "blocks.jsonl"); err != nil {
+	err := f.show(process{stdout: &out}, "blocks.jsonl", func(w io.Writer) error {
+		return writeComparison(w, &compare.Delta{A: "a", B: "b"}, f.format)
+	})
+	if err != nil {
 		t.Fatal(err)
 	}
 	text, err := os.ReadFile("blocks.html")

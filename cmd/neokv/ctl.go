@@ -267,7 +267,7 @@ func ctlWatch(p process, f *ctlFlags) *cobra.Command {
 // watchStatus shows the status once a second. On a terminal each look takes the place of the one before.
 func watchStatus(ctx context.Context, p process, client *admin.ControlClient) error {
 	show := func(text string) { fmt.Fprintln(p.stdout, text) }
-	if s, ok := p.stderr.(*screen); ok && s.draws(p.env) {
+	if s, ok := p.stderr.(*screen); ok && s.draws(p) {
 		view := tea.NewProgram(watchModel(""), tea.WithInput(nil), tea.WithOutput(s.File), tea.WithEnvironment(p.env),
 			tea.WithoutSignalHandler(), tea.WithoutCatchPanics())
 		ended := make(chan struct{})

@@ -47,13 +47,8 @@ func (s *screen) show(view *live) {
 }
 
 // draws reports whether a live view can be drawn.
-func (s *screen) draws(env []string) bool {
-	terminal := ""
-	for _, e := range env {
-		if v, ok := strings.CutPrefix(e, "TERM="); ok {
-			terminal = v
-		}
-	}
+func (s *screen) draws(p process) bool {
+	terminal := p.variable("TERM")
 	return terminal != "" && terminal != "dumb" && term.IsTerminal(s.Fd())
 }
 

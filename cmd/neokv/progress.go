@@ -18,7 +18,7 @@ type display interface {
 
 // newDisplay returns the live view where standard error is a terminal that can draw it, unless plain asks for lines.
 func newDisplay(ctx context.Context, p process, plain bool) display {
-	if s, ok := p.stderr.(*screen); ok && !plain && s.draws(p.env) {
+	if s, ok := p.stderr.(*screen); ok && !plain && s.draws(p) {
 		return startLive(ctx, s, p.env)
 	}
 	return &progress{w: p.stderr}

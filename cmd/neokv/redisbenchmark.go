@@ -11,7 +11,6 @@ import (
 
 	"neokv.dev/bench/children"
 	"neokv.dev/bench/redisbenchmark"
-	"neokv.dev/neokv/settings"
 	"neokv.dev/profiles"
 )
 
@@ -98,8 +97,7 @@ func (f *redisBenchmarkFlags) parse(args, env []string) (o redisbenchmark.Option
 		f.durability)
 	check(f.spread == 0 || f.spread >= 100*time.Millisecond && f.spread <= time.Hour,
 		"--spread %v: want 100ms to 1h, or 0 to leave it out", f.spread)
-	check(slices.Contains(redisbenchmark.Formats, f.format), "--format %s: want one of %s%s", f.format,
-		strings.Join(redisbenchmark.Formats, ", "), settings.DidYouMean(f.format, redisbenchmark.Formats))
+	wrong = append(wrong, checkForm(f.format, redisbenchmark.Formats))
 	r, err := profiles.Resolve(profiles.ValueSources{Profile: f.profile, Env: env, Set: f.set})
 	if err != nil {
 		wrong = append(wrong, err)

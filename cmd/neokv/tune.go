@@ -6,15 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"neokv.dev/bench/tune"
 	"neokv.dev/profiles"
@@ -25,13 +22,12 @@ import (
 
 // tuneFlags are the flags of tune.
 type tuneFlags struct {
-	benchFlags
+	blockFlags
 	knobs              []string
 	objective, subject string
-	budget, block      time.Duration
+	budget             time.Duration
 	cold, around       bool
 	resume             string
-	format             string
 	newProfile         string
 }
 
@@ -60,34 +56,22 @@ A knob is setting=value,value,... or setting=from..to. An objective is max throu
   neokv tune --resume neokv-tune-20261123T150405.jsonl --format html`,
 		Args: noArgs,
 	}
+	f.register(c, "trial", tuneForms)
 	flags := c.Flags()
 	flags.StringArrayVar(&f.knobs, "knob", nil,
 		"setting and the values to try, `name=values`; may be repeated")
 	flags.StringVar(&f.objective, "objective", "max throughput", "`figure` to make better")
 	flags.StringVar(&f.subject, "subject", "", "`subjects` that must hold, such as 'p99<10ms'; several joined by commas")
 	flags.DurationVar(&f.budget, "budget", 10*time.Minute, "how `long` all trials may take together")
-	flags.DurationVar(&f.block, "block", 3*time.Second, "how `long` a trial is measured")
 	flags.BoolVar(&f.cold, "cold", false, "begin each trial with its data files out of the page cache; Linux only")
 	flags.BoolVar(&f.around, "around", false, "try the winner on loads near this one, too, and name the worst case")
 	flags.StringVar(&f.profile, "profile", "default", "`profile` that is the default of all trials")
 	flags.StringArrayVar(&f.set, "set", nil, "change a setting in all trials, `name=value`; may be repeated")
-	flags.StringVar(&f.dir, "dir", "", "`folder` below which the data is (default that for temporary files)")
-	flags.StringVar(&f.out, "out", "", "`file` for the trials (default neokv-tune-<UTC time>.jsonl)")
 	flags.StringVar(&f.resume, "resume", "", "go on with this `file`, by the plan that it has")
-	flags.StringVar(&f.format, "format", tuneForms[0], "one of "+strings.Join(tuneForms, ", "))
 	flags.StringVar(&f.newProfile, "write-profile", "", "write the chosen settings to this `file`, for --profile")
-	for _, name := range []string{"workload", "clients", "pipeline", "rate", "warmup", "records", "elements", "value-size",
-		"seed"} {
-		settingFlag(flags, name, "load."+strings.ReplaceAll(name, "-", "_"))
-	}
-	flags.Lookup("warmup").Usage += "; of each trial, 1s if nothing says otherwise"
-	f.pipelineSlots = "spread"
 	c.RunE = func(c *cobra.Command, _ []string) error { return f.run(c, p) }
 	return c
 }
-
-// shownFlags are those that --resume takes beside it: they are about what is done with the trials.
-var shownFlags = []string{"resume", "format", "write-profile", "dir"}
 
 func (f *tuneFlags) run(c *cobra.Command, p process) (err error) {
 	plan, trials, path, err := f.study(c, p)
@@ -122,11 +106,11 @@ func (f *tuneFlags) run(c *cobra.Command, p process) (err error) {
 	if len(study.Trials) == 0 {
 		return err
 	}
-	return errors.Join(err, f.show(p, study, path))
+	return errors.Join(err, f.print(p, study, path))
 }
 
-// show prints what the trials say, and the name of their file.
-func (f *tuneFlags) show(p process, study *tuning.Study, path string) error {
+// print prints what the trials say, and the name of their file.
+func (f *tuneFlags) print(p process, study *tuning.Study, path string) error {
 	o := study.Outcome()
 	if o.Confirmed {
 		text, err := chosenProfile(&study.Plan, o.Winner)
@@ -140,11 +124,7 @@ func (f *tuneFlags) show(p process, study *tuning.Study, path string) error {
 			return err
 		}
 	}
-	page := pageFlags{format: f.format, out: "-"}
-	if f.format == "html" {
-		page.out = strings.TrimSuffix(path, ".jsonl") + ".html"
-	}
-	err := page.write(p, func(w io.Writer) error {
+	return f.show(p, path, func(w io.Writer) error {
 		switch f.format {
 		case "html":
 			return report.TuningHTML(w, o)
@@ -153,11 +133,6 @@ func (f *tuneFlags) show(p process, study *tuning.Study, path string) error {
 		}
 		return o.PrintTable(w)
 	})
-	if err != nil || f.format == "json" {
-		return err
-	}
-	_, err = fmt.Fprintln(p.stdout, path)
-	return err
 }
 
 // study returns the plan of the flags, or of the file of --resume with its trials. Its error names everything that is
@@ -166,13 +141,9 @@ func (f *tuneFlags) study(c *cobra.Command, p process) (plan *tuning.StudyPlan, 
 	path string, err error) {
 	wrong := checkForm(f.format, tuneForms)
 	if f.resume != "" {
-		c.Flags().Visit(func(flag *pflag.Flag) {
-			if !slices.Contains(shownFlags, flag.Name) {
-				wrong = errors.Join(wrong, &usageError{"--resume goes on with the plan of its file, so it excludes --" + flag.Name})
-			}
-		})
+		others := onlyFlags(c.Flags(), "resume", "format", "write-profile", "dir") // the file has the plan
 		study, err := readStudy(f.resume)
-		if err = errors.Join(wrong, err); err != nil {
+		if err = errors.Join(wrong, others, err); err != nil {
 			return nil, nil, "", err
 		}
 		return &study.Plan, study.Trials, f.resume, nil
@@ -218,16 +189,12 @@ func (f *tuneFlags) plan(c *cobra.Command, p process) (*tuning.StudyPlan, error)
 			wrong = append(wrong, err)
 		}
 	}
-	r, err := profiles.Resolve(profiles.ValueSources{Profile: f.profile, Env: p.env, Set: f.set,
-		Flags: givenSettings(c.Flags())})
+	r, o, err := f.load(c, p)
 	complain(err)
 	h := results.NewHeader()
 	plan := &tuning.StudyPlan{Format: tuning.FileFormat, Started: time.Now(),
 		Command: withoutSecrets(os.Args), Build: h.Build, Machine: h.Machine, Profile: f.profile, Set: f.set,
-		Budget: f.budget, Block: f.block, Cold: f.cold, Around: f.around}
-	if f.block < 100*time.Millisecond || f.block > time.Hour {
-		complain(&usageError{fmt.Sprintf("--block %s: want 100ms to 1h", f.block)})
-	}
+		Budget: f.budget, Block: f.block, Warmup: o.Warmup, Seed: o.Seed, Cold: f.cold, Around: f.around}
 	plan.Objective, err = parseObjective(f.objective)
 	complain(err)
 	if f.subject != "" {
@@ -252,23 +219,8 @@ func (f *tuneFlags) plan(c *cobra.Command, p process) (*tuning.StudyPlan, error)
 		return err
 	})
 	complain(err)
-	if !r.Asked("load.warmup") {
-		r.Load.Warmup = "1s"
-	}
-	var auto bool
-	if plan.Warmup, auto, _ = profiles.ParseWarmup(r.Load.Warmup); auto {
+	if o.WarmupAuto {
 		complain(&usageError{"--warmup auto: trials must have the same length, want a time"})
-	}
-	r.Load.Duration = f.block
-	o, err := f.options(c, r.Load)
-	complain(err)
-	if err == nil {
-		if err := o.Check(); err != nil {
-			complain(&usageError{err.Error()})
-		}
-	}
-	if plan.Seed = r.Load.Seed; plan.Seed == 0 {
-		plan.Seed = rand.Uint64() >> 12 // exact also where JSON's numbers are doubles, and with the rounds added
 	}
 	plan.Load = tuning.Load{Workload: r.Load.Workload, Clients: r.Load.Clients, Pipeline: r.Load.Pipeline,
 		Records: uint64(r.Load.Records), Elements: r.Load.Elements, ValueSize: int(r.Load.ValueSize)}

@@ -202,7 +202,7 @@ func TestTuneUsage(t *testing.T) {
 	}{
 		{"--budget 10s: too few trials; these knobs want ", []string{"--knob", "raft.max_inflight=1,2", "--budget", "10s"}},
 		{"with a --rate it says nothing", []string{"--knob", "raft.max_inflight=1,2", "--rate", "100"}},
-		{"--resume goes on with the plan of its file, so it excludes --budget", []string{"--resume", "x", "--budget", "1h"}},
+		{"--resume and --budget exclude each other", []string{"--resume", "x", "--budget", "1h"}},
 		{"other.jsonl: not a file of neokv tune", []string{"--resume", "other.jsonl"}},
 		{"the file is there already", []string{"--knob", "raft.max_inflight=1,2", "--out", "other.jsonl"}},
 		{"--knob: none given", nil},
