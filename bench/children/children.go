@@ -16,7 +16,7 @@ import (
 	"neokv.dev/bench"
 )
 
-// Startable is what Start can start: a NeoKV, a Redis, a Program, or an Existing target.
+// Startable is what Start can start: a NeoKV, a Redis, or an Existing target.
 type Startable interface {
 	fmt.Stringer
 	start(ctx context.Context, r *Running) error
@@ -31,7 +31,6 @@ const (
 type Running struct {
 	what     Startable
 	folder   string // of this target alone
-	bootTime time.Duration
 	addrs    []string
 	proxy    string
 	password string
@@ -49,7 +48,6 @@ type Running struct {
 // but not a target that has started. If Start returns an error, it has left no process and no folder behind.
 func Start(ctx context.Context, dir string, what Startable) (*Running, error) {
 	r := &Running{what: what, done: make(chan struct{})}
-	begin := time.Now()
 	folder, err := os.MkdirTemp(dir, "neokv-child-")
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", what, err)
@@ -60,7 +58,6 @@ func Start(ctx context.Context, dir string, what Startable) (*Running, error) {
 		err = what.start(bounded, r)
 	}
 	if err == nil {
-		r.bootTime = time.Since(begin)
 		for _, c := range r.children {
 			go func() { r.close(c.reason()) }()
 		}
@@ -90,9 +87,6 @@ func (r *Running) Password() string { return r.password }
 
 // Dir returns the folder that has data and output of the target. It goes with the target.
 func (r *Running) Dir() string { return r.folder }
-
-// BootTime is how long it took from the start of the first process until every slot was served.
-func (r *Running) BootTime() time.Duration { return r.bootTime }
 
 // Done returns a channel that is closed when a process of the target has ended, by itself or since a caller stopped it.
 func (r *Running) Done() <-chan struct{} { return r.done }

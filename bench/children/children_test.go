@@ -151,8 +151,8 @@ func TestNeoKV(t *testing.T) {
 			t.Errorf("INFO of %s: cluster_enabled %q, regions %q, %v", r.Addrs()[0], fields["cluster_enabled"],
 				fields["regions"], err)
 		}
-		if r.BootTime() <= 0 || r.Err() != nil {
-			t.Errorf("booted in %v, error %v", r.BootTime(), r.Err())
+		if r.Err() != nil {
+			t.Error(r.Err())
 		}
 		use, err := r.Use()
 		if linux := runtime.GOOS == "linux"; (err == nil) != linux || linux && (use.CPU <= 0 || use.Memory < 1<<20) {
@@ -223,9 +223,6 @@ func TestStartFails(t *testing.T) {
 			[]string{"redis-server is missing: apt-get install redis-server"}},
 		{Redis{Program: script(t, "echo bad config; exit 1"), Durability: Always, Cluster: true}, nil,
 			[]string{"start Redis Cluster, appendonly yes, appendfsync always: ", "exit status 1: bad config"}},
-		{Program{Path: script(t, "echo no luck; exit 4"), Args: [][]string{{}}, Addrs: []string{"127.0.0.1:1"},
-			Ready: func(context.Context) error { return errors.New("not yet") }}, nil, []string{"exit status 4: no luck"}},
-		{Program{Path: script(t, "")}, nil, []string{"no process"}},
 		{Existing{Addrs: []string{"127.0.0.1:1"}}, nil, []string{"start 127.0.0.1:1: ", "refused"}},
 		{Existing{}, nil, []string{"no address"}},
 	} {

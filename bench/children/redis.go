@@ -87,7 +87,7 @@ func (s Redis) start(ctx context.Context, r *Running) (err error) {
 func (r *Running) spawnRedis(ctx context.Context, program string, more []string, cluster bool) error {
 	const tries = 5
 	for try := 1; ; try++ {
-		ports, err := FreePorts(2)
+		ports, err := freePorts(2)
 		if err != nil {
 			return err
 		}
@@ -190,8 +190,8 @@ func follows(ctx context.Context, addr string) error {
 	return err
 }
 
-// FreePorts finds ports on which nobody listens, below those that the system gives to outgoing connections.
-func FreePorts(n int) (ports []int, err error) {
+// freePorts finds ports on which nobody listens, below those that the system gives to outgoing connections.
+func freePorts(n int) (ports []int, err error) {
 	for tries := 0; len(ports) < n; tries++ {
 		if tries > 1000 {
 			return nil, errors.New("no free port between 12000 and 32000")

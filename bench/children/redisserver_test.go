@@ -3,7 +3,6 @@
 package children
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -13,8 +12,6 @@ import (
 	"testing"
 
 	"github.com/redis/go-redis/v9"
-
-	"neokv.dev/bench"
 )
 
 func refuses(addr string) bool {
@@ -82,35 +79,9 @@ func TestRedisCluster(t *testing.T) {
 	}
 }
 
-// A program of any kind runs until it is stopped; further settings reach a redis-server.
-func TestProgram(t *testing.T) {
-	ports, err := FreePorts(2)
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := Program{Path: "redis-server"}
-	for _, port := range ports {
-		p.Args = append(p.Args, []string{"--port", fmt.Sprint(port), "--bind", "127.0.0.1", "--save", ""})
-		p.Addrs = append(p.Addrs, fmt.Sprint("127.0.0.1:", port))
-	}
-	p.Ready = func(ctx context.Context) error {
-		for _, addr := range p.Addrs {
-			if _, err := bench.Ask(ctx, addr, "", "PING"); err != nil {
-				return err
-			}
-		}
-		return nil
-	}
-	dir := t.TempDir()
-	r := begin(t, dir, p)
-	if len(r.Addrs()) != 2 || ask(t, r, p.Addrs[1], "PING") != "PONG" {
-		t.Errorf("addresses %v", r.Addrs())
-	}
-	if err := r.Stop(); err != nil || !isEmpty(t, dir) || !refuses(p.Addrs[1]) {
-		t.Errorf("stopped with %v", err)
-	}
-
-	r = begin(t, dir, Redis{Durability: None, Args: []string{"--maxclients", "77"}})
+// Further settings reach a redis-server.
+func TestRedisSettings(t *testing.T) {
+	r := begin(t, t.TempDir(), Redis{Durability: None, Args: []string{"--maxclients", "77"}})
 	if got := fmt.Sprint(ask(t, r, r.Proxy(), "CONFIG", "GET", "maxclients")); !strings.Contains(got, "77") {
 		t.Errorf("maxclients: %s, want 77", got)
 	}
