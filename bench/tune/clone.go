@@ -8,8 +8,7 @@ import (
 	"path/filepath"
 )
 
-// cloneTree copies a folder with data of a stopped cluster. Where the file system can, a file of the copy shares its
-// blocks with the original until one of them changes. Else tables become hard links: Pebble writes a table once, and
+// cloneTree copies a folder with data of a stopped cluster. Tables become hard links: Pebble writes a table once, and
 // then only removes its name. All other files are copied.
 func cloneTree(from, to string) error {
 	return filepath.WalkDir(from, func(path string, entry fs.DirEntry, err error) error {
@@ -26,36 +25,22 @@ func cloneTree(from, to string) error {
 			return os.MkdirAll(target, 0o700)
 		case !entry.Type().IsRegular():
 			return nil // such as a socket; a store's folder has none
+		case filepath.Ext(name) == ".sst":
+			return os.Link(path, target)
 		}
-		return cloneFile(path, target)
+		return copyFile(path, target)
 	})
 }
 
-// table is how the names of files with tables end.
-const table = ".sst"
-
-func cloneFile(from, to string) (err error) {
+func copyFile(from, to string) error {
 	in, err := os.Open(from)
 	if err != nil {
 		return err
 	}
 	defer in.Close()
-	info, err := in.Stat()
+	out, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
-	}
-	out, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, info.Mode().Perm())
-	if err != nil {
-		return err
-	}
-	if reflink(in, out) == nil {
-		return out.Close()
-	}
-	if filepath.Ext(from) == table {
-		if err := errors.Join(out.Close(), os.Remove(to)); err != nil {
-			return err
-		}
-		return os.Link(from, to)
 	}
 	_, err = io.Copy(out, in)
 	return errors.Join(err, out.Close())

@@ -22,8 +22,6 @@ type Local struct {
 	Plan tuning.StudyPlan
 	// Dir is the folder for loaded data and the copies.
 	Dir string
-	// Program is the neokv to run; empty for this one.
-	Program string
 
 	loaded []loadedData // the one used last comes last
 }
@@ -101,7 +99,7 @@ func (m *Local) Run(ctx context.Context, v Variant, set []string, seed uint64, t
 // cluster returns what to start.
 func (m *Local) cluster(load tuning.Load, set []string, data string) children.NeoKV {
 	all := slices.Concat([]string{"load.workload=" + load.Workload}, m.Plan.Set, set) // settings follow from the workload
-	return children.NeoKV{Program: m.Program, Profile: m.Plan.Profile, Set: all, Data: data}
+	return children.NeoKV{Profile: m.Plan.Profile, Set: all, Data: data}
 }
 
 // options returns what to send.

@@ -8,9 +8,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// reflink makes out share the blocks of in, on file systems such as Btrfs and XFS.
-func reflink(in, out *os.File) error { return unix.IoctlFileClone(int(out.Fd()), int(in.Fd())) }
-
 // dropPages removes the files of a folder from the page cache. Pages that are not on the disk yet are written first.
 func dropPages(dir string) error {
 	return filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
