@@ -30,7 +30,7 @@ type Plan struct {
 	Dir      string // where the data is; empty for the system's folder for temporary files
 	// Until, unless it is zero, is when no new round begins.
 	Until time.Time
-	// Progress is called before each block, unless it is nil.
+	// Progress is called before each block.
 	Progress func(round int, arm compare.Side)
 }
 
@@ -100,9 +100,7 @@ func (p *Plan) blocks(ctx context.Context, round int, sides []compare.Side) (blo
 		}
 	}()
 	for i, side := range sides {
-		if p.Progress != nil {
-			p.Progress(round, side)
-		}
+		p.Progress(round, side)
 		if targets[i], err = children.Start(ctx, p.Dir, p.arm(side).startable(p.InMemory)); err != nil {
 			return nil, failed(side, err)
 		}
