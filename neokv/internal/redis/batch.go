@@ -31,20 +31,22 @@ type batchOperation struct {
 
 var batchOperations = [...]batchOperation{
 	{name: "set", args: 3, run: set, blind: true},
-	{name: "psetex", args: 4, run: psetex, blind: true, check: func(w *Writer, args [][]byte, out *Reply) bool {
-		_, ok := w.expireTime(batchName, args[2], milliseconds, out)
-		return ok
-	}},
+	{name: "psetex", args: 4, run: with((*Writer).setFor, milliseconds), blind: true,
+		check: func(w *Writer, args [][]byte, out *Reply) bool {
+			_, ok := w.expireTime(batchName, args[2], milliseconds, out)
+			return ok
+		}},
 	{name: "del", args: 2, run: del},
-	{name: "pexpire", args: 3, run: pexpire, restores: true, check: func(w *Writer, args [][]byte, out *Reply) bool {
-		_, ok := w.instant(batchName, args[2], milliseconds, out)
-		return ok
-	}},
+	{name: "pexpire", args: 3, run: with((*Writer).expire, milliseconds), restores: true,
+		check: func(w *Writer, args [][]byte, out *Reply) bool {
+			_, ok := w.instant(batchName, args[2], milliseconds, out)
+			return ok
+		}},
 	{name: "persist", args: 2, run: persist, restores: true},
 }
 
 // batchName is the full name, as errors have it.
-const batchName = "neokv|batch"
+var batchName = []byte("neokv|batch")
 
 // firstOperation is the index of the first operation's name in the arguments of a batch.
 const firstOperation = 2

@@ -427,9 +427,9 @@ var zsetSpaces = []keys.Keyspace{keys.Data, keys.ZSetScore, keys.ZSetRank}
 // Functions that commands of several types share.
 
 // size replies how many elements the key has.
-func (r *Reader) size(key []byte, t keys.Type, out *Reply) error {
+func (r *Reader) size(args [][]byte, t keys.Type, out *Reply) error {
 	var c collection
-	if ok, err := r.open(&c, key, t, out); !ok {
+	if ok, err := r.open(&c, args[1], t, out); !ok {
 		return err
 	}
 	out.Int(int64(c.Size))
@@ -437,12 +437,12 @@ func (r *Reader) size(key []byte, t keys.Type, out *Reply) error {
 }
 
 // hasElement replies 1 if the key has an element, else 0.
-func (r *Reader) hasElement(key []byte, t keys.Type, sub []byte, out *Reply) error {
+func (r *Reader) hasElement(args [][]byte, t keys.Type, out *Reply) error {
 	var c collection
-	if ok, err := r.open(&c, key, t, out); !ok {
+	if ok, err := r.open(&c, args[1], t, out); !ok {
 		return err
 	}
-	_, there, err := c.get(sub)
+	_, there, err := c.get(args[2])
 	n := int64(0)
 	if there {
 		n = 1
@@ -452,13 +452,13 @@ func (r *Reader) hasElement(key []byte, t keys.Type, sub []byte, out *Reply) err
 }
 
 // dropElements deletes elements, and replies how many of them there were.
-func (w *Writer) dropElements(key []byte, t keys.Type, subs [][]byte, out *Reply) error {
+func (w *Writer) dropElements(args [][]byte, t keys.Type, out *Reply) error {
 	var c collection
-	if ok, err := w.open(&c, key, t, out); !ok {
+	if ok, err := w.open(&c, args[1], t, out); !ok {
 		return err
 	}
 	n := int64(0)
-	for _, sub := range subs {
+	for _, sub := range args[2:] {
 		there, err := w.drop(&c, sub)
 		if err != nil {
 			return err

@@ -2,6 +2,7 @@ package redis
 
 import (
 	"bytes"
+	"unicode"
 )
 
 // The error lines of redis-server 7.0.15, without the leading '-'. Only this file spells them.
@@ -78,21 +79,24 @@ const (
 )
 
 // WrongArity appends the error for a call of c with a wrong number of arguments.
-func (r *Reply) WrongArity(c *Command) { r.wrongArity(c.FullName()) }
+func (r *Reply) WrongArity(c *Command) { r.wrongArity([]byte(c.FullName())) }
 
-func (r *Reply) wrongArity(name string) {
+func (r *Reply) wrongArity(name []byte) {
 	r.named("ERR wrong number of arguments for '", name, "' command")
 }
 
-// InvalidExpire appends the error for an expire time out of range. name is the command's full name.
-func (r *Reply) InvalidExpire(name string) {
+// invalidExpire appends the error for an expire time out of range. name is the command's full name.
+func (r *Reply) invalidExpire(name []byte) {
 	r.named("ERR invalid expire time in '", name, "' command")
 }
 
-func (r *Reply) named(before, name, after string) {
+// named appends an error that names a command, in lower case.
+func (r *Reply) named(before string, name []byte, after string) {
 	r.Buf = append(r.Buf, '-')
 	r.Buf = append(r.Buf, before...)
-	r.Buf = append(r.Buf, name...)
+	for _, c := range name {
+		r.Buf = append(r.Buf, byte(unicode.ToLower(rune(c))))
+	}
 	r.Buf = append(r.Buf, after...)
 	r.Buf = append(r.Buf, '\r', '\n')
 }
@@ -137,7 +141,7 @@ func (r *Reply) UnknownSubcommand(args [][]byte) {
 
 // noInputKeys appends the error of ZUNION, ZINTER and ZDIFF for a number of keys below 1. name is the command's full
 // name.
-func (r *Reply) noInputKeys(name string) {
+func (r *Reply) noInputKeys(name []byte) {
 	r.named("ERR at least 1 input key is needed for '", name, "' command")
 }
 

@@ -39,14 +39,15 @@ var genericCommands = []*Command{
 	},
 	{
 		Name: "rename", Arity: 3, Flags: FlagWrite,
-		Keys: fromTo([]string{"RW", "access", "delete"}, []string{"OW", "update"}), Write: rename,
+		Keys:  fromTo([]string{"RW", "access", "delete"}, []string{"OW", "update"}),
+		Write: with((*Writer).rename, false),
 		Doc: Doc{"Gives what a key holds, with its expire time, to another key, whatever that held.", "1.0.0",
 			"generic",
 			"O(N) where N is the length of the string or the size of the collection, whose elements are copied."},
 	},
 	{
 		Name: "renamenx", Arity: 3, Flags: FlagWrite | FlagFast,
-		Keys: fromTo([]string{"RW", "access", "delete"}, []string{"OW", "insert"}), Write: renamenx,
+		Keys: fromTo([]string{"RW", "access", "delete"}, []string{"OW", "insert"}), Write: with((*Writer).rename, true),
 		Doc: Doc{"Gives what a key holds, with its expire time, to another key, unless that exists.", "1.0.0",
 			"generic",
 			"O(N) where N is the length of the string or the size of the collection, whose elements are copied."},
@@ -63,20 +64,24 @@ var genericCommands = []*Command{
 		Doc: Doc{"Names the type of what a key holds, none for an absent key.", "1.0.0", "generic", "O(1)"},
 	},
 	{
-		Name: "expire", Arity: -3, Flags: FlagWrite | FlagFast, Keys: oneKey("", "RW", "update"), Write: expire,
-		Doc: Doc{"Lets a key expire in so many seconds.", "1.0.0", "generic", "O(1)"},
+		Name: "expire", Arity: -3, Flags: FlagWrite | FlagFast, Keys: oneKey("", "RW", "update"),
+		Write: with((*Writer).expire, seconds),
+		Doc:   Doc{"Lets a key expire in so many seconds.", "1.0.0", "generic", "O(1)"},
 	},
 	{
-		Name: "pexpire", Arity: -3, Flags: FlagWrite | FlagFast, Keys: oneKey("", "RW", "update"), Write: pexpire,
-		Doc: Doc{"Lets a key expire in so many milliseconds.", "2.6.0", "generic", "O(1)"},
+		Name: "pexpire", Arity: -3, Flags: FlagWrite | FlagFast, Keys: oneKey("", "RW", "update"),
+		Write: with((*Writer).expire, milliseconds),
+		Doc:   Doc{"Lets a key expire in so many milliseconds.", "2.6.0", "generic", "O(1)"},
 	},
 	{
-		Name: "expireat", Arity: -3, Flags: FlagWrite | FlagFast, Keys: oneKey("", "RW", "update"), Write: expireat,
-		Doc: Doc{"Lets a key expire at a Unix time in seconds.", "1.2.0", "generic", "O(1)"},
+		Name: "expireat", Arity: -3, Flags: FlagWrite | FlagFast, Keys: oneKey("", "RW", "update"),
+		Write: with((*Writer).expire, unixSeconds),
+		Doc:   Doc{"Lets a key expire at a Unix time in seconds.", "1.2.0", "generic", "O(1)"},
 	},
 	{
-		Name: "pexpireat", Arity: -3, Flags: FlagWrite | FlagFast, Keys: oneKey("", "RW", "update"), Write: pexpireat,
-		Doc: Doc{"Lets a key expire at a Unix time in milliseconds.", "2.6.0", "generic", "O(1)"},
+		Name: "pexpireat", Arity: -3, Flags: FlagWrite | FlagFast, Keys: oneKey("", "RW", "update"),
+		Write: with((*Writer).expire, unixMilliseconds),
+		Doc:   Doc{"Lets a key expire at a Unix time in milliseconds.", "2.6.0", "generic", "O(1)"},
 	},
 	{
 		Name: "expiretime", Arity: 2, Flags: FlagReadonly | FlagFast, Keys: oneKey("", "RO", "access"),
@@ -201,9 +206,6 @@ func typeCommand(r *Reader, args [][]byte, out *Reply) error {
 func fromTo(source, destination []string) []KeySpec {
 	return []KeySpec{{First: 1, Last: 0, Step: 1, Flags: source}, {First: 2, Last: 0, Step: 1, Flags: destination}}
 }
-
-func rename(w *Writer, args [][]byte, out *Reply) error   { return w.rename(args, false, out) }
-func renamenx(w *Writer, args [][]byte, out *Reply) error { return w.rename(args, true, out) }
 
 func (w *Writer) rename(args [][]byte, nx bool, out *Reply) error {
 	source, destination, err := w.loadBoth(args)
@@ -364,24 +366,8 @@ func persist(w *Writer, args [][]byte, out *Reply) error {
 	return w.setExpire(args[1], &old, 0)
 }
 
-func expire(w *Writer, args [][]byte, out *Reply) error {
-	return w.expire("expire", args, seconds, out)
-}
-
-func pexpire(w *Writer, args [][]byte, out *Reply) error {
-	return w.expire("pexpire", args, milliseconds, out)
-}
-
-func expireat(w *Writer, args [][]byte, out *Reply) error {
-	return w.expire("expireat", args, unixSeconds, out)
-}
-
-func pexpireat(w *Writer, args [][]byte, out *Reply) error {
-	return w.expire("pexpireat", args, unixMilliseconds, out)
-}
-
 // expire runs EXPIRE, PEXPIRE, EXPIREAT and PEXPIREAT. A time that has passed removes the key.
-func (w *Writer) expire(name string, args [][]byte, unit timeUnit, out *Reply) error {
+func (w *Writer) expire(args [][]byte, unit timeUnit, out *Reply) error {
 	var nx, xx, gt, lt bool
 	for _, a := range args[3:] {
 		switch {
@@ -406,7 +392,7 @@ func (w *Writer) expire(name string, args [][]byte, unit timeUnit, out *Reply) e
 		out.Error(errExpireGTLT)
 		return nil
 	}
-	when, ok := w.instant(name, args[2], unit, out)
+	when, ok := w.instant(args[0], args[2], unit, out)
 	if !ok {
 		return nil
 	}
@@ -430,7 +416,7 @@ func (w *Writer) expire(name string, args [][]byte, unit timeUnit, out *Reply) e
 
 // instant turns the time of EXPIRE and its kin into absolute Unix ms. If the argument is no number or does not fit, it
 // appends the error of the named command.
-func (w *Writer) instant(name string, arg []byte, unit timeUnit, out *Reply) (ms int64, ok bool) {
+func (w *Writer) instant(name, arg []byte, unit timeUnit, out *Reply) (ms int64, ok bool) {
 	when, ok := ParseInt(arg)
 	if !ok {
 		out.Error(ErrNotInteger)
@@ -438,14 +424,14 @@ func (w *Writer) instant(name string, arg []byte, unit timeUnit, out *Reply) (ms
 	}
 	if unit.inSeconds() {
 		if when > math.MaxInt64/1000 || when < math.MinInt64/1000 {
-			out.InvalidExpire(name)
+			out.invalidExpire(name)
 			return 0, false
 		}
 		when *= 1000
 	}
 	if unit.relative() {
 		if when > math.MaxInt64-int64(w.State.TimeMS) {
-			out.InvalidExpire(name)
+			out.invalidExpire(name)
 			return 0, false
 		}
 		when += int64(w.State.TimeMS)

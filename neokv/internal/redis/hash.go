@@ -35,24 +35,28 @@ var hashCommands = []*Command{
 			"O(N) where N is the number of fields that are asked for."},
 	},
 	{
-		Name: "hgetall", Arity: 2, Flags: FlagReadonly, Keys: oneKey("", "RO", "access"), Read: hgetall,
+		Name: "hgetall", Arity: 2, Flags: FlagReadonly, Keys: oneKey("", "RO", "access"),
+		Read: with((*Reader).fields, fieldParts{names: true, values: true}),
 		Tips: unordered,
 		Doc: Doc{"Returns all fields of a hash with their values.", "2.0.0", "hash",
 			"O(N) where N is the size of the hash."},
 	},
 	{
-		Name: "hkeys", Arity: 2, Flags: FlagReadonly, Keys: oneKey("", "RO", "access"), Read: hkeys, Tips: unordered,
+		Name: "hkeys", Arity: 2, Flags: FlagReadonly, Keys: oneKey("", "RO", "access"),
+		Read: with((*Reader).fields, fieldParts{names: true}), Tips: unordered,
 		Doc: Doc{"Returns the names of all fields of a hash.", "2.0.0", "hash",
 			"O(N) where N is the size of the hash."},
 	},
 	{
-		Name: "hvals", Arity: 2, Flags: FlagReadonly, Keys: oneKey("", "RO", "access"), Read: hvals, Tips: unordered,
+		Name: "hvals", Arity: 2, Flags: FlagReadonly, Keys: oneKey("", "RO", "access"),
+		Read: with((*Reader).fields, fieldParts{values: true}), Tips: unordered,
 		Doc: Doc{"Returns the values of all fields of a hash.", "2.0.0", "hash",
 			"O(N) where N is the size of the hash."},
 	},
 	{
-		Name: "hlen", Arity: 2, Flags: FlagReadonly | FlagFast, Keys: oneKey("", "RO"), Read: hlen,
-		Doc: Doc{"Counts the fields of a hash.", "2.0.0", "hash", "O(1)"},
+		Name: "hlen", Arity: 2, Flags: FlagReadonly | FlagFast, Keys: oneKey("", "RO"),
+		Read: with((*Reader).size, keys.Hash),
+		Doc:  Doc{"Counts the fields of a hash.", "2.0.0", "hash", "O(1)"},
 	},
 	{
 		Name: "hstrlen", Arity: 3, Flags: FlagReadonly | FlagFast, Keys: oneKey("", "RO"), Read: hstrlen,
@@ -60,11 +64,13 @@ var hashCommands = []*Command{
 			"O(1), but the value is read."},
 	},
 	{
-		Name: "hexists", Arity: 3, Flags: FlagReadonly | FlagFast, Keys: oneKey("", "RO"), Read: hexists,
-		Doc: Doc{"Says whether a hash has a field.", "2.0.0", "hash", "O(1)"},
+		Name: "hexists", Arity: 3, Flags: FlagReadonly | FlagFast, Keys: oneKey("", "RO"),
+		Read: with((*Reader).hasElement, keys.Hash),
+		Doc:  Doc{"Says whether a hash has a field.", "2.0.0", "hash", "O(1)"},
 	},
 	{
-		Name: "hdel", Arity: -3, Flags: FlagWrite | FlagFast, Keys: oneKey("", "RW", "delete"), Write: hdel,
+		Name: "hdel", Arity: -3, Flags: FlagWrite | FlagFast, Keys: oneKey("", "RW", "delete"),
+		Write: with((*Writer).dropElements, keys.Hash),
 		Reads: Reads{Elements: named(2, 1)},
 		Doc: Doc{"Removes fields of a hash, and returns how many there were.", "2.0.0", "hash",
 			"O(N) where N is the number of fields to be removed."},
@@ -102,7 +108,7 @@ var hashCommands = []*Command{
 var unordered = []string{"nondeterministic_output_order"}
 
 func hset(w *Writer, args [][]byte, out *Reply) error {
-	added, ok, err := w.setFields("hset", args, out)
+	added, ok, err := w.setFields(args, out)
 	if ok {
 		out.Int(added)
 	}
@@ -110,7 +116,7 @@ func hset(w *Writer, args [][]byte, out *Reply) error {
 }
 
 func hmset(w *Writer, args [][]byte, out *Reply) error {
-	_, ok, err := w.setFields("hmset", args, out)
+	_, ok, err := w.setFields(args, out)
 	if ok {
 		out.OK()
 	}
@@ -119,9 +125,9 @@ func hmset(w *Writer, args [][]byte, out *Reply) error {
 
 // setFields sets fields to values, which args has in turn from args[2] on. It returns how many fields are new, or false
 // if it has appended an error to out.
-func (w *Writer) setFields(name string, args [][]byte, out *Reply) (added int64, ok bool, err error) {
+func (w *Writer) setFields(args [][]byte, out *Reply) (added int64, ok bool, err error) {
 	if len(args)%2 != 0 {
-		out.wrongArity(name)
+		out.wrongArity(args[0])
 		return 0, false, nil
 	}
 	var c collection
@@ -197,32 +203,29 @@ func (c *collection) replyField(field []byte, out *Reply) error {
 	return nil
 }
 
-func hgetall(r *Reader, args [][]byte, out *Reply) error { return r.fields(args[1], true, true, out) }
-func hkeys(r *Reader, args [][]byte, out *Reply) error   { return r.fields(args[1], true, false, out) }
-func hvals(r *Reader, args [][]byte, out *Reply) error   { return r.fields(args[1], false, true, out) }
+// fieldParts says what a command replies of each field.
+type fieldParts struct{ names, values bool }
 
 // fields replies all names of a hash, all values, or a map of both.
-func (r *Reader) fields(key []byte, names, values bool, out *Reply) error {
+func (r *Reader) fields(args [][]byte, parts fieldParts, out *Reply) error {
 	var c collection
-	if ok, err := r.open(&c, key, keys.Hash, out); !ok {
+	if ok, err := r.open(&c, args[1], keys.Hash, out); !ok {
 		return err
 	}
-	if names && values {
+	if parts.names && parts.values {
 		out.Map(int(c.Size))
 	} else {
 		out.Array(int(c.Size))
 	}
 	return c.all(out, func(sub, value []byte) {
-		if names {
+		if parts.names {
 			out.Bulk(sub)
 		}
-		if values {
+		if parts.values {
 			out.Bulk(value)
 		}
 	})
 }
-
-func hlen(r *Reader, args [][]byte, out *Reply) error { return r.size(args[1], keys.Hash, out) }
 
 func hstrlen(r *Reader, args [][]byte, out *Reply) error {
 	var c collection
@@ -232,14 +235,6 @@ func hstrlen(r *Reader, args [][]byte, out *Reply) error {
 	value, _, err := c.get(args[2])
 	out.Int(int64(len(value)))
 	return err
-}
-
-func hexists(r *Reader, args [][]byte, out *Reply) error {
-	return r.hasElement(args[1], keys.Hash, args[2], out)
-}
-
-func hdel(w *Writer, args [][]byte, out *Reply) error {
-	return w.dropElements(args[1], keys.Hash, args[2:], out)
 }
 
 func hincrby(w *Writer, args [][]byte, out *Reply) error {

@@ -102,7 +102,7 @@ func legacySet(w *Writer, args [][]byte, out *Reply) error {
 			return nil
 		}
 		var ok bool
-		if expireMS, ok = w.expireTime("neokv|legacyset", args[5], milliseconds, out); !ok {
+		if expireMS, ok = w.expireTime([]byte("neokv|legacyset"), args[5], milliseconds, out); !ok {
 			return nil
 		}
 	}

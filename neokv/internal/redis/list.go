@@ -23,41 +23,44 @@ import (
 var listCommands = []*Command{
 	{
 		Name: "lpush", Arity: -3, Flags: FlagWrite | FlagDenyOOM | FlagFast, Keys: oneKey("", "RW", "insert"),
-		Write: lpush,
+		Write: with((*Writer).push, pushing{left: true}),
 		Doc: Doc{"Puts elements one after the other before the first of a list, and returns its length.", "1.0.0",
 			"list", "O(N) where N is the number of elements that are added."},
 	},
 	{
 		Name: "rpush", Arity: -3, Flags: FlagWrite | FlagDenyOOM | FlagFast, Keys: oneKey("", "RW", "insert"),
-		Write: rpush,
+		Write: with((*Writer).push, pushing{}),
 		Doc: Doc{"Puts elements behind the last of a list, and returns its length.", "1.0.0", "list",
 			"O(N) where N is the number of elements that are added."},
 	},
 	{
 		Name: "lpushx", Arity: -3, Flags: FlagWrite | FlagDenyOOM | FlagFast, Keys: oneKey("", "RW", "insert"),
-		Write: lpushx,
+		Write: with((*Writer).push, pushing{left: true, present: true}),
 		Doc: Doc{"Puts elements before the first of a list that exists, and returns its length.", "2.2.0", "list",
 			"O(N) where N is the number of elements that are added."},
 	},
 	{
 		Name: "rpushx", Arity: -3, Flags: FlagWrite | FlagDenyOOM | FlagFast, Keys: oneKey("", "RW", "insert"),
-		Write: rpushx,
+		Write: with((*Writer).push, pushing{present: true}),
 		Doc: Doc{"Puts elements behind the last of a list that exists, and returns its length.", "2.2.0", "list",
 			"O(N) where N is the number of elements that are added."},
 	},
 	{
-		Name: "lpop", Arity: -2, Flags: FlagWrite | FlagFast, Keys: oneKey("", "RW", "access", "delete"), Write: lpop,
+		Name: "lpop", Arity: -2, Flags: FlagWrite | FlagFast, Keys: oneKey("", "RW", "access", "delete"),
+		Write: with((*Writer).popEnd, true),
 		Doc: Doc{"Removes the first element of a list, or several, and returns them.", "1.0.0", "list",
 			"O(N) where N is the number of elements returned."},
 	},
 	{
-		Name: "rpop", Arity: -2, Flags: FlagWrite | FlagFast, Keys: oneKey("", "RW", "access", "delete"), Write: rpop,
+		Name: "rpop", Arity: -2, Flags: FlagWrite | FlagFast, Keys: oneKey("", "RW", "access", "delete"),
+		Write: with((*Writer).popEnd, false),
 		Doc: Doc{"Removes the last element of a list, or several, and returns them.", "1.0.0", "list",
 			"O(N) where N is the number of elements returned."},
 	},
 	{
-		Name: "llen", Arity: 2, Flags: FlagReadonly | FlagFast, Keys: oneKey("", "RO"), Read: llen,
-		Doc: Doc{"Counts the elements of a list.", "1.0.0", "list", "O(1)"},
+		Name: "llen", Arity: 2, Flags: FlagReadonly | FlagFast, Keys: oneKey("", "RO"),
+		Read: with((*Reader).size, keys.List),
+		Doc:  Doc{"Counts the elements of a list.", "1.0.0", "list", "O(1)"},
 	},
 	{
 		Name: "lindex", Arity: 3, Flags: FlagReadonly, Keys: oneKey("", "RO", "access"), Read: lindex,
@@ -427,22 +430,20 @@ func (w *Writer) pop(c *collection, left bool, n uint64, out *Reply) error {
 	return w.cut(c, left, n)
 }
 
-func lpush(w *Writer, args [][]byte, out *Reply) error  { return w.push(args, true, false, out) }
-func rpush(w *Writer, args [][]byte, out *Reply) error  { return w.push(args, false, false, out) }
-func lpushx(w *Writer, args [][]byte, out *Reply) error { return w.push(args, true, true, out) }
-func rpushx(w *Writer, args [][]byte, out *Reply) error { return w.push(args, false, true, out) }
+// pushing says where a command puts elements, and whether the list must exist.
+type pushing struct{ left, present bool }
 
-func (w *Writer) push(args [][]byte, left, present bool, out *Reply) error {
+func (w *Writer) push(args [][]byte, p pushing, out *Reply) error {
 	var c collection
 	if ok, err := w.open(&c, args[1], keys.List, out); !ok {
 		return err
 	}
-	if present && c.Size == 0 {
+	if p.present && c.Size == 0 {
 		out.Int(0)
 		return nil
 	}
 	for _, value := range args[2:] {
-		if err := w.extend(&c, left, value); err != nil {
+		if err := w.extend(&c, p.left, value); err != nil {
 			return err
 		}
 	}
@@ -450,13 +451,10 @@ func (w *Writer) push(args [][]byte, left, present bool, out *Reply) error {
 	return w.close(&c)
 }
 
-func lpop(w *Writer, args [][]byte, out *Reply) error { return w.popEnd("lpop", args, true, out) }
-func rpop(w *Writer, args [][]byte, out *Reply) error { return w.popEnd("rpop", args, false, out) }
-
-// popEnd runs LPOP and RPOP: it replies one element, or with a count an array.
-func (w *Writer) popEnd(name string, args [][]byte, left bool, out *Reply) error {
+// popEnd runs LPOP, for which left is true, and RPOP: it replies one element, or with a count an array.
+func (w *Writer) popEnd(args [][]byte, left bool, out *Reply) error {
 	if len(args) > 3 {
-		out.wrongArity(name)
+		out.wrongArity(args[0])
 		return nil
 	}
 	counted := len(args) == 3
@@ -485,8 +483,6 @@ func (w *Writer) popEnd(name string, args [][]byte, left bool, out *Reply) error
 	}
 	return w.close(&c)
 }
-
-func llen(r *Reader, args [][]byte, out *Reply) error { return r.size(args[1], keys.List, out) }
 
 func lindex(r *Reader, args [][]byte, out *Reply) error {
 	var c collection

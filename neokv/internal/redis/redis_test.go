@@ -836,7 +836,7 @@ func BenchmarkIncrApply(b *testing.B) {
 			for k := range 64 {
 				out.Buf = out.Buf[:0]
 				binary.BigEndian.PutUint32(args[1][4:], uint32(i+k)%10_000*2654435761)
-				if err := incr(w, args, &out); err != nil {
+				if err := w.add(args, 1, &out); err != nil {
 					return err
 				}
 			}

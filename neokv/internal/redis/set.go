@@ -19,7 +19,8 @@ var setCommands = []*Command{
 			"O(N) where N is the number of members that are added."},
 	},
 	{
-		Name: "srem", Arity: -3, Flags: FlagWrite | FlagFast, Keys: oneKey("", "RW", "delete"), Write: srem,
+		Name: "srem", Arity: -3, Flags: FlagWrite | FlagFast, Keys: oneKey("", "RW", "delete"),
+		Write: with((*Writer).dropElements, keys.Set),
 		Reads: Reads{Elements: named(2, 1)},
 		Doc: Doc{"Removes members of a set, and returns how many there were.", "1.0.0", "set",
 			"O(N) where N is the number of members to be removed."},
@@ -30,8 +31,9 @@ var setCommands = []*Command{
 		Doc:  Doc{"Returns all members of a set.", "1.0.0", "set", "O(N) where N is the size of the set."},
 	},
 	{
-		Name: "sismember", Arity: 3, Flags: FlagReadonly | FlagFast, Keys: oneKey("", "RO"), Read: sismember,
-		Doc: Doc{"Says whether a set has a member.", "1.0.0", "set", "O(1)"},
+		Name: "sismember", Arity: 3, Flags: FlagReadonly | FlagFast, Keys: oneKey("", "RO"),
+		Read: with((*Reader).hasElement, keys.Set),
+		Doc:  Doc{"Says whether a set has a member.", "1.0.0", "set", "O(1)"},
 	},
 	{
 		Name: "smismember", Arity: -3, Flags: FlagReadonly | FlagFast, Keys: oneKey("", "RO", "access"),
@@ -40,8 +42,9 @@ var setCommands = []*Command{
 			"O(N) where N is the number of members that are asked for."},
 	},
 	{
-		Name: "scard", Arity: 2, Flags: FlagReadonly | FlagFast, Keys: oneKey("", "RO"), Read: scard,
-		Doc: Doc{"Counts the members of a set.", "1.0.0", "set", "O(1)"},
+		Name: "scard", Arity: 2, Flags: FlagReadonly | FlagFast, Keys: oneKey("", "RO"),
+		Read: with((*Reader).size, keys.Set),
+		Doc:  Doc{"Counts the members of a set.", "1.0.0", "set", "O(1)"},
 	},
 	{
 		Name: "srandmember", Arity: -2, Flags: FlagReadonly, Keys: oneKey("", "RO", "access"), Read: srandmember,
@@ -69,7 +72,8 @@ var setCommands = []*Command{
 				"members are one part."},
 	},
 	{
-		Name: "sinter", Arity: -2, Flags: FlagReadonly, Keys: allKeys(1, "RO", "access"), Read: sinter, Tips: unordered,
+		Name: "sinter", Arity: -2, Flags: FlagReadonly, Keys: allKeys(1, "RO", "access"),
+		Read: with((*Reader).combine, (*inputs).inter), Tips: unordered,
 		Doc: Doc{"Returns the members that all of several sets have.", "1.0.0", "set",
 			"O(N*M) where N is the size of the smallest of M sets."},
 	},
@@ -80,28 +84,33 @@ var setCommands = []*Command{
 			"O(N*M) where N is the size of the smallest of M sets."},
 	},
 	{
-		Name: "sinterstore", Arity: -3, Flags: FlagWrite | FlagDenyOOM, Keys: toFrom("RW"), Write: sinterstore,
+		Name: "sinterstore", Arity: -3, Flags: FlagWrite | FlagDenyOOM, Keys: toFrom("RW"),
+		Write: with((*Writer).combine, (*inputs).inter),
 		Doc: Doc{"Makes a key hold the members that all of several sets have, whatever it held, and returns how " +
 			"many they are.", "1.0.0", "set", "O(N*M) where N is the size of the smallest of M sets."},
 	},
 	{
-		Name: "sunion", Arity: -2, Flags: FlagReadonly, Keys: allKeys(1, "RO", "access"), Read: sunion, Tips: unordered,
+		Name: "sunion", Arity: -2, Flags: FlagReadonly, Keys: allKeys(1, "RO", "access"),
+		Read: with((*Reader).combine, (*inputs).union), Tips: unordered,
 		Doc: Doc{"Returns the members that any of several sets has.", "1.0.0", "set",
 			"O(N*log(M)) where N is the size of all M sets together."},
 	},
 	{
-		Name: "sunionstore", Arity: -3, Flags: FlagWrite | FlagDenyOOM, Keys: toFrom("OW"), Write: sunionstore,
+		Name: "sunionstore", Arity: -3, Flags: FlagWrite | FlagDenyOOM, Keys: toFrom("OW"),
+		Write: with((*Writer).combine, (*inputs).union),
 		Doc: Doc{"Makes a key hold the members that any of several sets has, whatever it held, and returns how " +
 			"many they are.", "1.0.0", "set", "O(N*log(M)) where N is the size of all M sets together."},
 	},
 	{
-		Name: "sdiff", Arity: -2, Flags: FlagReadonly, Keys: allKeys(1, "RO", "access"), Read: sdiff, Tips: unordered,
+		Name: "sdiff", Arity: -2, Flags: FlagReadonly, Keys: allKeys(1, "RO", "access"),
+		Read: with((*Reader).combine, (*inputs).diff), Tips: unordered,
 		Doc: Doc{"Returns the members of the first of several sets that no other has.", "1.0.0", "set",
 			"O(N*M) where N is the size of the first of M sets, but of a smaller one no more than its size is " +
 				"looked at."},
 	},
 	{
-		Name: "sdiffstore", Arity: -3, Flags: FlagWrite | FlagDenyOOM, Keys: toFrom("OW"), Write: sdiffstore,
+		Name: "sdiffstore", Arity: -3, Flags: FlagWrite | FlagDenyOOM, Keys: toFrom("OW"),
+		Write: with((*Writer).combine, (*inputs).diff),
 		Doc: Doc{"Makes a key hold the members of the first of several sets that no other has, whatever it held, " +
 			"and returns how many they are.", "1.0.0", "set",
 			"O(N*M) where N is the size of the first of M sets, but of a smaller one no more than its size is " +
@@ -142,10 +151,6 @@ func (w *Writer) include(c *collection, member []byte) error {
 	return w.insert(c, member, nil)
 }
 
-func srem(w *Writer, args [][]byte, out *Reply) error {
-	return w.dropElements(args[1], keys.Set, args[2:], out)
-}
-
 func smembers(r *Reader, args [][]byte, out *Reply) error {
 	var c collection
 	if ok, err := r.open(&c, args[1], keys.Set, out); !ok {
@@ -153,10 +158,6 @@ func smembers(r *Reader, args [][]byte, out *Reply) error {
 	}
 	out.Set(int(c.Size))
 	return c.all(out, func(sub, _ []byte) { out.Bulk(sub) })
-}
-
-func sismember(r *Reader, args [][]byte, out *Reply) error {
-	return r.hasElement(args[1], keys.Set, args[2], out)
 }
 
 func smismember(r *Reader, args [][]byte, out *Reply) error {
@@ -178,8 +179,6 @@ func smismember(r *Reader, args [][]byte, out *Reply) error {
 	}
 	return nil
 }
-
-func scard(r *Reader, args [][]byte, out *Reply) error { return r.size(args[1], keys.Set, out) }
 
 func srandmember(r *Reader, args [][]byte, out *Reply) error {
 	if len(args) > 3 {
@@ -322,28 +321,6 @@ func sscan(r *Reader, args [][]byte, out *Reply) error {
 	return r.scan(args, keys.Set, 1, out, func(_ *collection, out *Reply, sub, _ []byte) { out.Bulk(sub) })
 }
 
-func sinter(r *Reader, args [][]byte, out *Reply) error {
-	return r.combine((*inputs).inter, args[1:], out)
-}
-func sunion(r *Reader, args [][]byte, out *Reply) error {
-	return r.combine((*inputs).union, args[1:], out)
-}
-func sdiff(r *Reader, args [][]byte, out *Reply) error {
-	return r.combine((*inputs).diff, args[1:], out)
-}
-
-func sinterstore(w *Writer, args [][]byte, out *Reply) error {
-	return w.combine((*inputs).inter, args[1], args[2:], out)
-}
-
-func sunionstore(w *Writer, args [][]byte, out *Reply) error {
-	return w.combine((*inputs).union, args[1], args[2:], out)
-}
-
-func sdiffstore(w *Writer, args [][]byte, out *Reply) error {
-	return w.combine((*inputs).diff, args[1], args[2:], out)
-}
-
 func sintercard(r *Reader, args [][]byte, out *Reply) error {
 	names, options, ok := parseNames(args[1:], 0, errNumKeysArgs, out)
 	if !ok {
@@ -379,8 +356,8 @@ func sintercard(r *Reader, args [][]byte, out *Reply) error {
 func isSet(*record) keys.Type { return keys.Set }
 
 // combine replies a combination of sets.
-func (r *Reader) combine(how combination, names [][]byte, out *Reply) error {
-	sets, ok, err := openInputs(r, names, isSet, out)
+func (r *Reader) combine(args [][]byte, how combination, out *Reply) error {
+	sets, ok, err := openInputs(r, args[1:], isSet, out)
 	if !ok {
 		return err
 	}
@@ -396,13 +373,13 @@ func (r *Reader) combine(how combination, names [][]byte, out *Reply) error {
 
 // combine stores a combination of sets under a key, and replies how many members it has. The result may be larger than
 // a batch may be.
-func (w *Writer) combine(how combination, name []byte, names [][]byte, out *Reply) error {
-	sets, ok, err := openInputs(w, names, isSet, out)
+func (w *Writer) combine(args [][]byte, how combination, out *Reply) error {
+	sets, ok, err := openInputs(w, args[2:], isSet, out)
 	if !ok {
 		return err
 	}
 	var to collection
-	if err := w.renew(&to, name, keys.Set); err != nil {
+	if err := w.renew(&to, args[1], keys.Set); err != nil {
 		return err
 	}
 	err = how(sets, func(member []byte, _ float64) (bool, error) {

@@ -39,7 +39,7 @@ var stringCommands = []*Command{
 	},
 	{
 		Name: "incr", Arity: 2, Flags: FlagWrite | FlagDenyOOM | FlagFast, Keys: oneKey("", "RW", "access", "update"),
-		Write: incr,
+		Write: with((*Writer).add, 1),
 		Doc:   Doc{"Adds one to the integer that a key holds; an absent key counts as 0.", "1.0.0", "string", "O(1)"},
 	},
 	{
@@ -50,7 +50,7 @@ var stringCommands = []*Command{
 	},
 	{
 		Name: "decr", Arity: 2, Flags: FlagWrite | FlagDenyOOM | FlagFast, Keys: oneKey("", "RW", "access", "update"),
-		Write: decr,
+		Write: with((*Writer).add, -1),
 		Doc: Doc{"Subtracts one from the integer that a key holds; an absent key counts as 0.", "1.0.0", "string",
 			"O(1)"},
 	},
@@ -67,12 +67,14 @@ var stringCommands = []*Command{
 			"string", "O(N) where N is the length of what is added: of what is there at most 64 KiB are stored anew."},
 	},
 	{
-		Name: "setex", Arity: 4, Flags: FlagWrite | FlagDenyOOM, Keys: oneKey("", "OW", "update"), Write: setex,
+		Name: "setex", Arity: 4, Flags: FlagWrite | FlagDenyOOM, Keys: oneKey("", "OW", "update"),
+		Write: with((*Writer).setFor, seconds),
 		Reads: Reads{Blind: true},
 		Doc:   Doc{"Makes a key hold a string for so many seconds.", "2.0.0", "string", "O(1)"},
 	},
 	{
-		Name: "psetex", Arity: 4, Flags: FlagWrite | FlagDenyOOM, Keys: oneKey("", "OW", "update"), Write: psetex,
+		Name: "psetex", Arity: 4, Flags: FlagWrite | FlagDenyOOM, Keys: oneKey("", "OW", "update"),
+		Write: with((*Writer).setFor, milliseconds),
 		Reads: Reads{Blind: true},
 		Doc:   Doc{"Makes a key hold a string for so many milliseconds.", "2.6.0", "string", "O(1)"},
 	},
@@ -247,7 +249,7 @@ func set(w *Writer, args [][]byte, out *Reply) error {
 	var expireMS uint64
 	if o.unit != unitNone {
 		var ok bool
-		if expireMS, ok = w.expireTime("set", o.expire, o.unit, out); !ok {
+		if expireMS, ok = w.expireTime(args[0], o.expire, o.unit, out); !ok {
 			return nil
 		}
 	}
@@ -315,14 +317,8 @@ func (w *Writer) setBlind(slot topology.Slot, key []byte, expireMS uint64, value
 	return op.Finish()
 }
 
-func setex(w *Writer, args [][]byte, out *Reply) error { return w.setFor("setex", args, seconds, out) }
-
-func psetex(w *Writer, args [][]byte, out *Reply) error {
-	return w.setFor("psetex", args, milliseconds, out)
-}
-
-func (w *Writer) setFor(name string, args [][]byte, unit timeUnit, out *Reply) error {
-	expireMS, ok := w.expireTime(name, args[2], unit, out)
+func (w *Writer) setFor(args [][]byte, unit timeUnit, out *Reply) error {
+	expireMS, ok := w.expireTime(args[0], args[2], unit, out)
 	if !ok {
 		return nil
 	}
@@ -332,14 +328,14 @@ func (w *Writer) setFor(name string, args [][]byte, unit timeUnit, out *Reply) e
 
 // expireTime turns the argument of an expire option of SET, which must be positive, into absolute Unix ms. If the
 // argument is not positive or does not fit, it appends the error of the named command.
-func (w *Writer) expireTime(name string, arg []byte, unit timeUnit, out *Reply) (ms uint64, ok bool) {
+func (w *Writer) expireTime(name, arg []byte, unit timeUnit, out *Reply) (ms uint64, ok bool) {
 	n, ok := ParseInt(arg)
 	if !ok {
 		out.Error(ErrNotInteger)
 		return 0, false
 	}
 	if n <= 0 || unit.inSeconds() && n > math.MaxInt64/1000 {
-		out.InvalidExpire(name)
+		out.invalidExpire(name)
 		return 0, false
 	}
 	if unit.inSeconds() {
@@ -347,7 +343,7 @@ func (w *Writer) expireTime(name string, arg []byte, unit timeUnit, out *Reply) 
 	}
 	if unit.relative() {
 		if n > math.MaxInt64-int64(w.State.TimeMS) {
-			out.InvalidExpire(name)
+			out.invalidExpire(name)
 			return 0, false
 		}
 		n += int64(w.State.TimeMS)
@@ -370,7 +366,7 @@ func setnx(w *Writer, args [][]byte, out *Reply) error {
 
 func mset(w *Writer, args [][]byte, out *Reply) error {
 	if len(args)%2 == 0 {
-		out.wrongArity("mset")
+		out.wrongArity(args[0])
 		return nil
 	}
 	for i := 1; i < len(args); i += 2 {
@@ -384,7 +380,7 @@ func mset(w *Writer, args [][]byte, out *Reply) error {
 
 func msetnx(w *Writer, args [][]byte, out *Reply) error {
 	if len(args)%2 == 0 {
-		out.wrongArity("msetnx")
+		out.wrongArity(args[0])
 		return nil
 	}
 	for i := 1; i < len(args); i += 2 {
@@ -446,7 +442,7 @@ func getex(w *Writer, args [][]byte, out *Reply) error {
 	var expireMS uint64
 	if o.unit != unitNone {
 		var ok bool
-		if expireMS, ok = w.expireTime("getex", o.expire, o.unit, out); !ok {
+		if expireMS, ok = w.expireTime(args[0], o.expire, o.unit, out); !ok {
 			return nil
 		}
 	}
@@ -462,17 +458,13 @@ func getex(w *Writer, args [][]byte, out *Reply) error {
 	return nil
 }
 
-func incr(w *Writer, args [][]byte, out *Reply) error { return w.add(args[1], 1, out) }
-
-func decr(w *Writer, args [][]byte, out *Reply) error { return w.add(args[1], -1, out) }
-
 func incrby(w *Writer, args [][]byte, out *Reply) error {
 	n, ok := ParseInt(args[2])
 	if !ok {
 		out.Error(ErrNotInteger)
 		return nil
 	}
-	return w.add(args[1], n, out)
+	return w.add(args, n, out)
 }
 
 func decrby(w *Writer, args [][]byte, out *Reply) error {
@@ -485,12 +477,12 @@ func decrby(w *Writer, args [][]byte, out *Reply) error {
 		out.Error(ErrDecrOverflow)
 		return nil
 	}
-	return w.add(args[1], -n, out)
+	return w.add(args, -n, out)
 }
 
-// add adds n to the integer that a key holds, and keeps the key's expire time.
-func (w *Writer) add(key []byte, n int64, out *Reply) error {
-	old, err := w.load(key)
+// add adds n to the integer that the key args[1] holds, and keeps the key's expire time.
+func (w *Writer) add(args [][]byte, n int64, out *Reply) error {
+	old, err := w.load(args[1])
 	if err != nil || old.wrongType(out) {
 		return err
 	}
@@ -499,7 +491,7 @@ func (w *Writer) add(key []byte, n int64, out *Reply) error {
 		return nil
 	}
 	var room [maxIntBytes]byte
-	return w.setShort(key, &old, old.keptExpiry(), appendInt(room[:0], sum))
+	return w.setShort(args[1], &old, old.keptExpiry(), appendInt(room[:0], sum))
 }
 
 func appendCommand(w *Writer, args [][]byte, out *Reply) error {

@@ -88,6 +88,12 @@ func Lookup(name []byte) *Command { return data.Lookup(name) }
 // DBSIZE) in bounded steps (KeyWalk). The caller must not change the rows.
 func Rows() []*Command { return data.Rows() }
 
+// with returns the function of a row: run, with its option set.
+func with[From *Reader | *Writer, Option any](run func(From, [][]byte, Option, *Reply) error, option Option,
+) func(From, [][]byte, *Reply) error {
+	return func(from From, args [][]byte, out *Reply) error { return run(from, args, option, out) }
+}
+
 // FullName returns the name as errors and COMMAND print it: a subcommand has its container's name and '|' before its
 // own.
 func (c *Command) FullName() string {

@@ -12,18 +12,10 @@ import (
 
 // This file has the combinations of sorted sets and sets: ZUNION, ZINTER, ZDIFF, their STORE forms and ZINTERCARD.
 
-type scoredCombination byte
-
-const (
-	union scoredCombination = iota
-	inter
-	diff
-)
-
 // combine is one call of such a command.
 type combine struct {
-	how        scoredCombination
-	name       string // of the command
+	how        combination
+	unweighted bool // its options have no weights
 	store      bool
 	count      bool // ZINTERCARD
 	inputs     *inputs
@@ -76,16 +68,16 @@ func weighted(score, weight float64) float64 {
 	return 0
 }
 
-// parse opens the inputs and reads the options. args begin with the number of keys. It appends Redis's error where it
-// cannot.
-func (x *combine) parse(from opener, args [][]byte, out *Reply) (ok bool, err error) {
+// parse opens the inputs and reads the options of the named command. args begin with the number of keys. It appends
+// Redis's error where it cannot.
+func (x *combine) parse(from opener, name []byte, args [][]byte, out *Reply) (ok bool, err error) {
 	n, ok := ParseInt(args[0])
 	switch {
 	case !ok:
 		out.Error(ErrNotInteger)
 		return false, nil
 	case n < 1:
-		out.noInputKeys(x.name)
+		out.noInputKeys(name)
 		return false, nil
 	case n > int64(len(args)-1):
 		out.Error(ErrSyntax)
@@ -94,10 +86,9 @@ func (x *combine) parse(from opener, args [][]byte, out *Reply) (ok bool, err er
 	if x.inputs, ok, err = openInputs(from, args[1:1+n], membersType, out); !ok {
 		return false, err
 	}
-	weighs := x.how != diff && !x.count
 	for args = args[1+n:]; len(args) > 0; {
 		switch a := args[0]; {
-		case weighs && len(args) > int(n) && IsOption(a, "weights"):
+		case !x.unweighted && len(args) > int(n) && IsOption(a, "weights"):
 			for i := range x.inputs.all {
 				if x.inputs.all[i].weight, ok = parseScore(args[1+i]); !ok {
 					out.Error(errWeight)
@@ -105,7 +96,7 @@ func (x *combine) parse(from opener, args [][]byte, out *Reply) (ok bool, err er
 				}
 			}
 			args = args[1+n:]
-		case weighs && len(args) >= 2 && IsOption(a, "aggregate"):
+		case !x.unweighted && len(args) >= 2 && IsOption(a, "aggregate"):
 			switch how := args[1]; {
 			case IsOption(how, "sum"):
 				x.inputs.aggregate = sum
@@ -135,40 +126,13 @@ func (x *combine) parse(from opener, args [][]byte, out *Reply) (ok bool, err er
 	return true, nil
 }
 
-// each calls f with the members of the result, in their order, until f returns false.
-func (x *combine) each(f func(member []byte, score float64) (more bool, err error)) error {
-	switch x.how {
-	case union:
-		return x.inputs.union(f)
-	case inter:
-		return x.inputs.inter(f)
-	}
-	return x.inputs.diff(f)
-}
-
-func zunion(r *Reader, args [][]byte, out *Reply) error {
-	return r.combineScored(&combine{how: union, name: "zunion"}, args, out)
-}
-
-func zinter(r *Reader, args [][]byte, out *Reply) error {
-	return r.combineScored(&combine{how: inter, name: "zinter"}, args, out)
-}
-
-func zdiff(r *Reader, args [][]byte, out *Reply) error {
-	return r.combineScored(&combine{how: diff, name: "zdiff"}, args, out)
-}
-
-func zintercard(r *Reader, args [][]byte, out *Reply) error {
-	return r.combineScored(&combine{how: inter, name: "zintercard", count: true}, args, out)
-}
-
-func (r *Reader) combineScored(x *combine, args [][]byte, out *Reply) error {
-	if ok, err := x.parse(r, args[1:], out); !ok {
+func (r *Reader) combineScored(args [][]byte, x combine, out *Reply) error {
+	if ok, err := x.parse(r, args[0], args[1:], out); !ok {
 		return err
 	}
 	if x.count {
 		n := int64(0)
-		err := x.each(func([]byte, float64) (bool, error) {
+		err := x.how(x.inputs, func([]byte, float64) (bool, error) {
 			n++
 			return n != x.limit, nil
 		})
@@ -179,7 +143,7 @@ func (r *Reader) combineScored(x *combine, args [][]byte, out *Reply) error {
 	var found []scored
 	var memory arena
 	room := 0
-	err := x.each(func(member []byte, score float64) (bool, error) {
+	err := x.how(x.inputs, func(member []byte, score float64) (bool, error) {
 		if room += int(unsafe.Sizeof(scored{})) + len(member); out.has(room) {
 			found = append(found, scored{memory.clone(member), score})
 		}
@@ -203,21 +167,9 @@ func (r *Reader) combineScored(x *combine, args [][]byte, out *Reply) error {
 	return nil
 }
 
-func zunionstore(w *Writer, args [][]byte, out *Reply) error {
-	return w.combineScored(&combine{how: union, name: "zunionstore"}, args, out)
-}
-
-func zinterstore(w *Writer, args [][]byte, out *Reply) error {
-	return w.combineScored(&combine{how: inter, name: "zinterstore"}, args, out)
-}
-
-func zdiffstore(w *Writer, args [][]byte, out *Reply) error {
-	return w.combineScored(&combine{how: diff, name: "zdiffstore"}, args, out)
-}
-
-func (w *Writer) combineScored(x *combine, args [][]byte, out *Reply) error {
+func (w *Writer) combineScored(args [][]byte, x combine, out *Reply) error {
 	x.store = true
-	if ok, err := x.parse(w, args[2:], out); !ok {
+	if ok, err := x.parse(w, args[0], args[2:], out); !ok {
 		return err
 	}
 	var to collection
@@ -238,7 +190,7 @@ func (w *Writer) combineScored(x *combine, args [][]byte, out *Reply) error {
 		}
 		return nil
 	}
-	err := x.each(func(member []byte, score float64) (bool, error) {
+	err := x.how(x.inputs, func(member []byte, score float64) (bool, error) {
 		if held && len(few) < maxPackedMembers && len(member) <= maxPackedBytes {
 			few = append(few, scored{memory.clone(member), score})
 			return true, nil

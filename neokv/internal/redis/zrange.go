@@ -422,30 +422,6 @@ func (z *zspan) parseRange(args [][]byte, auto, store bool, out *Reply) (withSco
 	return withScores, z.parseLimits(args[0], args[1], out)
 }
 
-func zrange(r *Reader, args [][]byte, out *Reply) error {
-	return r.zrange(args, zspan{}, out)
-}
-
-func zrevrange(r *Reader, args [][]byte, out *Reply) error {
-	return r.zrange(args, zspan{by: byRank, rev: true}, out)
-}
-
-func zrangebyscore(r *Reader, args [][]byte, out *Reply) error {
-	return r.zrange(args, zspan{by: byScore}, out)
-}
-
-func zrevrangebyscore(r *Reader, args [][]byte, out *Reply) error {
-	return r.zrange(args, zspan{by: byScore, rev: true}, out)
-}
-
-func zrangebylex(r *Reader, args [][]byte, out *Reply) error {
-	return r.zrange(args, zspan{by: byName}, out)
-}
-
-func zrevrangebylex(r *Reader, args [][]byte, out *Reply) error {
-	return r.zrange(args, zspan{by: byName, rev: true}, out)
-}
-
 // zrange is ZRANGE, for a z that says nothing yet, and its older forms.
 func (r *Reader) zrange(args [][]byte, z zspan, out *Reply) error {
 	withScores, ok := z.parseRange(args[2:], z.by == anySpan, false, out)
@@ -518,18 +494,6 @@ func zrangestore(w *Writer, args [][]byte, out *Reply) error {
 	return w.close(&to)
 }
 
-func zremrangebyrank(w *Writer, args [][]byte, out *Reply) error {
-	return w.zremrange(args, zspan{by: byRank}, out)
-}
-
-func zremrangebyscore(w *Writer, args [][]byte, out *Reply) error {
-	return w.zremrange(args, zspan{by: byScore}, out)
-}
-
-func zremrangebylex(w *Writer, args [][]byte, out *Reply) error {
-	return w.zremrange(args, zspan{by: byName}, out)
-}
-
 func (w *Writer) zremrange(args [][]byte, z zspan, out *Reply) error {
 	if !z.parseLimits(args[2], args[3], out) {
 		return nil
@@ -549,13 +513,6 @@ func (w *Writer) zremrange(args [][]byte, z zspan, out *Reply) error {
 	}
 	out.Int(n)
 	return gone.close(w, &c)
-}
-
-func zcount(r *Reader, args [][]byte, out *Reply) error {
-	return r.zcount(args, zspan{by: byScore}, out)
-}
-func zlexcount(r *Reader, args [][]byte, out *Reply) error {
-	return r.zcount(args, zspan{by: byName}, out)
 }
 
 func (r *Reader) zcount(args [][]byte, z zspan, out *Reply) error {
@@ -613,9 +570,6 @@ func (c *collection) onlyScore() (score []byte, err error) {
 	}
 	return score, errors.Join(e.Error(), e.Close())
 }
-
-func zrank(r *Reader, args [][]byte, out *Reply) error    { return r.zrank(args, false, out) }
-func zrevrank(r *Reader, args [][]byte, out *Reply) error { return r.zrank(args, true, out) }
 
 // zrank replies how many members come before a member or, with rev, after it.
 func (r *Reader) zrank(args [][]byte, rev bool, out *Reply) error {

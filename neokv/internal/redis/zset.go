@@ -27,13 +27,13 @@ import (
 var zsetCommands = []*Command{
 	{
 		Name: "zadd", Arity: -4, Flags: FlagWrite | FlagDenyOOM | FlagFast, Keys: oneKey("", "RW", "update"),
-		Write: zadd, Reads: Reads{Elements: zaddMembers, Values: true},
+		Write: with((*Writer).zadd, zaddOptions{}), Reads: Reads{Elements: zaddMembers, Values: true},
 		Doc: Doc{"Gives members of a sorted set the scores that stand before them; options say under which condition.",
 			"1.2.0", zsets, "O(log(N)) for each member, N being the size of the sorted set."},
 	},
 	{
 		Name: "zincrby", Arity: 4, Flags: FlagWrite | FlagDenyOOM | FlagFast,
-		Keys: oneKey("", "RW", "access", "update"), Write: zincrby,
+		Keys: oneKey("", "RW", "access", "update"), Write: with((*Writer).zadd, zaddOptions{incr: true}),
 		Reads: Reads{Elements: zaddMembers, Values: true},
 		Doc: Doc{"Adds a number to the score of a member of a sorted set; that of an absent member counts as 0.",
 			"1.2.0", zsets, "O(log(N)) where N is the size of the sorted set."},
@@ -54,64 +54,74 @@ var zsetCommands = []*Command{
 			"O(N) where N is the number of members that are asked for."},
 	},
 	{
-		Name: "zcard", Arity: 2, Flags: FlagReadonly | FlagFast, Keys: oneKey("", "RO"), Read: zcard,
-		Doc: Doc{"Counts the members of a sorted set.", "1.2.0", zsets, "O(1)"},
+		Name: "zcard", Arity: 2, Flags: FlagReadonly | FlagFast, Keys: oneKey("", "RO"),
+		Read: with((*Reader).size, keys.ZSet),
+		Doc:  Doc{"Counts the members of a sorted set.", "1.2.0", zsets, "O(1)"},
 	},
 	{
-		Name: "zcount", Arity: 4, Flags: FlagReadonly | FlagFast, Keys: oneKey("", "RO", "access"), Read: zcount,
+		Name: "zcount", Arity: 4, Flags: FlagReadonly | FlagFast, Keys: oneKey("", "RO", "access"),
+		Read: with((*Reader).zcount, zspan{by: byScore}),
 		Doc: Doc{"Counts the members of a sorted set whose scores lie in a range.", "2.0.0", zsets,
 			"O(log(N)+M) where N is the size of the sorted set and M the number of members counted, up to some " +
 				"hundreds: beyond they are counted by blocks."},
 	},
 	{
-		Name: "zlexcount", Arity: 4, Flags: FlagReadonly | FlagFast, Keys: oneKey("", "RO", "access"), Read: zlexcount,
+		Name: "zlexcount", Arity: 4, Flags: FlagReadonly | FlagFast, Keys: oneKey("", "RO", "access"),
+		Read: with((*Reader).zcount, zspan{by: byName}),
 		Doc: Doc{"Counts the members of a sorted set, all of one score, that lie in a range of names.", "2.8.9", zsets,
 			"O(log(N)+M) where N is the size of the sorted set and M the number of members counted, up to some " +
 				"hundreds: beyond they are counted by blocks."},
 	},
 	{
-		Name: "zrank", Arity: 3, Flags: FlagReadonly | FlagFast, Keys: oneKey("", "RO", "access"), Read: zrank,
+		Name: "zrank", Arity: 3, Flags: FlagReadonly | FlagFast, Keys: oneKey("", "RO", "access"),
+		Read: with((*Reader).zrank, false),
 		Doc: Doc{"Returns how many members of a sorted set come before one, null if that is absent.", "2.0.0", zsets,
 			"O(log(N)+M) where N is the size of the sorted set and M the number of members before, up to some " +
 				"hundreds: beyond they are counted by blocks."},
 	},
 	{
-		Name: "zrevrank", Arity: 3, Flags: FlagReadonly | FlagFast, Keys: oneKey("", "RO", "access"), Read: zrevrank,
+		Name: "zrevrank", Arity: 3, Flags: FlagReadonly | FlagFast, Keys: oneKey("", "RO", "access"),
+		Read: with((*Reader).zrank, true),
 		Doc: Doc{"Returns how many members of a sorted set come behind one, null if that is absent.", "2.0.0", zsets,
 			"O(log(N)+M) where N is the size of the sorted set and M the number of members before, up to some " +
 				"hundreds: beyond they are counted by blocks."},
 	},
 	{
-		Name: "zrange", Arity: -4, Flags: FlagReadonly, Keys: oneKey("", "RO", "access"), Read: zrange,
+		Name: "zrange", Arity: -4, Flags: FlagReadonly, Keys: oneKey("", "RO", "access"),
+		Read: with((*Reader).zrange, zspan{}),
 		Doc: Doc{"Returns members of a sorted set in order: from one index to another, or those whose scores or " +
 			"names lie in a range.", "1.2.0", zsets, rangeCost},
 	},
 	{
-		Name: "zrevrange", Arity: -4, Flags: FlagReadonly, Keys: oneKey("", "RO", "access"), Read: zrevrange,
+		Name: "zrevrange", Arity: -4, Flags: FlagReadonly, Keys: oneKey("", "RO", "access"),
+		Read: with((*Reader).zrange, zspan{by: byRank, rev: true}),
 		Doc: Doc{"Returns members of a sorted set from one index to another, from the highest score down.",
 			"1.2.0", zsets, rangeCost},
 		Deprecated: Deprecated{"6.2.0", "`ZRANGE` with the `REV` argument"},
 	},
 	{
-		Name: "zrangebyscore", Arity: -4, Flags: FlagReadonly, Keys: oneKey("", "RO", "access"), Read: zrangebyscore,
+		Name: "zrangebyscore", Arity: -4, Flags: FlagReadonly, Keys: oneKey("", "RO", "access"),
+		Read:       with((*Reader).zrange, zspan{by: byScore}),
 		Doc:        Doc{"Returns the members of a sorted set whose scores lie in a range.", "1.0.5", zsets, rangeCost},
 		Deprecated: Deprecated{"6.2.0", "`ZRANGE` with the `BYSCORE` argument"},
 	},
 	{
 		Name: "zrevrangebyscore", Arity: -4, Flags: FlagReadonly, Keys: oneKey("", "RO", "access"),
-		Read: zrevrangebyscore,
+		Read: with((*Reader).zrange, zspan{by: byScore, rev: true}),
 		Doc: Doc{"Returns the members of a sorted set whose scores lie in a range, from the highest score down.",
 			"2.2.0", zsets, rangeCost},
 		Deprecated: Deprecated{"6.2.0", "`ZRANGE` with the `REV` and `BYSCORE` arguments"},
 	},
 	{
-		Name: "zrangebylex", Arity: -4, Flags: FlagReadonly, Keys: oneKey("", "RO", "access"), Read: zrangebylex,
+		Name: "zrangebylex", Arity: -4, Flags: FlagReadonly, Keys: oneKey("", "RO", "access"),
+		Read: with((*Reader).zrange, zspan{by: byName}),
 		Doc: Doc{"Returns the members of a sorted set, all of one score, that lie in a range of names.", "2.8.9",
 			zsets, rangeCost},
 		Deprecated: Deprecated{"6.2.0", "`ZRANGE` with the `BYLEX` argument"},
 	},
 	{
-		Name: "zrevrangebylex", Arity: -4, Flags: FlagReadonly, Keys: oneKey("", "RO", "access"), Read: zrevrangebylex,
+		Name: "zrevrangebylex", Arity: -4, Flags: FlagReadonly, Keys: oneKey("", "RO", "access"),
+		Read: with((*Reader).zrange, zspan{by: byName, rev: true}),
 		Doc: Doc{"Returns the members of a sorted set, all of one score, that lie in a range of names, " +
 			"from the last name down.", "2.8.9", zsets, rangeCost},
 		Deprecated: Deprecated{"6.2.0", "`ZRANGE` with the `REV` and `BYLEX` arguments"},
@@ -122,27 +132,30 @@ var zsetCommands = []*Command{
 		Doc: Doc{"Makes a key hold what ZRANGE returns of another one, with the scores.", "6.2.0", zsets, rangeCost},
 	},
 	{
-		Name: "zremrangebyrank", Arity: 4, Flags: FlagWrite, Keys: oneKey("", "RW", "delete"), Write: zremrangebyrank,
-		Doc: Doc{"Removes the members of a sorted set from one index to another.", "2.0.0", zsets, rangeCost},
+		Name: "zremrangebyrank", Arity: 4, Flags: FlagWrite, Keys: oneKey("", "RW", "delete"),
+		Write: with((*Writer).zremrange, zspan{by: byRank}),
+		Doc:   Doc{"Removes the members of a sorted set from one index to another.", "2.0.0", zsets, rangeCost},
 	},
 	{
-		Name: "zremrangebyscore", Arity: 4, Flags: FlagWrite, Keys: oneKey("", "RW", "delete"), Write: zremrangebyscore,
-		Doc: Doc{"Removes the members of a sorted set whose scores lie in a range.", "1.2.0", zsets, rangeCost},
+		Name: "zremrangebyscore", Arity: 4, Flags: FlagWrite, Keys: oneKey("", "RW", "delete"),
+		Write: with((*Writer).zremrange, zspan{by: byScore}),
+		Doc:   Doc{"Removes the members of a sorted set whose scores lie in a range.", "1.2.0", zsets, rangeCost},
 	},
 	{
-		Name: "zremrangebylex", Arity: 4, Flags: FlagWrite, Keys: oneKey("", "RW", "delete"), Write: zremrangebylex,
+		Name: "zremrangebylex", Arity: 4, Flags: FlagWrite, Keys: oneKey("", "RW", "delete"),
+		Write: with((*Writer).zremrange, zspan{by: byName}),
 		Doc: Doc{"Removes the members of a sorted set, all of one score, that lie in a range of names.", "2.8.9", zsets,
 			rangeCost},
 	},
 	{
 		Name: "zpopmin", Arity: -2, Flags: FlagWrite | FlagFast, Keys: oneKey("", "RW", "access", "delete"),
-		Write: zpopmin,
+		Write: with((*Writer).zpop, false),
 		Doc: Doc{"Removes and returns the members of a sorted set with the lowest scores.", "5.0.0", zsets,
 			"O(log(N)*M) where N is the size of the sorted set and M the number of members removed."},
 	},
 	{
 		Name: "zpopmax", Arity: -2, Flags: FlagWrite | FlagFast, Keys: oneKey("", "RW", "access", "delete"),
-		Write: zpopmax,
+		Write: with((*Writer).zpop, true),
 		Doc: Doc{"Removes and returns the members of a sorted set with the highest scores.", "5.0.0", zsets,
 			"O(log(N)*M) where N is the size of the sorted set and M the number of members removed."},
 	},
@@ -169,38 +182,38 @@ var zsetCommands = []*Command{
 	},
 	{
 		Name: "zunion", Arity: -3, Flags: FlagReadonly | FlagMovableKeys, Keys: countedKeys(1, "RO", "access"),
-		Read: zunion,
+		Read: with((*Reader).combineScored, combine{how: (*inputs).union}),
 		Doc:  Doc{"Returns the members of all of some sorted sets and sets.", "6.2.0", zsets, unionCost},
 	},
 	{
 		Name: "zinter", Arity: -3, Flags: FlagReadonly | FlagMovableKeys, Keys: countedKeys(1, "RO", "access"),
-		Read: zinter,
+		Read: with((*Reader).combineScored, combine{how: (*inputs).inter}),
 		Doc:  Doc{"Returns the members that each of some sorted sets and sets has.", "6.2.0", zsets, interCost},
 	},
 	{
 		Name: "zdiff", Arity: -3, Flags: FlagReadonly | FlagMovableKeys, Keys: countedKeys(1, "RO", "access"),
-		Read: zdiff,
+		Read: with((*Reader).combineScored, combine{how: (*inputs).diff, unweighted: true}),
 		Doc: Doc{"Returns the members of the first of some sorted sets and sets that no other one has.", "6.2.0", zsets,
 			diffCost},
 	},
 	{
 		Name: "zunionstore", Arity: -4, Flags: FlagWrite | FlagDenyOOM | FlagMovableKeys, Keys: storedKeys,
-		Write: zunionstore,
+		Write: with((*Writer).combineScored, combine{how: (*inputs).union}),
 		Doc:   Doc{"Makes a key hold what ZUNION returns.", "2.0.0", zsets, unionCost},
 	},
 	{
 		Name: "zinterstore", Arity: -4, Flags: FlagWrite | FlagDenyOOM | FlagMovableKeys, Keys: storedKeys,
-		Write: zinterstore,
+		Write: with((*Writer).combineScored, combine{how: (*inputs).inter}),
 		Doc:   Doc{"Makes a key hold what ZINTER returns.", "2.0.0", zsets, interCost},
 	},
 	{
 		Name: "zdiffstore", Arity: -4, Flags: FlagWrite | FlagDenyOOM | FlagMovableKeys, Keys: storedKeys,
-		Write: zdiffstore,
+		Write: with((*Writer).combineScored, combine{how: (*inputs).diff, unweighted: true}),
 		Doc:   Doc{"Makes a key hold what ZDIFF returns.", "6.2.0", zsets, diffCost},
 	},
 	{
 		Name: "zintercard", Arity: -3, Flags: FlagReadonly | FlagMovableKeys, Keys: countedKeys(1, "RO", "access"),
-		Read: zintercard,
+		Read: with((*Reader).combineScored, combine{how: (*inputs).inter, unweighted: true, count: true}),
 		Doc: Doc{"Counts the members that each of some sorted sets and sets has, up to a limit.", "7.0.0", zsets,
 			"O(N*K) where N is the size of the smallest and K the number of them."},
 	},
@@ -409,11 +422,6 @@ func (o *zaddOptions) parse(args [][]byte) (n int) {
 // zaddMembers is the Reads.Elements of ZADD.
 func zaddMembers(args [][]byte) (from, step int) { return new(zaddOptions).parse(args) + 1, 2 }
 
-func zadd(w *Writer, args [][]byte, out *Reply) error { return w.zadd(args, zaddOptions{}, out) }
-func zincrby(w *Writer, args [][]byte, out *Reply) error {
-	return w.zadd(args, zaddOptions{incr: true}, out)
-}
-
 // zadd runs ZADD and ZINCRBY. In Redis, ZINCRBY happens to take the same options.
 func (w *Writer) zadd(args [][]byte, o zaddOptions, out *Reply) error {
 	pairs := args[o.parse(args):]
@@ -546,11 +554,6 @@ func (c *collection) replyScore(member []byte, out *Reply) error {
 	}
 	return nil
 }
-
-func zcard(r *Reader, args [][]byte, out *Reply) error { return r.size(args[1], keys.ZSet, out) }
-
-func zpopmin(w *Writer, args [][]byte, out *Reply) error { return w.zpop(args, false, out) }
-func zpopmax(w *Writer, args [][]byte, out *Reply) error { return w.zpop(args, true, out) }
 
 // zpop runs ZPOPMIN, or ZPOPMAX if max is set.
 func (w *Writer) zpop(args [][]byte, max bool, out *Reply) error {
