@@ -1,6 +1,7 @@
 package redis
 
 import (
+	"fmt"
 	"math"
 	"slices"
 	"strconv"
@@ -136,6 +137,26 @@ func (r *Reply) Map(n int) {
 	r.header('*', 2*n)
 }
 
+// MapOf appends a map of keys and values in turn. A key is a string. A value is a string, a number, or a function that
+// appends the value.
+func (r *Reply) MapOf(pairs ...any) {
+	r.Map(len(pairs) / 2)
+	for _, x := range pairs {
+		switch x := x.(type) {
+		case string:
+			r.BulkString(x)
+		case int:
+			r.Int(int64(x))
+		case int64:
+			r.Int(x)
+		case func():
+			x()
+		default:
+			panic(fmt.Sprintf("reply: a %T in a map", x))
+		}
+	}
+}
+
 // Set opens a set of n elements: in RESP2 an array.
 func (r *Reply) Set(n int) {
 	if r.Proto == 3 {
@@ -143,29 +164,6 @@ func (r *Reply) Set(n int) {
 		return
 	}
 	r.header('*', n)
-}
-
-// Push opens out-of-band data of n elements: in RESP2 an array.
-func (r *Reply) Push(n int) {
-	if r.Proto == 3 {
-		r.header('>', n)
-		return
-	}
-	r.header('*', n)
-}
-
-// Bool appends a boolean: in RESP2 the integer 1 or 0.
-func (r *Reply) Bool(b bool) {
-	switch {
-	case r.Proto != 3 && b:
-		r.Buf = append(r.Buf, ":1\r\n"...)
-	case r.Proto != 3:
-		r.Buf = append(r.Buf, ":0\r\n"...)
-	case b:
-		r.Buf = append(r.Buf, "#t\r\n"...)
-	default:
-		r.Buf = append(r.Buf, "#f\r\n"...)
-	}
 }
 
 // Double appends a floating point number with 17 significant digits, as Redis 7.0 does: a bulk string in RESP2.

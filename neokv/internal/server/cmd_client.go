@@ -418,16 +418,12 @@ func runClientTrackingInfo(c *conn, args [][]byte) {
 	if c.optIn {
 		flags, redirect = []string{"on", "optin"}, 0
 	}
-	c.out.Map(3)
-	c.out.BulkString("flags")
-	c.out.Set(len(flags))
-	for _, f := range flags {
-		c.out.BulkString(f)
-	}
-	c.out.BulkString("redirect")
-	c.out.Int(redirect)
-	c.out.BulkString("prefixes")
-	c.out.Array(0)
+	c.out.MapOf("flags", func() {
+		c.out.Set(len(flags))
+		for _, f := range flags {
+			c.out.BulkString(f)
+		}
+	}, "redirect", redirect, "prefixes", func() { c.out.Array(0) })
 }
 
 func runClientGetRedir(c *conn, args [][]byte) {

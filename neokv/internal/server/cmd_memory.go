@@ -21,16 +21,6 @@ func runMemoryPurge(c *conn, args [][]byte) { c.out.OK() }
 func runMemoryStats(c *conn, args [][]byte) {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
-	stats := [...]struct {
-		name  string
-		bytes uint64
-	}{
-		{"total.allocated", m.HeapAlloc}, {"allocator.allocated", m.HeapAlloc},
-		{"allocator.active", m.HeapInuse}, {"allocator.resident", m.Sys - m.HeapReleased},
-	}
-	c.out.Map(len(stats))
-	for _, s := range stats {
-		c.out.BulkString(s.name)
-		c.out.Int(int64(s.bytes))
-	}
+	c.out.MapOf("total.allocated", int64(m.HeapAlloc), "allocator.allocated", int64(m.HeapAlloc),
+		"allocator.active", int64(m.HeapInuse), "allocator.resident", int64(m.Sys-m.HeapReleased))
 }
